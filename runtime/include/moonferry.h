@@ -51,7 +51,7 @@ extern "C" {
 /* The alignment, in bytes, of memory that Moonferry allocates (DLTensor.data asks for 256). */
 #define MF_ALIGNMENT 256
 
-/* ---- Status and errors ------------------------------------------------------------------------------ */
+/* Status and errors. */
 
 typedef enum mf_status {
   MF_OK = 0,
@@ -78,7 +78,7 @@ typedef struct mf_error {
  * status. Owns: static storage. */
 MF_API const char *mf_status_name(int32_t status);
 
-/* ---- The library ------------------------------------------------------------------------------------ */
+/* The library. */
 
 /* mf_version_string(): the version of the loaded library, "major.minor.patch". Owns: static storage. */
 MF_API const char *mf_version_string(void);
@@ -114,7 +114,7 @@ MF_API void mf_fault_arm(int64_t nth, int32_t sticky);
 /* mf_fault_hits(): how many allocations mf_fault_arm has made fail on this thread since it was armed. */
 MF_API int64_t mf_fault_hits(void);
 
-/* ---- Dtypes: DLDataType, kept exactly --------------------------------------------------------------- */
+/* Dtypes: DLDataType, kept exactly. */
 
 /* Names are NumPy's and ml_dtypes': "bool", "int8" ... "uint64", "float16", "bfloat16", "float32",
  * "float64", "complex64", "complex128", "float8_e4m3fn", "float6_e2m3fn", "float4_e2m1fn", "handle64".
@@ -154,7 +154,7 @@ typedef struct mf_scalar {
   double imag; /* MF_KIND_COMPLEX */
 } mf_scalar;
 
-/* ---- Devices ---------------------------------------------------------------------------------------- */
+/* Devices. */
 
 /* mf_device_count(device_type, out, err): how many devices of the DLDeviceType ${device_type} there are.
  * Fails: MF_EDEVICE, saying why, where there are none. */
@@ -168,7 +168,7 @@ MF_API int mf_device_parse(const char *name, DLDevice *out, mf_error *err);
  * device type without a name. Fails: MF_EINVAL if ${cap} is too small (32 is enough). */
 MF_API int mf_device_format(const DLDevice *device, char *buf, size_t cap, mf_error *err);
 
-/* ---- Tensors: an immutable description over shared memory ------------------------------------------- */
+/* Tensors: an immutable description over shared memory. */
 
 typedef struct mf_tensor mf_tensor;
 
@@ -228,7 +228,7 @@ MF_API int64_t mf_tensor_nbytes(const mf_tensor *t);
  * a tensor without elements always is. */
 MF_API int32_t mf_tensor_is_contiguous(const mf_tensor *t);
 
-/* ---- Views: a new tensor over the same memory, never a copy ----------------------------------------- */
+/* Views: a new tensor over the same memory, never a copy. */
 
 /* All views keep dtype, flags and memory unless said otherwise; each gives a new reference in ${out}.
  * Axes count from 0, negative ones from the end. All fail with MF_ECLOSED and MF_ENOMEM. A view of a packed
@@ -294,7 +294,7 @@ MF_API int mf_tensor_reinterpret(const mf_tensor *t, const DLDataType *dtype, mf
 /* mf_tensor_readonly(t, out, err): the same view, read-only. */
 MF_API int mf_tensor_readonly(const mf_tensor *t, mf_tensor **out, mf_error *err);
 
-/* ---- Elements --------------------------------------------------------------------------------------- */
+/* Elements. */
 
 /* mf_tensor_copy(dst, src, err): every element of ${src} to the same place of ${dst}; shapes and dtypes
  * (and the padding of sub-byte dtypes) must be equal, layouts need not be. Overlapping memory is handled as
@@ -336,7 +336,7 @@ MF_API int mf_tensor_clone(const mf_tensor *t, mf_tensor **out, mf_error *err);
  * Fails: MF_ECLOSED. */
 MF_API int mf_tensor_equal(const mf_tensor *a, const mf_tensor *b, int32_t *out, mf_error *err);
 
-/* ---- Exchange: DLPack 1.3 --------------------------------------------------------------------------- */
+/* Exchange: DLPack 1.3. */
 
 /* mf_dltensor_check(view, flags, err): what every import and wrap checks, and nothing else does. In order:
  * device_type known and one with a backend, device_id 0 for host memory; dtype code up to 17, bits and
