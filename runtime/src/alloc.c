@@ -1,0 +1,134 @@
+/* alloc.c: the one place where host memory is taken and given back, and the ledger of what is alive.
+ *
+ * Invariant: every block that mf__alloc gives out is counted until mf__free gets it back with the same size.
+ *
+ * The counters are on the path of every exchange, where a locked add costs as much as the exchange itself. So
+ * each thread counts in a slot of its own with plain loads and stores (relaxed atomics), and a reader sums
+ * the slots. A slot keeps its values when its thread ends and goes to the next thread that asks; a block
+ * may be freed by another thread than the one that allocated it, so only the sum means anything. */
+#include "internal.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#define NSLOTS 128
+
+typedef struct slot {
+  _Alignas(64) _Atomic int64_t counts[MF__NCOUNTERS];
+  _Atomic int claimed;
+} slot;
+
+static slot slots[NSLOTS];
+/* For threads beyond NSLOTS, with locked adds. */
+static slot shared_slot;
+
+static pthread_once_t key_once = PTHREAD_ONCE_INIT;
+static pthread_key_t key;
+
+static mf_realloc_fn allocator;
+static void *allocator_ctx;
+
+/* The initial-exec model saves a call per access; the block is small enough for dlopen. */
+typedef struct thread_state {
+  slot *slot;
+  int64_t fault_left; /* allocations until the one that fails, that one included; 0 is disarmed */
+  int64_t fault_hits;
+  int32_t fault_sticky;
+} thread_state;
+
+static _Thread_local thread_state thread __attribute__((tls_model("initial-exec")));
+
+static void give_slot_back(void *ptr) {
+  slot *s = ptr;
+  thread.slot = NULL;
+  atomic_store_explicit(&s->claimed, 0, memory_order_release);
+}
+
+static void make_key(void) {
+  /* Without a key the slots of ended threads are not used again, and later threads share one. */
+  (void)pthread_key_create(&key, give_slot_back);
+}
+
+static slot *claim_slot(void) {
+  pthread_once(&key_once, make_key);
+  for (int i = 0; i < NSLOTS; i++) {
+    if (atomic_exchange_explicit(&slots[i].claimed, 1, memory_order_acquire) == 0) {
+      (void)pthread_setspecific(key, &slots[i]);
+      return thread.slot = &slots[i];
+    }
+  }
+  return &shared_slot;
+}
+
+void mf__count(mf__counter which, int64_t delta) {
+  slot *s = thread.slot != NULL ? thread.slot : claim_slot();
+  _Atomic int64_t *count = &s->counts[which];
+  if (s == &shared_slot) {
+    atomic_fetch_add_explicit(count, delta, memory_order_relaxed);
+  } else {
+    const int64_t now = atomic_load_explicit(count, memory_order_relaxed);
+    atomic_store_explicit(count, now + delta, memory_order_relaxed);
+  }
+}
+
+static int64_t total(mf__counter which) {
+  int64_t sum = atomic_load_explicit(&shared_slot.counts[which], memory_order_relaxed);
+  for (int i = 0; i < NSLOTS; i++)
+    sum += atomic_load_explicit(&slots[i].counts[which], memory_order_relaxed);
+  return sum;
+}
+
+void mf_ledger_read(mf_ledger *out) {
+  out->tensors = total(MF__TENSORS);
+  out->storages = total(MF__STORAGES);
+  out->bytes = total(MF__BYTES);
+  out->blocks = total(MF__BLOCKS);
+}
+
+int mf_allocator_set(mf_realloc_fn fn, void *ctx, mf_error *err) {
+  const int64_t blocks = total(MF__BLOCKS);
+  if (blocks != 0) {
+    const int rc = mf__fail(err, MF_EINVAL,
+                            "the allocator cannot change while %lld blocks of the old one are alive",
+                            (long long)blocks);
+    return mf__end(rc, __func__, err);
+  }
+  allocator = fn;
+  allocator_ctx = ctx;
+  return MF_OK;
+}
+
+void mf_fault_arm(int64_t nth, int32_t sticky) {
+  thread.fault_left = nth < 0 || nth == INT64_MAX ? 0 : nth + 1;
+  thread.fault_sticky = sticky;
+  thread.fault_hits = 0;
+}
+
+int64_t mf_fault_hits(void) {
+  return thread.fault_hits;
+}
+
+static bool fault_strikes(void) {
+  if (thread.fault_left > 1) {
+    thread.fault_left--;
+    return false;
+  }
+  thread.fault_hits++;
+  if (!thread.fault_sticky) thread.fault_left = 0;
+  return true;
+}
+
+void *mf__alloc(size_t nbytes) {
+  if (thread.fault_left != 0 && fault_strikes()) return NULL;
+  void *ptr = allocator == NULL ? malloc(nbytes) : allocator(allocator_ctx, NULL, 0, nbytes);
+  if (ptr != NULL) mf__count(MF__BLOCKS, 1);
+  return ptr;
+}
+
+void mf__free(void *ptr, size_t nbytes) {
+  mf__count(MF__BLOCKS, -1);
+  if (allocator == NULL)
+    free(ptr);
+  else
+    (void)allocator(allocator_ctx, ptr, nbytes, 0);
+}

@@ -1,0 +1,35 @@
+/* error.c: the names of the statuses and the filling of mf_error. It keeps no state: an error lives in the
+ * caller's struct or nowhere. It must not allocate, so that running out of memory can be reported. */
+#include "internal.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+static const char *const status_names[] = {
+    "MF_OK",        "MF_EINVAL",  "MF_ENOMEM", "MF_EOVERFLOW", "MF_EBOUNDS", "MF_EREADONLY",
+    "MF_ECLOSED",   "MF_EDTYPE",  "MF_ELAYOUT", "MF_EDEVICE",  "MF_EVERSION",
+};
+
+const char *mf_status_name(int32_t status) {
+  const int64_t index = -(int64_t)status;
+  const int64_t count = (int64_t)(sizeof status_names / sizeof status_names[0]);
+  return index >= 0 && index < count ? status_names[index] : "MF_E?";
+}
+
+int mf__fail(mf_error *err, int32_t status, const char *format, ...) {
+  if (err != NULL) {
+    va_list args;
+    err->status = status;
+    err->driver_code = 0;
+    err->call = "";
+    va_start(args, format);
+    vsnprintf(err->message, sizeof err->message, format, args);
+    va_end(args);
+  }
+  return status;
+}
+
+int mf__end(int rc, const char *call, mf_error *err) {
+  if (rc != MF_OK && err != NULL) err->call = call;
+  return rc;
+}

@@ -1,0 +1,165 @@
+/* internal.h: what the files of the runtime share, in the order of the layers (error at the bottom). A file
+ * calls only what stands above its own section. Nothing here is visible outside libmoonferry. */
+#ifndef MOONFERRY_INTERNAL_H
+#define MOONFERRY_INTERNAL_H
+
+#include "moonferry.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+/* error.c */
+
+/* Fills err (if not NULL) and returns status, so that a failure is one statement. */
+int mf__fail(mf_error *err, int32_t status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* Ends a public function: puts its name into err->call on failure, and returns rc. */
+int mf__end(int rc, const char *call, mf_error *err);
+
+/* alloc.c */
+
+typedef enum mf__counter { MF__TENSORS, MF__STORAGES, MF__BYTES, MF__BLOCKS, MF__NCOUNTERS } mf__counter;
+
+void mf__count(mf__counter which, int64_t delta);
+void *mf__alloc(size_t nbytes);
+void mf__free(void *ptr, size_t nbytes);
+
+/* dtype.c */
+
+int mf__dtype_check(const DLDataType *dtype, mf_error *err);
+bool mf__dtype_equal(const DLDataType *a, const DLDataType *b);
+
+/* Room for any dtype or device name, and for any list of 64-bit extents worth showing in a message. */
+#define MF__NAME_CAP 32
+
+/* layout.c */
+
+/* A shape with strides, and where element 0 lies, in elements from the element 0 it was derived from. */
+typedef struct mf__layout {
+  int32_t ndim;
+  int64_t offset;
+  int64_t shape[MF_MAX_NDIM];
+  int64_t strides[MF_MAX_NDIM];
+} mf__layout;
+
+/* What a layout reaches, as checked sizes. */
+typedef struct mf__span {
+  int64_t numel;
+  int64_t nbytes;  /* of the elements in compact form */
+  int64_t lo_byte; /* lowest and one past the highest byte reached, from element 0's byte */
+  int64_t hi_byte;
+} mf__span;
+
+int mf__shape_check(const int64_t *shape, int32_t ndim, mf_error *err);
+int mf__compact_strides(const int64_t *shape, int32_t ndim, int64_t *strides, mf_error *err);
+int mf__span_compute(const DLTensor *view, int64_t bits, mf__span *out, mf_error *err);
+bool mf__is_compact(const DLTensor *view);
+bool mf__is_empty(const DLTensor *view);
+int mf__axis_check(int64_t axis, int32_t ndim, int32_t *out, mf_error *err);
+
+void mf__layout_of(const DLTensor *view, mf__layout *out);
+int mf__layout_index(mf__layout *l, const mf_index *items, int32_t nitems, mf_error *err);
+int mf__layout_permute(mf__layout *l, const int32_t *axes, int32_t naxes, mf_error *err);
+int mf__layout_reshape(mf__layout *l, const int64_t *shape, int32_t ndim, mf_error *err);
+int mf__layout_broadcast(mf__layout *l, const int64_t *shape, int32_t ndim, mf_error *err);
+int mf__layout_squeeze(mf__layout *l, const int32_t *axes, int32_t naxes, mf_error *err);
+int mf__layout_expand(mf__layout *l, int32_t axis, mf_error *err);
+int mf__layout_diagonal(mf__layout *l, int64_t offset, const int32_t axes[2], mf_error *err);
+int mf__layout_resize(mf__layout *l, int64_t old_bits, int64_t new_bits, mf_error *err);
+
+/* backend.c */
+
+/* What a kind of device offers. Every slot is filled; a kind that is not there has no backend at all. */
+typedef struct mf__backend {
+  int32_t device_type;
+  int (*device_count)(int32_t *out, mf_error *err);
+} mf__backend;
+
+extern const mf__backend mf__backend_cpu;
+
+int mf__backend_find(const DLDevice *device, const mf__backend **out, mf_error *err);
+
+/* storage.c */
+
+typedef struct mf__storage mf__storage;
+
+int mf__storage_create(int64_t nbytes, void **data, mf__storage **out, mf_error *err);
+int mf__storage_wrap(int64_t nbytes, mf_release_fn release, void *ctx, mf__storage **out, mf_error *err);
+int mf__storage_import(int64_t nbytes, DLManagedTensorVersioned *managed, mf__storage **out, mf_error *err);
+int mf__storage_import_legacy(int64_t nbytes, DLManagedTensor *managed, mf__storage **out, mf_error *err);
+void mf__storage_retain(mf__storage *s);
+void mf__storage_release(mf__storage *s);
+/* Frees the description alone: nothing is called, because ownership has not moved after all. */
+void mf__storage_forget(mf__storage *s);
+int mf__storage_invalidate(mf__storage *s, mf_error *err);
+bool mf__storage_is_shared(mf__storage *s);
+bool mf__storage_is_closed(const mf__storage *s);
+
+/* tensor.c */
+
+struct mf_tensor {
+  DLTensor dl; /* first, and complete: data of element 0, strides filled, byte_offset 0 */
+  _Atomic int64_t refs;
+  mf__storage *storage;
+  uint64_t flags;
+  int64_t extents[]; /* shape, then strides */
+};
+
+#define MF__FLAGS_KNOWN                                                                              \
+  ((uint64_t)(DLPACK_FLAG_BITMASK_READ_ONLY | DLPACK_FLAG_BITMASK_IS_COPIED |                        \
+              DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED))
+
+/* A tensor over storage, whose reference it takes on success. view->strides may be NULL only for ndim 0;
+ * view->byte_offset is added to data. */
+int mf__tensor_new(const DLTensor *view, uint64_t flags, mf__storage *storage, mf_tensor **out, mf_error *err);
+int mf__tensor_open(const mf_tensor *t, mf_error *err);
+int mf__tensor_writable(const mf_tensor *t, mf_error *err);
+bool mf__tensor_padded(const mf_tensor *t);
+int64_t mf__tensor_bits(const mf_tensor *t);
+
+/* dlpack.c */
+
+/* Checks view and, where strides are NULL, fills strides (room for MF_MAX_NDIM) and points *resolved's there. */
+int mf__dltensor_resolve(const DLTensor *view, uint64_t flags, DLTensor *resolved, int64_t *strides,
+                         mf__span *span, mf_error *err);
+
+/* number.c: one element's bits to a value and back */
+
+/* A float format by its field widths; what the all-ones exponent means differs. */
+typedef enum mf__special { MF__IEEE, MF__FN, MF__FNUZ, MF__FINITE } mf__special;
+
+typedef struct mf__float_format {
+  uint8_t exponent_bits;
+  uint8_t mantissa_bits;
+  uint8_t special; /* an mf__special */
+  uint8_t bias;
+} mf__float_format;
+
+double mf__float_decode(const mf__float_format *f, uint32_t bits);
+uint32_t mf__float_encode(const mf__float_format *f, double value);
+double mf__int_to_double_odd(int64_t value);
+double mf__uint_to_double_odd(uint64_t value);
+int64_t mf__double_to_int(double value, int bits);
+uint64_t mf__double_to_uint(double value, int bits);
+
+/* element.c: elements in memory to values and back, for one dtype */
+
+/* How the elements of one dtype are read and written; bit is the element's position from `data`. */
+typedef struct mf__codec {
+  DLDataType dtype;
+  mf__float_format format; /* of kDLFloat* narrower than 32 bits and kDLBfloat */
+  int64_t slot_bits;
+  int32_t kind; /* mf_kind */
+} mf__codec;
+
+int mf__codec_find(const DLDataType *dtype, uint64_t flags, mf__codec *out, mf_error *err);
+void mf__codec_load(const mf__codec *c, const void *data, int64_t bit, mf_scalar *out);
+void mf__codec_store(const mf__codec *c, void *data, int64_t bit, const mf_scalar *value);
+int mf__scalar_check(const mf_scalar *value, mf_error *err);
+
+/* copy.c */
+
+/* Copies bits that need not begin at a byte; the ranges must not overlap. */
+void mf__bits_copy(void *dst, int64_t dst_bit, const void *src, int64_t src_bit, int64_t nbits);
+
+#endif

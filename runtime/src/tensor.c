@@ -1,0 +1,151 @@
+/* tensor.c: the immutable description of a tensor over one storage: making it, counting references, telling
+ * what it is. Everything in it but the reference count is written once, before anybody else can see it. */
+#include "internal.h"
+
+#include <string.h>
+
+static size_t tensor_nbytes(int32_t ndim) {
+  return sizeof(mf_tensor) + 2 * (size_t)ndim * sizeof(int64_t);
+}
+
+int mf__tensor_new(const DLTensor *view, uint64_t flags, mf__storage *storage, mf_tensor **out,
+                   mf_error *err) {
+  const int32_t ndim = view->ndim;
+  mf_tensor *t = mf__alloc(tensor_nbytes(ndim));
+  *out = t;
+  if (t == NULL) return mf__fail(err, MF_ENOMEM, "no memory for a tensor of ndim %d", ndim);
+  t->dl = *view;
+  t->dl.data = view->data == NULL ? NULL : (char *)view->data + view->byte_offset;
+  t->dl.byte_offset = 0;
+  t->dl.shape = ndim > 0 ? t->extents : NULL;
+  t->dl.strides = ndim > 0 ? t->extents + ndim : NULL;
+  for (int32_t i = 0; i < ndim; i++) {
+    t->extents[i] = view->shape[i];
+    t->extents[ndim + i] = view->strides[i];
+  }
+  atomic_init(&t->refs, 1);
+  t->storage = storage;
+  t->flags = flags;
+  mf__count(MF__TENSORS, 1);
+  return MF_OK;
+}
+
+int mf__tensor_open(const mf_tensor *t, mf_error *err) {
+  if (!mf__storage_is_closed(t->storage)) return MF_OK;
+  return mf__fail(err, MF_ECLOSED, "the tensor's memory was taken back (mf_tensor_invalidate)");
+}
+
+int mf__tensor_writable(const mf_tensor *t, mf_error *err) {
+  if (!(t->flags & DLPACK_FLAG_BITMASK_READ_ONLY)) return mf__tensor_open(t, err);
+  return mf__fail(err, MF_EREADONLY, "the tensor is read-only; a writable one expected");
+}
+
+bool mf__tensor_padded(const mf_tensor *t) {
+  return (t->flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED) != 0;
+}
+
+int64_t mf__tensor_bits(const mf_tensor *t) {
+  return mf_dtype_bits(&t->dl.dtype, t->flags);
+}
+
+/* The compact layout for a new tensor; only what a prototype must carry is read. */
+static int describe(const DLTensor *like, uint64_t flags, DLTensor *view, int64_t *strides, mf__span *span,
+                    mf_error *err) {
+  const mf__backend *backend;
+  *view = (DLTensor){.device = like->device, .ndim = like->ndim, .dtype = like->dtype, .shape = like->shape};
+  if ((int)view->device.device_type == 0) view->device.device_type = kDLCPU;
+  if (flags & ~(uint64_t)DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED)
+    return mf__fail(err, MF_EINVAL, "flags is 0x%llx; 0 or 0x4 (sub-byte padded) expected",
+                    (unsigned long long)flags);
+  int rc = mf__backend_find(&view->device, &backend, err);
+  if (rc == MF_OK) rc = mf__dtype_check(&view->dtype, err);
+  if (rc == MF_OK) rc = mf__shape_check(view->shape, view->ndim, err);
+  if (rc == MF_OK) rc = mf__compact_strides(view->shape, view->ndim, strides, err);
+  view->strides = strides;
+  if (rc == MF_OK) rc = mf__span_compute(view, mf_dtype_bits(&view->dtype, flags), span, err);
+  return rc;
+}
+
+int mf_tensor_create(const DLTensor *like, uint64_t flags, mf_tensor **out, mf_error *err) {
+  int64_t strides[MF_MAX_NDIM];
+  DLTensor view;
+  mf__span span;
+  mf__storage *storage = NULL;
+  *out = NULL;
+  int rc = describe(like, flags, &view, strides, &span, err);
+  if (rc == MF_OK) rc = mf__storage_create(span.nbytes, &view.data, &storage, err);
+  if (rc == MF_OK) {
+    rc = mf__tensor_new(&view, flags, storage, out, err);
+    if (rc != MF_OK) mf__storage_forget(storage);
+  }
+  return mf__end(rc, __func__, err);
+}
+
+int mf_tensor_wrap(const DLTensor *view, uint64_t flags, mf_release_fn release, void *ctx, mf_tensor **out,
+                   mf_error *err) {
+  int64_t strides[MF_MAX_NDIM];
+  DLTensor resolved = *view;
+  mf__span span;
+  mf__storage *storage = NULL;
+  *out = NULL;
+  if ((int)resolved.device.device_type == 0) resolved.device.device_type = kDLCPU;
+  int rc = MF_OK;
+  if (flags & ~MF__FLAGS_KNOWN)
+    rc = mf__fail(err, MF_EINVAL, "flags is 0x%llx; bits of 0x%llx expected", (unsigned long long)flags,
+                  (unsigned long long)MF__FLAGS_KNOWN);
+  if (rc == MF_OK) rc = mf__dltensor_resolve(&resolved, flags, &resolved, strides, &span, err);
+  if (rc == MF_OK) rc = mf__storage_wrap(span.hi_byte - span.lo_byte, release, ctx, &storage, err);
+  if (rc == MF_OK) {
+    rc = mf__tensor_new(&resolved, flags, storage, out, err);
+    if (rc != MF_OK) mf__storage_forget(storage);
+  }
+  return mf__end(rc, __func__, err);
+}
+
+mf_tensor *mf_tensor_retain(mf_tensor *t) {
+  if (t != NULL) atomic_fetch_add_explicit(&t->refs, 1, memory_order_relaxed);
+  return t;
+}
+
+void mf_tensor_release(mf_tensor *t) {
+  if (t == NULL || atomic_fetch_sub_explicit(&t->refs, 1, memory_order_acq_rel) != 1) return;
+  mf__storage *storage = t->storage;
+  mf__count(MF__TENSORS, -1);
+  mf__free(t, tensor_nbytes(t->dl.ndim));
+  mf__storage_release(storage);
+}
+
+int mf_tensor_invalidate(mf_tensor *t, int32_t *in_use, mf_error *err) {
+  const int rc = mf__storage_invalidate(t->storage, err);
+  if (in_use != NULL)
+    *in_use = rc == MF_OK && (mf__storage_is_shared(t->storage) ||
+                              atomic_load_explicit(&t->refs, memory_order_acquire) > 1);
+  return mf__end(rc, __func__, err);
+}
+
+int32_t mf_tensor_is_valid(const mf_tensor *t) {
+  return !mf__storage_is_closed(t->storage);
+}
+
+const DLTensor *mf_tensor_dltensor(const mf_tensor *t) {
+  return &t->dl;
+}
+
+uint64_t mf_tensor_flags(const mf_tensor *t) {
+  return t->flags;
+}
+
+int64_t mf_tensor_numel(const mf_tensor *t) {
+  int64_t n = 1;
+  if (mf__is_empty(&t->dl)) return 0;
+  for (int32_t i = 0; i < t->dl.ndim; i++) n *= t->dl.shape[i];
+  return n;
+}
+
+int64_t mf_tensor_nbytes(const mf_tensor *t) {
+  return (mf_tensor_numel(t) * mf__tensor_bits(t) + 7) / 8;
+}
+
+int32_t mf_tensor_is_contiguous(const mf_tensor *t) {
+  return mf__is_compact(&t->dl);
+}
