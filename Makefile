@@ -1,0 +1,42 @@
+# A thin front door; `make help` lists the doors. CMakePresets.json and specs/run do the work.
+.DEFAULT_GOAL := help
+export LUA_PATH := lua/?.lua;lua/?/init.lua;;
+
+.PHONY: help setup build demo test lint bench coverage fuzz test-pythons clean
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1 \t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 22
+
+setup: ## Debian packages and .venv/ (quick when there is nothing to do)
+	@./setup.sh
+
+build: setup ## the runtime and the bindings, in build/dev
+	@specs/build dev
+
+demo: build ## the main job: a picture through LuaJIT, Pillow and PyTorch
+	@luajit examples/ferry.lua
+
+test: build ## every spec, in every build; ends with the counts
+	@.venv/bin/python specs/run
+
+lint: build ## only the style checks
+	@.venv/bin/python specs/run --only lint
+
+bench: setup ## the table of the README: Moonferry beside its peers
+	@specs/build bench
+	@.venv/bin/python specs/bench/bench.py
+
+coverage: setup ## line and branch coverage of runtime/src by the C specs
+	@specs/build coverage
+	@.venv/bin/python specs/run --only coverage
+
+fuzz: setup ## a longer fuzz run: make fuzz SECONDS_EACH=600
+	@specs/build fuzz
+	@.venv/bin/python specs/run --only fuzz --fuzz-seconds $(or $(SECONDS_EACH),600)
+
+test-pythons: setup ## the Python specs on every CPython 3.9 to 3.14 that this machine has
+	@.venv/bin/python specs/pythons
+
+clean: ## removes build/, .venv/ and every cache, nothing else
+	@rm -rf build .venv .pytest_cache .ruff_cache .mypy_cache .hypothesis .cache
+	@find . -name .git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
