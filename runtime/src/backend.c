@@ -67,10 +67,11 @@ int mf_device_count(int32_t device_type, int32_t *out, mf_error *err) {
 /* The ordinal behind "name:"; -1 if it is none. */
 static int64_t parse_ordinal(const char *text) {
   int64_t value = 0;
-  if (*text == '\0' || strlen(text) > 9) return -1;
+  if (*text == '\0') return -1;
   for (; *text != '\0'; text++) {
     if (*text < '0' || *text > '9') return -1;
     value = value * 10 + (*text - '0');
+    if (value > INT32_MAX) return -1;
   }
   return value;
 }

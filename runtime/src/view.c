@@ -5,9 +5,10 @@
 /* Where the layout's element 0 lies. Without elements the place does not matter, and strides that no check
  * has seen must not move it. */
 static int place(const mf_tensor *t, const mf__layout *l, void **data, mf_error *err) {
-  const int64_t bits = l->offset * mf__tensor_bits(t);
+  const DLTensor view = {.ndim = l->ndim, .shape = (int64_t *)l->shape};
   *data = t->dl.data;
-  if (mf__is_empty(&t->dl) || l->offset == 0) return MF_OK;
+  if (mf__is_empty(&view)) return MF_OK;
+  const int64_t bits = l->offset * mf__tensor_bits(t);
   if (bits % 8 != 0)
     return mf__fail(err, MF_ELAYOUT, "the view begins %lld bits into the tensor; a whole byte expected",
                     (long long)bits);
