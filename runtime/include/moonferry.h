@@ -253,12 +253,13 @@ typedef struct mf_index {
 
 /* mf_tensor_index(t, items, nitems, out, err): basic indexing: each item takes the next axis; axes left
  * over are kept whole. Fails: MF_EBOUNDS for a coordinate out of range or too many items, MF_EINVAL for a
- * step of 0 or an unknown kind. */
+ * step of 0, an unknown kind, a negative ${nitems} or a rank above MF_MAX_NDIM. */
 MF_API int mf_tensor_index(const mf_tensor *t, const mf_index *items, int32_t nitems, mf_tensor **out,
                            mf_error *err);
 
 /* mf_tensor_permute(t, axes, naxes, out, err): axis i of the result is axis ${axes}[i] of ${t}. NULL axes
- * with naxes 0 reverse all of them (transpose). Fails: MF_EINVAL unless ${axes} is a permutation. */
+ * with naxes 0 reverse all of them (transpose). Fails: MF_EINVAL unless ${axes} is a permutation,
+ * MF_EBOUNDS for an axis out of range. */
 MF_API int mf_tensor_permute(const mf_tensor *t, const int32_t *axes, int32_t naxes, mf_tensor **out,
                              mf_error *err);
 
@@ -287,7 +288,8 @@ MF_API int mf_tensor_diagonal(const mf_tensor *t, int64_t offset, const int32_t 
                               mf_error *err);
 
 /* mf_tensor_reinterpret(t, dtype, out, err): the same bytes as another dtype. Where the element size
- * differs, the last axis must be compact and is made longer or shorter. Fails: MF_EDTYPE, MF_ELAYOUT. */
+ * differs, the last axis must be compact and is made longer or shorter. Fails: MF_EDTYPE, MF_ELAYOUT,
+ * MF_EOVERFLOW. */
 MF_API int mf_tensor_reinterpret(const mf_tensor *t, const DLDataType *dtype, mf_tensor **out,
                                  mf_error *err);
 
@@ -305,7 +307,8 @@ MF_API int mf_tensor_copy(mf_tensor *dst, const mf_tensor *src, mf_error *err);
 
 /* mf_tensor_cast(dst, src, err): as mf_tensor_copy, with conversion between numeric dtypes:
  *   to a float     rounds to nearest, ties to even, once; too large becomes infinity, or NaN in an 8-bit
- *                  float that has no infinity, or the largest value in one that has neither
+ *                  float that has no infinity, or the largest value in one that has neither, where NaN
+ *                  becomes -0; float8_e8m0fnu has no sign and no zero, which become NaN
  *   float to int   rounds toward zero and saturates; NaN becomes 0
  *   int to int     keeps the low bits
  *   to bool        is "not zero" (NaN is not zero); from bool gives 0 or 1

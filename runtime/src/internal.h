@@ -126,7 +126,13 @@ int mf__dltensor_resolve(const DLTensor *view, uint64_t flags, DLTensor *resolve
 /* number.c: one element's bits to a value and back */
 
 /* A float format by its field widths; what the all-ones exponent means differs. */
-typedef enum mf__special { MF__IEEE, MF__FN, MF__FNUZ, MF__FINITE } mf__special;
+typedef enum mf__special {
+  MF__IEEE,   /* infinity, and NaN above it */
+  MF__FN,     /* no infinity; all ones is NaN */
+  MF__FNUZ,   /* no infinity, no negative zero, whose code is NaN */
+  MF__FINITE, /* neither infinity nor NaN */
+  MF__SCALE   /* float8_e8m0fnu: an exponent alone, all ones is NaN */
+} mf__special;
 
 typedef struct mf__float_format {
   uint8_t exponent_bits;
@@ -142,24 +148,48 @@ double mf__uint_to_double_odd(uint64_t value);
 int64_t mf__double_to_int(double value, int bits);
 uint64_t mf__double_to_uint(double value, int bits);
 
-/* element.c: elements in memory to values and back, for one dtype */
+/* codec.c: one element in memory to a value and back */
 
-/* How the elements of one dtype are read and written; bit is the element's position from `data`. */
+/* How the elements of one dtype are read and written. A bit is counted from `data`, the least significant
+ * bit of a byte first; the padding of a slot is left alone. */
 typedef struct mf__codec {
   DLDataType dtype;
-  mf__float_format format; /* of kDLFloat* narrower than 32 bits and kDLBfloat */
+  mf__float_format format; /* of every float narrower than 32 bits, complex parts included */
   int64_t slot_bits;
   int32_t kind; /* mf_kind */
 } mf__codec;
 
 int mf__codec_find(const DLDataType *dtype, uint64_t flags, mf__codec *out, mf_error *err);
+int mf__scalar_check(const mf_scalar *value, mf_error *err);
+int mf__codec_accepts(const mf__codec *c, int32_t kind, mf_error *err);
 void mf__codec_load(const mf__codec *c, const void *data, int64_t bit, mf_scalar *out);
 void mf__codec_store(const mf__codec *c, void *data, int64_t bit, const mf_scalar *value);
-int mf__scalar_check(const mf_scalar *value, mf_error *err);
+
+/* walk.c: two layouts of one shape, row by row */
+
+typedef struct mf__walk {
+  int32_t ndim;
+  int64_t shape[MF_MAX_NDIM];
+  int64_t strides[2][MF_MAX_NDIM];
+} mf__walk;
+
+/* A row of n elements; at and step are in elements, one per operand. False ends the walk. */
+typedef bool (*mf__row_fn)(void *ctx, const int64_t at[2], int64_t n, const int64_t step[2]);
+
+/* strides[1] NULL is a second operand that repeats one element. With keep_order the rows come in row-major
+ * order; otherwise axes are sorted and joined so that rows are long and operand 0 is walked compactly. */
+void mf__walk_plan(mf__walk *w, const DLTensor *first, const int64_t *second_strides, bool keep_order);
+bool mf__walk_rows(const mf__walk *w, mf__row_fn row, void *ctx);
+/* Whether several coordinates may share one place. */
+bool mf__walk_repeats(const DLTensor *view);
 
 /* copy.c */
 
 /* Copies bits that need not begin at a byte; the ranges must not overlap. */
 void mf__bits_copy(void *dst, int64_t dst_bit, const void *src, int64_t src_bit, int64_t nbits);
+int mf__same_shape(const mf_tensor *dst, const mf_tensor *src, mf_error *err);
+bool mf__overlap(const mf_tensor *a, const mf_tensor *b);
+/* Every element of dst becomes the one at `slot`, which is laid out as dst's own. */
+void mf__repeat(mf_tensor *dst, const void *slot);
 
 #endif

@@ -122,9 +122,9 @@ int mf__layout_reshape(mf__layout *l, const int64_t *shape, int32_t ndim, mf_err
 
 int mf__layout_broadcast(mf__layout *l, const int64_t *shape, int32_t ndim, mf_error *err) {
   const mf__layout from = *l;
-  const int32_t added = ndim - from.ndim;
   const int rc = mf__shape_check(shape, ndim, err);
   if (rc != MF_OK) return rc;
+  const int32_t added = ndim - from.ndim;
   if (added < 0) return mf__fail(err, MF_EINVAL, "ndim is %d; at least %d expected", ndim, from.ndim);
   for (int32_t i = 0; i < ndim; i++) {
     const int64_t extent = i < added ? 1 : from.shape[i - added];

@@ -5,7 +5,7 @@
  * must not know about shapes or dtypes. */
 #include "internal.h"
 
-typedef enum origin { OWNED, WRAPPED, IMPORTED, IMPORTED_LEGACY } origin;
+typedef enum origin_kind { OWNED, WRAPPED, IMPORTED, IMPORTED_LEGACY } origin_kind;
 
 struct mf__storage {
   _Atomic int64_t refs;
@@ -21,7 +21,7 @@ static size_t block_nbytes(const mf__storage *s) {
   return sizeof *s + data;
 }
 
-static int storage_new(origin origin, int64_t nbytes, void *holder, mf__storage **out, mf_error *err) {
+static int storage_new(origin_kind origin, int64_t nbytes, void *holder, mf__storage **out, mf_error *err) {
   const mf__storage shape = {.origin = origin, .nbytes = nbytes};
   const size_t block = block_nbytes(&shape);
   mf__storage *s = mf__alloc(block);
@@ -75,7 +75,7 @@ void mf__storage_forget(mf__storage *s) {
   mf__free(s, block_nbytes(s));
 }
 
-static void give_back(origin origin, mf_release_fn release, void *holder) {
+static void give_back(origin_kind origin, mf_release_fn release, void *holder) {
   if (origin == WRAPPED && release != NULL) release(holder);
   if (origin == IMPORTED) {
     DLManagedTensorVersioned *managed = holder;
@@ -89,12 +89,12 @@ static void give_back(origin origin, mf_release_fn release, void *holder) {
 
 void mf__storage_release(mf__storage *s) {
   if (atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1) return;
-  const origin from = (origin)s->origin;
+  const origin_kind origin = (origin_kind)s->origin;
   const mf_release_fn release = s->release;
   void *holder = s->holder;
   /* Foreign code comes last, when nothing of ours is left for it to find half done. */
   mf__storage_forget(s);
-  give_back(from, release, holder);
+  give_back(origin, release, holder);
 }
 
 int mf__storage_invalidate(mf__storage *s, mf_error *err) {

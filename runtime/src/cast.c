@@ -1,0 +1,71 @@
+/* cast.c: elements from one dtype to another, and filling. The rules of conversion are codec.c's. */
+#include "internal.h"
+
+typedef struct cast_ctx {
+  mf__codec to;
+  mf__codec from;
+  void *dst;
+  const void *src;
+} cast_ctx;
+
+static bool cast_row(void *arg, const int64_t at[2], int64_t n, const int64_t step[2]) {
+  const cast_ctx *c = arg;
+  mf_scalar value;
+  for (int64_t i = 0; i < n; i++) {
+    mf__codec_load(&c->from, c->src, (at[1] + i * step[1]) * c->from.slot_bits, &value);
+    mf__codec_store(&c->to, c->dst, (at[0] + i * step[0]) * c->to.slot_bits, &value);
+  }
+  return true;
+}
+
+static void cast_apart(cast_ctx *c, mf_tensor *dst, const mf_tensor *src) {
+  mf__walk w;
+  c->dst = dst->dl.data;
+  c->src = src->dl.data;
+  mf__walk_plan(&w, &dst->dl, src->dl.strides, mf__walk_repeats(&dst->dl));
+  (void)mf__walk_rows(&w, cast_row, c);
+}
+
+static int cast_staged(cast_ctx *c, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
+  mf_tensor *staged;
+  const int rc = mf_tensor_clone(src, &staged, err);
+  if (rc != MF_OK) return rc;
+  cast_apart(c, dst, staged);
+  mf_tensor_release(staged);
+  return MF_OK;
+}
+
+static bool same_elements(const mf_tensor *a, const mf_tensor *b) {
+  return mf__dtype_equal(&a->dl.dtype, &b->dl.dtype) && mf__tensor_bits(a) == mf__tensor_bits(b);
+}
+
+int mf_tensor_cast(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
+  cast_ctx c;
+  if (same_elements(dst, src)) return mf__end(mf_tensor_copy(dst, src, err), __func__, err);
+  int rc = mf__tensor_writable(dst, err);
+  if (rc == MF_OK) rc = mf__tensor_open(src, err);
+  if (rc == MF_OK) rc = mf__codec_find(&dst->dl.dtype, dst->flags, &c.to, err);
+  if (rc == MF_OK) rc = mf__codec_find(&src->dl.dtype, src->flags, &c.from, err);
+  if (rc == MF_OK) rc = mf__codec_accepts(&c.to, c.from.kind, err);
+  if (rc == MF_OK) rc = mf__same_shape(dst, src, err);
+  if (rc != MF_OK || mf__is_empty(&dst->dl)) return mf__end(rc, __func__, err);
+  if (mf__overlap(dst, src))
+    rc = cast_staged(&c, dst, src, err);
+  else
+    cast_apart(&c, dst, src);
+  return mf__end(rc, __func__, err);
+}
+
+int mf_tensor_fill(mf_tensor *t, const mf_scalar *value, mf_error *err) {
+  unsigned char slot[32] = {0}; /* complex128 takes 16, a padded width at most as much */
+  mf__codec c;
+  int rc = mf__tensor_writable(t, err);
+  if (rc == MF_OK) rc = mf__scalar_check(value, err);
+  if (rc == MF_OK) rc = mf__codec_find(&t->dl.dtype, t->flags, &c, err);
+  if (rc == MF_OK) rc = mf__codec_accepts(&c, value->kind, err);
+  if (rc == MF_OK) {
+    mf__codec_store(&c, slot, 0, value);
+    mf__repeat(t, slot);
+  }
+  return mf__end(rc, __func__, err);
+}

@@ -1,0 +1,100 @@
+/* element.c: one element at a time, checked, and the comparison of all of them. */
+#include "internal.h"
+
+#include <string.h>
+
+/* The element's place, in elements from element 0. */
+static int locate(const mf_tensor *t, const int64_t *coords, int32_t ncoords, int64_t *at, mf_error *err) {
+  *at = 0;
+  if (ncoords != t->dl.ndim)
+    return mf__fail(err, MF_EINVAL, "ncoords is %d; ndim, %d, expected", ncoords, t->dl.ndim);
+  for (int32_t i = 0; i < ncoords; i++) {
+    const int64_t extent = t->dl.shape[i];
+    const int64_t c = coords[i] < 0 ? coords[i] + extent : coords[i];
+    if (c < 0 || c >= extent)
+      return mf__fail(err, MF_EBOUNDS, "coords[%d] is %lld, out of range for extent %lld", i,
+                      (long long)coords[i], (long long)extent);
+    if (c > 0) *at += c * t->dl.strides[i];
+  }
+  return MF_OK;
+}
+
+int mf_tensor_get(const mf_tensor *t, const int64_t *coords, int32_t ncoords, mf_scalar *out, mf_error *err) {
+  mf__codec c;
+  int64_t at;
+  int rc = mf__tensor_open(t, err);
+  if (rc == MF_OK) rc = mf__codec_find(&t->dl.dtype, t->flags, &c, err);
+  if (rc == MF_OK) rc = locate(t, coords, ncoords, &at, err);
+  if (rc == MF_OK) mf__codec_load(&c, t->dl.data, at * c.slot_bits, out);
+  return mf__end(rc, __func__, err);
+}
+
+int mf_tensor_put(mf_tensor *t, const int64_t *coords, int32_t ncoords, const mf_scalar *value, mf_error *err) {
+  mf__codec c;
+  int64_t at;
+  int rc = mf__tensor_writable(t, err);
+  if (rc == MF_OK) rc = mf__scalar_check(value, err);
+  if (rc == MF_OK) rc = mf__codec_find(&t->dl.dtype, t->flags, &c, err);
+  if (rc == MF_OK) rc = mf__codec_accepts(&c, value->kind, err);
+  if (rc == MF_OK) rc = locate(t, coords, ncoords, &at, err);
+  if (rc == MF_OK) mf__codec_store(&c, t->dl.data, at * c.slot_bits, value);
+  return mf__end(rc, __func__, err);
+}
+
+typedef struct equal_ctx {
+  mf__codec codec[2];
+  const void *data[2];
+  int64_t bits[2];
+  bool as_numbers;
+} equal_ctx;
+
+static bool same_value(const equal_ctx *c, const int64_t at[2]) {
+  mf_scalar a, b;
+  mf__codec_load(&c->codec[0], c->data[0], at[0] * c->bits[0], &a);
+  mf__codec_load(&c->codec[1], c->data[1], at[1] * c->bits[1], &b);
+  if (a.kind < MF_KIND_FLOAT) return a.u == b.u;
+  return a.f == b.f && a.imag == b.imag;
+}
+
+/* Compares bits in chunks; only dtypes without arithmetic, and so with slots of equal width, come here. */
+static bool same_bits(const equal_ctx *c, const int64_t at[2]) {
+  for (int64_t done = 0; done < c->bits[0]; done += 64) {
+    const int64_t n = c->bits[0] - done < 64 ? c->bits[0] - done : 64;
+    uint64_t a = 0, b = 0;
+    mf__bits_copy(&a, 0, c->data[0], at[0] * c->bits[0] + done, n);
+    mf__bits_copy(&b, 0, c->data[1], at[1] * c->bits[1] + done, n);
+    if (a != b) return false;
+  }
+  return true;
+}
+
+static bool equal_row(void *arg, const int64_t at[2], int64_t n, const int64_t step[2]) {
+  const equal_ctx *c = arg;
+  int64_t here[2] = {at[0], at[1]};
+  for (int64_t i = 0; i < n; i++) {
+    if (!(c->as_numbers ? same_value(c, here) : same_bits(c, here))) return false;
+    here[0] += step[0];
+    here[1] += step[1];
+  }
+  return true;
+}
+
+static bool all_equal(const mf_tensor *a, const mf_tensor *b) {
+  equal_ctx c = {.data = {a->dl.data, b->dl.data}, .bits = {mf__tensor_bits(a), mf__tensor_bits(b)}};
+  mf__walk w;
+  if (!mf__dtype_equal(&a->dl.dtype, &b->dl.dtype) || mf__same_shape(a, b, NULL) != MF_OK) return false;
+  if (mf__is_empty(&a->dl)) return true;
+  c.as_numbers = mf__codec_find(&a->dl.dtype, a->flags, &c.codec[0], NULL) == MF_OK &&
+                 mf__codec_find(&b->dl.dtype, b->flags, &c.codec[1], NULL) == MF_OK;
+  if (!c.as_numbers && c.bits[0] != c.bits[1]) return false;
+  mf__walk_plan(&w, &a->dl, b->dl.strides, false);
+  return mf__walk_rows(&w, equal_row, &c);
+}
+
+int mf_tensor_equal(const mf_tensor *a, const mf_tensor *b, int32_t *out, mf_error *err) {
+  *out = 0;
+  int rc = mf__tensor_open(a, err);
+  if (rc == MF_OK) rc = mf__tensor_open(b, err);
+  if (rc == MF_OK) *out = all_equal(a, b);
+  return mf__end(rc, __func__, err);
+}

@@ -1,0 +1,106 @@
+/* walk.c: going over one or two layouts of the same shape in rows, with as few and as long rows as the
+ * strides allow. Everything that touches many elements is a row function under this walk. */
+#include "internal.h"
+
+static int64_t magnitude(int64_t stride) {
+  return stride < 0 ? -stride : stride;
+}
+
+static void take_axes(mf__walk *w, const DLTensor *first, const int64_t *second_strides) {
+  w->ndim = 0;
+  for (int32_t i = 0; i < first->ndim; i++) {
+    if (first->shape[i] == 1) continue;
+    w->shape[w->ndim] = first->shape[i];
+    w->strides[0][w->ndim] = first->strides[i];
+    w->strides[1][w->ndim] = second_strides == NULL ? 0 : second_strides[i];
+    w->ndim++;
+  }
+}
+
+static void swap(int64_t *a, int64_t *b) {
+  const int64_t t = *a;
+  *a = *b;
+  *b = t;
+}
+
+static bool comes_before(const mf__walk *w, int32_t a, int32_t b) {
+  const int64_t x = magnitude(w->strides[0][a]);
+  const int64_t y = magnitude(w->strides[0][b]);
+  return x > y || (x == y && magnitude(w->strides[1][a]) > magnitude(w->strides[1][b]));
+}
+
+/* Insertion sort: ranks are small, and axes are mostly in order already. */
+static void sort_axes(mf__walk *w) {
+  for (int32_t i = 1; i < w->ndim; i++) {
+    for (int32_t j = i; j > 0 && comes_before(w, j, j - 1); j--) {
+      swap(&w->shape[j], &w->shape[j - 1]);
+      swap(&w->strides[0][j], &w->strides[0][j - 1]);
+      swap(&w->strides[1][j], &w->strides[1][j - 1]);
+    }
+  }
+}
+
+/* Axis i goes on where a whole run of axis i + 1 ends, in both operands. */
+static bool joins(const mf__walk *w, int32_t i, int32_t next) {
+  for (int o = 0; o < 2; o++) {
+    int64_t run;
+    if (__builtin_mul_overflow(w->strides[o][next], w->shape[next], &run) || w->strides[o][i] != run)
+      return false;
+  }
+  return true;
+}
+
+static void join_axes(mf__walk *w) {
+  int32_t n = 0;
+  for (int32_t i = 1; i < w->ndim; i++) {
+    if (joins(w, n, i)) {
+      w->shape[n] *= w->shape[i];
+    } else {
+      n++;
+      w->shape[n] = w->shape[i];
+    }
+    w->strides[0][n] = w->strides[0][i];
+    w->strides[1][n] = w->strides[1][i];
+  }
+  if (w->ndim > 0) w->ndim = n + 1;
+}
+
+void mf__walk_plan(mf__walk *w, const DLTensor *first, const int64_t *second_strides, bool keep_order) {
+  take_axes(w, first, second_strides);
+  if (!keep_order) sort_axes(w);
+  join_axes(w);
+}
+
+bool mf__walk_rows(const mf__walk *w, mf__row_fn row, void *ctx) {
+  const int32_t inner = w->ndim - 1;
+  const int64_t n = inner < 0 ? 1 : w->shape[inner];
+  const int64_t step[2] = {inner < 0 ? 1 : w->strides[0][inner], inner < 0 ? 1 : w->strides[1][inner]};
+  int64_t at[2] = {0, 0};
+  int64_t index[MF_MAX_NDIM] = {0};
+  for (;;) {
+    int32_t i = inner - 1;
+    if (!row(ctx, at, n, step)) return false;
+    for (; i >= 0; i--) {
+      at[0] += w->strides[0][i];
+      at[1] += w->strides[1][i];
+      if (++index[i] < w->shape[i]) break;
+      at[0] -= w->strides[0][i] * w->shape[i];
+      at[1] -= w->strides[1][i] * w->shape[i];
+      index[i] = 0;
+    }
+    if (i < 0) return true;
+  }
+}
+
+bool mf__walk_repeats(const DLTensor *view) {
+  mf__walk w;
+  int64_t reach = 0;
+  take_axes(&w, view, NULL);
+  sort_axes(&w);
+  for (int32_t i = w.ndim - 1; i >= 0; i--) {
+    const int64_t stride = magnitude(w.strides[0][i]);
+    if (stride <= reach) return true;
+    reach += stride * (w.shape[i] - 1);
+  }
+  return false;
+}
