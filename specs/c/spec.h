@@ -23,8 +23,10 @@
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 /* A shape, strides or coordinates written in place: the number of values, then the values. */
-#define DIMS(...)                                                        \
-  (int32_t)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]) { __VA_ARGS__ }
+#define NVALUES(...) (int32_t)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t))
+#define DIMS(...) NVALUES(__VA_ARGS__), (int64_t[]){__VA_ARGS__}
+/* The same in the order of the API: the values, then their number. */
+#define TO(...) (int64_t[]){__VA_ARGS__}, NVALUES(__VA_ARGS__)
 
 #define SPEC(test) cmocka_unit_test_setup_teardown(test, spec_setup, spec_teardown)
 

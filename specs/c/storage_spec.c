@@ -1,0 +1,219 @@
+/* storage_spec.c: the memory behind tensors: the ledger, who frees what and when, taking memory back. */
+#include "spec.h"
+
+static mf_ledger ledger(void) {
+  mf_ledger l;
+  mf_ledger_read(&l);
+  return l;
+}
+
+static void assert_ledger(int64_t tensors, int64_t storages, int64_t bytes) {
+  mf_ledger l = ledger();
+  assert_int_equal(l.tensors, tensors);
+  assert_int_equal(l.storages, storages);
+  assert_int_equal(l.bytes, bytes);
+  assert_int_equal(l.blocks, spec_strict_live());
+  assert_int_equal(l.blocks == 0, tensors == 0);
+}
+
+static void the_ledger_counts_what_lives(void **state) {
+  float memory[10];
+  DLManagedTensorVersioned *m;
+  mf_tensor *v;
+  (void)state;
+  assert_ledger(0, 0, 0);
+  mf_tensor *t = spec_create("float32", DIMS(3, 5));
+  assert_ledger(1, 1, 60);
+  OK(mf_tensor_permute(t, NULL, 0, &v, &spec_err));
+  assert_ledger(2, 1, 60);
+  mf_tensor_retain(v);
+  assert_ledger(2, 1, 60);
+  mf_tensor_release(v);
+  mf_tensor *w = spec_wrap(memory, "float32", DIMS(10), NULL);
+  assert_ledger(3, 2, 100);
+  OK(mf_tensor_export(t, 0, &m, &spec_err));
+  mf_tensor_release(t);
+  assert_ledger(3, 2, 100);
+  mf_tensor_release(v);
+  assert_ledger(2, 2, 100);
+  m->deleter(m);
+  assert_ledger(1, 1, 40);
+  mf_tensor_release(w);
+  assert_ledger(0, 0, 0);
+}
+
+/* Bytes that a layout with gaps and repeats holds: from the lowest to the highest that it reaches. */
+static void bytes_reached(void **state) {
+  unsigned char memory[100];
+  (void)state;
+  mf_tensor *t = spec_wrap(memory + 50, "int8", DIMS(3, 4), (int64_t[]){-10, 0});
+  assert_ledger(1, 1, 21);
+  mf_tensor_release(t);
+  t = spec_wrap(memory, "int4", DIMS(5), NULL);
+  assert_ledger(1, 1, 3);
+  mf_tensor_release(t);
+  t = spec_wrap(NULL, "int32", DIMS(5, 0), NULL);
+  assert_ledger(1, 1, 0);
+  mf_tensor_release(t);
+}
+
+static mf_tensor *wrap_once(spec_once *once, void *memory) {
+  int64_t shape[] = {4};
+  DLTensor view = {.data = memory, .ndim = 1, .dtype = {kDLFloat, 32, 1}, .shape = shape};
+  mf_tensor *t;
+  OK(mf_tensor_wrap(&view, 0, spec_once_run, once, &t, &spec_err));
+  return t;
+}
+
+static void invalidate_says_whether_it_is_in_use(void **state) {
+  float memory[4];
+  int32_t in_use = -1;
+  mf_tensor *v;
+  DLManagedTensorVersioned *m;
+  (void)state;
+  mf_tensor *t = wrap_once(spec_once_new(), memory);
+  OK(mf_tensor_invalidate(t, &in_use, &spec_err));
+  assert_int_equal(in_use, 0);
+  OK(mf_tensor_invalidate(t, &in_use, &spec_err));
+  OK(mf_tensor_invalidate(t, NULL, &spec_err));
+  mf_tensor_release(t);
+
+  t = wrap_once(spec_once_new(), memory);
+  mf_tensor_retain(t);
+  OK(mf_tensor_invalidate(t, &in_use, &spec_err));
+  assert_int_equal(in_use, 1);
+  mf_tensor_release(t);
+  mf_tensor_release(t);
+
+  t = wrap_once(spec_once_new(), memory);
+  OK(mf_tensor_readonly(t, &v, &spec_err));
+  OK(mf_tensor_invalidate(t, &in_use, &spec_err));
+  assert_int_equal(in_use, 1);
+  mf_tensor_release(v);
+  OK(mf_tensor_invalidate(t, &in_use, &spec_err));
+  assert_int_equal(in_use, 0);
+  mf_tensor_release(t);
+
+  t = wrap_once(spec_once_new(), memory);
+  OK(mf_tensor_export(t, 0, &m, &spec_err));
+  OK(mf_tensor_invalidate(t, &in_use, &spec_err));
+  assert_int_equal(in_use, 1);
+  m->deleter(m);
+  mf_tensor_release(t);
+}
+
+static void the_release_still_runs_once(void **state) {
+  float memory[4];
+  spec_once *once = spec_once_new();
+  mf_tensor *v;
+  (void)state;
+  mf_tensor *t = wrap_once(once, memory);
+  OK(mf_tensor_readonly(t, &v, &spec_err));
+  OK(mf_tensor_invalidate(v, NULL, &spec_err));
+  assert_int_equal(mf_tensor_is_valid(t), 0);
+  assert_int_equal(mf_tensor_is_valid(v), 0);
+  mf_tensor_release(t);
+  assert_int_equal(spec_once_calls(once), 0);
+  mf_tensor_release(v);
+  assert_int_equal(spec_once_calls(once), 1);
+}
+
+static void only_wrapped_memory_can_be_taken_back(void **state) {
+  int32_t in_use;
+  mf_tensor *t = spec_create("int8", DIMS(4));
+  (void)state;
+  FAILS(MF_EINVAL, mf_tensor_invalidate(t, &in_use, &spec_err));
+  assert_int_equal(mf_tensor_invalidate(t, NULL, NULL), MF_EINVAL);
+  assert_int_equal(mf_tensor_is_valid(t), 1);
+  mf_tensor_release(t);
+  for (int legacy = 0; legacy < 2; legacy++) {
+    spec_loan *loan = spec_lend_compact("int8", DIMS(4), legacy != 0);
+    OK(spec_import(loan, &t, &spec_err));
+    FAILS(MF_EINVAL, mf_tensor_invalidate(t, &in_use, &spec_err));
+    assert_int_equal(mf_tensor_is_valid(t), 1);
+    mf_tensor_release(t);
+  }
+}
+
+/* Everything that touches the memory refuses; what only tells something of the description does not. */
+static void everything_refuses_after_invalidate(void **state) {
+  float memory[4] = {1, 2, 3, 4};
+  mf_tensor *v;
+  mf_tensor *other = spec_create("float32", DIMS(4));
+  DLDataType dtype = {kDLInt, 32, 1};
+  mf_index all = {.kind = MF_INDEX_ELLIPSIS};
+  int64_t shape[] = {4};
+  int64_t at[] = {0};
+  mf_scalar value = {.kind = MF_KIND_INT, .i = 1};
+  int32_t equal;
+  DLManagedTensorVersioned *m;
+  DLManagedTensor *l;
+  DLTensor d;
+  (void)state;
+  mf_tensor *t = wrap_once(spec_once_new(), memory);
+  OK(mf_tensor_invalidate(t, NULL, &spec_err));
+  REFUSES(MF_ECLOSED, v, mf_tensor_index(t, &all, 1, &v, &spec_err));
+  REFUSES(MF_ECLOSED, v, mf_tensor_permute(t, NULL, 0, &v, &spec_err));
+  REFUSES(MF_ECLOSED, v, mf_tensor_reshape(t, shape, 1, &v, &spec_err));
+  REFUSES(MF_ECLOSED, v, mf_tensor_broadcast(t, shape, 1, &v, &spec_err));
+  REFUSES(MF_ECLOSED, v, mf_tensor_squeeze(t, NULL, 0, &v, &spec_err));
+  REFUSES(MF_ECLOSED, v, mf_tensor_expand(t, 0, &v, &spec_err));
+  REFUSES(MF_ECLOSED, v, mf_tensor_diagonal(t, 0, (int32_t[]){0, 1}, &v, &spec_err));
+  REFUSES(MF_ECLOSED, v, mf_tensor_reinterpret(t, &dtype, &v, &spec_err));
+  REFUSES(MF_ECLOSED, v, mf_tensor_readonly(t, &v, &spec_err));
+  REFUSES(MF_ECLOSED, v, mf_tensor_clone(t, &v, &spec_err));
+  REFUSES(MF_ECLOSED, m, mf_tensor_export(t, 0, &m, &spec_err));
+  REFUSES(MF_ECLOSED, l, mf_tensor_export_legacy(t, &l, &spec_err));
+  FAILS(MF_ECLOSED, mf_tensor_borrow(t, &d, &spec_err));
+  FAILS(MF_ECLOSED, mf_tensor_copy(t, other, &spec_err));
+  FAILS(MF_ECLOSED, mf_tensor_copy(other, t, &spec_err));
+  FAILS(MF_ECLOSED, mf_tensor_cast(t, other, &spec_err));
+  FAILS(MF_ECLOSED, mf_tensor_cast(other, t, &spec_err));
+  FAILS(MF_ECLOSED, mf_tensor_fill(t, &value, &spec_err));
+  FAILS(MF_ECLOSED, mf_tensor_get(t, at, 1, &value, &spec_err));
+  FAILS(MF_ECLOSED, mf_tensor_put(t, at, 1, &value, &spec_err));
+  FAILS(MF_ECLOSED, mf_tensor_equal(t, other, &equal, &spec_err));
+  FAILS(MF_ECLOSED, mf_tensor_equal(other, t, &equal, &spec_err));
+  assert_int_equal(mf_tensor_numel(t), 4);
+  assert_int_equal(mf_tensor_nbytes(t), 16);
+  assert_int_equal(mf_tensor_dltensor(t)->ndim, 1);
+  assert_true(memory[0] == 1 && memory[3] == 4);
+  mf_tensor_release(t);
+  mf_tensor_release(other);
+}
+
+/* A release callback may call the library, and sees the ledger without its own memory. */
+static mf_ledger seen;
+
+static void release_that_calls(void *ctx) {
+  mf_tensor *t = spec_create("int8", DIMS(8));
+  mf_tensor_release(t);
+  mf_ledger_read(&seen);
+  spec_once_run(ctx);
+}
+
+static void a_release_may_call_the_library(void **state) {
+  unsigned char memory[4];
+  DLTensor view = {.data = memory, .ndim = 0, .dtype = {kDLInt, 32, 1}};
+  mf_tensor *t;
+  (void)state;
+  OK(mf_tensor_wrap(&view, 0, release_that_calls, spec_once_new(), &t, &spec_err));
+  memset(&seen, 0x5a, sizeof seen);
+  mf_tensor_release(t);
+  assert_int_equal(seen.tensors, 0);
+  assert_int_equal(seen.storages, 0);
+  assert_int_equal(seen.blocks, 0);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      SPEC(the_ledger_counts_what_lives),
+      SPEC(bytes_reached),
+      SPEC(invalidate_says_whether_it_is_in_use),
+      SPEC(the_release_still_runs_once),
+      SPEC(only_wrapped_memory_can_be_taken_back),
+      SPEC(everything_refuses_after_invalidate),
+      SPEC(a_release_may_call_the_library),
+  };
+  return cmocka_run_group_tests(tests, spec_group_setup, NULL);
+}
