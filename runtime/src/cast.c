@@ -4,9 +4,20 @@
 typedef struct cast_ctx {
   mf__codec to;
   mf__codec from;
-  void *dst;
-  const void *src;
+  mf__convert convert; /* where there is a fast way */
+  char *dst;
+  char *src; /* only read */
 } cast_ctx;
+
+static bool convert_row(void *arg, const int64_t at[2], int64_t n, const int64_t step[2]) {
+  const cast_ctx *c = arg;
+  const int64_t to = c->to.slot_bits / 8;
+  const int64_t from = c->from.slot_bits / 8;
+  const mf__strided dst = {c->dst + at[0] * to, step[0] * to};
+  const mf__strided src = {c->src + at[1] * from, step[1] * from};
+  mf__convert_row(&c->convert, &dst, &src, n);
+  return true;
+}
 
 static bool cast_row(void *arg, const int64_t at[2], int64_t n, const int64_t step[2]) {
   const cast_ctx *c = arg;
@@ -20,10 +31,11 @@ static bool cast_row(void *arg, const int64_t at[2], int64_t n, const int64_t st
 
 static void cast_apart(cast_ctx *c, mf_tensor *dst, const mf_tensor *src) {
   mf__walk w;
+  const bool fast = mf__convert_find(&dst->dl.dtype, &src->dl.dtype, &c->convert);
   c->dst = dst->dl.data;
   c->src = src->dl.data;
   mf__walk_plan(&w, &dst->dl, src->dl.strides, mf__walk_repeats(&dst->dl));
-  (void)mf__walk_rows(&w, cast_row, c);
+  (void)mf__walk_rows(&w, fast ? convert_row : cast_row, c);
 }
 
 static int cast_staged(cast_ctx *c, mf_tensor *dst, const mf_tensor *src, mf_error *err) {

@@ -43,7 +43,8 @@ int mf_tensor_put(mf_tensor *t, const int64_t *coords, int32_t ncoords, const mf
 
 typedef struct equal_ctx {
   mf__codec codec[2];
-  const void *data[2];
+  mf__convert convert; /* where there is a fast way */
+  char *data[2];       /* only read */
   int64_t bits[2];
   bool as_numbers;
 } equal_ctx;
@@ -79,6 +80,14 @@ static bool equal_row(void *arg, const int64_t at[2], int64_t n, const int64_t s
   return true;
 }
 
+static bool convert_row(void *arg, const int64_t at[2], int64_t n, const int64_t step[2]) {
+  const equal_ctx *c = arg;
+  const int64_t size = c->bits[0] / 8;
+  const mf__strided a = {c->data[0] + at[0] * size, step[0] * size};
+  const mf__strided b = {c->data[1] + at[1] * size, step[1] * size};
+  return mf__convert_same_row(&c->convert, &a, &b, n);
+}
+
 static bool all_equal(const mf_tensor *a, const mf_tensor *b) {
   equal_ctx c = {.data = {a->dl.data, b->dl.data}, .bits = {mf__tensor_bits(a), mf__tensor_bits(b)}};
   mf__walk w;
@@ -88,7 +97,8 @@ static bool all_equal(const mf_tensor *a, const mf_tensor *b) {
                  mf__codec_find(&b->dl.dtype, b->flags, &c.codec[1], NULL) == MF_OK;
   if (!c.as_numbers && c.bits[0] != c.bits[1]) return false;
   mf__walk_plan(&w, &a->dl, b->dl.strides, false);
-  return mf__walk_rows(&w, equal_row, &c);
+  const bool fast = mf__convert_find(&a->dl.dtype, &a->dl.dtype, &c.convert);
+  return mf__walk_rows(&w, fast ? convert_row : equal_row, &c);
 }
 
 int mf_tensor_equal(const mf_tensor *a, const mf_tensor *b, int32_t *out, mf_error *err) {
