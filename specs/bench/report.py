@@ -1,0 +1,106 @@
+"""What the benchmark says: its result as text, as Markdown, and as a picture. Knows nothing of how it was measured."""
+
+import os
+import platform
+import re
+
+LIBRARIES = ["moonferry", "numpy", "torch", "tvm-ffi", "nanobind", "jax"]
+BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
+
+
+def machine():
+    import importlib.metadata as metadata
+
+    cpu = platform.machine()
+    if os.path.exists("/proc/cpuinfo"):
+        with open("/proc/cpuinfo") as info:
+            names = re.findall(r"model name\s*: (.*)", info.read())
+        cpu = names[0] if names else cpu
+    names = ["numpy", "torch", "apache-tvm-ffi", "nanobind", "jax"]
+    versions = ", ".join(f"{name} {metadata.version(name)}" for name in names)
+    return f"{cpu}, {os.cpu_count()} cores, CPython {platform.python_version()}, {versions}"
+
+
+def number(value):
+    """A time in nanoseconds, to the digits that a measurement carries."""
+    if value >= 1e6:
+        return f"{value / 1e6:.3g} ms"
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.1f}"
+
+
+def cells(row):
+    """The row's columns: operation, each library, any other peer, goal, value, met or missed."""
+    ns = row["ns"]
+    out = [row["operation"]] + [number(ns[name]) if name in ns else "" for name in LIBRARIES]
+    others = [f"{name} {number(value)}" for name, value in ns.items() if name not in LIBRARIES]
+    out.append(", ".join(others))
+    out.append("; ".join(g["goal"] for g in row["goals"]))
+    out.append("; ".join(f"{g['value']:.3g}" for g in row["goals"]))
+    out.append("; ".join("met" if g["value"] <= g["limit"] else "missed" for g in row["goals"]))
+    return out
+
+
+def grid(result):
+    head = ["operation (ns)", *LIBRARIES, "other", "goal", "measured", "verdict"]
+    return [head] + [cells(row) for row in result["rows"]]
+
+
+def text(result):
+    rows = grid(result)
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
+    return "\n".join([result["machine"], "", lines[0], "-" * len(lines[0]), *lines[1:]])
+
+
+def markdown(result):
+    head, *rows = grid(result)
+    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" + " ---: |" * 6 + " --- |" * 4]
+    lines += ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join(lines) + f"\n\nMeasured on: {result['machine']}.\n"
+
+
+def picture(result, path):
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    head, *rows = grid(result)
+    # The goals' words are too long for a cell of a picture.
+    keep = [i for i, name in enumerate(head) if name != "other"]
+    data = [[wrapped(row[i]) for i in keep] for row in rows]
+    height = 0.3 + sum(0.22 + 0.16 * max(cell.count("\n") for cell in row) for row in data)
+    figure, axes = plt.subplots(figsize=(17, height + 0.6))
+    axes.axis("off")
+    axes.set_title(result["machine"], fontsize=8, loc="left")
+    table = axes.table(cellText=data, colLabels=[head[i] for i in keep], loc="upper left", cellLoc="left")
+    table.auto_set_font_size(False)
+    table.set_fontsize(8)
+    table.auto_set_column_width(range(len(keep)))
+    for (line, column), cell in table.get_celld().items():
+        cell.set_edgecolor("#d0d0d0")
+        lines = max(c.count("\n") for c in data[line - 1]) if line else 0
+        cell.set_height((0.22 + 0.16 * lines) / height)
+        if line == 0:
+            cell.set_facecolor("#e8edf2")
+        elif column == len(keep) - 1:
+            missed = "missed" in data[line - 1][column]
+            cell.set_facecolor("#f6d5d0" if missed else "#d8efd8")
+        elif column == 1:
+            cell.set_facecolor("#f3f7fb")
+    figure.savefig(path, dpi=130, bbox_inches="tight")
+    plt.close(figure)
+
+
+def wrapped(cell):
+    return cell.replace("; ", "\n").replace(" where ", "\nwhere ").replace(" less ", "\nless ")
+
+
+def publish(result, root):
+    """Puts the table between the README's two marks and the picture into docs/."""
+    (root / "docs").mkdir(exist_ok=True)
+    picture(result, root / "docs" / "bench.png")
+    readme = root / "README.md"
+    before, _, rest = readme.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    readme.write_text(f"{before}{BEGIN}\n{markdown(result)}{END}{after}")
