@@ -1,0 +1,142 @@
+/* bridge.h: what the files of the bridge share.
+ *
+ * The bridge carries values between one Lua state and the process's Python interpreter. It does not know
+ * which of the two is the host: whoever that is makes sure that Python runs and calls mf__bridge_open.
+ *
+ * Three rules hold everywhere.
+ *   1. Every function that Lua sees is a body behind mf__enter (or a plain finalizer). mf__enter takes
+ *      the GIL, runs the body protected, gives back what the body holds, and lets the GIL go. A body may
+ *      therefore raise a Lua error at any point, and nothing leaks.
+ *   2. What a body owns while Lua can raise, it holds (mf__hold), because an error jumps over it.
+ *   3. The first upvalue of every body is the kit: a table with what this Lua state's bridge needs.
+ */
+#ifndef MF__BRIDGE_H
+#define MF__BRIDGE_H
+
+/* One binary serves CPython 3.9 and later. */
+#define Py_LIMITED_API 0x03090000
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <lauxlib.h>
+#include <lua.h>
+#include <moonferry.h>
+
+/* LuaJIT's type number of FFI values, which its lua.h keeps to itself. */
+#define MF__LUA_TCDATA 10
+
+/* The slots of the kit. */
+enum {
+  MF__KIT_OBJECT = 1, /* the metatable of Python objects */
+  MF__KIT_KEYWORDS,   /* the metatable that py.kw gives its table */
+  MF__KIT_NONE,       /* the one userdata that stands for None, so that x == py.None is cheap */
+  MF__KIT_NEXT,       /* the step of py.iter */
+  MF__KIT_DESCRIBE,   /* Lua: value -> what it is (MF__IS_...), payload; for FFI values and tensors */
+  MF__KIT_ADOPT,      /* Lua: makes a Lua tensor of the handle in the box */
+  MF__KIT_BOX         /* an FFI value `mf_tensor *[1]`, through which handles go to Lua */
+};
+
+/* What the describing Lua function answers. */
+enum {
+  MF__IS_UNKNOWN = 0,
+  MF__IS_TENSOR,  /* payload: an FFI value that holds a mf_tensor * */
+  MF__IS_INT64,   /* payload: the FFI integer */
+  MF__IS_UINT64,  /* likewise */
+  MF__IS_COMPLEX, /* payload: two doubles */
+  MF__IS_NUMBER   /* payload: a Lua number */
+};
+
+/* guard.c: the GIL, and what is held meanwhile. */
+
+/* The lua_CFunction in front of every body; its upvalue is the body. */
+int mf__enter(lua_State *L);
+
+/* Keeps ${object} until mf__drop or, after an error, until mf__enter gives it back. NULL raises the pending
+ * exception. Returns ${object}. */
+PyObject *mf__hold(lua_State *L, PyObject *object);
+
+/* Raises if conversions are nested so deeply that the table most likely contains itself. */
+#define MF__NESTING_MAX 80
+void mf__nest(lua_State *L);
+
+/* Lets go of what was held last: mf__drop gives the reference back, mf__take hands it to the caller. */
+void mf__drop(void);
+PyObject *mf__take(void);
+
+/* refs.c: references that Lua values own, and those that wait to be given back. */
+
+typedef struct mf__ref {
+  PyObject *object;
+  PyObject *origin; /* what a callable was read from, so that o:method(x) can leave o out; or NULL */
+  struct mf__ref *next;
+} mf__ref;
+
+/* A new pair that owns ${object}; NULL without memory, and then nothing is owned. */
+mf__ref *mf__ref_new(PyObject *object);
+
+/* Queues ${ref} to be given back. Any thread, no GIL, no lock, no allocation: fit for a finalizer. */
+void mf__ref_retire(mf__ref *ref);
+
+/* Gives back what is queued; the GIL must be held. Returns how many. */
+long mf__refs_drain(void);
+
+/* fault.c: errors. Both never return; their type lets callers write `return mf__fail(...)`. */
+
+/* Raises a Lua error with the position of the Lua code that called. */
+int mf__fail(lua_State *L, const char *format, ...);
+
+/* Raises the pending Python exception as a Lua error: type, message, traceback. */
+int mf__raise(lua_State *L);
+
+/* to_python.c */
+
+/* A new reference to what ${index} (absolute) is in Python. */
+PyObject *mf__to_python(lua_State *L, int index);
+
+/* A tuple of the values from ${first} to ${last}. */
+PyObject *mf__to_tuple(lua_State *L, int first, int last);
+
+/* A list of the first ${count} elements of the table at ${index}; and a dict of all its fields. */
+PyObject *mf__to_list(lua_State *L, int index, int count);
+PyObject *mf__to_dict(lua_State *L, int index, int keywords);
+
+/* to_lua.c */
+
+/* Pushes what ${object} is in Lua and takes the reference over. NULL raises the pending exception. */
+void mf__to_lua(lua_State *L, PyObject *object);
+
+/* The same, but always as a Python object. */
+void mf__wrap(lua_State *L, PyObject *object);
+
+/* object.c: the userdata. */
+
+/* The reference at ${index}, or NULL if it is something else. Raises for an object that was closed. */
+mf__ref *mf__ref_at(lua_State *L, int index);
+
+/* The same, and raises for something else. */
+mf__ref *mf__ref_check(lua_State *L, int index);
+
+/* Fills the metatable at the top of the stack. */
+void mf__object_metatable(lua_State *L, int kit);
+
+/* Pushes ${body} behind mf__enter. */
+void mf__push_verb(lua_State *L, lua_CFunction body, int kit);
+
+/* tensor.c */
+
+/* A new Python tensor that shares ${tensor}. */
+PyObject *mf__tensor_to_python(lua_State *L, mf_tensor *tensor);
+
+/* If ${object} is a Moonferry tensor, pushes a Lua tensor that shares it and returns 1, else 0. */
+int mf__tensor_to_lua(lua_State *L, PyObject *object);
+
+/* verbs.c */
+
+/* Called after each import with the GIL held, if the host wants to know of it; NULL otherwise. */
+extern void (*mf__after_import)(void);
+
+/* Leaves a table of functions on the stack. Arguments on the stack: describe, adopt, box, the metatable of
+ * keyword tables. The GIL need not be held. */
+int mf__bridge_open(lua_State *L);
+
+#endif

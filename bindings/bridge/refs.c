@@ -1,0 +1,44 @@
+/* refs.c: who gives a Python reference back, and when.
+ *
+ * Lua collects its values whenever it likes, on a thread that may not hold the GIL and may never get it.
+ * So a finalizer only moves a node, which was allocated with the value, onto a list; whoever holds the
+ * GIL next empties it. Invariant: every node is on the list at most once, and is freed after it.
+ * Must not know: Lua. */
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "bridge.h"
+
+static _Atomic(mf__ref *) retired;
+
+mf__ref *mf__ref_new(PyObject *object) {
+  mf__ref *ref = malloc(sizeof *ref);
+  if (ref == NULL) return NULL;
+  ref->object = object;
+  ref->origin = NULL;
+  ref->next = NULL;
+  return ref;
+}
+
+void mf__ref_retire(mf__ref *ref) {
+  ref->next = atomic_load_explicit(&retired, memory_order_relaxed);
+  while (!atomic_compare_exchange_weak_explicit(&retired, &ref->next, ref, memory_order_release,
+                                                memory_order_relaxed)) {
+  }
+}
+
+long mf__refs_drain(void) {
+  if (atomic_load_explicit(&retired, memory_order_relaxed) == NULL) return 0;
+  long count = 0;
+  /* The whole list is taken at once: no node can come back to its head meanwhile. */
+  mf__ref *ref = atomic_exchange_explicit(&retired, NULL, memory_order_acquire);
+  while (ref != NULL) {
+    mf__ref *next = ref->next;
+    Py_DecRef(ref->object);
+    Py_DecRef(ref->origin);
+    free(ref);
+    ref = next;
+    count++;
+  }
+  return count;
+}

@@ -1,0 +1,47 @@
+/* tensor.c: tensors across the two languages, one mf_tensor under both.
+ *
+ * Python's side goes through the C-API capsule of the moonferry package, so that the bridge needs no second
+ * Python type. Invariant: a crossing takes one reference and copies nothing. Must not know: how either
+ * language represents a tensor. */
+#include <string.h>
+
+#include "bridge.h"
+#include "moonferry_python.h"
+
+/* Set once, with the GIL held, and for ever: the package cannot be unloaded. */
+static const mf_python_api *api;
+
+/* Whether tensors can come at all. Until somebody imports the package, this is one look into a dict. */
+static int package_is_there(void) {
+  static PyObject *name;
+  if (api != NULL) return 1;
+  if (name == NULL) name = PyUnicode_InternFromString("moonferry");
+  PyObject *module = name ? PyImport_GetModule(name) : NULL;
+  Py_DecRef(module);
+  if (module != NULL) api = mf_python_import();
+  if (api == NULL) PyErr_Clear();
+  return api != NULL;
+}
+
+PyObject *mf__tensor_to_python(lua_State *L, mf_tensor *tensor) {
+  if (api == NULL) api = mf_python_import();
+  if (api == NULL) mf__raise(L);
+  PyObject *object = api->wrap(mf_tensor_retain(tensor));
+  if (object == NULL) mf_tensor_release(tensor);
+  return object;
+}
+
+int mf__tensor_to_lua(lua_State *L, PyObject *object) {
+  if (!package_is_there() || !api->check(object)) return 0;
+  mf_tensor *tensor = api->unwrap(object);
+  if (tensor == NULL) mf__raise(L);
+  lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_ADOPT);
+  lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_BOX);
+  void *box = (void *)(uintptr_t)lua_topointer(L, -1);
+  lua_pop(L, 1);
+  mf_tensor_retain(tensor);
+  memcpy(box, &tensor, sizeof tensor);
+  /* The adopting function owns the reference from its first statement on, whatever happens there. */
+  lua_call(L, 0, 1);
+  return 1;
+}

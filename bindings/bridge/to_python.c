@@ -1,0 +1,158 @@
+/* to_python.c: Lua values as Python objects.
+ *
+ *   nil                      None
+ *   boolean                  bool
+ *   number                   int if it is whole and at most 2^53 in size, else float (so is -0)
+ *   string                   str; it must be UTF-8 (py.bytes makes bytes of any string)
+ *   int64_t, uint64_t cdata  int; complex cdata is complex, other numeric cdata goes as its number
+ *   tensor                   moonferry.Tensor over the same memory
+ *   Python object            itself
+ *   table 1 ... n            list, and so on inside; other tables must say what they are (py.dict ...)
+ *
+ * Every conversion is exact or an error. Invariant: a result is a new reference; on an error nothing stays. */
+#include <math.h>
+#include <string.h>
+
+#include "bridge.h"
+
+static PyObject *from_number(double number) {
+  int whole = number == floor(number) && fabs(number) <= 9007199254740992.0;
+  if (whole && !(number == 0 && signbit(number))) return PyLong_FromLongLong((long long)number);
+  return PyFloat_FromDouble(number);
+}
+
+static PyObject *from_string(lua_State *L, int index) {
+  size_t size;
+  const char *data = lua_tolstring(L, index, &size);
+  return PyUnicode_DecodeUTF8(data, (Py_ssize_t)size, NULL);
+}
+
+/* Payloads are read through memcpy: Lua aligns FFI values, but says nothing of their type to C. */
+static PyObject *from_payload(lua_State *L, int kind, const void *payload) {
+  long long integer;
+  double parts[2];
+  mf_tensor *tensor;
+  switch (kind) {
+    case MF__IS_TENSOR:
+      memcpy(&tensor, payload, sizeof tensor);
+      return mf__tensor_to_python(L, tensor);
+    case MF__IS_COMPLEX:
+      memcpy(parts, payload, sizeof parts);
+      return PyComplex_FromDoubles(parts[0], parts[1]);
+    default:
+      memcpy(&integer, payload, sizeof integer);
+      return kind == MF__IS_INT64 ? PyLong_FromLongLong(integer)
+                                  : PyLong_FromUnsignedLongLong((unsigned long long)integer);
+  }
+}
+
+/* A value whose nature only Lua can tell: FFI values and tables with a metatable. */
+static PyObject *from_described(lua_State *L, int index) {
+  lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_DESCRIBE);
+  lua_pushvalue(L, index);
+  lua_call(L, 1, 2);
+  int kind = (int)lua_tointeger(L, -2);
+  PyObject *object = NULL;
+  if (kind == MF__IS_NUMBER) {
+    object = from_number(lua_tonumber(L, -1));
+  } else if (kind != MF__IS_UNKNOWN) {
+    object = from_payload(L, kind, lua_topointer(L, -1));
+  } else {
+    const char *what = lua_type(L, index) == MF__LUA_TCDATA ? "cdata" : luaL_typename(L, index);
+    mf__fail(L, "a Lua %s cannot be passed to Python", what);
+  }
+  lua_pop(L, 2);
+  if (object == NULL) mf__raise(L);
+  return object;
+}
+
+/* A table counts as a list only if 1 ... n are all the keys that it has. */
+static int list_count(lua_State *L, int index) {
+  int count = (int)lua_objlen(L, index);
+  int seen = 0;
+  for (lua_pushnil(L); lua_next(L, index); lua_pop(L, 1)) {
+    if (lua_type(L, -2) != LUA_TNUMBER || ++seen > count) {
+      mf__fail(L, "a table with keys other than 1 ... n cannot be passed to Python as it is: "
+                  "say py.dict, or py.kw for keyword arguments (which come last)");
+    }
+  }
+  if (seen != count) mf__fail(L, "a list with holes cannot be passed to Python: fill them with py.None");
+  return count;
+}
+
+static PyObject *from_table(lua_State *L, int index) {
+  if (lua_getmetatable(L, index)) {
+    lua_pop(L, 1);
+    return from_described(L, index);
+  }
+  return mf__to_list(L, index, list_count(L, index));
+}
+
+static PyObject *from_userdata(lua_State *L, int index) {
+  mf__ref *ref = mf__ref_at(L, index);
+  if (ref == NULL) mf__fail(L, "a Lua userdata cannot be passed to Python");
+  Py_IncRef(ref->object);
+  return ref->object;
+}
+
+PyObject *mf__to_python(lua_State *L, int index) {
+  PyObject *object = NULL;
+  switch (lua_type(L, index)) {
+    case LUA_TNONE:
+    case LUA_TNIL:
+      Py_IncRef(Py_None);
+      return Py_None;
+    case LUA_TBOOLEAN:
+      object = PyBool_FromLong(lua_toboolean(L, index));
+      break;
+    case LUA_TNUMBER:
+      object = from_number(lua_tonumber(L, index));
+      break;
+    case LUA_TSTRING:
+      object = from_string(L, index);
+      break;
+    case LUA_TTABLE:
+      return from_table(L, index);
+    case LUA_TUSERDATA:
+      return from_userdata(L, index);
+    default:
+      return from_described(L, index);
+  }
+  if (object == NULL) mf__raise(L);
+  return object;
+}
+
+PyObject *mf__to_tuple(lua_State *L, int first, int last) {
+  int count = last < first ? 0 : last - first + 1;
+  PyObject *tuple = mf__hold(L, PyTuple_New(count));
+  for (int i = 0; i < count; i++) {
+    if (PyTuple_SetItem(tuple, i, mf__to_python(L, first + i)) != 0) mf__raise(L);
+  }
+  return mf__take();
+}
+
+PyObject *mf__to_list(lua_State *L, int index, int count) {
+  mf__nest(L);
+  PyObject *list = mf__hold(L, PyList_New(count));
+  for (int i = 0; i < count; i++) {
+    lua_rawgeti(L, index, i + 1);
+    if (PyList_SetItem(list, i, mf__to_python(L, lua_gettop(L))) != 0) mf__raise(L);
+    lua_pop(L, 1);
+  }
+  return mf__take();
+}
+
+PyObject *mf__to_dict(lua_State *L, int index, int keywords) {
+  mf__nest(L);
+  PyObject *dict = mf__hold(L, PyDict_New());
+  for (lua_pushnil(L); lua_next(L, index); lua_pop(L, 1)) {
+    int at = lua_gettop(L);
+    if (keywords && lua_type(L, at - 1) != LUA_TSTRING) mf__fail(L, "a keyword must be a string");
+    PyObject *key = mf__hold(L, mf__to_python(L, at - 1));
+    PyObject *value = mf__hold(L, mf__to_python(L, at));
+    if (PyDict_SetItem(dict, key, value) != 0) mf__raise(L);
+    mf__drop();
+    mf__drop();
+  }
+  return mf__take();
+}

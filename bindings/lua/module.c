@@ -1,0 +1,60 @@
+/* module.c: the Lua C module moonferry_bridge, for a Lua process that hosts CPython.
+ *
+ * Before it is loaded, libpython must be in the process's global scope; lua/moonferry/python.lua sees to
+ * that. Must not know: how values cross (bindings/bridge). */
+#include <stdlib.h>
+#include <string.h>
+
+#include "../bridge/bridge.h"
+#include "start.h"
+
+static void drain(void) { mf__refs_drain(); }
+
+/* start(program or nil): makes sure that Python runs; nil and a message if it cannot. */
+static int module_start(lua_State *L) {
+  char why[512];
+  if (mf__python_start(luaL_optstring(L, 1, NULL), drain, why, sizeof why) != 0) {
+    lua_pushnil(L);
+    lua_pushstring(L, why);
+    return 2;
+  }
+  lua_pushboolean(L, 1);
+  return 1;
+}
+
+static int at_close(lua_State *L) {
+  (void)L;
+  mf__python_arm_farewell();
+  return 0;
+}
+
+/* lua_close comes before exit in most programs: the last chance to be first at the door. */
+static void arm_at_close(lua_State *L) {
+  lua_newuserdata(L, 1);
+  lua_newtable(L);
+  lua_pushcfunction(L, at_close);
+  lua_setfield(L, -2, "__gc");
+  lua_setmetatable(L, -2);
+  lua_setfield(L, LUA_REGISTRYINDEX, "moonferry.python.close");
+}
+
+__attribute__((visibility("default"))) int luaopen_moonferry_bridge(lua_State *L);
+
+int luaopen_moonferry_bridge(lua_State *L) {
+  if (strcmp(mf_build_id(), MF_BUILD_ID) != 0) {
+    return luaL_error(L, "moonferry_bridge was built with libmoonferry %s, but the process has %s",
+                      MF_BUILD_ID, mf_build_id());
+  }
+  static const luaL_Reg functions[] = {
+      {"start", module_start}, {"open", mf__bridge_open}, {NULL, NULL}};
+  /* Python keeps pointers to code of ours, and exit comes after lua_close has closed this module. */
+  mf__python_pin((void *)(uintptr_t)luaopen_moonferry_bridge, 0);
+  mf__after_import = mf__python_imported;
+  arm_at_close(L);
+  lua_newtable(L);
+  for (const luaL_Reg *function = functions; function->name; function++) {
+    lua_pushcfunction(L, function->func);
+    lua_setfield(L, -2, function->name);
+  }
+  return 1;
+}

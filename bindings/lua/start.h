@@ -1,0 +1,22 @@
+/* start.h: CPython's life inside a process that Lua hosts; start.c says more. */
+#ifndef MF__START_H
+#define MF__START_H
+
+#include <stddef.h>
+
+/* Makes sure that an interpreter runs. ${program}: path of the interpreter that it stands for, which is
+ * what leads it to a virtual environment; NULL lets CPython decide. ${drain} runs at exit, with the GIL.
+ * On failure returns -1 and writes the reason to ${why}. Threads: any. */
+int mf__python_start(const char *program, void (*drain)(void), char *why, size_t cap);
+
+/* Makes Python's farewell at exit come before the destructors of every library that is loaded now. */
+void mf__python_arm_farewell(void);
+
+/* The same after an import, if that loaded anything. The GIL must be held. */
+void mf__python_imported(void);
+
+/* Keeps the library that ${address} is in for ever; ${flags}: 0, or RTLD_GLOBAL to promote it. Extension
+ * modules look libpython's symbols up in the global scope. */
+void mf__python_pin(void *address, int flags);
+
+#endif

@@ -1,0 +1,169 @@
+-- Finds a Python interpreter and brings its libpython into this process.
+--
+-- Responsible for: which interpreter, which shared library is its own, and the library's symbols being
+-- global, because Python's extension modules are not linked with it but look there. Invariant: a process
+-- never gets a second libpython. Must not know: Moonferry's objects; how the interpreter is started.
+local ffi = require "ffi"
+
+local interpreter = {}
+
+-- Runs in the interpreter itself, in any Python that may turn up, so its syntax is older than what we accept.
+local PROBE = [[
+import os, sys, sysconfig
+var = sysconfig.get_config_var
+version = "%d.%d" % sys.version_info[:2]
+plain = "libpython%s%s" % (version, getattr(sys, "abiflags", ""))
+names = [var("INSTSONAME"), var("LDLIBRARY"), plain + ".so.1.0", plain + ".so", plain + ".dylib"]
+names = [n for n in names if n and not n.endswith(".a")]
+dirs = [var("LIBDIR"), os.path.join(sys.prefix, "lib"), var("LIBPL"), var("PYTHONFRAMEWORKPREFIX")]
+if var("MULTIARCH"):
+    dirs[1:1] = [os.path.join(d, var("MULTIARCH")) for d in dirs[:2] if d]
+paths = [os.path.join(d, n) for d in dirs if d for n in names]
+print("moonferry-probe")
+print("version=" + version)
+print("implementation=" + getattr(getattr(sys, "implementation", None), "name", "cpython"))
+print("threading=" + ("free" if var("Py_GIL_DISABLED") else "gil"))
+print("executable=" + sys.executable)
+for path in sorted(set(paths), key=paths.index):
+    print(("library=" if os.path.isfile(path) else "absent=") + path)
+]]
+
+local function quoted(text)
+  return "'" .. text:gsub("'", [['\'']]) .. "'"
+end
+
+-- What the interpreter says of itself, or nil and what it printed instead. -S: nothing that it would import
+-- at start-up matters to the answer.
+local function probe(executable)
+  local pipe = assert(io.popen(("%s -S -c %s 2>&1"):format(quoted(executable), quoted(PROBE))))
+  local output = pipe:read("*a")
+  pipe:close()
+  local facts = { absent = {}, asked = executable }
+  local answer = output:match("moonferry%-probe\n(.*)")
+  for key, value in (answer or ""):gmatch("(%l+)=([^\n]*)\n") do
+    if key == "absent" then
+      table.insert(facts.absent, value)
+    else
+      facts[key] = facts[key] or value
+    end
+  end
+  if not facts.executable then
+    return nil, (output:gsub("%s+$", ""))
+  end
+  return facts
+end
+
+local function exists(path)
+  local file = io.open(path)
+  return file and file:close()
+end
+
+local function in_venv(directory)
+  local python3 = directory .. "/bin/python3"
+  return exists(python3) and python3 or directory .. "/bin/python"
+end
+
+-- The interpreter to use, and why that one.
+local function choose(options)
+  local function set(name)
+    local value = os.getenv(name)
+    return value ~= "" and value or nil
+  end
+  if options.python then
+    return options.python, "py.start{python=...}"
+  elseif options.venv then
+    return in_venv(options.venv), "py.start{venv=...}"
+  elseif set "MOONFERRY_PYTHON" then
+    return set "MOONFERRY_PYTHON", "MOONFERRY_PYTHON"
+  elseif set "VIRTUAL_ENV" then
+    return in_venv(set "VIRTUAL_ENV"), "VIRTUAL_ENV"
+  elseif exists(".venv/pyvenv.cfg") then
+    return in_venv(".venv"), ".venv of the working directory"
+  end
+  return "python3", "PATH"
+end
+
+-- What keeps this interpreter from running here, or nil.
+local function objection(facts)
+  local major, minor = facts.version:match("^(%d+)%.(%d+)$")
+  if facts.implementation ~= "cpython" then
+    return "it is " .. facts.implementation .. ", and CPython is needed"
+  elseif tonumber(major) ~= 3 or tonumber(minor) < 9 then
+    return "it is Python " .. facts.version .. ", and 3.9 or later is needed"
+  elseif facts.threading == "free" then
+    return "it is a free-threaded build, whose objects have another layout"
+  end
+end
+
+local ADVICE = [[
+CPython can be hosted only by its shared library, and this interpreter was built without one, or it is in a
+package of its own. On Debian and Ubuntu: apt-get install libpython%s. With pyenv:
+PYTHON_CONFIGURE_OPTS=--enable-shared pyenv install %s. Or set MOONFERRY_PYTHON to another interpreter.]]
+
+---Asks the interpreter that should be used about itself.
+---@param options { python: string?, venv: string? }
+---@return table? facts version, executable, library
+---@return string? message why there is none
+function interpreter.find(options)
+  local executable, reason = choose(options)
+  local facts, output = probe(executable)
+  local function refuse(text)
+    return nil, ("moonferry.python cannot use %s (from %s): %s"):format(executable, reason, text)
+  end
+  if not facts then
+    return refuse("it does not answer:\n" .. output)
+  end
+  local fault = objection(facts)
+  if fault then
+    return refuse(fault)
+  end
+  if not facts.library then
+    local looked = table.concat(facts.absent, "\n  ")
+    return refuse(("its libpython was not found. Looked for:\n  %s\n%s"):format(
+      looked, ADVICE:format(facts.version, facts.version)))
+  end
+  return facts
+end
+
+pcall(ffi.cdef, "int Py_IsInitialized(void);")
+
+local function visible()
+  local found, initialised = pcall(function()
+    return ffi.C.Py_IsInitialized()
+  end)
+  return found, found and initialised ~= 0
+end
+
+-- A libpython that somebody loaded for himself alone: its symbols are there, but nobody else sees them.
+local function resident()
+  local maps = io.open("/proc/self/maps")
+  if not maps then
+    return nil
+  end
+  local text = maps:read("*a")
+  maps:close()
+  return text:match("(/[^\n]*/libpython3%.%d+[^/\n]*%.so[^/\n]*)\n")
+end
+
+---Whether an interpreter is in this process already. One that was loaded privately is made global.
+---@return boolean present its symbols can be used
+---@return boolean running
+function interpreter.present()
+  local found, running = visible()
+  if not found then
+    local path = resident()
+    if path then
+      interpreter.handle = ffi.load(path, true)
+      found, running = visible()
+    end
+  end
+  return found, running
+end
+
+---Loads libpython into the global scope. The bridge sees to it that it stays.
+---@param path string
+function interpreter.load(path)
+  interpreter.handle = ffi.load(path, true)
+end
+
+return interpreter

@@ -1,0 +1,279 @@
+-- CPython inside a LuaJIT process.
+--
+--   local py = require "moonferry.python"
+--   local np = py.import "numpy"
+--   local a = np.linspace(0, 1, py.kw{num = 5, dtype = "float32"})
+--   print(a:sum(), a.shape[0], py.tensor(a))
+--
+-- Python starts with the first use of anything below but py.start and py.kw. What crosses:
+--
+--   Lua -> Python                                      Python -> Lua
+--   nil                     None                       None       py.None, which is not nil
+--   boolean                 bool                       bool       boolean
+--   number, whole, <= 2^53  int                        int        number up to 2^53 in size, else an object
+--   any other number        float                      float      number
+--   string, UTF-8           str                        str        string
+--   py.bytes(string)        bytes                      bytes      string
+--   int64_t, uint64_t       int                        moonferry.Tensor   tensor, same memory
+--   tensor                  moonferry.Tensor           anything else      a Python object
+--   table of 1 ... n        list, also inside
+--
+-- A Python object o: o.name and o.name = v are attributes, o[0] and o[0] = v items (py.get and py.set take
+-- keys that are strings or several), f(a, py.kw{b = 1}) calls, o:method(a) calls a method (and so does
+-- o.method(a), unless a is o itself), #o, tostring(o), o == p and o .. text are Python's len, str, == and str.
+-- Instances of subclasses (numpy.float64 is one of float) stay objects: py.number makes a number of them.
+--
+-- A Python exception is a Lua error: a string with type, message and traceback. While Lua runs, Python's
+-- threads run: the GIL is held only inside calls. Objects go when Lua collects them, at the next call into
+-- Python; py.close lets one go at once. Python's atexit functions run when the process exits.
+--
+-- Invariant: one interpreter and one libmoonferry per process. Must not know: how values are converted.
+local ffi = require "ffi"
+local mf = require "moonferry"
+local lib = require "moonferry.lib"
+local interpreter = require "moonferry.interpreter"
+
+local py = {}
+
+local keywords = {}
+local box = ffi.new("mf_tensor *[1]")
+local int64_type = ffi.typeof("int64_t")
+local uint64_type = ffi.typeof("uint64_t")
+local complex_type = ffi.typeof("complex")
+local complex64_type = ffi.typeof("complex float")
+
+-- These numbers are the MF__IS_... of bindings/bridge/bridge.h.
+local IS_UNKNOWN, IS_TENSOR, IS_INT64, IS_UINT64, IS_COMPLEX, IS_NUMBER = 0, 1, 2, 3, 4, 5
+
+-- Tells the bridge what a value is whose nature C cannot see.
+local function describe(value)
+  if mf.is_tensor(value) then
+    return IS_TENSOR, value.handle
+  elseif ffi.istype(int64_type, value) then
+    return IS_INT64, value
+  elseif ffi.istype(uint64_type, value) then
+    return IS_UINT64, value
+  elseif ffi.istype(complex_type, value) then
+    return IS_COMPLEX, value
+  elseif ffi.istype(complex64_type, value) then
+    return IS_COMPLEX, complex_type(value.re, value.im)
+  end
+  local number = type(value) == "cdata" and tonumber(value)
+  if number then
+    return IS_NUMBER, number
+  end
+  return IS_UNKNOWN
+end
+
+-- Makes a tensor of the reference that the bridge put into the box.
+local function adopt()
+  local handle = box[0]
+  box[0] = nil
+  return mf.from_handle(handle)
+end
+
+pcall(ffi.cdef, 'int mf_python_dladdr(const void *address, void *info) __asm__("dladdr");')
+
+-- The bridge lies beside the library that this process uses, because both are of one build.
+local function bridge_path()
+  local info = ffi.new("const char *[4]")
+  local found = ffi.C.mf_python_dladdr(ffi.cast("void *", lib.mf_build_id), info) ~= 0
+  local directory = found and ffi.string(info[0]):match("^(.*/)[^/]*$")
+  local path = directory and directory .. "moonferry_bridge.so"
+  local file = path and io.open(path)
+  if file then
+    file:close()
+    return path
+  end
+  local elsewhere = package.searchpath("moonferry_bridge", package.cpath)
+  return elsewhere, not elsewhere and ("moonferry_bridge.so is neither beside libmoonferry (%s) nor on package.cpath")
+    :format(directory or "?")
+end
+
+local function load_bridge()
+  local path, message = bridge_path()
+  if not path then
+    return nil, message
+  end
+  local open, fault = package.loadlib(path, "luaopen_moonferry_bridge")
+  if not open then
+    return nil, fault
+  end
+  local ok, bridge = pcall(open)
+  return ok and bridge or nil, not ok and bridge or nil
+end
+
+local function prepare(options)
+  local present, running = interpreter.present()
+  local facts, message
+  if running then
+    facts = {}
+  else
+    facts, message = interpreter.find(options)
+    if not facts then
+      return nil, message
+    end
+  end
+  if not present then
+    interpreter.load(facts.library)
+  end
+  local bridge, fault = load_bridge()
+  if not bridge then
+    return nil, fault
+  end
+  local ok, why = bridge.start(facts.executable)
+  return ok and bridge or nil, why
+end
+
+local started = false
+
+---Starts Python. Optional: the first use does it too. Where an interpreter runs in this process already,
+---that one is used. The interpreter is that of `python` (a path), else of the virtual environment `venv`,
+---else of MOONFERRY_PYTHON, VIRTUAL_ENV, `.venv` in the working directory, or `python3` on the PATH.
+---@param options { python: string?, venv: string? }?
+---@return table? py
+---@return string? message why Python cannot be had here
+function py.start(options)
+  if started then
+    if options then
+      error("py.start: Python runs already, options come too late", 2)
+    end
+    return py
+  end
+  local bridge, message = prepare(options or {})
+  if not bridge then
+    return nil, message
+  end
+  for name, verb in pairs(bridge.open(describe, adopt, box, keywords)) do
+    py[name] = verb
+  end
+  started = true
+  py.builtins = py.import "builtins"
+  py.main = py.import "__main__"
+  return py
+end
+
+local function started_or_error()
+  if not started then
+    local ok, message = py.start()
+    if not ok then
+      error(message, 3)
+    end
+  end
+end
+
+-- A function of the bridge, which starts Python when it is called first and is then replaced.
+local function lazily(name)
+  return function(...)
+    started_or_error()
+    return py[name](...)
+  end
+end
+
+-- py.None, py.builtins and py.main (the module __main__) are values, so looking at them is their first use.
+local VALUES = { None = true, builtins = true, main = true }
+setmetatable(py, {
+  __index = function(_, name)
+    if VALUES[name] then
+      started_or_error()
+      return rawget(py, name)
+    end
+  end,
+})
+
+---Marks a table as keyword arguments; it must be the last argument of a call.
+---@param arguments table<string, any>
+function py.kw(arguments)
+  return setmetatable(arguments, keywords)
+end
+
+---The module of that name, dots included: py.import "matplotlib.pyplot" is pyplot.
+---@type fun(name: string): any
+py.import = lazily "import"
+
+---The value of a Python expression, in the dict or module `scope`, or in __main__.
+---@type fun(code: string, scope: any?): any
+py.eval = lazily "eval"
+
+---Runs Python statements, in the dict or module `scope`, or in __main__.
+---@type fun(code: string, scope: any?)
+py.exec = lazily "exec"
+
+---A Python list, or tuple, of the table's elements 1 ... n; `n` counts nil, as None, at the end or between.
+---@type fun(elements: table, n: integer?): any
+py.list = lazily "list"
+---@type fun(elements: table, n: integer?): any
+py.tuple = lazily "tuple"
+
+---A Python dict of all the table's keys and values.
+---@type fun(fields: table): any
+py.dict = lazily "dict"
+
+---A bytes object of any Lua string.
+---@type fun(text: string): any
+py.bytes = lazily "bytes"
+
+---A Python float, or int, that stays a Python object: py.float(2) is 2.0 where the number 2 would be an int.
+---@type fun(value: any): any
+py.float = lazily "float"
+---@type fun(value: any): any
+py.int = lazily "int"
+
+---What the value is in Python, as a Python object even if it has a Lua value: py.object("text"):upper().
+---@type fun(value: any): any
+py.object = lazily "object"
+
+---The Lua number that float() gives for the object, such as a NumPy scalar.
+---@type fun(object: any): number
+py.number = lazily "number"
+
+---o[key]; several keys are a tuple, as in Python's o[i, j].
+---@type fun(object: any, ...: any): any
+py.get = lazily "get"
+
+---o[key] = value: the value comes last, after one key or several.
+---@type fun(object: any, ...: any)
+py.set = lazily "set"
+
+---for item in py.iter(object) do ... end
+---@type fun(object: any): function, any
+py.iter = lazily "iter"
+
+---The elements of any iterable as several Lua values: local height, width = py.unpack(a.shape).
+---@type fun(object: any): ...
+py.unpack = lazily "unpack"
+
+---Lets go of a Python object now instead of when Lua collects it. Its later use is an error.
+---@type fun(object: any)
+py.close = lazily "close"
+
+---Gives back to Python what Lua has collected so far, which otherwise happens with the next call into
+---Python; returns how many objects that were.
+---@type fun(): integer
+py.collect = lazily "collect"
+
+---Whether a value is a Python object.
+---@type fun(value: any): boolean
+py.is = lazily "is"
+
+local function moonferry_function(name)
+  started_or_error()
+  return py.import("moonferry")[name]
+end
+
+local from_dlpack
+---Imports any object that speaks DLPack (NumPy, PyTorch, JAX ...) as a tensor over the same memory.
+---Keywords are those of Python's moonferry.from_dlpack: py.tensor(a, py.kw{copy = true}).
+function py.tensor(object, ...)
+  from_dlpack = from_dlpack or moonferry_function "from_dlpack"
+  return from_dlpack(object, ...)
+end
+
+local into
+---Hands a tensor to another library through the exchange table on its class: py.into(torch.Tensor, t).
+function py.into(class, tensor)
+  into = into or moonferry_function "into"
+  return into(class, tensor)
+end
+
+return py
