@@ -1,0 +1,83 @@
+"""What every Python spec shares: the ledger at zero, and libraries that may be absent.
+
+A spec that needs a library takes it as a fixture (`torch`, `jax`, `tvm`, `ml_dtypes`); that skips it with a
+reason where the library is not installed and marks it, so that `-m "not torch"` deselects without importing.
+"""
+
+import gc
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+import moonferry as mf
+
+LIBRARIES = {"torch": "torch", "jax": "jax", "tvm": "tvm_ffi", "ml_dtypes": "ml_dtypes"}
+
+settings.register_profile(
+    "moonferry",
+    deadline=None,
+    derandomize=True,
+    database=None,
+    max_examples=60,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("moonferry")
+
+
+def pytest_configure(config):
+    for mark, module in LIBRARIES.items():
+        config.addinivalue_line("markers", f"{mark}: needs the module {module}")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    for item in items:
+        for mark in LIBRARIES:
+            if mark in item.fixturenames:
+                item.add_marker(mark)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = (yield).get_result()
+    if report.when == "call":
+        item.spec_passed = report.passed
+
+
+@pytest.fixture(autouse=True)
+def ledger_is_unchanged(request):
+    """Whatever a spec made is gone at its end; a spec that failed may still hold it in its traceback."""
+    before = mf.ledger()
+    yield
+    if getattr(request.node, "spec_passed", False) and mf.ledger() != before:
+        gc.collect()
+        assert mf.ledger() == before
+
+
+@pytest.fixture(scope="session", autouse=True)
+def ledger_starts_at_zero():
+    assert tuple(mf.ledger()) == (0, 0, 0, 0)
+
+
+def library(module):
+    return pytest.importorskip(module, reason=f"{module} is not installed for this Python")
+
+
+@pytest.fixture(scope="session")
+def torch():
+    return library("torch")
+
+
+@pytest.fixture(scope="session")
+def jax():
+    return library("jax")
+
+
+@pytest.fixture(scope="session")
+def tvm():
+    return library("tvm_ffi")
+
+
+@pytest.fixture(scope="session")
+def ml_dtypes():
+    return library("ml_dtypes")

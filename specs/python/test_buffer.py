@@ -1,0 +1,289 @@
+"""The buffer protocol both ways, `__array_interface__` and `__array__`."""
+
+import array
+import ctypes as c
+import gc
+
+import numpy as np
+import pytest
+
+import moonferry as mf
+
+SIMPLE, WRITABLE, FORMAT, ND = 0, 1, 4, 8
+STRIDES, INDIRECT = 0x10 | ND, 0x100 | 0x10 | ND
+C_CONTIGUOUS, F_CONTIGUOUS, ANY_CONTIGUOUS = (flag | STRIDES for flag in (0x20, 0x40, 0x80))
+FORMATS = {
+    "bool": "?", "int8": "b", "uint8": "B", "int16": "h", "uint16": "H", "int32": "i", "uint32": "I",
+    "int64": "q", "uint64": "Q", "float16": "e", "float32": "f", "float64": "d", "complex64": "Zf",
+    "complex128": "Zd",
+}  # fmt: skip
+
+
+class Buffer(c.Structure):
+    _fields_ = [
+        ("buf", c.c_void_p),
+        ("obj", c.c_void_p),
+        ("len", c.c_ssize_t),
+        ("itemsize", c.c_ssize_t),
+        ("readonly", c.c_int),
+        ("ndim", c.c_int),
+        ("format", c.c_char_p),
+        ("shape", c.POINTER(c.c_ssize_t)),
+        ("strides", c.POINTER(c.c_ssize_t)),
+        ("suboffsets", c.POINTER(c.c_ssize_t)),
+        ("internal", c.c_void_p),
+    ]
+
+
+def get(t, flags):
+    view = Buffer()
+    assert c.pythonapi.PyObject_GetBuffer(c.py_object(t), c.byref(view), flags) == 0
+    return view
+
+
+def release(view):
+    c.pythonapi.PyBuffer_Release(c.byref(view))
+    assert not view.obj
+
+
+BASE = np.arange(24, dtype="int16").reshape(4, 6)
+LAYOUTS = {
+    "compact": BASE,
+    "transposed": BASE.T,
+    "strided": BASE[:, ::2],
+    "reversed": BASE[::-1],
+    "one row": BASE[1:2],
+    "one column": BASE[:, 2:3],
+    "one element": BASE[1:2, 3:4],
+    "empty": BASE[:, :0],
+    "rank 1": BASE[0],
+    "rank 0": np.array(5, "int16"),
+    "rank 3": BASE.reshape(2, 2, 6),
+}
+
+
+def fits(a, flags):
+    c_order, f_order = a.flags.c_contiguous, a.flags.f_contiguous
+    if flags & C_CONTIGUOUS == C_CONTIGUOUS and not c_order:
+        return False
+    if flags & F_CONTIGUOUS == F_CONTIGUOUS and not f_order:
+        return False
+    if flags & ANY_CONTIGUOUS == ANY_CONTIGUOUS and not (c_order or f_order):
+        return False
+    return c_order or flags & STRIDES == STRIDES
+
+
+@pytest.mark.parametrize("readonly", [False, True])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("wish", [SIMPLE, ND, STRIDES, INDIRECT, C_CONTIGUOUS, F_CONTIGUOUS, ANY_CONTIGUOUS])
+def test_every_combination_of_flags(layout, wish, readonly):
+    a = LAYOUTS[layout]
+    t = mf.asarray(a)
+    t = t.as_readonly() if readonly else t
+    for flags in (wish | extra for extra in (0, WRITABLE, FORMAT, WRITABLE | FORMAT)):
+        if (flags & WRITABLE and readonly) or not fits(a, flags):
+            with pytest.raises(BufferError):
+                get(t, flags)
+            continue
+        view = get(t, flags)
+        assert view.obj == id(t) and view.len == a.nbytes and view.itemsize == 2 and view.readonly == readonly
+        assert not a.size or view.buf == a.ctypes.data
+        assert view.format == (b"h" if flags & FORMAT else None) and not view.suboffsets
+        assert bool(view.shape) == bool(flags & ND and a.ndim)
+        assert bool(view.strides) == bool(flags & STRIDES == STRIDES and a.ndim)
+        if flags & ND:
+            assert view.ndim == a.ndim and tuple(view.shape[: a.ndim]) == a.shape if a.ndim else view.ndim == 0
+        if flags & STRIDES == STRIDES and a.size:
+            pairs = zip(a.shape, view.strides[: a.ndim] if a.ndim else (), a.strides)
+            assert all(mine == its for n, mine, its in pairs if n > 1)
+        release(view)
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_formats_are_pep_3118s(dtype):
+    t = mf.ones((2, 3), dtype)
+    view = memoryview(t)
+    assert view.format == FORMATS[dtype] and view.shape == (2, 3) and view.nbytes == t.nbytes
+    assert np.asarray(view).dtype == np.dtype(dtype) and np.asarray(view).tolist() == t.tolist()
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    ["bfloat16", "float8_e4m3fn", "float6_e2m3fn", "float4_e2m1fn", "complex32", "int4", "float32x4", "handle64"],
+)
+def test_dtypes_without_a_format_are_buffer_errors(dtype):
+    with pytest.raises(BufferError, match=dtype):
+        memoryview(mf.zeros((4,), dtype))
+
+
+def test_a_view_holds_the_memory_until_it_is_released():
+    t = mf.tensor([1, 2, 3])
+    view = memoryview(t)
+    del t
+    assert view.tolist() == [1, 2, 3] and mf.ledger().storages == 1
+    view.release()
+    assert tuple(mf.ledger()) == (0, 0, 0, 0)
+
+
+def test_several_views_are_released_one_by_one():
+    t = mf.tensor([1, 2, 3])
+    views = [get(t, flags) for flags in (SIMPLE, INDIRECT | FORMAT, C_CONTIGUOUS)]
+    del t
+    for view in views:
+        assert mf.ledger().storages == 1
+        release(view)
+    assert mf.ledger().storages == 0
+
+
+def test_writes_go_through():
+    t = mf.zeros((2, 2), "int32")
+    memoryview(t)[1, 0] = 7
+    memoryview(t[:, 1])[0] = 3
+    assert t.tolist() == [[0, 3], [7, 0]]
+    with pytest.raises(TypeError):
+        memoryview(t.as_readonly())[0, 0] = 1
+
+
+def test_bytes_file_and_struct_like_consumers(tmp_path):
+    t = mf.tensor([1, 2, 3], "uint8")
+    assert bytes(t) == b"\x01\x02\x03" and bytearray(t) == b"\x01\x02\x03"
+    (tmp_path / "file").write_bytes(t)
+    with open(tmp_path / "file", "rb") as stream:
+        assert stream.readinto(t[1:]) == 2
+    assert t.tolist() == [1, 1, 2]
+
+
+def test_a_null_view_is_refused():
+    with pytest.raises(BufferError):
+        c.pythonapi.PyObject_GetBuffer(c.py_object(mf.zeros((2,))), None, SIMPLE)
+
+
+CODES = "bBhHiIlLqQfd"
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_arrays_come_in(code):
+    source = array.array(code, [1, 2, 3])
+    t = mf.asarray(source)
+    assert t.dtype == np.dtype(code).name and t.tolist() == [1, 2, 3] and t.data_ptr == source.buffer_info()[0]
+    with pytest.raises(BufferError):
+        source.append(4)
+    del t
+    source.append(4)
+
+
+@pytest.mark.parametrize("kind", [c.c_int8, c.c_uint16, c.c_int32, c.c_int64, c.c_float, c.c_double, c.c_bool])
+def test_ctypes_arrays_come_in(kind):
+    source = ((kind * 3) * 2)()
+    source[1][2] = 1
+    t = mf.asarray(source)
+    assert t.shape == (2, 3) and t.tolist() == [[0, 0, 0], [0, 0, 1]] and t.data_ptr == c.addressof(source)
+    t[0, 0] = 1
+    assert source[0][0] == 1
+    del t
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+@pytest.mark.parametrize("index", [np.s_[:], np.s_[::-1], np.s_[:, 1], np.s_[::2, ::-2], np.s_[0, 0], np.s_[:, :0]])
+def test_memoryviews_come_in_with_their_strides(dtype, index):
+    a = np.ones((4, 5), dtype)
+    a[1, 1] = 0
+    part = a[index] if isinstance(a[index], np.ndarray) else a[0:1, 0].reshape(())
+    t = mf.asarray(memoryview(part))
+    assert t.shape == part.shape and t.dtype == dtype and t.tolist() == part.tolist()
+    assert not part.size or t.data_ptr == part.ctypes.data
+
+
+def test_read_only_buffers_come_in_read_only():
+    assert mf.asarray(memoryview(b"ab")).readonly
+    assert not mf.asarray(memoryview(bytearray(b"ab"))).readonly
+
+
+@pytest.mark.parametrize("dtype", [">i4", ">f8", "U2", "S3", "M8[s]", [("a", "i4"), ("b", "f4")]], ids=str)
+def test_formats_that_dlpack_lacks_are_refused(dtype):
+    a = np.zeros(2, dtype)
+    with pytest.raises((TypeError, ValueError, BufferError)):
+        mf.asarray(memoryview(a) if a.dtype.kind != "M" else a)
+    with pytest.raises((TypeError, ValueError, BufferError)):
+        mf.asarray(a)
+
+
+def test_strides_that_are_no_multiple_of_the_element_are_copied_or_refused():
+    a = np.zeros(4, [("x", "u1"), ("y", "f4")])["y"]
+    a[...] = [1, 2, 3, 4]
+    for source in (a, memoryview(a)):
+        try:
+            assert mf.asarray(source).tolist() == [1, 2, 3, 4]
+        except BufferError:
+            pass
+        assert mf.tensor(a).tolist() == [1, 2, 3, 4] if source is a else True
+
+
+def test_a_buffer_is_released_exactly_once_when_the_last_user_goes():
+    data = bytearray(8)
+    t = mf.frombuffer(data)
+    view, capsule = t[2:], t.__dlpack__()
+    look = memoryview(view)
+    del t, view, capsule
+    with pytest.raises(BufferError):
+        data.clear()
+    look.release()
+    gc.collect()
+    data.clear()
+
+
+def test_refused_buffers_are_released():
+    data = bytearray(8)
+    for arguments in ({"dtype": "int64", "offset": 1}, {"count": 99}, {"dtype": "nonsense"}, {"dtype": "float32x4"}):
+        with pytest.raises((TypeError, ValueError)):
+            mf.frombuffer(data, **arguments)
+            raise ValueError("taken and dropped")
+    data.clear()
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_array_interface_is_version_3(dtype):
+    t = mf.ones((2, 3), dtype)
+    for view, strides in ((t, (3, 1)), (t.T, (1, 3)), (t[:, ::2], (3, 2)), (t.as_readonly(), (3, 1))):
+        d = view.__array_interface__
+        assert d["version"] == 3 and d["shape"] == view.shape and d["typestr"] == np.dtype(dtype).str
+        assert d["data"] == (view.data_ptr, view.readonly)
+        size = np.dtype(dtype).itemsize
+        got = d.get("strides")
+        assert got == tuple(s * size for s in strides) or got is None and view.is_contiguous
+    assert t.__array_interface__ is not t.__array_interface__
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e5m2", "int4", "float32x2"])
+def test_array_interface_has_no_name_for_other_dtypes(dtype):
+    assert not hasattr(mf.zeros((2,), dtype), "__array_interface__")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_numpy_asarray_shares(layout):
+    a = LAYOUTS[layout]
+    t = mf.asarray(a)
+    back = np.asarray(t)
+    assert back.shape == a.shape and back.dtype == a.dtype and back.tolist() == a.tolist()
+    assert not a.size or back.ctypes.data == a.ctypes.data
+    assert not np.asarray(t.as_readonly()).flags.writeable
+
+
+def test_the_array_method():
+    t = mf.tensor([1.5, 2.5])
+    assert t.__array__().ctypes.data == t.data_ptr
+    assert t.__array__("int32").tolist() == [1, 2] and t.__array__(dtype=np.float32).dtype == np.float32
+    assert t.__array__(copy=True).ctypes.data != t.data_ptr
+    assert t.__array__(copy=False).ctypes.data == t.data_ptr
+    with pytest.raises(ValueError):
+        t.__array__("int32", copy=False)
+
+
+def test_arrays_made_from_a_tensor_keep_it_alive():
+    a = np.asarray(mf.tensor([1, 2, 3]))
+    assert a.tolist() == [1, 2, 3] and mf.ledger().storages == 1
+
+
+def test_ufuncs_and_reductions_take_tensors():
+    t = mf.tensor([1.0, 2.0])
+    assert np.add(t, 1).tolist() == [2.0, 3.0] and np.sum(t) == 3.0

@@ -1,0 +1,276 @@
+"""Making tensors: empty, zeros, ones, full, tensor, asarray, frombuffer."""
+
+import array
+
+import numpy as np
+import pytest
+
+import moonferry as mf
+
+NUMERIC = [
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+    "float16", "float32", "float64", "complex64", "complex128",
+]  # fmt: skip
+SHAPES = [(), (0,), (1,), (5,), (2, 3), (2, 0, 3), (1, 1, 1), (2, 3, 4, 5)]
+
+
+@pytest.mark.parametrize("dtype", NUMERIC)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_new_tensor_is_described_as_numpy_describes_it(shape, dtype):
+    t, a = mf.zeros(shape, dtype), np.zeros(shape, dtype)
+    assert t.shape == a.shape and t.dtype == dtype and t.ndim == a.ndim
+    assert t.size == a.size and t.nbytes == a.nbytes
+    assert t.dtype.itemsize == a.dtype.itemsize
+    assert t.is_contiguous and not t.readonly and t.flags == 0
+    if a.size:
+        assert t.strides == tuple(s // a.itemsize for s in a.strides)
+    assert len(t.strides) == a.ndim
+    assert t.tolist() == a.tolist()
+
+
+@pytest.mark.parametrize("make", [mf.empty, mf.zeros, mf.ones])
+def test_the_default_dtype_is_float32_on_the_cpu(make):
+    t = make((2,))
+    assert t.dtype == "float32" and t.device == "cpu" and t.device.type == 1 and t.device.id == 0
+
+
+@pytest.mark.parametrize("dtype", NUMERIC)
+def test_ones_and_full_fill(dtype):
+    assert mf.ones((2, 2), dtype).tolist() == np.ones((2, 2), dtype).tolist()
+    assert mf.full((3,), 1, dtype).tolist() == np.full((3,), 1, dtype).tolist()
+
+
+@pytest.mark.parametrize("value", [True, 7, -1.5, 2 + 3j])
+def test_full_infers_the_dtype_from_the_value(value):
+    t = mf.full((2,), value)
+    assert t.dtype == np.full((2,), value).dtype.name and t.tolist() == [value] * 2
+
+
+def test_a_shape_may_be_one_integer():
+    assert mf.empty(4).shape == (4,)
+    assert mf.zeros(np.int64(3)).shape == (3,)
+
+
+def test_memory_is_aligned_to_256_bytes():
+    assert all(mf.empty((n,), "uint8").data_ptr % 256 == 0 for n in (1, 3, 1000, 5000))
+
+
+@pytest.mark.parametrize(
+    "shape, error",
+    [
+        ((-1,), ValueError),
+        ((2**62, 2**62), (ValueError, OverflowError)),
+        ((2**64,), (ValueError, OverflowError)),
+        ((1,) * 65, ValueError),
+        ("ab", TypeError),
+        ((1.5,), TypeError),
+        (None, TypeError),
+        (("2",), TypeError),
+    ],
+)
+def test_a_shape_that_cannot_be_is_refused(shape, error):
+    for make in (mf.empty, mf.zeros, mf.ones):
+        with pytest.raises(error):
+            make(shape)
+    with pytest.raises(error):
+        mf.full(shape, 0)
+
+
+def test_more_memory_than_there_is_raises_memory_error():
+    with pytest.raises((MemoryError, OverflowError)):
+        mf.empty((2**62,), "uint8")
+
+
+@pytest.mark.parametrize("device", [None, "cpu", mf.zeros(1).device])
+def test_a_device_is_given_by_name(device):
+    assert mf.empty((1,), device=device).device == "cpu"
+
+
+@pytest.mark.parametrize(
+    "device, error", [("gpu", ValueError), ("cuda:0", ValueError), ("cpu:1", ValueError), (3.5, TypeError)]
+)
+def test_a_device_that_is_not_there_is_refused(device, error):
+    with pytest.raises(error):
+        mf.empty((1,), device=device)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        True, 3, -2.5, 1j, [], [1, 2, 3], [1.5, 2], [True, False], [1j, 2], [[1, 2], [3, 4]],
+        [[[1], [2]], [[3], [4]]], [[], []], (1, 2), [(1, 2), [3, 4]], [True, 2], [1, 2.5, 3j],
+        range(5), [range(2), range(2, 4)],
+    ],
+)  # fmt: skip
+def test_tensor_infers_shape_and_dtype_as_numpy(values):
+    t, a = mf.tensor(values), np.array(values)
+    assert t.shape == a.shape and t.dtype == a.dtype.name and t.tolist() == a.tolist()
+
+
+@pytest.mark.parametrize("dtype", NUMERIC)
+def test_tensor_takes_a_dtype(dtype):
+    t = mf.tensor([[0, 1], [2, 3]], dtype)
+    assert t.dtype == dtype and t.tolist() == np.array([[0, 1], [2, 3]], dtype).tolist()
+
+
+def test_tensor_takes_extreme_integers():
+    assert mf.tensor([2**63 - 1, -(2**63)]).tolist() == [2**63 - 1, -(2**63)]
+    assert mf.tensor([2**64 - 1], "uint64").tolist() == [2**64 - 1]
+    with pytest.raises(OverflowError):
+        mf.tensor([2**64])
+    with pytest.raises(OverflowError):
+        mf.tensor([-(2**63) - 1])
+
+
+@pytest.mark.parametrize("values", [[[1, 2], [3]], [1, [2]], [[1], 2], [[[1]], [[1, 2]]]])
+def test_ragged_values_are_refused(values):
+    with pytest.raises(ValueError):
+        mf.tensor(values)
+
+
+@pytest.mark.parametrize("values", ["text", b"", None, {}, {1: 2}, [None], ["1"], object(), [object()], {1, 2}])
+def test_values_that_are_no_numbers_are_refused(values):
+    if values == b"":
+        values = [b"x"]
+    with pytest.raises((TypeError, ValueError)):
+        mf.tensor(values)
+
+
+def test_a_list_that_contains_itself_is_refused():
+    loop = []
+    loop.append(loop)
+    with pytest.raises((ValueError, RecursionError)):
+        mf.tensor(loop)
+    loop.clear()
+
+
+def test_a_list_that_changes_while_it_is_read_does_no_harm():
+    values = [0] * 8
+
+    class Shrink:
+        def __float__(self):
+            values.clear()
+            return 1.0
+
+        def __index__(self):
+            values.clear()
+            return 1
+
+    values[3] = Shrink()
+    try:
+        mf.tensor(values, "float64")
+    except (ValueError, TypeError, IndexError, RuntimeError):
+        pass
+
+
+def test_tensor_copies_and_asarray_shares():
+    a = np.arange(6.0).reshape(2, 3)
+    copied, shared = mf.tensor(a), mf.asarray(a)
+    assert copied.data_ptr != a.ctypes.data and shared.data_ptr == a.ctypes.data
+    a[0, 0] = 9
+    assert copied[0, 0] == 0 and shared[0, 0] == 9
+    t = mf.zeros((2,))
+    assert mf.tensor(t).data_ptr != t.data_ptr and mf.asarray(t).data_ptr == t.data_ptr
+
+
+def test_tensor_and_asarray_take_strided_sources():
+    a = np.arange(24).reshape(4, 6)[::-2, 1::2]
+    assert mf.tensor(a).tolist() == a.tolist() and mf.asarray(a).tolist() == a.tolist()
+    assert mf.tensor(a).is_contiguous
+
+
+def test_asarray_casts_only_where_it_must():
+    a = np.arange(3, dtype="int32")
+    assert mf.asarray(a, "int32").data_ptr == a.ctypes.data
+    f = mf.asarray(a, "float64")
+    assert f.dtype == "float64" and f.tolist() == [0.0, 1.0, 2.0]
+
+
+def test_asarray_copy_is_a_promise():
+    a = np.arange(3.0)
+    assert mf.asarray(a, copy=True).data_ptr != a.ctypes.data
+    assert mf.asarray(a, copy=False).data_ptr == a.ctypes.data
+    with pytest.raises(ValueError):
+        mf.asarray(a, "int32", copy=False)
+    with pytest.raises(ValueError):
+        mf.asarray([1, 2], copy=False)
+
+
+def test_asarray_takes_lists_and_buffers():
+    assert mf.asarray([[1, 2], [3, 4]]).tolist() == [[1, 2], [3, 4]]
+    data = bytearray(b"abc")
+    t = mf.asarray(memoryview(data))
+    assert t.dtype == "uint8" and t.tolist() == [97, 98, 99]
+    t[0] = 65
+    assert data == b"Abc"
+    del t
+
+
+def test_frombuffer_shares_and_keeps_the_buffer_alive():
+    data = bytearray(range(16))
+    t = mf.frombuffer(data)
+    assert t.dtype == "uint8" and t.tolist() == list(range(16)) and not t.readonly
+    t[3] = 99
+    assert data[3] == 99
+    with pytest.raises(BufferError):
+        data.append(1)
+    del t
+    data.append(1)
+
+
+def test_frombuffer_of_constant_bytes_is_read_only():
+    t = mf.frombuffer(b"\x01\x02")
+    assert t.readonly and t.tolist() == [1, 2]
+    with pytest.raises(ValueError):
+        t[0] = 1
+
+
+@pytest.mark.parametrize(
+    "arguments", [{}, {"dtype": "int16"}, {"dtype": "<f4" and "float32", "count": 2}, {"count": 3, "offset": 5},
+                  {"dtype": "int32", "offset": 4}, {"dtype": "uint8", "count": 0}]
+)  # fmt: skip
+def test_frombuffer_reads_as_numpy_reads(arguments):
+    data = bytes(range(16))
+    t = mf.frombuffer(data, **arguments)
+    expected = np.frombuffer(data, **{"dtype": "uint8", **arguments})
+    assert t.dtype == expected.dtype.name and t.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"dtype": "int32", "offset": 3}, {"count": 17}, {"offset": 17}, {"offset": -1}, {"count": -2},
+     {"dtype": "float64", "count": 3}, {"count": 2**62, "dtype": "int64"}, {"offset": 2**63 - 1}],
+)  # fmt: skip
+def test_frombuffer_refuses_what_the_buffer_does_not_hold(arguments):
+    with pytest.raises((ValueError, OverflowError)):
+        mf.frombuffer(bytes(16), **arguments)
+
+
+def test_frombuffer_wants_a_contiguous_buffer_object():
+    with pytest.raises(TypeError):
+        mf.frombuffer(3)
+    with pytest.raises((BufferError, ValueError)):
+        mf.frombuffer(memoryview(bytes(8))[::2])
+    assert mf.frombuffer(array.array("d", [1.0, 2.0]), "float64").tolist() == [1.0, 2.0]
+
+
+def test_a_tensor_is_not_made_by_its_class_and_has_no_subclasses():
+    with pytest.raises(TypeError):
+        mf.Tensor()
+    with pytest.raises(TypeError):
+        type("Sub", (mf.Tensor,), {})
+
+
+@pytest.mark.parametrize(
+    "call", [lambda: mf.empty(), lambda: mf.full((1,)), lambda: mf.zeros((1,), bogus=1), lambda: mf.from_dlpack()]
+)
+def test_missing_and_unknown_arguments_are_refused(call):
+    with pytest.raises(TypeError):
+        call()
+
+
+def test_attributes_cannot_be_set():
+    t = mf.zeros((2,))
+    for name in ("shape", "strides", "dtype", "device", "data_ptr", "new_name"):
+        with pytest.raises((AttributeError, TypeError)):
+            setattr(t, name, 1)

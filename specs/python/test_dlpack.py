@@ -1,0 +1,255 @@
+"""`__dlpack__` and `__dlpack_device__`: arguments, refusals, and what the structs hold.
+
+Array API 2025.12 and DLPack 1.3, to the letter; the lifetime of capsules is in test_capsule.py.
+"""
+
+import ctypes as c
+import enum
+
+import numpy as np
+import pytest
+
+import dlpack_abi as abi
+import moonferry as mf
+
+VERSIONED = {"max_version": (1, 3)}
+
+
+class Kind(enum.IntEnum):
+    CPU = 1
+    CUDA = 2
+
+
+def test_device_is_a_pair_of_numbers():
+    kind, index = mf.zeros((2,)).__dlpack_device__()
+    assert (kind, index) == (1, 0) and isinstance(kind, int) and type(index) is int
+    with pytest.raises(TypeError):
+        mf.zeros((2,)).__dlpack_device__(1)
+
+
+def test_every_argument_is_keyword_only():
+    t = mf.zeros((2,))
+    with pytest.raises(TypeError):
+        t.__dlpack__(None)
+    with pytest.raises(TypeError):
+        t.__dlpack__(streams=None)
+    with pytest.raises(TypeError):
+        t.__dlpack__(**{"max_version": (1, 3), "version": 1})
+
+
+@pytest.mark.parametrize("stream", [None, -1])
+def test_streams_that_mean_nothing_on_the_cpu_are_accepted(stream):
+    assert abi.capsule_name(mf.zeros((2,)).__dlpack__(stream=stream)) == abi.LEGACY
+
+
+@pytest.mark.parametrize("stream", [0, 1, 2, 3, 1 << 40, -2, -(1 << 40), 1 << 70])
+def test_streams_that_the_cpu_lacks_are_refused(stream):
+    with pytest.raises(ValueError, match="stream"):
+        mf.zeros((2,)).__dlpack__(stream=stream, **VERSIONED)
+
+
+@pytest.mark.parametrize("stream", ["1", 1.0, (1,), object(), True, False, b"", 1j])
+def test_streams_that_are_no_integers_are_type_errors(stream):
+    with pytest.raises(TypeError, match="stream"):
+        mf.zeros((2,)).__dlpack__(stream=stream, **VERSIONED)
+
+
+@pytest.mark.parametrize("version", [None, (0, 0), (0, 8), (0, 99)])
+def test_old_consumers_get_the_legacy_struct(version):
+    assert abi.capsule_name(mf.zeros((2,)).__dlpack__(max_version=version)) == abi.LEGACY
+
+
+@pytest.mark.parametrize("version", [(1, 0), (1, 1), (1, 3), (1, 99), (2, 0), (100, 3), (np.int64(1), np.int8(3))])
+def test_new_consumers_get_the_versioned_struct_stamped_1_3(version):
+    capsule = mf.zeros((2,)).__dlpack__(max_version=version)
+    assert abi.capsule_name(capsule) == abi.VERSIONED
+    assert (abi.managed(capsule).version.major, abi.managed(capsule).version.minor) == (1, 3)
+
+
+@pytest.mark.parametrize("version", [1, "1.3", (1,), (1, 3, 0), (), ("1", "3"), (1.0, 3.0), (None, None), {}, True])
+def test_a_malformed_version_is_a_type_error(version):
+    with pytest.raises(TypeError, match="max_version"):
+        mf.zeros((2,)).__dlpack__(max_version=version)
+
+
+def test_a_version_that_lies_outside_every_range_does_no_harm():
+    for version in ((1 << 70, 0), (-1, 0), (1, -1), (-(1 << 70), 0)):
+        try:
+            capsule = mf.zeros((2,)).__dlpack__(max_version=version)
+        except (ValueError, OverflowError):
+            continue
+        assert abi.capsule_name(capsule) in (abi.LEGACY, abi.VERSIONED)
+
+
+@pytest.mark.parametrize("device", [None, (1, 0), (Kind.CPU, 0), (np.int32(1), np.int64(0))])
+@pytest.mark.parametrize("copy", [None, False])
+def test_own_device_is_a_view(device, copy):
+    t = mf.zeros((2,))
+    capsule = t.__dlpack__(dl_device=device, copy=copy, **VERSIONED)
+    assert abi.managed(capsule).dl_tensor.data == t.data_ptr and abi.managed(capsule).flags == 0
+
+
+@pytest.mark.parametrize(
+    "device",
+    [(2, 0), (Kind.CUDA, 0), (1, 1), (1, -1), (10, 0), (16, 0), (0, 0), (-1, 0), (99, 0), (1 << 40, 0), (1, 1 << 40)],
+)
+@pytest.mark.parametrize("copy", [None, False, True])
+def test_other_devices_are_buffer_errors(device, copy):
+    with pytest.raises(BufferError, match="dl_device") as caught:
+        mf.zeros((2,)).__dlpack__(dl_device=device, copy=copy, **VERSIONED)
+    assert isinstance(caught.value, mf.ExchangeError) and isinstance(caught.value, ValueError)
+
+
+@pytest.mark.parametrize("device", [1, "cpu", (1,), (1, 0, 0), (), ("1", "0"), (1.0, 0), (1, None), {1: 0}])
+def test_a_malformed_device_is_a_type_error(device):
+    with pytest.raises(TypeError, match="dl_device"):
+        mf.zeros((2,)).__dlpack__(dl_device=device)
+
+
+@pytest.mark.parametrize("copy", ["yes", 1, 0, 2.0, object(), ()])
+def test_copy_is_true_false_or_none(copy):
+    with pytest.raises((TypeError, ValueError), match="copy"):
+        mf.zeros((2,)).__dlpack__(copy=copy)
+
+
+@pytest.mark.parametrize("version", [None, (1, 3)])
+@pytest.mark.parametrize("device", [None, (1, 0)])
+def test_copy_true_always_copies(version, device):
+    t = mf.asarray(np.arange(12).reshape(3, 4))[:, ::-2].as_readonly()
+    capsule = t.__dlpack__(copy=True, max_version=version, dl_device=device)
+    struct = abi.managed(capsule)
+    dl = struct.dl_tensor
+    assert dl.data != t.data_ptr and abi.extents(dl) == (3, 2) and abi.strides(dl) == (2, 1)
+    assert version is None or struct.flags == abi.IS_COPIED
+    assert list((c.c_int64 * 6).from_address(dl.data)) == [3, 1, 7, 5, 11, 9]
+    del t
+    assert mf.ledger().storages == 1
+
+
+@pytest.mark.parametrize("make_wrong", [{"stream": "x"}, {"max_version": 1}, {"dl_device": 1}, {"copy": "x"}])
+def test_a_wrong_argument_is_found_whatever_the_others_say(make_wrong):
+    good = {"stream": None, "max_version": (1, 3), "dl_device": (1, 0), "copy": True}
+    with pytest.raises((TypeError, ValueError)):
+        mf.zeros((2,)).__dlpack__(**{**good, **make_wrong})
+
+
+def test_read_only_never_leaves_through_a_struct_that_cannot_say_so():
+    t = mf.zeros((2,)).as_readonly()
+    for version in (None, (0, 8)):
+        for copy in (None, False):
+            with pytest.raises(BufferError, match="read-only|readonly"):
+                t.__dlpack__(max_version=version, copy=copy)
+    assert abi.managed(t.__dlpack__(**VERSIONED)).flags == abi.READ_ONLY
+    assert abi.capsule_name(t.__dlpack__(copy=True)) == abi.LEGACY
+
+
+SHAPES = [(), (1,), (0,), (3,), (2, 3), (2, 0, 3), (1, 1), (2, 3, 4)]
+# name: (code, bits, lanes), written out from the standard.
+TRIPLES = {
+    "bool": (6, 8, 1), "int8": (0, 8, 1), "int64": (0, 64, 1), "uint16": (1, 16, 1), "float16": (2, 16, 1),
+    "float32": (2, 32, 1), "float64": (2, 64, 1), "bfloat16": (4, 16, 1), "complex64": (5, 64, 1),
+    "complex128": (5, 128, 1), "float8_e3m4": (7, 8, 1), "float8_e4m3": (8, 8, 1),
+    "float8_e4m3b11fnuz": (9, 8, 1), "float8_e4m3fn": (10, 8, 1), "float8_e4m3fnuz": (11, 8, 1),
+    "float8_e5m2": (12, 8, 1), "float8_e5m2fnuz": (13, 8, 1), "float8_e8m0fnu": (14, 8, 1),
+    "float6_e2m3fn": (15, 6, 1), "float6_e3m2fn": (16, 6, 1), "float4_e2m1fn": (17, 4, 1), "int4": (0, 4, 1),
+    "uint2": (1, 2, 1), "bool1": (6, 1, 1), "complex32": (5, 32, 1), "handle64": (3, 64, 1),
+    "float32x4": (2, 32, 4), "float4_e2m1fnx2": (17, 4, 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("version", [None, (1, 3)])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_struct_describes_the_tensor(shape, version):
+    t = mf.zeros(shape, "int16")
+    capsule = t.__dlpack__(max_version=version)
+    struct = abi.managed(capsule)
+    dl = struct.dl_tensor
+    assert dl.ndim == len(shape) and abi.extents(dl) == shape
+    assert (dl.device.type, dl.device.id) == (1, 0) and dl.byte_offset == 0
+    assert (dl.dtype.code, dl.dtype.bits, dl.dtype.lanes) == (0, 16, 1)
+    assert bool(dl.strides) == bool(shape) and bool(dl.shape) == bool(shape)
+    assert abi.strides(dl) == t.strides
+    assert (dl.data or 0) == (t.data_ptr if t.size else 0)
+    assert struct.deleter and (version is None or struct.flags == 0)
+
+
+@pytest.mark.parametrize("name", sorted(TRIPLES))
+@pytest.mark.parametrize("version", [None, (1, 3)])
+def test_dtypes_leave_exactly(name, version):
+    dtype = abi.managed(capsule := mf.zeros((4,), name).__dlpack__(max_version=version)).dl_tensor.dtype
+    assert (dtype.code, dtype.bits, dtype.lanes) == TRIPLES[name]
+    del capsule
+
+
+@pytest.mark.parametrize(
+    "index", [np.s_[1:], np.s_[::-1], np.s_[:, 2], np.s_[::2, ::-3], np.s_[1, 1:2], np.s_[:, None, :0]]
+)
+def test_views_leave_with_offset_zero_and_their_own_strides(index):
+    a = np.arange(35, dtype="float64").reshape(5, 7)
+    view, expected = mf.asarray(a)[index], a[index]
+    capsule = view.__dlpack__(**VERSIONED)
+    dl = abi.managed(capsule).dl_tensor
+    assert dl.byte_offset == 0 and abi.extents(dl) == expected.shape and abi.strides(dl) == view.strides
+    if expected.size:
+        assert dl.data == expected.ctypes.data
+        assert all(s * 8 == b for n, s, b in zip(expected.shape, abi.strides(dl), expected.strides) if n > 1)
+
+
+def test_a_broadcast_leaves_with_zero_strides_and_read_only():
+    capsule = mf.zeros((3,)).broadcast((4, 3)).__dlpack__(**VERSIONED)
+    struct = abi.managed(capsule)
+    assert abi.strides(struct.dl_tensor) == (0, 1) and struct.flags == abi.READ_ONLY
+
+
+def test_each_export_has_a_struct_of_its_own():
+    t = mf.zeros((2,))
+    capsules = [t.__dlpack__(**VERSIONED) for _ in range(5)]
+    assert len({abi.capsule_pointer(capsule) for capsule in capsules}) == 5
+    assert mf.ledger().storages == 1
+
+
+def test_padded_sub_byte_tensors_keep_the_flag():
+    producer = abi.Producer((3,), (1,), (0, 4, 1), flags=abi.SUBBYTE_PADDED)
+    t = mf.from_dlpack(producer.capsule())
+    assert t.flags == abi.SUBBYTE_PADDED and t.data_ptr == producer.dl.data
+    capsule = t.__dlpack__(**VERSIONED)
+    assert abi.managed(capsule).flags == abi.SUBBYTE_PADDED
+    with pytest.raises(BufferError):
+        t.__dlpack__()
+    del t, capsule
+    assert producer.deletes == 1
+
+
+def test_the_copied_flag_of_an_import_does_not_go_out_again():
+    producer = abi.Producer(flags=abi.IS_COPIED | abi.READ_ONLY)
+    t = mf.from_dlpack(producer.capsule())
+    assert t.flags == abi.IS_COPIED | abi.READ_ONLY and t.readonly
+    capsule = t.__dlpack__(**VERSIONED)
+    assert abi.managed(capsule).flags == abi.READ_ONLY
+    del t, capsule
+    assert producer.deletes == 1
+
+
+@pytest.mark.parametrize("device", [None, "cpu", (1, 0), mf.zeros(()).device])
+@pytest.mark.parametrize("copy", [None, False, True])
+def test_from_dlpack_keeps_the_promise_of_copy(device, copy):
+    t = mf.tensor([1.0, 2.0])
+    back = mf.from_dlpack(t, device=device, copy=copy)
+    assert back.tolist() == [1.0, 2.0] and (back.data_ptr == t.data_ptr) == (copy is not True)
+    assert back.device == t.device
+
+
+@pytest.mark.parametrize("device", ["cuda:0", "gpu", (2, 0), "cpu:1"])
+def test_from_dlpack_refuses_devices_that_are_not_there(device):
+    with pytest.raises(ValueError):
+        mf.from_dlpack(mf.zeros((2,)), device=device)
+
+
+def test_from_dlpack_takes_its_argument_by_position_only():
+    t = mf.zeros((2,))
+    with pytest.raises(TypeError):
+        mf.from_dlpack(x=t)
+    with pytest.raises(TypeError):
+        mf.from_dlpack(t, None)
+    with pytest.raises(TypeError):
+        mf.from_dlpack(t, copy="yes")

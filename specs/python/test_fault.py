@@ -1,0 +1,162 @@
+"""Memory that ends: every public function and method with each of its allocations failing in turn.
+
+The Nth allocation of the runtime fails, once and from then on. The call then raises MemoryError, or does
+without the memory; nothing is lost, and the same call succeeds afterwards. Allocations are Moonferry's own:
+Python's are CPython's business.
+"""
+
+import pickle
+
+import dlpack_abi as abi
+import numpy as np
+import pytest
+
+import moonferry as mf
+
+
+def fixture_tensors():
+    t = mf.asarray(np.arange(24.0).reshape(4, 6))
+    return t, mf.zeros((4, 6), "float64"), mf.tensor(3)
+
+
+def pickled():
+    return pickle.dumps(mf.ones((3,)), 5)
+
+
+PICKLED = pickled()
+ARRAY = np.arange(6.0).reshape(2, 3)
+CALLS = {
+    "empty": lambda t, u, s: mf.empty((2, 3)),
+    "zeros": lambda t, u, s: mf.zeros((2, 3)),
+    "ones": lambda t, u, s: mf.ones((2, 3), "float64"),
+    "full": lambda t, u, s: mf.full((2, 3), 4),
+    "tensor of numbers": lambda t, u, s: mf.tensor([[1, 2], [3, 4]]),
+    "tensor of a number": lambda t, u, s: mf.tensor(3.5),
+    "tensor of an array": lambda t, u, s: mf.tensor(ARRAY),
+    "tensor of a tensor": lambda t, u, s: mf.tensor(t, "int32"),
+    "asarray of an array": lambda t, u, s: mf.asarray(ARRAY),
+    "asarray with a cast": lambda t, u, s: mf.asarray(ARRAY, "int8"),
+    "asarray of a buffer": lambda t, u, s: mf.asarray(memoryview(b"abc")),
+    "frombuffer": lambda t, u, s: mf.frombuffer(b"abcdefgh", "int32"),
+    "from_dlpack of a tensor": lambda t, u, s: mf.from_dlpack(t),
+    "from_dlpack of an array": lambda t, u, s: mf.from_dlpack(ARRAY),
+    "from_dlpack with a copy": lambda t, u, s: mf.from_dlpack(ARRAY, copy=True),
+    "from_dlpack of a capsule": lambda t, u, s: mf.from_dlpack(t.__dlpack__(max_version=(1, 3))),
+    "from_dlpack of a legacy capsule": lambda t, u, s: mf.from_dlpack(t.__dlpack__()),
+    "__dlpack__": lambda t, u, s: t.__dlpack__(max_version=(1, 3)),
+    "__dlpack__ legacy": lambda t, u, s: t.__dlpack__(),
+    "__dlpack__ with a copy": lambda t, u, s: t.__dlpack__(max_version=(1, 3), copy=True),
+    "__dlpack__ legacy with a copy": lambda t, u, s: t.__dlpack__(copy=True),
+    "into": lambda t, u, s: mf.into(mf.Tensor, t),
+    "index": lambda t, u, s: t[1],
+    "slice": lambda t, u, s: t[1:, ::2],
+    "element": lambda t, u, s: t[1, 2],
+    "set an element": lambda t, u, s: u.__setitem__((1, 2), 3),
+    "fill a view": lambda t, u, s: u.__setitem__(slice(1, 2), 3),
+    "set from a tensor": lambda t, u, s: u.__setitem__(..., t),
+    "set from an overlap": lambda t, u, s: u.__setitem__(slice(1, None), u[:-1]),
+    "set from a list": lambda t, u, s: u.__setitem__(0, [1, 2, 3, 4, 5, 6]),
+    "set from an array": lambda t, u, s: u.__setitem__(slice(0, 2), np.ones((2, 6), "int8")),
+    "iterate": lambda t, u, s: list(t),
+    "T": lambda t, u, s: t.T,
+    "permute": lambda t, u, s: t.permute(1, 0),
+    "reshape": lambda t, u, s: t.reshape(24),
+    "broadcast": lambda t, u, s: t.broadcast((2, 4, 6)),
+    "squeeze": lambda t, u, s: t[:1].squeeze(0),
+    "expand": lambda t, u, s: t.expand(0),
+    "diagonal": lambda t, u, s: t.diagonal(),
+    "reinterpret": lambda t, u, s: t.reinterpret("uint8"),
+    "as_readonly": lambda t, u, s: t.as_readonly(),
+    "fill": lambda t, u, s: u.fill(3),
+    "copy": lambda t, u, s: t.copy(),
+    "copy into": lambda t, u, s: u.copy(t),
+    "copy into with a cast": lambda t, u, s: u.copy(np.ones((4, 6), "int16")),
+    "astype": lambda t, u, s: t.astype("float32"),
+    "tolist": lambda t, u, s: t.T.tolist(),
+    "item": lambda t, u, s: s.item(),
+    "float": lambda t, u, s: float(s),
+    "int": lambda t, u, s: int(s),
+    "bool": lambda t, u, s: bool(s),
+    "complex": lambda t, u, s: complex(s),
+    "as an index": lambda t, u, s: "abcdef"[s],
+    "repr": lambda t, u, s: repr(t),
+    "equal": lambda t, u, s: mf.equal(t, u),
+    "memoryview": lambda t, u, s: memoryview(t).tolist(),
+    "__array__": lambda t, u, s: np.asarray(t),
+    "__array__ with a cast": lambda t, u, s: np.asarray(t, "int8"),
+    "__array_interface__": lambda t, u, s: t.__array_interface__,
+    "pickle": lambda t, u, s: pickle.dumps(t, 5),
+    "pickle out of band": lambda t, u, s: pickle.dumps(t, 5, buffer_callback=lambda buffer: None),
+    "pickle protocol 2": lambda t, u, s: pickle.dumps(t.T, 2),
+    "unpickle": lambda t, u, s: pickle.loads(PICKLED),
+    "shape and strides": lambda t, u, s: (t.shape, t.strides, t.dtype, t.device, t.flags),
+    "np.from_dlpack": lambda t, u, s: np.from_dlpack(t),
+}
+
+
+@pytest.mark.parametrize("sticky", [False, True], ids=["once", "from then on"])
+@pytest.mark.parametrize("name", CALLS)
+def test_each_allocation_fails_in_turn(name, sticky):
+    t, u, s = fixture_tensors()
+    call, before = CALLS[name], mf.ledger()
+    for nth in range(100):
+        mf._core._fault_arm(nth, sticky)
+        try:
+            call(t, u, s)
+        except MemoryError:
+            pass
+        finally:
+            hits = mf._core._fault_hits()
+            mf._core._fault_arm(-1, False)
+        assert mf.ledger() == before
+        if hits == 0:
+            break
+    else:
+        raise AssertionError("the call never came to its end")
+    call(t, u, s)
+    assert mf.ledger() == before and t.tolist() == np.arange(24.0).reshape(4, 6).tolist()
+
+
+@pytest.mark.parametrize("versioned", [False, True])
+def test_a_struct_that_could_not_be_taken_stays_the_producers(versioned):
+    for nth in range(20):
+        producer = abi.Producer(versioned=versioned)
+        capsule = producer.capsule()
+        mf._core._fault_arm(nth, False)
+        try:
+            t = mf.from_dlpack(capsule)
+        except MemoryError:
+            assert abi.capsule_name(capsule) == producer.name and producer.deletes == 0
+            del capsule
+            assert producer.deletes == 1
+            continue
+        finally:
+            mf._core._fault_arm(-1, False)
+        assert nth > 0
+        del t
+        assert producer.deletes == 1
+        return
+    raise AssertionError("the import never came to its end")
+
+
+def test_a_buffer_that_could_not_be_wrapped_is_released():
+    for nth in range(5):
+        data = bytearray(8)
+        mf._core._fault_arm(nth, True)
+        try:
+            mf.frombuffer(data)
+        except MemoryError:
+            pass
+        finally:
+            mf._core._fault_arm(-1, False)
+        data.append(1)
+
+
+def test_every_public_name_is_in_the_loop():
+    """A method that is added without a call above is named here."""
+    words = " ".join(CALLS)
+    methods = [name for name in dir(mf.Tensor) if not name.startswith("_") and callable(getattr(mf.Tensor, name))]
+    functions = [name for name in mf.__all__ if callable(getattr(mf, name)) and not isinstance(getattr(mf, name), type)]
+    quiet = {"ledger", "get_include", "get_lua_path"}
+    missing = [name for name in {*methods, *functions} - quiet if name not in words]
+    assert missing == [] or all(isinstance(getattr(mf, name, None), mf.DType) for name in missing)

@@ -1,0 +1,170 @@
+"""The end of the interpreter: capsules, tensors and deleters that outlive it. Each case is a process."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import dlpack_abi as abi
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+PROLOGUE = """
+import ctypes as c, sys
+sys.path.insert(0, {here!r})
+import dlpack_abi as abi
+import moonferry as mf
+import os
+def library():
+    with open("/proc/self/maps") as maps:
+        for line in maps:
+            if "libmoonferry" in line:
+                return line.split()[-1]
+def late(capsule, threaded=0):
+    struct = abi.consume(capsule)
+    read = abi.address_of(c.CDLL(library()).mf_ledger_read)
+    abi.probe().probe_delete_at_exit(c.addressof(struct), read, threaded)
+"""
+
+
+def run(body, **environment):
+    abi.probe()
+    source = PROLOGUE.format(here=HERE) + body
+    return subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", source],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, **environment},
+    )
+
+
+QUIET = {
+    "a tensor that a module holds": "t = mf.zeros((4,))",
+    "a tensor that sys holds": "sys.kept = mf.zeros((4,))",
+    "a tensor in a cycle": "class A: pass\na = A(); a.self = a; a.t = mf.zeros((4,)); sys.kept = a",
+    "a capsule that a module holds": "k = mf.zeros((4,)).__dlpack__(max_version=(1, 3))",
+    "a capsule that sys holds": "sys.kept = mf.zeros((4,)).__dlpack__()",
+    "a memoryview that sys holds": "sys.kept = memoryview(mf.zeros((4,)))",
+    "an import from NumPy": "import numpy as np\nsys.kept = mf.from_dlpack(np.arange(4.0))",
+    "an export to NumPy": "import numpy as np\nsys.kept = np.from_dlpack(mf.zeros((4,)))",
+    "a frombuffer of bytes": "sys.kept = mf.frombuffer(bytearray(8))",
+    "a leaked reference": "t = mf.zeros((4,)); c.pythonapi.Py_IncRef(c.py_object(t))",
+    "a leaked capsule": "k = mf.zeros((4,)).__dlpack__(); c.pythonapi.Py_IncRef(c.py_object(k))",
+    "a leaked frombuffer": "t = mf.frombuffer(bytearray(8)); c.pythonapi.Py_IncRef(c.py_object(t))",
+    "an object whose __del__ exchanges at the end": """
+class Late:
+    def __init__(self): self.t = mf.zeros((4,))
+    def __del__(self):
+        k = self.t.__dlpack__(max_version=(1, 3))
+        back = mf.from_dlpack(k)
+sys.kept = Late()
+""",
+    "an atexit function that drops a capsule": """
+import atexit
+k = [mf.zeros((4,)).__dlpack__()]
+atexit.register(k.clear)
+""",
+    "a daemon thread that exchanges": """
+import threading
+def work():
+    t = mf.zeros((4,))
+    while True:
+        mf.from_dlpack(t.__dlpack__(max_version=(1, 3)))
+threading.Thread(target=work, daemon=True).start()
+import time; time.sleep(0.05)
+""",
+}
+
+
+@pytest.mark.parametrize("body", QUIET.values(), ids=[name.replace(" ", "_") for name in QUIET])
+def test_the_interpreter_ends_in_peace_with(body):
+    done = run(body)
+    assert done.returncode == 0 and done.stderr == "" and done.stdout == ""
+
+
+@pytest.mark.parametrize("threaded", [0, 1], ids=["main_thread", "foreign_thread"])
+@pytest.mark.parametrize(
+    "make",
+    ["mf.zeros((100,))", "mf.zeros((10, 10)).T", "mf.from_dlpack(mf.zeros((100,)))"],
+    ids=["owned", "view", "reimported"],
+)
+def test_the_deleter_works_after_py_finalize(make, threaded):
+    done = run(f"late({make}.__dlpack__(max_version=(1, 3)), {threaded})")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "initialized=0 ledger=0,0,0,0\n"
+
+
+@pytest.mark.parametrize(
+    "make", ["mf.frombuffer(bytearray(8))", "mf.from_dlpack(np.arange(4.0))", "mf.asarray(np.arange(4.0))"]
+)
+def test_memory_that_python_owned_is_left_alone_after_py_finalize(make):
+    done = run(f"import numpy as np\nlate({make}.__dlpack__(max_version=(1, 3)))")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("initialized=0 ledger=0,0,0,")
+
+
+def test_a_tensor_that_another_library_made_is_deleted_once_by_the_end():
+    body = """
+producer = abi.Producer()
+import atexit
+t = mf.from_dlpack(producer.capsule())
+def look(): print("deletes", producer.deletes)
+atexit.register(look)
+atexit.register(lambda: globals().pop("t"))
+"""
+    done = run(body)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "deletes 1\n", "")
+
+
+def test_import_twice_and_again_after_it_was_dropped_from_sys_modules():
+    body = """
+t = mf.zeros((4,))
+for name in [n for n in sys.modules if n.startswith("moonferry")]: del sys.modules[name]
+import moonferry as again
+assert again.zeros((2,)).tolist() == [0, 0]
+assert again.from_dlpack(t).data_ptr == t.data_ptr
+assert again.from_dlpack(t.__dlpack__()).data_ptr == t.data_ptr
+del t
+"""
+    done = run(body)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_subinterpreters_import_it_or_refuse_clearly():
+    body = """
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+i = interpreters.create()
+code = '''
+try:
+    import moonferry as mf
+except ImportError as error:
+    assert "interpreter" in str(error)
+else:
+    assert mf.from_dlpack(mf.ones((2,)).__dlpack__()).tolist() == [1.0, 1.0]
+'''
+interpreters.run_string(i, "import sys; sys.path[:] = %r\\n" % sys.path + code)
+interpreters.destroy(i)
+assert mf.ones((2,)).tolist() == [1.0, 1.0]
+"""
+    done = run(body)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_forked_child_goes_on():
+    body = """
+t = mf.zeros((4,))
+k = t.__dlpack__()
+pid = os.fork()
+if pid == 0:
+    ok = mf.from_dlpack(k).tolist() == [0, 0, 0, 0]
+    os._exit(0 if ok else 1)
+assert os.waitpid(pid, 0)[1] == 0
+assert mf.from_dlpack(k).tolist() == [0, 0, 0, 0]
+"""
+    done = run(body)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,92 @@
+"""Exchange with JAX on the CPU. Its arrays are immutable, and it asks for alignment."""
+
+import gc
+
+import numpy as np
+import pytest
+
+import moonferry as mf
+
+DTYPES = ["bool", "int8", "int16", "int32", "uint8", "uint16", "uint32", "float16", "bfloat16", "float32", "complex64"]
+NARROW = ["float8_e4m3fn", "float8_e5m2", "float8_e4m3b11fnuz", "float8_e4m3fnuz", "float8_e5m2fnuz"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES + NARROW)
+def test_from_jax(jax, dtype):
+    x = jax.numpy.ones((2, 3), dtype)
+    try:
+        t = mf.from_dlpack(x)
+    except (BufferError, RuntimeError, ValueError):
+        assert dtype in NARROW
+        return
+    assert t.dtype == dtype and t.shape == (2, 3) and t.tolist() == np.asarray(x).tolist()
+    assert t.data_ptr == x.unsafe_buffer_pointer()
+
+
+@pytest.mark.parametrize("dtype", DTYPES + NARROW)
+def test_to_jax(jax, dtype):
+    t = mf.ones((2, 3), dtype)
+    try:
+        x = jax.dlpack.from_dlpack(t)
+    except (BufferError, RuntimeError, ValueError, TypeError, NotImplementedError):
+        assert dtype in NARROW
+        return
+    assert str(x.dtype) == dtype and x.shape == (2, 3) and np.asarray(x).tolist() == t.tolist()
+    assert x.unsafe_buffer_pointer() == t.data_ptr
+    del x
+    gc.collect()
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (0,), (2, 0), (2, 3, 4)])
+def test_shapes_cross_both_ways(jax, shape):
+    x = jax.numpy.ones(shape, "float32")
+    assert mf.from_dlpack(x).tolist() == np.asarray(x).tolist()
+    assert np.asarray(jax.numpy.from_dlpack(mf.ones(shape))).tolist() == np.asarray(x).tolist()
+
+
+def test_layouts_that_jax_has_cross_without_a_copy(jax):
+    t = mf.asarray(np.arange(24, dtype="float32").reshape(4, 6)).copy()
+    x = jax.numpy.from_dlpack(t.T)
+    assert np.asarray(x).tolist() == t.T.tolist()
+    for view in (t[:, ::2], t[::-1], t[1:, 1:]):
+        try:
+            x = jax.numpy.from_dlpack(view)
+        except (BufferError, RuntimeError, ValueError):
+            continue
+        assert np.asarray(x).tolist() == view.tolist()
+
+
+def test_unaligned_memory_is_copied_or_refused(jax):
+    t = mf.zeros((17,))[1:]
+    assert np.asarray(jax.numpy.from_dlpack(t)).tolist() == [0] * 16
+    with pytest.raises((BufferError, RuntimeError, ValueError)):
+        jax.numpy.from_dlpack(t, copy=False)
+
+
+def test_copies_are_made_as_asked(jax):
+    x = jax.numpy.ones((4,), "float32")
+    assert mf.from_dlpack(x, copy=True).data_ptr != x.unsafe_buffer_pointer()
+    assert mf.from_dlpack(x, copy=False).data_ptr == x.unsafe_buffer_pointer()
+    t = mf.ones((4,))
+    assert jax.numpy.from_dlpack(t, copy=True).unsafe_buffer_pointer() != t.data_ptr
+
+
+def test_each_side_outlives_the_other(jax):
+    t = mf.from_dlpack(jax.numpy.arange(100))
+    assert t[99] == 99
+    x = jax.numpy.from_dlpack(mf.tensor([1.0, 2.0], "float32"))
+    gc.collect()
+    assert float(x[1]) == 2.0 and float((x + 1)[0]) == 2.0
+    del x
+    gc.collect()
+
+
+def test_computed_arrays_come_in(jax):
+    x = jax.jit(lambda v: v * 2)(jax.numpy.arange(4.0))
+    assert mf.from_dlpack(x).tolist() == [0, 2, 4, 6]
+
+
+def test_through_every_hand(jax, torch):
+    a = mf.ones((64,))
+    x = torch.from_dlpack(jax.numpy.from_dlpack(a))
+    assert mf.from_dlpack(x).data_ptr == a.data_ptr

@@ -1,0 +1,90 @@
+"""Pickling: every protocol, and protocol 5 without a copy of the elements."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+import moonferry as mf
+
+DTYPES = ["bool", "int8", "uint64", "float16", "bfloat16", "float32", "complex128", "float8_e4m3fn", "int4",
+          "float32x4", "handle64"]  # fmt: skip
+
+
+@pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_dtype_survives_every_protocol(dtype, protocol):
+    t = mf.zeros((3, 4), dtype)
+    if dtype in ("int8", "uint64", "float32", "float16", "bfloat16", "complex128", "int4"):
+        t[...] = np.arange(12).reshape(3, 4) % 7
+    back = pickle.loads(pickle.dumps(t, protocol))
+    assert type(back) is mf.Tensor and back.dtype == t.dtype and mf.equal(back, t) and not back.readonly
+
+
+@pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (2, 0, 3), (2, 3, 4)])
+def test_every_shape_survives(shape, protocol):
+    t = mf.full(shape, 5, "int32")
+    back = pickle.loads(pickle.dumps(t, protocol))
+    assert back.shape == shape and mf.equal(back, t)
+
+
+def test_views_are_pickled_compact():
+    t = mf.asarray(np.arange(10000.0).reshape(100, 100))
+    for view in (t[:2, :3], t.T[1:3, ::7], t[::-1, 0], t[0, 0:1].broadcast((5,))):
+        data = pickle.dumps(view, 5)
+        assert len(data) < 2000 and mf.equal(pickle.loads(data), view)
+
+
+def test_protocol_5_hands_the_memory_out():
+    t = mf.asarray(np.arange(1000.0))
+    buffers = []
+    data = pickle.dumps(t, 5, buffer_callback=buffers.append)
+    assert len(data) < 500 and len(buffers) == 1
+    raw = buffers[0].raw()
+    assert raw.nbytes == 8000 and np.frombuffer(raw, "uint8").ctypes.data == t.data_ptr
+    back = pickle.loads(data, buffers=buffers)
+    assert mf.equal(back, t) and back.data_ptr == t.data_ptr and not back.readonly
+    raw.release()
+    buffers.clear()
+
+
+def test_a_read_only_buffer_gives_a_read_only_tensor():
+    t = mf.ones((8,))
+    buffers = []
+    data = pickle.dumps(t, 5, buffer_callback=buffers.append)
+    back = pickle.loads(data, buffers=[bytes(buffers[0].raw())])
+    assert back.readonly and mf.equal(back, t)
+    changeable = bytearray(buffers[0].raw())
+    back = pickle.loads(data, buffers=[changeable])
+    back[0] = 9
+    assert not back.readonly and bytes(changeable[:4]) == np.float32(9).tobytes()
+    buffers.clear()
+
+
+def test_a_buffer_of_the_wrong_size_is_refused():
+    data = pickle.dumps(mf.ones((8,)), 5, buffer_callback=lambda buffer: None)
+    for wrong in (b"", bytes(31)):
+        with pytest.raises(ValueError):
+            pickle.loads(data, buffers=[wrong])
+
+
+def test_read_only_survives_being_pickled_or_becomes_a_copy():
+    back = pickle.loads(pickle.dumps(mf.ones((2,)).as_readonly(), 5))
+    assert back.tolist() == [1.0, 1.0]
+
+
+def test_copy_module_copies():
+    t = mf.tensor([1, 2, 3])
+    for made in (copy.copy(t), copy.deepcopy(t), copy.deepcopy([t])[0]):
+        made[0] = 9
+        assert t.tolist() == [1, 2, 3]
+
+
+def test_protocols_before_2_work_or_say_why():
+    for protocol in (0, 1):
+        try:
+            assert mf.equal(pickle.loads(pickle.dumps(mf.ones((2,)), protocol)), mf.ones((2,)))
+        except (TypeError, ValueError, pickle.PicklingError) as error:
+            assert "protocol" in str(error)

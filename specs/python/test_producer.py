@@ -1,0 +1,311 @@
+"""Odd producers: old ones, forgetful ones, liars, and those that raise."""
+
+import numpy as np
+import pytest
+
+import dlpack_abi as abi
+import moonferry as mf
+
+
+class Base:
+    """Hands out a fresh hand-made struct at every call and remembers how it was called."""
+
+    device = (1, 0)
+
+    def __init__(self, **fields):
+        self.made, self.calls, self.fields = [], [], fields
+
+    def fresh(self, **kwargs):
+        self.calls.append(kwargs)
+        self.made.append(abi.Producer(**self.fields))
+        return self.made[-1].capsule()
+
+    def __dlpack_device__(self):
+        return self.device
+
+    @property
+    def deletes(self):
+        return [producer.deletes for producer in self.made]
+
+
+class Modern(Base):
+    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+        return self.fresh(stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
+
+
+class Legacy(Base):
+    def __dlpack__(self, stream=None):
+        self.fields["versioned"] = False
+        return self.fresh(stream=stream)
+
+
+class VersionOnly(Base):
+    def __dlpack__(self, *, stream=None, max_version=None):
+        return self.fresh(stream=stream, max_version=max_version)
+
+
+class Bare(Base):
+    def __dlpack__(self):
+        return self.fresh()
+
+
+def test_a_modern_producer_is_asked_for_1_3():
+    source = Modern()
+    t = mf.from_dlpack(source)
+    assert len(source.calls) == 1 and source.calls[0]["max_version"] == (1, 3)
+    assert source.calls[0]["stream"] is None and source.deletes == [0]
+    del t
+    assert source.deletes == [1]
+
+
+def test_keywords_that_say_nothing_are_left_out():
+    class Watch(Base):
+        def __dlpack__(self, **kwargs):
+            return self.fresh(**kwargs)
+
+    source = Watch()
+    mf.from_dlpack(source)
+    assert "dl_device" not in source.calls[0] and "copy" not in source.calls[0]
+
+
+def test_device_and_copy_are_passed_on():
+    source = Modern()
+    mf.from_dlpack(source, device="cpu", copy=False)
+    assert source.calls[0]["copy"] is False and source.calls[0]["dl_device"] in (None, (1, 0))
+
+
+@pytest.mark.parametrize("kind", [Legacy, VersionOnly, Bare])
+def test_producers_that_know_fewer_keywords_are_asked_again(kind):
+    source = kind()
+    t = mf.from_dlpack(source)
+    assert t.shape == (2, 3) and len(source.calls) == 1
+    del t
+    assert source.deletes == [1]
+
+
+@pytest.mark.parametrize("kind", [Legacy, VersionOnly, Bare])
+def test_copy_true_is_kept_where_the_producer_does_not_know_the_word(kind):
+    source = kind()
+    t = mf.from_dlpack(source, copy=True)
+    assert t.data_ptr != source.made[0].dl.data and source.deletes == [1]
+    t[0, 0] = 1
+    assert not any(source.made[0].memory)
+
+
+@pytest.mark.parametrize("kind", [Legacy, VersionOnly, Bare])
+def test_copy_false_is_never_broken(kind):
+    source = kind()
+    try:
+        t = mf.from_dlpack(source, copy=False)
+    except BufferError:
+        return
+    assert t.data_ptr == source.made[0].dl.data
+    del t
+
+
+@pytest.mark.parametrize("kind", [Legacy, VersionOnly, Bare])
+def test_the_own_device_needs_no_keyword(kind):
+    assert mf.from_dlpack(kind(), device="cpu").device == "cpu"
+
+
+def test_a_copy_that_the_producer_made_is_not_copied_again():
+    class Copies(Base):
+        def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+            self.fields["flags"] = abi.IS_COPIED if copy else 0
+            return self.fresh(copy=copy)
+
+    source = Copies()
+    t = mf.from_dlpack(source, copy=True)
+    assert source.calls[0]["copy"] is True and t.data_ptr == source.made[0].dl.data
+    del t
+
+
+def test_a_producer_that_ignores_copy_true_is_not_believed():
+    source = Modern()
+    t = mf.from_dlpack(source, copy=True)
+    assert t.data_ptr != source.made[0].dl.data and not t.readonly
+    del t
+    assert set(source.deletes) == {1}
+
+
+def test_a_producer_that_ignores_copy_false_is_refused():
+    source = Modern(flags=abi.IS_COPIED)
+    with pytest.raises(BufferError):
+        mf.from_dlpack(source, copy=False)
+    assert source.deletes == [1]
+
+
+class WithoutDevice:
+    def __dlpack__(self, **kwargs):
+        return abi.Producer().capsule()
+
+
+class WithoutDlpack:
+    def __dlpack_device__(self):
+        return (1, 0)
+
+
+@pytest.mark.parametrize("kind", [WithoutDevice, WithoutDlpack, object])
+def test_both_methods_are_needed(kind):
+    with pytest.raises(AttributeError, match="__dlpack"):
+        mf.from_dlpack(kind())
+
+
+@pytest.mark.parametrize(
+    "error", [BufferError, ValueError, RuntimeError, KeyError, MemoryError, KeyboardInterrupt, NotImplementedError]
+)
+def test_a_producers_exception_passes_through(error):
+    class Raises(Base):
+        def __dlpack__(self, **kwargs):
+            raise error("mine")
+
+    with pytest.raises(error, match="mine"):
+        mf.from_dlpack(Raises())
+
+
+def test_a_producers_own_type_error_is_not_hidden():
+    class Raises(Base):
+        def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+            raise TypeError("mine")
+
+    with pytest.raises(TypeError, match="mine"):
+        mf.from_dlpack(Raises())
+
+
+@pytest.mark.parametrize("error", [BufferError, RuntimeError])
+def test_an_exception_of_the_device_passes_through(error):
+    class Raises(Base):
+        def __dlpack__(self, **kwargs):
+            return self.fresh()
+
+        def __dlpack_device__(self):
+            raise error("mine")
+
+    with pytest.raises(error, match="mine"):
+        mf.from_dlpack(Raises())
+
+
+@pytest.mark.parametrize(
+    "result",
+    [None, 3, "capsule", b"dltensor", object(), (), np.zeros(2), NotImplemented],
+    ids=lambda r: type(r).__name__,
+)
+def test_a_result_that_is_no_capsule_is_refused(result):
+    class Odd(Base):
+        def __dlpack__(self, **kwargs):
+            return result
+
+    with pytest.raises((TypeError, ValueError), match="Odd"):
+        mf.from_dlpack(Odd())
+
+
+@pytest.mark.parametrize(
+    "device", [None, 1, (1,), (1, 0, 0), ("1", "0"), "cpu", [1, 0], (1.0, 0), (None, None)], ids=repr
+)
+def test_a_device_that_is_no_pair_of_integers_is_refused_or_ignored(device):
+    source = Modern()
+    source.device = device
+    try:
+        t = mf.from_dlpack(source)
+    except (TypeError, ValueError):
+        assert all(count == 1 for count in source.deletes)
+        return
+    assert t.shape == (2, 3)
+    del t
+    assert source.deletes == [1]
+
+
+@pytest.mark.parametrize("device", [(2, 0), (10, 1), (99, 0), (1, 7), (-1, 0), (1 << 40, 0)])
+def test_a_device_without_a_backend_is_refused_before_anything_is_made(device):
+    source = Modern()
+    source.device = device
+    with pytest.raises(BufferError):
+        mf.from_dlpack(source)
+    assert source.made == []
+
+
+@pytest.mark.parametrize("device", [(2, 0), (3, 0), (1, 1)])
+def test_a_capsule_that_contradicts_the_device_is_refused(device):
+    class Liar(Base):
+        def __dlpack__(self, **kwargs):
+            capsule = self.fresh()
+            self.made[-1].dl.device = abi.DLDevice(*device)
+            return capsule
+
+    source = Liar()
+    with pytest.raises(mf.ExchangeError, match="device.*Liar|Liar.*device"):
+        mf.from_dlpack(source)
+    assert source.deletes == [1]
+
+
+@pytest.mark.parametrize("name", [b"used_dltensor_versioned", b"used_dltensor", b"other"])
+def test_a_producer_whose_capsule_has_another_name_is_refused(name):
+    class Names(Base):
+        def __dlpack__(self, **kwargs):
+            self.made.append(abi.Producer())
+            return self.made[-1].capsule(name)
+
+    source = Names()
+    with pytest.raises(ValueError, match=name.decode()):
+        mf.from_dlpack(source)
+    assert source.deletes == [0]
+
+
+def test_a_producer_that_hands_the_same_capsule_out_twice_is_refused_the_second_time():
+    class Again(Base):
+        capsule = None
+
+        def __dlpack__(self, **kwargs):
+            self.capsule = self.capsule or self.fresh()
+            return self.capsule
+
+    source = Again()
+    t = mf.from_dlpack(source)
+    with pytest.raises(ValueError, match="used_dltensor"):
+        mf.from_dlpack(source)
+    del t
+    assert source.deletes == [1]
+
+
+def test_a_producer_without_a_deleter_is_taken():
+    class NoDeleter(Base):
+        def __dlpack__(self, **kwargs):
+            capsule = self.fresh()
+            self.made[-1].struct.deleter = None
+            return capsule
+
+    source = NoDeleter()
+    t = mf.from_dlpack(source)
+    assert t.tolist() == [[0.0] * 3] * 2
+    del t
+    assert source.deletes == [0]
+
+
+def test_methods_that_are_no_methods_are_refused():
+    class Attribute:
+        __dlpack__ = 3
+        __dlpack_device__ = (1, 0)
+
+    with pytest.raises((TypeError, AttributeError)):
+        mf.from_dlpack(Attribute())
+
+
+def test_a_legacy_struct_counts_as_writable():
+    source = Legacy()
+    t = mf.from_dlpack(source)
+    assert not t.readonly
+    t[0, 0] = 1.0
+    assert any(source.made[0].memory)
+    del t
+
+
+def test_a_producer_that_deletes_itself_while_it_is_asked():
+    class Vanishes(Base):
+        def __dlpack__(self, **kwargs):
+            holder.clear()
+            return self.fresh()
+
+    holder = [Vanishes()]
+    t = mf.from_dlpack(holder[0])
+    assert t.shape == (2, 3)
+    del t

@@ -1,0 +1,210 @@
+"""Exchange with PyTorch, through its exchange table and through the methods."""
+
+import numpy as np
+import pytest
+
+import moonferry as mf
+
+DTYPES = [
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "bfloat16",
+    "float32", "float64", "complex64", "complex128", "complex32", "float8_e4m3fn", "float8_e5m2",
+    "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu",
+]  # fmt: skip
+
+
+def zeros(torch, dtype, shape=(2, 3)):
+    return torch.zeros(shape, dtype=torch.uint8).to(getattr(torch, dtype))
+
+
+@pytest.fixture
+def calls(torch, monkeypatch):
+    """Counts Python-level exports of torch tensors: none happens where the table is used."""
+    seen = []
+    original = torch.Tensor.__dlpack__
+
+    def counting(self, *args, **kwargs):
+        seen.append(kwargs)
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(torch.Tensor, "__dlpack__", counting)
+    return seen
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_from_torch(torch, dtype, calls):
+    x = zeros(torch, dtype)
+    t = mf.from_dlpack(x)
+    assert t.dtype == dtype and t.shape == (2, 3) and t.strides == (3, 1) and t.data_ptr == x.data_ptr()
+    assert calls == []
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_to_torch(torch, dtype):
+    t = mf.zeros((2, 3), dtype)
+    for x in (torch.from_dlpack(t), mf.into(torch.Tensor, t), torch.utils.dlpack.from_dlpack(t.__dlpack__())):
+        assert x.dtype == getattr(torch, dtype) and tuple(x.shape) == (2, 3) and x.stride() == (3, 1)
+        assert x.data_ptr() == t.data_ptr
+
+
+def test_two_halves_of_a_byte_cross(torch):
+    x = torch.zeros(6, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)
+    t = mf.from_dlpack(x)
+    assert (t.dtype.code, t.dtype.bits, t.dtype.lanes) == (17, 4, 2) and t.nbytes == 6
+    back = torch.from_dlpack(t)
+    assert back.dtype == x.dtype and back.data_ptr() == x.data_ptr()
+
+
+def test_writes_are_seen_both_ways(torch):
+    x = torch.zeros(2, 2)
+    t = mf.from_dlpack(x)
+    t[0, 1], x[1, 0] = 5, 6
+    assert x.tolist() == t.tolist() == [[0, 5], [6, 0]]
+    u = mf.zeros((2,))
+    y = mf.into(torch.Tensor, u)
+    u[0], y[1] = 1, 2
+    assert y.tolist() == u.tolist() == [1, 2]
+
+
+def test_subclasses_use_the_table_too(torch):
+    class Sub(torch.Tensor):
+        asked = 0
+
+        def __dlpack__(self, **kwargs):
+            Sub.asked += 1
+            return super().__dlpack__(**kwargs)
+
+    x = torch.arange(3.0).as_subclass(Sub)
+    assert mf.from_dlpack(x).data_ptr == x.data_ptr() and Sub.asked == 0
+    p = torch.nn.Parameter(torch.zeros(2), requires_grad=False)
+    assert mf.from_dlpack(p).data_ptr == p.data_ptr()
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (2, 0, 3), (1, 1, 1), (2, 3, 4, 5)])
+def test_shapes_cross_both_ways(torch, shape):
+    x = torch.ones(shape)
+    t = mf.from_dlpack(x)
+    assert t.shape == shape and t.tolist() == x.tolist()
+    for back in (torch.from_dlpack(t), mf.into(torch.Tensor, t)):
+        assert tuple(back.shape) == shape and back.tolist() == x.tolist()
+
+
+def test_layouts_cross_both_ways(torch):
+    x = torch.arange(60).reshape(3, 4, 5)
+    for view in (x.permute(2, 0, 1), x[:, ::2], x[1:, 1:, 1], x[:, :1].expand(3, 4, 5), x.T if x.ndim == 2 else x.mT):
+        t = mf.from_dlpack(view)
+        assert t.strides == view.stride() and t.data_ptr == view.data_ptr() and t.tolist() == view.tolist()
+    t = mf.asarray(np.arange(60).reshape(3, 4, 5))
+    for view in (t.T, t[:, ::2], t[1:, 1:, 1], t[:, None]):
+        for back in (torch.from_dlpack(view), mf.into(torch.Tensor, view)):
+            assert back.stride() == view.strides and back.data_ptr() == view.data_ptr
+            assert back.tolist() == view.tolist()
+
+
+def test_negative_strides_are_refused_and_nothing_crashes(torch):
+    t = mf.tensor([1.0, 2.0, 3.0])[::-1]
+    for give in (torch.from_dlpack, lambda t: mf.into(torch.Tensor, t), torch.as_tensor):
+        try:
+            x = give(t)
+        except (BufferError, RuntimeError, ValueError):
+            continue
+        assert x.tolist() == [3.0, 2.0, 1.0]
+    assert t.tolist() == [3.0, 2.0, 1.0]
+
+
+def test_unaligned_memory_crosses(torch):
+    raw = bytearray(17)
+    t = mf.frombuffer(raw, "float32", count=4, offset=1)
+    t[...] = [1, 2, 3, 4]
+    x = torch.from_dlpack(t)
+    assert x.data_ptr() == t.data_ptr and x.tolist() == [1, 2, 3, 4]
+    assert mf.from_dlpack(x).data_ptr == t.data_ptr
+
+
+def test_conjugated_tensors_are_right_or_refused(torch):
+    x = torch.tensor([1 + 2j, 3 - 4j])
+    for view in (x.conj(), x.conj().imag, torch.view_as_real(x).T):
+        try:
+            t = mf.from_dlpack(view)
+        except (BufferError, RuntimeError):
+            continue
+        assert t.tolist() == view.tolist()
+
+
+def test_tensors_that_need_a_gradient_are_refused_or_shared(torch):
+    x = torch.ones(3, requires_grad=True)
+    for view in (x, x * 2):
+        try:
+            t = mf.from_dlpack(view)
+        except (BufferError, RuntimeError):
+            continue
+        assert t.data_ptr == view.data_ptr() and t.tolist() == view.tolist()
+    assert mf.from_dlpack(x.detach()).data_ptr == x.data_ptr()
+
+
+def test_tensors_without_strided_memory_are_refused(torch):
+    for x in (torch.eye(3).to_sparse(), torch.zeros(2, device="meta"), torch.eye(3).to_sparse_csr()):
+        with pytest.raises((BufferError, RuntimeError, ValueError, NotImplementedError)):
+            mf.from_dlpack(x)
+
+
+def test_read_only_is_not_lost_on_the_way(torch):
+    t = mf.zeros((2,)).as_readonly()
+    for give in (torch.from_dlpack, lambda t: mf.into(torch.Tensor, t)):
+        try:
+            assert give(t).tolist() == [0, 0]
+        except (BufferError, RuntimeError):
+            pass
+    with pytest.raises(BufferError):
+        torch.utils.dlpack.from_dlpack(t.__dlpack__())
+
+
+@pytest.mark.parametrize("copy", [None, False, True])
+def test_copies_are_made_as_asked(torch, copy):
+    x = torch.ones(3)
+    t = mf.from_dlpack(x, copy=copy)
+    assert (t.data_ptr == x.data_ptr()) == (copy is not True) and t.tolist() == [1, 1, 1]
+    u = mf.ones((3,))
+    y = torch.from_dlpack(u, copy=copy)
+    assert (y.data_ptr() == u.data_ptr) == (copy is not True) and y.tolist() == [1, 1, 1]
+
+
+def test_each_side_outlives_the_other(torch):
+    t = mf.from_dlpack(torch.arange(100))
+    assert t[99] == 99
+    x = mf.into(torch.Tensor, mf.tensor([1, 2, 3]))
+    assert x.tolist() == [1, 2, 3] and mf.ledger().storages == 1
+    y = x[1:].T
+    del x
+    assert y.tolist() == [2, 3] and mf.ledger().storages == 1
+
+
+def test_storage_returns_when_torch_lets_go(torch):
+    x = torch.from_dlpack(mf.zeros((1000,)))
+    assert mf.ledger().bytes == 4000
+    del x
+    assert tuple(mf.ledger()) == (0, 0, 0, 0)
+
+
+def test_as_tensor_and_functions_of_torch_take_tensors(torch):
+    t = mf.tensor([[1.0, 2.0], [3.0, 4.0]])
+    assert torch.as_tensor(t).tolist() == t.tolist()
+    x = torch.nn.functional.relu(torch.from_dlpack(t) - 2)
+    assert mf.from_dlpack(x).tolist() == [[0, 0], [1, 2]]
+
+
+def test_asarray_and_assignment_take_torch_tensors(torch):
+    x = torch.arange(4, dtype=torch.bfloat16)
+    assert mf.asarray(x).data_ptr == x.data_ptr() and mf.tensor(x).tolist() == [0, 1, 2, 3]
+    t = mf.zeros((2, 4))
+    t[1] = x
+    assert t.tolist() == [[0] * 4, [0, 1, 2, 3]]
+
+
+def test_refused_exports_leave_nothing_behind(torch):
+    for dtype in ("int4", "float6_e2m3fn", "handle64", "float32x4", "int24"):
+        t = mf.zeros((4,), dtype)
+        for give in (torch.from_dlpack, lambda t: mf.into(torch.Tensor, t)):
+            try:
+                give(t)
+            except (BufferError, RuntimeError, ValueError, TypeError):
+                pass

@@ -1,0 +1,182 @@
+"""Views: the same memory under another description, with NumPy as the oracle."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import moonferry as mf
+
+SHAPES = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
+
+
+def numbered(shape, dtype="int64"):
+    return np.arange(int(np.prod(shape, dtype=int)), dtype=dtype).reshape(shape)
+
+
+def is_the_same_view(t, a):
+    assert t.shape == a.shape and t.tolist() == a.tolist()
+    if a.size:
+        assert t.data_ptr == a.ctypes.data
+
+
+@given(SHAPES, st.randoms(use_true_random=False))
+def test_permute_is_transpose(shape, random):
+    a = numbered(shape)
+    t = mf.asarray(a)
+    axes = list(range(a.ndim))
+    random.shuffle(axes)
+    signed = [axis - a.ndim if random.random() < 0.5 else axis for axis in axes]
+    is_the_same_view(t.permute(*signed), a.transpose(axes))
+    is_the_same_view(t.permute(signed), a.transpose(axes))
+    is_the_same_view(t.T, a.T)
+    is_the_same_view(t.permute(), a.T)
+
+
+@pytest.mark.parametrize("axes", [(0,), (0, 0), (0, 2), (0, 1, 2), (-3, 0), ("a", 0), (0.5, 1), (2**40, 0)])
+def test_permute_wants_each_axis_once(axes):
+    with pytest.raises((ValueError, IndexError, TypeError, OverflowError)):
+        mf.zeros((2, 3)).permute(*axes)
+
+
+@given(
+    st.sampled_from([(12,), (3, 4), (2, 6), (2, 3, 2), (1, 12, 1), (-1,), (-1, 4), (2, -1, 2), (3, 2, 2, 1)]),
+    st.booleans(),
+)
+def test_reshape_is_numpys(shape, as_tuple):
+    a = numbered((4, 3))
+    t = mf.asarray(a)
+    is_the_same_view(t.reshape(shape) if as_tuple else t.reshape(*shape), a.reshape(shape))
+
+
+@pytest.mark.parametrize("shape", [(5,), (-1, 5), (-1, -1), (-2, 6), (2**62, 4), (12, 0)])
+def test_reshape_keeps_the_count(shape):
+    with pytest.raises((ValueError, OverflowError)):
+        mf.zeros((3, 4)).reshape(shape)
+
+
+def test_reshape_of_empty_and_scalar():
+    assert mf.zeros((0, 3)).reshape(3, 0).shape == (3, 0)
+    assert mf.tensor(5).reshape(1, 1).tolist() == [[5]]
+    assert mf.tensor([5]).reshape(()).tolist() == 5
+    with pytest.raises(ValueError):
+        mf.zeros((0, 3)).reshape(0, -1)
+
+
+def test_reshape_never_copies_and_says_what_helps():
+    t = mf.zeros((3, 4)).T
+    with pytest.raises(ValueError, match=r"copy\(\)"):
+        t.reshape(12)
+    assert t.copy().reshape(12).shape == (12,)
+    assert mf.zeros((4, 6))[:, ::2].reshape(2, 2, 3).shape == (2, 2, 3)
+
+
+@given(SHAPES, SHAPES)
+def test_broadcast_is_numpys(shape, target):
+    a = numbered(shape)
+    t = mf.asarray(a)
+    try:
+        expected = np.broadcast_to(a, target)
+    except ValueError:
+        with pytest.raises(ValueError):
+            t.broadcast(target)
+        return
+    got = t.broadcast(target)
+    is_the_same_view(got, expected)
+    repeats = any(n > 1 and s == 0 for n, s in zip(expected.shape, expected.strides)) and expected.size
+    assert got.readonly or not repeats
+
+
+def test_what_is_repeated_is_read_only():
+    t = mf.zeros((1, 3)).broadcast((2, 3))
+    assert t.readonly and t.strides[0] == 0
+    with pytest.raises(ValueError):
+        t[0, 0] = 1
+
+
+@given(SHAPES)
+def test_squeeze_and_expand_are_numpys(shape):
+    a = numbered(shape)
+    t = mf.asarray(a)
+    is_the_same_view(t.squeeze(), a.squeeze())
+    for axis in range(a.ndim):
+        if a.shape[axis] == 1:
+            is_the_same_view(t.squeeze(axis), a.squeeze(axis))
+            is_the_same_view(t.squeeze((axis - a.ndim,)), a.squeeze(axis))
+        else:
+            with pytest.raises(ValueError):
+                t.squeeze(axis)
+    for axis in range(-a.ndim - 1, a.ndim + 1):
+        is_the_same_view(t.expand(axis), np.expand_dims(a, axis))
+
+
+@pytest.mark.parametrize("axis", [2, -3, 2**40])
+def test_axes_out_of_range_are_refused(axis):
+    t = mf.zeros((1, 1))
+    with pytest.raises((IndexError, ValueError, OverflowError)):
+        t.squeeze(axis)
+    with pytest.raises((IndexError, ValueError, OverflowError)):
+        t.expand(axis + (axis > 0))
+    with pytest.raises((IndexError, ValueError, OverflowError)):
+        t.diagonal(0, axis, 0)
+
+
+@given(hnp.array_shapes(min_dims=2, max_dims=4, min_side=0, max_side=4), st.integers(-5, 5), st.data())
+def test_diagonal_is_numpys(shape, offset, data):
+    a = numbered(shape)
+    first = data.draw(st.integers(0, a.ndim - 1))
+    second = data.draw(st.integers(0, a.ndim - 1).filter(lambda axis: axis != first))
+    got = mf.asarray(a).diagonal(offset, first, second - a.ndim)
+    expected = a.diagonal(offset, first, second)
+    assert got.shape == expected.shape and got.tolist() == expected.tolist()
+
+
+def test_diagonal_wants_two_axes():
+    with pytest.raises((IndexError, ValueError)):
+        mf.zeros((3,)).diagonal()
+    with pytest.raises(ValueError):
+        mf.zeros((3, 3)).diagonal(0, 1, 1)
+    assert mf.tensor([[1, 2], [3, 4]]).diagonal().tolist() == [1, 4]
+
+
+@pytest.mark.parametrize("source", ["uint8", "int16", "float32", "float64", "complex128"])
+@pytest.mark.parametrize("target", ["int8", "uint16", "int32", "uint64", "complex64", "bool", "float16"])
+def test_reinterpret_is_numpys_view(source, target):
+    a = numbered((3, 16), source)
+    is_the_same_view(mf.asarray(a).reinterpret(target), a.view(target)) if target != "bool" else None
+    assert mf.asarray(a).reinterpret(target).nbytes == a.nbytes
+
+
+def test_reinterpret_wants_a_compact_last_axis():
+    t = mf.zeros((4, 4), "int32")
+    assert t[:, ::2].reinterpret("float32").shape == (4, 2)
+    with pytest.raises((TypeError, ValueError)):
+        t.T.reinterpret("int8")
+    with pytest.raises((TypeError, ValueError)):
+        mf.zeros((3,), "uint8").reinterpret("int16")
+
+
+def test_as_readonly_is_the_same_memory():
+    t = mf.zeros((2,))
+    r = t.as_readonly()
+    t[0] = 5
+    assert r.readonly and r.flags & 1 and not t.readonly and r.data_ptr == t.data_ptr and r[0] == 5
+    for view in (r[0:1], r.T, r.reshape(2, 1), r.broadcast((3, 2)), r.expand(0), r.reinterpret("int32")):
+        assert view.readonly
+    assert not r.copy().readonly
+
+
+def test_views_share_one_storage():
+    t = mf.zeros((4, 4))
+    views = [t[1:], t.T, t.reshape(16), t.diagonal(), t.expand(0), t.squeeze(), t.broadcast((2, 4, 4)), t.as_readonly()]
+    assert mf.ledger().storages == 1 and mf.ledger().tensors >= 9 - 1
+    t[...] = 3
+    assert all(set(np.asarray(view).ravel().tolist()) == {3.0} for view in views)
+
+
+def test_contiguity_is_numpys():
+    a = numbered((4, 6))
+    for index in (np.s_[:], np.s_[1:], np.s_[:, 1:], np.s_[::2], np.s_[1:2, ::2], np.s_[0:0, ::3], np.s_[:, 0:1]):
+        assert mf.asarray(a)[index].is_contiguous == a[index].flags.c_contiguous
+    assert not mf.asarray(a).T.is_contiguous and mf.asarray(a)[:, 0:1].T.is_contiguous is False
