@@ -1,0 +1,83 @@
+-- What works on all elements at once; the work is C's.
+--
+-- Invariant: a method that fails leaves no half-made tensor behind. Must not know: layouts.
+local ffi = require "ffi"
+local C = require "moonferry.lib"
+local create = require "moonferry.create"
+local dtype = require "moonferry.dtype"
+local errors = require "moonferry.errors"
+local tensor = require "moonferry.tensor"
+
+local Tensor, handle_of, out = tensor.Tensor, tensor.handle_of, tensor.out
+
+local scalar = ffi.new("mf_scalar[1]")
+local answer = ffi.new("int32_t[1]")
+
+--- Every element becomes `value`, which the dtype must be able to hold, as for `put`. Returns the tensor.
+---@param value any
+---@return moonferry.Tensor
+function Tensor:fill(value)
+  dtype.to_scalar(tensor.info(self), value, scalar[0], "fill: value")
+  local rc = C.mf_tensor_fill(self.handle, scalar, errors.last)
+  if rc ~= 0 then
+    return errors.refused("fill", rc)
+  end
+  return self
+end
+
+local function clone(t)
+  local rc = errors.call(C.mf_tensor_clone, handle_of(t), out, errors.last)
+  if rc ~= 0 then
+    return errors.refused("copy", rc)
+  end
+  return tensor.adopt(out[0])
+end
+
+--- With a tensor: copies its elements into this one (same shape and dtype, any layout; overlap is handled)
+--- and returns this one. Without: a new compact copy.
+---@param src? moonferry.Tensor
+---@return moonferry.Tensor?, string? message, number? code
+function Tensor:copy(...)
+  if select("#", ...) == 0 then
+    return clone(self)
+  end
+  local rc = errors.call(C.mf_tensor_copy, handle_of(self), handle_of((...)), errors.last)
+  if rc ~= 0 then
+    return errors.refused("copy", rc)
+  end
+  return self
+end
+
+--- A new tensor with the elements converted: rounded to nearest for floats, truncated and saturated for
+--- integers (NaN becomes 0), "not zero" for bool.
+---@param name string
+---@return moonferry.Tensor?, string? message, number? code
+function Tensor:cast(name)
+  handle_of(self)
+  if name == nil then
+    errors.misuse("cast: expected a dtype, got nil")
+  end
+  local t, message, code = create.alike(self, name)
+  if not t then
+    return nil, message, code
+  end
+  local rc = errors.call(C.mf_tensor_cast, t.handle, self.handle, errors.last)
+  if rc == 0 then
+    return t
+  end
+  t:close()
+  return errors.refused("cast", rc)
+end
+
+--- Whether shape, dtype and all elements are equal (NaN differs from itself).
+---@param other moonferry.Tensor
+---@return boolean
+function Tensor:equal(other)
+  local rc = C.mf_tensor_equal(handle_of(self), handle_of(other), answer, errors.last)
+  if rc ~= 0 then
+    return errors.refused("equal", rc)
+  end
+  return answer[0] ~= 0
+end
+
+return Tensor

@@ -1,0 +1,176 @@
+-- LuaJIT's view of moonferry.h and dlpack.h. Written by lua/generate_cdef.py; do not edit.
+-- Each part is declared only if its name is still unknown: another library may have declared
+-- DLPack's structs, and a second run of this module in one process must not declare ours again.
+return {
+  header_hash = "86c0b591191440bf",
+  constants = {
+    MF_MAX_NDIM = 64,
+    MF_ALIGNMENT = 256,
+    DLPACK_MAJOR_VERSION = 1,
+    DLPACK_MINOR_VERSION = 3,
+    DLPACK_FLAG_BITMASK_READ_ONLY = 1,
+    DLPACK_FLAG_BITMASK_IS_COPIED = 2,
+    DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED = 4,
+  },
+  parts = {
+    { "DLPackVersion", [[
+typedef struct {
+  uint32_t major;
+  uint32_t minor;
+} DLPackVersion;
+]] },
+    { "DLDevice", [[
+typedef struct {
+  int32_t device_type;
+  int32_t device_id;
+} DLDevice;
+]] },
+    { "DLDataType", [[
+typedef struct {
+  uint8_t code;
+  uint8_t bits;
+  uint16_t lanes;
+} DLDataType;
+]] },
+    { "DLTensor", [[
+typedef struct {
+  void* data;
+  DLDevice device;
+  int32_t ndim;
+  DLDataType dtype;
+  int64_t* shape;
+  int64_t* strides;
+  uint64_t byte_offset;
+} DLTensor;
+]] },
+    { "DLManagedTensor", [[
+typedef struct DLManagedTensor {
+  DLTensor dl_tensor;
+  void * manager_ctx;
+  void (*deleter)(struct DLManagedTensor * self);
+} DLManagedTensor;
+]] },
+    { "DLManagedTensorVersioned", [[
+typedef struct DLManagedTensorVersioned {
+  DLPackVersion version;
+  void *manager_ctx;
+  void (*deleter)(struct DLManagedTensorVersioned *self);
+  uint64_t flags;
+  DLTensor dl_tensor;
+} DLManagedTensorVersioned;
+]] },
+    { "mf_error", [[
+typedef enum mf_status {
+  MF_OK = 0,
+  MF_EINVAL = -1,
+  MF_ENOMEM = -2,
+  MF_EOVERFLOW = -3,
+  MF_EBOUNDS = -4,
+  MF_EREADONLY = -5,
+  MF_ECLOSED = -6,
+  MF_EDTYPE = -7,
+  MF_ELAYOUT = -8,
+  MF_EDEVICE = -9,
+  MF_EVERSION = -10,
+} mf_status;
+typedef struct mf_error {
+  int32_t status;
+  int32_t driver_code;
+  const char *call;
+  char message[240];
+} mf_error;
+const char *mf_status_name(int32_t status);
+const char *mf_version_string(void);
+const char *mf_build_id(void);
+typedef struct mf_ledger {
+  int64_t tensors;
+  int64_t storages;
+  int64_t bytes;
+  int64_t blocks;
+} mf_ledger;
+void mf_ledger_read(mf_ledger *out);
+typedef void *(*mf_realloc_fn)(void *ctx, void *ptr, size_t old_nbytes, size_t new_nbytes);
+int mf_allocator_set(mf_realloc_fn fn, void *ctx, mf_error *err);
+void mf_fault_arm(int64_t nth, int32_t sticky);
+int64_t mf_fault_hits(void);
+int mf_dtype_parse(const char *name, DLDataType *out, mf_error *err);
+int mf_dtype_format(const DLDataType *dtype, char *buf, size_t cap, mf_error *err);
+int64_t mf_dtype_bits(const DLDataType *dtype, uint64_t flags);
+typedef enum mf_kind {
+  MF_KIND_BOOL = 0,
+  MF_KIND_INT = 1,
+  MF_KIND_UINT = 2,
+  MF_KIND_FLOAT = 3,
+  MF_KIND_COMPLEX = 4,
+} mf_kind;
+typedef struct mf_scalar {
+  int32_t kind;
+  int32_t zero;
+  union { int64_t i; uint64_t u; double f; };
+  double imag;
+} mf_scalar;
+int mf_device_count(int32_t device_type, int32_t *out, mf_error *err);
+int mf_device_parse(const char *name, DLDevice *out, mf_error *err);
+int mf_device_format(const DLDevice *device, char *buf, size_t cap, mf_error *err);
+typedef struct mf_tensor mf_tensor;
+typedef void (*mf_release_fn)(void *ctx);
+int mf_tensor_create(const DLTensor *like, uint64_t flags, mf_tensor **out, mf_error *err);
+int mf_tensor_wrap(const DLTensor *view, uint64_t flags, mf_release_fn release, void *ctx,
+  mf_tensor **out, mf_error *err);
+mf_tensor *mf_tensor_retain(mf_tensor *t);
+void mf_tensor_release(mf_tensor *t);
+int mf_tensor_invalidate(mf_tensor *t, int32_t *in_use, mf_error *err);
+int32_t mf_tensor_is_valid(const mf_tensor *t);
+const DLTensor *mf_tensor_dltensor(const mf_tensor *t);
+uint64_t mf_tensor_flags(const mf_tensor *t);
+int64_t mf_tensor_numel(const mf_tensor *t);
+int64_t mf_tensor_nbytes(const mf_tensor *t);
+int32_t mf_tensor_is_contiguous(const mf_tensor *t);
+typedef enum mf_index_kind {
+  MF_INDEX_AT = 0,
+  MF_INDEX_SLICE = 1,
+  MF_INDEX_NEWAXIS = 2,
+  MF_INDEX_ELLIPSIS = 3,
+} mf_index_kind;
+typedef struct mf_index {
+  int32_t kind;
+  int32_t zero;
+  int64_t start;
+  int64_t stop;
+  int64_t step;
+} mf_index;
+int mf_tensor_index(const mf_tensor *t, const mf_index *items, int32_t nitems, mf_tensor **out,
+  mf_error *err);
+int mf_tensor_permute(const mf_tensor *t, const int32_t *axes, int32_t naxes, mf_tensor **out,
+  mf_error *err);
+int mf_tensor_reshape(const mf_tensor *t, const int64_t *shape, int32_t ndim, mf_tensor **out,
+  mf_error *err);
+int mf_tensor_broadcast(const mf_tensor *t, const int64_t *shape, int32_t ndim, mf_tensor **out,
+  mf_error *err);
+int mf_tensor_squeeze(const mf_tensor *t, const int32_t *axes, int32_t naxes, mf_tensor **out,
+  mf_error *err);
+int mf_tensor_expand(const mf_tensor *t, int32_t axis, mf_tensor **out, mf_error *err);
+int mf_tensor_diagonal(const mf_tensor *t, int64_t offset, const int32_t axes[2],
+  mf_tensor **out, mf_error *err);
+int mf_tensor_reinterpret(const mf_tensor *t, const DLDataType *dtype, mf_tensor **out,
+  mf_error *err);
+int mf_tensor_readonly(const mf_tensor *t, mf_tensor **out, mf_error *err);
+int mf_tensor_copy(mf_tensor *dst, const mf_tensor *src, mf_error *err);
+int mf_tensor_cast(mf_tensor *dst, const mf_tensor *src, mf_error *err);
+int mf_tensor_fill(mf_tensor *t, const mf_scalar *value, mf_error *err);
+int mf_tensor_get(const mf_tensor *t, const int64_t *coords, int32_t ncoords, mf_scalar *out,
+  mf_error *err);
+int mf_tensor_put(mf_tensor *t, const int64_t *coords, int32_t ncoords, const mf_scalar *value,
+  mf_error *err);
+int mf_tensor_clone(const mf_tensor *t, mf_tensor **out, mf_error *err);
+int mf_tensor_equal(const mf_tensor *a, const mf_tensor *b, int32_t *out, mf_error *err);
+int mf_dltensor_check(const DLTensor *view, uint64_t flags, mf_error *err);
+int mf_tensor_import(DLManagedTensorVersioned *managed, mf_tensor **out, mf_error *err);
+int mf_tensor_import_legacy(DLManagedTensor *managed, mf_tensor **out, mf_error *err);
+int mf_tensor_export(mf_tensor *t, uint64_t flags, DLManagedTensorVersioned **out,
+  mf_error *err);
+int mf_tensor_export_legacy(mf_tensor *t, DLManagedTensor **out, mf_error *err);
+int mf_tensor_borrow(const mf_tensor *t, DLTensor *out, mf_error *err);
+]] },
+  },
+}

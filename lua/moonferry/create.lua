@@ -1,0 +1,314 @@
+-- Makes tensors: new memory, values from Lua tables, and memory that is somebody else's.
+--
+-- Invariant: what is returned owns exactly one reference; where something fails halfway, nothing is left.
+-- Must not know: how exchange works.
+local ffi = require "ffi"
+local C = require "moonferry.lib"
+local constants = require("moonferry.cdef").constants
+local dtype = require "moonferry.dtype"
+local errors = require "moonferry.errors"
+local numbers = require "moonferry.numbers"
+local owner = require "moonferry.owner"
+local tensor = require "moonferry.tensor"
+
+local misuse, show = errors.misuse, errors.show
+local out, handle_of = tensor.out, tensor.handle_of
+
+local create = {}
+
+local MAX_DEPTH = constants.MF_MAX_NDIM
+local like = ffi.new("DLTensor[1]")
+local strides = ffi.new("int64_t[64]")
+local const_pointer = ffi.new("const void *[1]")
+local pointer = ffi.new("void *[1]")
+
+local function options(opts, allowed, verb)
+  if opts == nil then
+    return {}
+  elseif type(opts) ~= "table" or tensor.is_tensor(opts) then
+    misuse("%s: options: expected a table, got %s", verb, show(opts))
+  end
+  for key in pairs(opts) do
+    if not allowed[key] then
+      misuse("%s: options: unknown option %s", verb, show(key))
+    end
+  end
+  return opts
+end
+
+local function set_device(name)
+  if name == nil then
+    like[0].device.device_type, like[0].device.device_id = 1, 0
+  elseif type(name) ~= "string" then
+    misuse("device: expected a name such as \"cpu\", got %s", show(name))
+  elseif C.mf_device_parse(name, like[0].device, errors.last) ~= 0 then
+    misuse("%s", ffi.string(errors.last.message))
+  end
+end
+
+-- Fills `like` but for data and strides.
+local function describe(shape, name, device)
+  local extents, ndim = numbers.shape(shape)
+  dtype.parse(name, like[0].dtype)
+  set_device(device)
+  like[0].shape, like[0].ndim = extents, ndim
+  like[0].data, like[0].strides, like[0].byte_offset = nil, nil, 0
+end
+
+local function create_described(verb, flags)
+  local rc = errors.call(C.mf_tensor_create, like, flags, out, errors.last)
+  if rc ~= 0 then
+    return errors.refused(verb, rc)
+  end
+  return tensor.adopt(out[0])
+end
+
+local EMPTY_OPTIONS = { device = true, padded = true }
+
+local function new(verb, shape, name, opts)
+  opts = options(opts, EMPTY_OPTIONS, verb)
+  describe(shape, name, opts.device)
+  return create_described(verb, opts.padded and constants.DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED or 0)
+end
+
+---@class moonferry.Options
+---@field device? string default "cpu"
+---@field padded? boolean elements narrower than a byte take a byte each
+
+--- A new tensor; its elements are not initialised.
+---@param shape number[]|number
+---@param name? string dtype, default "float32"
+---@param opts? moonferry.Options
+---@return moonferry.Tensor?, string? message, number? code
+function create.empty(shape, name, opts)
+  return new("empty", shape, name, opts)
+end
+
+local scalar = ffi.new("mf_scalar[1]")
+
+local function filled(verb, shape, value, name, opts)
+  local t, message, code = new(verb, shape, name, opts)
+  if not t then
+    return nil, message, code
+  end
+  local ok, failure = pcall(dtype.to_scalar, tensor.info(t), value, scalar[0], verb .. ": value")
+  local rc = ok and C.mf_tensor_fill(handle_of(t), scalar, errors.last) or 0
+  if ok and rc == 0 then
+    return t
+  end
+  t:close()
+  if not ok then
+    error(failure, 0)
+  end
+  return errors.refused(verb, rc)
+end
+
+--- A new tensor of which every element is `value`.
+---@param shape number[]|number
+---@param value any as for `put`
+---@param name? string dtype, default "float32"
+---@param opts? moonferry.Options
+---@return moonferry.Tensor?, string? message, number? code
+function create.full(shape, value, name, opts)
+  return filled("full", shape, value, name, opts)
+end
+
+--- A new tensor of zeros.
+---@param shape number[]|number
+---@param name? string dtype, default "float32"
+---@param opts? moonferry.Options
+---@return moonferry.Tensor?, string? message, number? code
+function create.zeros(shape, name, opts)
+  return filled("zeros", shape, 0, name, opts)
+end
+
+--- A new tensor of ones.
+---@param shape number[]|number
+---@param name? string dtype, default "float32"
+---@param opts? moonferry.Options
+---@return moonferry.Tensor?, string? message, number? code
+function create.ones(shape, name, opts)
+  return filled("ones", shape, 1, name, opts)
+end
+
+local function shape_of(values)
+  local shape, level = {}, values
+  while type(level) == "table" do
+    if #shape == MAX_DEPTH then
+      misuse("tensor: nested deeper than %d tables", MAX_DEPTH)
+    end
+    shape[#shape + 1] = #level
+    level = level[1]
+  end
+  return shape
+end
+
+local function where(path, axis)
+  local parts = {}
+  for i = 1, axis do
+    parts[i] = "[" .. tostring(path[i]) .. "]"
+  end
+  return "tensor: value" .. table.concat(parts)
+end
+
+-- Appends the leaves of nested tables to `flat`, checking that every table has the length that its level has.
+local function flatten(values, shape, axis, path, flat)
+  if axis > #shape then
+    if type(values) == "table" or values == nil then
+      misuse("%s: expected a value, got %s", where(path, axis - 1), show(values))
+    end
+    flat[#flat + 1] = values
+    return
+  elseif type(values) ~= "table" or tensor.is_tensor(values) then
+    misuse("%s: expected a table of %d, got %s", where(path, axis - 1), shape[axis], show(values))
+  elseif #values ~= shape[axis] then
+    misuse("%s: expected %d entries, got %d", where(path, axis - 1), shape[axis], #values)
+  end
+  for i = 1, shape[axis] do
+    path[axis] = i
+    flatten(values[i], shape, axis + 1, path, flat)
+  end
+end
+
+local function store_all(t, flat)
+  local info = tensor.info(t)
+  if info.plain then
+    local p = t:ptr()
+    for i = 1, #flat do
+      p[i - 1] = dtype.encode(info, flat[i], "tensor: value " .. i)
+    end
+    return true
+  end
+  local line, message, code = t:reshape(-1)
+  if not line then
+    return nil, message, code
+  end
+  for i = 1, #flat do
+    line:put(i - 1, flat[i])
+  end
+  line:close()
+  return true
+end
+
+--- A new tensor with the values of nested tables, or of one value for rank 0. Complex values are
+--- `mf.complex(re, im)`.
+---@param values any
+---@param name? string dtype, default "float32"
+---@return moonferry.Tensor?, string? message, number? code
+function create.tensor(values, name)
+  if tensor.is_tensor(values) then
+    misuse("tensor: expected nested tables, got a tensor; use t:copy() or t:cast(dtype)")
+  end
+  local shape, flat = shape_of(values), {}
+  flatten(values, shape, 1, {}, flat)
+  local t, message, code = new("tensor", shape, name)
+  if not t then
+    return nil, message, code
+  end
+  local ok, done, text, status = pcall(store_all, t, flat)
+  if ok and done then
+    return t
+  end
+  t:close()
+  if not ok then
+    error(done, 0)
+  end
+  return nil, text, status
+end
+
+-- The address that a cdata points to, and whether it may be written.
+local function address_of(cdata)
+  if type(cdata) ~= "cdata" or not pcall(function()
+    const_pointer[0] = cdata
+  end) then
+    misuse("wrap: pointer: expected a pointer or an array cdata, got %s", show(cdata))
+  end
+  local writable = pcall(function()
+    pointer[0] = cdata
+  end)
+  return ffi.cast("void *", const_pointer[0]), writable
+end
+
+local WRAP_OPTIONS = { strides = true, owner = true, readonly = true, byte_offset = true, device = true }
+
+local function wrap_flags(opts, writable)
+  if opts.readonly ~= nil and type(opts.readonly) ~= "boolean" then
+    misuse("wrap: readonly: expected a boolean, got %s", show(opts.readonly))
+  elseif not writable and opts.readonly == false then
+    misuse("wrap: readonly: the pointer is to constant memory")
+  end
+  return (opts.readonly or not writable) and constants.DLPACK_FLAG_BITMASK_READ_ONLY or 0
+end
+
+local function wrap_layout(opts)
+  if opts.strides ~= nil then
+    if type(opts.strides) ~= "table" or tensor.is_tensor(opts.strides) then
+      misuse("wrap: strides: expected a list of integers, got %s", show(opts.strides))
+    end
+    local count = numbers.list(opts.strides, numbers.integer, strides, "wrap: strides")
+    if count ~= like[0].ndim then
+      misuse("wrap: strides: expected %d entries, got %d", like[0].ndim, count)
+    end
+    like[0].strides = strides
+  end
+  local offset = numbers.integer(opts.byte_offset or 0, "wrap: byte_offset")
+  if offset < 0 then
+    misuse("wrap: byte_offset: expected an integer of at least 0, got %s", show(opts.byte_offset))
+  end
+  like[0].byte_offset = offset
+end
+
+local function wrap_described(flags, object)
+  local mark = nil
+  if object ~= false then
+    mark = owner.hold(object)
+    if not mark then
+      return nil, "wrap: no memory for the owner's record", C.MF_ENOMEM
+    end
+  end
+  local rc = errors.call(C.mf_tensor_wrap, like, flags, mark and owner.release or nil, mark, out, errors.last)
+  if rc == 0 then
+    local t = tensor.adopt(out[0])
+    t.mark = mark or false
+    return t
+  elseif mark then
+    owner.forget(mark)
+  end
+  return errors.refused("wrap", rc)
+end
+
+---@class moonferry.WrapOptions
+---@field strides? number[] in elements; default compact row-major
+---@field owner? any kept alive as long as the memory is used; default the pointer itself; false: nothing
+---@field readonly? boolean default: whether the pointer is to constant memory
+---@field byte_offset? number default 0
+---@field device? string default "cpu"
+
+--- A tensor over memory that is somebody else's, without a copy. The pointer is trusted.
+---@param cdata ffi.cdata* a pointer or an array
+---@param shape number[]|number
+---@param name? string dtype, default "float32"
+---@param opts? moonferry.WrapOptions
+---@return moonferry.Tensor?, string? message, number? code
+function create.wrap(cdata, shape, name, opts)
+  opts = options(opts, WRAP_OPTIONS, "wrap")
+  local address, writable = address_of(cdata)
+  describe(shape, name, opts.device)
+  local flags = wrap_flags(opts, writable)
+  wrap_layout(opts)
+  like[0].data = address
+  local object = opts.owner
+  if object == nil then
+    object = cdata
+  end
+  return wrap_described(flags, object)
+end
+
+--- A new tensor with this one's shape and device and another dtype, not initialised. For `cast`.
+function create.alike(t, name)
+  like[0] = t.dl[0]
+  dtype.parse(name, like[0].dtype)
+  return create_described("cast", 0)
+end
+
+return create

@@ -1,0 +1,222 @@
+-- Dtypes as Lua sees them: one record for each, with its name and the C type of its elements.
+--
+-- Invariant: a DLDataType has one record per process and module copy, so records compare by identity. C
+-- types are written out by name, never parametrised, because LuaJIT specialises on each. Must not know:
+-- tensors, memory.
+local ffi = require "ffi"
+local C = require "moonferry.lib"
+local errors = require "moonferry.errors"
+local numbers = require "moonferry.numbers"
+
+local floor = math.floor
+local misuse, show = errors.misuse, errors.show
+
+---@class moonferry.dtype
+---@field name string
+---@field kind "bool"|"int"|"int64"|"uint64"|"float"|"complex"|"opaque" what its elements are to Lua
+---@field plain boolean a C type holds its elements as they are
+---@field pointer? ffi.ctype* pointer to an element; raw bits where there is no such C type
+---@field constant? ffi.ctype* the same, read-only
+---@field padded? ffi.ctype* pointer to an element of a sub-byte dtype that is padded to bytes
+---@field lowest? number of an integer dtype
+---@field highest? number
+
+local dtype = {}
+
+local C_TYPES = {
+  bool = "bool", int8 = "int8_t", int16 = "int16_t", int32 = "int32_t", int64 = "int64_t",
+  uint8 = "uint8_t", uint16 = "uint16_t", uint32 = "uint32_t", uint64 = "uint64_t",
+  float32 = "float", float64 = "double", complex64 = "complex float", complex128 = "complex double",
+}
+local RAW = { [8] = "uint8_t", [16] = "uint16_t", [32] = "uint32_t", [64] = "uint64_t" }
+local INT, UINT, HANDLE, COMPLEX, BOOL = 0, 1, 3, 5, 6
+
+local by_name, by_key = {}, {}
+local box = ffi.new("DLDataType[1]")
+local text = ffi.new("char[64]")
+
+local function kind_of(code, bits)
+  if code == HANDLE then
+    return "opaque"
+  elseif code == INT or code == UINT then
+    return bits < 64 and "int" or bits > 64 and "opaque" or code == INT and "int64" or "uint64"
+  end
+  return code == COMPLEX and "complex" or code == BOOL and "bool" or "float"
+end
+
+local function new_record(d)
+  local rc = C.mf_dtype_format(d, text, 64, errors.last)
+  if rc ~= 0 then
+    misuse("%s", ffi.string(errors.last.message))
+  end
+  local code, bits, lanes = d.code, d.bits, d.lanes
+  local record = { name = ffi.string(text), kind = kind_of(code, bits), plain = false }
+  local ctype = C_TYPES[record.name]
+  record.plain = ctype ~= nil
+  ctype = ctype or RAW[bits * lanes]
+  if ctype then
+    record.pointer, record.constant = ffi.typeof(ctype .. " *"), ffi.typeof("const " .. ctype .. " *")
+  elseif bits * lanes < 8 then
+    record.padded = ffi.typeof("uint8_t *")
+  end
+  if record.kind == "int" then
+    record.lowest = code == INT and -2 ^ (bits - 1) or 0
+    record.highest = code == INT and 2 ^ (bits - 1) - 1 or 2 ^ bits - 1
+  end
+  return record
+end
+
+--- The record of a DLDataType.
+---@param d ffi.cdata*
+---@return moonferry.dtype
+function dtype.of(d)
+  local key = d.code + d.bits * 0x100 + d.lanes * 0x10000
+  local record = by_key[key]
+  if not record then
+    record = new_record(d)
+    by_key[key] = record
+  end
+  return record
+end
+
+--- Reads a dtype's name into a DLDataType; nil means float32. What is no dtype's name raises.
+---@param name? string
+---@param into ffi.cdata*
+function dtype.parse(name, into)
+  name = name == nil and "float32" or name
+  local known = by_name[name]
+  if not known then
+    if type(name) ~= "string" or name:find("%z") then
+      misuse("dtype: expected a name such as \"float32\", got %s", show(name))
+    end
+    if C.mf_dtype_parse(name, box[0], errors.last) ~= 0 then
+      misuse("%s", ffi.string(errors.last.message))
+    end
+    known = { box[0].code, box[0].bits, box[0].lanes }
+    by_name[name] = known
+  end
+  into.code, into.bits, into.lanes = known[1], known[2], known[3]
+end
+
+local ENCODE = {}
+
+local function is_wide(value)
+  return ffi.istype("int64_t", value) or ffi.istype("uint64_t", value)
+end
+
+function ENCODE.float(record, value, what)
+  if type(value) == "number" then
+    return value
+  elseif is_wide(value) then
+    return tonumber(value)
+  end
+  misuse("%s: dtype %s expects a number, got %s", what, record.name, show(value))
+end
+
+function ENCODE.int(record, value, what)
+  local number = is_wide(value) and tonumber(value) or value
+  if type(number) ~= "number" or number ~= floor(number) or number < record.lowest or number > record.highest then
+    misuse("%s: dtype %s expects an integer in %.0f ... %.0f, got %s", what, record.name, record.lowest,
+      record.highest, show(value))
+  end
+  return number
+end
+
+function ENCODE.int64(_, value, what)
+  return numbers.integer(value, what)
+end
+
+function ENCODE.uint64(record, value, what)
+  if ffi.istype("uint64_t", value) then
+    return value
+  end
+  local number = numbers.integer(value, what)
+  if number < 0 then
+    misuse("%s: dtype %s expects an integer of at least 0, got %s", what, record.name, show(value))
+  end
+  return number
+end
+
+function ENCODE.bool(record, value, what)
+  if value == true or value == 1 then
+    return true
+  elseif value == false or value == 0 then
+    return false
+  end
+  misuse("%s: dtype %s expects true, false, 1 or 0, got %s", what, record.name, show(value))
+end
+
+function ENCODE.complex(record, value, what)
+  if ffi.istype("complex", value) or ffi.istype("complex float", value) then
+    return ffi.new("complex", value.re, value.im)
+  elseif type(value) == "number" then
+    return ffi.new("complex", value, 0)
+  elseif type(value) == "table" and type(value[1]) == "number" and type(value[2]) == "number" then
+    return ffi.new("complex", value[1], value[2])
+  end
+  misuse("%s: dtype %s expects a number, a complex or {re, im}, got %s", what, record.name, show(value))
+end
+
+function ENCODE.opaque(record, _, what)
+  misuse("%s: dtype %s holds no numbers", what, record.name)
+end
+
+--- What to store for the Lua value `value`; one that the dtype cannot hold raises, naming `what`.
+---@param record moonferry.dtype
+---@param value any
+---@param what string
+function dtype.encode(record, value, what)
+  return ENCODE[record.kind](record, value, what)
+end
+
+--- What Lua sees of an element that was read through a typed pointer.
+---@param record moonferry.dtype
+function dtype.decode(record, value)
+  local kind = record.kind
+  if kind == "int64" or kind == "uint64" then
+    return numbers.narrow(value)
+  elseif kind == "complex" then
+    return ffi.new("complex", value.re, value.im)
+  end
+  return value
+end
+
+local SCALAR_KIND = {
+  bool = C.MF_KIND_BOOL, int = C.MF_KIND_INT, int64 = C.MF_KIND_INT, uint64 = C.MF_KIND_UINT,
+  float = C.MF_KIND_FLOAT, complex = C.MF_KIND_COMPLEX,
+}
+
+--- Writes a Lua value to an mf_scalar; one that the dtype cannot hold raises.
+---@param record moonferry.dtype
+---@param value any
+---@param scalar ffi.cdata*
+---@param what string
+function dtype.to_scalar(record, value, scalar, what)
+  local stored, kind = dtype.encode(record, value, what), record.kind
+  scalar.kind, scalar.zero, scalar.imag = SCALAR_KIND[kind], 0, 0
+  if kind == "float" then
+    scalar.f = stored
+  elseif kind == "complex" then
+    scalar.f, scalar.imag = stored.re, stored.im
+  elseif kind == "uint64" then
+    scalar.u = stored
+  else
+    scalar.i = kind == "bool" and (stored and 1 or 0) or stored
+  end
+end
+
+--- The Lua value of an mf_scalar.
+---@param scalar ffi.cdata*
+function dtype.from_scalar(scalar)
+  local kind = scalar.kind
+  if kind == C.MF_KIND_FLOAT then
+    return scalar.f
+  elseif kind == C.MF_KIND_COMPLEX then
+    return ffi.new("complex", scalar.f, scalar.imag)
+  elseif kind == C.MF_KIND_BOOL then
+    return scalar.i ~= 0
+  end
+  return numbers.narrow(kind == C.MF_KIND_UINT and scalar.u or scalar.i)
+end
+
+return dtype

@@ -1,0 +1,332 @@
+-- Elements: typed pointers for loops, checked access for everything else.
+--
+-- Responsible for: `row`, `rows`, `ptr`, `at`, `set` (unchecked: coordinates out of range, memory that was
+-- taken back and writes through a kept pointer are the caller's to avoid) and `get`, `put` (checked).
+-- Invariant: only memory that the host can read is touched. Must not know: how tensors are made.
+--
+-- Address arithmetic is done in int64_t when the JIT compiles it, and in Lua numbers when it does not:
+-- either is several times faster than the other in its own case.
+local ffi = require "ffi"
+local C = require "moonferry.lib"
+local dtype = require "moonferry.dtype"
+local errors = require "moonferry.errors"
+local numbers = require "moonferry.numbers"
+local tensor = require "moonferry.tensor"
+
+local floor = math.floor
+local misuse, show = errors.misuse, errors.show
+local Tensor, handle_of, info_of = tensor.Tensor, tensor.handle_of, tensor.info
+
+local EXACT = 2 ^ 53
+local HOST = { [1] = true, [3] = true, [11] = true } -- kDLCPU, kDLCUDAHost, kDLROCMHost
+local COMPILES = jit.status()
+
+local coords = ffi.new("int64_t[64]")
+local scalar = ffi.new("mf_scalar[1]")
+
+-- Extents or strides in the form that is fast here; both count from 0.
+local function axes_of(array, ndim)
+  if COMPILES then
+    return array
+  end
+  local list = {}
+  for axis = 0, ndim - 1 do
+    list[axis] = tonumber(array[axis])
+  end
+  return list
+end
+
+local function strides(t)
+  t.s = axes_of(t.dl.strides, t.dl.ndim)
+  return t.s
+end
+
+local function extents(t)
+  t.n = axes_of(t.dl.shape, t.dl.ndim)
+  return t.n
+end
+
+local function check_memory(t)
+  if not HOST[t.dl.device.device_type] then
+    misuse("the elements are on %s; copy them to the host first", t.device)
+  elseif C.mf_tensor_is_valid(t.handle) == 0 then
+    misuse("the memory of this tensor was taken back (MF_ECLOSED)")
+  end
+end
+
+-- The typed pointer to element 0; pointer to constant for a read-only tensor.
+local function pointer(t)
+  handle_of(t)
+  check_memory(t)
+  local info = info_of(t)
+  local ctype = info.pointer
+  t.locked = t.readonly
+  if info.padded and t.padded then
+    ctype = info.padded
+  elseif t.locked then
+    ctype = info.constant
+  end
+  if not ctype then
+    misuse("dtype %s has no C type to point to; use get and put", info.name)
+  end
+  t.p = ffi.cast(ctype, t.dl.data)
+  return t.p
+end
+
+-- How many leading coordinates it takes until what is left is compact row-major.
+local function inner(t)
+  local dl, expected = t.dl, 1
+  local axis = dl.ndim
+  while axis > 0 and (dl.strides[axis - 1] == expected or dl.shape[axis - 1] == 1) do
+    axis = axis - 1
+    expected = expected * dl.shape[axis]
+  end
+  t.inner = C.mf_tensor_numel(t.handle) == 0 and 0 or axis
+  return t.inner
+end
+
+local function check_compact(t, given)
+  if given < (t.inner or inner(t)) then
+    misuse("row: the axes after the first %d are not compact; use t:copy() first, or at", given)
+  elseif given > t.dl.ndim then
+    misuse("row: %d coordinates for %d axes", given, t.dl.ndim)
+  end
+end
+
+--- A typed pointer to what the leading coordinates select: with all but the last, one row. The axes that are
+--- left must be compact, so that `pointer[k]` walks them in order. Coordinates are not checked. Dtypes that
+--- no C type holds (float16, float8 ...) are pointed to as unsigned integers of their size.
+---@return ffi.cdata*
+function Tensor:row(a, b, c, ...)
+  local p = self.p or pointer(self)
+  local s = self.s or strides(self)
+  if b == nil then
+    if a == nil then
+      check_compact(self, 0)
+      return p
+    end
+    check_compact(self, 1)
+    return p + a * s[0]
+  elseif c == nil then
+    check_compact(self, 2)
+    return p + (a * s[0] + b * s[1])
+  end
+  local rest = { ... }
+  check_compact(self, 3 + #rest)
+  p = p + (a * s[0] + b * s[1] + c * s[2])
+  for i = 1, #rest do
+    p = p + rest[i] * s[2 + i]
+  end
+  return p
+end
+
+local function next_row(t, i)
+  i = i + 1
+  if i < t.n[0] then
+    return i, t.p + i * t.s[0]
+  end
+end
+
+--- Iterates over the first axis: `for i, row in t:rows() do`, with `row` a typed pointer as from `row(i)`.
+function Tensor:rows()
+  if not self.p then
+    pointer(self)
+  end
+  if self.dl.ndim == 0 then
+    misuse("rows: a tensor of rank 0 has no rows")
+  end
+  check_compact(self, 1)
+  if not self.s then
+    strides(self)
+  end
+  if not self.n then
+    extents(self)
+  end
+  return next_row, self, -1
+end
+
+--- A typed pointer to all elements in order; raises unless the tensor is contiguous.
+---@return ffi.cdata*
+function Tensor:ptr()
+  if C.mf_tensor_is_contiguous(handle_of(self)) == 0 then
+    misuse("ptr: the tensor is not contiguous; use t:copy() first, or rows")
+  end
+  return self.p or pointer(self)
+end
+
+local function far(t, first, ...)
+  local s, index = t.s, first
+  for axis = 4, t.dl.ndim - 1 do
+    index = index + select(axis - 3, ...) * s[axis]
+  end
+  return index
+end
+
+--- The element at these coordinates, as C reads it (64-bit integers stay 64-bit cdata; raw bits where no C
+--- type holds the dtype). Nothing is checked.
+function Tensor:at(a, b, c, d, ...)
+  local p = self.p or pointer(self)
+  local s = self.s or strides(self)
+  local ndim = self.dl.ndim
+  if ndim == 1 then
+    return p[a * s[0]]
+  elseif ndim == 2 then
+    return p[a * s[0] + b * s[1]]
+  elseif ndim == 3 then
+    return p[a * s[0] + b * s[1] + c * s[2]]
+  elseif ndim == 0 then
+    return p[0]
+  end
+  return p[far(self, a * s[0] + b * s[1] + c * s[2] + d * s[3], ...)]
+end
+
+--- Sets the element at these coordinates; the value comes last and is converted as C does. Nothing is
+--- checked.
+function Tensor:set(a, b, c, d, ...)
+  local p = self.p or pointer(self)
+  local s = self.s or strides(self)
+  local ndim = self.dl.ndim
+  if ndim == 1 then
+    p[a * s[0]] = b
+  elseif ndim == 2 then
+    p[a * s[0] + b * s[1]] = c
+  elseif ndim == 3 then
+    p[a * s[0] + b * s[1] + c * s[2]] = d
+  elseif ndim == 0 then
+    p[0] = a
+  else
+    p[far(self, a * s[0] + b * s[1] + c * s[2] + d * s[3], ...)] = select(ndim - 3, ...)
+  end
+end
+
+local function is_integer(x)
+  return type(x) == "number" and x == floor(x) and x <= EXACT and x >= -EXACT
+end
+
+-- A checked coordinate, counted from the front.
+local function coordinate(t, verb, axis, x)
+  if not is_integer(x) then
+    x = numbers.integer(x, ("%s: coordinate %d"):format(verb, axis))
+  end
+  local extent = t.n[axis]
+  if x >= 0 and x < extent then
+    return x
+  elseif x < 0 and x + extent >= 0 then
+    return x + extent
+  end
+  misuse("%s: coordinate %d is %s, outside 0 ... %s", verb, axis, show(tonumber(x)), show(tonumber(extent) - 1))
+end
+
+-- The checked place of an element of at most three axes, counted in elements.
+local function place(t, verb, ndim, a, b, c)
+  local s = t.s or strides(t)
+  if not t.n then
+    extents(t)
+  end
+  if ndim == 1 then
+    return coordinate(t, verb, 0, a) * s[0]
+  elseif ndim == 2 then
+    return coordinate(t, verb, 0, a) * s[0] + coordinate(t, verb, 1, b) * s[1]
+  elseif ndim == 3 then
+    return coordinate(t, verb, 0, a) * s[0] + coordinate(t, verb, 1, b) * s[1] + coordinate(t, verb, 2, c) * s[2]
+  end
+  return 0
+end
+
+local function set_coords(verb, list, count)
+  for i = 1, count do
+    coords[i - 1] = numbers.integer(list[i], ("%s: coordinate %d"):format(verb, i - 1))
+  end
+end
+
+local function get_by_c(t, count, ...)
+  check_memory(t)
+  set_coords("get", { ... }, count)
+  local rc = C.mf_tensor_get(t.handle, coords, count, scalar, errors.last)
+  if rc ~= 0 then
+    misuse("get: %s", ffi.string(errors.last.message))
+  end
+  return dtype.from_scalar(scalar[0])
+end
+
+--- The element at these coordinates, checked; negative ones count from the end. 64-bit integers come as a
+--- Lua number below 2^53, else as 64-bit cdata; complex ones as LuaJIT's `complex` (fields re and im).
+function Tensor:get(...)
+  local handle, count = handle_of(self), select("#", ...)
+  local info, ndim = self.info or info_of(self), self.dl.ndim
+  if count ~= ndim then
+    misuse("get: expected %d coordinates, got %d", ndim, count)
+  elseif not info.plain or ndim > 3 then
+    return get_by_c(self, count, ...)
+  elseif C.mf_tensor_is_valid(handle) == 0 then
+    check_memory(self)
+  end
+  local p = self.p or pointer(self)
+  return dtype.decode(info, p[place(self, "get", ndim, ...)])
+end
+
+local function put_by_c(t, info, count, ...)
+  check_memory(t)
+  local list = { ... }
+  set_coords("put", list, count)
+  dtype.to_scalar(info, list[count + 1], scalar[0], "put")
+  local rc = C.mf_tensor_put(t.handle, coords, count, scalar, errors.last)
+  if rc ~= 0 then
+    misuse("put: %s", ffi.string(errors.last.message))
+  end
+end
+
+local function put_plain(t, info, p, ndim, a, b, c, d)
+  local value
+  if ndim == 1 then
+    value = b
+  elseif ndim == 2 then
+    value = c
+  elseif ndim == 3 then
+    value = d
+  else
+    value = a
+  end
+  p[place(t, "put", ndim, a, b, c)] = dtype.encode(info, value, "put")
+end
+
+--- Sets the element at these coordinates; the value comes last. Checked: an integer dtype takes integers in
+--- its range, bool takes true, false, 1 and 0. (`cast` converts between dtypes.)
+function Tensor:put(...)
+  local handle, count = handle_of(self), select("#", ...)
+  local info, ndim = self.info or info_of(self), self.dl.ndim
+  if count ~= ndim + 1 then
+    misuse("put: expected %d coordinates and a value, got %d arguments", ndim, count)
+  elseif not info.plain or ndim > 3 then
+    return put_by_c(self, info, count - 1, ...)
+  elseif C.mf_tensor_is_valid(handle) == 0 then
+    check_memory(self)
+  end
+  local p = self.p or pointer(self)
+  if self.locked then
+    return put_by_c(self, info, count - 1, ...)
+  end
+  put_plain(self, info, p, ndim, ...)
+end
+
+local function nested(t, prefix, axis)
+  if axis > t.dl.ndim then
+    return t:get(unpack(prefix, 1, axis - 1))
+  end
+  local list = {}
+  for i = 1, tonumber(t.dl.shape[axis - 1]) do
+    prefix[axis] = i - 1
+    list[i] = nested(t, prefix, axis + 1)
+  end
+  return list
+end
+
+--- The elements as nested tables (a plain value for rank 0), as `get` gives them.
+---@return table|any
+function Tensor:totable()
+  handle_of(self)
+  check_memory(self)
+  return nested(self, {}, 1)
+end
+
+return Tensor

@@ -1,0 +1,71 @@
+-- How misuse is told from what the environment refuses.
+--
+-- Responsible for: raising misuse at the line of the caller, and giving back `nil, message, code` for what
+-- a correct program can meet: no memory, no such device. Invariant: an error never names a line of
+-- Moonferry's own files. Must not know: tensors.
+local ffi = require "ffi"
+
+local errors = {}
+
+-- Where our own files are; frames from there are skipped when an error is placed.
+local here = debug.getinfo(1, "S").source:match("^(.*[/\\])") or "@moonferry:"
+
+local function caller()
+  local level = 3
+  local info = debug.getinfo(level, "S")
+  while info and (info.what == "C" or info.source:sub(1, #here) == here) do
+    level = level + 1
+    info = debug.getinfo(level, "S")
+  end
+  return info and level - 1 or 0
+end
+
+--- Raises an error that points at the first line outside Moonferry.
+---@param format string
+function errors.misuse(format, ...)
+  local message = select("#", ...) > 0 and format:format(...) or format
+  error(message, caller())
+end
+
+--- How an offending value is shown in a message.
+---@param value any
+---@return string
+function errors.show(value)
+  local kind = type(value)
+  if kind == "string" then
+    return ("%q"):format(#value > 40 and value:sub(1, 40) .. "..." or value)
+  elseif kind == "number" then
+    return ("%.17g"):format(value)
+  elseif kind == "table" or kind == "function" or kind == "userdata" or kind == "thread" then
+    return "a " .. kind
+  end
+  return tostring(value)
+end
+
+--- Attaches the library: `errors.last` is the one mf_error that every call of this module fills.
+function errors.attach(C)
+  local last = ffi.new("mf_error")
+  local NOMEM, NODEVICE = C.MF_ENOMEM, C.MF_EDEVICE
+  errors.last = last
+
+  --- Calls a C function; where memory is short, collects all garbage and tries once more.
+  function errors.call(fn, ...)
+    local rc = fn(...)
+    if rc == NOMEM then
+      collectgarbage()
+      rc = fn(...)
+    end
+    return rc
+  end
+
+  --- What the public function `verb` returns for the failure `rc`: misuse raises.
+  function errors.refused(verb, rc)
+    local message = verb .. ": " .. ffi.string(last.message)
+    if rc ~= NOMEM and rc ~= NODEVICE then
+      errors.misuse("%s", message)
+    end
+    return nil, message, rc
+  end
+end
+
+return errors

@@ -1,0 +1,108 @@
+-- DLPack in and out, as raw cdata, so that any other LuaJIT library can exchange with this one.
+--
+-- Invariant: a struct that is refused is untouched and still its owner's; one that is given out is the
+-- taker's to delete, once. Must not know: layouts, elements, Python.
+local ffi = require "ffi"
+local C = require "moonferry.lib"
+local errors = require "moonferry.errors"
+local tensor = require "moonferry.tensor"
+
+local misuse = errors.misuse
+local Tensor, handle_of, out = tensor.Tensor, tensor.handle_of, tensor.out
+
+local exchange = {}
+
+local managed = ffi.new("DLManagedTensorVersioned *[1]")
+local managed_legacy = ffi.new("DLManagedTensor *[1]")
+
+local versioned_t = ffi.typeof("DLManagedTensorVersioned *")
+local legacy_t = ffi.typeof("DLManagedTensor *")
+local handle_t = ffi.typeof("mf_tensor *")
+
+-- The second try, after a collection, or the error.
+local function export_again(fn, handle, rc)
+  if rc == C.MF_ENOMEM then
+    collectgarbage()
+    rc = fn(handle)
+  end
+  if rc == 0 then
+    return true
+  end
+  return errors.refused("to_dlpack", rc)
+end
+
+local function export(handle)
+  return C.mf_tensor_export(handle, 0, managed, errors.last)
+end
+
+local function export_legacy(handle)
+  return C.mf_tensor_export_legacy(handle, managed_legacy, errors.last)
+end
+
+--- A `DLManagedTensorVersioned *` (DLPack 1.3). The taker calls `m.deleter(m)` once, on any thread; until
+--- then the memory lives.
+---@return ffi.cdata*?, string? message, number? code
+function Tensor:to_dlpack()
+  local handle = handle_of(self)
+  local rc = export(handle)
+  if rc ~= 0 then
+    local ok, message, code = export_again(export, handle, rc)
+    if not ok then
+      return nil, message, code
+    end
+  end
+  return managed[0]
+end
+
+--- A `DLManagedTensor *`, the struct before DLPack 1.0. It cannot say read-only, so such tensors raise.
+---@return ffi.cdata*?, string? message, number? code
+function Tensor:to_dlpack_legacy()
+  local handle = handle_of(self)
+  local rc = export_legacy(handle)
+  if rc ~= 0 then
+    local ok, message, code = export_again(export_legacy, handle, rc)
+    if not ok then
+      return nil, message, code
+    end
+  end
+  return managed_legacy[0]
+end
+
+local function import(fn, cdata)
+  local rc = errors.call(fn, cdata, out, errors.last)
+  if rc ~= 0 then
+    return errors.refused("from_dlpack", rc)
+  end
+  return tensor.adopt(out[0])
+end
+
+local function refuse(cdata, verb, expected)
+  misuse("%s: expected %s that is not NULL, got %s", verb, expected, errors.show(cdata))
+end
+
+--- Takes over a `DLManagedTensorVersioned *` or a `DLManagedTensor *`, without a copy. A malformed one
+--- raises and stays the caller's.
+---@param cdata ffi.cdata*
+---@return moonferry.Tensor?, string? message, number? code
+function exchange.from_dlpack(cdata)
+  if type(cdata) == "cdata" and cdata ~= nil then
+    if ffi.istype(versioned_t, cdata) then
+      return import(C.mf_tensor_import, cdata)
+    elseif ffi.istype(legacy_t, cdata) then
+      return import(C.mf_tensor_import_legacy, cdata)
+    end
+  end
+  refuse(cdata, "from_dlpack", "a DLManagedTensorVersioned * or a DLManagedTensor *")
+end
+
+--- Takes over one reference of an `mf_tensor *`.
+---@param cdata ffi.cdata*
+---@return moonferry.Tensor
+function exchange.from_handle(cdata)
+  if type(cdata) == "cdata" and cdata ~= nil and ffi.istype(handle_t, cdata) then
+    return tensor.adopt(cdata)
+  end
+  refuse(cdata, "from_handle", "an mf_tensor *")
+end
+
+return exchange

@@ -1,0 +1,89 @@
+--- Moonferry for LuaJIT: tensors that other libraries can take, and theirs that Lua can read at C speed.
+---
+--- Coordinates and axes count from 0 (negative ones from the end); anything that is a Lua table counts from 1
+--- (`t.shape[1]` is the first extent). Misuse raises an error at the caller's line. What a correct program can
+--- meet, no memory or no such device, comes back as `nil, message, code`. Only `row`, `rows`, `ptr`, `at` and
+--- `set` go unchecked, for loops.
+---
+---     local mf = require "moonferry"
+---     local t = mf.zeros({ 480, 640 }, "float32")
+---     for y, row in t:rows() do
+---       for x = 0, 639 do row[x] = x * y end
+---     end
+local ffi = require "ffi"
+local C = require "moonferry.lib"
+local tensor = require "moonferry.tensor"
+local create = require "moonferry.create"
+local exchange = require "moonferry.exchange"
+local marks = require "moonferry.view"
+local numbers = require "moonferry.numbers"
+local errors = require "moonferry.errors"
+local owner = require "moonferry.owner"
+local pressure = require "moonferry.pressure"
+local scope = require "moonferry.scope"
+require "moonferry.element"
+require "moonferry.bulk"
+require "moonferry.format"
+
+---@class moonferry
+---@field all table in `t:view`: the whole axis
+---@field newaxis table in `t:view`: a new axis of extent 1
+---@field ellipsis table in `t:view`: the axes left over
+---@field ENOMEM number the code for "no memory"
+---@field EDEVICE number the code for "no such device"
+---@field version string
+local mf = {
+  empty = create.empty,
+  zeros = create.zeros,
+  ones = create.ones,
+  full = create.full,
+  tensor = create.tensor,
+  wrap = create.wrap,
+  from_dlpack = exchange.from_dlpack,
+  from_handle = exchange.from_handle,
+  is_tensor = tensor.is_tensor,
+  scope = scope.run,
+  all = marks.all,
+  newaxis = marks.newaxis,
+  ellipsis = marks.ellipsis,
+  ENOMEM = C.MF_ENOMEM,
+  EDEVICE = C.MF_EDEVICE,
+  version = ffi.string(C.mf_version_string()),
+}
+
+--- A complex number, LuaJIT's own: fields `re` and `im`.
+---@param re number
+---@param im? number
+---@return ffi.cdata*
+function mf.complex(re, im)
+  return ffi.new("complex", re, im or 0)
+end
+
+local ledger = ffi.new("mf_ledger")
+
+--- What is alive in this process: tensors, storages, bytes of element memory, blocks of the allocator.
+---@return { tensors: number, storages: number, bytes: number, blocks: number }
+function mf.ledger()
+  owner.sweep()
+  C.mf_ledger_read(ledger)
+  return {
+    tensors = tonumber(ledger.tensors), storages = tonumber(ledger.storages),
+    bytes = tonumber(ledger.bytes), blocks = tonumber(ledger.blocks),
+  }
+end
+
+--- How many bytes tensors may bring before Lua's garbage is collected; starts at 256 MiB, and grows by itself
+--- where much data stays alive. With an argument, sets it. Returns the limit.
+---@param nbytes? number
+---@return number
+function mf.gc_limit(nbytes)
+  if nbytes ~= nil then
+    nbytes = tonumber(numbers.integer(nbytes, "gc_limit: nbytes"))
+    if nbytes < 0 then
+      errors.misuse("gc_limit: nbytes: expected an integer of at least 0, got %s", errors.show(nbytes))
+    end
+  end
+  return pressure.limit(nbytes)
+end
+
+return mf

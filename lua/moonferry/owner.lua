@@ -1,0 +1,74 @@
+-- Keeps Lua objects alive for as long as C uses their memory.
+--
+-- A tensor over wrapped memory can outlive its Lua object: a view, an export or a Python tensor may hold the
+-- memory. So the owner stays in `held` until C has called the release callback. Lua must not be called back
+-- from C (the last reference may go on any thread), so the callback is a C function that leaves a mark, and
+-- the marks are looked at here now and then. Invariant: an owner is dropped only after its mark was left.
+-- Must not know: tensors.
+local ffi = require "ffi"
+local C = require "moonferry.lib"
+
+local owner = {}
+
+local UNMARKED = -1
+local SWEEP_FROM = 64
+
+local held = {} -- mark -> owner
+local count, sweep_at = 0, SWEEP_FROM
+
+pcall(ffi.cdef, "void *malloc(size_t nbytes); void free(void *ptr);")
+
+--- The release callback: mf_ledger_read overwrites the four numbers of a mark, none of which is negative.
+owner.release = ffi.cast("mf_release_fn", C.mf_ledger_read)
+
+-- All four: then the callback has done its last write.
+local function is_left(mark)
+  return mark.tensors ~= UNMARKED and mark.storages ~= UNMARKED and mark.bytes ~= UNMARKED
+    and mark.blocks ~= UNMARKED
+end
+
+local function drop(mark)
+  held[mark] = nil
+  count = count - 1
+  ffi.C.free(mark)
+end
+
+--- Drops every owner whose memory C is done with.
+function owner.sweep()
+  for mark in pairs(held) do
+    if is_left(mark) then
+      drop(mark)
+    end
+  end
+  sweep_at = math.max(SWEEP_FROM, 2 * count)
+end
+
+--- Holds `object` until C releases the memory; gives the context for `owner.release`, or nil without memory.
+--- The mark comes from malloc, because C may write it after this Lua state is gone.
+---@return ffi.cdata*?
+function owner.hold(object)
+  if count >= sweep_at then
+    owner.sweep()
+  end
+  local memory = ffi.C.malloc(ffi.sizeof("mf_ledger"))
+  if memory == nil then
+    return nil
+  end
+  local mark = ffi.cast("mf_ledger *", memory)
+  mark.tensors, mark.storages, mark.bytes, mark.blocks = UNMARKED, UNMARKED, UNMARKED, UNMARKED
+  held[mark] = object
+  count = count + 1
+  return mark
+end
+
+--- Takes back `hold` where the memory was not wrapped after all.
+owner.forget = drop
+
+--- Drops this owner if C is done with its memory.
+function owner.check(mark)
+  if held[mark] ~= nil and is_left(mark) then
+    drop(mark)
+  end
+end
+
+return owner

@@ -1,0 +1,239 @@
+-- The tensor as a Lua object: a table over one mf_tensor reference.
+--
+-- Responsible for: taking a reference into Lua, its fields, and giving it back, by close or by the garbage
+-- collector. Invariant: a table with this metatable holds a live handle; close changes the metatable, so a
+-- closed tensor cannot be used by mistake. Memory is kept by C's reference counts, never by Lua's order of
+-- collection. Must not know: how elements are read, how views are described.
+local ffi = require "ffi"
+local bit = require "bit"
+local C = require "moonferry.lib"
+local constants = require("moonferry.cdef").constants
+local dtype = require "moonferry.dtype"
+local errors = require "moonferry.errors"
+local owner = require "moonferry.owner"
+local pressure = require "moonferry.pressure"
+local scope = require "moonferry.scope"
+
+errors.attach(C)
+local misuse = errors.misuse
+
+---@class moonferry.Tensor
+---@field shape number[] the extents; a new table each time
+---@field strides number[] in elements; a new table each time
+---@field dtype string
+---@field device string
+---@field ndim number
+---@field nbytes number of the elements in compact form
+---@field numel number
+---@field readonly boolean
+---@field contiguous boolean compact row-major
+---@field handle ffi.cdata* the mf_tensor *, owned by this object
+local Tensor = {}
+local Fields = {}
+
+-- What describing a tensor costs beyond its elements, as the collector should see it.
+local DESCRIPTION_NBYTES = 256
+
+local device_text = ffi.new("char[64]")
+local out = ffi.new("mf_tensor *[1]")
+
+local meta, closed = { moonferry_tensor = true }, {}
+
+function meta.__index(t, key)
+  local method = Tensor[key]
+  if method then
+    return method
+  end
+  local field = Fields[key]
+  if field then
+    return field(t)
+  elseif type(key) == "number" then
+    misuse("a tensor is not indexed with []; use t:get, t:row or t:view")
+  end
+end
+
+function closed.__index(_, key)
+  if key == "close" then
+    return Tensor.close
+  end
+  misuse("tensor closed")
+end
+
+function closed.__newindex()
+  misuse("tensor closed")
+end
+
+function closed.__tostring()
+  return "mf.tensor<closed>"
+end
+
+local tensor = { Tensor = Tensor, meta = meta, out = out }
+
+local function no_tensor(value)
+  if getmetatable(value) == closed then
+    misuse("tensor closed")
+  end
+  misuse("expected a tensor, got %s", errors.show(value))
+end
+
+--- The handle of an open tensor; anything else raises.
+---@return ffi.cdata*
+local function handle_of(t)
+  if getmetatable(t) == meta then
+    local handle = t.handle
+    if handle ~= nil then
+      return handle
+    end
+  end
+  return no_tensor(t)
+end
+tensor.handle_of = handle_of
+
+--- Whether `value` is a tensor, open or closed.
+function tensor.is_tensor(value)
+  local mt = getmetatable(value)
+  return mt == meta or mt == closed
+end
+
+--- Takes one reference of an `mf_tensor *` into Lua. `nbytes`: what it newly keeps alive beside itself.
+--- The fields that begin as false are filled by those that need them (element.lua).
+---@param handle ffi.cdata*
+---@param nbytes number
+---@return moonferry.Tensor
+local function adopt(handle, nbytes)
+  local t = setmetatable({
+    handle = ffi.gc(handle, C.mf_tensor_release), dl = C.mf_tensor_dltensor(handle),
+    cost = nbytes + DESCRIPTION_NBYTES, p = false, locked = false, s = false, n = false, inner = false,
+    info = false, mark = false,
+  }, meta)
+  if scope.active() then
+    scope.register(t)
+  end
+  pressure.add(t.cost)
+  return t
+end
+
+--- Takes over a tensor whose memory Lua has not counted yet.
+---@param handle ffi.cdata*
+---@return moonferry.Tensor
+function tensor.adopt(handle)
+  return adopt(handle, tonumber(C.mf_tensor_nbytes(handle)))
+end
+
+--- Calls a C function that makes a view of `t` as its last output but one.
+---@param verb string
+---@param fn ffi.cdata*
+---@param t moonferry.Tensor
+---@return moonferry.Tensor?, string?, number?
+function tensor.view(verb, fn, t, ...)
+  local count = select("#", ...)
+  local a, b = ...
+  local handle, rc = handle_of(t)
+  if count == 0 then
+    rc = errors.call(fn, handle, out, errors.last)
+  elseif count == 1 then
+    rc = errors.call(fn, handle, a, out, errors.last)
+  else
+    rc = errors.call(fn, handle, a, b, out, errors.last)
+  end
+  if rc ~= 0 then
+    return errors.refused(verb, rc)
+  end
+  return adopt(out[0], 0)
+end
+
+--- The dtype record, looked up once.
+---@return moonferry.dtype
+function tensor.info(t)
+  handle_of(t)
+  local info = t.info or dtype.of(t.dl.dtype)
+  t.info = info
+  return info
+end
+
+--- Ends this tensor's life now: gives its reference back. The memory goes with its last tensor. Calling it
+--- again does nothing; any other use raises "tensor closed".
+function Tensor:close()
+  if getmetatable(self) == closed then
+    return
+  end
+  local handle, mark = ffi.gc(handle_of(self), nil), self.mark
+  pressure.subtract(self.cost)
+  self.handle, self.dl, self.p, self.s, self.n, self.inner, self.info = nil, nil, nil, nil, nil, nil, nil
+  setmetatable(self, closed)
+  C.mf_tensor_release(handle)
+  if mark then
+    owner.check(mark)
+  end
+end
+
+local in_use = ffi.new("int32_t[1]")
+
+--- For an engine that takes wrapped memory back: from now on this tensor and all that share its memory
+--- refuse to touch it. Pointers that were taken before (`row`, `ptr`) cannot be revoked.
+---@return boolean in_use others, views or exports, still refer to the memory
+function Tensor:invalidate()
+  local rc = C.mf_tensor_invalidate(handle_of(self), in_use, errors.last)
+  if rc ~= 0 then
+    errors.refused("invalidate", rc)
+  end
+  self.p = false
+  return in_use[0] ~= 0
+end
+
+local function list_of(numbers, count)
+  local list = {}
+  for i = 1, count do
+    list[i] = tonumber(numbers[i - 1])
+  end
+  return list
+end
+
+function Fields.shape(t)
+  return list_of(t.dl.shape, t.dl.ndim)
+end
+
+function Fields.strides(t)
+  return list_of(t.dl.strides, t.dl.ndim)
+end
+
+function Fields.ndim(t)
+  return t.dl.ndim
+end
+
+function Fields.dtype(t)
+  return tensor.info(t).name
+end
+
+function Fields.device(t)
+  if C.mf_device_format(t.dl.device, device_text, 64, errors.last) ~= 0 then
+    misuse("device: %s", ffi.string(errors.last.message))
+  end
+  return ffi.string(device_text)
+end
+
+function Fields.numel(t)
+  return tonumber(C.mf_tensor_numel(t.handle))
+end
+
+function Fields.nbytes(t)
+  return tonumber(C.mf_tensor_nbytes(t.handle))
+end
+
+function Fields.flags(t)
+  return tonumber(C.mf_tensor_flags(t.handle))
+end
+
+function Fields.readonly(t)
+  return bit.band(t.flags, constants.DLPACK_FLAG_BITMASK_READ_ONLY) ~= 0
+end
+
+function Fields.padded(t)
+  return bit.band(t.flags, constants.DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED) ~= 0
+end
+
+function Fields.contiguous(t)
+  return C.mf_tensor_is_contiguous(t.handle) ~= 0
+end
+
+return tensor

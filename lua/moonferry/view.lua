@@ -1,0 +1,160 @@
+-- The verbs that give another view of the same memory.
+--
+-- Responsible for: turning Lua's arguments into what mf_tensor_index and its siblings take. Invariant: no
+-- element is touched here. Must not know: dtypes' values, lifetimes.
+local ffi = require "ffi"
+local C = require "moonferry.lib"
+local dtype = require "moonferry.dtype"
+local errors = require "moonferry.errors"
+local numbers = require "moonferry.numbers"
+local tensor = require "moonferry.tensor"
+
+local misuse, show = errors.misuse, errors.show
+local Tensor, view = tensor.Tensor, tensor.view
+
+local marks = {}
+
+local function mark(name)
+  return setmetatable({}, {
+    __tostring = function()
+      return "mf." .. name
+    end,
+  })
+end
+
+marks.all, marks.newaxis, marks.ellipsis = mark "all", mark "newaxis", mark "ellipsis"
+
+local MAX_ITEMS = 128
+local NONE = -0x7fffffffffffffffLL - 1
+local items = ffi.new("mf_index[?]", MAX_ITEMS)
+local axes = ffi.new("int32_t[64]")
+local one_dtype = ffi.new("DLDataType[1]")
+
+local KINDS = {
+  [marks.all] = C.MF_INDEX_SLICE, [marks.newaxis] = C.MF_INDEX_NEWAXIS, [marks.ellipsis] = C.MF_INDEX_ELLIPSIS,
+}
+
+local function bound(value, what)
+  if value == nil then
+    return NONE
+  end
+  value = numbers.integer(value, what)
+  return value == NONE and NONE + 1 or value
+end
+
+local function set_slice(item, slice, what)
+  for key in pairs(slice) do
+    if key ~= 1 and key ~= 2 and key ~= 3 then
+      misuse("%s: a slice is {start, stop, step}; got the key %s", what, show(key))
+    end
+  end
+  item.kind = C.MF_INDEX_SLICE
+  item.start = bound(slice[1], what .. ": start")
+  item.stop = bound(slice[2], what .. ": stop")
+  item.step = bound(slice[3], what .. ": step")
+end
+
+local function set_item(item, value, what)
+  item.zero, item.start, item.stop, item.step = 0, NONE, NONE, NONE
+  local kind = KINDS[value]
+  if kind then
+    item.kind = kind
+  elseif type(value) == "table" and not tensor.is_tensor(value) then
+    set_slice(item, value, what)
+  elseif value == nil then
+    misuse("%s: nil selects nothing; use mf.all for a whole axis", what)
+  else
+    item.kind, item.start = C.MF_INDEX_AT, numbers.integer(value, what)
+  end
+end
+
+--- A view by one item for each axis: a number selects, `{start, stop, step}` slices half-open with any
+--- entry nil, `mf.all` keeps the axis, `mf.newaxis` adds one, `mf.ellipsis` stands for the axes left over.
+--- Axes without an item are kept.
+---@return moonferry.Tensor?, string?, number?
+function Tensor:view(...)
+  local count = select("#", ...)
+  if count > MAX_ITEMS then
+    misuse("view: expected at most %d items, got %d", MAX_ITEMS, count)
+  end
+  local list = { ... }
+  for i = 1, count do
+    set_item(items[i - 1], list[i], "view: item " .. i)
+  end
+  return view("view", C.mf_tensor_index, self, items, count)
+end
+
+-- Axes given as numbers or as one table.
+local function axes_of(verb, first, ...)
+  if type(first) == "table" and select("#", ...) == 0 then
+    return numbers.list(first, numbers.small, axes, verb .. ": axes")
+  end
+  return numbers.list({ first, ... }, numbers.small, axes, verb .. ": axis")
+end
+
+--- Reorders axes: axis i of the result is axis `axes[i]`. Without arguments reverses them all.
+---@return moonferry.Tensor?, string?, number?
+function Tensor:permute(...)
+  local count = axes_of("permute", ...)
+  return view("permute", C.mf_tensor_permute, self, count > 0 and axes or nil, count)
+end
+
+--- The same elements under another shape; one extent may be -1. Where that needs a copy it raises.
+---@return moonferry.Tensor?, string?, number?
+function Tensor:reshape(first, ...)
+  local shape = type(first) == "table" and select("#", ...) == 0 and first or { first, ... }
+  local extents, ndim = numbers.shape(shape, "reshape: shape")
+  return view("reshape", C.mf_tensor_reshape, self, extents, ndim)
+end
+
+--- Repeats to `shape` with strides of 0; read-only where an element is repeated.
+---@param shape number[]|number
+---@return moonferry.Tensor?, string?, number?
+function Tensor:broadcast(shape)
+  local extents, ndim = numbers.shape(shape, "broadcast: shape")
+  return view("broadcast", C.mf_tensor_broadcast, self, extents, ndim)
+end
+
+--- Drops the given axes, which must have extent 1; without arguments all such axes.
+---@return moonferry.Tensor?, string?, number?
+function Tensor:squeeze(...)
+  local count = axes_of("squeeze", ...)
+  return view("squeeze", C.mf_tensor_squeeze, self, count > 0 and axes or nil, count)
+end
+
+--- Adds an axis of extent 1 at `axis`.
+---@param axis number
+---@return moonferry.Tensor?, string?, number?
+function Tensor:expand(axis)
+  return view("expand", C.mf_tensor_expand, self, numbers.small(axis, "expand: axis"))
+end
+
+--- The diagonal of the planes that two axes span, as a new last axis.
+---@param offset? number 0: the main one; above it positive, below it negative
+---@param axis1? number default 0
+---@param axis2? number default 1
+---@return moonferry.Tensor?, string?, number?
+function Tensor:diagonal(offset, axis1, axis2)
+  axes[0] = numbers.small(axis1 or 0, "diagonal: axis1")
+  axes[1] = numbers.small(axis2 or 1, "diagonal: axis2")
+  return view("diagonal", C.mf_tensor_diagonal, self, numbers.integer(offset or 0, "diagonal: offset"), axes)
+end
+
+--- The same bytes as another dtype.
+---@param name string
+---@return moonferry.Tensor?, string?, number?
+function Tensor:reinterpret(name)
+  if name == nil then
+    misuse("reinterpret: expected a dtype, got nil")
+  end
+  dtype.parse(name, one_dtype[0])
+  return view("reinterpret", C.mf_tensor_reinterpret, self, one_dtype)
+end
+
+--- The same view, read-only.
+---@return moonferry.Tensor?, string?, number?
+function Tensor:as_readonly()
+  return view("as_readonly", C.mf_tensor_readonly, self)
+end
+
+return marks
