@@ -10,7 +10,7 @@ typedef enum origin_kind { OWNED, WRAPPED, IMPORTED, IMPORTED_LEGACY } origin_ki
 struct mf__storage {
   _Atomic int64_t refs;
   _Atomic int32_t closed;
-  int32_t origin;
+  origin_kind origin;
   int64_t nbytes;        /* of element memory, as the ledger counts it */
   mf_release_fn release; /* WRAPPED */
   void *holder;          /* WRAPPED: the callback's context; IMPORTED: the managed struct */
@@ -89,7 +89,7 @@ static void give_back(origin_kind origin, mf_release_fn release, void *holder) {
 
 void mf__storage_release(mf__storage *s) {
   if (atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1) return;
-  const origin_kind origin = (origin_kind)s->origin;
+  const origin_kind origin = s->origin;
   const mf_release_fn release = s->release;
   void *holder = s->holder;
   /* Foreign code comes last, when nothing of ours is left for it to find half done. */
