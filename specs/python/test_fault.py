@@ -7,10 +7,10 @@ Python's are CPython's business.
 
 import pickle
 
-import dlpack_abi as abi
 import numpy as np
 import pytest
 
+import dlpack_abi as abi
 import moonferry as mf
 
 

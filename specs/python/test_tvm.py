@@ -20,7 +20,11 @@ def echo(tvm):
 def test_both_ways(tvm, dtype):
     t = mf.zeros((2, 3), dtype)
     x = tvm.from_dlpack(t)
-    assert tuple(x.shape) == (2, 3) and str(x.dtype) in (dtype, dtype.replace("bool", "bool")) and x.data_ptr() == t.data_ptr
+    assert (
+        tuple(x.shape) == (2, 3)
+        and str(x.dtype) in (dtype, dtype.replace("bool", "bool"))
+        and x.data_ptr() == t.data_ptr
+    )
     back = mf.from_dlpack(x)
     assert back.dtype == dtype and back.data_ptr == t.data_ptr and back.shape == (2, 3)
 
