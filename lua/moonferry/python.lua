@@ -37,6 +37,7 @@ local py = {}
 
 local keywords = {}
 local box = ffi.new("mf_tensor *[1]")
+local handle_type = ffi.typeof("mf_tensor *")
 local int64_type = ffi.typeof("int64_t")
 local uint64_type = ffi.typeof("uint64_t")
 local complex_type = ffi.typeof("complex")
@@ -48,7 +49,8 @@ local IS_UNKNOWN, IS_TENSOR, IS_INT64, IS_UINT64, IS_COMPLEX, IS_NUMBER = 0, 1, 
 -- Tells the bridge what a value is whose nature C cannot see.
 local function describe(value)
   if mf.is_tensor(value) then
-    return IS_TENSOR, value.handle
+    local handle = value.handle
+    return ffi.istype(handle_type, handle) and handle ~= nil and IS_TENSOR or IS_UNKNOWN, handle
   elseif ffi.istype(int64_type, value) then
     return IS_INT64, value
   elseif ffi.istype(uint64_type, value) then

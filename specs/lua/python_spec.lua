@@ -1,0 +1,588 @@
+-- CPython inside LuaJIT: what crosses, what raises, who keeps what alive, and how it all ends.
+local ffi = require "ffi"
+local mf = require "moonferry"
+local py = require "moonferry.python"
+
+local function collect()
+  collectgarbage()
+  collectgarbage()
+  py.collect()
+  py.import("gc").collect()
+end
+
+local function has(module)
+  return py.import("importlib.util").find_spec(module) ~= py.None
+end
+
+-- The error of a call that must fail.
+local function failure(f, ...)
+  local ok, message = pcall(f, ...)
+  assert.is_false(ok)
+  return tostring(message)
+end
+
+local function write_file(path, text)
+  local file = assert(io.open(path, "w"))
+  file:write(text)
+  file:close()
+end
+
+local function read_file(path)
+  local file = assert(io.open(path))
+  local text = file:read("*a")
+  file:close()
+  return text
+end
+
+-- Runs a Lua script in a process of its own; returns its exit status and what it printed.
+local function run(script, environment, program)
+  local path, output = os.tmpname(), os.tmpname()
+  write_file(path, script)
+  local status = os.execute(("%s %s %s >%s 2>&1"):format(environment or "", program or "luajit", path, output))
+  local text = read_file(output)
+  os.remove(path)
+  os.remove(output)
+  return type(status) == "number" and status / 256 or status, text
+end
+
+local function runs(script, environment, program)
+  local status, text = run(script, environment, program)
+  assert.are.equal(0, status, text)
+  return text
+end
+
+describe("moonferry.python", function()
+  local before
+
+  before_each(function()
+    collect()
+    before = mf.ledger()
+  end)
+
+  after_each(function()
+    collect()
+    assert.are.same(before, mf.ledger())
+  end)
+
+  describe("values", function()
+    local identity, describe_value
+
+    setup(function()
+      py.exec [[
+def identity(x):
+    return x
+def describe_value(x):
+    return type(x).__name__ + " " + repr(x)
+]]
+      identity, describe_value = py.main.identity, py.main.describe_value
+    end)
+
+    it("go to Python as its own types", function()
+      assert.are.equal("NoneType None", describe_value(nil))
+      assert.are.equal("NoneType None", describe_value(py.None))
+      assert.are.equal("bool True", describe_value(true))
+      assert.are.equal("int 3", describe_value(3))
+      assert.are.equal("int -9007199254740992", describe_value(-2 ^ 53))
+      assert.are.equal("float 1.8014398509481984e+16", describe_value(2 ^ 54))
+      assert.are.equal("float 0.5", describe_value(0.5))
+      assert.are.equal("float -0.0", describe_value(-0.0))
+      assert.are.equal("float inf", describe_value(math.huge))
+      assert.are.equal("float nan", describe_value(0 / 0))
+      assert.are.equal("str 'fähre\\x00'", describe_value("fähre\0"))
+    end)
+
+    it("of the FFI go by what they are", function()
+      assert.are.equal("int -9223372036854775808", describe_value(-2LL ^ 63))
+      assert.are.equal("int 18446744073709551615", describe_value(0xffffffffffffffffULL))
+      assert.are.equal("complex (1-2j)", describe_value(ffi.new("complex", 1, -2)))
+      assert.are.equal("complex (1-2j)", describe_value(ffi.new("complex float", 1, -2)))
+      assert.are.equal("int 7", describe_value(ffi.new("int32_t", 7)))
+      assert.matches("cdata cannot be passed", failure(describe_value, ffi.new("int[2]")))
+      assert.matches("cdata cannot be passed", failure(describe_value, ffi.cast("void *", 1)))
+    end)
+
+    it("come back as Lua's own", function()
+      assert.are.equal(py.None, identity(nil))
+      assert.is_false(identity(false))
+      assert.are.equal(-12, identity(-12))
+      assert.are.equal(2.5, identity(2.5))
+      assert.are.equal("fähre\0", identity("fähre\0"))
+      assert.are.equal("\255\0\1", identity(py.bytes("\255\0\1")))
+      assert.are.equal(2 ^ 53, py.eval "2**53")
+    end)
+
+    it("that Lua cannot hold exactly stay objects", function()
+      for _, code in ipairs { "2**53 + 1", "2**70", "'\\udc80'", "__import__('http').HTTPStatus.OK" } do
+        local object = py.eval(code)
+        assert.is_true(py.is(object), code)
+        assert.is_true(py.builtins.isinstance(object, py.builtins.object))
+      end
+      assert.are.equal("1180591620717411303424", tostring(py.eval "2**70"))
+    end)
+
+    it("that are strings must be UTF-8, or be bytes", function()
+      assert.matches("UnicodeDecodeError", failure(identity, "\255"))
+      local odd = py.eval "type('Odd', (), {'__str__': lambda self: '\\udc80'})()"
+      assert.matches("not UTF%-8", failure(tostring, odd))
+    end)
+
+    it("that are tables become lists, and what is not a list must be named", function()
+      assert.are.equal("list [1, 'a', [True, []], None]", describe_value { 1, "a", { true, {} }, py.None })
+      assert.matches("py.dict", failure(identity, { a = 1 }))
+      assert.matches("py.dict", failure(identity, { 1, 2, a = 1 }))
+      assert.matches("passed to Python", failure(identity, { 1, [3] = 3 }))
+      assert.matches("table cannot be passed", failure(identity, setmetatable({}, {})))
+      local loop = {}
+      loop[1] = loop
+      assert.matches("contains itself", failure(identity, loop))
+      assert.matches("contains itself", failure(py.list, loop))
+    end)
+
+    it("that have no counterpart are refused", function()
+      assert.matches("function cannot be passed", failure(identity, print))
+      assert.matches("thread cannot be passed", failure(identity, coroutine.create(print)))
+      assert.matches("userdata cannot be passed", failure(identity, io.stdout))
+    end)
+
+    it("are made on request", function()
+      assert.are.equal("[1, None, 'x']", tostring(py.list({ 1, nil, "x" }, 3)))
+      assert.are.equal("(1, None)", tostring(py.tuple({ 1 }, 2)))
+      assert.are.equal("()", tostring(py.tuple {}))
+      assert.are.equal("{'a': [1]}", tostring(py.dict { a = { 1 } }))
+      assert.are.equal("float 2.0", describe_value(py.float(2)))
+      assert.are.equal("int 2", describe_value(py.int(2.9)))
+      assert.are.equal("ABC", py.object("abc"):upper())
+      assert.are.equal(2.5, py.number(py.import("fractions").Fraction(5, 2)))
+      assert.matches("table is expected", failure(py.list, 1))
+      assert.matches("table is expected", failure(py.dict, "x"))
+      assert.matches("string is expected", failure(py.bytes, 1))
+      assert.matches("count of elements", failure(py.list, {}, -1))
+      assert.matches("count of elements", failure(py.list, {}, 0 / 0))
+    end)
+  end)
+
+  describe("objects", function()
+    setup(function()
+      py.exec [[
+class Ship:
+    name = "ferry"
+    cargo = None
+    def load(self, *args, **kw):
+        return (args, tuple(sorted(kw.items())))
+    def same(self, other):
+        return other is self
+]]
+    end)
+
+    it("have attributes, and None is not a missing one", function()
+      local ship = py.main.Ship()
+      assert.are.equal("ferry", ship.name)
+      assert.are.equal(py.None, ship.cargo)
+      assert.matches("AttributeError", failure(function() return ship.mast end))
+      ship.name = "boat"
+      assert.are.equal("boat", ship.name)
+      ship.name = nil
+      assert.are.equal(py.None, ship.name)
+    end)
+
+    it("are called with positional and keyword arguments", function()
+      local ship = py.main.Ship()
+      assert.are.equal("((1, 'b', None), ())", tostring(ship:load(1, "b", nil)))
+      assert.are.equal("((), (('at', 5), ('by', None)))", tostring(ship:load(py.kw { at = 5, by = py.None })))
+      assert.are.equal("((1,), (('at', 'x'),))", tostring(ship:load(1, py.kw { at = "x" })))
+      assert.matches("keyword must be a string", failure(ship.load, ship, py.kw { 1 }))
+      assert.matches("table cannot be passed", failure(ship.load, ship, py.kw {}, 1))
+      assert.matches("TypeError", failure(ship))
+    end)
+
+    it("take methods with a colon, and a dot where the argument is another object", function()
+      local ship, other = py.main.Ship(), py.main.Ship()
+      assert.is_true(ship:same(ship))
+      assert.is_false(ship:same(other))
+      assert.is_false(ship.same(other))
+      local load = ship.load
+      assert.are.equal("((2,), ())", tostring(load(2)))
+    end)
+
+    it("have items", function()
+      local list = py.list { "a", "b", "c" }
+      assert.are.equal("a", list[0])
+      assert.are.equal("c", list[-1])
+      list[1] = "B"
+      assert.are.equal("['a', 'B', 'c']", tostring(list))
+      assert.matches("IndexError", failure(function() return list[3] end))
+      local dict = py.dict { x = 1 }
+      assert.are.equal(1, py.get(dict, "x"))
+      py.set(dict, "y", 2, "deep")
+      assert.are.equal("deep", py.get(dict, "y", 2))
+      assert.matches("KeyError", failure(py.get, dict, "z"))
+      assert.matches("key is missing", failure(py.get, dict))
+      assert.are.equal("B", py.get(list, py.builtins.slice(1, 2))[0])
+    end)
+
+    it("have length, text, equality and concatenation", function()
+      local list = py.list { 1, 2 }
+      assert.are.equal(2, #list)
+      assert.are.equal("[1, 2]", tostring(list))
+      assert.are.equal("got [1, 2]!", "got " .. list .. "!")
+      assert.is_true(list == py.list { 1, 2 })
+      assert.is_false(list == py.list { 1 })
+      assert.matches("TypeError", failure(function() return #py.object(1) end))
+    end)
+
+    it("are iterated over and unpacked", function()
+      local seen = {}
+      for item in py.iter(py.list { 1, py.None, "x" }) do
+        seen[#seen + 1] = item
+      end
+      assert.are.same({ 1, py.None, "x" }, seen)
+      assert.are.same({ 3, 4 }, { py.unpack(py.tuple { 3, 4 }) })
+      assert.matches("TypeError", failure(py.iter, 5))
+      py.exec "def broken():\n    yield 1\n    raise RuntimeError('in the middle')"
+      assert.matches("in the middle", failure(function()
+        for _ in py.iter(py.main.broken()) do end
+      end))
+    end)
+
+    it("are refused after py.close, which may be called twice at most by mistake", function()
+      local ship = py.main.Ship()
+      py.close(ship)
+      assert.matches("was closed", failure(function() return ship.name end))
+      assert.matches("was closed", failure(py.builtins.repr, ship))
+      assert.is_true(py.is(ship))
+      py.close(py.None)
+      assert.are.equal("None", tostring(py.None))
+    end)
+
+    it("hide their metatable", function()
+      assert.are.equal("python object", getmetatable(py.builtins))
+    end)
+  end)
+
+  describe("code", function()
+    it("is evaluated and run in a scope", function()
+      local scope = py.dict { x = 20 }
+      assert.are.equal(42, py.eval("x * 2 + 2", scope))
+      py.exec("y = x + 1", scope)
+      assert.are.equal(21, py.get(scope, "y"))
+      py.exec "in_main = 5"
+      assert.are.equal(5, py.main.in_main)
+      assert.are.equal(5, py.eval("in_main", py.main))
+      assert.matches("SyntaxError", failure(py.exec, "def"))
+      assert.matches("code as a string", failure(py.eval, 5))
+      assert.matches("module's name", failure(py.import, 5))
+      assert.matches("ModuleNotFoundError: No module named 'moonferry_absent'", failure(py.import, "moonferry_absent"))
+    end)
+
+    it("is imported by its dotted name", function()
+      assert.are.equal(py.import("os").path, py.import "os.path")
+    end)
+  end)
+
+  describe("exceptions", function()
+    it("say where in Lua, what, and the whole traceback", function()
+      py.exec [[
+class Leak(Exception):
+    pass
+def inner():
+    raise Leak("below the waterline")
+def outer():
+    try:
+        inner()
+    except Leak as e:
+        raise ValueError("sinking") from e
+]]
+      local message = failure(function() py.main.outer() end)
+      assert.matches("^specs/lua/python_spec.lua:%d+: ValueError: sinking\nTraceback", message)
+      assert.matches("in inner", message)
+      assert.matches("Leak: below the waterline", message)
+      assert.matches("direct cause", message)
+      assert.matches("ValueError: sinking$", message)
+    end)
+
+    it("leave nothing pending, and no reference behind", function()
+      py.exec "class Token: pass\nimport sys\ntoken = Token()"
+      local count = py.main.sys.getrefcount
+      local token = py.main.token
+      local at_first = count(token)
+      for _ = 1, 100 do
+        pcall(py.list, { token, print })
+        pcall(py.dict, { a = token, b = print })
+        pcall(py.builtins.int, token)
+        pcall(py.builtins.print, token, print)
+      end
+      assert.are.equal(at_first, count(token))
+      assert.are.equal(1, py.eval "1")
+    end)
+
+    it("whose own text fails are still reported", function()
+      py.exec "class Mute(Exception):\n    def __str__(self): raise RuntimeError('no')\ndef mute(): raise Mute()"
+      assert.matches("Mute", failure(function() py.main.mute() end))
+    end)
+  end)
+
+  describe("tensors", function()
+    it("go to Python over the same memory", function()
+      local t = mf.tensor({ { 1, 2 }, { 3, 4 } }, "float32")
+      local view = py.builtins.memoryview(t)
+      assert.are.equal(3, py.get(view, 1, 0))
+      py.set(view, 1, 0, 30)
+      assert.are.equal(30, t:get(1, 0))
+      view:release()
+      t:close()
+    end)
+
+    it("come back as the tensor that they are", function()
+      py.exec "def identity(x): return x"
+      local t = mf.zeros({ 2, 3 }, "int16")
+      local back = py.main.identity(t)
+      assert.is_true(mf.is_tensor(back))
+      assert.are.equal("int16", back.dtype)
+      assert.are.same({ 2, 3 }, back.shape)
+      assert.are.equal(t.handle, back.handle)
+      t:close()
+      back:put(1, 2, 9)
+      assert.are.equal(9, back:get(1, 2))
+      back:close()
+    end)
+
+    it("live as long as Python holds them", function()
+      py.exec "kept = []"
+      local t = mf.full({ 4 }, 7, "float64")
+      py.main.kept:append(t)
+      t:close()
+      collect()
+      assert.are.equal(before.storages + 1, mf.ledger().storages)
+      local back = py.main.kept[0]
+      assert.are.equal(7, back:get(3))
+      back:close()
+      py.main.kept:clear()
+    end)
+
+    it("that are closed are refused", function()
+      local t = mf.zeros(3)
+      t:close()
+      assert.matches("tensor closed", failure(py.builtins.repr, t))
+      local forged = mf.zeros(3)
+      local handle = forged.handle
+      forged.handle = 5
+      assert.matches("cannot be passed", failure(py.builtins.repr, forged))
+      forged.handle = handle
+      forged:close()
+    end)
+
+    it("go inside lists, dicts and keyword arguments", function()
+      local t = mf.tensor({ 1, 2 }, "int32")
+      py.exec "def total(ts, *, extra): return sum(v for t in ts for v in t.tolist()) + extra['t'].tolist()[0]"
+      assert.are.equal(7, py.main.total({ t, t }, py.kw { extra = py.dict { t = t } }))
+      t:close()
+    end)
+
+    it("are shared with NumPy both ways", function()
+      if not has "numpy" then
+        return pending "NumPy is not installed"
+      end
+      local np = py.import "numpy"
+      local t = mf.zeros({ 3, 4 }, "float32")
+      local a = np.from_dlpack(t)
+      py.set(a, 1, 2, 5)
+      assert.are.equal(5, t:get(1, 2))
+      assert.are.equal(tonumber(ffi.cast("uintptr_t", t:ptr())), a.ctypes.data)
+      local b = np.arange(6, py.kw { dtype = "int64" }):reshape(2, 3).T
+      local u = py.tensor(b)
+      assert.are.same({ 3, 2 }, u.shape)
+      assert.are.equal(4, tonumber(u:get(1, 1)))
+      assert.are.equal(b.ctypes.data, tonumber(ffi.cast("uintptr_t", u:row(0))))
+      u:put(0, 0, 100)
+      assert.are.equal("100", tostring(b:max()))
+      local copied = py.tensor(b, py.kw { copy = true })
+      assert.are_not.equal(b.ctypes.data, tonumber(ffi.cast("uintptr_t", copied:ptr())))
+      b.flags.writeable = false
+      local locked = py.tensor(b)
+      assert.is_true(locked.readonly)
+      for _, each in ipairs { t, u, copied, locked } do
+        each:close()
+      end
+    end)
+
+    it("are shared with PyTorch both ways", function()
+      if not has "torch" then
+        return pending "PyTorch is not installed"
+      end
+      local torch = py.import "torch"
+      local t = mf.full({ 2, 3 }, 2, "float32")
+      local p = py.into(torch.Tensor, t)
+      assert.are.equal(tonumber(ffi.cast("uintptr_t", t:ptr())), p:data_ptr())
+      p:mul_(10)
+      assert.are.equal(20, t:get(1, 2))
+      local back = py.tensor(torch.nn.functional.relu(p))
+      assert.are.equal(20, back:get(0, 0))
+      assert.matches("TypeError", failure(py.into, py.builtins.dict, t))
+      assert.matches("Error", failure(py.tensor, py.builtins))
+      t:close()
+      back:close()
+    end)
+  end)
+
+  describe("the collector", function()
+    it("gives objects back at the next call into Python", function()
+      py.exec [[
+import weakref
+class Thing:
+    pass
+alive = weakref.WeakSet()
+def thing():
+    t = Thing()
+    alive.add(t)
+    return t
+]]
+      local function count()
+        return #py.main.alive
+      end
+      do
+        local things = {}
+        for i = 1, 50 do
+          things[i] = py.main.thing()
+        end
+        assert.are.equal(#things, count())
+      end
+      collectgarbage()
+      collectgarbage()
+      assert.are.equal(0, count())
+    end)
+
+    it("may run a Python finalizer that calls whatever it likes", function()
+      py.exec [[
+import sys
+class Loud:
+    def __del__(self):
+        import gc
+        gc.collect()
+        raise ValueError("unraisable")
+sys.unraisablehook = lambda _: None
+]]
+      local loud = py.main.Loud()
+      py.close(loud)
+      assert.are.equal(2, py.eval "1 + 1")
+      py.exec "sys.unraisablehook = sys.__unraisablehook__"
+    end)
+  end)
+
+  describe("threads", function()
+    it("of Python run while Lua loops", function()
+      py.exec [[
+import threading, time
+ticks = 0
+stop = threading.Event()
+def tick():
+    global ticks
+    while not stop.is_set():
+        ticks += 1
+        time.sleep(0.001)
+thread = threading.Thread(target=tick)
+thread.start()
+]]
+      local first = py.main.ticks
+      local until_then, x = os.clock() + 0.3, 0
+      while os.clock() < until_then do
+        x = x + 1
+      end
+      local last = py.main.ticks
+      py.main.stop:set()
+      py.main.thread:join()
+      assert.is_true(last - first > 20, ("%d ticks"):format(last - first))
+    end)
+  end)
+end)
+
+-- Each of these scripts is a process: its start and its end are what is specified.
+local prelude = 'local py = require "moonferry.python"\n'
+
+describe("a process", function()
+  it("ends well with objects alive, twenty times", function()
+    for _ = 1, 20 do
+      runs(prelude .. [[
+py.exec "class Thing:\n    pass"
+things = {}
+for i = 1, 100 do things[i] = py.main.Thing() end
+loop = py.list {}
+loop:append(loop)
+held = require("moonferry").zeros(4)
+py.main.kept = py.list { held }
+]])
+    end
+  end)
+
+  it("ends well by os.exit, with and without closing the state", function()
+    local status = run(prelude .. "x = py.list {1}\nos.exit(3)")
+    assert.are.equal(3, status)
+    status = run(prelude .. "x = py.list {1}\nos.exit(4, true)")
+    assert.are.equal(4, status)
+  end)
+
+  it("runs Python's exit functions, waits for its threads and flushes what it printed", function()
+    local text = runs(prelude .. [[
+py.exec "import atexit, threading, time\natexit.register(lambda: print('at exit'))"
+py.exec "def late():\n    time.sleep(0.2)\n    print('from the thread')\nthreading.Thread(target=late).start()"
+py.builtins.print("no newline yet", py.kw { ["end"] = "\n" })
+]])
+    assert.are.equal("no newline yet\nfrom the thread\nat exit\n", text)
+  end)
+
+  it("ends well while a daemon thread of Python runs on", function()
+    runs(prelude .. [[
+py.exec [=[
+import threading
+def spin():
+    while True:
+        pass
+threading.Thread(target=spin, daemon=True).start()
+]=]
+]])
+  end)
+
+  it("says an uncaught exception and fails", function()
+    local status, text = run(prelude .. "py.eval '1/0'")
+    assert.are.equal(1, status)
+    assert.matches("ZeroDivisionError: division by zero", text)
+    assert.matches("Traceback", text)
+  end)
+
+  it("uses the interpreter that it is given, its virtual environment included", function()
+    local prefix = py.import("sys").prefix
+    local text = runs(prelude .. ("assert(py.start { python = %q })\nprint(py.import('sys').prefix)"):format(
+      py.import("sys").executable), "MOONFERRY_PYTHON=/nowhere")
+    assert.are.equal(prefix .. "\n", text)
+  end)
+
+  it("says what is wrong with an interpreter that cannot be used", function()
+    local text = runs(prelude .. 'print(select(2, py.start { python = "/nowhere/python3" }))')
+    assert.matches("cannot use /nowhere/python3 %(from py.start{python=...}%)", text)
+    text = runs(prelude .. 'print(pcall(py.import, "os"))', "MOONFERRY_PYTHON=/bin/false")
+    assert.matches("cannot use /bin/false %(from MOONFERRY_PYTHON%)", text)
+  end)
+
+  it("refuses options that come too late", function()
+    local text = runs(prelude .. 'py.import "os"\nassert(py.start())\nprint(pcall(py.start, {}))')
+    assert.matches("too late", text)
+  end)
+
+  it("has one libmoonferry, whichever language came first", function()
+    local count = [[
+local files = {}
+for line in io.lines("/proc/self/maps") do
+  local path = line:match("(/%S*libmoonferry%S*)")
+  if path then files[path] = true end
+end
+local n = 0
+for _ in pairs(files) do n = n + 1 end
+print(n)
+]]
+    assert.are.equal("1\n", runs('require "moonferry"\n' .. prelude .. 'py.import "moonferry"\n' .. count))
+    assert.are.equal("1\n", runs(prelude .. [[
+py.import "moonferry"
+local t = require("moonferry").zeros(3)
+py.builtins.repr(t)
+]] .. count))
+  end)
+end)
