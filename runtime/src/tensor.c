@@ -4,16 +4,12 @@
 
 #include <string.h>
 
-static size_t tensor_nbytes(int32_t ndim) {
+size_t mf__tensor_nbytes(int32_t ndim) {
   return sizeof(mf_tensor) + 2 * (size_t)ndim * sizeof(int64_t);
 }
 
-int mf__tensor_new(const DLTensor *view, uint64_t flags, mf__storage *storage, mf_tensor **out,
-                   mf_error *err) {
+static void tensor_init(mf_tensor *t, const DLTensor *view, uint64_t flags, mf__storage *storage) {
   const int32_t ndim = view->ndim;
-  mf_tensor *t = mf__alloc(tensor_nbytes(ndim));
-  *out = t;
-  if (t == NULL) return mf__fail(err, MF_ENOMEM, "no memory for a tensor of ndim %d", ndim);
   t->dl = *view;
   t->dl.data = view->data == NULL ? NULL : (char *)view->data + view->byte_offset;
   t->dl.byte_offset = 0;
@@ -27,6 +23,21 @@ int mf__tensor_new(const DLTensor *view, uint64_t flags, mf__storage *storage, m
   t->storage = storage;
   t->flags = flags;
   mf__count(MF__TENSORS, 1);
+}
+
+mf_tensor *mf__tensor_first(const DLTensor *view, uint64_t flags, mf__storage *storage) {
+  mf_tensor *t = mf__storage_room(storage);
+  tensor_init(t, view, flags, storage);
+  return t;
+}
+
+int mf__tensor_view(const DLTensor *view, uint64_t flags, mf__storage *storage, mf_tensor **out,
+                    mf_error *err) {
+  mf_tensor *t = mf__alloc(mf__tensor_nbytes(view->ndim));
+  *out = t;
+  if (t == NULL) return mf__fail(err, MF_ENOMEM, "no memory for a tensor of ndim %d", view->ndim);
+  mf__storage_retain(storage);
+  tensor_init(t, view, flags, storage);
   return MF_OK;
 }
 
@@ -73,11 +84,9 @@ int mf_tensor_create(const DLTensor *like, uint64_t flags, mf_tensor **out, mf_e
   mf__storage *storage = NULL;
   *out = NULL;
   int rc = describe(like, flags, &view, strides, &span, err);
-  if (rc == MF_OK) rc = mf__storage_create(span.nbytes, &view.data, &storage, err);
-  if (rc == MF_OK) {
-    rc = mf__tensor_new(&view, flags, storage, out, err);
-    if (rc != MF_OK) mf__storage_forget(storage);
-  }
+  if (rc == MF_OK)
+    rc = mf__storage_create(mf__tensor_nbytes(view.ndim), span.nbytes, &view.data, &storage, err);
+  if (rc == MF_OK) *out = mf__tensor_first(&view, flags, storage);
   return mf__end(rc, __func__, err);
 }
 
@@ -94,11 +103,10 @@ int mf_tensor_wrap(const DLTensor *view, uint64_t flags, mf_release_fn release, 
     rc = mf__fail(err, MF_EINVAL, "flags is 0x%llx; bits of 0x%llx expected", (unsigned long long)flags,
                   (unsigned long long)MF__FLAGS_KNOWN);
   if (rc == MF_OK) rc = mf__dltensor_resolve(&resolved, flags, &resolved, strides, &span, err);
-  if (rc == MF_OK) rc = mf__storage_wrap(span.hi_byte - span.lo_byte, release, ctx, &storage, err);
-  if (rc == MF_OK) {
-    rc = mf__tensor_new(&resolved, flags, storage, out, err);
-    if (rc != MF_OK) mf__storage_forget(storage);
-  }
+  if (rc == MF_OK)
+    rc = mf__storage_wrap(mf__tensor_nbytes(resolved.ndim), span.hi_byte - span.lo_byte, release, ctx, &storage,
+                          err);
+  if (rc == MF_OK) *out = mf__tensor_first(&resolved, flags, storage);
   return mf__end(rc, __func__, err);
 }
 
@@ -111,7 +119,7 @@ void mf_tensor_release(mf_tensor *t) {
   if (t == NULL || atomic_fetch_sub_explicit(&t->refs, 1, memory_order_acq_rel) != 1) return;
   mf__storage *storage = t->storage;
   mf__count(MF__TENSORS, -1);
-  mf__free(t, tensor_nbytes(t->dl.ndim));
+  if (t != mf__storage_room(storage)) mf__free(t, mf__tensor_nbytes(t->dl.ndim));
   mf__storage_release(storage);
 }
 
