@@ -60,11 +60,10 @@ int mf_tensor_import(DLManagedTensorVersioned *managed, mf_tensor **out, mf_erro
   }
   const uint64_t flags = managed->flags & MF__FLAGS_KNOWN;
   rc = mf__dltensor_resolve(&managed->dl_tensor, flags, &resolved, strides, &span, err);
-  if (rc == MF_OK) rc = mf__storage_import(span.hi_byte - span.lo_byte, managed, &storage, err);
-  if (rc == MF_OK) {
-    rc = mf__tensor_new(&resolved, flags, storage, out, err);
-    if (rc != MF_OK) mf__storage_forget(storage);
-  }
+  if (rc == MF_OK)
+    rc = mf__storage_import(mf__tensor_nbytes(resolved.ndim), span.hi_byte - span.lo_byte, managed, &storage,
+                            err);
+  if (rc == MF_OK) *out = mf__tensor_first(&resolved, flags, storage);
   return mf__end(rc, __func__, err);
 }
 
@@ -75,11 +74,10 @@ int mf_tensor_import_legacy(DLManagedTensor *managed, mf_tensor **out, mf_error 
   mf__storage *storage = NULL;
   *out = NULL;
   int rc = mf__dltensor_resolve(&managed->dl_tensor, 0, &resolved, strides, &span, err);
-  if (rc == MF_OK) rc = mf__storage_import_legacy(span.hi_byte - span.lo_byte, managed, &storage, err);
-  if (rc == MF_OK) {
-    rc = mf__tensor_new(&resolved, 0, storage, out, err);
-    if (rc != MF_OK) mf__storage_forget(storage);
-  }
+  if (rc == MF_OK)
+    rc = mf__storage_import_legacy(mf__tensor_nbytes(resolved.ndim), span.hi_byte - span.lo_byte, managed, &storage,
+                            err);
+  if (rc == MF_OK) *out = mf__tensor_first(&resolved, 0, storage);
   return mf__end(rc, __func__, err);
 }
 

@@ -83,14 +83,18 @@ int mf__backend_find(const DLDevice *device, const mf__backend **out, mf_error *
 
 typedef struct mf__storage mf__storage;
 
-int mf__storage_create(int64_t nbytes, void **data, mf__storage **out, mf_error *err);
-int mf__storage_wrap(int64_t nbytes, mf_release_fn release, void *ctx, mf__storage **out, mf_error *err);
-int mf__storage_import(int64_t nbytes, DLManagedTensorVersioned *managed, mf__storage **out, mf_error *err);
-int mf__storage_import_legacy(int64_t nbytes, DLManagedTensor *managed, mf__storage **out, mf_error *err);
+/* room is how many bytes the storage's first tensor takes; mf__storage_room is where. It lives as long as the
+ * storage. */
+int mf__storage_create(size_t room, int64_t nbytes, void **data, mf__storage **out, mf_error *err);
+int mf__storage_wrap(size_t room, int64_t nbytes, mf_release_fn release, void *ctx, mf__storage **out,
+                     mf_error *err);
+int mf__storage_import(size_t room, int64_t nbytes, DLManagedTensorVersioned *managed, mf__storage **out,
+                       mf_error *err);
+int mf__storage_import_legacy(size_t room, int64_t nbytes, DLManagedTensor *managed, mf__storage **out,
+                              mf_error *err);
+void *mf__storage_room(mf__storage *s);
 void mf__storage_retain(mf__storage *s);
 void mf__storage_release(mf__storage *s);
-/* Frees the description alone: nothing is called, because ownership has not moved after all. */
-void mf__storage_forget(mf__storage *s);
 int mf__storage_invalidate(mf__storage *s, mf_error *err);
 bool mf__storage_is_shared(mf__storage *s);
 bool mf__storage_is_closed(const mf__storage *s);
@@ -109,9 +113,13 @@ struct mf_tensor {
   ((uint64_t)(DLPACK_FLAG_BITMASK_READ_ONLY | DLPACK_FLAG_BITMASK_IS_COPIED |                        \
               DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED))
 
-/* A tensor over storage, whose reference it takes on success. view->strides may be NULL only for ndim 0;
- * view->byte_offset is added to data. */
-int mf__tensor_new(const DLTensor *view, uint64_t flags, mf__storage *storage, mf_tensor **out, mf_error *err);
+/* The bytes of a tensor of this rank. */
+size_t mf__tensor_nbytes(int32_t ndim);
+/* A storage's first tensor, in its room: takes over the reference that making the storage gave. view->strides
+ * may be NULL only for ndim 0; view->byte_offset is added to data. */
+mf_tensor *mf__tensor_first(const DLTensor *view, uint64_t flags, mf__storage *storage);
+/* A further tensor, with a reference of its own. */
+int mf__tensor_view(const DLTensor *view, uint64_t flags, mf__storage *storage, mf_tensor **out, mf_error *err);
 int mf__tensor_open(const mf_tensor *t, mf_error *err);
 int mf__tensor_writable(const mf_tensor *t, mf_error *err);
 bool mf__tensor_padded(const mf_tensor *t);

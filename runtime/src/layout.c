@@ -103,6 +103,7 @@ int mf__span_compute(const DLTensor *view, int64_t bits, mf__span *out, mf_error
 
 int mf__axis_check(int64_t axis, int32_t ndim, int32_t *out, mf_error *err) {
   const int64_t resolved = axis < 0 ? axis + ndim : axis;
+  *out = 0;
   if (resolved < 0 || resolved >= ndim)
     return mf__fail(err, MF_EBOUNDS, "axis is %lld; %d to %d expected", (long long)axis, -ndim, ndim - 1);
   *out = (int32_t)resolved;
@@ -218,7 +219,7 @@ int mf__layout_index(mf__layout *l, const mf_index *items, int32_t nitems, mf_er
 static int mark_axes(const int32_t *axes, int32_t naxes, int32_t ndim, bool *marked, mf_error *err) {
   memset(marked, 0, MF_MAX_NDIM * sizeof *marked);
   for (int32_t i = 0; i < naxes; i++) {
-    int32_t axis = 0;
+    int32_t axis;
     const int rc = mf__axis_check(axes[i], ndim, &axis, err);
     if (rc != MF_OK) return rc;
     if (marked[axis]) return mf__fail(err, MF_EINVAL, "axes[%d] is %d, named before", i, axes[i]);

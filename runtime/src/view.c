@@ -23,9 +23,7 @@ static int make(const mf_tensor *t, mf__layout *l, uint64_t more_flags, mf_tenso
   view.ndim = l->ndim;
   view.shape = l->shape;
   view.strides = l->strides;
-  rc = mf__tensor_new(&view, t->flags | more_flags, t->storage, out, err);
-  if (rc == MF_OK) mf__storage_retain(t->storage);
-  return rc;
+  return mf__tensor_view(&view, t->flags | more_flags, t->storage, out, err);
 }
 
 /* Every view begins so, works on the layout, and ends with make(). */
