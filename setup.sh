@@ -10,12 +10,6 @@ venv=.venv
 say() { printf 'setup: %s\n' "$*"; }
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
-# The stamp names everything that this script depends on; equal stamp, nothing to do.
-stamp_of() { { cat setup.sh "$requirements"; pwd; } | sha256sum | cut -d' ' -f1; }
-if [[ -f $venv/.stamp && $(<"$venv/.stamp") == "$(stamp_of)" ]] && "$venv/bin/python" -c '' 2>/dev/null; then
-  exit 0
-fi
-
 # 1. Programs and libraries. name on Debian | how to see that it is there without asking dpkg
 needs=(
   'gcc|command -v gcc'
@@ -33,14 +27,20 @@ needs=(
   'libclang-rt-14-dev|test -e "$(clang-14 -print-file-name=libclang_rt.fuzzer-x86_64.a)" -o -e "$(clang-14 -print-file-name=libclang_rt.fuzzer-aarch64.a)"'
   'gcovr|command -v gcovr'
   'git|command -v git'
-  'ca-certificates|test -d /etc/ssl/certs'
+  'ca-certificates|test -e /etc/ssl/certs/ca-certificates.crt -o -n "${SSL_CERT_FILE:-}" -o "$(uname)" = Darwin'
 )
-python_needs=(python3 python3-venv python3-dev)
 
 missing=()
 for need in "${needs[@]}"; do
-  bash -c "${need#*|}" >/dev/null 2>&1 || missing+=("${need%%|*}")
+  (eval "${need#*|}") >/dev/null 2>&1 || missing+=("${need%%|*}")
 done
+
+# The stamp names everything that .venv/ depends on: equal stamp, nothing to do.
+stamp_of() { { cat setup.sh "$requirements"; pwd; } | sha256sum | cut -d' ' -f1; }
+if ((!${#missing[@]})) && [[ -f $venv/.stamp && $(<"$venv/.stamp") == "$(stamp_of)" ]] &&
+  "$venv/bin/python" -c '' 2>/dev/null; then
+  exit 0
+fi
 
 # The interpreter for .venv: the first in PATH with its headers, pip and a shared libpython beside it, and
 # new enough for the pinned packages.
@@ -64,7 +64,7 @@ find_python() {
   done
   return 1
 }
-python=$(find_python) || missing+=("${python_needs[@]}")
+python=$(find_python) || missing+=(python3 python3-venv python3-dev)
 
 if ((${#missing[@]})); then
   if ! command -v apt-get >/dev/null; then
@@ -84,16 +84,13 @@ if ((${#missing[@]})); then
     tail -n 20 "$log" >&2
     fail "apt-get could not install: ${missing[*]}"
   fi
-  if [[ -z ${python:-} ]]; then
-    python=$(find_python) || {
-      "${apt[@]}" install --no-install-recommends "$(apt-cache depends python3 | sed -n 's/.*Depends: python3\./libpython3./p' | head -1)" >"$log" 2>&1 </dev/null || true
-      python=$(find_python)
-    } || fail "no Python of 3.11 or newer with headers, venv and a shared libpython, even after apt-get"
-  fi
+  [[ -n $python ]] || python=$(find_python) ||
+    fail "no Python of 3.11 or newer with headers, venv and a shared libpython, even after apt-get"
 fi
 
 # 2. .venv/
-if [[ ! -x $venv/bin/python || $("$venv/bin/python" -c 'import sys; print(sys._base_executable)' 2>/dev/null) != "$python" ]]; then
+which='import sys; print(sys.base_prefix, sys.version)'
+if [[ ! -x $venv/bin/python || $("$venv/bin/python" -c "$which" 2>/dev/null) != "$("$python" -c "$which")" ]]; then
   say "making $venv/ with $python"
   rm -rf "$venv"
   "$python" -m venv "$venv"
