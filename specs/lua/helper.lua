@@ -1,0 +1,106 @@
+-- What the Lua specs share: hand-made DLPack structs that count their deletions, the ledger at zero, and
+-- programs run in a process of their own.
+local ffi = require "ffi"
+local mf = require "moonferry"
+local C = require "moonferry.lib"
+
+pcall(ffi.cdef, [[
+void support_release(void *ctx);
+void support_delete(DLManagedTensorVersioned *self);
+void support_delete_legacy(DLManagedTensor *self);
+int support_on_thread(void (*run)(void *), void *argument);
+]])
+
+local helper = { C = C }
+
+local build = os.getenv("MOONFERRY_BUILD") or "build/dev"
+local support = ffi.load(build .. "/specs/lua_support.so")
+helper.support = support
+
+--- Collects what can be collected and asserts that nothing of Moonferry is alive.
+function helper.nothing_left()
+  C.mf_fault_arm(-1, 0)
+  collectgarbage()
+  collectgarbage()
+  assert.are.same({ tensors = 0, storages = 0, bytes = 0, blocks = 0 }, mf.ledger())
+end
+
+-- What a hand-made struct points to, kept as long as the struct.
+local anchors = setmetatable({}, { __mode = "k" })
+
+local function fill(view, fields, anchor)
+  anchor.data = fields.data or ffi.new("float[6]", 1, 2, 3, 4, 5, 6)
+  anchor.shape = ffi.new("int64_t[8]", fields.shape or { 2, 3 })
+  anchor.strides = ffi.new("int64_t[8]", fields.strides or { 3, 1 })
+  anchor.count = ffi.new("int32_t[1]")
+  view.data = anchor.data
+  view.device.device_type = fields.device_type or 1
+  view.device.device_id = fields.device_id or 0
+  view.ndim = fields.ndim or #(fields.shape or { 2, 3 })
+  view.dtype.code = fields.code or 2
+  view.dtype.bits = fields.bits or 32
+  view.dtype.lanes = fields.lanes or 1
+  view.shape = anchor.shape
+  if fields.strides ~= false then
+    view.strides = anchor.strides
+  end
+  view.byte_offset = fields.byte_offset or 0
+end
+
+--- A `DLManagedTensorVersioned *` made by hand, and the counter of its deleter's calls. It describes 2 x 3
+--- floats, 1 to 6, but for what `fields` says.
+function helper.managed(fields)
+  local box, anchor = ffi.new("DLManagedTensorVersioned[1]"), {}
+  local m = ffi.cast("DLManagedTensorVersioned *", box)
+  fill(m.dl_tensor, fields or {}, anchor)
+  m.version.major, m.version.minor = fields and fields.major or 1, fields and fields.minor or 3
+  m.flags = fields and fields.flags or 0
+  m.manager_ctx = anchor.count
+  m.deleter = support.support_delete
+  anchor.box = box
+  anchors[m] = anchor
+  return m, anchor.count, anchor
+end
+
+--- The same as `DLManagedTensor *`.
+function helper.managed_legacy(fields)
+  local box, anchor = ffi.new("DLManagedTensor[1]"), {}
+  local m = ffi.cast("DLManagedTensor *", box)
+  fill(m.dl_tensor, fields or {}, anchor)
+  m.manager_ctx = anchor.count
+  m.deleter = support.support_delete_legacy
+  anchor.box = box
+  anchors[m] = anchor
+  return m, anchor.count, anchor
+end
+
+--- Calls a C function of one pointer on another thread.
+function helper.on_thread(fn, argument)
+  assert.are.equal(0, support.support_on_thread(ffi.cast("void (*)(void *)", fn), ffi.cast("void *", argument)))
+end
+
+--- Runs luajit on a program text; gives what it printed and its exit code.
+function helper.luajit(program, options, environment)
+  local path = os.tmpname()
+  local file = assert(io.open(path, "w"))
+  file:write(program)
+  file:close()
+  local command = ("%s luajit %s %s 2>&1; echo \"exit $?\""):format(environment or "", options or "", path)
+  local pipe = assert(io.popen(command))
+  local output = pipe:read("*a")
+  pipe:close()
+  os.remove(path)
+  local text, code = output:match("^(.*)exit (%d+)\n$")
+  return text, tonumber(code)
+end
+
+--- Asserts that the call raises and that the message, which names this spec's line, matches a plain text.
+function helper.refuses(text, fn, ...)
+  local ok, message = pcall(fn, ...)
+  assert.is_false(ok, "no error")
+  assert.is_string(message)
+  assert.is_truthy(message:find(text, 1, true), ("%q does not contain %q"):format(message, text))
+  assert.is_truthy(message:match("^[^:]*specs/lua/[%w_]+%.lua:%d+: "), ("%q names another place"):format(message))
+end
+
+return helper
