@@ -53,12 +53,13 @@ static uint32_t overflow_code(const mf__float_format *f) {
   return f->special == MF__FINITE ? max_finite(f) : nan_code(f);
 }
 
-/* The code of a positive finite number, rounded; it may come out above max_finite. */
+/* The code of a finite number without sign, rounded; it may come out above max_finite. */
 static int64_t round_magnitude(const mf__float_format *f, double magnitude) {
   const int lowest = f->special == MF__SCALE ? -f->bias : 1 - f->bias;
   int exponent;
   (void)frexp(magnitude, &exponent);
-  exponent = exponent - 1 < lowest ? lowest : exponent - 1;
+  /* Zero has no exponent of its own, whatever frexp says. */
+  exponent = exponent - 1 < lowest || magnitude == 0 ? lowest : exponent - 1;
   const double units = rint(ldexp(magnitude, f->mantissa_bits - exponent));
   /* The implicit bit is part of units: it carries into the exponent, and so does rounding up. */
   if (f->special != MF__SCALE) return (int64_t)(exponent - lowest) * (1 << f->mantissa_bits) + (int64_t)units;
