@@ -24,9 +24,8 @@
  *               struct that goes for the struct, `shape`, `strides`, `data` over the declared extent and
  *               `deleter`: a producer's pointers are trusted, its numbers are not.
  *
- * Each function's comment says what it does, then: Owns, who owns what afterwards. Fails, with which
- * status. Threads. Standard, the text that it implements. A label is left out where the conventions above
- * say it all ("Threads: any" throughout) or nothing applies.
+ * Each function's comment has five parts: what it does; Owns, who owns what afterwards; Fails, with which
+ * status; Threads, which may call it; Standard, the text that it implements.
  */
 #ifndef MOONFERRY_H
 #define MOONFERRY_H
@@ -75,17 +74,19 @@ typedef struct mf_error {
 } mf_error;
 
 /* mf_status_name(status): the constant's name, such as "MF_EINVAL", or "MF_E?" for a number that is no
- * status. Owns: static storage. */
+ * status.
+ * Owns: static storage. Fails: never. Threads: any. Standard: none. */
 MF_API const char *mf_status_name(int32_t status);
 
 /* The library. */
 
-/* mf_version_string(): the version of the loaded library, "major.minor.patch". Owns: static storage. */
+/* mf_version_string(): the version of the loaded library, "major.minor.patch".
+ * Owns: static storage. Fails: never. Threads: any. Standard: none. */
 MF_API const char *mf_version_string(void);
 
 /* mf_build_id(): names the runtime sources and the header that the loaded library was built from. A
  * binding compares it with its own, so that two different builds in one process are refused.
- * Owns: static storage. */
+ * Owns: static storage. Fails: never. Threads: any. Standard: none. */
 MF_API const char *mf_build_id(void);
 
 /* What is alive in this process. A program that has released everything reads zero everywhere. */
@@ -96,7 +97,9 @@ typedef struct mf_ledger {
   int64_t blocks;   /* live blocks of Moonferry's host allocator, descriptions included */
 } mf_ledger;
 
-/* mf_ledger_read(out): fills ${out}. Exact when no other thread is inside the library. */
+/* mf_ledger_read(out): fills ${out}.
+ * Owns: nothing. Fails: never. Threads: any; exact when no other thread is inside the library.
+ * Standard: none. */
 MF_API void mf_ledger_read(mf_ledger *out);
 
 /* Shaped like realloc, as Lua's: ptr NULL allocates, new_nbytes 0 frees and returns NULL. It must be
@@ -104,14 +107,18 @@ MF_API void mf_ledger_read(mf_ledger *out);
 typedef void *(*mf_realloc_fn)(void *ctx, void *ptr, size_t old_nbytes, size_t new_nbytes);
 
 /* mf_allocator_set(fn, ctx, err): all host memory of the library comes from ${fn} from now on; NULL
- * restores malloc. Fails: MF_EINVAL while any block is alive. Threads: before any other use. */
+ * restores malloc.
+ * Owns: ${ctx} stays the caller's and must outlive every block. Fails: MF_EINVAL while any block is
+ * alive. Threads: before any other use. Standard: none. */
 MF_API int mf_allocator_set(mf_realloc_fn fn, void *ctx, mf_error *err);
 
-/* mf_fault_arm(nth, sticky): for tests. The ${nth} allocation from now on this thread (0 is the next one)
- * fails, and with ${sticky} every later one too. A negative ${nth} disarms. Threads: the calling one. */
+/* mf_fault_arm(nth, sticky): for tests. The ${nth} allocation from now on this thread (0 is the next
+ * one) fails, and with ${sticky} every later one too. A negative ${nth} disarms.
+ * Owns: nothing. Fails: never. Threads: the calling one. Standard: none. */
 MF_API void mf_fault_arm(int64_t nth, int32_t sticky);
 
-/* mf_fault_hits(): how many allocations mf_fault_arm has made fail on this thread since it was armed. */
+/* mf_fault_hits(): how many allocations mf_fault_arm has made fail on this thread since it was armed.
+ * Owns: nothing. Fails: never. Threads: the calling one. Standard: none. */
 MF_API int64_t mf_fault_hits(void);
 
 /* Dtypes: DLDataType, kept exactly. */
@@ -121,16 +128,20 @@ MF_API int64_t mf_fault_hits(void);
  * Any other width is written the same way ("int4", "uint2", "bool1", "complex32"), lanes as a suffix
  * ("float32x4"), so every DLDataType of DLPack 1.3 has one name and every name one DLDataType. */
 
-/* mf_dtype_parse(name, out, err): ${name} to ${out}. Fails: MF_EDTYPE for a name that is none. */
+/* mf_dtype_parse(name, out, err): ${name} to ${out}.
+ * Owns: nothing. Fails: MF_EDTYPE for a name that is none. Threads: any. Standard: DLPack 1.3,
+ * DLDataType. */
 MF_API int mf_dtype_parse(const char *name, DLDataType *out, mf_error *err);
 
 /* mf_dtype_format(dtype, buf, cap, err): writes the name of ${dtype} and a terminating 0 to ${buf}.
- * Fails: MF_EDTYPE for no dtype of DLPack 1.3, MF_EINVAL if ${cap} is too small (32 is enough). */
+ * Owns: nothing. Fails: MF_EDTYPE for no dtype of DLPack 1.3, MF_EINVAL if ${cap} is too small (32 is
+ * enough). Threads: any. Standard: DLPack 1.3, DLDataType. */
 MF_API int mf_dtype_format(const DLDataType *dtype, char *buf, size_t cap, mf_error *err);
 
-/* mf_dtype_bits(dtype, flags): bits from one element to the next in compact memory. A dtype narrower than
- * a byte is packed, bits x lanes apart from the least significant bit on, unless ${flags} has
+/* mf_dtype_bits(dtype, flags): bits from one element to the next in compact memory. A dtype narrower
+ * than a byte is packed, bits x lanes apart from the least significant bit on, unless ${flags} has
  * DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED; everything else takes whole bytes.
+ * Owns: nothing. Fails: never; a dtype that is none gives a number that means nothing. Threads: any.
  * Standard: DLPack 1.3, DLDataType and the sub-byte flag. */
 MF_API int64_t mf_dtype_bits(const DLDataType *dtype, uint64_t flags);
 
@@ -156,16 +167,21 @@ typedef struct mf_scalar {
 
 /* Devices. */
 
-/* mf_device_count(device_type, out, err): how many devices of the DLDeviceType ${device_type} there are.
- * Fails: MF_EDEVICE, saying why, where there are none. */
+/* mf_device_count(device_type, out, err): how many devices of the DLDeviceType ${device_type} there
+ * are.
+ * Owns: nothing. Fails: MF_EDEVICE, saying why, where there are none. Threads: any. Standard: DLPack
+ * 1.3, DLDeviceType. */
 MF_API int mf_device_count(int32_t device_type, int32_t *out, mf_error *err);
 
 /* mf_device_parse(name, out, err): "cpu", or a device type's name with an ordinal, such as "cuda:1".
- * Fails: MF_EDEVICE for a name that is none. Whether the device exists is not asked. */
+ * Owns: nothing. Fails: MF_EDEVICE for a name that is none. Whether the device exists is not asked.
+ * Threads: any. Standard: DLPack 1.3, DLDevice. */
 MF_API int mf_device_parse(const char *name, DLDevice *out, mf_error *err);
 
-/* mf_device_format(device, buf, cap, err): the name that mf_device_parse reads; "type:id" in numbers for a
- * device type without a name. Fails: MF_EINVAL if ${cap} is too small (32 is enough). */
+/* mf_device_format(device, buf, cap, err): the name that mf_device_parse reads; "type:id" in numbers
+ * for a device type without a name.
+ * Owns: nothing. Fails: MF_EINVAL if ${cap} is too small (32 is enough). Threads: any. Standard:
+ * DLPack 1.3, DLDevice. */
 MF_API int mf_device_format(const DLDevice *device, char *buf, size_t cap, mf_error *err);
 
 /* Tensors: an immutable description over shared memory. */
@@ -176,56 +192,68 @@ typedef struct mf_tensor mf_tensor;
  * dropped it. It may call this library. */
 typedef void (*mf_release_fn)(void *ctx);
 
-/* mf_tensor_create(like, flags, out, err): a new compact row-major tensor with ${like}'s dtype, ndim, shape
- * and device (device_type 0 means the CPU); the other fields are not read. Its elements are not
+/* mf_tensor_create(like, flags, out, err): a new compact row-major tensor with ${like}'s dtype, ndim,
+ * shape and device (device_type 0 means the CPU); the other fields are not read. Its elements are not
  * initialised. ${flags}: 0, or DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED.
- * Fails: MF_EINVAL, MF_EDTYPE, MF_EOVERFLOW, MF_EDEVICE, MF_ENOMEM. Standard: data is aligned to 256. */
+ * Owns: ${out} is the caller's reference. Fails: MF_EINVAL, MF_EDTYPE, MF_EOVERFLOW, MF_EDEVICE,
+ * MF_ENOMEM. Threads: any. Standard: data is aligned to 256. */
 MF_API int mf_tensor_create(const DLTensor *like, uint64_t flags, mf_tensor **out, mf_error *err);
 
-/* mf_tensor_wrap(view, flags, release, ctx, out, err): a tensor over memory that is somebody else's, as
- * ${view} describes it: data + byte_offset is element 0, NULL strides mean compact row-major, device_type 0
- * the CPU. ${flags}: any of READ_ONLY, IS_COPIED and IS_SUBBYTE_TYPE_PADDED.
+/* mf_tensor_wrap(view, flags, release, ctx, out, err): a tensor over memory that is somebody else's,
+ * as ${view} describes it: data + byte_offset is element 0, NULL strides mean compact row-major,
+ * device_type 0 the CPU. ${flags}: any of READ_ONLY, IS_COPIED and IS_SUBBYTE_TYPE_PADDED.
  * Owns: the memory must stay until ${release} (which may be NULL) is called with ${ctx}. On failure
- * ${release} is not called. Fails: as mf_dltensor_check, MF_ENOMEM. */
+ * ${release} is not called. Fails: as mf_dltensor_check, MF_ENOMEM. Threads: any. Standard: DLPack
+ * 1.3, DLTensor. */
 MF_API int mf_tensor_wrap(const DLTensor *view, uint64_t flags, mf_release_fn release, void *ctx,
                           mf_tensor **out, mf_error *err);
 
-/* mf_tensor_retain(t): one more reference to ${t}; returns ${t}. NULL is allowed. */
+/* mf_tensor_retain(t): one more reference to ${t}; returns ${t}. NULL is allowed.
+ * Owns: the new reference is the caller's. Fails: never. Threads: any. Standard: none. */
 MF_API mf_tensor *mf_tensor_retain(mf_tensor *t);
 
 /* mf_tensor_release(t): returns one reference; the last one frees ${t}, and the memory with its last
- * tensor. NULL is allowed. Threads: any, whoever made it. */
+ * tensor. NULL is allowed.
+ * Owns: the caller's reference is gone. Fails: never. Threads: any, whoever made it. Standard: none. */
 MF_API void mf_tensor_release(mf_tensor *t);
 
 /* mf_tensor_invalidate(t, in_use, err): for an engine that takes its memory back. From now on every
  * function that would touch the memory of ${t} or of any tensor that shares it fails with MF_ECLOSED.
  * ${in_use} (may be NULL) becomes 1 if other references, views or exports are alive: those hold a raw
- * pointer that nobody can revoke, so the memory must then stay. The release callback still runs once, with
- * the last reference. Fails: MF_EINVAL for memory that Moonferry allocated or imported.
- * Threads: any, but an operation that is already running on that memory goes on; make sure there is none. */
+ * pointer that nobody can revoke, so the memory must then stay. The release callback still runs once,
+ * with the last reference.
+ * Owns: references stay as they are. Fails: MF_EINVAL for memory that Moonferry allocated or imported.
+ * Threads: any, but an operation that is already running on that memory goes on; make sure there is
+ * none. Standard: none. */
 MF_API int mf_tensor_invalidate(mf_tensor *t, int32_t *in_use, mf_error *err);
 
-/* mf_tensor_is_valid(t): 1, or 0 once the memory was invalidated. */
+/* mf_tensor_is_valid(t): 1, or 0 once the memory was invalidated.
+ * Owns: nothing. Fails: never. Threads: any. Standard: none. */
 MF_API int32_t mf_tensor_is_valid(const mf_tensor *t);
 
-/* mf_tensor_dltensor(t): the description: data (of element 0), device, ndim, dtype, shape, strides (never
- * NULL for ndim > 0), byte_offset 0. Owns: borrowed from ${t}; it never changes and must not be written.
+/* mf_tensor_dltensor(t): the description: data (of element 0), device, ndim, dtype, shape, strides
+ * (never NULL for ndim > 0), byte_offset 0.
+ * Owns: borrowed from ${t}; it never changes and must not be written. Fails: never. Threads: any.
  * Standard: DLPack 1.3, DLTensor. */
 MF_API const DLTensor *mf_tensor_dltensor(const mf_tensor *t);
 
-/* mf_tensor_flags(t): the DLPACK_FLAG_BITMASK_* bits of ${t}. READ_ONLY and IS_SUBBYTE_TYPE_PADDED go on to
- * views and exports; IS_COPIED is what the producer said of an imported tensor, and goes on to views only,
- * because whoever re-exports a tensor is one of its owners. */
+/* mf_tensor_flags(t): the DLPACK_FLAG_BITMASK_* bits of ${t}. READ_ONLY and IS_SUBBYTE_TYPE_PADDED go
+ * on to views and exports; IS_COPIED is what the producer said of an imported tensor, and goes on to
+ * views only, because whoever re-exports a tensor is one of its owners.
+ * Owns: nothing. Fails: never. Threads: any. Standard: DLPack 1.3, DLManagedTensorVersioned.flags. */
 MF_API uint64_t mf_tensor_flags(const mf_tensor *t);
 
-/* mf_tensor_numel(t): the product of the shape; 1 for ndim 0. */
+/* mf_tensor_numel(t): the product of the shape; 1 for ndim 0.
+ * Owns: nothing. Fails: never. Threads: any. Standard: none. */
 MF_API int64_t mf_tensor_numel(const mf_tensor *t);
 
-/* mf_tensor_nbytes(t): the bytes that ${t}'s elements take in compact form. */
+/* mf_tensor_nbytes(t): the bytes that ${t}'s elements take in compact form.
+ * Owns: nothing. Fails: never. Threads: any. Standard: none. */
 MF_API int64_t mf_tensor_nbytes(const mf_tensor *t);
 
-/* mf_tensor_is_contiguous(t): 1 if ${t} is compact row-major. Strides of axes of extent 1 do not count, and
- * a tensor without elements always is. */
+/* mf_tensor_is_contiguous(t): 1 if ${t} is compact row-major. Strides of axes of extent 1 do not
+ * count, and a tensor without elements always is.
+ * Owns: nothing. Fails: never. Threads: any. Standard: none. */
 MF_API int32_t mf_tensor_is_contiguous(const mf_tensor *t);
 
 /* Views: a new tensor over the same memory, never a copy. */
@@ -251,58 +279,71 @@ typedef struct mf_index {
   int64_t step;
 } mf_index;
 
-/* mf_tensor_index(t, items, nitems, out, err): basic indexing: each item takes the next axis; axes left
- * over are kept whole. Fails: MF_EBOUNDS for a coordinate out of range or too many items, MF_EINVAL for a
- * step of 0, an unknown kind, a negative ${nitems} or a rank above MF_MAX_NDIM. */
+/* mf_tensor_index(t, items, nitems, out, err): basic indexing: each item takes the next axis; axes
+ * left over are kept whole.
+ * Owns: ${out} is the caller's reference. Fails: MF_EBOUNDS for a coordinate out of range or too many
+ * items, MF_EINVAL for a step of 0, an unknown kind, a negative ${nitems} or a rank above MF_MAX_NDIM.
+ * Threads: any. Standard: none. */
 MF_API int mf_tensor_index(const mf_tensor *t, const mf_index *items, int32_t nitems, mf_tensor **out,
                            mf_error *err);
 
-/* mf_tensor_permute(t, axes, naxes, out, err): axis i of the result is axis ${axes}[i] of ${t}. NULL axes
- * with naxes 0 reverse all of them (transpose). Fails: MF_EINVAL unless ${axes} is a permutation,
- * MF_EBOUNDS for an axis out of range. */
+/* mf_tensor_permute(t, axes, naxes, out, err): axis i of the result is axis ${axes}[i] of ${t}. NULL
+ * axes with naxes 0 reverse all of them (transpose).
+ * Owns: ${out} is the caller's reference. Fails: MF_EINVAL unless ${axes} is a permutation, MF_EBOUNDS
+ * for an axis out of range. Threads: any. Standard: none. */
 MF_API int mf_tensor_permute(const mf_tensor *t, const int32_t *axes, int32_t naxes, mf_tensor **out,
                              mf_error *err);
 
-/* mf_tensor_reshape(t, shape, ndim, out, err): the same elements in row-major order under another shape;
- * one extent may be -1. Fails: MF_EINVAL if the counts differ, MF_ELAYOUT where it needs a copy. */
+/* mf_tensor_reshape(t, shape, ndim, out, err): the same elements in row-major order under another
+ * shape; one extent may be -1.
+ * Owns: ${out} is the caller's reference. Fails: MF_EINVAL if the counts differ, MF_ELAYOUT where it
+ * needs a copy. Threads: any. Standard: none. */
 MF_API int mf_tensor_reshape(const mf_tensor *t, const int64_t *shape, int32_t ndim, mf_tensor **out,
                              mf_error *err);
 
-/* mf_tensor_broadcast(t, shape, ndim, out, err): ${t} repeated to ${shape} with strides of 0. The result is
- * read-only where an element is repeated. Fails: MF_EINVAL if the shapes do not fit. */
+/* mf_tensor_broadcast(t, shape, ndim, out, err): ${t} repeated to ${shape} with strides of 0. The
+ * result is read-only where an element is repeated.
+ * Owns: ${out} is the caller's reference. Fails: MF_EINVAL if the shapes do not fit. Threads: any.
+ * Standard: none. */
 MF_API int mf_tensor_broadcast(const mf_tensor *t, const int64_t *shape, int32_t ndim, mf_tensor **out,
                                mf_error *err);
 
-/* mf_tensor_squeeze(t, axes, naxes, out, err): without the given axes, which must have extent 1; NULL axes
- * with naxes 0 drop every such axis. Fails: MF_EINVAL, MF_EBOUNDS. */
+/* mf_tensor_squeeze(t, axes, naxes, out, err): without the given axes, which must have extent 1; NULL
+ * axes with naxes 0 drop every such axis.
+ * Owns: ${out} is the caller's reference. Fails: MF_EINVAL, MF_EBOUNDS. Threads: any. Standard: none. */
 MF_API int mf_tensor_squeeze(const mf_tensor *t, const int32_t *axes, int32_t naxes, mf_tensor **out,
                              mf_error *err);
 
 /* mf_tensor_expand(t, axis, out, err): with a new axis of extent 1 at ${axis}, in 0 ... ndim.
- * Fails: MF_EBOUNDS. */
+ * Owns: ${out} is the caller's reference. Fails: MF_EBOUNDS. Threads: any. Standard: none. */
 MF_API int mf_tensor_expand(const mf_tensor *t, int32_t axis, mf_tensor **out, mf_error *err);
 
 /* mf_tensor_diagonal(t, offset, axes, out, err): the diagonal of the planes that the two ${axes} span,
- * ${offset} above (or below, negative) the main one, as a new last axis. Fails: MF_EBOUNDS, MF_EINVAL. */
+ * ${offset} above (or below, negative) the main one, as a new last axis.
+ * Owns: ${out} is the caller's reference. Fails: MF_EBOUNDS, MF_EINVAL. Threads: any. Standard: none. */
 MF_API int mf_tensor_diagonal(const mf_tensor *t, int64_t offset, const int32_t axes[2], mf_tensor **out,
                               mf_error *err);
 
 /* mf_tensor_reinterpret(t, dtype, out, err): the same bytes as another dtype. Where the element size
- * differs, the last axis must be compact and is made longer or shorter. Fails: MF_EDTYPE, MF_ELAYOUT,
- * MF_EOVERFLOW. */
+ * differs, the last axis must be compact and is made longer or shorter.
+ * Owns: ${out} is the caller's reference. Fails: MF_EDTYPE, MF_ELAYOUT, MF_EOVERFLOW. Threads: any.
+ * Standard: none. */
 MF_API int mf_tensor_reinterpret(const mf_tensor *t, const DLDataType *dtype, mf_tensor **out,
                                  mf_error *err);
 
-/* mf_tensor_readonly(t, out, err): the same view, read-only. */
+/* mf_tensor_readonly(t, out, err): the same view, read-only.
+ * Owns: ${out} is the caller's reference. Fails: MF_ECLOSED, MF_ENOMEM. Threads: any. Standard: DLPack
+ * 1.3, DLPACK_FLAG_BITMASK_READ_ONLY. */
 MF_API int mf_tensor_readonly(const mf_tensor *t, mf_tensor **out, mf_error *err);
 
 /* Elements. */
 
-/* mf_tensor_copy(dst, src, err): every element of ${src} to the same place of ${dst}; shapes and dtypes
- * (and the padding of sub-byte dtypes) must be equal, layouts need not be. Overlapping memory is handled as
- * if ${src} had been read first. Where strides map several elements of ${dst} to one place, the last in
- * row-major order stays. Fails: MF_EINVAL, MF_EDTYPE, MF_EREADONLY, MF_ECLOSED, MF_ENOMEM (when overlap
- * needs a temporary). */
+/* mf_tensor_copy(dst, src, err): every element of ${src} to the same place of ${dst}; shapes and
+ * dtypes (and the padding of sub-byte dtypes) must be equal, layouts need not be. Overlapping memory
+ * is handled as if ${src} had been read first. Where strides map several elements of ${dst} to one
+ * place, the last in row-major order stays.
+ * Owns: nothing moves. Fails: MF_EINVAL, MF_EDTYPE, MF_EREADONLY, MF_ECLOSED, MF_ENOMEM (when overlap
+ * needs a temporary). Threads: any. Standard: none. */
 MF_API int mf_tensor_copy(mf_tensor *dst, const mf_tensor *src, mf_error *err);
 
 /* mf_tensor_cast(dst, src, err): as mf_tensor_copy, with conversion between numeric dtypes:
@@ -313,72 +354,83 @@ MF_API int mf_tensor_copy(mf_tensor *dst, const mf_tensor *src, mf_error *err);
  *   int to int     keeps the low bits
  *   to bool        is "not zero" (NaN is not zero); from bool gives 0 or 1
  *   to complex     the imaginary part is 0; from complex to a dtype that is not complex is refused
- * Fails: also MF_EDTYPE for handles, lanes other than 1 and widths that no arithmetic is known for. */
+ * Owns: nothing moves. Fails: also MF_EDTYPE for handles, lanes other than 1 and widths that no
+ * arithmetic is known for. Threads: any. Standard: none. */
 MF_API int mf_tensor_cast(mf_tensor *dst, const mf_tensor *src, mf_error *err);
 
 /* mf_tensor_fill(t, value, err): every element becomes ${value}, converted as by mf_tensor_cast.
- * Fails: MF_EREADONLY, MF_ECLOSED, MF_EDTYPE, MF_EINVAL for an unknown kind. */
+ * Owns: nothing moves. Fails: MF_EREADONLY, MF_ECLOSED, MF_EDTYPE, MF_EINVAL for an unknown kind.
+ * Threads: any. Standard: none. */
 MF_API int mf_tensor_fill(mf_tensor *t, const mf_scalar *value, mf_error *err);
 
-/* mf_tensor_get(t, coords, ncoords, out, err): one element, converted exactly. ${ncoords} must be ndim;
- * negative coordinates count from the end. Fails: MF_EBOUNDS, MF_EINVAL, MF_EDTYPE, MF_ECLOSED. */
+/* mf_tensor_get(t, coords, ncoords, out, err): one element, converted exactly. ${ncoords} must be
+ * ndim; negative coordinates count from the end.
+ * Owns: nothing. Fails: MF_EBOUNDS, MF_EINVAL, MF_EDTYPE, MF_ECLOSED. Threads: any. Standard: none. */
 MF_API int mf_tensor_get(const mf_tensor *t, const int64_t *coords, int32_t ncoords, mf_scalar *out,
                          mf_error *err);
 
 /* mf_tensor_put(t, coords, ncoords, value, err): sets one element, converted as by mf_tensor_cast.
- * Fails: as mf_tensor_get, and MF_EREADONLY. */
+ * Owns: nothing. Fails: as mf_tensor_get, and MF_EREADONLY. Threads: any. Standard: none. */
 MF_API int mf_tensor_put(mf_tensor *t, const int64_t *coords, int32_t ncoords, const mf_scalar *value,
                          mf_error *err);
 
 /* mf_tensor_clone(t, out, err): a new compact row-major tensor on the same device with a copy of the
- * elements; never read-only. Fails: MF_ECLOSED, MF_EOVERFLOW, MF_ENOMEM. */
+ * elements; never read-only.
+ * Owns: ${out} is the caller's reference. Fails: MF_ECLOSED, MF_EOVERFLOW, MF_ENOMEM. Threads: any.
+ * Standard: none. */
 MF_API int mf_tensor_clone(const mf_tensor *t, mf_tensor **out, mf_error *err);
 
-/* mf_tensor_equal(a, b, out, err): ${out} becomes 1 if shapes and dtypes are equal and so are all elements,
- * as numbers (NaN differs from itself, -0 equals 0); dtypes without arithmetic are compared bit by bit.
- * Fails: MF_ECLOSED. */
+/* mf_tensor_equal(a, b, out, err): ${out} becomes 1 if shapes and dtypes are equal and so are all
+ * elements, as numbers (NaN differs from itself, -0 equals 0); dtypes without arithmetic are compared
+ * bit by bit.
+ * Owns: nothing. Fails: MF_ECLOSED. Threads: any. Standard: none. */
 MF_API int mf_tensor_equal(const mf_tensor *a, const mf_tensor *b, int32_t *out, mf_error *err);
 
 /* Exchange: DLPack 1.3. */
 
-/* mf_dltensor_check(view, flags, err): what every import and wrap checks, and nothing else does. In order:
- * device_type known and one with a backend, device_id 0 for host memory; dtype code up to 17, bits and
- * lanes not 0, bits 6 or 4 for float6 and float4; 0 <= ndim <= MF_MAX_NDIM; shape given if ndim > 0; no
- * negative extent; the element count, the byte count and every reachable byte offset within range; data
- * given if there are elements, and data + byte_offset within the address space.
- * Fails: MF_EINVAL, MF_EDTYPE, MF_EDEVICE, MF_EOVERFLOW; the message names the field, the value, the rule.
- * Standard: DLPack 1.3; strides may be NULL, as before 1.2. */
+/* mf_dltensor_check(view, flags, err): what every import and wrap checks, and nothing else does. In
+ * order: device_type known and one with a backend, device_id 0 for host memory; dtype code up to 17,
+ * bits and lanes not 0, bits 6 or 4 for float6 and float4; 0 <= ndim <= MF_MAX_NDIM; shape given if
+ * ndim > 0; no negative extent; the element count, the byte count and every reachable byte offset
+ * within range; data given if there are elements, and data + byte_offset within the address space.
+ * Owns: nothing. Fails: MF_EINVAL, MF_EDTYPE, MF_EDEVICE, MF_EOVERFLOW; the message names the field,
+ * the value, the rule. Threads: any. Standard: DLPack 1.3; strides may be NULL, as before 1.2. */
 MF_API int mf_dltensor_check(const DLTensor *view, uint64_t flags, mf_error *err);
 
-/* mf_tensor_import(managed, out, err): takes ${managed} over. Flags, strides and dtype are kept exactly;
- * NULL strides become compact ones, byte_offset becomes part of data, unknown flag bits are dropped.
- * Owns: on MF_OK the tensor calls ${managed}->deleter (if not NULL) once, when its memory's last reference
- * goes. On failure ${managed} is untouched and still the caller's.
- * Fails: MF_EVERSION, having read nothing but the version; as mf_dltensor_check; MF_ENOMEM.
- * Threads: the deleter runs on whichever thread drops the last reference.
- * Standard: DLPack 1.3, DLManagedTensorVersioned; array API 2025.12, from_dlpack. */
+/* mf_tensor_import(managed, out, err): takes ${managed} over. Flags, strides and dtype are kept
+ * exactly; NULL strides become compact ones, byte_offset becomes part of data, unknown flag bits are
+ * dropped.
+ * Owns: on MF_OK the tensor calls ${managed}->deleter (if not NULL) once, when its memory's last
+ * reference goes. On failure ${managed} is untouched and still the caller's. Fails: MF_EVERSION,
+ * having read nothing but the version; as mf_dltensor_check; MF_ENOMEM. Threads: the deleter runs on
+ * whichever thread drops the last reference. Standard: DLPack 1.3, DLManagedTensorVersioned; array API
+ * 2025.12, from_dlpack. */
 MF_API int mf_tensor_import(DLManagedTensorVersioned *managed, mf_tensor **out, mf_error *err);
 
-/* mf_tensor_import_legacy(managed, out, err): the same for the struct before 1.0, which has no version and
- * no flags: it counts as writable and packed. */
+/* mf_tensor_import_legacy(managed, out, err): the same for the struct before 1.0, which has no version
+ * and no flags: it counts as writable and packed.
+ * Owns: as mf_tensor_import. Fails: as mf_tensor_import, but for MF_EVERSION. Threads: as
+ * mf_tensor_import. Standard: DLPack 1.3, DLManagedTensor (deprecated there). */
 MF_API int mf_tensor_import_legacy(DLManagedTensor *managed, mf_tensor **out, mf_error *err);
 
-/* mf_tensor_export(t, flags, out, err): a struct stamped 1.3 for any consumer. shape and strides are always
- * filled (NULL for ndim 0), byte_offset is 0, data is NULL if there are no elements. ${flags}: 0, or
- * DLPACK_FLAG_BITMASK_IS_COPIED if the caller gives its only reference to a fresh copy away.
- * Owns: the struct is the caller's until it calls out->deleter(out), once, on any thread; until then the
- * memory lives. ${t} stays the caller's. Fails: MF_ECLOSED, MF_EINVAL for other flags, MF_ENOMEM.
- * Standard: DLPack 1.3, DLManagedTensorVersioned. */
+/* mf_tensor_export(t, flags, out, err): a struct stamped 1.3 for any consumer. shape and strides are
+ * always filled (NULL for ndim 0), byte_offset is 0, data is NULL if there are no elements. ${flags}:
+ * 0, or DLPACK_FLAG_BITMASK_IS_COPIED if the caller gives its only reference to a fresh copy away.
+ * Owns: the struct is the caller's until it calls out->deleter(out), once, on any thread; until then
+ * the memory lives. ${t} stays the caller's. Fails: MF_ECLOSED, MF_EINVAL for other flags, MF_ENOMEM.
+ * Threads: any; the deleter, too. Standard: DLPack 1.3, DLManagedTensorVersioned. */
 MF_API int mf_tensor_export(mf_tensor *t, uint64_t flags, DLManagedTensorVersioned **out, mf_error *err);
 
-/* mf_tensor_export_legacy(t, out, err): the struct before 1.0, for consumers that know no other. It has no
- * flags, so read-only (MF_EREADONLY) and padded sub-byte (MF_EDTYPE) tensors are refused. */
+/* mf_tensor_export_legacy(t, out, err): the struct before 1.0, for consumers that know no other. It
+ * has no flags, so read-only (MF_EREADONLY) and padded sub-byte (MF_EDTYPE) tensors are refused.
+ * Owns: as mf_tensor_export. Fails: MF_EREADONLY, MF_EDTYPE as said; MF_ECLOSED, MF_ENOMEM. Threads:
+ * as mf_tensor_export. Standard: DLPack 1.3, DLManagedTensor (deprecated there). */
 MF_API int mf_tensor_export_legacy(mf_tensor *t, DLManagedTensor **out, mf_error *err);
 
 /* mf_tensor_borrow(t, out, err): fills ${out} with the description alone, without an allocation.
  * Owns: borrowed; it lives as long as ${t}. Fails: MF_ECLOSED; MF_EREADONLY and MF_EDTYPE as
- * mf_tensor_export_legacy, because a DLTensor cannot carry flags.
- * Standard: DLPack 1.3, DLPackDLTensorFromPyObjectNoSync. */
+ * mf_tensor_export_legacy, because a DLTensor cannot carry flags. Threads: any. Standard: DLPack 1.3,
+ * DLPackDLTensorFromPyObjectNoSync. */
 MF_API int mf_tensor_borrow(const mf_tensor *t, DLTensor *out, mf_error *err);
 
 #ifdef __cplusplus
