@@ -1,0 +1,257 @@
+/* args.c: from Python arguments to C values: keywords, integers, shapes, dtypes, devices.
+ *
+ * Invariant: nothing here touches a tensor, and each function either fills its output or sets an
+ * exception that names the parameter. It must not know what the values are for.
+ */
+#include "core.h"
+
+#include <string.h>
+
+static int find_keyword(const core_state *state, const core_signature *sig, PyObject *name)
+{
+  for (int i = 0; i < sig->count; i++)
+    if (sig->kw[i] != KW_POSITIONAL && state->kw[sig->kw[i]] == name) return i;
+  for (int i = 0; i < sig->count; i++)
+    if (sig->kw[i] != KW_POSITIONAL && PyUnicode_Compare(state->kw[sig->kw[i]], name) == 0)
+      return i;
+  return -1;
+}
+
+static int take_keywords(const core_state *state, const core_signature *sig, PyObject *const *values,
+                         PyObject *kwnames, PyObject **out)
+{
+  Py_ssize_t n = PyTuple_GET_SIZE(kwnames);
+  for (Py_ssize_t k = 0; k < n; k++) {
+    PyObject *name = PyTuple_GET_ITEM(kwnames, k);
+    int i = find_keyword(state, sig, name);
+    if (i < 0) {
+      PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument '%U'", sig->function,
+                   name);
+      return -1;
+    }
+    if (out[i] != NULL) {
+      PyErr_Format(PyExc_TypeError, "%s() got multiple values for argument '%U'", sig->function,
+                   name);
+      return -1;
+    }
+    out[i] = values[k];
+  }
+  return 0;
+}
+
+static int check_required(const core_state *state, const core_signature *sig, PyObject **out)
+{
+  for (int i = 0; i < sig->required; i++) {
+    if (out[i] != NULL) continue;
+    if (sig->kw[i] == KW_POSITIONAL)
+      PyErr_Format(PyExc_TypeError, "%s() is missing positional argument %d", sig->function, i + 1);
+    else
+      PyErr_Format(PyExc_TypeError, "%s() is missing required argument '%U'", sig->function,
+                   state->kw[sig->kw[i]]);
+    return -1;
+  }
+  return 0;
+}
+
+/* Sorts the arguments of a vectorcall into ${out}, one place per parameter, borrowed, NULL if absent. */
+int core_args(core_state *state, const core_signature *sig, PyObject *const *args, Py_ssize_t nargs,
+              PyObject *kwnames, PyObject **out)
+{
+  if (nargs > sig->positional) {
+    PyErr_Format(PyExc_TypeError, "%s() takes at most %d positional argument%s (%zd given)",
+                 sig->function, sig->positional, sig->positional == 1 ? "" : "s", nargs);
+    return -1;
+  }
+  for (int i = 0; i < sig->count; i++) out[i] = i < nargs ? args[i] : NULL;
+  if (kwnames != NULL && take_keywords(state, sig, args + nargs, kwnames, out) < 0) return -1;
+  return nargs < sig->required ? check_required(state, sig, out) : 0;
+}
+
+int core_args_self(PyObject *self, const core_signature *sig, PyObject *const *args,
+                   Py_ssize_t nargs, PyObject *kwnames, PyObject **out)
+{
+  return core_args(core_state_of_tensor(self), sig, args, nargs, kwnames, out);
+}
+
+/* An int, or whatever has __index__; bool is refused, because as a size or an axis it is a mistake. */
+int core_int64(PyObject *obj, const char *what, int64_t *out)
+{
+  if (PyBool_Check(obj) || !PyIndex_Check(obj)) {
+    PyErr_Format(PyExc_TypeError, "%s must be an integer, not '%s'", what, Py_TYPE(obj)->tp_name);
+    return -1;
+  }
+  PyObject *number = PyNumber_Index(obj);
+  if (number == NULL) return -1;
+  int overflow;
+  long long value = PyLong_AsLongLongAndOverflow(number, &overflow);
+  Py_DECREF(number);
+  if (overflow != 0) {
+    PyErr_Format(PyExc_OverflowError, "%s does not fit in 64 bits", what);
+    return -1;
+  }
+  *out = value;
+  return 0;
+}
+
+int core_axis(PyObject *obj, const char *what, int32_t *out)
+{
+  int64_t value;
+  if (core_int64(obj, what, &value) < 0) return -1;
+  /* Anything this far out is out of range for every rank; the runtime says so. */
+  *out = (int32_t)(value > 1000 ? 1000 : value < -1000 ? -1000 : value);
+  return 0;
+}
+
+int core_varargs_shape(PyObject *const *args, Py_ssize_t nargs, int64_t *shape, int32_t *ndim)
+{
+  if (nargs == 1 && (PyTuple_Check(args[0]) || PyList_Check(args[0])))
+    return core_shape(args[0], shape, ndim);
+  if (nargs > MF_MAX_NDIM) {
+    PyErr_Format(PyExc_ValueError, "shape has %zd axes, at most %d are possible", nargs,
+                 MF_MAX_NDIM);
+    return -1;
+  }
+  for (Py_ssize_t i = 0; i < nargs; i++)
+    if (core_int64(args[i], "an extent of shape", &shape[i]) < 0) return -1;
+  *ndim = (int32_t)nargs;
+  return 0;
+}
+
+/* An integer, or a sequence of them. The items are copied first: __index__ may change a list. */
+int core_shape(PyObject *obj, int64_t *shape, int32_t *ndim)
+{
+  if (PyIndex_Check(obj) && !PySequence_Check(obj)) return core_varargs_shape(&obj, 1, shape, ndim);
+  if (PyUnicode_Check(obj) || PyBytes_Check(obj) || !PySequence_Check(obj)) {
+    PyErr_Format(PyExc_TypeError, "shape must be an integer or a sequence of integers, not '%s'",
+                 Py_TYPE(obj)->tp_name);
+    return -1;
+  }
+  PyObject *items = PySequence_Tuple(obj);
+  if (items == NULL) return -1;
+  int rc = -1;
+  if (PyTuple_GET_SIZE(items) == 1 && PySequence_Check(PyTuple_GET_ITEM(items, 0)))
+    PyErr_SetString(PyExc_TypeError, "shape must be a flat sequence of integers");
+  else
+    rc = core_varargs_shape(((PyTupleObject *)items)->ob_item, PyTuple_GET_SIZE(items), shape, ndim);
+  Py_DECREF(items);
+  return rc;
+}
+
+static int dtype_from_name(core_state *state, PyObject *name, DLDataType *out)
+{
+  Py_ssize_t length;
+  const char *text = PyUnicode_AsUTF8AndSize(name, &length);
+  if (text == NULL) return -1;
+  mf_error err;
+  if ((size_t)length != strlen(text)) {
+    PyErr_SetString(PyExc_TypeError, "a dtype name contains a null character");
+    return -1;
+  }
+  return mf_dtype_parse(text, out, &err) == MF_OK ? 0 : core_raise(state, &err);
+}
+
+static PyObject *dtype_module(const char *attribute)
+{
+  PyObject *module = PyImport_ImportModule("moonferry._dtype");
+  if (module == NULL) return NULL;
+  PyObject *value = PyObject_GetAttrString(module, attribute);
+  Py_DECREF(module);
+  return value;
+}
+
+/* A dtype by name, or anything that moonferry._dtype.resolve makes a DType of. */
+int core_dtype(core_state *state, PyObject *obj, DLDataType *out)
+{
+  if (PyUnicode_Check(obj)) return dtype_from_name(state, obj, out);
+  if (state->dtype_resolve == NULL) {
+    state->dtype_resolve = dtype_module("resolve");
+    if (state->dtype_resolve == NULL) return -1;
+  }
+  PyObject *name = PyObject_CallOneArg(state->dtype_resolve, obj);
+  if (name == NULL) return -1;
+  int rc = -1;
+  if (PyUnicode_Check(name))
+    rc = dtype_from_name(state, name, out);
+  else
+    PyErr_SetString(PyExc_TypeError, "moonferry._dtype.resolve did not give a str");
+  Py_DECREF(name);
+  return rc;
+}
+
+static PyObject *make_dtype(core_state *state, PyObject *key, DLDataType dtype)
+{
+  char name[64];
+  mf_error err;
+  if (mf_dtype_format(&dtype, name, sizeof name, &err) != MF_OK) {
+    core_raise(state, &err);
+    return NULL;
+  }
+  PyObject *cls = dtype_module("DType");
+  if (cls == NULL) return NULL;
+  PyObject *made = PyObject_CallFunction(cls, "s", name);
+  Py_DECREF(cls);
+  if (made != NULL && PyDict_SetItem(state->dtypes, key, made) < 0) Py_CLEAR(made);
+  return made;
+}
+
+/* The DType of ${dtype}: the same object every time. */
+PyObject *core_dtype_object(core_state *state, DLDataType dtype)
+{
+  PyObject *key = PyLong_FromLong(((long)dtype.lanes << 16) | ((long)dtype.bits << 8) | dtype.code);
+  if (key == NULL) return NULL;
+  PyObject *made = PyDict_GetItemWithError(state->dtypes, key);
+  if (made != NULL)
+    Py_INCREF(made);
+  else if (!PyErr_Occurred())
+    made = make_dtype(state, key, dtype);
+  Py_DECREF(key);
+  return made;
+}
+
+static int device_from_pair(PyObject *pair, DLDevice *out)
+{
+  int64_t type, id;
+  if (core_int64(PyTuple_GET_ITEM(pair, 0), "a device type", &type) < 0) return -1;
+  if (core_int64(PyTuple_GET_ITEM(pair, 1), "a device id", &id) < 0) return -1;
+  if (type != (int32_t)type || id != (int32_t)id) {
+    PyErr_SetString(PyExc_ValueError, "a device type or id is out of range");
+    return -1;
+  }
+  *out = (DLDevice){.device_type = (DLDeviceType)type, .device_id = (int32_t)id};
+  return 0;
+}
+
+/* None (the CPU), a name, a pair of numbers, or an object whose str() is a name (torch.device). */
+int core_device(core_state *state, PyObject *obj, DLDevice *out)
+{
+  *out = (DLDevice){.device_type = kDLCPU, .device_id = 0};
+  if (obj == NULL || obj == Py_None || obj == state->cpu) return 0;
+  if (PyTuple_Check(obj) && PyTuple_GET_SIZE(obj) == 2) return device_from_pair(obj, out);
+  if (PyLong_Check(obj) || PyFloat_Check(obj) || PyTuple_Check(obj)) {
+    PyErr_Format(PyExc_TypeError, "device must be a name or a pair (type, id), not '%s'",
+                 Py_TYPE(obj)->tp_name);
+    return -1;
+  }
+  PyObject *name = PyObject_Str(obj);
+  if (name == NULL) return -1;
+  const char *text = PyUnicode_AsUTF8(name);
+  mf_error err;
+  int rc = -1;
+  if (text != NULL) rc = mf_device_parse(text, out, &err) == MF_OK ? 0 : core_raise(state, &err);
+  Py_DECREF(name);
+  return rc;
+}
+
+int core_copy_flag(PyObject *obj, int *out)
+{
+  if (obj == NULL || obj == Py_None)
+    *out = -1;
+  else if (obj == Py_True || obj == Py_False)
+    *out = obj == Py_True;
+  else {
+    PyErr_Format(PyExc_TypeError, "copy must be True, False or None, not '%s'",
+                 Py_TYPE(obj)->tp_name);
+    return -1;
+  }
+  return 0;
+}

@@ -1,0 +1,100 @@
+/* buffer.c: Tensor's side of the buffer protocol.
+ *
+ * Invariant: a buffer that is out holds the tensor, and a tensor's memory and description never move; only
+ * the strides, which PEP 3118 wants in bytes, need a block of their own. It must not know who asked.
+ *
+ * Standard: PEP 3118.
+ */
+#include "core.h"
+
+#include <assert.h>
+
+static_assert(sizeof(Py_ssize_t) == sizeof(int64_t), "shapes are handed out as they are");
+
+static bool is_column_major(const DLTensor *view)
+{
+  int64_t expected = 1;
+  for (int32_t i = 0; i < view->ndim; i++)
+    if (view->shape[i] == 0) return true;
+  for (int32_t i = 0; i < view->ndim; i++) {
+    if (view->shape[i] > 1 && view->strides[i] != expected) return false;
+    expected *= view->shape[i];
+  }
+  return true;
+}
+
+static bool wants(int flags, int request)
+{
+  return (flags & request) == request;
+}
+
+/* NULL, or why a buffer of this layout cannot be had with ${flags}. */
+static const char *layout_problem(const mf_tensor *t, int flags)
+{
+  bool rows = mf_tensor_is_contiguous(t);
+  bool columns = is_column_major(mf_tensor_dltensor(t));
+  if (wants(flags, PyBUF_C_CONTIGUOUS) && !rows) return "is not contiguous in row-major order";
+  if (wants(flags, PyBUF_F_CONTIGUOUS) && !columns) return "is not contiguous in column-major order";
+  if (wants(flags, PyBUF_ANY_CONTIGUOUS) && !rows && !columns) return "is not contiguous";
+  if (!wants(flags, PyBUF_STRIDES) && !rows)
+    return "is not contiguous, and the buffer was asked for without strides";
+  return NULL;
+}
+
+static const char *buffer_problem(const mf_tensor *t, int flags)
+{
+  if (!mf_tensor_is_valid(t)) return "has memory that was taken back by its owner";
+  if (mf_tensor_dltensor(t)->device.device_type != kDLCPU) return "is not in the cpu's memory";
+  if (core_buffer_format(mf_tensor_dltensor(t)->dtype) == NULL)
+    return "has a dtype that PEP 3118 has no format for; reinterpret() gives one that it has";
+  if (wants(flags, PyBUF_WRITABLE) && (mf_tensor_flags(t) & DLPACK_FLAG_BITMASK_READ_ONLY) != 0)
+    return "is read-only";
+  return layout_problem(t, flags);
+}
+
+/* Strides in bytes: the tensor's own where an element is one byte, else a block that view->internal owns. */
+static int fill_strides(Py_buffer *view, const DLTensor *from)
+{
+  if (view->itemsize == 1) {
+    view->strides = (Py_ssize_t *)from->strides;
+    return 0;
+  }
+  view->internal = PyMem_Malloc((size_t)from->ndim * sizeof(Py_ssize_t));
+  if (view->internal == NULL) {
+    PyErr_NoMemory();
+    return -1;
+  }
+  view->strides = view->internal;
+  for (int32_t i = 0; i < from->ndim; i++) view->strides[i] = from->strides[i] * view->itemsize;
+  return 0;
+}
+
+int core_getbuffer(PyObject *self, Py_buffer *view, int flags)
+{
+  static char nothing; /* what an empty buffer points to */
+  const mf_tensor *t = core_handle(self);
+  const DLTensor *from = mf_tensor_dltensor(t);
+  const char *problem = buffer_problem(t, flags);
+  view->obj = NULL;
+  if (problem != NULL)
+    return core_refuse(core_state_of_tensor(self), "the tensor %s", problem);
+  view->buf = from->data == NULL ? &nothing : from->data;
+  view->len = (Py_ssize_t)mf_tensor_nbytes(t);
+  view->itemsize = from->dtype.bits / 8;
+  view->readonly = (mf_tensor_flags(t) & DLPACK_FLAG_BITMASK_READ_ONLY) != 0;
+  view->format = wants(flags, PyBUF_FORMAT) ? (char *)core_buffer_format(from->dtype) : NULL;
+  view->ndim = wants(flags, PyBUF_ND) ? from->ndim : 1;
+  view->shape = wants(flags, PyBUF_ND) && from->ndim > 0 ? (Py_ssize_t *)from->shape : NULL;
+  view->strides = view->suboffsets = NULL;
+  view->internal = NULL;
+  if (wants(flags, PyBUF_STRIDES) && from->ndim > 0 && fill_strides(view, from) < 0) return -1;
+  Py_INCREF(self);
+  view->obj = self;
+  return 0;
+}
+
+void core_releasebuffer(PyObject *self, Py_buffer *view)
+{
+  (void)self;
+  PyMem_Free(view->internal);
+}

@@ -1,0 +1,190 @@
+/* core.h: the private header of the extension module moonferry._core.
+ *
+ * Responsible for: what its C files share. Invariant: every file includes this one and nothing else of
+ * ours but moonferry.h. It must not know what the runtime keeps inside a mf_tensor.
+ */
+#ifndef MOONFERRY_PYTHON_CORE_H
+#define MOONFERRY_PYTHON_CORE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <moonferry.h>
+#include <stdbool.h>
+
+#include "moonferry_python.h"
+
+/* One per keyword that any function of the module takes; core_state.kw holds the interned strings. */
+enum {
+  KW_STREAM,
+  KW_MAX_VERSION,
+  KW_DL_DEVICE,
+  KW_COPY,
+  KW_DEVICE,
+  KW_SHAPE,
+  KW_DTYPE,
+  KW_FILL_VALUE,
+  KW_BUFFER,
+  KW_COUNT,
+  KW_OFFSET,
+  KW_AXIS,
+  KW_AXIS1,
+  KW_AXIS2,
+  KW_NUMBER,
+  KW_POSITIONAL = 255 /* a parameter that cannot be given by name */
+};
+
+/* Other names that are looked up again and again. */
+enum {
+  NAME_DLPACK,
+  NAME_EXCHANGE_API,
+  NAME_REQUIRES_GRAD,
+  NAME_IS_NEG,
+  NAME_IS_CONJ,
+  NAME_ITEM,
+  NAME_NUMBER
+};
+
+/* What is known of a type that tensors came from: its exchange table, if it has one. */
+typedef struct core_producer {
+  PyTypeObject *type; /* strong, so that its address cannot come to mean another type */
+  unsigned int version;
+  const DLPackExchangeAPI *api; /* NULL: has none that we can use */
+  bool lazy;                    /* its tensors may stand for other values than their memory holds */
+} core_producer;
+
+enum { CORE_PRODUCERS = 32 };
+
+typedef struct core_state {
+  PyTypeObject *tensor_type;
+  PyObject *exchange_error;
+  PyObject *dtypes;         /* DLDataType as an int -> DType */
+  PyObject *dtype_resolve;  /* moonferry._dtype.resolve, once it was needed */
+  PyObject *cpu;            /* the Device of every tensor */
+  PyObject *max_version;    /* (1, 3) */
+  PyObject *cpu_pair;       /* (1, 0) */
+  PyObject *dlpack_kw[4];   /* keyword names of a call of __dlpack__: +1 with dl_device, +2 with copy */
+  PyObject *kw[KW_NUMBER];
+  PyObject *names[NAME_NUMBER];
+  core_producer producers[CORE_PRODUCERS];
+} core_state;
+
+typedef struct core_tensor {
+  PyObject_HEAD
+  mf_tensor *t; /* one reference; never NULL */
+  PyObject *weakrefs;
+} core_tensor;
+
+/* module.c */
+core_state *core_state_of(PyObject *module);
+core_state *core_state_of_tensor(PyObject *tensor);
+core_state *core_state_current(void); /* of this interpreter's module; NULL with an exception */
+
+/* errors.c: each sets an exception and returns -1. */
+int core_raise(core_state *state, const mf_error *err);
+int core_raise_exchange(core_state *state, const mf_error *err, const char *what, PyObject *producer);
+int core_refuse(core_state *state, const char *format, ...);
+void core_chain(PyObject *type, PyObject *value, PyObject *traceback);
+
+/* args.c */
+typedef struct core_signature {
+  const char *function;
+  uint8_t positional; /* how many may be given by position */
+  uint8_t required;   /* the first so many must be given */
+  uint8_t count;
+  uint8_t kw[8];
+} core_signature;
+
+int core_args(core_state *state, const core_signature *signature, PyObject *const *args,
+              Py_ssize_t nargs, PyObject *kwnames, PyObject **out);
+int core_args_self(PyObject *self, const core_signature *signature, PyObject *const *args,
+                   Py_ssize_t nargs, PyObject *kwnames, PyObject **out);
+int core_int64(PyObject *obj, const char *what, int64_t *out);
+int core_axis(PyObject *obj, const char *what, int32_t *out);
+int core_shape(PyObject *obj, int64_t *shape, int32_t *ndim);
+int core_varargs_shape(PyObject *const *args, Py_ssize_t nargs, int64_t *shape, int32_t *ndim);
+int core_dtype(core_state *state, PyObject *obj, DLDataType *out);
+PyObject *core_dtype_object(core_state *state, DLDataType dtype);
+int core_device(core_state *state, PyObject *obj, DLDevice *out);
+int core_copy_flag(PyObject *obj, int *out); /* 1, 0, or -1 for None */
+
+/* tensor.c */
+extern PyType_Spec core_tensor_spec;
+void core_tensor_dealloc(PyObject *self);
+PyObject *core_tensor_new(core_state *state, mf_tensor *t); /* takes t over, always */
+PyObject *core_wrap_view(PyObject *self, int status, mf_tensor *t, const mf_error *err);
+
+/* Whether ${obj} is a Tensor of whatever instance of this module: Tensor cannot be subclassed. */
+static inline bool core_is_tensor(PyObject *obj)
+{
+  return Py_TYPE(obj)->tp_dealloc == core_tensor_dealloc;
+}
+
+static inline mf_tensor *core_handle(PyObject *tensor)
+{
+  return ((core_tensor *)tensor)->t;
+}
+
+static inline const DLTensor *core_view(PyObject *tensor)
+{
+  return mf_tensor_dltensor(core_handle(tensor));
+}
+
+PyObject *core_int_tuple(const int64_t *values, int32_t count, int64_t factor);
+
+/* methods.c, create.c, nested.c */
+extern PyMethodDef core_tensor_methods[];
+extern PyMethodDef core_create_functions[];
+int core_clone(mf_tensor *t, mf_tensor **out, mf_error *err);
+int core_cast(mf_tensor *dst, const mf_tensor *src, mf_error *err);
+PyObject *core_nested_list(PyObject *self, PyObject *ignored);
+PyObject *core_from_nested(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+
+/* scalar.c */
+PyObject *core_scalar_to_python(const mf_scalar *value);
+int core_scalar_from_python(core_state *state, PyObject *obj, mf_scalar *out);
+int core_is_scalar(PyObject *obj);
+int core_only_element(PyObject *self, mf_scalar *out);
+PyObject *core_item(PyObject *self, PyObject *ignored);
+PyObject *core_number_float(PyObject *self);
+PyObject *core_number_int(PyObject *self);
+PyObject *core_number_index(PyObject *self);
+int core_number_bool(PyObject *self);
+PyObject *core_number_complex(PyObject *self, PyObject *ignored);
+
+/* index.c */
+Py_ssize_t core_length(PyObject *self);
+PyObject *core_sequence_item(PyObject *self, Py_ssize_t i);
+PyObject *core_getitem(PyObject *self, PyObject *key);
+int core_setitem(PyObject *self, PyObject *key, PyObject *value);
+int core_assign(PyObject *self, mf_tensor *target, PyObject *value);
+
+/* buffer.c, format.c, hold.c, raw.c */
+int core_getbuffer(PyObject *self, Py_buffer *view, int flags);
+void core_releasebuffer(PyObject *self, Py_buffer *view);
+const char *core_buffer_format(DLDataType dtype);
+int core_format_parse(const char *format, Py_ssize_t itemsize, DLDataType *out);
+PyObject *core_from_buffer(PyObject *module, PyObject *obj);
+PyObject *core_frombuffer(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
+                          PyObject *kwnames);
+PyObject *core_wrap_pointer(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+PyObject *core_raw_bytes(PyObject *module, PyObject *obj);
+PyObject *core_from_raw(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+
+/* export.c */
+PyObject *core_dlpack(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+PyObject *core_dlpack_device(PyObject *self, PyObject *ignored);
+
+/* import.c */
+PyObject *core_from_dlpack(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
+                           PyObject *kwnames);
+
+/* table.c, producer.c */
+int core_table_publish(PyTypeObject *type);
+const core_producer *core_producer_of(core_state *state, PyTypeObject *type);
+int core_producer_plain(core_state *state, PyObject *obj, DLDataType dtype);
+PyObject *core_into(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+
+/* capi.c */
+PyObject *core_capi(void);
+
+#endif /* MOONFERRY_PYTHON_CORE_H */

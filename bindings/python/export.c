@@ -1,0 +1,173 @@
+/* export.c: Tensor.__dlpack__ and __dlpack_device__: the producer's side of the array API.
+ *
+ * Invariant: every keyword is validated before any work is done, and a capsule that nobody consumed gives
+ * its struct back exactly once. The destructors call capsule functions and the struct's deleter only, so
+ * that they work while the interpreter shuts down. It must not know who consumes.
+ *
+ * Standard: array API 2025.12, array.__dlpack__; DLPack 1.3, Python specification.
+ */
+#include "core.h"
+
+#include <string.h>
+
+static const char *const LEGACY = "dltensor";
+static const char *const VERSIONED = "dltensor_versioned";
+
+/* What the four keywords of __dlpack__ ask for. */
+typedef struct dlpack_request {
+  bool versioned;
+  int copy; /* 1, 0, or -1 for None */
+} dlpack_request;
+
+/* A capsule under another name than it was made with belongs to whoever renamed it. A foreign deleter
+ * further down may run Python code, which must not disturb an exception in flight. */
+static void *unconsumed(PyObject *capsule, const char *name)
+{
+  return PyCapsule_IsValid(capsule, name) ? PyCapsule_GetPointer(capsule, name) : NULL;
+}
+
+static void delete_quietly(DLManagedTensorVersioned *versioned, DLManagedTensor *legacy)
+{
+  PyObject *type = NULL, *value = NULL, *traceback = NULL;
+  bool raised = PyErr_Occurred() != NULL;
+  if (raised) PyErr_Fetch(&type, &value, &traceback);
+  if (versioned != NULL) versioned->deleter(versioned);
+  if (legacy != NULL) legacy->deleter(legacy);
+  if (raised) PyErr_Restore(type, value, traceback);
+}
+
+static void drop_versioned(PyObject *capsule)
+{
+  DLManagedTensorVersioned *managed = unconsumed(capsule, VERSIONED);
+  if (managed != NULL) delete_quietly(managed, NULL);
+}
+
+static void drop_legacy(PyObject *capsule)
+{
+  DLManagedTensor *managed = unconsumed(capsule, LEGACY);
+  if (managed != NULL) delete_quietly(NULL, managed);
+}
+
+static int read_stream(PyObject *obj)
+{
+  if (obj == NULL || obj == Py_None) return 0;
+  if (PyBool_Check(obj) || !PyLong_Check(obj)) {
+    PyErr_Format(PyExc_TypeError, "stream must be an int or None, not '%s'", Py_TYPE(obj)->tp_name);
+    return -1;
+  }
+  int overflow;
+  long stream = PyLong_AsLongAndOverflow(obj, &overflow);
+  if (overflow == 0 && stream == -1) return 0;
+  PyErr_Format(PyExc_ValueError, "stream must be None or -1 for a tensor on the cpu, not %R", obj);
+  return -1;
+}
+
+/* A pair of ints, clipped to the range of long. */
+static int read_pair(PyObject *obj, const char *what, long out[2])
+{
+  bool good = PyTuple_Check(obj) && PyTuple_GET_SIZE(obj) == 2;
+  for (int i = 0; good && i < 2; i++) {
+    PyObject *item = PyTuple_GET_ITEM(obj, i);
+    int overflow = 0;
+    good = PyLong_Check(item) && !PyBool_Check(item);
+    if (good) out[i] = PyLong_AsLongAndOverflow(item, &overflow);
+    if (overflow != 0) out[i] = overflow > 0 ? LONG_MAX : LONG_MIN;
+  }
+  if (good) return 0;
+  PyErr_Format(PyExc_TypeError, "%s must be a tuple of two ints or None, not %R", what, obj);
+  return -1;
+}
+
+static int read_max_version(PyObject *obj, bool *versioned)
+{
+  long version[2] = {0, 0};
+  *versioned = false;
+  if (obj == NULL || obj == Py_None) return 0;
+  if (read_pair(obj, "max_version", version) < 0) return -1;
+  if (version[0] < 0 || version[1] < 0) {
+    PyErr_Format(PyExc_TypeError, "max_version must not be negative: %R", obj);
+    return -1;
+  }
+  *versioned = version[0] >= 1;
+  return 0;
+}
+
+static int read_dl_device(PyObject *self, PyObject *obj)
+{
+  long device[2] = {0, 0};
+  if (obj == NULL || obj == Py_None) return 0;
+  if (read_pair(obj, "dl_device", device) < 0) return -1;
+  if (device[0] == kDLCPU && device[1] == 0) return 0;
+  return core_refuse(core_state_of_tensor(self), "__dlpack__: dl_device %R cannot be reached; this "
+                     "tensor is on the cpu, (1, 0)", obj);
+}
+
+static int read_keywords(PyObject *self, PyObject *const values[4], dlpack_request *out)
+{
+  if (read_stream(values[0]) < 0) return -1;
+  if (read_max_version(values[1], &out->versioned) < 0) return -1;
+  if (core_copy_flag(values[3], &out->copy) < 0) return -1;
+  return read_dl_device(self, values[2]);
+}
+
+static PyObject *refuse(PyObject *self, const mf_error *err)
+{
+  core_raise_exchange(core_state_of_tensor(self), err, "__dlpack__", NULL);
+  return NULL;
+}
+
+static PyObject *versioned_capsule(PyObject *self, mf_tensor *t, uint64_t flags)
+{
+  DLManagedTensorVersioned *managed;
+  mf_error err;
+  if (mf_tensor_export(t, flags, &managed, &err) != MF_OK) return refuse(self, &err);
+  PyObject *capsule = PyCapsule_New(managed, VERSIONED, drop_versioned);
+  if (capsule == NULL) managed->deleter(managed);
+  return capsule;
+}
+
+static PyObject *legacy_capsule(PyObject *self, mf_tensor *t)
+{
+  DLManagedTensor *managed;
+  mf_error err;
+  if (mf_tensor_export_legacy(t, &managed, &err) != MF_OK) return refuse(self, &err);
+  PyObject *capsule = PyCapsule_New(managed, LEGACY, drop_legacy);
+  if (capsule == NULL) managed->deleter(managed);
+  return capsule;
+}
+
+static PyObject *copied_capsule(PyObject *self, bool versioned)
+{
+  mf_tensor *copy;
+  mf_error err;
+  if (core_clone(core_handle(self), &copy, &err) != MF_OK) return refuse(self, &err);
+  PyObject *capsule = versioned ? versioned_capsule(self, copy, DLPACK_FLAG_BITMASK_IS_COPIED)
+                                : legacy_capsule(self, copy);
+  mf_tensor_release(copy);
+  return capsule;
+}
+
+PyObject *core_dlpack(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+  static const core_signature signature = {
+    "__dlpack__", 0, 0, 4, {KW_STREAM, KW_MAX_VERSION, KW_DL_DEVICE, KW_COPY}};
+  PyObject *values[4];
+  dlpack_request request;
+  if (core_args_self(self, &signature, args, nargs, kwnames, values) < 0) return NULL;
+  if (read_keywords(self, values, &request) < 0) return NULL;
+  if (request.copy == 1) return copied_capsule(self, request.versioned);
+  return request.versioned ? versioned_capsule(self, core_handle(self), 0)
+                           : legacy_capsule(self, core_handle(self));
+}
+
+PyObject *core_dlpack_device(PyObject *self, PyObject *ignored)
+{
+  (void)ignored;
+  DLDevice device = core_view(self)->device;
+  core_state *state = core_state_of_tensor(self);
+  if (device.device_type == kDLCPU && device.device_id == 0) {
+    Py_INCREF(state->cpu_pair);
+    return state->cpu_pair;
+  }
+  return Py_BuildValue("ii", (int)device.device_type, (int)device.device_id);
+}

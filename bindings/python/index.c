@@ -1,0 +1,231 @@
+/* index.c: t[key], t[key] = value, len(t): basic indexing, with NumPy's meaning.
+ *
+ * Invariant: a key becomes mf_index items in one pass, and the runtime gets all of them in one call; what
+ * an index means is decided there. It must not know how elements are stored.
+ */
+#include "core.h"
+
+enum { MAX_ITEMS = 2 * MF_MAX_NDIM + 1 };
+
+typedef struct index_key {
+  int32_t count;
+  int32_t coordinates; /* how many items are plain integers */
+  mf_index items[MAX_ITEMS];
+} index_key;
+
+static int read_bound(PyObject *obj, int64_t *out)
+{
+  *out = MF_INDEX_NONE;
+  if (obj == Py_None) return 0;
+  if (!PyIndex_Check(obj)) {
+    PyErr_Format(PyExc_TypeError, "a slice takes integers or None, not '%s'", Py_TYPE(obj)->tp_name);
+    return -1;
+  }
+  Py_ssize_t value = PyNumber_AsSsize_t(obj, NULL); /* clips, as Python's slices do */
+  if (value == -1 && PyErr_Occurred()) return -1;
+  *out = value == INT64_MIN ? INT64_MIN + 1 : value;
+  return 0;
+}
+
+static int read_slice(PyObject *obj, mf_index *item)
+{
+  PySliceObject *slice = (PySliceObject *)obj;
+  item->kind = MF_INDEX_SLICE;
+  if (read_bound(slice->start, &item->start) < 0) return -1;
+  if (read_bound(slice->stop, &item->stop) < 0) return -1;
+  return read_bound(slice->step, &item->step);
+}
+
+static int read_coordinate(PyObject *obj, mf_index *item)
+{
+  if (PyBool_Check(obj) || !PyIndex_Check(obj)) {
+    PyErr_Format(PyExc_IndexError, "an index must be an integer, a slice, ... or None, not '%s'",
+                 Py_TYPE(obj)->tp_name);
+    return -1;
+  }
+  item->kind = MF_INDEX_AT;
+  item->start = PyNumber_AsSsize_t(obj, PyExc_IndexError);
+  return item->start == -1 && PyErr_Occurred() ? -1 : 0;
+}
+
+static int read_item(index_key *key, PyObject *obj)
+{
+  if (key->count == MAX_ITEMS) {
+    PyErr_Format(PyExc_IndexError, "an index has more than %d items", MAX_ITEMS);
+    return -1;
+  }
+  mf_index *item = &key->items[key->count++];
+  *item = (mf_index){0};
+  if (PySlice_Check(obj)) return read_slice(obj, item);
+  if (obj == Py_None || obj == Py_Ellipsis) {
+    item->kind = obj == Py_None ? MF_INDEX_NEWAXIS : MF_INDEX_ELLIPSIS;
+    return 0;
+  }
+  key->coordinates++;
+  return read_coordinate(obj, item);
+}
+
+static int read_key(PyObject *obj, index_key *key)
+{
+  key->count = key->coordinates = 0;
+  if (!PyTuple_Check(obj)) return read_item(key, obj);
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(obj); i++)
+    if (read_item(key, PyTuple_GET_ITEM(obj, i)) < 0) return -1;
+  return 0;
+}
+
+/* Whether the key names one element: then NumPy gives a scalar, not a view. */
+static int names_element(const index_key *key, const mf_tensor *t)
+{
+  return key->coordinates == key->count && key->count == mf_tensor_dltensor(t)->ndim;
+}
+
+static void read_coordinates(const index_key *key, int64_t *coords)
+{
+  for (int32_t i = 0; i < key->count; i++) coords[i] = key->items[i].start;
+}
+
+static PyObject *get_view(PyObject *self, const index_key *key)
+{
+  mf_error err;
+  mf_tensor *out;
+  int status = mf_tensor_index(core_handle(self), key->items, key->count, &out, &err);
+  return core_wrap_view(self, status, out, &err);
+}
+
+static PyObject *get_by_key(PyObject *self, const index_key *key)
+{
+  mf_tensor *t = core_handle(self);
+  if (!names_element(key, t)) return get_view(self, key);
+  int64_t coords[MF_MAX_NDIM];
+  mf_scalar value;
+  mf_error err;
+  read_coordinates(key, coords);
+  int status = mf_tensor_get(t, coords, key->count, &value, &err);
+  if (status == MF_OK) return core_scalar_to_python(&value);
+  /* A dtype without arithmetic has no Python number: a view of the one element is what is left. */
+  if (status == MF_EDTYPE) return get_view(self, key);
+  core_raise(core_state_of_tensor(self), &err);
+  return NULL;
+}
+
+PyObject *core_getitem(PyObject *self, PyObject *obj)
+{
+  index_key key;
+  return read_key(obj, &key) < 0 ? NULL : get_by_key(self, &key);
+}
+
+PyObject *core_sequence_item(PyObject *self, Py_ssize_t i)
+{
+  index_key key;
+  key.count = key.coordinates = 1;
+  key.items[0] = (mf_index){.kind = MF_INDEX_AT, .start = i};
+  return get_by_key(self, &key);
+}
+
+static int put_element(PyObject *self, const index_key *key, PyObject *value)
+{
+  core_state *state = core_state_of_tensor(self);
+  int64_t coords[MF_MAX_NDIM];
+  mf_scalar scalar;
+  mf_error err;
+  if (core_scalar_from_python(state, value, &scalar) < 0) return -1;
+  read_coordinates(key, coords);
+  int status = mf_tensor_put(core_handle(self), coords, key->count, &scalar, &err);
+  return status == MF_OK ? 0 : core_raise(state, &err);
+}
+
+static int fill_with(core_state *state, mf_tensor *target, PyObject *value)
+{
+  mf_scalar scalar;
+  mf_error err;
+  if (core_scalar_from_python(state, value, &scalar) < 0) return -1;
+  return mf_tensor_fill(target, &scalar, &err) == MF_OK ? 0 : core_raise(state, &err);
+}
+
+/* ${source} without the leading axes of extent 1 that ${target} has no place for. */
+static int drop_leading(mf_tensor *source, int32_t ndim, mf_tensor **out, mf_error *err)
+{
+  const DLTensor *view = mf_tensor_dltensor(source);
+  int32_t axes[MF_MAX_NDIM];
+  int32_t n = 0;
+  while (view->ndim - n > ndim && view->shape[n] == 1) {
+    axes[n] = n;
+    n++;
+  }
+  if (n == 0) {
+    *out = mf_tensor_retain(source);
+    return MF_OK;
+  }
+  return mf_tensor_squeeze(source, axes, n, out, err);
+}
+
+static int copy_broadcast(core_state *state, mf_tensor *target, mf_tensor *source)
+{
+  const DLTensor *to = mf_tensor_dltensor(target);
+  mf_error err;
+  mf_tensor *fitting, *wide;
+  if (drop_leading(source, to->ndim, &fitting, &err) != MF_OK) return core_raise(state, &err);
+  int status = mf_tensor_broadcast(fitting, to->shape, to->ndim, &wide, &err);
+  mf_tensor_release(fitting);
+  if (status != MF_OK) return core_raise(state, &err);
+  status = core_cast(target, wide, &err);
+  mf_tensor_release(wide);
+  return status == MF_OK ? 0 : core_raise(state, &err);
+}
+
+static PyObject *as_tensor(PyObject *value)
+{
+  if (core_is_tensor(value)) {
+    Py_INCREF(value);
+    return value;
+  }
+  PyObject *module = PyImport_ImportModule("moonferry._convert");
+  if (module == NULL) return NULL;
+  PyObject *made = PyObject_CallMethod(module, "asarray", "O", value);
+  Py_DECREF(module);
+  if (made != NULL && !core_is_tensor(made)) {
+    PyErr_SetString(PyExc_TypeError, "moonferry._convert.asarray did not give a Tensor");
+    Py_CLEAR(made);
+  }
+  return made;
+}
+
+/* Sets every element of ${target}, broadcast and converted; ${self} only says which module this is. */
+int core_assign(PyObject *self, mf_tensor *target, PyObject *value)
+{
+  core_state *state = core_state_of_tensor(self);
+  if (core_is_scalar(value)) return fill_with(state, target, value);
+  PyObject *source = as_tensor(value);
+  if (source == NULL) return -1;
+  int rc = copy_broadcast(state, target, core_handle(source));
+  Py_DECREF(source);
+  return rc;
+}
+
+int core_setitem(PyObject *self, PyObject *obj, PyObject *value)
+{
+  index_key key;
+  mf_tensor *target;
+  mf_error err;
+  if (value == NULL) {
+    PyErr_SetString(PyExc_TypeError, "elements of a tensor cannot be deleted");
+    return -1;
+  }
+  if (read_key(obj, &key) < 0) return -1;
+  if (names_element(&key, core_handle(self)) && core_is_scalar(value))
+    return put_element(self, &key, value);
+  if (mf_tensor_index(core_handle(self), key.items, key.count, &target, &err) != MF_OK)
+    return core_raise(core_state_of_tensor(self), &err);
+  int rc = core_assign(self, target, value);
+  mf_tensor_release(target);
+  return rc;
+}
+
+Py_ssize_t core_length(PyObject *self)
+{
+  const DLTensor *view = core_view(self);
+  if (view->ndim > 0) return (Py_ssize_t)view->shape[0];
+  PyErr_SetString(PyExc_TypeError, "len() of a tensor without axes");
+  return -1;
+}

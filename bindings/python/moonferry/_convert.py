@@ -1,0 +1,252 @@
+"""What becomes a tensor, and what a tensor becomes, where a few microseconds do not matter.
+
+Responsible for asarray and tensor, __array_interface__ both ways, __array__ and pickling. Invariant: memory
+is shared unless a copy was asked for, and a shared tensor keeps its owner. Exchange by DLPack is not done
+here but in C.
+"""
+
+import pickle
+import sys
+
+from moonferry import _core
+from moonferry._core import ExchangeError, Tensor
+from moonferry._dtype import DType
+
+_LITTLE = sys.byteorder == "little"
+
+# Kind of a NumPy type string -> code of a DLDataType.
+_KINDS = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
+
+
+def _describe(obj):
+    return f"{type(obj).__module__}.{type(obj).__qualname__}"
+
+
+def _is_buffer(obj):
+    try:
+        memoryview(obj).release()
+    except TypeError:
+        return False
+    except (BufferError, ValueError):
+        return True
+    return True
+
+
+def _from_protocols(obj, copy):
+    """A tensor that shares the memory of an array of any kind, None if obj is no array."""
+    refused = None
+    if isinstance(obj, Tensor):
+        return obj.copy() if copy else obj
+    if hasattr(type(obj), "__dlpack__"):
+        try:
+            return _core.from_dlpack(obj, copy=copy)
+        except BufferError as error:
+            refused = error
+    if not isinstance(obj, (str, list, tuple)):
+        shared = _from_memory(obj, refused)
+        if shared is not None:
+            return _copied(shared, obj, copy)
+    if refused is not None:
+        raise refused
+    return None
+
+
+def _from_memory(obj, refused):
+    """By buffer protocol or __array_interface__; None if there is neither."""
+    if _is_buffer(obj):
+        try:
+            shared = _core._from_buffer(obj)
+        except BufferError:
+            raise (refused or ExchangeError(_buffer_complaint(obj))) from None
+        return obj if shared is None else shared
+    interface = getattr(obj, "__array_interface__", None)
+    if isinstance(interface, dict):
+        return _from_interface(obj, interface)
+    return None
+
+
+def _buffer_complaint(obj):
+    try:
+        with memoryview(obj) as view:
+            return f"asarray: a buffer of format {view.format!r} has no dtype (from a {_describe(obj)})"
+    except (BufferError, ValueError) as error:
+        return f"asarray: a {_describe(obj)} gives no buffer: {error}"
+
+
+def _copied(shared, obj, copy):
+    """Keeps what copy asks for. A buffer that no tensor can describe comes as itself."""
+    if isinstance(shared, Tensor):
+        return shared.copy() if copy else shared
+    if copy is False:
+        raise ExchangeError("asarray: copy=False, but the buffer's strides are no multiple of its items")
+    with memoryview(obj) as view:
+        dtype = _core._from_buffer(memoryview(view.tobytes()).cast(view.format)).dtype
+        flat = _core.frombuffer(bytearray(view.tobytes()), dtype)
+        return flat.reshape(*view.shape)
+
+
+def _interface_dtype(typestr):
+    order, kind, itemsize = typestr[0], typestr[1], int(typestr[2:])
+    swapped = order == (">" if _LITTLE else "<")
+    if kind not in _KINDS or (swapped and itemsize > 1):
+        raise ExchangeError(f"__array_interface__: typestr {typestr!r} has no dtype")
+    names = {"i": "int", "u": "uint", "f": "float", "c": "complex"}
+    return DType("bool" if kind == "b" else f"{names[kind]}{itemsize * 8}")
+
+
+def _interface_strides(strides, shape, itemsize):
+    if strides is None:
+        return None
+    for step, extent in zip(strides, shape):
+        if extent > 1 and step % itemsize:
+            raise ExchangeError(f"__array_interface__: stride {step} is no multiple of {itemsize}")
+    return tuple(step // itemsize for step in strides)
+
+
+def _from_interface(obj, interface):
+    shape = tuple(interface["shape"])
+    dtype = _interface_dtype(interface["typestr"])
+    if interface.get("mask") is not None:
+        raise ExchangeError("__array_interface__: a mask cannot be exchanged")
+    strides = _interface_strides(interface.get("strides"), shape, dtype.itemsize)
+    data = interface.get("data")
+    if isinstance(data, tuple):
+        address, readonly = data
+        return _core._wrap_pointer(address or 0, shape, strides, dtype, readonly, obj)
+    offset = interface.get("offset", 0)
+    memory = _core.frombuffer(obj if data is None else data, "uint8", -1, offset)
+    _check_interface_extent(memory, shape, strides, dtype.itemsize)
+    return _core._wrap_pointer(memory.data_ptr, shape, strides, dtype, memory.readonly, memory)
+
+
+def _check_interface_extent(memory, shape, strides, itemsize):
+    """A buffer has an end, unlike an address: what the dict describes must lie inside."""
+    if 0 in shape:
+        return
+    if strides is None:
+        last = itemsize
+        for extent in shape:
+            last *= extent
+        first = 0
+    else:
+        reach = [(extent - 1) * step * itemsize for extent, step in zip(shape, strides)]
+        first = sum(step for step in reach if step < 0)
+        last = sum(step for step in reach if step > 0) + itemsize
+    if first < 0 or last > memory.nbytes:
+        raise ExchangeError(
+            f"__array_interface__: bytes {first} to {last} are outside the buffer of {memory.nbytes}"
+        )
+
+
+def _converted(made, dtype):
+    return made if dtype is None else made.astype(dtype, copy=False)
+
+
+def asarray(obj, dtype=None, *, copy=None):
+    """A Tensor of obj: a Tensor itself, an array of another library, a buffer, an object with
+    __array_interface__, nested sequences of numbers, or a number.
+
+    dtype: None keeps or infers it, as NumPy does. copy: True copies always, False raises ExchangeError (a
+    BufferError and a ValueError) where a copy would be needed, None copies only then. What is shared is
+    kept alive by the tensor. Raises TypeError for what is no array. Standard: array API 2025.12, asarray;
+    PEP 3118.
+    """
+    if copy not in (None, True, False):
+        raise TypeError(f"copy must be True, False or None, not {copy!r}")
+    made = _from_protocols(obj, copy)
+    if made is not None:
+        if dtype is not None and copy is False and made.dtype != DType(dtype):
+            raise ExchangeError(f"asarray: copy=False, but {made.dtype} would become {DType(dtype)}")
+        return _converted(made, dtype)
+    if copy is False:
+        raise ExchangeError(f"asarray: copy=False, but the numbers in a {_describe(obj)} must be copied")
+    return _core._from_nested(obj, dtype)
+
+
+def tensor(obj, dtype=None):
+    """A new Tensor with a copy of obj: a number, nested sequences of numbers, or any array.
+
+    dtype: None infers bool, int64, float64 or complex128 from numbers, as NumPy does, and keeps an array's.
+    The memory is the tensor's own, compact and writable. Raises ValueError for ragged sequences, TypeError
+    for what is neither number nor array, OverflowError for integers beyond 64 bits.
+    """
+    made = _from_protocols(obj, None if dtype is not None else True)
+    if made is None:
+        return _core._from_nested(obj, dtype)
+    if dtype is None:
+        return made
+    converted = made.astype(dtype)
+    return converted
+
+
+def array_interface(t):
+    """NumPy's array interface, version 3, of a tensor."""
+    kinds = {code: kind for kind, code in _KINDS.items()}
+    dtype = t.dtype
+    whole = {0: (8, 16, 32, 64), 1: (8, 16, 32, 64), 2: (16, 32, 64), 5: (64, 128), 6: (8,)}
+    if dtype.lanes != 1 or dtype.bits not in whole.get(dtype.code, ()):
+        raise AttributeError(f"__array_interface__ has no type string for {dtype}")
+    order = "|" if dtype.itemsize == 1 else "<" if _LITTLE else ">"
+    with memoryview(t):
+        pass
+    return {
+        "version": 3,
+        "shape": t.shape,
+        "typestr": f"{order}{kinds[dtype.code]}{dtype.itemsize}",
+        "data": (t.data_ptr, t.readonly),
+        "strides": None if t.is_contiguous else tuple(s * dtype.itemsize for s in t.strides),
+    }
+
+
+def _numpy_view(numpy, t):
+    """A NumPy array over a tensor's memory, in ml_dtypes' dtypes where NumPy has none."""
+    try:
+        return numpy.asarray(memoryview(t))
+    except BufferError:
+        if t.dtype.lanes != 1 or t.dtype.bits % 8:
+            raise TypeError(f"NumPy has no dtype for {t.dtype}") from None
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise TypeError(f"NumPy has {t.dtype} only with ml_dtypes, which is not installed") from None
+    foreign = getattr(ml_dtypes, t.dtype, None)
+    if foreign is None:
+        raise TypeError(f"neither NumPy nor ml_dtypes has a dtype for {t.dtype}")
+    return numpy.asarray(memoryview(t.reinterpret(f"uint{t.dtype.bits}"))).view(foreign)
+
+
+def to_numpy(t, dtype=None, copy=None):
+    """Tensor.__array__."""
+    import numpy
+
+    made = _numpy_view(numpy, t)
+    if dtype is not None and made.dtype != numpy.dtype(dtype):
+        if copy is False:
+            raise ValueError(f"__array__: copy=False, but {made.dtype} would become {numpy.dtype(dtype)}")
+        return made.astype(dtype)
+    return made.copy() if copy else made
+
+
+def rebuild_shared(buffer, shape, dtype, padded):
+    """Unpickles a tensor over a buffer, which it keeps; read-only if the buffer is."""
+    flat = _core.frombuffer(buffer)
+    return _core._from_raw(flat, shape, dtype, padded)
+
+
+def rebuild_copied(data, shape, dtype, padded, readonly):
+    """Unpickles a tensor from bytes, which it copies."""
+    made = _core._from_raw(_core.frombuffer(data).copy(), shape, dtype, padded)
+    return made.as_readonly() if readonly else made
+
+
+def reduce_ex(t, protocol):
+    """Tensor.__reduce_ex__."""
+    compact = t if t.is_contiguous else t.copy()
+    if t.readonly and compact is not t:
+        compact = compact.as_readonly()
+    raw = _core._raw_bytes(compact)
+    padded = bool(t.flags & 4)
+    if protocol >= 5:
+        return rebuild_shared, (pickle.PickleBuffer(raw), t.shape, str(t.dtype), padded)
+    data = bytes(memoryview(raw))
+    return rebuild_copied, (data, t.shape, str(t.dtype), padded, t.readonly)

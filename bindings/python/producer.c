@@ -1,0 +1,114 @@
+/* producer.c: what is known of the types that tensors come from and go to.
+ *
+ * Invariant: an entry answers for a type only while the type is unchanged (its version tag says so), and
+ * holds a reference to it, so that no other type can take its address. The cache has a fixed size: it keeps
+ * no more types alive than that. It must not know how tensors are imported.
+ *
+ * Standard: DLPack 1.3, C exchange API: looked up on the type, version checked before any slot is read.
+ */
+#include "core.h"
+
+/* Changes whenever an attribute of the type does; 0 while CPython has not numbered it. */
+static unsigned int version_of(PyTypeObject *type)
+{
+#if PY_VERSION_HEX < 0x030D0000
+  if (!PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG)) return 0;
+#endif
+  return type->tp_version_tag;
+}
+
+/* The first table in the chain whose layout we know. Only the header may be read before. */
+static const DLPackExchangeAPI *usable(const DLPackExchangeAPIHeader *header)
+{
+  while (header != NULL && header->version.major != DLPACK_MAJOR_VERSION) header = header->prev_api;
+  return (const DLPackExchangeAPI *)header;
+}
+
+/* 1, 0, or -1 with an exception other than AttributeError. */
+static int has_attribute(PyObject *type, PyObject *name)
+{
+  PyObject *value = PyObject_GetAttr(type, name);
+  if (value != NULL) {
+    Py_DECREF(value);
+    return 1;
+  }
+  if (!PyErr_ExceptionMatches(PyExc_AttributeError)) return -1;
+  PyErr_Clear();
+  return 0;
+}
+
+/* PyTorch's table hands out lazily negated, conjugated and differentiable tensors as if they were plain
+ * ones. A type is taken to have such tensors if it has all three of PyTorch's attributes. */
+static int find_guards(core_state *state, core_producer *out)
+{
+  static const int names[3] = {NAME_REQUIRES_GRAD, NAME_IS_NEG, NAME_IS_CONJ};
+  int found = 1;
+  for (int i = 0; i < 3 && found == 1; i++)
+    found = has_attribute((PyObject *)out->type, state->names[names[i]]);
+  out->lazy = found == 1;
+  return found < 0 ? -1 : 0;
+}
+
+static int find_table(core_state *state, core_producer *out)
+{
+  PyObject *capsule = PyObject_GetAttr((PyObject *)out->type, state->names[NAME_EXCHANGE_API]);
+  if (capsule == NULL) {
+    if (!PyErr_ExceptionMatches(PyExc_AttributeError)) return -1;
+    PyErr_Clear();
+    return 0;
+  }
+  if (PyCapsule_IsValid(capsule, "dlpack_exchange_api"))
+    out->api = usable(PyCapsule_GetPointer(capsule, "dlpack_exchange_api"));
+  Py_DECREF(capsule);
+  return out->api == NULL ? 0 : find_guards(state, out);
+}
+
+/* Looking up attributes may run Python code that uses the cache, so the entry is written last. */
+static const core_producer *learn(core_state *state, core_producer *place, PyTypeObject *type)
+{
+  core_producer found = {.type = type};
+  if (find_table(state, &found) < 0) return NULL;
+  found.version = version_of(type);
+  Py_INCREF(type);
+  PyTypeObject *old = place->type;
+  *place = found;
+  Py_XDECREF(old);
+  return place->type == type ? place : learn(state, place, type);
+}
+
+/* What is known of ${type}. Borrowed until Python code runs; NULL with an exception. */
+const core_producer *core_producer_of(core_state *state, PyTypeObject *type)
+{
+  size_t bits = (size_t)type;
+  core_producer *place = &state->producers[((bits >> 4) ^ (bits >> 10)) % CORE_PRODUCERS];
+  if (place->type == type && place->version != 0 && place->version == version_of(type))
+    return place;
+  return learn(state, place, type);
+}
+
+/* 1 if the attribute is true, or if calling it is; 0; or -1 with an exception. */
+static int is_true(PyObject *obj, PyObject *name, bool call)
+{
+  PyObject *value = call ? PyObject_CallMethodNoArgs(obj, name) : PyObject_GetAttr(obj, name);
+  if (value == NULL) return -1;
+  int truth = PyObject_IsTrue(value);
+  Py_DECREF(value);
+  return truth;
+}
+
+/* Whether what the table said of ${obj}, of ${dtype}, is all that there is to it: 1 if so, 0 if its
+ * __dlpack__ must be asked instead (which refuses, or knows better), or -1 with an exception. */
+int core_producer_plain(core_state *state, PyObject *obj, DLDataType dtype)
+{
+  bool real = dtype.code == kDLFloat || dtype.code == kDLBfloat, complex = dtype.code == kDLComplex;
+  int lazy = is_true(obj, state->names[NAME_REQUIRES_GRAD], false);
+  if (lazy == 0 && complex) lazy = is_true(obj, state->names[NAME_IS_CONJ], true);
+  if (lazy != 0) return lazy < 0 ? -1 : 0;
+  if (real || complex) lazy = is_true(obj, state->names[NAME_IS_NEG], true);
+  if (lazy == 0) return 1;
+  /* PyTorch's __dlpack__ would hand this one out with the wrong sign, too. */
+  if (lazy > 0)
+    core_refuse(state, "from_dlpack: a '%s' with the negative bit set cannot be exchanged; "
+                "its resolve_neg() can", Py_TYPE(obj)->tp_name);
+  return -1;
+}

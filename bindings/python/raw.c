@@ -1,0 +1,75 @@
+/* raw.c: tensors as plain bytes and back, for pickling.
+ *
+ * Invariant: both directions share the memory of a contiguous tensor and keep it alive by a reference of the
+ * runtime's, without Python. It must not know about pickle.
+ */
+#include "core.h"
+
+static void release_tensor(void *ctx)
+{
+  mf_tensor_release(ctx);
+}
+
+static int wrap_memory_of(core_state *state, PyObject *owner, DLTensor *view, uint64_t flags,
+                          mf_tensor **out)
+{
+  mf_tensor *t = core_handle(owner);
+  mf_error err;
+  *out = NULL;
+  if (!mf_tensor_is_valid(t)) {
+    PyErr_SetString(PyExc_ValueError, "the memory was taken back by its owner");
+    return -1;
+  }
+  view->data = mf_tensor_dltensor(t)->data;
+  flags |= mf_tensor_flags(t) & DLPACK_FLAG_BITMASK_READ_ONLY;
+  if (mf_tensor_wrap(view, flags, release_tensor, mf_tensor_retain(t), out, &err) == MF_OK) return 0;
+  mf_tensor_release(t);
+  return core_raise(state, &err);
+}
+
+static bool is_compact(PyObject *obj)
+{
+  return core_is_tensor(obj) && mf_tensor_is_contiguous(core_handle(obj));
+}
+
+/* _raw_bytes(t): the memory of a contiguous tensor as uint8, whatever its dtype. */
+PyObject *core_raw_bytes(PyObject *module, PyObject *obj)
+{
+  core_state *state = core_state_of(module);
+  mf_tensor *raw;
+  if (!is_compact(obj)) {
+    PyErr_SetString(PyExc_TypeError, "_raw_bytes() takes a contiguous Tensor");
+    return NULL;
+  }
+  int64_t nbytes = mf_tensor_nbytes(core_handle(obj));
+  DLTensor view = {.ndim = 1, .shape = &nbytes, .dtype = {kDLUInt, 8, 1}};
+  return wrap_memory_of(state, obj, &view, 0, &raw) < 0 ? NULL : core_tensor_new(state, raw);
+}
+
+static PyObject *check_length(core_state *state, mf_tensor *t, PyObject *raw)
+{
+  long long have = mf_tensor_nbytes(core_handle(raw)), need = mf_tensor_nbytes(t);
+  if (have == need) return core_tensor_new(state, t);
+  PyErr_Format(PyExc_ValueError, "%lld bytes given for a tensor of %lld", have, need);
+  mf_tensor_release(t);
+  return NULL;
+}
+
+/* _from_raw(raw, shape, dtype, padded): the reverse of _raw_bytes. */
+PyObject *core_from_raw(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+  core_state *state = core_state_of(module);
+  int64_t shape[MF_MAX_NDIM];
+  DLTensor view = {.shape = shape};
+  mf_tensor *t;
+  if (nargs != 4 || !is_compact(args[0])) {
+    PyErr_SetString(PyExc_TypeError, "_from_raw() takes a contiguous Tensor, shape, dtype and padded");
+    return NULL;
+  }
+  int padded = PyObject_IsTrue(args[3]);
+  if (padded < 0 || core_shape(args[1], shape, &view.ndim) < 0) return NULL;
+  if (core_dtype(state, args[2], &view.dtype) < 0) return NULL;
+  uint64_t flags = padded ? DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED : 0;
+  if (wrap_memory_of(state, args[0], &view, flags, &t) < 0) return NULL;
+  return check_length(state, t, args[0]);
+}

@@ -1,0 +1,183 @@
+/* scalar.c: one element's value between mf_scalar and Python, and Tensor's conversions to a number.
+ *
+ * Invariant: a Python int reaches an integer tensor exactly or raises OverflowError; no other rounding
+ * happens here, the runtime does that. It must not know about shapes.
+ */
+#include "core.h"
+
+PyObject *core_scalar_to_python(const mf_scalar *value)
+{
+  switch (value->kind) {
+  case MF_KIND_BOOL: return PyBool_FromLong(value->i != 0);
+  case MF_KIND_INT: return PyLong_FromLongLong(value->i);
+  case MF_KIND_UINT: return PyLong_FromUnsignedLongLong(value->u);
+  case MF_KIND_FLOAT: return PyFloat_FromDouble(value->f);
+  default: return PyComplex_FromDoubles(value->f, value->imag);
+  }
+}
+
+static int scalar_from_long(PyObject *number, mf_scalar *out)
+{
+  int overflow;
+  long long value = PyLong_AsLongLongAndOverflow(number, &overflow);
+  if (overflow == 0) {
+    *out = (mf_scalar){.kind = MF_KIND_INT, .i = value};
+    return value == -1 && PyErr_Occurred() ? -1 : 0;
+  }
+  if (overflow > 0) {
+    unsigned long long large = PyLong_AsUnsignedLongLong(number);
+    if (!PyErr_Occurred()) {
+      *out = (mf_scalar){.kind = MF_KIND_UINT, .u = large};
+      return 0;
+    }
+    PyErr_Clear();
+  }
+  PyErr_SetString(PyExc_OverflowError, "the integer does not fit in 64 bits");
+  return -1;
+}
+
+/* A scalar of another library: its item(), which is a Python number. */
+static int scalar_from_item(core_state *state, PyObject *obj, mf_scalar *out)
+{
+  PyObject *plain = PyObject_CallMethodNoArgs(obj, state->names[NAME_ITEM]);
+  if (plain == NULL) return -1;
+  int rc = -1;
+  if (PyLong_Check(plain) || PyFloat_Check(plain) || PyComplex_Check(plain))
+    rc = core_scalar_from_python(state, plain, out);
+  else
+    PyErr_Format(PyExc_TypeError, "item() of '%s' gave a '%s', not a number", Py_TYPE(obj)->tp_name,
+                 Py_TYPE(plain)->tp_name);
+  Py_DECREF(plain);
+  return rc;
+}
+
+static int scalar_from_index(PyObject *obj, mf_scalar *out)
+{
+  PyObject *number = PyNumber_Index(obj);
+  if (number == NULL) return -1;
+  int rc = scalar_from_long(number, out);
+  Py_DECREF(number);
+  return rc;
+}
+
+static int scalar_from_float(PyObject *obj, mf_scalar *out)
+{
+  PyNumberMethods *methods = Py_TYPE(obj)->tp_as_number;
+  if (PyUnicode_Check(obj) || methods == NULL || methods->nb_float == NULL) {
+    PyErr_Format(PyExc_TypeError, "an element must be a number, not '%s'", Py_TYPE(obj)->tp_name);
+    return -1;
+  }
+  PyObject *number = PyNumber_Float(obj);
+  if (number == NULL) return -1;
+  *out = (mf_scalar){.kind = MF_KIND_FLOAT, .f = PyFloat_AS_DOUBLE(number)};
+  Py_DECREF(number);
+  return 0;
+}
+
+int core_scalar_from_python(core_state *state, PyObject *obj, mf_scalar *out)
+{
+  if (PyBool_Check(obj)) {
+    *out = (mf_scalar){.kind = MF_KIND_BOOL, .i = obj == Py_True};
+    return 0;
+  }
+  if (PyFloat_Check(obj)) {
+    *out = (mf_scalar){.kind = MF_KIND_FLOAT, .f = PyFloat_AS_DOUBLE(obj)};
+    return 0;
+  }
+  if (PyLong_Check(obj)) return scalar_from_long(obj, out);
+  if (PyComplex_Check(obj)) {
+    Py_complex value = PyComplex_AsCComplex(obj);
+    *out = (mf_scalar){.kind = MF_KIND_COMPLEX, .f = value.real, .imag = value.imag};
+    return 0;
+  }
+  if (core_is_tensor(obj)) return core_only_element(obj, out);
+  if (PyObject_HasAttr(obj, state->names[NAME_ITEM])) return scalar_from_item(state, obj, out);
+  if (PyIndex_Check(obj)) return scalar_from_index(obj, out);
+  return scalar_from_float(obj, out);
+}
+
+/* Whether ${obj} is one number rather than something with elements. */
+int core_is_scalar(PyObject *obj)
+{
+  if (PyLong_Check(obj) || PyFloat_Check(obj) || PyComplex_Check(obj)) return 1;
+  if (PySequence_Check(obj) || PyObject_CheckBuffer(obj)) return 0;
+  PyNumberMethods *methods = Py_TYPE(obj)->tp_as_number;
+  return methods != NULL && (methods->nb_float != NULL || methods->nb_index != NULL);
+}
+
+/* The value of a tensor that has exactly one element. */
+int core_only_element(PyObject *self, mf_scalar *out)
+{
+  static const int64_t zeros[MF_MAX_NDIM];
+  mf_tensor *t = core_handle(self);
+  mf_error err;
+  if (mf_tensor_numel(t) != 1) {
+    PyErr_Format(PyExc_ValueError, "only a tensor of one element is a number; this one has %lld",
+                 (long long)mf_tensor_numel(t));
+    return -1;
+  }
+  if (mf_tensor_get(t, zeros, mf_tensor_dltensor(t)->ndim, out, &err) == MF_OK) return 0;
+  return core_raise(core_state_of_tensor(self), &err);
+}
+
+PyObject *core_item(PyObject *self, PyObject *ignored)
+{
+  (void)ignored;
+  mf_scalar value;
+  return core_only_element(self, &value) < 0 ? NULL : core_scalar_to_python(&value);
+}
+
+static PyObject *through(PyObject *self, PyObject *(*convert)(PyObject *))
+{
+  PyObject *plain = core_item(self, NULL);
+  if (plain == NULL) return NULL;
+  PyObject *result = convert(plain);
+  Py_DECREF(plain);
+  return result;
+}
+
+PyObject *core_number_float(PyObject *self)
+{
+  return through(self, PyNumber_Float);
+}
+
+PyObject *core_number_int(PyObject *self)
+{
+  return through(self, PyNumber_Long);
+}
+
+PyObject *core_number_index(PyObject *self)
+{
+  const DLTensor *view = core_view(self);
+  uint8_t code = view->dtype.code;
+  if (view->ndim != 0 || (code != kDLInt && code != kDLUInt)) {
+    PyErr_SetString(PyExc_TypeError,
+                    "only an integer tensor without axes can be converted to an index");
+    return NULL;
+  }
+  return core_item(self, NULL);
+}
+
+int core_number_bool(PyObject *self)
+{
+  PyObject *plain = core_item(self, NULL);
+  if (plain == NULL) return -1;
+  int truth = PyObject_IsTrue(plain);
+  Py_DECREF(plain);
+  return truth;
+}
+
+PyObject *core_number_complex(PyObject *self, PyObject *ignored)
+{
+  (void)ignored;
+  mf_scalar value;
+  if (core_only_element(self, &value) < 0) return NULL;
+  PyObject *plain = core_scalar_to_python(&value);
+  if (plain == NULL || PyComplex_Check(plain)) return plain;
+  PyObject *real = PyNumber_Float(plain);
+  Py_DECREF(plain);
+  if (real == NULL) return NULL;
+  PyObject *result = PyComplex_FromDoubles(PyFloat_AS_DOUBLE(real), 0.0);
+  Py_DECREF(real);
+  return result;
+}

@@ -1,0 +1,212 @@
+/* table.c: __dlpack_c_exchange_api__, Moonferry's own table, and moonferry.into, which uses others'.
+ *
+ * Invariant: the table is static, stamped 1.3 and lives for ever; all its slots work; none waits for a
+ * device. A slot gets no module, so what it needs to know it finds through the tensor's type, or through
+ * the one module of the interpreter. It must not know about capsules of single tensors.
+ *
+ * Standard: DLPack 1.3, C exchange API.
+ */
+#include "core.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+
+typedef void (*set_error_fn)(void *error_ctx, const char *kind, const char *message);
+
+/* Needs neither the GIL nor an interpreter: what goes wrong is told through ${set_error}. */
+static int table_allocate(DLTensor *prototype, DLManagedTensorVersioned **out, void *error_ctx,
+                          set_error_fn set_error)
+{
+  mf_tensor *t;
+  mf_error err;
+  *out = NULL;
+  int status = mf_tensor_create(prototype, 0, &t, &err);
+  if (status == MF_OK) {
+    status = mf_tensor_export(t, 0, out, &err);
+    mf_tensor_release(t);
+  }
+  if (status == MF_OK) return 0;
+  if (set_error != NULL)
+    set_error(error_ctx, status == MF_ENOMEM ? "MemoryError" : "BufferError", err.message);
+  return -1;
+}
+
+static int not_a_tensor(PyObject *obj)
+{
+  PyErr_Format(PyExc_TypeError, "expected a moonferry.Tensor, not '%s'", Py_TYPE(obj)->tp_name);
+  return -1;
+}
+
+static int refuse(PyObject *obj, const mf_error *err)
+{
+  return core_raise_exchange(core_state_of_tensor(obj), err, "__dlpack_c_exchange_api__", NULL);
+}
+
+static int table_from_py(void *py_object, DLManagedTensorVersioned **out)
+{
+  mf_error err;
+  if (!core_is_tensor(py_object)) {
+    *out = NULL;
+    return not_a_tensor(py_object);
+  }
+  if (mf_tensor_export(core_handle(py_object), 0, out, &err) == MF_OK) return 0;
+  return refuse(py_object, &err);
+}
+
+/* Takes the struct over always: on failure it is deleted. */
+static int table_to_py(DLManagedTensorVersioned *managed, void **out)
+{
+  core_state *state = core_state_current();
+  mf_tensor *t = NULL;
+  mf_error err;
+  *out = NULL;
+  if (state != NULL && mf_tensor_import(managed, &t, &err) != MF_OK)
+    core_raise_exchange(state, &err, "__dlpack_c_exchange_api__", NULL);
+  if (t == NULL) {
+    if (managed->deleter != NULL) managed->deleter(managed);
+    return -1;
+  }
+  *out = core_tensor_new(state, t);
+  return *out == NULL ? -1 : 0;
+}
+
+static int table_borrow(void *py_object, DLTensor *out)
+{
+  mf_error err;
+  if (!core_is_tensor(py_object)) return not_a_tensor(py_object);
+  if (mf_tensor_borrow(core_handle(py_object), out, &err) == MF_OK) return 0;
+  return refuse(py_object, &err);
+}
+
+static int table_current_stream(DLDeviceType device_type, int32_t device_id, void **out)
+{
+  *out = NULL;
+  if (device_type == kDLCPU) return 0;
+  PyErr_Format(PyExc_BufferError, "device (%d, %d) has no current stream: only the cpu is driven",
+               (int)device_type, (int)device_id);
+  return -1;
+}
+
+static const DLPackExchangeAPI table = {
+  .header = {.version = {DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION}, .prev_api = NULL},
+  .managed_tensor_allocator = table_allocate,
+  .managed_tensor_from_py_object_no_sync = table_from_py,
+  .managed_tensor_to_py_object_no_sync = table_to_py,
+  .dltensor_from_py_object_no_sync = table_borrow,
+  .current_work_stream = table_current_stream,
+};
+
+int core_table_publish(PyTypeObject *type)
+{
+  PyObject *capsule = PyCapsule_New((void *)&table, "dlpack_exchange_api", NULL);
+  if (capsule == NULL) return -1;
+  int rc = PyObject_SetAttrString((PyObject *)type, "__dlpack_c_exchange_api__", capsule);
+  Py_DECREF(capsule);
+  return rc;
+}
+
+/* DLPack says that to_py takes its tensor over, not what happens if it fails; libraries differ. So they get
+ * a struct whose deleter may run once more than it should, or never, without harm. Plain malloc, because
+ * the deleter may outlive the interpreter. */
+typedef struct loan {
+  DLManagedTensorVersioned outer;
+  DLManagedTensorVersioned *inner;
+  atomic_int state;
+} loan;
+
+enum { LOAN_OFFERED, LOAN_TAKEN, LOAN_RETURNED };
+
+static void loan_delete(DLManagedTensorVersioned *outer)
+{
+  loan *l = outer->manager_ctx;
+  int before = atomic_exchange(&l->state, LOAN_RETURNED);
+  if (before != LOAN_RETURNED) l->inner->deleter(l->inner);
+  if (before == LOAN_TAKEN) free(l);
+}
+
+static loan *loan_offer(core_state *state, mf_tensor *t)
+{
+  loan *l = malloc(sizeof *l);
+  mf_error err;
+  if (l == NULL) {
+    PyErr_NoMemory();
+    return NULL;
+  }
+  if (mf_tensor_export(t, 0, &l->inner, &err) != MF_OK) {
+    core_raise_exchange(state, &err, "into", NULL);
+    free(l);
+    return NULL;
+  }
+  l->outer = *l->inner;
+  l->outer.manager_ctx = l;
+  l->outer.deleter = loan_delete;
+  atomic_init(&l->state, LOAN_OFFERED);
+  return l;
+}
+
+/* The taker succeeded: from now on its deleter call frees the loan too. */
+static void loan_taken(loan *l)
+{
+  int offered = LOAN_OFFERED;
+  if (!atomic_compare_exchange_strong(&l->state, &offered, LOAN_TAKEN)) free(l);
+}
+
+/* The taker failed. If it did not delete, the memory goes back now; the few bytes of the loan stay, in case
+ * the taker still calls the deleter. */
+static void loan_refused(loan *l)
+{
+  int before = atomic_exchange(&l->state, LOAN_RETURNED);
+  if (before == LOAN_RETURNED)
+    free(l);
+  else
+    l->inner->deleter(l->inner);
+}
+
+/* PyTorch ends the process when its table is given a negative stride. */
+static int check_strides(core_state *state, PyObject *cls, const DLTensor *view)
+{
+  for (int32_t i = 0; i < view->ndim; i++)
+    if (view->strides[i] < 0 && view->shape[i] > 1)
+      return core_refuse(state, "into: '%s' cannot hold negative strides (axis %d has %lld); "
+                         "copy() makes a compact tensor", ((PyTypeObject *)cls)->tp_name, (int)i,
+                         (long long)view->strides[i]);
+  return 0;
+}
+
+static const DLPackExchangeAPI *table_for(core_state *state, PyObject *cls, mf_tensor *t)
+{
+  const core_producer *producer = core_producer_of(state, (PyTypeObject *)cls);
+  if (producer == NULL) return NULL;
+  if (producer->api == NULL) {
+    PyErr_Format(PyExc_AttributeError, "into: '%s' has no __dlpack_c_exchange_api__ of DLPack %d",
+                 ((PyTypeObject *)cls)->tp_name, DLPACK_MAJOR_VERSION);
+    return NULL;
+  }
+  const DLPackExchangeAPI *api = producer->api;
+  if (producer->lazy && check_strides(state, cls, mf_tensor_dltensor(t)) < 0) return NULL;
+  return api;
+}
+
+/* into(cls, t), see the docstring in module.c. */
+PyObject *core_into(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+  core_state *state = core_state_of(module);
+  if (nargs != 2 || !PyType_Check(args[0]) || !core_is_tensor(args[1])) {
+    PyErr_SetString(PyExc_TypeError, "into() takes a type and a moonferry.Tensor");
+    return NULL;
+  }
+  mf_tensor *t = core_handle(args[1]);
+  const DLPackExchangeAPI *api = table_for(state, args[0], t);
+  loan *l = api == NULL ? NULL : loan_offer(state, t);
+  if (l == NULL) return NULL;
+  void *result = NULL;
+  int rc = api->managed_tensor_to_py_object_no_sync(&l->outer, &result);
+  if (rc == 0 && result != NULL) {
+    loan_taken(l);
+    return result;
+  }
+  loan_refused(l);
+  if (!PyErr_Occurred())
+    core_refuse(state, "into: '%s' did not take the tensor", ((PyTypeObject *)args[0])->tp_name);
+  return NULL;
+}
