@@ -514,7 +514,8 @@ py.main.kept = py.list { held }
   end)
 
   it("ends well by os.exit, with and without closing the state", function()
-    local status = run(prelude .. "x = py.list {1}\nos.exit(3)")
+    -- A state that is not closed leaves its objects alive, which is no leak to report under ASan.
+    local status = run(prelude .. "x = py.list {1}\nos.exit(3)", "ASAN_OPTIONS=detect_leaks=0")
     assert.are.equal(3, status)
     status = run(prelude .. "x = py.list {1}\nos.exit(4, true)")
     assert.are.equal(4, status)
