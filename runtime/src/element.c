@@ -46,7 +46,8 @@ typedef struct equal_ctx {
   mf__codec codec[2];
   mf__convert convert; /* where there is a fast way */
   char *data[2];       /* only read */
-  int64_t bits[2];
+  int64_t bits[2];      /* from one element to the next */
+  int64_t element_bits; /* of which the element takes */
   bool as_numbers;
 } equal_ctx;
 
@@ -58,10 +59,10 @@ static bool same_value(const equal_ctx *c, const int64_t at[2]) {
   return a.f == b.f && a.imag == b.imag;
 }
 
-/* Compares bits in chunks; only dtypes without arithmetic, and so with slots of equal width, come here. */
+/* Compares the element's own bits in chunks; what pads its slot belongs to no element. */
 static bool same_bits(const equal_ctx *c, const int64_t at[2]) {
-  for (int64_t done = 0; done < c->bits[0]; done += 64) {
-    const int64_t n = c->bits[0] - done < 64 ? c->bits[0] - done : 64;
+  for (int64_t done = 0; done < c->element_bits; done += 64) {
+    const int64_t n = c->element_bits - done < 64 ? c->element_bits - done : 64;
     uint64_t a = 0, b = 0;
     mf__bits_copy(&a, 0, c->data[0], at[0] * c->bits[0] + done, n);
     mf__bits_copy(&b, 0, c->data[1], at[1] * c->bits[1] + done, n);
@@ -96,7 +97,7 @@ static bool all_equal(const mf_tensor *a, const mf_tensor *b) {
   if (mf__is_empty(&a->dl)) return true;
   c.as_numbers = mf__codec_find(&a->dl.dtype, a->flags, &c.codec[0], NULL) == MF_OK &&
                  mf__codec_find(&b->dl.dtype, b->flags, &c.codec[1], NULL) == MF_OK;
-  if (!c.as_numbers && c.bits[0] != c.bits[1]) return false;
+  c.element_bits = (int64_t)a->dl.dtype.bits * a->dl.dtype.lanes;
   mf__walk_plan(&w, &a->dl, b->dl.strides, false);
   const bool fast = mf__convert_find(&a->dl.dtype, &a->dl.dtype, &c.convert);
   return mf__walk_rows(&w, fast ? convert_row : equal_row, &c);
