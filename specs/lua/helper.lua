@@ -1,5 +1,6 @@
 -- What the Lua specs share: hand-made DLPack structs that count their deletions, the ledger at zero, and
 -- programs run in a process of their own.
+local assert = require "luassert"
 local ffi = require "ffi"
 local mf = require "moonferry"
 local C = require "moonferry.lib"

@@ -1,0 +1,52 @@
+local ffi = require "ffi"
+local mf = require "moonferry"
+local helper = require "helper"
+
+describe("tostring", function()
+  after_each(helper.nothing_left)
+
+  it("describes and shows values, aligned", function()
+    assert.are.equal("mf.tensor<int32[2,3] cpu>\n[[  1,  -2,   3],\n [400,   5,   6]]",
+      tostring(mf.tensor({ { 1, -2, 3 }, { 400, 5, 6 } }, "int32")))
+    assert.are.equal("mf.tensor<float32[3] cpu>\n[ 1., 0.5, nan]", tostring(mf.tensor({ 1, 0.5, 0 / 0 })))
+    assert.are.equal("mf.tensor<float64[3] cpu>\n[  inf,  -inf, 1e+20]",
+      tostring(mf.tensor({ 1 / 0, -1 / 0, 1e20 }, "float64")))
+    assert.are.equal("mf.tensor<bool[2] cpu>\n[ true, false]", tostring(mf.tensor({ true, false }, "bool")))
+    assert.are.equal("mf.tensor<complex64[2] cpu>\n[1.+2.j, 0.-1.j]",
+      tostring(mf.tensor({ mf.complex(1, 2), mf.complex(0, -1) }, "complex64")))
+    assert.are.equal("mf.tensor<uint64[1] cpu>\n[18446744073709551615]",
+      tostring(mf.tensor({ 0xffffffffffffffffULL }, "uint64")))
+  end)
+
+  it("shows every rank", function()
+    assert.are.equal("mf.tensor<int8[] cpu>\n5", tostring(mf.tensor(5, "int8")))
+    assert.are.equal("mf.tensor<int8[2,1,2] cpu>\n[[[1, 2]],\n\n [[3, 4]]]",
+      tostring(mf.tensor({ { { 1, 2 } }, { { 3, 4 } } }, "int8")))
+    assert.are.equal("mf.tensor<int8[0] cpu>\n[]", tostring(mf.zeros(0, "int8")))
+  end)
+
+  it("says what is particular", function()
+    local t = mf.zeros({ 2, 2 }, "int8")
+    assert.is_truthy(tostring(t:permute()):find("strides=[1,2]", 1, true))
+    assert.is_truthy(tostring(t:as_readonly()):find("cpu readonly>", 1, true))
+  end)
+
+  it("summarises large tensors", function()
+    local t = mf.zeros(2000, "int16")
+    for i = 0, 1999 do
+      t:set(i, i)
+    end
+    assert.are.equal("mf.tensor<int16[2000] cpu>\n[   0,    1,    2, ..., 1997, 1998, 1999]", tostring(t))
+    local text = tostring(mf.ones({ 100, 4, 100 }, "uint8"))
+    assert.is_truthy(text:find("[1, 1, 1, ..., 1, 1, 1]", 1, true))
+    assert.are.equal(6 * 4, select(2, text:gsub("1, 1, 1, %.%.%., 1, 1, 1", "")))
+  end)
+
+  it("describes what cannot be read", function()
+    assert.are.equal("mf.tensor<handle64[2] cpu>", tostring(mf.empty(2, "handle64")))
+    assert.are.equal("mf.tensor<float32x4[1] cpu>", tostring(mf.empty(1, "float32x4")))
+    local t = mf.wrap(ffi.new("float[1]"), 1)
+    t:invalidate()
+    assert.are.equal("mf.tensor<float32[1] cpu memory taken back>", tostring(t))
+  end)
+end)
