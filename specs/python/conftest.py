@@ -46,12 +46,13 @@ def pytest_runtest_makereport(item, call):
 
 @pytest.fixture(autouse=True)
 def ledger_is_unchanged(request):
-    """Whatever a spec made is gone at its end; a spec that failed may still hold it in its traceback."""
+    """Whatever a spec made is gone at its end. Where one failed, its traceback may hold tensors into the
+    next spec, so the ledger may also fall."""
     before = mf.ledger()
     yield
     if getattr(request.node, "spec_passed", False) and mf.ledger() != before:
         gc.collect()
-        assert mf.ledger() == before
+        assert all(now <= then for now, then in zip(mf.ledger(), before)), f"left behind: {mf.ledger()}"
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -149,14 +149,14 @@ def compiler():
     return None
 
 
-def compile_shared(source, name, *flags):
+def compile_shared(source, name, flags=(), libraries=()):
     """Compiles one C file to a shared object in a new temporary directory; its path."""
     folder = tempfile.mkdtemp(prefix="moonferry-specs-")
     target = os.path.join(folder, name)
     options = ["-std=c11", "-D_DEFAULT_SOURCE", "-O1", "-g", "-fPIC", "-shared", "-Wall", "-Werror", *flags]
     # A sanitizer that is loaded before everything else is for Python, not for the compiler.
     environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-    command = [*compiler(), *options, source, "-o", target, "-lpthread"]
+    command = [*compiler(), *options, source, "-o", target, *libraries, "-lpthread"]
     subprocess.run(command, check=True, env=environment)
     return target
 

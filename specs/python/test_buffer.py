@@ -153,11 +153,6 @@ def test_bytes_file_and_struct_like_consumers(tmp_path):
     assert t.tolist() == [1, 1, 2]
 
 
-def test_a_null_view_is_refused():
-    with pytest.raises(BufferError):
-        c.pythonapi.PyObject_GetBuffer(c.py_object(mf.zeros((2,))), None, SIMPLE)
-
-
 CODES = "bBhHiIlLqQfd"
 
 

@@ -44,7 +44,7 @@ def user():
     package = os.path.dirname(mf._core.__file__)
     link = [f"-Wl,-rpath,{package}", os.path.join(package, "libmoonferry.so.0")]
     name = "capi_user" + sysconfig.get_config_var("EXT_SUFFIX")
-    path = abi.compile_shared(os.path.join(HERE, "capi_user.c"), name, *[f"-isystem{h}" for h in headers], *link)
+    path = abi.compile_shared(os.path.join(HERE, "capi_user.c"), name, [f"-isystem{h}" for h in headers], link)
     spec = importlib.util.spec_from_file_location("capi_user", path)
     module = importlib.util.module_from_spec(spec)
     sys.modules["capi_user"] = module

@@ -78,7 +78,7 @@ def castable(a, dtype):
     """NumPy defines the cast, and it is the one the header documents."""
     dtype = np.dtype(dtype)
     if a.dtype.kind == "c":
-        return dtype.kind in "cb"
+        return dtype.kind == "c"
     if a.dtype.kind == "f" and dtype.kind in "iu":
         info = np.iinfo(dtype)
         whole = np.trunc(a.astype("float64"))
@@ -98,7 +98,7 @@ def test_astype_is_numpys_where_numpy_defines_it(a, dtype):
 
 
 @pytest.mark.parametrize("source", COMPLEX)
-@pytest.mark.parametrize("target", [*INTEGERS, *FLOATS])
+@pytest.mark.parametrize("target", ["bool", *INTEGERS, *FLOATS])
 def test_complex_to_real_is_refused(source, target):
     with pytest.raises(TypeError):
         mf.zeros((2,), source).astype(target)
@@ -139,7 +139,6 @@ def test_integers_round_once_on_the_way_to_a_float():
 def test_not_zero_is_true():
     t = mf.tensor([0.0, -0.0, 1e-300, math.nan, math.inf])
     assert t.astype("bool").tolist() == [False, False, True, True, True]
-    assert mf.tensor([0j, 1j]).astype("bool").tolist() == [False, True]
     assert mf.tensor([True, False]).astype("complex64").tolist() == [1 + 0j, 0j]
 
 
@@ -188,7 +187,7 @@ def test_astype_of_the_same_dtype():
         t.astype("float32", False)
 
 
-@pytest.mark.parametrize("dtype", ["handle64", "float32x4", "int24"])
+@pytest.mark.parametrize("dtype", ["handle64", "float32x4", "float24"])
 def test_casts_without_arithmetic_are_refused(dtype):
     with pytest.raises(TypeError):
         mf.zeros((2,), dtype).astype("float32")

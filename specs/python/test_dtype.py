@@ -78,7 +78,25 @@ def test_ml_dtypes_are_taken(ml_dtypes):
 
 
 @pytest.mark.parametrize(
-    "given", ["float33", "", "float", "int8x0", "x4", "flöat32", "int8\0", 3, None, object(), str, [1]]
+    "given",
+    [
+        "",
+        "float",
+        "int",
+        "float0",
+        "float256",
+        "bfloat",
+        "float32x65536",
+        "int8x0",
+        "x4",
+        "flöat32",
+        "int8\0",
+        3,
+        None,
+        object(),
+        str,
+        [1],
+    ],
 )
 def test_what_is_no_dtype_is_refused(given):
     if given is None:

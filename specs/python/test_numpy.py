@@ -109,8 +109,7 @@ def test_copies_of_numpy_arrays_on_any_numpy():
 
 
 def test_each_side_outlives_the_other():
-    t = mf.from_dlpack(np.arange(1000.0))
-    assert t[999] == 999.0
+    assert mf.from_dlpack(np.arange(1000.0))[999] == 999.0
     a = np.from_dlpack(mf.asarray(list(range(1000))))
     assert a[999] == 999 and mf.ledger().storages == 1
 

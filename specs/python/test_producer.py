@@ -120,14 +120,6 @@ def test_a_copy_that_the_producer_made_is_not_copied_again():
     del t
 
 
-def test_a_producer_that_ignores_copy_true_is_not_believed():
-    source = Modern()
-    t = mf.from_dlpack(source, copy=True)
-    assert t.data_ptr != source.made[0].dl.data and not t.readonly
-    del t
-    assert set(source.deletes) == {1}
-
-
 def test_a_producer_that_ignores_copy_false_is_refused():
     source = Modern(flags=abi.IS_COPIED)
     with pytest.raises(BufferError):
@@ -135,20 +127,30 @@ def test_a_producer_that_ignores_copy_false_is_refused():
     assert source.deletes == [1]
 
 
-class WithoutDevice:
-    def __dlpack__(self, **kwargs):
-        return abi.Producer().capsule()
-
-
 class WithoutDlpack:
     def __dlpack_device__(self):
         return (1, 0)
 
 
-@pytest.mark.parametrize("kind", [WithoutDevice, WithoutDlpack, object])
-def test_both_methods_are_needed(kind):
-    with pytest.raises(AttributeError, match="__dlpack"):
+@pytest.mark.parametrize("kind", [WithoutDlpack, object])
+def test_a_producer_needs_the_method(kind):
+    with pytest.raises(AttributeError, match="__dlpack__"):
         mf.from_dlpack(kind())
+
+
+def test_a_producer_without_a_device_is_taken_at_its_capsules_word():
+    class WithoutDevice:
+        def __init__(self):
+            self.made = abi.Producer()
+
+        def __dlpack__(self, **kwargs):
+            return self.made.capsule()
+
+    source = WithoutDevice()
+    t = mf.from_dlpack(source)
+    assert t.shape == (2, 3)
+    del t
+    assert source.made.deletes == 1
 
 
 @pytest.mark.parametrize(
@@ -172,19 +174,6 @@ def test_a_producers_own_type_error_is_not_hidden():
         mf.from_dlpack(Raises())
 
 
-@pytest.mark.parametrize("error", [BufferError, RuntimeError])
-def test_an_exception_of_the_device_passes_through(error):
-    class Raises(Base):
-        def __dlpack__(self, **kwargs):
-            return self.fresh()
-
-        def __dlpack_device__(self):
-            raise error("mine")
-
-    with pytest.raises(error, match="mine"):
-        mf.from_dlpack(Raises())
-
-
 @pytest.mark.parametrize(
     "result",
     [None, 3, "capsule", b"dltensor", object(), (), np.zeros(2), NotImplemented],
@@ -199,10 +188,9 @@ def test_a_result_that_is_no_capsule_is_refused(result):
         mf.from_dlpack(Odd())
 
 
-@pytest.mark.parametrize(
-    "device", [None, 1, (1,), (1, 0, 0), ("1", "0"), "cpu", [1, 0], (1.0, 0), (None, None)], ids=repr
-)
-def test_a_device_that_is_no_pair_of_integers_is_refused_or_ignored(device):
+@pytest.mark.parametrize("device", [None, "cpu", (1,), (2, 0), (10, 1), (99, 0), (1, 7)], ids=repr)
+def test_what_the_capsule_says_of_the_device_counts(device):
+    """As with the pinned tensors that one library labels in one way and hands out in another."""
     source = Modern()
     source.device = device
     try:
@@ -210,18 +198,9 @@ def test_a_device_that_is_no_pair_of_integers_is_refused_or_ignored(device):
     except (TypeError, ValueError):
         assert all(count == 1 for count in source.deletes)
         return
-    assert t.shape == (2, 3)
+    assert t.device == "cpu" and t.shape == (2, 3)
     del t
     assert source.deletes == [1]
-
-
-@pytest.mark.parametrize("device", [(2, 0), (10, 1), (99, 0), (1, 7), (-1, 0), (1 << 40, 0)])
-def test_a_device_without_a_backend_is_refused_before_anything_is_made(device):
-    source = Modern()
-    source.device = device
-    with pytest.raises(BufferError):
-        mf.from_dlpack(source)
-    assert source.made == []
 
 
 @pytest.mark.parametrize("device", [(2, 0), (3, 0), (1, 1)])

@@ -101,14 +101,12 @@ def test_layouts_cross_both_ways(torch):
 
 
 def test_negative_strides_are_refused_and_nothing_crashes(torch):
+    # torch.from_dlpack of this PyTorch ends the process on them, whoever the producer is: into() does not.
     t = mf.tensor([1.0, 2.0, 3.0])[::-1]
-    for give in (torch.from_dlpack, lambda t: mf.into(torch.Tensor, t), torch.as_tensor):
-        try:
-            x = give(t)
-        except (BufferError, RuntimeError, ValueError):
-            continue
-        assert x.tolist() == [3.0, 2.0, 1.0]
-    assert t.tolist() == [3.0, 2.0, 1.0]
+    with pytest.raises(mf.ExchangeError, match=r"negative strides.*copy\(\)"):
+        mf.into(torch.Tensor, t)
+    assert mf.into(torch.Tensor, t.copy()).tolist() == [3.0, 2.0, 1.0]
+    assert mf.into(torch.Tensor, t[1:2]).tolist() == [2.0]
 
 
 def test_unaligned_memory_crosses(torch):
@@ -169,8 +167,7 @@ def test_copies_are_made_as_asked(torch, copy):
 
 
 def test_each_side_outlives_the_other(torch):
-    t = mf.from_dlpack(torch.arange(100))
-    assert t[99] == 99
+    assert mf.from_dlpack(torch.arange(100))[99] == 99
     x = mf.into(torch.Tensor, mf.tensor([1, 2, 3]))
     assert x.tolist() == [1, 2, 3] and mf.ledger().storages == 1
     y = x[1:].T

@@ -117,7 +117,7 @@ def test_axes_out_of_range_are_refused(axis):
     with pytest.raises((IndexError, ValueError, OverflowError)):
         t.squeeze(axis)
     with pytest.raises((IndexError, ValueError, OverflowError)):
-        t.expand(axis + (axis > 0))
+        t.expand(axis + (1 if axis > 0 else -1))
     with pytest.raises((IndexError, ValueError, OverflowError)):
         t.diagonal(0, axis, 0)
 
