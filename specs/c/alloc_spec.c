@@ -1,0 +1,252 @@
+/* alloc_spec.c: running out of memory. Every public function that allocates is called with its first, second,
+ * ... allocation failing, once and from then on; each time it fails with MF_ENOMEM, gives NULL, and leaves
+ * everything as it was. Also: the allocator itself, and how it is changed.
+ */
+#include "spec.h"
+
+#include <stdatomic.h>
+
+static mf_tensor *subject;
+static mf_tensor *other;
+static spec_loan *lent;
+
+/* The output of a view: released on success, NULL on failure. */
+static int view(int rc, mf_tensor *out) {
+  if (rc == MF_OK) mf_tensor_release(out);
+  else assert_null(out);
+  return rc;
+}
+
+#define VIEW(name, call)                             \
+  static int name(void *ctx, mf_error *err) {        \
+    mf_tensor *out = (mf_tensor *)(uintptr_t)16;     \
+    (void)ctx;                                       \
+    int rc = (call);                                 \
+    return view(rc, out);                            \
+  }
+
+static const mf_index first = {.kind = MF_INDEX_AT};
+static DLDataType bytes = {kDLUInt, 8, 1};
+static int64_t six[] = {6};
+static int64_t wide[] = {4, 2, 3};
+
+VIEW(indexes, mf_tensor_index(subject, &first, 1, &out, err))
+VIEW(permutes, mf_tensor_permute(subject, NULL, 0, &out, err))
+VIEW(reshapes, mf_tensor_reshape(subject, six, 1, &out, err))
+VIEW(broadcasts, mf_tensor_broadcast(subject, wide, 3, &out, err))
+VIEW(squeezes, mf_tensor_squeeze(subject, NULL, 0, &out, err))
+VIEW(expands, mf_tensor_expand(subject, 0, &out, err))
+VIEW(diagonals, mf_tensor_diagonal(subject, 0, (int32_t[]){0, 1}, &out, err))
+VIEW(reinterprets, mf_tensor_reinterpret(subject, &bytes, &out, err))
+VIEW(makes_readonly, mf_tensor_readonly(subject, &out, err))
+VIEW(clones, mf_tensor_clone(subject, &out, err))
+VIEW(creates, mf_tensor_create(mf_tensor_dltensor(subject), 0, &out, err))
+VIEW(creates_nothing, mf_tensor_create(&(DLTensor){.ndim = 1, .dtype = bytes, .shape = (int64_t[]){0}}, 0, &out, err))
+
+static int wraps(void *ctx, mf_error *err) {
+  spec_once *once = spec_once_new();
+  mf_tensor *out = (mf_tensor *)(uintptr_t)16;
+  (void)ctx;
+  int rc = mf_tensor_wrap(mf_tensor_dltensor(subject), 0, spec_once_run, once, &out, err);
+  if (rc != MF_OK) spec_once_never(once);
+  return view(rc, out);
+}
+
+static int imports_either(bool legacy, mf_error *err) {
+  mf_tensor *out = (mf_tensor *)(uintptr_t)16;
+  lent = spec_lend_compact("float32", DIMS(2, 3), legacy);
+  int rc = spec_import(lent, &out, err);
+  if (rc != MF_OK) spec_loan_refused(lent);
+  return view(rc, out);
+}
+
+static int imports(void *ctx, mf_error *err) {
+  (void)ctx;
+  return imports_either(false, err);
+}
+
+static int imports_legacy(void *ctx, mf_error *err) {
+  (void)ctx;
+  return imports_either(true, err);
+}
+
+static int exports(void *ctx, mf_error *err) {
+  DLManagedTensorVersioned *m = (DLManagedTensorVersioned *)(uintptr_t)16;
+  (void)ctx;
+  int rc = mf_tensor_export(subject, 0, &m, err);
+  if (rc == MF_OK) m->deleter(m);
+  else assert_null(m);
+  return rc;
+}
+
+static int exports_legacy(void *ctx, mf_error *err) {
+  DLManagedTensor *m = (DLManagedTensor *)(uintptr_t)16;
+  (void)ctx;
+  int rc = mf_tensor_export_legacy(subject, &m, err);
+  if (rc == MF_OK) m->deleter(m);
+  else assert_null(m);
+  return rc;
+}
+
+/* A copy within one memory, which needs a temporary; after a failure the elements are as they were. */
+static int32_t plane[2][2];
+
+static int copies_in_place(void *ctx, mf_error *err) {
+  static const int32_t before[2][2] = {{1, 2}, {3, 4}};
+  (void)ctx;
+  memcpy(plane, before, sizeof plane);
+  int rc = mf_tensor_copy(subject, other, err);
+  if (rc != MF_OK) assert_memory_equal(plane, before, sizeof plane);
+  else assert_true(plane[0][1] == 3 && plane[1][0] == 2);
+  return rc;
+}
+
+static int casts_in_place(void *ctx, mf_error *err) {
+  static const int32_t before[2][2] = {{1, 2}, {3, 4}};
+  (void)ctx;
+  memcpy(plane, before, sizeof plane);
+  int rc = mf_tensor_cast(subject, other, err);
+  if (rc != MF_OK) assert_memory_equal(plane, before, sizeof plane);
+  else assert_true(plane[0][0] != 1);
+  return rc;
+}
+
+static void every_call_that_allocates(void **state) {
+  static const spec_call calls[] = {
+      indexes,   permutes,     reshapes,      broadcasts, squeezes,        expands, diagonals, reinterprets,
+      clones,    makes_readonly, creates,     creates_nothing, wraps,      imports, imports_legacy,
+      exports,   exports_legacy,
+  };
+  (void)state;
+  subject = spec_create("float32", DIMS(2, 3));
+  for (size_t i = 0; i < COUNT(calls); i++)
+    assert_true(spec_each_failure(calls[i], NULL) > 0);
+  mf_tensor_release(subject);
+}
+
+static void copies_that_need_a_temporary(void **state) {
+  (void)state;
+  subject = spec_wrap(plane, "int32", DIMS(2, 2), NULL);
+  OK(mf_tensor_permute(subject, NULL, 0, &other, &spec_err));
+  assert_true(spec_each_failure(copies_in_place, NULL) > 0);
+  mf_tensor_release(other);
+  other = spec_wrap(plane, "float32", DIMS(2, 2), (int64_t[]){1, 2});
+  assert_true(spec_each_failure(casts_in_place, NULL) > 0);
+  mf_tensor_release(other);
+  mf_tensor_release(subject);
+}
+
+/* The others allocate nothing: they succeed although every allocation would fail. */
+static void what_needs_no_memory(void **state) {
+  mf_scalar value = {.kind = MF_KIND_INT, .i = 3};
+  mf_tensor *t = spec_create("float32", DIMS(2, 3));
+  mf_tensor *u = spec_create("float32", DIMS(2, 3));
+  mf_tensor *i = spec_create("int64", DIMS(2, 3));
+  DLManagedTensorVersioned *m;
+  DLTensor d;
+  DLDataType dtype;
+  DLDevice device;
+  char name[32];
+  int32_t n;
+  (void)state;
+  OK(mf_tensor_export(t, 0, &m, &spec_err));
+  mf_fault_arm(0, 1);
+  OK(mf_tensor_fill(t, &value, &spec_err));
+  OK(mf_tensor_put(t, (int64_t[]){0, 0}, 2, &value, &spec_err));
+  OK(mf_tensor_get(t, (int64_t[]){0, 0}, 2, &value, &spec_err));
+  OK(mf_tensor_copy(u, t, &spec_err));
+  OK(mf_tensor_cast(i, t, &spec_err));
+  OK(mf_tensor_equal(u, t, &n, &spec_err));
+  assert_int_equal(n, 1);
+  OK(mf_tensor_borrow(t, &d, &spec_err));
+  OK(mf_dltensor_check(&d, 0, &spec_err));
+  OK(mf_dtype_parse("float32", &dtype, &spec_err));
+  OK(mf_dtype_format(&dtype, name, sizeof name, &spec_err));
+  OK(mf_device_parse("cpu", &device, &spec_err));
+  OK(mf_device_format(&device, name, sizeof name, &spec_err));
+  OK(mf_device_count(kDLCPU, &n, &spec_err));
+  FAILS(MF_EINVAL, mf_tensor_invalidate(t, &n, &spec_err));
+  m->deleter(m);
+  mf_tensor_release(mf_tensor_retain(t));
+  assert_int_equal(mf_fault_hits(), 0);
+  mf_fault_arm(-1, 0);
+  mf_tensor_release(t);
+  mf_tensor_release(u);
+  mf_tensor_release(i);
+}
+
+/* A view is one allocation. */
+static void arming(void **state) {
+  mf_tensor *v;
+  mf_tensor *t = spec_create("int8", DIMS(2, 3));
+  (void)state;
+  mf_fault_arm(2, 0);
+  for (int i = 0; i < 5; i++) {
+    assert_int_equal(mf_fault_hits(), i > 2);
+    if (i == 2) {
+      REFUSES(MF_ENOMEM, v, mf_tensor_permute(t, NULL, 0, &v, &spec_err));
+    } else {
+      OK(mf_tensor_permute(t, NULL, 0, &v, &spec_err));
+      mf_tensor_release(v);
+    }
+  }
+  mf_fault_arm(0, 1);
+  assert_int_equal(mf_fault_hits(), 0);
+  for (int i = 0; i < 3; i++) REFUSES(MF_ENOMEM, v, mf_tensor_permute(t, NULL, 0, &v, &spec_err));
+  assert_int_equal(mf_fault_hits(), 3);
+  assert_int_equal(mf_tensor_permute(t, NULL, 0, &v, NULL), MF_ENOMEM);
+  static const int64_t never[] = {-1, INT64_MAX, INT64_MIN};
+  for (size_t i = 0; i < COUNT(never); i++) {
+    mf_fault_arm(never[i], 1);
+    OK(mf_tensor_permute(t, NULL, 0, &v, &spec_err));
+    mf_tensor_release(v);
+    assert_int_equal(mf_fault_hits(), 0);
+  }
+  mf_tensor_release(t);
+}
+
+/* An allocator with a context, which counts and refuses on its own. */
+typedef struct counting {
+  atomic_llong calls;
+  bool empty;
+} counting;
+
+static void *count_realloc(void *ctx, void *ptr, size_t old_nbytes, size_t new_nbytes) {
+  counting *c = ctx;
+  atomic_fetch_add(&c->calls, 1);
+  return c->empty && new_nbytes > 0 ? NULL : spec_strict_realloc(NULL, ptr, old_nbytes, new_nbytes);
+}
+
+static void the_allocator_changes_only_while_nothing_lives(void **state) {
+  counting c = {0};
+  mf_tensor *t = spec_create("int8", DIMS(4));
+  (void)state;
+  SAYS(MF_EINVAL, "alive", mf_allocator_set(count_realloc, &c, &spec_err));
+  assert_int_equal(mf_allocator_set(count_realloc, &c, NULL), MF_EINVAL);
+  mf_tensor_release(t);
+  assert_int_equal(c.calls, 0);
+  OK(mf_allocator_set(count_realloc, &c, &spec_err));
+  t = spec_create("int8", DIMS(4));
+  mf_tensor_release(t);
+  assert_true(c.calls > 0 && c.calls % 2 == 0);
+  c.empty = true;
+  DLTensor like = {.ndim = 0, .dtype = bytes};
+  REFUSES(MF_ENOMEM, t, mf_tensor_create(&like, 0, &t, &spec_err));
+  OK(mf_allocator_set(NULL, NULL, &spec_err));
+  t = spec_create("int8", DIMS(4));
+  assert_int_equal(spec_strict_live(), 0);
+  assert_int_equal((uintptr_t)mf_tensor_dltensor(t)->data % MF_ALIGNMENT, 0);
+  mf_tensor_release(t);
+  OK(mf_allocator_set(spec_strict_realloc, NULL, &spec_err));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      SPEC(every_call_that_allocates),
+      SPEC(copies_that_need_a_temporary),
+      SPEC(what_needs_no_memory),
+      SPEC(arming),
+      SPEC(the_allocator_changes_only_while_nothing_lives),
+  };
+  return cmocka_run_group_tests(tests, spec_group_setup, NULL);
+}
