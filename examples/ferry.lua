@@ -14,8 +14,8 @@ local mf = require "moonferry"
 local py = require "moonferry.python"
 
 local REPEATS = 50
-local floor, exp, log, sqrt, min, max = math.floor, math.exp, math.log, math.sqrt, math.min, math.max
-local atan2, cos, sin, abs, pi = math.atan2, math.cos, math.sin, math.abs, math.pi
+local floor, exp, sqrt, min, max = math.floor, math.exp, math.sqrt, math.min, math.max
+local atan2, cos, sin, pi = math.atan2, math.cos, math.sin, math.pi
 
 -- Time.
 
@@ -114,38 +114,42 @@ local function print_hops()
   print(("copied: whether the elements' address changed on the way; ns: the shortest of %d"):format(REPEATS))
 end
 
+-- The hops between libraries in one line.
+local function footing()
+  local parts = {}
+  for _, row in ipairs(hops) do
+    if row[1] ~= row[2] then
+      parts[#parts + 1] = ("%s to %s %.1f \194\181s"):format(row[1], row[2], tonumber(row[9]) / 1000)
+    end
+  end
+  return table.concat(parts, "    ")
+end
+
 -- Lua's part, first half: light and edges. Images are planes, [channel][y][x], as PyTorch wants them.
 
--- sRGB bytes to linear light.
-local linear = ffi.new("float[256]")
+-- What film makes of each sRGB byte: linear light, through a toe and a shoulder, back to display values.
+local film = ffi.new("float[256]")
 for i = 0, 255 do
   local c = i / 255
-  linear[i] = c <= 0.04045 and c / 12.92 or ((c + 0.055) / 1.055) ^ 2.4
+  local x = 0.80 * (c <= 0.04045 and c / 12.92 or ((c + 0.055) / 1.055) ^ 2.4)
+  film[i] = (x * (2.51 * x + 0.03) / (x * (2.43 * x + 0.59) + 0.14)) ^ (1 / 2.2)
 end
 
--- The shoulder and toe of film, then back to display values.
-local function film(x)
-  x = x * 0.95
-  return (x * (2.51 * x + 0.03) / (x * (2.43 * x + 0.59) + 0.14)) ^ (1 / 2.2)
-end
-
--- Film curve, and shadows to teal, lights to amber.
+-- Film curve, then shadows to teal and lights to amber.
 local function grade(photo)
   local height, width = photo.shape[1], photo.shape[2]
   local graded = mf.empty({ 3, height, width }, "float32")
-  local bytes = photo:reshape(height, width * 3)
-  for y, row in bytes:rows() do
+  for y, row in photo:reshape(height, width * 3):rows() do
     local red, green, blue = graded:row(0, y), graded:row(1, y), graded:row(2, y)
     for x = 0, width - 1 do
-      local r, g, b = film(linear[row[3 * x]]), film(linear[row[3 * x + 1]]), film(linear[row[3 * x + 2]])
+      local r, g, b = film[row[3 * x]], film[row[3 * x + 1]], film[row[3 * x + 2]]
       local light = 0.2126 * r + 0.7152 * g + 0.0722 * b
-      local warm = (light - 0.45) * 0.16
-      red[x] = min(1, max(0, light + (r - light) * 1.12 + warm))
-      green[x] = min(1, max(0, light + (g - light) * 1.12 + warm * 0.25))
-      blue[x] = min(1, max(0, light + (b - light) * 1.12 - warm * 1.1))
+      local warm = (light - 0.42) * 0.26
+      red[x] = min(1, max(0, light + (r - light) * 0.84 + warm))
+      green[x] = min(1, max(0, light + (g - light) * 0.84 + warm * 0.25))
+      blue[x] = min(1, max(0, light + (b - light) * 0.84 - warm * 0.9))
     end
   end
-  bytes:close()
   return graded
 end
 
@@ -200,13 +204,18 @@ local function colour_edges(products)
   return picture
 end
 
--- What is bright enough to spill over.
-local function highlights(planes)
-  local bright = mf.empty(planes.shape, "float32")
-  local from, to = planes:ptr(), bright:ptr()
-  for i = 0, planes.numel - 1 do
-    local over = max(0, from[i] - 0.55) / 0.45
-    to[i] = over * over
+-- What is bright enough to spill over: the colour, as far as the light goes over a threshold.
+local function highlights(planes, light)
+  local height, width = light.shape[1], light.shape[2]
+  local bright = mf.empty({ 3, height, width }, "float32")
+  for channel = 0, 2 do
+    for y = 0, height - 1 do
+      local from, to, level = planes:row(channel, y), bright:row(channel, y), light:row(y)
+      for x = 0, width - 1 do
+        local over = min(1, max(0, (level[x] - 0.5) / 0.4))
+        to[x] = from[x] * over * over * (3 - 2 * over)
+      end
+    end
   end
   return bright
 end
@@ -325,9 +334,10 @@ local function draw_flow(smooth, bristles)
     local red, green, blue = picture:row(0, y), picture:row(1, y), picture:row(2, y)
     for x = 0, width - 1 do
       local sure = sqrt((xx[x] - yy[x]) ^ 2 + 4 * xy[x] ^ 2) / (xx[x] + yy[x] + 1e-4)
-      local line = min(1, max(0, 0.5 + (grain[x] - 0.5) * 4)) * (0.35 + 0.65 * sure)
+      local strength = min(1, (xx[x] + yy[x]) ^ 0.25 * 1.3)
+      local line = min(1, max(0, 0.6 + (grain[x] - 0.5) * 5)) * (0.45 + 0.55 * sure) * (0.2 + 0.8 * strength)
       local r, g, b = hue(xx[x], xy[x], yy[x])
-      red[x], green[x], blue[x] = line * (0.2 + 0.8 * r), line * (0.2 + 0.8 * g), line * (0.2 + 0.8 * b)
+      red[x], green[x], blue[x] = line * (0.25 + 0.75 * r), line * (0.25 + 0.75 * g), line * (0.25 + 0.75 * b)
     end
   end
   return picture
@@ -342,28 +352,29 @@ local function glow_of(blurs)
       local row = glow:row(channel, y)
       local near, mid, far = blurs:row(channel, 0, y), blurs:row(channel, 1, y), blurs:row(channel, 2, y)
       for x = 0, width - 1 do
-        row[x] = 0.30 * near[x] + 0.35 * mid[x] + 0.35 * far[x]
+        row[x] = 0.35 * near[x] + 0.45 * mid[x] + 0.5 * far[x]
       end
     end
   end
   return glow
 end
 
--- Paint, with bristles in relief, light spilling over, and darker corners.
+-- Paint, sharpened, with bristles in relief, light spilling over, and darker corners.
 local function finish(painted, bristles, glow)
   local height, width = painted.shape[2], painted.shape[3]
   local picture = mf.empty({ 3, height, width }, "float32")
   for channel = 0, 2 do
-    local warmth = 1.05 - 0.12 * channel
     for y = 0, height - 1 do
       local paint, light, to = painted:row(channel, y), glow:row(channel, y), picture:row(channel, y)
-      local grain, above = bristles:row(0, y), bristles:row(0, max(0, y - 1))
+      local over, under = painted:row(channel, max(0, y - 1)), painted:row(channel, min(height - 1, y + 1))
+      local grain, before = bristles:row(0, y), bristles:row(0, max(0, y - 1))
       for x = 0, width - 1 do
-        local relief = grain[x] - above[max(0, x - 1)]
-        local dx, dy = x / width - 0.5, y / height - 0.45
-        local corner = 1 - 0.9 * (dx * dx + dy * dy)
-        local ink = min(1, max(0, paint[x] * (1 + 0.9 * relief) * corner))
-        to[x] = 1 - (1 - ink) * (1 - min(1, 0.55 * warmth * light[x]))
+        local left, right = max(0, x - 1), min(width - 1, x + 1)
+        local around = 0.25 * (over[x] + under[x] + paint[left] + paint[right])
+        local relief = grain[x] - before[left]
+        local dx, dy = x / width - 0.5, y / height - 0.42
+        local ink = (paint[x] + 2.2 * (paint[x] - around)) * (1 + 1.1 * relief) * (1.04 - 0.85 * (dx * dx + dy * dy))
+        to[x] = 1 - (1 - min(1, max(0, ink))) * (1 - 0.22 * min(1, light[x]))
       end
     end
   end
@@ -372,32 +383,37 @@ end
 
 -- The sheet of all stages.
 
-local INK, PALE, NIGHT = "#e8e6e1", "#8b939e", "#0d1117"
+local INK, PALE, NIGHT = "#f0ede6", "#8b949e", "#0b0f14"
+local COLUMNS, WIDTH, HEIGHT, MARGIN, GAP, HEAD, FOOT, LEGEND = 3, 1560, 1500, 48, 24, 120, 72, 84
 
-local function sheet(panels, path)
-  local matplotlib = py.import "matplotlib"
-  matplotlib.use("Agg")
+local function sheet(panels, heading, footer, path)
+  py.import("matplotlib").use("Agg")
   local np, plt = py.import "numpy", py.import "matplotlib.pyplot"
-  local figure = plt.figure(py.kw { figsize = py.tuple { 15.6, 13.6 }, dpi = 100, facecolor = NIGHT })
+  local size = py.tuple { WIDTH / 100, HEIGHT / 100 }
+  local figure = plt.figure(py.kw { figsize = size, dpi = 100, facecolor = NIGHT })
+  -- Positions count in pixels from the top left corner.
   local function text(x, y, what, options)
-    options.color = options.color or INK
-    figure:text(x, y, what, py.kw(options))
+    options.color, options.va = options.color or INK, "center"
+    figure:text(x / WIDTH, 1 - y / HEIGHT, what, py.kw(options))
   end
-  text(0.03, 0.965, "Moonferry", { fontsize = 27, fontweight = "bold" })
-  text(0.97, 0.969, "one LuaJIT process, CPython inside, one copy of every picture",
-    { fontsize = 13, color = PALE, ha = "right" })
+  text(MARGIN, HEAD / 2, "Moonferry", { fontsize = 30, fontweight = "bold" })
+  text(WIDTH - MARGIN, HEAD / 2, heading, { fontsize = 15, color = PALE, ha = "right" })
+  text(WIDTH / 2, HEIGHT - FOOT / 2, footer, { fontsize = 12.5, color = PALE, ha = "center" })
+  local width = (WIDTH - 2 * MARGIN - (COLUMNS - 1) * GAP) / COLUMNS
+  local height = (HEIGHT - HEAD - FOOT) / 2 - LEGEND
   for i, panel in ipairs(panels) do
-    local column, row = (i - 1) % 3, floor((i - 1) / 3)
-    local left, bottom = 0.03 + column * 0.3183, 0.521 - row * 0.487
-    local axes = figure:add_axes(py.list { left, bottom, 0.3033, 0.408 })
+    local left = MARGIN + (i - 1) % COLUMNS * (width + GAP)
+    local top = HEAD + floor((i - 1) / COLUMNS) * (height + LEGEND)
+    local place = { left / WIDTH, 1 - (top + height) / HEIGHT, width / WIDTH, height / HEIGHT }
+    local axes = figure:add_axes(place)
     local picture = panel.picture
     if mf.is_tensor(picture) then
       picture = np.clip(np.from_dlpack(picture):transpose(1, 2, 0), 0, 1)
     end
-    axes:imshow(picture, py.kw { interpolation = "lanczos" })
+    axes:imshow(picture, py.kw { interpolation = "lanczos", aspect = "equal" })
     axes:set_axis_off()
-    text(left, bottom - 0.021, ("%d  %s"):format(i, panel.title), { fontsize = 14.5, fontweight = "bold" })
-    text(left, bottom - 0.040, panel.caption, { fontsize = 11.5, color = PALE })
+    text(left, top + height + 22, ("%d   %s"):format(i, panel.title), { fontsize = 15, fontweight = "bold" })
+    text(left, top + height + 46, panel.caption, { fontsize = 12, color = PALE })
   end
   figure:savefig(path, py.kw { facecolor = NIGHT })
   plt.close(figure)
@@ -419,40 +435,57 @@ local function journey(path)
   local light = lightness(graded)
   local products, edges_ms = timed(structure, light)
   local edges = colour_edges(products)
-  local bright = highlights(graded)
+  local bright = highlights(graded, light)
 
   local function to_torch(t)
     return py.into(torch.Tensor, t)
   end
   local products_there = hop("Lua", "PyTorch", "gradients", products, to_torch)
-  local smooth_there, smooth_ms = timed(blur, torch, products_there, { 2.6 }, 8)
+  local smooth_there, smooth_ms = timed(blur, torch, products_there, { 4 }, 14)
   local smooth = hop("PyTorch", "Lua", "smoothed", smooth_there, py.tensor)
   local bright_there = hop("Lua", "PyTorch", "highlights", bright, to_torch)
-  local blurs_there, glow_ms = timed(blur, torch, bright_there, { 3, 9, 26 }, 64)
+  local blurs_there, glow_ms = timed(blur, torch, bright_there, { 2, 9, 30 }, 72)
   local blurs = hop("PyTorch", "Lua", "glow", blurs_there, py.tensor)
 
-  local flow, flow_ms = timed(directions, smooth)
-  local bristles, bristles_ms = timed(stroke, noise(flow.shape[2], flow.shape[3]), flow, 14)
-  local lines = draw_flow(smooth, bristles)
-  local glow = glow_of(blurs)
-  local painted, paint_ms = timed(stroke, graded, flow, 9)
+  local flow = directions(smooth)
+  local bristles = stroke(noise(flow.shape[2], flow.shape[3]), flow, 16)
+  local painted, paint_ms = timed(stroke, graded, flow, 11)
+  local lines, glow = draw_flow(smooth, bristles), glow_of(blurs)
   local final, finish_ms = timed(finish, painted, bristles, glow)
   let_go(hop("Lua", "NumPy", "painting", final, np.from_dlpack))
-  let_go(hop("Lua", "Lua", "a clone, on purpose", final, final.copy))
+  let_go(hop("Lua", "Lua", "a copy, on purpose", final, final.copy))
 
-  local function ms(text, value)
-    return ("%s, %.1f ms"):format(text, value)
+  local function took(what, milliseconds)
+    return ("%s, %.1f ms"):format(what, milliseconds)
   end
   sheet({
-    { picture = pixels, title = "Pillow, NumPy", caption = "grace_hopper.jpg, uint8, as decoded" },
-    { picture = graded, title = "Lua: film grade", caption = ms("loops over rows", grade_ms) },
-    { picture = edges, title = "Lua: edges", caption = ms("Sobel, hue is direction", edges_ms) },
-    { picture = lines, title = "PyTorch: flow", caption = ms("gradients through conv2d", smooth_ms) },
-    { picture = glow, title = "PyTorch: light", caption = ms("three wide blurs, conv2d", glow_ms) },
-    { picture = final, title = "Lua: painted", caption = ms("strokes along the flow", flow_ms + paint_ms) },
-  }, path)
+    { picture = pixels, title = "Pillow and NumPy", caption = "grace_hopper.jpg, uint8, as decoded" },
+    { picture = graded, title = "Lua: film", caption = took("a tone curve in a loop over rows", grade_ms) },
+    { picture = edges, title = "Lua: edges", caption = took("Sobel in a loop over rows, hue is direction", edges_ms) },
+    { picture = lines, title = "PyTorch: flow", caption = took("conv2d of the gradients, drawn by Lua", smooth_ms) },
+    { picture = glow, title = "PyTorch: light", caption = took("conv2d of what is bright, at three widths", glow_ms) },
+    { picture = final, title = "Lua: painted",
+      caption = took("brush strokes along the flow, lit", paint_ms + finish_ms) },
+  }, "CPython inside LuaJIT: every library looks at the same memory", footing(), path)
 end
 
 local path = arg[1] or root .. "build/ferry.png"
-journey(path)
+local folder = path:match("^(.*)/[^/]*$")
+if folder then
+  py.import("os").makedirs(folder, py.kw { exist_ok = true })
+end
+
+-- Whatever the journey makes in Lua is closed at its end; what Python holds goes with Lua's last references.
+mf.scope(function()
+  journey(path)
+end)
+collectgarbage()
+collectgarbage()
+py.collect()
+py.import("gc").collect()
+
 print_hops()
+local left = mf.ledger()
+print(("alive at the end: %d tensors, %d storages, %d bytes, %d blocks"):format(
+  left.tensors, left.storages, left.bytes, left.blocks))
+print("the stages are in " .. path)

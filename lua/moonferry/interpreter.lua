@@ -63,6 +63,12 @@ local function in_venv(directory)
   return exists(python3) and python3 or directory .. "/bin/python"
 end
 
+-- The directory that lua/moonferry lies in, as a source tree has it.
+local TREE = debug.getinfo(1, "S").source:match("^@(.*)lua/moonferry/[^/]*$") or "./"
+
+-- The environment whose site-packages it lies in, as a wheel has it.
+local INSTALLED = TREE:match("^(.*)/lib/python3%.%d+/site%-packages/moonferry/$")
+
 -- The interpreter to use, and why that one.
 local function choose(options)
   local function set(name)
@@ -79,6 +85,10 @@ local function choose(options)
     return in_venv(set "VIRTUAL_ENV"), "VIRTUAL_ENV"
   elseif exists(".venv/pyvenv.cfg") then
     return in_venv(".venv"), ".venv of the working directory"
+  elseif exists(TREE .. ".venv/pyvenv.cfg") then
+    return in_venv(TREE .. ".venv"), ".venv beside Moonferry's Lua files"
+  elseif INSTALLED and exists(INSTALLED .. "/bin/python3") then
+    return INSTALLED .. "/bin/python3", "the environment that Moonferry is installed in"
   end
   return "python3", "PATH"
 end

@@ -131,7 +131,8 @@ local started = false
 
 ---Starts Python. Optional: the first use does it too. Where an interpreter runs in this process already,
 ---that one is used. The interpreter is that of `python` (a path), else of the virtual environment `venv`,
----else of MOONFERRY_PYTHON, VIRTUAL_ENV, `.venv` in the working directory, or `python3` on the PATH.
+---else of MOONFERRY_PYTHON, VIRTUAL_ENV, `.venv` in the working directory or beside these Lua files, the
+---environment that they are installed in, or `python3` on the PATH.
 ---@param options { python: string?, venv: string? }?
 ---@return table? py
 ---@return string? message why Python cannot be had here
