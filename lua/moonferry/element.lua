@@ -129,6 +129,7 @@ end
 
 --- Iterates over the first axis: `for i, row in t:rows() do`, with `row` a typed pointer as from `row(i)`.
 function Tensor:rows()
+  handle_of(self)
   if not self.p then
     pointer(self)
   end

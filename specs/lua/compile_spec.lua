@@ -1,0 +1,134 @@
+-- The loops that are promised to run at C speed are compiled: a trace for each, and no abort.
+local mf = require "moonferry"
+local helper = require "helper"
+
+local PRELUDE = [[
+local mf = require "moonferry"
+local util = require "jit.util"
+local aborts, traces = {}, 0
+jit.attach(function(what, _, _, _, code, reason)
+  if what == "stop" then
+    traces = traces + 1
+  elseif what == "abort" then
+    local text = require("jit.vmdef").traceerr[code]
+    aborts[#aborts + 1] = text and text:format(tonumber(reason) or -1) or tostring(code)
+  end
+end, "trace")
+local N = 300
+]]
+
+local EPILOGUE = [[
+-- Not failures: an outer loop is tried before its inner loop, and a function that is called twice per turn
+-- is tried on its own before the loop that calls it.
+local HARMLESS = { "leaving loop", "inner loop", "return to lower frame" }
+for _, text in ipairs(aborts) do
+  local harmless = false
+  for _, known in ipairs(HARMLESS) do
+    harmless = harmless or text:find(known, 1, true) ~= nil
+  end
+  if not harmless then print("ABORT " .. text) end
+end
+local linked, stitched = 0, 0
+for i = 1, traces do
+  local info = util.traceinfo(i)
+  -- "root": an outer loop, compiled from the end of its inner loop back to its start.
+  if info and (info.linktype == "loop" or info.linktype == "root") then linked = linked + 1 end
+  if info and info.linktype == "stitch" then stitched = stitched + 1 end
+end
+print(("LOOPS %d STITCHES %d"):format(linked, stitched))
+]]
+
+local LOOPS = {
+  row = [[
+    local t, s = mf.ones({ N, N }, "float32"), 0
+    for i = 0, N - 1 do
+      local row = t:row(i)
+      for j = 0, N - 1 do s = s + row[j] end
+    end
+    assert(s == N * N)]],
+  rows = [[
+    local t, s = mf.ones({ N, N }, "float32"), 0
+    for _, row in t:rows() do
+      for j = 0, N - 1 do s = s + row[j] end
+    end
+    assert(s == N * N)]],
+  ["rows of short length"] = [[
+    local t, s = mf.ones({ N, 3 }, "uint8"), 0
+    for _, row in t:rows() do s = s + row[0] + row[1] + row[2] end
+    assert(s == N * 3)]],
+  at = [[
+    local t, s = mf.ones({ N, N }, "float64"), 0
+    for i = 0, N - 1 do
+      for j = 0, N - 1 do s = s + t:at(i, j) end
+    end
+    assert(s == N * N)]],
+  ["at, rank 3 and 5"] = [[
+    local t, u, s = mf.ones({ N, 2, 2 }, "int32"), mf.ones({ N, 1, 1, 1, 2 }, "int32"), 0
+    for i = 0, N - 1 do s = s + t:at(i, 1, 1) end
+    for i = 0, N - 1 do s = s + u:at(i, 0, 0, 0, 1) end
+    assert(s == 2 * N)]],
+  set = [[
+    local t = mf.zeros({ N, N }, "int16")
+    for i = 0, N - 1 do
+      for j = 0, N - 1 do t:set(i, j, i) end
+    end
+    assert(t:get(7, 5) == 7)]],
+  ptr = [[
+    local p = mf.ones(N, "float32"):ptr()
+    for i = 0, N - 1 do p[i] = 2 * p[i] end
+    assert(p[5] == 2)]],
+  ["export and delete"] = [[
+    local t = mf.zeros({ 3, 4 })
+    for _ = 1, N do
+      local m = t:to_dlpack()
+      m.deleter(m)
+    end]],
+  ["legacy export and delete"] = [[
+    local t = mf.zeros({ 3, 4 })
+    for _ = 1, N do
+      local m = t:to_dlpack_legacy()
+      m.deleter(m)
+    end]],
+  ["export, from_dlpack and close"] = [[
+    local t = mf.zeros({ 3, 4 })
+    for _ = 1, N do
+      mf.from_dlpack(t:to_dlpack()):close()
+    end]],
+}
+
+for _, name in ipairs { "bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float32",
+  "float64" } do
+  local value = name == "bool" and "true" or "i % 100"
+  LOOPS["get and put of " .. name] = ([[
+    local t = mf.zeros({ N, 2 }, "%s")
+    for i = 0, N - 1 do t:put(i, 1, %s) end
+    local last
+    for i = 0, N - 1 do last = t:get(i, -1) end
+    assert(last == (type(last) == "boolean" or (N - 1) %% 100))]]):format(name, value)
+end
+
+describe("compiled:", function()
+  after_each(helper.nothing_left)
+
+  if not jit.status() then
+    pending("the JIT is off in this run")
+    return
+  end
+
+  for name, body in pairs(LOOPS) do
+    it(name, function()
+      local program = PRELUDE .. "do\n" .. body .. "\nend\n" .. EPILOGUE
+      local output, code = helper.luajit(program)
+      assert.are.equal(0, code, output)
+      assert.is_nil(output:match("ABORT[^\n]*"), output)
+      local loops, stitches = output:match("LOOPS (%d+) STITCHES (%d+)")
+      local _, wanted = body:gsub("for [%w_]+ = ", "")
+      assert.is_true(tonumber(loops) >= wanted, wanted .. " loops should be compiled\n" .. output)
+      assert.are.equal("0", stitches, output)
+    end)
+  end
+
+  it("loads in the process of the specs too", function()
+    assert.is_table(mf)
+  end)
+end)

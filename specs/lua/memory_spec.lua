@@ -1,0 +1,204 @@
+-- Every allocation made to fail in turn, from Lua: no crash, nothing lost, `nil, message, code` at the end.
+local ffi = require "ffi"
+local mf = require "moonferry"
+local helper = require "helper"
+
+local C = helper.C
+
+-- Each makes or does something with `t` (2 x 3 floats) that allocates; what it returns is closed here.
+local CALLS = {
+  empty = function() return mf.empty({ 2, 3 }) end,
+  zeros = function() return mf.zeros({ 2, 3 }, "int8") end,
+  ones = function() return mf.ones(4) end,
+  full = function() return mf.full({ 2 }, 7, "int4") end,
+  tensor = function() return mf.tensor({ { 1, 2 }, { 3, 4 } }) end,
+  tensor_without_c_type = function() return mf.tensor({ { 1, 2 }, { 3, 4 } }, "float16") end,
+  wrap = function() return mf.wrap(ffi.new("float[4]"), { 2, 2 }) end,
+  wrap_without_owner = function(_, array) return mf.wrap(array, { 2, 2 }, "float32", { owner = false }) end,
+  view = function(t) return t:view(1, { 0, 2 }) end,
+  permute = function(t) return t:permute() end,
+  reshape = function(t) return t:reshape(-1) end,
+  broadcast = function(t) return t:broadcast({ 4, 2, 3 }) end,
+  squeeze = function(t) return t:squeeze() end,
+  expand = function(t) return t:expand(0) end,
+  diagonal = function(t) return t:diagonal() end,
+  reinterpret = function(t) return t:reinterpret("uint8") end,
+  as_readonly = function(t) return t:as_readonly() end,
+  copy = function(t) return t:copy() end,
+  copy_with_overlap = function(t) return t:view(mf.all, { 1 }):copy(t:view(mf.all, { 0, 2 })) end,
+  cast = function(t) return t:cast("float16") end,
+  to_dlpack = function(t) return t:to_dlpack() end,
+  to_dlpack_legacy = function(t) return t:to_dlpack_legacy() end,
+}
+
+local function dispose(result)
+  if mf.is_tensor(result) then
+    result:close()
+  elseif result ~= nil then
+    result.deleter(result)
+  end
+end
+
+local function same_elements(t)
+  return t:get(0, 0) == 1 and t:get(1, 2) == 6
+end
+
+-- Fails allocation `nth` (and, if sticky, all later ones). Returns whether there were so many.
+local function attempt(call, t, array, nth, sticky)
+  collectgarbage()
+  collectgarbage()
+  local before = mf.ledger()
+  C.mf_fault_arm(nth, sticky)
+  local ok, result, message, code = pcall(call, t, array)
+  local hits = C.mf_fault_hits()
+  C.mf_fault_arm(-1, 0)
+  if ok and result then
+    dispose(result)
+  elseif ok then
+    assert.is_string(message)
+    assert.are.equal(mf.ENOMEM, code)
+  else
+    -- A chain of calls inside the case that met nil.
+    assert.is_truthy(tostring(result):find("nil", 1, true), result)
+  end
+  collectgarbage()
+  collectgarbage()
+  assert.are.same(before, mf.ledger())
+  return hits > 0, ok and result ~= nil
+end
+
+describe("failing allocations", function()
+  after_each(helper.nothing_left)
+
+  for name, call in pairs(CALLS) do
+    it("are survived by " .. name, function()
+      for _, sticky in ipairs { 0, 1 } do
+        local t = mf.tensor({ { 1, 2, 3 }, { 4, 5, 6 } })
+        local array = ffi.new("float[4]")
+        local nth, more = 0, true
+        while more do
+          local succeeded
+          more, succeeded = attempt(call, t, array, nth, sticky)
+          -- One failure alone is made good by collecting and trying again.
+          assert.are.equal(sticky == 0 or not more, succeeded)
+          if name ~= "copy_with_overlap" then
+            assert.is_true(same_elements(t))
+          end
+          nth = nth + 1
+        end
+        assert.is_true(nth > 1, "nothing was allocated")
+        assert.is_true(t:copy():equal(t))
+      end
+    end)
+  end
+
+  it("leave an imported struct to its owner", function()
+    for _, make in ipairs { helper.managed, helper.managed_legacy } do
+      local m, count = make()
+      C.mf_fault_arm(0, 1)
+      local t, message, code = mf.from_dlpack(m)
+      C.mf_fault_arm(-1, 0)
+      assert.is_nil(t)
+      assert.is_string(message)
+      assert.are.equal(mf.ENOMEM, code)
+      assert.are.equal(0, count[0])
+      C.mf_fault_arm(0, 0)
+      t = mf.from_dlpack(m)
+      C.mf_fault_arm(-1, 0)
+      t:close()
+      assert.are.equal(1, count[0])
+    end
+  end)
+
+  it("collect garbage before they are reported", function()
+    do
+      mf.empty(1000)
+    end
+    C.mf_fault_arm(0, 1)
+    local t = mf.empty(1000)
+    C.mf_fault_arm(-1, 0)
+    assert.is_nil(t)
+    assert.are.equal(0, mf.ledger().tensors)
+  end)
+
+  it("do not touch an owner that was to be held", function()
+    local watch = setmetatable({}, { __mode = "v" })
+    do
+      local owner = {}
+      watch[1] = owner
+      C.mf_fault_arm(0, 1)
+      assert.is_nil((mf.wrap(ffi.new("float[1]"), 1, "float32", { owner = owner })))
+      C.mf_fault_arm(-1, 0)
+    end
+    collectgarbage()
+    assert.is_nil(watch[1])
+  end)
+end)
+
+describe("the garbage collector", function()
+  local limit = mf.gc_limit()
+  after_each(function()
+    mf.gc_limit(limit)
+    helper.nothing_left()
+  end)
+
+  it("runs when many bytes were made", function()
+    mf.gc_limit(2 ^ 20)
+    collectgarbage("stop")
+    local most = 0
+    for _ = 1, 400 do
+      mf.empty(2 ^ 15, "uint8")
+      most = math.max(most, mf.ledger().bytes)
+    end
+    collectgarbage("restart")
+    assert.is_true(most < 3 * 2 ^ 20, most .. " bytes were alive at once")
+    assert.are.equal(2 ^ 20, mf.gc_limit())
+  end)
+
+  it("runs for imported and for wrapped memory, and for views without end", function()
+    mf.gc_limit(2 ^ 18)
+    collectgarbage("stop")
+    local t = mf.empty(2 ^ 14, "uint8")
+    local most = 0
+    for _ = 1, 100 do
+      mf.from_dlpack(t:to_dlpack())
+      most = math.max(most, mf.ledger().tensors)
+    end
+    for _ = 1, 3000 do
+      t:view(0)
+      most = math.max(most, mf.ledger().tensors)
+    end
+    collectgarbage("restart")
+    assert.is_true(most < 2000, most .. " tensors were alive at once")
+  end)
+
+  it("does not run for tensors that are closed by hand", function()
+    mf.gc_limit(2 ^ 16)
+    mf.empty(2 ^ 17, "uint8"):close() -- what earlier specs made is collected here
+    local watch = setmetatable({ {} }, { __mode = "v" })
+    collectgarbage("stop")
+    for _ = 1, 1000 do
+      mf.empty(2 ^ 15, "uint8"):close()
+    end
+    local survived = watch[1] ~= nil
+    collectgarbage("restart")
+    assert.is_true(survived)
+  end)
+
+  it("runs more rarely where much stays alive", function()
+    mf.gc_limit(2 ^ 16)
+    local keep = {}
+    for i = 1, 100 do
+      keep[i] = mf.empty(2 ^ 12, "uint8")
+    end
+    assert.is_true(mf.gc_limit() > 2 ^ 16)
+  end)
+
+  it("has a limit that can be set", function()
+    assert.are.equal(12345, mf.gc_limit(12345))
+    assert.are.equal(12345, mf.gc_limit())
+    for _, bad in ipairs { -1, 0.5, 0 / 0, 1 / 0, "x", {} } do
+      helper.refuses("gc_limit: nbytes", mf.gc_limit, bad)
+    end
+  end)
+end)
