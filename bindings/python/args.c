@@ -54,8 +54,8 @@ static int check_required(const core_state *state, const core_signature *sig, Py
 }
 
 /* Sorts the arguments of a vectorcall into ${out}, one place per parameter, borrowed, NULL if absent. */
-int core_args(core_state *state, const core_signature *sig, PyObject *const *args, Py_ssize_t nargs,
-              PyObject *kwnames, PyObject **out)
+int core_sort_args(core_state *state, const core_signature *sig, PyObject *const *args,
+                   Py_ssize_t nargs, PyObject *kwnames, PyObject **out)
 {
   if (nargs > sig->positional) {
     PyErr_Format(PyExc_TypeError, "%s() takes at most %d positional argument%s (%zd given)",

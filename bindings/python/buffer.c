@@ -31,6 +31,8 @@ static bool wants(int flags, int request)
 /* NULL, or why a buffer of this layout cannot be had with ${flags}. */
 static const char *layout_problem(const mf_tensor *t, int flags)
 {
+  const int contiguous = PyBUF_C_CONTIGUOUS | PyBUF_F_CONTIGUOUS | PyBUF_ANY_CONTIGUOUS;
+  if (wants(flags, PyBUF_STRIDES) && (flags & contiguous & ~PyBUF_STRIDES) == 0) return NULL;
   bool rows = mf_tensor_is_contiguous(t);
   bool columns = is_column_major(mf_tensor_dltensor(t));
   if (wants(flags, PyBUF_C_CONTIGUOUS) && !rows) return "is not contiguous in row-major order";
@@ -45,8 +47,6 @@ static const char *buffer_problem(const mf_tensor *t, int flags)
 {
   if (!mf_tensor_is_valid(t)) return "has memory that was taken back by its owner";
   if (mf_tensor_dltensor(t)->device.device_type != kDLCPU) return "is not in the cpu's memory";
-  if (core_buffer_format(mf_tensor_dltensor(t)->dtype) == NULL)
-    return "has a dtype that PEP 3118 has no format for; reinterpret() gives one that it has";
   if (wants(flags, PyBUF_WRITABLE) && (mf_tensor_flags(t) & DLPACK_FLAG_BITMASK_READ_ONLY) != 0)
     return "is read-only";
   return layout_problem(t, flags);
@@ -69,24 +69,47 @@ static int fill_strides(Py_buffer *view, const DLTensor *from)
   return 0;
 }
 
-int core_getbuffer(PyObject *self, Py_buffer *view, int flags)
+static int refuse_dtype(core_state *state, DLDataType dtype)
+{
+  char name[64];
+  mf_error err;
+  if (mf_dtype_format(&dtype, name, sizeof name, &err) != MF_OK) return core_raise(state, &err);
+  return core_refuse(state, "PEP 3118 has no format for dtype %s; reinterpret() gives a dtype that has "
+                     "one", name);
+}
+
+static void describe(Py_buffer *view, const DLTensor *from, const char *format, int flags)
 {
   static char nothing; /* what an empty buffer points to */
+  bool shaped = wants(flags, PyBUF_ND);
+  view->buf = from->data == NULL ? &nothing : from->data;
+  view->itemsize = from->dtype.bits / 8;
+  view->len = view->itemsize;
+  for (int32_t i = 0; i < from->ndim; i++) view->len *= (Py_ssize_t)from->shape[i];
+  view->format = wants(flags, PyBUF_FORMAT) ? (char *)format : NULL;
+  view->ndim = shaped ? from->ndim : 1;
+  view->shape = shaped && from->ndim > 0 ? (Py_ssize_t *)from->shape : NULL;
+  view->strides = NULL;
+  view->suboffsets = NULL;
+  view->internal = NULL;
+}
+
+int core_getbuffer(PyObject *self, Py_buffer *view, int flags)
+{
   const mf_tensor *t = core_handle(self);
   const DLTensor *from = mf_tensor_dltensor(t);
-  const char *problem = buffer_problem(t, flags);
+  if (view == NULL) {
+    PyErr_SetString(PyExc_BufferError, "a buffer was asked for without a place to describe it");
+    return -1;
+  }
   view->obj = NULL;
+  const char *problem = buffer_problem(t, flags);
   if (problem != NULL)
     return core_refuse(core_state_of_tensor(self), "the tensor %s", problem);
-  view->buf = from->data == NULL ? &nothing : from->data;
-  view->len = (Py_ssize_t)mf_tensor_nbytes(t);
-  view->itemsize = from->dtype.bits / 8;
+  const char *format = core_buffer_format(from->dtype);
+  if (format == NULL) return refuse_dtype(core_state_of_tensor(self), from->dtype);
+  describe(view, from, format, flags);
   view->readonly = (mf_tensor_flags(t) & DLPACK_FLAG_BITMASK_READ_ONLY) != 0;
-  view->format = wants(flags, PyBUF_FORMAT) ? (char *)core_buffer_format(from->dtype) : NULL;
-  view->ndim = wants(flags, PyBUF_ND) ? from->ndim : 1;
-  view->shape = wants(flags, PyBUF_ND) && from->ndim > 0 ? (Py_ssize_t *)from->shape : NULL;
-  view->strides = view->suboffsets = NULL;
-  view->internal = NULL;
   if (wants(flags, PyBUF_STRIDES) && from->ndim > 0 && fill_strides(view, from) < 0) return -1;
   Py_INCREF(self);
   view->obj = self;

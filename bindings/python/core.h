@@ -62,6 +62,7 @@ typedef struct core_state {
   PyObject *cpu;            /* the Device of every tensor */
   PyObject *max_version;    /* (1, 3) */
   PyObject *cpu_pair;       /* (1, 0) */
+  PyObject *good_version;   /* the last max_version that meant a versioned struct, or NULL */
   PyObject *dlpack_kw[4];   /* keyword names of a call of __dlpack__: +1 with dl_device, +2 with copy */
   PyObject *kw[KW_NUMBER];
   PyObject *names[NAME_NUMBER];
@@ -75,9 +76,20 @@ typedef struct core_tensor {
 } core_tensor;
 
 /* module.c */
-core_state *core_state_of(PyObject *module);
-core_state *core_state_of_tensor(PyObject *tensor);
-core_state *core_state_current(void); /* of this interpreter's module; NULL with an exception */
+extern core_state *core_now; /* of this interpreter's module; NULL before it is imported */
+core_state *core_state_current(void); /* the same; NULL with an exception */
+
+static inline core_state *core_state_of(PyObject *module)
+{
+  return PyModule_GetState(module);
+}
+
+/* The comparison spares two calls into CPython for tensors of the one module that there usually is. */
+static inline core_state *core_state_of_tensor(PyObject *tensor)
+{
+  if (core_now != NULL && Py_TYPE(tensor) == core_now->tensor_type) return core_now;
+  return PyType_GetModuleState(Py_TYPE(tensor));
+}
 
 /* errors.c: each sets an exception and returns -1. */
 int core_raise(core_state *state, const mf_error *err);
@@ -94,8 +106,19 @@ typedef struct core_signature {
   uint8_t kw[8];
 } core_signature;
 
-int core_args(core_state *state, const core_signature *signature, PyObject *const *args,
-              Py_ssize_t nargs, PyObject *kwnames, PyObject **out);
+/* core_sort_args does it; the common case without keywords is worth doing at the caller's. */
+int core_sort_args(core_state *state, const core_signature *signature, PyObject *const *args,
+                   Py_ssize_t nargs, PyObject *kwnames, PyObject **out);
+
+static inline int core_args(core_state *state, const core_signature *signature, PyObject *const *args,
+                            Py_ssize_t nargs, PyObject *kwnames, PyObject **out)
+{
+  if (kwnames != NULL || nargs != signature->required)
+    return core_sort_args(state, signature, args, nargs, kwnames, out);
+  for (int i = 0; i < signature->count; i++) out[i] = i < nargs ? args[i] : NULL;
+  return 0;
+}
+
 int core_args_self(PyObject *self, const core_signature *signature, PyObject *const *args,
                    Py_ssize_t nargs, PyObject *kwnames, PyObject **out);
 int core_int64(PyObject *obj, const char *what, int64_t *out);
@@ -163,7 +186,7 @@ int core_getbuffer(PyObject *self, Py_buffer *view, int flags);
 void core_releasebuffer(PyObject *self, Py_buffer *view);
 const char *core_buffer_format(DLDataType dtype);
 int core_format_parse(const char *format, Py_ssize_t itemsize, DLDataType *out);
-PyObject *core_from_buffer(PyObject *module, PyObject *obj);
+PyObject *core_from_buffer(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *core_frombuffer(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
                           PyObject *kwnames);
 PyObject *core_wrap_pointer(PyObject *module, PyObject *const *args, Py_ssize_t nargs);

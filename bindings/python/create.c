@@ -4,6 +4,8 @@
  */
 #include "core.h"
 
+#include <string.h>
+
 typedef struct request {
   int64_t shape[MF_MAX_NDIM];
   DLTensor like;
@@ -19,13 +21,23 @@ static int read_request(core_state *state, PyObject *const args[3], request *out
   return core_device(state, args[2], &out->like.device);
 }
 
+/* Zero bytes are zero in every dtype, those without arithmetic included. */
+static int fill(mf_tensor *t, const mf_scalar *value, mf_error *err)
+{
+  int status = mf_tensor_fill(t, value, err);
+  if (status != MF_EDTYPE || value->kind != MF_KIND_INT || value->i != 0) return status;
+  size_t nbytes = (size_t)mf_tensor_nbytes(t);
+  if (nbytes > 0) memset(mf_tensor_dltensor(t)->data, 0, nbytes);
+  return MF_OK;
+}
+
 static PyObject *create(core_state *state, const request *what, const mf_scalar *value)
 {
   mf_tensor *t;
   mf_error err;
   int status = mf_tensor_create(&what->like, 0, &t, &err);
   if (status == MF_OK && value != NULL) {
-    status = mf_tensor_fill(t, value, &err);
+    status = fill(t, value, &err);
     if (status != MF_OK) mf_tensor_release(t);
   }
   if (status == MF_OK) return core_tensor_new(state, t);

@@ -19,13 +19,15 @@ typedef struct dlpack_request {
   int copy; /* 1, 0, or -1 for None */
 } dlpack_request;
 
-/* A capsule under another name than it was made with belongs to whoever renamed it. A foreign deleter
- * further down may run Python code, which must not disturb an exception in flight. */
+/* A capsule under another name than it was made with belongs to whoever renamed it. */
 static void *unconsumed(PyObject *capsule, const char *name)
 {
-  return PyCapsule_IsValid(capsule, name) ? PyCapsule_GetPointer(capsule, name) : NULL;
+  const char *now = PyCapsule_GetName(capsule);
+  if (now != name && (now == NULL || strcmp(now, name) != 0)) return NULL;
+  return PyCapsule_GetPointer(capsule, now);
 }
 
+/* A foreign deleter further down may run Python code, which must not disturb an exception in flight. */
 static void delete_quietly(DLManagedTensorVersioned *versioned, DLManagedTensor *legacy)
 {
   PyObject *type = NULL, *value = NULL, *traceback = NULL;
@@ -78,17 +80,28 @@ static int read_pair(PyObject *obj, const char *what, long out[2])
   return -1;
 }
 
-static int read_max_version(PyObject *obj, bool *versioned)
+/* Consumers pass the same constant every time. A tuple of ints cannot change, so that one is remembered. */
+static void remember_version(core_state *state, PyObject *obj)
+{
+  if (!PyTuple_CheckExact(obj)) return;
+  PyObject *old = state->good_version;
+  Py_INCREF(obj);
+  state->good_version = obj;
+  Py_XDECREF(old);
+}
+
+static int read_max_version(core_state *state, PyObject *obj, bool *versioned)
 {
   long version[2] = {0, 0};
-  *versioned = false;
-  if (obj == NULL || obj == Py_None) return 0;
+  *versioned = obj != NULL && obj == state->good_version;
+  if (obj == NULL || obj == Py_None || *versioned) return 0;
   if (read_pair(obj, "max_version", version) < 0) return -1;
   if (version[0] < 0 || version[1] < 0) {
     PyErr_Format(PyExc_TypeError, "max_version must not be negative: %R", obj);
     return -1;
   }
   *versioned = version[0] >= 1;
+  if (*versioned) remember_version(state, obj);
   return 0;
 }
 
@@ -105,7 +118,7 @@ static int read_dl_device(PyObject *self, PyObject *obj)
 static int read_keywords(PyObject *self, PyObject *const values[4], dlpack_request *out)
 {
   if (read_stream(values[0]) < 0) return -1;
-  if (read_max_version(values[1], &out->versioned) < 0) return -1;
+  if (read_max_version(core_state_of_tensor(self), values[1], &out->versioned) < 0) return -1;
   if (core_copy_flag(values[3], &out->copy) < 0) return -1;
   return read_dl_device(self, values[2]);
 }

@@ -95,20 +95,44 @@ static int describe(core_state *state, const Py_buffer *view, int64_t *shape, in
   return element_strides(view, strides) ? 0 : 1;
 }
 
-/* _from_buffer(obj): a tensor over a buffer as its format, shape and strides say; None where only a copy
- * could hold them. */
-PyObject *core_from_buffer(PyObject *module, PyObject *obj)
+/* A copy of a buffer that no DLTensor can describe: of pointers to rows, or of unaligned strides. */
+static PyObject *copy_buffer(core_state *state, const Py_buffer *buffer, DLTensor *view)
+{
+  mf_tensor *t;
+  mf_error err;
+  view->strides = NULL;
+  if (mf_tensor_create(view, 0, &t, &err) != MF_OK) {
+    core_raise(state, &err);
+    return NULL;
+  }
+  void *data = mf_tensor_dltensor(t)->data;
+  if (buffer->len == 0 || PyBuffer_ToContiguous(data, buffer, buffer->len, 'C') == 0)
+    return core_tensor_new(state, t);
+  mf_tensor_release(t);
+  return NULL;
+}
+
+/* _from_buffer(obj, may_copy): a tensor over a buffer as its format, shape and strides say. */
+PyObject *core_from_buffer(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
   core_state *state = core_state_of(module);
   int64_t shape[MF_MAX_NDIM], strides[MF_MAX_NDIM];
   DLTensor view;
-  hold *h = hold_buffer(obj, PyBUF_FULL_RO);
+  if (nargs != 2) {
+    PyErr_SetString(PyExc_TypeError, "_from_buffer() takes 2 arguments");
+    return NULL;
+  }
+  hold *h = hold_buffer(args[0], PyBUF_FULL_RO);
   if (h == NULL) return NULL;
   int rc = describe(state, &h->view, shape, strides, &view);
   if (rc == 0) return wrap(state, &view, h->view.readonly != 0, h);
+  PyObject *copy = NULL;
+  if (rc == 1 && args[1] == Py_True)
+    copy = copy_buffer(state, &h->view, &view);
+  else if (rc == 1)
+    core_refuse(state, "copy=False, but the buffer's strides are no multiple of its items");
   hold_release(h);
-  if (rc < 0) return NULL;
-  Py_RETURN_NONE;
+  return copy;
 }
 
 /* How many elements there are from ${offset} on, where ${count} says so or the buffer's end does. */

@@ -3,7 +3,8 @@
  * Invariant: ownership moves exactly once. A capsule is renamed only after the runtime took its struct
  * over, and until then its destructor stays in charge; a struct from an exchange table is deleted here if
  * the runtime refuses it. Once it is imported, nothing can fail but what gives the reference back.
- * It must not know what a struct contains: the runtime's decoder checks it.
+ * It must not know what a struct contains: the runtime's decoder checks it, and the struct's device is
+ * what counts, whatever __dlpack_device__ says.
  *
  * Standard: array API 2025.12, from_dlpack; DLPack 1.3, Python specification and C exchange API.
  */
@@ -84,6 +85,7 @@ static PyObject *call_dlpack(const import_request *request, int level)
                                    1 | PY_VECTORCALL_ARGUMENTS_OFFSET, state->dlpack_kw[kw]);
 }
 
+/* Replaces an AttributeError by a better one, if __dlpack__ is what is missing. */
 static void explain_missing(const import_request *request)
 {
   PyObject *type, *value, *traceback;
@@ -210,14 +212,14 @@ static PyObject *clone_and_release(const import_request *request, mf_tensor *t)
   return NULL;
 }
 
-/* What copy demands, and the producer did not promise. Takes ${t} over. */
+/* What copy demands: a copy is believed only where its flag says so. Takes ${t} over. */
 static PyObject *finish(const import_request *request, mf_tensor *t)
 {
   bool copied = (mf_tensor_flags(t) & DLPACK_FLAG_BITMASK_IS_COPIED) != 0;
   if (request->copy < 0) return core_tensor_new(request->state, t);
   bool capsule = PyCapsule_CheckExact(request->x);
   if (request->copy == 1) {
-    if (!capsule && (request->promised || copied)) return core_tensor_new(request->state, t);
+    if (!capsule && copied) return core_tensor_new(request->state, t);
     return clone_and_release(request, t);
   }
   if (capsule || (!copied && (request->promised || request->versioned)))

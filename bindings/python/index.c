@@ -182,7 +182,7 @@ static PyObject *as_tensor(PyObject *value)
   }
   PyObject *module = PyImport_ImportModule("moonferry._convert");
   if (module == NULL) return NULL;
-  PyObject *made = PyObject_CallMethod(module, "asarray", "O", value);
+  PyObject *made = PyObject_CallMethod(module, "asarray", "(O)", value);
   Py_DECREF(module);
   if (made != NULL && !core_is_tensor(made)) {
     PyErr_SetString(PyExc_TypeError, "moonferry._convert.asarray did not give a Tensor");

@@ -11,22 +11,12 @@
 #include <string.h>
 
 static struct PyModuleDef definition;
-static core_state *current;
-
-core_state *core_state_of(PyObject *module)
-{
-  return PyModule_GetState(module);
-}
-
-core_state *core_state_of_tensor(PyObject *tensor)
-{
-  return PyType_GetModuleState(Py_TYPE(tensor));
-}
+core_state *core_now;
 
 core_state *core_state_current(void)
 {
-  if (current == NULL) PyErr_SetString(PyExc_RuntimeError, "moonferry is not imported");
-  return current;
+  if (core_now == NULL) PyErr_SetString(PyExc_RuntimeError, "moonferry is not imported");
+  return core_now;
 }
 
 PyDoc_STRVAR(from_dlpack_doc,
@@ -54,8 +44,9 @@ PyDoc_STRVAR(frombuffer_doc,
 "tensor is read-only if the buffer is. Raises ValueError, TypeError, BufferError.");
 
 PyDoc_STRVAR(from_buffer_doc,
-"_from_buffer($module, obj, /)\n--\n\n"
-"A Tensor over a buffer as its format, shape and strides say; None where only a copy could hold them.");
+"_from_buffer($module, obj, may_copy, /)\n--\n\n"
+"A Tensor over a buffer as its format, shape and strides say, or a copy of one where no Tensor can hold\n"
+"them and may_copy is True.");
 
 PyDoc_STRVAR(wrap_pointer_doc,
 "_wrap_pointer($module, address, shape, strides, dtype, readonly, owner, /)\n--\n\n"
@@ -119,7 +110,7 @@ static PyMethodDef functions[] = {
   {"from_dlpack", FASTCALL(core_from_dlpack), METH_FASTCALL | METH_KEYWORDS, from_dlpack_doc},
   {"into", FASTCALL(core_into), METH_FASTCALL, into_doc},
   {"frombuffer", FASTCALL(core_frombuffer), METH_FASTCALL | METH_KEYWORDS, frombuffer_doc},
-  {"_from_buffer", core_from_buffer, METH_O, from_buffer_doc},
+  {"_from_buffer", FASTCALL(core_from_buffer), METH_FASTCALL, from_buffer_doc},
   {"_wrap_pointer", FASTCALL(core_wrap_pointer), METH_FASTCALL, wrap_pointer_doc},
   {"_raw_bytes", core_raw_bytes, METH_O, raw_bytes_doc},
   {"_from_raw", FASTCALL(core_from_raw), METH_FASTCALL, from_raw_doc},
@@ -216,7 +207,7 @@ static int make_current(core_state *state, PyObject *module)
     return -1;
   }
   if (PyDict_SetItemString(dict, "moonferry._core", module) < 0) return -1;
-  current = state;
+  core_now = state;
   return 0;
 }
 
@@ -248,7 +239,7 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
 static int module_clear(PyObject *module)
 {
   core_state *state = core_state_of(module);
-  if (current == state) current = NULL;
+  if (core_now == state) core_now = NULL;
   Py_CLEAR(state->tensor_type);
   Py_CLEAR(state->exchange_error);
   Py_CLEAR(state->dtypes);
@@ -256,6 +247,7 @@ static int module_clear(PyObject *module)
   Py_CLEAR(state->cpu);
   Py_CLEAR(state->max_version);
   Py_CLEAR(state->cpu_pair);
+  Py_CLEAR(state->good_version);
   for (int i = 0; i < 4; i++) Py_CLEAR(state->dlpack_kw[i]);
   for (int i = 0; i < KW_NUMBER; i++) Py_CLEAR(state->kw[i]);
   for (int i = 0; i < NAME_NUMBER; i++) Py_CLEAR(state->names[i]);

@@ -168,7 +168,7 @@ static PyObject *call_python(const char *module_name, const char *function, PyOb
 {
   PyObject *module = PyImport_ImportModule(module_name);
   if (module == NULL) return NULL;
-  PyObject *result = PyObject_CallMethod(module, function, "O", self);
+  PyObject *result = PyObject_CallMethod(module, function, "(O)", self);
   Py_DECREF(module);
   return result;
 }
@@ -182,6 +182,13 @@ static PyObject *get_array_interface(PyObject *self, void *closure)
 {
   (void)closure;
   return call_python("moonferry._convert", "array_interface", self);
+}
+
+static PyObject *tensor_iter(PyObject *self)
+{
+  if (core_view(self)->ndim > 0) return PySeqIter_New(self);
+  PyErr_SetString(PyExc_TypeError, "iteration over a tensor without axes");
+  return NULL;
 }
 
 static PyGetSetDef getset[] = {
@@ -227,6 +234,7 @@ static PyType_Slot slots[] = {
   {Py_tp_new, tensor_refuse_new},
   {Py_tp_dealloc, core_tensor_dealloc},
   {Py_tp_repr, tensor_repr},
+  {Py_tp_iter, tensor_iter},
   {Py_tp_getset, getset},
   {Py_tp_members, members},
   {Py_tp_methods, core_tensor_methods},

@@ -30,7 +30,7 @@ from moonferry._dtype import Device, DType
 
 __version__ = _core.version
 
-bool_ = DType("bool")
+bool = DType("bool")
 int8 = DType("int8")
 int16 = DType("int16")
 int32 = DType("int32")
@@ -80,9 +80,8 @@ def get_include() -> str:
 
 
 def get_lua_path() -> str:
-    """What LUA_PATH must contain for require "moonferry" to find the Lua module that came along."""
-    root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "lua")
-    return os.path.join(root, "?.lua") + ";" + os.path.join(root, "?", "init.lua")
+    """The directory that holds the Lua module: LUA_PATH needs its ?.lua and ?/init.lua."""
+    return os.path.join(os.path.dirname(os.path.abspath(__file__)), "lua")
 
 
 __all__ = [
@@ -93,7 +92,7 @@ __all__ = [
     "Tensor",
     "asarray",
     "bfloat16",
-    "bool_",
+    "bool",
     "complex64",
     "complex128",
     "empty",

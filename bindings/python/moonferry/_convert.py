@@ -32,57 +32,52 @@ def _is_buffer(obj):
     return True
 
 
+def _from_ml_dtypes(obj):
+    """A tensor over a NumPy array of a dtype that NumPy cannot export itself; None for any other obj."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None or not isinstance(obj, numpy.ndarray) or obj.dtype.kind not in "fViu":
+        return None
+    if obj.dtype.isbuiltin != 2:
+        return None
+    dtype = DType(obj.dtype)
+    raw = _core.from_dlpack(obj.view(f"uint{8 * obj.dtype.itemsize}"))
+    if dtype.bits == 8 * obj.dtype.itemsize:
+        return raw.reinterpret(dtype)
+    # Narrower than a byte: ml_dtypes keeps each element in a byte of its own.
+    raw = raw if raw.is_contiguous else raw.copy()
+    return _core._from_raw(raw, obj.shape, dtype, True)
+
+
 def _from_protocols(obj, copy):
     """A tensor that shares the memory of an array of any kind, None if obj is no array."""
     refused = None
-    if isinstance(obj, Tensor):
-        return obj.copy() if copy else obj
+    made = obj if isinstance(obj, Tensor) else _from_ml_dtypes(obj)
+    if made is not None:
+        return made.copy() if copy else made
     if hasattr(type(obj), "__dlpack__"):
         try:
             return _core.from_dlpack(obj, copy=copy)
         except BufferError as error:
             refused = error
-    if not isinstance(obj, (str, list, tuple)):
-        shared = _from_memory(obj, refused)
-        if shared is not None:
-            return _copied(shared, obj, copy)
+    shared = None if isinstance(obj, (str, list, tuple)) else _from_memory(obj, copy, refused)
+    if shared is not None:
+        return shared.copy() if copy else shared
     if refused is not None:
         raise refused
     return None
 
 
-def _from_memory(obj, refused):
+def _from_memory(obj, copy, refused):
     """By buffer protocol or __array_interface__; None if there is neither."""
     if _is_buffer(obj):
         try:
-            shared = _core._from_buffer(obj)
-        except BufferError:
-            raise (refused or ExchangeError(_buffer_complaint(obj))) from None
-        return obj if shared is None else shared
+            return _core._from_buffer(obj, copy is not False)
+        except (BufferError, ValueError) as error:
+            raise (refused or ExchangeError(f"asarray: {error} (from a {_describe(obj)})")) from None
     interface = getattr(obj, "__array_interface__", None)
     if isinstance(interface, dict):
         return _from_interface(obj, interface)
     return None
-
-
-def _buffer_complaint(obj):
-    try:
-        with memoryview(obj) as view:
-            return f"asarray: a buffer of format {view.format!r} has no dtype (from a {_describe(obj)})"
-    except (BufferError, ValueError) as error:
-        return f"asarray: a {_describe(obj)} gives no buffer: {error}"
-
-
-def _copied(shared, obj, copy):
-    """Keeps what copy asks for. A buffer that no tensor can describe comes as itself."""
-    if isinstance(shared, Tensor):
-        return shared.copy() if copy else shared
-    if copy is False:
-        raise ExchangeError("asarray: copy=False, but the buffer's strides are no multiple of its items")
-    with memoryview(obj) as view:
-        dtype = _core._from_buffer(memoryview(view.tobytes()).cast(view.format)).dtype
-        flat = _core.frombuffer(bytearray(view.tobytes()), dtype)
-        return flat.reshape(*view.shape)
 
 
 def _interface_dtype(typestr):

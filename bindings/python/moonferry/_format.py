@@ -176,7 +176,7 @@ def _key(value):
 
 
 def _needs_exponent(least, most):
-    return most >= 1e16 or least < 1e-4 or most / least > 1000.0
+    return most >= 1e8 or least < 1e-4 or most / least > 1000.0
 
 
 def _widths(texts, leaves):
