@@ -2,7 +2,7 @@
  *
  * Lua collects its values whenever it likes, on a thread that may not hold the GIL and may never get it.
  * So a finalizer only moves a node, which was allocated with the value, onto a list; whoever holds the
- * GIL next empties it. Invariant: every node is on the list at most once, and is freed after it.
+ * GIL next empties it. Invariant: a node is alive, on that list once, or spare.
  * Must not know: Lua. */
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -11,8 +11,18 @@
 
 static _Atomic(mf__ref *) retired;
 
+/* Nodes to use again, guarded by the GIL. As many as were ever alive at once; never given back. */
+static mf__ref *spare;
+
+static mf__ref *take_node(void) {
+  mf__ref *ref = spare;
+  if (ref == NULL) return malloc(sizeof *ref);
+  spare = ref->next;
+  return ref;
+}
+
 mf__ref *mf__ref_new(PyObject *object) {
-  mf__ref *ref = malloc(sizeof *ref);
+  mf__ref *ref = take_node();
   if (ref == NULL) return NULL;
   ref->object = object;
   ref->origin = NULL;
@@ -34,9 +44,12 @@ long mf__refs_drain(void) {
   mf__ref *ref = atomic_exchange_explicit(&retired, NULL, memory_order_acquire);
   while (ref != NULL) {
     mf__ref *next = ref->next;
-    Py_DecRef(ref->object);
-    Py_DecRef(ref->origin);
-    free(ref);
+    PyObject *object = ref->object, *origin = ref->origin;
+    ref->next = spare;
+    spare = ref;
+    /* May run any Python code, this function included. */
+    Py_DecRef(object);
+    Py_DecRef(origin);
     ref = next;
     count++;
   }

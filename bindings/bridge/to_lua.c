@@ -46,23 +46,23 @@ static int push_bytes(lua_State *L, PyObject *object) {
   return 1;
 }
 
-static int push_none(lua_State *L) {
-  lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_NONE);
+/* What Lua holds without allocating, so that nothing can raise. */
+static int push_plain(lua_State *L, PyObject *object) {
+  PyTypeObject *type = Py_TYPE(object);
+  if (object == Py_None) {
+    lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_NONE);
+  } else if (type == &PyFloat_Type) {
+    lua_pushnumber(L, PyFloat_AsDouble(object));
+  } else if (type == &PyBool_Type) {
+    lua_pushboolean(L, object == Py_True);
+  } else {
+    return type == &PyLong_Type && push_int(L, object);
+  }
   return 1;
 }
 
 static int push_value(lua_State *L, PyObject *object) {
   PyTypeObject *type = Py_TYPE(object);
-  if (object == Py_None) return push_none(L);
-  if (type == &PyFloat_Type) {
-    lua_pushnumber(L, PyFloat_AsDouble(object));
-    return 1;
-  }
-  if (type == &PyBool_Type) {
-    lua_pushboolean(L, object == Py_True);
-    return 1;
-  }
-  if (type == &PyLong_Type) return push_int(L, object);
   if (type == &PyUnicode_Type) return push_str(L, object);
   if (type == &PyBytes_Type) return push_bytes(L, object);
   return mf__tensor_to_lua(L, object);
@@ -79,6 +79,11 @@ static void push_object(lua_State *L, PyObject *object) {
 }
 
 void mf__to_lua(lua_State *L, PyObject *object) {
+  if (object == NULL) mf__raise(L);
+  if (push_plain(L, object)) {
+    Py_DecRef(object);
+    return;
+  }
   mf__hold(L, object);
   if (!push_value(L, object)) push_object(L, object);
   mf__drop();

@@ -34,19 +34,26 @@ local function read_file(path)
   return text
 end
 
--- Runs a Lua script in a process of its own; returns its exit status and what it printed.
-local function run(script, environment, program)
-  local path, output = os.tmpname(), os.tmpname()
-  write_file(path, script)
-  local status = os.execute(("%s %s %s >%s 2>&1"):format(environment or "", program or "luajit", path, output))
+-- Runs a command; returns its exit status and what it printed.
+local function shell(command)
+  local output = os.tmpname()
+  local status = os.execute(("{ %s\n} >%s 2>&1"):format(command, output))
   local text = read_file(output)
-  os.remove(path)
   os.remove(output)
-  return type(status) == "number" and status / 256 or status, text
+  return status / 256, text
 end
 
-local function runs(script, environment, program)
-  local status, text = run(script, environment, program)
+-- Runs a script in a process of its own, by luajit if nothing else is said.
+local function run(script, environment, program, arguments)
+  local path = os.tmpname()
+  write_file(path, script)
+  local status, text = shell(("%s %s %s %s"):format(environment or "", program or "luajit", path, arguments or ""))
+  os.remove(path)
+  return status, text
+end
+
+local function runs(...)
+  local status, text = run(...)
   assert.are.equal(0, status, text)
   return text
 end
@@ -570,22 +577,140 @@ threading.Thread(target=spin, daemon=True).start()
     assert.matches("too late", text)
   end)
 
-  it("has one libmoonferry, whichever language came first", function()
-    local count = [[
-local files = {}
+  it("serves every CPython from 3.9 to 3.14 that the machine has", function()
+    local _, found = shell "ls ~/.pyenv/versions/*/bin/python3 /usr/bin/python3 /usr/local/bin/python3 2>/dev/null"
+    local served = 0
+    for path in found:gmatch("[^\n]+") do
+      local _, version = shell(path .. [[ -c 'import sys; print("%d.%02d" % sys.version_info[:2])']])
+      version = version:match("^%d%.%d%d") or ""
+      if version >= "3.09" and version < "3.15" then
+        served = served + 1
+        local text = runs(prelude .. [[
+for _, name in ipairs { "ctypes", "_decimal", "json" } do py.import(name) end
+print(pcall(py.eval, "1/0"))
+print(py.eval("'%d.%02d' % __import__('sys').version_info[:2]"), py.list { 1, "a" }:pop())
+]], "PYTHONPATH= MOONFERRY_PYTHON=" .. path)
+        assert.matches("ZeroDivisionError", text)
+        assert.matches("\n" .. version:gsub("%.", "%%.") .. "\ta\n$", text)
+      end
+    end
+    if served == 0 then
+      return pending "there is no CPython 3.9 ... 3.14 but the one that runs this"
+    end
+  end)
+
+  it("hosts a virtual environment of Debian's interpreter, which is linked statically", function()
+    local venv = os.tmpname()
+    os.remove(venv)
+    local status, text = shell("/usr/bin/python3 -m venv --without-pip " .. venv)
+    if status ~= 0 then
+      return pending("/usr/bin/python3 -m venv does not work: " .. text)
+    end
+    local script = prelude .. 'assert(py.start(%s))\npy.import "ctypes"\nprint(py.import("sys").prefix)'
+    status, text = run(script:format(("{ venv = %q }"):format(venv)), "MOONFERRY_PYTHON=/nowhere PYTHONPATH=")
+    local _, by_variable = run(script:format(""), "MOONFERRY_PYTHON= PYTHONPATH= VIRTUAL_ENV=" .. venv)
+    shell("rm -rf " .. venv)
+    if text:find("its libpython was not found", 1, true) then
+      return pending("/usr/bin/python3 has no libpython here: " .. text:match("[^\n]*"))
+    end
+    assert.are.equal(0, status, text)
+    assert.are.equal(venv .. "\n", text)
+    assert.are.equal(venv .. "\n", by_variable)
+  end)
+
+  local count_libraries = [[
+local files, count = {}, 0
 for line in io.lines("/proc/self/maps") do
   local path = line:match("(/%S*libmoonferry%S*)")
-  if path then files[path] = true end
+  if path and not files[path] then files[path], count = true, count + 1 end
 end
-local n = 0
-for _ in pairs(files) do n = n + 1 end
-print(n)
+print(count .. " libmoonferry")
 ]]
-    assert.are.equal("1\n", runs('require "moonferry"\n' .. prelude .. 'py.import "moonferry"\n' .. count))
-    assert.are.equal("1\n", runs(prelude .. [[
-py.import "moonferry"
-local t = require("moonferry").zeros(3)
-py.builtins.repr(t)
-]] .. count))
+
+  it("has one libmoonferry if Lua came first", function()
+    local text = runs('require "moonferry"\n' .. prelude .. 'py.import "moonferry"\n' .. count_libraries)
+    assert.are.equal("1 libmoonferry\n", text)
+  end)
+
+  -- Python is the host here: interpreter, library and extension are there before Lua is.
+  local python_first = [[
+import ctypes, gc, sys, threading
+import moonferry
+lua = ctypes.CDLL(sys.argv[1], mode=ctypes.RTLD_GLOBAL)
+lua.luaL_newstate.restype = ctypes.c_void_p
+lua.lua_tolstring.restype = ctypes.c_char_p
+mine = moonferry.full((3,), 5, "float32")
+def run(code):
+    L = ctypes.c_void_p(lua.luaL_newstate())
+    lua.luaL_openlibs(L)
+    if lua.luaL_loadstring(L, code.encode()) or lua.lua_pcall(L, 0, 0, 0):
+        print(lua.lua_tolstring(L, -1, None).decode())
+    lua.lua_close(L)
+]]
+
+  -- Runs Python code in which `run(code)` runs the Lua code in a state of its own.
+  local function runs_python_first(code, script)
+    for _, library in ipairs { "libluajit-5.1.so.2", "libluajit-5.1.so" } do
+      if pcall(ffi.load, library) then
+        local text = python_first .. 'code = r"""\n' .. prelude .. code .. '"""\n' .. script
+        return runs(text, "", py.import("sys").executable, library)
+      end
+    end
+    return nil, pending "LuaJIT's shared library is not installed"
+  end
+
+  it("has one libmoonferry and one interpreter if Python came first", function()
+    local text = runs_python_first([[
+local mine = py.main.mine
+assert(mine:get(1) == 5)
+mine:put(1, 7)
+mine:close()
+]] .. count_libraries, "run(code)\nprint(mine.tolist())")
+    if text then
+      assert.are.equal("1 libmoonferry\n[5.0, 7.0, 5.0]\n", text)
+    end
+  end)
+
+  it("lets several Lua states on several threads call Python at once", function()
+    local text = runs_python_first([[
+for i = 1, 2000 do
+  local list = py.list { i, py.main.mine }
+  local tensor = list:pop()
+  assert(tensor:get(0) == 5 and list[0] == i)
+  tensor:close()
+end
+]], [[
+threads = [threading.Thread(target=run, args=(code,)) for _ in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+del mine
+run('require("moonferry.python").collect()')
+gc.collect()
+print(moonferry.ledger().tensors)
+]])
+    if text then
+      assert.are.equal("0\n", text)
+    end
+  end)
+
+  it("refuses a bridge of another build than its libmoonferry", function()
+    local id = ffi.string(require("moonferry.lib").mf_build_id())
+    local other = id:match("^%x+%-") .. ("0"):rep(16)
+    local library
+    for line in io.lines("/proc/self/maps") do
+      library = library or line:match("(/%S*/libmoonferry%S*)")
+    end
+    local folder = library:match("^(.*/)")
+    local copy = os.tmpname()
+    os.remove(copy)
+    shell(("mkdir %s && cp %smoonferry_bridge.so %s/"):format(copy, folder, copy))
+    local changed, count = read_file(library):gsub(id:gsub("%-", "%%-"), other)
+    assert.are.equal(1, count)
+    write_file(copy .. "/libmoonferry.so.0", changed)
+    local _, text = run(prelude .. 'print(pcall(py.import, "os"))',
+      ("MOONFERRY_LIBRARY=%s/libmoonferry.so.0"):format(copy))
+    shell("rm -rf " .. copy)
+    assert.matches("moonferry_bridge was built with libmoonferry " .. id:gsub("%-", "%%-"), text)
+    assert.matches("but the process has " .. other:gsub("%-", "%%-"), text)
   end)
 end)
