@@ -119,7 +119,7 @@ void mf__codec_load(const mf__codec *c, const void *data, int64_t bit, mf_scalar
 
 static bool is_true(const mf_scalar *v) {
   if (v->kind < MF_KIND_FLOAT) return v->u != 0;
-  return !(v->f == 0) || (v->kind == MF_KIND_COMPLEX && !(v->imag == 0));
+  return !(v->f == 0); /* complex does not convert to bool */
 }
 
 static uint64_t to_bits(const mf__codec *c, const mf_scalar *v) {

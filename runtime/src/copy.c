@@ -59,11 +59,12 @@ static bool copy_bits_row(void *arg, const int64_t at[2], int64_t n, const int64
 /* Doubles what is written so far, so that even one byte repeats at the speed of memcpy. */
 static void repeat_row(char *dst, const char *src, int64_t size, int64_t n) {
   const int64_t total = size * n;
+  /* A chunk that stays in the cache is read again faster than one that does not. */
+  const int64_t most = size < 32768 ? 32768 / size * size : size;
   int64_t done = size;
   memcpy(dst, src, (size_t)size);
   while (done < total) {
-    /* A chunk that stays in the cache is read again faster than one that does not. */
-    int64_t chunk = done < 32768 ? done : done - done % size < 32768 ? done : 32768 / size * size;
+    int64_t chunk = done < most ? done : most;
     if (chunk > total - done) chunk = total - done;
     memcpy(dst + done, dst, (size_t)chunk);
     done += chunk;

@@ -63,7 +63,7 @@ static int resolve_shape(int64_t have, const int64_t *shape, int32_t ndim, int64
 static void lay_over(const int64_t *shape, int32_t from, int32_t to, int64_t stride, int64_t *strides) {
   for (int32_t i = to - 1; i >= from; i--) {
     strides[i] = stride;
-    if (shape[i] > 0) stride = (int64_t)((uint64_t)stride * (uint64_t)shape[i]);
+    stride = (int64_t)((uint64_t)stride * (uint64_t)shape[i]);
   }
 }
 

@@ -42,13 +42,12 @@ void *mf__storage_room(mf__storage *s) {
   return s + 1;
 }
 
-/* The elements begin at the first aligned byte behind the room. */
+/* The elements begin at the first aligned byte behind the room. Nothing overflows: a layout whose bits fit
+ * into int64_t has fewer than 2^61 bytes. */
 int mf__storage_create(size_t room, int64_t nbytes, void **data, mf__storage **out, mf_error *err) {
   const size_t elements = nbytes > 0 ? (size_t)nbytes + MF_ALIGNMENT - 1 : 0;
   *data = NULL;
   *out = NULL;
-  if (nbytes > INT64_MAX - 65536)
-    return mf__fail(err, MF_EOVERFLOW, "%lld bytes leave the range of memory", (long long)nbytes);
   const int rc = storage_new(OWNED, room + elements, nbytes, out, err);
   if (rc != MF_OK || nbytes == 0) return rc;
   char *behind = (char *)mf__storage_room(*out) + room;

@@ -43,9 +43,8 @@ static void sort_axes(mf__walk *w) {
 /* Axis i goes on where a whole run of axis i + 1 ends, in both operands. */
 static bool joins(const mf__walk *w, int32_t i, int32_t next) {
   for (int o = 0; o < 2; o++) {
-    int64_t run;
-    if (__builtin_mul_overflow(w->strides[o][next], w->shape[next], &run) || w->strides[o][i] != run)
-      return false;
+    /* Both axes lie in memory, so the run is a place in it, at most one past what they reach. */
+    if (w->strides[o][i] != w->strides[o][next] * w->shape[next]) return false;
   }
   return true;
 }
