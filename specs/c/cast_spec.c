@@ -314,13 +314,24 @@ static int64_t source_values(const DLDataType *d, bits128 *raw) {
   return n;
 }
 
-static void cast_pair(const char *from, const char *to) {
+/* A new tensor of n elements that lie ${step} apart. */
+static mf_tensor *stepped(const char *dtype, int64_t n, int64_t step) {
+  int64_t room = n * step;
+  mf_index item = {.kind = MF_INDEX_SLICE, .start = MF_INDEX_NONE, .stop = MF_INDEX_NONE, .step = step};
+  mf_tensor *whole = spec_create(dtype, 1, &room);
+  mf_tensor *t;
+  OK(mf_tensor_index(whole, &item, 1, &t, &spec_err));
+  mf_tensor_release(whole);
+  return t;
+}
+
+static void cast_pair(const char *from, const char *to, int64_t step) {
   static bits128 raw[MOST];
   DLDataType source = spec_dtype(from);
   DLDataType target = spec_dtype(to);
   int64_t n = source_values(&source, raw);
-  mf_tensor *src = spec_create(from, 1, &n);
-  mf_tensor *dst = spec_create(to, 1, &n);
+  mf_tensor *src = stepped(from, n, step);
+  mf_tensor *dst = stepped(to, n, step);
   const DLTensor *s = mf_tensor_dltensor(src);
   for (int64_t i = 0; i < n; i++)
     spec_write(s->data, spec_bit(s, 0, &i), source.bits, (const unsigned char *)&raw[i]);
@@ -343,7 +354,10 @@ static void cast_pair(const char *from, const char *to) {
 static void every_pair(void **state) {
   (void)state;
   for (size_t i = 0; i < COUNT(dtypes); i++) {
-    for (size_t j = 0; j < COUNT(dtypes); j++) cast_pair(dtypes[i], dtypes[j]);
+    for (size_t j = 0; j < COUNT(dtypes); j++) {
+      cast_pair(dtypes[i], dtypes[j], 1);
+      cast_pair(dtypes[i], dtypes[j], 3);
+    }
   }
 }
 

@@ -173,6 +173,23 @@ static void sizes_around_edges(void **state) {
   }
 }
 
+/* One element of more bytes than any block inside, repeated. */
+static void a_huge_element(void **state) {
+  static unsigned char element[8 * 65535];
+  mf_tensor *v;
+  (void)state;
+  spec_random_bytes(element, sizeof element);
+  mf_tensor *src = spec_wrap(element, "float64x65535", DIMS(1), NULL);
+  mf_tensor *dst = spec_create("float64x65535", DIMS(5));
+  OK(mf_tensor_broadcast(src, TO(5), &v, &spec_err));
+  OK(mf_tensor_copy(dst, v, &spec_err));
+  for (size_t i = 0; i < 5; i++)
+    assert_memory_equal((char *)mf_tensor_dltensor(dst)->data + i * sizeof element, element, sizeof element);
+  mf_tensor_release(v);
+  mf_tensor_release(src);
+  mf_tensor_release(dst);
+}
+
 static void nothing_to_copy(void **state) {
   (void)state;
   mf_tensor *a = spec_create("int32", DIMS(3, 0));
@@ -206,6 +223,9 @@ static void copy_refuses(void **state) {
   mf_tensor_release(flat);
   mf_tensor *other = spec_create("int32", DIMS(2, 3));
   SAYS(MF_EDTYPE, "int32", mf_tensor_copy(dst, other, &spec_err));
+  mf_tensor *lanes = spec_create("float32x2", DIMS(2, 3));
+  SAYS(MF_EDTYPE, "float32x2", mf_tensor_copy(dst, lanes, &spec_err));
+  mf_tensor_release(lanes);
   FAILS(MF_EREADONLY, mf_tensor_copy(ro, dst, &spec_err));
   FAILS(MF_EREADONLY, mf_tensor_cast(ro, other, &spec_err));
   for (int i = 0; i < 6; i++) assert_true(memory[i] == (float)(i + 1));
@@ -223,6 +243,14 @@ static void packed_is_not_padded(void **state) {
   OK(mf_tensor_create(&like, PADDED, &padded, &spec_err));
   FAILS(MF_EDTYPE, mf_tensor_copy(packed, padded, &spec_err));
   FAILS(MF_EDTYPE, mf_tensor_copy(padded, packed, &spec_err));
+  for (int64_t i = 0; i < 4; i++)
+    OK(mf_tensor_put(packed, &i, 1, &(mf_scalar){.kind = MF_KIND_INT, .i = i - 3}, &spec_err));
+  OK(mf_tensor_cast(padded, packed, &spec_err)); /* a cast changes the form, too */
+  for (int64_t i = 0; i < 4; i++) {
+    mf_scalar value;
+    OK(mf_tensor_get(padded, &i, 1, &value, &spec_err));
+    assert_int_equal(value.i, i - 3);
+  }
   mf_tensor_release(packed);
   mf_tensor_release(padded);
 }
@@ -288,6 +316,7 @@ int main(void) {
       SPEC(overlap),
       SPEC(reversed_and_transposed_in_place),
       SPEC(sizes_around_edges),
+      SPEC(a_huge_element),
       SPEC(nothing_to_copy),
       SPEC(copy_refuses),
       SPEC(packed_is_not_padded),

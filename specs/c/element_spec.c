@@ -201,6 +201,22 @@ static void equal_as_numbers(void **state) {
   mf_tensor_release(c);
   mf_tensor_release(shape);
   mf_tensor_release(dtype);
+  float parts[] = {1, 2, 1, 3};
+  a = spec_wrap(&parts[0], "complex64", 0, NULL, NULL);
+  b = spec_wrap(&parts[2], "complex64", 0, NULL, NULL);
+  assert_int_equal(equal(a, a), 1);
+  assert_int_equal(equal(a, b), 0);
+  mf_tensor_release(a);
+  mf_tensor_release(b);
+  /* One element repeated over two axes, against a tensor whose axes are the other way round. */
+  a = spec_wrap(zeros, "float64", DIMS(2, 2), (int64_t[]){0, 0});
+  b = spec_wrap(same, "float64", DIMS(2, 2), (int64_t[]){0, 1});
+  c = spec_wrap(zeros, "float64", DIMS(2, 2), (int64_t[]){0, 2});
+  assert_int_equal(equal(a, b), 1);
+  assert_int_equal(equal(a, c), 0);
+  mf_tensor_release(a);
+  mf_tensor_release(b);
+  mf_tensor_release(c);
   a = spec_create("int32", DIMS(0, 3));
   b = spec_create("int32", DIMS(0, 3));
   c = spec_create("int32", DIMS(3, 0));

@@ -241,7 +241,8 @@ static void edges(void **state) {
       {2, INT64_MAX / 8 - 1, 8, MF_OK},        {2, INT64_MAX / 8 + 1, 8, MF_EOVERFLOW},
       {2, INT64_MIN, 8, MF_EOVERFLOW},         {3, INT64_MAX / 2 + 1, 1, MF_EOVERFLOW},
       {1, INT64_MIN, 8, MF_OK},                {1, INT64_MAX, 64, MF_OK},
-      {0, INT64_MIN, 64, MF_OK},
+      {0, INT64_MIN, 64, MF_OK},               {INT64_MAX - 6, 0, 1, MF_EOVERFLOW},
+      {2, INT64_MIN / 4, 8, MF_EOVERFLOW},     {2, INT64_MAX / 8, 8, MF_EOVERFLOW},
   };
   unsigned char memory[8];
   (void)state;

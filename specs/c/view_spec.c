@@ -24,6 +24,9 @@ static void index_refuses(void **state) {
   }
   mf_index three[] = {at(0), at(0), at(0)};
   REFUSES(MF_EBOUNDS, v, mf_tensor_index(t, three, 3, &v, &spec_err));
+  mf_index outside_first[] = {at(9), at(0)};
+  REFUSES(MF_EBOUNDS, v, mf_tensor_index(t, outside_first, 2, &v, &spec_err));
+  REFUSES(MF_EINVAL, v, mf_tensor_index(t, outside_first, -1, &v, &spec_err));
   mf_index no_step = slice(0, 1, 0);
   SAYS(MF_EINVAL, "step is 0", mf_tensor_index(t, &no_step, 1, &v, &spec_err));
   mf_index two[] = {ellipsis, ellipsis};
@@ -242,6 +245,7 @@ static void squeeze_expand_diagonal_refuse(void **state) {
   REFUSES(MF_EBOUNDS, v, mf_tensor_squeeze(t, (int32_t[]){2}, 1, &v, &spec_err));
   REFUSES(MF_EBOUNDS, v, mf_tensor_squeeze(t, (int32_t[]){-3}, 1, &v, &spec_err));
   REFUSES(MF_EINVAL, v, mf_tensor_squeeze(t, (int32_t[]){1}, -1, &v, &spec_err));
+  REFUSES(MF_EINVAL, v, mf_tensor_squeeze(t, NULL, 1, &v, &spec_err));
   REFUSES(MF_EBOUNDS, v, mf_tensor_expand(t, 3, &v, &spec_err));
   REFUSES(MF_EBOUNDS, v, mf_tensor_expand(t, -4, &v, &spec_err));
   REFUSES(MF_EBOUNDS, v, mf_tensor_expand(t, INT32_MIN, &v, &spec_err));
@@ -271,6 +275,9 @@ static void reinterpret_refuses(void **state) {
   REFUSES(MF_ELAYOUT, v, mf_tensor_reinterpret(t, &odd, &v, &spec_err));
   mf_tensor_release(t);
   t = spec_wrap(memory, "float32", 0, NULL, NULL);
+  REFUSES(MF_ELAYOUT, v, mf_tensor_reinterpret(t, &wide, &v, &spec_err));
+  mf_tensor_release(t);
+  t = spec_wrap(NULL, "float32", DIMS(4, 0), (int64_t[]){INT64_MAX, 1});
   REFUSES(MF_ELAYOUT, v, mf_tensor_reinterpret(t, &wide, &v, &spec_err));
   mf_tensor_release(t);
   t = spec_wrap(NULL, "float32", DIMS(0, INT64_MAX), (int64_t[]){1, 1});
