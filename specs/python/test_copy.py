@@ -86,8 +86,43 @@ def castable(a, dtype):
     return True
 
 
+@pytest.mark.parametrize("source", DTYPES)
+@pytest.mark.parametrize("target", DTYPES)
+def test_astype_is_numpys_where_numpy_defines_it(source, target):
+    values = [
+        0,
+        1,
+        2,
+        3.7,
+        5,
+        100,
+        127,
+        -0.9,
+        -1,
+        -128,
+        200,
+        255,
+        1000,
+        32767,
+        -32768,
+        65535,
+        2**31 - 1,
+        -(2**31),
+        2**32,
+    ]
+    fits = [v for v in values if source not in INTEGERS or np.iinfo(source).min <= int(v) <= np.iinfo(source).max]
+    with np.errstate(all="ignore"):
+        a = np.array(fits).astype(source)
+    a = a[[castable(a[i : i + 1], target) for i in range(len(a))]]
+    with np.errstate(all="ignore"):
+        expected = a.astype(target)
+    assert len(a) or source in COMPLEX
+    if len(a):
+        assert identical(as_numpy(mf.asarray(a).astype(target)), expected)
+
+
 @given(arrays(), st.sampled_from(DTYPES))
-def test_astype_is_numpys_where_numpy_defines_it(a, dtype):
+def test_astype_of_any_values(a, dtype):
     if not castable(a, dtype):
         return
     with np.errstate(all="ignore"):

@@ -11,6 +11,8 @@ import subprocess
 import sys
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import dlpack_abi as abi
 import import_cases as cases
@@ -46,6 +48,46 @@ def test_two_faults_are_no_better_than_one():
             assert producer.deletes == 0 and abi.capsule_name(capsule) == abi.VERSIONED
         del capsule
         assert producer.deletes == 1
+
+
+NUMBERS = st.one_of(
+    st.integers(-3, 70), st.sampled_from([2**31 - 1, -(2**31), 2**32, 2**62, 2**63 - 1, -(2**63), 2**61 + 1])
+)
+INT32 = NUMBERS.filter(lambda n: -(2**31) <= n < 2**31)
+BYTE = st.integers(0, 255)
+
+
+@settings(max_examples=400)
+@given(
+    st.booleans(),
+    st.lists(st.tuples(NUMBERS, NUMBERS), max_size=5),
+    st.tuples(BYTE, BYTE, st.integers(0, 65535))
+    | st.tuples(st.integers(0, 17), st.sampled_from([4, 6, 8, 32]), st.just(1)),
+    st.tuples(st.one_of(st.just(1), INT32), st.one_of(st.just(0), INT32)),
+    st.tuples(st.one_of(st.none(), INT32), st.booleans(), st.one_of(st.just(0), st.integers(0, 2**64 - 1))),
+    st.integers(0, 2**64 - 1),
+)
+def test_no_struct_is_lost_or_deleted_twice(versioned, axes, dtype, device, shape_of_it, flags):
+    ndim, has_strides, offset = shape_of_it
+    producer = abi.Producer(
+        [n for n, _ in axes], [s for _, s in axes] if has_strides else None, dtype, versioned=versioned, flags=flags
+    )
+    producer.dl.device, producer.dl.byte_offset = abi.DLDevice(*device), offset
+    if ndim is not None and not 0 <= ndim <= 64:
+        producer.dl.ndim = ndim
+    image, capsule = producer.image(), producer.capsule()
+    try:
+        t = mf.from_dlpack(capsule)
+    except mf.ExchangeError:
+        t = None
+    assert producer.deletes == 0
+    del capsule
+    assert producer.deletes == (t is None) and producer.image() == image
+    if t is not None:
+        assert t.nbytes >= 0 and t.shape == tuple(n for n, _ in axes) and t.ndim == len(t.strides)
+        view = t.__dlpack__(max_version=(1, 3))
+        del t, view
+    assert producer.deletes == 1
 
 
 def test_a_taken_tensor_reads_and_writes_the_producers_memory():

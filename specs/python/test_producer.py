@@ -127,6 +127,13 @@ def test_a_producer_that_ignores_copy_false_is_refused():
     assert source.deletes == [1]
 
 
+def test_a_producer_that_says_nothing_of_a_copy_is_not_believed():
+    source = Modern()
+    t = mf.from_dlpack(source, copy=True)
+    assert source.calls[0]["copy"] is True and not t.readonly
+    assert t.data_ptr != source.made[0].dl.data and source.deletes == [1]
+
+
 class WithoutDlpack:
     def __dlpack_device__(self):
         return (1, 0)

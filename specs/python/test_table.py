@@ -224,7 +224,11 @@ def offer():
 
 
 def by_method(self, **kwargs):
-    return abi.Producer((7,), (1,)).capsule()
+    made.append(abi.Producer((7,), (1,)))
+    return made[-1].capsule()
+
+
+made = []
 
 
 METHODS = {"__dlpack__": by_method, "__dlpack_device__": lambda self: (1, 0)}
