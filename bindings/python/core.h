@@ -49,6 +49,7 @@ typedef struct core_producer {
   PyTypeObject *type; /* strong, so that its address cannot come to mean another type */
   unsigned int version;
   const DLPackExchangeAPI *api; /* NULL: has none that we can use */
+  PyObject *dlpack;             /* strong: __dlpack__, if every instance has the type's; else NULL */
   bool lazy;                    /* its tensors may stand for other values than their memory holds */
 } core_producer;
 
@@ -204,7 +205,8 @@ PyObject *core_from_dlpack(PyObject *module, PyObject *const *args, Py_ssize_t n
 /* table.c, producer.c */
 int core_table_publish(PyTypeObject *type);
 const core_producer *core_producer_of(core_state *state, PyTypeObject *type);
-int core_producer_plain(core_state *state, PyObject *obj, DLDataType dtype);
+void core_producer_clear(core_producer *producer);
+int core_producer_plain(core_state *state, PyObject *obj, const DLTensor *view);
 PyObject *core_into(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 
 /* capi.c */

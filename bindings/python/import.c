@@ -16,6 +16,7 @@
 typedef struct import_request {
   core_state *state;
   PyObject *x;
+  PyObject *method; /* borrowed: what x.__dlpack__ is, NULL where it must be looked up */
   bool device;    /* the CPU was asked for by name */
   int copy;       /* 1, 0, or -1 for None */
   bool promised;  /* the producer was told about copy, and said yes */
@@ -81,6 +82,9 @@ static PyObject *call_dlpack(const import_request *request, int level)
     stack[n] = request->copy ? Py_True : Py_False;
     kw += 2;
   }
+  if (request->method != NULL)
+    return PyObject_Vectorcall(request->method, stack + 1,
+                               1 | PY_VECTORCALL_ARGUMENTS_OFFSET, state->dlpack_kw[kw]);
   return PyObject_VectorcallMethod(state->names[NAME_DLPACK], stack + 1,
                                    1 | PY_VECTORCALL_ARGUMENTS_OFFSET, state->dlpack_kw[kw]);
 }
@@ -119,7 +123,11 @@ static PyObject *retry_dlpack(import_request *request)
 static int import_from_method(import_request *request, mf_tensor **out)
 {
   request->promised = true;
+  PyObject *method = request->method;
+  Py_XINCREF(method); /* the cache may let go of it while it runs */
   PyObject *capsule = call_dlpack(request, 0);
+  request->method = NULL;
+  Py_XDECREF(method);
   if (capsule == NULL && PyErr_ExceptionMatches(PyExc_AttributeError)) explain_missing(request);
   if (capsule == NULL && PyErr_ExceptionMatches(PyExc_TypeError)) capsule = retry_dlpack(request);
   if (capsule == NULL) return -1;
@@ -161,7 +169,7 @@ static int import_managed(import_request *request, DLManagedTensorVersioned *man
 {
   int plain = 1;
   mf_error err;
-  if (lazy) plain = core_producer_plain(request->state, request->x, managed->dl_tensor.dtype);
+  if (lazy) plain = core_producer_plain(request->state, request->x, &managed->dl_tensor);
   if (plain != 1) {
     delete_managed(managed);
     return plain < 0 ? -1 : 1;
@@ -198,6 +206,7 @@ static int import_object(import_request *request, mf_tensor **out)
     request->promised = false;
     return import_from_table(request, producer, out);
   }
+  request->method = producer->dlpack;
   return import_from_method(request, out);
 }
 

@@ -232,7 +232,10 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
   Py_VISIT(state->dtypes);
   Py_VISIT(state->dtype_resolve);
   Py_VISIT(state->cpu);
-  for (int i = 0; i < CORE_PRODUCERS; i++) Py_VISIT(state->producers[i].type);
+  for (int i = 0; i < CORE_PRODUCERS; i++) {
+    Py_VISIT(state->producers[i].type);
+    Py_VISIT(state->producers[i].dlpack);
+  }
   return 0;
 }
 
@@ -251,7 +254,7 @@ static int module_clear(PyObject *module)
   for (int i = 0; i < 4; i++) Py_CLEAR(state->dlpack_kw[i]);
   for (int i = 0; i < KW_NUMBER; i++) Py_CLEAR(state->kw[i]);
   for (int i = 0; i < NAME_NUMBER; i++) Py_CLEAR(state->names[i]);
-  for (int i = 0; i < CORE_PRODUCERS; i++) Py_CLEAR(state->producers[i].type);
+  for (int i = 0; i < CORE_PRODUCERS; i++) core_producer_clear(&state->producers[i]);
   return 0;
 }
 

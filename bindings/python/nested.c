@@ -18,8 +18,11 @@ static int is_sequence(PyObject *obj)
 {
   if (PyList_Check(obj) || PyTuple_Check(obj)) return 1;
   if (PyUnicode_Check(obj) || PyBytes_Check(obj) || PyByteArray_Check(obj)) return 0;
-  if (core_is_tensor(obj)) return core_view(obj)->ndim > 0;
-  return PySequence_Check(obj) && !core_is_scalar(obj);
+  if (PyDict_Check(obj) || !(PySequence_Check(obj) || PyMapping_Check(obj))) return 0;
+  /* An array without axes looks like a sequence, but has no length. */
+  if (PyObject_Size(obj) >= 0) return 1;
+  PyErr_Clear();
+  return 0;
 }
 
 static PyObject *items_of(PyObject *obj)

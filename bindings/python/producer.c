@@ -17,11 +17,15 @@ static unsigned int version_of(PyTypeObject *type)
   return type->tp_version_tag;
 }
 
-/* The first table in the chain whose layout we know. Only the header may be read before. */
+/* The first table in the chain whose layout we know. Only the header may be read before. A chain has at most
+ * one table per major version, so one that goes on and on is broken. */
 static const DLPackExchangeAPI *usable(const DLPackExchangeAPIHeader *header)
 {
-  while (header != NULL && header->version.major != DLPACK_MAJOR_VERSION) header = header->prev_api;
-  return (const DLPackExchangeAPI *)header;
+  for (int hops = 0; header != NULL && hops < 64; hops++) {
+    if (header->version.major == DLPACK_MAJOR_VERSION) return (const DLPackExchangeAPI *)header;
+    header = header->prev_api;
+  }
+  return NULL;
 }
 
 /* 1, 0, or -1 with an exception other than AttributeError. */
@@ -49,6 +53,20 @@ static int find_guards(core_state *state, core_producer *out)
   return found < 0 ? -1 : 0;
 }
 
+/* An instance without a dictionary, of a type without attribute hooks, has no methods of its own. */
+static void find_method(core_state *state, core_producer *out)
+{
+  PyTypeObject *type = out->type;
+  if (type->tp_dictoffset != 0 || type->tp_getattro != PyObject_GenericGetAttr) return;
+  PyObject *method = PyObject_GetAttr((PyObject *)type, state->names[NAME_DLPACK]);
+  if (method == NULL)
+    PyErr_Clear();
+  else if (PyType_HasFeature(Py_TYPE(method), Py_TPFLAGS_METHOD_DESCRIPTOR))
+    out->dlpack = method;
+  else
+    Py_DECREF(method);
+}
+
 static int find_table(core_state *state, core_producer *out)
 {
   PyObject *capsule = PyObject_GetAttr((PyObject *)out->type, state->names[NAME_EXCHANGE_API]);
@@ -68,12 +86,19 @@ static const core_producer *learn(core_state *state, core_producer *place, PyTyp
 {
   core_producer found = {.type = type};
   if (find_table(state, &found) < 0) return NULL;
+  if (found.api == NULL) find_method(state, &found);
   found.version = version_of(type);
   Py_INCREF(type);
-  PyTypeObject *old = place->type;
+  core_producer old = *place;
   *place = found;
-  Py_XDECREF(old);
+  core_producer_clear(&old);
   return place->type == type ? place : learn(state, place, type);
+}
+
+void core_producer_clear(core_producer *producer)
+{
+  Py_CLEAR(producer->type);
+  Py_CLEAR(producer->dlpack);
 }
 
 /* What is known of ${type}. Borrowed until Python code runs; NULL with an exception. */
@@ -96,15 +121,28 @@ static int is_true(PyObject *obj, PyObject *name, bool call)
   return truth;
 }
 
-/* Whether what the table said of ${obj}, of ${dtype}, is all that there is to it: 1 if so, 0 if its
- * __dlpack__ must be asked instead (which refuses, or knows better), or -1 with an exception. */
-int core_producer_plain(core_state *state, PyObject *obj, DLDataType dtype)
+/* A negative bit comes about as the imaginary part of a conjugate, whose strides are those of complex
+ * numbers, counted in halves. Asking costs as much as the rest of an import, so a tensor with an odd stride
+ * is not asked. */
+static bool may_be_negative(const DLTensor *view)
 {
-  bool real = dtype.code == kDLFloat || dtype.code == kDLBfloat, complex = dtype.code == kDLComplex;
+  if (view->dtype.code == kDLComplex) return true;
+  if (view->dtype.code != kDLFloat && view->dtype.code != kDLBfloat) return false;
+  if (view->ndim > 0 && view->strides == NULL) return false;
+  for (int32_t i = 0; i < view->ndim; i++)
+    if (view->shape[i] > 1 && view->strides[i] % 2 != 0) return false;
+  return true;
+}
+
+/* Whether ${view}, which the table gave of ${obj}, is all that there is to it: 1 if so, 0 if its __dlpack__
+ * must be asked instead (which refuses, or knows better), or -1 with an exception. */
+int core_producer_plain(core_state *state, PyObject *obj, const DLTensor *view)
+{
   int lazy = is_true(obj, state->names[NAME_REQUIRES_GRAD], false);
-  if (lazy == 0 && complex) lazy = is_true(obj, state->names[NAME_IS_CONJ], true);
+  if (lazy == 0 && view->dtype.code == kDLComplex)
+    lazy = is_true(obj, state->names[NAME_IS_CONJ], true);
   if (lazy != 0) return lazy < 0 ? -1 : 0;
-  if (real || complex) lazy = is_true(obj, state->names[NAME_IS_NEG], true);
+  if (may_be_negative(view)) lazy = is_true(obj, state->names[NAME_IS_NEG], true);
   if (lazy == 0) return 1;
   /* PyTorch's __dlpack__ would hand this one out with the wrong sign, too. */
   if (lazy > 0)

@@ -100,7 +100,7 @@ int core_scalar_from_python(core_state *state, PyObject *obj, mf_scalar *out)
 int core_is_scalar(PyObject *obj)
 {
   if (PyLong_Check(obj) || PyFloat_Check(obj) || PyComplex_Check(obj)) return 1;
-  if (PySequence_Check(obj) || PyObject_CheckBuffer(obj)) return 0;
+  if (PySequence_Check(obj) || PyMapping_Check(obj) || PyObject_CheckBuffer(obj)) return 0;
   PyNumberMethods *methods = Py_TYPE(obj)->tp_as_number;
   return methods != NULL && (methods->nb_float != NULL || methods->nb_index != NULL);
 }
