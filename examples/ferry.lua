@@ -269,10 +269,12 @@ local function directions(smooth)
 end
 
 -- Walks along the lines from (x, y), towards the end that `sign` picks; the weighted sum of what it meets.
-local function walk(flow, planes, size, width, height, x, y, sign, weights, steps)
+local function walk(canvas, x, y, sign)
+  local planes, flow, weights = canvas.planes, canvas.flow, canvas.weights
+  local width, height, size = canvas.width, canvas.height, canvas.size
   local r, g, b, total, last_x, last_y = 0, 0, 0, 0, 0, 0
   local at = y * width + x
-  for step = 1, steps do
+  for step = 1, canvas.steps do
     local along, down = flow[at], flow[at + size]
     -- A line has two ends: keep to the one that we are heading for.
     local turn = (step == 1 and sign or along * last_x + down * last_y) < 0 and -1 or 1
@@ -294,16 +296,19 @@ local function stroke(planes, flow, steps)
   local height, width = flow.shape[2], flow.shape[3]
   local size = height * width
   local painted = mf.empty({ 3, height, width }, "float32")
-  local from, to, lines = planes:ptr(), painted:ptr(), flow:ptr()
+  local from, to = planes:ptr(), painted:ptr()
   local weights = ffi.new("double[?]", steps + 1)
   for step = 1, steps do
     weights[step] = exp(-2 * (step / steps) ^ 2)
   end
+  local canvas = {
+    planes = from, flow = flow:ptr(), weights = weights, width = width, height = height, size = size, steps = steps,
+  }
   for y = 0, height - 1 do
     for x = 0, width - 1 do
       local at = y * width + x
-      local r1, g1, b1, t1 = walk(lines, from, size, width, height, x, y, 1, weights, steps)
-      local r2, g2, b2, t2 = walk(lines, from, size, width, height, x, y, -1, weights, steps)
+      local r1, g1, b1, t1 = walk(canvas, x, y, 1)
+      local r2, g2, b2, t2 = walk(canvas, x, y, -1)
       local total = 1 + t1 + t2
       to[at] = (from[at] + r1 + r2) / total
       to[at + size] = (from[at + size] + g1 + g2) / total

@@ -40,6 +40,10 @@ void mf__nest(lua_State *L) {
   luaL_checkstack(L, 8, "a table is nested too deeply");
 }
 
-void mf__drop(void) { Py_DecRef(mf__take()); }
+void mf__drop(void) {
+  Py_DecRef(mf__take());
+}
 
-PyObject *mf__take(void) { return top->held[--top->count]; }
+PyObject *mf__take(void) {
+  return top->held[--top->count];
+}

@@ -133,10 +133,10 @@ void mf__push_verb(lua_State *L, lua_CFunction body, int kit) {
 }
 
 void mf__object_metatable(lua_State *L, int kit) {
-  static const luaL_Reg events[] = {
-      {"__index", object_index},       {"__newindex", object_newindex}, {"__call", object_call},
-      {"__tostring", object_tostring}, {"__len", object_len},           {"__eq", object_eq},
-      {"__concat", object_concat},     {NULL, NULL}};
+  static const luaL_Reg events[] = {{"__index", object_index},   {"__newindex", object_newindex},
+                                    {"__call", object_call},     {"__tostring", object_tostring},
+                                    {"__len", object_len},       {"__eq", object_eq},
+                                    {"__concat", object_concat}, {NULL, NULL}};
   for (const luaL_Reg *event = events; event->name; event++) {
     mf__push_verb(L, event->func, kit);
     lua_setfield(L, -2, event->name);

@@ -32,8 +32,8 @@ mf__ref *mf__ref_new(PyObject *object) {
 
 void mf__ref_retire(mf__ref *ref) {
   ref->next = atomic_load_explicit(&retired, memory_order_relaxed);
-  while (!atomic_compare_exchange_weak_explicit(&retired, &ref->next, ref, memory_order_release,
-                                                memory_order_relaxed)) {
+  while (
+      !atomic_compare_exchange_weak_explicit(&retired, &ref->next, ref, memory_order_release, memory_order_relaxed)) {
   }
 }
 

@@ -72,8 +72,9 @@ static int list_count(lua_State *L, int index) {
   int seen = 0;
   for (lua_pushnil(L); lua_next(L, index); lua_pop(L, 1)) {
     if (lua_type(L, -2) != LUA_TNUMBER || ++seen > count) {
-      mf__fail(L, "a table with keys other than 1 ... n cannot be passed to Python as it is: "
-                  "say py.dict, or py.kw for keyword arguments (which come last)");
+      mf__fail(L,
+               "a table with keys other than 1 ... n cannot be passed to Python as it is: "
+               "say py.dict, or py.kw for keyword arguments (which come last)");
     }
   }
   if (seen != count) mf__fail(L, "a list with holes cannot be passed to Python: fill them with py.None");

@@ -39,7 +39,9 @@ static int run_code(lua_State *L, const char *builtin) {
   return 1;
 }
 
-static int verb_eval(lua_State *L) { return run_code(L, "eval"); }
+static int verb_eval(lua_State *L) {
+  return run_code(L, "eval");
+}
 
 static int verb_exec(lua_State *L) {
   run_code(L, "exec");
@@ -190,12 +192,25 @@ static int verb_none(lua_State *L) {
 }
 
 static void put_verbs(lua_State *L, int kit) {
-  static const luaL_Reg verbs[] = {
-      {"import", verb_import}, {"eval", verb_eval},     {"exec", verb_exec},     {"object", verb_object},
-      {"list", verb_list},     {"tuple", verb_tuple},   {"dict", verb_dict},     {"bytes", verb_bytes},
-      {"float", verb_float},   {"int", verb_int},       {"number", verb_number}, {"get", verb_get},
-      {"set", verb_set},       {"iter", verb_iter},     {"unpack", verb_unpack}, {"close", verb_close},
-      {"is", verb_is},         {"collect", verb_drain}, {NULL, NULL}};
+  static const luaL_Reg verbs[] = {{"import", verb_import},
+                                   {"eval", verb_eval},
+                                   {"exec", verb_exec},
+                                   {"object", verb_object},
+                                   {"list", verb_list},
+                                   {"tuple", verb_tuple},
+                                   {"dict", verb_dict},
+                                   {"bytes", verb_bytes},
+                                   {"float", verb_float},
+                                   {"int", verb_int},
+                                   {"number", verb_number},
+                                   {"get", verb_get},
+                                   {"set", verb_set},
+                                   {"iter", verb_iter},
+                                   {"unpack", verb_unpack},
+                                   {"close", verb_close},
+                                   {"is", verb_is},
+                                   {"collect", verb_drain},
+                                   {NULL, NULL}};
   for (const luaL_Reg *verb = verbs; verb->name; verb++) {
     mf__push_verb(L, verb->func, kit);
     lua_setfield(L, -2, verb->name);

@@ -8,7 +8,9 @@
 #include "../bridge/bridge.h"
 #include "start.h"
 
-static void drain(void) { mf__refs_drain(); }
+static void drain(void) {
+  mf__refs_drain();
+}
 
 /* start(program or nil): makes sure that Python runs; nil and a message if it cannot. */
 static int module_start(lua_State *L) {
@@ -42,11 +44,10 @@ __attribute__((visibility("default"))) int luaopen_moonferry_bridge(lua_State *L
 
 int luaopen_moonferry_bridge(lua_State *L) {
   if (strcmp(mf_build_id(), MF_BUILD_ID) != 0) {
-    return luaL_error(L, "moonferry_bridge was built with libmoonferry %s, but the process has %s",
-                      MF_BUILD_ID, mf_build_id());
+    return luaL_error(L, "moonferry_bridge was built with libmoonferry %s, but the process has %s", MF_BUILD_ID,
+                      mf_build_id());
   }
-  static const luaL_Reg functions[] = {
-      {"start", module_start}, {"open", mf__bridge_open}, {NULL, NULL}};
+  static const luaL_Reg functions[] = {{"start", module_start}, {"open", mf__bridge_open}, {NULL, NULL}};
   /* Python keeps pointers to code of ours, and exit comes after lua_close has closed this module. */
   mf__python_pin((void *)(uintptr_t)luaopen_moonferry_bridge, 0);
   mf__after_import = mf__python_imported;

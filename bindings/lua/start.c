@@ -19,7 +19,9 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int started_here;
 
-static void *symbol(const char *name) { return dlsym(RTLD_DEFAULT, name); }
+static void *symbol(const char *name) {
+  return dlsym(RTLD_DEFAULT, name);
+}
 
 /* PEP 741, in libpython from 3.14 on; spelt out because the limited API leaves it out. */
 typedef struct PyInitConfig PyInitConfig;
@@ -49,8 +51,8 @@ static int configure(const struct init_api *api, PyInitConfig *config, const cha
   static const struct {
     const char *name;
     int64_t value;
-  } options[] = {{"isolated", 0},        {"use_environment", 1},       {"user_site_directory", 1},
-                 {"site_import", 1},     {"install_signal_handlers", 0}, {"utf8_mode", 1}};
+  } options[] = {{"isolated", 0},    {"use_environment", 1},         {"user_site_directory", 1},
+                 {"site_import", 1}, {"install_signal_handlers", 0}, {"utf8_mode", 1}};
   for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
     if (api->set_int(config, options[i].name, options[i].value) != 0) return -1;
   }
@@ -148,8 +150,7 @@ int mf__python_start(const char *program, void (*drain)(void), char *why, size_t
   mf__python_pin(symbol("Py_IsInitialized"), RTLD_GLOBAL);
   if (!Py_IsInitialized()) {
     drain_references = drain;
-    status = load_init_api(&api) ? start_configured(&api, program, why, cap)
-                                 : start_named(program, why, cap);
+    status = load_init_api(&api) ? start_configured(&api, program, why, cap) : start_named(program, why, cap);
     if (status == 0) {
       started_here = 1;
       PyEval_SaveThread();
