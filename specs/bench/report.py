@@ -66,24 +66,22 @@ def picture(result, path):
     from matplotlib import pyplot as plt
 
     head, *rows = grid(result)
-    # The goals' words are too long for a cell of a picture.
-    keep = [i for i, name in enumerate(head) if name != "other"]
-    data = [[wrapped(row[i]) for i in keep] for row in rows]
+    data = [[wrapped(cell) for cell in row] for row in rows]
     height = 0.3 + sum(0.22 + 0.16 * max(cell.count("\n") for cell in row) for row in data)
-    figure, axes = plt.subplots(figsize=(17, height + 0.6))
+    figure, axes = plt.subplots(figsize=(15, height + 0.6))
     axes.axis("off")
     axes.set_title(result["machine"], fontsize=8, loc="left")
-    table = axes.table(cellText=data, colLabels=[head[i] for i in keep], loc="upper left", cellLoc="left")
+    table = axes.table(cellText=data, colLabels=head, loc="upper left", cellLoc="left")
     table.auto_set_font_size(False)
     table.set_fontsize(8)
-    table.auto_set_column_width(range(len(keep)))
+    table.auto_set_column_width(range(len(head)))
     for (line, column), cell in table.get_celld().items():
         cell.set_edgecolor("#d0d0d0")
         lines = max(c.count("\n") for c in data[line - 1]) if line else 0
         cell.set_height((0.22 + 0.16 * lines) / height)
         if line == 0:
             cell.set_facecolor("#e8edf2")
-        elif column == len(keep) - 1:
+        elif column == len(head) - 1:
             missed = "missed" in data[line - 1][column]
             cell.set_facecolor("#f6d5d0" if missed else "#d8efd8")
         elif column == 1:
