@@ -96,7 +96,7 @@ static void give_back(origin_kind origin, mf_release_fn release, void *holder) {
 
 void mf__storage_release(mf__storage *s) {
   if (atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1) return;
-  const origin_kind origin = s->origin;
+  const origin_kind origin = (origin_kind)s->origin;
   const mf_release_fn release = s->release;
   void *holder = s->holder;
   /* Foreign code comes last, when nothing of ours is left for it to find half done. */
