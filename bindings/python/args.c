@@ -7,31 +7,26 @@
 
 #include <string.h>
 
-static int find_keyword(const core_state *state, const core_signature *sig, PyObject *name)
-{
+static int find_keyword(const core_state *state, const core_signature *sig, PyObject *name) {
   for (int i = 0; i < sig->count; i++)
     if (sig->kw[i] != KW_POSITIONAL && state->kw[sig->kw[i]] == name) return i;
   for (int i = 0; i < sig->count; i++)
-    if (sig->kw[i] != KW_POSITIONAL && PyUnicode_Compare(state->kw[sig->kw[i]], name) == 0)
-      return i;
+    if (sig->kw[i] != KW_POSITIONAL && PyUnicode_Compare(state->kw[sig->kw[i]], name) == 0) return i;
   return -1;
 }
 
-static int take_keywords(const core_state *state, const core_signature *sig, PyObject *const *values,
-                         PyObject *kwnames, PyObject **out)
-{
+static int take_keywords(const core_state *state, const core_signature *sig, PyObject *const *values, PyObject *kwnames,
+                         PyObject **out) {
   Py_ssize_t n = PyTuple_GET_SIZE(kwnames);
   for (Py_ssize_t k = 0; k < n; k++) {
     PyObject *name = PyTuple_GET_ITEM(kwnames, k);
     int i = find_keyword(state, sig, name);
     if (i < 0) {
-      PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument '%U'", sig->function,
-                   name);
+      PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument '%U'", sig->function, name);
       return -1;
     }
     if (out[i] != NULL) {
-      PyErr_Format(PyExc_TypeError, "%s() got multiple values for argument '%U'", sig->function,
-                   name);
+      PyErr_Format(PyExc_TypeError, "%s() got multiple values for argument '%U'", sig->function, name);
       return -1;
     }
     out[i] = values[k];
@@ -39,27 +34,24 @@ static int take_keywords(const core_state *state, const core_signature *sig, PyO
   return 0;
 }
 
-static int check_required(const core_state *state, const core_signature *sig, PyObject **out)
-{
+static int check_required(const core_state *state, const core_signature *sig, PyObject **out) {
   for (int i = 0; i < sig->required; i++) {
     if (out[i] != NULL) continue;
     if (sig->kw[i] == KW_POSITIONAL)
       PyErr_Format(PyExc_TypeError, "%s() is missing positional argument %d", sig->function, i + 1);
     else
-      PyErr_Format(PyExc_TypeError, "%s() is missing required argument '%U'", sig->function,
-                   state->kw[sig->kw[i]]);
+      PyErr_Format(PyExc_TypeError, "%s() is missing required argument '%U'", sig->function, state->kw[sig->kw[i]]);
     return -1;
   }
   return 0;
 }
 
 /* Sorts the arguments of a vectorcall into ${out}, one place per parameter, borrowed, NULL if absent. */
-int core_sort_args(core_state *state, const core_signature *sig, PyObject *const *args,
-                   Py_ssize_t nargs, PyObject *kwnames, PyObject **out)
-{
+int core_sort_args(core_state *state, const core_signature *sig, PyObject *const *args, Py_ssize_t nargs,
+                   PyObject *kwnames, PyObject **out) {
   if (nargs > sig->positional) {
-    PyErr_Format(PyExc_TypeError, "%s() takes at most %d positional argument%s (%zd given)",
-                 sig->function, sig->positional, sig->positional == 1 ? "" : "s", nargs);
+    PyErr_Format(PyExc_TypeError, "%s() takes at most %d positional argument%s (%zd given)", sig->function,
+                 sig->positional, sig->positional == 1 ? "" : "s", nargs);
     return -1;
   }
   for (int i = 0; i < sig->count; i++) out[i] = i < nargs ? args[i] : NULL;
@@ -67,15 +59,13 @@ int core_sort_args(core_state *state, const core_signature *sig, PyObject *const
   return nargs < sig->required ? check_required(state, sig, out) : 0;
 }
 
-int core_args_self(PyObject *self, const core_signature *sig, PyObject *const *args,
-                   Py_ssize_t nargs, PyObject *kwnames, PyObject **out)
-{
+int core_args_self(PyObject *self, const core_signature *sig, PyObject *const *args, Py_ssize_t nargs,
+                   PyObject *kwnames, PyObject **out) {
   return core_args(core_state_of_tensor(self), sig, args, nargs, kwnames, out);
 }
 
 /* An int, or whatever has __index__; bool is refused, because as a size or an axis it is a mistake. */
-int core_int64(PyObject *obj, const char *what, int64_t *out)
-{
+int core_int64(PyObject *obj, const char *what, int64_t *out) {
   if (PyBool_Check(obj) || !PyIndex_Check(obj)) {
     PyErr_Format(PyExc_TypeError, "%s must be an integer, not '%s'", what, Py_TYPE(obj)->tp_name);
     return -1;
@@ -93,8 +83,7 @@ int core_int64(PyObject *obj, const char *what, int64_t *out)
   return 0;
 }
 
-int core_axis(PyObject *obj, const char *what, int32_t *out)
-{
+int core_axis(PyObject *obj, const char *what, int32_t *out) {
   int64_t value;
   if (core_int64(obj, what, &value) < 0) return -1;
   /* Anything this far out is out of range for every rank; the runtime says so. */
@@ -102,13 +91,10 @@ int core_axis(PyObject *obj, const char *what, int32_t *out)
   return 0;
 }
 
-int core_varargs_shape(PyObject *const *args, Py_ssize_t nargs, int64_t *shape, int32_t *ndim)
-{
-  if (nargs == 1 && (PyTuple_Check(args[0]) || PyList_Check(args[0])))
-    return core_shape(args[0], shape, ndim);
+int core_varargs_shape(PyObject *const *args, Py_ssize_t nargs, int64_t *shape, int32_t *ndim) {
+  if (nargs == 1 && (PyTuple_Check(args[0]) || PyList_Check(args[0]))) return core_shape(args[0], shape, ndim);
   if (nargs > MF_MAX_NDIM) {
-    PyErr_Format(PyExc_ValueError, "shape has %zd axes, at most %d are possible", nargs,
-                 MF_MAX_NDIM);
+    PyErr_Format(PyExc_ValueError, "shape has %zd axes, at most %d are possible", nargs, MF_MAX_NDIM);
     return -1;
   }
   for (Py_ssize_t i = 0; i < nargs; i++)
@@ -118,8 +104,7 @@ int core_varargs_shape(PyObject *const *args, Py_ssize_t nargs, int64_t *shape, 
 }
 
 /* An integer, or a sequence of them. The items are copied first: __index__ may change a list. */
-int core_shape(PyObject *obj, int64_t *shape, int32_t *ndim)
-{
+int core_shape(PyObject *obj, int64_t *shape, int32_t *ndim) {
   if (PyIndex_Check(obj) && !PySequence_Check(obj)) return core_varargs_shape(&obj, 1, shape, ndim);
   if (PyUnicode_Check(obj) || PyBytes_Check(obj) || !PySequence_Check(obj)) {
     PyErr_Format(PyExc_TypeError, "shape must be an integer or a sequence of integers, not '%s'",
@@ -137,8 +122,7 @@ int core_shape(PyObject *obj, int64_t *shape, int32_t *ndim)
   return rc;
 }
 
-static int dtype_from_name(core_state *state, PyObject *name, DLDataType *out)
-{
+static int dtype_from_name(core_state *state, PyObject *name, DLDataType *out) {
   Py_ssize_t length;
   const char *text = PyUnicode_AsUTF8AndSize(name, &length);
   if (text == NULL) return -1;
@@ -150,8 +134,7 @@ static int dtype_from_name(core_state *state, PyObject *name, DLDataType *out)
   return mf_dtype_parse(text, out, &err) == MF_OK ? 0 : core_raise(state, &err);
 }
 
-static PyObject *dtype_module(const char *attribute)
-{
+static PyObject *dtype_module(const char *attribute) {
   PyObject *module = PyImport_ImportModule("moonferry._dtype");
   if (module == NULL) return NULL;
   PyObject *value = PyObject_GetAttrString(module, attribute);
@@ -160,8 +143,7 @@ static PyObject *dtype_module(const char *attribute)
 }
 
 /* A dtype by name, or anything that moonferry._dtype.resolve makes a DType of. */
-int core_dtype(core_state *state, PyObject *obj, DLDataType *out)
-{
+int core_dtype(core_state *state, PyObject *obj, DLDataType *out) {
   if (PyUnicode_Check(obj)) return dtype_from_name(state, obj, out);
   if (state->dtype_resolve == NULL) {
     state->dtype_resolve = dtype_module("resolve");
@@ -178,8 +160,7 @@ int core_dtype(core_state *state, PyObject *obj, DLDataType *out)
   return rc;
 }
 
-static PyObject *make_dtype(core_state *state, PyObject *key, DLDataType dtype)
-{
+static PyObject *make_dtype(core_state *state, PyObject *key, DLDataType dtype) {
   char name[64];
   mf_error err;
   if (mf_dtype_format(&dtype, name, sizeof name, &err) != MF_OK) {
@@ -195,8 +176,7 @@ static PyObject *make_dtype(core_state *state, PyObject *key, DLDataType dtype)
 }
 
 /* The DType of ${dtype}: the same object every time. */
-PyObject *core_dtype_object(core_state *state, DLDataType dtype)
-{
+PyObject *core_dtype_object(core_state *state, DLDataType dtype) {
   PyObject *key = PyLong_FromLong(((long)dtype.lanes << 16) | ((long)dtype.bits << 8) | dtype.code);
   if (key == NULL) return NULL;
   PyObject *made = PyDict_GetItemWithError(state->dtypes, key);
@@ -208,8 +188,7 @@ PyObject *core_dtype_object(core_state *state, DLDataType dtype)
   return made;
 }
 
-static int device_from_pair(PyObject *pair, DLDevice *out)
-{
+static int device_from_pair(PyObject *pair, DLDevice *out) {
   int64_t type, id;
   if (core_int64(PyTuple_GET_ITEM(pair, 0), "a device type", &type) < 0) return -1;
   if (core_int64(PyTuple_GET_ITEM(pair, 1), "a device id", &id) < 0) return -1;
@@ -222,14 +201,12 @@ static int device_from_pair(PyObject *pair, DLDevice *out)
 }
 
 /* None (the CPU), a name, a pair of numbers, or an object whose str() is a name (torch.device). */
-int core_device(core_state *state, PyObject *obj, DLDevice *out)
-{
+int core_device(core_state *state, PyObject *obj, DLDevice *out) {
   *out = (DLDevice){.device_type = kDLCPU, .device_id = 0};
   if (obj == NULL || obj == Py_None || obj == state->cpu) return 0;
   if (PyTuple_Check(obj) && PyTuple_GET_SIZE(obj) == 2) return device_from_pair(obj, out);
   if (PyLong_Check(obj) || PyFloat_Check(obj) || PyTuple_Check(obj)) {
-    PyErr_Format(PyExc_TypeError, "device must be a name or a pair (type, id), not '%s'",
-                 Py_TYPE(obj)->tp_name);
+    PyErr_Format(PyExc_TypeError, "device must be a name or a pair (type, id), not '%s'", Py_TYPE(obj)->tp_name);
     return -1;
   }
   PyObject *name = PyObject_Str(obj);
@@ -242,15 +219,13 @@ int core_device(core_state *state, PyObject *obj, DLDevice *out)
   return rc;
 }
 
-int core_copy_flag(PyObject *obj, int *out)
-{
+int core_copy_flag(PyObject *obj, int *out) {
   if (obj == NULL || obj == Py_None)
     *out = -1;
   else if (obj == Py_True || obj == Py_False)
     *out = obj == Py_True;
   else {
-    PyErr_Format(PyExc_TypeError, "copy must be True, False or None, not '%s'",
-                 Py_TYPE(obj)->tp_name);
+    PyErr_Format(PyExc_TypeError, "copy must be True, False or None, not '%s'", Py_TYPE(obj)->tp_name);
     return -1;
   }
   return 0;

@@ -11,8 +11,7 @@
 
 static_assert(sizeof(Py_ssize_t) == sizeof(int64_t), "shapes are handed out as they are");
 
-static bool is_column_major(const DLTensor *view)
-{
+static bool is_column_major(const DLTensor *view) {
   int64_t expected = 1;
   for (int32_t i = 0; i < view->ndim; i++)
     if (view->shape[i] == 0) return true;
@@ -23,14 +22,12 @@ static bool is_column_major(const DLTensor *view)
   return true;
 }
 
-static bool wants(int flags, int request)
-{
+static bool wants(int flags, int request) {
   return (flags & request) == request;
 }
 
 /* NULL, or why a buffer of this layout cannot be had with ${flags}. */
-static const char *layout_problem(const mf_tensor *t, int flags)
-{
+static const char *layout_problem(const mf_tensor *t, int flags) {
   const int contiguous = PyBUF_C_CONTIGUOUS | PyBUF_F_CONTIGUOUS | PyBUF_ANY_CONTIGUOUS;
   if (wants(flags, PyBUF_STRIDES) && (flags & contiguous & ~PyBUF_STRIDES) == 0) return NULL;
   bool rows = mf_tensor_is_contiguous(t);
@@ -38,23 +35,19 @@ static const char *layout_problem(const mf_tensor *t, int flags)
   if (wants(flags, PyBUF_C_CONTIGUOUS) && !rows) return "is not contiguous in row-major order";
   if (wants(flags, PyBUF_F_CONTIGUOUS) && !columns) return "is not contiguous in column-major order";
   if (wants(flags, PyBUF_ANY_CONTIGUOUS) && !rows && !columns) return "is not contiguous";
-  if (!wants(flags, PyBUF_STRIDES) && !rows)
-    return "is not contiguous, and the buffer was asked for without strides";
+  if (!wants(flags, PyBUF_STRIDES) && !rows) return "is not contiguous, and the buffer was asked for without strides";
   return NULL;
 }
 
-static const char *buffer_problem(const mf_tensor *t, int flags)
-{
+static const char *buffer_problem(const mf_tensor *t, int flags) {
   if (!mf_tensor_is_valid(t)) return "has memory that was taken back by its owner";
   if (mf_tensor_dltensor(t)->device.device_type != kDLCPU) return "is not in the cpu's memory";
-  if (wants(flags, PyBUF_WRITABLE) && (mf_tensor_flags(t) & DLPACK_FLAG_BITMASK_READ_ONLY) != 0)
-    return "is read-only";
+  if (wants(flags, PyBUF_WRITABLE) && (mf_tensor_flags(t) & DLPACK_FLAG_BITMASK_READ_ONLY) != 0) return "is read-only";
   return layout_problem(t, flags);
 }
 
 /* Strides in bytes: the tensor's own where an element is one byte, else a block that view->internal owns. */
-static int fill_strides(Py_buffer *view, const DLTensor *from)
-{
+static int fill_strides(Py_buffer *view, const DLTensor *from) {
   if (view->itemsize == 1) {
     view->strides = (Py_ssize_t *)from->strides;
     return 0;
@@ -69,17 +62,17 @@ static int fill_strides(Py_buffer *view, const DLTensor *from)
   return 0;
 }
 
-static int refuse_dtype(core_state *state, DLDataType dtype)
-{
+static int refuse_dtype(core_state *state, DLDataType dtype) {
   char name[64];
   mf_error err;
   if (mf_dtype_format(&dtype, name, sizeof name, &err) != MF_OK) return core_raise(state, &err);
-  return core_refuse(state, "PEP 3118 has no format for dtype %s; reinterpret() gives a dtype that has "
-                     "one", name);
+  return core_refuse(state,
+                     "PEP 3118 has no format for dtype %s; reinterpret() gives a dtype that has "
+                     "one",
+                     name);
 }
 
-static void describe(Py_buffer *view, const DLTensor *from, const char *format, int flags)
-{
+static void describe(Py_buffer *view, const DLTensor *from, const char *format, int flags) {
   static char nothing; /* what an empty buffer points to */
   bool shaped = wants(flags, PyBUF_ND);
   view->buf = from->data == NULL ? &nothing : from->data;
@@ -94,8 +87,7 @@ static void describe(Py_buffer *view, const DLTensor *from, const char *format, 
   view->internal = NULL;
 }
 
-int core_getbuffer(PyObject *self, Py_buffer *view, int flags)
-{
+int core_getbuffer(PyObject *self, Py_buffer *view, int flags) {
   const mf_tensor *t = core_handle(self);
   const DLTensor *from = mf_tensor_dltensor(t);
   if (view == NULL) {
@@ -104,8 +96,7 @@ int core_getbuffer(PyObject *self, Py_buffer *view, int flags)
   }
   view->obj = NULL;
   const char *problem = buffer_problem(t, flags);
-  if (problem != NULL)
-    return core_refuse(core_state_of_tensor(self), "the tensor %s", problem);
+  if (problem != NULL) return core_refuse(core_state_of_tensor(self), "the tensor %s", problem);
   const char *format = core_buffer_format(from->dtype);
   if (format == NULL) return refuse_dtype(core_state_of_tensor(self), from->dtype);
   describe(view, from, format, flags);
@@ -116,8 +107,7 @@ int core_getbuffer(PyObject *self, Py_buffer *view, int flags)
   return 0;
 }
 
-void core_releasebuffer(PyObject *self, Py_buffer *view)
-{
+void core_releasebuffer(PyObject *self, Py_buffer *view) {
   (void)self;
   PyMem_Free(view->internal);
 }

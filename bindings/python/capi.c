@@ -4,8 +4,7 @@
  */
 #include "core.h"
 
-static PyObject *api_wrap(mf_tensor *t)
-{
+static PyObject *api_wrap(mf_tensor *t) {
   core_state *state = core_state_current();
   if (state == NULL) return NULL;
   PyObject *obj = core_tensor_new(state, mf_tensor_retain(t));
@@ -13,29 +12,26 @@ static PyObject *api_wrap(mf_tensor *t)
   return obj;
 }
 
-static int api_check(PyObject *obj)
-{
+static int api_check(PyObject *obj) {
   return core_is_tensor(obj);
 }
 
-static mf_tensor *api_unwrap(PyObject *obj)
-{
+static mf_tensor *api_unwrap(PyObject *obj) {
   if (core_is_tensor(obj)) return core_handle(obj);
   PyErr_Format(PyExc_TypeError, "expected a moonferry.Tensor, not '%s'", Py_TYPE(obj)->tp_name);
   return NULL;
 }
 
 static mf_python_api api = {
-  .version = MF_PYTHON_API_VERSION,
-  .size = sizeof(mf_python_api),
-  .wrap = api_wrap,
-  .unwrap = api_unwrap,
-  .check = api_check,
+    .version = MF_PYTHON_API_VERSION,
+    .size = sizeof(mf_python_api),
+    .wrap = api_wrap,
+    .unwrap = api_unwrap,
+    .check = api_check,
 };
 
 /* A new capsule around the one table. */
-PyObject *core_capi(void)
-{
+PyObject *core_capi(void) {
   api.build_id = mf_build_id();
   return PyCapsule_New(&api, MF_PYTHON_API_NAME, NULL);
 }

@@ -34,15 +34,7 @@ enum {
 };
 
 /* Other names that are looked up again and again. */
-enum {
-  NAME_DLPACK,
-  NAME_EXCHANGE_API,
-  NAME_REQUIRES_GRAD,
-  NAME_IS_NEG,
-  NAME_IS_CONJ,
-  NAME_ITEM,
-  NAME_NUMBER
-};
+enum { NAME_DLPACK, NAME_EXCHANGE_API, NAME_REQUIRES_GRAD, NAME_IS_NEG, NAME_IS_CONJ, NAME_ITEM, NAME_NUMBER };
 
 /* What is known of a type that tensors came from: its exchange table, if it has one. */
 typedef struct core_producer {
@@ -58,36 +50,33 @@ enum { CORE_PRODUCERS = 32 };
 typedef struct core_state {
   PyTypeObject *tensor_type;
   PyObject *exchange_error;
-  PyObject *dtypes;         /* DLDataType as an int -> DType */
-  PyObject *dtype_resolve;  /* moonferry._dtype.resolve, once it was needed */
-  PyObject *cpu;            /* the Device of every tensor */
-  PyObject *max_version;    /* (1, 3) */
-  PyObject *cpu_pair;       /* (1, 0) */
-  PyObject *good_version;   /* the last max_version that meant a versioned struct, or NULL */
-  PyObject *dlpack_kw[4];   /* keyword names of a call of __dlpack__: +1 with dl_device, +2 with copy */
+  PyObject *dtypes;        /* DLDataType as an int -> DType */
+  PyObject *dtype_resolve; /* moonferry._dtype.resolve, once it was needed */
+  PyObject *cpu;           /* the Device of every tensor */
+  PyObject *max_version;   /* (1, 3) */
+  PyObject *cpu_pair;      /* (1, 0) */
+  PyObject *good_version;  /* the last max_version that meant a versioned struct, or NULL */
+  PyObject *dlpack_kw[4];  /* keyword names of a call of __dlpack__: +1 with dl_device, +2 with copy */
   PyObject *kw[KW_NUMBER];
   PyObject *names[NAME_NUMBER];
   core_producer producers[CORE_PRODUCERS];
 } core_state;
 
 typedef struct core_tensor {
-  PyObject_HEAD
-  mf_tensor *t; /* one reference; never NULL */
+  PyObject_HEAD mf_tensor *t; /* one reference; never NULL */
   PyObject *weakrefs;
 } core_tensor;
 
 /* module.c */
-extern core_state *core_now; /* of this interpreter's module; NULL before it is imported */
+extern core_state *core_now;          /* of this interpreter's module; NULL before it is imported */
 core_state *core_state_current(void); /* the same; NULL with an exception */
 
-static inline core_state *core_state_of(PyObject *module)
-{
+static inline core_state *core_state_of(PyObject *module) {
   return PyModule_GetState(module);
 }
 
 /* The comparison spares two calls into CPython for tensors of the one module that there usually is. */
-static inline core_state *core_state_of_tensor(PyObject *tensor)
-{
+static inline core_state *core_state_of_tensor(PyObject *tensor) {
   if (core_now != NULL && Py_TYPE(tensor) == core_now->tensor_type) return core_now;
   return PyType_GetModuleState(Py_TYPE(tensor));
 }
@@ -108,20 +97,19 @@ typedef struct core_signature {
 } core_signature;
 
 /* core_sort_args does it; the common case without keywords is worth doing at the caller's. */
-int core_sort_args(core_state *state, const core_signature *signature, PyObject *const *args,
-                   Py_ssize_t nargs, PyObject *kwnames, PyObject **out);
+int core_sort_args(core_state *state, const core_signature *signature, PyObject *const *args, Py_ssize_t nargs,
+                   PyObject *kwnames, PyObject **out);
 
-static inline int core_args(core_state *state, const core_signature *signature, PyObject *const *args,
-                            Py_ssize_t nargs, PyObject *kwnames, PyObject **out)
-{
+static inline int core_args(core_state *state, const core_signature *signature, PyObject *const *args, Py_ssize_t nargs,
+                            PyObject *kwnames, PyObject **out) {
   if (kwnames != NULL || nargs != signature->required)
     return core_sort_args(state, signature, args, nargs, kwnames, out);
   for (int i = 0; i < signature->count; i++) out[i] = i < nargs ? args[i] : NULL;
   return 0;
 }
 
-int core_args_self(PyObject *self, const core_signature *signature, PyObject *const *args,
-                   Py_ssize_t nargs, PyObject *kwnames, PyObject **out);
+int core_args_self(PyObject *self, const core_signature *signature, PyObject *const *args, Py_ssize_t nargs,
+                   PyObject *kwnames, PyObject **out);
 int core_int64(PyObject *obj, const char *what, int64_t *out);
 int core_axis(PyObject *obj, const char *what, int32_t *out);
 int core_shape(PyObject *obj, int64_t *shape, int32_t *ndim);
@@ -138,18 +126,15 @@ PyObject *core_tensor_new(core_state *state, mf_tensor *t); /* takes t over, alw
 PyObject *core_wrap_view(PyObject *self, int status, mf_tensor *t, const mf_error *err);
 
 /* Whether ${obj} is a Tensor of whatever instance of this module: Tensor cannot be subclassed. */
-static inline bool core_is_tensor(PyObject *obj)
-{
+static inline bool core_is_tensor(PyObject *obj) {
   return Py_TYPE(obj)->tp_dealloc == core_tensor_dealloc;
 }
 
-static inline mf_tensor *core_handle(PyObject *tensor)
-{
+static inline mf_tensor *core_handle(PyObject *tensor) {
   return ((core_tensor *)tensor)->t;
 }
 
-static inline const DLTensor *core_view(PyObject *tensor)
-{
+static inline const DLTensor *core_view(PyObject *tensor) {
   return mf_tensor_dltensor(core_handle(tensor));
 }
 
@@ -188,8 +173,7 @@ void core_releasebuffer(PyObject *self, Py_buffer *view);
 const char *core_buffer_format(DLDataType dtype);
 int core_format_parse(const char *format, Py_ssize_t itemsize, DLDataType *out);
 PyObject *core_from_buffer(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
-PyObject *core_frombuffer(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
-                          PyObject *kwnames);
+PyObject *core_frombuffer(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *core_wrap_pointer(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *core_raw_bytes(PyObject *module, PyObject *obj);
 PyObject *core_from_raw(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
@@ -199,8 +183,7 @@ PyObject *core_dlpack(PyObject *self, PyObject *const *args, Py_ssize_t nargs, P
 PyObject *core_dlpack_device(PyObject *self, PyObject *ignored);
 
 /* import.c */
-PyObject *core_from_dlpack(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
-                           PyObject *kwnames);
+PyObject *core_from_dlpack(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 
 /* table.c, producer.c */
 int core_table_publish(PyTypeObject *type);

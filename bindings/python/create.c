@@ -12,18 +12,15 @@ typedef struct request {
 } request;
 
 /* ${args}: shape, dtype, device; an absent dtype is float32. */
-static int read_request(core_state *state, PyObject *const args[3], request *out)
-{
+static int read_request(core_state *state, PyObject *const args[3], request *out) {
   out->like = (DLTensor){.shape = out->shape, .dtype = {kDLFloat, 32, 1}};
   if (core_shape(args[0], out->shape, &out->like.ndim) < 0) return -1;
-  if (args[1] != NULL && args[1] != Py_None && core_dtype(state, args[1], &out->like.dtype) < 0)
-    return -1;
+  if (args[1] != NULL && args[1] != Py_None && core_dtype(state, args[1], &out->like.dtype) < 0) return -1;
   return core_device(state, args[2], &out->like.device);
 }
 
 /* Zero bytes are zero in every dtype, those without arithmetic included. */
-static int fill(mf_tensor *t, const mf_scalar *value, mf_error *err)
-{
+static int fill(mf_tensor *t, const mf_scalar *value, mf_error *err) {
   int status = mf_tensor_fill(t, value, err);
   if (status != MF_EDTYPE || value->kind != MF_KIND_INT || value->i != 0) return status;
   size_t nbytes = (size_t)mf_tensor_nbytes(t);
@@ -31,8 +28,7 @@ static int fill(mf_tensor *t, const mf_scalar *value, mf_error *err)
   return MF_OK;
 }
 
-static PyObject *create(core_state *state, const request *what, const mf_scalar *value)
-{
+static PyObject *create(core_state *state, const request *what, const mf_scalar *value) {
   mf_tensor *t;
   mf_error err;
   int status = mf_tensor_create(&what->like, 0, &t, &err);
@@ -45,20 +41,18 @@ static PyObject *create(core_state *state, const request *what, const mf_scalar 
   return NULL;
 }
 
-static PyObject *create_from(PyObject *module, PyObject *const args[3], const mf_scalar *value)
-{
+static PyObject *create_from(PyObject *module, PyObject *const args[3], const mf_scalar *value) {
   core_state *state = core_state_of(module);
   request what;
   return read_request(state, args, &what) < 0 ? NULL : create(state, &what, value);
 }
 
 PyDoc_STRVAR(empty_doc,
-"empty($module, /, shape, dtype='float32', *, device=None)\n--\n\n"
-"A compact tensor that owns its memory, aligned to 256 bytes; the elements are not initialised.\n"
-"Raises ValueError, TypeError, OverflowError or MemoryError.");
+             "empty($module, /, shape, dtype='float32', *, device=None)\n--\n\n"
+             "A compact tensor that owns its memory, aligned to 256 bytes; the elements are not initialised.\n"
+             "Raises ValueError, TypeError, OverflowError or MemoryError.");
 
-static PyObject *empty(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
-{
+static PyObject *empty(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
   static const core_signature signature = {"empty", 2, 1, 3, {KW_SHAPE, KW_DTYPE, KW_DEVICE}};
   PyObject *values[3];
   if (core_args(core_state_of(module), &signature, args, nargs, kwnames, values) < 0) return NULL;
@@ -66,11 +60,10 @@ static PyObject *empty(PyObject *module, PyObject *const *args, Py_ssize_t nargs
 }
 
 PyDoc_STRVAR(zeros_doc,
-"zeros($module, /, shape, dtype='float32', *, device=None)\n--\n\n"
-"As empty, with every element 0.");
+             "zeros($module, /, shape, dtype='float32', *, device=None)\n--\n\n"
+             "As empty, with every element 0.");
 
-static PyObject *zeros(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
-{
+static PyObject *zeros(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
   static const core_signature signature = {"zeros", 2, 1, 3, {KW_SHAPE, KW_DTYPE, KW_DEVICE}};
   static const mf_scalar zero = {.kind = MF_KIND_INT};
   PyObject *values[3];
@@ -79,11 +72,10 @@ static PyObject *zeros(PyObject *module, PyObject *const *args, Py_ssize_t nargs
 }
 
 PyDoc_STRVAR(ones_doc,
-"ones($module, /, shape, dtype='float32', *, device=None)\n--\n\n"
-"As empty, with every element 1.");
+             "ones($module, /, shape, dtype='float32', *, device=None)\n--\n\n"
+             "As empty, with every element 1.");
 
-static PyObject *ones(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
-{
+static PyObject *ones(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
   static const core_signature signature = {"ones", 2, 1, 3, {KW_SHAPE, KW_DTYPE, KW_DEVICE}};
   static const mf_scalar one = {.kind = MF_KIND_INT, .i = 1};
   PyObject *values[3];
@@ -91,26 +83,28 @@ static PyObject *ones(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
   return create_from(module, values, &one);
 }
 
-static DLDataType natural_dtype(const mf_scalar *value)
-{
+static DLDataType natural_dtype(const mf_scalar *value) {
   switch (value->kind) {
-  case MF_KIND_BOOL: return (DLDataType){kDLBool, 8, 1};
-  case MF_KIND_INT: return (DLDataType){kDLInt, 64, 1};
-  case MF_KIND_UINT: return (DLDataType){kDLUInt, 64, 1};
-  case MF_KIND_FLOAT: return (DLDataType){kDLFloat, 64, 1};
-  default: return (DLDataType){kDLComplex, 128, 1};
+    case MF_KIND_BOOL:
+      return (DLDataType){kDLBool, 8, 1};
+    case MF_KIND_INT:
+      return (DLDataType){kDLInt, 64, 1};
+    case MF_KIND_UINT:
+      return (DLDataType){kDLUInt, 64, 1};
+    case MF_KIND_FLOAT:
+      return (DLDataType){kDLFloat, 64, 1};
+    default:
+      return (DLDataType){kDLComplex, 128, 1};
   }
 }
 
 PyDoc_STRVAR(full_doc,
-"full($module, /, shape, fill_value, dtype=None, *, device=None)\n--\n\n"
-"As empty, with every element fill_value; without dtype bool, int64, float64 or complex128, as the\n"
-"value is.");
+             "full($module, /, shape, fill_value, dtype=None, *, device=None)\n--\n\n"
+             "As empty, with every element fill_value; without dtype bool, int64, float64 or complex128, as the\n"
+             "value is.");
 
-static PyObject *full(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
-{
-  static const core_signature signature = {
-    "full", 3, 2, 4, {KW_SHAPE, KW_FILL_VALUE, KW_DTYPE, KW_DEVICE}};
+static PyObject *full(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+  static const core_signature signature = {"full", 3, 2, 4, {KW_SHAPE, KW_FILL_VALUE, KW_DTYPE, KW_DEVICE}};
   core_state *state = core_state_of(module);
   PyObject *values[4];
   mf_scalar value;
@@ -124,12 +118,11 @@ static PyObject *full(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
 }
 
 PyDoc_STRVAR(equal_doc,
-"equal($module, a, b, /)\n--\n\n"
-"Whether two tensors have the same shape, dtype and elements, as numbers (NaN differs from itself, -0\n"
-"equals 0). Raises TypeError for anything but tensors.");
+             "equal($module, a, b, /)\n--\n\n"
+             "Whether two tensors have the same shape, dtype and elements, as numbers (NaN differs from itself, -0\n"
+             "equals 0). Raises TypeError for anything but tensors.");
 
-static PyObject *equal(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
-{
+static PyObject *equal(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
   int32_t same;
   mf_error err;
   int status;
@@ -138,20 +131,17 @@ static PyObject *equal(PyObject *module, PyObject *const *args, Py_ssize_t nargs
     return NULL;
   }
   const mf_tensor *a = core_handle(args[0]), *b = core_handle(args[1]);
-  Py_BEGIN_ALLOW_THREADS
-  status = mf_tensor_equal(a, b, &same, &err);
-  Py_END_ALLOW_THREADS
-  if (status == MF_OK) return PyBool_FromLong(same);
+  Py_BEGIN_ALLOW_THREADS status = mf_tensor_equal(a, b, &same, &err);
+  Py_END_ALLOW_THREADS if (status == MF_OK) return PyBool_FromLong(same);
   core_raise(core_state_of(module), &err);
   return NULL;
 }
 
 PyDoc_STRVAR(dtype_parse_doc,
-"_dtype_parse($module, name, /)\n--\n\n"
-"The DLDataType of a dtype's name as (code, bits, lanes, bytes of one element). TypeError for no dtype.");
+             "_dtype_parse($module, name, /)\n--\n\n"
+             "The DLDataType of a dtype's name as (code, bits, lanes, bytes of one element). TypeError for no dtype.");
 
-static PyObject *dtype_parse(PyObject *module, PyObject *name)
-{
+static PyObject *dtype_parse(PyObject *module, PyObject *name) {
   DLDataType dtype;
   if (!PyUnicode_Check(name)) {
     PyErr_SetString(PyExc_TypeError, "a dtype name must be a str");
@@ -163,11 +153,10 @@ static PyObject *dtype_parse(PyObject *module, PyObject *name)
 }
 
 PyDoc_STRVAR(device_parse_doc,
-"_device_parse($module, name, /)\n--\n\n"
-"The DLDevice of a device's name as (type, id). ValueError for no device.");
+             "_device_parse($module, name, /)\n--\n\n"
+             "The DLDevice of a device's name as (type, id). ValueError for no device.");
 
-static PyObject *device_parse(PyObject *module, PyObject *name)
-{
+static PyObject *device_parse(PyObject *module, PyObject *name) {
   DLDevice device;
   if (core_device(core_state_of(module), name, &device) < 0) return NULL;
   return Py_BuildValue("ii", (int)device.device_type, (int)device.device_id);
@@ -176,12 +165,12 @@ static PyObject *device_parse(PyObject *module, PyObject *name)
 #define FASTCALL(function) ((PyCFunction)(void (*)(void))(function))
 
 PyMethodDef core_create_functions[] = {
-  {"empty", FASTCALL(empty), METH_FASTCALL | METH_KEYWORDS, empty_doc},
-  {"zeros", FASTCALL(zeros), METH_FASTCALL | METH_KEYWORDS, zeros_doc},
-  {"ones", FASTCALL(ones), METH_FASTCALL | METH_KEYWORDS, ones_doc},
-  {"full", FASTCALL(full), METH_FASTCALL | METH_KEYWORDS, full_doc},
-  {"equal", FASTCALL(equal), METH_FASTCALL, equal_doc},
-  {"_dtype_parse", dtype_parse, METH_O, dtype_parse_doc},
-  {"_device_parse", device_parse, METH_O, device_parse_doc},
-  {NULL, NULL, 0, NULL},
+    {"empty", FASTCALL(empty), METH_FASTCALL | METH_KEYWORDS, empty_doc},
+    {"zeros", FASTCALL(zeros), METH_FASTCALL | METH_KEYWORDS, zeros_doc},
+    {"ones", FASTCALL(ones), METH_FASTCALL | METH_KEYWORDS, ones_doc},
+    {"full", FASTCALL(full), METH_FASTCALL | METH_KEYWORDS, full_doc},
+    {"equal", FASTCALL(equal), METH_FASTCALL, equal_doc},
+    {"_dtype_parse", dtype_parse, METH_O, dtype_parse_doc},
+    {"_device_parse", device_parse, METH_O, device_parse_doc},
+    {NULL, NULL, 0, NULL},
 };

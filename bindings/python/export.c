@@ -20,16 +20,14 @@ typedef struct dlpack_request {
 } dlpack_request;
 
 /* A capsule under another name than it was made with belongs to whoever renamed it. */
-static void *unconsumed(PyObject *capsule, const char *name)
-{
+static void *unconsumed(PyObject *capsule, const char *name) {
   const char *now = PyCapsule_GetName(capsule);
   if (now != name && (now == NULL || strcmp(now, name) != 0)) return NULL;
   return PyCapsule_GetPointer(capsule, now);
 }
 
 /* A foreign deleter further down may run Python code, which must not disturb an exception in flight. */
-static void delete_quietly(DLManagedTensorVersioned *versioned, DLManagedTensor *legacy)
-{
+static void delete_quietly(DLManagedTensorVersioned *versioned, DLManagedTensor *legacy) {
   PyObject *type = NULL, *value = NULL, *traceback = NULL;
   bool raised = PyErr_Occurred() != NULL;
   if (raised) PyErr_Fetch(&type, &value, &traceback);
@@ -38,20 +36,17 @@ static void delete_quietly(DLManagedTensorVersioned *versioned, DLManagedTensor 
   if (raised) PyErr_Restore(type, value, traceback);
 }
 
-static void drop_versioned(PyObject *capsule)
-{
+static void drop_versioned(PyObject *capsule) {
   DLManagedTensorVersioned *managed = unconsumed(capsule, VERSIONED);
   if (managed != NULL) delete_quietly(managed, NULL);
 }
 
-static void drop_legacy(PyObject *capsule)
-{
+static void drop_legacy(PyObject *capsule) {
   DLManagedTensor *managed = unconsumed(capsule, LEGACY);
   if (managed != NULL) delete_quietly(NULL, managed);
 }
 
-static int read_stream(PyObject *obj)
-{
+static int read_stream(PyObject *obj) {
   if (obj == NULL || obj == Py_None) return 0;
   if (PyBool_Check(obj) || !PyLong_Check(obj)) {
     PyErr_Format(PyExc_TypeError, "stream must be an int or None, not '%s'", Py_TYPE(obj)->tp_name);
@@ -65,8 +60,7 @@ static int read_stream(PyObject *obj)
 }
 
 /* A pair of ints, clipped to the range of long. */
-static int read_pair(PyObject *obj, const char *what, long out[2])
-{
+static int read_pair(PyObject *obj, const char *what, long out[2]) {
   bool good = PyTuple_Check(obj) && PyTuple_GET_SIZE(obj) == 2;
   for (int i = 0; good && i < 2; i++) {
     PyObject *item = PyTuple_GET_ITEM(obj, i);
@@ -81,8 +75,7 @@ static int read_pair(PyObject *obj, const char *what, long out[2])
 }
 
 /* Consumers pass the same constant every time. A tuple of ints cannot change, so that one is remembered. */
-static void remember_version(core_state *state, PyObject *obj)
-{
+static void remember_version(core_state *state, PyObject *obj) {
   if (!PyTuple_CheckExact(obj)) return;
   PyObject *old = state->good_version;
   Py_INCREF(obj);
@@ -90,8 +83,7 @@ static void remember_version(core_state *state, PyObject *obj)
   Py_XDECREF(old);
 }
 
-static int read_max_version(core_state *state, PyObject *obj, bool *versioned)
-{
+static int read_max_version(core_state *state, PyObject *obj, bool *versioned) {
   long version[2] = {0, 0};
   *versioned = obj != NULL && obj == state->good_version;
   if (obj == NULL || obj == Py_None || *versioned) return 0;
@@ -105,32 +97,30 @@ static int read_max_version(core_state *state, PyObject *obj, bool *versioned)
   return 0;
 }
 
-static int read_dl_device(PyObject *self, PyObject *obj)
-{
+static int read_dl_device(PyObject *self, PyObject *obj) {
   long device[2] = {0, 0};
   if (obj == NULL || obj == Py_None) return 0;
   if (read_pair(obj, "dl_device", device) < 0) return -1;
   if (device[0] == kDLCPU && device[1] == 0) return 0;
-  return core_refuse(core_state_of_tensor(self), "__dlpack__: dl_device %R cannot be reached; this "
-                     "tensor is on the cpu, (1, 0)", obj);
+  return core_refuse(core_state_of_tensor(self),
+                     "__dlpack__: dl_device %R cannot be reached; this "
+                     "tensor is on the cpu, (1, 0)",
+                     obj);
 }
 
-static int read_keywords(PyObject *self, PyObject *const values[4], dlpack_request *out)
-{
+static int read_keywords(PyObject *self, PyObject *const values[4], dlpack_request *out) {
   if (read_stream(values[0]) < 0) return -1;
   if (read_max_version(core_state_of_tensor(self), values[1], &out->versioned) < 0) return -1;
   if (core_copy_flag(values[3], &out->copy) < 0) return -1;
   return read_dl_device(self, values[2]);
 }
 
-static PyObject *refuse(PyObject *self, const mf_error *err)
-{
+static PyObject *refuse(PyObject *self, const mf_error *err) {
   core_raise_exchange(core_state_of_tensor(self), err, "__dlpack__", NULL);
   return NULL;
 }
 
-static PyObject *versioned_capsule(PyObject *self, mf_tensor *t, uint64_t flags)
-{
+static PyObject *versioned_capsule(PyObject *self, mf_tensor *t, uint64_t flags) {
   DLManagedTensorVersioned *managed;
   mf_error err;
   if (mf_tensor_export(t, flags, &managed, &err) != MF_OK) return refuse(self, &err);
@@ -139,8 +129,7 @@ static PyObject *versioned_capsule(PyObject *self, mf_tensor *t, uint64_t flags)
   return capsule;
 }
 
-static PyObject *legacy_capsule(PyObject *self, mf_tensor *t)
-{
+static PyObject *legacy_capsule(PyObject *self, mf_tensor *t) {
   DLManagedTensor *managed;
   mf_error err;
   if (mf_tensor_export_legacy(t, &managed, &err) != MF_OK) return refuse(self, &err);
@@ -149,30 +138,24 @@ static PyObject *legacy_capsule(PyObject *self, mf_tensor *t)
   return capsule;
 }
 
-static PyObject *copied_capsule(PyObject *self, bool versioned)
-{
+static PyObject *copied_capsule(PyObject *self, bool versioned) {
   mf_tensor *copy;
   mf_error err;
   if (core_clone(core_handle(self), &copy, &err) != MF_OK) return refuse(self, &err);
-  PyObject *capsule = versioned ? versioned_capsule(self, copy, DLPACK_FLAG_BITMASK_IS_COPIED)
-                                : legacy_capsule(self, copy);
+  PyObject *capsule =
+      versioned ? versioned_capsule(self, copy, DLPACK_FLAG_BITMASK_IS_COPIED) : legacy_capsule(self, copy);
   mf_tensor_release(copy);
   return capsule;
 }
 
 /* __dlpack__(max_version=V) with the V of the last time, which is what a consumer in a loop does. */
-static bool is_usual_call(const core_state *state, PyObject *const *args, Py_ssize_t nargs,
-                          PyObject *kwnames)
-{
+static bool is_usual_call(const core_state *state, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
   return kwnames != NULL && nargs == 0 && PyTuple_GET_SIZE(kwnames) == 1 &&
-         PyTuple_GET_ITEM(kwnames, 0) == state->kw[KW_MAX_VERSION] &&
-         args[0] == state->good_version && args[0] != NULL;
+         PyTuple_GET_ITEM(kwnames, 0) == state->kw[KW_MAX_VERSION] && args[0] == state->good_version && args[0] != NULL;
 }
 
-PyObject *core_dlpack(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
-{
-  static const core_signature signature = {
-    "__dlpack__", 0, 0, 4, {KW_STREAM, KW_MAX_VERSION, KW_DL_DEVICE, KW_COPY}};
+PyObject *core_dlpack(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+  static const core_signature signature = {"__dlpack__", 0, 0, 4, {KW_STREAM, KW_MAX_VERSION, KW_DL_DEVICE, KW_COPY}};
   PyObject *values[4];
   dlpack_request request;
   if (is_usual_call(core_state_of_tensor(self), args, nargs, kwnames))
@@ -180,12 +163,10 @@ PyObject *core_dlpack(PyObject *self, PyObject *const *args, Py_ssize_t nargs, P
   if (core_args_self(self, &signature, args, nargs, kwnames, values) < 0) return NULL;
   if (read_keywords(self, values, &request) < 0) return NULL;
   if (request.copy == 1) return copied_capsule(self, request.versioned);
-  return request.versioned ? versioned_capsule(self, core_handle(self), 0)
-                           : legacy_capsule(self, core_handle(self));
+  return request.versioned ? versioned_capsule(self, core_handle(self), 0) : legacy_capsule(self, core_handle(self));
 }
 
-PyObject *core_dlpack_device(PyObject *self, PyObject *ignored)
-{
+PyObject *core_dlpack_device(PyObject *self, PyObject *ignored) {
   (void)ignored;
   DLDevice device = core_view(self)->device;
   core_state *state = core_state_of_tensor(self);

@@ -10,8 +10,7 @@
 #include <string.h>
 
 /* The format of a dtype, static storage, or NULL where PEP 3118 has none. */
-const char *core_buffer_format(DLDataType dtype)
-{
+const char *core_buffer_format(DLDataType dtype) {
   static const char *const ints[4] = {"b", "h", "i", "q"};
   static const char *const uints[4] = {"B", "H", "I", "Q"};
   static const char *const floats[4] = {NULL, "e", "f", "d"};
@@ -20,16 +19,20 @@ const char *core_buffer_format(DLDataType dtype)
   if (dtype.code == kDLComplex) return dtype.bits == 64 ? "Zf" : dtype.bits == 128 ? "Zd" : NULL;
   if (dtype.bits != 8 << log2) return NULL;
   switch (dtype.code) {
-  case kDLInt: return ints[log2];
-  case kDLUInt: return uints[log2];
-  case kDLFloat: return floats[log2];
-  case kDLBool: return log2 == 0 ? "?" : NULL;
-  default: return NULL;
+    case kDLInt:
+      return ints[log2];
+    case kDLUInt:
+      return uints[log2];
+    case kDLFloat:
+      return floats[log2];
+    case kDLBool:
+      return log2 == 0 ? "?" : NULL;
+    default:
+      return NULL;
   }
 }
 
-static int code_of(const char *format)
-{
+static int code_of(const char *format) {
   if (strlen(format) == 2 && format[0] == 'Z' && strchr("fd", format[1]) != NULL) return kDLComplex;
   if (strlen(format) != 1) return -1;
   if (strchr("bhilqn", *format) != NULL) return kDLInt;
@@ -41,8 +44,7 @@ static int code_of(const char *format)
 
 /* ${format} (NULL means bytes) with items of ${itemsize} bytes as a dtype; -1, without an exception, where
  * there is none. The width comes from the item size: 'l' has two. */
-int core_format_parse(const char *format, Py_ssize_t itemsize, DLDataType *out)
-{
+int core_format_parse(const char *format, Py_ssize_t itemsize, DLDataType *out) {
   const uint16_t probe = 1;
   bool little = *(const uint8_t *)&probe == 1;
   if (format == NULL) format = "B";

@@ -11,8 +11,7 @@ typedef struct hold {
   PyObject *owner;
 } hold;
 
-static bool interpreter_is_usable(void)
-{
+static bool interpreter_is_usable(void) {
 #if PY_VERSION_HEX >= 0x030D0000
   return Py_IsInitialized() && !Py_IsFinalizing();
 #else
@@ -20,8 +19,7 @@ static bool interpreter_is_usable(void)
 #endif
 }
 
-static void hold_release(void *ctx)
-{
+static void hold_release(void *ctx) {
   hold *h = ctx;
   PyObject *type, *value, *traceback;
   if (!interpreter_is_usable()) return;
@@ -34,27 +32,23 @@ static void hold_release(void *ctx)
   PyGILState_Release(gil);
 }
 
-static hold *hold_create(void)
-{
+static hold *hold_create(void) {
   hold *h = PyMem_RawCalloc(1, sizeof *h);
   if (h == NULL) PyErr_NoMemory();
   return h;
 }
 
-static PyObject *wrap(core_state *state, const DLTensor *view, bool readonly, hold *h)
-{
+static PyObject *wrap(core_state *state, const DLTensor *view, bool readonly, hold *h) {
   mf_tensor *t;
   mf_error err;
   uint64_t flags = readonly ? DLPACK_FLAG_BITMASK_READ_ONLY : 0;
-  if (mf_tensor_wrap(view, flags, hold_release, h, &t, &err) == MF_OK)
-    return core_tensor_new(state, t);
+  if (mf_tensor_wrap(view, flags, hold_release, h, &t, &err) == MF_OK) return core_tensor_new(state, t);
   core_raise(state, &err);
   hold_release(h);
   return NULL;
 }
 
-static hold *hold_buffer(PyObject *obj, int flags)
-{
+static hold *hold_buffer(PyObject *obj, int flags) {
   hold *h = hold_create();
   if (h == NULL) return NULL;
   if (PyObject_GetBuffer(obj, &h->view, flags) == 0) return h;
@@ -63,8 +57,7 @@ static hold *hold_buffer(PyObject *obj, int flags)
 }
 
 /* Strides in elements; false where one is no multiple of the element size. */
-static bool element_strides(const Py_buffer *view, int64_t *strides)
-{
+static bool element_strides(const Py_buffer *view, int64_t *strides) {
   for (int i = 0; i < view->ndim; i++) {
     if (view->shape[i] > 1 && view->strides[i] % view->itemsize != 0) return false;
     strides[i] = view->strides[i] / view->itemsize;
@@ -73,9 +66,7 @@ static bool element_strides(const Py_buffer *view, int64_t *strides)
 }
 
 /* 0 if the buffer is described, 1 if no DLTensor can describe it, -1 with an exception. */
-static int describe(core_state *state, const Py_buffer *view, int64_t *shape, int64_t *strides,
-                    DLTensor *out)
-{
+static int describe(core_state *state, const Py_buffer *view, int64_t *shape, int64_t *strides, DLTensor *out) {
   *out = (DLTensor){.data = view->buf, .shape = shape, .device = {kDLCPU, 0}};
   if (core_format_parse(view->format, view->itemsize, &out->dtype) < 0)
     return core_refuse(state, "a buffer of format '%s' with items of %zd bytes has no dtype",
@@ -96,8 +87,7 @@ static int describe(core_state *state, const Py_buffer *view, int64_t *shape, in
 }
 
 /* A copy of a buffer that no DLTensor can describe: of pointers to rows, or of unaligned strides. */
-static PyObject *copy_buffer(core_state *state, const Py_buffer *buffer, DLTensor *view)
-{
+static PyObject *copy_buffer(core_state *state, const Py_buffer *buffer, DLTensor *view) {
   mf_tensor *t;
   mf_error err;
   view->strides = NULL;
@@ -106,15 +96,13 @@ static PyObject *copy_buffer(core_state *state, const Py_buffer *buffer, DLTenso
     return NULL;
   }
   void *data = mf_tensor_dltensor(t)->data;
-  if (buffer->len == 0 || PyBuffer_ToContiguous(data, buffer, buffer->len, 'C') == 0)
-    return core_tensor_new(state, t);
+  if (buffer->len == 0 || PyBuffer_ToContiguous(data, buffer, buffer->len, 'C') == 0) return core_tensor_new(state, t);
   mf_tensor_release(t);
   return NULL;
 }
 
 /* _from_buffer(obj, may_copy): a tensor over a buffer as its format, shape and strides say. */
-PyObject *core_from_buffer(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
-{
+PyObject *core_from_buffer(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
   core_state *state = core_state_of(module);
   int64_t shape[MF_MAX_NDIM], strides[MF_MAX_NDIM];
   DLTensor view;
@@ -136,13 +124,11 @@ PyObject *core_from_buffer(PyObject *module, PyObject *const *args, Py_ssize_t n
 }
 
 /* How many elements there are from ${offset} on, where ${count} says so or the buffer's end does. */
-static int buffer_count(core_state *state, Py_ssize_t nbytes, DLDataType dtype, int64_t offset,
-                        int64_t *count)
-{
+static int buffer_count(core_state *state, Py_ssize_t nbytes, DLDataType dtype, int64_t offset, int64_t *count) {
   int64_t bits = mf_dtype_bits(&dtype, 0);
   if (offset < 0 || offset > nbytes) {
-    PyErr_Format(PyExc_ValueError, "frombuffer: offset %lld is outside the buffer of %zd bytes",
-                 (long long)offset, nbytes);
+    PyErr_Format(PyExc_ValueError, "frombuffer: offset %lld is outside the buffer of %zd bytes", (long long)offset,
+                 nbytes);
     return -1;
   }
   int64_t have = nbytes - offset;
@@ -151,8 +137,7 @@ static int buffer_count(core_state *state, Py_ssize_t nbytes, DLDataType dtype, 
     PyErr_Format(PyExc_ValueError, "frombuffer: count %lld needs more than the %lld bytes that there are",
                  (long long)*count, (long long)have);
   else if (*count < -1)
-    PyErr_Format(PyExc_ValueError, "frombuffer: count must be -1 or more, not %lld",
-                 (long long)*count);
+    PyErr_Format(PyExc_ValueError, "frombuffer: count must be -1 or more, not %lld", (long long)*count);
   else if (*count == -1 && bits % 8 == 0 && have % (bits / 8) != 0)
     PyErr_Format(PyExc_ValueError, "frombuffer: %lld bytes are no whole number of elements of %lld bytes",
                  (long long)have, (long long)(bits / 8));
@@ -162,11 +147,8 @@ static int buffer_count(core_state *state, Py_ssize_t nbytes, DLDataType dtype, 
   return 0;
 }
 
-PyObject *core_frombuffer(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
-                          PyObject *kwnames)
-{
-  static const core_signature signature = {
-    "frombuffer", 4, 1, 4, {KW_BUFFER, KW_DTYPE, KW_COUNT, KW_OFFSET}};
+PyObject *core_frombuffer(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+  static const core_signature signature = {"frombuffer", 4, 1, 4, {KW_BUFFER, KW_DTYPE, KW_COUNT, KW_OFFSET}};
   core_state *state = core_state_of(module);
   PyObject *values[4];
   int64_t count = -1, offset = 0;
@@ -186,9 +168,7 @@ PyObject *core_frombuffer(PyObject *module, PyObject *const *args, Py_ssize_t na
   return wrap(state, &view, h->view.readonly != 0, h);
 }
 
-static int read_pointer(PyObject *const *args, core_state *state, int64_t *shape, int64_t *strides,
-                        DLTensor *out)
-{
+static int read_pointer(PyObject *const *args, core_state *state, int64_t *shape, int64_t *strides, DLTensor *out) {
   int32_t nstrides;
   *out = (DLTensor){.shape = shape};
   out->data = PyLong_AsVoidPtr(args[0]);
@@ -205,8 +185,7 @@ static int read_pointer(PyObject *const *args, core_state *state, int64_t *shape
 
 /* _wrap_pointer(address, shape, strides, dtype, readonly, owner): a tensor over memory at an address that
  * ${owner} keeps alive; strides in elements, or None. */
-PyObject *core_wrap_pointer(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
-{
+PyObject *core_wrap_pointer(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
   core_state *state = core_state_of(module);
   int64_t shape[MF_MAX_NDIM], strides[MF_MAX_NDIM];
   DLTensor view;

@@ -17,41 +17,39 @@ typedef struct import_request {
   core_state *state;
   PyObject *x;
   PyObject *method; /* borrowed: what x.__dlpack__ is, NULL where it must be looked up */
-  bool device;    /* the CPU was asked for by name */
-  int copy;       /* 1, 0, or -1 for None */
-  bool promised;  /* the producer was told about copy, and said yes */
-  bool versioned; /* the struct could say that it is a copy */
+  bool device;      /* the CPU was asked for by name */
+  int copy;         /* 1, 0, or -1 for None */
+  bool promised;    /* the producer was told about copy, and said yes */
+  bool versioned;   /* the struct could say that it is a copy */
 } import_request;
 
-static int fail(const import_request *request, const mf_error *err)
-{
+static int fail(const import_request *request, const mf_error *err) {
   return core_raise_exchange(request->state, err, "from_dlpack", request->x);
 }
 
-static int wrong_name(const import_request *request, const char *name)
-{
+static int wrong_name(const import_request *request, const char *name) {
   if (name != NULL && strncmp(name, "used_dltensor", strlen("used_dltensor")) == 0)
-    return core_refuse(request->state, "from_dlpack: the capsule was consumed before (its name is "
-                       "'%s'); every exchange needs a fresh one", name);
-  return core_refuse(request->state, "from_dlpack: the capsule's name must be 'dltensor_versioned' or "
-                     "'dltensor', not %s%s%s", name == NULL ? "" : "'", name == NULL ? "NULL" : name,
-                     name == NULL ? "" : "'");
+    return core_refuse(request->state,
+                       "from_dlpack: the capsule was consumed before (its name is "
+                       "'%s'); every exchange needs a fresh one",
+                       name);
+  return core_refuse(request->state,
+                     "from_dlpack: the capsule's name must be 'dltensor_versioned' or "
+                     "'dltensor', not %s%s%s",
+                     name == NULL ? "" : "'", name == NULL ? "NULL" : name, name == NULL ? "" : "'");
 }
 
-static int import_struct(import_request *request, PyObject *capsule, const char *name, mf_tensor **out)
-{
+static int import_struct(import_request *request, PyObject *capsule, const char *name, mf_tensor **out) {
   void *managed = PyCapsule_GetPointer(capsule, name);
   mf_error err;
   if (managed == NULL) return -1;
-  int status = request->versioned ? mf_tensor_import(managed, out, &err)
-                                  : mf_tensor_import_legacy(managed, out, &err);
+  int status = request->versioned ? mf_tensor_import(managed, out, &err) : mf_tensor_import_legacy(managed, out, &err);
   return status == MF_OK ? 0 : fail(request, &err);
 }
 
 /* CPython renames every valid capsule, so the failure below cannot happen; if it did, the capsule would
  * still be in charge, and leaving our reference unreturned is what keeps the deleter to one call. */
-static int import_capsule(import_request *request, PyObject *capsule, mf_tensor **out)
-{
+static int import_capsule(import_request *request, PyObject *capsule, mf_tensor **out) {
   const char *name = PyCapsule_GetName(capsule);
   if (name == NULL) {
     if (PyErr_Occurred()) return -1;
@@ -67,13 +65,11 @@ static int import_capsule(import_request *request, PyObject *capsule, mf_tensor 
 }
 
 /* x.__dlpack__() with the keywords of ${level}: 0 all that were asked for, 1 max_version, 2 none. */
-static PyObject *call_dlpack(const import_request *request, int level)
-{
+static PyObject *call_dlpack(const import_request *request, int level) {
   core_state *state = request->state;
   PyObject *stack[5] = {NULL, request->x, state->max_version, NULL, NULL};
   int n = 3, kw = 0;
-  if (level == 2)
-    return PyObject_CallMethodNoArgs(request->x, state->names[NAME_DLPACK]);
+  if (level == 2) return PyObject_CallMethodNoArgs(request->x, state->names[NAME_DLPACK]);
   if (level == 0 && request->device) {
     stack[n++] = state->cpu_pair;
     kw += 1;
@@ -83,30 +79,29 @@ static PyObject *call_dlpack(const import_request *request, int level)
     kw += 2;
   }
   if (request->method != NULL)
-    return PyObject_Vectorcall(request->method, stack + 1,
-                               1 | PY_VECTORCALL_ARGUMENTS_OFFSET, state->dlpack_kw[kw]);
-  return PyObject_VectorcallMethod(state->names[NAME_DLPACK], stack + 1,
-                                   1 | PY_VECTORCALL_ARGUMENTS_OFFSET, state->dlpack_kw[kw]);
+    return PyObject_Vectorcall(request->method, stack + 1, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, state->dlpack_kw[kw]);
+  return PyObject_VectorcallMethod(state->names[NAME_DLPACK], stack + 1, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET,
+                                   state->dlpack_kw[kw]);
 }
 
 /* Replaces an AttributeError by a better one, if __dlpack__ is what is missing. */
-static void explain_missing(const import_request *request)
-{
+static void explain_missing(const import_request *request) {
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
   if (PyObject_HasAttr(request->x, request->state->names[NAME_DLPACK])) {
     PyErr_Restore(type, value, traceback);
     return;
   }
-  PyErr_Format(PyExc_AttributeError, "from_dlpack: a '%s' cannot be imported: it is no DLPack capsule "
-               "and has no __dlpack__ method", Py_TYPE(request->x)->tp_name);
+  PyErr_Format(PyExc_AttributeError,
+               "from_dlpack: a '%s' cannot be imported: it is no DLPack capsule "
+               "and has no __dlpack__ method",
+               Py_TYPE(request->x)->tp_name);
   core_chain(type, value, traceback);
 }
 
 /* Older producers do not know all keywords and raise TypeError. So may one that knows them and fails: then
  * its last error is raised, with the first one as context. */
-static PyObject *retry_dlpack(import_request *request)
-{
+static PyObject *retry_dlpack(import_request *request) {
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
   request->promised = false;
@@ -120,8 +115,7 @@ static PyObject *retry_dlpack(import_request *request)
   return capsule;
 }
 
-static int import_from_method(import_request *request, mf_tensor **out)
-{
+static int import_from_method(import_request *request, mf_tensor **out) {
   request->promised = true;
   PyObject *method = request->method;
   Py_XINCREF(method); /* the cache may let go of it while it runs */
@@ -143,8 +137,7 @@ static int import_from_method(import_request *request, mf_tensor **out)
 
 /* The table failed with an exception. __dlpack__ may succeed, and where it fails its errors are the ones
  * that the standard names; without it the table's own error counts. */
-static int import_after_table(import_request *request, mf_tensor **out)
-{
+static int import_after_table(import_request *request, mf_tensor **out) {
   PyObject *type, *value, *traceback;
   if (PyErr_ExceptionMatches(PyExc_MemoryError)) return -1;
   if (!PyErr_ExceptionMatches(PyExc_Exception)) return -1;
@@ -158,15 +151,12 @@ static int import_after_table(import_request *request, mf_tensor **out)
   return rc;
 }
 
-static void delete_managed(DLManagedTensorVersioned *managed)
-{
+static void delete_managed(DLManagedTensorVersioned *managed) {
   if (managed->deleter != NULL) managed->deleter(managed);
 }
 
 /* A struct that a table gave: taken over, or deleted. 1 means that __dlpack__ must be asked instead. */
-static int import_managed(import_request *request, DLManagedTensorVersioned *managed, bool lazy,
-                          mf_tensor **out)
-{
+static int import_managed(import_request *request, DLManagedTensorVersioned *managed, bool lazy, mf_tensor **out) {
   int plain = 1;
   mf_error err;
   if (lazy) plain = core_producer_plain(request->state, request->x, &managed->dl_tensor);
@@ -181,8 +171,7 @@ static int import_managed(import_request *request, DLManagedTensorVersioned *man
   return fail(request, &err);
 }
 
-static int import_from_table(import_request *request, const core_producer *producer, mf_tensor **out)
-{
+static int import_from_table(import_request *request, const core_producer *producer, mf_tensor **out) {
   DLManagedTensorVersioned *managed = NULL;
   bool lazy = producer->lazy;
   if (producer->api->managed_tensor_from_py_object_no_sync(request->x, &managed) != 0)
@@ -194,8 +183,7 @@ static int import_from_table(import_request *request, const core_producer *produ
   return rc == 1 ? import_from_method(request, out) : rc;
 }
 
-static int import_object(import_request *request, mf_tensor **out)
-{
+static int import_object(import_request *request, mf_tensor **out) {
   if (PyCapsule_CheckExact(request->x)) {
     request->promised = true; /* nothing is copied here, and nobody else can be asked */
     return import_capsule(request, request->x, out);
@@ -210,8 +198,7 @@ static int import_object(import_request *request, mf_tensor **out)
   return import_from_method(request, out);
 }
 
-static PyObject *clone_and_release(const import_request *request, mf_tensor *t)
-{
+static PyObject *clone_and_release(const import_request *request, mf_tensor *t) {
   mf_tensor *copy;
   mf_error err;
   int status = core_clone(t, &copy, &err);
@@ -222,8 +209,7 @@ static PyObject *clone_and_release(const import_request *request, mf_tensor *t)
 }
 
 /* What copy demands: a copy is believed only where its flag says so. Takes ${t} over. */
-static PyObject *finish(const import_request *request, mf_tensor *t)
-{
+static PyObject *finish(const import_request *request, mf_tensor *t) {
   bool copied = (mf_tensor_flags(t) & DLPACK_FLAG_BITMASK_IS_COPIED) != 0;
   if (request->copy < 0) return core_tensor_new(request->state, t);
   bool capsule = PyCapsule_CheckExact(request->x);
@@ -231,16 +217,14 @@ static PyObject *finish(const import_request *request, mf_tensor *t)
     if (!capsule && copied) return core_tensor_new(request->state, t);
     return clone_and_release(request, t);
   }
-  if (capsule || (!copied && (request->promised || request->versioned)))
-    return core_tensor_new(request->state, t);
+  if (capsule || (!copied && (request->promised || request->versioned))) return core_tensor_new(request->state, t);
   mf_tensor_release(t);
   core_refuse(request->state, "from_dlpack: copy=False, but a '%s' %s", Py_TYPE(request->x)->tp_name,
               copied ? "gave a copy" : "does not take that keyword and cannot say whether it copied");
   return NULL;
 }
 
-static PyObject *share_own(const import_request *request)
-{
+static PyObject *share_own(const import_request *request) {
   mf_tensor *t = core_handle(request->x);
   mf_error err;
   DLTensor ignored;
@@ -254,8 +238,7 @@ static PyObject *share_own(const import_request *request)
   return core_tensor_new(request->state, t);
 }
 
-static int read_device(import_request *request, PyObject *obj)
-{
+static int read_device(import_request *request, PyObject *obj) {
   DLDevice device;
   if (obj == NULL || obj == Py_None) return 0;
   request->device = true;
@@ -270,17 +253,13 @@ static int read_device(import_request *request, PyObject *obj)
   return core_refuse(request->state, "from_dlpack: device must be None or 'cpu', not %R", obj);
 }
 
-PyObject *core_from_dlpack(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
-                           PyObject *kwnames)
-{
-  static const core_signature signature = {
-    "from_dlpack", 1, 1, 3, {KW_POSITIONAL, KW_DEVICE, KW_COPY}};
+PyObject *core_from_dlpack(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+  static const core_signature signature = {"from_dlpack", 1, 1, 3, {KW_POSITIONAL, KW_DEVICE, KW_COPY}};
   core_state *state = core_state_of(module);
   PyObject *values[3];
   if (core_args(state, &signature, args, nargs, kwnames, values) < 0) return NULL;
   import_request request = {.state = state, .x = values[0], .copy = -1};
-  if (read_device(&request, values[1]) < 0 || core_copy_flag(values[2], &request.copy) < 0)
-    return NULL;
+  if (read_device(&request, values[1]) < 0 || core_copy_flag(values[2], &request.copy) < 0) return NULL;
   if (core_is_tensor(request.x)) return share_own(&request);
   mf_tensor *t = NULL;
   return import_object(&request, &t) < 0 ? NULL : finish(&request, t);

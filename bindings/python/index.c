@@ -13,8 +13,7 @@ typedef struct index_key {
   mf_index items[MAX_ITEMS];
 } index_key;
 
-static int read_bound(PyObject *obj, int64_t *out)
-{
+static int read_bound(PyObject *obj, int64_t *out) {
   *out = MF_INDEX_NONE;
   if (obj == Py_None) return 0;
   if (!PyIndex_Check(obj)) {
@@ -27,8 +26,7 @@ static int read_bound(PyObject *obj, int64_t *out)
   return 0;
 }
 
-static int read_slice(PyObject *obj, mf_index *item)
-{
+static int read_slice(PyObject *obj, mf_index *item) {
   PySliceObject *slice = (PySliceObject *)obj;
   item->kind = MF_INDEX_SLICE;
   if (read_bound(slice->start, &item->start) < 0) return -1;
@@ -36,8 +34,7 @@ static int read_slice(PyObject *obj, mf_index *item)
   return read_bound(slice->step, &item->step);
 }
 
-static int read_coordinate(PyObject *obj, mf_index *item)
-{
+static int read_coordinate(PyObject *obj, mf_index *item) {
   if (PyBool_Check(obj) || !PyIndex_Check(obj)) {
     PyErr_Format(PyExc_IndexError, "an index must be an integer, a slice, ... or None, not '%s'",
                  Py_TYPE(obj)->tp_name);
@@ -48,8 +45,7 @@ static int read_coordinate(PyObject *obj, mf_index *item)
   return item->start == -1 && PyErr_Occurred() ? -1 : 0;
 }
 
-static int read_item(index_key *key, PyObject *obj)
-{
+static int read_item(index_key *key, PyObject *obj) {
   if (key->count == MAX_ITEMS) {
     PyErr_Format(PyExc_IndexError, "an index has more than %d items", MAX_ITEMS);
     return -1;
@@ -65,8 +61,7 @@ static int read_item(index_key *key, PyObject *obj)
   return read_coordinate(obj, item);
 }
 
-static int read_key(PyObject *obj, index_key *key)
-{
+static int read_key(PyObject *obj, index_key *key) {
   key->count = key->coordinates = 0;
   if (!PyTuple_Check(obj)) return read_item(key, obj);
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(obj); i++)
@@ -75,26 +70,22 @@ static int read_key(PyObject *obj, index_key *key)
 }
 
 /* Whether the key names one element: then NumPy gives a scalar, not a view. */
-static int names_element(const index_key *key, const mf_tensor *t)
-{
+static int names_element(const index_key *key, const mf_tensor *t) {
   return key->coordinates == key->count && key->count == mf_tensor_dltensor(t)->ndim;
 }
 
-static void read_coordinates(const index_key *key, int64_t *coords)
-{
+static void read_coordinates(const index_key *key, int64_t *coords) {
   for (int32_t i = 0; i < key->count; i++) coords[i] = key->items[i].start;
 }
 
-static PyObject *get_view(PyObject *self, const index_key *key)
-{
+static PyObject *get_view(PyObject *self, const index_key *key) {
   mf_error err;
   mf_tensor *out;
   int status = mf_tensor_index(core_handle(self), key->items, key->count, &out, &err);
   return core_wrap_view(self, status, out, &err);
 }
 
-static PyObject *get_by_key(PyObject *self, const index_key *key)
-{
+static PyObject *get_by_key(PyObject *self, const index_key *key) {
   mf_tensor *t = core_handle(self);
   if (!names_element(key, t)) return get_view(self, key);
   int64_t coords[MF_MAX_NDIM];
@@ -109,22 +100,19 @@ static PyObject *get_by_key(PyObject *self, const index_key *key)
   return NULL;
 }
 
-PyObject *core_getitem(PyObject *self, PyObject *obj)
-{
+PyObject *core_getitem(PyObject *self, PyObject *obj) {
   index_key key;
   return read_key(obj, &key) < 0 ? NULL : get_by_key(self, &key);
 }
 
-PyObject *core_sequence_item(PyObject *self, Py_ssize_t i)
-{
+PyObject *core_sequence_item(PyObject *self, Py_ssize_t i) {
   index_key key;
   key.count = key.coordinates = 1;
   key.items[0] = (mf_index){.kind = MF_INDEX_AT, .start = i};
   return get_by_key(self, &key);
 }
 
-static int put_element(PyObject *self, const index_key *key, PyObject *value)
-{
+static int put_element(PyObject *self, const index_key *key, PyObject *value) {
   core_state *state = core_state_of_tensor(self);
   int64_t coords[MF_MAX_NDIM];
   mf_scalar scalar;
@@ -135,8 +123,7 @@ static int put_element(PyObject *self, const index_key *key, PyObject *value)
   return status == MF_OK ? 0 : core_raise(state, &err);
 }
 
-static int fill_with(core_state *state, mf_tensor *target, PyObject *value)
-{
+static int fill_with(core_state *state, mf_tensor *target, PyObject *value) {
   mf_scalar scalar;
   mf_error err;
   if (core_scalar_from_python(state, value, &scalar) < 0) return -1;
@@ -144,8 +131,7 @@ static int fill_with(core_state *state, mf_tensor *target, PyObject *value)
 }
 
 /* ${source} without the leading axes of extent 1 that ${target} has no place for. */
-static int drop_leading(mf_tensor *source, int32_t ndim, mf_tensor **out, mf_error *err)
-{
+static int drop_leading(mf_tensor *source, int32_t ndim, mf_tensor **out, mf_error *err) {
   const DLTensor *view = mf_tensor_dltensor(source);
   int32_t axes[MF_MAX_NDIM];
   int32_t n = 0;
@@ -160,8 +146,7 @@ static int drop_leading(mf_tensor *source, int32_t ndim, mf_tensor **out, mf_err
   return mf_tensor_squeeze(source, axes, n, out, err);
 }
 
-static int copy_broadcast(core_state *state, mf_tensor *target, mf_tensor *source)
-{
+static int copy_broadcast(core_state *state, mf_tensor *target, mf_tensor *source) {
   const DLTensor *to = mf_tensor_dltensor(target);
   mf_error err;
   mf_tensor *fitting, *wide;
@@ -174,8 +159,7 @@ static int copy_broadcast(core_state *state, mf_tensor *target, mf_tensor *sourc
   return status == MF_OK ? 0 : core_raise(state, &err);
 }
 
-static PyObject *as_tensor(PyObject *value)
-{
+static PyObject *as_tensor(PyObject *value) {
   if (core_is_tensor(value)) {
     Py_INCREF(value);
     return value;
@@ -192,8 +176,7 @@ static PyObject *as_tensor(PyObject *value)
 }
 
 /* Sets every element of ${target}, broadcast and converted; ${self} only says which module this is. */
-int core_assign(PyObject *self, mf_tensor *target, PyObject *value)
-{
+int core_assign(PyObject *self, mf_tensor *target, PyObject *value) {
   core_state *state = core_state_of_tensor(self);
   if (core_is_scalar(value)) return fill_with(state, target, value);
   PyObject *source = as_tensor(value);
@@ -203,8 +186,7 @@ int core_assign(PyObject *self, mf_tensor *target, PyObject *value)
   return rc;
 }
 
-int core_setitem(PyObject *self, PyObject *obj, PyObject *value)
-{
+int core_setitem(PyObject *self, PyObject *obj, PyObject *value) {
   index_key key;
   mf_tensor *target;
   mf_error err;
@@ -213,8 +195,7 @@ int core_setitem(PyObject *self, PyObject *obj, PyObject *value)
     return -1;
   }
   if (read_key(obj, &key) < 0) return -1;
-  if (names_element(&key, core_handle(self)) && core_is_scalar(value))
-    return put_element(self, &key, value);
+  if (names_element(&key, core_handle(self)) && core_is_scalar(value)) return put_element(self, &key, value);
   if (mf_tensor_index(core_handle(self), key.items, key.count, &target, &err) != MF_OK)
     return core_raise(core_state_of_tensor(self), &err);
   int rc = core_assign(self, target, value);
@@ -222,8 +203,7 @@ int core_setitem(PyObject *self, PyObject *obj, PyObject *value)
   return rc;
 }
 
-Py_ssize_t core_length(PyObject *self)
-{
+Py_ssize_t core_length(PyObject *self) {
   const DLTensor *view = core_view(self);
   if (view->ndim > 0) return (Py_ssize_t)view->shape[0];
   PyErr_SetString(PyExc_TypeError, "len() of a tensor without axes");

@@ -8,43 +8,34 @@
 /* Below this many bytes, giving the GIL away costs more than the work. */
 enum { RELEASE_GIL_NBYTES = 1 << 16 };
 
-int core_clone(mf_tensor *t, mf_tensor **out, mf_error *err)
-{
+int core_clone(mf_tensor *t, mf_tensor **out, mf_error *err) {
   if (mf_tensor_nbytes(t) < RELEASE_GIL_NBYTES) return mf_tensor_clone(t, out, err);
   int status;
-  Py_BEGIN_ALLOW_THREADS
-  status = mf_tensor_clone(t, out, err);
-  Py_END_ALLOW_THREADS
-  return status;
+  Py_BEGIN_ALLOW_THREADS status = mf_tensor_clone(t, out, err);
+  Py_END_ALLOW_THREADS return status;
 }
 
-static int same_dtype(const mf_tensor *a, const mf_tensor *b)
-{
+static int same_dtype(const mf_tensor *a, const mf_tensor *b) {
   DLDataType x = mf_tensor_dltensor(a)->dtype, y = mf_tensor_dltensor(b)->dtype;
   return x.code == y.code && x.bits == y.bits && x.lanes == y.lanes;
 }
 
 /* Copies where the dtypes are equal, because that works for those without arithmetic too. */
-static int copy_or_cast(mf_tensor *dst, const mf_tensor *src, mf_error *err)
-{
+static int copy_or_cast(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
   const uint64_t padded = DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED;
   if (same_dtype(dst, src) && ((mf_tensor_flags(dst) ^ mf_tensor_flags(src)) & padded) == 0)
     return mf_tensor_copy(dst, src, err);
   return mf_tensor_cast(dst, src, err);
 }
 
-int core_cast(mf_tensor *dst, const mf_tensor *src, mf_error *err)
-{
+int core_cast(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
   if (mf_tensor_nbytes(dst) < RELEASE_GIL_NBYTES) return copy_or_cast(dst, src, err);
   int status;
-  Py_BEGIN_ALLOW_THREADS
-  status = copy_or_cast(dst, src, err);
-  Py_END_ALLOW_THREADS
-  return status;
+  Py_BEGIN_ALLOW_THREADS status = copy_or_cast(dst, src, err);
+  Py_END_ALLOW_THREADS return status;
 }
 
-static int read_axis_items(PyObject *const *items, Py_ssize_t n, int32_t *axes, int32_t *count)
-{
+static int read_axis_items(PyObject *const *items, Py_ssize_t n, int32_t *axes, int32_t *count) {
   if (n > MF_MAX_NDIM) {
     PyErr_Format(PyExc_ValueError, "%zd axes given, at most %d are possible", n, MF_MAX_NDIM);
     return -1;
@@ -56,8 +47,7 @@ static int read_axis_items(PyObject *const *items, Py_ssize_t n, int32_t *axes, 
 }
 
 /* Integers by position, or one tuple or list of them. */
-static int read_axes(PyObject *const *args, Py_ssize_t nargs, int32_t *axes, int32_t *count)
-{
+static int read_axes(PyObject *const *args, Py_ssize_t nargs, int32_t *axes, int32_t *count) {
   if (nargs != 1 || !(PyTuple_Check(args[0]) || PyList_Check(args[0])))
     return read_axis_items(args, nargs, axes, count);
   PyObject *items = PySequence_Tuple(args[0]);
@@ -68,12 +58,11 @@ static int read_axes(PyObject *const *args, Py_ssize_t nargs, int32_t *axes, int
 }
 
 PyDoc_STRVAR(permute_doc,
-"permute($self, /, *axes)\n--\n\n"
-"A view whose axis i is axis axes[i] of this tensor; without arguments, with the axes reversed.\n"
-"Shares the memory. Raises ValueError unless axes is a permutation.");
+             "permute($self, /, *axes)\n--\n\n"
+             "A view whose axis i is axis axes[i] of this tensor; without arguments, with the axes reversed.\n"
+             "Shares the memory. Raises ValueError unless axes is a permutation.");
 
-static PyObject *permute(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
-{
+static PyObject *permute(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {
   int32_t axes[MF_MAX_NDIM], count = 0;
   mf_error err;
   mf_tensor *out;
@@ -85,13 +74,12 @@ static PyObject *permute(PyObject *self, PyObject *const *args, Py_ssize_t nargs
 }
 
 PyDoc_STRVAR(reshape_doc,
-"reshape($self, /, *shape)\n--\n\n"
-"A view of the same elements, in row-major order, under another shape; one extent may be -1.\n"
-"Shares the memory. Raises ValueError if the counts differ, or if the layout needs a copy: then\n"
-"t.copy().reshape(...) does it.");
+             "reshape($self, /, *shape)\n--\n\n"
+             "A view of the same elements, in row-major order, under another shape; one extent may be -1.\n"
+             "Shares the memory. Raises ValueError if the counts differ, or if the layout needs a copy: then\n"
+             "t.copy().reshape(...) does it.");
 
-static PyObject *reshape(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
-{
+static PyObject *reshape(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {
   int64_t shape[MF_MAX_NDIM];
   int32_t ndim;
   mf_error err;
@@ -99,20 +87,18 @@ static PyObject *reshape(PyObject *self, PyObject *const *args, Py_ssize_t nargs
   if (core_varargs_shape(args, nargs, shape, &ndim) < 0) return NULL;
   int status = mf_tensor_reshape(core_handle(self), shape, ndim, &out, &err);
   if (status == MF_ELAYOUT) {
-    PyErr_Format(PyExc_ValueError, "%s; t.copy().reshape(...) makes the copy that it needs",
-                 err.message);
+    PyErr_Format(PyExc_ValueError, "%s; t.copy().reshape(...) makes the copy that it needs", err.message);
     return NULL;
   }
   return core_wrap_view(self, status, out, &err);
 }
 
 PyDoc_STRVAR(broadcast_doc,
-"broadcast($self, shape, /)\n--\n\n"
-"A view repeated to shape, with strides of 0; read-only where an element is repeated.\n"
-"Shares the memory. Raises ValueError if the shapes do not fit.");
+             "broadcast($self, shape, /)\n--\n\n"
+             "A view repeated to shape, with strides of 0; read-only where an element is repeated.\n"
+             "Shares the memory. Raises ValueError if the shapes do not fit.");
 
-static PyObject *broadcast(PyObject *self, PyObject *arg)
-{
+static PyObject *broadcast(PyObject *self, PyObject *arg) {
   int64_t shape[MF_MAX_NDIM];
   int32_t ndim;
   mf_error err;
@@ -123,12 +109,11 @@ static PyObject *broadcast(PyObject *self, PyObject *arg)
 }
 
 PyDoc_STRVAR(squeeze_doc,
-"squeeze($self, /, axis=None)\n--\n\n"
-"A view without the given axis or axes (an int or a tuple), which must have extent 1; without an\n"
-"argument, without every such axis. Shares the memory. Raises IndexError or ValueError.");
+             "squeeze($self, /, axis=None)\n--\n\n"
+             "A view without the given axis or axes (an int or a tuple), which must have extent 1; without an\n"
+             "argument, without every such axis. Shares the memory. Raises IndexError or ValueError.");
 
-static PyObject *squeeze(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
-{
+static PyObject *squeeze(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
   static const core_signature signature = {"squeeze", 1, 0, 1, {KW_AXIS}};
   PyObject *axis;
   int32_t axes[MF_MAX_NDIM], count = 0;
@@ -146,11 +131,10 @@ static PyObject *squeeze(PyObject *self, PyObject *const *args, Py_ssize_t nargs
 }
 
 PyDoc_STRVAR(expand_doc,
-"expand($self, axis, /)\n--\n\n"
-"A view with a new axis of extent 1 at axis, in 0 ... ndim. Shares the memory. Raises IndexError.");
+             "expand($self, axis, /)\n--\n\n"
+             "A view with a new axis of extent 1 at axis, in 0 ... ndim. Shares the memory. Raises IndexError.");
 
-static PyObject *expand(PyObject *self, PyObject *arg)
-{
+static PyObject *expand(PyObject *self, PyObject *arg) {
   int32_t axis;
   mf_error err;
   mf_tensor *out;
@@ -160,12 +144,11 @@ static PyObject *expand(PyObject *self, PyObject *arg)
 }
 
 PyDoc_STRVAR(diagonal_doc,
-"diagonal($self, /, offset=0, axis1=0, axis2=1)\n--\n\n"
-"A view of the diagonal of the planes that two axes span, offset above the main one, as a new last\n"
-"axis. Shares the memory, writable as this tensor is. Raises IndexError or ValueError.");
+             "diagonal($self, /, offset=0, axis1=0, axis2=1)\n--\n\n"
+             "A view of the diagonal of the planes that two axes span, offset above the main one, as a new last\n"
+             "axis. Shares the memory, writable as this tensor is. Raises IndexError or ValueError.");
 
-static PyObject *diagonal(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
-{
+static PyObject *diagonal(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
   static const core_signature signature = {"diagonal", 3, 0, 3, {KW_OFFSET, KW_AXIS1, KW_AXIS2}};
   PyObject *values[3];
   int64_t offset = 0;
@@ -181,12 +164,11 @@ static PyObject *diagonal(PyObject *self, PyObject *const *args, Py_ssize_t narg
 }
 
 PyDoc_STRVAR(reinterpret_doc,
-"reinterpret($self, dtype, /)\n--\n\n"
-"A view of the same bytes as another dtype. Where the element size differs, the last axis must be\n"
-"compact and becomes longer or shorter. Shares the memory. Raises TypeError or ValueError.");
+             "reinterpret($self, dtype, /)\n--\n\n"
+             "A view of the same bytes as another dtype. Where the element size differs, the last axis must be\n"
+             "compact and becomes longer or shorter. Shares the memory. Raises TypeError or ValueError.");
 
-static PyObject *reinterpret(PyObject *self, PyObject *arg)
-{
+static PyObject *reinterpret(PyObject *self, PyObject *arg) {
   DLDataType dtype;
   mf_error err;
   mf_tensor *out;
@@ -196,11 +178,10 @@ static PyObject *reinterpret(PyObject *self, PyObject *arg)
 }
 
 PyDoc_STRVAR(as_readonly_doc,
-"as_readonly($self, /)\n--\n\n"
-"The same view, read-only. Shares the memory.");
+             "as_readonly($self, /)\n--\n\n"
+             "The same view, read-only. Shares the memory.");
 
-static PyObject *as_readonly(PyObject *self, PyObject *ignored)
-{
+static PyObject *as_readonly(PyObject *self, PyObject *ignored) {
   (void)ignored;
   mf_error err;
   mf_tensor *out;
@@ -209,13 +190,12 @@ static PyObject *as_readonly(PyObject *self, PyObject *ignored)
 }
 
 PyDoc_STRVAR(fill_doc,
-"fill($self, value, /)\n--\n\n"
-"Sets every element to one number, converted to the dtype (floats toward zero and saturating,\n"
-"integers by their low bits). Returns None. Raises ValueError if read-only, TypeError for a dtype\n"
-"without arithmetic.");
+             "fill($self, value, /)\n--\n\n"
+             "Sets every element to one number, converted to the dtype (floats toward zero and saturating,\n"
+             "integers by their low bits). Returns None. Raises ValueError if read-only, TypeError for a dtype\n"
+             "without arithmetic.");
 
-static PyObject *fill(PyObject *self, PyObject *value)
-{
+static PyObject *fill(PyObject *self, PyObject *value) {
   core_state *state = core_state_of_tensor(self);
   mf_scalar scalar;
   mf_error err;
@@ -228,13 +208,12 @@ static PyObject *fill(PyObject *self, PyObject *value)
 }
 
 PyDoc_STRVAR(copy_doc,
-"copy($self, src=None, /)\n--\n\n"
-"Without an argument: a new compact, writable tensor with the same elements, which owns its memory.\n"
-"With one: takes over the elements of src (a tensor, or what asarray accepts), broadcast and\n"
-"converted, and returns this tensor. Raises ValueError if read-only or if the shapes do not fit.");
+             "copy($self, src=None, /)\n--\n\n"
+             "Without an argument: a new compact, writable tensor with the same elements, which owns its memory.\n"
+             "With one: takes over the elements of src (a tensor, or what asarray accepts), broadcast and\n"
+             "converted, and returns this tensor. Raises ValueError if read-only or if the shapes do not fit.");
 
-static PyObject *copy(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
-{
+static PyObject *copy(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {
   mf_error err;
   mf_tensor *out;
   if (nargs > 1) {
@@ -250,8 +229,7 @@ static PyObject *copy(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
   return self;
 }
 
-static PyObject *cast_to(PyObject *self, DLDataType dtype)
-{
+static PyObject *cast_to(PyObject *self, DLDataType dtype) {
   const DLTensor *view = core_view(self);
   DLTensor like = {.device = view->device, .ndim = view->ndim, .dtype = dtype, .shape = view->shape};
   mf_error err;
@@ -265,13 +243,12 @@ static PyObject *cast_to(PyObject *self, DLDataType dtype)
 }
 
 PyDoc_STRVAR(astype_doc,
-"astype($self, dtype, /, *, copy=True)\n--\n\n"
-"The elements converted to dtype, in a new compact tensor that owns its memory; with copy=False this\n"
-"tensor itself if it has that dtype already. Rounds to nearest for floats, toward zero and saturating\n"
-"from float to integer. Raises TypeError for complex to real and for dtypes without arithmetic.");
+             "astype($self, dtype, /, *, copy=True)\n--\n\n"
+             "The elements converted to dtype, in a new compact tensor that owns its memory; with copy=False this\n"
+             "tensor itself if it has that dtype already. Rounds to nearest for floats, toward zero and saturating\n"
+             "from float to integer. Raises TypeError for complex to real and for dtypes without arithmetic.");
 
-static PyObject *astype(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
-{
+static PyObject *astype(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
   static const core_signature signature = {"astype", 1, 1, 2, {KW_POSITIONAL, KW_COPY}};
   PyObject *values[2];
   DLDataType dtype;
@@ -287,33 +264,32 @@ static PyObject *astype(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
 }
 
 PyDoc_STRVAR(tolist_doc,
-"tolist($self, /)\n--\n\n"
-"The elements as nested lists of Python numbers; one number for a tensor without axes.\n"
-"Raises TypeError for a dtype without arithmetic.");
+             "tolist($self, /)\n--\n\n"
+             "The elements as nested lists of Python numbers; one number for a tensor without axes.\n"
+             "Raises TypeError for a dtype without arithmetic.");
 
 PyDoc_STRVAR(item_doc,
-"item($self, /)\n--\n\n"
-"The only element as a Python number. Raises ValueError if there is not exactly one.");
+             "item($self, /)\n--\n\n"
+             "The only element as a Python number. Raises ValueError if there is not exactly one.");
 
 PyDoc_STRVAR(complex_doc, "__complex__($self, /)\n--\n\nThe only element as a complex number.");
 
 PyDoc_STRVAR(dlpack_doc,
-"__dlpack__($self, /, *, stream=None, max_version=None, dl_device=None, copy=None)\n--\n\n"
-"A capsule that shares the memory with a DLPack consumer (array API 2025.12, array.__dlpack__).\n"
-"\n"
-"stream: None, or -1. max_version: None or (0, x) give the struct before DLPack 1.0, (1, x) and later\n"
-"one stamped 1.3. dl_device: None or (1, 0). copy: True gives the consumer a copy of its own, False\n"
-"and None share.\n"
-"Raises TypeError for a keyword of the wrong type, ValueError for another stream, ExchangeError (a\n"
-"BufferError) for another device, for read-only memory through the old struct, and for memory that was\n"
-"taken back. The capsule keeps the memory alive; dropped unused it gives it back.");
+             "__dlpack__($self, /, *, stream=None, max_version=None, dl_device=None, copy=None)\n--\n\n"
+             "A capsule that shares the memory with a DLPack consumer (array API 2025.12, array.__dlpack__).\n"
+             "\n"
+             "stream: None, or -1. max_version: None or (0, x) give the struct before DLPack 1.0, (1, x) and later\n"
+             "one stamped 1.3. dl_device: None or (1, 0). copy: True gives the consumer a copy of its own, False\n"
+             "and None share.\n"
+             "Raises TypeError for a keyword of the wrong type, ValueError for another stream, ExchangeError (a\n"
+             "BufferError) for another device, for read-only memory through the old struct, and for memory that was\n"
+             "taken back. The capsule keeps the memory alive; dropped unused it gives it back.");
 
 PyDoc_STRVAR(dlpack_device_doc,
-"__dlpack_device__($self, /)\n--\n\n"
-"The pair (device type, device id) in DLPack's numbers (array API 2025.12).");
+             "__dlpack_device__($self, /)\n--\n\n"
+             "The pair (device type, device id) in DLPack's numbers (array API 2025.12).");
 
-static PyObject *call_convert(PyObject *self, const char *function, PyObject *args, PyObject *kwargs)
-{
+static PyObject *call_convert(PyObject *self, const char *function, PyObject *args, PyObject *kwargs) {
   PyObject *module = PyImport_ImportModule("moonferry._convert");
   if (module == NULL) return NULL;
   PyObject *callable = PyObject_GetAttrString(module, function);
@@ -329,45 +305,43 @@ static PyObject *call_convert(PyObject *self, const char *function, PyObject *ar
 }
 
 PyDoc_STRVAR(array_doc,
-"__array__($self, /, dtype=None, copy=None)\n--\n\n"
-"A NumPy array of the same elements, sharing the memory where dtype and copy allow.\n"
-"Raises ValueError where copy=False cannot be kept, TypeError for a dtype that NumPy has not.");
+             "__array__($self, /, dtype=None, copy=None)\n--\n\n"
+             "A NumPy array of the same elements, sharing the memory where dtype and copy allow.\n"
+             "Raises ValueError where copy=False cannot be kept, TypeError for a dtype that NumPy has not.");
 
-static PyObject *array(PyObject *self, PyObject *args, PyObject *kwargs)
-{
+static PyObject *array(PyObject *self, PyObject *args, PyObject *kwargs) {
   return call_convert(self, "to_numpy", args, kwargs);
 }
 
 PyDoc_STRVAR(reduce_doc,
-"__reduce_ex__($self, protocol, /)\n--\n\n"
-"For pickle: from protocol 5 on the elements travel as a pickle.PickleBuffer, out of band if the\n"
-"pickler takes such buffers (PEP 574); before that as bytes. Every dtype is kept.");
+             "__reduce_ex__($self, protocol, /)\n--\n\n"
+             "For pickle: from protocol 5 on the elements travel as a pickle.PickleBuffer, out of band if the\n"
+             "pickler takes such buffers (PEP 574); before that as bytes. Every dtype is kept.");
 
-static PyObject *reduce_ex(PyObject *self, PyObject *args)
-{
+static PyObject *reduce_ex(PyObject *self, PyObject *args) {
   return call_convert(self, "reduce_ex", args, NULL);
 }
 
 #define FASTCALL(function) ((PyCFunction)(void (*)(void))(function))
 
 PyMethodDef core_tensor_methods[] = {
-  {"permute", FASTCALL(permute), METH_FASTCALL, permute_doc},
-  {"reshape", FASTCALL(reshape), METH_FASTCALL, reshape_doc},
-  {"broadcast", broadcast, METH_O, broadcast_doc},
-  {"squeeze", FASTCALL(squeeze), METH_FASTCALL | METH_KEYWORDS, squeeze_doc},
-  {"expand", expand, METH_O, expand_doc},
-  {"diagonal", FASTCALL(diagonal), METH_FASTCALL | METH_KEYWORDS, diagonal_doc},
-  {"reinterpret", reinterpret, METH_O, reinterpret_doc},
-  {"as_readonly", as_readonly, METH_NOARGS, as_readonly_doc},
-  {"fill", fill, METH_O, fill_doc},
-  {"copy", FASTCALL(copy), METH_FASTCALL, copy_doc},
-  {"astype", FASTCALL(astype), METH_FASTCALL | METH_KEYWORDS, astype_doc},
-  {"tolist", core_nested_list, METH_NOARGS, tolist_doc},
-  {"item", core_item, METH_NOARGS, item_doc},
-  {"__complex__", core_number_complex, METH_NOARGS, complex_doc},
-  {"__dlpack__", FASTCALL(core_dlpack), METH_FASTCALL | METH_KEYWORDS, dlpack_doc},
-  {"__dlpack_device__", core_dlpack_device, METH_NOARGS, dlpack_device_doc},
-  {"__array__", FASTCALL(array), METH_VARARGS | METH_KEYWORDS, array_doc},
-  {"__reduce_ex__", reduce_ex, METH_VARARGS, reduce_doc},
-  {NULL, NULL, 0, NULL},
+    {"permute", FASTCALL(permute), METH_FASTCALL, permute_doc},
+    {"reshape", FASTCALL(reshape), METH_FASTCALL, reshape_doc},
+    {"broadcast", broadcast, METH_O, broadcast_doc},
+    {"squeeze", FASTCALL(squeeze), METH_FASTCALL | METH_KEYWORDS, squeeze_doc},
+    {"expand", expand, METH_O, expand_doc},
+    {"diagonal", FASTCALL(diagonal), METH_FASTCALL | METH_KEYWORDS, diagonal_doc},
+    {"reinterpret", reinterpret, METH_O, reinterpret_doc},
+    {"as_readonly", as_readonly, METH_NOARGS, as_readonly_doc},
+    {"fill", fill, METH_O, fill_doc},
+    {"copy", FASTCALL(copy), METH_FASTCALL, copy_doc},
+    {"astype", FASTCALL(astype), METH_FASTCALL | METH_KEYWORDS, astype_doc},
+    {"tolist", core_nested_list, METH_NOARGS, tolist_doc},
+    {"item", core_item, METH_NOARGS, item_doc},
+    {"__complex__", core_number_complex, METH_NOARGS, complex_doc},
+    {"__dlpack__", FASTCALL(core_dlpack), METH_FASTCALL | METH_KEYWORDS, dlpack_doc},
+    {"__dlpack_device__", core_dlpack_device, METH_NOARGS, dlpack_device_doc},
+    {"__array__", FASTCALL(array), METH_VARARGS | METH_KEYWORDS, array_doc},
+    {"__reduce_ex__", reduce_ex, METH_VARARGS, reduce_doc},
+    {NULL, NULL, 0, NULL},
 };

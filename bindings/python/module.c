@@ -13,63 +13,63 @@
 static struct PyModuleDef definition;
 core_state *core_now;
 
-core_state *core_state_current(void)
-{
+core_state *core_state_current(void) {
   if (core_now == NULL) PyErr_SetString(PyExc_RuntimeError, "moonferry is not imported");
   return core_now;
 }
 
-PyDoc_STRVAR(from_dlpack_doc,
-"from_dlpack($module, x, /, *, device=None, copy=None)\n--\n\n"
-"A Tensor over the memory of any object that has __dlpack__ or a __dlpack_c_exchange_api__, or of a\n"
-"DLPack capsule (array API 2025.12, from_dlpack).\n"
-"\n"
-"device: None, or 'cpu'. copy: True for a copy, False to refuse one, None for whatever the producer does.\n"
-"Shape, strides, dtype and the read-only flag are kept exactly. The producer's deleter runs once, when the\n"
-"memory's last reference goes, on any thread.\n"
-"Raises ExchangeError (a BufferError) for what cannot be exchanged, and leaves a refused capsule\n"
-"unconsumed; AttributeError for an object without __dlpack__; whatever the producer raises.");
+PyDoc_STRVAR(
+    from_dlpack_doc,
+    "from_dlpack($module, x, /, *, device=None, copy=None)\n--\n\n"
+    "A Tensor over the memory of any object that has __dlpack__ or a __dlpack_c_exchange_api__, or of a\n"
+    "DLPack capsule (array API 2025.12, from_dlpack).\n"
+    "\n"
+    "device: None, or 'cpu'. copy: True for a copy, False to refuse one, None for whatever the producer does.\n"
+    "Shape, strides, dtype and the read-only flag are kept exactly. The producer's deleter runs once, when the\n"
+    "memory's last reference goes, on any thread.\n"
+    "Raises ExchangeError (a BufferError) for what cannot be exchanged, and leaves a refused capsule\n"
+    "unconsumed; AttributeError for an object without __dlpack__; whatever the producer raises.");
 
 PyDoc_STRVAR(into_doc,
-"into($module, cls, t, /)\n--\n\n"
-"The tensor t as an array of another library, through the exchange table on its array type cls, such as\n"
-"torch.Tensor (DLPack 1.3, C exchange API). The memory is shared and kept alive by the result.\n"
-"Raises AttributeError if cls has no table, ExchangeError for layouts that cls is known to die of, and\n"
-"whatever the library raises. A library without read-only arrays will let read-only memory be written.");
+             "into($module, cls, t, /)\n--\n\n"
+             "The tensor t as an array of another library, through the exchange table on its array type cls, such as\n"
+             "torch.Tensor (DLPack 1.3, C exchange API). The memory is shared and kept alive by the result.\n"
+             "Raises AttributeError if cls has no table, ExchangeError for layouts that cls is known to die of, and\n"
+             "whatever the library raises. A library without read-only arrays will let read-only memory be written.");
 
-PyDoc_STRVAR(frombuffer_doc,
-"frombuffer($module, /, buffer, dtype='uint8', count=-1, offset=0)\n--\n\n"
-"A Tensor with one axis over the bytes of an object with the buffer protocol (PEP 3118), from offset (in\n"
-"bytes) on, count elements or all that fit. The buffer is held until the memory's last reference goes; the\n"
-"tensor is read-only if the buffer is. Raises ValueError, TypeError, BufferError.");
+PyDoc_STRVAR(
+    frombuffer_doc,
+    "frombuffer($module, /, buffer, dtype='uint8', count=-1, offset=0)\n--\n\n"
+    "A Tensor with one axis over the bytes of an object with the buffer protocol (PEP 3118), from offset (in\n"
+    "bytes) on, count elements or all that fit. The buffer is held until the memory's last reference goes; the\n"
+    "tensor is read-only if the buffer is. Raises ValueError, TypeError, BufferError.");
 
 PyDoc_STRVAR(from_buffer_doc,
-"_from_buffer($module, obj, may_copy, /)\n--\n\n"
-"A Tensor over a buffer as its format, shape and strides say, or a copy of one where no Tensor can hold\n"
-"them and may_copy is True.");
+             "_from_buffer($module, obj, may_copy, /)\n--\n\n"
+             "A Tensor over a buffer as its format, shape and strides say, or a copy of one where no Tensor can hold\n"
+             "them and may_copy is True.");
 
 PyDoc_STRVAR(wrap_pointer_doc,
-"_wrap_pointer($module, address, shape, strides, dtype, readonly, owner, /)\n--\n\n"
-"A Tensor over memory that owner keeps alive. strides: in elements, or None.");
+             "_wrap_pointer($module, address, shape, strides, dtype, readonly, owner, /)\n--\n\n"
+             "A Tensor over memory that owner keeps alive. strides: in elements, or None.");
 
 PyDoc_STRVAR(raw_bytes_doc,
-"_raw_bytes($module, t, /)\n--\n\n"
-"The memory of a contiguous tensor as uint8 with one axis, whatever its dtype.");
+             "_raw_bytes($module, t, /)\n--\n\n"
+             "The memory of a contiguous tensor as uint8 with one axis, whatever its dtype.");
 
 PyDoc_STRVAR(from_raw_doc,
-"_from_raw($module, raw, shape, dtype, padded, /)\n--\n\n"
-"A tensor over the memory of one made by _raw_bytes.");
+             "_from_raw($module, raw, shape, dtype, padded, /)\n--\n\n"
+             "A tensor over the memory of one made by _raw_bytes.");
 
 PyDoc_STRVAR(from_nested_doc,
-"_from_nested($module, obj, dtype, /)\n--\n\n"
-"A new tensor of the numbers in nested sequences; dtype None is inferred.");
+             "_from_nested($module, obj, dtype, /)\n--\n\n"
+             "A new tensor of the numbers in nested sequences; dtype None is inferred.");
 
 PyDoc_STRVAR(ledger_doc,
-"_ledger($module, /)\n--\n\n"
-"What is alive in the process: (tensors, storages, bytes, blocks).");
+             "_ledger($module, /)\n--\n\n"
+             "What is alive in the process: (tensors, storages, bytes, blocks).");
 
-static PyObject *ledger(PyObject *module, PyObject *ignored)
-{
+static PyObject *ledger(PyObject *module, PyObject *ignored) {
   (void)module;
   (void)ignored;
   mf_ledger now;
@@ -79,12 +79,11 @@ static PyObject *ledger(PyObject *module, PyObject *ignored)
 }
 
 PyDoc_STRVAR(fault_arm_doc,
-"_fault_arm($module, nth, sticky=False, /)\n--\n\n"
-"For tests: makes the nth allocation of the runtime on this thread fail (0 is the next one), with sticky\n"
-"every later one too; a negative nth disarms.");
+             "_fault_arm($module, nth, sticky=False, /)\n--\n\n"
+             "For tests: makes the nth allocation of the runtime on this thread fail (0 is the next one), with sticky\n"
+             "every later one too; a negative nth disarms.");
 
-static PyObject *fault_arm(PyObject *module, PyObject *args)
-{
+static PyObject *fault_arm(PyObject *module, PyObject *args) {
   (void)module;
   long long nth;
   int sticky = 0;
@@ -94,11 +93,10 @@ static PyObject *fault_arm(PyObject *module, PyObject *args)
 }
 
 PyDoc_STRVAR(fault_hits_doc,
-"_fault_hits($module, /)\n--\n\n"
-"How many allocations _fault_arm has made fail on this thread since it was armed.");
+             "_fault_hits($module, /)\n--\n\n"
+             "How many allocations _fault_arm has made fail on this thread since it was armed.");
 
-static PyObject *fault_hits(PyObject *module, PyObject *ignored)
-{
+static PyObject *fault_hits(PyObject *module, PyObject *ignored) {
   (void)module;
   (void)ignored;
   return PyLong_FromLongLong(mf_fault_hits());
@@ -107,42 +105,41 @@ static PyObject *fault_hits(PyObject *module, PyObject *ignored)
 #define FASTCALL(function) ((PyCFunction)(void (*)(void))(function))
 
 static PyMethodDef functions[] = {
-  {"from_dlpack", FASTCALL(core_from_dlpack), METH_FASTCALL | METH_KEYWORDS, from_dlpack_doc},
-  {"into", FASTCALL(core_into), METH_FASTCALL, into_doc},
-  {"frombuffer", FASTCALL(core_frombuffer), METH_FASTCALL | METH_KEYWORDS, frombuffer_doc},
-  {"_from_buffer", FASTCALL(core_from_buffer), METH_FASTCALL, from_buffer_doc},
-  {"_wrap_pointer", FASTCALL(core_wrap_pointer), METH_FASTCALL, wrap_pointer_doc},
-  {"_raw_bytes", core_raw_bytes, METH_O, raw_bytes_doc},
-  {"_from_raw", FASTCALL(core_from_raw), METH_FASTCALL, from_raw_doc},
-  {"_from_nested", FASTCALL(core_from_nested), METH_FASTCALL, from_nested_doc},
-  {"_ledger", ledger, METH_NOARGS, ledger_doc},
-  {"_fault_arm", fault_arm, METH_VARARGS, fault_arm_doc},
-  {"_fault_hits", fault_hits, METH_NOARGS, fault_hits_doc},
-  {NULL, NULL, 0, NULL},
+    {"from_dlpack", FASTCALL(core_from_dlpack), METH_FASTCALL | METH_KEYWORDS, from_dlpack_doc},
+    {"into", FASTCALL(core_into), METH_FASTCALL, into_doc},
+    {"frombuffer", FASTCALL(core_frombuffer), METH_FASTCALL | METH_KEYWORDS, frombuffer_doc},
+    {"_from_buffer", FASTCALL(core_from_buffer), METH_FASTCALL, from_buffer_doc},
+    {"_wrap_pointer", FASTCALL(core_wrap_pointer), METH_FASTCALL, wrap_pointer_doc},
+    {"_raw_bytes", core_raw_bytes, METH_O, raw_bytes_doc},
+    {"_from_raw", FASTCALL(core_from_raw), METH_FASTCALL, from_raw_doc},
+    {"_from_nested", FASTCALL(core_from_nested), METH_FASTCALL, from_nested_doc},
+    {"_ledger", ledger, METH_NOARGS, ledger_doc},
+    {"_fault_arm", fault_arm, METH_VARARGS, fault_arm_doc},
+    {"_fault_hits", fault_hits, METH_NOARGS, fault_hits_doc},
+    {NULL, NULL, 0, NULL},
 };
 
-static int check_build(void)
-{
+static int check_build(void) {
   if (strcmp(mf_build_id(), MF_BUILD_ID) == 0) return 0;
-  PyErr_Format(PyExc_ImportError, "moonferry._core was built for libmoonferry %s, but this process has "
-               "loaded %s; two builds cannot share a process", MF_BUILD_ID, mf_build_id());
+  PyErr_Format(PyExc_ImportError,
+               "moonferry._core was built for libmoonferry %s, but this process has "
+               "loaded %s; two builds cannot share a process",
+               MF_BUILD_ID, mf_build_id());
   return -1;
 }
 
-static int check_interpreter(void)
-{
+static int check_interpreter(void) {
   if (PyInterpreterState_Get() == PyInterpreterState_Main()) return 0;
   PyErr_SetString(PyExc_ImportError, "moonferry works in the main interpreter only");
   return -1;
 }
 
-static int intern_names(core_state *state)
-{
-  static const char *const keywords[KW_NUMBER] = {
-    "stream", "max_version", "dl_device", "copy", "device", "shape", "dtype", "fill_value",
-    "buffer", "count", "offset", "axis", "axis1", "axis2"};
+static int intern_names(core_state *state) {
+  static const char *const keywords[KW_NUMBER] = {"stream", "max_version", "dl_device",  "copy",   "device",
+                                                  "shape",  "dtype",       "fill_value", "buffer", "count",
+                                                  "offset", "axis",        "axis1",      "axis2"};
   static const char *const names[NAME_NUMBER] = {
-    "__dlpack__", "__dlpack_c_exchange_api__", "requires_grad", "is_neg", "is_conj", "item"};
+      "__dlpack__", "__dlpack_c_exchange_api__", "requires_grad", "is_neg", "is_conj", "item"};
   for (int i = 0; i < KW_NUMBER; i++)
     if ((state->kw[i] = PyUnicode_InternFromString(keywords[i])) == NULL) return -1;
   for (int i = 0; i < NAME_NUMBER; i++)
@@ -150,8 +147,7 @@ static int intern_names(core_state *state)
   return 0;
 }
 
-static int make_constants(core_state *state)
-{
+static int make_constants(core_state *state) {
   PyObject *version = state->kw[KW_MAX_VERSION], *device = state->kw[KW_DL_DEVICE];
   PyObject *copy = state->kw[KW_COPY];
   state->dtypes = PyDict_New();
@@ -166,14 +162,14 @@ static int make_constants(core_state *state)
   return state->dtypes == NULL || state->max_version == NULL || state->cpu_pair == NULL ? -1 : 0;
 }
 
-static int make_exchange_error(core_state *state, PyObject *module)
-{
+static int make_exchange_error(core_state *state, PyObject *module) {
   PyObject *bases = PyTuple_Pack(2, PyExc_BufferError, PyExc_ValueError);
   if (bases == NULL) return -1;
   state->exchange_error = PyErr_NewExceptionWithDoc(
-    "moonferry.ExchangeError",
-    "Something that cannot be exchanged. A BufferError, as the array API wants it, and a ValueError,\n"
-    "as older texts of it want it.", bases, NULL);
+      "moonferry.ExchangeError",
+      "Something that cannot be exchanged. A BufferError, as the array API wants it, and a ValueError,\n"
+      "as older texts of it want it.",
+      bases, NULL);
   Py_DECREF(bases);
   if (state->exchange_error == NULL) return -1;
   Py_INCREF(state->exchange_error);
@@ -182,15 +178,13 @@ static int make_exchange_error(core_state *state, PyObject *module)
   return -1;
 }
 
-static int make_tensor_type(core_state *state, PyObject *module)
-{
+static int make_tensor_type(core_state *state, PyObject *module) {
   state->tensor_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &core_tensor_spec, NULL);
   if (state->tensor_type == NULL || core_table_publish(state->tensor_type) < 0) return -1;
   return PyModule_AddType(module, state->tensor_type);
 }
 
-static int add_capi(PyObject *module)
-{
+static int add_capi(PyObject *module) {
   PyObject *capsule = core_capi();
   if (capsule == NULL) return -1;
   if (PyModule_AddObject(module, "_C_API", capsule) == 0) return 0;
@@ -199,8 +193,7 @@ static int add_capi(PyObject *module)
 }
 
 /* Keeps the module for as long as the interpreter, because other libraries keep the exchange table. */
-static int make_current(core_state *state, PyObject *module)
-{
+static int make_current(core_state *state, PyObject *module) {
   PyObject *dict = PyInterpreterState_GetDict(PyInterpreterState_Get());
   if (dict == NULL) {
     PyErr_SetString(PyExc_ImportError, "the interpreter has no dictionary");
@@ -211,8 +204,7 @@ static int make_current(core_state *state, PyObject *module)
   return 0;
 }
 
-static int module_exec(PyObject *module)
-{
+static int module_exec(PyObject *module) {
   core_state *state = core_state_of(module);
   if (check_build() < 0 || check_interpreter() < 0) return -1;
   if (intern_names(state) < 0 || make_constants(state) < 0) return -1;
@@ -224,8 +216,7 @@ static int module_exec(PyObject *module)
   return make_current(state, module);
 }
 
-static int module_traverse(PyObject *module, visitproc visit, void *arg)
-{
+static int module_traverse(PyObject *module, visitproc visit, void *arg) {
   core_state *state = core_state_of(module);
   Py_VISIT(state->tensor_type);
   Py_VISIT(state->exchange_error);
@@ -239,8 +230,7 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
   return 0;
 }
 
-static int module_clear(PyObject *module)
-{
+static int module_clear(PyObject *module) {
   core_state *state = core_state_of(module);
   if (core_now == state) core_now = NULL;
   Py_CLEAR(state->tensor_type);
@@ -258,32 +248,30 @@ static int module_clear(PyObject *module)
   return 0;
 }
 
-static void module_free(void *module)
-{
+static void module_free(void *module) {
   module_clear(module);
 }
 
 static PyModuleDef_Slot slots[] = {
-  {Py_mod_exec, module_exec},
+    {Py_mod_exec, module_exec},
 #if PY_VERSION_HEX >= 0x030C0000
-  {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
+    {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
 #endif
-  {0, NULL},
+    {0, NULL},
 };
 
 static struct PyModuleDef definition = {
-  PyModuleDef_HEAD_INIT,
-  .m_name = "moonferry._core",
-  .m_doc = "The C part of moonferry: Tensor and its exchange with other libraries.",
-  .m_size = sizeof(core_state),
-  .m_methods = functions,
-  .m_slots = slots,
-  .m_traverse = module_traverse,
-  .m_clear = module_clear,
-  .m_free = module_free,
+    PyModuleDef_HEAD_INIT,
+    .m_name = "moonferry._core",
+    .m_doc = "The C part of moonferry: Tensor and its exchange with other libraries.",
+    .m_size = sizeof(core_state),
+    .m_methods = functions,
+    .m_slots = slots,
+    .m_traverse = module_traverse,
+    .m_clear = module_clear,
+    .m_free = module_free,
 };
 
-PyMODINIT_FUNC PyInit__core(void)
-{
+PyMODINIT_FUNC PyInit__core(void) {
   return PyModuleDef_Init(&definition);
 }

@@ -22,8 +22,8 @@ extern "C" {
 #define MF_PYTHON_API_VERSION 1
 
 typedef struct mf_python_api {
-  uint32_t version; /* MF_PYTHON_API_VERSION; another number means another meaning of the rest */
-  uint32_t size;    /* sizeof(mf_python_api); later versions only add members at the end */
+  uint32_t version;     /* MF_PYTHON_API_VERSION; another number means another meaning of the rest */
+  uint32_t size;        /* sizeof(mf_python_api); later versions only add members at the end */
   const char *build_id; /* the build of libmoonferry that the module runs on */
 
   /* wrap(t): ${t} as a new moonferry.Tensor. Owns: takes the reference over if it succeeds; on failure
@@ -41,12 +41,11 @@ typedef struct mf_python_api {
 
 /* mf_python_import(): the table, after importing moonferry. Owns: static storage. Fails: NULL with
  * ImportError, or AttributeError. Threads: with the GIL. */
-static inline const mf_python_api *mf_python_import(void)
-{
+static inline const mf_python_api *mf_python_import(void) {
   const mf_python_api *api = (const mf_python_api *)PyCapsule_Import(MF_PYTHON_API_NAME, 0);
   if (api != NULL && api->version != MF_PYTHON_API_VERSION) {
-    PyErr_Format(PyExc_ImportError, "moonferry._C_API has version %u, this extension needs %u",
-                 (unsigned)api->version, (unsigned)MF_PYTHON_API_VERSION);
+    PyErr_Format(PyExc_ImportError, "moonferry._C_API has version %u, this extension needs %u", (unsigned)api->version,
+                 (unsigned)MF_PYTHON_API_VERSION);
     return NULL;
   }
   return api;

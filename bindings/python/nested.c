@@ -14,8 +14,7 @@ typedef struct survey {
   int large; /* an integer above INT64_MAX */
 } survey;
 
-static int is_sequence(PyObject *obj)
-{
+static int is_sequence(PyObject *obj) {
   if (PyList_Check(obj) || PyTuple_Check(obj)) return 1;
   if (PyUnicode_Check(obj) || PyBytes_Check(obj) || PyByteArray_Check(obj)) return 0;
   if (PyDict_Check(obj) || !(PySequence_Check(obj) || PyMapping_Check(obj))) return 0;
@@ -25,13 +24,11 @@ static int is_sequence(PyObject *obj)
   return 0;
 }
 
-static PyObject *items_of(PyObject *obj)
-{
+static PyObject *items_of(PyObject *obj) {
   return PySequence_Fast(obj, "expected a sequence of numbers");
 }
 
-static int find_shape(PyObject *obj, int64_t *shape, int32_t *ndim)
-{
+static int find_shape(PyObject *obj, int64_t *shape, int32_t *ndim) {
   Py_INCREF(obj);
   *ndim = 0;
   while (is_sequence(obj)) {
@@ -63,25 +60,21 @@ typedef struct walk {
   int64_t coords[MF_MAX_NDIM];
 } walk;
 
-static int ragged(const walk *w, int32_t depth)
-{
-  PyErr_Format(PyExc_ValueError, "the sequence is ragged: at depth %d not every element has length %lld",
-               (int)depth, (long long)w->shape[depth]);
+static int ragged(const walk *w, int32_t depth) {
+  PyErr_Format(PyExc_ValueError, "the sequence is ragged: at depth %d not every element has length %lld", (int)depth,
+               (long long)w->shape[depth]);
   return -1;
 }
 
-static int walk_leaf(walk *w, PyObject *obj)
-{
+static int walk_leaf(walk *w, PyObject *obj) {
   if (is_sequence(obj)) {
-    PyErr_Format(PyExc_ValueError, "the sequence is ragged: a sequence where depth %d has numbers",
-                 (int)w->ndim);
+    PyErr_Format(PyExc_ValueError, "the sequence is ragged: a sequence where depth %d has numbers", (int)w->ndim);
     return -1;
   }
   return w->visit(w->ctx, obj, w->coords);
 }
 
-static int walk_depth(walk *w, PyObject *obj, int32_t depth)
-{
+static int walk_depth(walk *w, PyObject *obj, int32_t depth) {
   if (depth == w->ndim) return walk_leaf(w, obj);
   if (!is_sequence(obj)) return ragged(w, depth);
   PyObject *items = items_of(obj);
@@ -102,8 +95,7 @@ static int walk_depth(walk *w, PyObject *obj, int32_t depth)
   return rc;
 }
 
-static int survey_leaf(void *ctx, PyObject *leaf, const int64_t *coords)
-{
+static int survey_leaf(void *ctx, PyObject *leaf, const int64_t *coords) {
   (void)coords;
   survey *s = ctx;
   mf_scalar value;
@@ -114,17 +106,27 @@ static int survey_leaf(void *ctx, PyObject *leaf, const int64_t *coords)
   return 0;
 }
 
-static int inferred_dtype(const survey *s, DLDataType *out)
-{
+static int inferred_dtype(const survey *s, DLDataType *out) {
   switch (s->kind) {
-  case MF_KIND_BOOL: *out = (DLDataType){kDLBool, 8, 1}; return 0;
-  case MF_KIND_INT: *out = (DLDataType){kDLInt, 64, 1}; return 0;
-  case MF_KIND_UINT: *out = (DLDataType){s->large ? kDLUInt : kDLInt, 64, 1}; break;
-  case MF_KIND_COMPLEX: *out = (DLDataType){kDLComplex, 128, 1}; return 0;
-  default: *out = (DLDataType){kDLFloat, 64, 1}; return 0;
+    case MF_KIND_BOOL:
+      *out = (DLDataType){kDLBool, 8, 1};
+      return 0;
+    case MF_KIND_INT:
+      *out = (DLDataType){kDLInt, 64, 1};
+      return 0;
+    case MF_KIND_UINT:
+      *out = (DLDataType){s->large ? kDLUInt : kDLInt, 64, 1};
+      break;
+    case MF_KIND_COMPLEX:
+      *out = (DLDataType){kDLComplex, 128, 1};
+      return 0;
+    default:
+      *out = (DLDataType){kDLFloat, 64, 1};
+      return 0;
   }
   if (!s->large || !s->negative) return 0;
-  PyErr_SetString(PyExc_OverflowError, "no integer dtype holds both negative numbers and numbers above "
+  PyErr_SetString(PyExc_OverflowError,
+                  "no integer dtype holds both negative numbers and numbers above "
                   "2**63 - 1; say which dtype is meant");
   return -1;
 }
@@ -135,8 +137,7 @@ typedef struct store {
   int32_t ndim;
 } store;
 
-static int store_leaf(void *ctx, PyObject *leaf, const int64_t *coords)
-{
+static int store_leaf(void *ctx, PyObject *leaf, const int64_t *coords) {
   store *s = ctx;
   mf_scalar value;
   mf_error err;
@@ -145,8 +146,7 @@ static int store_leaf(void *ctx, PyObject *leaf, const int64_t *coords)
   return core_raise(s->state, &err);
 }
 
-static PyObject *store_all(core_state *state, walk *w, PyObject *obj, DLDataType dtype)
-{
+static PyObject *store_all(core_state *state, walk *w, PyObject *obj, DLDataType dtype) {
   int64_t shape[MF_MAX_NDIM];
   for (int32_t i = 0; i < w->ndim; i++) shape[i] = w->shape[i];
   DLTensor like = {.dtype = dtype, .ndim = w->ndim, .shape = shape};
@@ -166,8 +166,7 @@ static PyObject *store_all(core_state *state, walk *w, PyObject *obj, DLDataType
 }
 
 /* _from_nested(obj, dtype): dtype None is inferred as NumPy does: bool, int64, float64, complex128. */
-PyObject *core_from_nested(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
-{
+PyObject *core_from_nested(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
   core_state *state = core_state_of(module);
   int64_t shape[MF_MAX_NDIM];
   DLDataType dtype;
@@ -186,8 +185,7 @@ PyObject *core_from_nested(PyObject *module, PyObject *const *args, Py_ssize_t n
   return store_all(state, &w, args[0], dtype);
 }
 
-static PyObject *list_element(PyObject *self, const int64_t *coords)
-{
+static PyObject *list_element(PyObject *self, const int64_t *coords) {
   mf_scalar value;
   mf_error err;
   mf_tensor *t = core_handle(self);
@@ -197,22 +195,22 @@ static PyObject *list_element(PyObject *self, const int64_t *coords)
   return NULL;
 }
 
-static PyObject *list_depth(PyObject *self, int64_t *coords, int32_t depth)
-{
+static PyObject *list_depth(PyObject *self, int64_t *coords, int32_t depth) {
   const DLTensor *view = core_view(self);
   if (depth == view->ndim) return list_element(self, coords);
   PyObject *list = PyList_New((Py_ssize_t)view->shape[depth]);
   for (int64_t i = 0; list != NULL && i < view->shape[depth]; i++) {
     coords[depth] = i;
     PyObject *item = list_depth(self, coords, depth + 1);
-    if (item == NULL) Py_CLEAR(list);
-    else PyList_SET_ITEM(list, (Py_ssize_t)i, item);
+    if (item == NULL)
+      Py_CLEAR(list);
+    else
+      PyList_SET_ITEM(list, (Py_ssize_t)i, item);
   }
   return list;
 }
 
-PyObject *core_nested_list(PyObject *self, PyObject *ignored)
-{
+PyObject *core_nested_list(PyObject *self, PyObject *ignored) {
   (void)ignored;
   int64_t coords[MF_MAX_NDIM] = {0};
   return list_depth(self, coords, 0);

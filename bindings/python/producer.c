@@ -9,8 +9,7 @@
 #include "core.h"
 
 /* Changes whenever an attribute of the type does; 0 while CPython has not numbered it. */
-static unsigned int version_of(PyTypeObject *type)
-{
+static unsigned int version_of(PyTypeObject *type) {
 #if PY_VERSION_HEX < 0x030D0000
   if (!PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG)) return 0;
 #endif
@@ -19,8 +18,7 @@ static unsigned int version_of(PyTypeObject *type)
 
 /* The first table in the chain whose layout we know. Only the header may be read before. A chain has at most
  * one table per major version, so one that goes on and on is broken. */
-static const DLPackExchangeAPI *usable(const DLPackExchangeAPIHeader *header)
-{
+static const DLPackExchangeAPI *usable(const DLPackExchangeAPIHeader *header) {
   for (int hops = 0; header != NULL && hops < 64; hops++) {
     if (header->version.major == DLPACK_MAJOR_VERSION) return (const DLPackExchangeAPI *)header;
     header = header->prev_api;
@@ -29,8 +27,7 @@ static const DLPackExchangeAPI *usable(const DLPackExchangeAPIHeader *header)
 }
 
 /* 1, 0, or -1 with an exception other than AttributeError. */
-static int has_attribute(PyObject *type, PyObject *name)
-{
+static int has_attribute(PyObject *type, PyObject *name) {
   PyObject *value = PyObject_GetAttr(type, name);
   if (value != NULL) {
     Py_DECREF(value);
@@ -43,19 +40,16 @@ static int has_attribute(PyObject *type, PyObject *name)
 
 /* PyTorch's table hands out lazily negated, conjugated and differentiable tensors as if they were plain
  * ones. A type is taken to have such tensors if it has all three of PyTorch's attributes. */
-static int find_guards(core_state *state, core_producer *out)
-{
+static int find_guards(core_state *state, core_producer *out) {
   static const int names[3] = {NAME_REQUIRES_GRAD, NAME_IS_NEG, NAME_IS_CONJ};
   int found = 1;
-  for (int i = 0; i < 3 && found == 1; i++)
-    found = has_attribute((PyObject *)out->type, state->names[names[i]]);
+  for (int i = 0; i < 3 && found == 1; i++) found = has_attribute((PyObject *)out->type, state->names[names[i]]);
   out->lazy = found == 1;
   return found < 0 ? -1 : 0;
 }
 
 /* An instance without a dictionary, of a type without attribute hooks, has no methods of its own. */
-static void find_method(core_state *state, core_producer *out)
-{
+static void find_method(core_state *state, core_producer *out) {
   PyTypeObject *type = out->type;
   if (type->tp_dictoffset != 0 || type->tp_getattro != PyObject_GenericGetAttr) return;
   PyObject *method = PyObject_GetAttr((PyObject *)type, state->names[NAME_DLPACK]);
@@ -67,8 +61,7 @@ static void find_method(core_state *state, core_producer *out)
     Py_DECREF(method);
 }
 
-static int find_table(core_state *state, core_producer *out)
-{
+static int find_table(core_state *state, core_producer *out) {
   PyObject *capsule = PyObject_GetAttr((PyObject *)out->type, state->names[NAME_EXCHANGE_API]);
   if (capsule == NULL) {
     if (!PyErr_ExceptionMatches(PyExc_AttributeError)) return -1;
@@ -82,8 +75,7 @@ static int find_table(core_state *state, core_producer *out)
 }
 
 /* Looking up attributes may run Python code that uses the cache, so the entry is written last. */
-static const core_producer *learn(core_state *state, core_producer *place, PyTypeObject *type)
-{
+static const core_producer *learn(core_state *state, core_producer *place, PyTypeObject *type) {
   core_producer found = {.type = type};
   if (find_table(state, &found) < 0) return NULL;
   if (found.api == NULL) find_method(state, &found);
@@ -95,25 +87,21 @@ static const core_producer *learn(core_state *state, core_producer *place, PyTyp
   return place->type == type ? place : learn(state, place, type);
 }
 
-void core_producer_clear(core_producer *producer)
-{
+void core_producer_clear(core_producer *producer) {
   Py_CLEAR(producer->type);
   Py_CLEAR(producer->dlpack);
 }
 
 /* What is known of ${type}. Borrowed until Python code runs; NULL with an exception. */
-const core_producer *core_producer_of(core_state *state, PyTypeObject *type)
-{
+const core_producer *core_producer_of(core_state *state, PyTypeObject *type) {
   size_t bits = (size_t)type;
   core_producer *place = &state->producers[((bits >> 4) ^ (bits >> 10)) % CORE_PRODUCERS];
-  if (place->type == type && place->version != 0 && place->version == version_of(type))
-    return place;
+  if (place->type == type && place->version != 0 && place->version == version_of(type)) return place;
   return learn(state, place, type);
 }
 
 /* 1 if the attribute is true, or if calling it is; 0; or -1 with an exception. */
-static int is_true(PyObject *obj, PyObject *name, bool call)
-{
+static int is_true(PyObject *obj, PyObject *name, bool call) {
   PyObject *value = call ? PyObject_CallMethodNoArgs(obj, name) : PyObject_GetAttr(obj, name);
   if (value == NULL) return -1;
   int truth = PyObject_IsTrue(value);
@@ -124,8 +112,7 @@ static int is_true(PyObject *obj, PyObject *name, bool call)
 /* A negative bit comes about as the imaginary part of a conjugate, whose strides are those of complex
  * numbers, counted in halves. Asking costs as much as the rest of an import, so a tensor with an odd stride
  * is not asked. */
-static bool may_be_negative(const DLTensor *view)
-{
+static bool may_be_negative(const DLTensor *view) {
   if (view->dtype.code == kDLComplex) return true;
   if (view->dtype.code != kDLFloat && view->dtype.code != kDLBfloat) return false;
   if (view->ndim > 0 && view->strides == NULL) return false;
@@ -136,17 +123,17 @@ static bool may_be_negative(const DLTensor *view)
 
 /* Whether ${view}, which the table gave of ${obj}, is all that there is to it: 1 if so, 0 if its __dlpack__
  * must be asked instead (which refuses, or knows better), or -1 with an exception. */
-int core_producer_plain(core_state *state, PyObject *obj, const DLTensor *view)
-{
+int core_producer_plain(core_state *state, PyObject *obj, const DLTensor *view) {
   int lazy = is_true(obj, state->names[NAME_REQUIRES_GRAD], false);
-  if (lazy == 0 && view->dtype.code == kDLComplex)
-    lazy = is_true(obj, state->names[NAME_IS_CONJ], true);
+  if (lazy == 0 && view->dtype.code == kDLComplex) lazy = is_true(obj, state->names[NAME_IS_CONJ], true);
   if (lazy != 0) return lazy < 0 ? -1 : 0;
   if (may_be_negative(view)) lazy = is_true(obj, state->names[NAME_IS_NEG], true);
   if (lazy == 0) return 1;
   /* PyTorch's __dlpack__ would hand this one out with the wrong sign, too. */
   if (lazy > 0)
-    core_refuse(state, "from_dlpack: a '%s' with the negative bit set cannot be exchanged; "
-                "its resolve_neg() can", Py_TYPE(obj)->tp_name);
+    core_refuse(state,
+                "from_dlpack: a '%s' with the negative bit set cannot be exchanged; "
+                "its resolve_neg() can",
+                Py_TYPE(obj)->tp_name);
   return -1;
 }

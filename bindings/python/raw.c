@@ -5,14 +5,11 @@
  */
 #include "core.h"
 
-static void release_tensor(void *ctx)
-{
+static void release_tensor(void *ctx) {
   mf_tensor_release(ctx);
 }
 
-static int wrap_memory_of(core_state *state, PyObject *owner, DLTensor *view, uint64_t flags,
-                          mf_tensor **out)
-{
+static int wrap_memory_of(core_state *state, PyObject *owner, DLTensor *view, uint64_t flags, mf_tensor **out) {
   mf_tensor *t = core_handle(owner);
   mf_error err;
   *out = NULL;
@@ -27,14 +24,12 @@ static int wrap_memory_of(core_state *state, PyObject *owner, DLTensor *view, ui
   return core_raise(state, &err);
 }
 
-static bool is_compact(PyObject *obj)
-{
+static bool is_compact(PyObject *obj) {
   return core_is_tensor(obj) && mf_tensor_is_contiguous(core_handle(obj));
 }
 
 /* _raw_bytes(t): the memory of a contiguous tensor as uint8, whatever its dtype. */
-PyObject *core_raw_bytes(PyObject *module, PyObject *obj)
-{
+PyObject *core_raw_bytes(PyObject *module, PyObject *obj) {
   core_state *state = core_state_of(module);
   mf_tensor *raw;
   if (!is_compact(obj)) {
@@ -46,8 +41,7 @@ PyObject *core_raw_bytes(PyObject *module, PyObject *obj)
   return wrap_memory_of(state, obj, &view, 0, &raw) < 0 ? NULL : core_tensor_new(state, raw);
 }
 
-static PyObject *check_length(core_state *state, mf_tensor *t, PyObject *raw)
-{
+static PyObject *check_length(core_state *state, mf_tensor *t, PyObject *raw) {
   long long have = mf_tensor_nbytes(core_handle(raw)), need = mf_tensor_nbytes(t);
   if (have == need) return core_tensor_new(state, t);
   PyErr_Format(PyExc_ValueError, "%lld bytes given for a tensor of %lld", have, need);
@@ -56,8 +50,7 @@ static PyObject *check_length(core_state *state, mf_tensor *t, PyObject *raw)
 }
 
 /* _from_raw(raw, shape, dtype, padded): the reverse of _raw_bytes. */
-PyObject *core_from_raw(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
-{
+PyObject *core_from_raw(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
   core_state *state = core_state_of(module);
   int64_t shape[MF_MAX_NDIM];
   DLTensor view = {.shape = shape};

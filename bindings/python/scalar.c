@@ -5,19 +5,22 @@
  */
 #include "core.h"
 
-PyObject *core_scalar_to_python(const mf_scalar *value)
-{
+PyObject *core_scalar_to_python(const mf_scalar *value) {
   switch (value->kind) {
-  case MF_KIND_BOOL: return PyBool_FromLong(value->i != 0);
-  case MF_KIND_INT: return PyLong_FromLongLong(value->i);
-  case MF_KIND_UINT: return PyLong_FromUnsignedLongLong(value->u);
-  case MF_KIND_FLOAT: return PyFloat_FromDouble(value->f);
-  default: return PyComplex_FromDoubles(value->f, value->imag);
+    case MF_KIND_BOOL:
+      return PyBool_FromLong(value->i != 0);
+    case MF_KIND_INT:
+      return PyLong_FromLongLong(value->i);
+    case MF_KIND_UINT:
+      return PyLong_FromUnsignedLongLong(value->u);
+    case MF_KIND_FLOAT:
+      return PyFloat_FromDouble(value->f);
+    default:
+      return PyComplex_FromDoubles(value->f, value->imag);
   }
 }
 
-static int scalar_from_long(PyObject *number, mf_scalar *out)
-{
+static int scalar_from_long(PyObject *number, mf_scalar *out) {
   int overflow;
   long long value = PyLong_AsLongLongAndOverflow(number, &overflow);
   if (overflow == 0) {
@@ -37,8 +40,7 @@ static int scalar_from_long(PyObject *number, mf_scalar *out)
 }
 
 /* A scalar of another library: its item(), which is a Python number. */
-static int scalar_from_item(core_state *state, PyObject *obj, mf_scalar *out)
-{
+static int scalar_from_item(core_state *state, PyObject *obj, mf_scalar *out) {
   PyObject *plain = PyObject_CallMethodNoArgs(obj, state->names[NAME_ITEM]);
   if (plain == NULL) return -1;
   int rc = -1;
@@ -51,8 +53,7 @@ static int scalar_from_item(core_state *state, PyObject *obj, mf_scalar *out)
   return rc;
 }
 
-static int scalar_from_index(PyObject *obj, mf_scalar *out)
-{
+static int scalar_from_index(PyObject *obj, mf_scalar *out) {
   PyObject *number = PyNumber_Index(obj);
   if (number == NULL) return -1;
   int rc = scalar_from_long(number, out);
@@ -60,8 +61,7 @@ static int scalar_from_index(PyObject *obj, mf_scalar *out)
   return rc;
 }
 
-static int scalar_from_float(PyObject *obj, mf_scalar *out)
-{
+static int scalar_from_float(PyObject *obj, mf_scalar *out) {
   PyNumberMethods *methods = Py_TYPE(obj)->tp_as_number;
   if (PyUnicode_Check(obj) || methods == NULL || methods->nb_float == NULL) {
     PyErr_Format(PyExc_TypeError, "an element must be a number, not '%s'", Py_TYPE(obj)->tp_name);
@@ -74,8 +74,7 @@ static int scalar_from_float(PyObject *obj, mf_scalar *out)
   return 0;
 }
 
-int core_scalar_from_python(core_state *state, PyObject *obj, mf_scalar *out)
-{
+int core_scalar_from_python(core_state *state, PyObject *obj, mf_scalar *out) {
   if (PyBool_Check(obj)) {
     *out = (mf_scalar){.kind = MF_KIND_BOOL, .i = obj == Py_True};
     return 0;
@@ -97,8 +96,7 @@ int core_scalar_from_python(core_state *state, PyObject *obj, mf_scalar *out)
 }
 
 /* Whether ${obj} is one number rather than something with elements. */
-int core_is_scalar(PyObject *obj)
-{
+int core_is_scalar(PyObject *obj) {
   if (PyLong_Check(obj) || PyFloat_Check(obj) || PyComplex_Check(obj)) return 1;
   if (PySequence_Check(obj) || PyMapping_Check(obj) || PyObject_CheckBuffer(obj)) return 0;
   PyNumberMethods *methods = Py_TYPE(obj)->tp_as_number;
@@ -106,8 +104,7 @@ int core_is_scalar(PyObject *obj)
 }
 
 /* The value of a tensor that has exactly one element. */
-int core_only_element(PyObject *self, mf_scalar *out)
-{
+int core_only_element(PyObject *self, mf_scalar *out) {
   static const int64_t zeros[MF_MAX_NDIM];
   mf_tensor *t = core_handle(self);
   mf_error err;
@@ -120,15 +117,13 @@ int core_only_element(PyObject *self, mf_scalar *out)
   return core_raise(core_state_of_tensor(self), &err);
 }
 
-PyObject *core_item(PyObject *self, PyObject *ignored)
-{
+PyObject *core_item(PyObject *self, PyObject *ignored) {
   (void)ignored;
   mf_scalar value;
   return core_only_element(self, &value) < 0 ? NULL : core_scalar_to_python(&value);
 }
 
-static PyObject *through(PyObject *self, PyObject *(*convert)(PyObject *))
-{
+static PyObject *through(PyObject *self, PyObject *(*convert)(PyObject *)) {
   PyObject *plain = core_item(self, NULL);
   if (plain == NULL) return NULL;
   PyObject *result = convert(plain);
@@ -136,30 +131,25 @@ static PyObject *through(PyObject *self, PyObject *(*convert)(PyObject *))
   return result;
 }
 
-PyObject *core_number_float(PyObject *self)
-{
+PyObject *core_number_float(PyObject *self) {
   return through(self, PyNumber_Float);
 }
 
-PyObject *core_number_int(PyObject *self)
-{
+PyObject *core_number_int(PyObject *self) {
   return through(self, PyNumber_Long);
 }
 
-PyObject *core_number_index(PyObject *self)
-{
+PyObject *core_number_index(PyObject *self) {
   const DLTensor *view = core_view(self);
   uint8_t code = view->dtype.code;
   if (view->ndim != 0 || (code != kDLInt && code != kDLUInt)) {
-    PyErr_SetString(PyExc_TypeError,
-                    "only an integer tensor without axes can be converted to an index");
+    PyErr_SetString(PyExc_TypeError, "only an integer tensor without axes can be converted to an index");
     return NULL;
   }
   return core_item(self, NULL);
 }
 
-int core_number_bool(PyObject *self)
-{
+int core_number_bool(PyObject *self) {
   PyObject *plain = core_item(self, NULL);
   if (plain == NULL) return -1;
   int truth = PyObject_IsTrue(plain);
@@ -167,8 +157,7 @@ int core_number_bool(PyObject *self)
   return truth;
 }
 
-PyObject *core_number_complex(PyObject *self, PyObject *ignored)
-{
+PyObject *core_number_complex(PyObject *self, PyObject *ignored) {
   (void)ignored;
   mf_scalar value;
   if (core_only_element(self, &value) < 0) return NULL;

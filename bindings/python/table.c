@@ -15,8 +15,7 @@ typedef void (*set_error_fn)(void *error_ctx, const char *kind, const char *mess
 
 /* Needs neither the GIL nor an interpreter: what goes wrong is told through ${set_error}. */
 static int table_allocate(DLTensor *prototype, DLManagedTensorVersioned **out, void *error_ctx,
-                          set_error_fn set_error)
-{
+                          set_error_fn set_error) {
   mf_tensor *t;
   mf_error err;
   *out = NULL;
@@ -26,24 +25,20 @@ static int table_allocate(DLTensor *prototype, DLManagedTensorVersioned **out, v
     mf_tensor_release(t);
   }
   if (status == MF_OK) return 0;
-  if (set_error != NULL)
-    set_error(error_ctx, status == MF_ENOMEM ? "MemoryError" : "BufferError", err.message);
+  if (set_error != NULL) set_error(error_ctx, status == MF_ENOMEM ? "MemoryError" : "BufferError", err.message);
   return -1;
 }
 
-static int not_a_tensor(PyObject *obj)
-{
+static int not_a_tensor(PyObject *obj) {
   PyErr_Format(PyExc_TypeError, "expected a moonferry.Tensor, not '%s'", Py_TYPE(obj)->tp_name);
   return -1;
 }
 
-static int refuse(PyObject *obj, const mf_error *err)
-{
+static int refuse(PyObject *obj, const mf_error *err) {
   return core_raise_exchange(core_state_of_tensor(obj), err, "__dlpack_c_exchange_api__", NULL);
 }
 
-static int table_from_py(void *py_object, DLManagedTensorVersioned **out)
-{
+static int table_from_py(void *py_object, DLManagedTensorVersioned **out) {
   mf_error err;
   if (!core_is_tensor(py_object)) {
     *out = NULL;
@@ -54,8 +49,7 @@ static int table_from_py(void *py_object, DLManagedTensorVersioned **out)
 }
 
 /* Takes the struct over always: on failure it is deleted. */
-static int table_to_py(DLManagedTensorVersioned *managed, void **out)
-{
+static int table_to_py(DLManagedTensorVersioned *managed, void **out) {
   core_state *state = core_state_current();
   mf_tensor *t = NULL;
   mf_error err;
@@ -70,34 +64,31 @@ static int table_to_py(DLManagedTensorVersioned *managed, void **out)
   return *out == NULL ? -1 : 0;
 }
 
-static int table_borrow(void *py_object, DLTensor *out)
-{
+static int table_borrow(void *py_object, DLTensor *out) {
   mf_error err;
   if (!core_is_tensor(py_object)) return not_a_tensor(py_object);
   if (mf_tensor_borrow(core_handle(py_object), out, &err) == MF_OK) return 0;
   return refuse(py_object, &err);
 }
 
-static int table_current_stream(DLDeviceType device_type, int32_t device_id, void **out)
-{
+static int table_current_stream(DLDeviceType device_type, int32_t device_id, void **out) {
   *out = NULL;
   if (device_type == kDLCPU) return 0;
-  PyErr_Format(PyExc_BufferError, "device (%d, %d) has no current stream: only the cpu is driven",
-               (int)device_type, (int)device_id);
+  PyErr_Format(PyExc_BufferError, "device (%d, %d) has no current stream: only the cpu is driven", (int)device_type,
+               (int)device_id);
   return -1;
 }
 
 static const DLPackExchangeAPI table = {
-  .header = {.version = {DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION}, .prev_api = NULL},
-  .managed_tensor_allocator = table_allocate,
-  .managed_tensor_from_py_object_no_sync = table_from_py,
-  .managed_tensor_to_py_object_no_sync = table_to_py,
-  .dltensor_from_py_object_no_sync = table_borrow,
-  .current_work_stream = table_current_stream,
+    .header = {.version = {DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION}, .prev_api = NULL},
+    .managed_tensor_allocator = table_allocate,
+    .managed_tensor_from_py_object_no_sync = table_from_py,
+    .managed_tensor_to_py_object_no_sync = table_to_py,
+    .dltensor_from_py_object_no_sync = table_borrow,
+    .current_work_stream = table_current_stream,
 };
 
-int core_table_publish(PyTypeObject *type)
-{
+int core_table_publish(PyTypeObject *type) {
   PyObject *capsule = PyCapsule_New((void *)&table, "dlpack_exchange_api", NULL);
   if (capsule == NULL) return -1;
   int rc = PyObject_SetAttrString((PyObject *)type, "__dlpack_c_exchange_api__", capsule);
@@ -116,16 +107,14 @@ typedef struct loan {
 
 enum { LOAN_OFFERED, LOAN_TAKEN, LOAN_RETURNED };
 
-static void loan_delete(DLManagedTensorVersioned *outer)
-{
+static void loan_delete(DLManagedTensorVersioned *outer) {
   loan *l = outer->manager_ctx;
   int before = atomic_exchange(&l->state, LOAN_RETURNED);
   if (before != LOAN_RETURNED) l->inner->deleter(l->inner);
   if (before == LOAN_TAKEN) free(l);
 }
 
-static loan *loan_offer(core_state *state, mf_tensor *t)
-{
+static loan *loan_offer(core_state *state, mf_tensor *t) {
   loan *l = malloc(sizeof *l);
   mf_error err;
   if (l == NULL) {
@@ -145,16 +134,14 @@ static loan *loan_offer(core_state *state, mf_tensor *t)
 }
 
 /* The taker succeeded: from now on its deleter call frees the loan too. */
-static void loan_taken(loan *l)
-{
+static void loan_taken(loan *l) {
   int offered = LOAN_OFFERED;
   if (!atomic_compare_exchange_strong(&l->state, &offered, LOAN_TAKEN)) free(l);
 }
 
 /* The taker failed. If it did not delete, the memory goes back now; the few bytes of the loan stay, in case
  * the taker still calls the deleter. */
-static void loan_refused(loan *l)
-{
+static void loan_refused(loan *l) {
   int before = atomic_exchange(&l->state, LOAN_RETURNED);
   if (before == LOAN_RETURNED)
     free(l);
@@ -163,18 +150,17 @@ static void loan_refused(loan *l)
 }
 
 /* PyTorch ends the process when its table is given a negative stride. */
-static int check_strides(core_state *state, PyObject *cls, const DLTensor *view)
-{
+static int check_strides(core_state *state, PyObject *cls, const DLTensor *view) {
   for (int32_t i = 0; i < view->ndim; i++)
     if (view->strides[i] < 0 && view->shape[i] > 1)
-      return core_refuse(state, "into: '%s' cannot hold negative strides (axis %d has %lld); "
-                         "copy() makes a compact tensor", ((PyTypeObject *)cls)->tp_name, (int)i,
-                         (long long)view->strides[i]);
+      return core_refuse(state,
+                         "into: '%s' cannot hold negative strides (axis %d has %lld); "
+                         "copy() makes a compact tensor",
+                         ((PyTypeObject *)cls)->tp_name, (int)i, (long long)view->strides[i]);
   return 0;
 }
 
-static const DLPackExchangeAPI *table_for(core_state *state, PyObject *cls, mf_tensor *t)
-{
+static const DLPackExchangeAPI *table_for(core_state *state, PyObject *cls, mf_tensor *t) {
   const core_producer *producer = core_producer_of(state, (PyTypeObject *)cls);
   if (producer == NULL) return NULL;
   if (producer->api == NULL) {
@@ -188,8 +174,7 @@ static const DLPackExchangeAPI *table_for(core_state *state, PyObject *cls, mf_t
 }
 
 /* into(cls, t), see the docstring in module.c. */
-PyObject *core_into(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
-{
+PyObject *core_into(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
   core_state *state = core_state_of(module);
   if (nargs != 2 || !PyType_Check(args[0]) || !core_is_tensor(args[1])) {
     PyErr_SetString(PyExc_TypeError, "into() takes a type and a moonferry.Tensor");
@@ -206,7 +191,6 @@ PyObject *core_into(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     return result;
   }
   loan_refused(l);
-  if (!PyErr_Occurred())
-    core_refuse(state, "into: '%s' did not take the tensor", ((PyTypeObject *)args[0])->tp_name);
+  if (!PyErr_Occurred()) core_refuse(state, "into: '%s' did not take the tensor", ((PyTypeObject *)args[0])->tp_name);
   return NULL;
 }

@@ -9,8 +9,7 @@
 #include <stddef.h>
 #include <structmember.h>
 
-PyObject *core_tensor_new(core_state *state, mf_tensor *t)
-{
+PyObject *core_tensor_new(core_state *state, mf_tensor *t) {
   core_tensor *self = PyObject_New(core_tensor, state->tensor_type);
   if (self == NULL) {
     mf_tensor_release(t);
@@ -22,8 +21,7 @@ PyObject *core_tensor_new(core_state *state, mf_tensor *t)
 }
 
 /* The result of a mf_tensor_* view function: a Tensor, or its error as an exception. */
-PyObject *core_wrap_view(PyObject *self, int status, mf_tensor *t, const mf_error *err)
-{
+PyObject *core_wrap_view(PyObject *self, int status, mf_tensor *t, const mf_error *err) {
   core_state *state = core_state_of_tensor(self);
   if (status == MF_OK) return core_tensor_new(state, t);
   core_raise(state, err);
@@ -31,8 +29,7 @@ PyObject *core_wrap_view(PyObject *self, int status, mf_tensor *t, const mf_erro
 }
 
 /* The last reference to imported memory runs its producer's deleter, which may run Python code. */
-static void release_quietly(mf_tensor *t)
-{
+static void release_quietly(mf_tensor *t) {
   if (!PyErr_Occurred()) {
     mf_tensor_release(t);
     return;
@@ -43,8 +40,7 @@ static void release_quietly(mf_tensor *t)
   PyErr_Restore(type, value, traceback);
 }
 
-void core_tensor_dealloc(PyObject *self)
-{
+void core_tensor_dealloc(PyObject *self) {
   core_tensor *tensor = (core_tensor *)self;
   PyTypeObject *type = Py_TYPE(self);
   if (tensor->weakrefs != NULL) PyObject_ClearWeakRefs(self);
@@ -53,17 +49,17 @@ void core_tensor_dealloc(PyObject *self)
   Py_DECREF(type);
 }
 
-static PyObject *tensor_refuse_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
-{
+static PyObject *tensor_refuse_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
   (void)args;
   (void)kwargs;
-  PyErr_Format(PyExc_TypeError, "cannot create '%s' directly; use moonferry.tensor, empty, zeros, "
-               "asarray or from_dlpack", type->tp_name);
+  PyErr_Format(PyExc_TypeError,
+               "cannot create '%s' directly; use moonferry.tensor, empty, zeros, "
+               "asarray or from_dlpack",
+               type->tp_name);
   return NULL;
 }
 
-PyObject *core_int_tuple(const int64_t *values, int32_t count, int64_t factor)
-{
+PyObject *core_int_tuple(const int64_t *values, int32_t count, int64_t factor) {
   PyObject *tuple = PyTuple_New(count);
   if (tuple == NULL) return NULL;
   for (int32_t i = 0; i < count; i++) {
@@ -77,28 +73,24 @@ PyObject *core_int_tuple(const int64_t *values, int32_t count, int64_t factor)
   return tuple;
 }
 
-static PyObject *get_shape(PyObject *self, void *closure)
-{
+static PyObject *get_shape(PyObject *self, void *closure) {
   (void)closure;
   const DLTensor *view = core_view(self);
   return core_int_tuple(view->shape, view->ndim, 1);
 }
 
-static PyObject *get_strides(PyObject *self, void *closure)
-{
+static PyObject *get_strides(PyObject *self, void *closure) {
   (void)closure;
   const DLTensor *view = core_view(self);
   return core_int_tuple(view->strides, view->ndim, 1);
 }
 
-static PyObject *get_dtype(PyObject *self, void *closure)
-{
+static PyObject *get_dtype(PyObject *self, void *closure) {
   (void)closure;
   return core_dtype_object(core_state_of_tensor(self), core_view(self)->dtype);
 }
 
-static PyObject *get_device(PyObject *self, void *closure)
-{
+static PyObject *get_device(PyObject *self, void *closure) {
   (void)closure;
   core_state *state = core_state_of_tensor(self);
   if (state->cpu == NULL) {
@@ -111,50 +103,42 @@ static PyObject *get_device(PyObject *self, void *closure)
   return state->cpu;
 }
 
-static PyObject *get_ndim(PyObject *self, void *closure)
-{
+static PyObject *get_ndim(PyObject *self, void *closure) {
   (void)closure;
   return PyLong_FromLong(core_view(self)->ndim);
 }
 
-static PyObject *get_nbytes(PyObject *self, void *closure)
-{
+static PyObject *get_nbytes(PyObject *self, void *closure) {
   (void)closure;
   return PyLong_FromLongLong(mf_tensor_nbytes(core_handle(self)));
 }
 
-static PyObject *get_size(PyObject *self, void *closure)
-{
+static PyObject *get_size(PyObject *self, void *closure) {
   (void)closure;
   return PyLong_FromLongLong(mf_tensor_numel(core_handle(self)));
 }
 
-static PyObject *get_readonly(PyObject *self, void *closure)
-{
+static PyObject *get_readonly(PyObject *self, void *closure) {
   (void)closure;
   return PyBool_FromLong((mf_tensor_flags(core_handle(self)) & DLPACK_FLAG_BITMASK_READ_ONLY) != 0);
 }
 
-static PyObject *get_is_contiguous(PyObject *self, void *closure)
-{
+static PyObject *get_is_contiguous(PyObject *self, void *closure) {
   (void)closure;
   return PyBool_FromLong(mf_tensor_is_contiguous(core_handle(self)));
 }
 
-static PyObject *get_data_ptr(PyObject *self, void *closure)
-{
+static PyObject *get_data_ptr(PyObject *self, void *closure) {
   (void)closure;
   return PyLong_FromVoidPtr(core_view(self)->data);
 }
 
-static PyObject *get_flags(PyObject *self, void *closure)
-{
+static PyObject *get_flags(PyObject *self, void *closure) {
   (void)closure;
   return PyLong_FromUnsignedLongLong(mf_tensor_flags(core_handle(self)));
 }
 
-static PyObject *get_transposed(PyObject *self, void *closure)
-{
+static PyObject *get_transposed(PyObject *self, void *closure) {
   (void)closure;
   mf_error err;
   mf_tensor *out;
@@ -164,8 +148,7 @@ static PyObject *get_transposed(PyObject *self, void *closure)
 
 /* Slow and comfortable things are written in Python, in a function of moonferry._convert or _format
  * that takes the tensor. */
-static PyObject *call_python(const char *module_name, const char *function, PyObject *self)
-{
+static PyObject *call_python(const char *module_name, const char *function, PyObject *self) {
   PyObject *module = PyImport_ImportModule(module_name);
   if (module == NULL) return NULL;
   PyObject *result = PyObject_CallMethod(module, function, "(O)", self);
@@ -173,88 +156,82 @@ static PyObject *call_python(const char *module_name, const char *function, PyOb
   return result;
 }
 
-static PyObject *tensor_repr(PyObject *self)
-{
+static PyObject *tensor_repr(PyObject *self) {
   return call_python("moonferry._format", "tensor_repr", self);
 }
 
-static PyObject *get_array_interface(PyObject *self, void *closure)
-{
+static PyObject *get_array_interface(PyObject *self, void *closure) {
   (void)closure;
   return call_python("moonferry._convert", "array_interface", self);
 }
 
-static PyObject *tensor_iter(PyObject *self)
-{
+static PyObject *tensor_iter(PyObject *self) {
   if (core_view(self)->ndim > 0) return PySeqIter_New(self);
   PyErr_SetString(PyExc_TypeError, "iteration over a tensor without axes");
   return NULL;
 }
 
 static PyGetSetDef getset[] = {
-  {"shape", get_shape, NULL, "tuple of int: the extent of each axis.", NULL},
-  {"strides", get_strides, NULL,
-   "tuple of int: from one element to the next along each axis, in elements, as in DLPack.", NULL},
-  {"dtype", get_dtype, NULL, "DType: the element type, equal to its name.", NULL},
-  {"device", get_device, NULL, "Device: where the memory is, equal to its name.", NULL},
-  {"ndim", get_ndim, NULL, "int: how many axes there are.", NULL},
-  {"nbytes", get_nbytes, NULL, "int: the bytes that the elements take in compact form.", NULL},
-  {"size", get_size, NULL, "int: how many elements there are, the product of the shape.", NULL},
-  {"readonly", get_readonly, NULL, "bool: whether the elements must not be written.", NULL},
-  {"is_contiguous", get_is_contiguous, NULL,
-   "bool: whether the elements are compact and in row-major order.", NULL},
-  {"data_ptr", get_data_ptr, NULL, "int: the address of the first element.", NULL},
-  {"flags", get_flags, NULL,
-   "int: DLPack's flag bits: 1 read-only, 2 copied by its producer, 4 sub-byte elements padded.",
-   NULL},
-  {"T", get_transposed, NULL, "Tensor: a view with the axes in reverse order.", NULL},
-  {"__array_interface__", get_array_interface, NULL,
-   "dict: NumPy's array interface, version 3. AttributeError for dtypes that it cannot express.",
-   NULL},
-  {NULL, NULL, NULL, NULL, NULL},
+    {"shape", get_shape, NULL, "tuple of int: the extent of each axis.", NULL},
+    {"strides", get_strides, NULL,
+     "tuple of int: from one element to the next along each axis, in elements, as in DLPack.", NULL},
+    {"dtype", get_dtype, NULL, "DType: the element type, equal to its name.", NULL},
+    {"device", get_device, NULL, "Device: where the memory is, equal to its name.", NULL},
+    {"ndim", get_ndim, NULL, "int: how many axes there are.", NULL},
+    {"nbytes", get_nbytes, NULL, "int: the bytes that the elements take in compact form.", NULL},
+    {"size", get_size, NULL, "int: how many elements there are, the product of the shape.", NULL},
+    {"readonly", get_readonly, NULL, "bool: whether the elements must not be written.", NULL},
+    {"is_contiguous", get_is_contiguous, NULL, "bool: whether the elements are compact and in row-major order.", NULL},
+    {"data_ptr", get_data_ptr, NULL, "int: the address of the first element.", NULL},
+    {"flags", get_flags, NULL,
+     "int: DLPack's flag bits: 1 read-only, 2 copied by its producer, 4 sub-byte elements padded.", NULL},
+    {"T", get_transposed, NULL, "Tensor: a view with the axes in reverse order.", NULL},
+    {"__array_interface__", get_array_interface, NULL,
+     "dict: NumPy's array interface, version 3. AttributeError for dtypes that it cannot express.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
 };
 
 static PyMemberDef members[] = {
-  {"__weaklistoffset__", T_PYSSIZET, offsetof(core_tensor, weakrefs), READONLY, NULL},
-  {NULL, 0, 0, 0, NULL},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(core_tensor, weakrefs), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
 };
 
 PyDoc_STRVAR(doc,
-"A strided array over shared memory: an immutable description (shape, strides, dtype) of elements\n"
-"that may be written. Views share the memory; it is given back when the last tensor, view or export\n"
-"over it is gone, on any thread.\n"
-"\n"
-"Made by moonferry.tensor, empty, zeros, ones, full, asarray, frombuffer and from_dlpack. Exchanges\n"
-"through __dlpack__ and __dlpack_c_exchange_api__ (DLPack 1.3, array API 2025.12), the buffer protocol\n"
-"(PEP 3118), __array_interface__ and pickling with out-of-band buffers (PEP 574). Two tensors are\n"
-"equal (==) only if they are one object; moonferry.equal compares contents.");
+             "A strided array over shared memory: an immutable description (shape, strides, dtype) of elements\n"
+             "that may be written. Views share the memory; it is given back when the last tensor, view or export\n"
+             "over it is gone, on any thread.\n"
+             "\n"
+             "Made by moonferry.tensor, empty, zeros, ones, full, asarray, frombuffer and from_dlpack. Exchanges\n"
+             "through __dlpack__ and __dlpack_c_exchange_api__ (DLPack 1.3, array API 2025.12), the buffer protocol\n"
+             "(PEP 3118), __array_interface__ and pickling with out-of-band buffers (PEP 574). Two tensors are\n"
+             "equal (==) only if they are one object; moonferry.equal compares contents.");
 
 static PyType_Slot slots[] = {
-  {Py_tp_doc, (void *)doc},
-  {Py_tp_new, tensor_refuse_new},
-  {Py_tp_dealloc, core_tensor_dealloc},
-  {Py_tp_repr, tensor_repr},
-  {Py_tp_iter, tensor_iter},
-  {Py_tp_getset, getset},
-  {Py_tp_members, members},
-  {Py_tp_methods, core_tensor_methods},
-  {Py_sq_length, core_length},
-  {Py_sq_item, core_sequence_item},
-  {Py_mp_length, core_length},
-  {Py_mp_subscript, core_getitem},
-  {Py_mp_ass_subscript, core_setitem},
-  {Py_nb_float, core_number_float},
-  {Py_nb_int, core_number_int},
-  {Py_nb_index, core_number_index},
-  {Py_nb_bool, core_number_bool},
-  {Py_bf_getbuffer, core_getbuffer},
-  {Py_bf_releasebuffer, core_releasebuffer},
-  {0, NULL},
+    {Py_tp_doc, (void *)doc},
+    {Py_tp_new, tensor_refuse_new},
+    {Py_tp_dealloc, core_tensor_dealloc},
+    {Py_tp_repr, tensor_repr},
+    {Py_tp_iter, tensor_iter},
+    {Py_tp_getset, getset},
+    {Py_tp_members, members},
+    {Py_tp_methods, core_tensor_methods},
+    {Py_sq_length, core_length},
+    {Py_sq_item, core_sequence_item},
+    {Py_mp_length, core_length},
+    {Py_mp_subscript, core_getitem},
+    {Py_mp_ass_subscript, core_setitem},
+    {Py_nb_float, core_number_float},
+    {Py_nb_int, core_number_int},
+    {Py_nb_index, core_number_index},
+    {Py_nb_bool, core_number_bool},
+    {Py_bf_getbuffer, core_getbuffer},
+    {Py_bf_releasebuffer, core_releasebuffer},
+    {0, NULL},
 };
 
 PyType_Spec core_tensor_spec = {
-  .name = "moonferry.Tensor",
-  .basicsize = sizeof(core_tensor),
-  .flags = Py_TPFLAGS_DEFAULT,
-  .slots = slots,
+    .name = "moonferry.Tensor",
+    .basicsize = sizeof(core_tensor),
+    .flags = Py_TPFLAGS_DEFAULT,
+    .slots = slots,
 };

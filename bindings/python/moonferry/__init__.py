@@ -14,7 +14,9 @@ from typing import NamedTuple
 from moonferry import _core
 from moonferry._convert import asarray, tensor
 from moonferry._core import (
-    _C_API,
+    _C_API as _C_API,
+)
+from moonferry._core import (
     ExchangeError,
     Tensor,
     empty,

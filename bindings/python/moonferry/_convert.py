@@ -5,8 +5,11 @@ is shared unless a copy was asked for, and a shared tensor keeps its owner. Exch
 here but in C.
 """
 
+from __future__ import annotations
+
 import pickle
 import sys
+from typing import Any
 
 from moonferry import _core
 from moonferry._core import ExchangeError, Tensor
@@ -128,16 +131,14 @@ def _check_interface_extent(memory, shape, strides, itemsize):
         first = sum(step for step in reach if step < 0)
         last = sum(step for step in reach if step > 0) + itemsize
     if first < 0 or last > memory.nbytes:
-        raise ExchangeError(
-            f"__array_interface__: bytes {first} to {last} are outside the buffer of {memory.nbytes}"
-        )
+        raise ExchangeError(f"__array_interface__: bytes {first} to {last} are outside the buffer of {memory.nbytes}")
 
 
 def _converted(made, dtype):
     return made if dtype is None else made.astype(dtype, copy=False)
 
 
-def asarray(obj, dtype=None, *, copy=None):
+def asarray(obj: Any, dtype: Any = None, *, copy: bool | None = None) -> Tensor:
     """A Tensor of obj: a Tensor itself, an array of another library, a buffer, an object with
     __array_interface__, nested sequences of numbers, or a number.
 
@@ -158,7 +159,7 @@ def asarray(obj, dtype=None, *, copy=None):
     return _core._from_nested(obj, dtype)
 
 
-def tensor(obj, dtype=None):
+def tensor(obj: Any, dtype: Any = None) -> Tensor:
     """A new Tensor with a copy of obj: a number, nested sequences of numbers, or any array.
 
     dtype: None infers bool, int64, float64 or complex128 from numbers, as NumPy does, and keeps an array's.
@@ -170,8 +171,7 @@ def tensor(obj, dtype=None):
         return _core._from_nested(obj, dtype)
     if dtype is None:
         return made
-    converted = made.astype(dtype)
-    return converted
+    return made.astype(dtype)
 
 
 def array_interface(t):
@@ -239,7 +239,7 @@ def reduce_ex(t, protocol):
     compact = t if t.is_contiguous else t.copy()
     if t.readonly and compact is not t:
         compact = compact.as_readonly()
-    raw = _core._raw_bytes(compact)
+    raw: Any = _core._raw_bytes(compact)
     padded = bool(t.flags & 4)
     if protocol >= 5:
         return rebuild_shared, (pickle.PickleBuffer(raw), t.shape, str(t.dtype), padded)

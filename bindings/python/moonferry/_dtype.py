@@ -4,12 +4,15 @@ Responsible for turning whatever other libraries call a dtype into one of ours. 
 object, so that `is` works as well as `==`. It must not know about tensors.
 """
 
+from __future__ import annotations
+
 import sys
+from typing import Any
 
 from moonferry import _core
 
-_dtypes = {}
-_devices = {}
+_dtypes: dict[str, DType] = {}
+_devices: dict[str, Device] = {}
 
 
 class DType(str):
@@ -28,7 +31,7 @@ class DType(str):
     lanes: int
     itemsize: int
 
-    def __new__(cls, dtype):
+    def __new__(cls, dtype: Any) -> DType:
         if type(dtype) is cls:
             return dtype
         name = dtype if isinstance(dtype, str) else _name_of(dtype)
@@ -38,7 +41,7 @@ class DType(str):
         return known
 
     @classmethod
-    def _make(cls, name):
+    def _make(cls, name: str) -> DType:
         code, bits, lanes, itemsize = _core._dtype_parse(str(name))
         self = str.__new__(cls, name)
         for attribute, value in zip(cls.__slots__, (code, bits, lanes, itemsize)):
@@ -66,7 +69,7 @@ class Device(str):
     type: int
     id: int
 
-    def __new__(cls, name):
+    def __new__(cls, name: str) -> Device:
         known = _devices.get(name)
         if known is None:
             numbers = _core._device_parse(str(name))
@@ -121,6 +124,6 @@ def _numpy_name(numpy, dtype):
     return dtype.name
 
 
-def resolve(dtype):
+def resolve(dtype: Any) -> DType:
     """The DType of anything that a dtype parameter accepts. Raises TypeError."""
     return DType(dtype)

@@ -36,7 +36,7 @@ def _body(t, indent):
     nested = _values(t, summary)
     if t.ndim == 0:
         return _formatter([nested], t)(nested).strip()
-    leaves = []
+    leaves: list = []
     _collect(nested, t.ndim, leaves)
     return _layout(nested, t.ndim, _formatter(leaves, t), indent, summary and t.shape)
 
@@ -80,9 +80,7 @@ def _layout(nested, depth, show, indent, summary):
     if depth == 1:
         return _row(nested, show, indent)
     apart = "," + "\n" * (depth - 1) + " " * (indent + 1)
-    parts = [
-        "..." if item is None else _layout(item, depth - 1, show, indent + 1, summary) for item in nested
-    ]
+    parts = ["..." if item is None else _layout(item, depth - 1, show, indent + 1, summary) for item in nested]
     return "[" + apart.join(parts) + "]"
 
 
@@ -164,7 +162,7 @@ def _float_formatter(leaves, digits):
         if not math.isfinite(value):
             name = "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
             return name.rjust(left + right)
-        text = texts.get(_key(value))
+        text = texts[_key(value)]
         whole = text.partition(".")[0]
         return " " * (left - len(whole)) + text.ljust(len(whole) + right)
 

@@ -1,0 +1,107 @@
+from typing import NamedTuple
+
+from moonferry._convert import asarray as asarray
+from moonferry._convert import tensor as tensor
+from moonferry._core import _C_API as _C_API
+from moonferry._core import ExchangeError as ExchangeError
+from moonferry._core import Tensor as Tensor
+from moonferry._core import empty as empty
+from moonferry._core import equal as equal
+from moonferry._core import from_dlpack as from_dlpack
+from moonferry._core import frombuffer as frombuffer
+from moonferry._core import full as full
+from moonferry._core import into as into
+from moonferry._core import ones as ones
+from moonferry._core import zeros as zeros
+from moonferry._dtype import Device as Device
+from moonferry._dtype import DType as DType
+
+__version__: str
+
+bool: DType
+int4: DType
+int8: DType
+int16: DType
+int32: DType
+int64: DType
+uint4: DType
+uint8: DType
+uint16: DType
+uint32: DType
+uint64: DType
+float16: DType
+bfloat16: DType
+float32: DType
+float64: DType
+complex64: DType
+complex128: DType
+float8_e3m4: DType
+float8_e4m3: DType
+float8_e4m3b11fnuz: DType
+float8_e4m3fn: DType
+float8_e4m3fnuz: DType
+float8_e5m2: DType
+float8_e5m2fnuz: DType
+float8_e8m0fnu: DType
+float6_e2m3fn: DType
+float6_e3m2fn: DType
+float4_e2m1fn: DType
+
+class Ledger(NamedTuple):
+    tensors: int
+    storages: int
+    bytes: int
+    blocks: int
+
+def ledger() -> Ledger: ...
+def get_include() -> str: ...
+def get_lua_path() -> str: ...
+
+__all__ = [
+    "DType",
+    "Device",
+    "ExchangeError",
+    "Ledger",
+    "Tensor",
+    "asarray",
+    "bfloat16",
+    "bool",
+    "complex64",
+    "complex128",
+    "empty",
+    "equal",
+    "float4_e2m1fn",
+    "float6_e2m3fn",
+    "float6_e3m2fn",
+    "float8_e3m4",
+    "float8_e4m3",
+    "float8_e4m3b11fnuz",
+    "float8_e4m3fn",
+    "float8_e4m3fnuz",
+    "float8_e5m2",
+    "float8_e5m2fnuz",
+    "float8_e8m0fnu",
+    "float16",
+    "float32",
+    "float64",
+    "from_dlpack",
+    "frombuffer",
+    "full",
+    "get_include",
+    "get_lua_path",
+    "int4",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "into",
+    "ledger",
+    "ones",
+    "tensor",
+    "uint4",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "zeros",
+]
