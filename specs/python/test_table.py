@@ -366,3 +366,8 @@ def test_into_wants_a_type_with_a_table():
 def test_into_its_own_type_shares_memory():
     t = mf.zeros((2,))
     assert mf.into(mf.Tensor, t).data_ptr == t.data_ptr
+
+
+def test_into_a_table_without_the_slot_is_refused():
+    with pytest.raises(AttributeError, match="__dlpack_c_exchange_api__"):
+        mf.into(foreign(), mf.zeros((2,)))
