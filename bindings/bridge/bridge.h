@@ -68,6 +68,7 @@ PyObject *mf__take(void);
 typedef struct mf__ref {
   PyObject *object;
   PyObject *origin; /* what a callable was read from, so that o:method(x) can leave o out; or NULL */
+  double nbytes;    /* what it weighs */
   struct mf__ref *next;
 } mf__ref;
 
@@ -108,6 +109,15 @@ void mf__to_lua(lua_State *L, PyObject *object);
 /* The same, but always as a Python object. */
 void mf__wrap(lua_State *L, PyObject *object);
 
+/* weight.c */
+
+/* Takes account of what a new ${ref} weighs, and collects if there is reason to. */
+void mf__weigh(lua_State *L, mf__ref *ref);
+
+/* Takes ${ref} out of the account when it is given back; and says that this was done by hand. */
+void mf__unweigh(const mf__ref *ref);
+void mf__weigh_closed(const mf__ref *ref);
+
 /* object.c: the userdata. */
 
 /* The reference at ${index}, or NULL if it is something else. Raises for an object that was closed. */
@@ -135,8 +145,8 @@ int mf__tensor_to_lua(lua_State *L, PyObject *object);
 /* Called after each import with the GIL held, if the host wants to know of it; NULL otherwise. */
 extern void (*mf__after_import)(void);
 
-/* Leaves a table of functions on the stack. Arguments on the stack: describe, adopt, box, the metatable of
- * keyword tables. The GIL need not be held. */
+/* Leaves a table of functions on the stack. Arguments on the stack: describe, adopt, box, and the
+ * metatable of keyword tables. The GIL need not be held. */
 int mf__bridge_open(lua_State *L);
 
 #endif

@@ -26,6 +26,7 @@ mf__ref *mf__ref_new(PyObject *object) {
   if (ref == NULL) return NULL;
   ref->object = object;
   ref->origin = NULL;
+  ref->nbytes = 0;
   ref->next = NULL;
   return ref;
 }
@@ -45,6 +46,7 @@ long mf__refs_drain(void) {
   while (ref != NULL) {
     mf__ref *next = ref->next;
     PyObject *object = ref->object, *origin = ref->origin;
+    mf__unweigh(ref);
     ref->next = spare;
     spare = ref;
     /* May run any Python code, this function included. */

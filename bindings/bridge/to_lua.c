@@ -76,6 +76,7 @@ static void push_object(lua_State *L, PyObject *object) {
   *box = mf__ref_new(object);
   if (*box == NULL) mf__fail(L, "not enough memory");
   Py_IncRef(object);
+  mf__weigh(L, *box);
 }
 
 void mf__to_lua(lua_State *L, PyObject *object) {

@@ -162,6 +162,7 @@ static int verb_close(lua_State *L) {
   mf__ref **box = lua_touserdata(L, 1);
   /* None is shared by the whole state, and costs nothing to keep. */
   if (mf__ref_check(L, 1)->object == Py_None) return 0;
+  mf__weigh_closed(*box);
   mf__ref_retire(*box);
   *box = NULL;
   mf__refs_drain();
@@ -219,25 +220,27 @@ static void put_verbs(lua_State *L, int kit) {
 
 int mf__bridge_open(lua_State *L) {
   static const int slots[] = {MF__KIT_DESCRIBE, MF__KIT_ADOPT, MF__KIT_BOX, MF__KIT_KEYWORDS};
-  luaL_checkany(L, 4);
-  lua_settop(L, 4);
+  enum { COUNT = sizeof slots / sizeof *slots };
+  const int kit = COUNT + 1;
+  luaL_checkany(L, COUNT);
+  lua_settop(L, COUNT);
   lua_newtable(L);
-  for (int i = 0; i < 4; i++) {
+  for (int i = 0; i < COUNT; i++) {
     lua_pushvalue(L, i + 1);
-    lua_rawseti(L, 5, slots[i]);
+    lua_rawseti(L, kit, slots[i]);
   }
   lua_newtable(L);
-  mf__object_metatable(L, 5);
-  lua_rawseti(L, 5, MF__KIT_OBJECT);
-  mf__push_verb(L, verb_next, 5);
-  lua_rawseti(L, 5, MF__KIT_NEXT);
-  mf__push_verb(L, verb_none, 5);
+  mf__object_metatable(L, kit);
+  lua_rawseti(L, kit, MF__KIT_OBJECT);
+  mf__push_verb(L, verb_next, kit);
+  lua_rawseti(L, kit, MF__KIT_NEXT);
+  mf__push_verb(L, verb_none, kit);
   lua_call(L, 0, 1);
   lua_pushvalue(L, -1);
-  lua_rawseti(L, 5, MF__KIT_NONE);
+  lua_rawseti(L, kit, MF__KIT_NONE);
   lua_newtable(L);
   lua_insert(L, -2);
   lua_setfield(L, -2, "None");
-  put_verbs(L, 5);
+  put_verbs(L, kit);
   return 1;
 }

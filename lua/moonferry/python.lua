@@ -24,8 +24,9 @@
 -- Instances of subclasses (numpy.float64 is one of float) stay objects: py.number makes a number of them.
 --
 -- A Python exception is a Lua error: a string with type, message and traceback. While Lua runs, Python's
--- threads run: the GIL is held only inside calls. Objects go when Lua collects them, at the next call into
--- Python; py.close lets one go at once. Python's atexit functions run when the process exits.
+-- threads run: the GIL is held only inside calls. Objects go when Lua has collected them, at the next call
+-- into Python (Lua collects earlier where arrays are large); py.close lets one go at once. Python's atexit
+-- functions run when the process exits.
 --
 -- Invariant: one interpreter and one libmoonferry per process. Must not know: how values are converted.
 local ffi = require "ffi"

@@ -423,6 +423,30 @@ def thing():
       assert.are.equal(0, count())
     end)
 
+    it("runs before large objects fill the memory", function()
+      py.exec [[
+import weakref
+class Array:
+    nbytes = 64 << 20
+arrays = weakref.WeakSet()
+most = 0
+def array():
+    global most
+    a = Array()
+    arrays.add(a)
+    most = max(most, len(arrays))
+    return a
+]]
+      local array, kept = py.main.array, mf.zeros(1000)
+      for _ = 1, 500 do
+        array()
+      end
+      assert.is_true(py.main.most <= 8, ("%d alive"):format(py.main.most))
+      kept:close()
+      py.exec "class Odd:\n    nbytes = property(lambda self: 1 / 0)\nclass Odder:\n    nbytes = 'many'"
+      assert.is_true(py.is(py.main.Odd()) and py.is(py.main.Odder()))
+    end)
+
     it("may run a Python finalizer that calls whatever it likes", function()
       py.exec [[
 import sys
@@ -437,6 +461,20 @@ sys.unraisablehook = lambda _: None
       py.close(loud)
       assert.are.equal(2, py.eval "1 + 1")
       py.exec "sys.unraisablehook = sys.__unraisablehook__"
+    end)
+  end)
+
+  describe("coroutines", function()
+    it("call Python, and see its errors, as any Lua code does", function()
+      local resume = coroutine.wrap(function()
+        for item in py.iter(py.list { 1, 2 }) do
+          coroutine.yield(item)
+        end
+        coroutine.yield((pcall(py.eval, "1/0")))
+        py.eval "1/0"
+      end)
+      assert.are.same({ 1, 2, false }, { resume(), resume(), resume() })
+      assert.matches("ZeroDivisionError", failure(resume))
     end)
   end)
 

@@ -1,0 +1,70 @@
+/* weight.c: what a Python object weighs, so that Lua's collector runs before memory runs out.
+ *
+ * To Lua, an array of a gigabyte is a userdata of eight bytes. So the bytes that objects say they have are
+ * added up, and when many have come since the last collection, everything is collected and given back at
+ * once. Where that helps little the limit grows, so that a program with much live data is not slowed down.
+ * Only guesses are at stake: nothing but the time of a collection depends on them. */
+#include "bridge.h"
+
+#define GROWTH 1.4    /* of the limit, where more than ... */
+#define SURVIVORS 0.8 /* ... of the bytes outlive a collection */
+
+/* Bytes that live references weigh, that came since the last collection, and that may come until the next.
+ * Guarded by the GIL. */
+static double live, added, limit = 256 << 20;
+
+/* Whether a type has `nbytes`, as arrays do. Types may die and their addresses come back; then the guess
+ * is wrong until the entry is overwritten. Guarded by the GIL. */
+static struct {
+  const PyTypeObject *type;
+  int has_nbytes;
+} known[256];
+
+static int has_nbytes(PyTypeObject *type) {
+  size_t slot = ((uintptr_t)type >> 6) % (sizeof known / sizeof *known);
+  if (known[slot].type != type) {
+    PyObject *found = PyObject_GetAttrString((PyObject *)type, "nbytes");
+    if (found == NULL) PyErr_Clear();
+    known[slot].type = type;
+    known[slot].has_nbytes = found != NULL;
+    Py_DecRef(found);
+  }
+  return known[slot].has_nbytes;
+}
+
+static double nbytes_of(PyObject *object) {
+  PyObject *value = PyObject_GetAttrString(object, "nbytes");
+  double nbytes = value ? PyFloat_AsDouble(value) : 0;
+  if (PyErr_Occurred()) {
+    PyErr_Clear();
+    nbytes = 0;
+  }
+  Py_DecRef(value);
+  return nbytes;
+}
+
+static void relieve(lua_State *L) {
+  double before = live;
+  lua_gc(L, LUA_GCCOLLECT, 0);
+  mf__refs_drain();
+  added = 0;
+  if (live > SURVIVORS * before) limit *= GROWTH;
+}
+
+void mf__weigh(lua_State *L, mf__ref *ref) {
+  if (!has_nbytes(Py_TYPE(ref->object))) return;
+  double nbytes = nbytes_of(ref->object);
+  if (!(nbytes > 0 && nbytes < 1e18)) return;
+  ref->nbytes = nbytes;
+  live += nbytes;
+  added += nbytes;
+  if (added > limit) relieve(L);
+}
+
+void mf__unweigh(const mf__ref *ref) {
+  live -= ref->nbytes;
+}
+
+void mf__weigh_closed(const mf__ref *ref) {
+  added = added > ref->nbytes ? added - ref->nbytes : 0;
+}
