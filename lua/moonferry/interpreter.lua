@@ -136,12 +136,16 @@ function interpreter.find(options)
 end
 
 pcall(ffi.cdef, "int Py_IsInitialized(void);")
+pcall(ffi.cdef, "const char *Py_GetVersion(void);")
 
-local function visible()
+-- Whether an interpreter runs; nil if there is no libpython that everybody sees.
+local function running()
   local found, initialised = pcall(function()
     return ffi.C.Py_IsInitialized()
   end)
-  return found, found and initialised ~= 0
+  if found then
+    return initialised ~= 0
+  end
 end
 
 -- A libpython that somebody loaded for himself alone: its symbols are there, but nobody else sees them.
@@ -155,25 +159,40 @@ local function resident()
   return text:match("(/[^\n]*/libpython3%.%d+[^/\n]*%.so[^/\n]*)\n")
 end
 
----Whether an interpreter is in this process already. One that was loaded privately is made global.
----@return boolean present its symbols can be used
----@return boolean running
-function interpreter.present()
-  local found, running = visible()
-  if not found then
-    local path = resident()
-    if path then
-      interpreter.handle = ffi.load(path, true)
-      found, running = visible()
-    end
+-- The libpython of this process, made global if it was loaded privately: whether it runs, or nil.
+local function present()
+  local state = running()
+  local path = state == nil and resident()
+  if path then
+    interpreter.handle = ffi.load(path, true)
+    state = running()
   end
-  return found, running
+  return state
 end
 
----Loads libpython into the global scope. The bridge sees to it that it stays.
----@param path string
-function interpreter.load(path)
-  interpreter.handle = ffi.load(path, true)
+---Brings an interpreter's libpython into the global scope of this process, unless one is there already. The
+---bridge sees to it that it stays.
+---@param options { python: string?, venv: string? }
+---@return table? facts of the interpreter that is to be started; empty if one runs already
+---@return string? message
+function interpreter.load(options)
+  local state = present()
+  if state then
+    return {}
+  end
+  local facts, message = interpreter.find(options)
+  if not facts then
+    return nil, message
+  elseif state == nil then
+    interpreter.handle = ffi.load(facts.library, true)
+    return facts
+  end
+  local version = ffi.string(ffi.C.Py_GetVersion()):match("^%d+%.%d+")
+  if version ~= facts.version then
+    return nil, ("moonferry.python cannot use %s, which is Python %s: this process has loaded libpython %s")
+      :format(facts.executable, facts.version, version)
+  end
+  return facts
 end
 
 return interpreter

@@ -107,18 +107,9 @@ local function load_bridge()
 end
 
 local function prepare(options)
-  local present, running = interpreter.present()
-  local facts, message
-  if running then
-    facts = {}
-  else
-    facts, message = interpreter.find(options)
-    if not facts then
-      return nil, message
-    end
-  end
-  if not present then
-    interpreter.load(facts.library)
+  local facts, message = interpreter.load(options)
+  if not facts then
+    return nil, message
   end
   local bridge, fault = load_bridge()
   if not bridge then

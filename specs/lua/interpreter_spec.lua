@@ -73,6 +73,28 @@ threading.Thread(target=spin, daemon=True).start()
     assert.matches("cannot use /bin/false %(from MOONFERRY_PYTHON%)", text)
   end)
 
+  it("uses a libpython that was loaded privately, and no other one", function()
+    local facts = assert(require("moonferry.interpreter").find { python = py.import("sys").executable })
+    local private = ("anchor = require('ffi').load(%q)\n"):format(facts.library) .. prelude
+    local text = runs(private .. [[
+py.import "ctypes"
+local seen = {}
+for line in io.lines("/proc/self/maps") do
+  local path = line:match("(/%S*libpython3%.%d%S*)")
+  if path and not seen[path] then seen[path] = true; print(path) end
+end
+]])
+    assert.are.equal(1, select(2, text:gsub("\n", "")), text)
+    local _, found = shell "ls ~/.pyenv/versions/*/bin/python3"
+    for path in found:gmatch("[^\n]*bin/python3") do
+      local other = require("moonferry.interpreter").find { python = path }
+      if other and other.version ~= facts.version then
+        text = runs(private .. "print(select(2, py.start()))", "MOONFERRY_PYTHON=" .. path)
+        assert.matches("this process has loaded libpython " .. facts.version, text, 1, true)
+      end
+    end
+  end)
+
   it("refuses options that come too late", function()
     local text = runs(prelude .. 'py.import "os"\nassert(py.start())\nprint(pcall(py.start, {}))')
     assert.matches("too late", text)
