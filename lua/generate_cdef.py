@@ -82,7 +82,8 @@ def declared_name(declaration):
     pointer = re.search(r"\(\s*\*\s*(\w+)\s*\)", declaration)
     if pointer and "{" not in declaration:
         return pointer.group(1)
-    return re.search(r"(\w+)\s*;$", declaration).group(1)
+    last = re.search(r"(\w+)\s*;$", declaration)
+    return last.group(1) if last else None
 
 
 def pretty(declaration):
