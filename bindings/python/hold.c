@@ -87,7 +87,7 @@ static int describe(core_state *state, const Py_buffer *view, int64_t *shape, in
 }
 
 /* A copy of a buffer that no DLTensor can describe: of pointers to rows, or of unaligned strides. */
-static PyObject *copy_buffer(core_state *state, const Py_buffer *buffer, DLTensor *view) {
+static PyObject *copy_buffer(core_state *state, Py_buffer *buffer, DLTensor *view) {
   mf_tensor *t;
   mf_error err;
   view->strides = NULL;
