@@ -4,6 +4,7 @@ Keeps the layouts of `dlpack.h`, nothing of Moonferry's: a spec that compares wi
 standard. A `Producer` owns the struct it hands out and counts how often its deleter ran.
 """
 
+import collections
 import ctypes as c
 import os
 import shutil
@@ -176,6 +177,9 @@ def probe():
     return lib
 
 
+_recent = collections.deque(maxlen=500)
+
+
 def address_of(function):
     return c.cast(function, c.c_void_p).value
 
@@ -207,6 +211,9 @@ class Producer:
         self.dl.shape = c.cast(self.shape, c.POINTER(c.c_int64))
         if self.strides is not None:
             self.dl.strides = c.cast(self.strides, c.POINTER(c.c_int64))
+
+        # A tensor may outlive the object that handed it out, and the deleter still counts then.
+        _recent.append(self)
 
     @property
     def deletes(self):

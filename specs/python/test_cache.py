@@ -13,11 +13,10 @@ from test_table import METHODS, foreign, offer
 class Slotted:
     """No instance dictionary: the kind of type whose method may be remembered."""
 
-    __slots__ = ("made",)
+    __slots__ = ()
 
     def hand_out(self, extent):
-        self.made = abi.Producer((extent,), (1,))
-        return self.made.capsule()
+        return abi.Producer((extent,), (1,)).capsule()
 
     def __dlpack__(self, **kwargs):
         return self.hand_out(2)
@@ -141,5 +140,5 @@ def test_a_metaclass_that_imports_while_it_is_asked():
 
 def test_static_types_and_instances_of_no_type_of_ours():
     for x in (3, "x", b"x", [], (), {}, None, type, mf, mf.Tensor, lambda: 0, 1.5, ..., NotImplemented):
-        with pytest.raises(AttributeError):
+        with pytest.raises((AttributeError, TypeError)):
             mf.from_dlpack(x)
