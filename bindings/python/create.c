@@ -125,14 +125,15 @@ PyDoc_STRVAR(equal_doc,
 static PyObject *equal(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
   int32_t same;
   mf_error err;
-  int status;
   if (nargs != 2 || !core_is_tensor(args[0]) || !core_is_tensor(args[1])) {
     PyErr_SetString(PyExc_TypeError, "equal() takes two tensors");
     return NULL;
   }
   const mf_tensor *a = core_handle(args[0]), *b = core_handle(args[1]);
-  Py_BEGIN_ALLOW_THREADS status = mf_tensor_equal(a, b, &same, &err);
-  Py_END_ALLOW_THREADS if (status == MF_OK) return PyBool_FromLong(same);
+  PyThreadState *saved = PyEval_SaveThread();
+  const int status = mf_tensor_equal(a, b, &same, &err);
+  PyEval_RestoreThread(saved);
+  if (status == MF_OK) return PyBool_FromLong(same);
   core_raise(core_state_of(module), &err);
   return NULL;
 }

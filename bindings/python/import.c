@@ -190,7 +190,7 @@ static int import_object(import_request *request, mf_tensor **out) {
   }
   const core_producer *producer = core_producer_of(request->state, Py_TYPE(request->x));
   if (producer == NULL) return -1;
-  if (producer->api != NULL) {
+  if (producer->api != NULL && producer->api->managed_tensor_from_py_object_no_sync != NULL) {
     request->promised = false;
     return import_from_table(request, producer, out);
   }

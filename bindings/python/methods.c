@@ -10,9 +10,10 @@ enum { RELEASE_GIL_NBYTES = 1 << 16 };
 
 int core_clone(mf_tensor *t, mf_tensor **out, mf_error *err) {
   if (mf_tensor_nbytes(t) < RELEASE_GIL_NBYTES) return mf_tensor_clone(t, out, err);
-  int status;
-  Py_BEGIN_ALLOW_THREADS status = mf_tensor_clone(t, out, err);
-  Py_END_ALLOW_THREADS return status;
+  PyThreadState *saved = PyEval_SaveThread();
+  const int status = mf_tensor_clone(t, out, err);
+  PyEval_RestoreThread(saved);
+  return status;
 }
 
 static int same_dtype(const mf_tensor *a, const mf_tensor *b) {
@@ -30,9 +31,10 @@ static int copy_or_cast(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
 
 int core_cast(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
   if (mf_tensor_nbytes(dst) < RELEASE_GIL_NBYTES) return copy_or_cast(dst, src, err);
-  int status;
-  Py_BEGIN_ALLOW_THREADS status = copy_or_cast(dst, src, err);
-  Py_END_ALLOW_THREADS return status;
+  PyThreadState *saved = PyEval_SaveThread();
+  const int status = copy_or_cast(dst, src, err);
+  PyEval_RestoreThread(saved);
+  return status;
 }
 
 static int read_axis_items(PyObject *const *items, Py_ssize_t n, int32_t *axes, int32_t *count) {

@@ -163,7 +163,7 @@ static int check_strides(core_state *state, PyObject *cls, const DLTensor *view)
 static const DLPackExchangeAPI *table_for(core_state *state, PyObject *cls, mf_tensor *t) {
   const core_producer *producer = core_producer_of(state, (PyTypeObject *)cls);
   if (producer == NULL) return NULL;
-  if (producer->api == NULL) {
+  if (producer->api == NULL || producer->api->managed_tensor_to_py_object_no_sync == NULL) {
     PyErr_Format(PyExc_AttributeError, "into: '%s' has no __dlpack_c_exchange_api__ of DLPack %d",
                  ((PyTypeObject *)cls)->tp_name, DLPACK_MAJOR_VERSION);
     return NULL;
