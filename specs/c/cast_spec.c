@@ -291,13 +291,13 @@ static bits128 random_raw(const DLDataType *d) {
   return raw & mask(d->bits);
 }
 
-/* The source's elements: all of its codes, or every 7th, or edge values; and random bits. */
+/* The source's elements: all of its codes, or some, or edge values; and random bits. */
 static int64_t source_values(const DLDataType *d, bits128 *raw) {
   static const double odd[] = {INFINITY, -INFINITY, NAN, -NAN};
   int64_t n = 0;
   bool is_int = d->code == kDLInt || d->code == kDLUInt;
   int part_bits = d->code == kDLComplex ? d->bits / 2 : d->bits;
-  unsigned step = d->bits > 8 ? 7 : 1;
+  unsigned step = d->bits > 8 ? (ROUNDS_OF(20) > 1 ? 7 : 97) : 1;
   for (unsigned i = 0; d->bits <= 16 && i < 1u << d->bits; i += step) raw[n++] = i;
   for (size_t i = 0; i < COUNT(integers) && is_int; i++) {
     raw[n++] = integers[i] & mask(d->bits);
@@ -356,7 +356,7 @@ static void every_pair(void **state) {
   for (size_t i = 0; i < COUNT(dtypes); i++) {
     for (size_t j = 0; j < COUNT(dtypes); j++) {
       cast_pair(dtypes[i], dtypes[j], 1);
-      cast_pair(dtypes[i], dtypes[j], 3);
+      if (ROUNDS_OF(20) > 1) cast_pair(dtypes[i], dtypes[j], 3);
     }
   }
 }

@@ -64,7 +64,7 @@ static void every_dtype_comes_back(void **state) {
   static const uint16_t lanes[] = {1, 2, 4, 16, 65535};
   (void)state;
   for (int code = 0; code <= 17; code++) {
-    for (int bits = 1; bits <= 255; bits++) {
+    for (int bits = 1; bits <= 255; bits += ROUNDS_OF(20) > 1 ? 1 : 5) {
       for (size_t l = 0; l < COUNT(lanes); l++) {
         DLDataType dtype = {(uint8_t)code, (uint8_t)bits, lanes[l]};
         DLDataType back;
@@ -171,7 +171,7 @@ static void slots(void **state) {
 
 /* Kept exactly by an import and both exports, whatever code, bits and lanes are. */
 static void kept_by_import_and_export(void **state) {
-  static const uint16_t lanes[] = {1, 2, 3, 65535};
+  static const uint16_t lanes[] = {1, 2, 3, 300};
   (void)state;
   for (int code = 0; code <= 17; code++) {
     for (int bits = 1; bits <= 255; bits++) {

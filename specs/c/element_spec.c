@@ -232,7 +232,7 @@ static void equal_in_any_layout(void **state) {
   static const char *const dtypes[] = {"int8", "int4", "uint3", "float32x3", "handle64", "uint8x5", "int64",
                                        "uint12", "uint4x3", "complex32", "uint1", "uint100", "uint16"};
   (void)state;
-  for (int round = 0; round < 6000; round++) {
+  for (int round = 0; round < ROUNDS_OF(6000); round++) {
     uint64_t flags = spec_random() % 4 == 0 ? PADDED : 0;
     spec_layout l;
     unsigned char element[64];
@@ -349,7 +349,7 @@ static void cast_any_layout(void **state) {
   static unsigned char before[NBYTES];
   static unsigned char want[NBYTES];
   (void)state;
-  for (int round = 0; round < 12000; round++) {
+  for (int round = 0; round < ROUNDS_OF(12000); round++) {
     spec_layout d;
     spec_layout_random(&d, spec_dtype(dtypes[spec_random() % COUNT(dtypes)]), 0, 3);
     free(d.block);

@@ -25,7 +25,8 @@ static int shape_status(const DLTensor *v) {
   return MF_OK;
 }
 
-/* Element count, and the lowest and highest element reached; false if any of them, in bits, is out of range. */
+/* Element count, and the lowest and highest element reached; false if any of them is out of range when it is
+ * counted in bits and rounded up to a whole byte. */
 static bool reach(const DLTensor *v, wide slot, wide *numel, wide *low, wide *high) {
   wide stride = 1;
   wide product = 1;
@@ -47,7 +48,7 @@ static bool reach(const DLTensor *v, wide slot, wide *numel, wide *low, wide *hi
     stride = fits(stride) ? stride * v->shape[i] : stride;
     if (!fits(*low) || !fits(*high)) return false;
   }
-  return fits(*numel) && fits(*numel * slot) && fits(*low * slot) && fits(*high * slot + slot);
+  return fits(*numel) && fits(*numel * slot + 7) && fits(*low * slot) && fits(*high * slot + slot + 7);
 }
 
 static wide floor8(wide bit) { return bit >= 0 ? bit / 8 : -((-bit + 7) / 8); }

@@ -3,7 +3,7 @@
  */
 #include "spec.h"
 
-enum { ROUNDS = 4000 };
+enum { ROUNDS = ROUNDS_OF(4000) };
 
 static const char *const dtypes[] = {"int8", "float32", "complex128", "uint8x3", "int4", "uint1", "float6_e2m3fn"};
 

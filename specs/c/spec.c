@@ -381,6 +381,10 @@ static int64_t floor_byte(int64_t bit) { return bit >= 0 ? bit / 8 : -((-bit + 7
 void spec_read(const DLTensor *view, uint64_t flags, const int64_t *coords, unsigned char *out) {
   int64_t bit = spec_bit(view, flags, coords);
   memset(out, 0, spec_element_nbytes(view));
+  if (bit % 8 == 0 && view->dtype.bits % 8 == 0) {
+    memcpy(out, (const unsigned char *)view->data + bit / 8, spec_element_nbytes(view));
+    return;
+  }
   for (int64_t i = 0; i < (int64_t)view->dtype.bits * view->dtype.lanes; i++) {
     int64_t byte = floor_byte(bit + i);
     int shift = (int)(bit + i - byte * 8);
@@ -391,6 +395,10 @@ void spec_read(const DLTensor *view, uint64_t flags, const int64_t *coords, unsi
 
 void spec_write(void *data, int64_t bit, int64_t nbits, const unsigned char *from) {
   unsigned char *to = data;
+  if (bit % 8 == 0 && nbits % 8 == 0) {
+    memcpy(to + bit / 8, from, (size_t)nbits / 8);
+    return;
+  }
   for (int64_t i = 0; i < nbits; i++) {
     int64_t byte = floor_byte(bit + i);
     unsigned mask = 1u << (bit + i - byte * 8);

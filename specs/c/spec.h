@@ -54,6 +54,13 @@ void spec_check(int rc, int want, const char *saying, const char *expr, const ch
     assert_null(out);                         \
   } while (0)
 
+/* How often a random test repeats itself: less where ThreadSanitizer makes each round much slower. */
+#ifdef __SANITIZE_THREAD__
+#define ROUNDS_OF(n) ((n) / 20)
+#else
+#define ROUNDS_OF(n) (n)
+#endif
+
 /* Random numbers, from a seed that is printed (MOONFERRY_SPEC_SEED chooses another). */
 uint64_t spec_random(void);
 int64_t spec_between(int64_t low, int64_t high);
