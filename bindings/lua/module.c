@@ -24,7 +24,7 @@ static int module_start(lua_State *L) {
   return 1;
 }
 
-static int at_close(lua_State *L) {
+static int module_arm(lua_State *L) {
   (void)L;
   mf__python_arm_farewell();
   return 0;
@@ -34,7 +34,7 @@ static int at_close(lua_State *L) {
 static void arm_at_close(lua_State *L) {
   lua_newuserdata(L, 1);
   lua_newtable(L);
-  lua_pushcfunction(L, at_close);
+  lua_pushcfunction(L, module_arm);
   lua_setfield(L, -2, "__gc");
   lua_setmetatable(L, -2);
   lua_setfield(L, LUA_REGISTRYINDEX, "moonferry.python.close");
@@ -47,7 +47,8 @@ int luaopen_moonferry_bridge(lua_State *L) {
     return luaL_error(L, "moonferry_bridge was built with libmoonferry %s, but the process has %s", MF_BUILD_ID,
                       mf_build_id());
   }
-  static const luaL_Reg functions[] = {{"start", module_start}, {"open", mf__bridge_open}, {NULL, NULL}};
+  static const luaL_Reg functions[] = {
+      {"start", module_start}, {"arm", module_arm}, {"open", mf__bridge_open}, {NULL, NULL}};
   /* Python keeps pointers to code of ours, and exit comes after lua_close has closed this module. */
   mf__python_pin((void *)(uintptr_t)luaopen_moonferry_bridge, 0);
   mf__after_import = mf__python_imported;

@@ -13,6 +13,10 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#ifndef __APPLE__
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 #include "start.h"
 
@@ -90,12 +94,12 @@ static int start_named(const char *program, char *why, size_t cap) {
   return 0;
 }
 
-/* Runs ${module}.${name}() if the module is there. Nobody is left to be told of a failure but stderr. */
+/* Runs ${module}.${name}() if the module is there. A failure can only be printed any more. */
 static void call_if_loaded(const char *module, const char *name) {
   PyObject *modules = PyImport_GetModuleDict();
   PyObject *owner = PyDict_GetItemString(modules, module);
   PyObject *result = owner ? PyObject_CallMethod(owner, name, NULL) : NULL;
-  if (owner && result == NULL) PyErr_Print();
+  if (owner && result == NULL) PyErr_WriteUnraisable(owner);
   Py_DecRef(result);
 }
 
@@ -122,11 +126,29 @@ static void farewell(void) {
   flush("stderr");
 }
 
-/* Handlers run in the reverse order of registration, and destructors of libraries loaded later before
- * them. So the farewell is registered again after what may have loaded libraries; the first to run does
- * it, and the rest find it done. */
+static void farewell_of_thread(void *unused) {
+  (void)unused;
+  farewell();
+}
+
+static int on_main_thread(void) {
+#ifdef __APPLE__
+  return pthread_main_np();
+#else
+  return syscall(SYS_gettid) == getpid();
+#endif
+}
+
+/* At exit first the calling thread's thread_local objects die, then the handlers of atexit run, among them
+ * the destructors of libraries; each in the reverse order of registration. Python's exit functions need
+ * what both destroy (JAX's do), so the farewell is registered as either, and again after whatever may have
+ * registered more; the first to run does it. Only the main thread's end is the end of the process. */
 void mf__python_arm_farewell(void) {
-  if (started_here) atexit(farewell);
+  int (*at_thread_exit)(void (*)(void *), void *, void *);
+  if (!started_here) return;
+  *(void **)&at_thread_exit = symbol("__cxa_thread_atexit_impl");
+  if (at_thread_exit && on_main_thread()) at_thread_exit(farewell_of_thread, NULL, &started_here);
+  atexit(farewell);
 }
 
 void mf__python_imported(void) {

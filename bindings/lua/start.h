@@ -9,7 +9,7 @@
  * On failure returns -1 and writes the reason to ${why}. Threads: any. */
 int mf__python_start(const char *program, void (*drain)(void), char *why, size_t cap);
 
-/* Makes Python's farewell at exit come before the destructors of every library that is loaded now. */
+/* Makes Python's farewell at exit come before every destructor that is registered now. */
 void mf__python_arm_farewell(void);
 
 /* The same after an import, if that loaded anything. The GIL must be held. */

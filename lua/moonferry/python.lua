@@ -142,6 +142,12 @@ function py.start(options)
   for name, verb in pairs(bridge.open(describe, adopt, box, keywords)) do
     py[name] = verb
   end
+  -- os.exit leaves without closing this state, which is when the bridge gets ready for the end.
+  local exit = os.exit
+  os.exit = function(...) -- luacheck: ignore 122
+    bridge.arm()
+    return exit(...)
+  end
   started = true
   py.builtins = py.import "builtins"
   py.main = py.import "__main__"

@@ -31,6 +31,17 @@ py.main.kept = py.list { held }
     assert.are.equal(4, status)
   end)
 
+  it("runs Python's exit functions before C++ destroys what they need, as JAX's do", function()
+    if py.import("importlib.util").find_spec("jax") == py.None then
+      return pending "JAX is not installed"
+    elseif (os.getenv "LD_PRELOAD" or ""):find "asan" then
+      return pending "XLA under ASan takes minutes and reports its own; it runs in build/dev"
+    end
+    local script = prelude .. 'print(py.import("jax.numpy").ones(4):sum())\n'
+    assert.are.equal("4.0\n", runs(script))
+    assert.are.equal("4.0\n", runs(script .. "os.exit(0)"))
+  end)
+
   it("runs Python's exit functions, waits for its threads and flushes what it printed", function()
     local text = runs(prelude .. [[
 py.exec "import atexit, threading, time\natexit.register(lambda: print('at exit'))"
