@@ -60,9 +60,7 @@ def preprocess(source, include):
         command = [os.environ.get("CC", "cc"), "-E", "-P", "-nostdinc", "-DMF_API=", "-x", "c", "-"]
         for directory in (stand_ins, os.path.dirname(HEADER), include):
             command += ["-I", directory]
-        return subprocess.run(
-            command, input=source, capture_output=True, text=True, check=True
-        ).stdout
+        return subprocess.run(command, input=source, capture_output=True, text=True, check=True).stdout
 
 
 def declarations(text):
@@ -91,9 +89,7 @@ def pretty(declaration):
     body = re.match(r"([^{]*\{)(.*)(\}[^}]*;)$", declaration)
     if not body:
         glued = re.sub(r"(?<!,) ", "\0", declaration)
-        return textwrap.fill(glued, 96, subsequent_indent="  ", break_long_words=False).replace(
-            "\0", " "
-        )
+        return textwrap.fill(glued, 96, subsequent_indent="  ", break_long_words=False).replace("\0", " ")
     head, inner, tail = body.groups()
     separator = "," if "enum" in head else ";"
     lines, depth, item = [], 0, ""

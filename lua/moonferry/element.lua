@@ -277,18 +277,16 @@ local function put_by_c(t, info, count, ...)
   end
 end
 
-local function put_plain(t, info, p, ndim, a, b, c, d)
-  local value
+-- The argument behind the coordinates of at most three axes.
+local function value_behind(ndim, a, b, c, d)
   if ndim == 1 then
-    value = b
+    return b
   elseif ndim == 2 then
-    value = c
+    return c
   elseif ndim == 3 then
-    value = d
-  else
-    value = a
+    return d
   end
-  p[place(t, "put", ndim, a, b, c)] = dtype.encode(info, value, "put")
+  return a
 end
 
 --- Sets the element at these coordinates; the value comes last. Checked: an integer dtype takes integers in
@@ -307,7 +305,7 @@ function Tensor:put(...)
   if self.locked then
     return put_by_c(self, info, count - 1, ...)
   end
-  put_plain(self, info, p, ndim, ...)
+  p[place(self, "put", ndim, ...)] = dtype.encode(info, value_behind(ndim, ...), "put")
 end
 
 local function nested(t, prefix, axis)

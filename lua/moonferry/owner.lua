@@ -64,6 +64,13 @@ end
 --- Takes back `hold` where the memory was not wrapped after all.
 owner.forget = drop
 
+-- LuaJIT's compiled table traversal (2022-03) does not end when it runs while the state closes.
+jit.off(owner.sweep, true)
+
+-- When the state closes, its tensors are released first; then the marks that they left are freed.
+owner.last = newproxy(true)
+getmetatable(owner.last).__gc = owner.sweep
+
 --- Drops this owner if C is done with its memory.
 function owner.check(mark)
   if held[mark] ~= nil and is_left(mark) then

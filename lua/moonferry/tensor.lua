@@ -126,9 +126,9 @@ end
 ---@param t moonferry.Tensor
 ---@return moonferry.Tensor?, string?, number?
 function tensor.view(verb, fn, t, ...)
-  local count = select("#", ...)
+  local handle, count = handle_of(t), select("#", ...)
   local a, b = ...
-  local handle, rc = handle_of(t)
+  local rc
   if count == 0 then
     rc = errors.call(fn, handle, out, errors.last)
   elseif count == 1 then

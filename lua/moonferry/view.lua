@@ -42,9 +42,12 @@ local function bound(value, what)
   return value == NONE and NONE + 1 or value
 end
 
+-- What someone may write who thinks of another library.
+local NO_SLICE_KEYS = { 0, 4, "start", "stop", "step" }
+
 local function set_slice(item, slice, what)
-  for key in pairs(slice) do
-    if key ~= 1 and key ~= 2 and key ~= 3 then
+  for _, key in ipairs(NO_SLICE_KEYS) do
+    if slice[key] ~= nil then
       misuse("%s: a slice is {start, stop, step}; got the key %s", what, show(key))
     end
   end

@@ -1,3 +1,4 @@
+-- What works on all elements: fill, copy, cast, equal.
 local mf = require "moonferry"
 local helper = require "helper"
 local refuses = helper.refuses

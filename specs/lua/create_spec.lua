@@ -1,3 +1,4 @@
+-- Making tensors, from nothing, from tables and over memory that is somebody else's.
 local ffi = require "ffi"
 local mf = require "moonferry"
 local helper = require "helper"

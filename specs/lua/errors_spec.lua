@@ -46,13 +46,15 @@ end
 -- out where a bad value could be a good pointer.
 local FUNCTIONS = {
   empty = { { 2, 3 }, "float32", {} }, zeros = { { 2, 3 }, "int8", {} }, ones = { 2, "bool", {} },
-  full = { { 2 }, 1, "float32", {} }, tensor = { { 1, 2 }, "float32" }, wrap = { ffi.new("float[8]"), { 2 }, "float32", {} },
+  full = { { 2 }, 1, "float32", {} }, tensor = { { 1, 2 }, "float32" },
+  wrap = { ffi.new("float[8]"), { 2 }, "float32", {} },
   from_dlpack = { false }, from_handle = { false }, scope = { function() end }, is_tensor = { 1 },
 }
 local OTHER = {} -- stands for another tensor of 2 x 3
 local METHODS = {
   view = { 0, { 0, 1 }, mf.all }, permute = { 0, 1 }, reshape = { 3, 2 }, broadcast = { { 2, 3 } }, squeeze = { 0 },
-  expand = { 0 }, diagonal = { 0, 0, 1 }, reinterpret = { "int32" }, as_readonly = {}, get = { 0, 0 }, put = { 0, 0, 1 },
+  expand = { 0 }, diagonal = { 0, 0, 1 }, reinterpret = { "int32" }, as_readonly = {}, get = { 0, 0 },
+  put = { 0, 0, 1 },
   fill = { 1 }, copy = { OTHER }, cast = { "int8" }, equal = { OTHER }, totable = {}, ptr = {},
   rows = {}, invalidate = {}, to_dlpack = {}, to_dlpack_legacy = {}, close = {},
 }

@@ -1,3 +1,4 @@
+-- DLPack structs out and in, right ones and wrong ones, each deleted exactly once.
 local ffi = require "ffi"
 local mf = require "moonferry"
 local helper = require "helper"

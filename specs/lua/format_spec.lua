@@ -1,3 +1,4 @@
+-- What tostring shows.
 local ffi = require "ffi"
 local mf = require "moonferry"
 local helper = require "helper"

@@ -192,6 +192,7 @@ describe("the garbage collector", function()
       keep[i] = mf.empty(2 ^ 12, "uint8")
     end
     assert.is_true(mf.gc_limit() > 2 ^ 16)
+    assert.are.equal(100, #keep)
   end)
 
   it("has a limit that can be set", function()

@@ -1,3 +1,4 @@
+-- Scopes close what was made inside, however they end.
 local mf = require "moonferry"
 local helper = require "helper"
 local refuses = helper.refuses

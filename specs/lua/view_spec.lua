@@ -1,3 +1,4 @@
+-- Views: what each selects, and what each refuses.
 local mf = require "moonferry"
 local helper = require "helper"
 local refuses = helper.refuses
