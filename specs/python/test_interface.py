@@ -1,0 +1,97 @@
+"""`__array_interface__` of others: arrays that only describe themselves, right and wrong."""
+
+import ctypes as c
+import sys
+
+import numpy as np
+import pytest
+
+import moonferry as mf
+
+
+class Described:
+    def __init__(self, **interface):
+        self.__array_interface__ = {"version": 3, **interface}
+
+
+def described(a, **changes):
+    """A NumPy array that says no more of itself than its interface."""
+    made = Described(**{**a.__array_interface__, **changes})
+    made.keep = a
+    return made
+
+
+@pytest.mark.parametrize(
+    "dtype", ["bool", "int8", "uint16", "int32", "uint64", "float16", "float32", "float64", "complex64", "complex128"]
+)
+@pytest.mark.parametrize("index", [np.s_[:], np.s_[::-1], np.s_[:, ::2], np.s_[1], np.s_[:, :0]])
+def test_a_described_array_is_shared(dtype, index):
+    a = np.arange(12).reshape(3, 4).astype(dtype)[index]
+    t = mf.asarray(described(a))
+    assert t.shape == a.shape and t.dtype == dtype and t.tolist() == a.tolist()
+    assert not a.size or t.data_ptr == a.ctypes.data
+
+
+def test_the_object_is_kept_alive_and_let_go():
+    a = np.arange(3.0)
+    x = described(a)
+    t, references = mf.asarray(x), sys.getrefcount(x)
+    del t
+    assert sys.getrefcount(x) == references - 1
+
+
+def test_read_only_is_kept():
+    a = np.arange(3.0)
+    a.flags.writeable = False
+    assert mf.asarray(described(a)).readonly
+    t = mf.asarray(described(np.zeros(2)))
+    t[0] = 1
+    assert not t.readonly
+
+
+def test_data_may_be_a_buffer_with_an_offset():
+    data = bytearray(np.arange(6, dtype="int32").tobytes())
+    t = mf.asarray(Described(shape=(2, 2), typestr="<i4", data=data, offset=8))
+    assert t.tolist() == [[2, 3], [4, 5]]
+    t[0, 0] = 9
+    assert np.frombuffer(data, "int32")[2] == 9
+    assert mf.asarray(Described(shape=(2,), typestr="<i4", data=bytes(8))).readonly
+
+
+@pytest.mark.parametrize(
+    "interface",
+    [
+        {"shape": (3,), "data": bytes(8)}, {"shape": (2,), "data": bytes(8), "offset": 4},
+        {"shape": (2,), "data": bytes(8), "offset": -4}, {"shape": (2,), "data": bytes(8), "offset": 2**70},
+        {"shape": (2,), "data": bytes(8), "strides": (-4,)}, {"shape": (2,), "data": bytes(8), "strides": (8,)},
+        {"shape": (2, 2), "data": bytes(16), "strides": (8,)}, {"shape": (2**62, 2**62), "data": bytes(8)},
+        {"shape": (2,), "data": bytes(8), "strides": (None,)}, {"shape": None, "data": bytes(8)},
+        {"shape": (-1,), "data": (4096, False)}, {"shape": (2,), "data": (0, False)},
+        {"shape": (2,), "data": (-1, False)},
+        {"shape": (2,), "data": (2**64, False)}, {"shape": (2,), "data": ("x", False)}, {"shape": (2,), "data": (8,)},
+        {"shape": "ab", "data": (4096, False)}, {"shape": (2,), "data": None}, {"data": bytes(8)},
+        {"shape": (2,), "data": bytes(8), "typestr": ">f4"}, {"shape": (2,), "data": bytes(8), "typestr": "|V4"},
+        {"shape": (2,), "data": bytes(8), "typestr": "zz"}, {"shape": (2,), "data": bytes(8), "typestr": ""},
+        {"shape": (2,), "data": bytes(8), "typestr": 5}, {"shape": (2,), "data": bytes(16), "typestr": "<M8"},
+        {"shape": (2,), "data": bytes(8), "mask": object()}, {"shape": (2,), "data": bytes(16), "strides": (6,)},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_wrong_description_is_refused(interface):
+    with pytest.raises((TypeError, ValueError, OverflowError, KeyError, IndexError)):
+        mf.asarray(Described(**{"typestr": "<f4", **interface}))
+
+
+def test_interfaces_that_are_no_dictionaries_are_no_arrays():
+    class Odd:
+        __array_interface__ = 3
+
+    with pytest.raises((TypeError, ValueError)):
+        mf.asarray(Odd())
+
+
+def test_ctypes_pointers_can_be_described():
+    memory = (c.c_int16 * 4)(1, 2, 3, 4)
+    x = Described(shape=(2, 2), typestr="<i2", data=(c.addressof(memory), False), strides=(2, 4))
+    t = mf.asarray(x)
+    assert t.tolist() == [[1, 3], [2, 4]] and t.strides == (1, 2)
