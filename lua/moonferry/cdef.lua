@@ -2,7 +2,7 @@
 -- Each part is declared only if its name is still unknown: another library may have declared
 -- DLPack's structs, and a second run of this module in one process must not declare ours again.
 return {
-  header_hash = "ad2003de084855af",
+  header_hash = "0c598603abc74900",
   constants = {
     MF_MAX_NDIM = 64,
     MF_ALIGNMENT = 256,
@@ -114,6 +114,7 @@ int mf_device_parse(const char *name, DLDevice *out, mf_error *err);
 int mf_device_format(const DLDevice *device, char *buf, size_t cap, mf_error *err);
 typedef struct mf_tensor mf_tensor;
 typedef void (*mf_release_fn)(void *ctx);
+void mf_release_mark(void *ctx);
 int mf_tensor_create(const DLTensor *like, uint64_t flags, mf_tensor **out, mf_error *err);
 int mf_tensor_wrap(const DLTensor *view, uint64_t flags, mf_release_fn release, void *ctx,
   mf_tensor **out, mf_error *err);

@@ -10,7 +10,6 @@ local C = require "moonferry.lib"
 
 local owner = {}
 
-local UNMARKED = -1
 local SWEEP_FROM = 64
 
 local held = {} -- mark -> owner
@@ -18,13 +17,10 @@ local count, sweep_at = 0, SWEEP_FROM
 
 pcall(ffi.cdef, "void *malloc(size_t nbytes); void free(void *ptr);")
 
---- The release callback: mf_ledger_read overwrites the four numbers of a mark, none of which is negative.
-owner.release = ffi.cast("mf_release_fn", C.mf_ledger_read)
+owner.release = C.mf_release_mark
 
--- All four: then the callback has done its last write.
 local function is_left(mark)
-  return mark.tensors ~= UNMARKED and mark.storages ~= UNMARKED and mark.bytes ~= UNMARKED
-    and mark.blocks ~= UNMARKED
+  return mark[0] ~= 0
 end
 
 local function drop(mark)
@@ -50,12 +46,12 @@ function owner.hold(object)
   if count >= sweep_at then
     owner.sweep()
   end
-  local memory = ffi.C.malloc(ffi.sizeof("mf_ledger"))
+  local memory = ffi.C.malloc(ffi.sizeof("int32_t"))
   if memory == nil then
     return nil
   end
-  local mark = ffi.cast("mf_ledger *", memory)
-  mark.tensors, mark.storages, mark.bytes, mark.blocks = UNMARKED, UNMARKED, UNMARKED, UNMARKED
+  local mark = ffi.cast("int32_t *", memory)
+  mark[0] = 0
   held[mark] = object
   count = count + 1
   return mark

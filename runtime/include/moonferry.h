@@ -192,6 +192,11 @@ typedef struct mf_tensor mf_tensor;
  * dropped it. It may call this library. */
 typedef void (*mf_release_fn)(void *ctx);
 
+/* mf_release_mark(ctx): an mf_release_fn for languages that cannot be called back from C: sets the
+ * int32_t that ${ctx} points to, to 1. What was written to the memory before is then visible.
+ * Owns: ${ctx} is the caller's from then on. Fails: never. Threads: any. Standard: none. */
+MF_API void mf_release_mark(void *ctx);
+
 /* mf_tensor_create(like, flags, out, err): a new compact row-major tensor with ${like}'s dtype, ndim,
  * shape and device (device_type 0 means the CPU); the other fields are not read. Its elements are not
  * initialised. ${flags}: 0, or DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED.

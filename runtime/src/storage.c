@@ -106,6 +106,10 @@ void mf__storage_release(mf__storage *s) {
   give_back(origin, release, holder);
 }
 
+void mf_release_mark(void *ctx) {
+  atomic_store_explicit((_Atomic int32_t *)ctx, 1, memory_order_release);
+}
+
 int mf__storage_invalidate(mf__storage *s, mf_error *err) {
   if (s->origin != WRAPPED)
     return mf__fail(err, MF_EINVAL, "the memory is %s; only wrapped memory can be taken back",

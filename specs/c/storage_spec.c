@@ -205,6 +205,20 @@ static void a_release_may_call_the_library(void **state) {
   assert_int_equal(seen.blocks, 0);
 }
 
+static void a_mark_tells_that_the_memory_is_free(void **state) {
+  unsigned char memory[4];
+  int32_t mark = 0;
+  DLTensor view = {.data = memory, .ndim = 0, .dtype = {kDLInt, 32, 1}};
+  mf_tensor *t, *other;
+  (void)state;
+  OK(mf_tensor_wrap(&view, 0, mf_release_mark, &mark, &t, &spec_err));
+  OK(mf_tensor_readonly(t, &other, &spec_err));
+  mf_tensor_release(t);
+  assert_int_equal(mark, 0);
+  mf_tensor_release(other);
+  assert_int_equal(mark, 1);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(the_ledger_counts_what_lives),
@@ -214,6 +228,7 @@ int main(void) {
       SPEC(only_wrapped_memory_can_be_taken_back),
       SPEC(everything_refuses_after_invalidate),
       SPEC(a_release_may_call_the_library),
+      SPEC(a_mark_tells_that_the_memory_is_free),
   };
   return cmocka_run_group_tests(tests, spec_group_setup, NULL);
 }
