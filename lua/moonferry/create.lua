@@ -269,7 +269,7 @@ local function wrap_described(flags, object)
   local rc = errors.call(C.mf_tensor_wrap, like, flags, mark and owner.release or nil, mark, out, errors.last)
   if rc == 0 then
     local t = tensor.adopt(out[0])
-    t.mark = mark or false
+    t._mark = mark or false
     return t
   elseif mark then
     owner.forget(mark)
@@ -306,7 +306,7 @@ end
 
 --- A new tensor with this one's shape and device and another dtype, not initialised. For `cast`.
 function create.alike(t, name)
-  like[0] = t.dl[0]
+  like[0] = t._dl[0]
   dtype.parse(name, like[0].dtype)
   return create_described("cast", 0)
 end

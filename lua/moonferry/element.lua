@@ -37,17 +37,17 @@ local function axes_of(array, ndim)
 end
 
 local function strides(t)
-  t.s = axes_of(t.dl.strides, t.dl.ndim)
-  return t.s
+  t._s = axes_of(t._dl.strides, t._dl.ndim)
+  return t._s
 end
 
 local function extents(t)
-  t.n = axes_of(t.dl.shape, t.dl.ndim)
-  return t.n
+  t._n = axes_of(t._dl.shape, t._dl.ndim)
+  return t._n
 end
 
 local function check_memory(t)
-  if not HOST[t.dl.device.device_type] then
+  if not HOST[t._dl.device.device_type] then
     misuse("the elements are on %s; copy them to the host first", t.device)
   elseif C.mf_tensor_is_valid(t.handle) == 0 then
     misuse("the memory of this tensor was taken back (MF_ECLOSED)")
@@ -60,36 +60,36 @@ local function pointer(t)
   check_memory(t)
   local info = info_of(t)
   local ctype = info.pointer
-  t.locked = t.readonly
+  t._locked = t.readonly
   if info.padded and t.padded then
     ctype = info.padded
-  elseif t.locked then
+  elseif t._locked then
     ctype = info.constant
   end
   if not ctype then
     misuse("dtype %s has no C type to point to; use get and put", info.name)
   end
-  t.p = ffi.cast(ctype, t.dl.data)
-  return t.p
+  t._p = ffi.cast(ctype, t._dl.data)
+  return t._p
 end
 
 -- How many leading coordinates it takes until what is left is compact row-major.
 local function inner(t)
-  local dl, expected = t.dl, 1
+  local dl, expected = t._dl, 1
   local axis = dl.ndim
   while axis > 0 and (dl.strides[axis - 1] == expected or dl.shape[axis - 1] == 1) do
     axis = axis - 1
     expected = expected * dl.shape[axis]
   end
-  t.inner = C.mf_tensor_numel(t.handle) == 0 and 0 or axis
-  return t.inner
+  t._inner = C.mf_tensor_numel(t.handle) == 0 and 0 or axis
+  return t._inner
 end
 
 local function check_compact(t, given)
-  if given < (t.inner or inner(t)) then
+  if given < (t._inner or inner(t)) then
     misuse("row: the axes after the first %d are not compact; use t:copy() first, or at", given)
-  elseif given > t.dl.ndim then
-    misuse("row: %d coordinates for %d axes", given, t.dl.ndim)
+  elseif given > t._dl.ndim then
+    misuse("row: %d coordinates for %d axes", given, t._dl.ndim)
   end
 end
 
@@ -98,8 +98,8 @@ end
 --- no C type holds (float16, float8 ...) are pointed to as unsigned integers of their size.
 ---@return ffi.cdata*
 function Tensor:row(a, b, c, ...)
-  local p = self.p or pointer(self)
-  local s = self.s or strides(self)
+  local p = self._p or pointer(self)
+  local s = self._s or strides(self)
   if b == nil then
     if a == nil then
       check_compact(self, 0)
@@ -122,25 +122,25 @@ end
 
 local function next_row(t, i)
   i = i + 1
-  if i < t.n[0] then
-    return i, t.p + i * t.s[0]
+  if i < t._n[0] then
+    return i, t._p + i * t._s[0]
   end
 end
 
 --- Iterates over the first axis: `for i, row in t:rows() do`, with `row` a typed pointer as from `row(i)`.
 function Tensor:rows()
   handle_of(self)
-  if not self.p then
+  if not self._p then
     pointer(self)
   end
-  if self.dl.ndim == 0 then
+  if self._dl.ndim == 0 then
     misuse("rows: a tensor of rank 0 has no rows")
   end
   check_compact(self, 1)
-  if not self.s then
+  if not self._s then
     strides(self)
   end
-  if not self.n then
+  if not self._n then
     extents(self)
   end
   return next_row, self, -1
@@ -152,12 +152,12 @@ function Tensor:ptr()
   if C.mf_tensor_is_contiguous(handle_of(self)) == 0 then
     misuse("ptr: the tensor is not contiguous; use t:copy() first, or rows")
   end
-  return self.p or pointer(self)
+  return self._p or pointer(self)
 end
 
 local function far(t, first, ...)
-  local s, index = t.s, first
-  for axis = 4, t.dl.ndim - 1 do
+  local s, index = t._s, first
+  for axis = 4, t._dl.ndim - 1 do
     index = index + select(axis - 3, ...) * s[axis]
   end
   return index
@@ -166,9 +166,9 @@ end
 --- The element at these coordinates, as C reads it (64-bit integers stay 64-bit cdata; raw bits where no C
 --- type holds the dtype). Nothing is checked.
 function Tensor:at(a, b, c, d, ...)
-  local p = self.p or pointer(self)
-  local s = self.s or strides(self)
-  local ndim = self.dl.ndim
+  local p = self._p or pointer(self)
+  local s = self._s or strides(self)
+  local ndim = self._dl.ndim
   if ndim == 1 then
     return p[a * s[0]]
   elseif ndim == 2 then
@@ -184,9 +184,9 @@ end
 --- Sets the element at these coordinates; the value comes last and is converted as C does. Nothing is
 --- checked.
 function Tensor:set(a, b, c, d, ...)
-  local p = self.p or pointer(self)
-  local s = self.s or strides(self)
-  local ndim = self.dl.ndim
+  local p = self._p or pointer(self)
+  local s = self._s or strides(self)
+  local ndim = self._dl.ndim
   if ndim == 1 then
     p[a * s[0]] = b
   elseif ndim == 2 then
@@ -209,7 +209,7 @@ local function coordinate(t, verb, axis, x)
   if not is_integer(x) then
     x = numbers.integer(x, ("%s: coordinate %d"):format(verb, axis))
   end
-  local extent = t.n[axis]
+  local extent = t._n[axis]
   if x >= 0 and x < extent then
     return x
   elseif x < 0 and x + extent >= 0 then
@@ -220,8 +220,8 @@ end
 
 -- The checked place of an element of at most three axes, counted in elements.
 local function place(t, verb, ndim, a, b, c)
-  local s = t.s or strides(t)
-  if not t.n then
+  local s = t._s or strides(t)
+  if not t._n then
     extents(t)
   end
   if ndim == 1 then
@@ -254,7 +254,7 @@ end
 --- Lua number below 2^53, else as 64-bit cdata; complex ones as LuaJIT's `complex` (fields re and im).
 function Tensor:get(...)
   local handle, count = handle_of(self), select("#", ...)
-  local info, ndim = self.info or info_of(self), self.dl.ndim
+  local info, ndim = self._info or info_of(self), self._dl.ndim
   if count ~= ndim then
     misuse("get: expected %d coordinates, got %d", ndim, count)
   elseif not info.plain or ndim > 3 then
@@ -262,7 +262,7 @@ function Tensor:get(...)
   elseif C.mf_tensor_is_valid(handle) == 0 then
     check_memory(self)
   end
-  local p = self.p or pointer(self)
+  local p = self._p or pointer(self)
   return dtype.decode(info, p[place(self, "get", ndim, ...)])
 end
 
@@ -293,7 +293,7 @@ end
 --- its range, bool takes true, false, 1 and 0. (`cast` converts between dtypes.)
 function Tensor:put(...)
   local handle, count = handle_of(self), select("#", ...)
-  local info, ndim = self.info or info_of(self), self.dl.ndim
+  local info, ndim = self._info or info_of(self), self._dl.ndim
   if count ~= ndim + 1 then
     misuse("put: expected %d coordinates and a value, got %d arguments", ndim, count)
   elseif not info.plain or ndim > 3 then
@@ -301,19 +301,19 @@ function Tensor:put(...)
   elseif C.mf_tensor_is_valid(handle) == 0 then
     check_memory(self)
   end
-  local p = self.p or pointer(self)
-  if self.locked then
+  local p = self._p or pointer(self)
+  if self._locked then
     return put_by_c(self, info, count - 1, ...)
   end
   p[place(self, "put", ndim, ...)] = dtype.encode(info, value_behind(ndim, ...), "put")
 end
 
 local function nested(t, prefix, axis)
-  if axis > t.dl.ndim then
+  if axis > t._dl.ndim then
     return t:get(unpack(prefix, 1, axis - 1))
   end
   local list = {}
-  for i = 1, tonumber(t.dl.shape[axis - 1]) do
+  for i = 1, tonumber(t._dl.shape[axis - 1]) do
     prefix[axis] = i - 1
     list[i] = nested(t, prefix, axis + 1)
   end

@@ -96,20 +96,20 @@ function tensor.is_tensor(value)
 end
 
 --- Takes one reference of an `mf_tensor *` into Lua. `nbytes`: what it newly keeps alive beside itself.
---- The fields that begin as false are filled by those that need them (element.lua).
+--- The private fields that begin as false are filled by those that need them (element.lua).
 ---@param handle ffi.cdata*
 ---@param nbytes number
 ---@return moonferry.Tensor
 local function adopt(handle, nbytes)
   local t = setmetatable({
-    handle = ffi.gc(handle, C.mf_tensor_release), dl = C.mf_tensor_dltensor(handle),
-    cost = nbytes + DESCRIPTION_NBYTES, p = false, locked = false, s = false, n = false, inner = false,
-    info = false, mark = false,
+    handle = ffi.gc(handle, C.mf_tensor_release), _dl = C.mf_tensor_dltensor(handle),
+    _cost = nbytes + DESCRIPTION_NBYTES, _p = false, _locked = false, _s = false, _n = false, _inner = false,
+    _info = false, _mark = false,
   }, meta)
   if scope.active() then
     scope.register(t)
   end
-  pressure.add(t.cost)
+  pressure.add(t._cost)
   return t
 end
 
@@ -146,8 +146,8 @@ end
 ---@return moonferry.dtype
 function tensor.info(t)
   handle_of(t)
-  local info = t.info or dtype.of(t.dl.dtype)
-  t.info = info
+  local info = t._info or dtype.of(t._dl.dtype)
+  t._info = info
   return info
 end
 
@@ -157,9 +157,9 @@ function Tensor:close()
   if getmetatable(self) == closed then
     return
   end
-  local handle, mark = ffi.gc(handle_of(self), nil), self.mark
-  pressure.subtract(self.cost)
-  self.handle, self.dl, self.p, self.s, self.n, self.inner, self.info = nil, nil, nil, nil, nil, nil, nil
+  local handle, mark = ffi.gc(handle_of(self), nil), self._mark
+  pressure.subtract(self._cost)
+  self.handle, self._dl, self._p, self._s, self._n, self._inner, self._info = nil, nil, nil, nil, nil, nil, nil
   setmetatable(self, closed)
   C.mf_tensor_release(handle)
   if mark then
@@ -177,7 +177,7 @@ function Tensor:invalidate()
   if rc ~= 0 then
     errors.refused("invalidate", rc)
   end
-  self.p = false
+  self._p = false
   return in_use[0] ~= 0
 end
 
@@ -190,15 +190,15 @@ local function list_of(numbers, count)
 end
 
 function Fields.shape(t)
-  return list_of(t.dl.shape, t.dl.ndim)
+  return list_of(t._dl.shape, t._dl.ndim)
 end
 
 function Fields.strides(t)
-  return list_of(t.dl.strides, t.dl.ndim)
+  return list_of(t._dl.strides, t._dl.ndim)
 end
 
 function Fields.ndim(t)
-  return t.dl.ndim
+  return t._dl.ndim
 end
 
 function Fields.dtype(t)
@@ -206,7 +206,7 @@ function Fields.dtype(t)
 end
 
 function Fields.device(t)
-  if C.mf_device_format(t.dl.device, device_text, 64, errors.last) ~= 0 then
+  if C.mf_device_format(t._dl.device, device_text, 64, errors.last) ~= 0 then
     misuse("device: %s", ffi.string(errors.last.message))
   end
   return ffi.string(device_text)
