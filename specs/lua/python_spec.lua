@@ -10,10 +10,6 @@ local function collect()
   py.import("gc").collect()
 end
 
-local function has(module)
-  return py.import("importlib.util").find_spec(module) ~= py.None
-end
-
 -- The error of a call that must fail.
 local function failure(f, ...)
   local ok, message = pcall(f, ...)
@@ -288,111 +284,6 @@ def outer():
     it("whose own text fails are still reported", function()
       py.exec "class Mute(Exception):\n    def __str__(self): raise RuntimeError('no')\ndef mute(): raise Mute()"
       assert.matches("Mute", failure(function() py.main.mute() end))
-    end)
-  end)
-
-  describe("tensors", function()
-    it("go to Python over the same memory", function()
-      local t = mf.tensor({ { 1, 2 }, { 3, 4 } }, "float32")
-      local view = py.builtins.memoryview(t)
-      assert.are.equal(3, py.get(view, 1, 0))
-      py.set(view, 1, 0, 30)
-      assert.are.equal(30, t:get(1, 0))
-      view:release()
-      t:close()
-    end)
-
-    it("come back as the tensor that they are", function()
-      py.exec "def identity(x): return x"
-      local t = mf.zeros({ 2, 3 }, "int16")
-      local back = py.main.identity(t)
-      assert.is_true(mf.is_tensor(back))
-      assert.are.equal("int16", back.dtype)
-      assert.are.same({ 2, 3 }, back.shape)
-      assert.are.equal(t.handle, back.handle)
-      t:close()
-      back:put(1, 2, 9)
-      assert.are.equal(9, back:get(1, 2))
-      back:close()
-    end)
-
-    it("live as long as Python holds them", function()
-      py.exec "kept = []"
-      local t = mf.full({ 4 }, 7, "float64")
-      py.main.kept:append(t)
-      t:close()
-      collect()
-      assert.are.equal(before.storages + 1, mf.ledger().storages)
-      local back = py.main.kept[0]
-      assert.are.equal(7, back:get(3))
-      back:close()
-      py.main.kept:clear()
-    end)
-
-    it("that are closed are refused", function()
-      local t = mf.zeros(3)
-      t:close()
-      assert.matches("tensor closed", failure(py.builtins.repr, t))
-      local forged = mf.zeros(3)
-      local handle = forged.handle
-      forged.handle = 5
-      assert.matches("cannot be passed", failure(py.builtins.repr, forged))
-      forged.handle = handle
-      forged:close()
-    end)
-
-    it("go inside lists, dicts and keyword arguments", function()
-      local t = mf.tensor({ 1, 2 }, "int32")
-      py.exec "def total(ts, *, extra): return sum(v for t in ts for v in t.tolist()) + extra['t'].tolist()[0]"
-      assert.are.equal(7, py.main.total({ t, t }, py.kw { extra = py.dict { t = t } }))
-      t:close()
-    end)
-
-    it("are shared with NumPy both ways", function()
-      if not has "numpy" then
-        return pending "NumPy is not installed"
-      end
-      local np = py.import "numpy"
-      local t = mf.zeros({ 3, 4 }, "float32")
-      local a = np.from_dlpack(t)
-      py.set(a, 1, 2, 5)
-      assert.are.equal(5, t:get(1, 2))
-      assert.are.equal(tonumber(ffi.cast("uintptr_t", t:ptr())), a.ctypes.data)
-      local straight = np.arange(6, py.kw { dtype = "int64" }):reshape(2, 3)
-      local b = straight.T
-      local u = py.tensor(b)
-      assert.are.same({ 3, 2 }, u.shape)
-      assert.are.equal(4, tonumber(u:get(1, 1)))
-      local rows = py.tensor(straight)
-      assert.are.equal(b.ctypes.data, tonumber(ffi.cast("uintptr_t", rows:ptr())))
-      u:put(0, 0, 100)
-      assert.are.equal("100", tostring(b:max()))
-      local copied = py.tensor(straight, py.kw { copy = true })
-      assert.are_not.equal(b.ctypes.data, tonumber(ffi.cast("uintptr_t", copied:ptr())))
-      b.flags.writeable = false
-      local locked = py.tensor(b)
-      assert.is_true(locked.readonly)
-      for _, each in ipairs { t, u, rows, copied, locked } do
-        each:close()
-      end
-    end)
-
-    it("are shared with PyTorch both ways", function()
-      if not has "torch" then
-        return pending "PyTorch is not installed"
-      end
-      local torch = py.import "torch"
-      local t = mf.full({ 2, 3 }, 2, "float32")
-      local p = py.into(torch.Tensor, t)
-      assert.are.equal(tonumber(ffi.cast("uintptr_t", t:ptr())), p:data_ptr())
-      p:mul_(10)
-      assert.are.equal(20, t:get(1, 2))
-      local back = py.tensor(torch.nn.functional.relu(p))
-      assert.are.equal(20, back:get(0, 0))
-      assert.matches("__dlpack_c_exchange_api__", failure(py.into, py.builtins.dict, t))
-      assert.matches("Error", failure(py.tensor, py.builtins))
-      t:close()
-      back:close()
     end)
   end)
 

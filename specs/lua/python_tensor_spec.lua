@@ -1,0 +1,192 @@
+-- Tensors between Lua and the Python that it hosts: the same memory on both sides.
+local ffi = require "ffi"
+local mf = require "moonferry"
+local py = require "moonferry.python"
+
+local function collect()
+  collectgarbage()
+  collectgarbage()
+  py.collect()
+  py.import("gc").collect()
+end
+
+local function has(module)
+  return py.import("importlib.util").find_spec(module) ~= py.None
+end
+
+-- The error of a call that must fail.
+local function failure(f, ...)
+  local ok, message = pcall(f, ...)
+  assert.is_false(ok)
+  return tostring(message)
+end
+
+describe("tensors through moonferry.python", function()
+  local before
+
+  before_each(function()
+    collect()
+    before = mf.ledger()
+  end)
+
+  after_each(function()
+    collect()
+    assert.are.same(before, mf.ledger())
+  end)
+
+  describe("tensors", function()
+    it("go to Python over the same memory", function()
+      local t = mf.tensor({ { 1, 2 }, { 3, 4 } }, "float32")
+      local view = py.builtins.memoryview(t)
+      assert.are.equal(3, py.get(view, 1, 0))
+      py.set(view, 1, 0, 30)
+      assert.are.equal(30, t:get(1, 0))
+      view:release()
+      t:close()
+    end)
+
+    it("come back as the tensor that they are", function()
+      py.exec "def identity(x): return x"
+      local t = mf.zeros({ 2, 3 }, "int16")
+      local back = py.main.identity(t)
+      assert.is_true(mf.is_tensor(back))
+      assert.are.equal("int16", back.dtype)
+      assert.are.same({ 2, 3 }, back.shape)
+      assert.are.equal(t.handle, back.handle)
+      t:close()
+      back:put(1, 2, 9)
+      assert.are.equal(9, back:get(1, 2))
+      back:close()
+    end)
+
+    it("live as long as Python holds them", function()
+      py.exec "kept = []"
+      local t = mf.full({ 4 }, 7, "float64")
+      py.main.kept:append(t)
+      t:close()
+      collect()
+      assert.are.equal(before.storages + 1, mf.ledger().storages)
+      local back = py.main.kept[0]
+      assert.are.equal(7, back:get(3))
+      back:close()
+      py.main.kept:clear()
+    end)
+
+    it("that are closed are refused", function()
+      local t = mf.zeros(3)
+      t:close()
+      assert.matches("tensor closed", failure(py.builtins.repr, t))
+      local forged = mf.zeros(3)
+      local handle = forged.handle
+      forged.handle = 5
+      assert.matches("cannot be passed", failure(py.builtins.repr, forged))
+      forged.handle = handle
+      forged:close()
+    end)
+
+    it("go inside lists, dicts and keyword arguments", function()
+      local t = mf.tensor({ 1, 2 }, "int32")
+      py.exec "def total(ts, *, extra): return sum(v for t in ts for v in t.tolist()) + extra['t'].tolist()[0]"
+      assert.are.equal(7, py.main.total({ t, t }, py.kw { extra = py.dict { t = t } }))
+      t:close()
+    end)
+
+    it("are shared with NumPy both ways", function()
+      if not has "numpy" then
+        return pending "NumPy is not installed"
+      end
+      local np = py.import "numpy"
+      local t = mf.zeros({ 3, 4 }, "float32")
+      local a = np.from_dlpack(t)
+      py.set(a, 1, 2, 5)
+      assert.are.equal(5, t:get(1, 2))
+      assert.are.equal(tonumber(ffi.cast("uintptr_t", t:ptr())), a.ctypes.data)
+      local straight = np.arange(6, py.kw { dtype = "int64" }):reshape(2, 3)
+      local b = straight.T
+      local u = py.tensor(b)
+      assert.are.same({ 3, 2 }, u.shape)
+      assert.are.equal(4, tonumber(u:get(1, 1)))
+      local rows = py.tensor(straight)
+      assert.are.equal(b.ctypes.data, tonumber(ffi.cast("uintptr_t", rows:ptr())))
+      u:put(0, 0, 100)
+      assert.are.equal("100", tostring(b:max()))
+      local copied = py.tensor(straight, py.kw { copy = true })
+      assert.are_not.equal(b.ctypes.data, tonumber(ffi.cast("uintptr_t", copied:ptr())))
+      b.flags.writeable = false
+      local locked = py.tensor(b)
+      assert.is_true(locked.readonly)
+      for _, each in ipairs { t, u, rows, copied, locked } do
+        each:close()
+      end
+    end)
+
+    it("are shared with PyTorch both ways", function()
+      if not has "torch" then
+        return pending "PyTorch is not installed"
+      end
+      local torch = py.import "torch"
+      local t = mf.full({ 2, 3 }, 2, "float32")
+      local p = py.into(torch.Tensor, t)
+      assert.are.equal(tonumber(ffi.cast("uintptr_t", t:ptr())), p:data_ptr())
+      p:mul_(10)
+      assert.are.equal(20, t:get(1, 2))
+      local back = py.tensor(torch.nn.functional.relu(p))
+      assert.are.equal(20, back:get(0, 0))
+      assert.matches("__dlpack_c_exchange_api__", failure(py.into, py.builtins.dict, t))
+      assert.matches("Error", failure(py.tensor, py.builtins))
+      t:close()
+      back:close()
+    end)
+  end)
+
+  describe("other libraries", function()
+    it("such as tvm-ffi take and give tensors", function()
+      if not has "tvm_ffi" then
+        return pending "tvm-ffi is not installed"
+      end
+      local t = mf.tensor({ 1, 2, 3 }, "float32")
+      local theirs = py.import("tvm_ffi").from_dlpack(t)
+      local back = py.tensor(theirs)
+      assert.are.equal(tonumber(ffi.cast("uintptr_t", t:ptr())), tonumber(ffi.cast("uintptr_t", back:ptr())))
+      t:close()
+      back:close()
+    end)
+  end)
+
+  describe("without memory", function()
+    it("tensors raise MemoryError, and nothing is lost", function()
+      local C = require "moonferry.lib"
+      local moonferry = py.import "moonferry"
+      local t = mf.zeros { 2, 3 }
+      local crossings = {
+        function() return moonferry.from_dlpack(t) end,
+        function() return moonferry.zeros(py.tuple { 2, 3 }) end,
+        function() return moonferry.frombuffer(py.bytes "12345678") end,
+        function() return py.builtins.repr(t) end,
+      }
+      local live, refused = mf.ledger(), 0
+      for _, cross in ipairs(crossings) do
+        for nth = 0, 8 do
+          for sticky = 0, 1 do
+            C.mf_fault_arm(nth, sticky)
+            local ok, result = pcall(cross)
+            local hits = tonumber(C.mf_fault_hits())
+            C.mf_fault_arm(-1, 0)
+            assert.are.equal(hits == 0, ok, result)
+            if ok and mf.is_tensor(result) then
+              result:close()
+            elseif not ok then
+              refused = refused + 1
+              assert.matches("MemoryError", result)
+            end
+            result = nil -- luacheck: ignore 311
+            collect()
+            assert.are.same(live, mf.ledger())
+          end
+        end
+      end
+      assert.is_true(refused > 0)
+      t:close()
+    end)
+  end)
+end)
