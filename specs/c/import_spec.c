@@ -263,9 +263,9 @@ static void the_ends_of_the_address_space(void **state) {
   int64_t strides[] = {1};
   DLTensor v = {.device = {kDLCPU, 0}, .ndim = 1, .dtype = {kDLUInt, 8, 1}, .shape = shape, .strides = strides};
   (void)state;
-  v.data = (void *)(UINTPTR_MAX - 8);
+  v.data = (void *)(UINTPTR_MAX - 4);
   OK(mf_dltensor_check(&v, 0, &spec_err));
-  v.data = (void *)(UINTPTR_MAX - 1);
+  v.data = (void *)(UINTPTR_MAX - 3);
   FAILS(MF_EOVERFLOW, mf_dltensor_check(&v, 0, &spec_err));
   v.byte_offset = 2;
   FAILS(MF_EOVERFLOW, mf_dltensor_check(&v, 0, &spec_err));
