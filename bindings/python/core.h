@@ -47,6 +47,14 @@ typedef struct core_producer {
 
 enum { CORE_PRODUCERS = 32 };
 
+typedef struct core_tensor {
+  PyObject ob_base;
+  mf_tensor *t; /* one reference; never NULL */
+  PyObject *weakrefs;
+} core_tensor;
+
+enum { CORE_SPARES = 16 };
+
 typedef struct core_state {
   PyTypeObject *tensor_type;
   PyObject *exchange_error;
@@ -60,12 +68,9 @@ typedef struct core_state {
   PyObject *kw[KW_NUMBER];
   PyObject *names[NAME_NUMBER];
   core_producer producers[CORE_PRODUCERS];
+  core_tensor *spares[CORE_SPARES]; /* memory of dead tensors */
+  int nspares;
 } core_state;
-
-typedef struct core_tensor {
-  PyObject_HEAD mf_tensor *t; /* one reference; never NULL */
-  PyObject *weakrefs;
-} core_tensor;
 
 /* module.c */
 extern core_state *core_now;          /* of this interpreter's module; NULL before it is imported */
@@ -123,6 +128,7 @@ int core_copy_flag(PyObject *obj, int *out); /* 1, 0, or -1 for None */
 extern PyType_Spec core_tensor_spec;
 void core_tensor_dealloc(PyObject *self);
 PyObject *core_tensor_new(core_state *state, mf_tensor *t); /* takes t over, always */
+void core_spares_free(core_state *state);
 PyObject *core_wrap_view(PyObject *self, int status, mf_tensor *t, const mf_error *err);
 
 /* Whether ${obj} is a Tensor of whatever instance of this module: Tensor cannot be subclassed. */

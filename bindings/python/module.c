@@ -245,6 +245,7 @@ static int module_clear(PyObject *module) {
   for (int i = 0; i < KW_NUMBER; i++) Py_CLEAR(state->kw[i]);
   for (int i = 0; i < NAME_NUMBER; i++) Py_CLEAR(state->names[i]);
   for (int i = 0; i < CORE_PRODUCERS; i++) core_producer_clear(&state->producers[i]);
+  core_spares_free(state);
   return 0;
 }
 

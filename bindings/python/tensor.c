@@ -9,8 +9,27 @@
 #include <stddef.h>
 #include <structmember.h>
 
+/* Exchanges make and drop one tensor after another, so a few dead ones are kept for reuse. */
+static core_tensor *new_object(core_state *state) {
+  if (state->nspares == 0) return PyObject_New(core_tensor, state->tensor_type);
+  core_tensor *spare = state->spares[--state->nspares];
+  return (core_tensor *)PyObject_Init((PyObject *)spare, state->tensor_type);
+}
+
+static void free_object(core_tensor *tensor) {
+  core_state *state = core_now;
+  if (state != NULL && Py_TYPE(tensor) == state->tensor_type && state->nspares < CORE_SPARES)
+    state->spares[state->nspares++] = tensor;
+  else
+    PyObject_Free(tensor);
+}
+
+void core_spares_free(core_state *state) {
+  while (state->nspares > 0) PyObject_Free(state->spares[--state->nspares]);
+}
+
 PyObject *core_tensor_new(core_state *state, mf_tensor *t) {
-  core_tensor *self = PyObject_New(core_tensor, state->tensor_type);
+  core_tensor *self = new_object(state);
   if (self == NULL) {
     mf_tensor_release(t);
     return NULL;
@@ -45,7 +64,7 @@ void core_tensor_dealloc(PyObject *self) {
   PyTypeObject *type = Py_TYPE(self);
   if (tensor->weakrefs != NULL) PyObject_ClearWeakRefs(self);
   release_quietly(tensor->t);
-  PyObject_Free(self);
+  free_object(tensor);
   Py_DECREF(type);
 }
 

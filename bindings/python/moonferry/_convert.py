@@ -71,7 +71,7 @@ def _from_protocols(obj, copy):
 
 
 def _from_memory(obj, copy, refused):
-    """By buffer protocol or __array_interface__; None if there is neither."""
+    """By buffer protocol, __array_interface__ or __array__; None if there is none of them."""
     if _is_buffer(obj):
         try:
             return _core._from_buffer(obj, copy is not False)
@@ -80,6 +80,8 @@ def _from_memory(obj, copy, refused):
     interface = getattr(obj, "__array_interface__", None)
     if isinstance(interface, dict):
         return _from_interface(obj, interface)
+    if hasattr(type(obj), "__array__"):
+        return _from_protocols(obj.__array__(), copy)
     return None
 
 
