@@ -37,10 +37,10 @@ static PyObject *is_tensor(PyObject *self, PyObject *arg) {
 }
 
 static PyMethodDef functions[] = {
-  {"make", make, METH_O, NULL},
-  {"total", total, METH_O, NULL},
-  {"is_tensor", is_tensor, METH_O, NULL},
-  {NULL, NULL, 0, NULL},
+    {"make", make, METH_O, NULL},
+    {"total", total, METH_O, NULL},
+    {"is_tensor", is_tensor, METH_O, NULL},
+    {NULL, NULL, 0, NULL},
 };
 
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "capi_user", NULL, -1, functions, NULL, NULL, NULL, NULL};

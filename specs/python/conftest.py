@@ -5,15 +5,20 @@ reason where the library is not installed and marks it, so that `-m "not torch"`
 """
 
 import gc
+import os
 import sys
+import tempfile
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.configuration import set_hypothesis_home_dir
 
 import moonferry as mf
 
 LIBRARIES = {"torch": "torch", "jax": "jax", "tvm": "tvm_ffi", "ml_dtypes": "ml_dtypes"}
 
+# Hypothesis keeps tables of its own; nothing is written into the tree.
+set_hypothesis_home_dir(os.path.join(tempfile.gettempdir(), "moonferry-hypothesis"))
 settings.register_profile(
     "moonferry",
     deadline=None,

@@ -122,8 +122,8 @@ static struct {
 static void report(void) {
   int64_t ledger[4];
   late.ledger(ledger);
-  printf("initialized=%d ledger=%lld,%lld,%lld,%lld\n", Py_IsInitialized(), (long long)ledger[0],
-         (long long)ledger[1], (long long)ledger[2], (long long)ledger[3]);
+  printf("initialized=%d ledger=%lld,%lld,%lld,%lld\n", Py_IsInitialized(), (long long)ledger[0], (long long)ledger[1],
+         (long long)ledger[2], (long long)ledger[3]);
   fflush(stdout);
 }
 
