@@ -84,7 +84,8 @@ local function check_build()
     error(("moonferry: %s is not a Moonferry library: %s"):format(path, tostring(id)), 0)
   end
   if id:match("^(%x+)%-") ~= cdef.header_hash then
-    error(("moonferry: %s was built from another moonferry.h (build %s) than these Lua files (header %s)"):format(
+    error(("moonferry: %s was built from another moonferry.h (build %s) than these Lua files (header %s). "
+      .. "In the source tree: make build, or lua/generate_cdef.py after an edit of the header."):format(
       path, id, cdef.header_hash), 0)
   end
 end
