@@ -155,6 +155,7 @@ static void reshape_of_nothing(void **state) {
   assert_int_equal(mf_tensor_dltensor(v)->shape[1], 0);
   mf_tensor_release(v);
   REFUSES(MF_EINVAL, v, mf_tensor_reshape(t, (int64_t[]){0, -1}, 2, &v, &spec_err));
+  REFUSES(MF_EINVAL, v, mf_tensor_reshape(t, (int64_t[]){-1, 0}, 2, &v, &spec_err));
   REFUSES(MF_EOVERFLOW, v, mf_tensor_reshape(t, (int64_t[]){INT64_MAX, 3, 0}, 3, &v, &spec_err));
   mf_tensor_release(t);
 }
