@@ -11,5 +11,24 @@ description = {
 dependencies = { "lua == 5.1" }
 build = {
   type = "builtin",
-  modules = {},
+  modules = {
+    ["moonferry.bulk"] = "lua/moonferry/bulk.lua",
+    ["moonferry.cdef"] = "lua/moonferry/cdef.lua",
+    ["moonferry.create"] = "lua/moonferry/create.lua",
+    ["moonferry.dtype"] = "lua/moonferry/dtype.lua",
+    ["moonferry.element"] = "lua/moonferry/element.lua",
+    ["moonferry.errors"] = "lua/moonferry/errors.lua",
+    ["moonferry.exchange"] = "lua/moonferry/exchange.lua",
+    ["moonferry.format"] = "lua/moonferry/format.lua",
+    ["moonferry"] = "lua/moonferry/init.lua",
+    ["moonferry.interpreter"] = "lua/moonferry/interpreter.lua",
+    ["moonferry.lib"] = "lua/moonferry/lib.lua",
+    ["moonferry.numbers"] = "lua/moonferry/numbers.lua",
+    ["moonferry.owner"] = "lua/moonferry/owner.lua",
+    ["moonferry.pressure"] = "lua/moonferry/pressure.lua",
+    ["moonferry.python"] = "lua/moonferry/python.lua",
+    ["moonferry.scope"] = "lua/moonferry/scope.lua",
+    ["moonferry.tensor"] = "lua/moonferry/tensor.lua",
+    ["moonferry.view"] = "lua/moonferry/view.lua",
+  },
 }
