@@ -219,8 +219,8 @@ class Producer:
     def deletes(self):
         return self.counter.value
 
-    def capsule(self, name=None):
-        destructor = address_of(probe().probe_destroy_capsule)
+    def capsule(self, name=None, destructor="probe_destroy_capsule"):
+        destructor = address_of(getattr(probe(), destructor))
         return capsule_new(c.addressof(self.struct), self.name if name is None else name, destructor)
 
     def image(self):

@@ -16,6 +16,7 @@ enum { LEGACY_CTX = 48, LEGACY_DELETER = 56, VERSIONED_CTX = 8, VERSIONED_DELETE
 
 extern int PyCapsule_IsValid(void *capsule, const char *name);
 extern void *PyCapsule_GetPointer(void *capsule, const char *name);
+extern const char *PyCapsule_GetName(void *capsule);
 extern int Py_IsInitialized(void);
 
 extern void *PyExc_BufferError;
@@ -56,6 +57,11 @@ void probe_destroy_capsule(void *capsule) {
   } else if (PyCapsule_IsValid(capsule, "dltensor_versioned")) {
     delete_at(PyCapsule_GetPointer(capsule, "dltensor_versioned"), VERSIONED_DELETER);
   }
+}
+
+/* One that deletes whatever the name is, as some libraries' did. */
+void probe_destroy_always(void *capsule) {
+  delete_at(PyCapsule_GetPointer(capsule, PyCapsule_GetName(capsule)), VERSIONED_DELETER);
 }
 
 static void *delete_on_this_thread(void *managed) {

@@ -128,6 +128,16 @@ def test_views_and_exports_hold_the_producers_struct():
     assert producer.deletes == 1
 
 
+def test_a_destructor_that_deletes_whatever_the_name_is_does_no_harm():
+    producer = abi.Producer()
+    capsule = producer.capsule(destructor="probe_destroy_always")
+    t = mf.from_dlpack(capsule)
+    del capsule
+    assert producer.deletes == 0
+    del t
+    assert producer.deletes == 1
+
+
 def test_a_copy_needs_the_producer_no_longer():
     producer = abi.Producer()
     t = mf.from_dlpack(producer.capsule(), copy=True)

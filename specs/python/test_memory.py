@@ -49,6 +49,7 @@ def refused_export(t):
         pass
 
 
+MANY_AXES = np.zeros((1,) * 30)
 CALLS = {
     "export": lambda t, a: t.__dlpack__(max_version=(1, 3)),
     "legacy export": lambda t, a: t.__dlpack__(),
@@ -58,6 +59,7 @@ CALLS = {
     "export to NumPy": lambda t, a: np.from_dlpack(t),
     "copying import": lambda t, a: mf.from_dlpack(a, copy=True),
     "memoryview": lambda t, a: memoryview(t),
+    "memoryview of many axes": lambda t, a: memoryview(mf.asarray(MANY_AXES)),
     "buffer import": lambda t, a: mf.asarray(memoryview(a)),
     "views": lambda t, a: t.T[1:, None].expand(0),
     "into": lambda t, a: mf.into(mf.Tensor, t),

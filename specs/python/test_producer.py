@@ -92,15 +92,20 @@ def test_copy_true_is_kept_where_the_producer_does_not_know_the_word(kind):
     assert not any(source.made[0].memory)
 
 
-@pytest.mark.parametrize("kind", [Legacy, VersionOnly, Bare])
-def test_copy_false_is_never_broken(kind):
+@pytest.mark.parametrize("kind", [VersionOnly, Bare])
+def test_copy_false_is_kept_where_the_struct_can_say_that_it_is_no_copy(kind):
     source = kind()
-    try:
-        t = mf.from_dlpack(source, copy=False)
-    except BufferError:
-        return
+    t = mf.from_dlpack(source, copy=False)
     assert t.data_ptr == source.made[0].dl.data
     del t
+    assert source.deletes == [1]
+
+
+def test_copy_false_is_refused_where_nobody_can_say():
+    source = Legacy()
+    with pytest.raises(BufferError, match="copy=False.*Legacy"):
+        mf.from_dlpack(source, copy=False)
+    assert source.deletes == [1]
 
 
 @pytest.mark.parametrize("kind", [Legacy, VersionOnly, Bare])
