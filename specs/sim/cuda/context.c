@@ -1,0 +1,199 @@
+/* context.c: contexts, as the program sees them.
+ *
+ * It must not know about memory or streams beyond waiting for all of a context's. */
+#include "front.h"
+
+CUresult object_of(const void *handle, sim_type type, void *out) {
+  void *object = sim_object_find(handle, type);
+  *(void **)out = object;
+  if (object != NULL) return CUDA_SUCCESS;
+  const sim_place here = sim_here();
+  if (handle != NULL && !sim_object_was(handle))
+    sim_found(SIM_MISUSE, "%s is given %p as a %s", here.call, handle, sim_type_name(type));
+  return type == SIM_CONTEXT ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_HANDLE;
+}
+
+static CUcontext handle_of(const sim_context *c) {
+  return c == NULL ? NULL : (CUcontext)c->o.handle;
+}
+
+static CUresult current(sim_context **out) {
+  return from(sim_context_of(out));
+}
+
+CUresult do_cuDevicePrimaryCtxRetain(CUcontext *c, CUdevice d) {
+  sim_device *device;
+  sim_context *context;
+  if (c == NULL) return CUDA_ERROR_INVALID_VALUE;
+  TRY(device_of(d, &device));
+  TRY(from(sim_primary_retain(device, &context)));
+  *c = handle_of(context);
+  return CUDA_SUCCESS;
+}
+
+CUresult do_cuDevicePrimaryCtxRelease_v2(CUdevice d) {
+  sim_device *device;
+  TRY(device_of(d, &device));
+  return from(sim_primary_release(device));
+}
+
+CUresult do_cuDevicePrimaryCtxReset_v2(CUdevice d) {
+  sim_device *device;
+  TRY(device_of(d, &device));
+  if (device->primary != NULL) sim_context_end(device->primary);
+  device->primary = NULL;
+  return CUDA_SUCCESS;
+}
+
+CUresult do_cuDevicePrimaryCtxGetState(CUdevice d, unsigned *flags, int *active) {
+  sim_device *device;
+  if (flags == NULL || active == NULL) return CUDA_ERROR_INVALID_VALUE;
+  TRY(device_of(d, &device));
+  *flags = device->primary_flags;
+  *active = device->primary != NULL;
+  return CUDA_SUCCESS;
+}
+
+CUresult do_cuDevicePrimaryCtxSetFlags_v2(CUdevice d, unsigned flags) {
+  sim_device *device;
+  TRY(device_of(d, &device));
+  device->primary_flags = flags;
+  return CUDA_SUCCESS;
+}
+
+CUresult do_cuCtxCreate_v2(CUcontext *c, unsigned flags, CUdevice d) {
+  sim_device *device;
+  sim_context *context;
+  if (c == NULL) return CUDA_ERROR_INVALID_VALUE;
+  TRY(device_of(d, &device));
+  TRY(from(sim_context_new(device, flags, &context)));
+  TRY(from(sim_context_push(context)));
+  sim_self()->pushes--;
+  *c = handle_of(context);
+  return CUDA_SUCCESS;
+}
+
+CUresult do_cuCtxCreate_v4(CUcontext *c, CUctxCreateParams *p, unsigned flags, CUdevice d) {
+  return p != NULL ? CUDA_ERROR_NOT_SUPPORTED : do_cuCtxCreate_v2(c, flags, d);
+}
+
+CUresult do_cuCtxDestroy_v2(CUcontext c) {
+  sim_context *context;
+  TRY(object_of(c, SIM_CONTEXT, &context));
+  if (context->primary) return CUDA_ERROR_INVALID_CONTEXT;
+  if (sim_current() == context) sim_context_set(NULL);
+  sim_context_end(context);
+  return CUDA_SUCCESS;
+}
+
+CUresult do_cuCtxPushCurrent_v2(CUcontext c) {
+  sim_context *context;
+  TRY(object_of(c, SIM_CONTEXT, &context));
+  return from(sim_context_push(context));
+}
+
+CUresult do_cuCtxPopCurrent_v2(CUcontext *c) {
+  sim_context *context;
+  TRY(from(sim_context_pop(&context)));
+  if (c != NULL) *c = handle_of(context);
+  return CUDA_SUCCESS;
+}
+
+CUresult do_cuCtxSetCurrent(CUcontext c) {
+  sim_context *context = NULL;
+  if (c != NULL) TRY(object_of(c, SIM_CONTEXT, &context));
+  sim_context_set(context);
+  return CUDA_SUCCESS;
+}
+
+CUresult do_cuCtxGetCurrent(CUcontext *c) {
+  if (c == NULL) return CUDA_ERROR_INVALID_VALUE;
+  *c = handle_of(sim_current());
+  return CUDA_SUCCESS;
+}
+
+/* Libraries ask this to learn whether there is a context, so an answer of "no" is no finding. */
+CUresult do_cuCtxGetDevice(CUdevice *d) {
+  if (d == NULL) return CUDA_ERROR_INVALID_VALUE;
+  if (sim_current() == NULL) return CUDA_ERROR_INVALID_CONTEXT;
+  *d = sim_current()->device->id;
+  return CUDA_SUCCESS;
+}
+
+CUresult do_cuCtxGetDevice_v2(CUdevice *d, CUcontext c) {
+  sim_context *context;
+  if (c == NULL) return do_cuCtxGetDevice(d);
+  if (d == NULL) return CUDA_ERROR_INVALID_VALUE;
+  TRY(object_of(c, SIM_CONTEXT, &context));
+  *d = context->device->id;
+  return CUDA_SUCCESS;
+}
+
+CUresult do_cuCtxGetFlags(unsigned *flags) {
+  sim_context *c;
+  if (flags == NULL) return CUDA_ERROR_INVALID_VALUE;
+  TRY(current(&c));
+  *flags = c->flags;
+  return CUDA_SUCCESS;
+}
+
+CUresult do_cuCtxGetId(CUcontext c, unsigned long long *id) {
+  sim_context *context;
+  if (id == NULL) return CUDA_ERROR_INVALID_VALUE;
+  if (c == NULL) TRY(current(&context));
+  if (c != NULL) TRY(object_of(c, SIM_CONTEXT, &context));
+  *id = context->o.handle;
+  return CUDA_SUCCESS;
+}
+
+CUresult do_cuCtxGetApiVersion(CUcontext c, unsigned *out) {
+  sim_context *context;
+  if (out == NULL) return CUDA_ERROR_INVALID_VALUE;
+  if (c != NULL) TRY(object_of(c, SIM_CONTEXT, &context));
+  *out = 3020;
+  return CUDA_SUCCESS;
+}
+
+CUresult do_cuCtxSynchronize(void) {
+  sim_context *c;
+  TRY(current(&c));
+  return from(sim_context_wait_host(c));
+}
+
+CUresult do_cuCtxSynchronize_v2(CUcontext c) {
+  sim_context *context;
+  if (c == NULL) return do_cuCtxSynchronize();
+  TRY(object_of(c, SIM_CONTEXT, &context));
+  return from(sim_context_wait_host(context));
+}
+
+CUresult do_cuCtxGetStreamPriorityRange(int *least, int *greatest) {
+  sim_context *c;
+  TRY(current(&c));
+  if (least != NULL) *least = 0;
+  if (greatest != NULL) *greatest = -5;
+  return CUDA_SUCCESS;
+}
+
+static CUresult peer_of(CUcontext handle, sim_context **c, sim_context **peer) {
+  TRY(current(c));
+  TRY(object_of(handle, SIM_CONTEXT, peer));
+  return (*peer)->device == (*c)->device ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
+}
+
+CUresult do_cuCtxEnablePeerAccess(CUcontext handle, unsigned flags) {
+  sim_context *c, *peer;
+  if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  TRY(peer_of(handle, &c, &peer));
+  if (c->peers[peer->device->id]) return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+  c->peers[peer->device->id] = true;
+  return CUDA_SUCCESS;
+}
+
+CUresult do_cuCtxDisablePeerAccess(CUcontext handle) {
+  sim_context *c, *peer;
+  TRY(peer_of(handle, &c, &peer));
+  if (!c->peers[peer->device->id]) return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+  c->peers[peer->device->id] = false;
+  return CUDA_SUCCESS;
+}

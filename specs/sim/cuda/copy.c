@@ -1,0 +1,223 @@
+/* copy.c: all the calls that copy or fill, brought to the engine's two.
+ *
+ * A call that says which side is the host's is held to it: device memory where host memory is meant is refused.
+ * It must not know when a copy happens. */
+#include "front.h"
+
+static CUresult default_stream(sim_stream **s) {
+  return stream_of(NULL, s);
+}
+
+static CUresult linear(CUstream handle, uintptr_t d, uintptr_t s, size_t n, bool sync) {
+  sim_stream *stream;
+  TRY(stream_of(handle, &stream));
+  const sim_region to = sim_flat(d, n), source = sim_flat(s, n);
+  sim_note("%#zx <- %#zx, %zu bytes, %s", (size_t)d, (size_t)s, n, stream->name);
+  return from(sim_copy(stream, &to, &source, sync));
+}
+
+static bool is_device(uintptr_t p) {
+  return sim_ours(p) || sim_alloc_find(p) != NULL;
+}
+
+static bool is_host(uintptr_t p) {
+  const sim_alloc *a = sim_alloc_find(p);
+  return a == NULL ? !sim_ours(p) : a->space != SIM_DEVICE;
+}
+
+static CUresult wrong_side(uintptr_t p, const char *meant) {
+  sim_found(SIM_BOUNDS, "%s: %#zx is not %s memory", sim_here().call, (size_t)p, meant);
+  return CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult sides(uintptr_t device, const void *host) {
+  if (!is_device(device)) return wrong_side(device, "device");
+  if (!is_host((uintptr_t)host)) return wrong_side((uintptr_t)host, "host");
+  return CUDA_SUCCESS;
+}
+
+CUresult do_cuMemcpy(CUdeviceptr d, CUdeviceptr s, size_t n) {
+  return linear(NULL, (uintptr_t)d, (uintptr_t)s, n, true);
+}
+
+CUresult do_cuMemcpyAsync(CUdeviceptr d, CUdeviceptr s, size_t n, CUstream q) {
+  return linear(q, (uintptr_t)d, (uintptr_t)s, n, false);
+}
+
+static CUresult two_contexts(CUcontext a, CUcontext b) {
+  sim_context *c;
+  TRY(object_of(a, SIM_CONTEXT, &c));
+  return object_of(b, SIM_CONTEXT, &c);
+}
+
+CUresult do_cuMemcpyPeer(CUdeviceptr d, CUcontext dc, CUdeviceptr s, CUcontext sc, size_t n) {
+  TRY(two_contexts(dc, sc));
+  return do_cuMemcpy(d, s, n);
+}
+
+CUresult do_cuMemcpyPeerAsync(CUdeviceptr d, CUcontext dc, CUdeviceptr s, CUcontext sc, size_t n, CUstream q) {
+  TRY(two_contexts(dc, sc));
+  return do_cuMemcpyAsync(d, s, n, q);
+}
+
+CUresult do_cuMemcpyHtoD_v2(CUdeviceptr d, const void *s, size_t n) {
+  if (n > 0) TRY(sides((uintptr_t)d, s));
+  return linear(NULL, (uintptr_t)d, (uintptr_t)s, n, true);
+}
+
+CUresult do_cuMemcpyDtoH_v2(void *d, CUdeviceptr s, size_t n) {
+  if (n > 0) TRY(sides((uintptr_t)s, d));
+  return linear(NULL, (uintptr_t)d, (uintptr_t)s, n, true);
+}
+
+CUresult do_cuMemcpyDtoD_v2(CUdeviceptr d, CUdeviceptr s, size_t n) {
+  if (n > 0 && !is_device((uintptr_t)d)) return wrong_side((uintptr_t)d, "device");
+  if (n > 0 && !is_device((uintptr_t)s)) return wrong_side((uintptr_t)s, "device");
+  return linear(NULL, (uintptr_t)d, (uintptr_t)s, n, true);
+}
+
+CUresult do_cuMemcpyHtoDAsync_v2(CUdeviceptr d, const void *s, size_t n, CUstream q) {
+  if (n > 0) TRY(sides((uintptr_t)d, s));
+  return linear(q, (uintptr_t)d, (uintptr_t)s, n, false);
+}
+
+CUresult do_cuMemcpyDtoHAsync_v2(void *d, CUdeviceptr s, size_t n, CUstream q) {
+  if (n > 0) TRY(sides((uintptr_t)s, d));
+  return linear(q, (uintptr_t)d, (uintptr_t)s, n, false);
+}
+
+CUresult do_cuMemcpyDtoDAsync_v2(CUdeviceptr d, CUdeviceptr s, size_t n, CUstream q) {
+  if (n > 0 && !is_device((uintptr_t)d)) return wrong_side((uintptr_t)d, "device");
+  if (n > 0 && !is_device((uintptr_t)s)) return wrong_side((uintptr_t)s, "device");
+  return linear(q, (uintptr_t)d, (uintptr_t)s, n, false);
+}
+
+/* One side of a 2-D or 3-D copy. */
+typedef struct side {
+  CUmemorytype type;
+  const void *host;
+  CUdeviceptr device;
+  size_t x, y, z, pitch, height;
+} side;
+
+static CUresult place(const side *p, const CUDA_MEMCPY3D *c, sim_region *out) {
+  const bool host = p->type == CU_MEMORYTYPE_HOST;
+  const uintptr_t base = host ? (uintptr_t)p->host : (uintptr_t)p->device;
+  const size_t pitch = p->pitch != 0 ? p->pitch : c->WidthInBytes + p->x;
+  const size_t slice = pitch * (p->height != 0 ? p->height : c->Height + p->y);
+  if (p->type == CU_MEMORYTYPE_ARRAY) return CUDA_ERROR_NOT_SUPPORTED;
+  if (p->type < CU_MEMORYTYPE_HOST || p->type > CU_MEMORYTYPE_UNIFIED) return CUDA_ERROR_INVALID_VALUE;
+  if (pitch < c->WidthInBytes + p->x || (p->height != 0 && p->height < c->Height + p->y))
+    return CUDA_ERROR_INVALID_VALUE;
+  *out = (sim_region){base + p->z * slice + p->y * pitch + p->x, c->WidthInBytes, pitch, c->Height, slice, c->Depth};
+  if (sim_region_empty(out) || p->type == CU_MEMORYTYPE_UNIFIED) return CUDA_SUCCESS;
+  if (host && !is_host(out->base)) return wrong_side(out->base, "host");
+  return host || is_device(out->base) ? CUDA_SUCCESS : wrong_side(out->base, "device");
+}
+
+static CUresult pitched(const CUDA_MEMCPY3D *c, CUstream handle, bool sync) {
+  sim_stream *s;
+  sim_region to, source;
+  TRY(stream_of(handle, &s));
+  if (c->srcLOD != 0 || c->dstLOD != 0) return CUDA_ERROR_INVALID_VALUE;
+  const side a = {c->srcMemoryType, c->srcHost, c->srcDevice, c->srcXInBytes, c->srcY, c->srcZ, c->srcPitch,
+                  c->srcHeight};
+  const side b = {c->dstMemoryType, c->dstHost, c->dstDevice, c->dstXInBytes, c->dstY, c->dstZ, c->dstPitch,
+                  c->dstHeight};
+  TRY(place(&a, c, &source));
+  TRY(place(&b, c, &to));
+  sim_note("%#zx <- %#zx, %zu x %zu x %zu, %s", (size_t)to.base, (size_t)source.base, c->WidthInBytes, c->Height,
+           c->Depth, s->name);
+  return from(sim_copy(s, &to, &source, sync));
+}
+
+static CUDA_MEMCPY3D widen(const CUDA_MEMCPY2D *c) {
+  return (CUDA_MEMCPY3D){.srcXInBytes = c->srcXInBytes, .srcY = c->srcY, .srcMemoryType = c->srcMemoryType,
+                         .srcHost = c->srcHost, .srcDevice = c->srcDevice, .srcPitch = c->srcPitch,
+                         .dstXInBytes = c->dstXInBytes, .dstY = c->dstY, .dstMemoryType = c->dstMemoryType,
+                         .dstHost = c->dstHost, .dstDevice = c->dstDevice, .dstPitch = c->dstPitch,
+                         .WidthInBytes = c->WidthInBytes, .Height = c->Height, .Depth = 1};
+}
+
+static CUresult pitched_2d(const CUDA_MEMCPY2D *c, CUstream q, bool sync) {
+  if (c == NULL) return CUDA_ERROR_INVALID_VALUE;
+  const CUDA_MEMCPY3D wide = widen(c);
+  return pitched(&wide, q, sync);
+}
+
+CUresult do_cuMemcpy2D_v2(const CUDA_MEMCPY2D *c) {
+  return pitched_2d(c, NULL, true);
+}
+
+CUresult do_cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *c) {
+  return pitched_2d(c, NULL, true);
+}
+
+CUresult do_cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *c, CUstream q) {
+  return pitched_2d(c, q, false);
+}
+
+CUresult do_cuMemcpy3D_v2(const CUDA_MEMCPY3D *c) {
+  return c == NULL ? CUDA_ERROR_INVALID_VALUE : pitched(c, NULL, true);
+}
+
+CUresult do_cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *c, CUstream q) {
+  return c == NULL ? CUDA_ERROR_INVALID_VALUE : pitched(c, q, false);
+}
+
+static CUresult peer_3d(const CUDA_MEMCPY3D_PEER *c, CUstream q, bool sync) {
+  if (c == NULL) return CUDA_ERROR_INVALID_VALUE;
+  TRY(two_contexts(c->srcContext, c->dstContext));
+  const CUDA_MEMCPY3D plain = {
+      c->srcXInBytes, c->srcY, c->srcZ, c->srcLOD, c->srcMemoryType, c->srcHost, c->srcDevice, NULL, NULL,
+      c->srcPitch, c->srcHeight, c->dstXInBytes, c->dstY, c->dstZ, c->dstLOD, c->dstMemoryType, c->dstHost,
+      c->dstDevice, NULL, NULL, c->dstPitch, c->dstHeight, c->WidthInBytes, c->Height, c->Depth};
+  return pitched(&plain, q, sync);
+}
+
+CUresult do_cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *c) {
+  return peer_3d(c, NULL, true);
+}
+
+CUresult do_cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *c, CUstream q) {
+  return peer_3d(c, q, false);
+}
+
+/* A synchronous fill is asynchronous to the host unless it fills host memory. */
+static CUresult fill(const sim_region *r, uint32_t value, unsigned unit, CUstream q, bool sync) {
+  sim_stream *s;
+  if (sync) {
+    TRY(default_stream(&s));
+    TRY(from(sim_capture_unsafe()));
+  } else {
+    TRY(stream_of(q, &s));
+  }
+  sim_note("%#zx <- %#x, %zu x %zu bytes, %s", (size_t)r->base, value, r->width, r->rows, s->name);
+  TRY(from(sim_fill(s, r, value, unit)));
+  return sync && is_host(r->base) && !sim_region_empty(r) ? from(sim_stream_wait_host(s)) : CUDA_SUCCESS;
+}
+
+static sim_region plane(CUdeviceptr d, size_t pitch, size_t width, size_t rows) {
+  return (sim_region){(uintptr_t)d, width, pitch, rows, pitch * rows, 1};
+}
+
+#define FILLS(bits, type)                                                                                     \
+  CUresult do_cuMemsetD##bits##_v2(CUdeviceptr d, type v, size_t n) {                                         \
+    const sim_region r = sim_flat((uintptr_t)d, n * (bits / 8));                                              \
+    return fill(&r, v, bits / 8, NULL, true);                                                                 \
+  }                                                                                                           \
+  CUresult do_cuMemsetD##bits##Async(CUdeviceptr d, type v, size_t n, CUstream q) {                           \
+    const sim_region r = sim_flat((uintptr_t)d, n * (bits / 8));                                              \
+    return fill(&r, v, bits / 8, q, false);                                                                   \
+  }                                                                                                           \
+  CUresult do_cuMemsetD2D##bits##_v2(CUdeviceptr d, size_t pitch, type v, size_t w, size_t h) {               \
+    const sim_region r = plane(d, pitch, w * (bits / 8), h);                                                  \
+    return fill(&r, v, bits / 8, NULL, true);                                                                 \
+  }                                                                                                           \
+  CUresult do_cuMemsetD2D##bits##Async(CUdeviceptr d, size_t pitch, type v, size_t w, size_t h, CUstream q) { \
+    const sim_region r = plane(d, pitch, w * (bits / 8), h);                                                  \
+    return fill(&r, v, bits / 8, q, false);                                                                   \
+  }
+FILLS(8, unsigned char)
+FILLS(16, unsigned short)
+FILLS(32, unsigned)

@@ -1,0 +1,41 @@
+/* front.h: what the files of the CUDA front end share.
+ *
+ * Each call of calls.def is implemented by do_SYMBOL, which runs with the lock held and a driver that is
+ * initialised (unless NO_INIT). It must not know how calls are entered. */
+#ifndef SIM_CUDA_FRONT_H
+#define SIM_CUDA_FRONT_H
+
+#include "driver.h"
+#include "engine.h"
+
+enum { NO_INIT = 0x100 };
+enum { DRIVER_VERSION = 13000 };
+
+CUresult from(sim_status rc);
+int version(void);
+
+/* The stream that a handle means for the calling thread; needs a current context. */
+CUresult stream_of(CUstream handle, sim_stream **out);
+bool per_thread_default(void);
+/* A handle that was given for an object, or CUDA_ERROR_INVALID_HANDLE with a finding. */
+CUresult object_of(const void *handle, sim_type type, void *out);
+CUresult device_of(CUdevice d, sim_device **out);
+sim_pool *pool_default(sim_device *d);
+sim_pool *pool_current(sim_device *d);
+
+#define CALL(name, symbol, since, how, params, args) CUresult do_##symbol params;
+#define SCALL CALL
+#define DCALL CALL
+#include "calls.def"
+#undef CALL
+#undef SCALL
+#undef DCALL
+
+/* Leaves a do_ function with the first failure. */
+#define TRY(expression)                        \
+  do {                                         \
+    const CUresult try_rc = (expression);      \
+    if (try_rc != CUDA_SUCCESS) return try_rc; \
+  } while (0)
+
+#endif

@@ -1,0 +1,64 @@
+/* clock.c: vector clocks.
+ *
+ * Each stream, each branch of a running graph and the host has a slot; entry i says how much of slot i's
+ * history has been seen. Invariant: a slot's time never goes back, also when the slot gets a new user. It
+ * must not know who uses a slot. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine.h"
+
+static uint32_t slots;
+static uint32_t *spare, nspare, spare_room;
+static sim_clock used; /* how far each slot's history went under earlier users */
+
+static void grow(sim_clock *c, uint32_t size) {
+  if (c->size >= size) return;
+  const uint32_t room = size < 8 ? 8 : size + size / 2;
+  uint32_t *at = realloc(c->at, room * sizeof *at);
+  if (at == NULL) abort();
+  memset(at + c->size, 0, (room - c->size) * sizeof *at);
+  c->at = at;
+  c->size = room;
+}
+
+uint32_t sim_clock_slot(void) {
+  return nspare > 0 ? spare[--nspare] : slots++;
+}
+
+void sim_clock_recycle(uint32_t slot) {
+  if (nspare == spare_room) {
+    spare_room = spare_room * 2 + 8;
+    spare = realloc(spare, spare_room * sizeof *spare);
+    if (spare == NULL) abort();
+  }
+  spare[nspare++] = slot;
+}
+
+uint32_t sim_clock_tick(sim_clock *c, uint32_t slot) {
+  grow(c, slot + 1);
+  grow(&used, slot + 1);
+  const uint32_t now = ++used.at[slot];
+  c->at[slot] = now;
+  return now;
+}
+
+void sim_clock_join(sim_clock *into, const sim_clock *from) {
+  grow(into, from->size);
+  for (uint32_t i = 0; i < from->size; i++)
+    if (into->at[i] < from->at[i]) into->at[i] = from->at[i];
+}
+
+bool sim_clock_covers(const sim_clock *c, uint32_t slot, uint32_t time) {
+  return time == 0 || (slot < c->size && c->at[slot] >= time);
+}
+
+void sim_clock_copy(sim_clock *to, const sim_clock *from) {
+  if (to->size > 0) memset(to->at, 0, to->size * sizeof *to->at);
+  sim_clock_join(to, from);
+}
+
+void sim_clock_free(sim_clock *c) {
+  free(c->at);
+  *c = (sim_clock){NULL, 0};
+}

@@ -1,0 +1,209 @@
+/* core.c: configuration, the one lock, and what every driver call passes on its way in and out.
+ *
+ * Invariant: between sim_enter and sim_leave the calling thread holds the lock, except while it runs a
+ * callback of the program or waits for another thread that does. It must not know what a call does. */
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "engine.h"
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static sim_counter *counters;
+static sim_thread *threads;
+static _Thread_local sim_thread *self;
+static _Thread_local sim_call *call;
+static uint64_t ncalls;
+static pid_t owner;
+static int number_not_permitted, number_forked;
+static uint32_t shared_slot;
+static sim_clock shared_clock;
+sim_config sim_conf;
+
+static uint64_t setting(const char *name, uint64_t otherwise) {
+  const char *text = getenv(name);
+  char *end;
+  if (text == NULL || *text == '\0') return otherwise;
+  errno = 0;
+  const uint64_t value = strtoull(text, &end, 0);
+  const unsigned shift = *end == 'G' ? 30 : *end == 'M' ? 20 : *end == 'K' ? 10 : 0;
+  if (errno == 0 && *(end + (shift != 0)) == '\0') return value << shift;
+  fprintf(stderr, "sim: %s=%s is not a number; %llu is used\n", name, text, (unsigned long long)otherwise);
+  return otherwise;
+}
+
+static bool setting_is(const char *name, const char *value) {
+  const char *text = getenv(name);
+  return text != NULL && strcmp(text, value) == 0;
+}
+
+static void configure(void) {
+  const uint64_t devices = setting("SIM_DEVICES", 2);
+  owner = getpid();
+  sim_conf.devices = devices > SIM_MAX_DEVICES ? SIM_MAX_DEVICES : (int)devices;
+  sim_conf.memory = setting("SIM_MEMORY", 4ull << 30);
+  sim_conf.quarantine = setting("SIM_QUARANTINE", 256ull << 20);
+  sim_conf.poison = setting("SIM_POISON", 64ull << 20);
+  sim_conf.version = (int)setting("SIM_DRIVER_VERSION", 0);
+  sim_conf.seed = setting("SIM_SEED", 0);
+  sim_conf.separate_threads = setting_is("SIM_THREADS", "separate");
+  sim_conf.free_waits = setting_is("SIM_FREE", "wait");
+  sim_conf.strict = setting("SIM_STRICT", 0) != 0;
+  sim_conf.ledger = !setting_is("SIM_LEDGER", "off");
+  sim_conf.missing = getenv("SIM_MISSING");
+  shared_slot = sim_clock_slot();
+  sim_clock_tick(&shared_clock, shared_slot);
+  sim_log_open();
+  const char *rules = getenv("SIM_FAIL");
+  if (rules != NULL && sim_fail(rules) != 0) fprintf(stderr, "sim: SIM_FAIL=%s is not a list of rules\n", rules);
+}
+
+void sim_lock(void) {
+  pthread_once(&once, configure);
+  pthread_mutex_lock(&lock);
+}
+
+void sim_unlock(void) {
+  pthread_mutex_unlock(&lock);
+}
+
+void sim_sleep_on_change(void) {
+  pthread_cond_wait(&changed, &lock);
+}
+
+void sim_changed(void) {
+  pthread_cond_broadcast(&changed);
+}
+
+void sim_set_numbers(int not_permitted, int forked) {
+  number_not_permitted = not_permitted;
+  number_forked = forked;
+}
+
+bool sim_is_owner(void) {
+  return getpid() == owner;
+}
+
+sim_thread *sim_self(void) {
+  if (self != NULL) return self;
+  self = calloc(1, sizeof *self);
+  if (self == NULL) abort();
+  self->id = threads == NULL ? 1 : threads->id + 1;
+  self->next = threads;
+  self->slot = sim_clock_slot();
+  threads = self;
+  return self;
+}
+
+sim_thread *sim_threads(void) {
+  return threads;
+}
+
+uint32_t sim_host_slot(void) {
+  return sim_conf.separate_threads ? sim_self()->slot : shared_slot;
+}
+
+sim_clock *sim_host_clock(void) {
+  return sim_conf.separate_threads ? &sim_self()->clock : &shared_clock;
+}
+
+void sim_host_tick(void) {
+  sim_clock_tick(sim_host_clock(), sim_host_slot());
+}
+
+sim_place sim_here(void) {
+  if (call != NULL) return call->place;
+  return (sim_place){.call = "the program", .number = ncalls, .thread = sim_self()->id};
+}
+
+static void counter_add(sim_counter *c) {
+  c->calls++;
+  c->ever++;
+  if (c->listed) return;
+  c->listed = true;
+  c->next = counters;
+  counters = c;
+}
+
+static bool refused(sim_call *c) {
+  if (!sim_is_owner()) {
+    c->raw = number_forked;
+    return true;
+  }
+  if (!sim_self()->in_callback) return false;
+  sim_found(SIM_MISUSE, "%s is called from a host function that runs in a stream", c->counter->name);
+  c->raw = number_not_permitted;
+  return true;
+}
+
+bool sim_enter(sim_call *c, sim_counter *counter, void *caller, unsigned how) {
+  sim_lock();
+  counter_add(counter);
+  c->counter = counter;
+  c->note[0] = '\0';
+  c->place = (sim_place){.call = counter->name, .number = ++ncalls, .caller = caller, .thread = sim_self()->id};
+  call = c;
+  sim_host_tick();
+  if (refused(c)) return true;
+  c->raw = 0;
+  const bool ends = (how & SIM_ENTER_ENDS) != 0;
+  if (sim_fault_strikes(counter, c->place.number, &c->raw)) return !ends;
+  if ((how & SIM_ENTER_ALWAYS) != 0 || sim_stuck_code() == 0) return false;
+  c->raw = sim_stuck_code();
+  return !ends;
+}
+
+int sim_leave(sim_call *c, int raw) {
+  const int answer = c->raw != 0 ? c->raw : raw;
+  sim_log_call(c, answer);
+  call = NULL;
+  sim_unlock();
+  return answer;
+}
+
+void sim_note(const char *format, ...) {
+  if (call == NULL) return;
+  va_list args;
+  va_start(args, format);
+  vsnprintf(call->note, sizeof call->note, format, args);
+  va_end(args);
+}
+
+bool sim_named(const char *list, const char *name) {
+  const size_t length = strlen(name);
+  for (const char *p = list; p != NULL && *p != '\0';) {
+    const size_t n = strcspn(p, ", ");
+    if (n == length && strncmp(p, name, n) == 0) return true;
+    p += n + (p[n] != '\0');
+  }
+  return false;
+}
+
+uint64_t sim_calls(const char *name) {
+  uint64_t n = 0;
+  sim_lock();
+  for (const sim_counter *c = counters; c != NULL; c = c->next)
+    if (name == NULL || strcmp(name, c->name) == 0) n += c->calls;
+  sim_unlock();
+  return n;
+}
+
+void sim_reset(void) {
+  sim_lock();
+  for (sim_counter *c = counters; c != NULL; c = c->next) c->calls = 0;
+  sim_fault_reset();
+  sim_findings_reset();
+  sim_unlock();
+}
+
+void sim_seed(uint64_t seed) {
+  sim_lock();
+  sim_conf.seed = seed;
+  sim_unlock();
+}

@@ -1,0 +1,124 @@
+/* device.c: devices, contexts and each thread's stack of contexts.
+ *
+ * Invariant: a device has at most one primary context, alive while someone retains it. It must not know about
+ * memory beyond which device may reach it. */
+#include <stdlib.h>
+
+#include "engine.h"
+
+static sim_device devices[SIM_MAX_DEVICES];
+static bool ready;
+
+bool sim_ready(void) {
+  return ready;
+}
+
+sim_status sim_init(void) {
+  if (ready) return SIM_OK;
+  if (sim_conf.devices == 0) return SIM_NO_DEVICE;
+  const sim_status rc = sim_memory_open(sim_conf.devices);
+  if (rc != SIM_OK) return rc;
+  for (int i = 0; i < sim_conf.devices; i++) devices[i] = (sim_device){.id = i, .total = sim_conf.memory};
+  ready = true;
+  return SIM_OK;
+}
+
+sim_device *sim_device_at(int id) {
+  return ready && id >= 0 && id < sim_conf.devices ? &devices[id] : NULL;
+}
+
+sim_context *sim_current(void) {
+  const sim_thread *t = sim_self();
+  return t->depth == 0 ? NULL : t->stack[t->depth - 1];
+}
+
+sim_status sim_context_of(sim_context **out) {
+  *out = sim_current();
+  if (*out != NULL && (*out)->o.live) return SIM_OK;
+  sim_found(SIM_MISUSE, "%s without a %s context", sim_here().call, *out == NULL ? "current" : "living current");
+  return SIM_BAD_CONTEXT;
+}
+
+sim_status sim_context_new(sim_device *d, unsigned flags, sim_context **out) {
+  sim_context *c = calloc(1, sizeof *c);
+  if (c == NULL) return SIM_NOMEM;
+  sim_object_add(&c->o, SIM_CONTEXT);
+  c->device = d;
+  c->flags = flags;
+  c->legacy = sim_stream_new(c, SIM_LEGACY, true, 0);
+  *out = c;
+  return SIM_OK;
+}
+
+/* What still lives of a context goes with it, as on a real device. */
+void sim_context_end(sim_context *c) {
+  sim_context_wait_host(c);
+  while (c->streams != NULL) sim_stream_end(c->streams);
+  for (size_t i = 0; i < sim_alloc_count(); i++) {
+    sim_alloc *a = sim_alloc_at(i);
+    if (a->ctx == c && !a->freed) sim_alloc_end(a);
+  }
+  sim_object_end(&c->legacy->o);
+  sim_object_end(&c->o);
+}
+
+sim_status sim_context_push(sim_context *c) {
+  sim_thread *t = sim_self();
+  if (t->depth == SIM_MAX_DEPTH) return SIM_INVALID;
+  t->stack[t->depth++] = c;
+  t->pushes++;
+  return SIM_OK;
+}
+
+sim_status sim_context_pop(sim_context **out) {
+  sim_thread *t = sim_self();
+  if (t->depth == 0) {
+    sim_found(SIM_MISUSE, "%s with nothing to pop", sim_here().call);
+    return SIM_BAD_CONTEXT;
+  }
+  *out = t->stack[--t->depth];
+  t->pops++;
+  return SIM_OK;
+}
+
+/* Replaces the top. Setting a context on an empty stack, and NULL on a stack of one, are no pushes or pops. */
+void sim_context_set(sim_context *c) {
+  sim_thread *t = sim_self();
+  if (t->depth > 0) t->depth--;
+  if (c != NULL) t->stack[t->depth++] = c;
+}
+
+sim_status sim_primary_retain(sim_device *d, sim_context **out) {
+  if (d->primary == NULL) {
+    const sim_status rc = sim_context_new(d, d->primary_flags, &d->primary);
+    if (rc != SIM_OK) return rc;
+    d->primary->primary = true;
+  }
+  d->primary->retains++;
+  *out = d->primary;
+  return SIM_OK;
+}
+
+sim_status sim_primary_release(sim_device *d) {
+  if (d->primary == NULL) {
+    sim_found(SIM_MISUSE, "%s: the primary context of device %d is released once too often", sim_here().call, d->id);
+    return SIM_BAD_CONTEXT;
+  }
+  if (--d->primary->retains > 0) return SIM_OK;
+  sim_context_end(d->primary);
+  d->primary = NULL;
+  return SIM_OK;
+}
+
+static bool pool_reaches(int from, const sim_alloc *a) {
+  return a->pool != NULL && a->pool->access[from] != 0;
+}
+
+bool sim_reaches(int from, const sim_alloc *a) {
+  if (a->space != SIM_DEVICE || a->device == from) return true;
+  if (a->pool != NULL) return pool_reaches(from, a);
+  const sim_context *primary = devices[from].primary;
+  const sim_context *current = sim_current();
+  if (current != NULL && current->device->id == from && current->peers[a->device]) return true;
+  return primary != NULL && primary->peers[a->device];
+}

@@ -1,0 +1,431 @@
+/* engine.h: the simulated GPU that the front ends share.
+ *
+ * Responsible for the types that engine files and front ends have in common. Everything is guarded by one
+ * lock, taken by sim_enter and dropped by sim_leave; functions here expect it held unless they say otherwise.
+ * It must not know any driver's names or numbers. */
+#ifndef SIM_ENGINE_H
+#define SIM_ENGINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "sim.h"
+
+#define SIM_MAX_DEVICES 16
+#define SIM_MAX_DEPTH 64
+
+typedef enum sim_status {
+  SIM_OK,
+  SIM_INVALID,
+  SIM_NOMEM,
+  SIM_NOT_INITIALIZED,
+  SIM_NO_DEVICE,
+  SIM_BAD_DEVICE,
+  SIM_BAD_CONTEXT,
+  SIM_BAD_HANDLE,
+  SIM_NOT_READY,
+  SIM_NOT_SUPPORTED,
+  SIM_NOT_PERMITTED,
+  SIM_ILLEGAL_STATE,
+  SIM_PEER_ON,
+  SIM_PEER_OFF,
+  SIM_PEER_NONE,
+  SIM_REGISTERED,
+  SIM_NOT_REGISTERED,
+  SIM_PRIMARY_ACTIVE,
+  SIM_CAP_UNSUPPORTED,
+  SIM_CAP_INVALIDATED,
+  SIM_CAP_MERGE,
+  SIM_CAP_UNMATCHED,
+  SIM_CAP_UNJOINED,
+  SIM_CAP_ISOLATION,
+  SIM_CAP_IMPLICIT,
+  SIM_CAP_EVENT,
+  SIM_CAP_THREAD,
+  SIM_STUCK /* the driver's own number is in sim_stuck_code() */
+} sim_status;
+
+typedef struct sim_op sim_op;
+typedef struct sim_stream sim_stream;
+typedef struct sim_event sim_event;
+typedef struct sim_context sim_context;
+typedef struct sim_device sim_device;
+typedef struct sim_alloc sim_alloc;
+typedef struct sim_pool sim_pool;
+typedef struct sim_graph sim_graph;
+typedef struct sim_node sim_node;
+typedef struct sim_capture sim_capture;
+
+/* Where something happened: the call, its number, who called and on which thread. */
+typedef struct sim_place {
+  const char *call;
+  uint64_t number;
+  void *caller;
+  int thread;
+} sim_place;
+
+/* A vector clock: how far into each actor's history something has seen. Grows as actors appear. */
+typedef struct sim_clock {
+  uint32_t *at;
+  uint32_t size;
+} sim_clock;
+
+uint32_t sim_clock_slot(void);
+void sim_clock_recycle(uint32_t slot);
+uint32_t sim_clock_tick(sim_clock *c, uint32_t slot);
+void sim_clock_join(sim_clock *into, const sim_clock *from);
+bool sim_clock_covers(const sim_clock *c, uint32_t slot, uint32_t time);
+void sim_clock_copy(sim_clock *to, const sim_clock *from);
+void sim_clock_free(sim_clock *c);
+
+typedef enum sim_type { SIM_CONTEXT = 1, SIM_STREAM, SIM_EVENT, SIM_POOL, SIM_GRAPH, SIM_EXEC, SIM_NODE } sim_type;
+
+/* The head of everything that has a handle. A destroyed object stays as a tombstone, so that a stale handle
+ * is recognised and says where it was destroyed. */
+typedef struct sim_object {
+  sim_type type;
+  bool live;
+  bool hidden; /* the driver's own: not in the ledger */
+  uintptr_t handle;
+  sim_place made, gone;
+} sim_object;
+
+void sim_object_add(sim_object *o, sim_type type);
+void sim_object_end(sim_object *o);
+/* NULL for what is not a live handle of that type; a destroyed one is reported. */
+void *sim_object_find(const void *handle, sim_type type);
+bool sim_object_was(const void *handle); /* a handle of something, live or destroyed */
+size_t sim_object_count(void);
+sim_object *sim_object_at(size_t i);
+const char *sim_type_name(sim_type type);
+
+/* Bytes that an operation touches: depth slices of rows of width bytes. */
+typedef struct sim_region {
+  uintptr_t base;
+  size_t width, pitch, rows, slice, depth;
+} sim_region;
+
+sim_region sim_flat(uintptr_t base, size_t nbytes);
+uintptr_t sim_region_end(const sim_region *r);
+bool sim_region_empty(const sim_region *r);
+bool sim_region_overlap(const sim_region *a, const sim_region *b);
+
+typedef struct sim_access {
+  sim_region region;
+  bool write, is_free;
+  uint32_t slot, time;
+  const char *who;
+  sim_place place;
+} sim_access;
+
+typedef enum sim_space { SIM_DEVICE, SIM_MANAGED, SIM_PINNED, SIM_FOREIGN } sim_space;
+
+/* One allocation, live or freed. FOREIGN is the program's own memory, registered. */
+struct sim_alloc {
+  sim_space space;
+  int device; /* the one it lies on, or that was current */
+  uintptr_t base;
+  size_t nbytes, room;
+  uint64_t id;
+  unsigned flags;
+  bool freed, purged;
+  unsigned pins; /* queued operations that will touch it */
+  sim_context *ctx;
+  sim_pool *pool;
+  sim_access *accesses;
+  size_t naccesses, capacity;
+  sim_place made, gone;
+};
+
+struct sim_pool {
+  sim_object o;
+  int device;
+  bool is_default;
+  uint64_t threshold, used, used_high;
+  unsigned off; /* reuse policies that were turned off, by number */
+  unsigned access[SIM_MAX_DEVICES]; /* 0 none, 1 read, 3 read and write */
+};
+
+struct sim_device {
+  int id;
+  uint64_t total, used;
+  sim_context *primary;
+  sim_pool *default_pool, *pool;
+  unsigned primary_flags;
+};
+
+struct sim_context {
+  sim_object o;
+  sim_device *device;
+  bool primary;
+  int retains;
+  unsigned flags;
+  bool peers[SIM_MAX_DEVICES];
+  sim_stream *legacy;
+  sim_clock orphans; /* what destroyed streams had still to do */
+  sim_stream *streams; /* all but the legacy one, tombstones taken out */
+};
+
+typedef struct sim_thread {
+  int id;
+  int depth, pushes, pops;
+  bool in_callback;
+  int capture_mode;
+  sim_context *stack[SIM_MAX_DEPTH];
+  uint32_t slot;
+  sim_clock clock;
+  struct sim_thread *next;
+} sim_thread;
+
+/* core.c: configuration, the lock, the calls */
+typedef struct sim_counter {
+  const char *name;
+  uint64_t calls, ever;
+  bool listed;
+  struct sim_counter *next;
+} sim_counter;
+
+typedef struct sim_call {
+  sim_counter *counter;
+  sim_place place;
+  int raw; /* what to answer when sim_enter returns true */
+  char note[160];
+} sim_call;
+
+/* ALWAYS: answers with a broken device too. ENDS: gives something back; when told to fail it still does so,
+ * else nobody could tell a leak from a failure to free. */
+enum { SIM_ENTER_ALWAYS = 1, SIM_ENTER_ENDS = 2 };
+
+typedef struct sim_config {
+  int devices;
+  uint64_t memory, quarantine, poison;
+  int version;
+  uint64_t seed;
+  bool separate_threads, free_waits, strict, ledger;
+  const char *missing;
+} sim_config;
+
+extern sim_config sim_conf;
+void sim_lock(void);
+void sim_unlock(void);
+void sim_sleep_on_change(void); /* waits, without the lock, until some thread has run something */
+void sim_changed(void);
+bool sim_enter(sim_call *c, sim_counter *counter, void *caller, unsigned how);
+int sim_leave(sim_call *c, int raw); /* returns what the program gets: raw, or what a fault made of it */
+void sim_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
+bool sim_is_owner(void); /* false in a forked child */
+sim_thread *sim_self(void);
+sim_thread *sim_threads(void);
+sim_place sim_here(void);
+bool sim_named(const char *list, const char *name);
+void sim_set_numbers(int not_permitted, int forked); /* the front end's numbers for what the core refuses */
+
+/* host clock of the calling thread (one for all threads unless they are kept apart) */
+uint32_t sim_host_slot(void);
+sim_clock *sim_host_clock(void);
+void sim_host_tick(void);
+
+/* fault.c */
+bool sim_fault_strikes(const sim_counter *counter, uint64_t number, int *raw);
+void sim_fault_reset(void);
+int sim_stuck_code(void);
+void sim_stick(int raw);
+int sim_fault_late(void); /* status with which the operation being queued is to fail when it runs, or 0 */
+
+/* log.c */
+void sim_log_open(void);
+void sim_log_call(const sim_call *c, int raw);
+void sim_log_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* ledger.c */
+void sim_found(sim_kind kind, const char *format, ...) __attribute__((format(printf, 2, 3)));
+bool sim_found_pair(sim_kind kind, const sim_place *a, const sim_place *b);
+const char *sim_place_text(const sim_place *p, char *out, size_t size);
+void sim_findings_reset(void);
+
+/* device.c */
+sim_device *sim_device_at(int id);
+bool sim_ready(void);
+sim_status sim_init(void);
+sim_context *sim_current(void);
+sim_status sim_context_of(sim_context **out); /* the current one, or SIM_BAD_CONTEXT with a finding */
+sim_status sim_context_new(sim_device *d, unsigned flags, sim_context **out);
+void sim_context_end(sim_context *c);
+sim_status sim_context_push(sim_context *c);
+sim_status sim_context_pop(sim_context **out);
+void sim_context_set(sim_context *c);
+sim_status sim_primary_retain(sim_device *d, sim_context **out);
+sim_status sim_primary_release(sim_device *d);
+bool sim_reaches(int from, const sim_alloc *a);
+
+/* memory.c */
+sim_status sim_memory_open(int devices);
+sim_status sim_alloc_new(sim_space space, int device, size_t nbytes, sim_alloc **out);
+sim_status sim_register(void *p, size_t nbytes, sim_alloc **out);
+sim_alloc *sim_alloc_find(uintptr_t p); /* the allocation whose bytes hold p, freed ones included */
+bool sim_ours(uintptr_t p);             /* inside the simulator's address ranges */
+void sim_alloc_end(sim_alloc *a);       /* marks as freed; bytes stay mapped until nothing is queued on them */
+void sim_alloc_unpin(sim_alloc *a);
+void *sim_view(uintptr_t p);
+void sim_poison(sim_alloc *a, int byte);
+size_t sim_alloc_count(void);
+sim_alloc *sim_alloc_at(size_t i);
+enum { SIM_FRESH = 0xCB, SIM_GONE = 0xDB };
+
+/* order.c */
+void sim_check_op(sim_alloc *a, const sim_region *r, bool write, const sim_op *op);
+void sim_check_host(sim_alloc *a, const sim_region *r, bool write, bool is_free);
+sim_status sim_check_range(const sim_alloc *a, const sim_region *r, const char *what);
+
+/* work.c: operations, and the order they run in */
+typedef enum sim_work_kind { SIM_MARK, SIM_COPY, SIM_FILL, SIM_HOST, SIM_BIRTH, SIM_DEATH } sim_work_kind;
+
+typedef struct sim_work {
+  sim_work_kind kind;
+  sim_region dst, src;
+  sim_alloc *to, *from; /* NULL: the program's own memory */
+  uint32_t value;
+  unsigned unit;
+  void (*fn)(void *);
+  void *arg;
+  void *staged; /* bytes of a pageable source, taken when the call was made */
+} sim_work;
+
+struct sim_op {
+  int refs;
+  bool done, running, wanted;
+  int late; /* driver status to fail with when it runs */
+  sim_work work;
+  sim_op **deps;
+  size_t ndeps;
+  uint32_t slot, time;
+  sim_clock clock;
+  const char *who;
+  sim_context *ctx;
+  sim_place place;
+  uint64_t stamp; /* simulated time at which it was done, ns */
+  sim_op *next, *prev;
+};
+
+sim_op *sim_op_new(const sim_work *w, const char *who, sim_context *ctx);
+void sim_op_needs(sim_op *op, sim_op *dep);
+void sim_op_queue(sim_op *op); /* checks its accesses and puts it among the pending */
+sim_op *sim_op_keep(sim_op *op);
+void sim_op_drop(sim_op *op);
+void sim_op_run(sim_op *op); /* runs until op is done, and what the seed adds */
+void sim_op_step(sim_op *op); /* at most one operation nearer to op */
+void sim_op_stir(void); /* what the device may do by itself after a call */
+void sim_op_run_context(const sim_context *c);
+size_t sim_pending(void);
+uint64_t sim_random(void);
+
+/* stream.c */
+typedef enum sim_stream_kind { SIM_ORDINARY, SIM_LEGACY, SIM_PER_THREAD } sim_stream_kind;
+
+struct sim_stream {
+  sim_object o;
+  sim_context *ctx;
+  sim_stream_kind kind;
+  bool blocking;
+  int priority;
+  int thread; /* PER_THREAD: whose */
+  uint32_t slot;
+  sim_clock clock;
+  sim_op *last;
+  uint32_t worked; /* time of the last operation that touches the program's bytes or calls it */
+  unsigned queries;
+  const char *name;
+  sim_capture *capture;
+  sim_node **front; /* capturing: what the next node depends on */
+  size_t nfront;
+  sim_stream *next;
+};
+
+sim_stream *sim_stream_new(sim_context *c, sim_stream_kind kind, bool blocking, int priority);
+sim_status sim_stream_end(sim_stream *s);
+sim_stream *sim_stream_per_thread(sim_context *c);
+/* Queues work: on a capturing stream it becomes a node and *out is NULL. The op is borrowed. */
+sim_status sim_submit(sim_stream *s, const sim_work *w, sim_op **out);
+sim_status sim_stream_wait_host(sim_stream *s);
+sim_status sim_stream_query(sim_stream *s);
+sim_status sim_context_wait_host(sim_context *c);
+void sim_host_after(const sim_op *op); /* the host has seen op finished */
+void sim_stream_after(sim_stream *s, sim_op *op, const sim_clock *clock); /* s waits for op */
+bool sim_stream_idle(const sim_stream *s); /* the host knows that its work is finished */
+
+/* event.c */
+struct sim_event {
+  sim_object o;
+  sim_context *ctx;
+  unsigned flags;
+  bool timing;
+  sim_op *op;
+  sim_clock clock;
+  unsigned queries;
+  sim_capture *capture; /* last recorded in this capture, after these nodes */
+  sim_node **front;
+  size_t nfront;
+};
+
+sim_event *sim_event_new(sim_context *c, unsigned flags, bool timing);
+void sim_event_end(sim_event *e);
+sim_status sim_event_record(sim_event *e, sim_stream *s);
+sim_status sim_event_wait(sim_stream *s, sim_event *e);
+sim_status sim_event_wait_host(sim_event *e);
+sim_status sim_event_query(sim_event *e);
+sim_status sim_event_elapsed(const sim_event *a, const sim_event *b, float *ms);
+
+/* copy.c */
+sim_status sim_copy(sim_stream *s, const sim_region *dst, const sim_region *src, bool sync);
+sim_status sim_fill(sim_stream *s, const sim_region *dst, uint32_t value, unsigned unit);
+sim_status sim_free_host(sim_alloc *a); /* a free that the host makes; counts as a write by it */
+
+sim_status sim_free_in(sim_stream *s, sim_alloc *a); /* a free that is an operation in a stream */
+
+/* capture.c */
+enum { SIM_MODE_GLOBAL, SIM_MODE_THREAD, SIM_MODE_RELAXED };
+
+struct sim_capture {
+  uint64_t id;
+  bool active, invalid;
+  int mode, thread;
+  sim_stream *origin;
+  sim_graph *graph;
+  sim_capture *next;
+};
+
+sim_status sim_capture_begin(sim_stream *s, int mode);
+sim_status sim_capture_finish(sim_stream *s, sim_graph **out);
+sim_status sim_capture_unsafe(void); /* SIM_OK, or why this call may not be made while someone captures */
+sim_status sim_capture_forbid(sim_stream *s, sim_status why); /* breaks the capture that s takes part in */
+sim_status sim_capture_implicit(sim_stream *s); /* what a call on the legacy stream does to captures */
+sim_status sim_capture_node(sim_stream *s, const sim_work *w);
+sim_status sim_capture_record(sim_event *e, sim_stream *s);
+sim_status sim_capture_wait(sim_stream *s, sim_event *e);
+size_t sim_captures(void);
+
+/* graph.c */
+struct sim_node {
+  sim_object o;
+  sim_work work;
+  sim_node **deps;
+  size_t ndeps, index;
+};
+
+struct sim_graph {
+  sim_object o;
+  sim_node **nodes;
+  size_t nnodes, capacity;
+  uint32_t *slots; /* executable: the branch that each node belongs to */
+  sim_op *last;    /* executable: the end of its last launch */
+  sim_clock clock;
+};
+
+sim_graph *sim_graph_new(sim_type type);
+sim_node *sim_graph_add(sim_graph *g, const sim_work *w, sim_node *const *deps, size_t ndeps);
+sim_graph *sim_graph_instantiate(const sim_graph *g);
+void sim_graph_end(sim_graph *g);
+sim_status sim_graph_launch(sim_graph *g, sim_stream *s);
+
+#endif

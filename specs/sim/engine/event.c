@@ -1,0 +1,98 @@
+/* event.c: events.
+ *
+ * Invariant: a wait means the last record before the wait, whatever happens to the event afterwards. It must
+ * not know about memory. */
+#include <stdlib.h>
+
+#include "engine.h"
+
+sim_event *sim_event_new(sim_context *c, unsigned flags, bool timing) {
+  sim_event *e = calloc(1, sizeof *e);
+  if (e == NULL) abort();
+  sim_object_add(&e->o, SIM_EVENT);
+  e->ctx = c;
+  e->flags = flags;
+  e->timing = timing;
+  return e;
+}
+
+static void forget(sim_event *e) {
+  sim_op_drop(e->op);
+  free(e->front);
+  e->op = NULL;
+  e->front = NULL;
+  e->nfront = 0;
+  e->capture = NULL;
+  e->queries = 0;
+}
+
+void sim_event_end(sim_event *e) {
+  forget(e);
+  sim_clock_free(&e->clock);
+  sim_object_end(&e->o);
+}
+
+static sim_status wrong_context(const sim_event *e, const sim_stream *s) {
+  char here[200], made[200];
+  const sim_place now = sim_here();
+  sim_found(SIM_MISUSE, "an event of device %d is recorded in %s, which is in another context\n  here   %s\n  made   %s",
+            e->ctx->device->id, s->name, sim_place_text(&now, here, sizeof here),
+            sim_place_text(&e->o.made, made, sizeof made));
+  return SIM_BAD_HANDLE;
+}
+
+sim_status sim_event_record(sim_event *e, sim_stream *s) {
+  const sim_work mark = {.kind = SIM_MARK};
+  sim_op *op = NULL;
+  if (e->ctx != s->ctx) return wrong_context(e, s);
+  if (s->capture != NULL) {
+    forget(e);
+    return sim_capture_record(e, s);
+  }
+  const sim_status rc = sim_submit(s, &mark, &op);
+  if (rc != SIM_OK) return rc;
+  forget(e);
+  e->op = sim_op_keep(op);
+  sim_clock_copy(&e->clock, &op->clock);
+  return SIM_OK;
+}
+
+sim_status sim_event_wait(sim_stream *s, sim_event *e) {
+  const sim_status rc = sim_capture_implicit(s);
+  if (rc != SIM_OK) return rc;
+  if (s->capture != NULL || e->capture != NULL) return sim_capture_wait(s, e);
+  if (e->op != NULL) sim_stream_after(s, e->op, &e->clock);
+  return SIM_OK;
+}
+
+static sim_status may_ask(const sim_event *e) {
+  if (e->capture == NULL) return sim_capture_unsafe();
+  if (e->capture->active) sim_capture_forbid(e->capture->origin, SIM_CAP_EVENT);
+  return SIM_CAP_EVENT;
+}
+
+sim_status sim_event_wait_host(sim_event *e) {
+  const sim_status rc = may_ask(e);
+  if (rc != SIM_OK || e->op == NULL) return rc;
+  sim_op *op = sim_op_keep(e->op);
+  sim_op_run(op);
+  sim_host_after(op);
+  sim_op_drop(op);
+  return sim_stuck_code() != 0 ? SIM_STUCK : SIM_OK;
+}
+
+sim_status sim_event_query(sim_event *e) {
+  const sim_status rc = may_ask(e);
+  if (rc != SIM_OK || e->op == NULL) return rc;
+  if (e->queries++ > 0) sim_op_step(e->op);
+  if (!e->op->done) return SIM_NOT_READY;
+  sim_host_after(e->op);
+  return sim_stuck_code() != 0 ? SIM_STUCK : SIM_OK;
+}
+
+sim_status sim_event_elapsed(const sim_event *a, const sim_event *b, float *ms) {
+  if (!a->timing || !b->timing || a->op == NULL || b->op == NULL) return SIM_BAD_HANDLE;
+  if (!a->op->done || !b->op->done) return SIM_NOT_READY;
+  *ms = (float)((double)((int64_t)b->op->stamp - (int64_t)a->op->stamp) / 1e6);
+  return SIM_OK;
+}

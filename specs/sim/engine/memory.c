@@ -1,0 +1,218 @@
+/* memory.c: where memory lies, live and freed.
+ *
+ * Each device, and pinned memory, has one range of addresses mapped twice: at the address that the program
+ * holds (without access, or with access for what the host may touch) and at the simulator's alias. Invariant:
+ * no address is given out twice, there is a gap behind every allocation, and freed bytes stay behind the alias
+ * as long as a queued operation may touch them. It must not know about streams. */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "engine.h"
+
+#define SPAN (1ull << 39) /* of addresses for each range */
+#define PAGE 4096u
+#define GAP 4096u
+
+typedef struct range {
+  uintptr_t program, alias;
+  int fd;
+  uint64_t next;
+  sim_alloc **held; /* rising addresses */
+  size_t nheld, room;
+} range;
+
+static range ranges[SIM_MAX_DEVICES + 1];
+static int nranges;
+static sim_alloc **allocs; /* all, in the order of making */
+static size_t nallocs, room;
+static sim_alloc **foreign; /* registered, live */
+static size_t nforeign, foreign_room;
+static uint64_t ids, resting;
+
+static bool range_open(range *r) {
+  void *program = mmap(NULL, SPAN, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  r->fd = memfd_create("sim", MFD_CLOEXEC);
+  if (program == MAP_FAILED || r->fd < 0 || ftruncate(r->fd, (off_t)SPAN) != 0) return false;
+  void *alias = mmap(NULL, SPAN, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, r->fd, 0);
+  if (alias == MAP_FAILED) return false;
+  madvise(alias, SPAN, MADV_DONTDUMP);
+  r->program = (uintptr_t)program;
+  r->alias = (uintptr_t)alias;
+  return true;
+}
+
+sim_status sim_memory_open(int devices) {
+  for (nranges = 0; nranges <= devices; nranges++)
+    if (!range_open(&ranges[nranges])) return SIM_NOMEM;
+  return SIM_OK;
+}
+
+static range *range_of(uintptr_t p) {
+  for (int i = 0; i < nranges; i++)
+    if (p - ranges[i].program < SPAN) return &ranges[i];
+  return NULL;
+}
+
+bool sim_ours(uintptr_t p) {
+  return range_of(p) != NULL;
+}
+
+static bool program_access(const sim_alloc *a, bool on) {
+  const range *r = range_of(a->base);
+  const int flags = on ? MAP_SHARED | MAP_FIXED : MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+  void *p = mmap((void *)a->base, a->room, on ? PROT_READ | PROT_WRITE : PROT_NONE, flags, on ? r->fd : -1,
+                 on ? (off_t)(a->base - r->program) : 0);
+  return p != MAP_FAILED;
+}
+
+static void push(sim_alloc ***list, size_t *n, size_t *capacity, sim_alloc *a) {
+  if (*n == *capacity) {
+    *capacity = *capacity * 2 + 64;
+    *list = realloc(*list, *capacity * sizeof(sim_alloc *));
+    if (*list == NULL) abort();
+  }
+  (*list)[(*n)++] = a;
+}
+
+static sim_alloc *append(sim_space space, int device, uintptr_t base, size_t nbytes) {
+  range *r = range_of(base);
+  sim_alloc *a = calloc(1, sizeof *a);
+  if (a == NULL) abort();
+  *a = (sim_alloc){.space = space, .device = device, .base = base, .nbytes = nbytes, .id = ++ids};
+  a->made = sim_here();
+  push(&allocs, &nallocs, &room, a);
+  if (r != NULL) push(&r->held, &r->nheld, &r->room, a);
+  if (r == NULL) push(&foreign, &nforeign, &foreign_room, a);
+  return a;
+}
+
+static bool host_reaches(sim_space space) {
+  return space == SIM_PINNED || space == SIM_MANAGED;
+}
+
+sim_status sim_alloc_new(sim_space space, int device, size_t nbytes, sim_alloc **out) {
+  range *r = &ranges[space == SIM_DEVICE ? device + 1 : 0];
+  const size_t taken = (nbytes + PAGE - 1) / PAGE * PAGE;
+  sim_device *d = sim_device_at(device);
+  if (taken < nbytes || r->next + taken + GAP > SPAN) return SIM_NOMEM;
+  if (space == SIM_DEVICE && d->used + taken > d->total) return SIM_NOMEM;
+  sim_alloc *a = append(space, device, r->program + r->next, nbytes);
+  a->room = taken;
+  r->next += taken + GAP;
+  if (host_reaches(space) && !program_access(a, true)) return SIM_NOMEM;
+  if (space == SIM_DEVICE) d->used += taken;
+  *out = a;
+  return SIM_OK;
+}
+
+sim_status sim_register(void *p, size_t nbytes, sim_alloc **out) {
+  const sim_region whole = sim_flat((uintptr_t)p, nbytes);
+  if (sim_ours((uintptr_t)p)) return SIM_REGISTERED;
+  for (size_t i = 0; i < nforeign; i++) {
+    const sim_region other = sim_flat(foreign[i]->base, foreign[i]->nbytes);
+    if (sim_region_overlap(&whole, &other)) return SIM_REGISTERED;
+  }
+  *out = append(SIM_FOREIGN, 0, (uintptr_t)p, nbytes);
+  return SIM_OK;
+}
+
+static sim_alloc *holds(sim_alloc *a, uintptr_t p) {
+  return p - a->base < (a->nbytes > 0 ? a->nbytes : 1) ? a : NULL;
+}
+
+static sim_alloc *find_held(const range *r, uintptr_t p) {
+  size_t lo = 0, hi = r->nheld;
+  while (lo < hi) {
+    const size_t mid = lo + (hi - lo) / 2;
+    if (r->held[mid]->base <= p) lo = mid + 1;
+    if (r->held[mid]->base > p) hi = mid;
+  }
+  return lo == 0 ? NULL : holds(r->held[lo - 1], p);
+}
+
+sim_alloc *sim_alloc_find(uintptr_t p) {
+  const range *r = range_of(p);
+  if (r != NULL) return find_held(r, p);
+  for (size_t i = 0; i < nforeign; i++)
+    if (holds(foreign[i], p) != NULL) return foreign[i];
+  return NULL;
+}
+
+void *sim_view(uintptr_t p) {
+  const range *r = range_of(p);
+  return r == NULL ? (void *)p : (void *)(r->alias + (p - r->program));
+}
+
+/* Beyond the limit only both ends are filled: a large allocation need not cost its size in real memory. */
+void sim_poison(sim_alloc *a, int byte) {
+  if (a->space == SIM_FOREIGN) return;
+  const uint64_t limit = sim_conf.poison;
+  char *view = sim_view(a->base);
+  if (a->nbytes <= limit) {
+    memset(view, byte, a->nbytes);
+    return;
+  }
+  memset(view, byte, limit / 2);
+  memset(view + a->nbytes - limit / 2, byte, limit / 2);
+}
+
+static void purge(sim_alloc *a) {
+  const range *r = range_of(a->base);
+  a->purged = true;
+  resting -= a->room;
+  if (r == NULL || a->room == 0) return;
+  fallocate(r->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)(a->base - r->program), (off_t)a->room);
+}
+
+static void purge_oldest(void) {
+  static size_t from;
+  while (from < nallocs && (allocs[from]->purged || allocs[from]->space == SIM_FOREIGN)) from++;
+  for (size_t i = from; i < nallocs && resting > sim_conf.quarantine; i++)
+    if (allocs[i]->freed && !allocs[i]->purged && allocs[i]->pins == 0) purge(allocs[i]);
+}
+
+static void forget(const sim_alloc *a) {
+  size_t i = 0;
+  while (i < nforeign && foreign[i] != a) i++;
+  if (i < nforeign) foreign[i] = foreign[--nforeign];
+}
+
+void sim_alloc_end(sim_alloc *a) {
+  a->freed = true;
+  a->gone = sim_here();
+  if (a->space == SIM_FOREIGN) {
+    forget(a);
+    return;
+  }
+  if (a->space == SIM_DEVICE) sim_device_at(a->device)->used -= a->room;
+  if (a->pool != NULL) a->pool->used -= a->nbytes;
+  if (host_reaches(a->space)) program_access(a, false);
+  resting += a->room;
+  purge_oldest();
+}
+
+void sim_alloc_unpin(sim_alloc *a) {
+  a->pins--;
+}
+
+size_t sim_alloc_count(void) {
+  return nallocs;
+}
+
+sim_alloc *sim_alloc_at(size_t i) {
+  return allocs[i];
+}
+
+int sim_peek(const void *device, void *host, size_t nbytes) {
+  sim_lock();
+  const sim_alloc *a = sim_alloc_find((uintptr_t)device);
+  const bool ours = a != NULL && (uintptr_t)device + nbytes <= a->base + a->nbytes;
+  if (ours) memcpy(host, sim_view((uintptr_t)device), nbytes);
+  sim_unlock();
+  return ours ? 0 : -1;
+}

@@ -1,0 +1,131 @@
+/* order.c: who touched which bytes, and whether anything orders two who did.
+ *
+ * Each allocation remembers the accesses that something could still conflict with. Two accesses conflict if
+ * they share a byte and one of them writes; the earlier must then have been seen, by vector clock, by the later.
+ * Invariant: what is found depends only on the calls made and their order, never on when work happened to run.
+ * It must not know how an order came about. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine.h"
+
+enum { KEEP = 2048 }; /* accesses remembered for one allocation */
+
+static const char *verb(const sim_access *a) {
+  if (a->is_free) return "freed";
+  return a->write ? "written" : "read";
+}
+
+static bool is_host(const char *who) {
+  return strncmp(who, "host", 4) == 0;
+}
+
+static void advise(const sim_access *a, const sim_access *b, char *out, size_t size) {
+  if (is_host(b->who) && is_host(a->who))
+    snprintf(out, size, "nothing orders these two threads");
+  else if (is_host(b->who))
+    snprintf(out, size, "the host must wait for %s after call #%llu and before call #%llu", a->who,
+             (unsigned long long)a->place.number, (unsigned long long)b->place.number);
+  else
+    snprintf(out, size, "%s must wait for %s: an event recorded after call #%llu, waited for before call #%llu",
+             b->who, a->who, (unsigned long long)a->place.number, (unsigned long long)b->place.number);
+}
+
+static void report(const sim_alloc *m, const sim_access *a, const sim_access *b) {
+  char first[200], second[200], made[200], missing[300];
+  if (!sim_found_pair(SIM_RACE, &a->place, &b->place)) return;
+  advise(a, b, missing, sizeof missing);
+  sim_found(SIM_RACE,
+            "race on %zu bytes at %#zx (%zu into an allocation of %zu)\n  first  %s by %s: %s\n  then   %s by %s: %s\n"
+            "  made   %s\n  missing: %s",
+            (size_t)(sim_region_end(&b->region) - b->region.base), (size_t)b->region.base,
+            (size_t)(b->region.base - m->base), m->nbytes, verb(a), a->who,
+            sim_place_text(&a->place, first, sizeof first), verb(b), b->who,
+            sim_place_text(&b->place, second, sizeof second), sim_place_text(&m->made, made, sizeof made), missing);
+}
+
+static void report_stale(const sim_alloc *m, const sim_access *b) {
+  char here[200], gone[200];
+  if (!sim_found_pair(SIM_STALE, &m->gone, &b->place)) return;
+  sim_found(SIM_STALE, "use of freed memory at %#zx (%zu into an allocation of %zu)\n  %s by %s: %s\n  freed  %s",
+            (size_t)b->region.base, (size_t)(b->region.base - m->base), m->nbytes, verb(b), b->who,
+            sim_place_text(&b->place, here, sizeof here), sim_place_text(&m->gone, gone, sizeof gone));
+}
+
+/* b covers all that a says: whoever conflicts with a and is not ordered after it conflicts with b too. */
+static bool replaces(const sim_access *b, const sim_access *a, bool ordered) {
+  if (!ordered || (a->write && !b->write)) return false;
+  if (!b->write && a->slot != b->slot) return false;
+  const bool plain = b->region.rows == 1 && b->region.depth == 1;
+  if (plain) return b->region.base <= a->region.base && sim_region_end(&a->region) <= sim_region_end(&b->region);
+  return memcmp(&a->region, &b->region, sizeof a->region) == 0;
+}
+
+static void remember(sim_alloc *m, const sim_access *b) {
+  if (m->naccesses == KEEP) {
+    memmove(m->accesses, m->accesses + KEEP / 2, KEEP / 2 * sizeof *b);
+    m->naccesses = KEEP / 2;
+  }
+  if (m->naccesses == m->capacity) {
+    m->capacity = m->capacity * 2 + 4;
+    m->accesses = realloc(m->accesses, m->capacity * sizeof *b);
+    if (m->accesses == NULL) abort();
+  }
+  m->accesses[m->naccesses++] = *b;
+}
+
+static void check(sim_alloc *m, const sim_access *b, const sim_clock *seen) {
+  size_t kept = 0;
+  bool freed_before = false;
+  for (size_t i = 0; i < m->naccesses; i++) {
+    const sim_access a = m->accesses[i];
+    const bool ordered = sim_clock_covers(seen, a.slot, a.time);
+    const bool conflict = (a.write || b->write) && sim_region_overlap(&a.region, &b->region);
+    if (a.is_free && ordered) freed_before = true;
+    if (conflict && !ordered) report(m, &a, b);
+    if (!replaces(b, &a, ordered) || a.is_free) m->accesses[kept++] = a;
+  }
+  m->naccesses = kept;
+  if (freed_before) report_stale(m, b);
+  remember(m, b);
+}
+
+void sim_check_op(sim_alloc *m, const sim_region *r, bool write, const sim_op *op) {
+  if (m == NULL || sim_region_empty(r)) return;
+  const sim_access b = {.region = *r, .write = write, .is_free = op->work.kind == SIM_DEATH, .slot = op->slot,
+                        .time = op->time, .who = op->who, .place = op->place};
+  check(m, &b, &op->clock);
+}
+
+void sim_check_host(sim_alloc *m, const sim_region *r, bool write, bool is_free) {
+  if (m == NULL || sim_region_empty(r)) return;
+  const uint32_t slot = sim_host_slot();
+  sim_host_tick();
+  sim_clock *clock = sim_host_clock();
+  const sim_access b = {.region = *r, .write = write, .is_free = is_free, .slot = slot, .time = clock->at[slot],
+                        .who = "host", .place = sim_here()};
+  check(m, &b, clock);
+}
+
+sim_status sim_check_range(const sim_alloc *m, const sim_region *r, const char *what) {
+  char here[200];
+  const sim_place now = sim_here();
+  if (m == NULL && !sim_ours(r->base)) return SIM_OK;
+  if (m != NULL && sim_region_end(r) <= m->base + m->nbytes) return SIM_OK;
+  sim_place_text(&now, here, sizeof here);
+  if (m == NULL)
+    sim_found(SIM_BOUNDS, "the %s address %#zx belongs to no allocation: %s", what, (size_t)r->base, here);
+  else
+    sim_found(SIM_BOUNDS, "the %s at %#zx ends %zu bytes behind its allocation of %zu bytes: %s", what,
+              (size_t)r->base, (size_t)(sim_region_end(r) - m->base - m->nbytes), m->nbytes, here);
+  return SIM_INVALID;
+}
+
+void sim_host_access(const void *p, size_t nbytes, int write) {
+  sim_lock();
+  const sim_region r = sim_flat((uintptr_t)p, nbytes);
+  sim_alloc *m = sim_alloc_find(r.base);
+  if (sim_check_range(m, &r, "host's") == SIM_OK) sim_check_host(m, &r, write != 0, false);
+  sim_unlock();
+}

@@ -1,0 +1,169 @@
+/* stream.c: streams, and what orders them without being asked.
+ *
+ * Invariant: an operation is ordered after all that its stream has seen and after all that the calling host
+ * thread has seen; work on the legacy stream also after all blocking streams of the context, and theirs after
+ * it. It must not know what an operation does. */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "engine.h"
+
+static const char *name_of(const sim_stream *s) {
+  char *name = NULL;
+  const int device = s->ctx->device->id;
+  int n;
+  if (s->kind == SIM_LEGACY)
+    n = asprintf(&name, "the legacy stream of device %d", device);
+  else if (s->kind == SIM_PER_THREAD)
+    n = asprintf(&name, "the per-thread stream of thread %d on device %d", s->thread, device);
+  else
+    n = asprintf(&name, "stream %#zx (device %d, %sblocking)", (size_t)s->o.handle, device, s->blocking ? "" : "non-");
+  return n < 0 ? "a stream" : name;
+}
+
+sim_stream *sim_stream_new(sim_context *c, sim_stream_kind kind, bool blocking, int priority) {
+  sim_stream *s = calloc(1, sizeof *s);
+  if (s == NULL) abort();
+  sim_object_add(&s->o, SIM_STREAM);
+  s->o.hidden = kind != SIM_ORDINARY;
+  s->ctx = c;
+  s->kind = kind;
+  s->blocking = blocking;
+  s->priority = priority;
+  s->thread = sim_self()->id;
+  s->slot = sim_clock_slot();
+  s->name = name_of(s);
+  if (kind == SIM_LEGACY) return s;
+  s->next = c->streams;
+  c->streams = s;
+  return s;
+}
+
+sim_stream *sim_stream_per_thread(sim_context *c) {
+  for (sim_stream *s = c->streams; s != NULL; s = s->next)
+    if (s->kind == SIM_PER_THREAD && s->thread == sim_self()->id) return s;
+  return sim_stream_new(c, SIM_PER_THREAD, true, 0);
+}
+
+bool sim_stream_idle(const sim_stream *s) {
+  return s->clock.size <= s->slot || sim_clock_covers(sim_host_clock(), s->slot, s->clock.at[s->slot]);
+}
+
+sim_status sim_stream_end(sim_stream *s) {
+  char here[200];
+  const sim_place now = sim_here();
+  if (s->capture != NULL) sim_capture_forbid(s, SIM_CAP_UNSUPPORTED);
+  if (!sim_clock_covers(sim_host_clock(), s->slot, s->worked))
+    sim_found(SIM_WARNING, "%s is destroyed with work pending: %s", s->name, sim_place_text(&now, here, sizeof here));
+  sim_stream **link = &s->ctx->streams;
+  while (*link != NULL && *link != s) link = &(*link)->next;
+  if (*link != NULL) *link = s->next;
+  sim_clock_join(&s->ctx->orphans, &s->clock);
+  if (sim_stream_idle(s)) sim_clock_recycle(s->slot);
+  sim_clock_free(&s->clock);
+  sim_op_drop(s->last);
+  s->last = NULL;
+  sim_object_end(&s->o);
+  return SIM_OK;
+}
+
+static void behind(sim_stream *s, sim_op *op, const sim_stream *other) {
+  sim_op_needs(op, other->last);
+  sim_clock_join(&s->clock, &other->clock);
+}
+
+static void implicit_order(sim_stream *s, sim_op *op) {
+  if (s->kind == SIM_LEGACY) {
+    for (const sim_stream *b = s->ctx->streams; b != NULL; b = b->next)
+      if (b->blocking) behind(s, op, b);
+  } else if (s->blocking) {
+    behind(s, op, s->ctx->legacy);
+  }
+}
+
+static sim_op *enqueue(sim_stream *s, const sim_work *w, sim_op *dep, const sim_clock *clock) {
+  sim_op *op = sim_op_new(w, s->name, s->ctx);
+  sim_op_needs(op, s->last);
+  sim_op_needs(op, dep);
+  implicit_order(s, op);
+  sim_clock_join(&s->clock, sim_host_clock());
+  if (clock != NULL) sim_clock_join(&s->clock, clock);
+  op->slot = s->slot;
+  op->time = sim_clock_tick(&s->clock, s->slot);
+  if (w->kind == SIM_COPY || w->kind == SIM_FILL || w->kind == SIM_HOST) s->worked = op->time;
+  sim_clock_copy(&op->clock, &s->clock);
+  sim_op_queue(op);
+  sim_op_drop(s->last);
+  s->last = op;
+  s->queries = 0;
+  sim_op_stir();
+  return op;
+}
+
+void sim_stream_after(sim_stream *s, sim_op *op, const sim_clock *clock) {
+  const sim_work mark = {.kind = SIM_MARK};
+  enqueue(s, &mark, op, clock);
+}
+
+sim_status sim_submit(sim_stream *s, const sim_work *w, sim_op **out) {
+  if (out != NULL) *out = NULL;
+  const sim_status rc = sim_capture_implicit(s);
+  if (rc != SIM_OK) return rc;
+  if (s->capture != NULL) return sim_capture_node(s, w);
+  sim_op *op = enqueue(s, w, NULL, NULL);
+  if (out != NULL) *out = op;
+  return SIM_OK;
+}
+
+void sim_host_after(const sim_op *op) {
+  sim_clock_join(sim_host_clock(), &op->clock);
+}
+
+static sim_status verdict(void) {
+  return sim_stuck_code() != 0 ? SIM_STUCK : SIM_OK;
+}
+
+/* The legacy stream stands for all blocking ones, so a mark in it gathers them. */
+static sim_status gather(sim_stream *s) {
+  const sim_work mark = {.kind = SIM_MARK};
+  return s->kind == SIM_LEGACY ? sim_submit(s, &mark, NULL) : SIM_OK;
+}
+
+static sim_status may_wait(sim_stream *s) {
+  if (s->capture != NULL) return sim_capture_forbid(s, SIM_CAP_UNSUPPORTED);
+  const sim_status rc = sim_capture_implicit(s);
+  return rc != SIM_OK ? rc : sim_capture_unsafe();
+}
+
+sim_status sim_stream_wait_host(sim_stream *s) {
+  sim_status rc = may_wait(s);
+  if (rc == SIM_OK) rc = gather(s);
+  if (rc != SIM_OK || s->last == NULL) return rc;
+  sim_op *op = sim_op_keep(s->last);
+  sim_op_run(op);
+  sim_host_after(op);
+  sim_op_drop(op);
+  return verdict();
+}
+
+/* The first question finds the work unfinished, unless it had to run; later ones move it along. */
+sim_status sim_stream_query(sim_stream *s) {
+  sim_status rc = may_wait(s);
+  if (rc == SIM_OK && s->queries == 0) rc = gather(s);
+  if (rc != SIM_OK || s->last == NULL) return rc;
+  if (s->queries++ > 0) sim_op_step(s->last);
+  if (!s->last->done) return SIM_NOT_READY;
+  sim_host_after(s->last);
+  return verdict();
+}
+
+sim_status sim_context_wait_host(sim_context *c) {
+  const sim_status rc = sim_capture_unsafe();
+  if (rc != SIM_OK) return rc;
+  sim_op_run_context(c);
+  sim_clock_join(sim_host_clock(), &c->orphans);
+  sim_clock_join(sim_host_clock(), &c->legacy->clock);
+  for (const sim_stream *s = c->streams; s != NULL; s = s->next) sim_clock_join(sim_host_clock(), &s->clock);
+  return verdict();
+}

@@ -1,0 +1,241 @@
+/* work.c: queued operations, and the order they run in.
+ *
+ * Operations form a graph; one may run when all it depends on are done. With seed 0 nothing runs before it
+ * must, and then only what it needs; with another seed, what may run is drawn from all that is ready. Invariant:
+ * an operation runs once, after all it depends on. It must not know where the dependencies came from. */
+#define _POSIX_C_SOURCE 200809L
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "engine.h"
+
+static sim_op *first, *last;
+static size_t npending;
+static uint64_t now_ns;
+static bool helper_started;
+
+uint64_t sim_random(void) {
+  static uint64_t state, seed;
+  if (seed != sim_conf.seed) state = seed = sim_conf.seed;
+  uint64_t z = state += 0x9e3779b97f4a7c15ull;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+  return z ^ (z >> 31);
+}
+
+sim_op *sim_op_new(const sim_work *w, const char *who, sim_context *ctx) {
+  sim_op *op = calloc(1, sizeof *op);
+  if (op == NULL) abort();
+  op->refs = 1;
+  op->work = *w;
+  op->who = who;
+  op->ctx = ctx;
+  op->place = sim_here();
+  op->late = sim_fault_late();
+  if (w->to != NULL) w->to->pins++;
+  if (w->from != NULL) w->from->pins++;
+  return op;
+}
+
+sim_op *sim_op_keep(sim_op *op) {
+  if (op != NULL) op->refs++;
+  return op;
+}
+
+void sim_op_drop(sim_op *op) {
+  if (op == NULL || --op->refs > 0) return;
+  for (size_t i = 0; i < op->ndeps; i++) sim_op_drop(op->deps[i]);
+  sim_clock_free(&op->clock);
+  free(op->deps);
+  free(op->work.staged);
+  free(op);
+}
+
+void sim_op_needs(sim_op *op, sim_op *dep) {
+  if (dep == NULL || dep->done) return;
+  op->deps = realloc(op->deps, (op->ndeps + 1) * sizeof(sim_op *));
+  if (op->deps == NULL) abort();
+  op->deps[op->ndeps++] = sim_op_keep(dep);
+}
+
+/* A program may wait for its host function without any driver call, so something must run it. */
+static void *helper(void *unused) {
+  const struct timespec pause = {.tv_nsec = 20000000};
+  for (;;) {
+    nanosleep(&pause, NULL);
+    sim_lock();
+    sim_op *op = first;
+    while (op != NULL && (op->work.kind != SIM_HOST || op->running)) op = op->next;
+    if (op != NULL) {
+      sim_op_keep(op);
+      sim_op_run(op);
+      sim_op_drop(op);
+    }
+    sim_unlock();
+  }
+  return unused;
+}
+
+static void start_helper(void) {
+  pthread_t thread;
+  if (helper_started) return;
+  helper_started = true;
+  if (pthread_create(&thread, NULL, helper, NULL) == 0) pthread_detach(thread);
+}
+
+void sim_op_queue(sim_op *op) {
+  const sim_work *w = &op->work;
+  sim_check_op(w->from, &w->src, false, op);
+  sim_check_op(w->to, &w->dst, true, op);
+  op->prev = last;
+  if (last != NULL) last->next = op;
+  if (last == NULL) first = op;
+  last = op;
+  npending++;
+  if (w->kind == SIM_HOST) start_helper();
+  sim_op_keep(op);
+}
+
+static void unlink_op(sim_op *op) {
+  if (op->prev != NULL) op->prev->next = op->next;
+  if (op->prev == NULL) first = op->next;
+  if (op->next != NULL) op->next->prev = op->prev;
+  if (op->next == NULL) last = op->prev;
+  op->next = op->prev = NULL;
+  npending--;
+}
+
+static void copy_rows(const sim_work *w) {
+  const sim_region *d = &w->dst, *s = &w->src;
+  for (size_t k = 0; k < d->depth; k++)
+    for (size_t i = 0; i < d->rows; i++) {
+      const char *from = w->staged != NULL ? (char *)w->staged + (k * d->rows + i) * d->width
+                                           : sim_view(s->base + k * s->slice + i * s->pitch);
+      memmove(sim_view(d->base + k * d->slice + i * d->pitch), from, d->width);
+    }
+}
+
+static void fill_rows(const sim_work *w) {
+  const sim_region *d = &w->dst;
+  for (size_t k = 0; k < d->depth; k++)
+    for (size_t i = 0; i < d->rows; i++) {
+      char *row = sim_view(d->base + k * d->slice + i * d->pitch);
+      for (size_t j = 0; j < d->width; j += w->unit) memcpy(row + j, &w->value, w->unit);
+    }
+}
+
+static void call_host(sim_op *op) {
+  sim_thread *self = sim_self();
+  op->running = true;
+  self->in_callback = true;
+  sim_unlock();
+  op->work.fn(op->work.arg);
+  sim_lock();
+  self->in_callback = false;
+  op->running = false;
+  sim_changed();
+}
+
+static void perform(sim_op *op) {
+  const sim_work *w = &op->work;
+  if (sim_stuck_code() != 0) return;
+  if (op->late != 0) {
+    sim_stick(op->late);
+    return;
+  }
+  if (w->kind == SIM_COPY) copy_rows(w);
+  if (w->kind == SIM_FILL) fill_rows(w);
+  if (w->kind == SIM_BIRTH) sim_poison(w->to, SIM_FRESH);
+  if (w->kind == SIM_DEATH) sim_poison(w->to, SIM_GONE);
+  if (w->kind == SIM_HOST) call_host(op);
+}
+
+static uint64_t cost(const sim_work *w) {
+  if (w->kind == SIM_MARK) return 10;
+  return 1000 + w->dst.width * w->dst.rows * w->dst.depth / 10;
+}
+
+static void finish(sim_op *op) {
+  if (op->work.to != NULL) sim_alloc_unpin(op->work.to);
+  if (op->work.from != NULL) sim_alloc_unpin(op->work.from);
+  op->stamp = now_ns += cost(&op->work);
+  op->done = true;
+  for (size_t i = 0; i < op->ndeps; i++) sim_op_drop(op->deps[i]);
+  op->ndeps = 0;
+  unlink_op(op);
+  sim_op_drop(op);
+}
+
+static sim_op *unmet(const sim_op *op) {
+  for (size_t i = 0; i < op->ndeps; i++)
+    if (!op->deps[i]->done) return op->deps[i];
+  return NULL;
+}
+
+static void execute(sim_op *op) {
+  sim_op_keep(op);
+  perform(op);
+  finish(op);
+  sim_op_drop(op);
+}
+
+/* One that is ready and that op waits for, by whatever way; op itself in the end. */
+static sim_op *needed(sim_op *op) {
+  for (sim_op *dep = unmet(op); dep != NULL; dep = unmet(op)) op = dep;
+  return op;
+}
+
+static sim_op *pick(bool with_host) {
+  size_t n = 0;
+  sim_op *chosen = NULL;
+  for (sim_op *op = first; op != NULL; op = op->next) {
+    if (op->running || unmet(op) != NULL || (op->work.kind == SIM_HOST && !with_host)) continue;
+    if (sim_random() % ++n == 0) chosen = op;
+  }
+  return chosen;
+}
+
+void sim_op_step(sim_op *op) {
+  if (op->done) return;
+  sim_op *next = needed(op);
+  if (sim_conf.seed != 0 && sim_random() % 2 == 0) {
+    sim_op *other = pick(true);
+    if (other != NULL) next = other;
+  }
+  if (next->running) return;
+  execute(next);
+}
+
+void sim_op_run(sim_op *op) {
+  while (!op->done) {
+    if (needed(op)->running) sim_sleep_on_change();
+    if (!op->done) sim_op_step(op);
+  }
+}
+
+void sim_op_stir(void) {
+  if (sim_conf.seed == 0 || npending == 0) return;
+  for (uint64_t n = sim_random() % 4; n > 1; n--) {
+    sim_op *op = pick(false);
+    if (op != NULL) execute(op);
+  }
+}
+
+void sim_op_run_context(const sim_context *c) {
+  for (sim_op *op = first; op != NULL;) {
+    if (op->ctx != c) {
+      op = op->next;
+      continue;
+    }
+    sim_op_keep(op);
+    sim_op_run(op);
+    sim_op_drop(op);
+    op = first;
+  }
+}
+
+size_t sim_pending(void) {
+  return npending;
+}

@@ -1,0 +1,59 @@
+/* sim.h: what a program under a simulated driver may ask of the simulator.
+ *
+ * The functions are exported by the simulated library itself (find them with dlsym). They make no driver
+ * call and may be called at any time, from any thread, also with no device. This header must not know
+ * which driver is being simulated. */
+#ifndef SIM_H
+#define SIM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SIM_PUBLIC __attribute__((visibility("default")))
+
+/* What a finding is about. Warnings never count as failures; everything else does. */
+typedef enum sim_kind {
+  SIM_ANY = 0,        /* all but warnings */
+  SIM_RACE = 1,       /* two accesses to the same bytes that nothing orders */
+  SIM_STALE = 2,      /* use of freed memory, double free */
+  SIM_BOUNDS = 3,     /* an address or extent that is nobody's, or not reachable from that device */
+  SIM_MISUSE = 4,     /* a destroyed or foreign handle, no context, a call that may not be made here */
+  SIM_CAPTURE = 5,    /* a call that stream capture forbids */
+  SIM_LEAK = 6,       /* left over when the ledger was drawn up */
+  SIM_WARNING = 7     /* allowed, seldom meant: a stream destroyed with work pending */
+} sim_kind;
+
+/* How many calls of this name were made since the last reset; NULL: of all names together. */
+SIM_PUBLIC uint64_t sim_calls(const char *name);
+/* Forgets counts, findings and fault rules. Objects and memory stay. */
+SIM_PUBLIC void sim_reset(void);
+/* How many findings of this kind there are, repeats of the same pair of places included once. */
+SIM_PUBLIC uint64_t sim_findings(sim_kind kind);
+/* The text of finding i (0 is the first), or NULL past the last. Valid until sim_reset. */
+SIM_PUBLIC const char *sim_finding(size_t i);
+/* Adds fault rules, written as in SIM_FAIL. Returns 0, or -1 if the text is not a rule. */
+SIM_PUBLIC int sim_fail(const char *rules);
+/* How many fault rules have struck since the last reset. */
+SIM_PUBLIC uint64_t sim_faults(void);
+/* What is left of one sort: "memory" (bytes), "allocations", "streams", "events", "contexts" (pushed and not
+ * popped), "retains" (primary contexts), "captures", "graphs", "pools", "pending" (queued operations). */
+SIM_PUBLIC int64_t sim_left(const char *what);
+/* Draws up the ledger: everything left becomes a finding of kind SIM_LEAK. Returns how many. */
+SIM_PUBLIC uint64_t sim_ledger(void);
+/* Says that the host reads or writes these bytes now, for memory that host and device share. */
+SIM_PUBLIC void sim_host_access(const void *p, size_t nbytes, int write);
+/* Reads device memory behind the driver's back, as it is now: no call, no wait. 0, or -1: not ours. */
+SIM_PUBLIC int sim_peek(const void *device, void *host, size_t nbytes);
+/* Chooses the seed and thereby the order of everything that runs from now on; 0 is strictly lazy. */
+SIM_PUBLIC void sim_seed(uint64_t seed);
+/* Writes the report to a file descriptor. Returns the number of findings that are not warnings. */
+SIM_PUBLIC uint64_t sim_report(int fd);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
