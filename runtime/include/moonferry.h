@@ -302,14 +302,14 @@ MF_API int mf_tensor_permute(const mf_tensor *t, const int32_t *axes, int32_t na
 /* mf_tensor_reshape(t, shape, ndim, out, err): the same elements in row-major order under another
  * shape; one extent may be -1.
  * Owns: ${out} is the caller's reference. Fails: MF_EINVAL if the counts differ, MF_ELAYOUT where it
- * needs a copy. Threads: any. Standard: none. */
+ * needs a copy, MF_EOVERFLOW. Threads: any. Standard: none. */
 MF_API int mf_tensor_reshape(const mf_tensor *t, const int64_t *shape, int32_t ndim, mf_tensor **out,
                              mf_error *err);
 
 /* mf_tensor_broadcast(t, shape, ndim, out, err): ${t} repeated to ${shape} with strides of 0. The
  * result is read-only where an element is repeated.
- * Owns: ${out} is the caller's reference. Fails: MF_EINVAL if the shapes do not fit. Threads: any.
- * Standard: none. */
+ * Owns: ${out} is the caller's reference. Fails: MF_EINVAL if the shapes do not fit,
+ * MF_EOVERFLOW. Threads: any. Standard: none. */
 MF_API int mf_tensor_broadcast(const mf_tensor *t, const int64_t *shape, int32_t ndim, mf_tensor **out,
                                mf_error *err);
 
@@ -357,7 +357,7 @@ MF_API int mf_tensor_copy(mf_tensor *dst, const mf_tensor *src, mf_error *err);
  *                  becomes -0; float8_e8m0fnu has no sign and no zero, which become NaN
  *   float to int   rounds toward zero and saturates; NaN becomes 0
  *   int to int     keeps the low bits
- *   to bool        is "not zero" (NaN is not zero); from bool gives 0 or 1
+ *   to bool        is "not zero" (NaN is not zero); from bool gives 0 or 1, or the same byte as a bool
  *   to complex     the imaginary part is 0; from complex to a dtype that is not complex is refused
  * Owns: nothing moves. Fails: also MF_EDTYPE for handles, lanes other than 1 and widths that no
  * arithmetic is known for. Threads: any. Standard: none. */

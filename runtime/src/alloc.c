@@ -5,7 +5,10 @@
  * The counters are on the path of every exchange, where a locked add costs as much as the exchange itself. So
  * each thread counts in a slot of its own with plain loads and stores (relaxed atomics), and a reader sums
  * the slots. A slot keeps its values when its thread ends and goes to the next thread that asks; a block
- * may be freed by another thread than the one that allocated it, so only the sum means anything. */
+ * may be freed by another thread than the one that allocated it, so only the sum means anything.
+ *
+ * A slot also keeps one free block of each small size: exchanges allocate and free the same few sizes over
+ * and over, and malloc costs them more than all the rest. */
 #include "internal.h"
 
 #include <pthread.h>
@@ -13,9 +16,22 @@
 
 #define NSLOTS 128
 
+#ifndef __has_feature
+#define __has_feature(name) 0
+#endif
+
+/* Blocks up to this size are kept. The sanitizers must see every free. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || __has_feature(address_sanitizer) || \
+  __has_feature(thread_sanitizer)
+#define SPARE_MAX 0
+#else
+#define SPARE_MAX 256
+#endif
+
 typedef struct slot {
   _Alignas(64) _Atomic int64_t counts[MF__NCOUNTERS];
   _Atomic int claimed;
+  void *spares[SPARE_MAX / 8 + 1]; /* by size in units of 8 bytes; the owning thread's alone */
 } slot;
 
 static slot slots[NSLOTS];
@@ -38,9 +54,16 @@ typedef struct thread_state {
 
 static _Thread_local thread_state thread __attribute__((tls_model("initial-exec")));
 
+_Thread_local _Atomic int64_t *mf__thread_counts __attribute__((tls_model("initial-exec")));
+
 static void give_slot_back(void *ptr) {
   slot *s = ptr;
   thread.slot = NULL;
+  mf__thread_counts = NULL;
+  for (size_t i = 0; i <= SPARE_MAX / 8; i++) {
+    free(s->spares[i]);
+    s->spares[i] = NULL;
+  }
   atomic_store_explicit(&s->claimed, 0, memory_order_release);
 }
 
@@ -54,21 +77,17 @@ static slot *claim_slot(void) {
   for (int i = 0; i < NSLOTS; i++) {
     if (atomic_exchange_explicit(&slots[i].claimed, 1, memory_order_acquire) == 0) {
       (void)pthread_setspecific(key, &slots[i]);
+      mf__thread_counts = slots[i].counts;
       return thread.slot = &slots[i];
     }
   }
   return &shared_slot;
 }
 
-void mf__count(mf__counter which, int64_t delta) {
-  slot *s = thread.slot != NULL ? thread.slot : claim_slot();
-  _Atomic int64_t *count = &s->counts[which];
-  if (s == &shared_slot) {
-    atomic_fetch_add_explicit(count, delta, memory_order_relaxed);
-  } else {
-    const int64_t now = atomic_load_explicit(count, memory_order_relaxed);
-    atomic_store_explicit(count, now + delta, memory_order_relaxed);
-  }
+/* For a thread without a slot: it gets one, or counts in the shared one. */
+void mf__count_first(mf__counter which, int64_t delta) {
+  slot *s = claim_slot();
+  atomic_fetch_add_explicit(&s->counts[which], delta, memory_order_relaxed);
 }
 
 static int64_t total(mf__counter which) {
@@ -118,17 +137,36 @@ static bool fault_strikes(void) {
   return true;
 }
 
+/* Where this thread keeps a spare block of a size; NULL where it keeps none. */
+static void **spare_place(size_t nbytes) {
+  slot *s = thread.slot;
+  if (s == NULL || nbytes > SPARE_MAX || allocator != NULL) return NULL;
+  return &s->spares[(nbytes + 7) / 8];
+}
+
+static void *take_block(size_t nbytes) {
+  void **place = spare_place(nbytes);
+  if (allocator != NULL) return allocator(allocator_ctx, NULL, 0, nbytes);
+  if (place == NULL || *place == NULL) return malloc((nbytes + 7) / 8 * 8);
+  void *ptr = *place;
+  *place = NULL;
+  return ptr;
+}
+
 void *mf__alloc(size_t nbytes) {
   if (thread.fault_left != 0 && fault_strikes()) return NULL;
-  void *ptr = allocator == NULL ? malloc(nbytes) : allocator(allocator_ctx, NULL, 0, nbytes);
+  void *ptr = take_block(nbytes);
   if (ptr != NULL) mf__count(MF__BLOCKS, 1);
   return ptr;
 }
 
 void mf__free(void *ptr, size_t nbytes) {
+  void **place = spare_place(nbytes);
   mf__count(MF__BLOCKS, -1);
-  if (allocator == NULL)
-    free(ptr);
-  else
+  if (allocator != NULL)
     (void)allocator(allocator_ctx, ptr, nbytes, 0);
+  else if (place != NULL && *place == NULL)
+    *place = ptr;
+  else
+    free(ptr);
 }

@@ -20,7 +20,21 @@ int mf__end(int rc, const char *call, mf_error *err);
 
 typedef enum mf__counter { MF__TENSORS, MF__STORAGES, MF__BYTES, MF__BLOCKS, MF__NCOUNTERS } mf__counter;
 
-void mf__count(mf__counter which, int64_t delta);
+/* The calling thread's own counters, NULL until it has some. Inline, because an exchange counts eight times. */
+extern _Thread_local _Atomic int64_t *mf__thread_counts __attribute__((tls_model("initial-exec")));
+
+void mf__count_first(mf__counter which, int64_t delta);
+
+static inline void mf__count(mf__counter which, int64_t delta) {
+  _Atomic int64_t *counts = mf__thread_counts;
+  if (counts == NULL) {
+    mf__count_first(which, delta);
+    return;
+  }
+  const int64_t now = atomic_load_explicit(&counts[which], memory_order_relaxed);
+  atomic_store_explicit(&counts[which], now + delta, memory_order_relaxed);
+}
+
 void *mf__alloc(size_t nbytes);
 void mf__free(void *ptr, size_t nbytes);
 
