@@ -14,12 +14,13 @@ static sim_clock used; /* how far each slot's history went under earlier users *
 
 static void grow(sim_clock *c, uint32_t size) {
   if (c->size >= size) return;
-  const uint32_t room = size < 8 ? 8 : size + size / 2;
-  uint32_t *at = realloc(c->at, room * sizeof *at);
-  if (at == NULL) abort();
-  memset(at + c->size, 0, (room - c->size) * sizeof *at);
-  c->at = at;
-  c->size = room;
+  if (c->room < size) {
+    c->room = size + size / 2;
+    c->at = realloc(c->at, c->room * sizeof *c->at);
+    if (c->at == NULL) abort();
+  }
+  memset(c->at + c->size, 0, (size - c->size) * sizeof *c->at);
+  c->size = size;
 }
 
 uint32_t sim_clock_slot(void) {
@@ -60,5 +61,5 @@ void sim_clock_copy(sim_clock *to, const sim_clock *from) {
 
 void sim_clock_free(sim_clock *c) {
   free(c->at);
-  *c = (sim_clock){NULL, 0};
+  *c = (sim_clock){NULL, 0, 0};
 }

@@ -50,14 +50,46 @@ sim_status sim_context_new(sim_device *d, unsigned flags, sim_context **out) {
   return SIM_OK;
 }
 
-/* What still lives of a context goes with it, as on a real device. */
-void sim_context_end(sim_context *c) {
-  sim_context_wait_host(c);
-  while (c->streams != NULL) sim_stream_end(c->streams);
+static size_t end_memory(const sim_context *c) {
+  size_t n = 0;
   for (size_t i = 0; i < sim_alloc_count(); i++) {
     sim_alloc *a = sim_alloc_at(i);
-    if (a->ctx == c && !a->freed) sim_alloc_end(a);
+    if (a->ctx != c || a->freed || a->pool != NULL) continue;
+    sim_alloc_end(a);
+    n++;
   }
+  return n;
+}
+
+static size_t end_streams(const sim_context *c) {
+  size_t n = 0;
+  while (c->streams != NULL) {
+    n += c->streams->kind == SIM_ORDINARY;
+    sim_stream_end(c->streams);
+  }
+  return n;
+}
+
+static size_t end_events(const sim_context *c) {
+  size_t n = 0;
+  for (size_t i = 0; i < sim_object_count(); i++) {
+    sim_event *e = (sim_event *)(void *)sim_object_at(i);
+    if (e->o.type != SIM_EVENT || !e->o.live || e->ctx != c) continue;
+    sim_event_end(e);
+    n++;
+  }
+  return n;
+}
+
+/* What still lives of a context goes with it, as on a real device. */
+void sim_context_end(sim_context *c) {
+  char here[200];
+  const sim_place now = sim_here();
+  sim_context_wait_host(c);
+  const size_t allocations = end_memory(c), streams = end_streams(c), events = end_events(c);
+  if (allocations + streams + events > 0)
+    sim_found(SIM_WARNING, "a context of device %d ends with %zu allocations, %zu streams and %zu events in it: %s",
+              c->device->id, allocations, streams, events, sim_place_text(&now, here, sizeof here));
   sim_object_end(&c->legacy->o);
   sim_object_end(&c->o);
 }

@@ -68,7 +68,7 @@ typedef struct sim_place {
 /* A vector clock: how far into each actor's history something has seen. Grows as actors appear. */
 typedef struct sim_clock {
   uint32_t *at;
-  uint32_t size;
+  uint32_t size, room;
 } sim_clock;
 
 uint32_t sim_clock_slot(void);

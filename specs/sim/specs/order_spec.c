@@ -1,0 +1,259 @@
+/* order_spec.c: what is ordered, and that a missing wait is found whatever the seed. */
+#include "spec.h"
+
+static void same_stream_is_ordered(void **state) {
+  (void)state;
+  CUdeviceptr p = device_memory(), q = device_memory();
+  CUstream s = stream();
+  OK(cuMemsetD8Async(p, 1, NBYTES, s));
+  OK(cuMemcpyDtoDAsync_v2(q, p, NBYTES, s));
+  OK(cuStreamSynchronize(s));
+  OK(cuMemFree_v2(p));
+  OK(cuMemFree_v2(q));
+  OK(cuStreamDestroy_v2(s));
+}
+
+/* One writes, another reads; with or without the wait. */
+static void exchange(bool waits, CUstream a, CUstream b) {
+  CUdeviceptr p = device_memory(), q = device_memory();
+  OK(cuMemsetD8Async(p, 7, NBYTES, a));
+  if (waits) follow(b, a);
+  OK(cuMemcpyDtoDAsync_v2(q, p, NBYTES, b));
+  OK(cuStreamSynchronize(a));
+  OK(cuStreamSynchronize(b));
+  OK(cuMemFree_v2(p));
+  OK(cuMemFree_v2(q));
+}
+
+static void a_missing_wait_is_found_under_every_seed(void **state) {
+  (void)state;
+  for (uint64_t seed = 0; seed < 50; seed++) {
+    CUstream a = stream(), b = stream();
+    sim_seed(seed);
+    exchange(true, a, b);
+    assert_int_equal(sim_findings(SIM_RACE), 0);
+    exchange(false, a, b);
+    found(SIM_RACE, 1);
+    OK(cuStreamDestroy_v2(a));
+    OK(cuStreamDestroy_v2(b));
+  }
+}
+
+static void a_race_names_both_places_and_the_wait(void **state) {
+  (void)state;
+  char line[100];
+  CUstream a = stream(), b = stream();
+  exchange(false, a, b);
+  assert_true(told("written by stream"));
+  assert_true(told("cuMemsetD8Async"));
+  assert_true(told("cuMemcpyDtoDAsync"));
+  assert_true(told("from sim_order_spec"));
+  snprintf(line, sizeof line, "missing: stream %p (device 0, non-blocking) must wait for stream %p", (void *)b, (void *)a);
+  assert_true(told(line));
+  found(SIM_RACE, 1);
+  OK(cuStreamDestroy_v2(a));
+  OK(cuStreamDestroy_v2(b));
+}
+
+/* Bytes as they are without the wait: the lazy driver has the reader run first, on poison. */
+static void a_missing_wait_gives_wrong_bytes(void **state) {
+  (void)state;
+  unsigned char got[NBYTES];
+  CUdeviceptr p = device_memory();
+  CUstream a = stream(), b = stream();
+  OK(cuMemsetD8Async(p, 7, NBYTES, a));
+  OK(cuMemcpyDtoHAsync_v2(got, p, NBYTES, b));
+  assert_true(all_bytes(got, NBYTES, 0xCB));
+  found(SIM_RACE, 1);
+  OK(cuCtxSynchronize());
+  OK(cuMemFree_v2(p));
+  OK(cuStreamDestroy_v2(a));
+  OK(cuStreamDestroy_v2(b));
+}
+
+static void reads_do_not_race(void **state) {
+  (void)state;
+  unsigned char one[NBYTES], two[NBYTES];
+  CUdeviceptr p = device_memory();
+  CUstream a = stream(), b = stream();
+  OK(cuMemsetD8Async(p, 7, NBYTES, a));
+  OK(cuStreamSynchronize(a));
+  OK(cuMemcpyDtoHAsync_v2(one, p, NBYTES, a));
+  OK(cuMemcpyDtoHAsync_v2(two, p, NBYTES, b));
+  assert_memory_equal(one, two, NBYTES);
+  OK(cuMemFree_v2(p));
+  OK(cuStreamDestroy_v2(a));
+  OK(cuStreamDestroy_v2(b));
+}
+
+static void a_later_write_must_wait_for_readers(void **state) {
+  (void)state;
+  CUdeviceptr p = device_memory(), q = device_memory();
+  CUstream a = stream(), b = stream();
+  OK(cuMemsetD8Async(p, 7, NBYTES, a));
+  follow(b, a);
+  OK(cuMemcpyDtoDAsync_v2(q, p, NBYTES, b));
+  OK(cuMemsetD8Async(p, 8, NBYTES, a));
+  found(SIM_RACE, 1);
+  OK(cuCtxSynchronize());
+  OK(cuMemFree_v2(p));
+  OK(cuMemFree_v2(q));
+  OK(cuStreamDestroy_v2(a));
+  OK(cuStreamDestroy_v2(b));
+}
+
+static void different_bytes_do_not_race(void **state) {
+  (void)state;
+  CUdeviceptr p = device_memory();
+  CUstream a = stream(), b = stream();
+  OK(cuMemsetD8Async(p, 7, NBYTES / 2, a));
+  OK(cuMemsetD8Async(p + NBYTES / 2, 7, NBYTES / 2, b));
+  assert_int_equal(sim_findings(SIM_RACE), 0);
+  OK(cuCtxSynchronize());
+  OK(cuMemsetD2D8Async(p, 64, 1, 32, NBYTES / 64, a));
+  OK(cuMemsetD2D8Async(p + NBYTES / 2 + 32, 64, 2, 32, NBYTES / 128, b));
+  assert_int_equal(sim_findings(SIM_RACE), 0);
+  OK(cuMemsetD2D8Async(p + NBYTES / 2 + 31, 64, 2, 1, NBYTES / 128, b));
+  found(SIM_RACE, 1);
+  OK(cuCtxSynchronize());
+  OK(cuMemFree_v2(p));
+  OK(cuStreamDestroy_v2(a));
+  OK(cuStreamDestroy_v2(b));
+}
+
+static void a_free_while_work_is_queued_is_a_race(void **state) {
+  (void)state;
+  for (int late = 0; late < 2; late++) {
+    CUdeviceptr p = device_memory();
+    CUstream s = stream();
+    OK(cuMemsetD8Async(p, 7, NBYTES, s));
+    if (!late) OK(cuStreamSynchronize(s));
+    OK(cuMemFree_v2(p));
+    if (late) assert_true(told("freed by host"));
+    found(SIM_RACE, late ? 1 : 0);
+    OK(cuStreamSynchronize(s));
+    OK(cuStreamDestroy_v2(s));
+  }
+}
+
+static void the_legacy_stream_orders_blocking_streams_only(void **state) {
+  (void)state;
+  for (unsigned flags = 0; flags < 2; flags++) {
+    CUdeviceptr p = device_memory();
+    CUstream s = NULL;
+    OK(cuStreamCreate(&s, flags));
+    OK(cuMemsetD8Async(p, 1, NBYTES, s));
+    OK(cuMemsetD8Async(p, 2, NBYTES, CU_STREAM_LEGACY));
+    OK(cuMemsetD8Async(p, 3, NBYTES, s));
+    found(SIM_RACE, flags == 0 ? 0 : 2);
+    OK(cuCtxSynchronize());
+    OK(cuMemFree_v2(p));
+    OK(cuStreamDestroy_v2(s));
+  }
+}
+
+static void the_per_thread_stream_is_a_blocking_one(void **state) {
+  (void)state;
+  CUdeviceptr p = device_memory();
+  OK(cuMemsetD8Async(p, 1, NBYTES, CU_STREAM_PER_THREAD));
+  OK(cuMemsetD8Async(p, 2, NBYTES, NULL));
+  OK(cuMemsetD8Async_ptsz(p, 3, NBYTES, NULL));
+  assert_int_equal(sim_findings(SIM_RACE), 0);
+  CUstream s = NULL;
+  OK(cuStreamCreate(&s, 0));
+  OK(cuMemsetD8Async(p, 4, NBYTES, s));
+  found(SIM_RACE, 1);
+  OK(cuCtxSynchronize());
+  OK(cuMemFree_v2(p));
+  OK(cuStreamDestroy_v2(s));
+}
+
+static void a_wait_means_the_last_record_before_it(void **state) {
+  (void)state;
+  CUdeviceptr p = device_memory();
+  CUstream a = stream(), b = stream();
+  CUevent e = event();
+  OK(cuMemsetD8Async(p, 1, 16, a));
+  OK(cuEventRecord(e, a));
+  OK(cuStreamWaitEvent(b, e, 0));
+  OK(cuMemsetD8Async(p + 16, 1, 16, a));
+  OK(cuEventRecord(e, a));
+  OK(cuMemsetD8Async(p, 2, 16, b));
+  assert_int_equal(sim_findings(SIM_RACE), 0);
+  OK(cuMemsetD8Async(p + 16, 2, 16, b));
+  found(SIM_RACE, 1);
+  OK(cuCtxSynchronize());
+  OK(cuMemFree_v2(p));
+  OK(cuEventDestroy_v2(e));
+  OK(cuStreamDestroy_v2(a));
+  OK(cuStreamDestroy_v2(b));
+}
+
+static void waiting_for_an_event_never_recorded_orders_nothing(void **state) {
+  (void)state;
+  CUdeviceptr p = device_memory();
+  CUstream a = stream(), b = stream();
+  CUevent e = event();
+  OK(cuMemsetD8Async(p, 1, NBYTES, a));
+  OK(cuStreamWaitEvent(b, e, 0));
+  OK(cuMemsetD8Async(p, 2, NBYTES, b));
+  found(SIM_RACE, 1);
+  OK(cuCtxSynchronize());
+  OK(cuMemFree_v2(p));
+  OK(cuEventDestroy_v2(e));
+  OK(cuStreamDestroy_v2(a));
+  OK(cuStreamDestroy_v2(b));
+}
+
+/* A copy from the program's own memory returns before the bytes arrive; another stream must still wait. */
+static void a_synchronous_copy_promises_no_more_than_documented(void **state) {
+  (void)state;
+  unsigned char bytes[NBYTES] = {1};
+  void *pinned = NULL;
+  CUdeviceptr p = device_memory();
+  CUstream s = stream();
+  OK(cuMemHostAlloc(&pinned, NBYTES, 0));
+  OK(cuMemcpyHtoD_v2(p, pinned, NBYTES));
+  OK(cuMemsetD8Async(p, 2, NBYTES, s));
+  OK(cuStreamSynchronize(s));
+  assert_int_equal(sim_findings(SIM_RACE), 0);
+  OK(cuMemcpyHtoD_v2(p, bytes, NBYTES));
+  OK(cuMemsetD8Async(p, 2, NBYTES, s));
+  found(SIM_RACE, 1);
+  OK(cuCtxSynchronize());
+  OK(cuMemFree_v2(p));
+  OK(cuMemFreeHost(pinned));
+  OK(cuStreamDestroy_v2(s));
+}
+
+static void pinned_memory_is_checked_too(void **state) {
+  (void)state;
+  void *pinned = NULL;
+  CUdeviceptr p = device_memory();
+  CUstream s = stream();
+  OK(cuMemHostAlloc(&pinned, NBYTES, 0));
+  OK(cuMemsetD8Async(p, 5, NBYTES, s));
+  OK(cuMemcpyDtoHAsync_v2(pinned, p, NBYTES, s));
+  sim_host_access(pinned, NBYTES, 0);
+  found(SIM_RACE, 1);
+  OK(cuStreamSynchronize(s));
+  sim_host_access(pinned, NBYTES, 0);
+  assert_true(all_bytes(pinned, NBYTES, 5));
+  OK(cuMemcpyHtoDAsync_v2(p, pinned, NBYTES, s));
+  sim_host_access(pinned, 1, 0);
+  assert_int_equal(sim_findings(SIM_RACE), 0);
+  sim_host_access(pinned, 1, 1);
+  found(SIM_RACE, 1);
+  OK(cuStreamSynchronize(s));
+  OK(cuMemFree_v2(p));
+  OK(cuMemFreeHost(pinned));
+  OK(cuStreamDestroy_v2(s));
+}
+
+RUN(SPEC(same_stream_is_ordered), SPEC(a_missing_wait_is_found_under_every_seed),
+    SPEC(a_race_names_both_places_and_the_wait), SPEC(a_missing_wait_gives_wrong_bytes), SPEC(reads_do_not_race),
+    SPEC(a_later_write_must_wait_for_readers), SPEC(different_bytes_do_not_race),
+    SPEC(a_free_while_work_is_queued_is_a_race), SPEC(the_legacy_stream_orders_blocking_streams_only),
+    SPEC(the_per_thread_stream_is_a_blocking_one), SPEC(a_wait_means_the_last_record_before_it),
+    SPEC(waiting_for_an_event_never_recorded_orders_nothing),
+    SPEC(a_synchronous_copy_promises_no_more_than_documented), SPEC(pinned_memory_is_checked_too))
