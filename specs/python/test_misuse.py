@@ -9,6 +9,7 @@ import dlpack_abi as abi
 import moonferry as mf
 from moonferry import _convert
 
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 ODD = [
     (), (1,), (None,), ("x",), (b"x",), (1.5,), (float("nan"),), (2**70,), (-(2**70),), ((1,),), ([[]],), ({},),
     (object(),), (type,), (1, 1), (None, None), (1, 1, 1, 1, 1), ((None,) * 200,), ((1,) * 65,),

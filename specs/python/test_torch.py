@@ -5,6 +5,7 @@ import pytest
 
 import moonferry as mf
 
+pytestmark = pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
 DTYPES = [
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "bfloat16",
     "float32", "float64", "complex64", "complex128", "complex32", "float8_e4m3fn", "float8_e5m2",
