@@ -64,11 +64,16 @@ static int table_to_py(DLManagedTensorVersioned *managed, void **out) {
   return *out == NULL ? -1 : 0;
 }
 
-static int table_borrow(void *py_object, DLTensor *out) {
+/* Apart, so that the room for the error is not made in the usual case. */
+static int refuse_borrow(PyObject *obj, DLTensor *out) {
   mf_error err;
-  if (!core_is_tensor(py_object)) return not_a_tensor(py_object);
-  if (mf_tensor_borrow(core_handle(py_object), out, &err) == MF_OK) return 0;
-  return refuse(py_object, &err);
+  if (!core_is_tensor(obj)) return not_a_tensor(obj);
+  return mf_tensor_borrow(core_handle(obj), out, &err) == MF_OK ? 0 : refuse(obj, &err);
+}
+
+static int table_borrow(void *py_object, DLTensor *out) {
+  if (core_is_tensor(py_object) && mf_tensor_borrow(core_handle(py_object), out, NULL) == MF_OK) return 0;
+  return refuse_borrow(py_object, out);
 }
 
 static int table_current_stream(DLDeviceType device_type, int32_t device_id, void **out) {
