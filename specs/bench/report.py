@@ -95,9 +95,7 @@ def wrapped(cell):
 
 
 def publish(result, root):
-    """Puts the table between the README's two marks and the picture into docs/."""
-    (root / "docs").mkdir(exist_ok=True)
-    picture(result, root / "docs" / "bench.png")
+    """Puts the table between the README's two marks."""
     readme = root / "README.md"
     before, _, rest = readme.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
