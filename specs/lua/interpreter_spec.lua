@@ -159,6 +159,7 @@ for line in io.lines("/proc/self/maps") do
   if path and not files[path] then files[path], count = true, count + 1 end
 end
 print(count .. " libmoonferry")
+io.stdout:flush() -- Python keeps its own buffer, and either may be written first
 ]]
 
   it("has one libmoonferry if Lua came first", function()
