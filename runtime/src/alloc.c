@@ -139,34 +139,37 @@ static bool fault_strikes(void) {
 
 /* Where this thread keeps a spare block of a size; NULL where it keeps none. */
 static void **spare_place(size_t nbytes) {
-  slot *s = thread.slot;
-  if (s == NULL || nbytes > SPARE_MAX || allocator != NULL) return NULL;
-  return &s->spares[(nbytes + 7) / 8];
+  return thread.slot == NULL || nbytes > SPARE_MAX ? NULL : &thread.slot->spares[(nbytes + 7) / 8];
 }
 
 static void *take_block(size_t nbytes) {
   void **place = spare_place(nbytes);
-  if (allocator != NULL) return allocator(allocator_ctx, NULL, 0, nbytes);
+  /* Rounded up, because any size of its unit may get the block later. */
   if (place == NULL || *place == NULL) return malloc((nbytes + 7) / 8 * 8);
   void *ptr = *place;
   *place = NULL;
   return ptr;
 }
 
+static void give_block_back(void *ptr, size_t nbytes) {
+  void **place = spare_place(nbytes);
+  if (place != NULL && *place == NULL)
+    *place = ptr;
+  else
+    free(ptr);
+}
+
 void *mf__alloc(size_t nbytes) {
   if (thread.fault_left != 0 && fault_strikes()) return NULL;
-  void *ptr = take_block(nbytes);
+  void *ptr = allocator != NULL ? allocator(allocator_ctx, NULL, 0, nbytes) : take_block(nbytes);
   if (ptr != NULL) mf__count(MF__BLOCKS, 1);
   return ptr;
 }
 
 void mf__free(void *ptr, size_t nbytes) {
-  void **place = spare_place(nbytes);
   mf__count(MF__BLOCKS, -1);
   if (allocator != NULL)
     (void)allocator(allocator_ctx, ptr, nbytes, 0);
-  else if (place != NULL && *place == NULL)
-    *place = ptr;
   else
-    free(ptr);
+    give_block_back(ptr, nbytes);
 }

@@ -4,6 +4,7 @@
  */
 #include "spec.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 static mf_tensor *subject;
@@ -240,6 +241,42 @@ static void the_allocator_changes_only_while_nothing_lives(void **state) {
   OK(mf_allocator_set(spec_strict_realloc, NULL, &spec_err));
 }
 
+/* Creates and releases two tensors of each size around the one up to which free blocks are kept, so that a
+ * spare is kept, used again, and given up for another; each byte of a used block is written. */
+static void *use_blocks(void *failures) {
+  for (int64_t n = 0; n < 400; n++) {
+    mf_tensor *t[2];
+    DLTensor like = {.ndim = 1, .shape = &n, .dtype = {kDLUInt, 8, 1}};
+    const mf_scalar value = {.kind = MF_KIND_INT, .i = n % 251};
+    for (int i = 0; i < 2; i++) {
+      *(int *)failures += mf_tensor_create(&like, 0, &t[i], NULL) != MF_OK;
+      *(int *)failures += mf_tensor_fill(t[i], &value, NULL) != MF_OK;
+    }
+    *(int *)failures += n > 0 && mf_tensor_dltensor(t[0])->data == mf_tensor_dltensor(t[1])->data;
+    for (int i = 0; i < 2; i++) {
+      mf_tensor *view;
+      *(int *)failures += mf_tensor_readonly(t[i], &view, NULL) != MF_OK;
+      mf_tensor_release(t[i]);
+      mf_tensor_release(view);
+    }
+  }
+  return NULL;
+}
+
+/* More threads, one after another and at once, than have counters and spare blocks of their own. */
+static void blocks_of_malloc_are_used_again(void **state) {
+  enum { THREADS = 140 };
+  int failures[THREADS + 1] = {0};
+  pthread_t threads[THREADS];
+  (void)state;
+  OK(mf_allocator_set(NULL, NULL, &spec_err));
+  use_blocks(&failures[THREADS]);
+  for (int i = 0; i < THREADS; i++) assert_int_equal(pthread_create(&threads[i], NULL, use_blocks, &failures[i]), 0);
+  for (int i = 0; i < THREADS; i++) assert_int_equal(pthread_join(threads[i], NULL), 0);
+  for (int i = 0; i <= THREADS; i++) assert_int_equal(failures[i], 0);
+  OK(mf_allocator_set(spec_strict_realloc, NULL, &spec_err));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(every_call_that_allocates),
@@ -247,6 +284,7 @@ int main(void) {
       SPEC(what_needs_no_memory),
       SPEC(arming),
       SPEC(the_allocator_changes_only_while_nothing_lives),
+      SPEC(blocks_of_malloc_are_used_again),
   };
   return cmocka_run_group_tests(tests, spec_group_setup, NULL);
 }
