@@ -51,7 +51,7 @@ static void configure(void) {
   sim_conf.quarantine = setting("SIM_QUARANTINE", 256ull << 20);
   sim_conf.poison = setting("SIM_POISON", 64ull << 20);
   sim_conf.version = (int)setting("SIM_DRIVER_VERSION", 0);
-  sim_conf.seed = setting("SIM_SEED", 0);
+  sim_conf.seed = sim_conf.random = setting("SIM_SEED", 0);
   sim_conf.separate_threads = setting_is("SIM_THREADS", "separate");
   sim_conf.free_waits = setting_is("SIM_FREE", "wait");
   sim_conf.strict = setting("SIM_STRICT", 0) != 0;
@@ -204,6 +204,6 @@ void sim_reset(void) {
 
 void sim_seed(uint64_t seed) {
   sim_lock();
-  sim_conf.seed = seed;
+  sim_conf.seed = sim_conf.random = seed;
   sim_unlock();
 }

@@ -201,7 +201,7 @@ typedef struct sim_config {
   int devices;
   uint64_t memory, quarantine, poison;
   int version;
-  uint64_t seed;
+  uint64_t seed, random;
   bool separate_threads, free_waits, strict, ledger;
   const char *missing;
 } sim_config;

@@ -18,7 +18,7 @@ uintptr_t sim_region_end(const sim_region *r) {
 }
 
 static bool dense(const sim_region *r) {
-  return (r->rows == 1 || r->pitch == r->width) && (r->depth == 1 || r->slice == r->pitch * r->rows);
+  return (r->rows == 1 || r->pitch == r->width) && (r->depth == 1 || r->slice == r->width * r->rows);
 }
 
 /* Whether [lo, hi) holds the start or the inside of a row of this slice. */

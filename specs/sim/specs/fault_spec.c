@@ -1,0 +1,177 @@
+/* fault_spec.c: calls that fail on demand, names that are missing, drivers that are old. */
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "spec.h"
+
+static void a_named_call_fails_once(void **state) {
+  (void)state;
+  CUdeviceptr p = 0;
+  assert_int_equal(sim_fail("cuMemAlloc:2"), 0);
+  FAILS(cuMemAlloc_v2(&p, NBYTES), CUDA_ERROR_OUT_OF_MEMORY);
+  assert_true(p == 0);
+  assert_int_equal(sim_faults(), 1);
+  OK(cuMemAlloc_v2(&p, NBYTES));
+  OK(cuMemFree_v2(p));
+}
+
+static void the_third_call_fails_or_all_from_then_on(void **state) {
+  (void)state;
+  assert_int_equal(sim_fail("cuCtxSynchronize@3:4:on"), 0);
+  OK(cuCtxSynchronize());
+  OK(cuCtxSynchronize());
+  FAILS(cuCtxSynchronize(), CUDA_ERROR_DEINITIALIZED);
+  FAILS(cuCtxSynchronize(), CUDA_ERROR_DEINITIALIZED);
+  OK(cuStreamSynchronize(NULL));
+  sim_reset();
+  OK(cuCtxSynchronize());
+}
+
+static void a_sticky_error_stays(void **state) {
+  (void)state;
+  int version = 0;
+  CUdeviceptr p = device_memory();
+  assert_int_equal(sim_fail("cuMemsetD8Async:719:sticky"), 0);
+  FAILS(cuMemsetD8Async(p, 1, NBYTES, NULL), CUDA_ERROR_LAUNCH_FAILED);
+  FAILS(cuCtxSynchronize(), CUDA_ERROR_LAUNCH_FAILED);
+  OK(cuDriverGetVersion(&version));
+  FAILS(cuMemFree_v2(p), CUDA_ERROR_LAUNCH_FAILED);
+  assert_int_equal(sim_left("memory"), 0);
+  sim_reset();
+}
+
+static void an_error_can_come_late(void **state) {
+  (void)state;
+  CUdeviceptr p = device_memory();
+  CUstream s = stream();
+  assert_int_equal(sim_fail("cuMemsetD8Async:700:late"), 0);
+  OK(cuMemsetD8Async(p, 1, NBYTES, s));
+  FAILS(cuStreamQuery(s), CUDA_ERROR_NOT_READY);
+  FAILS(cuStreamSynchronize(s), CUDA_ERROR_ILLEGAL_ADDRESS);
+  FAILS(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
+  sim_reset();
+  OK(cuMemFree_v2(p));
+  OK(cuStreamDestroy_v2(s));
+}
+
+/* A failing free still frees: else a program that can do no more would look as if it leaked. */
+static void a_call_that_gives_back_does_so_though_it_fails(void **state) {
+  (void)state;
+  CUdeviceptr p = device_memory();
+  CUstream s = stream();
+  assert_int_equal(sim_fail("cuMemFree:1,cuStreamDestroy:1,cuCtxPopCurrent:4"), 0);
+  FAILS(cuMemFree_v2(p), CUDA_ERROR_INVALID_VALUE);
+  FAILS(cuStreamDestroy_v2(s), CUDA_ERROR_INVALID_VALUE);
+  OK(cuCtxPushCurrent_v2(contexts[1]));
+  FAILS(cuCtxPopCurrent_v2(NULL), CUDA_ERROR_DEINITIALIZED);
+  CUcontext current = NULL;
+  OK(cuCtxGetCurrent(&current));
+  assert_ptr_equal(current, contexts[0]);
+  sim_reset();
+}
+
+static void a_rule_that_is_none_is_refused(void **state) {
+  (void)state;
+  static const char *const wrong[] = {"cuInit", "cuInit:x", "cuInit:0", ":1", "cuInit:1:maybe", "#:1"};
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    assert_int_equal(sim_fail(wrong[i]), -1);
+    sim_reset();
+  }
+}
+
+/* The settings are read once, so each setting needs a process: this program again. */
+static int child(const char *what, const char *name, const char *value) {
+  int status = 0;
+  const pid_t pid = fork();
+  if (pid == 0) {
+    setenv(name, value, 1);
+    setenv("SIM_REPORT", "/dev/null", 1);
+    setenv("SIM_EXIT", "77", 1);
+    execl("/proc/self/exe", "fault_spec", what, NULL);
+    _exit(127);
+  }
+  assert_int_equal(waitpid(pid, &status, 0), pid);
+  return WEXITSTATUS(status);
+}
+
+static int scenario(const char *what) {
+  CUdeviceptr p;
+  CUcontext c;
+  void *fn = NULL;
+  int n = -1;
+  CUdriverProcAddressQueryResult why;
+  const CUresult init = cuInit(0);
+  if (strcmp(what, "none") == 0) return init == CUDA_ERROR_NO_DEVICE && cuDeviceGetCount(&n) != 0 ? 0 : 1;
+  if (strcmp(what, "three") == 0) return cuDeviceGetCount(&n) != 0 || n != 3;
+  if (strcmp(what, "number") == 0) return init != 0 || cuDeviceGetCount(&n) != 2 || cuDeviceGetCount(&n) != 0;
+  if (strcmp(what, "uninitialised") == 0) return init != CUDA_ERROR_NOT_INITIALIZED;
+  if (strcmp(what, "missing") == 0)
+    return cuGetProcAddress_v2("cuMemAlloc", &fn, 13000, 0, &why) != CUDA_ERROR_NOT_FOUND || fn != NULL ||
+           why != CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+  if (strcmp(what, "old") == 0)
+    return cuDriverGetVersion(&n) != 0 || n != 11010 || cuGetProcAddress_v2("cuMemAlloc", &fn, 13000, 0, &why) != 0 ||
+           cuGetProcAddress_v2("cuMemAllocAsync", &fn, 13000, 0, &why) != CUDA_ERROR_NOT_FOUND || fn != NULL ||
+           why != CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT;
+  if (strcmp(what, "leak") != 0) return 2;
+  return cuDevicePrimaryCtxRetain(&c, 0) != 0 || cuCtxPushCurrent_v2(c) != 0 || cuMemAlloc_v2(&p, 16) != 0;
+}
+
+static void settings_choose_the_driver(void **state) {
+  (void)state;
+  assert_int_equal(child("none", "SIM_DEVICES", "0"), 0);
+  assert_int_equal(child("three", "SIM_DEVICES", "3"), 0);
+  assert_int_equal(child("number", "SIM_FAIL", "#2:2"), 0);
+  assert_int_equal(child("uninitialised", "SIM_FAIL", "cuInit:3"), 0);
+  assert_int_equal(child("missing", "SIM_MISSING", "cuMemFree,cuMemAlloc"), 0);
+  assert_int_equal(child("old", "SIM_DRIVER_VERSION", "11010"), 0);
+}
+
+static void a_leak_decides_the_exit_status(void **state) {
+  (void)state;
+  assert_int_equal(child("leak", "SIM_SEED", "1"), 77);
+  assert_int_equal(child("leak", "SIM_LEDGER", "off"), 0);
+}
+
+static void names_that_are_not_simulated_answer_not_supported(void **state) {
+  (void)state;
+  CUresult (*fn)(void) = NULL;
+  void *p = NULL;
+  OK(cuGetProcAddress_v2("cuGreenCtxCreate", &p, 13000, 0, NULL));
+  memcpy(&fn, &p, sizeof p);
+  FAILS(fn(), CUDA_ERROR_NOT_SUPPORTED);
+  assert_int_equal(sim_calls("cuGreenCtxCreate"), 1);
+  FAILS(cuGetProcAddress_v2("nonsense", &p, 13000, 0, NULL), CUDA_ERROR_NOT_FOUND);
+}
+
+static void names_are_found_in_the_version_that_was_asked_for(void **state) {
+  (void)state;
+  void *p = NULL;
+  OK(cuGetProcAddress_v2("cuGetProcAddress", &p, 11030, 0, NULL));
+  assert_ptr_equal(p, (void *)(uintptr_t)cuGetProcAddress);
+  OK(cuGetProcAddress_v2("cuGetProcAddress", &p, 12000, 0, NULL));
+  assert_ptr_equal(p, (void *)(uintptr_t)cuGetProcAddress_v2);
+  OK(cuGetProcAddress_v2("cuMemcpyAsync", &p, 13000, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, NULL));
+  assert_ptr_equal(p, (void *)(uintptr_t)cuMemcpyAsync_ptsz);
+}
+
+static void calls_are_counted(void **state) {
+  (void)state;
+  sim_reset();
+  assert_int_equal(sim_calls(NULL), 0);
+  CUdeviceptr p = device_memory();
+  OK(cuMemFree_v2(p));
+  assert_int_equal(sim_calls("cuMemAlloc"), 1);
+  assert_int_equal(sim_calls("cuMemFree"), 1);
+  assert_int_equal(sim_calls(NULL), 2);
+}
+
+int main(int argc, char **argv) {
+  const struct CMUnitTest specs[] = {
+      SPEC(a_named_call_fails_once), SPEC(the_third_call_fails_or_all_from_then_on), SPEC(a_sticky_error_stays),
+      SPEC(an_error_can_come_late), SPEC(a_call_that_gives_back_does_so_though_it_fails),
+      SPEC(a_rule_that_is_none_is_refused), SPEC(settings_choose_the_driver), SPEC(a_leak_decides_the_exit_status),
+      SPEC(names_that_are_not_simulated_answer_not_supported),
+      SPEC(names_are_found_in_the_version_that_was_asked_for), SPEC(calls_are_counted)};
+  if (argc > 1) return scenario(argv[1]);
+  return cmocka_run_group_tests(specs, NULL, NULL);
+}
