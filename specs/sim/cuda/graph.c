@@ -3,6 +3,8 @@
  * It must not know the rules of capture. */
 #include "front.h"
 
+enum { AUTO_FREE = 1, UPLOAD = 2, NODE_PRIORITY = 8 };
+
 CUresult do_cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode) {
   sim_stream *s;
   if (mode > CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_ERROR_INVALID_VALUE;
@@ -76,7 +78,7 @@ CUresult do_cuGraphCreate(CUgraph *g, unsigned flags) {
 CUresult do_cuGraphInstantiateWithFlags(CUgraphExec *x, CUgraph handle, unsigned long long flags) {
   sim_graph *g;
   if (x == NULL) return CUDA_ERROR_INVALID_VALUE;
-  if (flags > 1) return CUDA_ERROR_NOT_SUPPORTED;
+  if ((flags & ~(unsigned long long)(AUTO_FREE | UPLOAD | NODE_PRIORITY)) != 0) return CUDA_ERROR_NOT_SUPPORTED;
   TRY(object_of(handle, SIM_GRAPH, &g));
   *x = (CUgraphExec)sim_graph_instantiate(g)->o.handle;
   return CUDA_SUCCESS;

@@ -1,0 +1,354 @@
+"""Other people's GPU libraries, unmodified, on the simulated CUDA driver.
+
+Each program runs in a process of its own, because the driver reads its settings once and reports at the end.
+A right program must leave nothing to report under any seed; a wrong one must be reported under every seed.
+The ledger is drawn up only where the program gives everything back itself: the libraries leave it to the end
+of the process.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+LIBRARIES = Path(os.environ.get("SIM_LIBRARIES", "build/sim")).resolve()
+SEEDS = [0, 1, 2, 3]
+FOUND = 77
+
+COMMON = """
+import ctypes
+import numpy as np
+import cuda.bindings.driver as drv
+from cuda.core import Device
+from cuda.core.utils import StridedMemoryView
+
+def ok(result):
+    assert int(result[0]) == 0, result
+    return result[1] if len(result) == 2 else result[1:]
+
+def bytes_of(pointer, n):
+    host = np.zeros(n, np.uint8)
+    ok(drv.cuMemcpyDtoH(host.ctypes.data, pointer, n))
+    return host
+"""
+
+
+def run(tmp_path, program, seed=0, **settings):
+    """The exit status of a program, and what the simulator reported."""
+    report = tmp_path / f"report-{seed}"
+    environment = dict(
+        os.environ,
+        LD_LIBRARY_PATH=str(LIBRARIES / "cuda"),
+        SIM_SEED=str(seed),
+        SIM_REPORT=str(report),
+        SIM_EXIT=str(FOUND),
+        **{"SIM_LEDGER": "off", **settings},
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", COMMON + textwrap.dedent(program)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    text = report.read_text() if report.exists() else ""
+    if "Traceback" in done.stderr or done.returncode not in (0, FOUND, -signal.SIGSEGV):
+        pytest.fail(done.stderr + text)
+    return done.returncode, text
+
+
+def right(tmp_path, program, **settings):
+    for seed in SEEDS:
+        status, report = run(tmp_path, program, seed, **settings)
+        assert status == 0, report
+
+
+def wrong(tmp_path, program, *expected, **settings):
+    for seed in SEEDS:
+        status, report = run(tmp_path, program, seed, **settings)
+        assert status == FOUND, report
+        for text in expected:
+            assert text in report, report
+
+
+def test_cuda_core_buffers_and_streams(tmp_path):
+    right(
+        tmp_path,
+        """
+        device = Device(0)
+        device.set_current()
+        assert device.name == "Simulated GPU 0"
+        s, t = device.create_stream(), device.create_stream()
+        a, b = device.allocate(64, stream=s), device.allocate(64, stream=t)
+        a.fill(b"\\x05", stream=s)
+        t.wait(s)
+        b.copy_from(a, stream=t)
+        t.sync()
+        assert (bytes_of(int(b.handle), 64) == 5).all()
+        a.close(t)
+        b.close(t)
+        t.sync()
+        s.close()
+        t.close()
+        """,
+        SIM_LEDGER="on",
+    )
+
+
+def test_cuda_core_exchanges_in_order(tmp_path):
+    right(
+        tmp_path,
+        """
+        device = Device(0)
+        device.set_current()
+        s, t = device.create_stream(), device.create_stream()
+
+        class Producer:
+            def __init__(self, buffer, stream):
+                self.buffer, self.stream = buffer, stream
+
+            def __dlpack_device__(self):
+                return self.buffer.__dlpack_device__()
+
+            def __dlpack__(self, *, stream=None, **rest):
+                ok(drv.cuEventRecord(event := ok(drv.cuEventCreate(2)), self.stream.handle))
+                ok(drv.cuStreamWaitEvent(stream, event, 0))
+                ok(drv.cuEventDestroy(event))
+                return self.buffer.__dlpack__(stream=-1, **rest)
+
+        a = device.allocate(64, stream=s)
+        a.fill(b"\\x05", stream=s)
+        view = StridedMemoryView.from_dlpack(Producer(a, s), stream_ptr=int(t.handle))
+        assert view.shape == (64,) and view.is_device_accessible and view.device_id == 0
+        ok(drv.cuMemsetD8Async(view.ptr, 6, 64, t.handle))
+        t.sync()
+        assert (bytes_of(int(a.handle), 64) == 6).all()
+        a.close(t)
+        t.sync()
+        """,
+    )
+
+
+def test_cuda_core_exchange_without_a_wait_is_a_race(tmp_path):
+    wrong(
+        tmp_path,
+        """
+        device = Device(0)
+        device.set_current()
+        s, t = device.create_stream(), device.create_stream()
+        a = device.allocate(64, stream=s)
+        a.fill(b"\\x05", stream=s)
+        view = StridedMemoryView.from_dlpack(a, stream_ptr=-1)
+        ok(drv.cuMemsetD8Async(view.ptr, 6, 64, t.handle))
+        ok(drv.cuCtxSynchronize())
+        a.close(t)
+        """,
+        "race on 64 bytes",
+        "first  written by stream",
+        "must wait for stream",
+    )
+
+
+def test_cuda_core_captures_a_graph(tmp_path):
+    right(
+        tmp_path,
+        """
+        device = Device(0)
+        device.set_current()
+        s = device.create_stream()
+        a = device.allocate(64, stream=s)
+        a.fill(b"\\x01", stream=s)
+        builder = s.create_graph_builder()
+        builder.begin_building()
+        a.fill(b"\\x07", stream=builder)
+        graph = builder.end_building().complete()
+        s.sync()
+        assert (bytes_of(int(a.handle), 64) == 1).all()
+        graph.launch(s)
+        s.sync()
+        assert (bytes_of(int(a.handle), 64) == 7).all()
+        a.close(s)
+        s.sync()
+        del graph, builder
+        """,
+    )
+
+
+def test_cuda_core_pinned_memory_is_numpys(tmp_path):
+    right(
+        tmp_path,
+        """
+        from cuda.core import LegacyPinnedMemoryResource
+        device = Device(0)
+        device.set_current()
+        s = device.create_stream()
+        pinned = LegacyPinnedMemoryResource().allocate(64)
+        host = np.from_dlpack(pinned)
+        assert (host.view(np.uint8) == 0xCB).all()
+        a = device.allocate(64, stream=s)
+        a.fill(b"\\x05", stream=s)
+        pinned.copy_from(a, stream=s)
+        s.sync()
+        assert (host.view(np.uint8) == 5).all()
+        a.close(s)
+        s.sync()
+        del host
+        pinned.close()
+        """,
+    )
+
+
+def test_numba_arrays(tmp_path):
+    right(
+        tmp_path,
+        """
+        from numba import cuda
+        host = np.arange(1000, dtype=np.float32)
+        a = cuda.to_device(host)
+        assert a.__cuda_array_interface__["version"] == 3
+        assert (a.copy_to_host() == host).all()
+        b = cuda.device_array(1000, np.float32)
+        b.copy_to_device(a)
+        assert (b[10:20].copy_to_host() == host[10:20]).all()
+        s = cuda.stream()
+        c = cuda.to_device(host, stream=s)
+        pinned = cuda.pinned_array(1000, np.float32)
+        c.copy_to_host(pinned, stream=s)
+        s.synchronize()
+        assert (pinned == host).all()
+        managed = cuda.managed_array(10)
+        managed[:] = 3
+        assert managed.sum() == 30
+        cuda.synchronize()
+        """,
+    )
+
+
+def test_numba_takes_from_cuda_core(tmp_path):
+    program = """
+        from numba import cuda
+        cuda.current_context()
+        device = Device(0)
+        device.set_current()
+        s = device.create_stream()
+        a = device.allocate(64, stream=s)
+        a.fill(b"\\x05", stream=s)
+
+        class Exporter:
+            __cuda_array_interface__ = {
+                "shape": (64,), "typestr": "|u1", "data": (int(a.handle), False), "version": 3, "stream": STREAM,
+            }
+
+        b = cuda.as_cuda_array(Exporter())
+        t = cuda.stream()
+        host = b.copy_to_host(stream=t)
+        t.synchronize()
+        if STREAM is not None:
+            assert (host == 5).all()
+        ok(drv.cuCtxSynchronize())
+        a.close(s)
+        s.sync()
+        """
+    right(tmp_path, program.replace("STREAM", "int(s.handle)"))
+    wrong(tmp_path, program.replace("STREAM", "None"), "race on 64 bytes", "read by stream")
+
+
+def test_numba_unpins_too_early(tmp_path):
+    program = """
+        from numba import cuda
+        host = np.arange(1000, dtype=np.float32)
+        s = cuda.stream()
+        with cuda.pinned(host):
+            a = cuda.to_device(host, stream=s)
+            SYNC
+        s.synchronize()
+        """
+    right(tmp_path, program.replace("SYNC", "s.synchronize()"))
+    wrong(tmp_path, program.replace("SYNC", "pass"), "freed by host", "cuMemHostUnregister")
+
+
+@pytest.mark.parametrize("allocate", ["int(device.allocate(64, stream=s).handle)", "int(ok(drv.cuMemAlloc(64)))"])
+def test_a_host_that_reads_device_memory_dies(tmp_path, allocate):
+    status, _ = run(
+        tmp_path,
+        f"""
+        device = Device(0)
+        device.set_current()
+        s = device.create_stream()
+        ctypes.string_at({allocate}, 1)
+        """,
+    )
+    assert status == -signal.SIGSEGV
+
+
+def test_a_leak_is_reported(tmp_path):
+    wrong(
+        tmp_path,
+        """
+        ok(drv.cuInit(0))
+        ok(drv.cuCtxPushCurrent(ok(drv.cuDevicePrimaryCtxRetain(0))))
+        ok(drv.cuMemAlloc(64))
+        """,
+        "leak: 64 bytes",
+        "leak: contexts pushed less contexts popped: 1",
+        SIM_LEDGER="on",
+    )
+
+
+def test_a_machine_without_devices(tmp_path):
+    right(tmp_path, "assert drv.cuInit(0)[0] == drv.CUresult.CUDA_ERROR_NO_DEVICE", SIM_DEVICES="0")
+
+
+def test_four_devices(tmp_path):
+    right(
+        tmp_path,
+        """
+        ok(drv.cuInit(0))
+        assert ok(drv.cuDeviceGetCount()) == 4
+        assert [Device(i).device_id for i in range(4)] == [0, 1, 2, 3]
+        """,
+        SIM_DEVICES="4",
+    )
+
+
+def test_an_old_driver(tmp_path):
+    right(
+        tmp_path,
+        """
+        ok(drv.cuInit(0))
+        assert ok(drv.cuDriverGetVersion()) == 11010
+        ok(drv.cuCtxPushCurrent(ok(drv.cuDevicePrimaryCtxRetain(0))))
+        try:
+            drv.cuMemAllocAsync(64, 0)
+        except RuntimeError as e:
+            assert "cuMemAllocAsync" in str(e)
+        else:
+            raise AssertionError("an old driver has no cuMemAllocAsync")
+        ok(drv.cuCtxPopCurrent())
+        ok(drv.cuDevicePrimaryCtxRelease(0))
+        """,
+        SIM_DRIVER_VERSION="11010",
+    )
+
+
+def test_a_failing_call_reaches_the_program(tmp_path):
+    right(
+        tmp_path,
+        """
+        device = Device(0)
+        device.set_current()
+        s = device.create_stream()
+        try:
+            device.allocate(64, stream=s)
+        except Exception as e:
+            assert "OUT_OF_MEMORY" in str(e)
+        else:
+            raise AssertionError("the allocation should have failed")
+        s.close()
+        """,
+        SIM_FAIL="cuMemAllocFromPoolAsync:2",
+    )
