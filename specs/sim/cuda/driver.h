@@ -54,6 +54,7 @@ typedef struct CUgraphExec_st *CUgraphExec;
 typedef struct CUgraphNode_st *CUgraphNode;
 typedef struct CUmemPoolHandle_st *CUmemoryPool;
 typedef struct CUarray_st *CUarray;
+typedef struct CUuserObject_st *CUuserObject;
 typedef struct CUgraphEdgeData_st CUgraphEdgeData;
 typedef struct CUctxCreateParams_st CUctxCreateParams;
 typedef struct CUuuid_st {

@@ -79,7 +79,16 @@ bool sim_clock_covers(const sim_clock *c, uint32_t slot, uint32_t time);
 void sim_clock_copy(sim_clock *to, const sim_clock *from);
 void sim_clock_free(sim_clock *c);
 
-typedef enum sim_type { SIM_CONTEXT = 1, SIM_STREAM, SIM_EVENT, SIM_POOL, SIM_GRAPH, SIM_EXEC, SIM_NODE } sim_type;
+typedef enum sim_type {
+  SIM_CONTEXT = 1,
+  SIM_STREAM,
+  SIM_EVENT,
+  SIM_POOL,
+  SIM_GRAPH,
+  SIM_EXEC,
+  SIM_NODE,
+  SIM_USER
+} sim_type;
 
 /* The head of everything that has a handle. A destroyed object stays as a tombstone, so that a stale handle
  * is recognised and says where it was destroyed. */
@@ -317,6 +326,7 @@ void sim_op_run(sim_op *op); /* runs until op is done, and what the seed adds */
 void sim_op_step(sim_op *op); /* at most one operation nearer to op */
 void sim_op_stir(void); /* what the device may do by itself after a call */
 void sim_op_run_context(const sim_context *c);
+void sim_call_out(void (*fn)(void *), void *arg); /* calls the program, without the lock */
 size_t sim_pending(void);
 uint64_t sim_random(void);
 
@@ -417,10 +427,26 @@ struct sim_graph {
   sim_object o;
   sim_node **nodes;
   size_t nnodes, capacity;
+  struct sim_user **held; /* one entry for each reference */
+  size_t nheld;
   uint32_t *slots; /* executable: the branch that each node belongs to */
   sim_op *last;    /* executable: the end of its last launch */
   sim_clock clock;
 };
+
+/* user.c */
+typedef struct sim_user {
+  sim_object o;
+  void (*destroy)(void *);
+  void *arg;
+  unsigned refs;
+} sim_user;
+
+sim_user *sim_user_new(void (*destroy)(void *), void *arg, unsigned refs);
+sim_status sim_user_release(sim_user *u, unsigned count);
+void sim_user_hold(sim_graph *g, sim_user *u, unsigned count); /* g takes over count references */
+sim_status sim_user_let_go(sim_graph *g, sim_user *u, unsigned count);
+void sim_user_let_go_all(sim_graph *g);
 
 sim_graph *sim_graph_new(sim_type type);
 sim_node *sim_graph_add(sim_graph *g, const sim_work *w, sim_node *const *deps, size_t ndeps);

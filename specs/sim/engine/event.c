@@ -35,7 +35,8 @@ void sim_event_end(sim_event *e) {
 static sim_status wrong_context(const sim_event *e, const sim_stream *s) {
   char here[200], made[200];
   const sim_place now = sim_here();
-  sim_found(SIM_MISUSE, "an event of device %d is recorded in %s, which is in another context\n  here   %s\n  made   %s",
+  sim_found(SIM_MISUSE,
+            "an event of device %d is recorded in %s, which is in another context\n  here   %s\n  made   %s",
             e->ctx->device->id, s->name, sim_place_text(&now, here, sizeof here),
             sim_place_text(&e->o.made, made, sizeof made));
   return SIM_BAD_HANDLE;

@@ -47,6 +47,7 @@ void sim_graph_end(sim_graph *g) {
   g->nodes = NULL;
   g->nnodes = 0;
   sim_object_end(&g->o);
+  sim_user_let_go_all(g);
 }
 
 /* A node goes on with the branch of its first dependency if it is the first to do so; any other node begins a
@@ -74,6 +75,10 @@ sim_graph *sim_graph_instantiate(const sim_graph *g) {
     for (size_t k = 0; k < n->ndeps; k++) deps[k] = x->nodes[n->deps[k]->index];
     sim_graph_add(x, &n->work, deps, n->ndeps);
     free(deps);
+  }
+  for (size_t i = 0; i < g->nheld; i++) {
+    g->held[i]->refs++;
+    sim_user_hold(x, g->held[i], 1);
   }
   assign_branches(x);
   return x;

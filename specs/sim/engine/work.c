@@ -124,14 +124,19 @@ static void fill_rows(const sim_work *w) {
     }
 }
 
-static void call_host(sim_op *op) {
+void sim_call_out(void (*fn)(void *), void *arg) {
   sim_thread *self = sim_self();
-  op->running = true;
+  const bool was = self->in_callback;
   self->in_callback = true;
   sim_unlock();
-  op->work.fn(op->work.arg);
+  fn(arg);
   sim_lock();
-  self->in_callback = false;
+  self->in_callback = was;
+}
+
+static void call_host(sim_op *op) {
+  op->running = true;
+  sim_call_out(op->work.fn, op->work.arg);
   op->running = false;
   sim_changed();
 }

@@ -275,6 +275,30 @@ static void a_graph_that_outlives_its_memory_is_found(void **state) {
   OK(cuStreamDestroy_v2(s));
 }
 
+static int destroyed;
+
+static void count_destroyed(void *p) {
+  *(int *)p += 1;
+}
+
+static void a_graph_and_its_executable_keep_user_objects(void **state) {
+  (void)state;
+  CUuserObject u = NULL;
+  CUgraph g = NULL;
+  CUgraphExec x = NULL;
+  destroyed = 0;
+  OK(cuUserObjectCreate(&u, &destroyed, count_destroyed, 1, 1));
+  OK(cuGraphCreate(&g, 0));
+  OK(cuGraphRetainUserObject(g, u, 1, 1));
+  OK(cuGraphInstantiateWithFlags(&x, g, 0));
+  OK(cuGraphDestroy(g));
+  assert_int_equal(destroyed, 0);
+  OK(cuGraphExecDestroy(x));
+  assert_int_equal(destroyed, 1);
+  FAILS(cuUserObjectRelease(u, 1), CUDA_ERROR_INVALID_HANDLE);
+  found(SIM_MISUSE, 1);
+}
+
 static void two_graphs_in_two_streams_are_not_ordered(void **state) {
   (void)state;
   CUdeviceptr p = device_memory();
@@ -306,4 +330,5 @@ RUN(SPEC(a_captured_stream_does_nothing_until_the_graph_is_launched), SPEC(branc
     SPEC(the_legacy_stream_and_captures_do_not_mix), SPEC(edges_into_and_between_captures_are_refused),
     SPEC(captured_events_are_not_the_hosts), SPEC(a_fork_must_be_joined),
     SPEC(other_threads_are_bound_by_a_global_capture_only), SPEC(a_graph_that_outlives_its_memory_is_found),
-    SPEC(two_graphs_in_two_streams_are_not_ordered))
+    SPEC(two_graphs_in_two_streams_are_not_ordered),
+    SPEC(a_graph_and_its_executable_keep_user_objects))

@@ -187,7 +187,8 @@ static void races_are_found_exactly(void **unused) {
     silent += !raced;
     visible += wrong;
   }
-  print_message("%d programs raced, %d of them with wrong bytes under 8 seeds; %d did not race\n", racy, visible, silent);
+  print_message("%d programs raced, %d of them with wrong bytes under 8 seeds; %d did not race\n", racy, visible,
+                silent);
   assert_true(racy > 50 && silent > 150);
   assert_true(visible * 2 > racy);
 }

@@ -48,7 +48,8 @@ static void a_race_names_both_places_and_the_wait(void **state) {
   assert_true(told("cuMemsetD8Async"));
   assert_true(told("cuMemcpyDtoDAsync"));
   assert_true(told("from sim_order_spec"));
-  snprintf(line, sizeof line, "missing: stream %p (device 0, non-blocking) must wait for stream %p", (void *)b, (void *)a);
+  snprintf(line, sizeof line, "missing: stream %p (device 0, non-blocking) must wait for stream %p", (void *)b,
+           (void *)a);
   assert_true(told(line));
   found(SIM_RACE, 1);
   OK(cuStreamDestroy_v2(a));
