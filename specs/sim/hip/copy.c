@@ -1,0 +1,189 @@
+/* copy.c: all the calls that copy or fill, brought to the engine's two.
+ *
+ * A call that says which side is the host's is held to it: device memory where host memory is meant is refused,
+ * though a real runtime often finds out by itself. It must not know when a copy happens. */
+#include "front.h"
+
+static bool is_device(uintptr_t p) {
+  return sim_ours(p) || sim_alloc_find(p) != NULL;
+}
+
+static bool is_host(uintptr_t p) {
+  const sim_alloc *a = sim_alloc_find(p);
+  return a == NULL ? !sim_ours(p) : a->space != SIM_DEVICE;
+}
+
+static hipError_t on_side(uintptr_t p, bool host) {
+  if (host ? is_host(p) : is_device(p)) return hipSuccess;
+  sim_found(SIM_BOUNDS, "%s: %#zx is not %s memory", sim_here().call, (size_t)p, host ? "host" : "device");
+  return hipErrorInvalidValue;
+}
+
+static hipError_t sides(uintptr_t d, uintptr_t s, hipMemcpyKind kind) {
+  const bool to_host = kind == hipMemcpyHostToHost || kind == hipMemcpyDeviceToHost;
+  const bool from_host = kind == hipMemcpyHostToHost || kind == hipMemcpyHostToDevice;
+  if (kind == hipMemcpyDefault) return hipSuccess;
+  if (kind < hipMemcpyHostToHost || (kind > hipMemcpyDefault && kind != hipMemcpyDeviceToDeviceNoCU))
+    return hipErrorInvalidMemcpyDirection;
+  TRY(on_side(d, to_host));
+  return on_side(s, from_host);
+}
+
+static hipError_t move(const sim_region *to, const sim_region *source, hipMemcpyKind kind, hipStream_t q, bool sync) {
+  sim_stream *s;
+  TRY(stream_of(q, &s));
+  if (sim_region_empty(to)) return hipSuccess;
+  TRY(sides(to->base, source->base, kind));
+  sim_note("%#zx <- %#zx, %zu x %zu x %zu bytes, %s", (size_t)to->base, (size_t)source->base, to->width, to->rows,
+           to->depth, s->name);
+  return from(sim_copy(s, to, source, sync));
+}
+
+static hipError_t linear(void *d, const void *s, size_t n, hipMemcpyKind kind, hipStream_t q, bool sync) {
+  const sim_region to = sim_flat((uintptr_t)d, n), source = sim_flat((uintptr_t)s, n);
+  return move(&to, &source, kind, q, sync);
+}
+
+hipError_t do_hipMemcpy(void *d, const void *s, size_t n, hipMemcpyKind kind) {
+  return linear(d, s, n, kind, NULL, true);
+}
+
+hipError_t do_hipMemcpyAsync(void *d, const void *s, size_t n, hipMemcpyKind kind, hipStream_t q) {
+  return linear(d, s, n, kind, q, false);
+}
+
+hipError_t do_hipMemcpyWithStream(void *d, const void *s, size_t n, hipMemcpyKind kind, hipStream_t q) {
+  return linear(d, s, n, kind, q, true);
+}
+
+hipError_t do_hipMemcpyHtoD(hipDeviceptr_t d, const void *s, size_t n) {
+  return linear(d, s, n, hipMemcpyHostToDevice, NULL, true);
+}
+
+hipError_t do_hipMemcpyDtoH(void *d, hipDeviceptr_t s, size_t n) {
+  return linear(d, s, n, hipMemcpyDeviceToHost, NULL, true);
+}
+
+hipError_t do_hipMemcpyDtoD(hipDeviceptr_t d, hipDeviceptr_t s, size_t n) {
+  return linear(d, s, n, hipMemcpyDeviceToDevice, NULL, true);
+}
+
+hipError_t do_hipMemcpyHtoDAsync(hipDeviceptr_t d, const void *s, size_t n, hipStream_t q) {
+  return linear(d, s, n, hipMemcpyHostToDevice, q, false);
+}
+
+hipError_t do_hipMemcpyDtoHAsync(void *d, hipDeviceptr_t s, size_t n, hipStream_t q) {
+  return linear(d, s, n, hipMemcpyDeviceToHost, q, false);
+}
+
+hipError_t do_hipMemcpyDtoDAsync(hipDeviceptr_t d, hipDeviceptr_t s, size_t n, hipStream_t q) {
+  return linear(d, s, n, hipMemcpyDeviceToDevice, q, false);
+}
+
+static hipError_t two_devices(int a, int b) {
+  sim_device *d;
+  TRY(device_of(a, &d));
+  return device_of(b, &d);
+}
+
+hipError_t do_hipMemcpyPeer(void *d, int dd, const void *s, int sd, size_t n) {
+  TRY(two_devices(dd, sd));
+  return linear(d, s, n, hipMemcpyDeviceToDevice, NULL, true);
+}
+
+hipError_t do_hipMemcpyPeerAsync(void *d, int dd, const void *s, int sd, size_t n, hipStream_t q) {
+  TRY(two_devices(dd, sd));
+  return linear(d, s, n, hipMemcpyDeviceToDevice, q, false);
+}
+
+static sim_region plane(const void *p, size_t pitch, size_t width, size_t rows) {
+  return (sim_region){(uintptr_t)p, width, pitch, rows, pitch * rows, 1};
+}
+
+static hipError_t pitched(const sim_region *to, const sim_region *source, hipMemcpyKind kind, hipStream_t q,
+                          bool sync) {
+  if (to->pitch < to->width || source->pitch < source->width) return hipErrorInvalidPitchValue;
+  return move(to, source, kind, q, sync);
+}
+
+hipError_t do_hipMemcpy2D(void *d, size_t dp, const void *s, size_t sp, size_t w, size_t h, hipMemcpyKind kind) {
+  const sim_region to = plane(d, dp, w, h), source = plane(s, sp, w, h);
+  return pitched(&to, &source, kind, NULL, true);
+}
+
+hipError_t do_hipMemcpy2DAsync(void *d, size_t dp, const void *s, size_t sp, size_t w, size_t h, hipMemcpyKind kind,
+                               hipStream_t q) {
+  const sim_region to = plane(d, dp, w, h), source = plane(s, sp, w, h);
+  return pitched(&to, &source, kind, q, false);
+}
+
+static sim_region box(const hipPitchedPtr *p, const hipPos *at, const hipExtent *e) {
+  const size_t slice = p->pitch * p->ysize;
+  const uintptr_t base = (uintptr_t)p->ptr + at->z * slice + at->y * p->pitch + at->x;
+  return (sim_region){base, e->width, p->pitch, e->height, slice, e->depth};
+}
+
+static hipError_t fits(const hipPitchedPtr *p, const hipPos *at, const hipExtent *e) {
+  if (p->pitch < at->x + e->width) return hipErrorInvalidPitchValue;
+  return e->depth > 1 && p->ysize < at->y + e->height ? hipErrorInvalidValue : hipSuccess;
+}
+
+static hipError_t three(const hipMemcpy3DParms *p, hipStream_t q, bool sync) {
+  if (p == NULL) return hipErrorInvalidValue;
+  if (p->srcArray != NULL || p->dstArray != NULL) return hipErrorNotSupported;
+  TRY(fits(&p->srcPtr, &p->srcPos, &p->extent));
+  TRY(fits(&p->dstPtr, &p->dstPos, &p->extent));
+  const sim_region to = box(&p->dstPtr, &p->dstPos, &p->extent), source = box(&p->srcPtr, &p->srcPos, &p->extent);
+  return move(&to, &source, p->kind, q, sync);
+}
+
+hipError_t do_hipMemcpy3D(const hipMemcpy3DParms *p) {
+  return three(p, NULL, true);
+}
+
+hipError_t do_hipMemcpy3DAsync(const hipMemcpy3DParms *p, hipStream_t q) {
+  return three(p, q, false);
+}
+
+/* A synchronous fill is asynchronous to the host unless it fills host memory. */
+static hipError_t fill(const sim_region *r, uint32_t value, unsigned unit, hipStream_t q, bool sync) {
+  sim_stream *s;
+  TRY(stream_of(q, &s));
+  if (sync) TRY(from(sim_capture_unsafe()));
+  sim_note("%#zx <- %#x, %zu x %zu bytes, %s", (size_t)r->base, value, r->width, r->rows, s->name);
+  TRY(from(sim_fill(s, r, value, unit)));
+  return sync && !sim_region_empty(r) && is_host(r->base) ? from(sim_stream_wait_host(s)) : hipSuccess;
+}
+
+hipError_t do_hipMemset(void *d, int v, size_t n) {
+  const sim_region r = sim_flat((uintptr_t)d, n);
+  return fill(&r, (unsigned char)v, 1, NULL, true);
+}
+
+hipError_t do_hipMemsetAsync(void *d, int v, size_t n, hipStream_t q) {
+  const sim_region r = sim_flat((uintptr_t)d, n);
+  return fill(&r, (unsigned char)v, 1, q, false);
+}
+
+hipError_t do_hipMemset2D(void *d, size_t pitch, int v, size_t w, size_t h) {
+  const sim_region r = plane(d, pitch, w, h);
+  return pitch < w ? hipErrorInvalidValue : fill(&r, (unsigned char)v, 1, NULL, true);
+}
+
+hipError_t do_hipMemset2DAsync(void *d, size_t pitch, int v, size_t w, size_t h, hipStream_t q) {
+  const sim_region r = plane(d, pitch, w, h);
+  return pitch < w ? hipErrorInvalidValue : fill(&r, (unsigned char)v, 1, q, false);
+}
+
+#define FILLS(bits, type)                                                                       \
+  hipError_t do_hipMemsetD##bits(hipDeviceptr_t d, type v, size_t n) {                          \
+    const sim_region r = sim_flat((uintptr_t)d, n * (bits / 8));                                \
+    return fill(&r, (uint32_t)v, bits / 8, NULL, true);                                         \
+  }                                                                                             \
+  hipError_t do_hipMemsetD##bits##Async(hipDeviceptr_t d, type v, size_t n, hipStream_t q) {    \
+    const sim_region r = sim_flat((uintptr_t)d, n * (bits / 8));                                \
+    return fill(&r, (uint32_t)v, bits / 8, q, false);                                           \
+  }
+FILLS(8, unsigned char)
+FILLS(16, unsigned short)
+FILLS(32, int)

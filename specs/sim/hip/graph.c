@@ -1,0 +1,130 @@
+/* graph.c: stream capture and graphs, as the program sees them.
+ *
+ * It must not know the rules of capture. */
+#include "front.h"
+
+enum { AUTO_FREE = 1, UPLOAD = 2, NODE_PRIORITY = 8 };
+
+hipError_t do_hipStreamBeginCapture(hipStream_t handle, hipStreamCaptureMode mode) {
+  sim_stream *s;
+  if (mode > hipStreamCaptureModeRelaxed) return hipErrorInvalidValue;
+  TRY(stream_of(handle, &s));
+  return from(sim_capture_begin(s, (int)mode));
+}
+
+hipError_t do_hipStreamEndCapture(hipStream_t handle, hipGraph_t *out) {
+  sim_stream *s;
+  sim_graph *g;
+  if (out == NULL) return hipErrorInvalidValue;
+  TRY(stream_of(handle, &s));
+  *out = NULL;
+  TRY(from(sim_capture_finish(s, &g)));
+  *out = (hipGraph_t)g->o.handle;
+  return hipSuccess;
+}
+
+/* Asking about the legacy stream fails while a blocking stream is captured, and harms nothing. */
+static bool capturing_beside(const sim_stream *s) {
+  if (s->kind != SIM_LEGACY) return false;
+  for (const sim_stream *b = s->ctx->streams; b != NULL; b = b->next)
+    if (b->blocking && b->capture != NULL) return true;
+  return false;
+}
+
+hipError_t do_hipStreamIsCapturing(hipStream_t handle, hipStreamCaptureStatus *status) {
+  sim_stream *s;
+  if (status == NULL) return hipErrorInvalidValue;
+  TRY(stream_of(handle, &s));
+  if (capturing_beside(s)) return hipErrorStreamCaptureImplicit;
+  *status = hipStreamCaptureStatusNone;
+  if (s->capture != NULL)
+    *status = s->capture->invalid ? hipStreamCaptureStatusInvalidated : hipStreamCaptureStatusActive;
+  return hipSuccess;
+}
+
+hipError_t do_hipStreamGetCaptureInfo_v2(hipStream_t handle, hipStreamCaptureStatus *status, unsigned long long *id,
+                                         hipGraph_t *g, const hipGraphNode_t **deps, size_t *n) {
+  sim_stream *s;
+  TRY(do_hipStreamIsCapturing(handle, status));
+  TRY(stream_of(handle, &s));
+  if (s->capture == NULL || s->capture->invalid) return hipSuccess;
+  if (deps != NULL) return hipErrorNotSupported;
+  if (id != NULL) *id = s->capture->id;
+  if (g != NULL) *g = (hipGraph_t)s->capture->graph->o.handle;
+  if (n != NULL) *n = s->nfront;
+  return hipSuccess;
+}
+
+hipError_t do_hipStreamGetCaptureInfo(hipStream_t handle, hipStreamCaptureStatus *status, unsigned long long *id) {
+  return do_hipStreamGetCaptureInfo_v2(handle, status, id, NULL, NULL, NULL);
+}
+
+hipError_t do_hipThreadExchangeStreamCaptureMode(hipStreamCaptureMode *mode) {
+  if (mode == NULL || *mode > hipStreamCaptureModeRelaxed) return hipErrorInvalidValue;
+  const int before = sim_self()->capture_mode;
+  sim_self()->capture_mode = (int)*mode;
+  *mode = (hipStreamCaptureMode)before;
+  return hipSuccess;
+}
+
+hipError_t do_hipGraphCreate(hipGraph_t *g, unsigned flags) {
+  if (g == NULL || flags != 0) return hipErrorInvalidValue;
+  *g = (hipGraph_t)sim_graph_new(SIM_GRAPH)->o.handle;
+  return hipSuccess;
+}
+
+hipError_t do_hipGraphInstantiateWithFlags(hipGraphExec_t *x, hipGraph_t handle, unsigned long long flags) {
+  sim_graph *g;
+  if (x == NULL) return hipErrorInvalidValue;
+  if ((flags & ~(unsigned long long)(AUTO_FREE | UPLOAD | NODE_PRIORITY)) != 0) return hipErrorNotSupported;
+  TRY(object_of(handle, SIM_GRAPH, &g));
+  *x = (hipGraphExec_t)sim_graph_instantiate(g)->o.handle;
+  return hipSuccess;
+}
+
+hipError_t do_hipGraphInstantiate(hipGraphExec_t *x, hipGraph_t g, hipGraphNode_t *bad, char *log, size_t size) {
+  if (bad != NULL) *bad = NULL;
+  if (log != NULL && size > 0) *log = '\0';
+  return do_hipGraphInstantiateWithFlags(x, g, 0);
+}
+
+hipError_t do_hipGraphUpload(hipGraphExec_t x, hipStream_t handle) {
+  sim_graph *g;
+  sim_stream *s;
+  TRY(stream_of(handle, &s));
+  return object_of(x, SIM_EXEC, &g);
+}
+
+hipError_t do_hipGraphLaunch(hipGraphExec_t x, hipStream_t handle) {
+  sim_graph *g;
+  sim_stream *s;
+  TRY(stream_of(handle, &s));
+  TRY(object_of(x, SIM_EXEC, &g));
+  return from(sim_graph_launch(g, s));
+}
+
+static hipError_t end(const void *handle, sim_type type) {
+  sim_graph *g;
+  TRY(object_of(handle, type, &g));
+  if (g->o.hidden) return hipErrorInvalidValue;
+  sim_graph_end(g);
+  return hipSuccess;
+}
+
+hipError_t do_hipGraphDestroy(hipGraph_t g) {
+  return end(g, SIM_GRAPH);
+}
+
+hipError_t do_hipGraphExecDestroy(hipGraphExec_t x) {
+  return end(x, SIM_EXEC);
+}
+
+hipError_t do_hipGraphGetNodes(hipGraph_t handle, hipGraphNode_t *nodes, size_t *n) {
+  sim_graph *g;
+  if (n == NULL) return hipErrorInvalidValue;
+  TRY(object_of(handle, SIM_GRAPH, &g));
+  const size_t room = nodes == NULL ? 0 : *n;
+  for (size_t i = 0; i < room; i++) nodes[i] = i < g->nnodes ? (hipGraphNode_t)g->nodes[i]->o.handle : NULL;
+  if (nodes == NULL || *n > g->nnodes) *n = g->nnodes;
+  return hipSuccess;
+}

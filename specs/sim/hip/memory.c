@@ -1,0 +1,163 @@
+/* memory.c: allocation, pinned and managed memory, and what a pointer is.
+ *
+ * Asking about a pointer that is nobody's is no mistake and leaves no finding. It must not know about streams,
+ * except that prefetching is an operation in one. */
+#include "front.h"
+
+hipError_t do_hipMemGetInfo(size_t *unused, size_t *total) {
+  const sim_device *d = device_context()->device;
+  if (unused == NULL || total == NULL) return hipErrorInvalidValue;
+  *unused = d->total - d->used;
+  *total = d->total;
+  return hipSuccess;
+}
+
+/* No bytes give no address, and succeed. */
+static hipError_t allocate(void **p, sim_space space, size_t n, unsigned flags) {
+  sim_context *c = device_context();
+  sim_alloc *a;
+  if (p == NULL) return hipErrorInvalidValue;
+  *p = NULL;
+  if (n == 0) return hipSuccess;
+  TRY(from(sim_capture_unsafe()));
+  TRY(from(sim_alloc_new(space, c->device->id, n, &a)));
+  a->ctx = c;
+  a->flags = flags;
+  sim_poison(a, SIM_FRESH);
+  sim_note("%zu bytes at %#zx", n, (size_t)a->base);
+  *p = (void *)a->base;
+  return hipSuccess;
+}
+
+hipError_t do_hipMalloc(void **p, size_t n) {
+  return allocate(p, SIM_DEVICE, n, 0);
+}
+
+hipError_t do_hipMallocPitch(void **p, size_t *pitch, size_t width, size_t height) {
+  const size_t row = (width + 255) / 256 * 256;
+  if (pitch == NULL || row < width || (height != 0 && row > SIZE_MAX / height)) return hipErrorInvalidValue;
+  TRY(do_hipMalloc(p, row * height));
+  *pitch = row;
+  return hipSuccess;
+}
+
+hipError_t do_hipMallocManaged(void **p, size_t n, unsigned flags) {
+  if (n == 0 || (flags != hipMemAttachGlobal && flags != hipMemAttachHost)) return hipErrorInvalidValue;
+  return allocate(p, SIM_MANAGED, n, flags);
+}
+
+hipError_t do_hipHostMalloc(void **p, size_t n, unsigned flags) {
+  const unsigned known = 7u | 0xE0000000u; /* portable, mapped, write-combined; NUMA, coherent, non-coherent */
+  return (flags & ~known) != 0 ? hipErrorInvalidValue : allocate(p, SIM_PINNED, n, flags);
+}
+
+hipError_t do_hipHostAlloc(void **p, size_t n, unsigned flags) {
+  return do_hipHostMalloc(p, n, flags);
+}
+
+static hipError_t release(uintptr_t p, bool host) {
+  if (p == 0) return hipSuccess;
+  sim_alloc *a = sim_alloc_find(p);
+  const bool fits = a != NULL && a->base == p && a->space != SIM_FOREIGN && (a->space == SIM_PINNED) == host;
+  sim_note("%#zx", (size_t)p);
+  if (fits) return from(sim_free_host(a));
+  sim_found(SIM_STALE, "%s of %#zx, which %s", sim_here().call, (size_t)p,
+            a == NULL ? "is nobody's" : a->base != p ? "is inside an allocation" : "is memory of another kind");
+  return hipErrorInvalidValue;
+}
+
+hipError_t do_hipFree(void *p) {
+  return release((uintptr_t)p, false);
+}
+
+hipError_t do_hipHostFree(void *p) {
+  return release((uintptr_t)p, true);
+}
+
+static sim_alloc *live(const void *p) {
+  sim_alloc *a = sim_alloc_find((uintptr_t)p);
+  return a == NULL || a->freed ? NULL : a;
+}
+
+static sim_alloc *host_memory(const void *p) {
+  sim_alloc *a = live(p);
+  return a != NULL && (a->space == SIM_PINNED || a->space == SIM_FOREIGN) ? a : NULL;
+}
+
+hipError_t do_hipMemGetAddressRange(hipDeviceptr_t *base, size_t *n, hipDeviceptr_t p) {
+  const sim_alloc *a = live(p);
+  if (a == NULL) return hipErrorNotFound;
+  if (base != NULL) *base = (void *)a->base;
+  if (n != NULL) *n = a->nbytes;
+  return hipSuccess;
+}
+
+hipError_t do_hipHostRegister(void *p, size_t n, unsigned flags) {
+  sim_alloc *a;
+  if (p == NULL || n == 0 || flags > 15) return hipErrorInvalidValue;
+  TRY(from(sim_capture_unsafe()));
+  TRY(from(sim_register(p, n, &a)));
+  a->ctx = device_context();
+  a->device = a->ctx->device->id;
+  a->flags = flags;
+  return hipSuccess;
+}
+
+hipError_t do_hipHostUnregister(void *p) {
+  sim_alloc *a = live(p);
+  if (p == NULL) return hipErrorInvalidValue;
+  if (a == NULL || a->space != SIM_FOREIGN || a->base != (uintptr_t)p) return hipErrorHostMemoryNotRegistered;
+  return from(sim_free_host(a));
+}
+
+hipError_t do_hipHostGetDevicePointer(void **d, void *p, unsigned flags) {
+  if (d == NULL || flags != 0 || host_memory(p) == NULL) return hipErrorInvalidValue;
+  *d = p;
+  return hipSuccess;
+}
+
+hipError_t do_hipHostGetFlags(unsigned *flags, void *p) {
+  const sim_alloc *a = host_memory(p);
+  if (flags == NULL || a == NULL) return hipErrorInvalidValue;
+  *flags = a->flags;
+  return hipSuccess;
+}
+
+static hipMemoryType type_of(const sim_alloc *a) {
+  if (a->space == SIM_MANAGED) return hipMemoryTypeManaged;
+  return a->space == SIM_DEVICE ? hipMemoryTypeDevice : hipMemoryTypeHost;
+}
+
+hipError_t do_hipPointerGetAttributes(hipPointerAttribute_t *out, const void *p) {
+  if (out == NULL || p == NULL) return hipErrorInvalidValue;
+  const sim_alloc *a = live(p);
+  *out = (hipPointerAttribute_t){.type = hipMemoryTypeUnregistered, .device = hipInvalidDeviceId};
+  if (a == NULL) return hipSuccess;
+  out->type = type_of(a);
+  out->device = a->device;
+  out->devicePointer = (void *)(uintptr_t)p;
+  if (a->space != SIM_DEVICE) out->hostPointer = (void *)(uintptr_t)p;
+  out->isManaged = a->space == SIM_MANAGED;
+  out->allocationFlags = a->flags;
+  return hipSuccess;
+}
+
+static hipError_t managed(const void *p, size_t n, int device) {
+  const sim_alloc *a = live(p);
+  if (device != hipCpuDeviceId && sim_device_at(device) == NULL) return hipErrorInvalidDevice;
+  const bool inside = a != NULL && a->space == SIM_MANAGED && n <= a->nbytes - ((uintptr_t)p - a->base);
+  return inside ? hipSuccess : hipErrorInvalidValue;
+}
+
+hipError_t do_hipMemPrefetchAsync(const void *p, size_t n, int device, hipStream_t handle) {
+  const sim_work mark = {.kind = SIM_MARK};
+  sim_stream *s;
+  TRY(stream_of(handle, &s));
+  TRY(managed(p, n, device));
+  return from(sim_submit(s, &mark, NULL));
+}
+
+/* Advice changes no result. */
+hipError_t do_hipMemAdvise(const void *p, size_t n, int advice, int device) {
+  return advice < 1 ? hipErrorInvalidValue : managed(p, n, device);
+}
