@@ -56,7 +56,6 @@ static void report_stale(const sim_alloc *m, const sim_access *b) {
 /* b covers all that a says: whoever conflicts with a and is not ordered after it conflicts with b too. */
 static bool replaces(const sim_access *b, const sim_access *a, bool ordered) {
   if (!ordered || (a->write && !b->write)) return false;
-  if (!b->write && a->slot != b->slot) return false;
   const bool plain = b->region.rows == 1 && b->region.depth == 1;
   if (plain) return b->region.base <= a->region.base && sim_region_end(&a->region) <= sim_region_end(&b->region);
   return memcmp(&a->region, &b->region, sizeof a->region) == 0;

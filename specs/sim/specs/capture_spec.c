@@ -44,6 +44,7 @@ static void branches_of_a_graph_are_checked(void **state) {
     const size_t second = seed % 2 == 0 ? NBYTES / 2 : NBYTES / 2 - 1;
     sim_seed(seed);
     OK(cuStreamBeginCapture_v2(a, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    OK(cuMemsetD8Async(p, 0, NBYTES, a));
     follow(b, a);
     OK(cuMemsetD8Async(p, 1, NBYTES / 2, a));
     OK(cuMemsetD8Async(p + second, 2, NBYTES / 2, b));
@@ -275,6 +276,37 @@ static void a_graph_that_outlives_its_memory_is_found(void **state) {
   OK(cuStreamDestroy_v2(s));
 }
 
+/* Each launch moves p to q and then fills p: q shows what the launch before left, so launches of one executable
+ * must not mix, though their streams are not ordered, and a launch must keep its own order. */
+static void launches_of_one_executable_follow_each_other(void **state) {
+  (void)state;
+  for (uint64_t seed = 0; seed < 30; seed++) {
+    unsigned char got[NBYTES];
+    CUdeviceptr p = device_memory(), q = device_memory();
+    CUstream a = stream(), b = stream();
+    CUgraphExec x = NULL;
+    sim_seed(seed);
+    OK(cuMemsetD8Async(p, 1, NBYTES, a));
+    OK(cuStreamSynchronize(a));
+    OK(cuStreamBeginCapture_v2(a, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    OK(cuMemcpyDtoDAsync_v2(q, p, NBYTES, a));
+    OK(cuMemsetD8Async(p, 9, NBYTES, a));
+    CUgraph g = ended(a, CUDA_SUCCESS);
+    OK(cuGraphInstantiateWithFlags(&x, g, 0));
+    OK(cuGraphLaunch(x, a));
+    OK(cuGraphLaunch(x, b));
+    OK(cuStreamSynchronize(b));
+    OK(cuMemcpyDtoH_v2(got, q, NBYTES));
+    assert_true(all_bytes(got, NBYTES, 9));
+    OK(cuGraphExecDestroy(x));
+    OK(cuGraphDestroy(g));
+    OK(cuMemFree_v2(p));
+    OK(cuMemFree_v2(q));
+    OK(cuStreamDestroy_v2(a));
+    OK(cuStreamDestroy_v2(b));
+  }
+}
+
 static int destroyed;
 
 static void count_destroyed(void *p) {
@@ -331,4 +363,4 @@ RUN(SPEC(a_captured_stream_does_nothing_until_the_graph_is_launched), SPEC(branc
     SPEC(captured_events_are_not_the_hosts), SPEC(a_fork_must_be_joined),
     SPEC(other_threads_are_bound_by_a_global_capture_only), SPEC(a_graph_that_outlives_its_memory_is_found),
     SPEC(two_graphs_in_two_streams_are_not_ordered),
-    SPEC(a_graph_and_its_executable_keep_user_objects))
+    SPEC(launches_of_one_executable_follow_each_other), SPEC(a_graph_and_its_executable_keep_user_objects))

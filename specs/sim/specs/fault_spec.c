@@ -46,9 +46,13 @@ static void an_error_can_come_late(void **state) {
   CUstream s = stream();
   assert_int_equal(sim_fail("cuMemsetD8Async:700:late"), 0);
   OK(cuMemsetD8Async(p, 1, NBYTES, s));
+  OK(cuMemsetD8Async(p, 2, NBYTES, s));
   FAILS(cuStreamQuery(s), CUDA_ERROR_NOT_READY);
   FAILS(cuStreamSynchronize(s), CUDA_ERROR_ILLEGAL_ADDRESS);
   FAILS(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
+  unsigned char got[NBYTES];
+  assert_int_equal(sim_peek((void *)p, got, NBYTES), 0);
+  assert_true(all_bytes(got, NBYTES, 0xCB));
   sim_reset();
   OK(cuMemFree_v2(p));
   OK(cuStreamDestroy_v2(s));

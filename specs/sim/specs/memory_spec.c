@@ -95,7 +95,7 @@ static void use_after_free_is_found(void **state) {
 static void leaving_an_allocation_is_found(void **state) {
   (void)state;
   char got[NBYTES + 1];
-  CUdeviceptr p = device_memory();
+  CUdeviceptr p = device_memory(), behind = device_memory();
   FAILS(cuMemcpyDtoH_v2(got, p, NBYTES + 1), CUDA_ERROR_INVALID_VALUE);
   found(SIM_BOUNDS, 1);
   FAILS(cuMemsetD8_v2(p + NBYTES, 0, 1), CUDA_ERROR_INVALID_VALUE);
@@ -104,6 +104,7 @@ static void leaving_an_allocation_is_found(void **state) {
   found(SIM_BOUNDS, 1);
   OK(cuMemsetD2D8_v2(p, NBYTES / 2, 0, NBYTES / 2, 2));
   OK(cuCtxSynchronize());
+  OK(cuMemFree_v2(behind));
   OK(cuMemFree_v2(p));
 }
 
@@ -209,6 +210,11 @@ static void pools_allocate_and_free_in_stream_order(void **state) {
   assert_true(all_bytes(got, NBYTES, 1));
   OK(cuMemFreeAsync(p, b));
   assert_int_equal(sim_findings(SIM_ANY), 0);
+  assert_int_equal(sim_peek((void *)p, got, NBYTES), 0);
+  assert_true(all_bytes(got, NBYTES, 1));
+  OK(cuStreamSynchronize(b));
+  assert_int_equal(sim_peek((void *)p, got, NBYTES), 0);
+  assert_true(all_bytes(got, NBYTES, 0xDB));
   FAILS(cuMemFreeAsync(p, b), CUDA_ERROR_INVALID_VALUE);
   found(SIM_STALE, 1);
   OK(cuMemAllocAsync(&p, NBYTES, a));

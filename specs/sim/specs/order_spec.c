@@ -227,6 +227,36 @@ static void a_synchronous_copy_promises_no_more_than_documented(void **state) {
   OK(cuStreamDestroy_v2(s));
 }
 
+/* The program may change its own memory as soon as the call returns. */
+static void bytes_of_pageable_memory_are_taken_at_once(void **state) {
+  (void)state;
+  unsigned char bytes[NBYTES], got[NBYTES];
+  CUdeviceptr p = device_memory();
+  CUstream s = stream();
+  memset(bytes, 1, sizeof bytes);
+  OK(cuMemcpyHtoDAsync_v2(p, bytes, NBYTES, s));
+  memset(bytes, 2, sizeof bytes);
+  OK(cuMemcpyDtoHAsync_v2(got, p, NBYTES, s));
+  assert_true(all_bytes(got, NBYTES, 1));
+  OK(cuMemFree_v2(p));
+  OK(cuStreamDestroy_v2(s));
+}
+
+static void a_pair_of_places_is_reported_once(void **state) {
+  (void)state;
+  CUdeviceptr p = device_memory();
+  CUstream a = stream(), b = stream();
+  for (int i = 0; i < 5; i++) {
+    OK(cuMemsetD8Async(p, 1, NBYTES, a));
+    OK(cuMemsetD8Async(p, 2, NBYTES, b));
+    OK(cuCtxSynchronize());
+  }
+  found(SIM_RACE, 1);
+  OK(cuMemFree_v2(p));
+  OK(cuStreamDestroy_v2(a));
+  OK(cuStreamDestroy_v2(b));
+}
+
 static void pinned_memory_is_checked_too(void **state) {
   (void)state;
   void *pinned = NULL;
@@ -257,4 +287,5 @@ RUN(SPEC(same_stream_is_ordered), SPEC(a_missing_wait_is_found_under_every_seed)
     SPEC(a_free_while_work_is_queued_is_a_race), SPEC(the_legacy_stream_orders_blocking_streams_only),
     SPEC(the_per_thread_stream_is_a_blocking_one), SPEC(a_wait_means_the_last_record_before_it),
     SPEC(waiting_for_an_event_never_recorded_orders_nothing),
-    SPEC(a_synchronous_copy_promises_no_more_than_documented), SPEC(pinned_memory_is_checked_too))
+    SPEC(a_synchronous_copy_promises_no_more_than_documented), SPEC(bytes_of_pageable_memory_are_taken_at_once),
+    SPEC(a_pair_of_places_is_reported_once), SPEC(pinned_memory_is_checked_too))
