@@ -210,8 +210,8 @@ static PyObject *clone_and_release(const import_request *request, mf_tensor *t) 
 
 /* What copy demands: a copy is believed only where its flag says so. Takes ${t} over. */
 static PyObject *finish(const import_request *request, mf_tensor *t) {
-  bool copied = (mf_tensor_flags(t) & DLPACK_FLAG_BITMASK_IS_COPIED) != 0;
   if (request->copy < 0) return core_tensor_new(request->state, t);
+  bool copied = (mf_tensor_flags(t) & DLPACK_FLAG_BITMASK_IS_COPIED) != 0;
   bool capsule = PyCapsule_CheckExact(request->x);
   if (request->copy == 1) {
     if (!capsule && copied) return core_tensor_new(request->state, t);

@@ -59,22 +59,29 @@ bool mf__is_compact(const DLTensor *view) {
   return true;
 }
 
-/* Elements reached below (lo <= 0) and above (hi >= 0) element 0, and their count. */
-static int count_elements(const DLTensor *view, int64_t *numel, int64_t *lo, int64_t *hi, mf_error *err) {
-  *numel = 1;
+typedef struct reach {
+  int64_t numel;
+  int64_t lo; /* elements reached below (<= 0) and above (>= 0) element 0 */
+  int64_t hi;
+} reach;
+
+static int count_elements(const DLTensor *view, reach *out, mf_error *err) {
+  /* In registers: every import comes through here. */
+  int64_t numel = 1, lo = 0, hi = 0;
   for (int32_t i = 0; i < view->ndim; i++) {
     const int64_t extent = view->shape[i];
-    int64_t reach;
+    const int64_t stride = view->strides[i];
+    int64_t far;
     if (extent == 1) continue;
-    if (__builtin_mul_overflow(*numel, extent, numel))
+    if (__builtin_mul_overflow(numel, extent, &numel))
       return mf__fail(err, MF_EOVERFLOW, "shape[%d] is %lld; the element count leaves the range of int64_t",
                       i, (long long)extent);
-    int64_t *side = view->strides[i] < 0 ? lo : hi;
-    if (__builtin_mul_overflow(extent - 1, view->strides[i], &reach) ||
-        __builtin_add_overflow(*side, reach, side))
+    if (__builtin_mul_overflow(extent - 1, stride, &far) ||
+        (stride < 0 ? __builtin_add_overflow(lo, far, &lo) : __builtin_add_overflow(hi, far, &hi)))
       return mf__fail(err, MF_EOVERFLOW, "strides[%d] is %lld, with extent %lld; the reach leaves int64_t", i,
-                      (long long)view->strides[i], (long long)extent);
+                      (long long)stride, (long long)extent);
   }
+  *out = (reach){numel, lo, hi};
   return MF_OK;
 }
 
@@ -83,21 +90,20 @@ static int64_t floor_div8(int64_t bits) {
 }
 
 int mf__span_compute(const DLTensor *view, int64_t bits, mf__span *out, mf_error *err) {
-  int64_t lo = 0, hi = 0, lo_bits, hi_bits, total;
-  memset(out, 0, sizeof *out);
+  reach r;
+  int64_t lo_bits, hi_bits, total;
+  *out = (mf__span){0};
   if (mf__is_empty(view)) return MF_OK;
-  const int rc = count_elements(view, &out->numel, &lo, &hi, err);
+  const int rc = count_elements(view, &r, err);
   if (rc != MF_OK) return rc;
-  if (__builtin_mul_overflow(out->numel, bits, &total) || total > INT64_MAX - 7)
+  if (__builtin_mul_overflow(r.numel, bits, &total) || total > INT64_MAX - 7)
     return mf__fail(err, MF_EOVERFLOW, "%lld elements of %lld bits leave the range of int64_t",
-                    (long long)out->numel, (long long)bits);
-  if (__builtin_mul_overflow(lo, bits, &lo_bits) || __builtin_mul_overflow(hi, bits, &hi_bits) ||
+                    (long long)r.numel, (long long)bits);
+  if (__builtin_mul_overflow(r.lo, bits, &lo_bits) || __builtin_mul_overflow(r.hi, bits, &hi_bits) ||
       __builtin_add_overflow(hi_bits, bits + 7, &hi_bits))
     return mf__fail(err, MF_EOVERFLOW, "strides reach elements %lld to %lld; their bytes leave int64_t",
-                    (long long)lo, (long long)hi);
-  out->nbytes = floor_div8(total + 7);
-  out->lo_byte = floor_div8(lo_bits);
-  out->hi_byte = floor_div8(hi_bits);
+                    (long long)r.lo, (long long)r.hi);
+  *out = (mf__span){r.numel, floor_div8(total + 7), floor_div8(lo_bits), floor_div8(hi_bits)};
   return MF_OK;
 }
 
