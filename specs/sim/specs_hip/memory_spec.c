@@ -1,0 +1,168 @@
+/* memory_spec.c: kinds of memory, copies, and what a pointer is. */
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "spec.h"
+
+static void no_bytes_have_no_address(void **state) {
+  (void)state;
+  void *p = &p;
+  OK(hipMalloc(&p, 0));
+  assert_null(p);
+  OK(hipFree(NULL));
+  OK(hipHostFree(NULL));
+}
+
+static void the_host_cannot_touch_device_memory(void **state) {
+  (void)state;
+  volatile char *p = device_memory();
+  int status = 0;
+  const pid_t child = fork();
+  if (child == 0) {
+    signal(SIGSEGV, SIG_DFL);
+    p[0] = 1;
+    _exit(0);
+  }
+  assert_int_equal(waitpid(child, &status, 0), child);
+  assert_true(WIFSIGNALED(status));
+  assert_int_equal(WTERMSIG(status), SIGSEGV);
+  OK(hipFree((void *)p));
+}
+
+static void kind_of(const void *p, hipMemoryType type, bool host) {
+  hipPointerAttribute_t a;
+  OK(hipPointerGetAttributes(&a, p));
+  assert_int_equal(a.type, type);
+  assert_ptr_equal(a.hostPointer, host ? p : NULL);
+}
+
+static void pointers_are_told_apart(void **state) {
+  (void)state;
+  static char own[NBYTES];
+  void *pinned = NULL, *managed = NULL, *device = device_memory();
+  OK(hipHostMalloc(&pinned, NBYTES, 0));
+  OK(hipMallocManaged(&managed, NBYTES, hipMemAttachGlobal));
+  kind_of(device, hipMemoryTypeDevice, false);
+  kind_of((char *)device + 5, hipMemoryTypeDevice, false);
+  kind_of(pinned, hipMemoryTypeHost, true);
+  kind_of(managed, hipMemoryTypeManaged, true);
+  kind_of(own, hipMemoryTypeUnregistered, false);
+  OK(hipHostRegister(own, sizeof own, 0));
+  kind_of(own, hipMemoryTypeHost, true);
+  OK(hipHostUnregister(own));
+  OK(hipFree(device));
+  OK(hipHostFree(pinned));
+  OK(hipFree(managed));
+}
+
+static void bytes_go_there_and_back(void **state) {
+  (void)state;
+  unsigned char out[NBYTES], in[NBYTES];
+  void *p = device_memory(), *q = device_memory();
+  for (int i = 0; i < NBYTES; i++) out[i] = (unsigned char)(i * 7);
+  OK(hipMemcpy(p, out, NBYTES, hipMemcpyHostToDevice));
+  OK(hipMemcpy(q, p, NBYTES, hipMemcpyDefault));
+  OK(hipMemcpyDtoH(in, q, NBYTES));
+  assert_memory_equal(in, out, NBYTES);
+  OK(hipMemsetD32(q, 0x01010101, NBYTES / 4));
+  OK(hipMemcpy(in, q, NBYTES, hipMemcpyDeviceToHost));
+  assert_true(all_bytes(in, NBYTES, 1));
+  OK(hipFree(p));
+  OK(hipFree(q));
+}
+
+static void a_part_of_a_plane_and_of_a_box(void **state) {
+  (void)state;
+  unsigned char in[NBYTES];
+  void *p = device_memory();
+  OK(hipMemset(p, 0, NBYTES));
+  OK(hipMemset2D((char *)p + 3, 64, 5, 4, 8));
+  OK(hipMemcpy2D(in, 4, (char *)p + 3, 64, 4, 8, hipMemcpyDeviceToHost));
+  assert_true(all_bytes(in, 32, 5));
+  FAILS(hipMemcpy2D(in, 3, p, 64, 4, 8, hipMemcpyDeviceToHost), hipErrorInvalidPitchValue);
+  const hipMemcpy3DParms box = {.srcPtr = {p, 64, 64, 4}, .srcPos = {3, 1, 1}, .dstPtr = {in, 2, 2, 2},
+                                .extent = {2, 2, 1}, .kind = hipMemcpyDeviceToHost};
+  memset(in, 9, sizeof in);
+  OK(hipMemcpy3D(&box));
+  assert_true(all_bytes(in, 4, 5));
+  assert_true(all_bytes(in + 4, 4, 9));
+  OK(hipFree(p));
+}
+
+static void the_direction_must_be_true(void **state) {
+  (void)state;
+  char host[16];
+  void *p = device_memory();
+  FAILS(hipMemcpy(p, host, 16, hipMemcpyDeviceToDevice), hipErrorInvalidValue);
+  found(SIM_BOUNDS, 1);
+  FAILS(hipMemcpy(p, host, 16, (hipMemcpyKind)77), hipErrorInvalidMemcpyDirection);
+  OK(hipFree(p));
+}
+
+static void wrong_frees_are_found(void **state) {
+  (void)state;
+  void *pinned = NULL, *p = device_memory();
+  OK(hipHostMalloc(&pinned, 8, 0));
+  FAILS(hipFree(pinned), hipErrorInvalidValue);
+  found(SIM_STALE, 1);
+  FAILS(hipFree((char *)p + 8), hipErrorInvalidValue);
+  found(SIM_STALE, 1);
+  OK(hipFree(p));
+  FAILS(hipFree(p), hipErrorInvalidValue);
+  found(SIM_STALE, 1);
+  OK(hipHostFree(pinned));
+}
+
+static void a_pool_frees_in_its_stream(void **state) {
+  (void)state;
+  hipStream_t a = stream(), b = stream();
+  void *p = NULL;
+  OK(hipMallocAsync(&p, NBYTES, a));
+  OK(hipMemsetAsync(p, 1, NBYTES, a));
+  OK(hipFreeAsync(p, a));
+  OK(hipMallocAsync(&p, NBYTES, a));
+  OK(hipMemsetAsync(p, 1, NBYTES, a));
+  OK(hipFreeAsync(p, b));
+  found(SIM_RACE, 1);
+  OK(hipDeviceSynchronize());
+  OK(hipStreamDestroy(a));
+  OK(hipStreamDestroy(b));
+}
+
+static void another_devices_memory(void **state) {
+  (void)state;
+  unsigned char in[NBYTES];
+  void *p = device_memory(), *q;
+  OK(hipSetDevice(1));
+  q = device_memory();
+  OK(hipSetDevice(0));
+  OK(hipMemset(p, 4, NBYTES));
+  OK(hipMemcpyPeer(q, 1, p, 0, NBYTES));
+  OK(hipDeviceSynchronize());
+  OK(hipMemcpy(in, q, NBYTES, hipMemcpyDeviceToHost));
+  assert_true(all_bytes(in, NBYTES, 4));
+  FAILS(hipMemset(q, 4, NBYTES), hipErrorInvalidValue);
+  found(SIM_BOUNDS, 1);
+  OK(hipDeviceEnablePeerAccess(1, 0));
+  OK(hipMemset(q, 4, NBYTES));
+  OK(hipDeviceSynchronize());
+  OK(hipDeviceDisablePeerAccess(1));
+  OK(hipFree(p));
+  OK(hipFree(q));
+}
+
+static void what_is_left_is_reported(void **state) {
+  (void)state;
+  void *p = device_memory();
+  assert_int_equal(sim_ledger(), 1);
+  assert_true(told("made by call"));
+  assert_true(told("hipMalloc"));
+  sim_reset();
+  OK(hipFree(p));
+}
+
+RUN(SPEC(no_bytes_have_no_address), SPEC(the_host_cannot_touch_device_memory), SPEC(pointers_are_told_apart),
+    SPEC(bytes_go_there_and_back), SPEC(a_part_of_a_plane_and_of_a_box), SPEC(the_direction_must_be_true),
+    SPEC(wrong_frees_are_found), SPEC(a_pool_frees_in_its_stream), SPEC(another_devices_memory),
+    SPEC(what_is_left_is_reported))
