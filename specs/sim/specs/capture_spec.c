@@ -294,6 +294,11 @@ static void launches_of_one_executable_follow_each_other(void **state) {
     CUgraph g = ended(a, CUDA_SUCCESS);
     OK(cuGraphInstantiateWithFlags(&x, g, 0));
     OK(cuGraphLaunch(x, a));
+    OK(cuStreamSynchronize(a));
+    OK(cuMemcpyDtoH_v2(got, q, NBYTES));
+    assert_true(all_bytes(got, NBYTES, 1));
+    OK(cuMemsetD8Async(p, 1, NBYTES, a));
+    OK(cuGraphLaunch(x, a));
     OK(cuGraphLaunch(x, b));
     OK(cuStreamSynchronize(b));
     OK(cuMemcpyDtoH_v2(got, q, NBYTES));

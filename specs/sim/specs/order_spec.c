@@ -242,6 +242,22 @@ static void bytes_of_pageable_memory_are_taken_at_once(void **state) {
   OK(cuStreamDestroy_v2(s));
 }
 
+static void a_read_does_not_hide_the_write_before_it(void **state) {
+  (void)state;
+  CUdeviceptr p = device_memory(), q = device_memory(), r = device_memory();
+  CUstream a = stream(), b = stream();
+  OK(cuMemsetD8Async(p, 1, NBYTES, a));
+  OK(cuMemcpyDtoDAsync_v2(q, p, NBYTES, a));
+  OK(cuMemcpyDtoDAsync_v2(r, p, NBYTES, b));
+  found(SIM_RACE, 1);
+  OK(cuCtxSynchronize());
+  OK(cuMemFree_v2(p));
+  OK(cuMemFree_v2(q));
+  OK(cuMemFree_v2(r));
+  OK(cuStreamDestroy_v2(a));
+  OK(cuStreamDestroy_v2(b));
+}
+
 static void a_pair_of_places_is_reported_once(void **state) {
   (void)state;
   CUdeviceptr p = device_memory();
@@ -288,4 +304,5 @@ RUN(SPEC(same_stream_is_ordered), SPEC(a_missing_wait_is_found_under_every_seed)
     SPEC(the_per_thread_stream_is_a_blocking_one), SPEC(a_wait_means_the_last_record_before_it),
     SPEC(waiting_for_an_event_never_recorded_orders_nothing),
     SPEC(a_synchronous_copy_promises_no_more_than_documented), SPEC(bytes_of_pageable_memory_are_taken_at_once),
-    SPEC(a_pair_of_places_is_reported_once), SPEC(pinned_memory_is_checked_too))
+    SPEC(a_read_does_not_hide_the_write_before_it), SPEC(a_pair_of_places_is_reported_once),
+    SPEC(pinned_memory_is_checked_too))
