@@ -299,3 +299,37 @@ def test_kernels_are_refused(tmp_path):
         raise AssertionError
     """
     right(tmp_path, program)
+
+
+def test_no_device(tmp_path):
+    program = """
+    assert not cupy.cuda.is_available()
+    try:
+        runtime.getDeviceCount()
+    except runtime.CUDARuntimeError as error:
+        assert "hipErrorNoDevice" in str(error), str(error)
+    else:
+        raise AssertionError
+    """
+    right(tmp_path, program, SIM_DEVICES="0")
+
+
+def test_out_of_memory(tmp_path):
+    program = """
+    try:
+        cupy.empty(100)
+    except cupy.cuda.memory.OutOfMemoryError:
+        pass
+    else:
+        raise AssertionError
+    """
+    right(tmp_path, program, SIM_FAIL="hipMalloc:2:on")
+
+
+def test_missing_functions(tmp_path):
+    program = """
+    library = ctypes.CDLL("libamdhip64.so.7")
+    assert not hasattr(library, "hipMallocAsync") and not hasattr(library, "hipStreamGetDevice")
+    assert hasattr(library, "hipMalloc") and hasattr(library, "hipMallocFromPoolAsync")
+    """
+    right(tmp_path, program, SIM_MISSING="hipMallocAsync,hipStreamGetDevice")
