@@ -21,7 +21,7 @@ static _Thread_local sim_thread *self;
 static _Thread_local sim_call *call;
 static uint64_t ncalls;
 static pid_t owner;
-static int number_not_permitted, number_forked;
+static _Atomic int number_not_permitted, number_forked;
 static uint32_t shared_slot;
 static sim_clock shared_clock;
 sim_config sim_conf;

@@ -14,7 +14,8 @@
 
 #include "engine.h"
 
-#define SPAN (1ull << 39) /* of addresses for each range */
+#define MOST_SPAN (1ull << 39)
+#define LEAST_SPAN (1ull << 30)
 #define PAGE 4096u
 #define GAP 4096u
 
@@ -28,6 +29,7 @@ typedef struct range {
 
 static range ranges[SIM_MAX_DEVICES + 1];
 static int nranges;
+static uint64_t span; /* of addresses for each range */
 static sim_alloc **allocs; /* all, in the order of making */
 static size_t nallocs, room;
 static sim_alloc **foreign; /* registered, live */
@@ -35,26 +37,41 @@ static size_t nforeign, foreign_room;
 static uint64_t ids, resting;
 
 static bool range_open(range *r) {
-  void *program = mmap(NULL, SPAN, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void *program = mmap(NULL, span, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   r->fd = memfd_create("sim", MFD_CLOEXEC);
-  if (program == MAP_FAILED || r->fd < 0 || ftruncate(r->fd, (off_t)SPAN) != 0) return false;
-  void *alias = mmap(NULL, SPAN, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, r->fd, 0);
-  if (alias == MAP_FAILED) return false;
-  madvise(alias, SPAN, MADV_DONTDUMP);
-  r->program = (uintptr_t)program;
-  r->alias = (uintptr_t)alias;
-  return true;
+  const bool sized = r->fd >= 0 && ftruncate(r->fd, (off_t)span) == 0;
+  void *alias = mmap(NULL, span, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, r->fd, 0);
+  if (sized && program != MAP_FAILED && alias != MAP_FAILED) {
+    madvise(alias, span, MADV_DONTDUMP);
+    r->program = (uintptr_t)program;
+    r->alias = (uintptr_t)alias;
+    return true;
+  }
+  if (program != MAP_FAILED) munmap(program, span);
+  if (alias != MAP_FAILED) munmap(alias, span);
+  if (r->fd >= 0) close(r->fd);
+  return false;
 }
 
+static void range_close(const range *r) {
+  munmap((void *)r->program, span);
+  munmap((void *)r->alias, span);
+  close(r->fd);
+}
+
+/* A process with limited addresses (a sanitizer, a resource limit) gets shorter ranges. */
 sim_status sim_memory_open(int devices) {
-  for (nranges = 0; nranges <= devices; nranges++)
-    if (!range_open(&ranges[nranges])) return SIM_NOMEM;
-  return SIM_OK;
+  for (span = MOST_SPAN; span >= LEAST_SPAN; span /= 2) {
+    for (nranges = 0; nranges <= devices && range_open(&ranges[nranges]);) nranges++;
+    if (nranges > devices) return SIM_OK;
+    while (nranges > 0) range_close(&ranges[--nranges]);
+  }
+  return SIM_NOMEM;
 }
 
 static range *range_of(uintptr_t p) {
   for (int i = 0; i < nranges; i++)
-    if (p - ranges[i].program < SPAN) return &ranges[i];
+    if (p - ranges[i].program < span) return &ranges[i];
   return NULL;
 }
 
@@ -99,7 +116,7 @@ sim_status sim_alloc_new(sim_space space, int device, size_t nbytes, sim_alloc *
   range *r = &ranges[space == SIM_DEVICE ? device + 1 : 0];
   const size_t taken = (nbytes + PAGE - 1) / PAGE * PAGE;
   sim_device *d = sim_device_at(device);
-  if (taken < nbytes || r->next + taken + GAP > SPAN) return SIM_NOMEM;
+  if (taken < nbytes || r->next + taken + GAP > span) return SIM_NOMEM;
   if (space == SIM_DEVICE && d->used + taken > d->total) return SIM_NOMEM;
   sim_alloc *a = append(space, device, r->program + r->next, nbytes);
   a->room = taken;
