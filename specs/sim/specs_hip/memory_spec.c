@@ -81,11 +81,13 @@ static void a_part_of_a_plane_and_of_a_box(void **state) {
   OK(hipMemcpy2D(in, 4, (char *)p + 3, 64, 4, 8, hipMemcpyDeviceToHost));
   assert_true(all_bytes(in, 32, 5));
   FAILS(hipMemcpy2D(in, 3, p, 64, 4, 8, hipMemcpyDeviceToHost), hipErrorInvalidPitchValue);
-  const hipMemcpy3DParms box = {.srcPtr = {p, 64, 64, 4}, .srcPos = {3, 1, 1}, .dstPtr = {in, 2, 2, 2},
+  OK(hipMemset((char *)p + 64 * 6 + 3, 6, 4));
+  const hipMemcpy3DParms box = {.srcPtr = {p, 64, 64, 4}, .srcPos = {3, 2, 1}, .dstPtr = {in, 2, 2, 2},
                                 .extent = {2, 2, 1}, .kind = hipMemcpyDeviceToHost};
   memset(in, 9, sizeof in);
   OK(hipMemcpy3D(&box));
-  assert_true(all_bytes(in, 4, 5));
+  assert_true(all_bytes(in, 2, 6));
+  assert_true(all_bytes(in + 2, 2, 5));
   assert_true(all_bytes(in + 4, 4, 9));
   OK(hipFree(p));
 }

@@ -145,6 +145,8 @@ static void a_capture_is_launched(void **state) {
   void *p = device_memory();
   OK(hipMemset(p, 1, NBYTES));
   OK(hipDeviceSynchronize());
+  OK(hipStreamIsCapturing(s, &status));
+  assert_int_equal(status, hipStreamCaptureStatusNone);
   OK(hipStreamBeginCapture(s, hipStreamCaptureModeGlobal));
   OK(hipStreamIsCapturing(s, &status));
   assert_int_equal(status, hipStreamCaptureStatusActive);
@@ -168,7 +170,10 @@ static void what_capture_forbids_breaks_it(void **state) {
   hipStream_t s = stream();
   hipGraph_t g = NULL;
   OK(hipStreamBeginCapture(s, hipStreamCaptureModeGlobal));
-  FAILS(hipStreamSynchronize(s), hipErrorStreamCaptureUnsupported);
+  void *p = NULL;
+  FAILS(hipMalloc(&p, NBYTES), hipErrorStreamCaptureUnsupported);
+  assert_null(p);
+  FAILS(hipStreamSynchronize(s), hipErrorStreamCaptureInvalidated);
   FAILS(hipStreamEndCapture(s, &g), hipErrorStreamCaptureInvalidated);
   assert_null(g);
   found(SIM_CAPTURE, 1);
