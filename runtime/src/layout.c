@@ -90,7 +90,7 @@ static int64_t floor_div8(int64_t bits) {
 }
 
 int mf__span_compute(const DLTensor *view, int64_t bits, mf__span *out, mf_error *err) {
-  reach r;
+  reach r = {1, 0, 0};
   int64_t lo_bits, hi_bits, total;
   *out = (mf__span){0};
   if (mf__is_empty(view)) return MF_OK;
