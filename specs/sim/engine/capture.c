@@ -156,7 +156,8 @@ sim_status sim_capture_implicit(sim_stream *s) {
 sim_status sim_capture_node(sim_stream *s, const sim_work *w) {
   sim_capture *c = s->capture;
   if (c->invalid) return SIM_CAP_INVALIDATED;
-  if (w->kind == SIM_BIRTH || w->kind == SIM_DEATH) return SIM_NOT_SUPPORTED;
+  if (w->kind == SIM_BIRTH) return SIM_NOT_SUPPORTED;
+  if (w->kind == SIM_DEATH) return SIM_INVALID; /* only what the graph itself allocates may be freed in it */
   sim_node *n = sim_graph_add(c->graph, w, s->front, s->nfront);
   set_front(s, &n, 1);
   return SIM_OK;

@@ -142,6 +142,30 @@ hipError_t do_hipPointerGetAttributes(hipPointerAttribute_t *out, const void *p)
   return hipSuccess;
 }
 
+/* Types and widths are the runtime's: managed memory counts as the host's here, a size is 32 bits wide, and what is
+ * true or false a byte. */
+hipError_t do_hipPointerGetAttribute(void *out, hipPointer_attribute which, hipDeviceptr_t p) {
+  const sim_alloc *a = live(p);
+  if (out == NULL || a == NULL) return hipErrorInvalidValue;
+  switch (which) {
+    case HIP_POINTER_ATTRIBUTE_MEMORY_TYPE:
+      *(uint32_t *)out = a->space == SIM_DEVICE ? hipMemoryTypeDevice : hipMemoryTypeHost;
+      break;
+    case HIP_POINTER_ATTRIBUTE_DEVICE_POINTER: *(void **)out = p; break;
+    case HIP_POINTER_ATTRIBUTE_HOST_POINTER:
+      *(void **)out = a->space == SIM_DEVICE ? NULL : p;
+      return a->space == SIM_DEVICE ? hipErrorInvalidValue : hipSuccess;
+    case HIP_POINTER_ATTRIBUTE_BUFFER_ID: *(uint32_t *)out = (uint32_t)a->id; break;
+    case HIP_POINTER_ATTRIBUTE_IS_MANAGED: *(bool *)out = a->space == SIM_MANAGED; break;
+    case HIP_POINTER_ATTRIBUTE_DEVICE_ORDINAL: *(int *)out = a->device; break;
+    case HIP_POINTER_ATTRIBUTE_RANGE_START_ADDR: *(void **)out = (void *)a->base; break;
+    case HIP_POINTER_ATTRIBUTE_RANGE_SIZE: *(uint32_t *)out = (uint32_t)a->nbytes; break;
+    case HIP_POINTER_ATTRIBUTE_MAPPED: *(bool *)out = true; break;
+    default: return hipErrorNotSupported;
+  }
+  return hipSuccess;
+}
+
 static hipError_t managed(const void *p, size_t n, int device) {
   const sim_alloc *a = live(p);
   if (device != hipCpuDeviceId && sim_device_at(device) == NULL) return hipErrorInvalidDevice;

@@ -47,6 +47,7 @@ hipError_t do_hipStreamCreate(hipStream_t *out) {
 
 hipError_t do_hipStreamDestroy(hipStream_t handle) {
   sim_stream *s;
+  if (handle == NULL || handle == hipStreamPerThread) return hipErrorInvalidHandle;
   TRY(object_of(handle, SIM_STREAM, &s));
   return from(sim_stream_end(s));
 }
@@ -64,18 +65,25 @@ hipError_t do_hipStreamSynchronize(hipStream_t handle) {
   return from(sim_stream_wait_host(s));
 }
 
+/* The runtime of ROCm 6 and 7 takes hipStreamLegacy for an address in calls that ask what a stream is, and dies. */
+static hipError_t asked_of(hipStream_t handle, sim_stream **s) {
+  if (handle != hipStreamLegacy) return stream_of(handle, s);
+  sim_found(SIM_MISUSE, "%s is given hipStreamLegacy, which crashes the runtime", sim_here().call);
+  return hipErrorInvalidHandle;
+}
+
 hipError_t do_hipStreamGetPriority(hipStream_t handle, int *priority) {
   sim_stream *s;
   if (priority == NULL) return hipErrorInvalidValue;
-  TRY(stream_of(handle, &s));
+  TRY(asked_of(handle, &s));
   *priority = s->priority;
   return hipSuccess;
 }
 
 hipError_t do_hipStreamGetFlags(hipStream_t handle, unsigned *flags) {
   sim_stream *s;
-  if (flags == NULL) return hipErrorInvalidValue;
-  TRY(stream_of(handle, &s));
+  if (flags == NULL || (handle == NULL && !per_thread_default())) return hipErrorInvalidValue;
+  TRY(asked_of(handle, &s));
   *flags = s->blocking ? hipStreamDefault : hipStreamNonBlocking;
   return hipSuccess;
 }
@@ -83,7 +91,7 @@ hipError_t do_hipStreamGetFlags(hipStream_t handle, unsigned *flags) {
 hipError_t do_hipStreamGetDevice(hipStream_t handle, hipDevice_t *device) {
   sim_stream *s;
   if (device == NULL) return hipErrorInvalidValue;
-  TRY(stream_of(handle, &s));
+  TRY(asked_of(handle, &s));
   *device = s->ctx->device->id;
   return hipSuccess;
 }

@@ -92,6 +92,48 @@ static void a_part_of_a_plane_and_of_a_box(void **state) {
   OK(hipFree(p));
 }
 
+static void copies_that_describe_both_sides(void **state) {
+  (void)state;
+  unsigned char in[NBYTES];
+  void *p = device_memory();
+  OK(hipMemset3D((hipPitchedPtr){p, 64, 64, 4}, 5, (hipExtent){64, 4, 16}));
+  OK(hipMemset3D((hipPitchedPtr){(char *)p + 64 * 5 + 3, 64, 64, 4}, 6, (hipExtent){2, 1, 2}));
+  const HIP_MEMCPY3D box = {.srcXInBytes = 3, .srcY = 1, .srcZ = 1, .srcMemoryType = hipMemoryTypeDevice,
+                            .srcDevice = p, .srcPitch = 64, .srcHeight = 4, .dstMemoryType = hipMemoryTypeHost,
+                            .dstHost = in, .WidthInBytes = 2, .Height = 2, .Depth = 2};
+  OK(hipDrvMemcpy3D(&box));
+  assert_memory_equal(in, "\6\6\5\5\6\6\5\5", 8);
+  hip_Memcpy2D plane = {.srcXInBytes = 3, .srcY = 5, .srcMemoryType = hipMemoryTypeUnified, .srcDevice = p,
+                        .srcPitch = 64, .dstMemoryType = hipMemoryTypeHost, .dstHost = in, .WidthInBytes = 4,
+                        .Height = 2};
+  OK(hipMemcpyParam2D(&plane));
+  assert_memory_equal(in, "\6\6\5\5\5\5\5\5", 8);
+  plane.dstPitch = 3;
+  FAILS(hipMemcpyParam2D(&plane), hipErrorInvalidPitchValue);
+  plane.dstPitch = 0;
+  plane.srcMemoryType = hipMemoryTypeHost;
+  plane.srcHost = p;
+  FAILS(hipMemcpyParam2D(&plane), hipErrorInvalidValue);
+  found(SIM_BOUNDS, 1);
+  OK(hipFree(p));
+}
+
+static void one_thing_about_a_pointer(void **state) {
+  (void)state;
+  void *p = device_memory(), *out = NULL;
+  int ordinal = -1;
+  unsigned size = 0;
+  OK(hipPointerGetAttribute(&out, HIP_POINTER_ATTRIBUTE_RANGE_START_ADDR, (char *)p + 5));
+  assert_ptr_equal(out, p);
+  OK(hipPointerGetAttribute(&size, HIP_POINTER_ATTRIBUTE_RANGE_SIZE, p));
+  assert_int_equal(size, NBYTES);
+  OK(hipPointerGetAttribute(&ordinal, HIP_POINTER_ATTRIBUTE_DEVICE_ORDINAL, p));
+  assert_int_equal(ordinal, 0);
+  FAILS(hipPointerGetAttribute(&out, HIP_POINTER_ATTRIBUTE_HOST_POINTER, p), hipErrorInvalidValue);
+  FAILS(hipPointerGetAttribute(&out, HIP_POINTER_ATTRIBUTE_RANGE_START_ADDR, &out), hipErrorInvalidValue);
+  OK(hipFree(p));
+}
+
 static void the_direction_must_be_true(void **state) {
   (void)state;
   char host[16];
@@ -165,6 +207,7 @@ static void what_is_left_is_reported(void **state) {
 }
 
 RUN(SPEC(no_bytes_have_no_address), SPEC(the_host_cannot_touch_device_memory), SPEC(pointers_are_told_apart),
-    SPEC(bytes_go_there_and_back), SPEC(a_part_of_a_plane_and_of_a_box), SPEC(the_direction_must_be_true),
+    SPEC(bytes_go_there_and_back), SPEC(a_part_of_a_plane_and_of_a_box),
+    SPEC(copies_that_describe_both_sides), SPEC(one_thing_about_a_pointer), SPEC(the_direction_must_be_true),
     SPEC(wrong_frees_are_found), SPEC(a_pool_frees_in_its_stream), SPEC(another_devices_memory),
     SPEC(what_is_left_is_reported))

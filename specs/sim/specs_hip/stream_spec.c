@@ -72,6 +72,24 @@ static void what_a_stream_is(void **state) {
   OK(hipStreamDestroy(s));
 }
 
+static void what_the_named_streams_answer(void **state) {
+  (void)state;
+  unsigned flags = 9;
+  int priority = 9, device = 9;
+  OK(hipStreamGetPriority(NULL, &priority));
+  assert_int_equal(priority, 0);
+  OK(hipStreamGetDevice(hipStreamPerThread, &device));
+  assert_int_equal(device, 0);
+  OK(hipStreamGetFlags(hipStreamPerThread, &flags));
+  assert_int_equal(flags, hipStreamDefault);
+  FAILS(hipStreamGetFlags(NULL, &flags), hipErrorInvalidValue);
+  FAILS(hipStreamDestroy(NULL), hipErrorInvalidHandle);
+  FAILS(hipStreamDestroy(hipStreamPerThread), hipErrorInvalidHandle);
+  FAILS(hipStreamGetDevice(hipStreamLegacy, &device), hipErrorInvalidHandle);
+  found(SIM_MISUSE, 1);
+  hipGetLastError();
+}
+
 static void dead_and_strange_handles_are_found(void **state) {
   (void)state;
   hipStream_t s = stream();
@@ -165,6 +183,103 @@ static void a_capture_is_launched(void **state) {
   OK(hipStreamDestroy(s));
 }
 
+/* Ends a capture, and says how. */
+static hipError_t end_capture(hipStream_t s) {
+  hipGraph_t g = NULL;
+  const hipError_t rc = hipStreamEndCapture(s, &g);
+  if (g != NULL) OK(hipGraphDestroy(g));
+  return rc;
+}
+
+static void a_captured_event_cannot_be_asked(void **state) {
+  (void)state;
+  hipStream_t s = stream();
+  hipEvent_t e = event();
+  OK(hipStreamBeginCapture(s, hipStreamCaptureModeRelaxed));
+  OK(hipEventRecord(e, s));
+  FAILS(hipEventQuery(e), hipErrorCapturedEvent);
+  FAILS(end_capture(s), hipErrorStreamCaptureInvalidated);
+  found(SIM_CAPTURE, 1);
+  OK(hipEventDestroy(e));
+  OK(hipStreamDestroy(s));
+  hipGetLastError();
+}
+
+static void a_wait_takes_a_stream_into_the_capture(void **state) {
+  (void)state;
+  hipStream_t s = stream(), t = stream();
+  hipStreamCaptureStatus status;
+  unsigned long long first = 0, second = 1;
+  OK(hipStreamBeginCapture(s, hipStreamCaptureModeThreadLocal));
+  follow(t, s);
+  OK(hipStreamGetCaptureInfo_v2(s, &status, &first, NULL, NULL, NULL));
+  OK(hipStreamGetCaptureInfo_v2(t, &status, &second, NULL, NULL, NULL));
+  assert_int_equal(status, hipStreamCaptureStatusActive);
+  assert_int_equal(first, second);
+  follow(s, t);
+  OK(end_capture(s));
+  OK(hipStreamIsCapturing(t, &status));
+  assert_int_equal(status, hipStreamCaptureStatusNone);
+  OK(hipStreamDestroy(s));
+  OK(hipStreamDestroy(t));
+}
+
+static void waiting_for_work_outside_breaks_a_capture(void **state) {
+  (void)state;
+  hipStream_t s = stream(), t = stream();
+  hipEvent_t e = event();
+  OK(hipEventRecord(e, t));
+  OK(hipStreamBeginCapture(s, hipStreamCaptureModeRelaxed));
+  FAILS(hipStreamWaitEvent(s, e, 0), hipErrorStreamCaptureIsolation);
+  FAILS(end_capture(s), hipErrorStreamCaptureInvalidated);
+  found(SIM_CAPTURE, 1);
+  OK(hipEventDestroy(e));
+  OK(hipStreamDestroy(s));
+  OK(hipStreamDestroy(t));
+  hipGetLastError();
+}
+
+static void a_thread_may_relax_the_rules(void **state) {
+  (void)state;
+  hipStream_t s = stream();
+  hipStreamCaptureMode mode = hipStreamCaptureModeRelaxed;
+  OK(hipStreamBeginCapture(s, hipStreamCaptureModeGlobal));
+  OK(hipThreadExchangeStreamCaptureMode(&mode));
+  assert_int_equal(mode, hipStreamCaptureModeGlobal);
+  OK(hipFree(device_memory()));
+  OK(hipThreadExchangeStreamCaptureMode(&mode));
+  assert_int_equal(mode, hipStreamCaptureModeRelaxed);
+  OK(end_capture(s));
+  OK(hipStreamDestroy(s));
+}
+
+static void memory_from_outside_is_not_freed_in_a_capture(void **state) {
+  (void)state;
+  hipStream_t s = stream();
+  void *p = NULL;
+  OK(hipMallocAsync(&p, NBYTES, s));
+  OK(hipStreamBeginCapture(s, hipStreamCaptureModeGlobal));
+  FAILS(hipFreeAsync(p, s), hipErrorInvalidValue);
+  OK(end_capture(s));
+  OK(hipFreeAsync(p, s));
+  OK(hipStreamSynchronize(s));
+  OK(hipStreamDestroy(s));
+  hipGetLastError();
+}
+
+static void a_described_copy_is_not_captured(void **state) {
+  (void)state;
+  const HIP_MEMCPY3D nothing = {.srcMemoryType = hipMemoryTypeHost, .dstMemoryType = hipMemoryTypeHost};
+  hipStream_t s = stream();
+  OK(hipDrvMemcpy3DAsync(&nothing, s));
+  OK(hipStreamBeginCapture(s, hipStreamCaptureModeRelaxed));
+  FAILS(hipDrvMemcpy3DAsync(&nothing, s), hipErrorStreamCaptureUnsupported);
+  FAILS(end_capture(s), hipErrorStreamCaptureInvalidated);
+  found(SIM_CAPTURE, 1);
+  OK(hipStreamDestroy(s));
+  hipGetLastError();
+}
+
 static void what_capture_forbids_breaks_it(void **state) {
   (void)state;
   hipStream_t s = stream();
@@ -182,6 +297,10 @@ static void what_capture_forbids_breaks_it(void **state) {
 }
 
 RUN(SPEC(a_missing_wait_is_found_under_every_seed), SPEC(the_default_stream_orders_blocking_streams_only),
-    SPEC(the_twin_means_the_threads_own_stream), SPEC(what_a_stream_is), SPEC(dead_and_strange_handles_are_found),
+    SPEC(the_twin_means_the_threads_own_stream), SPEC(what_a_stream_is), SPEC(what_the_named_streams_answer),
+    SPEC(dead_and_strange_handles_are_found),
     SPEC(an_event_is_recorded_on_its_own_device), SPEC(host_functions_run_in_order), SPEC(events_measure_time),
-    SPEC(a_capture_is_launched), SPEC(what_capture_forbids_breaks_it))
+    SPEC(a_capture_is_launched), SPEC(a_captured_event_cannot_be_asked),
+    SPEC(a_wait_takes_a_stream_into_the_capture), SPEC(waiting_for_work_outside_breaks_a_capture),
+    SPEC(a_thread_may_relax_the_rules), SPEC(memory_from_outside_is_not_freed_in_a_capture),
+    SPEC(a_described_copy_is_not_captured), SPEC(what_capture_forbids_breaks_it))
