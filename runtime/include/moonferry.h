@@ -63,7 +63,9 @@ typedef enum mf_status {
   MF_EDTYPE = -7,    /* the operation is not defined for this dtype */
   MF_ELAYOUT = -8,   /* this layout cannot be expressed without a copy */
   MF_EDEVICE = -9,   /* no such device, or no backend for it */
-  MF_EVERSION = -10  /* a DLPack major version that this library does not know */
+  MF_EVERSION = -10, /* a DLPack major version that this library does not know */
+  MF_EDRIVER = -11,  /* a driver call failed; mf_error says which, and with what code */
+  MF_ECAPTURE = -12  /* a stream is being captured into a graph, and this cannot be part of it */
 } mf_status;
 
 typedef struct mf_error {
@@ -173,6 +175,17 @@ typedef struct mf_scalar {
  * 1.3, DLDeviceType. */
 MF_API int mf_device_count(int32_t device_type, int32_t *out, mf_error *err);
 
+/* mf_device_of_pointer(device_type, ptr, out, err): where the driver says that ${ptr} lies: on a GPU, in pinned
+ * or in managed memory. ${device_type} is any device type of that driver's (kDLCUDA or kDLROCM, say).
+ * Owns: nothing. Fails: MF_EINVAL for a pointer that the driver does not know, MF_EDEVICE, MF_EDRIVER. Threads:
+ * any. Standard: CUDA array interface 3, data. */
+MF_API int mf_device_of_pointer(int32_t device_type, const void *ptr, DLDevice *out, mf_error *err);
+
+/* mf_device_synchronize(device, err): the host waits until all work that was queued on ${device}, by whomever,
+ * is done, and gives back what waited for that (see mf_pool_trim).
+ * Owns: nothing. Fails: MF_EDEVICE, MF_ECAPTURE, MF_EDRIVER. Threads: any. Standard: none. */
+MF_API int mf_device_synchronize(const DLDevice *device, mf_error *err);
+
 /* mf_device_parse(name, out, err): "cpu", or a device type's name with an ordinal, such as "cuda:1".
  * Owns: nothing. Fails: MF_EDEVICE for a name that is none. Whether the device exists is not asked.
  * Threads: any. Standard: DLPack 1.3, DLDevice. */
@@ -183,6 +196,123 @@ MF_API int mf_device_parse(const char *name, DLDevice *out, mf_error *err);
  * Owns: nothing. Fails: MF_EINVAL if ${cap} is too small (32 is enough). Threads: any. Standard:
  * DLPack 1.3, DLDevice. */
 MF_API int mf_device_format(const DLDevice *device, char *buf, size_t cap, mf_error *err);
+
+/* Streams: in which order a device does what was queued on it. */
+
+/* A stream is a number that goes with a device: one of the names below, or the driver's own handle (CUstream,
+ * cudaStream_t, hipStream_t) as an integer. It is a value; to copy it owns nothing. The rule that everything here
+ * keeps: after an exchange, work queued on the consumer's stream sees what the producer's streams wrote before,
+ * and the host waits for nothing unless the host is the consumer. Each memory has a record of the streams that
+ * read and wrote it; an operation on another stream waits for those that it must, on the device, by an event. */
+typedef int64_t mf_stream;
+
+#define MF_STREAM_CURRENT ((mf_stream)0)    /* the calling thread's current stream; mf_stream_swap changes it */
+#define MF_STREAM_DEFAULT ((mf_stream)1)    /* the legacy default stream, which is current at first */
+#define MF_STREAM_PER_THREAD ((mf_stream)2) /* the calling thread's own default stream */
+#define MF_STREAM_NO_ORDER ((mf_stream)-1)  /* as a consumer: nothing is ordered, and nothing is recorded */
+#define MF_STREAM_HOST ((mf_stream)-2)      /* as a consumer: the host, which waits */
+
+/* mf_stream_create(device, out, err): a new stream that is not ordered with the legacy default stream.
+ * Owns: the caller gives it back with mf_stream_destroy. Fails: MF_EDEVICE, MF_EDRIVER, MF_ENOMEM. Threads: any.
+ * Standard: none. */
+MF_API int mf_stream_create(const DLDevice *device, mf_stream *out, mf_error *err);
+
+/* mf_stream_destroy(device, stream, err): gives back a stream that mf_stream_create made. Its work goes on. The
+ * driver's stream is kept for the next mf_stream_create, so memory that it touched may be released later.
+ * Owns: the stream is gone. Fails: MF_EINVAL for a stream that was not created here or is gone. Threads: any; no
+ * thread may still have it as its current stream. Standard: none. */
+MF_API int mf_stream_destroy(const DLDevice *device, mf_stream stream, mf_error *err);
+
+/* mf_stream_check(device, stream, err): that ${stream} is a name, or a living handle of that device's primary
+ * context.
+ * Owns: nothing. Fails: MF_EINVAL, saying what it is; MF_EDEVICE, MF_EDRIVER. Threads: any. Standard: none. */
+MF_API int mf_stream_check(const DLDevice *device, mf_stream stream, mf_error *err);
+
+/* mf_stream_current(device, out, err): the calling thread's current stream of ${device}: a name or a handle,
+ * never MF_STREAM_CURRENT.
+ * Owns: nothing. Fails: MF_EDEVICE. Threads: each has its own. Standard: DLPack 1.3, DLPackCurrentWorkStream. */
+MF_API int mf_stream_current(const DLDevice *device, mf_stream *out, mf_error *err);
+
+/* mf_stream_swap(device, stream, old, err): makes ${stream} the calling thread's current one; ${old} (may be NULL)
+ * gets the one before.
+ * Owns: a foreign ${stream} must live while it is current, and until memory that it touched was released.
+ * Fails: as mf_stream_check; MF_EINVAL for MF_STREAM_NO_ORDER and MF_STREAM_HOST. Threads: each has its own.
+ * Standard: none. */
+MF_API int mf_stream_swap(const DLDevice *device, mf_stream stream, mf_stream *old, mf_error *err);
+
+/* mf_stream_synchronize(device, stream, err): the host waits until what was queued on ${stream} is done.
+ * Owns: nothing. Fails: MF_EINVAL, MF_EDEVICE, MF_ECAPTURE, MF_EDRIVER. Threads: any. Standard: none. */
+MF_API int mf_stream_synchronize(const DLDevice *device, mf_stream stream, mf_error *err);
+
+/* mf_stream_query(device, stream, out, err): ${out} becomes 1 if what was queued on ${stream} is done, else 0.
+ * Owns: nothing. Fails: as mf_stream_synchronize. Threads: any. Standard: none. */
+MF_API int mf_stream_query(const DLDevice *device, mf_stream stream, int32_t *out, mf_error *err);
+
+/* mf_stream_wait(device, stream, other_device, other, err): work queued on ${stream} from now on waits for what was
+ * queued on ${other} until now. The host does not wait.
+ * Owns: nothing. Fails: MF_EINVAL for devices of two different drivers, MF_EDEVICE, MF_EDRIVER, MF_ECAPTURE where
+ * one is captured and the other is not in the same capture. Threads: any. Standard: none. */
+MF_API int mf_stream_wait(const DLDevice *device, mf_stream stream, const DLDevice *other_device, mf_stream other,
+                          mf_error *err);
+
+/* What __dlpack__(stream=None) means for memory of a GPU; None for memory that the host reads is the host. */
+typedef enum mf_none {
+  MF_NONE_DEFAULT = 0,  /* the legacy default stream, as the array API says */
+  MF_NONE_NO_ORDER = 1, /* as -1: no order at all; what a capture needs */
+  MF_NONE_REFUSE = 2    /* an error */
+} mf_none;
+
+/* mf_stream_none_set(meaning, err): what None means from now on, in the whole process.
+ * Owns: nothing. Fails: MF_EINVAL. Threads: any. Standard: array API 2025.12, __dlpack__, stream. */
+MF_API int mf_stream_none_set(int32_t meaning, mf_error *err);
+
+/* mf_stream_none(): the mf_none of now.
+ * Owns: nothing. Fails: never. Threads: any. Standard: none. */
+MF_API int32_t mf_stream_none(void);
+
+#define MF_NUMBER_NONE INT64_MIN
+
+/* mf_stream_from_number(device, number, out, err): what the ${number} that a consumer gave to __dlpack__ (or
+ * MF_NUMBER_NONE for None) means for memory on ${device}:
+ *                          None       -1        0        1        2           above         below -1
+ *   cpu                    host       host      refused  refused  refused     refused       refused
+ *   cuda                   mf_none    no order  refused  default  per thread  a handle      refused
+ *   cuda_host, managed     host       no order  refused  default  per thread  a handle      refused
+ *   rocm                   mf_none    no order  default  refused  refused     a handle      refused
+ *   rocm_host              host       no order  default  refused  refused     a handle      refused
+ * Owns: nothing. Fails: MF_EINVAL. A handle is not looked at. Threads: any. Standard: array API 2025.12,
+ * __dlpack__, stream. */
+MF_API int mf_stream_from_number(const DLDevice *device, int64_t number, mf_stream *out, mf_error *err);
+
+/* mf_stream_to_number(device, stream, out, err): the number to give to a producer's __dlpack__ so that the memory is
+ * ready on ${stream}; MF_NUMBER_NONE for the cpu. ROCm's per-thread stream has no number: MF_EINVAL.
+ * Owns: nothing. Fails: MF_EINVAL, MF_EDEVICE. Threads: any. Standard: as mf_stream_from_number. */
+MF_API int mf_stream_to_number(const DLDevice *device, mf_stream stream, int64_t *out, mf_error *err);
+
+/* Memory of devices is kept for the next tensor when its last one is gone. */
+
+typedef struct mf_pool_stats {
+  int64_t used_bytes;   /* in living tensors */
+  int64_t cached_bytes; /* kept for the next ones */
+  int64_t limit_bytes;  /* of both together; 0: none */
+  int64_t deferred;     /* released memories that wait for queued work before they are given back */
+  int64_t hits, misses; /* allocations that needed no driver call, and that did */
+} mf_pool_stats;
+
+/* mf_pool_read(device, out, err): of the memory of ${device} (a GPU, or pinned or managed memory).
+ * Owns: nothing. Fails: MF_EDEVICE. Threads: any. Standard: none. */
+MF_API int mf_pool_read(const DLDevice *device, mf_pool_stats *out, mf_error *err);
+
+/* mf_pool_limit(device, nbytes, err): allocations that would exceed ${nbytes} in living tensors and cache together
+ * fail with MF_ENOMEM, after the cache was emptied; 0: no limit.
+ * Owns: nothing. Fails: MF_EINVAL for a negative limit, MF_EDEVICE. Threads: any. Standard: none. */
+MF_API int mf_pool_limit(const DLDevice *device, int64_t nbytes, mf_error *err);
+
+/* mf_pool_trim(device, err): gives everything back to the driver that is not in use: cached memory, kept streams
+ * and events, the staging buffers; and calls the deleters that waited for work which is done by now. The host does
+ * not wait for any work of a stream.
+ * Owns: nothing. Fails: MF_EDEVICE, MF_EDRIVER. Threads: any. Standard: none. */
+MF_API int mf_pool_trim(const DLDevice *device, mf_error *err);
 
 /* Tensors: an immutable description over shared memory. */
 
@@ -255,6 +385,23 @@ MF_API int64_t mf_tensor_numel(const mf_tensor *t);
 /* mf_tensor_nbytes(t): the bytes that ${t}'s elements take in compact form.
  * Owns: nothing. Fails: never. Threads: any. Standard: none. */
 MF_API int64_t mf_tensor_nbytes(const mf_tensor *t);
+
+typedef enum mf_use { MF_READ = 1, MF_WRITE = 2 } mf_use;
+
+/* mf_tensor_acquire(t, stream, use, err): for work that the caller queues itself: makes ${stream} wait until it may
+ * read (MF_READ) or also write (MF_WRITE) the memory of ${t}, and enters it into the memory's record, so that later
+ * uses on other streams, and the release of the memory, wait for what is on ${stream} by then. With
+ * MF_STREAM_HOST the host waits, and may then use the memory until the next operation on it. The stream is one of
+ * the device that ${t} is on, or of any device of that driver's for pinned and managed memory.
+ * Owns: a foreign ${stream} must live until the memory is released. Fails: MF_EINVAL, MF_EREADONLY, MF_ECLOSED,
+ * MF_ECAPTURE, MF_EDRIVER. Threads: any; queue the work before another thread uses ${t}. Standard: none. */
+MF_API int mf_tensor_acquire(mf_tensor *t, mf_stream stream, int32_t use, mf_error *err);
+
+/* mf_tensor_record(t, stream, use, err): enters ${stream} into the record without waiting: somebody's work there
+ * already uses the memory of ${t}.
+ * Owns: as mf_tensor_acquire. Fails: MF_EINVAL, also for names that are not a stream; MF_ENOMEM. Threads: any.
+ * Standard: none. */
+MF_API int mf_tensor_record(mf_tensor *t, mf_stream stream, int32_t use, mf_error *err);
 
 /* mf_tensor_is_contiguous(t): 1 if ${t} is compact row-major. Strides of axes of extent 1 do not
  * count, and a tensor without elements always is.
@@ -431,6 +578,45 @@ MF_API int mf_tensor_export(mf_tensor *t, uint64_t flags, DLManagedTensorVersion
  * Owns: as mf_tensor_export. Fails: MF_EREADONLY, MF_EDTYPE as said; MF_ECLOSED, MF_ENOMEM. Threads:
  * as mf_tensor_export. Standard: DLPack 1.3, DLManagedTensor (deprecated there). */
 MF_API int mf_tensor_export_legacy(mf_tensor *t, DLManagedTensor **out, mf_error *err);
+
+/* What a consumer asks for. Zero means: as it is, if need be copied, on the current stream. */
+
+typedef enum mf_copy {
+  MF_COPY_IF_NEEDED = 0, /* None */
+  MF_COPY_NEVER = 1,     /* False */
+  MF_COPY_ALWAYS = 2     /* True */
+} mf_copy;
+
+typedef struct mf_request {
+  DLDevice device;  /* where to; device_type 0: where the tensor is */
+  int32_t copy;     /* an mf_copy */
+  int32_t zero;     /* must be 0 */
+  mf_stream stream; /* on which it is to be ready: of the target, or of the source where the target has none;
+                       MF_STREAM_HOST for the cpu, where 0 means the same */
+} mf_request;
+
+/* mf_tensor_to(t, request, out, err): ${t} on another device: itself, a view under another label where the memory
+ * is the same (pinned as cpu, managed as cpu or as any GPU), or a compact copy that is made on the stream. A copy
+ * to the cpu is complete on return; so is the reading of pageable host memory.
+ * Owns: ${out} is the caller's reference. Fails: MF_ELAYOUT where MF_COPY_NEVER would need a copy, MF_EDEVICE,
+ * MF_EINVAL, MF_ECLOSED, MF_ECAPTURE, MF_EDRIVER, MF_ENOMEM. Threads: any. Standard: array API 2025.12, from_dlpack,
+ * device and copy. */
+MF_API int mf_tensor_to(mf_tensor *t, const mf_request *request, mf_tensor **out, mf_error *err);
+
+/* mf_tensor_export_to(t, request, out, err): mf_tensor_to and mf_tensor_export in one, with IS_COPIED where it is a
+ * copy. The memory is ready on request->stream, and is taken to be in use there until the deleter is called: for
+ * writing, unless it is read-only. A consumer that was given MF_STREAM_NO_ORDER is on its own: it must order
+ * itself behind the producer, and be done before it calls the deleter.
+ * Owns: as mf_tensor_export. A foreign stream must live until the deleter has been called. Fails: as mf_tensor_to.
+ * Threads: any; the deleter, too. Standard: array API 2025.12, __dlpack__. */
+MF_API int mf_tensor_export_to(mf_tensor *t, const mf_request *request, DLManagedTensorVersioned **out,
+                               mf_error *err);
+
+/* mf_tensor_export_legacy_to(t, request, out, err): the same with the struct before 1.0.
+ * Owns: as mf_tensor_export_to. Fails: as mf_tensor_export_to and mf_tensor_export_legacy. Threads: any. Standard:
+ * as mf_tensor_export_legacy. */
+MF_API int mf_tensor_export_legacy_to(mf_tensor *t, const mf_request *request, DLManagedTensor **out,
+                                      mf_error *err);
 
 /* mf_tensor_borrow(t, out, err): fills ${out} with the description alone, without an allocation.
  * Owns: borrowed; it lives as long as ${t}. Fails: MF_ECLOSED; MF_EREADONLY and MF_EDTYPE as

@@ -7,7 +7,8 @@
 
 static const char *const status_names[] = {
     "MF_OK",        "MF_EINVAL",  "MF_ENOMEM", "MF_EOVERFLOW", "MF_EBOUNDS", "MF_EREADONLY",
-    "MF_ECLOSED",   "MF_EDTYPE",  "MF_ELAYOUT", "MF_EDEVICE",  "MF_EVERSION",
+    "MF_ECLOSED",   "MF_EDTYPE",  "MF_ELAYOUT", "MF_EDEVICE",  "MF_EVERSION", "MF_EDRIVER",
+    "MF_ECAPTURE",
 };
 
 const char *mf_status_name(int32_t status) {
@@ -29,7 +30,15 @@ int mf__fail(mf_error *err, int32_t status, const char *format, ...) {
   return status;
 }
 
+int mf__fail_driver(mf_error *err, int32_t status, int32_t code, const char *call, const char *text) {
+  (void)mf__fail(err, status, "%s answered %d: %s", call, code, text);
+  if (err == NULL) return status;
+  err->driver_code = code;
+  err->call = call;
+  return status;
+}
+
 int mf__end(int rc, const char *call, mf_error *err) {
-  if (rc != MF_OK && err != NULL) err->call = call;
+  if (rc != MF_OK && err != NULL && err->driver_code == 0) err->call = call;
   return rc;
 }

@@ -13,7 +13,10 @@
 /* Fills err (if not NULL) and returns status, so that a failure is one statement. */
 int mf__fail(mf_error *err, int32_t status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* Ends a public function: puts its name into err->call on failure, and returns rc. */
+/* The same for a driver call that answered ${code}; call and text are static storage. */
+int mf__fail_driver(mf_error *err, int32_t status, int32_t code, const char *call, const char *text);
+
+/* Ends a public function: puts its name into err->call on failure, unless a driver call's is there; returns rc. */
 int mf__end(int rc, const char *call, mf_error *err);
 
 /* alloc.c */
@@ -81,17 +84,195 @@ int mf__layout_expand(mf__layout *l, int32_t axis, mf_error *err);
 int mf__layout_diagonal(mf__layout *l, int64_t offset, const int32_t axes[2], mf_error *err);
 int mf__layout_resize(mf__layout *l, int64_t old_bits, int64_t new_bits, mf_error *err);
 
-/* backend.c */
+/* backend.c: the kinds of devices, and what each driver offers */
 
-/* What a kind of device offers. Every slot is filled; a kind that is not there has no backend at all. */
+/* The three sorts of memory that a GPU driver gives. */
+typedef enum mf__space { MF__DEVICE, MF__PINNED, MF__MANAGED, MF__NSPACES } mf__space;
+
+/* What was current before mf__backend.enter. */
+typedef struct mf__entered {
+  void *context;
+  int32_t ordinal;
+  int32_t changed;
+} mf__entered;
+
+/* A copy of depth slices of height rows of width bytes. Pitches are in bytes from row to row, slice pitches from
+ * slice to slice; a slice pitch is a multiple of the pitch. Flat: height and depth are 1. */
+typedef struct mf__block_copy {
+  void *dst;
+  const void *src;
+  int64_t width, height, depth;
+  int64_t dst_pitch, src_pitch;
+  int64_t dst_slice, src_slice;
+} mf__block_copy;
+
+#define MF__KERNEL_AXES 8
+
+/* A copy by kernel: element i of the row-major index space goes from src to dst; strides are in bytes, of either
+ * sign, and one operand's may be 0. size is 1, 2, 4, 8 or 16, and divides both addresses and all strides. */
+typedef struct mf__kernel_copy {
+  void *dst;
+  const void *src;
+  int64_t numel;
+  int32_t ndim, size;
+  int64_t shape[MF__KERNEL_AXES], dst_strides[MF__KERNEL_AXES], src_strides[MF__KERNEL_AXES];
+} mf__kernel_copy;
+
+/* A driver. One table for CUDA, one for HIP; everything that is not a driver call is shared and lies elsewhere.
+ * Between enter and leave the device's (primary) context is current; all slots from memory_alloc on want that, with
+ * the ordinal of the streams and memory that they are given. A stream is MF_STREAM_DEFAULT, MF_STREAM_PER_THREAD or a
+ * handle. No slot waits for the host unless its name says so; none takes a lock of the runtime; each is thread-safe.
+ * A slot that fails says so by mf__fail_driver: MF_ENOMEM for the driver's "out of memory", MF_ECAPTURE for what a
+ * capture forbids, else MF_EDRIVER. */
 typedef struct mf__backend {
-  int32_t device_type;
+  const char *name;                /* "cuda" */
+  int32_t types[MF__NSPACES];      /* the DLDeviceType of each space; 0: has none */
+  /* Opens the driver on first use. MF_EDEVICE with the reason where there is no driver, it is too old, or the process
+   * was forked after the driver was used. */
   int (*device_count)(int32_t *out, mf_error *err);
+  bool (*usable)(void); /* opened, and not in a forked child; makes no driver call */
+  int (*enter)(int32_t ordinal, mf__entered *before, mf_error *err);
+  void (*leave)(const mf__entered *before);
+
+  int (*memory_alloc)(mf__space space, int64_t nbytes, mf_stream stream, void **out, mf_error *err);
+  int (*memory_free)(mf__space space, void *ptr, mf_stream stream, mf_error *err);
+  int (*memory_find)(const void *ptr, mf__space *space, int32_t *ordinal, mf_error *err); /* MF_EINVAL: unknown */
+  int (*memory_trim)(mf_error *err); /* what the driver itself keeps of freed memory */
+
+  int (*stream_create)(mf_stream *out, mf_error *err);
+  int (*stream_destroy)(mf_stream stream, mf_error *err);
+  int (*stream_device)(mf_stream stream, int32_t *ordinal, mf_error *err); /* MF_EINVAL: no such, not primary */
+  int (*stream_capture)(mf_stream stream, uint64_t *id, mf_error *err);    /* 0: is not being captured */
+  int (*stream_synchronize)(mf_stream stream, mf_error *err);
+  int (*stream_query)(mf_stream stream, bool *done, mf_error *err);
+  int (*device_synchronize)(mf_error *err);
+
+  int (*event_create)(void **out, mf_error *err); /* without timing */
+  int (*event_destroy)(void *event, mf_error *err);
+  int (*event_record)(void *event, mf_stream stream, mf_error *err);
+  int (*event_wait)(void *event, mf_stream stream, mf_error *err); /* the event may be another device's */
+  int (*event_synchronize)(void *event, mf_error *err);
+  int (*event_query)(void *event, bool *done, mf_error *err);
+
+  /* All asynchronous; host memory among the operands is pinned. */
+  int (*copy)(const mf__block_copy *job, mf_stream stream, mf_error *err);
+  int (*copy_peer)(void *dst, int32_t dst_ordinal, const void *src, int32_t src_ordinal, int64_t nbytes,
+                   mf_stream stream, mf_error *err);
+  /* unit 1, 2 or 4 bytes of value, width units a row. */
+  int (*fill)(const mf__block_copy *job, uint32_t value, int32_t unit, mf_stream stream, mf_error *err);
+  /* MF_EDEVICE where the driver cannot compile it; the caller then finds another way. */
+  int (*kernel_copy)(const mf__kernel_copy *job, mf_stream stream, mf_error *err);
+  /* While on, this thread's calls that a capture on another stream would forbid are allowed. */
+  int (*capture_relax)(bool on, mf_error *err);
 } mf__backend;
 
-extern const mf__backend mf__backend_cpu;
+extern const mf__backend mf__backend_cuda;
+extern const mf__backend mf__backend_hip;
 
-int mf__backend_find(const DLDevice *device, const mf__backend **out, mf_error *err);
+/* What a DLDevice means: no backend for the plain host. */
+typedef struct mf__device {
+  const mf__backend *backend; /* NULL: the cpu */
+  mf__space space;
+  int32_t ordinal;
+} mf__device;
+
+int mf__device_resolve(const DLDevice *device, mf__device *out, mf_error *err);
+DLDevice mf__device_name(const mf__device *device);
+const char *mf__device_type_name(int32_t type);
+
+/* order.c: streams, and the record of who uses a memory on which */
+
+/* Where work is queued, or the host (backend NULL). stream is never MF_STREAM_CURRENT. */
+typedef struct mf__queue {
+  const mf__backend *backend;
+  int32_t ordinal;
+  mf_stream stream;
+} mf__queue;
+
+/* One stream in a record. */
+typedef struct mf__touch {
+  int32_t ordinal;
+  uint32_t thread; /* whose per-thread stream; 0 for every other stream */
+  mf_stream stream;
+  int32_t open_reads, open_writes; /* exports whose consumers may still queue work there */
+  uint64_t last_read, last_write;  /* when it last did; 0 never */
+  uint64_t seen_reads, seen_writes; /* it is ordered behind all of others' up to then */
+} mf__touch;
+
+#define MF__TOUCHES_INSIDE 3
+
+/* The record of one memory. Held for every memory that a driver knows; plain host memory has none. */
+typedef struct mf__access {
+  const mf__backend *backend;
+  mf__space space;
+  int32_t ordinal;
+  int32_t locked;      /* a spinning lock (mf__access_lock) */
+  void *block;         /* pool.c's, for memory of ours */
+  uint64_t clock;      /* the number of the last use */
+  int32_t count, room;
+  mf__touch *touches;  /* inside, or allocated */
+  mf__touch inside[MF__TOUCHES_INSIDE];
+} mf__access;
+
+int mf__access_create(const mf__device *device, mf__access **out, mf_error *err);
+void mf__access_free(mf__access *a);
+
+/* The queue that a stream of this device means; where stream is MF_STREAM_CURRENT the thread's own. Handles are checked
+ * if check. */
+int mf__queue_resolve(const mf__device *device, mf_stream stream, bool check, mf__queue *out, mf_error *err);
+
+typedef struct mf__usage {
+  mf__access *access; /* NULL is allowed: plain host memory */
+  bool write;
+} mf__usage;
+
+/* Locks the records and makes the queue (or the host) wait for what it must. On failure nothing is locked. After it,
+ * queue the work and call mf__order_end, which enters the uses (if anything was queued) and unlocks. The same record
+ * may be there twice. At most 3 uses. */
+int mf__order_begin(const mf__queue *on, mf__usage *uses, int count, mf_error *err);
+void mf__order_end(const mf__queue *on, mf__usage *uses, int count, bool queued);
+/* Enters without waiting. */
+int mf__order_enter(const mf__queue *on, mf__access *a, bool write, mf_error *err);
+/* An export's stay on a stream: opened by begin and end with open, closed by its deleter. */
+int mf__order_open(const mf__queue *on, mf__access *a, bool write, mf_error *err);
+void mf__order_close(const mf__queue *on, uint32_t thread, mf__access *a, bool write);
+uint32_t mf__thread_number(void); /* of the calling thread, never 0 */
+
+/* Events come from a pool for each device; take and give make no driver call after warming up. */
+int mf__event_take(const mf__backend *backend, int32_t ordinal, void **out, mf_error *err);
+void mf__event_give(const mf__backend *backend, int32_t ordinal, void *event);
+void mf__order_trim(const mf__backend *backend, int32_t ordinal); /* kept events and streams to the driver */
+/* An event recorded behind everything that the touch's stream has queued. *out NULL: nothing to wait for. MF_ECAPTURE
+ * while that stream is being captured. */
+int mf__touch_record(const mf__backend *backend, const mf__touch *touch, void **out, mf_error *err);
+/* Makes one stream wait for another, by one record and one wait; refuses what a capture makes impossible. */
+int mf__queue_wait(const mf__queue *on, const mf__queue *other, mf_error *err);
+
+/* pool.c: memory of devices, kept for reuse */
+
+/* Memory that is ready on the queue's stream (and, pinned or managed, for the host), and the block that pool_give wants
+ * back. Refused with MF_ECAPTURE while the stream is being captured and nothing fitting is kept. */
+int mf__pool_take(const mf__queue *on, mf__space space, int64_t nbytes, void **data, void **block, mf_error *err);
+/* Takes the block back; the record says who may still use it. Never fails, never waits. The record stays the caller's. */
+void mf__pool_give(void *block, const mf__access *record);
+
+/* retire.c: what was released while queued work may still use it */
+
+typedef void (*mf__finish_fn)(void *ctx);
+
+/* Calls finish(ctx) once all work that the record knows of is done: now, if it is; else from a later call of
+ * mf__retire_poll. Owns copies of what it needs; never fails, never waits, calls finish under no lock. In a forked child
+ * it calls finish at once. */
+void mf__retire(const mf__access *record, mf__finish_fn finish, void *ctx);
+/* Looks at what waits; costs one load when nothing does. Every operation on a device calls it. */
+void mf__retire_poll(void);
+int64_t mf__retire_count(const mf__backend *backend, int32_t ordinal);
+
+/* stage.c: pageable host memory to and from a device, through pinned buffers */
+
+/* dst or src is pageable. Returns when the host memory may be used again: read to the end, or written. */
+int mf__stage_copy(const mf__queue *on, void *device, void *host, int64_t nbytes, bool to_device, mf_error *err);
+void mf__stage_trim(const mf__backend *backend, int32_t ordinal);
 
 /* storage.c */
 
@@ -100,6 +281,9 @@ typedef struct mf__storage mf__storage;
 /* room is how many bytes the storage's first tensor takes; mf__storage_room is where. It lives as long as the
  * storage. */
 int mf__storage_create(size_t room, int64_t nbytes, void **data, mf__storage **out, mf_error *err);
+/* The same on a device, ready on the queue's stream, which the record then begins with. */
+int mf__storage_create_on(size_t room, int64_t nbytes, const mf__device *device, const mf__queue *on, void **data,
+                          mf__storage **out, mf_error *err);
 int mf__storage_wrap(size_t room, int64_t nbytes, mf_release_fn release, void *ctx, mf__storage **out,
                      mf_error *err);
 int mf__storage_import(size_t room, int64_t nbytes, DLManagedTensorVersioned *managed, mf__storage **out,
@@ -112,6 +296,10 @@ void mf__storage_release(mf__storage *s);
 int mf__storage_invalidate(mf__storage *s, mf_error *err);
 bool mf__storage_is_shared(mf__storage *s);
 bool mf__storage_is_closed(const mf__storage *s);
+/* The record of a memory that a driver knows; NULL for plain host memory. */
+mf__access *mf__storage_access(const mf__storage *s);
+/* Gives a storage that was just made its record, which it owns from then on. */
+void mf__storage_attach(mf__storage *s, mf__access *access);
 
 /* tensor.c */
 
@@ -225,7 +413,24 @@ bool mf__walk_rows(const mf__walk *w, mf__row_fn row, void *ctx);
 /* Whether several coordinates may share one place. */
 bool mf__walk_repeats(const DLTensor *view);
 
+/* transfer.c: copies and fills in which a device takes part */
+
+/* Both have passed the checks of mf_tensor_copy (shape, dtype, writable, open), have elements, and one at least has a
+ * record whose memory the host cannot read. on: the stream to do it on; NULL chooses (the destination's current
+ * stream, or the source's if the destination is on the host). */
+int mf__transfer(mf_tensor *dst, const mf_tensor *src, const mf__queue *on, mf_error *err);
+/* Every element becomes the one at slot (host memory, laid out as dst's own). */
+int mf__transfer_fill(mf_tensor *dst, const void *slot, mf_error *err);
+
 /* copy.c */
+
+/* Whether the host can read and write the elements: on the cpu, pinned, managed. */
+bool mf__tensor_on_host(const mf_tensor *t);
+/* Host memory for the host's use: waits for what the record demands. MF_EDEVICE for a device's memory, saying that
+ * mf_tensor_to copies it. */
+int mf__tensor_host_use(const mf_tensor *t, bool write, mf_error *err);
+/* Host to host, after the waiting. */
+int mf__copy_host(mf_tensor *dst, const mf_tensor *src, mf_error *err);
 
 /* Copies bits that need not begin at a byte; the ranges must not overlap. */
 void mf__bits_copy(void *dst, int64_t dst_bit, const void *src, int64_t src_bit, int64_t nbits);
