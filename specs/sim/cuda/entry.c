@@ -3,6 +3,7 @@
  * Invariant: every call of the program passes sim_enter and sim_leave once, whichever name it came in by. It
  * must not know what a call does. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "front.h"
@@ -59,6 +60,28 @@ typedef struct row {
 static const row rows[] = {
 #include "calls.def"
 };
+
+#undef CALL
+#undef SCALL
+#undef DCALL
+
+#define CALL(base, symbol, since, how, params, args) {#symbol, since},
+#define SCALL(base, symbol, since, how, params, args) {#symbol, since}, {#symbol "_ptsz", since},
+#define DCALL(base, symbol, since, how, params, args) {#symbol, since}, {#symbol "_ptds", since},
+static const struct {
+  const char *name;
+  int since;
+} symbols[] = {
+#include "calls.def"
+};
+
+/* What a driver of the chosen version lacks, dlsym does not find either. */
+__attribute__((constructor)) static void hide_newer(void) {
+  const char *text = getenv("SIM_DRIVER_VERSION");
+  const long chosen = text == NULL || *text == '\0' ? DRIVER_VERSION : strtol(text, NULL, 0);
+  for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++)
+    if (symbols[i].since > chosen) sim_hide(symbols[i].name);
+}
 
 enum { NSTUBS = 1024 };
 static sim_counter stubs[NSTUBS];

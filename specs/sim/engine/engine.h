@@ -235,6 +235,9 @@ uint32_t sim_host_slot(void);
 sim_clock *sim_host_clock(void);
 void sim_host_tick(void);
 
+/* missing.c */
+void sim_hide(const char *symbol); /* from now on dlsym does not find it */
+
 /* fault.c */
 bool sim_fault_strikes(const sim_counter *counter, uint64_t number, int *raw);
 void sim_fault_reset(void);
@@ -246,6 +249,11 @@ int sim_fault_late(void); /* status with which the operation being queued is to 
 void sim_log_open(void);
 void sim_log_call(const sim_call *c, int raw);
 void sim_log_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* journal.c */
+void sim_journal_open(void);
+void sim_journal_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
+bool sim_journal_kept(void);
 
 /* ledger.c */
 void sim_found(sim_kind kind, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -2,11 +2,7 @@
  *
  * Invariant: every call of the program passes sim_enter and sim_leave once, whichever name it came in by, and what
  * it got is the thread's last error if it is one. It must not know what a call does. */
-#define _GNU_SOURCE
-#include <dlfcn.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "front.h"
 
@@ -102,23 +98,6 @@ hipError_t do_hipGetProcAddress(const char *name, void **fn, int version, uint64
   memcpy(fn, &found, sizeof found);
   if (why != NULL) *why = found == NULL ? HIP_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND : HIP_GET_PROC_ADDRESS_SUCCESS;
   return found == NULL ? hipErrorInvalidValue : hipSuccess;
-}
-
-/* An older runtime lacks functions, and programs notice with dlsym, so those that are to be missing lose their names
- * in the library's own table of them before anyone can ask. */
-static void hide(const row *r) {
-  Dl_info info;
-  if (dladdr((const void *)r->plain, &info) == 0 || info.dli_sname == NULL || strcmp(info.dli_sname, r->name) != 0)
-    return;
-  const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), start = (uintptr_t)info.dli_sname / page * page;
-  if (mprotect((void *)start, page, PROT_READ | PROT_WRITE) == 0) *(char *)(uintptr_t)info.dli_sname = '?';
-}
-
-__attribute__((constructor)) static void hide_missing(void) {
-  sim_lock();
-  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-    if (sim_named(sim_conf.missing, rows[i].name)) hide(&rows[i]);
-  sim_unlock();
 }
 
 hipError_t do_hipGetLastError(void) {
