@@ -60,6 +60,7 @@ static void configure(void) {
   shared_slot = sim_clock_slot();
   sim_clock_tick(&shared_clock, shared_slot);
   sim_log_open();
+  sim_journal_open();
   const char *rules = getenv("SIM_FAIL");
   if (rules != NULL && sim_fail(rules) != 0) fprintf(stderr, "sim: SIM_FAIL=%s is not a list of rules\n", rules);
 }

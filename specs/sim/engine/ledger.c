@@ -79,9 +79,11 @@ void sim_found(sim_kind kind, const char *format, ...) {
   if (asprintf(&whole, "%s: %s", kinds[kind], text) < 0) abort();
   findings[nfindings++] = (finding){kind, whole};
   sim_log_line("! %s", whole);
+  sim_journal_line("%s", whole);
 }
 
 void sim_findings_reset(void) {
+  sim_journal_line("reset");
   for (size_t i = 0; i < nfindings; i++) free(findings[i].text);
   nfindings = 0;
   npairs = 0;
@@ -212,11 +214,17 @@ uint64_t sim_ledger(void) {
   return n;
 }
 
+static void totals_text(char *out, size_t size) {
+  int n = snprintf(out, size, "seed %llu:", (unsigned long long)sim_conf.seed);
+  for (int k = SIM_RACE; k <= SIM_WARNING && n > 0 && (size_t)n < size; k++)
+    n += snprintf(out + n, size - (size_t)n, " %s %llu", kinds[k], (unsigned long long)totals[k]);
+}
+
 static uint64_t write_report(int fd) {
+  char text[MAX_TEXT];
   for (size_t i = 0; i < nfindings; i++) dprintf(fd, "sim: %s\n", findings[i].text);
-  dprintf(fd, "sim: seed %llu:", (unsigned long long)sim_conf.seed);
-  for (int k = SIM_RACE; k <= SIM_WARNING; k++) dprintf(fd, " %s %llu", kinds[k], (unsigned long long)totals[k]);
-  dprintf(fd, "\n");
+  totals_text(text, sizeof text);
+  dprintf(fd, "sim: %s\n", text);
   return total(SIM_ANY);
 }
 
@@ -227,11 +235,18 @@ uint64_t sim_report(int fd) {
   return n;
 }
 
+static void journal_ends(void) {
+  char text[MAX_TEXT];
+  totals_text(text, sizeof text);
+  sim_journal_line("%s", text);
+}
+
 static uint64_t report_at_end(void) {
   const char *path = getenv("SIM_REPORT");
   uint64_t shown = 0;
   for (int k = SIM_RACE; k <= SIM_WARNING; k++) shown += totals[k];
-  if (path == NULL || *path == '\0') return shown > 0 ? write_report(STDERR_FILENO) : 0;
+  if (path == NULL || *path == '\0')
+    return shown > 0 && !sim_journal_kept() ? write_report(STDERR_FILENO) : total(SIM_ANY);
   const int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (fd < 0) return write_report(STDERR_FILENO);
   const uint64_t n = write_report(fd);
@@ -241,10 +256,11 @@ static uint64_t report_at_end(void) {
 
 __attribute__((destructor)) static void at_end(void) {
   const char *status = getenv("SIM_EXIT");
-  if (!sim_ready() || !sim_is_owner()) return;
+  if (!sim_is_owner()) return;
   sim_lock();
-  if (sim_conf.ledger) draw_up();
-  const uint64_t n = report_at_end();
+  if (sim_conf.ledger && sim_ready()) draw_up();
+  journal_ends();
+  const uint64_t n = sim_ready() ? report_at_end() : 0;
   sim_unlock();
   if (n == 0 || status == NULL || *status == '\0') return;
   fflush(NULL);
