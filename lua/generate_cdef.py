@@ -35,6 +35,11 @@ CONSTANTS = (
     "DLPACK_FLAG_BITMASK_READ_ONLY",
     "DLPACK_FLAG_BITMASK_IS_COPIED",
     "DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED",
+    "MF_STREAM_CURRENT",
+    "MF_STREAM_DEFAULT",
+    "MF_STREAM_PER_THREAD",
+    "MF_STREAM_NO_ORDER",
+    "MF_STREAM_HOST",
 )
 
 
@@ -110,7 +115,7 @@ def constants(include):
     text = preprocess('#include "moonferry.h"' + probes, include)
     found = dict(re.findall(r'probe "(\w+)" ([^;]+);', text))
     for name in CONSTANTS:
-        expression = re.sub(r"(?<=\d)[UL]+", "", found[name])
+        expression = re.sub(r"(?<=\d)[UL]+|\(mf_stream\)", "", found[name])
         yield name, eval(expression, {"__builtins__": {}})  # digits and operators of our own headers
 
 

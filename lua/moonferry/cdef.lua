@@ -2,7 +2,7 @@
 -- Each part is declared only if its name is still unknown: another library may have declared
 -- DLPack's structs, and a second run of this module in one process must not declare ours again.
 return {
-  header_hash = "6d751b08aa0e623b",
+  header_hash = "f4d4e45d8bdca599",
   constants = {
     MF_MAX_NDIM = 64,
     MF_ALIGNMENT = 256,
@@ -11,6 +11,11 @@ return {
     DLPACK_FLAG_BITMASK_READ_ONLY = 1,
     DLPACK_FLAG_BITMASK_IS_COPIED = 2,
     DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED = 4,
+    MF_STREAM_CURRENT = 0,
+    MF_STREAM_DEFAULT = 1,
+    MF_STREAM_PER_THREAD = 2,
+    MF_STREAM_NO_ORDER = -1,
+    MF_STREAM_HOST = -2,
   },
   parts = {
     { "DLPackVersion", [[
@@ -72,6 +77,8 @@ typedef enum mf_status {
   MF_ELAYOUT = -8,
   MF_EDEVICE = -9,
   MF_EVERSION = -10,
+  MF_EDRIVER = -11,
+  MF_ECAPTURE = -12,
 } mf_status;
 typedef struct mf_error {
   int32_t status;
@@ -110,8 +117,40 @@ typedef struct mf_scalar {
   double imag;
 } mf_scalar;
 int mf_device_count(int32_t device_type, int32_t *out, mf_error *err);
+int mf_device_of_pointer(int32_t device_type, const void *ptr, DLDevice *out, mf_error *err);
+int mf_device_synchronize(const DLDevice *device, mf_error *err);
 int mf_device_parse(const char *name, DLDevice *out, mf_error *err);
 int mf_device_format(const DLDevice *device, char *buf, size_t cap, mf_error *err);
+typedef int64_t mf_stream;
+int mf_stream_create(const DLDevice *device, mf_stream *out, mf_error *err);
+int mf_stream_destroy(const DLDevice *device, mf_stream stream, mf_error *err);
+int mf_stream_check(const DLDevice *device, mf_stream stream, mf_error *err);
+int mf_stream_current(const DLDevice *device, mf_stream *out, mf_error *err);
+int mf_stream_swap(const DLDevice *device, mf_stream stream, mf_stream *old, mf_error *err);
+int mf_stream_synchronize(const DLDevice *device, mf_stream stream, mf_error *err);
+int mf_stream_query(const DLDevice *device, mf_stream stream, int32_t *out, mf_error *err);
+int mf_stream_wait(const DLDevice *device, mf_stream stream, const DLDevice *other_device,
+  mf_stream other, mf_error *err);
+typedef enum mf_none {
+  MF_NONE_DEFAULT = 0,
+  MF_NONE_NO_ORDER = 1,
+  MF_NONE_REFUSE = 2,
+} mf_none;
+int mf_stream_none_set(int32_t meaning, mf_error *err);
+int32_t mf_stream_none(void);
+int mf_stream_from_number(const DLDevice *device, int64_t number, mf_stream *out,
+  mf_error *err);
+int mf_stream_to_number(const DLDevice *device, mf_stream stream, int64_t *out, mf_error *err);
+typedef struct mf_pool_stats {
+  int64_t used_bytes;
+  int64_t cached_bytes;
+  int64_t limit_bytes;
+  int64_t deferred;
+  int64_t hits, misses;
+} mf_pool_stats;
+int mf_pool_read(const DLDevice *device, mf_pool_stats *out, mf_error *err);
+int mf_pool_limit(const DLDevice *device, int64_t nbytes, mf_error *err);
+int mf_pool_trim(const DLDevice *device, mf_error *err);
 typedef struct mf_tensor mf_tensor;
 typedef void (*mf_release_fn)(void *ctx);
 void mf_release_mark(void *ctx);
@@ -126,6 +165,12 @@ const DLTensor *mf_tensor_dltensor(const mf_tensor *t);
 uint64_t mf_tensor_flags(const mf_tensor *t);
 int64_t mf_tensor_numel(const mf_tensor *t);
 int64_t mf_tensor_nbytes(const mf_tensor *t);
+typedef enum mf_use {
+  MF_READ = 1,
+  MF_WRITE = 2,
+} mf_use;
+int mf_tensor_acquire(mf_tensor *t, mf_stream stream, int32_t use, mf_error *err);
+int mf_tensor_record(mf_tensor *t, mf_stream stream, int32_t use, mf_error *err);
 int32_t mf_tensor_is_contiguous(const mf_tensor *t);
 typedef enum mf_index_kind {
   MF_INDEX_AT = 0,
@@ -171,6 +216,22 @@ int mf_tensor_import_legacy(DLManagedTensor *managed, mf_tensor **out, mf_error 
 int mf_tensor_export(mf_tensor *t, uint64_t flags, DLManagedTensorVersioned **out,
   mf_error *err);
 int mf_tensor_export_legacy(mf_tensor *t, DLManagedTensor **out, mf_error *err);
+typedef enum mf_copy {
+  MF_COPY_IF_NEEDED = 0,
+  MF_COPY_NEVER = 1,
+  MF_COPY_ALWAYS = 2,
+} mf_copy;
+typedef struct mf_request {
+  DLDevice device;
+  int32_t copy;
+  int32_t zero;
+  mf_stream stream;
+} mf_request;
+int mf_tensor_to(mf_tensor *t, const mf_request *request, mf_tensor **out, mf_error *err);
+int mf_tensor_export_to(mf_tensor *t, const mf_request *request, DLManagedTensorVersioned **out,
+  mf_error *err);
+int mf_tensor_export_legacy_to(mf_tensor *t, const mf_request *request, DLManagedTensor **out,
+  mf_error *err);
 int mf_tensor_borrow(const mf_tensor *t, DLTensor *out, mf_error *err);
 ]] },
   },
