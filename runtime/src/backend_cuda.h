@@ -1,0 +1,59 @@
+/* backend_cuda.h: what the two files of the CUDA backend share: the table of the driver's functions, and what is kept
+ * for each device. */
+#ifndef MOONFERRY_BACKEND_CUDA_H
+#define MOONFERRY_BACKEND_CUDA_H
+
+#include "cuda_calls.h"
+#include "driver.h"
+
+typedef struct mf__cuda {
+#define MEMBER(name, version, params) CUresult(*name) params;
+  MF__CUDA_REQUIRED(MEMBER)
+  MF__CUDA_OPTIONAL(MEMBER)
+#undef MEMBER
+} mf__cuda;
+
+/* Complete once mf__driver_open has said so. */
+extern mf__cuda mf__cu;
+
+/* Where a device's memory comes from. */
+enum { MF__UNDECIDED, MF__POOLED, MF__PLAIN };
+
+#define MF__KERNEL_SIZES 5 /* elements of 1, 2, 4, 8 and 16 bytes */
+
+typedef struct mf__cuda_device {
+  CUdevice device;
+  _Atomic(CUcontext) context; /* primary; NULL until it is first needed */
+  _Atomic int32_t pooling;
+  CUmemoryPool pool;
+  _Atomic(CUfunction) kernels[MF__KERNEL_SIZES];
+  CUmodule modules[MF__KERNEL_SIZES];
+  int32_t grid; /* blocks that fill the device */
+} mf__cuda_device;
+
+/* Of the device that the calling thread has entered. */
+mf__cuda_device *mf__cuda_here(void);
+int mf__cuda_primary(int32_t ordinal, CUcontext *out, mf_error *err);
+/* MF_OK, or the failure of a call. */
+int mf__cuda_answer(CUresult code, const char *call, mf_error *err);
+#define MF__ASK(name, arguments) mf__cuda_answer(mf__cu.name arguments, #name, err)
+
+/* The names 1 and 2 are the driver's own numbers for the same streams. */
+static inline CUstream mf__cuda_stream(mf_stream stream) {
+  return (CUstream)(intptr_t)stream;
+}
+
+static inline CUdeviceptr mf__cuda_ptr(const void *ptr) {
+  return (CUdeviceptr)(uintptr_t)ptr;
+}
+
+int mf__cuda_copy(const mf__block_copy *job, mf_stream stream, mf_error *err);
+int mf__cuda_copy_peer(void *dst, int32_t dst_ordinal, const void *src, int32_t src_ordinal, int64_t nbytes,
+                       mf_stream stream, mf_error *err);
+int mf__cuda_fill(const mf__block_copy *job, uint32_t value, int32_t unit, mf_stream stream, mf_error *err);
+int mf__cuda_capture_relax(bool on, mf_error *err);
+int mf__cuda_kernel_copy(const mf__kernel_copy *job, mf_stream stream, mf_error *err);
+/* Its context is current, and nobody uses them. */
+void mf__cuda_kernels_forget(mf__cuda_device *d);
+
+#endif

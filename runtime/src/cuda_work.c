@@ -1,0 +1,96 @@
+/* cuda_work.c: what the CUDA backend queues on a stream: copies, fills, and copies by kernel. It must not know why. */
+#include "backend_cuda.h"
+
+static int copy_plane(const mf__block_copy *job, CUstream stream, mf_error *err) {
+  const CUDA_MEMCPY2D copy = {.srcMemoryType = CU_MEMORYTYPE_UNIFIED,
+                              .srcDevice = mf__cuda_ptr(job->src),
+                              .srcPitch = (size_t)job->src_pitch,
+                              .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
+                              .dstDevice = mf__cuda_ptr(job->dst),
+                              .dstPitch = (size_t)job->dst_pitch,
+                              .WidthInBytes = (size_t)job->width,
+                              .Height = (size_t)job->height};
+  return MF__ASK(cuMemcpy2DAsync, (&copy, stream));
+}
+
+static int copy_box(const mf__block_copy *job, CUstream stream, mf_error *err) {
+  const CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_UNIFIED,
+                              .srcDevice = mf__cuda_ptr(job->src),
+                              .srcPitch = (size_t)job->src_pitch,
+                              .srcHeight = (size_t)(job->src_slice / job->src_pitch),
+                              .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
+                              .dstDevice = mf__cuda_ptr(job->dst),
+                              .dstPitch = (size_t)job->dst_pitch,
+                              .dstHeight = (size_t)(job->dst_slice / job->dst_pitch),
+                              .WidthInBytes = (size_t)job->width,
+                              .Height = (size_t)job->height,
+                              .Depth = (size_t)job->depth};
+  return MF__ASK(cuMemcpy3DAsync, (&copy, stream));
+}
+
+int mf__cuda_copy(const mf__block_copy *job, mf_stream stream, mf_error *err) {
+  const CUstream s = mf__cuda_stream(stream);
+  if (job->depth > 1) return copy_box(job, s, err);
+  if (job->height > 1) return copy_plane(job, s, err);
+  return MF__ASK(cuMemcpyAsync, (mf__cuda_ptr(job->dst), mf__cuda_ptr(job->src), (size_t)job->width, s));
+}
+
+int mf__cuda_copy_peer(void *dst, int32_t dst_ordinal, const void *src, int32_t src_ordinal, int64_t nbytes,
+                       mf_stream stream, mf_error *err) {
+  const CUstream s = mf__cuda_stream(stream);
+  CUcontext to = NULL, from = NULL;
+  int rc = mf__cuda_primary(dst_ordinal, &to, err);
+  if (rc == MF_OK) rc = mf__cuda_primary(src_ordinal, &from, err);
+  if (rc != MF_OK) return rc;
+  return MF__ASK(cuMemcpyPeerAsync, (mf__cuda_ptr(dst), to, mf__cuda_ptr(src), from, (size_t)nbytes, s));
+}
+
+static int fill_flat(const mf__rows *r, uint32_t value, int32_t unit, CUstream s, mf_error *err) {
+  const CUdeviceptr at = mf__cuda_ptr(r->at);
+  if (unit == 1) return MF__ASK(cuMemsetD8Async, (at, (unsigned char)value, r->width, s));
+  if (unit == 2) return MF__ASK(cuMemsetD16Async, (at, (unsigned short)value, r->width, s));
+  return MF__ASK(cuMemsetD32Async, (at, value, r->width, s));
+}
+
+static int fill_plane(const mf__rows *r, uint32_t value, int32_t unit, CUstream s, mf_error *err) {
+  const CUdeviceptr at = mf__cuda_ptr(r->at);
+  if (unit == 1) return MF__ASK(cuMemsetD2D8Async, (at, r->pitch, (unsigned char)value, r->width, r->height, s));
+  if (unit == 2) return MF__ASK(cuMemsetD2D16Async, (at, r->pitch, (unsigned short)value, r->width, r->height, s));
+  return MF__ASK(cuMemsetD2D32Async, (at, r->pitch, value, r->width, r->height, s));
+}
+
+int mf__cuda_fill(const mf__block_copy *job, uint32_t value, int32_t unit, mf_stream stream, mf_error *err) {
+  const CUstream s = mf__cuda_stream(stream);
+  mf__rows rows = mf__driver_rows(job, unit);
+  int rc = MF_OK;
+  for (; rows.depth > 0 && rc == MF_OK; rows.depth--, rows.at += rows.slice)
+    rc = rows.height > 1 ? fill_plane(&rows, value, unit, s, err) : fill_flat(&rows, value, unit, s, err);
+  return rc;
+}
+
+/* The mode to go back to is the thread's, as the driver's is. */
+static _Thread_local CUstreamCaptureMode former __attribute__((tls_model("initial-exec")));
+static _Thread_local int32_t relaxed __attribute__((tls_model("initial-exec")));
+
+int mf__cuda_capture_relax(bool on, mf_error *err) {
+  CUstreamCaptureMode mode = on ? CU_STREAM_CAPTURE_MODE_RELAXED : former;
+  if (on ? relaxed > 0 : relaxed > 1) {
+    relaxed += on ? 1 : -1;
+    return MF_OK;
+  }
+  const int rc = MF__ASK(cuThreadExchangeStreamCaptureMode, (&mode));
+  if (rc != MF_OK) return rc;
+  if (on) former = mode;
+  relaxed = on ? 1 : 0;
+  return MF_OK;
+}
+
+int mf__cuda_kernel_copy(const mf__kernel_copy *job, mf_stream stream, mf_error *err) {
+  (void)job;
+  (void)stream;
+  return mf__fail(err, MF_EDEVICE, "no kernels yet");
+}
+
+void mf__cuda_kernels_forget(mf__cuda_device *d) {
+  (void)d;
+}

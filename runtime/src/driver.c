@@ -1,0 +1,188 @@
+/* driver.c: what is the same for every GPU driver: opening its library once and keeping the reason when it cannot be,
+ * finding its functions, and knowing after a fork that it is lost. It must not know any driver's calls.
+ *
+ * Invariant: a table is complete before its driver is called open, and a driver that was open before a fork is
+ * never open in the child, because a driver's threads, mappings and locks do not survive one. */
+#include "driver.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CLOSED, OPEN, REFUSED, FORKED };
+
+/* Those that were asked for; each at most once. */
+static mf__driver *known[2];
+static int32_t nknown;
+static pthread_mutex_t known_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
+
+static void before_fork(void) {
+  pthread_mutex_lock(&known_lock);
+  for (int32_t i = 0; i < nknown; i++) pthread_mutex_lock(&known[i]->lock);
+}
+
+static void unlock_all(void) {
+  for (int32_t i = nknown; i-- > 0;) pthread_mutex_unlock(&known[i]->lock);
+  pthread_mutex_unlock(&known_lock);
+}
+
+static void in_child(void) {
+  for (int32_t i = 0; i < nknown; i++)
+    if (atomic_load(&known[i]->state) == OPEN) atomic_store(&known[i]->state, FORKED);
+  unlock_all();
+}
+
+static void watch_forks(void) {
+  (void)pthread_atfork(before_fork, unlock_all, in_child);
+}
+
+/* The driver is in the list before its lock is ever taken. */
+static void remember(mf__driver *driver) {
+  bool there = false;
+  pthread_once(&fork_once, watch_forks);
+  pthread_mutex_lock(&known_lock);
+  for (int32_t i = 0; i < nknown; i++) there = there || known[i] == driver;
+  if (!there) known[nknown++] = driver;
+  pthread_mutex_unlock(&known_lock);
+}
+
+/* Whether the message says no more than that there is no such file. */
+static bool says_absent(const char *text, const char *file) {
+  return strncmp(text, file, strlen(file)) == 0 && strstr(text, "No such file") != NULL;
+}
+
+static void *open_file(mf__driver *driver, const char *file, mf_error *err) {
+  void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+  const char *text = library == NULL ? dlerror() : NULL;
+  driver->file = file;
+  if (library != NULL) return library;
+  if (text == NULL) text = "no reason given";
+  if (err->status == MF_OK || !says_absent(text, file))
+    (void)mf__fail(err, MF_EDEVICE, "there is no %s driver here: %s (%s names another file)", driver->name, text,
+                   driver->variable);
+  return NULL;
+}
+
+/* Leaves in err the failure that says most: a file that is there and does not load, rather than one that is not. */
+static int open_library(mf__driver *driver, mf_error *err) {
+  const char *chosen = getenv(driver->variable);
+  if (chosen != NULL && *chosen != '\0') {
+    driver->library = open_file(driver, chosen, err);
+  } else {
+    for (const char *const *file = driver->files; *file != NULL && driver->library == NULL; file++)
+      driver->library = open_file(driver, *file, err);
+  }
+  return driver->library != NULL ? MF_OK : MF_EDEVICE;
+}
+
+static int32_t start(mf__driver *driver) {
+  driver->why = (mf_error){.status = MF_OK, .call = ""};
+  int rc = open_library(driver, &driver->why);
+  if (rc == MF_OK) rc = driver->start(driver, &driver->why);
+  return rc == MF_OK ? OPEN : REFUSED;
+}
+
+static int refuse(const mf__driver *driver, int32_t state, mf_error *err) {
+  if (state == FORKED)
+    return mf__fail(err, MF_EDEVICE,
+                    "this process was forked after the %s driver was started, which does not work in a child: start a "
+                    "new process instead (in Python multiprocessing: \"spawn\")",
+                    driver->name);
+  if (err != NULL) *err = driver->why;
+  return driver->why.status;
+}
+
+int mf__driver_open(mf__driver *driver, mf_error *err) {
+  int32_t state = atomic_load_explicit(&driver->state, memory_order_acquire);
+  if (state == OPEN) return MF_OK;
+  if (state == CLOSED) {
+    remember(driver);
+    pthread_mutex_lock(&driver->lock);
+    state = atomic_load_explicit(&driver->state, memory_order_relaxed);
+    if (state == CLOSED) atomic_store_explicit(&driver->state, state = start(driver), memory_order_release);
+    pthread_mutex_unlock(&driver->lock);
+  }
+  return state == OPEN ? MF_OK : refuse(driver, state, err);
+}
+
+bool mf__driver_usable(const mf__driver *driver) {
+  return atomic_load_explicit(&driver->state, memory_order_acquire) == OPEN;
+}
+
+mf__function mf__driver_symbol(void *library, const char *name, int32_t version) {
+  mf__function function = NULL;
+  void *found = dlsym(library, name);
+  (void)version;
+  memcpy(&function, &found, sizeof function);
+  return function;
+}
+
+int mf__driver_fill(const mf__driver *driver, const mf__symbols *symbols, void *table, mf_error *err) {
+  for (size_t i = 0; i < symbols->count; i++) {
+    const mf__symbol *symbol = &symbols->list[i];
+    const mf__function found = symbols->lookup(symbols->from, symbol->name, symbol->version);
+    if (found == NULL && !symbol->optional)
+      return mf__fail(err, MF_EDEVICE, "the %s driver %s has no %s, which is needed", driver->name, driver->file,
+                      symbol->name);
+    memcpy((char *)table + symbol->offset, &found, sizeof found);
+  }
+  return MF_OK;
+}
+
+int mf__driver_status(int32_t code) {
+  enum { OUT_OF_MEMORY = 2, FIRST_OF_CAPTURE = 900, LAST_OF_CAPTURE = 908 };
+  if (code == 0) return MF_OK;
+  if (code == OUT_OF_MEMORY) return MF_ENOMEM;
+  return code >= FIRST_OF_CAPTURE && code <= LAST_OF_CAPTURE ? MF_ECAPTURE : MF_EDRIVER;
+}
+
+int mf__driver_handle_check(mf_stream stream, mf_error *err) {
+  enum { FIRST_PAGE = 4096, ALIGNED = 8 };
+  if (stream == MF_STREAM_DEFAULT || stream == MF_STREAM_PER_THREAD) return MF_OK;
+  if (stream >= FIRST_PAGE && stream % ALIGNED == 0) return MF_OK;
+  return mf__fail(err, MF_EINVAL, "stream is %lld; 1, 2 or a stream's handle expected", (long long)stream);
+}
+
+int mf__driver_dead_stream(mf_stream stream, int32_t code, int rc, mf_error *err) {
+  enum { INVALID_VALUE = 1, INVALID_CONTEXT = 201, INVALID_HANDLE = 400, CONTEXT_IS_DESTROYED = 709 };
+  if (code != INVALID_VALUE && code != INVALID_CONTEXT && code != INVALID_HANDLE && code != CONTEXT_IS_DESTROYED)
+    return rc;
+  if (err == NULL) return MF_EINVAL;
+  const mf_error said = *err;
+  (void)mf__fail(err, MF_EINVAL, "stream is %#llx, which is no living stream: %.100s", (unsigned long long)stream,
+                 said.message);
+  err->driver_code = said.driver_code;
+  err->call = said.call;
+  return MF_EINVAL;
+}
+
+int mf__driver_captured(mf_stream stream, bool invalidated, const uint64_t *id, mf_error *err) {
+  const unsigned long long shown = (unsigned long long)stream;
+  if (invalidated)
+    return mf__fail(err, MF_ECAPTURE,
+                    "the capture of stream %#llx was broken by an earlier call; it must be ended first", shown);
+  if (*id == 0)
+    return mf__fail(err, MF_ECAPTURE,
+                    "stream %#llx is being captured, and this driver cannot say into which graph", shown);
+  return MF_OK;
+}
+
+mf__rows mf__driver_rows(const mf__block_copy *job, int32_t unit) {
+  mf__rows rows = {job->dst, (size_t)job->width, (size_t)job->height, (size_t)job->dst_pitch, (size_t)job->dst_slice,
+                   job->depth};
+  if (rows.height == 1 && rows.depth > 1) {
+    rows.height = (size_t)rows.depth;
+    rows.pitch = rows.slice;
+    rows.depth = 1;
+  }
+  if (rows.depth > 1 && rows.slice == rows.height * rows.pitch) {
+    rows.height *= (size_t)rows.depth;
+    rows.depth = 1;
+  }
+  if (rows.height > 1 && rows.pitch == rows.width * (size_t)unit) {
+    rows.width *= rows.height;
+    rows.height = 1;
+  }
+  return rows;
+}

@@ -1,0 +1,196 @@
+/* driver.h: what the GPU backends share, and the few declarations of the drivers' interfaces that they need. No
+ * toolkit's header is included and nothing is linked; names, values and layouts are those of the public interfaces,
+ * and specs/c/driver_spec compares each with the real headers where there are some. */
+#ifndef MOONFERRY_DRIVER_H
+#define MOONFERRY_DRIVER_H
+
+#include "internal.h"
+
+#include <pthread.h>
+
+/* Ordinals beyond this are not used. */
+#define MF__MAX_DEVICES 64
+
+/* A driver library, opened once. Once refused, it stays refused, with the reason. */
+typedef struct mf__driver {
+  const char *name;         /* "CUDA" */
+  const char *variable;     /* the environment variable that names the file instead */
+  const char *const *files; /* tried in turn; NULL ends them */
+  /* Finds the functions and starts the driver; called once, under the lock. */
+  int (*start)(struct mf__driver *driver, mf_error *err);
+  pthread_mutex_t lock;
+  _Atomic int32_t state;
+  int32_t count; /* of devices */
+  void *library;
+  const char *file; /* the one that was opened */
+  mf_error why;     /* refused */
+} mf__driver;
+
+#define MF__DRIVER(kind, env, list, begin) \
+  {.name = (kind), .variable = (env), .files = (list), .start = (begin), .lock = PTHREAD_MUTEX_INITIALIZER}
+
+/* MF_OK once the driver is there, started and this process's own. */
+int mf__driver_open(mf__driver *driver, mf_error *err);
+/* The same without opening it. */
+bool mf__driver_usable(const mf__driver *driver);
+
+typedef void (*mf__function)(void);
+
+/* A function, and the place in the table where it goes. */
+typedef struct mf__symbol {
+  const char *name;
+  int32_t version;
+  bool optional; /* NULL in the table where it is not there */
+  size_t offset;
+} mf__symbol;
+
+typedef mf__function (*mf__lookup_fn)(void *from, const char *name, int32_t version);
+
+/* A library's own symbol. */
+mf__function mf__driver_symbol(void *library, const char *name, int32_t version);
+
+typedef struct mf__symbols {
+  const mf__symbol *list;
+  size_t count;
+  mf__lookup_fn lookup;
+  void *from;
+} mf__symbols;
+
+/* Fills the table. MF_EDEVICE names the first required function that is missing. */
+int mf__driver_fill(const mf__driver *driver, const mf__symbols *symbols, void *table, mf_error *err);
+
+/* The status of a driver's code; both drivers count alike. */
+int mf__driver_status(int32_t code);
+
+/* Refuses what cannot be a stream's handle. */
+int mf__driver_handle_check(mf_stream stream, mf_error *err);
+
+/* A call about the handle failed and filled err; rc is what it returned. Where the driver blames the handle this says
+ * so, with MF_EINVAL. */
+int mf__driver_dead_stream(mf_stream stream, int32_t code, int rc, mf_error *err);
+
+/* A stream is being captured: MF_OK if it goes well and id says by whom. */
+int mf__driver_captured(mf_stream stream, bool invalidated, const uint64_t *id, mf_error *err);
+
+/* A slab of equal rows: what is left of a block that is filled. */
+typedef struct mf__rows {
+  char *at;
+  size_t width, height, pitch, slice;
+  int64_t depth;
+} mf__rows;
+
+/* A fill's rows: slices that follow each other without a gap are one. Width is in units. */
+mf__rows mf__driver_rows(const mf__block_copy *job, int32_t unit);
+
+/* The CUDA driver. */
+
+typedef int CUresult;
+typedef int CUdevice;
+typedef int CUdevice_attribute;
+typedef int CUpointer_attribute;
+typedef int CUmemPool_attribute;
+typedef int CUjit_option;
+typedef int CUstreamCaptureStatus;
+typedef int CUstreamCaptureMode;
+typedef int CUmemorytype;
+typedef unsigned long long CUdeviceptr;
+typedef struct CUctx_st *CUcontext;
+typedef struct CUstream_st *CUstream;
+typedef struct CUevent_st *CUevent;
+typedef struct CUgraph_st *CUgraph;
+typedef struct CUgraphNode_st *CUgraphNode;
+typedef struct CUmemPoolHandle_st *CUmemoryPool;
+typedef struct CUarray_st *CUarray;
+typedef struct CUmod_st *CUmodule;
+typedef struct CUfunc_st *CUfunction;
+
+enum {
+  CUDA_SUCCESS = 0,
+  CUDA_ERROR_OUT_OF_MEMORY = 2,
+  CUDA_ERROR_NO_DEVICE = 100,
+  CUDA_ERROR_NOT_READY = 600,
+  CUDA_ERROR_NOT_SUPPORTED = 801,
+  CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900,
+  CUDA_ERROR_STREAM_CAPTURE_INVALIDATED = 901,
+  CUDA_ERROR_STREAM_CAPTURE_IMPLICIT = 906,
+  CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD = 908
+};
+
+enum {
+  CU_GET_PROC_ADDRESS_LEGACY_STREAM = 1,
+  CU_STREAM_NON_BLOCKING = 1,
+  CU_EVENT_DISABLE_TIMING = 2,
+  CU_MEMHOSTALLOC_PORTABLE = 1,
+  CU_MEMHOSTALLOC_DEVICEMAP = 2,
+  CU_MEM_ATTACH_GLOBAL = 1,
+  CU_MEMORYTYPE_HOST = 1,
+  CU_MEMORYTYPE_DEVICE = 2,
+  CU_MEMORYTYPE_UNIFIED = 4,
+  CU_POINTER_ATTRIBUTE_MEMORY_TYPE = 2,
+  CU_POINTER_ATTRIBUTE_IS_MANAGED = 8,
+  CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9,
+  CU_DEVICE_ATTRIBUTE_MAX_PITCH = 11,
+  CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT = 16,
+  CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY = 83,
+  CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED = 115,
+  CU_STREAM_CAPTURE_STATUS_NONE = 0,
+  CU_STREAM_CAPTURE_STATUS_ACTIVE = 1,
+  CU_STREAM_CAPTURE_STATUS_INVALIDATED = 2,
+  CU_STREAM_CAPTURE_MODE_RELAXED = 2,
+  CU_MEMPOOL_ATTR_RELEASE_THRESHOLD = 4,
+  CU_MEM_ALLOCATION_TYPE_PINNED = 1,
+  CU_MEM_LOCATION_TYPE_DEVICE = 1,
+  CU_JIT_ERROR_LOG_BUFFER = 5,
+  CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES = 6
+};
+
+typedef struct CUmemLocation {
+  int type;
+  int id;
+} CUmemLocation;
+
+typedef struct CUmemPoolProps {
+  int allocType;
+  int handleTypes;
+  CUmemLocation location;
+  void *win32SecurityAttributes;
+  size_t maxSize;
+  unsigned short usage;
+  unsigned char reserved[54];
+} CUmemPoolProps;
+
+typedef struct CUDA_MEMCPY2D {
+  size_t srcXInBytes, srcY;
+  CUmemorytype srcMemoryType;
+  const void *srcHost;
+  CUdeviceptr srcDevice;
+  CUarray srcArray;
+  size_t srcPitch;
+  size_t dstXInBytes, dstY;
+  CUmemorytype dstMemoryType;
+  void *dstHost;
+  CUdeviceptr dstDevice;
+  CUarray dstArray;
+  size_t dstPitch;
+  size_t WidthInBytes, Height;
+} CUDA_MEMCPY2D;
+
+typedef struct CUDA_MEMCPY3D {
+  size_t srcXInBytes, srcY, srcZ, srcLOD;
+  CUmemorytype srcMemoryType;
+  const void *srcHost;
+  CUdeviceptr srcDevice;
+  CUarray srcArray;
+  void *reserved0;
+  size_t srcPitch, srcHeight;
+  size_t dstXInBytes, dstY, dstZ, dstLOD;
+  CUmemorytype dstMemoryType;
+  void *dstHost;
+  CUdeviceptr dstDevice;
+  CUarray dstArray;
+  void *reserved1;
+  size_t dstPitch, dstHeight;
+  size_t WidthInBytes, Height, Depth;
+} CUDA_MEMCPY3D;
+
+#endif

@@ -1,0 +1,139 @@
+/* spec.h: what the specs of the device layer share: the runtime's insides, the backend under test, and the simulator's
+ * questions where the driver is a simulated one. On a real driver those answer "nothing" and what rests on them is
+ * skipped. */
+#ifndef GPU_SPEC_H
+#define GPU_SPEC_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "internal.h"
+
+#ifdef SPEC_HIP
+#define BACKEND mf__backend_hip
+#define LIBRARY "libamdhip64.so.7"
+#define IS_HIP 1
+#else
+#define BACKEND mf__backend_cuda
+#define LIBRARY "libcuda.so.1"
+#define IS_HIP 0
+#endif
+
+static const mf__backend *const gpu = &BACKEND;
+static mf_error err;
+
+#define OK(call)                                                                 \
+  do {                                                                           \
+    memset(&err, 0, sizeof err);                                                 \
+    const int ok_rc = (call);                                                    \
+    if (ok_rc != MF_OK) fail_msg("%s: %d, %s", #call, ok_rc, err.message);       \
+  } while (0)
+#define FAILS(call, expected)                                                    \
+  do {                                                                           \
+    memset(&err, 0, sizeof err);                                                 \
+    const int fails_rc = (call);                                                 \
+    if (fails_rc != (expected)) fail_msg("%s: %d, %s", #call, fails_rc, err.message); \
+    assert_int_equal(err.status, expected);                                      \
+  } while (0)
+#define SAYS(text)                                                               \
+  do {                                                                           \
+    if (strstr(err.message, text) == NULL) fail_msg("\"%s\" is not in: %s", text, err.message); \
+  } while (0)
+
+/* A function of the driver's library, or of the simulator in it; NULL if it has none. */
+static inline void *driver_symbol(const char *name) {
+  void *library = dlopen(LIBRARY, RTLD_NOW);
+  return library == NULL ? NULL : dlsym(library, name);
+}
+
+static inline bool simulated(void) {
+  return driver_symbol("sim_fail") != NULL;
+}
+
+static inline int64_t sim_left(const char *what) {
+  int64_t (*ask)(const char *);
+  *(void **)&ask = driver_symbol("sim_left");
+  return ask == NULL ? 0 : ask(what);
+}
+
+static inline uint64_t sim_calls(const char *name) {
+  uint64_t (*ask)(const char *);
+  *(void **)&ask = driver_symbol("sim_calls");
+  return ask == NULL ? 0 : ask(name);
+}
+
+static inline uint64_t sim_findings(void) {
+  uint64_t (*ask)(int);
+  *(void **)&ask = driver_symbol("sim_findings");
+  return ask == NULL ? 0 : ask(0);
+}
+
+static inline void sim_show(void) {
+  const char *(*ask)(size_t);
+  *(void **)&ask = driver_symbol("sim_finding");
+  for (size_t i = 0; ask != NULL && ask(i) != NULL; i++) print_message("%s\n", ask(i));
+}
+
+static inline void sim_reset(void) {
+  void (*ask)(void);
+  *(void **)&ask = driver_symbol("sim_reset");
+  if (ask != NULL) ask();
+}
+
+static inline uint64_t sim_faults(void) {
+  uint64_t (*ask)(void);
+  *(void **)&ask = driver_symbol("sim_faults");
+  return ask == NULL ? 0 : ask();
+}
+
+static inline void sim_fail(const char *rules) {
+  int (*ask)(const char *);
+  *(void **)&ask = driver_symbol("sim_fail");
+  if (ask != NULL) assert_int_equal(ask(rules), 0);
+}
+
+/* Nothing was found, and nothing is left. */
+static inline void sim_clean(void) {
+  static const char *const sorts[] = {"memory", "streams", "events", "contexts", "captures", "pending"};
+  if (sim_findings() != 0) sim_show();
+  assert_int_equal(sim_findings(), 0);
+  for (size_t i = 0; i < sizeof sorts / sizeof *sorts; i++)
+    if (sim_left(sorts[i]) != 0) fail_msg("%s left: %lld", sorts[i], (long long)sim_left(sorts[i]));
+}
+
+/* Runs a spec in a process of its own, with settings for the simulator that only count at its start. */
+typedef void (*child_fn)(void);
+static inline void in_child(const char *settings, child_fn fn) {
+  const pid_t pid = fork();
+  assert_true(pid >= 0);
+  if (pid == 0) {
+    char *copy = strdup(settings), *save = NULL;
+    for (char *item = strtok_r(copy, " ", &save); item != NULL; item = strtok_r(NULL, " ", &save)) putenv(item);
+    fn();
+    _exit(0);
+  }
+  int status = 0;
+  assert_int_equal(waitpid(pid, &status, 0), pid);
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) fail_msg("the child of \"%s\" ended with %#x", settings, status);
+}
+
+#define CHECK(condition)                                                             \
+  do {                                                                               \
+    if (!(condition)) {                                                              \
+      fprintf(stderr, "%s:%d: %s; err: %s\n", __FILE__, __LINE__, #condition, err.message); \
+      _exit(1);                                                                      \
+    }                                                                                \
+  } while (0)
+
+#endif
