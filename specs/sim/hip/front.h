@@ -14,6 +14,7 @@ enum { RUNTIME_VERSION = 70051831 };
 hipError_t from(sim_status rc);
 const char *error_name(hipError_t e);
 const char *error_text(hipError_t e);
+bool error_known(hipError_t e);
 
 /* The calling thread's device, with its context made and current. */
 hipError_t device_enter(void);

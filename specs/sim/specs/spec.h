@@ -5,19 +5,8 @@
 #ifndef SIM_SPEC_H
 #define SIM_SPEC_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
+#include "common.h"
 #include "driver.h"
-#include "sim.h"
 
 #define CALL(name, symbol, since, how, params, args) CUresult symbol params;
 #define SCALL(name, symbol, since, how, params, args) CUresult symbol params; CUresult symbol##_ptsz params;
@@ -26,10 +15,6 @@
 #undef CALL
 #undef SCALL
 #undef DCALL
-
-#define OK(expression) assert_int_equal(expression, CUDA_SUCCESS)
-#define FAILS(expression, status) assert_int_equal(expression, status)
-#define NBYTES 4096
 
 static CUcontext contexts[2];
 
@@ -43,19 +28,10 @@ static inline int begin(void **state) {
   return 0;
 }
 
-static inline void show_findings(void) {
-  for (size_t i = 0; sim_finding(i) != NULL; i++) print_message("%s\n", sim_finding(i));
-}
-
-/* Ends a spec, or one round of one: nothing is left and nothing was found. */
+/* Ends a spec, or one round of one. */
 static inline void nothing_left(void) {
-  static const char *const sorts[] = {"memory", "streams", "events", "graphs", "pools", "captures", "pending"};
   OK(cuCtxSynchronize());
-  if (sim_findings(SIM_ANY) + sim_findings(SIM_WARNING) > 0) show_findings();
-  assert_int_equal(sim_findings(SIM_ANY), 0);
-  assert_int_equal(sim_findings(SIM_WARNING), 0);
-  for (size_t i = 0; i < sizeof sorts / sizeof *sorts; i++)
-    if (sim_left(sorts[i]) != 0) fail_msg("%s left: %lld", sorts[i], (long long)sim_left(sorts[i]));
+  nothing_left_or_found();
 }
 
 static inline int end(void **state) {
@@ -65,21 +41,6 @@ static inline int end(void **state) {
   for (int i = 0; i < 2; i++) OK(cuDevicePrimaryCtxRelease_v2(i));
   assert_int_equal(sim_ledger(), 0);
   return 0;
-}
-
-/* The spec made a mistake on purpose: exactly n findings of this kind, and no others, which are then forgotten. */
-static inline void found(sim_kind kind, uint64_t n) {
-  const uint64_t others = sim_findings(SIM_ANY) - (kind == SIM_WARNING ? 0 : sim_findings(kind));
-  if (sim_findings(kind) != n || others != 0) show_findings();
-  assert_int_equal(sim_findings(kind), n);
-  assert_int_equal(others, 0);
-  sim_reset();
-}
-
-static inline bool told(const char *text) {
-  for (size_t i = 0; sim_finding(i) != NULL; i++)
-    if (strstr(sim_finding(i), text) != NULL) return true;
-  return false;
 }
 
 static inline CUdeviceptr device_memory(void) {
@@ -107,18 +68,5 @@ static inline void follow(CUstream b, CUstream a) {
   OK(cuStreamWaitEvent(b, e, 0));
   OK(cuEventDestroy_v2(e));
 }
-
-static inline bool all_bytes(const void *p, size_t n, int value) {
-  for (size_t i = 0; i < n; i++)
-    if (((const unsigned char *)p)[i] != value) return false;
-  return true;
-}
-
-#define SPEC(name) cmocka_unit_test_setup_teardown(name, begin, end)
-#define RUN(...)                                                                       \
-  int main(void) {                                                                     \
-    const struct CMUnitTest specs[] = {__VA_ARGS__};                                   \
-    return cmocka_run_group_tests(specs, NULL, NULL);                                  \
-  }
 
 #endif
