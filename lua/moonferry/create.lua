@@ -5,52 +5,39 @@
 local ffi = require "ffi"
 local C = require "moonferry.lib"
 local constants = require("moonferry.cdef").constants
+local device = require "moonferry.device"
 local dtype = require "moonferry.dtype"
 local errors = require "moonferry.errors"
 local numbers = require "moonferry.numbers"
 local owner = require "moonferry.owner"
 local tensor = require "moonferry.tensor"
+local transfer = require "moonferry.transfer"
 
 local misuse, show = errors.misuse, errors.show
-local out, handle_of = tensor.out, tensor.handle_of
+local out, handle_of, options = tensor.out, tensor.handle_of, transfer.options
 
 local create = {}
 
+local CPU = 1
 local MAX_DEPTH = constants.MF_MAX_NDIM
 local like = ffi.new("DLTensor[1]")
 local strides = ffi.new("int64_t[64]")
 local const_pointer = ffi.new("const void *[1]")
 local pointer = ffi.new("void *[1]")
 
-local function options(opts, allowed, verb)
-  if opts == nil then
-    return {}
-  elseif type(opts) ~= "table" or tensor.is_tensor(opts) then
-    misuse("%s: options: expected a table, got %s", verb, show(opts))
-  end
-  for key in pairs(opts) do
-    if not allowed[key] then
-      misuse("%s: options: unknown option %s", verb, show(key))
-    end
-  end
-  return opts
-end
-
 local function set_device(name)
   if name == nil then
-    like[0].device.device_type, like[0].device.device_id = 1, 0
-  elseif type(name) ~= "string" then
-    misuse("device: expected a name such as \"cpu\", got %s", show(name))
-  elseif C.mf_device_parse(name, like[0].device, errors.last) ~= 0 then
-    misuse("%s", ffi.string(errors.last.message))
+    like[0].device.device_type, like[0].device.device_id = CPU, 0
+  else
+    device.parse(name, like[0].device, "device")
   end
 end
 
 -- Fills `like` but for data and strides.
-local function describe(shape, name, device)
+local function describe(shape, name, where_to)
   local extents, ndim = numbers.shape(shape)
   dtype.parse(name, like[0].dtype)
-  set_device(device)
+  set_device(where_to)
   like[0].shape, like[0].ndim = extents, ndim
   like[0].data, like[0].strides, like[0].byte_offset = nil, nil, 0
 end
@@ -72,7 +59,7 @@ local function new(verb, shape, name, opts)
 end
 
 ---@class moonferry.Options
----@field device? string default "cpu"
+---@field device? string default "cpu"; memory of a GPU is ready, and filled, on the current stream
 ---@field padded? boolean elements narrower than a byte take a byte each
 
 --- A new tensor; its elements are not initialised.
@@ -190,24 +177,33 @@ local function store_all(t, flat)
   return true
 end
 
+local function to_device(t, name)
+  local moved, message, code = t:to(name, { copy = true })
+  t:close()
+  return moved, message, code
+end
+
 --- A new tensor with the values of nested tables, or of one value for rank 0. Complex values are
---- `mf.complex(re, im)`.
+--- `mf.complex(re, im)`. Another device gets them by way of the host's memory.
 ---@param values any
 ---@param name? string dtype, default "float32"
+---@param opts? moonferry.Options
 ---@return moonferry.Tensor?, string? message, number? code
-function create.tensor(values, name)
+function create.tensor(values, name, opts)
+  opts = options(opts, EMPTY_OPTIONS, "tensor")
+  set_device(opts.device)
   if tensor.is_tensor(values) then
     misuse("tensor: expected nested tables, got a tensor; use t:copy() or t:cast(dtype)")
   end
   local shape, flat = shape_of(values), {}
   flatten(values, shape, 1, {}, flat)
-  local t, message, code = new("tensor", shape, name)
+  local t, message, code = new("tensor", shape, name, { padded = opts.padded })
   if not t then
     return nil, message, code
   end
   local ok, done, text, status = pcall(store_all, t, flat)
   if ok and done then
-    return t
+    return opts.device == nil and t or to_device(t, opts.device)
   end
   t:close()
   if not ok then
@@ -216,9 +212,12 @@ function create.tensor(values, name)
   return nil, text, status
 end
 
--- The address that a cdata points to, and whether it may be written.
+-- The address that a cdata points to, or that a number is on a device, and whether it may be written.
 local function address_of(cdata)
-  if type(cdata) ~= "cdata" or not pcall(function()
+  if like[0].device.device_type ~= CPU and (type(cdata) == "number" or type(cdata) == "cdata" and tonumber(cdata)) then
+    local address = numbers.integer(cdata, "wrap: pointer")
+    return ffi.cast("void *", ffi.cast("intptr_t", address)), true
+  elseif type(cdata) ~= "cdata" or not pcall(function()
     const_pointer[0] = cdata
   end) then
     misuse("wrap: pointer: expected a pointer or an array cdata, got %s", show(cdata))
@@ -284,16 +283,17 @@ end
 ---@field byte_offset? number default 0
 ---@field device? string default "cpu"
 
---- A tensor over memory that is somebody else's, without a copy. The pointer is trusted.
----@param cdata ffi.cdata* a pointer or an array
+--- A tensor over memory that is somebody else's, without a copy. The pointer is trusted. A device's memory may be
+--- given as an integer (CUDA's CUdeviceptr); it counts as ready on the current stream.
+---@param cdata ffi.cdata*|number a pointer or an array
 ---@param shape number[]|number
 ---@param name? string dtype, default "float32"
 ---@param opts? moonferry.WrapOptions
 ---@return moonferry.Tensor?, string? message, number? code
 function create.wrap(cdata, shape, name, opts)
   opts = options(opts, WRAP_OPTIONS, "wrap")
-  local address, writable = address_of(cdata)
   describe(shape, name, opts.device)
+  local address, writable = address_of(cdata)
   local flags = wrap_flags(opts, writable)
   wrap_layout(opts)
   like[0].data = address

@@ -2,12 +2,17 @@
 --
 -- Responsible for: `row`, `rows`, `ptr`, `at`, `set` (unchecked: coordinates out of range, memory that was
 -- taken back and writes through a kept pointer are the caller's to avoid) and `get`, `put` (checked).
--- Invariant: only memory that the host can read is touched. Must not know: how tensors are made.
+-- Invariant: only memory that the host can read is touched, and pinned or managed memory only after the host has
+-- waited for what a GPU still does there. Such a pointer is good until the next operation on that memory, so it is
+-- not kept: each call of a method waits again, which costs little where there is nothing to wait for. Must not
+-- know: how tensors are made.
 --
 -- Address arithmetic is done in int64_t when the JIT compiles it, and in Lua numbers when it does not:
 -- either is several times faster than the other in its own case.
 local ffi = require "ffi"
 local C = require "moonferry.lib"
+local constants = require("moonferry.cdef").constants
+local device = require "moonferry.device"
 local dtype = require "moonferry.dtype"
 local errors = require "moonferry.errors"
 local numbers = require "moonferry.numbers"
@@ -18,7 +23,7 @@ local misuse, show = errors.misuse, errors.show
 local Tensor, handle_of, info_of = tensor.Tensor, tensor.handle_of, tensor.info
 
 local EXACT = 2 ^ 53
-local HOST = { [1] = true, [3] = true, [11] = true } -- kDLCPU, kDLCUDAHost, kDLROCMHost
+local THE_HOST, READ, WRITE = constants.MF_STREAM_HOST, C.MF_READ, C.MF_WRITE
 local COMPILES = jit.status()
 
 local coords = ffi.new("int64_t[64]")
@@ -47,15 +52,20 @@ local function extents(t)
 end
 
 local function check_memory(t)
-  if not HOST[t._dl.device.device_type] then
-    misuse("the elements are on %s; copy them to the host first", t.device)
+  if not device.on_host(t._dl.device.device_type) then
+    misuse("the elements are on %s, where the host cannot reach them; t:to(\"cpu\") copies them", t.device)
   elseif C.mf_tensor_is_valid(t.handle) == 0 then
     misuse("the memory of this tensor was taken back (MF_ECLOSED)")
   end
 end
 
--- The typed pointer to element 0; pointer to constant for a read-only tensor.
-local function pointer(t)
+local function wait(t, use)
+  if C.mf_tensor_acquire(t.handle, THE_HOST, use, errors.last) ~= 0 then
+    misuse("%s", ffi.string(errors.last.message))
+  end
+end
+
+local function typed_pointer(t)
   handle_of(t)
   check_memory(t)
   local info = info_of(t)
@@ -69,8 +79,22 @@ local function pointer(t)
   if not ctype then
     misuse("dtype %s has no C type to point to; use get and put", info.name)
   end
-  t._p = ffi.cast(ctype, t._dl.data)
-  return t._p
+  return ffi.cast(ctype, t._dl.data)
+end
+
+-- The typed pointer to element 0; pointer to constant for a read-only tensor. use is MF_READ or MF_WRITE.
+local function pointer(t, use)
+  local p = t._shared
+  if not p then
+    p = typed_pointer(t)
+    if not t._waits then
+      t._p = p
+      return p
+    end
+    t._shared = p
+  end
+  wait(t, t._locked and READ or use)
+  return p
 end
 
 -- How many leading coordinates it takes until what is left is compact row-major.
@@ -98,7 +122,7 @@ end
 --- no C type holds (float16, float8 ...) are pointed to as unsigned integers of their size.
 ---@return ffi.cdata*
 function Tensor:row(a, b, c, ...)
-  local p = self._p or pointer(self)
+  local p = self._p or pointer(self, WRITE)
   local s = self._s or strides(self)
   if b == nil then
     if a == nil then
@@ -123,7 +147,7 @@ end
 local function next_row(t, i)
   i = i + 1
   if i < t._n[0] then
-    return i, t._p + i * t._s[0]
+    return i, (t._p or t._shared) + i * t._s[0]
   end
 end
 
@@ -131,7 +155,7 @@ end
 function Tensor:rows()
   handle_of(self)
   if not self._p then
-    pointer(self)
+    pointer(self, WRITE)
   end
   if self._dl.ndim == 0 then
     misuse("rows: a tensor of rank 0 has no rows")
@@ -152,7 +176,7 @@ function Tensor:ptr()
   if C.mf_tensor_is_contiguous(handle_of(self)) == 0 then
     misuse("ptr: the tensor is not contiguous; use t:copy() first, or rows")
   end
-  return self._p or pointer(self)
+  return self._p or pointer(self, WRITE)
 end
 
 local function far(t, first, ...)
@@ -166,7 +190,7 @@ end
 --- The element at these coordinates, as C reads it (64-bit integers stay 64-bit cdata; raw bits where no C
 --- type holds the dtype). Nothing is checked.
 function Tensor:at(a, b, c, d, ...)
-  local p = self._p or pointer(self)
+  local p = self._p or pointer(self, READ)
   local s = self._s or strides(self)
   local ndim = self._dl.ndim
   if ndim == 1 then
@@ -184,7 +208,7 @@ end
 --- Sets the element at these coordinates; the value comes last and is converted as C does. Nothing is
 --- checked.
 function Tensor:set(a, b, c, d, ...)
-  local p = self._p or pointer(self)
+  local p = self._p or pointer(self, WRITE)
   local s = self._s or strides(self)
   local ndim = self._dl.ndim
   if ndim == 1 then
@@ -262,7 +286,7 @@ function Tensor:get(...)
   elseif C.mf_tensor_is_valid(handle) == 0 then
     check_memory(self)
   end
-  local p = self._p or pointer(self)
+  local p = self._p or pointer(self, READ)
   return dtype.decode(info, p[place(self, "get", ndim, ...)])
 end
 
@@ -301,7 +325,7 @@ function Tensor:put(...)
   elseif C.mf_tensor_is_valid(handle) == 0 then
     check_memory(self)
   end
-  local p = self._p or pointer(self)
+  local p = self._p or pointer(self, WRITE)
   if self._locked then
     return put_by_c(self, info, count - 1, ...)
   end
@@ -320,12 +344,22 @@ local function nested(t, prefix, axis)
   return list
 end
 
---- The elements as nested tables (a plain value for rank 0), as `get` gives them.
----@return table|any
+--- The elements as nested tables (a plain value for rank 0), as `get` gives them. From a GPU's memory they are
+--- copied to the host once, as a whole.
+---@return table|any|nil, string? message, number? code
 function Tensor:totable()
   handle_of(self)
-  check_memory(self)
-  return nested(self, {}, 1)
+  if device.on_host(self._dl.device.device_type) then
+    check_memory(self)
+    return nested(self, {}, 1)
+  end
+  local host, message, code = self:to("cpu")
+  if not host then
+    return nil, message, code
+  end
+  local values = nested(host, {}, 1)
+  host:close()
+  return values
 end
 
 return Tensor

@@ -1,8 +1,8 @@
 -- How misuse is told from what the environment refuses.
 --
--- Responsible for: raising misuse at the line of the caller, and giving back `nil, message, code` for what
--- a correct program can meet: no memory, no such device. Invariant: an error never names a line of
--- Moonferry's own files. Must not know: tensors.
+-- Responsible for: raising misuse at the line of the caller, and giving back `nil, message, code` for what a correct
+-- program can meet: no memory, no such device, a driver that fails, a graph being captured. Invariant: an error
+-- never names a line of Moonferry's own files. Must not know: tensors.
 local ffi = require "ffi"
 
 local errors = {}
@@ -45,7 +45,8 @@ end
 --- Attaches the library: `errors.last` is the one mf_error that every call of this module fills.
 function errors.attach(C)
   local last = ffi.new("mf_error")
-  local NOMEM, NODEVICE = C.MF_ENOMEM, C.MF_EDEVICE
+  local NOMEM = C.MF_ENOMEM
+  local OF_THE_ENVIRONMENT = { [NOMEM] = true, [C.MF_EDEVICE] = true, [C.MF_EDRIVER] = true, [C.MF_ECAPTURE] = true }
   errors.last = last
 
   --- Calls a C function; where memory is short, collects all garbage and tries once more.
@@ -61,10 +62,18 @@ function errors.attach(C)
   --- What the public function `verb` returns for the failure `rc`: misuse raises.
   function errors.refused(verb, rc)
     local message = verb .. ": " .. ffi.string(last.message)
-    if rc ~= NOMEM and rc ~= NODEVICE then
+    if not OF_THE_ENVIRONMENT[rc] then
       errors.misuse("%s", message)
     end
     return nil, message, rc
+  end
+
+  --- The same for a function that gives nothing but `result` (true when left out) where all is well.
+  function errors.done(verb, rc, result)
+    if rc ~= 0 then
+      return errors.refused(verb, rc)
+    end
+    return result == nil or result
   end
 end
 

@@ -4,8 +4,11 @@
 -- taker's to delete, once. Must not know: layouts, elements, Python.
 local ffi = require "ffi"
 local C = require "moonferry.lib"
+local constants = require("moonferry.cdef").constants
+local device = require "moonferry.device"
 local errors = require "moonferry.errors"
 local tensor = require "moonferry.tensor"
+local transfer = require "moonferry.transfer"
 
 local misuse = errors.misuse
 local Tensor, handle_of, out = tensor.Tensor, tensor.handle_of, tensor.out
@@ -39,11 +42,40 @@ local function export_legacy(handle)
   return C.mf_tensor_export_legacy(handle, managed_legacy, errors.last)
 end
 
+local TO_OPTIONS = { stream = true, device = true, copy = true }
+local WORDS = { no_order = true, host = true, number = true }
+
+-- Where nothing is said, memory that the host can read is made ready for it too, whoever the consumer is.
+local function export_to(t, fn, into, opts)
+  local handle = handle_of(t)
+  opts = transfer.options(opts, TO_OPTIONS, "to_dlpack")
+  local request = transfer.request(t, opts.device, opts, WORDS, "to_dlpack")
+  if opts.stream == nil and device.on_host(request[0].device.device_type) then
+    request[0].stream = constants.MF_STREAM_HOST
+  end
+  local rc = errors.call(fn, handle, request, into, errors.last)
+  if rc ~= 0 then
+    return errors.refused("to_dlpack", rc)
+  end
+  return into[0]
+end
+
+---@class moonferry.ExportOptions
+---@field stream? moonferry.Stream|"host"|"no_order"|number the consumer's stream, on which the memory is to be
+---  ready; a number means what it means to `__dlpack__`. Default: the current stream, and for memory that the host
+---  can read, the host. "no_order": the consumer is on its own
+---@field device? string default: where the tensor is
+---@field copy? boolean true: always a copy; false: never one, and an error where it takes one
+
 --- A `DLManagedTensorVersioned *` (DLPack 1.3). The taker calls `m.deleter(m)` once, on any thread; until
---- then the memory lives.
+--- then the memory lives, and is taken to be in use on the consumer's stream.
+---@param opts? moonferry.ExportOptions
 ---@return ffi.cdata*?, string? message, number? code
-function Tensor:to_dlpack()
+function Tensor:to_dlpack(opts)
   local handle = handle_of(self)
+  if opts ~= nil or self._waits then
+    return export_to(self, C.mf_tensor_export_to, managed, opts)
+  end
   local rc = export(handle)
   if rc ~= 0 then
     local ok, message, code = export_again(export, handle, rc)
@@ -55,9 +87,13 @@ function Tensor:to_dlpack()
 end
 
 --- A `DLManagedTensor *`, the struct before DLPack 1.0. It cannot say read-only, so such tensors raise.
+---@param opts? moonferry.ExportOptions
 ---@return ffi.cdata*?, string? message, number? code
-function Tensor:to_dlpack_legacy()
+function Tensor:to_dlpack_legacy(opts)
   local handle = handle_of(self)
+  if opts ~= nil or self._waits then
+    return export_to(self, C.mf_tensor_export_legacy_to, managed_legacy, opts)
+  end
   local rc = export_legacy(handle)
   if rc ~= 0 then
     local ok, message, code = export_again(export_legacy, handle, rc)

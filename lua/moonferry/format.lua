@@ -2,6 +2,7 @@
 --
 -- Invariant: never fails for an open tensor; what cannot be read is described only. Must not know: memory.
 local C = require "moonferry.lib"
+local device = require "moonferry.device"
 local tensor = require "moonferry.tensor"
 
 local THRESHOLD = 1000 -- more elements than this are summarised
@@ -97,7 +98,7 @@ local function join(list, width, depth, ndim)
   return "[" .. table.concat(parts, between) .. "]"
 end
 
-local function values(t)
+local function host_values(t)
   local shape = t.shape
   local state = {
     tensor = t, shape = shape, at = {}, width = 0, kind = tensor.info(t).kind, summarise = t.numel > THRESHOLD,
@@ -105,7 +106,17 @@ local function values(t)
   return join(texts(state, 1), state.width, 1, #shape)
 end
 
---- The description, and the values where the host can read them.
+local function values(t)
+  if device.on_host(t._dl.device.device_type) then
+    return host_values(t)
+  end
+  local host = assert(t:to("cpu"))
+  local text = host_values(host)
+  host:close()
+  return text
+end
+
+--- The description, and the values where they can be read: a GPU's are copied to the host once, as a whole.
 function tensor.meta.__tostring(t)
   local line = header(t)
   if C.mf_tensor_is_valid(t.handle) == 0 then

@@ -2,16 +2,24 @@
 ---
 --- Coordinates and axes count from 0 (negative ones from the end); anything that is a Lua table counts from 1
 --- (`t.shape[1]` is the first extent). Misuse raises an error at the caller's line. What a correct program can
---- meet, no memory or no such device, comes back as `nil, message, code`. Only `row`, `rows`, `ptr`, `at` and
---- `set` go unchecked, for loops.
+--- meet, no memory, no such device, a driver's failure or a graph being captured, comes back as `nil, message,
+--- code`. Only `row`, `rows`, `ptr`, `at` and `set` go unchecked, for loops.
 ---
 ---     local mf = require "moonferry"
 ---     local t = mf.zeros({ 480, 640 }, "float32")
 ---     for y, row in t:rows() do
 ---       for x = 0, 639 do row[x] = x * y end
 ---     end
+---
+--- On a GPU, work is queued on the current stream of the device, and each use of a memory on another stream waits,
+--- on the device, for those before it:
+---
+---     local s = mf.stream "cuda:0"
+---     local g = mf.with_stream(s, t.to, t, "cuda:0")
+---     local m = g:to_dlpack { stream = other }
 local ffi = require "ffi"
 local C = require "moonferry.lib"
+local device = require "moonferry.device"
 local tensor = require "moonferry.tensor"
 local create = require "moonferry.create"
 local exchange = require "moonferry.exchange"
@@ -21,6 +29,7 @@ local errors = require "moonferry.errors"
 local owner = require "moonferry.owner"
 local pressure = require "moonferry.pressure"
 local scope = require "moonferry.scope"
+local stream = require "moonferry.stream"
 require "moonferry.element"
 require "moonferry.bulk"
 require "moonferry.format"
@@ -31,6 +40,8 @@ require "moonferry.format"
 ---@field ellipsis table in `t:view`: the axes left over
 ---@field ENOMEM number the code for "no memory"
 ---@field EDEVICE number the code for "no such device"
+---@field EDRIVER number the code for "a driver call failed"
+---@field ECAPTURE number the code for "a stream is being captured, and this cannot be part of it"
 ---@field version string
 local mf = {
   empty = create.empty,
@@ -43,11 +54,26 @@ local mf = {
   from_handle = exchange.from_handle,
   is_tensor = tensor.is_tensor,
   scope = scope.run,
+  stream = stream.create,
+  default_stream = stream.default,
+  per_thread_stream = stream.per_thread,
+  wrap_stream = stream.wrap,
+  current_stream = stream.current,
+  with_stream = stream.with,
+  stream_none = stream.none,
+  is_stream = stream.is_stream,
+  device_count = device.count,
+  synchronize = device.synchronize,
+  pool = device.pool,
+  pool_limit = device.limit,
+  trim = device.trim,
   all = marks.all,
   newaxis = marks.newaxis,
   ellipsis = marks.ellipsis,
   ENOMEM = C.MF_ENOMEM,
   EDEVICE = C.MF_EDEVICE,
+  EDRIVER = C.MF_EDRIVER,
+  ECAPTURE = C.MF_ECAPTURE,
   version = ffi.string(C.mf_version_string()),
 }
 

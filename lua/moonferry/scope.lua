@@ -1,7 +1,8 @@
--- Scopes: tensors made inside are closed at the end, whether the end is a return or an error.
+-- Scopes: tensors and streams made inside are closed at the end, whether the end is a return or an error.
 --
--- Invariant: a scope belongs to the coroutine that opened it, so tensors that another coroutine makes while
--- this one is suspended are not its business. Must not know: what a tensor is, beyond `close`.
+-- Invariant: a scope belongs to the coroutine that opened it, so what another coroutine makes while this one is
+-- suspended is not its business. Must not know: what a tensor or a stream is, beyond `close` and the mark
+-- `moonferry_open` on the metatable of one that is open.
 local errors = require "moonferry.errors"
 
 local scope = {}
@@ -23,37 +24,37 @@ end
 
 -- Forgets what was closed by hand, so that a long loop that closes its tensors does not pile them up.
 local function prune(s)
-  local tensors, live = s.tensors, 0
-  for i = 1, #tensors do
-    local t = tensors[i]
-    tensors[i] = nil
-    if getmetatable(t).moonferry_tensor then
+  local made, live = s.made, 0
+  for i = 1, #made do
+    local t = made[i]
+    made[i] = nil
+    if getmetatable(t).moonferry_open then
       live = live + 1
-      tensors[live] = t
+      made[live] = t
     end
   end
   s.prune_at = math.max(PRUNE_FROM, 2 * live)
 end
 
---- Enters a new tensor into the innermost scope of the running coroutine.
+--- Enters a new tensor or stream into the innermost scope of the running coroutine.
 function scope.register(t)
   local s = innermost[coroutine.running() or MAIN]
   if s then
-    if #s.tensors >= s.prune_at then
+    if #s.made >= s.prune_at then
       prune(s)
     end
-    s.tensors[#s.tensors + 1] = t
+    s.made[#s.made + 1] = t
   end
 end
 
---- Lets a tensor outlive the scope; the enclosing scope, if any, closes it.
+--- Lets a tensor or a stream outlive the scope; the enclosing scope, if any, closes it.
 ---@generic T
 ---@param t T
 ---@return T
 function Scope:keep(t)
   local mt = getmetatable(t)
-  if not (mt and mt.moonferry_tensor) then
-    errors.misuse("keep: expected an open tensor, got %s", errors.show(t))
+  if not (mt and mt.moonferry_open) then
+    errors.misuse("keep: expected an open tensor or stream, got %s", errors.show(t))
   elseif self.ended then
     errors.misuse("keep: the scope has ended")
   end
@@ -61,16 +62,22 @@ function Scope:keep(t)
   return t
 end
 
+--- Lets `thread`, a new coroutine that runs part of the running one, take part in its innermost scope.
+---@param thread thread
+function scope.inherit(thread)
+  innermost[thread] = innermost[coroutine.running() or MAIN]
+end
+
 local function finish(s, thread, ok, ...)
   innermost[thread] = s.outer
   open = open - 1
   s.ended = true
-  for i = #s.tensors, 1, -1 do
-    local t = s.tensors[i]
+  for i = #s.made, 1, -1 do
+    local t = s.made[i]
     if not s.kept[t] then
       t:close()
     elseif s.outer then
-      s.outer.tensors[#s.outer.tensors + 1] = t
+      s.outer.made[#s.outer.made + 1] = t
     end
   end
   if not ok then
@@ -79,7 +86,7 @@ local function finish(s, thread, ok, ...)
   return ...
 end
 
---- Calls `fn` with a scope, closes every tensor made during the call except those given to `s:keep`, and
+--- Calls `fn` with a scope, closes every tensor and stream made during the call except those given to `s:keep`, and
 --- returns what `fn` returned. An error closes them too and goes on unchanged.
 ---@param fn fun(s: moonferry.Scope): ...
 function scope.run(fn)
@@ -87,7 +94,7 @@ function scope.run(fn)
     errors.misuse("scope: expected a function, got %s", errors.show(fn))
   end
   local thread = coroutine.running() or MAIN
-  local s = setmetatable({ tensors = {}, kept = {}, outer = innermost[thread], prune_at = PRUNE_FROM }, Scope)
+  local s = setmetatable({ made = {}, kept = {}, outer = innermost[thread], prune_at = PRUNE_FROM }, Scope)
   innermost[thread] = s
   open = open + 1
   return finish(s, thread, pcall(fn, s))

@@ -2,12 +2,14 @@
 --
 -- Responsible for: taking a reference into Lua, its fields, and giving it back, by close or by the garbage
 -- collector. Invariant: a table with this metatable holds a live handle; close changes the metatable, so a
--- closed tensor cannot be used by mistake. Memory is kept by C's reference counts, never by Lua's order of
--- collection. Must not know: how elements are read, how views are described.
+-- closed tensor cannot be used by mistake. `_waits` is true where a driver may know the memory, so that the host
+-- must wait before it touches it. Memory is kept by C's reference counts, never by Lua's order of collection. Must
+-- not know: how elements are read, how views are described.
 local ffi = require "ffi"
 local bit = require "bit"
 local C = require "moonferry.lib"
 local constants = require("moonferry.cdef").constants
+local device = require "moonferry.device"
 local dtype = require "moonferry.dtype"
 local errors = require "moonferry.errors"
 local owner = require "moonferry.owner"
@@ -34,10 +36,9 @@ local Fields = {}
 -- What describing a tensor costs beyond its elements, as the collector should see it.
 local DESCRIPTION_NBYTES = 256
 
-local device_text = ffi.new("char[64]")
 local out = ffi.new("mf_tensor *[1]")
 
-local meta, closed = { moonferry_tensor = true }, {}
+local meta, closed = { moonferry_open = true }, {}
 
 function meta.__index(t, key)
   local method = Tensor[key]
@@ -95,16 +96,17 @@ function tensor.is_tensor(value)
   return mt == meta or mt == closed
 end
 
---- Takes one reference of an `mf_tensor *` into Lua. `nbytes`: what it newly keeps alive beside itself.
---- The private fields that begin as false are filled by those that need them (element.lua).
----@param handle ffi.cdata*
----@param nbytes number
----@return moonferry.Tensor
-local function adopt(handle, nbytes)
+local CPU = 1
+
+-- Takes one reference of an `mf_tensor *` into Lua. nbytes: what it newly keeps alive beside itself; waits: whether
+-- a driver knows memory that is labelled as the cpu's. The private fields that begin as false are filled by those
+-- that need them (element.lua).
+local function adopt(handle, nbytes, waits)
+  local dl = C.mf_tensor_dltensor(handle)
   local t = setmetatable({
-    handle = ffi.gc(handle, C.mf_tensor_release), _dl = C.mf_tensor_dltensor(handle),
-    _cost = nbytes + DESCRIPTION_NBYTES, _p = false, _locked = false, _s = false, _n = false, _inner = false,
-    _info = false, _mark = false,
+    handle = ffi.gc(handle, C.mf_tensor_release), _dl = dl, _cost = nbytes + DESCRIPTION_NBYTES,
+    _waits = waits or dl.device.device_type ~= CPU, _p = false, _shared = false, _locked = false, _s = false,
+    _n = false, _inner = false, _info = false, _mark = false,
   }, meta)
   if scope.active() then
     scope.register(t)
@@ -117,7 +119,18 @@ end
 ---@param handle ffi.cdata*
 ---@return moonferry.Tensor
 function tensor.adopt(handle)
-  return adopt(handle, tonumber(C.mf_tensor_nbytes(handle)))
+  return adopt(handle, tonumber(C.mf_tensor_nbytes(handle)), false)
+end
+
+--- Takes over a tensor that was made of `t`, over the same memory or over new memory.
+---@param handle ffi.cdata*
+---@param t moonferry.Tensor
+---@return moonferry.Tensor
+function tensor.adopt_from(handle, t)
+  if C.mf_tensor_dltensor(handle).data == t._dl.data then
+    return adopt(handle, 0, t._waits)
+  end
+  return tensor.adopt(handle)
 end
 
 --- Calls a C function that makes a view of `t` as its last output but one.
@@ -139,7 +152,7 @@ function tensor.view(verb, fn, t, ...)
   if rc ~= 0 then
     return errors.refused(verb, rc)
   end
-  return adopt(out[0], 0)
+  return adopt(out[0], 0, t._waits)
 end
 
 --- The dtype record, looked up once.
@@ -159,7 +172,8 @@ function Tensor:close()
   end
   local handle, mark = ffi.gc(handle_of(self), nil), self._mark
   pressure.subtract(self._cost)
-  self.handle, self._dl, self._p, self._s, self._n, self._inner, self._info = nil, nil, nil, nil, nil, nil, nil
+  self.handle, self._dl, self._p, self._shared, self._s, self._n = nil, nil, nil, nil, nil, nil
+  self._inner, self._info = nil, nil
   setmetatable(self, closed)
   C.mf_tensor_release(handle)
   if mark then
@@ -177,7 +191,7 @@ function Tensor:invalidate()
   if rc ~= 0 then
     errors.refused("invalidate", rc)
   end
-  self._p = false
+  self._p, self._shared = false, false
   return in_use[0] ~= 0
 end
 
@@ -206,10 +220,7 @@ function Fields.dtype(t)
 end
 
 function Fields.device(t)
-  if C.mf_device_format(t._dl.device, device_text, 64, errors.last) ~= 0 then
-    misuse("device: %s", ffi.string(errors.last.message))
-  end
-  return ffi.string(device_text)
+  return device.format(t._dl.device)
 end
 
 function Fields.numel(t)

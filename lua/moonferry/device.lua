@@ -1,0 +1,131 @@
+-- Devices: their names, how many there are, waiting for them, and the memory that they keep.
+--
+-- Invariant: a name is read by C alone, so that every part of Moonferry knows the same ones; what is no name
+-- raises, a device that this machine lacks is refused. Must not know: tensors, streams.
+local ffi = require "ffi"
+local C = require "moonferry.lib"
+local errors = require "moonferry.errors"
+local numbers = require "moonferry.numbers"
+
+local misuse, show = errors.misuse, errors.show
+
+local device = {}
+
+local CPU = 1
+local PINNED_OR_MANAGED = { [3] = true, [11] = true, [13] = true } -- cuda_host, rocm_host, cuda_managed
+local DRIVERS = { [2] = "cuda", [3] = "cuda", [13] = "cuda", [10] = "rocm", [11] = "rocm" }
+
+local box = ffi.new("DLDevice[1]")
+local text = ffi.new("char[64]")
+local number = ffi.new("int32_t[1]")
+local stats = ffi.new("mf_pool_stats[1]")
+
+--- Whether memory of this DLDeviceType is no GPU's own, so that the host can read it.
+---@param device_type number
+---@return boolean
+function device.on_host(device_type)
+  return device_type == CPU or PINNED_OR_MANAGED[device_type] == true
+end
+
+--- Whether it is memory that the host and any GPU of one driver can reach.
+---@param device_type number
+---@return boolean
+function device.is_shared(device_type)
+  return PINNED_OR_MANAGED[device_type] == true
+end
+
+--- Which driver the device belongs to; nil for the cpu and what has no backend.
+---@param device_type number
+---@return string?
+function device.driver(device_type)
+  return DRIVERS[device_type]
+end
+
+--- Reads a name such as "cuda:0" into a DLDevice; anything else raises, naming `what`.
+---@param name any
+---@param into ffi.cdata*
+---@param what string
+function device.parse(name, into, what)
+  if type(name) ~= "string" then
+    misuse("%s: expected a name such as \"cpu\", got %s", what, show(name))
+  elseif C.mf_device_parse(name, into, errors.last) ~= 0 then
+    misuse("%s: %s", what, ffi.string(errors.last.message))
+  end
+end
+
+--- The name of a DLDevice.
+---@param dl ffi.cdata*
+---@return string
+function device.format(dl)
+  if C.mf_device_format(dl, text, 64, errors.last) ~= 0 then
+    misuse("device: %s", ffi.string(errors.last.message))
+  end
+  return ffi.string(text)
+end
+
+--- How many devices of a kind ("cuda", "rocm", "cpu") there are; where there are none, nil and why.
+---@param kind string
+---@return number?, string? message, number? code
+function device.count(kind)
+  if type(kind) ~= "string" or kind:find(":", 1, true) then
+    misuse("device_count: type: expected a name such as \"cuda\", got %s", show(kind))
+  end
+  device.parse(kind .. ":0", box[0], "device_count: type")
+  local rc = C.mf_device_count(box[0].device_type, number, errors.last)
+  if rc ~= 0 then
+    return errors.refused("device_count", rc)
+  end
+  return number[0]
+end
+
+--- The host waits until all work on the device is done, whoever queued it.
+---@param name string
+---@return true?, string? message, number? code
+function device.synchronize(name)
+  device.parse(name, box[0], "synchronize: device")
+  return errors.done("synchronize", C.mf_device_synchronize(box, errors.last))
+end
+
+---@class moonferry.Pool
+---@field used_bytes number in living tensors
+---@field cached_bytes number kept for the next ones
+---@field limit_bytes number of both together; 0: none
+---@field deferred number released memories that wait for queued work
+---@field hits number allocations that needed no driver call
+---@field misses number allocations that did
+
+--- What Moonferry holds of a device's memory.
+---@param name string a GPU, or pinned or managed memory
+---@return moonferry.Pool?, string? message, number? code
+function device.pool(name)
+  device.parse(name, box[0], "pool: device")
+  local rc = C.mf_pool_read(box, stats, errors.last)
+  if rc ~= 0 then
+    return errors.refused("pool", rc)
+  end
+  local s = stats[0]
+  return {
+    used_bytes = tonumber(s.used_bytes), cached_bytes = tonumber(s.cached_bytes), limit_bytes = tonumber(s.limit_bytes),
+    deferred = tonumber(s.deferred), hits = tonumber(s.hits), misses = tonumber(s.misses),
+  }
+end
+
+--- Limits what tensors and cache together may take of a device; beyond it, allocations are refused with ENOMEM.
+---@param name string
+---@param nbytes number 0: no limit
+---@return true?, string? message, number? code
+function device.limit(name, nbytes)
+  device.parse(name, box[0], "pool_limit: device")
+  return errors.done("pool_limit",
+    C.mf_pool_limit(box, numbers.integer(nbytes, "pool_limit: nbytes"), errors.last))
+end
+
+--- Gives back to the driver what is kept of a device and not in use; waits for no work.
+---@param name string
+---@return true?, string? message, number? code
+function device.trim(name)
+  device.parse(name, box[0], "trim: device")
+  return errors.done("trim", C.mf_pool_trim(box, errors.last))
+end
+
+return device

@@ -1,0 +1,399 @@
+-- Streams: in which order a device does what was queued on it, and which of them is current on this thread.
+--
+-- Responsible for: new streams and giving them back, named ones, others' handles, and with_stream. Invariant: a
+-- table with this metatable names a stream that is not closed; close changes the metatable. A stream that is
+-- current, or will be again, cannot be closed. Must not know: tensors.
+local ffi = require "ffi"
+local C = require "moonferry.lib"
+local constants = require("moonferry.cdef").constants
+local device = require "moonferry.device"
+local errors = require "moonferry.errors"
+local numbers = require "moonferry.numbers"
+local scope = require "moonferry.scope"
+
+local misuse, show = errors.misuse, errors.show
+
+local CPU, ROCM = 1, 10
+local DEFAULT, PER_THREAD = constants.MF_STREAM_DEFAULT, constants.MF_STREAM_PER_THREAD
+local NAMES = { [DEFAULT] = "default", [PER_THREAD] = "per thread" }
+
+---@class moonferry.Stream
+---@field device string
+---@field handle ffi.cdata* the driver's own (CUstream, hipStream_t) as a `void *`
+local Stream = {}
+
+local Fields = {}
+local meta, closed = { moonferry_open = true }, {}
+
+local stream = { Stream = Stream }
+
+local place_type = ffi.typeof("struct { DLDevice device; int64_t stream; }")
+local pointer_type, integer_type = ffi.typeof("void *"), ffi.typeof("intptr_t")
+local box = ffi.new("DLDevice[1]")
+local number = ffi.new("int64_t[1]")
+local answer = ffi.new("int32_t[1]")
+
+function meta.__index(s, key)
+  local method = Stream[key]
+  if method then
+    return method
+  end
+  local field = Fields[key]
+  return field and field(s)
+end
+
+function closed.__index(_, key)
+  if key == "close" then
+    return Stream.close
+  end
+  misuse("stream closed")
+end
+
+function closed.__newindex()
+  misuse("stream closed")
+end
+
+function closed.__tostring()
+  return "mf.stream<closed>"
+end
+
+function meta.__eq(a, b)
+  local p, q = a._place, b._place
+  return p.stream == q.stream and p.device.device_type == q.device.device_type
+    and p.device.device_id == q.device.device_id
+end
+
+function meta.__tostring(s)
+  local name = NAMES[tonumber(s._place.stream)]
+  return ("mf.stream<%s %s>"):format(s.device, name or ("0x%x"):format(tonumber(s._place.stream)))
+end
+
+function Fields.device(s)
+  return device.format(s._place.device)
+end
+
+-- A driver takes 1 and 2 for its named streams, but a runtime of ROCm may not know the first.
+function Fields.handle(s)
+  local place = s._place
+  if place.device.device_type == ROCM and place.stream == DEFAULT then
+    return pointer_type()
+  end
+  return ffi.cast(pointer_type, ffi.cast(integer_type, place.stream))
+end
+
+--- Whether `value` is a stream, open or closed.
+---@param value any
+---@return boolean
+function stream.is_stream(value)
+  local mt = getmetatable(value)
+  return mt == meta or mt == closed
+end
+
+-- The device and the number of an open stream; anything else raises.
+local function place_of(value, what)
+  local mt = getmetatable(value)
+  if mt == meta then
+    return value._place
+  elseif mt == closed then
+    misuse("%s: stream closed", what)
+  end
+  misuse("%s: expected a stream, got %s", what, show(value))
+end
+
+-- Those that are alive by handle, so that the current stream is found as the object that it came from.
+local living = setmetatable({}, { __mode = "v" })
+
+local function key_of(place)
+  return ("%d:%d:%d"):format(place.device.device_type, place.device.device_id, tonumber(place.stream))
+end
+
+local function new(place, owned, owner)
+  local s = setmetatable({ _place = place, _owned = owned, _owner = owner, _entered = 0 }, meta)
+  living[key_of(place)] = s
+  return s
+end
+
+local function place_at(stream_number)
+  return place_type(box[0], stream_number)
+end
+
+local function give_back(place)
+  C.mf_stream_destroy(place.device, place.stream, nil)
+end
+
+-- A finalizer is called from everywhere, compiled code among it.
+jit.off(give_back)
+
+--- A new stream, not ordered with the default stream. It is given back by `close`, at the end of the scope, or by
+--- the garbage collector; its work goes on.
+---@param name string a GPU, such as "cuda:0"
+---@return moonferry.Stream?, string? message, number? code
+function stream.create(name)
+  device.parse(name, box[0], "stream: device")
+  local rc = errors.call(C.mf_stream_create, box, number, errors.last)
+  if rc ~= 0 then
+    return errors.refused("stream", rc)
+  end
+  local s = new(ffi.gc(place_at(number[0]), give_back), true)
+  if scope.active() then
+    scope.register(s)
+  end
+  return s
+end
+
+-- A stream that nobody has to give back, if the device has it.
+local function existing(verb, stream_number, owner)
+  local rc = C.mf_stream_check(box, stream_number, errors.last)
+  if rc ~= 0 then
+    return errors.refused(verb, rc)
+  end
+  return new(place_at(stream_number), false, owner)
+end
+
+--- The default stream (CUDA's legacy one), which is current at first.
+---@param name string
+---@return moonferry.Stream?, string? message, number? code
+function stream.default(name)
+  device.parse(name, box[0], "default_stream: device")
+  return existing("default_stream", DEFAULT)
+end
+
+--- The default stream of the thread that uses it.
+---@param name string
+---@return moonferry.Stream?, string? message, number? code
+function stream.per_thread(name)
+  device.parse(name, box[0], "per_thread_stream: device")
+  return existing("per_thread_stream", PER_THREAD)
+end
+
+-- A handle as an integer: from a number or from any pointer cdata.
+local function handle_number(handle)
+  if type(handle) == "cdata" and tonumber(handle) == nil then
+    local ok, address = pcall(ffi.cast, integer_type, handle)
+    if not ok then
+      misuse("wrap_stream: handle: expected a pointer or an integer, got %s", show(handle))
+    end
+    return ffi.cast("int64_t", address)
+  end
+  return numbers.integer(handle, "wrap_stream: handle")
+end
+
+--- Another library's stream. It must live while it is current, and until the memory that it touched is released;
+--- `owner` is kept alive as long as this object. Numbers mean what they mean to `__dlpack__`: on CUDA 1 is the
+--- default stream and 2 the per-thread one, on ROCm 0 the default stream.
+---@param name string
+---@param handle number|ffi.cdata*
+---@param owner? any
+---@return moonferry.Stream?, string? message, number? code
+function stream.wrap(name, handle, owner)
+  device.parse(name, box[0], "wrap_stream: device")
+  local given = handle_number(handle)
+  if given < 0 then
+    misuse("wrap_stream: handle: expected a stream's handle, got %s", show(handle))
+  end
+  local rc = C.mf_stream_from_number(box, given, number, errors.last)
+  if rc ~= 0 then
+    return errors.refused("wrap_stream", rc)
+  end
+  return existing("wrap_stream", number[0], owner)
+end
+
+--- The calling thread's current stream of the device, on which everything is queued that is told no other.
+---@param name string
+---@return moonferry.Stream?, string? message, number? code
+function stream.current(name)
+  device.parse(name, box[0], "current_stream: device")
+  local rc = C.mf_stream_current(box, number, errors.last)
+  if rc ~= 0 then
+    return errors.refused("current_stream", rc)
+  end
+  local place = place_at(number[0])
+  return living[key_of(place)] or new(place, false)
+end
+
+--- Gives the stream back if it was made here; any later use raises "stream closed". Calling it again does nothing.
+function Stream:close()
+  if getmetatable(self) == closed then
+    return
+  end
+  local place = place_of(self, "close")
+  if self._entered > 0 then
+    misuse("close: the stream is current, or will be again when with_stream returns")
+  end
+  local key = key_of(place)
+  if rawequal(living[key], self) then
+    living[key] = nil
+  end
+  if self._owned then
+    give_back(ffi.gc(place, nil))
+  end
+  self._place, self._owner = nil, nil
+  setmetatable(self, closed)
+end
+
+--- The host waits until what was queued on this stream is done.
+---@return true?, string? message, number? code
+function Stream:synchronize()
+  local place = place_of(self, "synchronize")
+  return errors.done("synchronize", C.mf_stream_synchronize(place.device, place.stream, errors.last))
+end
+
+--- Whether what was queued on this stream is done.
+---@return boolean?, string? message, number? code
+function Stream:query()
+  local place = place_of(self, "query")
+  local rc = C.mf_stream_query(place.device, place.stream, answer, errors.last)
+  if rc ~= 0 then
+    return errors.refused("query", rc)
+  end
+  return answer[0] ~= 0
+end
+
+--- What is queued here from now on waits for what was queued on `other` until now. The host does not wait.
+---@param other moonferry.Stream
+---@return moonferry.Stream?, string? message, number? code
+function Stream:wait(other)
+  local place, before = place_of(self, "wait"), place_of(other, "wait: other")
+  local rc = C.mf_stream_wait(place.device, place.stream, before.device, before.stream, errors.last)
+  return errors.done("wait", rc, self)
+end
+
+-- Makes `s` current; gives the number of the stream before.
+local function enter(s)
+  local place = place_of(s, "with_stream")
+  local rc = C.mf_stream_swap(place.device, place.stream, number, errors.last)
+  if rc ~= 0 then
+    return errors.refused("with_stream", rc)
+  end
+  s._entered = s._entered + 1
+  return number[0]
+end
+
+-- What was current before may be gone by now; the default stream is never.
+local function leave(s, before)
+  local place = s._place
+  s._entered = s._entered - 1
+  if C.mf_stream_swap(place.device, before, nil, errors.last) ~= 0 then
+    local message = ffi.string(errors.last.message)
+    C.mf_stream_swap(place.device, DEFAULT, nil, nil)
+    misuse("with_stream: the stream that was current before cannot be again: %s", message)
+  end
+end
+
+local function finish(s, before, ok, ...)
+  leave(s, before)
+  if not ok then
+    error((...), 0)
+  end
+  return ...
+end
+
+local resume_within
+
+-- After a turn of the coroutine that runs fn: yields what it yielded, with the stream before current meanwhile.
+local function after_turn(s, thread, before, ok, ...)
+  leave(s, before)
+  if not ok then
+    error((...), 0)
+  elseif coroutine.status(thread) == "dead" then
+    return ...
+  end
+  return resume_within(s, thread, coroutine.yield(...))
+end
+
+function resume_within(s, thread, ...)
+  local before, message = enter(s)
+  if not before then
+    error(message, 0)
+  end
+  return after_turn(s, thread, before, coroutine.resume(thread, ...))
+end
+
+-- In a coroutine, fn may yield. Other coroutines must not find its stream current then, so it runs in one of its
+-- own, which is entered and left with each turn.
+local function run_in_coroutine(s, fn, before, ...)
+  local thread = coroutine.create(fn)
+  scope.inherit(thread)
+  return after_turn(s, thread, before, coroutine.resume(thread, ...))
+end
+
+--- Calls `fn` with the other arguments while `s` is this thread's current stream of its device, and returns what
+--- it returned. The stream before is current again afterwards, also after an error, and while `fn` is suspended
+--- in a coroutine.
+---@param s moonferry.Stream
+---@param fn fun(...): ...
+---@return ...
+function stream.with(s, fn, ...)
+  if type(fn) ~= "function" then
+    misuse("with_stream: expected a function, got %s", show(fn))
+  end
+  local before, message, code = enter(s)
+  if not before then
+    return nil, message, code
+  end
+  local thread, is_main = coroutine.running()
+  if thread and not is_main then
+    return run_in_coroutine(s, fn, before, ...)
+  end
+  return finish(s, before, pcall(fn, ...))
+end
+
+local MEANINGS = { default = C.MF_NONE_DEFAULT, no_order = C.MF_NONE_NO_ORDER, refuse = C.MF_NONE_REFUSE }
+
+--- What `__dlpack__(stream=None)` means for a GPU's memory in this process: "default", the default stream; "no_order",
+--- nothing is ordered; "refuse", an error. Sets it if one is given, and returns it.
+---@param meaning? "default"|"no_order"|"refuse"
+---@return "default"|"no_order"|"refuse"
+function stream.none(meaning)
+  if meaning ~= nil then
+    local known = MEANINGS[meaning]
+    if not known then
+      misuse("stream_none: expected \"default\", \"no_order\" or \"refuse\", got %s", show(meaning))
+    end
+    C.mf_stream_none_set(known, errors.last)
+  end
+  local now = C.mf_stream_none()
+  for name, value in pairs(MEANINGS) do
+    if value == now then
+      return name
+    end
+  end
+end
+
+-- The streams that a device's work may be on: its own, or any of its driver's where all of them reach the memory.
+local function check_reach(place, dl, what)
+  local theirs, ours = place.device, dl.device_type
+  if device.driver(theirs.device_type) ~= device.driver(ours)
+    or not device.is_shared(ours) and theirs.device_id ~= dl.device_id then
+    misuse("%s: a stream of %s cannot order memory on %s", what, device.format(theirs), device.format(dl))
+  end
+end
+
+local WORDS = { no_order = constants.MF_STREAM_NO_ORDER, host = constants.MF_STREAM_HOST }
+
+-- The mf_stream that `value` means for memory on the device `dl`: a stream, one of the words in `allowed`, or a
+-- number as in `__dlpack__` where allowed.number; nil is the current stream.
+---@param value any
+---@param dl ffi.cdata*
+---@param what string
+---@param allowed table<string, boolean>
+function stream.number_of(value, dl, what, allowed)
+  if value == nil then
+    return constants.MF_STREAM_CURRENT
+  elseif allowed[value] then
+    return WORDS[value]
+  elseif allowed.number and (type(value) == "number" or type(value) == "cdata") then
+    local rc = C.mf_stream_from_number(dl, numbers.integer(value, what), number, errors.last)
+    if rc ~= 0 then
+      misuse("%s: %s", what, ffi.string(errors.last.message))
+    end
+    return number[0]
+  end
+  local place = place_of(value, what)
+  if dl.device_type ~= CPU then
+    check_reach(place, dl, what)
+  end
+  return place.stream
+end
+
+return stream

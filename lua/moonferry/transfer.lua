@@ -1,0 +1,129 @@
+-- Tensors and streams: to another device, and the order between one's own work and Moonferry's.
+--
+-- Responsible for: turning a device, a stream and `copy` into an mf_request. Invariant: a stream that goes to C
+-- is one of the device that C takes it for. Must not know: how elements are read, what a consumer does.
+local ffi = require "ffi"
+local C = require "moonferry.lib"
+local device = require "moonferry.device"
+local errors = require "moonferry.errors"
+local stream = require "moonferry.stream"
+local tensor = require "moonferry.tensor"
+
+local misuse, show = errors.misuse, errors.show
+local Tensor, handle_of, out = tensor.Tensor, tensor.handle_of, tensor.out
+
+local transfer = {}
+
+local request = ffi.new("mf_request[1]")
+local USES = { read = C.MF_READ, write = C.MF_WRITE }
+
+local function copy_of(value, verb)
+  if value == nil then
+    return C.MF_COPY_IF_NEEDED
+  elseif type(value) ~= "boolean" then
+    misuse("%s: copy: expected true, false or nil, got %s", verb, show(value))
+  end
+  return value and C.MF_COPY_ALWAYS or C.MF_COPY_NEVER
+end
+
+--- Checks an options table.
+---@param opts any
+---@param allowed table<string, boolean>
+---@param verb string
+---@return table
+function transfer.options(opts, allowed, verb)
+  if opts == nil then
+    return {}
+  elseif type(opts) ~= "table" or tensor.is_tensor(opts) or stream.is_stream(opts) then
+    misuse("%s: options: expected a table, got %s", verb, show(opts))
+  end
+  for key in pairs(opts) do
+    if not allowed[key] then
+      misuse("%s: options: unknown option %s", verb, show(key))
+    end
+  end
+  return opts
+end
+
+--- Fills the one request for what is asked of `t`. Where the target has no streams, the stream is one of the
+--- memory that `t` is in now.
+---@param t moonferry.Tensor
+---@param name? string the target device; nil: where the tensor is
+---@param opts { copy: boolean?, stream: any? }
+---@param words table<string, boolean> what else than a stream may be given
+---@return ffi.cdata*
+function transfer.request(t, name, opts, words, verb)
+  local r, source = request[0], t._dl.device
+  if name == nil then
+    r.device = source
+  else
+    device.parse(name, r.device, verb .. ": device")
+  end
+  local target = device.driver(r.device.device_type) and r.device or source
+  r.copy, r.zero = copy_of(opts.copy, verb), 0
+  r.stream = stream.number_of(opts.stream, target, verb .. ": stream", words)
+  return request
+end
+
+local TO_OPTIONS, NO_WORDS = { copy = true, stream = true }, {}
+
+---@class moonferry.ToOptions
+---@field copy? boolean true: always a copy; false: never one, and an error where it takes one
+---@field stream? moonferry.Stream where a copy is made, and where the result is ready; default the current one
+
+--- The tensor on another device: itself, another view of memory that both devices reach, or a compact copy. What
+--- comes back is an object of its own in each case, to be closed by itself. A copy to the cpu is complete when it
+--- comes back; otherwise the host waits only until its own memory is read.
+---@param name string
+---@param opts? moonferry.ToOptions
+---@return moonferry.Tensor?, string? message, number? code
+function Tensor:to(name, opts)
+  local handle = handle_of(self)
+  if name == nil then
+    misuse("to: device: expected a name such as \"cpu\", got nil")
+  end
+  opts = transfer.options(opts, TO_OPTIONS, "to")
+  local asked = transfer.request(self, name, opts, NO_WORDS, "to")
+  local rc = errors.call(C.mf_tensor_to, handle, asked, out, errors.last)
+  if rc ~= 0 then
+    return errors.refused("to", rc)
+  end
+  return tensor.adopt_from(out[0], self)
+end
+
+local function use_of(use, verb)
+  local known = USES[use]
+  if not known then
+    misuse("%s: use: expected \"read\" or \"write\", got %s", verb, show(use))
+  end
+  return known
+end
+
+local function ordered(t, verb, fn, s, use, words)
+  local handle = handle_of(t)
+  local number = stream.number_of(s, t._dl.device, verb .. ": stream", words)
+  return errors.done(verb, fn(handle, number, use_of(use, verb), errors.last), t)
+end
+
+local HOST_WORD = { host = true }
+
+--- Before work that the caller queues on `s` by other means: makes `s` wait until it may read, or also write, this
+--- memory, and enters it into the memory's record, so that later uses elsewhere and the release of the memory wait
+--- for what is on `s` by then. Returns the tensor.
+---@param s moonferry.Stream|"host"|nil nil: the current stream; "host": the host waits, and may use the memory next
+---@param use "read"|"write"
+---@return moonferry.Tensor?, string? message, number? code
+function Tensor:acquire(s, use)
+  return ordered(self, "acquire", C.mf_tensor_acquire, s, use, HOST_WORD)
+end
+
+--- Says that work on `s` uses this memory already: enters `s` into the memory's record without waiting. Returns the
+--- tensor.
+---@param s moonferry.Stream? default the current one
+---@param use "read"|"write"
+---@return moonferry.Tensor?, string? message, number? code
+function Tensor:record(s, use)
+  return ordered(self, "record", C.mf_tensor_record, s, use, NO_WORDS)
+end
+
+return transfer
