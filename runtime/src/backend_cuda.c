@@ -159,53 +159,37 @@ static void leave(const mf__entered *before) {
 
 /* Memory. */
 
-/* A pool of our own, so that no other library's settings, nor its trimming, touch our memory. */
-static int create_pool(mf__cuda_device *d, mf_error *err) {
-  CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-                          .location = {CU_MEM_LOCATION_TYPE_DEVICE, d->device}};
-  uint64_t keep_all = UINT64_MAX;
-  int rc = MF__ASK(cuMemPoolCreate, (&d->pool, &props));
-  if (rc != MF_OK) return rc;
-  rc = MF__ASK(cuMemPoolSetAttribute, (d->pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep_all));
-  if (rc != MF_OK) (void)mf__cu.cuMemPoolDestroy(d->pool);
-  return rc;
-}
-
 static bool has_pool_calls(void) {
   return mf__cu.cuMemPoolCreate != NULL && mf__cu.cuMemPoolDestroy != NULL && mf__cu.cuMemPoolSetAttribute != NULL &&
          mf__cu.cuMemPoolTrimTo != NULL && mf__cu.cuMemAllocFromPoolAsync != NULL && mf__cu.cuMemFreeAsync != NULL;
 }
 
-static int choose_pooling(mf__cuda_device *d, mf_error *err) {
+/* A pool of our own, so that no other library's settings, nor its trimming, touch our memory. */
+static int create_pool(int32_t ordinal, void **out, mf_error *err) {
+  const CUdevice device = devices[ordinal].device;
+  const CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                .location = {CU_MEM_LOCATION_TYPE_DEVICE, device}};
+  CUmemoryPool pool = NULL;
+  uint64_t keep_all = UINT64_MAX;
   int supported = 0;
-  if (has_pool_calls()) {
-    const int rc = MF__ASK(cuDeviceGetAttribute, (&supported, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, d->device));
-    if (rc != MF_OK) return rc;
-  }
-  const int rc = supported ? create_pool(d, err) : MF_OK;
-  if (rc == MF_OK) atomic_store_explicit(&d->pooling, supported ? MF__POOLED : MF__PLAIN, memory_order_release);
-  return rc;
-}
-
-/* Decides once for each device whether its memory comes from a pool. A failure decides nothing. */
-static int pooling_of(mf__cuda_device *d, int32_t *out, mf_error *err) {
-  int rc = MF_OK;
-  *out = atomic_load_explicit(&d->pooling, memory_order_acquire);
-  if (*out != MF__UNDECIDED) return MF_OK;
-  pthread_mutex_lock(&devices_lock);
-  if (atomic_load_explicit(&d->pooling, memory_order_relaxed) == MF__UNDECIDED) rc = choose_pooling(d, err);
-  *out = atomic_load_explicit(&d->pooling, memory_order_relaxed);
-  pthread_mutex_unlock(&devices_lock);
+  *out = NULL;
+  if (!has_pool_calls()) return MF_OK;
+  int rc = MF__ASK(cuDeviceGetAttribute, (&supported, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, device));
+  if (rc != MF_OK || !supported) return rc;
+  rc = MF__ASK(cuMemPoolCreate, (&pool, &props));
+  if (rc != MF_OK) return rc;
+  rc = MF__ASK(cuMemPoolSetAttribute, (pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep_all));
+  if (rc != MF_OK) (void)mf__cu.cuMemPoolDestroy(pool);
+  if (rc == MF_OK) *out = pool;
   return rc;
 }
 
 static int alloc_device(size_t nbytes, CUstream stream, CUdeviceptr *out, mf_error *err) {
-  mf__cuda_device *d = mf__cuda_here();
-  int32_t pooling;
-  const int rc = pooling_of(d, &pooling, err);
+  void *pool;
+  const int rc = mf__driver_pool(&mf__cuda_here()->pooling, here, create_pool, &pool, err);
   if (rc != MF_OK) return rc;
-  if (pooling == MF__PLAIN) return MF__ASK(cuMemAlloc, (out, nbytes));
-  return MF__ASK(cuMemAllocFromPoolAsync, (out, nbytes, d->pool, stream));
+  if (pool == NULL) return MF__ASK(cuMemAlloc, (out, nbytes));
+  return MF__ASK(cuMemAllocFromPoolAsync, (out, nbytes, pool, stream));
 }
 
 static int memory_alloc(mf__space space, int64_t nbytes, mf_stream stream, void **out, mf_error *err) {
@@ -225,7 +209,7 @@ static int memory_alloc(mf__space space, int64_t nbytes, mf_stream stream, void 
 static int memory_free(mf__space space, void *ptr, mf_stream stream, mf_error *err) {
   const CUdeviceptr device_ptr = mf__cuda_ptr(ptr);
   if (space == MF__PINNED) return MF__ASK(cuMemFreeHost, (ptr));
-  if (space == MF__MANAGED || atomic_load(&mf__cuda_here()->pooling) != MF__POOLED)
+  if (space == MF__MANAGED || mf__driver_pool_made(&mf__cuda_here()->pooling) == NULL)
     return MF__ASK(cuMemFree, (device_ptr));
   return MF__ASK(cuMemFreeAsync, (device_ptr, mf__cuda_stream(stream)));
 }
@@ -248,8 +232,8 @@ static int memory_find(const void *ptr, mf__space *space, int32_t *ordinal, mf_e
 }
 
 static int memory_trim(mf_error *err) {
-  mf__cuda_device *d = mf__cuda_here();
-  return atomic_load(&d->pooling) == MF__POOLED ? MF__ASK(cuMemPoolTrimTo, (d->pool, 0)) : MF_OK;
+  void *pool = mf__driver_pool_made(&mf__cuda_here()->pooling);
+  return pool != NULL ? MF__ASK(cuMemPoolTrimTo, (pool, 0)) : MF_OK;
 }
 
 static void device_forget(int32_t ordinal) {
@@ -259,8 +243,8 @@ static void device_forget(int32_t ordinal) {
   if (atomic_load(&d->context) == NULL || enter(ordinal, &before, NULL) != MF_OK) return;
   pthread_mutex_lock(&devices_lock);
   mf__cuda_kernels_forget(d);
-  if (atomic_load(&d->pooling) == MF__POOLED) (void)mf__cu.cuMemPoolDestroy(d->pool);
-  atomic_store(&d->pooling, MF__UNDECIDED);
+  void *pool = mf__driver_pool_forget(&d->pooling);
+  if (pool != NULL) (void)mf__cu.cuMemPoolDestroy(pool);
   atomic_store(&d->context, NULL);
   pthread_mutex_unlock(&devices_lock);
   leave(&before);

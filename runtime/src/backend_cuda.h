@@ -16,16 +16,12 @@ typedef struct mf__cuda {
 /* Complete once mf__driver_open has said so. */
 extern mf__cuda mf__cu;
 
-/* Where a device's memory comes from. */
-enum { MF__UNDECIDED, MF__POOLED, MF__PLAIN };
-
 #define MF__KERNEL_SIZES 5 /* elements of 1, 2, 4, 8 and 16 bytes */
 
 typedef struct mf__cuda_device {
   CUdevice device;
   _Atomic(CUcontext) context; /* primary; NULL until it is first needed */
-  _Atomic int32_t pooling;
-  CUmemoryPool pool;
+  mf__pooling pooling;
   _Atomic(CUfunction) kernels[MF__KERNEL_SIZES];
   CUmodule modules[MF__KERNEL_SIZES];
   int32_t grid; /* blocks that fill the device */

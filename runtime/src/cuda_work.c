@@ -68,21 +68,13 @@ int mf__cuda_fill(const mf__block_copy *job, uint32_t value, int32_t unit, mf_st
   return rc;
 }
 
-/* The mode to go back to is the thread's, as the driver's is. */
-static _Thread_local CUstreamCaptureMode former __attribute__((tls_model("initial-exec")));
-static _Thread_local int32_t relaxed __attribute__((tls_model("initial-exec")));
+static int exchange_mode(int *mode, mf_error *err) {
+  return MF__ASK(cuThreadExchangeStreamCaptureMode, (mode));
+}
 
 int mf__cuda_capture_relax(bool on, mf_error *err) {
-  CUstreamCaptureMode mode = on ? CU_STREAM_CAPTURE_MODE_RELAXED : former;
-  if (on ? relaxed > 0 : relaxed > 1) {
-    relaxed += on ? 1 : -1;
-    return MF_OK;
-  }
-  const int rc = MF__ASK(cuThreadExchangeStreamCaptureMode, (&mode));
-  if (rc != MF_OK) return rc;
-  if (on) former = mode;
-  relaxed = on ? 1 : 0;
-  return MF_OK;
+  static _Thread_local mf__relaxation own;
+  return mf__driver_relax(&own, on, exchange_mode, err);
 }
 
 int mf__cuda_kernel_copy(const mf__kernel_copy *job, mf_stream stream, mf_error *err) {

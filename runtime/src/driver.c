@@ -168,6 +168,46 @@ int mf__driver_captured(mf_stream stream, bool invalidated, const uint64_t *id, 
   return MF_OK;
 }
 
+enum { UNDECIDED, DECIDED };
+
+/* Of what is decided once for each device. */
+static pthread_mutex_t pooling_lock = PTHREAD_MUTEX_INITIALIZER;
+
+int mf__driver_pool(mf__pooling *p, int32_t ordinal, mf__pool_create_fn create, void **out, mf_error *err) {
+  int rc = MF_OK;
+  if (atomic_load_explicit(&p->state, memory_order_acquire) == UNDECIDED) {
+    pthread_mutex_lock(&pooling_lock);
+    if (atomic_load_explicit(&p->state, memory_order_relaxed) == UNDECIDED) {
+      rc = create(ordinal, &p->pool, err);
+      if (rc == MF_OK) atomic_store_explicit(&p->state, DECIDED, memory_order_release);
+    }
+    pthread_mutex_unlock(&pooling_lock);
+  }
+  *out = rc == MF_OK ? p->pool : NULL;
+  return rc;
+}
+
+void *mf__driver_pool_made(mf__pooling *p) {
+  return atomic_load_explicit(&p->state, memory_order_acquire) == DECIDED ? p->pool : NULL;
+}
+
+void *mf__driver_pool_forget(mf__pooling *p) {
+  void *pool = mf__driver_pool_made(p);
+  atomic_store_explicit(&p->state, UNDECIDED, memory_order_release);
+  return pool;
+}
+
+int mf__driver_relax(mf__relaxation *r, bool on, mf__exchange_fn exchange, mf_error *err) {
+  enum { RELAXED = 2 };
+  const bool outermost = on ? r->depth == 0 : r->depth == 1;
+  int mode = on ? RELAXED : r->former;
+  const int rc = outermost ? exchange(&mode, err) : MF_OK;
+  if (rc != MF_OK) return rc;
+  if (outermost && on) r->former = mode;
+  r->depth += on ? 1 : -1;
+  return MF_OK;
+}
+
 mf__rows mf__driver_rows(const mf__block_copy *job, int32_t unit) {
   mf__rows rows = {job->dst, (size_t)job->width, (size_t)job->height, (size_t)job->dst_pitch, (size_t)job->dst_slice,
                    job->depth};

@@ -72,6 +72,32 @@ int mf__driver_dead_stream(mf_stream stream, int32_t code, int rc, mf_error *err
 /* A stream is being captured: MF_OK if it goes well and id says by whom. */
 int mf__driver_captured(mf_stream stream, bool invalidated, const uint64_t *id, mf_error *err);
 
+/* Whether a device's memory comes from a pool of the driver's, decided once for each device. */
+typedef struct mf__pooling {
+  _Atomic int32_t state; /* 0 until it is decided */
+  void *pool;            /* NULL: there are no pools */
+} mf__pooling;
+
+/* *out NULL: the driver has no pools there. */
+typedef int (*mf__pool_create_fn)(int32_t ordinal, void **out, mf_error *err);
+
+/* The device's pool, or NULL; made when it is first asked for. A failure decides nothing. */
+int mf__driver_pool(mf__pooling *p, int32_t ordinal, mf__pool_create_fn create, void **out, mf_error *err);
+/* The pool if it was made. */
+void *mf__driver_pool_made(mf__pooling *p);
+/* Takes it out, to be destroyed. */
+void *mf__driver_pool_forget(mf__pooling *p);
+
+/* How deep in mf__backend.capture_relax a thread is, and the capture mode that it had before. */
+typedef struct mf__relaxation {
+  int32_t depth, former;
+} mf__relaxation;
+
+typedef int (*mf__exchange_fn)(int *mode, mf_error *err);
+
+/* The outermost pair exchanges the thread's mode. */
+int mf__driver_relax(mf__relaxation *r, bool on, mf__exchange_fn exchange, mf_error *err);
+
 /* A slab of equal rows: what is left of a block that is filled. */
 typedef struct mf__rows {
   char *at;
@@ -192,5 +218,89 @@ typedef struct CUDA_MEMCPY3D {
   size_t dstPitch, dstHeight;
   size_t WidthInBytes, Height, Depth;
 } CUDA_MEMCPY3D;
+
+/* The HIP runtime. */
+
+typedef int hipError_t;
+typedef int hipMemcpyKind;
+typedef int hipMemPoolAttr;
+typedef int hipStreamCaptureStatus;
+typedef int hipStreamCaptureMode;
+typedef int hipDevice_t;
+typedef void *hipDeviceptr_t;
+typedef struct ihipStream_t *hipStream_t;
+typedef struct ihipEvent_t *hipEvent_t;
+typedef struct ihipMemPoolHandle_t *hipMemPool_t;
+
+enum {
+  hipSuccess = 0,
+  hipErrorInvalidValue = 1,
+  hipErrorNotReady = 600,
+  hipErrorNotSupported = 801,
+  hipMemcpyDefault = 4,
+  hipStreamNonBlocking = 1,
+  hipEventDisableTiming = 2,
+  hipHostMallocPortable = 1,
+  hipHostMallocMapped = 2,
+  hipStreamCaptureStatusNone = 0,
+  hipStreamCaptureStatusInvalidated = 2,
+  hipStreamCaptureModeRelaxed = 2,
+  hipMemAllocationTypePinned = 1,
+  hipMemLocationTypeDevice = 1,
+  hipMemPoolAttrReleaseThreshold = 4,
+  /* From ROCm 6 on; before, host memory was 0 and a device's 1. */
+  hipMemoryTypeHost = 1,
+  hipMemoryTypeDevice = 2,
+  hipMemoryTypeManaged = 3
+};
+
+#define hipStreamPerThread ((hipStream_t)2)
+
+/* The first member was called memoryType before ROCm 6. */
+typedef struct hipPointerAttribute_t {
+  int type;
+  int device;
+  void *devicePointer;
+  void *hostPointer;
+  int isManaged;
+  unsigned allocationFlags;
+} hipPointerAttribute_t;
+
+typedef struct hipPitchedPtr {
+  void *ptr;
+  size_t pitch, xsize, ysize;
+} hipPitchedPtr;
+
+typedef struct hipExtent {
+  size_t width, height, depth;
+} hipExtent;
+
+typedef struct hipPos {
+  size_t x, y, z;
+} hipPos;
+
+typedef struct hipMemcpy3DParms {
+  void *srcArray;
+  hipPos srcPos;
+  hipPitchedPtr srcPtr;
+  void *dstArray;
+  hipPos dstPos;
+  hipPitchedPtr dstPtr;
+  hipExtent extent;
+  hipMemcpyKind kind;
+} hipMemcpy3DParms;
+
+typedef struct hipMemLocation {
+  int type;
+  int id;
+} hipMemLocation;
+
+typedef struct hipMemPoolProps {
+  int allocType;
+  int handleTypes;
+  hipMemLocation location;
+  void *win32SecurityAttributes;
+  unsigned char reserved[64];
+} hipMemPoolProps;
 
 #endif

@@ -1,0 +1,388 @@
+/* backend_hip.c: mf__backend on the HIP runtime. It must not know what a tensor is, nor when work must be ordered.
+ *
+ * Invariant: the calling thread's current device after leave is the one before enter, whatever failed between. And a
+ * failure of ours does not stay behind as the thread's last error, where the program would take it for its own: HIP
+ * puts each error there, over whatever the program had not looked at. */
+#include "driver.h"
+#include "hip_calls.h"
+
+typedef struct hip_table {
+#define MEMBER(result, name, params) result(*name) params;
+  MF__HIP_REQUIRED(MEMBER)
+  MF__HIP_OPTIONAL(MEMBER)
+#undef MEMBER
+} hip_table;
+
+static hip_table hip;
+
+static const mf__symbol symbols[] = {
+#define SYMBOL(result, name, params) {#name, 0, false, offsetof(hip_table, name)},
+    MF__HIP_REQUIRED(SYMBOL)
+#undef SYMBOL
+#define SYMBOL(result, name, params) {#name, 0, true, offsetof(hip_table, name)},
+    MF__HIP_OPTIONAL(SYMBOL)
+#undef SYMBOL
+};
+
+static mf__pooling poolings[MF__MAX_DEVICES];
+/* The runtime's major version; what a pointer's type is called changed with 6. */
+static int32_t major;
+/* The ordinal that this thread entered. */
+static _Thread_local int32_t here __attribute__((tls_model("initial-exec")));
+
+/* Takes the thread's last error away if it is the one that a call of ours has just left there. */
+static void clear_last(hipError_t code) {
+  if (hip.hipPeekAtLastError() == code) (void)hip.hipGetLastError();
+}
+
+/* MF_OK, or the failure of a call. */
+static int answer(hipError_t code, const char *call, mf_error *err) {
+  if (code == hipSuccess) return MF_OK;
+  const char *text = hip.hipGetErrorString(code);
+  clear_last(code);
+  return mf__fail_driver(err, mf__driver_status(code), code, call, text != NULL ? text : "unknown to this runtime");
+}
+
+#define ASK(name, arguments) answer(hip.name arguments, #name, err)
+
+/* For a query: "not ready" is an answer. */
+static int answer_done(hipError_t code, const char *call, bool *done, mf_error *err) {
+  *done = code == hipSuccess;
+  if (code != hipErrorNotReady) return answer(code, call, err);
+  clear_last(code);
+  return MF_OK;
+}
+
+/* HIP's legacy stream is NULL; some of its calls crash on the number 1. */
+static hipStream_t handle_of(mf_stream stream) {
+  return stream == MF_STREAM_DEFAULT ? NULL : (hipStream_t)(intptr_t)stream;
+}
+
+static int start(mf__driver *driver, mf_error *err) {
+  enum { MAJOR = 10000000 };
+  const mf__symbols wanted = {symbols, sizeof symbols / sizeof *symbols, mf__driver_symbol, driver->library};
+  int version = 0;
+  int rc = mf__driver_fill(driver, &wanted, &hip, err);
+  if (rc != MF_OK) return rc;
+  rc = ASK(hipInit, (0));
+  if (rc == MF_OK) rc = ASK(hipRuntimeGetVersion, (&version));
+  if (rc == MF_OK) rc = ASK(hipGetDeviceCount, (&driver->count));
+  if (rc == MF_OK && driver->count <= 0)
+    return mf__fail(err, MF_EDEVICE, "the HIP runtime %s finds no device", driver->file);
+  if (driver->count > MF__MAX_DEVICES) driver->count = MF__MAX_DEVICES;
+  major = version / MAJOR;
+  if (rc != MF_OK) err->status = MF_EDEVICE;
+  return rc == MF_OK ? MF_OK : MF_EDEVICE;
+}
+
+static const char *const files[] = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so", NULL};
+static mf__driver driver = MF__DRIVER("HIP", "MOONFERRY_HIP_LIBRARY", files, start);
+
+static int device_count(int32_t *out, mf_error *err) {
+  *out = 0;
+  const int rc = mf__driver_open(&driver, err);
+  if (rc == MF_OK) *out = driver.count;
+  return rc;
+}
+
+static bool usable(void) {
+  return mf__driver_usable(&driver);
+}
+
+static int check_ordinal(int32_t ordinal, mf_error *err) {
+  if (ordinal >= 0 && ordinal < driver.count) return MF_OK;
+  return mf__fail(err, MF_EDEVICE, "device_id is %d; 0 to %d expected for rocm", ordinal, driver.count - 1);
+}
+
+/* Makes a device current, or again the one that was; a second attempt is for a failure that struck once. */
+static void restore(int device) {
+  for (int attempt = 0; attempt < 2; attempt++) {
+    const hipError_t code = hip.hipSetDevice(device);
+    if (code == hipSuccess) return;
+    clear_last(code);
+  }
+}
+
+static int enter(int32_t ordinal, mf__entered *before, mf_error *err) {
+  int device = 0;
+  *before = (mf__entered){.ordinal = here};
+  int rc = mf__driver_open(&driver, err);
+  if (rc == MF_OK) rc = check_ordinal(ordinal, err);
+  if (rc == MF_OK) rc = ASK(hipGetDevice, (&device));
+  if (rc != MF_OK) return rc;
+  before->context = (void *)(intptr_t)device;
+  before->changed = device != ordinal;
+  if (before->changed) rc = ASK(hipSetDevice, (ordinal));
+  if (rc == MF_OK) here = ordinal;
+  if (rc != MF_OK) restore(device);
+  return rc;
+}
+
+static void leave(const mf__entered *before) {
+  here = before->ordinal;
+  if (before->changed && usable()) restore((int)(intptr_t)before->context);
+}
+
+/* Memory. */
+
+static bool has_pool_calls(void) {
+  return hip.hipMemPoolCreate != NULL && hip.hipMemPoolDestroy != NULL && hip.hipMemPoolSetAttribute != NULL &&
+         hip.hipMemPoolTrimTo != NULL && hip.hipMallocFromPoolAsync != NULL && hip.hipFreeAsync != NULL;
+}
+
+/* The attribute that says whether a device has pools changed its number; creating one says it too. */
+static int create_pool(int32_t ordinal, void **out, mf_error *err) {
+  const hipMemPoolProps props = {.allocType = hipMemAllocationTypePinned,
+                                 .location = {hipMemLocationTypeDevice, ordinal}};
+  hipMemPool_t pool = NULL;
+  uint64_t keep_all = UINT64_MAX;
+  *out = NULL;
+  if (!has_pool_calls()) return MF_OK;
+  const hipError_t code = hip.hipMemPoolCreate(&pool, &props);
+  int rc = answer(code, "hipMemPoolCreate", err);
+  if (code == hipErrorNotSupported) return MF_OK;
+  if (rc != MF_OK) return rc;
+  rc = ASK(hipMemPoolSetAttribute, (pool, hipMemPoolAttrReleaseThreshold, &keep_all));
+  if (rc != MF_OK) clear_last(hip.hipMemPoolDestroy(pool));
+  if (rc == MF_OK) *out = pool;
+  return rc;
+}
+
+static int memory_alloc(mf__space space, int64_t nbytes, mf_stream stream, void **out, mf_error *err) {
+  const size_t n = (size_t)nbytes;
+  void *pool;
+  *out = NULL;
+  if (space == MF__PINNED) return ASK(hipHostMalloc, (out, n, hipHostMallocPortable | hipHostMallocMapped));
+  if (space != MF__DEVICE) return mf__fail(err, MF_EDEVICE, "DLPack has no device type for ROCm's managed memory");
+  const int rc = mf__driver_pool(&poolings[here], here, create_pool, &pool, err);
+  if (rc != MF_OK) return rc;
+  return pool == NULL ? ASK(hipMalloc, (out, n)) : ASK(hipMallocFromPoolAsync, (out, n, pool, handle_of(stream)));
+}
+
+static int memory_free(mf__space space, void *ptr, mf_stream stream, mf_error *err) {
+  if (space == MF__PINNED) return ASK(hipHostFree, (ptr));
+  if (mf__driver_pool_made(&poolings[here]) == NULL) return ASK(hipFree, (ptr));
+  return ASK(hipFreeAsync, (ptr, handle_of(stream)));
+}
+
+/* Managed memory goes by the name of its device, as every other library gives it out. */
+static int memory_find(const void *ptr, mf__space *space, int32_t *ordinal, mf_error *err) {
+  enum { FIRST_WITH_UNREGISTERED = 6, HOST_BEFORE = 0, DEVICE_BEFORE = 1 };
+  const bool newer = major >= FIRST_WITH_UNREGISTERED;
+  const int host = newer ? hipMemoryTypeHost : HOST_BEFORE, device = newer ? hipMemoryTypeDevice : DEVICE_BEFORE;
+  hipPointerAttribute_t found = {.type = -1};
+  const hipError_t code = hip.hipPointerGetAttributes(&found, ptr);
+  const int rc = answer(code, "hipPointerGetAttributes", err);
+  if (rc != MF_OK && code != hipErrorInvalidValue) return rc;
+  const bool on_device = found.type == device || found.isManaged != 0 || (newer && found.type == hipMemoryTypeManaged);
+  if (rc != MF_OK || found.device < 0 || !(on_device || found.type == host))
+    return mf__fail(err, MF_EINVAL, "data is %p, which the HIP runtime does not know: neither a device's memory nor "
+                    "pinned host memory", ptr);
+  *space = on_device ? MF__DEVICE : MF__PINNED;
+  *ordinal = found.device;
+  return MF_OK;
+}
+
+static int memory_trim(mf_error *err) {
+  void *pool = mf__driver_pool_made(&poolings[here]);
+  return pool != NULL ? ASK(hipMemPoolTrimTo, (pool, 0)) : MF_OK;
+}
+
+static void device_forget(int32_t ordinal) {
+  mf__entered before;
+  if (!usable() || ordinal < 0 || ordinal >= driver.count) return;
+  if (mf__driver_pool_made(&poolings[ordinal]) == NULL || enter(ordinal, &before, NULL) != MF_OK) return;
+  void *pool = mf__driver_pool_forget(&poolings[ordinal]);
+  if (pool != NULL) clear_last(hip.hipMemPoolDestroy(pool));
+  leave(&before);
+}
+
+/* Streams and events. */
+
+static int stream_create(mf_stream *out, mf_error *err) {
+  hipStream_t stream = NULL;
+  const int rc = ASK(hipStreamCreateWithFlags, (&stream, hipStreamNonBlocking));
+  *out = rc == MF_OK ? (mf_stream)(intptr_t)stream : 0;
+  return rc;
+}
+
+static int stream_destroy(mf_stream stream, mf_error *err) {
+  return ASK(hipStreamDestroy, (handle_of(stream)));
+}
+
+static int stream_device(mf_stream stream, int32_t *ordinal, mf_error *err) {
+  int device = -1;
+  *ordinal = here;
+  if (stream == MF_STREAM_DEFAULT || stream == MF_STREAM_PER_THREAD) return MF_OK;
+  const int rc = mf__driver_handle_check(stream, err);
+  if (rc != MF_OK) return rc;
+  if (hip.hipStreamGetDevice != NULL) {
+    const hipError_t code = hip.hipStreamGetDevice(handle_of(stream), &device);
+    const int failed = answer(code, "hipStreamGetDevice", err);
+    if (failed != MF_OK) return mf__driver_dead_stream(stream, code, failed, err);
+  } else if (hip.hipGetStreamDeviceId != NULL) {
+    device = hip.hipGetStreamDeviceId(handle_of(stream));
+  } else {
+    return mf__fail(err, MF_EDEVICE, "stream is %#llx, and this HIP runtime cannot say of which device",
+                    (unsigned long long)stream);
+  }
+  if (device < 0)
+    return mf__fail(err, MF_EINVAL, "stream is %#llx, which is no living stream", (unsigned long long)stream);
+  *ordinal = device;
+  return MF_OK;
+}
+
+static int stream_capture(mf_stream stream, uint64_t *id, mf_error *err) {
+  hipStreamCaptureStatus status = hipStreamCaptureStatusNone;
+  unsigned long long found = 0;
+  int rc;
+  if (hip.hipStreamGetCaptureInfo != NULL)
+    rc = ASK(hipStreamGetCaptureInfo, (handle_of(stream), &status, &found));
+  else
+    rc = ASK(hipStreamIsCapturing, (handle_of(stream), &status));
+  *id = rc == MF_OK && status != hipStreamCaptureStatusNone ? found : 0;
+  if (rc != MF_OK || status == hipStreamCaptureStatusNone) return rc;
+  return mf__driver_captured(stream, status == hipStreamCaptureStatusInvalidated, id, err);
+}
+
+static int stream_synchronize(mf_stream stream, mf_error *err) {
+  return ASK(hipStreamSynchronize, (handle_of(stream)));
+}
+
+static int stream_query(mf_stream stream, bool *done, mf_error *err) {
+  return answer_done(hip.hipStreamQuery(handle_of(stream)), "hipStreamQuery", done, err);
+}
+
+static int device_synchronize(mf_error *err) {
+  return ASK(hipDeviceSynchronize, ());
+}
+
+static int event_create(void **out, mf_error *err) {
+  hipEvent_t event = NULL;
+  const int rc = ASK(hipEventCreateWithFlags, (&event, hipEventDisableTiming));
+  *out = rc == MF_OK ? event : NULL;
+  return rc;
+}
+
+static int event_destroy(void *event, mf_error *err) {
+  return ASK(hipEventDestroy, (event));
+}
+
+static int event_record(void *event, mf_stream stream, mf_error *err) {
+  return ASK(hipEventRecord, (event, handle_of(stream)));
+}
+
+static int event_wait(void *event, mf_stream stream, mf_error *err) {
+  return ASK(hipStreamWaitEvent, (handle_of(stream), event, 0));
+}
+
+static int event_synchronize(void *event, mf_error *err) {
+  return ASK(hipEventSynchronize, (event));
+}
+
+static int event_query(void *event, bool *done, mf_error *err) {
+  return answer_done(hip.hipEventQuery(event), "hipEventQuery", done, err);
+}
+
+static int exchange_mode(int *mode, mf_error *err) {
+  return ASK(hipThreadExchangeStreamCaptureMode, (mode));
+}
+
+static int capture_relax(bool on, mf_error *err) {
+  static _Thread_local mf__relaxation own;
+  return mf__driver_relax(&own, on, exchange_mode, err);
+}
+
+/* Work. */
+
+static hipPitchedPtr pitched(const void *ptr, int64_t pitch, int64_t slice, int64_t width) {
+  return (hipPitchedPtr){(void *)(uintptr_t)ptr, (size_t)pitch, (size_t)width, (size_t)(slice / pitch)};
+}
+
+static int copy_box(const mf__block_copy *job, hipStream_t stream, mf_error *err) {
+  const hipMemcpy3DParms copy = {.srcPtr = pitched(job->src, job->src_pitch, job->src_slice, job->width),
+                                 .dstPtr = pitched(job->dst, job->dst_pitch, job->dst_slice, job->width),
+                                 .extent = {(size_t)job->width, (size_t)job->height, (size_t)job->depth},
+                                 .kind = hipMemcpyDefault};
+  return ASK(hipMemcpy3DAsync, (&copy, stream));
+}
+
+static int copy(const mf__block_copy *job, mf_stream stream, mf_error *err) {
+  const hipStream_t s = handle_of(stream);
+  const size_t width = (size_t)job->width, height = (size_t)job->height;
+  if (job->depth > 1) return copy_box(job, s, err);
+  if (height <= 1) return ASK(hipMemcpyAsync, (job->dst, job->src, width, hipMemcpyDefault, s));
+  return ASK(hipMemcpy2DAsync, (job->dst, (size_t)job->dst_pitch, job->src, (size_t)job->src_pitch, width, height,
+                                hipMemcpyDefault, s));
+}
+
+static int copy_peer(void *dst, int32_t dst_ordinal, const void *src, int32_t src_ordinal, int64_t nbytes,
+                     mf_stream stream, mf_error *err) {
+  return ASK(hipMemcpyPeerAsync, (dst, dst_ordinal, src, src_ordinal, (size_t)nbytes, handle_of(stream)));
+}
+
+static int fill_row(const mf__rows *r, uint32_t value, int32_t unit, hipStream_t s, mf_error *err) {
+  if (unit == 1) return ASK(hipMemsetD8Async, (r->at, (unsigned char)value, r->width, s));
+  if (unit == 2) return ASK(hipMemsetD16Async, (r->at, (unsigned short)value, r->width, s));
+  return ASK(hipMemsetD32Async, (r->at, (int)value, r->width, s));
+}
+
+/* HIP fills planes with bytes only. Wider values: fill a row, then copy what is filled over as many rows more, and
+ * again, which takes few calls even for many rows. */
+static int fill_plane(const mf__rows *r, uint32_t value, int32_t unit, hipStream_t s, mf_error *err) {
+  const size_t nbytes = r->width * (size_t)unit;
+  if (unit == 1) return ASK(hipMemset2DAsync, (r->at, r->pitch, (int)(value & 0xff), nbytes, r->height, s));
+  int rc = fill_row(r, value, unit, s, err);
+  for (size_t done = 1; done < r->height && rc == MF_OK; done *= 2) {
+    const size_t rows = done < r->height - done ? done : r->height - done;
+    rc = ASK(hipMemcpy2DAsync, (r->at + done * r->pitch, r->pitch, r->at, r->pitch, nbytes, rows, hipMemcpyDefault, s));
+  }
+  return rc;
+}
+
+static int fill(const mf__block_copy *job, uint32_t value, int32_t unit, mf_stream stream, mf_error *err) {
+  const hipStream_t s = handle_of(stream);
+  mf__rows rows = mf__driver_rows(job, unit);
+  int rc = MF_OK;
+  for (; rows.depth > 0 && rc == MF_OK; rows.depth--, rows.at += rows.slice)
+    rc = rows.height > 1 ? fill_plane(&rows, value, unit, s, err) : fill_row(&rows, value, unit, s, err);
+  return rc;
+}
+
+static int kernel_copy(const mf__kernel_copy *job, mf_stream stream, mf_error *err) {
+  (void)job;
+  (void)stream;
+  return mf__fail(err, MF_EDEVICE, "there are no kernels for the HIP runtime");
+}
+
+const mf__backend mf__backend_hip = {
+    .name = "hip",
+    .types = {kDLROCM, kDLROCMHost, 0},
+    .device_count = device_count,
+    .usable = usable,
+    .enter = enter,
+    .leave = leave,
+    .memory_alloc = memory_alloc,
+    .memory_free = memory_free,
+    .memory_find = memory_find,
+    .memory_trim = memory_trim,
+    .device_forget = device_forget,
+    .stream_create = stream_create,
+    .stream_destroy = stream_destroy,
+    .stream_device = stream_device,
+    .stream_capture = stream_capture,
+    .stream_synchronize = stream_synchronize,
+    .stream_query = stream_query,
+    .device_synchronize = device_synchronize,
+    .event_create = event_create,
+    .event_destroy = event_destroy,
+    .event_record = event_record,
+    .event_wait = event_wait,
+    .event_synchronize = event_synchronize,
+    .event_query = event_query,
+    .copy = copy,
+    .copy_peer = copy_peer,
+    .fill = fill,
+    .kernel_copy = kernel_copy,
+    .capture_relax = capture_relax,
+};

@@ -1,0 +1,61 @@
+/* hip_calls.h: every function of the HIP runtime that is used, with what it answers and its signature. A list of macros
+ * and nothing else, so that a spec can compare it with the public header. It must not declare a type. */
+#ifndef MOONFERRY_HIP_CALLS_H
+#define MOONFERRY_HIP_CALLS_H
+
+/* A runtime without one of these is not used; ROCm 5.2 has them all. */
+#define MF__HIP_REQUIRED(X)                                                                                      \
+  X(hipError_t, hipInit, (unsigned flags))                                                                       \
+  X(hipError_t, hipRuntimeGetVersion, (int *version))                                                            \
+  X(const char *, hipGetErrorString, (hipError_t code))                                                          \
+  X(hipError_t, hipGetLastError, (void))                                                                         \
+  X(hipError_t, hipPeekAtLastError, (void))                                                                      \
+  X(hipError_t, hipGetDeviceCount, (int *count))                                                                 \
+  X(hipError_t, hipGetDevice, (int *device))                                                                     \
+  X(hipError_t, hipSetDevice, (int device))                                                                      \
+  X(hipError_t, hipDeviceSynchronize, (void))                                                                    \
+  X(hipError_t, hipMalloc, (void **out, size_t nbytes))                                                          \
+  X(hipError_t, hipFree, (void *ptr))                                                                            \
+  X(hipError_t, hipHostMalloc, (void **out, size_t nbytes, unsigned flags))                                      \
+  X(hipError_t, hipHostFree, (void *ptr))                                                                        \
+  X(hipError_t, hipPointerGetAttributes, (hipPointerAttribute_t *out, const void *ptr))                          \
+  X(hipError_t, hipMemcpyAsync,                                                                                  \
+    (void *dst, const void *src, size_t nbytes, hipMemcpyKind kind, hipStream_t stream))                         \
+  X(hipError_t, hipMemcpy2DAsync,                                                                                \
+    (void *dst, size_t dst_pitch, const void *src, size_t src_pitch, size_t width, size_t height,                \
+     hipMemcpyKind kind, hipStream_t stream))                                                                    \
+  X(hipError_t, hipMemcpy3DAsync, (const hipMemcpy3DParms *copy, hipStream_t stream))                            \
+  X(hipError_t, hipMemcpyPeerAsync,                                                                              \
+    (void *dst, int dst_device, const void *src, int src_device, size_t nbytes, hipStream_t stream))             \
+  X(hipError_t, hipMemsetD8Async, (hipDeviceptr_t dst, unsigned char value, size_t count, hipStream_t stream))   \
+  X(hipError_t, hipMemsetD16Async, (hipDeviceptr_t dst, unsigned short value, size_t count, hipStream_t stream)) \
+  X(hipError_t, hipMemsetD32Async, (hipDeviceptr_t dst, int value, size_t count, hipStream_t stream))            \
+  X(hipError_t, hipMemset2DAsync,                                                                                \
+    (void *dst, size_t pitch, int value, size_t width, size_t height, hipStream_t stream))                       \
+  X(hipError_t, hipStreamCreateWithFlags, (hipStream_t *out, unsigned flags))                                    \
+  X(hipError_t, hipStreamDestroy, (hipStream_t stream))                                                          \
+  X(hipError_t, hipStreamQuery, (hipStream_t stream))                                                            \
+  X(hipError_t, hipStreamSynchronize, (hipStream_t stream))                                                      \
+  X(hipError_t, hipStreamWaitEvent, (hipStream_t stream, hipEvent_t event, unsigned flags))                      \
+  X(hipError_t, hipStreamIsCapturing, (hipStream_t stream, hipStreamCaptureStatus *status))                      \
+  X(hipError_t, hipThreadExchangeStreamCaptureMode, (hipStreamCaptureMode *mode))                                \
+  X(hipError_t, hipEventCreateWithFlags, (hipEvent_t *out, unsigned flags))                                      \
+  X(hipError_t, hipEventDestroy, (hipEvent_t event))                                                             \
+  X(hipError_t, hipEventRecord, (hipEvent_t event, hipStream_t stream))                                          \
+  X(hipError_t, hipEventQuery, (hipEvent_t event))                                                               \
+  X(hipError_t, hipEventSynchronize, (hipEvent_t event))
+
+/* Without one of these its feature is off: which capture a stream is in, which device (one of two suffices), pools. */
+#define MF__HIP_OPTIONAL(X)                                                                                      \
+  X(hipError_t, hipStreamGetCaptureInfo,                                                                         \
+    (hipStream_t stream, hipStreamCaptureStatus *status, unsigned long long *id))                                \
+  X(hipError_t, hipStreamGetDevice, (hipStream_t stream, hipDevice_t *device))                                   \
+  X(int, hipGetStreamDeviceId, (hipStream_t stream))                                                             \
+  X(hipError_t, hipMemPoolCreate, (hipMemPool_t *out, const hipMemPoolProps *props))                             \
+  X(hipError_t, hipMemPoolDestroy, (hipMemPool_t pool))                                                          \
+  X(hipError_t, hipMemPoolSetAttribute, (hipMemPool_t pool, hipMemPoolAttr which, void *value))                  \
+  X(hipError_t, hipMemPoolTrimTo, (hipMemPool_t pool, size_t keep))                                              \
+  X(hipError_t, hipMallocFromPoolAsync, (void **out, size_t nbytes, hipMemPool_t pool, hipStream_t stream))      \
+  X(hipError_t, hipFreeAsync, (void *ptr, hipStream_t stream))
+
+#endif

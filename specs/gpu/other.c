@@ -1,0 +1,351 @@
+/* other.c: see other.h. It must not know the runtime: its own table of calls, its own contexts. */
+#include "other.h"
+
+#include <dlfcn.h>
+#include <dlpack/dlpack.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim.h"
+
+#define MAX_DEVICES 16
+
+typedef void *handle;
+typedef uintptr_t address;
+
+/* cu* and hip* calls of the same shape share a slot; what differs is written out below. */
+static struct {
+  int (*init)(unsigned);
+  int (*count)(int *);
+  int (*retain)(handle *, int);
+  int (*push)(handle), (*pop)(handle *), (*get)(handle *), (*set)(handle);
+  int (*get_device)(int *), (*set_device)(int);
+  int (*stream_create)(handle *, unsigned), (*stream_destroy)(handle), (*stream_sync)(handle);
+  int (*stream_wait)(handle, handle, unsigned);
+  int (*event_create)(handle *, unsigned), (*event_record)(handle, handle), (*event_destroy)(handle);
+  int (*fill)(address, unsigned char, size_t, handle);
+  int (*cuda_copy)(address, address, size_t, handle);
+  int (*hip_copy)(void *, const void *, size_t, int, handle);
+  int (*alloc)(address *, size_t), (*free)(address);
+  int (*pinned)(void **, size_t, unsigned), (*pinned_free)(void *);
+  int (*sync)(void);
+  int (*capture)(handle, int), (*capture_end)(handle, handle *);
+  int (*instantiate)(handle *, handle, unsigned long long);
+  int (*launch)(handle, handle), (*graph_destroy)(handle), (*exec_destroy)(handle);
+} call;
+
+static struct {
+  uint64_t (*calls)(const char *), (*findings)(sim_kind), (*faults)(void);
+  const char *(*finding)(size_t);
+  void (*reset)(void), (*seed)(uint64_t);
+  int (*fail)(const char *);
+  int64_t (*left)(const char *);
+  void (*host)(const void *, size_t, int);
+} sim;
+
+typedef struct entry {
+  void *slot;
+  const char *cuda, *hip;
+} entry;
+
+static const entry entries[] = {
+    {&call.init, "cuInit", "hipInit"},
+    {&call.count, "cuDeviceGetCount", "hipGetDeviceCount"},
+    {&call.retain, "cuDevicePrimaryCtxRetain", NULL},
+    {&call.push, "cuCtxPushCurrent_v2", NULL},
+    {&call.pop, "cuCtxPopCurrent_v2", NULL},
+    {&call.get, "cuCtxGetCurrent", NULL},
+    {&call.set, "cuCtxSetCurrent", NULL},
+    {&call.get_device, NULL, "hipGetDevice"},
+    {&call.set_device, NULL, "hipSetDevice"},
+    {&call.stream_create, "cuStreamCreate", "hipStreamCreateWithFlags"},
+    {&call.stream_destroy, "cuStreamDestroy_v2", "hipStreamDestroy"},
+    {&call.stream_sync, "cuStreamSynchronize", "hipStreamSynchronize"},
+    {&call.stream_wait, "cuStreamWaitEvent", "hipStreamWaitEvent"},
+    {&call.event_create, "cuEventCreate", "hipEventCreateWithFlags"},
+    {&call.event_record, "cuEventRecord", "hipEventRecord"},
+    {&call.event_destroy, "cuEventDestroy_v2", "hipEventDestroy"},
+    {&call.fill, "cuMemsetD8Async", "hipMemsetD8Async"},
+    {&call.cuda_copy, "cuMemcpyAsync", NULL},
+    {&call.hip_copy, NULL, "hipMemcpyAsync"},
+    {&call.alloc, "cuMemAlloc_v2", "hipMalloc"},
+    {&call.free, "cuMemFree_v2", "hipFree"},
+    {&call.pinned, "cuMemHostAlloc", "hipHostMalloc"},
+    {&call.pinned_free, "cuMemFreeHost", "hipHostFree"},
+    {&call.sync, "cuCtxSynchronize", "hipDeviceSynchronize"},
+    {&call.capture, "cuStreamBeginCapture_v2", "hipStreamBeginCapture"},
+    {&call.capture_end, "cuStreamEndCapture", "hipStreamEndCapture"},
+    {&call.instantiate, "cuGraphInstantiateWithFlags", "hipGraphInstantiateWithFlags"},
+    {&call.launch, "cuGraphLaunch", "hipGraphLaunch"},
+    {&call.graph_destroy, "cuGraphDestroy", "hipGraphDestroy"},
+    {&call.exec_destroy, "cuGraphExecDestroy", "hipGraphExecDestroy"},
+};
+
+static const entry questions[] = {
+    {&sim.calls, "sim_calls", "sim_calls"},       {&sim.findings, "sim_findings", "sim_findings"},
+    {&sim.faults, "sim_faults", "sim_faults"},    {&sim.finding, "sim_finding", "sim_finding"},
+    {&sim.reset, "sim_reset", "sim_reset"},       {&sim.seed, "sim_seed", "sim_seed"},
+    {&sim.fail, "sim_fail", "sim_fail"},          {&sim.left, "sim_left", "sim_left"},
+    {&sim.host, "sim_host_access", "sim_host_access"},
+};
+
+static bool is_hip;
+static handle contexts[MAX_DEVICES];
+
+static void check(int status, const char *what) {
+  if (status == 0) return;
+  fprintf(stderr, "other library: %s answered %d\n", what, status);
+  abort();
+}
+
+#define DO(slot, ...) check(call.slot(__VA_ARGS__), #slot)
+
+static bool find(void *library, const entry *e, size_t count, bool all) {
+  for (size_t i = 0; i < count; i++) {
+    const char *name = is_hip ? e[i].hip : e[i].cuda;
+    void *symbol = name == NULL ? NULL : dlsym(library, name);
+    if (all && name != NULL && symbol == NULL) printf("no GPU: the driver has no %s\n", name);
+    if (all && name != NULL && symbol == NULL) return false;
+    memcpy(e[i].slot, &symbol, sizeof symbol);
+  }
+  return true;
+}
+
+static void *open_library(void) {
+  static const char *const names[] = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so", NULL};
+  const char *kind = getenv("MOONFERRY_SPEC_DEVICE");
+  is_hip = kind != NULL && strcmp(kind, "rocm") == 0;
+  if (!is_hip) return dlopen("libcuda.so.1", RTLD_NOW);
+  for (int i = 0; names[i] != NULL; i++) {
+    void *library = dlopen(names[i], RTLD_NOW);
+    if (library != NULL) return library;
+  }
+  return NULL;
+}
+
+bool other_open(void) {
+  void *library = open_library();
+  int count = 0;
+  if (library == NULL) printf("no GPU: %s\n", dlerror());
+  if (library == NULL || !find(library, entries, sizeof entries / sizeof *entries, true)) return false;
+  (void)find(library, questions, sizeof questions / sizeof *questions, false);
+  if (call.init(0) != 0 || call.count(&count) != 0 || count == 0) {
+    printf("no GPU: the driver has no device\n");
+    return false;
+  }
+  for (int i = 0; i < count && i < MAX_DEVICES && !is_hip; i++) DO(retain, &contexts[i], i);
+  return true;
+}
+
+bool other_is_simulated(void) {
+  return sim.findings != NULL;
+}
+
+int other_device_type(void) {
+  return is_hip ? kDLROCM : kDLCUDA;
+}
+
+int other_pinned_type(void) {
+  return is_hip ? kDLROCMHost : kDLCUDAHost;
+}
+
+int other_managed_type(void) {
+  return is_hip ? 0 : kDLCUDAManaged;
+}
+
+int other_devices(void) {
+  int count = 0;
+  DO(count, &count);
+  return count;
+}
+
+/* The device that was current, as HIP counts them. */
+static int enter(int device) {
+  int before = 0;
+  if (!is_hip) {
+    DO(push, contexts[device]);
+    return 0;
+  }
+  DO(get_device, &before);
+  DO(set_device, device);
+  return before;
+}
+
+static void leave(int before) {
+  handle ignored;
+  if (is_hip)
+    DO(set_device, before);
+  else
+    DO(pop, &ignored);
+}
+
+static handle native(int64_t stream) {
+  return (handle)(uintptr_t)(is_hip && stream == 1 ? 0 : stream);
+}
+
+int64_t other_stream(int device, bool blocking) {
+  handle s;
+  const int before = enter(device);
+  DO(stream_create, &s, blocking ? 0 : 1);
+  leave(before);
+  return (int64_t)(uintptr_t)s;
+}
+
+void other_stream_end(int64_t stream) {
+  DO(stream_destroy, native(stream));
+}
+
+void other_fill(int device, void *p, int byte, size_t nbytes, int64_t stream) {
+  const int before = enter(device);
+  DO(fill, (address)p, (unsigned char)byte, nbytes, native(stream));
+  leave(before);
+}
+
+void other_copy(int device, void *dst, const void *src, size_t nbytes, int64_t stream) {
+  const int any_kind = 4;
+  const int before = enter(device);
+  if (is_hip)
+    DO(hip_copy, dst, src, nbytes, any_kind, native(stream));
+  else
+    DO(cuda_copy, (address)dst, (address)src, nbytes, native(stream));
+  leave(before);
+}
+
+void other_after(int device, int64_t stream, int64_t earlier) {
+  const unsigned no_timing = 2;
+  handle event;
+  const int before = enter(device);
+  DO(event_create, &event, no_timing);
+  DO(event_record, event, native(earlier));
+  DO(stream_wait, native(stream), event, 0);
+  DO(event_destroy, event);
+  leave(before);
+}
+
+void other_sync(int device, int64_t stream) {
+  const int before = enter(device);
+  DO(stream_sync, native(stream));
+  leave(before);
+}
+
+void other_sync_all(int device) {
+  const int before = enter(device);
+  DO(sync);
+  leave(before);
+}
+
+void *other_alloc(int device, size_t nbytes) {
+  address p;
+  const int before = enter(device);
+  DO(alloc, &p, nbytes);
+  leave(before);
+  return (void *)p;
+}
+
+void other_free(int device, void *p) {
+  const int before = enter(device);
+  DO(free, (address)p);
+  leave(before);
+}
+
+void *other_pinned(size_t nbytes) {
+  void *p;
+  const int before = enter(0);
+  DO(pinned, &p, nbytes, 1);
+  leave(before);
+  return p;
+}
+
+void other_pinned_free(void *p) {
+  const int before = enter(0);
+  DO(pinned_free, p);
+  leave(before);
+}
+
+void other_capture(int device, int64_t stream) {
+  const int before = enter(device);
+  DO(capture, native(stream), 0);
+  leave(before);
+}
+
+void *other_capture_end(int device, int64_t stream) {
+  handle graph, exec;
+  const int before = enter(device);
+  DO(capture_end, native(stream), &graph);
+  DO(instantiate, &exec, graph, 0);
+  DO(graph_destroy, graph);
+  leave(before);
+  return exec;
+}
+
+void other_launch(int device, void *graph, int64_t stream) {
+  const int before = enter(device);
+  DO(launch, graph, native(stream));
+  leave(before);
+}
+
+void other_graph_end(int device, void *graph) {
+  const int before = enter(device);
+  DO(exec_destroy, graph);
+  leave(before);
+}
+
+void *other_current(void) {
+  handle context = NULL;
+  int device = 0;
+  if (!is_hip) {
+    DO(get, &context);
+    return context;
+  }
+  DO(get_device, &device);
+  return (void *)(uintptr_t)(unsigned)device;
+}
+
+void other_current_set(int device) {
+  if (is_hip)
+    DO(set_device, device < 0 ? 0 : device);
+  else
+    DO(set, device < 0 ? NULL : contexts[device]);
+}
+
+void sim_ask_seed(uint64_t seed) {
+  if (sim.seed != NULL) sim.seed(seed);
+}
+
+void sim_ask_reset(void) {
+  if (sim.reset != NULL) sim.reset();
+}
+
+uint64_t sim_ask_findings(void) {
+  if (sim.findings == NULL) return 0;
+  const uint64_t count = sim.findings(SIM_ANY);
+  for (size_t i = 0; count > 0 && sim.finding(i) != NULL; i++) printf("%s\n", sim.finding(i));
+  return count;
+}
+
+uint64_t sim_ask_found(int kind) {
+  return sim.findings == NULL ? 0 : sim.findings((sim_kind)kind);
+}
+
+uint64_t sim_ask_calls(const char *name) {
+  return sim.calls == NULL ? 0 : sim.calls(name);
+}
+
+int64_t sim_ask_left(const char *what) {
+  return sim.left == NULL ? 0 : sim.left(what);
+}
+
+void sim_ask_fail(const char *rules) {
+  if (sim.fail == NULL || sim.fail(rules) == 0) return;
+  fprintf(stderr, "other library: \"%s\" is no rule\n", rules);
+  abort();
+}
+
+uint64_t sim_ask_faults(void) {
+  return sim.faults == NULL ? 0 : sim.faults();
+}
+
+void sim_ask_host(const void *p, size_t nbytes, bool write) {
+  if (sim.host != NULL) sim.host(p, nbytes, write);
+}
