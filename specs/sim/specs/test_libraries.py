@@ -320,16 +320,31 @@ def test_an_old_driver(tmp_path):
         tmp_path,
         """
         ok(drv.cuInit(0))
-        assert ok(drv.cuDriverGetVersion()) == 11010
+        assert ok(drv.cuDriverGetVersion()) == 12020
         ok(drv.cuCtxPushCurrent(ok(drv.cuDevicePrimaryCtxRetain(0))))
         try:
-            drv.cuMemAllocAsync(64, 0)
+            drv.cuStreamGetDevice(0)
         except RuntimeError as e:
-            assert "cuMemAllocAsync" in str(e)
+            assert "cuStreamGetDevice" in str(e)
         else:
-            raise AssertionError("an old driver has no cuMemAllocAsync")
+            raise AssertionError("an old driver has no cuStreamGetDevice")
         ok(drv.cuCtxPopCurrent())
         ok(drv.cuDevicePrimaryCtxRelease(0))
+        """,
+        SIM_DRIVER_VERSION="12020",
+    )
+
+
+def test_a_driver_too_old_for_the_library(tmp_path):
+    right(
+        tmp_path,
+        """
+        try:
+            drv.cuInit(0)
+        except RuntimeError as e:
+            assert "cuGetProcAddress_v2" in str(e)
+        else:
+            raise AssertionError("a driver of CUDA 11.1 has no cuGetProcAddress")
         """,
         SIM_DRIVER_VERSION="11010",
     )
