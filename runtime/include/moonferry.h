@@ -329,17 +329,20 @@ MF_API void mf_release_mark(void *ctx);
 
 /* mf_tensor_create(like, flags, out, err): a new compact row-major tensor with ${like}'s dtype, ndim,
  * shape and device (device_type 0 means the CPU); the other fields are not read. Its elements are not
- * initialised. ${flags}: 0, or DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED.
+ * initialised. ${flags}: 0, or DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED. A GPU's memory is ready on the current
+ * stream; pinned and managed memory at once.
  * Owns: ${out} is the caller's reference. Fails: MF_EINVAL, MF_EDTYPE, MF_EOVERFLOW, MF_EDEVICE,
- * MF_ENOMEM. Threads: any. Standard: data is aligned to 256. */
+ * MF_ENOMEM, MF_EDRIVER, MF_ECAPTURE while the current stream is captured and no kept memory fits. Threads: any.
+ * Standard: data is aligned to 256. */
 MF_API int mf_tensor_create(const DLTensor *like, uint64_t flags, mf_tensor **out, mf_error *err);
 
 /* mf_tensor_wrap(view, flags, release, ctx, out, err): a tensor over memory that is somebody else's,
  * as ${view} describes it: data + byte_offset is element 0, NULL strides mean compact row-major,
- * device_type 0 the CPU. ${flags}: any of READ_ONLY, IS_COPIED and IS_SUBBYTE_TYPE_PADDED.
- * Owns: the memory must stay until ${release} (which may be NULL) is called with ${ctx}. On failure
- * ${release} is not called. Fails: as mf_dltensor_check, MF_ENOMEM. Threads: any. Standard: DLPack
- * 1.3, DLTensor. */
+ * device_type 0 the CPU. ${flags}: any of READ_ONLY, IS_COPIED and IS_SUBBYTE_TYPE_PADDED. A device's memory is
+ * taken to be ready on the current stream; mf_tensor_record adds other streams that still use it.
+ * Owns: the memory must stay until ${release} (which may be NULL) is called with ${ctx}: once the last reference is
+ * gone and what the record knows of is done, in a later call of this library if need be. On failure ${release} is
+ * not called. Fails: as mf_dltensor_check, MF_ENOMEM. Threads: any. Standard: DLPack 1.3, DLTensor. */
 MF_API int mf_tensor_wrap(const DLTensor *view, uint64_t flags, mf_release_fn release, void *ctx,
                           mf_tensor **out, mf_error *err);
 
@@ -488,7 +491,10 @@ MF_API int mf_tensor_reinterpret(const mf_tensor *t, const DLDataType *dtype, mf
  * 1.3, DLPACK_FLAG_BITMASK_READ_ONLY. */
 MF_API int mf_tensor_readonly(const mf_tensor *t, mf_tensor **out, mf_error *err);
 
-/* Elements. */
+/* Elements. Copies and fills work on every device, queued on the destination's current stream, or on the source's if
+ * the destination is the host; what ends in pageable host memory is complete on return. The others need memory that
+ * the host can read (cpu, pinned, managed): they wait until the record allows it, and give MF_EDEVICE for a GPU's.
+ * All of them may fail with MF_EDRIVER and MF_ECAPTURE where a driver's memory takes part. */
 
 /* mf_tensor_copy(dst, src, err): every element of ${src} to the same place of ${dst}; shapes and
  * dtypes (and the padding of sub-byte dtypes) must be equal, layouts need not be. Overlapping memory
@@ -541,19 +547,22 @@ MF_API int mf_tensor_equal(const mf_tensor *a, const mf_tensor *b, int32_t *out,
 /* Exchange: DLPack 1.3. */
 
 /* mf_dltensor_check(view, flags, err): what every import and wrap checks, and nothing else does. In
- * order: device_type known and one with a backend, device_id 0 for host memory; dtype code up to 17,
+ * order: device_type known and one with a backend, device_id one of its devices; dtype code up to 17,
  * bits and lanes not 0, bits 6 or 4 for float6 and float4; 0 <= ndim <= MF_MAX_NDIM; shape given if
  * ndim > 0; no negative extent; the element count, the byte count and every reachable byte offset
- * within range; data given if there are elements, and data + byte_offset within the address space.
- * Owns: nothing. Fails: MF_EINVAL, MF_EDTYPE, MF_EDEVICE, MF_EOVERFLOW; the message names the field,
+ * within range; data given if there are elements, and data + byte_offset within the address space; for a driver's
+ * memory, that the driver knows the pointer as memory of that device (managed and pinned memory may be labelled as a
+ * GPU's).
+ * Owns: nothing. Fails: MF_EINVAL, MF_EDTYPE, MF_EDEVICE, MF_EOVERFLOW, MF_EDRIVER; the message names the field,
  * the value, the rule. Threads: any. Standard: DLPack 1.3; strides may be NULL, as before 1.2. */
 MF_API int mf_dltensor_check(const DLTensor *view, uint64_t flags, mf_error *err);
 
 /* mf_tensor_import(managed, out, err): takes ${managed} over. Flags, strides and dtype are kept
  * exactly; NULL strides become compact ones, byte_offset becomes part of data, unknown flag bits are
- * dropped.
+ * dropped. A device's memory is taken to be ready on the current stream (tell the producer its number,
+ * mf_stream_to_number; or make the producer's stream current for this call).
  * Owns: on MF_OK the tensor calls ${managed}->deleter (if not NULL) once, when its memory's last
- * reference goes. On failure ${managed} is untouched and still the caller's. Fails: MF_EVERSION,
+ * reference is gone and what this library queued on it is done, in a later call if need be. On failure ${managed} is untouched and still the caller's. Fails: MF_EVERSION,
  * having read nothing but the version; as mf_dltensor_check; MF_ENOMEM. Threads: the deleter runs on
  * whichever thread drops the last reference. Standard: DLPack 1.3, DLManagedTensorVersioned; array API
  * 2025.12, from_dlpack. */
@@ -567,7 +576,9 @@ MF_API int mf_tensor_import_legacy(DLManagedTensor *managed, mf_tensor **out, mf
 
 /* mf_tensor_export(t, flags, out, err): a struct stamped 1.3 for any consumer. shape and strides are
  * always filled (NULL for ndim 0), byte_offset is 0, data is NULL if there are no elements. ${flags}:
- * 0, or DLPACK_FLAG_BITMASK_IS_COPIED if the caller gives its only reference to a fresh copy away.
+ * 0, or DLPACK_FLAG_BITMASK_IS_COPIED if the caller gives its only reference to a fresh copy away. The consumer
+ * of a device's memory works on the caller's current stream, which is made to wait for others; of memory labelled as
+ * the cpu's on the host, which waits. mf_tensor_export_to takes other streams.
  * Owns: the struct is the caller's until it calls out->deleter(out), once, on any thread; until then
  * the memory lives. ${t} stays the caller's. Fails: MF_ECLOSED, MF_EINVAL for other flags, MF_ENOMEM.
  * Threads: any; the deleter, too. Standard: DLPack 1.3, DLManagedTensorVersioned. */
@@ -619,8 +630,9 @@ MF_API int mf_tensor_export_legacy_to(mf_tensor *t, const mf_request *request, D
                                       mf_error *err);
 
 /* mf_tensor_borrow(t, out, err): fills ${out} with the description alone, without an allocation.
+ * A device's memory may be used by what the caller queues on the current stream before its next call here.
  * Owns: borrowed; it lives as long as ${t}. Fails: MF_ECLOSED; MF_EREADONLY and MF_EDTYPE as
- * mf_tensor_export_legacy, because a DLTensor cannot carry flags. Threads: any. Standard: DLPack 1.3,
+ * mf_tensor_export_legacy, because a DLTensor cannot carry flags; as mf_tensor_acquire. Threads: any. Standard: DLPack 1.3,
  * DLPackDLTensorFromPyObjectNoSync. */
 MF_API int mf_tensor_borrow(const mf_tensor *t, DLTensor *out, mf_error *err);
 

@@ -1,11 +1,11 @@
-/* backend.c: which kinds of devices there are, their names, and which of them this library can drive. A
- * kind without a backend is refused here, with the reason, so that nobody else has to ask. */
+/* backend.c: which kinds of devices there are, their names, and which of them this library can drive: the cpu, and
+ * what a driver has. A kind without one is refused here, with the reason, so that nobody else has to ask. */
 #include "internal.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static const mf__backend *const backends[] = {&mf__backend_cpu};
+static const mf__backend *const backends[] = {&mf__backend_cuda, &mf__backend_hip};
 
 #define NBACKENDS (sizeof backends / sizeof backends[0])
 
@@ -25,42 +25,88 @@ static const device_name names[] = {
 
 #define NNAMES (sizeof names / sizeof names[0])
 
-static const char *type_name(int32_t type) {
+const char *mf__device_type_name(int32_t type) {
   for (size_t i = 0; i < NNAMES; i++)
     if (names[i].type == type) return names[i].name;
   return NULL;
 }
 
-static const mf__backend *find(int32_t type) {
+/* The driver behind a device type, and which of its memories the type means. */
+static bool find(int32_t type, mf__device *out) {
   for (size_t i = 0; i < NBACKENDS; i++)
-    if (backends[i]->device_type == type) return backends[i];
-  return NULL;
+    for (int space = 0; space < MF__NSPACES; space++)
+      if (backends[i]->types[space] == type) {
+        *out = (mf__device){.backend = backends[i], .space = (mf__space)space};
+        return true;
+      }
+  return false;
 }
 
 static int refuse(int32_t type, mf_error *err) {
-  const char *name = type_name(type);
+  const char *name = mf__device_type_name(type);
   if (name == NULL)
     return mf__fail(err, MF_EDEVICE, "device.device_type is %d, which DLPack 1.3 does not define", type);
-  return mf__fail(err, MF_EDEVICE, "device.device_type is %d (%s), which has no backend here; 1 (cpu) expected",
+  return mf__fail(err, MF_EDEVICE,
+                  "device.device_type is %d (%s), which has no backend here; cpu, cuda, cuda_host, cuda_managed, rocm "
+                  "or rocm_host expected",
                   type, name);
 }
 
-int mf__backend_find(const DLDevice *device, const mf__backend **out, mf_error *err) {
+/* Pinned and managed memory have one device each, whatever the number of GPUs; of those the first ones count. */
+static int count_devices(int32_t type, mf__device *device, int32_t *out, mf_error *err) {
+  *out = 1;
+  *device = (mf__device){0};
+  if (type == kDLCPU) return MF_OK;
+  *out = 0;
+  if (type == 0 || !find(type, device)) return refuse(type, err);
+  const int rc = device->backend->device_count(out, err);
+  if (*out > MF__MAX_ORDINALS) *out = MF__MAX_ORDINALS;
+  if (rc == MF_OK && device->space != MF__DEVICE && *out > 1) *out = 1;
+  return rc;
+}
+
+int mf__device_resolve(const DLDevice *device, mf__device *out, mf_error *err) {
+  const int32_t type = (int32_t)device->device_type;
   int32_t count;
-  *out = find((int32_t)device->device_type);
-  if (*out == NULL) return refuse((int32_t)device->device_type, err);
-  const int rc = (*out)->device_count(&count, err);
+  const int rc = count_devices(type, out, &count, err);
   if (rc != MF_OK) return rc;
   if (device->device_id < 0 || device->device_id >= count)
-    return mf__fail(err, MF_EDEVICE, "device.device_id is %d; 0 to %d expected for %s", device->device_id,
-                    count - 1, type_name((int32_t)device->device_type));
+    return mf__fail(err, MF_EDEVICE, "device.device_id is %d; 0 to %d expected for %s", device->device_id, count - 1,
+                    mf__device_type_name(type));
+  out->ordinal = device->device_id;
   return MF_OK;
 }
 
+DLDevice mf__device_name(const mf__device *device) {
+  if (device->backend == NULL) return (DLDevice){kDLCPU, 0};
+  const DLDeviceType type = (DLDeviceType)device->backend->types[device->space];
+  return (DLDevice){type, device->space == MF__DEVICE ? device->ordinal : 0};
+}
+
 int mf_device_count(int32_t device_type, int32_t *out, mf_error *err) {
-  const mf__backend *backend = find(device_type);
-  *out = 0;
-  const int rc = backend == NULL ? refuse(device_type, err) : backend->device_count(out, err);
+  mf__device device;
+  return mf__end(count_devices(device_type, &device, out, err), __func__, err);
+}
+
+int mf__pointer_find(const mf__backend *backend, const void *ptr, mf__device *out, mf_error *err) {
+  mf__entered before;
+  *out = (mf__device){.backend = backend};
+  int rc = backend->enter(0, &before, err);
+  if (rc != MF_OK) return rc;
+  rc = backend->memory_find(ptr, &out->space, &out->ordinal, err);
+  backend->leave(&before);
+  return rc;
+}
+
+int mf_device_of_pointer(int32_t device_type, const void *ptr, DLDevice *out, mf_error *err) {
+  mf__device device, found;
+  int32_t count;
+  *out = (DLDevice){kDLCPU, 0};
+  int rc = count_devices(device_type, &device, &count, err);
+  if (rc == MF_OK && device.backend == NULL)
+    rc = mf__fail(err, MF_EINVAL, "device_type is 1 (cpu); one of a GPU driver expected");
+  if (rc == MF_OK) rc = mf__pointer_find(device.backend, ptr, &found, err);
+  if (rc == MF_OK) *out = mf__device_name(&found);
   return mf__end(rc, __func__, err);
 }
 
@@ -93,7 +139,7 @@ int mf_device_parse(const char *name, DLDevice *out, mf_error *err) {
 
 int mf_device_format(const DLDevice *device, char *buf, size_t cap, mf_error *err) {
   const int32_t type = (int32_t)device->device_type;
-  const char *name = type_name(type);
+  const char *name = mf__device_type_name(type);
   int n;
   if (name == NULL)
     n = snprintf(buf, cap, "%d:%d", type, device->device_id);

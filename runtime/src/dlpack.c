@@ -22,35 +22,71 @@ static int check_memory(const DLTensor *view, const mf__span *span, mf_error *er
   return MF_OK;
 }
 
-int mf__dltensor_resolve(const DLTensor *view, uint64_t flags, DLTensor *resolved, int64_t *strides,
-                         mf__span *span, mf_error *err) {
-  const mf__backend *backend;
-  int rc = mf__backend_find(&view->device, &backend, err);
+/* The label is the producer's word; the driver knows better. Managed memory may be labelled as any GPU's, and pinned
+ * memory as the GPU's that can read it. *device becomes where the memory really is. */
+static int check_pointer(const DLTensor *view, mf__device *device, mf_error *err) {
+  const void *first = (const void *)((uintptr_t)view->data + (uintptr_t)view->byte_offset);
+  mf__device found;
+  const int rc = mf__pointer_find(device->backend, first, &found, err);
+  if (rc != MF_OK) return rc;
+  const bool elsewhere = device->space == MF__DEVICE && found.space == MF__DEVICE && found.ordinal != device->ordinal;
+  const bool other = device->space != found.space && device->space != MF__DEVICE;
+  if (elsewhere || other)
+    return mf__fail(err, MF_EDEVICE, "data is memory of %s:%d; device says %s:%d",
+                    mf__device_type_name(found.backend->types[found.space]), found.ordinal,
+                    mf__device_type_name((int32_t)view->device.device_type), view->device.device_id);
+  *device = found;
+  return MF_OK;
+}
+
+int mf__dltensor_resolve(const DLTensor *view, uint64_t flags, mf__resolved *out, mf_error *err) {
+  int rc = mf__device_resolve(&view->device, &out->device, err);
   if (rc == MF_OK) rc = mf__dtype_check(&view->dtype, err);
   if (rc == MF_OK) rc = mf__shape_check(view->shape, view->ndim, err);
   if (rc != MF_OK) return rc;
-  *resolved = *view;
+  out->view = *view;
   if (view->strides == NULL && view->ndim > 0) {
-    rc = mf__compact_strides(view->shape, view->ndim, strides, err);
+    rc = mf__compact_strides(view->shape, view->ndim, out->strides, err);
     if (rc != MF_OK) return rc;
-    resolved->strides = strides;
+    out->view.strides = out->strides;
   }
-  rc = mf__span_compute(resolved, mf_dtype_bits(&view->dtype, flags), span, err);
-  return rc == MF_OK ? check_memory(resolved, span, err) : rc;
+  rc = mf__span_compute(&out->view, mf_dtype_bits(&view->dtype, flags), &out->span, err);
+  if (rc == MF_OK) rc = check_memory(&out->view, &out->span, err);
+  if (rc != MF_OK || out->device.backend == NULL) return rc;
+  if (out->span.numel > 0) return check_pointer(view, &out->device, err);
+  out->device.backend = NULL; /* nothing there that anybody could use */
+  return MF_OK;
 }
 
 int mf_dltensor_check(const DLTensor *view, uint64_t flags, mf_error *err) {
-  int64_t strides[MF_MAX_NDIM];
-  DLTensor resolved;
-  mf__span span;
-  return mf__end(mf__dltensor_resolve(view, flags, &resolved, strides, &span, err), __func__, err);
+  mf__resolved r;
+  return mf__end(mf__dltensor_resolve(view, flags, &r, err), __func__, err);
+}
+
+typedef struct incoming {
+  DLManagedTensorVersioned *versioned;
+  DLManagedTensor *legacy;
+} incoming;
+
+static int adopt(const mf__resolved *r, const incoming *from, mf__storage **out, mf_error *err) {
+  const size_t room = mf__tensor_nbytes(r->view.ndim);
+  const int64_t nbytes = r->span.hi_byte - r->span.lo_byte;
+  mf__access *access;
+  int rc = mf__record_given(&r->device, &access, err);
+  if (rc != MF_OK) return rc;
+  rc = from->versioned != NULL ? mf__storage_import(room, nbytes, from->versioned, out, err)
+                               : mf__storage_import_legacy(room, nbytes, from->legacy, out, err);
+  if (rc == MF_OK)
+    mf__storage_attach(*out, access);
+  else if (access != NULL)
+    mf__access_free(access);
+  return rc;
 }
 
 int mf_tensor_import(DLManagedTensorVersioned *managed, mf_tensor **out, mf_error *err) {
-  int64_t strides[MF_MAX_NDIM];
-  DLTensor resolved;
-  mf__span span;
+  mf__resolved r;
   mf__storage *storage = NULL;
+  const incoming from = {.versioned = managed};
   int rc = MF_OK;
   *out = NULL;
   if (managed->version.major != DLPACK_MAJOR_VERSION) {
@@ -59,25 +95,20 @@ int mf_tensor_import(DLManagedTensorVersioned *managed, mf_tensor **out, mf_erro
     return mf__end(rc, __func__, err);
   }
   const uint64_t flags = managed->flags & MF__FLAGS_KNOWN;
-  rc = mf__dltensor_resolve(&managed->dl_tensor, flags, &resolved, strides, &span, err);
-  if (rc == MF_OK)
-    rc = mf__storage_import(mf__tensor_nbytes(resolved.ndim), span.hi_byte - span.lo_byte, managed, &storage,
-                            err);
-  if (rc == MF_OK) *out = mf__tensor_first(&resolved, flags, storage);
+  rc = mf__dltensor_resolve(&managed->dl_tensor, flags, &r, err);
+  if (rc == MF_OK) rc = adopt(&r, &from, &storage, err);
+  if (rc == MF_OK) *out = mf__tensor_first(&r.view, flags, storage);
   return mf__end(rc, __func__, err);
 }
 
 int mf_tensor_import_legacy(DLManagedTensor *managed, mf_tensor **out, mf_error *err) {
-  int64_t strides[MF_MAX_NDIM];
-  DLTensor resolved;
-  mf__span span;
+  mf__resolved r;
   mf__storage *storage = NULL;
+  const incoming from = {.legacy = managed};
   *out = NULL;
-  int rc = mf__dltensor_resolve(&managed->dl_tensor, 0, &resolved, strides, &span, err);
-  if (rc == MF_OK)
-    rc = mf__storage_import_legacy(mf__tensor_nbytes(resolved.ndim), span.hi_byte - span.lo_byte, managed, &storage,
-                            err);
-  if (rc == MF_OK) *out = mf__tensor_first(&resolved, 0, storage);
+  int rc = mf__dltensor_resolve(&managed->dl_tensor, 0, &r, err);
+  if (rc == MF_OK) rc = adopt(&r, &from, &storage, err);
+  if (rc == MF_OK) *out = mf__tensor_first(&r.view, 0, storage);
   return mf__end(rc, __func__, err);
 }
 
@@ -100,26 +131,131 @@ static void delete_legacy(DLManagedTensor *self) {
   mf_tensor_release(t);
 }
 
-int mf_tensor_export(mf_tensor *t, uint64_t flags, DLManagedTensorVersioned **out, mf_error *err) {
-  *out = NULL;
-  int rc = mf__tensor_open(t, err);
-  if (rc == MF_OK && (flags & ~(uint64_t)DLPACK_FLAG_BITMASK_IS_COPIED))
-    rc = mf__fail(err, MF_EINVAL, "flags is 0x%llx; 0 or 0x2 (is copied) expected", (unsigned long long)flags);
-  if (rc != MF_OK) return mf__end(rc, __func__, err);
-  DLManagedTensorVersioned *m = mf__alloc(sizeof *m);
-  if (m == NULL) return mf__end(mf__fail(err, MF_ENOMEM, "no memory for the struct"), __func__, err);
+/* An export of memory with a record: it says on which stream the consumer may use it until the deleter is called. */
+typedef struct stay {
+  mf_tensor *t;
+  mf__queue on;
+  uint32_t thread;
+  bool write;
+} stay;
+
+typedef struct ordered_versioned {
+  DLManagedTensorVersioned managed; /* first: what the consumer gets */
+  stay stay;
+} ordered_versioned;
+
+typedef struct ordered_legacy {
+  DLManagedTensor managed; /* first */
+  stay stay;
+} ordered_legacy;
+
+static int begin_stay(mf_tensor *t, const mf__queue *on, stay *out, mf_error *err) {
+  *out = (stay){.t = t, .on = *on, .write = !(t->flags & DLPACK_FLAG_BITMASK_READ_ONLY)};
+  out->thread = on->stream == MF_STREAM_PER_THREAD ? mf__thread_number() : 0;
+  return mf__order_open(on, mf__storage_access(t->storage), out->write, err);
+}
+
+static void end_stay(stay s) {
+  mf__order_close(&s.on, s.thread, mf__storage_access(s.t->storage), s.write);
+  mf_tensor_release(s.t);
+}
+
+static void delete_ordered(DLManagedTensorVersioned *self) {
+  const stay s = ((ordered_versioned *)self)->stay;
+  mf__free(self, sizeof(ordered_versioned));
+  end_stay(s);
+}
+
+static void delete_ordered_legacy(DLManagedTensor *self) {
+  const stay s = ((ordered_legacy *)self)->stay;
+  mf__free(self, sizeof(ordered_legacy));
+  end_stay(s);
+}
+
+static void fill_versioned(mf_tensor *t, uint64_t flags, DLManagedTensorVersioned *m) {
   m->version = (DLPackVersion){DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION};
   m->manager_ctx = mf_tensor_retain(t);
   m->deleter = delete_versioned;
   /* Whether this is a copy is up to this export, not to how t once came in. */
   m->flags = (t->flags & ~(uint64_t)DLPACK_FLAG_BITMASK_IS_COPIED) | flags;
   describe(t, &m->dl_tensor);
-  *out = m;
+}
+
+static int no_memory(mf_error *err) {
+  return mf__fail(err, MF_ENOMEM, "no memory for the struct");
+}
+
+int mf__export(mf_tensor *t, uint64_t flags, const mf__queue *on, DLManagedTensorVersioned **out, mf_error *err) {
+  *out = NULL;
+  if (mf__storage_access(t->storage) == NULL) {
+    DLManagedTensorVersioned *m = mf__alloc(sizeof *m);
+    if (m == NULL) return no_memory(err);
+    fill_versioned(t, flags, m);
+    *out = m;
+    return MF_OK;
+  }
+  ordered_versioned *o = mf__alloc(sizeof *o);
+  if (o == NULL) return no_memory(err);
+  const int rc = begin_stay(t, on, &o->stay, err);
+  if (rc != MF_OK) {
+    mf__free(o, sizeof *o);
+    return rc;
+  }
+  fill_versioned(t, flags, &o->managed);
+  o->managed.deleter = delete_ordered;
+  *out = &o->managed;
   return MF_OK;
 }
 
+static void fill_legacy(mf_tensor *t, DLManagedTensor *m) {
+  m->manager_ctx = mf_tensor_retain(t);
+  m->deleter = delete_legacy;
+  describe(t, &m->dl_tensor);
+}
+
+int mf__export_legacy(mf_tensor *t, const mf__queue *on, DLManagedTensor **out, mf_error *err) {
+  *out = NULL;
+  if (mf__storage_access(t->storage) == NULL) {
+    DLManagedTensor *m = mf__alloc(sizeof *m);
+    if (m == NULL) return no_memory(err);
+    fill_legacy(t, m);
+    *out = m;
+    return MF_OK;
+  }
+  ordered_legacy *o = mf__alloc(sizeof *o);
+  if (o == NULL) return no_memory(err);
+  const int rc = begin_stay(t, on, &o->stay, err);
+  if (rc != MF_OK) {
+    mf__free(o, sizeof *o);
+    return rc;
+  }
+  fill_legacy(t, &o->managed);
+  o->managed.deleter = delete_ordered_legacy;
+  *out = &o->managed;
+  return MF_OK;
+}
+
+/* Where a consumer works that was told no stream: on the host if the label says so, else on the current stream. */
+static int usual_queue(const mf_tensor *t, mf__queue *on, mf_error *err) {
+  const mf__device device = mf__tensor_device(t);
+  *on = (mf__queue){NULL, 0, MF_STREAM_HOST};
+  if (device.backend == NULL || t->dl.device.device_type == kDLCPU) return MF_OK;
+  return mf__queue_resolve(&device, MF_STREAM_CURRENT, false, on, err);
+}
+
+int mf_tensor_export(mf_tensor *t, uint64_t flags, DLManagedTensorVersioned **out, mf_error *err) {
+  mf__queue on;
+  *out = NULL;
+  int rc = mf__tensor_open(t, err);
+  if (rc == MF_OK && (flags & ~(uint64_t)DLPACK_FLAG_BITMASK_IS_COPIED))
+    rc = mf__fail(err, MF_EINVAL, "flags is 0x%llx; 0 or 0x2 (is copied) expected", (unsigned long long)flags);
+  if (rc == MF_OK) rc = usual_queue(t, &on, err);
+  if (rc == MF_OK) rc = mf__export(t, flags, &on, out, err);
+  return mf__end(rc, __func__, err);
+}
+
 /* A struct without flags can carry neither of these two. */
-static int check_flagless(const mf_tensor *t, mf_error *err) {
+int mf__flagless_check(const mf_tensor *t, mf_error *err) {
   if (t->flags & DLPACK_FLAG_BITMASK_READ_ONLY)
     return mf__fail(err, MF_EREADONLY, "the tensor is read-only, which this struct cannot say; a versioned one can");
   if (mf__tensor_padded(t) && t->dl.dtype.bits < 8)
@@ -128,23 +264,33 @@ static int check_flagless(const mf_tensor *t, mf_error *err) {
 }
 
 int mf_tensor_export_legacy(mf_tensor *t, DLManagedTensor **out, mf_error *err) {
+  mf__queue on;
   *out = NULL;
-  const int rc = check_flagless(t, err);
-  if (rc != MF_OK) return mf__end(rc, __func__, err);
-  DLManagedTensor *m = mf__alloc(sizeof *m);
-  if (m == NULL) return mf__end(mf__fail(err, MF_ENOMEM, "no memory for the struct"), __func__, err);
-  m->manager_ctx = mf_tensor_retain(t);
-  m->deleter = delete_legacy;
-  describe(t, &m->dl_tensor);
-  *out = m;
-  return MF_OK;
+  int rc = mf__flagless_check(t, err);
+  if (rc == MF_OK) rc = usual_queue(t, &on, err);
+  if (rc == MF_OK) rc = mf__export_legacy(t, &on, out, err);
+  return mf__end(rc, __func__, err);
+}
+
+/* The borrower works on the current stream, and is done with queuing when it gives control back. */
+static int order_borrow(const mf_tensor *t, mf_error *err) {
+  mf__queue on;
+  mf__usage use = {mf__storage_access(t->storage), !(t->flags & DLPACK_FLAG_BITMASK_READ_ONLY)};
+  int rc = usual_queue(t, &on, err);
+  if (rc == MF_OK) rc = mf__order_begin(&on, &use, 1, err);
+  if (rc == MF_OK) mf__order_end(&on, &use, 1, true);
+  return rc;
 }
 
 /* Consumers call this for each argument of each kernel: the usual tensor leaves before any check that could
  * fail has to be set up. */
 int mf_tensor_borrow(const mf_tensor *t, DLTensor *out, mf_error *err) {
   if (t->flags & ~(uint64_t)DLPACK_FLAG_BITMASK_IS_COPIED || mf__storage_is_closed(t->storage)) {
-    const int rc = check_flagless(t, err);
+    const int rc = mf__flagless_check(t, err);
+    if (rc != MF_OK) return mf__end(rc, __func__, err);
+  }
+  if (mf__storage_access(t->storage) != NULL) {
+    const int rc = order_borrow(t, err);
     if (rc != MF_OK) return mf__end(rc, __func__, err);
   }
   describe(t, out);

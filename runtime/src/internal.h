@@ -5,6 +5,7 @@
 
 #include "moonferry.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
@@ -108,6 +109,9 @@ typedef struct mf__block_copy {
 
 #define MF__KERNEL_AXES 8
 
+/* More GPUs than these are not looked at. */
+#define MF__MAX_ORDINALS 64
+
 /* A copy by kernel: element i of the row-major index space goes from src to dst; strides are in bytes, of either
  * sign, and one operand's may be 0. size is 1, 2, 4, 8 or 16, and divides both addresses and all strides. */
 typedef struct mf__kernel_copy {
@@ -138,6 +142,9 @@ typedef struct mf__backend {
   int (*memory_free)(mf__space space, void *ptr, mf_stream stream, mf_error *err);
   int (*memory_find)(const void *ptr, mf__space *space, int32_t *ordinal, mf_error *err); /* MF_EINVAL: unknown */
   int (*memory_trim)(mf_error *err); /* what the driver itself keeps of freed memory */
+  /* Gives back what the driver holds for us on a device: pool, compiled kernels, context. Nothing of ours may be left
+   * there and no thread between enter and leave; the next enter makes it all anew. Called outside enter and leave. */
+  void (*device_forget)(int32_t ordinal);
 
   int (*stream_create)(mf_stream *out, mf_error *err);
   int (*stream_destroy)(mf_stream stream, mf_error *err);
@@ -178,7 +185,9 @@ typedef struct mf__device {
 
 int mf__device_resolve(const DLDevice *device, mf__device *out, mf_error *err);
 DLDevice mf__device_name(const mf__device *device);
-const char *mf__device_type_name(int32_t type);
+const char *mf__device_type_name(int32_t type); /* NULL for a type without a name */
+/* Where the driver says that a pointer lies. */
+int mf__pointer_find(const mf__backend *backend, const void *ptr, mf__device *out, mf_error *err);
 
 /* order.c: streams, and the record of who uses a memory on which */
 
@@ -197,6 +206,8 @@ typedef struct mf__touch {
   int32_t open_reads, open_writes; /* exports whose consumers may still queue work there */
   uint64_t last_read, last_write;  /* when it last did; 0 never */
   uint64_t seen_reads, seen_writes; /* it is ordered behind all of others' up to then */
+  void *event; /* retire.c's */
+  int32_t tries;
 } mf__touch;
 
 #define MF__TOUCHES_INSIDE 3
@@ -206,20 +217,22 @@ typedef struct mf__access {
   const mf__backend *backend;
   mf__space space;
   int32_t ordinal;
-  int32_t locked;      /* a spinning lock (mf__access_lock) */
-  void *block;         /* pool.c's, for memory of ours */
-  uint64_t clock;      /* the number of the last use */
+  pthread_mutex_t lock; /* of all that follows */
+  void *block;          /* pool.c's, for memory of ours */
+  uint64_t clock;       /* the number of the last use */
+  uint64_t given;       /* uses up to this one were the producer's, who looks after them */
   int32_t count, room;
   mf__touch *touches;  /* inside, or allocated */
   mf__touch inside[MF__TOUCHES_INSIDE];
+  struct mf__access *next; /* this and what follows are retire.c's, which so needs no memory of its own */
+  uint64_t number;
+  void (*finish)(void *ctx);
+  void *ctx;
 } mf__access;
 
 int mf__access_create(const mf__device *device, mf__access **out, mf_error *err);
 void mf__access_free(mf__access *a);
-
-/* The queue that a stream of this device means; where stream is MF_STREAM_CURRENT the thread's own. Handles are checked
- * if check. */
-int mf__queue_resolve(const mf__device *device, mf_stream stream, bool check, mf__queue *out, mf_error *err);
+mf__device mf__access_device(const mf__access *a);
 
 typedef struct mf__usage {
   mf__access *access; /* NULL is allowed: plain host memory */
@@ -231,6 +244,8 @@ typedef struct mf__usage {
  * may be there twice. At most 3 uses. */
 int mf__order_begin(const mf__queue *on, mf__usage *uses, int count, mf_error *err);
 void mf__order_end(const mf__queue *on, mf__usage *uses, int count, bool queued);
+/* Whether a handle is in the record, and of which device it is: then it need not be checked again. */
+bool mf__order_knows(mf__access *a, mf_stream stream, int32_t *ordinal);
 /* Enters without waiting. */
 int mf__order_enter(const mf__queue *on, mf__access *a, bool write, mf_error *err);
 /* An export's stay on a stream: opened by begin and end with open, closed by its deleter. */
@@ -241,37 +256,91 @@ uint32_t mf__thread_number(void); /* of the calling thread, never 0 */
 /* Events come from a pool for each device; take and give make no driver call after warming up. */
 int mf__event_take(const mf__backend *backend, int32_t ordinal, void **out, mf_error *err);
 void mf__event_give(const mf__backend *backend, int32_t ordinal, void *event);
-void mf__order_trim(const mf__backend *backend, int32_t ordinal); /* kept events and streams to the driver */
+void mf__event_trim(const mf__backend *backend, int32_t ordinal); /* kept events to the driver */
+/* Counts who may name a stream later: records, and kept memory with a home. Streams of ours stay while there is one. */
+void mf__holders_add(const mf__backend *backend, int64_t delta);
+int64_t mf__holders(const mf__backend *backend);
 /* An event recorded behind everything that the touch's stream has queued. *out NULL: nothing to wait for. MF_ECAPTURE
  * while that stream is being captured. */
 int mf__touch_record(const mf__backend *backend, const mf__touch *touch, void **out, mf_error *err);
 /* Makes one stream wait for another, by one record and one wait; refuses what a capture makes impossible. */
 int mf__queue_wait(const mf__queue *on, const mf__queue *other, mf_error *err);
 
+/* stream.c: which stream a number or a name means */
+
+/* A device, and where work for it is queued. */
+typedef struct mf__place {
+  mf__device device;
+  mf__queue on;
+} mf__place;
+
+/* The queue that a stream of this device means; for MF_STREAM_CURRENT the thread's own. A handle is asked for its device
+ * if check. */
+int mf__queue_resolve(const mf__device *device, mf_stream stream, bool check, mf__queue *out, mf_error *err);
+/* The record of memory that comes in, ready on the current stream; NULL for plain host memory. */
+int mf__record_given(const mf__device *device, mf__access **out, mf_error *err);
+void mf__stream_trim(const mf__backend *backend, int32_t ordinal); /* kept streams to the driver, if nobody may name them */
+
+/* Whether a handle is a stream of ours, given back or not: then it stays valid while a holder is counted. */
+bool mf__stream_owned(const mf__backend *backend, int32_t ordinal, mf_stream stream);
+
+/* retire.c: what was released while queued work may still use it */
+
+/* Driver calls on a device that a capture elsewhere does not forbid: enter and capture_relax, and back. */
+typedef struct mf__scope {
+  const mf__backend *backend;
+  mf__entered before;
+  bool relaxed;
+} mf__scope;
+
+int mf__scope_open(mf__scope *s, const mf__backend *backend, int32_t ordinal, mf_error *err);
+void mf__scope_close(const mf__scope *s);
+
+/* Leaves one stream in the record if that is ordered behind all others. The record must be nobody else's. */
+void mf__access_prune(mf__access *a);
+
+typedef void (*mf__finish_fn)(void *ctx);
+
+/* Calls finish(ctx) once all work that the record knows of is done: now, if it is; else from a later call of
+ * mf__retire_poll. Never fails, never waits, calls finish under no lock. In a forked child it calls finish at once. The
+ * record is lent until then, and nobody else may use it: finish frees it. */
+void mf__retire(mf__access *record, mf__finish_fn finish, void *ctx);
+/* Looks at some of what waits; costs one load when nothing does. Every operation on a device calls it. */
+void mf__retire_poll(void);
+/* Looks at all that waits. */
+void mf__retire_drain(const mf__backend *backend);
+/* Around a wait for all work of a device: what was retired before ${mark} has nothing left to wait for there. */
+uint64_t mf__retire_mark(void);
+void mf__retire_reached(const mf__backend *backend, int32_t ordinal, uint64_t mark);
+/* The host waits for all that can be waited for. Allocations that found no memory call it. */
+void mf__retire_wait(const mf__backend *backend);
+int64_t mf__retire_count(const mf__device *device);
+
 /* pool.c: memory of devices, kept for reuse */
 
 /* Memory that is ready on the queue's stream (and, pinned or managed, for the host), and the block that pool_give wants
  * back. Refused with MF_ECAPTURE while the stream is being captured and nothing fitting is kept. */
 int mf__pool_take(const mf__queue *on, mf__space space, int64_t nbytes, void **data, void **block, mf_error *err);
-/* Takes the block back; the record says who may still use it. Never fails, never waits. The record stays the caller's. */
-void mf__pool_give(void *block, const mf__access *record);
-
-/* retire.c: what was released while queued work may still use it */
-
-typedef void (*mf__finish_fn)(void *ctx);
-
-/* Calls finish(ctx) once all work that the record knows of is done: now, if it is; else from a later call of
- * mf__retire_poll. Owns copies of what it needs; never fails, never waits, calls finish under no lock. In a forked child
- * it calls finish at once. */
-void mf__retire(const mf__access *record, mf__finish_fn finish, void *ctx);
-/* Looks at what waits; costs one load when nothing does. Every operation on a device calls it. */
-void mf__retire_poll(void);
-int64_t mf__retire_count(const mf__backend *backend, int32_t ordinal);
+/* Takes the block back; the record says who may still use it. Never fails, never waits. Takes the record over, too: the
+ * pool frees it. */
+void mf__pool_give(void *block, mf__access *record);
 
 /* stage.c: pageable host memory to and from a device, through pinned buffers */
 
-/* dst or src is pageable. Returns when the host memory may be used again: read to the end, or written. */
-int mf__stage_copy(const mf__queue *on, void *device, void *host, int64_t nbytes, bool to_device, mf_error *err);
+/* Bytes at .. at + nbytes of the host's part in compact form, to the buffer or from it. Called on several threads. */
+typedef void (*mf__stage_fn)(const void *ctx, int64_t at, int64_t nbytes, char *buffer);
+
+typedef struct mf__stage_job {
+  char *device;
+  int64_t nbytes;
+  int64_t grain; /* what at and nbytes of move are multiples of */
+  bool to_device;
+  mf__stage_fn move;
+  const void *ctx;
+} mf__stage_job;
+
+/* Returns when the host memory may be used again: read to the end, or written. The stream is not being captured. */
+int mf__stage_copy(const mf__queue *on, const mf__stage_job *job, mf_error *err);
 void mf__stage_trim(const mf__backend *backend, int32_t ordinal);
 
 /* storage.c */
@@ -282,8 +351,8 @@ typedef struct mf__storage mf__storage;
  * storage. */
 int mf__storage_create(size_t room, int64_t nbytes, void **data, mf__storage **out, mf_error *err);
 /* The same on a device, ready on the queue's stream, which the record then begins with. */
-int mf__storage_create_on(size_t room, int64_t nbytes, const mf__device *device, const mf__queue *on, void **data,
-                          mf__storage **out, mf_error *err);
+int mf__storage_create_on(size_t room, int64_t nbytes, const mf__place *place, void **data, mf__storage **out,
+                          mf_error *err);
 int mf__storage_wrap(size_t room, int64_t nbytes, mf_release_fn release, void *ctx, mf__storage **out,
                      mf_error *err);
 int mf__storage_import(size_t room, int64_t nbytes, DLManagedTensorVersioned *managed, mf__storage **out,
@@ -327,11 +396,27 @@ int mf__tensor_writable(const mf_tensor *t, mf_error *err);
 bool mf__tensor_padded(const mf_tensor *t);
 int64_t mf__tensor_bits(const mf_tensor *t);
 
+/* A new compact tensor like ${like} (dtype, ndim, shape) at a place; host memory where the place has no driver. */
+int mf__tensor_create_at(const DLTensor *like, uint64_t flags, const mf__place *place, mf_tensor **out, mf_error *err);
+/* Where a tensor's memory is, whatever its label; no backend for plain host memory. */
+mf__device mf__tensor_device(const mf_tensor *t);
+
 /* dlpack.c */
 
-/* Checks view and, where strides are NULL, fills strides (room for MF_MAX_NDIM) and points *resolved's there. */
-int mf__dltensor_resolve(const DLTensor *view, uint64_t flags, DLTensor *resolved, int64_t *strides,
-                         mf__span *span, mf_error *err);
+/* A DLTensor that was checked: strides filled, what it reaches, and where its memory is. */
+typedef struct mf__resolved {
+  DLTensor view;
+  mf__span span;
+  mf__device device;
+  int64_t strides[MF_MAX_NDIM];
+} mf__resolved;
+
+int mf__dltensor_resolve(const DLTensor *view, uint64_t flags, mf__resolved *out, mf_error *err);
+/* Whether a struct without flags can carry the tensor. */
+int mf__flagless_check(const mf_tensor *t, mf_error *err);
+/* An export whose consumer works on the queue. */
+int mf__export(mf_tensor *t, uint64_t flags, const mf__queue *on, DLManagedTensorVersioned **out, mf_error *err);
+int mf__export_legacy(mf_tensor *t, const mf__queue *on, DLManagedTensor **out, mf_error *err);
 
 /* number.c: one element's bits to a value and back */
 
@@ -413,6 +498,32 @@ bool mf__walk_rows(const mf__walk *w, mf__row_fn row, void *ctx);
 /* Whether several coordinates may share one place. */
 bool mf__walk_repeats(const DLTensor *view);
 
+/* plan.c: a copy between two layouts as few driver copies */
+
+/* Bytes from src to dst: runs of width bytes, contiguous on both sides, along ndim axes with strides in bytes. */
+typedef struct mf__plan {
+  char *dst;
+  const char *src; /* NULL for a fill */
+  int64_t size;    /* of an element */
+  int64_t width;
+  bool repeats;    /* several coordinates may share one place of dst */
+  int32_t ndim;
+  int64_t shape[MF_MAX_NDIM], dst_strides[MF_MAX_NDIM], src_strides[MF_MAX_NDIM];
+} mf__plan;
+
+/* Elements of whole bytes, or two compact layouts, whose last byte is then copied whole. */
+void mf__plan_copy(mf__plan *p, const mf_tensor *dst, const mf_tensor *src);
+void mf__plan_fill(mf__plan *p, const mf_tensor *dst);
+/* How many driver calls it takes as rows and slices, and by kernel. */
+int64_t mf__plan_count(const mf__plan *p);
+int64_t mf__plan_count_kernels(const mf__plan *p);
+/* Queue them; the queue's context is current. */
+int mf__plan_run_boxes(const mf__plan *p, const mf__queue *on, mf_error *err);
+int mf__plan_run_kernels(const mf__plan *p, const mf__queue *on, mf_error *err);
+/* A fill with the element at slot: how many driver calls, or INT64_MAX where there is no direct way. */
+int64_t mf__plan_count_fill(const mf__plan *p, const void *slot);
+int mf__plan_run_fill(const mf__plan *p, const void *slot, const mf__queue *on, mf_error *err);
+
 /* transfer.c: copies and fills in which a device takes part */
 
 /* Both have passed the checks of mf_tensor_copy (shape, dtype, writable, open), have elements, and one at least has a
@@ -431,6 +542,9 @@ bool mf__tensor_on_host(const mf_tensor *t);
 int mf__tensor_host_use(const mf_tensor *t, bool write, mf_error *err);
 /* Host to host, after the waiting. */
 int mf__copy_host(mf_tensor *dst, const mf_tensor *src, mf_error *err);
+/* The n elements of whole bytes from first on, in row-major order, to compact memory, and from it. */
+void mf__gather(const mf_tensor *t, int64_t first, int64_t n, char *to);
+void mf__scatter(const mf_tensor *t, int64_t first, int64_t n, const char *from);
 
 /* Copies bits that need not begin at a byte; the ranges must not overlap. */
 void mf__bits_copy(void *dst, int64_t dst_bit, const void *src, int64_t src_bit, int64_t nbits);

@@ -3,9 +3,9 @@
  * The tensor that a storage is made for lies in the same block, in the room behind it, so an import costs
  * one allocation; elements of our own follow it there.
  *
- * Invariant: what a storage holds of others (release callback, deleter) is called exactly once, by the
- * thread that drops the last reference, after which the storage no longer exists; no lock is held then. It
- * must not know about shapes or dtypes. */
+ * Invariant: what a storage holds of others (release callback, deleter) is called exactly once, after which the
+ * storage no longer exists; no lock is held then. For host memory the thread that drops the last reference does it
+ * at once; memory that a device may still use waits until that is done. It must not know about shapes or dtypes. */
 #include "internal.h"
 
 typedef enum origin_kind { OWNED, WRAPPED, IMPORTED, IMPORTED_LEGACY } origin_kind;
@@ -18,6 +18,7 @@ struct mf__storage {
   int64_t nbytes;        /* of element memory, as the ledger counts it */
   mf_release_fn release; /* WRAPPED */
   void *holder;          /* WRAPPED: the callback's context; IMPORTED: the managed struct */
+  mf__access *access;    /* who uses it on which stream; NULL for plain host memory */
 };
 
 /* behind is how many bytes follow the struct in its block. */
@@ -33,6 +34,7 @@ static int storage_new(origin_kind origin, size_t behind, int64_t nbytes, mf__st
   s->nbytes = nbytes;
   s->release = NULL;
   s->holder = NULL;
+  s->access = NULL;
   mf__count(MF__STORAGES, 1);
   mf__count(MF__BYTES, nbytes);
   return MF_OK;
@@ -52,6 +54,34 @@ int mf__storage_create(size_t room, int64_t nbytes, void **data, mf__storage **o
   if (rc != MF_OK || nbytes == 0) return rc;
   char *behind = (char *)mf__storage_room(*out) + room;
   *data = behind + (MF_ALIGNMENT - (uintptr_t)behind % MF_ALIGNMENT) % MF_ALIGNMENT;
+  return rc;
+}
+
+/* The pool's memory. A device's is ready on that stream, with which the record begins; the host's is ready for all. */
+static int take_memory(const mf__device *device, const mf__queue *on, int64_t nbytes, void **data, mf__access **out,
+                       mf_error *err) {
+  int rc = mf__access_create(device, out, err);
+  if (rc != MF_OK) return rc;
+  rc = mf__pool_take(on, device->space, nbytes, data, &(*out)->block, err);
+  if (rc == MF_OK) return device->space == MF__DEVICE ? mf__order_enter(on, *out, true, err) : MF_OK;
+  mf__access_free(*out);
+  *out = NULL;
+  return rc;
+}
+
+int mf__storage_create_on(size_t room, int64_t nbytes, const mf__place *place, void **data, mf__storage **out,
+                          mf_error *err) {
+  mf__access *access = NULL;
+  *data = NULL;
+  *out = NULL;
+  int rc = nbytes > 0 ? take_memory(&place->device, &place->on, nbytes, data, &access, err) : MF_OK;
+  if (rc != MF_OK) return rc;
+  rc = storage_new(OWNED, room, nbytes, out, err);
+  if (rc == MF_OK) {
+    (*out)->access = access;
+  } else if (access != NULL) {
+    mf__pool_give(access->block, access);
+  }
   return rc;
 }
 
@@ -94,16 +124,54 @@ static void give_back(origin_kind origin, mf_release_fn release, void *holder) {
   }
 }
 
-void mf__storage_release(mf__storage *s) {
-  if (atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1) return;
+static void finish(void *ctx) {
+  mf__storage *s = ctx;
   const origin_kind origin = (origin_kind)s->origin;
   const mf_release_fn release = s->release;
   void *holder = s->holder;
+  if (s->access != NULL) mf__access_free(s->access);
   /* Foreign code comes last, when nothing of ours is left for it to find half done. */
   mf__count(MF__STORAGES, -1);
   mf__count(MF__BYTES, -s->nbytes);
   mf__free(s, s->block);
   give_back(origin, release, holder);
+}
+
+/* What was queued before the memory came to us is the producer's to wait for. */
+static void forget_given(mf__access *a) {
+  int32_t kept = 0;
+  for (int32_t i = 0; i < a->count; i++) {
+    const mf__touch *t = &a->touches[i];
+    if (t->last_read > a->given || t->last_write > a->given) a->touches[kept++] = *t;
+  }
+  a->count = kept;
+}
+
+static void release_on_device(mf__storage *s) {
+  if (s->access->block != NULL) {
+    mf__pool_give(s->access->block, s->access);
+    s->access = NULL;
+    finish(s);
+    return;
+  }
+  forget_given(s->access);
+  mf__retire(s->access, finish, s);
+}
+
+void mf__storage_release(mf__storage *s) {
+  if (atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1) return;
+  if (s->access != NULL)
+    release_on_device(s);
+  else
+    finish(s);
+}
+
+mf__access *mf__storage_access(const mf__storage *s) {
+  return s->access;
+}
+
+void mf__storage_attach(mf__storage *s, mf__access *access) {
+  s->access = access;
 }
 
 void mf_release_mark(void *ctx) {

@@ -61,53 +61,87 @@ int64_t mf__tensor_bits(const mf_tensor *t) {
 }
 
 /* The compact layout for a new tensor; only what a prototype must carry is read. */
-static int describe(const DLTensor *like, uint64_t flags, DLTensor *view, int64_t *strides, mf__span *span,
-                    mf_error *err) {
-  const mf__backend *backend;
+static int describe(const DLTensor *like, uint64_t flags, mf__resolved *out, mf_error *err) {
+  DLTensor *view = &out->view;
   *view = (DLTensor){.device = like->device, .ndim = like->ndim, .dtype = like->dtype, .shape = like->shape};
-  if ((int)view->device.device_type == 0) view->device.device_type = kDLCPU;
   if (flags & ~(uint64_t)DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED)
     return mf__fail(err, MF_EINVAL, "flags is 0x%llx; 0 or 0x4 (sub-byte padded) expected",
                     (unsigned long long)flags);
-  int rc = mf__backend_find(&view->device, &backend, err);
-  if (rc == MF_OK) rc = mf__dtype_check(&view->dtype, err);
+  int rc = mf__dtype_check(&view->dtype, err);
   if (rc == MF_OK) rc = mf__shape_check(view->shape, view->ndim, err);
-  if (rc == MF_OK) rc = mf__compact_strides(view->shape, view->ndim, strides, err);
-  view->strides = strides;
-  if (rc == MF_OK) rc = mf__span_compute(view, mf_dtype_bits(&view->dtype, flags), span, err);
+  if (rc == MF_OK) rc = mf__compact_strides(view->shape, view->ndim, out->strides, err);
+  view->strides = out->strides;
+  if (rc == MF_OK) rc = mf__span_compute(view, mf_dtype_bits(&view->dtype, flags), &out->span, err);
   return rc;
 }
 
-int mf_tensor_create(const DLTensor *like, uint64_t flags, mf_tensor **out, mf_error *err) {
-  int64_t strides[MF_MAX_NDIM];
-  DLTensor view;
-  mf__span span;
+int mf__tensor_create_at(const DLTensor *like, uint64_t flags, const mf__place *place, mf_tensor **out, mf_error *err) {
+  mf__resolved r;
   mf__storage *storage = NULL;
   *out = NULL;
-  int rc = describe(like, flags, &view, strides, &span, err);
-  if (rc == MF_OK)
-    rc = mf__storage_create(mf__tensor_nbytes(view.ndim), span.nbytes, &view.data, &storage, err);
-  if (rc == MF_OK) *out = mf__tensor_first(&view, flags, storage);
+  int rc = describe(like, flags, &r, err);
+  if (rc != MF_OK) return rc;
+  const size_t room = mf__tensor_nbytes(r.view.ndim);
+  r.view.device = mf__device_name(&place->device);
+  if (place->device.backend == NULL)
+    rc = mf__storage_create(room, r.span.nbytes, &r.view.data, &storage, err);
+  else
+    rc = mf__storage_create_on(room, r.span.nbytes, place, &r.view.data, &storage, err);
+  if (rc == MF_OK) *out = mf__tensor_first(&r.view, flags, storage);
+  return rc;
+}
+
+mf__device mf__tensor_device(const mf_tensor *t) {
+  const mf__access *access = mf__storage_access(t->storage);
+  if (access == NULL) return (mf__device){0};
+  mf__device device = mf__access_device(access);
+  /* Managed memory that is labelled as a GPU's is used there. */
+  if ((int32_t)t->dl.device.device_type == device.backend->types[MF__DEVICE]) device.ordinal = t->dl.device.device_id;
+  return device;
+}
+
+static DLDevice device_or_cpu(DLDevice device) {
+  if ((int)device.device_type == 0) device.device_type = kDLCPU;
+  return device;
+}
+
+int mf_tensor_create(const DLTensor *like, uint64_t flags, mf_tensor **out, mf_error *err) {
+  const DLDevice device = device_or_cpu(like->device);
+  mf__place place = {0};
+  *out = NULL;
+  int rc = mf__device_resolve(&device, &place.device, err);
+  if (rc == MF_OK && place.device.backend != NULL)
+    rc = mf__queue_resolve(&place.device, MF_STREAM_CURRENT, false, &place.on, err);
+  if (rc == MF_OK) rc = mf__tensor_create_at(like, flags, &place, out, err);
   return mf__end(rc, __func__, err);
+}
+
+static int wrap(const mf__resolved *r, mf_release_fn release, void *ctx, mf__storage **out, mf_error *err) {
+  mf__access *access;
+  int rc = mf__record_given(&r->device, &access, err);
+  if (rc != MF_OK) return rc;
+  rc = mf__storage_wrap(mf__tensor_nbytes(r->view.ndim), r->span.hi_byte - r->span.lo_byte, release, ctx, out, err);
+  if (rc == MF_OK)
+    mf__storage_attach(*out, access);
+  else if (access != NULL)
+    mf__access_free(access);
+  return rc;
 }
 
 int mf_tensor_wrap(const DLTensor *view, uint64_t flags, mf_release_fn release, void *ctx, mf_tensor **out,
                    mf_error *err) {
-  int64_t strides[MF_MAX_NDIM];
-  DLTensor resolved = *view;
-  mf__span span;
+  mf__resolved r;
+  DLTensor placed = *view;
   mf__storage *storage = NULL;
   *out = NULL;
-  if ((int)resolved.device.device_type == 0) resolved.device.device_type = kDLCPU;
+  placed.device = device_or_cpu(placed.device);
   int rc = MF_OK;
   if (flags & ~MF__FLAGS_KNOWN)
     rc = mf__fail(err, MF_EINVAL, "flags is 0x%llx; bits of 0x%llx expected", (unsigned long long)flags,
                   (unsigned long long)MF__FLAGS_KNOWN);
-  if (rc == MF_OK) rc = mf__dltensor_resolve(&resolved, flags, &resolved, strides, &span, err);
-  if (rc == MF_OK)
-    rc = mf__storage_wrap(mf__tensor_nbytes(resolved.ndim), span.hi_byte - span.lo_byte, release, ctx, &storage,
-                          err);
-  if (rc == MF_OK) *out = mf__tensor_first(&resolved, flags, storage);
+  if (rc == MF_OK) rc = mf__dltensor_resolve(&placed, flags, &r, err);
+  if (rc == MF_OK) rc = wrap(&r, release, ctx, &storage, err);
+  if (rc == MF_OK) *out = mf__tensor_first(&r.view, flags, storage);
   return mf__end(rc, __func__, err);
 }
 

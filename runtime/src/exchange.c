@@ -1,0 +1,215 @@
+/* exchange.c: what a consumer may ask for, device, copy and stream, and what it then gets: the tensor itself, the same
+ * memory under another label, or a copy.
+ *
+ * Invariant: a request is refused before anything is queued, or carried out whole. What orders streams is order.c;
+ * what copies is transfer.c. */
+#include "internal.h"
+
+/* A request that was checked. */
+typedef struct plan {
+  mf__place target;
+  DLDevice label;
+  bool copy;
+} plan;
+
+static bool same_device(DLDevice a, DLDevice b) {
+  return a.device_type == b.device_type && a.device_id == b.device_id;
+}
+
+/* Whether the memory may carry the label without a copy: pinned memory is the cpu's too, managed memory is also
+ * every GPU's. */
+static bool may_carry(const mf_tensor *t, DLDevice label, const mf__device *target) {
+  const mf__device memory = mf__tensor_device(t);
+  if (same_device(t->dl.device, label)) return true;
+  if (memory.backend == NULL || memory.space == MF__DEVICE) return false;
+  if (label.device_type == kDLCPU) return true;
+  if (target->backend != memory.backend) return false;
+  return target->space == memory.space || (memory.space == MF__MANAGED && target->space == MF__DEVICE);
+}
+
+/* A stream for work on t's memory. A handle that the record knows was checked before: asking the driver again would
+ * cost more than all the rest. */
+static int queue_for(const mf_tensor *t, const mf__device *device, mf_stream stream, mf__queue *out, mf_error *err) {
+  int32_t ordinal;
+  const bool known = mf__order_knows(mf__storage_access(t->storage), stream, &ordinal) &&
+                     (device->space != MF__DEVICE || ordinal == device->ordinal);
+  const int rc = mf__queue_resolve(device, stream, !known, out, err);
+  if (rc == MF_OK && known) out->ordinal = ordinal;
+  return rc;
+}
+
+/* The stream is one of the target's; a target that has none is the host, and a stream of the source's may be named to
+ * do the copy on. */
+static int plan_stream(const mf_tensor *t, mf_stream stream, plan *p, mf_error *err) {
+  const mf__device memory = mf__tensor_device(t);
+  if (p->target.device.backend != NULL)
+    return queue_for(t, &p->target.device, stream, &p->target.on, err);
+  if (memory.backend == NULL || stream == MF_STREAM_CURRENT || stream == MF_STREAM_NO_ORDER)
+    return mf__queue_resolve(&p->target.device, stream == MF_STREAM_NO_ORDER ? MF_STREAM_HOST : stream, true,
+                             &p->target.on, err);
+  return queue_for(t, &memory, stream, &p->target.on, err);
+}
+
+static int check_request(const mf_request *request, mf_error *err) {
+  if (request->zero != 0) return mf__fail(err, MF_EINVAL, "request.zero is %d; 0 expected", request->zero);
+  if (request->copy >= MF_COPY_IF_NEEDED && request->copy <= MF_COPY_ALWAYS) return MF_OK;
+  return mf__fail(err, MF_EINVAL, "request.copy is %d; 0 (if needed), 1 (never) or 2 (always) expected",
+                  request->copy);
+}
+
+static int make_plan(const mf_tensor *t, const mf_request *request, plan *out, mf_error *err) {
+  char from[MF__NAME_CAP], to[MF__NAME_CAP];
+  int rc = mf__tensor_open(t, err);
+  if (rc == MF_OK) rc = check_request(request, err);
+  if (rc != MF_OK) return rc;
+  out->label = (int)request->device.device_type == 0 ? t->dl.device : request->device;
+  rc = mf__device_resolve(&out->label, &out->target.device, err);
+  if (rc == MF_OK) rc = plan_stream(t, request->stream, out, err);
+  if (rc != MF_OK) return rc;
+  const bool needed = !may_carry(t, out->label, &out->target.device);
+  out->copy = needed || request->copy == MF_COPY_ALWAYS;
+  if (!needed || request->copy != MF_COPY_NEVER) return MF_OK;
+  (void)mf_device_format(&t->dl.device, from, sizeof from, NULL);
+  (void)mf_device_format(&out->label, to, sizeof to, NULL);
+  return mf__fail(err, MF_ELAYOUT, "the elements are on %s; %s needs a copy, which copy=False forbids", from, to);
+}
+
+/* Where the copy is queued: the target's stream, or the source's current one for a copy that only the host waits
+ * for. A copy that nobody orders is still ordered behind the source: on the current stream. */
+static int copy_queue(const mf_tensor *t, const plan *p, mf__queue *out, mf_error *err) {
+  const mf__device memory = mf__tensor_device(t);
+  const mf__device *device = p->target.device.backend != NULL ? &p->target.device : &memory;
+  *out = p->target.on;
+  if (out->backend != NULL && out->stream != MF_STREAM_NO_ORDER) return MF_OK;
+  return mf__queue_resolve(device, MF_STREAM_CURRENT, false, out, err);
+}
+
+static int host_wait(const mf_tensor *t, bool write, mf_error *err) {
+  const mf__queue host = {NULL, 0, MF_STREAM_HOST};
+  mf__usage use = {mf__storage_access(t->storage), write};
+  const int rc = mf__order_begin(&host, &use, 1, err);
+  if (rc == MF_OK) mf__order_end(&host, &use, 1, false);
+  return rc;
+}
+
+/* dst was just made, so that nobody uses it. */
+static int copy_elements(mf_tensor *dst, const mf_tensor *src, const mf__queue *on, mf_error *err) {
+  if (mf__is_empty(&src->dl)) return MF_OK;
+  if (!mf__tensor_on_host(dst) || !mf__tensor_on_host(src)) return mf__transfer(dst, src, on, err);
+  const int rc = host_wait(src, false, err);
+  return rc == MF_OK ? mf__copy_host(dst, src, err) : rc;
+}
+
+static int make_copy(const mf_tensor *t, const plan *p, mf_tensor **out, mf_error *err) {
+  const uint64_t padded = t->flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED;
+  mf__place place = p->target;
+  int rc = copy_queue(t, p, &place.on, err);
+  if (rc == MF_OK) rc = mf__tensor_create_at(&t->dl, padded, &place, out, err);
+  if (rc == MF_OK) rc = copy_elements(*out, t, &place.on, err);
+  if (rc == MF_OK && p->target.on.backend == NULL) rc = host_wait(*out, true, err);
+  if (rc == MF_OK) return rc;
+  mf_tensor_release(*out);
+  *out = NULL;
+  return rc;
+}
+
+static int relabel(mf_tensor *t, DLDevice label, mf_tensor **out, mf_error *err) {
+  DLTensor view = t->dl;
+  if (same_device(view.device, label)) {
+    *out = mf_tensor_retain(t);
+    return MF_OK;
+  }
+  view.device = label;
+  return mf__tensor_view(&view, t->flags, t->storage, out, err);
+}
+
+/* The memory as asked for, not yet ordered unless it is a copy. */
+static int carry_out(mf_tensor *t, const plan *p, mf_tensor **out, mf_error *err) {
+  *out = NULL;
+  return p->copy ? make_copy(t, p, out, err) : relabel(t, p->label, out, err);
+}
+
+/* Only what was asked for: nobody named means that the next operation will find its own order. */
+static int order_view(const mf_tensor *t, const plan *p, mf_error *err) {
+  mf__usage use = {mf__storage_access(t->storage), false};
+  if (p->target.on.backend == NULL) return host_wait(t, !(t->flags & DLPACK_FLAG_BITMASK_READ_ONLY), err);
+  if (p->target.on.stream == MF_STREAM_NO_ORDER) return MF_OK;
+  const int rc = mf__order_begin(&p->target.on, &use, 1, err);
+  if (rc == MF_OK) mf__order_end(&p->target.on, &use, 1, true);
+  return rc;
+}
+
+int mf_tensor_to(mf_tensor *t, const mf_request *request, mf_tensor **out, mf_error *err) {
+  plan p;
+  *out = NULL;
+  int rc = make_plan(t, request, &p, err);
+  if (rc == MF_OK) rc = carry_out(t, &p, out, err);
+  if (rc == MF_OK && !p.copy) rc = order_view(*out, &p, err);
+  if (rc != MF_OK) {
+    mf_tensor_release(*out);
+    *out = NULL;
+  }
+  return mf__end(rc, __func__, err);
+}
+
+int mf_tensor_export_to(mf_tensor *t, const mf_request *request, DLManagedTensorVersioned **out, mf_error *err) {
+  plan p;
+  mf_tensor *given = NULL;
+  *out = NULL;
+  int rc = make_plan(t, request, &p, err);
+  if (rc == MF_OK) rc = carry_out(t, &p, &given, err);
+  if (rc == MF_OK)
+    rc = mf__export(given, p.copy ? (uint64_t)DLPACK_FLAG_BITMASK_IS_COPIED : 0, &p.target.on, out, err);
+  mf_tensor_release(given);
+  return mf__end(rc, __func__, err);
+}
+
+int mf_tensor_export_legacy_to(mf_tensor *t, const mf_request *request, DLManagedTensor **out, mf_error *err) {
+  plan p;
+  mf_tensor *given = NULL;
+  *out = NULL;
+  int rc = make_plan(t, request, &p, err);
+  if (rc == MF_OK && !p.copy) rc = mf__flagless_check(t, err);
+  if (rc == MF_OK) rc = carry_out(t, &p, &given, err);
+  if (rc == MF_OK) rc = mf__flagless_check(given, err);
+  if (rc == MF_OK) rc = mf__export_legacy(given, &p.target.on, out, err);
+  mf_tensor_release(given);
+  return mf__end(rc, __func__, err);
+}
+
+static int check_use(const mf_tensor *t, int32_t use, mf_error *err) {
+  if (use == MF_WRITE) return mf__tensor_writable(t, err);
+  if (use == MF_READ) return mf__tensor_open(t, err);
+  return mf__fail(err, MF_EINVAL, "use is %d; 1 (MF_READ) or 2 (MF_WRITE) expected", use);
+}
+
+/* The queue for work on t's memory; *needed false where there is nothing to order. */
+static int work_queue(const mf_tensor *t, mf_stream stream, mf__queue *on, bool *needed, mf_error *err) {
+  const mf__device device = mf__tensor_device(t);
+  const int rc = queue_for(t, &device, stream, on, err);
+  *needed = device.backend != NULL && on->stream != MF_STREAM_NO_ORDER;
+  return rc;
+}
+
+int mf_tensor_acquire(mf_tensor *t, mf_stream stream, int32_t use, mf_error *err) {
+  mf__queue on;
+  bool needed;
+  mf__usage usage = {mf__storage_access(t->storage), use == MF_WRITE};
+  int rc = check_use(t, use, err);
+  if (rc == MF_OK) rc = work_queue(t, stream, &on, &needed, err);
+  if (rc != MF_OK || !needed) return mf__end(rc, __func__, err);
+  rc = mf__order_begin(&on, &usage, 1, err);
+  if (rc == MF_OK) mf__order_end(&on, &usage, 1, true);
+  return mf__end(rc, __func__, err);
+}
+
+int mf_tensor_record(mf_tensor *t, mf_stream stream, int32_t use, mf_error *err) {
+  mf__queue on;
+  bool needed;
+  int rc = check_use(t, use, err);
+  if (rc == MF_OK && (stream == MF_STREAM_HOST || stream == MF_STREAM_NO_ORDER))
+    rc = mf__fail(err, MF_EINVAL, "stream is %lld; a stream of a GPU expected", (long long)stream);
+  if (rc == MF_OK) rc = work_queue(t, stream, &on, &needed, err);
+  if (rc == MF_OK && needed) rc = mf__order_enter(&on, mf__storage_access(t->storage), use == MF_WRITE, err);
+  return mf__end(rc, __func__, err);
+}
