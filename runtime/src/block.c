@@ -1,0 +1,206 @@
+/* block.c: one block of a pool: what must be done before its memory may be used again.
+ *
+ * A block's home is a stream behind whose work it may be used at once. Its marks are events behind all other work, and
+ * behind the home's where others than the stream that took it may want it. A block without a home is anybody's once its
+ * marks are done; the home is then only where to look for it. Only streams that cannot vanish are homes, the named ones
+ * and our own, because the handle of a foreign stream may be another stream's tomorrow: those always leave a mark. So
+ * does everything that used pinned or managed memory, which the host can reach.
+ *
+ * Invariant: a mark goes when its event was found done, or when the one stream that was made to wait for it gets the
+ * block. It must not know how blocks are kept. */
+#include "block.h"
+
+#include <stdlib.h>
+
+/* Homes */
+
+static mf__home home_of(const mf__touch *t) {
+  return (mf__home){t->stream, t->ordinal, t->thread};
+}
+
+static mf__touch touch_of(const mf__home *h) {
+  return (mf__touch){.stream = h->stream, .ordinal = h->ordinal, .thread = h->thread};
+}
+
+bool mf__home_same(const mf__home *a, const mf__home *b) {
+  return a->stream == b->stream && a->ordinal == b->ordinal && a->thread == b->thread;
+}
+
+static bool can_be_home(const mf__block *b, const mf__home *h) {
+  if (b->device.space != MF__DEVICE || h->ordinal != b->device.ordinal) return false;
+  return h->stream == MF_STREAM_DEFAULT || h->stream == MF_STREAM_PER_THREAD ||
+         mf__stream_owned(b->device.backend, h->ordinal, h->stream);
+}
+
+void mf__block_hold(const mf__block *b, int64_t delta) {
+  if (b->homed && b->home.stream > MF_STREAM_PER_THREAD) mf__holders_add(b->device.backend, delta);
+}
+
+/* Claims */
+
+mf__claim mf__claim_of(const mf__queue *on) {
+  const uint32_t thread = on->stream == MF_STREAM_PER_THREAD ? mf__thread_number() : 0;
+  return (mf__claim){.on = on, .home = {on->stream, on->ordinal, thread}};
+}
+
+int mf__claim_look(mf__claim *c, mf_error *err) {
+  uint64_t id = 0;
+  mf__scope scope;
+  int rc = mf__scope_open(&scope, c->on->backend, c->on->ordinal, err);
+  if (rc != MF_OK) return rc;
+  rc = c->on->backend->stream_capture(c->on->stream, &id, err);
+  mf__scope_close(&scope);
+  c->captured = id != 0;
+  return rc;
+}
+
+/* Marks */
+
+static void drop_mark(mf__block *b, int32_t i) {
+  mf__mark *m = &b->marks[i];
+  mf__event_give(b->device.backend, m->ordinal, m->event);
+  *m = b->marks[--b->nmarks];
+}
+
+void mf__block_forget(mf__block *b) {
+  while (b->nmarks > 0) drop_mark(b, 0);
+}
+
+static bool add_mark(mf__block *b, const mf__touch *t, bool of_home) {
+  mf__mark *m = &b->marks[b->nmarks];
+  if (b->nmarks == MF__TOUCHES_INSIDE) return false;
+  if (mf__touch_record(b->device.backend, t, &m->event, NULL) != MF_OK) return false;
+  m->ordinal = t->ordinal;
+  m->of_home = of_home;
+  if (m->event != NULL) b->nmarks++;
+  return true;
+}
+
+static bool has_home_mark(const mf__block *b) {
+  for (int32_t i = 0; i < b->nmarks; i++)
+    if (b->marks[i].of_home) return true;
+  return false;
+}
+
+/* The stream that the block was taken on, if it may; else any. */
+static const mf__touch *choose_home(const mf__block *b, const mf__access *record) {
+  const mf__touch *found = NULL;
+  for (int32_t i = 0; i < record->count; i++) {
+    const mf__home h = home_of(&record->touches[i]);
+    if (!can_be_home(b, &h)) continue;
+    if (mf__home_same(&h, &b->home)) return &record->touches[i];
+    if (found == NULL) found = &record->touches[i];
+  }
+  return found;
+}
+
+/* A home other than the stream that the block was taken on gets a mark as well, so that the stream which allocates can
+ * have the block back. */
+bool mf__block_note(mf__block *b, const mf__access *record) {
+  const mf__home taken = b->home;
+  const mf__touch *at = choose_home(b, record);
+  b->homed = at != NULL;
+  if (at != NULL) b->home = home_of(at);
+  for (int32_t i = 0; i < record->count; i++) {
+    const mf__home h = home_of(&record->touches[i]);
+    const bool of_home = mf__home_same(&h, &b->home);
+    if (b->homed && of_home && mf__home_same(&h, &taken)) continue;
+    if (add_mark(b, &record->touches[i], of_home)) continue;
+    mf__block_forget(b);
+    b->home = taken;
+    b->homed = false;
+    return false;
+  }
+  return true;
+}
+
+/* Who may have it */
+
+bool mf__block_is_clean(const mf__block *b, const mf__claim *c) {
+  if (!mf__home_same(&b->home, &c->home)) return false;
+  return b->nmarks == 0 || (b->homed && b->nmarks == 1 && b->marks[0].of_home);
+}
+
+bool mf__block_is_candidate(const mf__block *b, const mf__claim *c) {
+  return !b->homed || c->patient || mf__home_same(&b->home, &c->home) || has_home_mark(b);
+}
+
+typedef enum passing { NOT_YET, ORDERED, DONE } passing;
+
+static bool event_is_done(const mf__backend *backend, void *event) {
+  bool done = false;
+  return backend->event_query(event, &done, NULL) == MF_OK && done;
+}
+
+/* The asked stream may wait for its own earlier work at no cost, for others' only if it must. */
+static bool may_wait(const mf__block *b, const mf__mark *m, const mf__claim *c) {
+  if (c->captured) return false;
+  return c->patient || (b->device.space == MF__DEVICE && m->of_home && mf__home_same(&b->home, &c->home));
+}
+
+static passing pass_mark(const mf__block *b, const mf__mark *m, const mf__claim *c) {
+  const mf__backend *backend = c->on->backend;
+  if (b->homed && m->of_home && mf__home_same(&b->home, &c->home)) return ORDERED;
+  if (event_is_done(backend, m->event)) return DONE;
+  if (!may_wait(b, m, c)) return NOT_YET;
+  if (b->device.space != MF__DEVICE) return backend->event_synchronize(m->event, NULL) == MF_OK ? DONE : NOT_YET;
+  return backend->event_wait(m->event, c->on->stream, NULL) == MF_OK ? ORDERED : NOT_YET;
+}
+
+/* Makes the asked stream wait for a home that left no mark. */
+static bool pass_home(const mf__block *b, const mf__claim *c) {
+  const mf__touch t = touch_of(&b->home);
+  void *event;
+  if (!c->patient || mf__touch_record(c->on->backend, &t, &event, NULL) != MF_OK) return false;
+  if (event == NULL) return true;
+  const bool ordered = c->on->backend->event_wait(event, c->on->stream, NULL) == MF_OK;
+  mf__event_give(c->on->backend, t.ordinal, event);
+  return ordered;
+}
+
+/* On failure only marks that were found done may go, because whoever asks next does not wait where this one did. */
+bool mf__block_ready(mf__block *b, const mf__claim *c) {
+  for (int32_t i = b->nmarks - 1; i >= 0; i--) {
+    const passing how = pass_mark(b, &b->marks[i], c);
+    if (how == NOT_YET) return false;
+    if (how == ORDERED) continue;
+    if (b->marks[i].of_home) b->homed = false;
+    drop_mark(b, i);
+  }
+  if (b->homed && !has_home_mark(b) && !mf__home_same(&b->home, &c->home) && !pass_home(b, c)) return false;
+  mf__block_forget(b);
+  return true;
+}
+
+/* Giving to the driver */
+
+/* A block that is ready on the claim's stream, and on no other, stays. */
+static void keep_ordered(mf__block *b, const mf__claim *c) {
+  const mf__touch t = touch_of(&c->home);
+  b->home = c->home;
+  b->homed = b->device.space == MF__DEVICE && (can_be_home(b, &c->home) || !add_mark(b, &t, true));
+}
+
+int mf__block_free(mf__block *b, const mf__claim *c, bool *freed, mf_error *err) {
+  mf__scope scope;
+  *freed = false;
+  int rc = mf__scope_open(&scope, c->on->backend, c->on->ordinal, err);
+  if (rc != MF_OK) return rc;
+  if (mf__block_ready(b, c)) {
+    rc = c->on->backend->memory_free(b->device.space, b->data, c->on->stream, err);
+    *freed = rc == MF_OK;
+    if (!*freed) keep_ordered(b, c);
+  }
+  mf__scope_close(&scope);
+  return rc;
+}
+
+/* Another thread's stream has no name here; an event stands for it. */
+mf__queue mf__block_queue(mf__block *b) {
+  const mf__touch t = touch_of(&b->home);
+  mf__queue q = {b->device.backend, b->ordinal, MF_STREAM_DEFAULT};
+  if (!b->homed) return q;
+  if (t.thread == 0 || t.thread == mf__thread_number()) q.stream = t.stream;
+  else if (!has_home_mark(b) && add_mark(b, &t, true)) b->homed = has_home_mark(b);
+  return q;
+}

@@ -1,0 +1,63 @@
+/* block.h: what pool.c and block.c share. */
+#ifndef MOONFERRY_BLOCK_H
+#define MOONFERRY_BLOCK_H
+
+#include "internal.h"
+
+typedef struct mf__home {
+  mf_stream stream;
+  int32_t ordinal;
+  uint32_t thread; /* whose per-thread stream */
+} mf__home;
+
+typedef struct mf__mark {
+  void *event;
+  int32_t ordinal;
+  bool of_home; /* of the stream that the block's home names */
+} mf__mark;
+
+typedef struct mf__block {
+  struct mf__block *next;
+  void *pool;
+  void *data;
+  mf__access *record; /* while mf__retire holds it */
+  mf__device device;
+  int64_t nbytes;
+  int32_t ordinal; /* of the device that it was allocated for */
+  int32_t nmarks;
+  bool homed;
+  mf__home home; /* in use: the stream that it was taken on */
+  mf__mark marks[MF__TOUCHES_INSIDE];
+} mf__block;
+
+/* Who wants a block, and what may be done for it. */
+typedef struct mf__claim {
+  const mf__queue *on;
+  mf__home home;
+  bool captured;
+  bool patient; /* wait for what a block needs: on the device for its memory, on the host for the host's */
+} mf__claim;
+
+mf__claim mf__claim_of(const mf__queue *on);
+/* Asks the driver whether the claim's stream is being captured. */
+int mf__claim_look(mf__claim *c, mf_error *err);
+
+bool mf__home_same(const mf__home *a, const mf__home *b);
+/* A kept block with a handle for a home is a holder: it keeps our streams from being destroyed. */
+void mf__block_hold(const mf__block *b, int64_t delta);
+void mf__block_forget(mf__block *b); /* its marks */
+
+/* Notes all that the record knows of. False if that is not possible now; then nothing is noted. */
+bool mf__block_note(mf__block *b, const mf__access *record);
+/* Whether the claim's stream may have it with no call at all. */
+bool mf__block_is_clean(const mf__block *b, const mf__claim *c);
+/* Whether it can be found out, or be made so, that the claim's stream may have it. */
+bool mf__block_is_candidate(const mf__block *b, const mf__claim *c);
+/* Does that, within a scope. */
+bool mf__block_ready(mf__block *b, const mf__claim *c);
+/* Gives the memory to the driver in the order of the claim's stream. *freed false without an error: not now. */
+int mf__block_free(mf__block *b, const mf__claim *c, bool *freed, mf_error *err);
+/* On which stream to do that: its home's, which waits for nothing else. */
+mf__queue mf__block_queue(mf__block *b);
+
+#endif

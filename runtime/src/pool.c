@@ -1,0 +1,458 @@
+/* pool.c: memory of devices that is kept for the next tensor when its last one is gone. One pool for each device and
+ * space; block.c knows when a kept block may be used again.
+ *
+ * Invariant: a block is in use or in its pool's table, or mf__retire holds it; a thread that looks at one has taken it
+ * out first, so that no driver call is made under the pool's lock.
+ *
+ * A stream that is being captured gets kept blocks only, and only such as need no waiting: the memory that a graph uses
+ * stays the pool's, so whoever launches the graph must keep the tensors that were captured.
+ *
+ * Kept memory outlives every tensor and any allocator that a program sets, so that the blocks' headers are malloc's and
+ * not counted as mf_ledger.blocks. It must not know about tensors or storages. */
+#include "block.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NBUCKETS = 64, MAX_QUERIES = 8 };
+
+#define MIN_NBYTES 512
+#define MAX_STEP ((int64_t)2 << 20)
+
+typedef struct chain {
+  mf__block *first;
+  mf__block *last;
+} chain;
+
+typedef struct pool {
+  pthread_mutex_t lock;
+  mf__device device;
+  int64_t used, cached, limit, hits, misses;
+  chain buckets[NBUCKETS];
+} pool;
+
+typedef struct request {
+  pool *pool;
+  int64_t nbytes; /* of the block */
+  int64_t asked;
+  mf__claim claim;
+} request;
+
+static _Atomic(pool *) pools[2][MF__MAX_ORDINALS][MF__NSPACES];
+
+/* Sizes in four steps from one power of two to the next, of 2 MiB at most, so that little is wasted and much fits. */
+static int64_t round_up(int64_t nbytes) {
+  int64_t step = MIN_NBYTES;
+  if (nbytes <= MIN_NBYTES) return MIN_NBYTES;
+  while (step < nbytes - step && step < 4 * MAX_STEP) step *= 2;
+  step /= 4;
+  return nbytes > INT64_MAX - step ? nbytes : (nbytes + step - 1) / step * step;
+}
+
+static pool *pool_new(const mf__device *device) {
+  pool *p = calloc(1, sizeof *p);
+  if (p == NULL) return NULL;
+  pthread_mutex_init(&p->lock, NULL);
+  p->device = *device;
+  return p;
+}
+
+static int pool_find(const mf__device *device, pool **out, mf_error *err) {
+  _Atomic(pool *) *place = &pools[device->backend == &mf__backend_hip][device->ordinal][device->space];
+  *out = atomic_load_explicit(place, memory_order_acquire);
+  if (*out != NULL) return MF_OK;
+  pool *none = NULL;
+  pool *made = pool_new(device);
+  if (made == NULL) return mf__fail(err, MF_ENOMEM, "no host memory for a pool");
+  if (atomic_compare_exchange_strong(place, &none, made)) {
+    *out = made;
+    return MF_OK;
+  }
+  pthread_mutex_destroy(&made->lock);
+  free(made);
+  *out = none;
+  return MF_OK;
+}
+
+/* The table: under the pool's lock */
+
+static chain *bucket_of(pool *p, int64_t nbytes, const mf__home *h) {
+  uint64_t key = (uint64_t)nbytes ^ (uint64_t)h->stream * 0x9e3779b97f4a7c15u ^ (uint64_t)h->thread << 32;
+  key *= 0xff51afd7ed558ccdu;
+  return &p->buckets[key >> 58];
+}
+
+static void append(chain *c, mf__block *b) {
+  b->next = NULL;
+  if (c->first == NULL) c->first = b;
+  else c->last->next = b;
+  c->last = b;
+}
+
+/* Takes the block behind ${before} (NULL: the first) out of its chain and counts it as used. */
+static mf__block *take_behind(pool *p, chain *c, mf__block *before) {
+  mf__block *b = before == NULL ? c->first : before->next;
+  if (before == NULL) c->first = b->next;
+  else before->next = b->next;
+  if (c->last == b) c->last = before;
+  p->cached -= b->nbytes;
+  p->used += b->nbytes;
+  return b;
+}
+
+static bool is_clean(const mf__block *b, const request *r) {
+  return b->nbytes == r->nbytes && mf__block_is_clean(b, &r->claim);
+}
+
+static bool is_candidate(const mf__block *b, const request *r) {
+  const int64_t spare = b->nbytes - r->nbytes;
+  return spare >= 0 && spare <= r->nbytes / 4 && mf__block_is_candidate(b, &r->claim);
+}
+
+typedef bool (*block_test)(const mf__block *b, const request *r);
+
+static mf__block *take_from(pool *p, chain *c, block_test fits, const request *r) {
+  mf__block *before = NULL;
+  for (mf__block *b = c->first; b != NULL; before = b, b = b->next)
+    if (fits(b, r)) return take_behind(p, c, before);
+  return NULL;
+}
+
+/* Those of the asked stream first. */
+static mf__block *take_any(pool *p, block_test fits, const request *r) {
+  pthread_mutex_lock(&p->lock);
+  mf__block *b = take_from(p, bucket_of(p, r->nbytes, &r->claim.home), fits, r);
+  for (int i = 0; b == NULL && i < NBUCKETS; i++) b = take_from(p, &p->buckets[i], fits, r);
+  pthread_mutex_unlock(&p->lock);
+  return b;
+}
+
+static void put(mf__block *b) {
+  pool *p = b->pool;
+  mf__block_hold(b, 1);
+  pthread_mutex_lock(&p->lock);
+  p->used -= b->nbytes;
+  p->cached += b->nbytes;
+  append(bucket_of(p, b->nbytes, &b->home), b);
+  pthread_mutex_unlock(&p->lock);
+}
+
+/* Giving back */
+
+static void put_back(void *ctx) {
+  mf__block *b = ctx;
+  mf__access *record = b->record;
+  put(b);
+  mf__access_free(record);
+}
+
+void mf__pool_give(void *block_taken, mf__access *record) {
+  mf__block *b = block_taken;
+  b->record = record;
+  if (!record->backend->usable()) {
+    free(b);
+    mf__access_free(record);
+    return;
+  }
+  mf__access_prune(record);
+  if (mf__block_note(b, record)) put_back(b);
+  else mf__retire(record, put_back, b);
+}
+
+/* Taking */
+
+static mf__block *take_clean(const request *r) {
+  pool *p = r->pool;
+  pthread_mutex_lock(&p->lock);
+  mf__block *b = take_from(p, bucket_of(p, r->nbytes, &r->claim.home), is_clean, r);
+  if (b != NULL) p->hits++;
+  pthread_mutex_unlock(&p->lock);
+  if (b == NULL) return NULL;
+  mf__block_hold(b, -1);
+  mf__block_forget(b);
+  return b;
+}
+
+/* Puts a list of blocks that were taken out back. */
+static void put_all(mf__block *all) {
+  for (mf__block *b = all, *next; b != NULL; b = next) {
+    next = b->next;
+    put(b);
+  }
+}
+
+/* Looks at some of the blocks that could do. */
+static mf__block *take_ready(const request *r) {
+  mf__scope scope;
+  mf__block *found = NULL, *refused = NULL;
+  if (mf__scope_open(&scope, r->claim.on->backend, r->claim.on->ordinal, NULL) != MF_OK) return NULL;
+  for (int tries = 0; found == NULL && tries < MAX_QUERIES; tries++) {
+    mf__block *b = take_any(r->pool, is_candidate, r);
+    if (b == NULL) break;
+    mf__block_hold(b, -1);
+    if (mf__block_ready(b, &r->claim)) {
+      found = b;
+    } else {
+      b->next = refused;
+      refused = b;
+    }
+  }
+  mf__scope_close(&scope);
+  put_all(refused);
+  return found;
+}
+
+static bool reserve(pool *p, int64_t nbytes) {
+  pthread_mutex_lock(&p->lock);
+  const bool fits = p->limit == 0 || nbytes <= p->limit - p->used - p->cached;
+  if (fits) p->used += nbytes;
+  pthread_mutex_unlock(&p->lock);
+  return fits;
+}
+
+static void unreserve(pool *p, int64_t nbytes) {
+  pthread_mutex_lock(&p->lock);
+  p->used -= nbytes;
+  pthread_mutex_unlock(&p->lock);
+}
+
+static int driver_alloc(const request *r, mf__block *b, mf_error *err) {
+  const mf__queue *on = r->claim.on;
+  mf__scope scope;
+  int rc = mf__scope_open(&scope, on->backend, on->ordinal, err);
+  if (rc != MF_OK) return rc;
+  rc = on->backend->memory_alloc(r->pool->device.space, r->nbytes, on->stream, &b->data, err);
+  mf__scope_close(&scope);
+  return rc;
+}
+
+static int grow(const request *r, mf__block **out, mf_error *err) {
+  if (!reserve(r->pool, r->nbytes)) return mf__fail(err, MF_ENOMEM, "the limit would be exceeded");
+  mf__block *b = calloc(1, sizeof *b);
+  int rc = b == NULL ? mf__fail(err, MF_ENOMEM, "no host memory") : driver_alloc(r, b, err);
+  if (rc != MF_OK) {
+    unreserve(r->pool, r->nbytes);
+    free(b);
+    return rc;
+  }
+  b->pool = r->pool;
+  b->device = r->pool->device;
+  b->nbytes = r->nbytes;
+  b->ordinal = r->claim.on->ordinal;
+  *out = b;
+  return MF_OK;
+}
+
+static bool is_any(const mf__block *b, const request *r) {
+  (void)b;
+  (void)r;
+  return true;
+}
+
+static mf__block *take_all(const request *r) {
+  mf__block *all = NULL;
+  for (mf__block *b = take_any(r->pool, is_any, r); b != NULL; b = take_any(r->pool, is_any, r)) {
+    mf__block_hold(b, -1);
+    b->next = all;
+    all = b;
+  }
+  return all;
+}
+
+/* To the driver if that can be now, else back into the pool. */
+static int free_or_put(mf__block *b, const mf__claim *c, mf_error *err) {
+  bool freed;
+  const int rc = mf__block_free(b, c, &freed, err);
+  if (!freed) {
+    put(b);
+    return rc;
+  }
+  unreserve(b->pool, b->nbytes);
+  free(b);
+  return MF_OK;
+}
+
+static void free_cached(const request *r) {
+  for (mf__block *b = take_all(r), *next; b != NULL; b = next) {
+    next = b->next;
+    (void)free_or_put(b, &r->claim, NULL);
+  }
+}
+
+/* The host waits for what the asked stream has to do, so that the driver has its freed memory back. */
+static void wait_for_driver(const request *r) {
+  const mf__queue *on = r->claim.on;
+  mf__scope scope;
+  mf__retire_wait(on->backend);
+  if (mf__scope_open(&scope, on->backend, on->ordinal, NULL) != MF_OK) return;
+  if (on->backend->stream_synchronize(on->stream, NULL) == MF_OK) (void)on->backend->memory_trim(NULL);
+  mf__scope_close(&scope);
+}
+
+/* Keeps the driver's own number, if it was the driver that had no memory. */
+static int out_of_memory(const request *r, mf_error *err) {
+  char name[MF__NAME_CAP], limit[32] = "no limit";
+  mf_pool_stats s;
+  const DLDevice device = mf__device_name(&r->pool->device);
+  if (err == NULL) return MF_ENOMEM;
+  const mf_error driver = *err;
+  (void)mf_device_format(&device, name, sizeof name, NULL);
+  (void)mf_pool_read(&device, &s, NULL);
+  if (s.limit_bytes != 0) snprintf(limit, sizeof limit, "a limit of %lld", (long long)s.limit_bytes);
+  (void)mf__fail(err, MF_ENOMEM, "no memory for %lld bytes on %s: %lld are used and %lld cached, with %s",
+                 (long long)r->asked, name, (long long)s.used_bytes, (long long)s.cached_bytes, limit);
+  err->driver_code = driver.driver_code;
+  err->call = driver.call;
+  return MF_ENOMEM;
+}
+
+/* Others' blocks; then without the cache; then with what became free meanwhile; then the host waits. */
+static int reclaim(request *r, mf__block **out, mf_error *err) {
+  for (int step = 0; step < 3; step++) {
+    if (step == 1) mf__retire_drain(r->pool->device.backend);
+    if (step == 2) wait_for_driver(r);
+    r->claim.patient = r->pool->device.space == MF__DEVICE || step == 2;
+    *out = take_ready(r);
+    if (*out != NULL) return MF_OK;
+    free_cached(r);
+    const int rc = grow(r, out, err);
+    if (rc != MF_ENOMEM) return rc;
+  }
+  return out_of_memory(r, err);
+}
+
+static int refuse_captured(const request *r, mf_error *err) {
+  const mf__queue *on = r->claim.on;
+  return mf__fail(err, MF_ECAPTURE,
+                  "stream 0x%llx of %s:%d is being captured, and no memory of %lld bytes is kept for it; allocate "
+                  "before the capture",
+                  (unsigned long long)on->stream, on->backend->name, on->ordinal, (long long)r->asked);
+}
+
+static int take_slowly(request *r, mf__block **out, mf_error *err) {
+  int rc = mf__claim_look(&r->claim, err);
+  if (rc != MF_OK) return rc;
+  *out = take_ready(r);
+  if (*out != NULL) return MF_OK;
+  if (r->claim.captured) return refuse_captured(r, err);
+  mf_error failed; /* which the caller sees only if nothing helps */
+  rc = grow(r, out, &failed);
+  if (rc == MF_ENOMEM) rc = reclaim(r, out, &failed);
+  if (rc != MF_OK && err != NULL) *err = failed;
+  return rc;
+}
+
+static int take(request *r, mf__block **out, mf_error *err) {
+  *out = take_clean(r);
+  if (*out != NULL) return MF_OK;
+  const int rc = take_slowly(r, out, err);
+  if (rc != MF_OK) return rc;
+  pthread_mutex_lock(&r->pool->lock);
+  r->pool->misses++;
+  pthread_mutex_unlock(&r->pool->lock);
+  return MF_OK;
+}
+
+int mf__pool_take(const mf__queue *on, mf__space space, int64_t nbytes, void **data, void **block_out, mf_error *err) {
+  const mf__device device = {on->backend, space, space == MF__DEVICE ? on->ordinal : 0};
+  request r = {.nbytes = round_up(nbytes), .asked = nbytes, .claim = mf__claim_of(on)};
+  mf__block *b = NULL;
+  int32_t count;
+  *data = NULL;
+  *block_out = NULL;
+  int rc = on->backend->usable() ? MF_OK : on->backend->device_count(&count, err);
+  if (rc == MF_OK) rc = pool_find(&device, &r.pool, err);
+  if (rc != MF_OK) return rc;
+  mf__retire_poll();
+  rc = take(&r, &b, err);
+  if (rc != MF_OK) return rc;
+  b->home = r.claim.home;
+  b->homed = false;
+  *data = b->data;
+  *block_out = b;
+  return MF_OK;
+}
+
+/* The public side */
+
+static int find_public(const DLDevice *device, pool **out, mf_error *err) {
+  mf__device d;
+  const int rc = mf__device_resolve(device, &d, err);
+  if (rc != MF_OK) return rc;
+  if (d.backend == NULL) return mf__fail(err, MF_EDEVICE, "device is the cpu, whose memory is not pooled");
+  return pool_find(&d, out, err);
+}
+
+int mf_pool_read(const DLDevice *device, mf_pool_stats *out, mf_error *err) {
+  pool *p;
+  memset(out, 0, sizeof *out);
+  const int rc = find_public(device, &p, err);
+  if (rc != MF_OK) return mf__end(rc, __func__, err);
+  pthread_mutex_lock(&p->lock);
+  *out = (mf_pool_stats){p->used, p->cached, p->limit, 0, p->hits, p->misses};
+  pthread_mutex_unlock(&p->lock);
+  out->deferred = mf__retire_count(&p->device);
+  return MF_OK;
+}
+
+int mf_pool_limit(const DLDevice *device, int64_t nbytes, mf_error *err) {
+  pool *p;
+  int rc = find_public(device, &p, err);
+  if (rc == MF_OK && nbytes < 0)
+    rc = mf__fail(err, MF_EINVAL, "nbytes is %lld; 0 (no limit) or more expected", (long long)nbytes);
+  if (rc != MF_OK) return mf__end(rc, __func__, err);
+  pthread_mutex_lock(&p->lock);
+  p->limit = nbytes;
+  pthread_mutex_unlock(&p->lock);
+  return MF_OK;
+}
+
+static int trim_block(mf__block *b, mf_error *err) {
+  const mf__queue q = mf__block_queue(b);
+  mf__claim c = mf__claim_of(&q);
+  const int rc = mf__claim_look(&c, err);
+  c.patient = b->homed && mf__home_same(&b->home, &c.home);
+  if (rc == MF_OK && !c.captured) return free_or_put(b, &c, err);
+  put(b);
+  return rc == MF_ECAPTURE ? MF_OK : rc;
+}
+
+static int trim_blocks(pool *p, mf_error *err) {
+  const request r = {.pool = p};
+  int first = MF_OK;
+  for (mf__block *b = take_all(&r), *next; b != NULL; b = next) {
+    next = b->next;
+    const int rc = trim_block(b, first == MF_OK ? err : NULL);
+    if (first == MF_OK) first = rc;
+  }
+  return first;
+}
+
+static int trim_driver(const mf__device *device, mf_error *err) {
+  mf__scope scope;
+  int rc = mf__scope_open(&scope, device->backend, device->ordinal, err);
+  if (rc != MF_OK) return rc;
+  rc = device->backend->memory_trim(err);
+  mf__scope_close(&scope);
+  return rc;
+}
+
+static int trim(pool *p, mf_error *err) {
+  const mf__device *d = &p->device;
+  mf__retire_drain(d->backend);
+  mf__stage_trim(d->backend, d->ordinal);
+  int rc = trim_blocks(p, err);
+  const int driver = trim_driver(d, rc == MF_OK ? err : NULL);
+  if (rc == MF_OK) rc = driver;
+  mf__event_trim(d->backend, d->ordinal);
+  mf__stream_trim(d->backend, d->ordinal);
+  return rc;
+}
+
+int mf_pool_trim(const DLDevice *device, mf_error *err) {
+  pool *p;
+  int rc = find_public(device, &p, err);
+  if (rc == MF_OK) rc = trim(p, err);
+  return mf__end(rc, __func__, err);
+}

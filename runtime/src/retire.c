@@ -1,0 +1,228 @@
+/* retire.c: memory that was released while queued work may still use it.
+ *
+ * Invariant: finish is called once, under no lock, when all that was queued on the record's streams before the release
+ * is done. What waits is the record itself, so that nothing has to be allocated and nothing can be lost.
+ *
+ * A stream that is being captured is asked again at every poll. One that fails otherwise (a consumer destroyed it
+ * before it called the deleter, say) is tried twice and then left alone, because the handle may be nobody's by now;
+ * then only a wait for the whole device tells: mf_device_synchronize, or an allocation that found no memory. Nothing is
+ * released earlier, and nothing stays beyond such a wait.
+ *
+ * It must not know what is released. */
+#include "internal.h"
+
+enum { LOOKS_PER_POLL = 4, MAX_TRIES = 2 };
+
+typedef struct waiting_list {
+  pthread_mutex_t lock;
+  mf__access *first;
+  mf__access *last;
+  _Atomic int64_t count; /* those that a thread is just looking at included */
+} waiting_list;
+
+static waiting_list lists[2] = {{.lock = PTHREAD_MUTEX_INITIALIZER}, {.lock = PTHREAD_MUTEX_INITIALIZER}};
+static _Atomic uint64_t clock_now = 1;
+static _Thread_local bool polling;
+
+static waiting_list *list_of(const mf__backend *backend) {
+  return &lists[backend == &mf__backend_hip];
+}
+
+int mf__scope_open(mf__scope *s, const mf__backend *backend, int32_t ordinal, mf_error *err) {
+  s->backend = backend;
+  const int rc = backend->enter(ordinal, &s->before, err);
+  if (rc == MF_OK) s->relaxed = backend->capture_relax(true, NULL) == MF_OK;
+  return rc;
+}
+
+void mf__scope_close(const mf__scope *s) {
+  if (s->relaxed) (void)s->backend->capture_relax(false, NULL);
+  s->backend->leave(&s->before);
+}
+
+static bool speaks_for_all(const mf__access *a, const mf__touch *t) {
+  for (int32_t i = 0; i < a->count; i++) {
+    const mf__touch *other = &a->touches[i];
+    if (other == t) continue;
+    if (other->open_reads > 0 || other->open_writes > 0) return false;
+    if (other->last_read > t->seen_reads || other->last_write > t->seen_writes) return false;
+  }
+  return true;
+}
+
+void mf__access_prune(mf__access *a) {
+  for (int32_t i = 0; i < a->count && a->count > 1; i++) {
+    if (!speaks_for_all(a, &a->touches[i])) continue;
+    a->touches[0] = a->touches[i];
+    a->count = 1;
+  }
+}
+
+/* The list */
+
+static void push(waiting_list *l, mf__access *a) {
+  a->next = NULL;
+  pthread_mutex_lock(&l->lock);
+  if (l->first == NULL) l->first = a;
+  else l->last->next = a;
+  l->last = a;
+  pthread_mutex_unlock(&l->lock);
+}
+
+static mf__access *pop(waiting_list *l) {
+  pthread_mutex_lock(&l->lock);
+  mf__access *a = l->first;
+  if (a != NULL) l->first = a->next;
+  pthread_mutex_unlock(&l->lock);
+  return a;
+}
+
+/* One record */
+
+static void drop_touch(mf__access *a, int32_t i) {
+  mf__touch *t = &a->touches[i];
+  if (t->event != NULL) mf__event_give(a->backend, t->ordinal, t->event);
+  *t = a->touches[--a->count];
+}
+
+/* Whether there is nothing to wait for. */
+static bool begin_touch(const mf__access *a, mf__touch *t) {
+  if (t->tries >= MAX_TRIES) return false;
+  const int rc = mf__touch_record(a->backend, t, &t->event, NULL);
+  if (rc != MF_OK && rc != MF_ECAPTURE) t->tries++;
+  return rc == MF_OK && t->event == NULL;
+}
+
+static bool event_is_done(const mf__backend *backend, int32_t ordinal, void *event, bool wait) {
+  mf__scope scope;
+  bool done = false;
+  if (mf__scope_open(&scope, backend, ordinal, NULL) != MF_OK) return false;
+  if (wait) done = backend->event_synchronize(event, NULL) == MF_OK;
+  else if (backend->event_query(event, &done, NULL) != MF_OK) done = false;
+  mf__scope_close(&scope);
+  return done;
+}
+
+static bool touch_is_done(const mf__access *a, mf__touch *t, bool wait) {
+  if (t->event == NULL && begin_touch(a, t)) return true;
+  return t->event != NULL && event_is_done(a->backend, t->ordinal, t->event, wait);
+}
+
+static bool is_done(mf__access *a, bool wait) {
+  for (int32_t i = 0; i < a->count;) {
+    if (touch_is_done(a, &a->touches[i], wait)) drop_touch(a, i);
+    else i++;
+  }
+  return a->count == 0;
+}
+
+/* Looks at up to n of the list. What finish releases meanwhile is not looked at from within. */
+static void look(const mf__backend *backend, int64_t n, bool wait) {
+  waiting_list *l = list_of(backend);
+  if (polling) return;
+  polling = true;
+  for (mf__access *a; n > 0 && (a = pop(l)) != NULL; n--) {
+    if (!is_done(a, wait)) {
+      push(l, a);
+      continue;
+    }
+    atomic_fetch_sub_explicit(&l->count, 1, memory_order_relaxed);
+    a->finish(a->ctx);
+  }
+  polling = false;
+}
+
+static bool has_waiting(const mf__backend *backend) {
+  return atomic_load_explicit(&list_of(backend)->count, memory_order_relaxed) != 0 && backend->usable();
+}
+
+void mf__retire(mf__access *record, mf__finish_fn finish, void *ctx) {
+  record->number = atomic_fetch_add_explicit(&clock_now, 1, memory_order_relaxed);
+  record->finish = finish;
+  record->ctx = ctx;
+  mf__access_prune(record);
+  for (int32_t i = 0; i < record->count; i++) {
+    record->touches[i].event = NULL;
+    record->touches[i].tries = 0;
+  }
+  if (record->count == 0 || !record->backend->usable() || is_done(record, false)) {
+    finish(ctx);
+    return;
+  }
+  waiting_list *l = list_of(record->backend);
+  atomic_fetch_add_explicit(&l->count, 1, memory_order_relaxed);
+  push(l, record);
+}
+
+void mf__retire_poll(void) {
+  if (has_waiting(&mf__backend_cuda)) look(&mf__backend_cuda, LOOKS_PER_POLL, false);
+  if (has_waiting(&mf__backend_hip)) look(&mf__backend_hip, LOOKS_PER_POLL, false);
+}
+
+static void look_at_all(const mf__backend *backend, bool wait) {
+  if (has_waiting(backend)) look(backend, atomic_load_explicit(&list_of(backend)->count, memory_order_relaxed), wait);
+}
+
+void mf__retire_drain(const mf__backend *backend) {
+  look_at_all(backend, false);
+}
+
+uint64_t mf__retire_mark(void) {
+  return atomic_load_explicit(&clock_now, memory_order_relaxed);
+}
+
+static void reach(mf__access *a, int32_t ordinal, uint64_t mark) {
+  for (int32_t i = 0; i < a->count && a->number < mark;) {
+    if (a->touches[i].ordinal == ordinal) drop_touch(a, i);
+    else i++;
+  }
+}
+
+void mf__retire_reached(const mf__backend *backend, int32_t ordinal, uint64_t mark) {
+  waiting_list *l = list_of(backend);
+  if (!has_waiting(backend)) return;
+  pthread_mutex_lock(&l->lock);
+  for (mf__access *a = l->first; a != NULL; a = a->next) reach(a, ordinal, mark);
+  pthread_mutex_unlock(&l->lock);
+  look_at_all(backend, false);
+}
+
+static void synchronize_device(const mf__backend *backend, int32_t ordinal) {
+  mf__scope scope;
+  const uint64_t mark = mf__retire_mark();
+  if (mf__scope_open(&scope, backend, ordinal, NULL) != MF_OK) return;
+  const int rc = backend->device_synchronize(NULL);
+  mf__scope_close(&scope);
+  if (rc == MF_OK) mf__retire_reached(backend, ordinal, mark);
+}
+
+static bool has_lost(const mf__backend *backend, int32_t *ordinal) {
+  waiting_list *l = list_of(backend);
+  bool found = false;
+  pthread_mutex_lock(&l->lock);
+  for (const mf__access *a = l->first; a != NULL && !found; a = a->next) {
+    for (int32_t i = 0; i < a->count && !found; i++) {
+      found = a->touches[i].tries >= MAX_TRIES;
+      *ordinal = a->touches[i].ordinal;
+    }
+  }
+  pthread_mutex_unlock(&l->lock);
+  return found;
+}
+
+void mf__retire_wait(const mf__backend *backend) {
+  int32_t ordinal;
+  look_at_all(backend, true);
+  if (has_waiting(backend) && has_lost(backend, &ordinal)) synchronize_device(backend, ordinal);
+}
+
+int64_t mf__retire_count(const mf__device *device) {
+  waiting_list *l = list_of(device->backend);
+  int64_t n = 0;
+  if (!has_waiting(device->backend)) return 0;
+  pthread_mutex_lock(&l->lock);
+  for (const mf__access *a = l->first; a != NULL; a = a->next)
+    n += a->ordinal == device->ordinal && a->space == device->space;
+  pthread_mutex_unlock(&l->lock);
+  return n;
+}
