@@ -4,12 +4,9 @@
 #include "front.h"
 
 CUresult object_of(const void *handle, sim_type type, void *out) {
-  void *object = sim_object_find(handle, type);
+  void *object = sim_given(handle, type);
   *(void **)out = object;
   if (object != NULL) return CUDA_SUCCESS;
-  const sim_place here = sim_here();
-  if (handle != NULL && !sim_object_was(handle))
-    sim_found(SIM_MISUSE, "%s is given %p as a %s", here.call, handle, sim_type_name(type));
   return type == SIM_CONTEXT ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_HANDLE;
 }
 
@@ -175,25 +172,17 @@ CUresult do_cuCtxGetStreamPriorityRange(int *least, int *greatest) {
   return CUDA_SUCCESS;
 }
 
-static CUresult peer_of(CUcontext handle, sim_context **c, sim_context **peer) {
-  TRY(current(c));
-  TRY(object_of(handle, SIM_CONTEXT, peer));
-  return (*peer)->device == (*c)->device ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
+static CUresult access_to(CUcontext handle, bool on) {
+  sim_context *c, *peer;
+  TRY(current(&c));
+  TRY(object_of(handle, SIM_CONTEXT, &peer));
+  return from(sim_peer_access(c, peer->device->id, on));
 }
 
 CUresult do_cuCtxEnablePeerAccess(CUcontext handle, unsigned flags) {
-  sim_context *c, *peer;
-  if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
-  TRY(peer_of(handle, &c, &peer));
-  if (c->peers[peer->device->id]) return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
-  c->peers[peer->device->id] = true;
-  return CUDA_SUCCESS;
+  return flags != 0 ? CUDA_ERROR_INVALID_VALUE : access_to(handle, true);
 }
 
 CUresult do_cuCtxDisablePeerAccess(CUcontext handle) {
-  sim_context *c, *peer;
-  TRY(peer_of(handle, &c, &peer));
-  if (!c->peers[peer->device->id]) return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
-  c->peers[peer->device->id] = false;
-  return CUDA_SUCCESS;
+  return access_to(handle, false);
 }

@@ -4,10 +4,6 @@
  * It must not know when a copy happens. */
 #include "front.h"
 
-static CUresult default_stream(sim_stream **s) {
-  return stream_of(NULL, s);
-}
-
 static CUresult linear(CUstream handle, uintptr_t d, uintptr_t s, size_t n, bool sync) {
   sim_stream *stream;
   TRY(stream_of(handle, &stream));
@@ -16,24 +12,13 @@ static CUresult linear(CUstream handle, uintptr_t d, uintptr_t s, size_t n, bool
   return from(sim_copy(stream, &to, &source, sync));
 }
 
-static bool is_device(uintptr_t p) {
-  return sim_ours(p) || sim_alloc_find(p) != NULL;
-}
-
-static bool is_host(uintptr_t p) {
-  const sim_alloc *a = sim_alloc_find(p);
-  return a == NULL ? !sim_ours(p) : a->space != SIM_DEVICE;
-}
-
-static CUresult wrong_side(uintptr_t p, const char *meant) {
-  sim_found(SIM_BOUNDS, "%s: %#zx is not %s memory", sim_here().call, (size_t)p, meant);
-  return CUDA_ERROR_INVALID_VALUE;
+static CUresult on_side(uintptr_t p, bool host) {
+  return from(sim_on_side(p, host));
 }
 
 static CUresult sides(uintptr_t device, const void *host) {
-  if (!is_device(device)) return wrong_side(device, "device");
-  if (!is_host((uintptr_t)host)) return wrong_side((uintptr_t)host, "host");
-  return CUDA_SUCCESS;
+  TRY(on_side(device, false));
+  return on_side((uintptr_t)host, true);
 }
 
 CUresult do_cuMemcpy(CUdeviceptr d, CUdeviceptr s, size_t n) {
@@ -71,8 +56,8 @@ CUresult do_cuMemcpyDtoH_v2(void *d, CUdeviceptr s, size_t n) {
 }
 
 CUresult do_cuMemcpyDtoD_v2(CUdeviceptr d, CUdeviceptr s, size_t n) {
-  if (n > 0 && !is_device((uintptr_t)d)) return wrong_side((uintptr_t)d, "device");
-  if (n > 0 && !is_device((uintptr_t)s)) return wrong_side((uintptr_t)s, "device");
+  if (n > 0) TRY(on_side((uintptr_t)d, false));
+  if (n > 0) TRY(on_side((uintptr_t)s, false));
   return linear(NULL, (uintptr_t)d, (uintptr_t)s, n, true);
 }
 
@@ -87,8 +72,8 @@ CUresult do_cuMemcpyDtoHAsync_v2(void *d, CUdeviceptr s, size_t n, CUstream q) {
 }
 
 CUresult do_cuMemcpyDtoDAsync_v2(CUdeviceptr d, CUdeviceptr s, size_t n, CUstream q) {
-  if (n > 0 && !is_device((uintptr_t)d)) return wrong_side((uintptr_t)d, "device");
-  if (n > 0 && !is_device((uintptr_t)s)) return wrong_side((uintptr_t)s, "device");
+  if (n > 0) TRY(on_side((uintptr_t)d, false));
+  if (n > 0) TRY(on_side((uintptr_t)s, false));
   return linear(q, (uintptr_t)d, (uintptr_t)s, n, false);
 }
 
@@ -111,8 +96,7 @@ static CUresult place(const side *p, const CUDA_MEMCPY3D *c, sim_region *out) {
     return CUDA_ERROR_INVALID_VALUE;
   *out = (sim_region){base + p->z * slice + p->y * pitch + p->x, c->WidthInBytes, pitch, c->Height, slice, c->Depth};
   if (sim_region_empty(out) || p->type == CU_MEMORYTYPE_UNIFIED) return CUDA_SUCCESS;
-  if (host && !is_host(out->base)) return wrong_side(out->base, "host");
-  return host || is_device(out->base) ? CUDA_SUCCESS : wrong_side(out->base, "device");
+  return on_side(out->base, host);
 }
 
 static CUresult pitched(const CUDA_MEMCPY3D *c, CUstream handle, bool sync) {
@@ -183,22 +167,10 @@ CUresult do_cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *c, CUstream q) {
   return peer_3d(c, q, false);
 }
 
-/* A synchronous fill is asynchronous to the host unless it fills host memory. */
 static CUresult fill(const sim_region *r, uint32_t value, unsigned unit, CUstream q, bool sync) {
   sim_stream *s;
-  if (sync) {
-    TRY(default_stream(&s));
-    TRY(from(sim_capture_unsafe()));
-  } else {
-    TRY(stream_of(q, &s));
-  }
-  sim_note("%#zx <- %#x, %zu x %zu bytes, %s", (size_t)r->base, value, r->width, r->rows, s->name);
-  TRY(from(sim_fill(s, r, value, unit)));
-  return sync && is_host(r->base) && !sim_region_empty(r) ? from(sim_stream_wait_host(s)) : CUDA_SUCCESS;
-}
-
-static sim_region plane(CUdeviceptr d, size_t pitch, size_t width, size_t rows) {
-  return (sim_region){(uintptr_t)d, width, pitch, rows, pitch * rows, 1};
+  TRY(stream_of(q, &s));
+  return from(sim_fill_call(s, r, value, unit, sync));
 }
 
 #define FILLS(bits, type)                                                                                     \
@@ -211,11 +183,11 @@ static sim_region plane(CUdeviceptr d, size_t pitch, size_t width, size_t rows) 
     return fill(&r, v, bits / 8, q, false);                                                                   \
   }                                                                                                           \
   CUresult do_cuMemsetD2D##bits##_v2(CUdeviceptr d, size_t pitch, type v, size_t w, size_t h) {               \
-    const sim_region r = plane(d, pitch, w * (bits / 8), h);                                                  \
+    const sim_region r = sim_plane((uintptr_t)d, pitch, w * (bits / 8), h);                                   \
     return fill(&r, v, bits / 8, NULL, true);                                                                 \
   }                                                                                                           \
   CUresult do_cuMemsetD2D##bits##Async(CUdeviceptr d, size_t pitch, type v, size_t w, size_t h, CUstream q) { \
-    const sim_region r = plane(d, pitch, w * (bits / 8), h);                                                  \
+    const sim_region r = sim_plane((uintptr_t)d, pitch, w * (bits / 8), h);                                   \
     return fill(&r, v, bits / 8, q, false);                                                                   \
   }
 FILLS(8, unsigned char)

@@ -1,7 +1,6 @@
 /* device.c: initialisation, the names of errors, and devices.
  *
  * It must not know about streams or memory. */
-#include <stdio.h>
 #include <string.h>
 
 #include "front.h"
@@ -140,7 +139,7 @@ CUresult do_cuDeviceGetName(char *name, int size, CUdevice d) {
   sim_device *device;
   if (name == NULL || size <= 0) return CUDA_ERROR_INVALID_VALUE;
   TRY(device_of(d, &device));
-  snprintf(name, (size_t)size, "Simulated GPU %d", d);
+  sim_device_name(device, name, (size_t)size);
   return CUDA_SUCCESS;
 }
 
@@ -178,7 +177,7 @@ CUresult do_cuDeviceGetPCIBusId(char *text, int size, CUdevice d) {
   sim_device *device;
   if (text == NULL || size < 13) return CUDA_ERROR_INVALID_VALUE;
   TRY(device_of(d, &device));
-  snprintf(text, (size_t)size, "0000:%02x:00.0", d + 1);
+  sim_device_bus(device, text, (size_t)size);
   return CUDA_SUCCESS;
 }
 

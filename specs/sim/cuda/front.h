@@ -6,7 +6,7 @@
 #define SIM_CUDA_FRONT_H
 
 #include "driver.h"
-#include "engine.h"
+#include "calls.h"
 
 enum { NO_INIT = 0x100 };
 enum { DRIVER_VERSION = 13000 };
@@ -20,8 +20,6 @@ bool per_thread_default(void);
 /* A handle that was given for an object, or CUDA_ERROR_INVALID_HANDLE with a finding. */
 CUresult object_of(const void *handle, sim_type type, void *out);
 CUresult device_of(CUdevice d, sim_device **out);
-sim_pool *pool_default(sim_device *d);
-sim_pool *pool_current(sim_device *d);
 
 #define CALL(name, symbol, since, how, params, args) CUresult do_##symbol params;
 #define SCALL CALL

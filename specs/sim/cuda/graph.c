@@ -23,35 +23,30 @@ CUresult do_cuStreamEndCapture(CUstream handle, CUgraph *out) {
   return CUDA_SUCCESS;
 }
 
-/* Asking about the legacy stream fails while a blocking stream is captured, and harms nothing. */
-static bool capturing_beside(const sim_stream *s) {
-  if (s->kind != SIM_LEGACY) return false;
-  for (const sim_stream *b = s->ctx->streams; b != NULL; b = b->next)
-    if (b->blocking && b->capture != NULL) return true;
-  return false;
+static CUresult ask(CUstream handle, sim_capture_info *out) {
+  sim_stream *s;
+  TRY(stream_of(handle, &s));
+  return from(sim_capture_ask(s, out));
 }
 
 CUresult do_cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *status) {
-  sim_stream *s;
+  sim_capture_info info;
   if (status == NULL) return CUDA_ERROR_INVALID_VALUE;
-  TRY(stream_of(handle, &s));
-  if (capturing_beside(s)) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
-  *status = CU_STREAM_CAPTURE_STATUS_NONE;
-  if (s->capture != NULL)
-    *status = s->capture->invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+  TRY(ask(handle, &info));
+  *status = (CUstreamCaptureStatus)info.status;
   return CUDA_SUCCESS;
 }
 
 CUresult do_cuStreamGetCaptureInfo_v2(CUstream handle, CUstreamCaptureStatus *status, uint64_t *id, CUgraph *g,
                                       const CUgraphNode **deps, size_t *n) {
-  sim_stream *s;
+  sim_capture_info info;
   TRY(do_cuStreamIsCapturing(handle, status));
-  TRY(stream_of(handle, &s));
-  if (s->capture == NULL || s->capture->invalid) return CUDA_SUCCESS;
+  TRY(ask(handle, &info));
+  if (*status != CU_STREAM_CAPTURE_STATUS_ACTIVE) return CUDA_SUCCESS;
   if (deps != NULL) return CUDA_ERROR_NOT_SUPPORTED;
-  if (id != NULL) *id = s->capture->id;
-  if (g != NULL) *g = (CUgraph)s->capture->graph->o.handle;
-  if (n != NULL) *n = s->nfront;
+  if (id != NULL) *id = info.id;
+  if (g != NULL) *g = (CUgraph)info.graph->o.handle;
+  if (n != NULL) *n = info.nfront;
   return CUDA_SUCCESS;
 }
 
@@ -62,10 +57,10 @@ CUresult do_cuStreamGetCaptureInfo_v3(CUstream s, CUstreamCaptureStatus *status,
 }
 
 CUresult do_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {
-  if (mode == NULL || *mode > CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_ERROR_INVALID_VALUE;
-  const int before = sim_self()->capture_mode;
-  sim_self()->capture_mode = (int)*mode;
-  *mode = (CUstreamCaptureMode)before;
+  if (mode == NULL) return CUDA_ERROR_INVALID_VALUE;
+  int other = (int)*mode;
+  TRY(from(sim_capture_exchange(&other)));
+  *mode = (CUstreamCaptureMode)other;
   return CUDA_SUCCESS;
 }
 
@@ -109,9 +104,7 @@ CUresult do_cuGraphLaunch(CUgraphExec x, CUstream handle) {
 static CUresult end(const void *handle, sim_type type) {
   sim_graph *g;
   TRY(object_of(handle, type, &g));
-  if (g->o.hidden) return CUDA_ERROR_INVALID_VALUE;
-  sim_graph_end(g);
-  return CUDA_SUCCESS;
+  return from(sim_graph_drop(g));
 }
 
 CUresult do_cuGraphDestroy(CUgraph g) {
@@ -126,8 +119,6 @@ CUresult do_cuGraphGetNodes(CUgraph handle, CUgraphNode *nodes, size_t *n) {
   sim_graph *g;
   if (n == NULL) return CUDA_ERROR_INVALID_VALUE;
   TRY(object_of(handle, SIM_GRAPH, &g));
-  const size_t room = nodes == NULL ? 0 : *n;
-  for (size_t i = 0; i < room; i++) nodes[i] = i < g->nnodes ? (CUgraphNode)g->nodes[i]->o.handle : NULL;
-  if (nodes == NULL || *n > g->nnodes) *n = g->nnodes;
+  sim_graph_list(g, nodes, n);
   return CUDA_SUCCESS;
 }

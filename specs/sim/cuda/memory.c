@@ -47,17 +47,11 @@ CUresult do_cuMemAllocPitch_v2(CUdeviceptr *p, size_t *pitch, size_t width, size
   return CUDA_SUCCESS;
 }
 
-static CUresult release(uintptr_t p, bool host) {
+static CUresult release(uintptr_t p, bool pinned) {
   sim_context *c;
   if (p == 0) return CUDA_SUCCESS;
   TRY(current(&c));
-  sim_alloc *a = sim_alloc_find(p);
-  const bool fits = a != NULL && a->base == p && a->space != SIM_FOREIGN && (a->space == SIM_PINNED) == host;
-  sim_note("%#zx", (size_t)p);
-  if (fits) return from(sim_free_host(a));
-  sim_found(SIM_STALE, "%s of %#zx, which %s", sim_here().call, (size_t)p,
-            a == NULL ? "is nobody's" : a->base != p ? "is inside an allocation" : "is memory of another kind");
-  return CUDA_ERROR_INVALID_VALUE;
+  return from(sim_release(p, pinned));
 }
 
 CUresult do_cuMemFree_v2(CUdeviceptr p) {
@@ -69,8 +63,8 @@ CUresult do_cuMemFreeHost(void *p) {
 }
 
 CUresult do_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *n, CUdeviceptr p) {
-  const sim_alloc *a = sim_alloc_find((uintptr_t)p);
-  if (a == NULL || a->freed) return CUDA_ERROR_NOT_FOUND;
+  const sim_alloc *a = sim_live((uintptr_t)p);
+  if (a == NULL) return CUDA_ERROR_NOT_FOUND;
   if (base != NULL) *base = a->base;
   if (n != NULL) *n = a->nbytes;
   return CUDA_SUCCESS;
@@ -89,19 +83,14 @@ CUresult do_cuMemAllocHost_v2(void **p, size_t n) {
   return do_cuMemHostAlloc(p, n, 0);
 }
 
-static sim_alloc *host_memory(const void *p) {
-  sim_alloc *a = sim_alloc_find((uintptr_t)p);
-  return a == NULL || a->freed || (a->space != SIM_PINNED && a->space != SIM_FOREIGN) ? NULL : a;
-}
-
 CUresult do_cuMemHostGetDevicePointer_v2(CUdeviceptr *d, void *p, unsigned flags) {
-  if (d == NULL || flags != 0 || host_memory(p) == NULL) return CUDA_ERROR_INVALID_VALUE;
+  if (d == NULL || flags != 0 || sim_host_memory((uintptr_t)p) == NULL) return CUDA_ERROR_INVALID_VALUE;
   *d = (CUdeviceptr)(uintptr_t)p;
   return CUDA_SUCCESS;
 }
 
 CUresult do_cuMemHostGetFlags(unsigned *flags, void *p) {
-  const sim_alloc *a = host_memory(p);
+  const sim_alloc *a = sim_host_memory((uintptr_t)p);
   if (flags == NULL || a == NULL) return CUDA_ERROR_INVALID_VALUE;
   *flags = a->flags;
   return CUDA_SUCCESS;
@@ -123,8 +112,8 @@ CUresult do_cuMemHostRegister_v2(void *p, size_t n, unsigned flags) {
 CUresult do_cuMemHostUnregister(void *p) {
   sim_context *c;
   TRY(current(&c));
-  sim_alloc *a = sim_alloc_find((uintptr_t)p);
-  if (a == NULL || a->freed || a->space != SIM_FOREIGN) return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+  sim_alloc *a = sim_live((uintptr_t)p);
+  if (a == NULL || a->space != SIM_FOREIGN) return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
   if (a->base != (uintptr_t)p) return CUDA_ERROR_INVALID_VALUE;
   return from(sim_free_host(a));
 }
@@ -139,13 +128,9 @@ CUresult do_cuMemAllocManaged(CUdeviceptr *p, size_t n, unsigned flags) {
 }
 
 static CUresult prefetch(CUdeviceptr p, size_t n, CUstream handle) {
-  const sim_work mark = {.kind = SIM_MARK};
-  const sim_alloc *a = sim_alloc_find((uintptr_t)p);
   sim_stream *s;
   TRY(stream_of(handle, &s));
-  if (a == NULL || a->freed || a->space != SIM_MANAGED || (uintptr_t)p + n > a->base + a->nbytes)
-    return CUDA_ERROR_INVALID_VALUE;
-  return from(sim_submit(s, &mark, NULL));
+  return from(sim_prefetch(s, (uintptr_t)p, n));
 }
 
 CUresult do_cuMemPrefetchAsync(CUdeviceptr p, size_t n, CUdevice d, CUstream s) {
@@ -211,8 +196,8 @@ static CUresult attribute(void *out, int which, const sim_alloc *a, uintptr_t p)
 }
 
 CUresult do_cuPointerGetAttribute(void *out, int which, CUdeviceptr p) {
-  const sim_alloc *a = sim_alloc_find((uintptr_t)p);
-  if (out == NULL || a == NULL || a->freed) return CUDA_ERROR_INVALID_VALUE;
+  const sim_alloc *a = sim_live((uintptr_t)p);
+  if (out == NULL || a == NULL) return CUDA_ERROR_INVALID_VALUE;
   return attribute(out, which, a, (uintptr_t)p);
 }
 
@@ -224,17 +209,17 @@ static size_t width_of(int which) {
 
 /* In a list, what a pointer does not have comes out as zero (an ordinal as -2), as the driver documents. */
 CUresult do_cuPointerGetAttributes(unsigned n, int *which, void **out, CUdeviceptr p) {
-  const sim_alloc *a = sim_alloc_find((uintptr_t)p);
+  const sim_alloc *a = sim_live((uintptr_t)p);
   if (n == 0 || which == NULL || out == NULL) return CUDA_ERROR_INVALID_VALUE;
   for (unsigned i = 0; i < n; i++) {
-    if (a != NULL && !a->freed && attribute(out[i], which[i], a, (uintptr_t)p) == CUDA_SUCCESS) continue;
+    if (a != NULL && attribute(out[i], which[i], a, (uintptr_t)p) == CUDA_SUCCESS) continue;
     put(out[i], which[i] == ATTR_DEVICE_ORDINAL ? (uint64_t)-2 : 0, width_of(which[i]));
   }
   return CUDA_SUCCESS;
 }
 
 CUresult do_cuPointerSetAttribute(const void *value, int which, CUdeviceptr p) {
-  const sim_alloc *a = sim_alloc_find((uintptr_t)p);
-  if (value == NULL || a == NULL || a->freed || which != ATTR_SYNC_MEMOPS) return CUDA_ERROR_INVALID_VALUE;
+  const sim_alloc *a = sim_live((uintptr_t)p);
+  if (value == NULL || a == NULL || which != ATTR_SYNC_MEMOPS) return CUDA_ERROR_INVALID_VALUE;
   return CUDA_SUCCESS;
 }

@@ -95,11 +95,9 @@ CUresult do_cuStreamGetDevice(CUstream handle, CUdevice *d) {
 }
 
 CUresult do_cuLaunchHostFunc(CUstream handle, CUhostFn fn, void *arg) {
-  const sim_work w = {.kind = SIM_HOST, .fn = fn, .arg = arg};
   sim_stream *s;
-  if (fn == NULL) return CUDA_ERROR_INVALID_VALUE;
   TRY(stream_of(handle, &s));
-  return from(sim_submit(s, &w, NULL));
+  return from(sim_call_host(s, fn, arg));
 }
 
 typedef struct callback {
@@ -115,17 +113,11 @@ static void run_callback(void *p) {
 }
 
 CUresult do_cuStreamAddCallback(CUstream handle, CUstreamCallback fn, void *arg, unsigned flags) {
+  const callback c = {fn, handle, arg};
   sim_stream *s;
   if (fn == NULL || flags != 0) return CUDA_ERROR_INVALID_VALUE;
   TRY(stream_of(handle, &s));
-  if (s->capture != NULL) return from(sim_capture_forbid(s, SIM_CAP_UNSUPPORTED));
-  callback *c = malloc(sizeof *c);
-  if (c == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
-  *c = (callback){fn, handle, arg};
-  const sim_work w = {.kind = SIM_HOST, .fn = run_callback, .arg = c};
-  const CUresult rc = from(sim_submit(s, &w, NULL));
-  if (rc != CUDA_SUCCESS) free(c);
-  return rc;
+  return from(sim_call_with(s, run_callback, &c, sizeof c));
 }
 
 CUresult do_cuEventCreate(CUevent *out, unsigned flags) {

@@ -4,29 +4,14 @@
  * though a real runtime often finds out by itself. It must not know when a copy happens. */
 #include "front.h"
 
-static bool is_device(uintptr_t p) {
-  return sim_ours(p) || sim_alloc_find(p) != NULL;
-}
-
-static bool is_host(uintptr_t p) {
-  const sim_alloc *a = sim_alloc_find(p);
-  return a == NULL ? !sim_ours(p) : a->space != SIM_DEVICE;
-}
-
-static hipError_t on_side(uintptr_t p, bool host) {
-  if (host ? is_host(p) : is_device(p)) return hipSuccess;
-  sim_found(SIM_BOUNDS, "%s: %#zx is not %s memory", sim_here().call, (size_t)p, host ? "host" : "device");
-  return hipErrorInvalidValue;
-}
-
 static hipError_t sides(uintptr_t d, uintptr_t s, hipMemcpyKind kind) {
   const bool to_host = kind == hipMemcpyHostToHost || kind == hipMemcpyDeviceToHost;
   const bool from_host = kind == hipMemcpyHostToHost || kind == hipMemcpyHostToDevice;
   if (kind == hipMemcpyDefault) return hipSuccess;
   if (kind < hipMemcpyHostToHost || (kind > hipMemcpyDefault && kind != hipMemcpyDeviceToDeviceNoCU))
     return hipErrorInvalidMemcpyDirection;
-  TRY(on_side(d, to_host));
-  return on_side(s, from_host);
+  TRY(from(sim_on_side(d, to_host)));
+  return from(sim_on_side(s, from_host));
 }
 
 static hipError_t move(const sim_region *to, const sim_region *source, hipMemcpyKind kind, hipStream_t q, bool sync) {
@@ -96,10 +81,6 @@ hipError_t do_hipMemcpyPeerAsync(void *d, int dd, const void *s, int sd, size_t 
   return linear(d, s, n, hipMemcpyDeviceToDevice, q, false);
 }
 
-static sim_region plane(const void *p, size_t pitch, size_t width, size_t rows) {
-  return (sim_region){(uintptr_t)p, width, pitch, rows, pitch * rows, 1};
-}
-
 static hipError_t pitched(const sim_region *to, const sim_region *source, hipMemcpyKind kind, hipStream_t q,
                           bool sync) {
   if (to->pitch < to->width || source->pitch < source->width) return hipErrorInvalidPitchValue;
@@ -107,13 +88,13 @@ static hipError_t pitched(const sim_region *to, const sim_region *source, hipMem
 }
 
 hipError_t do_hipMemcpy2D(void *d, size_t dp, const void *s, size_t sp, size_t w, size_t h, hipMemcpyKind kind) {
-  const sim_region to = plane(d, dp, w, h), source = plane(s, sp, w, h);
+  const sim_region to = sim_plane((uintptr_t)d, dp, w, h), source = sim_plane((uintptr_t)s, sp, w, h);
   return pitched(&to, &source, kind, NULL, true);
 }
 
 hipError_t do_hipMemcpy2DAsync(void *d, size_t dp, const void *s, size_t sp, size_t w, size_t h, hipMemcpyKind kind,
                                hipStream_t q) {
-  const sim_region to = plane(d, dp, w, h), source = plane(s, sp, w, h);
+  const sim_region to = sim_plane((uintptr_t)d, dp, w, h), source = sim_plane((uintptr_t)s, sp, w, h);
   return pitched(&to, &source, kind, q, false);
 }
 
@@ -212,14 +193,10 @@ hipError_t do_hipDrvMemcpy3DAsync(const HIP_MEMCPY3D *c, hipStream_t q) {
   return c == NULL ? hipErrorInvalidValue : described(c, q, false);
 }
 
-/* A synchronous fill is asynchronous to the host unless it fills host memory. */
 static hipError_t fill(const sim_region *r, uint32_t value, unsigned unit, hipStream_t q, bool sync) {
   sim_stream *s;
   TRY(stream_of(q, &s));
-  if (sync) TRY(from(sim_capture_unsafe()));
-  sim_note("%#zx <- %#x, %zu x %zu bytes, %s", (size_t)r->base, value, r->width, r->rows, s->name);
-  TRY(from(sim_fill(s, r, value, unit)));
-  return sync && !sim_region_empty(r) && is_host(r->base) ? from(sim_stream_wait_host(s)) : hipSuccess;
+  return from(sim_fill_call(s, r, value, unit, sync));
 }
 
 hipError_t do_hipMemset(void *d, int v, size_t n) {
@@ -233,12 +210,12 @@ hipError_t do_hipMemsetAsync(void *d, int v, size_t n, hipStream_t q) {
 }
 
 hipError_t do_hipMemset2D(void *d, size_t pitch, int v, size_t w, size_t h) {
-  const sim_region r = plane(d, pitch, w, h);
+  const sim_region r = sim_plane((uintptr_t)d, pitch, w, h);
   return pitch < w ? hipErrorInvalidValue : fill(&r, (unsigned char)v, 1, NULL, true);
 }
 
 hipError_t do_hipMemset2DAsync(void *d, size_t pitch, int v, size_t w, size_t h, hipStream_t q) {
-  const sim_region r = plane(d, pitch, w, h);
+  const sim_region r = sim_plane((uintptr_t)d, pitch, w, h);
   return pitch < w ? hipErrorInvalidValue : fill(&r, (unsigned char)v, 1, q, false);
 }
 

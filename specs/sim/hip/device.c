@@ -82,7 +82,7 @@ hipError_t do_hipDeviceGetName(char *name, int size, hipDevice_t device) {
   sim_device *d;
   if (name == NULL || size <= 0) return hipErrorInvalidValue;
   TRY(device_of(device, &d));
-  snprintf(name, (size_t)size, "Simulated GPU %d", device);
+  sim_device_name(d, name, (size_t)size);
   return hipSuccess;
 }
 
@@ -183,7 +183,7 @@ static void describe(hipDeviceProp_tR0600 *p, const sim_device *d) {
   p->sharedMemPerMultiprocessor = p->maxSharedMemoryPerMultiProcessor = SHARED;
   p->regsPerMultiprocessor = REGISTERS;
   p->clockInstructionRate = KHZ;
-  snprintf(p->name, sizeof p->name, "Simulated GPU %d", d->id);
+  sim_device_name(d, p->name, sizeof p->name);
   snprintf(p->gcnArchName, sizeof p->gcnArchName, "gfx%d%d0", MAJOR, MINOR);
 }
 
@@ -199,7 +199,7 @@ hipError_t do_hipDeviceGetPCIBusId(char *text, int size, int device) {
   sim_device *d;
   if (text == NULL || size < 13) return hipErrorInvalidValue;
   TRY(device_of(device, &d));
-  snprintf(text, (size_t)size, "0000:%02x:00.0", device + 1);
+  sim_device_bus(d, text, (size_t)size);
   return hipSuccess;
 }
 
@@ -243,29 +243,18 @@ hipError_t do_hipDeviceGetP2PAttribute(int *v, int which, int a, int b) {
   return hipSuccess;
 }
 
-static hipError_t peer_of(int peer, bool **enabled) {
+static hipError_t access_to(int peer, bool on) {
   sim_device *d;
   TRY(device_of(peer, &d));
-  if (peer == current) return hipErrorInvalidDevice;
-  *enabled = &device_context()->peers[peer];
-  return hipSuccess;
+  return from(sim_peer_access(device_context(), peer, on));
 }
 
 hipError_t do_hipDeviceEnablePeerAccess(int peer, unsigned flags) {
-  bool *enabled;
-  if (flags != 0) return hipErrorInvalidValue;
-  TRY(peer_of(peer, &enabled));
-  if (*enabled) return hipErrorPeerAccessAlreadyEnabled;
-  *enabled = true;
-  return hipSuccess;
+  return flags != 0 ? hipErrorInvalidValue : access_to(peer, true);
 }
 
 hipError_t do_hipDeviceDisablePeerAccess(int peer) {
-  bool *enabled;
-  TRY(peer_of(peer, &enabled));
-  if (!*enabled) return hipErrorPeerAccessNotEnabled;
-  *enabled = false;
-  return hipSuccess;
+  return access_to(peer, false);
 }
 
 hipError_t do_hipDeviceSynchronize(void) {

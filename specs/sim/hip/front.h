@@ -5,7 +5,7 @@
 #ifndef SIM_HIP_FRONT_H
 #define SIM_HIP_FRONT_H
 
-#include "engine.h"
+#include "calls.h"
 #include "runtime.h"
 
 enum { NO_DEVICE = 0x100, KEEPS_ERROR = 0x200 };

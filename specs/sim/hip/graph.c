@@ -23,35 +23,30 @@ hipError_t do_hipStreamEndCapture(hipStream_t handle, hipGraph_t *out) {
   return hipSuccess;
 }
 
-/* Asking about the legacy stream fails while a blocking stream is captured, and harms nothing. */
-static bool capturing_beside(const sim_stream *s) {
-  if (s->kind != SIM_LEGACY) return false;
-  for (const sim_stream *b = s->ctx->streams; b != NULL; b = b->next)
-    if (b->blocking && b->capture != NULL) return true;
-  return false;
+static hipError_t ask(hipStream_t handle, sim_capture_info *out) {
+  sim_stream *s;
+  TRY(stream_of(handle, &s));
+  return from(sim_capture_ask(s, out));
 }
 
 hipError_t do_hipStreamIsCapturing(hipStream_t handle, hipStreamCaptureStatus *status) {
-  sim_stream *s;
+  sim_capture_info info;
   if (status == NULL) return hipErrorInvalidValue;
-  TRY(stream_of(handle, &s));
-  if (capturing_beside(s)) return hipErrorStreamCaptureImplicit;
-  *status = hipStreamCaptureStatusNone;
-  if (s->capture != NULL)
-    *status = s->capture->invalid ? hipStreamCaptureStatusInvalidated : hipStreamCaptureStatusActive;
+  TRY(ask(handle, &info));
+  *status = (hipStreamCaptureStatus)info.status;
   return hipSuccess;
 }
 
 hipError_t do_hipStreamGetCaptureInfo_v2(hipStream_t handle, hipStreamCaptureStatus *status, unsigned long long *id,
                                          hipGraph_t *g, const hipGraphNode_t **deps, size_t *n) {
-  sim_stream *s;
+  sim_capture_info info;
   TRY(do_hipStreamIsCapturing(handle, status));
-  TRY(stream_of(handle, &s));
-  if (s->capture == NULL || s->capture->invalid) return hipSuccess;
+  TRY(ask(handle, &info));
+  if (*status != hipStreamCaptureStatusActive) return hipSuccess;
   if (deps != NULL) return hipErrorNotSupported;
-  if (id != NULL) *id = s->capture->id;
-  if (g != NULL) *g = (hipGraph_t)s->capture->graph->o.handle;
-  if (n != NULL) *n = s->nfront;
+  if (id != NULL) *id = info.id;
+  if (g != NULL) *g = (hipGraph_t)info.graph->o.handle;
+  if (n != NULL) *n = info.nfront;
   return hipSuccess;
 }
 
@@ -60,10 +55,10 @@ hipError_t do_hipStreamGetCaptureInfo(hipStream_t handle, hipStreamCaptureStatus
 }
 
 hipError_t do_hipThreadExchangeStreamCaptureMode(hipStreamCaptureMode *mode) {
-  if (mode == NULL || *mode > hipStreamCaptureModeRelaxed) return hipErrorInvalidValue;
-  const int before = sim_self()->capture_mode;
-  sim_self()->capture_mode = (int)*mode;
-  *mode = (hipStreamCaptureMode)before;
+  if (mode == NULL) return hipErrorInvalidValue;
+  int other = (int)*mode;
+  TRY(from(sim_capture_exchange(&other)));
+  *mode = (hipStreamCaptureMode)other;
   return hipSuccess;
 }
 
@@ -106,9 +101,7 @@ hipError_t do_hipGraphLaunch(hipGraphExec_t x, hipStream_t handle) {
 static hipError_t end(const void *handle, sim_type type) {
   sim_graph *g;
   TRY(object_of(handle, type, &g));
-  if (g->o.hidden) return hipErrorInvalidValue;
-  sim_graph_end(g);
-  return hipSuccess;
+  return from(sim_graph_drop(g));
 }
 
 hipError_t do_hipGraphDestroy(hipGraph_t g) {
@@ -123,8 +116,6 @@ hipError_t do_hipGraphGetNodes(hipGraph_t handle, hipGraphNode_t *nodes, size_t 
   sim_graph *g;
   if (n == NULL) return hipErrorInvalidValue;
   TRY(object_of(handle, SIM_GRAPH, &g));
-  const size_t room = nodes == NULL ? 0 : *n;
-  for (size_t i = 0; i < room; i++) nodes[i] = i < g->nnodes ? (hipGraphNode_t)g->nodes[i]->o.handle : NULL;
-  if (nodes == NULL || *n > g->nnodes) *n = g->nnodes;
+  sim_graph_list(g, nodes, n);
   return hipSuccess;
 }

@@ -55,37 +55,16 @@ hipError_t do_hipHostAlloc(void **p, size_t n, unsigned flags) {
   return do_hipHostMalloc(p, n, flags);
 }
 
-static hipError_t release(uintptr_t p, bool host) {
-  if (p == 0) return hipSuccess;
-  sim_alloc *a = sim_alloc_find(p);
-  const bool fits = a != NULL && a->base == p && a->space != SIM_FOREIGN && (a->space == SIM_PINNED) == host;
-  sim_note("%#zx", (size_t)p);
-  if (fits) return from(sim_free_host(a));
-  sim_found(SIM_STALE, "%s of %#zx, which %s", sim_here().call, (size_t)p,
-            a == NULL ? "is nobody's" : a->base != p ? "is inside an allocation" : "is memory of another kind");
-  return hipErrorInvalidValue;
-}
-
 hipError_t do_hipFree(void *p) {
-  return release((uintptr_t)p, false);
+  return from(sim_release((uintptr_t)p, false));
 }
 
 hipError_t do_hipHostFree(void *p) {
-  return release((uintptr_t)p, true);
-}
-
-static sim_alloc *live(const void *p) {
-  sim_alloc *a = sim_alloc_find((uintptr_t)p);
-  return a == NULL || a->freed ? NULL : a;
-}
-
-static sim_alloc *host_memory(const void *p) {
-  sim_alloc *a = live(p);
-  return a != NULL && (a->space == SIM_PINNED || a->space == SIM_FOREIGN) ? a : NULL;
+  return from(sim_release((uintptr_t)p, true));
 }
 
 hipError_t do_hipMemGetAddressRange(hipDeviceptr_t *base, size_t *n, hipDeviceptr_t p) {
-  const sim_alloc *a = live(p);
+  const sim_alloc *a = sim_live((uintptr_t)p);
   if (a == NULL) return hipErrorNotFound;
   if (base != NULL) *base = (void *)a->base;
   if (n != NULL) *n = a->nbytes;
@@ -104,20 +83,20 @@ hipError_t do_hipHostRegister(void *p, size_t n, unsigned flags) {
 }
 
 hipError_t do_hipHostUnregister(void *p) {
-  sim_alloc *a = live(p);
+  sim_alloc *a = sim_live((uintptr_t)p);
   if (p == NULL) return hipErrorInvalidValue;
   if (a == NULL || a->space != SIM_FOREIGN || a->base != (uintptr_t)p) return hipErrorHostMemoryNotRegistered;
   return from(sim_free_host(a));
 }
 
 hipError_t do_hipHostGetDevicePointer(void **d, void *p, unsigned flags) {
-  if (d == NULL || flags != 0 || host_memory(p) == NULL) return hipErrorInvalidValue;
+  if (d == NULL || flags != 0 || sim_host_memory((uintptr_t)p) == NULL) return hipErrorInvalidValue;
   *d = p;
   return hipSuccess;
 }
 
 hipError_t do_hipHostGetFlags(unsigned *flags, void *p) {
-  const sim_alloc *a = host_memory(p);
+  const sim_alloc *a = sim_host_memory((uintptr_t)p);
   if (flags == NULL || a == NULL) return hipErrorInvalidValue;
   *flags = a->flags;
   return hipSuccess;
@@ -130,7 +109,7 @@ static hipMemoryType type_of(const sim_alloc *a) {
 
 hipError_t do_hipPointerGetAttributes(hipPointerAttribute_t *out, const void *p) {
   if (out == NULL || p == NULL) return hipErrorInvalidValue;
-  const sim_alloc *a = live(p);
+  const sim_alloc *a = sim_live((uintptr_t)p);
   *out = (hipPointerAttribute_t){.type = hipMemoryTypeUnregistered, .device = hipInvalidDeviceId};
   if (a == NULL) return hipSuccess;
   out->type = type_of(a);
@@ -145,7 +124,7 @@ hipError_t do_hipPointerGetAttributes(hipPointerAttribute_t *out, const void *p)
 /* Types and widths are the runtime's: managed memory counts as the host's here, a size is 32 bits wide, and what is
  * true or false a byte. */
 hipError_t do_hipPointerGetAttribute(void *out, hipPointer_attribute which, hipDeviceptr_t p) {
-  const sim_alloc *a = live(p);
+  const sim_alloc *a = sim_live((uintptr_t)p);
   if (out == NULL || a == NULL) return hipErrorInvalidValue;
   switch (which) {
     case HIP_POINTER_ATTRIBUTE_MEMORY_TYPE:
@@ -166,22 +145,20 @@ hipError_t do_hipPointerGetAttribute(void *out, hipPointer_attribute which, hipD
   return hipSuccess;
 }
 
-static hipError_t managed(const void *p, size_t n, int device) {
-  const sim_alloc *a = live(p);
-  if (device != hipCpuDeviceId && sim_device_at(device) == NULL) return hipErrorInvalidDevice;
-  const bool inside = a != NULL && a->space == SIM_MANAGED && n <= a->nbytes - ((uintptr_t)p - a->base);
-  return inside ? hipSuccess : hipErrorInvalidValue;
+static hipError_t placed(int device) {
+  return device != hipCpuDeviceId && sim_device_at(device) == NULL ? hipErrorInvalidDevice : hipSuccess;
 }
 
 hipError_t do_hipMemPrefetchAsync(const void *p, size_t n, int device, hipStream_t handle) {
-  const sim_work mark = {.kind = SIM_MARK};
   sim_stream *s;
   TRY(stream_of(handle, &s));
-  TRY(managed(p, n, device));
-  return from(sim_submit(s, &mark, NULL));
+  TRY(placed(device));
+  return from(sim_prefetch(s, (uintptr_t)p, n));
 }
 
 /* Advice changes no result. */
 hipError_t do_hipMemAdvise(const void *p, size_t n, int advice, int device) {
-  return advice < 1 ? hipErrorInvalidValue : managed(p, n, device);
+  const sim_alloc *a = sim_live((uintptr_t)p);
+  TRY(placed(device));
+  return advice < 1 || n == 0 || a == NULL || a->space != SIM_MANAGED ? hipErrorInvalidValue : hipSuccess;
 }

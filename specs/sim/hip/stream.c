@@ -8,11 +8,9 @@
 
 /* A bad stream or event crashes the runtime of ROCm 7; here it is reported, with the status of ROCm 6. */
 hipError_t object_of(const void *handle, sim_type type, void *out) {
-  void *object = sim_object_find(handle, type);
+  void *object = sim_given(handle, type);
   *(void **)out = object;
   if (object != NULL) return hipSuccess;
-  if (handle != NULL && !sim_object_was(handle))
-    sim_found(SIM_MISUSE, "%s is given %p as a %s", sim_here().call, handle, sim_type_name(type));
   return type == SIM_STREAM ? hipErrorContextIsDestroyed : hipErrorInvalidHandle;
 }
 
@@ -97,11 +95,9 @@ hipError_t do_hipStreamGetDevice(hipStream_t handle, hipDevice_t *device) {
 }
 
 hipError_t do_hipLaunchHostFunc(hipStream_t handle, hipHostFn_t fn, void *arg) {
-  const sim_work w = {.kind = SIM_HOST, .fn = fn, .arg = arg};
   sim_stream *s;
-  if (fn == NULL) return hipErrorInvalidValue;
   TRY(stream_of(handle, &s));
-  return from(sim_submit(s, &w, NULL));
+  return from(sim_call_host(s, fn, arg));
 }
 
 typedef struct callback {
@@ -117,17 +113,11 @@ static void run_callback(void *p) {
 }
 
 hipError_t do_hipStreamAddCallback(hipStream_t handle, hipStreamCallback_t fn, void *arg, unsigned flags) {
+  const callback c = {fn, handle, arg};
   sim_stream *s;
   if (fn == NULL || flags != 0) return hipErrorInvalidValue;
   TRY(stream_of(handle, &s));
-  if (s->capture != NULL) return from(sim_capture_forbid(s, SIM_CAP_UNSUPPORTED));
-  callback *c = malloc(sizeof *c);
-  if (c == NULL) return hipErrorOutOfMemory;
-  *c = (callback){fn, handle, arg};
-  const sim_work w = {.kind = SIM_HOST, .fn = run_callback, .arg = c};
-  const hipError_t rc = from(sim_submit(s, &w, NULL));
-  if (rc != hipSuccess) free(c);
-  return rc;
+  return from(sim_call_with(s, run_callback, &c, sizeof c));
 }
 
 hipError_t do_hipEventCreateWithFlags(hipEvent_t *out, unsigned flags) {
