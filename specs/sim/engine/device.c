@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "engine.h"
+#include "kernel.h"
 
 static sim_device devices[SIM_MAX_DEVICES];
 static bool ready;
@@ -87,6 +88,7 @@ void sim_context_end(sim_context *c) {
   const sim_place now = sim_here();
   sim_context_wait_host(c);
   const size_t allocations = end_memory(c), streams = end_streams(c), events = end_events(c);
+  sim_module_end_all(c);
   if (allocations + streams + events > 0)
     sim_found(SIM_WARNING, "a context of device %d ends with %zu allocations, %zu streams and %zu events in it: %s",
               c->device->id, allocations, streams, events, sim_place_text(&now, here, sizeof here));

@@ -56,6 +56,7 @@ typedef struct sim_pool sim_pool;
 typedef struct sim_graph sim_graph;
 typedef struct sim_node sim_node;
 typedef struct sim_capture sim_capture;
+typedef struct sim_launch sim_launch;
 
 /* Where something happened: the call, its number, who called and on which thread. */
 typedef struct sim_place {
@@ -87,7 +88,10 @@ typedef enum sim_type {
   SIM_GRAPH,
   SIM_EXEC,
   SIM_NODE,
-  SIM_USER
+  SIM_USER,
+  SIM_MODULE,
+  SIM_LIBRARY, /* a module of every context */
+  SIM_FUNCTION
 } sim_type;
 
 /* The head of everything that has a handle. A destroyed object stays as a tombstone, so that a stale handle
@@ -296,7 +300,7 @@ void sim_check_host(sim_alloc *a, const sim_region *r, bool write, bool is_free)
 sim_status sim_check_range(const sim_alloc *a, const sim_region *r, const char *what);
 
 /* work.c: operations, and the order they run in */
-typedef enum sim_work_kind { SIM_MARK, SIM_COPY, SIM_FILL, SIM_HOST, SIM_BIRTH, SIM_DEATH } sim_work_kind;
+typedef enum sim_work_kind { SIM_MARK, SIM_COPY, SIM_FILL, SIM_HOST, SIM_BIRTH, SIM_DEATH, SIM_KERNEL } sim_work_kind;
 
 typedef struct sim_work {
   sim_work_kind kind;
@@ -307,6 +311,7 @@ typedef struct sim_work {
   void (*fn)(void *);
   void *arg;
   void *staged; /* bytes of a pageable source, taken when the call was made */
+  sim_launch *launch;
 } sim_work;
 
 struct sim_op {

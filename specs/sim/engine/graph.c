@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "engine.h"
+#include "kernel.h"
 
 sim_graph *sim_graph_new(sim_type type) {
   sim_graph *g = calloc(1, sizeof *g);
@@ -29,6 +30,7 @@ sim_node *sim_graph_add(sim_graph *g, const sim_work *w, sim_node *const *deps, 
   sim_object_add(&n->o, SIM_NODE);
   n->o.hidden = true;
   n->work = *w;
+  sim_launch_keep(w->launch);
   n->deps = copy;
   n->ndeps = ndeps;
   n->index = g->nnodes;
@@ -37,7 +39,11 @@ sim_node *sim_graph_add(sim_graph *g, const sim_work *w, sim_node *const *deps, 
 }
 
 void sim_graph_end(sim_graph *g) {
-  for (size_t i = 0; i < g->nnodes; i++) sim_object_end(&g->nodes[i]->o);
+  for (size_t i = 0; i < g->nnodes; i++) {
+    sim_object_end(&g->nodes[i]->o);
+    sim_launch_drop(g->nodes[i]->work.launch);
+    g->nodes[i]->work.launch = NULL;
+  }
   sim_op_drop(g->last);
   sim_clock_free(&g->clock);
   free(g->slots);

@@ -13,8 +13,8 @@
 static sim_object **objects;
 static size_t nobjects, room;
 
-static const char *const names[] = {"",      "context",          "stream", "event",      "pool",
-                                    "graph", "executable graph", "node",   "user object"};
+static const char *const names[] = {"",     "context",     "stream", "event",   "pool",    "graph", "executable graph",
+                                    "node", "user object", "module", "library", "function"};
 
 const char *sim_type_name(sim_type type) {
   return names[type];

@@ -91,7 +91,7 @@ static sim_op *enqueue(sim_stream *s, const sim_work *w, sim_op *dep, const sim_
   if (clock != NULL) sim_clock_join(&s->clock, clock);
   op->slot = s->slot;
   op->time = sim_clock_tick(&s->clock, s->slot);
-  if (w->kind == SIM_COPY || w->kind == SIM_FILL || w->kind == SIM_HOST) s->worked = op->time;
+  if (w->kind == SIM_COPY || w->kind == SIM_FILL || w->kind == SIM_HOST || w->kind == SIM_KERNEL) s->worked = op->time;
   sim_clock_copy(&op->clock, &s->clock);
   sim_op_queue(op);
   sim_op_drop(s->last);

@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "engine.h"
+#include "kernel.h"
 
 static sim_op *first, *last;
 static size_t npending;
@@ -32,6 +33,8 @@ sim_op *sim_op_new(const sim_work *w, const char *who, sim_context *ctx) {
   op->ctx = ctx;
   op->place = sim_here();
   op->late = sim_fault_late();
+  if (op->late == 0 && w->launch != NULL) op->late = w->launch->broken;
+  sim_launch_pin(sim_launch_keep(w->launch), true);
   if (w->to != NULL) w->to->pins++;
   if (w->from != NULL) w->from->pins++;
   return op;
@@ -48,6 +51,7 @@ void sim_op_drop(sim_op *op) {
   sim_clock_free(&op->clock);
   free(op->deps);
   free(op->work.staged);
+  sim_launch_drop(op->work.launch);
   free(op);
 }
 
@@ -87,6 +91,7 @@ void sim_op_queue(sim_op *op) {
   const sim_work *w = &op->work;
   sim_check_op(w->from, &w->src, false, op);
   sim_check_op(w->to, &w->dst, true, op);
+  sim_launch_check(w->launch, op);
   op->prev = last;
   if (last != NULL) last->next = op;
   if (last == NULL) first = op;
@@ -153,6 +158,7 @@ static void perform(sim_op *op) {
   if (w->kind == SIM_BIRTH) sim_poison(w->to, SIM_FRESH);
   if (w->kind == SIM_DEATH) sim_poison(w->to, SIM_GONE);
   if (w->kind == SIM_HOST) call_host(op);
+  if (w->kind == SIM_KERNEL) sim_launch_run(w->launch);
 }
 
 static uint64_t cost(const sim_work *w) {
@@ -163,6 +169,7 @@ static uint64_t cost(const sim_work *w) {
 static void finish(sim_op *op) {
   if (op->work.to != NULL) sim_alloc_unpin(op->work.to);
   if (op->work.from != NULL) sim_alloc_unpin(op->work.from);
+  sim_launch_pin(op->work.launch, false);
   op->stamp = now_ns += cost(&op->work);
   op->done = true;
   for (size_t i = 0; i < op->ndeps; i++) sim_op_drop(op->deps[i]);

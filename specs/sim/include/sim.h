@@ -40,7 +40,7 @@ SIM_PUBLIC int sim_fail(const char *rules);
 /* How many fault rules have struck since the last reset. */
 SIM_PUBLIC uint64_t sim_faults(void);
 /* What is left of one sort: "memory" (bytes), "allocations", "streams", "events", "contexts" (pushed and not
- * popped), "retains" (primary contexts), "captures", "graphs", "pools", "pending" (queued operations). */
+ * popped), "retains" (primary contexts), "captures", "graphs", "pools", "modules", "pending" (queued operations). */
 SIM_PUBLIC int64_t sim_left(const char *what);
 /* Draws up the ledger: everything left becomes a finding of kind SIM_LEAK. Returns how many. */
 SIM_PUBLIC uint64_t sim_ledger(void);

@@ -29,7 +29,8 @@ static inline void show_findings(void) {
 
 /* Ends a spec, or one round of one, when the devices are idle. */
 static inline void nothing_left_or_found(void) {
-  static const char *const sorts[] = {"memory", "streams", "events", "graphs", "pools", "captures", "pending"};
+  static const char *const sorts[] = {"memory", "streams", "events", "graphs", "pools", "captures",
+                                      "modules", "pending"};
   if (sim_findings(SIM_ANY) + sim_findings(SIM_WARNING) > 0) show_findings();
   assert_int_equal(sim_findings(SIM_ANY), 0);
   assert_int_equal(sim_findings(SIM_WARNING), 0);

@@ -1,0 +1,73 @@
+/* ptx_lex.h: what the files that read PTX share.
+ *
+ * It must not be included by what runs it. */
+#ifndef SIM_CUDA_PTX_LEX_H
+#define SIM_CUDA_PTX_LEX_H
+
+#include "ptx.h"
+
+/* A word is a name, a directive or an opcode with all its modifiers. */
+typedef enum ptx_token_kind { PTX_END, PTX_WORD, PTX_INTEGER, PTX_REAL, PTX_STRING, PTX_PUNCTUATION } ptx_token_kind;
+
+typedef struct ptx_token {
+  ptx_token_kind kind;
+  const char *at;
+  size_t length;
+  unsigned line;
+  uint64_t value; /* an integer, or the bits of a real */
+  unsigned bits;  /* of a real written as bits: 32 or 64; 0 for a decimal one, whose value is that of a double */
+} ptx_token;
+
+typedef enum ptx_symbol_kind { PTX_ONE, PTX_FAMILY, PTX_PARAMETER, PTX_LABEL } ptx_symbol_kind;
+
+typedef struct ptx_symbol {
+  ptx_symbol_kind kind;
+  const char *at;
+  size_t length;
+  unsigned scope;
+  ptx_type type;
+  uint32_t first, count; /* registers; for a parameter its number; for a label the instruction */
+} ptx_symbol;
+
+/* A branch to a label that may come later. */
+typedef struct ptx_jump {
+  ptx_token label;
+  unsigned scope;
+  size_t inst;
+} ptx_jump;
+
+typedef struct ptx_reader {
+  const char *at;
+  unsigned line;
+  ptx_token token; /* the next one */
+  bool failed;
+  ptx_message *why;
+  ptx_program *program;
+  ptx_entry *entry;
+  ptx_symbol *symbols;
+  size_t nsymbols, symbols_room;
+  ptx_jump *jumps;
+  size_t njumps, jumps_room;
+  unsigned scope, nscopes;
+  unsigned *parents; /* of scopes */
+  ptx_type *types;   /* of registers */
+  size_t regs_room, insts_room, params_room;
+} ptx_reader;
+
+void ptx_advance(ptx_reader *r);
+bool ptx_is(const ptx_reader *r, const char *text); /* whether the next token is this word or punctuation */
+bool ptx_accept(ptx_reader *r, const char *text);
+bool ptx_expect(ptx_reader *r, const char *text);
+bool ptx_take(ptx_reader *r, ptx_token_kind kind, const char *what, ptx_token *out);
+bool ptx_same(const ptx_token *t, const char *text);
+/* Always false; the first message is kept. */
+bool ptx_fail(ptx_reader *r, unsigned line, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void *ptx_grow(void *list, size_t n, size_t *room, size_t size);
+
+bool ptx_type_named(const char *text, size_t length, ptx_type *out);
+/* The innermost of that name that is visible here; *index is which of a family. */
+const ptx_symbol *ptx_lookup(const ptx_reader *r, const ptx_token *name, uint32_t *index);
+/* An instruction without its guard, from the opcode to the semicolon. */
+bool ptx_instruction(ptx_reader *r, ptx_inst *out);
+
+#endif

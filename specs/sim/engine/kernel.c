@@ -1,0 +1,332 @@
+/* kernel.c: loaded code, and launches of it.
+ *
+ * A launch is followed once, before it is queued, to learn which bytes its threads touch; what it found is
+ * gathered here into few regions. Invariant: a launch never changes once it is sealed, and no byte is touched when
+ * it runs that was not among its regions, so running needs no checks. It must not know what the code is made of. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernel.h"
+
+enum {
+  MOST_ENTRIES = 1 << 22, /* beyond this what is gathered is merged, and threads are not told apart any more */
+  MOST_REGIONS = 512      /* of one allocation; beyond this small gaps count as touched */
+};
+
+sim_module *sim_module_new(sim_type type, sim_context *ctx, void *code, void (*drop)(void *)) {
+  sim_module *m = calloc(1, sizeof *m);
+  if (m == NULL) abort();
+  sim_object_add(&m->o, type);
+  *m = (sim_module){.o = m->o, .ctx = ctx, .code = code, .drop = drop, .refs = 1};
+  return m;
+}
+
+static void let_go(sim_module *m) {
+  if (--m->refs > 0) return;
+  m->drop(m->code);
+  m->code = NULL;
+}
+
+static void report_busy(const sim_module *m) {
+  char here[200], made[200];
+  const sim_place now = sim_here();
+  sim_found(SIM_MISUSE, "a %s is unloaded while a launch of it may be queued or running\n  unloaded %s\n  loaded   %s",
+            sim_type_name(m->o.type), sim_place_text(&now, here, sizeof here),
+            sim_place_text(&m->o.made, made, sizeof made));
+}
+
+void sim_module_end(sim_module *m) {
+  const sim_clock *seen = sim_host_clock();
+  bool busy = false;
+  for (uint32_t slot = 0; slot < m->used.size; slot++)
+    if (!sim_clock_covers(seen, slot, m->used.at[slot])) busy = true;
+  if (busy) report_busy(m);
+  for (size_t i = 0; i < sim_object_count(); i++) {
+    sim_function *f = (sim_function *)(void *)sim_object_at(i);
+    if (f->o.type == SIM_FUNCTION && f->o.live && f->module == m) sim_object_end(&f->o);
+  }
+  sim_clock_free(&m->used);
+  sim_object_end(&m->o);
+  let_go(m);
+}
+
+size_t sim_module_end_all(const sim_context *c) {
+  size_t n = 0;
+  for (size_t i = 0; i < sim_object_count(); i++) {
+    sim_module *m = (sim_module *)(void *)sim_object_at(i);
+    if (m->o.type != SIM_MODULE || !m->o.live || m->ctx != c) continue;
+    n += !m->o.hidden;
+    sim_module_end(m);
+  }
+  return n;
+}
+
+sim_function *sim_function_of(sim_module *m, sim_context *ctx, const void *entry) {
+  for (size_t i = 0; i < sim_object_count(); i++) {
+    sim_function *f = (sim_function *)(void *)sim_object_at(i);
+    if (f->o.type == SIM_FUNCTION && f->o.live && f->module == m && f->ctx == ctx && f->entry == entry) return f;
+  }
+  sim_function *f = calloc(1, sizeof *f);
+  if (f == NULL) abort();
+  sim_object_add(&f->o, SIM_FUNCTION);
+  f->o.hidden = true;
+  f->module = m;
+  f->ctx = ctx;
+  f->entry = entry;
+  return f;
+}
+
+sim_launch *sim_launch_new(sim_module *m, int device) {
+  sim_launch *l = calloc(1, sizeof *l);
+  if (l == NULL) abort();
+  l->refs = 1;
+  l->module = m;
+  l->device = device;
+  m->refs++;
+  return l;
+}
+
+sim_launch *sim_launch_keep(sim_launch *l) {
+  if (l != NULL) l->refs++;
+  return l;
+}
+
+void sim_launch_drop(sim_launch *l) {
+  if (l == NULL || --l->refs > 0) return;
+  if (l->drop != NULL) l->drop(l->body);
+  let_go(l->module);
+  free(l->gathered);
+  free(l->touches);
+  free(l);
+}
+
+void sim_launch_pin(const sim_launch *l, bool on) {
+  for (size_t i = 0; l != NULL && i < l->ntouches; i++) {
+    if (on) l->touches[i].alloc->pins++;
+    if (!on) sim_alloc_unpin(l->touches[i].alloc);
+  }
+}
+
+void sim_launch_check(sim_launch *l, const sim_op *op) {
+  if (l == NULL) return;
+  for (size_t i = 0; i < l->ntouches; i++) {
+    const sim_touch *t = &l->touches[i];
+    sim_check_op(t->alloc, &t->region, t->write, op);
+  }
+  sim_clock now = {0};
+  sim_clock_copy(&now, &op->clock);
+  for (uint32_t slot = 0; slot < now.size; slot++)
+    if (slot != op->slot) now.at[slot] = 0;
+  sim_clock_join(&l->module->used, &now);
+  sim_clock_free(&now);
+}
+
+/* The program's own memory may be gone by now; the simulator's is still there, freed or not. */
+static bool gone(const sim_launch *l) {
+  for (size_t i = 0; i < l->ntouches; i++)
+    if (l->touches[i].alloc->space == SIM_FOREIGN && l->touches[i].alloc->freed) return true;
+  return false;
+}
+
+void sim_launch_run(sim_launch *l) {
+  if (gone(l))
+    sim_stick(l->illegal);
+  else
+    l->run(l);
+}
+
+static const char *reach(const sim_launch *l, const sim_alloc *a, const sim_reach *r, sim_kind *kind) {
+  *kind = SIM_BOUNDS;
+  if (a == NULL) return sim_ours(r->base) ? "which belongs to no allocation" : "which is the host's own memory";
+  if (r->base + r->nbytes > a->base + a->nbytes) return "and ends behind its allocation";
+  if (!sim_reaches(l->device, a)) return "which is another device's memory";
+  *kind = SIM_STALE;
+  return a->freed ? "which is freed memory" : NULL;
+}
+
+static int by_address(const void *a, const void *b) {
+  const sim_reach *x = a, *y = b;
+  if (x->base != y->base) return x->base < y->base ? -1 : 1;
+  return x->nbytes < y->nbytes ? -1 : x->nbytes > y->nbytes;
+}
+
+/* Joins what overlaps or leaves a gap of at most `gap`, never across the end of an allocation. The entries are
+ * sorted by address. */
+static size_t join(sim_reach *r, size_t n, size_t gap) {
+  size_t kept = 0;
+  uintptr_t end = 0;
+  for (size_t i = 0; i < n; i++) {
+    sim_reach *last = kept > 0 ? &r[kept - 1] : NULL;
+    if (last != NULL && r[i].base < end && r[i].base <= last->base + last->nbytes + gap) {
+      const uintptr_t to = r[i].base + r[i].nbytes;
+      if (to > last->base + last->nbytes) last->nbytes = to - last->base;
+      continue;
+    }
+    const sim_alloc *a = sim_alloc_find(r[i].base);
+    end = a == NULL ? r[i].base : a->base + a->nbytes;
+    r[kept++] = r[i];
+  }
+  return kept;
+}
+
+static size_t part(sim_reach *r, size_t n, bool write, sim_reach *out) {
+  size_t m = 0;
+  for (size_t i = 0; i < n; i++)
+    if (r[i].write == write) out[m++] = r[i];
+  return m;
+}
+
+static sim_reach *room_for(size_t n) {
+  sim_reach *r = malloc((n + 1) * sizeof *r);
+  if (r == NULL) abort();
+  return r;
+}
+
+static void blur(sim_launch *l) {
+  sim_reach *kept = room_for(l->ngathered);
+  size_t n = 0;
+  qsort(l->gathered, l->ngathered, sizeof *l->gathered, by_address);
+  for (int write = 0; write < 2; write++) {
+    const size_t m = part(l->gathered, l->ngathered, write != 0, kept + n);
+    n += join(kept + n, m, 0);
+  }
+  memcpy(l->gathered, kept, n * sizeof *kept);
+  free(kept);
+  l->ngathered = n;
+  l->blurred = true;
+}
+
+static void gather(sim_launch *l, const sim_reach *r) {
+  sim_reach *last = l->ngathered > 0 ? &l->gathered[l->ngathered - 1] : NULL;
+  if (last != NULL && last->write == r->write && last->thread == r->thread && last->base + last->nbytes == r->base) {
+    last->nbytes += r->nbytes;
+    return;
+  }
+  const bool full = l->ngathered == l->room;
+  if (full && l->ngathered >= MOST_ENTRIES) blur(l);
+  if (full && l->ngathered * 2 >= l->room) {
+    l->room = l->room * 2 + 64;
+    l->gathered = realloc(l->gathered, l->room * sizeof *l->gathered);
+    if (l->gathered == NULL) abort();
+  }
+  l->gathered[l->ngathered++] = *r;
+}
+
+sim_kind sim_launch_touch(sim_launch *l, const sim_reach *r, const char **why) {
+  sim_kind kind;
+  sim_alloc **cached = &l->recent[r->write];
+  if (*cached == NULL || r->base - (*cached)->base >= (*cached)->nbytes) *cached = sim_alloc_find(r->base);
+  *why = reach(l, *cached, r, &kind);
+  if (*why != NULL) return kind;
+  gather(l, r);
+  return SIM_ANY;
+}
+
+/* The two furthest ends so far, of different threads: enough to see whether the next entry overlaps another's. */
+typedef struct frontier {
+  uintptr_t end[2];
+  uint32_t thread[2];
+} frontier;
+
+static bool crosses(const frontier *f, const sim_reach *r) {
+  for (int i = 0; i < 2; i++)
+    if (r->base < f->end[i] && f->thread[i] != r->thread) return true;
+  return false;
+}
+
+static void extend(frontier *f, const sim_reach *r) {
+  const uintptr_t end = r->base + r->nbytes;
+  const int same = f->thread[0] == r->thread ? 0 : f->thread[1] == r->thread ? 1 : -1;
+  const int at = same >= 0 ? same : f->end[0] <= f->end[1] ? 0 : 1;
+  if (end <= f->end[at]) return;
+  f->end[at] = end;
+  f->thread[at] = r->thread;
+}
+
+/* Nothing in the code orders two threads, so two that share a byte and of which one writes race. */
+static const sim_reach *collision(const sim_launch *l) {
+  frontier any = {.thread = {UINT32_MAX, UINT32_MAX}}, writes = any;
+  for (size_t i = 0; i < l->ngathered && !l->blurred; i++) {
+    const sim_reach *r = &l->gathered[i];
+    if (crosses(&writes, r) || (r->write && crosses(&any, r))) return r;
+    extend(&any, r);
+    if (r->write) extend(&writes, r);
+  }
+  return NULL;
+}
+
+static void report_collision(const sim_launch *l, const char *name) {
+  char here[200];
+  const sim_place now = sim_here();
+  const sim_reach *r = collision(l);
+  if (r == NULL || !sim_found_pair(SIM_RACE, &now, &now)) return;
+  sim_found(SIM_RACE, "two threads of one launch of %s touch the same bytes at %#zx, and one of them writes: %s", name,
+            (size_t)r->base, sim_place_text(&now, here, sizeof here));
+}
+
+/* Rows of one width at one distance become one region, and such regions at one distance become its slices. */
+static size_t rows(const sim_reach *r, size_t n, sim_region *out) {
+  *out = sim_flat(r->base, r->nbytes);
+  if (n < 2 || r[1].nbytes != r->nbytes) return 1;
+  size_t count = 2;
+  const size_t pitch = r[1].base - r[0].base;
+  while (count < n && r[count].nbytes == r->nbytes && r[count].base - r[count - 1].base == pitch) count++;
+  *out = (sim_region){r->base, r->nbytes, pitch, count, pitch * count, 1};
+  return count;
+}
+
+static bool extends(const sim_region *into, const sim_region *next) {
+  const bool alike = into->width == next->width && into->rows == next->rows && into->pitch == next->pitch;
+  if (!alike || next->depth != 1) return false;
+  return into->depth == 1 || next->base == into->base + into->depth * into->slice;
+}
+
+static void add_region(sim_launch *l, sim_alloc *a, const sim_region *r, bool write) {
+  sim_touch *last = l->ntouches > 0 ? &l->touches[l->ntouches - 1] : NULL;
+  if (last != NULL && last->alloc == a && last->write == write && extends(&last->region, r)) {
+    if (last->region.depth == 1) last->region.slice = r->base - last->region.base;
+    last->region.depth++;
+    return;
+  }
+  l->touches = realloc(l->touches, (l->ntouches + 1) * sizeof *l->touches);
+  if (l->touches == NULL) abort();
+  l->touches[l->ntouches++] = (sim_touch){a, *r, write};
+}
+
+/* What lies in one allocation: as it is, or with gaps filled until it is few enough. */
+static void add_all(sim_launch *l, sim_reach *r, size_t n, bool write) {
+  sim_alloc *a = sim_alloc_find(r->base);
+  const size_t before = l->ntouches;
+  for (size_t gap = 8; true; gap *= 2) {
+    for (size_t i = 0; i < n;) {
+      sim_region region;
+      i += rows(r + i, n - i, &region);
+      add_region(l, a, &region, write);
+    }
+    if (l->ntouches - before <= MOST_REGIONS) return;
+    l->ntouches = before;
+    n = join(r, n, gap);
+  }
+}
+
+static void add_kind(sim_launch *l, bool write) {
+  sim_reach *r = room_for(l->ngathered);
+  const size_t n = join(r, part(l->gathered, l->ngathered, write, r), 0);
+  for (size_t from = 0, to; from < n; from = to) {
+    const sim_alloc *a = sim_alloc_find(r[from].base);
+    for (to = from + 1; to < n && r[to].base < a->base + a->nbytes;) to++;
+    add_all(l, r + from, to - from, write);
+  }
+  free(r);
+}
+
+void sim_launch_seal(sim_launch *l, const char *name) {
+  if (l->ngathered > 0) qsort(l->gathered, l->ngathered, sizeof *l->gathered, by_address);
+  report_collision(l, name);
+  add_kind(l, false);
+  add_kind(l, true);
+  free(l->gathered);
+  l->gathered = NULL;
+  l->ngathered = l->room = 0;
+}

@@ -1,0 +1,71 @@
+/* kernel.h: loaded code, and launches of it.
+ *
+ * It must not know what the code is made of. */
+#ifndef SIM_KERNEL_H
+#define SIM_KERNEL_H
+
+#include "engine.h"
+
+typedef struct sim_module {
+  sim_object o;
+  sim_context *ctx; /* NULL: of every context */
+  void *code;
+  void (*drop)(void *code);
+  unsigned refs;  /* the program's, and one of each launch */
+  sim_clock used; /* by slot, when it was last launched */
+} sim_module;
+
+typedef struct sim_function {
+  sim_object o;
+  sim_module *module;
+  sim_context *ctx; /* NULL: of every context */
+  const void *entry;
+} sim_function;
+
+typedef struct sim_touch {
+  sim_alloc *alloc;
+  sim_region region;
+  bool write;
+} sim_touch;
+
+/* What one thread of a launch touches by one instruction. */
+typedef struct sim_reach {
+  uintptr_t base;
+  size_t nbytes;
+  uint32_t thread;
+  bool write;
+} sim_reach;
+
+/* A launch: made, followed (sim_launch_touch for what its threads touch), sealed, then queued. */
+struct sim_launch {
+  unsigned refs;
+  sim_module *module;
+  int device;
+  void (*run)(sim_launch *l);
+  void *body;
+  void (*drop)(void *body);
+  int illegal; /* the driver's number for a touch that may not be */
+  int broken;  /* the driver's number that it fails with when it runs, or 0 */
+  sim_touch *touches;
+  size_t ntouches;
+  sim_reach *gathered;
+  size_t ngathered, room;
+  bool blurred;
+  sim_alloc *recent[2];
+};
+
+sim_module *sim_module_new(sim_type type, sim_context *ctx, void *code, void (*drop)(void *));
+void sim_module_end(sim_module *m);
+size_t sim_module_end_all(const sim_context *c); /* how many the program had left */
+sim_function *sim_function_of(sim_module *m, sim_context *ctx, const void *entry);
+sim_launch *sim_launch_new(sim_module *m, int device);
+sim_launch *sim_launch_keep(sim_launch *l);
+void sim_launch_drop(sim_launch *l);
+/* SIM_ANY if the launch may touch these bytes; else the kind of finding, and why not. */
+sim_kind sim_launch_touch(sim_launch *l, const sim_reach *r, const char **why);
+void sim_launch_seal(sim_launch *l, const char *name);
+void sim_launch_pin(const sim_launch *l, bool on);
+void sim_launch_check(sim_launch *l, const sim_op *op);
+void sim_launch_run(sim_launch *l);
+
+#endif
