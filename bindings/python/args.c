@@ -1,4 +1,4 @@
-/* args.c: from Python arguments to C values: keywords, integers, shapes, dtypes, devices.
+/* args.c: from Python arguments to C values: keywords, integers, shapes, dtypes.
  *
  * Invariant: nothing here touches a tensor, and each function either fills its output or sets an
  * exception that names the parameter. It must not know what the values are for.
@@ -186,37 +186,6 @@ PyObject *core_dtype_object(core_state *state, DLDataType dtype) {
     made = make_dtype(state, key, dtype);
   Py_DECREF(key);
   return made;
-}
-
-static int device_from_pair(PyObject *pair, DLDevice *out) {
-  int64_t type, id;
-  if (core_int64(PyTuple_GET_ITEM(pair, 0), "a device type", &type) < 0) return -1;
-  if (core_int64(PyTuple_GET_ITEM(pair, 1), "a device id", &id) < 0) return -1;
-  if (type != (int32_t)type || id != (int32_t)id) {
-    PyErr_SetString(PyExc_ValueError, "a device type or id is out of range");
-    return -1;
-  }
-  *out = (DLDevice){.device_type = (DLDeviceType)type, .device_id = (int32_t)id};
-  return 0;
-}
-
-/* None (the CPU), a name, a pair of numbers, or an object whose str() is a name (torch.device). */
-int core_device(core_state *state, PyObject *obj, DLDevice *out) {
-  *out = (DLDevice){.device_type = kDLCPU, .device_id = 0};
-  if (obj == NULL || obj == Py_None || obj == state->cpu) return 0;
-  if (PyTuple_Check(obj) && PyTuple_GET_SIZE(obj) == 2) return device_from_pair(obj, out);
-  if (PyLong_Check(obj) || PyFloat_Check(obj) || PyTuple_Check(obj)) {
-    PyErr_Format(PyExc_TypeError, "device must be a name or a pair (type, id), not '%s'", Py_TYPE(obj)->tp_name);
-    return -1;
-  }
-  PyObject *name = PyObject_Str(obj);
-  if (name == NULL) return -1;
-  const char *text = PyUnicode_AsUTF8(name);
-  mf_error err;
-  int rc = -1;
-  if (text != NULL) rc = mf_device_parse(text, out, &err) == MF_OK ? 0 : core_raise(state, &err);
-  Py_DECREF(name);
-  return rc;
 }
 
 int core_copy_flag(PyObject *obj, int *out) {

@@ -29,12 +29,24 @@ enum {
   KW_AXIS,
   KW_AXIS1,
   KW_AXIS2,
+  KW_WRITE,
   KW_NUMBER,
   KW_POSITIONAL = 255 /* a parameter that cannot be given by name */
 };
 
 /* Other names that are looked up again and again. */
-enum { NAME_DLPACK, NAME_EXCHANGE_API, NAME_REQUIRES_GRAD, NAME_IS_NEG, NAME_IS_CONJ, NAME_ITEM, NAME_NUMBER };
+enum {
+  NAME_DLPACK,
+  NAME_DLPACK_DEVICE,
+  NAME_EXCHANGE_API,
+  NAME_REQUIRES_GRAD,
+  NAME_IS_NEG,
+  NAME_IS_CONJ,
+  NAME_ITEM,
+  NAME_CUDA_STREAM,
+  NAME_CUDA_ARRAY,
+  NAME_NUMBER
+};
 
 /* What is known of a type that tensors came from: its exchange table, if it has one. */
 typedef struct core_producer {
@@ -43,6 +55,7 @@ typedef struct core_producer {
   const DLPackExchangeAPI *api; /* NULL: has none that we can use */
   PyObject *dlpack;             /* strong: __dlpack__, if every instance has the type's; else NULL */
   bool lazy;                    /* its tensors may stand for other values than their memory holds */
+  bool host;                    /* all its tensors are on the cpu: nobody needs to ask */
 } core_producer;
 
 enum { CORE_PRODUCERS = 32 };
@@ -55,16 +68,23 @@ typedef struct core_tensor {
 
 enum { CORE_SPARES = 16 };
 
+/* What may accompany max_version in a call of __dlpack__; each sum has its tuple of keyword names. */
+enum { ASK_DL_DEVICE = 1, ASK_COPY = 2, ASK_STREAM = 4, ASK_KINDS = 8 };
+
 typedef struct core_state {
   PyTypeObject *tensor_type;
+  PyTypeObject *stream_type;
   PyObject *exchange_error;
+  PyObject *driver_error;
   PyObject *dtypes;        /* DLDataType as an int -> DType */
   PyObject *dtype_resolve; /* moonferry._dtype.resolve, once it was needed */
-  PyObject *cpu;           /* the Device of every tensor */
+  PyObject *cpu;           /* the Device of most tensors, once it was needed */
+  PyObject *devices;       /* DLDevice as an int -> Device */
   PyObject *max_version;   /* (1, 3) */
   PyObject *cpu_pair;      /* (1, 0) */
   PyObject *good_version;  /* the last max_version that meant a versioned struct, or NULL */
-  PyObject *dlpack_kw[4];  /* keyword names of a call of __dlpack__: +1 with dl_device, +2 with copy */
+  PyObject *dlpack_kw[ASK_KINDS]; /* keyword names of a call of __dlpack__ */
+  PyObject *stream_kw;            /* ("stream",), for producers that know no other */
   PyObject *kw[KW_NUMBER];
   PyObject *names[NAME_NUMBER];
   core_producer producers[CORE_PRODUCERS];
@@ -88,6 +108,7 @@ static inline core_state *core_state_of_tensor(PyObject *tensor) {
 
 /* errors.c: each sets an exception and returns -1. */
 int core_raise(core_state *state, const mf_error *err);
+int core_raise_element(core_state *state, const mf_error *err);
 int core_raise_exchange(core_state *state, const mf_error *err, const char *what, PyObject *producer);
 int core_refuse(core_state *state, const char *format, ...);
 void core_chain(PyObject *type, PyObject *value, PyObject *traceback);
@@ -121,8 +142,63 @@ int core_shape(PyObject *obj, int64_t *shape, int32_t *ndim);
 int core_varargs_shape(PyObject *const *args, Py_ssize_t nargs, int64_t *shape, int32_t *ndim);
 int core_dtype(core_state *state, PyObject *obj, DLDataType *out);
 PyObject *core_dtype_object(core_state *state, DLDataType dtype);
-int core_device(core_state *state, PyObject *obj, DLDevice *out);
 int core_copy_flag(PyObject *obj, int *out); /* 1, 0, or -1 for None */
+
+/* device.c */
+extern PyMethodDef core_device_functions[];
+int core_device(core_state *state, PyObject *obj, DLDevice *out);
+PyObject *core_device_object(core_state *state, DLDevice device);
+DLDevice core_gpu_of(DLDevice device);
+
+static inline bool core_is_cpu(DLDevice device) {
+  return device.device_type == kDLCPU && device.device_id == 0;
+}
+
+static inline bool core_same_device(DLDevice a, DLDevice b) {
+  return a.device_type == b.device_type && a.device_id == b.device_id;
+}
+
+/* Whether the host can read memory there: on the cpu, pinned, managed. */
+static inline bool core_host_reads(DLDevice device) {
+  return device.device_type == kDLCPU || device.device_type == kDLCUDAHost || device.device_type == kDLCUDAManaged ||
+         device.device_type == kDLROCMHost;
+}
+
+/* stream.c, current.c */
+typedef struct core_stream {
+  PyObject ob_base;
+  DLDevice device; /* a GPU */
+  mf_stream stream;
+  bool owned;      /* from mf_stream_create */
+  PyObject *owner; /* strong: whose stream it is, or NULL */
+  PyObject *weakrefs;
+} core_stream;
+
+extern PyType_Spec core_stream_spec;
+void core_stream_dealloc(PyObject *self);
+PyObject *core_stream_new(core_state *state, DLDevice device, mf_stream stream);
+int core_stream_argument(core_state *state, PyObject *obj, const DLDevice *device, mf_stream *out);
+int core_stream_number(PyObject *obj, int64_t *out);
+int core_stream_handle_of(core_state *state, PyObject *obj, int64_t *out);
+int core_stream_from_handle(DLDevice device, int64_t handle, mf_stream *out);
+int64_t core_stream_handle(DLDevice device, mf_stream stream);
+PyObject *core_stream_enter(PyObject *self, PyObject *ignored);
+PyObject *core_stream_exit(PyObject *self, PyObject *args);
+PyObject *core_current_stream(PyObject *module, PyObject *arg);
+
+static inline bool core_is_stream(PyObject *obj) {
+  return Py_TYPE(obj)->tp_dealloc == core_stream_dealloc;
+}
+
+/* Another current stream for as long as an import runs. */
+typedef struct core_swap {
+  DLDevice device;
+  mf_stream before;
+  bool swapped;
+} core_swap;
+
+int core_swap_begin(core_swap *swap, DLDevice device, mf_stream stream, mf_error *err);
+void core_swap_end(const core_swap *swap);
 
 /* tensor.c */
 extern PyType_Spec core_tensor_spec;
@@ -146,11 +222,21 @@ static inline const DLTensor *core_view(PyObject *tensor) {
 
 PyObject *core_int_tuple(const int64_t *values, int32_t count, int64_t factor);
 
+/* order.c */
+int core_to(mf_tensor *t, const mf_request *request, mf_tensor **out, mf_error *err);
+int core_acquire(mf_tensor *t, mf_stream stream, int32_t use, mf_error *err);
+int core_on_host(PyObject *self, mf_tensor **out);
+PyObject *core_tensor_to(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+PyObject *core_tensor_acquire(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+PyObject *core_tensor_record(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+
 /* methods.c, create.c, nested.c */
 extern PyMethodDef core_tensor_methods[];
 extern PyMethodDef core_create_functions[];
 int core_clone(mf_tensor *t, mf_tensor **out, mf_error *err);
 int core_cast(mf_tensor *dst, const mf_tensor *src, mf_error *err);
+int core_fill(mf_tensor *t, const mf_scalar *value, mf_error *err);
+int core_create(const DLTensor *like, mf_tensor **out, mf_error *err);
 PyObject *core_nested_list(PyObject *self, PyObject *ignored);
 PyObject *core_from_nested(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 
@@ -187,6 +273,25 @@ PyObject *core_from_raw(PyObject *module, PyObject *const *args, Py_ssize_t narg
 /* export.c */
 PyObject *core_dlpack(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *core_dlpack_device(PyObject *self, PyObject *ignored);
+
+/* What was asked of from_dlpack, and what came of it so far. */
+typedef struct core_import {
+  core_state *state;
+  PyObject *x;
+  PyObject *method; /* borrowed: what x.__dlpack__ is, NULL where it must be looked up */
+  bool host;        /* x is known to be on the cpu */
+  bool placed;      /* device was given */
+  DLDevice device;
+  int copy;       /* 1, 0, or -1 for None */
+  bool promised;  /* the producer was told about copy, and said yes */
+  bool versioned; /* the struct could say that it is a copy */
+  bool ordered;   /* the producer was given a stream of ready_on, on which the memory is ready */
+  DLDevice ready_on;
+  mf_stream ready;
+} core_import;
+
+/* ask.c */
+PyObject *core_ask(core_import *request);
 
 /* import.c */
 PyObject *core_from_dlpack(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);

@@ -19,19 +19,44 @@ static int read_request(core_state *state, PyObject *const args[3], request *out
   return core_device(state, args[2], &out->like.device);
 }
 
+/* A GPU's first use opens its driver, and its memory may have to be waited for. */
+int core_create(const DLTensor *like, mf_tensor **out, mf_error *err) {
+  if (like->device.device_type == kDLCPU) return mf_tensor_create(like, 0, out, err);
+  PyThreadState *saved = PyEval_SaveThread();
+  const int status = mf_tensor_create(like, 0, out, err);
+  PyEval_RestoreThread(saved);
+  return status;
+}
+
 /* Zero bytes are zero in every dtype, those without arithmetic included. */
-static int fill(mf_tensor *t, const mf_scalar *value, mf_error *err) {
-  int status = mf_tensor_fill(t, value, err);
-  if (status != MF_EDTYPE || value->kind != MF_KIND_INT || value->i != 0) return status;
+static int zero_host(mf_tensor *t) {
   size_t nbytes = (size_t)mf_tensor_nbytes(t);
   if (nbytes > 0) memset(mf_tensor_dltensor(t)->data, 0, nbytes);
   return MF_OK;
 }
 
+static int zero_device(mf_tensor *t, mf_error *err) {
+  DLTensor like = *mf_tensor_dltensor(t);
+  mf_tensor *zeros;
+  like.device = (DLDevice){.device_type = kDLCPU, .device_id = 0};
+  int status = mf_tensor_create(&like, 0, &zeros, err);
+  if (status != MF_OK) return status;
+  zero_host(zeros);
+  status = core_cast(t, zeros, err);
+  mf_tensor_release(zeros);
+  return status;
+}
+
+static int fill(mf_tensor *t, const mf_scalar *value, mf_error *err) {
+  int status = core_fill(t, value, err);
+  if (status != MF_EDTYPE || value->kind != MF_KIND_INT || value->i != 0) return status;
+  return core_is_cpu(mf_tensor_dltensor(t)->device) ? zero_host(t) : zero_device(t, err);
+}
+
 static PyObject *create(core_state *state, const request *what, const mf_scalar *value) {
   mf_tensor *t;
   mf_error err;
-  int status = mf_tensor_create(&what->like, 0, &t, &err);
+  int status = core_create(&what->like, &t, &err);
   if (status == MF_OK && value != NULL) {
     status = fill(t, value, &err);
     if (status != MF_OK) mf_tensor_release(t);
@@ -50,7 +75,10 @@ static PyObject *create_from(PyObject *module, PyObject *const args[3], const mf
 PyDoc_STRVAR(empty_doc,
              "empty($module, /, shape, dtype='float32', *, device=None)\n--\n\n"
              "A compact tensor that owns its memory, aligned to 256 bytes; the elements are not initialised.\n"
-             "Raises ValueError, TypeError, OverflowError or MemoryError.");
+             "device: None or \"cpu\", a GPU such as \"cuda:0\" or \"rocm:1\", \"cuda_host\" or \"rocm_host\" for\n"
+             "pinned and \"cuda_managed\" for managed memory; a pair of DLPack's numbers; a device of PyTorch. On a\n"
+             "GPU it is ready on the current stream.\n"
+             "Raises ValueError, TypeError, OverflowError, MemoryError or DriverError.");
 
 static PyObject *empty(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
   static const core_signature signature = {"empty", 2, 1, 3, {KW_SHAPE, KW_DTYPE, KW_DEVICE}};
@@ -120,7 +148,7 @@ static PyObject *full(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
 PyDoc_STRVAR(equal_doc,
              "equal($module, a, b, /)\n--\n\n"
              "Whether two tensors have the same shape, dtype and elements, as numbers (NaN differs from itself, -0\n"
-             "equals 0). Raises TypeError for anything but tensors.");
+             "equals 0). Raises TypeError for anything but tensors, and for the memory of a GPU.");
 
 static PyObject *equal(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
   int32_t same;
@@ -134,7 +162,7 @@ static PyObject *equal(PyObject *module, PyObject *const *args, Py_ssize_t nargs
   const int status = mf_tensor_equal(a, b, &same, &err);
   PyEval_RestoreThread(saved);
   if (status == MF_OK) return PyBool_FromLong(same);
-  core_raise(core_state_of(module), &err);
+  core_raise_element(core_state_of(module), &err);
   return NULL;
 }
 
@@ -153,16 +181,6 @@ static PyObject *dtype_parse(PyObject *module, PyObject *name) {
   return Py_BuildValue("iiiL", dtype.code, dtype.bits, dtype.lanes, (long long)nbytes);
 }
 
-PyDoc_STRVAR(device_parse_doc,
-             "_device_parse($module, name, /)\n--\n\n"
-             "The DLDevice of a device's name as (type, id). ValueError for no device.");
-
-static PyObject *device_parse(PyObject *module, PyObject *name) {
-  DLDevice device;
-  if (core_device(core_state_of(module), name, &device) < 0) return NULL;
-  return Py_BuildValue("ii", (int)device.device_type, (int)device.device_id);
-}
-
 #define FASTCALL(function) ((PyCFunction)(void (*)(void))(function))
 
 PyMethodDef core_create_functions[] = {
@@ -172,6 +190,5 @@ PyMethodDef core_create_functions[] = {
     {"full", FASTCALL(full), METH_FASTCALL | METH_KEYWORDS, full_doc},
     {"equal", FASTCALL(equal), METH_FASTCALL, equal_doc},
     {"_dtype_parse", dtype_parse, METH_O, dtype_parse_doc},
-    {"_device_parse", device_parse, METH_O, device_parse_doc},
     {NULL, NULL, 0, NULL},
 };

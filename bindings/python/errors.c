@@ -19,19 +19,48 @@ static PyObject *exception_for(const core_state *state, int32_t status) {
       return PyExc_TypeError;
     case MF_EVERSION:
       return state->exchange_error;
+    case MF_EDRIVER:
+      return state->driver_error;
+    case MF_ECAPTURE:
+      return PyExc_RuntimeError;
     default:
       return PyExc_ValueError;
   }
 }
 
+/* A DriverError has the call and the driver's number as attributes. */
+static int raise_driver(core_state *state, PyObject *message, const mf_error *err) {
+  PyObject *made = message == NULL ? NULL : PyObject_CallOneArg(state->driver_error, message);
+  PyObject *call = PyUnicode_FromString(err->call);
+  PyObject *code = PyLong_FromLong(err->driver_code);
+  if (made != NULL && call != NULL && code != NULL && PyObject_SetAttrString(made, "call", call) == 0 &&
+      PyObject_SetAttrString(made, "code", code) == 0)
+    PyErr_SetObject(state->driver_error, made);
+  Py_XDECREF(made);
+  Py_XDECREF(call);
+  Py_XDECREF(code);
+  Py_XDECREF(message);
+  return -1;
+}
+
 int core_raise(core_state *state, const mf_error *err) {
+  if (err->status == MF_EDRIVER) return raise_driver(state, PyUnicode_FromString(err->message), err);
   PyErr_SetString(exception_for(state, err->status), err->message);
+  return -1;
+}
+
+/* Elements are not read or written one by one on a device: that is a mistake, not a missing device. */
+int core_raise_element(core_state *state, const mf_error *err) {
+  if (err->status != MF_EDEVICE) return core_raise(state, err);
+  PyErr_Format(PyExc_TypeError, "%s; t.to(\"cpu\") copies the tensor to the host", err->message);
   return -1;
 }
 
 /* What ${what} could not do with an exchanged tensor; ${producer} (may be NULL) is named by its type. */
 int core_raise_exchange(core_state *state, const mf_error *err, const char *what, PyObject *producer) {
   PyObject *type = err->status == MF_ENOMEM ? PyExc_MemoryError : state->exchange_error;
+  if (err->status == MF_EDRIVER)
+    return raise_driver(state, PyUnicode_FromFormat("%s: %s", what, err->message), err);
   if (producer == NULL)
     PyErr_Format(type, "%s: %s", what, err->message);
   else

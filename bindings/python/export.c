@@ -16,7 +16,9 @@ static const char *const VERSIONED = "dltensor_versioned";
 /* What the four keywords of __dlpack__ ask for. */
 typedef struct dlpack_request {
   bool versioned;
-  int copy; /* 1, 0, or -1 for None */
+  int copy;        /* 1, 0, or -1 for None */
+  int64_t number;  /* of the stream; MF_NUMBER_NONE for None */
+  DLDevice device; /* the target */
 } dlpack_request;
 
 /* A capsule under another name than it was made with belongs to whoever renamed it. */
@@ -44,19 +46,6 @@ static void drop_versioned(PyObject *capsule) {
 static void drop_legacy(PyObject *capsule) {
   DLManagedTensor *managed = unconsumed(capsule, LEGACY);
   if (managed != NULL) delete_quietly(NULL, managed);
-}
-
-static int read_stream(PyObject *obj) {
-  if (obj == NULL || obj == Py_None) return 0;
-  if (PyBool_Check(obj) || !PyLong_Check(obj)) {
-    PyErr_Format(PyExc_TypeError, "stream must be an int or None, not '%s'", Py_TYPE(obj)->tp_name);
-    return -1;
-  }
-  int overflow;
-  long stream = PyLong_AsLongAndOverflow(obj, &overflow);
-  if (overflow == 0 && stream == -1) return 0;
-  PyErr_Format(PyExc_ValueError, "stream must be None or -1 for a tensor on the cpu, not %R", obj);
-  return -1;
 }
 
 /* A pair of ints, clipped to the range of long. */
@@ -97,22 +86,22 @@ static int read_max_version(core_state *state, PyObject *obj, bool *versioned) {
   return 0;
 }
 
-static int read_dl_device(PyObject *self, PyObject *obj) {
+static int read_dl_device(core_state *state, PyObject *obj, DLDevice *out) {
   long device[2] = {0, 0};
   if (obj == NULL || obj == Py_None) return 0;
   if (read_pair(obj, "dl_device", device) < 0) return -1;
-  if (device[0] == kDLCPU && device[1] == 0) return 0;
-  return core_refuse(core_state_of_tensor(self),
-                     "__dlpack__: dl_device %R cannot be reached; this "
-                     "tensor is on the cpu, (1, 0)",
-                     obj);
+  *out = (DLDevice){.device_type = (DLDeviceType)device[0], .device_id = (int32_t)device[1]};
+  if (device[0] > 0 && device[0] <= INT32_MAX && device[1] == (int32_t)device[1]) return 0;
+  return core_refuse(state, "__dlpack__: dl_device %R is no device", obj);
 }
 
 static int read_keywords(PyObject *self, PyObject *const values[4], dlpack_request *out) {
-  if (read_stream(values[0]) < 0) return -1;
-  if (read_max_version(core_state_of_tensor(self), values[1], &out->versioned) < 0) return -1;
+  core_state *state = core_state_of_tensor(self);
+  out->device = core_view(self)->device;
+  if (core_stream_number(values[0], &out->number) < 0) return -1;
+  if (read_max_version(state, values[1], &out->versioned) < 0) return -1;
   if (core_copy_flag(values[3], &out->copy) < 0) return -1;
-  return read_dl_device(self, values[2]);
+  return read_dl_device(state, values[2], &out->device);
 }
 
 static PyObject *refuse(PyObject *self, const mf_error *err) {
@@ -120,22 +109,28 @@ static PyObject *refuse(PyObject *self, const mf_error *err) {
   return NULL;
 }
 
-static PyObject *versioned_capsule(PyObject *self, mf_tensor *t, uint64_t flags) {
-  DLManagedTensorVersioned *managed;
-  mf_error err;
-  if (mf_tensor_export(t, flags, &managed, &err) != MF_OK) return refuse(self, &err);
+static PyObject *capsule_of(DLManagedTensorVersioned *managed) {
   PyObject *capsule = PyCapsule_New(managed, VERSIONED, drop_versioned);
   if (capsule == NULL) managed->deleter(managed);
   return capsule;
 }
 
-static PyObject *legacy_capsule(PyObject *self, mf_tensor *t) {
-  DLManagedTensor *managed;
-  mf_error err;
-  if (mf_tensor_export_legacy(t, &managed, &err) != MF_OK) return refuse(self, &err);
+static PyObject *capsule_of_legacy(DLManagedTensor *managed) {
   PyObject *capsule = PyCapsule_New(managed, LEGACY, drop_legacy);
   if (capsule == NULL) managed->deleter(managed);
   return capsule;
+}
+
+static PyObject *versioned_capsule(PyObject *self, mf_tensor *t, uint64_t flags) {
+  DLManagedTensorVersioned *managed;
+  mf_error err;
+  return mf_tensor_export(t, flags, &managed, &err) == MF_OK ? capsule_of(managed) : refuse(self, &err);
+}
+
+static PyObject *legacy_capsule(PyObject *self, mf_tensor *t) {
+  DLManagedTensor *managed;
+  mf_error err;
+  return mf_tensor_export_legacy(t, &managed, &err) == MF_OK ? capsule_of_legacy(managed) : refuse(self, &err);
 }
 
 static PyObject *copied_capsule(PyObject *self, bool versioned) {
@@ -148,6 +143,66 @@ static PyObject *copied_capsule(PyObject *self, bool versioned) {
   return capsule;
 }
 
+/* Whether the host may have to wait: for a copy, for memory, or because it is the consumer. */
+static bool may_wait(const mf_tensor *t, const mf_request *ask) {
+  return ask->copy == MF_COPY_ALWAYS || ask->stream == MF_STREAM_HOST ||
+         !core_same_device(ask->device, mf_tensor_dltensor(t)->device);
+}
+
+static PyObject *refuse_target(PyObject *self, const mf_error *err) {
+  const char *what = err->status == MF_EDEVICE ? "__dlpack__: dl_device cannot be reached" : "__dlpack__";
+  core_raise_exchange(core_state_of_tensor(self), err, what, NULL);
+  return NULL;
+}
+
+static PyObject *ordered_versioned(PyObject *self, const mf_request *ask) {
+  DLManagedTensorVersioned *managed;
+  mf_tensor *t = core_handle(self);
+  mf_error err;
+  PyThreadState *saved = may_wait(t, ask) ? PyEval_SaveThread() : NULL;
+  const int status = mf_tensor_export_to(t, ask, &managed, &err);
+  if (saved != NULL) PyEval_RestoreThread(saved);
+  return status == MF_OK ? capsule_of(managed) : refuse_target(self, &err);
+}
+
+static PyObject *ordered_legacy(PyObject *self, const mf_request *ask) {
+  DLManagedTensor *managed;
+  mf_tensor *t = core_handle(self);
+  mf_error err;
+  PyThreadState *saved = may_wait(t, ask) ? PyEval_SaveThread() : NULL;
+  const int status = mf_tensor_export_legacy_to(t, ask, &managed, &err);
+  if (saved != NULL) PyEval_RestoreThread(saved);
+  return status == MF_OK ? capsule_of_legacy(managed) : refuse_target(self, &err);
+}
+
+/* A device that nobody drives has no table of streams either: then the device is what is wrong. */
+static int read_order(PyObject *self, const dlpack_request *request, mf_stream *out) {
+  core_state *state = core_state_of_tensor(self);
+  mf_error err;
+  if (mf_stream_from_number(&request->device, request->number, out, &err) == MF_OK) return 0;
+  if (err.status == MF_EDEVICE || request->number == MF_NUMBER_NONE)
+    return core_raise_exchange(state, &err, "__dlpack__: dl_device cannot be reached", NULL);
+  return core_raise(state, &err);
+}
+
+static PyObject *ordered_capsule(PyObject *self, const dlpack_request *request) {
+  mf_request ask = {.device = request->device, .copy = MF_COPY_IF_NEEDED};
+  if (read_order(self, request, &ask.stream) < 0) return NULL;
+  if (request->copy >= 0) ask.copy = request->copy ? MF_COPY_ALWAYS : MF_COPY_NEVER;
+  return request->versioned ? ordered_versioned(self, &ask) : ordered_legacy(self, &ask);
+}
+
+/* From the cpu to the cpu: nothing to order. */
+static PyObject *plain_capsule(PyObject *self, const dlpack_request *request) {
+  if (request->number != MF_NUMBER_NONE && request->number != MF_STREAM_NO_ORDER) {
+    PyErr_Format(PyExc_ValueError, "stream must be None or -1 for a tensor on the cpu, not %lld",
+                 (long long)request->number);
+    return NULL;
+  }
+  if (request->copy == 1) return copied_capsule(self, request->versioned);
+  return request->versioned ? versioned_capsule(self, core_handle(self), 0) : legacy_capsule(self, core_handle(self));
+}
+
 /* __dlpack__(max_version=V) with the V of the last time, which is what a consumer in a loop does. */
 static bool is_usual_call(const core_state *state, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
   return kwnames != NULL && nargs == 0 && PyTuple_GET_SIZE(kwnames) == 1 &&
@@ -158,19 +213,20 @@ PyObject *core_dlpack(PyObject *self, PyObject *const *args, Py_ssize_t nargs, P
   static const core_signature signature = {"__dlpack__", 0, 0, 4, {KW_STREAM, KW_MAX_VERSION, KW_DL_DEVICE, KW_COPY}};
   PyObject *values[4];
   dlpack_request request;
-  if (is_usual_call(core_state_of_tensor(self), args, nargs, kwnames))
+  const bool here = core_is_cpu(core_view(self)->device);
+  if (here && is_usual_call(core_state_of_tensor(self), args, nargs, kwnames))
     return versioned_capsule(self, core_handle(self), 0);
   if (core_args_self(self, &signature, args, nargs, kwnames, values) < 0) return NULL;
   if (read_keywords(self, values, &request) < 0) return NULL;
-  if (request.copy == 1) return copied_capsule(self, request.versioned);
-  return request.versioned ? versioned_capsule(self, core_handle(self), 0) : legacy_capsule(self, core_handle(self));
+  if (here && core_is_cpu(request.device)) return plain_capsule(self, &request);
+  return ordered_capsule(self, &request);
 }
 
 PyObject *core_dlpack_device(PyObject *self, PyObject *ignored) {
   (void)ignored;
   DLDevice device = core_view(self)->device;
   core_state *state = core_state_of_tensor(self);
-  if (device.device_type == kDLCPU && device.device_id == 0) {
+  if (core_is_cpu(device)) {
     Py_INCREF(state->cpu_pair);
     return state->cpu_pair;
   }

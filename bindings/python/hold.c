@@ -168,13 +168,14 @@ PyObject *core_frombuffer(PyObject *module, PyObject *const *args, Py_ssize_t na
   return wrap(state, &view, h->view.readonly != 0, h);
 }
 
-static int read_pointer(PyObject *const *args, core_state *state, int64_t *shape, int64_t *strides, DLTensor *out) {
+static int read_pointer(PyObject *const *args, Py_ssize_t nargs, core_state *state, int64_t *strides, DLTensor *out) {
   int32_t nstrides;
-  *out = (DLTensor){.shape = shape};
+  int64_t *shape = out->shape;
   out->data = PyLong_AsVoidPtr(args[0]);
   if (out->data == NULL && PyErr_Occurred()) return -1;
   if (core_shape(args[1], shape, &out->ndim) < 0) return -1;
   if (core_dtype(state, args[3], &out->dtype) < 0) return -1;
+  if (nargs == 7 && core_device(state, args[6], &out->device) < 0) return -1;
   if (args[2] == Py_None) return 0;
   if (core_shape(args[2], strides, &nstrides) < 0) return -1;
   out->strides = strides;
@@ -183,18 +184,18 @@ static int read_pointer(PyObject *const *args, core_state *state, int64_t *shape
   return -1;
 }
 
-/* _wrap_pointer(address, shape, strides, dtype, readonly, owner): a tensor over memory at an address that
- * ${owner} keeps alive; strides in elements, or None. */
+/* _wrap_pointer(address, shape, strides, dtype, readonly, owner, device): a tensor over memory at an address
+ * that ${owner} keeps alive; strides in elements, or None; device absent is the cpu. */
 PyObject *core_wrap_pointer(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
   core_state *state = core_state_of(module);
   int64_t shape[MF_MAX_NDIM], strides[MF_MAX_NDIM];
-  DLTensor view;
-  if (nargs != 6) {
-    PyErr_SetString(PyExc_TypeError, "_wrap_pointer() takes 6 arguments");
+  DLTensor view = {.shape = shape};
+  if (nargs != 6 && nargs != 7) {
+    PyErr_SetString(PyExc_TypeError, "_wrap_pointer() takes 6 or 7 arguments");
     return NULL;
   }
   int readonly = PyObject_IsTrue(args[4]);
-  if (readonly < 0 || read_pointer(args, state, shape, strides, &view) < 0) return NULL;
+  if (readonly < 0 || read_pointer(args, nargs, state, strides, &view) < 0) return NULL;
   hold *h = hold_create();
   if (h == NULL) return NULL;
   Py_INCREF(args[5]);

@@ -3,8 +3,8 @@
  * Invariant: ownership moves exactly once. A capsule is renamed only after the runtime took its struct
  * over, and until then its destructor stays in charge; a struct from an exchange table is deleted here if
  * the runtime refuses it. Once it is imported, nothing can fail but what gives the reference back.
- * It must not know what a struct contains: the runtime's decoder checks it, and the struct's device is
- * what counts, whatever __dlpack_device__ says.
+ * The struct's device is what counts, whatever __dlpack_device__ says, and its record begins with the stream on
+ * which the producer made it ready. It must not know what else a struct contains: the runtime's decoder checks it.
  *
  * Standard: array API 2025.12, from_dlpack; DLPack 1.3, Python specification and C exchange API.
  */
@@ -12,22 +12,11 @@
 
 #include <string.h>
 
-/* What was asked of from_dlpack, and what came of it so far. */
-typedef struct import_request {
-  core_state *state;
-  PyObject *x;
-  PyObject *method; /* borrowed: what x.__dlpack__ is, NULL where it must be looked up */
-  bool device;      /* the CPU was asked for by name */
-  int copy;         /* 1, 0, or -1 for None */
-  bool promised;    /* the producer was told about copy, and said yes */
-  bool versioned;   /* the struct could say that it is a copy */
-} import_request;
-
-static int fail(const import_request *request, const mf_error *err) {
+static int fail(const core_import *request, const mf_error *err) {
   return core_raise_exchange(request->state, err, "from_dlpack", request->x);
 }
 
-static int wrong_name(const import_request *request, const char *name) {
+static int wrong_name(const core_import *request, const char *name) {
   if (name != NULL && strncmp(name, "used_dltensor", strlen("used_dltensor")) == 0)
     return core_refuse(request->state,
                        "from_dlpack: the capsule was consumed before (its name is "
@@ -39,17 +28,52 @@ static int wrong_name(const import_request *request, const char *name) {
                      name == NULL ? "" : "'", name == NULL ? "NULL" : name, name == NULL ? "" : "'");
 }
 
-static int import_struct(import_request *request, PyObject *capsule, const char *name, mf_tensor **out) {
-  void *managed = PyCapsule_GetPointer(capsule, name);
+typedef union managed_struct {
+  DLManagedTensorVersioned *versioned;
+  DLManagedTensor *legacy;
+} managed_struct;
+
+static int take(const core_import *request, managed_struct from, mf_tensor **out, mf_error *err) {
+  if (request->versioned) return mf_tensor_import(from.versioned, out, err);
+  return mf_tensor_import_legacy(from.legacy, out, err);
+}
+
+/* The cpu, where the struct is of a version that cannot be read. */
+static DLDevice place_of(const core_import *request, managed_struct from) {
+  if (!request->versioned) return from.legacy->dl_tensor.device;
+  if (from.versioned->version.major == DLPACK_MAJOR_VERSION) return from.versioned->dl_tensor.device;
+  return (DLDevice){.device_type = kDLCPU, .device_id = 0};
+}
+
+/* A capsule that was handed over is ready on the current stream. A producer that was given no stream has made it
+ * ready on the default one, as None says. */
+static int take_ordered(const core_import *request, managed_struct from, mf_tensor **out, mf_error *err) {
+  const DLDevice device = place_of(request, from);
+  const bool asked = request->ordered && core_same_device(core_gpu_of(device), core_gpu_of(request->ready_on));
+  core_swap swap;
+  if (device.device_type == kDLCPU || PyCapsule_CheckExact(request->x)) return take(request, from, out, err);
+  if (core_swap_begin(&swap, device, asked ? request->ready : MF_STREAM_DEFAULT, NULL) != MF_OK)
+    return take(request, from, out, err);
+  const int status = take(request, from, out, err);
+  core_swap_end(&swap);
+  return status;
+}
+
+static int import_struct(core_import *request, PyObject *capsule, const char *name, mf_tensor **out) {
+  managed_struct from;
+  void *pointer = PyCapsule_GetPointer(capsule, name);
   mf_error err;
-  if (managed == NULL) return -1;
-  int status = request->versioned ? mf_tensor_import(managed, out, &err) : mf_tensor_import_legacy(managed, out, &err);
-  return status == MF_OK ? 0 : fail(request, &err);
+  if (pointer == NULL) return -1;
+  if (request->versioned)
+    from.versioned = pointer;
+  else
+    from.legacy = pointer;
+  return take_ordered(request, from, out, &err) == MF_OK ? 0 : fail(request, &err);
 }
 
 /* CPython renames every valid capsule, so the failure below cannot happen; if it did, the capsule would
  * still be in charge, and leaving our reference unreturned is what keeps the deleter to one call. */
-static int import_capsule(import_request *request, PyObject *capsule, mf_tensor **out) {
+static int import_capsule(core_import *request, PyObject *capsule, mf_tensor **out) {
   const char *name = PyCapsule_GetName(capsule);
   if (name == NULL) {
     if (PyErr_Occurred()) return -1;
@@ -64,28 +88,8 @@ static int import_capsule(import_request *request, PyObject *capsule, mf_tensor 
   return PyCapsule_SetDestructor(capsule, NULL);
 }
 
-/* x.__dlpack__() with the keywords of ${level}: 0 all that were asked for, 1 max_version, 2 none. */
-static PyObject *call_dlpack(const import_request *request, int level) {
-  core_state *state = request->state;
-  PyObject *stack[5] = {NULL, request->x, state->max_version, NULL, NULL};
-  int n = 3, kw = 0;
-  if (level == 2) return PyObject_CallMethodNoArgs(request->x, state->names[NAME_DLPACK]);
-  if (level == 0 && request->device) {
-    stack[n++] = state->cpu_pair;
-    kw += 1;
-  }
-  if (level == 0 && request->copy >= 0) {
-    stack[n] = request->copy ? Py_True : Py_False;
-    kw += 2;
-  }
-  if (request->method != NULL)
-    return PyObject_Vectorcall(request->method, stack + 1, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, state->dlpack_kw[kw]);
-  return PyObject_VectorcallMethod(state->names[NAME_DLPACK], stack + 1, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET,
-                                   state->dlpack_kw[kw]);
-}
-
 /* Replaces an AttributeError by a better one, if __dlpack__ is what is missing. */
-static void explain_missing(const import_request *request) {
+static void explain_missing(const core_import *request) {
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
   if (PyObject_HasAttr(request->x, request->state->names[NAME_DLPACK])) {
@@ -99,31 +103,42 @@ static void explain_missing(const import_request *request) {
   core_chain(type, value, traceback);
 }
 
-/* Older producers do not know all keywords and raise TypeError. So may one that knows them and fails: then
- * its last error is raised, with the first one as context. */
-static PyObject *retry_dlpack(import_request *request) {
+/* An object that has only __cuda_array_interface__: 1 if it is none. */
+static int import_cuda_array(const core_import *request, mf_tensor **out) {
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
-  request->promised = false;
-  PyObject *capsule = NULL;
-  if (request->device || request->copy >= 0) capsule = call_dlpack(request, 1);
-  if (capsule == NULL && (!PyErr_Occurred() || PyErr_ExceptionMatches(PyExc_TypeError))) {
-    PyErr_Clear();
-    capsule = call_dlpack(request, 2);
+  const bool found = !PyObject_HasAttr(request->x, request->state->names[NAME_DLPACK]) &&
+                     PyObject_HasAttr(request->x, request->state->names[NAME_CUDA_ARRAY]);
+  if (!found) {
+    PyErr_Restore(type, value, traceback);
+    return 1;
   }
-  core_chain(type, value, traceback);
-  return capsule;
+  Py_XDECREF(type);
+  Py_XDECREF(value);
+  Py_XDECREF(traceback);
+  PyObject *module = PyImport_ImportModule("moonferry._cuda");
+  PyObject *made = module == NULL ? NULL : PyObject_CallMethod(module, "from_cuda_array", "(O)", request->x);
+  Py_XDECREF(module);
+  if (made == NULL) return -1;
+  *out = mf_tensor_retain(core_handle(made));
+  Py_DECREF(made);
+  return 0;
 }
 
-static int import_from_method(import_request *request, mf_tensor **out) {
-  request->promised = true;
+static int import_without_dlpack(const core_import *request, mf_tensor **out) {
+  const int rc = import_cuda_array(request, out);
+  if (rc != 1) return rc;
+  explain_missing(request);
+  return -1;
+}
+
+static int import_from_method(core_import *request, mf_tensor **out) {
   PyObject *method = request->method;
   Py_XINCREF(method); /* the cache may let go of it while it runs */
-  PyObject *capsule = call_dlpack(request, 0);
+  PyObject *capsule = core_ask(request);
   request->method = NULL;
   Py_XDECREF(method);
-  if (capsule == NULL && PyErr_ExceptionMatches(PyExc_AttributeError)) explain_missing(request);
-  if (capsule == NULL && PyErr_ExceptionMatches(PyExc_TypeError)) capsule = retry_dlpack(request);
+  if (capsule == NULL && PyErr_ExceptionMatches(PyExc_AttributeError)) return import_without_dlpack(request, out);
   if (capsule == NULL) return -1;
   int rc;
   if (PyCapsule_CheckExact(capsule))
@@ -137,7 +152,7 @@ static int import_from_method(import_request *request, mf_tensor **out) {
 
 /* The table failed with an exception. __dlpack__ may succeed, and where it fails its errors are the ones
  * that the standard names; without it the table's own error counts. */
-static int import_after_table(import_request *request, mf_tensor **out) {
+static int import_after_table(core_import *request, mf_tensor **out) {
   PyObject *type, *value, *traceback;
   if (PyErr_ExceptionMatches(PyExc_MemoryError)) return -1;
   if (!PyErr_ExceptionMatches(PyExc_Exception)) return -1;
@@ -155,8 +170,31 @@ static void delete_managed(DLManagedTensorVersioned *managed) {
   if (managed->deleter != NULL) managed->deleter(managed);
 }
 
+/* The memory is ready on the stream that the producer's library works on: the record begins with that one. 1 means
+ * that the library does not say which. */
+static int take_from_table(core_import *request, const DLPackExchangeAPI *api, DLManagedTensorVersioned *managed,
+                           mf_tensor **out, mf_error *err) {
+  const managed_struct from = {.versioned = managed};
+  const DLDevice device = place_of(request, from);
+  void *handle = NULL;
+  mf_stream stream;
+  core_swap swap;
+  if (device.device_type == kDLCPU) return take(request, from, out, err);
+  if (api->current_work_stream == NULL) return 1;
+  if (api->current_work_stream(device.device_type, device.device_id, &handle) != 0 ||
+      core_stream_from_handle(device, (int64_t)(intptr_t)handle, &stream) < 0) {
+    PyErr_Clear();
+    return 1;
+  }
+  if (core_swap_begin(&swap, device, stream, err) != MF_OK) return err->status;
+  const int status = take(request, from, out, err);
+  core_swap_end(&swap);
+  return status;
+}
+
 /* A struct that a table gave: taken over, or deleted. 1 means that __dlpack__ must be asked instead. */
-static int import_managed(import_request *request, DLManagedTensorVersioned *managed, bool lazy, mf_tensor **out) {
+static int import_managed(core_import *request, const DLPackExchangeAPI *api, DLManagedTensorVersioned *managed,
+                          bool lazy, mf_tensor **out) {
   int plain = 1;
   mf_error err;
   if (lazy) plain = core_producer_plain(request->state, request->x, &managed->dl_tensor);
@@ -165,25 +203,26 @@ static int import_managed(import_request *request, DLManagedTensorVersioned *man
     return plain < 0 ? -1 : 1;
   }
   request->versioned = true;
-  if (mf_tensor_import(managed, out, &err) == MF_OK) return 0;
+  const int status = take_from_table(request, api, managed, out, &err);
+  if (status == MF_OK) return 0;
   delete_managed(managed);
-  if (err.status == MF_EDEVICE && request->device) return 1;
+  if (status == 1 || (err.status == MF_EDEVICE && request->placed)) return 1;
   return fail(request, &err);
 }
 
-static int import_from_table(import_request *request, const core_producer *producer, mf_tensor **out) {
+static int import_from_table(core_import *request, const core_producer *producer, mf_tensor **out) {
   DLManagedTensorVersioned *managed = NULL;
+  const DLPackExchangeAPI *api = producer->api;
   bool lazy = producer->lazy;
-  if (producer->api->managed_tensor_from_py_object_no_sync(request->x, &managed) != 0)
-    return import_after_table(request, out);
+  if (api->managed_tensor_from_py_object_no_sync(request->x, &managed) != 0) return import_after_table(request, out);
   if (managed == NULL)
     return core_refuse(request->state, "from_dlpack: the exchange table of '%s' gave no tensor",
                        Py_TYPE(request->x)->tp_name);
-  int rc = import_managed(request, managed, lazy, out);
+  int rc = import_managed(request, api, managed, lazy, out);
   return rc == 1 ? import_from_method(request, out) : rc;
 }
 
-static int import_object(import_request *request, mf_tensor **out) {
+static int import_object(core_import *request, mf_tensor **out) {
   if (PyCapsule_CheckExact(request->x)) {
     request->promised = true; /* nothing is copied here, and nobody else can be asked */
     return import_capsule(request, request->x, out);
@@ -195,36 +234,40 @@ static int import_object(import_request *request, mf_tensor **out) {
     return import_from_table(request, producer, out);
   }
   request->method = producer->dlpack;
+  request->host = producer->host;
   return import_from_method(request, out);
 }
 
-static PyObject *clone_and_release(const import_request *request, mf_tensor *t) {
-  mf_tensor *copy;
+/* ${t}, which is taken over, where it was asked for: itself, under another name, or a copy. */
+static PyObject *place(const core_import *request, mf_tensor *t, bool copy) {
+  mf_request ask = {.copy = copy ? MF_COPY_ALWAYS : request->copy == 0 ? MF_COPY_NEVER : MF_COPY_IF_NEEDED};
+  mf_tensor *out;
   mf_error err;
-  int status = core_clone(t, &copy, &err);
+  const DLDevice at = mf_tensor_dltensor(t)->device;
+  ask.device = request->placed ? request->device : at;
+  if (!copy && core_same_device(ask.device, at)) return core_tensor_new(request->state, t);
+  const bool clones = core_same_device(ask.device, at);
+  const int status = clones ? core_clone(t, &out, &err) : core_to(t, &ask, &out, &err);
   mf_tensor_release(t);
-  if (status == MF_OK) return core_tensor_new(request->state, copy);
+  if (status == MF_OK) return core_tensor_new(request->state, out);
   fail(request, &err);
   return NULL;
 }
 
-/* What copy demands: a copy is believed only where its flag says so. Takes ${t} over. */
-static PyObject *finish(const import_request *request, mf_tensor *t) {
-  if (request->copy < 0) return core_tensor_new(request->state, t);
+/* What copy and device demand: a copy is believed only where its flag says so. Takes ${t} over. */
+static PyObject *finish(const core_import *request, mf_tensor *t) {
   bool copied = (mf_tensor_flags(t) & DLPACK_FLAG_BITMASK_IS_COPIED) != 0;
   bool capsule = PyCapsule_CheckExact(request->x);
-  if (request->copy == 1) {
-    if (!capsule && copied) return core_tensor_new(request->state, t);
-    return clone_and_release(request, t);
-  }
-  if (capsule || (!copied && (request->promised || request->versioned))) return core_tensor_new(request->state, t);
+  if (request->copy == 1) return place(request, t, capsule || !copied);
+  if (request->copy < 0 || capsule || (!copied && (request->promised || request->versioned)))
+    return place(request, t, false);
   mf_tensor_release(t);
   core_refuse(request->state, "from_dlpack: copy=False, but a '%s' %s", Py_TYPE(request->x)->tp_name,
               copied ? "gave a copy" : "does not take that keyword and cannot say whether it copied");
   return NULL;
 }
 
-static PyObject *share_own(const import_request *request) {
+static PyObject *share_own(const core_import *request) {
   mf_tensor *t = core_handle(request->x);
   mf_error err;
   DLTensor ignored;
@@ -234,23 +277,18 @@ static PyObject *share_own(const import_request *request) {
     return NULL;
   }
   mf_tensor_retain(t);
-  if (request->copy == 1) return clone_and_release(request, t);
-  return core_tensor_new(request->state, t);
+  return place(request, t, request->copy == 1);
 }
 
-static int read_device(import_request *request, PyObject *obj) {
-  DLDevice device;
+static int read_device(core_import *request, PyObject *obj) {
   if (obj == NULL || obj == Py_None) return 0;
-  request->device = true;
-  if (core_device(request->state, obj, &device) < 0) {
-    if (PyErr_ExceptionMatches(PyExc_ValueError)) {
-      PyErr_Clear();
-      core_refuse(request->state, "from_dlpack: device %R is not known", obj);
-    }
-    return -1;
+  request->placed = true;
+  if (core_device(request->state, obj, &request->device) == 0) return 0;
+  if (PyErr_ExceptionMatches(PyExc_ValueError)) {
+    PyErr_Clear();
+    core_refuse(request->state, "from_dlpack: device %R is not known", obj);
   }
-  if (device.device_type == kDLCPU && device.device_id == 0) return 0;
-  return core_refuse(request->state, "from_dlpack: device must be None or 'cpu', not %R", obj);
+  return -1;
 }
 
 PyObject *core_from_dlpack(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
@@ -258,7 +296,7 @@ PyObject *core_from_dlpack(PyObject *module, PyObject *const *args, Py_ssize_t n
   core_state *state = core_state_of(module);
   PyObject *values[3];
   if (core_args(state, &signature, args, nargs, kwnames, values) < 0) return NULL;
-  import_request request = {.state = state, .x = values[0], .copy = -1};
+  core_import request = {.state = state, .x = values[0], .copy = -1};
   if (read_device(&request, values[1]) < 0 || core_copy_flag(values[2], &request.copy) < 0) return NULL;
   if (core_is_tensor(request.x)) return share_own(&request);
   mf_tensor *t = NULL;

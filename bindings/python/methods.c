@@ -8,8 +8,13 @@
 /* Below this many bytes, giving the GIL away costs more than the work. */
 enum { RELEASE_GIL_NBYTES = 1 << 16 };
 
+/* On a device even a small copy may have to wait for the driver. */
+static bool is_quick(const mf_tensor *t) {
+  return mf_tensor_nbytes(t) < RELEASE_GIL_NBYTES && mf_tensor_dltensor(t)->device.device_type == kDLCPU;
+}
+
 int core_clone(mf_tensor *t, mf_tensor **out, mf_error *err) {
-  if (mf_tensor_nbytes(t) < RELEASE_GIL_NBYTES) return mf_tensor_clone(t, out, err);
+  if (is_quick(t)) return mf_tensor_clone(t, out, err);
   PyThreadState *saved = PyEval_SaveThread();
   const int status = mf_tensor_clone(t, out, err);
   PyEval_RestoreThread(saved);
@@ -30,9 +35,17 @@ static int copy_or_cast(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
 }
 
 int core_cast(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
-  if (mf_tensor_nbytes(dst) < RELEASE_GIL_NBYTES) return copy_or_cast(dst, src, err);
+  if (is_quick(dst) && is_quick(src)) return copy_or_cast(dst, src, err);
   PyThreadState *saved = PyEval_SaveThread();
   const int status = copy_or_cast(dst, src, err);
+  PyEval_RestoreThread(saved);
+  return status;
+}
+
+int core_fill(mf_tensor *t, const mf_scalar *value, mf_error *err) {
+  if (is_quick(t)) return mf_tensor_fill(t, value, err);
+  PyThreadState *saved = PyEval_SaveThread();
+  const int status = mf_tensor_fill(t, value, err);
   PyEval_RestoreThread(saved);
   return status;
 }
@@ -202,11 +215,9 @@ static PyObject *fill(PyObject *self, PyObject *value) {
   mf_scalar scalar;
   mf_error err;
   if (core_scalar_from_python(state, value, &scalar) < 0) return NULL;
-  if (mf_tensor_fill(core_handle(self), &scalar, &err) != MF_OK) {
-    core_raise(state, &err);
-    return NULL;
-  }
-  Py_RETURN_NONE;
+  if (core_fill(core_handle(self), &scalar, &err) == MF_OK) Py_RETURN_NONE;
+  core_raise(state, &err);
+  return NULL;
 }
 
 PyDoc_STRVAR(copy_doc,
@@ -236,7 +247,7 @@ static PyObject *cast_to(PyObject *self, DLDataType dtype) {
   DLTensor like = {.device = view->device, .ndim = view->ndim, .dtype = dtype, .shape = view->shape};
   mf_error err;
   mf_tensor *out;
-  int status = mf_tensor_create(&like, 0, &out, &err);
+  int status = core_create(&like, &out, &err);
   if (status == MF_OK) {
     status = core_cast(out, core_handle(self), &err);
     if (status != MF_OK) mf_tensor_release(out);
@@ -265,14 +276,37 @@ static PyObject *astype(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
   return cast_to(self, dtype);
 }
 
+PyDoc_STRVAR(to_doc,
+             "to($self, /, device, *, copy=None, stream=None)\n--\n\n"
+             "The tensor on another device: itself where it is there already, a view under the other name where both\n"
+             "mean the same memory (pinned or managed as cpu, managed as a GPU), else a compact copy. To the cpu it\n"
+             "is complete on return, with the GIL released; elsewhere it is queued on the stream.\n"
+             "\n"
+             "copy: True copies always, False raises ExchangeError where it would. stream: a Stream, an object with\n"
+             "__cuda_stream__, or a number as __dlpack__ takes it, of the target, or of the source if the target is\n"
+             "the cpu; None is the current one. Raises ValueError for no such device, DriverError, MemoryError, and\n"
+             "RuntimeError where a capture forbids it.");
+
+PyDoc_STRVAR(acquire_doc,
+             "acquire($self, /, stream=None, write=False)\n--\n\n"
+             "For work on the tensor's memory that the caller queues itself: makes the stream wait until it may read\n"
+             "the memory, or also write it, and remembers the stream, so that later uses and the memory's release\n"
+             "wait for what is queued there by then. stream: as for to; \"host\" makes the host wait instead.\n"
+             "Somebody else's stream must live until the memory is released.");
+
+PyDoc_STRVAR(record_doc,
+             "record($self, /, stream=None, write=False)\n--\n\n"
+             "As acquire, without the wait: work queued on the stream already uses the memory.");
+
 PyDoc_STRVAR(tolist_doc,
              "tolist($self, /)\n--\n\n"
-             "The elements as nested lists of Python numbers; one number for a tensor without axes.\n"
-             "Raises TypeError for a dtype without arithmetic.");
+             "The elements as nested lists of Python numbers; one number for a tensor without axes. From the memory\n"
+             "of a GPU they are copied once. Raises TypeError for a dtype without arithmetic.");
 
 PyDoc_STRVAR(item_doc,
              "item($self, /)\n--\n\n"
-             "The only element as a Python number. Raises ValueError if there is not exactly one.");
+             "The only element as a Python number. From the memory of a GPU it is copied. Raises ValueError if there\n"
+             "is not exactly one.");
 
 PyDoc_STRVAR(complex_doc, "__complex__($self, /)\n--\n\nThe only element as a complex number.");
 
@@ -280,12 +314,21 @@ PyDoc_STRVAR(dlpack_doc,
              "__dlpack__($self, /, *, stream=None, max_version=None, dl_device=None, copy=None)\n--\n\n"
              "A capsule that shares the memory with a DLPack consumer (array API 2025.12, array.__dlpack__).\n"
              "\n"
-             "stream: None, or -1. max_version: None or (0, x) give the struct before DLPack 1.0, (1, x) and later\n"
-             "one stamped 1.3. dl_device: None or (1, 0). copy: True gives the consumer a copy of its own, False\n"
-             "and None share.\n"
-             "Raises TypeError for a keyword of the wrong type, ValueError for another stream, ExchangeError (a\n"
-             "BufferError) for another device, for read-only memory through the old struct, and for memory that was\n"
-             "taken back. The capsule keeps the memory alive; dropped unused it gives it back.");
+             "stream: on which the consumer will use the memory, an int of the target's driver:\n"
+             "             None               -1        0        1        2           more      less\n"
+             "  cpu        the host           the host  refused  refused  refused     refused   refused\n"
+             "  cuda       see stream_none    no order  refused  default  per thread  a handle  refused\n"
+             "  cuda_host  the host waits     no order  refused  default  per thread  a handle  refused\n"
+             "  rocm       see stream_none    no order  default  refused  refused     a handle  refused\n"
+             "  rocm_host  the host waits     no order  default  refused  refused     a handle  refused\n"
+             "(cuda_managed as cuda_host). The host never waits unless it is the consumer. With -1 the consumer is\n"
+             "on its own: it must order itself, and be done before it drops the memory. max_version: None or (0, x)\n"
+             "give the struct before DLPack 1.0, (1, x) and later one stamped 1.3. dl_device: where the memory is to\n"
+             "be. copy: True gives the consumer a copy of its own, made on the stream, False refuses one, None\n"
+             "copies if needed. Raises TypeError for a keyword of the wrong type, ValueError for another stream,\n"
+             "ExchangeError (a BufferError) for a device that cannot be reached, for a copy that copy=False forbids,\n"
+             "for read-only memory through the old struct, for what a capture forbids, and for memory that was taken\n"
+             "back. The capsule keeps the memory alive; dropped unused it gives it back.");
 
 PyDoc_STRVAR(dlpack_device_doc,
              "__dlpack_device__($self, /)\n--\n\n"
@@ -309,7 +352,8 @@ static PyObject *call_convert(PyObject *self, const char *function, PyObject *ar
 PyDoc_STRVAR(array_doc,
              "__array__($self, /, dtype=None, copy=None)\n--\n\n"
              "A NumPy array of the same elements, sharing the memory where dtype and copy allow.\n"
-             "Raises ValueError where copy=False cannot be kept, TypeError for a dtype that NumPy has not.");
+             "Raises ValueError where copy=False cannot be kept, TypeError for a dtype that NumPy has not and for the\n"
+             "memory of a GPU: to(\"cpu\") copies it.");
 
 static PyObject *array(PyObject *self, PyObject *args, PyObject *kwargs) {
   return call_convert(self, "to_numpy", args, kwargs);
@@ -318,7 +362,8 @@ static PyObject *array(PyObject *self, PyObject *args, PyObject *kwargs) {
 PyDoc_STRVAR(reduce_doc,
              "__reduce_ex__($self, protocol, /)\n--\n\n"
              "For pickle: from protocol 5 on the elements travel as a pickle.PickleBuffer, out of band if the\n"
-             "pickler takes such buffers (PEP 574); before that as bytes. Every dtype is kept.");
+             "pickler takes such buffers (PEP 574); before that as bytes. Every dtype is kept. A tensor of a GPU\n"
+             "travels through the host, and is put on the device of the same name where it is read, if there is one.");
 
 static PyObject *reduce_ex(PyObject *self, PyObject *args) {
   return call_convert(self, "reduce_ex", args, NULL);
@@ -338,6 +383,9 @@ PyMethodDef core_tensor_methods[] = {
     {"fill", fill, METH_O, fill_doc},
     {"copy", FASTCALL(copy), METH_FASTCALL, copy_doc},
     {"astype", FASTCALL(astype), METH_FASTCALL | METH_KEYWORDS, astype_doc},
+    {"to", FASTCALL(core_tensor_to), METH_FASTCALL | METH_KEYWORDS, to_doc},
+    {"acquire", FASTCALL(core_tensor_acquire), METH_FASTCALL | METH_KEYWORDS, acquire_doc},
+    {"record", FASTCALL(core_tensor_record), METH_FASTCALL | METH_KEYWORDS, record_doc},
     {"tolist", core_nested_list, METH_NOARGS, tolist_doc},
     {"item", core_item, METH_NOARGS, item_doc},
     {"__complex__", core_number_complex, METH_NOARGS, complex_doc},

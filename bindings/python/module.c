@@ -24,16 +24,21 @@ PyDoc_STRVAR(
     "A Tensor over the memory of any object that has __dlpack__ or a __dlpack_c_exchange_api__, or of a\n"
     "DLPack capsule (array API 2025.12, from_dlpack).\n"
     "\n"
-    "device: None, or 'cpu'. copy: True for a copy, False to refuse one, None for whatever the producer does.\n"
-    "Shape, strides, dtype and the read-only flag are kept exactly. The producer's deleter runs once, when the\n"
-    "memory's last reference goes, on any thread.\n"
+    "device: None for where x is, or where it is to be: the producer is asked to put it there, and if it does not,\n"
+    "it is copied here. copy: True for a copy, False to refuse one, None for whatever is needed.\n"
+    "Memory of a GPU is ready on this thread's current stream of that GPU, whose number the producer is given; a\n"
+    "capsule is taken to have been made for that stream. The host does not wait, unless the cpu is asked for.\n"
+    "Shape, strides, dtype and the read-only flag are kept exactly. The producer's deleter runs once, after the\n"
+    "memory's last reference is gone and the work queued on it is done, on any thread.\n"
+    "An object that has only __cuda_array_interface__ is taken by from_cuda_array.\n"
     "Raises ExchangeError (a BufferError) for what cannot be exchanged, and leaves a refused capsule\n"
     "unconsumed; AttributeError for an object without __dlpack__; whatever the producer raises.");
 
 PyDoc_STRVAR(into_doc,
              "into($module, cls, t, /)\n--\n\n"
              "The tensor t as an array of another library, through the exchange table on its array type cls, such as\n"
-             "torch.Tensor (DLPack 1.3, C exchange API). The memory is shared and kept alive by the result.\n"
+             "torch.Tensor (DLPack 1.3, C exchange API). The memory is shared and kept alive by the result. Memory of\n"
+             "a GPU is ready on the library's own current stream; for pinned memory the host waits, too.\n"
              "Raises AttributeError if cls has no table, ExchangeError for layouts that cls is known to die of, and\n"
              "whatever the library raises. A library without read-only arrays will let read-only memory be written.");
 
@@ -50,7 +55,7 @@ PyDoc_STRVAR(from_buffer_doc,
              "them and may_copy is True.");
 
 PyDoc_STRVAR(wrap_pointer_doc,
-             "_wrap_pointer($module, address, shape, strides, dtype, readonly, owner, /)\n--\n\n"
+             "_wrap_pointer($module, address, shape, strides, dtype, readonly, owner, device=None, /)\n--\n\n"
              "A Tensor over memory that owner keeps alive. strides: in elements, or None.");
 
 PyDoc_STRVAR(raw_bytes_doc,
@@ -60,6 +65,11 @@ PyDoc_STRVAR(raw_bytes_doc,
 PyDoc_STRVAR(from_raw_doc,
              "_from_raw($module, raw, shape, dtype, padded, /)\n--\n\n"
              "A tensor over the memory of one made by _raw_bytes.");
+
+PyDoc_STRVAR(current_stream_doc,
+             "current_stream($module, device, /)\n--\n\n"
+             "This thread's current Stream of a device: the legacy default stream, unless a with statement made\n"
+             "another one current. Raises ValueError for no such device.");
 
 PyDoc_STRVAR(from_nested_doc,
              "_from_nested($module, obj, dtype, /)\n--\n\n"
@@ -113,6 +123,7 @@ static PyMethodDef functions[] = {
     {"_raw_bytes", core_raw_bytes, METH_O, raw_bytes_doc},
     {"_from_raw", FASTCALL(core_from_raw), METH_FASTCALL, from_raw_doc},
     {"_from_nested", FASTCALL(core_from_nested), METH_FASTCALL, from_nested_doc},
+    {"current_stream", core_current_stream, METH_O, current_stream_doc},
     {"_ledger", ledger, METH_NOARGS, ledger_doc},
     {"_fault_arm", fault_arm, METH_VARARGS, fault_arm_doc},
     {"_fault_hits", fault_hits, METH_NOARGS, fault_hits_doc},
@@ -137,9 +148,16 @@ static int check_interpreter(void) {
 static int intern_names(core_state *state) {
   static const char *const keywords[KW_NUMBER] = {"stream", "max_version", "dl_device",  "copy",   "device",
                                                   "shape",  "dtype",       "fill_value", "buffer", "count",
-                                                  "offset", "axis",        "axis1",      "axis2"};
-  static const char *const names[NAME_NUMBER] = {
-      "__dlpack__", "__dlpack_c_exchange_api__", "requires_grad", "is_neg", "is_conj", "item"};
+                                                  "offset", "axis",        "axis1",      "axis2",  "write"};
+  static const char *const names[NAME_NUMBER] = {"__dlpack__",
+                                                 "__dlpack_device__",
+                                                 "__dlpack_c_exchange_api__",
+                                                 "requires_grad",
+                                                 "is_neg",
+                                                 "is_conj",
+                                                 "item",
+                                                 "__cuda_stream__",
+                                                 "__cuda_array_interface__"};
   for (int i = 0; i < KW_NUMBER; i++)
     if ((state->kw[i] = PyUnicode_InternFromString(keywords[i])) == NULL) return -1;
   for (int i = 0; i < NAME_NUMBER; i++)
@@ -147,41 +165,66 @@ static int intern_names(core_state *state) {
   return 0;
 }
 
-static int make_constants(core_state *state) {
-  PyObject *version = state->kw[KW_MAX_VERSION], *device = state->kw[KW_DL_DEVICE];
-  PyObject *copy = state->kw[KW_COPY];
-  state->dtypes = PyDict_New();
-  state->max_version = Py_BuildValue("ii", DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION);
-  state->cpu_pair = Py_BuildValue("ii", (int)kDLCPU, 0);
-  state->dlpack_kw[0] = PyTuple_Pack(1, version);
-  state->dlpack_kw[1] = PyTuple_Pack(2, version, device);
-  state->dlpack_kw[2] = PyTuple_Pack(2, version, copy);
-  state->dlpack_kw[3] = PyTuple_Pack(3, version, device, copy);
-  for (int i = 0; i < 4; i++)
-    if (state->dlpack_kw[i] == NULL) return -1;
-  return state->dtypes == NULL || state->max_version == NULL || state->cpu_pair == NULL ? -1 : 0;
+/* ("max_version", "dl_device", "copy", "stream"), as far as ${what} has them. */
+static PyObject *keyword_names(const core_state *state, int what) {
+  static const int flags[3] = {ASK_DL_DEVICE, ASK_COPY, ASK_STREAM};
+  static const int keywords[3] = {KW_DL_DEVICE, KW_COPY, KW_STREAM};
+  PyObject *names[4] = {state->kw[KW_MAX_VERSION]};
+  Py_ssize_t n = 1;
+  for (int i = 0; i < 3; i++)
+    if ((what & flags[i]) != 0) names[n++] = state->kw[keywords[i]];
+  PyObject *tuple = PyTuple_New(n);
+  for (Py_ssize_t i = 0; tuple != NULL && i < n; i++) {
+    Py_INCREF(names[i]);
+    PyTuple_SET_ITEM(tuple, i, names[i]);
+  }
+  return tuple;
 }
 
-static int make_exchange_error(core_state *state, PyObject *module) {
-  PyObject *bases = PyTuple_Pack(2, PyExc_BufferError, PyExc_ValueError);
+static int make_constants(core_state *state) {
+  state->dtypes = PyDict_New();
+  state->devices = PyDict_New();
+  state->max_version = Py_BuildValue("ii", DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION);
+  state->cpu_pair = Py_BuildValue("ii", (int)kDLCPU, 0);
+  state->stream_kw = PyTuple_Pack(1, state->kw[KW_STREAM]);
+  for (int i = 0; i < ASK_KINDS; i++)
+    if ((state->dlpack_kw[i] = keyword_names(state, i)) == NULL) return -1;
+  if (state->dtypes == NULL || state->devices == NULL || state->stream_kw == NULL) return -1;
+  return state->max_version == NULL || state->cpu_pair == NULL ? -1 : 0;
+}
+
+static int add_exception(PyObject *module, PyObject **out, const char *name, const char *doc, PyObject *bases) {
   if (bases == NULL) return -1;
-  state->exchange_error = PyErr_NewExceptionWithDoc(
-      "moonferry.ExchangeError",
-      "Something that cannot be exchanged. A BufferError, as the array API wants it, and a ValueError,\n"
-      "as older texts of it want it.",
-      bases, NULL);
+  *out = PyErr_NewExceptionWithDoc(name, doc, bases, NULL);
   Py_DECREF(bases);
-  if (state->exchange_error == NULL) return -1;
-  Py_INCREF(state->exchange_error);
-  if (PyModule_AddObject(module, "ExchangeError", state->exchange_error) == 0) return 0;
-  Py_DECREF(state->exchange_error);
+  if (*out == NULL) return -1;
+  Py_INCREF(*out);
+  if (PyModule_AddObject(module, strchr(name, '.') + 1, *out) == 0) return 0;
+  Py_DECREF(*out);
   return -1;
+}
+
+static int make_exceptions(core_state *state, PyObject *module) {
+  if (add_exception(module, &state->exchange_error, "moonferry.ExchangeError",
+                    "Something that cannot be exchanged. A BufferError, as the array API wants it, and a ValueError,\n"
+                    "as older texts of it want it.",
+                    PyTuple_Pack(2, PyExc_BufferError, PyExc_ValueError)) < 0)
+    return -1;
+  return add_exception(module, &state->driver_error, "moonferry.DriverError",
+                       "A call of a GPU's driver that failed: `call` is its name, `code` the driver's number.",
+                       PyTuple_Pack(1, PyExc_RuntimeError));
 }
 
 static int make_tensor_type(core_state *state, PyObject *module) {
   state->tensor_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &core_tensor_spec, NULL);
   if (state->tensor_type == NULL || core_table_publish(state->tensor_type) < 0) return -1;
   return PyModule_AddType(module, state->tensor_type);
+}
+
+static int make_stream_type(core_state *state, PyObject *module) {
+  state->stream_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &core_stream_spec, NULL);
+  if (state->stream_type == NULL) return -1;
+  return PyModule_AddType(module, state->stream_type);
 }
 
 static int add_capi(PyObject *module) {
@@ -208,8 +251,10 @@ static int module_exec(PyObject *module) {
   core_state *state = core_state_of(module);
   if (check_build() < 0 || check_interpreter() < 0) return -1;
   if (intern_names(state) < 0 || make_constants(state) < 0) return -1;
-  if (make_exchange_error(state, module) < 0 || make_tensor_type(state, module) < 0) return -1;
+  if (make_exceptions(state, module) < 0 || make_tensor_type(state, module) < 0) return -1;
+  if (make_stream_type(state, module) < 0) return -1;
   if (PyModule_AddFunctions(module, core_create_functions) < 0) return -1;
+  if (PyModule_AddFunctions(module, core_device_functions) < 0) return -1;
   if (PyModule_AddStringConstant(module, "build_id", MF_BUILD_ID) < 0) return -1;
   if (PyModule_AddStringConstant(module, "version", mf_version_string()) < 0) return -1;
   if (add_capi(module) < 0) return -1;
@@ -219,8 +264,11 @@ static int module_exec(PyObject *module) {
 static int module_traverse(PyObject *module, visitproc visit, void *arg) {
   core_state *state = core_state_of(module);
   Py_VISIT(state->tensor_type);
+  Py_VISIT(state->stream_type);
   Py_VISIT(state->exchange_error);
+  Py_VISIT(state->driver_error);
   Py_VISIT(state->dtypes);
+  Py_VISIT(state->devices);
   Py_VISIT(state->dtype_resolve);
   Py_VISIT(state->cpu);
   for (int i = 0; i < CORE_PRODUCERS; i++) {
@@ -234,14 +282,18 @@ static int module_clear(PyObject *module) {
   core_state *state = core_state_of(module);
   if (core_now == state) core_now = NULL;
   Py_CLEAR(state->tensor_type);
+  Py_CLEAR(state->stream_type);
   Py_CLEAR(state->exchange_error);
+  Py_CLEAR(state->driver_error);
   Py_CLEAR(state->dtypes);
+  Py_CLEAR(state->devices);
   Py_CLEAR(state->dtype_resolve);
   Py_CLEAR(state->cpu);
   Py_CLEAR(state->max_version);
   Py_CLEAR(state->cpu_pair);
   Py_CLEAR(state->good_version);
-  for (int i = 0; i < 4; i++) Py_CLEAR(state->dlpack_kw[i]);
+  Py_CLEAR(state->stream_kw);
+  for (int i = 0; i < ASK_KINDS; i++) Py_CLEAR(state->dlpack_kw[i]);
   for (int i = 0; i < KW_NUMBER; i++) Py_CLEAR(state->kw[i]);
   for (int i = 0; i < NAME_NUMBER; i++) Py_CLEAR(state->names[i]);
   for (int i = 0; i < CORE_PRODUCERS; i++) core_producer_clear(&state->producers[i]);

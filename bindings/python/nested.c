@@ -185,23 +185,22 @@ PyObject *core_from_nested(PyObject *module, PyObject *const *args, Py_ssize_t n
   return store_all(state, &w, args[0], dtype);
 }
 
-static PyObject *list_element(PyObject *self, const int64_t *coords) {
+static PyObject *list_element(core_state *state, const mf_tensor *t, const int64_t *coords) {
   mf_scalar value;
   mf_error err;
-  mf_tensor *t = core_handle(self);
   if (mf_tensor_get(t, coords, mf_tensor_dltensor(t)->ndim, &value, &err) == MF_OK)
     return core_scalar_to_python(&value);
-  core_raise(core_state_of_tensor(self), &err);
+  core_raise(state, &err);
   return NULL;
 }
 
-static PyObject *list_depth(PyObject *self, int64_t *coords, int32_t depth) {
-  const DLTensor *view = core_view(self);
-  if (depth == view->ndim) return list_element(self, coords);
+static PyObject *list_depth(core_state *state, const mf_tensor *t, int64_t *coords, int32_t depth) {
+  const DLTensor *view = mf_tensor_dltensor(t);
+  if (depth == view->ndim) return list_element(state, t, coords);
   PyObject *list = PyList_New((Py_ssize_t)view->shape[depth]);
   for (int64_t i = 0; list != NULL && i < view->shape[depth]; i++) {
     coords[depth] = i;
-    PyObject *item = list_depth(self, coords, depth + 1);
+    PyObject *item = list_depth(state, t, coords, depth + 1);
     if (item == NULL)
       Py_CLEAR(list);
     else
@@ -213,5 +212,9 @@ static PyObject *list_depth(PyObject *self, int64_t *coords, int32_t depth) {
 PyObject *core_nested_list(PyObject *self, PyObject *ignored) {
   (void)ignored;
   int64_t coords[MF_MAX_NDIM] = {0};
-  return list_depth(self, coords, 0);
+  mf_tensor *t;
+  if (core_on_host(self, &t) < 0) return NULL;
+  PyObject *list = list_depth(core_state_of_tensor(self), t, coords, 0);
+  mf_tensor_release(t);
+  return list;
 }

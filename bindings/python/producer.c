@@ -61,6 +61,19 @@ static void find_method(core_state *state, core_producer *out) {
     Py_DECREF(method);
 }
 
+/* NumPy's arrays, subclasses included, are on the cpu. */
+static void find_place(core_producer *out) {
+  PyObject *modules = PyImport_GetModuleDict(); /* borrowed */
+  PyObject *numpy = modules == NULL ? NULL : PyDict_GetItemString(modules, "numpy");
+  if (numpy == NULL || !PyModule_Check(numpy)) return;
+  PyObject *array = PyObject_GetAttrString(numpy, "ndarray");
+  if (array == NULL)
+    PyErr_Clear();
+  else if (PyType_Check(array))
+    out->host = PyType_IsSubtype(out->type, (PyTypeObject *)array);
+  Py_XDECREF(array);
+}
+
 static int find_table(core_state *state, core_producer *out) {
   PyObject *capsule = PyObject_GetAttr((PyObject *)out->type, state->names[NAME_EXCHANGE_API]);
   if (capsule == NULL) {
@@ -79,6 +92,7 @@ static const core_producer *learn(core_state *state, core_producer *place, PyTyp
   core_producer found = {.type = type};
   if (find_table(state, &found) < 0) return NULL;
   if (found.api == NULL) find_method(state, &found);
+  if (found.api == NULL) find_place(&found);
   found.version = version_of(type);
   Py_INCREF(type);
   core_producer old = *place;

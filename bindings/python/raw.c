@@ -25,7 +25,7 @@ static int wrap_memory_of(core_state *state, PyObject *owner, DLTensor *view, ui
 }
 
 static bool is_compact(PyObject *obj) {
-  return core_is_tensor(obj) && mf_tensor_is_contiguous(core_handle(obj));
+  return core_is_tensor(obj) && mf_tensor_is_contiguous(core_handle(obj)) && core_is_cpu(core_view(obj)->device);
 }
 
 /* _raw_bytes(t): the memory of a contiguous tensor as uint8, whatever its dtype. */
@@ -33,7 +33,7 @@ PyObject *core_raw_bytes(PyObject *module, PyObject *obj) {
   core_state *state = core_state_of(module);
   mf_tensor *raw;
   if (!is_compact(obj)) {
-    PyErr_SetString(PyExc_TypeError, "_raw_bytes() takes a contiguous Tensor");
+    PyErr_SetString(PyExc_TypeError, "_raw_bytes() takes a contiguous Tensor on the cpu");
     return NULL;
   }
   int64_t nbytes = mf_tensor_nbytes(core_handle(obj));
@@ -56,7 +56,7 @@ PyObject *core_from_raw(PyObject *module, PyObject *const *args, Py_ssize_t narg
   DLTensor view = {.shape = shape};
   mf_tensor *t;
   if (nargs != 4 || !is_compact(args[0])) {
-    PyErr_SetString(PyExc_TypeError, "_from_raw() takes a contiguous Tensor, shape, dtype and padded");
+    PyErr_SetString(PyExc_TypeError, "_from_raw() takes a contiguous Tensor on the cpu, shape, dtype and padded");
     return NULL;
   }
   int padded = PyObject_IsTrue(args[3]);

@@ -13,6 +13,9 @@
 
 typedef void (*set_error_fn)(void *error_ctx, const char *kind, const char *message);
 
+/* "No sync" means that the memory is ready on the stream that current_work_stream names, which is our current one. */
+static const mf_request as_is = {.stream = MF_STREAM_CURRENT};
+
 /* Needs neither the GIL nor an interpreter: what goes wrong is told through ${set_error}. */
 static int table_allocate(DLTensor *prototype, DLManagedTensorVersioned **out, void *error_ctx,
                           set_error_fn set_error) {
@@ -21,7 +24,7 @@ static int table_allocate(DLTensor *prototype, DLManagedTensorVersioned **out, v
   *out = NULL;
   int status = mf_tensor_create(prototype, 0, &t, &err);
   if (status == MF_OK) {
-    status = mf_tensor_export(t, 0, out, &err);
+    status = mf_tensor_export_to(t, &as_is, out, &err);
     mf_tensor_release(t);
   }
   if (status == MF_OK) return 0;
@@ -38,13 +41,32 @@ static int refuse(PyObject *obj, const mf_error *err) {
   return core_raise_exchange(core_state_of_tensor(obj), err, "__dlpack_c_exchange_api__", NULL);
 }
 
+/* Pinned memory is what a library takes for its host's memory: then the host waits as well. */
+static int wait_if_pinned(mf_tensor *t, mf_error *err) {
+  const DLDeviceType type = mf_tensor_dltensor(t)->device.device_type;
+  const int32_t use = (mf_tensor_flags(t) & DLPACK_FLAG_BITMASK_READ_ONLY) != 0 ? MF_READ : MF_WRITE;
+  if (type != kDLCUDAHost && type != kDLROCMHost) return MF_OK;
+  return core_acquire(t, MF_STREAM_HOST, use, err);
+}
+
+static int export_ordered(mf_tensor *t, const mf_request *ask, DLManagedTensorVersioned **out, mf_error *err) {
+  *out = NULL;
+  const int status = wait_if_pinned(t, err);
+  return status == MF_OK ? mf_tensor_export_to(t, ask, out, err) : status;
+}
+
 static int table_from_py(void *py_object, DLManagedTensorVersioned **out) {
   mf_error err;
   if (!core_is_tensor(py_object)) {
     *out = NULL;
     return not_a_tensor(py_object);
   }
-  if (mf_tensor_export(core_handle(py_object), 0, out, &err) == MF_OK) return 0;
+  mf_tensor *t = core_handle(py_object);
+  if (mf_tensor_dltensor(t)->device.device_type == kDLCPU) {
+    if (mf_tensor_export(t, 0, out, &err) == MF_OK) return 0;
+  } else if (export_ordered(t, &as_is, out, &err) == MF_OK) {
+    return 0;
+  }
   return refuse(py_object, &err);
 }
 
@@ -64,24 +86,42 @@ static int table_to_py(DLManagedTensorVersioned *managed, void **out) {
   return *out == NULL ? -1 : 0;
 }
 
+/* Who borrows may write; a DLTensor cannot forbid it, so read-only memory is never lent. */
+static int borrow_ordered(mf_tensor *t, DLTensor *out, mf_error *err) {
+  int status = mf_tensor_borrow(t, out, err);
+  if (status == MF_OK) status = wait_if_pinned(t, err);
+  return status == MF_OK ? mf_tensor_acquire(t, MF_STREAM_CURRENT, MF_WRITE, err) : status;
+}
+
 /* Apart, so that the room for the error is not made in the usual case. */
-static int refuse_borrow(PyObject *obj, DLTensor *out) {
+static int borrow_otherwise(PyObject *obj, DLTensor *out) {
   mf_error err;
   if (!core_is_tensor(obj)) return not_a_tensor(obj);
-  return mf_tensor_borrow(core_handle(obj), out, &err) == MF_OK ? 0 : refuse(obj, &err);
+  mf_tensor *t = core_handle(obj);
+  const bool here = mf_tensor_dltensor(t)->device.device_type == kDLCPU;
+  const int status = here ? mf_tensor_borrow(t, out, &err) : borrow_ordered(t, out, &err);
+  return status == MF_OK ? 0 : refuse(obj, &err);
 }
 
 static int table_borrow(void *py_object, DLTensor *out) {
-  if (core_is_tensor(py_object) && mf_tensor_borrow(core_handle(py_object), out, NULL) == MF_OK) return 0;
-  return refuse_borrow(py_object, out);
+  if (core_is_tensor(py_object) && core_view(py_object)->device.device_type == kDLCPU &&
+      mf_tensor_borrow(core_handle(py_object), out, NULL) == MF_OK)
+    return 0;
+  return borrow_otherwise(py_object, out);
 }
 
 static int table_current_stream(DLDeviceType device_type, int32_t device_id, void **out) {
+  const DLDevice device = {.device_type = device_type, .device_id = device_id};
+  mf_stream stream;
+  mf_error err;
   *out = NULL;
   if (device_type == kDLCPU) return 0;
-  PyErr_Format(PyExc_BufferError, "device (%d, %d) has no current stream: only the cpu is driven", (int)device_type,
-               (int)device_id);
-  return -1;
+  core_state *state = core_state_current();
+  if (state == NULL) return -1;
+  if (mf_stream_current(&device, &stream, &err) != MF_OK)
+    return core_raise_exchange(state, &err, "current_work_stream", NULL);
+  *out = (void *)(intptr_t)core_stream_handle(device, stream);
+  return 0;
 }
 
 static const DLPackExchangeAPI table = {
@@ -119,14 +159,28 @@ static void loan_delete(DLManagedTensorVersioned *outer) {
   if (before == LOAN_TAKEN) free(l);
 }
 
-static loan *loan_offer(core_state *state, mf_tensor *t) {
-  loan *l = malloc(sizeof *l);
+/* The stream on which the taker of ${t} will work. */
+static int taker_stream(const DLPackExchangeAPI *api, const mf_tensor *t, mf_stream *out) {
+  const DLDevice device = mf_tensor_dltensor(t)->device;
+  void *handle = NULL;
+  *out = MF_STREAM_CURRENT;
+  if (device.device_type == kDLCPU || api->current_work_stream == NULL) return 0;
+  if (api->current_work_stream(device.device_type, device.device_id, &handle) != 0) return -1;
+  return core_stream_from_handle(device, (int64_t)(intptr_t)handle, out);
+}
+
+static loan *loan_offer(core_state *state, const DLPackExchangeAPI *api, mf_tensor *t) {
+  mf_request ask = {.copy = MF_COPY_IF_NEEDED};
   mf_error err;
+  if (taker_stream(api, t, &ask.stream) < 0) return NULL;
+  loan *l = malloc(sizeof *l);
   if (l == NULL) {
     PyErr_NoMemory();
     return NULL;
   }
-  if (mf_tensor_export(t, 0, &l->inner, &err) != MF_OK) {
+  const bool here = mf_tensor_dltensor(t)->device.device_type == kDLCPU;
+  const int status = here ? mf_tensor_export(t, 0, &l->inner, &err) : export_ordered(t, &ask, &l->inner, &err);
+  if (status != MF_OK) {
     core_raise_exchange(state, &err, "into", NULL);
     free(l);
     return NULL;
@@ -187,7 +241,7 @@ PyObject *core_into(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
   }
   mf_tensor *t = core_handle(args[1]);
   const DLPackExchangeAPI *api = table_for(state, args[0], t);
-  loan *l = api == NULL ? NULL : loan_offer(state, t);
+  loan *l = api == NULL ? NULL : loan_offer(state, api, t);
   if (l == NULL) return NULL;
   void *result = NULL;
   int rc = api->managed_tensor_to_py_object_no_sync(&l->outer, &result);

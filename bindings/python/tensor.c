@@ -111,15 +111,7 @@ static PyObject *get_dtype(PyObject *self, void *closure) {
 
 static PyObject *get_device(PyObject *self, void *closure) {
   (void)closure;
-  core_state *state = core_state_of_tensor(self);
-  if (state->cpu == NULL) {
-    PyObject *module = PyImport_ImportModule("moonferry._dtype");
-    if (module == NULL) return NULL;
-    state->cpu = PyObject_CallMethod(module, "Device", "s", "cpu");
-    Py_DECREF(module);
-  }
-  Py_XINCREF(state->cpu);
-  return state->cpu;
+  return core_device_object(core_state_of_tensor(self), core_view(self)->device);
 }
 
 static PyObject *get_ndim(PyObject *self, void *closure) {
@@ -184,6 +176,11 @@ static PyObject *get_array_interface(PyObject *self, void *closure) {
   return call_python("moonferry._convert", "array_interface", self);
 }
 
+static PyObject *get_cuda_array_interface(PyObject *self, void *closure) {
+  (void)closure;
+  return call_python("moonferry._cuda", "array_interface", self);
+}
+
 static PyObject *tensor_iter(PyObject *self) {
   if (core_view(self)->ndim > 0) return PySeqIter_New(self);
   PyErr_SetString(PyExc_TypeError, "iteration over a tensor without axes");
@@ -206,7 +203,15 @@ static PyGetSetDef getset[] = {
      "int: DLPack's flag bits: 1 read-only, 2 copied by its producer, 4 sub-byte elements padded.", NULL},
     {"T", get_transposed, NULL, "Tensor: a view with the axes in reverse order.", NULL},
     {"__array_interface__", get_array_interface, NULL,
-     "dict: NumPy's array interface, version 3. AttributeError for dtypes that it cannot express.", NULL},
+     "dict: NumPy's array interface, version 3. AttributeError for dtypes that it cannot express, and for the memory\n"
+     "of a GPU.",
+     NULL},
+    {"__cuda_array_interface__", get_cuda_array_interface, NULL,
+     "dict: the CUDA array interface, version 3, of a tensor in memory that CUDA can use, ready on the current\n"
+     "stream, which it names. With MOONFERRY_CUDA_ARRAY_INTERFACE=2 in the environment version 2, which names none:\n"
+     "the host waits until the memory is ready. AttributeError for other devices, and for dtypes that it cannot\n"
+     "express.",
+     NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -220,10 +225,15 @@ PyDoc_STRVAR(doc,
              "that may be written. Views share the memory; it is given back when the last tensor, view or export\n"
              "over it is gone, on any thread.\n"
              "\n"
-             "Made by moonferry.tensor, empty, zeros, ones, full, asarray, frombuffer and from_dlpack. Exchanges\n"
-             "through __dlpack__ and __dlpack_c_exchange_api__ (DLPack 1.3, array API 2025.12), the buffer protocol\n"
-             "(PEP 3118), __array_interface__ and pickling with out-of-band buffers (PEP 574). Two tensors are\n"
-             "equal (==) only if they are one object; moonferry.equal compares contents.");
+             "Made by moonferry.tensor, empty, zeros, ones, full, asarray, frombuffer, from_dlpack and\n"
+             "from_cuda_array. Exchanges through __dlpack__ and __dlpack_c_exchange_api__ (DLPack 1.3, array API\n"
+             "2025.12), the buffer protocol (PEP 3118), __array_interface__, __cuda_array_interface__ and pickling\n"
+             "with out-of-band buffers (PEP 574). Two tensors are equal (==) only if they are one object;\n"
+             "moonferry.equal compares contents. \n"
+             "In the memory of a GPU no element can be read or written alone, and nothing is copied to the host\n"
+             "behind the program's back: to(\"cpu\") copies, and so do tolist, item, float, int, bool, complex and\n"
+             "repr, each of which needs the values on the host. Work is ordered on the thread's current stream (see\n"
+             "Stream).");
 
 static PyType_Slot slots[] = {
     {Py_tp_doc, (void *)doc},

@@ -5,11 +5,18 @@
     t[0, 1] = 7.0
     u = moonferry.into(torch.Tensor, t)                          # the same memory again
 
-Every tensor here is on the CPU. What each function shares, keeps alive and raises stands in its docstring.
+    s = moonferry.Stream("cuda:0")
+    with s:                                                      # on s: made, copied, imported, exported
+        g = t.to("cuda:0")
+        v = cupy.from_dlpack(g)                                  # ready on the stream that CuPy asks for
+
+What each function shares, keeps alive and raises stands in its docstring.
 """
 
+from __future__ import annotations
+
 import os
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from moonferry import _core
 from moonferry._convert import asarray, tensor
@@ -17,8 +24,11 @@ from moonferry._core import (
     _C_API as _C_API,
 )
 from moonferry._core import (
+    DriverError,
     ExchangeError,
+    Stream,
     Tensor,
+    current_stream,
     empty,
     equal,
     from_dlpack,
@@ -26,8 +36,11 @@ from moonferry._core import (
     full,
     into,
     ones,
+    pool_limit,
+    synchronize,
     zeros,
 )
+from moonferry._cuda import from_cuda_array
 from moonferry._dtype import Device, DType
 
 __version__ = _core.version
@@ -76,6 +89,78 @@ def ledger() -> Ledger:
     return Ledger(*_core._ledger())
 
 
+class PoolStats(NamedTuple):
+    """Memory of a device that Moonferry holds: in tensors, and kept for the next ones."""
+
+    used_bytes: int
+    cached_bytes: int
+    limit_bytes: int
+    deferred: int
+    hits: int
+    misses: int
+
+
+def pool_stats(device: Any) -> PoolStats:
+    """What Moonferry holds of a device's memory.
+
+    used_bytes are in living tensors, cached_bytes are kept, limit_bytes is the limit of both (0: none), deferred
+    counts released memories that wait for queued work, hits and misses the allocations without and with a call of
+    the driver. Raises ValueError for no such device.
+    """
+    return PoolStats(*_core._pool_read(device))
+
+
+def trim(device: Any = None) -> None:
+    """Gives what is kept and not in use back to the driver: memory, streams, events, staging buffers.
+
+    device: None is every device that there is. Waits for no work. Raises ValueError for no such device, DriverError.
+    """
+    if device is not None:
+        _core._pool_trim(device)
+        return
+    for kind in ("cuda", "cuda_host", "cuda_managed", "rocm", "rocm_host"):
+        for index in range(_core._device_count(kind)[0]):
+            _core._pool_trim(f"{kind}:{index}")
+
+
+def device_count(kind: str = "cuda") -> int:
+    """How many devices of a kind ("cuda", "rocm", "cpu" ...) there are. 0 without a driver; device_reason says why.
+
+    Raises ValueError for a name that is none, DriverError if the driver fails.
+    """
+    return _core._device_count(kind)[0]
+
+
+def device_reason(kind: str = "cuda") -> str | None:
+    """Why there are no devices of a kind: which driver was looked for, and what came of it. None if there are some."""
+    return _core._device_count(kind)[1]
+
+
+_NONE = ("default", "no_order", "refuse")
+
+
+def stream_none(mode: str | None = None) -> str:
+    """What __dlpack__(stream=None) means for memory of a GPU, in the whole process; with an argument, from now on.
+
+    "default": the legacy default stream, as the array API says. "no_order": as -1, nothing is ordered, which is
+    what a graph capture needs. "refuse": a ValueError. Returns the mode. At import it is taken from the environment
+    variable MOONFERRY_STREAM_NONE. Memory that the host can read is not concerned: None is the host there.
+    Raises ValueError for another mode.
+    """
+    if mode is None:
+        return _NONE[_core._stream_none(None)]
+    if mode not in _NONE:
+        raise ValueError(f"mode is {mode!r}; one of {', '.join(_NONE)} expected")
+    return _NONE[_core._stream_none(_NONE.index(mode))]
+
+
+if os.environ.get("MOONFERRY_STREAM_NONE"):
+    try:
+        stream_none(os.environ["MOONFERRY_STREAM_NONE"])
+    except ValueError as error:
+        raise ImportError(f"MOONFERRY_STREAM_NONE: {error}") from None
+
+
 def get_include() -> str:
     """The directory of moonferry.h and moonferry_python.h, for a C compiler's -I."""
     return os.path.join(os.path.dirname(os.path.abspath(__file__)), "include")
@@ -89,14 +174,20 @@ def get_lua_path() -> str:
 __all__ = [
     "DType",
     "Device",
+    "DriverError",
     "ExchangeError",
     "Ledger",
+    "PoolStats",
+    "Stream",
     "Tensor",
     "asarray",
     "bfloat16",
     "bool",
     "complex64",
     "complex128",
+    "current_stream",
+    "device_count",
+    "device_reason",
     "empty",
     "equal",
     "float4_e2m1fn",
@@ -113,6 +204,7 @@ __all__ = [
     "float16",
     "float32",
     "float64",
+    "from_cuda_array",
     "from_dlpack",
     "frombuffer",
     "full",
@@ -126,7 +218,12 @@ __all__ = [
     "into",
     "ledger",
     "ones",
+    "pool_limit",
+    "pool_stats",
+    "stream_none",
+    "synchronize",
     "tensor",
+    "trim",
     "uint4",
     "uint8",
     "uint16",

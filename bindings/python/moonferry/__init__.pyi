@@ -1,10 +1,13 @@
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from moonferry._convert import asarray as asarray
 from moonferry._convert import tensor as tensor
 from moonferry._core import _C_API as _C_API
+from moonferry._core import DriverError as DriverError
 from moonferry._core import ExchangeError as ExchangeError
+from moonferry._core import Stream as Stream
 from moonferry._core import Tensor as Tensor
+from moonferry._core import current_stream as current_stream
 from moonferry._core import empty as empty
 from moonferry._core import equal as equal
 from moonferry._core import from_dlpack as from_dlpack
@@ -12,7 +15,10 @@ from moonferry._core import frombuffer as frombuffer
 from moonferry._core import full as full
 from moonferry._core import into as into
 from moonferry._core import ones as ones
+from moonferry._core import pool_limit as pool_limit
+from moonferry._core import synchronize as synchronize
 from moonferry._core import zeros as zeros
+from moonferry._cuda import from_cuda_array as from_cuda_array
 from moonferry._dtype import Device as Device
 from moonferry._dtype import DType as DType
 
@@ -54,20 +60,40 @@ class Ledger(NamedTuple):
     blocks: int
 
 def ledger() -> Ledger: ...
+
+class PoolStats(NamedTuple):
+    used_bytes: int
+    cached_bytes: int
+    limit_bytes: int
+    deferred: int
+    hits: int
+    misses: int
+
+def pool_stats(device: Any) -> PoolStats: ...
+def trim(device: Any = None) -> None: ...
+def device_count(kind: str = "cuda") -> int: ...
+def device_reason(kind: str = "cuda") -> str | None: ...
+def stream_none(mode: str | None = None) -> str: ...
 def get_include() -> str: ...
 def get_lua_path() -> str: ...
 
 __all__ = [
     "DType",
     "Device",
+    "DriverError",
     "ExchangeError",
     "Ledger",
+    "PoolStats",
+    "Stream",
     "Tensor",
     "asarray",
     "bfloat16",
     "bool",
     "complex64",
     "complex128",
+    "current_stream",
+    "device_count",
+    "device_reason",
     "empty",
     "equal",
     "float4_e2m1fn",
@@ -84,6 +110,7 @@ __all__ = [
     "float16",
     "float32",
     "float64",
+    "from_cuda_array",
     "from_dlpack",
     "frombuffer",
     "full",
@@ -97,7 +124,12 @@ __all__ = [
     "into",
     "ledger",
     "ones",
+    "pool_limit",
+    "pool_stats",
+    "stream_none",
+    "synchronize",
     "tensor",
+    "trim",
     "uint4",
     "uint8",
     "uint16",

@@ -1,6 +1,7 @@
 """What becomes a tensor, and what a tensor becomes, where a few microseconds do not matter.
 
-Responsible for asarray and tensor, __array_interface__ both ways, __array__ and pickling. Invariant: memory
+Responsible for asarray and tensor, __array_interface__ both ways and its type strings, __array__ and pickling.
+Invariant: memory
 is shared unless a copy was asked for, and a shared tensor keeps its owner. Exchange by DLPack is not done
 here but in C.
 """
@@ -13,7 +14,7 @@ from typing import Any
 
 from moonferry import _core
 from moonferry._core import ExchangeError, Tensor
-from moonferry._dtype import DType
+from moonferry._dtype import Device, DType
 
 _LITTLE = sys.byteorder == "little"
 
@@ -21,7 +22,7 @@ _LITTLE = sys.byteorder == "little"
 _KINDS = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
 
 
-def _describe(obj):
+def describe(obj):
     return f"{type(obj).__module__}.{type(obj).__qualname__}"
 
 
@@ -62,7 +63,12 @@ def _from_protocols(obj, copy):
             return _core.from_dlpack(obj, copy=copy)
         except BufferError as error:
             refused = error
-    shared = None if isinstance(obj, (str, list, tuple)) else _from_memory(obj, copy, refused)
+    if getattr(obj, "__cuda_array_interface__", None) is not None:
+        from moonferry import _cuda
+
+        made = _cuda.from_cuda_array(obj)
+        return made.copy() if copy else made
+    shared: Any = None if isinstance(obj, (str, list, tuple)) else _from_memory(obj, copy, refused)
     if shared is not None:
         return shared.copy() if copy else shared
     if refused is not None:
@@ -76,7 +82,7 @@ def _from_memory(obj, copy, refused):
         try:
             return _core._from_buffer(obj, copy is not False)
         except (BufferError, ValueError) as error:
-            raise (refused or ExchangeError(f"asarray: {error} (from a {_describe(obj)})")) from None
+            raise (refused or ExchangeError(f"asarray: {error} (from a {describe(obj)})")) from None
     interface = getattr(obj, "__array_interface__", None)
     if isinstance(interface, dict):
         return _from_interface(obj, interface)
@@ -85,30 +91,45 @@ def _from_memory(obj, copy, refused):
     return None
 
 
-def _interface_dtype(typestr):
-    order, kind, itemsize = typestr[0], typestr[1], int(typestr[2:])
+def dtype_of_typestr(text, what):
+    """The DType of an array interface's type string."""
+    order, kind, digits = text[:1], text[1:2], text[2:]
     swapped = order == (">" if _LITTLE else "<")
-    if kind not in _KINDS or (swapped and itemsize > 1):
-        raise ExchangeError(f"__array_interface__: typestr {typestr!r} has no dtype")
+    if kind not in _KINDS or not digits.isdigit() or (swapped and int(digits) > 1):
+        raise ExchangeError(f"{what}: typestr {text!r} has no dtype")
     names = {"i": "int", "u": "uint", "f": "float", "c": "complex"}
-    return DType("bool" if kind == "b" else f"{names[kind]}{itemsize * 8}")
+    try:
+        return DType("bool" if kind == "b" else f"{names[kind]}{int(digits) * 8}")
+    except TypeError:
+        raise ExchangeError(f"{what}: typestr {text!r} has no dtype") from None
 
 
-def _interface_strides(strides, shape, itemsize):
+def typestr(dtype, what):
+    """The reverse. AttributeError where there is none, because then the interface is what is missing."""
+    kinds = {code: kind for kind, code in _KINDS.items()}
+    whole = {0: (8, 16, 32, 64), 1: (8, 16, 32, 64), 2: (16, 32, 64), 5: (64, 128), 6: (8,)}
+    if dtype.lanes != 1 or dtype.bits not in whole.get(dtype.code, ()):
+        raise AttributeError(f"{what} has no type string for {dtype}")
+    order = "|" if dtype.itemsize == 1 else "<" if _LITTLE else ">"
+    return f"{order}{kinds[dtype.code]}{dtype.itemsize}"
+
+
+def element_strides(strides, shape, itemsize, what):
+    """Strides in elements, from those in bytes."""
     if strides is None:
         return None
     for step, extent in zip(strides, shape):
         if extent > 1 and step % itemsize:
-            raise ExchangeError(f"__array_interface__: stride {step} is no multiple of {itemsize}")
+            raise ExchangeError(f"{what}: stride {step} is no multiple of {itemsize}")
     return tuple(step // itemsize for step in strides)
 
 
 def _from_interface(obj, interface):
     shape = tuple(interface["shape"])
-    dtype = _interface_dtype(interface["typestr"])
+    dtype = dtype_of_typestr(interface["typestr"], "__array_interface__")
     if interface.get("mask") is not None:
         raise ExchangeError("__array_interface__: a mask cannot be exchanged")
-    strides = _interface_strides(interface.get("strides"), shape, dtype.itemsize)
+    strides = element_strides(interface.get("strides"), shape, dtype.itemsize, "__array_interface__")
     data = interface.get("data")
     if isinstance(data, tuple):
         address, readonly = data
@@ -140,59 +161,79 @@ def _converted(made, dtype):
     return made if dtype is None else made.astype(dtype, copy=False)
 
 
-def asarray(obj: Any, dtype: Any = None, *, copy: bool | None = None) -> Tensor:
-    """A Tensor of obj: a Tensor itself, an array of another library, a buffer, an object with
-    __array_interface__, nested sequences of numbers, or a number.
+def _placed(made, device, copy):
+    return made if device is None else made.to(device, copy=copy)
 
-    dtype: None keeps or infers it, as NumPy does. copy: True copies always, False raises ExchangeError (a
-    BufferError and a ValueError) where a copy would be needed, None copies only then. What is shared is
-    kept alive by the tensor. Raises TypeError for what is no array. Standard: array API 2025.12, asarray;
-    PEP 3118.
+
+def _from_array(obj, dtype, device, copy):
+    """A tensor of an array of any kind, None if obj is no array. Converts where the source is, then moves."""
+    elsewhere = device is not None
+    made = _from_protocols(obj, None if elsewhere and copy else copy)
+    if made is None:
+        return None
+    if copy is False and dtype is not None and made.dtype != DType(dtype):
+        raise ExchangeError(f"asarray: copy=False, but {made.dtype} would become {DType(dtype)}")
+    converted = _converted(made, dtype)
+    fresh = converted is not made
+    return _placed(converted, device, None if copy and fresh else copy)
+
+
+def asarray(obj: Any, dtype: Any = None, *, device: Any = None, copy: bool | None = None) -> Tensor:
+    """A Tensor of obj: a Tensor itself, an array of another library, a buffer, an object with
+    __array_interface__ or __cuda_array_interface__, nested sequences of numbers, or a number.
+
+    dtype: None keeps or infers it, as NumPy does. device: None is where obj is, for numbers the cpu. copy: True
+    copies always, False raises ExchangeError (a BufferError and a ValueError) where a copy would be needed, None
+    copies only then. What is shared is kept alive by the tensor. Raises TypeError for what is no array.
+    Standard: array API 2025.12, asarray; PEP 3118.
     """
     if copy not in (None, True, False):
         raise TypeError(f"copy must be True, False or None, not {copy!r}")
-    made = _from_protocols(obj, copy)
+    made = _from_array(obj, dtype, device, copy)
     if made is not None:
-        if dtype is not None and copy is False and made.dtype != DType(dtype):
-            raise ExchangeError(f"asarray: copy=False, but {made.dtype} would become {DType(dtype)}")
-        return _converted(made, dtype)
+        return made
     if copy is False:
-        raise ExchangeError(f"asarray: copy=False, but the numbers in a {_describe(obj)} must be copied")
-    return _core._from_nested(obj, dtype)
+        raise ExchangeError(f"asarray: copy=False, but the numbers in a {describe(obj)} must be copied")
+    return _placed(_core._from_nested(obj, dtype), device, None)
 
 
-def tensor(obj: Any, dtype: Any = None) -> Tensor:
+def tensor(obj: Any, dtype: Any = None, *, device: Any = None) -> Tensor:
     """A new Tensor with a copy of obj: a number, nested sequences of numbers, or any array.
 
     dtype: None infers bool, int64, float64 or complex128 from numbers, as NumPy does, and keeps an array's.
-    The memory is the tensor's own, compact and writable. Raises ValueError for ragged sequences, TypeError
-    for what is neither number nor array, OverflowError for integers beyond 64 bits.
+    device: None is where obj is, for numbers the cpu. The memory is the tensor's own, compact and writable. Raises
+    ValueError for ragged sequences, TypeError for what is neither number nor array, OverflowError for integers
+    beyond 64 bits.
     """
-    made = _from_protocols(obj, None if dtype is not None else True)
+    made = _from_protocols(obj, None if dtype is not None or device is not None else True)
     if made is None:
-        return _core._from_nested(obj, dtype)
-    if dtype is None:
-        return made
-    return made.astype(dtype)
+        return _placed(_core._from_nested(obj, dtype), device, None)
+    if dtype is not None:
+        return _placed(made.astype(dtype), device, None)
+    return _placed(made, device, True)
 
 
 def array_interface(t):
     """NumPy's array interface, version 3, of a tensor."""
-    kinds = {code: kind for kind, code in _KINDS.items()}
-    dtype = t.dtype
-    whole = {0: (8, 16, 32, 64), 1: (8, 16, 32, 64), 2: (16, 32, 64), 5: (64, 128), 6: (8,)}
-    if dtype.lanes != 1 or dtype.bits not in whole.get(dtype.code, ()):
-        raise AttributeError(f"__array_interface__ has no type string for {dtype}")
-    order = "|" if dtype.itemsize == 1 else "<" if _LITTLE else ">"
-    with memoryview(t):
-        pass
+    text = typestr(t.dtype, "__array_interface__")
+    try:
+        with memoryview(t):
+            pass
+    except BufferError as error:
+        if not _on_gpu(t):
+            raise
+        raise AttributeError(f"__array_interface__: {error}") from None
     return {
         "version": 3,
         "shape": t.shape,
-        "typestr": f"{order}{kinds[dtype.code]}{dtype.itemsize}",
+        "typestr": text,
         "data": (t.data_ptr, t.readonly),
-        "strides": None if t.is_contiguous else tuple(s * dtype.itemsize for s in t.strides),
+        "strides": None if t.is_contiguous else tuple(s * t.dtype.itemsize for s in t.strides),
     }
+
+
+def _on_gpu(t):
+    return t.device.type in (2, 10)
 
 
 def _numpy_view(numpy, t):
@@ -216,6 +257,8 @@ def to_numpy(t, dtype=None, copy=None):
     """Tensor.__array__."""
     import numpy
 
+    if _on_gpu(t):
+        raise TypeError(f'__array__: the tensor is on {t.device}; to("cpu") copies it to the host')
     made = _numpy_view(numpy, t)
     if dtype is not None and made.dtype != numpy.dtype(dtype):
         if copy is False:
@@ -236,8 +279,17 @@ def rebuild_copied(data, shape, dtype, padded, readonly):
     return made.as_readonly() if readonly else made
 
 
+def rebuild_placed(t, device):
+    """Unpickles a tensor of a device: there, if the device exists here, else on the cpu."""
+    there = Device(device)
+    return t if _core._device_count(there)[0] <= there.id else t.to(there)
+
+
 def reduce_ex(t, protocol):
     """Tensor.__reduce_ex__."""
+    if t.device != "cpu":
+        host = t.to("cpu")
+        return rebuild_placed, (host.as_readonly() if t.readonly else host, str(t.device))
     compact = t if t.is_contiguous else t.copy()
     if t.readonly and compact is not t:
         compact = compact.as_readonly()

@@ -59,9 +59,11 @@ class DType(str):
 
 
 class Device(str):
-    """Where memory is: equal to its name, such as "cpu".
+    """Where memory is: equal to its usual name, such as "cpu", "cuda:0", "rocm:1" or "cuda_host:0" for pinned memory.
 
-    `type` and `id` are DLDevice's numbers. Raises ValueError for a name that is none.
+    Device(x) accepts what every device parameter does: a name ("cuda" is "cuda:0"), a pair of DLPack's numbers, a
+    device of PyTorch. `type` and `id` are DLDevice's numbers. Whether the device exists is not asked. Raises
+    ValueError for what is none.
     """
 
     __slots__ = ("type", "id")
@@ -69,15 +71,22 @@ class Device(str):
     type: int
     id: int
 
-    def __new__(cls, name: str) -> Device:
-        known = _devices.get(name)
+    def __new__(cls, device: Any) -> Device:
+        known = _devices.get(device) if isinstance(device, str) else None
         if known is None:
-            numbers = _core._device_parse(str(name))
-            known = str.__new__(cls, name)
-            for attribute, value in zip(cls.__slots__, numbers):
-                object.__setattr__(known, attribute, value)
-            known = _devices.setdefault(str(name), known)
+            known = cls._make(device)
         return known
+
+    @classmethod
+    def _make(cls, device: Any) -> Device:
+        kind, index, name = _core._device_parse(device)
+        self = _devices.get(name)
+        if self is None:
+            self = str.__new__(cls, name)
+            object.__setattr__(self, "type", kind)
+            object.__setattr__(self, "id", index)
+            self = _devices.setdefault(name, self)
+        return self
 
     def __setattr__(self, name, value):
         raise AttributeError(f"a Device cannot be changed: {name}")

@@ -1,9 +1,10 @@
 """How a tensor is shown: repr(t), laid out as NumPy lays out its arrays.
 
 Responsible for text only. Invariant: at most about a thousand elements are read, however large the tensor
-is. It must not know where the memory is: it reads elements by indexing.
+is; from a device they are copied to the host at once. It reads elements by indexing.
 """
 
+import itertools
 import math
 
 from moonferry import _core
@@ -17,12 +18,12 @@ PRECISION = 8  # digits after the point
 def tensor_repr(t):
     """The values of a tensor, its dtype, and its shape where the values do not show it."""
     prefix = "moonferry.Tensor("
-    suffix = f", dtype={t.dtype})"
+    suffix = f", dtype={t.dtype})" if t.device == "cpu" else f", dtype={t.dtype}, device={t.device})"
     if t.size == 0:
         return f"{prefix}[], shape={t.shape}{suffix}" if t.shape != (0,) else f"{prefix}[]{suffix}"
     try:
         body = _body(t, len(prefix))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RuntimeError, MemoryError) as error:
         return f"{prefix}<{error}>, shape={t.shape}{suffix}"
     last = body.rpartition("\n")[2]
     room = WIDTH - (len(prefix) if last is body else 0)
@@ -56,14 +57,25 @@ def _values(t, summary):
         raise TypeError(f"{t.dtype} has more than one lane")
     if not summary:
         return t.tolist()
+    corners = _corners(t).tolist()
 
-    def at(coords):
-        if len(coords) == t.ndim:
-            return t[coords]
-        shown = _shown(t.shape[len(coords)], summary)
-        return [None if i is None else at((*coords, i)) for i in shown]
+    def spread(nested, depth):
+        if depth == t.ndim:
+            return nested
+        items = iter(nested)
+        shown = _shown(t.shape[depth], summary)
+        return [None if i is None else spread(next(items), depth + 1) for i in shown]
 
-    return at(())
+    return spread(corners, 0)
+
+
+def _corners(t):
+    """The elements of a large tensor that are shown, side by side: gathered where they are, read in one go."""
+    pieces = [[slice(0, EDGE), slice(-EDGE, None)] if n > 2 * EDGE else [slice(0, n)] for n in t.shape]
+    small = _core.empty([min(n, 2 * EDGE) for n in t.shape], t.dtype, device=t.device)
+    for block in itertools.product(*pieces):
+        small[block] = t[block]
+    return small
 
 
 def _collect(nested, depth, leaves):

@@ -1,0 +1,165 @@
+/* ask.c: asks a producer for a capsule: on which device it is, on which stream it is to be ready, with which
+ * keywords it can be asked.
+ *
+ * Invariant: memory that may be on a device is always asked for with an explicit stream, the current one of the
+ * device that it is to be on; the cpu's never. Keywords that were not asked for are not passed, because older
+ * producers refuse them. It must not know what a capsule holds.
+ *
+ * Standard: array API 2025.12, from_dlpack and __dlpack__.
+ */
+#include "core.h"
+
+/* One way to call __dlpack__. */
+typedef struct question {
+  int what; /* ASK_*: what accompanies max_version */
+  DLDevice device;
+  int64_t number; /* of the stream */
+} question;
+
+static PyObject *device_pair(const core_state *state, DLDevice device) {
+  if (!core_is_cpu(device)) return Py_BuildValue("ii", (int)device.device_type, (int)device.device_id);
+  Py_INCREF(state->cpu_pair);
+  return state->cpu_pair;
+}
+
+static PyObject *call_method(const core_import *request, PyObject **stack, Py_ssize_t nargs, PyObject *keywords) {
+  const size_t count = (size_t)nargs | PY_VECTORCALL_ARGUMENTS_OFFSET;
+  if (request->method != NULL) return PyObject_Vectorcall(request->method, stack, count, keywords);
+  return PyObject_VectorcallMethod(request->state->names[NAME_DLPACK], stack, count, keywords);
+}
+
+static PyObject *call(const core_import *request, const question *q) {
+  core_state *state = request->state;
+  PyObject *stack[6] = {NULL, request->x, state->max_version};
+  PyObject *pair = NULL, *number = NULL, *capsule = NULL;
+  int n = 3;
+  if ((q->what & ASK_DL_DEVICE) != 0) stack[n++] = pair = device_pair(state, q->device);
+  if ((q->what & ASK_COPY) != 0) stack[n++] = request->copy == 1 ? Py_True : Py_False;
+  if ((q->what & ASK_STREAM) != 0) stack[n++] = number = PyLong_FromLongLong((long long)q->number);
+  if (!PyErr_Occurred()) capsule = call_method(request, stack + 1, 1, state->dlpack_kw[q->what]);
+  Py_XDECREF(pair);
+  Py_XDECREF(number);
+  return capsule;
+}
+
+/* As producers before max_version were called. */
+static PyObject *call_old(const core_import *request, const question *q) {
+  core_state *state = request->state;
+  PyObject *stack[3] = {NULL, request->x, NULL};
+  if ((q->what & ASK_STREAM) == 0) return PyObject_CallMethodNoArgs(request->x, state->names[NAME_DLPACK]);
+  stack[2] = PyLong_FromLongLong((long long)q->number);
+  if (stack[2] == NULL) return NULL;
+  PyObject *capsule = PyObject_VectorcallMethod(state->names[NAME_DLPACK], stack + 1,
+                                                1 | PY_VECTORCALL_ARGUMENTS_OFFSET, state->stream_kw);
+  Py_DECREF(stack[2]);
+  return capsule;
+}
+
+/* Older producers do not know all keywords and raise TypeError. So may one that knows them and fails: then
+ * its last error is raised, with the first one as context. */
+static PyObject *call_again(core_import *request, question *q) {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  request->promised = false;
+  PyObject *capsule = NULL;
+  const int dropped = q->what & (ASK_DL_DEVICE | ASK_COPY);
+  q->what &= ASK_STREAM;
+  if (dropped != 0) capsule = call(request, q);
+  if (capsule == NULL && (!PyErr_Occurred() || PyErr_ExceptionMatches(PyExc_TypeError))) {
+    PyErr_Clear();
+    capsule = call_old(request, q);
+  }
+  core_chain(type, value, traceback);
+  return capsule;
+}
+
+/* The current stream of the device that the memory is to be on, as a number. A device that nobody drives has none;
+ * what comes of that is decided when its memory is imported. */
+static void choose_stream(core_import *request, question *q) {
+  mf_stream stream;
+  request->ordered = false;
+  if (q->device.device_type == kDLCPU) return;
+  if (mf_stream_current(&q->device, &stream, NULL) != MF_OK) return;
+  if (mf_stream_to_number(&q->device, stream, &q->number, NULL) != MF_OK) {
+    /* ROCm's per-thread stream has no number. The default stream has, and is waited for later. */
+    stream = MF_STREAM_DEFAULT;
+    if (mf_stream_to_number(&q->device, stream, &q->number, NULL) != MF_OK) return;
+  }
+  q->what |= ASK_STREAM;
+  request->ordered = true;
+  request->ready_on = q->device;
+  request->ready = stream;
+}
+
+static int read_device_pair(PyObject *pair, DLDevice *out) {
+  if (!PyTuple_Check(pair) || PyTuple_GET_SIZE(pair) != 2) return 0;
+  const long type = PyLong_AsLong(PyTuple_GET_ITEM(pair, 0));
+  const long id = PyErr_Occurred() ? -1 : PyLong_AsLong(PyTuple_GET_ITEM(pair, 1));
+  if (PyErr_Occurred()) {
+    PyErr_Clear();
+    return 0;
+  }
+  *out = (DLDevice){.device_type = (DLDeviceType)type, .device_id = (int32_t)id};
+  return 1;
+}
+
+/* Where x says that it is: 1, 0 if it does not say (or nonsense), or -1 with its exception. */
+static int ask_place(const core_import *request, DLDevice *out) {
+  *out = (DLDevice){.device_type = kDLCPU, .device_id = 0};
+  if (request->host) return 1;
+  PyObject *method = PyObject_GetAttr(request->x, request->state->names[NAME_DLPACK_DEVICE]);
+  if (method == NULL) {
+    if (!PyErr_ExceptionMatches(PyExc_AttributeError)) return -1;
+    PyErr_Clear();
+    return 0;
+  }
+  PyObject *pair = PyCallable_Check(method) ? PyObject_CallNoArgs(method) : method;
+  if (pair != method) Py_DECREF(method);
+  if (pair == NULL) return -1;
+  const int known = read_device_pair(pair, out);
+  Py_DECREF(pair);
+  return known;
+}
+
+static bool means_not_there(void) {
+  PyObject *const kinds[] = {PyExc_BufferError, PyExc_TypeError, PyExc_ValueError, PyExc_NotImplementedError};
+  for (int i = 0; i < 4; i++)
+    if (PyErr_ExceptionMatches(kinds[i])) return true;
+  return false;
+}
+
+static PyObject *ask_here(core_import *request, DLDevice where, int what) {
+  question q = {.what = what, .device = where};
+  choose_stream(request, &q);
+  request->promised = (what & ASK_COPY) != 0 || request->copy < 0;
+  PyObject *capsule = call(request, &q);
+  if (capsule == NULL && PyErr_ExceptionMatches(PyExc_TypeError)) capsule = call_again(request, &q);
+  return capsule;
+}
+
+/* On another device than it is on: what the producer does not do is done after the import. */
+static PyObject *ask_elsewhere(core_import *request, DLDevice where, int what) {
+  question q = {.what = what | ASK_DL_DEVICE, .device = request->device};
+  PyObject *type, *value, *traceback;
+  if (request->host) return ask_here(request, where, 0);
+  choose_stream(request, &q);
+  request->promised = true;
+  PyObject *capsule = call(request, &q);
+  if (capsule != NULL || !means_not_there()) return capsule;
+  PyErr_Fetch(&type, &value, &traceback);
+  capsule = ask_here(request, where, 0);
+  core_chain(type, value, traceback);
+  return capsule;
+}
+
+/* What x.__dlpack__ gives. */
+PyObject *core_ask(core_import *request) {
+  DLDevice where;
+  int what = request->copy >= 0 ? ASK_COPY : 0;
+  const int known = ask_place(request, &where);
+  if (known < 0) return NULL;
+  if (known == 0 && request->placed) where = request->device;
+  if (request->placed && !core_same_device(where, request->device)) return ask_elsewhere(request, where, what);
+  if (request->placed) what |= ASK_DL_DEVICE;
+  return ask_here(request, where, what);
+}

@@ -1,0 +1,126 @@
+/* current.c: which stream is a thread's current one: the with statement, current_stream, and imports that need
+ * another one for a moment.
+ *
+ * Invariant: what a with statement made current is kept alive until the statement ends, in a list in the thread's
+ * own dictionary, and the stream before it comes back even if the block failed. The runtime knows which stream is
+ * current; nothing here keeps a second opinion. It must not know what streams are for.
+ */
+#include "core.h"
+
+static const char *const KEY = "moonferry.streams";
+
+/* The thread's list of (Stream, the stream before); borrowed. */
+static PyObject *entered(void) {
+  PyObject *dict = PyThreadState_GetDict();
+  if (dict == NULL) {
+    PyErr_SetString(PyExc_RuntimeError, "this thread has no state");
+    return NULL;
+  }
+  PyObject *list = PyDict_GetItemString(dict, KEY);
+  if (list != NULL) return list;
+  list = PyList_New(0);
+  if (list == NULL) return NULL;
+  const int rc = PyDict_SetItemString(dict, KEY, list);
+  Py_DECREF(list);
+  return rc < 0 ? NULL : list;
+}
+
+static core_state *state_of(PyObject *stream) {
+  return PyType_GetModuleState(Py_TYPE(stream));
+}
+
+static int push(PyObject *list, PyObject *self, mf_stream before) {
+  PyObject *entry = Py_BuildValue("OL", self, (long long)before);
+  if (entry == NULL) return -1;
+  const int rc = PyList_Append(list, entry);
+  Py_DECREF(entry);
+  return rc;
+}
+
+PyObject *core_stream_enter(PyObject *self, PyObject *ignored) {
+  (void)ignored;
+  const core_stream *s = (core_stream *)self;
+  mf_stream before;
+  mf_error err;
+  PyObject *list = entered();
+  if (list == NULL) return NULL;
+  if (mf_stream_swap(&s->device, s->stream, &before, &err) != MF_OK) {
+    core_raise(state_of(self), &err);
+    return NULL;
+  }
+  if (push(list, self, before) < 0) {
+    mf_stream_swap(&s->device, before, NULL, NULL);
+    return NULL;
+  }
+  Py_INCREF(self);
+  return self;
+}
+
+/* Where ${self} was entered last; -1 if nowhere. */
+static Py_ssize_t find_entry(PyObject *list, PyObject *self) {
+  for (Py_ssize_t i = PyList_GET_SIZE(list) - 1; i >= 0; i--)
+    if (PyTuple_GET_ITEM(PyList_GET_ITEM(list, i), 0) == self) return i;
+  return -1;
+}
+
+PyObject *core_stream_exit(PyObject *self, PyObject *args) {
+  (void)args;
+  const core_stream *s = (core_stream *)self;
+  mf_error err;
+  PyObject *list = entered();
+  if (list == NULL) return NULL;
+  const Py_ssize_t i = find_entry(list, self);
+  if (i < 0) {
+    PyErr_SetString(PyExc_RuntimeError, "the stream was not made current on this thread");
+    return NULL;
+  }
+  const mf_stream before = PyLong_AsLongLong(PyTuple_GET_ITEM(PyList_GET_ITEM(list, i), 1));
+  int status = mf_stream_swap(&s->device, before, NULL, &err);
+  /* Whoever owned the stream before may have destroyed it meanwhile. */
+  if (status != MF_OK) mf_stream_swap(&s->device, MF_STREAM_DEFAULT, NULL, NULL);
+  if (PyList_SetSlice(list, i, i + 1, NULL) < 0) return NULL;
+  if (status == MF_OK) Py_RETURN_FALSE;
+  core_raise(state_of(self), &err);
+  return NULL;
+}
+
+/* The entered Stream that has this value, so that it stays alive as long as whoever asks needs it; else a new one. */
+static PyObject *stream_with(core_state *state, DLDevice device, mf_stream stream) {
+  PyObject *list = entered();
+  if (list == NULL) return NULL;
+  for (Py_ssize_t i = PyList_GET_SIZE(list) - 1; i >= 0; i--) {
+    PyObject *found = PyTuple_GET_ITEM(PyList_GET_ITEM(list, i), 0);
+    const core_stream *s = (core_stream *)found;
+    if (s->stream != stream || !core_same_device(s->device, device)) continue;
+    Py_INCREF(found);
+    return found;
+  }
+  return core_stream_new(state, device, stream);
+}
+
+PyObject *core_current_stream(PyObject *module, PyObject *arg) {
+  core_state *state = core_state_of(module);
+  DLDevice device;
+  mf_stream stream;
+  mf_error err;
+  if (core_device(state, arg, &device) < 0) return NULL;
+  device = core_gpu_of(device);
+  if (mf_stream_current(&device, &stream, &err) == MF_OK) return stream_with(state, device, stream);
+  core_raise(state, &err);
+  return NULL;
+}
+
+/* Makes ${stream} current unless it is already. After a failure there is nothing to end. */
+int core_swap_begin(core_swap *swap, DLDevice device, mf_stream stream, mf_error *err) {
+  mf_stream now;
+  *swap = (core_swap){.device = device};
+  int status = mf_stream_current(&device, &now, err);
+  if (status != MF_OK || now == stream) return status;
+  status = mf_stream_swap(&device, stream, &swap->before, err);
+  swap->swapped = status == MF_OK;
+  return status;
+}
+
+void core_swap_end(const core_swap *swap) {
+  if (swap->swapped) mf_stream_swap(&swap->device, swap->before, NULL, NULL);
+}

@@ -1,0 +1,241 @@
+/* device.c: devices as Python names them, and the functions of the module that concern a whole device.
+ *
+ * Invariant: a device is read by one function, whatever form it was given in, and is one Device object going
+ * out. It must not know about tensors or streams.
+ */
+#include "core.h"
+
+static int device_from_pair(PyObject *pair, DLDevice *out) {
+  int64_t type, id;
+  if (core_int64(PyTuple_GET_ITEM(pair, 0), "a device type", &type) < 0) return -1;
+  if (core_int64(PyTuple_GET_ITEM(pair, 1), "a device id", &id) < 0) return -1;
+  if (type != (int32_t)type || id != (int32_t)id) {
+    PyErr_SetString(PyExc_ValueError, "a device type or id is out of range");
+    return -1;
+  }
+  *out = (DLDevice){.device_type = (DLDeviceType)type, .device_id = (int32_t)id};
+  return 0;
+}
+
+static int device_from_name(core_state *state, PyObject *name, DLDevice *out) {
+  const char *text = PyUnicode_AsUTF8(name);
+  mf_error err;
+  if (text == NULL) return -1;
+  return mf_device_parse(text, out, &err) == MF_OK ? 0 : core_raise(state, &err);
+}
+
+/* None (the CPU), a name, a pair of numbers, or an object whose str() is a name (torch.device). */
+int core_device(core_state *state, PyObject *obj, DLDevice *out) {
+  *out = (DLDevice){.device_type = kDLCPU, .device_id = 0};
+  if (obj == NULL || obj == Py_None || obj == state->cpu) return 0;
+  if (PyTuple_Check(obj) && PyTuple_GET_SIZE(obj) == 2) return device_from_pair(obj, out);
+  if (PyLong_Check(obj) || PyFloat_Check(obj) || PyTuple_Check(obj)) {
+    PyErr_Format(PyExc_TypeError, "device must be a name or a pair (type, id), not '%s'", Py_TYPE(obj)->tp_name);
+    return -1;
+  }
+  PyObject *name = PyObject_Str(obj);
+  if (name == NULL) return -1;
+  const int rc = device_from_name(state, name, out);
+  Py_DECREF(name);
+  return rc;
+}
+
+static PyObject *make_device(core_state *state, DLDevice device) {
+  char name[64];
+  mf_error err;
+  if (mf_device_format(&device, name, sizeof name, &err) != MF_OK) {
+    core_raise(state, &err);
+    return NULL;
+  }
+  PyObject *module = PyImport_ImportModule("moonferry._dtype");
+  if (module == NULL) return NULL;
+  PyObject *made = PyObject_CallMethod(module, "Device", "s", name);
+  Py_DECREF(module);
+  return made;
+}
+
+/* The Device of ${device}: the same object every time. */
+PyObject *core_device_object(core_state *state, DLDevice device) {
+  const bool cpu = core_is_cpu(device);
+  if (cpu && state->cpu != NULL) {
+    Py_INCREF(state->cpu);
+    return state->cpu;
+  }
+  PyObject *key = PyLong_FromLongLong(((long long)device.device_type << 32) | (uint32_t)device.device_id);
+  if (key == NULL) return NULL;
+  PyObject *made = PyDict_GetItemWithError(state->devices, key);
+  Py_XINCREF(made);
+  if (made == NULL && !PyErr_Occurred()) made = make_device(state, device);
+  if (made != NULL && PyDict_SetItem(state->devices, key, made) < 0) Py_CLEAR(made);
+  Py_DECREF(key);
+  if (cpu && made != NULL) {
+    Py_INCREF(made);
+    Py_XSETREF(state->cpu, made);
+  }
+  return made;
+}
+
+/* Whose streams order memory on ${device}: pinned and managed memory is used on those of a GPU. */
+DLDevice core_gpu_of(DLDevice device) {
+  if (device.device_type == kDLCUDAHost || device.device_type == kDLCUDAManaged) device.device_type = kDLCUDA;
+  if (device.device_type == kDLROCMHost) device.device_type = kDLROCM;
+  return device;
+}
+
+PyDoc_STRVAR(device_parse_doc,
+             "_device_parse($module, name, /)\n--\n\n"
+             "The DLDevice of a device's name as (type, id, its usual name). ValueError for no device.");
+
+static PyObject *device_parse(PyObject *module, PyObject *obj) {
+  core_state *state = core_state_of(module);
+  DLDevice device;
+  char name[64];
+  mf_error err;
+  if (core_device(state, obj, &device) < 0) return NULL;
+  if (mf_device_format(&device, name, sizeof name, &err) == MF_OK)
+    return Py_BuildValue("iis", (int)device.device_type, (int)device.device_id, name);
+  core_raise(state, &err);
+  return NULL;
+}
+
+PyDoc_STRVAR(device_count_doc,
+             "_device_count($module, kind, /)\n--\n\n"
+             "How many devices of a kind there are, and None, or the reason why there are none.");
+
+static PyObject *device_count(PyObject *module, PyObject *kind) {
+  core_state *state = core_state_of(module);
+  DLDevice device;
+  int32_t count = 0;
+  mf_error err;
+  if (core_device(state, kind, &device) < 0) return NULL;
+  PyThreadState *saved = PyEval_SaveThread();
+  const int status = mf_device_count((int32_t)device.device_type, &count, &err);
+  PyEval_RestoreThread(saved);
+  if (status == MF_OK) return Py_BuildValue("iO", (int)count, Py_None);
+  if (status == MF_EDEVICE) return Py_BuildValue("is", 0, err.message);
+  core_raise(state, &err);
+  return NULL;
+}
+
+typedef int (*device_fn)(const DLDevice *device, mf_error *err);
+
+static PyObject *call_unlocked(PyObject *module, PyObject *obj, device_fn function) {
+  core_state *state = core_state_of(module);
+  DLDevice device;
+  mf_error err;
+  if (core_device(state, obj, &device) < 0) return NULL;
+  PyThreadState *saved = PyEval_SaveThread();
+  const int status = function(&device, &err);
+  PyEval_RestoreThread(saved);
+  if (status == MF_OK) Py_RETURN_NONE;
+  core_raise(state, &err);
+  return NULL;
+}
+
+PyDoc_STRVAR(synchronize_doc,
+             "synchronize($module, device, /)\n--\n\n"
+             "Waits until all work that was queued on a device, by whomever, is done. The GIL is released.\n"
+             "Raises ValueError for no such device, DriverError, and RuntimeError during a capture.");
+
+static PyObject *synchronize(PyObject *module, PyObject *obj) {
+  return call_unlocked(module, obj, mf_device_synchronize);
+}
+
+PyDoc_STRVAR(pool_trim_doc,
+             "_pool_trim($module, device, /)\n--\n\n"
+             "Gives what is kept of one device's memory back to its driver.");
+
+static PyObject *pool_trim(PyObject *module, PyObject *obj) {
+  return call_unlocked(module, obj, mf_pool_trim);
+}
+
+PyDoc_STRVAR(pool_read_doc,
+             "_pool_read($module, device, /)\n--\n\n"
+             "(used_bytes, cached_bytes, limit_bytes, deferred, hits, misses) of one device's memory.");
+
+static PyObject *pool_read(PyObject *module, PyObject *obj) {
+  core_state *state = core_state_of(module);
+  DLDevice device;
+  mf_pool_stats now;
+  mf_error err;
+  if (core_device(state, obj, &device) < 0) return NULL;
+  if (mf_pool_read(&device, &now, &err) == MF_OK)
+    return Py_BuildValue("LLLLLL", (long long)now.used_bytes, (long long)now.cached_bytes, (long long)now.limit_bytes,
+                         (long long)now.deferred, (long long)now.hits, (long long)now.misses);
+  core_raise(state, &err);
+  return NULL;
+}
+
+PyDoc_STRVAR(pool_limit_doc,
+             "pool_limit($module, device, nbytes, /)\n--\n\n"
+             "From now on allocations on a device fail with MemoryError if living tensors and kept memory together\n"
+             "would exceed nbytes, after what is kept was given back; 0 means no limit.\n"
+             "Raises ValueError for a negative limit or no such device.");
+
+static PyObject *pool_limit(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
+  core_state *state = core_state_of(module);
+  DLDevice device;
+  int64_t nbytes;
+  mf_error err;
+  if (nargs != 2) {
+    PyErr_SetString(PyExc_TypeError, "pool_limit() takes a device and a number of bytes");
+    return NULL;
+  }
+  if (core_device(state, args[0], &device) < 0 || core_int64(args[1], "nbytes", &nbytes) < 0) return NULL;
+  if (mf_pool_limit(&device, nbytes, &err) == MF_OK) Py_RETURN_NONE;
+  core_raise(state, &err);
+  return NULL;
+}
+
+PyDoc_STRVAR(stream_none_doc,
+             "_stream_none($module, meaning, /)\n--\n\n"
+             "What stream=None means: sets an mf_none unless meaning is None, and gives the one of now.");
+
+static PyObject *stream_none(PyObject *module, PyObject *meaning) {
+  int64_t value;
+  mf_error err;
+  if (meaning != Py_None) {
+    if (core_int64(meaning, "meaning", &value) < 0) return NULL;
+    if (mf_stream_none_set((int32_t)value, &err) != MF_OK) {
+      core_raise(core_state_of(module), &err);
+      return NULL;
+    }
+  }
+  return PyLong_FromLong(mf_stream_none());
+}
+
+PyDoc_STRVAR(device_of_pointer_doc,
+             "_device_of_pointer($module, kind, address, /)\n--\n\n"
+             "The Device where the driver of a kind of device says that an address lies. ValueError if it does not\n"
+             "know.");
+
+static PyObject *device_of_pointer(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
+  core_state *state = core_state_of(module);
+  DLDevice kind, found;
+  mf_error err;
+  if (nargs != 2) {
+    PyErr_SetString(PyExc_TypeError, "_device_of_pointer() takes 2 arguments");
+    return NULL;
+  }
+  if (core_device(state, args[0], &kind) < 0) return NULL;
+  const void *address = PyLong_AsVoidPtr(args[1]);
+  if (address == NULL && PyErr_Occurred()) return NULL;
+  if (mf_device_of_pointer((int32_t)kind.device_type, address, &found, &err) == MF_OK)
+    return core_device_object(state, found);
+  core_raise(state, &err);
+  return NULL;
+}
+
+#define FASTCALL(function) ((PyCFunction)(void (*)(void))(function))
+
+PyMethodDef core_device_functions[] = {
+    {"synchronize", synchronize, METH_O, synchronize_doc},
+    {"pool_limit", FASTCALL(pool_limit), METH_FASTCALL, pool_limit_doc},
+    {"_device_parse", device_parse, METH_O, device_parse_doc},
+    {"_device_count", device_count, METH_O, device_count_doc},
+    {"_pool_trim", pool_trim, METH_O, pool_trim_doc},
+    {"_pool_read", pool_read, METH_O, pool_read_doc},
+    {"_stream_none", stream_none, METH_O, stream_none_doc},
+    {"_device_of_pointer", FASTCALL(device_of_pointer), METH_FASTCALL, device_of_pointer_doc},
+    {NULL, NULL, 0, NULL},
+};

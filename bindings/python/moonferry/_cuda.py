@@ -1,0 +1,152 @@
+"""The CUDA array interface: arrays of Numba, CuPy and others that describe themselves by a dict.
+
+Responsible for `__cuda_array_interface__` both ways. Invariant: what goes out is ready on the stream that it names;
+what comes in keeps its exporter alive and is not used before the work on the stream that it names. It must not know
+how order is kept: tensors remember streams. Exchange by DLPack is preferred wherever both exist.
+
+Standard: CUDA array interface, versions 2 and 3.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from moonferry import _convert, _core
+from moonferry._core import ExchangeError, Stream, Tensor
+
+_NAME = "__cuda_array_interface__"
+_USABLE = ("cuda", "cuda_host", "cuda_managed")
+
+
+def _version():
+    text = os.environ.get("MOONFERRY_CUDA_ARRAY_INTERFACE", "3")
+    if text not in ("2", "3"):
+        raise RuntimeError(f"MOONFERRY_CUDA_ARRAY_INTERFACE is {text!r}; 2 or 3 expected")
+    return int(text)
+
+
+def _ready(t, version):
+    """Makes the tensor ready for whoever gets the dict: on the current stream, or for everybody."""
+    if version == 3:
+        stream = _core.current_stream(t.device)
+        t.acquire(stream, not t.readonly)
+        return {"stream": stream.handle}
+    t.acquire("host", not t.readonly)
+    t.record(1, not t.readonly)
+    return {}
+
+
+def array_interface(t):
+    """Tensor.__cuda_array_interface__."""
+    if t.device.partition(":")[0] not in _USABLE:
+        raise AttributeError(f"{_NAME}: the tensor is on {t.device}, which CUDA cannot use")
+    version = _version()
+    typestr = _convert.typestr(t.dtype, _NAME)
+    return {
+        "version": version,
+        "shape": t.shape,
+        "typestr": typestr,
+        "data": (t.data_ptr if t.size else 0, t.readonly),
+        "strides": None if t.is_contiguous else tuple(s * t.dtype.itemsize for s in t.strides),
+        **_ready(t, version),
+    }
+
+
+def _field(interface, name, kind, owner):
+    value = interface.get(name)
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise ExchangeError(f"{_NAME}: {name} is {value!r} (from a {_convert.describe(owner)})")
+    return value
+
+
+def _shape(interface, owner):
+    shape = tuple(_field(interface, "shape", (tuple, list), owner))
+    for extent in shape:
+        if not isinstance(extent, int) or isinstance(extent, bool) or extent < 0:
+            raise ExchangeError(f"{_NAME}: shape is {shape!r}; extents of 0 and more expected")
+    return shape
+
+
+def _strides(interface, shape, itemsize):
+    strides = interface.get("strides")
+    if strides is not None and len(strides) != len(shape):
+        raise ExchangeError(f"{_NAME}: strides are {strides!r}, but shape is {shape!r}")
+    return _convert.element_strides(strides, shape, itemsize, _NAME)
+
+
+def _data(interface, shape, owner):
+    data = _field(interface, "data", (tuple, list), owner)
+    if len(data) != 2 or not isinstance(data[0], (int, type(None))) or isinstance(data[0], bool):
+        raise ExchangeError(f"{_NAME}: data is {data!r}; an address and a bool expected")
+    address, readonly = data[0] or 0, bool(data[1])
+    if address < 0 or (address == 0 and 0 not in shape):
+        raise ExchangeError(f"{_NAME}: data is {data!r}, but there are elements")
+    return address, readonly
+
+
+def _producer_stream(interface):
+    """The stream that orders the producer's work, None where it says that there is nothing to wait for."""
+    number = interface.get("stream")
+    if number is None:
+        return None
+    if not isinstance(number, int) or isinstance(number, bool):
+        raise ExchangeError(f"{_NAME}: stream is {number!r}; an int or None expected")
+    if number <= 0:
+        raise ExchangeError(f"{_NAME}: stream is {number}, which does not say which stream; 1, 2 or a handle expected")
+    return number
+
+
+def _syncs(sync):
+    return sync and os.environ.get("MOONFERRY_CUDA_ARRAY_INTERFACE_SYNC", "1") != "0"
+
+
+def _interface_of(obj):
+    interface = getattr(obj, _NAME, None)
+    if interface is None:
+        raise AttributeError(f"from_cuda_array: a {_convert.describe(obj)} has no {_NAME}")
+    if not isinstance(interface, dict):
+        raise ExchangeError(f"{_NAME} of a {_convert.describe(obj)} is a {_convert.describe(interface)}, not a dict")
+    version = _field(interface, "version", int, obj)
+    if version < 2:
+        raise ExchangeError(f"{_NAME}: version is {version}; 2 or more expected (from a {_convert.describe(obj)})")
+    if interface.get("mask") is not None:
+        raise ExchangeError(f"{_NAME}: a mask cannot be exchanged (from a {_convert.describe(obj)})")
+    return interface
+
+
+def _place(address):
+    """Where the driver says that the memory is; an array without elements is nowhere, which is on the first GPU."""
+    if address == 0:
+        return "cuda:0"
+    try:
+        return _core._device_of_pointer("cuda", address)
+    except ValueError as error:
+        raise ExchangeError(f"{_NAME}: {error}") from None
+
+
+def from_cuda_array(obj: Any, *, stream: Stream | Any = None, sync: bool = True) -> Tensor:
+    """A Tensor over the memory of an object with __cuda_array_interface__, version 2 or later.
+
+    The object is kept alive until the memory's last reference is gone and the work queued on it is done. Work on
+    the stream that the interface names comes first: whatever uses the tensor on another stream waits for it, on the
+    device. stream: a Stream (or what stands for one) that waits now, for work that the caller queues itself.
+    sync=False, or MOONFERRY_CUDA_ARRAY_INTERFACE_SYNC=0 in the environment, takes the memory as it is, unordered.
+    What is queued here on another stream than the one named, its producer must order itself behind.
+
+    Raises AttributeError for an object without the interface, ExchangeError for a mask, another byte order, a dtype
+    that is none, or a pointer that CUDA does not know.
+    """
+    interface = _interface_of(obj)
+    shape = _shape(interface, obj)
+    dtype = _convert.dtype_of_typestr(_field(interface, "typestr", str, obj), _NAME)
+    strides = _strides(interface, shape, dtype.itemsize)
+    address, readonly = _data(interface, shape, obj)
+    number = _producer_stream(interface)
+    device = _place(address)
+    t = _core._wrap_pointer(address, shape, strides, dtype, readonly, obj, device)
+    if address and number is not None and _syncs(sync):
+        t.record(number, not readonly)
+    if address and stream is not None:
+        t.acquire(stream, not readonly)
+    return t

@@ -1,0 +1,113 @@
+/* order.c: Tensor's methods about devices and streams: to, acquire, record, and the way to the host.
+ *
+ * Invariant: the GIL is released around whatever may wait for a device or copy, and only around that. It must not
+ * know how order is kept.
+ */
+#include "core.h"
+
+/* mf_tensor_to, without the GIL where it may take its time. */
+int core_to(mf_tensor *t, const mf_request *request, mf_tensor **out, mf_error *err) {
+  const DLDevice from = mf_tensor_dltensor(t)->device;
+  const bool stays = request->device.device_type == 0 || core_same_device(from, request->device);
+  if (stays && request->copy != MF_COPY_ALWAYS && request->stream != MF_STREAM_HOST)
+    return mf_tensor_to(t, request, out, err);
+  PyThreadState *saved = PyEval_SaveThread();
+  const int status = mf_tensor_to(t, request, out, err);
+  PyEval_RestoreThread(saved);
+  return status;
+}
+
+int core_acquire(mf_tensor *t, mf_stream stream, int32_t use, mf_error *err) {
+  if (stream != MF_STREAM_HOST) return mf_tensor_acquire(t, stream, use, err);
+  PyThreadState *saved = PyEval_SaveThread();
+  const int status = mf_tensor_acquire(t, stream, use, err);
+  PyEval_RestoreThread(saved);
+  return status;
+}
+
+/* A new reference to ${self}'s elements where the host can read them now: itself, or from a GPU a copy. */
+int core_on_host(PyObject *self, mf_tensor **out) {
+  static const mf_request host = {.device = {kDLCPU, 0}, .stream = MF_STREAM_HOST};
+  mf_tensor *t = core_handle(self);
+  mf_error err;
+  if (core_is_cpu(mf_tensor_dltensor(t)->device)) {
+    *out = mf_tensor_retain(t);
+    return 0;
+  }
+  return core_to(t, &host, out, &err) == MF_OK ? 0 : core_raise(core_state_of_tensor(self), &err);
+}
+
+static PyObject *result(PyObject *self, mf_tensor *t) {
+  if (t != core_handle(self)) return core_tensor_new(core_state_of_tensor(self), t);
+  mf_tensor_release(t);
+  Py_INCREF(self);
+  return self;
+}
+
+/* The stream is one of the target; of the source where the target has none. */
+static int read_stream(core_state *state, PyObject *obj, DLDevice from, mf_request *out) {
+  const DLDevice *on = core_is_cpu(out->device) ? &from : &out->device;
+  if (obj == NULL || obj == Py_None) return 0;
+  return core_stream_argument(state, obj, on, &out->stream);
+}
+
+PyObject *core_tensor_to(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+  static const core_signature signature = {"to", 1, 1, 3, {KW_DEVICE, KW_COPY, KW_STREAM}};
+  core_state *state = core_state_of_tensor(self);
+  PyObject *values[3];
+  mf_request request = {.copy = MF_COPY_IF_NEEDED};
+  mf_tensor *out;
+  mf_error err;
+  int copy;
+  if (core_args(state, &signature, args, nargs, kwnames, values) < 0) return NULL;
+  if (core_device(state, values[0], &request.device) < 0 || core_copy_flag(values[1], &copy) < 0) return NULL;
+  if (read_stream(state, values[2], core_view(self)->device, &request) < 0) return NULL;
+  if (copy >= 0) request.copy = copy ? MF_COPY_ALWAYS : MF_COPY_NEVER;
+  const int status = core_to(core_handle(self), &request, &out, &err);
+  if (status == MF_OK) return result(self, out);
+  if (status == MF_ELAYOUT)
+    core_raise_exchange(state, &err, "to", NULL);
+  else
+    core_raise(state, &err);
+  return NULL;
+}
+
+typedef int (*use_fn)(mf_tensor *t, mf_stream stream, int32_t use, mf_error *err);
+
+static int read_use(PyObject *self, PyObject *const values[2], mf_stream *stream, int32_t *use) {
+  const DLDevice device = core_view(self)->device;
+  const int write = values[1] == NULL ? 0 : PyObject_IsTrue(values[1]);
+  *use = write ? MF_WRITE : MF_READ;
+  if (write < 0) return -1;
+  if (values[0] == NULL || !PyUnicode_Check(values[0]))
+    return core_stream_argument(core_state_of_tensor(self), values[0], &device, stream);
+  *stream = MF_STREAM_HOST;
+  if (PyUnicode_CompareWithASCIIString(values[0], "host") == 0) return 0;
+  PyErr_Format(PyExc_TypeError,
+               "stream must be a Stream, an object with __cuda_stream__, an int, None or \"host\", not %R", values[0]);
+  return -1;
+}
+
+static PyObject *use(PyObject *self, PyObject *const values[2], use_fn function) {
+  mf_stream stream;
+  int32_t how;
+  mf_error err;
+  if (read_use(self, values, &stream, &how) < 0) return NULL;
+  if (function(core_handle(self), stream, how, &err) == MF_OK) Py_RETURN_NONE;
+  core_raise(core_state_of_tensor(self), &err);
+  return NULL;
+}
+
+PyObject *core_tensor_acquire(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+  static const core_signature signature = {"acquire", 2, 0, 2, {KW_STREAM, KW_WRITE}};
+  PyObject *values[2];
+  if (core_args_self(self, &signature, args, nargs, kwnames, values) < 0) return NULL;
+  return use(self, values, core_acquire);
+}
+
+PyObject *core_tensor_record(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+  static const core_signature signature = {"record", 2, 0, 2, {KW_STREAM, KW_WRITE}};
+  PyObject *values[2];
+  if (core_args_self(self, &signature, args, nargs, kwnames, values) < 0) return NULL;
+  return use(self, values, mf_tensor_record);
+}
