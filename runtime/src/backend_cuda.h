@@ -1,4 +1,4 @@
-/* backend_cuda.h: what the two files of the CUDA backend share: the table of the driver's functions, and what is kept
+/* backend_cuda.h: what the files of the CUDA backend share: the table of the driver's functions, and what is kept
  * for each device. */
 #ifndef MOONFERRY_BACKEND_CUDA_H
 #define MOONFERRY_BACKEND_CUDA_H
@@ -24,6 +24,7 @@ typedef struct mf__cuda_device {
   mf__pooling pooling;
   _Atomic(CUfunction) kernels[MF__KERNEL_SIZES];
   CUmodule modules[MF__KERNEL_SIZES];
+  mf_error refused[MF__KERNEL_SIZES]; /* why one cannot be made */
   int32_t grid; /* blocks that fill the device */
 } mf__cuda_device;
 

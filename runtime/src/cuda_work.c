@@ -1,4 +1,5 @@
-/* cuda_work.c: what the CUDA backend queues on a stream: copies, fills, and copies by kernel. It must not know why. */
+/* cuda_work.c: what the CUDA backend queues on a stream by the driver's own calls: copies and fills. It must not know
+ * why. */
 #include "backend_cuda.h"
 
 static int copy_plane(const mf__block_copy *job, CUstream stream, mf_error *err) {
@@ -75,14 +76,4 @@ static int exchange_mode(int *mode, mf_error *err) {
 int mf__cuda_capture_relax(bool on, mf_error *err) {
   static _Thread_local mf__relaxation own;
   return mf__driver_relax(&own, on, exchange_mode, err);
-}
-
-int mf__cuda_kernel_copy(const mf__kernel_copy *job, mf_stream stream, mf_error *err) {
-  (void)job;
-  (void)stream;
-  return mf__fail(err, MF_EDEVICE, "no kernels yet");
-}
-
-void mf__cuda_kernels_forget(mf__cuda_device *d) {
-  (void)d;
 }
