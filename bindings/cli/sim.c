@@ -1,0 +1,246 @@
+/* sim.c: `moonferry sim`, which runs a command on a simulated GPU, under one seed or several.
+ *
+ * It sets the environment, runs, collects and reports. Invariant: a variable that the user has set stays, unless
+ * an option says otherwise; the command's own failure is this program's status. It must not know how a GPU is
+ * simulated or what a finding says. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli.h"
+
+static const char program[] = "moonferry sim";
+
+enum { HELP, DEVICE, SEED, SEEDS, REPORT, DEVICES, MEMORY, FAIL, MISSING, VERSION, LOG, STRICT, NO_LEDGER, OF, COUNT };
+
+static cli_option options[COUNT] = {
+    [HELP] = {"--help", NULL, "this text", CLI_FLAG, NULL, 0, 0, NULL, 0},
+    [DEVICE] = {"--device", "cuda|hip", "which driver is simulated: libcuda.so.1 (the default) or libamdhip64.so.7",
+                CLI_WORD, NULL, 0, 0, NULL, 0},
+    [SEED] = {"--seed", "N", "the order in which queued work runs: 0 as late as it may (the default), others random",
+              CLI_NUMBER, "SIM_SEED", 0, UINT64_MAX, NULL, 0},
+    [SEEDS] = {"--seeds", "K", "run the command K times, under seeds N, N+1, ... (1)", CLI_NUMBER, NULL, 1, 1000000,
+               NULL, 0},
+    [REPORT] = {"--report", "FILE", "write the report to FILE too; as JSON if its name ends in .json", CLI_WORD, NULL,
+                0, 0, NULL, 0},
+    [DEVICES] = {"--devices", "N", "how many devices there are, from 0 to 16 (2)", CLI_NUMBER, "SIM_DEVICES", 0, 16,
+                 NULL, 0},
+    [MEMORY] = {"--memory", "BYTES", "memory of each device; K, M or G may follow (4G)", CLI_SIZE, "SIM_MEMORY", 1,
+                UINT64_MAX, NULL, 0},
+    [FAIL] = {"--fail", "RULES", "calls that fail: CALL:STATUS, CALL@K:STATUS (its Kth call), #N:STATUS, *:STATUS,\n"
+              "then perhaps :once, :on, :sticky or :late; separated by commas", CLI_WORD, "SIM_FAIL", 0, 0, NULL, 0},
+    [MISSING] = {"--missing", "NAMES", "driver functions that do not exist, separated by commas", CLI_WORD,
+                 "SIM_MISSING", 0, 0, NULL, 0},
+    [VERSION] = {"--driver-version", "V", "version that the driver reports, such as 12040; newer calls are hidden",
+                 CLI_NUMBER, "SIM_DRIVER_VERSION", 1, INT32_MAX, NULL, 0},
+    [LOG] = {"--log", "FILE", "append a line for each driver call to FILE", CLI_WORD, "SIM_LOG", 0, 0, NULL, 0},
+    [STRICT] = {"--strict", NULL, "warnings are findings", CLI_FLAG, "SIM_STRICT", 0, 0, NULL, 0},
+    [NO_LEDGER] = {"--no-ledger", NULL, "what is left at the end of a process is no finding", CLI_FLAG, "SIM_LEDGER",
+                   0, 0, NULL, 0},
+    [OF] = {"--ledger-of", "PATH", "only what was made from a library whose path contains PATH is counted as left",
+            CLI_WORD, "SIM_LEDGER_OF", 0, 0, NULL, 0},
+};
+
+static const char usage[] = "usage: moonferry sim [OPTION ...] [--] COMMAND [ARGUMENT ...]\n";
+static const char what[] =
+    "\nRuns COMMAND, for instance a pytest run or a Lua script, on a simulated GPU, and reports at the end what its\n"
+    "processes did wrong there: races between streams, use of freed memory, misuse, leaks. No GPU is needed.\n\n";
+static const char more[] =
+    "\nEvery other setting of the simulator is an environment variable, SIM_...; what you have set stays unless an\n"
+    "option says otherwise. MOONFERRY_SIM names the folder of the simulators, if they lie elsewhere.\n"
+    "\nExit status: the first of COMMAND's own that is not 0 (128 + N if signal N ended it); else 1 if anything was\n"
+    "found; else 0. 125: moonferry itself could not do it; 126: COMMAND cannot be run; 127: there is no COMMAND.\n"
+    "\nexample: moonferry sim --seeds 20 -- pytest tests/gpu\n";
+
+static int help(void) {
+  fputs(usage, stdout);
+  fputs(what, stdout);
+  cli_options_help(options, COUNT);
+  fputs(more, stdout);
+  return 0;
+}
+
+/* One `moonferry sim`, from its words to its end. */
+typedef struct session {
+  char *const *command;
+  const char *device;
+  char *folder;         /* of the simulator */
+  char journal[4096];   /* where processes write what they find */
+  char *repeat[2 * COUNT + 1];
+  uint64_t first, wanted, done;
+  int *statuses;
+  int status; /* the first of them that is not 0 */
+  int report; /* descriptor, or -1 */
+  cli_findings all;
+} session;
+
+static int wrong(const char *text) {
+  fprintf(stderr, "%s: %s\n%s", program, text, usage);
+  return CLI_TROUBLE;
+}
+
+static bool choose_device(session *s) {
+  s->device = options[DEVICE].text != NULL ? options[DEVICE].text : "cuda";
+  if (strcmp(s->device, "cuda") == 0 || strcmp(s->device, "hip") == 0) return true;
+  fprintf(stderr, "%s: --device is '%s'; expected: cuda or hip\n", program, s->device);
+  return false;
+}
+
+static bool choose_seeds(session *s) {
+  const char *set = getenv("SIM_SEED");
+  s->first = options[SEED].number;
+  s->wanted = options[SEEDS].text != NULL ? options[SEEDS].number : 1;
+  if (options[SEED].text == NULL && set != NULL && *set != '\0' && !cli_number(set, false, &s->first)) {
+    fprintf(stderr, "%s: SIM_SEED is '%s'; expected: a whole number\n", program, set);
+    return false;
+  }
+  if (s->wanted - 1 <= UINT64_MAX - s->first) return true;
+  fprintf(stderr, "%s: --seed %" PRIu64 " and --seeds %" PRIu64 " go past the largest number\n", program, s->first,
+          s->wanted);
+  return false;
+}
+
+/* The command may change its folder; the file is meant from here. */
+static char *absolute(const char *path) {
+  cli_text t = {0};
+  char *here = *path == '/' ? NULL : getcwd(NULL, 0);
+  cli_addf(&t, "%s%s%s", here != NULL ? here : "", here != NULL ? "/" : "", path);
+  free(here);
+  return t.at;
+}
+
+static char *value_of(const cli_option *o) {
+  cli_text t = {0};
+  if (o == &options[NO_LEDGER])
+    cli_add(&t, "off");
+  else if (o == &options[LOG])
+    return absolute(o->text);
+  else if (o->kind == CLI_FLAG)
+    cli_add(&t, "1");
+  else if (o->kind == CLI_WORD)
+    cli_add(&t, o->text);
+  else
+    cli_addf(&t, "%" PRIu64, o->number);
+  return t.at;
+}
+
+static void set_environment(const session *s) {
+  const char *before = getenv("LD_LIBRARY_PATH");
+  cli_text path = {0};
+  const bool some = before != NULL && *before != '\0';
+  cli_addf(&path, "%s%s%s", s->folder, some ? ":" : "", some ? before : "");
+  setenv("LD_LIBRARY_PATH", path.at, 1);
+  setenv("SIM_JOURNAL", s->journal, 1);
+  for (size_t i = 0; i < COUNT; i++)
+    if (options[i].variable != NULL && options[i].text != NULL) setenv(options[i].variable, value_of(&options[i]), 1);
+}
+
+/* The options that make a repetition the same: all but those about seeds, reports and logs. */
+static void remember_options(session *s) {
+  size_t n = 0;
+  for (size_t i = DEVICE; i < COUNT; i++) {
+    const cli_option *o = &options[i];
+    if (o->text == NULL || i == SEED || i == SEEDS || i == REPORT || i == LOG) continue;
+    s->repeat[n++] = cli_copy(o->name, strlen(o->name));
+    if (o->kind != CLI_FLAG) s->repeat[n++] = cli_copy(o->text, strlen(o->text));
+  }
+}
+
+static bool find_simulator(session *s) {
+  s->folder = cli_simulator(s->device);
+  if (s->folder == NULL) return false;
+  if (strpbrk(s->folder, ":;$") == NULL)
+    return options[FAIL].text == NULL || cli_simulator_takes(s->folder, s->device, options[FAIL].text);
+  fprintf(stderr, "%s: the simulator lies in '%s', a folder that LD_LIBRARY_PATH cannot name\n", program, s->folder);
+  return false;
+}
+
+/* Before anything runs: a long run must not end without a place for its report. */
+static bool open_report(session *s) {
+  const char *path = options[REPORT].text;
+  s->report = path == NULL ? -1 : open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (path == NULL || s->report >= 0) return true;
+  fprintf(stderr, "%s: cannot write the report '%s': %s\n", program, path, strerror(errno));
+  return false;
+}
+
+static bool make_journal(session *s) {
+  const char *set = getenv("TMPDIR");
+  const char *parent = set != NULL && *set == '/' ? set : "/tmp";
+  const int n = snprintf(s->journal, sizeof s->journal, "%s/moonferry-sim-XXXXXX", parent);
+  if (n > 0 && (size_t)n < sizeof s->journal && mkdtemp(s->journal) != NULL) return true;
+  fprintf(stderr, "%s: cannot make a folder in '%s' (TMPDIR): %s\n", program, parent, strerror(errno));
+  return false;
+}
+
+/* One run; false when there is to be no other. */
+static bool run_seed(session *s, uint64_t seed) {
+  char text[32];
+  snprintf(text, sizeof text, "%" PRIu64, seed);
+  setenv("SIM_SEED", text, 1);
+  const cli_ended ended = cli_run(s->command);
+  cli_collect(&s->all, s->journal, seed);
+  if (s->status == 0) s->status = ended.status;
+  if (s->status == 0 && ended.interrupted != 0) s->status = 128 + ended.interrupted;
+  if (!ended.ran) return false;
+  s->statuses = cli_room(s->statuses, (s->done + 1) * sizeof *s->statuses);
+  s->statuses[s->done++] = ended.status;
+  return ended.interrupted == 0;
+}
+
+static bool write_all(int fd, const cli_text *text) {
+  for (size_t at = 0; at < text->size;) {
+    const ssize_t n = write(fd, text->at + at, text->size - at);
+    if (n < 0 && errno != EINTR) return false;
+    if (n > 0) at += (size_t)n;
+  }
+  return true;
+}
+
+static bool is_json(const char *path) {
+  const size_t n = strlen(path);
+  return n >= 5 && strcmp(path + n - 5, ".json") == 0;
+}
+
+static int report(const session *s) {
+  uint64_t strict = 0;
+  const char *set = getenv("SIM_STRICT");
+  if (set != NULL && !cli_number(set, false, &strict)) strict = 0;
+  const cli_report r = {.all = &s->all, .command = s->command, .options = s->repeat, .device = s->device,
+                        .first_seed = s->first, .nseeds = s->done, .statuses = s->statuses, .strict = strict != 0};
+  cli_text shown = {0}, kept = {0};
+  cli_report_text(&r, false, &shown);
+  if (s->done > 0) write_all(STDERR_FILENO, &shown);
+  if (s->report >= 0 && is_json(options[REPORT].text))
+    cli_report_json(&r, &kept);
+  else
+    cli_report_text(&r, true, &kept);
+  if (s->report >= 0 && !write_all(s->report, &kept)) {
+    fprintf(stderr, "%s: cannot write the report '%s': %s\n", program, options[REPORT].text, strerror(errno));
+    return s->status != 0 ? s->status : CLI_TROUBLE;
+  }
+  if (s->status != 0) return s->status;
+  return cli_report_count(&r) > 0 ? CLI_FOUND : 0;
+}
+
+int cli_sim(int argc, char **argv) {
+  session s = {.report = -1};
+  const int taken = cli_options_read(options, COUNT, argv + 1, program);
+  if (taken < 0) return CLI_TROUBLE;
+  if (options[HELP].text != NULL) return help();
+  if (taken + 1 >= argc) return wrong("there is no command to run");
+  s.command = argv + 1 + taken;
+  if (!choose_device(&s) || !choose_seeds(&s) || !find_simulator(&s)) return CLI_TROUBLE;
+  if (!open_report(&s) || !make_journal(&s)) return CLI_TROUBLE;
+  remember_options(&s);
+  set_environment(&s);
+  for (uint64_t i = 0; i < s.wanted; i++)
+    if (!run_seed(&s, s.first + i)) break;
+  const int status = report(&s);
+  if (rmdir(s.journal) != 0) fprintf(stderr, "%s: %s stays: %s\n", program, s.journal, strerror(errno));
+  return status;
+}

@@ -1,0 +1,332 @@
+"""`moonferry` and `moonferry sim` as commands: words, statuses, the environment, signals."""
+
+import json
+import os
+import pty
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from programs import BUILD, MOONFERRY
+
+PACKAGE = BUILD / "python" / "moonferry"
+
+
+def moonferry(*words, **rest):
+    return subprocess.run([MOONFERRY, *words], capture_output=True, text=True, timeout=60, **rest)
+
+
+def test_help_and_version():
+    assert moonferry("--version").stdout.startswith("moonferry 0.")
+    for word in ("--help", "-h"):
+        done = moonferry(word)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "  sim " in done.stdout
+    done = moonferry("sim", "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    for word in ("--device", "--seeds", "--report", "--ledger-of", "Exit status"):
+        assert word in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 120
+    assert done.stdout == moonferry("sim", "-h", "--", "true").stdout
+
+
+def test_what_is_no_subcommand():
+    done = moonferry()
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("usage: moonferry")
+    done = moonferry("simulate")
+    assert done.returncode == 2
+    assert "there is no subcommand 'simulate'" in done.stderr
+
+
+def test_python_m_moonferry():
+    env = {**os.environ, "PYTHONPATH": str(BUILD / "python")}
+    module = [sys.executable, str(PACKAGE / "__main__.py")]
+    done = subprocess.run([*module, "sim", "--", "sh", "-c", "exit 9"], capture_output=True, text=True, env=env)
+    assert done.returncode == 9, done.stderr
+    done = subprocess.run([*module, "--version"], capture_output=True, text=True, env=env)
+    assert done.stdout.startswith("moonferry 0.")
+
+
+def test_python_m_moonferry_without_the_program(tmp_path):
+    shutil.copy(PACKAGE / "__main__.py", tmp_path)
+    done = subprocess.run([sys.executable, str(tmp_path / "__main__.py")], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert f"this installation has no program ({tmp_path}/bin/moonferry: " in done.stderr
+
+
+@pytest.mark.parametrize(
+    "script, status", [("exit 0", 0), ("exit 7", 7), ("exit 255", 255), ("kill -KILL $$", 137), ("kill -SEGV $$", 139)]
+)
+def test_the_commands_own_status(sim, script, status):
+    assert sim("--", "sh", "-c", script).returncode == status
+
+
+def test_the_commands_own_status_goes_before_findings(sim):
+    done = sim.python("race()\nsys.exit(5)\n", "--no-ledger")
+    assert done.returncode == 5
+    assert "race 1" in done.stderr
+
+
+def test_the_first_failure_of_several_seeds_is_the_status(sim):
+    done = sim("--seeds", "4", "--", "sh", "-c", "echo $SIM_SEED; exit $((SIM_SEED * 3 % 8))")
+    assert done.stdout.split() == ["0", "1", "2", "3"], "every seed runs"
+    assert done.returncode == 3
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        ([], "there is no command to run"),
+        (["--seeds", "2", "--"], "there is no command to run"),
+        (["--sedes", "2", "--", "true"], "there is no option '--sedes'"),
+        (["-x", "true"], "there is no option '-x'"),
+        (["--seed"], "--seed needs a value: --seed N"),
+        (["--seed", "--", "true"], "--seed is '--'; expected: a whole number from 0"),
+        (["--seed=-1", "--", "true"], "--seed is '-1'; expected: a whole number from 0"),
+        (["--seed= 1", "true"], "--seed is ' 1'"),
+        (["--seed", "1x", "true"], "--seed is '1x'"),
+        (["--seed", "1K", "true"], "--seed is '1K'"),
+        (["--seed", "99999999999999999999", "true"], "--seed is '99999999999999999999'"),
+        (["--seed", "18446744073709551615", "--seeds", "2", "true"], "go past the largest number"),
+        (["--seeds", "0", "true"], "--seeds is '0'; expected: a whole number from 1"),
+        (["--device", "metal", "true"], "--device is 'metal'; expected: cuda or hip"),
+        (["--devices", "17", "true"], "--devices is '17'; expected: a whole number from 0 to 16"),
+        (["--memory", "4T", "true"], "--memory is '4T'"),
+        (["--memory", "99999999999G", "true"], "--memory is '99999999999G'"),
+        (["--memory", "0", "true"], "--memory is '0'"),
+        (["--driver-version", "12.4", "true"], "--driver-version is '12.4'"),
+        (["--strict=1", "true"], "--strict takes no value, and was given '1'"),
+        (["--fail", "cuInit", "true"], "--fail is 'cuInit'; expected: rules CALL:STATUS"),
+        (["--fail", "cuInit:1:often", "true"], "--fail is 'cuInit:1:often'"),
+        (["--report", "no/such/folder/report", "true"], "cannot write the report 'no/such/folder/report': No such"),
+    ],
+)
+def test_wrong_words(sim, words, said):
+    done = sim(*words)
+    assert done.returncode == 125
+    assert said in done.stderr
+    assert "finding" not in done.stderr, "nothing ran"
+
+
+def test_a_wrong_seed_in_the_environment(sim):
+    done = sim("true", env={"SIM_SEED": "some"})
+    assert done.returncode == 125
+    assert "SIM_SEED is 'some'; expected: a whole number" in done.stderr
+
+
+def test_a_command_that_is_not_there(sim):
+    (sim.folder / "plain").write_text("not to be run")
+    done = sim("--seeds", "3", "--report", "r", "--", "no-such-command")
+    assert done.returncode == 127
+    assert done.stderr == "moonferry sim: cannot run 'no-such-command': No such file or directory\n", "said once"
+    done = sim("--", "./plain")
+    assert done.returncode == 126
+    assert "cannot run './plain': Permission denied" in done.stderr
+    assert sim("--", sim.folder).returncode == 126
+    assert sim("--", "").returncode == 127
+
+
+def test_a_simulator_that_is_not_there(sim):
+    done = sim("--", "true", env={"MOONFERRY_SIM": "/no/such/folder"})
+    assert done.returncode == 125
+    assert "the simulated driver libcuda.so.1 was not found; looked in:\n  /no/such/folder/cuda\n" in done.stderr
+    copy = sim.folder / "bin" / "moonferry"
+    copy.parent.mkdir()
+    shutil.copy(MOONFERRY, copy)
+    done = subprocess.run([copy, "sim", "--device", "hip", "true"], capture_output=True, text=True)
+    assert done.returncode == 125
+    assert f"  {sim.folder}/bin/../sim/hip\n  {sim.folder}/bin/../lib/moonferry/sim/hip\n" in done.stderr
+    done = sim("--", "true", env={"MOONFERRY_SIM": str(PACKAGE / "sim")})
+    assert done.returncode == 0
+
+
+def test_a_folder_that_no_library_path_can_name(sim):
+    (sim.folder / "a:b").symlink_to(PACKAGE / "sim")
+    shutil.copytree(PACKAGE / "sim", sim.folder / "c:d")
+    done = sim("--", "true", env={"MOONFERRY_SIM": str(sim.folder / "c:d")})
+    assert done.returncode == 125
+    assert "a folder that LD_LIBRARY_PATH cannot name" in done.stderr
+    assert sim("--", "true", env={"MOONFERRY_SIM": str(sim.folder / "a:b")}).returncode == 0, "the link is resolved"
+
+
+def test_a_file_that_is_no_simulator(sim):
+    folder = sim.folder / "cuda"
+    folder.mkdir()
+    (folder / "libcuda.so.1").write_text("nothing of the sort")
+    done = sim("--fail", "cuInit:1", "--", "true", env={"MOONFERRY_SIM": str(sim.folder)})
+    assert done.returncode == 125
+    assert "is no simulated driver" in done.stderr
+
+
+def test_nowhere_for_what_processes_find(sim):
+    done = sim("--", "true", env={"TMPDIR": "/no/such/folder"})
+    assert done.returncode == 125
+    assert "cannot make a folder in '/no/such/folder' (TMPDIR)" in done.stderr
+
+
+def environment_of(sim, *options, **settings):
+    program = "import json, os; print(json.dumps(dict(os.environ)))"
+    done = sim(*options, "--", sys.executable, "-c", program, env=settings)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_the_environment_without_options(sim):
+    got = environment_of(sim)
+    assert {k for k in got if k.startswith("SIM_")} == {"SIM_SEED", "SIM_JOURNAL"}
+    assert got["SIM_SEED"] == "0"
+    assert got["LD_LIBRARY_PATH"] == os.path.realpath(PACKAGE / "sim" / "cuda")
+
+
+def test_what_the_user_has_set_stays(sim):
+    mine = {"SIM_DEVICES": "3", "SIM_REPORT": "mine", "SIM_SEED": "9", "SIM_LEDGER": "off", "SIM_MEMORY": "1G"}
+    got = environment_of(sim, **mine, LD_LIBRARY_PATH="/a:/b")
+    assert {k: got[k] for k in mine} == mine
+    assert got["LD_LIBRARY_PATH"].endswith("/sim/cuda:/a:/b")
+
+
+def test_the_report_that_the_user_has_set_is_written_too(sim):
+    done = sim.python("race()\nend()\n", env={"SIM_REPORT": "mine"})
+    assert done.returncode == 1
+    assert "race on 64 bytes" in done.stderr
+    assert "race on 64 bytes" in (sim.folder / "mine").read_text()
+
+
+def test_several_seeds_begin_at_the_one_that_the_user_has_set(sim):
+    done = sim("--seeds", "2", "--", "sh", "-c", "echo $SIM_SEED", env={"SIM_SEED": "9"})
+    assert done.stdout.split() == ["9", "10"]
+
+
+def test_options_become_settings_and_go_before_them(sim):
+    got = environment_of(
+        sim, "--seed=0x10", "--devices", "5", "--memory", "2M", "--fail", "cuMemAlloc@2:2:on", "--missing=cuA,cuB",
+        "--driver-version", "12040", "--log", "log", "--strict", "--no-ledger", "--ledger-of", "mine",
+        SIM_DEVICES="3", SIM_SEED="1",
+    )  # fmt: skip
+    assert {k: v for k, v in got.items() if k.startswith("SIM_") and k != "SIM_JOURNAL"} == {
+        "SIM_SEED": "16",
+        "SIM_DEVICES": "5",
+        "SIM_MEMORY": "2097152",
+        "SIM_FAIL": "cuMemAlloc@2:2:on",
+        "SIM_MISSING": "cuA,cuB",
+        "SIM_DRIVER_VERSION": "12040",
+        "SIM_LOG": os.path.realpath(sim.folder) + "/log",
+        "SIM_STRICT": "1",
+        "SIM_LEDGER": "off",
+        "SIM_LEDGER_OF": "mine",
+    }
+    assert environment_of(sim, "--seed", "1", "--seed", "2")["SIM_SEED"] == "2", "the last wins"
+
+
+def test_settings_reach_the_driver(sim):
+    program = """
+    assert made("cuDeviceGetCount", ctypes.c_int).value == 5
+    assert drv.cuMemAlloc_v2(ctypes.byref(ctypes.c_uint64()), SIZE(64)) == 2
+    end()
+    """
+    log = sim.folder / "log"
+    done = sim.python(program, "--devices", "5", "--fail", "cuMemAlloc:2", "--log", log)
+    assert done.returncode == 0, done.stderr
+    assert "cuMemAlloc" in log.read_text()
+
+
+def test_standard_streams_are_the_commands(sim):
+    done = sim("--", "cat", input="some\nlines\n", stdin=None)
+    assert done.stdout == "some\nlines\n"
+    done = sim("sh", "-c", "echo out; echo err >&2")
+    assert done.stdout == "out\n"
+    assert done.stderr.startswith("err\nmoonferry sim: ")
+
+
+def test_arguments_are_passed_as_they_are(sim):
+    done = sim("--seed", "1", "--", "printf", "%s|", "--seed", "a b", "", "--", "*")
+    assert done.stdout == "--seed|a b||--|*|"
+
+
+WAITS = """
+import signal, sys, time
+race()
+count = 0
+def handler(number, frame):
+    global count
+    count += 1
+signal.signal(signal.SIGNUMBER, handler)
+print("ready", flush=True)
+end = time.monotonic() + 30
+while not count and time.monotonic() < end:
+    time.sleep(0.01)
+time.sleep(0.2)
+print(count, flush=True)
+sys.exit(STATUS)
+"""
+
+
+def started(sim, program, *options, **rest):
+    child = subprocess.Popen(
+        [MOONFERRY, "sim", *options, "--", sys.executable, str(program)],
+        env=sim.environment(), cwd=sim.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **rest,
+    )  # fmt: skip
+    assert child.stdout.readline() == "ready\n"
+    return child
+
+
+@pytest.mark.parametrize("name, status, ends", [("INT", 4, 4), ("TERM", 0, 143), ("HUP", 0, 129), ("USR1", 0, 1)])
+def test_a_signal_is_passed_on_and_the_report_still_written(sim, name, status, ends):
+    program = sim.script(WAITS.replace("NUMBER", name).replace("STATUS", str(status)))
+    child = started(sim, program, "--seeds", "3" if name != "USR1" else "1", "--no-ledger", start_new_session=True)
+    child.send_signal(getattr(signal, "SIG" + name))
+    out, err = child.communicate(timeout=60)
+    assert out == "1\n", "the command got it once"
+    assert child.returncode == ends, err
+    assert "race 1; 1 run (seed 0)" in err, "no other seed ran"
+    assert not list(sim.temporary.iterdir())
+
+
+def test_a_signal_that_ends_the_command(sim):
+    program = sim.script("race()\nprint('ready', flush=True)\nimport time\ntime.sleep(60)\n")
+    child = started(sim, program, "--seeds", "3")
+    child.terminate()
+    _, err = child.communicate(timeout=60)
+    assert child.returncode == 143
+    assert "race on 64 bytes" in err
+
+
+def test_ctrl_c_in_a_terminal_reaches_the_command_once(sim):
+    program = sim.script(WAITS.replace("NUMBER", "INT").replace("STATUS", "4"))
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(sim.folder)
+        words = [MOONFERRY, "sim", "--seeds", "2", "--", sys.executable, str(program)]
+        os.execve(MOONFERRY, words, sim.environment())
+    said = b""
+    while b"ready" not in said:
+        said += os.read(terminal, 4096)
+    os.write(terminal, b"\x03")
+    try:
+        while part := os.read(terminal, 4096):
+            said += part
+    except OSError:
+        pass  # the terminal's other end is closed
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 4, said
+    assert b"1\r\n[1] race: " in said, "once, and then the report"
+    assert b"race on 64 bytes" in said
+
+
+def test_a_signal_that_was_ignored_stays_ignored(sim):
+    program = sim.script("print('ready', flush=True)\nimport time\ntime.sleep(1)\nprint('end')\nend()\n")
+    child = started(sim, program, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    child.send_signal(signal.SIGHUP)
+    time.sleep(0.1)
+    out, err = child.communicate(timeout=60)
+    assert (child.returncode, out) == (0, "end\n"), err
+
+
+def test_one_inside_another(sim):
+    program = sim.script("race()\nend()\n")
+    done = sim("--", MOONFERRY, "sim", "--", sys.executable, program)
+    assert done.returncode == 1
+    assert done.stderr.count("[1] race") == 1, "the inner one takes the findings"
