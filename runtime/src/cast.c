@@ -61,11 +61,22 @@ int mf_tensor_cast(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
   if (rc == MF_OK) rc = mf__codec_accepts(&c.to, c.from.kind, err);
   if (rc == MF_OK) rc = mf__same_shape(dst, src, err);
   if (rc != MF_OK || mf__is_empty(&dst->dl)) return mf__end(rc, __func__, err);
+  rc = mf__tensor_host_use(src, false, err);
+  if (rc == MF_OK) rc = mf__tensor_host_use(dst, true, err);
+  if (rc != MF_OK) return mf__end(rc, __func__, err);
   if (mf__overlap(dst, src))
     rc = cast_staged(&c, dst, src, err);
   else
     cast_apart(&c, dst, src);
   return mf__end(rc, __func__, err);
+}
+
+static int fill(mf_tensor *t, const void *slot, mf_error *err) {
+  if (mf__is_empty(&t->dl)) return MF_OK;
+  if (!mf__tensor_on_host(t)) return mf__transfer_fill(t, slot, err);
+  const int rc = mf__tensor_host_use(t, true, err);
+  if (rc == MF_OK) mf__repeat(t, slot);
+  return rc;
 }
 
 int mf_tensor_fill(mf_tensor *t, const mf_scalar *value, mf_error *err) {
@@ -77,7 +88,7 @@ int mf_tensor_fill(mf_tensor *t, const mf_scalar *value, mf_error *err) {
   if (rc == MF_OK) rc = mf__codec_accepts(&c, value->kind, err);
   if (rc == MF_OK) {
     mf__codec_store(&c, slot, 0, value);
-    mf__repeat(t, slot);
+    rc = fill(t, slot, err);
   }
   return mf__end(rc, __func__, err);
 }

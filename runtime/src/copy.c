@@ -110,6 +110,39 @@ static void copy_apart(mf_tensor *dst, const void *src, const int64_t *src_strid
   (void)mf__walk_rows(&w, whole ? copy_row : copy_bits_row, &ctx);
 }
 
+/* The n elements from first on, row by row: where each row lies in t, and where in compact memory. */
+static void each_row_of(const mf_tensor *t, int64_t first, int64_t n, copy_ctx *c, bool gather) {
+  mf__walk w;
+  mf__walk_plan(&w, &t->dl, NULL, true);
+  const int32_t inner = w.ndim - 1;
+  const int64_t length = inner < 0 ? 1 : w.shape[inner];
+  const int64_t step = inner < 0 ? 1 : w.strides[0][inner];
+  for (int64_t done = 0; done < n;) {
+    int64_t row = (first + done) / length;
+    const int64_t column = (first + done) % length;
+    const int64_t count = length - column < n - done ? length - column : n - done;
+    int64_t at = column * step;
+    for (int32_t i = inner - 1; i >= 0; i--) {
+      at += row % w.shape[i] * w.strides[0][i];
+      row /= w.shape[i];
+    }
+    const int64_t places[2] = {gather ? done : at, gather ? at : done};
+    const int64_t steps[2] = {gather ? 1 : step, gather ? step : 1};
+    (void)copy_row(c, places, count, steps);
+    done += count;
+  }
+}
+
+void mf__gather(const mf_tensor *t, int64_t first, int64_t n, char *to) {
+  copy_ctx c = {to, t->dl.data, mf__tensor_bits(t) / 8};
+  each_row_of(t, first, n, &c, true);
+}
+
+void mf__scatter(const mf_tensor *t, int64_t first, int64_t n, const char *from) {
+  copy_ctx c = {t->dl.data, from, mf__tensor_bits(t) / 8};
+  each_row_of(t, first, n, &c, false);
+}
+
 void mf__repeat(mf_tensor *dst, const void *slot) {
   if (!mf__is_empty(&dst->dl)) copy_apart(dst, slot, NULL);
 }
@@ -160,10 +193,66 @@ static bool copy_compact(mf_tensor *dst, const mf_tensor *src) {
 
 static int copy_staged(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
   mf_tensor *staged;
-  const int rc = mf_tensor_clone(src, &staged, err);
+  const DLTensor like = {.dtype = src->dl.dtype, .ndim = src->dl.ndim, .shape = src->dl.shape};
+  const int rc = mf_tensor_create(&like, src->flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED, &staged, err);
   if (rc != MF_OK) return rc;
+  copy_apart(staged, src->dl.data, src->dl.strides);
   copy_apart(dst, staged->dl.data, staged->dl.strides);
   mf_tensor_release(staged);
+  return MF_OK;
+}
+
+int mf__copy_host(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
+  if (copy_compact(dst, src)) return MF_OK;
+  if (mf__overlap(dst, src)) return copy_staged(dst, src, err);
+  copy_apart(dst, src->dl.data, src->dl.strides);
+  return MF_OK;
+}
+
+bool mf__tensor_on_host(const mf_tensor *t) {
+  const mf__access *a = mf__storage_access(t->storage);
+  return a == NULL || a->space != MF__DEVICE;
+}
+
+static int refuse_device(const mf__access *a, mf_error *err) {
+  char name[MF__NAME_CAP];
+  const mf__device device = mf__access_device(a);
+  const DLDevice at = mf__device_name(&device);
+  (void)mf_device_format(&at, name, sizeof name, NULL);
+  return mf__fail(err, MF_EDEVICE, "the elements are on %s; copy them to the cpu first (mf_tensor_to)", name);
+}
+
+int mf__tensor_host_use(const mf_tensor *t, bool write, mf_error *err) {
+  mf__access *a = mf__storage_access(t->storage);
+  const mf__queue host = {.stream = MF_STREAM_HOST};
+  mf__usage use = {a, write};
+  if (a == NULL) return MF_OK;
+  if (a->space == MF__DEVICE) return refuse_device(a, err);
+  const int rc = mf__order_begin(&host, &use, 1, err);
+  if (rc == MF_OK) mf__order_end(&host, &use, 1, false);
+  return rc;
+}
+
+/* One at least lies in memory that a driver knows. */
+static int copy_ordered(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
+  if (!mf__tensor_on_host(dst) || !mf__tensor_on_host(src)) return mf__transfer(dst, src, NULL, err);
+  int rc = mf__tensor_host_use(src, false, err);
+  if (rc == MF_OK) rc = mf__tensor_host_use(dst, true, err);
+  return rc == MF_OK ? mf__copy_host(dst, src, err) : rc;
+}
+
+static bool both_plain(const mf_tensor *a, const mf_tensor *b) {
+  return mf__storage_access(a->storage) == NULL && mf__storage_access(b->storage) == NULL;
+}
+
+static int copy_any(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
+  return both_plain(dst, src) ? mf__copy_host(dst, src, err) : copy_ordered(dst, src, err);
+}
+
+/* The destination is new: nothing overlaps it. */
+static int copy_new(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
+  if (!both_plain(dst, src)) return copy_ordered(dst, src, err);
+  if (!copy_compact(dst, src)) copy_apart(dst, src->dl.data, src->dl.strides);
   return MF_OK;
 }
 
@@ -172,11 +261,7 @@ int mf_tensor_copy(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
   if (rc == MF_OK) rc = mf__tensor_open(src, err);
   if (rc == MF_OK) rc = same_dtype(dst, src, err);
   if (rc == MF_OK) rc = mf__same_shape(dst, src, err);
-  if (rc != MF_OK || mf__is_empty(&dst->dl) || copy_compact(dst, src)) return mf__end(rc, __func__, err);
-  if (mf__overlap(dst, src))
-    rc = copy_staged(dst, src, err);
-  else
-    copy_apart(dst, src->dl.data, src->dl.strides);
+  if (rc == MF_OK && !mf__is_empty(&dst->dl)) rc = copy_any(dst, src, err);
   return mf__end(rc, __func__, err);
 }
 
@@ -185,7 +270,10 @@ int mf_tensor_clone(const mf_tensor *t, mf_tensor **out, mf_error *err) {
   const uint64_t padded = t->flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED;
   int rc = mf__tensor_open(t, err);
   if (rc == MF_OK) rc = mf_tensor_create(&t->dl, padded, out, err);
-  if (rc == MF_OK && !mf__is_empty(&t->dl) && !copy_compact(*out, t))
-    copy_apart(*out, t->dl.data, t->dl.strides);
+  if (rc == MF_OK && !mf__is_empty(&t->dl)) rc = copy_new(*out, t, err);
+  if (rc != MF_OK) {
+    mf_tensor_release(*out);
+    *out = NULL;
+  }
   return mf__end(rc, __func__, err);
 }

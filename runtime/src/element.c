@@ -26,6 +26,7 @@ int mf_tensor_get(const mf_tensor *t, const int64_t *coords, int32_t ncoords, mf
   int rc = mf__tensor_open(t, err);
   if (rc == MF_OK) rc = mf__codec_find(&t->dl.dtype, t->flags, &c, err);
   if (rc == MF_OK) rc = locate(t, coords, ncoords, &at, err);
+  if (rc == MF_OK) rc = mf__tensor_host_use(t, false, err);
   if (rc == MF_OK) mf__codec_load(&c, t->dl.data, at * c.slot_bits, out);
   return mf__end(rc, __func__, err);
 }
@@ -38,6 +39,7 @@ int mf_tensor_put(mf_tensor *t, const int64_t *coords, int32_t ncoords, const mf
   if (rc == MF_OK) rc = mf__codec_find(&t->dl.dtype, t->flags, &c, err);
   if (rc == MF_OK) rc = mf__codec_accepts(&c, value->kind, err);
   if (rc == MF_OK) rc = locate(t, coords, ncoords, &at, err);
+  if (rc == MF_OK) rc = mf__tensor_host_use(t, true, err);
   if (rc == MF_OK) mf__codec_store(&c, t->dl.data, at * c.slot_bits, value);
   return mf__end(rc, __func__, err);
 }
@@ -107,6 +109,8 @@ int mf_tensor_equal(const mf_tensor *a, const mf_tensor *b, int32_t *out, mf_err
   *out = 0;
   int rc = mf__tensor_open(a, err);
   if (rc == MF_OK) rc = mf__tensor_open(b, err);
+  if (rc == MF_OK) rc = mf__tensor_host_use(a, false, err);
+  if (rc == MF_OK) rc = mf__tensor_host_use(b, false, err);
   if (rc == MF_OK) *out = all_equal(a, b);
   return mf__end(rc, __func__, err);
 }

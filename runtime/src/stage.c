@@ -1,0 +1,320 @@
+/* stage.c: large copies between pageable host memory and a device, through a ring of pinned buffers for each device, so
+ * that the host fills or empties one buffer while the device copies others.
+ *
+ * Invariant: whoever holds a buffer never waits for another one, so two copies at once cannot wait for each other. A
+ * buffer that is free may still be in use by queued work; whoever takes it waits for that. All driver calls are made
+ * by the calling thread (its per-thread stream is its own); helpers only move bytes. It must not know about layouts. */
+#define _DEFAULT_SOURCE
+#include "internal.h"
+
+#include <unistd.h>
+
+#define NBUFFERS 4
+#define BUFFER_NBYTES (INT64_C(4) << 20)
+
+typedef struct buffer {
+  char *data; /* NULL: not made yet */
+  void *event;
+  bool taken;
+  bool queued; /* work may still use it, until the event */
+  bool lost;   /* the event could not be recorded */
+  uint64_t since; /* when it was given back */
+} buffer;
+
+typedef struct ring {
+  buffer buffers[NBUFFERS];
+  uint64_t clock;
+} ring;
+
+static ring rings[2][MF__MAX_ORDINALS];
+static pthread_mutex_t rings_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t given_back = PTHREAD_COND_INITIALIZER;
+
+static ring *ring_of(const mf__backend *backend, int32_t ordinal) {
+  return &rings[backend == &mf__backend_hip][ordinal];
+}
+
+/* What is ready before what must be made, before what must be waited for; among these the one that is free longest. */
+static uint64_t rank(const buffer *b) {
+  const uint64_t kind = b->data == NULL ? 1 : b->queued || b->lost ? 2 : 0;
+  return (kind << 62) + b->since;
+}
+
+static buffer *find_free(ring *r) {
+  buffer *best = NULL;
+  for (int i = 0; i < NBUFFERS; i++) {
+    buffer *b = &r->buffers[i];
+    if (!b->taken && (best == NULL || rank(b) < rank(best))) best = b;
+  }
+  if (best != NULL) best->taken = true;
+  return best;
+}
+
+/* NULL only if it may not wait. */
+static buffer *buffer_take(ring *r, bool wait) {
+  pthread_mutex_lock(&rings_lock);
+  buffer *b = find_free(r);
+  while (b == NULL && wait) {
+    pthread_cond_wait(&given_back, &rings_lock);
+    b = find_free(r);
+  }
+  pthread_mutex_unlock(&rings_lock);
+  return b;
+}
+
+static void buffer_give(ring *r, buffer *b) {
+  pthread_mutex_lock(&rings_lock);
+  b->taken = false;
+  b->since = ++r->clock;
+  pthread_cond_broadcast(&given_back);
+  pthread_mutex_unlock(&rings_lock);
+}
+
+/* Allocation is allowed while another thread captures, as it has nothing to do with that. */
+static int buffer_make(const mf__queue *on, buffer *b, mf_error *err) {
+  void *data = NULL;
+  int rc = b->event == NULL ? mf__event_take(on->backend, on->ordinal, &b->event, err) : MF_OK;
+  if (rc == MF_OK) rc = on->backend->capture_relax(true, err);
+  if (rc != MF_OK) return rc;
+  rc = on->backend->memory_alloc(MF__PINNED, BUFFER_NBYTES, on->stream, &data, err);
+  const int off = on->backend->capture_relax(false, rc == MF_OK ? err : NULL);
+  b->data = data;
+  return rc == MF_OK ? off : rc;
+}
+
+static int buffer_wait(const mf__queue *on, buffer *b, mf_error *err) {
+  int rc = MF_OK;
+  if (b->lost)
+    rc = on->backend->device_synchronize(err);
+  else if (b->queued)
+    rc = on->backend->event_synchronize(b->event, err);
+  if (rc == MF_OK) b->queued = b->lost = false;
+  return rc;
+}
+
+static int buffer_ready(const mf__queue *on, buffer *b, mf_error *err) {
+  return b->data == NULL ? buffer_make(on, b, err) : buffer_wait(on, b, err);
+}
+
+/* Queues a copy between the buffer and the device, and the event behind it. */
+static int buffer_queue(const mf__queue *on, buffer *b, char *device, int64_t nbytes, bool to_device, mf_error *err) {
+  const mf__block_copy job = {to_device ? device : b->data, to_device ? b->data : device, nbytes, 1, 1,
+                              nbytes, nbytes, nbytes, nbytes};
+  int rc = on->backend->copy(&job, on->stream, err);
+  if (rc != MF_OK) return rc;
+  rc = on->backend->event_record(b->event, on->stream, err);
+  b->queued = rc == MF_OK;
+  if (rc != MF_OK) b->lost = on->backend->stream_synchronize(on->stream, NULL) != MF_OK;
+  return rc;
+}
+
+/* The host's part, by several threads */
+
+#define HELPERS_MAX 5
+#define HELPERS_FROM (INT64_C(16) << 20) /* copies from here on are worth starting threads for */
+#define PIECE (INT64_C(256) << 10)
+
+/* Threads that take pieces of one buffer at a time. The caller is one of them. */
+typedef struct crew {
+  const mf__stage_job *job;
+  pthread_mutex_t lock;
+  pthread_cond_t work, done;
+  char *buffer;
+  int64_t at, nbytes; /* of the buffer's part of the job */
+  int64_t next;       /* of it, what nobody has taken yet */
+  int64_t left;       /* of it, what is not finished */
+  bool stop;
+  int nhelpers;
+  pthread_t helpers[HELPERS_MAX];
+} crew;
+
+/* Takes one piece, with the lock held, and gives the lock up while it moves it. */
+static void crew_step(crew *c) {
+  const int64_t piece = PIECE < c->job->grain ? c->job->grain : PIECE / c->job->grain * c->job->grain;
+  const int64_t from = c->next;
+  const int64_t n = c->nbytes - from < piece ? c->nbytes - from : piece;
+  c->next += n;
+  pthread_mutex_unlock(&c->lock);
+  c->job->move(c->job->ctx, c->at + from, n, c->buffer + from);
+  pthread_mutex_lock(&c->lock);
+  c->left -= n;
+  if (c->left == 0) pthread_cond_signal(&c->done);
+}
+
+static void *crew_help(void *arg) {
+  crew *c = arg;
+  pthread_mutex_lock(&c->lock);
+  while (!c->stop) {
+    if (c->next < c->nbytes)
+      crew_step(c);
+    else
+      pthread_cond_wait(&c->work, &c->lock);
+  }
+  pthread_mutex_unlock(&c->lock);
+  return NULL;
+}
+
+static void crew_move(crew *c, int64_t at, int64_t nbytes, char *to) {
+  if (c->nhelpers == 0) {
+    c->job->move(c->job->ctx, at, nbytes, to);
+    return;
+  }
+  pthread_mutex_lock(&c->lock);
+  c->at = at;
+  c->buffer = to;
+  c->nbytes = c->left = nbytes;
+  c->next = 0;
+  pthread_cond_broadcast(&c->work);
+  while (c->next < c->nbytes) crew_step(c);
+  while (c->left > 0) pthread_cond_wait(&c->done, &c->lock);
+  pthread_mutex_unlock(&c->lock);
+}
+
+/* A helper that cannot be started is done without. */
+static void crew_start(crew *c, const mf__stage_job *job) {
+  *c = (crew){.job = job};
+  if (job->nbytes < HELPERS_FROM) return;
+  const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+  pthread_mutex_init(&c->lock, NULL);
+  pthread_cond_init(&c->work, NULL);
+  pthread_cond_init(&c->done, NULL);
+  while (c->nhelpers < HELPERS_MAX && c->nhelpers + 1 < cores) {
+    if (pthread_create(&c->helpers[c->nhelpers], NULL, crew_help, c) != 0) break;
+    c->nhelpers++;
+  }
+}
+
+static void crew_end(crew *c) {
+  if (c->job->nbytes < HELPERS_FROM) return;
+  pthread_mutex_lock(&c->lock);
+  c->stop = true;
+  pthread_cond_broadcast(&c->work);
+  pthread_mutex_unlock(&c->lock);
+  for (int i = 0; i < c->nhelpers; i++) pthread_join(c->helpers[i], NULL);
+  pthread_cond_destroy(&c->done);
+  pthread_cond_destroy(&c->work);
+  pthread_mutex_destroy(&c->lock);
+}
+
+/* The two directions */
+
+static int64_t chunk_of(const mf__stage_job *job, int64_t at) {
+  const int64_t most = BUFFER_NBYTES / job->grain * job->grain;
+  return job->nbytes - at < most ? job->nbytes - at : most;
+}
+
+static int upload(const mf__queue *on, const mf__stage_job *job, crew *c, mf_error *err) {
+  ring *r = ring_of(on->backend, on->ordinal);
+  int rc = MF_OK;
+  for (int64_t at = 0; rc == MF_OK && at < job->nbytes;) {
+    const int64_t n = chunk_of(job, at);
+    buffer *b = buffer_take(r, true);
+    rc = buffer_ready(on, b, err);
+    if (rc == MF_OK) {
+      crew_move(c, at, n, b->data);
+      rc = buffer_queue(on, b, job->device + at, n, true, err);
+    }
+    buffer_give(r, b);
+    at += n;
+  }
+  return rc;
+}
+
+/* The buffers that this copy holds, in the order of their parts. */
+typedef struct flight {
+  buffer *buffers[NBUFFERS];
+  int first, count;
+  int64_t queued; /* bytes whose copies to the host are queued */
+} flight;
+
+/* Queues as many parts as there are buffers to have without waiting; one at least. */
+static int flight_fill(const mf__queue *on, const mf__stage_job *job, flight *f, mf_error *err) {
+  ring *r = ring_of(on->backend, on->ordinal);
+  while (f->queued < job->nbytes && f->count < NBUFFERS) {
+    const int64_t n = chunk_of(job, f->queued);
+    buffer *b = buffer_take(r, f->count == 0);
+    if (b == NULL) return MF_OK;
+    int rc = buffer_ready(on, b, err);
+    if (rc == MF_OK) rc = buffer_queue(on, b, job->device + f->queued, n, false, err);
+    if (rc != MF_OK) {
+      buffer_give(r, b);
+      return rc;
+    }
+    f->buffers[(f->first + f->count++) % NBUFFERS] = b;
+    f->queued += n;
+  }
+  return MF_OK;
+}
+
+static buffer *flight_pop(flight *f) {
+  buffer *b = f->buffers[f->first];
+  f->first = (f->first + 1) % NBUFFERS;
+  f->count--;
+  return b;
+}
+
+static int download(const mf__queue *on, const mf__stage_job *job, crew *c, mf_error *err) {
+  ring *r = ring_of(on->backend, on->ordinal);
+  flight f = {0};
+  int rc = MF_OK;
+  for (int64_t at = 0; rc == MF_OK && at < job->nbytes;) {
+    rc = flight_fill(on, job, &f, err);
+    if (rc != MF_OK) break;
+    const int64_t n = chunk_of(job, at);
+    buffer *b = flight_pop(&f);
+    rc = buffer_wait(on, b, err);
+    if (rc == MF_OK) crew_move(c, at, n, b->data);
+    buffer_give(r, b);
+    at += n;
+  }
+  while (f.count > 0) buffer_give(r, flight_pop(&f));
+  return rc;
+}
+
+int mf__stage_copy(const mf__queue *on, const mf__stage_job *job, mf_error *err) {
+  mf__entered before;
+  crew c;
+  int rc = on->backend->enter(on->ordinal, &before, err);
+  if (rc != MF_OK) return rc;
+  crew_start(&c, job);
+  rc = job->to_device ? upload(on, job, &c, err) : download(on, job, &c, err);
+  crew_end(&c);
+  on->backend->leave(&before);
+  return rc;
+}
+
+/* Trimming */
+
+static void buffer_free(const mf__backend *backend, int32_t ordinal, buffer *b) {
+  bool done = true;
+  if (b->lost || (b->queued && (backend->event_query(b->event, &done, NULL) != MF_OK || !done))) return;
+  b->queued = false;
+  if (b->data != NULL && backend->memory_free(MF__PINNED, b->data, MF_STREAM_DEFAULT, NULL) != MF_OK) return;
+  b->data = NULL;
+  if (b->event != NULL) mf__event_give(backend, ordinal, b->event);
+  b->event = NULL;
+}
+
+static bool buffer_claim(buffer *b) {
+  pthread_mutex_lock(&rings_lock);
+  const bool mine = !b->taken;
+  b->taken = true;
+  pthread_mutex_unlock(&rings_lock);
+  return mine;
+}
+
+/* What queued work still uses is kept; the host does not wait. */
+void mf__stage_trim(const mf__backend *backend, int32_t ordinal) {
+  ring *r = ring_of(backend, ordinal);
+  mf__entered before;
+  if (!backend->usable() || backend->enter(ordinal, &before, NULL) != MF_OK) return;
+  (void)backend->capture_relax(true, NULL);
+  for (int i = 0; i < NBUFFERS; i++) {
+    buffer *b = &r->buffers[i];
+    if (!buffer_claim(b)) continue;
+    buffer_free(backend, ordinal, b);
+    buffer_give(r, b);
+  }
+  (void)backend->capture_relax(false, NULL);
+  backend->leave(&before);
+}

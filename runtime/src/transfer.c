@@ -1,0 +1,488 @@
+/* transfer.c: copies and fills in which a device takes part: which way each goes, and in which steps.
+ *
+ *   from             to               way
+ *   device, shared   device, shared   one driver copy where both sides are contiguous, or rows and slices of RUN_MIN
+ *                                     bytes and more; else a kernel; without one, up to CALLS_MAX driver copies
+ *   device i         device j         peer copy; a side that is not contiguous goes through memory of its own device
+ *   pageable         device           to SMALL bytes through pinned memory, in one go with the layouts of both sides;
+ *   device           pageable         above through the staging buffers, a device side that is not contiguous through
+ *                                     memory of its device
+ *   any                               through the host, which waits: two drivers; elements of parts of bytes; places
+ *                                     that repeat; layouts that would take more than CALLS_MAX driver copies
+ * Shared is pinned and managed memory, of the driver that does the copy; another driver's is pageable.
+ *
+ * Invariant: every step is ordered by the records of what it reads and writes, and temporaries are tensors with
+ * records, so that they return to the pool behind the work that uses them. It must not know which driver there is. */
+#include "internal.h"
+
+#include <string.h>
+
+/* Below this, the driver's pitched copies are slower than a kernel. */
+#define RUN_MIN 64
+/* So many driver copies in a row cost about as much as the way through the host. */
+#define CALLS_MAX 4096
+#define SMALL (INT64_C(64) << 10)
+
+static mf__access *record_of(const mf_tensor *t) {
+  return mf__storage_access(t->storage);
+}
+
+static bool on_device(const mf__access *a) {
+  return a != NULL && a->space == MF__DEVICE;
+}
+
+/* Whether the queue's driver can reach the memory by itself. */
+static bool is_known(const mf__access *a, const mf__queue *on) {
+  return a != NULL && a->backend == on->backend;
+}
+
+static bool fits(const mf__queue *on, const mf__access *a) {
+  return on != NULL && on->backend == a->backend && on->ordinal == a->ordinal;
+}
+
+/* The given queue if it is one of the memory's device, else that device's current one. */
+static int queue_for(const mf__access *a, const mf__queue *on, mf__queue *out, mf_error *err) {
+  const mf__device device = {.backend = a->backend, .space = MF__DEVICE, .ordinal = a->ordinal};
+  if (!fits(on, a)) return mf__queue_resolve(&device, MF_STREAM_CURRENT, false, out, err);
+  *out = *on;
+  return MF_OK;
+}
+
+static bool is_part_byte(const mf_tensor *t) {
+  return mf__tensor_bits(t) % 8 != 0;
+}
+
+/* Temporaries */
+
+/* A compact tensor like t, in memory of the queue's device or pinned for it. */
+static int temporary(const mf_tensor *t, mf__space space, const mf__queue *on, mf_tensor **out, mf_error *err) {
+  const mf__place place = {.device = {on->backend, space, on->ordinal}, .on = *on};
+  return mf__tensor_create_at(&t->dl, t->flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED, &place, out, err);
+}
+
+static int host_temporary(const mf_tensor *t, mf_tensor **out, mf_error *err) {
+  const mf__place host = {0};
+  return mf__tensor_create_at(&t->dl, t->flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED, &host, out, err);
+}
+
+/* One queue */
+
+/* *undone: it would take too many driver copies, and nothing was queued. */
+static int run_plan(const mf__plan *p, const mf__queue *on, bool *undone, mf_error *err) {
+  const int64_t boxes = mf__plan_count(p);
+  if (boxes == 1 && (p->ndim == 0 || p->width >= RUN_MIN)) return mf__plan_run_boxes(p, on, err);
+  if (mf__plan_count_kernels(p) <= CALLS_MAX) {
+    mf_error why; /* that there is no kernel is no failure yet */
+    const int rc = mf__plan_run_kernels(p, on, &why);
+    if (rc != MF_OK && rc != MF_EDEVICE && err != NULL) *err = why;
+    if (rc != MF_EDEVICE) return rc;
+  }
+  if (boxes <= CALLS_MAX) return mf__plan_run_boxes(p, on, err);
+  *undone = true;
+  return MF_OK;
+}
+
+/* Both sides are known to the queue's driver and do not overlap. */
+static int move(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, bool *undone, mf_error *err) {
+  mf__usage uses[2] = {{record_of(dst), true}, {record_of(src), false}};
+  mf__entered before;
+  mf__plan p;
+  *undone = false;
+  mf__plan_copy(&p, dst, src);
+  if (p.repeats) {
+    *undone = true;
+    return MF_OK;
+  }
+  int rc = mf__order_begin(on, uses, 2, err);
+  if (rc != MF_OK) return rc;
+  rc = on->backend->enter(on->ordinal, &before, err);
+  if (rc == MF_OK) {
+    rc = run_plan(&p, on, undone, err);
+    on->backend->leave(&before);
+  }
+  mf__order_end(on, uses, 2, !*undone);
+  return rc;
+}
+
+static int refuse_capture(const mf__queue *on, const char *why, mf_error *err) {
+  mf__entered before;
+  uint64_t id = 0;
+  int rc = on->backend->enter(on->ordinal, &before, err);
+  if (rc != MF_OK) return rc;
+  rc = on->backend->stream_capture(on->stream, &id, err);
+  on->backend->leave(&before);
+  if (rc == MF_OK && id != 0)
+    rc = mf__fail(err, MF_ECAPTURE, "stream 0x%llx of %s:%d is being captured, and %s",
+                  (unsigned long long)on->stream, on->backend->name, on->ordinal, why);
+  return rc;
+}
+
+/* Through the host */
+
+/* The bytes that t reaches, over the same memory. */
+static int reached_bytes(const mf_tensor *t, mf_tensor **out, int64_t *lo, mf_error *err) {
+  mf__span span;
+  int64_t extents[2] = {0, 1};
+  (void)mf__span_compute(&t->dl, mf__tensor_bits(t), &span, NULL); /* it was checked when t was made */
+  extents[0] = span.hi_byte - span.lo_byte;
+  *lo = span.lo_byte;
+  const DLTensor view = {.data = (char *)t->dl.data + span.lo_byte,
+                         .device = t->dl.device,
+                         .ndim = 1,
+                         .dtype = {kDLUInt, 8, 1},
+                         .shape = extents,
+                         .strides = extents + 1};
+  return mf__tensor_view(&view, 0, t->storage, out, err);
+}
+
+/* A tensor on the host and what it is an image of. */
+typedef struct image {
+  mf_tensor *bytes;  /* what the original reaches, in its own memory */
+  mf_tensor *copy;   /* the same bytes on the host */
+  mf_tensor *tensor; /* the original's layout over the copy; the original itself if that is on the host */
+} image;
+
+static void image_release(image *m) {
+  mf_tensor_release(m->tensor);
+  mf_tensor_release(m->copy);
+  mf_tensor_release(m->bytes);
+}
+
+static int image_layout(image *m, const mf_tensor *t, int64_t lo, mf_error *err) {
+  DLTensor view = t->dl;
+  view.data = (char *)m->copy->dl.data - lo;
+  view.device = m->copy->dl.device;
+  return mf__tensor_view(&view, t->flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED, m->copy->storage, &m->tensor,
+                         err);
+}
+
+/* const is cast away from a tensor that is only counted. */
+static int image_create(image *m, const mf_tensor *t, bool write, const mf__queue *on, mf_error *err) {
+  int64_t lo;
+  *m = (image){0};
+  if (mf__tensor_on_host(t)) {
+    m->tensor = mf_tensor_retain((mf_tensor *)t);
+    return mf__tensor_host_use(t, write, err);
+  }
+  int rc = reached_bytes(t, &m->bytes, &lo, err);
+  if (rc == MF_OK) rc = host_temporary(m->bytes, &m->copy, err);
+  if (rc == MF_OK) rc = mf__transfer(m->copy, m->bytes, on, err);
+  if (rc == MF_OK) rc = image_layout(m, t, lo, err);
+  return rc;
+}
+
+static int image_store(const image *m, const mf__queue *on, mf_error *err) {
+  return m->bytes == NULL ? MF_OK : mf__transfer(m->bytes, m->copy, on, err);
+}
+
+/* What lies between the destination's elements is read and written back as it was. */
+static int through_host(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
+  image to = {0}, from = {0};
+  int rc = refuse_capture(on, "this layout is copied by the host", err);
+  if (rc == MF_OK) rc = image_create(&from, src, false, on, err);
+  if (rc == MF_OK) rc = image_create(&to, dst, true, on, err);
+  if (rc == MF_OK) rc = mf__copy_host(to.tensor, from.tensor, err);
+  if (rc == MF_OK) rc = image_store(&to, on, err);
+  image_release(&from);
+  image_release(&to);
+  return rc;
+}
+
+/* Each driver brings its part to the host, or takes it from there. */
+static int across_drivers(mf_tensor *dst, const mf_tensor *src, const mf__queue *on, mf_error *err) {
+  mf_tensor *host;
+  int rc = host_temporary(src, &host, err);
+  if (rc == MF_OK) rc = mf__transfer(host, src, on, err);
+  if (rc == MF_OK) rc = mf__transfer(dst, host, on, err);
+  mf_tensor_release(host);
+  return rc;
+}
+
+/* Both sides known to the driver */
+
+static int move_or_image(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
+  bool undone;
+  const int rc = move(on, dst, src, &undone, err);
+  return rc == MF_OK && undone ? through_host(on, dst, src, err) : rc;
+}
+
+static int move_overlapping(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
+  mf_tensor *between;
+  int rc = temporary(src, MF__DEVICE, on, &between, err);
+  if (rc == MF_OK) rc = move_or_image(on, between, src, err);
+  if (rc == MF_OK) rc = move_or_image(on, dst, between, err);
+  mf_tensor_release(between);
+  return rc;
+}
+
+static int peer_flat(const mf__queue *on, const mf__plan *p, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
+  mf__access *to = record_of(dst), *from = record_of(src);
+  mf__usage uses[2] = {{to, true}, {from, false}};
+  mf__entered before;
+  int rc = mf__order_begin(on, uses, 2, err);
+  if (rc != MF_OK) return rc;
+  rc = on->backend->enter(on->ordinal, &before, err);
+  if (rc == MF_OK) {
+    rc = on->backend->copy_peer(p->dst, to->ordinal, p->src, from->ordinal, p->width, on->stream, err);
+    on->backend->leave(&before);
+  }
+  mf__order_end(on, uses, 2, true);
+  return rc;
+}
+
+/* The source is contiguous, or becomes so on its own device first. */
+static int peer_from(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
+  mf__queue there;
+  mf_tensor *packed;
+  mf__plan p;
+  mf__plan_copy(&p, dst, src);
+  if (p.ndim == 0 && !p.repeats) return peer_flat(on, &p, dst, src, err);
+  int rc = queue_for(record_of(src), on, &there, err);
+  if (rc == MF_OK) rc = temporary(src, MF__DEVICE, &there, &packed, err);
+  if (rc != MF_OK) return rc;
+  rc = move_or_image(&there, packed, src, err);
+  mf__plan_copy(&p, dst, packed);
+  if (rc == MF_OK) rc = peer_flat(on, &p, dst, packed, err);
+  mf_tensor_release(packed);
+  return rc;
+}
+
+static int peer(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
+  mf_tensor *arrived;
+  mf__plan p;
+  mf__plan_copy(&p, dst, src);
+  if ((p.ndim == 0 && !p.repeats) || mf__is_compact(&dst->dl)) return peer_from(on, dst, src, err);
+  int rc = temporary(src, MF__DEVICE, on, &arrived, err);
+  if (rc != MF_OK) return rc;
+  rc = peer_from(on, arrived, src, err);
+  if (rc == MF_OK) rc = move_or_image(on, dst, arrived, err);
+  mf_tensor_release(arrived);
+  return rc;
+}
+
+/* Pageable memory */
+
+/* The host's side of a staged copy. */
+typedef struct host_part {
+  const mf_tensor *tensor; /* NULL: flat bytes */
+  char *data;
+  int64_t size;
+} host_part;
+
+static void read_host(const void *ctx, int64_t at, int64_t nbytes, char *buffer) {
+  const host_part *h = ctx;
+  if (h->tensor == NULL)
+    memcpy(buffer, h->data + at, (size_t)nbytes);
+  else
+    mf__gather(h->tensor, at / h->size, nbytes / h->size, buffer);
+}
+
+static void write_host(const void *ctx, int64_t at, int64_t nbytes, char *buffer) {
+  const host_part *h = ctx;
+  if (h->tensor == NULL)
+    memcpy(h->data + at, buffer, (size_t)nbytes);
+  else
+    mf__scatter(h->tensor, at / h->size, nbytes / h->size, buffer);
+}
+
+/* A side known to the driver, contiguous, and the host's. */
+static int stage(const mf__queue *on, mf__stage_job *job, const mf_tensor *device, mf_error *err) {
+  mf__usage use = {record_of(device), job->to_device};
+  int rc = mf__order_begin(on, &use, 1, err);
+  if (rc != MF_OK) return rc;
+  rc = mf__stage_copy(on, job, err);
+  mf__order_end(on, &use, 1, true);
+  return rc;
+}
+
+/* Contiguous on the device, or made so there; the host's side as it is. */
+static int upload_large(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
+  mf_tensor *arrived;
+  mf__plan p;
+  mf__plan_copy(&p, dst, src);
+  host_part host = {NULL, (char *)p.src, p.size};
+  mf__stage_job job = {p.dst, p.width, 1, true, read_host, &host};
+  if (p.ndim == 0 && !p.repeats) return stage(on, &job, dst, err);
+  if (mf__is_compact(&dst->dl)) {
+    host.tensor = src;
+    job = (mf__stage_job){dst->dl.data, mf_tensor_nbytes(dst), p.size, true, read_host, &host};
+    return stage(on, &job, dst, err);
+  }
+  int rc = temporary(src, MF__DEVICE, on, &arrived, err);
+  if (rc == MF_OK) rc = upload_large(on, arrived, src, err);
+  if (rc == MF_OK) rc = move_or_image(on, dst, arrived, err);
+  mf_tensor_release(arrived);
+  return rc;
+}
+
+/* Where places of the destination repeat, its elements must come in their order, on one thread. */
+static int download_repeated(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
+  mf_tensor *host;
+  int rc = host_temporary(src, &host, err);
+  if (rc == MF_OK) rc = mf__transfer(host, src, on, err);
+  if (rc == MF_OK) rc = mf__copy_host(dst, host, err);
+  mf_tensor_release(host);
+  return rc;
+}
+
+static int download_large(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
+  mf_tensor *packed;
+  mf__plan p;
+  mf__plan_copy(&p, dst, src);
+  host_part host = {NULL, p.dst, p.size};
+  mf__stage_job job = {(char *)p.src, p.width, 1, false, write_host, &host};
+  if (p.ndim == 0 && !p.repeats) return stage(on, &job, src, err);
+  if (mf__walk_repeats(&dst->dl)) return download_repeated(on, dst, src, err);
+  if (mf__is_compact(&src->dl)) {
+    host.tensor = dst;
+    job = (mf__stage_job){src->dl.data, mf_tensor_nbytes(src), p.size, false, write_host, &host};
+    return stage(on, &job, src, err);
+  }
+  int rc = temporary(src, MF__DEVICE, on, &packed, err);
+  if (rc == MF_OK) rc = move_or_image(on, packed, src, err);
+  if (rc == MF_OK) rc = download_large(on, dst, packed, err);
+  mf_tensor_release(packed);
+  return rc;
+}
+
+static int upload_small(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
+  mf_tensor *pinned;
+  int rc = temporary(src, MF__PINNED, on, &pinned, err);
+  if (rc == MF_OK) rc = mf__copy_host(pinned, src, err);
+  if (rc == MF_OK) rc = move_or_image(on, dst, pinned, err);
+  mf_tensor_release(pinned);
+  return rc;
+}
+
+static int download_small(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
+  mf_tensor *pinned;
+  int rc = temporary(src, MF__PINNED, on, &pinned, err);
+  if (rc == MF_OK) rc = move_or_image(on, pinned, src, err);
+  if (rc == MF_OK) rc = mf__tensor_host_use(pinned, false, err);
+  if (rc == MF_OK) rc = mf__copy_host(dst, pinned, err);
+  mf_tensor_release(pinned);
+  return rc;
+}
+
+/* One side is not known to the queue's driver, and the host uses it. */
+static int with_pageable(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
+  const bool up = is_known(record_of(dst), on);
+  const bool small = mf_tensor_nbytes(dst) <= SMALL;
+  int rc = refuse_capture(on, "pageable host memory cannot take part; use pinned memory (cuda_host)", err);
+  if (rc == MF_OK) rc = up ? mf__tensor_host_use(src, false, err) : mf__tensor_host_use(dst, true, err);
+  if (rc != MF_OK) return rc;
+  if (up) return small ? upload_small(on, dst, src, err) : upload_large(on, dst, src, err);
+  return small ? download_small(on, dst, src, err) : download_large(on, dst, src, err);
+}
+
+/* The ways */
+
+/* Memory of ours with one tensor: what is left of its last byte is nobody's. */
+static bool is_alone(const mf_tensor *t) {
+  const mf__access *a = record_of(t);
+  return a != NULL && a->block != NULL && !mf__storage_is_shared(t->storage);
+}
+
+/* Elements of parts of bytes go as bytes where both sides are compact and no bit of the last byte is another's. */
+static bool is_bytes(const mf_tensor *dst, const mf_tensor *src) {
+  if (!is_part_byte(dst)) return true;
+  if (!mf__is_compact(&dst->dl) || !mf__is_compact(&src->dl)) return false;
+  return mf_tensor_numel(dst) * mf__tensor_bits(dst) % 8 == 0 || is_alone(dst);
+}
+
+int mf__transfer(mf_tensor *dst, const mf_tensor *src, const mf__queue *on, mf_error *err) {
+  const mf__access *to = record_of(dst), *from = record_of(src);
+  const bool both = on_device(to) && on_device(from);
+  mf__queue q;
+  if (both && to->backend != from->backend) return across_drivers(dst, src, on, err);
+  const int rc = queue_for(on_device(to) ? to : from, on, &q, err);
+  if (rc != MF_OK) return rc;
+  if (!is_bytes(dst, src)) return through_host(&q, dst, src, err);
+  if (!is_known(to, &q) || !is_known(from, &q)) return with_pageable(&q, dst, src, err);
+  if (mf__overlap(dst, src)) return move_overlapping(&q, dst, src, err);
+  return both && to->ordinal != from->ordinal ? peer(&q, dst, src, err) : move_or_image(&q, dst, src, err);
+}
+
+/* Fills */
+
+static int fill_directly(const mf__queue *on, mf_tensor *dst, const mf__plan *p, const void *slot, mf_error *err) {
+  mf__usage use = {record_of(dst), true};
+  mf__entered before;
+  int rc = mf__order_begin(on, &use, 1, err);
+  if (rc != MF_OK) return rc;
+  rc = on->backend->enter(on->ordinal, &before, err);
+  if (rc == MF_OK) {
+    rc = mf__plan_run_fill(p, slot, on, err);
+    on->backend->leave(&before);
+  }
+  mf__order_end(on, &use, 1, true);
+  return rc;
+}
+
+static int fill_compact(const mf__queue *on, mf_tensor *dst, const void *slot, mf_error *err) {
+  mf__plan p;
+  mf__plan_fill(&p, dst);
+  return fill_directly(on, dst, &p, slot, err);
+}
+
+/* From one element on the device to all places, by kernel; *undone where there is none. */
+static int fill_by_kernel(const mf__queue *on, mf_tensor *dst, const void *slot, bool *undone, mf_error *err) {
+  const mf__place place = {.device = {on->backend, MF__DEVICE, on->ordinal}, .on = *on};
+  const DLTensor like = {.dtype = dst->dl.dtype};
+  mf_tensor *one, *everywhere = NULL;
+  *undone = false;
+  int rc = mf__tensor_create_at(&like, dst->flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED, &place, &one, err);
+  if (rc == MF_OK) rc = fill_compact(on, one, slot, err);
+  if (rc == MF_OK) rc = mf_tensor_broadcast(one, dst->dl.shape, dst->dl.ndim, &everywhere, err);
+  if (rc == MF_OK) rc = move(on, dst, everywhere, undone, err);
+  mf_tensor_release(everywhere);
+  mf_tensor_release(one);
+  return rc;
+}
+
+static int fill_strided(const mf__queue *on, mf_tensor *dst, const mf__plan *p, const void *slot, mf_error *err) {
+  mf_tensor *filled;
+  bool undone;
+  int rc = fill_by_kernel(on, dst, slot, &undone, err);
+  if (rc != MF_OK || !undone) return rc;
+  if (mf__plan_count_fill(p, slot) <= CALLS_MAX) return fill_directly(on, dst, p, slot, err);
+  rc = temporary(dst, MF__DEVICE, on, &filled, err);
+  if (rc == MF_OK) rc = fill_compact(on, filled, slot, err);
+  if (rc == MF_OK) rc = move_or_image(on, dst, filled, err);
+  mf_tensor_release(filled);
+  return rc;
+}
+
+static int fill_image(const mf__queue *on, mf_tensor *dst, const void *slot, mf_error *err) {
+  image m = {0};
+  int rc = refuse_capture(on, "elements of parts of bytes are filled by the host", err);
+  if (rc == MF_OK) rc = image_create(&m, dst, true, on, err);
+  if (rc == MF_OK) mf__repeat(m.tensor, slot);
+  if (rc == MF_OK) rc = image_store(&m, on, err);
+  image_release(&m);
+  return rc;
+}
+
+/* Elements of 1, 2 or 4 bits as the bytes that they repeat in. */
+static int fill_part_bytes(const mf__queue *on, mf_tensor *dst, const void *slot, mf_error *err) {
+  const int64_t bits = mf__tensor_bits(dst);
+  unsigned byte = *(const unsigned char *)slot & ((1u << (bits & 7)) - 1);
+  if (bits > 8 || 8 % bits != 0 || !is_bytes(dst, dst)) return fill_image(on, dst, slot, err);
+  for (int64_t have = bits; have < 8; have *= 2) byte |= byte << have;
+  const unsigned char pattern = (unsigned char)byte;
+  return fill_compact(on, dst, &pattern, err);
+}
+
+/* Up to here a loop of fills is cheaper than a kernel and the element that it reads. */
+#define FILLS_MAX 8
+
+int mf__transfer_fill(mf_tensor *dst, const void *slot, mf_error *err) {
+  mf__queue q;
+  mf__plan p;
+  const int rc = queue_for(record_of(dst), NULL, &q, err);
+  if (rc != MF_OK) return rc;
+  if (is_part_byte(dst)) return fill_part_bytes(&q, dst, slot, err);
+  mf__plan_fill(&p, dst);
+  if (p.ndim == 0 || mf__plan_count_fill(&p, slot) <= FILLS_MAX) return fill_directly(&q, dst, &p, slot, err);
+  return fill_strided(&q, dst, &p, slot, err);
+}
