@@ -52,6 +52,16 @@ static int refuse(int32_t type, mf_error *err) {
                   type, name);
 }
 
+/* The driver's reason, behind the field that it is about. */
+static int explain(int32_t type, int rc, mf_error *err) {
+  char reason[sizeof err->message];
+  if (err == NULL) return rc;
+  memcpy(reason, err->message, sizeof reason);
+  (void)snprintf(err->message, sizeof err->message, "device.device_type is %d (%s): %.200s", type,
+                 mf__device_type_name(type), reason);
+  return rc;
+}
+
 /* Pinned and managed memory have one device each, whatever the number of GPUs; of those the first ones count. */
 static int count_devices(int32_t type, mf__device *device, int32_t *out, mf_error *err) {
   *out = 1;
@@ -60,9 +70,10 @@ static int count_devices(int32_t type, mf__device *device, int32_t *out, mf_erro
   *out = 0;
   if (type == 0 || !find(type, device)) return refuse(type, err);
   const int rc = device->backend->device_count(out, err);
+  if (rc != MF_OK) return explain(type, rc, err);
   if (*out > MF__MAX_ORDINALS) *out = MF__MAX_ORDINALS;
-  if (rc == MF_OK && device->space != MF__DEVICE && *out > 1) *out = 1;
-  return rc;
+  if (device->space != MF__DEVICE && *out > 1) *out = 1;
+  return MF_OK;
 }
 
 int mf__device_resolve(const DLDevice *device, mf__device *out, mf_error *err) {

@@ -1,0 +1,455 @@
+/* order_spec.c: which driver calls order a use behind another, exactly: none on the same stream, one event record and
+ * one wait between two streams, and no more than must be. What a capture allows, and which stream is refused, and how it
+ * says so. The calls are counted by the simulator; on a real driver those counts are not looked at. */
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "use.h"
+
+static uint64_t records(void) {
+  return sim_ask_calls(other_device_type() == kDLCUDA ? "cuEventRecord" : "hipEventRecord");
+}
+
+static uint64_t waits(void) {
+  return sim_ask_calls(other_device_type() == kDLCUDA ? "cuStreamWaitEvent" : "hipStreamWaitEvent");
+}
+
+static void expect_waits(uint64_t count, int line) {
+  if (!other_is_simulated()) return;
+  if (records() != count || waits() != count)
+    fail_msg("line %d: %d records and %d waits, not %d of each", line, (int)records(), (int)waits(), (int)count);
+}
+
+static void expect_no_call(int line) {
+  if (sim_ask_calls(NULL) != 0) fail_msg("line %d: %d driver calls, not 0", line, (int)sim_ask_calls(NULL));
+}
+
+#define EXPECT_WAITS(n) expect_waits(n, __LINE__)
+#define EXPECT_NO_CALL() expect_no_call(__LINE__)
+
+static void give_to(mf_tensor *t, mf_stream stream) {
+  const mf_request request = {.stream = stream};
+  DLManagedTensorVersioned *given;
+  OK(mf_tensor_export_to(t, &request, &given, &err));
+  given->deleter(given);
+}
+
+static void the_same_stream_costs_no_call(void **state) {
+  DLTensor borrowed;
+  DLManagedTensorVersioned *given;
+  (void)state;
+  const mf_stream s = use_new_stream(0);
+  use_stream(0, s);
+  mf_tensor *t = use_create(gpu_device(0));
+  use_fill(t, 1);
+  sim_ask_reset();
+  give_to(t, s);
+  give_to(t, MF_STREAM_CURRENT);
+  OK(mf_tensor_acquire(t, s, MF_WRITE, &err));
+  OK(mf_tensor_acquire(t, MF_STREAM_CURRENT, MF_READ, &err));
+  OK(mf_tensor_borrow(t, &borrowed, &err));
+  OK(mf_tensor_export(t, 0, &given, &err));
+  given->deleter(given);
+  EXPECT_NO_CALL();
+  mf_tensor_release(t);
+  use_end_stream(0, s);
+}
+
+static void two_streams_cost_a_record_and_a_wait(void **state) {
+  (void)state;
+  const mf_stream a = use_new_stream(0), b = use_new_stream(0);
+  use_stream(0, a);
+  mf_tensor *t = use_create(gpu_device(0));
+  use_fill(t, 1);
+  give_to(t, b); /* warms the event pool */
+  give_to(t, a);
+  sim_ask_reset();
+  give_to(t, b);
+  EXPECT_WAITS(1);
+  give_to(t, b);
+  EXPECT_WAITS(1);
+  give_to(t, a);
+  EXPECT_WAITS(2);
+  if (other_is_simulated())
+    assert_int_equal(sim_ask_calls(other_device_type() == kDLCUDA ? "cuEventCreate" : "hipEventCreateWithFlags"), 0);
+  mf_tensor_release(t);
+  use_end_stream(0, a);
+  use_end_stream(0, b);
+}
+
+static void readers_do_not_wait_for_each_other(void **state) {
+  (void)state;
+  const mf_stream a = use_new_stream(0), b = use_new_stream(0), c = use_new_stream(0);
+  mf_tensor *t = use_create(gpu_device(0));
+  OK(mf_tensor_acquire(t, a, MF_WRITE, &err));
+  sim_ask_reset();
+  OK(mf_tensor_acquire(t, b, MF_READ, &err));
+  EXPECT_WAITS(1);
+  OK(mf_tensor_acquire(t, c, MF_READ, &err));
+  EXPECT_WAITS(2);
+  OK(mf_tensor_acquire(t, b, MF_READ, &err));
+  OK(mf_tensor_acquire(t, c, MF_READ, &err));
+  EXPECT_WAITS(2);
+  OK(mf_tensor_acquire(t, a, MF_READ, &err));
+  EXPECT_WAITS(2);
+  OK(mf_tensor_acquire(t, a, MF_WRITE, &err)); /* behind both readers */
+  EXPECT_WAITS(4);
+  OK(mf_tensor_acquire(t, b, MF_READ, &err)); /* behind the writer alone */
+  EXPECT_WAITS(5);
+  mf_tensor_release(t);
+  use_end_stream(0, a);
+  use_end_stream(0, b);
+  use_end_stream(0, c);
+}
+
+static void a_consumer_that_is_not_done_is_waited_for_each_time(void **state) {
+  DLManagedTensorVersioned *given;
+  (void)state;
+  const mf_stream a = use_new_stream(0), b = use_new_stream(0);
+  const mf_request request = {.stream = b};
+  mf_tensor *t = use_create(gpu_device(0));
+  mf_tensor *constant;
+  OK(mf_tensor_acquire(t, a, MF_WRITE, &err));
+  OK(mf_tensor_readonly(t, &constant, &err));
+  OK(mf_tensor_export_to(t, &request, &given, &err));
+  sim_ask_reset();
+  OK(mf_tensor_acquire(t, a, MF_READ, &err));
+  OK(mf_tensor_acquire(t, a, MF_READ, &err));
+  EXPECT_WAITS(2);
+  given->deleter(given);
+  OK(mf_tensor_acquire(t, a, MF_READ, &err));
+  EXPECT_WAITS(3);
+  OK(mf_tensor_acquire(t, a, MF_READ, &err));
+  EXPECT_WAITS(3);
+  OK(mf_tensor_export_to(constant, &request, &given, &err)); /* a reader: only writers wait for it */
+  sim_ask_reset();
+  OK(mf_tensor_acquire(t, a, MF_READ, &err));
+  EXPECT_WAITS(0);
+  OK(mf_tensor_acquire(t, a, MF_WRITE, &err));
+  EXPECT_WAITS(1);
+  given->deleter(given);
+  mf_tensor_release(constant);
+  mf_tensor_release(t);
+  use_end_stream(0, a);
+  use_end_stream(0, b);
+}
+
+static void no_order_means_no_call_and_no_record(void **state) {
+  (void)state;
+  const mf_stream a = use_new_stream(0);
+  mf_tensor *t = use_create(gpu_device(0));
+  OK(mf_tensor_acquire(t, a, MF_WRITE, &err));
+  sim_ask_reset();
+  give_to(t, MF_STREAM_NO_ORDER);
+  OK(mf_tensor_acquire(t, a, MF_WRITE, &err));
+  EXPECT_NO_CALL();
+  mf_tensor_release(t);
+  use_end_stream(0, a);
+}
+
+static void two_devices_are_ordered_on_the_device(void **state) {
+  const DLDevice first = gpu_device(0), second = gpu_device(1);
+  (void)state;
+  if (other_devices() < 2) skip();
+  const mf_stream a = use_new_stream(0), b = use_new_stream(1);
+  sim_ask_reset();
+  OK(mf_stream_wait(&second, b, &first, a, &err));
+  EXPECT_WAITS(1);
+  FAILS(MF_EINVAL, mf_stream_check(&first, b, &err));
+  SAYS("one of");
+  mf_tensor *t = use_create(first);
+  FAILS(MF_EINVAL, mf_tensor_acquire(t, b, MF_READ, &err));
+  mf_tensor_release(t);
+  use_end_stream(0, a);
+  use_end_stream(1, b);
+}
+
+static mf_tensor *shared;
+
+static void *fill_on_my_stream(void *arg) {
+  (void)arg;
+  OK(mf_tensor_acquire(shared, MF_STREAM_PER_THREAD, MF_WRITE, &err));
+  other_fill(0, use_data(shared), 7, NBYTES, 2);
+  return NULL;
+}
+
+/* Value 2 is another stream in each thread, and nobody but the thread itself can name it. */
+static void per_thread_streams_of_two_threads_are_two(void **state) {
+  pthread_t thread;
+  (void)state;
+  for (uint64_t seed = 0; seed < 10; seed++) {
+    sim_ask_seed(seed);
+    shared = use_create(gpu_device(0));
+    pthread_create(&thread, NULL, fill_on_my_stream, NULL);
+    pthread_join(thread, NULL);
+    use_stream(0, MF_STREAM_PER_THREAD);
+    mf_tensor *copy;
+    OK(mf_tensor_clone(shared, &copy, &err));
+    use_expect(copy, 7);
+    mf_tensor_release(copy);
+    mf_tensor_release(shared);
+    use_stream(0, MF_STREAM_DEFAULT);
+  }
+}
+
+/* Capture */
+
+static void uses_of_one_stream_are_captured(void **state) {
+  (void)state;
+  const mf_stream s = use_new_stream(0);
+  use_stream(0, s);
+  mf_tensor *from = use_create(gpu_device(0)), *to = use_create(gpu_device(0));
+  use_fill(from, 1);
+  use_fill(to, 2);
+  other_capture(0, s);
+  OK(mf_tensor_copy(to, from, &err));
+  use_fill(from, 9);
+  give_to(to, s);
+  void *graph = other_capture_end(0, s);
+  use_expect(to, 2);
+  OK(mf_tensor_acquire(to, s, MF_WRITE, &err));
+  OK(mf_tensor_acquire(from, s, MF_WRITE, &err));
+  other_launch(0, graph, s);
+  use_expect(to, 1);
+  use_expect(from, 9);
+  OK(mf_tensor_acquire(to, s, MF_WRITE, &err));
+  OK(mf_tensor_acquire(from, s, MF_WRITE, &err));
+  other_launch(0, graph, s);
+  use_expect(to, 9);
+  other_graph_end(0, graph);
+  mf_tensor_release(from);
+  mf_tensor_release(to);
+  use_end_stream(0, s);
+}
+
+static void streams_of_one_capture_order_each_other(void **state) {
+  (void)state;
+  const mf_stream a = use_new_stream(0), b = use_new_stream(0);
+  use_stream(0, a);
+  mf_tensor *t = use_create(gpu_device(0)), *u = use_create(gpu_device(0));
+  use_fill(t, 1);
+  OK(mf_stream_synchronize(&(DLDevice){(DLDeviceType)other_device_type(), 0}, a, &err));
+  other_capture(0, a);
+  other_after(0, b, a); /* b joins the capture */
+  use_fill(t, 5);
+  use_stream(0, b);
+  OK(mf_tensor_copy(u, t, &err));
+  other_after(0, a, b);
+  void *graph = other_capture_end(0, a);
+  OK(mf_tensor_acquire(u, a, MF_WRITE, &err));
+  OK(mf_tensor_acquire(t, a, MF_WRITE, &err));
+  other_launch(0, graph, a);
+  use_stream(0, a);
+  use_expect(u, 5);
+  other_graph_end(0, graph);
+  mf_tensor_release(t);
+  mf_tensor_release(u);
+  use_end_stream(0, a);
+  use_end_stream(0, b);
+}
+
+/* A capture cannot wait for work outside, nor be waited for: both are refused and leave the capture whole. */
+static void captured_and_not_is_refused(void **state) {
+  (void)state;
+  const mf_stream in = use_new_stream(0), out = use_new_stream(0);
+  use_stream(0, out);
+  mf_tensor *outside = use_create(gpu_device(0)), *inside = use_create(gpu_device(0));
+  use_fill(outside, 3);
+  use_stream(0, in);
+  OK(mf_tensor_acquire(inside, in, MF_WRITE, &err));
+  other_capture(0, in);
+  FAILS(MF_ECAPTURE, mf_tensor_acquire(outside, in, MF_READ, &err));
+  SAYS("captured");
+  use_fill(inside, 4);
+  FAILS(MF_ECAPTURE, mf_tensor_acquire(inside, out, MF_READ, &err));
+  FAILS(MF_ECAPTURE, mf_tensor_acquire(inside, MF_STREAM_HOST, MF_READ, &err));
+  give_to(outside, MF_STREAM_NO_ORDER);
+  void *graph = other_capture_end(0, in);
+  other_launch(0, graph, in);
+  OK(mf_tensor_acquire(inside, in, MF_WRITE, &err));
+  use_expect(inside, 4);
+  use_expect(outside, 3);
+  other_graph_end(0, graph);
+  mf_tensor_release(inside);
+  mf_tensor_release(outside);
+  use_end_stream(0, in);
+  use_end_stream(0, out);
+}
+
+/* What is done needs no waiting, so that a capture may use what was made elsewhere before. */
+static void finished_work_outside_is_no_hindrance(void **state) {
+  const DLDevice device = gpu_device(0);
+  (void)state;
+  const mf_stream in = use_new_stream(0), out = use_new_stream(0);
+  use_stream(0, out);
+  mf_tensor *made = use_create(device), *to = use_create(device);
+  use_fill(made, 6);
+  OK(mf_tensor_acquire(to, in, MF_WRITE, &err));
+  OK(mf_stream_synchronize(&device, out, &err));
+  use_stream(0, in);
+  other_capture(0, in);
+  OK(mf_tensor_copy(to, made, &err));
+  void *graph = other_capture_end(0, in);
+  OK(mf_tensor_acquire(to, in, MF_WRITE, &err));
+  other_launch(0, graph, in);
+  use_expect(to, 6);
+  other_graph_end(0, graph);
+  mf_tensor_release(made);
+  mf_tensor_release(to);
+  use_end_stream(0, in);
+  use_end_stream(0, out);
+}
+
+/* A deleter that runs during a capture must neither break it nor free what the capture still reads. */
+static void releases_during_a_capture_wait(void **state) {
+  const DLDevice device = gpu_device(0);
+  (void)state;
+  const mf_stream s = use_new_stream(0), other = use_new_stream(0);
+  use_stream(0, s);
+  mf_tensor *t = use_create(device), *kept = use_create(device);
+  use_fill(t, 8);
+  use_fill(kept, 1);
+  OK(mf_tensor_acquire(kept, other, MF_READ, &err));
+  OK(mf_stream_synchronize(&device, other, &err));
+  other_capture(0, s);
+  use_fill(kept, 2);
+  mf_tensor_release(t);
+  void *graph = other_capture_end(0, s);
+  OK(mf_tensor_acquire(kept, s, MF_WRITE, &err));
+  other_launch(0, graph, s);
+  use_expect(kept, 2);
+  other_graph_end(0, graph);
+  mf_tensor_release(kept);
+  use_end_stream(0, s);
+  use_end_stream(0, other);
+}
+
+/* Bad input */
+
+static void a_destroyed_stream_is_refused(void **state) {
+  const DLDevice device = gpu_device(0);
+  (void)state;
+  const int64_t gone = other_stream(0, false);
+  other_stream_end(gone);
+  mf_tensor *t = use_create(device);
+  const mf_request request = {.stream = gone};
+  DLManagedTensorVersioned *given;
+  FAILS(MF_EINVAL, mf_stream_check(&device, gone, &err));
+  SAYS("stream");
+  FAILS(MF_EINVAL, mf_tensor_export_to(t, &request, &given, &err));
+  assert_null(given);
+  FAILS(MF_EINVAL, mf_stream_swap(&device, gone, NULL, &err));
+  FAILS(MF_EINVAL, mf_stream_destroy(&device, gone, &err));
+  use_fill(t, 1);
+  use_expect(t, 1);
+  mf_tensor_release(t);
+  sim_ask_reset(); /* the simulator reports that a dead handle was asked about, as it should */
+}
+
+static void numbers_that_are_no_stream_are_refused(void **state) {
+  const DLDevice device = gpu_device(0);
+  (void)state;
+  mf_tensor *t = use_create(device);
+  for (mf_stream s = -9; s < MF_STREAM_HOST; s++) FAILS(MF_EINVAL, mf_tensor_acquire(t, s, MF_READ, &err));
+  FAILS(MF_EINVAL, mf_tensor_record(t, MF_STREAM_HOST, MF_READ, &err));
+  FAILS(MF_EINVAL, mf_tensor_record(t, MF_STREAM_NO_ORDER, MF_READ, &err));
+  FAILS(MF_EINVAL, mf_tensor_acquire(t, MF_STREAM_DEFAULT, 3, &err));
+  FAILS(MF_EINVAL, mf_stream_swap(&device, MF_STREAM_NO_ORDER, NULL, &err));
+  mf_tensor_release(t);
+}
+
+static void pointers_are_where_the_driver_says(void **state) {
+  static int64_t shape[] = {16};
+  static unsigned char plain[16];
+  (void)state;
+  void *mine = other_alloc(0, 64);
+  DLTensor view = {.data = mine, .device = gpu_device(0), .ndim = 1, .dtype = {kDLUInt, 8, 1}, .shape = shape};
+  OK(mf_dltensor_check(&view, 0, &err));
+  if (other_devices() > 1) {
+    view.device = gpu_device(1);
+    FAILS(MF_EDEVICE, mf_dltensor_check(&view, 0, &err));
+    SAYS("device says");
+  }
+  view.device = pinned_device();
+  FAILS(MF_EDEVICE, mf_dltensor_check(&view, 0, &err));
+  view.device = gpu_device(0);
+  view.data = plain;
+  FAILS(MF_EINVAL, mf_dltensor_check(&view, 0, &err));
+  SAYS("data");
+  view.device = gpu_device(other_devices());
+  FAILS(MF_EDEVICE, mf_dltensor_check(&view, 0, &err));
+  SAYS("device_id");
+  other_free(0, mine);
+}
+
+static void the_current_device_stays(void **state) {
+  (void)state;
+  for (int current = -1; current < other_devices() && current < 2; current++) {
+    other_current_set(current);
+    void *before = other_current();
+    for (int ordinal = 0; ordinal < other_devices() && ordinal < 2; ordinal++) {
+      const mf_stream s = use_new_stream(ordinal);
+      use_stream(ordinal, s);
+      mf_tensor *t = use_create(gpu_device(ordinal));
+      use_fill(t, 1);
+      give_to(t, MF_STREAM_DEFAULT);
+      use_expect(t, 1);
+      mf_tensor_release(t);
+      use_stream(ordinal, MF_STREAM_DEFAULT);
+      use_end_stream(ordinal, s);
+      assert_ptr_equal(other_current(), before);
+    }
+  }
+  other_current_set(-1);
+}
+
+/* The child makes no driver call, says why it cannot, and can still let go of what it inherited. */
+static void a_forked_child_is_told(void **state) {
+  const DLDevice device = gpu_device(0);
+  (void)state;
+  mf_tensor *t = use_create(device);
+  use_fill(t, 1);
+  const pid_t child = fork();
+  if (child == 0) {
+    mf_tensor *u;
+    const DLTensor like = {.device = device, .ndim = 0, .dtype = {kDLUInt, 8, 1}};
+    sim_ask_reset();
+    if (mf_tensor_create(&like, 0, &u, &err) != MF_EDEVICE || strstr(err.message, "fork") == NULL) _exit(1);
+    if (use_try_fill(t, 2) == MF_OK || strstr(err.message, "fork") == NULL) _exit(2);
+    mf_tensor_release(t);
+    const DLTensor host = {.ndim = 0, .dtype = {kDLUInt, 8, 1}};
+    if (mf_tensor_create(&host, 0, &u, &err) != MF_OK) _exit(3);
+    mf_tensor_release(u);
+    _exit(sim_ask_calls(NULL) == 0 ? 0 : 4);
+  }
+  int status;
+  waitpid(child, &status, 0);
+  assert_true(WIFEXITED(status));
+  assert_int_equal(WEXITSTATUS(status), 0);
+  use_expect(t, 1);
+  mf_tensor_release(t);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      USE(the_same_stream_costs_no_call),
+      USE(two_streams_cost_a_record_and_a_wait),
+      USE(readers_do_not_wait_for_each_other),
+      USE(a_consumer_that_is_not_done_is_waited_for_each_time),
+      USE(no_order_means_no_call_and_no_record),
+      USE(two_devices_are_ordered_on_the_device),
+      USE(per_thread_streams_of_two_threads_are_two),
+      USE(uses_of_one_stream_are_captured),
+      USE(streams_of_one_capture_order_each_other),
+      USE(captured_and_not_is_refused),
+      USE(finished_work_outside_is_no_hindrance),
+      USE(releases_during_a_capture_wait),
+      USE(a_destroyed_stream_is_refused),
+      USE(numbers_that_are_no_stream_are_refused),
+      USE(pointers_are_where_the_driver_says),
+      USE(the_current_device_stays),
+      USE(a_forked_child_is_told),
+  };
+  return other_open() ? cmocka_run_group_tests(tests, NULL, NULL) : 77;
+}
