@@ -45,8 +45,8 @@ static inline CUdeviceptr mf__cuda_ptr(const void *ptr) {
 }
 
 int mf__cuda_copy(const mf__block_copy *job, mf_stream stream, mf_error *err);
-int mf__cuda_copy_peer(void *dst, int32_t dst_ordinal, const void *src, int32_t src_ordinal, int64_t nbytes,
-                       mf_stream stream, mf_error *err);
+int mf__cuda_copy_peer(const mf__block_copy *job, int32_t dst_ordinal, int32_t src_ordinal, mf_stream stream,
+                       mf_error *err);
 int mf__cuda_fill(const mf__block_copy *job, uint32_t value, int32_t unit, mf_stream stream, mf_error *err);
 int mf__cuda_capture_relax(bool on, mf_error *err);
 int mf__cuda_kernel_copy(const mf__kernel_copy *job, mf_stream stream, mf_error *err);

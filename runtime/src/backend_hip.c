@@ -316,9 +316,10 @@ static int copy(const mf__block_copy *job, mf_stream stream, mf_error *err) {
                                 hipMemcpyDefault, s));
 }
 
-static int copy_peer(void *dst, int32_t dst_ordinal, const void *src, int32_t src_ordinal, int64_t nbytes,
-                     mf_stream stream, mf_error *err) {
-  return ASK(hipMemcpyPeerAsync, (dst, dst_ordinal, src, src_ordinal, (size_t)nbytes, handle_of(stream)));
+static int copy_peer(const mf__block_copy *job, int32_t dst_ordinal, int32_t src_ordinal, mf_stream stream,
+                     mf_error *err) {
+  const hipStream_t s = handle_of(stream);
+  return ASK(hipMemcpyPeerAsync, (job->dst, dst_ordinal, job->src, src_ordinal, (size_t)job->width, s));
 }
 
 static int fill_row(const mf__rows *r, uint32_t value, int32_t unit, hipStream_t s, mf_error *err) {

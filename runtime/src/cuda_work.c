@@ -36,14 +36,15 @@ int mf__cuda_copy(const mf__block_copy *job, mf_stream stream, mf_error *err) {
   return MF__ASK(cuMemcpyAsync, (mf__cuda_ptr(job->dst), mf__cuda_ptr(job->src), (size_t)job->width, s));
 }
 
-int mf__cuda_copy_peer(void *dst, int32_t dst_ordinal, const void *src, int32_t src_ordinal, int64_t nbytes,
-                       mf_stream stream, mf_error *err) {
+int mf__cuda_copy_peer(const mf__block_copy *job, int32_t dst_ordinal, int32_t src_ordinal, mf_stream stream,
+                       mf_error *err) {
   const CUstream s = mf__cuda_stream(stream);
+  const CUdeviceptr dst = mf__cuda_ptr(job->dst), src = mf__cuda_ptr(job->src);
   CUcontext to = NULL, from = NULL;
   int rc = mf__cuda_primary(dst_ordinal, &to, err);
   if (rc == MF_OK) rc = mf__cuda_primary(src_ordinal, &from, err);
   if (rc != MF_OK) return rc;
-  return MF__ASK(cuMemcpyPeerAsync, (mf__cuda_ptr(dst), to, mf__cuda_ptr(src), from, (size_t)nbytes, s));
+  return MF__ASK(cuMemcpyPeerAsync, (dst, to, src, from, (size_t)job->width, s));
 }
 
 static int fill_flat(const mf__rows *r, uint32_t value, int32_t unit, CUstream s, mf_error *err) {

@@ -107,6 +107,9 @@ typedef struct mf__block_copy {
   int64_t dst_slice, src_slice;
 } mf__block_copy;
 
+/* What drivers accept from row to row. */
+#define MF__MAX_PITCH ((int64_t)INT32_MAX)
+
 #define MF__KERNEL_AXES 8
 
 /* More GPUs than these are not looked at. */
@@ -161,10 +164,12 @@ typedef struct mf__backend {
   int (*event_synchronize)(void *event, mf_error *err);
   int (*event_query)(void *event, bool *done, mf_error *err);
 
-  /* All asynchronous; host memory among the operands is pinned. */
+  /* All asynchronous; host memory among the operands is pinned. Where there are rows, both pitches are at least the
+   * width and at most MF__MAX_PITCH (as are a fill's), and both slice pitches at least height rows. */
   int (*copy)(const mf__block_copy *job, mf_stream stream, mf_error *err);
-  int (*copy_peer)(void *dst, int32_t dst_ordinal, const void *src, int32_t src_ordinal, int64_t nbytes,
-                   mf_stream stream, mf_error *err);
+  /* Flat. */
+  int (*copy_peer)(const mf__block_copy *job, int32_t dst_ordinal, int32_t src_ordinal, mf_stream stream,
+                   mf_error *err);
   /* unit 1, 2 or 4 bytes of value, width units a row. */
   int (*fill)(const mf__block_copy *job, uint32_t value, int32_t unit, mf_stream stream, mf_error *err);
   /* MF_EDEVICE where the driver cannot compile it; the caller then finds another way. */

@@ -223,7 +223,8 @@ static int peer_flat(const mf__queue *on, const mf__plan *p, mf_tensor *dst, con
   if (rc != MF_OK) return rc;
   rc = on->backend->enter(on->ordinal, &before, err);
   if (rc == MF_OK) {
-    rc = on->backend->copy_peer(p->dst, to->ordinal, p->src, from->ordinal, p->width, on->stream, err);
+    const mf__block_copy job = {.dst = p->dst, .src = p->src, .width = p->width, .height = 1, .depth = 1};
+    rc = on->backend->copy_peer(&job, to->ordinal, from->ordinal, on->stream, err);
     on->backend->leave(&before);
   }
   mf__order_end(on, uses, 2, true);

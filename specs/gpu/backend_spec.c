@@ -259,7 +259,8 @@ static void peers_exchange_bytes(void **state) {
   OK(gpu->stream_synchronize(MF_STREAM_DEFAULT, &err));
   OK(gpu->enter(1, &inner, &err));
   char *far = take(MF__DEVICE, MF_STREAM_DEFAULT);
-  OK(gpu->copy_peer(far, 1, near, 0, NBYTES, MF_STREAM_DEFAULT, &err));
+  job = flat(far, near, NBYTES);
+  OK(gpu->copy_peer(&job, 1, 0, MF_STREAM_DEFAULT, &err));
   job = flat(host, far, NBYTES);
   OK(gpu->copy(&job, MF_STREAM_DEFAULT, &err));
   OK(gpu->device_synchronize(&err));
