@@ -10,6 +10,7 @@ local dtype = require "moonferry.dtype"
 local errors = require "moonferry.errors"
 local numbers = require "moonferry.numbers"
 local owner = require "moonferry.owner"
+local stream = require "moonferry.stream"
 local tensor = require "moonferry.tensor"
 local transfer = require "moonferry.transfer"
 
@@ -202,8 +203,10 @@ function create.tensor(values, name, opts)
     return nil, message, code
   end
   local ok, done, text, status = pcall(store_all, t, flat)
-  if ok and done then
-    return opts.device == nil and t or to_device(t, opts.device)
+  if ok and done and opts.device ~= nil then
+    return to_device(t, opts.device)
+  elseif ok and done then
+    return t
   end
   t:close()
   if not ok then
@@ -228,7 +231,10 @@ local function address_of(cdata)
   return ffi.cast("void *", const_pointer[0]), writable
 end
 
-local WRAP_OPTIONS = { strides = true, owner = true, readonly = true, byte_offset = true, device = true }
+local NO_WORDS = {}
+local WRAP_OPTIONS = {
+  strides = true, owner = true, readonly = true, byte_offset = true, device = true, stream = true,
+}
 
 local function wrap_flags(opts, writable)
   if opts.readonly ~= nil and type(opts.readonly) ~= "boolean" then
@@ -257,7 +263,16 @@ local function wrap_layout(opts)
   like[0].byte_offset = offset
 end
 
-local function wrap_described(flags, object)
+-- C takes a device's memory to be ready on the current stream.
+local function call_on(on, fn, ...)
+  if on == nil then
+    return errors.call(fn, ...)
+  end
+  local rc, _, code = stream.run(on, errors.call, fn, ...)
+  return rc or code
+end
+
+local function wrap_described(flags, object, on)
   local mark = nil
   if object ~= false then
     mark = owner.hold(object)
@@ -265,7 +280,7 @@ local function wrap_described(flags, object)
       return nil, "wrap: no memory for the owner's record", C.MF_ENOMEM
     end
   end
-  local rc = errors.call(C.mf_tensor_wrap, like, flags, mark and owner.release or nil, mark, out, errors.last)
+  local rc = call_on(on, C.mf_tensor_wrap, like, flags, mark and owner.release or nil, mark, out, errors.last)
   if rc == 0 then
     local t = tensor.adopt(out[0])
     t._mark = mark or false
@@ -282,9 +297,10 @@ end
 ---@field readonly? boolean default: whether the pointer is to constant memory
 ---@field byte_offset? number default 0
 ---@field device? string default "cpu"
+---@field stream? moonferry.Stream on which a device's memory is ready; default the current one
 
 --- A tensor over memory that is somebody else's, without a copy. The pointer is trusted. A device's memory may be
---- given as an integer (CUDA's CUdeviceptr); it counts as ready on the current stream.
+--- given as an integer (CUDA's CUdeviceptr).
 ---@param cdata ffi.cdata*|number a pointer or an array
 ---@param shape number[]|number
 ---@param name? string dtype, default "float32"
@@ -296,12 +312,13 @@ function create.wrap(cdata, shape, name, opts)
   local address, writable = address_of(cdata)
   local flags = wrap_flags(opts, writable)
   wrap_layout(opts)
+  stream.number_of(opts.stream, like[0].device, "wrap: stream", NO_WORDS)
   like[0].data = address
   local object = opts.owner
   if object == nil then
     object = cdata
   end
-  return wrap_described(flags, object)
+  return wrap_described(flags, object, opts.stream)
 end
 
 --- A new tensor with this one's shape and device and another dtype, not initialised. For `cast`.

@@ -7,6 +7,7 @@ local C = require "moonferry.lib"
 local constants = require("moonferry.cdef").constants
 local device = require "moonferry.device"
 local errors = require "moonferry.errors"
+local stream = require "moonferry.stream"
 local tensor = require "moonferry.tensor"
 local transfer = require "moonferry.transfer"
 
@@ -116,16 +117,32 @@ local function refuse(cdata, verb, expected)
   misuse("%s: expected %s that is not NULL, got %s", verb, expected, errors.show(cdata))
 end
 
+local FROM_OPTIONS, NO_WORDS = { stream = true }, {}
+
+-- C takes a device's memory to be ready on the current stream.
+local function import_on(fn, cdata, opts)
+  local s = transfer.options(opts, FROM_OPTIONS, "from_dlpack").stream
+  if s == nil then
+    return import(fn, cdata)
+  end
+  stream.number_of(s, cdata.dl_tensor.device, "from_dlpack: stream", NO_WORDS)
+  return stream.run(s, import, fn, cdata)
+end
+
+---@class moonferry.ImportOptions
+---@field stream? moonferry.Stream on which the producer made the memory ready; default the current one
+
 --- Takes over a `DLManagedTensorVersioned *` or a `DLManagedTensor *`, without a copy. A malformed one
---- raises and stays the caller's.
+--- raises and stays the caller's. The deleter is called when what was queued here on a device's memory is done.
 ---@param cdata ffi.cdata*
+---@param opts? moonferry.ImportOptions
 ---@return moonferry.Tensor?, string? message, number? code
-function exchange.from_dlpack(cdata)
+function exchange.from_dlpack(cdata, opts)
   if type(cdata) == "cdata" and cdata ~= nil then
     if ffi.istype(versioned_t, cdata) then
-      return import(C.mf_tensor_import, cdata)
+      return import_on(C.mf_tensor_import, cdata, opts)
     elseif ffi.istype(legacy_t, cdata) then
-      return import(C.mf_tensor_import_legacy, cdata)
+      return import_on(C.mf_tensor_import_legacy, cdata, opts)
     end
   end
   refuse(cdata, "from_dlpack", "a DLManagedTensorVersioned * or a DLManagedTensor *")

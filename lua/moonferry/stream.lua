@@ -288,6 +288,15 @@ local function finish(s, before, ok, ...)
   return ...
 end
 
+--- with_stream for a function that never yields.
+function stream.run(s, fn, ...)
+  local before, message, code = enter(s)
+  if not before then
+    return nil, message, code
+  end
+  return finish(s, before, pcall(fn, ...))
+end
+
 local resume_within
 
 -- After a turn of the coroutine that runs fn: yields what it yielded, with the stream before current meanwhile.
@@ -327,15 +336,15 @@ function stream.with(s, fn, ...)
   if type(fn) ~= "function" then
     misuse("with_stream: expected a function, got %s", show(fn))
   end
+  local thread, is_main = coroutine.running()
+  if not thread or is_main then
+    return stream.run(s, fn, ...)
+  end
   local before, message, code = enter(s)
   if not before then
     return nil, message, code
   end
-  local thread, is_main = coroutine.running()
-  if thread and not is_main then
-    return run_in_coroutine(s, fn, before, ...)
-  end
-  return finish(s, before, pcall(fn, ...))
+  return run_in_coroutine(s, fn, before, ...)
 end
 
 local MEANINGS = { default = C.MF_NONE_DEFAULT, no_order = C.MF_NONE_NO_ORDER, refuse = C.MF_NONE_REFUSE }

@@ -1,0 +1,307 @@
+-- Streams in Lua: made, named, taken from others, current for the length of a call, and given back.
+local ffi = require "ffi"
+local mf = require "moonferry"
+local gpu = require "gpu"
+local helper = require "helper"
+local refuses = helper.refuses
+
+local D = gpu.name
+
+pcall(ffi.cdef, "struct spec_stream;")
+
+gpu.describe("a stream", function()
+  it("is made, used and closed", function()
+    local s = mf.stream(D)
+    assert.are.equal(D, s.device)
+    assert.is_true(ffi.istype("void *", s.handle))
+    assert.is_true(s.handle ~= nil)
+    assert.is_true(s:query())
+    assert.is_true(s:synchronize())
+    assert.is_true(mf.is_stream(s))
+    assert.is_truthy(tostring(s):find("^mf%.stream<" .. D .. " 0x%x+>$"))
+    s:close()
+    s:close()
+    assert.are.equal("mf.stream<closed>", tostring(s))
+    assert.is_true(mf.is_stream(s))
+  end)
+
+  it("refuses every use once it is closed", function()
+    local s, other = mf.stream(D), mf.stream(D)
+    local methods = { synchronize = s.synchronize, query = s.query, wait = s.wait }
+    s:close()
+    for _, method in pairs(methods) do
+      refuses("stream closed", method, s, other)
+    end
+    refuses("stream closed", other.wait, other, s)
+    refuses("stream closed", mf.with_stream, s, print)
+    refuses("stream closed", function()
+      return s.handle
+    end)
+    refuses("stream closed", function()
+      s.name = 1
+    end)
+    local t = mf.zeros(2, "int8", { device = D })
+    refuses("stream closed", t.acquire, t, s, "read")
+    refuses("stream closed", t.to, t, "cpu", { stream = s })
+    refuses("stream closed", t.to_dlpack, t, { stream = s })
+  end)
+
+  it("is given back by the collector and by a scope", function()
+    for _ = 1, 50 do
+      assert(mf.stream(D))
+    end
+    local kept = mf.scope(function(scope)
+      for _ = 1, 50 do
+        assert(mf.stream(D))
+      end
+      return scope:keep(mf.stream(D))
+    end)
+    assert.is_true(kept:query())
+    local early
+    pcall(mf.scope, function()
+      early = mf.stream(D)
+      error "out"
+    end)
+    assert.are.equal("mf.stream<closed>", tostring(early))
+  end)
+
+  it("has a name of its own where it has one", function()
+    local default, mine = mf.default_stream(D), mf.per_thread_stream(D)
+    assert.is_truthy(tostring(default):find("default", 1, true))
+    assert.is_truthy(tostring(mine):find("per thread", 1, true))
+    assert.is_true(default == mf.default_stream(D))
+    assert.is_false(default == mine)
+    assert.is_true(default == mf.current_stream(D))
+    assert.are.equal(gpu.kind == "cuda" and 1 or 0, tonumber(ffi.cast("intptr_t", default.handle)))
+    assert.are.equal(2, tonumber(ffi.cast("intptr_t", mine.handle)))
+    default:close()
+    assert.is_true(mf.default_stream(D):synchronize())
+  end)
+
+  it("of another library is used under its handle, in any form", function()
+    local theirs = gpu.driver.stream()
+    local number = tonumber(ffi.cast("intptr_t", theirs))
+    for _, form in ipairs { theirs, number, ffi.cast("uint64_t", number), ffi.cast("int64_t", number),
+      ffi.cast("struct spec_stream *", theirs), ffi.cast("uintptr_t", number) } do
+      local s = mf.wrap_stream(D, form)
+      assert.is_true(s.handle == theirs)
+      s:close()
+    end
+    local owner = setmetatable({}, { __mode = "k" })
+    local s
+    do
+      local object = {}
+      owner[object] = true
+      s = mf.wrap_stream(D, theirs, object)
+    end
+    collectgarbage()
+    assert.is_not_nil(next(owner))
+    assert.is_true(s:synchronize())
+    s:close()
+    collectgarbage()
+    assert.is_nil(next(owner))
+    gpu.driver.destroy(theirs)
+  end)
+
+  it("that cannot be one is refused", function()
+    for _, bad in ipairs { -1, -5, 1.5, "1", {}, true, print, 2 ^ 60 } do
+      refuses("wrap_stream", mf.wrap_stream, D, bad)
+    end
+    refuses("wrap_stream", mf.wrap_stream, D)
+    refuses("wrap_stream", mf.wrap_stream, D, gpu.kind == "cuda" and 0 or 1)
+    refuses("wrap_stream: device", mf.wrap_stream, "nowhere", 16)
+    refuses("stream: device", mf.stream, "nowhere")
+    refuses("stream: device", mf.stream)
+    refuses("stream", mf.stream, "cpu")
+    refuses("wait: other: expected a stream, got nil", mf.stream(D).wait, mf.stream(D))
+    local s, message, code = mf.stream(gpu.kind .. ":99")
+    assert.is_nil(s)
+    assert.are.equal(mf.EDEVICE, code)
+    assert.is_truthy(message:find("99", 1, true))
+  end)
+
+  it("waits for another, which the host does not", function()
+    gpu.seeds(function(seed)
+      local a, b = mf.stream(D), mf.stream(D)
+      local p, q = gpu.driver.alloc(64), gpu.driver.alloc(64)
+      gpu.driver.fill(p, seed + 1, 64, a.handle)
+      assert.is_true(b:wait(a) == b)
+      gpu.driver.copy(q, p, 64, b.handle)
+      b:synchronize()
+      local seen = mf.wrap(q, 64, "uint8", { device = D, stream = b })
+      assert.are.equal(seed + 1, seen:totable()[64])
+      seen:close()
+      assert.is_true(mf.synchronize(D))
+      gpu.driver.free(p)
+      gpu.driver.free(q)
+      a:close()
+      b:close()
+    end)
+  end)
+end)
+
+gpu.describe("with_stream", function()
+  it("makes the stream current, and returns what the function returns", function()
+    local s, before = mf.stream(D), mf.current_stream(D)
+    local function body(...)
+      assert.is_true(rawequal(s, mf.current_stream(D)))
+      return select("#", ...), ...
+    end
+    assert.are.same({ 3, 1, nil, 3 }, { mf.with_stream(s, body, 1, nil, 3) })
+    assert.is_true(mf.current_stream(D) == before)
+    assert.are.equal(0, select("#", mf.with_stream(s, function() end)))
+  end)
+
+  it("nests, and leaves other devices alone", function()
+    local a, b = mf.stream(D), mf.stream(D)
+    mf.with_stream(a, function()
+      mf.with_stream(b, function()
+        assert.is_true(mf.current_stream(D) == b)
+        refuses("close: the stream is current", a.close, a)
+        refuses("close: the stream is current", b.close, b)
+      end)
+      assert.is_true(mf.current_stream(D) == a)
+      b:close()
+      if gpu.second then
+        assert.is_true(mf.current_stream(gpu.second) == mf.default_stream(gpu.second))
+      end
+    end)
+    a:close()
+  end)
+
+  it("restores the stream before after an error, which goes on as it was", function()
+    local s, what = mf.stream(D), {}
+    local ok, raised = pcall(mf.with_stream, s, function()
+      error(what)
+    end)
+    assert.is_false(ok)
+    assert.is_true(rawequal(what, raised))
+    assert.is_true(mf.current_stream(D) == mf.default_stream(D))
+    s:close()
+  end)
+
+  it("is left while its function is suspended, and entered again", function()
+    local s, default = mf.stream(D), mf.default_stream(D)
+    local step = coroutine.wrap(function(...)
+      return "end", mf.with_stream(s, function(a, b)
+        assert.is_true(mf.current_stream(D) == s)
+        local c = coroutine.yield(a + b)
+        assert.is_true(mf.current_stream(D) == s)
+        local d = coroutine.yield(a + b + c)
+        assert.is_true(mf.current_stream(D) == s)
+        return d, nil, a
+      end, ...)
+    end)
+    assert.are.equal(3, step(1, 2))
+    assert.is_true(mf.current_stream(D) == default)
+    assert.are.equal(6, step(3))
+    assert.is_true(mf.current_stream(D) == default)
+    assert.are.same({ n = 4, "end", 4, nil, 1 }, { n = 4, step(4) })
+    assert.is_true(mf.current_stream(D) == default)
+  end)
+
+  it("is left for good when the coroutine is given up, or fails", function()
+    local s = mf.stream(D)
+    local forgotten = coroutine.wrap(function()
+      mf.with_stream(s, coroutine.yield)
+    end)
+    forgotten()
+    s:close()
+    assert.is_true(mf.current_stream(D) == mf.default_stream(D))
+    refuses("stream closed", forgotten)
+    local t = mf.stream(D)
+    local failing = coroutine.create(function()
+      mf.with_stream(t, error, "inside", 0)
+    end)
+    assert.are.same({ false, "inside" }, { coroutine.resume(failing) })
+    assert.is_true(mf.current_stream(D) == mf.default_stream(D))
+    t:close()
+  end)
+
+  it("leaves the coroutine in its scope", function()
+    local s = mf.stream(D)
+    local made
+    coroutine.wrap(function()
+      mf.scope(function()
+        mf.with_stream(s, function()
+          made = mf.zeros(2, "int8", { device = D })
+        end)
+      end)
+    end)()
+    refuses("tensor closed", function()
+      return made.shape
+    end)
+  end)
+
+  it("refuses what is no stream and no function", function()
+    refuses("with_stream: expected a stream, got", mf.with_stream, 5, print)
+    refuses("with_stream: expected a function, got nil", mf.with_stream, mf.stream(D))
+  end)
+
+  it("queues on that stream what is told no other", function()
+    if not gpu.simulated() then
+      return
+    end
+    local s = mf.stream(D)
+    local t = mf.with_stream(s, mf.full, 1000, 7, "int32", { device = D })
+    assert.is_true(mf.default_stream(D):synchronize())
+    assert.is_false(s:query())
+    assert.are.equal(7, mf.with_stream(s, t.totable, t)[1000])
+    t:close()
+  end)
+end)
+
+gpu.describe("a device", function()
+  it("is counted, waited for and read", function()
+    assert.are.equal(gpu.count, mf.device_count(gpu.kind))
+    assert.are.equal(1, mf.device_count "cpu")
+    refuses("device_count: type", mf.device_count, "cuda:0")
+    refuses("device_count: type", mf.device_count, 2)
+    refuses("device_count: type", mf.device_count, "nothing")
+    local t = mf.zeros(1000, "float32", { device = D })
+    local pool = mf.pool(D)
+    assert.is_true(pool.used_bytes >= 4000)
+    t:close()
+    assert.is_true(mf.synchronize(D))
+    assert.is_true(mf.pool(D).cached_bytes >= 4000)
+    local again = mf.empty(1000, "float32", { device = D })
+    assert.are.equal(pool.hits + 1, mf.pool(D).hits)
+    again:close()
+    assert.is_true(mf.trim(D))
+    assert.are.equal(0, mf.pool(D).cached_bytes)
+    for _, verb in ipairs { "pool", "trim", "synchronize" } do
+      refuses(verb .. ": device", mf[verb], "nowhere")
+      refuses(verb .. ": device", mf[verb])
+      local nothing, _, code = mf[verb](gpu.kind .. ":99")
+      assert.is_nil(nothing)
+      assert.are.equal(mf.EDEVICE, code)
+    end
+  end)
+
+  it("keeps to the limit of its memory", function()
+    assert.is_true(mf.pool_limit(D, 2 ^ 20))
+    assert.are.equal(2 ^ 20, mf.pool(D).limit_bytes)
+    local t, message, code = mf.empty(2 ^ 21, "int8", { device = D })
+    assert.is_nil(t)
+    assert.are.equal(mf.ENOMEM, code)
+    assert.is_truthy(message:find("empty: ", 1, true))
+    -- What garbage holds is collected before an allocation is refused.
+    for _ = 1, 10 do
+      assert(mf.empty(600 * 1024, "int8", { device = D }))
+    end
+    assert.is_true(mf.pool_limit(D, 0))
+    refuses("pool_limit", mf.pool_limit, D, -1)
+    refuses("pool_limit: nbytes", mf.pool_limit, D, "x")
+  end)
+end)
+
+gpu.describe("stream_none", function()
+  it("says and sets what None means", function()
+    assert.are.equal("default", mf.stream_none())
+    for _, meaning in ipairs { "no_order", "refuse", "default" } do
+      assert.are.equal(meaning, mf.stream_none(meaning))
+      assert.are.equal(meaning, mf.stream_none())
+    end
+    refuses("stream_none", mf.stream_none, "other")
+  end)
+end)
