@@ -8,18 +8,13 @@ static CUdeviceptr address(const void *p) {
   return (CUdeviceptr)(uintptr_t)p;
 }
 
-static hipError_t known(hipMemcpyKind kind) {
-  const bool is = (kind >= hipMemcpyHostToHost && kind <= hipMemcpyDefault) || kind == hipMemcpyDeviceToDeviceNoCU;
-  return is ? hipSuccess : hipErrorInvalidMemcpyDirection;
-}
-
 hipError_t do_hipMemcpy(void *d, const void *s, size_t n, hipMemcpyKind kind) {
-  TRY(known(kind));
+  TRY(known_kind(kind));
   return n == 0 ? hipSuccess : DO_DEFAULT(cuMemcpy, address(d), address(s), n);
 }
 
 hipError_t do_hipMemcpyAsync(void *d, const void *s, size_t n, hipMemcpyKind kind, hipStream_t q) {
-  TRY(known(kind));
+  TRY(known_kind(kind));
   return n == 0 ? hipSuccess : DO(cuMemcpyAsync, address(d), address(s), n, forward_stream(q));
 }
 
@@ -89,14 +84,6 @@ static hipError_t box(const side *d, const side *s, const hipExtent *e, hipStrea
   return sync ? DO_DEFAULT(cuMemcpy3D_v2, &c) : DO(cuMemcpy3DAsync_v2, &c, forward_stream(q));
 }
 
-static bool to_host(hipMemcpyKind kind) {
-  return kind == hipMemcpyHostToHost || kind == hipMemcpyDeviceToHost;
-}
-
-static bool from_host(hipMemcpyKind kind) {
-  return kind == hipMemcpyHostToHost || kind == hipMemcpyHostToDevice;
-}
-
 typedef struct plane {
   void *d;
   const void *s;
@@ -104,7 +91,7 @@ typedef struct plane {
 } plane;
 
 static hipError_t flat(const plane *c, hipMemcpyKind kind, hipStream_t q, bool sync) {
-  TRY(known(kind));
+  TRY(known_kind(kind));
   if (c->w == 0 || c->h == 0) return hipSuccess;
   if (c->dp < c->w || c->sp < c->w) return hipErrorInvalidPitchValue;
   const CUDA_MEMCPY2D two = {.srcMemoryType = from_host(kind) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_UNIFIED,
@@ -129,7 +116,7 @@ hipError_t do_hipMemcpy2DAsync(void *d, size_t dp, const void *s, size_t sp, siz
 static hipError_t three(const hipMemcpy3DParms *p, hipStream_t q, bool sync) {
   if (p == NULL) return hipErrorInvalidValue;
   if (p->srcArray != NULL || p->dstArray != NULL) return hipErrorNotSupported;
-  TRY(known(p->kind));
+  TRY(known_kind(p->kind));
   const side s = {p->srcPtr.ptr, from_host(p->kind), p->srcPos.x, p->srcPos.y, p->srcPos.z, p->srcPtr.pitch,
                   p->srcPtr.ysize};
   const side d = {p->dstPtr.ptr, to_host(p->kind), p->dstPos.x, p->dstPos.y, p->dstPos.z, p->dstPtr.pitch,
@@ -163,11 +150,7 @@ static hipError_t described(const HIP_MEMCPY3D *c, hipStream_t q, bool sync) {
 
 static hipError_t described_2d(const hip_Memcpy2D *c, hipStream_t q, bool sync) {
   if (c == NULL) return hipErrorInvalidValue;
-  const HIP_MEMCPY3D wide = {.srcXInBytes = c->srcXInBytes, .srcY = c->srcY, .srcMemoryType = c->srcMemoryType,
-                             .srcHost = c->srcHost, .srcDevice = c->srcDevice, .srcPitch = c->srcPitch,
-                             .dstXInBytes = c->dstXInBytes, .dstY = c->dstY, .dstMemoryType = c->dstMemoryType,
-                             .dstHost = c->dstHost, .dstDevice = c->dstDevice, .dstPitch = c->dstPitch,
-                             .WidthInBytes = c->WidthInBytes, .Height = c->Height, .Depth = 1};
+  const HIP_MEMCPY3D wide = widened(c);
   return described(&wide, q, sync);
 }
 

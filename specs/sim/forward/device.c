@@ -1,25 +1,11 @@
 /* device.c: devices and what they say of themselves.
  *
- * Attributes and properties are the CUDA device's under HIP's numbers and names; the versions are a HIP runtime's. It
- * must not know about streams or memory. */
+ * Attributes and properties are the CUDA device's under HIP's numbers and names. It must not know about streams or
+ * memory. */
 #include <stdio.h>
 #include <string.h>
 
 #include "forward.h"
-
-hipError_t do_hipInit(unsigned flags) {
-  return flags != 0 ? hipErrorInvalidValue : hipSuccess;
-}
-
-hipError_t do_hipDriverGetVersion(int *version) {
-  if (version == NULL) return hipErrorInvalidValue;
-  *version = RUNTIME_VERSION;
-  return hipSuccess;
-}
-
-hipError_t do_hipRuntimeGetVersion(int *version) {
-  return do_hipDriverGetVersion(version);
-}
 
 hipError_t do_hipGetDevice(int *device) {
   if (device == NULL) return hipErrorInvalidValue;
@@ -160,28 +146,6 @@ hipError_t do_hipGetDevicePropertiesR0600(hipDeviceProp_tR0600 *p, int device) {
 
 hipError_t do_hipDeviceGetPCIBusId(char *text, int size, int device) {
   return DO(cuDeviceGetPCIBusId, text, size, device);
-}
-
-hipError_t do_hipDeviceGetByPCIBusId(int *device, const char *text) {
-  char own[24];
-  if (device == NULL || text == NULL) return hipErrorInvalidValue;
-  for (int i = 0; do_hipDeviceGetPCIBusId(own, sizeof own, i) == hipSuccess; i++) {
-    if (strcmp(own, text) != 0) continue;
-    *device = i;
-    return hipSuccess;
-  }
-  return hipErrorInvalidValue;
-}
-
-hipError_t do_hipDeviceGetLimit(size_t *v, int which) {
-  (void)which;
-  return v == NULL ? hipErrorInvalidValue : hipErrorUnsupportedLimit;
-}
-
-hipError_t do_hipDeviceGetStreamPriorityRange(int *least, int *greatest) {
-  if (least != NULL) *least = 1;
-  if (greatest != NULL) *greatest = -1;
-  return hipSuccess;
 }
 
 hipError_t do_hipDeviceCanAccessPeer(int *can, int device, int peer) {

@@ -46,10 +46,6 @@ hipError_t do_hipStreamGetCaptureInfo_v2(hipStream_t s, hipStreamCaptureStatus *
   return hipSuccess;
 }
 
-hipError_t do_hipStreamGetCaptureInfo(hipStream_t s, hipStreamCaptureStatus *status, unsigned long long *id) {
-  return do_hipStreamGetCaptureInfo_v2(s, status, id, NULL, NULL, NULL);
-}
-
 hipError_t do_hipThreadExchangeStreamCaptureMode(hipStreamCaptureMode *mode) {
   CUstreamCaptureMode theirs;
   if (mode == NULL) return hipErrorInvalidValue;
@@ -81,12 +77,6 @@ hipError_t do_hipGraphInstantiateWithFlags(hipGraphExec_t *x, hipGraph_t g, unsi
   TRY(DO(cuGraphInstantiateWithFlags, &exec, (CUgraph)g, flags));
   *x = (hipGraphExec_t)exec;
   return hipSuccess;
-}
-
-hipError_t do_hipGraphInstantiate(hipGraphExec_t *x, hipGraph_t g, hipGraphNode_t *bad, char *log, size_t size) {
-  if (bad != NULL) *bad = NULL;
-  if (log != NULL && size > 0) *log = '\0';
-  return do_hipGraphInstantiateWithFlags(x, g, 0);
 }
 
 hipError_t do_hipGraphUpload(hipGraphExec_t x, hipStream_t s) {

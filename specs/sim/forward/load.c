@@ -33,19 +33,12 @@ static void find_all(void *library) {
 #include "../cuda/calls.def"
 }
 
-static void release_all(void) {
-  for (int i = 0; i < SIM_MAX_DEVICES; i++)
-    if (contexts[i] != NULL) DO(cuDevicePrimaryCtxRelease_v2, i);
-}
-
-/* At the end of the process the contexts go before the driver does. */
 static void load(void) {
   void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   sim_conf.missing = getenv("SIM_MISSING");
   loaded = hipErrorNoDevice;
   if (library == NULL) return;
   find_all(library);
-  atexit(release_all);
   loaded = DO(cuInit, 0);
 }
 

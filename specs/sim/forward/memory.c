@@ -49,10 +49,6 @@ hipError_t do_hipHostMalloc(void **p, size_t n, unsigned flags) {
   return DO(cuMemHostAlloc, p, n, flags & ~coherence);
 }
 
-hipError_t do_hipHostAlloc(void **p, size_t n, unsigned flags) {
-  return do_hipHostMalloc(p, n, flags);
-}
-
 hipError_t do_hipFree(void *p) {
   return p == NULL ? hipSuccess : DO(cuMemFree_v2, address(p));
 }

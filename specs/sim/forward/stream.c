@@ -13,14 +13,6 @@ hipError_t do_hipStreamCreateWithPriority(hipStream_t *out, unsigned flags, int 
   return hipSuccess;
 }
 
-hipError_t do_hipStreamCreateWithFlags(hipStream_t *out, unsigned flags) {
-  return do_hipStreamCreateWithPriority(out, flags, 0);
-}
-
-hipError_t do_hipStreamCreate(hipStream_t *out) {
-  return do_hipStreamCreateWithPriority(out, hipStreamDefault, 0);
-}
-
 hipError_t do_hipStreamDestroy(hipStream_t s) {
   if (s == NULL || s == hipStreamLegacy || s == hipStreamPerThread) return hipErrorInvalidHandle;
   return DO(cuStreamDestroy_v2, (CUstream)s);
@@ -104,10 +96,6 @@ hipError_t do_hipEventCreateWithFlags(hipEvent_t *out, unsigned flags) {
   TRY(DO(cuEventCreate, &e, flags & ~fences));
   *out = (hipEvent_t)e;
   return hipSuccess;
-}
-
-hipError_t do_hipEventCreate(hipEvent_t *out) {
-  return do_hipEventCreateWithFlags(out, 0);
 }
 
 hipError_t do_hipEventDestroy(hipEvent_t e) {

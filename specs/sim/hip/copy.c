@@ -5,13 +5,10 @@
 #include "front.h"
 
 static hipError_t sides(uintptr_t d, uintptr_t s, hipMemcpyKind kind) {
-  const bool to_host = kind == hipMemcpyHostToHost || kind == hipMemcpyDeviceToHost;
-  const bool from_host = kind == hipMemcpyHostToHost || kind == hipMemcpyHostToDevice;
+  TRY(known_kind(kind));
   if (kind == hipMemcpyDefault) return hipSuccess;
-  if (kind < hipMemcpyHostToHost || (kind > hipMemcpyDefault && kind != hipMemcpyDeviceToDeviceNoCU))
-    return hipErrorInvalidMemcpyDirection;
-  TRY(from(sim_on_side(d, to_host)));
-  return from(sim_on_side(s, from_host));
+  TRY(from(sim_on_side(d, to_host(kind))));
+  return from(sim_on_side(s, from_host(kind)));
 }
 
 static hipError_t move(const sim_region *to, const sim_region *source, hipMemcpyKind kind, hipStream_t q, bool sync) {
@@ -165,11 +162,7 @@ static hipError_t described(const HIP_MEMCPY3D *c, hipStream_t q, bool sync) {
 
 static hipError_t described_2d(const hip_Memcpy2D *c, hipStream_t q, bool sync) {
   if (c == NULL) return hipErrorInvalidValue;
-  const HIP_MEMCPY3D wide = {.srcXInBytes = c->srcXInBytes, .srcY = c->srcY, .srcMemoryType = c->srcMemoryType,
-                             .srcHost = c->srcHost, .srcDevice = c->srcDevice, .srcPitch = c->srcPitch,
-                             .dstXInBytes = c->dstXInBytes, .dstY = c->dstY, .dstMemoryType = c->dstMemoryType,
-                             .dstHost = c->dstHost, .dstDevice = c->dstDevice, .dstPitch = c->dstPitch,
-                             .WidthInBytes = c->WidthInBytes, .Height = c->Height, .Depth = 1};
+  const HIP_MEMCPY3D wide = widened(c);
   return described(&wide, q, sync);
 }
 

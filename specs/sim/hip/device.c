@@ -35,20 +35,6 @@ hipError_t device_of(int d, sim_device **out) {
   return *out == NULL ? hipErrorInvalidDevice : hipSuccess;
 }
 
-hipError_t do_hipInit(unsigned flags) {
-  return flags != 0 ? hipErrorInvalidValue : hipSuccess;
-}
-
-hipError_t do_hipDriverGetVersion(int *version) {
-  if (version == NULL) return hipErrorInvalidValue;
-  *version = sim_conf.version != 0 ? sim_conf.version : RUNTIME_VERSION;
-  return hipSuccess;
-}
-
-hipError_t do_hipRuntimeGetVersion(int *version) {
-  return do_hipDriverGetVersion(version);
-}
-
 hipError_t do_hipGetDeviceCount(int *count) {
   if (count == NULL) return hipErrorInvalidValue;
   *count = sim_conf.devices;
@@ -200,28 +186,6 @@ hipError_t do_hipDeviceGetPCIBusId(char *text, int size, int device) {
   if (text == NULL || size < 13) return hipErrorInvalidValue;
   TRY(device_of(device, &d));
   sim_device_bus(d, text, (size_t)size);
-  return hipSuccess;
-}
-
-hipError_t do_hipDeviceGetByPCIBusId(int *device, const char *text) {
-  char own[24];
-  if (device == NULL || text == NULL) return hipErrorInvalidValue;
-  for (int i = 0; do_hipDeviceGetPCIBusId(own, sizeof own, i) == hipSuccess; i++) {
-    if (strcmp(own, text) != 0) continue;
-    *device = i;
-    return hipSuccess;
-  }
-  return hipErrorInvalidValue;
-}
-
-hipError_t do_hipDeviceGetLimit(size_t *v, int which) {
-  (void)which;
-  return v == NULL ? hipErrorInvalidValue : hipErrorUnsupportedLimit;
-}
-
-hipError_t do_hipDeviceGetStreamPriorityRange(int *least, int *greatest) {
-  if (least != NULL) *least = 1;
-  if (greatest != NULL) *greatest = -1;
   return hipSuccess;
 }
 

@@ -27,6 +27,12 @@ bool per_thread_default(void);
 /* A handle that was given for an object, or a failure with a finding. */
 hipError_t object_of(const void *handle, sim_type type, void *out);
 
+/* plain.c: what a kind of copy says of its two sides */
+bool to_host(hipMemcpyKind kind);
+bool from_host(hipMemcpyKind kind);
+hipError_t known_kind(hipMemcpyKind kind);
+HIP_MEMCPY3D widened(const hip_Memcpy2D *c);
+
 #define CALL(name, version, how, params, args) hipError_t do_##name params;
 #define SCALL(name, version, twin, how, params, args) hipError_t do_##name params;
 #define REFUSE(name, version)

@@ -50,10 +50,6 @@ hipError_t do_hipStreamGetCaptureInfo_v2(hipStream_t handle, hipStreamCaptureSta
   return hipSuccess;
 }
 
-hipError_t do_hipStreamGetCaptureInfo(hipStream_t handle, hipStreamCaptureStatus *status, unsigned long long *id) {
-  return do_hipStreamGetCaptureInfo_v2(handle, status, id, NULL, NULL, NULL);
-}
-
 hipError_t do_hipThreadExchangeStreamCaptureMode(hipStreamCaptureMode *mode) {
   if (mode == NULL) return hipErrorInvalidValue;
   int other = (int)*mode;
@@ -75,12 +71,6 @@ hipError_t do_hipGraphInstantiateWithFlags(hipGraphExec_t *x, hipGraph_t handle,
   TRY(object_of(handle, SIM_GRAPH, &g));
   *x = (hipGraphExec_t)sim_graph_instantiate(g)->o.handle;
   return hipSuccess;
-}
-
-hipError_t do_hipGraphInstantiate(hipGraphExec_t *x, hipGraph_t g, hipGraphNode_t *bad, char *log, size_t size) {
-  if (bad != NULL) *bad = NULL;
-  if (log != NULL && size > 0) *log = '\0';
-  return do_hipGraphInstantiateWithFlags(x, g, 0);
 }
 
 hipError_t do_hipGraphUpload(hipGraphExec_t x, hipStream_t handle) {

@@ -51,10 +51,6 @@ hipError_t do_hipHostMalloc(void **p, size_t n, unsigned flags) {
   return (flags & ~known) != 0 ? hipErrorInvalidValue : allocate(p, SIM_PINNED, n, flags);
 }
 
-hipError_t do_hipHostAlloc(void **p, size_t n, unsigned flags) {
-  return do_hipHostMalloc(p, n, flags);
-}
-
 hipError_t do_hipFree(void *p) {
   return from(sim_release((uintptr_t)p, false));
 }

@@ -35,14 +35,6 @@ hipError_t do_hipStreamCreateWithPriority(hipStream_t *out, unsigned flags, int 
   return hipSuccess;
 }
 
-hipError_t do_hipStreamCreateWithFlags(hipStream_t *out, unsigned flags) {
-  return do_hipStreamCreateWithPriority(out, flags, 0);
-}
-
-hipError_t do_hipStreamCreate(hipStream_t *out) {
-  return do_hipStreamCreateWithPriority(out, hipStreamDefault, 0);
-}
-
 hipError_t do_hipStreamDestroy(hipStream_t handle) {
   sim_stream *s;
   if (handle == NULL || handle == hipStreamPerThread) return hipErrorInvalidHandle;
@@ -127,10 +119,6 @@ hipError_t do_hipEventCreateWithFlags(hipEvent_t *out, unsigned flags) {
   *out = (hipEvent_t)sim_event_new(device_context(), flags, (flags & hipEventDisableTiming) == 0)->o.handle;
   sim_note("%p", (void *)*out);
   return hipSuccess;
-}
-
-hipError_t do_hipEventCreate(hipEvent_t *out) {
-  return do_hipEventCreateWithFlags(out, 0);
 }
 
 hipError_t do_hipEventRecord(hipEvent_t event, hipStream_t handle) {

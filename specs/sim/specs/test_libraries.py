@@ -1,23 +1,9 @@
-"""Other people's GPU libraries, unmodified, on the simulated CUDA driver.
+"""Other people's GPU libraries, unmodified, on the simulated CUDA driver."""
 
-Each program runs in a process of its own, because the driver reads its settings once and reports at the end.
-A right program must leave nothing to report under any seed; a wrong one must be reported under every seed.
-The ledger is drawn up only where the program gives everything back itself: the libraries leave it to the end
-of the process.
-"""
-
-import os
 import signal
-import subprocess
-import sys
-import textwrap
-from pathlib import Path
 
 import pytest
-
-LIBRARIES = Path(os.environ.get("SIM_LIBRARIES", "build/sim")).resolve()
-SEEDS = [0, 1, 2, 3]
-FOUND = 77
+from programs import Programs
 
 COMMON = """
 import ctypes
@@ -37,42 +23,8 @@ def bytes_of(pointer, n):
 """
 
 
-def run(tmp_path, program, seed=0, **settings):
-    """The exit status of a program, and what the simulator reported."""
-    report = tmp_path / f"report-{seed}"
-    environment = dict(
-        os.environ,
-        LD_LIBRARY_PATH=str(LIBRARIES / "cuda"),
-        SIM_SEED=str(seed),
-        SIM_REPORT=str(report),
-        SIM_EXIT=str(FOUND),
-        **{"SIM_LEDGER": "off", **settings},
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", COMMON + textwrap.dedent(program)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    text = report.read_text() if report.exists() else ""
-    if "Traceback" in done.stderr or done.returncode not in (0, FOUND, -signal.SIGSEGV):
-        pytest.fail(done.stderr + text)
-    return done.returncode, text
-
-
-def right(tmp_path, program, **settings):
-    for seed in SEEDS:
-        status, report = run(tmp_path, program, seed, **settings)
-        assert status == 0, report
-
-
-def wrong(tmp_path, program, *expected, **settings):
-    for seed in SEEDS:
-        status, report = run(tmp_path, program, seed, **settings)
-        assert status == FOUND, report
-        for text in expected:
-            assert text in report, report
+programs = Programs(COMMON, ["cuda"], seeds=[0, 1, 2, 3])
+run, right, wrong = programs.run, programs.right, programs.wrong
 
 
 def test_cuda_core_buffers_and_streams(tmp_path):

@@ -1,23 +1,29 @@
 """CuPy for ROCm, unmodified, on the simulated HIP runtime.
 
-Each program runs in a process of its own, because the runtime reads its settings once and reports at the end.
-A right program must leave nothing to report under any seed; a wrong one must be reported under every seed.
-Kernels cannot run, so a memset or a copy that CuPy queues stands in for one. The ledger is drawn up only where the
-program gives everything back itself.
+Kernels cannot run, so a memset or a copy that CuPy queues stands in for one. With SIM_HIP=forward the same programs
+run on the runtime that forwards to CUDA, over the simulated CUDA driver: then it is CUDA's calls that are reported.
 """
 
 import os
 import signal
-import subprocess
-import sys
-import textwrap
-from pathlib import Path
 
 import pytest
+from programs import Programs
 
-LIBRARIES = Path(os.environ.get("SIM_LIBRARIES", "build/sim")).resolve()
-SEEDS = [0, 1, 2]
-FOUND = 77
+FORWARDED = os.environ.get("SIM_HIP") == "forward"
+FOLDERS = ["forward", "cuda", "hip"] if FORWARDED else ["hip"]
+CUDA_NAMES = {
+    "hipFree": "cuMemFree",
+    "hipMalloc": "cuMemAlloc",
+    "hipMemcpyAsync": "cuMemcpyAsync",
+    "hipMemsetAsync": "cuMemsetD8Async",
+}
+
+
+def call(name):
+    """The call that the simulator sees when the program makes this one."""
+    return CUDA_NAMES[name] if FORWARDED else name
+
 
 # CuPy's extensions name functions of the libraries that are empty here; lazy binding leaves them alone.
 COMMON = """
@@ -34,50 +40,15 @@ def nothing_left():
     gc.collect()
     cupy.get_default_memory_pool().free_all_blocks()
     cupy.get_default_pinned_memory_pool().free_all_blocks()
-    sim = ctypes.CDLL("libamdhip64.so.7")
+    sim = ctypes.CDLL("SIMULATOR")
     sim.sim_left.restype = ctypes.c_int64
     left = {what: sim.sim_left(what.encode()) for what in ("memory", "streams", "events", "captures")}
     assert not any(left.values()), left
-"""
+""".replace("SIMULATOR", "libcuda.so.1" if FORWARDED else "libamdhip64.so.7")
 
 
-def run(tmp_path, program, seed=0, **settings):
-    """The exit status of a program, what it said, and what the simulator reported."""
-    report = tmp_path / f"report-{seed}"
-    environment = dict(
-        os.environ,
-        LD_LIBRARY_PATH=str(LIBRARIES / "hip"),
-        CUPY_CACHE_DIR=str(tmp_path / "cache"),
-        SIM_SEED=str(seed),
-        SIM_REPORT=str(report),
-        SIM_EXIT=str(FOUND),
-        **{"SIM_LEDGER": "off", **settings},
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", COMMON + textwrap.dedent(program)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    text = report.read_text() if report.exists() else ""
-    if "Traceback" in done.stderr or done.returncode not in (0, FOUND, -signal.SIGSEGV):
-        pytest.fail(done.stderr + text)
-    return done.returncode, text
-
-
-def right(tmp_path, program, **settings):
-    for seed in SEEDS:
-        status, report = run(tmp_path, program, seed, **settings)
-        assert status == 0, report
-
-
-def wrong(tmp_path, program, *expected, **settings):
-    for seed in SEEDS:
-        status, report = run(tmp_path, program, seed, **settings)
-        assert status == FOUND, f"seed {seed}: nothing found\n{report}"
-        for text in expected:
-            assert text in report, report
+programs = Programs(COMMON, FOLDERS, seeds=[0] if FORWARDED else [0, 1, 2])
+run, right, wrong = programs.run, programs.right, programs.wrong
 
 
 def test_there_and_back(tmp_path):
@@ -95,10 +66,10 @@ def test_properties(tmp_path):
     program = """
     properties = runtime.getDeviceProperties(1)
     assert properties["name"] == b"Simulated GPU 1" and properties["gcnArchName"] == b"gfx900"
-    assert properties["warpSize"] == 64 and properties["totalGlobalMem"] > 0
+    assert properties["warpSize"] == WARP and properties["totalGlobalMem"] > 0
     assert runtime.getDeviceCount() == 2 and runtime.runtimeGetVersion() // 10_000_000 == 7
     """
-    right(tmp_path, program)
+    right(tmp_path, program.replace("WARP", "32" if FORWARDED else "64"))
 
 
 def test_streams_and_events(tmp_path):
@@ -127,7 +98,7 @@ def test_missing_wait_is_reported(tmp_path):
     first.synchronize()
     second.synchronize()
     """
-    wrong(tmp_path, program, "race: ", "hipMemsetAsync", "hipMemcpyAsync", "missing: ")
+    wrong(tmp_path, program, "race: ", call("hipMemsetAsync"), call("hipMemcpyAsync"), "missing: ")
 
 
 def test_premature_free_is_reported(tmp_path):
@@ -138,7 +109,7 @@ def test_premature_free_is_reported(tmp_path):
     runtime.free(pointer)
     stream.synchronize()
     """
-    wrong(tmp_path, program, "hipFree", "hipMemsetAsync")
+    wrong(tmp_path, program, call("hipFree"), call("hipMemsetAsync"))
 
 
 def test_from_dlpack(tmp_path):
@@ -234,7 +205,7 @@ def test_leak_is_reported(tmp_path):
     program = """
     runtime.malloc(12345)
     """
-    wrong(tmp_path, program, "leak: 12345 bytes", "hipMalloc", SIM_LEDGER="on")
+    wrong(tmp_path, program, "leak: 12345 bytes", call("hipMalloc"), SIM_LEDGER="on")
 
 
 def test_host_access_faults(tmp_path):
@@ -323,7 +294,7 @@ def test_out_of_memory(tmp_path):
     else:
         raise AssertionError
     """
-    right(tmp_path, program, SIM_FAIL="hipMalloc:2:on")
+    right(tmp_path, program, SIM_FAIL=call("hipMalloc") + ":2:on")
 
 
 def test_missing_functions(tmp_path):
