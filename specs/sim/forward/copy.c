@@ -136,8 +136,7 @@ static size_t or_else(size_t given, size_t otherwise) {
   return given != 0 ? given : otherwise;
 }
 
-static hipError_t described(const HIP_MEMCPY3D *c, hipStream_t q, bool sync) {
-  if (c == NULL) return hipErrorInvalidValue;
+hipError_t described(const HIP_MEMCPY3D *c, hipStream_t q, bool sync) {
   if (c->srcMemoryType == hipMemoryTypeArray || c->dstMemoryType == hipMemoryTypeArray) return hipErrorNotSupported;
   const bool out = c->srcMemoryType == hipMemoryTypeHost, in = c->dstMemoryType == hipMemoryTypeHost;
   const hipExtent e = {c->WidthInBytes, c->Height, c->Depth};
@@ -148,26 +147,8 @@ static hipError_t described(const HIP_MEMCPY3D *c, hipStream_t q, bool sync) {
   return box(&d, &s, &e, q, sync);
 }
 
-static hipError_t described_2d(const hip_Memcpy2D *c, hipStream_t q, bool sync) {
-  if (c == NULL) return hipErrorInvalidValue;
-  const HIP_MEMCPY3D wide = widened(c);
-  return described(&wide, q, sync);
-}
-
-hipError_t do_hipMemcpyParam2D(const hip_Memcpy2D *c) {
-  return described_2d(c, NULL, true);
-}
-
-hipError_t do_hipMemcpyParam2DAsync(const hip_Memcpy2D *c, hipStream_t q) {
-  return described_2d(c, q, false);
-}
-
-hipError_t do_hipDrvMemcpy3D(const HIP_MEMCPY3D *c) {
-  return described(c, NULL, true);
-}
-
 hipError_t do_hipDrvMemcpy3DAsync(const HIP_MEMCPY3D *c, hipStream_t q) {
-  return described(c, q, false);
+  return c == NULL ? hipErrorInvalidValue : described(c, q, false);
 }
 
 hipError_t do_hipMemset(void *d, int v, size_t n) {

@@ -148,7 +148,7 @@ static hipMemcpyKind kind_of(hipMemoryType to, hipMemoryType source) {
   return source == hipMemoryTypeHost ? hipMemcpyHostToDevice : hipMemcpyDeviceToDevice;
 }
 
-static hipError_t described(const HIP_MEMCPY3D *c, hipStream_t q, bool sync) {
+hipError_t described(const HIP_MEMCPY3D *c, hipStream_t q, bool sync) {
   sim_region to, source;
   const hipExtent e = {c->WidthInBytes, c->Height, c->Depth};
   const side a = {c->srcMemoryType, c->srcHost, c->srcDevice, c->srcXInBytes, c->srcY, c->srcZ, c->srcPitch,
@@ -158,24 +158,6 @@ static hipError_t described(const HIP_MEMCPY3D *c, hipStream_t q, bool sync) {
   TRY(locate(&a, &e, &source));
   TRY(locate(&b, &e, &to));
   return move(&to, &source, kind_of(b.type, a.type), q, sync);
-}
-
-static hipError_t described_2d(const hip_Memcpy2D *c, hipStream_t q, bool sync) {
-  if (c == NULL) return hipErrorInvalidValue;
-  const HIP_MEMCPY3D wide = widened(c);
-  return described(&wide, q, sync);
-}
-
-hipError_t do_hipMemcpyParam2D(const hip_Memcpy2D *c) {
-  return described_2d(c, NULL, true);
-}
-
-hipError_t do_hipMemcpyParam2DAsync(const hip_Memcpy2D *c, hipStream_t q) {
-  return described_2d(c, q, false);
-}
-
-hipError_t do_hipDrvMemcpy3D(const HIP_MEMCPY3D *c) {
-  return c == NULL ? hipErrorInvalidValue : described(c, NULL, true);
 }
 
 /* The runtime of ROCm 6 and 7 does not capture this one, but copies at once; here that is forbidden. */

@@ -31,7 +31,9 @@ hipError_t object_of(const void *handle, sim_type type, void *out);
 bool to_host(hipMemcpyKind kind);
 bool from_host(hipMemcpyKind kind);
 hipError_t known_kind(hipMemcpyKind kind);
-HIP_MEMCPY3D widened(const hip_Memcpy2D *c);
+
+/* copy.c: a copy that says of each side what it is. */
+hipError_t described(const HIP_MEMCPY3D *c, hipStream_t q, bool sync);
 
 #define CALL(name, version, how, params, args) hipError_t do_##name params;
 #define SCALL(name, version, twin, how, params, args) hipError_t do_##name params;

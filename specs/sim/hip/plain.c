@@ -81,10 +81,28 @@ hipError_t known_kind(hipMemcpyKind kind) {
   return is ? hipSuccess : hipErrorInvalidMemcpyDirection;
 }
 
-HIP_MEMCPY3D widened(const hip_Memcpy2D *c) {
+static HIP_MEMCPY3D widened(const hip_Memcpy2D *c) {
   return (HIP_MEMCPY3D){.srcXInBytes = c->srcXInBytes, .srcY = c->srcY, .srcMemoryType = c->srcMemoryType,
                         .srcHost = c->srcHost, .srcDevice = c->srcDevice, .srcPitch = c->srcPitch,
                         .dstXInBytes = c->dstXInBytes, .dstY = c->dstY, .dstMemoryType = c->dstMemoryType,
                         .dstHost = c->dstHost, .dstDevice = c->dstDevice, .dstPitch = c->dstPitch,
                         .WidthInBytes = c->WidthInBytes, .Height = c->Height, .Depth = 1};
+}
+
+static hipError_t described_2d(const hip_Memcpy2D *c, hipStream_t q, bool sync) {
+  if (c == NULL) return hipErrorInvalidValue;
+  const HIP_MEMCPY3D wide = widened(c);
+  return described(&wide, q, sync);
+}
+
+hipError_t do_hipMemcpyParam2D(const hip_Memcpy2D *c) {
+  return described_2d(c, NULL, true);
+}
+
+hipError_t do_hipMemcpyParam2DAsync(const hip_Memcpy2D *c, hipStream_t q) {
+  return described_2d(c, q, false);
+}
+
+hipError_t do_hipDrvMemcpy3D(const HIP_MEMCPY3D *c) {
+  return c == NULL ? hipErrorInvalidValue : described(c, NULL, true);
 }

@@ -66,10 +66,7 @@ static void a_missing_wait_gives_wrong_bytes(void **state) {
   OK(cuMemcpyDtoHAsync_v2(got, p, NBYTES, b));
   assert_true(all_bytes(got, NBYTES, 0xCB));
   found(SIM_RACE, 1);
-  OK(cuCtxSynchronize());
-  OK(cuMemFree_v2(p));
-  OK(cuStreamDestroy_v2(a));
-  OK(cuStreamDestroy_v2(b));
+  give_back(p, 0, a, b);
 }
 
 static void reads_do_not_race(void **state) {
@@ -96,11 +93,7 @@ static void a_later_write_must_wait_for_readers(void **state) {
   OK(cuMemcpyDtoDAsync_v2(q, p, NBYTES, b));
   OK(cuMemsetD8Async(p, 8, NBYTES, a));
   found(SIM_RACE, 1);
-  OK(cuCtxSynchronize());
-  OK(cuMemFree_v2(p));
-  OK(cuMemFree_v2(q));
-  OK(cuStreamDestroy_v2(a));
-  OK(cuStreamDestroy_v2(b));
+  give_back(p, q, a, b);
 }
 
 static void different_bytes_do_not_race(void **state) {
@@ -116,10 +109,7 @@ static void different_bytes_do_not_race(void **state) {
   assert_int_equal(sim_findings(SIM_RACE), 0);
   OK(cuMemsetD2D8Async(p + NBYTES / 2 + 31, 64, 2, 1, NBYTES / 128, b));
   found(SIM_RACE, 1);
-  OK(cuCtxSynchronize());
-  OK(cuMemFree_v2(p));
-  OK(cuStreamDestroy_v2(a));
-  OK(cuStreamDestroy_v2(b));
+  give_back(p, 0, a, b);
 }
 
 static void a_free_while_work_is_queued_is_a_race(void **state) {
@@ -147,9 +137,7 @@ static void the_legacy_stream_orders_blocking_streams_only(void **state) {
     OK(cuMemsetD8Async(p, 2, NBYTES, CU_STREAM_LEGACY));
     OK(cuMemsetD8Async(p, 3, NBYTES, s));
     found(SIM_RACE, flags == 0 ? 0 : 2);
-    OK(cuCtxSynchronize());
-    OK(cuMemFree_v2(p));
-    OK(cuStreamDestroy_v2(s));
+    give_back(p, 0, s, NULL);
   }
 }
 
@@ -164,9 +152,7 @@ static void the_per_thread_stream_is_a_blocking_one(void **state) {
   OK(cuStreamCreate(&s, 0));
   OK(cuMemsetD8Async(p, 4, NBYTES, s));
   found(SIM_RACE, 1);
-  OK(cuCtxSynchronize());
-  OK(cuMemFree_v2(p));
-  OK(cuStreamDestroy_v2(s));
+  give_back(p, 0, s, NULL);
 }
 
 static void a_wait_means_the_last_record_before_it(void **state) {
@@ -183,11 +169,8 @@ static void a_wait_means_the_last_record_before_it(void **state) {
   assert_int_equal(sim_findings(SIM_RACE), 0);
   OK(cuMemsetD8Async(p + 16, 2, 16, b));
   found(SIM_RACE, 1);
-  OK(cuCtxSynchronize());
-  OK(cuMemFree_v2(p));
   OK(cuEventDestroy_v2(e));
-  OK(cuStreamDestroy_v2(a));
-  OK(cuStreamDestroy_v2(b));
+  give_back(p, 0, a, b);
 }
 
 static void waiting_for_an_event_never_recorded_orders_nothing(void **state) {
@@ -199,11 +182,8 @@ static void waiting_for_an_event_never_recorded_orders_nothing(void **state) {
   OK(cuStreamWaitEvent(b, e, 0));
   OK(cuMemsetD8Async(p, 2, NBYTES, b));
   found(SIM_RACE, 1);
-  OK(cuCtxSynchronize());
-  OK(cuMemFree_v2(p));
   OK(cuEventDestroy_v2(e));
-  OK(cuStreamDestroy_v2(a));
-  OK(cuStreamDestroy_v2(b));
+  give_back(p, 0, a, b);
 }
 
 /* A copy from the program's own memory returns before the bytes arrive; another stream must still wait. */

@@ -69,4 +69,13 @@ static inline void follow(CUstream b, CUstream a) {
   OK(cuEventDestroy_v2(e));
 }
 
+/* Once the device is idle, memory and streams go back: two of each, or 0 and NULL. */
+static inline void give_back(CUdeviceptr p, CUdeviceptr q, CUstream a, CUstream b) {
+  OK(cuCtxSynchronize());
+  OK(cuMemFree_v2(p));
+  OK(cuMemFree_v2(q));
+  OK(cuStreamDestroy_v2(a));
+  if (b != NULL) OK(cuStreamDestroy_v2(b));
+}
+
 #endif

@@ -5,7 +5,7 @@ import signal
 import pytest
 from programs import Programs
 
-COMMON = """
+COMMON = '''
 import ctypes
 import numpy as np
 import cuda.bindings.driver as drv
@@ -16,11 +16,17 @@ def ok(result):
     assert int(result[0]) == 0, result
     return result[1] if len(result) == 2 else result[1:]
 
+def started(streams):
+    """Device 0, made current, and so many streams of it."""
+    device = Device(0)
+    device.set_current()
+    return device, *(device.create_stream() for _ in range(streams))
+
 def bytes_of(pointer, n):
     host = np.zeros(n, np.uint8)
     ok(drv.cuMemcpyDtoH(host.ctypes.data, pointer, n))
     return host
-"""
+'''
 
 
 programs = Programs(COMMON, ["cuda"], seeds=[0, 1, 2, 3])
@@ -31,10 +37,8 @@ def test_cuda_core_buffers_and_streams(tmp_path):
     right(
         tmp_path,
         """
-        device = Device(0)
-        device.set_current()
+        device, s, t = started(2)
         assert device.name == "Simulated GPU 0"
-        s, t = device.create_stream(), device.create_stream()
         a, b = device.allocate(64, stream=s), device.allocate(64, stream=t)
         a.fill(b"\\x05", stream=s)
         t.wait(s)
@@ -55,9 +59,7 @@ def test_cuda_core_exchanges_in_order(tmp_path):
     right(
         tmp_path,
         """
-        device = Device(0)
-        device.set_current()
-        s, t = device.create_stream(), device.create_stream()
+        device, s, t = started(2)
 
         class Producer:
             def __init__(self, buffer, stream):
@@ -89,9 +91,7 @@ def test_cuda_core_exchange_without_a_wait_is_a_race(tmp_path):
     wrong(
         tmp_path,
         """
-        device = Device(0)
-        device.set_current()
-        s, t = device.create_stream(), device.create_stream()
+        device, s, t = started(2)
         a = device.allocate(64, stream=s)
         a.fill(b"\\x05", stream=s)
         view = StridedMemoryView.from_dlpack(a, stream_ptr=-1)
@@ -109,9 +109,7 @@ def test_cuda_core_captures_a_graph(tmp_path):
     right(
         tmp_path,
         """
-        device = Device(0)
-        device.set_current()
-        s = device.create_stream()
+        device, s = started(1)
         a = device.allocate(64, stream=s)
         a.fill(b"\\x01", stream=s)
         builder = s.create_graph_builder()
@@ -135,9 +133,7 @@ def test_cuda_core_pinned_memory_is_numpys(tmp_path):
         tmp_path,
         """
         from cuda.core import LegacyPinnedMemoryResource
-        device = Device(0)
-        device.set_current()
-        s = device.create_stream()
+        device, s = started(1)
         pinned = LegacyPinnedMemoryResource().allocate(64)
         host = np.from_dlpack(pinned)
         assert (host.view(np.uint8) == 0xCB).all()
@@ -184,9 +180,7 @@ def test_numba_takes_from_cuda_core(tmp_path):
     program = """
         from numba import cuda
         cuda.current_context()
-        device = Device(0)
-        device.set_current()
-        s = device.create_stream()
+        device, s = started(1)
         a = device.allocate(64, stream=s)
         a.fill(b"\\x05", stream=s)
 
@@ -228,9 +222,7 @@ def test_a_host_that_reads_device_memory_dies(tmp_path, allocate):
     status, _ = run(
         tmp_path,
         f"""
-        device = Device(0)
-        device.set_current()
-        s = device.create_stream()
+        device, s = started(1)
         ctypes.string_at({allocate}, 1)
         """,
     )
@@ -306,9 +298,7 @@ def test_a_failing_call_reaches_the_program(tmp_path):
     right(
         tmp_path,
         """
-        device = Device(0)
-        device.set_current()
-        s = device.create_stream()
+        device, s = started(1)
         try:
             device.allocate(64, stream=s)
         except Exception as e:
