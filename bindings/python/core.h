@@ -108,7 +108,7 @@ static inline core_state *core_state_of_tensor(PyObject *tensor) {
 
 /* errors.c: each sets an exception and returns -1. */
 int core_raise(core_state *state, const mf_error *err);
-int core_raise_element(core_state *state, const mf_error *err);
+int core_raise_element(core_state *state, const mf_error *err, const mf_tensor *t);
 int core_raise_exchange(core_state *state, const mf_error *err, const char *what, PyObject *producer);
 int core_refuse(core_state *state, const char *format, ...);
 void core_chain(PyObject *type, PyObject *value, PyObject *traceback);
@@ -149,6 +149,7 @@ extern PyMethodDef core_device_functions[];
 int core_device(core_state *state, PyObject *obj, DLDevice *out);
 PyObject *core_device_object(core_state *state, DLDevice device);
 DLDevice core_gpu_of(DLDevice device);
+int core_gpu(core_state *state, PyObject *obj, DLDevice *out);
 
 static inline bool core_is_cpu(DLDevice device) {
   return device.device_type == kDLCPU && device.device_id == 0;

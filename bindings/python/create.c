@@ -162,7 +162,8 @@ static PyObject *equal(PyObject *module, PyObject *const *args, Py_ssize_t nargs
   const int status = mf_tensor_equal(a, b, &same, &err);
   PyEval_RestoreThread(saved);
   if (status == MF_OK) return PyBool_FromLong(same);
-  core_raise_element(core_state_of(module), &err);
+  const bool first = !core_host_reads(mf_tensor_dltensor(a)->device);
+  core_raise_element(core_state_of(module), &err, first ? a : b);
   return NULL;
 }
 

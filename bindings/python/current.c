@@ -103,8 +103,7 @@ PyObject *core_current_stream(PyObject *module, PyObject *arg) {
   DLDevice device;
   mf_stream stream;
   mf_error err;
-  if (core_device(state, arg, &device) < 0) return NULL;
-  device = core_gpu_of(device);
+  if (core_gpu(state, arg, &device) < 0) return NULL;
   if (mf_stream_current(&device, &stream, &err) == MF_OK) return stream_with(state, device, stream);
   core_raise(state, &err);
   return NULL;

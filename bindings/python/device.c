@@ -82,6 +82,19 @@ DLDevice core_gpu_of(DLDevice device) {
   return device;
 }
 
+/* A device with streams; for pinned and managed memory the GPU that uses it. */
+int core_gpu(core_state *state, PyObject *obj, DLDevice *out) {
+  if (obj == NULL || obj == Py_None) {
+    PyErr_SetString(PyExc_TypeError, "a device with streams is needed, such as \"cuda:0\", not None");
+    return -1;
+  }
+  if (core_device(state, obj, out) < 0) return -1;
+  *out = core_gpu_of(*out);
+  if (out->device_type != kDLCPU) return 0;
+  PyErr_SetString(PyExc_ValueError, "device is \"cpu\", which has no streams; a GPU such as \"cuda:0\" expected");
+  return -1;
+}
+
 PyDoc_STRVAR(device_parse_doc,
              "_device_parse($module, name, /)\n--\n\n"
              "The DLDevice of a device's name as (type, id, its usual name). ValueError for no device.");

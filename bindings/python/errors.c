@@ -50,9 +50,13 @@ int core_raise(core_state *state, const mf_error *err) {
 }
 
 /* Elements are not read or written one by one on a device: that is a mistake, not a missing device. */
-int core_raise_element(core_state *state, const mf_error *err) {
-  if (err->status != MF_EDEVICE) return core_raise(state, err);
-  PyErr_Format(PyExc_TypeError, "%s; t.to(\"cpu\") copies the tensor to the host", err->message);
+int core_raise_element(core_state *state, const mf_error *err, const mf_tensor *t) {
+  const DLDevice device = mf_tensor_dltensor(t)->device;
+  char name[64] = "";
+  if (err->status != MF_EDEVICE || core_host_reads(device)) return core_raise(state, err);
+  mf_device_format(&device, name, sizeof name, NULL);
+  PyErr_Format(PyExc_TypeError, "the elements are on %s, where the host cannot use them; to(\"cpu\") copies the tensor",
+               name);
   return -1;
 }
 

@@ -96,7 +96,7 @@ static PyObject *get_by_key(PyObject *self, const index_key *key) {
   if (status == MF_OK) return core_scalar_to_python(&value);
   /* A dtype without arithmetic has no Python number: a view of the one element is what is left. */
   if (status == MF_EDTYPE) return get_view(self, key);
-  core_raise_element(core_state_of_tensor(self), &err);
+  core_raise_element(core_state_of_tensor(self), &err, t);
   return NULL;
 }
 
@@ -120,7 +120,7 @@ static int put_element(PyObject *self, const index_key *key, PyObject *value) {
   if (core_scalar_from_python(state, value, &scalar) < 0) return -1;
   read_coordinates(key, coords);
   int status = mf_tensor_put(core_handle(self), coords, key->count, &scalar, &err);
-  return status == MF_OK ? 0 : core_raise_element(state, &err);
+  return status == MF_OK ? 0 : core_raise_element(state, &err, core_handle(self));
 }
 
 static int fill_with(core_state *state, mf_tensor *target, PyObject *value) {

@@ -155,16 +155,6 @@ int core_stream_argument(core_state *state, PyObject *obj, const DLDevice *devic
   return -1;
 }
 
-static int read_gpu(core_state *state, PyObject *obj, DLDevice *out) {
-  if (obj == NULL || obj == Py_None) {
-    PyErr_SetString(PyExc_TypeError, "a stream needs a device, such as \"cuda:0\"");
-    return -1;
-  }
-  if (core_device(state, obj, out) < 0) return -1;
-  *out = core_gpu_of(*out);
-  return 0;
-}
-
 static PyObject *stream_create(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
   static char *keywords[] = {"device", NULL};
   core_state *state = PyType_GetModuleState(type);
@@ -173,7 +163,7 @@ static PyObject *stream_create(PyTypeObject *type, PyObject *args, PyObject *kwa
   mf_stream made;
   mf_error err;
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O:Stream", keywords, &obj)) return NULL;
-  if (read_gpu(state, obj, &device) < 0) return NULL;
+  if (core_gpu(state, obj, &device) < 0) return NULL;
   if (mf_stream_create(&device, &made, &err) != MF_OK) {
     core_raise(state, &err);
     return NULL;
@@ -196,7 +186,7 @@ static PyObject *stream_of(core_state *state, DLDevice device, mf_stream stream)
 static PyObject *named(PyObject *type, PyObject *obj, mf_stream stream) {
   core_state *state = PyType_GetModuleState((PyTypeObject *)type);
   DLDevice device;
-  return read_gpu(state, obj, &device) < 0 ? NULL : stream_of(state, device, stream);
+  return core_gpu(state, obj, &device) < 0 ? NULL : stream_of(state, device, stream);
 }
 
 PyDoc_STRVAR(default_doc,
@@ -237,7 +227,7 @@ static int find_device(PyObject *obj, mf_stream stream, DLDevice *out) {
 static PyObject *wrap_handle(core_state *state, PyObject *obj, PyObject *where, int64_t handle) {
   DLDevice device = {.device_type = kDLCUDA, .device_id = 0};
   mf_stream stream;
-  if (where != NULL && where != Py_None && read_gpu(state, where, &device) < 0) return NULL;
+  if (where != NULL && where != Py_None && core_gpu(state, where, &device) < 0) return NULL;
   if (core_stream_from_handle(device, handle, &stream) < 0) return NULL;
   if ((where == NULL || where == Py_None) && find_device(obj, stream, &device) < 0) return NULL;
   return stream_of(state, device, stream);
@@ -253,8 +243,10 @@ static PyObject *wrap_number(core_state *state, PyObject *obj, PyObject *where) 
     PyErr_Format(PyExc_ValueError, "stream is %lld, which is no handle of a stream", (long long)number);
     return NULL;
   }
-  if (read_gpu(state, where, &device) < 0 || from_number(state, obj, &device, &stream) < 0) return NULL;
-  return stream_of(state, device, stream);
+  if (core_gpu(state, where, &device) < 0 || from_number(state, obj, &device, &stream) < 0) return NULL;
+  if (stream != MF_STREAM_NO_ORDER) return stream_of(state, device, stream);
+  PyErr_SetString(PyExc_ValueError, "stream is -1, which is no stream");
+  return NULL;
 }
 
 PyDoc_STRVAR(wrap_doc,

@@ -1,0 +1,94 @@
+"""What every spec of devices shares: a driver, simulated or real, that has nothing to report at the end.
+
+A spec that names the fixture `gpu` (or takes it through another) runs on whichever driver there is, and is skipped
+with the driver's reason where there is none. Specs of one library are skipped where that is not installed.
+"""
+
+import gc
+import importlib
+import os
+import sys
+
+import pytest
+
+import moonferry as mf
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(1, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from driver_abi import Driver  # noqa: E402
+
+KINDS = [kind for kind in ("cuda", "rocm") if mf.device_count(kind)]
+
+
+def why_none():
+    return f"no GPU: {mf.device_reason('cuda')}; {mf.device_reason('rocm')}"
+
+
+@pytest.fixture(scope="session", params=KINDS or ["none"])
+def the_driver(request):
+    if request.param == "none":
+        pytest.skip(why_none())
+    return Driver(request.param)
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "reports(text): the simulated driver must report this")
+
+
+@pytest.fixture(params=[0, 1, 7] if KINDS else [0], ids=lambda seed: f"seed{seed}")
+def seed(request, the_driver):
+    """For specs of order: work runs as late as it may, and in two random orders."""
+    the_driver.seed(request.param)
+    yield request.param
+    the_driver.seed(0)
+
+
+def settle(driver):
+    """Everything that waits for queued work is given back."""
+    gc.collect()
+    for ordinal in range(driver.count):
+        mf.synchronize(f"{driver.kind}:{ordinal}")
+
+
+@pytest.fixture
+def gpu(the_driver, request):
+    """The driver. At the end of the spec nothing is alive, and the simulator has nothing to report."""
+    driver = the_driver
+    driver.make_current(0)
+    settle(driver)
+    driver.reset()
+    before = mf.ledger(), driver.current()
+    yield driver
+    settle(driver)
+    expected = request.node.get_closest_marker("reports")
+    found = driver.findings()
+    driver.reset()
+    if expected is not None:
+        assert not driver.simulated or any(expected.args[0] in text for text in found), found
+    else:
+        assert not found, "\n".join(found)
+    assert driver.current() == before[1], "the caller's context was left changed"
+    assert mf.current_stream(f"{driver.kind}:0") == mf.Stream.default(f"{driver.kind}:0")
+    assert mf.ledger() == before[0]
+
+
+@pytest.fixture
+def device(gpu):
+    """The name of the first GPU."""
+    return f"{gpu.kind}:0"
+
+
+@pytest.fixture
+def cuda(gpu):
+    if gpu.kind != "cuda":
+        pytest.skip("this is CUDA's alone")
+    return gpu
+
+
+def library(name):
+    """The module, or a skip with the reason."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        pytest.skip(f"{name} cannot be imported: {error}")

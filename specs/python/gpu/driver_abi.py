@@ -1,0 +1,146 @@
+"""The few driver calls that stand in for other people's kernels, and what a simulated driver can be asked.
+
+Responsible for CUDA and HIP by ctypes under one set of names, so that a spec is written once. A memset on a stream
+stands for a kernel that writes, a copy to the host for one that reads. On a real driver there is nothing to ask:
+findings are then always empty.
+"""
+
+import contextlib
+import ctypes as c
+
+import moonferry as mf
+
+CUDA = {
+    "library": "libcuda.so.1",
+    "create": "cuStreamCreate",
+    "destroy": "cuStreamDestroy_v2",
+    "wait": "cuStreamSynchronize",
+    "memset": "cuMemsetD8Async",
+    "read": "cuMemcpyDtoHAsync_v2",
+    "alloc": "cuMemAlloc_v2",
+    "free": "cuMemFree_v2",
+    "begin": "cuStreamBeginCapture_v2",
+    "end": "cuStreamEndCapture",
+    "instantiate": "cuGraphInstantiateWithFlags",
+    "launch": "cuGraphLaunch",
+    "forget": "cuGraphDestroy",
+    "forget_exec": "cuGraphExecDestroy",
+}
+HIP = {
+    "library": "libamdhip64.so.7",
+    "create": "hipStreamCreateWithFlags",
+    "destroy": "hipStreamDestroy",
+    "wait": "hipStreamSynchronize",
+    "memset": "hipMemsetAsync",
+    "read": "hipMemcpyDtoHAsync",
+    "alloc": "hipMalloc",
+    "free": "hipFree",
+    "begin": "hipStreamBeginCapture",
+    "end": "hipStreamEndCapture",
+    "instantiate": "hipGraphInstantiateWithFlags",
+    "launch": "hipGraphLaunch",
+    "forget": "hipGraphDestroy",
+    "forget_exec": "hipGraphExecDestroy",
+}
+NON_BLOCKING = 1
+RELAXED = 2
+
+
+class Driver:
+    """The driver of one kind of GPU ("cuda" or "rocm"), with device 0 current on the calling thread."""
+
+    def __init__(self, kind):
+        self.kind = kind
+        self.names = CUDA if kind == "cuda" else HIP
+        self.lib = c.CDLL(self.names["library"])
+        self.simulated = hasattr(self.lib, "sim_findings")
+        self.default = 1 if kind == "cuda" else 0
+        if self.simulated:
+            self.lib.sim_findings.restype = self.lib.sim_calls.restype = c.c_uint64
+            self.lib.sim_finding.restype = c.c_char_p
+            self.lib.sim_finding.argtypes = [c.c_size_t]
+        self.count = mf.device_count(kind)
+        self.make_current(0)
+
+    def make_current(self, ordinal):
+        if self.kind == "rocm":
+            assert self.lib.hipSetDevice(ordinal) == 0
+            return
+        context = c.c_void_p()
+        assert self.lib.cuInit(0) == 0
+        assert self.lib.cuDevicePrimaryCtxRetain(c.byref(context), ordinal) == 0
+        assert self.lib.cuCtxSetCurrent(context) == 0
+
+    def current(self):
+        """Which context (CUDA) or device (HIP) is the calling thread's."""
+        now = c.c_void_p()
+        call = self.lib.cuCtxGetCurrent if self.kind == "cuda" else self.lib.hipGetDevice
+        assert call(c.byref(now)) == 0
+        return now.value
+
+    def call(self, name, *args):
+        function = getattr(self.lib, self.names[name])
+        status = function(*args)
+        assert status == 0, f"{self.names[name]} answered {status}"
+
+    def stream(self):
+        """A stream of somebody else's; give it back with destroy."""
+        made = c.c_void_p()
+        self.call("create", c.byref(made), NON_BLOCKING)
+        return made.value
+
+    def destroy(self, stream):
+        self.call("destroy", c.c_void_p(stream))
+
+    def memset(self, address, value, nbytes, stream):
+        if self.kind == "cuda":
+            self.call("memset", c.c_uint64(address), c.c_uint8(value), c.c_size_t(nbytes), c.c_void_p(stream))
+        else:
+            self.call("memset", c.c_void_p(address), c.c_int(value), c.c_size_t(nbytes), c.c_void_p(stream))
+
+    def read(self, address, nbytes, stream):
+        """The bytes, as work on that stream sees them."""
+        host = (c.c_uint8 * nbytes)()
+        self.call("read", host, c.c_void_p(address), c.c_size_t(nbytes), c.c_void_p(stream))
+        self.call("wait", c.c_void_p(stream))
+        return bytes(host)
+
+    def alloc(self, nbytes):
+        made = c.c_void_p()
+        self.call("alloc", c.byref(made), c.c_size_t(nbytes))
+        return made.value
+
+    def free(self, address):
+        self.call("free", c.c_void_p(address))
+
+    @contextlib.contextmanager
+    def capture(self, stream):
+        """The work queued in the block becomes a graph, which is launched on the same stream at its end."""
+        graph, executable = c.c_void_p(), c.c_void_p()
+        self.call("begin", c.c_void_p(stream), RELAXED)
+        yield
+        self.call("end", c.c_void_p(stream), c.byref(graph))
+        self.call("instantiate", c.byref(executable), graph, c.c_uint64(0))
+        self.call("launch", executable, c.c_void_p(stream))
+        self.call("wait", c.c_void_p(stream))
+        self.call("forget_exec", executable)
+        self.call("forget", graph)
+
+    def calls(self, *names):
+        return sum(self.lib.sim_calls(name.encode()) for name in names)
+
+    def seed(self, number):
+        if self.simulated:
+            self.lib.sim_seed(c.c_uint64(number))
+
+    def reset(self):
+        if self.simulated:
+            self.lib.sim_reset()
+
+    def findings(self):
+        if not self.simulated:
+            return []
+        found, texts = self.lib.sim_findings(0), []
+        while found and (text := self.lib.sim_finding(len(texts))):
+            texts.append(text.decode())
+        return texts

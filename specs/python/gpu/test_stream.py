@@ -1,0 +1,304 @@
+"""`Stream`: a value, a context, somebody else's stream under another name."""
+
+import gc
+import threading
+import weakref
+
+import pytest
+
+import moonferry as mf
+
+
+class Foreign:
+    """Anything with the CUDA stream protocol."""
+
+    def __init__(self, handle, version=0):
+        self.pair = (version, handle)
+
+    def __cuda_stream__(self):
+        return self.pair
+
+
+def test_a_new_stream_is_a_handle_of_its_device(gpu, device):
+    s = mf.Stream(device)
+    assert s.device == device and s.handle > 2 and s.__cuda_stream__() == (0, s.handle)
+    assert s.query() is True
+    s.synchronize()
+
+
+def test_the_named_streams_have_the_drivers_numbers(gpu, device):
+    assert mf.Stream.default(device).handle == gpu.default
+    assert mf.Stream.per_thread(device).handle == 2
+    assert mf.Stream.default(device).__cuda_stream__() == (0, gpu.default)
+
+
+def test_streams_are_equal_by_value(gpu, device):
+    s = mf.Stream(device)
+    same = mf.Stream.wrap(s.handle, device)
+    assert s == same and not s != same and hash(s) == hash(same) and s is not same
+    assert s != mf.Stream(device) and s != mf.Stream.default(device) and s != s.handle
+    assert mf.Stream.default(device) != mf.Stream.per_thread(device)
+    assert mf.Stream.default(device) != mf.Stream.default(f"{gpu.kind}:1")
+    assert len({s, same, mf.Stream.default(device), mf.Stream.default(device)}) == 2
+    with pytest.raises(TypeError):
+        s < same  # noqa: B015
+
+
+def test_repr_says_how_to_get_it_again(gpu, device):
+    s = mf.Stream(device)
+    for stream in (s, mf.Stream.default(device), mf.Stream.per_thread(device)):
+        assert eval(repr(stream), {"moonferry": mf}) == stream
+
+
+def test_a_stream_cannot_be_changed_or_derived(gpu, device):
+    s = mf.Stream(device)
+    for name in ("device", "handle", "other"):
+        with pytest.raises(AttributeError):
+            setattr(s, name, 1)
+    with pytest.raises(TypeError):
+        type("Mine", (mf.Stream,), {})
+
+
+@pytest.mark.parametrize("name", ["cpu", "cuda:99", "rocm:99", "nothing", (2, 99), (99, 0)])
+def test_a_device_without_streams_is_refused(gpu, name):
+    for make in (mf.Stream, mf.Stream.default, mf.current_stream):
+        with pytest.raises(ValueError):
+            make(name)
+
+
+def test_a_stream_needs_a_device(gpu):
+    for make in (mf.Stream, mf.Stream.default):
+        with pytest.raises(TypeError, match="device"):
+            make(None)
+    with pytest.raises(TypeError):
+        mf.Stream()
+
+
+def test_pinned_memory_uses_the_streams_of_the_gpu(gpu, device):
+    assert mf.Stream.default(f"{gpu.kind}_host").device == device
+    assert mf.current_stream(f"{gpu.kind}_host") == mf.current_stream(device)
+
+
+def test_with_makes_it_current_and_nests(gpu, device):
+    s, t = mf.Stream(device), mf.Stream(device)
+    before = mf.current_stream(device)
+    with s as entered:
+        assert entered is s and mf.current_stream(device) is s
+        with t:
+            assert mf.current_stream(device) is t
+            with s, s:
+                assert mf.current_stream(device) is s
+            assert mf.current_stream(device) is t
+        assert mf.current_stream(device) is s
+    assert mf.current_stream(device) == before == mf.Stream.default(device)
+
+
+def test_with_restores_on_exceptions(gpu, device):
+    with pytest.raises(KeyError), mf.Stream(device):
+        raise KeyError
+    assert mf.current_stream(device) == mf.Stream.default(device)
+
+
+def test_with_concerns_one_device(gpu, device):
+    other = f"{gpu.kind}:1"
+    with mf.Stream(device), mf.Stream(other) as t:
+        assert mf.current_stream(other) is t
+    with mf.Stream(device):
+        assert mf.current_stream(other) == mf.Stream.default(other)
+
+
+def test_exit_without_enter_is_an_error(gpu, device):
+    with pytest.raises(RuntimeError, match="not made current"):
+        mf.Stream(device).__exit__(None, None, None)
+
+
+def test_the_current_stream_is_kept_alive(gpu, device):
+    s = mf.Stream(device)
+    alive = weakref.ref(s)
+    s.__enter__()
+    del s
+    gc.collect()
+    current = mf.current_stream(device)
+    assert alive() is current
+    current.__exit__()
+
+
+def test_each_thread_has_its_own_current_stream(gpu, device):
+    s, seen = mf.Stream(device), {}
+    barrier = threading.Barrier(4)
+
+    def work(i):
+        gpu.make_current(0)
+        seen[i, "first"] = mf.current_stream(device)
+        with mf.Stream(device) as mine:
+            barrier.wait()
+            t = mf.full((64,), i, "int32", device=device)
+            seen[i, "own"] = mf.current_stream(device) is mine
+            seen[i] = t.tolist() == [i] * 64
+            barrier.wait()
+
+    with s:
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert mf.current_stream(device) is s
+    assert all(seen[i, "first"] == mf.Stream.default(device) and seen[i, "own"] and seen[i] for i in range(4))
+
+
+def test_wrap_takes_a_foreign_handle(gpu, device):
+    raw = gpu.stream()
+    s = mf.Stream.wrap(raw, device)
+    assert s.handle == raw and s.device == device
+    assert mf.Stream.wrap(raw) == s
+    with s:
+        t = mf.full((16,), 3, "uint8", device=device)
+    assert gpu.read(t.data_ptr, 16, raw) == b"\3" * 16
+    del t, s
+    mf.synchronize(device)
+    gpu.destroy(raw)
+
+
+def test_wrap_keeps_the_object_alive(gpu, device):
+    raw = gpu.stream()
+    owner = Foreign(raw)
+    alive = weakref.ref(owner)
+    s = mf.Stream.wrap(owner, device)
+    del owner
+    gc.collect()
+    assert alive() is not None and s.handle == raw
+    del s
+    gc.collect()
+    assert alive() is None
+    gpu.destroy(raw)
+
+
+def test_a_cycle_through_a_wrapped_stream_is_collected(gpu, device):
+    raw = gpu.stream()
+    owner = Foreign(raw)
+    owner.stream = mf.Stream.wrap(owner, device)
+    alive = weakref.ref(owner)
+    del owner
+    gc.collect()
+    assert alive() is None
+    gpu.destroy(raw)
+
+
+def test_wrap_takes_our_own_streams_and_the_null_handle(gpu, device):
+    s = mf.Stream(device)
+    assert mf.Stream.wrap(s, device) == s
+    assert mf.Stream.wrap(Foreign(0), device) == mf.Stream.default(device)
+    assert mf.Stream.wrap(Foreign(2), device) == mf.Stream.per_thread(device)
+
+
+def test_wrap_takes_the_attribute_too(gpu, device):
+    s = mf.Stream(device)
+    holder = type("Holder", (), {"__cuda_stream__": (0, s.handle)})()
+    assert mf.Stream.wrap(holder, device) == s
+
+
+@pytest.mark.parametrize("pair", [(1, 5), (0,), (0, "x"), 5, None, (0, 1, 2)], ids=repr)
+def test_wrap_refuses_another_protocol(gpu, device, pair):
+    wrong = type("Wrong", (), {"__cuda_stream__": lambda self: pair})()
+    with pytest.raises(TypeError, match="__cuda_stream__"):
+        mf.Stream.wrap(wrong, device)
+
+
+def test_wrap_lets_exceptions_out(gpu, device):
+    def fail(self):
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        mf.Stream.wrap(type("Wrong", (), {"__cuda_stream__": fail})(), device)
+
+
+@pytest.mark.parametrize("value", ["1", 1.5, True, None, object()], ids=repr)
+def test_wrap_refuses_what_is_no_stream(gpu, device, value):
+    with pytest.raises(TypeError):
+        mf.Stream.wrap(value, device)
+
+
+@pytest.mark.parametrize("value", [-1, -2, 1 << 70])
+def test_wrap_refuses_numbers_that_are_no_stream(gpu, device, value):
+    with pytest.raises(ValueError):
+        mf.Stream.wrap(value, device)
+
+
+def test_wrap_refuses_a_destroyed_stream(gpu, device):
+    raw = gpu.stream()
+    gpu.destroy(raw)
+    with pytest.raises(ValueError):
+        mf.Stream.wrap(raw, device)
+    gpu.reset()
+
+
+def test_wrap_refuses_a_stream_of_another_device(gpu, device):
+    raw = gpu.stream()
+    with pytest.raises(ValueError):
+        mf.Stream.wrap(raw, f"{gpu.kind}:1")
+    gpu.destroy(raw)
+
+
+def test_wrap_cannot_tell_whose_a_name_is(gpu, device):
+    for name in (0, 1, 2, Foreign(0), Foreign(1)):
+        with pytest.raises(ValueError):
+            mf.Stream.wrap(name)
+
+
+def test_wait_orders_two_streams(gpu, device, seed):
+    s, t = mf.Stream(device), gpu.stream()
+    memory = gpu.alloc(64)
+    gpu.memset(memory, 5, 64, t)
+    s.wait(mf.Stream.wrap(t, device))
+    assert gpu.read(memory, 64, s.handle) == b"\5" * 64
+    gpu.memset(memory, 6, 64, s.handle)
+    mf.Stream.wrap(t, device).wait(s.handle)
+    assert gpu.read(memory, 64, t) == b"\6" * 64
+    gpu.free(memory)
+    gpu.destroy(t)
+
+
+def test_wait_takes_streams_of_the_other_device_and_objects(gpu, device, seed):
+    s, far = mf.Stream(device), mf.Stream(f"{gpu.kind}:1")
+    memory = gpu.alloc(64)
+    gpu.memset(memory, 5, 64, s.handle)
+    far.wait(s)
+    s.wait(far)
+    s.wait(Foreign(s.handle))
+    assert gpu.read(memory, 64, s.handle) == b"\5" * 64
+    gpu.free(memory)
+
+
+@pytest.mark.parametrize("value", [None, "x", 1.5, True], ids=repr)
+def test_wait_refuses_what_is_no_stream(gpu, device, value):
+    with pytest.raises(TypeError):
+        mf.Stream(device).wait(value)
+
+
+def test_query_and_synchronize_see_queued_work(gpu, device):
+    s = mf.Stream(device)
+    memory = gpu.alloc(64)
+    gpu.memset(memory, 5, 64, s.handle)
+    assert not gpu.simulated or s.query() is False
+    s.synchronize()
+    assert s.query() is True
+    gpu.free(memory)
+
+
+def test_a_stream_goes_back_when_it_dies_and_comes_again(gpu, device):
+    if not gpu.simulated:
+        pytest.skip("only a simulated driver counts its calls")
+    mf.Stream(device)
+    gpu.reset()
+    for _ in range(5):
+        mf.Stream(device)
+    assert gpu.calls(gpu.names["create"], "cuStreamCreateWithPriority", gpu.names["destroy"]) == 0
+
+
+def test_work_of_a_stream_that_died_is_done(gpu, device, seed):
+    s = mf.Stream(device)
+    with s:
+        t = mf.full((64,), 9, "uint8", device=device)
+    del s
+    assert t.tolist() == [9] * 64
