@@ -1,9 +1,10 @@
 /* where.c: where the simulated drivers are installed.
  *
- * They lie in a folder that no loader searches by itself, named after the device, beside the folder that this
- * program lies in. It must not know what they are for. */
+ * They lie in the Python package, in folders that no loader searches by itself, one for each device. The program is
+ * there too, in the package's bin/, and a second time where pip puts commands. It must not know what they are for. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <glob.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,9 +26,9 @@ static char *own_folder(void) {
   return cli_copy(path, slash == NULL ? 0 : (size_t)(slash - path));
 }
 
-static char *path_of(const char *folder, const char *below, const char *device) {
+static char *path_of(const char *folder, const char *device) {
   cli_text path = {0};
-  cli_addf(&path, "%s%s/%s", folder, below, device);
+  cli_addf(&path, "%s/%s", folder, device);
   char *real = realpath(path.at, NULL);
   return real != NULL ? real : path.at;
 }
@@ -38,21 +39,32 @@ static bool holds(const char *folder, const char *file) {
   return access(path.at, R_OK) == 0;
 }
 
+/* Adds the folders that folder and the pattern below it stand for; if none, that itself, to be named as a place
+ * where nothing was. */
+static void add_places(glob_t *places, const char *folder, const char *below) {
+  cli_text pattern = {0};
+  for (const char *p = folder; *p != '\0'; p++) cli_addf(&pattern, "%s%c", strchr("*?[\\", *p) ? "\\" : "", *p);
+  cli_add(&pattern, below);
+  if (glob(pattern.at, (places->gl_pathc > 0 ? GLOB_APPEND : 0) | GLOB_NOCHECK, NULL, places) == GLOB_NOSPACE)
+    (void)cli_room(NULL, SIZE_MAX);
+  free(pattern.at);
+}
+
 char *cli_simulator(const char *device) {
+  static const char *const below[] = {"/../sim", "/../lib/python3*/site-packages/moonferry/sim",
+                                      "/../lib/python3*/dist-packages/moonferry/sim", "/../moonferry/sim"};
   const char *set = getenv("MOONFERRY_SIM");
-  char *own = own_folder();
-  char *places[3] = {NULL};
-  size_t count = 0;
-  if (set != NULL && *set != '\0') {
-    places[count++] = path_of(set, "", device);
-  } else {
-    places[count++] = path_of(own, "/../sim", device);
-    places[count++] = path_of(own, "/../lib/moonferry/sim", device);
+  const char *own = own_folder();
+  glob_t places = {0};
+  const bool chosen = set != NULL && *set != '\0';
+  if (chosen) add_places(&places, set, "");
+  for (size_t i = 0; !chosen && i < sizeof below / sizeof *below; i++) add_places(&places, own, below[i]);
+  for (size_t i = 0; i < places.gl_pathc; i++) {
+    char *path = path_of(places.gl_pathv[i], device);
+    if (holds(path, cli_simulator_file(device))) return path;
   }
-  for (size_t i = 0; i < count; i++)
-    if (holds(places[i], cli_simulator_file(device))) return places[i];
   fprintf(stderr, "moonferry sim: the simulated driver %s was not found; looked in:\n", cli_simulator_file(device));
-  for (size_t i = 0; i < count; i++) fprintf(stderr, "  %s\n", places[i]);
+  for (size_t i = 0; i < places.gl_pathc; i++) fprintf(stderr, "  %s/%s\n", places.gl_pathv[i], device);
   fprintf(stderr, "MOONFERRY_SIM may name the folder that holds cuda/ and hip/\n");
   return NULL;
 }

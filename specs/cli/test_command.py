@@ -139,9 +139,23 @@ def test_a_simulator_that_is_not_there(sim):
     shutil.copy(MOONFERRY, copy)
     done = subprocess.run([copy, "sim", "--device", "hip", "true"], capture_output=True, text=True)
     assert done.returncode == 125
-    assert f"  {sim.folder}/bin/../sim/hip\n  {sim.folder}/bin/../lib/moonferry/sim/hip\n" in done.stderr
+    assert f"looked in:\n  {sim.folder}/bin/../sim/hip\n" in done.stderr
+    assert f"\n  {sim.folder}/bin/../lib/python3*/site-packages/moonferry/sim/hip\n" in done.stderr
     done = sim("--", "true", env={"MOONFERRY_SIM": str(PACKAGE / "sim")})
     assert done.returncode == 0
+
+
+@pytest.mark.parametrize("package", ["lib/python3.9/site-packages", "lib/python3.14/dist-packages", "."])
+def test_the_simulators_of_a_program_that_pip_installed(sim, package):
+    """With pip's layouts: a virtual environment, Debian's Python, --target."""
+    home = sim.folder / "it's [all] *here?"
+    copy = home / "bin" / "moonferry"
+    copy.parent.mkdir(parents=True)
+    shutil.copy(MOONFERRY, copy)
+    there = home / package / "moonferry" / "sim"
+    shutil.copytree(PACKAGE / "sim", there, symlinks=True)
+    done = subprocess.run([copy, "sim", "printenv", "LD_LIBRARY_PATH"], capture_output=True, text=True)
+    assert done.stdout == f"{os.path.realpath(there)}/cuda\n", done.stderr
 
 
 def test_a_folder_that_no_library_path_can_name(sim):
