@@ -16,8 +16,8 @@ typedef struct buffer {
   char *data; /* NULL: not made yet */
   void *event;
   bool taken;
-  bool queued; /* work may still use it, until the event */
-  bool lost;   /* the event could not be recorded */
+  bool queued;    /* work may still use it, until the event */
+  bool lost;      /* the event could not be recorded */
   uint64_t since; /* when it was given back */
 } buffer;
 
@@ -98,8 +98,8 @@ static int buffer_ready(const mf__queue *on, buffer *b, mf_error *err) {
 
 /* Queues a copy between the buffer and the device, and the event behind it. */
 static int buffer_queue(const mf__queue *on, buffer *b, char *device, int64_t nbytes, bool to_device, mf_error *err) {
-  const mf__block_copy job = {to_device ? device : b->data, to_device ? b->data : device, nbytes, 1, 1,
-                              nbytes, nbytes, nbytes, nbytes};
+  const mf__block_copy job = {
+      to_device ? device : b->data, to_device ? b->data : device, nbytes, 1, 1, nbytes, nbytes, nbytes, nbytes};
   int rc = on->backend->copy(&job, on->stream, err);
   if (rc != MF_OK) return rc;
   rc = on->backend->event_record(b->event, on->stream, err);

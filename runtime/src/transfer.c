@@ -112,8 +112,8 @@ static int refuse_capture(const mf__queue *on, const char *why, mf_error *err) {
   rc = on->backend->stream_capture(on->stream, &id, err);
   on->backend->leave(&before);
   if (rc == MF_OK && id != 0)
-    rc = mf__fail(err, MF_ECAPTURE, "stream 0x%llx of %s:%d is being captured, and %s",
-                  (unsigned long long)on->stream, on->backend->name, on->ordinal, why);
+    rc = mf__fail(err, MF_ECAPTURE, "stream 0x%llx of %s:%d is being captured, and %s", (unsigned long long)on->stream,
+                  on->backend->name, on->ordinal, why);
   return rc;
 }
 

@@ -1,0 +1,272 @@
+/* places.h: what the specs of copies share: the places where memory can be, streams to draw from, views drawn at random
+ * that can be taken of the host's tensor and of the device's alike, and what must be left at the end: nothing. */
+#ifndef MOONFERRY_SPEC_PLACES_H
+#define MOONFERRY_SPEC_PLACES_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "moonferry.h"
+#include "other.h"
+
+static mf_error err;
+
+static inline void check(int rc, const char *what, int line) {
+  if (rc != MF_OK) fail_msg("line %d: %s: %s: %s", line, what, err.call, err.message);
+}
+
+#define OK(call) check((call), #call, __LINE__)
+
+static inline void check_refused(int rc, int want, const char *saying, int line) {
+  if (rc != want || err.status != want) fail_msg("line %d: %d instead of %d: %s", line, rc, want, err.message);
+  if (strstr(err.message, saying) == NULL) fail_msg("line %d: \"%s\" does not say \"%s\"", line, err.message, saying);
+}
+
+#define REFUSED(call, status, saying) check_refused((call), status, saying, __LINE__)
+
+/* Random numbers (splitmix64). */
+
+static uint64_t random_state;
+
+static inline uint64_t draw(void) {
+  uint64_t z = (random_state += 0x9e3779b97f4a7c15u);
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+static inline int64_t between(int64_t low, int64_t high) {
+  return low + (int64_t)(draw() % (uint64_t)(high - low + 1));
+}
+
+static inline uint64_t nseeds(void) {
+  const char *text = getenv("MOONFERRY_SPEC_SEEDS");
+  return text == NULL ? 8 : strtoull(text, NULL, 10);
+}
+
+/* Places, streams */
+
+typedef enum place { CPU, PINNED, MANAGED, GPU0, GPU1, NPLACES } place;
+static const char *const place_names[] = {"cpu", "pinned", "managed", "gpu 0", "gpu 1"};
+
+static inline bool have(place p) {
+  return (p != MANAGED || other_managed_type() != 0) && (p != GPU1 || other_devices() > 1);
+}
+
+static DLDevice device_at(place p) {
+  if (p == CPU) return (DLDevice){kDLCPU, 0};
+  if (p == PINNED) return (DLDevice){(DLDeviceType)other_pinned_type(), 0};
+  if (p == MANAGED) return (DLDevice){(DLDeviceType)other_managed_type(), 0};
+  return (DLDevice){(DLDeviceType)other_device_type(), p == GPU1};
+}
+
+static mf_stream streams[2][3];
+
+static inline void open_streams(void) {
+  for (int d = 0; d < other_devices() && d < 2; d++) {
+    const DLDevice device = device_at(d == 0 ? GPU0 : GPU1);
+    streams[d][0] = MF_STREAM_DEFAULT;
+    for (int i = 1; i < 3; i++) OK(mf_stream_create(&device, &streams[d][i], &err));
+  }
+}
+
+static inline void use_stream(int d, mf_stream s) {
+  const DLDevice device = device_at(d == 0 ? GPU0 : GPU1);
+  OK(mf_stream_swap(&device, s, NULL, &err));
+}
+
+static inline void use_any_stream(void) {
+  for (int d = 0; d < other_devices() && d < 2; d++) use_stream(d, streams[d][draw() % 3]);
+}
+
+static inline void close_streams(void) {
+  for (int d = 0; d < other_devices() && d < 2; d++) {
+    const DLDevice device = device_at(d == 0 ? GPU0 : GPU1);
+    use_stream(d, MF_STREAM_DEFAULT);
+    for (int i = 1; i < 3; i++) OK(mf_stream_destroy(&device, streams[d][i], &err));
+  }
+}
+
+static inline int setup(void **state) {
+  (void)state;
+  sim_ask_reset();
+  open_streams();
+  return 0;
+}
+
+/* What one memory keeps may name another's streams and events, and what is given back is given back on a stream. */
+static inline void trim_all(void) {
+  for (int round = 0; round < 3; round++) {
+    for (place p = PINNED; p < NPLACES; p++) {
+      const DLDevice device = device_at(p);
+      if (!have(p)) continue;
+      if (p >= GPU0) OK(mf_device_synchronize(&device, &err));
+      OK(mf_pool_trim(&device, &err));
+    }
+  }
+  for (place p = GPU0; p < NPLACES; p++) {
+    const DLDevice device = device_at(p);
+    if (have(p)) OK(mf_device_synchronize(&device, &err));
+  }
+}
+
+static inline int teardown(void **state) {
+  (void)state;
+  close_streams();
+  trim_all();
+  mf_ledger left;
+  mf_ledger_read(&left);
+  assert_int_equal(left.tensors, 0);
+  assert_int_equal(left.storages, 0);
+  assert_int_equal(left.bytes, 0);
+  assert_int_equal(left.blocks, 0);
+  assert_int_equal(sim_ask_findings(), 0);
+  static const char *const sorts[] = {"memory", "events", "streams", "contexts", "captures", "pending"};
+  for (size_t i = 0; i < sizeof sorts / sizeof *sorts; i++)
+    if (sim_ask_left(sorts[i]) != 0) fail_msg("%s left: %lld", sorts[i], (long long)sim_ask_left(sorts[i]));
+  return 0;
+}
+
+/* Tensors */
+
+static DLDataType dtype_of(const char *name) {
+  DLDataType dtype;
+  OK(mf_dtype_parse(name, &dtype, &err));
+  return dtype;
+}
+
+static inline mf_tensor *create(place p, const char *dtype, int32_t ndim, const int64_t *shape) {
+  const DLTensor like = {
+      .device = device_at(p), .ndim = ndim, .dtype = dtype_of(dtype), .shape = (int64_t *)(uintptr_t)shape};
+  mf_tensor *t;
+  OK(mf_tensor_create(&like, 0, &t, &err));
+  return t;
+}
+
+static inline mf_tensor *random_host(const char *dtype, int32_t ndim, const int64_t *shape) {
+  mf_tensor *t = create(CPU, dtype, ndim, shape);
+  unsigned char *data = mf_tensor_dltensor(t)->data;
+  for (int64_t i = 0; i < mf_tensor_nbytes(t); i++) data[i] = (unsigned char)draw();
+  return t;
+}
+
+static inline mf_tensor *at_place(mf_tensor *t, place p) {
+  const mf_request request = {.device = device_at(p), .copy = MF_COPY_ALWAYS};
+  mf_tensor *out;
+  OK(mf_tensor_to(t, &request, &out, &err));
+  return out;
+}
+
+static inline void same_bytes(mf_tensor *device, const mf_tensor *host, const char *what) {
+  mf_tensor *back = at_place(device, CPU);
+  const int64_t bits = mf_tensor_numel(host) * mf_dtype_bits(&mf_tensor_dltensor(host)->dtype, 0);
+  const unsigned char *a = mf_tensor_dltensor(back)->data, *b = mf_tensor_dltensor(host)->data;
+  for (int64_t i = 0; i < bits / 8; i++)
+    if (a[i] != b[i])
+      fail_msg("%s: byte %lld of %lld: %#x, not %#x", what, (long long)i, (long long)bits / 8, a[i], b[i]);
+  if (bits % 8 != 0) assert_int_equal((a[bits / 8] ^ b[bits / 8]) & ((1 << bits % 8) - 1), 0);
+  mf_tensor_release(back);
+}
+
+/* A way to a view, so that the same view can be made of the host's tensor and of the device's. */
+typedef struct way {
+  int32_t ndim;
+  int64_t parent[5]; /* the tensor that the view is of */
+  mf_index items[5];
+  int32_t axes[5];
+  int32_t broadcast; /* one axis of the result repeats */
+} way;
+
+enum { BIG = 1, PLAIN = 2, REPEAT = 4 };
+
+static inline int64_t item_for(mf_index *item, int64_t extent, int how) {
+  *item = (mf_index){.kind = MF_INDEX_SLICE, .start = MF_INDEX_NONE, .stop = MF_INDEX_NONE, .step = 1};
+  if (how & PLAIN || draw() % 3 == 0) return extent;
+  const int64_t step = between(1, 3), before = between(0, 2), after = between(0, 2);
+  const int64_t reach = (extent - 1) * step + 1;
+  *item = (mf_index){.kind = MF_INDEX_SLICE, .start = before, .stop = before + reach, .step = step};
+  if (draw() % 3 == 0) {
+    item->start = before + reach - 1;
+    item->stop = before == 0 ? MF_INDEX_NONE : before - 1;
+    item->step = -step;
+  }
+  return before + reach + after;
+}
+
+/* A random way to a view of the shape. */
+static inline void find_way(way *w, int32_t ndim, const int64_t *shape, int how) {
+  w->ndim = ndim;
+  w->broadcast = -1;
+  for (int32_t i = 0; i < ndim; i++) w->axes[i] = i;
+  for (int32_t i = ndim - 1; i > 0 && !(how & PLAIN); i--) {
+    const int32_t j = (int32_t)(draw() % (uint64_t)(i + 1)), t = w->axes[i];
+    if (draw() % 2 == 0) continue;
+    w->axes[i] = w->axes[j];
+    w->axes[j] = t;
+  }
+  if ((how & REPEAT) && ndim > 0) w->broadcast = (int32_t)(draw() % (uint64_t)ndim);
+  for (int32_t i = 0; i < ndim; i++) {
+    const int32_t axis = w->axes[i]; /* axis i of the view is this one of the parent */
+    w->parent[axis] = item_for(&w->items[axis], i == w->broadcast ? 1 : shape[i], how);
+  }
+}
+
+/* NULL where the dtype does not allow it: an element of part of a byte that begins within one. */
+static inline mf_tensor *go(const way *w, mf_tensor *parent, const int64_t *shape) {
+  mf_tensor *sliced, *turned, *out;
+  if (mf_tensor_index(parent, w->items, w->ndim, &sliced, &err) != MF_OK) {
+    assert_int_equal(err.status, MF_ELAYOUT);
+    return NULL;
+  }
+  OK(w->ndim == 0 ? (turned = mf_tensor_retain(sliced), MF_OK)
+                  : mf_tensor_permute(sliced, w->axes, w->ndim, &turned, &err));
+  mf_tensor_release(sliced);
+  if (w->broadcast < 0) return turned;
+  OK(mf_tensor_broadcast(turned, shape, w->ndim, &out, &err));
+  mf_tensor_release(turned);
+  return out;
+}
+
+static const char *const dtypes[] = {"uint8",     "int16", "float32", "float64", "complex128",     "uint8x3",
+                                     "float32x3", "int4",  "uint8x5", "int3",    "float4_e2m1fnx2"};
+
+/* Both sides of a comparison: the same on the host and at a place. */
+
+typedef struct side {
+  place at;
+  way way;
+  mf_tensor *host, *device;           /* the parents */
+  mf_tensor *host_view, *device_view; /* NULL: no such view */
+} side;
+
+static inline void side_open(side *s, place at, const char *dtype, const int64_t *shape) {
+  s->at = at;
+  s->host = random_host(dtype, s->way.ndim, s->way.parent);
+  use_any_stream();
+  s->device = at_place(s->host, at);
+  s->host_view = go(&s->way, s->host, shape);
+  s->device_view = s->host_view == NULL ? NULL : go(&s->way, s->device, shape);
+}
+
+static inline void side_close(side *s) {
+  mf_tensor_release(s->host_view);
+  mf_tensor_release(s->device_view);
+  mf_tensor_release(s->host);
+  mf_tensor_release(s->device);
+}
+
+static inline void any_shape(int32_t *ndim, int64_t *shape) {
+  *ndim = (int32_t)between(0, 4);
+  for (int32_t i = 0; i < *ndim; i++) shape[i] = between(1, 5);
+  if (*ndim == 2 && draw() % 8 == 0) {
+    shape[0] = between(60, 200);
+    shape[1] = between(100, 300);
+  }
+}
+
+#endif

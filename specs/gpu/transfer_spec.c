@@ -1,0 +1,232 @@
+/* transfer_spec.c: what copies cost in driver calls, that a capture takes them in, and that each driver call in them
+ * may fail. What they copy is copy_spec.c's. */
+#include <pthread.h>
+
+#include "places.h"
+
+/* Capture */
+
+static void captured_copies_run_at_each_launch(void **state) {
+  int64_t shape[] = {6, 10}, turned_shape[] = {10, 6};
+  (void)state;
+  use_stream(0, streams[0][1]);
+  mf_tensor *a = create(GPU0, "float64", 2, shape), *b = create(GPU0, "float64", 2, turned_shape), *turned;
+  mf_tensor *pinned = create(PINNED, "float64", 2, shape), *result = create(PINNED, "float64", 2, turned_shape);
+  mf_tensor *pageable = create(CPU, "float64", 2, shape);
+  const mf_scalar one = {.kind = MF_KIND_INT, .i = 1}, nine = {.kind = MF_KIND_INT, .i = 9};
+  OK(mf_tensor_fill(pinned, &one, &err));
+  OK(mf_tensor_permute(a, NULL, 0, &turned, &err));
+  OK(mf_tensor_copy(b, turned, &err)); /* whatever the driver prepares once */
+  OK(mf_device_synchronize(&(DLDevice){(DLDeviceType)other_device_type(), 0}, &err));
+  other_capture(0, streams[0][1]);
+  REFUSED(mf_tensor_copy(a, pageable, &err), MF_ECAPTURE, "pinned");
+  REFUSED(mf_tensor_copy(pageable, a, &err), MF_ECAPTURE, "pinned");
+  OK(mf_tensor_copy(a, pinned, &err));
+  OK(mf_tensor_copy(b, turned, &err));
+  OK(mf_tensor_copy(result, b, &err));
+  void *graph = other_capture_end(0, streams[0][1]);
+  for (int i = 0; i < 2; i++) {
+    const double *at = mf_tensor_dltensor(result)->data;
+    double *in = mf_tensor_dltensor(pinned)->data;
+    for (int k = 0; k < 60; k++) in[k] = 100 * i + k;
+    other_launch(0, graph, streams[0][1]);
+    other_sync(0, streams[0][1]);
+    for (int k = 0; k < 60; k++) assert_true(at[k % 10 * 6 + k / 10] == 100 * i + k);
+  }
+  other_graph_end(0, graph);
+  OK(mf_tensor_fill(a, &nine, &err));
+  mf_tensor *all[] = {a, b, turned, pinned, result, pageable};
+  for (int i = 0; i < 6; i++) mf_tensor_release(all[i]);
+}
+
+/* Failures */
+
+typedef struct scenario {
+  const char *name;
+  place from, to;
+  int64_t shape[2];
+  bool turned;
+} scenario;
+
+static const scenario scenarios[] = {
+    {"small up", CPU, GPU0, {3, 5}, false},         {"small down", GPU0, CPU, {3, 5}, false},
+    {"on the device", GPU0, GPU0, {3, 5}, false},   {"turned", GPU0, GPU0, {6, 5}, true},
+    {"from pinned", PINNED, GPU0, {3, 5}, false},   {"large up", CPU, GPU0, {1200, 1000}, false},
+    {"large down", GPU0, CPU, {1200, 1000}, false}, {"peer", GPU0, GPU1, {3, 5}, false},
+    {"peer, turned", GPU0, GPU1, {6, 5}, true},     {"large down, turned", GPU0, CPU, {300, 200}, true},
+};
+
+static bool attempt(const scenario *s, mf_tensor *src, mf_tensor *dst, int64_t call) {
+  char rule[32];
+  mf_ledger before, after;
+  snprintf(rule, sizeof rule, "#%lld:999", (long long)call);
+  assert_int_equal(sim_ask_findings(), 0);
+  sim_ask_reset();
+  sim_ask_fail(rule);
+  mf_ledger_read(&before);
+  const int rc = mf_tensor_copy(dst, src, &err);
+  const bool struck = sim_ask_faults() > 0;
+  mf_ledger_read(&after);
+  assert_int_equal(sim_ask_findings(), 0); /* before they are forgotten */
+  sim_ask_reset();
+  assert_int_equal(after.tensors, before.tensors);
+  assert_int_equal(after.storages, before.storages);
+  assert_int_equal(after.bytes, before.bytes);
+  if (rc == MF_OK) return struck;
+  if (!struck) fail_msg("%s: %s", s->name, err.message);
+  if (err.driver_code != 999 || err.call == NULL || strncmp(err.call, "mf_", 3) == 0)
+    fail_msg("%s: call %lld: %s does not name the driver's call", s->name, (long long)call, err.message);
+  return true;
+}
+
+static void each_failure_of(const scenario *s) {
+  int64_t turned_shape[] = {s->shape[1], s->shape[0]};
+  mf_tensor *host = random_host("float32", 2, s->shape), *host_view = host;
+  mf_tensor *src = at_place(host, s->from), *src_view = src;
+  mf_tensor *dst = create(s->to, "float32", 2, s->turned ? turned_shape : s->shape), *expected;
+  if (s->turned) {
+    OK(mf_tensor_permute(src, NULL, 0, &src_view, &err));
+    OK(mf_tensor_permute(host, NULL, 0, &host_view, &err));
+  }
+  OK(mf_tensor_clone(host_view, &expected, &err));
+  for (int64_t call = 1; attempt(s, src_view, dst, call); call++) {
+    OK(mf_tensor_copy(dst, src_view, &err));
+    same_bytes(dst, expected, s->name);
+    if (call > 1000) fail_msg("%s: no end", s->name);
+  }
+  if (s->turned) {
+    mf_tensor_release(src_view);
+    mf_tensor_release(host_view);
+  }
+  mf_tensor *all[] = {host, src, dst, expected};
+  for (int i = 0; i < 4; i++) mf_tensor_release(all[i]);
+}
+
+static void each_driver_call_fails_in_turn(void **state) {
+  (void)state;
+  if (!other_is_simulated()) {
+    print_message("skipped: a real driver's calls do not fail at will\n");
+    skip();
+  }
+  for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++) {
+    const scenario *s = &scenarios[i];
+    if (!have(s->from) || !have(s->to)) continue;
+    each_failure_of(s);
+    trim_all(); /* once more with nothing kept */
+    each_failure_of(s);
+  }
+}
+
+/* Costs */
+
+static uint64_t asks(void) {
+  static const char *const names[] = {"cuCtxGetCurrent", "cuCtxPushCurrent",    "cuCtxPopCurrent",   "hipGetDevice",
+                                      "hipSetDevice",    "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2"};
+  uint64_t n = 0;
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) n += sim_ask_calls(names[i]);
+  return n;
+}
+
+/* The calls since the last reset, but for asking which context is current. */
+static void check_calls(uint64_t most, int line) {
+  const uint64_t n = sim_ask_calls(NULL) - asks();
+  if (n < 1 || n > most)
+    fail_msg("line %d: %llu driver calls, not %llu", line, (unsigned long long)n, (unsigned long long)most);
+}
+
+#define COSTS(most, call)                    \
+  do {                                       \
+    assert_int_equal(sim_ask_findings(), 0); \
+    sim_ask_reset();                         \
+    OK(call);                                \
+    check_calls(most, __LINE__);             \
+  } while (0)
+
+static void plain_copies_are_one_driver_call(void **state) {
+  int64_t shape[] = {4, 16, 64};
+  const mf_scalar three = {.kind = MF_KIND_INT, .i = 3};
+  mf_tensor *inner, *outer, *turned;
+  (void)state;
+  if (!other_is_simulated()) {
+    print_message("skipped: a real driver does not count its calls\n");
+    skip();
+  }
+  mf_tensor *a = create(GPU0, "float32", 3, shape), *b = create(GPU0, "float32", 3, shape);
+  mf_tensor *pinned = create(PINNED, "float32", 3, shape);
+  const mf_index rows[] = {{.kind = MF_INDEX_ELLIPSIS}, {.kind = MF_INDEX_SLICE, .start = 8, .stop = 56, .step = 1}};
+  const mf_index box[] = {{.kind = MF_INDEX_SLICE, .start = 0, .stop = 4, .step = 1},
+                          {.kind = MF_INDEX_SLICE, .start = 2, .stop = 14, .step = 1},
+                          {.kind = MF_INDEX_SLICE, .start = 8, .stop = 56, .step = 1}};
+  OK(mf_tensor_index(a, rows, 2, &inner, &err));
+  OK(mf_tensor_index(a, box, 3, &outer, &err));
+  COSTS(1, mf_tensor_copy(a, b, &err));
+  COSTS(1, mf_tensor_copy(b, a, &err));
+  COSTS(1, mf_tensor_copy(a, pinned, &err));
+  COSTS(1, mf_tensor_copy(pinned, a, &err));
+  COSTS(1, mf_tensor_fill(a, &three, &err));
+  COSTS(other_device_type() == kDLROCM ? 8 : 1, mf_tensor_fill(inner, &three, &err)); /* HIP fills no rows */
+  mf_tensor *packed = create(GPU0, "float32", 3, (int64_t[]){4, 16, 48});
+  COSTS(1, mf_tensor_copy(packed, inner, &err));
+  COSTS(1, mf_tensor_copy(inner, packed, &err));
+  mf_tensor *cut = create(GPU0, "float32", 3, (int64_t[]){4, 12, 48});
+  COSTS(1, mf_tensor_copy(cut, outer, &err));
+  COSTS(1, mf_tensor_copy(outer, cut, &err));
+  /* The same order of axes on both sides is one run, whatever it is. */
+  mf_tensor *turned_too;
+  OK(mf_tensor_permute(a, NULL, 0, &turned, &err));
+  OK(mf_tensor_permute(b, NULL, 0, &turned_too, &err));
+  COSTS(1, mf_tensor_copy(turned, turned_too, &err));
+  mf_tensor *all[] = {a, b, pinned, inner, outer, packed, cut, turned, turned_too};
+  for (int i = 0; i < 9; i++) mf_tensor_release(all[i]);
+}
+
+/* Several threads through one ring of buffers, up and down at once, each on a stream of its own. */
+
+enum { NTHREADS = 4, ROUNDS = 3 };
+
+static void *copy_up_and_down(void *arg) {
+  const uint64_t seed = (uint64_t)(uintptr_t)arg;
+  const DLDevice device = device_at(GPU0);
+  const int64_t shape[] = {3 << 20};
+  mf_error why;
+  mf_stream stream;
+  bool good = mf_stream_create(&device, &stream, &why) == MF_OK &&
+              mf_stream_swap(&device, stream, NULL, &why) == MF_OK;
+  mf_tensor *from = create(CPU, "int32", 1, shape), *to = create(CPU, "int32", 1, shape);
+  mf_tensor *there = create(GPU0, "int32", 1, shape);
+  uint32_t *in = mf_tensor_dltensor(from)->data, *out = mf_tensor_dltensor(to)->data;
+  for (uint64_t round = 0; round < ROUNDS && good; round++) {
+    for (uint32_t i = 0; i < shape[0]; i++) in[i] = (uint32_t)(i * (2 * seed + 1) + round);
+    good = mf_tensor_copy(there, from, &why) == MF_OK && mf_tensor_copy(to, there, &why) == MF_OK;
+    good = good && memcmp(in, out, (size_t)mf_tensor_nbytes(from)) == 0;
+  }
+  mf_tensor_release(from);
+  mf_tensor_release(to);
+  mf_tensor_release(there);
+  good = good && mf_stream_swap(&device, MF_STREAM_DEFAULT, NULL, &why) == MF_OK;
+  good = good && mf_stream_destroy(&device, stream, &why) == MF_OK;
+  return good ? NULL : arg;
+}
+
+static void threads_share_the_staging_buffers(void **state) {
+  pthread_t threads[NTHREADS];
+  (void)state;
+  for (uintptr_t i = 0; i < NTHREADS; i++)
+    assert_int_equal(pthread_create(&threads[i], NULL, copy_up_and_down, (void *)(i + 1)), 0);
+  for (int i = 0; i < NTHREADS; i++) {
+    void *failed;
+    assert_int_equal(pthread_join(threads[i], &failed), 0);
+    assert_null(failed);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup_teardown(threads_share_the_staging_buffers, setup, teardown),
+      cmocka_unit_test_setup_teardown(captured_copies_run_at_each_launch, setup, teardown),
+      cmocka_unit_test_setup_teardown(each_driver_call_fails_in_turn, setup, teardown),
+      cmocka_unit_test_setup_teardown(plain_copies_are_one_driver_call, setup, teardown),
+  };
+  if (!other_open()) return 0;
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
