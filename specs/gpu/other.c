@@ -91,6 +91,7 @@ static const entry questions[] = {
 };
 
 static bool is_hip;
+static int ndevices;
 static handle contexts[MAX_DEVICES];
 
 static void check(int status, const char *what) {
@@ -134,7 +135,8 @@ bool other_open(void) {
     printf("no GPU: the driver has no device\n");
     return false;
   }
-  for (int i = 0; i < count && i < MAX_DEVICES && !is_hip; i++) DO(retain, &contexts[i], i);
+  ndevices = count < MAX_DEVICES ? count : MAX_DEVICES;
+  for (int i = 0; i < ndevices && !is_hip; i++) DO(retain, &contexts[i], i);
   return true;
 }
 
@@ -155,9 +157,7 @@ int other_managed_type(void) {
 }
 
 int other_devices(void) {
-  int count = 0;
-  DO(count, &count);
-  return count;
+  return ndevices;
 }
 
 /* The device that was current, as HIP counts them. */
