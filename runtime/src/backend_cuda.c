@@ -12,7 +12,7 @@ mf__cuda mf__cu;
 /* The ordinal that this thread entered; what the driver calls the current device. */
 static _Thread_local int32_t here __attribute__((tls_model("initial-exec")));
 
-static mf__cuda_device devices[MF__MAX_DEVICES];
+static mf__cuda_device devices[MF__MAX_ORDINALS];
 /* Of what is made once for each device. */
 static pthread_mutex_t devices_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -75,7 +75,7 @@ static int start(mf__driver *driver, mf_error *err) {
   if (rc == MF_OK) rc = MF__ASK(cuDeviceGetCount, (&driver->count));
   if (rc == MF_OK && driver->count <= 0)
     return mf__fail(err, MF_EDEVICE, "the CUDA driver %s finds no device", driver->file);
-  if (driver->count > MF__MAX_DEVICES) driver->count = MF__MAX_DEVICES;
+  if (driver->count > MF__MAX_ORDINALS) driver->count = MF__MAX_ORDINALS;
   if (rc != MF_OK) err->status = MF_EDEVICE;
   return rc == MF_OK ? MF_OK : MF_EDEVICE;
 }
@@ -208,10 +208,13 @@ static int memory_alloc(mf__space space, int64_t nbytes, mf_stream stream, void 
 
 static int memory_free(mf__space space, void *ptr, mf_stream stream, mf_error *err) {
   const CUdeviceptr device_ptr = mf__cuda_ptr(ptr);
+  const CUstream s = mf__cuda_stream(stream);
+  int rc = MF_OK;
   if (space == MF__PINNED) return MF__ASK(cuMemFreeHost, (ptr));
-  if (space == MF__MANAGED || mf__driver_pool_made(&mf__cuda_here()->pooling) == NULL)
-    return MF__ASK(cuMemFree, (device_ptr));
-  return MF__ASK(cuMemFreeAsync, (device_ptr, mf__cuda_stream(stream)));
+  if (space == MF__DEVICE && mf__driver_pool_made(&mf__cuda_here()->pooling) != NULL)
+    return MF__ASK(cuMemFreeAsync, (device_ptr, s));
+  if (space == MF__DEVICE) rc = MF__ASK(cuStreamSynchronize, (s));
+  return rc == MF_OK ? MF__ASK(cuMemFree, (device_ptr)) : rc;
 }
 
 static int memory_find(const void *ptr, mf__space *space, int32_t *ordinal, mf_error *err) {

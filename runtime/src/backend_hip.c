@@ -24,7 +24,7 @@ static const mf__symbol symbols[] = {
 #undef SYMBOL
 };
 
-static mf__pooling poolings[MF__MAX_DEVICES];
+static mf__pooling poolings[MF__MAX_ORDINALS];
 /* The runtime's major version; what a pointer's type is called changed with 6. */
 static int32_t major;
 /* The ordinal that this thread entered. */
@@ -69,7 +69,7 @@ static int start(mf__driver *driver, mf_error *err) {
   if (rc == MF_OK) rc = ASK(hipGetDeviceCount, (&driver->count));
   if (rc == MF_OK && driver->count <= 0)
     return mf__fail(err, MF_EDEVICE, "the HIP runtime %s finds no device", driver->file);
-  if (driver->count > MF__MAX_DEVICES) driver->count = MF__MAX_DEVICES;
+  if (driver->count > MF__MAX_ORDINALS) driver->count = MF__MAX_ORDINALS;
   major = version / MAJOR;
   if (rc != MF_OK) err->status = MF_EDEVICE;
   return rc == MF_OK ? MF_OK : MF_EDEVICE;
@@ -160,9 +160,11 @@ static int memory_alloc(mf__space space, int64_t nbytes, mf_stream stream, void 
 }
 
 static int memory_free(mf__space space, void *ptr, mf_stream stream, mf_error *err) {
+  const hipStream_t s = handle_of(stream);
   if (space == MF__PINNED) return ASK(hipHostFree, (ptr));
-  if (mf__driver_pool_made(&poolings[here]) == NULL) return ASK(hipFree, (ptr));
-  return ASK(hipFreeAsync, (ptr, handle_of(stream)));
+  if (mf__driver_pool_made(&poolings[here]) != NULL) return ASK(hipFreeAsync, (ptr, s));
+  const int rc = ASK(hipStreamSynchronize, (s));
+  return rc == MF_OK ? ASK(hipFree, (ptr)) : rc;
 }
 
 /* Managed memory goes by the name of its device, as every other library gives it out. */

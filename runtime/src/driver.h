@@ -8,9 +8,6 @@
 
 #include <pthread.h>
 
-/* Ordinals beyond this are not used. */
-#define MF__MAX_DEVICES 64
-
 /* A driver library, opened once. Once refused, it stays refused, with the reason. */
 typedef struct mf__driver {
   const char *name;         /* "CUDA" */

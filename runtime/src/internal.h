@@ -142,6 +142,8 @@ typedef struct mf__backend {
   void (*leave)(const mf__entered *before);
 
   int (*memory_alloc)(mf__space space, int64_t nbytes, mf_stream stream, void **out, mf_error *err);
+  /* A device's memory is freed behind what the stream has queued, for which the host waits where the driver has no
+   * pools. Pinned and managed memory may not be in use any more. */
   int (*memory_free)(mf__space space, void *ptr, mf_stream stream, mf_error *err);
   int (*memory_find)(const void *ptr, mf__space *space, int32_t *ordinal, mf_error *err); /* MF_EINVAL: unknown */
   int (*memory_trim)(mf_error *err); /* what the driver itself keeps of freed memory */

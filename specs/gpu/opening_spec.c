@@ -1,0 +1,311 @@
+/* opening_spec.c: how a driver is opened, or why it is not. Each spec runs in a process of its own, because a driver
+ * is opened once in each. */
+#include "spec.h"
+
+#include <pthread.h>
+
+#include "cuda_calls.h"
+#include "hip_calls.h"
+
+#if IS_HIP
+#define VARIABLE "MOONFERRY_HIP_LIBRARY"
+#define FIRST "hipInit"
+#else
+#define VARIABLE "MOONFERRY_CUDA_LIBRARY"
+#define FIRST "cuInit"
+#endif
+
+/* The count is refused, and refused again in the same words. */
+static void refused(const char *text) {
+  int32_t n = 7;
+  CHECK(gpu->device_count(&n, &err) == MF_EDEVICE && err.status == MF_EDEVICE && n == 0);
+  CHECK(strstr(err.message, text) != NULL);
+  const mf_error said = err;
+  err = (mf_error){.status = MF_OK};
+  CHECK(gpu->device_count(&n, &err) == MF_EDEVICE && strcmp(err.message, said.message) == 0);
+  CHECK(gpu->device_count(&n, NULL) == MF_EDEVICE);
+  CHECK(!gpu->usable());
+  mf__entered none;
+  CHECK(gpu->enter(0, &none, &err) == MF_EDEVICE);
+}
+
+static void absent(void) {
+  refused("/nonexistent/driver.so");
+  CHECK(strstr(err.message, VARIABLE) != NULL);
+}
+
+static void a_driver_that_is_not_there_is_named(void **state) {
+  (void)state;
+  in_child(VARIABLE "=/nonexistent/driver.so", absent);
+}
+
+static void no_library(void) {
+  refused("/etc/passwd: ");
+}
+
+static void a_file_that_is_no_library_is_said_to_be_none(void **state) {
+  (void)state;
+  in_child(VARIABLE "=/etc/passwd", no_library);
+}
+
+static void no_driver(void) {
+  refused(IS_HIP ? "libm.so.6 has no hipInit" : "libm.so.6 has no cuGetProcAddress");
+}
+
+static void a_library_that_is_no_driver_is_refused(void **state) {
+  (void)state;
+  in_child(VARIABLE "=libm.so.6", no_driver);
+}
+
+/* What follows needs the simulator's settings; whether it is there is found out in a child, which may open it. */
+static void be_simulated(void) {
+  CHECK(simulated());
+}
+
+static bool under_simulator(void) {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    if (!simulated()) _exit(1);
+    _exit(0);
+  }
+  int status = 1;
+  return waitpid(pid, &status, 0) == pid && status == 0;
+}
+
+static void needs_simulator(void) {
+  if (under_simulator()) return;
+  print_message("not a simulated driver: it cannot be told to fail\n");
+  skip();
+}
+
+#if !IS_HIP
+static void too_old(void) {
+  refused("for CUDA 11.0; 11.3 or newer is needed");
+}
+
+static void a_driver_too_old_is_told_what_is_needed(void **state) {
+  (void)state;
+  needs_simulator();
+  in_child("SIM_DRIVER_VERSION=11000", too_old);
+}
+#endif
+
+static void use_everything(void);
+
+static void the_oldest_driver_is_enough(void **state) {
+  (void)state;
+  needs_simulator();
+  if (!IS_HIP) in_child("SIM_DRIVER_VERSION=11030", use_everything);
+  in_child("SIM_LEDGER=off", use_everything);
+}
+
+static void none(void) {
+  refused(IS_HIP ? "hip" : "cuInit answered 100");
+}
+
+static void a_machine_without_devices_says_so(void **state) {
+  (void)state;
+  needs_simulator();
+  in_child("SIM_DEVICES=0", none);
+}
+
+static void broken(void) {
+  refused(FIRST " answered 999");
+  CHECK(err.driver_code == 999 && strcmp(err.call, FIRST) == 0);
+}
+
+static void a_driver_that_does_not_start_is_quoted(void **state) {
+  (void)state;
+  needs_simulator();
+  in_child("SIM_FAIL=" FIRST ":999", broken);
+}
+
+/* Missing functions. */
+
+static const char *missing;
+
+static void refused_by_name(void) {
+  refused(missing);
+}
+
+#define USED(result, name, params) #name,
+#define USED_CUDA(name, version, params) #name,
+static const char *const required[] = {
+#if IS_HIP
+    MF__HIP_REQUIRED(USED)
+#else
+    MF__CUDA_REQUIRED(USED_CUDA)
+#endif
+};
+static const char *const optional[] = {
+#if IS_HIP
+    MF__HIP_OPTIONAL(USED)
+#else
+    MF__CUDA_OPTIONAL(USED_CUDA)
+#endif
+};
+
+static void each_missing_function_is_named(void **state) {
+  char setting[128];
+  (void)state;
+  needs_simulator();
+  for (size_t i = 0; i < sizeof required / sizeof *required; i++) {
+    missing = required[i];
+    snprintf(setting, sizeof setting, "SIM_MISSING=%s", missing);
+    in_child(setting, refused_by_name);
+  }
+}
+
+/* Allocates, copies, orders and frees: what must work without any one of the optional functions. */
+static void use_everything(void) {
+  mf__entered before;
+  mf_stream s = 0;
+  void *host = NULL, *device = NULL;
+  int32_t ordinal = -1;
+  uint64_t id = 7;
+  CHECK(gpu->enter(0, &before, &err) == MF_OK);
+  CHECK(gpu->stream_create(&s, &err) == MF_OK);
+  const int located = gpu->stream_device(s, &ordinal, &err);
+  CHECK((located == MF_OK && ordinal == 0) || (located == MF_EDEVICE && IS_HIP));
+  CHECK(gpu->stream_capture(s, &id, &err) == MF_OK && id == 0);
+  CHECK(gpu->memory_alloc(MF__PINNED, 64, s, &host, &err) == MF_OK);
+  CHECK(gpu->memory_alloc(MF__DEVICE, 64, s, &device, &err) == MF_OK);
+  memset(host, 3, 64);
+  mf__block_copy job = {.dst = device, .src = host, .width = 64, .height = 1, .depth = 1};
+  CHECK(gpu->copy(&job, s, &err) == MF_OK);
+  memset(&job, 0, sizeof job);
+  const mf__kernel_copy kernel = {.dst = device, .src = host, .numel = 4, .ndim = 1, .size = 1, .shape = {4},
+                                  .dst_strides = {1}, .src_strides = {2}};
+  const int rc = gpu->kernel_copy(&kernel, s, &err);
+  CHECK(rc == MF_OK || rc == MF_EDEVICE);
+  CHECK(gpu->memory_free(MF__DEVICE, device, s, &err) == MF_OK);
+  CHECK(gpu->stream_synchronize(s, &err) == MF_OK);
+  CHECK(gpu->memory_free(MF__PINNED, host, s, &err) == MF_OK);
+  CHECK(gpu->memory_trim(&err) == MF_OK);
+  CHECK(gpu->stream_destroy(s, &err) == MF_OK);
+  gpu->leave(&before);
+  gpu->device_forget(0);
+  gpu->device_forget(0);
+  CHECK(sim_findings() == 0 && sim_left("memory") == 0 && sim_left("pools") == 0 && sim_left("retains") == 0);
+  CHECK(gpu->enter(0, &before, &err) == MF_OK); /* and it comes again */
+  CHECK(gpu->memory_alloc(MF__DEVICE, 64, MF_STREAM_DEFAULT, &device, &err) == MF_OK);
+  CHECK(gpu->memory_free(MF__DEVICE, device, MF_STREAM_DEFAULT, &err) == MF_OK);
+  gpu->leave(&before);
+}
+
+static void without_an_optional_function_the_rest_works(void **state) {
+  char setting[128];
+  (void)state;
+  needs_simulator();
+  for (size_t i = 0; i < sizeof optional / sizeof *optional; i++) {
+    snprintf(setting, sizeof setting, "SIM_LEDGER=off SIM_MISSING=%s", optional[i]);
+    in_child(setting, use_everything);
+  }
+}
+
+#if !IS_HIP
+/* Without its id a capture is known, and refused. */
+static void capture_unnamed(void) {
+  int (*start)(void *, int), (*stop)(void *, void **), (*destroy)(void *);
+  void *graph = NULL;
+  mf__entered before;
+  mf_stream s = 0;
+  uint64_t id = 0;
+  CHECK(gpu->enter(0, &before, &err) == MF_OK && gpu->stream_create(&s, &err) == MF_OK);
+  *(void **)&start = driver_symbol("cuStreamBeginCapture_v2");
+  *(void **)&stop = driver_symbol("cuStreamEndCapture");
+  *(void **)&destroy = driver_symbol("cuGraphDestroy");
+  CHECK(start((void *)(intptr_t)s, 2) == 0);
+  CHECK(gpu->stream_capture(s, &id, &err) == MF_ECAPTURE && strstr(err.message, "cannot say into which") != NULL);
+  CHECK(stop((void *)(intptr_t)s, &graph) == 0 && destroy(graph) == 0);
+  CHECK(gpu->stream_destroy(s, &err) == MF_OK);
+  gpu->leave(&before);
+}
+
+static void a_capture_without_a_name_is_refused(void **state) {
+  (void)state;
+  needs_simulator();
+  in_child("SIM_LEDGER=off SIM_MISSING=cuStreamGetCaptureInfo", capture_unnamed);
+}
+#endif
+
+/* Threads and forks. */
+
+static void *count_devices(void *unused) {
+  int32_t n = 0;
+  (void)unused;
+  CHECK(gpu->device_count(&n, NULL) == MF_OK && n > 0);
+  return NULL;
+}
+
+static void open_from_many(void) {
+  enum { NTHREADS = 8 };
+  pthread_t threads[NTHREADS];
+  for (int i = 0; i < NTHREADS; i++) CHECK(pthread_create(&threads[i], NULL, count_devices, NULL) == 0);
+  for (int i = 0; i < NTHREADS; i++) CHECK(pthread_join(threads[i], NULL) == 0);
+  CHECK(sim_calls(FIRST) == 1);
+}
+
+static void a_driver_is_opened_once(void **state) {
+  (void)state;
+  needs_simulator();
+  in_child("SIM_LEDGER=off", open_from_many);
+}
+
+/* The child makes no call to the driver, not even a harmless one. */
+static void fork_after_use(void) {
+  mf__entered before;
+  int32_t n;
+  CHECK(gpu->enter(0, &before, &err) == MF_OK);
+  const uint64_t calls = sim_calls(NULL);
+  const pid_t pid = fork();
+  if (pid == 0) {
+    mf__entered inner;
+    gpu->leave(&before);
+    CHECK(!gpu->usable());
+    CHECK(gpu->device_count(&n, &err) == MF_EDEVICE && n == 0);
+    CHECK(strstr(err.message, "forked after") != NULL && strstr(err.message, "spawn") != NULL);
+    CHECK(gpu->enter(0, &inner, &err) == MF_EDEVICE && strstr(err.message, "forked after") != NULL);
+    gpu->device_forget(0);
+    CHECK(sim_calls(NULL) == calls);
+    _exit(0);
+  }
+  int status = 0;
+  CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+  CHECK(gpu->usable() && gpu->device_count(&n, &err) == MF_OK);
+  gpu->leave(&before);
+}
+
+static void a_forked_child_is_told_to_start_anew(void **state) {
+  (void)state;
+  needs_simulator();
+  in_child("SIM_LEDGER=off", fork_after_use);
+}
+
+static void a_child_forked_before_any_use_is_free(void **state) {
+  (void)state;
+  needs_simulator();
+  in_child("SIM_LEDGER=off", be_simulated);
+  in_child("SIM_LEDGER=off", use_everything);
+}
+
+int main(void) {
+  const struct CMUnitTest specs[] = {
+      cmocka_unit_test(a_driver_that_is_not_there_is_named),
+      cmocka_unit_test(a_file_that_is_no_library_is_said_to_be_none),
+      cmocka_unit_test(a_library_that_is_no_driver_is_refused),
+      cmocka_unit_test(the_oldest_driver_is_enough),
+      cmocka_unit_test(a_machine_without_devices_says_so),
+      cmocka_unit_test(a_driver_that_does_not_start_is_quoted),
+      cmocka_unit_test(each_missing_function_is_named),
+      cmocka_unit_test(without_an_optional_function_the_rest_works),
+#if !IS_HIP
+      cmocka_unit_test(a_driver_too_old_is_told_what_is_needed),
+      cmocka_unit_test(a_capture_without_a_name_is_refused),
+#endif
+      cmocka_unit_test(a_driver_is_opened_once),
+      cmocka_unit_test(a_forked_child_is_told_to_start_anew),
+      cmocka_unit_test(a_child_forked_before_any_use_is_free),
+  };
+  return cmocka_run_group_tests(specs, NULL, NULL);
+}
