@@ -174,13 +174,8 @@ bool mf__block_ready(mf__block *b, const mf__claim *c) {
 
 /* Giving to the driver */
 
-/* A block that is ready on the claim's stream, and on no other, stays. */
-static void keep_ordered(mf__block *b, const mf__claim *c) {
-  const mf__touch t = touch_of(&c->home);
-  b->home = c->home;
-  b->homed = b->device.space == MF__DEVICE && (can_be_home(b, &c->home) || !add_mark(b, &t, true));
-}
-
+/* A driver that refuses to free may tell so of something earlier and have freed all the same: such a block is not used
+ * again. */
 int mf__block_free(mf__block *b, const mf__claim *c, bool *freed, mf_error *err) {
   mf__scope scope;
   *freed = false;
@@ -188,8 +183,7 @@ int mf__block_free(mf__block *b, const mf__claim *c, bool *freed, mf_error *err)
   if (rc != MF_OK) return rc;
   if (mf__block_ready(b, c)) {
     rc = c->on->backend->memory_free(b->device.space, b->data, c->on->stream, err);
-    *freed = rc == MF_OK;
-    if (!*freed) keep_ordered(b, c);
+    *freed = true;
   }
   mf__scope_close(&scope);
   return rc;

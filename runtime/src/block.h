@@ -55,7 +55,7 @@ bool mf__block_is_clean(const mf__block *b, const mf__claim *c);
 bool mf__block_is_candidate(const mf__block *b, const mf__claim *c);
 /* Does that, within a scope. */
 bool mf__block_ready(mf__block *b, const mf__claim *c);
-/* Gives the memory to the driver in the order of the claim's stream. *freed false without an error: not now. */
+/* Gives the memory to the driver in the order of the claim's stream. *freed: it is gone, even where that failed. */
 int mf__block_free(mf__block *b, const mf__claim *c, bool *freed, mf_error *err);
 /* On which stream to do that: its home's, which waits for nothing else. */
 mf__queue mf__block_queue(mf__block *b);

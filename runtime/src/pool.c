@@ -270,7 +270,7 @@ static int free_or_put(mf__block *b, const mf__claim *c, mf_error *err) {
   }
   unreserve(b->pool, b->nbytes);
   free(b);
-  return MF_OK;
+  return rc;
 }
 
 static void free_cached(const request *r) {
