@@ -32,7 +32,8 @@ class Programs:
         environment = dict(
             os.environ,
             LD_LIBRARY_PATH=self.path,
-            CUPY_CACHE_DIR=str(tmp_path / "cache"),
+            CUPY_CACHE_DIR=str(tmp_path / "cupy"),
+            WARP_CACHE_PATH=str(tmp_path / "warp"),
             SIM_SEED=str(seed),
             SIM_REPORT=str(report),
             SIM_EXIT=str(FOUND),

@@ -1,5 +1,6 @@
 """Other people's GPU libraries, unmodified, on the simulated CUDA driver."""
 
+import importlib.util
 import signal
 
 import pytest
@@ -215,6 +216,65 @@ def test_numba_unpins_too_early(tmp_path):
         """
     right(tmp_path, program.replace("SYNC", "s.synchronize()"))
     wrong(tmp_path, program.replace("SYNC", "pass"), "freed by host", "cuMemHostUnregister")
+
+
+with_warp = pytest.mark.skipif(
+    importlib.util.find_spec("warp") is None, reason="warp-lang is not installed: run specs/sim/setup.sh"
+)
+# Warp cannot queue work of its own here, so the driver's own calls stand in for it. It starts slowly: few seeds.
+WARP = """
+import warp as wp
+wp.config.quiet = True
+device, s, t = started(2)
+wp.init()
+producer, consumer = (wp.Stream("cuda:0", cuda_stream=int(stream.handle)) for stream in (s, t))
+a = device.allocate(64, stream=s)
+"""
+warp = Programs(COMMON + WARP, ["cuda"], seeds=[0, 1])
+
+
+@with_warp
+def test_warp_takes_from_cuda_core(tmp_path):
+    program = """
+        class Producer:
+            def __dlpack_device__(self):
+                return a.__dlpack_device__()
+
+            def __dlpack__(self, *, stream=None, **rest):
+                assert stream == int(t.handle)
+                a.fill(b"\\x05", stream=s)
+                ORDER
+                return a.__dlpack__(stream=-1, **rest)
+
+        with wp.ScopedStream(consumer, sync_enter=False):
+            array = wp.from_dlpack(Producer())
+        assert array.ptr == int(a.handle) and array.shape == (64,) and array.device.alias == "cuda:0"
+        assert array.__cuda_array_interface__["version"] == 2
+        ok(drv.cuMemsetD8Async(array.ptr, 6, 64, t.handle))
+        t.sync()
+        if ORDERED:
+            assert (bytes_of(array.ptr, 64) == 6).all()
+        ok(drv.cuCtxSynchronize())
+        """
+    ordered = program.replace("ORDERED", "True").replace("ORDER", "consumer.wait_stream(producer)")
+    warp.right(tmp_path, ordered)
+    warp.wrong(tmp_path, program.replace("ORDERED", "False").replace("ORDER", "pass"), "race on 64 bytes")
+
+
+@with_warp
+def test_warp_gives_to_cuda_core(tmp_path):
+    program = """
+        s.sync()
+        array = wp.array(ptr=int(a.handle), dtype=wp.uint8, shape=(64,), device="cuda:0")
+        with wp.ScopedStream(producer, sync_enter=False):
+            ok(drv.cuMemsetD8Async(array.ptr, 5, 64, s.handle))
+            view = StridedMemoryView.from_dlpack(array, stream_ptr=STREAM)
+        assert view.ptr == array.ptr and view.shape == (64,)
+        ok(drv.cuMemsetD8Async(view.ptr, 6, 64, t.handle))
+        ok(drv.cuCtxSynchronize())
+        """
+    warp.right(tmp_path, program.replace("STREAM", "int(t.handle)"))
+    warp.wrong(tmp_path, program.replace("STREAM", "-1"), "race on 64 bytes")
 
 
 @pytest.mark.parametrize("allocate", ["int(device.allocate(64, stream=s).handle)", "int(ok(drv.cuMemAlloc(64)))"])
