@@ -328,13 +328,23 @@ static int open_queue(const DLDevice *device, mf_stream stream, mf__queue *out, 
   return rc;
 }
 
+/* Asking for a captured stream's work, or waiting for it, would break the capture. */
+static int refuse_captured(const mf__queue *q, mf_error *err) {
+  uint64_t id = 0;
+  const int rc = q->backend->stream_capture(q->stream, &id, err);
+  if (rc != MF_OK || id == 0) return rc;
+  return mf__fail(err, MF_ECAPTURE, "the host cannot wait for stream 0x%llx of %s:%d, which is being captured",
+                  (unsigned long long)q->stream, q->backend->name, q->ordinal);
+}
+
 int mf_stream_synchronize(const DLDevice *device, mf_stream stream, mf_error *err) {
   mf__queue q;
   mf__entered before;
   int rc = open_queue(device, stream, &q, err);
   if (rc == MF_OK) rc = q.backend->enter(q.ordinal, &before, err);
   if (rc != MF_OK) return mf__end(rc, __func__, err);
-  rc = q.backend->stream_synchronize(q.stream, err);
+  rc = refuse_captured(&q, err);
+  if (rc == MF_OK) rc = q.backend->stream_synchronize(q.stream, err);
   q.backend->leave(&before);
   mf__retire_poll();
   return mf__end(rc, __func__, err);
@@ -348,7 +358,8 @@ int mf_stream_query(const DLDevice *device, mf_stream stream, int32_t *out, mf_e
   int rc = open_queue(device, stream, &q, err);
   if (rc == MF_OK) rc = q.backend->enter(q.ordinal, &before, err);
   if (rc != MF_OK) return mf__end(rc, __func__, err);
-  rc = q.backend->stream_query(q.stream, &done, err);
+  rc = refuse_captured(&q, err);
+  if (rc == MF_OK) rc = q.backend->stream_query(q.stream, &done, err);
   q.backend->leave(&before);
   *out = done;
   return mf__end(rc, __func__, err);
