@@ -16,6 +16,7 @@ typedef struct ptx_type {
   unsigned bits; /* 1 for a predicate */
 } ptx_type;
 
+/* From PTX_LD on they do more than change registers. */
 typedef enum ptx_code {
   PTX_ADD,
   PTX_SUB,

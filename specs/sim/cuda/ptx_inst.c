@@ -14,7 +14,7 @@
 #define BITS "b16 b32 b64 "
 #define ALL BITS INTEGERS FLOATS
 
-/* Modifiers, in their order; capitals must be there. k weak or volatile, s a space, c caching of a load, n .nc,
+/* Modifiers, in their order; capitals must be there. k .volatile, s a space, c caching of a load, n .nc,
  * w caching of a store, v a vector, m lo, hi or wide, r rounding, C a comparison, b how it joins with a predicate,
  * u .uni, o .to, T the type, F the type that is converted.
  * Operands: D to, E to and may be wider, P to a predicate and perhaps its inverse; s of the type, f of the type
@@ -63,7 +63,6 @@ typedef struct word {
 } word;
 
 static const word words[] = {
-    {'k', "weak", 0},
     {'k', "volatile", 0},
     {'s', "global", PTX_GLOBAL},
     {'s', "param", PTX_PARAM},
@@ -107,7 +106,7 @@ typedef struct pieces {
   const char *at[12];
   size_t length[12];
   size_t n, next;
-  bool unsigned_compare, has_space, to;
+  bool unsigned_compare, has_space, is_volatile, cached;
 } pieces;
 
 static bool split(const ptx_token *t, pieces *out) {
@@ -136,7 +135,8 @@ static bool take_word(pieces *p, ptx_inst *i, char modifier) {
     if (modifier == 'm') i->mode = (ptx_mode)words[k].value;
     if (modifier == 'r') i->round = (ptx_round)words[k].value;
     if (modifier == 'b') i->join = (ptx_join)words[k].value;
-    if (modifier == 'o') p->to = true;
+    if (modifier == 'k') p->is_volatile = true;
+    if (modifier == 'c' || modifier == 'n' || modifier == 'w') p->cached = true;
     p->next++;
     return true;
   }
@@ -212,6 +212,7 @@ static bool compares_well(const ptx_inst *i, const pieces *p) {
 static bool agrees(const form *f, const ptx_inst *i, const pieces *p) {
   if (strcmp(f->name, "cvta") == 0) return p->has_space && i->space == PTX_GLOBAL;
   if (i->code == PTX_ST && i->space != PTX_GLOBAL) return false;
+  if (p->is_volatile && p->cached) return false;
   if ((i->code == PTX_LD || i->code == PTX_ST) && i->lanes * i->type.bits > 128) return false;
   return rounds(i) && multiplies(i) && compares_well(i, p);
 }
@@ -280,7 +281,7 @@ static bool real_constant(const ptx_token *t, bool minus, ptx_type type, uint64_
 static bool constant(ptx_reader *r, ptx_type type, ptx_operand *out) {
   const bool minus = ptx_accept(r, "-");
   const ptx_token t = r->token;
-  if (t.kind != PTX_INTEGER && t.kind != PTX_REAL) return ptx_expect(r, "an operand");
+  if (t.kind != PTX_INTEGER && t.kind != PTX_REAL) return ptx_unexpected(r, "an operand");
   ptx_advance(r);
   out->kind = PTX_CONSTANT;
   if (t.kind == PTX_REAL) {

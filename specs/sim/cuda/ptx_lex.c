@@ -167,18 +167,21 @@ bool ptx_accept(ptx_reader *r, const char *text) {
   return true;
 }
 
-static bool unexpected(ptx_reader *r, const char *what) {
+bool ptx_unexpected(ptx_reader *r, const char *what) {
   const ptx_token *t = &r->token;
   if (t->kind == PTX_END) return ptx_fail(r, t->line, "the text ends where %s is expected", what);
   return ptx_fail(r, t->line, "'%.*s' where %s is expected", (int)(t->length < 60 ? t->length : 60), t->at, what);
 }
 
 bool ptx_expect(ptx_reader *r, const char *text) {
-  return ptx_accept(r, text) || unexpected(r, text);
+  char quoted[24];
+  if (ptx_accept(r, text)) return !r->failed;
+  snprintf(quoted, sizeof quoted, "'%s'", text);
+  return ptx_unexpected(r, quoted);
 }
 
 bool ptx_take(ptx_reader *r, ptx_token_kind kind, const char *what, ptx_token *out) {
-  if (r->token.kind != kind || r->failed) return unexpected(r, what);
+  if (r->token.kind != kind || r->failed) return ptx_unexpected(r, what);
   *out = r->token;
   ptx_advance(r);
   return !r->failed;

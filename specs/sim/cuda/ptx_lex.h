@@ -58,6 +58,7 @@ void ptx_advance(ptx_reader *r);
 bool ptx_is(const ptx_reader *r, const char *text); /* whether the next token is this word or punctuation */
 bool ptx_accept(ptx_reader *r, const char *text);
 bool ptx_expect(ptx_reader *r, const char *text);
+bool ptx_unexpected(ptx_reader *r, const char *what); /* fails: the next token is not what is expected */
 bool ptx_take(ptx_reader *r, ptx_token_kind kind, const char *what, ptx_token *out);
 bool ptx_same(const ptx_token *t, const char *text);
 /* Always false; the first message is kept. */

@@ -37,17 +37,24 @@ bool ptx_type_named(const char *text, size_t length, ptx_type *out) {
   return false;
 }
 
-/* Which of the family %r<10> the name %r7 is; a number is written without leading zeros. */
-static bool member(const ptx_symbol *s, const ptx_token *name, uint32_t *index) {
-  if (name->length <= s->length || memcmp(name->at, s->at, s->length) != 0) return false;
+/* Which of the family %r<10> the name %r7 is. */
+static bool member(const ptx_symbol *s, const char *name, size_t length, uint32_t *index) {
+  if (s->kind != PTX_FAMILY || length <= s->length || memcmp(name, s->at, s->length) != 0) return false;
   uint32_t n = 0;
-  for (size_t i = s->length; i < name->length; i++) {
-    const char c = name->at[i];
-    if (c < '0' || c > '9' || n > MOST_REGISTERS || (c == '0' && i == s->length && name->length > i + 1)) return false;
+  for (size_t i = s->length; i < length; i++) {
+    const char c = name[i];
+    if (c < '0' || c > '9' || n > MOST_REGISTERS) return false;
     n = n * 10 + (uint32_t)(c - '0');
   }
-  *index = n;
+  if (n < s->count) *index = n;
   return n < s->count;
+}
+
+/* Whether two declarations of one scope give a register or label the same name. */
+static bool clash(const ptx_symbol *a, const ptx_symbol *b) {
+  uint32_t unused;
+  if (a->length == b->length && memcmp(a->at, b->at, a->length) == 0) return true;
+  return member(a, b->at, b->length, &unused) || member(b, a->at, a->length, &unused);
 }
 
 const ptx_symbol *ptx_lookup(const ptx_reader *r, const ptx_token *name, uint32_t *index) {
@@ -55,23 +62,20 @@ const ptx_symbol *ptx_lookup(const ptx_reader *r, const ptx_token *name, uint32_
   for (size_t i = r->nsymbols; i-- > 0;) {
     const ptx_symbol *s = &r->symbols[i];
     if (s->kind == PTX_LABEL) continue;
-    if (s->kind == PTX_FAMILY && member(s, name, index)) return s;
+    if (member(s, name->at, name->length, index)) return s;
     if (s->kind != PTX_FAMILY && s->length == name->length && memcmp(s->at, name->at, s->length) == 0) return s;
   }
   return NULL;
 }
 
 static bool add_symbol(ptx_reader *r, const ptx_token *name, ptx_symbol s) {
-  for (size_t i = r->nsymbols; i-- > 0;) {
-    const ptx_symbol *other = &r->symbols[i];
-    if (other->scope != r->scope || other->length != name->length) continue;
-    if (memcmp(other->at, name->at, name->length) == 0)
-      return ptx_fail(r, name->line, "'%.*s' is declared twice", shown(name), name->at);
-  }
-  if (r->nsymbols == MOST_SYMBOLS) return ptx_fail(r, name->line, "more than %d names", MOST_SYMBOLS);
   s.at = name->at;
   s.length = name->length;
   s.scope = r->scope;
+  for (size_t i = r->nsymbols; i-- > 0;)
+    if (r->symbols[i].scope == r->scope && clash(&r->symbols[i], &s))
+      return ptx_fail(r, name->line, "'%.*s' is declared twice", shown(name), name->at);
+  if (r->nsymbols == MOST_SYMBOLS) return ptx_fail(r, name->line, "more than %d names", MOST_SYMBOLS);
   r->symbols = ptx_grow(r->symbols, r->nsymbols, &r->symbols_room, sizeof s);
   r->symbols[r->nsymbols++] = s;
   return true;

@@ -21,6 +21,7 @@ typedef struct lane {
   unsigned char *state;
   uint64_t special[PTX_SPECIALS];
   uint32_t number; /* of the thread in the grid */
+  bool perhaps;    /* whether the instruction is carried out depends on memory */
   uint64_t steps, limit;
   size_t next;
   ptx_end end;
@@ -67,7 +68,7 @@ static bool known(lane *l, const ptx_inst *i, const ptx_operand *o, const char *
 
 static void put(lane *l, const ptx_operand *to, uint64_t v, ptx_type type, bool unknown) {
   l->regs[to->index] = ptx_truncate((uint64_t)ptx_extend(v, type), l->e->bits[to->index]);
-  if (l->launch != NULL) l->state[to->index] = unknown ? UNKNOWN : KNOWN;
+  if (l->launch != NULL) l->state[to->index] = unknown || l->perhaps ? UNKNOWN : KNOWN;
 }
 
 static bool compute(lane *l, const ptx_inst *i) {
@@ -79,7 +80,7 @@ static bool compute(lane *l, const ptx_inst *i) {
     args[k] = value(l, &i->args[k]);
   }
   if (i->code == PTX_CVT) args[0] = ptx_truncate(args[0], i->from.bits);
-  if (!unknown && l->launch != NULL && ptx_divides_by_zero(i, args))
+  if (!unknown && !l->perhaps && l->launch != NULL && ptx_divides_by_zero(i, args))
     return wrong(l, i, PTX_BEYOND, SIM_MISUSE, "an integer is divided by zero");
   ptx_type type = i->type;
   if (i->mode == PTX_WIDE) type.bits *= 2;
@@ -163,10 +164,24 @@ static bool store(lane *l, const ptx_inst *i) {
   return true;
 }
 
+/* An unknown guard is no matter where only registers change: they are unknown then. */
+static bool guarded(lane *l, const ptx_inst *i, bool *skip) {
+  const bool registers_only = i->code < PTX_LD;
+  bool unknown = false;
+  *skip = false;
+  if (!registers_only && !known(l, i, &i->guard, "whether a thread branches, loads or stores")) return false;
+  if (!readable(l, i, &i->guard, &unknown)) return false;
+  l->perhaps = unknown;
+  *skip = !unknown && value(l, &i->guard) == 0;
+  return true;
+}
+
 static bool step(lane *l, const ptx_inst *i) {
+  bool skip;
+  l->perhaps = false;
   if (i->guard.kind == PTX_REGISTER) {
-    if (!known(l, i, &i->guard, "a guard or branch")) return false;
-    if (value(l, &i->guard) == 0) return true;
+    if (!guarded(l, i, &skip)) return false;
+    if (skip) return true;
   }
   switch (i->code) {
     case PTX_LD:

@@ -10,7 +10,7 @@
 #include "kernel.h"
 
 enum {
-  MOST_ENTRIES = 1 << 22, /* beyond this what is gathered is merged, and threads are not told apart any more */
+  MOST_ENTRIES = 1 << 20, /* beyond this what is gathered is merged, and threads are not told apart any more */
   MOST_REGIONS = 512      /* of one allocation; beyond this small gaps count as touched */
 };
 
@@ -108,8 +108,18 @@ void sim_launch_pin(const sim_launch *l, bool on) {
   }
 }
 
+/* A graph may hold a launch longer than the program holds the code. */
+static void report_unloaded(const sim_module *m, const sim_op *op) {
+  char here[200], gone[200];
+  if (m->o.live || !sim_found_pair(SIM_STALE, &m->o.gone, &op->place)) return;
+  sim_found(SIM_STALE, "a kernel of a %s that was unloaded is launched\n  launched %s\n  unloaded %s",
+            sim_type_name(m->o.type), sim_place_text(&op->place, here, sizeof here),
+            sim_place_text(&m->o.gone, gone, sizeof gone));
+}
+
 void sim_launch_check(sim_launch *l, const sim_op *op) {
   if (l == NULL) return;
+  report_unloaded(l->module, op);
   for (size_t i = 0; i < l->ntouches; i++) {
     const sim_touch *t = &l->touches[i];
     sim_check_op(t->alloc, &t->region, t->write, op);
