@@ -214,7 +214,9 @@ static int memory_free(mf__space space, void *ptr, mf_stream stream, mf_error *e
   if (space == MF__DEVICE && mf__driver_pool_made(&mf__cuda_here()->pooling) != NULL)
     return MF__ASK(cuMemFreeAsync, (device_ptr, s));
   if (space == MF__DEVICE) rc = MF__ASK(cuStreamSynchronize, (s));
-  return rc == MF_OK ? MF__ASK(cuMemFree, (device_ptr)) : rc;
+  if (rc == MF_OK) return MF__ASK(cuMemFree, (device_ptr));
+  if (rc != MF_ECAPTURE) (void)mf__cu.cuMemFree(device_ptr);
+  return rc;
 }
 
 static int memory_find(const void *ptr, mf__space *space, int32_t *ordinal, mf_error *err) {

@@ -164,7 +164,9 @@ static int memory_free(mf__space space, void *ptr, mf_stream stream, mf_error *e
   if (space == MF__PINNED) return ASK(hipHostFree, (ptr));
   if (mf__driver_pool_made(&poolings[here]) != NULL) return ASK(hipFreeAsync, (ptr, s));
   const int rc = ASK(hipStreamSynchronize, (s));
-  return rc == MF_OK ? ASK(hipFree, (ptr)) : rc;
+  if (rc == MF_OK) return ASK(hipFree, (ptr));
+  if (rc != MF_ECAPTURE) clear_last(hip.hipFree(ptr));
+  return rc;
 }
 
 /* Managed memory goes by the name of its device, as every other library gives it out. */
@@ -177,7 +179,8 @@ static int memory_find(const void *ptr, mf__space *space, int32_t *ordinal, mf_e
   const int rc = answer(code, "hipPointerGetAttributes", err);
   if (rc != MF_OK && code != hipErrorInvalidValue) return rc;
   const bool on_device = found.type == device || found.isManaged != 0 || (newer && found.type == hipMemoryTypeManaged);
-  if (rc != MF_OK || found.device < 0 || !(on_device || found.type == host))
+  if (rc != MF_OK) return mf__driver_explain(err, MF_EINVAL, "data is %p, which the HIP runtime does not know", ptr);
+  if (found.device < 0 || !(on_device || found.type == host))
     return mf__fail(err, MF_EINVAL, "data is %p, which the HIP runtime does not know: neither a device's memory nor "
                     "pinned host memory", ptr);
   *space = on_device ? MF__DEVICE : MF__PINNED;

@@ -115,13 +115,8 @@ static bool is_final(CUresult code) {
 }
 
 static int refuse(mf__cuda_device *d, int32_t which, const char *log, mf_error *err) {
-  mf_error said = {.call = ""};
-  if (err == NULL) err = &said;
-  const mf_error driver = *err;
-  (void)mf__fail(err, MF_EDEVICE, "the CUDA driver does not compile the copy kernel: %.120s%s%.60s", driver.message,
-                 *log == '\0' ? "" : ": ", log);
-  err->driver_code = driver.driver_code;
-  err->call = driver.call;
+  const char *between = *log == '\0' ? "" : ": ";
+  (void)mf__driver_explain(err, MF_EDEVICE, "the CUDA driver does not compile the copy kernel%s%.80s", between, log);
   d->refused[which] = *err;
   return MF_EDEVICE;
 }

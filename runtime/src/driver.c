@@ -6,6 +6,8 @@
 #include "driver.h"
 
 #include <dlfcn.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -144,17 +146,25 @@ int mf__driver_handle_check(mf_stream stream, mf_error *err) {
   return mf__fail(err, MF_EINVAL, "stream is %lld; 1, 2 or a stream's handle expected", (long long)stream);
 }
 
+int mf__driver_explain(mf_error *err, int32_t status, const char *format, ...) {
+  char meaning[sizeof err->message];
+  va_list args;
+  if (err == NULL) return status;
+  const mf_error said = *err;
+  va_start(args, format);
+  vsnprintf(meaning, sizeof meaning, format, args);
+  va_end(args);
+  (void)mf__fail(err, status, "%s: %s", meaning, said.message);
+  err->driver_code = said.driver_code;
+  err->call = said.call;
+  return status;
+}
+
 int mf__driver_dead_stream(mf_stream stream, int32_t code, int rc, mf_error *err) {
   enum { INVALID_VALUE = 1, INVALID_CONTEXT = 201, INVALID_HANDLE = 400, CONTEXT_IS_DESTROYED = 709 };
   if (code != INVALID_VALUE && code != INVALID_CONTEXT && code != INVALID_HANDLE && code != CONTEXT_IS_DESTROYED)
     return rc;
-  if (err == NULL) return MF_EINVAL;
-  const mf_error said = *err;
-  (void)mf__fail(err, MF_EINVAL, "stream is %#llx, which is no living stream: %.100s", (unsigned long long)stream,
-                 said.message);
-  err->driver_code = said.driver_code;
-  err->call = said.call;
-  return MF_EINVAL;
+  return mf__driver_explain(err, MF_EINVAL, "stream is %#llx, which is no living stream", (unsigned long long)stream);
 }
 
 int mf__driver_captured(mf_stream stream, bool invalidated, const uint64_t *id, mf_error *err) {

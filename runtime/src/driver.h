@@ -62,6 +62,9 @@ int mf__driver_status(int32_t code);
 /* Refuses what cannot be a stream's handle. */
 int mf__driver_handle_check(mf_stream stream, mf_error *err);
 
+/* Puts what a driver call's failure means before it; the status becomes ${status}, which is returned. */
+int mf__driver_explain(mf_error *err, int32_t status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
 /* A call about the handle failed and filled err; rc is what it returned. Where the driver blames the handle this says
  * so, with MF_EINVAL. */
 int mf__driver_dead_stream(mf_stream stream, int32_t code, int rc, mf_error *err);
