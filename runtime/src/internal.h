@@ -129,6 +129,8 @@ typedef struct mf__kernel_copy {
  * Between enter and leave the device's (primary) context is current; all slots from memory_alloc on want that, with
  * the ordinal of the streams and memory that they are given. A stream is MF_STREAM_DEFAULT, MF_STREAM_PER_THREAD or a
  * handle. No slot waits for the host unless its name says so; none takes a lock of the runtime; each is thread-safe.
+ * What gives something back (free, destroy, leave) has done so even where it fails, because drivers tell of earlier
+ * failures there: it is not to be called again.
  * A slot that fails says so by mf__fail_driver: MF_ENOMEM for the driver's "out of memory", MF_ECAPTURE for what a
  * capture forbids, else MF_EDRIVER. */
 typedef struct mf__backend {
@@ -270,6 +272,8 @@ int64_t mf__holders(const mf__backend *backend);
 /* An event recorded behind everything that the touch's stream has queued. *out NULL: nothing to wait for. MF_ECAPTURE
  * while that stream is being captured. */
 int mf__touch_record(const mf__backend *backend, const mf__touch *touch, void **out, mf_error *err);
+/* Whether all that the touch's stream has queued is known to be done. */
+bool mf__touch_done(const mf__backend *backend, const mf__touch *touch);
 /* Makes one stream wait for another, by one record and one wait; refuses what a capture makes impossible. */
 int mf__queue_wait(const mf__queue *on, const mf__queue *other, mf_error *err);
 
@@ -530,6 +534,8 @@ int mf__plan_run_kernels(const mf__plan *p, const mf__queue *on, mf_error *err);
 /* A fill with the element at slot: how many driver calls, or INT64_MAX where there is no direct way. */
 int64_t mf__plan_count_fill(const mf__plan *p, const void *slot);
 int mf__plan_run_fill(const mf__plan *p, const void *slot, const mf__queue *on, mf_error *err);
+/* The same by kernel; MF_EDEVICE where there is none. */
+int mf__plan_run_fill_kernels(const mf__plan *p, const void *slot, const mf__queue *on, mf_error *err);
 
 /* transfer.c: copies and fills in which a device takes part */
 

@@ -440,6 +440,13 @@ void mf__order_close(const mf__queue *on, uint32_t thread, mf__access *a, bool w
   pthread_mutex_unlock(&a->lock);
 }
 
+bool mf__touch_done(const mf__backend *backend, const mf__touch *touch) {
+  const mf__queue q = queue_of(backend, touch);
+  uint64_t id;
+  bool done = false;
+  return capture_of(&q, &id, NULL) == MF_OK && id == 0 && is_done(&q, &done, NULL) == MF_OK && done;
+}
+
 int mf__touch_record(const mf__backend *backend, const mf__touch *touch, void **out, mf_error *err) {
   const mf__queue q = queue_of(backend, touch);
   uint64_t id;

@@ -88,6 +88,7 @@ static void drop_touch(mf__access *a, int32_t i) {
 /* Whether there is nothing to wait for. */
 static bool begin_touch(const mf__access *a, mf__touch *t) {
   if (t->tries >= MAX_TRIES) return false;
+  if (mf__touch_done(a->backend, t)) return true;
   const int rc = mf__touch_record(a->backend, t, &t->event, NULL);
   if (rc != MF_OK && rc != MF_ECAPTURE) t->tries++;
   return rc == MF_OK && t->event == NULL;
