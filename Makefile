@@ -2,10 +2,10 @@
 .DEFAULT_GOAL := help
 export LUA_PATH := lua/?.lua;lua/?/init.lua;;
 
-.PHONY: help setup build demo test lint bench coverage fuzz test-pythons clean
+.PHONY: help setup build demo test test-sim-long test-gpu mutants lint bench coverage fuzz test-pythons clean
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /  make \1 \t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 22
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1 \t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 24
 
 setup: ## Debian packages and .venv/ (quick when there is nothing to do)
 	@./setup.sh
@@ -25,6 +25,18 @@ lint: build ## only the style checks
 bench: setup ## the table of the README: Moonferry beside its peers
 	@specs/build bench
 	@.venv/bin/python specs/bench/bench.py
+
+test-sim-long: setup ## the specs of specs/gpu under 200 seeds, on every simulated driver
+	@specs/build dev
+	@MOONFERRY_SPEC_SEEDS=200 MOONFERRY_SPEC_LONG=1 .venv/bin/python specs/run --only gpu
+
+test-gpu: setup ## the same specs on this machine's own driver and GPU
+	@specs/build dev
+	@.venv/bin/python specs/run --only real
+
+mutants: setup ## takes one ordering step after another out of the runtime: does a spec notice?
+	@specs/build dev
+	@.venv/bin/python specs/mutants
 
 coverage: setup ## line and branch coverage of runtime/src by the C specs
 	@specs/build coverage
