@@ -72,14 +72,19 @@ static CUmemorytype type_of(const side *a) {
   return a->host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_UNIFIED;
 }
 
+/* In a single slice no height is needed, but CUDA looks at it. */
+static size_t height_of(const side *a, const hipExtent *e) {
+  return e->depth == 1 && a->z == 0 && a->height < a->y + e->height ? a->y + e->height : a->height;
+}
+
 static hipError_t box(const side *d, const side *s, const hipExtent *e, hipStream_t q, bool sync) {
   if (e->width == 0 || e->height == 0 || e->depth == 0) return hipSuccess;
   if (d->pitch < d->x + e->width || s->pitch < s->x + e->width) return hipErrorInvalidPitchValue;
   const CUDA_MEMCPY3D c = {
       .srcXInBytes = s->x, .srcY = s->y, .srcZ = s->z, .srcMemoryType = type_of(s), .srcHost = s->p,
-      .srcDevice = address(s->p), .srcPitch = s->pitch, .srcHeight = s->height,
+      .srcDevice = address(s->p), .srcPitch = s->pitch, .srcHeight = height_of(s, e),
       .dstXInBytes = d->x, .dstY = d->y, .dstZ = d->z, .dstMemoryType = type_of(d), .dstHost = (void *)(uintptr_t)d->p,
-      .dstDevice = address(d->p), .dstPitch = d->pitch, .dstHeight = d->height,
+      .dstDevice = address(d->p), .dstPitch = d->pitch, .dstHeight = height_of(d, e),
       .WidthInBytes = e->width, .Height = e->height, .Depth = e->depth};
   return sync ? DO_DEFAULT(cuMemcpy3D_v2, &c) : DO(cuMemcpy3DAsync_v2, &c, forward_stream(q));
 }

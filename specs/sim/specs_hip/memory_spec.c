@@ -89,6 +89,10 @@ static void a_part_of_a_plane_and_of_a_box(void **state) {
   assert_true(all_bytes(in, 2, 6));
   assert_true(all_bytes(in + 2, 2, 5));
   assert_true(all_bytes(in + 4, 4, 9));
+  const hipMemcpy3DParms slice = {.srcPtr = {(char *)p + 3, 64, 64, 1}, .dstPtr = {in, 4, 4, 1}, .extent = {4, 2, 1},
+                                  .kind = hipMemcpyDeviceToHost};
+  OK(hipMemcpy3D(&slice));
+  assert_true(all_bytes(in, 8, 5));
   OK(hipFree(p));
 }
 
