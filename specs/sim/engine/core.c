@@ -61,6 +61,7 @@ static void configure(void) {
   sim_clock_tick(&shared_clock, shared_slot);
   sim_log_open();
   sim_journal_open();
+  sim_script_open(setting("SIM_LINES", 0));
   const char *rules = getenv("SIM_FAIL");
   if (rules != NULL && sim_fail(rules) != 0) fprintf(stderr, "sim: SIM_FAIL=%s is not a list of rules\n", rules);
 }
@@ -119,7 +120,11 @@ void sim_host_tick(void) {
 }
 
 sim_place sim_here(void) {
-  if (call != NULL) return call->place;
+  if (call != NULL) {
+    if (!call->place.looked) call->place.line = sim_script_place();
+    call->place.looked = true;
+    return call->place;
+  }
   return (sim_place){.call = "the program", .number = ncalls, .thread = sim_self()->id};
 }
 

@@ -64,6 +64,8 @@ typedef struct sim_place {
   uint64_t number;
   void *caller;
   int thread;
+  bool looked;      /* for the line */
+  const char *line; /* of the program's script, or NULL */
 } sim_place;
 
 /* A vector clock: how far into each actor's history something has seen. Grows as actors appear. */
@@ -253,6 +255,10 @@ int sim_fault_late(void); /* status with which the operation being queued is to 
 void sim_log_open(void);
 void sim_log_call(const sim_call *c, int raw);
 void sim_log_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* script.c */
+void sim_script_open(uint64_t lines); /* how many places may be looked up */
+const char *sim_script_place(void); /* stays valid; NULL: not known */
 
 /* journal.c */
 void sim_journal_open(void);

@@ -24,6 +24,7 @@ typedef struct pair {
   sim_kind kind;
   const char *a, *b;
   void *acaller, *bcaller;
+  const char *aline, *bline;
 } pair;
 
 static finding findings[MAX_FINDINGS];
@@ -47,15 +48,16 @@ static const char *symbol_of(void *address, char *out, size_t size) {
 
 const char *sim_place_text(const sim_place *p, char *out, size_t size) {
   char symbol[120];
-  snprintf(out, size, "call #%llu %s, thread %d%s", (unsigned long long)p->number, p->call, p->thread,
-           symbol_of(p->caller, symbol, sizeof symbol));
+  snprintf(out, size, "call #%llu %s, thread %d%s%s%s", (unsigned long long)p->number, p->call, p->thread,
+           p->line != NULL ? " at " : "", p->line != NULL ? p->line : "", symbol_of(p->caller, symbol, sizeof symbol));
   return out;
 }
 
 bool sim_found_pair(sim_kind kind, const sim_place *a, const sim_place *b) {
   for (size_t i = 0; i < npairs; i++) {
     const pair *p = &pairs[i];
-    if (p->kind == kind && p->a == a->call && p->b == b->call && p->acaller == a->caller && p->bcaller == b->caller)
+    const bool calls = p->kind == kind && p->a == a->call && p->b == b->call;
+    if (calls && p->acaller == a->caller && p->bcaller == b->caller && p->aline == a->line && p->bline == b->line)
       return false;
   }
   if (npairs == pairs_room) {
@@ -63,7 +65,7 @@ bool sim_found_pair(sim_kind kind, const sim_place *a, const sim_place *b) {
     pairs = realloc(pairs, pairs_room * sizeof *pairs);
     if (pairs == NULL) abort();
   }
-  pairs[npairs++] = (pair){kind, a->call, b->call, a->caller, b->caller};
+  pairs[npairs++] = (pair){kind, a->call, b->call, a->caller, b->caller, a->line, b->line};
   return true;
 }
 

@@ -1,0 +1,131 @@
+/* script.c: the line of a Python program that made a call, where SIM_LINES asks for it.
+ *
+ * The libraries in between let go of the GIL before they call a driver, and to take it here could stop the
+ * program for good. So Python's faulthandler is used: its handler writes the traceback of the thread that it runs
+ * on, without the GIL. It is registered by a call that Python itself makes when it next can, for a signal that
+ * nobody else handles. No signal is sent: the handler is called as the function that it is.
+ * Invariant: a place that was given stays valid. It must not know what the call is. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "engine.h"
+
+enum { MAX_TRACE = 16384, MAX_FILE = 48, MAX_NAME = 24, ROOMS = 1024 };
+
+static uint64_t left; /* how many places may still be looked up */
+static bool asked;
+static int traces = -1, number;
+static struct place {
+  struct place *next;
+  char text[MAX_FILE + MAX_NAME + 24];
+} *places[ROOMS];
+
+void sim_script_open(uint64_t lines) {
+  left = lines;
+}
+
+typedef void handler(int);
+
+/* NULL if nobody handles the signal. */
+static handler *handler_of(int signal) {
+  struct sigaction action;
+  if (sigaction(signal, NULL, &action) != 0 || (action.sa_flags & SA_SIGINFO) != 0) return NULL;
+  return action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN ? NULL : action.sa_handler;
+}
+
+/* Runs in Python's main thread, with the GIL. */
+static int registration(void *nothing) {
+  int (*run)(const char *) = NULL;
+  char text[300];
+  (void)nothing;
+  *(void **)&run = dlsym(RTLD_DEFAULT, "PyRun_SimpleString");
+  snprintf(text, sizeof text,
+           "exec('try:\\n import faulthandler\\n faulthandler.register(%d, file=%d, all_threads=False)\\n"
+           "except Exception: pass', {})",
+           number, traces);
+  if (run != NULL) run(text);
+  return 0;
+}
+
+/* Python may not have started yet, so this is tried at each call until it has. */
+static void ask_python(void) {
+  int (*started)(void) = NULL, (*later)(int (*)(void *), void *) = NULL;
+  *(void **)&started = dlsym(RTLD_DEFAULT, "Py_IsInitialized");
+  *(void **)&later = dlsym(RTLD_DEFAULT, "Py_AddPendingCall");
+  if (started == NULL || later == NULL || !started()) return;
+  number = SIGRTMAX - 7;
+  traces = handler_of(number) == NULL ? memfd_create("sim traces", MFD_CLOEXEC) : -1;
+  asked = traces < 0 || later(registration, NULL) == 0;
+}
+
+/* The traceback of this thread, or "". */
+static void trace(char *out, size_t size) {
+  handler *dump = traces < 0 ? NULL : handler_of(number);
+  out[0] = '\0';
+  if (dump == NULL || ftruncate(traces, 0) != 0 || lseek(traces, 0, SEEK_SET) != 0) return;
+  left--;
+  dump(number);
+  const ssize_t n = pread(traces, out, size - 1, 0);
+  out[n > 0 ? n : 0] = '\0';
+}
+
+static bool of_a_library(const char *file, size_t length) {
+  static const char *const folders[] = {"/site-packages/", "/dist-packages/", "/lib/python3", "<frozen "};
+  for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
+    if (memmem(file, length, folders[i], strlen(folders[i])) != NULL) return true;
+  return false;
+}
+
+/* Reads `  File "FILE", line N in NAME`. */
+static bool read_frame(const char *line, char *out, size_t size, bool *library) {
+  const char *file = strchr(line, '"');
+  const char *end = file == NULL ? NULL : strstr(file, "\", line ");
+  if (end == NULL || strncmp(line, "  File ", 7) != 0) return false;
+  const size_t length = (size_t)(end - ++file);
+  const size_t shown = length < MAX_FILE ? length : MAX_FILE;
+  const char *in = end + strlen("\", line ");
+  const int digits = (int)strspn(in, "0123456789");
+  const char *name = strncmp(in + digits, " in ", 4) == 0 ? in + digits + 4 : "?";
+  *library = of_a_library(file, length);
+  snprintf(out, size, "%s%.*s:%.*s in %.*s", shown < length ? "..." : "", (int)shown, end - shown, digits, in,
+           (int)strcspn(name, "\n") < MAX_NAME ? (int)strcspn(name, "\n") : MAX_NAME, name);
+  return true;
+}
+
+static const char *kept(const char *text) {
+  size_t sum = 5381;
+  for (const char *p = text; *p != '\0'; p++) sum = sum * 33 + (unsigned char)*p;
+  struct place **room = &places[sum % ROOMS];
+  for (const struct place *p = *room; p != NULL; p = p->next)
+    if (strcmp(p->text, text) == 0) return p->text;
+  struct place *p = malloc(sizeof *p);
+  if (p == NULL) abort();
+  snprintf(p->text, sizeof p->text, "%s", text);
+  p->next = *room;
+  *room = p;
+  return p->text;
+}
+
+const char *sim_script_place(void) {
+  char text[MAX_TRACE], place[sizeof(struct place)], first[sizeof place] = "";
+  if (left == 0 || !sim_is_owner()) return NULL;
+  if (!asked) ask_python();
+  trace(text, sizeof text);
+  for (char *line = text; line != NULL; line = strchr(line, '\n')) {
+    bool library;
+    line += *line == '\n';
+    if (!read_frame(line, place, sizeof place, &library)) {
+      if (*line == '\0') break;
+      continue;
+    }
+    if (!library) return kept(place);
+    if (*first == '\0') memcpy(first, place, sizeof first);
+  }
+  return *first == '\0' ? NULL : kept(first);
+}
