@@ -342,3 +342,28 @@ int mf__plan_run_fill(const mf__plan *p, const void *slot, const mf__queue *on, 
   const pattern t = pattern_of(p, slot);
   return t.narrow ? fill_narrow(p, slot, t.unit, on, err) : fill_wide(p, slot, t.unit, on, err);
 }
+
+/* What lies at the axis' first place, with all axes behind it, to its other places. */
+static int spread(const mf__plan *p, int32_t axis, const mf__queue *on, mf_error *err) {
+  mf__plan q = {.dst = p->dst + p->dst_strides[axis], .src = p->dst, .size = p->size, .width = p->size};
+  for (int32_t i = axis; i < p->ndim; i++) {
+    q.shape[q.ndim] = p->shape[i] - (i == axis);
+    q.dst_strides[q.ndim] = p->dst_strides[i];
+    q.src_strides[q.ndim++] = i == axis ? 0 : p->dst_strides[i];
+  }
+  return mf__plan_run_kernels(&q, on, err);
+}
+
+/* The first element, and from it axis by axis, so that no kernel reads what it writes. */
+int mf__plan_run_fill_kernels(const mf__plan *plan, const void *slot, const mf__queue *on, mf_error *err) {
+  mf__plan first = *plan, p = *plan;
+  first.ndim = 0;
+  first.width = p.size;
+  if (p.width > p.size) {
+    p.shape[p.ndim] = p.width / p.size;
+    p.dst_strides[p.ndim++] = p.size;
+  }
+  int rc = mf__plan_run_fill(&first, slot, on, err);
+  for (int32_t axis = p.ndim - 1; rc == MF_OK && axis >= 0; axis--) rc = spread(&p, axis, on, err);
+  return rc;
+}

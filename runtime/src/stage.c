@@ -7,6 +7,7 @@
 #define _DEFAULT_SOURCE
 #include "internal.h"
 
+#include <sched.h>
 #include <unistd.h>
 
 #define NBUFFERS 4
@@ -113,6 +114,7 @@ static int buffer_queue(const mf__queue *on, buffer *b, char *device, int64_t nb
 #define HELPERS_MAX 5
 #define HELPERS_FROM (INT64_C(16) << 20) /* copies from here on are worth starting threads for */
 #define PIECE (INT64_C(256) << 10)
+#define WATCHES 100 /* some tens of microseconds */
 
 /* Threads that take pieces of one buffer at a time. The caller is one of them. */
 typedef struct crew {
@@ -120,9 +122,10 @@ typedef struct crew {
   pthread_mutex_t lock;
   pthread_cond_t work, done;
   char *buffer;
-  int64_t at, nbytes; /* of the buffer's part of the job */
-  int64_t next;       /* of it, what nobody has taken yet */
-  int64_t left;       /* of it, what is not finished */
+  int64_t at, nbytes;   /* of the buffer's part of the job */
+  int64_t next;         /* of it, what nobody has taken yet */
+  int64_t left;         /* of it, what is not finished */
+  _Atomic int32_t turn; /* counts buffers */
   bool stop;
   int nhelpers;
   pthread_t helpers[HELPERS_MAX];
@@ -141,6 +144,15 @@ static void crew_step(crew *c) {
   if (c->left == 0) pthread_cond_signal(&c->done);
 }
 
+/* The next buffer comes soon, and to be woken takes as long as a part of it. With the lock held before and after. */
+static void crew_watch(crew *c) {
+  const int32_t now = atomic_load_explicit(&c->turn, memory_order_relaxed);
+  pthread_mutex_unlock(&c->lock);
+  for (int i = 0; i < WATCHES && atomic_load_explicit(&c->turn, memory_order_relaxed) == now; i++) sched_yield();
+  pthread_mutex_lock(&c->lock);
+  if (!c->stop && atomic_load_explicit(&c->turn, memory_order_relaxed) == now) pthread_cond_wait(&c->work, &c->lock);
+}
+
 static void *crew_help(void *arg) {
   crew *c = arg;
   pthread_mutex_lock(&c->lock);
@@ -148,7 +160,7 @@ static void *crew_help(void *arg) {
     if (c->next < c->nbytes)
       crew_step(c);
     else
-      pthread_cond_wait(&c->work, &c->lock);
+      crew_watch(c);
   }
   pthread_mutex_unlock(&c->lock);
   return NULL;
@@ -164,6 +176,7 @@ static void crew_move(crew *c, int64_t at, int64_t nbytes, char *to) {
   c->buffer = to;
   c->nbytes = c->left = nbytes;
   c->next = 0;
+  atomic_fetch_add_explicit(&c->turn, 1, memory_order_relaxed);
   pthread_cond_broadcast(&c->work);
   while (c->next < c->nbytes) crew_step(c);
   while (c->left > 0) pthread_cond_wait(&c->done, &c->lock);

@@ -52,12 +52,30 @@ static bool is_part_byte(const mf_tensor *t) {
   return mf__tensor_bits(t) % 8 != 0;
 }
 
+static int refuse_capture(const mf__queue *on, const char *why, mf_error *err) {
+  mf__entered before;
+  uint64_t id = 0;
+  int rc = on->backend->enter(on->ordinal, &before, err);
+  if (rc != MF_OK) return rc;
+  rc = on->backend->stream_capture(on->stream, &id, err);
+  on->backend->leave(&before);
+  if (rc == MF_OK && id != 0)
+    rc = mf__fail(err, MF_ECAPTURE, "stream 0x%llx of %s:%d is being captured, and %s", (unsigned long long)on->stream,
+                  on->backend->name, on->ordinal, why);
+  return rc;
+}
+
 /* Temporaries */
 
-/* A compact tensor like t, in memory of the queue's device or pinned for it. */
+/* A compact tensor like t, in memory of the queue's device or pinned for it. A graph would still use its memory when
+ * that is another tensor's. */
 static int temporary(const mf_tensor *t, mf__space space, const mf__queue *on, mf_tensor **out, mf_error *err) {
   const mf__place place = {.device = {on->backend, space, on->ordinal}, .on = *on};
-  return mf__tensor_create_at(&t->dl, t->flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED, &place, out, err);
+  const int rc = refuse_capture(on, "this copy needs memory of its own for a while", err);
+  *out = NULL;
+  return rc != MF_OK
+             ? rc
+             : mf__tensor_create_at(&t->dl, t->flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED, &place, out, err);
 }
 
 static int host_temporary(const mf_tensor *t, mf_tensor **out, mf_error *err) {
@@ -101,19 +119,6 @@ static int move(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, bool 
     on->backend->leave(&before);
   }
   mf__order_end(on, uses, 2, !*undone);
-  return rc;
-}
-
-static int refuse_capture(const mf__queue *on, const char *why, mf_error *err) {
-  mf__entered before;
-  uint64_t id = 0;
-  int rc = on->backend->enter(on->ordinal, &before, err);
-  if (rc != MF_OK) return rc;
-  rc = on->backend->stream_capture(on->stream, &id, err);
-  on->backend->leave(&before);
-  if (rc == MF_OK && id != 0)
-    rc = mf__fail(err, MF_ECAPTURE, "stream 0x%llx of %s:%d is being captured, and %s", (unsigned long long)on->stream,
-                  on->backend->name, on->ordinal, why);
   return rc;
 }
 
@@ -406,14 +411,17 @@ int mf__transfer(mf_tensor *dst, const mf_tensor *src, const mf__queue *on, mf_e
 
 /* Fills */
 
-static int fill_directly(const mf__queue *on, mf_tensor *dst, const mf__plan *p, const void *slot, mf_error *err) {
+typedef int (*fill_fn)(const mf__plan *p, const void *slot, const mf__queue *on, mf_error *err);
+
+static int fill_ordered(const mf__queue *on, mf_tensor *dst, const mf__plan *p, fill_fn fill, const void *slot,
+                        mf_error *err) {
   mf__usage use = {record_of(dst), true};
   mf__entered before;
   int rc = mf__order_begin(on, &use, 1, err);
   if (rc != MF_OK) return rc;
   rc = on->backend->enter(on->ordinal, &before, err);
   if (rc == MF_OK) {
-    rc = mf__plan_run_fill(p, slot, on, err);
+    rc = fill(p, slot, on, err);
     on->backend->leave(&before);
   }
   mf__order_end(on, &use, 1, true);
@@ -423,40 +431,33 @@ static int fill_directly(const mf__queue *on, mf_tensor *dst, const mf__plan *p,
 static int fill_compact(const mf__queue *on, mf_tensor *dst, const void *slot, mf_error *err) {
   mf__plan p;
   mf__plan_fill(&p, dst);
-  return fill_directly(on, dst, &p, slot, err);
+  return fill_ordered(on, dst, &p, mf__plan_run_fill, slot, err);
 }
 
-/* From one element on the device to all places, by kernel; *undone where there is none. */
-static int fill_by_kernel(const mf__queue *on, mf_tensor *dst, const void *slot, bool *undone, mf_error *err) {
-  const mf__place place = {.device = {on->backend, MF__DEVICE, on->ordinal}, .on = *on};
-  const DLTensor like = {.dtype = dst->dl.dtype};
-  mf_tensor *one, *everywhere = NULL;
-  *undone = false;
-  int rc = mf__tensor_create_at(&like, dst->flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED, &place, &one, err);
-  if (rc == MF_OK) rc = fill_compact(on, one, slot, err);
-  if (rc == MF_OK) rc = mf_tensor_broadcast(one, dst->dl.shape, dst->dl.ndim, &everywhere, err);
-  if (rc == MF_OK) rc = move(on, dst, everywhere, undone, err);
-  mf_tensor_release(everywhere);
-  mf_tensor_release(one);
-  return rc;
-}
-
-static int fill_strided(const mf__queue *on, mf_tensor *dst, const mf__plan *p, const void *slot, mf_error *err) {
+/* Without kernels, and with too many rows or elements of more than 4 bytes. */
+static int fill_by_copy(const mf__queue *on, mf_tensor *dst, const void *slot, mf_error *err) {
   mf_tensor *filled;
-  bool undone;
-  int rc = fill_by_kernel(on, dst, slot, &undone, err);
-  if (rc != MF_OK || !undone) return rc;
-  if (mf__plan_count_fill(p, slot) <= CALLS_MAX) return fill_directly(on, dst, p, slot, err);
-  rc = temporary(dst, MF__DEVICE, on, &filled, err);
+  int rc = temporary(dst, MF__DEVICE, on, &filled, err);
   if (rc == MF_OK) rc = fill_compact(on, filled, slot, err);
   if (rc == MF_OK) rc = move_or_image(on, dst, filled, err);
   mf_tensor_release(filled);
   return rc;
 }
 
+static int fill_strided(const mf__queue *on, mf_tensor *dst, const mf__plan *p, const void *slot, mf_error *err) {
+  if (mf__plan_count_kernels(p) <= CALLS_MAX) {
+    mf_error why; /* that there is no kernel is no failure yet */
+    const int rc = fill_ordered(on, dst, p, mf__plan_run_fill_kernels, slot, &why);
+    if (rc != MF_OK && rc != MF_EDEVICE && err != NULL) *err = why;
+    if (rc != MF_EDEVICE) return rc;
+  }
+  if (mf__plan_count_fill(p, slot) > CALLS_MAX) return fill_by_copy(on, dst, slot, err);
+  return fill_ordered(on, dst, p, mf__plan_run_fill, slot, err);
+}
+
 static int fill_image(const mf__queue *on, mf_tensor *dst, const void *slot, mf_error *err) {
   image m = {0};
-  int rc = refuse_capture(on, "elements of parts of bytes are filled by the host", err);
+  int rc = refuse_capture(on, "this layout is filled by the host", err);
   if (rc == MF_OK) rc = image_create(&m, dst, true, on, err);
   if (rc == MF_OK) mf__repeat(m.tensor, slot);
   if (rc == MF_OK) rc = image_store(&m, on, err);
@@ -474,7 +475,7 @@ static int fill_part_bytes(const mf__queue *on, mf_tensor *dst, const void *slot
   return fill_compact(on, dst, &pattern, err);
 }
 
-/* Up to here a loop of fills is cheaper than a kernel and the element that it reads. */
+/* Up to here a loop of fills is cheaper than a kernel. */
 #define FILLS_MAX 8
 
 int mf__transfer_fill(mf_tensor *dst, const void *slot, mf_error *err) {
@@ -484,6 +485,7 @@ int mf__transfer_fill(mf_tensor *dst, const void *slot, mf_error *err) {
   if (rc != MF_OK) return rc;
   if (is_part_byte(dst)) return fill_part_bytes(&q, dst, slot, err);
   mf__plan_fill(&p, dst);
-  if (p.ndim == 0 || mf__plan_count_fill(&p, slot) <= FILLS_MAX) return fill_directly(&q, dst, &p, slot, err);
-  return fill_strided(&q, dst, &p, slot, err);
+  if (p.repeats) return fill_image(&q, dst, slot, err);
+  if (p.ndim > 0 && mf__plan_count_fill(&p, slot) > FILLS_MAX) return fill_strided(&q, dst, &p, slot, err);
+  return fill_ordered(&q, dst, &p, mf__plan_run_fill, slot, err);
 }

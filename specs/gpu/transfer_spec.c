@@ -39,6 +39,34 @@ static void captured_copies_run_at_each_launch(void **state) {
   for (int i = 0; i < 6; i++) mf_tensor_release(all[i]);
 }
 
+/* Memory that a copy needs for a while is another tensor's when the graph is launched. */
+static void a_capture_refuses_what_needs_memory_of_its_own(void **state) {
+  int64_t shape[] = {6, 6};
+  mf_tensor *turned, *column;
+  (void)state;
+  use_stream(0, streams[0][1]);
+  mf_tensor *a = create(GPU0, "float64", 2, shape), *b = create(GPU0, "float64", 1, shape);
+  const mf_scalar one = {.kind = MF_KIND_INT, .i = 1}, nine = {.kind = MF_KIND_INT, .i = 9};
+  const mf_index first[] = {{.kind = MF_INDEX_ELLIPSIS}, {.kind = MF_INDEX_AT, .start = 0}};
+  OK(mf_tensor_permute(a, NULL, 0, &turned, &err));
+  OK(mf_tensor_index(a, first, 2, &column, &err));
+  OK(mf_tensor_fill(column, &one, &err)); /* whatever the driver prepares once */
+  OK(mf_device_synchronize(&(DLDevice){(DLDeviceType)other_device_type(), 0}, &err));
+  other_capture(0, streams[0][1]);
+  REFUSED(mf_tensor_copy(turned, a, &err), MF_ECAPTURE, "memory of its own");
+  if (other_device_type() == kDLCUDA) OK(mf_tensor_fill(column, &nine, &err));
+  OK(mf_tensor_copy(b, column, &err));
+  void *graph = other_capture_end(0, streams[0][1]);
+  other_launch(0, graph, streams[0][1]);
+  other_sync(0, streams[0][1]);
+  mf_tensor *back = at_place(b, CPU);
+  for (int i = 0; i < 6; i++)
+    assert_true(((double *)mf_tensor_dltensor(back)->data)[i] == (other_device_type() == kDLCUDA ? 9 : 1));
+  other_graph_end(0, graph);
+  mf_tensor *all[] = {a, b, turned, column, back};
+  for (int i = 0; i < 5; i++) mf_tensor_release(all[i]);
+}
+
 /* Failures */
 
 typedef struct scenario {
@@ -190,8 +218,7 @@ static void *copy_up_and_down(void *arg) {
   const int64_t shape[] = {3 << 20};
   mf_error why;
   mf_stream stream;
-  bool good = mf_stream_create(&device, &stream, &why) == MF_OK &&
-              mf_stream_swap(&device, stream, NULL, &why) == MF_OK;
+  bool good = mf_stream_create(&device, &stream, &why) == MF_OK && mf_stream_swap(&device, stream, NULL, &why) == MF_OK;
   mf_tensor *from = create(CPU, "int32", 1, shape), *to = create(CPU, "int32", 1, shape);
   mf_tensor *there = create(GPU0, "int32", 1, shape);
   uint32_t *in = mf_tensor_dltensor(from)->data, *out = mf_tensor_dltensor(to)->data;
@@ -224,6 +251,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(threads_share_the_staging_buffers, setup, teardown),
       cmocka_unit_test_setup_teardown(captured_copies_run_at_each_launch, setup, teardown),
+      cmocka_unit_test_setup_teardown(a_capture_refuses_what_needs_memory_of_its_own, setup, teardown),
       cmocka_unit_test_setup_teardown(each_driver_call_fails_in_turn, setup, teardown),
       cmocka_unit_test_setup_teardown(plain_copies_are_one_driver_call, setup, teardown),
   };
