@@ -18,6 +18,9 @@ static void functions_are_found_by_name(void **state) {
   OK(cuModuleGetFunction(&g, m, "b"));
   assert_ptr_not_equal(f, g);
   FAILS(cuModuleGetFunction(&f, m, "c"), CUDA_ERROR_NOT_FOUND);
+  const char *text = NULL;
+  OK(cuGetErrorName(cuModuleLoadData(&m, "no PTX"), &text));
+  assert_string_equal(text, "CUDA_ERROR_INVALID_PTX");
   FAILS(cuModuleGetFunction(&f, m, NULL), CUDA_ERROR_INVALID_VALUE);
   FAILS(cuModuleGetFunction(&f, NULL, "a"), CUDA_ERROR_INVALID_HANDLE);
   OK(cuModuleUnload(m));

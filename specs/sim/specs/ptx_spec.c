@@ -232,7 +232,8 @@ static const char *row_entry(const struct row *r) {
                 "mov.u32 %%r6, %%ntid.x;\nmad.lo.u32 %%r4, %%r5, %%r6, %%r4;\nmad.wide.u32 %%d6, %%r4, 16, %%d6;\n"
                 "mad.wide.u32 %%d7, %%r4, 8, %%d7;\nld.global.v2.u64 {%%d1, %%d2}, [%%d6];\nxor.b64 %%d3, %%d1, %%d2;\n"
                 "cvt.u16.u64 %%h1, %%d1;\ncvt.u16.u64 %%h2, %%d2;\ncvt.u32.u64 %%r1, %%d1;\ncvt.u32.u64 %%r2, %%d2;\n"
-                "cvt.u32.u64 %%r3, %%d3;\nsetp.lt.u64 %%p1, %%d1, %%d2;\n%s\n%s\nst.global.u64 [%%d7], %%d0;\nret;\n}\n",
+                "cvt.u32.u64 %%r3, %%d3;\nsetp.lt.u64 %%p1, %%d1, %%d2;\n%s\n%s\nst.global.u64 [%%d7], %%d0;\n"
+                "ret;\n}\n",
            r->name, r->text, result_of(r->kind));
   return text;
 }
