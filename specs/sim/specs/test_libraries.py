@@ -129,6 +129,79 @@ def test_cuda_core_captures_a_graph(tmp_path):
     )
 
 
+KERNEL = """
+from cuda.core import LaunchConfig, ObjectCode, launch
+
+SCALE = ObjectCode.from_ptx(b'''
+.version 7.0
+.target sm_50
+.address_size 64
+.visible .entry scale(.param .u64 p, .param .u32 n, .param .u32 by)
+{
+  .reg .pred %p;
+  .reg .b32 %r<4>;
+  .reg .b64 %d;
+  mov.u32 %r0, %ctaid.x;
+  mov.u32 %r1, %ntid.x;
+  mov.u32 %r2, %tid.x;
+  mad.lo.u32 %r0, %r0, %r1, %r2;
+  ld.param.u32 %r1, [n];
+  setp.ge.u32 %p, %r0, %r1;
+  @%p ret;
+  ld.param.u64 %d, [p];
+  mad.wide.u32 %d, %r0, 4, %d;
+  ld.param.u32 %r2, [by];
+  ld.global.u32 %r3, [%d];
+  mul.lo.u32 %r3, %r3, %r2;
+  st.global.u32 [%d], %r3;
+  ret;
+}
+''')
+
+def scale(buffer, by, stream):
+    config = LaunchConfig(grid=4, block=8)
+    launch(stream, config, SCALE.get_kernel("scale"), int(buffer.handle), np.uint32(25), np.uint32(by))
+"""
+
+
+def test_cuda_core_runs_a_kernel(tmp_path):
+    right(
+        tmp_path,
+        KERNEL
+        + """
+device, s, t = started(2)
+buffer = device.allocate(100, stream=s)
+ok(drv.cuMemsetD32Async(int(buffer.handle), 7, 25, s.handle))
+scale(buffer, 3, s)
+t.wait(s)
+scale(buffer, 2, t)
+t.sync()
+assert (bytes_of(int(buffer.handle), 100).view(np.uint32) == 42).all()
+buffer.close(t)
+t.sync()
+""",
+    )
+
+
+def test_cuda_core_kernels_without_a_wait_race(tmp_path):
+    wrong(
+        tmp_path,
+        KERNEL
+        + """
+device, s, t = started(2)
+buffer = device.allocate(100, stream=s)
+ok(drv.cuMemsetD32Async(int(buffer.handle), 7, 25, s.handle))
+scale(buffer, 3, s)
+scale(buffer, 2, t)
+s.sync()
+t.sync()
+buffer.close(t)
+""",
+        "race on 100 bytes",
+        "must wait for stream",
+    )
+
+
 def test_cuda_core_pinned_memory_is_numpys(tmp_path):
     right(
         tmp_path,
