@@ -15,7 +15,7 @@
 
 static const char program[] = "moonferry sim";
 
-enum { HELP, DEVICE, SEED, SEEDS, REPORT, DEVICES, MEMORY, FAIL, MISSING, VERSION, LOG, STRICT, NO_LEDGER, OF, COUNT };
+enum { HELP, DEVICE, SEED, SEEDS, REPORT, DEVICES, MEMORY, FAIL, MISSING, VERSION, LOG, STRICT, NO_LEDGER, OF, LINES, COUNT };
 
 static cli_option options[COUNT] = {
     [HELP] = {"--help", NULL, "this text", CLI_FLAG, NULL, 0, 0, NULL, 0},
@@ -43,6 +43,8 @@ static cli_option options[COUNT] = {
                    0, 0, NULL, 0},
     [OF] = {"--ledger-of", "PATH", "only what was made from a library whose path contains PATH is counted as left",
             CLI_WORD, "SIM_LEDGER_OF", 0, 0, NULL, 0},
+    [LINES] = {"--lines", "N", "for how many calls of a process the line of Python that made them is looked up (5000)",
+               CLI_NUMBER, "SIM_LINES", 0, UINT64_MAX, NULL, 0},
 };
 
 static const char usage[] = "usage: moonferry sim [OPTION ...] [--] COMMAND [ARGUMENT ...]\n";
@@ -135,6 +137,7 @@ static void set_environment(const session *s) {
   cli_addf(&path, "%s%s%s", s->folder, some ? ":" : "", some ? before : "");
   setenv("LD_LIBRARY_PATH", path.at, 1);
   setenv("SIM_JOURNAL", s->journal, 1);
+  setenv("SIM_LINES", "5000", 0);
   for (size_t i = 0; i < COUNT; i++)
     if (options[i].variable != NULL && options[i].text != NULL) setenv(options[i].variable, value_of(&options[i]), 1);
 }

@@ -191,13 +191,13 @@ def environment_of(sim, *options, **settings):
 
 def test_the_environment_without_options(sim):
     got = environment_of(sim)
-    assert {k for k in got if k.startswith("SIM_")} == {"SIM_SEED", "SIM_JOURNAL"}
-    assert got["SIM_SEED"] == "0"
+    assert {k for k in got if k.startswith("SIM_")} == {"SIM_SEED", "SIM_JOURNAL", "SIM_LINES"}
+    assert (got["SIM_SEED"], got["SIM_LINES"]) == ("0", "5000")
     assert got["LD_LIBRARY_PATH"] == os.path.realpath(PACKAGE / "sim" / "cuda")
 
 
 def test_what_the_user_has_set_stays(sim):
-    mine = {"SIM_DEVICES": "3", "SIM_REPORT": "mine", "SIM_SEED": "9", "SIM_LEDGER": "off", "SIM_MEMORY": "1G"}
+    mine = {"SIM_DEVICES": "3", "SIM_REPORT": "mine", "SIM_SEED": "9", "SIM_LEDGER": "off", "SIM_LINES": "7"}
     got = environment_of(sim, **mine, LD_LIBRARY_PATH="/a:/b")
     assert {k: got[k] for k in mine} == mine
     assert got["LD_LIBRARY_PATH"].endswith("/sim/cuda:/a:/b")
@@ -218,7 +218,7 @@ def test_several_seeds_begin_at_the_one_that_the_user_has_set(sim):
 def test_options_become_settings_and_go_before_them(sim):
     got = environment_of(
         sim, "--seed=0x10", "--devices", "5", "--memory", "2M", "--fail", "cuMemAlloc@2:2:on", "--missing=cuA,cuB",
-        "--driver-version", "12040", "--log", "log", "--strict", "--no-ledger", "--ledger-of", "mine",
+        "--driver-version", "12040", "--log", "log", "--strict", "--no-ledger", "--ledger-of", "mine", "--lines", "0",
         SIM_DEVICES="3", SIM_SEED="1",
     )  # fmt: skip
     assert {k: v for k, v in got.items() if k.startswith("SIM_") and k != "SIM_JOURNAL"} == {
@@ -232,6 +232,7 @@ def test_options_become_settings_and_go_before_them(sim):
         "SIM_STRICT": "1",
         "SIM_LEDGER": "off",
         "SIM_LEDGER_OF": "mine",
+        "SIM_LINES": "0",
     }
     assert environment_of(sim, "--seed", "1", "--seed", "2")["SIM_SEED"] == "2", "the last wins"
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -36,6 +37,71 @@ def test_a_race_is_reported_with_both_places_and_what_is_missing(sim):
         "must wait for stream",
     ):
         assert text in done.stderr, done.stderr
+
+
+def line_of(program, text):
+    lines = program.read_text().splitlines()
+    return f"{program}:{next(i for i, line in enumerate(lines, 1) if text in line)} in "
+
+
+def test_the_lines_of_python_that_made_the_calls_are_named(sim):
+    program = sim.script(RACE)
+    done = sim("--", sys.executable, program)
+    first, then, made = (
+        re.search(rf"^  {word} .*$", done.stderr, re.MULTILINE)[0] for word in ("first", "then", "made")
+    )
+    # The call is made by a helper, ok(); that is the innermost line which is no library's.
+    assert " at " + line_of(program, "status = getattr") + "ok from " in first
+    assert " at " + line_of(program, "status = getattr") + "ok from " in then
+    assert " at " + line_of(program, "status = getattr") + "ok from " in made
+    done = sim("--lines", "0", "--", sys.executable, program)
+    assert str(program) + ":" not in done.stderr
+
+
+def test_lines_of_libraries_are_passed_over(sim):
+    library = sim.folder / "site-packages"
+    library.mkdir()
+    (library / "exchange.py").write_text(sim.script("").read_text())
+    program = sim.script("import exchange\nexchange.race()\nexchange.end()\n", head="")
+    done = sim("--", sys.executable, program, env={"PYTHONPATH": str(library)})
+    assert done.stderr.count(f" at {program}:2 in <module> from ") == 3, done.stderr
+
+
+def test_two_races_of_the_same_calls_in_two_lines_are_two(sim):
+    program = """
+    def racing(a, s, t):
+        drv.cuMemsetD8Async(a, ctypes.c_ubyte(1), SIZE(64), s)
+        drv.cuMemsetD8Async(a, ctypes.c_ubyte(2), SIZE(64), t)
+        ok("cuCtxSynchronize")
+        drv.cuMemsetD8Async(a, ctypes.c_ubyte(1), SIZE(64), s)
+        drv.cuMemsetD8Async(a, ctypes.c_ubyte(2), SIZE(64), t)
+        ok("cuCtxSynchronize")
+    a = made("cuMemAlloc_v2", ctypes.c_uint64, SIZE(64))
+    for _ in range(3):
+        racing(a, made("cuStreamCreate", ctypes.c_void_p, 1), made("cuStreamCreate", ctypes.c_void_p, 1))
+    end()
+    """
+    assert "race 2;" in sim.python(program, "--no-ledger").stderr
+    assert "race 1;" in sim.python(program, "--no-ledger", "--lines", "0").stderr, "without lines they look the same"
+
+
+def test_lines_of_threads_and_of_a_program_that_uses_faulthandler(sim):
+    program = """
+    import faulthandler, threading
+    faulthandler.enable()
+    def work():
+        ok("cuCtxPushCurrent_v2", context)
+        race()
+        ok("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    faulthandler.disable()
+    end()
+    """
+    done = sim.python(program)
+    assert " in ok from " in done.stderr
+    assert "thread 2 at " in done.stderr
 
 
 def test_hip(sim):
@@ -320,8 +386,8 @@ def test_the_worked_example(sim):
     assert "all bytes are 7" in done.stdout, "some orders give the right bytes by chance"
     assert "wrong bytes" in done.stdout
     assert len(findings(done)) == 1, done.stderr
-    assert "cuMemsetD8Async" in done.stderr
-    assert "cuMemcpyDtoHAsync" in done.stderr
+    assert re.search(r"  first  written .* cuMemsetD8Async, thread 1 at \S*race.py:40 in main ", done.stderr)
+    assert re.search(r"  then   read .* cuMemcpyDtoHAsync, thread 1 at \S*race.py:46 in main ", done.stderr)
     assert "under all seeds 0 to 19" in done.stderr
     done = sim("--seeds", "20", "--", PEERS, example, "--wait")
     assert done.returncode == 0, done.stderr
