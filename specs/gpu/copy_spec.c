@@ -179,6 +179,27 @@ static void large_copies_of_pageable_memory(void **state) {
   }
 }
 
+static void large_copies_in_turn_on_two_streams(void **state) {
+  int64_t shape[] = {200, 700};
+  (void)state;
+  for (uint64_t seed = 0; seed < 4; seed++) {
+    sim_ask_seed(seed);
+    random_state = seed;
+    mf_tensor *there = create(GPU0, "float32", 2, shape), *back = create(CPU, "float32", 2, shape);
+    for (int round = 0; round < 4; round++) {
+      mf_tensor *host = random_host("float32", 2, shape);
+      use_stream(0, streams[0][1]);
+      OK(mf_tensor_copy(there, host, &err));
+      use_stream(0, streams[0][2]);
+      OK(mf_tensor_copy(back, there, &err));
+      assert_memory_equal(mf_tensor_dltensor(back)->data, mf_tensor_dltensor(host)->data, 560000);
+      mf_tensor_release(host);
+    }
+    mf_tensor_release(there);
+    mf_tensor_release(back);
+  }
+}
+
 /* Both sides have gaps, and neither fits into what small copies use. */
 static void large_copies_of_strided_memory(void **state) {
   int64_t shape[] = {200, 700};
@@ -287,6 +308,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(where_places_repeat_the_last_stays, setup, teardown),
       cmocka_unit_test_setup_teardown(clones_stay_on_their_device, setup, teardown),
       cmocka_unit_test_setup_teardown(large_copies_of_pageable_memory, setup, teardown),
+      cmocka_unit_test_setup_teardown(large_copies_in_turn_on_two_streams, setup, teardown),
       cmocka_unit_test_setup_teardown(large_copies_of_strided_memory, setup, teardown),
       cmocka_unit_test_setup_teardown(fills_of_any_layout, setup, teardown),
       cmocka_unit_test_setup_teardown(elements_of_a_gpu_are_not_read_by_the_host, setup, teardown),

@@ -244,11 +244,18 @@ typedef struct side {
   mf_tensor *host_view, *device_view; /* NULL: no such view */
 } side;
 
+/* Written by a device, and perhaps not yet. */
+static inline mf_tensor *by_way_of_gpu(mf_tensor *t, place p) {
+  mf_tensor *gpu = at_place(t, GPU0), *out = at_place(gpu, p);
+  mf_tensor_release(gpu);
+  return out;
+}
+
 static inline void side_open(side *s, place at, const char *dtype, const int64_t *shape) {
   s->at = at;
   s->host = random_host(dtype, s->way.ndim, s->way.parent);
   use_any_stream();
-  s->device = at_place(s->host, at);
+  s->device = at == PINNED || at == MANAGED ? by_way_of_gpu(s->host, at) : at_place(s->host, at);
   s->host_view = go(&s->way, s->host, shape);
   s->device_view = s->host_view == NULL ? NULL : go(&s->way, s->device, shape);
 }
