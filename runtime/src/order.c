@@ -7,9 +7,12 @@
  * per-thread stream, which has no other name.
  *
  * It must not know about tensors, or what the numbers of the Python protocol mean. */
+#define _POSIX_C_SOURCE 200809L
 #include "internal.h"
 
+#include <sched.h>
 #include <string.h>
+#include <time.h>
 
 /* Threads, backends */
 
@@ -91,9 +94,19 @@ void mf__event_give(const mf__backend *backend, int32_t ordinal, void *event) {
   if (!kept) event_destroy(backend, ordinal, event);
 }
 
+static bool has_events(event_pool *pool) {
+  pthread_mutex_lock(&pool->lock);
+  const bool has = pool->count > 0;
+  pthread_mutex_unlock(&pool->lock);
+  return has;
+}
+
 void mf__event_trim(const mf__backend *backend, int32_t ordinal) {
   event_pool *pool = event_pool_of(backend, ordinal);
-  for (void *event = event_pop(pool); event != NULL; event = event_pop(pool)) event_destroy(backend, ordinal, event);
+  mf__entered before;
+  if (!backend->usable() || !has_events(pool) || backend->enter(ordinal, &before, NULL) != MF_OK) return;
+  for (void *event = event_pop(pool); event != NULL; event = event_pop(pool)) (void)backend->event_destroy(event, NULL);
+  backend->leave(&before);
 }
 
 /* One stream waits for another */
@@ -184,6 +197,21 @@ int mf__queue_wait(const mf__queue *on, const mf__queue *other, mf_error *err) {
 
 /* Records */
 
+/* One atomic exchange, where a mutex takes two, because every use of a tensor pays for it. Whoever finds it taken sleeps:
+ * a copy through the host may hold it for long. In a forked child nobody is left who could unlock. */
+static void lock(mf__access *a) {
+  const struct timespec nap = {.tv_nsec = 20000};
+  for (int tries = 0; atomic_exchange_explicit(&a->locked, 1, memory_order_acquire) != 0; tries++) {
+    if (tries < 100) sched_yield();
+    else nanosleep(&nap, NULL);
+    if (!a->backend->usable()) return;
+  }
+}
+
+static void unlock(mf__access *a) {
+  atomic_store_explicit(&a->locked, 0, memory_order_release);
+}
+
 int mf__access_create(const mf__device *device, mf__access **out, mf_error *err) {
   mf__access *a = mf__alloc(sizeof *a);
   *out = a;
@@ -194,14 +222,13 @@ int mf__access_create(const mf__device *device, mf__access **out, mf_error *err)
   a->ordinal = device->ordinal;
   a->touches = a->inside;
   a->room = MF__TOUCHES_INSIDE;
-  pthread_mutex_init(&a->lock, NULL);
+  atomic_init(&a->locked, 0);
   mf__holders_add(a->backend, 1);
   return MF_OK;
 }
 
 void mf__access_free(mf__access *a) {
   if (a->touches != a->inside) mf__free(a->touches, (size_t)a->room * sizeof *a->touches);
-  pthread_mutex_destroy(&a->lock);
   mf__holders_add(a->backend, -1);
   mf__free(a, sizeof *a);
 }
@@ -246,12 +273,12 @@ static mf__touch *entry(mf__access *a, const mf__queue *q) {
 bool mf__order_knows(mf__access *a, mf_stream stream, int32_t *ordinal) {
   bool known = false;
   if (a == NULL || stream <= MF_STREAM_PER_THREAD) return false;
-  pthread_mutex_lock(&a->lock);
+  lock(a);
   for (int32_t i = 0; i < a->count && !known; i++) {
     known = a->touches[i].stream == stream;
     if (known) *ordinal = a->touches[i].ordinal;
   }
-  pthread_mutex_unlock(&a->lock);
+  unlock(a);
   return known;
 }
 
@@ -327,6 +354,8 @@ static int wait_on_host(mf__access *a, bool write, mf_error *err) {
 /* Records in the order of their addresses, each once, so that two threads cannot wait for each other. */
 static int sort_uses(mf__usage *uses, int count, mf__usage *sorted) {
   int n = 0;
+  sorted[0] = uses[0];
+  if (count == 1) return uses[0].access != NULL;
   for (int i = 0; i < count; i++) {
     int at = 0;
     if (uses[i].access == NULL) continue;
@@ -349,12 +378,12 @@ int mf__order_begin(const mf__queue *on, mf__usage *uses, int count, mf_error *e
   const int n = sort_uses(uses, count, sorted);
   int rc = MF_OK;
   mf__retire_poll();
-  for (int i = 0; i < n; i++) pthread_mutex_lock(&sorted[i].access->lock);
+  for (int i = 0; i < n; i++) lock(sorted[i].access);
   for (int i = 0; rc == MF_OK && i < n; i++)
     rc = on->backend == NULL ? wait_on_host(sorted[i].access, sorted[i].write, err)
                              : wait_on_device(on, sorted[i].access, sorted[i].write, err);
   if (rc != MF_OK)
-    for (int i = 0; i < n; i++) pthread_mutex_unlock(&sorted[i].access->lock);
+    for (int i = 0; i < n; i++) unlock(sorted[i].access);
   return rc;
 }
 
@@ -388,7 +417,7 @@ void mf__order_end(const mf__queue *on, mf__usage *uses, int count, bool queued)
   const int n = sort_uses(uses, count, sorted);
   for (int i = 0; i < n; i++) {
     if (queued && on->backend != NULL) enter_use(on, sorted[i].access, sorted[i].write);
-    pthread_mutex_unlock(&sorted[i].access->lock);
+    unlock(sorted[i].access);
   }
 }
 
@@ -398,7 +427,7 @@ static bool is_ordered(const mf__queue *on) {
 
 int mf__order_enter(const mf__queue *on, mf__access *a, bool write, mf_error *err) {
   if (!is_ordered(on)) return MF_OK;
-  pthread_mutex_lock(&a->lock);
+  lock(a);
   const int rc = reserve(a, err);
   if (rc == MF_OK) {
     mf__touch *self = entry(a, on);
@@ -406,7 +435,7 @@ int mf__order_enter(const mf__queue *on, mf__access *a, bool write, mf_error *er
     if (write) self->last_write = a->clock;
     else self->last_read = a->clock;
   }
-  pthread_mutex_unlock(&a->lock);
+  unlock(a);
   return rc;
 }
 
@@ -421,13 +450,13 @@ int mf__order_open(const mf__queue *on, mf__access *a, bool write, mf_error *err
     if (write) self->open_writes++;
     else self->open_reads++;
   }
-  pthread_mutex_unlock(&a->lock);
+  unlock(a);
   return MF_OK;
 }
 
 void mf__order_close(const mf__queue *on, uint32_t thread, mf__access *a, bool write) {
   if (!is_ordered(on)) return;
-  pthread_mutex_lock(&a->lock);
+  lock(a);
   mf__touch *t = find(a, on, thread);
   a->clock++;
   if (write) {
@@ -437,7 +466,7 @@ void mf__order_close(const mf__queue *on, uint32_t thread, mf__access *a, bool w
     t->open_reads--;
     t->last_read = a->clock;
   }
-  pthread_mutex_unlock(&a->lock);
+  unlock(a);
 }
 
 bool mf__touch_done(const mf__backend *backend, const mf__touch *touch) {

@@ -451,6 +451,56 @@ static void no_memory_for_ever(void **state) {
   mf_tensor_release(t);
 }
 
+/* A round of all that the pool does with the driver. What fails is told, and nothing is lost or used too early. */
+static void round_of_use(mf_stream a, mf_stream b) {
+  mf_tensor *tensors[4] = {NULL};
+  for (int i = 0; i < 4; i++) {
+    const mf_stream s = i % 2 == 0 ? a : b;
+    const DLDevice device = i == 3 ? pinned() : gpu(0), plain = gpu(0);
+    if (mf_stream_swap(&plain, s, NULL, &err) != MF_OK) continue;
+    if (create_at(device, NBYTES, &tensors[i]) != MF_OK) continue;
+    (void)mf_tensor_fill(tensors[i], &(mf_scalar){.kind = MF_KIND_UINT, .u = 1}, &err);
+    if (i > 0 && tensors[i - 1] != NULL) (void)mf_tensor_copy(tensors[i], tensors[i - 1], &err);
+    if (i == 1) mf_tensor_release(tensors[0]);
+    if (i == 1) tensors[0] = NULL;
+  }
+  for (int i = 0; i < 4; i++) mf_tensor_release(tensors[i]);
+  const DLDevice device = gpu(0), host = pinned();
+  (void)mf_pool_trim(&device, &err);
+  (void)mf_pool_trim(&host, &err);
+}
+
+static bool round_failing(uint64_t number) {
+  char rule[64];
+  mf_tensor *t;
+  const mf_stream a = stream_new(), b = stream_new();
+  snprintf(rule, sizeof rule, "*@%llu:999:once", (unsigned long long)number);
+  sim_ask_fail(rule);
+  round_of_use(a, b);
+  const bool struck = sim_ask_faults() != 0;
+  if (sim_ask_findings() != 0) fail_msg("call %llu fails", (unsigned long long)number);
+  sim_ask_reset();
+  use(a);
+  t = create(gpu(0), NBYTES);
+  write_on(t, b, 6);
+  expect_filled(t, 6);
+  mf_tensor_release(t);
+  use(MF_STREAM_DEFAULT);
+  stream_end(a);
+  stream_end(b);
+  synchronize();
+  if (sim_ask_findings() != 0) fail_msg("after call %llu failed", (unsigned long long)number);
+  return struck;
+}
+
+static void driver_calls_that_fail(void **state) {
+  (void)state;
+  ONLY_SIMULATED
+  uint64_t number = 1;
+  while (round_failing(number)) number++;
+  assert_true(number > 30);
+}
+
 /* Trimming */
 
 static void trim_gives_all_back(void **state) {
@@ -638,6 +688,7 @@ int main(void) {
       SPEC(at_last_the_host_waits),
       SPEC(no_memory_once_is_not_told),
       SPEC(no_memory_for_ever),
+      SPEC(driver_calls_that_fail),
       SPEC(trim_gives_all_back),
       SPEC(trim_waits_for_nothing),
       SPEC(a_free_that_fails_is_told),
