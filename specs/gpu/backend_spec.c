@@ -327,6 +327,11 @@ static void kernels_copy_what_no_call_can(void **state) {
                                   .dst_strides = {96, 9, 48, 9, 16, 8, 4, 2},
                                   .src_strides = {1, 2, 2, 8, 4, 12, 24, 48}};
     const int rc = run_kernel(transpose, 1, 2);
+    if (IS_HIP) {
+      assert_int_equal(rc, MF_EDEVICE);
+      SAYS("no kernels for the HIP runtime");
+      return;
+    }
     if (rc == MF_EDEVICE) {
       print_message("no kernels here: %s\n", err.message);
       skip();

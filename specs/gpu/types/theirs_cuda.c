@@ -8,8 +8,9 @@
 #include "table.h"
 
 /* cuGetProcAddress gives the newest that is not newer than what is asked for, so the version is the function's own. */
-#define CHECKED(name, version, params)                                                                             \
-  _Static_assert(__builtin_types_compatible_p(CUresult(CUDAAPI *) params, PFN_##name##_v##version), "signature of " #name);
+#define CHECKED(name, version, params)                                                              \
+  _Static_assert(__builtin_types_compatible_p(CUresult(CUDAAPI *) params, PFN_##name##_v##version), \
+                 "signature of " #name);
 MF__CUDA_REQUIRED(CHECKED)
 MF__CUDA_OPTIONAL(CHECKED)
 

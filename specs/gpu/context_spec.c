@@ -1,0 +1,313 @@
+/* context_spec.c: what a backend leaves alone (the caller's context or device, its capture mode, HIP's last error), and
+ * what it says of captures and of streams that are not its own. */
+#include "spec.h"
+
+#include <pthread.h>
+
+enum { NBYTES = 256, LEGACY = 1 };
+
+static void needs_devices(int32_t wanted) {
+  int32_t n = 0;
+  OK(gpu->device_count(&n, &err));
+  if (n >= wanted) return;
+  print_message("%d devices are needed\n", wanted);
+  skip();
+}
+
+static int call_with(const char *name, void *argument) {
+  int (*function)(void *);
+  *(void **)&function = driver_symbol(name);
+  return function(argument);
+}
+
+/* The caller's current context, or HIP device. */
+static void *current(void) {
+  void *now = NULL;
+  assert_int_equal(call_with(IS_HIP ? "hipGetDevice" : "cuCtxGetCurrent", &now), 0);
+  return now;
+}
+
+/* The caller works on device 1 while ours is 0. */
+static void *go_elsewhere(void) {
+  if (IS_HIP) {
+    assert_int_equal(call_with("hipSetDevice", (void *)1), 0);
+    return current();
+  }
+  int (*retain)(void **, int);
+  void *context = NULL;
+  *(void **)&retain = driver_symbol("cuDevicePrimaryCtxRetain");
+  assert_int_equal(retain(&context, 1), 0);
+  assert_int_equal(call_with("cuCtxPushCurrent_v2", context), 0);
+  return context;
+}
+
+static void come_back(void) {
+  void *popped;
+  int (*release)(int);
+  if (IS_HIP) {
+    assert_int_equal(call_with("hipSetDevice", NULL), 0);
+    return;
+  }
+  assert_int_equal(call_with("cuCtxPopCurrent_v2", &popped), 0);
+  *(void **)&release = driver_symbol("cuDevicePrimaryCtxRelease_v2");
+  assert_int_equal(release(1), 0);
+}
+
+/* Nested, on other devices, and back: each level finds what it left. */
+static void the_callers_context_stays(void **state) {
+  mf__entered outer, inner;
+  (void)state;
+  needs_devices(2);
+  void *const at_first = current();
+  OK(gpu->enter(0, &outer, &err));
+  gpu->leave(&outer);
+  assert_ptr_equal(current(), at_first);
+  void *const elsewhere = go_elsewhere();
+  OK(gpu->enter(0, &outer, &err));
+  void *const ours = current();
+  assert_ptr_not_equal(ours, elsewhere);
+  OK(gpu->enter(1, &inner, &err));
+  assert_ptr_equal(current(), elsewhere);
+  gpu->leave(&inner);
+  assert_ptr_equal(current(), ours);
+  gpu->leave(&outer);
+  assert_ptr_equal(current(), elsewhere);
+  come_back();
+  assert_ptr_equal(current(), at_first);
+  assert_int_equal(sim_left("contexts"), 0);
+}
+
+/* Where the device is already current, nothing is pushed and nothing set. */
+static void what_is_current_is_not_made_so(void **state) {
+  mf__entered outer, inner;
+  (void)state;
+  needs_devices(1);
+  OK(gpu->enter(0, &outer, &err));
+  sim_reset();
+  OK(gpu->enter(0, &inner, &err));
+  gpu->leave(&inner);
+  assert_int_equal(sim_calls(NULL), simulated() ? 1 : 0);
+  gpu->leave(&outer);
+}
+
+static void a_failure_does_not_move_the_caller(void **state) {
+  static const char *const rules[] = {
+      "cuCtxPushCurrent:999", "cuCtxPushCurrent:999:late", "cuCtxPopCurrent:999", "cuCtxPopCurrent:999:late",
+      "cuCtxGetCurrent:999", "hipSetDevice:999", "hipSetDevice:999:late", "hipSetDevice@2:999", "hipGetDevice:999",
+  };
+  mf__entered before;
+  (void)state;
+  needs_devices(2);
+  if (!simulated()) {
+    print_message("not a simulated driver: it cannot be told to fail\n");
+    skip();
+  }
+  void *const elsewhere = go_elsewhere();
+  for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+    sim_reset();
+    sim_fail(rules[i]);
+    if (gpu->enter(0, &before, &err) == MF_OK) gpu->leave(&before);
+    sim_reset();
+    if (current() != elsewhere) fail_msg("%s moved the caller", rules[i]);
+    OK(gpu->enter(0, &before, &err));
+    gpu->leave(&before);
+    assert_ptr_equal(current(), elsewhere);
+  }
+  come_back();
+  assert_int_equal(sim_left("contexts"), 0);
+}
+
+#if IS_HIP
+/* The program's own check must not see what went wrong in here. */
+static void no_error_of_ours_stays_behind(void **state) {
+  int (*last)(void);
+  mf__entered before;
+  mf__space space;
+  int32_t ordinal, local = 0;
+  bool done = true;
+  mf_stream s = 0;
+  void *host = NULL, *never = NULL;
+  (void)state;
+  *(void **)&last = driver_symbol("hipGetLastError");
+  (void)last();
+  OK(gpu->enter(0, &before, &err));
+  FAILS(gpu->memory_find(&local, &space, &ordinal, &err), MF_EINVAL);
+  FAILS(gpu->memory_alloc(MF__DEVICE, INT64_MAX, MF_STREAM_DEFAULT, &never, &err), MF_ENOMEM);
+  FAILS(gpu->memory_alloc(MF__MANAGED, NBYTES, MF_STREAM_DEFAULT, &never, &err), MF_EDEVICE);
+  OK(gpu->stream_create(&s, &err));
+  OK(gpu->memory_alloc(MF__PINNED, NBYTES, s, &host, &err));
+  const mf__block_copy job = {.dst = host, .width = NBYTES, .height = 1, .depth = 1};
+  OK(gpu->fill(&job, 1, 1, s, &err));
+  OK(gpu->stream_query(s, &done, &err));
+  OK(gpu->stream_synchronize(s, &err));
+  OK(gpu->memory_free(MF__PINNED, host, s, &err));
+  OK(gpu->stream_destroy(s, &err));
+  assert_int_equal(last(), 0);
+  gpu->leave(&before);
+}
+#else
+static void a_stream_of_another_context_is_refused(void **state) {
+  int (*create)(void **, unsigned, int), (*new_stream)(void **, unsigned);
+  void *context = NULL, *foreign = NULL;
+  mf__entered before;
+  int32_t ordinal;
+  (void)state;
+  needs_devices(1);
+  *(void **)&create = driver_symbol("cuCtxCreate_v2");
+  *(void **)&new_stream = driver_symbol("cuStreamCreate");
+  assert_int_equal(create(&context, 0, 0), 0);
+  assert_int_equal(new_stream(&foreign, 1), 0);
+  OK(gpu->enter(0, &before, &err));
+  FAILS(gpu->stream_device((mf_stream)(intptr_t)foreign, &ordinal, &err), MF_EINVAL);
+  SAYS("not a device's primary");
+  gpu->leave(&before);
+  assert_ptr_equal(current(), context);
+  assert_int_equal(call_with("cuStreamDestroy_v2", foreign), 0);
+  assert_int_equal(call_with("cuCtxDestroy_v2", context), 0); /* and it is popped */
+}
+#endif
+
+/* Captures. */
+
+static void capture_start(mf_stream s, int mode) {
+  int (*start)(void *, int);
+  *(void **)&start = driver_symbol(IS_HIP ? "hipStreamBeginCapture" : "cuStreamBeginCapture_v2");
+  assert_int_equal(start((void *)(intptr_t)s, mode), 0);
+}
+
+/* The driver's answer; a graph is thrown away. */
+static int capture_end(mf_stream s) {
+  int (*stop)(void *, void **);
+  void *graph = NULL;
+  *(void **)&stop = driver_symbol(IS_HIP ? "hipStreamEndCapture" : "cuStreamEndCapture");
+  const int rc = stop((void *)(intptr_t)s, &graph);
+  if (rc == 0) assert_int_equal(call_with(IS_HIP ? "hipGraphDestroy" : "cuGraphDestroy", graph), 0);
+  return rc;
+}
+
+static void a_capture_has_a_name(void **state) {
+  enum { RELAXED = 2 };
+  mf__entered before;
+  mf_stream a = 0, b = 0;
+  void *event = NULL;
+  uint64_t id = 7, same = 0;
+  (void)state;
+  needs_devices(1);
+  OK(gpu->enter(0, &before, &err));
+  OK(gpu->stream_create(&a, &err));
+  OK(gpu->stream_create(&b, &err));
+  OK(gpu->event_create(&event, &err));
+  OK(gpu->stream_capture(a, &id, &err));
+  assert_int_equal(id, 0);
+  capture_start(a, RELAXED);
+  OK(gpu->stream_capture(a, &id, &err));
+  assert_int_not_equal(id, 0);
+  OK(gpu->stream_capture(b, &same, &err));
+  assert_int_equal(same, 0);
+  OK(gpu->event_record(event, a, &err));
+  OK(gpu->event_wait(event, b, &err));
+  OK(gpu->stream_capture(b, &same, &err));
+  assert_int_equal(same, id);
+  OK(gpu->event_record(event, b, &err));
+  OK(gpu->event_wait(event, a, &err));
+  assert_int_equal(capture_end(a), 0);
+  OK(gpu->event_destroy(event, &err));
+  OK(gpu->stream_destroy(a, &err));
+  OK(gpu->stream_destroy(b, &err));
+  gpu->leave(&before);
+}
+
+static void what_a_capture_forbids_is_called_that(void **state) {
+  enum { GLOBAL = 0 };
+  mf__entered before;
+  mf_stream s = 0;
+  void *p = NULL;
+  uint64_t id;
+  (void)state;
+  needs_devices(1);
+  OK(gpu->enter(0, &before, &err));
+  OK(gpu->stream_create(&s, &err));
+  capture_start(s, GLOBAL);
+  FAILS(gpu->stream_synchronize(s, &err), MF_ECAPTURE);
+  FAILS(gpu->stream_capture(s, &id, &err), MF_ECAPTURE);
+  SAYS("broken");
+  assert_int_not_equal(capture_end(s), 0);
+  sim_reset();
+  capture_start(s, GLOBAL);
+  OK(gpu->capture_relax(true, &err));
+  OK(gpu->capture_relax(true, &err));
+  OK(gpu->memory_alloc(MF__PINNED, NBYTES, s, &p, &err));
+  OK(gpu->memory_free(MF__PINNED, p, s, &err));
+  OK(gpu->capture_relax(false, &err));
+  OK(gpu->memory_alloc(MF__PINNED, NBYTES, s, &p, &err));
+  OK(gpu->memory_free(MF__PINNED, p, s, &err));
+  OK(gpu->capture_relax(false, &err));
+  FAILS(gpu->memory_alloc(MF__PINNED, NBYTES, s, &p, &err), MF_ECAPTURE);
+  (void)capture_end(s);
+  sim_reset();
+  OK(gpu->memory_alloc(MF__PINNED, NBYTES, s, &p, &err));
+  OK(gpu->memory_free(MF__PINNED, p, s, &err));
+  OK(gpu->stream_destroy(s, &err));
+  gpu->leave(&before);
+}
+
+/* Threads that enter at once, each on its own device, see their own. */
+static void *enter_often(void *argument) {
+  const int32_t ordinal = *(const int32_t *)argument;
+  mf__entered before;
+  mf_error own;
+  for (int i = 0; i < 50; i++) {
+    void *p = NULL;
+    mf__space space;
+    int32_t found = -1;
+    if (gpu->enter(ordinal, &before, &own) != MF_OK) return argument;
+    const int rc = gpu->memory_alloc(MF__DEVICE, NBYTES, MF_STREAM_PER_THREAD, &p, &own);
+    if (rc != MF_OK || gpu->memory_find(p, &space, &found, &own) != MF_OK || found != ordinal) return argument;
+    if (gpu->memory_free(MF__DEVICE, p, MF_STREAM_PER_THREAD, &own) != MF_OK) return argument;
+    if (gpu->stream_synchronize(MF_STREAM_PER_THREAD, &own) != MF_OK) return argument;
+    gpu->leave(&before);
+  }
+  return NULL;
+}
+
+static void threads_have_their_own_device(void **state) {
+  enum { NTHREADS = 4 };
+  pthread_t threads[NTHREADS];
+  static int32_t ordinals[NTHREADS] = {0, 1, 0, 1};
+  void *failed = NULL;
+  (void)state;
+  needs_devices(2);
+  for (int i = 0; i < NTHREADS; i++) assert_int_equal(pthread_create(&threads[i], NULL, enter_often, &ordinals[i]), 0);
+  for (int i = 0; i < NTHREADS; i++) {
+    assert_int_equal(pthread_join(threads[i], &failed), 0);
+    assert_null(failed);
+  }
+}
+
+static int clean(void **state) {
+  (void)state;
+  gpu->device_forget(0);
+  gpu->device_forget(1);
+  sim_clean();
+  assert_int_equal(sim_left("pools"), 0);
+  sim_reset();
+  return 0;
+}
+
+int main(void) {
+#define SPEC(name) cmocka_unit_test_teardown(name, clean)
+  const struct CMUnitTest specs[] = {
+      SPEC(the_callers_context_stays),
+      SPEC(what_is_current_is_not_made_so),
+      SPEC(a_failure_does_not_move_the_caller),
+#if IS_HIP
+      SPEC(no_error_of_ours_stays_behind),
+#else
+      SPEC(a_stream_of_another_context_is_refused),
+#endif
+      SPEC(a_capture_has_a_name),
+      SPEC(what_a_capture_forbids_is_called_that),
+      SPEC(threads_have_their_own_device),
+  };
+  return cmocka_run_group_tests(specs, NULL, NULL);
+}
