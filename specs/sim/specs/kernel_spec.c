@@ -212,6 +212,28 @@ static void memory_unregistered_too_early_is_left_alone(void **state) {
   OK(cuModuleUnload(k.module));
 }
 
+static void memory_freed_too_early_is_found(void **state) {
+  (void)state;
+  kernel k = load(entry("st.global.u32 [%d0], 7;"), "k");
+  CUdeviceptr p = device_memory();
+  CUstream s = stream(), t = stream();
+  OK(start(k, 1, p, 0, s));
+  OK(cuMemFree_v2(p));
+  found(SIM_RACE, 1);
+  OK(cuMemAllocAsync(&p, 64, s));
+  OK(start(k, 1, p, 0, s));
+  OK(cuMemFreeAsync(p, s));
+  assert_int_equal(sim_findings(SIM_ANY), 0);
+  OK(cuMemAllocAsync(&p, 64, s));
+  OK(start(k, 1, p, 0, t));
+  OK(cuMemFreeAsync(p, t));
+  found(SIM_RACE, 2); /* neither the launch nor the free waits for the allocation */
+  OK(cuCtxSynchronize());
+  OK(cuStreamDestroy_v2(s));
+  OK(cuStreamDestroy_v2(t));
+  OK(cuModuleUnload(k.module));
+}
+
 static void a_captured_launch_is_replayed(void **state) {
   (void)state;
   for (unsigned seed = 0; seed <= 20; seed++) {
@@ -274,5 +296,5 @@ static void a_replayed_launch_races_too(void **state) {
 RUN(SPEC(a_strided_copy_moves_what_it_says), SPEC(a_launch_races_with_a_fill),
     SPEC(a_launch_touches_no_more_than_its_elements), SPEC(two_threads_race_with_each_other),
     SPEC(what_may_not_be_touched_fails_as_on_a_device), SPEC(memory_that_host_or_peer_share_is_reached),
-    SPEC(memory_unregistered_too_early_is_left_alone), SPEC(a_captured_launch_is_replayed),
-    SPEC(a_replayed_launch_races_too))
+    SPEC(memory_unregistered_too_early_is_left_alone), SPEC(memory_freed_too_early_is_found),
+    SPEC(a_captured_launch_is_replayed), SPEC(a_replayed_launch_races_too))
