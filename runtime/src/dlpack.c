@@ -23,7 +23,8 @@ static int check_memory(const DLTensor *view, const mf__span *span, mf_error *er
 }
 
 /* The label is the producer's word; the driver knows better. Managed memory may be labelled as any GPU's, and pinned
- * memory as the GPU's that can read it. *device becomes where the memory really is. */
+ * memory as the GPU's that can read it: its streams then are those of that GPU. *device becomes where the memory really
+ * is. */
 static int check_pointer(const DLTensor *view, mf__device *device, mf_error *err) {
   const void *first = (const void *)((uintptr_t)view->data + (uintptr_t)view->byte_offset);
   mf__device found;
@@ -35,6 +36,7 @@ static int check_pointer(const DLTensor *view, mf__device *device, mf_error *err
     return mf__fail(err, MF_EDEVICE, "data is memory of %s:%d; device says %s:%d",
                     mf__device_type_name(found.backend->types[found.space]), found.ordinal,
                     mf__device_type_name((int32_t)view->device.device_type), view->device.device_id);
+  if (device->space == MF__DEVICE) found.ordinal = device->ordinal;
   *device = found;
   return MF_OK;
 }

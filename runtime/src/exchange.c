@@ -27,15 +27,17 @@ static bool may_carry(const mf_tensor *t, DLDevice label, const mf__device *targ
   return target->space == memory.space || (memory.space == MF__MANAGED && target->space == MF__DEVICE);
 }
 
-/* A stream for work on t's memory. A handle that the record knows was checked before: asking the driver again would
- * cost more than all the rest. */
+/* A stream for work on t's memory. A handle that is current, or that the record knows, was checked before: asking the
+ * driver again would cost more than all the rest. */
 static int queue_for(const mf_tensor *t, const mf__device *device, mf_stream stream, mf__queue *out, mf_error *err) {
   int32_t ordinal;
+  const int rc = mf__queue_resolve(device, stream, false, out, err);
+  if (rc != MF_OK || stream <= MF_STREAM_PER_THREAD || mf__stream_is_current(device, stream)) return rc;
   const bool known = mf__order_knows(mf__storage_access(t->storage), stream, &ordinal) &&
                      (device->space != MF__DEVICE || ordinal == device->ordinal);
-  const int rc = mf__queue_resolve(device, stream, !known, out, err);
-  if (rc == MF_OK && known) out->ordinal = ordinal;
-  return rc;
+  if (!known) return mf__queue_resolve(device, stream, true, out, err);
+  out->ordinal = ordinal;
+  return MF_OK;
 }
 
 /* The stream is one of the target's; a target that has none is the host, and a stream of the source's may be named to
@@ -191,7 +193,18 @@ static int work_queue(const mf_tensor *t, mf_stream stream, mf__queue *on, bool 
   return rc;
 }
 
+/* The usual case on its own, because it is what every use costs: the stream that used the memory last, and alone. */
+static bool acquire_again(const mf_tensor *t, mf_stream stream, int32_t use) {
+  mf__queue on;
+  mf__access *access = mf__storage_access(t->storage);
+  if (access == NULL || stream < MF_STREAM_CURRENT || check_use(t, use, NULL) != MF_OK) return false;
+  const mf__device device = mf__tensor_device(t);
+  (void)mf__queue_resolve(&device, stream, false, &on, NULL);
+  return mf__order_again(&on, access, use == MF_WRITE);
+}
+
 int mf_tensor_acquire(mf_tensor *t, mf_stream stream, int32_t use, mf_error *err) {
+  if (acquire_again(t, stream, use)) return MF_OK;
   mf__queue on;
   bool needed;
   mf__usage usage = {mf__storage_access(t->storage), use == MF_WRITE};

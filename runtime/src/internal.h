@@ -226,7 +226,7 @@ typedef struct mf__access {
   const mf__backend *backend;
   mf__space space;
   int32_t ordinal;
-  pthread_mutex_t lock; /* of all that follows */
+  _Atomic int32_t locked; /* the lock of all that follows */
   void *block;          /* pool.c's, for memory of ours */
   uint64_t clock;       /* the number of the last use */
   uint64_t given;       /* uses up to this one were the producer's, who looks after them */
@@ -255,6 +255,9 @@ int mf__order_begin(const mf__queue *on, mf__usage *uses, int count, mf_error *e
 void mf__order_end(const mf__queue *on, mf__usage *uses, int count, bool queued);
 /* Whether a handle is in the record, and of which device it is: then it need not be checked again. */
 bool mf__order_knows(mf__access *a, mf_stream stream, int32_t *ordinal);
+/* Begin and end in one, where the queue's stream is all that the record knows, which is the usual case; else false, and
+ * nothing was done. */
+bool mf__order_again(const mf__queue *on, mf__access *a, bool write);
 /* Enters without waiting. */
 int mf__order_enter(const mf__queue *on, mf__access *a, bool write, mf_error *err);
 /* An export's stay on a stream: opened by begin and end with open, closed by its deleter. */
@@ -290,6 +293,7 @@ typedef struct mf__place {
 int mf__queue_resolve(const mf__device *device, mf_stream stream, bool check, mf__queue *out, mf_error *err);
 /* The record of memory that comes in, ready on the current stream; NULL for plain host memory. */
 int mf__record_given(const mf__device *device, mf__access **out, mf_error *err);
+bool mf__stream_is_current(const mf__device *device, mf_stream stream);
 void mf__stream_trim(const mf__backend *backend, int32_t ordinal); /* kept streams to the driver, if nobody may name them */
 
 /* Whether a handle is a stream of ours, given back or not: then it stays valid while a holder is counted. */

@@ -421,6 +421,20 @@ void mf__order_end(const mf__queue *on, mf__usage *uses, int count, bool queued)
   }
 }
 
+bool mf__order_again(const mf__queue *on, mf__access *a, bool write) {
+  if (atomic_exchange_explicit(&a->locked, 1, memory_order_acquire) != 0) return false;
+  mf__touch *t = a->touches;
+  const bool alone = a->count == 1 && t->stream == on->stream && t->ordinal == on->ordinal &&
+                     on->stream != MF_STREAM_PER_THREAD;
+  if (alone) {
+    a->clock++;
+    if (write) t->last_write = a->clock;
+    else t->last_read = a->clock;
+  }
+  unlock(a);
+  return alone;
+}
+
 static bool is_ordered(const mf__queue *on) {
   return on->backend != NULL && on->stream != MF_STREAM_NO_ORDER;
 }

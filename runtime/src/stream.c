@@ -126,7 +126,7 @@ int mf_stream_to_number(const DLDevice *device, mf_stream stream, int64_t *out, 
 
 /* Current streams; 0 where nothing was set, which is the legacy default stream. */
 
-static _Thread_local mf_stream currents[2][MF__MAX_ORDINALS];
+static _Thread_local mf_stream currents[2][MF__MAX_ORDINALS] __attribute__((tls_model("initial-exec")));
 
 static mf_stream *current_of(const mf__device *device) {
   return &currents[is_rocm(device->backend)][device->ordinal];
@@ -135,6 +135,10 @@ static mf_stream *current_of(const mf__device *device) {
 static mf_stream current(const mf__device *device) {
   const mf_stream stream = *current_of(device);
   return stream == MF_STREAM_CURRENT ? MF_STREAM_DEFAULT : stream;
+}
+
+bool mf__stream_is_current(const mf__device *device, mf_stream stream) {
+  return device->backend != NULL && stream == current(device);
 }
 
 static int owner_of(const mf__device *device, mf_stream stream, int32_t *ordinal, mf_error *err) {
