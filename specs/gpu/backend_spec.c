@@ -351,6 +351,17 @@ static void memory_is_trimmed(void **state) {
   OK(gpu->memory_trim(&err));
 }
 
+/* What a driver keeps for each device goes back when asked. */
+static int forget(void **state) {
+  int32_t n = 0;
+  (void)state;
+  OK(gpu->device_count(&n, &err));
+  for (int32_t i = 0; i < n; i++) gpu->device_forget(i);
+  assert_int_equal(sim_left("pools"), 0);
+  assert_int_equal(sim_left("retains"), 0);
+  return 0;
+}
+
 int main(void) {
 #define SPEC(name) cmocka_unit_test_setup_teardown(name, begin, end)
   const struct CMUnitTest specs[] = {
@@ -368,5 +379,5 @@ int main(void) {
       SPEC(kernels_copy_what_no_call_can),
       SPEC(memory_is_trimmed),
   };
-  return cmocka_run_group_tests(specs, NULL, NULL);
+  return cmocka_run_group_tests(specs, NULL, forget);
 }
