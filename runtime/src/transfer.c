@@ -67,15 +67,17 @@ static int refuse_capture(const mf__queue *on, const char *why, mf_error *err) {
 
 /* Temporaries */
 
-/* A compact tensor like t, in memory of the queue's device or pinned for it. A graph would still use its memory when
- * that is another tensor's. */
+/* A compact tensor like t, in memory of the queue's device or pinned for it. */
 static int temporary(const mf_tensor *t, mf__space space, const mf__queue *on, mf_tensor **out, mf_error *err) {
   const mf__place place = {.device = {on->backend, space, on->ordinal}, .on = *on};
+  return mf__tensor_create_at(&t->dl, t->flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED, &place, out, err);
+}
+
+/* The same where a capture has not been refused yet: a graph would use the memory when it is another tensor's. */
+static int scratch(const mf_tensor *t, const mf__queue *on, mf_tensor **out, mf_error *err) {
   const int rc = refuse_capture(on, "this copy needs memory of its own for a while", err);
   *out = NULL;
-  return rc != MF_OK
-             ? rc
-             : mf__tensor_create_at(&t->dl, t->flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED, &place, out, err);
+  return rc == MF_OK ? temporary(t, MF__DEVICE, on, out, err) : rc;
 }
 
 static int host_temporary(const mf_tensor *t, mf_tensor **out, mf_error *err) {
@@ -213,7 +215,7 @@ static int move_or_image(const mf__queue *on, mf_tensor *dst, const mf_tensor *s
 
 static int move_overlapping(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
   mf_tensor *between;
-  int rc = temporary(src, MF__DEVICE, on, &between, err);
+  int rc = scratch(src, on, &between, err);
   if (rc == MF_OK) rc = move_or_image(on, between, src, err);
   if (rc == MF_OK) rc = move_or_image(on, dst, between, err);
   mf_tensor_release(between);
@@ -244,7 +246,7 @@ static int peer_from(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, 
   mf__plan_copy(&p, dst, src);
   if (p.ndim == 0 && !p.repeats) return peer_flat(on, &p, dst, src, err);
   int rc = queue_for(record_of(src), on, &there, err);
-  if (rc == MF_OK) rc = temporary(src, MF__DEVICE, &there, &packed, err);
+  if (rc == MF_OK) rc = scratch(src, &there, &packed, err);
   if (rc != MF_OK) return rc;
   rc = move_or_image(&there, packed, src, err);
   mf__plan_copy(&p, dst, packed);
@@ -258,7 +260,7 @@ static int peer(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, mf_er
   mf__plan p;
   mf__plan_copy(&p, dst, src);
   if ((p.ndim == 0 && !p.repeats) || mf__is_compact(&dst->dl)) return peer_from(on, dst, src, err);
-  int rc = temporary(src, MF__DEVICE, on, &arrived, err);
+  int rc = scratch(src, on, &arrived, err);
   if (rc != MF_OK) return rc;
   rc = peer_from(on, arrived, src, err);
   if (rc == MF_OK) rc = move_or_image(on, dst, arrived, err);
@@ -437,7 +439,7 @@ static int fill_compact(const mf__queue *on, mf_tensor *dst, const void *slot, m
 /* Without kernels, and with too many rows or elements of more than 4 bytes. */
 static int fill_by_copy(const mf__queue *on, mf_tensor *dst, const void *slot, mf_error *err) {
   mf_tensor *filled;
-  int rc = temporary(dst, MF__DEVICE, on, &filled, err);
+  int rc = scratch(dst, on, &filled, err);
   if (rc == MF_OK) rc = fill_compact(on, filled, slot, err);
   if (rc == MF_OK) rc = move_or_image(on, dst, filled, err);
   mf_tensor_release(filled);

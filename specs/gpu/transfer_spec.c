@@ -191,6 +191,11 @@ static void plain_copies_are_one_driver_call(void **state) {
   COSTS(1, mf_tensor_copy(b, a, &err));
   COSTS(1, mf_tensor_copy(a, pinned, &err));
   COSTS(1, mf_tensor_copy(pinned, a, &err));
+  mf_tensor *pageable = create(CPU, "float32", 3, shape);
+  OK(mf_tensor_copy(a, pageable, &err)); /* takes the pinned memory that is kept from now on */
+  OK(mf_device_synchronize(&(DLDevice){(DLDeviceType)other_device_type(), 0}, &err));
+  COSTS(10, mf_tensor_copy(a, pageable, &err)); /* most are the pool's, to know that the pinned memory is free */
+  mf_tensor_release(pageable);
   COSTS(1, mf_tensor_fill(a, &three, &err));
   COSTS(other_device_type() == kDLROCM ? 8 : 1, mf_tensor_fill(inner, &three, &err)); /* HIP fills no rows */
   mf_tensor *packed = create(GPU0, "float32", 3, (int64_t[]){4, 16, 48});
