@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 export LUA_PATH := lua/?.lua;lua/?/init.lua;;
 
-.PHONY: help setup build demo test test-sim-long test-gpu mutants lint bench coverage fuzz test-pythons clean
+.PHONY: help setup build demo test test-sim-long test-gpu mutants lint bench bench-gpu coverage fuzz test-pythons clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1 \t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 24
@@ -37,6 +37,10 @@ test-gpu: setup ## the same specs on this machine's own driver and GPU
 mutants: setup ## takes one ordering step after another out of the runtime: does a spec notice?
 	@specs/build dev
 	@.venv/bin/python specs/mutants
+
+bench-gpu: setup ## what the device layer costs on this machine's GPU, beside CuPy and PyTorch
+	@specs/build dev
+	@.venv/bin/python specs/bench/gpu.py
 
 coverage: setup ## line and branch coverage of runtime/src by the C specs
 	@specs/build coverage
