@@ -1,8 +1,8 @@
 """What the device layer costs, beside CuPy and PyTorch: `make bench-gpu`.
 
 Responsible for: running gpu_cost (the rows in C) on the machine's driver, the same from Python for every library that
-is here and finds the GPU, and the exchange of device tensors between them; all in one run, so that only ratios within it
-are compared. Writes build/bench-gpu.json, with the date, the device and the versions.
+is here and finds the GPU, and the exchange of device tensors between them; all in one run, so that only ratios within
+it are compared. Writes build/bench-gpu.json, with the date, the device and the versions.
 Must not know: what any library does inside.
 """
 
@@ -87,9 +87,8 @@ def main():
     (ROOT / "build").mkdir(exist_ok=True)
     (ROOT / "build" / "bench-gpu.json").write_text(json.dumps(result, indent=1) + "\n")
     for row in rows:
-        print(
-            f"{row['operation']:40} {row.get('library', 'C'):10} {row['value']:10.4g} {row['unit']:6} {row.get('goal', '')}"
-        )
+        who, goal = row.get("library", "C"), row.get("goal", "")
+        print(f"{row['operation']:40} {who:10} {row['value']:10.4g} {row['unit']:6} {goal}")
 
 
 if __name__ == "__main__":
