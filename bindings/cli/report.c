@@ -1,7 +1,7 @@
 /* report.c: what was found, as text and as JSON.
  *
- * Both say the same. Invariant: each finding names the seeds it was seen under, and a command that shows it
- * again. It must not know where findings come from. */
+ * Both say the same. Invariant: each finding names the seeds it was seen under, and a command shows it again: the
+ * last one above it or in it. It must not know where findings come from. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -37,12 +37,15 @@ static void add_again(const cli_report *r, const cli_finding *f, cli_text *out) 
   cli_add_command(out, r->command);
 }
 
-static void add_finding(const cli_report *r, const cli_finding *f, size_t number, cli_text *out) {
+static void add_finding(const cli_report *r, const cli_finding *f, size_t number, const cli_finding *before,
+                        cli_text *out) {
   cli_addf(out, "[%zu] %s: %s\n  seen   ", number, f->kind, f->text);
   if (f->times > f->nseeds) cli_addf(out, "%" PRIu64 " times, ", f->times);
   cli_addf(out, "under %sseed%s ", f->nseeds == r->nseeds && f->nseeds > 1 ? "all " : "", f->nseeds == 1 ? "" : "s");
   add_seeds(out, f->seeds, f->nseeds);
-  cli_addf(out, ", by: %s\n  again  ", f->process);
+  cli_addf(out, ", by: %s\n", f->process);
+  if (before != NULL && before->seeds[0] == f->seeds[0]) return; /* the same command shows both */
+  cli_add(out, "  again  ");
   add_again(r, f, out);
   cli_add(out, "\n");
 }
@@ -87,9 +90,14 @@ static void add_summary(const cli_report *r, cli_text *out) {
 }
 
 void cli_report_text(const cli_report *r, bool warnings, cli_text *out) {
+  const cli_finding *before = NULL;
   size_t number = 0;
-  for (size_t i = 0; i < r->all->count; i++)
-    if (counts(r, &r->all->at[i]) || (warnings && !r->all->at[i].note)) add_finding(r, &r->all->at[i], ++number, out);
+  for (size_t i = 0; i < r->all->count; i++) {
+    const cli_finding *f = &r->all->at[i];
+    if (f->note || !(warnings || counts(r, f))) continue;
+    add_finding(r, f, ++number, before, out);
+    before = f;
+  }
   for (size_t i = 0; i < r->all->count; i++)
     if (r->all->at[i].note) add_note(&r->all->at[i], out);
   add_summary(r, out);

@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import shutil
 import signal
 import subprocess
@@ -10,7 +11,7 @@ import sys
 import time
 
 import pytest
-from programs import BUILD, MOONFERRY
+from programs import BUILD, MOONFERRY, ROOT
 
 PACKAGE = BUILD / "python" / "moonferry"
 
@@ -31,6 +32,19 @@ def test_help_and_version():
         assert word in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 120
     assert done.stdout == moonferry("sim", "-h", "--", "true").stdout
+
+
+def test_the_page_has_every_option_and_the_example_as_it_is():
+    page = (ROOT / "docs" / "sim.md").read_text()
+    options = re.findall(r"^  (--[a-z-]+(?: \S+)?)  ", moonferry("sim", "--help").stdout, re.MULTILINE)
+    assert len(options) == 15
+    for option in options:
+        assert option == "--help" or f"| `{option}` |".replace("cuda|hip", "cuda\\|hip") in page, option
+    (shown,) = re.findall(r"```python\n(    # cuda.core.*?)```", page, re.DOTALL)
+    example = (ROOT / "examples" / "race" / "race.py").read_text()
+    assert shown in example
+    lines = example.splitlines()
+    assert "buffer.fill" in lines[39] and "copy_to_host" in lines[45], "the lines that the page names"
 
 
 def test_what_is_no_subcommand():

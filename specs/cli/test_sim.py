@@ -192,6 +192,20 @@ def test_seeds_that_saw_it_are_listed_as_ranges(sim):
     assert "seen   under seeds 1 to 2, 4, 6, by: " in done.stderr
 
 
+def test_the_command_that_shows_several_findings_is_said_once(sim):
+    program = """
+    if os.environ['SIM_SEED'] != '1':
+        race()
+    drv.cuStreamQuery(ctypes.c_void_p(0x1234))
+    drv.cuStreamSynchronize(ctypes.c_void_p(0x1234))
+    end()
+    """
+    done = sim.python(program, "--seed", "1", "--seeds", "2")
+    assert len(findings(done)) == 3
+    again = [line.split()[4] for line in done.stderr.splitlines() if line.startswith("  again  ")]
+    assert again == ["1", "2"]
+
+
 def test_a_finding_seen_often_is_one_finding(sim):
     done = sim.python("for _ in range(5): drv.cuStreamSynchronize(ctypes.c_void_p(0x1234))\nend()\n", "--seeds", "2")
     assert len(findings(done)) == 1
