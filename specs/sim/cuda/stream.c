@@ -9,16 +9,7 @@
 CUresult stream_of(CUstream handle, sim_stream **out) {
   sim_context *c;
   TRY(from(sim_context_of(&c)));
-  const bool per_thread = handle == CU_STREAM_PER_THREAD || (handle == NULL && per_thread_default());
-  if (per_thread) {
-    *out = sim_stream_per_thread(c);
-    return CUDA_SUCCESS;
-  }
-  if (handle == NULL || handle == CU_STREAM_LEGACY) {
-    *out = c->legacy;
-    return CUDA_SUCCESS;
-  }
-  return object_of(handle, SIM_STREAM, out);
+  return from(sim_stream_given(c, handle, per_thread_default(), out));
 }
 
 CUresult do_cuStreamCreateWithPriority(CUstream *out, unsigned flags, int priority) {

@@ -29,6 +29,18 @@ sim_status sim_peer_access(sim_context *c, int peer, bool on) {
   return SIM_OK;
 }
 
+sim_status sim_stream_given(sim_context *c, const void *handle, bool per_thread_default, sim_stream **out) {
+  enum { DEFAULT = 0, LEGACY = 1, PER_THREAD = 2 };
+  const uintptr_t number = (uintptr_t)handle;
+  if (number == PER_THREAD || (number == DEFAULT && per_thread_default))
+    *out = sim_stream_per_thread(c);
+  else if (number == DEFAULT || number == LEGACY)
+    *out = c->legacy;
+  else
+    *out = sim_given(handle, SIM_STREAM);
+  return *out == NULL ? SIM_BAD_HANDLE : SIM_OK;
+}
+
 sim_status sim_call_host(sim_stream *s, void (*fn)(void *), void *arg) {
   const sim_work w = {.kind = SIM_HOST, .fn = fn, .arg = arg};
   return fn == NULL ? SIM_INVALID : sim_submit(s, &w, NULL);

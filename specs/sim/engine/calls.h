@@ -14,7 +14,9 @@ void sim_device_name(const sim_device *d, char *text, size_t size);
 void sim_device_bus(const sim_device *d, char *text, size_t size);
 sim_status sim_peer_access(sim_context *c, int peer, bool on);
 
-/* streams */
+/* streams. Both drivers have the numbers 0 (the default), 1 (legacy) and 2 (per-thread), and both mean the calling
+ * thread's current context. */
+sim_status sim_stream_given(sim_context *c, const void *handle, bool per_thread_default, sim_stream **out);
 sim_status sim_call_host(sim_stream *s, void (*fn)(void *), void *arg);
 /* The same with a copy of n bytes, which fn frees; not while capturing. */
 sim_status sim_call_with(sim_stream *s, void (*fn)(void *), const void *bytes, size_t n);

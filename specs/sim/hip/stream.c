@@ -15,16 +15,8 @@ hipError_t object_of(const void *handle, sim_type type, void *out) {
 }
 
 hipError_t stream_of(hipStream_t handle, sim_stream **out) {
-  sim_context *c = device_context();
-  if (handle == hipStreamPerThread || (handle == NULL && per_thread_default())) {
-    *out = sim_stream_per_thread(c);
-    return hipSuccess;
-  }
-  if (handle == NULL || handle == hipStreamLegacy) {
-    *out = c->legacy;
-    return hipSuccess;
-  }
-  return object_of(handle, SIM_STREAM, out);
+  const sim_status rc = sim_stream_given(device_context(), handle, per_thread_default(), out);
+  return rc == SIM_BAD_HANDLE ? hipErrorContextIsDestroyed : from(rc);
 }
 
 hipError_t do_hipStreamCreateWithPriority(hipStream_t *out, unsigned flags, int priority) {
