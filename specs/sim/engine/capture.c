@@ -8,6 +8,8 @@
 #include "engine.h"
 
 static sim_capture *captures;
+/* Kept, because an event may name the capture that it was recorded in. */
+static sim_capture *ended;
 static uint64_t ids;
 static size_t nactive;
 
@@ -104,6 +106,8 @@ static void detach(sim_capture *c) {
   sim_capture **link = &captures;
   while (*link != c) link = &(*link)->next;
   *link = c->next;
+  c->next = ended;
+  ended = c;
   c->active = false;
   nactive--;
 }
