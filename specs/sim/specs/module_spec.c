@@ -139,13 +139,15 @@ static void what_depends_on_memory_is_refused(void **state) {
        "whether a thread branches, loads or stores"},
       {"mov.u32 %r0, %r1;", "the register %r1 is read before it is written"},
       {"@%p1 mov.u32 %r0, 1;", "the register %p1 is read"},
+      {"mov.u32 %r0, %tid.x;\nsetp.eq.u32 %p0, %r0, 0;\n@%p0 mov.u32 %r1, 1;\nadd.u32 %r0, %r1, 1;",
+       "thread (1, 0, 0) of block (0, 0, 0): the register %r1 is read"},
       {"st.global.u32 [%d0], %r3;", "the register %r3 is read"},
       {"mov.u32 %r0, 0;\ndiv.u32 %r0, 1, %r0;", "an integer is divided by zero"},
   };
   CUdeviceptr p = device_memory();
   for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
     kernel k = load(entry(refused[i][0]), "k");
-    FAILS(start(k, 1, p, 0, NULL), CUDA_ERROR_NOT_SUPPORTED);
+    FAILS(start(k, 2, p, 0, NULL), CUDA_ERROR_NOT_SUPPORTED);
     if (!told(refused[i][1])) show_findings();
     assert_true(told(refused[i][1]));
     found(SIM_MISUSE, 1);
@@ -283,11 +285,14 @@ static void a_library_serves_every_device(void **state) {
     OK(cuLaunchKernel((CUfunction)(void *)k, 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL));
     assert_int_equal(word_at(p), 7);
     OK(cuKernelGetFunction(&f, k));
+    assert_ptr_not_equal(f, k);
     OK(cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL));
     OK(cuCtxSynchronize());
     OK(cuMemFree_v2(p));
     OK(cuCtxPopCurrent_v2(NULL));
   }
+  FAILS(cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL), CUDA_ERROR_INVALID_HANDLE);
+  found(SIM_MISUSE, 1);
   assert_int_equal(sim_left("modules"), 1);
   OK(cuLibraryUnload(l));
   FAILS(cuLibraryGetKernel(&k, l, "k"), CUDA_ERROR_INVALID_HANDLE);
@@ -315,10 +320,12 @@ static void the_stream_0_of_a_thread_is_its_own(void **state) {
 static void a_scattered_launch_is_still_checked(void **state) {
   (void)state;
   kernel squares = load(entry("mov.u32 %r0, %tid.x;\nmul.lo.u32 %r0, %r0, %r0;\nmad.wide.u32 %d1, %r0, 4, %d0;\n" STORE
-                              "\nst.global.u32 [%d1], 7;"),
+                              "\nand.b32 %r0, %r0, 1;\nsetp.eq.u32 %p0, %r0, 0;\n@%p0 st.global.u32 [%d1], 7;\n"
+                              "@!%p0 st.global.u8 [%d1], 7;"),
                         "k");
   kernel many = load(entry("mov.u32 %r0, %ctaid.x;\nmov.u32 %r1, %ntid.x;\nmov.u32 %r2, %tid.x;\n"
-                           "mad.lo.u32 %r0, %r0, %r1, %r2;\nmad.wide.u32 %d1, %r0, 2, %d0;\nst.global.u8 [%d1], 7;"),
+                           "mad.lo.u32 %r0, %r0, %r1, %r2;\nmad.wide.u32 %d1, %r0, 4, %d0;\n"
+                           "ld.global.u8 %r3, [%d1];\nst.global.u8 [%d1], 7;\nld.global.u8 %r3, [%d1+2];"),
                      "k");
   CUdeviceptr p = 0;
   CUstream s = stream(), t = stream();
@@ -326,17 +333,21 @@ static void a_scattered_launch_is_still_checked(void **state) {
   void *params[] = {&p, &n};
   OK(cuMemAlloc_v2(&p, 1024 * 1024 * 4));
   OK(start(squares, 1, p, 0, s));
-  OK(cuLaunchKernel(many.function, 1100, 1, 1, 1024, 1, 1, 0, s, params, NULL));
+  OK(cuLaunchKernel(many.function, 700, 1, 1, 1024, 1, 1, 0, s, params, NULL));
   assert_int_equal(sim_findings(SIM_ANY), 0);
-  OK(cuMemsetD8Async(p + 1100 * 1024 * 2, 0, 64, t));
+  OK(cuMemsetD8Async(p + 700 * 1024 * 4, 0, 64, t));
   OK(cuMemsetD8Async(p + 1001, 0, 1, t));
   assert_int_equal(sim_findings(SIM_ANY), 0);
   OK(cuMemsetD8Async(p + 1000, 0, 1, t));
+  found(SIM_RACE, 1);
+  OK(cuMemsetD8Async(p + 1002, 0, 1, t));
   found(SIM_RACE, 1);
   OK(cuCtxSynchronize());
   OK(start(squares, 1024, p, 0, s));
   found(SIM_RACE, 1); /* all of them store the first word too */
   OK(cuMemsetD8Async(p + 4 * 1023 * 1023, 0, 1, t));
+  found(SIM_RACE, 1);
+  OK(cuMemsetD8Async(p + 10, 0, 1, t)); /* between the second and the third */
   found(SIM_RACE, 1);
   OK(cuCtxSynchronize());
   OK(cuStreamDestroy_v2(s));
