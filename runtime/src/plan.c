@@ -8,9 +8,6 @@
 
 #include <string.h>
 
-/* Drivers take pitches up to here. */
-#define MAX_PITCH INT64_C(0x7fffffff)
-
 /* Axes that go backwards in the destination are turned round on both sides. Where one repeats a place, what comes
  * last stays, so the others need not be copied. */
 static void straighten(mf__plan *p, const DLTensor *dst, const int64_t *src_strides) {
@@ -83,7 +80,7 @@ void mf__plan_fill(mf__plan *p, const mf_tensor *dst) {
 }
 
 static bool is_pitch(int64_t pitch, int64_t width) {
-  return pitch >= width && pitch <= MAX_PITCH;
+  return pitch >= width && pitch <= MF__MAX_PITCH;
 }
 
 static bool is_row_axis(const mf__plan *p, int32_t i) {

@@ -251,6 +251,31 @@ static void what_a_capture_forbids_is_called_that(void **state) {
   gpu->leave(&before);
 }
 
+/* The legacy stream cannot say anything while a stream that it would wait for is captured; asking breaks nothing. */
+static void the_legacy_stream_answers_for_blocking_ones(void **state) {
+  enum { RELAXED = 2 };
+  int (*create)(void **, unsigned);
+  mf__entered before;
+  void *blocking = NULL;
+  uint64_t id = 7;
+  (void)state;
+  needs_devices(1);
+  *(void **)&create = driver_symbol(IS_HIP ? "hipStreamCreateWithFlags" : "cuStreamCreate");
+  OK(gpu->enter(0, &before, &err));
+  assert_int_equal(create(&blocking, 0), 0);
+  OK(gpu->stream_capture(MF_STREAM_DEFAULT, &id, &err));
+  assert_int_equal(id, 0);
+  capture_start((mf_stream)(intptr_t)blocking, RELAXED);
+  FAILS(gpu->stream_capture(MF_STREAM_DEFAULT, &id, &err), MF_ECAPTURE);
+  assert_int_equal(id, 0);
+  OK(gpu->stream_capture((mf_stream)(intptr_t)blocking, &id, &err));
+  assert_int_not_equal(id, 0);
+  assert_int_equal(capture_end((mf_stream)(intptr_t)blocking), 0);
+  sim_reset();
+  OK(gpu->stream_destroy((mf_stream)(intptr_t)blocking, &err));
+  gpu->leave(&before);
+}
+
 /* Threads that enter at once, each on its own device, see their own. */
 static void *enter_often(void *argument) {
   const int32_t ordinal = *(const int32_t *)argument;
@@ -307,6 +332,7 @@ int main(void) {
 #endif
       SPEC(a_capture_has_a_name),
       SPEC(what_a_capture_forbids_is_called_that),
+      SPEC(the_legacy_stream_answers_for_blocking_ones),
       SPEC(threads_have_their_own_device),
   };
   return cmocka_run_group_tests(specs, NULL, NULL);

@@ -156,18 +156,26 @@ static void check_message(const scenario *s, const char *name, int code) {
     fail_msg("%s:%d came out as %d", name, code, s->rc);
 }
 
-/* One failure. False once the call is not made that often. */
+/* Who cannot wait for a device at all cannot order what the specs free on two of them. */
+static bool waits_for_device(const char *name) {
+  return strcmp(name, IS_HIP ? "hipDeviceSynchronize" : "cuCtxSynchronize") == 0;
+}
+
+/* The nth call of this name fails, or with nth 0 all of them. False once it is not made that often. */
 static bool strike(const char *name, int nth, int code) {
   char rule[128];
   void *const before = current();
-  snprintf(rule, sizeof rule, "%s@%d:%d", name, nth, code);
+  if (nth == 0) snprintf(rule, sizeof rule, "%s:%d:on", name, code);
+  else snprintf(rule, sizeof rule, "%s@%d:%d", name, nth, code);
   sim_reset();
   sim_fail(rule);
   const scenario s = run();
   const bool struck = sim_faults() > 0;
   const uint64_t found = sim_findings();
-  if (found != 0) sim_show();
-  assert_int_equal(found, 0);
+  if (nth > 0 || !waits_for_device(name)) {
+    if (found != 0) sim_show();
+    assert_int_equal(found, 0);
+  }
   sim_reset();
   if (struck && s.rc == MF_OK && !may_be_silent(name, code)) fail_msg("%s was swallowed", rule);
   if (!struck && s.rc != MF_OK) fail_msg("%s did not strike, but: %s", rule, s.said.message);
@@ -205,7 +213,7 @@ static void every_call_fails_in_turn(void **state) {
   OK(gpu->device_count(&n, &err));
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
     for (size_t k = 0; k < sizeof codes / sizeof *codes; k++)
-      for (int nth = 1; strike(names[i], nth, codes[k]) && nth < 3; nth++) struck++;
+      for (int nth = 0; nth < 3 && strike(names[i], nth, codes[k]); nth++) struck++;
   print_message("%d failures\n", struck);
   assert_true(struck > 300);
 }
