@@ -88,9 +88,10 @@ class Sim:
             cwd=self.folder,
             capture_output=True,
             timeout=120,
+            errors="replace",
             **{"text": True, "stdin": subprocess.DEVNULL, **rest},
         )
-        assert not list(self.temporary.iterdir()), "a folder was left behind"
+        assert "stays: " in done.stderr or not list(self.temporary.iterdir()), "a folder was left behind"
         return done
 
     def python(self, program, *options, **rest):

@@ -407,3 +407,41 @@ def test_the_worked_example(sim):
     assert done.returncode == 0, done.stderr
     assert set(done.stdout.splitlines()) == {"all bytes are 7"}
     assert not findings(done)
+
+
+def test_a_journal_that_is_none_does_no_harm(sim):
+    program = r"""
+    import os, random
+    folder = os.environ["SIM_JOURNAL"]
+    draw = random.Random(1)
+    words = [b"sim: ", b"process ", b"seed ", b"reset", b"race: ", b": ", b"\n"]
+    words += [b"\0", b"\xff", b"9" * 40, b"#", b"  then "]
+    for i in range(300):
+        with open(f"{folder}/{i}", "wb") as file:
+            file.write(b"".join(draw.choice(words) for _ in range(draw.randrange(60))))
+    """
+    done = sim("--report", "report.json", "--", sys.executable, sim.script(program, head=""))
+    assert done.returncode in (0, 1), done.stderr
+    assert json.loads((sim.folder / "report.json").read_text())["processes"] == 300
+
+
+def test_a_folder_among_the_journals_is_said(sim):
+    done = sim("--", "sh", "-c", "mkdir $SIM_JOURNAL/deep; echo $SIM_JOURNAL")
+    folder = done.stdout.strip()
+    assert done.returncode == 0
+    assert f"moonferry sim: {folder} stays: Directory not empty" in done.stderr
+    os.rmdir(folder + "/deep")
+    os.rmdir(folder)
+
+
+def test_a_forked_child_reports_nothing_of_its_parents(sim):
+    program = """
+    race()
+    if os.fork() == 0:
+        sys.exit()
+    os.wait()
+    end()
+    """
+    done = sim.python(program)
+    assert "1 finding: race 1; 1 run (seed 0), 1 process on" in done.stderr
+    assert "note" not in done.stderr
