@@ -156,7 +156,7 @@ static int copy_broadcast(core_state *state, mf_tensor *target, mf_tensor *sourc
   if (status != MF_OK) return core_raise(state, &err);
   status = core_cast(target, wide, &err);
   mf_tensor_release(wide);
-  return status == MF_OK ? 0 : core_raise(state, &err);
+  return status == MF_OK ? 0 : core_raise_element(state, &err, target);
 }
 
 static PyObject *as_tensor(PyObject *value) {

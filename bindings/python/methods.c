@@ -26,11 +26,44 @@ static int same_dtype(const mf_tensor *a, const mf_tensor *b) {
   return x.code == y.code && x.bits == y.bits && x.lanes == y.lanes;
 }
 
-/* Copies where the dtypes are equal, because that works for those without arithmetic too. */
+static bool host_reads(const mf_tensor *t) {
+  return core_host_reads(mf_tensor_dltensor(t)->device);
+}
+
+/* From the host to a GPU, which does no arithmetic: the host converts. */
+static int cast_then_copy(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
+  DLTensor like = *mf_tensor_dltensor(src);
+  mf_tensor *converted;
+  like.dtype = mf_tensor_dltensor(dst)->dtype;
+  like.device = (DLDevice){.device_type = kDLCPU, .device_id = 0};
+  const uint64_t padded = mf_tensor_flags(dst) & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED;
+  int status = mf_tensor_create(&like, padded, &converted, err);
+  if (status != MF_OK) return status;
+  status = mf_tensor_cast(converted, src, err);
+  if (status == MF_OK) status = mf_tensor_copy(dst, converted, err);
+  mf_tensor_release(converted);
+  return status;
+}
+
+/* From a GPU to the host, as it is, and then converted. */
+static int copy_then_cast(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
+  static const mf_request host = {.device = {kDLCPU, 0}, .stream = MF_STREAM_HOST};
+  mf_tensor *brought, *same = mf_tensor_retain((mf_tensor *)src);
+  int status = mf_tensor_to(same, &host, &brought, err);
+  mf_tensor_release(same);
+  if (status != MF_OK) return status;
+  status = mf_tensor_cast(dst, brought, err);
+  mf_tensor_release(brought);
+  return status;
+}
+
+/* Copies where the dtypes are equal, because that works for those without arithmetic too, and on every device. */
 static int copy_or_cast(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
   const uint64_t padded = DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED;
   if (same_dtype(dst, src) && ((mf_tensor_flags(dst) ^ mf_tensor_flags(src)) & padded) == 0)
     return mf_tensor_copy(dst, src, err);
+  if (host_reads(src) && !host_reads(dst)) return cast_then_copy(dst, src, err);
+  if (host_reads(dst) && !host_reads(src)) return copy_then_cast(dst, src, err);
   return mf_tensor_cast(dst, src, err);
 }
 
@@ -252,14 +285,17 @@ static PyObject *cast_to(PyObject *self, DLDataType dtype) {
     status = core_cast(out, core_handle(self), &err);
     if (status != MF_OK) mf_tensor_release(out);
   }
-  return core_wrap_view(self, status, out, &err);
+  if (status == MF_OK) return core_tensor_new(core_state_of_tensor(self), out);
+  core_raise_element(core_state_of_tensor(self), &err, core_handle(self));
+  return NULL;
 }
 
 PyDoc_STRVAR(astype_doc,
              "astype($self, dtype, /, *, copy=True)\n--\n\n"
              "The elements converted to dtype, in a new compact tensor that owns its memory; with copy=False this\n"
              "tensor itself if it has that dtype already. Rounds to nearest for floats, toward zero and saturating\n"
-             "from float to integer. Raises TypeError for complex to real and for dtypes without arithmetic.");
+             "from float to integer. Raises TypeError for complex to real, for dtypes without arithmetic, and for the\n"
+             "memory of a GPU, where nothing is converted.");
 
 static PyObject *astype(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
   static const core_signature signature = {"astype", 1, 1, 2, {KW_POSITIONAL, KW_COPY}};

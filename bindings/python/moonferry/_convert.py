@@ -166,13 +166,14 @@ def _placed(made, device, copy):
 
 
 def _from_array(obj, dtype, device, copy):
-    """A tensor of an array of any kind, None if obj is no array. Converts where the source is, then moves."""
-    elsewhere = device is not None
-    made = _from_protocols(obj, None if elsewhere and copy else copy)
+    """A tensor of an array of any kind, None if obj is no array. A GPU converts nothing, so the host does."""
+    made = _from_protocols(obj, None if device is not None and copy else copy)
     if made is None:
         return None
     if copy is False and dtype is not None and made.dtype != DType(dtype):
         raise ExchangeError(f"asarray: copy=False, but {made.dtype} would become {DType(dtype)}")
+    if device is not None and _on_gpu(made):
+        return _converted(_placed(made, device, copy), dtype)
     converted = _converted(made, dtype)
     fresh = converted is not made
     return _placed(converted, device, None if copy and fresh else copy)
@@ -205,12 +206,12 @@ def tensor(obj: Any, dtype: Any = None, *, device: Any = None) -> Tensor:
     ValueError for ragged sequences, TypeError for what is neither number nor array, OverflowError for integers
     beyond 64 bits.
     """
-    made = _from_protocols(obj, None if dtype is not None or device is not None else True)
+    made = _from_protocols(obj, True if dtype is None and device is None else None)
     if made is None:
         return _placed(_core._from_nested(obj, dtype), device, None)
-    if dtype is not None:
-        return _placed(made.astype(dtype), device, None)
-    return _placed(made, device, True)
+    if device is not None and (dtype is None or _on_gpu(made)):
+        return _converted(made.to(device, copy=True), dtype)
+    return made if dtype is None else _placed(made.astype(dtype), device, None)
 
 
 def array_interface(t):

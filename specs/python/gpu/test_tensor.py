@@ -1,0 +1,294 @@
+"""Tensors of a device: making them, taking them to the host, and what is refused there."""
+
+import copy
+import io
+import pickle
+
+import numpy as np
+import pytest
+
+import moonferry as mf
+
+
+@pytest.fixture(params=["cuda:0", "cuda:1", "cuda_host", "cuda_managed", "rocm:0", "rocm_host"])
+def place(gpu, request):
+    if not request.param.startswith(gpu.kind):
+        pytest.skip(f"{request.param} is not this driver's")
+    return request.param
+
+
+def far_away(gpu):
+    """A GPU's memory, where the host cannot go."""
+    return mf.tensor([[1, 2, 3], [4, 5, 6]], "int32", device=gpu.kind)
+
+
+def test_counts_and_reasons(gpu):
+    assert mf.device_count(gpu.kind) == gpu.count >= 1 and mf.device_reason(gpu.kind) is None
+    other = "rocm" if gpu.kind == "cuda" else "cuda"
+    if mf.device_count(other) == 0:
+        assert "driver" in mf.device_reason(other)
+    assert mf.device_count("cpu") == 1 and mf.device_reason("cpu") is None
+    for ask in (mf.device_count, mf.device_reason):
+        with pytest.raises(ValueError, match="nothing"):
+            ask("nothing")
+
+
+def test_makers(place):
+    assert mf.empty((2, 3), device=place).device == mf.Device(place)
+    assert mf.zeros((2,), "int8", device=place).tolist() == [0, 0]
+    assert mf.ones((2,), "float64", device=place).tolist() == [1.0, 1.0]
+    assert mf.full((2,), 1 + 2j, device=place).tolist() == [1 + 2j, 1 + 2j]
+    assert mf.tensor([1, 2], device=place).tolist() == [1, 2]
+    assert mf.tensor(np.arange(3.0), "int16", device=place).tolist() == [0, 1, 2]
+    assert mf.asarray([1, 2], device=place).device == mf.Device(place)
+    assert mf.zeros((3,), "float4_e2m1fn", device=place).nbytes == 2
+    assert mf.zeros((0, 4), device=place).tolist() == []
+    assert mf.zeros((2,), "handle64", device=place).device == mf.Device(place)
+
+
+def test_asarray_moves_as_copy_allows(place):
+    a = np.arange(4)
+    assert mf.asarray(a, device=place).tolist() == [0, 1, 2, 3]
+    with pytest.raises(mf.ExchangeError):
+        mf.asarray(a, device=place, copy=False)
+    t = mf.zeros((2,), device=place)
+    assert mf.asarray(t) is t and mf.asarray(t, device=place) is t and mf.asarray(t, device=place, copy=False) is t
+    assert mf.asarray(t, copy=True).data_ptr != t.data_ptr != mf.asarray(t, device=place, copy=True).data_ptr
+    assert mf.asarray(t, "int8", device="cpu").tolist() == [0, 0]
+    assert mf.tensor(t).device == t.device and mf.tensor(t, device="cpu").device == "cpu"
+
+
+def test_the_device_can_be_given_in_many_ways(gpu, device):
+    number = 2 if gpu.kind == "cuda" else 10
+    torch_like = type("device", (), {"__str__": lambda self: device})()
+    for way in (device, gpu.kind, (number, 0), mf.Device(device), torch_like):
+        assert mf.zeros((1,), device=way).device == device
+        assert mf.Device(way) is mf.Device(device)
+    assert mf.zeros((1,), device=device).device is mf.zeros((1,), device=device).device
+    assert (mf.Device(device).type, mf.Device(device).id) == (number, 0)
+    assert mf.zeros((1,), device=device).__dlpack_device__() == (number, 0)
+
+
+def test_reading_to_the_host(place):
+    t = mf.tensor([[1, 2, 3], [4, 5, 6]], "int32", device=place)
+    assert t.tolist() == [[1, 2, 3], [4, 5, 6]] and t.T.tolist() == [[1, 4], [2, 5], [3, 6]]
+    assert t[1:, ::2].tolist() == [[4, 6]] and t[::-1].tolist() == [[4, 5, 6], [1, 2, 3]]
+    one = t[1, 2:]
+    assert one.item() == int(one) == float(one) == complex(one) == 6 and bool(one)
+    assert t.to("cpu").tolist() == t.tolist()
+    assert [3, 4, 5][mf.tensor(1, device=place)] == 4
+
+
+def test_views_copies_and_assignments(place):
+    t = mf.zeros((3, 4), "int16", device=place)
+    t[1].fill(5)
+    t[:, 1:2] = 7
+    t[2] = [1, 2, 3, 4]
+    t[0] = t[2]
+    assert t.tolist() == [[1, 2, 3, 4], [5, 7, 5, 5], [1, 2, 3, 4]]
+    assert t.copy().tolist() == t.tolist() and t.copy().data_ptr != t.data_ptr
+    u = mf.zeros((3, 4), "int16", device=place)
+    assert u.copy(t) is u and u.tolist() == t.tolist()
+    t[1] = np.array([1.6, 2.0, 3.0, -1.0])
+    assert t[1].tolist() == [1, 2, 3, -1]
+    host = mf.zeros((3, 4), "float32")
+    assert host.copy(t).tolist() == t.tolist()
+    assert t.reshape(12).reinterpret("uint8").shape == (24,)
+    assert t.as_readonly().readonly
+    with pytest.raises(ValueError):
+        t.as_readonly().fill(1)
+
+
+def test_elements_of_a_gpu_are_refused_with_the_way_out(gpu):
+    far = far_away(gpu)
+    for use in (
+        lambda: far[0, 0],
+        lambda: far.__setitem__((0, 0), 1),
+        lambda: list(far[0]),
+        lambda: mf.equal(far, far),
+    ):
+        with pytest.raises(TypeError, match=r'to\("cpu"\)'):
+            use()
+    with pytest.raises(BufferError, match=r'to\("cpu"\)'):
+        memoryview(far)
+    with pytest.raises(AttributeError, match=r'to\("cpu"\)'):
+        far.__array_interface__  # noqa: B018
+    for convert in (np.asarray, np.array, lambda t: t.__array__()):
+        with pytest.raises(TypeError, match=r'to\("cpu"\)'):
+            convert(far)
+    for convert in (lambda: far.astype("float64"), lambda: mf.zeros((2, 3), device=far.device).copy(far)):
+        with pytest.raises(TypeError, match=r'to\("cpu"\)'):
+            convert()
+    assert far.astype("int32", copy=False) is far
+    with pytest.raises((BufferError, RuntimeError)):
+        np.from_dlpack(far)
+    assert np.from_dlpack(far, device="cpu").tolist() == far.tolist()
+    assert len(far) == 2 and far[0].shape == (3,)
+
+
+def test_elements_that_the_host_can_read(gpu, place, seed):
+    if "_" not in place:
+        pytest.skip("this is about pinned and managed memory")
+    t = mf.zeros((2, 3), "uint8", device=place)
+    s = mf.Stream(gpu.kind)
+    for value, look in enumerate(
+        [
+            lambda: t[1, 2],
+            lambda: memoryview(t)[1, 2],
+            lambda: np.asarray(t)[1, 2],
+            lambda: np.from_dlpack(t)[1, 2] if "managed" not in place else t[1, 2],
+            lambda: t.to("cpu")[1, 2],
+            lambda: t.tolist()[1][2],
+        ],
+        1,
+    ):
+        t.acquire(s, write=True)
+        gpu.memset(t.data_ptr, value, 6, s.handle)
+        assert look() == value
+    t[0, 1] = 99
+    assert gpu.read(t.data_ptr, 6, s.handle)[1] == 99
+
+
+def test_acquire_for_the_host_waits(gpu, seed):
+    t = mf.zeros((64,), "uint8", device=f"{gpu.kind}_host")
+    s = mf.Stream(gpu.kind)
+    t.acquire(s, write=True)
+    gpu.memset(t.data_ptr, 3, 64, s.handle)
+    t.acquire("host")
+    assert s.query()
+    for wrong in ("device", "Host", ""):
+        with pytest.raises(TypeError, match="host"):
+            t.acquire(wrong)
+
+
+def test_acquire_and_record_order_work_of_the_caller(gpu, device, seed):
+    t = mf.full((64,), 1, "uint8", device=device)
+    s, u = mf.Stream(device), mf.Stream(device)
+    t.acquire(s, write=True)
+    gpu.memset(t.data_ptr, 5, 64, s.handle)
+    t.acquire(u)
+    assert gpu.read(t.data_ptr, 64, u.handle) == b"\5" * 64
+    t.record(s, write=True)
+    with mf.Stream(device):
+        assert t.copy().tolist() == [5] * 64
+    with pytest.raises(ValueError):
+        t.as_readonly().acquire(s, write=True)
+
+
+@pytest.mark.reports("race")
+def test_work_that_was_not_announced_is_a_race(gpu, device):
+    t = mf.full((64,), 1, "uint8", device=device)
+    s = mf.Stream(device)
+    gpu.memset(t.data_ptr, 5, 64, s.handle)
+    s.synchronize()
+
+
+def test_repr_names_the_device_and_copies_little(gpu, device):
+    t = mf.tensor([1, 2], "int32", device=device)
+    assert repr(t) == f"moonferry.Tensor([1, 2], dtype=int32, device={device})"
+    big = mf.zeros((1000, 1000), "int8", device=device)
+    host = repr(big.to("cpu"))
+    text = repr(big)
+    assert text.replace(f", device={device}", "") == host and "..." in text
+    assert repr(mf.zeros((0,), device=device)) == f"moonferry.Tensor([], dtype=float32, device={device})"
+
+
+@pytest.mark.parametrize("protocol", [2, 4, 5])
+def test_pickles_come_back_where_they_were(place, protocol):
+    t = mf.tensor([[1, 2, 3], [4, 5, 6]], "int32", device=place)
+    back = pickle.loads(pickle.dumps(t, protocol))
+    assert back.device == t.device and back.tolist() == t.tolist() and not back.readonly
+    assert pickle.loads(pickle.dumps(t.T, protocol)).tolist() == t.T.tolist()
+    assert copy.deepcopy(t).device == t.device
+
+
+def test_a_pickle_of_a_device_that_is_not_there_comes_back_on_the_cpu(gpu, device):
+    text = pickle.dumps(mf.tensor([1, 2], "int32", device=device), 2)
+    there = io.BytesIO(text.replace(device.encode(), device[:-1].encode() + b"9"))
+    back = pickle.load(there)
+    assert back.device == "cpu" and back.tolist() == [1, 2]
+
+
+def test_pools_keep_and_give_back(gpu, device):
+    mf.zeros((1000,), "uint8", device=device)
+    mf.synchronize(device)
+    before = mf.pool_stats(device)
+    assert before.used_bytes == 0 and before.cached_bytes >= 1000 and before.limit_bytes == 0 and before.deferred == 0
+    t = mf.empty((1000,), "uint8", device=device)
+    now = mf.pool_stats(device)
+    assert now.hits == before.hits + 1 and now.used_bytes >= 1000
+    del t
+    mf.synchronize(device)
+    mf.trim(device)
+    assert mf.pool_stats(device).cached_bytes == 0
+    mf.trim()
+    for ask in (mf.pool_stats, mf.trim):
+        with pytest.raises(ValueError):
+            ask(f"{gpu.kind}:99")
+
+
+def test_a_pool_can_be_limited(gpu, device):
+    mf.trim(device)
+    mf.pool_limit(device, 1 << 20)
+    assert mf.pool_stats(device).limit_bytes == 1 << 20
+    try:
+        with pytest.raises(MemoryError):
+            mf.empty((1 << 21,), "uint8", device=device)
+    finally:
+        mf.pool_limit(device, 0)
+    mf.empty((1 << 21,), "uint8", device=device)
+    with pytest.raises(ValueError):
+        mf.pool_limit(device, -1)
+    with pytest.raises(TypeError):
+        mf.pool_limit(device)
+
+
+def test_a_failing_driver_is_named(gpu, device):
+    if not gpu.simulated:
+        pytest.skip("only a simulated driver can be told to fail")
+    mf.trim(device)
+    mf.Stream(device)
+    name, code = ("cuMemsetD8Async", 999) if gpu.kind == "cuda" else ("hipMemsetD8Async", 999)
+    t = mf.empty((64,), "uint8", device=device)
+    gpu.lib.sim_fail(f"{name}:{code}:on".encode())
+    with pytest.raises(mf.DriverError, match=f"{name} answered {code}") as caught:
+        t.fill(3)
+    assert isinstance(caught.value, RuntimeError) and (caught.value.call, caught.value.code) == (name, code)
+    gpu.reset()
+    t.fill(4)
+    assert t.tolist() == [4] * 64
+
+
+def test_a_failing_driver_in_an_exchange_is_a_driver_error(gpu, device):
+    if not gpu.simulated:
+        pytest.skip("only a simulated driver can be told to fail")
+    prefix = "cu" if gpu.kind == "cuda" else "hip"
+    s = mf.Stream(device)
+    with s:
+        t = mf.zeros((64,), "uint8", device=device)
+    other = mf.Stream(device)
+    gpu.lib.sim_fail(f"{prefix}StreamWaitEvent:999:on".encode())
+    with pytest.raises(mf.DriverError, match="__dlpack__: .*StreamWaitEvent answered 999"):
+        t.__dlpack__(stream=other.handle, max_version=(1, 3))
+    gpu.reset()
+    t.__dlpack__(stream=other.handle, max_version=(1, 3))
+
+
+def test_the_python_of_other_threads_runs_while_we_wait(gpu, device):
+    import threading
+
+    t, ticks, stop = mf.zeros((1 << 20,), "uint8", device=device), [], threading.Event()
+
+    def tick():
+        while not stop.wait(0.0005):
+            ticks.append(1)
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    for _ in range(20):
+        t.fill(1)
+        t.to("cpu")
+        mf.synchronize(device)
+    stop.set()
+    thread.join()
+    assert ticks
