@@ -21,6 +21,9 @@ _LITTLE = sys.byteorder == "little"
 # Kind of a NumPy type string -> code of a DLDataType.
 _KINDS = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
 
+# The widths that each code has in a type string, in bits.
+_WIDTHS = {0: (8, 16, 32, 64), 1: (8, 16, 32, 64), 2: (16, 32, 64), 5: (64, 128), 6: (8,)}
+
 
 def describe(obj):
     return f"{type(obj).__module__}.{type(obj).__qualname__}"
@@ -95,20 +98,18 @@ def dtype_of_typestr(text, what):
     """The DType of an array interface's type string."""
     order, kind, digits = text[:1], text[1:2], text[2:]
     swapped = order == (">" if _LITTLE else "<")
-    if kind not in _KINDS or not digits.isdigit() or (swapped and int(digits) > 1):
+    code = _KINDS.get(kind)
+    bits = 8 * int(digits) if digits.isdigit() else 0
+    if order not in ("<", ">", "|", "=") or bits not in _WIDTHS.get(code, ()) or (swapped and bits > 8):
         raise ExchangeError(f"{what}: typestr {text!r} has no dtype")
     names = {"i": "int", "u": "uint", "f": "float", "c": "complex"}
-    try:
-        return DType("bool" if kind == "b" else f"{names[kind]}{int(digits) * 8}")
-    except TypeError:
-        raise ExchangeError(f"{what}: typestr {text!r} has no dtype") from None
+    return DType("bool" if kind == "b" else f"{names[kind]}{bits}")
 
 
 def typestr(dtype, what):
     """The reverse. AttributeError where there is none, because then the interface is what is missing."""
     kinds = {code: kind for kind, code in _KINDS.items()}
-    whole = {0: (8, 16, 32, 64), 1: (8, 16, 32, 64), 2: (16, 32, 64), 5: (64, 128), 6: (8,)}
-    if dtype.lanes != 1 or dtype.bits not in whole.get(dtype.code, ()):
+    if dtype.lanes != 1 or dtype.bits not in _WIDTHS.get(dtype.code, ()):
         raise AttributeError(f"{what} has no type string for {dtype}")
     order = "|" if dtype.itemsize == 1 else "<" if _LITTLE else ">"
     return f"{order}{kinds[dtype.code]}{dtype.itemsize}"
