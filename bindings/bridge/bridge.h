@@ -43,7 +43,8 @@ enum {
   MF__IS_INT64,   /* payload: the FFI integer */
   MF__IS_UINT64,  /* likewise */
   MF__IS_COMPLEX, /* payload: two doubles */
-  MF__IS_NUMBER   /* payload: a Lua number */
+  MF__IS_NUMBER,  /* payload: a Lua number */
+  MF__IS_OBJECT   /* payload: the Python object that was made of it */
 };
 
 /* guard.c: the GIL, and what is held meanwhile. */

@@ -6,6 +6,7 @@
  *   string                   str; it must be UTF-8 (py.bytes makes bytes of any string)
  *   int64_t, uint64_t cdata  int; complex cdata is complex, other numeric cdata goes as its number
  *   tensor                   moonferry.Tensor over the same memory
+ *   stream                   moonferry.Stream of the same value
  *   Python object            itself
  *   table 1 ... n            list, and so on inside; other tables must say what they are (py.dict ...)
  *
@@ -55,6 +56,9 @@ static PyObject *from_described(lua_State *L, int index) {
   PyObject *object = NULL;
   if (kind == MF__IS_NUMBER) {
     object = from_number(lua_tonumber(L, -1));
+  } else if (kind == MF__IS_OBJECT) {
+    object = mf__ref_check(L, -1)->object;
+    Py_IncRef(object);
   } else if (kind != MF__IS_UNKNOWN) {
     object = from_payload(L, kind, lua_topointer(L, -1));
   } else {

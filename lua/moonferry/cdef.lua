@@ -2,7 +2,7 @@
 -- Each part is declared only if its name is still unknown: another library may have declared
 -- DLPack's structs, and a second run of this module in one process must not declare ours again.
 return {
-  header_hash = "79be1a377e6c6ce0",
+  header_hash = "06ee94eb217f45ab",
   constants = {
     MF_MAX_NDIM = 64,
     MF_ALIGNMENT = 256,
@@ -171,6 +171,7 @@ typedef enum mf_use {
 } mf_use;
 int mf_tensor_acquire(mf_tensor *t, mf_stream stream, int32_t use, mf_error *err);
 int mf_tensor_record(mf_tensor *t, mf_stream stream, int32_t use, mf_error *err);
+int32_t mf_tensor_is_ordered(const mf_tensor *t);
 int32_t mf_tensor_is_contiguous(const mf_tensor *t);
 typedef enum mf_index_kind {
   MF_INDEX_AT = 0,

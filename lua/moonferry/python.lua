@@ -17,6 +17,10 @@
 --   int64_t, uint64_t       int                        moonferry.Tensor   tensor, same memory
 --   tensor                  moonferry.Tensor           anything else      a Python object
 --   table of 1 ... n        list, also inside
+--   stream                  moonferry.Stream (py.stream makes a stream of that, and of any other library's)
+--
+-- Streams cross as values: what a stream was made by gives it back, so a stream of Lua's must stay open as long as
+-- Python uses it. The current stream is one for both languages, because it is the thread's.
 --
 -- A Python object o: o.name and o.name = v are attributes, o[0] and o[0] = v items (py.get and py.set take
 -- keys that are strings or several), f(a, py.kw{b = 1}) calls, o:method(a) calls a method (and so does
@@ -32,6 +36,7 @@
 local ffi = require "ffi"
 local mf = require "moonferry"
 local lib = require "moonferry.lib"
+local constants = require("moonferry.cdef").constants
 local interpreter = require "moonferry.interpreter"
 
 local py = {}
@@ -45,13 +50,29 @@ local complex_type = ffi.typeof("complex")
 local complex64_type = ffi.typeof("complex float")
 
 -- These numbers are the MF__IS_... of bindings/bridge/bridge.h.
-local IS_UNKNOWN, IS_TENSOR, IS_INT64, IS_UINT64, IS_COMPLEX, IS_NUMBER = 0, 1, 2, 3, 4, 5
+local IS_UNKNOWN, IS_TENSOR, IS_INT64, IS_UINT64, IS_COMPLEX, IS_NUMBER, IS_OBJECT = 0, 1, 2, 3, 4, 5, 6
+
+local stream_class
+
+-- A moonferry.Stream of the same value.
+local function stream_object(s)
+  local place = s._place
+  stream_class = stream_class or py.import("moonferry").Stream
+  if place.stream == constants.MF_STREAM_DEFAULT then
+    return stream_class.default(s.device)
+  elseif place.stream == constants.MF_STREAM_PER_THREAD then
+    return stream_class.per_thread(s.device)
+  end
+  return stream_class.wrap(place.stream, s.device)
+end
 
 -- Tells the bridge what a value is whose nature C cannot see.
 local function describe(value)
   if mf.is_tensor(value) then
     local handle = value.handle
     return ffi.istype(handle_type, handle) and handle ~= nil and IS_TENSOR or IS_UNKNOWN, handle
+  elseif mf.is_stream(value) then
+    return IS_OBJECT, stream_object(value)
   elseif ffi.istype(int64_type, value) then
     return IS_INT64, value
   elseif ffi.istype(uint64_type, value) then
@@ -268,6 +289,17 @@ local from_dlpack
 function py.tensor(object, ...)
   from_dlpack = from_dlpack or moonferry_function "from_dlpack"
   return from_dlpack(object, ...)
+end
+
+---A stream of a Python object's: a moonferry.Stream, or whatever has __cuda_stream__ (of cuda.core, CuPy ...), which
+---is kept alive as long as this stream's object. `device` says which GPU's it is; else the driver is asked.
+---@param object any
+---@param device? string
+---@return moonferry.Stream?, string? message, number? code
+function py.stream(object, device)
+  stream_class = stream_class or moonferry_function "Stream"
+  local found = stream_class.wrap(object, device)
+  return mf.wrap_stream(tostring(found.device), ffi.cast("void *", ffi.cast("intptr_t", found.handle)), object)
 end
 
 local into

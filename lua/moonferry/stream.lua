@@ -166,36 +166,40 @@ function stream.per_thread(name)
   return existing("per_thread_stream", PER_THREAD)
 end
 
--- A handle as an integer: from a number or from any pointer cdata.
-local function handle_number(handle)
-  if type(handle) == "cdata" and tonumber(handle) == nil then
-    local ok, address = pcall(ffi.cast, integer_type, handle)
-    if not ok then
-      misuse("wrap_stream: handle: expected a pointer or an integer, got %s", show(handle))
-    end
-    return ffi.cast("int64_t", address)
+-- A pointer is the driver's own handle, and NULL its default stream.
+local function of_pointer(handle)
+  local ok, address = pcall(ffi.cast, integer_type, handle)
+  if not ok then
+    misuse("wrap_stream: handle: expected a pointer or an integer, got %s", show(handle))
   end
-  return numbers.integer(handle, "wrap_stream: handle")
+  return address == 0 and DEFAULT or ffi.cast("int64_t", address)
+end
+
+-- An integer means what it means to __dlpack__.
+local function of_integer(handle)
+  local given = numbers.integer(handle, "wrap_stream: handle")
+  if given < 0 then
+    misuse("wrap_stream: handle: expected a stream's handle, got %s", show(handle))
+  elseif C.mf_stream_from_number(box, given, number, errors.last) ~= 0 then
+    misuse("wrap_stream: %s", ffi.string(errors.last.message))
+  end
+  return number[0]
 end
 
 --- Another library's stream. It must live while it is current, and until the memory that it touched is released;
---- `owner` is kept alive as long as this object. Numbers mean what they mean to `__dlpack__`: on CUDA 1 is the
---- default stream and 2 the per-thread one, on ROCm 0 the default stream.
+--- `owner` is kept alive as long as this object. A pointer is the driver's own handle (CUstream, hipStream_t). An
+--- integer means what it means to `__dlpack__`: on CUDA 1 is the default stream and 2 the per-thread one, on ROCm 0
+--- is the default stream.
 ---@param name string
 ---@param handle number|ffi.cdata*
 ---@param owner? any
 ---@return moonferry.Stream?, string? message, number? code
 function stream.wrap(name, handle, owner)
   device.parse(name, box[0], "wrap_stream: device")
-  local given = handle_number(handle)
-  if given < 0 then
-    misuse("wrap_stream: handle: expected a stream's handle, got %s", show(handle))
+  if type(handle) == "cdata" and tonumber(handle) == nil then
+    return existing("wrap_stream", of_pointer(handle), owner)
   end
-  local rc = C.mf_stream_from_number(box, given, number, errors.last)
-  if rc ~= 0 then
-    return errors.refused("wrap_stream", rc)
-  end
-  return existing("wrap_stream", number[0], owner)
+  return existing("wrap_stream", of_integer(handle), owner)
 end
 
 --- The calling thread's current stream of the device, on which everything is queued that is told no other.
@@ -321,9 +325,17 @@ end
 -- In a coroutine, fn may yield. Other coroutines must not find its stream current then, so it runs in one of its
 -- own, which is entered and left with each turn.
 local function run_in_coroutine(s, fn, before, ...)
-  local thread = coroutine.create(fn)
+  local thread = coroutine.create(type(fn) == "function" and fn or function(...)
+    return fn(...)
+  end)
   scope.inherit(thread)
   return after_turn(s, thread, before, coroutine.resume(thread, ...))
+end
+
+-- A Python function is a userdata, whose metatable does not show.
+local function is_callable(value)
+  local kind, mt = type(value), getmetatable(value)
+  return kind == "function" or kind == "userdata" or type(mt) == "table" and mt.__call ~= nil
 end
 
 --- Calls `fn` with the other arguments while `s` is this thread's current stream of its device, and returns what
@@ -333,7 +345,7 @@ end
 ---@param fn fun(...): ...
 ---@return ...
 function stream.with(s, fn, ...)
-  if type(fn) ~= "function" then
+  if not is_callable(fn) then
     misuse("with_stream: expected a function, got %s", show(fn))
   end
   local thread, is_main = coroutine.running()
@@ -369,11 +381,12 @@ function stream.none(meaning)
   end
 end
 
--- The streams that a device's work may be on: its own, or any of its driver's where all of them reach the memory.
+-- The streams that a device's work may be on: its own, or any of its driver's where all of them reach the memory. A
+-- name says nothing of its device to C, which takes it for device 0's there.
 local function check_reach(place, dl, what)
   local theirs, ours = place.device, dl.device_type
-  if device.driver(theirs.device_type) ~= device.driver(ours)
-    or not device.is_shared(ours) and theirs.device_id ~= dl.device_id then
+  local anywhere = device.is_shared(ours) and not NAMES[tonumber(place.stream)]
+  if device.driver(theirs.device_type) ~= device.driver(ours) or not anywhere and theirs.device_id ~= dl.device_id then
     misuse("%s: a stream of %s cannot order memory on %s", what, device.format(theirs), device.format(dl))
   end
 end

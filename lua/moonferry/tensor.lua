@@ -2,8 +2,8 @@
 --
 -- Responsible for: taking a reference into Lua, its fields, and giving it back, by close or by the garbage
 -- collector. Invariant: a table with this metatable holds a live handle; close changes the metatable, so a
--- closed tensor cannot be used by mistake. `_waits` is true where a driver may know the memory, so that the host
--- must wait before it touches it. Memory is kept by C's reference counts, never by Lua's order of collection. Must
+-- closed tensor cannot be used by mistake. `_waits` is true where the memory has a record of streams, so that the
+-- host must wait before it touches it. Memory is kept by C's reference counts, never by Lua's order of collection. Must
 -- not know: how elements are read, how views are described.
 local ffi = require "ffi"
 local bit = require "bit"
@@ -96,16 +96,13 @@ function tensor.is_tensor(value)
   return mt == meta or mt == closed
 end
 
-local CPU = 1
-
 -- Takes one reference of an `mf_tensor *` into Lua. nbytes: what it newly keeps alive beside itself; waits: whether
--- a driver knows memory that is labelled as the cpu's. The private fields that begin as false are filled by those
--- that need them (element.lua).
+-- the memory has a record of streams. The private fields that begin as false are filled by those that need them
+-- (element.lua).
 local function adopt(handle, nbytes, waits)
-  local dl = C.mf_tensor_dltensor(handle)
   local t = setmetatable({
-    handle = ffi.gc(handle, C.mf_tensor_release), _dl = dl, _cost = nbytes + DESCRIPTION_NBYTES,
-    _waits = waits or dl.device.device_type ~= CPU, _p = false, _shared = false, _locked = false, _s = false,
+    handle = ffi.gc(handle, C.mf_tensor_release), _dl = C.mf_tensor_dltensor(handle),
+    _cost = nbytes + DESCRIPTION_NBYTES, _waits = waits, _p = false, _shared = false, _locked = false, _s = false,
     _n = false, _inner = false, _info = false, _mark = false,
   }, meta)
   if scope.active() then
@@ -119,7 +116,7 @@ end
 ---@param handle ffi.cdata*
 ---@return moonferry.Tensor
 function tensor.adopt(handle)
-  return adopt(handle, tonumber(C.mf_tensor_nbytes(handle)), false)
+  return adopt(handle, tonumber(C.mf_tensor_nbytes(handle)), C.mf_tensor_is_ordered(handle) ~= 0)
 end
 
 --- Takes over a tensor that was made of `t`, over the same memory or over new memory.

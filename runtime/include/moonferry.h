@@ -406,6 +406,11 @@ MF_API int mf_tensor_acquire(mf_tensor *t, mf_stream stream, int32_t use, mf_err
  * Standard: none. */
 MF_API int mf_tensor_record(mf_tensor *t, mf_stream stream, int32_t use, mf_error *err);
 
+/* mf_tensor_is_ordered(t): 1 if the memory of ${t} has a record, because a driver knows it, whatever device ${t} names;
+ * 0 for plain host memory, which the host may use without mf_tensor_acquire.
+ * Owns: nothing. Fails: never. Threads: any. Standard: none. */
+MF_API int32_t mf_tensor_is_ordered(const mf_tensor *t);
+
 /* mf_tensor_is_contiguous(t): 1 if ${t} is compact row-major. Strides of axes of extent 1 do not
  * count, and a tensor without elements always is.
  * Owns: nothing. Fails: never. Threads: any. Standard: none. */

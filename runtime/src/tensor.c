@@ -189,6 +189,10 @@ int64_t mf_tensor_nbytes(const mf_tensor *t) {
   return (mf_tensor_numel(t) * mf__tensor_bits(t) + 7) / 8;
 }
 
+int32_t mf_tensor_is_ordered(const mf_tensor *t) {
+  return mf__storage_access(t->storage) != NULL;
+}
+
 int32_t mf_tensor_is_contiguous(const mf_tensor *t) {
   return mf__is_compact(&t->dl);
 }

@@ -25,6 +25,13 @@ gpu.describe("a stream", function()
     assert.is_true(mf.is_stream(s))
   end)
 
+  it("is the driver's next one again once it was given back", function()
+    local s = mf.stream(D)
+    local handle = s.handle
+    s:close()
+    assert.is_true(mf.stream(D).handle == handle)
+  end)
+
   it("refuses every use once it is closed", function()
     local s, other = mf.stream(D), mf.stream(D)
     local methods = { synchronize = s.synchronize, query = s.query, wait = s.wait }
@@ -74,8 +81,12 @@ gpu.describe("a stream", function()
     assert.is_true(default == mf.current_stream(D))
     assert.are.equal(gpu.kind == "cuda" and 1 or 0, tonumber(ffi.cast("intptr_t", default.handle)))
     assert.are.equal(2, tonumber(ffi.cast("intptr_t", mine.handle)))
+    for _, named in ipairs { default, mine } do
+      assert.is_true(mf.wrap_stream(D, named.handle) == named)
+    end
     default:close()
     assert.is_true(mf.default_stream(D):synchronize())
+    assert.is_true(mf.wrap_stream(D, ffi.cast("void *", 0)) == mf.default_stream(D))
   end)
 
   it("of another library is used under its handle, in any form", function()
@@ -167,6 +178,14 @@ gpu.describe("with_stream", function()
       end
     end)
     a:close()
+  end)
+
+  it("finds the current stream, whichever of its objects were closed", function()
+    local s = mf.stream(D)
+    mf.wrap_stream(D, s.handle):close()
+    mf.with_stream(s, function()
+      assert.is_true(mf.current_stream(D) == s)
+    end)
   end)
 
   it("restores the stream before after an error, which goes on as it was", function()

@@ -223,7 +223,7 @@ gpu.describe("pinned and managed memory", function()
       for _, place in ipairs { PINNED, gpu.managed } do
         gpu.seeds(function(seed)
           local t = mf.zeros({ 2, 3 }, "uint8", { device = place })
-          local label = t:to "cpu"
+          local label = t:to("cpu"):view(mf.ellipsis)
           for turn = 1, 3 do
             busy(t, seed + turn)
             assert.are.equal(seed + turn, reader(t))

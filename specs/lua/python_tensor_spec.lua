@@ -162,7 +162,7 @@ describe("tensors through moonferry.python", function()
         function() return moonferry.from_dlpack(t) end,
         function() return moonferry.zeros(py.tuple { 2, 3 }) end,
         function() return moonferry.frombuffer(py.bytes "12345678") end,
-        function() return py.builtins.repr(t) end,
+        function() return moonferry.from_dlpack(t, py.kw { copy = true }) end,
       }
       local live, refused = mf.ledger(), 0
       for _, cross in ipairs(crossings) do
