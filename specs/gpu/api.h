@@ -87,6 +87,19 @@ static inline void write_on(mf_tensor *t, mf_stream s, int byte) {
   other_fill(0, data_of(t), byte, (size_t)mf_tensor_nbytes(t), s);
 }
 
+/* So much that asking whether it is done does not finish it, as it may on a simulator. */
+static inline void keep_busy(mf_tensor *t, mf_stream s) {
+  OK(mf_tensor_acquire(t, s, MF_WRITE, &err));
+  for (int i = 0; i < 300; i++) other_fill(0, data_of(t), 1, 1, s);
+}
+
+/* How often the host has waited. */
+static inline uint64_t host_waits(void) {
+  return sim_ask_calls(named("cuStreamSynchronize", "hipStreamSynchronize")) +
+         sim_ask_calls(named("cuEventSynchronize", "hipEventSynchronize")) +
+         sim_ask_calls(named("cuCtxSynchronize", "hipDeviceSynchronize"));
+}
+
 static inline void expect_filled(mf_tensor *t, int byte) {
   const mf_request on_host = {.device = {kDLCPU, 0}};
   mf_tensor *host;

@@ -176,11 +176,15 @@ static void a_captured_stream_later(void **state) {
   stream_end(s);
 }
 
-/* A consumer that destroys its stream before it calls the deleter: misuse, but nothing is freed early, and a wait for
- * the device gives everything back. */
-static void a_destroyed_stream_waits_for_the_device(void **state) {
-  (void)state;
-  ONLY_SIMULATED
+static void find_no_memory(void) {
+  const DLDevice device = gpu(0);
+  mf_tensor *t;
+  OK(mf_pool_limit(&device, 1, &err));
+  assert_int_equal(create_at(device, NBYTES, &t), MF_ENOMEM);
+  OK(mf_pool_limit(&device, 0, &err));
+}
+
+static void lose_a_stream(void (*then)(void)) {
   loan *l = loan_new();
   DLManagedTensorVersioned *given;
   const mf_stream s = other_stream(0, false);
@@ -195,10 +199,19 @@ static void a_destroyed_stream_waits_for_the_device(void **state) {
   trim(gpu(0));
   assert_int_equal(calls_of(l), 0);
   assert_int_equal(deferred(), 1);
-  synchronize();
+  then();
   assert_int_equal(calls_of(l), 1);
   loan_end(l);
   sim_ask_reset();
+}
+
+/* A consumer that destroys its stream before it calls the deleter: misuse, but nothing is freed early, and a wait for
+ * the device gives everything back. */
+static void a_destroyed_stream_waits_for_the_device(void **state) {
+  (void)state;
+  ONLY_SIMULATED
+  lose_a_stream(synchronize);
+  lose_a_stream(find_no_memory);
 }
 
 /* An allocation that finds no memory waits as well. */
@@ -208,7 +221,7 @@ static void no_memory_waits_for_what_is_deferred(void **state) {
   const DLDevice device = gpu(0);
   const mf_stream s = stream_new();
   mf_tensor *t = import(l), *more;
-  write_on(t, s, 1);
+  keep_busy(t, s);
   mf_tensor_release(t);
   OK(mf_pool_limit(&device, NBYTES, &err));
   assert_int_equal(calls_of(l), 0);
@@ -271,24 +284,25 @@ static void driver_calls_that_fail(void **state) {
   }
 }
 
-/* Records fail for ever: the device can still be waited for. */
+/* Records fail for ever: it is tried twice and no more, and the device can still be waited for. */
 static void records_that_always_fail(void **state) {
   (void)state;
   ONLY_SIMULATED
   char rule[64];
+  const char *record = named("cuEventRecord", "hipEventRecord");
   loan *l = loan_new();
   const mf_stream s = stream_new();
   mf_tensor *t = import(l);
-  l->then = free_at_once;
-  write_on(t, s, 1);
-  snprintf(rule, sizeof rule, "%s:999:on", named("cuEventRecord", "hipEventRecord"));
+  keep_busy(t, s);
+  snprintf(rule, sizeof rule, "%s:999:on", record);
   sim_ask_fail(rule);
+  const uint64_t before = sim_ask_calls(record);
   mf_tensor_release(t);
   for (int i = 0; i < 5; i++) poll();
+  assert_int_equal(sim_ask_calls(record) - before, 2);
+  assert_int_equal(calls_of(l), 0);
   synchronize();
-  assert_int_equal(calls_of(l), 1);
-  free(l);
-  assert_int_equal(sim_ask_findings(), 0);
+  loan_end(l);
   sim_ask_reset();
   stream_end(s);
 }
@@ -357,6 +371,70 @@ static void looking_is_cheap(void **state) {
   assert_int_equal(deferred(), 0);
   for (int i = 0; i < MANY; i++) loan_end(loans[i]);
   stream_end(s);
+}
+
+static int depth, deepest;
+
+static void poll_within(loan *self) {
+  (void)self;
+  if (++depth > deepest) deepest = depth;
+  poll();
+  depth--;
+}
+
+/* A deleter that uses the library is not interrupted by the next one. */
+static void deleters_are_not_nested(void **state) {
+  (void)state;
+  enum { MANY = 50 };
+  loan *loans[MANY];
+  const mf_stream s = stream_new();
+  for (int i = 0; i < MANY; i++) {
+    loans[i] = loan_new();
+    loans[i]->then = poll_within;
+  }
+  other_capture(0, s);
+  for (int i = 0; i < MANY; i++) {
+    mf_tensor *t = import(loans[i]);
+    OK(mf_tensor_record(t, s, MF_READ, &err));
+    mf_tensor_release(t);
+  }
+  void *graph = other_capture_end(0, s);
+  other_graph_end(0, graph);
+  deepest = 0;
+  trim(gpu(0));
+  assert_int_equal(deepest, 1);
+  for (int i = 0; i < MANY; i++) loan_end(loans[i]);
+  stream_end(s);
+}
+
+/* Waiting for one device says nothing about another. */
+static void each_device_counts(void **state) {
+  (void)state;
+  if (other_devices() < 2) {
+    print_message("skipped: there is one device\n");
+    skip();
+  }
+  const DLDevice second = gpu(1);
+  mf_stream s;
+  OK(mf_stream_create(&second, &s, &err));
+  loan *l = loan_new();
+  other_free(0, l->managed.dl_tensor.data);
+  l->managed.dl_tensor.device = second;
+  l->managed.dl_tensor.data = other_alloc(1, NBYTES);
+  mf_tensor *t = import(l);
+  OK(mf_tensor_acquire(t, s, MF_WRITE, &err));
+  for (int i = 0; i < 300; i++) other_fill(1, data_of(t), 1, 1, s);
+  mf_tensor_release(t);
+  synchronize();
+  assert_int_equal(calls_of(l), 0);
+  assert_int_equal(deferred(), 0);
+  assert_int_equal(stats(second).deferred, 1);
+  assert_int_equal(stats(pinned()).deferred, 0);
+  OK(mf_device_synchronize(&second, &err));
+  assert_int_equal(calls_of(l), 1);
+  other_free(1, l->managed.dl_tensor.data);
+  free(l);
+  OK(mf_stream_destroy(&second, s, &err));
 }
 
 /* Threads release, poll and delete at once. */
@@ -452,6 +530,8 @@ int main(void) {
       SPEC(driver_calls_that_fail),
       SPEC(records_that_always_fail),
       SPEC(deleters_may_use_the_library),
+      SPEC(deleters_are_not_nested),
+      SPEC(each_device_counts),
       SPEC(looking_is_cheap),
       SPEC(threads),
       SPEC(a_forked_child_deletes_at_once),
