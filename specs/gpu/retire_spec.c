@@ -1,62 +1,8 @@
-/* retire_spec.c: memory of others that was released while queued work may still use it: its deleter is called once, when
- * all of that is done, and neither earlier nor never. */
-#include "api.h"
+/* retire_spec.c: memory of others that was released while queued work may still use it: its deleter is called once,
+ * when all of that is done, and neither earlier nor never. */
+#include "loan.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
-
-enum { NBYTES = 4096 };
-
-/* Somebody's memory, with a deleter that counts. */
-typedef struct loan {
-  DLManagedTensorVersioned managed;
-  int64_t shape[1], strides[1];
-  atomic_int deleted;
-  void (*then)(struct loan *self);
-  struct loan *next;
-} loan;
-
-static void loan_deleter(DLManagedTensorVersioned *self) {
-  loan *l = (loan *)self;
-  atomic_fetch_add(&l->deleted, 1);
-  if (l->then != NULL) l->then(l);
-}
-
-static loan *loan_new(void) {
-  loan *l = calloc(1, sizeof *l);
-  l->shape[0] = NBYTES;
-  l->strides[0] = 1;
-  l->managed.version = (DLPackVersion){1, 0};
-  l->managed.deleter = loan_deleter;
-  l->managed.dl_tensor = (DLTensor){.data = other_alloc(0, NBYTES), .device = gpu(0), .ndim = 1,
-                                    .dtype = {kDLUInt, 8, 1}, .shape = l->shape, .strides = l->strides};
-  return l;
-}
-
-static mf_tensor *import(loan *l) {
-  mf_tensor *t;
-  OK(mf_tensor_import(&l->managed, &t, &err));
-  return t;
-}
-
-static void loan_end(loan *l) {
-  assert_int_equal(atomic_load(&l->deleted), 1);
-  other_free(0, l->managed.dl_tensor.data);
-  free(l);
-}
-
-static int calls_of(const loan *l) {
-  return atomic_load(&l->deleted);
-}
-
-/* Any operation on a device looks at what waits. */
-static void poll(void) {
-  mf_tensor_release(create(gpu(0), NBYTES));
-}
-
-static int64_t deferred(void) {
-  return stats(gpu(0)).deferred;
-}
 
 static void without_work_at_once(void **state) {
   (void)state;
@@ -95,12 +41,6 @@ static void after_queued_work_later(void **state) {
   assert_int_equal(deferred(), 0);
   loan_end(l);
   stream_end(s);
-}
-
-/* What the deleter frees at once must be nobody's by then: the race checker sees the free. */
-static void free_at_once(loan *self) {
-  other_free(0, self->managed.dl_tensor.data);
-  self->managed.dl_tensor.data = NULL;
 }
 
 static void each_stream_counts(void **state) {
@@ -173,137 +113,6 @@ static void a_captured_stream_later(void **state) {
   other_graph_end(0, graph);
   poll();
   loan_end(l);
-  stream_end(s);
-}
-
-static void find_no_memory(void) {
-  const DLDevice device = gpu(0);
-  mf_tensor *t;
-  OK(mf_pool_limit(&device, 1, &err));
-  assert_int_equal(create_at(device, NBYTES, &t), MF_ENOMEM);
-  OK(mf_pool_limit(&device, 0, &err));
-}
-
-static void lose_a_stream(void (*then)(void)) {
-  loan *l = loan_new();
-  DLManagedTensorVersioned *given;
-  const mf_stream s = other_stream(0, false);
-  mf_tensor *t = import(l);
-  const mf_request request = {.stream = s};
-  OK(mf_tensor_export_to(t, &request, &given, &err));
-  mf_tensor_release(t);
-  other_fill(0, given->dl_tensor.data, 1, NBYTES, s);
-  other_stream_end(s);
-  given->deleter(given);
-  for (int i = 0; i < 3; i++) poll();
-  trim(gpu(0));
-  assert_int_equal(calls_of(l), 0);
-  assert_int_equal(deferred(), 1);
-  then();
-  assert_int_equal(calls_of(l), 1);
-  loan_end(l);
-  sim_ask_reset();
-}
-
-/* A consumer that destroys its stream before it calls the deleter: misuse, but nothing is freed early, and a wait for
- * the device gives everything back. */
-static void a_destroyed_stream_waits_for_the_device(void **state) {
-  (void)state;
-  ONLY_SIMULATED
-  lose_a_stream(synchronize);
-  lose_a_stream(find_no_memory);
-}
-
-/* An allocation that finds no memory waits as well. */
-static void no_memory_waits_for_what_is_deferred(void **state) {
-  (void)state;
-  loan *l = loan_new();
-  const DLDevice device = gpu(0);
-  const mf_stream s = stream_new();
-  mf_tensor *t = import(l), *more;
-  keep_busy(t, s);
-  mf_tensor_release(t);
-  OK(mf_pool_limit(&device, NBYTES, &err));
-  assert_int_equal(calls_of(l), 0);
-  assert_int_equal(create_at(device, 2 * NBYTES, &more), MF_ENOMEM);
-  assert_int_equal(calls_of(l), 1);
-  OK(mf_pool_limit(&device, 0, &err));
-  loan_end(l);
-  stream_end(s);
-}
-
-static void no_host_memory_is_needed(void **state) {
-  (void)state;
-  loan *l = loan_new();
-  const mf_stream s = stream_new();
-  mf_tensor *t = import(l);
-  write_on(t, s, 1);
-  mf_fault_arm(0, 1);
-  mf_tensor_release(t);
-  mf_fault_arm(-1, 0);
-  assert_int_equal(calls_of(l), 0);
-  other_sync(0, s);
-  poll();
-  loan_end(l);
-  stream_end(s);
-}
-
-/* Each driver call of a release that must wait fails, once and from then on. */
-static bool release_failing(const char *how, uint64_t number) {
-  char rule[64];
-  loan *l = loan_new();
-  const mf_stream s = stream_new();
-  mf_tensor *t = import(l);
-  write_on(t, s, 1);
-  snprintf(rule, sizeof rule, "*@%llu:999:%s", (unsigned long long)number, how);
-  sim_ask_reset();
-  sim_ask_fail(rule);
-  mf_tensor_release(t);
-  poll();
-  const bool struck = sim_ask_faults() != 0;
-  sim_ask_reset();
-  const bool early = calls_of(l) == 1;
-  if (early) free_at_once(l);
-  synchronize();
-  if (sim_ask_findings() != 0) fail_msg("call %llu fails %s", (unsigned long long)number, how);
-  assert_int_equal(calls_of(l), 1);
-  if (!early) free_at_once(l);
-  free(l);
-  stream_end(s);
-  return struck;
-}
-
-static void driver_calls_that_fail(void **state) {
-  (void)state;
-  ONLY_SIMULATED
-  static const char *const ways[] = {"once", "on"};
-  for (size_t i = 0; i < COUNT(ways); i++) {
-    uint64_t number = 1;
-    while (release_failing(ways[i], number)) number++;
-    assert_true(number > 10);
-  }
-}
-
-/* Records fail for ever: it is tried twice and no more, and the device can still be waited for. */
-static void records_that_always_fail(void **state) {
-  (void)state;
-  ONLY_SIMULATED
-  char rule[64];
-  const char *record = named("cuEventRecord", "hipEventRecord");
-  loan *l = loan_new();
-  const mf_stream s = stream_new();
-  mf_tensor *t = import(l);
-  keep_busy(t, s);
-  snprintf(rule, sizeof rule, "%s:999:on", record);
-  sim_ask_fail(rule);
-  const uint64_t before = sim_ask_calls(record);
-  mf_tensor_release(t);
-  for (int i = 0; i < 5; i++) poll();
-  assert_int_equal(sim_ask_calls(record) - before, 2);
-  assert_int_equal(calls_of(l), 0);
-  synchronize();
-  loan_end(l);
-  sim_ask_reset();
   stream_end(s);
 }
 
@@ -524,15 +333,10 @@ int main(void) {
       SPEC(each_stream_counts),
       SPEC(under_every_order),
       SPEC(a_captured_stream_later),
-      SPEC(a_destroyed_stream_waits_for_the_device),
-      SPEC(no_memory_waits_for_what_is_deferred),
-      SPEC(no_host_memory_is_needed),
-      SPEC(driver_calls_that_fail),
-      SPEC(records_that_always_fail),
       SPEC(deleters_may_use_the_library),
+      SPEC(looking_is_cheap),
       SPEC(deleters_are_not_nested),
       SPEC(each_device_counts),
-      SPEC(looking_is_cheap),
       SPEC(threads),
       SPEC(a_forked_child_deletes_at_once),
   };

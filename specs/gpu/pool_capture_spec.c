@@ -1,0 +1,159 @@
+/* pool_capture_spec.c: kept memory while a stream is being captured. */
+#include "api.h"
+
+enum { NBYTES = 4096 };
+
+static void a_captured_stream_gets_its_kept_block(void **state) {
+  (void)state;
+  const mf_stream s = stream_new();
+  use(s);
+  mf_tensor *t = create(gpu(0), NBYTES);
+  void *data = data_of(t);
+  write_on(t, s, 1);
+  mf_tensor_release(t);
+  other_capture(0, s);
+  for (int i = 0; i < 2; i++) {
+    t = create(gpu(0), NBYTES);
+    assert_ptr_equal(data_of(t), data);
+    write_on(t, s, 7);
+    if (i == 0) mf_tensor_release(t);
+  }
+  void *graph = other_capture_end(0, s);
+  other_launch(0, graph, s);
+  expect_filled(t, 7);
+  other_graph_end(0, graph);
+  mf_tensor_release(t);
+  use(MF_STREAM_DEFAULT);
+  stream_end(s);
+}
+
+static void a_captured_stream_gets_nothing_new(void **state) {
+  (void)state;
+  mf_tensor *t;
+  const mf_stream s = stream_new(), b = stream_new();
+  use(b);
+  mf_tensor_release(create(gpu(0), NBYTES));
+  use(s);
+  other_capture(0, s);
+  REFUSED(create_at(gpu(0), NBYTES, &t), MF_ECAPTURE, "allocate before the capture");
+  assert_null(t);
+  REFUSED(create_at(gpu(0), NBYTES, &t), MF_ECAPTURE, "4096 bytes");
+  /* Another stream of the same thread is not concerned. */
+  use(b);
+  t = create(gpu(0), 3 * NBYTES);
+  write_on(t, b, 3);
+  void *graph = other_capture_end(0, s);
+  other_graph_end(0, graph);
+  expect_filled(t, 3);
+  mf_tensor_release(t);
+  use(MF_STREAM_DEFAULT);
+  stream_end(s);
+  stream_end(b);
+}
+
+/* An event from before the capture cannot be waited for within it. */
+static void a_captured_foreign_stream_gets_what_is_done(void **state) {
+  (void)state;
+  mf_tensor *t;
+  const mf_stream s = other_stream(0, false);
+  use(s);
+  for (int done = 0; done < 2; done++) {
+    t = create(gpu(0), NBYTES);
+    void *data = data_of(t);
+    keep_busy(t, s);
+    mf_tensor_release(t);
+    if (done) other_sync(0, s);
+    other_capture(0, s);
+    if (done) {
+      t = create(gpu(0), NBYTES);
+      assert_ptr_equal(data_of(t), data);
+    } else {
+      REFUSED(create_at(gpu(0), NBYTES, &t), MF_ECAPTURE, "before the capture");
+    }
+    void *graph = other_capture_end(0, s);
+    other_graph_end(0, graph);
+    mf_tensor_release(t);
+    other_sync(0, s);
+  }
+  use(MF_STREAM_DEFAULT);
+  other_stream_end(s);
+}
+
+/* Captures in global mode forbid much to their thread, which must not keep other streams from working, nor change what
+ * the thread itself is forbidden. */
+static void a_capture_does_not_hinder_other_streams(void **state) {
+  (void)state;
+  const char *mode = named("cuThreadExchangeStreamCaptureMode", "hipThreadExchangeStreamCaptureMode");
+  const mf_stream s = stream_new(), b = stream_new();
+  const uint64_t before = sim_ask_calls(mode);
+  other_capture(0, s);
+  use(b);
+  for (int i = 0; i < 3; i++) {
+    mf_tensor *t = create(gpu(0), NBYTES), *host = create(pinned(), NBYTES);
+    write_on(host, b, 1);
+    write_on(t, b, 1);
+    mf_tensor_release(host);
+    mf_tensor_release(t);
+    trim(pinned());
+  }
+  assert_int_equal((sim_ask_calls(mode) - before) % 2, 0);
+  void *graph = other_capture_end(0, s);
+  other_graph_end(0, graph);
+  use(MF_STREAM_DEFAULT);
+  stream_end(s);
+  stream_end(b);
+}
+
+/* Released while one of its streams is captured: nothing can be recorded there, so that it waits for the end. */
+static void a_release_during_a_capture_is_deferred(void **state) {
+  (void)state;
+  const mf_stream a = stream_new(), s = other_stream(0, false);
+  use(a);
+  mf_tensor *t = create(gpu(0), NBYTES);
+  write_on(t, a, 1);
+  other_sync(0, a);
+  other_capture(0, s);
+  write_on(t, s, 2);
+  void *data = data_of(t);
+  mf_tensor_release(t);
+  assert_int_equal(stats(gpu(0)).deferred, 1);
+  assert_int_equal(stats(gpu(0)).used_bytes, NBYTES);
+  t = create(gpu(0), NBYTES);
+  assert_ptr_not_equal(data_of(t), data);
+  void *graph = other_capture_end(0, s);
+  other_graph_end(0, graph);
+  mf_tensor *again = create(gpu(0), NBYTES);
+  assert_ptr_equal(data_of(again), data);
+  assert_int_equal(stats(gpu(0)).deferred, 0);
+  mf_tensor_release(t);
+  mf_tensor_release(again);
+  use(MF_STREAM_DEFAULT);
+  stream_end(a);
+  other_stream_end(s);
+}
+
+static void trim_leaves_a_captured_stream_alone(void **state) {
+  (void)state;
+  const mf_stream s = stream_new();
+  use(s);
+  mf_tensor_release(create(gpu(0), NBYTES));
+  other_capture(0, s);
+  trim(gpu(0));
+  assert_int_equal(stats(gpu(0)).cached_bytes, NBYTES);
+  void *graph = other_capture_end(0, s);
+  other_graph_end(0, graph);
+  use(MF_STREAM_DEFAULT);
+  stream_end(s);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      SPEC(a_captured_stream_gets_its_kept_block),
+      SPEC(a_captured_stream_gets_nothing_new),
+      SPEC(a_captured_foreign_stream_gets_what_is_done),
+      SPEC(a_capture_does_not_hinder_other_streams),
+      SPEC(a_release_during_a_capture_is_deferred),
+      SPEC(trim_leaves_a_captured_stream_alone),
+  };
+  return RUN(tests);
+}

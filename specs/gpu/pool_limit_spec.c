@@ -1,0 +1,169 @@
+/* pool_limit_spec.c: kept memory when there is no more: limits, a driver without memory, calls that fail. */
+#include "api.h"
+
+enum { NBYTES = 4096 };
+
+static void the_limit_is_kept(void **state) {
+  (void)state;
+  mf_tensor *t, *more;
+  const DLDevice device = gpu(0);
+  REFUSED(mf_pool_limit(&device, -1, &err), MF_EINVAL, "-1");
+  OK(mf_pool_limit(&device, 3 * NBYTES, &err));
+  assert_int_equal(stats(device).limit_bytes, 3 * NBYTES);
+  t = create(device, 2 * NBYTES);
+  more = (mf_tensor *)(uintptr_t)16;
+  REFUSED(create_at(device, 2 * NBYTES, &more), MF_ENOMEM, "8192 are used and 0 cached, with a limit of 12288");
+  assert_null(more);
+  assert_int_equal(err.driver_code, 0);
+  assert_string_equal(err.call, "mf_tensor_create");
+  mf_tensor_release(t);
+  /* What is cached makes room. */
+  t = create(device, 3 * NBYTES);
+  assert_int_equal(stats(device).cached_bytes, 0);
+  mf_tensor_release(t);
+  OK(mf_pool_limit(&device, 0, &err));
+}
+
+/* With nothing else left, the block of another stream, in the order of both. */
+static void under_the_limit_streams_share(void **state) {
+  (void)state;
+  const DLDevice device = gpu(0);
+  const mf_stream a = stream_new(), b = stream_new();
+  OK(mf_pool_limit(&device, NBYTES, &err));
+  for (uint64_t seed = 0; seed < seeds(50); seed++) {
+    sim_ask_seed(seed);
+    for (int i = 0; i < 4; i++) {
+      const mf_stream s = i % 2 == 0 ? a : b;
+      use(s);
+      const uint64_t waits = host_waits();
+      mf_tensor *t = create(device, NBYTES);
+      assert_int_equal(host_waits(), waits);
+      write_on(t, s, i);
+      if (i == 2) write_on(t, MF_STREAM_PER_THREAD, i);
+      if (i == 3) expect_filled(t, i);
+      mf_tensor_release(t);
+    }
+    assert_int_equal(sim_ask_findings(), 0);
+  }
+  OK(mf_pool_limit(&device, 0, &err));
+  use(MF_STREAM_DEFAULT);
+  stream_end(a);
+  stream_end(b);
+}
+
+/* The host waits at last, where nothing else helps: pinned memory cannot be handed over in order. */
+static void at_last_the_host_waits(void **state) {
+  (void)state;
+  const DLDevice device = pinned();
+  const mf_stream s = stream_new();
+  OK(mf_pool_limit(&device, NBYTES, &err));
+  mf_tensor *t = create(device, NBYTES);
+  keep_busy(t, s);
+  mf_tensor_release(t);
+  t = create(device, NBYTES);
+  sim_ask_host(data_of(t), NBYTES, true);
+  mf_tensor_release(t);
+  OK(mf_pool_limit(&device, 0, &err));
+  stream_end(s);
+}
+
+static const char *alloc_rule(const char *how) {
+  static char rule[96];
+  snprintf(rule, sizeof rule, "%s:2:%s", named("cuMemAllocFromPoolAsync", "hipMallocFromPoolAsync"), how);
+  return rule;
+}
+
+static void no_memory_once_is_not_told(void **state) {
+  (void)state;
+  ONLY_SIMULATED
+  mf_tensor *t;
+  const mf_error before = err;
+  mf_tensor_release(create(gpu(0), 9 * NBYTES));
+  sim_ask_fail(alloc_rule("once"));
+  OK(create_at(gpu(0), NBYTES, &t));
+  assert_memory_equal(&err, &before, sizeof err);
+  assert_true(sim_ask_faults() > 0);
+  /* The cache went before the second try. */
+  assert_int_equal(stats(gpu(0)).cached_bytes, 0);
+  mf_tensor_release(t);
+}
+
+static void no_memory_for_ever(void **state) {
+  (void)state;
+  ONLY_SIMULATED
+  mf_tensor *t;
+  sim_ask_fail(alloc_rule("on"));
+  REFUSED(create_at(gpu(0), NBYTES, &t), MF_ENOMEM, "no memory for 4096 bytes");
+  assert_null(t);
+  assert_int_equal(err.driver_code, 2);
+  assert_non_null(strstr(err.call, "FromPoolAsync"));
+  assert_int_equal(create_at(gpu(0), NBYTES, &t), MF_ENOMEM);
+  assert_int_equal(stats(gpu(0)).used_bytes, 0);
+  sim_ask_reset();
+  t = create(gpu(0), NBYTES);
+  write_on(t, MF_STREAM_DEFAULT, 5);
+  expect_filled(t, 5);
+  mf_tensor_release(t);
+}
+
+/* A round of all that the pool does with the driver. What fails is told, and nothing is lost or used too early. */
+static void round_of_use(mf_stream a, mf_stream b) {
+  mf_tensor *tensors[4] = {NULL};
+  for (int i = 0; i < 4; i++) {
+    const mf_stream s = i % 2 == 0 ? a : b;
+    const DLDevice device = i == 3 ? pinned() : gpu(0), plain = gpu(0);
+    if (mf_stream_swap(&plain, s, NULL, &err) != MF_OK) continue;
+    if (create_at(device, NBYTES, &tensors[i]) != MF_OK) continue;
+    (void)mf_tensor_fill(tensors[i], &(mf_scalar){.kind = MF_KIND_UINT, .u = 1}, &err);
+    if (i > 0 && tensors[i - 1] != NULL) (void)mf_tensor_copy(tensors[i], tensors[i - 1], &err);
+    if (i == 1) mf_tensor_release(tensors[0]);
+    if (i == 1) tensors[0] = NULL;
+  }
+  for (int i = 0; i < 4; i++) mf_tensor_release(tensors[i]);
+  const DLDevice device = gpu(0), host = pinned();
+  (void)mf_pool_trim(&device, &err);
+  (void)mf_pool_trim(&host, &err);
+}
+
+static bool round_failing(uint64_t number) {
+  char rule[64];
+  mf_tensor *t;
+  const mf_stream a = stream_new(), b = stream_new();
+  snprintf(rule, sizeof rule, "*@%llu:999:once", (unsigned long long)number);
+  sim_ask_fail(rule);
+  round_of_use(a, b);
+  const bool struck = sim_ask_faults() != 0;
+  if (sim_ask_findings() != 0) fail_msg("call %llu fails", (unsigned long long)number);
+  sim_ask_reset();
+  use(a);
+  t = create(gpu(0), NBYTES);
+  write_on(t, b, 6);
+  expect_filled(t, 6);
+  mf_tensor_release(t);
+  use(MF_STREAM_DEFAULT);
+  stream_end(a);
+  stream_end(b);
+  synchronize();
+  if (sim_ask_findings() != 0) fail_msg("after call %llu failed", (unsigned long long)number);
+  return struck;
+}
+
+static void driver_calls_that_fail(void **state) {
+  (void)state;
+  ONLY_SIMULATED
+  uint64_t number = 1;
+  while (round_failing(number)) number++;
+  assert_true(number > 30);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      SPEC(the_limit_is_kept),
+      SPEC(under_the_limit_streams_share),
+      SPEC(at_last_the_host_waits),
+      SPEC(no_memory_once_is_not_told),
+      SPEC(no_memory_for_ever),
+      SPEC(driver_calls_that_fail),
+  };
+  return RUN(tests);
+}

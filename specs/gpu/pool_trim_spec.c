@@ -1,0 +1,196 @@
+/* pool_trim_spec.c: how kept memory goes back to the driver; forks and threads. */
+#include "api.h"
+
+#include <pthread.h>
+
+enum { NBYTES = 4096 };
+
+static uint64_t calls(void) {
+  return sim_ask_calls(NULL);
+}
+
+static void trim_gives_all_back(void **state) {
+  (void)state;
+  const mf_stream s = stream_new();
+  for (int i = 0; i < 20; i++) {
+    use(i % 2 == 0 ? s : MF_STREAM_DEFAULT);
+    mf_tensor_release(create(gpu(0), NBYTES * (i + 1)));
+    mf_tensor_release(create(pinned(), NBYTES * (i + 1)));
+  }
+  assert_true(stats(gpu(0)).cached_bytes > 0);
+  use(MF_STREAM_DEFAULT);
+  stream_end(s);
+  trim_all();
+  assert_int_equal(stats(gpu(0)).cached_bytes, 0);
+  assert_int_equal(stats(pinned()).cached_bytes, 0);
+  assert_int_equal(sim_ask_left("streams"), 0);
+}
+
+/* Queued work goes on: device memory is freed in its order, pinned memory later. */
+static void trim_waits_for_nothing(void **state) {
+  (void)state;
+  const mf_stream s = stream_new(), b = stream_new();
+  use(s);
+  mf_tensor *t = create(gpu(0), NBYTES), *host = create(pinned(), NBYTES);
+  write_on(t, s, 1);
+  write_on(host, s, 1);
+  OK(mf_tensor_acquire(t, b, MF_READ, &err));
+  char *seen = other_pinned(1);
+  for (int i = 0; i < 300; i++) other_copy(0, seen, data_of(t), 1, b);
+  OK(mf_tensor_acquire(t, s, MF_READ, &err));
+  keep_busy(host, s);
+  mf_tensor_release(t);
+  mf_tensor_release(host);
+  const int64_t pending = sim_ask_left("pending");
+  trim(gpu(0));
+  trim(pinned());
+  if (other_is_simulated()) assert_true(sim_ask_left("pending") > pending - 300);
+  assert_int_equal(stats(gpu(0)).cached_bytes, 0);
+  assert_int_equal(stats(pinned()).cached_bytes, NBYTES);
+  other_sync(0, s);
+  trim(pinned());
+  assert_int_equal(stats(pinned()).cached_bytes, 0);
+  use(MF_STREAM_DEFAULT);
+  other_sync(0, b);
+  other_pinned_free(seen);
+  stream_end(s);
+  stream_end(b);
+}
+
+/* The driver may have freed all the same, so that the memory is not used again; the rest goes as usual. */
+static void a_free_that_fails_is_told(void **state) {
+  (void)state;
+  ONLY_SIMULATED
+  char rule[96];
+  const DLDevice device = gpu(0);
+  mf_tensor_release(create(device, NBYTES));
+  mf_tensor_release(create(device, 4 * NBYTES));
+  snprintf(rule, sizeof rule, "%s:999:once", named("cuMemFreeAsync", "hipFreeAsync"));
+  sim_ask_fail(rule);
+  REFUSED(mf_pool_trim(&device, &err), MF_EDRIVER, "FreeAsync");
+  assert_int_equal(err.driver_code, 999);
+  assert_int_equal(stats(device).cached_bytes, 0);
+  assert_int_equal(stats(device).used_bytes, 0);
+  trim(device);
+}
+
+static void the_cpu_has_no_pool(void **state) {
+  (void)state;
+  const DLDevice cpu = {kDLCPU, 0};
+  mf_pool_stats s;
+  REFUSED(mf_pool_read(&cpu, &s, &err), MF_EDEVICE, "cpu");
+  REFUSED(mf_pool_limit(&cpu, 0, &err), MF_EDEVICE, "cpu");
+  REFUSED(mf_pool_trim(&cpu, &err), MF_EDEVICE, "cpu");
+  const DLDevice beyond = gpu(99);
+  REFUSED(mf_pool_read(&beyond, &s, &err), MF_EDEVICE, "99");
+}
+
+/* Fork */
+
+static mf_tensor *inherited;
+
+static void child(void) {
+  mf_tensor *t;
+  mf_pool_stats s;
+  const DLDevice device = gpu(0);
+  const uint64_t before = calls();
+  mf_tensor_release(inherited);
+  if (create_at(device, NBYTES, &t) != MF_EDEVICE || strstr(err.message, "fork") == NULL) _exit(2);
+  if (mf_pool_read(&device, &s, &err) != MF_EDEVICE) _exit(3);
+  if (mf_pool_trim(&device, &err) != MF_EDEVICE) _exit(4);
+  if (calls() != before) _exit(5);
+}
+
+static void a_forked_child_makes_no_driver_call(void **state) {
+  (void)state;
+  mf_tensor_release(create(gpu(0), 2 * NBYTES));
+  inherited = create(gpu(0), NBYTES);
+  write_on(inherited, MF_STREAM_DEFAULT, 9);
+  OK(mf_tensor_record(inherited, MF_STREAM_PER_THREAD, MF_READ, &err));
+  in_fork(child);
+  expect_filled(inherited, 9);
+  mf_tensor_release(inherited);
+}
+
+/* Threads */
+
+enum { NTHREADS = 8, ROUNDS = 300 };
+
+typedef struct worker {
+  mf_stream stream;
+  int number;
+  int wrong;
+} worker;
+
+static void *work(void *arg) {
+  worker *w = arg;
+  mf_error mine;
+  const DLDevice device = gpu(0);
+  int64_t nbytes = NBYTES;
+  const DLTensor like = {.device = device, .ndim = 1, .dtype = {kDLUInt, 8, 1}, .shape = &nbytes};
+  if (mf_stream_swap(&device, w->stream, NULL, &mine) != MF_OK) w->wrong++;
+  for (int i = 0; i < ROUNDS; i++) {
+    mf_tensor *t;
+    nbytes = NBYTES << i % 3;
+    if (mf_tensor_create(&like, 0, &t, &mine) != MF_OK) {
+      w->wrong++;
+      continue;
+    }
+    const mf_scalar value = {.kind = MF_KIND_UINT, .u = (uint64_t)w->number};
+    if (mf_tensor_fill(t, &value, &mine) != MF_OK) w->wrong++;
+    mf_tensor_release(t);
+  }
+  return NULL;
+}
+
+static void run_threads(worker *workers) {
+  pthread_t threads[NTHREADS];
+  for (int i = 0; i < NTHREADS; i++) assert_int_equal(pthread_create(&threads[i], NULL, work, &workers[i]), 0);
+  for (int i = 0; i < NTHREADS; i++) pthread_join(threads[i], NULL);
+  for (int i = 0; i < NTHREADS; i++) assert_int_equal(workers[i].wrong, 0);
+  assert_int_equal(stats(gpu(0)).used_bytes, 0);
+}
+
+static void threads_on_their_own_streams(void **state) {
+  worker workers[NTHREADS] = {{0}};
+  (void)state;
+  for (int i = 0; i < NTHREADS; i++) workers[i] = (worker){stream_new(), i, 0};
+  run_threads(workers);
+  for (int i = 0; i < NTHREADS; i++) stream_end(workers[i].stream);
+}
+
+static void threads_on_one_stream(void **state) {
+  worker workers[NTHREADS] = {{0}};
+  (void)state;
+  const mf_stream s = stream_new();
+  for (int i = 0; i < NTHREADS; i++) workers[i] = (worker){s, i, 0};
+  run_threads(workers);
+  stream_end(s);
+}
+
+/* Their memory is nobody's home any more, and goes all the same: at the second trim, as the first can only record how
+ * far those streams were. */
+static void threads_on_their_per_thread_streams(void **state) {
+  worker workers[NTHREADS] = {{0}};
+  (void)state;
+  for (int i = 0; i < NTHREADS; i++) workers[i] = (worker){MF_STREAM_PER_THREAD, i, 0};
+  run_threads(workers);
+  trim(gpu(0));
+  other_sync_all(0);
+  trim(gpu(0));
+  assert_int_equal(stats(gpu(0)).cached_bytes, 0);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      SPEC(trim_gives_all_back),
+      SPEC(trim_waits_for_nothing),
+      SPEC(a_free_that_fails_is_told),
+      SPEC(the_cpu_has_no_pool),
+      SPEC(a_forked_child_makes_no_driver_call),
+      SPEC(threads_on_their_own_streams),
+      SPEC(threads_on_one_stream),
+      SPEC(threads_on_their_per_thread_streams),
+  };
+  return RUN(tests);
+}

@@ -1,0 +1,144 @@
+/* retire_fail_spec.c: released memory whose streams or driver fail: its deleter is still called once, and not early. */
+#include "loan.h"
+
+static void find_no_memory(void) {
+  const DLDevice device = gpu(0);
+  mf_tensor *t;
+  OK(mf_pool_limit(&device, 1, &err));
+  assert_int_equal(create_at(device, NBYTES, &t), MF_ENOMEM);
+  OK(mf_pool_limit(&device, 0, &err));
+}
+
+static void lose_a_stream(void (*then)(void)) {
+  loan *l = loan_new();
+  DLManagedTensorVersioned *given;
+  const mf_stream s = other_stream(0, false);
+  mf_tensor *t = import(l);
+  const mf_request request = {.stream = s};
+  OK(mf_tensor_export_to(t, &request, &given, &err));
+  mf_tensor_release(t);
+  other_fill(0, given->dl_tensor.data, 1, NBYTES, s);
+  other_stream_end(s);
+  given->deleter(given);
+  for (int i = 0; i < 3; i++) poll();
+  trim(gpu(0));
+  assert_int_equal(calls_of(l), 0);
+  assert_int_equal(deferred(), 1);
+  then();
+  assert_int_equal(calls_of(l), 1);
+  loan_end(l);
+  sim_ask_reset();
+}
+
+/* A consumer that destroys its stream before it calls the deleter: misuse, but nothing is freed early, and a wait for
+ * the device gives everything back. */
+static void a_destroyed_stream_waits_for_the_device(void **state) {
+  (void)state;
+  ONLY_SIMULATED
+  lose_a_stream(synchronize);
+  lose_a_stream(find_no_memory);
+}
+
+/* An allocation that finds no memory waits as well. */
+static void no_memory_waits_for_what_is_deferred(void **state) {
+  (void)state;
+  loan *l = loan_new();
+  const DLDevice device = gpu(0);
+  const mf_stream s = stream_new();
+  mf_tensor *t = import(l), *more;
+  keep_busy(t, s);
+  mf_tensor_release(t);
+  OK(mf_pool_limit(&device, NBYTES, &err));
+  assert_int_equal(calls_of(l), 0);
+  assert_int_equal(create_at(device, 2 * NBYTES, &more), MF_ENOMEM);
+  assert_int_equal(calls_of(l), 1);
+  OK(mf_pool_limit(&device, 0, &err));
+  loan_end(l);
+  stream_end(s);
+}
+
+static void no_host_memory_is_needed(void **state) {
+  (void)state;
+  loan *l = loan_new();
+  const mf_stream s = stream_new();
+  mf_tensor *t = import(l);
+  write_on(t, s, 1);
+  mf_fault_arm(0, 1);
+  mf_tensor_release(t);
+  mf_fault_arm(-1, 0);
+  assert_int_equal(calls_of(l), 0);
+  other_sync(0, s);
+  poll();
+  loan_end(l);
+  stream_end(s);
+}
+
+/* Each driver call of a release that must wait fails, once and from then on. */
+static bool release_failing(const char *how, uint64_t number) {
+  char rule[64];
+  loan *l = loan_new();
+  const mf_stream s = stream_new();
+  mf_tensor *t = import(l);
+  write_on(t, s, 1);
+  snprintf(rule, sizeof rule, "*@%llu:999:%s", (unsigned long long)number, how);
+  sim_ask_reset();
+  sim_ask_fail(rule);
+  mf_tensor_release(t);
+  poll();
+  const bool struck = sim_ask_faults() != 0;
+  sim_ask_reset();
+  const bool early = calls_of(l) == 1;
+  if (early) free_at_once(l);
+  synchronize();
+  if (sim_ask_findings() != 0) fail_msg("call %llu fails %s", (unsigned long long)number, how);
+  assert_int_equal(calls_of(l), 1);
+  if (!early) free_at_once(l);
+  free(l);
+  stream_end(s);
+  return struck;
+}
+
+static void driver_calls_that_fail(void **state) {
+  (void)state;
+  ONLY_SIMULATED
+  static const char *const ways[] = {"once", "on"};
+  for (size_t i = 0; i < COUNT(ways); i++) {
+    uint64_t number = 1;
+    while (release_failing(ways[i], number)) number++;
+    assert_true(number > 10);
+  }
+}
+
+/* Records fail for ever: it is tried twice and no more, and the device can still be waited for. */
+static void records_that_always_fail(void **state) {
+  (void)state;
+  ONLY_SIMULATED
+  char rule[64];
+  const char *record = named("cuEventRecord", "hipEventRecord");
+  loan *l = loan_new();
+  const mf_stream s = stream_new();
+  mf_tensor *t = import(l);
+  keep_busy(t, s);
+  snprintf(rule, sizeof rule, "%s:999:on", record);
+  sim_ask_fail(rule);
+  const uint64_t before = sim_ask_calls(record);
+  mf_tensor_release(t);
+  for (int i = 0; i < 5; i++) poll();
+  assert_int_equal(sim_ask_calls(record) - before, 2);
+  assert_int_equal(calls_of(l), 0);
+  synchronize();
+  loan_end(l);
+  sim_ask_reset();
+  stream_end(s);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      SPEC(a_destroyed_stream_waits_for_the_device),
+      SPEC(no_memory_waits_for_what_is_deferred),
+      SPEC(no_host_memory_is_needed),
+      SPEC(driver_calls_that_fail),
+      SPEC(records_that_always_fail),
+  };
+  return RUN(tests);
+}
