@@ -15,6 +15,7 @@ build = {
     ["moonferry.bulk"] = "lua/moonferry/bulk.lua",
     ["moonferry.cdef"] = "lua/moonferry/cdef.lua",
     ["moonferry.create"] = "lua/moonferry/create.lua",
+    ["moonferry.device"] = "lua/moonferry/device.lua",
     ["moonferry.dtype"] = "lua/moonferry/dtype.lua",
     ["moonferry.element"] = "lua/moonferry/element.lua",
     ["moonferry.errors"] = "lua/moonferry/errors.lua",
@@ -28,7 +29,9 @@ build = {
     ["moonferry.pressure"] = "lua/moonferry/pressure.lua",
     ["moonferry.python"] = "lua/moonferry/python.lua",
     ["moonferry.scope"] = "lua/moonferry/scope.lua",
+    ["moonferry.stream"] = "lua/moonferry/stream.lua",
     ["moonferry.tensor"] = "lua/moonferry/tensor.lua",
+    ["moonferry.transfer"] = "lua/moonferry/transfer.lua",
     ["moonferry.view"] = "lua/moonferry/view.lua",
   },
 }
