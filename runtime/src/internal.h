@@ -214,7 +214,7 @@ typedef struct mf__touch {
   mf_stream stream;
   int32_t open_reads, open_writes; /* exports whose consumers may still queue work there */
   uint64_t last_read, last_write;  /* when it last did; 0 never */
-  uint64_t seen_reads, seen_writes; /* it is ordered behind all of others' up to then */
+  uint64_t seen_writes; /* it is ordered behind all writes of others up to then */
   void *event; /* retire.c's */
   int32_t tries;
 } mf__touch;

@@ -294,10 +294,9 @@ static mf__queue queue_of(const mf__backend *backend, const mf__touch *t) {
 
 static bool must_wait(const mf__touch *t, const mf__touch *self, bool write) {
   const uint64_t seen_writes = self == NULL ? 0 : self->seen_writes;
-  const uint64_t seen_reads = self == NULL ? 0 : self->seen_reads;
   if (t == self) return false;
   if (t->open_writes > 0 || t->last_write > seen_writes) return true;
-  return write && (t->open_reads > 0 || t->last_read > seen_reads);
+  return write && (t->open_reads > 0 || t->last_read > 0);
 }
 
 static int wait_on_device(const mf__queue *on, mf__access *a, bool write, mf_error *err) {
@@ -402,7 +401,6 @@ static void forget_others(mf__access *a, const mf__queue *on) {
 static void enter_use(const mf__queue *on, mf__access *a, bool write) {
   mf__touch *self = entry(a, on);
   self->seen_writes = a->clock;
-  if (write) self->seen_reads = a->clock;
   a->clock++;
   if (!write) {
     self->last_read = a->clock;
@@ -472,7 +470,7 @@ void mf__order_close(const mf__queue *on, uint32_t thread, mf__access *a, bool w
   if (!is_ordered(on)) return;
   lock(a);
   mf__touch *t = find(a, on, thread);
-  a->clock++;
+  /* Whoever used the memory last has seen less than the clock, so that it will wait for what came until now. */
   if (write) {
     t->open_writes--;
     t->last_write = a->clock;

@@ -45,7 +45,7 @@ static bool speaks_for_all(const mf__access *a, const mf__touch *t) {
     const mf__touch *other = &a->touches[i];
     if (other == t) continue;
     if (other->open_reads > 0 || other->open_writes > 0) return false;
-    if (other->last_read > t->seen_reads || other->last_write > t->seen_writes) return false;
+    if (other->last_read > 0 || other->last_write > t->seen_writes) return false;
   }
   return true;
 }

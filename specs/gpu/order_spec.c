@@ -8,11 +8,11 @@
 #include "use.h"
 
 static uint64_t records(void) {
-  return sim_ask_calls(other_device_type() == kDLCUDA ? "cuEventRecord" : "hipEventRecord");
+  return sim_ask_calls(sim_ask_which("cuEventRecord", "hipEventRecord"));
 }
 
 static uint64_t waits(void) {
-  return sim_ask_calls(other_device_type() == kDLCUDA ? "cuStreamWaitEvent" : "hipStreamWaitEvent");
+  return sim_ask_calls(sim_ask_which("cuStreamWaitEvent", "hipStreamWaitEvent"));
 }
 
 static void expect_waits(uint64_t count, int line) {
@@ -72,7 +72,7 @@ static void two_streams_cost_a_record_and_a_wait(void **state) {
   give_to(t, a);
   EXPECT_WAITS(2);
   if (other_is_simulated())
-    assert_int_equal(sim_ask_calls(other_device_type() == kDLCUDA ? "cuEventCreate" : "hipEventCreateWithFlags"), 0);
+    assert_int_equal(sim_ask_calls(sim_ask_which("cuEventCreate", "hipEventCreateWithFlags")), 0);
   mf_tensor_release(t);
   use_end_stream(0, a);
   use_end_stream(0, b);
@@ -127,12 +127,71 @@ static void a_consumer_that_is_not_done_is_waited_for_each_time(void **state) {
   OK(mf_tensor_acquire(t, a, MF_READ, &err));
   EXPECT_WAITS(0);
   OK(mf_tensor_acquire(t, a, MF_WRITE, &err));
-  EXPECT_WAITS(1);
+  OK(mf_tensor_acquire(t, a, MF_WRITE, &err));
+  EXPECT_WAITS(2);
   given->deleter(given);
+  OK(mf_tensor_acquire(t, a, MF_READ, &err));
+  EXPECT_WAITS(2);
+  OK(mf_tensor_acquire(t, a, MF_WRITE, &err));
+  EXPECT_WAITS(3);
+  OK(mf_tensor_acquire(t, a, MF_WRITE, &err));
+  EXPECT_WAITS(3);
   mf_tensor_release(constant);
   mf_tensor_release(t);
   use_end_stream(0, a);
   use_end_stream(0, b);
+}
+
+static int deletions;
+
+static void count_deletion(DLManagedTensorVersioned *self) {
+  deletions++;
+  other_free(0, self->dl_tensor.data);
+}
+
+/* A use on the very stream that the memory came on, which costs no call, still keeps the deleter from running early;
+ * and any later operation on the device, on whatever memory, calls it. */
+static void the_deleter_waits_for_the_last_use(void **state) {
+  static int64_t shape[] = {NBYTES}, strides[] = {1};
+  DLManagedTensorVersioned managed = {.version = {1, 0}, .deleter = count_deletion};
+  (void)state;
+  for (int use = MF_READ; use <= MF_WRITE; use++) {
+    const mf_stream s = use_new_stream(0);
+    void *seen = other_pinned(NBYTES);
+    mf_tensor *t, *unrelated = use_create(gpu_device(0));
+    use_stream(0, s);
+    managed.dl_tensor = (DLTensor){.data = other_alloc(0, NBYTES), .device = gpu_device(0), .ndim = 1,
+                                   .dtype = {kDLUInt, 8, 1}, .shape = shape, .strides = strides};
+    deletions = 0;
+    OK(mf_tensor_import(&managed, &t, &err));
+    OK(mf_tensor_acquire(t, MF_STREAM_CURRENT, use, &err));
+    other_copy(0, seen, use_data(t), NBYTES, s);
+    mf_tensor_release(t);
+    if (other_is_simulated()) assert_int_equal(deletions, 0);
+    other_sync(0, s);
+    OK(mf_tensor_acquire(unrelated, MF_STREAM_DEFAULT, MF_WRITE, &err));
+    for (int i = 0; i < 10 && deletions == 0; i++) OK(mf_tensor_acquire(unrelated, MF_STREAM_PER_THREAD, MF_READ, &err));
+    assert_int_equal(deletions, 1);
+    mf_tensor_release(unrelated);
+    other_pinned_free(seen);
+    use_stream(0, MF_STREAM_DEFAULT);
+    use_end_stream(0, s);
+  }
+}
+
+/* Memory without elements has nothing to order, whatever the stream. */
+static void empty_tensors_are_given_to_any_stream(void **state) {
+  static int64_t shape[] = {0};
+  const DLTensor like = {.device = gpu_device(0), .ndim = 1, .dtype = {kDLUInt, 8, 1}, .shape = shape};
+  (void)state;
+  const mf_stream s = use_new_stream(0);
+  const mf_stream all[] = {s, MF_STREAM_CURRENT, MF_STREAM_DEFAULT, MF_STREAM_PER_THREAD, MF_STREAM_NO_ORDER};
+  mf_tensor *t;
+  OK(mf_tensor_create(&like, 0, &t, &err));
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) give_to(t, all[i]);
+  use_fill(t, 1);
+  mf_tensor_release(t);
+  use_end_stream(0, s);
 }
 
 static void no_order_means_no_call_and_no_record(void **state) {
@@ -437,6 +496,8 @@ int main(void) {
       USE(two_streams_cost_a_record_and_a_wait),
       USE(readers_do_not_wait_for_each_other),
       USE(a_consumer_that_is_not_done_is_waited_for_each_time),
+      USE(the_deleter_waits_for_the_last_use),
+      USE(empty_tensors_are_given_to_any_stream),
       USE(no_order_means_no_call_and_no_record),
       USE(two_devices_are_ordered_on_the_device),
       USE(per_thread_streams_of_two_threads_are_two),

@@ -91,6 +91,7 @@ static const entry questions[] = {
 };
 
 static bool is_hip;
+static bool counts_cuda; /* the simulator's calls are CUDA's */
 static int ndevices;
 static handle contexts[MAX_DEVICES];
 
@@ -125,12 +126,22 @@ static void *open_library(void) {
   return NULL;
 }
 
+/* The HIP runtime that forwards to CUDA has its simulator behind it. */
+static void find_simulator(void *library) {
+  if (is_hip && dlsym(library, "sim_findings") == NULL) {
+    library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    counts_cuda = true;
+  }
+  counts_cuda |= !is_hip;
+  if (library != NULL) (void)find(library, questions, sizeof questions / sizeof *questions, false);
+}
+
 bool other_open(void) {
   void *library = open_library();
   int count = 0;
   if (library == NULL) printf("no GPU: %s\n", dlerror());
   if (library == NULL || !find(library, entries, sizeof entries / sizeof *entries, true)) return false;
-  (void)find(library, questions, sizeof questions / sizeof *questions, false);
+  find_simulator(library);
   if (call.init(0) != 0 || call.count(&count) != 0 || count == 0) {
     printf("no GPU: the driver has no device\n");
     return false;
@@ -326,6 +337,14 @@ uint64_t sim_ask_findings(void) {
 
 uint64_t sim_ask_found(int kind) {
   return sim.findings == NULL ? 0 : sim.findings((sim_kind)kind);
+}
+
+const char *sim_ask_which(const char *cuda, const char *hip) {
+  return counts_cuda ? cuda : hip;
+}
+
+bool sim_ask_is_direct(void) {
+  return sim.findings != NULL && counts_cuda != is_hip;
 }
 
 uint64_t sim_ask_calls(const char *name) {

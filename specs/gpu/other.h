@@ -46,6 +46,9 @@ void sim_ask_reset(void);
 uint64_t sim_ask_findings(void); /* prints them */
 uint64_t sim_ask_found(int kind); /* a sim_kind; does not print */
 uint64_t sim_ask_calls(const char *name);
+/* A call's name in the simulator that counts: CUDA's where HIP is forwarded to it. */
+const char *sim_ask_which(const char *cuda, const char *hip);
+bool sim_ask_is_direct(void); /* the driver that is called is the simulator itself */
 int64_t sim_ask_left(const char *what);
 void sim_ask_fail(const char *rules);
 uint64_t sim_ask_faults(void);
