@@ -67,6 +67,43 @@ static void at_last_the_host_waits(void **state) {
   stream_end(s);
 }
 
+/* A stream that could not be made to wait for all leaves the block as it was: the next one waits for all. */
+static void a_wait_that_fails_is_not_forgotten(void **state) {
+  (void)state;
+  ONLY_SIMULATED
+  char rule[128];
+  const DLDevice device = gpu(0);
+  mf_tensor *t;
+  mf_stream streams[5];
+  char *seen = other_pinned(3);
+  for (int i = 0; i < 5; i++) streams[i] = stream_new();
+  OK(mf_pool_limit(&device, NBYTES, &err));
+  use(streams[0]);
+  t = create(device, NBYTES);
+  write_on(t, streams[0], 1);
+  for (int i = 0; i < 3; i++) {
+    OK(mf_tensor_acquire(t, streams[i], MF_READ, &err));
+    for (int k = 0; k < 300; k++) other_copy(0, seen + i, data_of(t), 1, streams[i]);
+  }
+  mf_tensor_release(t);
+  snprintf(rule, sizeof rule, "%s@2:999:on,%s:999:on", named("cuStreamWaitEvent", "hipStreamWaitEvent"),
+           named("cuStreamSynchronize", "hipStreamSynchronize"));
+  sim_ask_fail(rule);
+  use(streams[3]);
+  assert_int_equal(create_at(device, NBYTES, &t), MF_ENOMEM);
+  sim_ask_reset();
+  use(streams[4]);
+  t = create(device, NBYTES);
+  write_on(t, streams[4], 2);
+  expect_filled(t, 2);
+  mf_tensor_release(t);
+  OK(mf_pool_limit(&device, 0, &err));
+  use(MF_STREAM_DEFAULT);
+  other_sync_all(0);
+  other_pinned_free(seen);
+  for (int i = 0; i < 5; i++) stream_end(streams[i]);
+}
+
 static const char *alloc_rule(const char *how) {
   static char rule[96];
   snprintf(rule, sizeof rule, "%s:2:%s", named("cuMemAllocFromPoolAsync", "hipMallocFromPoolAsync"), how);
@@ -161,6 +198,7 @@ int main(void) {
       SPEC(the_limit_is_kept),
       SPEC(under_the_limit_streams_share),
       SPEC(at_last_the_host_waits),
+      SPEC(a_wait_that_fails_is_not_forgotten),
       SPEC(no_memory_once_is_not_told),
       SPEC(no_memory_for_ever),
       SPEC(driver_calls_that_fail),
