@@ -97,6 +97,8 @@ static void readers_do_not_wait_for_each_other(void **state) {
   EXPECT_WAITS(4);
   OK(mf_tensor_acquire(t, b, MF_READ, &err)); /* behind the writer alone */
   EXPECT_WAITS(5);
+  OK(mf_tensor_acquire(t, b, MF_WRITE, &err)); /* which it has seen */
+  EXPECT_WAITS(5);
   mf_tensor_release(t);
   use_end_stream(0, a);
   use_end_stream(0, b);
@@ -243,10 +245,16 @@ static void per_thread_streams_of_two_threads_are_two(void **state) {
     pthread_create(&thread, NULL, fill_on_my_stream, NULL);
     pthread_join(thread, NULL);
     use_stream(0, MF_STREAM_PER_THREAD);
+    unsigned char *seen = other_pinned(NBYTES);
+    OK(mf_tensor_acquire(shared, MF_STREAM_PER_THREAD, MF_READ, &err));
+    other_copy(0, seen, use_data(shared), NBYTES, 2);
     mf_tensor *copy;
     OK(mf_tensor_clone(shared, &copy, &err));
     use_expect(copy, 7);
     mf_tensor_release(copy);
+    other_sync(0, 2);
+    assert_int_equal(seen[NBYTES - 1], 7);
+    other_pinned_free(seen);
     mf_tensor_release(shared);
     use_stream(0, MF_STREAM_DEFAULT);
   }
