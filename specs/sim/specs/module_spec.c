@@ -137,6 +137,9 @@ static void what_depends_on_memory_is_refused(void **state) {
       {"ld.global.u32 %r0, [%d0];\nsetp.eq.u32 %p0, %r0, 0;\n@%p0 bra END;\n" STORE "\nEND:", "whether a thread"},
       {"ld.global.u32 %r0, [%d0];\nsetp.eq.u32 %p0, %r0, 0;\n@%p0 " STORE,
        "whether a thread branches, loads or stores"},
+      {"ld.global.u32 %r0, [%d0];\nsetp.eq.u32 %p0, %r0, 0;\nmov.u64 %d1, %d0;\n@%p0 add.u64 %d1, %d1, 4;\n"
+       "st.global.u32 [%d1], 1;",
+       "an address depends on what memory holds"},
       {"mov.u32 %r0, %r1;", "the register %r1 is read before it is written"},
       {"@%p1 mov.u32 %r0, 1;", "the register %p1 is read"},
       {"mov.u32 %r0, %tid.x;\nsetp.eq.u32 %p0, %r0, 0;\n@%p0 mov.u32 %r1, 1;\nadd.u32 %r0, %r1, 1;",
@@ -160,7 +163,7 @@ static void what_depends_on_memory_is_refused(void **state) {
 static void values_that_depend_on_memory_are_not(void **state) {
   (void)state;
   kernel k = load(entry("ld.global.u32 %r0, [%d0];\nsetp.eq.u32 %p0, %r0, 41;\nselp.u32 %r1, 1, 5, %p0;\n"
-                        "@!%p0 mov.u32 %r1, 9;\nadd.u32 %r0, %r0, %r1;\nst.global.u32 [%d0], %r0;"),
+                        "@!%p0 mov.u32 %r1, 9;\nmov.u32 %r3, 0;\n@!%p0 div.u32 %r2, %r3, %r3;\nadd.u32 %r0, %r0, %r1;\nst.global.u32 [%d0], %r0;"),
                   "k");
   CUdeviceptr p = device_memory();
   OK(cuMemsetD32Async(p, 41, 1, NULL));
