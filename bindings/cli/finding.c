@@ -36,7 +36,7 @@ static char *key_of(const char *text) {
 
 static cli_finding *same(const cli_findings *all, const cli_finding *f) {
   for (size_t i = 0; i < all->count; i++)
-    if (strcmp(all->at[i].kind, f->kind) == 0 && strcmp(all->at[i].key, f->key) == 0) return &all->at[i];
+    if (strcmp(all->at[i].key, f->key) == 0) return &all->at[i];
   return NULL;
 }
 

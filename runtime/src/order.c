@@ -407,6 +407,7 @@ static void enter_use(const mf__queue *on, mf__access *a, bool write) {
     return;
   }
   self->last_write = a->clock;
+  self->last_read = 0; /* before the write, so that who waits for that has waited for it */
   forget_others(a, on);
 }
 

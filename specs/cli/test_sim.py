@@ -177,10 +177,13 @@ def test_every_seed_reports_a_race_that_only_some_show(sim):
 
 def test_the_command_that_it_names_shows_the_finding_again(sim):
     program = sim.script("if os.environ['SIM_SEED'] in '56': race()\nend()\n")
-    done = sim("--seed", "3", "--seeds", "5", "--memory", "1G", "--", sys.executable, program, 'an argument\'s "end"')
+    done = sim(
+        "--seed", "3", "--seeds", "5", "--memory", "1G", "--", sys.executable, program, 'an argument\'s "end"', ""
+    )
     assert "seen   under seeds 5 to 6, by: " in done.stderr
     (again,) = [line[9:] for line in done.stderr.splitlines() if line.startswith("  again  ")]
     assert again.startswith("moonferry sim --seed 5 --memory 1G -- ")
+    assert again.endswith(" ''")
     path = os.path.dirname(MOONFERRY) + ":" + os.environ["PATH"]
     repeated = subprocess.run(again, shell=True, capture_output=True, text=True, env=sim.environment(PATH=path))
     assert repeated.returncode == 1
