@@ -15,7 +15,8 @@
 
 static const char program[] = "moonferry sim";
 
-enum { HELP, DEVICE, SEED, SEEDS, REPORT, DEVICES, MEMORY, FAIL, MISSING, VERSION, LOG, STRICT, NO_LEDGER, OF, LINES, COUNT };
+enum { HELP, DEVICE, SEED, SEEDS, REPORT, DEVICES, MEMORY, FAIL, MISSING, VERSION, LOG, STRICT,
+  NO_LEDGER, OF, LINES, COUNT };
 
 static cli_option options[COUNT] = {
     [HELP] = {"--help", NULL, "this text", CLI_FLAG, NULL, 0, 0, NULL, 0},

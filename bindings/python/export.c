@@ -88,20 +88,24 @@ static int read_max_version(core_state *state, PyObject *obj, bool *versioned) {
 
 static int read_dl_device(core_state *state, PyObject *obj, DLDevice *out) {
   long device[2] = {0, 0};
-  if (obj == NULL || obj == Py_None) return 0;
   if (read_pair(obj, "dl_device", device) < 0) return -1;
   *out = (DLDevice){.device_type = (DLDeviceType)device[0], .device_id = (int32_t)device[1]};
   if (device[0] > 0 && device[0] <= INT32_MAX && device[1] == (int32_t)device[1]) return 0;
   return core_refuse(state, "__dlpack__: dl_device %R is no device", obj);
 }
 
-static int read_keywords(PyObject *self, PyObject *const values[4], dlpack_request *out) {
-  core_state *state = core_state_of_tensor(self);
-  out->device = core_view(self)->device;
-  if (core_stream_number(values[0], &out->number) < 0) return -1;
+static bool is_none(PyObject *obj) {
+  return obj == NULL || obj == Py_None;
+}
+
+/* The device is the tensor's own so far. What is None is not worth a call. */
+static int read_keywords(core_state *state, PyObject *const values[4], dlpack_request *out) {
+  out->number = MF_NUMBER_NONE;
+  out->copy = -1;
+  if (!is_none(values[0]) && core_stream_number(values[0], &out->number) < 0) return -1;
   if (read_max_version(state, values[1], &out->versioned) < 0) return -1;
-  if (core_copy_flag(values[3], &out->copy) < 0) return -1;
-  return read_dl_device(state, values[2], &out->device);
+  if (!is_none(values[3]) && core_copy_flag(values[3], &out->copy) < 0) return -1;
+  return is_none(values[2]) ? 0 : read_dl_device(state, values[2], &out->device);
 }
 
 static PyObject *refuse(PyObject *self, const mf_error *err) {
@@ -212,12 +216,13 @@ static bool is_usual_call(const core_state *state, PyObject *const *args, Py_ssi
 PyObject *core_dlpack(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
   static const core_signature signature = {"__dlpack__", 0, 0, 4, {KW_STREAM, KW_MAX_VERSION, KW_DL_DEVICE, KW_COPY}};
   PyObject *values[4];
+  core_state *state = core_state_of_tensor(self);
   dlpack_request request;
-  const bool here = core_is_cpu(core_view(self)->device);
-  if (here && is_usual_call(core_state_of_tensor(self), args, nargs, kwnames))
-    return versioned_capsule(self, core_handle(self), 0);
-  if (core_args_self(self, &signature, args, nargs, kwnames, values) < 0) return NULL;
-  if (read_keywords(self, values, &request) < 0) return NULL;
+  request.device = core_view(self)->device;
+  const bool here = core_is_cpu(request.device);
+  if (here && is_usual_call(state, args, nargs, kwnames)) return versioned_capsule(self, core_handle(self), 0);
+  if (core_args(state, &signature, args, nargs, kwnames, values) < 0) return NULL;
+  if (read_keywords(state, values, &request) < 0) return NULL;
   if (here && core_is_cpu(request.device)) return plain_capsule(self, &request);
   return ordered_capsule(self, &request);
 }

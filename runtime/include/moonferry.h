@@ -567,7 +567,8 @@ MF_API int mf_dltensor_check(const DLTensor *view, uint64_t flags, mf_error *err
  * dropped. A device's memory is taken to be ready on the current stream (tell the producer its number,
  * mf_stream_to_number; or make the producer's stream current for this call).
  * Owns: on MF_OK the tensor calls ${managed}->deleter (if not NULL) once, when its memory's last
- * reference is gone and what this library queued on it is done, in a later call if need be. On failure ${managed} is untouched and still the caller's. Fails: MF_EVERSION,
+ * reference is gone and what this library queued on it is done, in a later call if need be. On failure ${managed} is
+ * untouched and still the caller's. Fails: MF_EVERSION,
  * having read nothing but the version; as mf_dltensor_check; MF_ENOMEM. Threads: the deleter runs on
  * whichever thread drops the last reference. Standard: DLPack 1.3, DLManagedTensorVersioned; array API
  * 2025.12, from_dlpack. */
@@ -637,7 +638,8 @@ MF_API int mf_tensor_export_legacy_to(mf_tensor *t, const mf_request *request, D
 /* mf_tensor_borrow(t, out, err): fills ${out} with the description alone, without an allocation.
  * A device's memory may be used by what the caller queues on the current stream before its next call here.
  * Owns: borrowed; it lives as long as ${t}. Fails: MF_ECLOSED; MF_EREADONLY and MF_EDTYPE as
- * mf_tensor_export_legacy, because a DLTensor cannot carry flags; as mf_tensor_acquire. Threads: any. Standard: DLPack 1.3,
+ * mf_tensor_export_legacy, because a DLTensor cannot carry flags; as mf_tensor_acquire. Threads: any.
+ * Standard: DLPack 1.3,
  * DLPackDLTensorFromPyObjectNoSync. */
 MF_API int mf_tensor_borrow(const mf_tensor *t, DLTensor *out, mf_error *err);
 

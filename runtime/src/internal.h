@@ -288,13 +288,14 @@ typedef struct mf__place {
   mf__queue on;
 } mf__place;
 
-/* The queue that a stream of this device means; for MF_STREAM_CURRENT the thread's own. A handle is asked for its device
- * if check. */
+/* The queue that a stream of this device means; for MF_STREAM_CURRENT the thread's own. A handle is asked for its
+ * device  * if check. */
 int mf__queue_resolve(const mf__device *device, mf_stream stream, bool check, mf__queue *out, mf_error *err);
 /* The record of memory that comes in, ready on the current stream; NULL for plain host memory. */
 int mf__record_given(const mf__device *device, mf__access **out, mf_error *err);
 bool mf__stream_is_current(const mf__device *device, mf_stream stream);
-void mf__stream_trim(const mf__backend *backend, int32_t ordinal); /* kept streams to the driver, if nobody may name them */
+/* Kept streams to the driver, if nobody may name them. */
+void mf__stream_trim(const mf__backend *backend, int32_t ordinal);
 
 /* Whether a handle is a stream of ours, given back or not: then it stays valid while a holder is counted. */
 bool mf__stream_owned(const mf__backend *backend, int32_t ordinal, mf_stream stream);

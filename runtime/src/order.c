@@ -197,7 +197,7 @@ int mf__queue_wait(const mf__queue *on, const mf__queue *other, mf_error *err) {
 
 /* Records */
 
-/* One atomic exchange, where a mutex takes two, because every use of a tensor pays for it. Whoever finds it taken sleeps:
+/* One atomic exchange, where a mutex takes two, because every use of a tensor pays for it. Who finds it taken sleeps:
  * a copy through the host may hold it for long. In a forked child nobody is left who could unlock. */
 static void lock(mf__access *a) {
   const struct timespec nap = {.tv_nsec = 20000};

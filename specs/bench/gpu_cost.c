@@ -1,4 +1,5 @@
-/* gpu_cost.c: what the device layer costs, on whichever driver is there: `make bench-gpu`. Prints a line of JSON for each
+/* gpu_cost.c: what the device layer costs, on whichever driver is there: `make bench-gpu`. Prints a line of JSON for
+ * each
  * row: name, nanoseconds for one operation (the least of many repeats) or GiB/s, and the goal where there is one.
  *
  * On a simulated driver only the rows without driver calls mean anything; the others are left out there. */

@@ -1,4 +1,5 @@
-/* exchange_spec.c: every exchange in every order. A cell is a kind of memory, who wrote it first, what stream the consumer
+/* exchange_spec.c: every exchange in every order. A cell is a kind of memory, who wrote it first, what stream the
+ * consumer
  * gave, on which stream we read afterwards, and whether the consumer is done by then. In each cell the other library
  * reads and writes what it was given on its own stream, we read that on another one, everything is released while all
  * of it is still queued, and the memory is used anew at once. The bytes must be right and nothing unordered, under
@@ -199,7 +200,8 @@ static mf_tensor *use_anew(const cell *c, mf_stream stream) {
 static void expect_bytes(const cell *c, const unsigned char *bytes, int want, const char *who) {
   for (int i = 0; i < NBYTES; i++)
     if (bytes[i] != want)
-      fail_msg("%s, %s first, stream %s, %s reader, consumer done %s, seed %llu: %s finds %#x, not %#x", kind_names[c->kind],
+      fail_msg("%s, %s first, stream %s, %s reader, consumer done %s, seed %llu: %s finds %#x, not %#x",
+               kind_names[c->kind],
                c->theirs ? "theirs" : "ours", value_names[c->value], c->same ? "same" : "other",
                c->deleter == BEFORE ? "before" : "after", (unsigned long long)c->seed, who, bytes[i], want);
 }

@@ -1,5 +1,6 @@
 /* order_spec.c: which driver calls order a use behind another, exactly: none on the same stream, one event record and
- * one wait between two streams, and no more than must be. What a capture allows, and which stream is refused, and how it
+ * one wait between two streams, and no more than must be. What a capture allows, and which stream is refused, and
+ * how it
  * says so. The calls are counted by the simulator; on a real driver those counts are not looked at. */
 #include <pthread.h>
 #include <sys/wait.h>
@@ -172,7 +173,8 @@ static void the_deleter_waits_for_the_last_use(void **state) {
     if (other_is_simulated()) assert_int_equal(deletions, 0);
     other_sync(0, s);
     OK(mf_tensor_acquire(unrelated, MF_STREAM_DEFAULT, MF_WRITE, &err));
-    for (int i = 0; i < 10 && deletions == 0; i++) OK(mf_tensor_acquire(unrelated, MF_STREAM_PER_THREAD, MF_READ, &err));
+    for (int i = 0; i < 10 && deletions == 0; i++) OK(mf_tensor_acquire(unrelated, MF_STREAM_PER_THREAD, MF_READ,
+      &err));
     assert_int_equal(deletions, 1);
     mf_tensor_release(unrelated);
     other_pinned_free(seen);

@@ -163,7 +163,8 @@ static void what_depends_on_memory_is_refused(void **state) {
 static void values_that_depend_on_memory_are_not(void **state) {
   (void)state;
   kernel k = load(entry("ld.global.u32 %r0, [%d0];\nsetp.eq.u32 %p0, %r0, 41;\nselp.u32 %r1, 1, 5, %p0;\n"
-                        "@!%p0 mov.u32 %r1, 9;\nmov.u32 %r3, 0;\n@!%p0 div.u32 %r2, %r3, %r3;\nadd.u32 %r0, %r0, %r1;\nst.global.u32 [%d0], %r0;"),
+                        "@!%p0 mov.u32 %r1, 9;\nmov.u32 %r3, 0;\n@!%p0 div.u32 %r2, %r3, %r3;\n"
+                        "add.u32 %r0, %r0, %r1;\nst.global.u32 [%d0], %r0;"),
                   "k");
   CUdeviceptr p = device_memory();
   OK(cuMemsetD32Async(p, 41, 1, NULL));
