@@ -100,7 +100,8 @@ def dtype_of_typestr(text, what):
     swapped = order == (">" if _LITTLE else "<")
     code = _KINDS.get(kind)
     bits = 8 * int(digits) if digits.isdigit() else 0
-    if order not in ("<", ">", "|", "=") or bits not in _WIDTHS.get(-1 if code is None else code, ()) or (swapped and bits > 8):
+    known = code is not None and bits in _WIDTHS.get(code, ())
+    if order not in ("<", ">", "|", "=") or not known or (swapped and bits > 8):
         raise ExchangeError(f"{what}: typestr {text!r} has no dtype")
     names = {"i": "int", "u": "uint", "f": "float", "c": "complex"}
     return DType("bool" if kind == "b" else f"{names[kind]}{bits}")
