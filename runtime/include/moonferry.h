@@ -624,7 +624,7 @@ MF_API int mf_tensor_to(mf_tensor *t, const mf_request *request, mf_tensor **out
  * copy. The memory is ready on request->stream, and is taken to be in use there until the deleter is called: for
  * writing, unless it is read-only. A consumer that was given MF_STREAM_NO_ORDER is on its own: it must order
  * itself behind the producer, and be done before it calls the deleter.
- * Owns: as mf_tensor_export. A foreign stream must live until the deleter has been called. Fails: as mf_tensor_to.
+ * Owns: as mf_tensor_export. A foreign stream must live until the memory is released. Fails: as mf_tensor_to.
  * Threads: any; the deleter, too. Standard: array API 2025.12, __dlpack__. */
 MF_API int mf_tensor_export_to(mf_tensor *t, const mf_request *request, DLManagedTensorVersioned **out,
                                mf_error *err);
