@@ -217,7 +217,6 @@ int mf__cuda_kernel_copy(const mf__kernel_copy *job, mf_stream stream, mf_error 
   mf__cuda_device *d = mf__cuda_here();
   int32_t which = 0;
   while (which < MF__KERNEL_SIZES - 1 && 1 << which < job->size) which++;
-  if (job->numel == 0) return MF_OK;
   if (!has_kernel_calls()) return mf__fail(err, MF_EDEVICE, "this CUDA driver has no calls for kernels");
   CUfunction function = atomic_load_explicit(&d->kernels[which], memory_order_acquire);
   if (function == NULL) {
@@ -225,7 +224,7 @@ int mf__cuda_kernel_copy(const mf__kernel_copy *job, mf_stream stream, mf_error 
     if (rc != MF_OK) return rc;
     function = atomic_load_explicit(&d->kernels[which], memory_order_acquire);
   }
-  return launch(function, job, d->grid, mf__cuda_stream(stream), err);
+  return job->numel == 0 ? MF_OK : launch(function, job, d->grid, mf__cuda_stream(stream), err);
 }
 
 void mf__cuda_kernels_forget(mf__cuda_device *d) {

@@ -176,7 +176,7 @@ typedef struct mf__backend {
                    mf_error *err);
   /* unit 1, 2 or 4 bytes of value, width units a row. */
   int (*fill)(const mf__block_copy *job, uint32_t value, int32_t unit, mf_stream stream, mf_error *err);
-  /* MF_EDEVICE where the driver cannot compile it; the caller then finds another way. */
+  /* MF_EDEVICE where the driver cannot compile it; the caller then finds another way. With numel 0 it is made ready. */
   int (*kernel_copy)(const mf__kernel_copy *job, mf_stream stream, mf_error *err);
   /* While on, this thread's calls that a capture on another stream would forbid are allowed. */
   int (*capture_relax)(bool on, mf_error *err);

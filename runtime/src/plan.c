@@ -360,7 +360,10 @@ int mf__plan_run_fill_kernels(const mf__plan *plan, const void *slot, const mf__
     p.shape[p.ndim] = p.width / p.size;
     p.dst_strides[p.ndim++] = p.size;
   }
-  int rc = mf__plan_run_fill(&first, slot, on, err);
+  /* The kernel before anything is queued: where there is none, the caller goes another way, or refuses. */
+  const mf__kernel_copy none = {.size = unit_of(&p)};
+  int rc = on->backend->kernel_copy(&none, on->stream, err);
+  if (rc == MF_OK) rc = mf__plan_run_fill(&first, slot, on, err);
   for (int32_t axis = p.ndim - 1; rc == MF_OK && axis >= 0; axis--) rc = spread(&p, axis, on, err);
   return rc;
 }
