@@ -47,6 +47,8 @@ void cli_options_help(const cli_option *options, size_t count);
 bool cli_number(const char *text, bool size, uint64_t *out);
 
 /* where.c */
+const char *cli_package(void); /* the folder that lua/moonferry lies in, or NULL */
+const char *cli_program(void); /* this file */
 char *cli_simulator(const char *device); /* the folder it lies in, or NULL after saying where it was looked for */
 const char *cli_simulator_file(const char *device);
 bool cli_simulator_takes(const char *folder, const char *device, const char *rules);
@@ -94,5 +96,8 @@ void cli_report_json(const cli_report *r, cli_text *out);
 
 /* sim.c */
 int cli_sim(int argc, char **argv);
+
+/* lua.c, or nolua.c where LuaJIT was not there when the program was built */
+int cli_lua(int argc, char **argv);
 
 #endif

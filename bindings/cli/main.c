@@ -1,7 +1,7 @@
-/* main.c: the `moonferry` program: one table of subcommands, and what it says of itself.
+/* main.c: the `moonferry` program: one table of subcommands, what it says of itself, and Lua for all other words.
  *
- * A subcommand gets the words from its own name on and returns the program's exit status. It must not know what
- * a subcommand does. */
+ * A subcommand gets the words from its own name on and returns the program's exit status. A script that has the name
+ * of a subcommand is run as ./NAME. It must not know what a subcommand does, nor Lua. */
 #include <string.h>
 
 #include "cli.h"
@@ -16,25 +16,38 @@ static const subcommand subcommands[] = {
 };
 enum { SUBCOMMANDS = sizeof subcommands / sizeof *subcommands };
 
-static void help(FILE *out) {
-  fprintf(out, "usage: moonferry SUBCOMMAND ...\n       moonferry --help | --version\n\nsubcommands:\n");
-  for (size_t i = 0; i < SUBCOMMANDS; i++) fprintf(out, "  %-8s %s\n", subcommands[i].name, subcommands[i].summary);
-  fprintf(out, "\n'moonferry SUBCOMMAND --help' says more.\n");
+static const char before[] =
+    "usage: moonferry [OPTION ...] [SCRIPT [ARGUMENT ...]]\n"
+    "       moonferry SUBCOMMAND ...\n\n"
+    "Runs a Lua script, in which require \"moonferry\" and require \"moonferry.python\" work. Without a script there\n"
+    "is a prompt, if this is a terminal; else the script is read from the standard input.\n\n"
+    "options:\n"
+    "  -e CODE      run CODE\n"
+    "  -l MODULE    require MODULE\n"
+    "  -i           a prompt, after all else\n"
+    "  -j COMMAND   the compiler: on, off, or a module jit.COMMAND[=ARGUMENT,...]\n"
+    "  -O[OPTION]   an optimisation of the compiler\n"
+    "  -E           LUA_INIT, LUA_PATH and LUA_CPATH are ignored\n"
+    "  -v, --version, -h, --help\n"
+    "  --           no more options\n"
+    "  -            the script is read from the standard input\n\n"
+    "subcommands:\n";
+
+static const char behind[] =
+    "\n'moonferry SUBCOMMAND --help' says more.\n\n"
+    "Exit status: 0; 1 after an error in Lua; 2 for wrong options; what os.exit was given.\n";
+
+static int help(void) {
+  fputs(before, stdout);
+  for (size_t i = 0; i < SUBCOMMANDS; i++) printf("  %-8s %s\n", subcommands[i].name, subcommands[i].summary);
+  fputs(behind, stdout);
+  return 0;
 }
 
 int main(int argc, char **argv) {
   const char *word = argc > 1 ? argv[1] : "";
   for (size_t i = 0; i < SUBCOMMANDS; i++)
     if (strcmp(word, subcommands[i].name) == 0) return subcommands[i].run(argc - 1, argv + 1);
-  if (strcmp(word, "--version") == 0) {
-    printf("moonferry %s\n", MOONFERRY_VERSION);
-    return 0;
-  }
-  if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
-    help(stdout);
-    return 0;
-  }
-  if (argc > 1) fprintf(stderr, "moonferry: there is no subcommand '%s'\n", word);
-  help(stderr);
-  return CLI_USAGE;
+  if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) return help();
+  return cli_lua(argc, argv);
 }

@@ -1,7 +1,8 @@
-/* where.c: where the simulated drivers are installed.
+/* where.c: where the package is installed, with its Lua files, and where the simulated drivers are.
  *
- * They lie in the Python package, in folders that no loader searches by itself, one for each device. The program is
- * there too, in the package's bin/, and a second time where pip puts commands. It must not know what they are for. */
+ * All lie in the Python package; the simulated drivers in folders that no loader searches by itself, one for each
+ * device. The program is there too, in the package's bin/, and a second time where pip puts commands. It must not know
+ * what they are for. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <glob.h>
@@ -16,14 +17,19 @@ const char *cli_simulator_file(const char *device) {
   return strcmp(device, "hip") == 0 ? "libamdhip64.so.7" : "libcuda.so.1";
 }
 
-/* The folder of the file that is running, links resolved. */
-static char *own_folder(void) {
-  char path[PATH_MAX];
+/* The file that is running, links resolved. */
+const char *cli_program(void) {
+  static char path[PATH_MAX];
   const ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
-  if (n <= 0) return cli_copy(".", 1);
+  if (n <= 0) return "moonferry";
   path[n] = '\0';
-  char *slash = strrchr(path, '/');
-  return cli_copy(path, slash == NULL ? 0 : (size_t)(slash - path));
+  return path;
+}
+
+static char *own_folder(void) {
+  const char *path = cli_program();
+  const char *slash = strrchr(path, '/');
+  return slash == NULL ? cli_copy(".", 1) : cli_copy(path, (size_t)(slash - path));
 }
 
 static char *path_of(const char *folder, const char *device) {
@@ -50,9 +56,31 @@ static void add_places(glob_t *places, const char *folder, const char *below) {
   free(pattern.at);
 }
 
+/* From the package's own bin/; from an environment's, Debian's, and that of pip install --target. */
+#define BELOW(name)                                                                                          \
+  {"/../" name, "/../lib*/python3*/site-packages/moonferry/" name, "/../lib*/python3*/dist-packages/moonferry/" name, \
+   "/../moonferry/" name}
+
+const char *cli_package(void) {
+  static const char *const below[] = BELOW("lua");
+  static char *found;
+  glob_t places = {0};
+  if (found != NULL) return found;
+  const char *own = own_folder();
+  for (size_t i = 0; i < sizeof below / sizeof *below; i++) add_places(&places, own, below[i]);
+  for (size_t i = 0; i < places.gl_pathc && found == NULL; i++) {
+    if (!holds(places.gl_pathv[i], "moonferry/init.lua")) continue;
+    const size_t size = strlen(places.gl_pathv[i]) - strlen("/lua");
+    cli_text folder = {0};
+    cli_addf(&folder, "%.*s", (int)size, places.gl_pathv[i]);
+    found = path_of(folder.at, "");
+  }
+  globfree(&places);
+  return found;
+}
+
 char *cli_simulator(const char *device) {
-  static const char *const below[] = {"/../sim", "/../lib/python3*/site-packages/moonferry/sim",
-                                      "/../lib/python3*/dist-packages/moonferry/sim", "/../moonferry/sim"};
+  static const char *const below[] = BELOW("sim");
   const char *set = getenv("MOONFERRY_SIM");
   const char *own = own_folder();
   glob_t places = {0};

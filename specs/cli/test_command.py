@@ -47,13 +47,13 @@ def test_the_page_has_every_option_and_the_example_as_it_is():
     assert "buffer.fill" in lines[39] and "copy_to_host" in lines[45], "the lines that the page names"
 
 
-def test_what_is_no_subcommand():
-    done = moonferry()
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("usage: moonferry")
+def test_what_is_no_subcommand_is_a_script():
     done = moonferry("simulate")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("moonferry: cannot open simulate")
+    done = moonferry("--simulate")
     assert done.returncode == 2
-    assert "there is no subcommand 'simulate'" in done.stderr
+    assert "there is no option '--simulate'" in done.stderr
 
 
 def test_python_m_moonferry():
@@ -154,7 +154,7 @@ def test_a_simulator_that_is_not_there(sim):
     done = subprocess.run([copy, "sim", "--device", "hip", "true"], capture_output=True, text=True)
     assert done.returncode == 125
     assert f"looked in:\n  {sim.folder}/bin/../sim/hip\n" in done.stderr
-    assert f"\n  {sim.folder}/bin/../lib/python3*/site-packages/moonferry/sim/hip\n" in done.stderr
+    assert f"\n  {sim.folder}/bin/../lib*/python3*/site-packages/moonferry/sim/hip\n" in done.stderr
     done = sim("--", "true", env={"MOONFERRY_SIM": str(PACKAGE / "sim")})
     assert done.returncode == 0
 

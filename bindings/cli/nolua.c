@@ -1,0 +1,15 @@
+/* nolua.c: the program where LuaJIT was not there when it was built: it can simulate GPUs, and says so of the rest.
+ *
+ * It must not know why LuaJIT was not there. */
+#include <string.h>
+
+#include "cli.h"
+
+int cli_lua(int argc, char **argv) {
+  if (argc == 2 && (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-v") == 0)) {
+    printf("moonferry %s -- built without LuaJIT\n", MOONFERRY_VERSION);
+    return 0;
+  }
+  fprintf(stderr, "moonferry: this program was built without LuaJIT, so it runs no Lua; 'moonferry --help'\n");
+  return CLI_USAGE;
+}

@@ -1,0 +1,88 @@
+/* repl.c: the prompt's loop: a chunk is read, run, and what it gave is shown.
+ *
+ * What a chunk is, what is shown and how a name is completed is decided in lua/moonferry/program/repl.lua; here is only
+ * what must be C: the chunk runs with no frame of ours above it, and Ctrl-C ends it alone. It must not know how a
+ * line is edited. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+#include "host.h"
+
+/* line(prompt): the line; nil at the end of the input; false after Ctrl-C. */
+static int lua_line(lua_State *L) {
+  const edit_result got = edit_line(luaL_checkstring(L, 1));
+  if (got.line != NULL)
+    lua_pushstring(L, got.line);
+  else if (got.interrupted)
+    lua_pushboolean(L, 0);
+  else
+    lua_pushnil(L);
+  free(got.line);
+  return 1;
+}
+
+static int lua_remember(lua_State *L) {
+  edit_remember(luaL_checkstring(L, 1));
+  return 0;
+}
+
+static char *copy_of(lua_State *L, int index) {
+  const char *text = lua_tostring(L, index);
+  return text != NULL && *text != '\0' ? cli_copy(text, strlen(text)) : NULL;
+}
+
+/* Asks repl.complete; whatever goes wrong there completes nothing. */
+static edit_completion complete(void *data, const char *before, size_t size) {
+  lua_State *L = data;
+  edit_completion answer = {NULL, NULL};
+  const int top = lua_gettop(L);
+  lua_getfield(L, 1, "complete");
+  lua_pushlstring(L, before, size);
+  if (lua_pcall(L, 1, 2, 0) == 0) answer = (edit_completion){copy_of(L, -2), copy_of(L, -1)};
+  lua_settop(L, top);
+  return answer;
+}
+
+/* Calls repl[name] with what lies above base; false at an error, which was printed. */
+static bool ask(lua_State *L, const char *name, int base, int results) {
+  lua_getfield(L, 1, name);
+  lua_insert(L, base + 1);
+  host_interruptible(L, true);
+  const int status = host_call(L, lua_gettop(L) - base - 1, results);
+  host_uninterruptible();
+  return host_report(L, status) == 0;
+}
+
+/* With the chunk on top: runs it and shows its results. */
+static void run(lua_State *L) {
+  const int base = lua_gettop(L) - 1;
+  host_interruptible(L, true);
+  const int status = host_call(L, 0, LUA_MULTRET);
+  host_uninterruptible();
+  if (host_report(L, status) == 0 && lua_gettop(L) > base) ask(L, "show", base, 0);
+}
+
+/* repl.next() gives a chunk, or nil when there is none left. Line input handles Ctrl-C itself. */
+static bool next(lua_State *L) {
+  lua_getfield(L, 1, "next");
+  if (host_report(L, host_call(L, 0, 1)) != 0) return false;
+  return !lua_isnil(L, -1);
+}
+
+int host_repl(lua_State *L) {
+  lua_settop(L, 0);
+  if (host_require(L, "moonferry.program.repl") != 0) return CLI_FOUND;
+  edit_open(complete, L);
+  lua_pushcfunction(L, lua_line);
+  lua_pushcfunction(L, lua_remember);
+  lua_pushboolean(L, edit_able());
+  lua_pushstring(L, MOONFERRY_VERSION);
+  const bool opened = ask(L, "open", 1, 0);
+  while (opened && next(L)) {
+    run(L);
+    lua_settop(L, 1);
+  }
+  edit_close();
+  return opened ? 0 : CLI_FOUND;
+}
