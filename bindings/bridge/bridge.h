@@ -33,7 +33,9 @@ enum {
   MF__KIT_NEXT,       /* the step of py.iter */
   MF__KIT_DESCRIBE,   /* Lua: value -> what it is (MF__IS_...), payload; for FFI values and tensors */
   MF__KIT_ADOPT,      /* Lua: makes a Lua tensor of the handle in the box */
-  MF__KIT_BOX         /* an FFI value `mf_tensor *[1]`, through which handles go to Lua */
+  MF__KIT_BOX,        /* an FFI value `mf_tensor *[1]`, through which handles go to Lua */
+  MF__KIT_FAULT,      /* the metatable of Python exceptions that were raised in Lua */
+  MF__KIT_NEXT_EACH   /* the step of py.each */
 };
 
 /* What the describing Lua function answers. */
@@ -87,8 +89,24 @@ long mf__refs_drain(void);
 /* Raises a Lua error with the position of the Lua code that called. */
 int mf__fail(lua_State *L, const char *format, ...);
 
-/* Raises the pending Python exception as a Lua error: type, message, traceback. */
+/* Raises the pending Python exception as a Lua error: a userdata that knows the exception and where it was raised. */
 int mf__raise(lua_State *L);
+
+/* The exception that the Lua value at ${index} is: that of an error which mf__raise raised, or a Python object that
+ * is an exception; else NULL. Borrowed from the Lua value. */
+PyObject *mf__fault_exception(lua_State *L, int index);
+
+/* The same, but of any error: one that is no exception becomes one, which is held. */
+PyObject *mf__exception_of(lua_State *L, int index);
+
+/* Pushes the Lua stack at the time when the exception of the error at ${index} was raised; nil for other values. */
+void mf__fault_stack(lua_State *L, int index);
+
+/* Makes, of a copy of the metatable of Python objects at the top of the stack, that of exceptions that were raised. */
+void mf__fault_metatable(lua_State *L, int kit);
+
+/* The verb py.raise. */
+int mf__verb_raise(lua_State *L);
 
 /* to_python.c */
 
@@ -121,6 +139,9 @@ void mf__weigh_closed(const mf__ref *ref);
 
 /* object.c: the userdata. */
 
+/* Whether the value at ${index} is a Python object, closed or not. */
+int mf__is_object(lua_State *L, int index);
+
 /* The reference at ${index}, or NULL if it is something else. Raises for an object that was closed. */
 mf__ref *mf__ref_at(lua_State *L, int index);
 
@@ -129,6 +150,9 @@ mf__ref *mf__ref_check(lua_State *L, int index);
 
 /* Fills the metatable at the top of the stack. */
 void mf__object_metatable(lua_State *L, int kit);
+
+/* operate.c: adds the operators to it. */
+void mf__operator_metatable(lua_State *L, int kit);
 
 /* Pushes ${body} behind mf__enter. */
 void mf__push_verb(lua_State *L, lua_CFunction body, int kit);
@@ -140,6 +164,12 @@ PyObject *mf__tensor_to_python(lua_State *L, mf_tensor *tensor);
 
 /* If ${object} is a Moonferry tensor, pushes a Lua tensor that shares it and returns 1, else 0. */
 int mf__tensor_to_lua(lua_State *L, PyObject *object);
+
+/* iterate.c: puts its verbs into the table at the top of the stack, and its steps into the kit. */
+void mf__put_iterators(lua_State *L, int kit);
+
+/* What a verb's argument is in Python, held; of a Python object itself. */
+PyObject *mf__argument(lua_State *L, int index);
 
 /* verbs.c */
 

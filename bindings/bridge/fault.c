@@ -1,8 +1,19 @@
 /* fault.c: what goes wrong, told in Lua.
  *
- * A Python exception becomes one string: where in Lua, the exception's type and message, then the traceback
- * as Python prints it. Invariant: no Python exception is pending afterwards. */
+ * A Python exception becomes a userdata that owns the exception, so that it is the same one when it gets back into
+ * Python, and that remembers where in Lua it was raised:
+ *
+ *   e.type, e.message          "package.Type" and str(exception), as strings
+ *   e.traceback                Python's traceback and, below it, Lua's stack
+ *   e.where, e.class, e.value  "file:line: "; the exception's class; the exception as a plain Python object
+ *   e:is(class or name, ...)   isinstance
+ *   e.anything_else            an attribute of the exception
+ *   tostring(e)                where, type and message, then the traceback as Python prints it
+ *
+ * Texts are made when they are asked for: most errors are caught and never read.
+ * Invariant: no Python exception is pending afterwards. */
 #include <stdarg.h>
+#include <string.h>
 
 #include "bridge.h"
 
@@ -87,6 +98,26 @@ static PyObject *formatted(PyObject *type, PyObject *value, PyObject *trace) {
   return text;
 }
 
+/* Slots of the userdata's environment. */
+enum { WHERE = 1, STACK };
+
+/* A userdata of the exception, raised by the Lua code that called. */
+static void push_fault(lua_State *L, PyObject *exception) {
+  mf__ref **box = lua_newuserdata(L, sizeof *box);
+  *box = NULL;
+  lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_FAULT);
+  lua_setmetatable(L, -2);
+  *box = mf__ref_new(exception);
+  if (*box == NULL) mf__fail(L, "not enough memory");
+  Py_IncRef(exception);
+  lua_createtable(L, STACK, 0);
+  luaL_where(L, CALLER_LEVEL);
+  lua_rawseti(L, -2, WHERE);
+  luaL_traceback(L, L, NULL, CALLER_LEVEL);
+  lua_rawseti(L, -2, STACK);
+  lua_setfenv(L, -2);
+}
+
 int mf__raise(lua_State *L) {
   PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace);
@@ -98,13 +129,195 @@ int mf__raise(lua_State *L) {
     mf__hold(L, trace);
     PyException_SetTraceback(value, trace);
   }
-  luaL_where(L, CALLER_LEVEL);
-  push_text(L, headline(type, value), "a Python exception that cannot be printed");
-  if (trace != NULL) {
-    lua_pushliteral(L, "\n");
-    push_text(L, formatted(type, value, trace), "(its traceback cannot be printed)");
-    lua_concat(L, 3);
-  }
-  lua_concat(L, 2);
+  luaL_checkstack(L, 8, "no room for a Python exception");
+  push_fault(L, value);
   return lua_error(L);
+}
+
+PyObject *mf__fault_exception(lua_State *L, int index) {
+  if (!mf__is_object(L, index)) return NULL;
+  mf__ref **box = lua_touserdata(L, index);
+  return *box && PyExceptionInstance_Check((*box)->object) ? (*box)->object : NULL;
+}
+
+PyObject *mf__exception_of(lua_State *L, int index) {
+  PyObject *exception = mf__fault_exception(L, index);
+  if (exception != NULL) return exception;
+  if (!luaL_callmeta(L, index, "__tostring")) lua_pushvalue(L, index);
+  const char *text = lua_tostring(L, -1);
+  PyObject *message = text ? PyUnicode_DecodeUTF8(text, (Py_ssize_t)lua_objlen(L, -1), "backslashreplace")
+                           : PyUnicode_FromFormat("a Lua %s", luaL_typename(L, index));
+  lua_pop(L, 1);
+  mf__hold(L, message);
+  return mf__hold(L, PyObject_CallFunctionObjArgs(PyExc_RuntimeError, message, NULL));
+}
+
+static int is_fault(lua_State *L, int index) {
+  if (lua_type(L, index) != LUA_TUSERDATA || !lua_getmetatable(L, index)) return 0;
+  lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_FAULT);
+  int same = lua_rawequal(L, -1, -2);
+  lua_pop(L, 2);
+  return same;
+}
+
+static void push_slot(lua_State *L, int index, int slot) {
+  lua_getfenv(L, index);
+  lua_rawgeti(L, -1, slot);
+  lua_remove(L, -2);
+}
+
+void mf__fault_stack(lua_State *L, int index) {
+  if (is_fault(L, index)) {
+    push_slot(L, index, STACK);
+  } else {
+    lua_pushnil(L);
+  }
+}
+
+static PyObject *class_of(PyObject *exception) {
+  return (PyObject *)Py_TYPE(exception);
+}
+
+static void push_headline(lua_State *L, PyObject *exception) {
+  push_text(L, headline(class_of(exception), exception), "a Python exception that cannot be printed");
+}
+
+/* Python's traceback, or nothing if there is none: the exception was not raised by Python code. */
+static int push_trace(lua_State *L, PyObject *exception) {
+  PyObject *trace = PyException_GetTraceback(exception);
+  if (trace == NULL) return 0;
+  mf__hold(L, trace);
+  push_text(L, formatted(class_of(exception), exception, trace), "(its traceback cannot be printed)");
+  mf__drop();
+  return 1;
+}
+
+/* The fields that are not the exception's own. Each pushes one value; the error is at 1. */
+
+static void field_type(lua_State *L, PyObject *exception) {
+  push_text(L, type_name(class_of(exception)), "?");
+}
+
+static void field_message(lua_State *L, PyObject *exception) {
+  push_text(L, PyObject_Str(exception), "(its message cannot be printed)");
+}
+
+static void field_traceback(lua_State *L, PyObject *exception) {
+  if (!push_trace(L, exception)) push_headline(L, exception);
+  lua_pushliteral(L, "\n");
+  push_slot(L, 1, STACK);
+  lua_concat(L, 3);
+}
+
+static void field_where(lua_State *L, PyObject *exception) {
+  (void)exception;
+  push_slot(L, 1, WHERE);
+}
+
+static void field_class(lua_State *L, PyObject *exception) {
+  Py_IncRef(class_of(exception));
+  mf__wrap(L, class_of(exception));
+}
+
+static void field_value(lua_State *L, PyObject *exception) {
+  Py_IncRef(exception);
+  mf__wrap(L, exception);
+}
+
+static void field_is(lua_State *L, PyObject *exception) {
+  (void)exception;
+  lua_getmetatable(L, 1);
+  lua_getfield(L, -1, "is");
+}
+
+static int fault_index(lua_State *L) {
+  static const struct {
+    const char *name;
+    void (*push)(lua_State *, PyObject *);
+  } fields[] = {{"type", field_type},
+                {"message", field_message},
+                {"traceback", field_traceback},
+                {"where", field_where},
+                {"class", field_class},
+                {"value", field_value},
+                {"is", field_is},
+                {NULL, NULL}};
+  PyObject *exception = mf__ref_check(L, 1)->object;
+  const char *name = lua_type(L, 2) == LUA_TSTRING ? lua_tostring(L, 2) : NULL;
+  if (name == NULL) mf__fail(L, "an exception's fields have names");
+  for (int i = 0; fields[i].name; i++) {
+    if (strcmp(name, fields[i].name) != 0) continue;
+    fields[i].push(L, exception);
+    return 1;
+  }
+  PyObject *key = mf__hold(L, mf__to_python(L, 2));
+  mf__to_lua(L, PyObject_GetAttr(exception, key));
+  return 1;
+}
+
+static int fault_tostring(lua_State *L) {
+  PyObject *exception = mf__ref_check(L, 1)->object;
+  push_slot(L, 1, WHERE);
+  push_headline(L, exception);
+  lua_pushliteral(L, "\n");
+  if (!push_trace(L, exception)) lua_pop(L, 1);
+  lua_concat(L, lua_gettop(L) - 1);
+  return 1;
+}
+
+/* Whether ${name} is what a class is called, with its module or without. */
+static int has_name(lua_State *L, PyObject *class, PyObject *name) {
+  PyObject *full = mf__hold(L, type_name(class));
+  PyObject *bare = mf__hold(L, PyObject_GetAttrString(class, "__name__"));
+  int same = PyUnicode_Compare(full, name) == 0 || PyUnicode_Compare(bare, name) == 0;
+  mf__drop();
+  mf__drop();
+  return same;
+}
+
+static int is_called(lua_State *L, PyObject *exception, PyObject *name) {
+  PyObject *order = mf__hold(L, PyObject_GetAttrString(class_of(exception), "__mro__"));
+  int found = 0;
+  for (Py_ssize_t i = 0; i < PyTuple_Size(order) && !found; i++) found = has_name(L, PyTuple_GetItem(order, i), name);
+  mf__drop();
+  return found;
+}
+
+static int fault_is(lua_State *L) {
+  PyObject *exception = mf__ref_check(L, 1)->object;
+  int count = lua_gettop(L);
+  int answer = 0;
+  for (int i = 2; i <= count && !answer; i++) {
+    PyObject *what = mf__hold(L, mf__to_python(L, i));
+    int named = lua_type(L, i) == LUA_TSTRING;
+    answer = named ? is_called(L, exception, what) : PyObject_IsInstance(exception, what);
+    if (answer < 0) mf__raise(L);
+    mf__drop();
+  }
+  lua_pushboolean(L, answer);
+  return 1;
+}
+
+void mf__fault_metatable(lua_State *L, int kit) {
+  static const luaL_Reg events[] = {
+      {"__index", fault_index}, {"__tostring", fault_tostring}, {"is", fault_is}, {NULL, NULL}};
+  for (const luaL_Reg *event = events; event->name; event++) {
+    mf__push_verb(L, event->func, kit);
+    lua_setfield(L, -2, event->name);
+  }
+}
+
+/* Makes an exception of a class and its arguments, or takes one that is made. */
+static PyObject *made(lua_State *L) {
+  PyObject *what = mf__hold(L, mf__to_python(L, 1));
+  if (PyExceptionInstance_Check(what)) return what;
+  if (!PyExceptionClass_Check(what)) mf__fail(L, "py.raise takes a Python exception, or its class and arguments");
+  PyObject *args = mf__hold(L, mf__to_tuple(L, 2, lua_gettop(L)));
+  return mf__hold(L, PyObject_Call(what, args, NULL));
+}
+
+int mf__verb_raise(lua_State *L) {
+  PyObject *exception = made(L);
+  PyErr_SetObject(class_of(exception), exception);
+  return mf__raise(L);
 }

@@ -5,18 +5,23 @@
  *   f(a, b, py.kw{c=1})  call
  *   o:method(a)          call of the attribute; as o.method(o, a) is the same to Lua, a callable that was
  *                        read from o leaves o out when o comes first
- *   #o, tostring(o), a == b, a .. b
+ *   #o, tostring(o), a == b, a .. b, and what operate.c adds
  *
  * Invariant: a userdata owns one mf__ref, or none once it was closed or collected. */
 #include "bridge.h"
 
-mf__ref *mf__ref_at(lua_State *L, int index) {
-  mf__ref **box = lua_touserdata(L, index);
-  if (box == NULL || !lua_getmetatable(L, index)) return NULL;
+int mf__is_object(lua_State *L, int index) {
+  if (lua_type(L, index) != LUA_TUSERDATA || !lua_getmetatable(L, index)) return 0;
   lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_OBJECT);
-  int same = lua_rawequal(L, -1, -2);
-  lua_pop(L, 2);
-  if (!same) return NULL;
+  lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_FAULT);
+  int same = lua_rawequal(L, -2, -3) || lua_rawequal(L, -1, -3);
+  lua_pop(L, 3);
+  return same;
+}
+
+mf__ref *mf__ref_at(lua_State *L, int index) {
+  if (!mf__is_object(L, index)) return NULL;
+  mf__ref **box = lua_touserdata(L, index);
   if (*box == NULL) mf__fail(L, "this Python object was closed");
   return *box;
 }
@@ -94,20 +99,8 @@ static int object_len(lua_State *L) {
   return 1;
 }
 
-static int object_eq(lua_State *L) {
-  PyObject *left = mf__ref_check(L, 1)->object;
-  int equal = PyObject_RichCompareBool(left, mf__ref_check(L, 2)->object, Py_EQ);
-  if (equal < 0) mf__raise(L);
-  lua_pushboolean(L, equal);
-  return 1;
-}
-
 static void push_text_of(lua_State *L, int index) {
-  if (lua_type(L, index) == LUA_TUSERDATA) {
-    mf__to_lua(L, PyObject_Str(mf__ref_check(L, index)->object));
-  } else {
-    lua_pushvalue(L, index);
-  }
+  if (!luaL_callmeta(L, index, "__tostring")) lua_pushvalue(L, index);
   if (lua_tostring(L, -1) == NULL) mf__fail(L, "a %s cannot be concatenated", luaL_typename(L, index));
 }
 
@@ -133,14 +126,18 @@ void mf__push_verb(lua_State *L, lua_CFunction body, int kit) {
 }
 
 void mf__object_metatable(lua_State *L, int kit) {
-  static const luaL_Reg events[] = {{"__index", object_index},   {"__newindex", object_newindex},
-                                    {"__call", object_call},     {"__tostring", object_tostring},
-                                    {"__len", object_len},       {"__eq", object_eq},
-                                    {"__concat", object_concat}, {NULL, NULL}};
+  static const luaL_Reg events[] = {{"__index", object_index},
+                                    {"__newindex", object_newindex},
+                                    {"__call", object_call},
+                                    {"__tostring", object_tostring},
+                                    {"__len", object_len},
+                                    {"__concat", object_concat},
+                                    {NULL, NULL}};
   for (const luaL_Reg *event = events; event->name; event++) {
     mf__push_verb(L, event->func, kit);
     lua_setfield(L, -2, event->name);
   }
+  mf__operator_metatable(L, kit);
   lua_pushcfunction(L, object_gc);
   lua_setfield(L, -2, "__gc");
   /* Out of reach, so that no script can hand a finalizer something else. */

@@ -2,6 +2,8 @@
  *
  * Each is a body (bridge.h says what that means) of the same name in lua/moonferry/python.lua, where users
  * read what it does. Must not know: how the interpreter came to run. */
+#include <string.h>
+
 #include "bridge.h"
 
 void (*mf__after_import)(void);
@@ -23,19 +25,21 @@ static int verb_import(lua_State *L) {
   return 1;
 }
 
-/* eval and exec of the code at 1, in the dict or module at 2, or in __main__. */
+/* eval and exec of the code at 1, in the dict or module at 2, or in __main__, with the mapping at 3 before it. */
 static int run_code(lua_State *L, const char *builtin) {
   if (lua_type(L, 1) != LUA_TSTRING) mf__fail(L, "py.%s takes Python code as a string", builtin);
+  lua_settop(L, 3);
   PyObject *run = module_attribute(L, "builtins", builtin);
   PyObject *scope = NULL;
-  if (lua_isnoneornil(L, 2)) {
+  if (lua_isnil(L, 2)) {
     scope = module_attribute(L, "__main__", "__dict__");
   } else {
     scope = mf__hold(L, mf__to_python(L, 2));
     if (!PyDict_Check(scope)) scope = mf__hold(L, PyObject_GetAttrString(scope, "__dict__"));
   }
+  PyObject *locals = lua_isnil(L, 3) ? scope : mf__hold(L, mf__to_python(L, 3));
   PyObject *code = mf__hold(L, mf__to_python(L, 1));
-  mf__to_lua(L, PyObject_CallFunctionObjArgs(run, code, scope, NULL));
+  mf__to_lua(L, PyObject_CallFunctionObjArgs(run, code, scope, locals, NULL));
   return 1;
 }
 
@@ -48,8 +52,7 @@ static int verb_exec(lua_State *L) {
   return 0;
 }
 
-/* A Python object even of what has a Lua value: the whole point of the functions that make one. */
-static PyObject *wrapped(lua_State *L, int index) {
+PyObject *mf__argument(lua_State *L, int index) {
   mf__ref *ref = lua_type(L, index) == LUA_TUSERDATA ? mf__ref_at(L, index) : NULL;
   if (ref == NULL) return mf__hold(L, mf__to_python(L, index));
   Py_IncRef(ref->object);
@@ -57,7 +60,7 @@ static PyObject *wrapped(lua_State *L, int index) {
 }
 
 static int verb_object(lua_State *L) {
-  wrapped(L, 1);
+  mf__argument(L, 1);
   mf__wrap(L, mf__take());
   return 1;
 }
@@ -96,17 +99,17 @@ static int verb_bytes(lua_State *L) {
 }
 
 static int verb_float(lua_State *L) {
-  mf__wrap(L, PyNumber_Float(wrapped(L, 1)));
+  mf__wrap(L, PyNumber_Float(mf__argument(L, 1)));
   return 1;
 }
 
 static int verb_int(lua_State *L) {
-  mf__wrap(L, PyNumber_Long(wrapped(L, 1)));
+  mf__wrap(L, PyNumber_Long(mf__argument(L, 1)));
   return 1;
 }
 
 static int verb_number(lua_State *L) {
-  mf__to_lua(L, PyNumber_Float(wrapped(L, 1)));
+  mf__to_lua(L, PyNumber_Float(mf__argument(L, 1)));
   return 1;
 }
 
@@ -117,45 +120,17 @@ static PyObject *key_of(lua_State *L, int last) {
 }
 
 static int verb_get(lua_State *L) {
-  PyObject *object = wrapped(L, 1);
+  PyObject *object = mf__argument(L, 1);
   mf__to_lua(L, PyObject_GetItem(object, key_of(L, lua_gettop(L))));
   return 1;
 }
 
 static int verb_set(lua_State *L) {
-  PyObject *object = wrapped(L, 1);
+  PyObject *object = mf__argument(L, 1);
   int last = lua_gettop(L);
   PyObject *key = key_of(L, last - 1);
   if (PyObject_SetItem(object, key, mf__hold(L, mf__to_python(L, last))) != 0) mf__raise(L);
   return 0;
-}
-
-static int verb_next(lua_State *L) {
-  PyObject *item = PyIter_Next(mf__ref_check(L, 1)->object);
-  if (item == NULL && PyErr_Occurred()) mf__raise(L);
-  if (item == NULL) return 0;
-  mf__to_lua(L, item);
-  return 1;
-}
-
-static int verb_iter(lua_State *L) {
-  lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_NEXT);
-  mf__wrap(L, PyObject_GetIter(wrapped(L, 1)));
-  return 2;
-}
-
-static int verb_unpack(lua_State *L) {
-  PyObject *list = mf__hold(L, PySequence_List(wrapped(L, 1)));
-  Py_ssize_t count = PyList_Size(list);
-  lua_settop(L, 0);
-  if (count > 7000) mf__fail(L, "too many values to unpack");
-  luaL_checkstack(L, (int)count + 8, "too many values to unpack");
-  for (Py_ssize_t i = 0; i < count; i++) {
-    PyObject *item = PyList_GetItem(list, i);
-    Py_IncRef(item);
-    mf__to_lua(L, item);
-  }
-  return (int)count;
 }
 
 static int verb_close(lua_State *L) {
@@ -169,14 +144,8 @@ static int verb_close(lua_State *L) {
   return 0;
 }
 
-/* Not behind mf__ref_check: a closed object still is one. */
 static int verb_is(lua_State *L) {
-  int same = 0;
-  if (lua_type(L, 1) == LUA_TUSERDATA && lua_getmetatable(L, 1)) {
-    lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_OBJECT);
-    same = lua_rawequal(L, -1, -2);
-  }
-  lua_pushboolean(L, same);
+  lua_pushboolean(L, mf__is_object(L, 1));
   return 1;
 }
 
@@ -192,10 +161,91 @@ static int verb_none(lua_State *L) {
   return 1;
 }
 
+/* py.call(f, positional, keywords): a table or any iterable; a table or any mapping. */
+static int verb_call(lua_State *L) {
+  lua_settop(L, 3);
+  PyObject *callee = mf__argument(L, 1);
+  PyObject *list = NULL, *keywords = NULL;
+  if (!lua_isnil(L, 2)) list = mf__hold(L, PySequence_List(mf__argument(L, 2)));
+  PyObject *args = mf__hold(L, list ? PyList_AsTuple(list) : PyTuple_New(0));
+  if (lua_type(L, 3) == LUA_TTABLE) {
+    keywords = mf__hold(L, mf__to_dict(L, 3, 1));
+  } else if (!lua_isnil(L, 3)) {
+    keywords = mf__hold(L, PyDict_New());
+    if (PyDict_Update(keywords, mf__argument(L, 3)) != 0) mf__raise(L);
+  }
+  mf__to_lua(L, PyObject_Call(callee, args, keywords));
+  return 1;
+}
+
+/* Writes the integer at 1 to the FFI value at 2, a int64_t[1] or uint64_t[1]; 3 says whether it is unsigned. */
+static int verb_integer(lua_State *L) {
+  PyObject *integer = mf__hold(L, PyNumber_Long(mf__argument(L, 1)));
+  void *box = (void *)(uintptr_t)lua_topointer(L, 2);
+  if (lua_toboolean(L, 3)) {
+    unsigned long long value = PyLong_AsUnsignedLongLong(integer);
+    if (PyErr_Occurred()) mf__raise(L);
+    memcpy(box, &value, sizeof value);
+  } else {
+    long long value = PyLong_AsLongLong(integer);
+    if (PyErr_Occurred()) mf__raise(L);
+    memcpy(box, &value, sizeof value);
+  }
+  return 0;
+}
+
+/* Enters the context manager at 1: what that gives, and the function to leave it by. */
+static int verb_enter(lua_State *L) {
+  PyObject *manager = mf__argument(L, 1);
+  PyObject *type = (PyObject *)Py_TYPE(manager);
+  PyObject *leave = mf__hold(L, PyObject_GetAttrString(type, "__exit__"));
+  PyObject *enter = mf__hold(L, PyObject_GetAttrString(type, "__enter__"));
+  mf__to_lua(L, PyObject_CallFunctionObjArgs(enter, manager, NULL));
+  Py_IncRef(leave);
+  mf__wrap(L, leave);
+  return 2;
+}
+
+/* __exit__ of the manager at 2 with the exception that is in flight, or NULL. */
+static PyObject *leave(lua_State *L, PyObject *exception) {
+  PyObject *callee = mf__ref_check(L, 1)->object;
+  PyObject *manager = mf__argument(L, 2);
+  if (exception == NULL) return PyObject_CallFunctionObjArgs(callee, manager, Py_None, Py_None, Py_None, NULL);
+  PyObject *type = (PyObject *)Py_TYPE(exception);
+  PyObject *trace = PyException_GetTraceback(exception);
+  if (trace != NULL) mf__hold(L, trace);
+  PyObject *before[3];
+  PyErr_GetExcInfo(&before[0], &before[1], &before[2]);
+  Py_IncRef(type);
+  Py_IncRef(exception);
+  Py_IncRef(trace);
+  PyErr_SetExcInfo(type, exception, trace);
+  PyObject *answer = PyObject_CallFunctionObjArgs(callee, manager, type, exception, trace ? trace : Py_None, NULL);
+  PyErr_SetExcInfo(before[0], before[1], before[2]);
+  return answer;
+}
+
+/* leave(function, manager, whether all went well, the error): whether the error is dealt with. */
+static int verb_leave(lua_State *L) {
+  PyObject *exception = lua_toboolean(L, 3) ? NULL : mf__exception_of(L, 4);
+  PyObject *answer = mf__hold(L, leave(L, exception));
+  int truth = PyObject_IsTrue(answer);
+  if (truth < 0) mf__raise(L);
+  lua_pushboolean(L, truth);
+  return 1;
+}
+
+static int verb_delete(lua_State *L) {
+  PyObject *object = mf__argument(L, 1);
+  if (PyObject_DelItem(object, key_of(L, lua_gettop(L))) != 0) mf__raise(L);
+  return 0;
+}
+
 static void put_verbs(lua_State *L, int kit) {
+  mf__put_iterators(L, kit);
   static const luaL_Reg verbs[] = {{"import", verb_import},
-                                   {"eval", verb_eval},
-                                   {"exec", verb_exec},
+                                   {"evaluate", verb_eval},
+                                   {"execute", verb_exec},
                                    {"object", verb_object},
                                    {"list", verb_list},
                                    {"tuple", verb_tuple},
@@ -206,16 +256,32 @@ static void put_verbs(lua_State *L, int kit) {
                                    {"number", verb_number},
                                    {"get", verb_get},
                                    {"set", verb_set},
-                                   {"iter", verb_iter},
-                                   {"unpack", verb_unpack},
                                    {"close", verb_close},
                                    {"is", verb_is},
+                                   {"raise", mf__verb_raise},
+                                   {"call", verb_call},
+                                   {"integer", verb_integer},
+                                   {"enter", verb_enter},
+                                   {"leave", verb_leave},
+                                   {"delete", verb_delete},
                                    {"collect", verb_drain},
                                    {NULL, NULL}};
   for (const luaL_Reg *verb = verbs; verb->name; verb++) {
     mf__push_verb(L, verb->func, kit);
     lua_setfield(L, -2, verb->name);
   }
+}
+
+/* With the same functions, so that == compares an error with the exception that it is. */
+static void copy_of_object_metatable(lua_State *L, int kit) {
+  lua_newtable(L);
+  lua_rawgeti(L, kit, MF__KIT_OBJECT);
+  for (lua_pushnil(L); lua_next(L, -2); lua_pop(L, 1)) {
+    lua_pushvalue(L, -2);
+    lua_pushvalue(L, -2);
+    lua_rawset(L, -6);
+  }
+  lua_pop(L, 1);
 }
 
 int mf__bridge_open(lua_State *L) {
@@ -232,8 +298,9 @@ int mf__bridge_open(lua_State *L) {
   lua_newtable(L);
   mf__object_metatable(L, kit);
   lua_rawseti(L, kit, MF__KIT_OBJECT);
-  mf__push_verb(L, verb_next, kit);
-  lua_rawseti(L, kit, MF__KIT_NEXT);
+  copy_of_object_metatable(L, kit);
+  mf__fault_metatable(L, kit);
+  lua_rawseti(L, kit, MF__KIT_FAULT);
   mf__push_verb(L, verb_none, kit);
   lua_call(L, 0, 1);
   lua_pushvalue(L, -1);

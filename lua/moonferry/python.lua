@@ -22,15 +22,16 @@
 -- Streams cross as values: what a stream was made by gives it back, so a stream of Lua's must stay open as long as
 -- Python uses it. The current stream is one for both languages, because it is the thread's.
 --
--- A Python object o: o.name and o.name = v are attributes, o[0] and o[0] = v items (py.get and py.set take
+-- A Python object o: o.name and o.name = v are attributes, o[0] and o[0] = v items (py.get, py.set and py.delete take
 -- keys that are strings or several), f(a, py.kw{b = 1}) calls, o:method(a) calls a method (and so does
--- o.method(a), unless a is o itself), #o, tostring(o), o == p and o .. text are Python's len, str, == and str.
--- Instances of subclasses (numpy.float64 is one of float) stay objects: py.number makes a number of them.
+-- o.method(a), unless a is o itself), #o, tostring(o) and o .. text are Python's len and str; + - * / % ^ and == < <=
+-- are Python's operators (^ is **), py.op has the others. Instances of subclasses (numpy.float64 is one of float) stay
+-- objects: py.number makes a number of them.
 --
--- A Python exception is a Lua error: a string with type, message and traceback. While Lua runs, Python's
--- threads run: the GIL is held only inside calls. Objects go when Lua has collected them, at the next call
--- into Python (Lua collects earlier where arrays are large); py.close lets one go at once. Python's atexit
--- functions run when the process exits.
+-- A Python exception is a Lua error with fields: e.type, e.message, e.traceback, e:is("ValueError"); tostring(e) is all
+-- of it. While Lua runs, Python's threads run: the GIL is held only inside calls. Objects go when Lua has collected
+-- them, at the next call into Python (Lua collects earlier where arrays are large); py.close lets one go at once.
+-- Python's atexit functions run when the process exits. docs/lua-hosts-python.md shows all of it.
 --
 -- Invariant: one interpreter and one libmoonferry per process. Must not know: how values are converted.
 local ffi = require "ffi"
@@ -142,6 +143,9 @@ end
 
 local started = false
 
+-- The functions of the bridge, once Python runs.
+local verbs = {}
+
 ---Starts Python. Optional: the first use does it too. Where an interpreter runs in this process already,
 ---that one is used. The interpreter is that of `python` (a path), else of the virtual environment `venv`,
 ---else of MOONFERRY_PYTHON, VIRTUAL_ENV, `.venv` in the working directory or beside these Lua files, the
@@ -161,8 +165,12 @@ function py.start(options)
     return nil, message
   end
   for name, verb in pairs(bridge.open(describe, adopt, box, keywords)) do
-    py[name] = verb
+    verbs[name] = verb
+    if rawget(py, name) then
+      py[name] = verb
+    end
   end
+  py.None = verbs.None
   -- os.exit leaves without closing this state, which is when the bridge gets ready for the end.
   local exit = os.exit
   os.exit = function(...) -- luacheck: ignore 122
@@ -172,6 +180,7 @@ function py.start(options)
   started = true
   py.builtins = py.import "builtins"
   py.main = py.import "__main__"
+  py.op = py.import "operator"
   return py
 end
 
@@ -192,8 +201,9 @@ local function lazily(name)
   end
 end
 
--- py.None, py.builtins and py.main (the module __main__) are values, so looking at them is their first use.
-local VALUES = { None = true, builtins = true, main = true }
+-- py.None, py.builtins, py.main (the module __main__) and py.op (the module operator: every operator that Lua has not,
+-- as a function) are values, so looking at them is their first use.
+local VALUES = { None = true, builtins = true, main = true, op = true }
 setmetatable(py, {
   __index = function(_, name)
     if VALUES[name] then
@@ -203,9 +213,16 @@ setmetatable(py, {
   end,
 })
 
----Marks a table as keyword arguments; it must be the last argument of a call.
+---Marks a table as keyword arguments; it must be the last argument of a call. A Python mapping will do as well.
 ---@param arguments table<string, any>
 function py.kw(arguments)
+  if type(arguments) ~= "table" then
+    local fields = {}
+    for key, value in py.items(arguments) do
+      fields[key] = value
+    end
+    arguments = fields
+  end
   return setmetatable(arguments, keywords)
 end
 
@@ -213,13 +230,81 @@ end
 ---@type fun(name: string): any
 py.import = lazily "import"
 
----The value of a Python expression, in the dict or module `scope`, or in __main__.
----@type fun(code: string, scope: any?): any
-py.eval = lazily "eval"
+-- What `from name import attribute` gives where the module has no such attribute: a submodule, or Python's error.
+local function submodule(name, attribute)
+  local ok, module = pcall(py.import, name .. "." .. attribute)
+  if ok then
+    return module
+  elseif not module:is("ModuleNotFoundError") then
+    error(module, 0)
+  end
+  py.raise(py.builtins.ImportError, ("cannot import name '%s' from '%s'"):format(attribute, name))
+end
 
----Runs Python statements, in the dict or module `scope`, or in __main__.
----@type fun(code: string, scope: any?)
-py.exec = lazily "exec"
+---Python's `from module import a, b`: local array, zeros = py.from("numpy", "array", "zeros"). A name may also be that
+---of a submodule.
+---@param name string
+---@param ... string
+---@return any ...
+function py.from(name, ...)
+  local module, found, count = py.import(name), {}, select("#", ...)
+  for i = 1, count do
+    local attribute = select(i, ...)
+    if py.builtins.hasattr(module, attribute) then
+      found[i] = module[attribute]
+    else
+      found[i] = submodule(name, attribute)
+    end
+  end
+  return unpack(found, 1, count)
+end
+
+-- The code's scope: a Lua table is copied into a dict, which comes as the second result.
+local function scope_of(scope)
+  if type(scope) ~= "table" then
+    return scope
+  end
+  local dict = py.dict(scope)
+  return dict, dict
+end
+
+---The value of a Python expression. Its names are those of `scope`, a dict, a module or a Lua table, or of __main__;
+---`locals`, a dict, any mapping or a Lua table, comes before them.
+---@param code string
+---@param scope any?
+---@param locals any?
+---@return any
+function py.eval(code, scope, locals)
+  started_or_error()
+  return verbs.evaluate(code, (scope_of(scope)), (scope_of(locals)))
+end
+
+-- Brings what the code has assigned back into the Lua table that its scope was copied from.
+local function bring_back(scope, dict)
+  for name, value in py.items(dict) do
+    if name ~= "__builtins__" then
+      scope[name] = value
+    end
+  end
+end
+
+---Runs Python statements, with names as those of py.eval. What they assign is in the innermost scope afterwards, also
+---if that is a Lua table.
+---@param code string
+---@param scope any?
+---@param locals any?
+function py.exec(code, scope, locals)
+  started_or_error()
+  local globals, from_globals = scope_of(scope)
+  local inner, from_locals = scope_of(locals)
+  verbs.execute(code, globals, inner)
+  if from_globals then
+    bring_back(scope, from_globals)
+  end
+  if from_locals then
+    bring_back(locals, from_locals)
+  end
+end
 
 ---A Python list, or tuple, of the table's elements 1 ... n; `n` counts nil, as None, at the end or between.
 ---@type fun(elements: table, n: integer?): any
@@ -249,6 +334,23 @@ py.object = lazily "object"
 ---@type fun(object: any): number
 py.number = lazily "number"
 
+local int64_box, uint64_box = ffi.new("int64_t[1]"), ffi.new("uint64_t[1]")
+
+---The int64_t, or uint64_t, of an integer too large for a Lua number; Python's OverflowError if it is larger still.
+---@param object any
+function py.int64(object)
+  started_or_error()
+  verbs.integer(object, int64_box, false)
+  return int64_box[0]
+end
+
+---@param object any
+function py.uint64(object)
+  started_or_error()
+  verbs.integer(object, uint64_box, true)
+  return uint64_box[0]
+end
+
 ---o[key]; several keys are a tuple, as in Python's o[i, j].
 ---@type fun(object: any, ...: any): any
 py.get = lazily "get"
@@ -257,13 +359,84 @@ py.get = lazily "get"
 ---@type fun(object: any, ...: any)
 py.set = lazily "set"
 
+---del o[key], with one key or several.
+---@type fun(object: any, ...: any)
+py.delete = lazily "delete"
+
+---Python's slice: py.slice(stop), py.slice(start, stop), py.slice(start, stop, step), with nil for what is left out;
+---py.slice() is `:`.
+---@param ... any
+function py.slice(...)
+  if select("#", ...) == 0 then
+    return py.builtins.slice(nil)
+  end
+  return py.builtins.slice(...)
+end
+
+---f(*positional, **keywords): a table or anything that can be iterated over; a table or any mapping. Either may be nil.
+---@type fun(f: any, positional: any?, keywords: any?): any
+py.call = lazily "call"
+
 ---for item in py.iter(object) do ... end
 ---@type fun(object: any): function, any
 py.iter = lazily "iter"
 
+---The same, but an item that is a tuple comes as several values: for a, b in py.each(pairs_of_things) do ... end
+---@type fun(object: any): function, any
+py.each = lazily "each"
+
+---for key, value in py.items(dict) do ... end
+---@type fun(object: any): function, any
+py.items = lazily "items"
+
+---for i, item in py.enumerate(object) do ... end, with i from 0 or from `first`.
+---@param object any
+---@param first? integer
+function py.enumerate(object, first)
+  return py.each(py.builtins.enumerate(object, first or 0))
+end
+
+---for a, b in py.zip(objects, others) do ... end
+---@param ... any
+function py.zip(...)
+  return py.each(py.builtins.zip(...))
+end
+
 ---The elements of any iterable as several Lua values: local height, width = py.unpack(a.shape).
 ---@type fun(object: any): ...
 py.unpack = lazily "unpack"
+
+-- What the body gave, once the manager was left.
+local function left(manager, exit, ok, ...)
+  local dealt_with = verbs.leave(exit, manager, ok, (...))
+  if ok then
+    return ...
+  elseif not dealt_with then
+    error((...), 0)
+  end
+end
+
+---Python's `with manager as value: body`: gives what body(value) gives, and nothing if the manager suppressed an error.
+---A Lua error reaches the manager as an exception, and leaves py.with as it was.
+---@param manager any
+---@param body fun(value: any): ...
+function py.with(manager, body)
+  started_or_error()
+  local value, exit = verbs.enter(manager)
+  return left(manager, exit, pcall(body, value))
+end
+
+---Raises a Python exception, which is given ready-made or as its class and arguments.
+---@type fun(exception: any, ...: any)
+py.raise = lazily "raise"
+
+---isinstance(value, class), for one class or several.
+---@param value any
+---@param ... any
+---@return boolean
+function py.is_instance(value, ...)
+  return py.builtins.isinstance(value, py.tuple({ ... }, select("#", ...)))
+end
 
 ---Lets go of a Python object now instead of when Lua collects it. Its later use is an error.
 ---@type fun(object: any)

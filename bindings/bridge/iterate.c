@@ -1,0 +1,86 @@
+/* iterate.c: Python's iterables in Lua's `for`.
+ *
+ * A step gives the next item, or nothing at the end. None is py.None and not nil, so no item ends a loop early.
+ * Must not know: who iterates. */
+#include "bridge.h"
+
+/* LuaJIT's limit for the values of one function lies a little above. */
+#define UNPACK_MAX 7000
+
+/* The next item of the iterator at 1, held; NULL at its end. */
+static PyObject *next_item(lua_State *L) {
+  PyObject *iterator = mf__ref_check(L, 1)->object;
+  if (!PyIter_Check(iterator)) mf__fail(L, "a Python iterator is expected: py.iter makes one");
+  PyObject *item = PyIter_Next(iterator);
+  if (item == NULL && PyErr_Occurred()) mf__raise(L);
+  return item ? mf__hold(L, item) : NULL;
+}
+
+static int step(lua_State *L) {
+  if (next_item(L) == NULL) return 0;
+  mf__to_lua(L, mf__take());
+  return 1;
+}
+
+/* Pushes the elements of ${list}, which is held. */
+static int push_elements(lua_State *L, PyObject *list) {
+  Py_ssize_t count = PyList_Size(list);
+  if (count > UNPACK_MAX) mf__fail(L, "too many values to unpack: %d", (int)count);
+  luaL_checkstack(L, (int)count + 8, "too many values to unpack");
+  for (Py_ssize_t i = 0; i < count; i++) {
+    PyObject *item = PyList_GetItem(list, i);
+    Py_IncRef(item);
+    mf__to_lua(L, item);
+  }
+  return (int)count;
+}
+
+static int step_each(lua_State *L) {
+  PyObject *item = next_item(L);
+  if (item == NULL) return 0;
+  if (!PyTuple_Check(item)) {
+    mf__to_lua(L, mf__take());
+    return 1;
+  }
+  int count = push_elements(L, mf__hold(L, PySequence_List(item)));
+  if (count == 0) mf__fail(L, "py.each met an empty tuple, which would end the loop: use py.iter");
+  return count;
+}
+
+static int verb_iter(lua_State *L) {
+  lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_NEXT);
+  mf__wrap(L, PyObject_GetIter(mf__argument(L, 1)));
+  return 2;
+}
+
+static int verb_each(lua_State *L) {
+  lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_NEXT_EACH);
+  mf__wrap(L, PyObject_GetIter(mf__argument(L, 1)));
+  return 2;
+}
+
+static int verb_items(lua_State *L) {
+  lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_NEXT_EACH);
+  PyObject *items = mf__hold(L, PyObject_CallMethod(mf__argument(L, 1), "items", NULL));
+  mf__wrap(L, PyObject_GetIter(items));
+  return 2;
+}
+
+static int verb_unpack(lua_State *L) {
+  PyObject *list = mf__hold(L, PySequence_List(mf__argument(L, 1)));
+  lua_settop(L, 0);
+  return push_elements(L, list);
+}
+
+void mf__put_iterators(lua_State *L, int kit) {
+  static const luaL_Reg verbs[] = {
+      {"iter", verb_iter}, {"each", verb_each}, {"items", verb_items}, {"unpack", verb_unpack}, {NULL, NULL}};
+  mf__push_verb(L, step, kit);
+  lua_rawseti(L, kit, MF__KIT_NEXT);
+  mf__push_verb(L, step_each, kit);
+  lua_rawseti(L, kit, MF__KIT_NEXT_EACH);
+  for (const luaL_Reg *verb = verbs; verb->name; verb++) {
+    mf__push_verb(L, verb->func, kit);
+    lua_setfield(L, -2, verb->name);
+  }
+}

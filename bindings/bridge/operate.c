@@ -1,0 +1,86 @@
+/* operate.c: Lua's operators on Python objects.
+ *
+ *   a + b, a - b, a * b, a / b, a % b, a ^ b, -a   Python's +, -, *, /, %, **, -; either side may be a Lua value
+ *   a == b, a < b, a <= b                          Python's, as a boolean; both sides must be Python objects
+ *
+ * Lua 5.1 asks no metatable where two values of different types are compared, and makes a boolean of every answer;
+ * py.op has functions for what that leaves out. Must not know: what the objects are. */
+#include "bridge.h"
+
+static int binary(lua_State *L, PyObject *(*operate)(PyObject *, PyObject *)) {
+  PyObject *left = mf__hold(L, mf__to_python(L, 1));
+  PyObject *right = mf__hold(L, mf__to_python(L, 2));
+  mf__to_lua(L, operate(left, right));
+  return 1;
+}
+
+static PyObject *power(PyObject *base, PyObject *exponent) {
+  return PyNumber_Power(base, exponent, Py_None);
+}
+
+static int operator_add(lua_State *L) {
+  return binary(L, PyNumber_Add);
+}
+
+static int operator_sub(lua_State *L) {
+  return binary(L, PyNumber_Subtract);
+}
+
+static int operator_mul(lua_State *L) {
+  return binary(L, PyNumber_Multiply);
+}
+
+static int operator_div(lua_State *L) {
+  return binary(L, PyNumber_TrueDivide);
+}
+
+static int operator_mod(lua_State *L) {
+  return binary(L, PyNumber_Remainder);
+}
+
+static int operator_pow(lua_State *L) {
+  return binary(L, power);
+}
+
+static int operator_unm(lua_State *L) {
+  mf__to_lua(L, PyNumber_Negative(mf__ref_check(L, 1)->object));
+  return 1;
+}
+
+static int compare(lua_State *L, int operation) {
+  PyObject *left = mf__ref_check(L, 1)->object;
+  int answer = PyObject_RichCompareBool(left, mf__ref_check(L, 2)->object, operation);
+  if (answer < 0) mf__raise(L);
+  lua_pushboolean(L, answer);
+  return 1;
+}
+
+static int operator_eq(lua_State *L) {
+  return compare(L, Py_EQ);
+}
+
+static int operator_lt(lua_State *L) {
+  return compare(L, Py_LT);
+}
+
+static int operator_le(lua_State *L) {
+  return compare(L, Py_LE);
+}
+
+void mf__operator_metatable(lua_State *L, int kit) {
+  static const luaL_Reg events[] = {{"__add", operator_add},
+                                    {"__sub", operator_sub},
+                                    {"__mul", operator_mul},
+                                    {"__div", operator_div},
+                                    {"__mod", operator_mod},
+                                    {"__pow", operator_pow},
+                                    {"__unm", operator_unm},
+                                    {"__eq", operator_eq},
+                                    {"__lt", operator_lt},
+                                    {"__le", operator_le},
+                                    {NULL, NULL}};
+  for (const luaL_Reg *event = events; event->name; event++) {
+    mf__push_verb(L, event->func, kit);
+    lua_setfield(L, -2, event->name);
+  }
+}

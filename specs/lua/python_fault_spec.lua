@@ -1,0 +1,230 @@
+-- Python exceptions as Lua errors, Lua errors in Python's context managers.
+local py = require "moonferry.python"
+
+-- The error of a call that must fail.
+local function failure(f, ...)
+  local ok, err = pcall(f, ...)
+  assert.is_false(ok)
+  return err
+end
+
+describe("a Python exception in Lua", function()
+  setup(function()
+    py.exec [[
+class Leak(ValueError):
+    def __init__(self, where, depth):
+        super().__init__("leak in " + where)
+        self.depth = depth
+        self.type = "own"
+def inner():
+    raise Leak("the hull", 3)
+def outer():
+    inner()
+]]
+  end)
+
+  local function raised()
+    return failure(function() py.main.outer() end)
+  end
+
+  it("has type, message, traceback and its own attributes", function()
+    local err = raised()
+    assert.are.equal("Leak", err.type)
+    assert.are.equal("leak in the hull", err.message)
+    assert.are.equal(3, err.depth)
+    assert.are.equal("own", err.value.type)
+    assert.are.equal(py.main.Leak, err.class)
+    assert.matches("^specs/lua/python_fault_spec.lua:%d+: $", err.where)
+    assert.are.equal("json.decoder.JSONDecodeError", failure(py.import("json").loads, "{").type)
+    assert.matches("AttributeError", tostring(failure(function() return err.absent end)))
+    assert.matches("fields have names", tostring(failure(function() return err[1] end)))
+  end)
+
+  it("shows Python's stack and Lua's", function()
+    local trace = raised().traceback
+    assert.matches("^Traceback %(most recent call last%):", trace)
+    assert.matches("in outer", trace)
+    assert.matches("in inner", trace)
+    assert.matches("Leak: leak in the hull\nstack traceback:\n", trace)
+    assert.matches("specs/lua/python_fault_spec.lua:%d+: in function", trace)
+    local err = failure(py.raise, py.builtins.KeyError, "k")
+    assert.matches("^KeyError: 'k'\nstack traceback:\n", err.traceback)
+  end)
+
+  it("is text where text is wanted", function()
+    local err = raised()
+    assert.matches("^specs/lua/python_fault_spec.lua:%d+: Leak: leak in the hull\nTraceback", tostring(err))
+    assert.are.equal("<" .. tostring(err) .. ">", "<" .. err .. ">")
+  end)
+
+  it("says of what class it is, by the class or by a name", function()
+    local err, b = raised(), py.builtins
+    assert.is_true(err:is(py.main.Leak))
+    assert.is_true(err:is(b.ValueError))
+    assert.is_true(err:is(b.KeyError, b.ValueError))
+    assert.is_true(err:is(py.tuple { b.KeyError, b.ValueError }))
+    assert.is_true(err:is "ValueError")
+    assert.is_true(err:is("KeyError", "Exception"))
+    assert.is_false(err:is(b.KeyError))
+    assert.is_false(err:is "KeyError")
+    assert.is_false(err:is())
+    assert.is_true(failure(py.import("json").loads, "{"):is "json.decoder.JSONDecodeError")
+    assert.is_true(py.is_instance(err, b.ValueError))
+    assert.is_true(py.is_instance(err, b.KeyError, b.ValueError))
+    assert.is_false(py.is_instance(5, b.str))
+    assert.matches("TypeError", tostring(failure(err.is, err, 5)))
+  end)
+
+  it("is the exception itself wherever it is passed", function()
+    py.exec "caught = []\ndef keep(e):\n    caught.append(e)\n    return e"
+    local err = raised()
+    local back = py.main.keep(err)
+    assert.is_true(py.op.is_(back, err))
+    assert.is_true(back == err)
+    assert.is_true(err == err.value)
+    assert.is_true(py.is(err))
+    assert.are.equal(err, failure(error, err))
+    py.main.caught:clear()
+  end)
+
+  it("is raised from Lua", function()
+    local b = py.builtins
+    local err = failure(py.raise, b.ValueError, "no good")
+    assert.is_true(err:is(b.ValueError))
+    assert.are.equal("no good", err.message)
+    assert.matches("^specs/lua/python_fault_spec.lua:%d+: ValueError: no good$", tostring(failure(function()
+      py.raise(b.ValueError("no good"))
+    end)))
+    local again = failure(py.raise, err)
+    assert.is_true(again == err)
+    assert.matches("takes a Python exception", failure(py.raise, "text"))
+    assert.matches("takes a Python exception", failure(py.raise, b.int))
+    assert.matches("Mute\n", tostring(failure(function()
+      py.exec "class Mute(Exception):\n    __str__ = None\nraise Mute"
+    end)) .. "\n")
+  end)
+
+  it("ends a program with its text and its traceback", function()
+    local process = require "process"
+    local status, text = process.run 'require("moonferry.python").exec "def f():\\n    1/0\\nf()"'
+    assert.are.equal(1, status)
+    assert.matches("ZeroDivisionError: division by zero\nTraceback", text)
+    assert.matches("in f\n", text)
+    assert.matches("stack traceback:", text)
+  end)
+
+  it("keeps what it holds no longer than Lua keeps it", function()
+    py.exec [[
+import gc, weakref
+class Token:
+    pass
+def failing():
+    token = Token()
+    global seen
+    seen = weakref.ref(token)
+    raise ValueError
+]]
+    failure(function() py.main.failing() end)
+    collectgarbage()
+    collectgarbage()
+    py.collect()
+    py.main.gc.collect()
+    assert.are.equal(py.None, py.main.seen())
+  end)
+end)
+
+describe("py.with", function()
+  local log
+
+  setup(function()
+    py.exec [[
+class Manager:
+    def __init__(self, answer=None):
+        self.answer = answer
+        self.log = []
+    def __enter__(self):
+        self.log.append("enter")
+        return "value"
+    def __exit__(self, kind, value, trace):
+        import sys
+        self.log.append(kind.__name__ if kind else None)
+        self.seen = value
+        assert sys.exc_info()[1] is value
+        return self.answer
+]]
+  end)
+
+  before_each(function()
+    log = nil
+  end)
+
+  it("enters, gives what the body gives, and leaves", function()
+    local manager = py.main.Manager(true)
+    local results = { py.with(manager, function(value)
+      log = value
+      return 1, nil, 3
+    end) }
+    assert.are.equal("value", log)
+    assert.are.equal(1, results[1])
+    assert.are.equal(3, results[3])
+    assert.are.equal("['enter', None]", tostring(manager.log))
+  end)
+
+  it("shows the manager the exception, which goes on unless it is suppressed", function()
+    local manager = py.main.Manager()
+    local err = failure(py.with, manager, function() py.eval "1/0" end)
+    assert.is_true(err:is "ZeroDivisionError")
+    assert.are.equal("['enter', 'ZeroDivisionError']", tostring(manager.log))
+    assert.is_true(py.op.is_(manager.seen, err))
+    assert.are.equal(0, select("#", py.with(py.main.Manager(true), function() py.eval "1/0" end)))
+    assert.are.equal(0, select("#", py.with(py.import("contextlib").suppress(py.builtins.ZeroDivisionError), function()
+      py.eval "1/0"
+    end)))
+  end)
+
+  it("shows the manager a Lua error as an exception, and passes it on as it was", function()
+    local manager, own = py.main.Manager(), { "own error" }
+    assert.are.equal(own, failure(py.with, manager, function() error(own) end))
+    assert.is_true(py.is_instance(manager.seen, py.builtins.RuntimeError))
+    assert.matches("on purpose", failure(py.with, manager, function() error "on purpose" end))
+    assert.matches("on purpose", tostring(manager.seen))
+  end)
+
+  it("works with files, with generators, and across yields", function()
+    local path = os.tmpname()
+    py.with(py.builtins.open(path, "w"), function(file)
+      file:write("Fähre\n")
+    end)
+    assert.are.equal("Fähre\n", io.open(path):read "*a")
+    os.remove(path)
+    py.exec [[
+from contextlib import contextmanager
+steps = []
+@contextmanager
+def managed():
+    steps.append("before")
+    try:
+        yield 5
+    except KeyError as e:
+        steps.append("caught")
+        raise ValueError("new") from e
+    finally:
+        steps.append("after")
+]]
+    local err = failure(py.with, py.main.managed(), function() py.raise(py.builtins.KeyError, "k") end)
+    assert.are.equal("ValueError", err.type)
+    assert.is_true(py.is_instance(err.__cause__, py.builtins.KeyError))
+    local resume = coroutine.wrap(function()
+      return py.with(py.main.managed(), function(value)
+        return coroutine.yield(value)
+      end)
+    end)
+    assert.are.equal(5, resume())
+    assert.are.equal("back", resume "back")
+    assert.are.equal("['before', 'caught', 'after', 'before', 'after']", tostring(py.main.steps))
+  end)
+
+  it("refuses what is no context manager", function()
+    assert.matches("AttributeError", tostring(failure(py.with, py.list {}, print)))
+  end)
+end)
