@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from programs import HIP, LIBRARIES, MOONFERRY, ROOT
+from programs import HIP, MOONFERRY
 
 RACE = "race()\nend()\n"
 RIGHT = "race(order=True)\nend()\n"
@@ -390,26 +390,6 @@ def test_a_lua_script_as_the_command(sim, library):
     done = sim("--no-ledger", "--", "luajit", script, "wrong")
     assert done.returncode == 1
     assert "race on 64 bytes" in done.stderr
-
-
-PEERS = LIBRARIES / "venv" / "bin" / "python"
-
-
-@pytest.mark.skipif(not PEERS.exists(), reason="cuda.core and Numba are not installed (specs/sim/setup.sh)")
-def test_the_worked_example(sim):
-    example = ROOT / "examples" / "race" / "race.py"
-    done = sim("--seeds", "20", "--", PEERS, example)
-    assert done.returncode == 1
-    assert "all bytes are 7" in done.stdout, "some orders give the right bytes by chance"
-    assert "wrong bytes" in done.stdout
-    assert len(findings(done)) == 1, done.stderr
-    assert re.search(r"  first  written .* cuMemsetD8Async, thread 1 at \S*race.py:40 in main ", done.stderr)
-    assert re.search(r"  then   read .* cuMemcpyDtoHAsync, thread 1 at \S*race.py:46 in main ", done.stderr)
-    assert "under all seeds 0 to 19" in done.stderr
-    done = sim("--seeds", "20", "--", PEERS, example, "--wait")
-    assert done.returncode == 0, done.stderr
-    assert set(done.stdout.splitlines()) == {"all bytes are 7"}
-    assert not findings(done)
 
 
 def test_a_journal_that_is_none_does_no_harm(sim):
