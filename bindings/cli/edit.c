@@ -210,8 +210,10 @@ static char *plain_line(void) {
   return line == NULL && byte == '\n' ? cli_copy("", 0) : line;
 }
 
+/* Raw before the prompt is shown: what is typed between the two would be echoed by the terminal as well. */
 static char *edited_line(void) {
   int count = 0;
+  lib.set(editor, EL_PREP_TERM, 1);
   const char *line = lib.gets(editor, &count);
   if (interrupts) lib.reset(editor);
   if (line == NULL || count <= 0 || interrupts) return NULL;

@@ -14,6 +14,7 @@
 lua_State *host_open(bool environment); /* libraries open, Moonferry's Lua files found; NULL: no memory */
 int host_call(lua_State *L, int arguments, int results); /* as lua_pcall, with a traceback, and Ctrl-C stops it */
 int host_report(lua_State *L, int status); /* prints and pops the error, if status is one; returns status */
+void host_prefix(const char *prefix); /* of what host_report prints, "moonferry: " until then */
 int host_require(lua_State *L, const char *name); /* leaves the module, or nothing after it said why not */
 
 /* interrupt.c */
@@ -21,7 +22,7 @@ void host_interruptible(lua_State *L, bool forgiving); /* forgiving: Ctrl-C alon
 void host_uninterruptible(void);
 
 /* repl.c */
-int host_repl(lua_State *L);
+int host_repl(lua_State *L, bool compiled); /* compiled: what is typed may be, so that Ctrl-C may not stop it */
 
 /* edit.c */
 typedef struct edit_result {

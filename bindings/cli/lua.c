@@ -12,7 +12,7 @@
 typedef struct request {
   char **argv;
   int argc, script; /* script == argc: there is none */
-  bool interactive, version, executes, no_environment;
+  bool interactive, version, executes, no_environment, compiled;
   int status;
 } request;
 
@@ -34,6 +34,7 @@ static int read_option(request *r, int *i) {
   else if (word[1] == 'e' || word[1] == 'l' || word[1] == 'j') {
     r->executes |= word[1] == 'e';
     if (alone && ++*i >= r->argc) return wrong("there is no value after", word);
+    r->compiled |= word[1] == 'j' && strcmp(alone ? r->argv[*i] : word + 2, "on") == 0;
   } else if (word[1] != 'O')
     return wrong("there is no option", word);
   return 0;
@@ -145,7 +146,7 @@ static int run_all(lua_State *L) {
   if (r->status != 0) return 0;
   const bool idle = !script && !r->executes && !r->version;
   if (r->interactive || (idle && isatty(STDIN_FILENO)))
-    r->status = host_repl(L);
+    r->status = host_repl(L, r->compiled);
   else if (idle)
     r->status = run_chunk(L, luaL_loadfile(L, NULL), 0);
   return 0;

@@ -9,6 +9,8 @@
 #include "cli.h"
 #include "host.h"
 
+static const char KEY[] = "moonferry.program.repl";
+
 /* line(prompt): the line; nil at the end of the input; false after Ctrl-C. */
 static int lua_line(lua_State *L) {
   const edit_result got = edit_line(luaL_checkstring(L, 1));
@@ -32,12 +34,13 @@ static char *copy_of(lua_State *L, int index) {
   return text != NULL && *text != '\0' ? cli_copy(text, strlen(text)) : NULL;
 }
 
-/* Asks repl.complete; whatever goes wrong there completes nothing. */
+/* Asks repl.complete; whatever goes wrong there completes nothing. The stack is that of lua_line. */
 static edit_completion complete(void *data, const char *before, size_t size) {
   lua_State *L = data;
   edit_completion answer = {NULL, NULL};
   const int top = lua_gettop(L);
-  lua_getfield(L, 1, "complete");
+  lua_getfield(L, LUA_REGISTRYINDEX, KEY);
+  lua_getfield(L, -1, "complete");
   lua_pushlstring(L, before, size);
   if (lua_pcall(L, 1, 2, 0) == 0) answer = (edit_completion){copy_of(L, -2), copy_of(L, -1)};
   lua_settop(L, top);
@@ -70,14 +73,28 @@ static bool next(lua_State *L) {
   return !lua_isnil(L, -1);
 }
 
-int host_repl(lua_State *L) {
+static void push_tools(lua_State *L, bool compiled) {
+  lua_createtable(L, 0, 5);
+  lua_pushcfunction(L, lua_line);
+  lua_setfield(L, -2, "line");
+  lua_pushcfunction(L, lua_remember);
+  lua_setfield(L, -2, "remember");
+  lua_pushboolean(L, edit_able());
+  lua_setfield(L, -2, "editing");
+  lua_pushboolean(L, compiled);
+  lua_setfield(L, -2, "compiled");
+  lua_pushstring(L, MOONFERRY_VERSION);
+  lua_setfield(L, -2, "version");
+}
+
+int host_repl(lua_State *L, bool compiled) {
   lua_settop(L, 0);
   if (host_require(L, "moonferry.program.repl") != 0) return CLI_FOUND;
+  lua_pushvalue(L, 1);
+  lua_setfield(L, LUA_REGISTRYINDEX, KEY);
+  host_prefix("");
   edit_open(complete, L);
-  lua_pushcfunction(L, lua_line);
-  lua_pushcfunction(L, lua_remember);
-  lua_pushboolean(L, edit_able());
-  lua_pushstring(L, MOONFERRY_VERSION);
+  push_tools(L, compiled);
   const bool opened = ask(L, "open", 1, 0);
   while (opened && next(L)) {
     run(L);

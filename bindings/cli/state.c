@@ -67,14 +67,20 @@ int host_call(lua_State *L, int arguments, int results) {
   return status;
 }
 
+static const char *report_prefix = "moonferry: ";
+
+void host_prefix(const char *prefix) {
+  report_prefix = prefix;
+}
+
 int host_report(lua_State *L, int status) {
   if (status == 0) return 0;
   fflush(stdout);
   const char *message = lua_tostring(L, -1);
   if (message != NULL)
-    fprintf(stderr, "moonferry: %s\n", message);
+    fprintf(stderr, "%s%s\n", report_prefix, message);
   else
-    fprintf(stderr, "moonferry: (error object is a %s value)\n", luaL_typename(L, -1));
+    fprintf(stderr, "%s(error object is a %s value)\n", report_prefix, luaL_typename(L, -1));
   fflush(stderr);
   lua_pop(L, 1);
   return status;

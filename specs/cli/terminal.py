@@ -1,0 +1,80 @@
+"""A program on a pseudo-terminal, typed at and read from as a person does it."""
+
+import errno
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import time
+
+ESCAPES = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>()][0-9A-B]?|\x07")
+
+
+class Terminal:
+    """Everything that was shown is in `shown`, as text without escapes; `expect` reads on from where it last matched."""
+
+    def __init__(self, words, env, cwd):
+        main, other = pty.openpty()
+        self.main = main
+        self.shown = ""
+        self.at = 0
+        self.child = subprocess.Popen(
+            words, stdin=other, stdout=other, stderr=other, env=env, cwd=cwd, start_new_session=True,
+            preexec_fn=lambda: __import__("fcntl").ioctl(0, __import__("termios").TIOCSCTTY, 0),
+        )  # fmt: skip
+        os.close(other)
+
+    def _read(self, seconds):
+        if not select.select([self.main], [], [], seconds)[0]:
+            return True
+        try:
+            part = os.read(self.main, 65536)
+        except OSError as error:
+            assert error.errno == errno.EIO, error
+            return False
+        self.shown += ESCAPES.sub(b"", part).decode(errors="replace").replace("\r", "")
+        return bool(part)
+
+    def expect(self, text, seconds=20):
+        """Waits for a text; returns what came before it, since the last one."""
+        end = time.monotonic() + seconds
+        while (found := self.shown.find(text, self.at)) < 0:
+            alive = time.monotonic() < end and self._read(0.2)
+            assert alive or text in self.shown[self.at :], f"{text!r} did not come; shown:\n{self.shown[self.at :]}"
+        before = self.shown[self.at : found]
+        self.at = found + len(text)
+        return before
+
+    def type(self, keys):
+        os.write(self.main, keys.encode())
+
+    def line(self, text, answer=None, prompt="\n> "):
+        """Types a line, and returns what was shown from then to the next prompt."""
+        self.type(text + "\r")
+        said = self.expect(prompt).partition("\n")[2]
+        if answer is not None:
+            assert answer in said, said
+        return said
+
+    def interrupt(self):
+        self.type("\x03")
+
+    def end(self, keys="\x04"):
+        """Ends the input and returns the exit status."""
+        self.type(keys)
+        return self.wait()
+
+    def wait(self, seconds=20):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and self._read(0.1):
+            if self.child.poll() is not None:
+                break
+        return self.child.wait(max(0.1, end - time.monotonic()))
+
+    def close(self):
+        if self.child.poll() is None:
+            self.child.send_signal(signal.SIGKILL)
+            self.child.wait()
+        os.close(self.main)

@@ -1,0 +1,310 @@
+"""The prompt, used through a pseudo-terminal as a person uses it."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from programs import BUILD, MOONFERRY, ROOT
+from terminal import Terminal
+
+HISTEDIT = Path("/usr/include/histedit.h")
+
+
+def plain_environment(folder, **settings):
+    drop = ("LUA_", "MOONFERRY_", "PYTHON", "XDG_", "VIRTUAL_ENV", "SIM_")
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(drop)}
+    python = {"MOONFERRY_PYTHON": sys.executable, "PYTHONPATH": str(BUILD / "python"), "PYTHONDONTWRITEBYTECODE": "1"}
+    return {**clean, **python, "HOME": str(folder), "TERM": "xterm", **settings}
+
+
+@pytest.fixture
+def prompt(tmp_path):
+    """Starts the program on a terminal and waits for the prompt; each is ended when the spec is."""
+    terminals = []
+
+    def start(*words, **settings):
+        terminal = Terminal([MOONFERRY, *words], plain_environment(tmp_path, **settings), tmp_path)
+        terminals.append(terminal)
+        terminal.expect("\n> ")
+        return terminal
+
+    yield start
+    for terminal in terminals:
+        terminal.close()
+
+
+def test_it_starts_and_ends(prompt):
+    t = prompt()
+    assert "LuaJIT 2.1" in t.shown
+    assert t.end() == 0
+    assert "Traceback" not in t.shown and "traceback" not in t.shown
+
+
+@pytest.mark.parametrize(
+    "typed, shown",
+    [
+        ("1 + 1", "2"),
+        ("=1, nil, 'a'", '1\tnil\t"a"'),
+        ("x = 3", ""),
+        ("print('no quotes')", "no quotes"),
+        ("'two\\nlines'", '"two\\nlines"'),
+        ("{ 3, 2, b = { c = true }, ['d e'] = 1LL }", '{ 3, 2, b = { c = true }, ["d e"] = 1LL }'),
+        ("{}", "{}"),
+        ("mf.tensor({ { 1, 2 }, { 3, 4 } }, 'int32')", "mf.tensor<int32[2,2] cpu>\n[[1, 2],\n [3, 4]]"),
+        ("py.builtins.Exception('why')", "Exception('why')"),
+        ("py.eval('{1: (2, None)}')", "{1: (2, None)}"),
+        ("setmetatable({}, { __tostring = function() error('no') end })", "<__tostring failed: stdin:1: no>"),
+        ("function end", "stdin:1: '<name>' expected near 'end'"),
+        ("(function() end)()", ""),
+    ],
+)
+def test_values_are_shown(prompt, typed, shown):
+    t = prompt()
+    said = t.line(typed)
+    assert said == shown
+    assert t.end() == 0
+
+
+def test_large_values_are_cut(prompt):
+    t = prompt()
+    t.line("t = {} for i = 1, 1000 do t[i] = i end")
+    assert "... (940 more)" in t.line("t")
+    t.line("deep = { { { { { 1 } } } } }; deep.self = deep")
+    said = t.line("deep")
+    assert "{ ... }" in said and "again>" in said
+    assert "... (6000 more bytes)" in t.line("('x'):rep(10000)")
+
+
+def test_several_lines_are_one_chunk(prompt):
+    t = prompt()
+    t.line("function twice(x)", prompt="\n>> ")
+    t.line("  return 2 * x", prompt="\n>> ")
+    t.line("end")
+    assert t.line("twice(21)") == "42"
+    t.line("s = [[a", prompt="\n>> ")
+    t.line("b]]")
+    assert t.line("s") == '"a\\nb"'
+
+
+def test_what_is_local_stays(prompt):
+    t = prompt()
+    t.line("local a, print_count = 4, 0")
+    t.line("function more() print_count = print_count + 1 return a end")
+    t.line("more() more()")
+    assert t.line("a, print_count, rawget(_G, 'a')") == "4\t2\tnil"
+    t.line("b = 5")
+    assert t.line("_G.b") == "5"
+
+
+def test_errors_leave_the_prompt(prompt):
+    t = prompt()
+    said = t.line("error('boo')")
+    assert said.startswith("stdin:1: boo\nstack traceback:\n") and "stdin:1: in main chunk" in said
+    assert "unexpected symbol near '*'" in t.line("x =* 2")
+    assert t.line("error({})") == "(error object is a table value)"
+    assert "ZeroDivisionError" in t.line("py.eval('1/0')")
+    assert t.line("1") == "1"
+
+
+def test_completion(prompt):
+    t = prompt()
+    t.type("string.for\t")
+    t.expect("string.format")
+    t.type("('%d', 7)\r")
+    assert t.expect("\n> ") == "('%d', 7)\n\"7\""
+    t.type("coroutine.\t")
+    said = t.expect("wrap")
+    assert "resume" in said and "status" in said
+    t.type("status\x15")
+    t.type("undefined_name.x\t\x15")
+    t.line("field = { inner = { value_of_it = 11 } }")
+    t.type("field.inn\t.val\t\r")
+    assert t.expect("\n> ").endswith("\n11")
+    t.type("whi\t true do break end\r")
+    t.expect("while true do break end\n> ")
+    t.type("mf.zer\t({ 2 }):nb\t\x15")
+    t.line("local t = mf.zeros { 2 }")
+    t.type("t.nby\t\r")
+    t.expect("t.nbytes\n8\n> ")
+    assert t.end() == 0
+
+
+def test_completion_of_python(prompt):
+    t = prompt()
+    t.line("local text = py.object 'abc'")
+    t.type("text:upp\t()\r")
+    assert t.expect("\n> ").endswith("text:upper()\n\"ABC\"")
+    t.line("py.exec 'class C:\\n  first_thing = second_thing = 1\\n  _hidden = 2'")
+    t.line("c = py.main.C()")
+    t.type("c.\t")
+    assert "_hidden" not in t.expect("second_thing")
+    t.type("_h\t\r")
+    t.expect("c._hidden\n2\n> ")
+    t.type("py.build\t.sor\t\x15")
+    t.type("py.main.C.fi\t\r")
+    t.expect("first_thing\n1\n> ")
+
+
+def test_a_tab_before_any_word_is_space(prompt):
+    t = prompt()
+    t.type("\t7\r")
+    t.expect("\n7\n> ")
+
+
+def test_history(prompt, tmp_path):
+    t = prompt()
+    t.line("first = 'one'")
+    t.line("second = 'two'")
+    t.type("\x1b[A\x1b[A\r")
+    t.expect("first = 'one'\n> ")
+    assert t.end() == 0
+    path = tmp_path / ".local" / "state" / "moonferry" / "history"
+    assert path.read_text() == "first = 'one'\nsecond = 'two'\nfirst = 'one'\n"
+    assert path.stat().st_mode & 0o777 == 0o600
+    t = prompt()
+    t.type("\x1b[A\x1b[A\r")
+    t.expect("second = 'two'\n> ")
+    t.type("\x12one")
+    t.expect("first = 'one'")
+    assert t.end("\r\x04") == 0
+
+
+def test_where_the_history_lies(prompt, tmp_path):
+    state = tmp_path / "state"
+    t = prompt(XDG_STATE_HOME=str(state))
+    t.line("a = 1")
+    assert t.end() == 0
+    assert (state / "moonferry" / "history").read_text() == "a = 1\n"
+    t = prompt(MOONFERRY_HISTORY=str(tmp_path / "other"))
+    t.line("b = 1")
+    assert t.end() == 0
+    assert (tmp_path / "other").read_text() == "b = 1\n"
+    t = prompt(MOONFERRY_HISTORY="", XDG_STATE_HOME=str(tmp_path / "none"))
+    t.line("c = 1")
+    assert t.end() == 0
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_long_history_is_trimmed(prompt, tmp_path):
+    path = tmp_path / "long"
+    path.write_text("".join(f"x = {i}\n" for i in range(2500)))
+    t = prompt(MOONFERRY_HISTORY=str(path))
+    t.type("\x1b[A\r")
+    t.expect("x = 2499\n> ")
+    assert t.end() == 0
+    lines = path.read_text().splitlines()
+    assert len(lines) == 1001 and lines[0] == "x = 1500"
+
+
+def test_ctrl_c_clears_the_line(prompt):
+    t = prompt()
+    t.type("this is nothing")
+    t.expect("nothing")
+    t.interrupt()
+    t.expect("^C\n> ")
+    t.line("function f()", prompt="\n>> ")
+    t.interrupt()
+    t.expect("^C\n> ")
+    assert t.line("2") == "2"
+    assert t.end() == 0
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "while true do end",
+        "for i = 1, 1e18 do local x = i * 2 end",
+        "local function f() return f() end f()",
+        "coroutine.wrap(function() while true do end end)()",
+        "while true do pcall(string.rep, 'x', 10) end",
+    ],
+)
+def test_ctrl_c_stops_what_runs(prompt, loop):
+    t = prompt()
+    t.type(loop + "\r")
+    t.expect("\n")
+    time.sleep(0.3)
+    t.interrupt()
+    assert "interrupted!" in t.expect("\n> ")
+    assert t.line("3") == "3"
+    assert t.end() == 0
+
+
+def test_ctrl_c_and_compiled_loops(prompt):
+    """With -jon the loop is machine code, which looks for nothing; the third Ctrl-C ends the program."""
+    t = prompt("-jon")
+    t.type("while true do end\r")
+    t.expect("\n")
+    time.sleep(0.5)
+    t.interrupt()
+    time.sleep(0.3)
+    t.interrupt()
+    t.expect("Ctrl-C again ends the program")
+    t.interrupt()
+    assert t.wait() == -2
+
+
+def test_wide_characters(prompt):
+    t = prompt()
+    said = t.line("'Wörter 字' .. ''")
+    assert said == '"Wörter 字"'
+    t.type("'äö\x7f'\r")
+    assert t.expect("\n> ").endswith('"ä"')
+
+
+@pytest.mark.parametrize("settings", [{"TERM": "dumb"}, {"MOONFERRY_LIBEDIT": ""}, {"MOONFERRY_LIBEDIT": "/none.so"}])
+def test_without_an_editor(prompt, settings):
+    t = prompt(**settings)
+    assert t.line("1 + 1") == "2"
+    t.type("while true do end\r")
+    t.expect("\n")
+    time.sleep(0.3)
+    t.interrupt()
+    assert "interrupted!" in t.expect("\n> ")
+    t.type("half a line")
+    time.sleep(0.2)
+    t.interrupt()
+    t.expect("\n> ")
+    assert t.line("4") == "4"
+    assert t.end() == 0
+
+
+def test_after_other_things(prompt, tmp_path):
+    (tmp_path / "script.lua").write_text("value = ... print('ran')")
+    t = prompt("-e", "early = 1", "-i", "script.lua", "seven")
+    assert "ran" in t.shown
+    assert t.line("early, value, arg[1]") == '1\t"seven"\t"seven"'
+
+
+def test_os_exit_at_the_prompt(prompt):
+    t = prompt()
+    t.type("os.exit(7)\r")
+    assert t.wait() == 7
+
+
+def test_input_that_is_no_terminal(tmp_path):
+    env = plain_environment(tmp_path)
+    done = subprocess.run([MOONFERRY, "-i"], input="1+1\nerror('x')\n2+2", env=env, capture_output=True, text=True)
+    assert (done.returncode, "> 2\n" in done.stdout, "> 4\n" in done.stdout) == (0, True, True)
+    assert "stdin:1: x" in done.stderr
+    assert not (tmp_path / ".local").exists(), "what is piped in is no history"
+
+
+def test_what_is_declared_of_libedit(tmp_path):
+    if not HISTEDIT.exists():
+        pytest.skip("libedit's header is not installed (Debian: libedit-dev)")
+    ours = (ROOT / "bindings" / "cli" / "histedit.h").read_text()
+    names = [part.split(" = ") for line in ours.splitlines() if line.startswith("enum {")
+             for part in line[line.index("{") + 1 : line.index("}")].strip().split(", ")]  # fmt: skip
+    assert len(names) == 15
+    checks = "".join(f'_Static_assert({name} == {value}, "{name}");\n' for name, value in names)
+    checks += "_Static_assert(sizeof(LineInfo) == 24 && sizeof(HistEvent) == 16, \"structs\");\n"
+    checks += "_Static_assert(__builtin_offsetof(LineInfo, cursor) == 8, \"cursor\");\n"
+    source = tmp_path / "check.c"
+    source.write_text(f"#include <stdio.h>\n#include <histedit.h>\n{checks}")
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    subprocess.run([compiler, "-fsyntax-only", source], check=True)
