@@ -132,7 +132,8 @@ static bool load(void) {
   static const char *const files[] = {"libedit.so.2", "libedit.so.0", "libedit.so"};
   const char *chosen = getenv("MOONFERRY_LIBEDIT");
   const char *terminal = getenv("TERM");
-  if (terminal == NULL || strcmp(terminal, "dumb") == 0 || !isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO)) return false;
+  if (terminal == NULL || strcmp(terminal, "dumb") == 0) return false;
+  if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO)) return false;
   if (chosen != NULL) {
     void *library = *chosen != '\0' ? dlopen(chosen, RTLD_NOW | RTLD_LOCAL) : NULL;
     return library != NULL && find(library);

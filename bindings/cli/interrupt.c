@@ -28,7 +28,8 @@ static void end_program(void) {
 }
 
 static void on_interrupt(int number) {
-  static const char text[] = "\n(it has not stopped: it is in compiled or foreign code; Ctrl-C again ends the program)\n";
+  static const char text[] =
+      "\n(it has not stopped: it is in compiled or foreign code; Ctrl-C again ends the program)\n";
   (void)number;
   if (running == NULL) return;
   waiting++;

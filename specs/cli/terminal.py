@@ -1,19 +1,21 @@
 """A program on a pseudo-terminal, typed at and read from as a person does it."""
 
 import errno
+import fcntl
 import os
 import pty
 import re
 import select
 import signal
 import subprocess
+import termios
 import time
 
 ESCAPES = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>()][0-9A-B]?|\x07")
 
 
 class Terminal:
-    """Everything that was shown is in `shown`, as text without escapes; `expect` reads on from where it last matched."""
+    """Everything that was shown is in `shown`, as text without escapes; `expect` goes on from where it matched."""
 
     def __init__(self, words, env, cwd):
         main, other = pty.openpty()
@@ -22,7 +24,7 @@ class Terminal:
         self.at = 0
         self.child = subprocess.Popen(
             words, stdin=other, stdout=other, stderr=other, env=env, cwd=cwd, start_new_session=True,
-            preexec_fn=lambda: __import__("fcntl").ioctl(0, __import__("termios").TIOCSCTTY, 0),
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
         )  # fmt: skip
         os.close(other)
 

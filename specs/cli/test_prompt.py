@@ -119,6 +119,7 @@ def test_completion(prompt):
     t.type("coroutine.\t")
     said = t.expect("wrap")
     assert "resume" in said and "status" in said
+    t.expect("\n> coroutine.")
     t.type("status\x15")
     t.type("undefined_name.x\t\x15")
     t.line("field = { inner = { value_of_it = 11 } }")
