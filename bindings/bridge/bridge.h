@@ -9,6 +9,7 @@
  *      therefore raise a Lua error at any point, and nothing leaks.
  *   2. What a body owns while Lua can raise, it holds (mf__hold), because an error jumps over it.
  *   3. The first upvalue of every body is the kit: a table with what this Lua state's bridge needs.
+ * visit.h has those of the other way, from Python into Lua.
  */
 #ifndef MF__BRIDGE_H
 #define MF__BRIDGE_H
@@ -35,7 +36,13 @@ enum {
   MF__KIT_ADOPT,      /* Lua: makes a Lua tensor of the handle in the box */
   MF__KIT_BOX,        /* an FFI value `mf_tensor *[1]`, through which handles go to Lua */
   MF__KIT_FAULT,      /* the metatable of Python exceptions that were raised in Lua */
-  MF__KIT_NEXT_EACH   /* the step of py.each */
+  MF__KIT_NEXT_EACH,  /* the step of py.each */
+  MF__KIT_STATE,      /* the mf__kit (visit.h) */
+  MF__KIT_TRACE,      /* Lua's stack when the last error was raised in mf__visit */
+  MF__KIT_CACHE,      /* weak: address of a Python object -> its userdata; where userdata must be unique */
+  MF__KIT_OVERFLOW,   /* what is called for an int that no number holds, or nil */
+  MF__KIT_UNWRAP,     /* weak keys: functions of as_function -> their Python objects */
+  MF__KIT_LOAD        /* fills DESCRIBE, ADOPT and BOX when they are first needed; nil where they are there */
 };
 
 /* What the describing Lua function answers. */
@@ -72,11 +79,16 @@ typedef struct mf__ref {
   PyObject *object;
   PyObject *origin; /* what a callable was read from, so that o:method(x) can leave o out; or NULL */
   double nbytes;    /* what it weighs */
-  struct mf__ref *next;
+  int flags;        /* what the policy wants to know of it */
+  struct mf__ref *next;                    /* on the list of those that wait, or are spare */
+  struct mf__ref *newer, *older, **newest; /* in its state, for Python's collector; guarded by the GIL */
 } mf__ref;
 
-/* A new pair that owns ${object}; NULL without memory, and then nothing is owned. */
+/* A new pair that owns ${object}, of the state that this thread is in; NULL without memory, and then nothing is owned. */
 mf__ref *mf__ref_new(PyObject *object);
+
+/* Takes every reference out of the list that begins at ${newest}, which is going away. */
+void mf__refs_forget(mf__ref **newest);
 
 /* Queues ${ref} to be given back. Any thread, no GIL, no lock, no allocation: fit for a finalizer. */
 void mf__ref_retire(mf__ref *ref);
@@ -113,6 +125,9 @@ int mf__verb_raise(lua_State *L);
 /* A new reference to what ${index} (absolute) is in Python. */
 PyObject *mf__to_python(lua_State *L, int index);
 
+/* The same of a value whose nature only Lua can tell: FFI values and tables with a metatable. */
+PyObject *mf__described_to_python(lua_State *L, int index);
+
 /* A tuple of the values from ${first} to ${last}. */
 PyObject *mf__to_tuple(lua_State *L, int first, int last);
 
@@ -127,6 +142,15 @@ void mf__to_lua(lua_State *L, PyObject *object);
 
 /* The same, but always as a Python object. */
 void mf__wrap(lua_State *L, PyObject *object);
+
+/* The same, of a borrowed reference. */
+void mf__push_object(lua_State *L, PyObject *object);
+
+/* Pushes an int that a Lua number holds exactly and returns 1, or nothing and returns 0. */
+int mf__push_int(lua_State *L, PyObject *object);
+
+/* Pushes what the borrowed ${object} is as a key: None is never nil. */
+void mf__key_to_lua(lua_State *L, PyObject *object);
 
 /* weight.c */
 
@@ -162,6 +186,9 @@ void mf__push_verb(lua_State *L, lua_CFunction body, int kit);
 /* A new Python tensor that shares ${tensor}. */
 PyObject *mf__tensor_to_python(lua_State *L, mf_tensor *tensor);
 
+/* Makes sure that DESCRIBE, ADOPT and BOX are in the kit; 0 where this state cannot have them. */
+int mf__crossing_ready(lua_State *L);
+
 /* If ${object} is a Moonferry tensor, pushes a Lua tensor that shares it and returns 1, else 0. */
 int mf__tensor_to_lua(lua_State *L, PyObject *object);
 
@@ -170,6 +197,8 @@ void mf__put_iterators(lua_State *L, int kit);
 
 /* What a verb's argument is in Python, held; of a Python object itself. */
 PyObject *mf__argument(lua_State *L, int index);
+
+#include "visit.h"
 
 /* verbs.c */
 

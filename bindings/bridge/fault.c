@@ -130,6 +130,7 @@ int mf__raise(lua_State *L) {
     PyException_SetTraceback(value, trace);
   }
   luaL_checkstack(L, 8, "no room for a Python exception");
+  if (mf__push_lua_error(L, value)) return lua_error(L);
   push_fault(L, value);
   return lua_error(L);
 }

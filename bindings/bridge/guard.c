@@ -1,42 +1,116 @@
-/* guard.c: how Lua code gets into Python and out again.
+/* guard.c: how Lua code gets into Python and out again, and Python code into Lua.
  *
- * Invariant: outside mf__enter this thread holds neither the GIL nor a reference on the bridge's behalf,
- * whether a body returned or raised. Knows nothing of what bodies do. */
+ * Invariant: outside mf__enter and mf__visit this thread holds neither a lock nor a reference on the bridge's behalf,
+ * and has the GIL exactly if it had it before, whether a body returned or raised. Knows nothing of what bodies do. */
 #include "bridge.h"
+#include "state.h"
 
-struct frame {
-  struct frame *below;
-  int count;
-  PyObject *held[MF__NESTING_MAX + 16]; /* a body holds few; what nests asks mf__nest first */
-};
+_Thread_local mf__frame *mf__top;
 
-static _Thread_local struct frame *top;
+static void push_frame(mf__frame *frame, lua_State *L, mf__kit *kit) {
+  frame->below = mf__top;
+  frame->L = L;
+  frame->kit = kit;
+  frame->thread = NULL;
+  frame->count = 0;
+  mf__top = frame;
+}
+
+static void pop_frame(mf__frame *frame) {
+  while (frame->count > 0) Py_DecRef(frame->held[--frame->count]);
+  mf__top = frame->below;
+}
+
+/* Where this thread let the GIL go in mf__run, it takes the same thread state back, which is quicker than asking. */
+static PyGILState_STATE take_gil(mf__frame *below) {
+  if (below == NULL || below->thread == NULL) return PyGILState_Ensure();
+  PyThreadState *thread = below->thread;
+  below->thread = NULL;
+  PyEval_RestoreThread(thread);
+  return PyGILState_UNLOCKED;
+}
 
 int mf__enter(lua_State *L) {
+  mf__kit *kit = lua_touserdata(L, lua_upvalueindex(2));
+  if (kit->state == NULL) return luaL_error(L, "this Lua state is being closed");
   if (!Py_IsInitialized()) return luaL_error(L, "Python is not running (any more)");
   lua_pushvalue(L, lua_upvalueindex(1));
   lua_insert(L, 1);
-  struct frame frame;
-  PyGILState_STATE gil = PyGILState_Ensure();
-  frame.below = top;
-  frame.count = 0;
-  top = &frame;
+  mf__frame *below = mf__top;
+  int lent = below != NULL && below->thread != NULL;
+  PyGILState_STATE gil = take_gil(below);
+  mf__frame frame;
+  push_frame(&frame, L, kit);
+  mf__state_arrive(kit->state, L);
   mf__refs_drain();
   int status = lua_pcall(L, lua_gettop(L) - 1, LUA_MULTRET, 0);
-  while (frame.count > 0) Py_DecRef(frame.held[--frame.count]);
-  top = frame.below;
-  PyGILState_Release(gil);
+  pop_frame(&frame);
+  if (lent) {
+    below->thread = PyEval_SaveThread();
+  } else {
+    PyGILState_Release(gil);
+  }
   return status == 0 ? lua_gettop(L) : lua_error(L);
+}
+
+/* The lua_CFunction that mf__visit calls: it is what has the kit as its upvalue. */
+int mf__visit_runner(lua_State *L) {
+  return mf__top->body(L, mf__top->data);
+}
+
+/* Calls ${body} protected, with the value at ${argument} unless that is 0. If it fails, the error is on the stack. */
+static int run_body(mf__frame *frame, int (*body)(lua_State *, void *), void *data, int argument) {
+  lua_State *L = frame->L;
+  frame->body = body;
+  frame->data = data;
+  lua_rawgeti(L, LUA_REGISTRYINDEX, frame->kit->handler);
+  lua_rawgeti(L, LUA_REGISTRYINDEX, frame->kit->runner);
+  int handler = lua_gettop(L) - 1;
+  if (argument != 0) lua_pushvalue(L, argument);
+  int status = lua_pcall(L, argument != 0, 0, handler);
+  if (frame->thread != NULL) {
+    PyThreadState *thread = frame->thread;
+    frame->thread = NULL;
+    PyEval_RestoreThread(thread);
+  }
+  return status;
+}
+
+int mf__visit(mf__kit *kit, int (*body)(lua_State *L, void *data), void *data) {
+  mf__state *state = kit->state;
+  lua_State *L = state != NULL ? mf__state_enter(state) : NULL;
+  if (L == NULL) {
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_RuntimeError, "this Lua state was closed");
+    return -1;
+  }
+  mf__frame frame;
+  push_frame(&frame, L, kit);
+  int top = lua_gettop(L);
+  int status = run_body(&frame, body, data, 0);
+  if (status != 0 && run_body(&frame, mf__error_to_python, &status, lua_gettop(L)) != 0) mf__error_fallback();
+  lua_settop(L, top);
+  pop_frame(&frame);
+  mf__state_leave(state, L);
+  return status == 0 ? 0 : -1;
+}
+
+void mf__run(lua_State *L, int arguments, int results) {
+  mf__frame *frame = mf__top;
+  frame->thread = PyEval_SaveThread();
+  lua_call(L, arguments, results);
+  PyThreadState *thread = frame->thread;
+  frame->thread = NULL;
+  PyEval_RestoreThread(thread);
 }
 
 PyObject *mf__hold(lua_State *L, PyObject *object) {
   if (object == NULL) mf__raise(L);
-  top->held[top->count++] = object;
+  mf__top->held[mf__top->count++] = object;
   return object;
 }
 
 void mf__nest(lua_State *L) {
-  if (top->count >= MF__NESTING_MAX) mf__fail(L, "a table is nested too deeply, or contains itself");
+  if (mf__top->count >= MF__NESTING_MAX) mf__fail(L, "a table is nested too deeply, or contains itself");
   luaL_checkstack(L, 8, "a table is nested too deeply");
 }
 
@@ -45,5 +119,5 @@ void mf__drop(void) {
 }
 
 PyObject *mf__take(void) {
-  return top->held[--top->count];
+  return mf__top->held[--mf__top->count];
 }

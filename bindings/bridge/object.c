@@ -22,7 +22,7 @@ int mf__is_object(lua_State *L, int index) {
 mf__ref *mf__ref_at(lua_State *L, int index) {
   if (!mf__is_object(L, index)) return NULL;
   mf__ref **box = lua_touserdata(L, index);
-  if (*box == NULL) mf__fail(L, "this Python object was closed");
+  if (*box == NULL) mf__fail(L, "this Python object was closed: it is a deleted python object");
   return *box;
 }
 
@@ -122,7 +122,8 @@ static int object_gc(lua_State *L) {
 void mf__push_verb(lua_State *L, lua_CFunction body, int kit) {
   lua_pushvalue(L, kit);
   lua_pushcclosure(L, body, 1);
-  lua_pushcclosure(L, mf__enter, 1);
+  lua_rawgeti(L, kit, MF__KIT_STATE);
+  lua_pushcclosure(L, mf__enter, 2);
 }
 
 void mf__object_metatable(lua_State *L, int kit) {

@@ -2,12 +2,14 @@
  *
  * Lua collects its values whenever it likes, on a thread that may not hold the GIL and may never get it.
  * So a finalizer only moves a node, which was allocated with the value, onto a list; whoever holds the
- * GIL next empties it. Invariant: a node is alive, on that list once, or spare.
+ * GIL next empties it. Invariant: a node is alive, on that list once, or spare; until it is emptied it is in its
+ * state's list, where Python's collector sees what Lua keeps alive.
  * Must not know: Lua. */
 #include <stdatomic.h>
 #include <stdlib.h>
 
 #include "bridge.h"
+#include "state.h"
 
 static _Atomic(mf__ref *) retired;
 
@@ -24,11 +26,29 @@ static mf__ref *take_node(void) {
 mf__ref *mf__ref_new(PyObject *object) {
   mf__ref *ref = take_node();
   if (ref == NULL) return NULL;
-  ref->object = object;
-  ref->origin = NULL;
-  ref->nbytes = 0;
-  ref->next = NULL;
+  mf__ref **newest = mf__state_refs(mf__top->kit->state);
+  *ref = (mf__ref){.object = object, .older = *newest, .newest = newest};
+  if (*newest != NULL) (*newest)->newer = ref;
+  *newest = ref;
   return ref;
+}
+
+static void unlink_ref(mf__ref *ref) {
+  if (ref->older != NULL) ref->older->newer = ref->newer;
+  if (ref->newer != NULL) {
+    ref->newer->older = ref->older;
+  } else if (ref->newest != NULL) {
+    *ref->newest = ref->older;
+  }
+}
+
+void mf__refs_forget(mf__ref **newest) {
+  while (*newest != NULL) {
+    mf__ref *ref = *newest;
+    *newest = ref->older;
+    ref->older = ref->newer = NULL;
+    ref->newest = NULL;
+  }
 }
 
 void mf__ref_retire(mf__ref *ref) {
@@ -47,6 +67,7 @@ long mf__refs_drain(void) {
     mf__ref *next = ref->next;
     PyObject *object = ref->object, *origin = ref->origin;
     mf__unweigh(ref);
+    unlink_ref(ref);
     ref->next = spare;
     spare = ref;
     /* May run any Python code, this function included. */

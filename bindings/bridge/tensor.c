@@ -31,10 +31,25 @@ PyObject *mf__tensor_to_python(lua_State *L, mf_tensor *tensor) {
   return object;
 }
 
+int mf__crossing_ready(lua_State *L) {
+  lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_BOX);
+  int ready = !lua_isnil(L, -1);
+  lua_pop(L, 1);
+  if (ready) return 1;
+  lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_LOAD);
+  if (lua_isnil(L, -1)) {
+    lua_pop(L, 1);
+    return 0;
+  }
+  lua_call(L, 0, 0);
+  return 1;
+}
+
 int mf__tensor_to_lua(lua_State *L, PyObject *object) {
   if (!package_is_there() || !api->check(object)) return 0;
   mf_tensor *tensor = api->unwrap(object);
   if (tensor == NULL) mf__raise(L);
+  if (!mf__crossing_ready(L)) return 0;
   lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_ADOPT);
   lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_BOX);
   void *box = (void *)(uintptr_t)lua_topointer(L, -1);

@@ -8,8 +8,11 @@
  *   tensor                   moonferry.Tensor over the same memory
  *   stream                   moonferry.Stream of the same value
  *   Python object            itself
- *   table 1 ... n            list, and so on inside; other tables must say what they are (py.dict ...)
+ *   table 1 ... n            list, and so on inside; one without such keys is a dict
+ *   function, coroutine,     a Python object that stands for it (lua_object.c); so do other userdata, other FFI values,
+ *   table with a metatable   and what is nested too deeply to be copied
  *
+ * That is how moonferry.python has it; wrap.c is the policy of moonferry.Lua.
  * Every conversion is exact or an error. Invariant: a result is a new reference; on an error nothing stays. */
 #include <math.h>
 #include <string.h>
@@ -48,7 +51,7 @@ static PyObject *from_payload(lua_State *L, int kind, const void *payload) {
 }
 
 /* A value whose nature only Lua can tell: FFI values and tables with a metatable. */
-static PyObject *from_described(lua_State *L, int index) {
+PyObject *mf__described_to_python(lua_State *L, int index) {
   lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_DESCRIBE);
   lua_pushvalue(L, index);
   lua_call(L, 1, 2);
@@ -62,46 +65,54 @@ static PyObject *from_described(lua_State *L, int index) {
   } else if (kind != MF__IS_UNKNOWN) {
     object = from_payload(L, kind, lua_topointer(L, -1));
   } else {
-    const char *what = lua_type(L, index) == MF__LUA_TCDATA ? "cdata" : luaL_typename(L, index);
-    mf__fail(L, "a Lua %s cannot be passed to Python", what);
+    object = mf__lua_object(L, index);
   }
   lua_pop(L, 2);
   if (object == NULL) mf__raise(L);
   return object;
 }
 
-/* A table counts as a list only if 1 ... n are all the keys that it has. */
+/* What a table is in Python: how many elements a list of it has, or -1 for a dict. It is a list only if 1 ... n are all
+ * the keys that it has, and a dict only if it has none of them. */
 static int list_count(lua_State *L, int index) {
   int count = (int)lua_objlen(L, index);
-  int seen = 0;
+  int whole = 0, other = 0;
   for (lua_pushnil(L); lua_next(L, index); lua_pop(L, 1)) {
-    if (lua_type(L, -2) != LUA_TNUMBER || ++seen > count) {
-      mf__fail(L,
-               "a table with keys other than 1 ... n cannot be passed to Python as it is: "
-               "say py.dict, or py.kw for keyword arguments (which come last)");
+    if (lua_type(L, -2) == LUA_TNUMBER) {
+      whole++;
+    } else {
+      other++;
     }
   }
-  if (seen != count) mf__fail(L, "a list with holes cannot be passed to Python: fill them with py.None");
+  if (whole == 0 && other > 0) return -1;
+  if (other > 0) {
+    mf__fail(L,
+             "a table with keys both of 1 ... n and others cannot be passed to Python as it is: "
+             "say py.dict, or py.kw for keyword arguments (which come last)");
+  }
+  if (whole != count) mf__fail(L, "a list with holes cannot be passed to Python: fill them with py.None, or say py.dict");
   return count;
 }
 
 static PyObject *from_table(lua_State *L, int index) {
   if (lua_getmetatable(L, index)) {
     lua_pop(L, 1);
-    return from_described(L, index);
+    return mf__described_to_python(L, index);
   }
-  return mf__to_list(L, index, list_count(L, index));
+  int count = list_count(L, index);
+  return count < 0 ? mf__to_dict(L, index, 0) : mf__to_list(L, index, count);
 }
 
 static PyObject *from_userdata(lua_State *L, int index) {
   mf__ref *ref = mf__ref_at(L, index);
-  if (ref == NULL) mf__fail(L, "a Lua userdata cannot be passed to Python");
+  if (ref == NULL) return mf__lua_object(L, index);
   Py_IncRef(ref->object);
   return ref->object;
 }
 
 PyObject *mf__to_python(lua_State *L, int index) {
   PyObject *object = NULL;
+  if (mf__top->kit->policy == MF__POLICY_WRAP) return mf__wrapping_to_python(L, index);
   switch (lua_type(L, index)) {
     case LUA_TNONE:
     case LUA_TNIL:
@@ -120,8 +131,11 @@ PyObject *mf__to_python(lua_State *L, int index) {
       return from_table(L, index);
     case LUA_TUSERDATA:
       return from_userdata(L, index);
+    case LUA_TFUNCTION:
+    case LUA_TTHREAD:
+      return mf__lua_object(L, index);
     default:
-      return from_described(L, index);
+      return mf__described_to_python(L, index);
   }
   if (object == NULL) mf__raise(L);
   return object;

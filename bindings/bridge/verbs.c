@@ -295,6 +295,7 @@ int mf__bridge_open(lua_State *L) {
     lua_pushvalue(L, i + 1);
     lua_rawseti(L, kit, slots[i]);
   }
+  mf__kit_open(L, kit, MF__POLICY_COPY);
   lua_newtable(L);
   mf__object_metatable(L, kit);
   lua_rawseti(L, kit, MF__KIT_OBJECT);

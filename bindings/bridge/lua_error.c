@@ -1,0 +1,245 @@
+/* lua_error.c: Lua errors as Python exceptions, and back.
+ *
+ * An error that is a Python exception arrives as that exception, with Lua's stack as a note. Any other is a LuaError:
+ * str() of it is the message and Lua's stack, `value` what was thrown, `message` and `traceback` the two texts. Where
+ * such an exception gets back into its Lua state, `value` is thrown again, so that the same error arrives.
+ * Invariant: after a failure exactly one Python exception is pending. */
+#include <string.h>
+
+#include "state.h"
+
+PyObject *mf__lua_error_type, *mf__lua_syntax_error_type, *mf__lua_memory_error_type;
+
+static PyObject *new_type(const char *name, const char *doc, PyObject *bases, PyObject *fields) {
+  PyObject *type = bases != NULL ? PyErr_NewExceptionWithDoc(name, doc, bases, fields) : NULL;
+  Py_DecRef(bases);
+  Py_DecRef(fields);
+  return type;
+}
+
+static PyObject *default_fields(void) {
+  PyObject *fields = PyDict_New();
+  static const char *const names[] = {"value", "traceback", "message", "_state"};
+  for (int i = 0; fields != NULL && i < 4; i++) PyDict_SetItemString(fields, names[i], Py_None);
+  return fields;
+}
+
+int mf__error_types_ready(void) {
+  if (mf__lua_memory_error_type != NULL) return 0;
+  mf__lua_error_type =
+      new_type("moonferry.LuaError", "An error in Lua. value: what was thrown; message: as text; traceback: Lua's stack.",
+               PyTuple_Pack(1, PyExc_Exception), default_fields());
+  if (mf__lua_error_type == NULL) return -1;
+  mf__lua_syntax_error_type = new_type("moonferry.LuaSyntaxError", "Lua code that cannot be compiled.",
+                                       PyTuple_Pack(1, mf__lua_error_type), NULL);
+  mf__lua_memory_error_type = new_type("moonferry.LuaMemoryError", "Lua has no memory left, or may not use more.",
+                                       PyTuple_Pack(2, mf__lua_error_type, PyExc_MemoryError), NULL);
+  return mf__lua_syntax_error_type == NULL || mf__lua_memory_error_type == NULL ? -1 : 0;
+}
+
+/* How many lines at the end of a traceback tell of what is below the call from Python. */
+static int levels_below_visit(lua_State *L) {
+  lua_Debug frame;
+  int below = 0, seen = 0;
+  for (int level = 1; lua_getstack(L, level, &frame); level++) {
+    lua_getinfo(L, "f", &frame);
+    seen = seen || lua_tocfunction(L, -1) == mf__visit_runner;
+    lua_pop(L, 1);
+    below += seen;
+  }
+  return below;
+}
+
+int mf__error_handler(lua_State *L) {
+  lua_settop(L, 1);
+  luaL_checkstack(L, LUA_MINSTACK, NULL);
+  luaL_traceback(L, L, NULL, 1);
+  size_t size;
+  const char *text = lua_tolstring(L, -1, &size);
+  for (int drop = levels_below_visit(L); drop > 0 && size > 0; drop--) {
+    while (size > 0 && text[size - 1] != '\n') size--;
+    if (size > 0) size--;
+  }
+  /* Without a line there was no Lua: the body itself failed. */
+  if (memchr(text, '\n', size) != NULL) {
+    lua_pushlstring(L, text, size);
+    lua_rawseti(L, lua_upvalueindex(1), MF__KIT_TRACE);
+  }
+  lua_settop(L, 1);
+  return 1;
+}
+
+PyObject *mf__text_of_error(const char *text, size_t size) {
+  const mf__options *options = &mf__top->kit->state->options;
+  if (options->encoding != NULL && !options->utf8) {
+    PyObject *object = PyUnicode_Decode(text, (Py_ssize_t)size, options->encoding, NULL);
+    if (object != NULL) return object;
+    PyErr_Clear();
+  }
+  PyObject *object = PyUnicode_DecodeUTF8(text, (Py_ssize_t)size, NULL);
+  if (object != NULL) return object;
+  PyErr_Clear();
+  return PyUnicode_DecodeLatin1(text, (Py_ssize_t)size, NULL);
+}
+
+/* The text of the error value at ${index}, held. */
+static PyObject *message_of(lua_State *L, int index) {
+  if (!luaL_callmeta(L, index, "__tostring")) lua_pushvalue(L, index);
+  size_t size;
+  const char *text = lua_tolstring(L, -1, &size);
+  PyObject *message = text != NULL
+                          ? mf__text_of_error(text, size)
+                          : PyUnicode_FromFormat("the error object is a Lua %s", luaL_typename(L, index));
+  mf__hold(L, message);
+  lua_pop(L, 1);
+  return message;
+}
+
+/* Lua's stack at the last error, outermost call last, held; or None. */
+static PyObject *take_trace(lua_State *L) {
+  lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_TRACE);
+  size_t size;
+  const char *text = lua_tolstring(L, -1, &size);
+  if (text == NULL) Py_IncRef(Py_None);
+  PyObject *trace = mf__hold(L, text != NULL ? mf__text_of_error(text, size) : Py_None);
+  lua_pop(L, 1);
+  lua_pushnil(L);
+  lua_rawseti(L, lua_upvalueindex(1), MF__KIT_TRACE);
+  return trace;
+}
+
+/* "stack traceback:" and the lines below it, the innermost call last, as Python has it. */
+static PyObject *python_order(PyObject *trace) {
+  PyObject *lines = PyUnicode_Splitlines(trace, 0);
+  Py_ssize_t count = lines != NULL ? PyList_Size(lines) : 0;
+  PyObject *calls = lines != NULL ? PyList_GetSlice(lines, 1, count) : NULL;
+  PyObject *ordered = NULL, *end = PyUnicode_FromString("\n");
+  if (calls != NULL && end != NULL && PyList_Reverse(calls) == 0 && PyList_SetSlice(lines, 1, count, calls) == 0)
+    ordered = PyUnicode_Join(end, lines);
+  Py_DecRef(end);
+  Py_DecRef(calls);
+  Py_DecRef(lines);
+  return ordered;
+}
+
+static int set(PyObject *exception, const char *name, PyObject *value) {
+  return PyObject_SetAttrString(exception, name, value != NULL ? value : Py_None);
+}
+
+PyObject *mf__error_new(PyObject *type, PyObject *message, PyObject *value, PyObject *trace) {
+  PyObject *full = NULL;
+  if (trace != NULL && trace != Py_None) {
+    PyObject *ordered = python_order(trace);
+    full = ordered != NULL ? PyUnicode_FromFormat("%U\n%U", message, ordered) : NULL;
+    Py_DecRef(ordered);
+  } else {
+    Py_IncRef(message);
+    full = message;
+  }
+  PyObject *exception = full != NULL ? PyObject_CallFunctionObjArgs(type, full, NULL) : NULL;
+  Py_DecRef(full);
+  if (exception == NULL) return NULL;
+  PyObject *state = (PyObject *)mf__top->kit->state;
+  if (set(exception, "message", message) || set(exception, "value", value) || set(exception, "traceback", trace) ||
+      set(exception, "_state", value != NULL ? state : NULL)) {
+    Py_DecRef(exception);
+    return NULL;
+  }
+  return exception;
+}
+
+/* A program that took debug.traceback away from Lua gets no stack in its messages: lupa's rule. */
+static int may_trace(lua_State *L) {
+  lua_pushliteral(L, "debug");
+  lua_rawget(L, LUA_GLOBALSINDEX);
+  int may = lua_type(L, -1) == LUA_TTABLE;
+  if (may) {
+    lua_pushliteral(L, "traceback");
+    lua_rawget(L, -2);
+    may = lua_type(L, -1) == LUA_TFUNCTION;
+    lua_pop(L, 1);
+  }
+  lua_pop(L, 1);
+  return may;
+}
+
+static PyObject *note_list(PyObject *exception) {
+  PyObject *notes = PyObject_GetAttrString(exception, "__notes__");
+  if (notes != NULL) return notes;
+  PyErr_Clear();
+  notes = PyList_New(0);
+  if (notes != NULL && PyObject_SetAttrString(exception, "__notes__", notes) == 0) return notes;
+  Py_DecRef(notes);
+  return NULL;
+}
+
+/* Python prints notes below the traceback, from 3.11 on. An exception that takes none does without. */
+static void add_note(PyObject *exception, PyObject *trace) {
+  PyObject *text = trace != Py_None ? PyUnicode_FromFormat("Lua %U", trace) : NULL;
+  PyObject *notes = text != NULL ? note_list(exception) : NULL;
+  if (notes != NULL && PyList_Check(notes)) PyList_Append(notes, text);
+  Py_DecRef(notes);
+  Py_DecRef(text);
+  PyErr_Clear();
+}
+
+/* Python's own error, on its way back. Takes nothing over. */
+static void restore(PyObject *exception) {
+  PyObject *type = (PyObject *)Py_TYPE(exception);
+  Py_IncRef(type);
+  Py_IncRef(exception);
+  PyErr_Restore(type, exception, PyException_GetTraceback(exception));
+}
+
+/* The error value in Python: bytes where text cannot be decoded, and a table itself, never a copy. Held. */
+static PyObject *value_of(lua_State *L, int index) {
+  if (lua_type(L, index) == LUA_TTABLE) return mf__hold(L, mf__lua_object(L, index));
+  if (lua_type(L, index) != LUA_TSTRING) return mf__hold(L, mf__to_python(L, index));
+  size_t size;
+  const char *data = lua_tolstring(L, index, &size);
+  PyObject *text = PyUnicode_DecodeUTF8(data, (Py_ssize_t)size, NULL);
+  if (text != NULL) return mf__hold(L, text);
+  PyErr_Clear();
+  return mf__hold(L, PyBytes_FromStringAndSize(data, (Py_ssize_t)size));
+}
+
+static PyObject *type_of_error(lua_State *L, int status) {
+  const char *text = lua_type(L, 1) == LUA_TSTRING ? lua_tostring(L, 1) : "";
+  int memory = status == LUA_ERRMEM || strstr(text, "not enough memory") != NULL;
+  return memory ? mf__lua_memory_error_type : mf__lua_error_type;
+}
+
+int mf__error_to_python(lua_State *L, void *status) {
+  PyObject *trace = take_trace(L);
+  PyObject *exception = mf__fault_exception(L, 1);
+  if (exception != NULL) {
+    add_note(exception, trace);
+    restore(exception);
+    return 0;
+  }
+  PyObject *type = type_of_error(L, *(int *)status);
+  if (!may_trace(L) || type == mf__lua_memory_error_type) trace = NULL;
+  PyObject *message = message_of(L, 1);
+  exception = mf__hold(L, mf__error_new(type, message, value_of(L, 1), trace));
+  restore(exception);
+  return 0;
+}
+
+void mf__error_fallback(void) {
+  PyErr_Clear();
+  PyErr_SetString(mf__lua_memory_error_type, "an error in Lua that there is no memory to tell of");
+}
+
+int mf__push_lua_error(lua_State *L, PyObject *exception) {
+  if (mf__lua_error_type == NULL || !PyErr_GivenExceptionMatches(exception, mf__lua_error_type)) return 0;
+  PyObject *state = PyObject_GetAttrString(exception, "_state");
+  int ours = state == (PyObject *)mf__top->kit->state;
+  Py_DecRef(state);
+  PyObject *value = ours ? PyObject_GetAttrString(exception, "value") : NULL;
+  if (value == NULL) {
+    PyErr_Clear();
+    return 0;
+  }
+  mf__to_lua(L, value);
+  return 1;
+}

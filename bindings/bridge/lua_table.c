@@ -1,0 +1,221 @@
+/* lua_table.c: Lua tables in Python: items, fields, and iteration over keys, values or both.
+ *
+ * A lookup of what is not there gives None, as Lua gives nil; None as a key is the kit's None, because nil cannot be
+ * one. Metamethods are honoured, and run without the GIL. */
+#include "state.h"
+
+PyTypeObject *mf__table_type, *mf__iterator_type;
+
+struct access {
+  mf__value *table;
+  PyObject *key, *value; /* borrowed; without a value the key is removed */
+  int found;
+};
+
+static mf__value *table_of(PyObject *object) {
+  return (mf__value *)object;
+}
+
+static int set_now(lua_State *L) {
+  lua_settop(L, 3);
+  lua_settable(L, 1);
+  return 0;
+}
+
+static int set_body(lua_State *L, void *data) {
+  struct access *access = data;
+  int at = lua_gettop(L) + 1;
+  mf__value_push(L, access->table);
+  mf__key_to_lua(L, access->key);
+  if (access->value != NULL) {
+    Py_IncRef(access->value);
+    mf__to_lua(L, access->value);
+  } else {
+    lua_pushnil(L);
+  }
+  if (!lua_getmetatable(L, at)) {
+    lua_rawset(L, at);
+    return 0;
+  }
+  lua_pop(L, 1);
+  lua_pushcfunction(L, set_now);
+  lua_insert(L, at);
+  mf__run(L, 3, 0);
+  return 0;
+}
+
+static int table_set(PyObject *self, PyObject *key, PyObject *value) {
+  struct access access = {table_of(self), key, value, 0};
+  return mf__visit(access.table->kit, set_body, &access);
+}
+
+static int table_setattro(PyObject *self, PyObject *name, PyObject *value) {
+  if (!PyUnicode_Check(name) || mf__is_dunder(name)) return PyObject_GenericSetAttr(self, name, value);
+  PyObject *key = mf__source_name(table_of(self)->state, name);
+  int status = key != NULL ? table_set(self, key, value) : -1;
+  Py_DecRef(key);
+  return status;
+}
+
+static int has_body(lua_State *L, void *data) {
+  struct access *access = data;
+  mf__value_push(L, access->table);
+  mf__key_to_lua(L, access->key);
+  lua_rawget(L, -2);
+  access->found = !lua_isnil(L, -1);
+  return 0;
+}
+
+static int table_contains(PyObject *self, PyObject *key) {
+  struct access access = {table_of(self), key, NULL, 0};
+  return mf__visit(access.table->kit, has_body, &access) == 0 ? access.found : -1;
+}
+
+/* Iteration. */
+
+enum { KEYS, VALUES, ITEMS };
+
+struct iterator {
+  PyObject ob_base;
+  mf__value *table; /* NULL at the end */
+  int ref;          /* the last key in the registry; LUA_NOREF before the first step */
+  int what;
+};
+
+struct step {
+  struct iterator *iterator;
+  PyObject *result;
+};
+
+static PyObject *item_at(lua_State *L, int key, int what) {
+  if (what == KEYS) return mf__to_python(L, key);
+  if (what == VALUES) return mf__to_python(L, key + 1);
+  return mf__to_tuple(L, key, key + 1);
+}
+
+/* What was taken out of the iterator ends with it. */
+static void finish(struct iterator *iterator) {
+  mf__value *table = iterator->table;
+  iterator->table = NULL;
+  if (table == NULL) return;
+  if (iterator->ref != LUA_NOREF) mf__state_unref(table->state, iterator->ref);
+  iterator->ref = LUA_NOREF;
+  Py_DecRef((PyObject *)table);
+}
+
+static int step_body(lua_State *L, void *data) {
+  struct step *step = data;
+  struct iterator *iterator = step->iterator;
+  if (iterator->table == NULL) return 0;
+  mf__value_push(L, iterator->table);
+  int table = lua_gettop(L);
+  if (iterator->ref == LUA_NOREF) {
+    lua_pushnil(L);
+  } else {
+    lua_rawgeti(L, LUA_REGISTRYINDEX, iterator->ref);
+  }
+  if (!lua_next(L, table)) {
+    finish(iterator);
+    return 0;
+  }
+  step->result = mf__hold(L, item_at(L, table + 1, iterator->what));
+  lua_pushvalue(L, table + 1);
+  if (iterator->ref == LUA_NOREF) {
+    iterator->ref = luaL_ref(L, LUA_REGISTRYINDEX);
+  } else {
+    lua_rawseti(L, LUA_REGISTRYINDEX, iterator->ref);
+  }
+  mf__take();
+  return 0;
+}
+
+static PyObject *iterator_next(PyObject *self) {
+  struct iterator *iter = (struct iterator *)self;
+  if (iter->table == NULL) return NULL;
+  struct step step = {iter, NULL};
+  Py_IncRef(self);
+  int status = mf__visit(iter->table->kit, step_body, &step);
+  Py_DecRef(self);
+  return status == 0 ? step.result : NULL;
+}
+
+static PyObject *new_iterator(PyObject *self, int what) {
+  struct iterator *iter = (struct iterator *)PyType_GenericAlloc(mf__iterator_type, 0);
+  if (iter == NULL) return NULL;
+  Py_IncRef(self);
+  iter->table = table_of(self);
+  iter->ref = LUA_NOREF;
+  iter->what = what;
+  return (PyObject *)iter;
+}
+
+static PyObject *table_keys(PyObject *self, PyObject *ignored) {
+  (void)ignored;
+  return new_iterator(self, KEYS);
+}
+
+static PyObject *table_values(PyObject *self, PyObject *ignored) {
+  (void)ignored;
+  return new_iterator(self, VALUES);
+}
+
+static PyObject *table_items(PyObject *self, PyObject *ignored) {
+  (void)ignored;
+  return new_iterator(self, ITEMS);
+}
+
+static PyObject *table_iter(PyObject *self) {
+  return new_iterator(self, KEYS);
+}
+
+static void iterator_dealloc(PyObject *self) {
+  PyTypeObject *type = Py_TYPE(self);
+  PyObject_GC_UnTrack(self);
+  finish((struct iterator *)self);
+  ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+  Py_DecRef((PyObject *)type);
+}
+
+static int iterator_traverse(PyObject *self, visitproc visit, void *arg) {
+  Py_VISIT(Py_TYPE(self));
+  Py_VISIT((PyObject *)((struct iterator *)self)->table);
+  return 0;
+}
+
+static PyObject *iterator_repr(PyObject *self) {
+  return PyUnicode_FromFormat("LuaIter(%R)", ((struct iterator *)self)->table ? (PyObject *)((struct iterator *)self)->table : Py_None);
+}
+
+static PyMethodDef methods[] = {{"keys", table_keys, METH_NOARGS, "An iterator over the keys; iter(table) is the same."},
+                                {"values", table_values, METH_NOARGS, "An iterator over the values."},
+                                {"items", table_items, METH_NOARGS, "An iterator over (key, value)."},
+                                {NULL, NULL, 0, NULL}};
+
+static PyType_Slot table_slots[] = {{Py_tp_dealloc, mf__value_dealloc},
+                                    {Py_tp_traverse, mf__value_traverse},
+                                    {Py_tp_setattro, table_setattro},
+                                    {Py_tp_iter, table_iter},
+                                    {Py_tp_methods, methods},
+                                    {Py_mp_ass_subscript, table_set},
+                                    {Py_mp_subscript, mf__value_get},
+                                    {Py_sq_contains, table_contains},
+                                    {Py_tp_doc, "A Lua table: items by t[key] or, for names, t.name. It counts from 1."},
+                                    {0, NULL}};
+
+static PyType_Slot iterator_slots[] = {{Py_tp_dealloc, iterator_dealloc},   {Py_tp_traverse, iterator_traverse},
+                                       {Py_tp_iter, PyObject_SelfIter},     {Py_tp_iternext, iterator_next},
+                                       {Py_tp_repr, iterator_repr},         {Py_tp_doc, "Goes through a Lua table."},
+                                       {0, NULL}};
+
+static PyType_Spec iterator_spec = {.name = "moonferry.LuaIter",
+                                    .basicsize = sizeof(struct iterator),
+                                    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+                                    .slots = iterator_slots};
+
+int mf__table_types_ready(void) {
+  if (mf__table_type == NULL)
+    mf__table_type = mf__value_subtype("moonferry.LuaTable", sizeof(mf__value), table_slots, 0);
+  if (mf__table_type == NULL) return -1;
+  mf__iterator_type = (PyTypeObject *)PyType_FromSpec(&iterator_spec);
+  return mf__iterator_type != NULL ? 0 : -1;
+}

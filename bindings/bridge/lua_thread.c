@@ -1,0 +1,210 @@
+/* lua_thread.c: Lua coroutines as Python generators.
+ *
+ * next() and send() resume; what the coroutine yields, and at last what it returns, are the values. A coroutine is
+ * resumed only when it is suspended: Lua's own resume would harm one that runs. */
+#include "state.h"
+
+PyTypeObject *mf__thread_type;
+
+struct thread {
+  mf__value value;
+  PyObject *arguments; /* a tuple until the first resume, then NULL */
+  lua_State *coroutine;
+};
+
+enum { SUSPENDED, RUNNING, DEAD };
+
+static int status_of(lua_State *coroutine) {
+  lua_Debug frame;
+  int status = lua_status(coroutine);
+  if (status == LUA_YIELD) return SUSPENDED;
+  if (status != 0) return DEAD;
+  if (lua_getstack(coroutine, 0, &frame)) return RUNNING;
+  return lua_gettop(coroutine) > 0 ? SUSPENDED : DEAD;
+}
+
+static PyObject *new_thread(lua_State *L, int index) {
+  PyObject *object = mf__value_new(L, index, mf__thread_type);
+  ((struct thread *)object)->coroutine = lua_tothread(L, index);
+  return object;
+}
+
+PyObject *mf__thread_object(lua_State *L, int index) {
+  lua_State *coroutine = lua_tothread(L, index);
+  if (lua_status(coroutine) != 0 || status_of(coroutine) != SUSPENDED || lua_gettop(coroutine) != 1)
+    return new_thread(L, index);
+  if (!lua_checkstack(coroutine, 1)) mf__fail(L, "not enough memory");
+  lua_pushvalue(coroutine, 1);
+  lua_xmove(coroutine, L, 1);
+  PyObject *object = mf__value_new(L, lua_gettop(L), mf__factory_type);
+  lua_pop(L, 1);
+  return object;
+}
+
+struct start {
+  mf__value *function;
+  PyObject *result;
+};
+
+static int start_body(lua_State *L, void *data) {
+  struct start *start = data;
+  mf__value_push(L, start->function);
+  if (lua_type(L, -1) != LUA_TFUNCTION) {
+    PyErr_SetString(PyExc_TypeError, "Lua object is not a function");
+    mf__raise(L);
+  }
+  lua_State *coroutine = lua_newthread(L);
+  lua_insert(L, -2);
+  lua_xmove(L, coroutine, 1);
+  start->result = new_thread(L, lua_gettop(L));
+  return 0;
+}
+
+PyObject *mf__thread_start(PyObject *function, PyObject *arguments) {
+  struct start start = {(mf__value *)function, NULL};
+  if (mf__visit(start.function->kit, start_body, &start) != 0) return NULL;
+  Py_IncRef(arguments);
+  ((struct thread *)start.result)->arguments = arguments;
+  return start.result;
+}
+
+struct resume {
+  struct thread *thread;
+  PyObject *arguments; /* a tuple, or NULL; borrowed */
+  PyObject *result;    /* new; NULL at the end */
+};
+
+static int push_arguments(lua_State *L, const struct resume *resume) {
+  if (resume->arguments == NULL) return 0;
+  Py_ssize_t count = PyTuple_Size(resume->arguments);
+  if (count > 7000) mf__fail(L, "too many arguments");
+  luaL_checkstack(L, (int)count + LUA_MINSTACK, "too many arguments");
+  for (Py_ssize_t i = 0; i < count; i++) {
+    PyObject *item = PyTuple_GetItem(resume->arguments, i);
+    Py_IncRef(item);
+    mf__to_lua(L, item);
+  }
+  return (int)count;
+}
+
+static int resume_body(lua_State *L, void *data) {
+  struct resume *resume = data;
+  lua_State *coroutine = resume->thread->coroutine;
+  int first = lua_gettop(L) + 1;
+  int status = status_of(coroutine);
+  if (status == DEAD) return 0;
+  if (status == RUNNING) mf__fail(L, "cannot resume a coroutine that is running");
+  int count = push_arguments(L, resume);
+  if (status_of(coroutine) != SUSPENDED || !lua_checkstack(coroutine, count + LUA_MINSTACK))
+    mf__fail(L, "cannot resume this coroutine");
+  lua_xmove(L, coroutine, count);
+  mf__top->thread = PyEval_SaveThread();
+  status = lua_resume(coroutine, count);
+  PyThreadState *self = mf__top->thread;
+  mf__top->thread = NULL;
+  PyEval_RestoreThread(self);
+  if (status != 0 && status != LUA_YIELD) {
+    luaL_traceback(L, coroutine, NULL, 0);
+    lua_rawseti(L, lua_upvalueindex(1), MF__KIT_TRACE);
+    lua_xmove(coroutine, L, 1);
+    return lua_error(L);
+  }
+  count = lua_gettop(coroutine);
+  luaL_checkstack(L, count + LUA_MINSTACK, "too many values");
+  lua_xmove(coroutine, L, count);
+  if (status == LUA_YIELD || count > 0) resume->result = mf__results(L, first);
+  return 0;
+}
+
+static PyObject *resume_thread(struct thread *thread, PyObject *arguments) {
+  struct resume resume = {thread, arguments, NULL};
+  return mf__visit(thread->value.kit, resume_body, &resume) == 0 ? resume.result : NULL;
+}
+
+static PyObject *take_arguments(struct thread *thread) {
+  PyObject *arguments = thread->arguments;
+  thread->arguments = NULL;
+  return arguments;
+}
+
+static PyObject *thread_next(PyObject *self) {
+  PyObject *arguments = take_arguments((struct thread *)self);
+  PyObject *result = resume_thread((struct thread *)self, arguments);
+  Py_DecRef(arguments);
+  return result;
+}
+
+static PyObject *thread_send(PyObject *self, PyObject *value) {
+  struct thread *target = (struct thread *)self;
+  PyObject *arguments = NULL;
+  if (value == Py_None) {
+    arguments = take_arguments(target);
+  } else if (target->arguments != NULL) {
+    PyErr_SetString(PyExc_TypeError, "can't send non-None value to a just-started generator");
+    return NULL;
+  } else if (PyTuple_Check(value)) {
+    Py_IncRef(value);
+    arguments = value;
+  } else {
+    arguments = PyTuple_Pack(1, value);
+    if (arguments == NULL) return NULL;
+  }
+  PyObject *result = resume_thread(target, arguments);
+  Py_DecRef(arguments);
+  if (result == NULL && !PyErr_Occurred()) PyErr_SetNone(PyExc_StopIteration);
+  return result;
+}
+
+struct question {
+  struct thread *thread;
+  int answer;
+};
+
+static int alive_body(lua_State *L, void *data) {
+  (void)L;
+  struct question *question = data;
+  question->answer = status_of(question->thread->coroutine) != DEAD;
+  return 0;
+}
+
+static int thread_bool(PyObject *self) {
+  struct question question = {(struct thread *)self, 0};
+  return mf__visit(question.thread->value.kit, alive_body, &question) == 0 ? question.answer : -1;
+}
+
+static void thread_dealloc(PyObject *self) {
+  PyObject_GC_UnTrack(self);
+  Py_DecRef(take_arguments((struct thread *)self));
+  PyObject_GC_Track(self);
+  mf__value_dealloc(self);
+}
+
+static int thread_traverse(PyObject *self, visitproc visit, void *arg) {
+  Py_VISIT(((struct thread *)self)->arguments);
+  return mf__value_traverse(self, visit, arg);
+}
+
+static int thread_clear(PyObject *self) {
+  Py_DecRef(take_arguments((struct thread *)self));
+  return 0;
+}
+
+static PyMethodDef methods[] = {
+    {"send", thread_send, METH_O,
+     "send(value): resumes the coroutine with a value, or with the values of a tuple, and returns what it yields."},
+    {NULL, NULL, 0, NULL}};
+
+static PyType_Slot slots[] = {{Py_tp_dealloc, thread_dealloc},
+                              {Py_tp_traverse, thread_traverse},
+                              {Py_tp_clear, thread_clear},
+                              {Py_tp_iter, PyObject_SelfIter},
+                              {Py_tp_iternext, thread_next},
+                              {Py_nb_bool, thread_bool},
+                              {Py_tp_methods, methods},
+                              {Py_tp_doc, "A Lua coroutine: an iterator with send(). It is true until it has ended."},
+                              {0, NULL}};
+
+int mf__thread_types_ready(void) {
+  if (mf__thread_type == NULL) mf__thread_type = mf__value_subtype("moonferry.LuaThread", sizeof(struct thread), slots, 0);
+  return mf__thread_type != NULL ? 0 : -1;
+}

@@ -1,0 +1,386 @@
+/* state.c: a Lua state as Python sees it: its lock, its stacks, and what either side wants back.
+ *
+ * Invariant: the fields change with the GIL held (a waiter's, under the mutex). Must not know: how values cross. */
+#include "state.h"
+/* Needs Python.h before it. */
+#include <structmember.h>
+
+#include <pthread.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+PyTypeObject *mf__state_type;
+
+struct mf__waiter {
+  struct mf__waiter *next;
+  pthread_cond_t granted;
+  int done;
+};
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+
+static const void *self(void) {
+  return &mf__top;
+}
+
+/* Waits in line, without the GIL. Who gives the lock up makes the first in line its owner, so nobody starves. */
+static void wait_for(mf__state *state) {
+  struct mf__waiter me = {.next = NULL, .done = 0};
+  pthread_cond_init(&me.granted, NULL);
+  pthread_mutex_lock(&mutex);
+  if (state->last != NULL) {
+    state->last->next = &me;
+  } else {
+    state->first = &me;
+  }
+  state->last = &me;
+  pthread_mutex_unlock(&mutex);
+  PyThreadState *thread = PyEval_SaveThread();
+  pthread_mutex_lock(&mutex);
+  while (!me.done) pthread_cond_wait(&me.granted, &mutex);
+  pthread_mutex_unlock(&mutex);
+  pthread_cond_destroy(&me.granted);
+  PyEval_RestoreThread(thread);
+}
+
+static void lock(mf__state *state) {
+  if (state->owner == self()) {
+    state->depth++;
+    return;
+  }
+  if (state->owner != NULL) wait_for(state);
+  state->owner = self();
+  state->depth = 1;
+}
+
+/* Gives the lock up altogether. The address of the waiter stands for an owner that has yet to wake up. */
+static void hand_over(mf__state *state) {
+  state->depth = 0;
+  state->owner = NULL;
+  if (state->first == NULL) return;
+  pthread_mutex_lock(&mutex);
+  struct mf__waiter *next = state->first;
+  state->first = next->next;
+  if (state->first == NULL) state->last = NULL;
+  state->owner = next;
+  next->done = 1;
+  pthread_cond_signal(&next->granted);
+  pthread_mutex_unlock(&mutex);
+}
+
+void mf__outside_begin(lua_State *L) {
+  (void)L;
+  mf__state *state = mf__top->kit->state;
+  mf__top->depth = state->depth;
+  hand_over(state);
+}
+
+void mf__outside_end(lua_State *L) {
+  (void)L;
+  mf__state *state = mf__top->kit->state;
+  lock(state);
+  state->depth = mf__top->depth;
+}
+
+static void drain(mf__state *state, lua_State *L) {
+  while (state->unwanted_count > 0) luaL_unref(L, LUA_REGISTRYINDEX, state->unwanted[--state->unwanted_count]);
+}
+
+void mf__state_arrive(mf__state *state, lua_State *L) {
+  state->owner = self();
+  if (state->depth == 0) state->depth = 1;
+  drain(state, L);
+}
+
+static lua_State *stack_of_thread(const mf__state *state) {
+  for (const mf__frame *frame = mf__top; frame != NULL; frame = frame->below) {
+    if (frame->kit->state == state) return frame->L;
+  }
+  return NULL;
+}
+
+/* Anchored for as long as the state lives: there are never more than threads were inside at once. */
+static int new_stack(lua_State *L, void *data) {
+  mf__state *state = data;
+  state->spare[0] = lua_newthread(L);
+  luaL_ref(L, LUA_REGISTRYINDEX);
+  state->spare_count = 1;
+  state->spare_total++;
+  return 0;
+}
+
+/* A stack of its own for a thread that comes while others are inside. */
+static lua_State *spare_stack(mf__state *state) {
+  if (state->spare_count == 0) {
+    lua_State *L = state->L;
+    size_t size = sizeof *state->spare * (size_t)(state->spare_total + 1);
+    lua_State **room = realloc(state->spare, size);
+    if (room == NULL || !lua_checkstack(L, LUA_MINSTACK)) return NULL;
+    state->spare = room;
+    mf__frame frame = {.below = mf__top, .L = L, .kit = state->kit, .body = new_stack, .data = state};
+    mf__top = &frame;
+    lua_rawgeti(L, LUA_REGISTRYINDEX, state->kit->runner);
+    int status = lua_pcall(L, 0, 0, 0);
+    if (status != 0) lua_pop(L, 1);
+    mf__top = frame.below;
+    if (status != 0) return NULL;
+  }
+  return state->spare[--state->spare_count];
+}
+
+static lua_State *choose_stack(mf__state *state) {
+  lua_State *L = stack_of_thread(state);
+  if (L == NULL && state->busy == 0) L = state->L;
+  if (L == NULL) return spare_stack(state);
+  if (L == state->L) state->busy++;
+  return L;
+}
+
+lua_State *mf__state_enter(mf__state *state) {
+  lock(state);
+  lua_State *L = state->L != NULL ? choose_stack(state) : NULL;
+  if (L != NULL && lua_checkstack(L, LUA_MINSTACK)) {
+    drain(state, L);
+    return L;
+  }
+  if (state->L != NULL) PyErr_SetString(mf__lua_memory_error_type, "not enough memory");
+  if (L != NULL) {
+    mf__state_leave(state, L);
+  } else if (--state->depth == 0) {
+    hand_over(state);
+  }
+  return NULL;
+}
+
+void mf__state_leave(mf__state *state, lua_State *L) {
+  if (L == state->L) {
+    state->busy--;
+  } else if (stack_of_thread(state) != L) {
+    state->spare[state->spare_count++] = L;
+  }
+  if (--state->depth == 0) hand_over(state);
+}
+
+mf__ref **mf__state_refs(mf__state *state) {
+  return &state->refs;
+}
+
+/* Without memory the reference is lost: Lua keeps the value as long as the state lives. */
+void mf__state_unref(mf__state *state, int ref) {
+  if (state->L == NULL) return;
+  if (state->unwanted_count == state->unwanted_room) {
+    int room = state->unwanted_room * 2 + 16;
+    int *grown = realloc(state->unwanted, sizeof *grown * (size_t)room);
+    if (grown == NULL) return;
+    state->unwanted = grown;
+    state->unwanted_room = room;
+  }
+  state->unwanted[state->unwanted_count++] = ref;
+}
+
+/* From here on nobody gets in. Those who wait find out. */
+static void shut(mf__state *state) {
+  for (int i = 0; i < state->count; i++) state->kits[i]->state = NULL;
+  state->count = 0;
+  pthread_mutex_lock(&mutex);
+  state->L = NULL;
+  for (struct mf__waiter *waiter = state->first; waiter != NULL; waiter = waiter->next) {
+    waiter->done = 1;
+    pthread_cond_signal(&waiter->granted);
+  }
+  state->first = state->last = NULL;
+  pthread_mutex_unlock(&mutex);
+}
+
+static void state_dealloc(PyObject *self_object) {
+  mf__state *state = (mf__state *)self_object;
+  PyTypeObject *type = Py_TYPE(self_object);
+  PyObject_GC_UnTrack(self_object);
+  if (state->weakrefs != NULL) PyObject_ClearWeakRefs(self_object);
+  lua_State *L = state->L;
+  if (L != NULL) {
+    shut(state);
+    if (state->hosted) lua_close(L);
+  }
+  mf__refs_forget(&state->refs);
+  free(state->spare);
+  free(state->unwanted);
+  mf__options_clear(&state->options);
+  free(state->memory);
+  ((freefunc)PyType_GetSlot(type, Py_tp_free))(self_object);
+  Py_DecRef((PyObject *)type);
+  mf__refs_drain();
+}
+
+void mf__options_clear(mf__options *options) {
+  PyObject *objects[] = {options->filter, options->getter, options->setter};
+  options->filter = options->getter = options->setter = NULL;
+  for (int i = 0; i < 3; i++) Py_DecRef(objects[i]);
+  free(options->encoding);
+  free(options->source_encoding);
+  options->encoding = options->source_encoding = NULL;
+}
+
+/* What a hosted state holds of Python is held by nobody else; what Lua's own program holds, Lua's program holds. */
+static int state_traverse(PyObject *self_object, visitproc visit, void *arg) {
+  mf__state *state = (mf__state *)self_object;
+  Py_VISIT(Py_TYPE(self_object));
+  if (!state->hosted) return 0;
+  Py_VISIT(state->options.filter);
+  Py_VISIT(state->options.getter);
+  Py_VISIT(state->options.setter);
+  for (mf__ref *ref = state->refs; ref != NULL; ref = ref->older) {
+    Py_VISIT(ref->object);
+    Py_VISIT(ref->origin);
+  }
+  return 0;
+}
+
+static int count_refs(const mf__state *state) {
+  int count = 0;
+  for (mf__ref *ref = state->refs; ref != NULL; ref = ref->older) count++;
+  return count;
+}
+
+/* Lua's objects become None. All are taken out before the first goes, because that may run any code. */
+static int state_clear(PyObject *self_object) {
+  mf__state *state = (mf__state *)self_object;
+  if (!state->hosted) return 0;
+  int count = count_refs(state);
+  PyObject **objects = malloc(sizeof *objects * 2 * (size_t)(count + 1));
+  if (objects == NULL) return 0;
+  int number = 0;
+  for (mf__ref *ref = state->refs; ref != NULL; ref = ref->older) {
+    objects[number++] = ref->object;
+    objects[number++] = ref->origin;
+    Py_IncRef(Py_None);
+    ref->object = Py_None;
+    ref->origin = NULL;
+  }
+  for (int i = 0; i < number; i++) Py_DecRef(objects[i]);
+  free(objects);
+  PyObject *options[] = {state->options.filter, state->options.getter, state->options.setter};
+  state->options.filter = state->options.getter = state->options.setter = NULL;
+  for (int i = 0; i < 3; i++) Py_DecRef(options[i]);
+  return 0;
+}
+
+static PyMemberDef members[] = {
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(mf__state, weakrefs), READONLY, NULL}, {NULL, 0, 0, 0, NULL}};
+
+static PyType_Slot slots[] = {{Py_tp_dealloc, state_dealloc},
+                              {Py_tp_traverse, state_traverse},
+                              {Py_tp_clear, state_clear},
+                              {Py_tp_members, members},
+                              {Py_tp_doc, "A Lua state. moonferry.Lua makes them."},
+                              {0, NULL}};
+
+static PyType_Spec spec = {.name = "moonferry._lua.State",
+                           .basicsize = sizeof(mf__state),
+                           .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
+                           .slots = slots};
+
+int mf__types_ready(void) {
+  if (mf__iterator_type != NULL) return 0;
+  if (mf__error_types_ready() != 0 || mf__view_type_ready() != 0) return -1;
+  if (mf__state_type == NULL) mf__state_type = (PyTypeObject *)PyType_FromSpec(&spec);
+  if (mf__state_type == NULL || mf__object_types_ready() != 0) return -1;
+  return mf__thread_types_ready() != 0 || mf__table_types_ready() != 0 ? -1 : 0;
+}
+
+mf__state *mf__state_new(PyTypeObject *type, lua_State *L, int hosted) {
+  mf__state *state = (mf__state *)PyType_GenericAlloc(type, 0);
+  if (state == NULL) return NULL;
+  state->L = L;
+  state->hosted = hosted;
+  return state;
+}
+
+/* What Lua's registry keeps: the state, and the reference that a state of Lua's own holds on it. */
+struct box {
+  mf__state *state;
+  mf__ref *ref;
+};
+
+#define BOX "moonferry.state"
+
+static int box_gc(lua_State *L) {
+  struct box *box = lua_touserdata(L, 1);
+  if (box->ref == NULL) return 0;
+  shut(box->state);
+  mf__ref_retire(box->ref);
+  box->ref = NULL;
+  return 0;
+}
+
+static struct box *push_box(lua_State *L) {
+  struct box *box = lua_newuserdata(L, sizeof *box);
+  *box = (struct box){NULL, NULL};
+  lua_newtable(L);
+  lua_pushcfunction(L, box_gc);
+  lua_setfield(L, -2, "__gc");
+  lua_setmetatable(L, -2);
+  return box;
+}
+
+void mf__state_register(lua_State *L, mf__state *state) {
+  push_box(L)->state = state;
+  lua_setfield(L, LUA_REGISTRYINDEX, BOX);
+}
+
+/* The state of a Lua program that got here by itself: its thread owns the lock. Calls from other threads get a stack
+ * that the program knows nothing of, because it may be anywhere on its own. */
+static int adopt_foreign(lua_State *stack, struct box *box) {
+  if (mf__types_ready() != 0) return -1;
+  mf__state *state = mf__state_new(mf__state_type, stack, 0);
+  mf__ref *ref = state != NULL ? calloc(1, sizeof *ref) : NULL;
+  if (ref == NULL) {
+    Py_DecRef((PyObject *)state);
+    return -1;
+  }
+  ref->object = (PyObject *)state;
+  state->owner = self();
+  state->depth = 1;
+  box->ref = ref;
+  box->state = state;
+  return 0;
+}
+
+static mf__state *state_of(lua_State *L) {
+  lua_getfield(L, LUA_REGISTRYINDEX, BOX);
+  struct box *box = lua_touserdata(L, -1);
+  if (box == NULL) {
+    lua_State *stack = lua_newthread(L);
+    luaL_ref(L, LUA_REGISTRYINDEX);
+    box = push_box(L);
+    PyGILState_STATE gil = PyGILState_Ensure();
+    int status = adopt_foreign(stack, box);
+    if (status != 0) PyErr_Clear();
+    PyGILState_Release(gil);
+    if (status != 0) luaL_error(L, "not enough memory for Python's view of this Lua state");
+    lua_pushvalue(L, -1);
+    lua_setfield(L, LUA_REGISTRYINDEX, BOX);
+    lua_remove(L, -2);
+  }
+  lua_pop(L, 1);
+  return box->state;
+}
+
+mf__kit *mf__kit_open(lua_State *L, int kit, mf__policy policy) {
+  mf__state *state = state_of(L);
+  if (state->count == MF__KITS) luaL_error(L, "this Lua state has opened Python too often");
+  mf__kit *made = lua_newuserdata(L, sizeof *made);
+  *made = (mf__kit){.state = state, .policy = policy};
+  lua_rawseti(L, kit, MF__KIT_STATE);
+  lua_pushvalue(L, kit);
+  lua_pushcclosure(L, mf__visit_runner, 1);
+  made->runner = luaL_ref(L, LUA_REGISTRYINDEX);
+  lua_pushvalue(L, kit);
+  lua_pushcclosure(L, mf__error_handler, 1);
+  made->handler = luaL_ref(L, LUA_REGISTRYINDEX);
+  lua_pushvalue(L, kit);
+  made->table = luaL_ref(L, LUA_REGISTRYINDEX);
+  state->kits[state->count++] = made;
+  if (state->kit == NULL) state->kit = made;
+  return made;
+}

@@ -1,0 +1,164 @@
+/* state.h: the inside of a state, for the files of the bridge that put Python into Lua. */
+#ifndef MF__STATE_H
+#define MF__STATE_H
+
+#include <stdatomic.h>
+
+#include "bridge.h"
+
+enum { MF__KITS = 4 };
+
+/* What moonferry.Lua(...) was given that values are converted by. All but the flags may be NULL. */
+typedef struct mf__options {
+  PyObject *filter, *getter, *setter; /* of attributes */
+  char *encoding, *source_encoding;   /* NULL encoding: strings are bytes */
+  int utf8;                           /* encoding is UTF-8 */
+  int unpack;                         /* tuples that functions return are several values */
+} mf__options;
+
+struct mf__state {
+  PyObject ob_base;
+  PyObject *weakrefs;
+  lua_State *L;       /* the main one; NULL once it is closed */
+  int hosted;         /* by Python, which closes it */
+  mf__kit *kit;       /* the first one that was opened: what Python's own calls use */
+  mf__kit *kits[MF__KITS];
+  int count;          /* of kits */
+  mf__options options;
+
+  const void *owner;  /* whose lock it is: the address of that thread's mf__top; NULL: nobody's */
+  int depth;          /* how often the owner has taken it */
+  struct mf__waiter *first, *last;
+  int busy;           /* how many visits the main stack has on it, Lua's own program included */
+  lua_State **spare;  /* stacks for threads that come while others are inside; anchored for good */
+  int spare_count, spare_total;
+
+  int *unwanted;      /* registry references to give back */
+  int unwanted_count, unwanted_room;
+  mf__ref *refs;      /* newest of what Lua holds of Python */
+
+  void *memory;       /* of bindings/python/lua: the allocator's account, or NULL */
+  atomic_int stop;    /* an interrupt was asked for */
+  int interruptible;
+};
+
+/* state.c */
+
+extern PyTypeObject *mf__state_type;
+
+/* What Lua code does first in Python: whoever gets here owns the lock. */
+void mf__state_arrive(mf__state *state, lua_State *L);
+
+/* Takes the lock and returns the stack to work on; NULL with or without an exception if the state is closed or has no
+ * memory. mf__state_leave ends it. */
+lua_State *mf__state_enter(mf__state *state);
+void mf__state_leave(mf__state *state, lua_State *L);
+
+mf__ref **mf__state_refs(mf__state *state);
+
+/* A new state for ${L}, which Python closes if it is ${hosted}; and its entry in Lua's registry, by which mf__kit_open
+ * finds it. The second raises. */
+mf__state *mf__state_new(PyTypeObject *type, lua_State *L, int hosted);
+void mf__state_register(lua_State *L, mf__state *state);
+void mf__options_clear(mf__options *options);
+
+/* Queues a registry reference to be given back. With the GIL. */
+void mf__state_unref(mf__state *state, int ref);
+
+/* Makes the types of this bridge once. Returns 0, or -1 with an exception. */
+int mf__types_ready(void);
+
+/* guard.c */
+int mf__visit_runner(lua_State *L);
+
+/* view.c: what Python's as_attrgetter and as_itemgetter make. */
+
+/* The object inside a view and the flags of it (MF__AS_...), borrowed; NULL for another object. */
+PyObject *mf__view_of(PyObject *object, int *flags);
+PyObject *mf__view_new(PyObject *object, int flags);
+int mf__view_type_ready(void);
+
+/* lua_error.c */
+
+/* A body: makes the error value at 1 the pending exception. ${status}: an int, what lua_pcall returned. */
+int mf__error_to_python(lua_State *L, void *status);
+
+/* The same for when that fails. */
+void mf__error_fallback(void);
+
+/* The message handler of mf__visit. */
+int mf__error_handler(lua_State *L);
+
+/* A new exception of ${type} (LuaError or below), with message, value and traceback; NULL with an exception. */
+PyObject *mf__error_new(PyObject *type, PyObject *message, PyObject *value, PyObject *trace);
+
+/* Text that may be no text, for people: as the state's encoding has it, or UTF-8, or Latin-1. */
+PyObject *mf__text_of_error(const char *text, size_t size);
+
+extern PyObject *mf__lua_error_type, *mf__lua_syntax_error_type, *mf__lua_memory_error_type;
+int mf__error_types_ready(void);
+
+/* lua_object.c */
+
+/* A Lua value in Python. */
+typedef struct mf__value {
+  PyObject ob_base;
+  mf__state *state; /* strong */
+  mf__kit *kit;     /* lives as long as the Lua state */
+  int ref;          /* in the registry */
+  int kind;         /* LUA_T... */
+  const void *identity; /* lua_topointer */
+  PyObject *(*vectorcall)(PyObject *, PyObject *const *, size_t, PyObject *);
+} mf__value;
+
+extern PyTypeObject *mf__object_type, *mf__table_type, *mf__function_type, *mf__factory_type, *mf__thread_type,
+    *mf__iterator_type;
+
+/* Pushes the value; raises if it is lost. */
+void mf__value_push(lua_State *L, mf__value *value);
+
+/* A new value of ${type} for what is at ${index}. Raises. */
+PyObject *mf__value_new(lua_State *L, int index, PyTypeObject *type);
+void mf__value_dealloc(PyObject *self);
+int mf__value_traverse(PyObject *self, visitproc visit, void *arg);
+
+/* The arguments of a call. */
+typedef struct mf__call {
+  mf__value *callee;
+  PyObject *const *arguments;
+  Py_ssize_t count;
+  PyObject *result; /* new */
+} mf__call;
+
+/* The body of a call. */
+int mf__call_body(lua_State *L, void *call);
+
+PyObject *mf__value_call(PyObject *self, PyObject *const *arguments, size_t flags, PyObject *names);
+PyObject *mf__value_get(PyObject *self, PyObject *key);
+
+/* A new type below LuaObject. */
+PyTypeObject *mf__value_subtype(const char *name, int basicsize, PyType_Slot *slots, unsigned long flags);
+
+/* Whether ${object} is a mf__value. */
+static inline int mf__is_value(PyObject *object) {
+  return mf__object_type != NULL && PyObject_TypeCheck(object, mf__object_type);
+}
+
+/* Whether a name is of the form __x__, which is Python's and never Lua's. */
+int mf__is_dunder(PyObject *name);
+
+/* What the values from ${first} to the top are as the result of a call: None, one value, or a tuple. */
+PyObject *mf__results(lua_State *L, int first);
+
+/* lua_table.c, lua_thread.c */
+/* A new coroutine of the function that ${function} is, with the tuple of what it begins with. */
+PyObject *mf__thread_start(PyObject *function, PyObject *arguments);
+
+int mf__object_types_ready(void);
+int mf__table_types_ready(void);
+int mf__thread_types_ready(void);
+
+/* For a coroutine at ${index}: a new value; one that has not begun is a function that makes them. */
+PyObject *mf__thread_object(lua_State *L, int index);
+
+#endif

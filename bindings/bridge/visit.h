@@ -1,0 +1,93 @@
+/* visit.h: how Python gets into Lua, and Lua values as Python objects. Part of bridge.h.
+ *
+ * A state (mf__state, a Python object) is one Lua universe, whoever hosts whom. Rules:
+ *   1. Only the thread that owns a state's lock touches its Lua. The lock's fields change only with the GIL held, and
+ *      nobody waits for the lock with the GIL held. The thread that runs Lua owns it.
+ *   2. Lua runs without the GIL (mf__run). Bodies run with the GIL and the lock. Around a Python call that may take
+ *      long or wait for another thread, a body gives up the lock: mf__outside_begin ... mf__outside_end.
+ *   3. A call from Python into Lua runs on the lua_State that called out on this thread, else on the main one if nobody
+ *      is inside, else on a coroutine of its own; so threads that are inside at the same time never share a stack.
+ *   4. What Python drops is queued on the state and given back by whoever owns the lock next.
+ */
+#ifndef MF__VISIT_H
+#define MF__VISIT_H
+
+typedef struct mf__state mf__state;
+
+/* How values cross. */
+typedef enum mf__policy {
+  MF__POLICY_COPY, /* moonferry.python: nil is not None, a table of 1 ... n is a list */
+  MF__POLICY_WRAP  /* moonferry.Lua, as lupa has it: nil is None, a table stays a table */
+} mf__policy;
+
+/* What C knows of a kit. A userdata in its slot MF__KIT_STATE, and the second upvalue of every mf__enter. */
+typedef struct mf__kit {
+  mf__state *state; /* borrowed: the state outlives it. NULL once the Lua state is being closed */
+  mf__policy policy;
+  int runner;  /* registry references: what mf__visit calls, */
+  int handler; /* its message handler, */
+  int table;   /* and the kit itself */
+} mf__kit;
+
+/* guard.c: what a thread is doing on the bridge; the innermost is mf__top. */
+typedef struct mf__frame {
+  struct mf__frame *below;
+  lua_State *L;
+  mf__kit *kit;
+  PyThreadState *thread; /* of a visit: while Lua runs, what the GIL is taken back with; else NULL */
+  int (*body)(lua_State *L, void *data);
+  void *data;
+  int depth; /* of the lock, while it is given up */
+  int count; /* of what is held */
+  PyObject *held[MF__NESTING_MAX + 16]; /* a body holds few; what nests asks mf__nest first */
+} mf__frame;
+
+extern _Thread_local mf__frame *mf__top;
+
+/* Runs ${body} in Lua on behalf of Python code: protected, with the lock and the GIL, and with the kit as its first
+ * upvalue, so that it may do all that bodies may. Returns 0, or -1 with the Lua error as the pending exception. */
+int mf__visit(mf__kit *kit, int (*body)(lua_State *L, void *data), void *data);
+
+/* In a body of mf__visit: lua_call, without the GIL. */
+void mf__run(lua_State *L, int arguments, int results);
+
+/* state.c */
+
+/* Makes the kit at ${kit}, a table, one of this Lua state. Whatever is needed of the state is made, too. Raises.
+ * The GIL must be held. */
+mf__kit *mf__kit_open(lua_State *L, int kit, mf__policy policy);
+
+/* Around Python calls in a body: gives up the lock, takes it back. They must come in pairs. */
+void mf__outside_begin(lua_State *L);
+void mf__outside_end(lua_State *L);
+
+/* lua_object.c, lua_table.c, lua_thread.c: Lua values as Python objects. */
+
+/* A new Python object (LuaFunction, LuaTable, LuaThread or LuaObject) that stands for the value at ${index}. Raises. */
+PyObject *mf__lua_object(lua_State *L, int index);
+
+/* If ${object} stands for a Lua value, pushes that and returns 1, else 0. Raises for one of another state. */
+int mf__push_lua_object(lua_State *L, PyObject *object);
+
+/* wrap.c: how values cross for moonferry.Lua. */
+
+/* What a userdata of a Python object shows; flags of mf__ref. */
+enum {
+  MF__AS_ITEMS = 1,  /* o[key] is an item, else an attribute */
+  MF__AS_TUPLES = 2, /* an iterator's tuples are several values */
+  MF__AS_NUMBERED = 4 /* an iterator counts */
+};
+
+void mf__push_wrapping(lua_State *L, PyObject *object);
+void mf__push_flagged(lua_State *L, PyObject *object, int flags);
+PyObject *mf__wrapping_to_python(lua_State *L, int index);
+
+/* A name as a key in Lua: as it is, or as bytes in a state without an encoding. A new reference. */
+PyObject *mf__source_name(const mf__state *state, PyObject *name);
+
+/* lua_error.c */
+
+/* If ${exception} is a LuaError that carries an error value, pushes that value as it is in this state and returns 1. */
+int mf__push_lua_error(lua_State *L, PyObject *exception);
+
+#endif

@@ -1,0 +1,210 @@
+/* wrap.c: the conversions of moonferry.Lua, which are lupa's but for what docs/python-hosts-lua.md lists.
+ *
+ *   Python -> Lua                                   Lua -> Python
+ *   None               nil (as a key: python.none)  nil             None
+ *   bool               boolean                      boolean         bool
+ *   int up to 2^53     number; beyond: see below    number, whole   int
+ *   float              number                       other number    float
+ *   str                string in the encoding       string          str, or bytes without an encoding
+ *   bytes              string                       table           LuaTable
+ *   moonferry.Tensor   tensor, same memory          function        LuaFunction
+ *   a Lua object       its Lua value                coroutine       LuaThread, or LuaCoroutineFunction
+ *   anything else      a Python object              Python object   itself
+ *                                                   tensor          moonferry.Tensor, same memory
+ *                                                   int64, uint64   int; complex: complex
+ *                                                   anything else   LuaObject
+ *
+ * An int beyond 2^53 goes to the overflow handler; without one it is an OverflowError. One Python object is one userdata
+ * as long as Lua holds it, so that it is equal to itself and can be a key. */
+#include <math.h>
+#include <string.h>
+
+#include "state.h"
+
+/* In every libpython since 3.3, but in the limited API's headers only since 3.10. */
+PyAPI_FUNC(const char *) PyUnicode_AsUTF8AndSize(PyObject *object, Py_ssize_t *size);
+
+static const mf__options *options_here(void) {
+  return &mf__top->kit->state->options;
+}
+
+static void push_str(lua_State *L, PyObject *object) {
+  const mf__options *options = options_here();
+  if (options->utf8) {
+    Py_ssize_t size;
+    const char *data = PyUnicode_AsUTF8AndSize(object, &size);
+    if (data == NULL) mf__raise(L);
+    lua_pushlstring(L, data, (size_t)size);
+    return;
+  }
+  char *data;
+  Py_ssize_t size;
+  PyObject *bytes = mf__hold(L, PyUnicode_AsEncodedString(object, options->encoding, NULL));
+  if (PyBytes_AsStringAndSize(bytes, &data, &size) != 0) mf__raise(L);
+  lua_pushlstring(L, data, (size_t)size);
+  mf__drop();
+}
+
+static void push_bytes(lua_State *L, PyObject *object) {
+  char *data;
+  Py_ssize_t size;
+  if (PyBytes_AsStringAndSize(object, &data, &size) != 0) mf__raise(L);
+  lua_pushlstring(L, data, (size_t)size);
+}
+
+/* Finds the userdata of an object, or makes one and remembers it. */
+void mf__push_flagged(lua_State *L, PyObject *object, int flags) {
+  double key = (double)(uintptr_t)object + flags;
+  lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_CACHE);
+  lua_pushnumber(L, key);
+  lua_rawget(L, -2);
+  mf__ref **box = lua_touserdata(L, -1);
+  if (box != NULL && *box != NULL && (*box)->object == object) {
+    lua_remove(L, -2);
+    return;
+  }
+  lua_pop(L, 1);
+  mf__push_object(L, object);
+  box = lua_touserdata(L, -1);
+  (*box)->flags = flags;
+  lua_pushnumber(L, key);
+  lua_pushvalue(L, -2);
+  lua_rawset(L, -4);
+  lua_remove(L, -2);
+}
+
+/* Types that have items: not classes, which only have type parameters. */
+static int has_items(PyObject *object) {
+  return PyMapping_Check(object) || PySequence_Check(object);
+}
+
+static Py_ssize_t int_bits(PyObject *object) {
+  PyObject *bits = PyObject_CallMethod(object, "bit_length", NULL);
+  Py_ssize_t count = bits != NULL ? PyLong_AsSsize_t(bits) : -1;
+  PyErr_Clear();
+  Py_DecRef(bits);
+  return count;
+}
+
+static void push_beyond(lua_State *L, PyObject *object) {
+  lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_OVERFLOW);
+  if (!lua_isnil(L, -1)) {
+    mf__push_flagged(L, object, 0);
+    if (lua_pcall(L, 1, 1, 0) == 0) return;
+  }
+  lua_pop(L, 1);
+  PyErr_Format(PyExc_OverflowError, "an int of %zd bits is beyond 2^53, up to which Lua's numbers are exact",
+               int_bits(object));
+  mf__raise(L);
+}
+
+/* Values of the types that have a Lua value, subclasses included. */
+static int push_value(lua_State *L, PyObject *object) {
+  if (PyUnicode_Check(object) && options_here()->encoding != NULL) {
+    push_str(L, object);
+  } else if (PyLong_Check(object)) {
+    if (!mf__push_int(L, object)) push_beyond(L, object);
+  } else if (PyBytes_Check(object)) {
+    push_bytes(L, object);
+  } else if (PyFloat_Check(object)) {
+    lua_pushnumber(L, PyFloat_AsDouble(object));
+  } else {
+    return mf__push_lua_object(L, object) || mf__tensor_to_lua(L, object);
+  }
+  return 1;
+}
+
+void mf__push_wrapping(lua_State *L, PyObject *object) {
+  int flags;
+  if (push_value(L, object)) return;
+  PyObject *inside = mf__view_of(object, &flags);
+  if (inside == NULL) {
+    inside = object;
+    flags = has_items(object) ? MF__AS_ITEMS : 0;
+  }
+  mf__push_flagged(L, inside, flags);
+}
+
+PyObject *mf__source_name(const mf__state *state, PyObject *name) {
+  const mf__options *options = &state->options;
+  if (options->encoding == NULL && options->source_encoding != NULL)
+    return PyUnicode_AsEncodedString(name, options->source_encoding, NULL);
+  Py_IncRef(name);
+  return name;
+}
+
+/* Lua -> Python. */
+
+static PyObject *from_number(double number) {
+  int whole = number == floor(number) && fabs(number) < 0x1p63 && !(number == 0 && signbit(number));
+  return whole ? PyLong_FromLongLong((long long)number) : PyFloat_FromDouble(number);
+}
+
+static PyObject *from_string(lua_State *L, int index) {
+  const mf__options *options = options_here();
+  size_t size;
+  const char *data = lua_tolstring(L, index, &size);
+  if (options->utf8) return PyUnicode_DecodeUTF8(data, (Py_ssize_t)size, NULL);
+  if (options->encoding == NULL) return PyBytes_FromStringAndSize(data, (Py_ssize_t)size);
+  return PyUnicode_Decode(data, (Py_ssize_t)size, options->encoding, NULL);
+}
+
+static PyObject *from_object(mf__ref *ref) {
+  Py_IncRef(ref->object);
+  return ref->object;
+}
+
+static PyObject *from_function(lua_State *L, int index) {
+  if (lua_iscfunction(L, index)) {
+    lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_UNWRAP);
+    lua_pushvalue(L, index);
+    lua_rawget(L, -2);
+    mf__ref *ref = lua_isnil(L, -1) ? NULL : mf__ref_at(L, lua_gettop(L));
+    lua_pop(L, 2);
+    if (ref != NULL) return from_object(ref);
+  }
+  return mf__lua_object(L, index);
+}
+
+/* Only where the tensors of this state are known can a table be one. */
+static PyObject *from_table(lua_State *L, int index) {
+  if (!lua_getmetatable(L, index)) return mf__lua_object(L, index);
+  lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_BOX);
+  int known = !lua_isnil(L, -1);
+  lua_pop(L, 2);
+  return known ? mf__described_to_python(L, index) : mf__lua_object(L, index);
+}
+
+static PyObject *from_other(lua_State *L, int index) {
+  mf__ref *ref = lua_type(L, index) == LUA_TUSERDATA ? mf__ref_at(L, index) : NULL;
+  if (ref != NULL) return from_object(ref);
+  int cdata = lua_type(L, index) == MF__LUA_TCDATA && mf__crossing_ready(L);
+  return cdata ? mf__described_to_python(L, index) : mf__lua_object(L, index);
+}
+
+PyObject *mf__wrapping_to_python(lua_State *L, int index) {
+  PyObject *object = NULL;
+  switch (lua_type(L, index)) {
+    case LUA_TNONE:
+    case LUA_TNIL:
+      Py_IncRef(Py_None);
+      return Py_None;
+    case LUA_TBOOLEAN:
+      object = PyBool_FromLong(lua_toboolean(L, index));
+      break;
+    case LUA_TNUMBER:
+      object = from_number(lua_tonumber(L, index));
+      break;
+    case LUA_TSTRING:
+      object = from_string(L, index);
+      break;
+    case LUA_TTABLE:
+      return from_table(L, index);
+    case LUA_TFUNCTION:
+      return from_function(L, index);
+    default:
+      return from_other(L, index);
+  }
+  if (object == NULL) mf__raise(L);
+  return object;
+}
