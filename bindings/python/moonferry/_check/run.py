@@ -1,0 +1,148 @@
+"""`moonferry check`: its words, the processes that it starts, its table.
+
+Invariant: this process imports no library. A rule whose fork died or hung is run once more in a process that was
+started for it alone, and that result counts, because some libraries do not bear to be forked. Exit status: 0 all rules
+hold, 1 some are broken, 2 it could not be checked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from typing import Any
+
+from . import consume as _consume  # noqa: F401  (the modules of rules fill the list)
+from . import interfaces as _interfaces  # noqa: F401
+from . import produce as _produce  # noqa: F401
+from . import table as _table  # noqa: F401
+from .rules import RULES, Rule
+from .server import Answer, serve
+
+BAD = ("broken", "crashed", "hung")
+
+
+class Server:
+    """A process that has imported the library."""
+
+    def __init__(self, options: argparse.Namespace):
+        words = [sys.executable, *options.start, "--serve", "--seconds", str(options.seconds), options.module]
+        if options.make is not None:
+            words[-1:-1] = ["--make", options.make]
+        env = {"JAX_ENABLE_X64": "1", **os.environ}  # else JAX makes no 64-bit arrays
+        self.child = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env,
+                                      stderr=subprocess.DEVNULL)  # fmt: skip
+        self.about = self.read() or {"ready": False, "why": f"importing it ended the process ({self.child.wait()})"}
+
+    def read(self) -> Answer | None:
+        assert self.child.stdout is not None
+        line = self.child.stdout.readline()
+        return json.loads(line) if line else None
+
+    def ask(self, name: str) -> Answer:
+        assert self.child.stdin is not None
+        self.child.stdin.write(name + "\n")
+        self.child.stdin.flush()
+        return self.read() or {"result": "crashed", "seen": "the process that runs the rules has died"}
+
+    def close(self) -> None:
+        assert self.child.stdin is not None
+        self.child.stdin.close()
+        self.child.wait()
+
+
+def alone(options: argparse.Namespace, name: str) -> Answer:
+    """A rule in a process that was started for it."""
+    server = Server(options)
+    try:
+        return server.ask(name) if server.about["ready"] else {"result": "crashed", "seen": server.about["why"]}
+    finally:
+        server.close()
+
+
+def check(options: argparse.Namespace, chosen: list[Rule]) -> tuple[Answer, list[tuple[Rule, Answer]]]:
+    server = Server(options)
+    found: list[tuple[Rule, Answer]] = []
+    if server.about["ready"]:
+        for rule in chosen:
+            answer = server.ask(rule.name)
+            if answer["result"] in ("crashed", "hung"):
+                answer = alone(options, rule.name)
+            found.append((rule, answer))
+    server.close()
+    return server.about, found
+
+
+def count(found: list[tuple[Rule, Answer]]) -> dict[str, int]:
+    counts = dict.fromkeys(("holds", *BAD, "not offered"), 0)
+    for _, answer in found:
+        counts[answer["result"]] += 1
+    return counts
+
+
+def as_text(options: argparse.Namespace, about: Answer, found: list[tuple[Rule, Answer]]) -> str:
+    lines = [f"{options.module} {about['version']}, CPython {about['python']}, arrays are {about['array']}", ""]
+    width = max(len(rule.name) for rule, _ in found) + 2
+    for rule, answer in found:
+        bad = answer["result"] in BAD
+        mark = answer["result"].upper() if bad and rule.level != "may" else answer["result"]
+        lines.append(f"{rule.name:<{width}}{rule.level:<8}{mark:<13}{rule.standard}")
+        for text in (rule.text, answer["seen"]) if bad else (answer["seen"],) if options.verbose else ():
+            lines += textwrap.wrap(text, 110, initial_indent=" " * width, subsequent_indent=" " * width)
+    counts = ", ".join(f"{n} {name}" for name, n in count(found).items() if n)
+    return "\n".join([*lines, "", f"{options.module}: {counts}"])
+
+
+def as_json(options: argparse.Namespace, about: Answer, found: list[tuple[Rule, Answer]]) -> str:
+    rules = [
+        {"rule": r.name, "level": r.level, "standard": r.standard, "text": r.text, **answer} for r, answer in found
+    ]
+    return json.dumps({"module": options.module, **about, "counts": count(found), "rules": rules}, indent=1)
+
+
+def parse(words: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="moonferry check",
+        description="Checks the exchange protocols of a Python library's arrays, each rule in a process of its own.",
+        epilog="Exit status: 0 all rules hold; 1 some are broken; 2 it could not be checked.",
+    )
+    parser.add_argument("module", nargs="?", help="an importable library, such as numpy, torch or jax.numpy")
+    parser.add_argument("--json", action="store_true", help="the result as JSON")
+    parser.add_argument("--make", metavar="EXPRESSION", help="makes an array from xp, shape and dtype, such as"
+                        " 'xp.empty(shape, dtype)', where the library has no asarray, array or tensor")  # fmt: skip
+    parser.add_argument("--rule", action="append", metavar="NAME", help="only this rule; may be given several times")
+    parser.add_argument("--seconds", type=float, default=30, help="after which a rule hangs (30)")
+    parser.add_argument("--strict", action="store_true", help="a broken 'should' counts too")
+    parser.add_argument("--verbose", action="store_true", help="what was seen where a rule holds, too")
+    parser.add_argument("--list", action="store_true", help="the rules, and nothing is checked")
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args(words)
+    if options.module is None and not options.list:
+        parser.error("which MODULE?")
+    unknown = [name for name in options.rule or () if name not in RULES]
+    if unknown:
+        parser.error(f"there is no rule {unknown[0]!r}; --list shows them")
+    return options
+
+
+def main(words: list[str], start: list[str]) -> int:
+    """`start`: what comes between the interpreter and `words` to get here again."""
+    options = parse(words)
+    options.start = start
+    if options.serve:
+        serve(options.module, options.make, options.seconds)
+        return 0
+    chosen = [rule for rule in RULES.values() if not options.rule or rule.name in options.rule]
+    if options.list:
+        print("\n".join(f"{r.name:<22}{r.level:<8}{r.standard}: {r.text}" for r in chosen))
+        return 0
+    about, found = check(options, chosen)
+    if not about["ready"]:
+        print(f"moonferry check: {options.module} cannot be checked: {about['why']}", file=sys.stderr)
+        return 2
+    print((as_json if options.json else as_text)(options, about, found))
+    counted = ("must", "should") if options.strict else ("must",)
+    return int(any(a["result"] in BAD and (r.level in counted or a["result"] != "broken") for r, a in found))
