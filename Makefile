@@ -32,7 +32,7 @@ test-sim-long: setup ## the specs of specs/gpu under 200 seeds, on every simulat
 
 test-gpu: setup ## the same specs on this machine's own driver and GPU
 	@specs/build dev
-	@.venv/bin/python specs/run --only real
+	@specs/gpu/here .venv/bin/python specs/run --only real
 
 mutants: setup ## takes one ordering step after another out of the runtime: does a spec notice?
 	@specs/build dev
@@ -40,7 +40,7 @@ mutants: setup ## takes one ordering step after another out of the runtime: does
 
 bench-gpu: setup ## what the device layer costs on this machine's GPU, beside CuPy and PyTorch
 	@specs/build dev
-	@.venv/bin/python specs/bench/gpu.py
+	@specs/gpu/here .venv/bin/python specs/bench/gpu.py
 
 coverage: setup ## line and branch coverage of runtime/src by the C specs
 	@specs/build coverage

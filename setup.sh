@@ -10,6 +10,11 @@ venv=.venv
 say() { printf 'setup: %s\n' "$*"; }
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
+# 0. A GPU machine without a network takes all of it from build/gpu-kit/ (specs/gpu/README.md).
+if [[ -d build/gpu-kit && ! -e $venv/.stamp ]]; then
+  exec specs/gpu/here --setup
+fi
+
 # 1. Programs and libraries. name on Debian | how to see that it is there without asking dpkg
 needs=(
   'gcc|command -v gcc'

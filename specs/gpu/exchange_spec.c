@@ -284,7 +284,10 @@ static bool exists(kind k) {
 }
 
 static void every_value(kind k, bool theirs) {
-  if (!exists(k) || (theirs && k == MANAGED)) skip();
+  if (!exists(k) || (theirs && k == MANAGED)) {
+    print_message("skipped: the other library has no such memory here\n");
+    skip();
+  }
   for (uint64_t seed = 0; seed < seeds(); seed++)
     for (int v = 0; v < NVALUES; v++)
       for (int same = 0; same < 2; same++)

@@ -7,7 +7,11 @@ local gpu = require "gpu"
 local D = gpu.name
 local NBYTES = 64
 
-local PEERS = { cuda = "cuda.core", rocm = "cupy" }
+-- CuPy is built for one kind of GPU.
+local PEERS = {
+  cuda = "import cuda.core",
+  rocm = "import os, sys; sys.setdlopenflags(os.RTLD_LAZY); import cupy; assert cupy.cuda.runtime.is_hip",
+}
 
 -- make(): a stream. alloc(stream, value): memory of NBYTES filled on it. read(array, stream): what is in its last byte,
 -- after waiting for that stream only.
@@ -62,9 +66,11 @@ describe("another library", function()
   local py = gpu.kind and require "moonferry.python"
   if py then
     local started, message = py.start()
-    local peer = PEERS[gpu.kind]
-    local found = started and pcall(py.exec, "import os, sys; sys.setdlopenflags(os.RTLD_LAZY); import " .. peer)
-    reason = not started and message or not found and "Python here has no " .. peer
+    local found, why
+    if started then
+      found, why = pcall(py.exec, PEERS[gpu.kind])
+    end
+    reason = not started and message or not found and ("`%s`: %s"):format(PEERS[gpu.kind], tostring(why))
   end
   if reason then
     pending(reason)

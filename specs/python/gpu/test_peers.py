@@ -29,9 +29,12 @@ def cupy(the_driver):
     before = sys.getdlopenflags()
     sys.setdlopenflags(os.RTLD_LAZY)
     try:
-        return library("cupy")
+        found = library("cupy")
     finally:
         sys.setdlopenflags(before)
+    if found.cuda.runtime.is_hip != (the_driver.kind == "rocm"):
+        pytest.skip(f"this CuPy is not for {the_driver.kind}")
+    return found
 
 
 # cuda.core

@@ -4,10 +4,11 @@ import copy
 import io
 import pickle
 
-import numpy as np
 import pytest
 
 import moonferry as mf
+
+np = pytest.importorskip("numpy")
 
 
 @pytest.fixture(params=["cuda:0", "cuda:1", "cuda_host", "cuda_managed", "rocm:0", "rocm_host"])
