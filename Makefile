@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 export LUA_PATH := lua/?.lua;lua/?/init.lua;;
 
-.PHONY: help setup build demo test test-sim-long test-gpu mutants lint bench bench-gpu coverage fuzz test-pythons clean
+.PHONY: help setup build demo test test-sim-long test-gpu matrix mutants lint bench bench-gpu coverage fuzz test-pythons clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1 \t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 24
@@ -33,6 +33,9 @@ test-sim-long: setup ## the specs of specs/gpu under 200 seeds, on every simulat
 test-gpu: setup ## the same specs on this machine's own driver and GPU
 	@specs/build dev
 	@specs/gpu/here .venv/bin/python specs/run --only real
+
+matrix: build ## every array library with every other, through Moonferry: docs/matrix.md (long; ONLY="NumPy JAX" for a part)
+	@.venv/bin/python specs/exchange/matrix $(if $(ONLY),--only $(ONLY))
 
 mutants: setup ## takes one ordering step after another out of the runtime: does a spec notice?
 	@specs/build dev

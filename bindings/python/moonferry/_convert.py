@@ -64,7 +64,7 @@ def _from_protocols(obj, copy):
     if hasattr(type(obj), "__dlpack__"):
         try:
             return _core.from_dlpack(obj, copy=copy)
-        except BufferError as error:
+        except (BufferError, TypeError) as error:  # a TypeError is how NumPy 1 refuses what is read-only
             refused = error
     if getattr(obj, "__cuda_array_interface__", None) is not None:
         from moonferry import _cuda

@@ -1,0 +1,323 @@
+-- What one cell of the matrix is put through: an array x of library A, tensor t of Moonferry's, array y of library B.
+--
+-- A check returns what it saw, as a table of words for the report. What must never be, whatever the libraries can and
+-- cannot do, is an entry in cell.faults: other bytes, a flag lost by Moonferry, a leak. Must not know: any library.
+local mf = require "moonferry"
+local py = require "moonferry.python"
+local ffi = require "ffi"
+
+local checks = {}
+
+local SHAPE = { 4, 6 }
+local ROUNDS = 10000
+local GROWTH = 2 ^ 20
+
+checks.DTYPES = {
+  "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "bfloat16", "float32",
+  "float64", "complex64", "complex128", "float8_e4m3fn", "float8_e5m2", "float8_e4m3b11fnuz", "float8_e4m3fnuz",
+  "float8_e5m2fnuz", "float8_e3m4", "float8_e4m3", "float8_e8m0fnu",
+}
+
+-- Each layout: the shape of the array that it is a view of, and how Moonferry and NumPy make it of that.
+checks.LAYOUTS = {
+  { "c", SHAPE, function(t) return t end, "a" },
+  { "fortran", SHAPE, function(t) return t:permute() end, "a.T" },
+  { "sliced", SHAPE, function(t) return t:view({ 1, 3 }, { nil, nil, 2 }) end, "a[1:3, ::2]" },
+  { "negative", SHAPE, function(t) return t:view({ nil, nil, -1 }, { nil, nil, -1 }) end, "a[::-1, ::-1]" },
+  { "zero", SHAPE, function(t) return t:view(mf.all, { 0, 1 }):broadcast(SHAPE) end,
+    "numpy.broadcast_to(a[:, :1], (4, 6))" },
+  { "empty", { 0, 3 }, function(t) return t end, "a" },
+  { "scalar", {}, function(t) return t end, "a" },
+  { "rank 12", { 1, 2, 1, 1, 2, 1, 1, 1, 1, 1, 1, 3 }, function(t) return t end, "a" },
+}
+
+-- The last line of an error, which is where Python puts the exception.
+local function reason(message)
+  local text = tostring(message):gsub("%s+$", "")
+  local first = text:match("^[^\n]*") or text
+  return #first > 240 and first:sub(1, 237) .. "..." or first
+end
+
+local function try(f, ...)
+  local ok, value = pcall(f, ...)
+  if ok then
+    return value
+  end
+  return nil, reason(value)
+end
+
+local function collect()
+  for _ = 1, 2 do
+    collectgarbage()
+    py.collect()
+    py.import("gc").collect()
+  end
+end
+
+local function make(library, dtype, shape)
+  local support, extents = py.import "support", py.tuple(shape)
+  local raw = support.pattern(dtype, extents)
+  local x, why = try(library.make, support.typed(raw, dtype, extents), raw:copy(), dtype, extents)
+  return x, why, py.object(raw)
+end
+
+-- x of `library`, t of it, and the bytes of both; or nil and what is in the way.
+local function source(library, dtype, shape)
+  local x, why, raw = make(library, dtype, shape)
+  if x == nil then
+    return nil, why, "none"
+  end
+  local t, refused = try(library.give, x, dtype, py.tuple(shape))
+  return t, refused, x, raw:tobytes()
+end
+
+-- A Python tuple of a shape of Lua's or of a library's.
+local function tuple(shape)
+  return type(shape) == "table" and py.tuple(shape) or py.builtins.tuple(shape)
+end
+
+local function address(t)
+  return tonumber(ffi.cast("intptr_t", t._dl.data))
+end
+
+-- Where an array lies: as its library says, else as Moonferry sees it.
+local function place(library, array, dtype, shape)
+  local pointer = library.pointer and try(library.pointer, array)
+  if pointer then
+    return tonumber(pointer)
+  end
+  local t = try(library.give, array, dtype, tuple(shape))
+  return t and address(t)
+end
+
+local function same(cell, what, wanted, library, array, dtype)
+  local seen, why = try(library.bytes, array, dtype)
+  if seen ~= wanted then
+    cell.fault("%s: %s", what, why or "other bytes than were put in")
+  end
+  return seen == wanted
+end
+
+--- Whether memory is shared, by its address and by writing on each side and reading on the other.
+function checks.sharing(cell, A, B)
+  local t, why, x = source(A, "float32", SHAPE)
+  if not t then
+    return { kind = "refused", by = A.name, why = why }
+  end
+  local y, refused = try(B.take, t, "float32")
+  if y == nil then
+    return { kind = "refused", by = B.name, why = refused }
+  end
+  local at = { place(A, x, "float32", SHAPE), address(t), place(B, y, "float32", SHAPE) }
+  local first, second = at[1] == at[2], at[2] == at[3]
+  local shared = first and second
+  return {
+    kind = shared and "zero-copy" or "copied",
+    by = not first and A.name or not second and B.name or nil,
+    written = checks.written(cell, { A, x }, { B, y }, t, shared),
+  }
+end
+
+-- One side writes 5, Moonferry writes 6, the other side writes 5 again; what does each see? A side is a library and its
+-- array. Returns who wrote and was seen.
+function checks.written(cell, source_side, sink_side, t, shared)
+  local words = {}
+  local function look(who, value, library, array)
+    local sees = library.bytes(array, "float32") == py.import("numpy").full(24, value, "float32"):tobytes()
+    words[#words + 1] = who .. (sees and "" or " (not seen)")
+    if sees ~= shared then
+      cell.fault("written by %s: %s by %s, though the addresses are %s", who, sees and "seen" or "not seen",
+        library.name, shared and "the same" or "different")
+    end
+  end
+  local function write(from, to)
+    local library, array = from[1], from[2]
+    if library.write and try(function() library.write(array) return true end) then
+      look(library.name, 5, to[1], to[2])
+    end
+  end
+  write(source_side, sink_side)
+  if shared and not t.readonly then
+    t:fill(6)
+    look("Moonferry", 6, source_side[1], source_side[2])
+    look("Moonferry", 6, sink_side[1], sink_side[2])
+  end
+  write(sink_side, source_side)
+  return table.concat(words, ", ")
+end
+
+--- Every dtype that both have, bit for bit.
+function checks.dtypes(cell, A, B)
+  local seen = {}
+  for _, dtype in ipairs(checks.DTYPES) do
+    local t, why, x, bytes = source(A, dtype, { 4, 64 })
+    local both = x ~= "none" and not (A.limits[dtype] or B.limits[dtype]) and make(B, dtype, SHAPE) ~= nil
+    if both and not t then
+      seen[dtype] = A.name .. " -> Moonferry: " .. why
+    elseif both then
+      local y, refused = try(B.take, t, dtype)
+      if y == nil then
+        seen[dtype] = "Moonferry -> " .. B.name .. ": " .. refused
+      else
+        seen[dtype] = same(cell, dtype, bytes, B, y, dtype) and "same bits" or "other bits"
+      end
+    end
+  end
+  return seen
+end
+
+-- The tensor of that layout, who copied it (false: nobody) and its bytes: A's own view where it makes one, else
+-- Moonferry's view of A's memory.
+local function laid_out(cell, A, layout)
+  local name, shape, view, numpys = unpack(layout)
+  local t, why, x, bytes = source(A, "float32", shape)
+  if not t then
+    return nil, why
+  end
+  local numpy = py.import "numpy"
+  local array = numpy.frombuffer(py.bytes(bytes), "uint32"):reshape(py.tuple(shape))
+  local wanted = py.import("support").as_bytes(py.eval(numpys, py.dict { a = array, numpy = numpy }))
+  local theirs = A.views[name] and try(A.views[name], x)
+  local made = theirs and try(A.give, theirs, "float32", theirs.shape)
+  if made then
+    same(cell, name .. " of " .. A.name, wanted, A, theirs, "float32")
+    return made, place(A, theirs, "float32", theirs.shape) ~= address(made) and A.name, wanted
+  end
+  return view(t), place(A, x, "float32", shape) ~= address(t) and A.name, wanted
+end
+
+local function taken(cell, B, t, name, wanted)
+  local y, why
+  if B.limits[name] and not pcall(t.ptr, t) then
+    why = B.limits[name]
+  else
+    y, why = try(B.take, t, "float32")
+  end
+  if y == nil then
+    return nil, why
+  end
+  same(cell, name, wanted, B, y, "float32")
+  if name == "empty" then
+    return "taken"
+  end
+  return place(B, y, "float32", t.shape) == address(t) and "zero-copy" or "copied by " .. B.name
+end
+
+--- Layouts: taken as they are, copied, or refused, and then whether Moonferry's own copy is taken.
+function checks.layouts(cell, A, B)
+  local seen = {}
+  for _, layout in ipairs(checks.LAYOUTS) do
+    local name = layout[1]
+    local t, why, wanted = laid_out(cell, A, layout)
+    if not t then
+      seen[name] = A.name .. ": " .. why
+    else
+      local word, refused = taken(cell, B, t, name, wanted)
+      seen[name] = word == "zero-copy" and why and "copied by " .. why or word
+      if not word then
+        local again, still = taken(cell, B, t:copy(), name .. ", a copy", wanted)
+        seen[name] = ("refused: %s; Moonferry's copy: %s"):format(refused, again and "taken" or still)
+      end
+    end
+  end
+  return seen
+end
+
+--- Whether what must not be written stays so.
+function checks.readonly(cell, A, B)
+  local t, why, x, bytes = source(A, "float32", SHAPE)
+  if not t then
+    return { word = "refused", why = why }
+  end
+  local locked = A.lock and try(A.lock, x)
+  if locked then
+    t = A.give(locked, "float32", py.tuple(SHAPE))
+    if not t.readonly then
+      cell.fault("read-only: %s's array came in writable", A.name)
+    end
+  else
+    t = t:as_readonly()
+  end
+  local y, refused = try(B.take, t, "float32")
+  if y == nil then
+    return { word = "refused", why = refused }
+  elseif not B.write then
+    return { word = "nothing writes there" }
+  end
+  local wrote, error_text = try(function() B.write(y) return true end)
+  local changed = A.bytes(locked or x, "float32") ~= bytes
+  return { word = changed and "lost by " .. B.name or wrote and "a copy" or "kept", why = error_text }
+end
+
+--- Who goes first does not matter, nothing is left, and many rounds leave nothing either.
+function checks.lifetime(cell, A, B)
+  collect()
+  local before = mf.ledger()
+  for _, first in ipairs { "source", "sink" } do
+    local t, why, x, bytes = source(A, "float32", SHAPE)
+    local y = t and try(B.take, t, "float32")
+    if not y then
+      return { word = "nothing to see", why = why }
+    end
+    if first == "source" then
+      x = nil -- luacheck: ignore 311
+      t:close()
+      collect()
+      same(cell, "lifetime: source dropped first", bytes, B, y, "float32")
+    else
+      y = nil -- luacheck: ignore 311
+      t:close()
+      collect()
+      same(cell, "lifetime: sink dropped first", bytes, A, x, "float32")
+    end
+  end
+  collect()
+  for what, count in pairs(mf.ledger()) do
+    if count ~= before[what] then
+      cell.fault("lifetime: %d more %s alive than before", count - before[what], what)
+    end
+  end
+  return checks.rounds(cell, A, B)
+end
+
+-- The two functions in Python that give and take a float32 array of that shape.
+local function hands(A, B, shape)
+  local scope = py.dict { give = A.give, take = B.take, shape = py.tuple(shape) }
+  return py.eval("lambda x: give(x, 'float32', shape)", scope), py.eval("lambda t: take(t, 'float32')", scope)
+end
+
+function checks.rounds(cell, A, B)
+  local give, take = hands(A, B, SHAPE)
+  local x = make(A, "float32", SHAPE)
+  local ledger = py.import("moonferry").ledger
+  local grown, references, alive = py.unpack(py.import("support").rounds(give, take, x, ROUNDS, ledger))
+  if grown > GROWTH or references ~= 0 or alive ~= 0 then
+    cell.fault("%d rounds: %d bytes grown, %d references, %d of Moonferry's alive", ROUNDS, grown, references, alive)
+  end
+  return { word = "nothing left", rounds = ROUNDS }
+end
+
+--- Nanoseconds from an array of A to one of B, each call made by Python, and by Lua.
+function checks.time(_, A, B)
+  local give, take = hands(A, B, SHAPE)
+  local x = make(A, "float32", SHAPE)
+  if not try(function() return take(give(x)) end) then
+    return {}
+  end
+  local inside = py.import("support").nanoseconds(give, take, x)
+  local clock, best = py.import("time").perf_counter, math.huge
+  for _ = 1, 7 do
+    local begun = clock()
+    for _ = 1, 200 do
+      local t = give(x)
+      take(t)
+      t:close()
+    end
+    best = math.min(best, (clock() - begun) / 200 * 1e9)
+  end
+  return { python = math.floor(inside + 0.5), lua = math.floor(best + 0.5) }
+end
+
+checks.SHAPE, checks.try, checks.source, checks.laid_out, checks.collect = SHAPE, try, source, laid_out, collect
+
+return checks

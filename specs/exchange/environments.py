@@ -1,0 +1,154 @@
+"""The environments of the matrix, under build/matrix/: one for each set of libraries that cannot live with another.
+
+Responsible for making them from environments/*.txt, for a build of Moonferry for each one's Python, and for saying why
+a library is not there. Invariant: what is up to date is left alone. Must not know what is done with them.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+BUILD = ROOT / "build" / "matrix"
+VENV = ROOT / ".venv"
+
+# Which CPython an environment wants (None: that of .venv), and whether it sees what .venv has.
+WANTS = {"host": (None, True), "tensorflow": (None, False), "mxnet": ("3.10", False)}
+
+
+def say(text):
+    print(f"matrix: {text}", flush=True)
+
+
+def run(command, log, **more):
+    """Whether it worked. All that it prints goes to the log."""
+    with log.open("a") as out:
+        out.write("$ " + " ".join(map(str, command)) + "\n")
+        out.flush()
+        done = subprocess.run([str(c) for c in command], stdin=subprocess.DEVNULL, stdout=out, stderr=out, **more)
+    return done.returncode == 0
+
+
+def python_of(version):
+    """The path of a CPython with headers: pyenv's own before the PATH's. None if there is none."""
+    ask = "import sys, sysconfig, os; print('%d.%d' % sys.version_info[:2]); "
+    ask += "sys.exit(not os.path.exists(os.path.join(sysconfig.get_path('include'), 'Python.h')))"
+    places = sorted((Path.home() / ".pyenv" / "versions").glob(f"{version}.*/bin"))
+    places += [Path(p) for p in os.environ.get("PATH", "").split(os.pathsep) if p and "shims" not in p]
+    for place in places:
+        path = place / f"python{version}"
+        if path.exists():
+            asked = subprocess.run([path, "-c", ask], capture_output=True, text=True)
+            if asked.returncode == 0 and asked.stdout.strip() == version:
+                return path
+    return None
+
+
+class Environment:
+    """A virtual environment and the Moonferry for its Python. `missing` has the reasons, by requirement."""
+
+    def __init__(self, name):
+        self.name = name
+        self.here = BUILD / name
+        self.log = BUILD / f"{name}.log"
+        self.python = self.here / "bin" / "python"
+        self.package = ROOT / "build" / "dev" / "python"
+        self.reason = None
+        self.missing = {}
+
+    def variables(self):
+        """What a program needs to run in it."""
+        lua = f"{ROOT}/lua/?.lua;{ROOT}/lua/?/init.lua;;"
+        paths = [self.package, HERE, BUILD / "native" / self.name]
+        return {
+            "LUA_PATH": lua,
+            "PYTHONPATH": os.pathsep.join(map(str, paths)),
+            "MOONFERRY_LIBRARY": str(self.package / "moonferry" / "libmoonferry.so.0"),
+            "MOONFERRY_PYTHON": str(self.python),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "NUMBA_CACHE_DIR": str(BUILD / "numba"),
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+            "PATH": f"{self.here / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        }
+
+    def make(self):
+        """Makes it, unless it is as its requirements say. Sets `reason` where it cannot be had at all."""
+        version, over = WANTS[self.name]
+        requirements = HERE / "environments" / f"{self.name}.txt"
+        base = python_of(version) if version else VENV / "bin" / "python"
+        if base is None:
+            self.reason = f"no CPython {version} with headers on this machine"
+            return
+        stamp = hashlib.sha256(f"{requirements.read_text()}{base}{ROOT}".encode()).hexdigest()
+        stamp_file = self.here / ".stamp"
+        if not (stamp_file.exists() and stamp_file.read_text() == stamp and self.python.exists()):
+            say(f"making build/matrix/{self.name} (some minutes; the log is build/matrix/{self.name}.log)")
+            self.install(base, requirements, over)
+            if not self.missing:
+                stamp_file.write_text(stamp)
+        if version:
+            self.build()
+
+    def install(self, base, requirements, over):
+        shutil.rmtree(self.here, ignore_errors=True)
+        if not run([base, "-m", "venv", self.here], self.log):
+            self.reason = f"its environment could not be made: build/matrix/{self.name}.log"
+            return
+        if over:
+            purelib = next(self.here.glob("lib/python*/site-packages"))
+            beside = next(VENV.glob("lib/python*/site-packages"))
+            (purelib / "beside.pth").write_text(f"import site; site.addsitedir({str(beside)!r})\n")
+        pip = [self.python, "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
+        if run([*pip, "-r", requirements], self.log):
+            return
+        # One by one, so that what is missing is only what cannot be had.
+        for line in requirements.read_text().splitlines():
+            if line and not line.startswith("#") and not run([*pip, line], self.log):
+                self.missing[line.split("==")[0]] = self.last_error()
+
+    def last_error(self):
+        errors = [line for line in self.log.read_text().splitlines() if line.startswith("ERROR:")]
+        return errors[-1].removeprefix("ERROR: ") if errors else "pip failed"
+
+    def build(self):
+        """Moonferry for a Python that is not the one of build/dev."""
+        build = BUILD / f"moonferry-{self.name}"
+        self.package = build / "python"
+        header = next(VENV.glob("lib/python*/site-packages/tvm_ffi/include"))
+        say(f"building Moonferry for build/matrix/{self.name}")
+        settings = [f"-DPython_EXECUTABLE={self.python}", f"-DMOONFERRY_DLPACK_INCLUDE={header}"]
+        settings += ["-DMOONFERRY_LUA=ON", "-DCMAKE_BUILD_TYPE=RelWithDebInfo"]
+        made = run(["cmake", "-S", ROOT, "-B", build, "-G", "Ninja", *settings], self.log)
+        if not (made and run(["cmake", "--build", build, "-j", "2"], self.log)):
+            self.reason = f"Moonferry does not build for its Python: build/matrix/{self.name}.log"
+
+    def extensions(self):
+        """The nanobind and pybind11 extensions of native/."""
+        build = BUILD / "native" / self.name
+        settings = [f"-DPython_EXECUTABLE={self.python}"]
+        made = run(["cmake", "-S", HERE / "native", "-B", build, "-G", "Ninja", *settings], self.log)
+        return made and run(["cmake", "--build", build, "-j", "2"], self.log)
+
+
+def make_all(names):
+    """The environments of those names, made."""
+    BUILD.mkdir(parents=True, exist_ok=True)
+    made = {}
+    for name in names:
+        made[name] = Environment(name)
+        made[name].make()
+        if made[name].reason:
+            say(f"{name}: {made[name].reason}")
+        for package, why in made[name].missing.items():
+            say(f"{name}: {package} is not there: {why}")
+    if "host" in made and not made["host"].reason and not made["host"].extensions():
+        say("the extensions of specs/exchange/native do not build: build/matrix/host.log")
+    return made
+
+
+if __name__ == "__main__":
+    make_all(sys.argv[1:] or list(WANTS))
