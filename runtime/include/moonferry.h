@@ -203,7 +203,10 @@ MF_API int mf_device_format(const DLDevice *device, char *buf, size_t cap, mf_er
  * cudaStream_t, hipStream_t) as an integer. It is a value; to copy it owns nothing. The rule that everything here
  * keeps: after an exchange, work queued on the consumer's stream sees what the producer's streams wrote before,
  * and the host waits for nothing unless the host is the consumer. Each memory has a record of the streams that
- * read and wrote it; an operation on another stream waits for those that it must, on the device, by an event. */
+ * read and wrote it; an operation on another stream waits for those that it must, on the device, by an event.
+ * A stream that a consumer named need only live until its deleter was called; one that was made current or acquired,
+ * until the memory is released. Where it is gone earlier, and the driver notices, the next use of the memory waits
+ * on the host for all that the device has to do. */
 typedef int64_t mf_stream;
 
 #define MF_STREAM_CURRENT ((mf_stream)0)    /* the calling thread's current stream; mf_stream_swap changes it */
@@ -615,16 +618,17 @@ typedef struct mf_request {
 /* mf_tensor_to(t, request, out, err): ${t} on another device: itself, a view under another label where the memory
  * is the same (pinned as cpu, managed as cpu or as any GPU), or a compact copy that is made on the stream. A copy
  * to the cpu is complete on return; so is the reading of pageable host memory.
- * Owns: ${out} is the caller's reference. Fails: MF_ELAYOUT where MF_COPY_NEVER would need a copy, MF_EDEVICE,
- * MF_EINVAL, MF_ECLOSED, MF_ECAPTURE, MF_EDRIVER, MF_ENOMEM. Threads: any. Standard: array API 2025.12, from_dlpack,
- * device and copy. */
+ * Owns: ${out} is the caller's reference. A foreign stream must live until the memory of ${out} is released. Fails:
+ * MF_ELAYOUT where MF_COPY_NEVER would need a copy, MF_EDEVICE, MF_EINVAL, MF_ECLOSED, MF_ECAPTURE, MF_EDRIVER,
+ * MF_ENOMEM. Threads: any. Standard: array API 2025.12, from_dlpack, device and copy. */
 MF_API int mf_tensor_to(mf_tensor *t, const mf_request *request, mf_tensor **out, mf_error *err);
 
 /* mf_tensor_export_to(t, request, out, err): mf_tensor_to and mf_tensor_export in one, with IS_COPIED where it is a
  * copy. The memory is ready on request->stream, and is taken to be in use there until the deleter is called: for
  * writing, unless it is read-only. A consumer that was given MF_STREAM_NO_ORDER is on its own: it must order
  * itself behind the producer, and be done before it calls the deleter.
- * Owns: as mf_tensor_export. A foreign stream must live until the memory is released. Fails: as mf_tensor_to.
+ * Owns: as mf_tensor_export. A foreign stream must live until the deleter was called, and while it is being captured.
+ * Fails: as mf_tensor_to.
  * Threads: any; the deleter, too. Standard: array API 2025.12, __dlpack__. */
 MF_API int mf_tensor_export_to(mf_tensor *t, const mf_request *request, DLManagedTensorVersioned **out,
                                mf_error *err);

@@ -300,6 +300,12 @@ static int stream_device(mf_stream stream, int32_t *ordinal, mf_error *err) {
                   "primary context, which the CUDA runtime uses, expected", (unsigned long long)stream);
 }
 
+static uint64_t stream_name(mf_stream stream) {
+  unsigned long long id = 0;
+  if (mf__cu.cuStreamGetId == NULL || mf__cu.cuStreamGetId(mf__cuda_stream(stream), &id) != CUDA_SUCCESS) return 0;
+  return id;
+}
+
 static int stream_capture(mf_stream stream, uint64_t *id, mf_error *err) {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   const CUstream s = mf__cuda_stream(stream);
@@ -371,6 +377,7 @@ const mf__backend mf__backend_cuda = {
     .device_forget = device_forget,
     .stream_create = stream_create,
     .stream_destroy = stream_destroy,
+    .stream_name = stream_name,
     .stream_device = stream_device,
     .stream_capture = stream_capture,
     .stream_synchronize = stream_synchronize,

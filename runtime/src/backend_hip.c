@@ -237,6 +237,11 @@ static int stream_device(mf_stream stream, int32_t *ordinal, mf_error *err) {
   return MF_OK;
 }
 
+static uint64_t stream_name(mf_stream stream) {
+  (void)stream;
+  return 0;
+}
+
 static int stream_capture(mf_stream stream, uint64_t *id, mf_error *err) {
   hipStreamCaptureStatus status = hipStreamCaptureStatusNone;
   unsigned long long found = 0;
@@ -375,6 +380,7 @@ const mf__backend mf__backend_hip = {
     .device_forget = device_forget,
     .stream_create = stream_create,
     .stream_destroy = stream_destroy,
+    .stream_name = stream_name,
     .stream_device = stream_device,
     .stream_capture = stream_capture,
     .stream_synchronize = stream_synchronize,

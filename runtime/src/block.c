@@ -66,14 +66,14 @@ void mf__block_forget(mf__block *b) {
   while (b->nmarks > 0) drop_mark(b, 0);
 }
 
-static bool add_mark(mf__block *b, const mf__touch *t, bool of_home) {
-  mf__mark *m = &b->marks[b->nmarks];
-  if (b->nmarks == MF__TOUCHES_INSIDE) return false;
-  if (mf__touch_record(b->device.backend, t, &m->event, NULL) != MF_OK) return false;
-  m->ordinal = t->ordinal;
-  m->of_home = of_home;
-  if (m->event != NULL) b->nmarks++;
-  return true;
+/* The touch's event becomes the block's. */
+static void take_mark(mf__block *b, mf__touch *t, bool of_home) {
+  b->marks[b->nmarks++] = (mf__mark){t->event, t->ordinal, of_home};
+  t->event = NULL;
+}
+
+static bool settle(const mf__block *b, mf__touch *t) {
+  return t->event != NULL || mf__touch_record(b->device.backend, t, &t->event, NULL) == MF_OK;
 }
 
 static bool has_home_mark(const mf__block *b) {
@@ -87,30 +87,43 @@ static const mf__touch *choose_home(const mf__block *b, const mf__access *record
   const mf__touch *found = NULL;
   for (int32_t i = 0; i < record->count; i++) {
     const mf__home h = home_of(&record->touches[i]);
-    if (!can_be_home(b, &h)) continue;
+    if (record->touches[i].event != NULL || !can_be_home(b, &h)) continue;
     if (mf__home_same(&h, &b->home)) return &record->touches[i];
     if (found == NULL) found = &record->touches[i];
   }
   return found;
 }
 
-/* A home other than the stream that the block was taken on gets a mark as well, so that the stream which allocates can
- * have the block back. */
-bool mf__block_note(mf__block *b, const mf__access *record) {
-  const mf__home taken = b->home;
-  const mf__touch *at = choose_home(b, record);
-  b->homed = at != NULL;
-  if (at != NULL) b->home = home_of(at);
+/* The stream that the block was taken on may have it back with no mark. Another home gets one as well, so that the
+ * stream which allocates can have the block back. */
+static bool needs_mark(const mf__touch *t, const mf__touch *home, const mf__home *taken) {
+  const mf__home h = home_of(t);
+  return t != home || !mf__home_same(&h, taken);
+}
+
+/* An event for each that needs one. Those that were recorded stay in the record if another cannot be. */
+static bool settle_all(const mf__block *b, mf__access *record, const mf__touch *home) {
+  int needed = 0;
   for (int32_t i = 0; i < record->count; i++) {
-    const mf__home h = home_of(&record->touches[i]);
-    const bool of_home = mf__home_same(&h, &b->home);
-    if (b->homed && of_home && mf__home_same(&h, &taken)) continue;
-    if (add_mark(b, &record->touches[i], of_home)) continue;
-    mf__block_forget(b);
-    b->home = taken;
-    b->homed = false;
-    return false;
+    mf__touch *t = &record->touches[i];
+    if (!needs_mark(t, home, &b->home)) continue;
+    if (++needed > MF__TOUCHES_INSIDE || !settle(b, t)) return false;
   }
+  return true;
+}
+
+bool mf__block_note(mf__block *b, mf__access *record) {
+  const mf__touch *home = choose_home(b, record);
+  const mf__home at = home != NULL ? home_of(home) : b->home;
+  b->homed = false;
+  if (!settle_all(b, record, home)) return false;
+  for (int32_t i = 0; i < record->count; i++) {
+    mf__touch *t = &record->touches[i];
+    const mf__home h = home_of(t);
+    if (needs_mark(t, home, &b->home)) take_mark(b, t, mf__home_same(&h, &at));
+  }
+  b->homed = home != NULL;
+  b->home = at;
   return true;
 }
 
@@ -191,10 +204,10 @@ int mf__block_free(mf__block *b, const mf__claim *c, bool *freed, mf_error *err)
 
 /* Another thread's stream has no name here; an event stands for it. */
 mf__queue mf__block_queue(mf__block *b) {
-  const mf__touch t = touch_of(&b->home);
+  mf__touch t = touch_of(&b->home);
   mf__queue q = {b->device.backend, b->ordinal, MF_STREAM_DEFAULT};
   if (!b->homed) return q;
   if (t.thread == 0 || t.thread == mf__thread_number()) q.stream = t.stream;
-  else if (!has_home_mark(b) && add_mark(b, &t, true)) b->homed = has_home_mark(b);
+  else if (!has_home_mark(b) && b->nmarks < MF__TOUCHES_INSIDE && settle(b, &t)) take_mark(b, &t, true);
   return q;
 }

@@ -47,8 +47,8 @@ bool mf__home_same(const mf__home *a, const mf__home *b);
 void mf__block_hold(const mf__block *b, int64_t delta);
 void mf__block_forget(mf__block *b); /* its marks */
 
-/* Notes all that the record knows of. False if that is not possible now; then nothing is noted. */
-bool mf__block_note(mf__block *b, const mf__access *record);
+/* Notes all that the record knows of, and takes its events. False, with nothing noted, if that is not possible now. */
+bool mf__block_note(mf__block *b, mf__access *record);
 /* Whether the claim's stream may have it with no call at all. */
 bool mf__block_is_clean(const mf__block *b, const mf__claim *c);
 /* Whether it can be found out, or be made so, that the claim's stream may have it. */

@@ -225,7 +225,7 @@ static int refuse_device(const mf__access *a, mf_error *err) {
 int mf__tensor_host_use(const mf_tensor *t, bool write, mf_error *err) {
   mf__access *a = mf__storage_access(t->storage);
   const mf__queue host = {.stream = MF_STREAM_HOST};
-  mf__usage use = {a, write};
+  mf__usage use = {.access = a, .write = write};
   if (a == NULL) return MF_OK;
   if (a->space == MF__DEVICE) return refuse_device(a, err);
   const int rc = mf__order_begin(&host, &use, 1, err);

@@ -55,11 +55,12 @@
   X(cuEventQuery, 2000, (CUevent event))                                                                         \
   X(cuEventSynchronize, 2000, (CUevent event))
 
-/* Without one of these its feature is off: which capture a stream is in, pools, copies by kernel. */
+/* Without one of these its feature is off: which capture a stream is in, streams' names, pools, copies by kernel. */
 #define MF__CUDA_OPTIONAL(X)                                                                                     \
   X(cuStreamGetCaptureInfo, 11030,                                                                               \
     (CUstream stream, CUstreamCaptureStatus *status, uint64_t *id, CUgraph *graph,                               \
      const CUgraphNode **dependencies, size_t *count))                                                           \
+  X(cuStreamGetId, 12000, (CUstream stream, unsigned long long *id))                                             \
   X(cuMemPoolCreate, 11020, (CUmemoryPool * out, const CUmemPoolProps *props))                                   \
   X(cuMemPoolDestroy, 11020, (CUmemoryPool pool))                                                                \
   X(cuMemPoolSetAttribute, 11020, (CUmemoryPool pool, CUmemPool_attribute which, void *value))                   \

@@ -133,11 +133,11 @@ static void delete_legacy(DLManagedTensor *self) {
   mf_tensor_release(t);
 }
 
-/* An export of memory with a record: it says on which stream the consumer may use it until the deleter is called. */
+/* An export of memory with a record: on the stream that the record's entry id names the consumer may use it until the
+ * deleter is called. */
 typedef struct stay {
   mf_tensor *t;
-  mf__queue on;
-  uint32_t thread;
+  uint64_t id;
   bool write;
 } stay;
 
@@ -152,13 +152,12 @@ typedef struct ordered_legacy {
 } ordered_legacy;
 
 static int begin_stay(mf_tensor *t, const mf__queue *on, stay *out, mf_error *err) {
-  *out = (stay){.t = t, .on = *on, .write = !(t->flags & DLPACK_FLAG_BITMASK_READ_ONLY)};
-  out->thread = on->stream == MF_STREAM_PER_THREAD ? mf__thread_number() : 0;
-  return mf__order_open(on, mf__storage_access(t->storage), out->write, err);
+  *out = (stay){.t = t, .write = !(t->flags & DLPACK_FLAG_BITMASK_READ_ONLY)};
+  return mf__order_open(on, mf__storage_access(t->storage), out->write, &out->id, err);
 }
 
 static void end_stay(stay s) {
-  mf__order_close(&s.on, s.thread, mf__storage_access(s.t->storage), s.write);
+  mf__order_close(mf__storage_access(s.t->storage), s.id, s.write);
   mf_tensor_release(s.t);
 }
 
@@ -277,7 +276,7 @@ int mf_tensor_export_legacy(mf_tensor *t, DLManagedTensor **out, mf_error *err) 
 /* The borrower works on the current stream, and is done with queuing when it gives control back. */
 static int order_borrow(const mf_tensor *t, mf_error *err) {
   mf__queue on;
-  mf__usage use = {mf__storage_access(t->storage), !(t->flags & DLPACK_FLAG_BITMASK_READ_ONLY)};
+  mf__usage use = {mf__storage_access(t->storage), !(t->flags & DLPACK_FLAG_BITMASK_READ_ONLY), true};
   int rc = usual_queue(t, &on, err);
   if (rc == MF_OK) rc = mf__order_begin(&on, &use, 1, err);
   if (rc == MF_OK) mf__order_end(&on, &use, 1, true);

@@ -88,7 +88,7 @@ static int copy_queue(const mf_tensor *t, const plan *p, mf__queue *out, mf_erro
 
 static int host_wait(const mf_tensor *t, bool write, mf_error *err) {
   const mf__queue host = {NULL, 0, MF_STREAM_HOST};
-  mf__usage use = {mf__storage_access(t->storage), write};
+  mf__usage use = {.access = mf__storage_access(t->storage), .write = write};
   const int rc = mf__order_begin(&host, &use, 1, err);
   if (rc == MF_OK) mf__order_end(&host, &use, 1, false);
   return rc;
@@ -108,6 +108,8 @@ static int make_copy(const mf_tensor *t, const plan *p, mf_tensor **out, mf_erro
   int rc = copy_queue(t, p, &place.on, err);
   if (rc == MF_OK) rc = mf__tensor_create_at(&t->dl, padded, &place, out, err);
   if (rc == MF_OK) rc = copy_elements(*out, t, &place.on, err);
+  /* Who asked for the copy has no other use for the original on that stream. */
+  if (rc == MF_OK) mf__order_leave(&place.on, mf__storage_access(t->storage));
   if (rc == MF_OK && p->target.on.backend == NULL) rc = host_wait(*out, true, err);
   if (rc == MF_OK) return rc;
   mf_tensor_release(*out);
@@ -133,7 +135,7 @@ static int carry_out(mf_tensor *t, const plan *p, mf_tensor **out, mf_error *err
 
 /* Only what was asked for: nobody named means that the next operation will find its own order. */
 static int order_view(const mf_tensor *t, const plan *p, mf_error *err) {
-  mf__usage use = {mf__storage_access(t->storage), false};
+  mf__usage use = {.access = mf__storage_access(t->storage), .lasting = true};
   if (p->target.on.backend == NULL) return host_wait(t, !(t->flags & DLPACK_FLAG_BITMASK_READ_ONLY), err);
   if (p->target.on.stream == MF_STREAM_NO_ORDER) return MF_OK;
   const int rc = mf__order_begin(&p->target.on, &use, 1, err);
@@ -146,7 +148,7 @@ int mf_tensor_to(mf_tensor *t, const mf_request *request, mf_tensor **out, mf_er
   *out = NULL;
   int rc = make_plan(t, request, &p, err);
   if (rc == MF_OK) rc = carry_out(t, &p, out, err);
-  if (rc == MF_OK && !p.copy) rc = order_view(*out, &p, err);
+  if (rc == MF_OK && (!p.copy || p.target.on.backend != NULL)) rc = order_view(*out, &p, err);
   if (rc != MF_OK) {
     mf_tensor_release(*out);
     *out = NULL;
@@ -200,14 +202,14 @@ static bool acquire_again(const mf_tensor *t, mf_stream stream, int32_t use) {
   if (access == NULL || stream < MF_STREAM_CURRENT || check_use(t, use, NULL) != MF_OK) return false;
   const mf__device device = mf__tensor_device(t);
   (void)mf__queue_resolve(&device, stream, false, &on, NULL);
-  return mf__order_again(&on, access, use == MF_WRITE);
+  return mf__order_again(&on, &(mf__usage){.access = access, .write = use == MF_WRITE, .lasting = true});
 }
 
 int mf_tensor_acquire(mf_tensor *t, mf_stream stream, int32_t use, mf_error *err) {
   if (acquire_again(t, stream, use)) return MF_OK;
   mf__queue on;
   bool needed;
-  mf__usage usage = {mf__storage_access(t->storage), use == MF_WRITE};
+  mf__usage usage = {.access = mf__storage_access(t->storage), .write = use == MF_WRITE, .lasting = true};
   int rc = check_use(t, use, err);
   if (rc == MF_OK) rc = work_queue(t, stream, &on, &needed, err);
   if (rc != MF_OK || !needed) return mf__end(rc, __func__, err);
@@ -217,12 +219,13 @@ int mf_tensor_acquire(mf_tensor *t, mf_stream stream, int32_t use, mf_error *err
 }
 
 int mf_tensor_record(mf_tensor *t, mf_stream stream, int32_t use, mf_error *err) {
+  const mf__usage usage = {mf__storage_access(t->storage), use == MF_WRITE, true};
   mf__queue on;
   bool needed;
   int rc = check_use(t, use, err);
   if (rc == MF_OK && (stream == MF_STREAM_HOST || stream == MF_STREAM_NO_ORDER))
     rc = mf__fail(err, MF_EINVAL, "stream is %lld; a stream of a GPU expected", (long long)stream);
   if (rc == MF_OK) rc = work_queue(t, stream, &on, &needed, err);
-  if (rc == MF_OK && needed) rc = mf__order_enter(&on, mf__storage_access(t->storage), use == MF_WRITE, err);
+  if (rc == MF_OK && needed) rc = mf__order_enter(&on, &usage, err);
   return mf__end(rc, __func__, err);
 }

@@ -28,18 +28,6 @@ static waiting_list *list_of(const mf__backend *backend) {
   return &lists[backend == &mf__backend_hip];
 }
 
-int mf__scope_open(mf__scope *s, const mf__backend *backend, int32_t ordinal, mf_error *err) {
-  s->backend = backend;
-  const int rc = backend->enter(ordinal, &s->before, err);
-  if (rc == MF_OK) s->relaxed = backend->capture_relax(true, NULL) == MF_OK;
-  return rc;
-}
-
-void mf__scope_close(const mf__scope *s) {
-  if (s->relaxed) (void)s->backend->capture_relax(false, NULL);
-  s->backend->leave(&s->before);
-}
-
 static bool speaks_for_all(const mf__access *a, const mf__touch *t) {
   for (int32_t i = 0; i < a->count; i++) {
     const mf__touch *other = &a->touches[i];
@@ -53,8 +41,8 @@ static bool speaks_for_all(const mf__access *a, const mf__touch *t) {
 void mf__access_prune(mf__access *a) {
   for (int32_t i = 0; i < a->count && a->count > 1; i++) {
     if (!speaks_for_all(a, &a->touches[i])) continue;
-    a->touches[0] = a->touches[i];
-    a->count = 1;
+    while (a->count > i + 1) mf__access_drop(a, a->count - 1);
+    while (a->count > 1) mf__access_drop(a, 0);
   }
 }
 
@@ -79,12 +67,6 @@ static mf__access *pop(waiting_list *l) {
 
 /* One record */
 
-static void drop_touch(mf__access *a, int32_t i) {
-  mf__touch *t = &a->touches[i];
-  if (t->event != NULL) mf__event_give(a->backend, t->ordinal, t->event);
-  *t = a->touches[--a->count];
-}
-
 /* Whether there is nothing to wait for. */
 static bool begin_touch(const mf__access *a, mf__touch *t) {
   if (t->tries >= MAX_TRIES) return false;
@@ -94,24 +76,16 @@ static bool begin_touch(const mf__access *a, mf__touch *t) {
   return rc == MF_OK && t->event == NULL;
 }
 
-static bool event_is_done(const mf__backend *backend, int32_t ordinal, void *event, bool wait) {
-  mf__scope scope;
-  bool done = false;
-  if (mf__scope_open(&scope, backend, ordinal, NULL) != MF_OK) return false;
-  if (wait) done = backend->event_synchronize(event, NULL) == MF_OK;
-  else if (backend->event_query(event, &done, NULL) != MF_OK) done = false;
-  mf__scope_close(&scope);
-  return done;
-}
-
 static bool touch_is_done(const mf__access *a, mf__touch *t, bool wait) {
   if (t->event == NULL && begin_touch(a, t)) return true;
-  return t->event != NULL && event_is_done(a->backend, t->ordinal, t->event, wait);
+  if (t->event == NULL) return false;
+  return wait ? mf__event_reach(a->backend, t->ordinal, t->event, NULL) == MF_OK
+              : mf__event_done(a->backend, t->ordinal, t->event);
 }
 
 static bool is_done(mf__access *a, bool wait) {
   for (int32_t i = 0; i < a->count;) {
-    if (touch_is_done(a, &a->touches[i], wait)) drop_touch(a, i);
+    if (touch_is_done(a, &a->touches[i], wait)) mf__access_drop(a, i);
     else i++;
   }
   return a->count == 0;
@@ -142,10 +116,7 @@ void mf__retire(mf__access *record, mf__finish_fn finish, void *ctx) {
   record->finish = finish;
   record->ctx = ctx;
   mf__access_prune(record);
-  for (int32_t i = 0; i < record->count; i++) {
-    record->touches[i].event = NULL;
-    record->touches[i].tries = 0;
-  }
+  for (int32_t i = 0; i < record->count; i++) record->touches[i].tries = 0;
   if (record->count == 0 || !record->backend->usable() || is_done(record, false)) {
     finish(ctx);
     return;
@@ -174,7 +145,7 @@ uint64_t mf__retire_mark(void) {
 
 static void reach(mf__access *a, int32_t ordinal, uint64_t mark) {
   for (int32_t i = 0; i < a->count && a->number < mark;) {
-    if (a->touches[i].ordinal == ordinal) drop_touch(a, i);
+    if (a->touches[i].ordinal == ordinal) mf__access_drop(a, i);
     else i++;
   }
 }
@@ -189,12 +160,8 @@ void mf__retire_reached(const mf__backend *backend, int32_t ordinal, uint64_t ma
 }
 
 static void synchronize_device(const mf__backend *backend, int32_t ordinal) {
-  mf__scope scope;
   const uint64_t mark = mf__retire_mark();
-  if (mf__scope_open(&scope, backend, ordinal, NULL) != MF_OK) return;
-  const int rc = backend->device_synchronize(NULL);
-  mf__scope_close(&scope);
-  if (rc == MF_OK) mf__retire_reached(backend, ordinal, mark);
+  if (mf__device_reach(backend, ordinal, NULL) == MF_OK) mf__retire_reached(backend, ordinal, mark);
 }
 
 static bool has_lost(const mf__backend *backend, int32_t *ordinal) {

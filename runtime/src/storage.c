@@ -63,7 +63,8 @@ static int take_memory(const mf__device *device, const mf__queue *on, int64_t nb
   int rc = mf__access_create(device, out, err);
   if (rc != MF_OK) return rc;
   rc = mf__pool_take(on, device->space, nbytes, data, &(*out)->block, err);
-  if (rc == MF_OK) return device->space == MF__DEVICE ? mf__order_enter(on, *out, true, err) : MF_OK;
+  const mf__usage use = {.access = *out, .write = true};
+  if (rc == MF_OK) return device->space == MF__DEVICE ? mf__order_enter(on, &use, err) : MF_OK;
   mf__access_free(*out);
   *out = NULL;
   return rc;
@@ -139,12 +140,11 @@ static void finish(void *ctx) {
 
 /* What was queued before the memory came to us is the producer's to wait for. */
 static void forget_given(mf__access *a) {
-  int32_t kept = 0;
-  for (int32_t i = 0; i < a->count; i++) {
+  for (int32_t i = 0; i < a->count;) {
     const mf__touch *t = &a->touches[i];
-    if (t->last_read > a->given || t->last_write > a->given) a->touches[kept++] = *t;
+    if (t->last_read > a->given || t->last_write > a->given) i++;
+    else mf__access_drop(a, i);
   }
-  a->count = kept;
 }
 
 static void release_on_device(mf__storage *s) {

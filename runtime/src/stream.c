@@ -393,14 +393,3 @@ int mf_device_synchronize(const DLDevice *device, mf_error *err) {
   if (rc == MF_OK) mf__retire_reached(d.backend, d.ordinal, mark);
   return mf__end(rc, __func__, err);
 }
-
-int mf__record_given(const mf__device *device, mf__access **out, mf_error *err) {
-  mf__queue on;
-  *out = NULL;
-  if (device->backend == NULL) return MF_OK;
-  int rc = mf__queue_resolve(device, MF_STREAM_CURRENT, false, &on, err);
-  if (rc == MF_OK) rc = mf__access_create(device, out, err);
-  if (rc == MF_OK) rc = mf__order_enter(&on, *out, true, err);
-  if (rc == MF_OK) (*out)->given = (*out)->clock;
-  return rc;
-}

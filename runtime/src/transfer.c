@@ -104,7 +104,7 @@ static int run_plan(const mf__plan *p, const mf__queue *on, bool *undone, mf_err
 
 /* Both sides are known to the queue's driver and do not overlap. */
 static int move(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, bool *undone, mf_error *err) {
-  mf__usage uses[2] = {{record_of(dst), true}, {record_of(src), false}};
+  mf__usage uses[2] = {{.access = record_of(dst), .write = true}, {.access = record_of(src)}};
   mf__entered before;
   mf__plan p;
   *undone = false;
@@ -224,7 +224,7 @@ static int move_overlapping(const mf__queue *on, mf_tensor *dst, const mf_tensor
 
 static int peer_flat(const mf__queue *on, const mf__plan *p, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
   mf__access *to = record_of(dst), *from = record_of(src);
-  mf__usage uses[2] = {{to, true}, {from, false}};
+  mf__usage uses[2] = {{.access = to, .write = true}, {.access = from}};
   mf__entered before;
   int rc = mf__order_begin(on, uses, 2, err);
   if (rc != MF_OK) return rc;
@@ -295,7 +295,7 @@ static void write_host(const void *ctx, int64_t at, int64_t nbytes, char *buffer
 
 /* A side known to the driver, contiguous, and the host's. */
 static int stage(const mf__queue *on, mf__stage_job *job, const mf_tensor *device, mf_error *err) {
-  mf__usage use = {record_of(device), job->to_device};
+  mf__usage use = {.access = record_of(device), .write = job->to_device};
   int rc = mf__order_begin(on, &use, 1, err);
   if (rc != MF_OK) return rc;
   rc = mf__stage_copy(on, job, err);
@@ -417,7 +417,7 @@ typedef int (*fill_fn)(const mf__plan *p, const void *slot, const mf__queue *on,
 
 static int fill_ordered(const mf__queue *on, mf_tensor *dst, const mf__plan *p, fill_fn fill, const void *slot,
                         mf_error *err) {
-  mf__usage use = {record_of(dst), true};
+  mf__usage use = {.access = record_of(dst), .write = true};
   mf__entered before;
   int rc = mf__order_begin(on, &use, 1, err);
   if (rc != MF_OK) return rc;

@@ -1,0 +1,109 @@
+/* backend.h: what a GPU driver offers to the runtime, as one table for CUDA and one for HIP. Everything that is not a
+ * driver call is shared and lies elsewhere. It must not know streams' order, tensors, or any driver's names. */
+#ifndef MOONFERRY_BACKEND_H
+#define MOONFERRY_BACKEND_H
+
+#include "moonferry.h"
+
+#include <stdbool.h>
+
+/* The three sorts of memory that a GPU driver gives. */
+typedef enum mf__space { MF__DEVICE, MF__PINNED, MF__MANAGED, MF__NSPACES } mf__space;
+
+/* What was current before mf__backend.enter. */
+typedef struct mf__entered {
+  void *context;
+  int32_t ordinal;
+  int32_t changed;
+} mf__entered;
+
+/* A copy of depth slices of height rows of width bytes. Pitches are in bytes from row to row, slice pitches from
+ * slice to slice; a slice pitch is a multiple of the pitch. Flat: height and depth are 1. */
+typedef struct mf__block_copy {
+  void *dst;
+  const void *src;
+  int64_t width, height, depth;
+  int64_t dst_pitch, src_pitch;
+  int64_t dst_slice, src_slice;
+} mf__block_copy;
+
+/* What drivers accept from row to row. */
+#define MF__MAX_PITCH ((int64_t)INT32_MAX)
+
+#define MF__KERNEL_AXES 8
+
+/* More GPUs than these are not looked at. */
+#define MF__MAX_ORDINALS 64
+
+/* A copy by kernel: element i of the row-major index space goes from src to dst; strides are in bytes, of either
+ * sign, and one operand's may be 0. size is 1, 2, 4, 8 or 16, and divides both addresses and all strides. */
+typedef struct mf__kernel_copy {
+  void *dst;
+  const void *src;
+  int64_t numel;
+  int32_t ndim, size;
+  int64_t shape[MF__KERNEL_AXES], dst_strides[MF__KERNEL_AXES], src_strides[MF__KERNEL_AXES];
+} mf__kernel_copy;
+
+/* Between enter and leave the device's (primary) context is current; all slots from memory_alloc on want that, with
+ * the ordinal of the streams and memory that they are given. A stream is MF_STREAM_DEFAULT, MF_STREAM_PER_THREAD or a
+ * handle. No slot waits for the host unless its name says so; none takes a lock of the runtime; each is thread-safe.
+ * What gives something back (free, destroy, leave) has done so even where it fails, because drivers tell of earlier
+ * failures there: it is not to be called again.
+ * A slot that fails says so by mf__fail_driver: MF_ENOMEM for the driver's "out of memory", MF_ECAPTURE for what a
+ * capture forbids, else MF_EDRIVER. */
+typedef struct mf__backend {
+  const char *name;                /* "cuda" */
+  int32_t types[MF__NSPACES];      /* the DLDeviceType of each space; 0: has none */
+  /* Opens the driver on first use. MF_EDEVICE with the reason where there is no driver, it is too old, or the process
+   * was forked after the driver was used. */
+  int (*device_count)(int32_t *out, mf_error *err);
+  bool (*usable)(void); /* opened, and not in a forked child; makes no driver call */
+  int (*enter)(int32_t ordinal, mf__entered *before, mf_error *err);
+  void (*leave)(const mf__entered *before);
+
+  int (*memory_alloc)(mf__space space, int64_t nbytes, mf_stream stream, void **out, mf_error *err);
+  /* A device's memory is freed behind what the stream has queued, for which the host waits where the driver has no
+   * pools. Pinned and managed memory may not be in use any more. */
+  int (*memory_free)(mf__space space, void *ptr, mf_stream stream, mf_error *err);
+  int (*memory_find)(const void *ptr, mf__space *space, int32_t *ordinal, mf_error *err); /* MF_EINVAL: unknown */
+  int (*memory_trim)(mf_error *err); /* what the driver itself keeps of freed memory */
+  /* Gives back what the driver holds for us on a device: pool, compiled kernels, context. Nothing of ours may be left
+   * there and no thread between enter and leave; the next enter makes it all anew. Called outside enter and leave. */
+  void (*device_forget)(int32_t ordinal);
+
+  int (*stream_create)(mf_stream *out, mf_error *err);
+  int (*stream_destroy)(mf_stream stream, mf_error *err);
+  /* A number that no other stream of the process has or will have, unlike its handle; 0 where the driver has none. */
+  uint64_t (*stream_name)(mf_stream stream);
+  int (*stream_device)(mf_stream stream, int32_t *ordinal, mf_error *err); /* MF_EINVAL: no such, not primary */
+  int (*stream_capture)(mf_stream stream, uint64_t *id, mf_error *err);    /* 0: is not being captured */
+  int (*stream_synchronize)(mf_stream stream, mf_error *err);
+  int (*stream_query)(mf_stream stream, bool *done, mf_error *err);
+  int (*device_synchronize)(mf_error *err);
+
+  int (*event_create)(void **out, mf_error *err); /* without timing */
+  int (*event_destroy)(void *event, mf_error *err);
+  int (*event_record)(void *event, mf_stream stream, mf_error *err);
+  int (*event_wait)(void *event, mf_stream stream, mf_error *err); /* the event may be another device's */
+  int (*event_synchronize)(void *event, mf_error *err);
+  int (*event_query)(void *event, bool *done, mf_error *err);
+
+  /* All asynchronous; host memory among the operands is pinned. Where there are rows, both pitches are at least the
+   * width and at most MF__MAX_PITCH (as are a fill's), and both slice pitches at least height rows. */
+  int (*copy)(const mf__block_copy *job, mf_stream stream, mf_error *err);
+  /* Flat. */
+  int (*copy_peer)(const mf__block_copy *job, int32_t dst_ordinal, int32_t src_ordinal, mf_stream stream,
+                   mf_error *err);
+  /* unit 1, 2 or 4 bytes of value, width units a row. */
+  int (*fill)(const mf__block_copy *job, uint32_t value, int32_t unit, mf_stream stream, mf_error *err);
+  /* MF_EDEVICE where the driver cannot compile it; the caller then finds another way. With numel 0 it is made ready. */
+  int (*kernel_copy)(const mf__kernel_copy *job, mf_stream stream, mf_error *err);
+  /* While on, this thread's calls that a capture on another stream would forbid are allowed. */
+  int (*capture_relax)(bool on, mf_error *err);
+} mf__backend;
+
+extern const mf__backend mf__backend_cuda;
+extern const mf__backend mf__backend_hip;
+
+#endif

@@ -1,0 +1,214 @@
+/* device.h: the layers between a driver and a memory: devices, streams, who waits for whom, pools. internal.h includes
+ * it. A file calls what stands above its own section; order.c and stream.c call mf__retire_poll and its like, too,
+ * because what waits is looked at by the way. */
+#ifndef MOONFERRY_DEVICE_H
+#define MOONFERRY_DEVICE_H
+
+#include "backend.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* backend.c: which devices there are */
+
+/* What a DLDevice means: no backend for the plain host. */
+typedef struct mf__device {
+  const mf__backend *backend; /* NULL: the cpu */
+  mf__space space;
+  int32_t ordinal;
+} mf__device;
+
+int mf__device_resolve(const DLDevice *device, mf__device *out, mf_error *err);
+DLDevice mf__device_name(const mf__device *device);
+const char *mf__device_type_name(int32_t type); /* NULL for a type without a name */
+/* Where the driver says that a pointer lies. */
+int mf__pointer_find(const mf__backend *backend, const void *ptr, mf__device *out, mf_error *err);
+
+/* queue.c: events, and who waits for them */
+
+/* Where work is queued, or the host (backend NULL). stream is never MF_STREAM_CURRENT. */
+typedef struct mf__queue {
+  const mf__backend *backend;
+  int32_t ordinal;
+  mf_stream stream;
+} mf__queue;
+
+uint32_t mf__thread_number(void); /* of the calling thread, never 0 */
+/* Counts who may name a stream later: records, and kept memory with a home. Streams of ours stay while there is one. */
+void mf__holders_add(const mf__backend *backend, int64_t delta);
+int64_t mf__holders(const mf__backend *backend);
+
+/* Driver calls on a device that a capture elsewhere does not forbid: enter and capture_relax, and back. */
+typedef struct mf__scope {
+  const mf__backend *backend;
+  mf__entered before;
+  bool relaxed;
+} mf__scope;
+
+int mf__scope_open(mf__scope *s, const mf__backend *backend, int32_t ordinal, mf_error *err);
+void mf__scope_close(const mf__scope *s);
+
+/* Events come from a pool for each device; take and give make no driver call after warming up. */
+int mf__event_take(const mf__backend *backend, int32_t ordinal, void **out, mf_error *err);
+void mf__event_give(const mf__backend *backend, int32_t ordinal, void *event);
+void mf__event_trim(const mf__backend *backend, int32_t ordinal); /* kept events to the driver */
+/* Whether it is known to be done; reach: the host waits for it. */
+bool mf__event_done(const mf__backend *backend, int32_t ordinal, void *event);
+int mf__event_reach(const mf__backend *backend, int32_t ordinal, void *event, mf_error *err);
+
+/* Makes one stream wait for another, by one record and one wait; refuses what a capture makes impossible. */
+int mf__queue_wait(const mf__queue *on, const mf__queue *other, mf_error *err);
+/* The same in two steps. An event recorded behind everything that the queue has, and the stream's name if asked for;
+ * MF_ECAPTURE while it is being captured. Then a wait for an event of a device. */
+int mf__queue_mark(const mf__queue *q, void **event, uint64_t *name, mf_error *err);
+int mf__queue_follow(const mf__queue *on, int32_t ordinal, void *event, mf_error *err);
+/* Whether all that the queue has is known to be done; reach: the host waits for it, or for all of the device. */
+bool mf__queue_done(const mf__queue *q);
+int mf__queue_reach(const mf__queue *q, mf_error *err);
+int mf__device_reach(const mf__backend *backend, int32_t ordinal, mf_error *err);
+/* Whether the driver says that the handle is no living stream of that device. Drivers need not be able to say so. */
+bool mf__queue_gone(const mf__queue *q);
+uint64_t mf__queue_name(const mf__queue *q); /* mf__backend.stream_name */
+
+/* stream.c: which stream a number or a name means */
+
+/* A device, and where work for it is queued. */
+typedef struct mf__place {
+  mf__device device;
+  mf__queue on;
+} mf__place;
+
+/* The queue that a stream of this device means; for MF_STREAM_CURRENT the thread's own. A handle is asked for its
+ * device if check. */
+int mf__queue_resolve(const mf__device *device, mf_stream stream, bool check, mf__queue *out, mf_error *err);
+bool mf__stream_is_current(const mf__device *device, mf_stream stream);
+/* Kept streams to the driver, if nobody may name them. */
+void mf__stream_trim(const mf__backend *backend, int32_t ordinal);
+/* Whether a handle is a stream of ours, given back or not: then it stays valid while a holder is counted. */
+bool mf__stream_owned(const mf__backend *backend, int32_t ordinal, mf_stream stream);
+
+/* order.c: the record of who uses a memory on which stream */
+
+/* One stream in a record. */
+typedef struct mf__touch {
+  int32_t ordinal;
+  uint32_t thread; /* whose per-thread stream; 0 for every other stream */
+  mf_stream stream;
+  uint64_t id; /* of this entry in its record, never 0 */
+  bool lent;   /* nobody promised that the stream lives as long as the memory: it is left when its consumers are done */
+  int32_t open_reads, open_writes; /* exports whose consumers may still queue work there */
+  uint64_t last_read, last_write;  /* when it last did; 0 never */
+  uint64_t seen_writes; /* it is ordered behind all writes of others up to then */
+  void *event;          /* behind all that the stream did: it was left, and may be gone, or another's handle */
+  uint64_t stream_name; /* of one that was left */
+  int32_t tries;        /* retire.c's */
+} mf__touch;
+
+#define MF__TOUCHES_INSIDE 3
+
+/* The record of one memory. Held for every memory that a driver knows; plain host memory has none. */
+typedef struct mf__access {
+  const mf__backend *backend;
+  mf__space space;
+  int32_t ordinal;
+  _Atomic int32_t locked; /* the lock of all that follows */
+  void *block;          /* pool.c's, for memory of ours */
+  uint64_t clock;       /* the number of the last use */
+  uint64_t given;       /* uses up to this one were the producer's, who looks after them */
+  uint64_t names;       /* the last entry's id */
+  int32_t count, room;
+  mf__touch *touches;  /* inside, or allocated */
+  mf__touch inside[MF__TOUCHES_INSIDE];
+  struct mf__access *next; /* this and what follows are retire.c's, which so needs no memory of its own */
+  uint64_t number;
+  void (*finish)(void *ctx);
+  void *ctx;
+} mf__access;
+
+int mf__access_create(const mf__device *device, mf__access **out, mf_error *err);
+void mf__access_free(mf__access *a);
+mf__device mf__access_device(const mf__access *a);
+/* Takes entry i out; the last one then has its place. Nobody else uses the record. */
+void mf__access_drop(mf__access *a, int32_t i);
+
+typedef struct mf__usage {
+  mf__access *access; /* NULL is allowed: plain host memory */
+  bool write;
+  bool lasting; /* the caller may queue more there later, without a word, and has promised that the stream lives on */
+} mf__usage;
+
+/* Locks the records and makes the queue (or the host) wait for what it must. On failure nothing is locked. After it,
+ * queue the work and call mf__order_end, which enters the uses (if anything was queued) and unlocks. The same record
+ * may be there twice. At most 3 uses. */
+int mf__order_begin(const mf__queue *on, mf__usage *uses, int count, mf_error *err);
+void mf__order_end(const mf__queue *on, mf__usage *uses, int count, bool queued);
+/* Whether a handle is in the record, and of which device it is: then it need not be checked again. */
+bool mf__order_knows(mf__access *a, mf_stream stream, int32_t *ordinal);
+/* Begin and end in one, where the queue's stream is all that the record knows, which is the usual case; else false, and
+ * nothing was done. */
+bool mf__order_again(const mf__queue *on, const mf__usage *use);
+/* Enters without waiting. */
+int mf__order_enter(const mf__queue *on, const mf__usage *use, mf_error *err);
+/* An export's stay on a stream: opened by begin and end with open, closed by its deleter. *id is 0 where there is
+ * nothing to close. */
+int mf__order_open(const mf__queue *on, mf__access *a, bool write, uint64_t *id, mf_error *err);
+void mf__order_close(mf__access *a, uint64_t id, bool write);
+/* Whoever named the queue is done with this memory, and may destroy the stream. */
+void mf__order_leave(const mf__queue *on, mf__access *a);
+/* The record of memory that comes in, ready on the current stream; NULL for plain host memory. */
+int mf__record_given(const mf__device *device, mf__access **out, mf_error *err);
+/* An event recorded behind everything that the touch's stream has queued. MF_ECAPTURE while it is being captured. */
+int mf__touch_record(const mf__backend *backend, const mf__touch *touch, void **out, mf_error *err);
+/* Whether all that the touch's stream has queued is known to be done. */
+bool mf__touch_done(const mf__backend *backend, const mf__touch *touch);
+
+/* retire.c: what was released while queued work may still use it */
+
+/* Leaves one stream in the record if that is ordered behind all others. The record must be nobody else's. */
+void mf__access_prune(mf__access *a);
+
+typedef void (*mf__finish_fn)(void *ctx);
+
+/* Calls finish(ctx) once all work that the record knows of is done: now, if it is; else from a later call of
+ * mf__retire_poll. Never fails, never waits, calls finish under no lock. In a forked child it calls finish at once. The
+ * record is lent until then, and nobody else may use it: finish frees it. */
+void mf__retire(mf__access *record, mf__finish_fn finish, void *ctx);
+/* Looks at some of what waits; costs one load when nothing does. Every operation on a device calls it. */
+void mf__retire_poll(void);
+/* Looks at all that waits. */
+void mf__retire_drain(const mf__backend *backend);
+/* Around a wait for all work of a device: what was retired before ${mark} has nothing left to wait for there. */
+uint64_t mf__retire_mark(void);
+void mf__retire_reached(const mf__backend *backend, int32_t ordinal, uint64_t mark);
+/* The host waits for all that can be waited for. Allocations that found no memory call it. */
+void mf__retire_wait(const mf__backend *backend);
+int64_t mf__retire_count(const mf__device *device);
+
+/* pool.c: memory of devices, kept for reuse */
+
+/* Memory that is ready on the queue's stream (and, pinned or managed, for the host), and the block that pool_give wants
+ * back. Refused with MF_ECAPTURE while the stream is being captured and nothing fitting is kept. */
+int mf__pool_take(const mf__queue *on, mf__space space, int64_t nbytes, void **data, void **block, mf_error *err);
+/* Takes the block back; the record says who may still use it. Never fails, never waits. Takes the record over, too: the
+ * pool frees it. */
+void mf__pool_give(void *block, mf__access *record);
+
+/* stage.c: pageable host memory to and from a device, through pinned buffers */
+
+/* Bytes at .. at + nbytes of the host's part in compact form, to the buffer or from it. Called on several threads. */
+typedef void (*mf__stage_fn)(const void *ctx, int64_t at, int64_t nbytes, char *buffer);
+
+typedef struct mf__stage_job {
+  char *device;
+  int64_t nbytes;
+  int64_t grain; /* what at and nbytes of move are multiples of */
+  bool to_device;
+  mf__stage_fn move;
+  const void *ctx;
+} mf__stage_job;
+
+/* Returns when the host memory may be used again: read to the end, or written. The stream is not being captured. */
+int mf__stage_copy(const mf__queue *on, const mf__stage_job *job, mf_error *err);
+void mf__stage_trim(const mf__backend *backend, int32_t ordinal);
+
+#endif

@@ -1,0 +1,358 @@
+/* order_gone_spec.c: a stream of somebody else's that its owner destroys when its consumer is done, while the memory
+ * lives on: what it had queued is waited for, and its handle is not used again. And what becomes of the use of a tensor
+ * where an owner has broken the promise that the stream lives. */
+#include "use.h"
+
+static uint64_t records(void) {
+  return sim_ask_calls(sim_ask_which("cuEventRecord", "hipEventRecord"));
+}
+
+static uint64_t waits(void) {
+  return sim_ask_calls(sim_ask_which("cuStreamWaitEvent", "hipStreamWaitEvent"));
+}
+
+static void expect_calls(uint64_t want_records, uint64_t want_waits, int line) {
+  if (!other_is_simulated() || (records() == want_records && waits() == want_waits)) return;
+  fail_msg("line %d: %d records and %d waits, not %d and %d", line, (int)records(), (int)waits(), (int)want_records,
+           (int)want_waits);
+}
+
+#define EXPECT_CALLS(records, waits) expect_calls(records, waits, __LINE__)
+
+static DLManagedTensorVersioned *give(mf_tensor *t, mf_stream stream) {
+  const mf_request request = {.stream = stream};
+  DLManagedTensorVersioned *given;
+  OK(mf_tensor_export_to(t, &request, &given, &err));
+  return given;
+}
+
+/* A consumer on a stream of its own, which it destroys when it has queued its work and called the deleter. */
+static void consume(mf_tensor *t, int byte) {
+  const mf_stream s = other_stream(0, false);
+  DLManagedTensorVersioned *given = give(t, s);
+  other_fill(0, given->dl_tensor.data, byte, NBYTES, s);
+  given->deleter(given);
+  other_stream_end(s);
+}
+
+static void read_by_other(mf_tensor *t, void *to) {
+  const mf_stream s = other_stream(0, false);
+  DLManagedTensorVersioned *given = give(t, s);
+  other_copy(0, to, given->dl_tensor.data, NBYTES, s);
+  given->deleter(given);
+  other_stream_end(s);
+}
+
+typedef void (*next_use)(mf_tensor *t);
+
+static void on_the_host(mf_tensor *t) {
+  use_expect(t, 6);
+}
+
+static void on_our_stream(mf_tensor *t) {
+  const mf_stream s = use_new_stream(0);
+  use_stream(0, s);
+  use_expect(t, 6);
+  use_fill(t, 7);
+  use_expect(t, 7);
+  use_stream(0, MF_STREAM_DEFAULT);
+  use_end_stream(0, s);
+}
+
+static void by_another_consumer(mf_tensor *t) {
+  consume(t, 8);
+  consume(t, 9);
+  use_expect(t, 9);
+}
+
+static void by_a_copy(mf_tensor *t) {
+  mf_tensor *copy;
+  OK(mf_tensor_clone(t, &copy, &err));
+  use_expect(copy, 6);
+  mf_tensor_release(copy);
+}
+
+static void by_nobody(mf_tensor *t) {
+  (void)t;
+}
+
+static void the_next_use_waits_for_what_it_queued(void **state) {
+  const next_use uses[] = {on_the_host, on_our_stream, by_another_consumer, by_a_copy, by_nobody};
+  (void)state;
+  for (uint64_t seed = 0; seed < 50; seed++) {
+    for (size_t i = 0; i < sizeof uses / sizeof *uses; i++) {
+      sim_ask_seed(seed);
+      mf_tensor *t = use_create(gpu_device(0));
+      use_fill(t, 1);
+      consume(t, 6);
+      uses[i](t);
+      mf_tensor_release(t);
+      t = use_create(gpu_device(0)); /* the same memory */
+      use_fill(t, 2);
+      use_expect(t, 2);
+      mf_tensor_release(t);
+    }
+    if (sim_ask_findings() != 0) fail_msg("seed %llu", (unsigned long long)seed);
+  }
+}
+
+static void what_only_reads_is_waited_for_by_a_write(void **state) {
+  (void)state;
+  for (uint64_t seed = 0; seed < 50; seed++) {
+    sim_ask_seed(seed);
+    unsigned char *seen = other_pinned(NBYTES);
+    mf_tensor *t = use_create(gpu_device(0)), *constant;
+    use_fill(t, 3);
+    OK(mf_tensor_readonly(t, &constant, &err));
+    read_by_other(constant, seen);
+    use_fill(t, 4);
+    use_expect(t, 4);
+    other_sync_all(0);
+    for (int i = 0; i < NBYTES; i++) assert_int_equal(seen[i], 3);
+    mf_tensor_release(constant);
+    mf_tensor_release(t);
+    other_pinned_free(seen);
+  }
+}
+
+/* The record of memory that is only read does not grow by a stream for each reader there ever was. */
+static void readers_that_come_and_go_leave_nothing(void **state) {
+  enum { READERS = 200 };
+  (void)state;
+  unsigned char *seen = other_pinned(READERS * NBYTES);
+  mf_tensor *t = use_create(gpu_device(0)), *constant;
+  use_fill(t, 3);
+  OK(mf_tensor_readonly(t, &constant, &err));
+  for (int i = 0; i < READERS; i++) {
+    read_by_other(constant, seen + i * NBYTES);
+    if (i % 10 == 9) other_sync_all(0);
+    if (sim_ask_left("events") > 40) fail_msg("%lld events after %d readers", (long long)sim_ask_left("events"), i);
+  }
+  other_sync_all(0);
+  mf_tensor_release(constant);
+  mf_tensor_release(t);
+  other_pinned_free(seen);
+}
+
+/* One record and one wait, as for a stream that stays: the record is only made earlier. */
+static void it_costs_no_more_than_a_stream_that_stays(void **state) {
+  (void)state;
+  const mf_stream a = use_new_stream(0), theirs = other_stream(0, false);
+  use_stream(0, a);
+  mf_tensor *t = use_create(gpu_device(0));
+  use_stream(0, MF_STREAM_DEFAULT);
+  sim_ask_reset();
+  DLManagedTensorVersioned *given = give(t, theirs);
+  EXPECT_CALLS(1, 1);
+  DLManagedTensorVersioned *again = give(t, theirs);
+  EXPECT_CALLS(1, 1);
+  again->deleter(again); /* the stream is still in use */
+  EXPECT_CALLS(1, 1);
+  given->deleter(given);
+  EXPECT_CALLS(2, 1);
+  OK(mf_tensor_acquire(t, a, MF_WRITE, &err));
+  EXPECT_CALLS(2, 2);
+  OK(mf_tensor_acquire(t, a, MF_WRITE, &err));
+  EXPECT_CALLS(2, 2);
+  mf_tensor_release(t);
+  EXPECT_CALLS(2, 2);
+  use_end_stream(0, a);
+  other_stream_end(theirs);
+}
+
+/* A driver that has names for streams says that it is the same one; else it waits for itself, because a handle that
+ * was destroyed may be another stream's. */
+static void a_consumer_that_comes_again_is_known(void **state) {
+  (void)state;
+  const bool has_names = sim_ask_is_direct() && other_device_type() == kDLCUDA;
+  const mf_stream theirs = other_stream(0, false);
+  mf_tensor *t = use_create(gpu_device(0));
+  DLManagedTensorVersioned *given = give(t, theirs);
+  given->deleter(given);
+  sim_ask_reset();
+  given = give(t, theirs);
+  EXPECT_CALLS(0, has_names ? 0 : 1);
+  given->deleter(given);
+  EXPECT_CALLS(1, has_names ? 0 : 1);
+  mf_tensor_release(t);
+  EXPECT_CALLS(1, has_names ? 0 : 1);
+  other_sync_all(0);
+  other_stream_end(theirs);
+}
+
+/* Whoever makes a stream current, or acquires memory for it, has promised that it lives: that costs nothing. */
+static void a_promised_stream_costs_nothing(void **state) {
+  (void)state;
+  const mf_stream theirs = other_stream(0, false);
+  use_stream(0, theirs);
+  mf_tensor *current = use_create(gpu_device(0));
+  use_fill(current, 1);
+  use_stream(0, MF_STREAM_DEFAULT);
+  mf_tensor *acquired = use_create(gpu_device(0));
+  OK(mf_tensor_acquire(acquired, theirs, MF_WRITE, &err));
+  sim_ask_reset();
+  mf_tensor *const both[] = {current, acquired};
+  for (int i = 0; i < 2; i++) {
+    DLManagedTensorVersioned *given = give(both[i], theirs);
+    given->deleter(given);
+  }
+  assert_int_equal(sim_ask_calls(NULL), 0);
+  mf_tensor_release(current);
+  mf_tensor_release(acquired);
+  other_sync_all(0);
+  other_stream_end(theirs);
+}
+
+/* A copy that was made for a consumer: of the original it wants nothing more. */
+static void the_original_of_a_copy_is_free_of_it(void **state) {
+  const mf_request original = {.copy = MF_COPY_ALWAYS};
+  (void)state;
+  for (uint64_t seed = 0; seed < 20; seed++) {
+    sim_ask_seed(seed);
+    const mf_stream theirs = other_stream(0, false);
+    mf_request request = original;
+    DLManagedTensorVersioned *given;
+    mf_tensor *t = use_create(gpu_device(0));
+    use_fill(t, 5);
+    request.stream = theirs;
+    OK(mf_tensor_export_to(t, &request, &given, &err));
+    other_fill(0, given->dl_tensor.data, 9, NBYTES, theirs);
+    given->deleter(given);
+    other_stream_end(theirs);
+    use_fill(t, 6);
+    use_expect(t, 6);
+    mf_tensor_release(t);
+  }
+}
+
+/* A consumer that captures has queued nothing yet; its stream is asked again later. */
+static void a_captured_stream_is_not_disturbed(void **state) {
+  (void)state;
+  const mf_stream theirs = other_stream(0, false);
+  mf_tensor *t = use_create(gpu_device(0));
+  OK(mf_tensor_acquire(t, theirs, MF_WRITE, &err));
+  OK(mf_stream_synchronize(&(DLDevice){(DLDeviceType)other_device_type(), 0}, theirs, &err));
+  other_capture(0, theirs);
+  DLManagedTensorVersioned *given = give(t, theirs);
+  other_fill(0, given->dl_tensor.data, 4, NBYTES, theirs);
+  given->deleter(given);
+  void *graph = other_capture_end(0, theirs);
+  OK(mf_tensor_acquire(t, theirs, MF_WRITE, &err));
+  other_launch(0, graph, theirs);
+  use_expect(t, 4);
+  other_graph_end(0, graph);
+  mf_tensor_release(t);
+  other_stream_end(theirs);
+}
+
+static void a_capture_waits_for_no_work_of_before(void **state) {
+  const DLDevice device = gpu_device(0);
+  (void)state;
+  const mf_stream s = use_new_stream(0);
+  mf_tensor *t = use_create(device);
+  OK(mf_tensor_acquire(t, s, MF_WRITE, &err));
+  use_stream(0, s);
+  use_fill(t, 1);
+  for (int i = 0; i < 300; i++) consume(t, 6);
+  other_capture(0, s);
+  if (other_is_simulated()) {
+    FAILS(MF_ECAPTURE, mf_tensor_acquire(t, s, MF_READ, &err));
+    SAYS("captured");
+  }
+  void *graph = other_capture_end(0, s);
+  OK(mf_device_synchronize(&device, &err));
+  other_graph_end(0, graph);
+  other_capture(0, s);
+  OK(mf_tensor_acquire(t, s, MF_READ, &err));
+  graph = other_capture_end(0, s);
+  other_graph_end(0, graph);
+  use_expect(t, 6);
+  mf_tensor_release(t);
+  use_end_stream(0, s);
+}
+
+/* The promise is broken */
+
+static mf_tensor *used_on_a_gone_stream(int byte) {
+  const mf_stream theirs = other_stream(0, false);
+  mf_tensor *t = use_create(gpu_device(0));
+  OK(mf_tensor_acquire(t, theirs, MF_WRITE, &err));
+  other_fill(0, use_data(t), byte, NBYTES, theirs);
+  other_stream_end(theirs);
+  return t;
+}
+
+/* On a real driver the use of a destroyed stream may do anything. */
+#define ONLY_SIMULATED                                                          \
+  if (!other_is_simulated()) {                                                  \
+    print_message("skip %s: only a simulator survives this for sure\n", __func__); \
+    skip();                                                                     \
+  }
+
+static void a_stream_that_is_gone_is_waited_for_by_the_host(void **state) {
+  (void)state;
+  ONLY_SIMULATED
+  const next_use uses[] = {on_the_host, on_our_stream, by_another_consumer, by_a_copy};
+  for (uint64_t seed = 0; seed < 10; seed++) {
+    for (size_t i = 0; i < sizeof uses / sizeof *uses; i++) {
+      sim_ask_seed(seed);
+      mf_tensor *t = used_on_a_gone_stream(6);
+      uses[i](t);
+      sim_ask_reset(); /* the simulator reports that a dead handle was used, as it should */
+      use_fill(t, 1);
+      use_expect(t, 1); /* and nobody asks for it again */
+      assert_int_equal(sim_ask_findings(), 0);
+      mf_tensor_release(t);
+    }
+  }
+}
+
+static void a_consumer_may_still_call_its_deleter(void **state) {
+  (void)state;
+  ONLY_SIMULATED
+  const mf_stream theirs = other_stream(0, false);
+  mf_tensor *t = use_create(gpu_device(0));
+  DLManagedTensorVersioned *given = give(t, theirs);
+  other_fill(0, given->dl_tensor.data, 6, NBYTES, theirs);
+  other_stream_end(theirs);
+  use_expect(t, 6);
+  sim_ask_reset();
+  given->deleter(given);
+  use_fill(t, 1);
+  use_expect(t, 1);
+  assert_int_equal(sim_ask_findings(), 0);
+  mf_tensor_release(t);
+}
+
+/* A device that cannot be waited for: an error, and the tensor can be used once it can. */
+static void a_device_that_fails_is_an_error(void **state) {
+  (void)state;
+  ONLY_SIMULATED
+  mf_tensor *t = used_on_a_gone_stream(6);
+  sim_ask_fail(sim_ask_which("cuCtxSynchronize:999:once", "hipDeviceSynchronize:999:once"));
+  const mf_request on_host = {.device = {kDLCPU, 0}};
+  mf_tensor *host;
+  FAILS(MF_EDRIVER, mf_tensor_to(t, &on_host, &host, &err));
+  assert_int_equal(err.driver_code, 999);
+  use_expect(t, 6);
+  mf_tensor_release(t);
+  sim_ask_reset();
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      USE(the_next_use_waits_for_what_it_queued),
+      USE(what_only_reads_is_waited_for_by_a_write),
+      USE(readers_that_come_and_go_leave_nothing),
+      USE(it_costs_no_more_than_a_stream_that_stays),
+      USE(a_consumer_that_comes_again_is_known),
+      USE(a_promised_stream_costs_nothing),
+      USE(the_original_of_a_copy_is_free_of_it),
+      USE(a_captured_stream_is_not_disturbed),
+      USE(a_capture_waits_for_no_work_of_before),
+      USE(a_stream_that_is_gone_is_waited_for_by_the_host),
+      USE(a_consumer_may_still_call_its_deleter),
+      USE(a_device_that_fails_is_an_error),
+  };
+  return other_open() ? cmocka_run_group_tests(tests, NULL, NULL) : 77;
+}
