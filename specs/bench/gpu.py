@@ -6,6 +6,7 @@ it are compared. Writes build/bench-gpu.json, with the date, the device and the 
 Must not know: what any library does inside.
 """
 
+import ctypes
 import datetime
 import importlib
 import json
@@ -22,51 +23,74 @@ NBYTES = 1 << 20
 
 
 def native_rows():
-    done = subprocess.run([BUILD / "bench" / "gpu_cost"], capture_output=True, text=True)
+    environment = {"MOONFERRY_SPEC_DEVICE": "cuda", **os.environ}
+    done = subprocess.run([BUILD / "bench" / "gpu_cost"], capture_output=True, text=True, env=environment)
     if done.returncode:
         sys.exit(f"gpu_cost: {(done.stdout + done.stderr).strip() or done.returncode}")
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
-def least(statement, names, number=2000, repeats=15):
+def driver():
+    """The first GPU's name, the driver's version, and whether it is a simulated one, whose figures mean nothing."""
+    lib, name, version = ctypes.CDLL("libcuda.so.1"), ctypes.create_string_buffer(100), ctypes.c_int()
+    lib.cuDeviceGetName(name, 100, 0)
+    lib.cuDriverGetVersion(ctypes.byref(version))
+    return name.value.decode(), version.value, hasattr(lib, "sim_calls")
+
+
+def least(statement, names, number, repeats):
     """Nanoseconds of one execution: the least of the repeats."""
     return min(timeit.repeat(statement, globals=names, number=number, repeat=repeats)) / number * 1e9
 
 
 def library(name):
-    """A module that is installed and finds a GPU, or None with the reason printed."""
+    """A module that is installed and finds the GPU, with None; or None, with the reason."""
     try:
         module = importlib.import_module(name)
-        {"torch": lambda: module.zeros(1, device="cuda"), "cupy": lambda: module.zeros(1)}.get(name, lambda: None)()
+        module.zeros(1, device="cuda") if name == "torch" else module.zeros(1)
     except Exception as why:
-        print(f"bench: no {name}: {type(why).__name__}: {why}", file=sys.stderr)
-        return None
-    return module
+        return None, f"{type(why).__name__}: {str(why).splitlines()[0] if str(why) else 'no reason given'}"
+    return module, None
 
 
-def statements(mf, cupy, torch):
-    """(operation, library, statement, names)."""
+WAIT, POOL = "a stream waits for another", "1 MiB allocated and freed"
+
+
+def ours(mf, t):
     a, b = mf.Stream("cuda:0"), mf.Stream("cuda:0")
-    yield "a stream waits for another", "moonferry", "a.wait(b)", {"a": a, "b": b}
-    yield "1 MiB allocated and freed", "moonferry", "f(n, 'uint8', device='cuda:0')", {"f": mf.empty, "n": NBYTES}
-    t = mf.zeros(NBYTES, "uint8", device="cuda:0")
-    if cupy:
-        s, u = cupy.cuda.Stream(non_blocking=True), cupy.cuda.Stream(non_blocking=True)
-        x = cupy.zeros(NBYTES, "uint8")
-        yield "a stream waits for another", "cupy", "s.wait_event(u.record())", {"s": s, "u": u}
-        yield "1 MiB allocated and freed", "cupy", "f(n, 'uint8')", {"f": cupy.empty, "n": NBYTES}
-        yield "from_dlpack(CuPy array)", "cupy", "f(x)", {"f": cupy.from_dlpack, "x": x}
-        yield "from_dlpack(CuPy array)", "moonferry", "f(x)", {"f": mf.from_dlpack, "x": x}
-        yield "cupy.from_dlpack(x)", "moonferry", "f(t)", {"f": cupy.from_dlpack, "t": t}
-    if torch:
-        s, u = torch.cuda.Stream(), torch.cuda.Stream()
-        x = torch.zeros(NBYTES, dtype=torch.uint8, device="cuda")
-        names = {"f": torch.empty, "n": NBYTES, "d": torch.uint8}
-        yield "a stream waits for another", "torch", "s.wait_stream(u)", {"s": s, "u": u}
-        yield "1 MiB allocated and freed", "torch", "f(n, dtype=d, device='cuda')", names
-        yield "from_dlpack(PyTorch tensor)", "torch", "f(x)", {"f": torch.from_dlpack, "x": x}
-        yield "from_dlpack(PyTorch tensor)", "moonferry", "f(x)", {"f": mf.from_dlpack, "x": x}
-        yield "torch.from_dlpack(x)", "moonferry", "f(t)", {"f": torch.from_dlpack, "t": t}
+    yield WAIT, "moonferry", "a.wait(b)", {"a": a, "b": b}
+    yield POOL, "moonferry", "f(n, 'uint8', device='cuda:0')", {"f": mf.empty, "n": NBYTES}
+    yield "t.__dlpack__(stream=...), same stream", "moonferry", "f(stream=1, max_version=v)", {
+        "f": t.__dlpack__,
+        "v": (1, 3),
+    }
+
+
+def beside_cupy(mf, t, cupy):
+    s, u = cupy.cuda.Stream(non_blocking=True), cupy.cuda.Stream(non_blocking=True)
+    x = cupy.zeros(NBYTES, "uint8")
+    yield WAIT, "cupy", "s.wait_event(u.record())", {"s": s, "u": u}
+    yield POOL, "cupy", "f(n, 'uint8')", {"f": cupy.empty, "n": NBYTES}
+    yield "from_dlpack(CuPy array)", "cupy", "f(x)", {"f": cupy.from_dlpack, "x": x}
+    yield "from_dlpack(CuPy array)", "moonferry", "f(x)", {"f": mf.from_dlpack, "x": x}
+    yield "cupy.from_dlpack(Moonferry tensor)", "cupy", "f(t)", {"f": cupy.from_dlpack, "t": t}
+
+
+def beside_torch(mf, t, torch):
+    s, u = torch.cuda.Stream(), torch.cuda.Stream()
+    x = torch.zeros(NBYTES, dtype=torch.uint8, device="cuda")
+    yield WAIT, "torch", "s.wait_stream(u)", {"s": s, "u": u}
+    yield POOL, "torch", "f(n, dtype=d, device='cuda')", {"f": torch.empty, "n": NBYTES, "d": torch.uint8}
+    yield "from_dlpack(PyTorch tensor)", "torch", "f(x)", {"f": torch.from_dlpack, "x": x}
+    yield "from_dlpack(PyTorch tensor)", "moonferry", "f(x)", {"f": mf.from_dlpack, "x": x}
+    yield "torch.from_dlpack(Moonferry tensor)", "torch", "f(t)", {"f": torch.from_dlpack, "t": t}
+
+
+def rows_of(statements, simulated):
+    effort = (2, 1) if simulated else (2000, 15)
+    for operation, who, statement, names in statements:
+        value = least(statement, names, *effort)
+        yield {"operation": operation, "library": who, "value": value, "unit": "(simulated)" if simulated else "ns"}
 
 
 def main():
@@ -74,21 +98,35 @@ def main():
     import moonferry as mf
 
     mf.device_count("cuda")
-    peers = {name: library(name) for name in ("cupy", "torch")}
-    for operation, who, statement, names in statements(mf, peers["cupy"], peers["torch"]):
-        rows.append({"operation": operation, "library": who, "value": least(statement, names), "unit": "ns"})
+    gpu, version, simulated = driver()
+    t = mf.zeros(NBYTES, "uint8", device="cuda:0")
+    rows += rows_of(ours(mf, t), simulated)
+    versions = {}
+    for name, beside in (("cupy", beside_cupy), ("torch", beside_torch)):
+        module, why = library(name)
+        if module is None:
+            rows.append({"operation": "all that is compared with it", "library": name, "absent": why})
+        else:
+            versions[name] = module.__version__
+            rows += rows_of(beside(mf, t, module), simulated)
     result = {
         "date": datetime.date.today().isoformat(),
         "machine": platform.platform(),
+        "device": gpu,
+        "driver": f"simulated, so these are no figures ({version})" if simulated else str(version),
         "python": platform.python_version(),
-        "versions": {name: module.__version__ for name, module in peers.items() if module},
+        "versions": versions,
         "rows": rows,
     }
     (ROOT / "build").mkdir(exist_ok=True)
     (ROOT / "build" / "bench-gpu.json").write_text(json.dumps(result, indent=1) + "\n")
+    print(f"{result['date']}, {result['machine']}, {gpu}, driver {result['driver']}")
     for row in rows:
-        who, goal = row.get("library", "C"), row.get("goal", "")
-        print(f"{row['operation']:40} {who:10} {row['value']:10.4g} {row['unit']:6} {goal}")
+        who = row.get("library", "C")
+        if "absent" in row:
+            print(f"{row['operation']:40} {who:10}     absent: {row['absent']}")
+        else:
+            print(f"{row['operation']:40} {who:10} {row['value']:10.4g} {row['unit']:12} {row.get('goal', '')}")
 
 
 if __name__ == "__main__":
