@@ -1,7 +1,6 @@
 /* order_spec.c: which driver calls order a use behind another, exactly: none on the same stream, one event record and
- * one wait between two streams, and no more than must be. What a capture allows, and which stream is refused, and
- * how it
- * says so. The calls are counted by the simulator; on a real driver those counts are not looked at. */
+ * one wait between two streams, and no more than must be; and which stream is refused, and how it says so. The calls
+ * are counted by the simulator; on a real driver those counts are not looked at. */
 #include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -265,138 +264,6 @@ static void per_thread_streams_of_two_threads_are_two(void **state) {
   }
 }
 
-/* Capture */
-
-static void uses_of_one_stream_are_captured(void **state) {
-  (void)state;
-  const mf_stream s = use_new_stream(0);
-  use_stream(0, s);
-  mf_tensor *from = use_create(gpu_device(0)), *to = use_create(gpu_device(0));
-  use_fill(from, 1);
-  use_fill(to, 2);
-  other_capture(0, s);
-  OK(mf_tensor_copy(to, from, &err));
-  use_fill(from, 9);
-  give_to(to, s);
-  void *graph = other_capture_end(0, s);
-  use_expect(to, 2);
-  OK(mf_tensor_acquire(to, s, MF_WRITE, &err));
-  OK(mf_tensor_acquire(from, s, MF_WRITE, &err));
-  other_launch(0, graph, s);
-  use_expect(to, 1);
-  use_expect(from, 9);
-  OK(mf_tensor_acquire(to, s, MF_WRITE, &err));
-  OK(mf_tensor_acquire(from, s, MF_WRITE, &err));
-  other_launch(0, graph, s);
-  use_expect(to, 9);
-  other_graph_end(0, graph);
-  mf_tensor_release(from);
-  mf_tensor_release(to);
-  use_end_stream(0, s);
-}
-
-static void streams_of_one_capture_order_each_other(void **state) {
-  (void)state;
-  const mf_stream a = use_new_stream(0), b = use_new_stream(0);
-  use_stream(0, a);
-  mf_tensor *t = use_create(gpu_device(0)), *u = use_create(gpu_device(0));
-  use_fill(t, 1);
-  OK(mf_stream_synchronize(&(DLDevice){(DLDeviceType)other_device_type(), 0}, a, &err));
-  other_capture(0, a);
-  other_after(0, b, a); /* b joins the capture */
-  use_fill(t, 5);
-  use_stream(0, b);
-  OK(mf_tensor_copy(u, t, &err));
-  other_after(0, a, b);
-  void *graph = other_capture_end(0, a);
-  OK(mf_tensor_acquire(u, a, MF_WRITE, &err));
-  OK(mf_tensor_acquire(t, a, MF_WRITE, &err));
-  other_launch(0, graph, a);
-  use_stream(0, a);
-  use_expect(u, 5);
-  other_graph_end(0, graph);
-  mf_tensor_release(t);
-  mf_tensor_release(u);
-  use_end_stream(0, a);
-  use_end_stream(0, b);
-}
-
-/* A capture cannot wait for work outside, nor be waited for: both are refused and leave the capture whole. */
-static void captured_and_not_is_refused(void **state) {
-  (void)state;
-  const mf_stream in = use_new_stream(0), out = use_new_stream(0);
-  use_stream(0, out);
-  mf_tensor *outside = use_create(gpu_device(0)), *inside = use_create(gpu_device(0));
-  use_fill(outside, 3);
-  use_stream(0, in);
-  OK(mf_tensor_acquire(inside, in, MF_WRITE, &err));
-  other_capture(0, in);
-  FAILS(MF_ECAPTURE, mf_tensor_acquire(outside, in, MF_READ, &err));
-  SAYS("captured");
-  use_fill(inside, 4);
-  FAILS(MF_ECAPTURE, mf_tensor_acquire(inside, out, MF_READ, &err));
-  FAILS(MF_ECAPTURE, mf_tensor_acquire(inside, MF_STREAM_HOST, MF_READ, &err));
-  give_to(outside, MF_STREAM_NO_ORDER);
-  void *graph = other_capture_end(0, in);
-  other_launch(0, graph, in);
-  OK(mf_tensor_acquire(inside, in, MF_WRITE, &err));
-  use_expect(inside, 4);
-  use_expect(outside, 3);
-  other_graph_end(0, graph);
-  mf_tensor_release(inside);
-  mf_tensor_release(outside);
-  use_end_stream(0, in);
-  use_end_stream(0, out);
-}
-
-/* What is done needs no waiting, so that a capture may use what was made elsewhere before. */
-static void finished_work_outside_is_no_hindrance(void **state) {
-  const DLDevice device = gpu_device(0);
-  (void)state;
-  const mf_stream in = use_new_stream(0), out = use_new_stream(0);
-  use_stream(0, out);
-  mf_tensor *made = use_create(device), *to = use_create(device);
-  use_fill(made, 6);
-  OK(mf_tensor_acquire(to, in, MF_WRITE, &err));
-  OK(mf_stream_synchronize(&device, out, &err));
-  use_stream(0, in);
-  other_capture(0, in);
-  OK(mf_tensor_copy(to, made, &err));
-  void *graph = other_capture_end(0, in);
-  OK(mf_tensor_acquire(to, in, MF_WRITE, &err));
-  other_launch(0, graph, in);
-  use_expect(to, 6);
-  other_graph_end(0, graph);
-  mf_tensor_release(made);
-  mf_tensor_release(to);
-  use_end_stream(0, in);
-  use_end_stream(0, out);
-}
-
-/* A deleter that runs during a capture must neither break it nor free what the capture still reads. */
-static void releases_during_a_capture_wait(void **state) {
-  const DLDevice device = gpu_device(0);
-  (void)state;
-  const mf_stream s = use_new_stream(0), other = use_new_stream(0);
-  use_stream(0, s);
-  mf_tensor *t = use_create(device), *kept = use_create(device);
-  use_fill(t, 8);
-  use_fill(kept, 1);
-  OK(mf_tensor_acquire(kept, other, MF_READ, &err));
-  OK(mf_stream_synchronize(&device, other, &err));
-  other_capture(0, s);
-  use_fill(kept, 2);
-  mf_tensor_release(t);
-  void *graph = other_capture_end(0, s);
-  OK(mf_tensor_acquire(kept, s, MF_WRITE, &err));
-  other_launch(0, graph, s);
-  use_expect(kept, 2);
-  other_graph_end(0, graph);
-  mf_tensor_release(kept);
-  use_end_stream(0, s);
-  use_end_stream(0, other);
-}
-
 /* Bad input */
 
 static void a_destroyed_stream_is_refused(void **state) {
@@ -514,11 +381,6 @@ int main(void) {
       USE(no_order_means_no_call_and_no_record),
       USE(two_devices_are_ordered_on_the_device),
       USE(per_thread_streams_of_two_threads_are_two),
-      USE(uses_of_one_stream_are_captured),
-      USE(streams_of_one_capture_order_each_other),
-      USE(captured_and_not_is_refused),
-      USE(finished_work_outside_is_no_hindrance),
-      USE(releases_during_a_capture_wait),
       USE(a_destroyed_stream_is_refused),
       USE(numbers_that_are_no_stream_are_refused),
       USE(pointers_are_where_the_driver_says),
