@@ -22,6 +22,7 @@
 #include <lauxlib.h>
 #include <lua.h>
 #include <moonferry.h>
+#include <signal.h>
 
 /* LuaJIT's type number of FFI values, which its lua.h keeps to itself. */
 #define MF__LUA_TCDATA 10
@@ -42,7 +43,8 @@ enum {
   MF__KIT_CACHE,      /* weak: address of a Python object -> its userdata; where userdata must be unique */
   MF__KIT_OVERFLOW,   /* what is called for an int that no number holds, or nil */
   MF__KIT_UNWRAP,     /* weak keys: functions of as_function -> their Python objects */
-  MF__KIT_LOAD        /* fills DESCRIBE, ADOPT and BOX when they are first needed; nil where they are there */
+  MF__KIT_LOAD,       /* fills DESCRIBE, ADOPT and BOX when they are first needed; nil where they are there */
+  MF__KIT_IMPORT      /* Lua: a Python module of that name; for LOAD */
 };
 
 /* What the describing Lua function answers. */
@@ -116,6 +118,9 @@ void mf__fault_stack(lua_State *L, int index);
 
 /* Makes, of a copy of the metatable of Python objects at the top of the stack, that of exceptions that were raised. */
 void mf__fault_metatable(lua_State *L, int kit);
+
+/* verbs.c: puts it into the kit; the metatable of Python objects is there already. */
+void mf__put_fault(lua_State *L, int kit);
 
 /* The verb py.raise. */
 int mf__verb_raise(lua_State *L);
@@ -195,10 +200,23 @@ int mf__tensor_to_lua(lua_State *L, PyObject *object);
 /* iterate.c: puts its verbs into the table at the top of the stack, and its steps into the kit. */
 void mf__put_iterators(lua_State *L, int kit);
 
-/* What a verb's argument is in Python, held; of a Python object itself. */
+/* What a verb's argument is in Python, held; of a Python object itself. Raises KeyboardInterrupt if one is due. */
 PyObject *mf__argument(lua_State *L, int index);
 
 #include "visit.h"
+
+/* ${result} = ${call}, a Python call, with Lua's lock given up meanwhile. What the call uses must be held: Lua may close
+ * or collect anything before it returns. */
+#define MF__OUTSIDE(L, result, call) \
+  do {                               \
+    mf__outside_begin(L);            \
+    (result) = (call);               \
+    mf__outside_end(L);              \
+  } while (0)
+
+/* Set by the handler of SIGINT. Raises KeyboardInterrupt, if one is due, where Python itself would not look for it. */
+extern volatile sig_atomic_t mf__interrupted;
+void mf__check_interrupt(lua_State *L);
 
 /* verbs.c */
 

@@ -15,7 +15,7 @@
 #include <stdarg.h>
 #include <string.h>
 
-#include "bridge.h"
+#include "state.h"
 
 /* The Lua code that called: above the body and mf__enter. */
 #define CALLER_LEVEL 2
@@ -98,6 +98,14 @@ static PyObject *formatted(PyObject *type, PyObject *value, PyObject *trace) {
   return text;
 }
 
+volatile sig_atomic_t mf__interrupted;
+
+void mf__check_interrupt(lua_State *L) {
+  if (!mf__interrupted) return;
+  mf__interrupted = 0;
+  if (PyErr_CheckSignals() != 0) mf__raise(L);
+}
+
 /* Slots of the userdata's environment. */
 enum { WHERE = 1, STACK };
 
@@ -142,15 +150,17 @@ PyObject *mf__fault_exception(lua_State *L, int index) {
 }
 
 PyObject *mf__exception_of(lua_State *L, int index) {
-  PyObject *exception = mf__fault_exception(L, index);
-  if (exception != NULL) return exception;
-  if (!luaL_callmeta(L, index, "__tostring")) lua_pushvalue(L, index);
-  const char *text = lua_tostring(L, -1);
-  PyObject *message = text ? PyUnicode_DecodeUTF8(text, (Py_ssize_t)lua_objlen(L, -1), "backslashreplace")
-                           : PyUnicode_FromFormat("a Lua %s", luaL_typename(L, index));
-  lua_pop(L, 1);
-  mf__hold(L, message);
-  return mf__hold(L, PyObject_CallFunctionObjArgs(PyExc_RuntimeError, message, NULL));
+  int status = LUA_ERRRUN;
+  lua_pushvalue(L, index);
+  lua_insert(L, 1);
+  mf__error_to_python(L, &status);
+  lua_remove(L, 1);
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  PyErr_NormalizeException(&type, &value, &trace);
+  Py_DecRef(type);
+  Py_DecRef(trace);
+  return mf__hold(L, value);
 }
 
 static int is_fault(lua_State *L, int index) {

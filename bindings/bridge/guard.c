@@ -44,6 +44,7 @@ int mf__enter(lua_State *L) {
   mf__state_arrive(kit->state, L);
   mf__refs_drain();
   int status = lua_pcall(L, lua_gettop(L) - 1, LUA_MULTRET, 0);
+  if (kit->state->stop != MF__STOP_NOT && status == 0) status = mf__stop_push(L, kit->state);
   pop_frame(&frame);
   if (lent) {
     below->thread = PyEval_SaveThread();
@@ -87,7 +88,9 @@ int mf__visit(mf__kit *kit, int (*body)(lua_State *L, void *data), void *data) {
   push_frame(&frame, L, kit);
   int top = lua_gettop(L);
   int status = run_body(&frame, body, data, 0);
-  if (status != 0 && run_body(&frame, mf__error_to_python, &status, lua_gettop(L)) != 0) mf__error_fallback();
+  if (status != 0 && !mf__stopped(state) &&
+      run_body(&frame, mf__error_to_python, &status, lua_gettop(L)) != 0)
+    mf__error_fallback();
   lua_settop(L, top);
   pop_frame(&frame);
   mf__state_leave(state, L);

@@ -9,9 +9,9 @@
 
 /* The next item of the iterator at 1, held; NULL at its end. */
 static PyObject *next_item(lua_State *L) {
-  PyObject *iterator = mf__ref_check(L, 1)->object;
+  PyObject *iterator = mf__argument(L, 1), *item;
   if (!PyIter_Check(iterator)) mf__fail(L, "a Python iterator is expected: py.iter makes one");
-  PyObject *item = PyIter_Next(iterator);
+  MF__OUTSIDE(L, item, PyIter_Next(iterator));
   if (item == NULL && PyErr_Occurred()) mf__raise(L);
   return item ? mf__hold(L, item) : NULL;
 }
@@ -67,7 +67,9 @@ static int verb_items(lua_State *L) {
 }
 
 static int verb_unpack(lua_State *L) {
-  PyObject *list = mf__hold(L, PySequence_List(mf__argument(L, 1)));
+  PyObject *iterable = mf__argument(L, 1), *list;
+  MF__OUTSIDE(L, list, PySequence_List(iterable));
+  mf__hold(L, list);
   lua_settop(L, 0);
   return push_elements(L, list);
 }

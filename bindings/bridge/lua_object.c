@@ -292,6 +292,16 @@ static PyObject *value_iter(PyObject *self) {
   return NULL;
 }
 
+/* Programs for lupa call it by this name. */
+static PyObject *value_getattr_method(PyObject *self, PyObject *name) {
+  if (PyUnicode_Check(name)) return value_getattro(self, name);
+  PyErr_SetString(PyExc_TypeError, "attribute name must be string");
+  return NULL;
+}
+
+static PyMethodDef object_methods[] = {
+    {"__getattr__", value_getattr_method, METH_O, "A field of the Lua value."}, {NULL, NULL, 0, NULL}};
+
 static PyObject *function_coroutine(PyObject *self, PyObject *arguments) {
   return mf__thread_start(self, arguments);
 }
@@ -299,6 +309,7 @@ static PyObject *function_coroutine(PyObject *self, PyObject *arguments) {
 static PyType_Slot object_slots[] = {{Py_tp_dealloc, mf__value_dealloc},
                                      {Py_tp_traverse, mf__value_traverse},
                                      {Py_tp_getattro, value_getattro},
+                                     {Py_tp_methods, object_methods},
                                      {Py_tp_call, value_tp_call},
                                      {Py_tp_repr, value_repr},
                                      {Py_tp_str, value_str},

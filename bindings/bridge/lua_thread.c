@@ -31,8 +31,8 @@ static PyObject *new_thread(lua_State *L, int index) {
 
 PyObject *mf__thread_object(lua_State *L, int index) {
   lua_State *coroutine = lua_tothread(L, index);
-  if (lua_status(coroutine) != 0 || status_of(coroutine) != SUSPENDED || lua_gettop(coroutine) != 1)
-    return new_thread(L, index);
+  int begun = lua_status(coroutine) != 0 || status_of(coroutine) != SUSPENDED || lua_gettop(coroutine) != 1;
+  if (begun || mf__top->kit->policy == MF__POLICY_COPY) return new_thread(L, index);
   if (!lua_checkstack(coroutine, 1)) mf__fail(L, "not enough memory");
   lua_pushvalue(coroutine, 1);
   lua_xmove(coroutine, L, 1);

@@ -41,24 +41,34 @@ static void set_origin(lua_State *L, PyObject *origin) {
   ref->origin = origin;
 }
 
+/* The object of the userdata at ${index}, held: while Python runs, Lua may close or collect it. */
+static PyObject *object_at(lua_State *L, int index) {
+  PyObject *object = mf__ref_check(L, index)->object;
+  Py_IncRef(object);
+  return mf__hold(L, object);
+}
+
 static int object_index(lua_State *L) {
-  PyObject *object = mf__ref_check(L, 1)->object;
+  PyObject *object = object_at(L, 1), *value;
   PyObject *key = mf__hold(L, mf__to_python(L, 2));
   if (lua_type(L, 2) == LUA_TSTRING) {
-    mf__to_lua(L, PyObject_GetAttr(object, key));
+    MF__OUTSIDE(L, value, PyObject_GetAttr(object, key));
+    mf__to_lua(L, value);
     set_origin(L, object);
   } else {
-    mf__to_lua(L, PyObject_GetItem(object, key));
+    MF__OUTSIDE(L, value, PyObject_GetItem(object, key));
+    mf__to_lua(L, value);
   }
   return 1;
 }
 
 static int object_newindex(lua_State *L) {
-  PyObject *object = mf__ref_check(L, 1)->object;
+  PyObject *object = object_at(L, 1);
   PyObject *key = mf__hold(L, mf__to_python(L, 2));
   PyObject *value = mf__hold(L, mf__to_python(L, 3));
   int attribute = lua_type(L, 2) == LUA_TSTRING;
-  int failed = attribute ? PyObject_SetAttr(object, key, value) : PyObject_SetItem(object, key, value);
+  int failed;
+  MF__OUTSIDE(L, failed, attribute ? PyObject_SetAttr(object, key, value) : PyObject_SetItem(object, key, value));
   if (failed) mf__raise(L);
   return 0;
 }
@@ -73,27 +83,34 @@ static PyObject *keywords_at(lua_State *L, int index) {
 }
 
 static int object_call(lua_State *L) {
-  mf__ref *callee = mf__ref_check(L, 1);
+  mf__ref *ref = mf__ref_check(L, 1);
   int first = 2;
   int last = lua_gettop(L);
-  if (callee->origin != NULL && last >= 2 && lua_type(L, 2) == LUA_TUSERDATA) {
+  if (ref->origin != NULL && last >= 2 && lua_type(L, 2) == LUA_TUSERDATA) {
     mf__ref *self = mf__ref_at(L, 2);
-    if (self != NULL && self->object == callee->origin) first = 3;
+    if (self != NULL && self->object == ref->origin) first = 3;
   }
+  PyObject *callee = object_at(L, 1), *result;
   PyObject *keywords = last >= first ? keywords_at(L, last) : NULL;
   PyObject *args = mf__hold(L, mf__to_tuple(L, first, keywords ? last - 1 : last));
-  mf__to_lua(L, PyObject_Call(callee->object, args, keywords));
+  mf__check_interrupt(L);
+  MF__OUTSIDE(L, result, PyObject_Call(callee, args, keywords));
+  mf__to_lua(L, result);
   return 1;
 }
 
 static int object_tostring(lua_State *L) {
-  mf__to_lua(L, PyObject_Str(mf__ref_check(L, 1)->object));
+  PyObject *object = object_at(L, 1), *text;
+  MF__OUTSIDE(L, text, PyObject_Str(object));
+  mf__to_lua(L, text);
   if (lua_type(L, -1) != LUA_TSTRING) mf__fail(L, "str() of this object is not UTF-8");
   return 1;
 }
 
 static int object_len(lua_State *L) {
-  Py_ssize_t length = PyObject_Size(mf__ref_check(L, 1)->object);
+  PyObject *object = object_at(L, 1);
+  Py_ssize_t length;
+  MF__OUTSIDE(L, length, PyObject_Size(object));
   if (length < 0) mf__raise(L);
   lua_pushnumber(L, (double)length);
   return 1;

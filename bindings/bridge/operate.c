@@ -8,9 +8,10 @@
 #include "bridge.h"
 
 static int binary(lua_State *L, PyObject *(*operate)(PyObject *, PyObject *)) {
-  PyObject *left = mf__hold(L, mf__to_python(L, 1));
-  PyObject *right = mf__hold(L, mf__to_python(L, 2));
-  mf__to_lua(L, operate(left, right));
+  PyObject *left = mf__argument(L, 1);
+  PyObject *right = mf__argument(L, 2), *result;
+  MF__OUTSIDE(L, result, operate(left, right));
+  mf__to_lua(L, result);
   return 1;
 }
 
@@ -43,13 +44,17 @@ static int operator_pow(lua_State *L) {
 }
 
 static int operator_unm(lua_State *L) {
-  mf__to_lua(L, PyNumber_Negative(mf__ref_check(L, 1)->object));
+  PyObject *object = mf__argument(L, 1), *result;
+  MF__OUTSIDE(L, result, PyNumber_Negative(object));
+  mf__to_lua(L, result);
   return 1;
 }
 
 static int compare(lua_State *L, int operation) {
-  PyObject *left = mf__ref_check(L, 1)->object;
-  int answer = PyObject_RichCompareBool(left, mf__ref_check(L, 2)->object, operation);
+  PyObject *left = mf__argument(L, 1);
+  PyObject *right = mf__argument(L, 2);
+  int answer;
+  MF__OUTSIDE(L, answer, PyObject_RichCompareBool(left, right, operation));
   if (answer < 0) mf__raise(L);
   lua_pushboolean(L, answer);
   return 1;

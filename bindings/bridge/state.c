@@ -138,24 +138,22 @@ static lua_State *choose_stack(mf__state *state) {
 
 lua_State *mf__state_enter(mf__state *state) {
   lock(state);
+  if (state->inside++ == 0) mf__stop_arm(state);
   lua_State *L = state->L != NULL ? choose_stack(state) : NULL;
   if (L != NULL && lua_checkstack(L, LUA_MINSTACK)) {
     drain(state, L);
     return L;
   }
   if (state->L != NULL) PyErr_SetString(mf__lua_memory_error_type, "not enough memory");
-  if (L != NULL) {
-    mf__state_leave(state, L);
-  } else if (--state->depth == 0) {
-    hand_over(state);
-  }
+  mf__state_leave(state, L);
   return NULL;
 }
 
 void mf__state_leave(mf__state *state, lua_State *L) {
-  if (L == state->L) {
+  if (--state->inside == 0) mf__stop_disarm(state);
+  if (L != NULL && L == state->L) {
     state->busy--;
-  } else if (stack_of_thread(state) != L) {
+  } else if (L != NULL && stack_of_thread(state) != L) {
     state->spare[state->spare_count++] = L;
   }
   if (--state->depth == 0) hand_over(state);
@@ -206,6 +204,7 @@ static void state_dealloc(PyObject *self_object) {
   free(state->spare);
   free(state->unwanted);
   mf__options_clear(&state->options);
+  Py_DecRef(state->reason);
   free(state->memory);
   ((freefunc)PyType_GetSlot(type, Py_tp_free))(self_object);
   Py_DecRef((PyObject *)type);
@@ -229,6 +228,7 @@ static int state_traverse(PyObject *self_object, visitproc visit, void *arg) {
   Py_VISIT(state->options.filter);
   Py_VISIT(state->options.getter);
   Py_VISIT(state->options.setter);
+  Py_VISIT(state->reason);
   for (mf__ref *ref = state->refs; ref != NULL; ref = ref->older) {
     Py_VISIT(ref->object);
     Py_VISIT(ref->origin);

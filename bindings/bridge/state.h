@@ -29,7 +29,8 @@ struct mf__state {
   const void *owner;  /* whose lock it is: the address of that thread's mf__top; NULL: nobody's */
   int depth;          /* how often the owner has taken it */
   struct mf__waiter *first, *last;
-  int busy;           /* how many visits the main stack has on it, Lua's own program included */
+  int inside;         /* how many visits there are, */
+  int busy;           /* and how many of them are on the main stack */
   lua_State **spare;  /* stacks for threads that come while others are inside; anchored for good */
   int spare_count, spare_total;
 
@@ -38,8 +39,9 @@ struct mf__state {
   mf__ref *refs;      /* newest of what Lua holds of Python */
 
   void *memory;       /* of bindings/python/lua: the allocator's account, or NULL */
-  atomic_int stop;    /* an interrupt was asked for */
-  int interruptible;
+  int interruptible;  /* Lua is never compiled, so that hooks run */
+  atomic_int stop;    /* an interrupt was asked for: MF__STOP_... */
+  PyObject *reason;   /* the exception that it ends in, or NULL */
 };
 
 /* state.c */
@@ -70,6 +72,22 @@ int mf__types_ready(void);
 
 /* guard.c */
 int mf__visit_runner(lua_State *L);
+
+/* stop.c: what ends a script that runs. */
+enum { MF__STOP_NOT, MF__STOP_ASKED, MF__STOP_SIGNAL };
+
+/* Ends whatever runs in the state with ${reason}, an exception, borrowed. Any thread, with the GIL. */
+void mf__stop(mf__state *state, PyObject *reason);
+
+/* Of the first visit to come and the last to go. */
+void mf__stop_arm(mf__state *state);
+void mf__stop_disarm(mf__state *state);
+
+/* If the state is to stop, pushes the error for that and returns 1, else 0. */
+int mf__stop_push(lua_State *L, mf__state *state);
+
+/* Whether the state is to stop, and then the reason is the pending exception. */
+int mf__stopped(mf__state *state);
 
 /* view.c: what Python's as_attrgetter and as_itemgetter make. */
 

@@ -19,7 +19,9 @@ static int verb_import(lua_State *L) {
   if (lua_type(L, 1) != LUA_TSTRING) mf__fail(L, "py.import takes the module's name");
   PyObject *import_module = module_attribute(L, "importlib", "import_module");
   PyObject *args = mf__hold(L, mf__to_tuple(L, 1, 1));
-  mf__hold(L, PyObject_Call(import_module, args, NULL));
+  PyObject *module;
+  MF__OUTSIDE(L, module, PyObject_Call(import_module, args, NULL));
+  mf__hold(L, module);
   if (mf__after_import) mf__after_import();
   mf__wrap(L, mf__take());
   return 1;
@@ -38,8 +40,9 @@ static int run_code(lua_State *L, const char *builtin) {
     if (!PyDict_Check(scope)) scope = mf__hold(L, PyObject_GetAttrString(scope, "__dict__"));
   }
   PyObject *locals = lua_isnil(L, 3) ? scope : mf__hold(L, mf__to_python(L, 3));
-  PyObject *code = mf__hold(L, mf__to_python(L, 1));
-  mf__to_lua(L, PyObject_CallFunctionObjArgs(run, code, scope, locals, NULL));
+  PyObject *code = mf__hold(L, mf__to_python(L, 1)), *result;
+  MF__OUTSIDE(L, result, PyObject_CallFunctionObjArgs(run, code, scope, locals, NULL));
+  mf__to_lua(L, result);
   return 1;
 }
 
@@ -53,6 +56,7 @@ static int verb_exec(lua_State *L) {
 }
 
 PyObject *mf__argument(lua_State *L, int index) {
+  mf__check_interrupt(L);
   mf__ref *ref = lua_type(L, index) == LUA_TUSERDATA ? mf__ref_at(L, index) : NULL;
   if (ref == NULL) return mf__hold(L, mf__to_python(L, index));
   Py_IncRef(ref->object);
@@ -120,8 +124,10 @@ static PyObject *key_of(lua_State *L, int last) {
 }
 
 static int verb_get(lua_State *L) {
-  PyObject *object = mf__argument(L, 1);
-  mf__to_lua(L, PyObject_GetItem(object, key_of(L, lua_gettop(L))));
+  PyObject *object = mf__argument(L, 1), *value;
+  PyObject *key = key_of(L, lua_gettop(L));
+  MF__OUTSIDE(L, value, PyObject_GetItem(object, key));
+  mf__to_lua(L, value);
   return 1;
 }
 
@@ -129,7 +135,10 @@ static int verb_set(lua_State *L) {
   PyObject *object = mf__argument(L, 1);
   int last = lua_gettop(L);
   PyObject *key = key_of(L, last - 1);
-  if (PyObject_SetItem(object, key, mf__hold(L, mf__to_python(L, last))) != 0) mf__raise(L);
+  PyObject *value = mf__hold(L, mf__to_python(L, last));
+  int failed;
+  MF__OUTSIDE(L, failed, PyObject_SetItem(object, key, value));
+  if (failed) mf__raise(L);
   return 0;
 }
 
@@ -166,7 +175,11 @@ static int verb_call(lua_State *L) {
   lua_settop(L, 3);
   PyObject *callee = mf__argument(L, 1);
   PyObject *list = NULL, *keywords = NULL;
-  if (!lua_isnil(L, 2)) list = mf__hold(L, PySequence_List(mf__argument(L, 2)));
+  if (!lua_isnil(L, 2)) {
+    PyObject *iterable = mf__argument(L, 2);
+    MF__OUTSIDE(L, list, PySequence_List(iterable));
+    mf__hold(L, list);
+  }
   PyObject *args = mf__hold(L, list ? PyList_AsTuple(list) : PyTuple_New(0));
   if (lua_type(L, 3) == LUA_TTABLE) {
     keywords = mf__hold(L, mf__to_dict(L, 3, 1));
@@ -174,7 +187,9 @@ static int verb_call(lua_State *L) {
     keywords = mf__hold(L, PyDict_New());
     if (PyDict_Update(keywords, mf__argument(L, 3)) != 0) mf__raise(L);
   }
-  mf__to_lua(L, PyObject_Call(callee, args, keywords));
+  PyObject *result;
+  MF__OUTSIDE(L, result, PyObject_Call(callee, args, keywords));
+  mf__to_lua(L, result);
   return 1;
 }
 
@@ -200,35 +215,42 @@ static int verb_enter(lua_State *L) {
   PyObject *type = (PyObject *)Py_TYPE(manager);
   PyObject *leave = mf__hold(L, PyObject_GetAttrString(type, "__exit__"));
   PyObject *enter = mf__hold(L, PyObject_GetAttrString(type, "__enter__"));
-  mf__to_lua(L, PyObject_CallFunctionObjArgs(enter, manager, NULL));
+  PyObject *value;
+  MF__OUTSIDE(L, value, PyObject_CallFunctionObjArgs(enter, manager, NULL));
+  mf__to_lua(L, value);
   Py_IncRef(leave);
   mf__wrap(L, leave);
   return 2;
 }
 
-/* __exit__ of the manager at 2 with the exception that is in flight, or NULL. */
-static PyObject *leave(lua_State *L, PyObject *exception) {
-  PyObject *callee = mf__ref_check(L, 1)->object;
-  PyObject *manager = mf__argument(L, 2);
-  if (exception == NULL) return PyObject_CallFunctionObjArgs(callee, manager, Py_None, Py_None, Py_None, NULL);
+/* Calls __exit__ with the exception, which Python's own code then sees as the one that is being handled. */
+static PyObject *leave_with(PyObject *exit, PyObject *manager, PyObject *exception) {
   PyObject *type = (PyObject *)Py_TYPE(exception);
   PyObject *trace = PyException_GetTraceback(exception);
-  if (trace != NULL) mf__hold(L, trace);
   PyObject *before[3];
   PyErr_GetExcInfo(&before[0], &before[1], &before[2]);
   Py_IncRef(type);
   Py_IncRef(exception);
   Py_IncRef(trace);
   PyErr_SetExcInfo(type, exception, trace);
-  PyObject *answer = PyObject_CallFunctionObjArgs(callee, manager, type, exception, trace ? trace : Py_None, NULL);
+  PyObject *answer =
+      PyObject_CallFunctionObjArgs(exit, manager, type, exception, trace != NULL ? trace : Py_None, NULL);
   PyErr_SetExcInfo(before[0], before[1], before[2]);
+  Py_DecRef(trace);
   return answer;
 }
 
 /* leave(function, manager, whether all went well, the error): whether the error is dealt with. */
 static int verb_leave(lua_State *L) {
   PyObject *exception = lua_toboolean(L, 3) ? NULL : mf__exception_of(L, 4);
-  PyObject *answer = mf__hold(L, leave(L, exception));
+  PyObject *exit = mf__argument(L, 1), *answer;
+  PyObject *manager = mf__argument(L, 2);
+  if (exception != NULL) {
+    MF__OUTSIDE(L, answer, leave_with(exit, manager, exception));
+  } else {
+    MF__OUTSIDE(L, answer, PyObject_CallFunctionObjArgs(exit, manager, Py_None, Py_None, Py_None, NULL));
+  }
+  mf__hold(L, answer);
   int truth = PyObject_IsTrue(answer);
   if (truth < 0) mf__raise(L);
   lua_pushboolean(L, truth);
@@ -237,8 +259,18 @@ static int verb_leave(lua_State *L) {
 
 static int verb_delete(lua_State *L) {
   PyObject *object = mf__argument(L, 1);
-  if (PyObject_DelItem(object, key_of(L, lua_gettop(L))) != 0) mf__raise(L);
+  PyObject *key = key_of(L, lua_gettop(L));
+  int failed;
+  MF__OUTSIDE(L, failed, PyObject_DelItem(object, key));
+  if (failed) mf__raise(L);
   return 0;
+}
+
+/* A table or function of Lua's as a Python object that stands for it, not as a copy. */
+static int verb_live(lua_State *L) {
+  if (lua_type(L, 1) != LUA_TTABLE) mf__fail(L, "a table is expected, not a %s", luaL_typename(L, 1));
+  mf__wrap(L, mf__lua_object(L, 1));
+  return 1;
 }
 
 static void put_verbs(lua_State *L, int kit) {
@@ -264,6 +296,7 @@ static void put_verbs(lua_State *L, int kit) {
                                    {"enter", verb_enter},
                                    {"leave", verb_leave},
                                    {"delete", verb_delete},
+                                   {"live", verb_live},
                                    {"collect", verb_drain},
                                    {NULL, NULL}};
   for (const luaL_Reg *verb = verbs; verb->name; verb++) {
@@ -272,8 +305,8 @@ static void put_verbs(lua_State *L, int kit) {
   }
 }
 
-/* With the same functions, so that == compares an error with the exception that it is. */
-static void copy_of_object_metatable(lua_State *L, int kit) {
+/* The metatable of exceptions: with the same functions, so that == compares an error with the exception that it is. */
+void mf__put_fault(lua_State *L, int kit) {
   lua_newtable(L);
   lua_rawgeti(L, kit, MF__KIT_OBJECT);
   for (lua_pushnil(L); lua_next(L, -2); lua_pop(L, 1)) {
@@ -282,6 +315,8 @@ static void copy_of_object_metatable(lua_State *L, int kit) {
     lua_rawset(L, -6);
   }
   lua_pop(L, 1);
+  mf__fault_metatable(L, kit);
+  lua_rawseti(L, kit, MF__KIT_FAULT);
 }
 
 int mf__bridge_open(lua_State *L) {
@@ -299,9 +334,7 @@ int mf__bridge_open(lua_State *L) {
   lua_newtable(L);
   mf__object_metatable(L, kit);
   lua_rawseti(L, kit, MF__KIT_OBJECT);
-  copy_of_object_metatable(L, kit);
-  mf__fault_metatable(L, kit);
-  lua_rawseti(L, kit, MF__KIT_FAULT);
+  mf__put_fault(L, kit);
   mf__push_verb(L, verb_none, kit);
   lua_call(L, 0, 1);
   lua_pushvalue(L, -1);

@@ -87,7 +87,7 @@ PyObject *mf__source_name(const mf__state *state, PyObject *name);
 
 /* lua_error.c */
 
-/* If ${exception} is a LuaError that carries an error value, pushes that value as it is in this state and returns 1. */
+/* If ${exception} is a LuaError that carries an error value of this state, pushes that and returns 1. */
 int mf__push_lua_error(lua_State *L, PyObject *exception);
 
 #endif

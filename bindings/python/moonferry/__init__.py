@@ -171,6 +171,21 @@ def get_lua_path() -> str:
     return os.path.join(os.path.dirname(os.path.abspath(__file__)), "lua")
 
 
+_LUA = frozenset(
+    ["Lua", "LuaError", "LuaFunction", "LuaInterrupt", "LuaMemoryError", "LuaObject", "LuaSyntaxError", "LuaTable"]
+    + ["LuaThread", "as_attrgetter", "as_itemgetter", "lua_type", "unpacks_lua_table", "unpacks_lua_table_method"]
+)
+
+
+def __getattr__(name: str) -> Any:
+    """LuaJIT is loaded when it is first asked for, and not needed by anything else."""
+    if name not in _LUA:
+        raise AttributeError(f"module 'moonferry' has no attribute {name!r}")
+    from moonferry import luajit
+
+    return getattr(luajit, name)
+
+
 __all__ = [
     "DType",
     "Device",

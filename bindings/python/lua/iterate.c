@@ -1,0 +1,85 @@
+/* iterate.c: Python's iterators in Lua's for: python.iter, python.iterex, python.enumerate.
+ *
+ * A None that would end the loop, because Lua ends it at nil, is python.none; any other is nil. */
+#include "runtime.h"
+
+static void push_item(lua_State *L, PyObject *item, int first) {
+  if (first) {
+    mf__key_to_lua(L, item);
+    return;
+  }
+  Py_IncRef(item);
+  mf__to_lua(L, item);
+}
+
+static int push_tuple(lua_State *L, PyObject *tuple, int numbered) {
+  Py_ssize_t count = PyTuple_Size(tuple);
+  if (count > 7000) mf__fail(L, "a tuple of more than 7000 values cannot be unpacked");
+  luaL_checkstack(L, (int)count + LUA_MINSTACK, "too many values");
+  for (Py_ssize_t i = 0; i < count; i++) push_item(L, PyTuple_GetItem(tuple, i), i == 0 && !numbered);
+  return (int)count;
+}
+
+/* next(iterator, control): the iterator's userdata says how. */
+static int step(lua_State *L) {
+  mf__ref *ref = mf__ref_check(L, 1);
+  int flags = ref->flags;
+  Py_IncRef(ref->object);
+  PyObject *iterator = mf__hold(L, ref->object);
+  mf__outside_begin(L);
+  PyObject *item = PyIter_Next(iterator);
+  mf__outside_end(L);
+  if (item == NULL && PyErr_Occurred()) mf__raise(L);
+  if (item == NULL) return 0;
+  mf__hold(L, item);
+  int numbered = (flags & MF__AS_NUMBERED) != 0;
+  if (numbered) lua_pushnumber(L, lua_tonumber(L, 2) + 1);
+  if ((flags & MF__AS_TUPLES) && PyTuple_Check(item)) return push_tuple(L, item, numbered) + numbered;
+  push_item(L, item, !numbered);
+  return 1 + numbered;
+}
+
+static int begin(lua_State *L, int flags, double start) {
+  if (mf__top->kit->state->options.unpack) flags |= MF__AS_TUPLES;
+  PyObject *iterator = mf__hold(L, PyObject_GetIter(mf__python_argument(L, 1)));
+  lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_NEXT);
+  mf__push_flagged(L, iterator, flags);
+  if (flags & MF__AS_NUMBERED) {
+    lua_pushnumber(L, start - 1);
+  } else {
+    lua_pushnil(L);
+  }
+  return 3;
+}
+
+static void one_argument(lua_State *L) {
+  if (lua_gettop(L) > 1) mf__fail(L, "bad argument #2 (one Python object is expected)");
+}
+
+static int verb_iter(lua_State *L) {
+  one_argument(L);
+  return begin(L, 0, 0);
+}
+
+static int verb_iterex(lua_State *L) {
+  one_argument(L);
+  return begin(L, MF__AS_TUPLES, 0);
+}
+
+static int verb_enumerate(lua_State *L) {
+  if (lua_gettop(L) > 2) mf__fail(L, "bad argument #3 (an object and a start are expected)");
+  if (lua_gettop(L) == 2 && !lua_isnumber(L, 2))
+    mf__fail(L, "bad argument #2 to 'enumerate' (number expected, got %s)", luaL_typename(L, 2));
+  return begin(L, MF__AS_NUMBERED, lua_gettop(L) == 2 ? lua_tonumber(L, 2) : 0);
+}
+
+void mf__put_iteration(lua_State *L, int kit) {
+  static const luaL_Reg verbs[] = {
+      {"iter", verb_iter}, {"iterex", verb_iterex}, {"enumerate", verb_enumerate}, {NULL, NULL}};
+  mf__push_verb(L, step, kit);
+  lua_rawseti(L, kit, MF__KIT_NEXT);
+  for (const luaL_Reg *verb = verbs; verb->name; verb++) {
+    mf__push_verb(L, verb->func, kit);
+    lua_setfield(L, -2, verb->name);
+  }
+}

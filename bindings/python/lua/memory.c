@@ -1,0 +1,21 @@
+/* memory.c: an allocator that keeps account, for states with max_memory.
+ *
+ * Invariant: `used` is what Lua has; where that and an allocation would reach the limit, the allocation fails, and Lua
+ * raises its memory error. Must not know: Lua. */
+#include <stdlib.h>
+
+#include "runtime.h"
+
+void *mf__memory_allocate(void *account, void *block, size_t before, size_t after) {
+  mf__memory *memory = account;
+  if (block == NULL) before = 0;
+  if (after == 0) {
+    free(block);
+    memory->used -= before;
+    return NULL;
+  }
+  if (memory->limit != 0 && after > before && memory->limit <= memory->used + (after - before)) return NULL;
+  void *moved = realloc(block, after);
+  if (moved != NULL) memory->used = memory->used - before + after;
+  return moved;
+}

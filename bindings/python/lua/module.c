@@ -1,0 +1,290 @@
+/* module.c: the extension module moonferry._lua, which moonferry/luajit.py makes moonferry.Lua of.
+ *
+ * Each function takes the state first. Must not know: how values cross. */
+#include <luajit.h>
+#include <string.h>
+
+#include "runtime.h"
+
+static mf__state *state_argument(PyObject *object) {
+  if (PyObject_TypeCheck(object, mf__state_type)) return (mf__state *)object;
+  PyErr_SetString(PyExc_TypeError, "a Lua state is expected");
+  return NULL;
+}
+
+static PyObject *visit(mf__state *state, int (*body)(lua_State *, void *), void *data) {
+  if (state == NULL) return NULL;
+  if (state->kit == NULL || state->kit->state == NULL) {
+    PyErr_SetString(PyExc_RuntimeError, "this Lua state was closed, or never opened");
+    return NULL;
+  }
+  if (mf__visit(state->kit, body, data) != 0) return NULL;
+  Py_IncRef(Py_None);
+  return Py_None;
+}
+
+struct request {
+  const char *text, *name, *mode;
+  Py_ssize_t size;
+  PyObject *object, *result, *extra;
+  int what, argument;
+};
+
+static PyObject *result_of(mf__state *state, int (*body)(lua_State *, void *), struct request *request) {
+  PyObject *none = visit(state, body, request);
+  if (none == NULL) return NULL;
+  Py_DecRef(none);
+  return request->result;
+}
+
+static int load_body(lua_State *L, void *data) {
+  struct request *request = data;
+  int status = luaL_loadbufferx(L, request->text, (size_t)request->size, request->name, request->mode);
+  if (status == LUA_ERRSYNTAX) {
+    size_t size;
+    const char *text = lua_tolstring(L, -1, &size);
+    int memory = strstr(text, "not enough memory") != NULL;
+    PyObject *message = mf__hold(L, mf__text_of_error(text, size));
+    PyObject *type = memory ? mf__lua_memory_error_type : mf__lua_syntax_error_type;
+    PyObject *error = mf__hold(L, mf__error_new(type, message, message, NULL));
+    PyErr_SetObject(type, error); /* stays pending: as an error in Lua it would be its text */
+    return 0;
+  }
+  if (status != 0) return lua_error(L);
+  request->result = mf__to_python(L, lua_gettop(L));
+  return 0;
+}
+
+static PyObject *load(PyObject *module, PyObject *arguments) {
+  (void)module;
+  PyObject *state;
+  struct request request;
+  memset(&request, 0, sizeof request);
+  if (!PyArg_ParseTuple(arguments, "Oy#yz", &state, &request.text, &request.size, &request.name, &request.mode))
+    return NULL;
+  return result_of(state_argument(state), load_body, &request);
+}
+
+static int globals_body(lua_State *L, void *data) {
+  lua_pushvalue(L, LUA_GLOBALSINDEX);
+  ((struct request *)data)->result = mf__lua_object(L, lua_gettop(L));
+  return 0;
+}
+
+static PyObject *globals(PyObject *module, PyObject *state) {
+  (void)module;
+  struct request request;
+  memset(&request, 0, sizeof request);
+  return result_of(state_argument(state), globals_body, &request);
+}
+
+static void put_pair(lua_State *L, int table, PyObject *key, PyObject *value) {
+  mf__key_to_lua(L, key);
+  Py_IncRef(value);
+  mf__to_lua(L, value);
+  lua_rawset(L, table);
+}
+
+/* ${object}: a list of values for 1 ... n; ${extra}: a list of (key, value). */
+static int table_body(lua_State *L, void *data) {
+  struct request *request = data;
+  Py_ssize_t count = PyList_Size(request->object), pairs = PyList_Size(request->extra);
+  if (count > 0x7fffffff || pairs > 0x7fffffff) mf__fail(L, "too many values for a table");
+  lua_createtable(L, (int)count, (int)pairs);
+  int table = lua_gettop(L);
+  for (Py_ssize_t i = 0; i < count; i++) {
+    PyObject *item = PyList_GetItem(request->object, i);
+    Py_IncRef(item);
+    mf__to_lua(L, item);
+    lua_rawseti(L, table, (int)i + 1);
+  }
+  for (Py_ssize_t i = 0; i < pairs; i++) {
+    PyObject *pair = PyList_GetItem(request->extra, i);
+    if (!PyTuple_Check(pair) || PyTuple_Size(pair) != 2) mf__fail(L, "an item of a mapping is no pair");
+    put_pair(L, table, PyTuple_GetItem(pair, 0), PyTuple_GetItem(pair, 1));
+  }
+  request->result = mf__lua_object(L, table);
+  return 0;
+}
+
+static PyObject *table(PyObject *module, PyObject *arguments) {
+  (void)module;
+  PyObject *state;
+  struct request request;
+  memset(&request, 0, sizeof request);
+  if (!PyArg_ParseTuple(arguments, "OOO", &state, &request.object, &request.extra)) return NULL;
+  if (!PyList_Check(request.object) || !PyList_Check(request.extra)) {
+    PyErr_SetString(PyExc_TypeError, "two lists are expected");
+    return NULL;
+  }
+  return result_of(state_argument(state), table_body, &request);
+}
+
+static int collector_body(lua_State *L, void *data) {
+  struct request *request = data;
+  request->argument = lua_gc(L, request->what, request->argument);
+  return 0;
+}
+
+static PyObject *collector(PyObject *module, PyObject *arguments) {
+  (void)module;
+  PyObject *state;
+  struct request request;
+  memset(&request, 0, sizeof request);
+  if (!PyArg_ParseTuple(arguments, "Oii", &state, &request.what, &request.argument)) return NULL;
+  PyObject *none = visit(state_argument(state), collector_body, &request);
+  if (none == NULL) return NULL;
+  Py_DecRef(none);
+  mf__refs_drain();
+  return PyLong_FromLong(request.argument);
+}
+
+static int handler_body(lua_State *L, void *data) {
+  struct request *request = data;
+  Py_IncRef(request->object);
+  mf__to_lua(L, request->object);
+  lua_rawseti(L, lua_upvalueindex(1), MF__KIT_OVERFLOW);
+  return 0;
+}
+
+static PyObject *set_overflow_handler(PyObject *module, PyObject *arguments) {
+  (void)module;
+  PyObject *state;
+  struct request request;
+  memset(&request, 0, sizeof request);
+  if (!PyArg_ParseTuple(arguments, "OO", &state, &request.object)) return NULL;
+  return visit(state_argument(state), handler_body, &request);
+}
+
+/* (used, base, limit) in bytes, or None for a state whose memory is not counted. */
+static PyObject *memory(PyObject *module, PyObject *object) {
+  (void)module;
+  mf__state *state = state_argument(object);
+  if (state == NULL) return NULL;
+  mf__memory *account = state->memory;
+  if (account == NULL) return Py_BuildValue("");
+  return Py_BuildValue("nnn", (Py_ssize_t)account->used, (Py_ssize_t)account->base, (Py_ssize_t)account->limit);
+}
+
+static PyObject *set_limit(PyObject *module, PyObject *arguments) {
+  (void)module;
+  PyObject *object;
+  Py_ssize_t limit;
+  if (!PyArg_ParseTuple(arguments, "On", &object, &limit)) return NULL;
+  mf__state *state = state_argument(object);
+  if (state == NULL) return NULL;
+  if (state->memory == NULL || limit < 0) {
+    PyErr_SetString(PyExc_RuntimeError, "max_memory must be set on creation of the Lua state");
+    return NULL;
+  }
+  ((mf__memory *)state->memory)->limit = (size_t)limit;
+  return Py_BuildValue("");
+}
+
+static PyObject *interrupt(PyObject *module, PyObject *arguments) {
+  (void)module;
+  PyObject *object, *reason;
+  if (!PyArg_ParseTuple(arguments, "OO", &object, &reason)) return NULL;
+  mf__state *state = state_argument(object);
+  if (state == NULL) return NULL;
+  mf__stop(state, reason);
+  return Py_BuildValue("");
+}
+
+/* The encoding of strings, or None. */
+static PyObject *encoding(PyObject *module, PyObject *object) {
+  (void)module;
+  mf__state *state = state_argument(object);
+  return state != NULL ? Py_BuildValue("z", state->options.encoding) : NULL;
+}
+
+static PyObject *type_name(PyObject *module, PyObject *object) {
+  (void)module;
+  static const char *const names[] = {"nil",      "boolean",  "userdata", "number", "string", "table",
+                                      "function", "userdata", "thread",   "proto",  "cdata"};
+  if (!mf__is_value(object)) return Py_BuildValue("");
+  int kind = ((mf__value *)object)->kind;
+  return PyUnicode_FromString(kind >= 0 && kind <= MF__LUA_TCDATA ? names[kind] : "userdata");
+}
+
+static PyObject *view(PyObject *module, PyObject *arguments) {
+  (void)module;
+  PyObject *object;
+  int flags;
+  return PyArg_ParseTuple(arguments, "Oi", &object, &flags) ? mf__view_new(object, flags) : NULL;
+}
+
+static int arguments_body(lua_State *L, void *data) {
+  struct request *request = data;
+  mf__value_push(L, (mf__value *)request->object);
+  PyObject *positional, *keywords;
+  mf__arguments_of(L, lua_gettop(L), &positional, &keywords);
+  request->result = PyTuple_Pack(2, positional, keywords);
+  if (request->result == NULL) mf__raise(L);
+  return 0;
+}
+
+/* The positional and keyword arguments that a LuaTable means. */
+static PyObject *arguments_of(PyObject *module, PyObject *object) {
+  (void)module;
+  if (Py_TYPE(object) != mf__table_type) {
+    PyErr_SetString(PyExc_TypeError, "a LuaTable is expected");
+    return NULL;
+  }
+  struct request request;
+  memset(&request, 0, sizeof request);
+  request.object = object;
+  return result_of(((mf__value *)object)->state, arguments_body, &request);
+}
+
+static PyMethodDef functions[] = {{"open", mf__open, METH_VARARGS, NULL},
+                                  {"load", load, METH_VARARGS, NULL},
+                                  {"globals", globals, METH_O, NULL},
+                                  {"table", table, METH_VARARGS, NULL},
+                                  {"collector", collector, METH_VARARGS, NULL},
+                                  {"set_overflow_handler", set_overflow_handler, METH_VARARGS, NULL},
+                                  {"memory", memory, METH_O, NULL},
+                                  {"set_limit", set_limit, METH_VARARGS, NULL},
+                                  {"interrupt", interrupt, METH_VARARGS, NULL},
+                                  {"encoding", encoding, METH_O, NULL},
+                                  {"lua_type", type_name, METH_O, NULL},
+                                  {"view", view, METH_VARARGS, NULL},
+                                  {"arguments_of", arguments_of, METH_O, NULL},
+                                  {NULL, NULL, 0, NULL}};
+
+static int add(PyObject *module, const char *name, PyObject *object) {
+  Py_IncRef(object);
+  if (PyModule_AddObject(module, name, object) == 0) return 0;
+  Py_DecRef(object);
+  return -1;
+}
+
+static int fill(PyObject *module) {
+  if (mf__types_ready() != 0 || mf__arguments_type_ready() != 0) return -1;
+  const struct {
+    const char *name;
+    PyObject *object;
+  } entries[] = {{"State", (PyObject *)mf__state_type},
+                 {"LuaObject", (PyObject *)mf__object_type},
+                 {"LuaTable", (PyObject *)mf__table_type},
+                 {"LuaFunction", (PyObject *)mf__function_type},
+                 {"LuaCoroutineFunction", (PyObject *)mf__factory_type},
+                 {"LuaThread", (PyObject *)mf__thread_type},
+                 {"LuaError", mf__lua_error_type},
+                 {"LuaSyntaxError", mf__lua_syntax_error_type},
+                 {"LuaMemoryError", mf__lua_memory_error_type}};
+  for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) {
+    if (add(module, entries[i].name, entries[i].object) != 0) return -1;
+  }
+  return PyModule_AddStringConstant(module, "implementation", LUAJIT_VERSION);
+}
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "moonferry._lua", "What moonferry.luajit is made of.", -1, functions, NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__lua(void) {
+  PyObject *module = PyModule_Create(&definition);
+  if (module == NULL || fill(module) == 0) return module;
+  Py_DecRef(module);
+  return NULL;
+}

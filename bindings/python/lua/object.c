@@ -1,0 +1,206 @@
+/* object.c: a Python object in a Lua state of moonferry.Lua, with lupa's meaning.
+ *
+ *   o[key], o.key, o[key] = v   an item where the type has items (MF__AS_ITEMS), else an attribute; attributes go
+ *                               through attribute_filter or attribute_handlers if the state has them
+ *   f(a, python.args{b = 1})    a call; a bound method that is called with its own object first leaves that out, so that
+ *                               o:method(a) and o.method(a) are the same
+ *   tostring(o)                 str()
+ *   #o, a + b, a == b, a < b .. as bindings/bridge/operate.c has them */
+#include "runtime.h"
+
+static mf__ref *object_at_1(lua_State *L) {
+  return mf__ref_check(L, 1);
+}
+
+/* The function behind python.as_function keeps its object beside it. */
+PyObject *mf__python_argument(lua_State *L, int index) {
+  if (lua_iscfunction(L, index)) {
+    lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_UNWRAP);
+    lua_pushvalue(L, index);
+    lua_rawget(L, -2);
+    mf__ref *inside = lua_isnil(L, -1) ? NULL : mf__ref_check(L, lua_gettop(L));
+    lua_pop(L, 2);
+    if (inside != NULL) return inside->object;
+  }
+  mf__ref *ref = mf__ref_at(L, index);
+  if (ref == NULL) mf__fail(L, "bad argument #%d (not a python object)", index);
+  return ref->object;
+}
+
+static const mf__options *options_here(void) {
+  return &mf__top->kit->state->options;
+}
+
+/* What an attribute is called, after the filter. Held. */
+static PyObject *name_of(lua_State *L, PyObject *object, PyObject *key, PyObject *setting) {
+  const mf__options *options = options_here();
+  if (options->filter != NULL) key = mf__hold(L, PyObject_CallFunctionObjArgs(options->filter, object, key, setting, NULL));
+  if (PyBytes_Check(key)) key = mf__hold(L, PyUnicode_FromEncodedObject(key, options->source_encoding, NULL));
+  return key;
+}
+
+static int object_index(lua_State *L) {
+  mf__ref *ref = object_at_1(L);
+  PyObject *key = mf__hold(L, mf__to_python(L, 2));
+  PyObject *getter = options_here()->getter;
+  if (getter != NULL) {
+    mf__to_lua(L, PyObject_CallFunctionObjArgs(getter, ref->object, key, NULL));
+  } else if (ref->flags & MF__AS_ITEMS) {
+    mf__to_lua(L, PyObject_GetItem(ref->object, key));
+  } else {
+    mf__to_lua(L, PyObject_GetAttr(ref->object, name_of(L, ref->object, key, Py_False)));
+  }
+  return 1;
+}
+
+static int object_newindex(lua_State *L) {
+  mf__ref *ref = object_at_1(L);
+  PyObject *key = mf__hold(L, mf__to_python(L, 2));
+  PyObject *value = mf__hold(L, mf__to_python(L, 3));
+  PyObject *setter = options_here()->setter;
+  int failed = 0;
+  if (setter != NULL) {
+    mf__hold(L, PyObject_CallFunctionObjArgs(setter, ref->object, key, value, NULL));
+  } else if (ref->flags & MF__AS_ITEMS) {
+    failed = PyObject_SetItem(ref->object, key, value);
+  } else {
+    failed = PyObject_SetAttr(ref->object, name_of(L, ref->object, key, Py_True), value);
+  }
+  if (failed) mf__raise(L);
+  return 0;
+}
+
+/* Whether ${function} is bound to ${first}, of the kinds that a:b() reads. */
+static int is_bound_to(PyObject *function, PyObject *first) {
+  static PyTypeObject *method;
+  if (method == NULL) {
+    PyObject *types = PyImport_ImportModule("types");
+    method = types != NULL ? (PyTypeObject *)PyObject_GetAttrString(types, "MethodType") : NULL;
+    Py_DecRef(types);
+  }
+  if (Py_TYPE(function) != method && !PyCFunction_Check(function)) {
+    PyErr_Clear();
+    return 0;
+  }
+  PyObject *bound = PyObject_GetAttrString(function, "__self__");
+  if (bound == NULL) PyErr_Clear();
+  Py_DecRef(bound);
+  return bound == first;
+}
+
+/* Appends what is at ${index} to the list, or extends it and the dict by what python.args made there. */
+static void add_argument(lua_State *L, int index, PyObject *list, PyObject *keywords) {
+  PyObject *value = mf__hold(L, mf__to_python(L, index));
+  PyObject *positional, *named;
+  if (!mf__arguments_in(value, &positional, &named)) {
+    if (PyList_Append(list, value) != 0) mf__raise(L);
+    mf__drop();
+    return;
+  }
+  PyObject *key, *item;
+  Py_ssize_t size = PyList_Size(list), at = 0;
+  if (PyList_SetSlice(list, size, size, positional) != 0) mf__raise(L);
+  while (PyDict_Next(named, &at, &key, &item)) {
+    if (PyDict_Contains(keywords, key)) {
+      PyErr_Format(PyExc_TypeError, "got multiple values for keyword argument '%U'", key);
+      mf__raise(L);
+    }
+    if (PyDict_SetItem(keywords, key, item) != 0) mf__raise(L);
+  }
+  mf__drop();
+}
+
+static int has_arguments_object(lua_State *L, int last) {
+  for (int i = 2; i <= last; i++) {
+    mf__ref *ref = lua_type(L, i) == LUA_TUSERDATA ? mf__ref_at(L, i) : NULL;
+    PyObject *positional, *named;
+    if (ref != NULL && mf__arguments_in(ref->object, &positional, &named)) return 1;
+  }
+  return 0;
+}
+
+/* Python code runs without the lock: it may wait for a thread that wants Lua. */
+static PyObject *call_outside(lua_State *L, PyObject *callee, PyObject *arguments, PyObject *keywords) {
+  mf__outside_begin(L);
+  PyObject *result = PyObject_Call(callee, arguments, keywords);
+  mf__outside_end(L);
+  return mf__hold(L, result);
+}
+
+static PyObject *call_with_objects(lua_State *L, PyObject *callee, int first, int last) {
+  PyObject *list = mf__hold(L, PyList_New(0));
+  PyObject *keywords = mf__hold(L, PyDict_New());
+  for (int i = first; i <= last; i++) add_argument(L, i, list, keywords);
+  if (first == 2 && PyList_Size(list) > 0 && is_bound_to(callee, PyList_GetItem(list, 0))) {
+    if (PyList_SetSlice(list, 0, 1, NULL) != 0) mf__raise(L);
+  }
+  return call_outside(L, callee, mf__hold(L, PyList_AsTuple(list)), keywords);
+}
+
+static int push_result(lua_State *L, PyObject *result) {
+  if (!options_here()->unpack || !PyTuple_Check(result)) {
+    Py_IncRef(result);
+    mf__to_lua(L, result);
+    return 1;
+  }
+  Py_ssize_t count = PyTuple_Size(result);
+  if (count > 7000) mf__fail(L, "a tuple of more than 7000 values cannot be unpacked");
+  luaL_checkstack(L, (int)count + LUA_MINSTACK, "too many values");
+  for (Py_ssize_t i = 0; i < count; i++) {
+    PyObject *item = PyTuple_GetItem(result, i);
+    Py_IncRef(item);
+    mf__to_lua(L, item);
+  }
+  return (int)count;
+}
+
+int mf__wrapped_call(lua_State *L) {
+  PyObject *callee = mf__python_argument(L, 1);
+  int last = lua_gettop(L);
+  Py_IncRef(callee);
+  mf__hold(L, callee);
+  if (has_arguments_object(L, last)) return push_result(L, call_with_objects(L, callee, 2, last));
+  int first = 2;
+  if (lua_type(L, 2) == LUA_TUSERDATA) {
+    mf__ref *self = mf__ref_at(L, 2);
+    if (self != NULL && is_bound_to(callee, self->object)) first = 3;
+  }
+  return push_result(L, call_outside(L, callee, mf__hold(L, mf__to_tuple(L, first, last)), NULL));
+}
+
+static int object_tostring(lua_State *L) {
+  const mf__options *options = options_here();
+  PyObject *text = mf__hold(L, PyObject_Str(object_at_1(L)->object));
+  const char *encoding = options->encoding != NULL ? options->encoding : "UTF-8";
+  PyObject *bytes = mf__hold(L, PyUnicode_AsEncodedString(text, encoding, NULL));
+  char *data;
+  Py_ssize_t size;
+  if (PyBytes_AsStringAndSize(bytes, &data, &size) != 0) mf__raise(L);
+  lua_pushlstring(L, data, (size_t)size);
+  return 1;
+}
+
+/* What getmetatable shows: that the events are there, and none of them to take away. */
+static void push_shown(lua_State *L, const luaL_Reg *events) {
+  int metatable = lua_gettop(L);
+  lua_newtable(L);
+  for (const luaL_Reg *event = events; event->name; event++) {
+    lua_getfield(L, metatable, event->name);
+    lua_setfield(L, -2, event->name);
+  }
+  lua_setfield(L, metatable, "__metatable");
+}
+
+void mf__wrapped_metatable(lua_State *L, int kit) {
+  static const luaL_Reg events[] = {{"__index", object_index},
+                                    {"__newindex", object_newindex},
+                                    {"__call", mf__wrapped_call},
+                                    {"__tostring", object_tostring},
+                                    {NULL, NULL}};
+  mf__object_metatable(L, kit);
+  for (const luaL_Reg *event = events; event->name; event++) {
+    mf__push_verb(L, event->func, kit);
+    lua_setfield(L, -2, event->name);
+  }
+  push_shown(L, events);
+}

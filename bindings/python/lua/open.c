@@ -1,0 +1,211 @@
+/* open.c: makes the Lua state of a moonferry.Lua.
+ *
+ * Invariant: a state is whole, or it was never there. */
+#include <lualib.h>
+#include <luajit.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime.h"
+
+struct plan {
+  PyObject *type;
+  const char *encoding, *source_encoding, *path;
+  PyObject *filter, *getter, *setter, *eval, *builtins, *limit;
+  int unpack, sandbox, interruptible;
+  mf__state *state;
+};
+
+/* Before there is a kit: libraries, the entry in the registry, and then the kit. */
+static int open_state(lua_State *L) {
+  struct plan *plan = mf__top->data;
+  if (plan->sandbox) {
+    mf__sandbox_open(L);
+  } else {
+    luaL_openlibs(L);
+  }
+  mf__state_register(L, plan->state);
+  lua_newtable(L);
+  mf__kit_open(L, lua_gettop(L), MF__POLICY_WRAP);
+  return 0;
+}
+
+static void put_weak_table(lua_State *L, int kit, int slot, const char *mode) {
+  lua_newtable(L);
+  lua_newtable(L);
+  lua_pushstring(L, mode);
+  lua_setfield(L, -2, "__mode");
+  lua_setmetatable(L, -2);
+  lua_rawseti(L, kit, slot);
+}
+
+/* Lua's half of tensors: moonferry's own Lua files, which most states never need. */
+static int load_crossing(lua_State *L) {
+  lua_getfield(L, LUA_REGISTRYINDEX, "moonferry.require");
+  lua_pushliteral(L, "moonferry.crossing");
+  lua_call(L, 1, 1);
+  lua_getfield(L, -1, "describer");
+  lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_IMPORT);
+  lua_call(L, 1, 1);
+  lua_rawseti(L, lua_upvalueindex(1), MF__KIT_DESCRIBE);
+  lua_getfield(L, -1, "adopt");
+  lua_rawseti(L, lua_upvalueindex(1), MF__KIT_ADOPT);
+  lua_getfield(L, -1, "box");
+  lua_rawseti(L, lua_upvalueindex(1), MF__KIT_BOX);
+  return 0;
+}
+
+static int import_module(lua_State *L) {
+  PyObject *module = mf__hold(L, PyImport_ImportModule(luaL_checkstring(L, 1)));
+  mf__push_flagged(L, module, 0);
+  return 1;
+}
+
+static void put_loader(lua_State *L, int kit) {
+  lua_getglobal(L, "require");
+  lua_setfield(L, LUA_REGISTRYINDEX, "moonferry.require");
+  lua_pushvalue(L, kit);
+  lua_pushcclosure(L, load_crossing, 1);
+  lua_rawseti(L, kit, MF__KIT_LOAD);
+  mf__push_verb(L, import_module, kit);
+  lua_rawseti(L, kit, MF__KIT_IMPORT);
+}
+
+/* This package's Lua files come first, so that they are of the build of this process's library. */
+static void put_path(lua_State *L, const char *path) {
+  lua_getglobal(L, "package");
+  lua_pushfstring(L, "%s/?.lua;%s/?/init.lua;", path, path);
+  lua_getfield(L, -2, "path");
+  lua_concat(L, 2);
+  lua_setfield(L, -2, "path");
+  lua_pop(L, 1);
+}
+
+static int refuse_compiler(lua_State *L) {
+  return luaL_error(L, "this state is interruptible: compiled code could not be stopped");
+}
+
+static void turn_compiler_off(lua_State *L) {
+  luaJIT_setmode(L, 0, LUAJIT_MODE_ENGINE | LUAJIT_MODE_OFF);
+  lua_getglobal(L, "jit");
+  if (lua_istable(L, -1)) {
+    lua_pushcfunction(L, refuse_compiler);
+    lua_setfield(L, -2, "on");
+  }
+  lua_pop(L, 1);
+}
+
+static int fill_state(lua_State *L, void *data) {
+  struct plan *plan = data;
+  lua_pushvalue(L, lua_upvalueindex(1));
+  int kit = lua_gettop(L);
+  put_weak_table(L, kit, MF__KIT_CACHE, "v");
+  put_weak_table(L, kit, MF__KIT_UNWRAP, "k");
+  lua_newtable(L);
+  mf__wrapped_metatable(L, kit);
+  lua_rawseti(L, kit, MF__KIT_OBJECT);
+  mf__put_fault(L, kit);
+  mf__push_flagged(L, Py_None, 0);
+  lua_rawseti(L, kit, MF__KIT_NONE);
+  if (plan->interruptible) turn_compiler_off(L);
+  if (plan->sandbox) return 0;
+  put_path(L, plan->path);
+  put_loader(L, kit);
+  mf__push_python(L, kit, plan->eval, plan->builtins);
+  lua_pushvalue(L, -1);
+  lua_setglobal(L, "python");
+  lua_getfield(L, LUA_REGISTRYINDEX, "_LOADED");
+  lua_insert(L, -2);
+  lua_setfield(L, -2, "python");
+  return 0;
+}
+
+static char *copy_text(const char *text) {
+  char *copy = text != NULL ? malloc(strlen(text) + 1) : NULL;
+  return copy != NULL ? strcpy(copy, text) : NULL;
+}
+
+static PyObject *option(PyObject *object) {
+  if (object == Py_None) return NULL;
+  Py_IncRef(object);
+  return object;
+}
+
+static void take_options(mf__options *options, const struct plan *plan) {
+  options->filter = option(plan->filter);
+  options->getter = option(plan->getter);
+  options->setter = option(plan->setter);
+  options->encoding = copy_text(plan->encoding);
+  options->source_encoding = copy_text(plan->source_encoding);
+  options->utf8 = plan->encoding != NULL && (!strcmp(plan->encoding, "UTF-8") || !strcmp(plan->encoding, "utf-8"));
+  options->unpack = plan->unpack;
+}
+
+static lua_State *new_lua(const struct plan *plan, mf__memory **memory) {
+  *memory = NULL;
+  if (plan->limit == Py_None) return luaL_newstate();
+  *memory = calloc(1, sizeof **memory);
+  return *memory != NULL ? lua_newstate(mf__memory_allocate, *memory) : NULL;
+}
+
+static int run_opening(struct plan *plan, lua_State *L) {
+  mf__frame frame = {.below = mf__top, .L = L, .data = plan};
+  mf__top = &frame;
+  lua_pushcfunction(L, open_state);
+  int status = lua_pcall(L, 0, 0, 0);
+  mf__top = frame.below;
+  if (status != 0) PyErr_Format(mf__lua_error_type, "the Lua state cannot be opened: %s", lua_tostring(L, -1));
+  lua_settop(L, 0);
+  return status == 0 ? mf__visit(plan->state->kit, fill_state, plan) : -1;
+}
+
+/* Lua's own needs do not count: the limit is what comes on top of them. */
+static int set_limit(mf__memory *memory, PyObject *limit) {
+  if (memory == NULL) return 0;
+  size_t bytes = PyLong_AsSize_t(limit);
+  if (PyErr_Occurred()) return -1;
+  memory->base = memory->used;
+  memory->limit = bytes != 0 ? memory->base + bytes : 0;
+  return 0;
+}
+
+/* A collector that waits until memory has doubled would meet the limit first. */
+static int tighten(lua_State *L, void *unused) {
+  (void)unused;
+  lua_gc(L, LUA_GCCOLLECT, 0);
+  lua_gc(L, LUA_GCSETPAUSE, 110);
+  lua_gc(L, LUA_GCSETSTEPMUL, 400);
+  return 0;
+}
+
+static PyObject *open_with(struct plan *plan) {
+  mf__memory *memory;
+  lua_State *L = new_lua(plan, &memory);
+  plan->state = L != NULL ? mf__state_new((PyTypeObject *)plan->type, L, 1) : NULL;
+  if (plan->state == NULL) {
+    if (L != NULL) lua_close(L);
+    free(memory);
+    if (!PyErr_Occurred()) PyErr_SetString(mf__lua_memory_error_type, "LuaJIT gives no state: not enough memory");
+    return NULL;
+  }
+  plan->state->memory = memory;
+  plan->state->interruptible = plan->interruptible;
+  take_options(&plan->state->options, plan);
+  int failed = run_opening(plan, L);
+  if (!failed && memory != NULL) failed = mf__visit(plan->state->kit, tighten, NULL);
+  if (!failed) failed = set_limit(memory, plan->limit);
+  if (!failed) return (PyObject *)plan->state;
+  Py_DecRef((PyObject *)plan->state);
+  return NULL;
+}
+
+PyObject *mf__open(PyObject *module, PyObject *arguments) {
+  (void)module;
+  struct plan plan;
+  memset(&plan, 0, sizeof plan);
+  if (!PyArg_ParseTuple(arguments, "OzssOOOOOOppp", &plan.type, &plan.encoding, &plan.source_encoding, &plan.path,
+                        &plan.filter, &plan.getter, &plan.setter, &plan.eval, &plan.builtins, &plan.limit,
+                        &plan.unpack, &plan.sandbox, &plan.interruptible))
+    return NULL;
+  return open_with(&plan);
+}

@@ -1,0 +1,47 @@
+/* runtime.h: what the files of moonferry.Lua share: the Lua state that Python hosts, and what Lua sees of Python there.
+ *
+ * They are part of moonferry._lua and of moonferry_bridge, so that one process has one bridge, whoever is the host. */
+#ifndef MF__RUNTIME_H
+#define MF__RUNTIME_H
+
+#include "../../bridge/state.h"
+
+/* object.c: fills the metatable at the top of the stack, for userdata of Python objects as lupa has them. */
+void mf__wrapped_metatable(lua_State *L, int kit);
+
+/* The body of a call: the callee is at 1. */
+int mf__wrapped_call(lua_State *L);
+
+/* The Python object at ${index}, or inside the function of as_function there; raises for others. */
+PyObject *mf__python_argument(lua_State *L, int index);
+
+/* iterate.c: python.iter and its like, into the table at the top of the stack. */
+void mf__put_iteration(lua_State *L, int kit);
+
+/* python.c: leaves the table `python` on the stack. */
+void mf__push_python(lua_State *L, int kit, PyObject *eval, PyObject *builtins);
+
+/* arguments.c: python.args{...}, and Python's unpacks_lua_table. */
+
+/* New references to the positional and the keyword arguments that the table at ${index} means; held. Raises. */
+void mf__arguments_of(lua_State *L, int index, PyObject **positional, PyObject **keywords);
+
+/* An object of them, of borrowed references; whether an object is one, and then what is inside, borrowed. */
+PyObject *mf__arguments_new(PyObject *positional, PyObject *keywords);
+int mf__arguments_in(PyObject *object, PyObject **positional, PyObject **keywords);
+int mf__arguments_type_ready(void);
+
+/* memory.c: what a state may use. */
+typedef struct mf__memory {
+  size_t used, base, limit; /* limit: 0 is none */
+} mf__memory;
+
+void *mf__memory_allocate(void *memory, void *block, size_t before, size_t after);
+
+/* sandbox.c: opens the libraries that an untrusted script may have. Raises. */
+void mf__sandbox_open(lua_State *L);
+
+/* open.c */
+PyObject *mf__open(PyObject *module, PyObject *arguments);
+
+#endif

@@ -1,0 +1,89 @@
+/* sandbox.c: the libraries of a state for scripts that are not trusted with files, programs, FFI or Python.
+ *
+ * What there is: the base functions below, string, table, math, bit and coroutine. What there is not: io, os, package
+ * and require, ffi, jit, debug; loading of files or of bytecode, which can be made to crash the process; string.dump,
+ * which makes such; environments of functions, newproxy and collectgarbage. */
+#include <lualib.h>
+#include <stdlib.h>
+
+#include "runtime.h"
+
+/* load and loadstring of text alone. ${at}: the index of a string that is the chunk. */
+static int load_text(lua_State *L, int at, const char *name) {
+  size_t size;
+  const char *text = lua_tolstring(L, at, &size);
+  if (luaL_loadbufferx(L, text, size, name, "t") == 0) return 1;
+  lua_pushnil(L);
+  lua_insert(L, -2);
+  return 2;
+}
+
+/* Joins the pieces that a function gives until it gives nil or "". */
+static void join_pieces(lua_State *L) {
+  lua_newtable(L);
+  int pieces = lua_gettop(L);
+  for (int count = 1;; count++) {
+    lua_pushvalue(L, 1);
+    lua_call(L, 0, 1);
+    if (lua_isnil(L, -1) || (lua_isstring(L, -1) && lua_objlen(L, -1) == 0)) break;
+    if (!lua_isstring(L, -1)) luaL_error(L, "reader function must return a string");
+    lua_tostring(L, -1);
+    lua_rawseti(L, pieces, count);
+  }
+  lua_settop(L, pieces);
+  lua_getfield(L, LUA_REGISTRYINDEX, "moonferry.concat");
+  lua_insert(L, pieces);
+  lua_call(L, 1, 1);
+}
+
+static int safe_load(lua_State *L) {
+  luaL_checkany(L, 1);
+  int given = lua_type(L, 4) != LUA_TNONE;
+  if (lua_type(L, 1) == LUA_TSTRING) {
+    lua_pushvalue(L, 1);
+  } else {
+    luaL_checktype(L, 1, LUA_TFUNCTION);
+    join_pieces(L);
+  }
+  int results = load_text(L, lua_gettop(L), luaL_optstring(L, 2, "=(load)"));
+  if (results == 1 && given) {
+    lua_pushvalue(L, 4);
+    lua_setfenv(L, -2);
+  }
+  return results;
+}
+
+static void open_library(lua_State *L, const char *name, lua_CFunction open) {
+  lua_pushcfunction(L, open);
+  lua_pushstring(L, name);
+  lua_call(L, 1, 0);
+}
+
+static void remove_fields(lua_State *L, int table, const char *const *names) {
+  for (; *names != NULL; names++) {
+    lua_pushnil(L);
+    lua_setfield(L, table, *names);
+  }
+}
+
+void mf__sandbox_open(lua_State *L) {
+  static const char *const base[] = {"dofile",   "loadfile",   "getfenv", "setfenv", "newproxy",
+                                     "gcinfo",   "collectgarbage", "module",  "require", "package",
+                                     NULL};
+  static const char *const strings[] = {"dump", NULL};
+  open_library(L, "", luaopen_base);
+  open_library(L, LUA_TABLIBNAME, luaopen_table);
+  open_library(L, LUA_STRLIBNAME, luaopen_string);
+  open_library(L, LUA_MATHLIBNAME, luaopen_math);
+  open_library(L, LUA_BITLIBNAME, luaopen_bit);
+  remove_fields(L, LUA_GLOBALSINDEX, base);
+  lua_getglobal(L, "string");
+  remove_fields(L, lua_gettop(L), strings);
+  lua_getglobal(L, "table");
+  lua_getfield(L, -1, "concat");
+  lua_setfield(L, LUA_REGISTRYINDEX, "moonferry.concat");
+  lua_pushcfunction(L, safe_load);
+  lua_pushvalue(L, -1);
+  lua_setglobal(L, "load");
+  lua_setglobal(L, "loadstring");
+}

@@ -1,0 +1,428 @@
+"""Lua in Python: moonferry.Lua is a LuaJIT state.
+
+    import moonferry
+    lua = moonferry.Lua()
+    lua.eval("1 + 1")                       # 2
+    f = lua.eval("function(x, y) return x * y end")
+    f(6, 7)                                 # 42
+    lua.globals().print = print             # Python's, called from Lua
+
+This module has the names of lupa, so that `import moonferry.luajit as lupa` is how a program moves. What differs from
+lupa, and how values cross, is told in docs/python-hosts-lua.md.
+"""
+
+from __future__ import annotations
+
+import builtins
+import collections.abc
+import contextlib
+import ctypes
+import functools
+import importlib.machinery
+import importlib.util
+import os
+import sys
+import threading
+from typing import Any
+
+_AS_ITEMS = 1
+_COLLECT, _STOP, _RESTART = 2, 0, 1
+
+
+def _load_extension() -> Any:
+    """The bridge that is in this process already where LuaJIT hosts Python, else the one that brings LuaJIT along."""
+    name = "moonferry._lua"
+    if name in sys.modules:
+        return sys.modules[name]
+    process = ctypes.CDLL(None)
+    if not hasattr(process, "lua_newstate"):
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            raise ImportError(
+                "moonferry.Lua is not part of this installation: LuaJIT's headers were missing when it was built"
+            ) from error
+        except ImportError as error:
+            raise ImportError(
+                f"moonferry.Lua needs LuaJIT's shared library (libluajit-5.1.so.2), and it cannot be loaded: {error}"
+            ) from error
+    if not hasattr(process, "luaJIT_setmode"):
+        raise ImportError("moonferry.Lua cannot be had in this process: it exports another Lua than LuaJIT")
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "moonferry_bridge.so")
+    loader = importlib.machinery.ExtensionFileLoader(name, path)
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    sys.modules[name] = module
+    return module
+
+
+_lua = _load_extension()
+
+LuaObject = _lua.LuaObject
+LuaTable = _lua.LuaTable
+LuaFunction = _lua.LuaFunction
+LuaCoroutineFunction = _lua.LuaCoroutineFunction
+LuaThread = _lua.LuaThread
+LuaError = _lua.LuaError
+LuaSyntaxError = _lua.LuaSyntaxError
+LuaMemoryError = _lua.LuaMemoryError
+
+LUA_VERSION = (5, 1)
+LUA_MAXINTEGER = 2**53
+LUA_MININTEGER = -(2**53)
+
+lua_type = _lua.lua_type
+
+
+class LuaInterrupt(LuaError):
+    """A script was ended by Lua.interrupt()."""
+
+
+def as_attrgetter(obj: Any) -> Any:
+    """obj for Lua, where o.name shall be an attribute even if obj has items."""
+    return _lua.view(obj, 0)
+
+
+def as_itemgetter(obj: Any) -> Any:
+    """obj for Lua, where o.name shall be an item."""
+    return _lua.view(obj, _AS_ITEMS)
+
+
+def _split(args: tuple) -> tuple[tuple, dict]:
+    if len(args) == 1 and isinstance(args[0], LuaTable):
+        return _lua.arguments_of(args[0])
+    return args, {}
+
+
+def unpacks_lua_table(func: Any) -> Any:
+    """Decorates a function so that Lua can call it with named arguments: f{x = 1, y = 2}, f{1, y = 2} or f(1, 2).
+
+    Not for functions whose first argument can be a Lua table.
+    """
+
+    @functools.wraps(func)
+    def wrapper(*args):
+        args, kwargs = _split(args)
+        return func(*args, **kwargs)
+
+    return wrapper
+
+
+def unpacks_lua_table_method(meth: Any) -> Any:
+    """unpacks_lua_table for methods."""
+
+    @functools.wraps(meth)
+    def wrapper(self, *args):
+        args, kwargs = _split(args)
+        return meth(self, *args, **kwargs)
+
+    return wrapper
+
+
+def _ascii(text: Any, what: str) -> str | None:
+    if text is None:
+        return None
+    if isinstance(text, (bytes, bytearray)):
+        text = bytes(text).decode("ascii")
+    if not isinstance(text, str):
+        raise ValueError(f"{what} is {text!r}; a string expected")
+    text.encode("ascii")
+    return text
+
+
+def _handlers(handlers: Any) -> tuple[Any, Any]:
+    message = "attribute_handlers must be a sequence of two callables"
+    if not handlers:
+        return None, None
+    try:
+        getter, setter = handlers
+    except (ValueError, TypeError):
+        raise ValueError(message) from None
+    if any(h is not None and not callable(h) for h in (getter, setter)):
+        raise ValueError(message)
+    return getter, setter
+
+
+def _private(obj: Any, name: Any, setting: bool) -> Any:
+    """The attribute_filter of a sandbox: what begins with an underscore leads out of it."""
+    text = name.decode("latin-1") if isinstance(name, bytes) else name
+    if not isinstance(text, str) or text.startswith("_"):
+        raise AttributeError(f"a sandboxed script may not use the attribute {name!r}")
+    return name
+
+
+def _is_recursive(value: Any) -> bool:
+    kinds = (collections.abc.Mapping, collections.abc.Sequence)
+    return isinstance(value, kinds) and not isinstance(value, (str, bytes))
+
+
+class Lua(_lua.State):
+    """A LuaJIT state.
+
+    encoding: of Lua's strings in Python; None: they are bytes. source_encoding: of Lua code.
+    attribute_filter(obj, name, is_setting) -> name, attribute_handlers (getter, setter): what Lua sees of attributes.
+    register_eval, register_builtins: whether Lua has python.eval and python.builtins.
+    unpack_returned_tuples: a tuple that a function returns is several values in Lua.
+    overflow_handler(int): what is passed for an int beyond 2**53; without it that is an OverflowError.
+    max_memory: bytes that Lua may use beyond what an empty state needs; 0: any, but counted.
+    interruptible: the script can be ended at any instruction, by interrupt(), time_limit() and Ctrl-C; never compiled.
+    sandbox: no io, os, ffi, debug, package, bytecode and no table `python`.
+    c_modules: LuaJIT's symbols are made global, which C modules that Lua requires need.
+    """
+
+    def __new__(
+        cls,
+        encoding="UTF-8",
+        source_encoding=None,
+        attribute_filter=None,
+        attribute_handlers=None,
+        register_eval=True,
+        unpack_returned_tuples=False,
+        register_builtins=True,
+        overflow_handler=None,
+        max_memory=None,
+        string_hash_seed=None,
+        *,
+        interruptible=False,
+        sandbox=False,
+        c_modules=False,
+    ):
+        encoding = _ascii(encoding, "encoding")
+        source_encoding = _ascii(source_encoding, "source_encoding") or encoding or "UTF-8"
+        if attribute_filter is not None and not callable(attribute_filter):
+            raise ValueError("attribute_filter must be callable")
+        getter, setter = _handlers(attribute_handlers)
+        if attribute_filter is not None and (getter or setter):
+            raise ValueError("attribute_filter and attribute_handlers are mutually exclusive")
+        if sandbox and attribute_filter is None and getter is None:
+            attribute_filter = _private
+        if overflow_handler is not None and not callable(overflow_handler):
+            raise ValueError("overflow_handler must be callable")
+        for codec in filter(None, (encoding, source_encoding)):
+            "".encode(codec)
+        if c_modules:
+            ctypes.CDLL("libluajit-5.1.so.2", mode=ctypes.RTLD_GLOBAL)
+        self = _lua.open(
+            cls,
+            encoding,
+            source_encoding,
+            os.path.join(os.path.dirname(os.path.abspath(__file__)), "lua"),
+            attribute_filter,
+            getter,
+            setter,
+            eval if register_eval else None,
+            builtins if register_builtins else None,
+            max_memory,
+            bool(unpack_returned_tuples),
+            bool(sandbox),
+            bool(interruptible),
+        )
+        self._source_encoding = source_encoding
+        self._interruptible = bool(interruptible)
+        if overflow_handler is not None:
+            _lua.set_overflow_handler(self, overflow_handler)
+        return self
+
+    def _encode(self, code: Any) -> bytes:
+        if isinstance(code, str):
+            return code.encode(self._source_encoding)
+        if isinstance(code, (bytes, bytearray)):
+            return bytes(code)
+        raise TypeError(f"Lua code must be a string, not {type(code).__name__}")
+
+    def _load(self, code: bytes, name: Any, mode: Any) -> Any:
+        chunk = b"<python>" if name is None else self._encode(name)
+        try:
+            return _lua.load(self, code, chunk.replace(b"\0", b""), _ascii(mode, "mode"))
+        except LuaSyntaxError as error:
+            raise error.with_traceback(None) from None
+
+    def eval(self, lua_code, *args, name=None, mode=None):
+        """The value of a Lua expression, in which ... are the args. name stands in error messages."""
+        return self._loaded(b"return " + self._encode(lua_code), name, mode)(*args)
+
+    def execute(self, lua_code, *args, name=None, mode=None):
+        """Runs a Lua program, in which ... are the args, and returns what it returns."""
+        return self._loaded(self._encode(lua_code), name, mode)(*args)
+
+    def _loaded(self, code: bytes, name: Any, mode: Any) -> Any:
+        try:
+            return self._load(code, name, mode)
+        except LuaSyntaxError as error:
+            told = LuaSyntaxError("error loading code: " + str(error))
+            told.value, told.message = error.value, error.message
+            raise told from None
+
+    def compile(self, lua_code, name=None, mode=None):
+        """A Lua program as a function, which is not yet called. mode: "t" for text alone, "b" for bytecode alone."""
+        return self._load(self._encode(lua_code), name, mode)
+
+    def require(self, modulename):
+        """What Lua's require gives for the module."""
+        if not isinstance(modulename, (str, bytes)):
+            raise TypeError("modulename must be a string")
+        require = self.globals()["require" if self._is_text() else b"require"]
+        if require is None:
+            raise LuaError("require is not defined")
+        return require(modulename if self._is_text() else self._encode(modulename))
+
+    def _is_text(self) -> bool:
+        return _lua.encoding(self) is not None
+
+    def globals(self):
+        """The table of Lua's globals."""
+        return _lua.globals(self)
+
+    def table(self, *items, **kwargs):
+        """A new table of the items, from 1 on, and of the keywords."""
+        return self.table_from(items, kwargs)
+
+    def table_from(self, *args, recursive=False):
+        """A new table of what mappings and iterables hold: the pairs of the former, and the items of the latter from 1 on.
+
+        recursive: mappings and sequences inside become tables too, each object one table, however often it occurs.
+        """
+        return self._table(args, {} if recursive else None)
+
+    def _table(self, sources: tuple, seen: dict | None) -> Any:
+        values: list = []
+        pairs: list = []
+        if seen is not None and len(sources) == 1:
+            return self._nested(sources[0], seen)
+        for source in sources:
+            self._collect(source, values, pairs)
+        if seen is not None:
+            values = [self._inner(v, seen) for v in values]
+            pairs = [(k, self._inner(v, seen)) for k, v in pairs]
+        return _lua.table(self, values, pairs)
+
+    @staticmethod
+    def _collect(source: Any, values: list, pairs: list) -> None:
+        if isinstance(source, (collections.abc.Mapping, LuaTable)):
+            pairs.extend((key, value) for key, value in source.items())
+        else:
+            values.extend(source)
+
+    def _inner(self, value: Any, seen: dict) -> Any:
+        return self._nested(value, seen) if _is_recursive(value) else value
+
+    def _nested(self, source: Any, seen: dict) -> Any:
+        """The table of a source; it is remembered before it is filled, because it may contain itself."""
+        if id(source) in seen:
+            return seen[id(source)][0]
+        values: list = []
+        pairs: list = []
+        made = _lua.table(self, [], [])
+        seen[id(source)] = made, source
+        self._collect(source, values, pairs)
+        for index, value in enumerate(values, 1):
+            made[index] = self._inner(value, seen)
+        for key, value in pairs:
+            made[self._inner(key, seen)] = self._inner(value, seen)
+        return made
+
+    @contextlib.contextmanager
+    def nogc(self):
+        """Without Lua's garbage collector."""
+        _lua.collector(self, _STOP, 0)
+        try:
+            yield
+        finally:
+            _lua.collector(self, _RESTART, 0)
+
+    def gccollect(self):
+        """Collects Lua's garbage."""
+        _lua.collector(self, _COLLECT, 0)
+
+    def set_overflow_handler(self, overflow_handler):
+        """What is called for an int beyond 2**53 on its way to Lua, and gives what is passed instead; or None."""
+        if overflow_handler is not None and not callable(overflow_handler):
+            raise ValueError("overflow_handler must be callable")
+        _lua.set_overflow_handler(self, overflow_handler)
+
+    def get_max_memory(self, total=False):
+        """The limit in bytes, 0 if there is none, None if memory is not counted. total: with what an empty state needs."""
+        account = _lua.memory(self)
+        if account is None:
+            return None
+        _, base, limit = account
+        return limit if total or limit == 0 else limit - base
+
+    def get_memory_used(self, total=False):
+        """The bytes in use, or None if memory is not counted."""
+        account = _lua.memory(self)
+        if account is None:
+            return None
+        used, base, _ = account
+        return used if total else used - base
+
+    def set_max_memory(self, max_memory, total=False):
+        """Sets the limit; 0 is none."""
+        account = _lua.memory(self)
+        if account is None:
+            raise RuntimeError("max_memory must be set on creation of the Lua state")
+        _lua.set_limit(self, max_memory + account[1] if max_memory and not total else max_memory)
+
+    def interrupt(self, exception=None):
+        """Ends what runs in this state, from another thread: the call there raises the exception (LuaInterrupt).
+
+        Compiled code is not interrupted, and such a script ends where it next calls Python, unless the state is
+        interruptible. Nothing happens if nothing runs.
+        """
+        if exception is None:
+            exception = LuaInterrupt("interrupted")
+        if isinstance(exception, type):
+            exception = exception()
+        if not isinstance(exception, BaseException):
+            raise TypeError(f"exception is {exception!r}; an exception expected")
+        _lua.interrupt(self, exception)
+
+    @contextlib.contextmanager
+    def time_limit(self, seconds):
+        """In an interruptible state: what runs in it for longer inside of the with is ended with TimeoutError."""
+        if not self._interruptible:
+            raise RuntimeError("time_limit needs a state that is interruptible=True")
+        limit = TimeoutError(f"a Lua script ran for more than {seconds} s")
+        timer = threading.Timer(seconds, self.interrupt, (limit,))
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    @property
+    def lua_version(self):
+        return LUA_VERSION
+
+    @property
+    def lua_implementation(self):
+        """Such as "LuaJIT 2.1.0-beta3"."""
+        return _lua.implementation
+
+
+LuaRuntime = Lua
+
+__all__ = [
+    "LUA_MAXINTEGER",
+    "LUA_MININTEGER",
+    "LUA_VERSION",
+    "Lua",
+    "LuaCoroutineFunction",
+    "LuaError",
+    "LuaFunction",
+    "LuaInterrupt",
+    "LuaMemoryError",
+    "LuaObject",
+    "LuaRuntime",
+    "LuaSyntaxError",
+    "LuaTable",
+    "LuaThread",
+    "as_attrgetter",
+    "as_itemgetter",
+    "lua_type",
+    "unpacks_lua_table",
+    "unpacks_lua_table_method",
+]
