@@ -62,6 +62,9 @@ typedef struct cli_ended {
 
 cli_ended cli_run(char *const *command);
 
+/* child.c */
+int cli_capture(char *const *command, unsigned seconds, cli_text *out); /* its status, or -1: it took too long */
+
 /* finding.c */
 typedef struct cli_finding {
   char *kind, *text, *key, *process;
@@ -99,5 +102,9 @@ int cli_sim(int argc, char **argv);
 
 /* lua.c, or nolua.c where LuaJIT was not there when the program was built */
 int cli_lua(int argc, char **argv);
+
+/* tool.c, or nolua.c */
+int cli_doctor(int argc, char **argv);
+int cli_check(int argc, char **argv);
 
 #endif

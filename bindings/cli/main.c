@@ -13,6 +13,8 @@ typedef struct subcommand {
 
 static const subcommand subcommands[] = {
     {"sim", "run a program on a simulated GPU and report its races, leaks and misuse", cli_sim},
+    {"doctor", "say what was found: LuaJIT, Python, array libraries, drivers", cli_doctor},
+    {"check", "check the exchange protocols of a Python library, rule by rule", cli_check},
 };
 enum { SUBCOMMANDS = sizeof subcommands / sizeof *subcommands };
 

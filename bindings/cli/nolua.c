@@ -13,3 +13,18 @@ int cli_lua(int argc, char **argv) {
   fprintf(stderr, "moonferry: this program was built without LuaJIT, so it runs no Lua; 'moonferry --help'\n");
   return CLI_USAGE;
 }
+
+static int nothing(const char *name) {
+  fprintf(stderr, "moonferry %s: this program was built without LuaJIT, which that needs\n", name);
+  return CLI_USAGE;
+}
+
+int cli_doctor(int argc, char **argv) {
+  (void)argc;
+  return nothing(argv[0]);
+}
+
+int cli_check(int argc, char **argv) {
+  (void)argc;
+  return nothing(argv[0]);
+}

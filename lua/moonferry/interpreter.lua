@@ -69,8 +69,10 @@ local TREE = debug.getinfo(1, "S").source:match("^@(.*)lua/moonferry/[^/]*$") or
 -- The environment whose site-packages it lies in, as a wheel has it.
 local INSTALLED = TREE:match("^(.*)/lib/python3%.%d+/site%-packages/moonferry/$")
 
--- The interpreter to use, and why that one.
-local function choose(options)
+---The interpreter to use, and why that one; whether it answers has not been asked.
+---@param options { python: string?, venv: string? }
+---@return string executable, string reason
+function interpreter.choose(options)
   local function set(name)
     local value = os.getenv(name)
     return value ~= "" and value or nil
@@ -115,7 +117,7 @@ PYTHON_CONFIGURE_OPTS=--enable-shared pyenv install %s. Or set MOONFERRY_PYTHON 
 ---@return table? facts version, executable, library
 ---@return string? message why there is none
 function interpreter.find(options)
-  local executable, reason = choose(options)
+  local executable, reason = interpreter.choose(options)
   local facts, output = probe(executable)
   local function refuse(text)
     return nil, ("moonferry.python cannot use %s (from %s): %s"):format(executable, reason, text)

@@ -1,9 +1,10 @@
-"""Runs a part of the package in any Python: `python _tool.py check ...`, which the `moonferry` program does.
+"""Runs a part of moonferry/_check in any Python: `python _tool.py run numpy`, which the `moonferry` program does.
 
 The part is imported under a name of its own, so that neither Moonferry's extension, which is built for one CPython, nor
 the folder that the package lies in is needed or seen. Must not know: what the parts do.
 """
 
+import importlib
 import importlib.util
 import os
 import sys
@@ -11,16 +12,17 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
-def load(name):
-    """The package moonferry/_NAME as moonferry_NAME."""
-    folder = os.path.join(HERE, "_" + name)
+def load(part):
+    """moonferry/_check/PART.py as moonferry_check.PART."""
+    folder = os.path.join(HERE, "_check")
     spec = importlib.util.spec_from_file_location(
-        "moonferry_" + name, os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
+        "moonferry_check", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
     )
+    assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
-    return importlib.import_module(spec.name + ".run")
+    return importlib.import_module("moonferry_check." + part)
 
 
 if __name__ == "__main__":

@@ -66,12 +66,10 @@ class Table(ctypes.Structure):
 
 _api = ctypes.pythonapi
 DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-_DESTRUCTOR = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
 _capsule_new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
     ("PyCapsule_New", _api)
 )
 _capsule_name = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName", _api))
-_raw_name = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.c_void_p)(("PyCapsule_GetName", _api))
 _capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_GetPointer", _api)
 )
@@ -168,16 +166,6 @@ def elements(tensor: Any) -> bytes:
     return b"".join(ctypes.string_at(a, size) for a in at)
 
 
-@_DESTRUCTOR
-def _destroy(capsule: int) -> None:
-    name = bytes(_raw_name(capsule) or b"")
-    if name in _names:
-        pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_GetPointer", _api))
-        struct = (Versioned if b"versioned" in name else Legacy).from_address(pointer(capsule, name))
-        if struct.deleter:
-            DELETER(struct.deleter)(ctypes.addressof(struct))
-
-
 class Foreign:
     """A producer that no library knows, over memory of its own, which notes what it was asked and what was deleted.
 
@@ -201,11 +189,11 @@ class Foreign:
         self.by_offset = options.pop("by_offset", False)
         self.wrong = options.pop("wrong", {})
         self.answer = options.pop("answer", None)
-        self.keep = options.pop("keep", False)
         assert not options, options
         self.deleted = 0
         self.asked: list[dict[str, Any]] = []
-        self.last: Any = None
+        self.last: Any = None  # the capsule that was given last
+        self.gave_versioned = False
         _kept.append(self)
 
     def fill(self, tensor: Any) -> None:
@@ -241,19 +229,23 @@ class Foreign:
     def capsule(self, versioned: bool | None = None) -> Any:
         versioned = self.versioned if versioned is None else versioned
         name = b"dltensor_versioned" if versioned else b"dltensor"
-        made = _capsule_new(
-            ctypes.addressof(self.managed(versioned)),
-            ctypes.addressof(_names[name]),
-            ctypes.cast(_destroy, ctypes.c_void_p),
-        )
-        if self.keep:
-            self.last = made
-        return made
+        # Without a destructor: it would be Python code that runs while a consumer's exception is in flight.
+        self.last = _capsule_new(ctypes.addressof(self.managed(versioned)), ctypes.addressof(_names[name]), None)
+        self.gave_versioned |= versioned
+        return self.last
+
+    def copied(self) -> Any:
+        other = Foreign(self.bytes(), self.shape, self.dtype, flags=IS_COPIED, versioned=self.versioned)
+        return other.__dlpack__(max_version=self.asked[-1]["max_version"])
 
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
         self.asked.append({"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy})
         if self.answer is not None:
             return self.answer(self)
+        if dl_device not in (None, self.device):
+            raise BufferError(f"dl_device is {dl_device!r}; expected: {self.device!r}")
+        if copy:
+            return self.copied()
         return self.capsule(self.versioned and max_version is not None and max_version[0] >= 1)
 
     def __dlpack_device__(self):

@@ -118,10 +118,14 @@ class Library:
             return float(value)
         return value if dtype.startswith("complex") or dtype == "bool" else int(value)
 
+    def makes(self) -> bool:
+        """Whether arrays are of its own making; else they are what it took from a producer."""
+        return self.make is not None or any(callable(getattr(self.xp, name, None)) for name in MAKERS)
+
     def importer(self) -> Callable[..., Any]:
         for name in IMPORTERS:
             if callable(found := _lookup(self.xp, name)):
-                return found  # type: ignore[no-any-return]
+                return found
         raise NotOffered(f"{self.name} has no from_dlpack")
 
     def take(self, producer: Any, **keywords: Any) -> Any:
@@ -156,7 +160,7 @@ def contents(array: Any) -> bytes:
 
 def refused(action: Callable[[], Any], kinds: tuple[type[BaseException], ...], what: str) -> str:
     """An exception of one of the kinds, or the rule is broken."""
-    names = " or ".join(k.__name__ for k in kinds)
+    names = "an exception" if kinds == (Exception,) else " or ".join(k.__name__ for k in kinds)
     try:
         action()
     except kinds as error:

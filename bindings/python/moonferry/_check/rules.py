@@ -14,7 +14,7 @@ class Rule(NamedTuple):
     level: str
     standard: str
     text: str  # the rule in a sentence
-    run: Callable[[Any], "str | None"]
+    run: Callable[[Any], str | None]
 
 
 RULES: dict[str, Rule] = {}
@@ -24,8 +24,8 @@ HEADER = "DLPack 1.3, dlpack.h, "
 PYTHON = "DLPack 1.3, Python specification, "
 
 
-def rule(name: str, level: str, standard: str) -> Callable[[Callable[[Any], "str | None"]], Any]:
-    def add(run: Callable[[Any], "str | None"]) -> Any:
+def rule(name: str, level: str, standard: str) -> Callable[[Callable[[Any], str | None]], Any]:
+    def add(run: Callable[[Any], str | None]) -> Any:
         RULES[name] = Rule(name, level, standard, (run.__doc__ or "").strip().partition("\n")[0], run)
         return run
 

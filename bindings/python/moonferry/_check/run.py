@@ -13,7 +13,6 @@ import os
 import subprocess
 import sys
 import textwrap
-from typing import Any
 
 from . import consume as _consume  # noqa: F401  (the modules of rules fill the list)
 from . import interfaces as _interfaces  # noqa: F401

@@ -14,7 +14,7 @@ import signal
 import sys
 import tempfile
 import time
-from typing import Any
+from typing import Any, Callable
 
 from . import consume as _consume  # noqa: F401  (the modules of rules fill the list)
 from . import interfaces as _interfaces  # noqa: F401
@@ -49,11 +49,11 @@ def last_words(path: str) -> str:
     return lines[0][:200] if lines else ""
 
 
-def _in_child(library: Library, name: str, pipe: int, log: int) -> None:
+def _in_child(action: Callable[[], Answer], pipe: int, log: int) -> None:
     os.dup2(log, 1)
     os.dup2(log, 2)
     faulthandler.enable()
-    answer = run_here(library, name)
+    answer = action()
     sys.stdout.flush()
     os.write(pipe, json.dumps(answer).encode())
     os._exit(0)
@@ -74,24 +74,38 @@ def _wait(pid: int, pipe: int, seconds: float) -> tuple[bytes, int | None]:
     return text, None
 
 
-def run_forked(library: Library, name: str, seconds: float) -> Answer:
+def run_forked(action: Callable[[], Answer], seconds: float) -> Answer:
     with tempfile.NamedTemporaryFile(prefix="moonferry-check-") as log:
         reading, writing = os.pipe()
         sys.stdout.flush()
         pid = os.fork()
         if pid == 0:
             os.close(reading)
-            _in_child(library, name, writing, log.fileno())
+            _in_child(action, writing, log.fileno())
         os.close(writing)
         text, status = _wait(pid, reading, seconds)
         os.close(reading)
         if text and status == 0:
-            return json.loads(text)  # type: ignore[no-any-return]
+            return json.loads(text)
         if status is None:
             return {"result": "hung", "seen": f"it did not end within {seconds:g} s"}
         number = status & 0x7F
         died = f"signal {signal.Signals(number).name}" if number else f"exit status {status >> 8}"
         return {"result": "crashed", "seen": f"{died}; {last_words(log.name)}".rstrip("; ")}
+
+
+def describe(library: Library) -> Answer:
+    """What is checked, as far as an array tells. In a process of its own: some libraries start threads with it."""
+    try:
+        kind = type(library.array())
+    except NotOffered as error:
+        return {"ready": False, "why": str(error)}
+    except BaseException as error:
+        return {"ready": False, "why": f"no array can be made: {said(error)}"}
+    package = sys.modules[library.name.partition(".")[0]]
+    version = getattr(library.xp, "__version__", getattr(package, "__version__", ""))
+    array = f"{kind.__module__}.{kind.__qualname__}"
+    return {"ready": True, "version": str(version), "python": sys.version.split()[0], "array": array}
 
 
 def serve(name: str, make: str | None, seconds: float) -> None:
@@ -100,21 +114,13 @@ def serve(name: str, make: str | None, seconds: float) -> None:
     os.dup2(2, 1)  # what a library prints must not come between the answers
     try:
         library = Library(name, make)
-        array = library.array()
-    except NotOffered as error:
-        print(json.dumps({"ready": False, "why": str(error)}), file=out)
-        return
     except BaseException as error:
         print(json.dumps({"ready": False, "why": said(error)}), file=out)
         return
-    kind = type(array)
-    about = {
-        "ready": True,
-        "version": str(getattr(library.xp, "__version__", getattr(sys.modules[name.partition(".")[0]], "__version__", ""))),
-        "python": sys.version.split()[0],
-        "array": f"{kind.__module__}.{kind.__qualname__}",
-    }
-    del array
+    about = run_forked(lambda: describe(library), seconds)
+    if "ready" not in about:
+        about = {"ready": False, "why": f"making an array {about['result']}: {about['seen']}"}
     print(json.dumps(about), file=out)
     for line in sys.stdin:
-        print(json.dumps(run_forked(library, line.strip(), seconds)), file=out)
+        rule = line.strip()
+        print(json.dumps(run_forked(lambda: run_here(library, rule), seconds)), file=out)  # noqa: B023
