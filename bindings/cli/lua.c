@@ -86,10 +86,13 @@ static int control_compiler(lua_State *L, char option, const char *text) {
       "local name, rest = text:match('^([^=]+)=?(.*)$')\n"
       "local words = {}\n"
       "for word in (option == 'O' and text or rest):gmatch('[^,]+') do words[#words + 1] = word end\n"
-      "return require(option == 'O' and 'jit.opt' or 'jit.' .. name).start(unpack(words))\n";
+      "local found, module = pcall(require, option == 'O' and 'jit.opt' or 'jit.' .. (name or ''))\n"
+      "if not found then error('-j: ' .. text .. ' is neither on, off or flush nor a module jit.*', 0) end\n"
+      "module.start(unpack(words))\n";
+  const int loaded = luaL_loadbuffer(L, code, sizeof code - 1, "=moonferry");
   lua_pushlstring(L, &option, 1);
   lua_pushstring(L, text);
-  return run_chunk(L, luaL_loadbuffer(L, code, sizeof code - 1, "=moonferry"), 2);
+  return host_report(L, loaded != 0 ? loaded : lua_pcall(L, 2, 0, 0));
 }
 
 static int run_library(lua_State *L, const char *name) {

@@ -80,7 +80,7 @@ int host_report(lua_State *L, int status) {
   if (message != NULL)
     fprintf(stderr, "%s%s\n", report_prefix, message);
   else
-    fprintf(stderr, "%s(error object is a %s value)\n", report_prefix, luaL_typename(L, -1));
+    fprintf(stderr, "%s(error object is %s)\n", report_prefix, lua_isnil(L, -1) ? "nil" : "not a string");
   fflush(stderr);
   lua_pop(L, 1);
   return status;

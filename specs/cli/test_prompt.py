@@ -105,7 +105,7 @@ def test_errors_leave_the_prompt(prompt):
     said = t.line("error('boo')")
     assert said.startswith("stdin:1: boo\nstack traceback:\n") and "stdin:1: in main chunk" in said
     assert "unexpected symbol near '*'" in t.line("x =* 2")
-    assert t.line("error({})") == "(error object is a table value)"
+    assert t.line("error({})") == "(error object is not a string)"
     assert "ZeroDivisionError" in t.line("py.eval('1/0')")
     assert t.line("1") == "1"
 

@@ -5,6 +5,7 @@ the folder that the package lies in is needed or seen. Must not know: what the p
 """
 
 import importlib
+import importlib.machinery
 import importlib.util
 import os
 import sys
@@ -25,8 +26,21 @@ def load(part):
     return importlib.import_module("moonferry_check." + part)
 
 
+class Beside:
+    """Finds the moonferry that lies here, if Python finds none and the extension is built for this CPython."""
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        suffixes = importlib.machinery.EXTENSION_SUFFIXES
+        if name == "moonferry" and any(os.path.exists(os.path.join(HERE, "_core" + s)) for s in suffixes):
+            init = os.path.join(HERE, "__init__.py")
+            return importlib.util.spec_from_file_location(name, init, submodule_search_locations=[HERE])
+        return None
+
+
 if __name__ == "__main__":
     # The folder of this file must not be where other modules are looked for, and the working folder should.
     sys.path[0] = os.getcwd()
+    sys.meta_path.append(Beside)
     part = sys.argv[1]
     sys.exit(load(part).main(sys.argv[2:], [os.path.abspath(__file__), part]))

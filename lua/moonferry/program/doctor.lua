@@ -1,6 +1,6 @@
 -- `moonferry doctor`: what is there of all that Moonferry works with, and why not.
 --
--- Everything that loads other people's code is asked in a process of its own, so that nothing found there ends this one.
+-- All that loads other people's code is asked in a process of its own, so that nothing found there ends this one.
 -- The answer is a list of { key, value } where a value is a list again, printed as text or as JSON. Must not know: how
 -- a process is run.
 local ffi = require "ffi"

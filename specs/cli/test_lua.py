@@ -1,0 +1,184 @@
+"""`moonferry` as an interpreter of Lua: options, arguments, errors and statuses, beside luajit's own."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from programs import BUILD, MOONFERRY
+
+
+def environment(folder, **settings):
+    """Nothing that could help it: no variable of Lua, Python or Moonferry."""
+    drop = ("LUA_", "MOONFERRY_", "PYTHON", "VIRTUAL_ENV", "SIM_", "LD_LIBRARY")
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(drop)}
+    return {**clean, "HOME": str(folder), "PYTHONDONTWRITEBYTECODE": "1", **settings}
+
+
+@pytest.fixture
+def moonferry(tmp_path):
+    def run(*words, program=MOONFERRY, settings=None, **rest):
+        options = {"stdin": subprocess.DEVNULL} if "input" not in rest else {}
+        return subprocess.run([program, *map(str, words)], env=environment(tmp_path, **(settings or {})), cwd=tmp_path,
+                              capture_output=True, text=True, timeout=60, **options, **rest)  # fmt: skip
+
+    return run
+
+
+def script(folder, text, name="script.lua"):
+    (folder / name).write_text(text)
+    return name
+
+
+def same_as_luajit(moonferry, *words, **rest):
+    ours, theirs = moonferry(*words, **rest), moonferry(*words, program="luajit", **rest)
+
+    def plain(text):
+        lines = text.replace("luajit:", "moonferry:").splitlines()
+        return [line for line in lines if not line.startswith("\t[C]: at 0x")]
+
+    assert (ours.returncode, ours.stdout) == (theirs.returncode, theirs.stdout)
+    assert plain(ours.stderr) == plain(theirs.stderr)
+    return ours
+
+
+SHOW = "local n = -9 while not arg[n] do n = n + 1 end for i = n + 1, #arg do print(i, arg[i]) end print(...)"
+
+
+@pytest.mark.parametrize("words", [(), ("a",), ("a b", "", "-i", "--")])
+def test_arguments_of_a_script(moonferry, tmp_path, words):
+    done = same_as_luajit(moonferry, script(tmp_path, SHOW), *words)
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("-e", "print(1)"),
+        ("-eprint(1)",),
+        ("-e", "x = 1", "-e", "print(x)"),
+        ("-l", "bit", "-e", "print(bit.bor(1, 2))"),
+        ("-lbit", "-e", "print(bit)~=nil"),
+        ("-e", "print(arg[0], #arg)"),
+        ("-joff", "-e", "print(jit.status())"),
+        ("-j", "on", "-e", "print((jit.status()))"),
+        ("-O1", "-e", "print(jit.status())"),
+        ("-Ohotloop=10", "-e", "print(1)"),
+        ("-Ononsense", "-e", "print(1)"),
+        ("-e", "error 'x'"),
+        ("-e", "error({})"),
+        ("-e", "local function f() error('deep', 2) end f()"),
+        ("-e", "syntax error"),
+        ("-e", "os.exit(3)"),
+        ("-e", "os.exit(true)"),
+        ("-e", "os.exit(false)"),
+        ("nofile.lua",),
+        ("--", "nofile.lua"),
+        ("-e", "print(1)", "nofile.lua"),
+        ("-e", "error 'first'", "nofile.lua"),
+    ],
+)
+def test_as_luajit(moonferry, words):
+    same_as_luajit(moonferry, *words)
+
+
+def test_an_error_object_that_can_be_printed(moonferry):
+    code = "error(setmetatable({}, { __tostring = function() return 'spoken' end }))"
+    done = same_as_luajit(moonferry, "-e", code)
+    assert done.returncode == 1 and "spoken" in done.stderr
+
+
+def test_a_script_from_the_standard_input(moonferry):
+    assert same_as_luajit(moonferry, "-", "a", input="print(arg[0], ...)").stdout == "-\ta\n"
+    assert same_as_luajit(moonferry, input="print(arg[0], ...)").returncode == 0
+    assert moonferry(input="error('in')").returncode == 1, "luajit ends with 0 here"
+
+
+def test_a_traceback_of_a_script(moonferry, tmp_path):
+    done = same_as_luajit(moonferry, script(tmp_path, "local function inner()\n  error('boo')\nend\ninner()\n"))
+    assert done.returncode == 1
+    assert done.stderr.startswith("moonferry: script.lua:2: boo\nstack traceback:\n")
+    assert "script.lua:4: in main chunk" in done.stderr
+
+
+def test_lua_init(moonferry, tmp_path):
+    assert same_as_luajit(moonferry, "-e", "print(x)", settings={"LUA_INIT": "x = 4"}).stdout == "4\n"
+    assert same_as_luajit(moonferry, "-E", "-e", "print(x)", settings={"LUA_INIT": "x = 4"}).stdout == "nil\n"
+    assert same_as_luajit(moonferry, "-e", "print(x)", settings={"LUA_INIT": "error 'x'"}).returncode == 1
+    name = script(tmp_path, "x = 5")
+    assert same_as_luajit(moonferry, "-e", "print(x)", settings={"LUA_INIT": f"@{name}"}).stdout == "5\n"
+
+
+def test_errors_that_are_clearer_than_luajits(moonferry):
+    done = moonferry("-e", "error()")
+    assert (done.returncode, done.stderr) == (1, "moonferry: (error object is nil)\n")
+    done = moonferry("-jnonsense", "-e", "print(1)")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "moonferry: -j: nonsense is neither on, off or flush nor a module jit.*\n"
+    done = moonferry("-l", "no.such.module")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "moonferry: module 'no.such.module' not found:" in done.stderr
+
+
+@pytest.mark.parametrize("words", [("-x",), ("--nothing",), ("-e",), ("-l",), ("-j",), ("-ix",), ("-i", "-l")])
+def test_wrong_options(moonferry, words):
+    done = moonferry(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert words[-1] in done.stderr and "moonferry --help" in done.stderr
+
+
+def test_version(moonferry):
+    for word in ("-v", "--version"):
+        done = moonferry(word)
+        assert done.returncode == 0
+        assert done.stdout.startswith("moonferry 0.") and "LuaJIT 2.1" in done.stdout
+
+
+def test_moonferry_is_found_without_a_variable(moonferry):
+    code = "local mf = require 'moonferry' print(mf.tensor({ 1, 2 }, 'int8'):get(1), package.loaded['moonferry'] == mf)"
+    assert moonferry("-e", code).stdout == "2\ttrue\n"
+    assert moonferry("-E", "-l", "moonferry").returncode == 0
+    other = moonferry("-e", code, settings={"LUA_PATH": "/nowhere/?.lua"})
+    assert other.stdout == "2\ttrue\n"
+
+
+def test_python_is_hosted_without_a_variable(moonferry, tmp_path):
+    """The environment that is found in the working folder, as a person works."""
+    (tmp_path / ".venv").symlink_to(os.path.dirname(os.path.dirname(sys.executable)))
+    code = """
+    local py = require "moonferry.python"
+    local mf = require "moonferry"
+    local t = mf.tensor({ 1, 2, 3 }, "float32")
+    local a = py.import "numpy".from_dlpack(t)
+    a:__setitem__(0, 9)
+    print(t:get(0), py.import "moonferry".__file__)
+    """
+    done = moonferry("-e", code)
+    assert done.stdout == f"9\t{BUILD.resolve()}/python/moonferry/__init__.py\n", done.stderr
+
+
+def test_lua_c_modules_find_lua_here(moonferry):
+    """What Debian's lua-filesystem is linked with is not this program, so its functions must be exported."""
+    done = moonferry("-e", "print(pcall(require, 'lfs'))", settings={"LUA_CPATH": ";;"})
+    assert "undefined symbol" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name, text", [("INT", "interrupted!"), ("TERM", "")])
+def test_signals_to_a_script(tmp_path, name, text):
+    code = "io.stdout:write('ready\\n') io.stdout:flush() jit.off() while true do end"
+    child = subprocess.Popen([MOONFERRY, "-joff", "-e", code], env=environment(tmp_path), stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE, text=True)  # fmt: skip
+    assert child.stdout.readline() == "ready\n"
+    time.sleep(0.1)
+    child.send_signal(getattr(signal, f"SIG{name}"))
+    _, err = child.communicate(timeout=30)
+    assert text in err
+    assert child.returncode == (1 if name == "INT" else -signal.SIGTERM)
+
+
+def test_a_script_with_the_name_of_a_subcommand(moonferry, tmp_path):
+    script(tmp_path, "print('ran')", "check")
+    assert moonferry("./check").stdout == "ran\n"
+    assert moonferry("--", "check").stdout == "ran\n"
