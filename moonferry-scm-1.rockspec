@@ -12,9 +12,11 @@ dependencies = { "lua == 5.1" }
 build = {
   type = "builtin",
   modules = {
+    ["moonferry.beside"] = "lua/moonferry/beside.lua",
     ["moonferry.bulk"] = "lua/moonferry/bulk.lua",
     ["moonferry.cdef"] = "lua/moonferry/cdef.lua",
     ["moonferry.create"] = "lua/moonferry/create.lua",
+    ["moonferry.crossing"] = "lua/moonferry/crossing.lua",
     ["moonferry.device"] = "lua/moonferry/device.lua",
     ["moonferry.dtype"] = "lua/moonferry/dtype.lua",
     ["moonferry.element"] = "lua/moonferry/element.lua",
@@ -33,5 +35,6 @@ build = {
     ["moonferry.tensor"] = "lua/moonferry/tensor.lua",
     ["moonferry.transfer"] = "lua/moonferry/transfer.lua",
     ["moonferry.view"] = "lua/moonferry/view.lua",
+    ["moonferry.views"] = "lua/moonferry/views.lua",
   },
 }

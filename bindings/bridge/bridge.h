@@ -79,14 +79,15 @@ PyObject *mf__take(void);
 
 typedef struct mf__ref {
   PyObject *object;
-  PyObject *origin; /* what a callable was read from, so that o:method(x) can leave o out; or NULL */
-  double nbytes;    /* what it weighs */
-  int flags;        /* what the policy wants to know of it */
-  struct mf__ref *next;                    /* on the list of those that wait, or are spare */
+  PyObject *origin;     /* what a callable was read from, so that o:method(x) can leave o out; or NULL */
+  double nbytes;        /* what it weighs */
+  int flags;            /* what the policy wants to know of it */
+  struct mf__ref *next; /* on the list of those that wait, or are spare */
   struct mf__ref *newer, *older, **newest; /* in its state, for Python's collector; guarded by the GIL */
 } mf__ref;
 
-/* A new pair that owns ${object}, of the state that this thread is in; NULL without memory, and then nothing is owned. */
+/* A new pair that owns ${object}, of the state that this thread is in; NULL without memory, and then nothing is owned.
+ */
 mf__ref *mf__ref_new(PyObject *object);
 
 /* Takes every reference out of the list that begins at ${newest}, which is going away. */
@@ -205,8 +206,8 @@ PyObject *mf__argument(lua_State *L, int index);
 
 #include "visit.h"
 
-/* ${result} = ${call}, a Python call, with Lua's lock given up meanwhile. What the call uses must be held: Lua may close
- * or collect anything before it returns. */
+/* ${result} = ${call}, a Python call, with Lua's lock given up meanwhile. What the call uses must be held: Lua may
+ * close or collect anything before it returns. */
 #define MF__OUTSIDE(L, result, call) \
   do {                               \
     mf__outside_begin(L);            \

@@ -31,8 +31,8 @@ static PyGILState_STATE take_gil(mf__frame *below) {
 }
 
 int mf__enter(lua_State *L) {
-  mf__kit *kit = lua_touserdata(L, lua_upvalueindex(2));
-  if (kit->state == NULL) return luaL_error(L, "this Lua state is being closed");
+  mf__kit *kit = *(mf__kit **)lua_touserdata(L, lua_upvalueindex(2));
+  if (kit == NULL) return luaL_error(L, "this Lua state is being closed");
   if (!Py_IsInitialized()) return luaL_error(L, "Python is not running (any more)");
   lua_pushvalue(L, lua_upvalueindex(1));
   lua_insert(L, 1);
@@ -77,6 +77,13 @@ static int run_body(mf__frame *frame, int (*body)(lua_State *, void *), void *da
   return status;
 }
 
+/* What a script left behind that ran out of memory would keep the next one from running. */
+static int collect(lua_State *L, void *unused) {
+  (void)unused;
+  lua_gc(L, LUA_GCCOLLECT, 0);
+  return 0;
+}
+
 int mf__visit(mf__kit *kit, int (*body)(lua_State *L, void *data), void *data) {
   mf__state *state = kit->state;
   lua_State *L = state != NULL ? mf__state_enter(state) : NULL;
@@ -92,6 +99,7 @@ int mf__visit(mf__kit *kit, int (*body)(lua_State *L, void *data), void *data) {
       run_body(&frame, mf__error_to_python, &status, lua_gettop(L)) != 0)
     mf__error_fallback();
   lua_settop(L, top);
+  if (status == LUA_ERRMEM && run_body(&frame, collect, NULL, 0) != 0) lua_settop(L, top);
   pop_frame(&frame);
   mf__state_leave(state, L);
   return status == 0 ? 0 : -1;

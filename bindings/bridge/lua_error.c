@@ -37,17 +37,27 @@ int mf__error_types_ready(void) {
   return mf__lua_syntax_error_type == NULL || mf__lua_memory_error_type == NULL ? -1 : 0;
 }
 
-/* How many lines at the end of a traceback tell of what is below the call from Python. */
-static int levels_below_visit(lua_State *L) {
+/* How many calls there are above the one from Python. */
+static int levels_above_visit(lua_State *L) {
   lua_Debug frame;
-  int below = 0, seen = 0;
-  for (int level = 1; lua_getstack(L, level, &frame); level++) {
+  int level = 1, seen = 0;
+  for (; !seen && lua_getstack(L, level, &frame); level++) {
     lua_getinfo(L, "f", &frame);
-    seen = seen || lua_tocfunction(L, -1) == mf__visit_runner;
+    seen = lua_tocfunction(L, -1) == mf__visit_runner;
     lua_pop(L, 1);
-    below += seen;
   }
-  return below;
+  return level - 1 - seen;
+}
+
+/* The size of the first ${count} + 1 lines: a deep stack's traceback leaves the middle out, so its end says nothing. */
+static size_t size_of_lines(const char *text, size_t size, int count) {
+  const char *end = text;
+  for (int i = 0; i <= count; i++) {
+    const char *next = memchr(end, '\n', size - (size_t)(end - text));
+    if (next == NULL) return size;
+    end = next + 1;
+  }
+  return (size_t)(end - text) - 1;
 }
 
 int mf__error_handler(lua_State *L) {
@@ -56,10 +66,7 @@ int mf__error_handler(lua_State *L) {
   luaL_traceback(L, L, NULL, 1);
   size_t size;
   const char *text = lua_tolstring(L, -1, &size);
-  for (int drop = levels_below_visit(L); drop > 0 && size > 0; drop--) {
-    while (size > 0 && text[size - 1] != '\n') size--;
-    if (size > 0) size--;
-  }
+  size = size_of_lines(text, size, levels_above_visit(L));
   /* Without a line there was no Lua: the body itself failed. */
   if (memchr(text, '\n', size) != NULL) {
     lua_pushlstring(L, text, size);

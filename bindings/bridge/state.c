@@ -178,7 +178,10 @@ void mf__state_unref(mf__state *state, int ref) {
 
 /* From here on nobody gets in. Those who wait find out. */
 static void shut(mf__state *state) {
-  for (int i = 0; i < state->count; i++) state->kits[i]->state = NULL;
+  for (int i = 0; i < state->count; i++) {
+    state->kits[i]->state = NULL;
+    *state->kits[i]->box = NULL;
+  }
   state->count = 0;
   pthread_mutex_lock(&mutex);
   state->L = NULL;
@@ -369,8 +372,10 @@ static mf__state *state_of(lua_State *L) {
 mf__kit *mf__kit_open(lua_State *L, int kit, mf__policy policy) {
   mf__state *state = state_of(L);
   if (state->count == MF__KITS) luaL_error(L, "this Lua state has opened Python too often");
-  mf__kit *made = lua_newuserdata(L, sizeof *made);
-  *made = (mf__kit){.state = state, .policy = policy};
+  mf__kit **box = lua_newuserdata(L, sizeof *box);
+  mf__kit *made = &state->kit_room[state->count];
+  *made = (mf__kit){.state = state, .policy = policy, .box = box};
+  *box = made;
   lua_rawseti(L, kit, MF__KIT_STATE);
   lua_pushvalue(L, kit);
   lua_pushcclosure(L, mf__visit_runner, 1);

@@ -23,6 +23,7 @@ struct mf__state {
   int hosted;         /* by Python, which closes it */
   mf__kit *kit;       /* the first one that was opened: what Python's own calls use */
   mf__kit *kits[MF__KITS];
+  mf__kit kit_room[MF__KITS]; /* here, because Lua values in Python ask theirs even after lua_close */
   int count;          /* of kits */
   mf__options options;
 

@@ -275,30 +275,13 @@ static int verb_live(lua_State *L) {
 
 static void put_verbs(lua_State *L, int kit) {
   mf__put_iterators(L, kit);
-  static const luaL_Reg verbs[] = {{"import", verb_import},
-                                   {"evaluate", verb_eval},
-                                   {"execute", verb_exec},
-                                   {"object", verb_object},
-                                   {"list", verb_list},
-                                   {"tuple", verb_tuple},
-                                   {"dict", verb_dict},
-                                   {"bytes", verb_bytes},
-                                   {"float", verb_float},
-                                   {"int", verb_int},
-                                   {"number", verb_number},
-                                   {"get", verb_get},
-                                   {"set", verb_set},
-                                   {"close", verb_close},
-                                   {"is", verb_is},
-                                   {"raise", mf__verb_raise},
-                                   {"call", verb_call},
-                                   {"integer", verb_integer},
-                                   {"enter", verb_enter},
-                                   {"leave", verb_leave},
-                                   {"delete", verb_delete},
-                                   {"live", verb_live},
-                                   {"collect", verb_drain},
-                                   {NULL, NULL}};
+  static const luaL_Reg verbs[] = {
+      {"import", verb_import}, {"evaluate", verb_eval},   {"execute", verb_exec},  {"object", verb_object},
+      {"list", verb_list},     {"tuple", verb_tuple},     {"dict", verb_dict},     {"bytes", verb_bytes},
+      {"float", verb_float},   {"int", verb_int},         {"number", verb_number}, {"get", verb_get},
+      {"set", verb_set},       {"close", verb_close},     {"is", verb_is},         {"raise", mf__verb_raise},
+      {"call", verb_call},     {"integer", verb_integer}, {"enter", verb_enter},   {"leave", verb_leave},
+      {"delete", verb_delete}, {"live", verb_live},       {"collect", verb_drain}, {NULL, NULL}};
   for (const luaL_Reg *verb = verbs; verb->name; verb++) {
     mf__push_verb(L, verb->func, kit);
     lua_setfield(L, -2, verb->name);

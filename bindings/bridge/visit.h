@@ -20,9 +20,11 @@ typedef enum mf__policy {
   MF__POLICY_WRAP  /* moonferry.Lua, as lupa has it: nil is None, a table stays a table */
 } mf__policy;
 
-/* What C knows of a kit. A userdata in its slot MF__KIT_STATE, and the second upvalue of every mf__enter. */
+/* What C knows of a kit; part of its state. A userdata in its slot MF__KIT_STATE, which is the second upvalue of every
+ * mf__enter, points to it until the Lua state is closed. */
 typedef struct mf__kit {
-  mf__state *state; /* borrowed: the state outlives it. NULL once the Lua state is being closed */
+  mf__state *state; /* borrowed. NULL once the Lua state is being closed */
+  struct mf__kit **box;
   mf__policy policy;
   int runner;  /* registry references: what mf__visit calls, */
   int handler; /* its message handler, */

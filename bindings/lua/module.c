@@ -12,15 +12,17 @@ static void drain(void) {
   mf__refs_drain();
 }
 
-/* start(program or nil): makes sure that Python runs; nil and a message if it cannot. */
+/* start(program or nil): makes sure that Python runs. True if it was started, false if it ran already; nil and a
+ * message if it cannot. */
 static int module_start(lua_State *L) {
   char why[512];
-  if (mf__python_start(luaL_optstring(L, 1, NULL), drain, why, sizeof why) != 0) {
+  int status = mf__python_start(luaL_optstring(L, 1, NULL), drain, why, sizeof why);
+  if (status < 0) {
     lua_pushnil(L);
     lua_pushstring(L, why);
     return 2;
   }
-  lua_pushboolean(L, 1);
+  lua_pushboolean(L, status);
   return 1;
 }
 

@@ -153,6 +153,7 @@ void mf__python_arm_farewell(void) {
 
 void mf__python_imported(void) {
   static Py_ssize_t known;
+  if (started_here && on_main_thread()) mf__interrupt_arm();
   Py_ssize_t count = PyDict_Size(PyImport_GetModuleDict());
   if (count == known) return;
   known = count;
@@ -175,8 +176,10 @@ int mf__python_start(const char *program, void (*drain)(void), char *why, size_t
     status = load_init_api(&api) ? start_configured(&api, program, why, cap) : start_named(program, why, cap);
     if (status == 0) {
       started_here = 1;
+      if (on_main_thread()) mf__interrupt_arm();
       PyEval_SaveThread();
       mf__python_arm_farewell();
+      status = 1;
     }
   }
   pthread_mutex_unlock(&lock);

@@ -4,16 +4,20 @@
 
 #include <stddef.h>
 
-/* Makes sure that an interpreter runs. ${program}: path of the interpreter that it stands for, which is
- * what leads it to a virtual environment; NULL lets CPython decide. ${drain} runs at exit, with the GIL.
- * On failure returns -1 and writes the reason to ${why}. Threads: any. */
+/* Makes sure that an interpreter runs; returns 1 if it was started here and now, 0 if it ran already. ${program}: path
+ * of the interpreter that it stands for, which is what leads it to a virtual environment; NULL lets CPython decide.
+ * ${drain} runs at exit, with the GIL. On failure returns -1 and writes the reason to ${why}. Threads: any. */
 int mf__python_start(const char *program, void (*drain)(void), char *why, size_t cap);
 
 /* Makes Python's farewell at exit come before every destructor that is registered now. */
 void mf__python_arm_farewell(void);
 
-/* The same after an import, if that loaded anything. The GIL must be held. */
+/* The same after an import, if that loaded anything; and mf__interrupt_arm. The GIL must be held. */
 void mf__python_imported(void);
+
+/* interrupt.c: makes Ctrl-C reach Python while that runs. Again if the host has put its own handler back since. The
+ * GIL must be held, on the thread that started Python. */
+void mf__interrupt_arm(void);
 
 /* Keeps the library that ${address} is in for ever; ${flags}: 0, or RTLD_GLOBAL to promote it. Extension
  * modules look libpython's symbols up in the global scope. */

@@ -44,7 +44,10 @@ function crossing.describer(import)
   return function(value)
     if mf.is_tensor(value) then
       local handle = value.handle
-      return ffi.istype(handle_type, handle) and handle ~= nil and IS_TENSOR or IS_UNKNOWN, handle
+      if not ffi.istype(handle_type, handle) or handle == nil then
+        error("a tensor that is none cannot be passed to Python", 0)
+      end
+      return IS_TENSOR, handle
     elseif mf.is_stream(value) then
       stream_class = stream_class or import("moonferry").Stream
       return IS_OBJECT, stream_object(value, stream_class)

@@ -16,7 +16,11 @@
 --   py.bytes(string)        bytes                      bytes      string
 --   int64_t, uint64_t       int                        moonferry.Tensor   tensor, same memory
 --   tensor                  moonferry.Tensor           anything else      a Python object
---   table of 1 ... n        list, also inside
+--   table of 1 ... n        list, also inside; py.sequence(table) is a live one
+--   table of other keys     dict, also inside; py.mapping(table) is a live one
+--   function                a callable                 the same function
+--   coroutine               an iterator                the same coroutine
+--   table with a metatable  an object that stands for it; so are other userdata and FFI values
 --   stream                  moonferry.Stream (py.stream makes a stream of that, and of any other library's)
 --
 -- Streams cross as values: what a stream was made by gives it back, so a stream of Lua's must stay open as long as
@@ -36,74 +40,30 @@
 -- Invariant: one interpreter and one libmoonferry per process. Must not know: how values are converted.
 local ffi = require "ffi"
 local mf = require "moonferry"
-local lib = require "moonferry.lib"
-local constants = require("moonferry.cdef").constants
+local beside = require "moonferry.beside"
+local crossing = require "moonferry.crossing"
 local interpreter = require "moonferry.interpreter"
+local views = require "moonferry.views"
 
 local py = {}
 
 local keywords = {}
-local box = ffi.new("mf_tensor *[1]")
-local handle_type = ffi.typeof("mf_tensor *")
-local int64_type = ffi.typeof("int64_t")
-local uint64_type = ffi.typeof("uint64_t")
-local complex_type = ffi.typeof("complex")
-local complex64_type = ffi.typeof("complex float")
 
--- These numbers are the MF__IS_... of bindings/bridge/bridge.h.
-local IS_UNKNOWN, IS_TENSOR, IS_INT64, IS_UINT64, IS_COMPLEX, IS_NUMBER, IS_OBJECT = 0, 1, 2, 3, 4, 5, 6
-
-local stream_class
-
--- A moonferry.Stream of the same value.
-local function stream_object(s)
-  local place = s._place
-  stream_class = stream_class or py.import("moonferry").Stream
-  if place.stream == constants.MF_STREAM_DEFAULT then
-    return stream_class.default(s.device)
-  elseif place.stream == constants.MF_STREAM_PER_THREAD then
-    return stream_class.per_thread(s.device)
-  end
-  return stream_class.wrap(place.stream, s.device)
-end
+local known = crossing.describer(function(name)
+  return py.import(name)
+end)
 
 -- Tells the bridge what a value is whose nature C cannot see.
 local function describe(value)
-  if mf.is_tensor(value) then
-    local handle = value.handle
-    return ffi.istype(handle_type, handle) and handle ~= nil and IS_TENSOR or IS_UNKNOWN, handle
-  elseif mf.is_stream(value) then
-    return IS_OBJECT, stream_object(value)
-  elseif ffi.istype(int64_type, value) then
-    return IS_INT64, value
-  elseif ffi.istype(uint64_type, value) then
-    return IS_UINT64, value
-  elseif ffi.istype(complex_type, value) then
-    return IS_COMPLEX, value
-  elseif ffi.istype(complex64_type, value) then
-    return IS_COMPLEX, complex_type(value.re, value.im)
+  if getmetatable(value) == keywords then
+    error("py.kw makes keyword arguments, which come last in a call", 0)
   end
-  local number = type(value) == "cdata" and tonumber(value)
-  if number then
-    return IS_NUMBER, number
-  end
-  return IS_UNKNOWN
+  return known(value)
 end
-
--- Makes a tensor of the reference that the bridge put into the box.
-local function adopt()
-  local handle = box[0]
-  box[0] = nil
-  return mf.from_handle(handle)
-end
-
-pcall(ffi.cdef, 'int mf_python_dladdr(const void *address, void *info) __asm__("dladdr");')
 
 -- The bridge lies beside the library that this process uses, because both are of one build.
 local function bridge_path()
-  local info = ffi.new("const char *[4]")
-  local found = ffi.C.mf_python_dladdr(ffi.cast("void *", lib.mf_build_id), info) ~= 0
-  local directory = found and ffi.string(info[0]):match("^(.*/)[^/]*$")
+  local directory = beside.folder()
   local path = directory and directory .. "moonferry_bridge.so"
   local file = path and io.open(path)
   if file then
@@ -137,8 +97,31 @@ local function prepare(options)
   if not bridge then
     return nil, fault
   end
-  local ok, why = bridge.start(facts.executable)
-  return ok and bridge or nil, why
+  local started, why = bridge.start(facts.executable)
+  if started == nil then
+    return nil, why
+  end
+  return bridge, started
+end
+
+-- sys.argv is what Lua's `arg` is, and modules are looked for beside the script, as for a Python script. `luajit -e`
+-- has an `arg` as well, but nothing before its 0.
+local function give_arguments()
+  local sys, fsdecode = py.import "sys", py.import("os").fsdecode
+  local words = rawget(_G, "arg")
+  if type(words) ~= "table" or type(words[0]) ~= "string" then
+    return
+  end
+  local list = py.list {}
+  for i = 0, #words do
+    list:append(fsdecode(py.bytes(tostring(words[i]))))
+  end
+  sys.argv = list
+  local safe = py.builtins.getattr(sys.flags, "safe_path", false)
+  if words[-1] and not safe and os.getenv "PYTHONSAFEPATH" == nil then
+    local path = py.import "os.path"
+    sys.path:insert(0, path.dirname(path.realpath(list[0])))
+  end
 end
 
 local started = false
@@ -160,11 +143,11 @@ function py.start(options)
     end
     return py
   end
-  local bridge, message = prepare(options or {})
+  local bridge, fresh = prepare(options or {})
   if not bridge then
-    return nil, message
+    return nil, fresh
   end
-  for name, verb in pairs(bridge.open(describe, adopt, box, keywords)) do
+  for name, verb in pairs(bridge.open(describe, crossing.adopt, crossing.box, keywords)) do
     verbs[name] = verb
     if rawget(py, name) then
       py[name] = verb
@@ -181,6 +164,10 @@ function py.start(options)
   py.builtins = py.import "builtins"
   py.main = py.import "__main__"
   py.op = py.import "operator"
+  if fresh then
+    give_arguments()
+    beside.offer(py)
+  end
   return py
 end
 
@@ -315,6 +302,30 @@ py.tuple = lazily "tuple"
 ---A Python dict of all the table's keys and values.
 ---@type fun(fields: table): any
 py.dict = lazily "dict"
+
+---A table as a Python mapping, or elements 1 ... n of it as a Python sequence, which counts them from 0. Nothing is
+---copied: either side sees what the other writes. Where a table is passed as it is, Python gets a copy.
+---@param fields table
+function py.mapping(fields)
+  started_or_error()
+  return views.mapping(py, verbs.live(fields))
+end
+
+---@param elements table
+function py.sequence(elements)
+  started_or_error()
+  return views.sequence(py, verbs.live(elements), elements)
+end
+
+---A Python iterator of what a Lua `for` would loop over: py.iterator(ipairs(t)), py.iterator(text:gmatch "%a+").
+---Several values are a tuple. A coroutine needs none of this: passed as it is, it is an iterator.
+---@param step function
+---@param state any
+---@param control any
+function py.iterator(step, state, control)
+  started_or_error()
+  return views.iterator(py, step, state, control)
+end
 
 ---A bytes object of any Lua string.
 ---@type fun(text: string): any
@@ -464,6 +475,7 @@ function py.tensor(object, ...)
   return from_dlpack(object, ...)
 end
 
+local stream_class
 ---A stream of a Python object's: a moonferry.Stream, or whatever has __cuda_stream__ (of cuda.core, CuPy ...), which
 ---is kept alive as long as this stream's object. `device` says which GPU's it is; else the driver is asked.
 ---@param object any

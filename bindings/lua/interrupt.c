@@ -1,0 +1,63 @@
+/* interrupt.c: Ctrl-C in a process that Lua hosts.
+ *
+ * The host's handler stops Lua code, but cannot stop Python; so while this thread is in Python a KeyboardInterrupt is
+ * raised there instead. Only where the host has a handler: who leaves SIGINT alone or ignores it gets just that.
+ * Invariant: in Lua code SIGINT does what it did before Python was started. Must not know: which host it is. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* sigaction, siginfo_t */
+#endif
+#include <signal.h>
+#include <string.h>
+
+#include "../bridge/bridge.h"
+#include "start.h"
+
+static struct sigaction host;
+
+static int in_python(void) {
+  return mf__top != NULL && mf__top->thread == NULL;
+}
+
+static void on_interrupt(int number, siginfo_t *info, void *context) {
+  if (in_python()) {
+    mf__interrupted = 1;
+    PyErr_SetInterrupt();
+  } else if (host.sa_flags & SA_SIGINFO) {
+    host.sa_sigaction(number, info, context);
+  } else {
+    host.sa_handler(number);
+  }
+}
+
+/* What Python does about the signal, once it was told of it. Not signal.default_int_handler, although that does the
+ * same: asyncio.run would replace that, and this file's handler with it. */
+static int teach_python(void) {
+  static const char code[] =
+      "import _signal\n"
+      "def interrupt(number, frame):\n"
+      "    raise KeyboardInterrupt\n"
+      "_signal.signal(_signal.SIGINT, interrupt)\n";
+  PyObject *builtins = PyEval_GetBuiltins();
+  PyObject *run = builtins ? PyDict_GetItemString(builtins, "exec") : NULL;
+  PyObject *result = run ? PyObject_CallFunction(run, "s{}", code) : NULL;
+  if (result == NULL) PyErr_Clear();
+  Py_DecRef(result);
+  return result != NULL;
+}
+
+void mf__interrupt_arm(void) {
+  static int taught;
+  struct sigaction now, ours;
+  if (sigaction(SIGINT, NULL, &now) != 0) return;
+  int is_ours = (now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_interrupt;
+  if (is_ours || now.sa_handler == SIG_DFL || now.sa_handler == SIG_IGN) return;
+  if (!taught && !teach_python()) return;
+  taught = 1;
+  host = now;
+  memset(&ours, 0, sizeof ours);
+  sigemptyset(&ours.sa_mask);
+  ours.sa_sigaction = on_interrupt;
+  /* Without SA_RESTART: what Python waits in has to come back for the exception to be raised. */
+  ours.sa_flags = SA_SIGINFO;
+  sigaction(SIGINT, &ours, NULL);
+}

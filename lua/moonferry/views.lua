@@ -1,0 +1,141 @@
+-- Lua tables and iterators in Python's own shapes: what py.mapping, py.sequence and py.iterator make.
+--
+-- Written in Python, because a class of collections.abc is what a library asks for; here as a string, because the
+-- interpreter that is hosted need not have the moonferry package. Invariant: a view copies nothing, so that either side
+-- sees what the other writes. Must not know: how values cross; the bridge gives it live tables and functions.
+local SOURCE = [[
+from collections.abc import MutableMapping, MutableSequence
+
+
+class Mapping(MutableMapping):
+    """A Lua table as a mapping of all its keys."""
+
+    def __init__(self, table):
+        self._table = table
+
+    def __getitem__(self, key):
+        value = self._table[key]
+        if value is None:
+            raise KeyError(key)
+        return value
+
+    def __setitem__(self, key, value):
+        self._table[key] = value
+
+    def __delitem__(self, key):
+        self[key]
+        del self._table[key]
+
+    def __iter__(self):
+        return iter(self._table.keys())
+
+    def __len__(self):
+        return sum(1 for _ in self._table.keys())
+
+    def __repr__(self):
+        return f"Mapping({dict(self)})"
+
+
+class Sequence(MutableSequence):
+    """Elements 1 ... n of a Lua table as a sequence; as everywhere in Python, the first is 0."""
+
+    def __init__(self, table, length, insert, remove):
+        self._table, self._length, self._insert, self._remove = table, length, insert, remove
+
+    def _at(self, index):
+        count = self._length()
+        place = index.__index__()
+        if place < 0:
+            place += count
+        if not 0 <= place < count:
+            raise IndexError(f"index {index} is out of range for {count} elements of a Lua table")
+        return place + 1
+
+    def __getitem__(self, index):
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        return self._table[self._at(index)]
+
+    def __setitem__(self, index, value):
+        self._table[self._at(index)] = value
+
+    def __delitem__(self, index):
+        self._remove(self._at(index))
+
+    def __len__(self):
+        return self._length()
+
+    def insert(self, index, value):
+        start = slice(index, None).indices(len(self))[0]
+        self._insert(start + 1, value)
+
+    def __eq__(self, other):
+        return list(self) == other
+
+    def __repr__(self):
+        return f"Sequence({list(self)})"
+
+
+def iterate(step):
+    while True:
+        values = step()
+        if values is None:
+            return
+        yield values if len(values) > 1 else values[0]
+]]
+
+local views = {}
+
+local function code(py)
+  views.scope = views.scope or py.dict { __name__ = "moonferry.views" }
+  if not views.ready then
+    py.exec(SOURCE, views.scope)
+    views.ready = true
+  end
+  return views.scope
+end
+
+---@param py table the module moonferry.python
+---@param live any the table as a Python object that stands for it
+function views.mapping(py, live)
+  return py.get(code(py), "Mapping")(live)
+end
+
+---@param py table
+---@param live any
+---@param elements table
+function views.sequence(py, live, elements)
+  local function length()
+    return #elements
+  end
+  local function insert(position, value)
+    table.insert(elements, position, value)
+  end
+  local function remove(position)
+    table.remove(elements, position)
+  end
+  return py.get(code(py), "Sequence")(live, length, insert, remove)
+end
+
+-- What a step of a Lua iterator gives: a tuple of its values, or None at the end.
+local function packed(py, ...)
+  if (...) ~= nil then
+    return py.tuple({ ... }, select("#", ...))
+  end
+end
+
+---@param py table
+---@param step function
+---@param state any
+---@param control any
+function views.iterator(py, step, state, control)
+  local function advance(...)
+    control = ...
+    return packed(py, ...)
+  end
+  return py.get(code(py), "iterate")(function()
+    return advance(step(state, control))
+  end)
+end
+
+return views

@@ -1,0 +1,413 @@
+-- Lua functions, tables and coroutines in Python: who calls whom, on which thread, and what errors become on the way.
+local mf = require "moonferry"
+local process = require "process"
+local py = require "moonferry.python"
+
+local builtins = py.builtins
+
+local function collect()
+  collectgarbage()
+  collectgarbage()
+  py.collect()
+  py.import("gc").collect()
+  py.collect()
+  collectgarbage()
+end
+
+-- The error of a call that must fail.
+local function failure(f, ...)
+  local ok, err = pcall(f, ...)
+  assert.is_false(ok)
+  return err
+end
+
+describe("a Lua function in Python", function()
+  it("is a callable", function()
+    local sorted = builtins.sorted({ 3, 1, 2 }, py.kw { key = function(x) return -x end })
+    assert.are.equal("[3, 2, 1]", tostring(sorted))
+    local map = builtins.map(function(a, b) return a .. b end, { "a", "b" }, { "x", "y" })
+    assert.are.equal("['ax', 'by']", tostring(builtins.list(map)))
+    local partial = py.import("functools").partial(function(...) return select("#", ...) end, 1, nil)
+    assert.are.equal(4, partial(3, nil))
+    assert.is_true(builtins.callable(print))
+    local reduce = py.import("functools").reduce
+    assert.are.equal(10, reduce(function(a, b) return a + b end, py.tuple { 1, 2, 3, 4 }))
+  end)
+
+  it("gives none, one or several results", function()
+    py.exec "def results(f): return repr(f())"
+    local results = py.main.results
+    assert.are.equal("None", results(function() end))
+    assert.are.equal("'a'", results(function() return "a" end))
+    assert.are.equal("(1, None, [2])", results(function() return 1, nil, { 2 } end))
+  end)
+
+  it("is equal to itself, wherever it has been, and comes back as itself", function()
+    py.exec "def pair(f, g): return f == g and hash(f) == hash(g), f"
+    local function f() end
+    local same, back = py.unpack(py.main.pair(f, f))
+    assert.is_true(same)
+    assert.are.equal(f, back)
+    assert.is_false((py.unpack(py.main.pair(f, function() end))))
+  end)
+
+  it("is kept alive by Python, and let go when Python lets go", function()
+    local gone = setmetatable({}, { __mode = "k" })
+    py.exec "kept = []"
+    do
+      local function f() return 5 end
+      gone[f] = true
+      py.main.kept:append(f)
+    end
+    collect()
+    assert.is_not_nil(next(gone))
+    assert.are.equal(5, py.eval "kept[0]()")
+    py.main.kept:clear()
+    collect()
+    assert.is_nil(next(gone))
+  end)
+
+  it("gets tensors and gives tensors", function()
+    py.exec "def twice(f, t): return f(f(t)).tolist()"
+    local t = mf.tensor({ 1, 2 }, "int32")
+    local handed = {}
+    local list = py.main.twice(function(x)
+      assert.is_true(mf.is_tensor(x))
+      handed[#handed + 1] = x
+      return x
+    end, t)
+    assert.are.equal("[1, 2]", tostring(list))
+    for _, x in ipairs(handed) do
+      x:close()
+    end
+    t:close()
+    collect()
+  end)
+
+  it("cannot yield across Python, and says so", function()
+    local resume = coroutine.wrap(function()
+      builtins.list(builtins.map(coroutine.yield, { 1 }))
+    end)
+    assert.matches("attempt to yield across C%-call boundary", tostring(failure(resume)))
+  end)
+
+  it("may call Python, which calls Lua, to some depth", function()
+    py.exec "def down(f, n): return f(n)"
+    local function f(n)
+      return n == 0 and "bottom" or py.main.down(f, n - 1)
+    end
+    assert.are.equal("bottom", f(50))
+    local function forever()
+      return py.main.down(forever, 0)
+    end
+    local err = tostring(failure(forever))
+    assert.is_truthy(err:find "RecursionError" or err:find "overflow", err)
+    assert.are.equal(2, py.eval "1 + 1")
+  end)
+end)
+
+describe("errors between the two", function()
+  it("that are Python's stay the same exception through Lua", function()
+    py.exec [[
+def raising():
+    raise original
+def through(f):
+    try:
+        f()
+    except BaseException as e:
+        return e
+original = KeyError("k")
+]]
+    local original = py.main.original
+    local function raise() py.main.raising() end
+    assert.is_true(py.op.is_(original, py.main.through(raise)))
+    -- Caught and thrown again by Lua, as the error object and as the exception.
+    assert.is_true(py.op.is_(original, py.main.through(function()
+      error(failure(raise), 0)
+    end)))
+    assert.is_true(py.op.is_(original, py.main.through(function() error(original) end)))
+    assert.is_true(py.op.is_(original, py.main.through(function() py.raise(original) end)))
+    -- Out to Lua, through Python again.
+    py.exec "def on(f): return f()"
+    assert.is_true(original == failure(py.main.on, raise))
+    local trace = py.import("traceback").format_exception(original)
+    local text = py.object(""):join(trace)
+    assert.matches("in raising", text)
+    assert.matches("in through", text)
+    assert.matches("specs/lua/python_callback_spec.lua:%d+: in function", text)
+  end)
+
+  it("that are Lua's stay the same value through Python", function()
+    py.exec [[
+def run(f):
+    return f()
+def look(f):
+    try:
+        f()
+    except Exception as e:
+        return type(e).__name__ + ": " + str(e)
+]]
+    local own = { code = 5 }
+    assert.are.equal(own, failure(py.main.run, function() error(own) end))
+    assert.are.equal("plain", failure(py.main.run, function() error("plain", 0) end))
+    assert.is_nil(failure(py.main.run, function() error() end))
+    local text = py.main.look(function() error "with a place" end)
+    assert.matches("^LuaError: specs/lua/python_callback_spec.lua:%d+: with a place\nstack traceback:", text)
+  end)
+
+  it("go through several layers, and leave Python's own handling alone", function()
+    py.exec [[
+def guarded(f):
+    try:
+        return f()
+    except ValueError as e:
+        raise RuntimeError("wrapped") from e
+    finally:
+        done.append(1)
+done = []
+]]
+    local err = failure(py.main.guarded, function()
+      return py.main.guarded(function() py.raise(builtins.ValueError, "deep") end)
+    end)
+    assert.is_true(err:is "RuntimeError")
+    assert.are.equal("deep", tostring(err.__cause__))
+    assert.are.equal(2, #py.main.done)
+    assert.matches("deep.*direct cause.*wrapped", err.traceback)
+  end)
+end)
+
+describe("Lua tables in Python", function()
+  it("are mappings that see each other's writes", function()
+    local t = { a = 1, [5] = "five" }
+    local m = py.mapping(t)
+    assert.is_true(py.is_instance(m, py.import("collections.abc").MutableMapping))
+    assert.are.equal(1, py.get(m, "a"))
+    assert.are.equal("five", m[5])
+    assert.are.equal(2, #m)
+    t.b = 2
+    assert.is_true(py.op.contains(m, "b"))
+    py.set(m, "c", 3)
+    assert.are.equal(3, t.c)
+    py.delete(m, "a")
+    assert.is_nil(t.a)
+    assert.are.equal("none", m:get("a", "none"))
+    assert.are.equal("KeyError", failure(py.get, m, "a").type)
+    assert.are.equal("KeyError", failure(py.delete, m, "a").type)
+    assert.are.equal("{'b': 2, 'c': 3, 5: 'five'}", tostring(py.eval("dict(sorted(m.items(), key=str))", { m = m })
+      ):gsub("^{5: 'five', (.*)}$", "{%1, 5: 'five'}"))
+    assert.are.equal("b c", py.eval("'{b} {c}'.format_map(dict(b='b', c='c'))", { m = m }))
+    m:update(py.dict { z = 26 })
+    assert.are.equal(26, t.z)
+    assert.matches("^Mapping%(", tostring(m))
+  end)
+
+  it("are sequences that see each other's writes", function()
+    local t = { "a", "b", "c" }
+    local s = py.sequence(t)
+    assert.is_true(py.is_instance(s, py.import("collections.abc").MutableSequence))
+    assert.are.equal(3, #s)
+    assert.are.equal("a", s[0])
+    assert.are.equal("c", s[-1])
+    assert.are.equal("['b', 'c']", tostring(s[py.slice(1, nil)]))
+    t[4] = "d"
+    assert.are.equal("['a', 'b', 'c', 'd']", tostring(builtins.list(s)))
+    s[0] = "A"
+    s:append("e")
+    s:insert(1, "x")
+    py.delete(s, -1)
+    assert.are.same({ "A", "x", "b", "c", "d" }, t)
+    assert.are.equal("IndexError", failure(function() return s[5] end).type)
+    assert.are.equal("['A', 'b', 'c', 'd', 'x']", tostring(builtins.sorted(s)))
+    py.import("random").Random(1):shuffle(s)
+    assert.are.equal(5, #t)
+    s:reverse()
+    assert.is_true(s == builtins.list(s))
+    assert.matches("^Sequence%(", tostring(s))
+    assert.matches("table is expected", tostring(failure(py.sequence, 5)))
+  end)
+
+  it("with a metatable are objects", function()
+    local Ship = {}
+    Ship.__index = Ship
+    function Ship:load(n)
+      self.cargo = self.cargo + n
+      return self.cargo
+    end
+    local ship = setmetatable({ cargo = 1 }, Ship)
+    py.exec "def use(ship):\n    ship.load(ship, 4)\n    ship.name = 'ferry'\n    return ship.cargo"
+    assert.are.equal(5, py.main.use(ship))
+    assert.are.equal("ferry", ship.name)
+  end)
+
+  it("and their iterators, and coroutines, are Python iterators", function()
+    assert.are.equal("[(1, 'a'), (2, 'b')]", tostring(builtins.list(py.iterator(ipairs { "a", "b" }))))
+    assert.are.equal("['two', 'words']", tostring(builtins.list(py.iterator(("two words"):gmatch "%a+"))))
+    local list = py.iterator(function(last, i)
+      if i < last then
+        return i + 1
+      end
+    end, 3, 0)
+    assert.are.equal(6, builtins.sum(list))
+    assert.are.equal("boom", failure(builtins.list, py.iterator(function() error("boom", 0) end)))
+    local thread = coroutine.create(function()
+      for i = 1, 3 do
+        coroutine.yield(i * i)
+      end
+    end)
+    assert.are.equal("[1, 4, 9]", tostring(builtins.list(thread)))
+  end)
+end)
+
+describe("threads", function()
+  it("of Python call Lua while Lua waits in Python", function()
+    py.exec [[
+import threading
+def on_threads(f, n):
+    results = [None] * n
+    def work(i):
+        for k in range(100):
+            results[i] = f(i, k)
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(n)]
+    for t in threads: t.start()
+    for t in threads: t.join()
+    return results
+]]
+    local calls = 0
+    local results = py.main.on_threads(function(i, k)
+      calls = calls + 1
+      return builtins.max(i, k)
+    end, 4)
+    assert.are.equal("[99, 99, 99, 99]", tostring(results))
+    assert.are.equal(400, calls)
+  end)
+
+  it("started from Lua run a Lua function", function()
+    local threading = py.import "threading"
+    local seen = {}
+    local threads = {}
+    for i = 1, 3 do
+      threads[i] = threading.Thread(py.kw { target = function(name)
+        seen[#seen + 1] = name
+      end, args = py.tuple { "t" .. i } })
+      threads[i]:start()
+    end
+    for _, thread in ipairs(threads) do
+      thread:join()
+    end
+    table.sort(seen)
+    assert.are.same({ "t1", "t2", "t3" }, seen)
+  end)
+
+  it("whose Lua function fails do not take the program with them", function()
+    py.exec [[
+import threading
+def failing(f):
+    seen = []
+    threading.excepthook = lambda args: seen.append(args.exc_value)
+    t = threading.Thread(target=f)
+    t.start()
+    t.join()
+    threading.excepthook = threading.__excepthook__
+    return seen[0]
+]]
+    local seen = py.main.failing(function() error("in a thread", 0) end)
+    assert.are.equal("in a thread", seen.value)
+  end)
+
+  it("run queues and pools with Lua on both ends", function()
+    local futures = py.import "concurrent.futures"
+    local total = py.with(futures.ThreadPoolExecutor(2), function(pool)
+      local sum = 0
+      for result in py.iter(pool:map(function(x) return x * x end, builtins.range(50))) do
+        sum = sum + result
+      end
+      return sum
+    end)
+    assert.are.equal(40425, total)
+  end)
+
+  it("wait for Lua that runs on its own, and get their turn", function()
+    py.exec [[
+import threading
+done = threading.Event()
+def later(f):
+    def work():
+        f()
+        done.set()
+    threading.Thread(target=work).start()
+]]
+    local called = false
+    py.main.later(function() called = true end)
+    local x = 0
+    for i = 1, 1e6 do
+      x = x + i
+    end
+    py.main.done:wait(10)
+    assert.is_true(called)
+  end)
+end)
+
+describe("asyncio", function()
+  it("runs Lua callbacks and awaits what they set", function()
+    local asyncio = py.import "asyncio"
+    local order = {}
+    py.exec [[
+import asyncio
+async def main(callback):
+    loop = asyncio.get_running_loop()
+    future = loop.create_future()
+    loop.call_soon(callback, "soon", future)
+    loop.call_later(0.01, callback, "later", future)
+    return await future, await loop.run_in_executor(None, callback, "executor", future)
+]]
+    local result = asyncio.run(py.main.main(function(name, future)
+      order[#order + 1] = name
+      if name == "later" then
+        future:set_result "done"
+      end
+      return name
+    end))
+    assert.are.equal("('done', 'executor')", tostring(result))
+    assert.are.same({ "soon", "later", "executor" }, order)
+  end)
+end)
+
+describe("a Lua state that was closed", function()
+  it("cannot be called any more, which is an exception and no crash", function()
+    local text = process.runs [[
+local py = require "moonferry.python"
+py.exec "import atexit\ndef keep(f, t):\n    atexit.register(use, f, t)"
+py.exec [=[
+def use(f, t):
+    for call in (f, lambda: t.x, lambda: len(t)):
+        try:
+            print("not closed:", call())
+        except Exception as e:
+            print(type(e).__name__, e)
+]=]
+py.main.keep(function() return 5 end, setmetatable({ x = 1 }, {}))
+]]
+    assert.are.equal(("RuntimeError this Lua state was closed\n"):rep(3), text)
+  end)
+
+  it("leaves threads of Python that wait for it with an exception", function()
+    local text = process.runs [[
+local py = require "moonferry.python"
+py.exec [=[
+import threading, time
+def start(f):
+    def work():
+        time.sleep(0.2)
+        try:
+            f()
+        except Exception as e:
+            print(type(e).__name__, e, flush=True)
+    threading.Thread(target=work).start()
+]=]
+py.main.start(function() end)
+local until_then = os.clock() + 0.5
+while os.clock() < until_then do end
+]]
+    assert.are.equal("RuntimeError this Lua state was closed\n", text)
+  end)
+end)
