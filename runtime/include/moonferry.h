@@ -312,10 +312,18 @@ MF_API int mf_pool_read(const DLDevice *device, mf_pool_stats *out, mf_error *er
 MF_API int mf_pool_limit(const DLDevice *device, int64_t nbytes, mf_error *err);
 
 /* mf_pool_trim(device, err): gives everything back to the driver that is not in use: cached memory, kept streams
- * and events, the staging buffers; and calls the deleters that waited for work which is done by now. The host does
- * not wait for any work of a stream.
+ * and events, the staging buffers; and calls the deleters that waited for work which is done by now. Where then
+ * nothing of this library is left on any device of the driver, it gives back what the driver holds for it, too: its
+ * memory pools, kernels and primary contexts, which the next use makes anew. The host does not wait for any work of a
+ * stream. The end of the process does as much by itself, but calls no deleter.
  * Owns: nothing. Fails: MF_EDEVICE, MF_EDRIVER. Threads: any. Standard: none. */
 MF_API int mf_pool_trim(const DLDevice *device, mf_error *err);
+
+/* mf_pools_trim(wait, err): mf_pool_trim for every device of the drivers that this process has opened; opens none.
+ * With ${wait} not 0 the host first waits for the work that released memory waits for, so that its deleters are called:
+ * for a language that will not be there later.
+ * Owns: nothing. Fails: with the first failure, MF_EDRIVER. Threads: any. Standard: none. */
+MF_API int mf_pools_trim(int32_t wait, mf_error *err);
 
 /* Tensors: an immutable description over shared memory. */
 

@@ -71,6 +71,10 @@ typedef struct mf__backend {
   /* Gives back what the driver holds for us on a device: pool, compiled kernels, context. Nothing of ours may be left
    * there and no thread between enter and leave; the next enter makes it all anew. Called outside enter and leave. */
   void (*device_forget)(int32_t ordinal);
+  bool (*device_used)(int32_t ordinal); /* entered since it was forgotten */
+  /* Keeps everybody from entering until device_open; false, and nothing to open, if somebody has entered. */
+  bool (*device_shut)(int32_t ordinal);
+  void (*device_open)(int32_t ordinal);
 
   int (*stream_create)(mf_stream *out, mf_error *err);
   int (*stream_destroy)(mf_stream stream, mf_error *err);

@@ -106,10 +106,13 @@ static int retain(int32_t ordinal, mf__cuda_device *d, mf_error *err) {
   return rc;
 }
 
+static int check_ordinal(int32_t ordinal, mf_error *err) {
+  if (ordinal >= 0 && ordinal < driver.count) return MF_OK;
+  return mf__fail(err, MF_EDEVICE, "device_id is %d; 0 to %d expected for cuda", ordinal, driver.count - 1);
+}
+
 int mf__cuda_primary(int32_t ordinal, CUcontext *out, mf_error *err) {
   int rc = MF_OK;
-  if (ordinal < 0 || ordinal >= driver.count)
-    return mf__fail(err, MF_EDEVICE, "device_id is %d; 0 to %d expected for cuda", ordinal, driver.count - 1);
   mf__cuda_device *d = &devices[ordinal];
   *out = atomic_load_explicit(&d->context, memory_order_acquire);
   if (*out != NULL) return MF_OK;
@@ -136,25 +139,52 @@ static int push(CUcontext context, CUcontext current, mf_error *err) {
   return rc;
 }
 
-static int enter(int32_t ordinal, mf__entered *before, mf_error *err) {
-  CUcontext context = NULL, current = NULL;
-  *before = (mf__entered){.ordinal = here};
-  int rc = mf__driver_open(&driver, err);
-  if (rc == MF_OK) rc = mf__cuda_primary(ordinal, &context, err);
-  if (rc == MF_OK) rc = MF__ASK(cuCtxGetCurrent, (&current));
-  if (rc == MF_OK && current != context) rc = push(context, current, err);
-  if (rc != MF_OK) return rc;
-  before->context = current;
-  before->changed = current != context;
-  here = ordinal;
-  return MF_OK;
+static mf__gate gates[MF__MAX_ORDINALS];
+
+static bool device_used(int32_t ordinal) {
+  return atomic_load(&gates[ordinal].used);
 }
 
-static void leave(const mf__entered *before) {
+static bool device_shut(int32_t ordinal) {
+  return mf__gate_shut(&gates[ordinal]);
+}
+
+static void device_open(int32_t ordinal) {
+  mf__gate_open(&gates[ordinal]);
+}
+
+static int make_current(int32_t ordinal, mf__entered *before, mf_error *err) {
+  CUcontext context = NULL, current = NULL;
+  int rc = mf__cuda_primary(ordinal, &context, err);
+  if (rc == MF_OK) rc = MF__ASK(cuCtxGetCurrent, (&current));
+  if (rc == MF_OK && current != context) rc = push(context, current, err);
+  *before = (mf__entered){current, here, current != context};
+  if (rc == MF_OK) here = ordinal;
+  return rc;
+}
+
+static void make_former(const mf__entered *before) {
   CUcontext popped;
   here = before->ordinal;
   if (!before->changed || !usable()) return;
   if (mf__cu.cuCtxPopCurrent(&popped) != CUDA_SUCCESS) restore(before->context);
+}
+
+static int enter(int32_t ordinal, mf__entered *before, mf_error *err) {
+  *before = (mf__entered){.ordinal = here};
+  int rc = mf__driver_open(&driver, err);
+  if (rc == MF_OK) rc = check_ordinal(ordinal, err);
+  if (rc != MF_OK) return rc;
+  mf__gate_enter(&gates[ordinal]);
+  rc = make_current(ordinal, before, err);
+  if (rc != MF_OK) mf__gate_leave(&gates[ordinal]);
+  return rc;
+}
+
+static void leave(const mf__entered *before) {
+  const int32_t left = here;
+  make_former(before);
+  mf__gate_leave(&gates[left]);
 }
 
 /* Memory. */
@@ -245,14 +275,15 @@ static void device_forget(int32_t ordinal) {
   mf__entered before;
   if (!usable() || ordinal < 0 || ordinal >= driver.count) return;
   mf__cuda_device *d = &devices[ordinal];
-  if (atomic_load(&d->context) == NULL || enter(ordinal, &before, NULL) != MF_OK) return;
+  atomic_store(&gates[ordinal].used, false);
+  if (atomic_load(&d->context) == NULL || make_current(ordinal, &before, NULL) != MF_OK) return;
   pthread_mutex_lock(&devices_lock);
   mf__cuda_kernels_forget(d);
   void *pool = mf__driver_pool_forget(&d->pooling);
   if (pool != NULL) (void)mf__cu.cuMemPoolDestroy(pool);
   atomic_store(&d->context, NULL);
   pthread_mutex_unlock(&devices_lock);
-  leave(&before);
+  make_former(&before);
   (void)mf__cu.cuDevicePrimaryCtxRelease(d->device);
 }
 
@@ -375,6 +406,9 @@ const mf__backend mf__backend_cuda = {
     .memory_find = memory_find,
     .memory_trim = memory_trim,
     .device_forget = device_forget,
+    .device_used = device_used,
+    .device_shut = device_shut,
+    .device_open = device_open,
     .stream_create = stream_create,
     .stream_destroy = stream_destroy,
     .stream_name = stream_name,

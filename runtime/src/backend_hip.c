@@ -103,24 +103,51 @@ static void restore(int device) {
   }
 }
 
-static int enter(int32_t ordinal, mf__entered *before, mf_error *err) {
+static mf__gate gates[MF__MAX_ORDINALS];
+
+static bool device_used(int32_t ordinal) {
+  return atomic_load(&gates[ordinal].used);
+}
+
+static bool device_shut(int32_t ordinal) {
+  return mf__gate_shut(&gates[ordinal]);
+}
+
+static void device_open(int32_t ordinal) {
+  mf__gate_open(&gates[ordinal]);
+}
+
+static int make_current(int32_t ordinal, mf__entered *before, mf_error *err) {
   int device = 0;
-  *before = (mf__entered){.ordinal = here};
-  int rc = mf__driver_open(&driver, err);
-  if (rc == MF_OK) rc = check_ordinal(ordinal, err);
-  if (rc == MF_OK) rc = ASK(hipGetDevice, (&device));
+  int rc = ASK(hipGetDevice, (&device));
   if (rc != MF_OK) return rc;
-  before->context = (void *)(intptr_t)device;
-  before->changed = device != ordinal;
+  *before = (mf__entered){(void *)(intptr_t)device, here, device != ordinal};
   if (before->changed) rc = ASK(hipSetDevice, (ordinal));
   if (rc == MF_OK) here = ordinal;
   if (rc != MF_OK) restore(device);
   return rc;
 }
 
-static void leave(const mf__entered *before) {
+static void make_former(const mf__entered *before) {
   here = before->ordinal;
   if (before->changed && usable()) restore((int)(intptr_t)before->context);
+}
+
+static int enter(int32_t ordinal, mf__entered *before, mf_error *err) {
+  *before = (mf__entered){.ordinal = here};
+  int rc = mf__driver_open(&driver, err);
+  if (rc == MF_OK) rc = check_ordinal(ordinal, err);
+  if (rc != MF_OK) return rc;
+  mf__gate_enter(&gates[ordinal]);
+  rc = make_current(ordinal, before, err);
+  if (rc != MF_OK) mf__gate_leave(&gates[ordinal]);
+  return rc;
+}
+
+static void leave(const mf__entered *before) {
+  const int32_t left = here;
+  make_former(before);
+  mf__gate_leave(&gates[left]);
 }
 
 /* Memory. */
@@ -196,10 +223,11 @@ static int memory_trim(mf_error *err) {
 static void device_forget(int32_t ordinal) {
   mf__entered before;
   if (!usable() || ordinal < 0 || ordinal >= driver.count) return;
-  if (mf__driver_pool_made(&poolings[ordinal]) == NULL || enter(ordinal, &before, NULL) != MF_OK) return;
+  atomic_store(&gates[ordinal].used, false);
+  if (mf__driver_pool_made(&poolings[ordinal]) == NULL || make_current(ordinal, &before, NULL) != MF_OK) return;
   void *pool = mf__driver_pool_forget(&poolings[ordinal]);
   if (pool != NULL) clear_last(hip.hipMemPoolDestroy(pool));
-  leave(&before);
+  make_former(&before);
 }
 
 /* Streams and events. */
@@ -378,6 +406,9 @@ const mf__backend mf__backend_hip = {
     .memory_find = memory_find,
     .memory_trim = memory_trim,
     .device_forget = device_forget,
+    .device_used = device_used,
+    .device_shut = device_shut,
+    .device_open = device_open,
     .stream_create = stream_create,
     .stream_destroy = stream_destroy,
     .stream_name = stream_name,

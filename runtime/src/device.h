@@ -51,6 +51,7 @@ void mf__scope_close(const mf__scope *s);
 /* Events come from a pool for each device; take and give make no driver call after warming up. */
 int mf__event_take(const mf__backend *backend, int32_t ordinal, void **out, mf_error *err);
 void mf__event_give(const mf__backend *backend, int32_t ordinal, void *event);
+bool mf__events_exist(const mf__backend *backend, int32_t ordinal); /* kept ones */
 void mf__event_trim(const mf__backend *backend, int32_t ordinal); /* kept events to the driver */
 /* Whether it is known to be done; reach: the host waits for it. */
 bool mf__event_done(const mf__backend *backend, int32_t ordinal, void *event);
@@ -82,6 +83,7 @@ typedef struct mf__place {
  * device if check. */
 int mf__queue_resolve(const mf__device *device, mf_stream stream, bool check, mf__queue *out, mf_error *err);
 bool mf__stream_is_current(const mf__device *device, mf_stream stream);
+bool mf__streams_exist(const mf__backend *backend); /* of ours, kept ones included */
 /* Kept streams to the driver, if nobody may name them. */
 void mf__stream_trim(const mf__backend *backend, int32_t ordinal);
 /* Whether a handle is a stream of ours, given back or not: then it stays valid while a holder is counted. */
@@ -193,6 +195,10 @@ int mf__pool_take(const mf__queue *on, mf__space space, int64_t nbytes, void **d
  * pool frees it. */
 void mf__pool_give(void *block, mf__access *record);
 
+/* Kept blocks to the driver, as far as nothing uses them any more. */
+int mf__pool_trim(const mf__device *device, mf_error *err);
+bool mf__pools_empty(const mf__backend *backend);
+
 /* stage.c: pageable host memory to and from a device, through pinned buffers */
 
 /* Bytes at .. at + nbytes of the host's part in compact form, to the buffer or from it. Called on several threads. */
@@ -209,6 +215,11 @@ typedef struct mf__stage_job {
 
 /* Returns when the host memory may be used again: read to the end, or written. The stream is not being captured. */
 int mf__stage_copy(const mf__queue *on, const mf__stage_job *job, mf_error *err);
+bool mf__stage_exists(const mf__backend *backend, int32_t ordinal); /* a buffer */
 void mf__stage_trim(const mf__backend *backend, int32_t ordinal);
+
+/* trim.c: what is not in use goes back to the drivers */
+
+void mf__trim_at_exit(void);
 
 #endif

@@ -82,6 +82,8 @@ static int32_t start(mf__driver *driver) {
   driver->why = (mf_error){.status = MF_OK, .call = ""};
   int rc = open_library(driver, &driver->why);
   if (rc == MF_OK) rc = driver->start(driver, &driver->why);
+  /* After the driver's own, so that it is called before them. */
+  if (rc == MF_OK) (void)atexit(mf__trim_at_exit);
   return rc == MF_OK ? OPEN : REFUSED;
 }
 
@@ -176,6 +178,37 @@ int mf__driver_captured(mf_stream stream, bool invalidated, const uint64_t *id, 
     return mf__fail(err, MF_ECAPTURE,
                     "stream %#llx is being captured, and this driver cannot say into which graph", shown);
   return MF_OK;
+}
+
+#define SHUT (INT32_MIN / 2)
+
+/* Held while a gate is shut, for others to wait on. */
+static pthread_mutex_t shut_lock = PTHREAD_MUTEX_INITIALIZER;
+
+void mf__gate_enter(mf__gate *gate) {
+  while (atomic_fetch_add_explicit(&gate->inside, 1, memory_order_acquire) < 0) {
+    atomic_fetch_sub_explicit(&gate->inside, 1, memory_order_relaxed);
+    pthread_mutex_lock(&shut_lock);
+    pthread_mutex_unlock(&shut_lock);
+  }
+  if (!atomic_load_explicit(&gate->used, memory_order_relaxed)) atomic_store(&gate->used, true);
+}
+
+void mf__gate_leave(mf__gate *gate) {
+  atomic_fetch_sub_explicit(&gate->inside, 1, memory_order_release);
+}
+
+bool mf__gate_shut(mf__gate *gate) {
+  int32_t nobody = 0;
+  pthread_mutex_lock(&shut_lock);
+  if (atomic_compare_exchange_strong(&gate->inside, &nobody, SHUT)) return true;
+  pthread_mutex_unlock(&shut_lock);
+  return false;
+}
+
+void mf__gate_open(mf__gate *gate) {
+  atomic_fetch_sub_explicit(&gate->inside, SHUT, memory_order_release);
+  pthread_mutex_unlock(&shut_lock);
 }
 
 enum { UNDECIDED, DECIDED };

@@ -72,6 +72,19 @@ int mf__driver_dead_stream(mf_stream stream, int32_t code, int rc, mf_error *err
 /* A stream is being captured: MF_OK if it goes well and id says by whom. */
 int mf__driver_captured(mf_stream stream, bool invalidated, const uint64_t *id, mf_error *err);
 
+/* Who is between enter and leave on a device, so that what everybody uses there is not taken away meanwhile. */
+typedef struct mf__gate {
+  _Atomic int32_t inside;
+  _Atomic bool used; /* since the device was forgotten */
+} mf__gate;
+
+/* Waits while it is shut, which is not for long. */
+void mf__gate_enter(mf__gate *gate);
+void mf__gate_leave(mf__gate *gate);
+/* False if somebody is inside. Nobody gets in until it is opened; the thread that shut it makes no call that enters. */
+bool mf__gate_shut(mf__gate *gate);
+void mf__gate_open(mf__gate *gate);
+
 /* Whether a device's memory comes from a pool of the driver's, decided once for each device. */
 typedef struct mf__pooling {
   _Atomic int32_t state; /* 0 until it is decided */

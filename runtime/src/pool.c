@@ -418,9 +418,10 @@ static int trim_block(mf__block *b, mf_error *err) {
   return rc == MF_ECAPTURE ? MF_OK : rc;
 }
 
-static int trim_blocks(pool *p, mf_error *err) {
-  const request r = {.pool = p};
-  int first = MF_OK;
+int mf__pool_trim(const mf__device *device, mf_error *err) {
+  request r = {0};
+  int first = pool_find(device, &r.pool, err);
+  if (first != MF_OK) return first;
   for (mf__block *b = take_all(&r), *next; b != NULL; b = next) {
     next = b->next;
     const int rc = trim_block(b, first == MF_OK ? err : NULL);
@@ -429,30 +430,18 @@ static int trim_blocks(pool *p, mf_error *err) {
   return first;
 }
 
-static int trim_driver(const mf__device *device, mf_error *err) {
-  mf__scope scope;
-  int rc = mf__scope_open(&scope, device->backend, device->ordinal, err);
-  if (rc != MF_OK) return rc;
-  rc = device->backend->memory_trim(err);
-  mf__scope_close(&scope);
-  return rc;
+static bool is_empty(pool *p) {
+  if (p == NULL) return true;
+  pthread_mutex_lock(&p->lock);
+  const bool empty = p->used == 0 && p->cached == 0;
+  pthread_mutex_unlock(&p->lock);
+  return empty;
 }
 
-static int trim(pool *p, mf_error *err) {
-  const mf__device *d = &p->device;
-  mf__retire_drain(d->backend);
-  mf__stage_trim(d->backend, d->ordinal);
-  int rc = trim_blocks(p, err);
-  const int driver = trim_driver(d, rc == MF_OK ? err : NULL);
-  if (rc == MF_OK) rc = driver;
-  mf__event_trim(d->backend, d->ordinal);
-  mf__stream_trim(d->backend, d->ordinal);
-  return rc;
-}
-
-int mf_pool_trim(const DLDevice *device, mf_error *err) {
-  pool *p;
-  int rc = find_public(device, &p, err);
-  if (rc == MF_OK) rc = trim(p, err);
-  return mf__end(rc, __func__, err);
+bool mf__pools_empty(const mf__backend *backend) {
+  for (int32_t i = 0; i < MF__MAX_ORDINALS; i++)
+    for (int space = 0; space < MF__NSPACES; space++)
+      if (!is_empty(atomic_load_explicit(&pools[backend == &mf__backend_hip][i][space], memory_order_acquire)))
+        return false;
+  return true;
 }

@@ -85,7 +85,8 @@ void mf__event_give(const mf__backend *backend, int32_t ordinal, void *event) {
   if (!kept) event_destroy(backend, ordinal, event);
 }
 
-static bool has_events(event_pool *pool) {
+bool mf__events_exist(const mf__backend *backend, int32_t ordinal) {
+  event_pool *pool = event_pool_of(backend, ordinal);
   pthread_mutex_lock(&pool->lock);
   const bool has = pool->count > 0;
   pthread_mutex_unlock(&pool->lock);
@@ -95,7 +96,8 @@ static bool has_events(event_pool *pool) {
 void mf__event_trim(const mf__backend *backend, int32_t ordinal) {
   event_pool *pool = event_pool_of(backend, ordinal);
   mf__entered before;
-  if (!backend->usable() || !has_events(pool) || backend->enter(ordinal, &before, NULL) != MF_OK) return;
+  if (!backend->usable() || !mf__events_exist(backend, ordinal)) return;
+  if (backend->enter(ordinal, &before, NULL) != MF_OK) return;
   for (void *event = event_pop(pool); event != NULL; event = event_pop(pool)) (void)backend->event_destroy(event, NULL);
   backend->leave(&before);
 }

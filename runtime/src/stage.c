@@ -316,11 +316,22 @@ static bool buffer_claim(buffer *b) {
   return mine;
 }
 
+bool mf__stage_exists(const mf__backend *backend, int32_t ordinal) {
+  const ring *r = ring_of(backend, ordinal);
+  bool exists = false;
+  pthread_mutex_lock(&rings_lock);
+  for (int i = 0; i < NBUFFERS; i++)
+    exists = exists || r->buffers[i].taken || r->buffers[i].data != NULL || r->buffers[i].event != NULL;
+  pthread_mutex_unlock(&rings_lock);
+  return exists;
+}
+
 /* What queued work still uses is kept; the host does not wait. */
 void mf__stage_trim(const mf__backend *backend, int32_t ordinal) {
   ring *r = ring_of(backend, ordinal);
   mf__entered before;
-  if (!backend->usable() || backend->enter(ordinal, &before, NULL) != MF_OK) return;
+  if (!backend->usable() || !mf__stage_exists(backend, ordinal) || backend->enter(ordinal, &before, NULL) != MF_OK)
+    return;
   (void)backend->capture_relax(true, NULL);
   for (int i = 0; i < NBUFFERS; i++) {
     buffer *b = &r->buffers[i];

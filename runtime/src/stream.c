@@ -259,8 +259,10 @@ int mf_stream_create(const DLDevice *device, mf_stream *out, mf_error *err) {
   int rc = mf__device_resolve(device, &d, err);
   if (rc == MF_OK && d.backend == NULL) rc = mf__fail(err, MF_EINVAL, "device is the cpu, which has no streams");
   if (rc != MF_OK) return mf__end(rc, __func__, err);
+  mf__holders_add(d.backend, 1); /* until the stream is in the list */
   own_stream *s = take_kept(&d);
   if (s == NULL) rc = create_stream(&d, &s, err);
+  mf__holders_add(d.backend, -1);
   if (rc == MF_OK) *out = s->handle;
   return mf__end(rc, __func__, err);
 }
@@ -309,10 +311,19 @@ static own_stream *unlink_kept(const mf__backend *backend, int32_t ordinal) {
   return found;
 }
 
+bool mf__streams_exist(const mf__backend *backend) {
+  const own_stream *s;
+  pthread_mutex_lock(&own_lock);
+  for (s = own_streams; s != NULL; s = s->next)
+    if (s->backend == backend) break;
+  pthread_mutex_unlock(&own_lock);
+  return s != NULL;
+}
+
 void mf__stream_trim(const mf__backend *backend, int32_t ordinal) {
   mf__entered before;
   own_stream *s;
-  if (mf__holders(backend) != 0 || !backend->usable()) return;
+  if (mf__holders(backend) != 0 || !backend->usable() || !mf__streams_exist(backend)) return;
   if (backend->enter(ordinal, &before, NULL) != MF_OK) return;
   while ((s = unlink_kept(backend, ordinal)) != NULL) {
     (void)backend->stream_destroy(s->handle, NULL);
@@ -376,7 +387,10 @@ int mf_stream_wait(const DLDevice *device, mf_stream stream, const DLDevice *oth
   if (rc == MF_OK) rc = open_queue(other_device, other, &behind, err);
   if (rc == MF_OK && on.backend != behind.backend)
     rc = mf__fail(err, MF_EINVAL, "a stream of %s cannot wait for one of %s", on.backend->name, behind.backend->name);
-  if (rc == MF_OK) rc = mf__queue_wait(&on, &behind, err);
+  if (rc != MF_OK) return mf__end(rc, __func__, err);
+  mf__holders_add(on.backend, 1); /* of the event */
+  rc = mf__queue_wait(&on, &behind, err);
+  mf__holders_add(on.backend, -1);
   return mf__end(rc, __func__, err);
 }
 

@@ -1,0 +1,95 @@
+/* trim.c: giving back to the drivers what is kept and not in use; and, once nothing of ours is left, all that they hold
+ * for us. It must not know how any of it is kept.
+ *
+ * Invariant: a device is forgotten only while nobody is between enter and leave there and nothing of ours exists that
+ * could name anything on it. Whoever keeps a stream or an event from one entry to the next is a holder meanwhile. */
+#include "internal.h"
+
+static const mf__backend *const backends[] = {&mf__backend_cuda, &mf__backend_hip};
+
+#define NBACKENDS (sizeof backends / sizeof backends[0])
+
+static int trim_driver(const mf__device *device, mf_error *err) {
+  mf__scope scope;
+  int rc = mf__scope_open(&scope, device->backend, device->ordinal, err);
+  if (rc != MF_OK) return rc;
+  rc = device->backend->memory_trim(err);
+  mf__scope_close(&scope);
+  return rc;
+}
+
+/* What is kept of others' memory may be marked by this device's events, which are given back first. */
+static int trim_device(const mf__device *d, mf_error *err) {
+  if (!d->backend->device_used(d->ordinal)) return MF_OK;
+  mf__stage_trim(d->backend, d->ordinal);
+  int rc = mf__pool_trim(d, err);
+  const int driver = trim_driver(d, rc == MF_OK ? err : NULL);
+  if (rc == MF_OK) rc = driver;
+  mf__event_trim(d->backend, d->ordinal);
+  mf__stream_trim(d->backend, d->ordinal);
+  return rc;
+}
+
+static int count_of(const mf__backend *backend) {
+  int32_t count = 0;
+  if (backend->usable()) (void)backend->device_count(&count, NULL);
+  return count < MF__MAX_ORDINALS ? count : MF__MAX_ORDINALS;
+}
+
+static bool is_unused(const mf__backend *backend, int32_t ordinal) {
+  return mf__holders(backend) == 0 && mf__pools_empty(backend) && !mf__streams_exist(backend) &&
+         !mf__events_exist(backend, ordinal) && !mf__stage_exists(backend, ordinal);
+}
+
+static void forget_unused(const mf__backend *backend) {
+  const int32_t count = count_of(backend);
+  for (int32_t i = 0; i < count; i++) {
+    if (!backend->device_used(i) || !backend->device_shut(i)) continue;
+    if (is_unused(backend, i)) backend->device_forget(i);
+    backend->device_open(i);
+  }
+}
+
+int mf_pool_trim(const DLDevice *device, mf_error *err) {
+  mf__device d;
+  int rc = mf__device_resolve(device, &d, err);
+  if (rc == MF_OK && d.backend == NULL)
+    rc = mf__fail(err, MF_EDEVICE, "device is the cpu, whose memory is not pooled");
+  if (rc != MF_OK) return mf__end(rc, __func__, err);
+  mf__retire_drain(d.backend);
+  rc = trim_device(&d, err);
+  forget_unused(d.backend);
+  return mf__end(rc, __func__, err);
+}
+
+/* The host's memory first: it is the first device's, and its blocks are marked by events of all. */
+static int trim_all_of(const mf__backend *backend, mf_error *err) {
+  const int32_t count = count_of(backend);
+  int first = MF_OK;
+  for (int space = MF__NSPACES; space-- > 0;)
+    for (int32_t i = 0; i < (space == MF__DEVICE ? count : count > 0); i++) {
+      const mf__device d = {.backend = backend, .space = (mf__space)space, .ordinal = i};
+      const int rc = backend->types[space] == 0 ? MF_OK : trim_device(&d, first == MF_OK ? err : NULL);
+      if (first == MF_OK) first = rc;
+    }
+  forget_unused(backend);
+  return first;
+}
+
+int mf_pools_trim(int32_t wait, mf_error *err) {
+  int first = MF_OK;
+  for (size_t i = 0; i < NBACKENDS; i++) {
+    if (!backends[i]->usable()) continue;
+    if (wait != 0) mf__retire_wait(backends[i]);
+    else mf__retire_drain(backends[i]);
+    const int rc = trim_all_of(backends[i], first == MF_OK ? err : NULL);
+    if (first == MF_OK) first = rc;
+  }
+  return mf__end(first, __func__, err);
+}
+
+/* No deleter is called: whatever language it is of may be gone. */
+void mf__trim_at_exit(void) {
+  for (size_t i = 0; i < NBACKENDS; i++)
+    if (backends[i]->usable()) (void)trim_all_of(backends[i], NULL);
+}

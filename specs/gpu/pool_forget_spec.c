@@ -1,0 +1,246 @@
+/* pool_forget_spec.c: once nothing of Moonferry's is left, a trim gives back what the driver itself holds for it:
+ * pools, contexts, kernels. And the next use makes it anew. */
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "loan.h"
+
+static int64_t held(void) {
+  return sim_ask_left("pools") + sim_ask_left("modules") + sim_ask_left("retains");
+}
+
+static int64_t held_before; /* by the other library */
+
+static int begin_empty(void **state) {
+  begin(state);
+  other_sync_all(0);
+  trim_all();
+  held_before = held();
+  return 0;
+}
+
+static void expect_held(bool something, int line) {
+  if (other_is_simulated() && (held() > held_before) != something)
+    fail_msg("line %d: the driver holds %lld, %lld before", line, (long long)held(), (long long)held_before);
+}
+
+#define EXPECT_HELD(something) expect_held(something, __LINE__)
+
+static void work(void) {
+  mf_tensor *t = create(gpu(0), NBYTES);
+  write_on(t, MF_STREAM_DEFAULT, 7);
+  expect_filled(t, 7);
+  mf_tensor_release(t);
+}
+
+static void it_is_given_back_and_made_anew(void **state) {
+  (void)state;
+  for (int i = 0; i < 3; i++) {
+    work();
+    EXPECT_HELD(true);
+    other_sync_all(0);
+    trim_all();
+    EXPECT_HELD(false);
+  }
+}
+
+/* A strided copy needs a kernel where the driver can compile one. */
+static void kernels_are_compiled_again(void **state) {
+  int64_t shape[] = {64, 64}, strides[] = {1, 64};
+  const DLTensor like = {.device = gpu(0), .ndim = 2, .dtype = {kDLUInt, 8, 1}, .shape = shape};
+  (void)state;
+  for (int i = 0; i < 2; i++) {
+    mf_tensor *t, *u, *turned;
+    OK(mf_tensor_create(&like, 0, &t, &err));
+    OK(mf_tensor_create(&like, 0, &u, &err));
+    const int32_t axes[] = {1, 0};
+    OK(mf_tensor_permute(t, axes, 2, &turned, &err));
+    assert_int_equal(mf_tensor_dltensor(turned)->strides[0], strides[0]);
+    OK(mf_tensor_copy(u, turned, &err));
+    mf_tensor_release(turned);
+    mf_tensor_release(t);
+    mf_tensor_release(u);
+    other_sync_all(0);
+    trim_all();
+    EXPECT_HELD(false);
+  }
+}
+
+static void not_while_a_tensor_lives(void **state) {
+  (void)state;
+  const DLDevice places[] = {gpu(0), pinned()};
+  for (size_t i = 0; i < COUNT(places); i++) {
+    mf_tensor *t = create(places[i], NBYTES);
+    work();
+    other_sync_all(0);
+    trim_all();
+    EXPECT_HELD(true);
+    OK(mf_tensor_acquire(t, MF_STREAM_DEFAULT, MF_WRITE, &err));
+    mf_tensor_release(t);
+    other_sync_all(0);
+    trim_all();
+    EXPECT_HELD(false);
+  }
+}
+
+static void not_while_a_stream_of_ours_is_in_use(void **state) {
+  (void)state;
+  work();
+  const mf_stream s = stream_new();
+  other_sync_all(0);
+  trim_all();
+  EXPECT_HELD(true);
+  OK(mf_stream_check(&(DLDevice){(DLDeviceType)other_device_type(), 0}, s, &err));
+  stream_end(s);
+  trim_all();
+  EXPECT_HELD(false);
+}
+
+static void not_while_released_memory_waits(void **state) {
+  (void)state;
+  work();
+  const mf_stream s = other_stream(0, false);
+  loan *l = loan_new();
+  mf_tensor *t = import(l);
+  keep_busy(t, s);
+  mf_tensor_release(t);
+  trim_all();
+  if (other_is_simulated()) assert_int_equal(calls_of(l), 0);
+  if (other_is_simulated()) EXPECT_HELD(true);
+  other_sync(0, s);
+  trim_all();
+  assert_int_equal(calls_of(l), 1);
+  EXPECT_HELD(false);
+  loan_end(l);
+  other_stream_end(s);
+}
+
+static atomic_bool stop;
+
+static void *work_on(void *arg) {
+  (void)arg;
+  while (!atomic_load(&stop)) {
+    mf_tensor *t;
+    mf_stream s;
+    mf_error why;
+    const DLDevice device = gpu(0);
+    const int64_t nbytes = NBYTES;
+    const DLTensor like = {.device = device, .ndim = 1, .dtype = {kDLUInt, 8, 1}, .shape = (int64_t *)&nbytes};
+    const mf_scalar value = {.kind = MF_KIND_UINT, .u = 3};
+    if (mf_stream_create(&device, &s, &why) != MF_OK) return "stream";
+    if (mf_stream_wait(&device, s, &device, MF_STREAM_DEFAULT, &why) != MF_OK) return "wait";
+    if (mf_tensor_create(&like, 0, &t, &why) != MF_OK) return "create";
+    if (mf_tensor_fill(t, &value, &why) != MF_OK) return "fill";
+    if (mf_tensor_acquire(t, s, MF_WRITE, &why) != MF_OK) return "acquire";
+    if (mf_stream_synchronize(&device, s, &why) != MF_OK) return "synchronize";
+    mf_tensor_release(t);
+    if (mf_stream_destroy(&device, s, &why) != MF_OK) return "destroy";
+  }
+  return NULL;
+}
+
+/* A trim never takes away what another thread is about to use. */
+static void threads_do_not_notice(void **state) {
+  enum { THREADS = 3, TRIMS = 300 };
+  pthread_t threads[THREADS];
+  (void)state;
+  atomic_store(&stop, false);
+  for (int i = 0; i < THREADS; i++) assert_int_equal(pthread_create(&threads[i], NULL, work_on, NULL), 0);
+  for (int i = 0; i < TRIMS; i++) trim_all();
+  atomic_store(&stop, true);
+  for (int i = 0; i < THREADS; i++) {
+    void *failed;
+    pthread_join(threads[i], &failed);
+    if (failed != NULL) fail_msg("%s", (const char *)failed);
+  }
+  other_sync_all(0);
+  trim_all();
+  EXPECT_HELD(false);
+}
+
+static void all_devices_at_once(void **state) {
+  (void)state;
+  for (int i = 0; i < other_devices() && i < 2; i++) mf_tensor_release(create(gpu(i), NBYTES));
+  mf_tensor_release(create(pinned(), NBYTES));
+  OK(mf_pools_trim(0, &err));
+  EXPECT_HELD(false);
+}
+
+/* With wait, deleters that wait for queued work are called before it returns. */
+static void it_can_wait_for_what_was_released(void **state) {
+  (void)state;
+  const mf_stream s = other_stream(0, false);
+  loan *l = loan_new();
+  mf_tensor *t = import(l);
+  keep_busy(t, s);
+  mf_tensor_release(t);
+  OK(mf_pools_trim(1, &err));
+  assert_int_equal(calls_of(l), 1);
+  EXPECT_HELD(false);
+  loan_end(l);
+  other_stream_end(s);
+}
+
+/* Processes of their own, from before any driver was opened: what they ended with. */
+
+static int status_of_opening = -1, status_of_end = -1;
+
+static int run_alone(void (*fn)(void)) {
+  int status = 0;
+  const pid_t pid = fork();
+  if (pid == 0) {
+    if (other_open() && other_is_simulated()) fn();
+    _exit(0);
+  }
+  return pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void open_nothing(void) {
+  sim_ask_reset();
+  if (mf_pools_trim(1, &err) != MF_OK || sim_ask_calls(NULL) != 0) _exit(1);
+}
+
+static void a_trim_of_all_opens_no_driver(void **state) {
+  (void)state;
+  assert_int_equal(status_of_opening, 0);
+}
+
+static void end_with_nothing(void) {
+  _exit(held() == held_before && sim_ask_left("memory") == 0 && sim_ask_left("events") == 0 ? 0 : 1);
+}
+
+static void keep_a_cache(void) {
+  const DLDevice device = gpu(0);
+  mf_tensor *t;
+  held_before = held();
+  atexit(end_with_nothing); /* before Moonferry opens the driver, so that it comes last */
+  if (create_at(device, NBYTES, &t) != MF_OK) _exit(2);
+  mf_tensor_release(t);
+  if (held() == held_before) _exit(3);
+  exit(4);
+}
+
+static void a_process_gives_back_at_its_end(void **state) {
+  (void)state;
+  assert_int_equal(status_of_end, 0);
+}
+
+#define EMPTY(name) cmocka_unit_test_setup_teardown(name, begin_empty, end)
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_trim_of_all_opens_no_driver),
+      cmocka_unit_test(a_process_gives_back_at_its_end),
+      EMPTY(it_is_given_back_and_made_anew),
+      EMPTY(kernels_are_compiled_again),
+      EMPTY(not_while_a_tensor_lives),
+      EMPTY(not_while_a_stream_of_ours_is_in_use),
+      EMPTY(not_while_released_memory_waits),
+      EMPTY(threads_do_not_notice),
+      EMPTY(all_devices_at_once),
+      EMPTY(it_can_wait_for_what_was_released),
+  };
+  status_of_opening = run_alone(open_nothing);
+  status_of_end = run_alone(keep_a_cache);
+  return RUN(tests);
+}
