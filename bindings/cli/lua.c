@@ -88,7 +88,8 @@ static int control_compiler(lua_State *L, char option, const char *text) {
       "for word in (option == 'O' and text or rest):gmatch('[^,]+') do words[#words + 1] = word end\n"
       "local found, module = pcall(require, option == 'O' and 'jit.opt' or 'jit.' .. (name or ''))\n"
       "if not found then error('-j: ' .. text .. ' is neither on, off or flush nor a module jit.*', 0) end\n"
-      "module.start(unpack(words))\n";
+      "local ok, why = pcall(module.start, unpack(words))\n"
+      "if not ok then error(why, 0) end\n";
   const int loaded = luaL_loadbuffer(L, code, sizeof code - 1, "=moonferry");
   lua_pushlstring(L, &option, 1);
   lua_pushstring(L, text);

@@ -326,7 +326,7 @@ def fails(_: Foreign) -> Any:
     raise BufferError("of the producer's own")
 
 
-@rule("propagates-buffer-error", "must", API + "from_dlpack")
+@rule("producer-error", "must", API + "from_dlpack")
 def propagates(lib: Library) -> None:
     """A BufferError of the producer reaches the caller."""
     seen = refused(lambda: lib.take(foreign(answer=fails)), (BufferError,), "a producer that raises BufferError")

@@ -20,8 +20,8 @@ class Rule(NamedTuple):
 RULES: dict[str, Rule] = {}
 
 API = "array API 2025.12, "
-HEADER = "DLPack 1.3, dlpack.h, "
-PYTHON = "DLPack 1.3, Python specification, "
+HEADER = "DLPack 1.3 dlpack.h, "
+PYTHON = "DLPack 1.3 Python specification, "
 
 
 def rule(name: str, level: str, standard: str) -> Callable[[Callable[[Any], str | None]], Any]:

@@ -88,7 +88,7 @@ def as_text(options: argparse.Namespace, about: Answer, found: list[tuple[Rule, 
     for rule, answer in found:
         bad = answer["result"] in BAD
         mark = answer["result"].upper() if bad and rule.level != "may" else answer["result"]
-        lines.append(f"{rule.name:<{width}}{rule.level:<8}{mark:<13}{rule.standard}")
+        lines.append(f"{rule.name:<{width}}{rule.level:<7}{mark:<12}{rule.standard}")
         for text in (rule.text, answer["seen"]) if bad else (answer["seen"],) if options.verbose else ():
             lines += textwrap.wrap(text, 110, initial_indent=" " * width, subsequent_indent=" " * width)
     counts = ", ".join(f"{n} {name}" for name, n in count(found).items() if n)
