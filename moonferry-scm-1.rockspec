@@ -13,6 +13,7 @@ build = {
   type = "builtin",
   modules = {
     ["moonferry.beside"] = "lua/moonferry/beside.lua",
+    ["moonferry.bridge"] = "lua/moonferry/bridge.lua",
     ["moonferry.bulk"] = "lua/moonferry/bulk.lua",
     ["moonferry.cdef"] = "lua/moonferry/cdef.lua",
     ["moonferry.create"] = "lua/moonferry/create.lua",

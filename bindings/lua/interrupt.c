@@ -33,24 +33,36 @@ static void on_interrupt(int number, siginfo_t *info, void *context) {
  * same: asyncio.run would replace that, and this file's handler with it. */
 static int teach_python(void) {
   static const char code[] =
-      "import _signal\n"
       "def interrupt(number, frame):\n"
       "    raise KeyboardInterrupt\n"
       "_signal.signal(_signal.SIGINT, interrupt)\n";
+  PyObject *module = PyImport_ImportModule("_signal");
   PyObject *builtins = PyEval_GetBuiltins();
   PyObject *run = builtins ? PyDict_GetItemString(builtins, "exec") : NULL;
-  PyObject *result = run ? PyObject_CallFunction(run, "s{}", code) : NULL;
+  PyObject *result = module && run ? PyObject_CallFunction(run, "s{s:O}", code, "_signal", module) : NULL;
   if (result == NULL) PyErr_Clear();
   Py_DecRef(result);
+  Py_DecRef(module);
   return result != NULL;
 }
 
+/* Python takes a SIGINT that nobody handles when its module is loaded, which is sooner or later. Then be it now. */
+static void leave_alone(const struct sigaction *now) {
+  PyObject *module = PyImport_ImportModule("_signal");
+  if (module == NULL) PyErr_Clear();
+  Py_DecRef(module);
+  sigaction(SIGINT, now, NULL);
+}
+
 void mf__interrupt_arm(void) {
-  static int taught;
+  static int begun, taught;
   struct sigaction now, ours;
   if (sigaction(SIGINT, NULL, &now) != 0) return;
   int is_ours = (now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_interrupt;
-  if (is_ours || now.sa_handler == SIG_DFL || now.sa_handler == SIG_IGN) return;
+  int is_alone = now.sa_handler == SIG_DFL || now.sa_handler == SIG_IGN;
+  if (is_alone && !begun) leave_alone(&now);
+  begun = 1;
+  if (is_ours || is_alone) return;
   if (!taught && !teach_python()) return;
   taught = 1;
   host = now;

@@ -150,21 +150,23 @@ local function running()
   end
 end
 
--- A libpython that somebody loaded for himself alone: its symbols are there, but nobody else sees them.
-local function resident()
+---The path of a library that this process has loaded, by a pattern for its name.
+---@param name string
+---@return string?
+function interpreter.resident(name)
   local maps = io.open("/proc/self/maps")
   if not maps then
     return nil
   end
   local text = maps:read("*a")
   maps:close()
-  return text:match("(/[^\n]*/libpython3%.%d+[^/\n]*%.so[^/\n]*)\n")
+  return text:match("(/[^\n]*/" .. name .. "[^/\n]*)\n")
 end
 
--- The libpython of this process, made global if it was loaded privately: whether it runs, or nil.
+-- The libpython of this process, made global if somebody loaded it for himself alone: whether it runs, or nil.
 local function present()
   local state = running()
-  local path = state == nil and resident()
+  local path = state == nil and interpreter.resident "libpython3%.%d+[^/\n]*%.so"
   if path then
     interpreter.handle = ffi.load(path, true)
     state = running()

@@ -61,39 +61,12 @@ local function describe(value)
   return known(value)
 end
 
--- The bridge lies beside the library that this process uses, because both are of one build.
-local function bridge_path()
-  local directory = beside.folder()
-  local path = directory and directory .. "moonferry_bridge.so"
-  local file = path and io.open(path)
-  if file then
-    file:close()
-    return path
-  end
-  local elsewhere = package.searchpath("moonferry_bridge", package.cpath)
-  return elsewhere, not elsewhere and ("moonferry_bridge.so is neither beside libmoonferry (%s) nor on package.cpath")
-    :format(directory or "?")
-end
-
-local function load_bridge()
-  local path, message = bridge_path()
-  if not path then
-    return nil, message
-  end
-  local open, fault = package.loadlib(path, "luaopen_moonferry_bridge")
-  if not open then
-    return nil, fault
-  end
-  local ok, bridge = pcall(open)
-  return ok and bridge or nil, not ok and bridge or nil
-end
-
 local function prepare(options)
   local facts, message = interpreter.load(options)
   if not facts then
     return nil, message
   end
-  local bridge, fault = load_bridge()
+  local bridge, fault = require("moonferry.bridge").load()
   if not bridge then
     return nil, fault
   end

@@ -1,0 +1,177 @@
+-- What a hosted Python knows of its process: arguments, the script's folder, Ctrl-C.
+local process = require "process"
+
+local run, runs, shell = process.run, process.runs, process.shell
+
+local prelude = 'local py = require "moonferry.python"\n'
+
+describe("a hosted Python", function()
+  it("has the script's arguments, and finds modules beside the script", function()
+    local folder = os.tmpname()
+    os.remove(folder)
+    shell("mkdir " .. folder)
+    process.write_file(folder .. "/beside_me.py", "value = 5\n")
+    process.write_file(folder .. "/script.lua", prelude .. [[
+print(py.import("sys").argv, py.import("beside_me").value)
+]])
+    local command = ("%s %s/script.lua one 'two words' $'\\xff'"):format("luajit", folder)
+    local status, text = shell("bash -c " .. ("%q"):format(command):gsub("%$", "\\$"))
+    assert.are.equal(0, status, text)
+    assert.are.equal(("['%s/script.lua', 'one', 'two words', '\\udcff']\t5\n"):format(folder), text)
+    local _, refused = shell(("cd /; PYTHONSAFEPATH=1 luajit %s/script.lua"):format(folder))
+    assert.matches("No module named 'beside_me'", refused)
+    shell("rm -r " .. folder)
+  end)
+
+  it("has no arguments where Lua has none", function()
+    local _, text = shell([[luajit -e 'arg = nil; print(require("moonferry.python").import("sys").argv)']])
+    assert.are.equal("['']\n", text)
+  end)
+end)
+
+describe("Ctrl-C", function()
+  -- Runs a script that says when it is ready, interrupts it then, and gives its status and what it printed.
+  local function interrupted(script, options)
+    local path, out = os.tmpname(), os.tmpname()
+    process.write_file(path, prelude .. "local function ready() print 'ready'; io.stdout:flush() end\n" .. script)
+    local status, text = shell(([[
+luajit %s %s >%s 2>&1 &
+for i in $(seq 200); do grep -q ready %s && break; sleep 0.05; done
+sleep 0.3
+kill -INT $!
+for i in $(seq 200); do kill -0 $! 2>/dev/null || break; sleep 0.05; done
+kill -KILL $! 2>/dev/null
+wait $!
+s=$?
+cat %s
+exit $s]]):format(options or "", path, out, out, out))
+    os.remove(path)
+    os.remove(out)
+    return status, text
+  end
+
+  it("raises KeyboardInterrupt in Python code, which Lua can catch", function()
+    local status, text = interrupted [[
+py.exec "def wait():\n    while True: pass"
+ready()
+local ok, err = pcall(py.main.wait)
+print(ok, err.type)
+ready()
+os.exit(err:is "KeyboardInterrupt" and 7 or 1)
+]]
+    assert.are.equal(7, status, text)
+    assert.matches("false\tKeyboardInterrupt", text)
+  end)
+
+  it("ends a program that waits in Python and does not catch it", function()
+    local status, text = interrupted [[
+ready()
+py.import("time").sleep(60)
+]]
+    assert.are.equal(1, status, text)
+    assert.matches("KeyboardInterrupt", text)
+  end)
+
+  it("reaches a Lua loop of calls that never run Python code", function()
+    local status, text = interrupted [[
+local add = py.op.add
+ready()
+while true do add(1, 2) end
+]]
+    assert.are.equal(1, status, text)
+    assert.is_truthy(text:find "KeyboardInterrupt" or text:find "interrupted!", text)
+  end)
+
+  it("stops Lua code as it did before Python was started", function()
+    local status, text = interrupted([[
+py.import("asyncio").run(py.eval "__import__('asyncio').sleep(0)")
+ready()
+while true do end
+]], "-joff")
+    assert.are.equal(1, status, text)
+    assert.matches("interrupted!", text)
+  end)
+end)
+
+describe("a program that Python code wants to end", function()
+  it("gets SystemExit as an error that it can look at", function()
+    local text = runs(prelude .. [[
+local ok, err = pcall(py.import("sys").exit, 3)
+print(ok, err.type, err.code)
+]])
+    assert.are.equal("false\tSystemExit\t3\n", text)
+    assert.are.equal(1, (run(prelude .. 'py.import("sys").exit(3)')))
+  end)
+end)
+
+describe("an engine that embeds LuaJIT", function()
+  local build = os.getenv "MOONFERRY_BUILD" or "build/dev"
+
+  -- Each frame calls Python, which calls Lua; the engine closes its state and starts another one.
+  local script = prelude .. [[
+local np = py.import "numpy"
+local state, seen = np.zeros(4), 0
+local function update(x)
+  seen = seen + 1
+  return x + 1
+end
+py.exec "total = globals().get('total', 0)"
+function frame(i)
+  state = py.builtins.list(py.builtins.map(update, state))
+  py.main.total = py.main.total + 1
+  if i == 99 then
+    print(level, py.number(state[3]), seen, py.main.total, py.import("sys").argv)
+    io.stdout:flush()
+  end
+end
+]]
+
+  local function hosted(program, plugin)
+    local path = build .. "/specs/" .. program
+    local file = io.open(path)
+    if not file then
+      return nil, pending(program .. " was not built: LuaJIT's static library is not installed")
+    end
+    file:close()
+    local with = path .. (plugin and " " .. build .. "/specs/" .. plugin or "")
+    return with
+  end
+
+  for name, way in pairs {
+    ["statically"] = { "lua_host_static" },
+    ["dynamically"] = { "lua_host_shared" },
+    ["in a plugin of its own"] = { "lua_host_loader", "lua_host_plugin.so" },
+  } do
+    it(name .. " hosts Python like any Lua", function()
+      local program = hosted(unpack(way))
+      if program then
+        assert.are.equal("1\t100\t400\t100\t['']\n2\t100\t400\t200\t['']\n", runs(script, "", program))
+      end
+    end)
+  end
+
+  it("and does not export it is told how to", function()
+    local program = hosted "lua_host_closed"
+    if program then
+      local status, text = run(script, "", program)
+      assert.are.equal(1, status)
+      assert.matches("undefined symbol: lua_.*export%-dynamic", text)
+    end
+  end)
+
+  it("keeps its own way with Ctrl-C", function()
+    local program = hosted "lua_host_shared"
+    local text = runs(prelude .. [[
+py.import "signal"
+py.import "asyncio"
+for line in io.lines "/proc/self/status" do
+  local caught = line:match "^SigCgt:%s*%x+(%x)$"
+  if caught then
+    print(bit.band(tonumber(caught, 16), 2))
+  end
+end
+function frame() end
+]], "", program)
+    assert.are.equal("0\n0\n", text)
+  end)
+end)
