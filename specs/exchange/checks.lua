@@ -118,7 +118,7 @@ function checks.sharing(cell, A, B)
   }
 end
 
--- One side writes 5, Moonferry writes 6, the other side writes 5 again; what does each see? A side is a library and its
+-- One side writes 5, Moonferry writes 6, the other side writes 7; what does each see? A side is a library and its
 -- array. Returns who wrote and was seen.
 function checks.written(cell, source_side, sink_side, t, shared)
   local words = {}
@@ -130,19 +130,19 @@ function checks.written(cell, source_side, sink_side, t, shared)
         library.name, shared and "the same" or "different")
     end
   end
-  local function write(from, to)
+  local function write(value, from, to)
     local library, array = from[1], from[2]
-    if library.write and try(function() library.write(array) return true end) then
-      look(library.name, 5, to[1], to[2])
+    if library.write and try(function() library.write(array, value) return true end) then
+      look(library.name, value, to[1], to[2])
     end
   end
-  write(source_side, sink_side)
+  write(5, source_side, sink_side)
   if shared and not t.readonly then
     t:fill(6)
     look("Moonferry", 6, source_side[1], source_side[2])
     look("Moonferry", 6, sink_side[1], sink_side[2])
   end
-  write(sink_side, source_side)
+  write(7, sink_side, source_side)
   return table.concat(words, ", ")
 end
 
@@ -244,7 +244,7 @@ function checks.readonly(cell, A, B)
   elseif not B.write then
     return { word = "nothing writes there" }
   end
-  local wrote, error_text = try(function() B.write(y) return true end)
+  local wrote, error_text = try(function() B.write(y, 5) return true end)
   local changed = A.bytes(locked or x, "float32") ~= bytes
   return { word = changed and "lost by " .. B.name or wrote and "a copy" or "kept", why = error_text }
 end

@@ -71,6 +71,7 @@ class Environment:
             "MOONFERRY_PYTHON": str(self.python),
             "PYTHONDONTWRITEBYTECODE": "1",
             "NUMBA_CACHE_DIR": str(BUILD / "numba"),
+            "WARP_CACHE_PATH": str(BUILD / "warp"),
             "TF_CPP_MIN_LOG_LEVEL": "3",
             "PATH": f"{self.here / 'bin'}{os.pathsep}{os.environ['PATH']}",
         }

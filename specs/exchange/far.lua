@@ -11,7 +11,7 @@ local py = require "moonferry.python"
 local segment = py.import("multiprocessing.shared_memory").SharedMemory(arg[2])
 -- Whoever made the segment removes it, so Python's own keeper of segments must not.
 py.import("multiprocessing.resource_tracker").unregister(segment._name, "shared_memory")
-local B = library.open(library.find(require "host", arg[1]))
+local B = library.open(library.find(require "host", arg[1]), library.HOST)
 local moonferry, hashlib = py.import "moonferry", py.import "hashlib"
 local y, dtype
 
@@ -35,7 +35,7 @@ end
 
 function verbs.write()
   if B.write then
-    B.write(y)
+    B.write(y, 5)
   end
   return { wrote = B.write ~= nil }
 end

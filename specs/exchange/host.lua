@@ -8,10 +8,10 @@
 --   take(t, dtype)       how the library takes Moonferry's tensor
 --   bytes(x, dtype)      its elements as bytes in C's order, read by the library itself
 --   pointer(x)           where it says that they lie (may be left out)
---   write(x)             sets all of a float32 array to 5 by the library's own means; left out: nothing there can be
+--   write(x, value)      sets all of a float32 array to a number by the library's own means; left out: nothing there can be
 --   lock(x)              the same array, read-only
 --   views                its own expressions for layouts; left out: Moonferry makes them of the array's memory
---   limits               what it is not asked for, and why: layouts and dtypes that would be taken for something else
+--   limits               what it is not asked for, and why: layouts and dtypes that it would take for something else
 --   setup                Python statements that run first
 --   version              an expression; left out: what pip says of `package`, or of the module
 --   note                 what a reader of the table should know
@@ -32,13 +32,13 @@ return {
     make = "moonferry.frombuffer(raw).copy().reinterpret(dtype).reshape(shape)",
     give = "x", take = "t",
     bytes = "support.peek(x.data_ptr, x.shape, x.strides, x.dtype.itemsize)",
-    pointer = "x.data_ptr", write = "x.fill(5)", lock = "x.as_readonly()",
+    pointer = "x.data_ptr", write = "x.fill(value)", lock = "x.as_readonly()",
     note = "its own tensors, given as they are" },
 
   { name = "NumPy", module = "numpy",
     make = "a", give = "moonferry.asarray(x)",
     take = "numpy.from_dlpack(t) if hasattr(numpy, dtype) else numpy.asarray(t)",
-    bytes = "x.tobytes()", pointer = "x.ctypes.data", write = "x.fill(5)", lock = "support.lock(x)",
+    bytes = "x.tobytes()", pointer = "x.ctypes.data", write = "x.fill(value)", lock = "support.lock(x)",
     views = NUMPY_VIEWS,
     note = "by from_dlpack; dtypes of ml_dtypes by asarray, on both sides" },
 
@@ -47,7 +47,7 @@ return {
       .. "torch.empty(shape, dtype=getattr(torch, dtype))",
     take = "moonferry.into(torch.Tensor, t)",
     bytes = "x.contiguous().flatten().view(torch.uint8).numpy().tobytes()",
-    pointer = "x.data_ptr()", write = "x.fill_(5)",
+    pointer = "x.data_ptr()", write = "x.fill_(value)",
     views = { fortran = "x.T", sliced = "x[1:3, ::2]", zero = "x[:, :1].expand(4, 6)" },
     note = "by its exchange table; its own from_dlpack ends the process on negative strides, into() refuses them" },
 
@@ -55,7 +55,7 @@ return {
     make = "tvm_ffi.from_dlpack(moonferry.frombuffer(raw.copy()).reinterpret(dtype).reshape(shape))",
     take = "tvm_ffi.from_dlpack(t)",
     bytes = "support.peek(x.data_ptr(), x.shape, x.strides, support.itemsize(dtype))",
-    pointer = "x.data_ptr()", write = "numpy.from_dlpack(x).fill(5)",
+    pointer = "x.data_ptr()", write = "numpy.from_dlpack(x).fill(value)",
     note = "allocates nothing itself, so its arrays begin as NumPy's memory" },
 
   { name = "JAX", module = "jax", setup = "import jax.numpy; jax.config.update('jax_enable_x64', True)",
@@ -66,26 +66,26 @@ return {
   { name = "TVM", module = "tvm", package = "apache-tvm", env = "host",
     make = "tvm.runtime.empty(shape, dtype).copyfrom(a)", take = "tvm.runtime.from_dlpack(t)",
     bytes = "support.peek(x.data_ptr(), x.shape, x.strides, support.itemsize(dtype))",
-    pointer = "x.data_ptr()", write = "x.copyfrom(numpy.full(x.shape, 5, 'float32'))" },
+    pointer = "x.data_ptr()", write = "x.copyfrom(numpy.full(x.shape, value, 'float32'))" },
 
   { name = "PaddlePaddle", module = "paddle", package = "paddlepaddle", env = "host",
     make = "paddle.to_tensor(raw).view(getattr(paddle, dtype)).reshape(shape) if len(raw) else "
       .. "paddle.empty(shape, dtype)",
     take = "moonferry.into(paddle.Tensor, t)",
-    bytes = "x.contiguous().numpy().tobytes()", pointer = "x.data_ptr()", write = "x.fill_(5.0)",
+    bytes = "x.contiguous().numpy().tobytes()", pointer = "x.data_ptr()", write = "x.fill_(value)",
     views = { fortran = "x.T", sliced = "x[1:3, ::2]", zero = "x[:, :1].expand([4, 6])" } },
 
   { name = "Numba", module = "numba", env = "host",
     setup = "import jitted",
     make = "jitted.copy(a)", take = "jitted.same(numpy.asarray(t))", bytes = "jitted.elements(x, dtype)",
-    pointer = "x.ctypes.data", write = "jitted.fill(x, 5)",
+    pointer = "x.ctypes.data", write = "jitted.fill(x, value)",
     lock = "support.lock(x)", views = NUMPY_VIEWS,
     note = "compiled functions make, take, read and write the arrays" },
 
   { name = "PyArrow Tensor", module = "pyarrow", env = "host",
     make = "pyarrow.Tensor.from_numpy(a)", give = "moonferry.asarray(x)",
     take = "pyarrow.Tensor.from_numpy(numpy.asarray(t))", bytes = "x.to_numpy().tobytes()",
-    pointer = "x.to_numpy().ctypes.data", write = "x.to_numpy().fill(5)",
+    pointer = "x.to_numpy().ctypes.data", write = "x.to_numpy().fill(value)",
     lock = "pyarrow.Tensor.from_numpy(support.lock(x.to_numpy()))",
     note = "by the buffer protocol" },
 
@@ -100,7 +100,7 @@ return {
     setup = CODES .. "'int8 uint8 int16 uint16 int32 uint32 int64 uint64 float32 float64'.split(), 'bBhHiIqQfd'))",
     make = "array.array(codes[dtype], raw.tobytes())", give = "moonferry.asarray(x).reshape(shape)",
     take = "array.array(codes[dtype], memoryview(t).tobytes())", bytes = "x.tobytes()", pointer = "x.buffer_info()[0]",
-    write = "support.put(x, numpy.full(len(x), 5, 'float32').tobytes())",
+    write = "support.put(x, numpy.full(len(x), value, 'float32').tobytes())",
     note = "owns its memory, so it takes copies" },
 
   { name = "memoryview", module = "builtins",
@@ -108,7 +108,7 @@ return {
       .. "'?bBhHiIqQfd'))",
     make = "memoryview(bytearray(raw)).cast(codes[dtype], shape)",
     give = "moonferry.asarray(x)", take = "memoryview(t)",
-    bytes = "x.tobytes()", pointer = "numpy.asarray(x).ctypes.data", write = "numpy.asarray(x).fill(5)",
+    bytes = "x.tobytes()", pointer = "numpy.asarray(x).ctypes.data", write = "numpy.asarray(x).fill(value)",
     lock = "x.toreadonly()", note = "over a bytearray" },
 
   { name = "bytes", module = "builtins", setup = "class Bytes(bytes): pass\n" .. FLAT,
@@ -121,12 +121,12 @@ return {
     give = "moonferry.frombuffer(x, dtype).reshape(shape)",
     take = "support.put(mmap.mmap(-1, t.nbytes), flat(t))", bytes = "x[:]",
     pointer = "numpy.frombuffer(x, 'uint8').ctypes.data",
-    write = "support.put(x, numpy.full(len(x) // 4, 5, 'float32').tobytes())",
+    write = "support.put(x, numpy.full(len(x) // 4, value, 'float32').tobytes())",
     note = "owns its memory, so it takes copies; the dtype is Moonferry's to say" },
 
   { name = "nanobind", module = "exchange_nanobind", package = "nanobind", env = "host",
     make = "exchange_nanobind.Array.make(raw.tobytes(), dtype, shape)", give = "moonferry.from_dlpack(x.array())",
-    take = "exchange_nanobind.Array.take(t)", bytes = "x.bytes()", pointer = "x.pointer()", write = "x.fill(5)",
+    take = "exchange_nanobind.Array.take(t)", bytes = "x.bytes()", pointer = "x.pointer()", write = "x.fill(value)",
     note = "an extension of ours made with it" },
 
   { name = "pybind11", module = "exchange_pybind11", package = "pybind11", env = "host",
@@ -134,12 +134,12 @@ return {
     .. "complex128'.split(), '? b B h H i I q Q e f d Zf Zd'.split()))",
     make = "exchange_pybind11.Array.make(raw.tobytes(), codes[dtype], support.itemsize(dtype), shape)",
     give = "moonferry.asarray(x)", take = "exchange_pybind11.Array.take(t)", bytes = "x.bytes()",
-    pointer = "x.pointer()", write = "x.fill(5)", note = "an extension of ours made with it: buffers, no DLPack" },
+    pointer = "x.pointer()", write = "x.fill(value)", note = "an extension of ours made with it: buffers, no DLPack" },
 
   { name = "mpi4py", module = "mpi4py.MPI", package = "mpi4py", env = "host", setup = "from mpi4py import MPI",
     make = "support.put(MPI.Alloc_mem(len(raw)), raw.tobytes())",
     give = "moonferry.frombuffer(x, dtype).reshape(shape)", take = "MPI.buffer.frombuffer(t)", bytes = "x.tobytes()",
-    pointer = "x.address", write = "support.put(x, numpy.full(x.nbytes // 4, 5, 'float32').tobytes())",
+    pointer = "x.address", write = "support.put(x, numpy.full(x.nbytes // 4, value, 'float32').tobytes())",
     lock = "x.toreadonly()", limits = { fortran = "it sends memory in its own order, and knows no shape" },
     note = "its memory and its view of buffers; messages between two ranks are below" },
 
@@ -150,7 +150,7 @@ return {
   { name = "MXNet", module = "mxnet", env = "mxnet",
     make = "mxnet.nd.array(a, dtype=a.dtype)", give = "moonferry.from_dlpack(x.to_dlpack_for_write())",
     take = "mxnet.nd.from_dlpack(t.__dlpack__())", bytes = "x.asnumpy().tobytes()",
-    write = "(x.__setitem__(slice(None), 5), x.wait_to_read())",
+    write = "(x.__setitem__(slice(None), value), x.wait_to_read())",
     views = { fortran = "x.T" },
     note = "its DLPack is capsules" },
 }

@@ -3,9 +3,16 @@
 -- Must not know: any library, what is checked.
 local py = require "moonferry.python"
 
-local ARGUMENTS = {
+local library = {}
+
+-- What the expressions of an entry may name: of host.lua, and of the tables of devices.
+library.HOST = {
   make = "a, raw, dtype, shape", give = "x, dtype, shape", take = "t, dtype", bytes = "x, dtype", pointer = "x",
-  write = "x", lock = "x",
+  write = "x, value", lock = "x",
+}
+library.DEVICE = {
+  stream = "", handle = "stream", make = "value, stream", give = "x, stream", take = "t, stream",
+  fill = "x, value, stream", read = "x, stream", pointer = "x", seen = "x",
 }
 
 local DEFAULTS = { give = "moonferry.from_dlpack(x)" }
@@ -13,8 +20,6 @@ local DEFAULTS = { give = "moonferry.from_dlpack(x)" }
 local function lambda(arguments, expression, scope)
   return py.eval(("lambda %s: (%s)"):format(arguments, expression), scope)
 end
-
-local library = {}
 
 --- The entry of that name in a list of entries.
 function library.find(entries, name)
@@ -37,15 +42,20 @@ local function version_of(entry, scope)
     :format(entry.module), py.dict { [entry.module] = py.get(scope, entry.module), platform = py.import "platform" }))
 end
 
---- Imports the library and compiles its expressions.
-function library.open(entry)
-  local scope = py.dict { support = py.import "support", moonferry = py.import "moonferry", numpy = py.import "numpy" }
+--- Imports the library and compiles its expressions, which may name what `scope` has.
+function library.open(entry, arguments, more)
+  local scope = py.dict(more or {})
+  for _, name in ipairs { "support", "moonferry", "numpy" } do
+    py.set(scope, name, py.import(name))
+  end
+  py.exec(entry.before or "", scope)
   py.exec("import " .. entry.module, scope)
   py.exec(entry.setup or "", scope)
-  local made = { name = entry.name, views = {}, limits = entry.limits or {}, version = version_of(entry, scope) }
-  for verb, arguments in pairs(ARGUMENTS) do
+  local made = { name = entry.name, views = {}, limits = entry.limits or {}, host = entry.host }
+  made.version = version_of(entry, scope)
+  for verb, names in pairs(arguments) do
     local expression = entry[verb] or DEFAULTS[verb]
-    made[verb] = expression and lambda(arguments, expression, scope)
+    made[verb] = expression and lambda(names, expression, scope)
   end
   for layout, expression in pairs(entry.views or {}) do
     made.views[layout] = lambda("x", expression, scope)

@@ -1,6 +1,7 @@
 -- One cell of the matrix: luajit pair.lua LIBRARY LIBRARY OUTPUT [CHECK ...]
 --
--- Where MATRIX_FAR is set, it is the command of a process that has the second library, and the checks are far_checks.
+-- MATRIX_TABLE: the table that has both (host, cuda or rocm; host when left out). MATRIX_FAR: the command of a process
+-- that has the second library, where this one cannot.
 -- Responsible for: running the checks one by one and writing a line of JSON before and after each, so that whoever
 -- started this process knows what ran when a library ended it. Must not know: libraries, or what is checked.
 local directory = arg[0]:match("^(.*)/[^/]*$") or "."
@@ -8,17 +9,34 @@ package.path = directory .. "/?.lua;" .. package.path
 
 local json = require "json"
 local library = require "library"
-local far = os.getenv "MATRIX_FAR"
-local checks = require(far and "far_checks" or "checks")
+local py = require "moonferry.python"
 
 local from, to, output = arg[1], arg[2], assert(io.open(arg[3], "a"))
+local far = os.getenv "MATRIX_FAR"
+local kind = os.getenv "MATRIX_TABLE" or "host"
 
 local function say(fields)
   output:write(json(fields), "\n")
   output:flush()
 end
 
-local function run(name, A, B)
+local function open_host()
+  local entries = require "host"
+  local checks = require(far and "far_checks" or "checks")
+  local A = library.open(library.find(entries, from), library.HOST)
+  return checks, A, far and checks.open(to, far) or library.open(library.find(entries, to), library.HOST)
+end
+
+local function open_device()
+  local entries, checks = require(kind), require "device_checks"
+  local more = { driver = py.import("driver_abi").Driver(kind) }
+  local A = library.open(library.find(entries, from), library.DEVICE, more)
+  local B = library.open(library.find(entries, to), library.DEVICE, more)
+  checks.start(more.driver)
+  return checks, A, B
+end
+
+local function run(checks, name, A, B)
   say { begin = name }
   local cell = { faults = {} }
   function cell.fault(...)
@@ -32,12 +50,10 @@ local function run(name, A, B)
 end
 
 say { begin = "import" }
-local entries = require "host"
-local A = library.open(library.find(entries, from))
-local B = far and checks.open(to, far) or library.open(library.find(entries, to))
+local checks, A, B = (kind == "host" and open_host or open_device)()
 say { done = "import", seen = { [from] = A.version, [to] = B.version } }
 for _, name in ipairs { select(4, unpack(arg)) } do
-  run(name, A, B)
+  run(checks, name, A, B)
 end
 if far then
   B.close()

@@ -1,10 +1,10 @@
 """Producers of other times and other tastes, beside those of specs/python/test_producer.py: free functions, drafts of
 the standard, subclasses, NumPy 1, and those that lie about their device."""
 
-import dlpack_abi as abi
 import numpy as np
 import pytest
 
+import dlpack_abi as abi
 import moonferry as mf
 
 

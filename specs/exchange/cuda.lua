@@ -1,0 +1,133 @@
+-- CUDA's libraries in the matrix. An entry says what a library is called and, in Python, how it does these things with
+-- arrays of 64 bytes on device 0, each on a stream of the library's own:
+--
+--   stream(), handle(stream)     a new stream, and its handle as a number
+--   make(value, stream)          an array of its own, filled on the stream
+--   give(x, stream)              how Moonferry takes it, ordered behind what the library queued on that stream
+--   take(t, stream)              how the library takes Moonferry's tensor, to work on it on that stream
+--   fill(x, value, stream), read(x, stream)    work on that stream; read waits for that stream alone
+--   pointer(x), seen(x)          where it lies, and shape and strides (in elements; nil: compact)
+--
+-- `driver` is the driver itself (specs/python/gpu/driver_abi.py): its memset and its copy stand in for kernels, which
+-- a simulated driver does not run. Must not know: what is done with it all (device_checks.lua).
+local BY_DRIVER = {
+  fill = "driver.memset(POINTER, value, 64, HANDLE)",
+  read = "driver.read(POINTER, 64, HANDLE)",
+}
+
+local function by_driver(verb, pointer, handle)
+  return (BY_DRIVER[verb]:gsub("POINTER", pointer):gsub("HANDLE", handle))
+end
+
+return {
+  { name = "Moonferry", module = "moonferry",
+    setup = [[
+def make(value, stream):
+    with stream:
+        return moonferry.full((64,), value, "uint8", device="cuda:0")
+
+def fill(x, value, stream):
+    with stream:
+        x.fill(value)
+
+def read(x, stream):
+    with stream:
+        return bytes(x.reinterpret("uint8").tolist())
+]],
+    stream = "moonferry.Stream('cuda:0')", handle = "stream.handle", make = "make(value, stream)", give = "x",
+    take = "t", fill = "fill(x, value, stream)", read = "read(x, stream)", pointer = "x.data_ptr",
+    seen = "(x.shape, x.strides)" },
+
+  { name = "NumPy (host)", module = "numpy", host = "yes",
+    setup = "def give(x):\n    return moonferry.from_dlpack(x).to('cuda:0')",
+    stream = "None", handle = "0", make = "numpy.full(64, value, 'uint8')", give = "give(x)",
+    take = "numpy.asarray(t.to('cpu'))", fill = "x.fill(value)", read = "x.tobytes()", pointer = "x.ctypes.data",
+    seen = "(x.shape, tuple(s // x.itemsize for s in x.strides))",
+    note = "the host: Moonferry copies when asked, by to()" },
+
+  { name = "cuda.core", module = "cuda.core", package = "cuda-core",
+    setup = [[
+from cuda.core import Buffer, Device
+from cuda.core.utils import StridedMemoryView
+device = Device(0)
+device.set_current()
+
+def make(value, stream):
+    made = device.allocate(64, stream=stream)
+    made.fill(value, stream=stream)
+    return made
+
+def give(x, stream):
+    with moonferry.Stream.wrap(stream):
+        return moonferry.from_dlpack(x).reinterpret("uint8")
+
+def pointer(x):
+    return int(x.handle) if isinstance(x, Buffer) else x.ptr
+]],
+    stream = "device.create_stream()", handle = "int(stream.handle)", make = "make(value, stream)",
+    give = "give(x, stream)", take = "StridedMemoryView.from_dlpack(t, stream_ptr=int(stream.handle))",
+    fill = by_driver("fill", "pointer(x)", "int(stream.handle)"),
+    read = by_driver("read", "pointer(x)", "int(stream.handle)"),
+    pointer = "pointer(x)", seen = "(x.shape, x.strides)",
+    note = "its buffers do not order themselves, so the stream that wrote is current when they are taken" },
+
+  { name = "Numba-CUDA", module = "numba.cuda", package = "numba-cuda",
+    setup = [[
+from numba import cuda
+from numba.cuda.cudadrv.driver import device_memset
+
+def make(value, stream):
+    made = cuda.device_array(64, "uint8", stream=stream)
+    device_memset(made, value, 64, stream)
+    return made
+
+def take(t, stream):
+    with moonferry.Stream.wrap(stream, "cuda:0"):
+        return cuda.as_cuda_array(t)
+
+def read(x, stream):
+    host = x.copy_to_host(stream=stream)
+    stream.synchronize()
+    return host.tobytes()
+]],
+    stream = "cuda.stream()", handle = "stream.handle.value", make = "make(value, stream)",
+    give = "moonferry.from_dlpack(x)", take = "take(t, stream)", fill = "device_memset(x, value, 64, stream)",
+    read = "read(x, stream)", pointer = "x.device_ctypes_pointer.value",
+    seen = "(x.shape, tuple(s // x.dtype.itemsize for s in x.strides))",
+    note = "by __cuda_array_interface__ both ways; it waits on the host" },
+
+  { name = "Warp", module = "warp", package = "warp-lang",
+    setup = [[
+import warp
+from cuda.core import Device
+warp.config.quiet = True
+device = Device(0)
+device.set_current()
+warp.init()
+
+class Stream(warp.Stream):
+    def __init__(self):
+        self.core = device.create_stream()
+        super().__init__("cuda:0", cuda_stream=int(self.core.handle))
+
+def make(value, stream):
+    memory = device.allocate(64, stream=stream.core)
+    memory.fill(value, stream=stream.core)
+    made = warp.array(ptr=int(memory.handle), dtype=warp.uint8, shape=(64,), device="cuda:0")
+    made.memory = memory
+    return made
+
+def give(x, stream):
+    with warp.ScopedStream(stream, sync_enter=False):
+        return moonferry.from_dlpack(x)
+
+def take(t, stream):
+    with warp.ScopedStream(stream, sync_enter=False):
+        return warp.from_dlpack(t)
+]],
+    stream = "Stream()", handle = "stream.cuda_stream", make = "make(value, stream)", give = "give(x, stream)",
+    take = "take(t, stream)", fill = by_driver("fill", "x.ptr", "stream.cuda_stream"),
+    read = by_driver("read", "x.ptr", "stream.cuda_stream"), pointer = "x.ptr",
+    seen = "(x.shape, tuple(s // warp.types.type_size_in_bytes(x.dtype) for s in x.strides))",
+    note = "over memory that cuda.core allocated; its own allocator needs more than a simulated driver has" },
+}
