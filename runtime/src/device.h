@@ -217,6 +217,9 @@ typedef struct mf__stage_job {
 int mf__stage_copy(const mf__queue *on, const mf__stage_job *job, mf_error *err);
 bool mf__stage_exists(const mf__backend *backend, int32_t ordinal); /* a buffer */
 void mf__stage_trim(const mf__backend *backend, int32_t ordinal);
+/* As with mf__retire_mark: what was given back before is done when the device is. */
+uint64_t mf__stage_mark(const mf__backend *backend, int32_t ordinal);
+void mf__stage_reached(const mf__backend *backend, int32_t ordinal, uint64_t mark);
 
 /* trim.c: what is not in use goes back to the drivers */
 

@@ -240,14 +240,28 @@ void *mf__driver_pool_forget(mf__pooling *p) {
   return pool;
 }
 
-int mf__driver_relax(mf__relaxation *r, bool on, mf__exchange_fn exchange, mf_error *err) {
+static int relax(mf__relaxation *r, mf__exchange_fn exchange, mf_error *err) {
   enum { RELAXED = 2 };
-  const bool outermost = on ? r->depth == 0 : r->depth == 1;
-  int mode = on ? RELAXED : r->former;
-  const int rc = outermost ? exchange(&mode, err) : MF_OK;
-  if (rc != MF_OK) return rc;
-  if (outermost && on) r->former = mode;
-  r->depth += on ? 1 : -1;
+  int mode = RELAXED;
+  const int rc = exchange(&mode, err);
+  if (rc == MF_OK && !r->owed) r->former = mode;
+  if (rc == MF_OK) r->depth = 1;
+  return rc;
+}
+
+static int give_mode_back(mf__relaxation *r, mf__exchange_fn exchange, mf_error *err) {
+  int mode = r->former;
+  const int rc = exchange(&mode, err);
+  mode = r->former;
+  r->owed = rc != MF_OK && exchange(&mode, NULL) != MF_OK;
+  r->depth = 0;
+  return rc;
+}
+
+int mf__driver_relax(mf__relaxation *r, bool on, mf__exchange_fn exchange, mf_error *err) {
+  if (on && r->depth == 0) return relax(r, exchange, err);
+  if (!on && (r->depth == 1 || (r->depth == 0 && r->owed))) return give_mode_back(r, exchange, err);
+  if (on || r->depth > 0) r->depth += on ? 1 : -1;
   return MF_OK;
 }
 

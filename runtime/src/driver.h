@@ -101,14 +101,16 @@ void *mf__driver_pool_made(mf__pooling *p);
 /* Takes it out, to be destroyed. */
 void *mf__driver_pool_forget(mf__pooling *p);
 
-/* How deep in mf__backend.capture_relax a thread is, and the capture mode that it had before. */
+/* How deep in mf__backend.capture_relax a thread is, the capture mode that it had before, and whether the driver would
+ * not give it back. */
 typedef struct mf__relaxation {
   int32_t depth, former;
+  bool owed;
 } mf__relaxation;
 
 typedef int (*mf__exchange_fn)(int *mode, mf_error *err);
 
-/* The outermost pair exchanges the thread's mode. */
+/* The outermost pair exchanges the thread's mode. Leaving counts even if it fails; the next pair makes up for it. */
 int mf__driver_relax(mf__relaxation *r, bool on, mf__exchange_fn exchange, mf_error *err);
 
 /* A slab of equal rows: what is left of a block that is filled. */

@@ -273,11 +273,14 @@ static int free_or_put(mf__block *b, const mf__claim *c, mf_error *err) {
   return rc;
 }
 
-static void free_cached(const request *r) {
+static int free_cached(const request *r, mf_error *err) {
+  int first = MF_OK;
   for (mf__block *b = take_all(r), *next; b != NULL; b = next) {
     next = b->next;
-    (void)free_or_put(b, &r->claim, NULL);
+    const int rc = free_or_put(b, &r->claim, first == MF_OK ? err : NULL);
+    if (first == MF_OK) first = rc;
   }
+  return first;
 }
 
 /* The host waits for what the asked stream has to do, so that the driver has its freed memory back. */
@@ -307,19 +310,24 @@ static int out_of_memory(const request *r, mf_error *err) {
   return MF_ENOMEM;
 }
 
-/* Others' blocks; then without the cache; then with what became free meanwhile; then the host waits. */
+/* Others' blocks; then without the cache; then with what became free meanwhile; then the host waits. A limit that is
+ * exceeded only because the driver frees nothing is the driver's failure. */
 static int reclaim(request *r, mf__block **out, mf_error *err) {
+  mf_error why;
+  int kept = MF_OK;
   for (int step = 0; step < 3; step++) {
     if (step == 1) mf__retire_drain(r->pool->device.backend);
     if (step == 2) wait_for_driver(r);
     r->claim.patient = r->pool->device.space == MF__DEVICE || step == 2;
     *out = take_ready(r);
     if (*out != NULL) return MF_OK;
-    free_cached(r);
+    kept = free_cached(r, &why);
     const int rc = grow(r, out, err);
     if (rc != MF_ENOMEM) return rc;
   }
-  return out_of_memory(r, err);
+  if (kept == MF_OK || err->driver_code != 0) return out_of_memory(r, err);
+  *err = why;
+  return kept;
 }
 
 static int refuse_captured(const request *r, mf_error *err) {

@@ -298,6 +298,21 @@ int mf__stage_copy(const mf__queue *on, const mf__stage_job *job, mf_error *err)
 
 /* Trimming */
 
+uint64_t mf__stage_mark(const mf__backend *backend, int32_t ordinal) {
+  pthread_mutex_lock(&rings_lock);
+  const uint64_t mark = ring_of(backend, ordinal)->clock;
+  pthread_mutex_unlock(&rings_lock);
+  return mark;
+}
+
+void mf__stage_reached(const mf__backend *backend, int32_t ordinal, uint64_t mark) {
+  ring *r = ring_of(backend, ordinal);
+  pthread_mutex_lock(&rings_lock);
+  for (int i = 0; i < NBUFFERS; i++)
+    if (!r->buffers[i].taken && r->buffers[i].since <= mark) r->buffers[i].lost = false;
+  pthread_mutex_unlock(&rings_lock);
+}
+
 static void buffer_free(const mf__backend *backend, int32_t ordinal, buffer *b) {
   bool done = true;
   if (b->lost || (b->queued && (backend->event_query(b->event, &done, NULL) != MF_OK || !done))) return;

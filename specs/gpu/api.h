@@ -45,7 +45,7 @@ static inline DLDevice managed(void) {
 
 /* The name of a call on the driver at hand, for the simulator. */
 static inline const char *named(const char *cuda, const char *hip) {
-  return other_device_type() == kDLROCM ? hip : cuda;
+  return sim_ask_which(cuda, hip);
 }
 
 static inline int create_at(DLDevice device, int64_t nbytes, mf_tensor **out) {

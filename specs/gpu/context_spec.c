@@ -251,6 +251,37 @@ static void what_a_capture_forbids_is_called_that(void **state) {
   gpu->leave(&before);
 }
 
+/* A driver that does not give a thread's mode back at once is asked again, at the latest with the next pair. */
+static void a_mode_that_stayed_is_given_back_later(void **state) {
+  enum { GLOBAL = 0 };
+  mf__entered before;
+  mf_stream s = 0;
+  void *p = NULL;
+  (void)state;
+  needs_devices(1);
+  if (!simulated()) skip();
+  OK(gpu->enter(0, &before, &err));
+  OK(gpu->stream_create(&s, &err));
+  for (int always = 0; always < 2; always++) {
+    const char *name = IS_HIP ? "hipThreadExchangeStreamCaptureMode" : "cuThreadExchangeStreamCaptureMode";
+    char rule[96];
+    sim_reset();
+    snprintf(rule, sizeof rule, "%s@2:999:%s", name, always ? "on" : "once");
+    sim_fail(rule);
+    OK(gpu->capture_relax(true, &err));
+    FAILS(gpu->capture_relax(false, &err), MF_EDRIVER);
+    sim_reset();
+    if (always) OK(gpu->capture_relax(true, &err));
+    if (always) OK(gpu->capture_relax(false, &err));
+    capture_start(s, GLOBAL);
+    FAILS(gpu->memory_alloc(MF__PINNED, NBYTES, s, &p, &err), MF_ECAPTURE); /* as in the mode that was */
+    (void)capture_end(s);
+  }
+  sim_reset();
+  OK(gpu->stream_destroy(s, &err));
+  gpu->leave(&before);
+}
+
 /* The legacy stream cannot say anything while a stream that it would wait for is captured; asking breaks nothing. */
 static void the_legacy_stream_answers_for_blocking_ones(void **state) {
   enum { RELAXED = 2 };
@@ -332,6 +363,7 @@ int main(void) {
 #endif
       SPEC(a_capture_has_a_name),
       SPEC(what_a_capture_forbids_is_called_that),
+      SPEC(a_mode_that_stayed_is_given_back_later),
       SPEC(the_legacy_stream_answers_for_blocking_ones),
       SPEC(threads_have_their_own_device),
   };

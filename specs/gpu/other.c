@@ -141,8 +141,9 @@ bool other_open(void) {
   int count = 0;
   if (library == NULL) printf("no GPU: %s\n", dlerror());
   if (library == NULL || !find(library, entries, sizeof entries / sizeof *entries, true)) return false;
-  find_simulator(library);
-  if (call.init(0) != 0 || call.count(&count) != 0 || count == 0) {
+  const bool begun = call.init(0) == 0;
+  find_simulator(library); /* what is forwarded to is loaded by now */
+  if (!begun || call.count(&count) != 0 || count == 0) {
     printf("no GPU: the driver has no device\n");
     return false;
   }
@@ -152,7 +153,7 @@ bool other_open(void) {
 }
 
 bool other_is_simulated(void) {
-  return sim.findings != NULL;
+  return sim_ask_is_direct();
 }
 
 int other_device_type(void) {
@@ -345,6 +346,10 @@ const char *sim_ask_which(const char *cuda, const char *hip) {
 
 bool sim_ask_is_direct(void) {
   return sim.findings != NULL && counts_cuda != is_hip;
+}
+
+bool sim_ask_is_there(void) {
+  return sim.findings != NULL;
 }
 
 uint64_t sim_ask_calls(const char *name) {

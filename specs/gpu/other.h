@@ -13,7 +13,7 @@
 
 /* False, with the reason printed, where there is no driver. */
 bool other_open(void);
-bool other_is_simulated(void);
+bool other_is_simulated(void); /* the very driver that is called; one that is forwarded to only checks */
 int other_device_type(void); /* kDLCUDA or kDLROCM */
 int other_pinned_type(void);
 int other_managed_type(void); /* 0: there is none */
@@ -49,6 +49,7 @@ uint64_t sim_ask_calls(const char *name);
 /* A call's name in the simulator that counts: CUDA's where HIP is forwarded to it. */
 const char *sim_ask_which(const char *cuda, const char *hip);
 bool sim_ask_is_direct(void); /* the driver that is called is the simulator itself */
+bool sim_ask_is_there(void);  /* or the one behind it is */
 int64_t sim_ask_left(const char *what);
 void sim_ask_fail(const char *rules);
 uint64_t sim_ask_faults(void);
