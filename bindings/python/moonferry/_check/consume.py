@@ -163,7 +163,7 @@ def takes_strides(lib: Library) -> str | None:
     return taken_or_refused(lib, foreign(strides=(1, 2)), float32(0, 2, 4, 1, 3, 5))
 
 
-@rule("takes-negative-strides", "must", HEADER + "DLTensor.strides")
+@rule("takes-negative", "must", HEADER + "DLTensor.strides")
 def takes_negative(lib: Library) -> str | None:
     """Negative strides are followed, or refused."""
     return taken_or_refused(lib, foreign(float32(0, 1, 2, 3), (4,), strides=(-1,), start=3), float32(3, 2, 1, 0))

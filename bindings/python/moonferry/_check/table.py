@@ -12,7 +12,7 @@ from .rules import HEADER, PYTHON, rule
 from .values import FLOAT32, float32
 
 SIX = float32(0, 1, 2, 3, 4, 5)
-TABLE = HEADER + "DLPackExchangeAPI."
+TABLE = HEADER
 
 _FROM_PY = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)
 _TO_PY = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
