@@ -1,8 +1,8 @@
 /* gpu_cost.c: what the device layer costs, on whichever driver is there: `make bench-gpu`. Prints a line of JSON for
  * each row: name, nanoseconds for one operation (the least of many repeats) or GiB/s, and the goal where there is one.
  *
- * On a simulated driver only the rows without driver calls mean anything. The others run there too, smaller and once, so
- * that they are known to work, and their figures say that they are none. */
+ * On a simulated driver only the rows without driver calls mean anything. The others run there too, smaller and once,
+ * so that they are known to work, and their figures say that they are none. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdbool.h>
 #include <stdio.h>

@@ -8,6 +8,8 @@ findings are then always empty.
 import contextlib
 import ctypes as c
 
+import pytest
+
 import moonferry as mf
 
 CUDA = {
@@ -62,7 +64,15 @@ class Driver:
         self.count = mf.device_count(kind)
         self.make_current(0)
 
+    @property
+    def second(self):
+        """The name of the second GPU; without one the spec is skipped."""
+        if self.count < 2:
+            pytest.skip("there is one GPU")
+        return f"{self.kind}:1"
+
     def make_current(self, ordinal):
+        assert ordinal == 0 or self.second
         if self.kind == "rocm":
             assert self.lib.hipSetDevice(ordinal) == 0
             return

@@ -15,7 +15,7 @@ np = pytest.importorskip("numpy")
 def place(gpu, request):
     if not request.param.startswith(gpu.kind):
         pytest.skip(f"{request.param} is not this driver's")
-    return request.param
+    return gpu.second if request.param.endswith(":1") else request.param
 
 
 def far_away(gpu):
