@@ -1,8 +1,8 @@
 /* exchange_spec.c: every exchange in every order. A cell is a kind of memory, who wrote it first, what stream the
- * consumer gave, on which stream we read afterwards, and whether the consumer is done by then. In each cell the other
- * library reads and writes what it was given on its own stream, we read that on another one, everything is released while all
- * of it is still queued, and the memory is used anew at once. The bytes must be right and nothing unordered, under
- * every seed (MOONFERRY_SPEC_SEEDS, 20 if it is not set).
+ * consumer gave, on which stream we read afterwards, and whether the consumer is done by then. In each cell the
+ * other library reads and writes what it was given on its own stream, we read that on another one, everything is
+ * released while all of it is still queued, and the memory is used anew at once. The bytes must be right and nothing
+ * unordered, under every seed (MOONFERRY_SPEC_SEEDS, 20 if it is not set).
  *
  * The other library calls the driver itself (other.h). Ends with both ledgers at zero. */
 #include <setjmp.h>
