@@ -59,16 +59,18 @@ int mf__visit_runner(lua_State *L) {
   return mf__top->body(L, mf__top->data);
 }
 
-/* Calls ${body} protected, with the value at ${argument} unless that is 0. If it fails, the error is on the stack. */
-static int run_body(mf__frame *frame, int (*body)(lua_State *, void *), void *data, int argument) {
+int mf__visit_body(mf__frame *frame, int (*body)(lua_State *, void *), void *data, int arguments) {
   lua_State *L = frame->L;
   frame->body = body;
   frame->data = data;
   lua_rawgeti(L, LUA_REGISTRYINDEX, frame->kit->handler);
   lua_rawgeti(L, LUA_REGISTRYINDEX, frame->kit->runner);
-  int handler = lua_gettop(L) - 1;
-  if (argument != 0) lua_pushvalue(L, argument);
-  int status = lua_pcall(L, argument != 0, 0, handler);
+  int handler = lua_gettop(L) - 1 - arguments;
+  if (arguments > 0) {
+    lua_insert(L, handler);
+    lua_insert(L, handler);
+  }
+  int status = lua_pcall(L, arguments, 0, handler);
   if (frame->thread != NULL) {
     PyThreadState *thread = frame->thread;
     frame->thread = NULL;
@@ -84,24 +86,37 @@ static int collect(lua_State *L, void *unused) {
   return 0;
 }
 
-int mf__visit(mf__kit *kit, int (*body)(lua_State *L, void *data), void *data) {
+lua_State *mf__visit_begin(mf__kit *kit, mf__frame *frame) {
   mf__state *state = kit->state;
   lua_State *L = state != NULL ? mf__state_enter(state) : NULL;
   if (L == NULL) {
     if (!PyErr_Occurred()) PyErr_SetString(PyExc_RuntimeError, "this Lua state was closed");
-    return -1;
+    return NULL;
   }
+  push_frame(frame, L, kit);
+  frame->top = lua_gettop(L);
+  return L;
+}
+
+void mf__visit_fail(mf__frame *frame, int status) {
+  mf__state *state = frame->kit->state;
+  if (!mf__stopped(state) && mf__visit_body(frame, mf__error_to_python, &status, 1) != 0) mf__error_fallback();
+  lua_settop(frame->L, frame->top);
+  if (status == LUA_ERRMEM) mf__visit_body(frame, collect, NULL, 0);
+}
+
+void mf__visit_end(mf__frame *frame) {
+  lua_settop(frame->L, frame->top);
+  pop_frame(frame);
+  mf__state_leave(frame->kit->state, frame->L);
+}
+
+int mf__visit(mf__kit *kit, int (*body)(lua_State *L, void *data), void *data) {
   mf__frame frame;
-  push_frame(&frame, L, kit);
-  int top = lua_gettop(L);
-  int status = run_body(&frame, body, data, 0);
-  if (status != 0 && !mf__stopped(state) &&
-      run_body(&frame, mf__error_to_python, &status, lua_gettop(L)) != 0)
-    mf__error_fallback();
-  lua_settop(L, top);
-  if (status == LUA_ERRMEM && run_body(&frame, collect, NULL, 0) != 0) lua_settop(L, top);
-  pop_frame(&frame);
-  mf__state_leave(state, L);
+  if (mf__visit_begin(kit, &frame) == NULL) return -1;
+  int status = mf__visit_body(&frame, body, data, 0);
+  if (status != 0) mf__visit_fail(&frame, status);
+  mf__visit_end(&frame);
   return status == 0 ? 0 : -1;
 }
 

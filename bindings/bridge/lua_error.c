@@ -37,16 +37,19 @@ int mf__error_types_ready(void) {
   return mf__lua_syntax_error_type == NULL || mf__lua_memory_error_type == NULL ? -1 : 0;
 }
 
-/* How many calls there are above the one from Python. */
+/* How many calls there are above the one from Python: above mf__visit_runner or, where Lua was called without it, above
+ * the body of the mf__enter by which Lua had called Python. (An mf__enter at the top is what failed.) */
 static int levels_above_visit(lua_State *L) {
   lua_Debug frame;
-  int level = 1, seen = 0;
-  for (; !seen && lua_getstack(L, level, &frame); level++) {
+  int level = 1;
+  for (; lua_getstack(L, level, &frame); level++) {
     lua_getinfo(L, "f", &frame);
-    seen = lua_tocfunction(L, -1) == mf__visit_runner;
+    lua_CFunction function = lua_tocfunction(L, -1);
     lua_pop(L, 1);
+    if (function == mf__visit_runner) break;
+    if (function == mf__enter && level > 1) return level - 2;
   }
-  return level - 1 - seen;
+  return level - 1;
 }
 
 /* The size of the first ${count} + 1 lines: a deep stack's traceback leaves the middle out, so its end says nothing. */

@@ -109,6 +109,35 @@ int mf__call_body(lua_State *L, void *data) {
   return 0;
 }
 
+/* Handler, function and arguments, if nothing about them can raise; else the stack is as before. */
+static int push_quickly(mf__frame *frame, mf__call *call) {
+  lua_State *L = frame->L;
+  if (call->count > LUA_MINSTACK - 8) return 0;
+  lua_rawgeti(L, LUA_REGISTRYINDEX, frame->kit->handler);
+  int pushed = mf__quick_push(L, (PyObject *)call->callee);
+  for (Py_ssize_t i = 0; pushed && i < call->count; i++) pushed = mf__quick_push(L, call->arguments[i]);
+  if (!pushed) lua_settop(L, frame->top);
+  return pushed;
+}
+
+static int results_body(lua_State *L, void *data) {
+  ((mf__call *)data)->result = mf__results(L, 1);
+  return 0;
+}
+
+static int call_quickly(mf__frame *frame, mf__call *call) {
+  lua_State *L = frame->L;
+  frame->thread = PyEval_SaveThread();
+  int status = lua_pcall(L, (int)call->count, LUA_MULTRET, frame->top + 1);
+  PyThreadState *thread = frame->thread;
+  frame->thread = NULL;
+  PyEval_RestoreThread(thread);
+  if (status != 0) return status;
+  int results = lua_gettop(L) - frame->top - 1;
+  if (results <= 1 && mf__quick_take(L, frame->top + 2, &call->result)) return 0;
+  return lua_checkstack(L, LUA_MINSTACK) ? mf__visit_body(frame, results_body, call, results) : LUA_ERRMEM;
+}
+
 PyObject *mf__value_call(PyObject *self, PyObject *const *arguments, size_t flags, PyObject *names) {
   if (names != NULL && PyTuple_Size(names) > 0) {
     PyErr_SetString(PyExc_TypeError, "a Lua function takes no keyword arguments");
@@ -116,7 +145,12 @@ PyObject *mf__value_call(PyObject *self, PyObject *const *arguments, size_t flag
   }
   size_t count = flags & ~((size_t)1 << (8 * sizeof flags - 1));
   mf__call call = {.callee = value_of(self), .arguments = arguments, .count = (Py_ssize_t)count};
-  return mf__visit(call.callee->kit, mf__call_body, &call) == 0 ? call.result : NULL;
+  mf__frame frame;
+  if (mf__visit_begin(call.callee->kit, &frame) == NULL) return NULL;
+  int status = push_quickly(&frame, &call) ? call_quickly(&frame, &call) : mf__visit_body(&frame, mf__call_body, &call, 0);
+  if (status != 0) mf__visit_fail(&frame, status);
+  mf__visit_end(&frame);
+  return status == 0 ? call.result : NULL;
 }
 
 /* For callers that know no vectorcall. */
@@ -186,12 +220,30 @@ int mf__is_dunder(PyObject *name) {
          PyUnicode_ReadChar(name, size - 1) == '_' && PyUnicode_ReadChar(name, size - 2) == '_';
 }
 
+/* What the types have as methods: asking Python for anything else first would cost an exception each time. */
+static PyObject *method_names;
+
+static int name_methods(void) {
+  static const char *const names[] = {"keys", "values", "items", "coroutine", "send"};
+  if (method_names != NULL) return 0;
+  PyObject *list = PyList_New(0);
+  for (int i = 0; list != NULL && i < 5; i++) {
+    PyObject *name = PyUnicode_InternFromString(names[i]);
+    if (name == NULL || PyList_Append(list, name) != 0) Py_CLEAR(list);
+    Py_DecRef(name);
+  }
+  method_names = list != NULL ? PyFrozenSet_New(list) : NULL;
+  Py_DecRef(list);
+  return method_names != NULL ? 0 : -1;
+}
+
 /* What Python knows comes first; what it does not know may be a field in Lua. */
 static PyObject *value_getattro(PyObject *self, PyObject *name) {
-  PyObject *found = PyObject_GenericGetAttr(self, name);
-  if (found != NULL || !PyErr_ExceptionMatches(PyExc_AttributeError)) return found;
-  if (mf__is_dunder(name)) return NULL;
-  PyErr_Clear();
+  if (mf__is_dunder(name) || PySet_Contains(method_names, name)) {
+    PyObject *found = PyObject_GenericGetAttr(self, name);
+    if (found != NULL || mf__is_dunder(name) || !PyErr_ExceptionMatches(PyExc_AttributeError)) return found;
+    PyErr_Clear();
+  }
   if (!has_fields(value_of(self), PyExc_AttributeError)) return NULL;
   PyObject *key = mf__source_name(value_of(self)->state, name);
   PyObject *result = key != NULL ? mf__value_get(self, key) : NULL;
@@ -359,14 +411,22 @@ PyTypeObject *mf__value_subtype(const char *name, int basicsize, PyType_Slot *sl
   return (PyTypeObject *)type;
 }
 
+/* To a library (pandas asks so) what has __iter__ is a list of things, not a function. */
+static int not_iterable(PyTypeObject *type) {
+  return type != NULL ? PyObject_SetAttrString((PyObject *)type, "__iter__", Py_None) : -1;
+}
+
 int mf__object_types_ready(void) {
   int size = (int)sizeof(mf__value);
+  if (name_methods() != 0) return -1;
   if (mf__object_type == NULL) {
     mf__object_type = mf__value_subtype("moonferry.LuaObject", size, object_slots, Py_TPFLAGS_BASETYPE);
     if (mf__object_type == NULL) return -1;
   }
-  if (mf__function_type == NULL)
+  if (mf__function_type == NULL) {
     mf__function_type = mf__value_subtype("moonferry.LuaFunction", size, function_slots, HAVE_VECTORCALL);
+    if (not_iterable(mf__function_type) != 0) return -1;
+  }
   if (mf__function_type != NULL && mf__factory_type == NULL)
     mf__factory_type = mf__value_subtype("moonferry.LuaCoroutineFunction", size, factory_slots, 0);
   return mf__factory_type != NULL ? 0 : -1;

@@ -2,6 +2,8 @@
  *
  * A lookup of what is not there gives None, as Lua gives nil; None as a key is the kit's None, because nil cannot be
  * one. Metamethods are honoured, and run without the GIL. */
+#include <math.h>
+
 #include "state.h"
 
 PyTypeObject *mf__table_type, *mf__iterator_type;
@@ -78,8 +80,10 @@ enum { KEYS, VALUES, ITEMS };
 struct iterator {
   PyObject ob_base;
   mf__value *table; /* NULL at the end */
-  int ref;          /* the last key in the registry; LUA_NOREF before the first step */
   int what;
+  int length; /* of the elements 1 ... n, which come first, by number; -1 until the first step */
+  int index;  /* the last of them */
+  int ref;    /* then the last key in the registry; LUA_NOREF before the first step */
 };
 
 struct step {
@@ -103,6 +107,14 @@ static void finish(struct iterator *iterator) {
   Py_DecRef((PyObject *)table);
 }
 
+/* Whether the pair at the top came before as an element; then its value is popped. */
+static int was_element(lua_State *L, const struct iterator *iterator) {
+  double key = lua_type(L, -2) == LUA_TNUMBER ? lua_tonumber(L, -2) : 0;
+  if (!(key >= 1 && key <= iterator->index) || key != floor(key)) return 0;
+  lua_pop(L, 1);
+  return 1;
+}
+
 static int step_body(lua_State *L, void *data) {
   struct step *step = data;
   struct iterator *iterator = step->iterator;
@@ -114,10 +126,12 @@ static int step_body(lua_State *L, void *data) {
   } else {
     lua_rawgeti(L, LUA_REGISTRYINDEX, iterator->ref);
   }
-  if (!lua_next(L, table)) {
-    finish(iterator);
-    return 0;
-  }
+  do {
+    if (!lua_next(L, table)) {
+      finish(iterator);
+      return 0;
+    }
+  } while (was_element(L, iterator));
   step->result = mf__hold(L, item_at(L, table + 1, iterator->what));
   lua_pushvalue(L, table + 1);
   if (iterator->ref == LUA_NOREF) {
@@ -129,12 +143,68 @@ static int step_body(lua_State *L, void *data) {
   return 0;
 }
 
+/* An index and what is at the top of the stack, or one of the two; 0 if that may raise. */
+static int quick_item(lua_State *L, struct step *step, int index) {
+  if (step->iterator->what == KEYS) {
+    step->result = PyLong_FromLong(index);
+    return 1;
+  }
+  PyObject *value;
+  if (!mf__quick_take(L, lua_gettop(L), &value)) return 0;
+  step->result = value;
+  if (step->iterator->what == ITEMS && value != NULL) step->result = Py_BuildValue("iN", index, value);
+  return 1;
+}
+
+static int element_body(lua_State *L, void *data) {
+  struct step *step = data;
+  step->result = mf__to_python(L, 1);
+  if (step->iterator->what != ITEMS) return 0;
+  step->result = Py_BuildValue("iN", step->iterator->index, step->result);
+  if (step->result == NULL) mf__raise(L);
+  return 0;
+}
+
+/* The elements 1 ... n need no lua_next, hence mostly no protected call. Pushes the next one; 0 after the last. */
+static int push_element(lua_State *L, struct iterator *iterator) {
+  if (iterator->table == NULL || iterator->ref != LUA_NOREF) return 0;
+  if (iterator->index == iterator->length) return 0;
+  lua_rawgeti(L, LUA_REGISTRYINDEX, iterator->table->ref);
+  if (!lua_istable(L, -1)) return 0;
+  if (iterator->length < 0) iterator->length = (int)lua_objlen(L, -1);
+  if (iterator->index < iterator->length) {
+    lua_rawgeti(L, -1, iterator->index + 1);
+    if (!lua_isnil(L, -1)) {
+      iterator->index++;
+      return 1;
+    }
+  }
+  iterator->length = iterator->index;
+  return 0;
+}
+
+static int next_pair(mf__frame *frame, struct step *step) {
+  lua_State *L = frame->L;
+  if (!push_element(L, step->iterator)) {
+    lua_settop(L, frame->top);
+    return mf__visit_body(frame, step_body, step, 0);
+  }
+  if (quick_item(L, step, step->iterator->index)) return 0;
+  return mf__visit_body(frame, element_body, step, 1);
+}
+
 static PyObject *iterator_next(PyObject *self) {
   struct iterator *iter = (struct iterator *)self;
   if (iter->table == NULL) return NULL;
   struct step step = {iter, NULL};
+  mf__frame frame;
   Py_IncRef(self);
-  int status = mf__visit(iter->table->kit, step_body, &step);
+  int status = -1;
+  if (mf__visit_begin(iter->table->kit, &frame) != NULL) {
+    status = next_pair(&frame, &step);
+    if (status != 0) mf__visit_fail(&frame, status);
+    mf__visit_end(&frame);
+  }
   Py_DecRef(self);
   return status == 0 ? step.result : NULL;
 }
@@ -145,6 +215,7 @@ static PyObject *new_iterator(PyObject *self, int what) {
   Py_IncRef(self);
   iter->table = table_of(self);
   iter->ref = LUA_NOREF;
+  iter->length = -1;
   iter->what = what;
   return (PyObject *)iter;
 }

@@ -12,11 +12,9 @@
 
 int mf__is_object(lua_State *L, int index) {
   if (lua_type(L, index) != LUA_TUSERDATA || !lua_getmetatable(L, index)) return 0;
-  lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_OBJECT);
-  lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_FAULT);
-  int same = lua_rawequal(L, -2, -3) || lua_rawequal(L, -1, -3);
-  lua_pop(L, 3);
-  return same;
+  const void *metatable = lua_topointer(L, -1);
+  lua_pop(L, 1);
+  return mf__kit_knows(mf__top->kit, metatable);
 }
 
 mf__ref *mf__ref_at(lua_State *L, int index) {

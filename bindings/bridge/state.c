@@ -389,3 +389,20 @@ mf__kit *mf__kit_open(lua_State *L, int kit, mf__policy policy) {
   if (state->kit == NULL) state->kit = made;
   return made;
 }
+
+void mf__kit_metatable(lua_State *L, int kit, int slot) {
+  lua_rawgeti(L, kit, MF__KIT_STATE);
+  mf__kit *own = *(mf__kit **)lua_touserdata(L, -1);
+  lua_pop(L, 1);
+  *(slot == MF__KIT_OBJECT ? &own->object : &own->fault) = lua_topointer(L, -1);
+  lua_rawseti(L, kit, slot);
+}
+
+int mf__kit_knows(const mf__kit *kit, const void *metatable) {
+  if (metatable == kit->object || metatable == kit->fault) return 1;
+  for (int i = 0; i < kit->state->count; i++) {
+    const mf__kit *other = kit->state->kits[i];
+    if (metatable == other->object || metatable == other->fault) return 1;
+  }
+  return 0;
+}

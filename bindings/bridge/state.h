@@ -71,8 +71,29 @@ void mf__state_unref(mf__state *state, int ref);
 /* Makes the types of this bridge once. Returns 0, or -1 with an exception. */
 int mf__types_ready(void);
 
-/* guard.c */
+/* guard.c: mf__visit in pieces, for what can do without a protected body. */
 int mf__visit_runner(lua_State *L);
+
+/* Returns the stack, or NULL with an exception; then the visit has not begun. Whoever begins ends. */
+lua_State *mf__visit_begin(mf__kit *kit, mf__frame *frame);
+
+/* Runs ${body} on the topmost ${arguments} values; returns lua_pcall's status, and leaves the error on the stack. */
+int mf__visit_body(mf__frame *frame, int (*body)(lua_State *, void *), void *data, int arguments);
+
+/* Makes the error at the top of the stack the pending exception. */
+void mf__visit_fail(mf__frame *frame, int status);
+void mf__visit_end(mf__frame *frame);
+
+/* quick.c: conversions that can neither allocate in Lua nor raise. */
+
+/* Pushes the borrowed ${object} and returns 1, or returns 0. */
+int mf__quick_push(lua_State *L, PyObject *object);
+
+/* Puts what is at ${index} into ${result} and returns 1, or returns 0. The result may be NULL with an exception. */
+int mf__quick_take(lua_State *L, int index, PyObject **result);
+
+/* The str of a short string at ${index}, which is interned and remembered, as names are; a new reference. Raises. */
+PyObject *mf__name_to_python(lua_State *L, int index);
 
 /* stop.c: what ends a script that runs. */
 enum { MF__STOP_NOT, MF__STOP_ASKED, MF__STOP_SIGNAL };

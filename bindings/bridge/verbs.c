@@ -299,7 +299,7 @@ void mf__put_fault(lua_State *L, int kit) {
   }
   lua_pop(L, 1);
   mf__fault_metatable(L, kit);
-  lua_rawseti(L, kit, MF__KIT_FAULT);
+  mf__kit_metatable(L, kit, MF__KIT_FAULT);
 }
 
 int mf__bridge_open(lua_State *L) {
@@ -316,7 +316,7 @@ int mf__bridge_open(lua_State *L) {
   mf__kit_open(L, kit, MF__POLICY_COPY);
   lua_newtable(L);
   mf__object_metatable(L, kit);
-  lua_rawseti(L, kit, MF__KIT_OBJECT);
+  mf__kit_metatable(L, kit, MF__KIT_OBJECT);
   mf__put_fault(L, kit);
   mf__push_verb(L, verb_none, kit);
   lua_call(L, 0, 1);

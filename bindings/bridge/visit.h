@@ -26,6 +26,7 @@ typedef struct mf__kit {
   mf__state *state; /* borrowed. NULL once the Lua state is being closed */
   struct mf__kit **box;
   mf__policy policy;
+  const void *object, *fault; /* lua_topointer of the metatables */
   int runner;  /* registry references: what mf__visit calls, */
   int handler; /* its message handler, */
   int table;   /* and the kit itself */
@@ -39,6 +40,7 @@ typedef struct mf__frame {
   PyThreadState *thread; /* of a visit: while Lua runs, what the GIL is taken back with; else NULL */
   int (*body)(lua_State *L, void *data);
   void *data;
+  int top;   /* of a visit: the stack's, before it */
   int depth; /* of the lock, while it is given up */
   int count; /* of what is held */
   PyObject *held[MF__NESTING_MAX + 16]; /* a body holds few; what nests asks mf__nest first */
@@ -58,6 +60,12 @@ void mf__run(lua_State *L, int arguments, int results);
 /* Makes the kit at ${kit}, a table, one of this Lua state. Whatever is needed of the state is made, too. Raises.
  * The GIL must be held. */
 mf__kit *mf__kit_open(lua_State *L, int kit, mf__policy policy);
+
+/* Puts the table at the top of the stack into the kit as its metatable ${slot}: MF__KIT_OBJECT or MF__KIT_FAULT. */
+void mf__kit_metatable(lua_State *L, int kit, int slot);
+
+/* Whether a metatable is one of Python objects, of this kit or another one of the same state. */
+int mf__kit_knows(const mf__kit *kit, const void *metatable);
 
 /* Around Python calls in a body: gives up the lock, takes it back. They must come in pairs. */
 void mf__outside_begin(lua_State *L);

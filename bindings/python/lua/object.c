@@ -39,9 +39,13 @@ static PyObject *name_of(lua_State *L, PyObject *object, PyObject *key, PyObject
   return key;
 }
 
+static PyObject *key_at_2(lua_State *L) {
+  return mf__hold(L, lua_type(L, 2) == LUA_TSTRING ? mf__name_to_python(L, 2) : mf__to_python(L, 2));
+}
+
 static int object_index(lua_State *L) {
   mf__ref *ref = object_at_1(L);
-  PyObject *key = mf__hold(L, mf__to_python(L, 2));
+  PyObject *key = key_at_2(L);
   PyObject *getter = options_here()->getter;
   if (getter != NULL) {
     mf__to_lua(L, PyObject_CallFunctionObjArgs(getter, ref->object, key, NULL));
@@ -55,7 +59,7 @@ static int object_index(lua_State *L) {
 
 static int object_newindex(lua_State *L) {
   mf__ref *ref = object_at_1(L);
-  PyObject *key = mf__hold(L, mf__to_python(L, 2));
+  PyObject *key = key_at_2(L);
   PyObject *value = mf__hold(L, mf__to_python(L, 3));
   PyObject *setter = options_here()->setter;
   int failed = 0;

@@ -103,7 +103,7 @@ static int fill_state(lua_State *L, void *data) {
   put_weak_table(L, kit, MF__KIT_UNWRAP, "k");
   lua_newtable(L);
   mf__wrapped_metatable(L, kit);
-  lua_rawseti(L, kit, MF__KIT_OBJECT);
+  mf__kit_metatable(L, kit, MF__KIT_OBJECT);
   mf__put_fault(L, kit);
   mf__push_flagged(L, Py_None, 0);
   lua_rawseti(L, kit, MF__KIT_NONE);
