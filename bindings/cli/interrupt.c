@@ -13,7 +13,6 @@
 static lua_State *volatile running;
 static volatile sig_atomic_t waiting; /* how many came since the hook last ran */
 static volatile sig_atomic_t forgives;
-static struct sigaction before;
 
 static void stop(lua_State *L, lua_Debug *unused) {
   (void)unused;
@@ -29,26 +28,34 @@ static void end_program(void) {
 
 static void on_interrupt(int number) {
   static const char text[] =
-      "\n(it has not stopped: it is in compiled or foreign code; Ctrl-C again ends the program)\n";
+      "(it has not stopped: it is in compiled or foreign code; Ctrl-C again ends the program)\n";
   (void)number;
-  if (running == NULL) return;
+  if (running == NULL) {
+    if (!forgives) end_program();
+    return;
+  }
   waiting++;
   if (waiting > (forgives ? 2 : 1)) {
     end_program();
     return;
   }
+  if (forgives && write(STDERR_FILENO, "\n", 1) < 0) return; /* behind the terminal's ^C */
   if (waiting == 2 && write(STDERR_FILENO, text, sizeof text - 1) < 0) return;
   lua_sethook(running, stop, LUA_MASKCALL | LUA_MASKRET | LUA_MASKCOUNT, 1);
 }
 
+/* The handler stays once it is set: a Python that is hosted puts its own before it, which must not be taken away. */
 void host_interruptible(lua_State *L, bool forgiving) {
-  struct sigaction action;
-  memset(&action, 0, sizeof action);
-  action.sa_handler = on_interrupt;
-  sigemptyset(&action.sa_mask);
+  static bool set;
+  struct sigaction action, before;
   waiting = 0;
   forgives = forgiving;
   running = L;
+  if (set) return;
+  set = true;
+  memset(&action, 0, sizeof action);
+  action.sa_handler = on_interrupt;
+  sigemptyset(&action.sa_mask);
   sigaction(SIGINT, NULL, &before);
   if (before.sa_handler != SIG_IGN) sigaction(SIGINT, &action, NULL); /* nohup stays nohup */
 }
@@ -57,7 +64,6 @@ void host_interruptible(lua_State *L, bool forgiving) {
 void host_uninterruptible(void) {
   lua_State *L = running;
   running = NULL;
-  sigaction(SIGINT, &before, NULL);
   if (L != NULL && waiting > 0) lua_sethook(L, NULL, 0, 0);
   waiting = 0;
 }

@@ -178,6 +178,19 @@ def test_signals_to_a_script(tmp_path, name, text):
     assert child.returncode == (1 if name == "INT" else -signal.SIGTERM)
 
 
+def test_ctrl_c_in_python_of_a_script(tmp_path):
+    """Also where Python was started by an earlier chunk."""
+    (tmp_path / ".venv").symlink_to(os.path.dirname(os.path.dirname(sys.executable)))
+    words = ["-e", "py = require 'moonferry.python' print(py.None)", "-e", "io.stdout:flush() py.exec 'while 1: pass'"]
+    child = subprocess.Popen([MOONFERRY, *words], env=environment(tmp_path), cwd=tmp_path, stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE, text=True)  # fmt: skip
+    assert child.stdout.readline() == "None\n"
+    time.sleep(0.3)
+    child.send_signal(signal.SIGINT)
+    _, err = child.communicate(timeout=30)
+    assert child.returncode == 1 and "KeyboardInterrupt" in err
+
+
 def test_a_script_with_the_name_of_a_subcommand(moonferry, tmp_path):
     script(tmp_path, "print('ran')", "check")
     assert moonferry("./check").stdout == "ran\n"

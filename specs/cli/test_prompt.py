@@ -58,6 +58,7 @@ def test_it_starts_and_ends(prompt):
         ("py.builtins.Exception('why')", "Exception('why')"),
         ("py.eval('{1: (2, None)}')", "{1: (2, None)}"),
         ("setmetatable({}, { __tostring = function() error('no') end })", "<__tostring failed: stdin:1: no>"),
+        ("{ py.import('numpy').eye(2) }", "{\n  array([[1., 0.],\n         [0., 1.]])\n}"),
         ("function end", "stdin:1: '<name>' expected near 'end'"),
         ("(function() end)()", ""),
     ],
@@ -232,6 +233,23 @@ def test_ctrl_c_stops_what_runs(prompt, loop):
     t.interrupt()
     assert "interrupted!" in t.expect("\n> ")
     assert t.line("3") == "3"
+    assert t.end() == 0
+
+
+@pytest.mark.parametrize("code", ["py.exec 'while True: pass'", "py.import 'time'.sleep(100)"])
+def test_ctrl_c_stops_python(prompt, code):
+    t = prompt()
+    t.line("py.builtins")
+    t.type(code + "\r")
+    t.expect("\n")
+    time.sleep(0.3)
+    t.interrupt()
+    assert "KeyboardInterrupt" in t.expect("\n> ")
+    t.type("while true do end\r")
+    t.expect("\n")
+    time.sleep(0.3)
+    t.interrupt()
+    assert "\ninterrupted!" in t.expect("\n> ")
     assert t.end() == 0
 
 

@@ -158,20 +158,23 @@ local function of_table(t, depth, path)
   return joined(parts, ("  "):rep(depth - 1))
 end
 
+local function indented(text, depth)
+  return depth > 1 and (text:gsub("\n", "\n" .. ("  "):rep(depth - 1))) or text
+end
+
 function value_at(value, depth, path)
   local kind = type(value)
   local meta = kind == "table" and debug.getmetatable(value)
   if kind == "string" then
     return show.quoted(value)
   elseif show.is_python(value) then
-    return by_python(value)
+    return indented(by_python(value), depth)
   elseif kind == "table" and not (type(meta) == "table" and rawget(meta, "__tostring")) then
     return of_table(value, depth, path)
   elseif kind == "function" then
     return of_function(value)
   end
-  local text = by_lua(value)
-  return depth > 1 and text:gsub("\n", "\n" .. ("  "):rep(depth - 1)) or text
+  return indented(by_lua(value), depth)
 end
 
 ---The text of a value.
