@@ -153,6 +153,13 @@ def lua_rows():
     yield Row("Lua: sum of a 1000 x 1000 float32 matrix by rows", cells, [("<= 1.1 of gcc -O2", ratio, 1.1)])
 
 
+def hosting_rows(rounds):
+    """In a process of its own: lupa brings a LuaJIT of its own."""
+    script = ROOT / "specs" / "bench" / "hosting.py"
+    done = subprocess.run([sys.executable, script, "--rounds", str(rounds)], stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout)
+
+
 def copy_row(rounds):
     ours, libc = native.copies(256 << 20, rounds)
     return Row(
@@ -199,6 +206,8 @@ def main():
     done(copy_row(12))
     for row in memory_rows(options.exchanges):
         done(row)
+
+    rows += hosting_rows(max(5, options.rounds // 3))
 
     result = {"machine": report.machine(), "rows": rows}
     (BUILD / "bench.json").write_text(json.dumps(result, indent=1) + "\n")

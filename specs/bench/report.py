@@ -16,7 +16,7 @@ def machine():
         with open("/proc/cpuinfo") as info:
             names = re.findall(r"model name\s*: (.*)", info.read())
         cpu = names[0] if names else cpu
-    names = ["numpy", "torch", "apache-tvm-ffi", "nanobind", "jax"]
+    names = ["numpy", "torch", "apache-tvm-ffi", "nanobind", "jax", "lupa"]
     versions = ", ".join(f"{name} {metadata.version(name)}" for name in names)
     return f"{cpu}, {os.cpu_count()} cores, CPython {platform.python_version()}, {versions}"
 

@@ -1,0 +1,128 @@
+"""The rows of `make bench` where one language calls the other: moonferry.Lua beside lupa's LuaRuntime.
+
+Both get the same source. Each case is timed in rounds in which the two take turns, and the least counts. Loops of the
+side that calls are part of the time, the same for both. The floors are lua_pcall and PyObject_Vectorcall alone, from C.
+Prints JSON: a list of rows as bench.py has them.
+"""
+
+import argparse
+import gc
+import json
+import statistics
+import sys
+import timeit
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build" / "bench"
+sys.path[:0] = [str(BUILD / "python"), str(BUILD / "bench")]
+
+import bench_hosting as floor  # noqa: E402
+import lupa.luajit21 as lupa  # noqa: E402
+
+import moonferry as mf  # noqa: E402
+
+ITEMS = 100_000
+CALLS = 1000
+TEXT = "x" * 1024
+
+
+class Thing:
+    value = 7
+
+
+def add(a, b):
+    return a + b
+
+
+# operation: (Lua function, Python statement, how many of the operation the statement does). The statement sees f, the
+# Lua function, and the names of `given`.
+CASES = {
+    "Python calls a Lua function of two numbers": ("function(a, b) return a + b end", "f(1, 2)", 1),
+    "Lua calls a Python function of two numbers": (
+        "function(g, n) for i = 1, n do g(1, 2) end end",
+        "f(add, CALLS)",
+        CALLS,
+    ),
+    "Lua gets an attribute of a Python object": (
+        "function(o, n) for i = 1, n do local v = o.value end end",
+        "f(thing, CALLS)",
+        CALLS,
+    ),
+    "Python gets a field of a Lua table": ("function() return {key = 1} end", "t['key']", 1),
+    "Python sets a field of a Lua table": ("function() return {key = 1} end", "t['key'] = 2", 1),
+    "Python gets an element of a Lua table": ("function() return {1, 2, 3} end", "t[2]", 1),
+    "a tensor to Lua": ("function(x) end", "f(tensor)", 1),
+    "a tensor to Python": ("function(x) if x then held = x end return held end", "f()", 1),
+    "a string of 1 KiB to Lua": ("function(x) end", "f(TEXT)", 1),
+    "a string of 1 KiB to Python": ("function(x) if x then held = x end return held end", "f()", 1),
+    "Lua iterates a Python list": (
+        "function(x) local n = 0 for v in python.iter(x) do n = n + 1 end return n end",
+        "f(numbers)",
+        ITEMS,
+    ),
+    "Python iterates a Lua table": (
+        "function() local t = {} for i = 1, " + str(ITEMS) + " do t[i] = i end return t end",
+        "for k, v in t.items(): pass",
+        ITEMS,
+    ),
+}
+GOALS = {"Python calls a Lua function of two numbers": 0.6, "Lua calls a Python function of two numbers": 0.8}
+
+
+def given(runtime, operation, source):
+    """What the statement of one case sees."""
+    f = runtime.eval(source)
+    names = {"f": f, "add": add, "thing": Thing(), "CALLS": CALLS, "TEXT": TEXT}
+    names["tensor"] = mf.zeros((4, 4), "float32")
+    names["numbers"] = list(range(ITEMS))
+    if " t" in source or "return {" in source:
+        names["t"] = f()
+    if "held" in source:
+        f(names["tensor"] if "tensor" in operation else TEXT)
+    return names
+
+
+def least(statement, sides, rounds):
+    timers = {name: timeit.Timer(statement, globals=names) for name, names in sides.items()}
+    counts = {name: max(1, int(0.004 / (timer.timeit(3) / 3))) for name, timer in timers.items()}
+    best = {}
+    gc.disable()
+    for _ in range(rounds):
+        for name, timer in timers.items():
+            spent = timer.timeit(counts[name]) / counts[name] * 1e9
+            best[name] = min(spent, best.get(name, spent))
+    gc.enable()
+    return best
+
+
+def row(operation, rounds):
+    source, statement, times = CASES[operation]
+    runtimes = {"moonferry": mf.Lua(), "lupa": lupa.LuaRuntime()}
+    sides = {name: given(runtime, operation, source) for name, runtime in runtimes.items()}
+    ns = {name: spent / times for name, spent in least(statement, sides, rounds).items()}
+    ratio = ns["moonferry"] / ns["lupa"]
+    goal = GOALS.get(operation, 1.0)
+    if operation == "Python calls a Lua function of two numbers":
+        ns["lua_pcall"] = min(floor.lua_pcalls(100_000) for _ in range(rounds))
+    elif operation == "Lua calls a Python function of two numbers":
+        ns["PyObject_Vectorcall"] = min(floor.vectorcalls(add, 100_000) for _ in range(rounds))
+    return {"operation": operation, "ns": ns, "goals": [{"goal": f"<= {goal:g} of lupa", "value": ratio, "limit": goal}]}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=20)
+    options = parser.parse_args()
+    rows = []
+    for operation in CASES:
+        rows.append(row(operation, options.rounds))
+        print(f"bench: {operation}", file=sys.stderr, flush=True)
+    middle = statistics.median(r["goals"][0]["value"] for r in rows if r["operation"] not in GOALS)
+    words = "median of the rows that cross, but for calls"
+    rows.append({"operation": words, "ns": {}, "goals": [{"goal": "<= 0.6 of lupa", "value": middle, "limit": 0.6}]})
+    json.dump(rows, sys.stdout, indent=1)
+
+
+if __name__ == "__main__":
+    main()
