@@ -83,7 +83,8 @@ def count(found: list[tuple[Rule, Answer]]) -> dict[str, int]:
 
 
 def as_text(options: argparse.Namespace, about: Answer, found: list[tuple[Rule, Answer]]) -> str:
-    lines = [f"{options.module} {about['version']}, CPython {about['python']}, arrays are {about['array']}", ""]
+    name = f"{options.module} {about['version']}".strip()
+    lines = [f"{name}, CPython {about['python']}, arrays are {about['array']}", ""]
     width = max(len(rule.name) for rule, _ in found) + 2
     for rule, answer in found:
         bad = answer["result"] in BAD
