@@ -8,8 +8,13 @@ local interpreter = require "moonferry.interpreter"
 
 local bridge = {}
 
+-- Where Python hosts this state, its own module moonferry._lua holds the bridge.
 local function find()
   local folder = beside.folder()
+  local hosting = interpreter.resident "_lua%.abi3%.so"
+  if folder and hosting == folder .. "_lua.abi3.so" then
+    return hosting
+  end
   local path = folder and folder .. "moonferry_bridge.so"
   local file = path and io.open(path)
   if file then

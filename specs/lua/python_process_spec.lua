@@ -1,5 +1,6 @@
 -- What a hosted Python knows of its process: arguments, the script's folder, Ctrl-C.
 local process = require "process"
+local py = require "moonferry.python"
 
 local run, runs, shell = process.run, process.runs, process.shell
 
@@ -173,5 +174,49 @@ end
 function frame() end
 ]], "", program)
     assert.are.equal("0\n0\n", text)
+  end)
+end)
+
+describe("a Lua that Python hosts", function()
+  it("has the same interpreter, the same objects and the same tensors in moonferry.python", function()
+    local text = runs([[
+import os
+import moonferry
+lua = moonferry.Lua()
+lua.globals().path = os.environ["LUA_PATH"]
+lua.execute("package.path = path .. ';' .. package.path; py = require 'moonferry.python'")
+class Thing:
+    x = 5
+thing, mine = Thing(), moonferry.full((2,), 7, "int32")
+lua.globals().thing = thing
+print(lua.execute("return py.main.thing.x, py.is(thing), py.builtins.type(thing) == py.main.Thing"))
+print(lua.execute("return py.builtins.sorted({ 3, 1, 2 }, py.kw { key = function(x) return -x end })"))
+print(lua.execute("return py.main.mine:get(1)"), lua.eval("function(t) return py.main.mine end")(mine).tolist())
+try:
+    lua.execute("py.raise(py.main.KeyError or py.builtins.KeyError, 'k')")
+except AttributeError as e:
+    print(type(e).__name__, e)
+try:
+    lua.execute("py.raise(py.builtins.KeyError, 'k')")
+except KeyError as e:
+    print(type(e).__name__, e)
+print(lua.execute("return select(2, pcall(py.eval, '1/0')).type"))
+print(lua.execute("""
+local n = 0
+local thread = py.import("threading").Thread(py.kw { target = function() n = n + 1 end })
+thread:start()
+thread:join()
+return n, py.import("sys").argv[0]
+""")[0])
+]], "", py.import("sys").executable)
+    assert.are.equal([[
+(5, True, True)
+[3, 2, 1]
+7 [7, 7]
+AttributeError module '__main__' has no attribute 'KeyError'
+KeyError 'k'
+ZeroDivisionError
+1
+]], text)
   end)
 end)
