@@ -156,7 +156,8 @@ def lua_rows():
 def hosting_rows(rounds):
     """In a process of its own: lupa brings a LuaJIT of its own."""
     script = ROOT / "specs" / "bench" / "hosting.py"
-    done = subprocess.run([sys.executable, script, "--rounds", str(rounds)], stdout=subprocess.PIPE, text=True, check=True)
+    command = [sys.executable, script, "--rounds", str(rounds)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout)
 
 

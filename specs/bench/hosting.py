@@ -107,7 +107,8 @@ def row(operation, rounds):
         ns["lua_pcall"] = min(floor.lua_pcalls(100_000) for _ in range(rounds))
     elif operation == "Lua calls a Python function of two numbers":
         ns["PyObject_Vectorcall"] = min(floor.vectorcalls(add, 100_000) for _ in range(rounds))
-    return {"operation": operation, "ns": ns, "goals": [{"goal": f"<= {goal:g} of lupa", "value": ratio, "limit": goal}]}
+    goals = [{"goal": f"<= {goal:g} of lupa", "value": ratio, "limit": goal}]
+    return {"operation": operation, "ns": ns, "goals": goals}
 
 
 def main():

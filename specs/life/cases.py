@@ -1,7 +1,7 @@
 """The ways in which a process that has both languages can end, and what must be seen each time.
 
-Each case is a whole program, of the language that hosts; docs/life.md has the same table for readers, and a spec compares
-the two. What a program prints is all that it may print, on both outputs together.
+Each case is a whole program, of the language that hosts; docs/life.md has the same table for readers, and a spec
+compares the two. What a program prints is all that it may print, on both outputs together.
 """
 
 from dataclasses import dataclass
