@@ -8,7 +8,7 @@
 --   take(t, dtype)       how the library takes Moonferry's tensor
 --   bytes(x, dtype)      its elements as bytes in C's order, read by the library itself
 --   pointer(x)           where it says that they lie (may be left out)
---   write(x, value)      sets all of a float32 array to a number by the library's own means; left out: nothing there can be
+--   write(x, value)      sets all of a float32 array to a number by its own means; left out: nothing there can be
 --   lock(x)              the same array, read-only
 --   views                its own expressions for layouts; left out: Moonferry makes them of the array's memory
 --   limits               what it is not asked for, and why: layouts and dtypes that it would take for something else

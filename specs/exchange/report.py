@@ -190,7 +190,7 @@ def markdown(result):
         "![The matrix as a picture](matrix.png)",
         "",
         "The time is that of both steps together for a float32 array of 4 x 6, each called from Python (where a second",
-        "process takes part: from Lua, with the question and the answer). On a simulated driver it says nothing of a GPU.",
+        "process takes part: from Lua, with question and answer). On a simulated driver it says nothing of a GPU.",
         "",
     ]
     for table, title in TITLES.items():
