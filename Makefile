@@ -28,7 +28,7 @@ bench: setup ## the table of the README: Moonferry beside its peers
 
 test-sim-long: setup ## the specs of specs/gpu under 200 seeds, on every simulated driver
 	@specs/build dev
-	@MOONFERRY_SPEC_SEEDS=200 MOONFERRY_SPEC_LONG=1 .venv/bin/python specs/run --only gpu
+	@MOONFERRY_SPEC_SEEDS=200 .venv/bin/python specs/run --only gpu
 
 test-gpu: setup ## the same specs on this machine's own driver and GPU
 	@specs/build dev

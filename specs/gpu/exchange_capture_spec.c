@@ -1,7 +1,7 @@
-/* exchange_capture_spec.c: the cells of exchange_spec.c in which a stream is being captured into a graph: the consumer's
- * own, ours that wrote last, or both in one capture. What a capture can order is captured: after the launch the bytes
- * are right and nothing is unordered, under every seed (MOONFERRY_SPEC_SEEDS, 5 if it is not set). All else is
- * refused with MF_ECAPTURE, nothing is given out, and the capture is still a good one. */
+/* exchange_capture_spec.c: the cells of exchange_spec.c in which a stream is being captured into a graph: the
+ * consumer's own, ours that wrote last, or both in one capture. What a capture can order is captured: after the launch
+ * the bytes are right and nothing is unordered, under every seed (MOONFERRY_SPEC_SEEDS, 5 if it is not set). All else
+ * is refused with MF_ECAPTURE, nothing is given out, and the capture is still a good one. */
 #include "use.h"
 
 enum { FIRST = 0x11, SECOND = 0x22 };

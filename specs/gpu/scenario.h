@@ -1,5 +1,6 @@
 /* scenario.h: what an exchange holds while any of its driver calls may fail, so that it can end anywhere; and its
- * steps, each of which checks what must be so after a failure: outputs are NULL, and what was given is still the caller's. */
+ * steps, each of which checks what must be so after a failure: outputs are NULL, and what was given is still the
+ * caller's. */
 #ifndef MOONFERRY_SPEC_SCENARIO_H
 #define MOONFERRY_SPEC_SCENARIO_H
 
