@@ -166,13 +166,24 @@ static PyObject *from_function(lua_State *L, int index) {
   return mf__lua_object(L, index);
 }
 
-/* Only where the tensors of this state are known can a table be one. */
-static PyObject *from_table(lua_State *L, int index) {
-  if (!lua_getmetatable(L, index)) return mf__lua_object(L, index);
+/* Only where a script has loaded moonferry, or a tensor has come in, can a table be one. */
+static int may_be_tensor(lua_State *L) {
   lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_BOX);
   int known = !lua_isnil(L, -1);
+  lua_pop(L, 1);
+  if (known) return 1;
+  lua_getfield(L, LUA_REGISTRYINDEX, "_LOADED");
+  lua_pushliteral(L, "moonferry");
+  lua_rawget(L, -2);
+  known = lua_istable(L, -1);
   lua_pop(L, 2);
-  return known ? mf__described_to_python(L, index) : mf__lua_object(L, index);
+  return known && mf__crossing_ready(L);
+}
+
+static PyObject *from_table(lua_State *L, int index) {
+  if (!lua_getmetatable(L, index)) return mf__lua_object(L, index);
+  lua_pop(L, 1);
+  return may_be_tensor(L) ? mf__described_to_python(L, index) : mf__lua_object(L, index);
 }
 
 static PyObject *from_other(lua_State *L, int index) {
