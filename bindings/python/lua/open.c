@@ -81,6 +81,20 @@ static void put_path(lua_State *L, const char *path) {
   lua_pop(L, 1);
 }
 
+/* A script ends the program as Python ends it, with what Python does at its end. */
+static int exit_program(lua_State *L) {
+  long status = lua_isboolean(L, 1) ? !lua_toboolean(L, 1) : (long)luaL_optnumber(L, 1, 0);
+  PyErr_SetObject(PyExc_SystemExit, mf__hold(L, PyLong_FromLong(status)));
+  return mf__raise(L);
+}
+
+static void put_exit(lua_State *L, int kit) {
+  lua_getglobal(L, "os");
+  mf__push_verb(L, exit_program, kit);
+  lua_setfield(L, -2, "exit");
+  lua_pop(L, 1);
+}
+
 static int refuse_compiler(lua_State *L) {
   return luaL_error(L, "this state is interruptible: compiled code could not be stopped");
 }
@@ -111,6 +125,7 @@ static int fill_state(lua_State *L, void *data) {
   if (plan->sandbox) return 0;
   put_path(L, plan->path);
   put_loader(L, kit);
+  put_exit(L, kit);
   mf__push_python(L, kit, plan->eval, plan->builtins);
   lua_pushvalue(L, -1);
   lua_setglobal(L, "python");
