@@ -210,7 +210,8 @@ function py.from(name, ...)
   local module, found, count = py.import(name), {}, select("#", ...)
   for i = 1, count do
     local attribute = select(i, ...)
-    if py.builtins.hasattr(module, attribute) then
+    -- Through py.call, because the module may be builtins itself, and hasattr its method.
+    if py.call(py.builtins.hasattr, { module, attribute }) then
       found[i] = module[attribute]
     else
       found[i] = submodule(name, attribute)
@@ -419,7 +420,7 @@ py.raise = lazily "raise"
 ---@param ... any
 ---@return boolean
 function py.is_instance(value, ...)
-  return py.builtins.isinstance(value, py.tuple({ ... }, select("#", ...)))
+  return py.call(py.builtins.isinstance, py.tuple({ value, py.tuple({ ... }, select("#", ...)) }, 2))
 end
 
 ---Lets go of a Python object now instead of when Lua collects it. Its later use is an error.

@@ -72,6 +72,8 @@ def outer():
     assert.is_true(py.is_instance(err, b.ValueError))
     assert.is_true(py.is_instance(err, b.KeyError, b.ValueError))
     assert.is_false(py.is_instance(5, b.str))
+    assert.is_true(py.is_instance(b, py.import("types").ModuleType))
+    assert.is_true(py.is_instance(nil, b.type(py.None)))
     assert.matches("TypeError", tostring(failure(err.is, err, 5)))
   end)
 

@@ -58,7 +58,7 @@ ready()
 local ok, err = pcall(py.main.wait)
 print(ok, err.type)
 ready()
-os.exit(err:is "KeyboardInterrupt" and 7 or 1)
+os.exit(err:is "KeyboardInterrupt" and 7 or 1, true)
 ]]
     assert.are.equal(7, status, text)
     assert.matches("false\tKeyboardInterrupt", text)
