@@ -198,8 +198,9 @@ void edit_close(void) {
 static char *plain_line(void) {
   char *line = NULL;
   size_t size = 0, room = 0;
-  char byte;
-  while (read_byte(&byte) == 1 && byte != '\n') {
+  int got;
+  char byte = '\0';
+  while ((got = read_byte(&byte)) == 1 && byte != '\n') {
     if (size + 2 > room) line = cli_room(line, room = (size + 2) * 2);
     line[size++] = byte;
     line[size] = '\0';
@@ -208,7 +209,7 @@ static char *plain_line(void) {
     free(line);
     return NULL;
   }
-  return line == NULL && byte == '\n' ? cli_copy("", 0) : line;
+  return line == NULL && got == 1 ? cli_copy("", 0) : line;
 }
 
 /* Raw before the prompt is shown: what is typed between the two would be echoed by the terminal as well. */

@@ -56,6 +56,24 @@ def test_what_is_no_subcommand_is_a_script():
     assert "there is no option '--simulate'" in done.stderr
 
 
+def test_built_where_there_is_no_luajit(tmp_path):
+    """Then it simulates GPUs, and says so of the rest."""
+    source = ROOT / "bindings" / "cli"
+    lua = {"lua.c", "state.c", "interrupt.c", "repl.c", "edit.c", "tool.c", "child.c"}
+    files = [p for p in sorted(source.glob("*.c")) if p.name not in lua]
+    program = tmp_path / "moonferry"
+    subprocess.run(["gcc", "-std=c11", '-DMOONFERRY_VERSION="0.0"', *files, "-o", program, "-ldl"], check=True)
+
+    def run(*words):
+        return subprocess.run([program, *words], capture_output=True, text=True)
+
+    assert run("--version").stdout == "moonferry 0.0 -- built without LuaJIT\n"
+    assert run("--help").returncode == run("sim", "--help").returncode == 0
+    for words in (("-e", "print(1)"), ("script.lua",), ("check", "numpy"), ("doctor",)):
+        done = run(*words)
+        assert done.returncode == 2 and "built without LuaJIT" in done.stderr
+
+
 def test_python_m_moonferry():
     env = {**os.environ, "PYTHONPATH": str(BUILD / "python")}
     module = [sys.executable, str(PACKAGE / "__main__.py")]

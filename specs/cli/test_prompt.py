@@ -279,6 +279,7 @@ def test_wide_characters(prompt):
 def test_without_an_editor(prompt, settings):
     t = prompt(**settings)
     assert t.line("1 + 1") == "2"
+    assert t.line("") == ""
     t.type("while true do end\r")
     t.expect("\n")
     time.sleep(0.3)

@@ -158,7 +158,12 @@ def dtype_of(tensor: Any) -> tuple[int, int, int]:
 
 
 def elements(tensor: Any) -> bytes:
-    """The elements in row-major order, each in whole bytes."""
+    """The elements in row-major order, each in whole bytes; those smaller than a byte as they are packed."""
+    if tensor.dtype.bits * tensor.dtype.lanes % 8 != 0:
+        count = 1
+        for extent in shape_of(tensor):
+            count *= extent
+        return ctypes.string_at(first_element(tensor), (count * tensor.dtype.bits * tensor.dtype.lanes + 7) // 8)
     size = (tensor.dtype.bits * tensor.dtype.lanes + 7) // 8
     base, strides = first_element(tensor), strides_of(tensor)
     spans = [range(n) for n in shape_of(tensor)]

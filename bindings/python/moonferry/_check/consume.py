@@ -6,7 +6,7 @@ import gc
 from typing import Any
 
 from . import abi
-from .abi import PADDED, READ_ONLY, Foreign
+from .abi import READ_ONLY, Foreign
 from .library import Broken, Library, NotOffered, contents, expect, export, refused, said
 from .rules import API, HEADER, PYTHON, rule
 from .values import DTYPES, FLOAT32, DType, float32
@@ -386,7 +386,7 @@ def made_and_read(lib: Library, d: DType) -> None:
 def given_and_read(lib: Library, d: DType) -> str | None:
     """Given by a producer and exported again, numbers and bytes are the same."""
     try:
-        array = lib.take(Foreign(d.data, (6,), d.triple, flags=PADDED if d.bits < 8 else 0))
+        array = lib.take(Foreign(d.data, (6,), d.triple))
     except Exception as error:
         return said(error)
     held = export(array)
@@ -410,8 +410,8 @@ def dtype_rule(d: DType) -> None:
         why = given_and_read(lib, d)
         if why is None:
             return None if named else "taken, though the library has no dtype of that name"
-        if not named:
-            raise NotOffered(f"no {d.name}: {why}")
+        if not named or why.startswith("BufferError"):
+            raise NotOffered(f"{d.name} is refused: {why}")
         raise Broken(f"it has {d.name}, but does not take it: {why}")
 
     run.__doc__ = f"{d.name} goes out and comes in as code {d.code} of {d.bits} bits, bit by bit."

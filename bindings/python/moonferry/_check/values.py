@@ -20,10 +20,6 @@ class DType(NamedTuple):
     def triple(self) -> tuple[int, int, int]:
         return self.code, self.bits, 1
 
-    @property
-    def size(self) -> int:
-        return self.bits // 8
-
 
 def _integers(signed: bool, bits: int) -> DType:
     least = -(1 << (bits - 1)) if signed else 0
@@ -44,6 +40,10 @@ def _floats(letter: str, bits: int) -> DType:
 def _complex(letter: str, bits: int) -> DType:
     parts = [p for v in _COMPLEX for p in (v.real, v.imag)]
     return DType(f"complex{bits}", 5, bits, _COMPLEX, struct.pack(f"<12{letter}", *parts))
+
+
+def _packed(name: str, code: int, bits: int) -> DType:
+    return DType(name, code, bits, (), bytes((0x21, 0x43, 0x65, 0x12, 0x03))[: (6 * bits + 7) // 8])
 
 
 def _raw(name: str, code: int) -> DType:
@@ -70,6 +70,11 @@ DTYPES = (
     _raw("float8_e5m2", 12),
     _raw("float8_e5m2fnuz", 13),
     _raw("float8_e8m0fnu", 14),
+    _packed("float6_e2m3fn", 15, 6),
+    _packed("float6_e3m2fn", 16, 6),
+    _packed("float4_e2m1fn", 17, 4),
+    _packed("int4", 0, 4),
+    _packed("uint4", 1, 4),
 )
 BY_NAME = {d.name: d for d in DTYPES}
 FLOAT32 = BY_NAME["float32"]
