@@ -45,10 +45,55 @@ int mf__crossing_ready(lua_State *L) {
   return 1;
 }
 
+/* Pushes the table of the tensors that are known. */
+static void push_known(lua_State *L) {
+  lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_TENSORS);
+  if (!lua_isnil(L, -1)) return;
+  lua_pop(L, 1);
+  lua_newtable(L);
+  lua_createtable(L, 0, 1);
+  lua_pushliteral(L, "v");
+  lua_setfield(L, -2, "__mode");
+  lua_setmetatable(L, -2);
+  lua_pushvalue(L, -1);
+  lua_rawseti(L, lua_upvalueindex(1), MF__KIT_TENSORS);
+}
+
+static int is_open(lua_State *L, const mf_tensor *tensor) {
+  const mf_tensor *held = NULL;
+  if (!lua_istable(L, -1)) return 0;
+  lua_pushliteral(L, "handle");
+  lua_rawget(L, -2);
+  if (lua_type(L, -1) == MF__LUA_TCDATA) memcpy(&held, lua_topointer(L, -1), sizeof held);
+  lua_pop(L, 1);
+  return held == tensor;
+}
+
+/* A Lua tensor costs much more to make than to find again, so the same tensor is the same Lua value while that is
+ * open. An open one holds its mf_tensor, so its address stands for no other. */
+static int push_again(lua_State *L, const mf_tensor *tensor) {
+  push_known(L);
+  lua_pushnumber(L, (double)(uintptr_t)tensor);
+  lua_rawget(L, -2);
+  lua_remove(L, -2);
+  if (is_open(L, tensor)) return 1;
+  lua_pop(L, 1);
+  return 0;
+}
+
+static void remember(lua_State *L, const mf_tensor *tensor) {
+  push_known(L);
+  lua_pushnumber(L, (double)(uintptr_t)tensor);
+  lua_pushvalue(L, -3);
+  lua_rawset(L, -3);
+  lua_pop(L, 1);
+}
+
 int mf__tensor_to_lua(lua_State *L, PyObject *object) {
   if (!package_is_there() || !api->check(object)) return 0;
   mf_tensor *tensor = api->unwrap(object);
   if (tensor == NULL) mf__raise(L);
+  if (push_again(L, tensor)) return 1;
   if (!mf__crossing_ready(L)) return 0;
   lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_ADOPT);
   lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_BOX);
@@ -58,5 +103,6 @@ int mf__tensor_to_lua(lua_State *L, PyObject *object) {
   memcpy(box, &tensor, sizeof tensor);
   /* The adopting function owns the reference from its first statement on, whatever happens there. */
   lua_call(L, 0, 1);
+  remember(L, tensor);
   return 1;
 }
