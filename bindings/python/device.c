@@ -162,6 +162,22 @@ static PyObject *pool_trim(PyObject *module, PyObject *obj) {
   return call_unlocked(module, obj, mf_pool_trim);
 }
 
+PyDoc_STRVAR(pools_trim_doc,
+             "_pools_trim($module, wait_ms, /)\n--\n\n"
+             "The same for every device of the drivers that were opened; what was released is given wait_ms to end.");
+
+static PyObject *pools_trim(PyObject *module, PyObject *wait) {
+  mf_error err;
+  const long wait_ms = PyLong_AsLong(wait);
+  if (wait_ms == -1 && PyErr_Occurred()) return NULL;
+  PyThreadState *saved = PyEval_SaveThread();
+  const int status = mf_pools_trim((int32_t)wait_ms, &err);
+  PyEval_RestoreThread(saved);
+  if (status == MF_OK) Py_RETURN_NONE;
+  core_raise(core_state_of(module), &err);
+  return NULL;
+}
+
 PyDoc_STRVAR(pool_read_doc,
              "_pool_read($module, device, /)\n--\n\n"
              "(used_bytes, cached_bytes, limit_bytes, deferred, hits, misses) of one device's memory.");
@@ -247,6 +263,7 @@ PyMethodDef core_device_functions[] = {
     {"_device_parse", device_parse, METH_O, device_parse_doc},
     {"_device_count", device_count, METH_O, device_count_doc},
     {"_pool_trim", pool_trim, METH_O, pool_trim_doc},
+    {"_pools_trim", pools_trim, METH_O, pools_trim_doc},
     {"_pool_read", pool_read, METH_O, pool_read_doc},
     {"_stream_none", stream_none, METH_O, stream_none_doc},
     {"_device_of_pointer", FASTCALL(device_of_pointer), METH_FASTCALL, device_of_pointer_doc},

@@ -2,7 +2,7 @@
 -- Each part is declared only if its name is still unknown: another library may have declared
 -- DLPack's structs, and a second run of this module in one process must not declare ours again.
 return {
-  header_hash = "134b524e36cfc520",
+  header_hash = "608dc27505087d26",
   constants = {
     MF_MAX_NDIM = 64,
     MF_ALIGNMENT = 256,
@@ -151,7 +151,7 @@ typedef struct mf_pool_stats {
 int mf_pool_read(const DLDevice *device, mf_pool_stats *out, mf_error *err);
 int mf_pool_limit(const DLDevice *device, int64_t nbytes, mf_error *err);
 int mf_pool_trim(const DLDevice *device, mf_error *err);
-int mf_pools_trim(int32_t wait, mf_error *err);
+int mf_pools_trim(int32_t wait_ms, mf_error *err);
 typedef struct mf_tensor mf_tensor;
 typedef void (*mf_release_fn)(void *ctx);
 void mf_release_mark(void *ctx);

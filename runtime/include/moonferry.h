@@ -315,15 +315,16 @@ MF_API int mf_pool_limit(const DLDevice *device, int64_t nbytes, mf_error *err);
  * and events, the staging buffers; and calls the deleters that waited for work which is done by now. Where then
  * nothing of this library is left on any device of the driver, it gives back what the driver holds for it, too: its
  * memory pools, kernels and primary contexts, which the next use makes anew. The host does not wait for any work of a
- * stream. The end of the process does as much by itself, but calls no deleter.
+ * stream. The end of the process does as much by itself, but calls no deleter, and
+ * waits for a tenth of a second at most.
  * Owns: nothing. Fails: MF_EDEVICE, MF_EDRIVER. Threads: any. Standard: none. */
 MF_API int mf_pool_trim(const DLDevice *device, mf_error *err);
 
-/* mf_pools_trim(wait, err): mf_pool_trim for every device of the drivers that this process has opened; opens none.
- * With ${wait} not 0 the host first waits for the work that released memory waits for, so that its deleters are called:
- * for a language that will not be there later.
- * Owns: nothing. Fails: with the first failure, MF_EDRIVER. Threads: any. Standard: none. */
-MF_API int mf_pools_trim(int32_t wait, mf_error *err);
+/* mf_pools_trim(wait_ms, err): mf_pool_trim for every device of the drivers that this process has opened; opens none.
+ * Work that what was released still waits for is given ${wait_ms} to end, so that deleters are called before a language
+ * goes that they need; 0: no time.
+ * Owns: nothing. Fails: with the first failure, MF_EDRIVER; MF_EINVAL. Threads: any. Standard: none. */
+MF_API int mf_pools_trim(int32_t wait_ms, mf_error *err);
 
 /* Tensors: an immutable description over shared memory. */
 

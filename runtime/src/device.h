@@ -185,6 +185,7 @@ void mf__retire_reached(const mf__backend *backend, int32_t ordinal, uint64_t ma
 /* The host waits for all that can be waited for. Allocations that found no memory call it. */
 void mf__retire_wait(const mf__backend *backend);
 int64_t mf__retire_count(const mf__device *device);
+bool mf__retire_waits(const mf__backend *backend); /* something does */
 
 /* pool.c: memory of devices, kept for reuse */
 
@@ -197,7 +198,8 @@ void mf__pool_give(void *block, mf__access *record);
 
 /* Kept blocks to the driver, as far as nothing uses them any more. */
 int mf__pool_trim(const mf__device *device, mf_error *err);
-bool mf__pools_empty(const mf__backend *backend);
+bool mf__pools_empty(const mf__backend *backend); /* nothing in use, nothing kept */
+bool mf__pools_cache(const mf__backend *backend); /* something is kept */
 
 /* stage.c: pageable host memory to and from a device, through pinned buffers */
 

@@ -438,18 +438,29 @@ int mf__pool_trim(const mf__device *device, mf_error *err) {
   return first;
 }
 
-static bool is_empty(pool *p) {
-  if (p == NULL) return true;
+static void add_up(pool *p, int64_t *used, int64_t *cached) {
+  if (p == NULL) return;
   pthread_mutex_lock(&p->lock);
-  const bool empty = p->used == 0 && p->cached == 0;
+  *used += p->used;
+  *cached += p->cached;
   pthread_mutex_unlock(&p->lock);
-  return empty;
+}
+
+static void add_up_all(const mf__backend *backend, int64_t *used, int64_t *cached) {
+  *used = *cached = 0;
+  for (int32_t i = 0; i < MF__MAX_ORDINALS; i++)
+    for (int space = 0; space < MF__NSPACES; space++)
+      add_up(atomic_load_explicit(&pools[backend == &mf__backend_hip][i][space], memory_order_acquire), used, cached);
+}
+
+bool mf__pools_cache(const mf__backend *backend) {
+  int64_t used, cached;
+  add_up_all(backend, &used, &cached);
+  return cached > 0;
 }
 
 bool mf__pools_empty(const mf__backend *backend) {
-  for (int32_t i = 0; i < MF__MAX_ORDINALS; i++)
-    for (int space = 0; space < MF__NSPACES; space++)
-      if (!is_empty(atomic_load_explicit(&pools[backend == &mf__backend_hip][i][space], memory_order_acquire)))
-        return false;
-  return true;
+  int64_t used, cached;
+  add_up_all(backend, &used, &cached);
+  return used == 0 && cached == 0;
 }

@@ -184,6 +184,10 @@ void mf__retire_wait(const mf__backend *backend) {
   if (has_waiting(backend) && has_lost(backend, &ordinal)) synchronize_device(backend, ordinal);
 }
 
+bool mf__retire_waits(const mf__backend *backend) {
+  return has_waiting(backend);
+}
+
 int64_t mf__retire_count(const mf__device *device) {
   waiting_list *l = list_of(device->backend);
   int64_t n = 0;

@@ -3,7 +3,10 @@
  *
  * Invariant: a device is forgotten only while nobody is between enter and leave there and nothing of ours exists that
  * could name anything on it. Whoever keeps a stream or an event from one entry to the next is a holder meanwhile. */
+#define _POSIX_C_SOURCE 200809L
 #include "internal.h"
+
+#include <time.h>
 
 static const mf__backend *const backends[] = {&mf__backend_cuda, &mf__backend_hip};
 
@@ -76,20 +79,53 @@ static int trim_all_of(const mf__backend *backend, mf_error *err) {
   return first;
 }
 
-int mf_pools_trim(int32_t wait, mf_error *err) {
+static int trim_all(bool delete, mf_error *err) {
   int first = MF_OK;
   for (size_t i = 0; i < NBACKENDS; i++) {
     if (!backends[i]->usable()) continue;
-    if (wait != 0) mf__retire_wait(backends[i]);
-    else mf__retire_drain(backends[i]);
+    if (delete) mf__retire_drain(backends[i]);
     const int rc = trim_all_of(backends[i], first == MF_OK ? err : NULL);
     if (first == MF_OK) first = rc;
   }
-  return mf__end(first, __func__, err);
+  return first;
+}
+
+/* Whether a later trim would find more, once queued work is done. */
+static bool is_waiting(const mf__backend *backend, bool delete) {
+  const int32_t count = count_of(backend);
+  bool waits = mf__pools_cache(backend) || (delete && count > 0 && mf__retire_waits(backend));
+  for (int32_t i = 0; i < count && !waits; i++) waits = mf__stage_exists(backend, i);
+  return count > 0 && waits;
+}
+
+static int64_t now_ms(void) {
+  struct timespec t;
+  (void)clock_gettime(CLOCK_MONOTONIC, &t);
+  return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* Work that never ends must not keep a process from ending. */
+static int trim_within(int32_t wait_ms, bool delete, mf_error *err) {
+  const struct timespec nap = {.tv_nsec = 500000};
+  const int64_t until = now_ms() + wait_ms;
+  int rc = trim_all(delete, err);
+  while (rc == MF_OK && (is_waiting(&mf__backend_cuda, delete) || is_waiting(&mf__backend_hip, delete)) &&
+         now_ms() < until) {
+    nanosleep(&nap, NULL);
+    rc = trim_all(delete, err);
+  }
+  return rc;
+}
+
+int mf_pools_trim(int32_t wait_ms, mf_error *err) {
+  int rc = MF_OK;
+  if (wait_ms < 0) rc = mf__fail(err, MF_EINVAL, "wait_ms is %d; 0 or more expected", wait_ms);
+  if (rc == MF_OK) rc = trim_within(wait_ms, true, err);
+  return mf__end(rc, __func__, err);
 }
 
 /* No deleter is called: whatever language it is of may be gone. */
 void mf__trim_at_exit(void) {
-  for (size_t i = 0; i < NBACKENDS; i++)
-    if (backends[i]->usable()) (void)trim_all_of(backends[i], NULL);
+  enum { SHORTLY_MS = 100 };
+  (void)trim_within(SHORTLY_MS, false, NULL);
 }

@@ -19,6 +19,7 @@ static struct {
   int (*init)(unsigned);
   int (*count)(int *);
   int (*retain)(handle *, int);
+  int (*release)(int);
   int (*push)(handle), (*pop)(handle *), (*get)(handle *), (*set)(handle);
   int (*get_device)(int *), (*set_device)(int);
   int (*stream_create)(handle *, unsigned), (*stream_destroy)(handle), (*stream_sync)(handle);
@@ -53,6 +54,7 @@ static const entry entries[] = {
     {&call.init, "cuInit", "hipInit"},
     {&call.count, "cuDeviceGetCount", "hipGetDeviceCount"},
     {&call.retain, "cuDevicePrimaryCtxRetain", NULL},
+    {&call.release, "cuDevicePrimaryCtxRelease_v2", NULL},
     {&call.push, "cuCtxPushCurrent_v2", NULL},
     {&call.pop, "cuCtxPopCurrent_v2", NULL},
     {&call.get, "cuCtxGetCurrent", NULL},
@@ -136,6 +138,10 @@ static void find_simulator(void *library) {
   if (library != NULL) (void)find(library, questions, sizeof questions / sizeof *questions, false);
 }
 
+static void release_contexts(void) {
+  for (int i = 0; i < ndevices && !is_hip; i++) (void)call.release(i);
+}
+
 bool other_open(void) {
   void *library = open_library();
   int count = 0;
@@ -149,6 +155,7 @@ bool other_open(void) {
   }
   ndevices = count < MAX_DEVICES ? count : MAX_DEVICES;
   for (int i = 0; i < ndevices && !is_hip; i++) DO(retain, &contexts[i], i);
+  atexit(release_contexts);
   return true;
 }
 

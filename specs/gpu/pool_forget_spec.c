@@ -166,7 +166,7 @@ static void all_devices_at_once(void **state) {
   EXPECT_HELD(false);
 }
 
-/* With wait, deleters that wait for queued work are called before it returns. */
+/* With time to wait, deleters that wait for queued work are called before it returns. */
 static void it_can_wait_for_what_was_released(void **state) {
   (void)state;
   const mf_stream s = other_stream(0, false);
@@ -174,7 +174,8 @@ static void it_can_wait_for_what_was_released(void **state) {
   mf_tensor *t = import(l);
   keep_busy(t, s);
   mf_tensor_release(t);
-  OK(mf_pools_trim(1, &err));
+  REFUSED(mf_pools_trim(-1, &err), MF_EINVAL, "wait_ms");
+  OK(mf_pools_trim(10000, &err));
   assert_int_equal(calls_of(l), 1);
   EXPECT_HELD(false);
   loan_end(l);
@@ -197,7 +198,7 @@ static int run_alone(void (*fn)(void)) {
 
 static void open_nothing(void) {
   sim_ask_reset();
-  if (mf_pools_trim(1, &err) != MF_OK || sim_ask_calls(NULL) != 0) _exit(1);
+  if (mf_pools_trim(1000, &err) != MF_OK || sim_ask_calls(NULL) != 0) _exit(1);
 }
 
 static void a_trim_of_all_opens_no_driver(void **state) {

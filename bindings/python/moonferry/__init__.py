@@ -15,6 +15,8 @@ What each function shares, keeps alive and raises stands in its docstring.
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import os
 from typing import Any, NamedTuple
 
@@ -113,14 +115,20 @@ def pool_stats(device: Any) -> PoolStats:
 def trim(device: Any = None) -> None:
     """Gives what is kept and not in use back to the driver: memory, streams, events, staging buffers.
 
-    device: None is every device that there is. Waits for no work. Raises ValueError for no such device, DriverError.
+    device: None is every device of the drivers that were opened. Where nothing of Moonferry's is left, pools, kernels
+    and contexts of the driver go, too. Waits for no work. Raises ValueError for no such device, DriverError.
     """
     if device is not None:
         _core._pool_trim(device)
-        return
-    for kind in ("cuda", "cuda_host", "cuda_managed", "rocm", "rocm_host"):
-        for index in range(_core._device_count(kind)[0]):
-            _core._pool_trim(f"{kind}:{index}")
+    else:
+        _core._pools_trim(0)
+
+
+@atexit.register
+def _release_all() -> None:
+    """What was released and waits for queued work may need the interpreter; the rest goes when the process ends."""
+    with contextlib.suppress(RuntimeError):
+        _core._pools_trim(1000)
 
 
 def device_count(kind: str = "cuda") -> int:
