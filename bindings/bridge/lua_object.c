@@ -358,9 +358,17 @@ static PyObject *function_coroutine(PyObject *self, PyObject *arguments) {
   return mf__thread_start(self, arguments);
 }
 
+PyObject *mf__no_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
+  (void)arguments;
+  (void)keywords;
+  PyErr_Format(PyExc_TypeError, "Lua makes these objects: %S cannot be called", (PyObject *)type);
+  return NULL;
+}
+
 static PyType_Slot object_slots[] = {{Py_tp_dealloc, mf__value_dealloc},
                                      {Py_tp_traverse, mf__value_traverse},
                                      {Py_tp_getattro, value_getattro},
+                                     {Py_tp_new, mf__no_new},
                                      {Py_tp_methods, object_methods},
                                      {Py_tp_call, value_tp_call},
                                      {Py_tp_repr, value_repr},
@@ -383,12 +391,19 @@ static PyMemberDef function_members[] = {
 static PyMethodDef function_methods[] = {
     {"coroutine", function_coroutine, METH_VARARGS,
      "coroutine(*arguments): a coroutine of this function, which begins with them when it is first asked for a value."},
+    {"__copy__", mf__function_itself, METH_NOARGS, "The function itself."},
+    {"__deepcopy__", mf__function_itself, METH_O, "The function itself."},
     {NULL, NULL, 0, NULL}};
+
+static PyGetSetDef function_fields[] = {
+    {"__signature__", mf__function_signature, NULL, "The parameters by name.", NULL},
+    {NULL, NULL, NULL, NULL, NULL}};
 
 static PyType_Slot function_slots[] = {{Py_tp_dealloc, mf__value_dealloc},
                                        {Py_tp_traverse, mf__value_traverse},
                                        {Py_tp_call, value_tp_call},
                                        {Py_tp_members, function_members},
+                                       {Py_tp_getset, function_fields},
                                        {Py_tp_methods, function_methods},
                                        {Py_tp_doc, "A Lua function: call it."},
                                        {0, NULL}};

@@ -276,6 +276,7 @@ static PyType_Slot table_slots[] = {{Py_tp_dealloc, mf__value_dealloc},
 static PyType_Slot iterator_slots[] = {{Py_tp_dealloc, iterator_dealloc},   {Py_tp_traverse, iterator_traverse},
                                        {Py_tp_iter, PyObject_SelfIter},     {Py_tp_iternext, iterator_next},
                                        {Py_tp_repr, iterator_repr},         {Py_tp_doc, "Goes through a Lua table."},
+                                       {Py_tp_new, mf__no_new},
                                        {0, NULL}};
 
 static PyType_Spec iterator_spec = {.name = "moonferry.LuaIter",

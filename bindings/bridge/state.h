@@ -138,6 +138,10 @@ PyObject *mf__text_of_error(const char *text, size_t size);
 extern PyObject *mf__lua_error_type, *mf__lua_syntax_error_type, *mf__lua_memory_error_type;
 int mf__error_types_ready(void);
 
+/* signature.c: fields and methods of LuaFunction. */
+PyObject *mf__function_signature(PyObject *self, void *unused);
+PyObject *mf__function_itself(PyObject *self, PyObject *unused);
+
 /* lua_object.c */
 
 /* A Lua value in Python. */
@@ -178,6 +182,9 @@ PyObject *mf__value_get(PyObject *self, PyObject *key);
 
 /* A new type below LuaObject. */
 PyTypeObject *mf__value_subtype(const char *name, int basicsize, PyType_Slot *slots, unsigned long flags);
+
+/* tp_new of types that only C makes objects of. */
+PyObject *mf__no_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords);
 
 /* Whether ${object} is a mf__value. */
 static inline int mf__is_value(PyObject *object) {

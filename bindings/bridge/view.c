@@ -27,6 +27,7 @@ static int view_traverse(PyObject *self, visitproc visit, void *arg) {
 
 static PyType_Slot slots[] = {{Py_tp_dealloc, view_dealloc},
                               {Py_tp_traverse, view_traverse},
+                              {Py_tp_new, mf__no_new},
                               {Py_tp_doc, "A Python object, and whether Lua sees its items or its attributes."},
                               {0, NULL}};
 

@@ -51,6 +51,18 @@ describe("a Lua function in Python", function()
     assert.is_false((py.unpack(py.main.pair(f, function() end))))
   end)
 
+  it("answers what libraries ask of a function", function()
+    py.exec "import copy, inspect"
+    local function f(a, b) return a, b end
+    assert.are.equal("(a, b, /, *_more)", tostring(py.main.inspect.signature(f)))
+    assert.are.equal("(*_more)", tostring(py.main.inspect.signature(print)))
+    assert.are.equal(f, py.main.copy.copy(f))
+    assert.are.equal(f, py.main.copy.deepcopy { f }[0])
+    -- What has __iter__ is a list of functions, not a function, to pandas among others.
+    assert.is_false(py.is_instance(f, py.import("collections.abc").Iterable))
+    assert.matches("TypeError", tostring(failure(builtins.iter, f)))
+  end)
+
   it("is kept alive by Python, and let go when Python lets go", function()
     local gone = setmetatable({}, { __mode = "k" })
     py.exec "kept = []"

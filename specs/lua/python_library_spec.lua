@@ -144,7 +144,7 @@ describe("a Lua program", function()
     end
     local fitted = optimize.curve_fit(function(x, a, b)
       return a * np.exp(-b * x)
-    end, xs, ys, py.kw { p0 = { 1, 1 } })
+    end, xs, ys)
     local a, b = py.unpack(fitted[0])
     assert.is_true(math.abs(py.number(a) - 2) < 1e-6)
     assert.is_true(math.abs(py.number(b) - 1.5) < 1e-6)
