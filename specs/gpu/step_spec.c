@@ -103,11 +103,163 @@ static void the_per_thread_stream_is_left_without_a_call(void **state) {
   scene_close(&s);
 }
 
+/* An event that has to be made for a wait is made on the right device, and the program's own stays current. */
+static void a_wait_without_a_kept_event_leaves_no_context(void **state) {
+  const DLDevice device = gpu_device(0);
+  (void)state;
+  const mf_stream ours = use_new_stream(0);
+  const int64_t theirs = other_stream(0, false);
+  use_trim(); /* no event is kept */
+  other_current_set(-1);
+  void *before = other_current();
+  OK(mf_stream_wait(&device, ours, &device, theirs, &err));
+  assert_ptr_equal(other_current(), before);
+  assert_int_equal(sim_ask_left("contexts"), 0);
+  other_stream_end(theirs);
+  use_end_stream(0, ours);
+}
+
+/* More events come back at once than are kept: the rest is destroyed. */
+static void events_that_are_not_kept_leave_no_context(void **state) {
+  enum { READERS = 80 };
+  (void)state;
+  scene s = scene_open();
+  for (int i = 0; i < READERS; i++) {
+    const int64_t reader = other_stream(0, false);
+    DLManagedTensorVersioned *given = give(s.constant, reader);
+    other_copy(0, s.seen + i, given->dl_tensor.data, 1, reader);
+    given->deleter(given);
+    other_stream_end(reader);
+  }
+  other_current_set(-1);
+  void *before = other_current();
+  OK(mf_tensor_acquire(s.t, s.ours, MF_WRITE, &err));
+  assert_ptr_equal(other_current(), before);
+  assert_int_equal(sim_ask_left("contexts"), 0);
+  scene_close(&s);
+}
+
+static int deletions;
+
+static void count_deletion(DLManagedTensorVersioned *self) {
+  deletions++;
+  other_free(0, self->dl_tensor.data);
+}
+
+/* Who waits for a stream has what waited for it released on return, and the current device is what it was. */
+static void a_wait_for_a_stream_releases(void **state) {
+  static int64_t shape[] = {NBYTES}, strides[] = {1};
+  static DLManagedTensorVersioned managed;
+  const DLDevice device = gpu_device(0);
+  mf_tensor *t;
+  int32_t done;
+  (void)state;
+  const mf_stream s = use_new_stream(0);
+  managed = (DLManagedTensorVersioned){.version = {1, 0}, .deleter = count_deletion};
+  managed.dl_tensor = (DLTensor){.data = other_alloc(0, NBYTES), .device = device, .ndim = 1,
+                                 .dtype = {kDLUInt, 8, 1}, .shape = shape, .strides = strides};
+  deletions = 0;
+  OK(mf_tensor_import(&managed, &t, &err));
+  OK(mf_tensor_acquire(t, s, MF_WRITE, &err));
+  other_fill(0, use_data(t), 1, NBYTES, s);
+  mf_tensor_release(t);
+  other_current_set(-1);
+  void *before = other_current();
+  OK(mf_stream_query(&device, s, &done, &err));
+  assert_ptr_equal(other_current(), before);
+  OK(mf_stream_synchronize(&device, s, &err));
+  assert_int_equal(deletions, 1);
+  assert_ptr_equal(other_current(), before);
+  use_end_stream(0, s);
+}
+
+/* A copy that is asked for on the host is done, whatever memory it is in. */
+static void done_for_the_host(scene *s) {
+  const mf_request request = {.device = pinned_device(), .copy = MF_COPY_ALWAYS, .stream = MF_STREAM_HOST};
+  mf_tensor *copy;
+  OK(mf_tensor_to(s->t, &request, &copy, &err));
+  sim_ask_host(use_data(copy), NBYTES, false);
+  for (int i = 0; i < NBYTES; i++) assert_int_equal(((unsigned char *)use_data(copy))[i], 1);
+  mf_tensor_release(copy);
+}
+
+static void a_pinned_copy_for_the_host_is_done(void **state) {
+  (void)state;
+  each_seed(done_for_the_host);
+}
+
+/* No copy, but another stream to be ready on. */
+static void ready_elsewhere(scene *s) {
+  const mf_request request = {.copy = MF_COPY_NEVER, .stream = s->theirs};
+  mf_tensor *same;
+  OK(mf_tensor_to(s->t, &request, &same, &err));
+  other_copy(0, s->seen, use_data(same), NBYTES, s->theirs);
+  mf_tensor_release(same);
+  use_fill(s->t, 2);
+  use_expect(s->t, 2);
+  other_sync(0, s->theirs);
+  expect_seen(s, 1);
+}
+
+static void a_view_is_ready_on_the_stream_that_was_asked_for(void **state) {
+  (void)state;
+  each_seed(ready_elsewhere);
+}
+
+static void names_are_checked_without_a_call(void **state) {
+  const DLDevice device = gpu_device(0), cpu = {kDLCPU, 0};
+  (void)state;
+  const mf_stream ours = use_new_stream(0);
+  sim_ask_reset();
+  OK(mf_stream_check(&device, MF_STREAM_PER_THREAD, &err));
+  OK(mf_stream_check(&device, MF_STREAM_DEFAULT, &err));
+  assert_int_equal(sim_ask_calls(NULL), 0);
+  FAILS(MF_EINVAL, mf_stream_check(&cpu, ours, &err));
+  SAYS("no streams");
+  OK(mf_stream_check(&cpu, MF_STREAM_HOST, &err));
+  use_end_stream(0, ours);
+}
+
+static void expect_number(mf_stream stream, int64_t want) {
+  const DLDevice device = gpu_device(0);
+  int64_t number;
+  OK(mf_stream_to_number(&device, stream, &number, &err));
+  assert_int_equal(number, want);
+}
+
+static void a_stream_has_the_number_that_a_producer_expects(void **state) {
+  const DLDevice device = gpu_device(0);
+  const bool rocm = other_device_type() == kDLROCM;
+  int64_t number;
+  (void)state;
+  const mf_stream ours = use_new_stream(0);
+  expect_number(ours, ours);
+  expect_number(MF_STREAM_CURRENT, rocm ? 0 : 1);
+  use_stream(0, ours);
+  expect_number(MF_STREAM_CURRENT, ours);
+  expect_number(MF_STREAM_DEFAULT, rocm ? 0 : 1);
+  expect_number(MF_STREAM_NO_ORDER, -1);
+  expect_number(MF_STREAM_HOST, MF_NUMBER_NONE);
+  if (rocm) FAILS(MF_EINVAL, mf_stream_to_number(&device, MF_STREAM_PER_THREAD, &number, &err));
+  else expect_number(MF_STREAM_PER_THREAD, 2);
+  FAILS(MF_EINVAL, mf_stream_to_number(&device, -9, &number, &err));
+  assert_int_equal(number, MF_NUMBER_NONE);
+  use_stream(0, MF_STREAM_DEFAULT);
+  use_end_stream(0, ours);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       USE(what_a_stream_wrote_before_it_came_again),
       USE(a_reader_that_wrote_meanwhile_reads_on),
       USE(the_per_thread_stream_is_left_without_a_call),
+      USE(a_wait_without_a_kept_event_leaves_no_context),
+      USE(events_that_are_not_kept_leave_no_context),
+      USE(a_wait_for_a_stream_releases),
+      USE(a_pinned_copy_for_the_host_is_done),
+      USE(a_view_is_ready_on_the_stream_that_was_asked_for),
+      USE(names_are_checked_without_a_call),
+      USE(a_stream_has_the_number_that_a_producer_expects),
   };
   return other_open() ? cmocka_run_group_tests(tests, NULL, NULL) : 77;
 }
