@@ -206,6 +206,68 @@ static void a_view_is_ready_on_the_stream_that_was_asked_for(void **state) {
   each_seed(ready_elsewhere);
 }
 
+/* A stream of the source's may be named for a copy to the host; one that nobody orders is ordered all the same. */
+static void copied_on_a_stream(scene *s) {
+  const mf_stream streams[] = {s->theirs, s->ours, MF_STREAM_CURRENT, MF_STREAM_HOST, MF_STREAM_NO_ORDER};
+  for (size_t i = 0; i < sizeof streams / sizeof *streams; i++) {
+    const mf_request on_host = {.device = {kDLCPU, 0}, .stream = streams[i]};
+    mf_tensor *host;
+    OK(mf_tensor_to(s->t, &on_host, &host, &err));
+    for (int k = 0; k < NBYTES; k++) assert_int_equal(((unsigned char *)use_data(host))[k], 1);
+    const mf_request refused = {.stream = s->ours};
+    mf_tensor *none;
+    FAILS(MF_EINVAL, mf_tensor_to(host, &refused, &none, &err));
+    SAYS("no streams");
+    mf_tensor_release(host);
+  }
+  const mf_request unordered = {.copy = MF_COPY_ALWAYS, .stream = MF_STREAM_NO_ORDER};
+  mf_tensor *copy;
+  OK(mf_tensor_to(s->t, &unordered, &copy, &err));
+  use_expect(copy, 1);
+  mf_tensor_release(copy);
+}
+
+static void a_copy_is_made_on_the_stream_that_was_named(void **state) {
+  (void)state;
+  each_seed(copied_on_a_stream);
+}
+
+/* A use that nobody orders leaves nothing behind, and memory without a record has nothing to order. */
+static void uses_without_order_cost_no_call(void **state) {
+  (void)state;
+  scene s = scene_open();
+  mf_tensor *host = use_create((DLDevice){kDLCPU, 0});
+  OK(mf_tensor_acquire(s.t, s.theirs, MF_WRITE, &err));
+  sim_ask_reset();
+  OK(mf_tensor_acquire(s.t, MF_STREAM_NO_ORDER, MF_READ, &err));
+  OK(mf_tensor_acquire(s.t, MF_STREAM_NO_ORDER, MF_WRITE, &err));
+  OK(mf_tensor_acquire(host, MF_STREAM_CURRENT, MF_WRITE, &err));
+  OK(mf_tensor_acquire(host, MF_STREAM_HOST, MF_READ, &err));
+  assert_int_equal(sim_ask_calls(NULL), 0);
+  mf_tensor_release(host);
+  scene_close(&s);
+}
+
+/* Whichever allocation of the host's fails, the device's memory goes back to the pool. */
+static void no_host_memory_keeps_no_device_memory(void **state) {
+  static int64_t shape[] = {NBYTES};
+  const DLTensor like = {.device = gpu_device(0), .ndim = 1, .dtype = {kDLUInt, 8, 1}, .shape = shape};
+  int rc = MF_ENOMEM;
+  (void)state;
+  for (int n = 0; rc != MF_OK && n < 20; n++) {
+    mf_tensor *t;
+    mf_pool_stats stats;
+    mf_fault_arm(n, 1);
+    rc = mf_tensor_create(&like, 0, &t, &err);
+    mf_fault_arm(-1, 0);
+    mf_tensor_release(t);
+    assert_true(rc == MF_OK || rc == MF_ENOMEM);
+    OK(mf_pool_read(&like.device, &stats, &err));
+    assert_int_equal(stats.used_bytes, 0);
+  }
+  assert_int_equal(rc, MF_OK);
+}
+
 static void names_are_checked_without_a_call(void **state) {
   const DLDevice device = gpu_device(0), cpu = {kDLCPU, 0};
   (void)state;
@@ -258,6 +320,9 @@ int main(void) {
       USE(a_wait_for_a_stream_releases),
       USE(a_pinned_copy_for_the_host_is_done),
       USE(a_view_is_ready_on_the_stream_that_was_asked_for),
+      USE(a_copy_is_made_on_the_stream_that_was_named),
+      USE(uses_without_order_cost_no_call),
+      USE(no_host_memory_keeps_no_device_memory),
       USE(names_are_checked_without_a_call),
       USE(a_stream_has_the_number_that_a_producer_expects),
   };
