@@ -268,6 +268,46 @@ static void no_host_memory_keeps_no_device_memory(void **state) {
   assert_int_equal(rc, MF_OK);
 }
 
+/* The struct before 1.0 is ordered like the later one, both when it is given and when its consumer is done. */
+static void given_in_the_old_struct(scene *s) {
+  const mf_request request = {.stream = s->theirs};
+  DLManagedTensor *given;
+  OK(mf_tensor_export_legacy_to(s->t, &request, &given, &err));
+  other_copy(0, s->seen, given->dl_tensor.data, NBYTES, s->theirs);
+  other_fill(0, given->dl_tensor.data, 2, NBYTES, s->theirs);
+  use_expect(s->t, 2); /* the consumer is not done */
+  other_fill(0, given->dl_tensor.data, 3, NBYTES, s->theirs);
+  given->deleter(given);
+  use_expect(s->t, 3);
+  other_sync(0, s->theirs);
+  expect_seen(s, 1);
+}
+
+static void the_old_struct_is_ordered(void **state) {
+  (void)state;
+  each_seed(given_in_the_old_struct);
+}
+
+/* A borrower works on the current stream. */
+static void borrowed(scene *s) {
+  DLTensor view;
+  OK(mf_tensor_acquire(s->t, s->theirs, MF_WRITE, &err));
+  other_fill(0, use_data(s->t), 2, NBYTES, s->theirs);
+  OK(mf_tensor_borrow(s->t, &view, &err));
+  other_copy(0, s->seen, view.data, NBYTES, s->ours);
+  other_fill(0, view.data, 3, NBYTES, s->ours);
+  OK(mf_tensor_acquire(s->t, s->theirs, MF_WRITE, &err));
+  other_fill(0, use_data(s->t), 4, NBYTES, s->theirs);
+  use_expect(s->t, 4);
+  other_sync(0, s->ours);
+  expect_seen(s, 2);
+}
+
+static void what_is_borrowed_is_ordered(void **state) {
+  (void)state;
+  each_seed(borrowed);
+}
+
 static void names_are_checked_without_a_call(void **state) {
   const DLDevice device = gpu_device(0), cpu = {kDLCPU, 0};
   (void)state;
@@ -323,6 +363,8 @@ int main(void) {
       USE(a_copy_is_made_on_the_stream_that_was_named),
       USE(uses_without_order_cost_no_call),
       USE(no_host_memory_keeps_no_device_memory),
+      USE(the_old_struct_is_ordered),
+      USE(what_is_borrowed_is_ordered),
       USE(names_are_checked_without_a_call),
       USE(a_stream_has_the_number_that_a_producer_expects),
   };
