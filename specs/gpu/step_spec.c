@@ -1,6 +1,9 @@
 /* step_spec.c: single steps of order that only a rare sequence of uses shows: each spec here notices that one step is
  * left out of the runtime (specs/mutants). Under every seed (MOONFERRY_SPEC_SEEDS, 10 if it is not set) nothing is
  * unordered and the bytes are right. */
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "use.h"
 
 static uint64_t seeds(void) {
@@ -308,6 +311,26 @@ static void what_is_borrowed_is_ordered(void **state) {
   each_seed(borrowed);
 }
 
+/* What a forked child lets go of leaves nothing of ours in the child, though the driver's memory must stay. */
+static void a_forked_child_frees_its_records(void **state) {
+  mf_ledger alive;
+  int status;
+  (void)state;
+  mf_tensor *t = use_create(gpu_device(0));
+  use_fill(t, 1);
+  fflush(NULL);
+  const pid_t child = fork();
+  if (child == 0) {
+    mf_tensor_release(t);
+    mf_ledger_read(&alive);
+    _exit(alive.tensors != 0 || alive.storages != 0 || alive.blocks != 0);
+  }
+  assert_int_equal(waitpid(child, &status, 0), child);
+  assert_true(WIFEXITED(status));
+  assert_int_equal(WEXITSTATUS(status), 0);
+  mf_tensor_release(t);
+}
+
 static void names_are_checked_without_a_call(void **state) {
   const DLDevice device = gpu_device(0), cpu = {kDLCPU, 0};
   (void)state;
@@ -365,6 +388,7 @@ int main(void) {
       USE(no_host_memory_keeps_no_device_memory),
       USE(the_old_struct_is_ordered),
       USE(what_is_borrowed_is_ordered),
+      USE(a_forked_child_frees_its_records),
       USE(names_are_checked_without_a_call),
       USE(a_stream_has_the_number_that_a_producer_expects),
   };
