@@ -12,11 +12,14 @@
 
 static lua_State *volatile running;
 static volatile sig_atomic_t waiting; /* how many came since the hook last ran */
+static volatile sig_atomic_t presses; /* how many came since this chunk began */
 static volatile sig_atomic_t forgives;
 
+/* Once, so that what a pcall of the chunk's own has to clean up can run. A chunk that goes on in spite of it gets the
+ * error again and again after a second Ctrl-C, until it has ended. */
 static void stop(lua_State *L, lua_Debug *unused) {
   (void)unused;
-  lua_sethook(L, NULL, 0, 0);
+  lua_sethook(L, presses > 1 ? stop : NULL, presses > 1 ? LUA_MASKCOUNT : 0, 1);
   waiting = 0;
   luaL_error(L, "interrupted!");
 }
@@ -35,6 +38,7 @@ static void on_interrupt(int number) {
     return;
   }
   waiting++;
+  presses++;
   if (waiting > (forgives ? 2 : 1)) {
     end_program();
     return;
@@ -49,6 +53,7 @@ void host_interruptible(lua_State *L, bool forgiving) {
   static bool set;
   struct sigaction action, before;
   waiting = 0;
+  presses = 0;
   forgives = forgiving;
   running = L;
   if (set) return;
@@ -64,6 +69,6 @@ void host_interruptible(lua_State *L, bool forgiving) {
 void host_uninterruptible(void) {
   lua_State *L = running;
   running = NULL;
-  if (L != NULL && waiting > 0) lua_sethook(L, NULL, 0, 0);
+  if (L != NULL && presses > 0) lua_sethook(L, NULL, 0, 0);
   waiting = 0;
 }

@@ -221,6 +221,12 @@ def test_the_whole_of_torch(tmp_path):
     assert rules["dtype-float8_e4m3fn"]["result"] == "holds"
 
 
+def test_a_fault_of_the_check_is_no_finding(tmp_path):
+    tool = BUILD / "python" / "moonferry" / "_tool.py"
+    done = subprocess.run([sys.executable, tool, "nonsense"], capture_output=True, text=True)
+    assert done.returncode == 2 and "moonferry_check.nonsense" in done.stderr
+
+
 def test_the_package_needs_no_extension(tmp_path):
     """In a Python that has neither Moonferry nor the extension for it."""
     tool = BUILD / "python" / "moonferry" / "_tool.py"

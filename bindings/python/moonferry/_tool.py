@@ -9,7 +9,9 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
+import traceback
 
+UNABLE, INTERRUPTED = 2, 130
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -38,9 +40,23 @@ class Beside:
         return None
 
 
-if __name__ == "__main__":
+def main():
     # The folder of this file must not be where other modules are looked for, and the working folder should.
     sys.path[0] = os.getcwd()
+    if sys.version_info < (3, 9):  # noqa: UP036  (any Python may be asked for)
+        found = ".".join(map(str, sys.version_info[:2]))
+        sys.stderr.write("moonferry: " + sys.executable + " is Python " + found + "; expected: 3.9 or later\n")
+        return UNABLE
     sys.meta_path.append(Beside)
     part = sys.argv[1]
-    sys.exit(load(part).main(sys.argv[2:], [os.path.abspath(__file__), part]))
+    try:
+        return load(part).main(sys.argv[2:], [os.path.abspath(__file__), part])
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception:
+        traceback.print_exc()
+        return UNABLE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -24,6 +24,23 @@ local function cut(text)
   return ("%s ... (%d more bytes)"):format(text:sub(1, most), #text - most)
 end
 
+local UTF8 = { "^[\194-\223][\128-\191]()", "^[\224-\239][\128-\191][\128-\191]()",
+  "^[\240-\244][\128-\191][\128-\191][\128-\191]()" }
+
+-- Bytes that are no ASCII: as they are where they are UTF-8, else escaped.
+local function beyond_ascii(text)
+  local parts, at = {}, 1
+  while at <= #text do
+    local behind
+    for _, pattern in ipairs(UTF8) do
+      behind = behind or text:sub(at, at + 3):match(pattern)
+    end
+    parts[#parts + 1] = behind and text:sub(at, at + behind - 2) or ("\\%03d"):format(text:byte(at))
+    at = at + (behind or 2) - 1
+  end
+  return table.concat(parts)
+end
+
 ---A string as Lua source, with UTF-8 as it is.
 ---@param text string
 ---@return string
@@ -32,7 +49,7 @@ function show.quoted(text)
   local shown = rest > 0 and text:sub(1, show.limits.text) or text
   shown = shown:gsub('[%c"\\]', function(c)
     return ESCAPES[c] or ("\\%03d"):format(c:byte())
-  end)
+  end):gsub("[\128-\255]+", beyond_ascii)
   return rest > 0 and ('"%s" ... (%d more bytes)'):format(shown, rest) or '"' .. shown .. '"'
 end
 
@@ -80,6 +97,7 @@ local function of_function(value)
   return ("%s (%s:%d)"):format(tostring(value), info.short_src, info.linedefined)
 end
 
+local MOST_SORTED = 10000
 local RANKS = { number = 1, string = 2 }
 
 local function before(a, b)
@@ -92,20 +110,22 @@ local function before(a, b)
   return a < b
 end
 
+-- Those that are no part of the array, and how many there are; of very many only some are looked at.
 local function sorted_keys(t, from)
-  local keys = {}
+  local keys, count = {}, 0
   for key in next, t do
     if not (type(key) == "number" and key >= 1 and key < from and key % 1 == 0) then
-      keys[#keys + 1] = key
+      count = count + 1
+      keys[math.min(count, MOST_SORTED)] = key
     end
   end
   table.sort(keys, before)
-  return keys
+  return keys, count
 end
 
 -- The array part first, then the other fields by key; at most so many.
 local function parts_of(t, inner)
-  local parts, most, count = {}, show.limits.fields, 0
+  local parts, most = {}, show.limits.fields
   local n = 1
   while rawget(t, n) ~= nil do
     if n <= most then
@@ -113,9 +133,8 @@ local function parts_of(t, inner)
     end
     n = n + 1
   end
-  local keys = sorted_keys(t, n)
+  local keys, count = sorted_keys(t, n)
   for _, key in ipairs(keys) do
-    count = count + 1
     if #parts < most then
       parts[#parts + 1] = (show.is_name(key) and key or "[" .. inner(key) .. "]") .. " = " .. inner(rawget(t, key))
     end
