@@ -185,6 +185,14 @@ void mf__fault_stack(lua_State *L, int index) {
   }
 }
 
+/* The exception of the error at 1; nothing else has these fields, whoever asks. */
+static PyObject *exception_of(lua_State *L) {
+  if (!is_fault(L, 1)) mf__fail(L, "the error of a Python exception is expected, not a %s", luaL_typename(L, 1));
+  PyObject *exception = mf__ref_check(L, 1)->object;
+  Py_IncRef(exception);
+  return mf__hold(L, exception);
+}
+
 static PyObject *class_of(PyObject *exception) {
   return (PyObject *)Py_TYPE(exception);
 }
@@ -253,7 +261,7 @@ static int fault_index(lua_State *L) {
                 {"value", field_value},
                 {"is", field_is},
                 {NULL, NULL}};
-  PyObject *exception = mf__ref_check(L, 1)->object;
+  PyObject *exception = exception_of(L);
   const char *name = lua_type(L, 2) == LUA_TSTRING ? lua_tostring(L, 2) : NULL;
   if (name == NULL) mf__fail(L, "an exception's fields have names");
   for (int i = 0; fields[i].name; i++) {
@@ -267,7 +275,8 @@ static int fault_index(lua_State *L) {
 }
 
 static int fault_tostring(lua_State *L) {
-  PyObject *exception = mf__ref_check(L, 1)->object;
+  PyObject *exception = exception_of(L);
+  lua_settop(L, 1);
   push_slot(L, 1, WHERE);
   push_headline(L, exception);
   lua_pushliteral(L, "\n");
@@ -295,7 +304,7 @@ static int is_called(lua_State *L, PyObject *exception, PyObject *name) {
 }
 
 static int fault_is(lua_State *L) {
-  PyObject *exception = mf__ref_check(L, 1)->object;
+  PyObject *exception = exception_of(L);
   int count = lua_gettop(L);
   int answer = 0;
   for (int i = 2; i <= count && !answer; i++) {

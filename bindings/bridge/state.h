@@ -16,6 +16,13 @@ typedef struct mf__options {
   int unpack;                         /* tuples that functions return are several values */
 } mf__options;
 
+/* The account of a state's allocator (bindings/python/lua/memory.c). */
+typedef struct mf__memory {
+  size_t used, base, limit; /* limit: 0 is none */
+  int counted;              /* max_memory was given */
+  int refuse;               /* the next allocation fails, whatever it is */
+} mf__memory;
+
 struct mf__state {
   PyObject ob_base;
   PyObject *weakrefs;
@@ -39,7 +46,7 @@ struct mf__state {
   int unwanted_count, unwanted_room;
   mf__ref *refs;      /* newest of what Lua holds of Python */
 
-  void *memory;       /* of bindings/python/lua: the allocator's account, or NULL */
+  mf__memory *memory; /* or NULL */
   int interruptible;  /* Lua is never compiled, so that hooks run */
   atomic_int stop;    /* an interrupt was asked for: MF__STOP_... */
   PyObject *reason;   /* the exception that it ends in, or NULL */

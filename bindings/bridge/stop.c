@@ -54,6 +54,17 @@ static void ask_python(mf__state *state) {
   mf__top->thread = thread != NULL ? PyEval_SaveThread() : NULL;
 }
 
+/* As a memory error, because that is the one that runs no message handler of xpcall: in a handler, which would run
+ * inside of this hook, there are no hooks. */
+static void throw(lua_State *L, mf__state *state) {
+  if (state->memory != NULL) {
+    state->memory->refuse = 1;
+    lua_newuserdata(L, 64);
+    state->memory->refuse = 0;
+  }
+  luaL_error(L, "interrupted");
+}
+
 static void hook(lua_State *L, lua_Debug *activation) {
   (void)activation;
   mf__state *state = mf__top != NULL ? mf__top->kit->state : NULL;
@@ -63,7 +74,7 @@ static void hook(lua_State *L, lua_Debug *activation) {
     lua_sethook(L, NULL, 0, 0);
     return;
   }
-  luaL_error(L, "interrupted");
+  throw(L, state);
 }
 
 static void set_hook(mf__state *state) {

@@ -98,6 +98,7 @@ static int arguments_traverse(PyObject *self, visitproc visit, void *arg) {
 
 static PyType_Slot slots[] = {{Py_tp_dealloc, arguments_dealloc},
                               {Py_tp_traverse, arguments_traverse},
+                              {Py_tp_new, mf__no_new},
                               {Py_tp_doc, "Arguments that python.args packed in Lua."},
                               {0, NULL}};
 

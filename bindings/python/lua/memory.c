@@ -14,6 +14,10 @@ void *mf__memory_allocate(void *account, void *block, size_t before, size_t afte
     memory->used -= before;
     return NULL;
   }
+  if (memory->refuse && after > before) {
+    memory->refuse = 0;
+    return NULL;
+  }
   if (memory->limit != 0 && after > before && memory->limit <= memory->used + (after - before)) return NULL;
   void *moved = realloc(block, after);
   if (moved != NULL) memory->used = memory->used - before + after;

@@ -162,7 +162,7 @@ static PyObject *memory(PyObject *module, PyObject *object) {
   mf__state *state = state_argument(object);
   if (state == NULL) return NULL;
   mf__memory *account = state->memory;
-  if (account == NULL) return Py_BuildValue("");
+  if (account == NULL || !account->counted) return Py_BuildValue("");
   return Py_BuildValue("nnn", (Py_ssize_t)account->used, (Py_ssize_t)account->base, (Py_ssize_t)account->limit);
 }
 
@@ -173,11 +173,11 @@ static PyObject *set_limit(PyObject *module, PyObject *arguments) {
   if (!PyArg_ParseTuple(arguments, "On", &object, &limit)) return NULL;
   mf__state *state = state_argument(object);
   if (state == NULL) return NULL;
-  if (state->memory == NULL || limit < 0) {
+  if (state->memory == NULL || !state->memory->counted || limit < 0) {
     PyErr_SetString(PyExc_RuntimeError, "max_memory must be set on creation of the Lua state");
     return NULL;
   }
-  ((mf__memory *)state->memory)->limit = (size_t)limit;
+  state->memory->limit = (size_t)limit;
   return Py_BuildValue("");
 }
 

@@ -158,7 +158,7 @@ static void take_options(mf__options *options, const struct plan *plan) {
 
 static lua_State *new_lua(const struct plan *plan, mf__memory **memory) {
   *memory = NULL;
-  if (plan->limit == Py_None) return luaL_newstate();
+  if (plan->limit == Py_None && !plan->interruptible) return luaL_newstate();
   *memory = calloc(1, sizeof **memory);
   return *memory != NULL ? lua_newstate(mf__memory_allocate, *memory) : NULL;
 }
@@ -176,9 +176,10 @@ static int run_opening(struct plan *plan, lua_State *L) {
 
 /* Lua's own needs do not count: the limit is what comes on top of them. */
 static int set_limit(mf__memory *memory, PyObject *limit) {
-  if (memory == NULL) return 0;
+  if (limit == Py_None) return 0;
   size_t bytes = PyLong_AsSize_t(limit);
   if (PyErr_Occurred()) return -1;
+  memory->counted = 1;
   memory->base = memory->used;
   memory->limit = bytes != 0 ? memory->base + bytes : 0;
   return 0;
@@ -207,7 +208,7 @@ static PyObject *open_with(struct plan *plan) {
   plan->state->interruptible = plan->interruptible;
   take_options(&plan->state->options, plan);
   int failed = run_opening(plan, L);
-  if (!failed && memory != NULL) failed = mf__visit(plan->state->kit, tighten, NULL);
+  if (!failed && plan->limit != Py_None) failed = mf__visit(plan->state->kit, tighten, NULL);
   if (!failed) failed = set_limit(memory, plan->limit);
   if (!failed) return (PyObject *)plan->state;
   Py_DecRef((PyObject *)plan->state);

@@ -31,11 +31,7 @@ PyObject *mf__arguments_new(PyObject *positional, PyObject *keywords);
 int mf__arguments_in(PyObject *object, PyObject **positional, PyObject **keywords);
 int mf__arguments_type_ready(void);
 
-/* memory.c: what a state may use. */
-typedef struct mf__memory {
-  size_t used, base, limit; /* limit: 0 is none */
-} mf__memory;
-
+/* memory.c: the allocator of a state that has an account. */
 void *mf__memory_allocate(void *memory, void *block, size_t before, size_t after);
 
 /* sandbox.c: opens the libraries that an untrusted script may have. Raises. */

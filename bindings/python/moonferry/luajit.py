@@ -221,6 +221,7 @@ class Lua(_lua.State):
         )
         self._source_encoding = source_encoding
         self._interruptible = bool(interruptible)
+        self._sandbox = bool(sandbox)
         if overflow_handler is not None:
             _lua.set_overflow_handler(self, overflow_handler)
         return self
@@ -234,6 +235,7 @@ class Lua(_lua.State):
 
     def _load(self, code: bytes, name: Any, mode: Any) -> Any:
         chunk = b"<python>" if name is None else self._encode(name)
+        mode = "t" if self._sandbox else mode
         try:
             return _lua.load(self, code, chunk.replace(b"\0", b""), _ascii(mode, "mode"))
         except LuaSyntaxError as error:

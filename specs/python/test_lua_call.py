@@ -1,0 +1,132 @@
+"""Calls between Python and Lua: arguments, results, coroutines, the ways in."""
+
+import pytest
+
+import moonferry as mf
+
+
+@pytest.fixture
+def lua():
+    return mf.Lua()
+
+
+def test_results_are_none_one_value_or_a_tuple(lua):
+    assert lua.eval("function() end")() is None
+    assert lua.execute("return") is None
+    assert lua.eval("function() return nil end")() is None
+    assert lua.eval("1, nil, 'x'") == (1, None, "x")
+    assert lua.eval("...", 1, None) == (1, None)
+    assert lua.execute("return ...", *range(100)) == tuple(range(100))
+
+
+def test_many_arguments(lua):
+    count = lua.eval("function(...) return select('#', ...) end")
+    for n in (0, 1, 11, 12, 13, 20, 250, 7000):
+        assert count(*[1.5] * n) == n == count(*["x"] * n)
+    with pytest.raises(mf.LuaError, match="too many"):
+        count(*[1] * 100_000)
+    assert len(lua.eval("unpack", *[])(lua.table_from(range(5000)))) == 5000
+
+
+def test_lua_functions_take_no_keywords(lua):
+    with pytest.raises(TypeError, match="keyword"):
+        lua.eval("print")(x=1)
+    with pytest.raises(TypeError, match="keyword"):
+        lua.eval("print").__call__(x=1)
+
+
+def test_functions_work_where_python_wants_callables(lua):
+    negative = lua.eval("function(x) return -x end")
+    assert sorted([3, 1, 2], key=negative) == [3, 2, 1]
+    assert list(map(negative, [1, 2])) == [-1, -2]
+    assert negative.__call__(5) == -5
+
+
+def test_compile_and_execute(lua):
+    f = lua.compile("local a = ... return a + 1", name="adder")
+    assert f(1) == 2
+    with pytest.raises(mf.LuaSyntaxError, match="near '<'"):
+        lua.compile("<")
+    with pytest.raises(mf.LuaSyntaxError, match="error loading code"):
+        lua.eval("1 +")
+    assert lua.execute("return debug.getinfo(1, 'S').source", name="=here") == "=here"
+    assert lua.eval(b"1 + 1") == 2 == lua.eval(bytearray(b"2"))
+    with pytest.raises(TypeError):
+        lua.eval(5)
+    with pytest.raises(mf.LuaSyntaxError):
+        lua.compile(b"\x1bLJ", mode="t")
+
+
+def test_require_and_globals(lua):
+    assert lua.require("math").floor(2.5) == 2
+    lua.globals().answer = 42
+    assert lua.eval("answer") == 42
+    with pytest.raises(mf.LuaError, match="no_such_module"):
+        lua.require("no_such_module")
+    with pytest.raises(TypeError):
+        lua.require(5)
+    lua.globals().require = None
+    with pytest.raises(mf.LuaError, match="not defined"):
+        lua.require("math")
+
+
+def test_version(lua):
+    assert lua.lua_version == (5, 1) and lua.lua_implementation.startswith("LuaJIT 2.1")
+
+
+def test_a_coroutine_is_a_generator(lua):
+    count = lua.eval("function(n) for i = 1, n do coroutine.yield(i, -i) end return 'end' end")
+    assert list(count.coroutine(2)) == [(1, -1), (2, -2), "end"]
+    running = count.coroutine(3)
+    assert bool(running) and next(running) == (1, -1)
+    made = lua.eval("coroutine.create(...)", count)
+    assert [list(made(1)), list(made(1))] == [[(1, -1), "end"]] * 2
+    assert mf.lua_type(running) == "thread"
+
+
+def test_send_gives_values_to_yield(lua):
+    echo = lua.eval("function(a) while true do a = coroutine.yield(a) end end")
+    co = echo.coroutine("first")
+    with pytest.raises(TypeError, match="just-started"):
+        co.send(1)
+    assert [co.send(None), co.send(2), co.send((3, 4)), co.send(None)] == ["first", 2, 3, None]
+
+
+def test_a_coroutine_that_has_ended(lua):
+    co = lua.eval("function() end").coroutine()
+    assert list(co) == [] and not co
+    for _ in range(2):
+        with pytest.raises(StopIteration):
+            co.send(None)
+
+
+def test_a_coroutine_that_fails(lua):
+    co = lua.eval("function() coroutine.yield(1) error('inside') end").coroutine()
+    assert next(co) == 1
+    with pytest.raises(mf.LuaError, match="inside") as caught:
+        next(co)
+    assert "stack traceback" in str(caught.value)
+    assert not co and list(co) == []
+
+
+def test_a_coroutine_cannot_be_resumed_from_within(lua):
+    box = []
+    co = lua.eval("function(resume) coroutine.yield(resume()) end").coroutine(lambda: next(box[0]))
+    box.append(co)
+    with pytest.raises(mf.LuaError, match="running"):
+        next(co)
+    box.clear()
+
+
+def test_python_can_call_lua_from_within_a_coroutine(lua):
+    inner = lua.eval("function(x) return x * 2 end")
+    co = lua.eval("function(f) for i = 1, 3 do coroutine.yield(f(i)) end end").coroutine(lambda i: inner(i) + 1)
+    assert list(co) == [3, 5, 7]
+
+
+def test_deep_recursion_through_both_languages_ends_in_an_error(lua):
+    lua.globals().back = lambda n: lua.globals().forth(n)
+    lua.execute("function forth(n) return back(n + 1) end")
+    with pytest.raises((RecursionError, mf.LuaError)):
+        lua.globals().forth(0)
+    assert lua.eval("1 + 1") == 2

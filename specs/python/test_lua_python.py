@@ -1,0 +1,197 @@
+"""The table `python` in Lua, and how Lua sees Python objects: lupa's verbs."""
+
+import enum
+
+import pytest
+
+import moonferry as mf
+
+
+@pytest.fixture
+def lua():
+    return mf.Lua()
+
+
+class Point:
+    def __init__(self, x):
+        self.x = x
+
+    def move(self, by):
+        return self.x + by
+
+    @classmethod
+    def make(cls, x):
+        return cls(x)
+
+
+def test_objects_with_items_are_indexed_and_others_have_attributes(lua):
+    index = lua.eval("function(o, k) return o[k] end")
+    assert index({"x": 1}, "x") == 1 and index([5, 6], 1) == 6 and index((7,), -1) == 7
+    assert index(Point(3), "x") == 3
+    with pytest.raises(KeyError):
+        index({}, "x")
+    with pytest.raises(AttributeError):
+        index(Point(3), "y")
+    store = lua.eval("function(o, k, v) o[k] = v end")
+    d, p = {}, Point(0)
+    store(d, "a", 1)
+    store(p, "x", 9)
+    assert d == {"a": 1} and p.x == 9
+
+
+def test_classes_have_attributes_even_where_they_have_type_parameters(lua):
+    items = []
+    lua.execute("python.builtins.list.append(...)", items, 5)
+    assert items == [5]
+
+
+def test_classes_that_have_items_are_indexed(lua):
+    class Colour(enum.Enum):
+        RED = 1
+
+    assert lua.eval("(...).RED", Colour) is Colour.RED
+
+
+def test_as_attrgetter_and_as_itemgetter_on_both_sides(lua):
+    d = {"get": "item"}
+    get = lua.eval("function(o) return o.get end")
+    assert get(d) == "item" == get(mf.as_itemgetter(d))
+    assert get(mf.as_attrgetter(d)) == d.get
+    assert lua.eval("python.as_attrgetter(...).get", d) == d.get
+    assert lua.eval("python.as_itemgetter(python.as_attrgetter(...)).get", d) == "item"
+    with pytest.raises(mf.LuaError, match="not a python object"):
+        lua.eval("python.as_attrgetter(5)")
+
+
+def test_methods_can_be_called_with_dot_and_colon(lua):
+    p = Point(1)
+    for call in ("p:move(2)", "p.move(2)", "P.move(p, 2)", "P:make(1).x + 2", "P.make(1).x + 2"):
+        assert lua.eval(f"(function(p, P) return {call} end)(...)", p, Point) == 3
+    assert lua.eval("python.as_attrgetter(...):items()", {"a": 1}) == {"a": 1}.items()
+
+
+def test_keyword_arguments(lua):
+    def f(*args, **kwargs):
+        return args, kwargs
+
+    assert lua.eval("(...)(1, python.args{2, 3, x = 4}, 5)", f) == ((1, 2, 3, 5), {"x": 4})
+    assert lua.eval("(...)(python.args{})", f) == ((), {})
+    with pytest.raises(TypeError, match="multiple values"):
+        lua.eval("(...)(python.args{x = 1}, python.args{x = 2})", f)
+    with pytest.raises(IndexError, match="out of range"):
+        lua.eval("(...)(python.args{[3] = 1})", f)
+    with pytest.raises(TypeError, match="neither an integer nor a string"):
+        lua.eval("(...)(python.args{[true] = 1})", f)
+    with pytest.raises(mf.LuaError, match="table expected"):
+        lua.eval("python.args(5)")
+
+
+def test_unpacks_lua_table(lua):
+    @mf.unpacks_lua_table
+    def f(x, y=2):
+        return x, y
+
+    class C:
+        @mf.unpacks_lua_table_method
+        def m(self, x, y=2):
+            return x, y
+
+    for call in ("f{x = 1}", "f{1}", "f(1)", "f{1, y = 2}", "f(1, 2)"):
+        assert lua.eval(f"(function(f) return {call} end)(...)", f) == (1, 2)
+        assert lua.eval(f"(function(o) return {call.replace('f', 'o:m', 1)} end)(...)", C()) == (1, 2)
+    assert f(1) == (1, 2) and f.__name__ == "f"
+
+
+def test_none(lua):
+    assert lua.eval("python.none") is None
+    assert lua.eval("... == nil", None) is True
+    assert lua.eval("python.none ~= nil")
+    assert lua.eval("tostring(python.none)") == "None"
+    with pytest.raises(TypeError):
+        lua.eval("python.none()")
+
+
+def test_iteration(lua):
+    collect = lua.eval("function(iter, o) local t = {} for a, b in iter(o) do t[#t + 1] = b or a end return t end")
+    python = lua.globals().python
+    assert list(collect(python.iter, [1, 2]).values()) == [1, 2]
+    assert list(collect(python.iterex, {"a": 1, "b": 2}.items()).values()) == [1, 2]
+    assert list(collect(python.enumerate, ["x", "y"]).values()) == ["x", "y"]
+    assert list(collect(python.iter, [None, 1]).values()) == [None, 1]
+    assert lua.eval("(function(o) for i, v in python.enumerate(o, 5) do return i, v end end)(...)", ["a"]) == (5, "a")
+    with pytest.raises(TypeError):
+        collect(python.iter, object())
+    with pytest.raises(ZeroDivisionError):
+        collect(python.iter, (1 // 0 for _ in "x"))
+    with pytest.raises(mf.LuaError, match="number expected"):
+        python.enumerate([1], "abc")
+
+
+def test_as_function_is_a_function(lua):
+    assert lua.eval("type(python.as_function(...))", len) == "function"
+    f = lua.eval("python.as_function(...)", len)
+    assert f is len
+    assert list(lua.eval("(function(t, f) table.sort(t, python.as_function(f)) return t end)({3, 1, 2}, ...)",
+                         lambda a, b: a > b).values()) == [3, 2, 1]
+    assert lua.eval("coroutine.wrap(python.as_function(...))('abc')", len) == 3
+
+
+def test_eval_and_builtins_can_be_left_out():
+    assert mf.Lua().eval("python.eval('1 + 1'), python.builtins.len('abc')") == (2, 3)
+    assert mf.Lua(register_eval=False).eval("python.eval") is None
+    assert mf.Lua(register_builtins=False).eval("python.builtins") is None
+
+
+def test_tuples_are_unpacked_if_that_is_asked():
+    def pair():
+        return 1, None, 3
+
+    assert mf.Lua().eval("select('#', (...)())", pair) == 1
+    lua = mf.Lua(unpack_returned_tuples=True)
+    assert lua.eval("select('#', (...)())", pair) == 3
+    assert lua.eval("(...)()", pair) == (1, None, 3)
+    assert lua.eval("(function(o) for a, b in python.iter(o) do return a, b end end)(...)", [(1, 2)]) == (1, 2)
+
+
+def test_attribute_filter_and_handlers():
+    def only_x(obj, name, setting):
+        if name != "x" or setting:
+            raise AttributeError(name)
+        return name
+
+    lua = mf.Lua(attribute_filter=only_x)
+    assert lua.eval("(...).x", Point(4)) == 4
+    for code in ("(...).move", "(function(o) o.x = 1 end)(...)", "(...).__class__"):
+        with pytest.raises(AttributeError):
+            lua.eval(code, Point(4))
+    seen = []
+    lua = mf.Lua(attribute_handlers=(lambda o, n: n + "!", lambda o, n, v: seen.append((n, v))))
+    assert lua.eval("(...).abc", Point(1)) == "abc!" == lua.eval("(...).abc", {})
+    lua.execute("local o = ... o.y = 5", Point(1))
+    assert seen == [("y", 5)]
+    for wrong in ({"attribute_filter": 5}, {"attribute_handlers": (1, 2)}, {"attribute_handlers": (len,)}):
+        with pytest.raises(ValueError):
+            mf.Lua(**wrong)
+
+
+def test_operators_on_objects(lua):
+    assert lua.eval("(...) + 1", 1j) == 1 + 1j
+    assert lua.eval("#(...)", [1, 2, 3]) == 3
+    assert lua.eval("(function(a, b) return a == b, a < b end)(...)", (1,), (2,)) == (False, True)
+
+
+def test_a_collected_object_is_reported(lua):
+    resurrect = lua.eval("""
+        function(o)
+          local p = newproxy(true)
+          local kept
+          local mt = getmetatable(p)
+          mt.o = o
+          mt.__gc = function(q) kept = getmetatable(q).o end
+          p, mt, o = nil
+          collectgarbage() collectgarbage()
+          return pcall(function() return kept.x end)
+        end""")
+    lua.execute("collectgarbage('stop')")
+    ok, error = resurrect(Point(1))
+    assert ok or "deleted python object" in str(error)

@@ -1,0 +1,77 @@
+"""What a sandboxed state keeps from its scripts."""
+
+import pytest
+
+import moonferry as mf
+
+
+@pytest.fixture
+def box():
+    state = mf.Lua(sandbox=True)
+    yield state
+    for _ in range(3):
+        state.gccollect()
+
+
+@pytest.mark.parametrize(
+    "name",
+    "io os ffi package require module debug jit python dofile loadfile getfenv setfenv newproxy gcinfo collectgarbage".split(),
+)
+def test_what_is_not_there(box, name):
+    assert box.eval(name) is None
+
+
+def test_what_is_there(box):
+    assert box.execute("return ('x'):rep(3), table.concat({1, 2}), math.floor(2.5), bit.band(6, 3)") == ("xxx", "12", 2, 2)
+    assert box.eval("coroutine.wrap(function() coroutine.yield(5) end)()") == 5
+    assert box.eval("pcall(error, 'x')") == (False, "x")
+    assert box.eval("string.dump") is None
+    assert box.eval("getmetatable('').__index.dump") is None
+
+
+def test_code_can_be_loaded_as_text_alone(box):
+    assert box.eval("loadstring('return 1 + 1')()") == 2
+    assert box.eval("load('return ...')(7)") == 7
+    assert box.execute("local n = 0 return load(function() n = n + 1 return ({'return ', '4'})[n] end)()") == 4
+    assert box.eval("loadstring('return x', 'name')") is not None
+    assert box.execute("local f = load('x = 5', 'n', 't', {}) f() return x") is None
+    bytecode = mf.Lua(encoding=None).eval("string.dump(function() return 7 end)")
+    for loader in ("load", "loadstring"):
+        result = box.eval(f"{loader}(...)", bytecode)
+        assert result == (None, "attempt to load chunk with wrong mode")
+    with pytest.raises(mf.LuaSyntaxError):
+        box.eval(bytecode)
+    with pytest.raises(mf.LuaSyntaxError):
+        box.compile(bytecode, mode="b")
+
+
+def test_private_attributes_of_objects_are_out_of_reach(box):
+    class Thing:
+        public = 1
+        _private = 2
+
+    assert box.eval("(...).public", Thing()) == 1
+    for name in ("_private", "__class__", "__dict__"):
+        with pytest.raises(AttributeError, match="sandbox"):
+            box.eval(f"(...).{name}", Thing())
+    with pytest.raises(AttributeError, match="sandbox"):
+        box.eval("(...).__globals__", lambda: None)
+
+
+def test_tensors_stay_python_objects(box):
+    t = mf.ones((3,))
+    assert box.eval("type(...)", t) == "userdata"
+    assert box.eval("(...)[2]", t) == 1
+    assert box.eval("...", t) is t
+
+
+def test_integers_with_a_suffix_stay_lua_objects(box):
+    assert mf.lua_type(box.eval("1LL")) == "cdata"
+
+
+def test_limits_go_with_it():
+    box = mf.Lua(sandbox=True, interruptible=True, max_memory=1 << 20)
+    with pytest.raises(mf.LuaMemoryError):
+        box.execute("local t = {} while true do t[#t + 1] = {} end")
+    with pytest.raises(TimeoutError), box.time_limit(0.05):
+        box.execute("while true do end")

@@ -1,0 +1,132 @@
+"""Lua tables in Python, and tables made of Python's containers."""
+
+import collections
+
+import pytest
+
+import moonferry as mf
+
+
+@pytest.fixture
+def lua():
+    return mf.Lua()
+
+
+def test_items_and_fields(lua):
+    t = lua.eval("{10, 20, name = 'x', [2.5] = 'half', [true] = 'yes'}")
+    assert (t[1], t[2], t["name"], t.name, t[2.5], t[True]) == (10, 20, "x", "x", "half", "yes")
+    assert t[3] is None and t.missing is None and len(t) == 2
+    t[3] = 30
+    t.name = "y"
+    del t[1], t.missing
+    assert (t[3], t.name, t[1]) == (30, "y", None)
+    assert "name" in t and "missing" not in t and 2 in t and 7 not in t and None not in t
+
+
+def test_a_field_may_have_the_name_of_a_method(lua):
+    t = lua.eval("{keys = 1, coroutine = 2}")
+    assert callable(t.keys) and t["keys"] == 1
+    assert t.coroutine == 2
+    t.values = 5
+    assert t["values"] == 5
+    with pytest.raises(AttributeError):
+        t.__no_such__  # noqa: B018
+
+
+def test_none_as_a_key_is_python_none(lua):
+    t = lua.table()
+    t[None] = 1
+    assert t[None] == 1 and None in t
+    assert lua.eval("(...)[python.none]", t) == 1
+    del t[None]
+    assert None not in t
+
+
+def test_keys_that_lua_refuses(lua):
+    t = lua.table()
+    with pytest.raises(mf.LuaError, match="NaN"):
+        t[float("nan")] = 1
+    with pytest.raises(OverflowError):
+        t[2**60 + 1] = 1
+
+
+def test_iteration_gives_elements_first_and_each_key_once(lua):
+    t = lua.eval("{1, 2, 3, x = 4, [10] = 5, [-1] = 6}")
+    assert list(t)[:3] == [1, 2, 3] and sorted(map(str, t)) == ["-1", "1", "10", "2", "3", "x"]
+    assert list(t.values())[:3] == [1, 2, 3]
+    assert dict(t.items()) == {1: 1, 2: 2, 3: 3, "x": 4, 10: 5, -1: 6} == dict(t)
+    assert [list(lua.eval("{}").values()), list(lua.eval("{x = 1}").items())] == [[], [("x", 1)]]
+
+
+@pytest.mark.parametrize("n", range(0, 40, 3))
+def test_iteration_over_tables_that_grew_backwards(lua, n):
+    t = lua.eval("(function(n) local t = {} for i = n, 1, -1 do t[i] = i end return t end)(...)", n)
+    assert sorted(t) == list(range(1, n + 1)) == sorted(t.values())
+
+
+def test_a_table_may_lose_what_is_visited(lua):
+    t = lua.eval("{1, 2, 3, 4, a = 1, b = 2}")
+    for key in t:
+        del t[key]
+    assert list(t) == []
+
+
+def test_an_iterator_stays_at_its_end(lua):
+    i = iter(lua.eval("{1, 2, 3}"))
+    list(i)
+    with pytest.raises(StopIteration):
+        next(i)
+
+
+def test_values_of_every_kind_come_out_of_iterators(lua):
+    t = lua.eval("{{1}, print, 'x', true, 1.5, python.none}")
+    kinds = [mf.lua_type(v) or type(v).__name__ for v in t.values()]
+    assert kinds == ["table", "function", "str", "bool", "float", "NoneType"]
+    assert [k for k, _ in t.items()] == [1, 2, 3, 4, 5, 6]
+
+
+def test_metamethods_are_honoured(lua):
+    t = lua.eval("setmetatable({}, {__index = function(t, k) return k .. '?' end})")
+    assert t.x == "x?" and t["y"] == "y?"
+    log = lua.eval("setmetatable({}, {__newindex = function(t, k, v) rawset(t, k, v * 2) end})")
+    log.x = 4
+    assert log.x == 8
+    bad = lua.eval("setmetatable({}, {__index = function() error('no index') end, __newindex = error})")
+    with pytest.raises(mf.LuaError, match="no index"):
+        bad.x  # noqa: B018
+    with pytest.raises(mf.LuaError):
+        bad.x = 1
+    assert lua.eval("setmetatable({}, {__call = function(self, a) return a + 1 end})")(4) == 5
+
+
+def test_table_and_table_from(lua):
+    t = lua.table(1, "two", None, x=3)
+    assert (t[1], t[2], t[3], t.x) == (1, "two", None, 3)
+    pairs = collections.OrderedDict(a=1, b=2)
+    t = lua.table_from([10, 20], {"x": 1}, (30,), pairs, lua.eval("{y = 7, [1] = 11}"), range(2))
+    assert list(t.values())[:5] == [11, 20, 30, 0, 1] and (t.x, t.a, t.b, t.y) == (1, 1, 2, 7)
+    assert list(lua.table_from(x * x for x in range(4)).values()) == [0, 1, 4, 9]
+    with pytest.raises(TypeError):
+        lua.table_from(5)
+
+
+def test_table_from_a_generator_that_calls_lua(lua):
+    double = lua.eval("function(x) return 2 * x end")
+    assert list(lua.table_from(double(i) for i in range(5)).values()) == [0, 2, 4, 6, 8]
+
+
+def test_nested_containers_stay_python_unless_asked(lua):
+    inner = [1, 2]
+    t = lua.table_from({"inner": inner})
+    assert t.inner is inner
+    t = lua.table_from({"inner": inner, "more": {"x": (1, {"y": "z"})}}, recursive=True)
+    assert list(t.inner.values()) == [1, 2] and t.more.x[2].y == "z"
+
+
+def test_recursive_tables_keep_loops_and_sharing(lua):
+    shared = [1]
+    loop = {"shared": shared, "again": shared}
+    loop["self"] = loop
+    t = lua.table_from(loop, recursive=True)
+    assert t == t["self"] and t.shared == t.again
+    assert lua.eval("type((...).self.self.shared)", t) == "table"

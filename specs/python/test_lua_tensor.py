@@ -1,0 +1,72 @@
+"""Tensors in states that Python hosts: the same memory on both sides."""
+
+import numpy as np
+import pytest
+
+import moonferry as mf
+
+
+@pytest.fixture
+def lua():
+    state = mf.Lua()
+    yield state
+    for _ in range(3):
+        state.gccollect()
+
+
+def test_a_tensor_arrives_as_a_tensor_over_the_same_memory(lua):
+    t = mf.zeros((2, 3), dtype="float32")
+    lua.execute("local t = ... assert(t.shape[2] == 3 and t.dtype == 'float32') t:put(1, 2, 5)", t)
+    assert t[1, 2] == 5
+    back = lua.eval("...", t)
+    assert isinstance(back, mf.Tensor) and back.data_ptr == t.data_ptr
+
+
+def test_tensors_of_lua_outlive_their_state(lua):
+    t = lua.execute("local mf = require 'moonferry' local t = mf.tensor({{1, 2}, {3, 4}}, 'float64') return t")
+    del lua
+    assert isinstance(t, mf.Tensor) and np.from_dlpack(t).tolist() == [[1, 2], [3, 4]]
+
+
+def test_tensors_inside_of_tables_results_and_callbacks(lua):
+    a, b = mf.zeros((2,)), mf.ones((2,))
+    t = lua.table(a, named=b)
+    assert t[1].data_ptr == a.data_ptr and t.named.data_ptr == b.data_ptr
+    assert [x.data_ptr for x in t.values()] == [a.data_ptr, b.data_ptr]
+    seen = []
+    lua.execute("local f, t = ... f(t, {t})", lambda x, y: seen.append((x, y[1])), a)
+    assert [x.data_ptr for x in seen[0]] == [a.data_ptr] * 2
+    first, second = lua.eval("(function(t) return t, t:view(0) end)(...)", a)
+    assert first.data_ptr == a.data_ptr == second.data_ptr and second.shape == ()
+    co = lua.eval("function(t) coroutine.yield(t) end").coroutine(b)
+    assert next(co).data_ptr == b.data_ptr
+
+
+def test_other_libraries_arrays_on_request(lua):
+    a = np.arange(6, dtype="float32").reshape(2, 3)
+    assert lua.eval("type(...)", a) == "userdata"
+    assert lua.eval("(...)[1][2]", a) == 5
+    total = lua.execute("""
+        local t = python.tensor(...)
+        local s = 0
+        for _, row in t:rows() do for x = 0, 2 do s = s + row[x]; row[x] = -row[x] end end
+        return s""", a)
+    assert total == 15 and a[1, 2] == -5
+    with pytest.raises(Exception, match="__dlpack__|dlpack"):
+        lua.eval("python.tensor(python.builtins.object())")
+
+
+def test_a_state_in_a_lua_that_never_needs_tensors_loads_no_tensors(lua):
+    lua.eval("{1}, setmetatable({}, {})")
+    assert lua.eval("package.loaded.moonferry") is None
+    lua.eval("...", mf.zeros((1,)))
+    assert lua.eval("package.loaded.moonferry") is not None
+
+
+def test_moonferry_python_in_a_hosted_state_is_this_interpreter(lua):
+    marker = object()
+    lua.globals().marker = marker
+    py = "local py = require 'moonferry.python' "
+    assert lua.execute(py + "return py.import('sys').version_info[0]") == 3
+    assert lua.execute(py + "return py.builtins.id(marker)") == id(marker)
+    assert lua.execute(py + "return py.eval('[1, 2]')") == [1, 2]

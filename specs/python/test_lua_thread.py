@@ -1,0 +1,124 @@
+"""moonferry.Lua among Python's threads: the GIL, one lock per state, no deadlock."""
+
+import threading
+import time
+
+import pytest
+
+import moonferry as mf
+
+LOOP = "function(n) local s = 0.0 for i = 1, n do s = s + math.sin(i) end return s end"
+
+
+def run_all(targets):
+    errors = []
+
+    def guarded(target):
+        try:
+            target()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(t,), daemon=True) for t in targets]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not any(t.is_alive() for t in threads), "deadlock"
+    assert errors == []
+
+
+def test_python_runs_while_lua_runs():
+    loop = mf.Lua().eval(LOOP)
+    ticks = []
+    done = threading.Event()
+
+    def tick():
+        while not done.wait(0.001):
+            ticks.append(time.monotonic())
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    start = time.monotonic()
+    while len([t for t in ticks if t > start]) < 5 and time.monotonic() < start + 20:
+        start = time.monotonic() if not ticks else start
+        loop(2_000_000)
+    done.set()
+    thread.join()
+    assert len(ticks) >= 5
+
+
+def test_eight_threads_share_one_state():
+    lua = mf.Lua()
+    lua.execute("count = 0 function each(f, n) local s = 0 for i = 1, n do s = s + f(i) end count = count + 1 return s end")
+    each = lua.globals().each
+
+    def work(k):
+        for i in range(60):
+            assert each(lambda x: x * k, 10) == 55 * k
+            assert list(lua.table(k, i).values()) == [k, i]
+            assert list(lua.eval("function(n) for i = 1, n do coroutine.yield(i) end end").coroutine(3)) == [1, 2, 3]
+            with pytest.raises(mf.LuaError) as caught:
+                lua.execute("error{...}", i)
+            assert caught.value.value[1] == i
+
+    run_all([lambda k=k: work(k) for k in range(1, 9)])
+    assert lua.eval("count") == 8 * 60
+
+
+def test_states_of_their_own_in_threads():
+    def work():
+        lua = mf.Lua()
+        for i in range(50):
+            assert lua.eval("(...)(1)", lambda x, i=i: x + i) == i + 1
+
+    run_all([work] * 6)
+
+
+def test_a_callback_may_wait_for_a_thread_that_uses_the_same_state():
+    lua = mf.Lua()
+    answers = []
+
+    def wait():
+        thread = threading.Thread(target=lambda: answers.append(lua.eval("6 * 7")))
+        thread.start()
+        thread.join(20)
+        assert not thread.is_alive()
+
+    lua.execute("(...)()", wait)
+    assert answers == [42]
+
+
+def test_two_threads_that_wait_for_each_other_inside_of_lua():
+    lua = mf.Lua()
+    call = lua.eval("function(f) return f() end")
+    barrier = threading.Barrier(2, timeout=20)
+
+    def meet():
+        barrier.wait()
+        lua.eval("{}")
+        barrier.wait()
+        return lua.eval("1")
+
+    run_all([lambda: call(meet)] * 2)
+
+
+def test_references_may_be_dropped_on_any_thread():
+    lua = mf.Lua()
+    box = [lua.eval("{}"), lua.eval("print"), iter(lua.table(1, 2))]
+    next(box[2])
+    thread = threading.Thread(target=box.clear)
+    lua.execute("start, join = ... start() join()", thread.start, thread.join)
+    assert not thread.is_alive()
+    before = lua.eval("collectgarbage('collect'), collectgarbage('count')")[1]
+    for _ in range(2000):
+        lua.eval("{}")
+    assert lua.eval("collectgarbage('collect'), collectgarbage('count')")[1] < before + 50
+
+
+def test_an_iterator_is_shared_by_threads():
+    lua = mf.Lua()
+    values = iter(lua.table_from(range(1000)).values())
+    found = []
+    run_all([lambda: found.extend(values)] * 4)
+    assert sorted(found) == list(range(1000))

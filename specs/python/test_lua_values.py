@@ -1,0 +1,191 @@
+"""How values cross between Python and a moonferry.Lua, one by one."""
+
+import math
+
+import pytest
+
+import moonferry as mf
+import moonferry.luajit as lj
+
+
+@pytest.fixture
+def lua():
+    return mf.Lua()
+
+
+@pytest.fixture
+def same(lua):
+    return lua.eval("function(...) return ... end")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, True, False, 0, 1, -7, 2**53, -(2**53), 0.5, -0.0, math.inf, 1e300, "", "text", "æ€𝄞", "a\0b"],
+    ids=repr,
+)
+def test_plain_values_come_back_as_they_were(same, value):
+    back = same(value)
+    assert back == value and type(back) is type(value)
+    assert math.copysign(1, back) == math.copysign(1, value) if isinstance(value, float) else True
+
+
+def test_bytes_are_strings_in_lua(lua, same):
+    assert same(b"abc") == "abc"
+    assert lua.eval("#(...)", b"\xff\xfe\0") == 3
+    with pytest.raises(UnicodeDecodeError):
+        same(b"\xff")
+
+
+def test_nan_comes_back(same):
+    assert math.isnan(same(math.nan))
+
+
+def test_whole_numbers_are_ints(lua):
+    assert type(lua.eval("3.0")) is int
+    assert type(lua.eval("2^60")) is int and lua.eval("2^60") == 2**60
+    assert type(lua.eval("2^70")) is float
+
+
+@pytest.mark.parametrize("n", [2**53 + 1, -(2**53) - 1, 2**63, 10**30])
+def test_ints_that_no_number_holds_are_refused(same, n):
+    with pytest.raises(OverflowError, match="2\\^53"):
+        same(n)
+    with pytest.raises(OverflowError):
+        same([1], {n: 1} and n)
+
+
+def test_an_overflow_handler_decides_about_large_ints():
+    lua = mf.Lua(overflow_handler=str)
+    assert lua.eval("... .. '!'", 2**64) == f"{2**64}!"
+    lua.set_overflow_handler(lambda n: [n])
+    assert lua.eval("...", 2**64) == [2**64]
+    lua.set_overflow_handler(lua.eval("function(o) return o end"))
+    assert lua.eval("type(...)", 2**64) == "userdata"
+    assert lua.eval("...", 2**64) == 2**64
+    lua.set_overflow_handler(None)
+    with pytest.raises(OverflowError):
+        lua.eval("...", 2**64)
+    with pytest.raises(ValueError):
+        lua.set_overflow_handler(5)
+
+
+def test_integers_of_the_ffi_are_exact(lua):
+    assert lua.eval("2^53 + 1LL") == 2**53 + 1
+    assert lua.eval("-1LL") == -1
+    assert lua.eval("0xffffffffffffffffULL") == 2**64 - 1
+    assert lua.eval("4i") == 4j
+
+
+def test_other_values_of_lua_are_objects_that_come_back(lua):
+    made = lua.eval("require('ffi').new('int[3]', 1, 2, 3)")
+    assert mf.lua_type(made) == "cdata" and made[1] == 2
+    assert lua.eval("(...)[2]", made) == 3
+    proxy = lua.eval("newproxy()")
+    assert mf.lua_type(proxy) == "userdata"
+    assert lua.eval("type(...)", proxy) == "userdata"
+
+
+def test_python_objects_are_themselves_again(same):
+    class Thing:
+        pass
+
+    for value in (Thing(), Thing, [1], {}, (1, 2), {3}, len, 1j, range(3)):
+        assert same(value) is value
+
+
+def test_one_object_is_one_userdata(lua):
+    thing = object()
+    assert lua.eval("rawequal(...)", thing, thing)
+    assert lua.eval("(function(o) local t = {} t[o] = 1 return t end)(...)", thing)[thing] == 1
+    assert not lua.eval("rawequal(...)", object(), object())
+
+
+def test_subclasses_with_a_lua_value_go_by_it(same):
+    class Text(str):
+        pass
+
+    class Number(float):
+        pass
+
+    class Whole(int):
+        pass
+
+    assert type(same(Text("x"))) is str
+    assert type(same(Number(0.5))) is float
+    assert type(same(Whole(5))) is int
+
+
+def test_without_an_encoding_strings_are_bytes():
+    lua = mf.Lua(encoding=None)
+    assert lua.eval("'a\\255'") == b"a\xff"
+    assert lua.eval("...", b"\xfe") == b"\xfe"
+    assert lua.eval("type(...)", "text") == b"userdata"
+    assert lua.eval("...", "text") == "text"
+    assert lua.globals().string.upper(b"x") == b"X"
+    assert lua.globals()[b"math"].floor(2.5) == 2
+    assert lua.require("math")[b"pi"] == math.pi
+
+
+def test_an_encoding_is_that_of_all_strings():
+    lua = mf.Lua(encoding="ISO-8859-15")
+    assert lua.eval("#'€uro'") == 4
+    assert lua.eval("...", "€") == "€"
+    with pytest.raises(UnicodeEncodeError):
+        lua.eval("...", "𝄞")
+    with pytest.raises(LookupError):
+        mf.Lua(encoding="no-such-encoding")
+    with pytest.raises(UnicodeEncodeError):
+        mf.Lua(encoding="é")
+
+
+def test_lua_objects_are_equal_if_their_values_are(lua):
+    lua.execute("t = {} f = print co = coroutine.create(print)")
+    g = lua.globals()
+    assert g.t == g.t and g.f == g.f and hash(g.t) == hash(g.t) and g.t != g.f
+    assert lua.eval("{}") != lua.eval("{}")
+    assert g.t != mf.Lua().globals() and g.t != 5
+    assert len({g.t, g.t, g.f}) == 2
+
+
+def test_objects_of_two_states_do_not_mix(lua):
+    other = mf.Lua()
+    with pytest.raises(mf.LuaError, match="different Lua runtimes"):
+        lua.eval("...", other.eval("{}"))
+    with pytest.raises(mf.LuaError, match="different Lua runtimes"):
+        lua.globals().x = other.eval("print")
+
+
+def test_lua_type_names_what_an_object_stands_for(lua):
+    assert mf.lua_type(lua.eval("{}")) == "table"
+    assert mf.lua_type(lua.eval("print")) == "function"
+    assert mf.lua_type(lua.eval("function() end").coroutine()) == "thread"
+    for other in (1, "x", None, [], lj):
+        assert mf.lua_type(other) is None
+
+
+def test_text_of_lua_objects(lua):
+    assert repr(lua.eval("{}")).startswith("<Lua table at 0x")
+    assert str(lua.eval("print")).startswith("<Lua function at 0x")
+    assert str(lua.eval("setmetatable({}, {__tostring = function() return 'näme' end})")) == "näme"
+    with pytest.raises(TypeError, match="non-string"):
+        str(lua.eval("setmetatable({}, {__tostring = function() return {} end})"))
+    with pytest.raises(mf.LuaError, match="no text"):
+        str(lua.eval("setmetatable({}, {__tostring = function() error 'no text' end})"))
+
+
+def test_lua_objects_cannot_be_made_or_given_attributes_by_hand(lua):
+    function = lua.eval("print")
+    with pytest.raises(AttributeError):
+        function.x = 1
+    with pytest.raises(AttributeError):
+        function.no_such_field  # noqa: B018
+    with pytest.raises(TypeError):
+        function[1]
+    with pytest.raises(TypeError):
+        iter(function)
+    with pytest.raises(TypeError):
+        len(function)
+    assert bool(function)
+    for kind in (lj.LuaTable, lj.LuaFunction, lj.LuaThread, lj.LuaObject):
+        with pytest.raises((TypeError, RuntimeError)):
+            kind()[1]
