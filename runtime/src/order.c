@@ -119,15 +119,13 @@ static mf__touch *entry(mf__access *a, const mf__queue *q) {
   return t;
 }
 
-/* The same, where the queue has just waited for what its namesakes left: they are one with it again. */
+/* The same, where the queue has just waited for what its namesakes left: they are one with it again. Their reads need
+ * no keeping: the use that comes now reads as well, or writes behind them. */
 static mf__touch *resumed_entry(mf__access *a, const mf__queue *q) {
-  uint64_t last_read = 0, last_write = 0;
-  for (mf__touch *t; (t = find(a, q, true)) != NULL; mf__access_drop(a, (int32_t)(t - a->touches))) {
-    if (t->last_read > last_read) last_read = t->last_read;
+  uint64_t last_write = 0;
+  for (mf__touch *t; (t = find(a, q, true)) != NULL; mf__access_drop(a, (int32_t)(t - a->touches)))
     if (t->last_write > last_write) last_write = t->last_write;
-  }
   mf__touch *self = entry(a, q);
-  if (last_read > self->last_read) self->last_read = last_read;
   if (last_write > self->last_write) self->last_write = last_write;
   return self;
 }

@@ -331,6 +331,30 @@ static void a_forked_child_frees_its_records(void **state) {
   mf_tensor_release(t);
 }
 
+/* A stream that has waited for all others speaks for them when memory is released: they are not asked. */
+static void who_has_waited_is_asked_alone(void **state) {
+  static int64_t shape[] = {NBYTES}, strides[] = {1};
+  static DLManagedTensorVersioned managed;
+  mf_tensor *t;
+  (void)state;
+  if (!other_is_simulated()) skip();
+  scene s = scene_open();
+  managed = (DLManagedTensorVersioned){.version = {1, 0}, .deleter = count_deletion};
+  managed.dl_tensor = (DLTensor){.data = other_alloc(0, NBYTES), .device = gpu_device(0), .ndim = 1,
+                                 .dtype = {kDLUInt, 8, 1}, .shape = shape, .strides = strides};
+  deletions = 0;
+  OK(mf_tensor_import(&managed, &t, &err));
+  use_fill(t, 1);
+  OK(mf_tensor_acquire(t, s.theirs, MF_READ, &err));
+  other_copy(0, s.seen, use_data(t), NBYTES, s.theirs);
+  sim_ask_reset();
+  mf_tensor_release(t);
+  assert_int_equal(sim_ask_calls(sim_ask_which("cuStreamQuery", "hipStreamQuery")), 1);
+  other_sync(0, s.theirs);
+  scene_close(&s);
+  assert_int_equal(deletions, 1);
+}
+
 static void names_are_checked_without_a_call(void **state) {
   const DLDevice device = gpu_device(0), cpu = {kDLCPU, 0};
   (void)state;
@@ -389,6 +413,7 @@ int main(void) {
       USE(the_old_struct_is_ordered),
       USE(what_is_borrowed_is_ordered),
       USE(a_forked_child_frees_its_records),
+      USE(who_has_waited_is_asked_alone),
       USE(names_are_checked_without_a_call),
       USE(a_stream_has_the_number_that_a_producer_expects),
   };
