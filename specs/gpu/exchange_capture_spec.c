@@ -127,7 +127,7 @@ static verdict verdict_of(const cell *c) {
   if (c->value == NO_ORDER || c->value == SAME || c->who == JOINED) return ALLOWED;
   if (c->who == PRODUCER) return REFUSED;
   if (c->done) return ALLOWED;
-  return c->seed == 0 ? REFUSED : EITHER;
+  return c->seed == 0 && sim_ask_is_there() ? REFUSED : EITHER;
 }
 
 static int export(scene *s) {
@@ -214,6 +214,12 @@ static void every_value(kind k, bool theirs) {
     }
 }
 
+static bool exists(kind k, const char *name) {
+  const bool yes = k == GPU1 ? other_devices() > 1 : k != MANAGED || other_managed_type() != 0;
+  if (!yes) print_message("skip %s: there is none here\n", name);
+  return yes;
+}
+
 static void gpu_0(void **state) {
   (void)state;
   every_value(GPU0, false);
@@ -222,7 +228,7 @@ static void gpu_0(void **state) {
 
 static void gpu_1(void **state) {
   (void)state;
-  if (other_devices() < 2) skip();
+  if (!exists(GPU1, __func__)) skip();
   every_value(GPU1, false);
   every_value(GPU1, true);
 }
@@ -235,7 +241,7 @@ static void pinned(void **state) {
 
 static void managed(void **state) {
   (void)state;
-  if (other_managed_type() == 0) skip();
+  if (!exists(MANAGED, __func__)) skip();
   every_value(MANAGED, false);
 }
 

@@ -166,8 +166,8 @@ static uint64_t reported(void) {
   return sim_ask_found(SIM_RACE) + sim_ask_found(SIM_STALE);
 }
 
-static void is_reported(way w) {
-  if (!sim_ask_is_there()) print_message("skipped: a real driver reports nothing\n");
+static void is_reported(way w, const char *name) {
+  if (!sim_ask_is_there()) print_message("skip %s: a real driver reports nothing\n", name);
   if (!sim_ask_is_there()) skip();
   for (uint64_t seed = 0; seed < 20; seed++)
     for (int wrong = 0; wrong < 2; wrong++) {
@@ -185,7 +185,7 @@ static void is_reported(way w) {
 #define WAY(name)                           \
   static void name##_is_reported(void **state) { \
     (void)state;                            \
-    is_reported(name);                      \
+    is_reported(name, __func__);            \
   }
 
 WAY(given_no_order)

@@ -383,7 +383,8 @@ static void each_name(const scenario *s, const uint64_t *calls, const char *how,
 static void every_call(void **state) {
   const scenario *s = *state;
   uint64_t all, calls[COUNT(names)];
-  if (!sim_ask_is_there()) print_message("skipped: a real driver cannot be told to fail\n");
+  if (!sim_ask_is_there()) print_message("skip %s: a real driver cannot be told to fail\n", s->name);
+  else if (s->peers && other_devices() < 2) print_message("skip %s: there is one GPU\n", s->name);
   if (!sim_ask_is_there() || (s->peers && other_devices() < 2)) skip();
   count_calls(s, &all, calls);
   print_message("%s: %d driver calls\n", s->name, (int)all);
