@@ -53,7 +53,7 @@ def test_drivers(tmp_path):
 
 
 MODULES = {
-    "crashes": "import os; print('last words', flush=True); os.abort()",
+    "crashes": "import os; os.write(1, b'last words \\xff\\n'); os.abort()",
     "exits": "import sys; sys.exit(3)",
     "raises": "raise RuntimeError('no good\\nsecond line')",
     "prints": "print('importable\\tmaybe')",
@@ -67,7 +67,7 @@ def test_nothing_that_is_found_ends_it(tmp_path):
     found, status = facts(tmp_path, *MODULES, "missing")
     assert status == 0
     libraries = found["libraries"]
-    assert "signal 6" in libraries["crashes"]["failure"] and "last words" in libraries["crashes"]["failure"]
+    assert "signal 6" in libraries["crashes"]["failure"] and "last words \\255" in libraries["crashes"]["failure"]
     assert libraries["exits"]["reason"] == "SystemExit: 3"
     assert libraries["raises"]["reason"] == "RuntimeError: no good"
     assert libraries["bare"]["dlpack"] is False and libraries["bare"]["exchange_table"] == "no"

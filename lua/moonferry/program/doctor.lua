@@ -6,6 +6,7 @@
 local ffi = require "ffi"
 local interpreter = require "moonferry.interpreter"
 local python = require "moonferry.program.python"
+local show = require "moonferry.program.show"
 
 local doctor = {}
 
@@ -178,7 +179,7 @@ function doctor.text(facts)
 end
 
 local function quoted(text)
-  local escaped = text:gsub('[%c"\\]', function(c)
+  local escaped = show.utf8(text):gsub('[%c"\\]', function(c)
     return ("\\u%04x"):format(c:byte())
   end)
   return '"' .. escaped .. '"'

@@ -41,6 +41,13 @@ local function beyond_ascii(text)
   return table.concat(parts)
 end
 
+---A text with what is no UTF-8 in it escaped.
+---@param text string
+---@return string
+function show.utf8(text)
+  return (text:gsub("[\128-\255]+", beyond_ascii))
+end
+
 ---A string as Lua source, with UTF-8 as it is.
 ---@param text string
 ---@return string
@@ -49,7 +56,8 @@ function show.quoted(text)
   local shown = rest > 0 and text:sub(1, show.limits.text) or text
   shown = shown:gsub('[%c"\\]', function(c)
     return ESCAPES[c] or ("\\%03d"):format(c:byte())
-  end):gsub("[\128-\255]+", beyond_ascii)
+  end)
+  shown = show.utf8(shown)
   return rest > 0 and ('"%s" ... (%d more bytes)'):format(shown, rest) or '"' .. shown .. '"'
 end
 
