@@ -95,6 +95,8 @@ lua_State *mf__visit_begin(mf__kit *kit, mf__frame *frame) {
   }
   push_frame(frame, L, kit);
   frame->top = lua_gettop(L);
+  /* What Python has dropped may be all that stands between the limit and what this visit needs. */
+  if (mf__state_is_short(state) && mf__visit_body(frame, collect, NULL, 0) != 0) lua_settop(L, frame->top);
   return L;
 }
 

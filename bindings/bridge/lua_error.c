@@ -26,9 +26,9 @@ static PyObject *default_fields(void) {
 
 int mf__error_types_ready(void) {
   if (mf__lua_memory_error_type != NULL) return 0;
-  mf__lua_error_type =
-      new_type("moonferry.LuaError", "An error in Lua. value: what was thrown; message: as text; traceback: Lua's stack.",
-               PyTuple_Pack(1, PyExc_Exception), default_fields());
+  mf__lua_error_type = new_type("moonferry.LuaError",
+                                "An error in Lua. value: what was thrown; message: its text; traceback: Lua's stack.",
+                                PyTuple_Pack(1, PyExc_Exception), default_fields());
   if (mf__lua_error_type == NULL) return -1;
   mf__lua_syntax_error_type = new_type("moonferry.LuaSyntaxError", "Lua code that cannot be compiled.",
                                        PyTuple_Pack(1, mf__lua_error_type), NULL);
@@ -97,9 +97,8 @@ static PyObject *message_of(lua_State *L, int index) {
   if (!luaL_callmeta(L, index, "__tostring")) lua_pushvalue(L, index);
   size_t size;
   const char *text = lua_tolstring(L, -1, &size);
-  PyObject *message = text != NULL
-                          ? mf__text_of_error(text, size)
-                          : PyUnicode_FromFormat("the error object is a Lua %s", luaL_typename(L, index));
+  PyObject *message = text != NULL ? mf__text_of_error(text, size)
+                                   : PyUnicode_FromFormat("the error object is a Lua %s", luaL_typename(L, index));
   mf__hold(L, message);
   lua_pop(L, 1);
   return message;

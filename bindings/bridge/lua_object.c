@@ -147,7 +147,8 @@ PyObject *mf__value_call(PyObject *self, PyObject *const *arguments, size_t flag
   mf__call call = {.callee = value_of(self), .arguments = arguments, .count = (Py_ssize_t)count};
   mf__frame frame;
   if (mf__visit_begin(call.callee->kit, &frame) == NULL) return NULL;
-  int status = push_quickly(&frame, &call) ? call_quickly(&frame, &call) : mf__visit_body(&frame, mf__call_body, &call, 0);
+  int status =
+      push_quickly(&frame, &call) ? call_quickly(&frame, &call) : mf__visit_body(&frame, mf__call_body, &call, 0);
   if (status != 0) mf__visit_fail(&frame, status);
   mf__visit_end(&frame);
   return status == 0 ? call.result : NULL;
@@ -351,8 +352,8 @@ static PyObject *value_getattr_method(PyObject *self, PyObject *name) {
   return NULL;
 }
 
-static PyMethodDef object_methods[] = {
-    {"__getattr__", value_getattr_method, METH_O, "A field of the Lua value."}, {NULL, NULL, 0, NULL}};
+static PyMethodDef object_methods[] = {{"__getattr__", value_getattr_method, METH_O, "A field of the Lua value."},
+                                       {NULL, NULL, 0, NULL}};
 
 static PyObject *function_coroutine(PyObject *self, PyObject *arguments) {
   return mf__thread_start(self, arguments);
@@ -396,8 +397,7 @@ static PyMethodDef function_methods[] = {
     {NULL, NULL, 0, NULL}};
 
 static PyGetSetDef function_fields[] = {
-    {"__signature__", mf__function_signature, NULL, "The parameters by name.", NULL},
-    {NULL, NULL, NULL, NULL, NULL}};
+    {"__signature__", mf__function_signature, NULL, "The parameters by name.", NULL}, {NULL, NULL, NULL, NULL, NULL}};
 
 static PyType_Slot function_slots[] = {{Py_tp_dealloc, mf__value_dealloc},
                                        {Py_tp_traverse, mf__value_traverse},

@@ -254,30 +254,32 @@ static int iterator_traverse(PyObject *self, visitproc visit, void *arg) {
 }
 
 static PyObject *iterator_repr(PyObject *self) {
-  return PyUnicode_FromFormat("LuaIter(%R)", ((struct iterator *)self)->table ? (PyObject *)((struct iterator *)self)->table : Py_None);
+  return PyUnicode_FromFormat(
+      "LuaIter(%R)", ((struct iterator *)self)->table ? (PyObject *)((struct iterator *)self)->table : Py_None);
 }
 
-static PyMethodDef methods[] = {{"keys", table_keys, METH_NOARGS, "An iterator over the keys; iter(table) is the same."},
-                                {"values", table_values, METH_NOARGS, "An iterator over the values."},
-                                {"items", table_items, METH_NOARGS, "An iterator over (key, value)."},
-                                {NULL, NULL, 0, NULL}};
+static PyMethodDef methods[] = {
+    {"keys", table_keys, METH_NOARGS, "An iterator over the keys; iter(table) is the same."},
+    {"values", table_values, METH_NOARGS, "An iterator over the values."},
+    {"items", table_items, METH_NOARGS, "An iterator over (key, value)."},
+    {NULL, NULL, 0, NULL}};
 
-static PyType_Slot table_slots[] = {{Py_tp_dealloc, mf__value_dealloc},
-                                    {Py_tp_traverse, mf__value_traverse},
-                                    {Py_tp_setattro, table_setattro},
-                                    {Py_tp_iter, table_iter},
-                                    {Py_tp_methods, methods},
-                                    {Py_mp_ass_subscript, table_set},
-                                    {Py_mp_subscript, mf__value_get},
-                                    {Py_sq_contains, table_contains},
-                                    {Py_tp_doc, "A Lua table: items by t[key] or, for names, t.name. It counts from 1."},
-                                    {0, NULL}};
+static PyType_Slot table_slots[] = {
+    {Py_tp_dealloc, mf__value_dealloc},
+    {Py_tp_traverse, mf__value_traverse},
+    {Py_tp_setattro, table_setattro},
+    {Py_tp_iter, table_iter},
+    {Py_tp_methods, methods},
+    {Py_mp_ass_subscript, table_set},
+    {Py_mp_subscript, mf__value_get},
+    {Py_sq_contains, table_contains},
+    {Py_tp_doc, "A Lua table: items by t[key] or, for names, t.name. It counts from 1."},
+    {0, NULL}};
 
-static PyType_Slot iterator_slots[] = {{Py_tp_dealloc, iterator_dealloc},   {Py_tp_traverse, iterator_traverse},
-                                       {Py_tp_iter, PyObject_SelfIter},     {Py_tp_iternext, iterator_next},
-                                       {Py_tp_repr, iterator_repr},         {Py_tp_doc, "Goes through a Lua table."},
-                                       {Py_tp_new, mf__no_new},
-                                       {0, NULL}};
+static PyType_Slot iterator_slots[] = {{Py_tp_dealloc, iterator_dealloc}, {Py_tp_traverse, iterator_traverse},
+                                       {Py_tp_iter, PyObject_SelfIter},   {Py_tp_iternext, iterator_next},
+                                       {Py_tp_repr, iterator_repr},       {Py_tp_doc, "Goes through a Lua table."},
+                                       {Py_tp_new, mf__no_new},           {0, NULL}};
 
 static PyType_Spec iterator_spec = {.name = "moonferry.LuaIter",
                                     .basicsize = sizeof(struct iterator),

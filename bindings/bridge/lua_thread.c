@@ -205,6 +205,7 @@ static PyType_Slot slots[] = {{Py_tp_dealloc, thread_dealloc},
                               {0, NULL}};
 
 int mf__thread_types_ready(void) {
-  if (mf__thread_type == NULL) mf__thread_type = mf__value_subtype("moonferry.LuaThread", sizeof(struct thread), slots, 0);
+  if (mf__thread_type == NULL)
+    mf__thread_type = mf__value_subtype("moonferry.LuaThread", sizeof(struct thread), slots, 0);
   return mf__thread_type != NULL ? 0 : -1;
 }

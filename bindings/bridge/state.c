@@ -83,6 +83,7 @@ void mf__outside_end(lua_State *L) {
 }
 
 static void drain(mf__state *state, lua_State *L) {
+  state->dropped += state->unwanted_count;
   while (state->unwanted_count > 0) luaL_unref(L, LUA_REGISTRYINDEX, state->unwanted[--state->unwanted_count]);
 }
 
@@ -157,6 +158,14 @@ void mf__state_leave(mf__state *state, lua_State *L) {
     state->spare[state->spare_count++] = L;
   }
   if (--state->depth == 0) hand_over(state);
+}
+
+int mf__state_is_short(mf__state *state) {
+  const mf__memory *memory = state->memory;
+  if (memory == NULL || memory->limit == 0 || state->dropped == 0) return 0;
+  if (memory->used < memory->limit - memory->limit / 8) return 0;
+  state->dropped = 0;
+  return 1;
 }
 
 mf__ref **mf__state_refs(mf__state *state) {
@@ -268,8 +277,8 @@ static int state_clear(PyObject *self_object) {
   return 0;
 }
 
-static PyMemberDef members[] = {
-    {"__weaklistoffset__", T_PYSSIZET, offsetof(mf__state, weakrefs), READONLY, NULL}, {NULL, 0, 0, 0, NULL}};
+static PyMemberDef members[] = {{"__weaklistoffset__", T_PYSSIZET, offsetof(mf__state, weakrefs), READONLY, NULL},
+                                {NULL, 0, 0, 0, NULL}};
 
 static PyType_Slot slots[] = {{Py_tp_dealloc, state_dealloc},
                               {Py_tp_traverse, state_traverse},

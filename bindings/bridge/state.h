@@ -26,25 +26,26 @@ typedef struct mf__memory {
 struct mf__state {
   PyObject ob_base;
   PyObject *weakrefs;
-  lua_State *L;       /* the main one; NULL once it is closed */
-  int hosted;         /* by Python, which closes it */
-  mf__kit *kit;       /* the first one that was opened: what Python's own calls use */
+  lua_State *L; /* the main one; NULL once it is closed */
+  int hosted;   /* by Python, which closes it */
+  mf__kit *kit; /* the first one that was opened: what Python's own calls use */
   mf__kit *kits[MF__KITS];
   mf__kit kit_room[MF__KITS]; /* here, because Lua values in Python ask theirs even after lua_close */
-  int count;          /* of kits */
+  int count;                  /* of kits */
   mf__options options;
 
-  const void *owner;  /* whose lock it is: the address of that thread's mf__top; NULL: nobody's */
-  int depth;          /* how often the owner has taken it */
+  const void *owner; /* whose lock it is: the address of that thread's mf__top; NULL: nobody's */
+  int depth;         /* how often the owner has taken it */
   struct mf__waiter *first, *last;
-  int inside;         /* how many visits there are, */
-  int busy;           /* and how many of them are on the main stack */
-  lua_State **spare;  /* stacks for threads that come while others are inside; anchored for good */
+  int inside;        /* how many visits there are, */
+  int busy;          /* and how many of them are on the main stack */
+  lua_State **spare; /* stacks for threads that come while others are inside; anchored for good */
   int spare_count, spare_total;
 
-  int *unwanted;      /* registry references to give back */
+  int *unwanted; /* registry references to give back */
   int unwanted_count, unwanted_room;
-  mf__ref *refs;      /* newest of what Lua holds of Python */
+  int dropped;   /* how many were given back since somebody last asked */
+  mf__ref *refs; /* newest of what Lua holds of Python */
 
   mf__memory *memory; /* or NULL */
   int interruptible;  /* Lua is never compiled, so that hooks run */
@@ -65,6 +66,9 @@ lua_State *mf__state_enter(mf__state *state);
 void mf__state_leave(mf__state *state, lua_State *L);
 
 mf__ref **mf__state_refs(mf__state *state);
+
+/* Whether memory is near its limit and Python has dropped something since this was last so. */
+int mf__state_is_short(mf__state *state);
 
 /* A new state for ${L}, which Python closes if it is ${hosted}; and its entry in Lua's registry, by which mf__kit_open
  * finds it. The second raises. */
@@ -154,10 +158,10 @@ PyObject *mf__function_itself(PyObject *self, PyObject *unused);
 /* A Lua value in Python. */
 typedef struct mf__value {
   PyObject ob_base;
-  mf__state *state; /* strong */
-  mf__kit *kit;     /* lives as long as the Lua state */
-  int ref;          /* in the registry */
-  int kind;         /* LUA_T... */
+  mf__state *state;     /* strong */
+  mf__kit *kit;         /* lives as long as the Lua state */
+  int ref;              /* in the registry */
+  int kind;             /* LUA_T... */
   const void *identity; /* lua_topointer */
   PyObject *(*vectorcall)(PyObject *, PyObject *const *, size_t, PyObject *);
 } mf__value;

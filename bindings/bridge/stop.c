@@ -56,7 +56,7 @@ static void ask_python(mf__state *state) {
 
 /* As a memory error, because that is the one that runs no message handler of xpcall: in a handler, which would run
  * inside of this hook, there are no hooks. */
-static void throw(lua_State *L, mf__state *state) {
+static void throw(lua_State * L, mf__state *state) {
   if (state->memory != NULL) {
     state->memory->refuse = 1;
     lua_newuserdata(L, 64);

@@ -90,7 +90,8 @@ static int list_count(lua_State *L, int index) {
              "a table with keys both of 1 ... n and others cannot be passed to Python as it is: "
              "say py.dict, or py.kw for keyword arguments (which come last)");
   }
-  if (whole != count) mf__fail(L, "a list with holes cannot be passed to Python: fill them with py.None, or say py.dict");
+  if (whole != count)
+    mf__fail(L, "a list with holes cannot be passed to Python: fill them with py.None, or say py.dict");
   return count;
 }
 

@@ -27,9 +27,9 @@ typedef struct mf__kit {
   struct mf__kit **box;
   mf__policy policy;
   const void *object, *fault; /* lua_topointer of the metatables */
-  int runner;  /* registry references: what mf__visit calls, */
-  int handler; /* its message handler, */
-  int table;   /* and the kit itself */
+  int runner;                 /* registry references: what mf__visit calls, */
+  int handler;                /* its message handler, */
+  int table;                  /* and the kit itself */
 } mf__kit;
 
 /* guard.c: what a thread is doing on the bridge; the innermost is mf__top. */
@@ -40,9 +40,9 @@ typedef struct mf__frame {
   PyThreadState *thread; /* of a visit: while Lua runs, what the GIL is taken back with; else NULL */
   int (*body)(lua_State *L, void *data);
   void *data;
-  int top;   /* of a visit: the stack's, before it */
-  int depth; /* of the lock, while it is given up */
-  int count; /* of what is held */
+  int top;                              /* of a visit: the stack's, before it */
+  int depth;                            /* of the lock, while it is given up */
+  int count;                            /* of what is held */
   PyObject *held[MF__NESTING_MAX + 16]; /* a body holds few; what nests asks mf__nest first */
 } mf__frame;
 
@@ -83,8 +83,8 @@ int mf__push_lua_object(lua_State *L, PyObject *object);
 
 /* What a userdata of a Python object shows; flags of mf__ref. */
 enum {
-  MF__AS_ITEMS = 1,  /* o[key] is an item, else an attribute */
-  MF__AS_TUPLES = 2, /* an iterator's tuples are several values */
+  MF__AS_ITEMS = 1,   /* o[key] is an item, else an attribute */
+  MF__AS_TUPLES = 2,  /* an iterator's tuples are several values */
   MF__AS_NUMBERED = 4 /* an iterator counts */
 };
 

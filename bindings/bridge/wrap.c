@@ -14,8 +14,8 @@
  *                                                   int64, uint64   int; complex: complex
  *                                                   anything else   LuaObject
  *
- * An int beyond 2^53 goes to the overflow handler; without one it is an OverflowError. One Python object is one userdata
- * as long as Lua holds it, so that it is equal to itself and can be a key. */
+ * An int beyond 2^53 goes to the overflow handler; without one it is an OverflowError. One Python object is one
+ * userdata as long as Lua holds it, so that it is equal to itself and can be a key. */
 #include <math.h>
 #include <string.h>
 

@@ -137,11 +137,13 @@ ENDINGS = {
     "daemon": "import threading; lua = moonferry.Lua(); "
     "threading.Thread(target=lua.execute, args=('while true do end',), daemon=True).start()",
     "daemon in a callback": "import threading, time; lua = moonferry.Lua(); "
-    "threading.Thread(target=lua.execute, args=('local f = ... while true do f() end', lambda: None), daemon=True).start(); "
+    "run = ('local f = ... while true do f() end', lambda: None); "
+    "threading.Thread(target=lua.execute, args=run, daemon=True).start(); "
     "time.sleep(0.05)",
     "os._exit": "import os; lua = moonferry.Lua(); os._exit(0)",
     "os.exit of Lua": "lua = moonferry.Lua(); lua.execute('os.exit(0)')",
-    "fork": "import os; lua = moonferry.Lua(); pid = os.fork()\nassert lua.eval('1 + 1') == 2\nif pid: os.waitpid(pid, 0)",
+    "fork": "import os; lua = moonferry.Lua(); pid = os.fork()\n"
+    "assert lua.eval('1 + 1') == 2\nif pid: os.waitpid(pid, 0)",
     "tensor": "lua = moonferry.Lua(); t = lua.execute('return require(\"moonferry\").zeros({3})')",
 }
 

@@ -50,7 +50,8 @@ def test_python_runs_while_lua_runs():
 
 def test_eight_threads_share_one_state():
     lua = mf.Lua()
-    lua.execute("count = 0 function each(f, n) local s = 0 for i = 1, n do s = s + f(i) end count = count + 1 return s end")
+    lua.execute("count = 0")
+    lua.execute("function each(f, n) local s = 0 for i = 1, n do s = s + f(i) end count = count + 1 return s end")
     each = lua.globals().each
 
     def work(k):

@@ -279,8 +279,15 @@ static int fill(PyObject *module) {
   return PyModule_AddStringConstant(module, "implementation", LUAJIT_VERSION);
 }
 
-static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "moonferry._lua", "What moonferry.luajit is made of.", -1, functions, NULL, NULL, NULL, NULL};
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT,
+                                        "moonferry._lua",
+                                        "What moonferry.luajit is made of.",
+                                        -1,
+                                        functions,
+                                        NULL,
+                                        NULL,
+                                        NULL,
+                                        NULL};
 
 PyMODINIT_FUNC PyInit__lua(void) {
   PyObject *module = PyModule_Create(&definition);

@@ -2,10 +2,9 @@
  *
  *   o[key], o.key, o[key] = v   an item where the type has items (MF__AS_ITEMS), else an attribute; attributes go
  *                               through attribute_filter or attribute_handlers if the state has them
- *   f(a, python.args{b = 1})    a call; a bound method that is called with its own object first leaves that out, so that
- *                               o:method(a) and o.method(a) are the same
- *   tostring(o)                 str()
- *   #o, a + b, a == b, a < b .. as bindings/bridge/operate.c has them */
+ *   f(a, python.args{b = 1})    a call; a bound method that is called with its own object first leaves that out, so
+ * that o:method(a) and o.method(a) are the same tostring(o)                 str() #o, a + b, a == b, a < b .. as
+ * bindings/bridge/operate.c has them */
 #include "runtime.h"
 
 static mf__ref *object_at_1(lua_State *L) {
@@ -34,7 +33,8 @@ static const mf__options *options_here(void) {
 /* What an attribute is called, after the filter. Held. */
 static PyObject *name_of(lua_State *L, PyObject *object, PyObject *key, PyObject *setting) {
   const mf__options *options = options_here();
-  if (options->filter != NULL) key = mf__hold(L, PyObject_CallFunctionObjArgs(options->filter, object, key, setting, NULL));
+  if (options->filter != NULL)
+    key = mf__hold(L, PyObject_CallFunctionObjArgs(options->filter, object, key, setting, NULL));
   if (PyBytes_Check(key)) key = mf__hold(L, PyUnicode_FromEncodedObject(key, options->source_encoding, NULL));
   return key;
 }

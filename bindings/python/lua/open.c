@@ -1,8 +1,8 @@
 /* open.c: makes the Lua state of a moonferry.Lua.
  *
  * Invariant: a state is whole, or it was never there. */
-#include <lualib.h>
 #include <luajit.h>
+#include <lualib.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -220,8 +220,8 @@ PyObject *mf__open(PyObject *module, PyObject *arguments) {
   struct plan plan;
   memset(&plan, 0, sizeof plan);
   if (!PyArg_ParseTuple(arguments, "OzssOOOOOOppp", &plan.type, &plan.encoding, &plan.source_encoding, &plan.path,
-                        &plan.filter, &plan.getter, &plan.setter, &plan.eval, &plan.builtins, &plan.limit,
-                        &plan.unpack, &plan.sandbox, &plan.interruptible))
+                        &plan.filter, &plan.getter, &plan.setter, &plan.eval, &plan.builtins, &plan.limit, &plan.unpack,
+                        &plan.sandbox, &plan.interruptible))
     return NULL;
   return open_with(&plan);
 }

@@ -67,9 +67,8 @@ static void remove_fields(lua_State *L, int table, const char *const *names) {
 }
 
 void mf__sandbox_open(lua_State *L) {
-  static const char *const base[] = {"dofile",   "loadfile",   "getfenv", "setfenv", "newproxy",
-                                     "gcinfo",   "collectgarbage", "module",  "require", "package",
-                                     NULL};
+  static const char *const base[] = {"dofile",         "loadfile", "getfenv", "setfenv", "newproxy", "gcinfo",
+                                     "collectgarbage", "module",   "require", "package", NULL};
   static const char *const strings[] = {"dump", NULL};
   open_library(L, "", luaopen_base);
   open_library(L, LUA_TABLIBNAME, luaopen_table);

@@ -282,7 +282,7 @@ class Lua(_lua.State):
         return self.table_from(items, kwargs)
 
     def table_from(self, *args, recursive=False):
-        """A new table of what mappings and iterables hold: the pairs of the former, and the items of the latter from 1 on.
+        """A new table of what mappings and iterables hold: pairs of the former, items of the latter from 1 on.
 
         recursive: mappings and sequences inside become tables too, each object one table, however often it occurs.
         """
@@ -345,7 +345,10 @@ class Lua(_lua.State):
         _lua.set_overflow_handler(self, overflow_handler)
 
     def get_max_memory(self, total=False):
-        """The limit in bytes, 0 if there is none, None if memory is not counted. total: with what an empty state needs."""
+        """The limit in bytes, 0 if there is none, None if memory is not counted.
+
+        total: with what an empty state needs.
+        """
         account = _lua.memory(self)
         if account is None:
             return None
