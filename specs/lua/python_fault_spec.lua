@@ -1,5 +1,6 @@
 -- Python exceptions as Lua errors, Lua errors in Python's context managers.
 local py = require "moonferry.python"
+local builtins = py.builtins
 
 -- The error of a call that must fail.
 local function failure(f, ...)
@@ -113,6 +114,16 @@ def outer():
     assert.matches("ZeroDivisionError: division by zero\nTraceback", text)
     assert.matches("in f\n", text)
     assert.matches("stack traceback:", text)
+  end)
+
+  it("has functions that refuse what is no such error, and ignore what is too much", function()
+    local events = debug.getmetatable(raised())
+    for _, name in ipairs { "__tostring", "__index", "is" } do
+      assert.matches("error of a Python exception is expected", tostring(failure(events[name], builtins, "type")))
+      assert.matches("error of a Python exception is expected", tostring(failure(events[name])))
+    end
+    local err = raised()
+    assert.are.equal(tostring(err), events.__tostring(err, builtins, {}))
   end)
 
   it("keeps what it holds no longer than Lua keeps it", function()
