@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from typing import Callable
 
 from . import consume as _consume  # noqa: F401  (the modules of rules fill the list)
 from . import interfaces as _interfaces  # noqa: F401
@@ -22,6 +23,10 @@ from .rules import RULES, Rule
 from .server import Answer, serve
 
 BAD = ("broken", "crashed", "hung")
+
+
+class Unable(Exception):
+    """Nothing can be checked, and why."""
 
 
 class Server:
@@ -62,45 +67,60 @@ def alone(options: argparse.Namespace, name: str) -> Answer:
         server.close()
 
 
-def check(options: argparse.Namespace, chosen: list[Rule]) -> tuple[Answer, list[tuple[Rule, Answer]]]:
+Found = list[tuple[Rule, Answer]]
+
+
+def check(options: argparse.Namespace, chosen: list[Rule], show: Callable[[Rule, Answer], None]) -> Found:
+    """Raises Unable where nothing can be checked."""
     server = Server(options)
-    found: list[tuple[Rule, Answer]] = []
-    if server.about["ready"]:
+    found: Found = []
+    try:
+        if not server.about["ready"]:
+            raise Unable(server.about["why"])
+        if not options.json:
+            print(heading(options, server.about), flush=True)
         for rule in chosen:
             answer = server.ask(rule.name)
             if answer["result"] in ("crashed", "hung"):
                 answer = alone(options, rule.name)
             found.append((rule, answer))
-    server.close()
-    return server.about, found
+            show(rule, answer)
+    finally:
+        server.close()
+    options.about = server.about
+    return found
 
 
-def count(found: list[tuple[Rule, Answer]]) -> dict[str, int]:
+def count(found: Found) -> dict[str, int]:
     counts = dict.fromkeys(("holds", *BAD, "not offered"), 0)
     for _, answer in found:
         counts[answer["result"]] += 1
     return counts
 
 
-def as_text(options: argparse.Namespace, about: Answer, found: list[tuple[Rule, Answer]]) -> str:
+def heading(options: argparse.Namespace, about: Answer) -> str:
     name = f"{options.module} {about['version']}".strip()
-    lines = [f"{name}, CPython {about['python']}, arrays are {about['array']}", ""]
-    width = max(len(rule.name) for rule, _ in found) + 2
-    for rule, answer in found:
-        bad = answer["result"] in BAD
-        mark = answer["result"].upper() if bad and rule.level != "may" else answer["result"]
-        lines.append(f"{rule.name:<{width}}{rule.level:<7}{mark:<12}{rule.standard}")
-        for text in (rule.text, answer["seen"]) if bad else (answer["seen"],) if options.verbose else ():
-            lines += textwrap.wrap(text, 110, initial_indent=" " * width, subsequent_indent=" " * width)
-    counts = ", ".join(f"{n} {name}" for name, n in count(found).items() if n)
-    return "\n".join([*lines, "", f"{options.module}: {counts}"])
+    return f"{name}, CPython {about['python']}, arrays are {about['array']}\n"
 
 
-def as_json(options: argparse.Namespace, about: Answer, found: list[tuple[Rule, Answer]]) -> str:
+def row(options: argparse.Namespace, width: int, rule: Rule, answer: Answer) -> str:
+    bad = answer["result"] in BAD
+    mark = answer["result"].upper() if bad and rule.level != "may" else answer["result"]
+    lines = [f"{rule.name:<{width}}{rule.level:<7}{mark:<12}{rule.standard}"]
+    for text in (rule.text, answer["seen"]) if bad else (answer["seen"],) if options.verbose else ():
+        lines += textwrap.wrap(text, 110, initial_indent=" " * width, subsequent_indent=" " * width)
+    return "\n".join(lines)
+
+
+def summary(options: argparse.Namespace, found: Found) -> str:
+    return f"\n{options.module}: " + ", ".join(f"{n} {name}" for name, n in count(found).items() if n)
+
+
+def as_json(options: argparse.Namespace, found: Found) -> str:
     rules = [
         {"rule": r.name, "level": r.level, "standard": r.standard, "text": r.text, **answer} for r, answer in found
     ]
-    return json.dumps({"module": options.module, **about, "counts": count(found), "rules": rules}, indent=1)
+    return json.dumps({"module": options.module, **options.about, "counts": count(found), "rules": rules}, indent=1)
 
 
 def parse(words: list[str]) -> argparse.Namespace:
@@ -139,10 +159,17 @@ def main(words: list[str], start: list[str]) -> int:
     if options.list:
         print("\n".join(f"{r.name:<22}{r.level:<8}{r.standard}: {r.text}" for r in chosen))
         return 0
-    about, found = check(options, chosen)
-    if not about["ready"]:
-        print(f"moonferry check: {options.module} cannot be checked: {about['why']}", file=sys.stderr)
+    width = max(len(rule.name) for rule in chosen) + 2
+
+    def show(rule: Rule, answer: Answer) -> None:
+        if not options.json:
+            print(row(options, width, rule, answer), flush=True)
+
+    try:
+        found = check(options, chosen, show)
+    except Unable as why:
+        print(f"moonferry check: {options.module} cannot be checked: {why}", file=sys.stderr)
         return 2
-    print((as_json if options.json else as_text)(options, about, found))
+    print(as_json(options, found) if options.json else summary(options, found))
     counted = ("must", "should") if options.strict else ("must",)
     return int(any(a["result"] in BAD and (r.level in counted or a["result"] != "broken") for r, a in found))
