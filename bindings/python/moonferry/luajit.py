@@ -172,7 +172,7 @@ class Lua(_lua.State):
     c_modules: LuaJIT's symbols are made global, which C modules that Lua requires need.
     """
 
-    def __new__(
+    def __new__(  # noqa: PLR0913  (lupa has so many)
         cls,
         encoding="UTF-8",
         source_encoding=None,
