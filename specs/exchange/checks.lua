@@ -106,7 +106,8 @@ function checks.sharing(cell, A, B)
   end
   local y, refused = try(B.take, t, "float32")
   if y == nil then
-    return { kind = "refused", by = B.name, why = refused }
+    local again, still = try(B.take, t:copy(), "float32")
+    return { kind = "refused", by = B.name, why = refused, copy = again ~= nil and "taken" or still }
   end
   local at = { place(A, x, "float32", SHAPE), address(t), place(B, y, "float32", SHAPE) }
   local first, second = at[1] == at[2], at[2] == at[3]

@@ -42,7 +42,7 @@ return {
     views = NUMPY_VIEWS,
     note = "by from_dlpack; dtypes of ml_dtypes by asarray, on both sides" },
 
-  { name = "PyTorch", module = "torch",
+  { name = "PyTorch", module = "torch", env = "host",
     make = "torch.from_numpy(raw).clone().view(getattr(torch, dtype)).reshape(shape) if len(raw) else "
       .. "torch.empty(shape, dtype=getattr(torch, dtype))",
     take = "moonferry.into(torch.Tensor, t)",
@@ -51,14 +51,14 @@ return {
     views = { fortran = "x.T", sliced = "x[1:3, ::2]", zero = "x[:, :1].expand(4, 6)" },
     note = "by its exchange table; its own from_dlpack ends the process on negative strides, into() refuses them" },
 
-  { name = "tvm-ffi", module = "tvm_ffi",
+  { name = "tvm-ffi", module = "tvm_ffi", env = "host",
     make = "tvm_ffi.from_dlpack(moonferry.frombuffer(raw.copy()).reinterpret(dtype).reshape(shape))",
     take = "tvm_ffi.from_dlpack(t)",
     bytes = "support.peek(x.data_ptr(), x.shape, x.strides, support.itemsize(dtype))",
     pointer = "x.data_ptr()", write = "numpy.from_dlpack(x).fill(value)",
     note = "allocates nothing itself, so its arrays begin as NumPy's memory" },
 
-  { name = "JAX", module = "jax", setup = "import jax.numpy; jax.config.update('jax_enable_x64', True)",
+  { name = "JAX", module = "jax", env = "host", setup = "import jax.numpy; jax.config.update('jax_enable_x64', True)",
     make = "jax.numpy.array(a)", take = "jax.numpy.from_dlpack(t)",
     bytes = "numpy.asarray(x).tobytes()", pointer = "x.unsafe_buffer_pointer()",
     note = "its arrays cannot be written; compact strides and aligned memory only" },

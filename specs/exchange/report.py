@@ -32,7 +32,7 @@ def short_time(ns):
         return ""
     if ns < 1000:
         return f"{ns} ns"
-    return f"{ns / 1000:.1f} µs" if ns < 99950 else f"{ns / 1e6:.1f} ms"
+    return f"{ns / 1000:.1f} µs" if ns < 99950 else f"{ns / 1000:.0f} µs"
 
 
 def time_of(cell):
@@ -135,6 +135,8 @@ def row_of(cell):
         words.append(f"by {sharing['by']}")
     if sharing.get("why"):
         words.append(shorten(sharing["why"]))
+    if sharing.get("copy"):
+        words.append(f"Moonferry's copy: {shorten(sharing['copy'])}")
     words += [shorten(w, 200) for w in [cell.get("missing"), *cell["faults"], *cell["died"].values()] if w]
     return ": ".join(filter(None, [words[0], "; ".join(words[1:])]))
 

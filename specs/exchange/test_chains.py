@@ -1,0 +1,169 @@
+"""Tensors handed through many libraries: dtype, values, flags and address are followed at each hop."""
+
+import gc
+import importlib
+import importlib.util
+import os
+import threading
+import time
+
+import numpy as np
+import pytest
+import support
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import moonferry as mf
+
+LONG = os.environ.get("MOONFERRY_SPEC_LONG") == "1"
+
+
+def by_table(path):
+    module, name = path.split(".")
+    return lambda t: mf.into(getattr(importlib.import_module(module), name), t)
+
+
+def by_function(path):
+    return lambda t: importlib.import_module(path).from_dlpack(t)
+
+
+# Name -> module, how it takes a tensor, and how it is taken back.
+HOPS = {
+    "Moonferry": ("moonferry", lambda t: t.reshape(*t.shape), lambda x: x),
+    "NumPy": ("numpy", np.from_dlpack, mf.from_dlpack),
+    "NumPy's buffer": ("numpy", np.asarray, mf.asarray),
+    "memoryview": ("builtins", memoryview, mf.asarray),
+    "PyTorch": ("torch", by_table("torch.Tensor"), mf.from_dlpack),
+    "tvm-ffi": ("tvm_ffi", by_function("tvm_ffi"), mf.from_dlpack),
+    "JAX": ("jax", by_function("jax.numpy"), mf.from_dlpack),
+    "TVM": ("tvm", by_function("tvm.runtime"), mf.from_dlpack),
+    "PaddlePaddle": ("paddle", by_table("paddle.Tensor"), mf.from_dlpack),
+}
+PRESENT = [name for name, (module, *_) in HOPS.items() if importlib.util.find_spec(module)]
+DTYPES = [
+    "int8",
+    "uint8",
+    "int16",
+    "int32",
+    "int64",
+    "float16",
+    "float32",
+    "float64",
+    "complex64",
+    "complex128",
+    "bool",
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def wide_numbers():
+    if "JAX" in PRESENT:
+        importlib.import_module("jax").config.update("jax_enable_x64", True)
+
+
+def can(name, dtype):
+    """What a library has no way to take is no hop for it."""
+    lacks = {"TVM": ("complex64", "complex128")}
+    return dtype not in lacks.get(name, ())
+
+
+def hop(name, t):
+    """t through one library: the tensor that comes back. The library's own array is dropped before."""
+    _, take, give = HOPS[name]
+    x = take(t)
+    back = give(x)
+    del x
+    return back
+
+
+@settings(
+    max_examples=200 if LONG else 40,
+    deadline=None,
+    database=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+)
+@given(chain=st.lists(st.sampled_from(PRESENT), min_size=20, max_size=20), dtype=st.sampled_from(DTYPES))
+def test_twenty_hops(chain, dtype):
+    raw = support.pattern(dtype, (8, 16))
+    first = mf.frombuffer(bytearray(raw.tobytes())).copy().reinterpret(dtype).reshape(8, 16)
+    t, place = first, first.data_ptr
+    for name in chain:
+        if can(name, dtype):
+            t = hop(name, t)
+            assert (t.data_ptr, t.dtype, t.shape, t.readonly) == (place, dtype, (8, 16), False), name
+            assert t.strides == (16, 1), name
+    assert bytes(memoryview(t.reshape(-1).reinterpret("uint8"))) == raw.tobytes()
+    del first
+    assert t.data_ptr == place and bytes(memoryview(t.reshape(-1).reinterpret("uint8"))) == raw.tobytes()
+
+
+KEEP_READ_ONLY = ["Moonferry", "NumPy", "NumPy's buffer", "memoryview"]
+
+
+@settings(max_examples=40, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(chain=st.lists(st.sampled_from(KEEP_READ_ONLY), min_size=20, max_size=20))
+def test_read_only_lasts_for_twenty_hops(chain):
+    t = mf.asarray(np.arange(6.0)).as_readonly()
+    place = t.data_ptr
+    for name in chain:
+        t = hop(name, t)
+        assert t.readonly and t.data_ptr == place, name
+
+
+@settings(max_examples=40, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(
+    chain=st.lists(st.sampled_from(["Moonferry", "NumPy", "NumPy's buffer", "memoryview"]), min_size=20, max_size=20),
+    key=st.sampled_from(["[::2, ::-1]", ".T", "[1:, 3]", "[::-1]", "[:, :0]", "[..., None]"]),
+)
+def test_a_layout_lasts_for_twenty_hops(chain, key):
+    first = mf.asarray(np.arange(24.0).reshape(4, 6))
+    t = eval("first" + key, {"first": first})
+    wanted = (t.data_ptr, t.shape, t.strides, t.tolist())
+    for name in chain:
+        t = hop(name, t)
+        assert (t.shape, t.tolist()) == (wanted[1], wanted[3]), name
+        if t.size:
+            assert (t.data_ptr, t.strides) == (wanted[0], wanted[2]), name
+
+
+def test_a_million_hops_without_growth():
+    quick = [name for name in ("NumPy", "tvm-ffi", "PyTorch", "Moonferry") if name in PRESENT]
+    count = 1_000_000 if LONG else 100_000
+    for name in quick:
+        t = mf.ones((4, 6))
+        take, give = HOPS[name][1:]
+        grown, references, alive = support.rounds(take, give, t, count // len(quick), mf.ledger)
+        assert grown < 1 << 20 and references == 0 and alive == 0, (name, grown, references, alive)
+
+
+def test_all_libraries_at_once_from_eight_threads():
+    """Each thread sends tensors of its own and one that all share, through libraries in an order of its own."""
+    until = time.monotonic() + (60 if LONG else 2)
+    wrong, counts = [], [0] * 8
+
+    def work(me, shared):
+        rng = np.random.default_rng(me)
+        try:
+            while time.monotonic() < until:
+                t = mf.full((8, 8), me, "float32")
+                u = shared
+                for name in rng.permutation(PRESENT):
+                    t, u = hop(name, t), hop(name, u)
+                counts[me] += 1
+                assert t.tolist() == [[float(me)] * 8] * 8
+                assert u.data_ptr == shared.data_ptr
+        except BaseException as error:
+            wrong.append(error)
+
+    common = mf.asarray(np.arange(4096.0))
+    for name in PRESENT:  # imports, and what each does once, from this thread
+        hop(name, common)
+    threads = [threading.Thread(target=work, args=(me, common)) for me in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    del common, threads, thread
+    gc.collect()
+    assert not wrong and min(counts) > 0, (wrong, counts)
