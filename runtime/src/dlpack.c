@@ -238,8 +238,9 @@ int mf__export_legacy(mf_tensor *t, const mf__queue *on, DLManagedTensor **out, 
 
 /* Where a consumer works that was told no stream: on the host if the label says so, else on the current stream. */
 static int usual_queue(const mf_tensor *t, mf__queue *on, mf_error *err) {
-  const mf__device device = mf__tensor_device(t);
   *on = (mf__queue){NULL, 0, MF_STREAM_HOST};
+  if (mf__storage_access(t->storage) == NULL) return MF_OK;
+  const mf__device device = mf__tensor_device(t);
   if (device.backend == NULL || t->dl.device.device_type == kDLCPU) return MF_OK;
   return mf__queue_resolve(&device, MF_STREAM_CURRENT, false, on, err);
 }

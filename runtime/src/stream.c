@@ -396,14 +396,10 @@ int mf_stream_wait(const DLDevice *device, mf_stream stream, const DLDevice *oth
 
 int mf_device_synchronize(const DLDevice *device, mf_error *err) {
   mf__device d;
-  mf__entered before;
   int rc = mf__device_resolve(device, &d, err);
   if (rc != MF_OK || d.backend == NULL) return mf__end(rc, __func__, err);
-  rc = d.backend->enter(d.ordinal, &before, err);
-  if (rc != MF_OK) return mf__end(rc, __func__, err);
   const uint64_t mark = mf__retire_mark(), staged = mf__stage_mark(d.backend, d.ordinal);
-  rc = d.backend->device_synchronize(err);
-  d.backend->leave(&before);
+  rc = mf__device_reach(d.backend, d.ordinal, err);
   if (rc == MF_OK) mf__stage_reached(d.backend, d.ordinal, staged);
   if (rc == MF_OK) mf__retire_reached(d.backend, d.ordinal, mark);
   return mf__end(rc, __func__, err);

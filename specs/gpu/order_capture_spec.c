@@ -139,6 +139,28 @@ static void releases_during_a_capture_wait(void **state) {
   use_end_stream(0, other);
 }
 
+/* The host may wait for the rest of the device meanwhile: the capture stays whole, whatever the driver answers. */
+static void a_wait_for_the_device_leaves_the_capture_whole(void **state) {
+  const DLDevice device = gpu_device(0);
+  (void)state;
+  const mf_stream s = use_new_stream(0);
+  use_stream(0, s);
+  mf_tensor *t = use_create(device);
+  use_fill(t, 1);
+  OK(mf_stream_synchronize(&device, s, &err));
+  other_capture(0, s);
+  use_fill(t, 8);
+  const int rc = mf_device_synchronize(&device, &err);
+  if (rc != MF_OK) FAILS(MF_ECAPTURE, rc);
+  void *graph = other_capture_end(0, s);
+  OK(mf_tensor_acquire(t, s, MF_WRITE, &err));
+  other_launch(0, graph, s);
+  use_expect(t, 8);
+  other_graph_end(0, graph);
+  mf_tensor_release(t);
+  use_end_stream(0, s);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       USE(uses_of_one_stream_are_captured),
@@ -146,6 +168,7 @@ int main(void) {
       USE(captured_and_not_is_refused),
       USE(finished_work_outside_is_no_hindrance),
       USE(releases_during_a_capture_wait),
+      USE(a_wait_for_the_device_leaves_the_capture_whole),
   };
   return other_open() ? cmocka_run_group_tests(tests, NULL, NULL) : 77;
 }
