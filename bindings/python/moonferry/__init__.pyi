@@ -21,6 +21,20 @@ from moonferry._core import zeros as zeros
 from moonferry._cuda import from_cuda_array as from_cuda_array
 from moonferry._dtype import Device as Device
 from moonferry._dtype import DType as DType
+from moonferry.luajit import Lua as Lua
+from moonferry.luajit import LuaError as LuaError
+from moonferry.luajit import LuaFunction as LuaFunction
+from moonferry.luajit import LuaInterrupt as LuaInterrupt
+from moonferry.luajit import LuaMemoryError as LuaMemoryError
+from moonferry.luajit import LuaObject as LuaObject
+from moonferry.luajit import LuaSyntaxError as LuaSyntaxError
+from moonferry.luajit import LuaTable as LuaTable
+from moonferry.luajit import LuaThread as LuaThread
+from moonferry.luajit import as_attrgetter as as_attrgetter
+from moonferry.luajit import as_itemgetter as as_itemgetter
+from moonferry.luajit import lua_type as lua_type
+from moonferry.luajit import unpacks_lua_table as unpacks_lua_table
+from moonferry.luajit import unpacks_lua_table_method as unpacks_lua_table_method
 
 __version__: str
 

@@ -23,7 +23,7 @@ import importlib.util
 import os
 import sys
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 _AS_ITEMS = 1
 _COLLECT, _STOP, _RESTART = 2, 0, 1
@@ -58,7 +58,10 @@ def _load_extension() -> Any:
     return module
 
 
-_lua = _load_extension()
+if TYPE_CHECKING:
+    from moonferry import _lua
+else:
+    _lua = _load_extension()
 
 LuaObject = _lua.LuaObject
 LuaTable = _lua.LuaTable
@@ -171,6 +174,10 @@ class Lua(_lua.State):
     sandbox: no io, os, ffi, debug, package, bytecode and no table `python`.
     c_modules: LuaJIT's symbols are made global, which C modules that Lua requires need.
     """
+
+    _source_encoding: str
+    _interruptible: bool
+    _sandbox: bool
 
     def __new__(  # noqa: PLR0913  (lupa has so many)
         cls,
