@@ -165,6 +165,16 @@ def test_completion_of_python(prompt):
 
 
 @edited
+def test_completion_of_modules(prompt):
+    t = prompt()
+    t.type("require 'moonferry.inter\t'.choose\r")
+    t.expect("require 'moonferry.interpreter'.choose\nfunction")
+    t.expect("\n> ")
+    t.type("py.import 'collecti\t'.__name__\r")
+    t.expect("py.import 'collections'.__name__\n\"collections\"\n> ")
+
+
+@edited
 def test_a_tab_before_any_word_is_space(prompt):
     t = prompt()
     t.type("\t7\r")

@@ -1,4 +1,4 @@
--- What a Tab at the prompt stands for: names of Lua, fields of tables and objects, attributes of Python's objects.
+-- What a Tab at the prompt stands for: names of Lua, fields of tables and objects, attributes in Python, modules.
 --
 -- Invariant: nothing that the line says is run: values are looked at, never called, though a table's __index or a
 -- Python attribute may run code of its own. Must not know: how lines are edited.
@@ -111,6 +111,46 @@ local function globals(env)
   return names
 end
 
+-- Modules, of which the name is being quoted: those of Lua that are loaded or announced, those that Python can find.
+local function lua_modules()
+  local names = {}
+  for _, t in ipairs { package.loaded, package.preload } do
+    for name in pairs(t) do
+      names[name] = true
+    end
+  end
+  return names
+end
+
+local function python_modules()
+  local names = {}
+  pcall(function()
+    local py = require "moonferry.python"
+    for name in py.iter(py.import("sys").builtin_module_names) do
+      names[name] = true
+    end
+    for info in py.iter(py.import("pkgutil").iter_modules()) do
+      names[info.name] = true
+    end
+  end)
+  return names
+end
+
+local QUOTES = {
+  { "%f[%w_]require%s*%(?%s*[\"']([%w_.]*)$", lua_modules },
+  { "%f[%w_]py[.:]import%s*%(?%s*[\"']([%w_.]*)$", python_modules },
+}
+
+-- The names that may stand in a quote which is open at the end of the line, or nil, and what of it is there.
+local function quoted(before)
+  for _, quote in ipairs(QUOTES) do
+    local partial = before:match(quote[1])
+    if partial then
+      return quote[2](), partial
+    end
+  end
+end
+
 local function matching(names, partial)
   local found = {}
   for name in pairs(names) do
@@ -157,11 +197,12 @@ end
 ---@return string insert what all that fits has in common, beyond what is there
 ---@return string? listing if several fit and they have nothing more in common
 function complete.line(before, env)
-  local chain, partial = before:match("([%a_][%w_.:%[%]\"']*)[.:]([%w_]*)$")
-  local names
-  if chain then
+  local names, partial = quoted(before)
+  local chain, field = before:match("([%a_][%w_.:%[%]\"']*)[.:]([%w_]*)$")
+  if not names and chain then
+    partial = field
     names = fields_of(chain, env)
-  else
+  elseif not names then
     partial = before:match("[%a_][%w_]*$") or ""
     names = globals(env)
   end
