@@ -28,6 +28,7 @@ needs=(
   'lua-busted|command -v busted'
   'lua-check|command -v luacheck'
   'libcmocka-dev|pkg-config --exists cmocka'
+  'libedit-dev|pkg-config --exists libedit'
   'clang-14|command -v clang-14'
   'libclang-rt-14-dev|test -e "$(clang-14 -print-file-name=libclang_rt.fuzzer-x86_64.a)" -o -e "$(clang-14 -print-file-name=libclang_rt.fuzzer-aarch64.a)"'
   'gcovr|command -v gcovr'
