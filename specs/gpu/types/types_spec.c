@@ -22,7 +22,9 @@ static void cuda_declarations_agree(void **state) {
   size_t n, m;
   const type_entry *ours = our_cuda(&n), *theirs = their_cuda(&m);
   (void)state;
-  if (m == 0) print_message("skip cuda_declarations_agree: no cuda.h was found to compare with (MOONFERRY_CUDA_H says where one is)\n");
+  if (m == 0)
+    print_message("skip cuda_declarations_agree: no cuda.h was found to compare with "
+                  "(MOONFERRY_CUDA_H says where one is)\n");
   compare(ours, n, theirs, m);
 }
 
@@ -30,7 +32,9 @@ static void hip_declarations_agree(void **state) {
   size_t n, m;
   const type_entry *ours = our_hip(&n), *theirs = their_hip(&m);
   (void)state;
-  if (m == 0) print_message("skip hip_declarations_agree: no hip/hip_runtime_api.h was found to compare with (MOONFERRY_HIP_H says where one is)\n");
+  if (m == 0)
+    print_message("skip hip_declarations_agree: no hip/hip_runtime_api.h was found to compare with "
+                  "(MOONFERRY_HIP_H says where one is)\n");
   compare(ours, n, theirs, m);
 }
 
