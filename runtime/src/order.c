@@ -15,9 +15,10 @@
 #include <string.h>
 #include <time.h>
 
-/* One atomic exchange, where a mutex takes two, because every use of a tensor pays for it. Who finds it taken sleeps:
- * a staged copy holds it until the host's part is done. That cannot deadlock: what the copy waits for, buffers and
- * queued work, needs no record, and records are taken in the order of their addresses. In a forked child nobody is left who could unlock. */
+/* One atomic exchange, where a mutex takes two, because every use of a tensor pays for it. Who finds it taken
+ * sleeps: a staged copy holds it until the host's part is done. That cannot deadlock: what the copy waits for,
+ * buffers and queued work, needs no record, and records are taken in the order of their addresses. In a forked child
+ * nobody is left who could unlock. */
 static void lock(mf__access *a) {
   const struct timespec nap = {.tv_nsec = 20000};
   for (int tries = 0; atomic_exchange_explicit(&a->locked, 1, memory_order_acquire) != 0; tries++) {
