@@ -1,5 +1,6 @@
 """Tensors handed through many libraries: dtype, values, flags and address are followed at each hop."""
 
+import faulthandler
 import gc
 import importlib
 import importlib.util
@@ -139,7 +140,6 @@ def test_a_million_hops_without_growth():
 
 def test_all_libraries_at_once_from_eight_threads():
     """Each thread sends tensors of its own and one that all share, through libraries in an order of its own."""
-    until = time.monotonic() + (60 if LONG else 2)
     wrong, counts = [], [0] * 8
 
     def work(me, shared):
@@ -159,11 +159,15 @@ def test_all_libraries_at_once_from_eight_threads():
     common = mf.asarray(np.arange(4096.0))
     for name in PRESENT:  # imports, and what each does once, from this thread
         hop(name, common)
-    threads = [threading.Thread(target=work, args=(me, common)) for me in range(8)]
+    until = time.monotonic() + (60 if LONG else 2)
+    threads = [threading.Thread(target=work, args=(me, common), daemon=True) for me in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(max(0.1, until + 120 - time.monotonic()))
+    if any(thread.is_alive() for thread in threads):
+        faulthandler.dump_traceback(all_threads=True)
+        pytest.fail("threads wait for each other: standard error says where")
     del common, threads, thread
     gc.collect()
     assert not wrong and min(counts) > 0, (wrong, counts)
