@@ -45,6 +45,12 @@ size_t sim_captures(void) {
   return nactive;
 }
 
+static void join_capture(sim_stream *s, sim_capture *c) {
+  s->capture = c;
+  s->captured = c->streams;
+  c->streams = s;
+}
+
 sim_status sim_capture_begin(sim_stream *s, int mode) {
   if (s->kind == SIM_LEGACY) return SIM_CAP_UNSUPPORTED;
   if (s->capture != NULL) return SIM_ILLEGAL_STATE;
@@ -55,7 +61,7 @@ sim_status sim_capture_begin(sim_stream *s, int mode) {
   c->graph->o.hidden = true;
   c->next = captures;
   captures = c;
-  s->capture = c;
+  join_capture(s, c);
   nactive++;
   return SIM_OK;
 }
@@ -88,21 +94,18 @@ static bool joined(const sim_capture *c) {
   bool *seen = calloc(c->graph->nnodes + 1, sizeof *seen), ok = true;
   if (seen == NULL) abort();
   for (size_t i = 0; i < c->origin->nfront; i++) mark_ancestors(c->origin->front[i], seen);
-  for (size_t i = 0; i < sim_object_count(); i++) {
-    const sim_stream *s = (const sim_stream *)(const void *)sim_object_at(i);
-    if (s->o.type == SIM_STREAM && s->o.live && s->capture == c && !all_seen(s, seen)) ok = false;
-  }
+  for (const sim_stream *s = c->streams; s != NULL; s = s->captured)
+    if (s->o.live && !all_seen(s, seen)) ok = false;
   free(seen);
   return ok;
 }
 
 static void detach(sim_capture *c) {
-  for (size_t i = 0; i < sim_object_count(); i++) {
-    sim_stream *s = (sim_stream *)(void *)sim_object_at(i);
-    if (s->o.type != SIM_STREAM || s->capture != c) continue;
+  for (sim_stream *s = c->streams; s != NULL; s = s->captured) {
     set_front(s, NULL, 0);
     s->capture = NULL;
   }
+  c->streams = NULL;
   sim_capture **link = &captures;
   while (*link != c) link = &(*link)->next;
   *link = c->next;
@@ -200,7 +203,7 @@ sim_status sim_capture_wait(sim_stream *s, sim_event *e) {
     break_capture(e->capture, SIM_CAP_MERGE);
     return break_capture(s->capture, SIM_CAP_MERGE);
   }
-  s->capture = e->capture;
+  if (s->capture == NULL) join_capture(s, e->capture);
   join_front(s, e);
   return SIM_OK;
 }

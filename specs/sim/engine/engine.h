@@ -366,6 +366,7 @@ struct sim_stream {
   unsigned queries;
   const char *name;
   sim_capture *capture;
+  sim_stream *captured; /* the next stream of that capture */
   sim_node **front; /* capturing: what the next node depends on */
   size_t nfront;
   sim_stream *next;
@@ -419,7 +420,7 @@ struct sim_capture {
   uint64_t id;
   bool active, invalid;
   int mode, thread;
-  sim_stream *origin;
+  sim_stream *origin, *streams; /* all that take part, the last that came first */
   sim_graph *graph;
   sim_capture *next;
 };
