@@ -31,10 +31,10 @@ checks.LAYOUTS = {
   { "rank 12", { 1, 2, 1, 1, 2, 1, 1, 1, 1, 1, 1, 3 }, function(t) return t end, "a" },
 }
 
--- The last line of an error, which is where Python puts the exception.
+-- The first line of an error, which is the exception, without the place in Lua.
 local function reason(message)
   local text = tostring(message):gsub("%s+$", "")
-  local first = text:match("^[^\n]*") or text
+  local first = (text:match("^[^\n]*") or text):gsub("^%S+%.lua:%d+: ", "")
   return #first > 240 and first:sub(1, 237) .. "..." or first
 end
 
@@ -292,6 +292,9 @@ function checks.rounds(cell, A, B)
   local x = make(A, "float32", SHAPE)
   local ledger = py.import("moonferry").ledger
   local grown, references, alive = py.unpack(py.import("support").rounds(give, take, x, ROUNDS, ledger))
+  if A.grows[B.name] and grown > GROWTH then
+    return { word = A.grows[B.name], rounds = ROUNDS }
+  end
   if grown > GROWTH or references ~= 0 or alive ~= 0 then
     cell.fault("%d rounds: %d bytes grown, %d references, %d of Moonferry's alive", ROUNDS, grown, references, alive)
   end

@@ -57,7 +57,8 @@ for line in io.lines() do
     words[#words + 1] = word
   end
   local ok, answer = pcall(verbs[words[1]], unpack(words, 2))
-  print("matrix: " .. json(ok and answer or { error = tostring(answer):match "^[^\n]*" }))
+  local fault = tostring(answer):match("^[^\n]*"):gsub("^%S+%.lua:%d+: ", "")
+  print("matrix: " .. json(ok and answer or { error = fault }))
   io.stdout:flush()
 end
 segment:close()

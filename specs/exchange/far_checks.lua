@@ -11,13 +11,14 @@ local SHAPE, try = checks.SHAPE, checks.try
 local far = {}
 
 -- The library at the other end: what it was told to take, and what it answers.
-function far.open(name, command)
+function far.open(entry, command)
+  local name = entry.name
   local shared = py.import("multiprocessing.shared_memory").SharedMemory(py.kw { create = true, size = SIZE })
   local subprocess = py.import "subprocess"
   local child = subprocess.Popen(("%s '%s' %s"):format(command, name, shared.name),
     py.kw { shell = true, stdin = subprocess.PIPE, stdout = subprocess.PIPE, text = true })
   local loads = py.import("json").loads
-  local B = { name = name }
+  local B = { name = name, limits = entry.limits or {} }
 
   local function answer()
     while true do
@@ -105,7 +106,7 @@ function far.dtypes(cell, A, B)
   local seen = {}
   for _, dtype in ipairs(checks.DTYPES) do
     local t, _, x, bytes = checks.source(A, dtype, { 4, 64 })
-    if t and x ~= "none" then
+    if t and x ~= "none" and not (A.limits[dtype] or B.limits[dtype]) then
       local room, refused = try(B.take, t, dtype)
       if not room then
         seen[dtype] = ("Moonferry -> %s: %s"):format(B.name, refused)
@@ -146,6 +147,7 @@ end
 --- The source goes first, then the sink; neither process keeps anything.
 function far.lifetime(cell, A, B)
   checks.collect()
+  local before = py.get(B.ask "drop", "alive") -- Numba keeps arguments of functions that it could not compile
   local t, why, x, bytes = checks.source(A, "float32", SHAPE) -- luacheck: ignore 231
   local room = t and try(B.take, t, "float32")
   if not room then
@@ -159,8 +161,8 @@ function far.lifetime(cell, A, B)
     cell.fault("lifetime: the source went first and the bytes with it")
   end
   local alive = py.get(B.ask "drop", "alive")
-  if alive ~= 0 then
-    cell.fault("lifetime: %d tensors alive in %s's process", alive, B.name)
+  if alive ~= before then
+    cell.fault("lifetime: %d more tensors alive in %s's process", alive - before, B.name)
   end
   return { word = "nothing left", rounds = 1 }
 end

@@ -12,6 +12,7 @@
 --   lock(x)              the same array, read-only
 --   views                its own expressions for layouts; left out: Moonferry makes them of the array's memory
 --   limits               what it is not asked for, and why: layouts and dtypes that it would take for something else
+--   grows                with which sink the process grows by the library's own doing, and why
 --   setup                Python statements that run first
 --   version              an expression; left out: what pip says of `package`, or of the module
 --   note                 what a reader of the table should know
@@ -141,6 +142,7 @@ return {
     give = "moonferry.frombuffer(x, dtype).reshape(shape)", take = "MPI.buffer.frombuffer(t)", bytes = "x.tobytes()",
     pointer = "x.address", write = "support.put(x, numpy.full(x.nbytes // 4, value, 'float32').tobytes())",
     lock = "x.toreadonly()", limits = { fortran = "it sends memory in its own order, and knows no shape" },
+    grows = { mmap = "MPICH keeps 136 bytes for each mmap of the process, also without Moonferry" },
     note = "its memory and its view of buffers; messages between two ranks are below" },
 
   { name = "TensorFlow", module = "tensorflow", package = "tensorflow-cpu", env = "tensorflow",

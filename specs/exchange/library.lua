@@ -51,7 +51,8 @@ function library.open(entry, arguments, more)
   py.exec(entry.before or "", scope)
   py.exec("import " .. entry.module, scope)
   py.exec(entry.setup or "", scope)
-  local made = { name = entry.name, views = {}, limits = entry.limits or {}, host = entry.host }
+  local made = { name = entry.name, views = {}, host = entry.host }
+  made.limits, made.grows = entry.limits or {}, entry.grows or {}
   made.version = version_of(entry, scope)
   for verb, names in pairs(arguments) do
     local expression = entry[verb] or DEFAULTS[verb]

@@ -24,7 +24,8 @@ local function open_host()
   local entries = require "host"
   local checks = require(far and "far_checks" or "checks")
   local A = library.open(library.find(entries, from), library.HOST)
-  return checks, A, far and checks.open(to, far) or library.open(library.find(entries, to), library.HOST)
+  local sink = library.find(entries, to)
+  return checks, A, far and checks.open(sink, far) or library.open(sink, library.HOST)
 end
 
 local function open_device()
