@@ -7,12 +7,10 @@ in the README.
 """
 
 import argparse
-import gc
 import json
 import os
 import subprocess
 import sys
-import timeit
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,6 +25,7 @@ import numpy as np  # noqa: E402
 import report  # noqa: E402
 import torch  # noqa: E402
 import tvm_ffi  # noqa: E402
+from turns import least  # noqa: E402
 
 import moonferry as mf  # noqa: E402
 
@@ -46,22 +45,6 @@ class Row:
     def as_dict(self):
         goals = [{"goal": text, "value": value, "limit": limit} for text, value, limit in self.goals]
         return {"operation": self.operation, "ns": self.cells, "goals": goals}
-
-
-def least(statements, rounds):
-    """{name: ns} for {name: (statement, names)}: the least of so many rounds, in turn."""
-    timers, counts, best = {}, {}, {}
-    for name, (statement, names) in statements.items():
-        timers[name] = timeit.Timer(statement, globals=names)
-        once = timers[name].timeit(200) / 200
-        counts[name] = max(100, int(0.004 / once))
-    gc.disable()
-    for _ in range(rounds):
-        for name, timer in timers.items():
-            spent = timer.timeit(counts[name]) / counts[name] * 1e9
-            best[name] = min(spent, best.get(name, spent))
-    gc.enable()
-    return best
 
 
 def tensors():

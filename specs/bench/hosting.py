@@ -6,11 +6,9 @@ Prints JSON: a list of rows as bench.py has them.
 """
 
 import argparse
-import gc
 import json
 import statistics
 import sys
-import timeit
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,6 +17,7 @@ sys.path[:0] = [str(BUILD / "python"), str(BUILD / "bench")]
 
 import bench_hosting as floor  # noqa: E402
 import lupa.luajit21 as lupa  # noqa: E402
+from turns import least  # noqa: E402
 
 import moonferry as mf  # noqa: E402
 
@@ -83,24 +82,12 @@ def given(runtime, operation, source):
     return names
 
 
-def least(statement, sides, rounds):
-    timers = {name: timeit.Timer(statement, globals=names) for name, names in sides.items()}
-    counts = {name: max(1, int(0.004 / (timer.timeit(3) / 3))) for name, timer in timers.items()}
-    best = {}
-    gc.disable()
-    for _ in range(rounds):
-        for name, timer in timers.items():
-            spent = timer.timeit(counts[name]) / counts[name] * 1e9
-            best[name] = min(spent, best.get(name, spent))
-    gc.enable()
-    return best
-
-
 def row(operation, rounds):
     source, statement, times = CASES[operation]
     runtimes = {"moonferry": mf.Lua(), "lupa": lupa.LuaRuntime()}
     sides = {name: given(runtime, operation, source) for name, runtime in runtimes.items()}
-    ns = {name: spent / times for name, spent in least(statement, sides, rounds).items()}
+    statements = {name: (statement, names) for name, names in sides.items()}
+    ns = {name: spent / times for name, spent in least(statements, rounds, fewest=1).items()}
     ratio = ns["moonferry"] / ns["lupa"]
     goal = GOALS.get(operation, 1.0)
     if operation == "Python calls a Lua function of two numbers":
