@@ -95,7 +95,7 @@ MF_API const char *mf_build_id(void);
 typedef struct mf_ledger {
   int64_t tensors;  /* live mf_tensor objects; an export keeps its tensor alive */
   int64_t storages; /* live memory blocks: allocated, wrapped or imported */
-  int64_t bytes;    /* bytes of element memory that live storages hold, others' memory included */
+  int64_t bytes;    /* bytes of element memory that live storages hold, others' memory included, modulo 2^64 */
   int64_t blocks;   /* live blocks of Moonferry's host allocator, descriptions included */
 } mf_ledger;
 
@@ -587,7 +587,8 @@ MF_API int mf_dltensor_check(const DLTensor *view, uint64_t flags, mf_error *err
 MF_API int mf_tensor_import(DLManagedTensorVersioned *managed, mf_tensor **out, mf_error *err);
 
 /* mf_tensor_import_legacy(managed, out, err): the same for the struct before 1.0, which has no version
- * and no flags: it counts as writable and packed.
+ * and no flags: it counts as writable and packed. A UInt of one bit and one lane is what such structs
+ * call bool, a byte each: it becomes kDLBool.
  * Owns: as mf_tensor_import. Fails: as mf_tensor_import, but for MF_EVERSION. Threads: as
  * mf_tensor_import. Standard: DLPack 1.3, DLManagedTensor (deprecated there). */
 MF_API int mf_tensor_import_legacy(DLManagedTensor *managed, mf_tensor **out, mf_error *err);
@@ -603,7 +604,8 @@ MF_API int mf_tensor_import_legacy(DLManagedTensor *managed, mf_tensor **out, mf
 MF_API int mf_tensor_export(mf_tensor *t, uint64_t flags, DLManagedTensorVersioned **out, mf_error *err);
 
 /* mf_tensor_export_legacy(t, out, err): the struct before 1.0, for consumers that know no other. It
- * has no flags, so read-only (MF_EREADONLY) and padded sub-byte (MF_EDTYPE) tensors are refused.
+ * has no flags, so read-only (MF_EREADONLY) and padded sub-byte (MF_EDTYPE) tensors are refused, and
+ * so is packed uint1 (MF_EDTYPE), which its consumers would read as a byte each.
  * Owns: as mf_tensor_export. Fails: MF_EREADONLY, MF_EDTYPE as said; MF_ECLOSED, MF_ENOMEM. Threads:
  * as mf_tensor_export. Standard: DLPack 1.3, DLManagedTensor (deprecated there). */
 MF_API int mf_tensor_export_legacy(mf_tensor *t, DLManagedTensor **out, mf_error *err);

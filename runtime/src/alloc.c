@@ -93,7 +93,7 @@ void mf__count_first(mf__counter which, int64_t delta) {
 static int64_t total(mf__counter which) {
   int64_t sum = atomic_load_explicit(&shared_slot.counts[which], memory_order_relaxed);
   for (int i = 0; i < NSLOTS; i++)
-    sum += atomic_load_explicit(&slots[i].counts[which], memory_order_relaxed);
+    sum = mf__count_sum(sum, atomic_load_explicit(&slots[i].counts[which], memory_order_relaxed));
   return sum;
 }
 

@@ -103,12 +103,19 @@ int mf_tensor_import(DLManagedTensorVersioned *managed, mf_tensor **out, mf_erro
   return mf__end(rc, __func__, err);
 }
 
+/* bool as it was before DLPack had kDLBool, an element a byte. TVM's and MXNet's structs still say it so. */
+static bool is_old_bool(const DLDataType *dtype) {
+  return dtype->code == kDLUInt && dtype->bits == 1 && dtype->lanes == 1;
+}
+
 int mf_tensor_import_legacy(DLManagedTensor *managed, mf_tensor **out, mf_error *err) {
   mf__resolved r;
   mf__storage *storage = NULL;
   const incoming from = {.legacy = managed};
+  DLTensor view = managed->dl_tensor;
   *out = NULL;
-  int rc = mf__dltensor_resolve(&managed->dl_tensor, 0, &r, err);
+  if (is_old_bool(&view.dtype)) view.dtype = (DLDataType){kDLBool, 8, 1};
+  int rc = mf__dltensor_resolve(&view, 0, &r, err);
   if (rc == MF_OK) rc = adopt(&r, &from, &storage, err);
   if (rc == MF_OK) *out = mf__tensor_first(&r.view, 0, storage);
   return mf__end(rc, __func__, err);
@@ -216,6 +223,8 @@ static void fill_legacy(mf_tensor *t, DLManagedTensor *m) {
 
 int mf__export_legacy(mf_tensor *t, const mf__queue *on, DLManagedTensor **out, mf_error *err) {
   *out = NULL;
+  if (is_old_bool(&t->dl.dtype))
+    return mf__fail(err, MF_EDTYPE, "the dtype is uint1, packed bits, which this struct's consumers read as bytes");
   if (mf__storage_access(t->storage) == NULL) {
     DLManagedTensor *m = mf__alloc(sizeof *m);
     if (m == NULL) return no_memory(err);

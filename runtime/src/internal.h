@@ -29,6 +29,11 @@ extern _Thread_local _Atomic int64_t *mf__thread_counts __attribute__((tls_model
 
 void mf__count_first(mf__counter which, int64_t delta);
 
+/* Modulo 2^64: foreign structs may claim more bytes than exist, and each claim is taken off again. */
+static inline int64_t mf__count_sum(int64_t a, int64_t b) {
+  return (int64_t)((uint64_t)a + (uint64_t)b);
+}
+
 static inline void mf__count(mf__counter which, int64_t delta) {
   _Atomic int64_t *counts = mf__thread_counts;
   if (counts == NULL) {
@@ -36,7 +41,7 @@ static inline void mf__count(mf__counter which, int64_t delta) {
     return;
   }
   const int64_t now = atomic_load_explicit(&counts[which], memory_order_relaxed);
-  atomic_store_explicit(&counts[which], now + delta, memory_order_relaxed);
+  atomic_store_explicit(&counts[which], mf__count_sum(now, delta), memory_order_relaxed);
 }
 
 void *mf__alloc(size_t nbytes);

@@ -220,6 +220,50 @@ static void legacy_and_borrowed_say_no_flags(void **state) {
   }
 }
 
+/* Before DLPack had kDLBool, bool was a UInt of one bit that takes a byte: TVM's and MXNet's structs still say so. */
+static void a_legacy_bit_is_a_bool(void **state) {
+  const DLDataType boolean = {kDLBool, 8, 1};
+  DLTensor like = {.data = calloc(3, 1), .device = {kDLCPU, 0}, .ndim = 1, .dtype = {kDLUInt, 1, 1}};
+  like.shape = (int64_t[]){3};
+  mf_scalar value;
+  (void)state;
+  ((unsigned char *)like.data)[2] = 1;
+  mf_tensor *t = import(spec_lend(&like, 0, true));
+  assert_memory_equal(&mf_tensor_dltensor(t)->dtype, &boolean, sizeof boolean);
+  assert_int_equal(mf_tensor_nbytes(t), 3);
+  OK(mf_tensor_get(t, TO(2), &value, &spec_err));
+  assert_int_equal(value.kind, MF_KIND_BOOL);
+  assert_int_equal(value.i, 1);
+  mf_tensor_release(t);
+  t = import(spec_lend(&like, 0, false));
+  assert_int_equal(mf_dtype_bits(&mf_tensor_dltensor(t)->dtype, 0), 1);
+  mf_tensor_release(t);
+  free(like.data);
+}
+
+/* So packed bits cannot leave through such a struct: its consumer would read a byte for each. */
+static void packed_bits_are_not_legacy(void **state) {
+  DLManagedTensor *m;
+  (void)state;
+  mf_tensor *t = spec_create("uint1", DIMS(16));
+  REFUSES(MF_EDTYPE, m, mf_tensor_export_legacy(t, &m, &spec_err));
+  SAYS(MF_EDTYPE, "uint1", mf_tensor_export_legacy(t, &m, &spec_err));
+  mf_tensor_release(t);
+}
+
+/* What a foreign struct claims to hold need not exist, and the sum of such claims need not fit: it comes back to 0. */
+static void claims_beyond_any_memory(void **state) {
+  const int64_t far[] = {(int64_t)1 << 59, 1};
+  mf_tensor *held[40];
+  (void)state;
+  for (size_t i = 0; i < COUNT(held); i++) {
+    spec_loan *loan = spec_lend_compact("int8", DIMS(2, 1), i % 2 != 0);
+    memcpy(loan->strides, far, sizeof far);
+    held[i] = import(loan);
+  }
+  for (size_t i = 0; i < COUNT(held); i++) mf_tensor_release(held[i]);
+}
+
 static void is_copied_is_not_exported_again(void **state) {
   (void)state;
   spec_loan *loan = spec_lend_compact("float32", DIMS(4), false);
@@ -345,6 +389,9 @@ int main(void) {
       SPEC(export_describes),
       SPEC(export_refuses_other_flags),
       SPEC(legacy_and_borrowed_say_no_flags),
+      SPEC(a_legacy_bit_is_a_bool),
+      SPEC(packed_bits_are_not_legacy),
+      SPEC(claims_beyond_any_memory),
       SPEC(is_copied_is_not_exported_again),
       SPEC(the_deleter_runs_with_the_last),
       SPEC(a_chain_of_hops),

@@ -133,7 +133,9 @@ static void take_struct(run *r) {
   v->ndim = (int32_t)take_number(&r->in);
   v->shape = form & 2 ? NULL : take_array(&r->in, v->ndim);
   v->strides = form & 4 ? NULL : take_array(&r->in, v->ndim);
-  take_data(r, v, r->is_legacy ? 0 : r->versioned.flags);
+  const bool bytes = v->dtype.bits == 1 && v->dtype.lanes == 1; /* a legacy struct's bool is a byte each */
+  const uint64_t legacy_flags = bytes ? DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED : 0;
+  take_data(r, v, r->is_legacy ? legacy_flags : r->versioned.flags);
 }
 
 static int32_t take_items(reader *in, mf_index *items) {
