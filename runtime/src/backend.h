@@ -54,6 +54,7 @@ typedef struct mf__kernel_copy {
  * capture forbids, else MF_EDRIVER. */
 typedef struct mf__backend {
   const char *name;                /* "cuda" */
+  struct mf__driver *driver;
   int32_t types[MF__NSPACES];      /* the DLDeviceType of each space; 0: has none */
   /* Opens the driver on first use. MF_EDEVICE with the reason where there is no driver, it is too old, or the process
    * was forked after the driver was used. */
@@ -71,10 +72,6 @@ typedef struct mf__backend {
   /* Gives back what the driver holds for us on a device: pool, compiled kernels, context. Nothing of ours may be left
    * there and no thread between enter and leave; the next enter makes it all anew. Called outside enter and leave. */
   void (*device_forget)(int32_t ordinal);
-  bool (*device_used)(int32_t ordinal); /* entered since it was forgotten */
-  /* Keeps everybody from entering until device_open; false, and nothing to open, if somebody has entered. */
-  bool (*device_shut)(int32_t ordinal);
-  void (*device_open)(int32_t ordinal);
 
   int (*stream_create)(mf_stream *out, mf_error *err);
   int (*stream_destroy)(mf_stream stream, mf_error *err);
@@ -109,5 +106,12 @@ typedef struct mf__backend {
 
 extern const mf__backend mf__backend_cuda;
 extern const mf__backend mf__backend_hip;
+
+/* Whether a device was entered since it was forgotten. */
+bool mf__device_used(const mf__backend *backend, int32_t ordinal);
+/* Keeps everybody from entering until mf__device_open; false, and nothing to open, if somebody has entered. The thread
+ * that shut it makes no call that enters. */
+bool mf__device_shut(const mf__backend *backend, int32_t ordinal);
+void mf__device_open(const mf__backend *backend, int32_t ordinal);
 
 #endif

@@ -81,13 +81,10 @@ static int start(mf__driver *driver, mf_error *err) {
 }
 
 static const char *const files[] = {"libcuda.so.1", NULL};
-static mf__driver driver = MF__DRIVER("CUDA", "MOONFERRY_CUDA_LIBRARY", files, start);
+static mf__driver driver = MF__DRIVER("CUDA", "cuda", "MOONFERRY_CUDA_LIBRARY", files, start);
 
 static int device_count(int32_t *out, mf_error *err) {
-  *out = 0;
-  const int rc = mf__driver_open(&driver, err);
-  if (rc == MF_OK) *out = driver.count;
-  return rc;
+  return mf__driver_count(&driver, out, err);
 }
 
 static bool usable(void) {
@@ -104,11 +101,6 @@ static int retain(int32_t ordinal, mf__cuda_device *d, mf_error *err) {
   if (rc == MF_OK) rc = MF__ASK(cuDevicePrimaryCtxRetain, (&context, d->device));
   if (rc == MF_OK) atomic_store_explicit(&d->context, context, memory_order_release);
   return rc;
-}
-
-static int check_ordinal(int32_t ordinal, mf_error *err) {
-  if (ordinal >= 0 && ordinal < driver.count) return MF_OK;
-  return mf__fail(err, MF_EDEVICE, "device_id is %d; 0 to %d expected for cuda", ordinal, driver.count - 1);
 }
 
 int mf__cuda_primary(int32_t ordinal, CUcontext *out, mf_error *err) {
@@ -139,20 +131,6 @@ static int push(CUcontext context, CUcontext current, mf_error *err) {
   return rc;
 }
 
-static mf__gate gates[MF__MAX_ORDINALS];
-
-static bool device_used(int32_t ordinal) {
-  return atomic_load(&gates[ordinal].used);
-}
-
-static bool device_shut(int32_t ordinal) {
-  return mf__gate_shut(&gates[ordinal]);
-}
-
-static void device_open(int32_t ordinal) {
-  mf__gate_open(&gates[ordinal]);
-}
-
 static int make_current(int32_t ordinal, mf__entered *before, mf_error *err) {
   CUcontext context = NULL, current = NULL;
   int rc = mf__cuda_primary(ordinal, &context, err);
@@ -172,19 +150,17 @@ static void make_former(const mf__entered *before) {
 
 static int enter(int32_t ordinal, mf__entered *before, mf_error *err) {
   *before = (mf__entered){.ordinal = here};
-  int rc = mf__driver_open(&driver, err);
-  if (rc == MF_OK) rc = check_ordinal(ordinal, err);
+  int rc = mf__driver_enter(&driver, ordinal, err);
   if (rc != MF_OK) return rc;
-  mf__gate_enter(&gates[ordinal]);
   rc = make_current(ordinal, before, err);
-  if (rc != MF_OK) mf__gate_leave(&gates[ordinal]);
+  if (rc != MF_OK) mf__driver_leave(&driver, ordinal);
   return rc;
 }
 
 static void leave(const mf__entered *before) {
   const int32_t left = here;
   make_former(before);
-  mf__gate_leave(&gates[left]);
+  mf__driver_leave(&driver, left);
 }
 
 /* Memory. */
@@ -273,9 +249,8 @@ static int memory_trim(mf_error *err) {
 
 static void device_forget(int32_t ordinal) {
   mf__entered before;
-  if (!usable() || ordinal < 0 || ordinal >= driver.count) return;
+  if (!mf__driver_forget(&driver, ordinal)) return;
   mf__cuda_device *d = &devices[ordinal];
-  atomic_store(&gates[ordinal].used, false);
   if (atomic_load(&d->context) == NULL || make_current(ordinal, &before, NULL) != MF_OK) return;
   pthread_mutex_lock(&devices_lock);
   mf__cuda_kernels_forget(d);
@@ -396,6 +371,7 @@ static int event_query(void *event, bool *done, mf_error *err) {
 
 const mf__backend mf__backend_cuda = {
     .name = "cuda",
+    .driver = &driver,
     .types = {kDLCUDA, kDLCUDAHost, kDLCUDAManaged},
     .device_count = device_count,
     .usable = usable,
@@ -406,9 +382,6 @@ const mf__backend mf__backend_cuda = {
     .memory_find = memory_find,
     .memory_trim = memory_trim,
     .device_forget = device_forget,
-    .device_used = device_used,
-    .device_shut = device_shut,
-    .device_open = device_open,
     .stream_create = stream_create,
     .stream_destroy = stream_destroy,
     .stream_name = stream_name,

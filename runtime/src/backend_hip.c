@@ -76,22 +76,14 @@ static int start(mf__driver *driver, mf_error *err) {
 }
 
 static const char *const files[] = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so", NULL};
-static mf__driver driver = MF__DRIVER("HIP", "MOONFERRY_HIP_LIBRARY", files, start);
+static mf__driver driver = MF__DRIVER("HIP", "rocm", "MOONFERRY_HIP_LIBRARY", files, start);
 
 static int device_count(int32_t *out, mf_error *err) {
-  *out = 0;
-  const int rc = mf__driver_open(&driver, err);
-  if (rc == MF_OK) *out = driver.count;
-  return rc;
+  return mf__driver_count(&driver, out, err);
 }
 
 static bool usable(void) {
   return mf__driver_usable(&driver);
-}
-
-static int check_ordinal(int32_t ordinal, mf_error *err) {
-  if (ordinal >= 0 && ordinal < driver.count) return MF_OK;
-  return mf__fail(err, MF_EDEVICE, "device_id is %d; 0 to %d expected for rocm", ordinal, driver.count - 1);
 }
 
 /* Makes a device current, or again the one that was; a second attempt is for a failure that struck once. */
@@ -101,20 +93,6 @@ static void restore(int device) {
     if (code == hipSuccess) return;
     clear_last(code);
   }
-}
-
-static mf__gate gates[MF__MAX_ORDINALS];
-
-static bool device_used(int32_t ordinal) {
-  return atomic_load(&gates[ordinal].used);
-}
-
-static bool device_shut(int32_t ordinal) {
-  return mf__gate_shut(&gates[ordinal]);
-}
-
-static void device_open(int32_t ordinal) {
-  mf__gate_open(&gates[ordinal]);
 }
 
 static int make_current(int32_t ordinal, mf__entered *before, mf_error *err) {
@@ -135,19 +113,17 @@ static void make_former(const mf__entered *before) {
 
 static int enter(int32_t ordinal, mf__entered *before, mf_error *err) {
   *before = (mf__entered){.ordinal = here};
-  int rc = mf__driver_open(&driver, err);
-  if (rc == MF_OK) rc = check_ordinal(ordinal, err);
+  int rc = mf__driver_enter(&driver, ordinal, err);
   if (rc != MF_OK) return rc;
-  mf__gate_enter(&gates[ordinal]);
   rc = make_current(ordinal, before, err);
-  if (rc != MF_OK) mf__gate_leave(&gates[ordinal]);
+  if (rc != MF_OK) mf__driver_leave(&driver, ordinal);
   return rc;
 }
 
 static void leave(const mf__entered *before) {
   const int32_t left = here;
   make_former(before);
-  mf__gate_leave(&gates[left]);
+  mf__driver_leave(&driver, left);
 }
 
 /* Memory. */
@@ -222,8 +198,7 @@ static int memory_trim(mf_error *err) {
 
 static void device_forget(int32_t ordinal) {
   mf__entered before;
-  if (!usable() || ordinal < 0 || ordinal >= driver.count) return;
-  atomic_store(&gates[ordinal].used, false);
+  if (!mf__driver_forget(&driver, ordinal)) return;
   if (mf__driver_pool_made(&poolings[ordinal]) == NULL || make_current(ordinal, &before, NULL) != MF_OK) return;
   void *pool = mf__driver_pool_forget(&poolings[ordinal]);
   if (pool != NULL) clear_last(hip.hipMemPoolDestroy(pool));
@@ -396,6 +371,7 @@ static int kernel_copy(const mf__kernel_copy *job, mf_stream stream, mf_error *e
 
 const mf__backend mf__backend_hip = {
     .name = "hip",
+    .driver = &driver,
     .types = {kDLROCM, kDLROCMHost, 0},
     .device_count = device_count,
     .usable = usable,
@@ -406,9 +382,6 @@ const mf__backend mf__backend_hip = {
     .memory_find = memory_find,
     .memory_trim = memory_trim,
     .device_forget = device_forget,
-    .device_used = device_used,
-    .device_shut = device_shut,
-    .device_open = device_open,
     .stream_create = stream_create,
     .stream_destroy = stream_destroy,
     .stream_name = stream_name,

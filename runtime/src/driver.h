@@ -8,9 +8,16 @@
 
 #include <pthread.h>
 
+/* Who is between enter and leave on a device, so that what everybody uses there is not taken away meanwhile. */
+typedef struct mf__gate {
+  _Atomic int32_t inside;
+  _Atomic bool used; /* since the device was forgotten */
+} mf__gate;
+
 /* A driver library, opened once. Once refused, it stays refused, with the reason. */
 typedef struct mf__driver {
   const char *name;         /* "CUDA" */
+  const char *device;       /* "cuda" */
   const char *variable;     /* the environment variable that names the file instead */
   const char *const *files; /* tried in turn; NULL ends them */
   /* Finds the functions and starts the driver; called once, under the lock. */
@@ -21,15 +28,24 @@ typedef struct mf__driver {
   void *library;
   const char *file; /* the one that was opened */
   mf_error why;     /* refused */
+  mf__gate gates[MF__MAX_ORDINALS];
 } mf__driver;
 
-#define MF__DRIVER(kind, env, list, begin) \
-  {.name = (kind), .variable = (env), .files = (list), .start = (begin), .lock = PTHREAD_MUTEX_INITIALIZER}
+#define MF__DRIVER(kind, dev, env, list, begin)                                           \
+  {.name = (kind), .device = (dev), .variable = (env), .files = (list), .start = (begin), \
+   .lock = PTHREAD_MUTEX_INITIALIZER}
 
 /* MF_OK once the driver is there, started and this process's own. */
 int mf__driver_open(mf__driver *driver, mf_error *err);
 /* The same without opening it. */
 bool mf__driver_usable(const mf__driver *driver);
+/* How many devices there are; opens the driver. */
+int mf__driver_count(mf__driver *driver, int32_t *out, mf_error *err);
+/* Whoever makes calls for a device is inside meanwhile; waits while it is shut. Refuses a device that is not there. */
+int mf__driver_enter(mf__driver *driver, int32_t ordinal, mf_error *err);
+void mf__driver_leave(mf__driver *driver, int32_t ordinal);
+/* From now on the device counts as unused. False where there is nothing to forget. */
+bool mf__driver_forget(mf__driver *driver, int32_t ordinal);
 
 typedef void (*mf__function)(void);
 
@@ -71,19 +87,6 @@ int mf__driver_dead_stream(mf_stream stream, int32_t code, int rc, mf_error *err
 
 /* A stream is being captured: MF_OK if it goes well and id says by whom. */
 int mf__driver_captured(mf_stream stream, bool invalidated, const uint64_t *id, mf_error *err);
-
-/* Who is between enter and leave on a device, so that what everybody uses there is not taken away meanwhile. */
-typedef struct mf__gate {
-  _Atomic int32_t inside;
-  _Atomic bool used; /* since the device was forgotten */
-} mf__gate;
-
-/* Waits while it is shut, which is not for long. */
-void mf__gate_enter(mf__gate *gate);
-void mf__gate_leave(mf__gate *gate);
-/* False if somebody is inside. Nobody gets in until it is opened; the thread that shut it makes no call that enters. */
-bool mf__gate_shut(mf__gate *gate);
-void mf__gate_open(mf__gate *gate);
 
 /* Whether a device's memory comes from a pool of the driver's, decided once for each device. */
 typedef struct mf__pooling {

@@ -23,7 +23,7 @@ static int trim_driver(const mf__device *device, mf_error *err) {
 
 /* What is kept of others' memory may be marked by this device's events, which are given back first. */
 static int trim_device(const mf__device *d, mf_error *err) {
-  if (!d->backend->device_used(d->ordinal)) return MF_OK;
+  if (!mf__device_used(d->backend, d->ordinal)) return MF_OK;
   mf__stage_trim(d->backend, d->ordinal);
   int rc = mf__pool_trim(d, err);
   const int driver = trim_driver(d, rc == MF_OK ? err : NULL);
@@ -47,9 +47,9 @@ static bool is_unused(const mf__backend *backend, int32_t ordinal) {
 static void forget_unused(const mf__backend *backend) {
   const int32_t count = count_of(backend);
   for (int32_t i = 0; i < count; i++) {
-    if (!backend->device_used(i) || !backend->device_shut(i)) continue;
+    if (!mf__device_used(backend, i) || !mf__device_shut(backend, i)) continue;
     if (is_unused(backend, i)) backend->device_forget(i);
-    backend->device_open(i);
+    mf__device_open(backend, i);
   }
 }
 
