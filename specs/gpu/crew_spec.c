@@ -1,0 +1,112 @@
+/* crew_spec.c: the threads that help with a large copy of pageable memory: how many are started, that one that cannot
+ * be started is done without, that each is ended before the copy returns, and that nobody waits in vain, however late
+ * they are. It stands before the functions of the system that they use. */
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include "places.h"
+
+#define FUNCTION(name) __attribute__((visibility("default"))) name
+
+enum { CORES = 4, LATE_US = 500, HANGS_SECONDS = 80 };
+
+/* Large enough for helpers; four buffers of them, and a part. */
+static const int64_t large[] = {(17 << 20) + 12345};
+
+static _Atomic int started, joined, refused;
+static int startable; /* by one copy */
+static bool watching;
+
+static void *system_function(const char *name) {
+  void *found = dlsym(RTLD_NEXT, name);
+  if (found == NULL) abort();
+  return found;
+}
+
+long FUNCTION(sysconf)(int name) {
+  long (*real)(int);
+  *(void **)&real = system_function("sysconf");
+  return name == _SC_NPROCESSORS_ONLN && watching ? CORES : real(name);
+}
+
+int FUNCTION(pthread_create)(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *arg) {
+  int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+  *(void **)&real = system_function("pthread_create");
+  if (watching && started >= startable) {
+    refused++;
+    return EAGAIN;
+  }
+  const int rc = real(thread, attr, run, arg);
+  if (rc == 0) started++;
+  return rc;
+}
+
+int FUNCTION(pthread_join)(pthread_t thread, void **result) {
+  int (*real)(pthread_t, void **);
+  *(void **)&real = system_function("pthread_join");
+  if (watching && ++joined > started) return ESRCH; /* none that was started */
+  return real(thread, result);
+}
+
+/* Whoever is not the main thread is late each time, so that the main thread has to wait for the last piece. */
+int FUNCTION(pthread_mutex_lock)(pthread_mutex_t *lock) {
+  static _Atomic(void *) found;
+  int (*real)(pthread_mutex_t *);
+  if (found == NULL) found = system_function("pthread_mutex_lock");
+  void *function = found;
+  memcpy(&real, &function, sizeof real);
+  if (watching && gettid() != getpid()) usleep(LATE_US);
+  return real(lock);
+}
+
+static int begin(void **state) {
+  alarm(HANGS_SECONDS);
+  return setup(state);
+}
+
+static int end(void **state) {
+  watching = false;
+  alarm(0);
+  return teardown(state);
+}
+
+static void copy_with(int helpers, mf_tensor *to, mf_tensor *from) {
+  startable = helpers;
+  started = joined = refused = 0;
+  watching = true;
+  OK(mf_tensor_copy(to, from, &err));
+  watching = false;
+  assert_int_equal(started, helpers < CORES - 1 ? helpers : CORES - 1);
+  assert_int_equal(joined, started);
+  assert_int_equal(refused, helpers < CORES - 1);
+}
+
+static void to_the_device_and_back(int helpers, const int64_t *shape) {
+  mf_tensor *from = random_host("uint8", 1, shape), *back = create(CPU, "uint8", 1, shape);
+  mf_tensor *there = create(GPU0, "uint8", 1, shape);
+  copy_with(helpers, there, from);
+  copy_with(helpers, back, there);
+  same_bytes(back, from, "there and back");
+  mf_tensor *all[] = {from, back, there};
+  for (int i = 0; i < 3; i++) mf_tensor_release(all[i]);
+}
+
+static void one_for_each_core_but_the_callers(void **state) {
+  (void)state;
+  to_the_device_and_back(CORES, large);
+}
+
+static void who_cannot_be_started_is_done_without(void **state) {
+  (void)state;
+  for (int helpers = 0; helpers < CORES - 1; helpers++) to_the_device_and_back(helpers, large);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup_teardown(one_for_each_core_but_the_callers, begin, end),
+      cmocka_unit_test_setup_teardown(who_cannot_be_started_is_done_without, begin, end),
+  };
+  return other_open() ? cmocka_run_group_tests(tests, NULL, NULL) : 77;
+}
