@@ -270,7 +270,7 @@ static int fault_index(lua_State *L) {
     return 1;
   }
   PyObject *key = mf__hold(L, mf__to_python(L, 2));
-  mf__to_lua(L, PyObject_GetAttr(exception, key));
+  mf__to_lua(L, mf__attribute_get(L, exception, key));
   return 1;
 }
 

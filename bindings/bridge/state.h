@@ -149,6 +149,12 @@ PyObject *mf__text_of_error(const char *text, size_t size);
 extern PyObject *mf__lua_error_type, *mf__lua_syntax_error_type, *mf__lua_memory_error_type;
 int mf__error_types_ready(void);
 
+/* attribute.c: attributes as the state's filter or handlers have them. */
+
+/* The attribute, a new reference, or NULL with an exception. ${key}: a str, or bytes in a state without an encoding. */
+PyObject *mf__attribute_get(lua_State *L, PyObject *object, PyObject *key);
+void mf__attribute_set(lua_State *L, PyObject *object, PyObject *key, PyObject *value);
+
 /* signature.c: fields and methods of LuaFunction. */
 PyObject *mf__function_signature(PyObject *self, void *unused);
 PyObject *mf__function_itself(PyObject *self, PyObject *unused);

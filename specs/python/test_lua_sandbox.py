@@ -1,5 +1,8 @@
 """What a sandboxed state keeps from its scripts."""
 
+import sys
+import types
+
 import pytest
 
 import moonferry as mf
@@ -57,6 +60,58 @@ def test_private_attributes_of_objects_are_out_of_reach(box):
             box.eval(f"(...).{name}", Thing())
     with pytest.raises(AttributeError, match="sandbox"):
         box.eval("(...).__globals__", lambda: None)
+
+
+def fails():
+    raise ValueError("no")
+
+
+def test_exceptions_lead_nowhere_either(box):
+    assert box.eval("select(2, pcall(...)).message", fails) == "no"
+    for name in ("__traceback__", "__class__", "value.__traceback__", "_x"):
+        with pytest.raises(AttributeError, match="sandbox"):
+            box.execute(f"local ok, e = pcall(...) return e.{name}", fails)
+
+
+def test_an_attribute_filter_is_asked_about_exceptions_too():
+    asked = []
+
+    def only_args(obj, name, setting):
+        asked.append((type(obj), name, setting))
+        if name != "args":
+            raise AttributeError("filtered")
+        return name
+
+    state = mf.Lua(attribute_filter=only_args)
+    assert state.execute("local ok, e = pcall(...) return e.args", fails) == ("no",)
+    with pytest.raises(AttributeError, match="filtered"):
+        state.execute("local ok, e = pcall(...) return e.with_traceback", fails)
+    assert asked == [(ValueError, "args", False), (ValueError, "with_traceback", False)]
+    handled = mf.Lua(attribute_handlers=(lambda obj, name: [name], None))
+    assert handled.execute("local ok, e = pcall(...) return e.code", fails) == ["code"]
+    assert mf.Lua(encoding=None).execute(b"local ok, e = pcall(...) return e.args", fails) == ("no",)
+
+
+def test_frames_and_code_are_out_of_reach(box):
+    def generator():
+        yield sys._getframe()
+
+    frame = next(generator())
+    objects = {"gi_frame": generator(), "gi_code": generator(), "f_globals": frame, "f_back": frame, "tb_frame": None}
+    objects["co_consts"] = frame.f_code
+    for name, value in objects.items():
+        with pytest.raises(AttributeError, match="sandbox"):
+            box.eval(f"(...).{name}", value if value is not None else types.TracebackType(None, frame, 0, 1))
+
+
+def test_format_reads_no_attributes():
+    box = mf.Lua(sandbox=True, encoding=None)
+    read = box.eval(b"function(s, name) return s[name] end")
+    for text in ("{0._x}", type("Text", (str,), {})("{0._x}"), str):
+        view = mf.luajit.as_attrgetter(text)
+        for name in (b"format", b"format_map"):
+            with pytest.raises(AttributeError, match="sandbox"):
+                read(view, name)
 
 
 def test_tensors_stay_python_objects(box):

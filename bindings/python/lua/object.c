@@ -30,15 +30,6 @@ static const mf__options *options_here(void) {
   return &mf__top->kit->state->options;
 }
 
-/* What an attribute is called, after the filter. Held. */
-static PyObject *name_of(lua_State *L, PyObject *object, PyObject *key, PyObject *setting) {
-  const mf__options *options = options_here();
-  if (options->filter != NULL)
-    key = mf__hold(L, PyObject_CallFunctionObjArgs(options->filter, object, key, setting, NULL));
-  if (PyBytes_Check(key)) key = mf__hold(L, PyUnicode_FromEncodedObject(key, options->source_encoding, NULL));
-  return key;
-}
-
 static PyObject *key_at_2(lua_State *L) {
   return mf__hold(L, lua_type(L, 2) == LUA_TSTRING ? mf__name_to_python(L, 2) : mf__to_python(L, 2));
 }
@@ -46,14 +37,8 @@ static PyObject *key_at_2(lua_State *L) {
 static int object_index(lua_State *L) {
   mf__ref *ref = object_at_1(L);
   PyObject *key = key_at_2(L);
-  PyObject *getter = options_here()->getter;
-  if (getter != NULL) {
-    mf__to_lua(L, PyObject_CallFunctionObjArgs(getter, ref->object, key, NULL));
-  } else if (ref->flags & MF__AS_ITEMS) {
-    mf__to_lua(L, PyObject_GetItem(ref->object, key));
-  } else {
-    mf__to_lua(L, PyObject_GetAttr(ref->object, name_of(L, ref->object, key, Py_False)));
-  }
+  int item = options_here()->getter == NULL && (ref->flags & MF__AS_ITEMS);
+  mf__to_lua(L, item ? PyObject_GetItem(ref->object, key) : mf__attribute_get(L, ref->object, key));
   return 1;
 }
 
@@ -61,16 +46,11 @@ static int object_newindex(lua_State *L) {
   mf__ref *ref = object_at_1(L);
   PyObject *key = key_at_2(L);
   PyObject *value = mf__hold(L, mf__to_python(L, 3));
-  PyObject *setter = options_here()->setter;
-  int failed = 0;
-  if (setter != NULL) {
-    mf__hold(L, PyObject_CallFunctionObjArgs(setter, ref->object, key, value, NULL));
-  } else if (ref->flags & MF__AS_ITEMS) {
-    failed = PyObject_SetItem(ref->object, key, value);
-  } else {
-    failed = PyObject_SetAttr(ref->object, name_of(L, ref->object, key, Py_True), value);
+  if (options_here()->setter != NULL || !(ref->flags & MF__AS_ITEMS)) {
+    mf__attribute_set(L, ref->object, key, value);
+  } else if (PyObject_SetItem(ref->object, key, value) != 0) {
+    mf__raise(L);
   }
-  if (failed) mf__raise(L);
   return 0;
 }
 

@@ -23,6 +23,7 @@ import importlib.util
 import os
 import sys
 import threading
+import types
 from typing import TYPE_CHECKING, Any
 
 _AS_ITEMS = 1
@@ -148,10 +149,17 @@ def _handlers(handlers: Any) -> tuple[Any, Any]:
     return getter, setter
 
 
+# Frames lead to the globals of whatever module made them, and format reads attributes that nobody is asked about.
+_WAYS_OUT = {f"{of}_{what}" for of in ("gi", "cr", "ag") for what in ("frame", "code")} | {"tb_frame"}
+_FRAME_OR_CODE = (types.FrameType, types.CodeType, types.TracebackType)
+
+
 def _private(obj: Any, name: Any, setting: bool) -> Any:
-    """The attribute_filter of a sandbox: what begins with an underscore leads out of it."""
+    """The attribute_filter of a sandbox: what begins with an underscore leads out of it, and so do frames."""
     text = name.decode("latin-1") if isinstance(name, bytes) else name
-    if not isinstance(text, str) or text.startswith("_"):
+    leads_out = not isinstance(text, str) or text.startswith("_") or text in _WAYS_OUT
+    formats = text in ("format", "format_map") and (isinstance(obj, str) or obj is str)
+    if leads_out or formats or isinstance(obj, _FRAME_OR_CODE):
         raise AttributeError(f"a sandboxed script may not use the attribute {name!r}")
     return name
 

@@ -1,0 +1,33 @@
+/* attribute.c: what scripts of moonferry.Lua see of the attributes of Python objects.
+ *
+ * Invariant: no attribute is read or set for a script that attribute_filter or attribute_handlers have not been asked
+ * about, exceptions' included. Must not know: what has items. */
+#include "state.h"
+
+static const mf__options *options_here(void) {
+  return &mf__top->kit->state->options;
+}
+
+/* What an attribute is called, after the filter. Borrowed, or held. */
+static PyObject *name_of(lua_State *L, PyObject *object, PyObject *key, PyObject *setting) {
+  const mf__options *options = options_here();
+  if (options->filter != NULL)
+    key = mf__hold(L, PyObject_CallFunctionObjArgs(options->filter, object, key, setting, NULL));
+  if (PyBytes_Check(key)) key = mf__hold(L, PyUnicode_FromEncodedObject(key, options->source_encoding, NULL));
+  return key;
+}
+
+PyObject *mf__attribute_get(lua_State *L, PyObject *object, PyObject *key) {
+  PyObject *getter = options_here()->getter;
+  if (getter != NULL) return PyObject_CallFunctionObjArgs(getter, object, key, NULL);
+  return PyObject_GetAttr(object, name_of(L, object, key, Py_False));
+}
+
+void mf__attribute_set(lua_State *L, PyObject *object, PyObject *key, PyObject *value) {
+  PyObject *setter = options_here()->setter;
+  if (setter != NULL) {
+    mf__hold(L, PyObject_CallFunctionObjArgs(setter, object, key, value, NULL));
+  } else if (PyObject_SetAttr(object, name_of(L, object, key, Py_True), value) != 0) {
+    mf__raise(L);
+  }
+}
