@@ -1,7 +1,7 @@
 """Moonferry as the array module of the array API's test suite, as far as the suite's DLPack part needs one.
 
 Everything that is exchanged is moonferry.Tensor's own: __dlpack__, __dlpack_device__ and from_dlpack are passed on
-untouched. What Moonferry has not, because it computes nothing, is made up here with NumPy: comparison, `all`, and the
+as they are, signatures included. What Moonferry has not, because it computes nothing, is made up here with NumPy: comparison, `all`, and the
 little that Hypothesis asks of a module to fill arrays.
 """
 
@@ -10,7 +10,7 @@ import numpy as np
 import moonferry as mf
 
 __name__ = "moonferry"  # noqa: A001
-__array_api_version__ = "2024.12"
+__array_api_version__ = "2025.12"
 __version__ = mf.__version__
 
 bool = mf.bool  # noqa: A001
@@ -29,11 +29,13 @@ class Array:
     def __getattr__(self, name):
         return getattr(self.tensor, name)
 
-    def __dlpack__(self, **keywords):
-        return self.tensor.__dlpack__(**keywords)
+    @property
+    def __dlpack__(self):
+        return self.tensor.__dlpack__
 
+    @property
     def __dlpack_device__(self):
-        return self.tensor.__dlpack_device__()
+        return self.tensor.__dlpack_device__
 
     def __array__(self, dtype=None, copy=None):
         return np.array(self.tensor, dtype)
