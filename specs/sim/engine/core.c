@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "engine.h"
 
@@ -20,7 +19,7 @@ static sim_thread *threads;
 static _Thread_local sim_thread *self;
 static _Thread_local sim_call *call;
 static uint64_t ncalls;
-static pid_t owner;
+static bool is_child;
 static _Atomic int number_not_permitted, number_forked;
 static uint32_t shared_slot;
 static sim_clock shared_clock;
@@ -43,9 +42,15 @@ static bool setting_is(const char *name, const char *value) {
   return text != NULL && strcmp(text, value) == 0;
 }
 
+/* Another thread may have had the lock. */
+static void in_child(void) {
+  is_child = true;
+  pthread_mutex_init(&lock, NULL);
+}
+
 static void configure(void) {
   const uint64_t devices = setting("SIM_DEVICES", 2);
-  owner = getpid();
+  (void)pthread_atfork(NULL, NULL, in_child);
   sim_conf.devices = devices > SIM_MAX_DEVICES ? SIM_MAX_DEVICES : (int)devices;
   sim_conf.memory = setting("SIM_MEMORY", 4ull << 30);
   sim_conf.quarantine = setting("SIM_QUARANTINE", 256ull << 20);
@@ -89,7 +94,7 @@ void sim_set_numbers(int not_permitted, int forked) {
 }
 
 bool sim_is_owner(void) {
-  return getpid() == owner;
+  return !is_child;
 }
 
 sim_thread *sim_self(void) {

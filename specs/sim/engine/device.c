@@ -53,9 +53,8 @@ sim_status sim_context_new(sim_device *d, unsigned flags, sim_context **out) {
 
 static size_t end_memory(const sim_context *c) {
   size_t n = 0;
-  for (size_t i = 0; i < sim_alloc_count(); i++) {
-    sim_alloc *a = sim_alloc_at(i);
-    if (a->ctx != c || a->freed || a->pool != NULL) continue;
+  for (sim_alloc *a = sim_alloc_first(); a != NULL; a = a->after) {
+    if (a->ctx != c || a->pool != NULL) continue;
     sim_alloc_end(a);
     n++;
   }
@@ -73,9 +72,9 @@ static size_t end_streams(const sim_context *c) {
 
 static size_t end_events(const sim_context *c) {
   size_t n = 0;
-  for (size_t i = 0; i < sim_object_count(); i++) {
-    sim_event *e = (sim_event *)(void *)sim_object_at(i);
-    if (e->o.type != SIM_EVENT || !e->o.live || e->ctx != c) continue;
+  for (sim_object *o = sim_object_first(); o != NULL; o = o->after) {
+    sim_event *e = (sim_event *)(void *)o;
+    if (o->type != SIM_EVENT || e->ctx != c) continue;
     sim_event_end(e);
     n++;
   }

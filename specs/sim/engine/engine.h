@@ -104,6 +104,7 @@ typedef struct sim_object {
   bool hidden; /* the driver's own: not in the ledger */
   uintptr_t handle;
   sim_place made, gone;
+  struct sim_object *before, *after; /* among those that live */
 } sim_object;
 
 void sim_object_add(sim_object *o, sim_type type);
@@ -111,8 +112,7 @@ void sim_object_end(sim_object *o);
 /* NULL for what is not a live handle of that type; a destroyed one is reported. */
 void *sim_object_find(const void *handle, sim_type type);
 bool sim_object_was(const void *handle); /* a handle of something, live or destroyed */
-size_t sim_object_count(void);
-sim_object *sim_object_at(size_t i);
+sim_object *sim_object_first(void); /* that lives; the others are after it, and it may be ended meanwhile */
 const char *sim_type_name(sim_type type);
 
 /* Bytes that an operation touches: depth slices of rows of width bytes. */
@@ -146,6 +146,7 @@ struct sim_alloc {
   unsigned flags;
   bool freed, purged;
   unsigned pins; /* queued operations that will touch it */
+  sim_alloc *before, *after; /* among those that are not freed */
   sim_context *ctx;
   sim_pool *pool;
   sim_access *accesses;
@@ -296,8 +297,7 @@ void sim_alloc_end(sim_alloc *a);       /* marks as freed; bytes stay mapped unt
 void sim_alloc_unpin(sim_alloc *a);
 void *sim_view(uintptr_t p);
 void sim_poison(sim_alloc *a, int byte);
-size_t sim_alloc_count(void);
-sim_alloc *sim_alloc_at(size_t i);
+sim_alloc *sim_alloc_first(void); /* that is not freed; the others are after it, and it may be freed meanwhile */
 enum { SIM_FRESH = 0xCB, SIM_GONE = 0xDB };
 
 /* order.c */

@@ -42,10 +42,8 @@ void sim_module_end(sim_module *m) {
   for (uint32_t slot = 0; slot < m->used.size; slot++)
     if (!sim_clock_covers(seen, slot, m->used.at[slot])) busy = true;
   if (busy) report_busy(m);
-  for (size_t i = 0; i < sim_object_count(); i++) {
-    sim_function *f = (sim_function *)(void *)sim_object_at(i);
-    if (f->o.type == SIM_FUNCTION && f->o.live && f->module == m) sim_object_end(&f->o);
-  }
+  for (sim_object *o = sim_object_first(); o != NULL; o = o->after)
+    if (o->type == SIM_FUNCTION && ((sim_function *)(void *)o)->module == m) sim_object_end(o);
   sim_clock_free(&m->used);
   sim_object_end(&m->o);
   let_go(m);
@@ -53,9 +51,9 @@ void sim_module_end(sim_module *m) {
 
 size_t sim_module_end_all(const sim_context *c) {
   size_t n = 0;
-  for (size_t i = 0; i < sim_object_count(); i++) {
-    sim_module *m = (sim_module *)(void *)sim_object_at(i);
-    if (m->o.type != SIM_MODULE || !m->o.live || m->ctx != c) continue;
+  for (sim_object *o = sim_object_first(); o != NULL; o = o->after) {
+    sim_module *m = (sim_module *)(void *)o;
+    if (o->type != SIM_MODULE || m->ctx != c) continue;
     n += !m->o.hidden;
     sim_module_end(m);
   }
@@ -63,9 +61,9 @@ size_t sim_module_end_all(const sim_context *c) {
 }
 
 sim_function *sim_function_of(sim_module *m, sim_context *ctx, const void *entry) {
-  for (size_t i = 0; i < sim_object_count(); i++) {
-    sim_function *f = (sim_function *)(void *)sim_object_at(i);
-    if (f->o.type == SIM_FUNCTION && f->o.live && f->module == m && f->ctx == ctx && f->entry == entry) return f;
+  for (sim_object *o = sim_object_first(); o != NULL; o = o->after) {
+    sim_function *had = (sim_function *)(void *)o;
+    if (o->type == SIM_FUNCTION && had->module == m && had->ctx == ctx && had->entry == entry) return had;
   }
   sim_function *f = calloc(1, sizeof *f);
   if (f == NULL) abort();

@@ -123,19 +123,13 @@ static bool counted(const sim_place *made) {
 
 static int64_t left_objects(sim_type type) {
   int64_t n = 0;
-  for (size_t i = 0; i < sim_object_count(); i++) {
-    const sim_object *o = sim_object_at(i);
-    if (o->type == type && o->live && !o->hidden) n++;
-  }
+  for (const sim_object *o = sim_object_first(); o != NULL; o = o->after) n += o->type == type && !o->hidden;
   return n;
 }
 
 static int64_t left_memory(bool bytes) {
   int64_t n = 0;
-  for (size_t i = 0; i < sim_alloc_count(); i++) {
-    const sim_alloc *a = sim_alloc_at(i);
-    if (!a->freed) n += bytes ? (int64_t)a->nbytes : 1;
-  }
+  for (const sim_alloc *a = sim_alloc_first(); a != NULL; a = a->after) n += bytes ? (int64_t)a->nbytes : 1;
   return n;
 }
 
@@ -180,10 +174,9 @@ static void leak(const char *what, const sim_place *made) {
 
 static void leaked_objects(void) {
   char what[80];
-  for (size_t i = 0; i < sim_object_count(); i++) {
-    const sim_object *o = sim_object_at(i);
+  for (const sim_object *o = sim_object_first(); o != NULL; o = o->after) {
     const bool context = o->type == SIM_CONTEXT && ((const sim_context *)(const void *)o)->primary;
-    if (!o->live || o->hidden || o->type == SIM_NODE || context || !counted(&o->made)) continue;
+    if (o->hidden || o->type == SIM_NODE || context || !counted(&o->made)) continue;
     snprintf(what, sizeof what, "%s %#zx", sim_type_name(o->type), (size_t)o->handle);
     leak(what, &o->made);
   }
@@ -191,9 +184,8 @@ static void leaked_objects(void) {
 
 static void leaked_memory(void) {
   char what[80];
-  for (size_t i = 0; i < sim_alloc_count(); i++) {
-    const sim_alloc *a = sim_alloc_at(i);
-    if (a->freed || !counted(&a->made)) continue;
+  for (const sim_alloc *a = sim_alloc_first(); a != NULL; a = a->after) {
+    if (!counted(&a->made)) continue;
     snprintf(what, sizeof what, "%zu bytes at %#zx", a->nbytes, (size_t)a->base);
     leak(what, &a->made);
   }

@@ -32,6 +32,7 @@ static int nranges;
 static uint64_t span; /* of addresses for each range */
 static sim_alloc **allocs; /* all, in the order of making */
 static size_t nallocs, room;
+static sim_alloc *first, *last; /* those that are not freed, in the same order */
 static sim_alloc **foreign; /* registered, live */
 static size_t nforeign, foreign_room;
 static uint64_t ids, resting;
@@ -102,6 +103,9 @@ static sim_alloc *append(sim_space space, int device, uintptr_t base, size_t nby
   if (a == NULL) abort();
   *a = (sim_alloc){.space = space, .device = device, .base = base, .nbytes = nbytes, .id = ++ids};
   a->made = sim_here();
+  a->before = last;
+  *(last == NULL ? &first : &last->after) = a;
+  last = a;
   push(&allocs, &nallocs, &room, a);
   if (r != NULL) push(&r->held, &r->nheld, &r->room, a);
   if (r == NULL) push(&foreign, &nforeign, &foreign_room, a);
@@ -202,6 +206,8 @@ static void forget(const sim_alloc *a) {
 void sim_alloc_end(sim_alloc *a) {
   a->freed = true;
   a->gone = sim_here();
+  *(a->before == NULL ? &first : &a->before->after) = a->after;
+  *(a->after == NULL ? &last : &a->after->before) = a->before;
   if (a->space == SIM_FOREIGN) {
     forget(a);
     return;
@@ -217,12 +223,8 @@ void sim_alloc_unpin(sim_alloc *a) {
   a->pins--;
 }
 
-size_t sim_alloc_count(void) {
-  return nallocs;
-}
-
-sim_alloc *sim_alloc_at(size_t i) {
-  return allocs[i];
+sim_alloc *sim_alloc_first(void) {
+  return first;
 }
 
 int sim_peek(const void *device, void *host, size_t nbytes) {

@@ -12,6 +12,7 @@
 
 static sim_object **objects;
 static size_t nobjects, room;
+static sim_object *first, *last; /* those that live, in the order of making */
 
 static const char *const names[] = {"",     "context",     "stream", "event",   "pool",    "graph", "executable graph",
                                     "node", "user object", "module", "library", "function"};
@@ -31,11 +32,18 @@ void sim_object_add(sim_object *o, sim_type type) {
   o->handle = FIRST_HANDLE + nobjects * STEP;
   o->made = sim_here();
   objects[nobjects++] = o;
+  o->before = last;
+  o->after = NULL;
+  *(last == NULL ? &first : &last->after) = o;
+  last = o;
 }
 
+/* Whoever goes through the list and stands on it goes on from it. */
 void sim_object_end(sim_object *o) {
   o->live = false;
   o->gone = sim_here();
+  *(o->before == NULL ? &first : &o->before->after) = o->after;
+  *(o->after == NULL ? &last : &o->after->before) = o->before;
 }
 
 static void report_gone(const sim_object *o) {
@@ -60,10 +68,6 @@ void *sim_object_find(const void *handle, sim_type type) {
   return NULL;
 }
 
-size_t sim_object_count(void) {
-  return nobjects;
-}
-
-sim_object *sim_object_at(size_t i) {
-  return objects[i];
+sim_object *sim_object_first(void) {
+  return first;
 }
