@@ -16,51 +16,39 @@
 
 #define NSLOTS 128
 
-#ifndef __has_feature
-#define __has_feature(name) 0
-#endif
-
-/* Blocks up to this size are kept. The sanitizers must see every free. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || __has_feature(address_sanitizer) || \
-  __has_feature(thread_sanitizer)
-#define SPARE_MAX 0
-#else
-#define SPARE_MAX 256
-#endif
-
-typedef struct slot {
-  _Alignas(64) _Atomic int64_t counts[MF__NCOUNTERS];
-  _Atomic int claimed;
-  void *spares[SPARE_MAX / 8 + 1]; /* by size in units of 8 bytes; the owning thread's alone */
-} slot;
-
-static slot slots[NSLOTS];
+static mf__slot slots[NSLOTS];
 /* For threads beyond NSLOTS, with locked adds. */
-static slot shared_slot;
+static mf__slot shared_slot;
 
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
 
-static mf_realloc_fn allocator;
+mf_realloc_fn mf__allocator;
 static void *allocator_ctx;
 
 /* The initial-exec model saves a call per access; the block is small enough for dlopen. */
-typedef struct thread_state {
-  slot *slot;
-  int64_t fault_left; /* allocations until the one that fails, that one included; 0 is disarmed */
-  int64_t fault_hits;
-  int32_t fault_sticky;
-} thread_state;
+typedef struct fault_state {
+  int64_t left; /* allocations until the one that fails, that one included; 0 is disarmed */
+  int64_t hits;
+  int32_t sticky;
+} fault_state;
 
-static _Thread_local thread_state thread __attribute__((tls_model("initial-exec")));
+static _Thread_local fault_state fault __attribute__((tls_model("initial-exec")));
+static _Thread_local mf__slot *own_slot __attribute__((tls_model("initial-exec")));
 
 _Thread_local _Atomic int64_t *mf__thread_counts __attribute__((tls_model("initial-exec")));
+_Thread_local mf__slot *mf__thread_slot __attribute__((tls_model("initial-exec")));
+
+static void use_slot(mf__slot *s) {
+  own_slot = s;
+  mf__thread_counts = s == NULL ? NULL : s->counts;
+  mf__thread_slot = fault.left != 0 ? NULL : s;
+}
 
 static void give_slot_back(void *ptr) {
-  slot *s = ptr;
-  thread.slot = NULL;
-  mf__thread_counts = NULL;
-  for (size_t i = 0; i <= SPARE_MAX / 8; i++) {
+  mf__slot *s = ptr;
+  use_slot(NULL);
+  for (size_t i = 0; i <= MF__SPARE_MAX / 8; i++) {
     free(s->spares[i]);
     s->spares[i] = NULL;
   }
@@ -72,13 +60,13 @@ static void make_key(void) {
   (void)pthread_key_create(&key, give_slot_back);
 }
 
-static slot *claim_slot(void) {
+static mf__slot *claim_slot(void) {
   pthread_once(&key_once, make_key);
   for (int i = 0; i < NSLOTS; i++) {
     if (atomic_exchange_explicit(&slots[i].claimed, 1, memory_order_acquire) == 0) {
       (void)pthread_setspecific(key, &slots[i]);
-      mf__thread_counts = slots[i].counts;
-      return thread.slot = &slots[i];
+      use_slot(&slots[i]);
+      return &slots[i];
     }
   }
   return &shared_slot;
@@ -86,7 +74,7 @@ static slot *claim_slot(void) {
 
 /* For a thread without a slot: it gets one, or counts in the shared one. */
 void mf__count_first(mf__counter which, int64_t delta) {
-  slot *s = claim_slot();
+  mf__slot *s = claim_slot();
   atomic_fetch_add_explicit(&s->counts[which], delta, memory_order_relaxed);
 }
 
@@ -112,64 +100,49 @@ int mf_allocator_set(mf_realloc_fn fn, void *ctx, mf_error *err) {
                             (long long)blocks);
     return mf__end(rc, __func__, err);
   }
-  allocator = fn;
+  mf__allocator = fn;
   allocator_ctx = ctx;
   return MF_OK;
 }
 
+static void arm(int64_t left) {
+  fault.left = left;
+  mf__thread_slot = left != 0 ? NULL : own_slot;
+}
+
 void mf_fault_arm(int64_t nth, int32_t sticky) {
-  thread.fault_left = nth < 0 || nth == INT64_MAX ? 0 : nth + 1;
-  thread.fault_sticky = sticky;
-  thread.fault_hits = 0;
+  arm(nth < 0 || nth == INT64_MAX ? 0 : nth + 1);
+  fault.sticky = sticky;
+  fault.hits = 0;
 }
 
 int64_t mf_fault_hits(void) {
-  return thread.fault_hits;
+  return fault.hits;
 }
 
 static bool fault_strikes(void) {
-  if (thread.fault_left > 1) {
-    thread.fault_left--;
+  if (fault.left > 1) {
+    fault.left--;
     return false;
   }
-  thread.fault_hits++;
-  if (!thread.fault_sticky) thread.fault_left = 0;
+  fault.hits++;
+  if (!fault.sticky) arm(0);
   return true;
 }
 
-/* Where this thread keeps a spare block of a size; NULL where it keeps none. */
-static void **spare_place(size_t nbytes) {
-  return thread.slot == NULL || nbytes > SPARE_MAX ? NULL : &thread.slot->spares[(nbytes + 7) / 8];
-}
-
-static void *take_block(size_t nbytes) {
-  void **place = spare_place(nbytes);
-  /* Rounded up, because any size of its unit may get the block later. */
-  if (place == NULL || *place == NULL) return malloc((nbytes + 7) / 8 * 8);
-  void *ptr = *place;
-  *place = NULL;
-  return ptr;
-}
-
-static void give_block_back(void *ptr, size_t nbytes) {
-  void **place = spare_place(nbytes);
-  if (place != NULL && *place == NULL)
-    *place = ptr;
-  else
-    free(ptr);
-}
-
-void *mf__alloc(size_t nbytes) {
-  if (thread.fault_left != 0 && fault_strikes()) return NULL;
-  void *ptr = allocator != NULL ? allocator(allocator_ctx, NULL, 0, nbytes) : take_block(nbytes);
+/* Rounded up, because any size of its unit may get the block later. */
+void *mf__alloc_any(size_t nbytes) {
+  if (fault.left != 0 && fault_strikes()) return NULL;
+  const size_t unit = (nbytes + 7) / 8 * 8;
+  void *ptr = mf__allocator != NULL ? mf__allocator(allocator_ctx, NULL, 0, nbytes) : malloc(unit);
   if (ptr != NULL) mf__count(MF__BLOCKS, 1);
   return ptr;
 }
 
-void mf__free(void *ptr, size_t nbytes) {
+void mf__free_any(void *ptr, size_t nbytes) {
   mf__count(MF__BLOCKS, -1);
-  if (allocator != NULL)
-    (void)allocator(allocator_ctx, ptr, nbytes, 0);
+  if (mf__allocator != NULL)
+    (void)mf__allocator(allocator_ctx, ptr, nbytes, 0);
   else
-    give_block_back(ptr, nbytes);
+    free(ptr);
 }

@@ -85,7 +85,8 @@ static int adopt(const mf__resolved *r, const incoming *from, mf__storage **out,
   return rc;
 }
 
-int mf_tensor_import(DLManagedTensorVersioned *managed, mf_tensor **out, mf_error *err) {
+/* Flat, because the calls of the many checks cost as much as the checks. */
+__attribute__((flatten)) int mf_tensor_import(DLManagedTensorVersioned *managed, mf_tensor **out, mf_error *err) {
   mf__resolved r;
   mf__storage *storage = NULL;
   const incoming from = {.versioned = managed};
@@ -125,7 +126,7 @@ int mf_tensor_import_legacy(DLManagedTensor *managed, mf_tensor **out, mf_error 
  * keeps the tensor alive. */
 static void describe(const mf_tensor *t, DLTensor *out) {
   *out = t->dl;
-  if (mf__is_empty(&t->dl)) out->data = NULL;
+  if (t->empty) out->data = NULL;
 }
 
 static void delete_versioned(DLManagedTensorVersioned *self) {
@@ -193,14 +194,18 @@ static int no_memory(mf_error *err) {
   return mf__fail(err, MF_ENOMEM, "no memory for the struct");
 }
 
+/* Of memory without a record. */
+static inline DLManagedTensorVersioned *export_plain(mf_tensor *t, uint64_t flags) {
+  DLManagedTensorVersioned *m = mf__alloc(sizeof *m);
+  if (m != NULL) fill_versioned(t, flags, m);
+  return m;
+}
+
 int mf__export(mf_tensor *t, uint64_t flags, const mf__queue *on, DLManagedTensorVersioned **out, mf_error *err) {
   *out = NULL;
   if (mf__storage_access(t->storage) == NULL) {
-    DLManagedTensorVersioned *m = mf__alloc(sizeof *m);
-    if (m == NULL) return no_memory(err);
-    fill_versioned(t, flags, m);
-    *out = m;
-    return MF_OK;
+    *out = export_plain(t, flags);
+    return *out == NULL ? no_memory(err) : MF_OK;
   }
   ordered_versioned *o = mf__alloc(sizeof *o);
   if (o == NULL) return no_memory(err);
@@ -254,7 +259,9 @@ static int usual_queue(const mf_tensor *t, mf__queue *on, mf_error *err) {
   return mf__queue_resolve(&device, MF_STREAM_CURRENT, false, on, err);
 }
 
-int mf_tensor_export(mf_tensor *t, uint64_t flags, DLManagedTensorVersioned **out, mf_error *err) {
+/* Apart, so that the short way makes no room for all of this. */
+static __attribute__((noinline)) int export_any(mf_tensor *t, uint64_t flags, DLManagedTensorVersioned **out,
+                                                mf_error *err) {
   mf__queue on;
   *out = NULL;
   int rc = mf__tensor_open(t, err);
@@ -262,7 +269,15 @@ int mf_tensor_export(mf_tensor *t, uint64_t flags, DLManagedTensorVersioned **ou
     rc = mf__fail(err, MF_EINVAL, "flags is 0x%llx; 0 or 0x2 (is copied) expected", (unsigned long long)flags);
   if (rc == MF_OK) rc = usual_queue(t, &on, err);
   if (rc == MF_OK) rc = mf__export(t, flags, &on, out, err);
-  return mf__end(rc, __func__, err);
+  return mf__end(rc, "mf_tensor_export", err);
+}
+
+/* Most exchanges are of plain memory, where nothing but the allocation can fail: they take the short way. */
+int mf_tensor_export(mf_tensor *t, uint64_t flags, DLManagedTensorVersioned **out, mf_error *err) {
+  if (flags != 0 || mf__storage_access(t->storage) != NULL || mf__storage_is_closed(t->storage))
+    return export_any(t, flags, out, err);
+  *out = export_plain(t, 0);
+  return *out != NULL ? MF_OK : mf__end(no_memory(err), __func__, err);
 }
 
 /* A struct without flags can carry neither of these two. */

@@ -12,7 +12,7 @@
 /* error.c */
 
 /* Fills err (if not NULL) and returns status, so that a failure is one statement. */
-int mf__fail(mf_error *err, int32_t status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+int mf__fail(mf_error *err, int32_t status, const char *format, ...) __attribute__((cold, format(printf, 3, 4)));
 
 /* The same for a driver call that answered ${code}; call and text are static storage. */
 int mf__fail_driver(mf_error *err, int32_t status, int32_t code, const char *call, const char *text);
@@ -24,8 +24,30 @@ int mf__end(int rc, const char *call, mf_error *err);
 
 typedef enum mf__counter { MF__TENSORS, MF__STORAGES, MF__BYTES, MF__BLOCKS, MF__NCOUNTERS } mf__counter;
 
-/* The calling thread's own counters, NULL until it has some. Inline, because an exchange counts eight times. */
+#ifndef __has_feature
+#define __has_feature(name) 0
+#endif
+
+/* Blocks up to this size are kept. The sanitizers must see every free. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || __has_feature(address_sanitizer) || \
+  __has_feature(thread_sanitizer)
+#define MF__SPARE_MAX 0
+#else
+#define MF__SPARE_MAX 256
+#endif
+
+/* What a thread counts, and a free block of each small size, which is its alone. */
+typedef struct mf__slot {
+  _Alignas(64) _Atomic int64_t counts[MF__NCOUNTERS];
+  _Atomic int claimed;
+  void *spares[MF__SPARE_MAX / 8 + 1]; /* by size in units of 8 bytes */
+} mf__slot;
+
+/* The calling thread's own counters, NULL until it has some; and its slot, NULL also while allocations are to fail.
+ * Inline, because an exchange counts eight times and allocates twice. */
 extern _Thread_local _Atomic int64_t *mf__thread_counts __attribute__((tls_model("initial-exec")));
+extern _Thread_local mf__slot *mf__thread_slot __attribute__((tls_model("initial-exec")));
+extern mf_realloc_fn mf__allocator; /* the user's, or NULL */
 
 void mf__count_first(mf__counter which, int64_t delta);
 
@@ -34,18 +56,57 @@ static inline int64_t mf__count_sum(int64_t a, int64_t b) {
   return (int64_t)((uint64_t)a + (uint64_t)b);
 }
 
-static inline void mf__count(mf__counter which, int64_t delta) {
-  _Atomic int64_t *counts = mf__thread_counts;
-  if (counts == NULL) {
-    mf__count_first(which, delta);
-    return;
-  }
+static inline void mf__count_in(_Atomic int64_t *counts, mf__counter which, int64_t delta) {
   const int64_t now = atomic_load_explicit(&counts[which], memory_order_relaxed);
   atomic_store_explicit(&counts[which], mf__count_sum(now, delta), memory_order_relaxed);
 }
 
-void *mf__alloc(size_t nbytes);
-void mf__free(void *ptr, size_t nbytes);
+static inline void mf__count(mf__counter which, int64_t delta) {
+  _Atomic int64_t *counts = mf__thread_counts;
+  if (counts == NULL)
+    mf__count_first(which, delta);
+  else
+    mf__count_in(counts, which, delta);
+}
+
+/* Without a kept block. */
+void *mf__alloc_any(size_t nbytes);
+void mf__free_any(void *ptr, size_t nbytes);
+
+/* Where this thread keeps a block of a size; NULL where it keeps none. */
+static inline void **mf__spare_place(mf__slot *slot, size_t nbytes) {
+  return slot == NULL || mf__allocator != NULL || nbytes > MF__SPARE_MAX ? NULL : &slot->spares[(nbytes + 7) / 8];
+}
+
+static inline void *mf__alloc(size_t nbytes) {
+  mf__slot *slot = mf__thread_slot;
+  void **place = mf__spare_place(slot, nbytes);
+  if (place == NULL || *place == NULL) return mf__alloc_any(nbytes);
+  void *ptr = *place;
+  *place = NULL;
+  mf__count_in(slot->counts, MF__BLOCKS, 1);
+  return ptr;
+}
+
+static inline void mf__free(void *ptr, size_t nbytes) {
+  mf__slot *slot = mf__thread_slot;
+  void **place = mf__spare_place(slot, nbytes);
+  if (place == NULL || *place != NULL) {
+    mf__free_any(ptr, nbytes);
+    return;
+  }
+  *place = ptr;
+  mf__count_in(slot->counts, MF__BLOCKS, -1);
+}
+
+/* References */
+
+/* Gives a reference back; true if it was the last. Whoever holds the only one need not lock the bus: nobody else is
+ * there to take or give another. */
+static inline bool mf__refs_drop(_Atomic int64_t *refs) {
+  if (atomic_load_explicit(refs, memory_order_acquire) == 1) return true;
+  return atomic_fetch_sub_explicit(refs, 1, memory_order_acq_rel) == 1;
+}
 
 /* dtype.c */
 
@@ -123,7 +184,8 @@ struct mf_tensor {
   DLTensor dl; /* first, and complete: data of element 0, strides filled, byte_offset 0 */
   _Atomic int64_t refs;
   mf__storage *storage;
-  uint64_t flags;
+  uint32_t flags; /* of MF__FLAGS_KNOWN */
+  bool empty;     /* has no elements */
   int64_t extents[]; /* shape, then strides */
 };
 

@@ -159,7 +159,7 @@ static void release_on_device(mf__storage *s) {
 }
 
 void mf__storage_release(mf__storage *s) {
-  if (atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1) return;
+  if (!mf__refs_drop(&s->refs)) return;
   if (s->access != NULL)
     release_on_device(s);
   else

@@ -16,13 +16,16 @@ static void tensor_init(mf_tensor *t, const DLTensor *view, uint64_t flags, mf__
   t->dl.byte_offset = 0;
   t->dl.shape = ndim > 0 ? t->extents : NULL;
   t->dl.strides = ndim > 0 ? t->extents + ndim : NULL;
+  bool empty = false;
   for (int32_t i = 0; i < ndim; i++) {
     t->extents[i] = view->shape[i];
     t->extents[ndim + i] = view->strides[i];
+    empty |= view->shape[i] == 0;
   }
+  t->empty = empty;
   atomic_init(&t->refs, 1);
   t->storage = storage;
-  t->flags = flags;
+  t->flags = (uint32_t)flags;
   mf__count(MF__TENSORS, 1);
 }
 
@@ -151,7 +154,7 @@ mf_tensor *mf_tensor_retain(mf_tensor *t) {
 }
 
 void mf_tensor_release(mf_tensor *t) {
-  if (t == NULL || atomic_fetch_sub_explicit(&t->refs, 1, memory_order_acq_rel) != 1) return;
+  if (t == NULL || !mf__refs_drop(&t->refs)) return;
   mf__storage *storage = t->storage;
   mf__count(MF__TENSORS, -1);
   if (t != mf__storage_room(storage)) mf__free(t, mf__tensor_nbytes(t->dl.ndim));
