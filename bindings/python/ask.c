@@ -152,9 +152,21 @@ static PyObject *ask_elsewhere(core_import *request, DLDevice where, int what) {
   return capsule;
 }
 
+/* Of memory on the cpu, as it is: what NumPy's arrays are asked for. */
+static PyObject *ask_host(core_import *request) {
+  core_state *state = request->state;
+  PyObject *stack[3] = {NULL, request->x, state->max_version};
+  question q = {.device = {.device_type = kDLCPU}};
+  request->promised = true;
+  request->ordered = false;
+  PyObject *capsule = call_method(request, stack + 1, 1, state->dlpack_kw[0]);
+  return capsule != NULL || !PyErr_ExceptionMatches(PyExc_TypeError) ? capsule : call_again(request, &q);
+}
+
 /* What x.__dlpack__ gives. */
 PyObject *core_ask(core_import *request) {
   DLDevice where;
+  if (request->host && !request->placed && request->copy < 0) return ask_host(request);
   int what = request->copy >= 0 ? ASK_COPY : 0;
   const int known = ask_place(request, &where);
   if (known < 0) return NULL;

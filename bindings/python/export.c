@@ -31,16 +31,19 @@ static void *unconsumed(PyObject *capsule, const char *name) {
 /* A foreign deleter further down may run Python code, which must not disturb an exception in flight. */
 static void delete_quietly(DLManagedTensorVersioned *versioned, DLManagedTensor *legacy) {
   PyObject *type = NULL, *value = NULL, *traceback = NULL;
-  bool raised = PyErr_Occurred() != NULL;
-  if (raised) PyErr_Fetch(&type, &value, &traceback);
+  PyErr_Fetch(&type, &value, &traceback);
   if (versioned != NULL) versioned->deleter(versioned);
   if (legacy != NULL) legacy->deleter(legacy);
-  if (raised) PyErr_Restore(type, value, traceback);
+  PyErr_Restore(type, value, traceback);
 }
 
 static void drop_versioned(PyObject *capsule) {
   DLManagedTensorVersioned *managed = unconsumed(capsule, VERSIONED);
-  if (managed != NULL) delete_quietly(managed, NULL);
+  if (managed == NULL) return;
+  if (PyErr_Occurred())
+    delete_quietly(managed, NULL);
+  else
+    managed->deleter(managed);
 }
 
 static void drop_legacy(PyObject *capsule) {
@@ -213,18 +216,25 @@ static bool is_usual_call(const core_state *state, PyObject *const *args, Py_ssi
          PyTuple_GET_ITEM(kwnames, 0) == state->kw[KW_MAX_VERSION] && args[0] == state->good_version && args[0] != NULL;
 }
 
-PyObject *core_dlpack(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+/* Apart, so that the usual call makes no room for all of this. */
+static __attribute__((noinline)) PyObject *any_call(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
+                                                    PyObject *kwnames) {
   static const core_signature signature = {"__dlpack__", 0, 0, 4, {KW_STREAM, KW_MAX_VERSION, KW_DL_DEVICE, KW_COPY}};
   PyObject *values[4];
   core_state *state = core_state_of_tensor(self);
   dlpack_request request;
   request.device = core_view(self)->device;
   const bool here = core_is_cpu(request.device);
-  if (here && is_usual_call(state, args, nargs, kwnames)) return versioned_capsule(self, core_handle(self), 0);
   if (core_args(state, &signature, args, nargs, kwnames, values) < 0) return NULL;
   if (read_keywords(state, values, &request) < 0) return NULL;
   if (here && core_is_cpu(request.device)) return plain_capsule(self, &request);
   return ordered_capsule(self, &request);
+}
+
+PyObject *core_dlpack(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+  if (!is_usual_call(core_state_of_tensor(self), args, nargs, kwnames) || !core_is_cpu(core_view(self)->device))
+    return any_call(self, args, nargs, kwnames);
+  return versioned_capsule(self, core_handle(self), 0);
 }
 
 PyObject *core_dlpack_device(PyObject *self, PyObject *ignored) {

@@ -59,11 +59,9 @@ static int take_ordered(const core_import *request, managed_struct from, mf_tens
   return status;
 }
 
-static int import_struct(core_import *request, PyObject *capsule, const char *name, mf_tensor **out) {
+static int import_struct(core_import *request, void *pointer, mf_tensor **out) {
   managed_struct from;
-  void *pointer = PyCapsule_GetPointer(capsule, name);
   mf_error err;
-  if (pointer == NULL) return -1;
   if (request->versioned)
     from.versioned = pointer;
   else
@@ -71,19 +69,23 @@ static int import_struct(core_import *request, PyObject *capsule, const char *na
   return take_ordered(request, from, out, &err) == MF_OK ? 0 : fail(request, &err);
 }
 
+/* What the capsule holds if its name is the older one; NULL with an exception if it is neither. */
+static void *legacy_pointer(const core_import *request, PyObject *capsule) {
+  PyErr_Clear();
+  const char *name = PyCapsule_GetName(capsule);
+  if (name != NULL && strcmp(name, "dltensor") == 0) return PyCapsule_GetPointer(capsule, name);
+  if (name != NULL || !PyErr_Occurred()) wrong_name(request, name);
+  return NULL;
+}
+
 /* CPython renames every valid capsule, so the failure below cannot happen; if it did, the capsule would
  * still be in charge, and leaving our reference unreturned is what keeps the deleter to one call. */
 static int import_capsule(core_import *request, PyObject *capsule, mf_tensor **out) {
-  const char *name = PyCapsule_GetName(capsule);
-  if (name == NULL) {
-    if (PyErr_Occurred()) return -1;
-    return wrong_name(request, NULL);
-  }
-  request->versioned = strcmp(name, "dltensor_versioned") == 0;
-  if (!request->versioned && strcmp(name, "dltensor") != 0) return wrong_name(request, name);
-  if (import_struct(request, capsule, name, out) < 0) return -1;
-  name = request->versioned ? "used_dltensor_versioned" : "used_dltensor";
-  if (PyCapsule_SetName(capsule, name) < 0) return -1;
+  void *pointer = PyCapsule_GetPointer(capsule, "dltensor_versioned");
+  request->versioned = pointer != NULL;
+  if (pointer == NULL && (pointer = legacy_pointer(request, capsule)) == NULL) return -1;
+  if (import_struct(request, pointer, out) < 0) return -1;
+  if (PyCapsule_SetName(capsule, request->versioned ? "used_dltensor_versioned" : "used_dltensor") < 0) return -1;
   /* Some producers' destructors delete whatever the name is. */
   return PyCapsule_SetDestructor(capsule, NULL);
 }
@@ -256,6 +258,7 @@ static PyObject *place(const core_import *request, mf_tensor *t, bool copy) {
 
 /* What copy and device demand: a copy is believed only where its flag says so. Takes ${t} over. */
 static PyObject *finish(const core_import *request, mf_tensor *t) {
+  if (request->copy < 0 && !request->placed) return core_tensor_new(request->state, t);
   bool copied = (mf_tensor_flags(t) & DLPACK_FLAG_BITMASK_IS_COPIED) != 0;
   bool capsule = PyCapsule_CheckExact(request->x);
   if (request->copy == 1) return place(request, t, capsule || !copied);

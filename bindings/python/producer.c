@@ -88,7 +88,8 @@ static int find_table(core_state *state, core_producer *out) {
 }
 
 /* Looking up attributes may run Python code that uses the cache, so the entry is written last. */
-static const core_producer *learn(core_state *state, core_producer *place, PyTypeObject *type) {
+static __attribute__((noinline)) const core_producer *learn(core_state *state, core_producer *place,
+                                                            PyTypeObject *type) {
   core_producer found = {.type = type};
   if (find_table(state, &found) < 0) return NULL;
   if (found.api == NULL) find_method(state, &found);
