@@ -87,6 +87,10 @@ static int collect(lua_State *L, void *unused) {
 }
 
 lua_State *mf__visit_begin(mf__kit *kit, mf__frame *frame) {
+  if (mf__stack_is_low()) {
+    PyErr_SetString(PyExc_RecursionError, "maximum recursion depth exceeded: the C stack has no room to call Lua");
+    return NULL;
+  }
   mf__state *state = kit->state;
   lua_State *L = state != NULL ? mf__state_enter(state) : NULL;
   if (L == NULL) {

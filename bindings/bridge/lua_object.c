@@ -43,6 +43,7 @@ void mf__value_dealloc(PyObject *self) {
   PyTypeObject *type = Py_TYPE(self);
   mf__value *value = value_of(self);
   PyObject_GC_UnTrack(self);
+  if (value->weakrefs != NULL) PyObject_ClearWeakRefs(self);
   if (value->state != NULL) mf__state_unref(value->state, value->ref);
   Py_DecRef((PyObject *)value->state);
   ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
@@ -224,6 +225,16 @@ int mf__is_dunder(PyObject *name) {
 /* What the types have as methods: asking Python for anything else first would cost an exception each time. */
 static PyObject *method_names;
 
+static PyObject *method_type;
+
+static int find_method_type(void) {
+  if (method_type != NULL) return 0;
+  PyObject *types = PyImport_ImportModule("types");
+  method_type = types != NULL ? PyObject_GetAttrString(types, "MethodType") : NULL;
+  Py_DecRef(types);
+  return method_type != NULL ? 0 : -1;
+}
+
 static int name_methods(void) {
   static const char *const names[] = {"keys", "values", "items", "coroutine", "send"};
   if (method_names != NULL) return 0;
@@ -366,11 +377,15 @@ PyObject *mf__no_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords
   return NULL;
 }
 
+static PyMemberDef object_members[] = {
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(mf__value, weakrefs), READONLY, NULL}, {NULL, 0, 0, 0, NULL}};
+
 static PyType_Slot object_slots[] = {{Py_tp_dealloc, mf__value_dealloc},
                                      {Py_tp_traverse, mf__value_traverse},
                                      {Py_tp_getattro, value_getattro},
                                      {Py_tp_new, mf__no_new},
                                      {Py_tp_methods, object_methods},
+                                     {Py_tp_members, object_members},
                                      {Py_tp_call, value_tp_call},
                                      {Py_tp_repr, value_repr},
                                      {Py_tp_str, value_str},
@@ -382,6 +397,16 @@ static PyType_Slot object_slots[] = {{Py_tp_dealloc, mf__value_dealloc},
                                      {Py_mp_subscript, mf__value_get},
                                      {Py_tp_doc, "A Lua value in Python."},
                                      {0, NULL}};
+
+/* A function of a Lua program is a method of the class that it is put into, as Python's are; one that Python got from
+ * its own moonferry.Lua is none, as in lupa. */
+static PyObject *function_bind(PyObject *self, PyObject *object, PyObject *type) {
+  (void)type;
+  int method = object != NULL && object != Py_None && value_of(self)->kit->policy == MF__POLICY_COPY;
+  if (method) return PyObject_CallFunctionObjArgs(method_type, self, object, NULL);
+  Py_IncRef(self);
+  return self;
+}
 
 /* Spelt out: the limited API names them from 3.12 on, CPython has had them since 3.9. */
 #define HAVE_VECTORCALL (1UL << 11)
@@ -399,14 +424,10 @@ static PyMethodDef function_methods[] = {
 static PyGetSetDef function_fields[] = {
     {"__signature__", mf__function_signature, NULL, "The parameters by name.", NULL}, {NULL, NULL, NULL, NULL, NULL}};
 
-static PyType_Slot function_slots[] = {{Py_tp_dealloc, mf__value_dealloc},
-                                       {Py_tp_traverse, mf__value_traverse},
-                                       {Py_tp_call, value_tp_call},
-                                       {Py_tp_members, function_members},
-                                       {Py_tp_getset, function_fields},
-                                       {Py_tp_methods, function_methods},
-                                       {Py_tp_doc, "A Lua function: call it."},
-                                       {0, NULL}};
+static PyType_Slot function_slots[] = {
+    {Py_tp_dealloc, mf__value_dealloc}, {Py_tp_traverse, mf__value_traverse},    {Py_tp_call, value_tp_call},
+    {Py_tp_descr_get, function_bind},   {Py_tp_members, function_members},       {Py_tp_getset, function_fields},
+    {Py_tp_methods, function_methods},  {Py_tp_doc, "A Lua function: call it."}, {0, NULL}};
 
 static PyType_Slot factory_slots[] = {{Py_tp_dealloc, mf__value_dealloc},
                                       {Py_tp_traverse, mf__value_traverse},
@@ -433,7 +454,7 @@ static int not_iterable(PyTypeObject *type) {
 
 int mf__object_types_ready(void) {
   int size = (int)sizeof(mf__value);
-  if (name_methods() != 0) return -1;
+  if (name_methods() != 0 || find_method_type() != 0) return -1;
   if (mf__object_type == NULL) {
     mf__object_type = mf__value_subtype("moonferry.LuaObject", size, object_slots, Py_TPFLAGS_BASETYPE);
     if (mf__object_type == NULL) return -1;

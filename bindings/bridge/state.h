@@ -149,6 +149,9 @@ PyObject *mf__text_of_error(const char *text, size_t size);
 extern PyObject *mf__lua_error_type, *mf__lua_syntax_error_type, *mf__lua_memory_error_type;
 int mf__error_types_ready(void);
 
+/* stack.c: whether a call that nests further might not find room on this thread's C stack. */
+int mf__stack_is_low(void);
+
 /* attribute.c: attributes as the state's filter or handlers have them. */
 
 /* The attribute, a new reference, or NULL with an exception. ${key}: a str, or bytes in a state without an encoding. */
@@ -164,6 +167,7 @@ PyObject *mf__function_itself(PyObject *self, PyObject *unused);
 /* A Lua value in Python. */
 typedef struct mf__value {
   PyObject ob_base;
+  PyObject *weakrefs;
   mf__state *state;     /* strong */
   mf__kit *kit;         /* lives as long as the Lua state */
   int ref;              /* in the registry */

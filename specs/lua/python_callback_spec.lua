@@ -103,6 +103,33 @@ describe("a Lua function in Python", function()
     assert.matches("attempt to yield across C%-call boundary", tostring(failure(resume)))
   end)
 
+  it("is a method of a class that it is put into", function()
+    local class = builtins.type("Boat", py.tuple {}, py.dict {
+      load = function(self, n) self.cargo = n return self end,
+      __len__ = function(self) return self.cargo end,
+      __getattr__ = function(_, name) return "no " .. name end,
+      shared = builtins.staticmethod(function(...) return select("#", ...) end),
+    })
+    local boat = class()
+    assert.are.equal(boat, boat:load(3))
+    assert.are.equal(3, #boat)
+    assert.are.equal("no crew", boat.crew)
+    assert.are.equal(2, boat.shared(1, 2))
+    assert.are.equal(4, #class.load(boat, 4))
+    py.exec "def loaded(boat): return len(boat.load(7))"
+    assert.are.equal(7, py.main.loaded(boat))
+    boat.own = function(...) return select("#", ...) end
+    assert.are.equal(1, boat.own(1))
+  end)
+
+  it("can be referred to weakly", function()
+    local f = function() end
+    py.exec "import weakref\ndef weak(f): return weakref.ref(f)() is f"
+    assert.is_true(py.main.weak(f))
+    assert.is_true(py.main.weak(coroutine.create(f)))
+    assert.is_true(py.main.weak(py.sequence {}))
+  end)
+
   it("may call Python, which calls Lua, to some depth", function()
     py.exec "def down(f, n): return f(n)"
     local function f(n)

@@ -1,5 +1,9 @@
 """Calls between Python and Lua: arguments, results, coroutines, the ways in."""
 
+import functools
+import sys
+import threading
+
 import pytest
 
 import moonferry as mf
@@ -129,4 +133,39 @@ def test_deep_recursion_through_both_languages_ends_in_an_error(lua):
     lua.execute("function forth(n) return back(n + 1) end")
     with pytest.raises((RecursionError, mf.LuaError)):
         lua.globals().forth(0)
+    assert lua.eval("1 + 1") == 2
+
+
+def run_in_thread(function, stack_size):
+    before = threading.stack_size(stack_size)
+    thread = threading.Thread(target=function)
+    try:
+        thread.start()
+    finally:
+        threading.stack_size(before)
+    thread.join()
+
+
+@pytest.mark.parametrize("stack_size", [256 * 1024, 2048 * 1024])
+def test_recursion_ends_before_the_c_stack_does(lua, stack_size):
+    found = []
+    forth = lua.eval("function(back, n) return 1 + back(n + 1) end")
+    across = lua.eval("function(back, n) return coroutine.wrap(function() return 1 + back(n + 1) end)() end")
+
+    def recurse():
+        for function in (forth, across):
+            try:
+                call = functools.partial(function, lambda n: call(n))  # noqa: B023
+                call(0)
+            except RecursionError as error:
+                found.append(str(error))
+
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(10**6)
+    try:
+        run_in_thread(recurse, stack_size)
+    finally:
+        sys.setrecursionlimit(before)
+    assert len(found) == 2
+    assert all("recursion depth" in text for text in found)
     assert lua.eval("1 + 1") == 2

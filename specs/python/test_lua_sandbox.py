@@ -1,6 +1,7 @@
 """What a sandboxed state keeps from its scripts."""
 
 import sys
+import threading
 import types
 
 import pytest
@@ -112,6 +113,44 @@ def test_format_reads_no_attributes():
         for name in (b"format", b"format_map"):
             with pytest.raises(AttributeError, match="sandbox"):
                 read(view, name)
+
+
+NESTING = [
+    "local function f(n) return coroutine.wrap(function() return f(n + 1) end)() end return f(0)",
+    "local function f(n) return coroutine.resume(coroutine.create(f), n + 1) end error(select(-1, f(0)))",
+    "local function f(s) return (s:gsub('.', f)) end return f('x')",
+    "local m = {} m.__tostring = function(t) return ('%s!'):format(t) end f = ('%s'):format(setmetatable(m, m))",
+    "local function f() table.sort({1, 2, 3}, f) return true end f()",
+    "local function f() load(f) return 1 end f()",
+]
+
+
+@pytest.mark.parametrize("code", NESTING)
+def test_what_nests_on_the_c_stack_fails_before_that_ends(box, code):
+    failed = []
+
+    def run():
+        with pytest.raises(mf.LuaError):
+            box.execute(code)
+        failed.append(code)
+
+    before = threading.stack_size(256 * 1024)
+    thread = threading.Thread(target=run)
+    thread.start()
+    threading.stack_size(before)
+    thread.join()
+    assert failed == [code]
+    assert box.eval("1 + 1") == 2
+
+
+def test_what_cannot_nest_too_deeply_works_as_ever(box):
+    assert box.eval("('abc'):gsub('b', string.upper)") == ("aBc", 1)
+    assert box.eval("('%s %d'):format('x', 5)") == "x 5"
+    assert box.execute("local t = {3, 1, 2} table.sort(t) return unpack(t)") == (1, 2, 3)
+    code = "local s = 0 for x in coroutine.wrap(function() for i = 1, 4 do coroutine.yield(i) end end) do s = s + x end"
+    assert box.execute(code + " return s") == 10
+    code = "local co = coroutine.create(function(...) error({coroutine.yield(...)}) end) coroutine.resume(co, 1)"
+    assert box.execute(code + " local ok, e = coroutine.resume(co, 7) return ok, e[1]") == (False, 7)
 
 
 def test_tensors_stay_python_objects(box):

@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+import time
 
 import pytest
 
@@ -79,11 +80,25 @@ def test_time_limit(stoppable):
     with pytest.raises(TimeoutError, match="0.05 s"):
         with stoppable.time_limit(0.05):
             stoppable.execute("while true do end")
-    with stoppable.time_limit(60):
-        assert stoppable.eval("1 + 1") == 2
+    for enough in (60, float("inf"), 1e300):
+        with stoppable.time_limit(enough):
+            assert stoppable.eval("1 + 1") == 2
     with pytest.raises(RuntimeError, match="interruptible"):
         with mf.Lua().time_limit(1):
             pass
+
+
+def test_a_time_limit_that_is_over_before_a_script_runs(stoppable):
+    with pytest.raises(TimeoutError), stoppable.time_limit(0):
+        time.sleep(0.01)
+        stoppable.execute("while true do end")
+    stoppable.execute("for i = 1, 1e5 do end")
+
+
+@pytest.mark.parametrize("seconds", [-1, float("nan"), "1", None])
+def test_what_is_no_time_limit(stoppable, seconds):
+    with pytest.raises((TypeError, ValueError), match="seconds is"), stoppable.time_limit(seconds):
+        pass
 
 
 def test_an_interruptible_state_cannot_turn_the_compiler_on(stoppable):

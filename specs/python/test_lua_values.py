@@ -1,6 +1,7 @@
 """How values cross between Python and a moonferry.Lua, one by one."""
 
 import math
+import weakref
 
 import pytest
 
@@ -171,6 +172,23 @@ def test_text_of_lua_objects(lua):
         str(lua.eval("setmetatable({}, {__tostring = function() return {} end})"))
     with pytest.raises(mf.LuaError, match="no text"):
         str(lua.eval("setmetatable({}, {__tostring = function() error 'no text' end})"))
+
+
+def test_lua_objects_can_be_referred_to_weakly(lua):
+    gone = []
+    for code in ("{}", "function() end", "coroutine.create(print)", "newproxy()"):
+        value = lua.eval(code)
+        reference = weakref.ref(value, gone.append)
+        assert reference() is value
+        del value
+        assert gone.pop() is reference
+    generator = lua.eval("function() coroutine.yield() end").coroutine()
+    assert weakref.ref(generator)() is generator
+
+
+def test_lua_functions_in_a_class_are_no_methods_as_in_lupa(lua):
+    kind = type("Kind", (), {"count": lua.eval("function(...) return select('#', ...) end")})
+    assert kind().count(1) == kind.count(1) == 1
 
 
 def test_lua_objects_cannot_be_made_or_given_attributes_by_hand(lua):

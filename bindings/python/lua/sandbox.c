@@ -53,6 +53,31 @@ static int safe_load(lua_State *L) {
   return results;
 }
 
+/* The function that is the upvalue, as long as there is C stack for it: LuaJIT lets these nest without a limit. */
+static int nested(lua_State *L) {
+  if (mf__stack_is_low()) return luaL_error(L, "C stack overflow");
+  lua_pushvalue(L, lua_upvalueindex(1));
+  lua_insert(L, 1);
+  lua_call(L, lua_gettop(L) - 1, LUA_MULTRET);
+  return lua_gettop(L);
+}
+
+static int nested_wrap(lua_State *L) {
+  lua_pushvalue(L, lua_upvalueindex(1));
+  lua_insert(L, 1);
+  lua_call(L, lua_gettop(L) - 1, 1);
+  lua_pushcclosure(L, nested, 1);
+  return 1;
+}
+
+static void limit(lua_State *L, const char *library, const char *name, lua_CFunction with) {
+  lua_getglobal(L, library);
+  lua_getfield(L, -1, name);
+  lua_pushcclosure(L, with, 1);
+  lua_setfield(L, -2, name);
+  lua_pop(L, 1);
+}
+
 static void open_library(lua_State *L, const char *name, lua_CFunction open) {
   lua_pushcfunction(L, open);
   lua_pushstring(L, name);
@@ -81,7 +106,13 @@ void mf__sandbox_open(lua_State *L) {
   lua_getglobal(L, "table");
   lua_getfield(L, -1, "concat");
   lua_setfield(L, LUA_REGISTRYINDEX, "moonferry.concat");
+  limit(L, "coroutine", "resume", nested);
+  limit(L, "coroutine", "wrap", nested_wrap);
+  limit(L, "string", "gsub", nested);
+  limit(L, "string", "format", nested);
+  limit(L, "table", "sort", nested);
   lua_pushcfunction(L, safe_load);
+  lua_pushcclosure(L, nested, 1);
   lua_pushvalue(L, -1);
   lua_setglobal(L, "load");
   lua_setglobal(L, "loadstring");

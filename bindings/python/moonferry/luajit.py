@@ -404,14 +404,29 @@ class Lua(_lua.State):
         """In an interruptible state: what runs in it for longer inside of the with is ended with TimeoutError."""
         if not self._interruptible:
             raise RuntimeError("time_limit needs a state that is interruptible=True")
-        limit = TimeoutError(f"a Lua script ran for more than {seconds} s")
-        timer = threading.Timer(seconds, self.interrupt, (limit,))
-        timer.daemon = True
-        timer.start()
+        if not isinstance(seconds, (int, float)):
+            raise TypeError(f"seconds is {seconds!r}; a number expected")
+        if not seconds >= 0:
+            raise ValueError(f"seconds is {seconds!r}; at least 0 expected")
+        lock = threading.Lock()
+        over = threading.Event()
+        watch = threading.Thread(target=self._watch, args=(seconds, over, lock), daemon=True)
+        watch.start()
         try:
             yield
         finally:
-            timer.cancel()
+            with lock:
+                over.set()
+
+    def _watch(self, seconds: float, over: threading.Event, lock: Any) -> None:
+        """Past the limit it interrupts again and again: nothing may have run just then, and something later."""
+        limit = TimeoutError(f"a Lua script ran for more than {seconds} s")
+        done = over.wait(min(seconds, threading.TIMEOUT_MAX))
+        while not done:
+            with lock:
+                if not over.is_set():
+                    self.interrupt(limit)
+            done = over.wait(0.02)
 
     @property
     def lua_version(self):
