@@ -132,8 +132,9 @@ def test_a_leak_is_reported_unless_the_ledger_is_off(sim):
 
 
 def test_the_ledger_can_be_of_one_library(sim):
-    leak = "made('cuMemAlloc_v2', ctypes.c_uint64, SIZE(96))\nok('cuCtxPopCurrent_v2', ctypes.byref(ctypes.c_void_p()))"
-    assert sim.python(leak, "--ledger-of", "libffi").returncode == 1
+    leak = "made('cuMemAlloc_v2', ctypes.c_uint64, SIZE(96))"  # and a context that stays current
+    done = sim.python(leak, "--ledger-of", "libffi")
+    assert done.returncode == 1 and "leak 2;" in done.stderr
     assert sim.python(leak, "--ledger-of", "libelsewhere").returncode == 0
 
 

@@ -64,8 +64,7 @@ CUresult do_cuCtxCreate_v2(CUcontext *c, unsigned flags, CUdevice d) {
   if (c == NULL) return CUDA_ERROR_INVALID_VALUE;
   TRY(device_of(d, &device));
   TRY(from(sim_context_new(device, flags, &context)));
-  TRY(from(sim_context_push(context)));
-  sim_self()->pushes--;
+  TRY(from(sim_context_stack(context)));
   *c = handle_of(context);
   return CUDA_SUCCESS;
 }

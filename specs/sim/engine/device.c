@@ -95,12 +95,23 @@ void sim_context_end(sim_context *c) {
   sim_object_end(&c->o);
 }
 
-sim_status sim_context_push(sim_context *c) {
+static void count_push(sim_thread *t, int by) {
+  const sim_place now = sim_here();
+  t->pushed += by;
+  if (sim_ledger_counts(&now)) t->owed += by;
+}
+
+sim_status sim_context_stack(sim_context *c) {
   sim_thread *t = sim_self();
   if (t->depth == SIM_MAX_DEPTH) return SIM_INVALID;
   t->stack[t->depth++] = c;
-  t->pushes++;
   return SIM_OK;
+}
+
+sim_status sim_context_push(sim_context *c) {
+  const sim_status rc = sim_context_stack(c);
+  if (rc == SIM_OK) count_push(sim_self(), 1);
+  return rc;
 }
 
 sim_status sim_context_pop(sim_context **out) {
@@ -110,7 +121,7 @@ sim_status sim_context_pop(sim_context **out) {
     return SIM_BAD_CONTEXT;
   }
   *out = t->stack[--t->depth];
-  t->pops++;
+  count_push(t, -1);
   return SIM_OK;
 }
 

@@ -185,7 +185,8 @@ struct sim_context {
 
 typedef struct sim_thread {
   int id;
-  int depth, pushes, pops;
+  int depth, pushed; /* less popped */
+  int owed;          /* of those, what the ledger is about */
   bool in_callback;
   int capture_mode;
   sim_context *stack[SIM_MAX_DEPTH];
@@ -269,6 +270,7 @@ bool sim_journal_kept(void);
 /* ledger.c */
 void sim_found(sim_kind kind, const char *format, ...) __attribute__((format(printf, 2, 3)));
 bool sim_found_pair(sim_kind kind, const sim_place *a, const sim_place *b);
+bool sim_ledger_counts(const sim_place *made); /* whether the ledger is about what this caller made */
 const char *sim_place_text(const sim_place *p, char *out, size_t size);
 void sim_findings_reset(void);
 
@@ -280,6 +282,7 @@ sim_context *sim_current(void);
 sim_status sim_context_of(sim_context **out); /* the current one, or SIM_BAD_CONTEXT with a finding */
 sim_status sim_context_new(sim_device *d, unsigned flags, sim_context **out);
 void sim_context_end(sim_context *c);
+sim_status sim_context_stack(sim_context *c); /* current, and not owed a pop */
 sim_status sim_context_push(sim_context *c);
 sim_status sim_context_pop(sim_context **out);
 void sim_context_set(sim_context *c);

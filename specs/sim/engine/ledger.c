@@ -113,8 +113,8 @@ const char *sim_finding(size_t i) {
   return text;
 }
 
-/* Whether the ledger is about what this caller made: everything, or what SIM_LEDGER_OF names. */
-static bool counted(const sim_place *made) {
+/* Everything, or what SIM_LEDGER_OF names. */
+bool sim_ledger_counts(const sim_place *made) {
   const char *only = getenv("SIM_LEDGER_OF");
   Dl_info info;
   if (only == NULL || *only == '\0') return true;
@@ -135,7 +135,13 @@ static int64_t left_memory(bool bytes) {
 
 static int64_t left_pushed(void) {
   int64_t n = 0;
-  for (const sim_thread *t = sim_threads(); t != NULL; t = t->next) n += t->pushes - t->pops;
+  for (const sim_thread *t = sim_threads(); t != NULL; t = t->next) n += t->pushed;
+  return n;
+}
+
+static int64_t owed_pushes(void) {
+  int64_t n = 0;
+  for (const sim_thread *t = sim_threads(); t != NULL; t = t->next) n += t->owed;
   return n;
 }
 
@@ -176,7 +182,7 @@ static void leaked_objects(void) {
   char what[80];
   for (const sim_object *o = sim_object_first(); o != NULL; o = o->after) {
     const bool context = o->type == SIM_CONTEXT && ((const sim_context *)(const void *)o)->primary;
-    if (o->hidden || o->type == SIM_NODE || context || !counted(&o->made)) continue;
+    if (o->hidden || o->type == SIM_NODE || context || !sim_ledger_counts(&o->made)) continue;
     snprintf(what, sizeof what, "%s %#zx", sim_type_name(o->type), (size_t)o->handle);
     leak(what, &o->made);
   }
@@ -185,7 +191,7 @@ static void leaked_objects(void) {
 static void leaked_memory(void) {
   char what[80];
   for (const sim_alloc *a = sim_alloc_first(); a != NULL; a = a->after) {
-    if (!counted(&a->made)) continue;
+    if (!sim_ledger_counts(&a->made)) continue;
     snprintf(what, sizeof what, "%zu bytes at %#zx", a->nbytes, (size_t)a->base);
     leak(what, &a->made);
   }
@@ -195,7 +201,7 @@ static uint64_t draw_up(void) {
   const uint64_t before = totals[SIM_LEAK];
   leaked_objects();
   leaked_memory();
-  if (left_pushed() != 0) sim_found(SIM_LEAK, "contexts pushed less contexts popped: %lld", (long long)left_pushed());
+  if (owed_pushes() != 0) sim_found(SIM_LEAK, "contexts pushed less contexts popped: %lld", (long long)owed_pushes());
   if (left_retained() != 0 && getenv("SIM_LEDGER_OF") == NULL)
     sim_found(SIM_LEAK, "primary contexts still retained: %lld times", (long long)left_retained());
   if (sim_captures() != 0) sim_found(SIM_LEAK, "captures not ended: %zu", sim_captures());
