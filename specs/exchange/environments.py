@@ -9,15 +9,19 @@ import os
 import shutil
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 BUILD = ROOT / "build" / "matrix"
 VENV = ROOT / ".venv"
+BUILT = Path(os.environ.get("MOONFERRY_BUILD", ROOT / "build" / "dev"))
 
-# Which CPython an environment wants (None: that of .venv), and whether it sees what .venv has.
-WANTS = {"host": (None, True), "tensorflow": (None, False), "mxnet": ("3.10", False)}
+# Which CPythons an environment can have (none named: that of .venv), and whether it sees what .venv has. MXNet's wheel
+# wants a NumPy of before 1.24, of which CPython 3.11 is the newest that has one.
+WANTS = {"host": ((), True), "tensorflow": ((), False), "mxnet": (("3.11", "3.10", "3.9"), False)}
 
 
 def say(text):
@@ -31,6 +35,15 @@ def run(command, log, **more):
         out.flush()
         done = subprocess.run([str(c) for c in command], stdin=subprocess.DEVNULL, stdout=out, stderr=out, **more)
     return done.returncode == 0
+
+
+def base_python(versions):
+    """.venv's CPython if it is one of those versions, else another of this machine's. None if there is none."""
+    own = VENV / "bin" / "python"
+    ask = "import sys; print('%d.%d' % sys.version_info[:2])"
+    if not versions or subprocess.run([own, "-c", ask], capture_output=True, text=True).stdout.strip() in versions:
+        return own
+    return next(filter(None, map(python_of, versions)), None)
 
 
 def python_of(version):
@@ -56,7 +69,7 @@ class Environment:
         self.here = BUILD / name
         self.log = BUILD / f"{name}.log"
         self.python = self.here / "bin" / "python"
-        self.package = ROOT / "build" / "dev" / "python"
+        self.package = BUILT / "python"
         self.reason = None
         self.missing = {}
 
@@ -73,25 +86,28 @@ class Environment:
             "NUMBA_CACHE_DIR": str(BUILD / "numba"),
             "WARP_CACHE_PATH": str(BUILD / "warp"),
             "TF_CPP_MIN_LOG_LEVEL": "3",
+            "MPI4PY_LIBMPI": str(VENV / "lib" / "libmpi.so.12"),  # mpi4py of .venv looks into the environment's own lib
             "PATH": f"{self.here / 'bin'}{os.pathsep}{os.environ['PATH']}",
         }
 
     def make(self):
         """Makes it, unless it is as its requirements say. Sets `reason` where it cannot be had at all."""
-        version, over = WANTS[self.name]
+        versions, over = WANTS[self.name]
         requirements = HERE / "environments" / f"{self.name}.txt"
-        base = python_of(version) if version else VENV / "bin" / "python"
+        base = base_python(versions)
         if base is None:
-            self.reason = f"no CPython {version} with headers on this machine"
+            self.reason = f"no CPython {' or '.join(versions)} with headers on this machine"
             return
         stamp = hashlib.sha256(f"{requirements.read_text()}{base}{ROOT}".encode()).hexdigest()
         stamp_file = self.here / ".stamp"
         if not (stamp_file.exists() and stamp_file.read_text() == stamp and self.python.exists()):
             say(f"making build/matrix/{self.name} (some minutes; the log is build/matrix/{self.name}.log)")
+            begun = time.monotonic()
             self.install(base, requirements, over)
+            say(f"build/matrix/{self.name} took {time.monotonic() - begun:.0f} s")
             if not self.missing:
                 stamp_file.write_text(stamp)
-        if version:
+        if base.parent.parent != VENV:
             self.build()
 
     def install(self, base, requirements, over):
@@ -136,12 +152,12 @@ class Environment:
 
 
 def make_all(names):
-    """The environments of those names, made."""
+    """The environments of those names, made, two at a time."""
     BUILD.mkdir(parents=True, exist_ok=True)
-    made = {}
+    made = {name: Environment(name) for name in names}
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(Environment.make, made.values()))
     for name in names:
-        made[name] = Environment(name)
-        made[name].make()
         if made[name].reason:
             say(f"{name}: {made[name].reason}")
         for package, why in made[name].missing.items():

@@ -105,7 +105,7 @@ end
 function far.dtypes(cell, A, B)
   local seen = {}
   for _, dtype in ipairs(checks.DTYPES) do
-    local t, _, x, bytes = checks.source(A, dtype, { 4, 64 })
+    local t, _, x, bytes = checks.source(A, dtype, checks.MANY)
     if t and x ~= "none" and not (A.limits[dtype] or B.limits[dtype]) then
       local room, refused = try(B.take, t, dtype)
       if not room then

@@ -31,10 +31,10 @@ local CODES = "codes = dict(zip("
 return {
   { name = "Moonferry", module = "moonferry",
     make = "moonferry.frombuffer(raw).copy().reinterpret(dtype).reshape(shape)",
-    give = "x", take = "t",
+    give = "x[...]", take = "t[...]",
     bytes = "support.peek(x.data_ptr, x.shape, x.strides, x.dtype.itemsize)",
     pointer = "x.data_ptr", write = "x.fill(value)", lock = "x.as_readonly()",
-    note = "its own tensors, given as they are" },
+    note = "its own tensors, each step a view" },
 
   { name = "NumPy", module = "numpy",
     make = "a", give = "moonferry.asarray(x)",
@@ -139,8 +139,8 @@ return {
 
   { name = "mpi4py", module = "mpi4py.MPI", package = "mpi4py", env = "host", setup = "from mpi4py import MPI",
     make = "support.put(MPI.Alloc_mem(len(raw)), raw.tobytes())",
-    give = "moonferry.frombuffer(x, dtype).reshape(shape)", take = "MPI.buffer.frombuffer(t)", bytes = "x.tobytes()",
-    pointer = "x.address", write = "support.put(x, numpy.full(x.nbytes // 4, value, 'float32').tobytes())",
+    give = "moonferry.frombuffer(x, dtype).reshape(shape)", take = "MPI.buffer.frombuffer(t, readonly=t.readonly)",
+    bytes = "x.tobytes()", pointer = "x.address", write = "support.put(x, numpy.full(x.nbytes // 4, value, 'float32').tobytes())",
     lock = "x.toreadonly()", limits = { fortran = "it sends memory in its own order, and knows no shape" },
     grows = { mmap = "MPICH keeps 136 bytes for each mmap of the process, also without Moonferry" },
     note = "its memory and its view of buffers; messages between two ranks are below" },

@@ -20,7 +20,8 @@ KINDS = {
     "zero-copy": ("#2a9d6f", "one memory: the same address, and each side sees what the other writes"),
     "copied": ("#e9c46a", "a copy, because one end owns its memory"),
     "second process": ("#8ab6d6", "one copy into shared memory, which a second process has too"),
-    "refused": ("#f4a261", "refused by one end; Moonferry's copy is taken if one asks for it"),
+    "copied on request": ("#f4a261", "refused as it is; the copy that Moonferry makes when asked is taken"),
+    "refused": ("#e76f51", "refused by one end, and so is Moonferry's copy"),
     "crash": ("#b23a48", "a library ended its process"),
     "fault": ("#d00000", "Moonferry was at fault"),
     "missing": ("#d9d9d9", "not installable here"),
@@ -41,9 +42,11 @@ def time_of(cell):
 
 
 def versions(cells):
+    """The version of each library: the one in its own environment, where it is at both ends."""
     found = {}
-    for cell in cells:
-        found.update(cell["versions"])
+    for cell in sorted(cells, key=lambda c: c["from"] != c["to"]):
+        for name, version in cell["versions"].items():
+            found.setdefault(name, version)
     return found
 
 
@@ -216,6 +219,9 @@ def markdown(result):
         if other:
             lines += ["Cells that are neither shared nor copied:", ""]
             lines += [f"* {c['from']} -> {c['to']}: {row_of(c)}" for c in other] + [""]
+    if result.get("ranks"):
+        lines += ["## mpi4py, two ranks", "", "`specs/exchange/mpi_ranks.py` under `mpiexec -n 2`. What held:", ""]
+        lines += [f"* {name}" for name in result["ranks"]] + [""]
     return "\n".join(lines)
 
 

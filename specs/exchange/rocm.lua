@@ -14,8 +14,8 @@ def read(x, stream):
     with stream:
         return bytes(x.reinterpret("uint8").tolist())
 ]],
-    stream = "moonferry.Stream('rocm:0')", handle = "stream.handle", make = "make(value, stream)", give = "x",
-    take = "t", fill = "fill(x, value, stream)", read = "read(x, stream)", pointer = "x.data_ptr",
+    stream = "moonferry.Stream('rocm:0')", handle = "stream.handle", make = "make(value, stream)",
+    give = "x[...]", take = "t[...]", fill = "fill(x, value, stream)", read = "read(x, stream)", pointer = "x.data_ptr",
     seen = "(x.shape, x.strides)" },
 
   { name = "NumPy (host)", module = "numpy", host = "yes",

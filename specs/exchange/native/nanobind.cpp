@@ -12,10 +12,15 @@
 namespace nb = nanobind;
 
 using Any = nb::ndarray<>;
+using ReadOnly = nb::ndarray<nb::ro>;
 
+/* `writable` is not valid where the memory may only be read. */
 struct Array {
-  Any any;
+  ReadOnly any;
+  Any writable;
 };
+
+static Array take(Any any) { return {ReadOnly(any), any}; }
 
 static const std::map<std::string, nb::dlpack::dtype> dtypes = {
     {"bool", nb::dtype<bool>()},        {"int8", nb::dtype<int8_t>()},     {"int16", nb::dtype<int16_t>()},
@@ -32,7 +37,7 @@ static Array make(nb::bytes raw, const std::string &dtype, const std::vector<siz
   char *memory = new char[raw.size() + 1];
   std::memcpy(memory, raw.c_str(), raw.size());
   nb::capsule owner(memory, [](void *p) noexcept { delete[] static_cast<char *>(p); });
-  return {Any(memory, shape.size(), shape.data(), owner, nullptr, dtypes.at(dtype))};
+  return take(Any(memory, shape.size(), shape.data(), owner, nullptr, dtypes.at(dtype)));
 }
 
 static void collect(const Array &a, const char *at, size_t axis, std::string &out) {
@@ -53,8 +58,13 @@ static nb::bytes bytes(const Array &a) {
   return nb::bytes(out.data(), out.size());
 }
 
+static nb::object array(const Array &a) { return a.writable.is_valid() ? nb::cast(a.writable) : nb::cast(a.any); }
+
 static void fill(Array &a, float value) {
-  nb::ndarray<float, nb::c_contig> floats(a.any);
+  if (!a.writable.is_valid()) {
+    throw nb::value_error("the array is read-only");
+  }
+  nb::ndarray<float, nb::c_contig> floats(a.writable);
   for (size_t i = 0; i < floats.size(); i++) {
     floats.data()[i] = value;
   }
@@ -64,8 +74,9 @@ NB_MODULE(exchange_nanobind, m) {
   m.attr("__version__") = "nanobind";
   nb::class_<Array>(m, "Array")
       .def_static("make", &make)
-      .def_static("take", [](Any any) { return Array{any}; })
-      .def("array", [](const Array &a) { return a.any; })
+      .def_static("take", &take)
+      .def_static("take", [](ReadOnly any) { return Array{any, Any()}; })
+      .def("array", &array)
       .def("bytes", &bytes)
       .def("pointer", [](const Array &a) { return reinterpret_cast<uintptr_t>(a.any.data()); })
       .def("fill", &fill);
