@@ -44,8 +44,7 @@ enum {
   MF__KIT_OVERFLOW,   /* what is called for an int that no number holds, or nil */
   MF__KIT_UNWRAP,     /* weak keys: functions of as_function -> their Python objects */
   MF__KIT_LOAD,       /* fills DESCRIBE, ADOPT and BOX when they are first needed; nil where they are there */
-  MF__KIT_IMPORT,     /* Lua: a Python module of that name; for LOAD */
-  MF__KIT_TENSORS     /* weak: address of an mf_tensor -> the Lua tensor that came of it; nil before the first */
+  MF__KIT_IMPORT      /* Lua: a Python module of that name; for LOAD */
 };
 
 /* What the describing Lua function answers. */
@@ -153,9 +152,6 @@ void mf__wrap(lua_State *L, PyObject *object);
 /* The same, of a borrowed reference. */
 void mf__push_object(lua_State *L, PyObject *object);
 
-/* Pushes an int that a Lua number holds exactly and returns 1, or nothing and returns 0. */
-int mf__push_int(lua_State *L, PyObject *object);
-
 /* Pushes what the borrowed ${object} is as a key: None is never nil. */
 void mf__key_to_lua(lua_State *L, PyObject *object);
 
@@ -190,8 +186,8 @@ void mf__push_verb(lua_State *L, lua_CFunction body, int kit);
 
 /* tensor.c */
 
-/* A new Python tensor that shares ${tensor}. */
-PyObject *mf__tensor_to_python(lua_State *L, mf_tensor *tensor);
+/* A new Python tensor that shares ${tensor}, which the Lua tensor at ${index} has. */
+PyObject *mf__tensor_to_python(lua_State *L, int index, mf_tensor *tensor);
 
 /* Makes sure that DESCRIBE, ADOPT and BOX are in the kit; 0 where this state cannot have them. */
 int mf__crossing_ready(lua_State *L);
@@ -206,6 +202,25 @@ void mf__put_iterators(lua_State *L, int kit);
 PyObject *mf__argument(lua_State *L, int index);
 
 #include "visit.h"
+
+/* plain.c: None, booleans, numbers and strings. */
+
+/* What a number is in Python; NULL with an exception. */
+PyObject *mf__number_to_python(const mf__kit *kit, double number);
+
+/* If what is at ${index} is plain, puts it into ${result}, which is NULL with an exception if it failed, and returns 1,
+ * else returns 0. Never raises. */
+int mf__plain_take(lua_State *L, const mf__kit *kit, int index, PyObject **result);
+
+/* Pushes the borrowed ${object} if Lua holds it without allocating and returns 1, or returns 0. Never raises. */
+int mf__plain_push(lua_State *L, const mf__kit *kit, PyObject *object);
+
+/* Pushes an int that a Lua number holds exactly and returns 1, or nothing and returns 0. */
+int mf__push_int(lua_State *L, PyObject *object);
+
+/* Pushes a str as UTF-8 and returns 1; 0 with an exception for one with lone surrogates. */
+int mf__push_utf8(lua_State *L, PyObject *object);
+void mf__push_bytes(lua_State *L, PyObject *object);
 
 /* ${result} = ${call}, a Python call, with Lua's lock given up meanwhile. What the call uses must be held: Lua may
  * close or collect anything before it returns. */

@@ -115,8 +115,8 @@ static int push_quickly(mf__frame *frame, mf__call *call) {
   lua_State *L = frame->L;
   if (call->count > LUA_MINSTACK - 8) return 0;
   lua_rawgeti(L, LUA_REGISTRYINDEX, frame->kit->handler);
-  int pushed = mf__quick_push(L, (PyObject *)call->callee);
-  for (Py_ssize_t i = 0; pushed && i < call->count; i++) pushed = mf__quick_push(L, call->arguments[i]);
+  int pushed = mf__quick_push(L, frame->kit, (PyObject *)call->callee);
+  for (Py_ssize_t i = 0; pushed && i < call->count; i++) pushed = mf__quick_push(L, frame->kit, call->arguments[i]);
   if (!pushed) lua_settop(L, frame->top);
   return pushed;
 }
@@ -135,7 +135,7 @@ static int call_quickly(mf__frame *frame, mf__call *call) {
   PyEval_RestoreThread(thread);
   if (status != 0) return status;
   int results = lua_gettop(L) - frame->top - 1;
-  if (results <= 1 && mf__quick_take(L, frame->top + 2, &call->result)) return 0;
+  if (results <= 1 && mf__quick_take(L, frame->kit, frame->top + 2, &call->result)) return 0;
   return lua_checkstack(L, LUA_MINSTACK) ? mf__visit_body(frame, results_body, call, results) : LUA_ERRMEM;
 }
 
@@ -191,6 +191,7 @@ static int get_body(lua_State *L, void *data) {
   int at = lua_gettop(L);
   if (access->value->kind == LUA_TTABLE && !lua_getmetatable(L, at)) {
     mf__key_to_lua(L, access->key);
+    mf__key_remember(L, access->key);
     lua_rawget(L, at);
   } else {
     lua_settop(L, at);
@@ -209,8 +210,23 @@ static int has_fields(mf__value *value, PyObject *error) {
   return 0;
 }
 
+/* A field of a table without a metatable, by a key that is remembered or needs no memory. */
+static int get_quickly(const mf__value *value, PyObject *key, PyObject **result) {
+  if (value->kind != LUA_TTABLE) return 0;
+  lua_State *L = mf__glance_begin(value->state);
+  if (L == NULL) return 0;
+  int top = lua_gettop(L), found = 0;
+  if (mf__glance_table(L, value) && mf__glance_key(L, value->kit, key)) {
+    lua_rawget(L, top + 1);
+    found = mf__quick_take(L, value->kit, top + 2, result);
+  }
+  mf__glance_end(value->state, L, top);
+  return found;
+}
+
 PyObject *mf__value_get(PyObject *self, PyObject *key) {
   struct access access = {value_of(self), key, NULL};
+  if (get_quickly(access.value, key, &access.other)) return access.other;
   if (!has_fields(access.value, PyExc_TypeError)) return NULL;
   return mf__visit(access.value->kit, get_body, &access) == 0 ? access.other : NULL;
 }

@@ -29,6 +29,7 @@ static int set_body(lua_State *L, void *data) {
   int at = lua_gettop(L) + 1;
   mf__value_push(L, access->table);
   mf__key_to_lua(L, access->key);
+  mf__key_remember(L, access->key);
   if (access->value != NULL) {
     Py_IncRef(access->value);
     mf__to_lua(L, access->value);
@@ -46,8 +47,26 @@ static int set_body(lua_State *L, void *data) {
   return 0;
 }
 
+/* A field that is there already, so that the table need not grow. */
+static int set_quickly(const mf__value *table, PyObject *key, PyObject *value) {
+  lua_State *L = value != NULL ? mf__glance_begin(table->state) : NULL;
+  if (L == NULL) return 0;
+  int top = lua_gettop(L), there = 0;
+  if (mf__glance_table(L, table) && mf__glance_key(L, table->kit, key)) {
+    lua_pushvalue(L, top + 2);
+    lua_rawget(L, top + 1);
+    there = !lua_isnil(L, -1);
+    lua_settop(L, top + 2);
+    there = there && mf__quick_push(L, table->kit, value);
+    if (there) lua_rawset(L, top + 1);
+  }
+  mf__glance_end(table->state, L, top);
+  return there;
+}
+
 static int table_set(PyObject *self, PyObject *key, PyObject *value) {
   struct access access = {table_of(self), key, value, 0};
+  if (set_quickly(access.table, key, value)) return 0;
   return mf__visit(access.table->kit, set_body, &access);
 }
 
@@ -143,32 +162,9 @@ static int step_body(lua_State *L, void *data) {
   return 0;
 }
 
-/* An index and what is at the top of the stack, or one of the two; 0 if that may raise. */
-static int quick_item(lua_State *L, struct step *step, int index) {
-  if (step->iterator->what == KEYS) {
-    step->result = PyLong_FromLong(index);
-    return 1;
-  }
-  PyObject *value;
-  if (!mf__quick_take(L, lua_gettop(L), &value)) return 0;
-  step->result = value;
-  if (step->iterator->what == ITEMS && value != NULL) step->result = Py_BuildValue("iN", index, value);
-  return 1;
-}
-
-static int element_body(lua_State *L, void *data) {
-  struct step *step = data;
-  step->result = mf__to_python(L, 1);
-  if (step->iterator->what != ITEMS) return 0;
-  step->result = Py_BuildValue("iN", step->iterator->index, step->result);
-  if (step->result == NULL) mf__raise(L);
-  return 0;
-}
-
-/* The elements 1 ... n need no lua_next, hence mostly no protected call. Pushes the next one; 0 after the last. */
+/* The elements 1 ... n need no lua_next. Pushes the table and the next one; 0 after the last. */
 static int push_element(lua_State *L, struct iterator *iterator) {
-  if (iterator->table == NULL || iterator->ref != LUA_NOREF) return 0;
-  if (iterator->index == iterator->length) return 0;
+  if (iterator->ref != LUA_NOREF || iterator->index == iterator->length) return 0;
   lua_rawgeti(L, LUA_REGISTRYINDEX, iterator->table->ref);
   if (!lua_istable(L, -1)) return 0;
   if (iterator->length < 0) iterator->length = (int)lua_objlen(L, -1);
@@ -183,28 +179,63 @@ static int push_element(lua_State *L, struct iterator *iterator) {
   return 0;
 }
 
-static int next_pair(mf__frame *frame, struct step *step) {
-  lua_State *L = frame->L;
-  if (!push_element(L, step->iterator)) {
-    lua_settop(L, frame->top);
-    return mf__visit_body(frame, step_body, step, 0);
+/* The index that the iterator is at, and ${value}, which is taken over. */
+static PyObject *pair_of(const struct iterator *iterator, PyObject *value) {
+  PyObject *index = PyLong_FromLong(iterator->index);
+  PyObject *pair = index != NULL ? PyTuple_New(2) : NULL;
+  if (pair == NULL) {
+    Py_DecRef(index);
+    Py_DecRef(value);
+    return NULL;
   }
-  if (quick_item(L, step, step->iterator->index)) return 0;
-  return mf__visit_body(frame, element_body, step, 1);
+  PyTuple_SetItem(pair, 0, index);
+  PyTuple_SetItem(pair, 1, value);
+  return pair;
+}
+
+/* What the step to an element gives, of its ${value}: taken over, unused for keys, maybe NULL with an exception. */
+static PyObject *element(const struct iterator *iterator, PyObject *value) {
+  if (iterator->what == KEYS) return PyLong_FromLong(iterator->index);
+  return iterator->what == VALUES || value == NULL ? value : pair_of(iterator, value);
+}
+
+/* An element that can be had without a visit. */
+static int next_quickly(struct iterator *iterator, PyObject **value) {
+  mf__state *state = iterator->table->state;
+  lua_State *L = mf__glance_begin(state);
+  if (L == NULL) return 0;
+  int top = lua_gettop(L), before = iterator->index;
+  int taken =
+      push_element(L, iterator) && (iterator->what == KEYS || mf__quick_take(L, iterator->table->kit, top + 2, value));
+  if (!taken) iterator->index = before;
+  mf__glance_end(state, L, top);
+  return taken;
+}
+
+static int next_body(lua_State *L, void *data) {
+  struct step *step = data;
+  struct iterator *iterator = step->iterator;
+  if (iterator->table == NULL) return 0;
+  int top = lua_gettop(L);
+  if (!push_element(L, iterator)) {
+    lua_settop(L, top);
+    return step_body(L, step);
+  }
+  PyObject *value = iterator->what == KEYS ? NULL : mf__to_python(L, top + 2);
+  step->result = element(iterator, value);
+  if (step->result == NULL) mf__raise(L);
+  return 0;
 }
 
 static PyObject *iterator_next(PyObject *self) {
   struct iterator *iter = (struct iterator *)self;
-  if (iter->table == NULL) return NULL;
   struct step step = {iter, NULL};
-  mf__frame frame;
+  if (iter->table == NULL) return NULL;
+  PyObject *value = NULL;
+  if (next_quickly(iter, &value)) return element(iter, value);
+  mf__kit *kit = iter->table->kit;
   Py_IncRef(self);
-  int status = -1;
-  if (mf__visit_begin(iter->table->kit, &frame) != NULL) {
-    status = next_pair(&frame, &step);
-    if (status != 0) mf__visit_fail(&frame, status);
-    mf__visit_end(&frame);
-  }
+  int status = mf__visit(kit, next_body, &step);
   Py_DecRef(self);
   return status == 0 ? step.result : NULL;
 }

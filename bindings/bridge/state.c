@@ -160,6 +160,21 @@ void mf__state_leave(mf__state *state, lua_State *L) {
   if (--state->depth == 0) hand_over(state);
 }
 
+lua_State *mf__glance_begin(mf__state *state) {
+  if (state->owner != NULL && state->owner != self()) return NULL;
+  lua_State *L = stack_of_thread(state);
+  if (L == NULL && state->busy == 0) L = state->L;
+  if (L == NULL || lua_gettop(L) > LUA_MINSTACK - 8) return NULL;
+  state->owner = self();
+  state->depth++;
+  return L;
+}
+
+void mf__glance_end(mf__state *state, lua_State *L, int top) {
+  lua_settop(L, top);
+  if (--state->depth == 0) hand_over(state);
+}
+
 int mf__state_is_short(mf__state *state) {
   const mf__memory *memory = state->memory;
   if (memory == NULL || memory->limit == 0 || state->dropped == 0) return 0;
@@ -213,6 +228,7 @@ static void state_dealloc(PyObject *self_object) {
     if (state->hosted) lua_close(L);
   }
   mf__refs_forget(&state->refs);
+  for (int i = 0; i < MF__KITS; i++) mf__keys_free(&state->kit_room[i]);
   free(state->spare);
   free(state->unwanted);
   mf__options_clear(&state->options);

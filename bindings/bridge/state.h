@@ -95,16 +95,44 @@ int mf__visit_body(mf__frame *frame, int (*body)(lua_State *, void *), void *dat
 void mf__visit_fail(mf__frame *frame, int status);
 void mf__visit_end(mf__frame *frame);
 
+/* state.c: a look into Lua that neither allocates there nor raises nor runs code, so that it needs no frame: takes the
+ * lock if that is free, and returns a stack with room for 8 values; NULL where only a visit will do. */
+lua_State *mf__glance_begin(mf__state *state);
+
+/* ${top}: lua_gettop of before. */
+void mf__glance_end(mf__state *state, lua_State *L, int top);
+
+/* state.c: a look into Lua that neither allocates there nor raises nor runs code, so that it needs no frame: takes the
+ * lock if that is free, and returns a stack with room for 8 values; NULL where only a visit will do. */
+lua_State *mf__glance_begin(mf__state *state);
+
+/* ${top}: lua_gettop of before. */
+void mf__glance_end(mf__state *state, lua_State *L, int top);
+
 /* quick.c: conversions that can neither allocate in Lua nor raise. */
 
 /* Pushes the borrowed ${object} and returns 1, or returns 0. */
-int mf__quick_push(lua_State *L, PyObject *object);
+int mf__quick_push(lua_State *L, const mf__kit *kit, PyObject *object);
 
-/* Puts what is at ${index} into ${result} and returns 1, or returns 0. The result may be NULL with an exception. */
-int mf__quick_take(lua_State *L, int index, PyObject **result);
+/* Puts what is at ${index} (absolute) into ${result} and returns 1, or returns 0. The result may be NULL with an
+ * exception. */
+int mf__quick_take(lua_State *L, const mf__kit *kit, int index, PyObject **result);
+
+/* tensor.c: the same of a tensor that has crossed before. */
+int mf__tensor_quick_push(lua_State *L, const mf__kit *kit, PyObject *object);
+int mf__tensor_quick_take(lua_State *L, const mf__kit *kit, int index, PyObject **result);
+
+/* names.c */
 
 /* The str of a short string at ${index}, which is interned and remembered, as names are; a new reference. Raises. */
 PyObject *mf__name_to_python(lua_State *L, int index);
+
+/* Pushes the Lua string of ${key} if it is remembered and returns 1, or returns 0. Neither allocates nor raises. */
+int mf__key_push(lua_State *L, const mf__kit *kit, const PyObject *key);
+
+/* Remembers that the string at the top of the stack is ${key} in Lua. */
+void mf__key_remember(lua_State *L, PyObject *key);
+void mf__keys_free(mf__kit *kit);
 
 /* stop.c: what ends a script that runs. */
 enum { MF__STOP_NOT, MF__STOP_ASKED, MF__STOP_SIGNAL };
@@ -175,6 +203,11 @@ typedef struct mf__value {
   const void *identity; /* lua_topointer */
   PyObject *(*vectorcall)(PyObject *, PyObject *const *, size_t, PyObject *);
 } mf__value;
+
+/* quick.c: each of these pushes and returns 1, or returns 0: a table that has no metatable; a key, which is never nil.
+ */
+int mf__glance_table(lua_State *L, const mf__value *value);
+int mf__glance_key(lua_State *L, const mf__kit *kit, PyObject *key);
 
 extern PyTypeObject *mf__object_type, *mf__table_type, *mf__function_type, *mf__factory_type, *mf__thread_type,
     *mf__iterator_type;

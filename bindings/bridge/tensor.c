@@ -5,7 +5,8 @@
  * language represents a tensor. */
 #include <string.h>
 
-#include "bridge.h"
+#include "state.h"
+/* Needs Python.h before it. */
 #include "moonferry_python.h"
 
 /* Set once, with the GIL held, and for ever: the package cannot be unloaded. */
@@ -23,14 +24,6 @@ static int package_is_there(void) {
   return api != NULL;
 }
 
-PyObject *mf__tensor_to_python(lua_State *L, mf_tensor *tensor) {
-  if (api == NULL) api = mf_python_import();
-  if (api == NULL) mf__raise(L);
-  PyObject *object = api->wrap(mf_tensor_retain(tensor));
-  if (object == NULL) mf_tensor_release(tensor);
-  return object;
-}
-
 int mf__crossing_ready(lua_State *L) {
   lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_BOX);
   int ready = !lua_isnil(L, -1);
@@ -45,55 +38,100 @@ int mf__crossing_ready(lua_State *L) {
   return 1;
 }
 
-/* Pushes the table of the tensors that are known. */
-static void push_known(lua_State *L) {
-  lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_TENSORS);
-  if (!lua_isnil(L, -1)) return;
-  lua_pop(L, 1);
+/* Tensors that have crossed are known. Under its address is the Lua tensor that was made of one: that costs much more
+ * than to find it again, so the same tensor is the same Lua value while that is open. Under its address negated is one
+ * that Lua had made itself, which Python gives back as another Lua value, to be closed by itself. Whichever is open
+ * holds its mf_tensor, so its address stands for no other. */
+static void make_known(lua_State *L, mf__kit *kit) {
+  lua_pushliteral(L, "handle");
+  kit->handle = luaL_ref(L, LUA_REGISTRYINDEX);
   lua_newtable(L);
   lua_createtable(L, 0, 1);
   lua_pushliteral(L, "v");
   lua_setfield(L, -2, "__mode");
   lua_setmetatable(L, -2);
-  lua_pushvalue(L, -1);
-  lua_rawseti(L, lua_upvalueindex(1), MF__KIT_TENSORS);
+  kit->tensors = luaL_ref(L, LUA_REGISTRYINDEX);
 }
 
-static int is_open(lua_State *L, const mf_tensor *tensor) {
-  const mf_tensor *held = NULL;
-  if (!lua_istable(L, -1)) return 0;
-  lua_pushliteral(L, "handle");
-  lua_rawget(L, -2);
-  if (lua_type(L, -1) == MF__LUA_TCDATA) memcpy(&held, lua_topointer(L, -1), sizeof held);
-  lua_pop(L, 1);
-  return held == tensor;
-}
+enum { MADE_OF_IT = 1, HAD_BEFORE = -1 };
 
-/* A Lua tensor costs much more to make than to find again, so the same tensor is the same Lua value while that is
- * open. An open one holds its mf_tensor, so its address stands for no other. */
-static int push_again(lua_State *L, const mf_tensor *tensor) {
-  push_known(L);
-  lua_pushnumber(L, (double)(uintptr_t)tensor);
-  lua_rawget(L, -2);
-  lua_remove(L, -2);
-  if (is_open(L, tensor)) return 1;
+/* Pushes the Lua tensor that is known so and returns 1, or nothing and returns 0. */
+static int push_known(lua_State *L, const mf__kit *kit, const mf_tensor *tensor, int how) {
+  if (kit->tensors == 0) return 0;
+  lua_rawgeti(L, LUA_REGISTRYINDEX, kit->tensors);
+  if (lua_istable(L, -1)) {
+    lua_pushnumber(L, how * (double)(uintptr_t)tensor);
+    lua_rawget(L, -2);
+    lua_remove(L, -2);
+  }
+  if (lua_istable(L, -1)) return 1;
   lua_pop(L, 1);
   return 0;
 }
 
-static void remember(lua_State *L, const mf_tensor *tensor) {
-  push_known(L);
-  lua_pushnumber(L, (double)(uintptr_t)tensor);
-  lua_pushvalue(L, -3);
+static void remember(lua_State *L, int index, const mf_tensor *tensor, int how) {
+  mf__kit *kit = mf__top->kit;
+  if (kit->tensors == 0) make_known(L, kit);
+  lua_rawgeti(L, LUA_REGISTRYINDEX, kit->tensors);
+  lua_pushnumber(L, how * (double)(uintptr_t)tensor);
+  lua_pushvalue(L, index);
   lua_rawset(L, -3);
   lua_pop(L, 1);
+}
+
+/* What the table at ${index} says that it has, or NULL. Scripts can write there: it is an address to look for. */
+static mf_tensor *claim_of(lua_State *L, const mf__kit *kit, int index) {
+  mf_tensor *tensor = NULL;
+  lua_rawgeti(L, LUA_REGISTRYINDEX, kit->handle);
+  lua_rawget(L, index);
+  if (lua_type(L, -1) == MF__LUA_TCDATA) memcpy(&tensor, lua_topointer(L, -1), sizeof tensor);
+  lua_pop(L, 1);
+  return tensor;
+}
+
+static int push_again(lua_State *L, const mf__kit *kit, const mf_tensor *tensor) {
+  if (!push_known(L, kit, tensor, MADE_OF_IT)) return 0;
+  if (claim_of(L, kit, lua_gettop(L)) == tensor) return 1;
+  lua_pop(L, 1);
+  return 0;
+}
+
+int mf__tensor_quick_push(lua_State *L, const mf__kit *kit, PyObject *object) {
+  return kit->tensors != 0 && api != NULL && api->check(object) && push_again(L, kit, api->unwrap(object));
+}
+
+PyObject *mf__tensor_to_python(lua_State *L, int index, mf_tensor *tensor) {
+  if (api == NULL) api = mf_python_import();
+  if (api == NULL) mf__raise(L);
+  remember(L, index, tensor, HAD_BEFORE);
+  PyObject *object = api->wrap(mf_tensor_retain(tensor));
+  if (object == NULL) mf_tensor_release(tensor);
+  return object;
+}
+
+/* Whether the table at ${index} is what is known so. */
+static int is_known(lua_State *L, const mf__kit *kit, int index, const mf_tensor *tensor, int how) {
+  if (!push_known(L, kit, tensor, how)) return 0;
+  int same = lua_rawequal(L, -1, index);
+  lua_pop(L, 1);
+  return same;
+}
+
+int mf__tensor_quick_take(lua_State *L, const mf__kit *kit, int index, PyObject **result) {
+  if (kit->tensors == 0 || api == NULL) return 0;
+  mf_tensor *tensor = claim_of(L, kit, index);
+  if (tensor == NULL) return 0;
+  if (!is_known(L, kit, index, tensor, MADE_OF_IT) && !is_known(L, kit, index, tensor, HAD_BEFORE)) return 0;
+  *result = api->wrap(mf_tensor_retain(tensor));
+  if (*result == NULL) mf_tensor_release(tensor);
+  return 1;
 }
 
 int mf__tensor_to_lua(lua_State *L, PyObject *object) {
   if (!package_is_there() || !api->check(object)) return 0;
   mf_tensor *tensor = api->unwrap(object);
   if (tensor == NULL) mf__raise(L);
-  if (push_again(L, tensor)) return 1;
+  if (push_again(L, mf__top->kit, tensor)) return 1;
   if (!mf__crossing_ready(L)) return 0;
   lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_ADOPT);
   lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_BOX);
@@ -103,6 +141,6 @@ int mf__tensor_to_lua(lua_State *L, PyObject *object) {
   memcpy(box, &tensor, sizeof tensor);
   /* The adopting function owns the reference from its first statement on, whatever happens there. */
   lua_call(L, 0, 1);
-  remember(L, tensor);
+  remember(L, lua_gettop(L), tensor, MADE_OF_IT);
   return 1;
 }

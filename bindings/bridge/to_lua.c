@@ -10,67 +10,31 @@
  *   a Lua object       the Lua value that it stands for
  *   anything else      a Python object; so are instances of subclasses, which know more than their value
  *
- * That is how moonferry.python has it; wrap.c is the policy of moonferry.Lua. Must not know: who calls, and why. */
+ * That is how moonferry.python has it; wrap.c is the policy of moonferry.Lua, and the first five rows are plain.c's.
+ * Must not know: who calls, and why. */
 #include "bridge.h"
 
-/* In every libpython since 3.3, but in the limited API's headers only since 3.10. */
-PyAPI_FUNC(const char *) PyUnicode_AsUTF8AndSize(PyObject *object, Py_ssize_t *size);
-
-#define EXACT_MAX 9007199254740992LL
-
-/* Each of these pushes one value and returns 1, or nothing and returns 0. */
-
-int mf__push_int(lua_State *L, PyObject *object) {
-  int overflow;
-  long long value = PyLong_AsLongLongAndOverflow(object, &overflow);
-  if (overflow != 0 || value > EXACT_MAX || value < -EXACT_MAX) return 0;
-  lua_pushnumber(L, (double)value);
+/* What Lua holds without allocating, so that nothing can raise. */
+static int push_plain(lua_State *L, PyObject *object) {
+  const mf__kit *kit = mf__top->kit;
+  if (object != Py_None || kit->policy == MF__POLICY_WRAP) return mf__plain_push(L, kit, object);
+  lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_NONE);
   return 1;
 }
 
 static int push_str(lua_State *L, PyObject *object) {
-  Py_ssize_t size;
-  const char *data = PyUnicode_AsUTF8AndSize(object, &size);
-  if (data == NULL) {
-    PyErr_Clear();
-    return 0;
-  }
-  lua_pushlstring(L, data, (size_t)size);
-  return 1;
+  if (mf__push_utf8(L, object)) return 1;
+  PyErr_Clear();
+  return 0;
 }
 
-static int push_bytes(lua_State *L, PyObject *object) {
-  char *data;
-  Py_ssize_t size;
-  if (PyBytes_AsStringAndSize(object, &data, &size) != 0) mf__raise(L);
-  lua_pushlstring(L, data, (size_t)size);
-  return 1;
-}
-
-/* What Lua holds without allocating, so that nothing can raise. */
-static int push_plain(lua_State *L, PyObject *object) {
-  PyTypeObject *type = Py_TYPE(object);
-  if (object == Py_None) {
-    if (mf__top->kit->policy == MF__POLICY_WRAP) {
-      lua_pushnil(L);
-    } else {
-      lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_NONE);
-    }
-  } else if (type == &PyFloat_Type) {
-    lua_pushnumber(L, PyFloat_AsDouble(object));
-  } else if (type == &PyBool_Type) {
-    lua_pushboolean(L, object == Py_True);
-  } else {
-    return type == &PyLong_Type && mf__push_int(L, object);
-  }
-  return 1;
-}
-
+/* Pushes one value and returns 1, or nothing and returns 0. */
 static int push_value(lua_State *L, PyObject *object) {
   PyTypeObject *type = Py_TYPE(object);
   if (type == &PyUnicode_Type) return push_str(L, object);
-  if (type == &PyBytes_Type) return push_bytes(L, object);
-  return mf__push_lua_object(L, object) || mf__tensor_to_lua(L, object);
+  if (type != &PyBytes_Type) return mf__push_lua_object(L, object) || mf__tensor_to_lua(L, object);
+  mf__push_bytes(L, object);
+  return 1;
 }
 
 void mf__push_object(lua_State *L, PyObject *object) {

@@ -12,34 +12,24 @@
  *   function, coroutine,     a Python object that stands for it (lua_object.c); so do other userdata, other FFI values,
  *   table with a metatable   and what is nested too deeply to be copied
  *
- * That is how moonferry.python has it; wrap.c is the policy of moonferry.Lua.
+ * That is how moonferry.python has it; wrap.c is the policy of moonferry.Lua, and the first four rows are plain.c's.
  * Every conversion is exact or an error. Invariant: a result is a new reference; on an error nothing stays. */
-#include <math.h>
 #include <string.h>
 
 #include "bridge.h"
 
-static PyObject *from_number(double number) {
-  int whole = number == floor(number) && fabs(number) <= 9007199254740992.0;
-  if (whole && !(number == 0 && signbit(number))) return PyLong_FromLongLong((long long)number);
-  return PyFloat_FromDouble(number);
-}
-
-static PyObject *from_string(lua_State *L, int index) {
-  size_t size;
-  const char *data = lua_tolstring(L, index, &size);
-  return PyUnicode_DecodeUTF8(data, (Py_ssize_t)size, NULL);
-}
-
 /* Payloads are read through memcpy: Lua aligns FFI values, but says nothing of their type to C. */
-static PyObject *from_payload(lua_State *L, int kind, const void *payload) {
+
+static PyObject *from_tensor(lua_State *L, int index, const void *payload) {
+  mf_tensor *tensor;
+  memcpy(&tensor, payload, sizeof tensor);
+  return mf__tensor_to_python(L, index, tensor);
+}
+
+static PyObject *from_payload(int kind, const void *payload) {
   long long integer;
   double parts[2];
-  mf_tensor *tensor;
   switch (kind) {
-    case MF__IS_TENSOR:
-      memcpy(&tensor, payload, sizeof tensor);
-      return mf__tensor_to_python(L, tensor);
     case MF__IS_COMPLEX:
       memcpy(parts, payload, sizeof parts);
       return PyComplex_FromDoubles(parts[0], parts[1]);
@@ -58,12 +48,14 @@ PyObject *mf__described_to_python(lua_State *L, int index) {
   int kind = (int)lua_tointeger(L, -2);
   PyObject *object = NULL;
   if (kind == MF__IS_NUMBER) {
-    object = from_number(lua_tonumber(L, -1));
+    object = mf__number_to_python(mf__top->kit, lua_tonumber(L, -1));
   } else if (kind == MF__IS_OBJECT) {
     object = mf__ref_check(L, -1)->object;
     Py_IncRef(object);
+  } else if (kind == MF__IS_TENSOR) {
+    object = from_tensor(L, index, lua_topointer(L, -1));
   } else if (kind != MF__IS_UNKNOWN) {
-    object = from_payload(L, kind, lua_topointer(L, -1));
+    object = from_payload(kind, lua_topointer(L, -1));
   } else {
     object = mf__lua_object(L, index);
   }
@@ -111,23 +103,8 @@ static PyObject *from_userdata(lua_State *L, int index) {
   return ref->object;
 }
 
-PyObject *mf__to_python(lua_State *L, int index) {
-  PyObject *object = NULL;
-  if (mf__top->kit->policy == MF__POLICY_WRAP) return mf__wrapping_to_python(L, index);
+static PyObject *copied(lua_State *L, int index) {
   switch (lua_type(L, index)) {
-    case LUA_TNONE:
-    case LUA_TNIL:
-      Py_IncRef(Py_None);
-      return Py_None;
-    case LUA_TBOOLEAN:
-      object = PyBool_FromLong(lua_toboolean(L, index));
-      break;
-    case LUA_TNUMBER:
-      object = from_number(lua_tonumber(L, index));
-      break;
-    case LUA_TSTRING:
-      object = from_string(L, index);
-      break;
     case LUA_TTABLE:
       return from_table(L, index);
     case LUA_TUSERDATA:
@@ -138,6 +115,13 @@ PyObject *mf__to_python(lua_State *L, int index) {
     default:
       return mf__described_to_python(L, index);
   }
+}
+
+PyObject *mf__to_python(lua_State *L, int index) {
+  PyObject *object;
+  const mf__kit *kit = mf__top->kit;
+  if (!mf__plain_take(L, kit, index, &object))
+    return kit->policy == MF__POLICY_WRAP ? mf__wrapping_to_python(L, index) : copied(L, index);
   if (object == NULL) mf__raise(L);
   return object;
 }

@@ -29,7 +29,10 @@ typedef struct mf__kit {
   const void *object, *fault; /* lua_topointer of the metatables */
   int runner;                 /* registry references: what mf__visit calls, */
   int handler;                /* its message handler, */
-  int table;                  /* and the kit itself */
+  int table;                  /* and the kit itself; */
+  int tensors;                /* weak: address of an mf_tensor -> the Lua tensor that has it; 0 before the first; */
+  int handle;                 /* the string "handle", so that looking it up does not allocate; likewise */
+  struct mf__keys *keys;      /* names.c; NULL before the first */
 } mf__kit;
 
 /* guard.c: what a thread is doing on the bridge; the innermost is mf__top. */
@@ -90,7 +93,7 @@ enum {
 
 void mf__push_wrapping(lua_State *L, PyObject *object);
 void mf__push_flagged(lua_State *L, PyObject *object, int flags);
-PyObject *mf__wrapping_to_python(lua_State *L, int index);
+PyObject *mf__wrapping_to_python(lua_State *L, int index); /* of what is not plain */
 
 /* A name as a key in Lua: as it is, or as bytes in a state without an encoding. A new reference. */
 PyObject *mf__source_name(const mf__state *state, PyObject *name);

@@ -14,15 +14,10 @@
  *                                                   int64, uint64   int; complex: complex
  *                                                   anything else   LuaObject
  *
- * An int beyond 2^53 goes to the overflow handler; without one it is an OverflowError. One Python object is one
- * userdata as long as Lua holds it, so that it is equal to itself and can be a key. */
-#include <math.h>
-#include <string.h>
-
+ * The first four rows are plain.c's. An int beyond 2^53 goes to the overflow handler; without one it is an
+ * OverflowError. One Python object is one userdata as long as Lua holds it, so that it is equal to itself and can be a
+ * key. */
 #include "state.h"
-
-/* In every libpython since 3.3, but in the limited API's headers only since 3.10. */
-PyAPI_FUNC(const char *) PyUnicode_AsUTF8AndSize(PyObject *object, Py_ssize_t *size);
 
 static const mf__options *options_here(void) {
   return &mf__top->kit->state->options;
@@ -31,25 +26,11 @@ static const mf__options *options_here(void) {
 static void push_str(lua_State *L, PyObject *object) {
   const mf__options *options = options_here();
   if (options->utf8) {
-    Py_ssize_t size;
-    const char *data = PyUnicode_AsUTF8AndSize(object, &size);
-    if (data == NULL) mf__raise(L);
-    lua_pushlstring(L, data, (size_t)size);
+    if (!mf__push_utf8(L, object)) mf__raise(L);
     return;
   }
-  char *data;
-  Py_ssize_t size;
-  PyObject *bytes = mf__hold(L, PyUnicode_AsEncodedString(object, options->encoding, NULL));
-  if (PyBytes_AsStringAndSize(bytes, &data, &size) != 0) mf__raise(L);
-  lua_pushlstring(L, data, (size_t)size);
+  mf__push_bytes(L, mf__hold(L, PyUnicode_AsEncodedString(object, options->encoding, NULL)));
   mf__drop();
-}
-
-static void push_bytes(lua_State *L, PyObject *object) {
-  char *data;
-  Py_ssize_t size;
-  if (PyBytes_AsStringAndSize(object, &data, &size) != 0) mf__raise(L);
-  lua_pushlstring(L, data, (size_t)size);
 }
 
 /* Finds the userdata of an object, or makes one and remembers it. */
@@ -105,7 +86,7 @@ static int push_value(lua_State *L, PyObject *object) {
   } else if (PyLong_Check(object)) {
     if (!mf__push_int(L, object)) push_beyond(L, object);
   } else if (PyBytes_Check(object)) {
-    push_bytes(L, object);
+    mf__push_bytes(L, object);
   } else if (PyFloat_Check(object)) {
     lua_pushnumber(L, PyFloat_AsDouble(object));
   } else {
@@ -134,20 +115,6 @@ PyObject *mf__source_name(const mf__state *state, PyObject *name) {
 }
 
 /* Lua -> Python. */
-
-static PyObject *from_number(double number) {
-  int whole = number == floor(number) && fabs(number) < 0x1p63 && !(number == 0 && signbit(number));
-  return whole ? PyLong_FromLongLong((long long)number) : PyFloat_FromDouble(number);
-}
-
-static PyObject *from_string(lua_State *L, int index) {
-  const mf__options *options = options_here();
-  size_t size;
-  const char *data = lua_tolstring(L, index, &size);
-  if (options->utf8) return PyUnicode_DecodeUTF8(data, (Py_ssize_t)size, NULL);
-  if (options->encoding == NULL) return PyBytes_FromStringAndSize(data, (Py_ssize_t)size);
-  return PyUnicode_Decode(data, (Py_ssize_t)size, options->encoding, NULL);
-}
 
 static PyObject *from_object(mf__ref *ref) {
   Py_IncRef(ref->object);
@@ -194,21 +161,7 @@ static PyObject *from_other(lua_State *L, int index) {
 }
 
 PyObject *mf__wrapping_to_python(lua_State *L, int index) {
-  PyObject *object = NULL;
   switch (lua_type(L, index)) {
-    case LUA_TNONE:
-    case LUA_TNIL:
-      Py_IncRef(Py_None);
-      return Py_None;
-    case LUA_TBOOLEAN:
-      object = PyBool_FromLong(lua_toboolean(L, index));
-      break;
-    case LUA_TNUMBER:
-      object = from_number(lua_tonumber(L, index));
-      break;
-    case LUA_TSTRING:
-      object = from_string(L, index);
-      break;
     case LUA_TTABLE:
       return from_table(L, index);
     case LUA_TFUNCTION:
@@ -216,6 +169,4 @@ PyObject *mf__wrapping_to_python(lua_State *L, int index) {
     default:
       return from_other(L, index);
   }
-  if (object == NULL) mf__raise(L);
-  return object;
 }

@@ -37,6 +37,8 @@ describe("a Lua function in Python", function()
   it("gives none, one or several results", function()
     py.exec "def results(f): return repr(f())"
     local results = py.main.results
+    assert.are.equal("9007199254740992", results(function() return 2 ^ 53 end))
+    assert.are.equal("9007199254740994.0", results(function() return 2 ^ 53 + 2 end))
     assert.are.equal("None", results(function() end))
     assert.are.equal("'a'", results(function() return "a" end))
     assert.are.equal("(1, None, [2])", results(function() return 1, nil, { 2 } end))

@@ -1,0 +1,102 @@
+/* names.c: strings that cross again and again, as the names of fields do, remembered for the next time.
+ *
+ *   a Lua string     by its address -> the interned str; one table for the process
+ *   a Python str     by its address -> the Lua string; of each kit, because strings belong to a Lua state
+ *
+ * A str is remembered when it comes a second time in a row to its place, so that names that are made anew each time do
+ * not drive out those that are not. Invariant: guarded by the GIL; what is remembered is kept alive, or compared. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "state.h"
+
+enum { NAME_MAX_SIZE = 31, KEYS = 128 };
+
+/* What was at an address before may have been another string, so the text is compared. */
+static struct {
+  const char *address;
+  size_t size;
+  char text[NAME_MAX_SIZE + 1];
+  PyObject *name;
+} names[512];
+
+static void remember(size_t slot, const char *text, size_t size, PyObject *name) {
+  PyObject *before = names[slot].name;
+  names[slot].address = text;
+  names[slot].size = size;
+  memcpy(names[slot].text, text, size);
+  names[slot].name = name;
+  Py_DecRef(before);
+}
+
+PyObject *mf__name_to_python(lua_State *L, int index) {
+  size_t size;
+  const char *text = lua_tolstring(L, index, &size);
+  int plain = mf__top->kit->policy == MF__POLICY_COPY || mf__top->kit->state->options.utf8;
+  if (!plain || size > NAME_MAX_SIZE) return mf__to_python(L, index);
+  size_t slot = ((uintptr_t)text >> 4) % (sizeof names / sizeof *names);
+  if (names[slot].address != text || names[slot].size != size || memcmp(names[slot].text, text, size) != 0) {
+    PyObject *name = PyUnicode_DecodeUTF8(text, (Py_ssize_t)size, NULL);
+    if (name == NULL) mf__raise(L);
+    PyUnicode_InternInPlace(&name);
+    remember(slot, text, size, name);
+  }
+  Py_IncRef(names[slot].name);
+  return names[slot].name;
+}
+
+struct mf__keys {
+  struct {
+    PyObject *key;      /* owned, or NULL */
+    const void *wished; /* what came last and was not here; never looked into */
+    int ref;            /* of the Lua string in the registry; 0 before the first */
+  } slots[KEYS];
+};
+
+static size_t slot_of(const PyObject *key) {
+  return ((uintptr_t)key >> 4) % KEYS;
+}
+
+int mf__key_push(lua_State *L, const mf__kit *kit, const PyObject *key) {
+  const struct mf__keys *keys = kit->keys;
+  size_t slot = slot_of(key);
+  if (keys == NULL || keys->slots[slot].key != key) return 0;
+  lua_rawgeti(L, LUA_REGISTRYINDEX, keys->slots[slot].ref);
+  return 1;
+}
+
+/* Whether ${key} shall be remembered now; its place in ${slot}. */
+static int is_wanted(struct mf__keys *keys, const PyObject *key, size_t *slot) {
+  *slot = slot_of(key);
+  if (keys == NULL || keys->slots[*slot].key == key) return 0;
+  int again = keys->slots[*slot].wished == key;
+  keys->slots[*slot].wished = key;
+  return again;
+}
+
+void mf__key_remember(lua_State *L, PyObject *key) {
+  mf__kit *kit = mf__top->kit;
+  size_t slot;
+  if (Py_TYPE(key) != &PyUnicode_Type || lua_type(L, -1) != LUA_TSTRING || lua_objlen(L, -1) > NAME_MAX_SIZE) return;
+  if (kit->keys == NULL) kit->keys = calloc(1, sizeof *kit->keys);
+  if (!is_wanted(kit->keys, key, &slot)) return;
+  int *ref = &kit->keys->slots[slot].ref;
+  PyObject *before = kit->keys->slots[slot].key;
+  kit->keys->slots[slot].key = NULL;
+  Py_DecRef(before);
+  lua_pushvalue(L, -1);
+  if (*ref != 0) {
+    lua_rawseti(L, LUA_REGISTRYINDEX, *ref);
+  } else {
+    *ref = luaL_ref(L, LUA_REGISTRYINDEX);
+  }
+  Py_IncRef(key);
+  kit->keys->slots[slot].key = key;
+}
+
+void mf__keys_free(mf__kit *kit) {
+  struct mf__keys *keys = kit->keys;
+  kit->keys = NULL;
+  for (int i = 0; keys != NULL && i < KEYS; i++) Py_DecRef(keys->slots[i].key);
+  free(keys);
+}

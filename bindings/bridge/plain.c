@@ -1,0 +1,89 @@
+/* plain.c: what None, booleans, numbers and strings are on the other side, under either policy.
+ *
+ * Everything that crosses comes through here first; what is not plain is to_python.c's, to_lua.c's and wrap.c's.
+ * Invariant: a number crosses exactly or not at all, and mf__plain_push never allocates in Lua or raises.
+ * Must not know: tables, objects, who calls. */
+#include <math.h>
+
+#include "state.h"
+
+/* In every libpython since 3.3, but in the limited API's headers only since 3.10. */
+PyAPI_FUNC(const char *) PyUnicode_AsUTF8AndSize(PyObject *object, Py_ssize_t *size);
+
+#define EXACT_MAX 9007199254740992LL /* 2^53: up to here a double holds every integer */
+
+PyObject *mf__number_to_python(const mf__kit *kit, double number) {
+  double beyond = kit->policy == MF__POLICY_WRAP ? 0x1p63 : 0x1p53 + 2;
+  if (!(fabs(number) < beyond)) return PyFloat_FromDouble(number);
+  long long whole = (long long)number;
+  if ((double)whole != number || (whole == 0 && signbit(number))) return PyFloat_FromDouble(number);
+  return PyLong_FromLongLong(whole);
+}
+
+static PyObject *string_to_python(lua_State *L, const mf__kit *kit, int index) {
+  const mf__options *options = kit->policy == MF__POLICY_WRAP ? &kit->state->options : NULL;
+  size_t size;
+  const char *data = lua_tolstring(L, index, &size);
+  if (options == NULL || options->utf8) return PyUnicode_DecodeUTF8(data, (Py_ssize_t)size, NULL);
+  if (options->encoding == NULL) return PyBytes_FromStringAndSize(data, (Py_ssize_t)size);
+  return PyUnicode_Decode(data, (Py_ssize_t)size, options->encoding, NULL);
+}
+
+int mf__plain_take(lua_State *L, const mf__kit *kit, int index, PyObject **result) {
+  switch (lua_type(L, index)) {
+    case LUA_TNUMBER:
+      *result = mf__number_to_python(kit, lua_tonumber(L, index));
+      return 1;
+    case LUA_TSTRING:
+      *result = string_to_python(L, kit, index);
+      return 1;
+    case LUA_TBOOLEAN:
+      *result = PyBool_FromLong(lua_toboolean(L, index));
+      return 1;
+    case LUA_TNONE:
+    case LUA_TNIL:
+      Py_IncRef(Py_None);
+      *result = Py_None;
+      return 1;
+    default:
+      return 0;
+  }
+}
+
+int mf__push_int(lua_State *L, PyObject *object) {
+  int overflow;
+  long long value = PyLong_AsLongLongAndOverflow(object, &overflow);
+  if (overflow != 0 || value > EXACT_MAX || value < -EXACT_MAX) return 0;
+  lua_pushnumber(L, (double)value);
+  return 1;
+}
+
+int mf__plain_push(lua_State *L, const mf__kit *kit, PyObject *object) {
+  PyTypeObject *type = Py_TYPE(object);
+  if (type == &PyLong_Type) return mf__push_int(L, object);
+  if (type == &PyFloat_Type) {
+    lua_pushnumber(L, PyFloat_AsDouble(object));
+  } else if (type == &PyBool_Type) {
+    lua_pushboolean(L, object == Py_True);
+  } else if (object == Py_None && kit->policy == MF__POLICY_WRAP) {
+    lua_pushnil(L);
+  } else {
+    return 0;
+  }
+  return 1;
+}
+
+int mf__push_utf8(lua_State *L, PyObject *object) {
+  Py_ssize_t size;
+  const char *data = PyUnicode_AsUTF8AndSize(object, &size);
+  if (data == NULL) return 0;
+  lua_pushlstring(L, data, (size_t)size);
+  return 1;
+}
+
+void mf__push_bytes(lua_State *L, PyObject *object) {
+  char *data;
+  Py_ssize_t size;
+  if (PyBytes_AsStringAndSize(object, &data, &size) != 0) mf__raise(L);
+  lua_pushlstring(L, data, (size_t)size);
+}

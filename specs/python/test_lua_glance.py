@@ -1,0 +1,178 @@
+"""Fields of tables, elements and tensors that cross by a short way where that is possible: the answers are the same.
+
+A field is read and written a few times each, because names are remembered from the second time on.
+"""
+
+import threading
+
+import pytest
+
+import moonferry as mf
+
+VALUES = [None, True, False, 0, -1, 2**53, 0.5, float("inf"), "", "text", "Fähre", "x" * 1000]
+
+
+@pytest.fixture
+def lua():
+    state = mf.Lua()
+    yield state
+    state.globals().held = None
+    for _ in range(3):
+        state.gccollect()
+
+
+def three_times(function):
+    return [function() for _ in range(3)]
+
+
+@pytest.mark.parametrize("key", ["name", "a name that is longer than most names are", 1, 2, 2.5, True, -7])
+def test_fields_keep_what_was_written(lua, key):
+    t = lua.eval("{10, 20}")
+    for value in VALUES:
+        for _ in range(3):
+            t[key] = value
+            assert three_times(lambda: t[key]) == [value] * 3
+            assert type(t[key]) is type(value)
+    assert len(t) == 2 if key not in (1, 2) else t[3 - key] == 30 - 10 * key
+
+
+def test_a_field_may_come_go_and_change_its_type(lua):
+    t = lua.table()
+    kinds = {"number": 1, "table": lua.table(1), "string": "text", "nil": None, "userdata": len, "boolean": True}
+    for kind, value in kinds.items():
+        t.field = value
+        assert three_times(lambda: t.field) == [value] * 3
+        assert lua.eval("type((...).field)", t) == kind
+        assert ("field" in t) == (value is not None)
+
+
+def test_a_metatable_is_asked_from_when_it_is_there(lua):
+    t = lua.table(field=1)
+    assert three_times(lambda: t.field) == [1] * 3
+    lua.execute("setmetatable(..., {__index = function(_, k) return k .. '!' end, __newindex = error})", t)
+    t.field = 2
+    assert (t.field, t.other, t[5]) == (2, "other!", "5!")
+    with pytest.raises(mf.LuaError):
+        t.other = 1
+    lua.execute("setmetatable(..., nil)", t)
+    assert (t.field, t.other) == (2, None)
+
+
+def test_names_belong_to_their_state():
+    states = [mf.Lua() for _ in range(3)]
+    tables = [state.table(name=i) for i, state in enumerate(states)]
+    for _ in range(3):
+        assert [t.name for t in tables] == [0, 1, 2]
+    del states[1], tables[1]
+    assert [t.name for t in tables] == [0, 2]
+    narrow = mf.Lua(encoding="latin-1")
+    t = narrow.eval("{['\\228'] = 1}")
+    assert three_times(lambda: t["ä"]) == [1] * 3
+    bare = mf.Lua(encoding=None)
+    t = bare.eval("{name = 'x'}")
+    assert three_times(lambda: t[b"name"]) == [b"x"] * 3 == three_times(lambda: t.name)
+    assert three_times(lambda: t["name"]) == [None] * 3
+
+
+def test_more_names_than_are_remembered(lua):
+    t = lua.table()
+    names = [f"name{i}" for i in range(2000)]
+    for _ in range(4):
+        for i, name in enumerate(names):
+            t[name] = i
+        assert [t[name] for name in names] == list(range(2000))
+
+
+def test_text_that_is_none_is_an_error_each_time(lua):
+    t = lua.eval("{'ok', '\\255', 'ok', key = '\\255'}")
+    for _ in range(3):
+        with pytest.raises(UnicodeDecodeError):
+            t.key  # noqa: B018
+    steps = t.values()
+    assert next(steps) == "ok"
+    with pytest.raises(UnicodeDecodeError):
+        next(steps)
+    assert list(t.keys()) == [1, 2, 3, "key"]
+
+
+def test_elements_of_all_kinds_in_their_order(lua):
+    t = lua.eval("{1, 'a', {2}, true, function() end, 0.5, '', coroutine.create(print), x = 1}")
+    kinds = ["number", "string", "table", "boolean", "function", "number", "string", "thread", "number"]
+    assert [lua.eval("type(...)", value) for value in t.values()][:7] == kinds[:7]
+    assert [key for key, _ in t.items()] == [1, 2, 3, 4, 5, 6, 7, 8, "x"]
+    assert [value for _, value in t.items()][2][1] == 2
+
+
+def test_an_iteration_sees_what_is_written_on_the_way(lua):
+    t = lua.eval("{1, 2, 3, 4}")
+    seen = []
+    for key, value in t.items():
+        seen.append(value)
+        if key < 4:
+            t[key + 1] = value * 10
+    assert seen == [1, 10, 100, 1000]
+    steps = t.values()
+    assert next(steps) == 1
+    for key in (2, 3, 4):
+        t[key] = None
+    assert list(steps) == []
+
+
+def test_from_callbacks_at_any_depth_and_in_coroutines(lua):
+    t = lua.eval("{1, 2, 3, name = 'n'}")
+
+    resume = lua.eval("function(f, n) return coroutine.wrap(function() return f(n) end)() end")
+
+    def look(depth):
+        assert list(t.values())[:3] == [1, 2, 3] and t.name == "n" and t[2] == 2
+        t[2] = 2
+        return resume(look, depth - 1) if depth else 0
+
+    assert look(12) == 0
+    assert lua.eval("(function(f, ...) return f(0), ... end)(...)", look, *range(15)) == (0, *range(15))
+
+
+def test_eight_threads_on_one_table(lua):
+    t = lua.eval("{0, 0, 0, 0, 0, 0, 0, 0, x = 0}")
+    spin = lua.eval("function(n, f) local s = 0 for i = 1, n do s = s + i end f() return s end")
+    wrong = []
+
+    def work(mine):
+        for i in range(300):
+            t[mine] = i
+            if t[mine] != i or len(list(t.values())) != 9 or (i % 10 == 0 and spin(100, lambda: None) != 5050):
+                wrong.append((mine, i))
+            t.x = i
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(1, 9)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == [] and list(t.values())[:8] == [299] * 8
+
+
+def test_a_tensor_may_cross_any_number_of_times(lua):
+    t = mf.zeros((2,))
+    hold = lua.eval("function(x) if x then held = x end return held end")
+    hold(t)
+    assert {hold().data_ptr for _ in range(5)} == {t.data_ptr}
+    assert [x.data_ptr for x in lua.eval("{held, held}").values()] == [t.data_ptr] * 2
+    lua.execute("assert(held == (...)) held:close()", t)
+    with pytest.raises(mf.LuaError, match="closed|none"):
+        hold()
+    hold(t)
+    assert hold().data_ptr == t.data_ptr
+    for wrong in ("nil", "5", "'x'", "{}", "require('ffi').new('int64_t[2]')"):
+        lua.execute(f"rawset(held, 'handle', {wrong})")
+        with pytest.raises(mf.LuaError):
+            hold()
+
+
+def test_a_tensor_of_lua_that_crosses_twice_comes_back_as_another_value(lua):
+    make = lua.eval("function() mine = mine or require('moonferry').zeros({2}) return mine end")
+    first, second = make(), make()
+    assert first.data_ptr == second.data_ptr
+    assert lua.eval("rawequal(mine, ...)", first) is False
+    lua.execute("mine:close(); (...):put(0, 7)", second)
+    assert first[0] == 7
