@@ -30,10 +30,9 @@ static PyGILState_STATE take_gil(mf__frame *below) {
   return PyGILState_UNLOCKED;
 }
 
-int mf__enter(lua_State *L) {
-  mf__kit *kit = *(mf__kit **)lua_touserdata(L, lua_upvalueindex(2));
-  if (kit == NULL) return luaL_error(L, "this Lua state is being closed");
-  if (!Py_IsInitialized()) return luaL_error(L, "Python is not running (any more)");
+/* Apart from mf__enter, so that its frame is gone when the error is raised: a message handler that fails in Python is
+ * called again, by LuaJIT, on top of what raised the error. */
+__attribute__((noinline)) static int enter(lua_State *L, mf__kit *kit) {
   lua_pushvalue(L, lua_upvalueindex(1));
   lua_insert(L, 1);
   mf__frame *below = mf__top;
@@ -51,7 +50,16 @@ int mf__enter(lua_State *L) {
   } else {
     PyGILState_Release(gil);
   }
-  return status == 0 ? lua_gettop(L) : lua_error(L);
+  return status;
+}
+
+int mf__enter(lua_State *L) {
+  mf__kit *kit = *(mf__kit **)lua_touserdata(L, lua_upvalueindex(2));
+  if (kit == NULL) return luaL_error(L, "this Lua state is being closed");
+  if (!Py_IsInitialized()) return luaL_error(L, "Python is not running (any more)");
+  /* Later than mf__visit, so that calls which nest through both end as Python's do. */
+  if (mf__stack_is_low(2)) return luaL_error(L, "C stack overflow");
+  return enter(L, kit) == 0 ? lua_gettop(L) : lua_error(L);
 }
 
 /* The lua_CFunction that mf__visit calls: it is what has the kit as its upvalue. */
@@ -87,7 +95,7 @@ static int collect(lua_State *L, void *unused) {
 }
 
 lua_State *mf__visit_begin(mf__kit *kit, mf__frame *frame) {
-  if (mf__stack_is_low()) {
+  if (mf__stack_is_low(1)) {
     PyErr_SetString(PyExc_RecursionError, "maximum recursion depth exceeded: the C stack has no room to call Lua");
     return NULL;
   }

@@ -92,9 +92,16 @@ PyObject *mf__text_of_error(const char *text, size_t size) {
   return PyUnicode_DecodeLatin1(text, (Py_ssize_t)size, NULL);
 }
 
-/* The text of the error value at ${index}, held. */
+/* The text of the error value at ${index}, held. A __tostring that fails is none. */
 static PyObject *message_of(lua_State *L, int index) {
-  if (!luaL_callmeta(L, index, "__tostring")) lua_pushvalue(L, index);
+  lua_pushvalue(L, index);
+  if (luaL_getmetafield(L, index, "__tostring")) {
+    lua_insert(L, -2);
+    if (lua_pcall(L, 1, 1, 0) != 0) {
+      lua_pop(L, 1);
+      lua_pushnil(L);
+    }
+  }
   size_t size;
   const char *text = lua_tolstring(L, -1, &size);
   PyObject *message = text != NULL ? mf__text_of_error(text, size)

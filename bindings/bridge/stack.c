@@ -37,7 +37,7 @@ static void find_bounds(void) {
 }
 
 /* On a stack that is not the thread's own, as fibers have, the difference is not small. */
-int mf__stack_is_low(void) {
+int mf__stack_is_low(int part) {
   if (!here.known) find_bounds();
-  return (uintptr_t)__builtin_frame_address(0) - here.lowest < here.margin;
+  return (uintptr_t)__builtin_frame_address(0) - here.lowest < here.margin / (size_t)part;
 }

@@ -177,8 +177,9 @@ PyObject *mf__text_of_error(const char *text, size_t size);
 extern PyObject *mf__lua_error_type, *mf__lua_syntax_error_type, *mf__lua_memory_error_type;
 int mf__error_types_ready(void);
 
-/* stack.c: whether a call that nests further might not find room on this thread's C stack. */
-int mf__stack_is_low(void);
+/* stack.c: whether what nests further might not find room on this thread's C stack: less than 1/${part} of what is kept
+ * free is left. */
+int mf__stack_is_low(int part);
 
 /* attribute.c: attributes as the state's filter or handlers have them. */
 

@@ -126,6 +126,15 @@ def outer():
     assert.are.equal(tostring(err), events.__tostring(err, builtins, {}))
   end)
 
+  it("may come from a message handler, which LuaJIT calls for it again", function()
+    local ok, err = xpcall(error, function() return py.eval "1 / 0" end)
+    assert.is_false(ok)
+    assert.is_not_nil(err)
+    ok = xpcall(error, function() return (select(2, pcall(py.eval, "1 / 0"))) end)
+    assert.is_false(ok)
+    assert.are.equal(2, py.eval "1 + 1")
+  end)
+
   it("keeps what it holds no longer than Lua keeps it", function()
     py.exec [[
 import gc, weakref

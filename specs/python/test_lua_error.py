@@ -47,6 +47,12 @@ def test_tostring_of_an_error_object_is_the_message(lua):
         lua.execute("error(setmetatable({}, {__tostring = function() error('worse') end}))")
 
 
+def test_an_error_object_whose_tostring_fails_is_still_the_value(lua):
+    with pytest.raises(mf.LuaError, match="the error object is a Lua table") as caught:
+        lua.execute("e = setmetatable({}, {__tostring = function() error('no') end}) error(e)")
+    assert caught.value.value == lua.eval("e")
+
+
 def test_a_python_exception_is_the_same_object_on_the_other_side(lua):
     exception = KeyError("x")
 

@@ -55,7 +55,7 @@ static int safe_load(lua_State *L) {
 
 /* The function that is the upvalue, as long as there is C stack for it: LuaJIT lets these nest without a limit. */
 static int nested(lua_State *L) {
-  if (mf__stack_is_low()) return luaL_error(L, "C stack overflow");
+  if (mf__stack_is_low(1)) return luaL_error(L, "C stack overflow");
   lua_pushvalue(L, lua_upvalueindex(1));
   lua_insert(L, 1);
   lua_call(L, lua_gettop(L) - 1, LUA_MULTRET);
