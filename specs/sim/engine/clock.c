@@ -1,8 +1,8 @@
 /* clock.c: vector clocks.
  *
  * Each stream, each branch of a running graph and the host has a slot; entry i says how much of slot i's
- * history has been seen. Invariant: a slot's time never goes back, also when the slot gets a new user. It
- * must not know who uses a slot. */
+ * history has been seen. Invariant: a slot's time never goes back, also when the slot gets a new user, who comes after
+ * all that earlier users did. It must not know who uses a slot. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,8 +23,14 @@ static void grow(sim_clock *c, uint32_t size) {
   c->size = size;
 }
 
-uint32_t sim_clock_slot(void) {
-  return nspare > 0 ? spare[--nspare] : slots++;
+uint32_t sim_clock_slot(const sim_clock *seen) {
+  for (uint32_t i = nspare; i-- > 0;) {
+    const uint32_t slot = spare[i];
+    if (!sim_clock_covers(seen, slot, slot < used.size ? used.at[slot] : 0)) continue;
+    spare[i] = spare[--nspare];
+    return slot;
+  }
+  return slots++;
 }
 
 void sim_clock_recycle(uint32_t slot) {

@@ -62,7 +62,7 @@ static void configure(void) {
   sim_conf.strict = setting("SIM_STRICT", 0) != 0;
   sim_conf.ledger = !setting_is("SIM_LEDGER", "off");
   sim_conf.missing = getenv("SIM_MISSING");
-  shared_slot = sim_clock_slot();
+  shared_slot = sim_clock_slot(&shared_clock);
   sim_clock_tick(&shared_clock, shared_slot);
   sim_log_open();
   sim_journal_open();
@@ -103,7 +103,7 @@ sim_thread *sim_self(void) {
   if (self == NULL) abort();
   self->id = threads == NULL ? 1 : threads->id + 1;
   self->next = threads;
-  self->slot = sim_clock_slot();
+  self->slot = sim_clock_slot(&self->clock);
   threads = self;
   return self;
 }

@@ -74,7 +74,8 @@ typedef struct sim_clock {
   uint32_t size, room;
 } sim_clock;
 
-uint32_t sim_clock_slot(void);
+/* Whoever had the slot before: all of that was seen. */
+uint32_t sim_clock_slot(const sim_clock *seen);
 void sim_clock_recycle(uint32_t slot);
 uint32_t sim_clock_tick(sim_clock *c, uint32_t slot);
 void sim_clock_join(sim_clock *into, const sim_clock *from);
@@ -385,7 +386,6 @@ sim_status sim_stream_query(sim_stream *s);
 sim_status sim_context_wait_host(sim_context *c);
 void sim_host_after(const sim_op *op); /* the host has seen op finished */
 void sim_stream_after(sim_stream *s, sim_op *op, const sim_clock *clock); /* s waits for op */
-bool sim_stream_idle(const sim_stream *s); /* the host knows that its work is finished */
 
 /* event.c */
 struct sim_event {
@@ -453,6 +453,8 @@ struct sim_graph {
   struct sim_user **held; /* one entry for each reference */
   size_t nheld;
   uint32_t *slots; /* executable: the branch that each node belongs to */
+  uint32_t *branches;
+  size_t nbranches;
   sim_op *last;    /* executable: the end of its last launch */
   sim_clock clock;
 };

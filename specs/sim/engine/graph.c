@@ -46,10 +46,13 @@ void sim_graph_end(sim_graph *g) {
   }
   sim_op_drop(g->last);
   sim_clock_free(&g->clock);
+  while (g->nbranches > 0) sim_clock_recycle(g->branches[--g->nbranches]);
+  free(g->branches);
   free(g->slots);
   free(g->nodes);
   g->last = NULL;
   g->slots = NULL;
+  g->branches = NULL;
   g->nodes = NULL;
   g->nnodes = 0;
   sim_object_end(&g->o);
@@ -57,17 +60,18 @@ void sim_graph_end(sim_graph *g) {
 }
 
 /* A node goes on with the branch of its first dependency if it is the first to do so; any other node begins a
- * branch, with a slot of its own in the vector clocks. Slots are not given back: another graph must not look
- * ordered after this one because it uses the same slot. */
+ * branch, with a slot of its own in the vector clocks. */
 static void assign_branches(sim_graph *g) {
   bool *taken = calloc(g->nnodes + 1, sizeof *taken);
   g->slots = calloc(g->nnodes + 1, sizeof *g->slots);
-  if (taken == NULL || g->slots == NULL) abort();
+  g->branches = calloc(g->nnodes + 1, sizeof *g->branches);
+  if (taken == NULL || g->slots == NULL || g->branches == NULL) abort();
   for (size_t i = 0; i < g->nnodes; i++) {
     const sim_node *n = g->nodes[i];
     const bool follows = n->ndeps > 0 && !taken[n->deps[0]->index];
     if (follows) taken[n->deps[0]->index] = true;
-    g->slots[i] = follows ? g->slots[n->deps[0]->index] : sim_clock_slot();
+    if (!follows) g->branches[g->nbranches++] = sim_clock_slot(sim_host_clock());
+    g->slots[i] = follows ? g->slots[n->deps[0]->index] : g->branches[g->nbranches - 1];
   }
   free(taken);
 }

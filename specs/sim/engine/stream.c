@@ -32,7 +32,7 @@ sim_stream *sim_stream_new(sim_context *c, sim_stream_kind kind, bool blocking, 
   s->blocking = blocking;
   s->priority = priority;
   s->thread = sim_self()->id;
-  s->slot = sim_clock_slot();
+  s->slot = sim_clock_slot(sim_host_clock());
   s->name = name_of(s);
   if (kind == SIM_LEGACY) return s;
   s->next = c->streams;
@@ -46,10 +46,6 @@ sim_stream *sim_stream_per_thread(sim_context *c) {
   return sim_stream_new(c, SIM_PER_THREAD, true, 0);
 }
 
-bool sim_stream_idle(const sim_stream *s) {
-  return s->clock.size <= s->slot || sim_clock_covers(sim_host_clock(), s->slot, s->clock.at[s->slot]);
-}
-
 sim_status sim_stream_end(sim_stream *s) {
   char here[200];
   const sim_place now = sim_here();
@@ -60,7 +56,7 @@ sim_status sim_stream_end(sim_stream *s) {
   while (*link != NULL && *link != s) link = &(*link)->next;
   if (*link != NULL) *link = s->next;
   sim_clock_join(&s->ctx->orphans, &s->clock);
-  if (sim_stream_idle(s)) sim_clock_recycle(s->slot);
+  sim_clock_recycle(s->slot);
   sim_clock_free(&s->clock);
   sim_op_drop(s->last);
   s->last = NULL;

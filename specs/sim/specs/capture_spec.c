@@ -276,6 +276,32 @@ static void a_graph_that_outlives_its_memory_is_found(void **state) {
   OK(cuStreamDestroy_v2(s));
 }
 
+static CUgraphExec filling(CUdeviceptr p, int byte, CUstream s) {
+  CUgraphExec x = NULL;
+  OK(cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  OK(cuMemsetD8Async(p, (unsigned char)byte, NBYTES, s));
+  CUgraph g = ended(s, CUDA_SUCCESS);
+  OK(cuGraphInstantiateWithFlags(&x, g, 0));
+  OK(cuGraphDestroy(g));
+  return x;
+}
+
+static void a_graph_is_not_ordered_after_one_that_is_gone(void **state) {
+  CUdeviceptr p = device_memory();
+  CUstream a = stream(), b = stream();
+  (void)state;
+  CUgraphExec x = filling(p, 1, a);
+  OK(cuGraphLaunch(x, a));
+  OK(cuGraphExecDestroy(x));
+  x = filling(p, 2, b);
+  OK(cuGraphLaunch(x, b));
+  found(SIM_RACE, 1);
+  OK(cuCtxSynchronize());
+  OK(cuGraphLaunch(x, a));
+  OK(cuGraphExecDestroy(x));
+  give_back(p, 0, a, b);
+}
+
 /* Each launch moves p to q and then fills p: q shows what the launch before left, so launches of one executable
  * must not mix, though their streams are not ordered, and a launch must keep its own order. */
 static void launches_of_one_executable_follow_each_other(void **state) {
@@ -368,4 +394,5 @@ RUN(SPEC(a_captured_stream_does_nothing_until_the_graph_is_launched), SPEC(branc
     SPEC(captured_events_are_not_the_hosts), SPEC(a_fork_must_be_joined),
     SPEC(other_threads_are_bound_by_a_global_capture_only), SPEC(a_graph_that_outlives_its_memory_is_found),
     SPEC(two_graphs_in_two_streams_are_not_ordered),
-    SPEC(launches_of_one_executable_follow_each_other), SPEC(a_graph_and_its_executable_keep_user_objects))
+    SPEC(launches_of_one_executable_follow_each_other),
+    SPEC(a_graph_is_not_ordered_after_one_that_is_gone), SPEC(a_graph_and_its_executable_keep_user_objects))

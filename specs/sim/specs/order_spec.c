@@ -238,6 +238,25 @@ static void a_read_does_not_hide_the_write_before_it(void **state) {
   OK(cuStreamDestroy_v2(b));
 }
 
+/* Nor is it, in the vector clocks, the one that was destroyed. */
+static void a_new_stream_is_not_ordered_after_one_that_is_gone(void **state) {
+  CUdeviceptr p = device_memory();
+  CUstream gone = stream();
+  (void)state;
+  OK(cuMemsetD8Async(p, 1, NBYTES, gone));
+  OK(cuStreamDestroy_v2(gone));
+  assert_int_equal(sim_findings(SIM_WARNING), 1);
+  sim_reset();
+  CUstream next = stream();
+  OK(cuMemsetD8Async(p, 2, NBYTES, next));
+  found(SIM_RACE, 1);
+  OK(cuCtxSynchronize());
+  OK(cuMemsetD8Async(p, 3, NBYTES, next));
+  OK(cuStreamSynchronize(next));
+  OK(cuMemFree_v2(p));
+  OK(cuStreamDestroy_v2(next));
+}
+
 static void a_pair_of_places_is_reported_once(void **state) {
   (void)state;
   CUdeviceptr p = device_memory();
@@ -285,4 +304,4 @@ RUN(SPEC(same_stream_is_ordered), SPEC(a_missing_wait_is_found_under_every_seed)
     SPEC(waiting_for_an_event_never_recorded_orders_nothing),
     SPEC(a_synchronous_copy_promises_no_more_than_documented), SPEC(bytes_of_pageable_memory_are_taken_at_once),
     SPEC(a_read_does_not_hide_the_write_before_it), SPEC(a_pair_of_places_is_reported_once),
-    SPEC(pinned_memory_is_checked_too))
+    SPEC(pinned_memory_is_checked_too), SPEC(a_new_stream_is_not_ordered_after_one_that_is_gone))
