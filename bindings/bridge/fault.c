@@ -20,10 +20,21 @@
 /* The Lua code that called: above the body and mf__enter. */
 #define CALLER_LEVEL 2
 
+/* Pushes "file:line: " of the program's line: py.exec and its like are Lua themselves, and not what one wants to know.
+ */
+static void push_place(lua_State *L) {
+  lua_Debug frame;
+  int level = CALLER_LEVEL;
+  while (lua_getstack(L, level, &frame) && lua_getinfo(L, "S", &frame) &&
+         strstr(frame.source, "moonferry/python.lua") != NULL)
+    level++;
+  luaL_where(L, level);
+}
+
 int mf__fail(lua_State *L, const char *format, ...) {
   va_list args;
   va_start(args, format);
-  luaL_where(L, CALLER_LEVEL);
+  push_place(L);
   lua_pushvfstring(L, format, args);
   va_end(args);
   lua_concat(L, 2);
@@ -119,7 +130,7 @@ static void push_fault(lua_State *L, PyObject *exception) {
   if (*box == NULL) mf__fail(L, "not enough memory");
   Py_IncRef(exception);
   lua_createtable(L, STACK, 0);
-  luaL_where(L, CALLER_LEVEL);
+  push_place(L);
   lua_rawseti(L, -2, WHERE);
   luaL_traceback(L, L, NULL, CALLER_LEVEL);
   lua_rawseti(L, -2, STACK);

@@ -52,6 +52,15 @@ def outer():
     assert.matches("^KeyError: 'k'\nstack traceback:\n", err.traceback)
   end)
 
+  it("tells the program's line, also where Moonferry's own Lua files lie between", function()
+    local line = debug.getinfo(1).currentline
+    local ok, err = pcall(function()
+      py.exec "1 / 0"
+    end)
+    assert.is_false(ok)
+    assert.matches("python_fault_spec.lua:" .. line + 2 .. ": $", err.where)
+  end)
+
   it("is text where text is wanted", function()
     local err = raised()
     assert.matches("^specs/lua/python_fault_spec.lua:%d+: Leak: leak in the hull\nTraceback", tostring(err))
