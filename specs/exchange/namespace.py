@@ -1,8 +1,8 @@
 """Moonferry as the array module of the array API's test suite, as far as the suite's DLPack part needs one.
 
-Everything that is exchanged is moonferry.Tensor's own: __dlpack__, __dlpack_device__ and from_dlpack are passed on
-as they are, signatures included. What Moonferry has not, because it computes nothing, is made up here with NumPy: comparison, `all`, and the
-little that Hypothesis asks of a module to fill arrays.
+Everything that is exchanged is moonferry.Tensor's own: __dlpack__, __dlpack_device__ and from_dlpack are passed on as
+they are, signatures included. What Moonferry has not, because it computes nothing, is made up here with NumPy:
+comparison, `all`, and the little that Hypothesis asks of a module to fill arrays.
 """
 
 import numpy as np

@@ -41,6 +41,11 @@ HOPS = {
     "PaddlePaddle": ("paddle", by_table("paddle.Tensor"), mf.from_dlpack),
 }
 PRESENT = [name for name, (module, *_) in HOPS.items() if importlib.util.find_spec(module)]
+
+# PaddlePaddle only begins a chain, with memory that is Moonferry's and that it has not taken already: it calls deleters
+# under a lock of its own, and knows what it took by the address alone. Later in a chain threads would wait for ever, or
+# one thread for itself (test_peers.py).
+AFTER = [name for name in PRESENT if name != "PaddlePaddle"]
 DTYPES = [
     "int8",
     "uint8",
@@ -84,12 +89,16 @@ def hop(name, t):
     derandomize=True,
     suppress_health_check=list(HealthCheck),
 )
-@given(chain=st.lists(st.sampled_from(PRESENT), min_size=20, max_size=20), dtype=st.sampled_from(DTYPES))
-def test_twenty_hops(chain, dtype):
+@given(
+    start=st.sampled_from(PRESENT),
+    chain=st.lists(st.sampled_from(AFTER), min_size=19, max_size=19),
+    dtype=st.sampled_from(DTYPES),
+)
+def test_twenty_hops(start, chain, dtype):
     raw = support.pattern(dtype, (8, 16))
     first = mf.frombuffer(bytearray(raw.tobytes())).copy().reinterpret(dtype).reshape(8, 16)
     t, place = first, first.data_ptr
-    for name in chain:
+    for name in [start, *chain]:
         if can(name, dtype):
             t = hop(name, t)
             assert (t.data_ptr, t.dtype, t.shape, t.readonly) == (place, dtype, (8, 16), False), name
@@ -148,7 +157,9 @@ def test_all_libraries_at_once_from_eight_threads():
             while time.monotonic() < until:
                 t = mf.full((8, 8), me, "float32")
                 u = shared
-                for name in rng.permutation(PRESENT):
+                if "PaddlePaddle" in PRESENT:
+                    t = hop("PaddlePaddle", t)
+                for name in rng.permutation(AFTER):
                     t, u = hop(name, t), hop(name, u)
                 counts[me] += 1
                 assert t.tolist() == [[float(me)] * 8] * 8
@@ -157,9 +168,9 @@ def test_all_libraries_at_once_from_eight_threads():
             wrong.append(error)
 
     common = mf.asarray(np.arange(4096.0)).copy()  # aligned as JAX wants it, which copies otherwise
-    for name in PRESENT:  # imports, and what each does once, from this thread
+    for name in AFTER:  # imports, and what each does once, from this thread
         hop(name, common)
-    until = time.monotonic() + (60 if LONG else 2)
+    until = time.monotonic() + (60 if LONG else 5)
     threads = [threading.Thread(target=work, args=(me, common), daemon=True) for me in range(8)]
     for thread in threads:
         thread.start()
