@@ -43,7 +43,7 @@ def time_of(cell):
 
 def versions(cells):
     """The version of each library: the one in its own environment, where it is at both ends."""
-    found = {}
+    found: dict[str, str] = {}
     for cell in sorted(cells, key=lambda c: c["from"] != c["to"]):
         for name, version in cell["versions"].items():
             found.setdefault(name, version)
@@ -152,7 +152,7 @@ def summary_of(name, result, table):
 
 def layouts_in_words(cell):
     seen = (cell or {}).get("checks", {}).get("layouts", {})
-    groups = {}
+    groups: dict[str, list[str]] = {}
     for layout, word in seen.items():
         groups.setdefault(shorten(word, 90), []).append(layout)
     return "; ".join(f"{', '.join(sorted(layouts))}: {word}" for word, layouts in sorted(groups.items()))
@@ -161,7 +161,7 @@ def layouts_in_words(cell):
 def dtypes_in_words(cell):
     seen = (cell or {}).get("checks", {}).get("dtypes", {})
     good = sorted(d for d, word in seen.items() if word == "same bits")
-    bad = {}
+    bad: dict[str, list[str]] = {}
     for dtype, word in seen.items():
         if word != "same bits":
             bad.setdefault(shorten(word.split(": ", 1)[-1], 80), []).append(dtype)

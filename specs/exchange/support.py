@@ -6,6 +6,8 @@ only names dtypes), and nothing of Moonferry but that it counts what is alive.
 
 import ctypes
 import gc
+import importlib
+import importlib.util
 import os
 import re
 import sys
@@ -13,10 +15,7 @@ import timeit
 
 import numpy as np
 
-try:
-    import ml_dtypes
-except ImportError:
-    ml_dtypes = None
+ml_dtypes = importlib.import_module("ml_dtypes") if importlib.util.find_spec("ml_dtypes") else None
 
 # Not a number (quiet, signalling, negative), infinities, zeros, the smallest and the largest, as bits.
 SPECIALS = {
@@ -34,7 +33,7 @@ def numpy_dtype(name):
 
 def itemsize(name):
     """Bytes of an element: the first number in the dtype's name says how many bits it has."""
-    return 1 if name == "bool" else int(re.search(r"\d+", name)[0]) // 8
+    return 1 if name == "bool" else int(re.findall(r"\d+", name)[0]) // 8
 
 
 def pattern(name, shape):
