@@ -114,6 +114,9 @@ typedef struct mf__access {
   mf__space space;
   int32_t ordinal;
   _Atomic int32_t locked; /* the lock of all that follows */
+  /* The stream of the record's only entry, which has a write to it that nobody else has seen: another use by it would
+   * change nothing. 0 where that is not known. Written under the lock. */
+  _Atomic mf_stream alone;
   void *block;          /* pool.c's, for memory of ours */
   uint64_t clock;       /* the number of the last use */
   uint64_t given;       /* uses up to this one were the producer's, who looks after them */
@@ -149,6 +152,10 @@ bool mf__order_knows(mf__access *a, mf_stream stream, int32_t *ordinal);
 /* Begin and end in one, where the queue's stream is all that the record knows, which is the usual case; else false, and
  * nothing was done. */
 bool mf__order_again(const mf__queue *on, const mf__usage *use);
+/* Whether there is nothing to do even for that. */
+static inline bool mf__order_is_alone(const mf__access *a, mf_stream stream) {
+  return atomic_load_explicit(&a->alone, memory_order_acquire) == stream;
+}
 /* Enters without waiting. */
 int mf__order_enter(const mf__queue *on, const mf__usage *use, mf_error *err);
 /* An export's stay on a stream: opened by begin and end with open, closed by its deleter. *id is 0 where there is

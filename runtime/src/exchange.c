@@ -181,6 +181,11 @@ int mf_tensor_export_legacy_to(mf_tensor *t, const mf_request *request, DLManage
   return mf__end(rc, __func__, err);
 }
 
+static bool is_allowed(const mf_tensor *t, int32_t use) {
+  const bool known = use == MF_READ || (use == MF_WRITE && !(t->flags & DLPACK_FLAG_BITMASK_READ_ONLY));
+  return known && !mf__storage_is_closed(t->storage);
+}
+
 static int check_use(const mf_tensor *t, int32_t use, mf_error *err) {
   if (use == MF_WRITE) return mf__tensor_writable(t, err);
   if (use == MF_READ) return mf__tensor_open(t, err);
@@ -199,23 +204,31 @@ static int work_queue(const mf_tensor *t, mf_stream stream, mf__queue *on, bool 
 static bool acquire_again(const mf_tensor *t, mf_stream stream, int32_t use) {
   mf__queue on;
   mf__access *access = mf__storage_access(t->storage);
-  if (access == NULL || stream < MF_STREAM_CURRENT || check_use(t, use, NULL) != MF_OK) return false;
+  if (access == NULL || stream < MF_STREAM_CURRENT || !is_allowed(t, use)) return false;
   const mf__device device = mf__tensor_device(t);
   (void)mf__queue_resolve(&device, stream, false, &on, NULL);
-  return mf__order_again(&on, &(mf__usage){.access = access, .write = use == MF_WRITE, .lasting = true});
+  return mf__order_is_alone(access, on.stream) ||
+         mf__order_again(&on, &(mf__usage){.access = access, .write = use == MF_WRITE, .lasting = true});
 }
 
-int mf_tensor_acquire(mf_tensor *t, mf_stream stream, int32_t use, mf_error *err) {
+/* Apart, so that the usual case makes no room for all of this. */
+static __attribute__((noinline)) int acquire_any(mf_tensor *t, mf_stream stream, int32_t use, mf_error *err) {
   if (acquire_again(t, stream, use)) return MF_OK;
   mf__queue on;
   bool needed;
   mf__usage usage = {.access = mf__storage_access(t->storage), .write = use == MF_WRITE, .lasting = true};
   int rc = check_use(t, use, err);
   if (rc == MF_OK) rc = work_queue(t, stream, &on, &needed, err);
-  if (rc != MF_OK || !needed) return mf__end(rc, __func__, err);
+  if (rc != MF_OK || !needed) return mf__end(rc, "mf_tensor_acquire", err);
   rc = mf__order_begin(&on, &usage, 1, err);
   if (rc == MF_OK) mf__order_end(&on, &usage, 1, true);
-  return mf__end(rc, __func__, err);
+  return mf__end(rc, "mf_tensor_acquire", err);
+}
+
+int mf_tensor_acquire(mf_tensor *t, mf_stream stream, int32_t use, mf_error *err) {
+  const mf__access *access = mf__storage_access(t->storage);
+  const bool alone = access != NULL && stream != MF_STREAM_CURRENT && mf__order_is_alone(access, stream);
+  return alone && is_allowed(t, use) ? MF_OK : acquire_any(t, stream, use, err);
 }
 
 int mf_tensor_record(mf_tensor *t, mf_stream stream, int32_t use, mf_error *err) {

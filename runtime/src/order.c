@@ -24,8 +24,9 @@ static void lock(mf__access *a) {
   for (int tries = 0; atomic_exchange_explicit(&a->locked, 1, memory_order_acquire) != 0; tries++) {
     if (tries < 100) sched_yield();
     else nanosleep(&nap, NULL);
-    if (!a->backend->usable()) return;
+    if (!a->backend->usable()) break;
   }
+  atomic_store_explicit(&a->alone, MF_STREAM_CURRENT, memory_order_relaxed);
 }
 
 static void unlock(mf__access *a) {
@@ -305,6 +306,9 @@ bool mf__order_again(const mf__queue *on, const mf__usage *use) {
     if (use->write) t->last_write = a->clock;
     else t->last_read = a->clock;
     if (use->lasting) t->lent = false;
+    /* Whoever comes next from elsewhere waits for the write, and so for all that is queued until then. */
+    const bool stays = use->write && use->lasting && a->space == MF__DEVICE;
+    atomic_store_explicit(&a->alone, stays ? t->stream : MF_STREAM_CURRENT, memory_order_release);
   }
   unlock(a);
   return alone;

@@ -105,6 +105,59 @@ static void readers_do_not_wait_for_each_other(void **state) {
   use_end_stream(0, c);
 }
 
+/* A stream that used the memory last, and alone, takes a short way; what it may not do is refused there too. */
+static void a_stream_is_alone_until_another_comes(void **state) {
+  const int64_t twice[] = {2, NBYTES};
+  mf_tensor *t, *view;
+  (void)state;
+  const mf_stream a = use_new_stream(0), b = use_new_stream(0);
+  t = use_create(gpu_device(0));
+  OK(mf_tensor_broadcast(t, twice, 2, &view, &err));
+  for (int round = 0; round < 3; round++) OK(mf_tensor_acquire(t, a, MF_WRITE, &err));
+  FAILS(MF_EREADONLY, mf_tensor_acquire(view, a, MF_WRITE, &err));
+  FAILS(MF_EINVAL, mf_tensor_acquire(t, a, 3, &err));
+  sim_ask_reset();
+  OK(mf_tensor_acquire(view, a, MF_READ, &err));
+  OK(mf_tensor_acquire(t, b, MF_WRITE, &err));
+  EXPECT_WAITS(1);
+  OK(mf_tensor_acquire(t, a, MF_WRITE, &err));
+  EXPECT_WAITS(2);
+  for (int round = 0; round < 3; round++) OK(mf_tensor_acquire(t, a, MF_WRITE, &err));
+  OK(mf_tensor_acquire(t, b, MF_READ, &err));
+  EXPECT_WAITS(3);
+  OK(mf_tensor_acquire(t, a, MF_WRITE, &err));
+  EXPECT_WAITS(4);
+  mf_tensor_release(view);
+  mf_tensor_release(t);
+  use_end_stream(0, a);
+  use_end_stream(0, b);
+}
+
+static mf_tensor *as_of(mf_tensor *managed, int ordinal) {
+  const mf_request request = {.device = gpu_device(ordinal), .copy = MF_COPY_NEVER, .stream = MF_STREAM_NO_ORDER};
+  mf_tensor *t;
+  OK(mf_tensor_to(managed, &request, &t, &err));
+  return t;
+}
+
+static void default_streams_of_two_devices_are_two(void **state) {
+  (void)state;
+  if (other_devices() < 2 || other_managed_type() == 0) {
+    print_message("skipped: there is one device, or no managed memory\n");
+    skip();
+  }
+  mf_tensor *t = use_create((DLDevice){(DLDeviceType)other_managed_type(), 0});
+  mf_tensor *first = as_of(t, 0), *second = as_of(t, 1);
+  for (int round = 0; round < 3; round++) OK(mf_tensor_acquire(first, MF_STREAM_DEFAULT, MF_WRITE, &err));
+  sim_ask_reset();
+  OK(mf_tensor_acquire(second, MF_STREAM_DEFAULT, MF_WRITE, &err));
+  EXPECT_WAITS(1);
+  OK(mf_tensor_acquire(t, MF_STREAM_HOST, MF_WRITE, &err));
+  mf_tensor_release(first);
+  mf_tensor_release(second);
+  mf_tensor_release(t);
+}
+
 static void a_consumer_that_is_not_done_is_waited_for_each_time(void **state) {
   DLManagedTensorVersioned *given;
   (void)state;
@@ -375,6 +428,8 @@ int main(void) {
       USE(the_same_stream_costs_no_call),
       USE(two_streams_cost_a_record_and_a_wait),
       USE(readers_do_not_wait_for_each_other),
+      USE(a_stream_is_alone_until_another_comes),
+      USE(default_streams_of_two_devices_are_two),
       USE(a_consumer_that_is_not_done_is_waited_for_each_time),
       USE(the_deleter_waits_for_the_last_use),
       USE(empty_tensors_are_given_to_any_stream),
