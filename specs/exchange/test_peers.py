@@ -10,8 +10,9 @@ import sys
 import textwrap
 from pathlib import Path
 
-import dlpack_abi as abi
 import pytest
+
+import dlpack_abi as abi
 
 DELETES = """
     import signal
