@@ -68,9 +68,13 @@ def _shape(interface, owner):
     return shape
 
 
-def _strides(interface, shape, itemsize):
-    strides = interface.get("strides")
-    if strides is not None and len(strides) != len(shape):
+def _strides(interface, shape, itemsize, owner):
+    if interface.get("strides") is None:
+        return None
+    strides = _field(interface, "strides", (tuple, list), owner)
+    if any(not isinstance(step, int) or isinstance(step, bool) for step in strides):
+        raise ExchangeError(f"{_NAME}: strides are {strides!r}; ints expected")
+    if len(strides) != len(shape):
         raise ExchangeError(f"{_NAME}: strides are {strides!r}, but shape is {shape!r}")
     return _convert.element_strides(strides, shape, itemsize, _NAME)
 
@@ -80,7 +84,9 @@ def _data(interface, shape, owner):
     if len(data) != 2 or not isinstance(data[0], (int, type(None))) or isinstance(data[0], bool):
         raise ExchangeError(f"{_NAME}: data is {data!r}; an address and a bool expected")
     address, readonly = data[0] or 0, bool(data[1])
-    if address < 0 or (address == 0 and 0 not in shape):
+    if not 0 <= address < 1 << 64:
+        raise ExchangeError(f"{_NAME}: data is {data!r}, which is no address")
+    if address == 0 and 0 not in shape:
         raise ExchangeError(f"{_NAME}: data is {data!r}, but there are elements")
     return address, readonly
 
@@ -95,6 +101,13 @@ def _producer_stream(interface):
     if number <= 0:
         raise ExchangeError(f"{_NAME}: stream is {number}, which does not say which stream; 1, 2 or a handle expected")
     return number
+
+
+def _record(t, number, write):
+    try:
+        t.record(number, write)
+    except ValueError as error:
+        raise ExchangeError(f"{_NAME}: {error}") from None
 
 
 def _syncs(sync):
@@ -140,13 +153,13 @@ def from_cuda_array(obj: Any, *, stream: Stream | Any = None, sync: bool = True)
     interface = _interface_of(obj)
     shape = _shape(interface, obj)
     dtype = _convert.dtype_of_typestr(_field(interface, "typestr", str, obj), _NAME)
-    strides = _strides(interface, shape, dtype.itemsize)
+    strides = _strides(interface, shape, dtype.itemsize, obj)
     address, readonly = _data(interface, shape, obj)
     number = _producer_stream(interface)
     device = _place(address)
     t = _core._wrap_pointer(address, shape, strides, dtype, readonly, obj, device)
     if address and number is not None and _syncs(sync):
-        t.record(number, not readonly)
+        _record(t, number, not readonly)
     if address and stream is not None:
         t.acquire(stream, not readonly)
     return t

@@ -193,14 +193,19 @@ WRONG = {
     "a negative stream": ({"stream": -1}, "stream"),
     "a stream that is a bool": ({"stream": True}, "stream"),
     "a stream that is text": ({"stream": "1"}, "stream"),
+    "a stream that no handle can be": ({"stream": 1 << 70}, "__cuda_array_interface__: stream"),
     "a negative extent": ({"shape": (-1,)}, "shape"),
     "an extent that is a float": ({"shape": (1.5,)}, "shape"),
     "no shape": ({"shape": ...}, "shape"),
     "strides between elements": ({"strides": (3,)}, "stride"),
     "too many strides": ({"strides": (4, 4)}, "strides"),
+    "strides that are a number": ({"strides": 4}, "strides"),
+    "a stride that is a float": ({"strides": (4.0,)}, "strides"),
+    "a stride that is text": ({"strides": ("4",)}, "strides"),
     "no data": ({"data": ...}, "data"),
     "a null pointer": ({"data": (0, False)}, "data"),
     "a negative pointer": ({"data": (-8, False)}, "data"),
+    "a pointer of 65 bits": ({"data": (1 << 64, False)}, "data"),
     "a pointer alone": ({"data": 4096}, "data"),
     "a pointer of the host's": ({"data": (4096, False)}, "data is 0x1000"),
     "version 1": ({"version": 1}, "version"),
@@ -227,7 +232,7 @@ def test_an_object_without_it(cuda):
 def test_a_destroyed_stream_is_refused(cuda, array):
     gone = cuda.stream()
     cuda.destroy(gone)
-    with pytest.raises(ValueError):
+    with pytest.raises(mf.ExchangeError, match="__cuda_array_interface__: stream"):
         mf.from_cuda_array(array(64, stream=gone))
     cuda.reset()
 
