@@ -18,16 +18,25 @@ static PyObject *name_of(lua_State *L, PyObject *object, PyObject *key, PyObject
 }
 
 PyObject *mf__attribute_get(lua_State *L, PyObject *object, PyObject *key) {
-  PyObject *getter = options_here()->getter;
-  if (getter != NULL) return PyObject_CallFunctionObjArgs(getter, object, key, NULL);
-  return PyObject_GetAttr(object, name_of(L, object, key, Py_False));
+  PyObject *getter = options_here()->getter, *value;
+  if (getter != NULL) {
+    MF__OUTSIDE(L, value, PyObject_CallFunctionObjArgs(getter, object, key, NULL));
+  } else {
+    PyObject *name = name_of(L, object, key, Py_False);
+    MF__OUTSIDE(L, value, PyObject_GetAttr(object, name));
+  }
+  return value;
 }
 
 void mf__attribute_set(lua_State *L, PyObject *object, PyObject *key, PyObject *value) {
-  PyObject *setter = options_here()->setter;
+  PyObject *setter = options_here()->setter, *answer;
+  int failed;
   if (setter != NULL) {
-    mf__hold(L, PyObject_CallFunctionObjArgs(setter, object, key, value, NULL));
-  } else if (PyObject_SetAttr(object, name_of(L, object, key, Py_True), value) != 0) {
-    mf__raise(L);
+    MF__OUTSIDE(L, answer, PyObject_CallFunctionObjArgs(setter, object, key, value, NULL));
+    mf__hold(L, answer);
+    return;
   }
+  PyObject *name = name_of(L, object, key, Py_True);
+  MF__OUTSIDE(L, failed, PyObject_SetAttr(object, name, value));
+  if (failed) mf__raise(L);
 }

@@ -12,6 +12,7 @@ static void push_frame(mf__frame *frame, lua_State *L, mf__kit *kit) {
   frame->L = L;
   frame->kit = kit;
   frame->thread = NULL;
+  frame->data = NULL;
   frame->count = 0;
   mf__top = frame;
 }
@@ -30,11 +31,29 @@ static PyGILState_STATE take_gil(mf__frame *below) {
   return PyGILState_UNLOCKED;
 }
 
+/* What a quick way got of Python but could not push, or the exception that it got instead. */
+static int rest_of_quick(lua_State *L, void *data) {
+  if (data == NULL) return mf__raise(L);
+  mf__key_to_lua(L, mf__hold(L, data));
+  mf__drop();
+  return 1;
+}
+
+static int run_body(lua_State *L, mf__frame *frame, int quick) {
+  if (quick == MF__QUICK_NOT) {
+    lua_pushvalue(L, lua_upvalueindex(1));
+    lua_insert(L, 1);
+    return lua_pcall(L, lua_gettop(L) - 1, LUA_MULTRET, 0);
+  }
+  lua_settop(L, 0);
+  frame->body = rest_of_quick;
+  lua_rawgeti(L, LUA_REGISTRYINDEX, frame->kit->runner);
+  return lua_pcall(L, 0, LUA_MULTRET, 0);
+}
+
 /* Apart from mf__enter, so that its frame is gone when the error is raised: a message handler that fails in Python is
  * called again, by LuaJIT, on top of what raised the error. */
-__attribute__((noinline)) static int enter(lua_State *L, mf__kit *kit) {
-  lua_pushvalue(L, lua_upvalueindex(1));
-  lua_insert(L, 1);
+__attribute__((noinline)) static int enter(lua_State *L, mf__kit *kit, mf__quick_body quick, int *results) {
   mf__frame *below = mf__top;
   int lent = below != NULL && below->thread != NULL;
   PyGILState_STATE gil = take_gil(below);
@@ -42,7 +61,12 @@ __attribute__((noinline)) static int enter(lua_State *L, mf__kit *kit) {
   push_frame(&frame, L, kit);
   mf__state_arrive(kit->state, L);
   mf__refs_drain();
-  int status = lua_pcall(L, lua_gettop(L) - 1, LUA_MULTRET, 0);
+  int status = 0;
+  *results = quick != NULL ? quick(L, &frame) : MF__QUICK_NOT;
+  if (*results < 0) {
+    status = run_body(L, &frame, *results);
+    *results = lua_gettop(L);
+  }
   if (kit->state->stop != MF__STOP_NOT && status == 0) status = mf__stop_push(L, kit->state);
   pop_frame(&frame);
   if (lent) {
@@ -53,13 +77,18 @@ __attribute__((noinline)) static int enter(lua_State *L, mf__kit *kit) {
   return status;
 }
 
-int mf__enter(lua_State *L) {
+int mf__enter_by(lua_State *L, mf__quick_body quick) {
   mf__kit *kit = *(mf__kit **)lua_touserdata(L, lua_upvalueindex(2));
   if (kit == NULL) return luaL_error(L, "this Lua state is being closed");
   if (!Py_IsInitialized()) return luaL_error(L, "Python is not running (any more)");
   /* Later than mf__visit, so that calls which nest through both end as Python's do. */
   if (mf__stack_is_low(2)) return luaL_error(L, "C stack overflow");
-  return enter(L, kit) == 0 ? lua_gettop(L) : lua_error(L);
+  int results;
+  return enter(L, kit, quick, &results) == 0 ? results : lua_error(L);
+}
+
+int mf__enter(lua_State *L) {
+  return mf__enter_by(L, NULL);
 }
 
 /* The lua_CFunction that mf__visit calls: it is what has the kit as its upvalue. */

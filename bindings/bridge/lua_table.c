@@ -100,9 +100,10 @@ struct iterator {
   PyObject ob_base;
   mf__value *table; /* NULL at the end */
   int what;
-  int length; /* of the elements 1 ... n, which come first, by number; -1 until the first step */
-  int index;  /* the last of them */
-  int ref;    /* then the last key in the registry; LUA_NOREF before the first step */
+  int length;   /* of the elements 1 ... n, which come first; -1 until the first step */
+  int index;    /* the last of them */
+  int in_order; /* lua_next gives 1, 2 ... index first of all, so that nothing was passed over */
+  int ref;      /* then the last key in the registry; LUA_NOREF before the first step */
 };
 
 struct step {
@@ -134,17 +135,29 @@ static int was_element(lua_State *L, const struct iterator *iterator) {
   return 1;
 }
 
+/* Where lua_next goes on: after the elements if they came first, else from the beginning. */
+static void push_last_key(lua_State *L, const struct iterator *iterator, int table) {
+  if (iterator->ref != LUA_NOREF) {
+    lua_rawgeti(L, LUA_REGISTRYINDEX, iterator->ref);
+    return;
+  }
+  lua_rawgeti(L, table, iterator->index);
+  int there = iterator->in_order && iterator->index > 0 && !lua_isnil(L, -1);
+  lua_pop(L, 1);
+  if (there) {
+    lua_pushnumber(L, iterator->index);
+  } else {
+    lua_pushnil(L);
+  }
+}
+
 static int step_body(lua_State *L, void *data) {
   struct step *step = data;
   struct iterator *iterator = step->iterator;
   if (iterator->table == NULL) return 0;
   mf__value_push(L, iterator->table);
   int table = lua_gettop(L);
-  if (iterator->ref == LUA_NOREF) {
-    lua_pushnil(L);
-  } else {
-    lua_rawgeti(L, LUA_REGISTRYINDEX, iterator->ref);
-  }
+  push_last_key(L, iterator, table);
   do {
     if (!lua_next(L, table)) {
       finish(iterator);
@@ -162,19 +175,34 @@ static int step_body(lua_State *L, void *data) {
   return 0;
 }
 
-/* The elements 1 ... n need no lua_next. Pushes the table and the next one; 0 after the last. */
+/* Pushes the element after the last one if it is also what lua_next gives after that; else pushes anything. What is
+ * there is a key that lua_next takes, so this does not raise. */
+static int push_in_order(lua_State *L, const struct iterator *iterator, int table) {
+  if (iterator->index == 0) {
+    lua_pushnil(L);
+  } else {
+    lua_rawgeti(L, table, iterator->index);
+    if (lua_isnil(L, -1)) return 0;
+    lua_pushnumber(L, iterator->index);
+  }
+  return lua_next(L, table) && lua_type(L, -2) == LUA_TNUMBER && lua_tonumber(L, -2) == iterator->index + 1;
+}
+
+/* Pushes the table, maybe more, and the next one of the elements 1 ... n; returns 0 after the last. Never raises. */
 static int push_element(lua_State *L, struct iterator *iterator) {
   if (iterator->ref != LUA_NOREF || iterator->index == iterator->length) return 0;
   lua_rawgeti(L, LUA_REGISTRYINDEX, iterator->table->ref);
   if (!lua_istable(L, -1)) return 0;
-  if (iterator->length < 0) iterator->length = (int)lua_objlen(L, -1);
-  if (iterator->index < iterator->length) {
-    lua_rawgeti(L, -1, iterator->index + 1);
-    if (!lua_isnil(L, -1)) {
-      iterator->index++;
-      return 1;
-    }
+  int table = lua_gettop(L);
+  if (iterator->length < 0) iterator->length = (int)lua_objlen(L, table);
+  if (iterator->index == iterator->length) return 0;
+  if (iterator->in_order) {
+    iterator->in_order = push_in_order(L, iterator, table);
+    if (iterator->in_order) return ++iterator->index;
+    lua_settop(L, table);
   }
+  lua_rawgeti(L, table, iterator->index + 1);
+  if (!lua_isnil(L, -1)) return ++iterator->index;
   iterator->length = iterator->index;
   return 0;
 }
@@ -205,8 +233,8 @@ static int next_quickly(struct iterator *iterator, PyObject **value) {
   lua_State *L = mf__glance_begin(state);
   if (L == NULL) return 0;
   int top = lua_gettop(L), before = iterator->index;
-  int taken =
-      push_element(L, iterator) && (iterator->what == KEYS || mf__quick_take(L, iterator->table->kit, top + 2, value));
+  int taken = push_element(L, iterator) &&
+              (iterator->what == KEYS || mf__quick_take(L, iterator->table->kit, lua_gettop(L), value));
   if (!taken) iterator->index = before;
   mf__glance_end(state, L, top);
   return taken;
@@ -221,7 +249,7 @@ static int next_body(lua_State *L, void *data) {
     lua_settop(L, top);
     return step_body(L, step);
   }
-  PyObject *value = iterator->what == KEYS ? NULL : mf__to_python(L, top + 2);
+  PyObject *value = iterator->what == KEYS ? NULL : mf__to_python(L, lua_gettop(L));
   step->result = element(iterator, value);
   if (step->result == NULL) mf__raise(L);
   return 0;
@@ -247,6 +275,7 @@ static PyObject *new_iterator(PyObject *self, int what) {
   iter->table = table_of(self);
   iter->ref = LUA_NOREF;
   iter->length = -1;
+  iter->in_order = 1;
   iter->what = what;
   return (PyObject *)iter;
 }

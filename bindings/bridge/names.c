@@ -29,13 +29,30 @@ static void remember(size_t slot, const char *text, size_t size, PyObject *name)
   Py_DecRef(before);
 }
 
-PyObject *mf__name_to_python(lua_State *L, int index) {
-  size_t size;
+/* Whether strings are UTF-8 here, and where this one would be. */
+static int may_be_known(const char *text, size_t size, size_t *slot) {
+  const mf__kit *kit = mf__top->kit;
+  *slot = ((uintptr_t)text >> 4) % (sizeof names / sizeof *names);
+  return size <= NAME_MAX_SIZE && (kit->policy == MF__POLICY_COPY || kit->state->options.utf8);
+}
+
+static int is_at(size_t slot, const char *text, size_t size) {
+  return names[slot].address == text && names[slot].size == size && memcmp(names[slot].text, text, size) == 0;
+}
+
+PyObject *mf__name_known(lua_State *L, int index) {
+  size_t size, slot;
   const char *text = lua_tolstring(L, index, &size);
-  int plain = mf__top->kit->policy == MF__POLICY_COPY || mf__top->kit->state->options.utf8;
-  if (!plain || size > NAME_MAX_SIZE) return mf__to_python(L, index);
-  size_t slot = ((uintptr_t)text >> 4) % (sizeof names / sizeof *names);
-  if (names[slot].address != text || names[slot].size != size || memcmp(names[slot].text, text, size) != 0) {
+  if (!may_be_known(text, size, &slot) || !is_at(slot, text, size)) return NULL;
+  Py_IncRef(names[slot].name);
+  return names[slot].name;
+}
+
+PyObject *mf__name_to_python(lua_State *L, int index) {
+  size_t size, slot;
+  const char *text = lua_tolstring(L, index, &size);
+  if (!may_be_known(text, size, &slot)) return mf__to_python(L, index);
+  if (!is_at(slot, text, size)) {
     PyObject *name = PyUnicode_DecodeUTF8(text, (Py_ssize_t)size, NULL);
     if (name == NULL) mf__raise(L);
     PyUnicode_InternInPlace(&name);

@@ -8,7 +8,7 @@
  *   #o, tostring(o), a == b, a .. b, and what operate.c adds
  *
  * Invariant: a userdata owns one mf__ref, or none once it was closed or collected. */
-#include "bridge.h"
+#include "state.h"
 
 int mf__is_object(lua_State *L, int index) {
   if (lua_type(L, index) != LUA_TUSERDATA || !lua_getmetatable(L, index)) return 0;
@@ -134,11 +134,15 @@ static int object_gc(lua_State *L) {
   return 0;
 }
 
-void mf__push_verb(lua_State *L, lua_CFunction body, int kit) {
+void mf__push_entry(lua_State *L, lua_CFunction enter, lua_CFunction body, int kit) {
   lua_pushvalue(L, kit);
   lua_pushcclosure(L, body, 1);
   lua_rawgeti(L, kit, MF__KIT_STATE);
-  lua_pushcclosure(L, mf__enter, 2);
+  lua_pushcclosure(L, enter, 2);
+}
+
+void mf__push_verb(lua_State *L, lua_CFunction body, int kit) {
+  mf__push_entry(L, mf__enter, body, kit);
 }
 
 void mf__object_metatable(lua_State *L, int kit) {

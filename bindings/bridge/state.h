@@ -109,7 +109,24 @@ lua_State *mf__glance_begin(mf__state *state);
 /* ${top}: lua_gettop of before. */
 void mf__glance_end(mf__state *state, lua_State *L, int top);
 
+/* guard.c: mf__enter with a quick way to try before the body, which has the lock and the GIL but is not protected: it
+ * must not raise in Lua. It returns how many results it pushed; or, with the stack as it was, MF__QUICK_NOT if the body
+ * shall do all, or MF__QUICK_REST for what it got of Python: frame->data, a new reference, or the exception if that is
+ * NULL. */
+typedef int (*mf__quick_body)(lua_State *L, mf__frame *frame);
+enum { MF__QUICK_NOT = -1, MF__QUICK_REST = -2 };
+int mf__enter_by(lua_State *L, mf__quick_body quick);
+
+/* Pushes ${body} behind ${enter}, which calls mf__enter_by. */
+void mf__push_entry(lua_State *L, lua_CFunction enter, lua_CFunction body, int kit);
+
 /* quick.c: conversions that can neither allocate in Lua nor raise. */
+
+/* The reference of the open Python object at ${index}, or NULL. */
+mf__ref *mf__quick_ref(lua_State *L, const mf__kit *kit, int index);
+
+/* Takes the new reference ${got}, or the pending exception, and returns what a mf__quick_body has to. */
+int mf__quick_result(lua_State *L, mf__frame *frame, PyObject *got);
 
 /* Pushes the borrowed ${object} and returns 1, or returns 0. */
 int mf__quick_push(lua_State *L, const mf__kit *kit, PyObject *object);
@@ -126,6 +143,9 @@ int mf__tensor_quick_take(lua_State *L, const mf__kit *kit, int index, PyObject 
 
 /* The str of a short string at ${index}, which is interned and remembered, as names are; a new reference. Raises. */
 PyObject *mf__name_to_python(lua_State *L, int index);
+
+/* The same if that is known already, else NULL without an exception. Never raises. */
+PyObject *mf__name_known(lua_State *L, int index);
 
 /* Pushes the Lua string of ${key} if it is remembered and returns 1, or returns 0. Neither allocates nor raises. */
 int mf__key_push(lua_State *L, const mf__kit *kit, const PyObject *key);

@@ -176,3 +176,57 @@ def test_a_tensor_of_lua_that_crosses_twice_comes_back_as_another_value(lua):
     assert lua.eval("rawequal(mine, ...)", first) is False
     lua.execute("mine:close(); (...):put(0, 7)", second)
     assert first[0] == 7
+
+
+def test_a_step_of_something_that_is_no_iterator_is_an_error(lua):
+    for wrong in ("python.builtins.len", "python.builtins.list()", "{}", "5"):
+        with pytest.raises(mf.LuaError, match="expected"):
+            lua.execute(f"local step = python.iter(python.builtins.list()) local x = step({wrong}) return x")
+
+
+def test_items_of_every_kind_come_out_of_an_iterator(lua):
+    items = [1, None, "text", (1, 2), len, 2.5, None, mf.zeros((1,)), [3], True]
+    kinds = lua.execute("local t = {} for x in python.iter(...) do t[#t + 1] = type(x) end return t", items)
+    plain = ["number", "userdata", "string", "userdata", "userdata", "number", "userdata", "table"]
+    assert list(kinds.values()) == [*plain, "userdata", "boolean"]
+    failing = (1 // (3 - i) for i in range(9))
+    with pytest.raises(ZeroDivisionError):
+        lua.execute("for x in python.iter(...) do end", failing)
+
+
+def test_attributes_of_every_kind_again_and_again(lua):
+    class Thing:
+        number, text, nothing, function, flag = 1, "text", None, len, True
+
+        @property
+        def fails(self):
+            raise KeyError("fails")
+
+        @property
+        def big(self):
+            return 2**60
+
+    thing, look = Thing(), lua.eval("function(o, name) return type(o[name]) end")
+    kinds = {"number": "number", "text": "string", "nothing": "nil", "function": "userdata", "flag": "boolean"}
+    for _ in range(3):
+        assert {name: look(thing, name) for name in kinds} == kinds
+        for name, error in {"fails": KeyError, "missing": AttributeError, "big": OverflowError}.items():
+            with pytest.raises(error):
+                look(thing, name)
+
+
+def test_an_attribute_may_wait_for_a_thread_that_uses_the_state(lua):
+    class Waits:
+        @property
+        def value(self):
+            found = []
+            thread = threading.Thread(target=lambda: found.append(lua.eval("6 * 7")))
+            thread.start()
+            thread.join(20)
+            return found[0]
+
+        def __getitem__(self, key):
+            return self.value
+
+    look = lua.eval("function(o) return o.value, python.as_itemgetter(o)[1] end")
+    assert [look(python) for python in [lua.eval("python.as_attrgetter(...)", Waits())] * 3] == [(42, 42)] * 3

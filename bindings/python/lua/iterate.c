@@ -20,10 +20,31 @@ static int push_tuple(lua_State *L, PyObject *tuple, int numbered) {
   return (int)count;
 }
 
+/* The same for one item that is no tuple to take apart, and mostly a number. */
+static int step_quickly(lua_State *L, mf__frame *frame) {
+  mf__ref *ref = mf__quick_ref(L, frame->kit, 1);
+  if (ref == NULL || ref->flags != 0 || !PyIter_Check(ref->object)) return MF__QUICK_NOT;
+  PyObject *iterator = ref->object;
+  Py_IncRef(iterator);
+  mf__outside_begin(L);
+  PyObject *item = PyIter_Next(iterator);
+  mf__outside_end(L);
+  Py_DecRef(iterator);
+  if (item == NULL && !PyErr_Occurred()) return 0;
+  if (item != Py_None) return mf__quick_result(L, frame, item);
+  frame->data = item;
+  return MF__QUICK_REST;
+}
+
+static int enter_step(lua_State *L) {
+  return mf__enter_by(L, step_quickly);
+}
+
 /* next(iterator, control): the iterator's userdata says how. */
 static int step(lua_State *L) {
   mf__ref *ref = mf__ref_check(L, 1);
   int flags = ref->flags;
+  if (!PyIter_Check(ref->object)) mf__fail(L, "a Python iterator is expected: python.iter makes one");
   Py_IncRef(ref->object);
   PyObject *iterator = mf__hold(L, ref->object);
   mf__outside_begin(L);
@@ -76,7 +97,7 @@ static int verb_enumerate(lua_State *L) {
 void mf__put_iteration(lua_State *L, int kit) {
   static const luaL_Reg verbs[] = {
       {"iter", verb_iter}, {"iterex", verb_iterex}, {"enumerate", verb_enumerate}, {NULL, NULL}};
-  mf__push_verb(L, step, kit);
+  mf__push_entry(L, enter_step, step, kit);
   lua_rawseti(L, kit, MF__KIT_NEXT);
   for (const luaL_Reg *verb = verbs; verb->name; verb++) {
     mf__push_verb(L, verb->func, kit);

@@ -34,23 +34,57 @@ static PyObject *key_at_2(lua_State *L) {
   return mf__hold(L, lua_type(L, 2) == LUA_TSTRING ? mf__name_to_python(L, 2) : mf__to_python(L, 2));
 }
 
+/* The object at 1, held: while Python runs, Lua may close or collect it. */
+static PyObject *held_at_1(lua_State *L) {
+  PyObject *object = object_at_1(L)->object;
+  Py_IncRef(object);
+  return mf__hold(L, object);
+}
+
 static int object_index(lua_State *L) {
-  mf__ref *ref = object_at_1(L);
+  int flags = object_at_1(L)->flags;
+  PyObject *object = held_at_1(L), *value;
   PyObject *key = key_at_2(L);
-  int item = options_here()->getter == NULL && (ref->flags & MF__AS_ITEMS);
-  mf__to_lua(L, item ? PyObject_GetItem(ref->object, key) : mf__attribute_get(L, ref->object, key));
+  if (options_here()->getter == NULL && (flags & MF__AS_ITEMS)) {
+    MF__OUTSIDE(L, value, PyObject_GetItem(object, key));
+  } else {
+    value = mf__attribute_get(L, object, key);
+  }
+  mf__to_lua(L, value);
   return 1;
 }
 
+/* An attribute by a name that is known, of a state that has nothing to say about attributes. */
+static int index_quickly(lua_State *L, mf__frame *frame) {
+  const mf__options *options = &frame->kit->state->options;
+  mf__ref *ref = mf__quick_ref(L, frame->kit, 1);
+  if (ref == NULL || (ref->flags & MF__AS_ITEMS) || options->getter != NULL || options->filter != NULL)
+    return MF__QUICK_NOT;
+  PyObject *name = lua_type(L, 2) == LUA_TSTRING ? mf__name_known(L, 2) : NULL;
+  if (name == NULL) return MF__QUICK_NOT;
+  PyObject *object = ref->object, *value;
+  Py_IncRef(object);
+  MF__OUTSIDE(L, value, PyObject_GetAttr(object, name));
+  Py_DecRef(object);
+  Py_DecRef(name);
+  return mf__quick_result(L, frame, value);
+}
+
+static int enter_index(lua_State *L) {
+  return mf__enter_by(L, index_quickly);
+}
+
 static int object_newindex(lua_State *L) {
-  mf__ref *ref = object_at_1(L);
+  int flags = object_at_1(L)->flags, failed;
+  PyObject *object = held_at_1(L);
   PyObject *key = key_at_2(L);
   PyObject *value = mf__hold(L, mf__to_python(L, 3));
-  if (options_here()->setter != NULL || !(ref->flags & MF__AS_ITEMS)) {
-    mf__attribute_set(L, ref->object, key, value);
-  } else if (PyObject_SetItem(ref->object, key, value) != 0) {
-    mf__raise(L);
+  if (options_here()->setter != NULL || !(flags & MF__AS_ITEMS)) {
+    mf__attribute_set(L, object, key, value);
+    return 0;
   }
+  MF__OUTSIDE(L, failed, PyObject_SetItem(object, key, value));
+  if (failed) mf__raise(L);
   return 0;
 }
 
@@ -183,7 +217,7 @@ void mf__wrapped_metatable(lua_State *L, int kit) {
                                     {NULL, NULL}};
   mf__object_metatable(L, kit);
   for (const luaL_Reg *event = events; event->name; event++) {
-    mf__push_verb(L, event->func, kit);
+    mf__push_entry(L, event->func == object_index ? enter_index : mf__enter, event->func, kit);
     lua_setfield(L, -2, event->name);
   }
   push_shown(L, events);
