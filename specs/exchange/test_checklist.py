@@ -8,7 +8,7 @@ Where a row names this file, the spec is below: a point that no other file had.
 | a dropped import lets the source go, by the count of references | NumPy | this file |
 | a capsule that dies while an exception is in flight leaves that alone | NumPy | python/test_capsule |
 | a capsule is taken once; a taken one's destructor frees nothing | CuPy | python/test_capsule |
-| stream: no number, one that the device lacks, 0, 1, 2, -1, handles | all | python/test_dlpack, gpu/test_stream_values |
+| stream: no number, not of the device, 0, 1, 2, -1, handles | all | python/test_dlpack, gpu/test_stream_values |
 | max_version: none, 0.x, 1.0, a later minor, a later major | all | python/test_dlpack |
 | copy: true, false, none, nonsense; on the way out and in | all | python/test_dlpack, test_producer, gpu/test_matrix |
 | dl_device: own, the CPU, one that is not there, nonsense | all | python/test_dlpack, gpu/test_matrix |
