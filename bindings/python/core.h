@@ -83,6 +83,8 @@ typedef struct core_state {
   PyObject *max_version;   /* (1, 3) */
   PyObject *cpu_pair;      /* (1, 0) */
   PyObject *good_version;  /* the last max_version that meant a versioned struct, or NULL */
+  PyObject *good_names;    /* the last keyword names of a call of our __dlpack__ that were right, or NULL */
+  Py_ssize_t version_at;   /* which of them is max_version */
   PyObject *dlpack_kw[ASK_KINDS]; /* keyword names of a call of __dlpack__ */
   PyObject *stream_kw;            /* ("stream",), for producers that know no other */
   PyObject *kw[KW_NUMBER];

@@ -210,10 +210,32 @@ static PyObject *plain_capsule(PyObject *self, const dlpack_request *request) {
   return request->versioned ? versioned_capsule(self, core_handle(self), 0) : legacy_capsule(self, core_handle(self));
 }
 
-/* __dlpack__(max_version=V) with the V of the last time, which is what a consumer in a loop does. */
+/* Consumers pass the same tuple of names every time, too. */
+static void remember_names(core_state *state, PyObject *kwnames) {
+  Py_ssize_t at = 0;
+  const Py_ssize_t n = PyTuple_GET_SIZE(kwnames);
+  while (at < n && PyTuple_GET_ITEM(kwnames, at) != state->kw[KW_MAX_VERSION]) at++;
+  if (at == n || n == 1) return;
+  PyObject *old = state->good_names;
+  Py_INCREF(kwnames);
+  state->good_names = kwnames;
+  state->version_at = at;
+  Py_XDECREF(old);
+}
+
+static bool asks_for_version(const core_state *state, PyObject *const *args, Py_ssize_t count) {
+  for (Py_ssize_t i = 0; i < count; i++)
+    if (args[i] != (i == state->version_at ? state->good_version : Py_None)) return false;
+  return true;
+}
+
+/* __dlpack__(max_version=V) with the V of the last time, and with nothing else but None: what a consumer in a loop
+ * does. */
 static bool is_usual_call(const core_state *state, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
-  return kwnames != NULL && nargs == 0 && PyTuple_GET_SIZE(kwnames) == 1 &&
-         PyTuple_GET_ITEM(kwnames, 0) == state->kw[KW_MAX_VERSION] && args[0] == state->good_version && args[0] != NULL;
+  if (kwnames == NULL || nargs != 0 || state->good_version == NULL) return false;
+  const Py_ssize_t count = PyTuple_GET_SIZE(kwnames);
+  if (count == 1) return args[0] == state->good_version && PyTuple_GET_ITEM(kwnames, 0) == state->kw[KW_MAX_VERSION];
+  return kwnames == state->good_names && asks_for_version(state, args, count);
 }
 
 /* Apart, so that the usual call makes no room for all of this. */
@@ -227,6 +249,7 @@ static __attribute__((noinline)) PyObject *any_call(PyObject *self, PyObject *co
   const bool here = core_is_cpu(request.device);
   if (core_args(state, &signature, args, nargs, kwnames, values) < 0) return NULL;
   if (read_keywords(state, values, &request) < 0) return NULL;
+  if (kwnames != NULL && kwnames != state->good_names) remember_names(state, kwnames);
   if (here && core_is_cpu(request.device)) return plain_capsule(self, &request);
   return ordered_capsule(self, &request);
 }

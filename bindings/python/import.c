@@ -240,6 +240,11 @@ static int import_object(core_import *request, mf_tensor **out) {
   return import_from_method(request, out);
 }
 
+/* Nothing was asked for but the tensor. */
+static bool is_plain(const core_import *request) {
+  return request->copy < 0 && !request->placed;
+}
+
 /* ${t}, which is taken over, where it was asked for: itself, under another name, or a copy. */
 static PyObject *place(const core_import *request, mf_tensor *t, bool copy) {
   mf_request ask = {.copy = copy ? MF_COPY_ALWAYS : request->copy == 0 ? MF_COPY_NEVER : MF_COPY_IF_NEEDED};
@@ -258,7 +263,7 @@ static PyObject *place(const core_import *request, mf_tensor *t, bool copy) {
 
 /* What copy and device demand: a copy is believed only where its flag says so. Takes ${t} over. */
 static PyObject *finish(const core_import *request, mf_tensor *t) {
-  if (request->copy < 0 && !request->placed) return core_tensor_new(request->state, t);
+  if (is_plain(request)) return core_tensor_new(request->state, t);
   bool copied = (mf_tensor_flags(t) & DLPACK_FLAG_BITMASK_IS_COPIED) != 0;
   bool capsule = PyCapsule_CheckExact(request->x);
   if (request->copy == 1) return place(request, t, capsule || !copied);
@@ -280,7 +285,7 @@ static PyObject *share_own(const core_import *request) {
     return NULL;
   }
   mf_tensor_retain(t);
-  return place(request, t, request->copy == 1);
+  return is_plain(request) ? core_tensor_new(request->state, t) : place(request, t, request->copy == 1);
 }
 
 static int read_device(core_import *request, PyObject *obj) {

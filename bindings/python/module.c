@@ -292,6 +292,7 @@ static int module_clear(PyObject *module) {
   Py_CLEAR(state->max_version);
   Py_CLEAR(state->cpu_pair);
   Py_CLEAR(state->good_version);
+  Py_CLEAR(state->good_names);
   Py_CLEAR(state->stream_kw);
   for (int i = 0; i < ASK_KINDS; i++) Py_CLEAR(state->dlpack_kw[i]);
   for (int i = 0; i < KW_NUMBER; i++) Py_CLEAR(state->kw[i]);

@@ -133,6 +133,33 @@ def test_a_wrong_argument_is_found_whatever_the_others_say(make_wrong):
         mf.zeros((2,)).__dlpack__(**{**good, **make_wrong})
 
 
+def test_a_call_like_the_last_one_is_read_anew():
+    t = mf.zeros((2,))
+    version = (1, 3)
+
+    def call(**changed):
+        return ask(**{"device": None, "version": version, "copy": None, **changed})
+
+    def ask(device, version, copy):
+        # one tuple of names for all calls, as consumers written in C have
+        return t.__dlpack__(dl_device=device, max_version=version, copy=copy)
+
+    for _ in range(3):
+        assert abi.managed(call()).flags == 0
+        assert abi.managed(call(copy=True)).flags == abi.IS_COPIED
+        assert abi.managed(call(version=(1, 0))).flags == 0
+        assert abi.capsule_name(call(version=(0, 8))) == abi.LEGACY
+        assert abi.capsule_name(call(version=None)) == abi.LEGACY
+        for device in (version, (99, 0)):
+            with pytest.raises(BufferError, match="dl_device"):
+                call(device=device)
+        with pytest.raises(TypeError, match="max_version"):
+            call(version=version[0])
+        assert abi.managed(t.__dlpack__(copy=None, stream=None, max_version=version)).flags == 0
+        with pytest.raises(TypeError, match="copy"):
+            t.__dlpack__(copy=version, stream=None, max_version=version)
+
+
 def test_read_only_never_leaves_through_a_struct_that_cannot_say_so():
     t = mf.zeros((2,)).as_readonly()
     for version in (None, (0, 8)):
