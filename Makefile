@@ -34,8 +34,8 @@ test-gpu: setup ## the same specs on this machine's own driver and GPU
 	@specs/build dev
 	@specs/gpu/here .venv/bin/python specs/run --only real
 
-matrix: build ## every array library with every other, through Moonferry: docs/matrix.md (long; ONLY="NumPy JAX" for a part)
-	@.venv/bin/python specs/exchange/matrix $(if $(ONLY),--only $(ONLY))
+matrix: build ## every array library with every other, through Moonferry: docs/matrix.md (ONLY="NumPy JAX" for a part)
+	@.venv/bin/python specs/exchange/matrix $(if $(ONLY),--only $(ONLY)) $(if $(WITHIN),--seconds $(WITHIN))
 
 mutants: setup ## takes one ordering step after another out of the runtime: does a spec notice?
 	@specs/build dev

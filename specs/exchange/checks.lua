@@ -35,10 +35,14 @@ checks.LAYOUTS = {
   { "rank 12", { 1, 2, 1, 1, 2, 1, 1, 1, 1, 1, 1, 3 }, function(t) return t end, "a" },
 }
 
--- The first line of an error, which is the exception, without the place in Lua.
+-- The first line of an error, which is the exception, without the place in Lua, and without a function in C++. MXNet's
+-- errors begin with a traceback, and the last line says what is the matter.
 local function reason(message)
   local text = tostring(message):gsub("%s+$", "")
-  local first = (text:match("^[^\n]*") or text):gsub("^%S+%.lua:%d+: ", "")
+  if text:find("Traceback", 1, true) then
+    text = text:match "[^\n]*$"
+  end
+  local first = (text:match("^[^\n]*") or text):gsub("^%S+%.lua:%d+: ", ""):gsub("/%S+%.cc:%d+ .-%) ", "", 1)
   return #first > 240 and first:sub(1, 237) .. "..." or first
 end
 

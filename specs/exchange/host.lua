@@ -146,6 +146,19 @@ return {
     grows = { mmap = "MPICH keeps 136 bytes for each mmap of the process, also without Moonferry" },
     note = "its memory and its view of buffers; messages between two ranks are below" },
 
+  { name = "ONNX Runtime", module = "onnxruntime", env = "host",
+    setup = [[
+def make(a):
+    made = onnxruntime.OrtValue.ortvalue_from_shape_and_type(a.shape, a.dtype.type)
+    made.update_inplace(a)
+    return made
+]],
+    make = "make(a)", give = "moonferry.from_dlpack(x).reinterpret(dtype)",
+    take = "onnxruntime.OrtValue.from_dlpack(t)",
+    bytes = "x.numpy().tobytes()", pointer = "x.data_ptr()",
+    write = "x.update_inplace(numpy.full(x.shape(), value, 'float32'))",
+    note = "compact arrays only; its bool is given as uint8, and DLPack's own bool is refused" },
+
   { name = "TensorFlow", module = "tensorflow", package = "tensorflow-cpu", env = "tensorflow",
     make = "tensorflow.constant(a)", take = "tensorflow.experimental.dlpack.from_dlpack(t.__dlpack__())",
     bytes = "x.numpy().tobytes()", note = "legacy structs only; its tensors cannot be written" },

@@ -5,10 +5,12 @@ Responsible for words and colours. Must not know how a cell is run.
 
 import json
 import sys
+from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DOCS = ROOT / "docs"
+README = ROOT / "README.md"
 
 TITLES = {
     "host": "On the host",
@@ -18,12 +20,12 @@ TITLES = {
 # What a cell is called, its colour, and what that means.
 KINDS = {
     "zero-copy": ("#2a9d6f", "one memory: the same address, and each side sees what the other writes"),
-    "copied": ("#e9c46a", "a copy, because one end owns its memory"),
+    "copied": ("#e9c46a", "one end makes a copy, or lies on another device"),
     "second process": ("#8ab6d6", "one copy into shared memory, which a second process has too"),
     "copied on request": ("#f4a261", "refused as it is; the copy that Moonferry makes when asked is taken"),
-    "refused": ("#e76f51", "refused by one end, and so is Moonferry's copy"),
-    "crash": ("#b23a48", "a library ended its process"),
-    "fault": ("#d00000", "Moonferry was at fault"),
+    "refused": ("#d1495b", "refused by one end, and so is Moonferry's copy"),
+    "crash": ("#7b2d8b", "a library ended its process"),
+    "fault": ("#b00000", "Moonferry was at fault"),
     "missing": ("#d9d9d9", "not installable here"),
 }
 
@@ -55,7 +57,34 @@ def shorten(text, width=110):
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
-# The picture.
+# The picture. Places and sizes are in inches, from the top left, so that a cell is of one size in every table.
+
+CELL = (0.64, 0.38)
+LEFT, TOP, LABELS, GAP = 1.45, 0.85, 0.85, 0.5
+LEGEND = (4.8, 0.43)  # how wide it is, and how high a line of it
+GREY = "#606060"
+
+
+def names_of(result, table):
+    return [entry["name"] for entry in result["libraries"] if entry["table"] == table]
+
+
+def places(result):
+    """Where each table begins, where the legend does, and how large the picture is: the host's table, below it the
+    devices', and the legend beside them if there is room."""
+    found, x, y, wide, bottom = {}, LEFT, TOP + LABELS, LEFT + LEGEND[0], 0.0
+    for table in TITLES:
+        size = len(names_of(result, table))
+        if size:
+            found[table] = (x, y)
+            right, bottom = x + size * CELL[0], max(bottom, y + size * CELL[1])
+            wide = max(wide, right)
+            x, y = (right + LEFT + 0.2, y) if table != "host" else (LEFT, bottom + GAP + LABELS)
+    beside = x - LEFT - 0.2 + GAP
+    lines = len({cell["kind"] for cell in result["cells"]}) + 1
+    legend = (beside, y) if x != LEFT and beside + LEGEND[0] <= wide else (LEFT, bottom + GAP)
+    bottom = max(bottom + GAP, legend[1] + lines * LEGEND[1] + 0.2)
+    return found, legend, (wide + 0.5, bottom)
 
 
 def draw(result, path):
@@ -63,68 +92,76 @@ def draw(result, path):
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
-    from matplotlib.patches import Patch
 
-    tables = [t for t in TITLES if any(e["table"] == t for e in result["libraries"])]
-    sizes = [sum(e["table"] == t for e in result["libraries"]) for t in tables]
-    wide, rest = sizes[0], sizes[1:]
     plt.rcParams["font.family"] = "DejaVu Sans"
-    figure = plt.figure(figsize=(0.66 * wide + 2.6, 0.44 * wide + (0.44 * max(rest) + 3.6 if rest else 2.6)), dpi=130)
-    if rest:
-        grid = figure.add_gridspec(2, 1, height_ratios=[wide, max(rest) + 1], hspace=0.27)
-        axes = [figure.add_subplot(grid[0])]
-        below = grid[1].subgridspec(1, len(rest) + 1, width_ratios=[*rest, 6], wspace=0.55)
-        axes += [figure.add_subplot(below[i]) for i in range(len(rest))]
-    else:
-        axes = [figure.add_subplot()]
-    for table, ax in zip(tables, axes):
-        panel(ax, result, table)
-    seen = {cell["kind"] for cell in result["cells"]}
-    handles = [Patch(facecolor=KINDS[k][0], label=f"{k}: {KINDS[k][1]}") for k in KINDS if k in seen]
-    figure.legend(handles=handles, loc="lower right", bbox_to_anchor=(0.985, 0.035), frameon=False, fontsize=9)
-    figure.suptitle("From one array library to another, through Moonferry", fontsize=15, x=0.5, y=0.985)
-    figure.subplots_adjust(left=0.12, right=0.985, top=0.87, bottom=0.04)
+    found, legend, (width, height) = places(result)
+    figure = plt.figure(figsize=(width, height), dpi=130)
+    ax = figure.add_axes((0, 0, 1, 1))
+    ax.set_xlim(0, width)
+    ax.set_ylim(height, 0)
+    ax.axis("off")
+    ax.text(LEFT, 0.42, "From one array library to another, through Moonferry", fontsize=16, va="center")
+    ax.text(LEFT, 0.74, "from the row to the column; the time of one exchange", fontsize=9.5, color=GREY, va="center")
+    for table, corner in found.items():
+        draw_table(ax, result, table, corner)
+    draw_legend(ax, result, legend)
     figure.savefig(path)
+    plt.close(figure)
 
 
-def panel(ax, result, table):
-    names = [entry["name"] for entry in result["libraries"] if entry["table"] == table]
-    cells = {(c["from"], c["to"]): c for c in result["cells"] if c["table"] == table}
-    for row, a in enumerate(names):
-        for column, b in enumerate(names):
-            cell = cells.get((a, b))
-            if cell is None:
-                continue
-            colour = KINDS[cell["kind"]][0]
-            ax.add_patch(plt_rectangle(column, row, colour))
-            dark = cell["kind"] in ("crash", "fault", "zero-copy")
-            ax.text(
-                column + 0.5,
-                row + 0.5,
-                short_time(time_of(cell)),
-                ha="center",
-                va="center",
-                fontsize=7.2,
-                color="white" if dark else "#202020",
-            )
-    ax.set_xlim(0, len(names))
-    ax.set_ylim(len(names), 0)
-    ax.set_xticks(
-        [i + 0.5 for i in range(len(names))], names, rotation=38, ha="left", rotation_mode="anchor", fontsize=9
-    )
-    ax.set_yticks([i + 0.5 for i in range(len(names))], names, fontsize=9)
-    ax.xaxis.tick_top()
-    ax.tick_params(length=0)
-    for side in ax.spines.values():
-        side.set_visible(False)
-    ax.set_ylabel("from", fontsize=9, color="#606060")
-    ax.set_xlabel(f"{TITLES[table]}; to the column", fontsize=9, color="#606060")
-
-
-def plt_rectangle(column, row, colour):
+def square(ax, x, y, width, height, colour):
     from matplotlib.patches import Rectangle
 
-    return Rectangle((column, row), 1, 1, facecolor=colour, edgecolor="white", linewidth=1.4)
+    ax.add_patch(Rectangle((x, y), width, height, facecolor=colour, edgecolor="white", linewidth=1.4))
+
+
+def corner_mark(ax, x, y):
+    """For cells that are less where memory is not aligned to 64 bytes: x and y are the right upper corner."""
+    from matplotlib.patches import Polygon
+
+    ax.add_patch(Polygon([(x - 0.12, y + 0.012), (x - 0.012, y + 0.012), (x - 0.012, y + 0.12)], facecolor="#f4a261"))
+
+
+def draw_table(ax, result, table, corner):
+    x, y = corner
+    names = names_of(result, table)
+    cells = {(c["from"], c["to"]): c for c in result["cells"] if c["table"] == table}
+    for i, name in enumerate(names):
+        ax.text(x - 0.09, y + (i + 0.5) * CELL[1], name, fontsize=9, ha="right", va="center")
+        at = (x + (i + 0.42) * CELL[0], y - 0.06)
+        ax.text(*at, name, fontsize=9, rotation=35, rotation_mode="anchor", ha="left", va="baseline")
+    for row, a in enumerate(names):
+        for column, b in enumerate(names):
+            if (a, b) in cells:
+                draw_cell(ax, cells[a, b], x + column * CELL[0], y + row * CELL[1])
+    below = y + len(names) * CELL[1] + 0.16
+    ax.text(x, below, TITLES[table], fontsize=9.5, color=GREY, va="center")
+
+
+def draw_cell(ax, cell, x, y):
+    square(ax, x, y, *CELL, KINDS[cell["kind"]][0])
+    if cell["checks"].get("sharing", {}).get("unaligned"):
+        corner_mark(ax, x + CELL[0], y)
+    colour = "white" if cell["kind"] in ("crash", "fault", "zero-copy", "refused") else "#202020"
+    text = short_time(time_of(cell)) or ("" if cell["kind"] == "missing" else "\u2013")
+    ax.text(x + CELL[0] / 2, y + CELL[1] / 2, text, fontsize=7.4, color=colour, ha="center", va="center")
+
+
+def draw_legend(ax, result, corner):
+    x, y = corner
+    count = Counter(cell["kind"] for cell in result["cells"])
+    for kind, (colour, meaning) in KINDS.items():
+        if count[kind]:
+            square(ax, x, y, 0.34, 0.3, colour)
+            cells = f"{count[kind]} cell" + "s" * (count[kind] != 1)
+            ax.text(x + 0.46, y + 0.075, f"{kind}: {cells}", fontsize=9, weight="bold", va="center")
+            ax.text(x + 0.46, y + 0.235, meaning, fontsize=8.3, color=GREY, va="center")
+            y += LEGEND[1]
+    if any(cell["checks"].get("sharing", {}).get("unaligned") for cell in result["cells"]):
+        square(ax, x, y, 0.34, 0.3, KINDS["zero-copy"][0])
+        corner_mark(ax, x + 0.34, y)
+        meaning = "where memory is not aligned to 64 bytes: copied, or copied on request"
+        ax.text(x + 0.46, y + 0.155, meaning, fontsize=8.3, color=GREY, va="center")
 
 
 # The table.
@@ -140,6 +177,9 @@ def row_of(cell):
         words.append(shorten(sharing["why"]))
     if sharing.get("copy"):
         words.append(f"Moonferry's copy: {shorten(sharing['copy'])}")
+    if other := sharing.get("unaligned"):
+        why = f" ({shorten(other['why'])})" if other.get("why") else ""
+        words.append(f"{other['kind']} where memory is not aligned to 64 bytes{why}")
     words += [shorten(w, 200) for w in [cell.get("missing"), *cell["faults"], *cell["died"].values()] if w]
     return ": ".join(filter(None, [words[0], "; ".join(words[1:])]))
 
@@ -185,40 +225,103 @@ def of_library(entry, result):
     return [*lines, ""]
 
 
+def counts(cells):
+    """How many cells there are of each kind, in words."""
+    count = Counter(cell["kind"] for cell in cells)
+    return f"{len(cells)} cells: " + ", ".join(f"{count[kind]} {kind}" for kind in KINDS if count[kind])
+
+
+INTRODUCTION = """# The exchange matrix
+
+What becomes of an array of the library on the left, given to Moonferry and from there to the library at the top.
+
+![The matrix as a picture](matrix.png)
+
+{counts}.
+
+{kinds}
+
+`make matrix` makes this page, `matrix.json` and the picture, in about a quarter of an hour; it fails if a cell is worse
+than in the `matrix.json` that is committed. `make matrix ONLY="NumPy JAX"` runs a part, into `build/matrix/part/`.
+`make test` runs the part that needs no environments of its own, and the simulated devices.
+
+Each cell is a process of its own, and LuaJIT runs it (`specs/exchange/pair.lua`). It looks at
+
+* memory: by address, and by writing on one side, in Moonferry and on the other side, and reading everywhere;
+* every dtype that both ends have, bit for bit, with signalling and negative NaN, infinities and subnormal numbers;
+* layouts: compact, transposed, sliced, with negative and zero strides, without elements, without axes, with 12 axes;
+* read-only: kept, refused, or lost by whom;
+* lifetime: the source goes first, the sink goes first, and {rounds} rounds, after which nothing is left alive and, on
+  the host, the process has not grown;
+* time: both steps together for a float32 array of 4 x 6, each called from Python (where a second process or a device
+  takes part: from Lua). It is the shortest of many. On a simulated driver it says nothing of a GPU.
+
+On the devices each library works on a stream of its own and Moonferry on a third, under 21 orders of the queued work; a
+race that the simulated driver reports is a fault.
+
+## Adding a library
+
+A library is one entry in the list of `specs/exchange/host.lua` (`cuda.lua` and `rocm.lua` for devices): what it is
+called, how it is imported, and as Python expressions how it makes an array, takes a tensor and reads its elements. The
+comment at the top of that file lists the fields. ONNX Runtime's entry, all of it:
+
+```lua
+{onnx}```
+
+If `.venv` has not got it, its line goes into `specs/exchange/environments/host.txt`; if it cannot live with what is
+there, it gets a file of its own beside that one and a line in `WANTS` of `specs/exchange/environments.py`, and its
+cells with libraries of other environments go through a second process. Then
+`make matrix ONLY="'ONNX Runtime' Moonferry NumPy"` says what it does.
+"""
+
+
+def with_counts(readme, cells):
+    """The README's text, with how many cells there are of each kind."""
+    begin, end = "<!-- matrix: begin -->\n", "\n<!-- matrix: end -->"
+    before, rest = readme.split(begin)
+    return f"{before}{begin}{counts(cells)}.{end}{rest.split(end)[1]}"
+
+
+def entry_text(name):
+    """An entry of host.lua as it stands there."""
+    text = (ROOT / "specs" / "exchange" / "host.lua").read_text()
+    begin = text.index(f'  {{ name = "{name}"')
+    return text[begin : text.index(" },\n", begin) + 4]
+
+
+def kinds_in_words(cells):
+    found = {cell["kind"] for cell in cells}
+    return "\n".join(f"* {kind}: {meaning}" for kind, (_, meaning) in KINDS.items() if kind in found)
+
+
+def table_in_words(result, table):
+    names = names_of(result, table)
+    cells = {(c["from"], c["to"]): c for c in result["cells"] if c["table"] == table}
+    lines = [f"## {TITLES[table]}", "", "| from \\ to | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
+    for a in names:
+        row = [cells.get((a, b)) for b in names]
+        words = [f"{c['kind']} {short_time(time_of(c))}".strip() if c else "" for c in row]
+        lines.append(f"| {a} | " + " | ".join(words) + " |")
+    lines += ["", "What each does with Moonferry alone, as source and as sink:", ""]
+    for entry in result["libraries"]:
+        if entry["table"] == table and entry["name"] != "Moonferry":
+            lines += of_library(entry, result)
+    plain = ("zero-copy", "copied", "second process")
+    other = [c for c in cells.values() if c["kind"] not in plain or c["checks"].get("sharing", {}).get("unaligned")]
+    if other:
+        lines += ["Cells with a reason:", ""]
+        lines += [f"* {c['from']} -> {c['to']}: {row_of(c)}" for c in other] + [""]
+    return lines
+
+
 def markdown(result):
-    lines = [
-        "# The exchange matrix",
-        "",
-        "What becomes of an array of the library on the left, given to Moonferry and from there to the library at the",
-        "top. `make matrix` makes this page, `matrix.json` and the picture; `specs/exchange/` has the Lua that is run.",
-        "",
-        "![The matrix as a picture](matrix.png)",
-        "",
-        "The time is that of both steps together for a float32 array of 4 x 6, each called from Python (where a second",
-        "process takes part: from Lua, with question and answer). On a simulated driver it says nothing of a GPU.",
-        "",
-    ]
-    for table, title in TITLES.items():
-        names = [e["name"] for e in result["libraries"] if e["table"] == table]
-        if not names:
-            continue
-        cells = {(c["from"], c["to"]): c for c in result["cells"] if c["table"] == table}
-        lines += [f"## {title}", "", "| from \\ to | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
-        for a in names:
-            row = [cells.get((a, b)) for b in names]
-            lines.append(
-                f"| {a} | "
-                + " | ".join(f"{c['kind']} {short_time(time_of(c))}".strip() if c else "" for c in row)
-                + " |"
-            )
-        lines += ["", "What each does with Moonferry alone, as source and as sink:", ""]
-        for entry in result["libraries"]:
-            if entry["table"] == table and entry["name"] != "Moonferry":
-                lines += of_library(entry, result)
-        other = [c for c in cells.values() if c["kind"] not in ("zero-copy", "copied", "second process")]
-        if other:
-            lines += ["Cells that are neither shared nor copied:", ""]
-            lines += [f"* {c['from']} -> {c['to']}: {row_of(c)}" for c in other] + [""]
+    cells = result["cells"]
+    rounds = max((c["checks"].get("lifetime", {}).get("rounds", 0) for c in cells), default=0)
+    words = {"counts": counts(cells), "kinds": kinds_in_words(cells), "rounds": rounds}
+    lines = [INTRODUCTION.format(onnx=entry_text("ONNX Runtime"), **words)]
+    for table in TITLES:
+        if names_of(result, table):
+            lines += table_in_words(result, table)
     if result.get("ranks"):
         lines += ["## mpi4py, two ranks", "", "`specs/exchange/mpi_ranks.py` under `mpiexec -n 2`. What held:", ""]
         lines += [f"* {name}" for name in result["ranks"]] + [""]
@@ -230,6 +333,8 @@ def write(result, folder=DOCS):
     (folder / "matrix.json").write_text(json.dumps(result, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
     (folder / "matrix.md").write_text(markdown(result))
     draw(result, folder / "matrix.png")
+    if folder == DOCS:
+        README.write_text(with_counts(README.read_text(), result["cells"]))
 
 
 if __name__ == "__main__":
