@@ -11,6 +11,8 @@ import argparse
 import json
 import statistics
 import sys
+import threading
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,6 +27,7 @@ import moonferry as mf  # noqa: E402
 
 ITEMS = 100_000
 CALLS = 1000
+LONG = 100_000_000
 TEXT = "x" * 1024
 
 
@@ -102,6 +105,48 @@ def row(operation, rounds):
     return {"operation": operation, "ns": ns, "goals": goals}
 
 
+def spent_by(loop, blocked):
+    """Runs the loop and says for which share of the time its thread neither ran nor waited for a core."""
+    counts = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat")
+    before, started = counts.read_text().split(), time.perf_counter_ns()
+    loop(LONG)
+    spent, after = time.perf_counter_ns() - started, counts.read_text().split()
+    blocked.append(1 - sum(int(after[i]) - int(before[i]) for i in range(2)) / spent)
+
+
+def in_threads(make, count, rounds):
+    """(the least seconds, the share of them for which the worst thread was blocked): `count` runtimes at once."""
+    source = "function(n) local s = 0 for i = 1, n do s = s + i * i end return s end"
+    loops = [make().eval(source) for _ in range(count)]
+    least_seconds, least_blocked = float("inf"), 1.0
+    for _ in range(rounds):
+        blocked = []
+        threads = [threading.Thread(target=spent_by, args=(loop, blocked)) for loop in loops]
+        started = time.perf_counter()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        least_seconds = min(least_seconds, time.perf_counter() - started)
+        least_blocked = min(least_blocked, max(blocked))
+    return least_seconds, least_blocked
+
+
+def threads_rows(rounds):
+    """Twice the work in two threads beside the work in one. Beside other programs the first row says little; the second
+    one says as much as ever, because a thread that waits for a core is not blocked."""
+    makers = {"moonferry": mf.Lua, "lupa": lupa.LuaRuntime}
+    two = {name: in_threads(make, 2, rounds) for name, make in makers.items()}
+    one = {name: in_threads(make, 1, rounds) for name, make in makers.items()}
+    gain = {name: 2 * one[name][0] / two[name][0] for name in makers}
+    words = f"two threads, each with its Lua state: {gain['moonferry']:.2f}x of one (lupa {gain['lupa']:.2f}x)"
+    goals = [{"goal": ">= 1.8x: time of two <= 2/1.8 of one", "value": 2 / gain["moonferry"], "limit": 2 / 1.8}]
+    yield {"operation": words, "ns": {name: times[0] * 1e9 for name, times in two.items()}, "goals": goals}
+    words = f"share of it for which they were blocked (lupa {two['lupa'][1]:.3g})"
+    goals = [{"goal": "<= 0.02", "value": two["moonferry"][1], "limit": 0.02}]
+    yield {"operation": words, "ns": {}, "goals": goals}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=20)
@@ -113,6 +158,7 @@ def main():
     middle = statistics.median(r["goals"][0]["value"] for r in rows if r["operation"] not in GOALS)
     words = "median of the rows that cross, but for calls"
     rows.append({"operation": words, "ns": {}, "goals": [{"goal": "<= 0.6 of lupa", "value": middle, "limit": 0.6}]})
+    rows += threads_rows(options.rounds)
     json.dump(rows, sys.stdout, indent=1)
 
 
