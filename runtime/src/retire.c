@@ -41,8 +41,10 @@ static bool speaks_for_all(const mf__access *a, const mf__touch *t) {
 void mf__access_prune(mf__access *a) {
   for (int32_t i = 0; i < a->count && a->count > 1; i++) {
     if (!speaks_for_all(a, &a->touches[i])) continue;
-    while (a->count > i + 1) mf__access_drop(a, a->count - 1);
-    while (a->count > 1) mf__access_drop(a, 0);
+    const mf__touch speaker = a->touches[i];
+    a->touches[i] = a->touches[0];
+    a->touches[0] = speaker;
+    while (a->count > 1) mf__access_drop(a, a->count - 1);
   }
 }
 

@@ -147,6 +147,39 @@ static void who_waited_for_all_speaks_for_all(void **state) {
 }
 
 /* What a loop hands to another stream comes back: the pool does not grow with each round. */
+static DLManagedTensorVersioned *given_to(mf_tensor *t, mf_stream s) {
+  const mf_request request = {.stream = s};
+  DLManagedTensorVersioned *given;
+  OK(mf_tensor_export_to(t, &request, &given, &err));
+  return given;
+}
+
+/* Wherever in the record: after two consumers on streams of their own it is the third. Another that is kept in its place
+ * would have the block back too early. */
+static void the_last_of_many_speaks_for_all(void **state) {
+  unsigned char *seen = other_pinned(NBYTES);
+  mf_stream s[3];
+  (void)state;
+  for (int i = 0; i < 3; i++) s[i] = stream_new();
+  for (int next = 1; next < 3; next++) {
+    use(s[0]);
+    mf_tensor *t = create(gpu(0), NBYTES);
+    DLManagedTensorVersioned *given[] = {given_to(t, s[1]), given_to(t, s[2])};
+    for (int i = 0; i < 2; i++) given[i]->deleter(given[i]);
+    OK(mf_tensor_acquire(t, s[0], MF_READ, &err));
+    other_copy(0, seen, data_of(t), NBYTES, s[0]);
+    mf_tensor_release(t);
+    use(s[next]);
+    t = create(gpu(0), NBYTES);
+    write_on(t, s[next], 2);
+    mf_tensor_release(t);
+    synchronize();
+  }
+  use(MF_STREAM_DEFAULT);
+  for (int i = 0; i < 3; i++) stream_end(s[i]);
+  other_pinned_free(seen);
+}
+
 static void a_loop_that_hands_over_does_not_grow(void **state) {
   (void)state;
   const mf_stream a = stream_new(), b = stream_new();
@@ -338,6 +371,7 @@ int main(void) {
       SPEC(others_work_keeps_a_block),
       SPEC(only_others_work_counts),
       SPEC(who_waited_for_all_speaks_for_all),
+      SPEC(the_last_of_many_speaks_for_all),
       SPEC(a_loop_that_hands_over_does_not_grow),
       SPEC(programs_at_random),
       SPEC(a_foreign_stream_may_go),
