@@ -43,8 +43,27 @@ lua_State *host_open(bool environment) {
   return L;
 }
 
+/* sys.exit that nobody caught ends the program as it ends Python. */
+static void leave_if_asked(lua_State *L) {
+  static const char code[] =
+      "local e = ...\n"
+      "if e.type ~= 'SystemExit' then return end\n"
+      "local status = e.code\n"
+      "if type(status) == 'userdata' and tostring(status) == 'None' then status = 0 end\n"
+      "if type(status) == 'boolean' then status = status and 1 or 0 end\n"
+      "if type(status) ~= 'number' then io.stderr:write(tostring(status), '\\n') status = 1 end\n"
+      "os.exit(status)\n";
+  const int top = lua_gettop(L);
+  if (luaL_loadbuffer(L, code, sizeof code - 1, "=moonferry") == 0) {
+    lua_pushvalue(L, 1);
+    lua_pcall(L, 1, 0, 0);
+  }
+  lua_settop(L, top);
+}
+
 /* An error that is no string stays what it is if nothing says how to print it. */
 static int with_traceback(lua_State *L) {
+  if (lua_type(L, 1) == LUA_TUSERDATA) leave_if_asked(L);
   if (!lua_isstring(L, 1)) {
     if (!luaL_callmeta(L, 1, "__tostring")) return 1;
     if (!lua_isstring(L, -1)) {

@@ -163,6 +163,12 @@ def test_what_cannot_be_checked(tmp_path, text, why):
     assert f"mine cannot be checked: {why}" in done.stderr
 
 
+def test_a_library_whose_import_hangs(tmp_path):
+    done = check(tmp_path, "--import-seconds", "0.5", library(tmp_path, "import time; time.sleep(600)"))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "mine cannot be checked: importing it did not end within 0.5 s" in done.stderr
+
+
 def test_make(tmp_path):
     name = library(tmp_path, WRAPPED.replace("def asarray", "def build"))
     assert check(tmp_path, "--rule", "contents", name).returncode == 0, "made by from_dlpack"

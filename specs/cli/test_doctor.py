@@ -57,6 +57,7 @@ MODULES = {
     "exits": "import sys; sys.exit(3)",
     "raises": "raise RuntimeError('no good\\nsecond line')",
     "prints": "print('importable\\tmaybe')",
+    "silent": "import os; os._exit(0)",
     "bare": "float32 = 1; asarray = lambda *a, **k: object()",
 }
 
@@ -70,6 +71,7 @@ def test_nothing_that_is_found_ends_it(tmp_path):
     assert "signal 6" in libraries["crashes"]["failure"] and "last words \\255" in libraries["crashes"]["failure"]
     assert libraries["exits"]["reason"] == "SystemExit: 3"
     assert libraries["raises"]["reason"] == "RuntimeError: no good"
+    assert "ended with 0" in libraries["silent"]["failure"]
     assert libraries["bare"]["dlpack"] is False and libraries["bare"]["exchange_table"] == "no"
     assert libraries["missing"] == {"importable": False, "reason": "ModuleNotFoundError: No module named 'missing'"}
 

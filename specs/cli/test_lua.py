@@ -159,6 +159,22 @@ def test_python_is_hosted_without_a_variable(moonferry, tmp_path):
     assert done.stdout == f"9\t{BUILD.resolve()}/python/moonferry/__init__.py\n", done.stderr
 
 
+@pytest.mark.parametrize("code, status, said", [("", 0, ""), ("3", 3, ""), ("True", 1, ""), ("'why'", 1, "why\n")])
+def test_sys_exit_that_nobody_catches_is_the_programs(moonferry, tmp_path, code, status, said):
+    (tmp_path / ".venv").symlink_to(os.path.dirname(os.path.dirname(sys.executable)))
+    chunk = f"""
+    local py = require "moonferry.python"
+    py.exec "import sys, atexit; atexit.register(print, 'end')"
+    print(pcall(py.exec, "sys.exit(5)"))
+    coroutine.wrap(function() py.exec "sys.exit({code})" end)()
+    print "not reached"
+    """
+    done = moonferry("-e", chunk)
+    assert (done.returncode, done.stderr) == (status, said)
+    assert "false\tSystemExit: 5" in done.stdout and "end\n" in done.stdout
+    assert "not reached" not in done.stdout
+
+
 def test_lua_c_modules_find_lua_here(moonferry):
     """What Debian's lua-filesystem is linked with is not this program, so its functions must be exported."""
     done = moonferry("-e", "print(pcall(require, 'lfs'))", settings={"LUA_CPATH": ";;"})

@@ -77,7 +77,7 @@ local function ask(command)
   for key, value in (output or ""):gmatch("([%w_]+)\t([^\n]*)\n") do
     facts[#facts + 1] = { key, typed(key, value) }
   end
-  if status ~= 0 and not (#facts > 1 and status == 1) then
+  if #facts == 0 or status ~= 0 and not (#facts > 1 and status == 1) then
     local said = (output or ""):gsub("[%w_]+\t[^\n]*\n", ""):match("[^\n]+") or ""
     local how = status == nil and ("hung for %d s"):format(SECONDS) or status > 128 and ("died of signal %d"):format(
       status - 128) or ("ended with %d"):format(status)

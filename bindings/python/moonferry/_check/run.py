@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import select
 import subprocess
 import sys
 import textwrap
@@ -39,7 +40,14 @@ class Server:
         env = {"JAX_ENABLE_X64": "1", **os.environ}  # else JAX makes no 64-bit arrays
         self.child = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env,
                                       stderr=subprocess.DEVNULL)  # fmt: skip
-        self.about = self.read() or {"ready": False, "why": f"importing it ended the process ({self.child.wait()})"}
+        self.about = self.greeting(options.import_seconds)
+
+    def greeting(self, seconds: float) -> Answer:
+        """What it says of the library once that is imported."""
+        if not select.select([self.child.stdout], [], [], seconds)[0]:
+            self.child.kill()
+            return {"ready": False, "why": f"importing it did not end within {seconds:g} s"}
+        return self.read() or {"ready": False, "why": f"importing it ended the process ({self.child.wait()})"}
 
     def read(self) -> Answer | None:
         assert self.child.stdout is not None
@@ -135,6 +143,8 @@ def parse(words: list[str]) -> argparse.Namespace:
                         " 'xp.empty(shape, dtype)', where the library has no asarray, array or tensor")  # fmt: skip
     parser.add_argument("--rule", action="append", metavar="NAME", help="only this rule; may be given several times")
     parser.add_argument("--seconds", type=float, default=30, help="after which a rule hangs (30)")
+    parser.add_argument("--import-seconds", type=float, default=120, metavar="SECONDS",
+                        help="after which importing the library hangs (120)")  # fmt: skip
     parser.add_argument("--strict", action="store_true", help="a broken 'should' counts too")
     parser.add_argument("--verbose", action="store_true", help="what was seen where a rule holds, too")
     parser.add_argument("--list", action="store_true", help="the rules, and nothing is checked")
