@@ -75,6 +75,9 @@ static int trim_all_of(const mf__backend *backend, mf_error *err) {
       const int rc = backend->types[space] == 0 ? MF_OK : trim_device(&d, first == MF_OK ? err : NULL);
       if (first == MF_OK) first = rc;
     }
+  /* A device's blocks may have been marked by events of one that came before it. */
+  for (int32_t i = 0; i < count; i++)
+    if (mf__device_used(backend, i)) mf__event_trim(backend, i);
   forget_unused(backend);
   return first;
 }

@@ -154,8 +154,8 @@ static DLManagedTensorVersioned *given_to(mf_tensor *t, mf_stream s) {
   return given;
 }
 
-/* Wherever in the record: after two consumers on streams of their own it is the third. Another that is kept in its place
- * would have the block back too early. */
+/* Wherever in the record: after two consumers on streams of their own it is the third. Another that is kept in its
+ * place would have the block back too early. */
 static void the_last_of_many_speaks_for_all(void **state) {
   unsigned char *seen = other_pinned(NBYTES);
   mf_stream s[3];
