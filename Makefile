@@ -36,6 +36,7 @@ test-gpu: setup ## the same specs on this machine's own driver and GPU
 
 matrix: build ## every array library with every other, through Moonferry: docs/matrix.md (ONLY="NumPy JAX" for a part)
 	@.venv/bin/python specs/exchange/matrix $(if $(ONLY),--only $(ONLY)) $(if $(WITHIN),--seconds $(WITHIN))
+	$(if $(ONLY),,@.venv/bin/python specs/exchange/long)
 
 mutants: setup ## takes one ordering step after another out of the runtime: does a spec notice?
 	@specs/build dev

@@ -44,7 +44,8 @@ def by_bytes(t):
     return importlib.import_module("mpi4py.MPI").buffer.frombuffer(t), t.dtype, t.shape
 
 
-# Name -> module, how it takes a tensor, and how it is taken back.
+# Name -> module, how it takes a tensor, and how it is taken back. These can live in one process; TensorFlow and MXNet
+# cannot, and are in the cells of the matrix alone.
 HOPS = {
     "Moonferry": ("moonferry", lambda t: t[...], lambda x: x),
     "NumPy": ("numpy", np.from_dlpack, mf.from_dlpack),
