@@ -43,7 +43,7 @@ def here(tmp_path):
 
 def test_it_runs_lua_and_hosts_python(prefix, here):
     done = run(prefix, "-e", USE, cwd=here)
-    package = prefix.resolve() / "moonferry"
+    package = prefix.resolve() / "lib" / "moonferry"
     assert done.stdout == f"7\t{package}/__init__.py\t{package}/lua/moonferry/init.lua\n", done.stderr
 
 
@@ -52,24 +52,37 @@ def test_its_subcommands(prefix, here):
     done = run(prefix, "check", "--rule", "takes-moonferry", "numpy", cwd=here)
     assert done.returncode == 0 and "1 holds" in done.stdout, done.stdout + done.stderr
     done = run(prefix, "doctor", "numpy", cwd=here)
-    assert done.returncode == 0 and f"{prefix.resolve()}/moonferry/libmoonferry.so.0" in done.stdout, done.stdout
+    assert done.returncode == 0 and f"{prefix.resolve()}/lib/moonferry/libmoonferry.so.0" in done.stdout, done.stdout
+
+
+def test_python_and_luajit_find_it_by_one_variable_each(prefix, here):
+    program = (
+        "import moonferry; print(moonferry.__file__, moonferry.Lua().eval('require(\"moonferry\").ones({2}):get(1)'))"
+    )
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{prefix}/lib", "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run([sys.executable, "-c", program], env=env, cwd=here, capture_output=True, text=True)
+    assert done.stdout == f"{prefix}/lib/moonferry/__init__.py 1\n", done.stderr
+    lua = f"{prefix}/lib/moonferry/lua"
+    env = {"PATH": os.environ["PATH"], "LUA_PATH": f"{lua}/?.lua;{lua}/?/init.lua;;", "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(["luajit", "-e", USE], env=env, cwd=here, capture_output=True, text=True)
+    assert done.stdout.startswith("7\t") and f"{lua}/moonferry/init.lua" in done.stdout, done.stderr
 
 
 def test_it_can_be_moved(prefix, here):
     moved = here / "moved"
     shutil.copytree(prefix, moved, symlinks=True)
     done = run(moved, "-e", USE, cwd=here)
-    assert f"{moved.resolve()}/moonferry/lua" in done.stdout, done.stderr
+    assert f"{moved.resolve()}/lib/moonferry/lua" in done.stdout, done.stderr
 
 
 def test_the_notice_is_there(prefix):
-    assert "Mike Pall" in (prefix / "moonferry" / "bin" / "moonferry.NOTICE").read_text()
+    assert "Mike Pall" in (prefix / "lib" / "moonferry" / "bin" / "moonferry.NOTICE").read_text()
 
 
 def test_without_its_lua_files(prefix, tmp_path):
     alone = tmp_path / "bin"
     alone.mkdir()
-    shutil.copy(prefix / "moonferry" / "bin" / "moonferry", alone)
+    shutil.copy(prefix / "lib" / "moonferry" / "bin" / "moonferry", alone)
     done = run(tmp_path, "-e", "print(1)", cwd=tmp_path)
     assert done.stdout == "1\n"
     done = run(tmp_path, "-l", "moonferry", cwd=tmp_path)
