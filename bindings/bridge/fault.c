@@ -117,6 +117,26 @@ void mf__check_interrupt(lua_State *L) {
   if (PyErr_CheckSignals() != 0) mf__raise(L);
 }
 
+/* Lua's stack as text. Where it is very deep, only its top: luaL_traceback walks all of it, and where a message handler
+ * that fails is called again and again it would do so at each level. */
+static void push_stack(lua_State *L) {
+  enum { DEEP = 1000, SHOWN = 10 };
+  lua_Debug frame;
+  if (!lua_getstack(L, DEEP, &frame)) {
+    luaL_traceback(L, L, NULL, CALLER_LEVEL);
+    return;
+  }
+  int first = lua_gettop(L) + 1;
+  lua_pushliteral(L, "stack traceback:");
+  for (int level = CALLER_LEVEL; level < CALLER_LEVEL + SHOWN; level++) {
+    lua_getstack(L, level, &frame);
+    lua_getinfo(L, "Sl", &frame);
+    lua_pushfstring(L, "\n\t%s:%d:", frame.short_src, frame.currentline);
+  }
+  lua_pushliteral(L, "\n\t...");
+  lua_concat(L, lua_gettop(L) - first + 1);
+}
+
 /* Slots of the userdata's environment. */
 enum { WHERE = 1, STACK };
 
@@ -132,7 +152,7 @@ static void push_fault(lua_State *L, PyObject *exception) {
   lua_createtable(L, STACK, 0);
   push_place(L);
   lua_rawseti(L, -2, WHERE);
-  luaL_traceback(L, L, NULL, CALLER_LEVEL);
+  push_stack(L);
   lua_rawseti(L, -2, STACK);
   lua_setfenv(L, -2);
 }
@@ -148,7 +168,7 @@ int mf__raise(lua_State *L) {
     mf__hold(L, trace);
     PyException_SetTraceback(value, trace);
   }
-  luaL_checkstack(L, 8, "no room for a Python exception");
+  luaL_checkstack(L, LUA_MINSTACK, "no room for a Python exception");
   if (mf__push_lua_error(L, value)) return lua_error(L);
   push_fault(L, value);
   return lua_error(L);

@@ -135,6 +135,17 @@ def outer():
     assert.are.equal(tostring(err), events.__tostring(err, builtins, {}))
   end)
 
+  it("shows the top of a stack that is very deep", function()
+    local function down(n)
+      if n == 0 then py.eval "1 / 0" end
+      return 1 + down(n - 1)
+    end
+    local trace = failure(down, 2000).traceback
+    assert.matches("ZeroDivisionError", trace)
+    assert.matches("python_fault_spec.lua:%d+:.*%.%.%.$", trace)
+    assert.is_true(#trace < 2000)
+  end)
+
   it("may come from a message handler, which LuaJIT calls for it again", function()
     local ok, err = xpcall(error, function() return py.eval "1 / 0" end)
     assert.is_false(ok)
