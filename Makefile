@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 export LUA_PATH := lua/?.lua;lua/?/init.lua;;
 
-.PHONY: help setup build demo test test-sim-long test-gpu matrix mutants lint bench bench-gpu coverage fuzz test-pythons clean
+.PHONY: help setup build demo test test-sim-long test-valgrind test-gpu matrix mutants lint bench bench-gpu coverage fuzz test-pythons clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1 \t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 24
@@ -29,6 +29,10 @@ bench: setup ## the table of the README: Moonferry beside its peers
 test-sim-long: setup ## the specs of specs/gpu under 200 seeds, on every simulated driver
 	@specs/build dev
 	@MOONFERRY_SPEC_SEEDS=200 .venv/bin/python specs/run --only gpu
+
+test-valgrind: setup ## how processes with both languages end, each under Valgrind (ten minutes and more)
+	@specs/build dev
+	@.venv/bin/python specs/run --only valgrind
 
 test-gpu: setup ## the same specs on this machine's own driver and GPU
 	@specs/build dev

@@ -1,9 +1,12 @@
 """Every ending of cases.py, as often as MOONFERRY_SPEC_LIVES says (3 unless told): it ends as it should each time.
 
-A program that dies, hangs, prints more or prints less fails. docs/life.md lists the same cases.
+A program that dies, hangs, prints more or prints less fails. docs/life.md lists the same cases. With
+MOONFERRY_SPEC_VALGRIND set each runs under Valgrind, with LuaJIT's compiler off because Valgrind cannot follow it, and
+fails as well if Valgrind has anything to say.
 """
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,23 +16,53 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 LIVES = int(os.environ.get("MOONFERRY_SPEC_LIVES", "3"))
+VALGRIND = bool(os.environ.get("MOONFERRY_SPEC_VALGRIND"))
 HOSTS = {"lua": (["luajit"], cases.LUA, ".lua"), "python": ([sys.executable], cases.PYTHON, ".py")}
+
+COMPILER_OFF = {
+    "lua": "jit.off()\n",
+    "python": """
+class Interpreted(mf.Lua):
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        self.execute("jit.off()")
+mf.Lua = Interpreted
+""",
+}
+
+
+def under_valgrind(folder):
+    """The words before a command. Python's pools would hide from Valgrind what is in them."""
+    words = ["valgrind", "--quiet", "--fair-sched=yes", "--num-callers=30", f"--log-file={folder}/valgrind.%p"]
+    words += ["--leak-check=full", "--show-leak-kinds=definite", "--errors-for-leak-kinds=definite"]
+    return ["env", "PYTHONMALLOC=malloc", *words, f"--suppressions={ROOT}/specs/valgrind.supp"]
 
 
 def end_of(case, folder):
-    """(status, everything printed) of one process."""
+    """(status, everything printed) of one process; what Valgrind says comes last."""
     command, prologue, suffix = HOSTS[case.host]
+    if VALGRIND:
+        command = [*under_valgrind(folder), *command]
+        prologue += COMPILER_OFF[case.host]
     program = folder / f"program{suffix}"
     program.write_text(prologue + case.program)
     environment = {**os.environ, "MOONFERRY_PYTHON": sys.executable, "PYTHONFAULTHANDLER": "1"}
     done = subprocess.run(
-        [*command, program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120, env=environment
+        [*command, program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=1200 if VALGRIND else 120,
+        env=environment,
     )
-    return done.returncode, done.stdout
+    complaints = [log.read_text() for log in sorted(folder.glob("valgrind.*"))]
+    return done.returncode, done.stdout + "".join(complaints)
 
 
 @pytest.mark.parametrize("case", cases.CASES, ids=lambda case: f"{case.host}: {case.name}")
 def test_it_ends_well(case, tmp_path):
+    if VALGRIND and not shutil.which("valgrind"):
+        pytest.skip("valgrind is not installed")
     for life in range(LIVES):
         status, said = end_of(case, tmp_path)
         assert (said, status) == (case.says, case.status), f"life {life + 1} of {LIVES}"
