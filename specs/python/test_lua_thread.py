@@ -76,6 +76,36 @@ def test_states_of_their_own_in_threads():
     run_all([work] * 6)
 
 
+def test_two_states_are_inside_lua_at_the_same_time():
+    """Each loop ends only once it has seen the other one run, through memory that both have; neither calls Python."""
+    meet = """
+        local mine, other = ...
+        local jit = require "jit"
+        local function wait(row)
+          for round = 1, 2e9 do
+            row[mine] = row[mine] + 1
+            if row[other] > 100 and row[mine] > 100 then return round end
+          end
+        end
+        jit.off(wait)
+        return function(t) return wait(t:row(0)) end
+    """
+    board = mf.zeros((1, 2), "float64")
+    rounds = [None, None]
+
+    def run(mine):
+        rounds[mine] = states[mine](board)
+
+    states = [mf.Lua().execute(meet, mine, 1 - mine) for mine in range(2)]
+    threads = [threading.Thread(target=run, args=(mine,)) for mine in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(rounds)
+    states.clear()
+
+
 def test_a_callback_may_wait_for_a_thread_that_uses_the_same_state():
     lua = mf.Lua()
     answers = []
