@@ -10,7 +10,7 @@ local py = require "moonferry.python"
 local device = {}
 
 local D = os.getenv "MATRIX_DEVICE"
-local NBYTES, SEEDS, ROUNDS = 64, 20, 10000
+local NBYTES, SEEDS, ROUNDS = 64, 20, tonumber(os.getenv "MATRIX_ROUNDS") or 10000
 local driver
 
 --- The driver, once the libraries are imported; the simulator has nothing to report of before.

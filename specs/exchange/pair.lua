@@ -1,7 +1,7 @@
 -- One cell of the matrix: luajit pair.lua LIBRARY LIBRARY OUTPUT [CHECK ...]
 --
 -- MATRIX_TABLE: the table that has both (host, cuda or rocm; host when left out). MATRIX_FAR: the command of a process
--- that has the second library, where this one cannot.
+-- that has the second library, where this one cannot. MATRIX_ROUNDS: rounds on devices, 10000 when left out.
 -- Responsible for: running the checks one by one and writing a line of JSON before and after each, so that whoever
 -- started this process knows what ran when a library ended it. Must not know: libraries, or what is checked.
 local directory = arg[0]:match("^(.*)/[^/]*$") or "."
