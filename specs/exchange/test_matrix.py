@@ -89,8 +89,7 @@ def test_the_pages_say_what_was_run():
 
 
 def test_the_committed_run_has_no_fault():
-    result = json.loads((ROOT / "docs" / "matrix.json").read_text())
-    assert [c for c in result["cells"] if c["kind"] in ("fault", "crash", "missing")] == []
+    assert [c for c in verdict.committed().values() if c["kind"] in ("fault", "crash", "missing")] == []
 
 
 @pytest.mark.parametrize("path", sorted(HERE.glob("environments/*.txt")), ids=lambda path: path.stem)
