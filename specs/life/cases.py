@@ -110,12 +110,15 @@ print "done"
         """
 py.exec [[
 import threading, time
+ending = threading.Event()
 def work():
+    ending.wait()
     time.sleep(0.05)
     print("the thread ended", flush=True)
 threading.Thread(target=work).start()
 ]]
 print "done" io.stdout:flush()
+py.main.ending:set()
 """,
         "done\nthe thread ended\n",
     ),
