@@ -30,7 +30,8 @@ test-sim-long: setup ## the specs of specs/gpu under 200 seeds, on every simulat
 	@specs/build dev
 	@MOONFERRY_SPEC_SEEDS=200 .venv/bin/python specs/run --only gpu
 
-test-valgrind: setup ## how processes with both languages end, each under Valgrind (ten minutes and more)
+test-valgrind: setup ## how processes with both languages end, each under Valgrind (four minutes and more)
+	@./setup.sh valgrind
 	@specs/build dev
 	@.venv/bin/python specs/run --only valgrind
 

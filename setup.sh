@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes this clone ready to build: Debian packages (where apt is there, otherwise it says what is missing)
 # and .venv/ with the pinned Python packages. Idempotent; a second run takes well under a second. It writes
-# nothing outside .venv/ but what apt installs.
+# nothing outside .venv/ but what apt installs. Its arguments are further programs, by Debian's names: valgrind.
 set -euo pipefail
 cd "$(dirname "$0")"
 requirements=specs/requirements.txt
@@ -35,6 +35,7 @@ needs=(
   'git|command -v git'
   'ca-certificates|test -e /etc/ssl/certs/ca-certificates.crt -o -n "${SSL_CERT_FILE:-}" -o "$(uname)" = Darwin'
 )
+for program in "$@"; do needs+=("$program|command -v $program"); done
 
 missing=()
 for need in "${needs[@]}"; do

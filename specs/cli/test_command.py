@@ -312,10 +312,15 @@ sys.exit(STATUS)
 """
 
 
+def hear_hangups():
+    """Whoever runs these specs under nohup ignores SIGHUP, and so would all that they start."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 def started(sim, program, *options, **rest):
     child = subprocess.Popen(
-        [MOONFERRY, "sim", *options, "--", sys.executable, str(program)],
-        env=sim.environment(), cwd=sim.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **rest,
+        [MOONFERRY, "sim", *options, "--", sys.executable, str(program)], env=sim.environment(), cwd=sim.folder,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **{"preexec_fn": hear_hangups, **rest},
     )  # fmt: skip
     assert child.stdout.readline() == "ready\n"
     return child

@@ -44,6 +44,7 @@ class Server:
 
     def greeting(self, seconds: float) -> Answer:
         """What it says of the library once that is imported."""
+        assert self.child.stdout is not None
         if not select.select([self.child.stdout], [], [], seconds)[0]:
             self.child.kill()
             return {"ready": False, "why": f"importing it did not end within {seconds:g} s"}
