@@ -15,6 +15,7 @@
 
 #include "moonferry.h"
 #include "other.h"
+#include "seeds.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define OK(call) spec_ok((call), #call, __LINE__)
@@ -176,11 +177,6 @@ static inline uint64_t random_of(uint64_t *state) {
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
   z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
   return z ^ (z >> 31);
-}
-
-static inline uint64_t seeds(uint64_t otherwise) {
-  const char *text = getenv("MOONFERRY_SPEC_SEEDS");
-  return text == NULL ? otherwise : strtoull(text, NULL, 10);
 }
 
 /* Runs fn in a forked child, which must end well by itself. */

@@ -30,7 +30,7 @@ static void one_copy(place from, place to, uint64_t seed) {
 
 static void any_layout_anywhere_to_any_layout_anywhere(void **state) {
   (void)state;
-  for (uint64_t seed = 0; seed < nseeds(); seed++) {
+  for (uint64_t seed = 0; seed < seeds(8); seed++) {
     sim_ask_seed(seed);
     random_state = seed;
     for (place from = 0; from < NPLACES; from++)
@@ -77,7 +77,7 @@ static void one_overlap(place at, uint64_t seed) {
 
 static void overlapping_views_as_if_read_first(void **state) {
   (void)state;
-  for (uint64_t seed = 0; seed < nseeds(); seed++) {
+  for (uint64_t seed = 0; seed < seeds(8); seed++) {
     sim_ask_seed(seed);
     random_state = seed;
     for (place at = PINNED; at < NPLACES; at++)
@@ -252,7 +252,7 @@ static void one_fill(place at, uint64_t seed) {
 
 static void fills_of_any_layout(void **state) {
   (void)state;
-  for (uint64_t seed = 0; seed < nseeds(); seed++) {
+  for (uint64_t seed = 0; seed < seeds(8); seed++) {
     sim_ask_seed(seed);
     random_state = seed;
     for (place at = PINNED; at < NPLACES; at++)

@@ -2,6 +2,7 @@
  * consumer's own, ours that wrote last, or both in one capture. What a capture can order is captured: after the launch
  * the bytes are right and nothing is unordered, under every seed (MOONFERRY_SPEC_SEEDS, 20 if it is not set). All else
  * is refused with MF_ECAPTURE, nothing is given out, and the capture is still a good one. */
+#include "seeds.h"
 #include "use.h"
 
 enum { FIRST = 0x11, SECOND = 0x22 };
@@ -200,10 +201,8 @@ static bool is_cell(const cell *c) {
 }
 
 static void every_value(kind k, bool theirs) {
-  const char *text = getenv("MOONFERRY_SPEC_SEEDS");
-  const uint64_t seeds = text == NULL ? 20 : strtoull(text, NULL, 10);
   cell c = {.kind = k, .theirs = theirs};
-  for (c.seed = 0; c.seed < seeds; c.seed++)
+  for (c.seed = 0; c.seed < seeds(20); c.seed++)
     for (int v = 0; v < NVALUES * NCAPTURES * 4; v++) {
       c.value = (number)(v % NVALUES);
       c.who = (capturing)(v / NVALUES % NCAPTURES);

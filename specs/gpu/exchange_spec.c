@@ -15,6 +15,7 @@
 
 #include "moonferry.h"
 #include "other.h"
+#include "seeds.h"
 
 enum { NBYTES = 1024, FIRST = 0x11, SECOND = 0x22, THIRD = 0x33 };
 
@@ -278,17 +279,12 @@ static int end(void **state) {
   return 0;
 }
 
-static uint64_t seeds(void) {
-  const char *text = getenv("MOONFERRY_SPEC_SEEDS");
-  return text == NULL ? 20 : strtoull(text, NULL, 10);
-}
-
 static void every_value(kind k, bool theirs) {
   if (!exists(k) || (theirs && k == MANAGED)) {
     print_message("skipped: the other library has no such memory here\n");
     skip();
   }
-  for (uint64_t seed = 0; seed < seeds(); seed++)
+  for (uint64_t seed = 0; seed < seeds(20); seed++)
     for (int v = 0; v < NVALUES; v++)
       for (int same = 0; same < 2; same++)
         for (int d = 0; d < NSTAGES; d++) {

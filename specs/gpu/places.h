@@ -13,6 +13,7 @@
 
 #include "moonferry.h"
 #include "other.h"
+#include "seeds.h"
 
 static mf_error err;
 
@@ -42,11 +43,6 @@ static inline uint64_t draw(void) {
 
 static inline int64_t between(int64_t low, int64_t high) {
   return low + (int64_t)(draw() % (uint64_t)(high - low + 1));
-}
-
-static inline uint64_t nseeds(void) {
-  const char *text = getenv("MOONFERRY_SPEC_SEEDS");
-  return text == NULL ? 8 : strtoull(text, NULL, 10);
 }
 
 /* Places, streams */

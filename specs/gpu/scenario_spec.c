@@ -6,6 +6,7 @@
  * what it queued fails later. Which status it is rotates from call to call; with MOONFERRY_SPEC_SEEDS of 100 and more
  * every call fails with every status. Needs a simulated driver. */
 #include "scenario.h"
+#include "seeds.h"
 #include "sim.h"
 
 /* Not what a status means, but that any is passed on: invalid value, out of memory, lost context, invalid handle,
@@ -346,8 +347,7 @@ static void count_calls(const scenario *s, uint64_t *all, uint64_t *of_names) {
 }
 
 static size_t nstatuses(void) {
-  const char *text = getenv("MOONFERRY_SPEC_SEEDS");
-  return text != NULL && strtoull(text, NULL, 10) >= 100 ? COUNT(statuses) : 1;
+  return seeds(1) >= 100 ? COUNT(statuses) : 1;
 }
 
 static void each_status(const scenario *s, const char *which, const char *how, uint64_t shift) {
