@@ -101,6 +101,18 @@ function far.sharing(cell, A, B)
   return { kind = "second process", written = table.concat(words, ", ") }
 end
 
+-- What became of a dtype at the other end; nil for other bits.
+local function arrived(B, room, refused, bytes)
+  if not room then
+    return ("Moonferry -> %s: %s"):format(B.name, refused)
+  end
+  local answered, right = pcall(B.sees, bytes)
+  if not answered then -- it takes a dtype whose elements it cannot show
+    return ("%s: %s"):format(B.name, right)
+  end
+  return right and "same bits" or nil
+end
+
 --- Every dtype that both take, bit for bit.
 function far.dtypes(cell, A, B)
   local seen = {}
@@ -108,11 +120,8 @@ function far.dtypes(cell, A, B)
     local t, _, x, bytes = checks.source(A, dtype, checks.MANY)
     if t and x ~= "none" and not (A.limits[dtype] or B.limits[dtype]) then
       local room, refused = try(B.take, t, dtype)
-      if not room then
-        seen[dtype] = ("Moonferry -> %s: %s"):format(B.name, refused)
-      elseif B.sees(bytes) then
-        seen[dtype] = "same bits"
-      else
+      seen[dtype] = arrived(B, room, refused, bytes)
+      if not seen[dtype] then
         cell.fault("%s: other bits", dtype)
       end
       B.ask "drop"
