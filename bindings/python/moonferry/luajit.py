@@ -151,7 +151,7 @@ def _handlers(handlers: Any) -> tuple[Any, Any]:
 
 # Frames lead to the globals of whatever module made them, and format reads attributes that nobody is asked about.
 _WAYS_OUT = {f"{of}_{what}" for of in ("gi", "cr", "ag") for what in ("frame", "code")} | {"tb_frame"}
-_FRAME_OR_CODE = (types.FrameType, types.CodeType, types.TracebackType)
+_FRAME_OR_CODE: tuple[type, ...] = (types.FrameType, types.CodeType, types.TracebackType)
 
 
 def _private(obj: Any, name: Any, setting: bool) -> Any:
