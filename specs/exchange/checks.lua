@@ -5,6 +5,7 @@
 local mf = require "moonferry"
 local py = require "moonferry.python"
 local ffi = require "ffi"
+local collect = require("trial").collect
 
 local checks = {}
 
@@ -52,14 +53,6 @@ local function try(f, ...)
     return value
   end
   return nil, reason(value)
-end
-
-local function collect()
-  for _ = 1, 2 do
-    collectgarbage()
-    py.collect()
-    py.import("gc").collect()
-  end
 end
 
 local function make(library, dtype, shape)

@@ -6,6 +6,7 @@
 -- Must not know: any library.
 local mf = require "moonferry"
 local py = require "moonferry.python"
+local trial = require "trial"
 
 local device = {}
 
@@ -36,11 +37,7 @@ local function stream_of(lib)
 end
 
 local function collect()
-  for _ = 1, 2 do
-    collectgarbage()
-    py.collect()
-    py.import("gc").collect()
-  end
+  trial.collect()
   mf.synchronize(D)
 end
 

@@ -10,6 +10,7 @@ package.path = directory .. "/?.lua;" .. package.path
 local json = require "json"
 local library = require "library"
 local py = require "moonferry.python"
+local trial = require "trial"
 
 local from, to, output = arg[1], arg[2], assert(io.open(arg[3], "a"))
 local far = os.getenv "MATRIX_FAR"
@@ -39,15 +40,8 @@ end
 
 local function run(checks, name, A, B)
   say { begin = name }
-  local cell = { faults = {} }
-  function cell.fault(...)
-    cell.faults[#cell.faults + 1] = string.format(...)
-  end
-  local ok, seen = pcall(checks[name], cell, A, B)
-  if not ok then
-    cell.fault("the check itself: %s", tostring(seen))
-  end
-  say { done = name, seen = ok and seen or {}, faults = #cell.faults > 0 and cell.faults or nil }
+  local seen, faults = trial.run(checks[name], A, B)
+  say { done = name, seen = seen or {}, faults = #faults > 0 and faults or nil }
 end
 
 say { begin = "import" }

@@ -7,6 +7,7 @@ package.path = directory .. "/?.lua;" .. package.path
 
 local checks = require "checks"
 local library = require "library"
+local trial = require "trial"
 
 -- What is in every entry: NumPy without a mistake.
 local SOUND = {
@@ -53,15 +54,8 @@ local function opened(mistake)
 end
 
 local function faults(check, A, B)
-  local cell = { faults = {} }
-  function cell.fault(...)
-    cell.faults[#cell.faults + 1] = string.format(...)
-  end
-  local ok, why = pcall(checks[check], cell, A, B)
-  if not ok then
-    cell.fault("the check itself: %s", tostring(why))
-  end
-  return table.concat(cell.faults, "; ")
+  local _, found = trial.run(checks[check], A, B)
+  return table.concat(found, "; ")
 end
 
 for _, name in ipairs { "sharing", "dtypes", "layouts", "readonly", "lifetime" } do

@@ -104,11 +104,7 @@ static void finished_work_outside_is_no_hindrance(void **state) {
   use_stream(0, in);
   other_capture(0, in);
   OK(mf_tensor_copy(to, made, &err));
-  void *graph = other_capture_end(0, in);
-  OK(mf_tensor_acquire(to, in, MF_WRITE, &err));
-  other_launch(0, graph, in);
-  use_expect(to, 6);
-  other_graph_end(0, graph);
+  use_captured(to, in, 6);
   mf_tensor_release(made);
   mf_tensor_release(to);
   use_end_stream(0, in);
@@ -129,11 +125,7 @@ static void releases_during_a_capture_wait(void **state) {
   other_capture(0, s);
   use_fill(kept, 2);
   mf_tensor_release(t);
-  void *graph = other_capture_end(0, s);
-  OK(mf_tensor_acquire(kept, s, MF_WRITE, &err));
-  other_launch(0, graph, s);
-  use_expect(kept, 2);
-  other_graph_end(0, graph);
+  use_captured(kept, s, 2);
   mf_tensor_release(kept);
   use_end_stream(0, s);
   use_end_stream(0, other);
@@ -152,11 +144,7 @@ static void a_wait_for_the_device_leaves_the_capture_whole(void **state) {
   use_fill(t, 8);
   const int rc = mf_device_synchronize(&device, &err);
   if (rc != MF_OK) FAILS(MF_ECAPTURE, rc);
-  void *graph = other_capture_end(0, s);
-  OK(mf_tensor_acquire(t, s, MF_WRITE, &err));
-  other_launch(0, graph, s);
-  use_expect(t, 8);
-  other_graph_end(0, graph);
+  use_captured(t, s, 8);
   mf_tensor_release(t);
   use_end_stream(0, s);
 }

@@ -236,11 +236,7 @@ static void a_captured_stream_is_not_disturbed(void **state) {
   DLManagedTensorVersioned *given = give(t, theirs);
   other_fill(0, given->dl_tensor.data, 4, NBYTES, theirs);
   given->deleter(given);
-  void *graph = other_capture_end(0, theirs);
-  OK(mf_tensor_acquire(t, theirs, MF_WRITE, &err));
-  other_launch(0, graph, theirs);
-  use_expect(t, 4);
-  other_graph_end(0, graph);
+  use_captured(t, theirs, 4);
   mf_tensor_release(t);
   other_stream_end(theirs);
 }

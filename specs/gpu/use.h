@@ -87,6 +87,15 @@ static inline void use_expect(mf_tensor *t, int byte) {
   mf_tensor_release(host);
 }
 
+/* Ends the capture on ${stream} of device 0 and launches it behind all that used ${t}, which is then full of ${byte}. */
+static inline void use_captured(mf_tensor *t, mf_stream stream, int byte) {
+  void *graph = other_capture_end(0, stream);
+  OK(mf_tensor_acquire(t, stream, MF_WRITE, &err));
+  other_launch(0, graph, stream);
+  use_expect(t, byte);
+  other_graph_end(0, graph);
+}
+
 /* Everything that the runtime keeps goes back to the driver. */
 static inline void use_trim(void) {
   const int types[] = {other_device_type(), other_pinned_type(), other_managed_type()};

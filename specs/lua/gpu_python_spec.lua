@@ -2,19 +2,12 @@
 local ffi = require "ffi"
 local mf = require "moonferry"
 local gpu = require "gpu"
+local collect = require("hosted").collect
 
 local D = gpu.name
 local NBYTES = 64
 
 local py
-
-local function collect()
-  for _ = 1, 2 do
-    collectgarbage()
-    py.collect()
-    py.import("gc").collect()
-  end
-end
 
 -- A NumPy-like library of a GPU, as Python code that knows only the driver's stream and DLPack.
 local CONSUMER = [[

@@ -2,17 +2,9 @@
 local mf = require "moonferry"
 local process = require "process"
 local py = require "moonferry.python"
+local collect = require("hosted").collect
 
 local builtins = py.builtins
-
-local function collect()
-  collectgarbage()
-  collectgarbage()
-  py.collect()
-  py.import("gc").collect()
-  py.collect()
-  collectgarbage()
-end
 
 -- The error of a call that must fail.
 local function failure(f, ...)

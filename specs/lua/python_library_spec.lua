@@ -1,10 +1,7 @@
 -- What people use a hosted Python for: plots, data frames, training, fits. Each in plain Lua.
 local ffi = require "ffi"
 local py = require "moonferry.python"
-
-local function has(module)
-  return py.import("importlib.util").find_spec(module) ~= py.None
-end
+local has = require("hosted").has
 
 -- A test that needs a library, or says that it is not there.
 local function with_library(module, name, test)

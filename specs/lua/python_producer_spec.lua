@@ -1,17 +1,7 @@
 -- Old and odd producers of Python's, through py.tensor: those of specs/exchange/producers.py, which Python takes too.
 local mf = require "moonferry"
 local py = require "moonferry.python"
-
-local function collect()
-  collectgarbage()
-  collectgarbage()
-  py.collect()
-  py.import("gc").collect()
-end
-
-local function has(module)
-  return py.import("importlib.util").find_spec(module) ~= py.None
-end
+local collect, has = require("hosted").collect, require("hosted").has
 
 describe("py.tensor", function()
   if not has "numpy" then

@@ -2,13 +2,7 @@
 local ffi = require "ffi"
 local mf = require "moonferry"
 local py = require "moonferry.python"
-
-local function collect()
-  collectgarbage()
-  collectgarbage()
-  py.collect()
-  py.import("gc").collect()
-end
+local collect = require("hosted").collect
 
 -- The error of a call that must fail.
 local function failure(f, ...)

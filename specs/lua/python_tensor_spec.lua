@@ -2,17 +2,7 @@
 local ffi = require "ffi"
 local mf = require "moonferry"
 local py = require "moonferry.python"
-
-local function collect()
-  collectgarbage()
-  collectgarbage()
-  py.collect()
-  py.import("gc").collect()
-end
-
-local function has(module)
-  return py.import("importlib.util").find_spec(module) ~= py.None
-end
+local collect, has = require("hosted").collect, require("hosted").has
 
 -- The error of a call that must fail.
 local function failure(f, ...)
