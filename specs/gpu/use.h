@@ -87,7 +87,7 @@ static inline void use_expect(mf_tensor *t, int byte) {
   mf_tensor_release(host);
 }
 
-/* Ends the capture on ${stream} of device 0 and launches it behind all that used ${t}, which is then full of ${byte}. */
+/* Ends the capture on ${stream} of device 0 and launches it behind what used ${t}, which then is full of ${byte}. */
 static inline void use_captured(mf_tensor *t, mf_stream stream, int byte) {
   void *graph = other_capture_end(0, stream);
   OK(mf_tensor_acquire(t, stream, MF_WRITE, &err));
