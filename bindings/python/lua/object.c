@@ -3,8 +3,9 @@
  *   o[key], o.key, o[key] = v   an item where the type has items (MF__AS_ITEMS), else an attribute; attributes go
  *                               through attribute_filter or attribute_handlers if the state has them
  *   f(a, python.args{b = 1})    a call; a bound method that is called with its own object first leaves that out, so
- * that o:method(a) and o.method(a) are the same tostring(o)                 str() #o, a + b, a == b, a < b .. as
- * bindings/bridge/operate.c has them */
+ *                               that o:method(a) and o.method(a) are the same
+ *   tostring(o)                 str()
+ *   #o, a + b, a == b, a < b .. as bindings/bridge/operate.c has them */
 #include "runtime.h"
 
 static mf__ref *object_at_1(lua_State *L) {
