@@ -43,7 +43,7 @@ static int cast_staged(cast_ctx *c, mf_tensor *dst, const mf_tensor *src, mf_err
   const int rc = mf_tensor_clone(src, &staged, err);
   if (rc != MF_OK) return rc;
   cast_apart(c, dst, staged);
-  mf_tensor_release(staged);
+  (void)mf_tensor_release_later(staged);
   return MF_OK;
 }
 

@@ -198,7 +198,7 @@ static int copy_staged(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
   if (rc != MF_OK) return rc;
   copy_apart(staged, src->dl.data, src->dl.strides);
   copy_apart(dst, staged->dl.data, staged->dl.strides);
-  mf_tensor_release(staged);
+  (void)mf_tensor_release_later(staged);
   return MF_OK;
 }
 
@@ -272,7 +272,7 @@ int mf_tensor_clone(const mf_tensor *t, mf_tensor **out, mf_error *err) {
   if (rc == MF_OK) rc = mf_tensor_create(&t->dl, padded, out, err);
   if (rc == MF_OK && !mf__is_empty(&t->dl)) rc = copy_new(*out, t, err);
   if (rc != MF_OK) {
-    mf_tensor_release(*out);
+    (void)mf_tensor_release_later(*out);
     *out = NULL;
   }
   return mf__end(rc, __func__, err);

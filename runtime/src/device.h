@@ -180,7 +180,8 @@ typedef void (*mf__finish_fn)(void *ctx);
 
 /* Calls finish(ctx) once all work that the record knows of is done: now, if it is; else from a later call of
  * mf__retire_poll. Never fails, never waits, calls finish under no lock. In a forked child it calls finish at once. The
- * record is lent until then, and nobody else may use it: finish frees it. */
+ * record is lent until then, and nobody else may use it: finish frees it. finish calls no foreign code, because any
+ * operation on a device may poll. */
 void mf__retire(mf__access *record, mf__finish_fn finish, void *ctx);
 /* Looks at some of what waits; costs one load when nothing does. Every operation on a device calls it. */
 void mf__retire_poll(void);

@@ -112,7 +112,7 @@ static int make_copy(const mf_tensor *t, const plan *p, mf_tensor **out, mf_erro
   if (rc == MF_OK) mf__order_leave(&place.on, mf__storage_access(t->storage));
   if (rc == MF_OK && p->target.on.backend == NULL) rc = host_wait(*out, true, err);
   if (rc == MF_OK) return rc;
-  mf_tensor_release(*out);
+  (void)mf_tensor_release_later(*out);
   *out = NULL;
   return rc;
 }
@@ -150,7 +150,7 @@ int mf_tensor_to(mf_tensor *t, const mf_request *request, mf_tensor **out, mf_er
   if (rc == MF_OK) rc = carry_out(t, &p, out, err);
   if (rc == MF_OK && (!p.copy || p.target.on.backend != NULL)) rc = order_view(*out, &p, err);
   if (rc != MF_OK) {
-    mf_tensor_release(*out);
+    (void)mf_tensor_release_later(*out);
     *out = NULL;
   }
   return mf__end(rc, __func__, err);
@@ -164,7 +164,7 @@ int mf_tensor_export_to(mf_tensor *t, const mf_request *request, DLManagedTensor
   if (rc == MF_OK) rc = carry_out(t, &p, &given, err);
   if (rc == MF_OK)
     rc = mf__export(given, p.copy ? (uint64_t)DLPACK_FLAG_BITMASK_IS_COPIED : 0, &p.target.on, out, err);
-  mf_tensor_release(given);
+  (void)mf_tensor_release_later(given);
   return mf__end(rc, __func__, err);
 }
 
@@ -177,7 +177,7 @@ int mf_tensor_export_legacy_to(mf_tensor *t, const mf_request *request, DLManage
   if (rc == MF_OK) rc = carry_out(t, &p, &given, err);
   if (rc == MF_OK) rc = mf__flagless_check(given, err);
   if (rc == MF_OK) rc = mf__export_legacy(given, &p.target.on, out, err);
-  mf_tensor_release(given);
+  (void)mf_tensor_release_later(given);
   return mf__end(rc, __func__, err);
 }
 

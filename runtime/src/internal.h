@@ -169,7 +169,10 @@ int mf__storage_import_legacy(size_t room, int64_t nbytes, DLManagedTensor *mana
                               mf_error *err);
 void *mf__storage_room(mf__storage *s);
 void mf__storage_retain(mf__storage *s);
-void mf__storage_release(mf__storage *s);
+/* The release callback or deleter of the last reference is called at once if it may be and no device uses the memory;
+ * else it is due for mf_releases_run. */
+void mf__storage_release(mf__storage *s, bool foreign_allowed);
+bool mf__foreign_is_due(void);
 int mf__storage_invalidate(mf__storage *s, mf_error *err);
 bool mf__storage_is_shared(mf__storage *s);
 bool mf__storage_is_closed(const mf__storage *s);

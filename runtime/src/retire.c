@@ -22,7 +22,6 @@ typedef struct waiting_list {
 
 static waiting_list lists[2] = {{.lock = PTHREAD_MUTEX_INITIALIZER}, {.lock = PTHREAD_MUTEX_INITIALIZER}};
 static _Atomic uint64_t clock_now = 1;
-static _Thread_local bool polling;
 
 static waiting_list *list_of(const mf__backend *backend) {
   return &lists[backend == &mf__backend_hip];
@@ -93,11 +92,9 @@ static bool is_done(mf__access *a, bool wait) {
   return a->count == 0;
 }
 
-/* Looks at up to n of the list. What finish releases meanwhile is not looked at from within. */
+/* Looks at up to n of the list. */
 static void look(const mf__backend *backend, int64_t n, bool wait) {
   waiting_list *l = list_of(backend);
-  if (polling) return;
-  polling = true;
   for (mf__access *a; n > 0 && (a = pop(l)) != NULL; n--) {
     if (!is_done(a, wait)) {
       push(l, a);
@@ -106,7 +103,6 @@ static void look(const mf__backend *backend, int64_t n, bool wait) {
     atomic_fetch_sub_explicit(&l->count, 1, memory_order_relaxed);
     a->finish(a->ctx);
   }
-  polling = false;
 }
 
 static bool has_waiting(const mf__backend *backend) {

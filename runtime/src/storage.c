@@ -4,8 +4,9 @@
  * one allocation; elements of our own follow it there.
  *
  * Invariant: what a storage holds of others (release callback, deleter) is called exactly once, after which the
- * storage no longer exists; no lock is held then. For host memory the thread that drops the last reference does it
- * at once; memory that a device may still use waits until that is done. It must not know about shapes or dtypes. */
+ * storage no longer exists; no lock is held then. This file is the only one that calls foreign code, and it does so
+ * only below the functions that moonferry.h names for it: elsewhere the last reference of a storage puts it into the
+ * due list, which needs no memory. It must not know about shapes or dtypes. */
 #include "internal.h"
 
 typedef enum origin_kind { OWNED, WRAPPED, IMPORTED, IMPORTED_LEGACY } origin_kind;
@@ -18,7 +19,10 @@ struct mf__storage {
   int64_t nbytes;        /* of element memory, as the ledger counts it */
   mf_release_fn release; /* WRAPPED */
   void *holder;          /* WRAPPED: the callback's context; IMPORTED: the managed struct */
-  mf__access *access;    /* who uses it on which stream; NULL for plain host memory */
+  union {
+    mf__access *access; /* who uses it on which stream; NULL for plain host memory */
+    mf__storage *next;  /* in the due list, where the record is gone */
+  };
 };
 
 /* behind is how many bytes follow the struct in its block. */
@@ -113,29 +117,75 @@ void mf__storage_retain(mf__storage *s) {
   atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
 }
 
-static void give_back(origin_kind origin, mf_release_fn release, void *holder) {
-  if (origin == WRAPPED && release != NULL) release(holder);
-  if (origin == IMPORTED) {
-    DLManagedTensorVersioned *managed = holder;
-    if (managed->deleter != NULL) managed->deleter(managed);
-  }
-  if (origin == IMPORTED_LEGACY) {
-    DLManagedTensor *managed = holder;
-    if (managed->deleter != NULL) managed->deleter(managed);
+static bool is_foreign(const mf__storage *s) {
+  switch ((origin_kind)s->origin) {
+    case WRAPPED: return s->release != NULL;
+    case IMPORTED: return ((const DLManagedTensorVersioned *)s->holder)->deleter != NULL;
+    case IMPORTED_LEGACY: return ((const DLManagedTensor *)s->holder)->deleter != NULL;
+    default: return false;
   }
 }
 
-static void finish(void *ctx) {
-  mf__storage *s = ctx;
+/* Foreign code comes last, when nothing of ours is left for it to find half done. */
+static void end_storage(mf__storage *s) {
   const origin_kind origin = (origin_kind)s->origin;
   const mf_release_fn release = s->release;
   void *holder = s->holder;
-  if (s->access != NULL) mf__access_free(s->access);
-  /* Foreign code comes last, when nothing of ours is left for it to find half done. */
+  const bool foreign = is_foreign(s);
   mf__count(MF__STORAGES, -1);
   mf__count(MF__BYTES, -s->nbytes);
   mf__free(s, s->block);
-  give_back(origin, release, holder);
+  if (!foreign) return;
+  if (origin == WRAPPED) release(holder);
+  else if (origin == IMPORTED) ((DLManagedTensorVersioned *)holder)->deleter(holder);
+  else ((DLManagedTensor *)holder)->deleter(holder);
+}
+
+/* Storages whose foreign code is due, the last one first. A stack without a lock, so that a fork cannot leave one
+ * locked; whoever takes from it takes all. */
+static _Atomic(mf__storage *) due;
+static _Thread_local bool running;
+
+static void push_due(mf__storage *s) {
+  s->next = atomic_load_explicit(&due, memory_order_relaxed);
+  while (!atomic_compare_exchange_weak_explicit(&due, &s->next, s, memory_order_release, memory_order_relaxed)) {
+  }
+}
+
+bool mf__foreign_is_due(void) {
+  return atomic_load_explicit(&due, memory_order_relaxed) != NULL;
+}
+
+/* All that is due, the first one first. */
+static mf__storage *take_due(void) {
+  mf__storage *first = NULL;
+  for (mf__storage *s = atomic_exchange_explicit(&due, NULL, memory_order_acquire), *next; s != NULL; s = next) {
+    next = s->next;
+    s->next = first;
+    first = s;
+  }
+  return first;
+}
+
+/* What a deleter makes due while it runs comes after it, not within it. */
+void mf_releases_run(void) {
+  if (running) return;
+  running = true;
+  for (mf__storage *s = take_due(); s != NULL; s = take_due()) {
+    for (mf__storage *next; s != NULL; s = next) {
+      next = s->next;
+      end_storage(s);
+    }
+  }
+  running = false;
+}
+
+/* Nothing uses the memory any more. Called from anywhere, so that foreign code has to wait. */
+static void finish(void *ctx) {
+  mf__storage *s = ctx;
+  if (s->access != NULL) mf__access_free(s->access);
+  if (is_foreign(s)) push_due(s);
+  else end_storage(s);
 }
 
 /* What was queued before the memory came to us is the producer's to wait for. */
@@ -158,12 +208,11 @@ static void release_on_device(mf__storage *s) {
   mf__retire(s->access, finish, s);
 }
 
-void mf__storage_release(mf__storage *s) {
+void mf__storage_release(mf__storage *s, bool foreign_allowed) {
   if (!mf__refs_drop(&s->refs)) return;
-  if (s->access != NULL)
-    release_on_device(s);
-  else
-    finish(s);
+  if (s->access != NULL) release_on_device(s);
+  else if (foreign_allowed) end_storage(s);
+  else finish(s);
 }
 
 mf__access *mf__storage_access(const mf__storage *s) {

@@ -362,6 +362,7 @@ int mf_stream_synchronize(const DLDevice *device, mf_stream stream, mf_error *er
   if (rc == MF_OK) rc = q.backend->stream_synchronize(q.stream, err);
   q.backend->leave(&before);
   mf__retire_poll();
+  mf_releases_run();
   return mf__end(rc, __func__, err);
 }
 
@@ -402,5 +403,6 @@ int mf_device_synchronize(const DLDevice *device, mf_error *err) {
   rc = mf__device_reach(d.backend, d.ordinal, err);
   if (rc == MF_OK) mf__stage_reached(d.backend, d.ordinal, staged);
   if (rc == MF_OK) mf__retire_reached(d.backend, d.ordinal, mark);
+  mf_releases_run();
   return mf__end(rc, __func__, err);
 }

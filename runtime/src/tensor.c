@@ -153,12 +153,22 @@ mf_tensor *mf_tensor_retain(mf_tensor *t) {
   return t;
 }
 
-void mf_tensor_release(mf_tensor *t) {
-  if (t == NULL || !mf__refs_drop(&t->refs)) return;
+static inline bool drop_reference(mf_tensor *t, bool foreign_allowed) {
+  if (t == NULL || !mf__refs_drop(&t->refs)) return false;
   mf__storage *storage = t->storage;
   mf__count(MF__TENSORS, -1);
   if (t != mf__storage_room(storage)) mf__free(t, mf__tensor_nbytes(t->dl.ndim));
-  mf__storage_release(storage);
+  mf__storage_release(storage, foreign_allowed);
+  return true;
+}
+
+void mf_tensor_release(mf_tensor *t) {
+  if (drop_reference(t, true) && mf__foreign_is_due()) mf_releases_run();
+}
+
+int32_t mf_tensor_release_later(mf_tensor *t) {
+  (void)drop_reference(t, false);
+  return mf__foreign_is_due();
 }
 
 int mf_tensor_invalidate(mf_tensor *t, int32_t *in_use, mf_error *err) {

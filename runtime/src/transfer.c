@@ -150,9 +150,9 @@ typedef struct image {
 } image;
 
 static void image_release(image *m) {
-  mf_tensor_release(m->tensor);
-  mf_tensor_release(m->copy);
-  mf_tensor_release(m->bytes);
+  (void)mf_tensor_release_later(m->tensor);
+  (void)mf_tensor_release_later(m->copy);
+  (void)mf_tensor_release_later(m->bytes);
 }
 
 static int image_layout(image *m, const mf_tensor *t, int64_t lo, mf_error *err) {
@@ -201,7 +201,7 @@ static int across_drivers(mf_tensor *dst, const mf_tensor *src, const mf__queue 
   int rc = host_temporary(src, &host, err);
   if (rc == MF_OK) rc = mf__transfer(host, src, on, err);
   if (rc == MF_OK) rc = mf__transfer(dst, host, on, err);
-  mf_tensor_release(host);
+  (void)mf_tensor_release_later(host);
   return rc;
 }
 
@@ -218,7 +218,7 @@ static int move_overlapping(const mf__queue *on, mf_tensor *dst, const mf_tensor
   int rc = scratch(src, on, &between, err);
   if (rc == MF_OK) rc = move_or_image(on, between, src, err);
   if (rc == MF_OK) rc = move_or_image(on, dst, between, err);
-  mf_tensor_release(between);
+  (void)mf_tensor_release_later(between);
   return rc;
 }
 
@@ -251,7 +251,7 @@ static int peer_from(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, 
   rc = move_or_image(&there, packed, src, err);
   mf__plan_copy(&p, dst, packed);
   if (rc == MF_OK) rc = peer_flat(on, &p, dst, packed, err);
-  mf_tensor_release(packed);
+  (void)mf_tensor_release_later(packed);
   return rc;
 }
 
@@ -264,7 +264,7 @@ static int peer(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, mf_er
   if (rc != MF_OK) return rc;
   rc = peer_from(on, arrived, src, err);
   if (rc == MF_OK) rc = move_or_image(on, dst, arrived, err);
-  mf_tensor_release(arrived);
+  (void)mf_tensor_release_later(arrived);
   return rc;
 }
 
@@ -319,7 +319,7 @@ static int upload_large(const mf__queue *on, mf_tensor *dst, const mf_tensor *sr
   int rc = temporary(src, MF__DEVICE, on, &arrived, err);
   if (rc == MF_OK) rc = upload_large(on, arrived, src, err);
   if (rc == MF_OK) rc = move_or_image(on, dst, arrived, err);
-  mf_tensor_release(arrived);
+  (void)mf_tensor_release_later(arrived);
   return rc;
 }
 
@@ -329,7 +329,7 @@ static int download_repeated(const mf__queue *on, mf_tensor *dst, const mf_tenso
   int rc = host_temporary(src, &host, err);
   if (rc == MF_OK) rc = mf__transfer(host, src, on, err);
   if (rc == MF_OK) rc = mf__copy_host(dst, host, err);
-  mf_tensor_release(host);
+  (void)mf_tensor_release_later(host);
   return rc;
 }
 
@@ -349,7 +349,7 @@ static int download_large(const mf__queue *on, mf_tensor *dst, const mf_tensor *
   int rc = temporary(src, MF__DEVICE, on, &packed, err);
   if (rc == MF_OK) rc = move_or_image(on, packed, src, err);
   if (rc == MF_OK) rc = download_large(on, dst, packed, err);
-  mf_tensor_release(packed);
+  (void)mf_tensor_release_later(packed);
   return rc;
 }
 
@@ -358,7 +358,7 @@ static int upload_small(const mf__queue *on, mf_tensor *dst, const mf_tensor *sr
   int rc = temporary(src, MF__PINNED, on, &pinned, err);
   if (rc == MF_OK) rc = mf__copy_host(pinned, src, err);
   if (rc == MF_OK) rc = move_or_image(on, dst, pinned, err);
-  mf_tensor_release(pinned);
+  (void)mf_tensor_release_later(pinned);
   return rc;
 }
 
@@ -368,7 +368,7 @@ static int download_small(const mf__queue *on, mf_tensor *dst, const mf_tensor *
   if (rc == MF_OK) rc = move_or_image(on, pinned, src, err);
   if (rc == MF_OK) rc = mf__tensor_host_use(pinned, false, err);
   if (rc == MF_OK) rc = mf__copy_host(dst, pinned, err);
-  mf_tensor_release(pinned);
+  (void)mf_tensor_release_later(pinned);
   return rc;
 }
 
@@ -442,7 +442,7 @@ static int fill_by_copy(const mf__queue *on, mf_tensor *dst, const void *slot, m
   int rc = scratch(dst, on, &filled, err);
   if (rc == MF_OK) rc = fill_compact(on, filled, slot, err);
   if (rc == MF_OK) rc = move_or_image(on, dst, filled, err);
-  mf_tensor_release(filled);
+  (void)mf_tensor_release_later(filled);
   return rc;
 }
 

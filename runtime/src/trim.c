@@ -60,6 +60,7 @@ int mf_pool_trim(const DLDevice *device, mf_error *err) {
     rc = mf__fail(err, MF_EDEVICE, "device is the cpu, whose memory is not pooled");
   if (rc != MF_OK) return mf__end(rc, __func__, err);
   mf__retire_drain(d.backend);
+  mf_releases_run();
   rc = trim_device(&d, err);
   forget_unused(d.backend);
   return mf__end(rc, __func__, err);
@@ -86,7 +87,8 @@ static int trim_all(bool delete, mf_error *err) {
   int first = MF_OK;
   for (size_t i = 0; i < NBACKENDS; i++) {
     if (!backends[i]->usable()) continue;
-    if (delete) mf__retire_drain(backends[i]);
+    mf__retire_drain(backends[i]);
+    if (delete) mf_releases_run();
     const int rc = trim_all_of(backends[i], first == MF_OK ? err : NULL);
     if (first == MF_OK) first = rc;
   }

@@ -7,6 +7,7 @@ static void find_no_memory(void) {
   OK(mf_pool_limit(&device, 1, &err));
   assert_int_equal(create_at(device, NBYTES, &t), MF_ENOMEM);
   OK(mf_pool_limit(&device, 0, &err));
+  mf_releases_run();
 }
 
 static void lose_a_stream(void (*then)(void)) {
@@ -39,7 +40,7 @@ static void a_destroyed_stream_waits_for_the_device(void **state) {
   lose_a_stream(find_no_memory);
 }
 
-/* An allocation that finds no memory waits as well. */
+/* An allocation that finds no memory waits as well; it calls no deleter, which is due then. */
 static void no_memory_waits_for_what_is_deferred(void **state) {
   (void)state;
   loan *l = loan_new();
@@ -51,6 +52,8 @@ static void no_memory_waits_for_what_is_deferred(void **state) {
   OK(mf_pool_limit(&device, NBYTES, &err));
   assert_int_equal(calls_of(l), 0);
   assert_int_equal(create_at(device, 2 * NBYTES, &more), MF_ENOMEM);
+  assert_int_equal(calls_of(l), 0);
+  mf_releases_run();
   assert_int_equal(calls_of(l), 1);
   OK(mf_pool_limit(&device, 0, &err));
   loan_end(l);
