@@ -24,11 +24,21 @@ static const mf__symbol symbols[] = {
 #undef SYMBOL
 };
 
+enum { NPROBES = 4 };
+
+/* Streams of ours for asking after events; see event_query. NULL until one is needed. */
+typedef struct probes {
+  hipStream_t streams[NPROBES];
+  bool taken[NPROBES];
+} probes;
+
 static mf__pooling poolings[MF__MAX_ORDINALS];
-/* The runtime's major version; what a pointer's type is called changed with 6. */
-static int32_t major;
+static probes all_probes[MF__MAX_ORDINALS];
+static pthread_mutex_t probes_lock = PTHREAD_MUTEX_INITIALIZER;
+/* The runtime's version, major * 100 + minor. What a pointer's type is called changed with 6.0. */
+static int32_t version;
 /* The ordinal that this thread entered. */
-static _Thread_local int32_t here __attribute__((tls_model("initial-exec")));
+static _Thread_local int32_t here MF__TLS;
 
 /* Takes the thread's last error away if it is the one that a call of ours has just left there. */
 static void clear_last(hipError_t code) {
@@ -59,18 +69,18 @@ static hipStream_t handle_of(mf_stream stream) {
 }
 
 static int start(mf__driver *driver, mf_error *err) {
-  enum { MAJOR = 10000000 };
+  enum { MINOR = 100000 };
   const mf__symbols wanted = {symbols, sizeof symbols / sizeof *symbols, mf__driver_symbol, driver->library};
-  int version = 0;
+  int number = 0;
   int rc = mf__driver_fill(driver, &wanted, &hip, err);
   if (rc != MF_OK) return rc;
   rc = ASK(hipInit, (0));
-  if (rc == MF_OK) rc = ASK(hipRuntimeGetVersion, (&version));
+  if (rc == MF_OK) rc = ASK(hipRuntimeGetVersion, (&number));
   if (rc == MF_OK) rc = ASK(hipGetDeviceCount, (&driver->count));
   if (rc == MF_OK && driver->count <= 0)
     return mf__fail(err, MF_EDEVICE, "the HIP runtime %s finds no device", driver->file);
   if (driver->count > MF__MAX_ORDINALS) driver->count = MF__MAX_ORDINALS;
-  major = version / MAJOR;
+  version = number / MINOR;
   if (rc != MF_OK) err->status = MF_EDEVICE;
   return rc == MF_OK ? MF_OK : MF_EDEVICE;
 }
@@ -126,6 +136,14 @@ static void leave(const mf__entered *before) {
   mf__driver_leave(&driver, left);
 }
 
+static int device_current(int32_t *ordinal, mf_error *err) {
+  int device = 0;
+  int rc = mf__driver_open(&driver, err);
+  if (rc == MF_OK) rc = ASK(hipGetDevice, (&device));
+  *ordinal = device;
+  return rc;
+}
+
 /* Memory. */
 
 static bool has_pool_calls(void) {
@@ -174,8 +192,8 @@ static int memory_free(mf__space space, void *ptr, mf_stream stream, mf_error *e
 
 /* Managed memory goes by the name of its device, as every other library gives it out. */
 static int memory_find(const void *ptr, mf__space *space, int32_t *ordinal, mf_error *err) {
-  enum { FIRST_WITH_UNREGISTERED = 6, HOST_BEFORE = 0, DEVICE_BEFORE = 1 };
-  const bool newer = major >= FIRST_WITH_UNREGISTERED;
+  enum { FIRST_WITH_UNREGISTERED = 600, HOST_BEFORE = 0, DEVICE_BEFORE = 1 };
+  const bool newer = version >= FIRST_WITH_UNREGISTERED;
   const int host = newer ? hipMemoryTypeHost : HOST_BEFORE, device = newer ? hipMemoryTypeDevice : DEVICE_BEFORE;
   hipPointerAttribute_t found = {.type = -1};
   const hipError_t code = hip.hipPointerGetAttributes(&found, ptr);
@@ -191,18 +209,16 @@ static int memory_find(const void *ptr, mf__space *space, int32_t *ordinal, mf_e
   return MF_OK;
 }
 
+/* It goes by the name of a device here, whose memory the host does not use. */
+static int managed_is_shared(bool *out, mf_error *err) {
+  (void)err;
+  *out = false;
+  return MF_OK;
+}
+
 static int memory_trim(mf_error *err) {
   void *pool = mf__driver_pool_made(&poolings[here]);
   return pool != NULL ? ASK(hipMemPoolTrimTo, (pool, 0)) : MF_OK;
-}
-
-static void device_forget(int32_t ordinal) {
-  mf__entered before;
-  if (!mf__driver_forget(&driver, ordinal)) return;
-  if (mf__driver_pool_made(&poolings[ordinal]) == NULL || make_current(ordinal, &before, NULL) != MF_OK) return;
-  void *pool = mf__driver_pool_forget(&poolings[ordinal]);
-  if (pool != NULL) clear_last(hip.hipMemPoolDestroy(pool));
-  make_former(&before);
 }
 
 /* Streams and events. */
@@ -289,12 +305,84 @@ static int event_wait(void *event, mf_stream stream, mf_error *err) {
   return ASK(hipStreamWaitEvent, (handle_of(stream), event, 0));
 }
 
-static int event_synchronize(void *event, mf_error *err) {
-  return ASK(hipEventSynchronize, (event));
+/* Up to ROCm 7.1 hipEventQuery and hipEventSynchronize fail while any thread captures in global mode, and break that
+ * capture, whatever mode the calling thread is in (ROCm/rocm-systems pull request 3176, first in 7.2). Calls about a
+ * stream look at the mode. So a stream of ours is made to wait for the event, and is asked. */
+static bool events_break_captures(void) {
+  enum { FIRST_THAT_LOOKS_AT_THE_MODE = 702 };
+  return version < FIRST_THAT_LOOKS_AT_THE_MODE;
 }
 
+static void end_stream(hipStream_t stream) {
+  const hipError_t code = hip.hipStreamDestroy(stream);
+  if (code != hipSuccess) clear_last(code);
+}
+
+static bool is_idle(hipStream_t stream) {
+  bool done;
+  return answer_done(hip.hipStreamQuery(stream), "hipStreamQuery", &done, NULL) == MF_OK && done;
+}
+
+/* A stream that has nothing to do; *which is -1 where all wait for earlier events. */
+static int probe_take(probes *p, int *which, mf_error *err) {
+  int rc = MF_OK;
+  *which = -1;
+  pthread_mutex_lock(&probes_lock);
+  for (int i = 0; rc == MF_OK && i < NPROBES && *which < 0; i++) {
+    if (p->taken[i] || (p->streams[i] != NULL && !is_idle(p->streams[i]))) continue;
+    if (p->streams[i] == NULL) rc = ASK(hipStreamCreateWithFlags, (&p->streams[i], hipStreamNonBlocking));
+    if (rc != MF_OK) p->streams[i] = NULL;
+    else p->taken[*which = i] = true;
+  }
+  pthread_mutex_unlock(&probes_lock);
+  return rc;
+}
+
+static void probe_give(probes *p, int which) {
+  pthread_mutex_lock(&probes_lock);
+  p->taken[which] = false;
+  pthread_mutex_unlock(&probes_lock);
+}
+
+/* The runtime may take a moment to see that the wait is over, so it is asked more than once. An event that cannot be
+ * asked after, because all probes wait, counts as not done: that is never wrong. */
 static int event_query(void *event, bool *done, mf_error *err) {
-  return answer_done(hip.hipEventQuery(event), "hipEventQuery", done, err);
+  enum { TRIES = 4 };
+  probes *p = &all_probes[here];
+  int which;
+  if (!events_break_captures()) return answer_done(hip.hipEventQuery(event), "hipEventQuery", done, err);
+  *done = false;
+  int rc = probe_take(p, &which, err);
+  if (rc != MF_OK || which < 0) return rc;
+  rc = ASK(hipStreamWaitEvent, (p->streams[which], event, 0));
+  for (int i = 0; rc == MF_OK && !*done && i < TRIES; i++)
+    rc = answer_done(hip.hipStreamQuery(p->streams[which]), "hipStreamQuery", done, err);
+  probe_give(p, which);
+  return rc;
+}
+
+/* Where every probe waits for something, which may be what the host does only after this, on a stream of its own. */
+static int event_synchronize(void *event, mf_error *err) {
+  probes *p = &all_probes[here];
+  hipStream_t own = NULL;
+  int which;
+  if (!events_break_captures()) return ASK(hipEventSynchronize, (event));
+  int rc = probe_take(p, &which, err);
+  if (rc == MF_OK && which < 0) rc = ASK(hipStreamCreateWithFlags, (&own, hipStreamNonBlocking));
+  if (rc != MF_OK) return rc;
+  const hipStream_t stream = which >= 0 ? p->streams[which] : own;
+  rc = ASK(hipStreamWaitEvent, (stream, event, 0));
+  if (rc == MF_OK) rc = ASK(hipStreamSynchronize, (stream));
+  if (which >= 0) probe_give(p, which);
+  else end_stream(own);
+  return rc;
+}
+
+static void probes_forget(probes *p) {
+  for (int i = 0; i < NPROBES; i++) {
+    if (p->streams[i] != NULL) end_stream(p->streams[i]);
+    p->streams[i] = NULL;
+  }
 }
 
 static int exchange_mode(int *mode, mf_error *err) {
@@ -304,6 +392,21 @@ static int exchange_mode(int *mode, mf_error *err) {
 static int capture_relax(bool on, mf_error *err) {
   static _Thread_local mf__relaxation own;
   return mf__driver_relax(&own, on, exchange_mode, err);
+}
+
+/* In relaxed mode, because another library may capture on this device meanwhile. */
+static void device_forget(int32_t ordinal) {
+  mf__entered before;
+  if (!usable() || make_current(ordinal, &before, NULL) != MF_OK) return;
+  const bool relaxed = capture_relax(true, NULL) == MF_OK;
+  if (relaxed) {
+    void *pool = mf__driver_pool_forget(&poolings[ordinal]);
+    if (pool != NULL) clear_last(hip.hipMemPoolDestroy(pool));
+    probes_forget(&all_probes[ordinal]);
+    (void)capture_relax(false, NULL);
+    mf__driver_forget(&driver, ordinal);
+  }
+  make_former(&before);
 }
 
 /* Work. */
@@ -371,15 +474,18 @@ static int kernel_copy(const mf__kernel_copy *job, mf_stream stream, mf_error *e
 
 const mf__backend mf__backend_hip = {
     .name = "hip",
+    .index = MF__INDEX_hip,
     .driver = &driver,
     .types = {kDLROCM, kDLROCMHost, 0},
     .device_count = device_count,
     .usable = usable,
+    .device_current = device_current,
     .enter = enter,
     .leave = leave,
     .memory_alloc = memory_alloc,
     .memory_free = memory_free,
     .memory_find = memory_find,
+    .managed_is_shared = managed_is_shared,
     .memory_trim = memory_trim,
     .device_forget = device_forget,
     .stream_create = stream_create,

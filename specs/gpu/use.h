@@ -118,6 +118,7 @@ static inline int use_begin(void **state) {
 static inline void use_nothing_left(void) {
   static const char *const sorts[] = {"memory", "streams", "events", "captures", "graphs", "contexts", "pending"};
   mf_ledger alive;
+  for (int ordinal = 0; ordinal < other_devices(); ordinal++) other_sync_all(ordinal);
   use_trim();
   mf_ledger_read(&alive);
   assert_int_equal(alive.tensors, 0);

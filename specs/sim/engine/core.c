@@ -154,6 +154,7 @@ static bool refused(sim_call *c) {
 }
 
 bool sim_enter(sim_call *c, sim_counter *counter, void *caller, unsigned how) {
+  sim_hooks_run(counter->name);
   sim_lock();
   counter_add(counter);
   c->counter = counter;
