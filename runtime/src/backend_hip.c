@@ -131,7 +131,8 @@ static int device_current(int32_t *ordinal, mf_error *err) {
 /* Memory. */
 
 static bool has_pool_calls(void) {
-  return mf__hip.hipMemPoolCreate != NULL && mf__hip.hipMemPoolDestroy != NULL && mf__hip.hipMemPoolSetAttribute != NULL &&
+  return mf__hip.hipMemPoolCreate != NULL && mf__hip.hipMemPoolDestroy != NULL &&
+         mf__hip.hipMemPoolSetAttribute != NULL &&
          mf__hip.hipMemPoolTrimTo != NULL && mf__hip.hipMallocFromPoolAsync != NULL && mf__hip.hipFreeAsync != NULL;
 }
 
@@ -161,7 +162,8 @@ static int memory_alloc(mf__space space, int64_t nbytes, mf_stream stream, void 
   if (space != MF__DEVICE) return mf__fail(err, MF_EDEVICE, "DLPack has no device type for ROCm's managed memory");
   const int rc = mf__driver_pool(&poolings[here], here, create_pool, &pool, err);
   if (rc != MF_OK) return rc;
-  return pool == NULL ? MF__HIP_ASK(hipMalloc, (out, n)) : MF__HIP_ASK(hipMallocFromPoolAsync, (out, n, pool, mf__hip_stream(stream)));
+  if (pool == NULL) return MF__HIP_ASK(hipMalloc, (out, n));
+  return MF__HIP_ASK(hipMallocFromPoolAsync, (out, n, pool, mf__hip_stream(stream)));
 }
 
 static int memory_free(mf__space space, void *ptr, mf_stream stream, mf_error *err) {

@@ -18,7 +18,8 @@ int mf__hip_copy(const mf__block_copy *job, mf_stream stream, mf_error *err) {
   const size_t width = (size_t)job->width, height = (size_t)job->height;
   if (job->depth > 1) return copy_box(job, s, err);
   if (height <= 1) return MF__HIP_ASK(hipMemcpyAsync, (job->dst, job->src, width, hipMemcpyDefault, s));
-  return MF__HIP_ASK(hipMemcpy2DAsync, (job->dst, (size_t)job->dst_pitch, job->src, (size_t)job->src_pitch, width, height,
+  return MF__HIP_ASK(hipMemcpy2DAsync, (job->dst, (size_t)job->dst_pitch, job->src, (size_t)job->src_pitch, width,
+                                        height,
                                 hipMemcpyDefault, s));
 }
 
@@ -42,7 +43,8 @@ static int fill_plane(const mf__rows *r, uint32_t value, int32_t unit, hipStream
   int rc = fill_row(r, value, unit, s, err);
   for (size_t done = 1; done < r->height && rc == MF_OK; done *= 2) {
     const size_t rows = done < r->height - done ? done : r->height - done;
-    rc = MF__HIP_ASK(hipMemcpy2DAsync, (r->at + done * r->pitch, r->pitch, r->at, r->pitch, nbytes, rows, hipMemcpyDefault, s));
+    char *const to = r->at + done * r->pitch;
+    rc = MF__HIP_ASK(hipMemcpy2DAsync, (to, r->pitch, r->at, r->pitch, nbytes, rows, hipMemcpyDefault, s));
   }
   return rc;
 }
