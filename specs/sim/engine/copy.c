@@ -73,8 +73,7 @@ static sim_status queue_copy(sim_stream *s, sim_work *w, bool sync) {
 
 sim_status sim_copy(sim_stream *s, const sim_region *dst, const sim_region *src, bool sync) {
   sim_work w = {.kind = SIM_COPY, .dst = *dst, .src = *src};
-  sim_status rc = sync ? sim_capture_unsafe() : SIM_OK;
-  if (rc == SIM_OK) rc = sim_capture_implicit(s);
+  sim_status rc = sync ? sim_capture_sync(s) : sim_capture_implicit(s);
   if (rc == SIM_OK) rc = resolve(src, "source", &w.from);
   if (rc == SIM_OK) rc = resolve(dst, "destination", &w.to);
   if (rc != SIM_OK || sim_region_empty(dst)) return rc;
@@ -102,7 +101,7 @@ sim_status sim_fill(sim_stream *s, const sim_region *dst, uint32_t value, unsign
 static sim_status wait_for_all(void) {
   for (int i = 0; sim_device_at(i) != NULL; i++) {
     const sim_device *d = sim_device_at(i);
-    const sim_status rc = d->primary == NULL ? SIM_OK : sim_context_wait_host(d->primary);
+    const sim_status rc = d->primary == NULL ? SIM_OK : sim_context_drain(d->primary);
     if (rc != SIM_OK) return rc;
   }
   return SIM_OK;

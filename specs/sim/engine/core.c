@@ -24,6 +24,7 @@ static _Atomic int number_not_permitted, number_forked;
 static uint32_t shared_slot;
 static sim_clock shared_clock;
 sim_config sim_conf;
+sim_rules sim_driver;
 
 static uint64_t setting(const char *name, uint64_t otherwise) {
   const char *text = getenv(name);
@@ -60,8 +61,10 @@ static void configure(void) {
   sim_conf.separate_threads = setting_is("SIM_THREADS", "separate");
   sim_conf.free_waits = setting_is("SIM_FREE", "wait");
   sim_conf.strict = setting("SIM_STRICT", 0) != 0;
+  sim_conf.legacy_covers = setting_is("SIM_LEGACY", "kind");
   sim_conf.ledger = !setting_is("SIM_LEDGER", "off");
   sim_conf.missing = getenv("SIM_MISSING");
+  sim_driver_rules(&sim_driver);
   shared_slot = sim_clock_slot(&shared_clock);
   sim_clock_tick(&shared_clock, shared_slot);
   sim_log_open();

@@ -43,6 +43,7 @@ typedef enum sim_status {
   SIM_CAP_IMPLICIT,
   SIM_CAP_EVENT,
   SIM_CAP_THREAD,
+  SIM_CAP_WIDE, /* inside of capture.c */
   SIM_STUCK /* the driver's own number is in sim_stuck_code() */
 } sim_status;
 
@@ -220,11 +221,24 @@ typedef struct sim_config {
   uint64_t memory, quarantine, poison;
   int version;
   uint64_t seed, random;
-  bool separate_threads, free_waits, strict, ledger;
+  bool separate_threads, free_waits, strict, ledger, legacy_covers;
   const char *missing;
 } sim_config;
 
 extern sim_config sim_conf;
+
+/* Calls that ask how far something is: a set of these says which of them a rule is about. */
+enum { SIM_ASKS_STREAM = 1, SIM_ASKS_EVENT = 2 };
+
+/* What drivers differ in. Each front end says which rules are its driver's, once the settings are read. */
+typedef struct sim_rules {
+  bool waits_break_all;      /* a device-wide wait or synchronous copy breaks the captures of every device */
+  bool record_joins_capture; /* an event counts as captured while the stream it was recorded in is captured */
+  unsigned unsafe_in_thread_mode, unsafe_in_relaxed_mode; /* that another thread's global capture forbids even so */
+} sim_rules;
+
+extern sim_rules sim_driver;
+void sim_driver_rules(sim_rules *out); /* the front end's */
 void sim_lock(void);
 void sim_unlock(void);
 void sim_sleep_on_change(void); /* waits, without the lock, until some thread has run something */
@@ -383,7 +397,9 @@ sim_stream *sim_stream_per_thread(sim_context *c);
 sim_status sim_submit(sim_stream *s, const sim_work *w, sim_op **out);
 sim_status sim_stream_wait_host(sim_stream *s);
 sim_status sim_stream_query(sim_stream *s);
+sim_status sim_stream_wait_blocking(sim_context *c); /* for the legacy stream and all blocking ones */
 sim_status sim_context_wait_host(sim_context *c);
+sim_status sim_context_drain(sim_context *c); /* the same for the driver's own purposes, whatever is captured */
 void sim_host_after(const sim_op *op); /* the host has seen op finished */
 void sim_stream_after(sim_stream *s, sim_op *op, const sim_clock *clock); /* s waits for op */
 
@@ -394,6 +410,7 @@ struct sim_event {
   unsigned flags;
   bool timing;
   sim_op *op;
+  sim_stream *in; /* where it was last recorded, outside of captures */
   sim_clock clock;
   unsigned queries;
   sim_capture *capture; /* last recorded in this capture, after these nodes */
@@ -430,9 +447,16 @@ struct sim_capture {
 
 sim_status sim_capture_begin(sim_stream *s, int mode);
 sim_status sim_capture_finish(sim_stream *s, sim_graph **out);
-sim_status sim_capture_unsafe(void); /* SIM_OK, or why this call may not be made while someone captures */
+/* Each of these is SIM_OK, or breaks the captures that forbid the call and says why it fails: a call that may be unsafe
+ * by the modes of thread and capture; one that asks a stream or event (a set of SIM_ASKS_...); one that waits for all of
+ * a context; one on stream s that the host waits for. */
+sim_status sim_capture_unsafe(void);
+sim_status sim_capture_asking(unsigned what);
+sim_status sim_capture_wide(const sim_context *c);
+sim_status sim_capture_sync(sim_stream *s);
 sim_status sim_capture_forbid(sim_stream *s, sim_status why); /* breaks the capture that s takes part in */
 sim_status sim_capture_implicit(sim_stream *s); /* what a call on the legacy stream does to captures */
+void sim_capture_abandon(sim_stream *s); /* s ends: so does the capture that began in it */
 sim_status sim_capture_node(sim_stream *s, const sim_work *w);
 sim_status sim_capture_record(sim_event *e, sim_stream *s);
 sim_status sim_capture_wait(sim_stream *s, sim_event *e);
