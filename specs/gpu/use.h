@@ -96,9 +96,10 @@ static inline void use_captured(mf_tensor *t, mf_stream stream, int byte) {
   other_graph_end(0, graph);
 }
 
-/* Everything that the runtime keeps goes back to the driver. */
+/* Everything that the runtime keeps goes back to the driver, once nothing is running that used it. */
 static inline void use_trim(void) {
   const int types[] = {other_device_type(), other_pinned_type(), other_managed_type()};
+  for (int ordinal = 0; ordinal < other_devices(); ordinal++) other_sync_all(ordinal);
   for (int round = 0; round < 2; round++)
     for (int i = 0; i < 3; i++)
       for (int ordinal = 0; types[i] != 0 && ordinal < (i == 0 ? other_devices() : 1); ordinal++) {
