@@ -88,10 +88,6 @@ static CUresult release(CUstream s, CUdeviceptr p) {
   (void)s;
   return cuMemFree_v2(p);
 }
-static void abort_on(void *unused) {
-  (void)unused;
-  abort();
-}
 static CUresult callback(CUstream s, CUdeviceptr p) {
   (void)p;
   return cuStreamAddCallback(s, (CUstreamCallback)(void (*)(void))abort, NULL, 0);
@@ -185,113 +181,6 @@ static void a_capture_ends_with_the_stream_it_began_in(void **state) {
   found(SIM_CAPTURE, 1);
   assert_int_equal(sim_left("captures"), 0);
   OK(cuMemAlloc_v2(&p, NBYTES));
-  OK(cuMemFree_v2(p));
-}
-
-/* What a call that names the legacy stream is made with. */
-typedef struct names_legacy {
-  CUdeviceptr p, managed;
-  CUevent e;
-  CUgraphExec x;
-  unsigned char host[16];
-} names_legacy;
-
-static CUresult legacy_fill(names_legacy *w) {
-  return cuMemsetD8Async(w->p, 1, 16, NULL);
-}
-static CUresult legacy_copy(names_legacy *w) {
-  return cuMemcpyDtoDAsync_v2(w->p, w->p + 64, 16, CU_STREAM_LEGACY);
-}
-static CUresult legacy_sync_copy(names_legacy *w) {
-  return cuMemcpyDtoH_v2(w->host, w->p, 16);
-}
-static CUresult legacy_sync_fill(names_legacy *w) {
-  return cuMemsetD8_v2(w->p, 1, 16);
-}
-static CUresult legacy_record(names_legacy *w) {
-  return cuEventRecord(w->e, NULL);
-}
-static CUresult legacy_wait(names_legacy *w) {
-  return cuStreamWaitEvent(NULL, w->e, 0);
-}
-static CUresult legacy_query(names_legacy *w) {
-  (void)w;
-  return cuStreamQuery(CU_STREAM_LEGACY);
-}
-static CUresult legacy_synchronize(names_legacy *w) {
-  (void)w;
-  return cuStreamSynchronize(NULL);
-}
-static CUresult legacy_host(names_legacy *w) {
-  return cuLaunchHostFunc(NULL, abort_on, w);
-}
-static CUresult legacy_prefetch(names_legacy *w) {
-  return cuMemPrefetchAsync(w->managed, 16, 0, NULL);
-}
-static CUresult legacy_launch(names_legacy *w) {
-  return cuGraphLaunch(w->x, NULL);
-}
-static CUresult legacy_upload(names_legacy *w) {
-  return cuGraphUpload(w->x, NULL);
-}
-static CUresult legacy_allocate(names_legacy *w) {
-  CUdeviceptr q = 0;
-  (void)w;
-  return cuMemAllocAsync(&q, 16, NULL);
-}
-static CUresult legacy_free(names_legacy *w) {
-  return cuMemFreeAsync(w->p, NULL);
-}
-
-static void every_use_of_the_legacy_stream_breaks_the_capture_of_a_blocking_one(void **state) {
-  (void)state;
-  static CUresult (*const calls[])(names_legacy *) = {
-      legacy_fill, legacy_copy, legacy_sync_copy, legacy_sync_fill, legacy_record, legacy_wait, legacy_query,
-      legacy_synchronize, legacy_host, legacy_prefetch, legacy_launch, legacy_upload, legacy_allocate, legacy_free};
-  names_legacy w = {.p = device_memory(), .e = event()};
-  CUstream s = NULL;
-  CUgraph g = NULL;
-  OK(cuMemAllocManaged(&w.managed, NBYTES, 1));
-  OK(cuStreamCreate(&s, 0));
-  OK(cuEventRecord(w.e, s));
-  OK(cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_RELAXED));
-  OK(cuMemsetD8Async(w.p, 1, 16, s));
-  OK(cuStreamEndCapture(s, &g));
-  OK(cuGraphInstantiateWithFlags(&w.x, g, 0));
-  OK(cuGraphLaunch(w.x, s));
-  for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
-    OK(cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_RELAXED));
-    FAILS(calls[i](&w), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
-    expect_broken(s);
-  }
-  OK(cuCtxSynchronize());
-  OK(cuGraphExecDestroy(w.x));
-  OK(cuGraphDestroy(g));
-  OK(cuEventDestroy_v2(w.e));
-  OK(cuMemFree_v2(w.managed));
-  give_back(w.p, 0, s, NULL);
-}
-
-static void the_legacy_stream_and_captures_do_not_mix(void **state) {
-  (void)state;
-  CUstreamCaptureStatus status;
-  CUdeviceptr p = device_memory();
-  CUstream s = NULL, other = stream();
-  OK(cuStreamCreate(&s, 0));
-  FAILS(cuStreamBeginCapture_v2(NULL, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-  OK(cuStreamBeginCapture_v2(other, CU_STREAM_CAPTURE_MODE_GLOBAL));
-  OK(cuMemsetD8Async(p, 1, NBYTES, NULL));
-  OK(cuGraphDestroy(ended(other, CUDA_SUCCESS)));
-  OK(cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
-  FAILS(cuStreamIsCapturing(NULL, &status), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
-  OK(cuStreamIsCapturing(s, &status));
-  assert_int_equal(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
-  FAILS(cuMemsetD8Async(p, 1, NBYTES, NULL), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
-  ended(s, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-  found(SIM_CAPTURE, 1);
-  OK(cuCtxSynchronize());
-  OK(cuStreamDestroy_v2(s));
-  OK(cuStreamDestroy_v2(other));
   OK(cuMemFree_v2(p));
 }
 
@@ -520,9 +409,9 @@ static void two_graphs_in_two_streams_are_not_ordered(void **state) {
 }
 
 RUN(SPEC(a_wait_for_a_device_breaks_its_captures_in_any_mode), SPEC(a_capture_ends_with_the_stream_it_began_in),
-    SPEC(every_use_of_the_legacy_stream_breaks_the_capture_of_a_blocking_one), SPEC(a_captured_stream_does_nothing_until_the_graph_is_launched), SPEC(branches_of_a_graph_are_checked),
+    SPEC(a_captured_stream_does_nothing_until_the_graph_is_launched), SPEC(branches_of_a_graph_are_checked),
     SPEC(each_forbidden_call_fails_and_breaks_the_capture), SPEC(relaxed_captures_allow_what_does_not_conflict),
-    SPEC(the_legacy_stream_and_captures_do_not_mix), SPEC(edges_into_and_between_captures_are_refused),
+    SPEC(edges_into_and_between_captures_are_refused),
     SPEC(captured_events_are_not_the_hosts), SPEC(a_fork_must_be_joined),
     SPEC(other_threads_are_bound_by_a_global_capture_only), SPEC(a_graph_that_outlives_its_memory_is_found),
     SPEC(two_graphs_in_two_streams_are_not_ordered),
