@@ -24,6 +24,8 @@ void sim_device_bus(const sim_device *d, char *text, size_t size) {
 
 sim_status sim_peer_access(sim_context *c, int peer, bool on) {
   if (peer == c->device->id) return SIM_BAD_DEVICE;
+  const sim_status rc = sim_capture_unsafe();
+  if (rc != SIM_OK) return rc;
   if (c->peers[peer] == on) return on ? SIM_PEER_ON : SIM_PEER_OFF;
   c->peers[peer] = on;
   return SIM_OK;

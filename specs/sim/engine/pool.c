@@ -35,6 +35,8 @@ sim_status sim_pool_choose(sim_device *d, sim_pool *p) {
 
 sim_status sim_pool_end(sim_pool *p) {
   if (p->is_default) return SIM_INVALID;
+  const sim_status rc = sim_capture_unsafe();
+  if (rc != SIM_OK) return rc;
   sim_device *d = sim_device_at(p->device);
   if (d->pool == p) d->pool = NULL;
   sim_object_end(&p->o);
@@ -64,8 +66,16 @@ sim_status sim_pool_set(sim_pool *p, int which, const void *v) {
 
 sim_status sim_pool_allow(sim_pool *p, int device, unsigned flags) {
   if (sim_device_at(device) == NULL || (device == p->device && flags != 3)) return SIM_BAD_DEVICE;
+  const sim_status rc = sim_capture_unsafe();
+  if (rc != SIM_OK) return rc;
   p->access[device] = flags;
   return SIM_OK;
+}
+
+sim_status sim_pool_trim(sim_pool *p, size_t keep) {
+  (void)p;
+  (void)keep;
+  return sim_capture_unsafe();
 }
 
 sim_status sim_pool_alloc(sim_pool *p, sim_stream *s, size_t nbytes, uintptr_t *out) {

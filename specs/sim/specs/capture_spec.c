@@ -97,11 +97,33 @@ static CUresult synchronous_copy(CUstream s, CUdeviceptr p) {
   (void)s;
   return cuMemcpyDtoH_v2(host, p, 16);
 }
+static CUmemoryPool a_pool;
+static CUresult trim(CUstream s, CUdeviceptr p) {
+  (void)s, (void)p;
+  return cuMemPoolTrimTo(a_pool, 0);
+}
+static CUresult open_pool(CUstream s, CUdeviceptr p) {
+  const CUmemAccessDesc to_both = {{CU_MEM_LOCATION_TYPE_DEVICE, 1}, 3};
+  (void)s, (void)p;
+  return cuMemPoolSetAccess(a_pool, &to_both, 1);
+}
+static CUresult end_pool(CUstream s, CUdeviceptr p) {
+  (void)s, (void)p;
+  return cuMemPoolDestroy(a_pool);
+}
+static CUresult enable_peer(CUstream s, CUdeviceptr p) {
+  (void)s, (void)p;
+  return cuCtxEnablePeerAccess(contexts[1], 0);
+}
 
 static void each_forbidden_call_fails_and_breaks_the_capture(void **state) {
   (void)state;
-  static const forbidden calls[] = {synchronize, query, context, allocate, release, callback, synchronous_copy};
+  static const forbidden calls[] = {synchronize, query, context, allocate, release, callback, synchronous_copy,
+                                    trim, open_pool, end_pool, enable_peer};
+  const CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
   CUdeviceptr p = device_memory();
+  OK(cuMemPoolCreate(&a_pool, &props));
   for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
     CUstreamCaptureStatus status;
     CUstream s = stream();
@@ -117,6 +139,7 @@ static void each_forbidden_call_fails_and_breaks_the_capture(void **state) {
     OK(cuStreamSynchronize(s));
     OK(cuStreamDestroy_v2(s));
   }
+  OK(cuMemPoolDestroy(a_pool));
   OK(cuMemFree_v2(p));
 }
 
