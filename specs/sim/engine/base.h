@@ -98,15 +98,17 @@ typedef enum sim_type {
   SIM_FUNCTION
 } sim_type;
 
-/* The head of everything that has a handle. A destroyed object stays as a tombstone, so that a stale handle
- * is recognised and says where it was destroyed. */
+/* The head of everything that has a handle. A destroyed object stays as a tombstone, so that a stale handle is
+ * recognised, unless another object has it by now, and says where it was destroyed. */
 typedef struct sim_object {
   sim_type type;
   bool live;
   bool hidden; /* the driver's own: not in the ledger */
   uintptr_t handle;
+  uint64_t id; /* no other object's, ever */
   sim_place made, gone;
   struct sim_object *before, *after; /* among those that live */
+  struct sim_object *former;         /* that had the handle before */
 } sim_object;
 
 void sim_object_add(sim_object *o, sim_type type);
@@ -114,6 +116,7 @@ void sim_object_end(sim_object *o);
 /* NULL for what is not a live handle of that type; a destroyed one is reported. */
 void *sim_object_find(const void *handle, sim_type type);
 bool sim_object_was(const void *handle); /* a handle of something, live or destroyed */
+unsigned sim_object_uses(const sim_object *o); /* how many objects have had its handle, it included */
 sim_object *sim_object_first(void); /* that lives; the others are after it, and it may be ended meanwhile */
 const char *sim_type_name(sim_type type);
 
@@ -154,6 +157,7 @@ typedef struct sim_config {
   int version;
   uint64_t seed, random;
   bool separate_threads, free_waits, strict, ledger, legacy_covers;
+  enum { SIM_BY_SEED, SIM_NEVER, SIM_ALWAYS } reuse; /* of handles and addresses; by seed: where that is odd */
   const char *missing;
 } sim_config;
 
@@ -189,6 +193,8 @@ void sim_set_numbers(int not_permitted, int forked); /* the front end's numbers 
 uint32_t sim_host_slot(void);
 sim_clock *sim_host_clock(void);
 void sim_host_tick(void);
+
+bool sim_reuses(void); /* whether handles and addresses are used again now */
 
 /* missing.c */
 void sim_hide(const char *symbol); /* from now on dlsym does not find it */

@@ -45,6 +45,7 @@ static sim_status wait_for(sim_op *op) {
   sim_op_keep(op);
   sim_op_run(op);
   sim_host_after(op);
+  sim_pools_settle(op->ctx->device);
   sim_op_drop(op);
   return sim_stuck_code() != 0 ? SIM_STUCK : SIM_OK;
 }
@@ -120,6 +121,9 @@ sim_status sim_free_host(sim_alloc *a) {
   sim_check_host(a, &whole, true, true);
   sim_poison(a, SIM_GONE);
   sim_alloc_end(a);
+  if (a->pool == NULL) return SIM_OK;
+  sim_pool_keep(a, NULL);
+  sim_pool_freed(a);
   return SIM_OK;
 }
 
@@ -129,8 +133,10 @@ sim_status sim_free_in(sim_stream *s, sim_alloc *a) {
     report_stale(a, &w.dst, "freed twice");
     return SIM_INVALID;
   }
-  const sim_status rc = sim_submit(s, &w, NULL);
+  sim_op *op;
+  const sim_status rc = sim_submit(s, &w, &op);
   if (rc != SIM_OK) return rc;
   sim_alloc_end(a);
+  sim_pool_keep(a, op);
   return SIM_OK;
 }

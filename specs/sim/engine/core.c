@@ -61,6 +61,7 @@ static void configure(void) {
   sim_conf.separate_threads = setting_is("SIM_THREADS", "separate");
   sim_conf.free_waits = setting_is("SIM_FREE", "wait");
   sim_conf.strict = setting("SIM_STRICT", 0) != 0;
+  sim_conf.reuse = setting_is("SIM_REUSE", "0") ? SIM_NEVER : setting("SIM_REUSE", 0) != 0 ? SIM_ALWAYS : SIM_BY_SEED;
   sim_conf.legacy_covers = setting_is("SIM_LEGACY", "kind");
   sim_conf.ledger = !setting_is("SIM_LEDGER", "off");
   sim_conf.missing = getenv("SIM_MISSING");

@@ -41,6 +41,8 @@ struct sim_alloc {
   sim_alloc *before, *after; /* among those that are not freed */
   sim_context *ctx;
   sim_pool *pool;
+  sim_op *death;    /* of a pool: the free that it was given to a stream with */
+  sim_alloc *below; /* freed: the next in the same stack, a pool's or that of unused addresses */
   sim_access *accesses;
   size_t naccesses, capacity;
   sim_place made, gone;
@@ -51,6 +53,9 @@ struct sim_pool {
   int device;
   bool is_default;
   uint64_t threshold, used, used_high;
+  uint64_t reserved, reserved_high; /* of its device's memory, what is not used included */
+  sim_alloc *idle;                  /* freed or about to be, the last one on top */
+  sim_pool *next;                   /* in the list of all */
   unsigned off; /* reuse policies that were turned off, by number */
   unsigned access[SIM_MAX_DEVICES]; /* 0 none, 1 read, 3 read and write */
 };
@@ -93,16 +98,24 @@ bool sim_reaches(int from, const sim_alloc *a);
 
 /* memory.c */
 sim_status sim_memory_open(int devices);
-sim_status sim_alloc_new(sim_space space, int device, size_t nbytes, sim_alloc **out);
+/* At an address of its own, or where `at` was, whose device memory it then takes over. */
+sim_status sim_alloc_new(sim_space space, int device, size_t nbytes, sim_alloc *at, sim_alloc **out);
+size_t sim_room(size_t nbytes); /* of the device's memory; 0 if there cannot be as much */
 sim_status sim_register(void *p, size_t nbytes, sim_alloc **out);
 sim_alloc *sim_alloc_find(uintptr_t p); /* the allocation whose bytes hold p, freed ones included */
 bool sim_ours(uintptr_t p);             /* inside the simulator's address ranges */
 void sim_alloc_end(sim_alloc *a);       /* marks as freed; bytes stay mapped until nothing is queued on them */
+void sim_alloc_release(sim_alloc *a);   /* freed: the device has its bytes again, and the address may be used again */
 void sim_alloc_unpin(sim_alloc *a);
 void *sim_view(uintptr_t p);
 void sim_poison(sim_alloc *a, int byte);
 sim_alloc *sim_alloc_first(void); /* that is not freed; the others are after it, and it may be freed meanwhile */
 enum { SIM_FRESH = 0xCB, SIM_GONE = 0xDB };
+
+/* pool.c: what other parts of the engine tell a pool */
+void sim_pool_freed(sim_alloc *a);                 /* the free has happened */
+void sim_pool_keep(sim_alloc *a, sim_op *death);   /* freed, by an operation or (NULL) at once */
+void sim_pools_settle(const sim_device *d);        /* the host has waited for something on the device */
 
 /* order.c */
 void sim_check_op(sim_alloc *a, const sim_region *r, bool write, const sim_op *op);

@@ -86,6 +86,7 @@ sim_status sim_event_wait_host(sim_event *e) {
   sim_op_run(op);
   sim_host_after(op);
   sim_op_drop(op);
+  sim_pools_settle(e->ctx->device);
   return sim_stuck_code() != 0 ? SIM_STUCK : SIM_OK;
 }
 

@@ -12,13 +12,16 @@
 static const char *name_of(const sim_stream *s) {
   char *name = NULL;
   const int device = s->ctx->device->id;
+  char which[32] = "";
   int n;
+  if (sim_object_uses(&s->o) > 1) snprintf(which, sizeof which, ", handle's use %u", sim_object_uses(&s->o));
   if (s->kind == SIM_LEGACY)
     n = asprintf(&name, "the legacy stream of device %d", device);
   else if (s->kind == SIM_PER_THREAD)
     n = asprintf(&name, "the per-thread stream of thread %d on device %d", s->thread, device);
   else
-    n = asprintf(&name, "stream %#zx (device %d, %sblocking)", (size_t)s->o.handle, device, s->blocking ? "" : "non-");
+    n = asprintf(&name, "stream %#zx (device %d, %sblocking%s)", (size_t)s->o.handle, device,
+                 s->blocking ? "" : "non-", which);
   return n < 0 ? "a stream" : name;
 }
 
@@ -140,6 +143,7 @@ static void wait_for_last(const sim_stream *s) {
   sim_op_run(op);
   sim_host_after(op);
   sim_op_drop(op);
+  sim_pools_settle(s->ctx->device);
 }
 
 sim_status sim_stream_wait_host(sim_stream *s) {
@@ -185,5 +189,6 @@ sim_status sim_context_drain(sim_context *c) {
   sim_clock_join(sim_host_clock(), &c->orphans);
   sim_clock_join(sim_host_clock(), &c->legacy->clock);
   for (const sim_stream *s = c->streams; s != NULL; s = s->next) sim_clock_join(sim_host_clock(), &s->clock);
+  sim_pools_settle(c->device);
   return verdict();
 }
