@@ -149,7 +149,7 @@ static sim_alloc *take_idle(sim_pool *p, const sim_stream *s, size_t room) {
   return a;
 }
 
-/* Memory for a new allocation in s: where an idle block was, or of the device's, for which idle blocks may have to go. */
+/* Memory for a new allocation in s: where an idle block was, or the device's, for which idle blocks may have to go. */
 static sim_status find_memory(sim_pool *p, const sim_stream *s, size_t nbytes, sim_alloc **out) {
   const sim_device *d = sim_device_at(p->device);
   const size_t room = sim_room(nbytes);

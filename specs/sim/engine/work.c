@@ -127,7 +127,7 @@ static void fill_row(char *row, size_t width, const sim_work *w) {
     return;
   }
   memcpy(row, &w->value, w->unit);
-  for (size_t done = w->unit; done < width; done *= 2) memcpy(row + done, row, done < width - done ? done : width - done);
+  for (size_t n = w->unit; n < width; n *= 2) memcpy(row + n, row, n < width - n ? n : width - n);
 }
 
 static void fill_rows(const sim_work *w) {

@@ -1,6 +1,6 @@
-/* cost.c: what a call costs on the simulated CUDA driver, in nanoseconds of processor time: `build/sim/sim_cost [seed]`.
+/* cost.c: what a call costs on the simulated CUDA driver: `build/sim/sim_cost [seed]`.
  *
- * Each line is the least of five rounds, over all the calls of the round. Nothing asserts these figures: they are for
+ * Nanoseconds of processor time; each line is the least of five rounds, over all the calls of the round. Nothing asserts these figures: they are for
  * specs/sim/README.md. It must not use anything but the driver's calls and sim.h. */
 #include <stdio.h>
 #include <stdlib.h>

@@ -197,7 +197,8 @@ static void memory_of_a_pool_may_be_freed_by_the_host(void **state) {
 int main(int argc, char **argv) {
   (void)argv;
   const struct CMUnitTest specs[] = {
-      POOL_SPEC(memory_is_used_until_its_stream_gets_there), POOL_SPEC(what_is_freed_stays_reserved_until_it_is_trimmed),
+      POOL_SPEC(memory_is_used_until_its_stream_gets_there),
+      POOL_SPEC(what_is_freed_stays_reserved_until_it_is_trimmed),
       POOL_SPEC(trimming_takes_only_what_the_host_has_seen_freed), POOL_SPEC(trimming_leaves_what_it_is_told_to),
       POOL_SPEC(above_its_threshold_a_pool_gives_back_when_the_host_waits),
       POOL_SPEC(a_pool_takes_its_own_before_it_asks_for_more), POOL_SPEC(a_pool_runs_out_while_a_free_is_pending),
