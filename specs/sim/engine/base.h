@@ -82,6 +82,8 @@ uint32_t sim_clock_tick(sim_clock *c, uint32_t slot);
 void sim_clock_join(sim_clock *into, const sim_clock *from);
 bool sim_clock_covers(const sim_clock *c, uint32_t slot, uint32_t time);
 void sim_clock_copy(sim_clock *to, const sim_clock *from);
+void sim_clock_see(sim_clock *c, uint32_t slot, uint32_t time);
+bool sim_clock_includes(const sim_clock *c, const sim_clock *other);
 void sim_clock_free(sim_clock *c);
 
 typedef enum sim_type {
@@ -125,6 +127,7 @@ typedef struct sim_thread {
   int depth, pushed; /* less popped */
   int owed;          /* of those, what the ledger is about */
   bool in_callback;
+  const sim_op *acting; /* whose host function it runs */
   int capture_mode;
   sim_context *stack[SIM_MAX_DEPTH];
   uint32_t slot;
@@ -156,7 +159,7 @@ typedef struct sim_config {
   uint64_t memory, quarantine, poison;
   int version;
   uint64_t seed, random;
-  bool separate_threads, free_waits, strict, ledger, legacy_covers;
+  bool separate_threads, free_waits, strict, ledger, legacy_covers, host_trap;
   enum { SIM_BY_SEED, SIM_NEVER, SIM_ALWAYS } reuse; /* of handles and addresses; by seed: where that is odd */
   const char *missing;
 } sim_config;
@@ -185,6 +188,8 @@ void sim_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 bool sim_is_owner(void); /* false in a forked child */
 sim_thread *sim_self(void);
 sim_thread *sim_threads(void);
+sim_thread *sim_known_self(void); /* NULL for a thread that has made no call; may be called in a signal handler */
+uint64_t sim_number(void);        /* of the last call */
 sim_place sim_here(void);
 bool sim_named(const char *list, const char *name);
 void sim_set_numbers(int not_permitted, int forked); /* the front end's numbers for what the core refuses */

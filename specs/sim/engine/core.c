@@ -62,6 +62,7 @@ static void configure(void) {
   sim_conf.free_waits = setting_is("SIM_FREE", "wait");
   sim_conf.strict = setting("SIM_STRICT", 0) != 0;
   sim_conf.reuse = setting_is("SIM_REUSE", "0") ? SIM_NEVER : setting("SIM_REUSE", 0) != 0 ? SIM_ALWAYS : SIM_BY_SEED;
+  sim_conf.host_trap = !setting_is("SIM_HOST_TRAP", "0");
   sim_conf.legacy_covers = setting_is("SIM_LEGACY", "kind");
   sim_conf.ledger = !setting_is("SIM_LEDGER", "off");
   sim_conf.missing = getenv("SIM_MISSING");
@@ -78,9 +79,11 @@ static void configure(void) {
 void sim_lock(void) {
   pthread_once(&once, configure);
   pthread_mutex_lock(&lock);
+  sim_trap_look();
 }
 
 void sim_unlock(void) {
+  sim_trap_settle();
   pthread_mutex_unlock(&lock);
 }
 
@@ -110,6 +113,14 @@ sim_thread *sim_self(void) {
   self->slot = sim_clock_slot(&self->clock);
   threads = self;
   return self;
+}
+
+sim_thread *sim_known_self(void) {
+  return self;
+}
+
+uint64_t sim_number(void) {
+  return ncalls;
 }
 
 sim_thread *sim_threads(void) {

@@ -43,6 +43,10 @@ struct sim_alloc {
   sim_pool *pool;
   sim_op *death;    /* of a pool: the free that it was given to a stream with */
   sim_alloc *below; /* freed: the next in the same stack, a pool's or that of unused addresses */
+  bool watched;       /* by trap.c: queued work touches it that the host has not waited for */
+  sim_clock busy;     /* that work */
+  struct sim_touched *to_close;
+  size_t nto_close;
   sim_access *accesses;
   size_t naccesses, capacity;
   sim_place made, gone;
@@ -117,7 +121,31 @@ void sim_pool_freed(sim_alloc *a);                 /* the free has happened */
 void sim_pool_keep(sim_alloc *a, sim_op *death);   /* freed, by an operation or (NULL) at once */
 void sim_pools_settle(const sim_device *d);        /* the host has waited for something on the device */
 
+/* trap.c: what the host itself loads and stores, and when */
+typedef struct sim_touched {
+  sim_region region;
+  bool write;
+} sim_touched;
+
+void sim_trap_open(uintptr_t at, uint64_t nbytes); /* addresses of the memory that the host may touch */
+void sim_trap_born(const sim_alloc *a);
+void sim_trap_died(sim_alloc *a);
+void sim_trap_touched(sim_alloc *a, const sim_region *r, bool write, const sim_op *op);
+void sim_trap_learned(void); /* the host has waited for something */
+void sim_trap_settle(void);  /* before the lock is dropped */
+void sim_trap_look(void);    /* after it is taken */
+uint64_t sim_trap_lost(void); /* accesses that were too many to look at */
+
 /* order.c */
+/* Who touches memory without an operation: a thread (NULL: one that never called the driver), or a host function that
+ * runs as part of an operation. */
+typedef struct sim_toucher {
+  sim_thread *thread;
+  const sim_op *acting;
+  sim_place place;
+} sim_toucher;
+
+void sim_check_touch(sim_alloc *a, const sim_region *r, bool write, const sim_toucher *who);
 void sim_check_op(sim_alloc *a, const sim_region *r, bool write, const sim_op *op);
 void sim_check_host(sim_alloc *a, const sim_region *r, bool write, bool is_free);
 sim_status sim_check_range(const sim_alloc *a, const sim_region *r, const char *what);

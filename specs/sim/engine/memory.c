@@ -66,7 +66,10 @@ static void range_close(const range *r) {
 sim_status sim_memory_open(int devices) {
   for (span = MOST_SPAN; span >= LEAST_SPAN; span /= 2) {
     for (nranges = 0; nranges <= devices && range_open(&ranges[nranges]);) nranges++;
-    if (nranges > devices) return SIM_OK;
+    if (nranges > devices) {
+      sim_trap_open(ranges[0].program, span);
+      return SIM_OK;
+    }
     while (nranges > 0) range_close(&ranges[--nranges]);
   }
   return SIM_NOMEM;
@@ -170,6 +173,7 @@ sim_status sim_alloc_new(sim_space space, int device, size_t nbytes, sim_alloc *
   if (at == NULL) r->next += taken + GAP;
   if (at != NULL) supersede(at);
   if (host_reaches(space) && !program_access(a, true)) return SIM_NOMEM;
+  if (host_reaches(space)) sim_trap_born(a);
   if (counts) d->used += taken;
   *out = a;
   return SIM_OK;
@@ -251,6 +255,7 @@ void sim_alloc_end(sim_alloc *a) {
     forget(a);
     return;
   }
+  if (host_reaches(a->space)) sim_trap_died(a);
   if (host_reaches(a->space)) program_access(a, false);
   resting += a->room;
   purge_oldest();

@@ -74,13 +74,15 @@ static void remember(sim_alloc *m, const sim_access *b) {
   m->accesses[m->naccesses++] = *b;
 }
 
-static void check(sim_alloc *m, const sim_access *b, const sim_clock *seen) {
+/* What was queued after call `last` is not compared with b, only remembered to be there. */
+static void check_until(sim_alloc *m, const sim_access *b, const sim_clock *seen, uint64_t last) {
   size_t kept = 0;
   bool freed_before = false;
   for (size_t i = 0; i < m->naccesses; i++) {
     const sim_access a = m->accesses[i];
     const bool ordered = sim_clock_covers(seen, a.slot, a.time);
-    const bool conflict = (a.write || b->write) && sim_region_overlap(&a.region, &b->region);
+    const bool both = (a.write || b->write) && sim_region_overlap(&a.region, &b->region);
+    const bool conflict = both && a.place.number <= last;
     if (a.is_free && ordered) freed_before = true;
     if (conflict && !ordered) report(m, &a, b);
     if (!replaces(b, &a, ordered) || a.is_free) m->accesses[kept++] = a;
@@ -90,11 +92,43 @@ static void check(sim_alloc *m, const sim_access *b, const sim_clock *seen) {
   remember(m, b);
 }
 
+static void check(sim_alloc *m, const sim_access *b, const sim_clock *seen) {
+  check_until(m, b, seen, UINT64_MAX);
+}
+
 void sim_check_op(sim_alloc *m, const sim_region *r, bool write, const sim_op *op) {
   if (m == NULL || sim_region_empty(r)) return;
   const sim_access b = {.region = *r, .write = write, .is_free = op->work.kind == SIM_DEATH, .slot = op->slot,
                         .time = op->time, .who = op->who, .place = op->place};
   check(m, &b, &op->clock);
+  sim_trap_touched(m, r, write, op);
+}
+
+/* A host function runs when its turn comes: what was queued after it may well be ordered behind it, and was compared
+ * with all that was known then. What was queued before it is not behind it. */
+static void check_acting(sim_alloc *m, sim_access *b, const sim_op *op) {
+  b->who = op->who;
+  b->slot = op->slot;
+  b->time = op->time;
+  check_until(m, b, &op->clock, op->place.number - 1);
+}
+
+/* Where threads count apart, nothing is known to come before the access of one that never called the driver. */
+void sim_check_touch(sim_alloc *m, const sim_region *r, bool write, const sim_toucher *who) {
+  static const sim_clock nothing;
+  sim_access b = {.region = *r, .write = write, .who = "host", .place = who->place};
+  if (who->acting != NULL) {
+    check_acting(m, &b, who->acting);
+    return;
+  }
+  if (sim_conf.separate_threads && who->thread == NULL) {
+    check(m, &b, &nothing);
+    return;
+  }
+  b.slot = sim_conf.separate_threads ? who->thread->slot : sim_host_slot();
+  sim_clock *clock = sim_conf.separate_threads ? &who->thread->clock : sim_host_clock();
+  b.time = sim_clock_tick(clock, b.slot);
+  check(m, &b, clock);
 }
 
 void sim_check_host(sim_alloc *m, const sim_region *r, bool write, bool is_free) {

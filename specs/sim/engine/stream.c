@@ -116,6 +116,7 @@ sim_status sim_submit(sim_stream *s, const sim_work *w, sim_op **out) {
 }
 
 void sim_host_after(const sim_op *op) {
+  sim_trap_learned();
   sim_clock_join(sim_host_clock(), &op->clock);
 }
 
@@ -186,6 +187,7 @@ sim_status sim_context_wait_host(sim_context *c) {
 
 sim_status sim_context_drain(sim_context *c) {
   sim_op_run_context(c);
+  sim_trap_learned();
   sim_clock_join(sim_host_clock(), &c->orphans);
   sim_clock_join(sim_host_clock(), &c->legacy->clock);
   for (const sim_stream *s = c->streams; s != NULL; s = s->next) sim_clock_join(sim_host_clock(), &s->clock);

@@ -147,8 +147,11 @@ void sim_call_out(void (*fn)(void *), void *arg) {
 }
 
 static void call_host(sim_op *op) {
+  const sim_op *before = sim_self()->acting;
   op->running = true;
+  sim_self()->acting = op;
   sim_call_out(op->work.fn, op->work.arg);
+  sim_self()->acting = before;
   op->running = false;
   sim_changed();
 }
