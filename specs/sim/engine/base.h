@@ -156,7 +156,7 @@ enum { SIM_ENTER_ALWAYS = 1, SIM_ENTER_ENDS = 2 };
 
 typedef struct sim_config {
   int devices;
-  uint64_t memory, quarantine, poison;
+  uint64_t memory, quarantine, poison, history;
   int version;
   uint64_t seed, random;
   bool separate_threads, free_waits, strict, ledger, legacy_covers, host_trap;
@@ -215,6 +215,7 @@ int sim_fault_late(void); /* status with which the operation being queued is to 
 void sim_log_open(void);
 void sim_log_call(const sim_call *c, int raw);
 void sim_log_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void sim_say(const char *format, ...) __attribute__((format(printf, 1, 2))); /* one line on standard error, at once */
 
 /* script.c */
 void sim_script_open(uint64_t lines); /* how many places may be looked up */

@@ -56,6 +56,8 @@ static void configure(void) {
   sim_conf.memory = setting("SIM_MEMORY", 4ull << 30);
   sim_conf.quarantine = setting("SIM_QUARANTINE", 256ull << 20);
   sim_conf.poison = setting("SIM_POISON", 64ull << 20);
+  sim_conf.history = setting("SIM_HISTORY", 16384);
+  if (sim_conf.history < 2) sim_conf.history = 2;
   sim_conf.version = (int)setting("SIM_DRIVER_VERSION", 0);
   sim_conf.seed = sim_conf.random = setting("SIM_SEED", 0);
   sim_conf.separate_threads = setting_is("SIM_THREADS", "separate");

@@ -48,7 +48,8 @@ struct sim_alloc {
   struct sim_touched *to_close;
   size_t nto_close;
   sim_access *accesses;
-  size_t naccesses, capacity;
+  size_t naccesses, capacity, keep; /* keep: how many there may be before it is looked what to forget */
+  bool forgetful;                   /* some that mattered were forgotten */
   sim_place made, gone;
 };
 
@@ -134,7 +135,6 @@ void sim_trap_touched(sim_alloc *a, const sim_region *r, bool write, const sim_o
 void sim_trap_learned(void); /* the host has waited for something */
 void sim_trap_settle(void);  /* before the lock is dropped */
 void sim_trap_look(void);    /* after it is taken */
-uint64_t sim_trap_lost(void); /* accesses that were too many to look at */
 
 /* order.c */
 /* Who touches memory without an operation: a thread (NULL: one that never called the driver), or a host function that

@@ -271,6 +271,14 @@ static void look_at(const note *n) {
   if (a->watched) close_pages(page, page + 1, 0);
 }
 
+static void say_what_was_lost(void) {
+  static uint64_t said;
+  if (atomic_load(&lost) == said) return;
+  said = atomic_load(&lost);
+  sim_found(SIM_WARNING, "%llu accesses of the host to memory in use were not looked at: too many between two calls",
+            (unsigned long long)said);
+}
+
 void sim_trap_look(void) {
   while (atomic_load(&looked_at) != atomic_load(&written)) {
     note *n = &notes[atomic_load(&looked_at) % NOTES];
@@ -280,8 +288,5 @@ void sim_trap_look(void) {
     atomic_fetch_add(&looked_at, 1);
     look_at(&copy);
   }
-}
-
-uint64_t sim_trap_lost(void) {
-  return atomic_load(&lost);
+  say_what_was_lost();
 }
