@@ -291,11 +291,11 @@ static int event_wait(void *event, mf_stream stream, mf_error *err) {
   return MF__HIP_ASK(hipStreamWaitEvent, (mf__hip_stream(stream), event, 0));
 }
 
-/* Up to ROCm 7.1 hipEventQuery and hipEventSynchronize fail while any thread captures in global mode, and break that
- * capture, whatever mode the calling thread is in (ROCm/rocm-systems pull request 3176, first in 7.2). Calls about a
+/* Up to ROCm 7.2 hipEventQuery and hipEventSynchronize fail while any thread captures in global mode, and break that
+ * capture, whatever mode the calling thread is in (ROCm/rocm-systems pull request 3176, in a later 7.2). Calls about a
  * stream look at the mode. So a stream of ours is made to wait for the event, and is asked. */
 static bool events_break_captures(void) {
-  enum { FIRST_THAT_LOOKS_AT_THE_MODE = 702 };
+  enum { FIRST_THAT_LOOKS_AT_THE_MODE = 703 };
   return version < FIRST_THAT_LOOKS_AT_THE_MODE;
 }
 

@@ -19,12 +19,11 @@ int mf__hip_copy(const mf__block_copy *job, mf_stream stream, mf_error *err) {
   if (job->depth > 1) return copy_box(job, s, err);
   if (height <= 1) return MF__HIP_ASK(hipMemcpyAsync, (job->dst, job->src, width, hipMemcpyDefault, s));
   return MF__HIP_ASK(hipMemcpy2DAsync, (job->dst, (size_t)job->dst_pitch, job->src, (size_t)job->src_pitch, width,
-                                        height,
-                                hipMemcpyDefault, s));
+                                        height, hipMemcpyDefault, s));
 }
 
 int mf__hip_copy_peer(const mf__block_copy *job, int32_t dst_ordinal, int32_t src_ordinal, mf_stream stream,
-                     mf_error *err) {
+                      mf_error *err) {
   const hipStream_t s = mf__hip_stream(stream);
   return MF__HIP_ASK(hipMemcpyPeerAsync, (job->dst, dst_ordinal, job->src, src_ordinal, (size_t)job->width, s));
 }

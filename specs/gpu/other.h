@@ -35,6 +35,7 @@ void other_pinned_free(void *p);
 
 void other_capture(int device, int64_t stream); /* in global mode */
 bool other_capture_is_whole(int device, int64_t stream); /* goes on, and nothing has broken it */
+void other_capture_give_up(int device, int64_t stream); /* of one that was broken */
 void *other_capture_end(int device, int64_t stream);
 void other_launch(int device, void *graph, int64_t stream);
 void other_graph_end(int device, void *graph);

@@ -96,9 +96,10 @@ static inline void use_captured(mf_tensor *t, mf_stream stream, int byte) {
   other_graph_end(0, graph);
 }
 
-/* Everything that the runtime keeps goes back to the driver. */
+/* Everything that the runtime keeps goes back to the driver, once nothing is running that used it. */
 static inline void use_trim(void) {
   const int types[] = {other_device_type(), other_pinned_type(), other_managed_type()};
+  for (int ordinal = 0; ordinal < other_devices(); ordinal++) other_sync_all(ordinal);
   for (int round = 0; round < 2; round++)
     for (int i = 0; i < 3; i++)
       for (int ordinal = 0; types[i] != 0 && ordinal < (i == 0 ? other_devices() : 1); ordinal++) {
@@ -118,7 +119,6 @@ static inline int use_begin(void **state) {
 static inline void use_nothing_left(void) {
   static const char *const sorts[] = {"memory", "streams", "events", "captures", "graphs", "contexts", "pending"};
   mf_ledger alive;
-  for (int ordinal = 0; ordinal < other_devices(); ordinal++) other_sync_all(ordinal);
   use_trim();
   mf_ledger_read(&alive);
   assert_int_equal(alive.tensors, 0);
