@@ -5,11 +5,13 @@
 
 #include "loan.h"
 
-enum { LARGE = (48 << 20) + 1000 }; /* through the staging ring, with helpers */
+enum { LARGE = (17 << 20) + 1000 }; /* through the staging ring, with helpers */
 
 static mf_stream mine; /* the other thread's, where it works */
 static mf_tensor *on_gpu, *on_host, *small_gpu, *small_host, *strided;
-static loan *lent[2];
+enum { NLENT = 4 };
+
+static loan *lent[NLENT];
 static int nlent; /* that were imported */
 
 typedef int (*operation)(mf_error *e);
@@ -44,8 +46,9 @@ static inline int wait_for_stream(mf_error *e) {
   const DLDevice device = gpu(0);
   mf_stream s;
   int rc = mf_stream_create(&device, &s, e);
-  if (rc == MF_OK) rc = mf_stream_wait(&device, s, &device, mine, e);
-  if (rc == MF_OK) rc = mf_stream_destroy(&device, s, e);
+  if (rc != MF_OK) return rc;
+  rc = mf_stream_wait(&device, s, &device, mine, e);
+  (void)mf_stream_destroy(&device, s, NULL);
   return rc;
 }
 
@@ -82,8 +85,11 @@ static inline int find_no_memory(mf_error *e) {
   int64_t shape[] = {1 << 20};
   const DLTensor like = {.device = device, .ndim = 1, .dtype = {kDLUInt, 8, 1}, .shape = shape};
   int rc = mf_pool_limit(&device, 1, e);
-  if (rc == MF_OK) rc = mf_tensor_create(&like, 0, &t, e) == MF_ENOMEM ? MF_OK : MF_EINVAL;
-  return rc == MF_OK ? mf_pool_limit(&device, 0, e) : rc;
+  if (rc != MF_OK) return rc;
+  rc = mf_tensor_create(&like, 0, &t, e);
+  if (rc == MF_OK) abort();
+  (void)mf_pool_limit(&device, 0, NULL);
+  return rc == MF_ENOMEM ? MF_OK : rc;
 }
 
 static inline int find_pointer(mf_error *e) {
@@ -93,8 +99,9 @@ static inline int find_pointer(mf_error *e) {
 
 static inline int import_and_release(mf_error *e) {
   mf_tensor *t;
-  loan *l = lent[nlent++];
+  loan *l = lent[nlent++]; /* at once: inside of the import somebody else may take the next one */
   int rc = mf_tensor_import(&l->managed, &t, e);
+  if (rc != MF_OK) nlent--;
   if (rc != MF_OK) return rc;
   rc = mf_tensor_acquire(t, mine, MF_WRITE, e);
   if (rc == MF_OK) other_fill(0, data_of(t), 1, NBYTES, mine);
@@ -129,11 +136,12 @@ static inline int use_from_two_streams(mf_error *e) {
   const DLDevice device = gpu(0);
   mf_stream s;
   int rc = mf_stream_create(&device, &s, e);
-  if (rc == MF_OK) rc = mf_tensor_acquire(small_gpu, s, MF_WRITE, e);
   if (rc != MF_OK) return rc;
-  other_fill(0, data_of(small_gpu), 1, NBYTES, s);
-  rc = mf_tensor_acquire(small_gpu, mine, MF_WRITE, e);
-  return rc == MF_OK ? mf_stream_destroy(&device, s, e) : rc;
+  rc = mf_tensor_acquire(small_gpu, s, MF_WRITE, e);
+  if (rc == MF_OK) other_fill(0, data_of(small_gpu), 1, NBYTES, s);
+  if (rc == MF_OK) rc = mf_tensor_acquire(small_gpu, mine, MF_WRITE, e);
+  (void)mf_stream_destroy(&device, s, NULL);
+  return rc;
 }
 
 static const struct {
@@ -184,7 +192,7 @@ static inline void open_tensors(void) {
   OK(mf_tensor_index(again, &backwards, 1, &strided, &err));
   mf_tensor_release(again);
   mf_tensor_release(square);
-  for (int i = 0; i < 2; i++) lent[i] = loan_new();
+  for (int i = 0; i < NLENT; i++) lent[i] = loan_new();
   nlent = 0;
 }
 
@@ -192,7 +200,7 @@ static inline void close_tensors(void) {
   mf_tensor *all[] = {on_gpu, on_host, small_gpu, small_host, strided};
   for (size_t i = 0; i < COUNT(all); i++) mf_tensor_release(all[i]);
   synchronize();
-  for (int i = 0; i < 2; i++) {
+  for (int i = 0; i < NLENT; i++) {
     if (i >= nlent) atomic_store(&lent[i]->deleted, 1);
     loan_end(lent[i]);
   }

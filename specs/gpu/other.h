@@ -3,7 +3,7 @@
  * rocm).
  *
  * Streams are written as in moonferry.h: 1 legacy default, 2 per thread, else a handle. Every call must succeed, or the
- * spec ends. With a simulated driver there are its questions, too (sim.h); on a real one they answer zero. */
+ * spec ends, unless it is to tolerate failures. With a simulated driver there are its questions, too (sim.h); on a real one they answer zero. */
 #ifndef MOONFERRY_SPEC_OTHER_H
 #define MOONFERRY_SPEC_OTHER_H
 
@@ -13,6 +13,7 @@
 
 /* False, with the reason printed, where there is no driver. */
 bool other_open(void);
+void other_tolerate(bool on);
 bool other_is_simulated(void); /* the very driver that is called; one that is forwarded to only checks */
 int other_device_type(void); /* kDLCUDA or kDLROCM */
 int other_pinned_type(void);

@@ -48,7 +48,7 @@ static bool take(const char *name, hook *out) {
   pthread_mutex_lock(&lock);
   for (int i = 0; i < MAX_HOOKS && !found; i++) {
     hook *h = &hooks[i];
-    if (h->left == 0 || strcmp(h->name, name) != 0 || --h->left != 0) continue;
+    if (h->left == 0 || (strcmp(h->name, "*") != 0 && strcmp(h->name, name) != 0) || --h->left != 0) continue;
     *out = *h;
     found = true;
     atomic_fetch_sub(&waiting, 1);
