@@ -187,7 +187,8 @@ MF_API int mf_device_count(int32_t device_type, int32_t *out, mf_error *err);
 MF_API int mf_device_of_pointer(int32_t device_type, const void *ptr, DLDevice *out, mf_error *err);
 
 /* mf_device_synchronize(device, err): the host waits until all work that was queued on ${device}, by whomever,
- * is done, and gives back what waited for that (see mf_pool_trim).
+ * is done, and gives back what waited for that (see mf_pool_trim). While a stream of ${device} is being captured, by
+ * whomever, this breaks the capture and fails; nothing else in this library waits for a whole device.
  * Owns: nothing. Fails: MF_EDEVICE, MF_ECAPTURE, MF_EDRIVER. Threads: any. Standard: none. */
 MF_API int mf_device_synchronize(const DLDevice *device, mf_error *err);
 
@@ -206,12 +207,12 @@ MF_API int mf_device_format(const DLDevice *device, char *buf, size_t cap, mf_er
 
 /* A stream is a number that goes with a device: one of the names below, or the driver's own handle (CUstream,
  * cudaStream_t, hipStream_t) as an integer. It is a value; to copy it owns nothing. The rule that everything here
- * keeps: after an exchange, work queued on the consumer's stream sees what the producer's streams wrote before,
- * and the host waits for nothing unless the host is the consumer. Each memory has a record of the streams that
- * read and wrote it; an operation on another stream waits for those that it must, on the device, by an event.
- * A stream that a consumer named need only live until its deleter was called; one that was made current or acquired,
- * until the memory is released. Where it is gone earlier, and the driver notices, the next use of the memory waits
- * on the host for all that the device has to do. */
+ * keeps: after an exchange, work queued on the consumer's stream sees what the producer's streams wrote before, and the
+ * host waits for nothing unless the host is the consumer. Each memory has a record of the streams that read and wrote
+ * it; an operation on another stream waits for those that it must, on the device, by an event. A stream that a consumer
+ * named need only live until its deleter was called; one that was made current or acquired, until the memory is
+ * released. Where it is gone earlier, and the driver notices, the next use of the memory that has to wait for it is
+ * refused (MF_EINVAL) until mf_device_synchronize has waited for what it had queued. */
 typedef int64_t mf_stream;
 
 #define MF_STREAM_CURRENT ((mf_stream)0)    /* the calling thread's current stream; mf_stream_swap changes it */
@@ -317,13 +318,13 @@ MF_API int mf_pool_read(const DLDevice *device, mf_pool_stats *out, mf_error *er
  * Owns: nothing. Fails: MF_EINVAL for a negative limit, MF_EDEVICE. Threads: any. Standard: none. */
 MF_API int mf_pool_limit(const DLDevice *device, int64_t nbytes, mf_error *err);
 
-/* mf_pool_trim(device, err): gives everything back to the driver that is not in use: cached memory, kept streams
- * and events, the staging buffers; and calls the deleters that waited for work which is done by now. Where then
- * nothing of this library is left on any device of the driver, it gives back what the driver holds for it, too: its
- * memory pools, kernels and primary contexts, which the next use makes anew. The host does not wait for any work of a
- * stream. The end of the process does as much by itself, but calls no deleter, and
- * waits for a tenth of a second at most.
- * Owns: nothing. Fails: MF_EDEVICE, MF_EDRIVER. Threads: any. Standard: none. */
+/* mf_pool_trim(device, err): gives everything back to the driver that is not in use: cached memory, kept streams and
+ * events, the staging buffers; and calls the deleters that waited for work which is done by now. Where then nothing of
+ * this library is left on any device of the driver, it gives back what the driver holds for it, too: its memory pools,
+ * kernels and primary contexts, which the next use makes anew. This library waits for no work of a stream; a driver may
+ * do so where it frees pinned memory, and does where it has no memory pools. The end of the process does as much by
+ * itself, but calls no deleter, and waits for a tenth of a second at most. Owns: nothing. Fails: MF_EDEVICE,
+ * MF_EDRIVER. Threads: any. Standard: none. */
 MF_API int mf_pool_trim(const DLDevice *device, mf_error *err);
 
 /* mf_pools_trim(wait_ms, err): mf_pool_trim for every device of the drivers that this process has opened; opens none.
@@ -422,8 +423,10 @@ typedef enum mf_use { MF_READ = 1, MF_WRITE = 2 } mf_use;
 
 /* mf_tensor_acquire(t, stream, use, err): for work that the caller queues itself: makes ${stream} wait until it may
  * read (MF_READ) or also write (MF_WRITE) the memory of ${t}, and enters it into the memory's record, so that later
- * uses on other streams, and the release of the memory, wait for what is on ${stream} by then. With
- * MF_STREAM_HOST the host waits, and may then use the memory until the next operation on it. The stream is one of
+ * uses on other streams, and the release of the memory, wait for what is on ${stream} by then. The grant lasts: what is
+ * queued there for reading is waited for until another stream or the host writes, what is queued for writing until
+ * another stream or the host uses the memory at all; after that, acquire again. With MF_STREAM_HOST the host waits, and
+ * may then use the memory until the next operation on it. The stream is one of
  * the device that ${t} is on, or of any device of that driver's for pinned and managed memory.
  * Owns: a foreign ${stream} must live until the memory is released. Fails: MF_EINVAL, MF_EREADONLY, MF_ECLOSED,
  * MF_ECAPTURE, MF_EDRIVER. Threads: any; queue the work before another thread uses ${t}. Standard: none. */

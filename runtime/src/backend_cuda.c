@@ -384,14 +384,14 @@ static uint64_t stream_name(mf_stream stream) {
 static int stream_capture(mf_stream stream, uint64_t *id, mf_error *err) {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   const CUstream s = mf__cuda_stream(stream);
-  int rc;
   *id = 0;
-  if (mf__cu.cuStreamGetCaptureInfo != NULL)
-    rc = MF__ASK(cuStreamGetCaptureInfo, (s, &status, id, NULL, NULL, NULL));
-  else
-    rc = MF__ASK(cuStreamIsCapturing, (s, &status));
-  if (rc == MF_OK && status == CU_STREAM_CAPTURE_STATUS_NONE) *id = 0;
-  if (rc != MF_OK || status == CU_STREAM_CAPTURE_STATUS_NONE) return rc;
+  const bool has_id = mf__cu.cuStreamGetCaptureInfo != NULL;
+  const CUresult code = has_id ? mf__cu.cuStreamGetCaptureInfo(s, &status, id, NULL, NULL, NULL)
+                               : mf__cu.cuStreamIsCapturing(s, &status);
+  const int rc = mf__cuda_answer(code, has_id ? "cuStreamGetCaptureInfo" : "cuStreamIsCapturing", err);
+  if (rc != MF_OK || status == CU_STREAM_CAPTURE_STATUS_NONE) *id = 0;
+  if (rc != MF_OK) return mf__driver_implicit(rc, code, err);
+  if (status == CU_STREAM_CAPTURE_STATUS_NONE) return rc;
   return mf__driver_captured(stream, status == CU_STREAM_CAPTURE_STATUS_INVALIDATED, id, err);
 }
 

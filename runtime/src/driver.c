@@ -170,6 +170,14 @@ int mf__driver_dead_stream(mf_stream stream, int32_t code, int rc, mf_error *err
   return mf__driver_explain(err, MF_EINVAL, "stream is %#llx, which is no living stream", (unsigned long long)stream);
 }
 
+int mf__driver_implicit(int rc, int32_t code, mf_error *err) {
+  enum { STREAM_CAPTURE_IMPLICIT = 906 };
+  if (code != STREAM_CAPTURE_IMPLICIT) return rc;
+  return mf__driver_explain(err, MF_ECAPTURE,
+                            "the legacy default stream cannot be used while a blocking stream is being captured; "
+                            "acquire what it used for the host (MF_STREAM_HOST) before");
+}
+
 int mf__driver_captured(mf_stream stream, bool invalidated, const uint64_t *id, mf_error *err) {
   const unsigned long long shown = (unsigned long long)stream;
   if (invalidated)

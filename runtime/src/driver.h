@@ -85,6 +85,9 @@ int mf__driver_explain(mf_error *err, int32_t status, const char *format, ...) _
  * so, with MF_EINVAL. */
 int mf__driver_dead_stream(mf_stream stream, int32_t code, int rc, mf_error *err);
 
+/* A question about the legacy stream answered ${code}, and rc is what came of it: says what that code means there. */
+int mf__driver_implicit(int rc, int32_t code, mf_error *err);
+
 /* A stream is being captured: MF_OK if it goes well and id says by whom. */
 int mf__driver_captured(mf_stream stream, bool invalidated, const uint64_t *id, mf_error *err);
 

@@ -155,6 +155,37 @@ static void a_wait_for_the_device_breaks_a_capture(void **state) {
   use_end_stream(0, s);
 }
 
+/* A blocking stream, as CuPy makes them by default: while it is captured the legacy stream may not even be asked. What
+ * that stream used before is refused, and says what helps; the capture stays whole. */
+static void the_legacy_stream_beside_a_blocking_capture(void **state) {
+  (void)state;
+  const mf_stream theirs = other_stream(0, true);
+  const mf_request request = {.stream = theirs};
+  DLManagedTensorVersioned *given;
+  mf_tensor *t = use_create(gpu_device(0)), *other = use_create(gpu_device(0)), *copy;
+  use_fill(t, 1);
+  use_fill(other, 1);
+  OK(mf_tensor_acquire(other, MF_STREAM_HOST, MF_WRITE, &err));
+  other_sync_all(0);
+  other_capture(0, theirs);
+  FAILS(MF_ECAPTURE, mf_tensor_export_to(t, &request, &given, &err));
+  SAYS("MF_STREAM_HOST");
+  FAILS(MF_ECAPTURE, use_try_fill(t, 2)); /* on the legacy stream itself */
+  SAYS("legacy");
+  FAILS(MF_ECAPTURE, mf_tensor_clone(t, &copy, &err));
+  assert_true(other_capture_is_whole(0, theirs));
+  OK(mf_tensor_export_to(other, &request, &given, &err));
+  other_fill(0, given->dl_tensor.data, 3, NBYTES, theirs);
+  given->deleter(given);
+  mf_tensor_release(t); /* what it waits for is asked for later */
+  OK(mf_pools_trim(0, &err));
+  assert_true(other_capture_is_whole(0, theirs));
+  use_captured(other, theirs, 3);
+  mf_tensor_release(other);
+  other_sync_all(0);
+  other_stream_end(theirs);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       USE(uses_of_one_stream_are_captured),
@@ -163,6 +194,7 @@ int main(void) {
       USE(finished_work_outside_is_no_hindrance),
       USE(releases_during_a_capture_wait),
       USE(a_wait_for_the_device_breaks_a_capture),
+      USE(the_legacy_stream_beside_a_blocking_capture),
   };
   return other_open() ? cmocka_run_group_tests(tests, NULL, NULL) : 77;
 }

@@ -3,7 +3,8 @@
  * rocm).
  *
  * Streams are written as in moonferry.h: 1 legacy default, 2 per thread, else a handle. Every call must succeed, or the
- * spec ends, unless it is to tolerate failures. With a simulated driver there are its questions, too (sim.h); on a real one they answer zero. */
+ * spec ends, unless it is to tolerate failures. With a simulated driver there are its questions, too (sim.h); on a real
+ * one they answer zero. */
 #ifndef MOONFERRY_SPEC_OTHER_H
 #define MOONFERRY_SPEC_OTHER_H
 

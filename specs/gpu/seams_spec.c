@@ -294,7 +294,7 @@ static bool is_chosen(size_t which, size_t event, uint64_t *call) {
 static uint64_t ncases;
 
 static void each_call(size_t which, size_t event, bool warm) {
-  enum { MOST = 400 };
+  enum { MOST = 120 };
   uint64_t only;
   if (!is_chosen(which, event, &only)) return;
   for (uint64_t call = only == 0 ? 1 : only; call < MOST; call++) {

@@ -1,6 +1,6 @@
-/* shared_spec.c: pinned and managed memory, which the host can reach as well: what is asked for on a stream is done on that
- * stream, and the host waits for nothing; what the host reads it waits for, also where another thread's per-thread stream
- * has written. */
+/* shared_spec.c: pinned and managed memory, which the host can reach as well: what is asked for on a stream is done on
+ * that stream, and the host waits for nothing; what the host reads it waits for, also where another thread's per-thread
+ * stream has written. */
 #include <pthread.h>
 
 #include "api.h"
@@ -82,8 +82,8 @@ static void what_is_asked_for_on_a_stream_is_done_there(void **state) {
         for (int from = 0; from < nplaces; from++) one_operation(operations[i], places[to], places[from], seed);
 }
 
-/* Work on a thread's own default stream, for which no other thread has a name. The thread stays until it is told to end,
- * because what a driver says of such a stream afterwards is written nowhere. */
+/* Work on a thread's own default stream, for which no other thread has a name. The thread stays until it is told to
+ * end, because what a driver says of such a stream afterwards is written nowhere. */
 
 typedef struct worker {
   pthread_t thread;
@@ -103,7 +103,8 @@ static void *queue_there(void *arg) {
     for (int i = 0; i < 300; i++) other_fill(0, data_of(w->t), 2, NBYTES, MF_STREAM_PER_THREAD);
   } else {
     if (mf_tensor_acquire(w->t, MF_STREAM_PER_THREAD, MF_READ, &mine) != MF_OK) abort();
-    for (int i = 0; i < 300; i++) other_copy(0, (void *)(uintptr_t)w->from, data_of(w->t), NBYTES, MF_STREAM_PER_THREAD);
+    void *to = (void *)(uintptr_t)w->from;
+    for (int i = 0; i < 300; i++) other_copy(0, to, data_of(w->t), NBYTES, MF_STREAM_PER_THREAD);
   }
   w->queued = true;
   pthread_cond_broadcast(&w->changed);

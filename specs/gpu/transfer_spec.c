@@ -67,8 +67,8 @@ static void a_capture_refuses_what_needs_memory_of_its_own(void **state) {
   for (int i = 0; i < 5; i++) mf_tensor_release(all[i]);
 }
 
-/* A strided source on another device is packed there first. The packed memory would be in the graph, and somebody else's
- * when that is launched; whether the packing happens to be done when the capture looks must not matter. */
+/* A strided source on another device is packed there first. The packed memory would be in the graph, and somebody
+ * else's when that is launched; whether the packing happens to be done when the capture looks must not matter. */
 static void a_capture_takes_no_temporary_of_another_device(void **state) {
   const int64_t shape[] = {64, 64};
   const DLDevice first = device_at(GPU0), second = device_at(GPU1);
@@ -100,8 +100,8 @@ static void a_capture_takes_no_temporary_of_another_device(void **state) {
 
 /* Failures */
 
-/* A driver may report an earlier failure where it frees memory, having freed it: the pinned buffers that large copies go
- * through are then made anew. */
+/* A driver may report an earlier failure where it frees memory, having freed it: the pinned buffers that large copies
+ * go through are then made anew. */
 static void buffers_that_failed_to_be_freed_are_not_used_again(void **state) {
   const int64_t shape[] = {(9 << 20) + 5};
   const DLDevice device = device_at(GPU0);
