@@ -152,7 +152,7 @@ def test_completion_of_python(prompt):
     t = prompt()
     t.line("local text = py.object 'abc'")
     t.type("text:upp\t()\r")
-    assert t.expect("\n> ").endswith("text:upper()\n\"ABC\"")
+    assert t.expect("\n> ").endswith('text:upper()\n"ABC"')
     t.line("py.exec 'class C:\\n  first_thing = second_thing = 1\\n  _hidden = 2'")
     t.line("c = py.main.C()")
     t.type("c.\t")
@@ -365,8 +365,8 @@ def test_what_is_declared_of_libedit(tmp_path):
              for part in line[line.index("{") + 1 : line.index("}")].strip().split(", ")]  # fmt: skip
     assert len(names) == 15
     checks = "".join(f'_Static_assert({name} == {value}, "{name}");\n' for name, value in names)
-    checks += "_Static_assert(sizeof(LineInfo) == 24 && sizeof(HistEvent) == 16, \"structs\");\n"
-    checks += "_Static_assert(__builtin_offsetof(LineInfo, cursor) == 8, \"cursor\");\n"
+    checks += '_Static_assert(sizeof(LineInfo) == 24 && sizeof(HistEvent) == 16, "structs");\n'
+    checks += '_Static_assert(__builtin_offsetof(LineInfo, cursor) == 8, "cursor");\n'
     source = tmp_path / "check.c"
     source.write_text(f"#include <stdio.h>\n#include <histedit.h>\n{checks}")
     compiler = shutil.which("cc") or shutil.which("gcc")
