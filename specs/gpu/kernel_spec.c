@@ -90,7 +90,7 @@ static void hip_has_no_kernels(void **state) {
 
 #include "backend_cuda.h"
 
-/* The number of elements from which on indices have 64 bits, and the way into the half with 32, as the texts have them. */
+/* The number of elements from which on indices have 64 bits, and the way into the half with 32, in the texts' words. */
 #define FROM "2147483648"
 #define NARROW "cvt.u32.u64 %numeln, %numelw;"
 
