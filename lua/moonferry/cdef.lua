@@ -2,7 +2,7 @@
 -- Each part is declared only if its name is still unknown: another library may have declared
 -- DLPack's structs, and a second run of this module in one process must not declare ours again.
 return {
-  header_hash = "3d0cae6a4473cf93",
+  header_hash = "9045dc114b368999",
   constants = {
     MF_MAX_NDIM = 64,
     MF_ALIGNMENT = 256,
@@ -160,6 +160,8 @@ int mf_tensor_wrap(const DLTensor *view, uint64_t flags, mf_release_fn release, 
   mf_tensor **out, mf_error *err);
 mf_tensor *mf_tensor_retain(mf_tensor *t);
 void mf_tensor_release(mf_tensor *t);
+int32_t mf_tensor_release_later(mf_tensor *t);
+void mf_releases_run(void);
 int mf_tensor_invalidate(mf_tensor *t, int32_t *in_use, mf_error *err);
 int32_t mf_tensor_is_valid(const mf_tensor *t);
 const DLTensor *mf_tensor_dltensor(const mf_tensor *t);

@@ -17,6 +17,11 @@
  *               A function that takes an argument over takes it only when it returns MF_OK. A borrowed
  *               pointer lives until the tensor that it came from is released. The deleter of an exported
  *               tensor is plain C: it runs on any thread, needs no interpreter and no lock.
+ *   Callbacks   Deleters of imported structs and release callbacks of wrapped memory run within
+ *               mf_tensor_release, the deleter of an exported struct, mf_releases_run, mf_pool_trim,
+ *               mf_pools_trim, mf_stream_synchronize and mf_device_synchronize, and within no other
+ *               function: elsewhere they become due, and the next of these calls runs them. They must
+ *               return, and may call this library.
  *   Threads     A tensor's description never changes, so every function may be called on any thread and on
  *               one tensor from several threads at once. Its elements are the caller's to guard: two
  *               threads that write the same bytes race, as with memcpy.
@@ -243,7 +248,8 @@ MF_API int mf_stream_current(const DLDevice *device, mf_stream *out, mf_error *e
  * Standard: none. */
 MF_API int mf_stream_swap(const DLDevice *device, mf_stream stream, mf_stream *old, mf_error *err);
 
-/* mf_stream_synchronize(device, stream, err): the host waits until what was queued on ${stream} is done.
+/* mf_stream_synchronize(device, stream, err): the host waits until what was queued on ${stream} is done, and gives
+ * back what waited for that.
  * Owns: nothing. Fails: MF_EINVAL, MF_EDEVICE, MF_ECAPTURE, MF_EDRIVER. Threads: any. Standard: none. */
 MF_API int mf_stream_synchronize(const DLDevice *device, mf_stream stream, mf_error *err);
 
@@ -366,6 +372,17 @@ MF_API mf_tensor *mf_tensor_retain(mf_tensor *t);
  * tensor. NULL is allowed.
  * Owns: the caller's reference is gone. Fails: never. Threads: any, whoever made it. Standard: none. */
 MF_API void mf_tensor_release(mf_tensor *t);
+
+/* mf_tensor_release_later(t): the same for a caller below whom no foreign code may run, such as compiled code of a
+ * language that a deleter may call. Returns 1 if a deleter or a release callback is due, of whichever memory: then call
+ * mf_releases_run as soon as foreign code may run. Else 0.
+ * Owns: the caller's reference is gone. Fails: never. Threads: any, whoever made it. Standard: none. */
+MF_API int32_t mf_tensor_release_later(mf_tensor *t);
+
+/* mf_releases_run(): calls the deleters and release callbacks that are due. What one of them makes due in its turn is
+ * called after it, by the outermost call on this thread.
+ * Owns: nothing. Fails: never. Threads: any; they run on the calling one. Standard: none. */
+MF_API void mf_releases_run(void);
 
 /* mf_tensor_invalidate(t, in_use, err): for an engine that takes its memory back. From now on every
  * function that would touch the memory of ${t} or of any tensor that shares it fails with MF_ECLOSED.

@@ -3,6 +3,7 @@
  *
  * Invariant: a table is complete before its driver is called open, and a driver that was open before a fork is
  * never open in the child, because a driver's threads, mappings and locks do not survive one. */
+#define _GNU_SOURCE /* secure_getenv: a program that runs with others' rights loads no library that they name */
 #include "driver.h"
 
 #include <dlfcn.h>
@@ -14,7 +15,7 @@
 enum { CLOSED, OPEN, REFUSED, FORKED };
 
 /* Those that were asked for; each at most once. */
-static mf__driver *known[2];
+static mf__driver *known[MF__NBACKENDS];
 static int32_t nknown;
 static pthread_mutex_t known_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
@@ -68,7 +69,7 @@ static void *open_file(mf__driver *driver, const char *file, mf_error *err) {
 
 /* Leaves in err the failure that says most: a file that is there and does not load, rather than one that is not. */
 static int open_library(mf__driver *driver, mf_error *err) {
-  const char *chosen = getenv(driver->variable);
+  const char *chosen = secure_getenv(driver->variable);
   if (chosen != NULL && *chosen != '\0') {
     driver->library = open_file(driver, chosen, err);
   } else {
@@ -228,10 +229,8 @@ void mf__device_open(const mf__backend *backend, int32_t ordinal) {
   pthread_mutex_unlock(&shut_lock);
 }
 
-bool mf__driver_forget(mf__driver *driver, int32_t ordinal) {
-  if (!mf__driver_usable(driver) || ordinal < 0 || ordinal >= driver->count) return false;
+void mf__driver_forget(mf__driver *driver, int32_t ordinal) {
   atomic_store(&driver->gates[ordinal].used, false);
-  return true;
 }
 
 enum { UNDECIDED, DECIDED };

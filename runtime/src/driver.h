@@ -44,8 +44,8 @@ int mf__driver_count(mf__driver *driver, int32_t *out, mf_error *err);
 /* Whoever makes calls for a device is inside meanwhile; waits while it is shut. Refuses a device that is not there. */
 int mf__driver_enter(mf__driver *driver, int32_t ordinal, mf_error *err);
 void mf__driver_leave(mf__driver *driver, int32_t ordinal);
-/* From now on the device counts as unused. False where there is nothing to forget. */
-bool mf__driver_forget(mf__driver *driver, int32_t ordinal);
+/* From now on the device counts as unused. */
+void mf__driver_forget(mf__driver *driver, int32_t ordinal);
 
 typedef void (*mf__function)(void);
 
@@ -173,6 +173,7 @@ enum {
   CU_POINTER_ATTRIBUTE_IS_MANAGED = 8,
   CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9,
   CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT = 16,
+  CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS = 89,
   CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED = 115,
   CU_STREAM_CAPTURE_STATUS_NONE = 0,
   CU_STREAM_CAPTURE_STATUS_INVALIDATED = 2,

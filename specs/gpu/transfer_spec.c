@@ -149,13 +149,15 @@ static void each_driver_call_fails_in_turn(void **state) {
 
 static uint64_t asks(void) {
   static const char *const names[] = {"cuCtxGetCurrent", "cuCtxPushCurrent",    "cuCtxPopCurrent",   "hipGetDevice",
-                                      "hipSetDevice",    "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2"};
+                                      "hipSetDevice",    "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2",
+                                      "cuStreamGetCaptureInfo", "hipStreamGetCaptureInfo"};
   uint64_t n = 0;
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) n += sim_ask_calls(names[i]);
   return n;
 }
 
-/* The calls since the last reset, but for asking which context is current. */
+/* The calls since the last reset, but for asking which context is current, and whether a capture forbids the legacy
+ * stream. */
 static void check_calls(uint64_t most, int line) {
   const uint64_t n = sim_ask_calls(NULL) - asks();
   if (n < 1 || n > most)

@@ -43,7 +43,8 @@ static bool has(const set *s, int op) {
   return (s->bits[op / 64] >> (op % 64) & 1) != 0;
 }
 
-/* Stream 0 is the legacy stream, 1 and 2 are blocking. Returns the operation, after all that comes before it. */
+/* Stream 0 is the legacy stream, 1 and 2 are blocking; only operations order them, no wait of the host's. Returns the
+ * operation, after all that comes before it. */
 static int model_op(int s, const set *also) {
   set *seen = &m.stream[s];
   join(seen, &m.host);
@@ -105,7 +106,6 @@ static void step_host(void) {
   const int s = (int)draw(STREAMS), e = (int)draw(EVENTS);
   if (draw(2) == 0) {
     OK(cuStreamSynchronize(streams[s]));
-    if (s == 0) model_op(0, NULL);
     join(&m.host, &m.stream[s]);
   } else {
     OK(cuEventSynchronize(events[e]));
