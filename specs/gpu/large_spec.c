@@ -24,8 +24,8 @@
 
 /* The place that has the same byte as i: i itself where pages are its own. */
 static int64_t place_of(int64_t i) {
-  const int64_t beyond = i % STEP;
-  return beyond < MARGIN || beyond >= STEP - MARGIN ? i : i % PERIOD;
+  const int64_t nearest = (i + STEP / 2) / STEP * STEP;
+  return nearest <= WHOLE && i >= nearest - MARGIN && i < nearest + MARGIN ? i : i % PERIOD;
 }
 
 static unsigned char byte_of(int64_t i) {
