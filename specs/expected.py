@@ -59,12 +59,13 @@ def without_tests(place, report):
 
 
 class Skips:
-    """The allowed skips: lines "suite: reason", where `*` in either stands for what differs between machines."""
+    """The allowed skips: lines "suite: reason", where `*` in either stands for any text. One that begins with "? " need
+    not occur."""
 
     def __init__(self, path=SKIPS):
         lines = [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
-        self.allowed = [tuple(line.split(": ", 1)) for line in lines]
-        self.met = set()
+        self.allowed = [tuple(line.removeprefix("? ").split(": ", 1)) for line in lines]
+        self.met = {tuple(line[2:].split(": ", 1)) for line in lines if line.startswith("? ")}
 
     def allows(self, suite, reason):
         entry = next((e for e in self.allowed if matches(suite, e[0]) and matches(reason, e[1])), None)
