@@ -74,7 +74,7 @@ static bool under_simulator(void) {
 
 static void needs_simulator(void) {
   if (under_simulator()) return;
-  print_message("not a simulated driver: it cannot be told to fail\n");
+  print_message("skipped: a real driver cannot be told to fail\n");
   skip();
 }
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "seeds.h"
 #include "sim.h"
 
 #define MAX_DEVICES 16
@@ -329,7 +330,7 @@ void other_current_set(int device) {
 }
 
 void sim_ask_seed(uint64_t seed) {
-  if (sim.seed != NULL) sim.seed(seed);
+  if (sim.seed != NULL) sim.seed(seed_of(seed));
 }
 
 void sim_ask_reset(void) {

@@ -41,7 +41,7 @@ void *other_current(void);
 void other_current_set(int device); /* -1: none, where the driver knows that */
 
 /* The simulator; on a real driver these do nothing and answer 0. */
-void sim_ask_seed(uint64_t seed);
+void sim_ask_seed(uint64_t seed); /* moved by MOONFERRY_SPEC_SEED (seeds.h) */
 void sim_ask_reset(void);
 uint64_t sim_ask_findings(void); /* prints them */
 uint64_t sim_ask_found(int kind); /* a sim_kind; does not print */
