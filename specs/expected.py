@@ -42,7 +42,8 @@ def sim_missing(tests, preset="dev"):
     for source in (folder / "specs_hip").glob("*_spec.c"):
         wanted.append([f"sim_hip_{source.stem}", f"sim_forward_{source.stem}"])
     if preset == "dev":
-        wanted += [["sim_types_spec"], ["sim_hip_types_spec"], ["sim_libraries"], ["sim_hip_cupy"], ["sim_forward_cupy"]]
+        others = ("types_spec", "hip_types_spec", "libraries", "hip_cupy", "forward_cupy")
+        wanted += [[f"sim_{name}"] for name in others]
     return [" or ".join(names) for names in wanted if not set(names) & set(tests)]
 
 

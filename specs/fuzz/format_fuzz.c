@@ -33,8 +33,9 @@ static const row rows[] = {
 
 static const row *row_of(const char *text) {
   const size_t length = strlen(text);
-  const char letter = length == 2 && text[0] == 'Z' ? (text[1] == 'f' ? 'F' : text[1] == 'd' ? 'D' : '\0') : text[0];
-  if (length != 1 && !(length == 2 && text[0] == 'Z')) return NULL;
+  const bool complex = length == 2 && text[0] == 'Z';
+  const char letter = !complex ? text[0] : text[1] == 'f' ? 'F' : text[1] == 'd' ? 'D' : '\0';
+  if (length != 1 && !complex) return NULL;
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     if (letter != '\0' && rows[i].letter == letter) return &rows[i];
   return NULL;
@@ -46,7 +47,8 @@ static void check_taken(const char *text, Py_ssize_t itemsize, const DLDataType 
   const row *r = row_of(plain);
   DLDataType again;
   check(r != NULL, "only a letter of the struct module's is taken");
-  check(got->code == r->code && got->lanes == 1 && got->bits == itemsize * 8, "the dtype is the letter's, in that size");
+  check(got->code == r->code && got->lanes == 1, "the dtype is the letter's");
+  check(got->bits == itemsize * 8, "and of the item's size");
   check(itemsize == 1 || (text[0] != '>' && text[0] != '!'), "the other byte order is not taken");
   const char *written = core_buffer_format(*got);
   check(written != NULL && core_format_parse(written, itemsize, &again) == 0, "what is taken can be written");

@@ -139,8 +139,9 @@ def ptx_seeds():
 
 
 def name_seeds():
-    names = "bool int8 uint16 float32 float64x4 complex64 bfloat16 float8_e4m3fn float6_e2m3fn float4_e2m1fnx2 int4 uint2"
-    names += " bool1 handle64 float8_e5m2_b16 int256 float32x65536 float032 cpu cuda:1 cuda_host rocm:0 cuda_managed 99:7"
+    names = "bool int8 uint16 float32 float64x4 complex64 bfloat16 float8_e4m3fn float6_e2m3fn float4_e2m1fnx2 int4"
+    names += " uint2 bool1 handle64 float8_e5m2_b16 int256 float32x65536 float032"
+    names += " cpu cuda:1 cuda_host rocm:0 cuda_managed 99:7"
     for name in names.split():
         yield re.sub(r"\W", "_", name), name.encode()
     yield "dtype", struct.pack("<BBHB", 2, 32, 4, 12)

@@ -74,7 +74,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   char *text = malloc(size + 1);
   memcpy(text, data, size);
   text[size] = '\0';
-  for (char *w = strtok_r(text, "\n", &save); w != NULL && n < MOST_WORDS; w = strtok_r(NULL, "\n", &save)) words[n++] = w;
+  for (char *w = strtok_r(text, "\n", &save); w != NULL && n < MOST_WORDS; w = strtok_r(NULL, "\n", &save))
+    words[n++] = w;
   words[n] = NULL;
   memcpy(options, table, sizeof table);
   const int taken = cli_options_read(options, NOPTIONS, words, "option_fuzz");

@@ -1,16 +1,16 @@
 /* ptx_fuzz.c: a libFuzzer target that loads its input as PTX text into the simulated driver and launches every entry
  * that it finds there.
  *
- * The parameters point into device memory, or are small numbers where they are too small for an address; the grid has a
- * few threads. A text may be refused and a launch may fail, with a finding for it. A program that is taken must be freed
- * whole, and no text may take the driver's state along: after each input a copy must work as before the first.
+ * The parameters point into device memory, or are small numbers where they are too small for an address; the grid has
+ * a few threads. A text may be refused and a launch may fail, with a finding for it. A program that is taken must be
+ * freed whole, and no text may take the driver's state along: after each input a fill must work as before the first.
  */
 #define _GNU_SOURCE /* setenv */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "driver.h"
+#include "../sim/cuda/driver.h"
 #include "ptx.h"
 #include "sim.h"
 

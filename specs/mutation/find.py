@@ -25,8 +25,8 @@ NAMES = {
 GOOD = {"MF_OK", "CUDA_SUCCESS", "hipSuccess"}
 # Calls that only make or look at words, and what looks like a call and is none.
 WORDS = re.compile(
-    r"snprintf|vsnprintf|fprintf|va_\w+|str\w+|sizeof|offsetof|mf__end|mf_device_format|mf__\w*_name|if|for|while|switch"
-    r"|return|assert|_Static_assert|lua_\w*string\w*|luaL_check\w+|_Alignof"
+    r"snprintf|vsnprintf|fprintf|va_\w+|str\w+|sizeof|offsetof|mf__end|mf_device_format|mf__\w*_name|if|for|while"
+    r"|switch|return|assert|_Static_assert|lua_\w*string\w*|luaL_check\w+|_Alignof"
 )
 KEYWORDS = {"if", "for", "while", "switch", "return", "else", "do", "case", "default", "break", "continue", "goto"}
 # Functions of the system whose answer is no status.

@@ -1,8 +1,8 @@
 """Judges a mutant of runtime/src: builds the library with it and runs the C specs on that, the quick ones first.
 
 The library's functions are visible here, so that the specs that look inside the runtime run on the mutant as those do
-that use it. What has to do with threads and no spec of build/dev notices is judged again by those of build/tsan that have
-several threads. Must not know: how mutants are made, or which of them may survive.
+that use it. What has to do with threads and no spec of build/dev notices is judged again by those of build/tsan that
+have several. Must not know: how mutants are made, or which of them may survive.
 """
 
 import os
