@@ -39,8 +39,8 @@ test-gpu: setup ## the same specs on this machine's own driver and GPU
 	@specs/build dev
 	@specs/gpu/here .venv/bin/python specs/run --only real
 
-matrix: build ## every array library with every other, through Moonferry: docs/matrix.md (ONLY="NumPy JAX" for a part)
-	@.venv/bin/python specs/exchange/matrix $(if $(ONLY),--only $(ONLY)) $(if $(WITHIN),--seconds $(WITHIN))
+matrix: build ## every array library with every other, through Moonferry (ONLY="NumPy JAX": a part; PUBLISH=1: docs/matrix.md)
+	@.venv/bin/python specs/exchange/matrix $(if $(ONLY),--only $(ONLY)) $(if $(WITHIN),--seconds $(WITHIN)) $(if $(PUBLISH),--publish)
 	$(if $(ONLY),,@.venv/bin/python specs/exchange/long)
 
 mutants: setup ## takes one ordering step after another out of the runtime: does a spec notice?

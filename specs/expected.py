@@ -96,3 +96,9 @@ def seed():
     """A number that each commit has another of; 0 where there is no git to ask."""
     asked = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True)
     return str(int(asked.stdout[:8], 16)) if asked.returncode == 0 else "0"
+
+
+def python_programs():
+    """The programs in Python whose names do not say so."""
+    files = [path for path in (ROOT / "specs").rglob("*") if not path.suffix and path.is_file()]
+    return sorted(str(p.relative_to(ROOT)) for p in files if p.read_bytes().startswith(b"#!/usr/bin/env python3"))

@@ -1,7 +1,7 @@
 """The memory rows of the benchmark, each in a process of its own.
 
-    memory.py live          bytes that an import takes beyond what its producer allocated
-    memory.py resident N    KiB by which N exchanges grew the process after the first 10^5
+memory.py live          bytes that an import takes beyond what its producer allocated
+memory.py resident N    KiB by which N exchanges grew the process after the first 10^5
 """
 
 import ctypes

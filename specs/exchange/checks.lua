@@ -159,7 +159,8 @@ function checks.shared(cell, A, B, from)
 end
 
 -- One side writes 5, Moonferry writes 6, the other side writes 7; what does each see? A side is a library and its
--- array. Returns who wrote and was seen.
+-- array. Where nobody may write, the 6 is put into the memory behind everybody's back: equal addresses alone prove
+-- little. Returns who wrote and was seen.
 function checks.written(cell, source_side, sink_side, t, shared)
   local words = {}
   local function look(who, value, library, array)
@@ -177,10 +178,15 @@ function checks.written(cell, source_side, sink_side, t, shared)
     end
   end
   write(5, source_side, sink_side)
-  if shared and not t.readonly then
-    t:fill(6)
-    look("Moonferry", 6, source_side[1], source_side[2])
-    look("Moonferry", 6, sink_side[1], sink_side[2])
+  if shared then
+    local who = t.readonly and "nobody" or "Moonferry"
+    if t.readonly then
+      py.import("support").poke(address(t), 6, 24)
+    else
+      t:fill(6)
+    end
+    look(who, 6, source_side[1], source_side[2])
+    look(who, 6, sink_side[1], sink_side[2])
   end
   write(7, sink_side, source_side)
   return table.concat(words, ", ")

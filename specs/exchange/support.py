@@ -79,6 +79,11 @@ def peek(pointer, shape, strides, size):
     return np.lib.stride_tricks.as_strided(flat[-low:], shape, steps).tobytes()
 
 
+def poke(pointer, value, count):
+    """Writes a float32 so many times into memory, behind its owner's back."""
+    ctypes.memmove(pointer, np.full(count, value, "float32").tobytes(), 4 * count)
+
+
 def spacers(size, attempt):
     """Memory from both of Python's allocators, for whoever keeps it: what is allocated next then lies at an address
     that divides otherwise than the last one did."""

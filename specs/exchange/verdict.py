@@ -64,11 +64,14 @@ def failures(cells):
                 yield cell, "; ".join(filter(None, [*worse, reasons(cell)]))
 
 
-def judge(cells):
-    """Prints what failed and what could not be tried, and returns the exit status."""
+def judge(cells, broken):
+    """Prints what failed and what could not be tried, and returns the exit status. `broken` is what failed beside the
+    cells: name -> why."""
     bad = list(failures(cells))
     for cell, why in bad:
         print(f"not ok {cell['table']}: {cell['from']} -> {cell['to']}: {why[:900]}")
+    for name, why in broken.items():
+        print(f"not ok {name}: {why}")
     missing: dict[str, list[str]] = {}
     for cell in cells:
         if cell["kind"] == "missing":
@@ -76,5 +79,6 @@ def judge(cells):
     for why, names in missing.items():
         print(f"skip {len(names)} cells ({names[0]}{', ...' if len(names) > 1 else ''}): {why}")
     skipped = sum(len(names) for names in missing.values())
-    print(f"{len(cells) - len(bad) - skipped} passed, {len(bad)} failed, {skipped} skipped")
-    return 1 if bad else 0
+    failed = len(bad) + len(broken)
+    print(f"{len(cells) - len(bad) - skipped} passed, {failed} failed, {skipped} skipped")
+    return 1 if failed else 0

@@ -102,8 +102,9 @@ def seeds():
     yield "readonly", ints + view(8) + bytes([0, 1])
     for code, bits in ((0, 8), (2, 16), (4, 16), (2, 64), (5, 64), (6, 8), (10, 8), (14, 8), (17, 4), (3, 64)):
         yield f"work_{code}_{bits}", ints + bytes([1, 1, code, bits]) + numbers((77, 1, -1))
-        yield f"from_{code}_{bits}", head(dtype=(code, bits, 1), shape=(7,)) + memory() + filler[:56] + bytes(
-            [1, 3, 2, 32, 5, 2]
+        yield (
+            f"from_{code}_{bits}",
+            head(dtype=(code, bits, 1), shape=(7,)) + memory() + filler[:56] + bytes([1, 3, 2, 32, 5, 2]),
         )
 
 

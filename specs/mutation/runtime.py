@@ -135,7 +135,7 @@ class Runtime:
         specs = [Spec(f"{n}_spec", DEV / "specs" / f"{n}_spec", {}) for n in HOST]
         programs = [(d, p) for d in DRIVERS for p in sorted((DEV / "specs").glob("gpu_*_spec"))]
         for device, program in [*self.inside(), *programs]:
-            if program.stem != "gpu_types_spec":
+            if program.stem not in ("gpu_types_spec", "gpu_large_spec"):
                 specs.append(self.on_device(device, program, f"{program.name} on {device}"))
         return specs
 

@@ -155,6 +155,8 @@ def test_a_process_ends_well(code):
 
 
 def test_importing_moonferry_needs_no_luajit():
-    done = run("import moonferry, sys; assert 'moonferry._lua' not in sys.modules; moonferry.zeros((2,)); "
-               "assert not any('luajit' in line for line in open('/proc/self/maps'))")
+    done = run(
+        "import moonferry, sys; assert 'moonferry._lua' not in sys.modules; moonferry.zeros((2,)); "
+        "assert not any('luajit' in line for line in open('/proc/self/maps'))"
+    )
     assert done.returncode == 0, done.stderr

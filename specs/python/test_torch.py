@@ -1,9 +1,9 @@
 """Exchange with PyTorch, through its exchange table and through the methods."""
 
-import dlpack_abi as abi
 import numpy as np
 import pytest
 
+import dlpack_abi as abi
 import moonferry as mf
 
 pytestmark = pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
