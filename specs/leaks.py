@@ -1,8 +1,8 @@
 """What processes leak that hold other people's libraries: AddressSanitizer's reports, read from files.
 
 CPython and what it loads leave memory behind at exit, and every call of ours that Python makes has CPython's frames
-below it, so that no list of frames to overlook can tell theirs from ours. Who has allocated tells: a leak is ours if the
-first frame that is no allocator's is one of our sources. A block that only a leaked block holds is its holder's.
+below it, so that no list of frames to overlook can tell theirs from ours. Who has allocated tells: a leak is ours if
+the first frame that is no allocator's is one of our sources. A block that only a leaked block holds is its holder's.
 
 What CPython allocates for us, an object of whose references one is lost, has no such frame; exact counts find that
 (specs/python/test_memory.py). Must not know which programs run.
@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 OURS = re.compile(rf" {re.escape(str(ROOT))}/(?:runtime|bindings|specs/sim)/")
-ALLOCATOR = re.compile(r"__interceptor_\w+|_?Py(?:Mem|Object)_\w*(?:[Aa]lloc|Strdup)\w*|mf__alloc\w*|cli_\w*(?:room|copy)")
+ALLOCATOR = re.compile(r"__interceptor_\w+|_?Py(?:Mem|Object)_\w*(?:[Aa]lloc|Strdup)\w*|mf__alloc\w*")
 
 
 def options(folder):

@@ -127,16 +127,22 @@ def ptx_seeds():
     refused = re.findall(r'^\{"((?:[^"\\\n]|\\.)*)",', (specs / "refusals.def").read_text(), re.MULTILINE)
     for i, body in enumerate(refused[::6]):
         yield f"refused_{i}", ptx_entry(body.replace("\\n", "\n"))
-    yield "memory", ptx_entry(
-        "add.u64 %d1, %d1, 8;\nld.global.u32 %r3, [%d1+4];\nst.global.u32 [%d2], %r3;\n"
-        "ld.global.v2.u64 {%d3, %d4}, [%d2];\nst.global.v2.u64 [%d2+16], {%d3, %d4};"
+    yield (
+        "memory",
+        ptx_entry(
+            "add.u64 %d1, %d1, 8;\nld.global.u32 %r3, [%d1+4];\nst.global.u32 [%d2], %r3;\n"
+            "ld.global.v2.u64 {%d3, %d4}, [%d2];\nst.global.v2.u64 [%d2+16], {%d3, %d4};"
+        ),
     )
-    yield "loop", ptx_entry(
-        "mov.u32 %r3, 0;\nNEXT:\nsetp.ge.u32 %p1, %r3, %r1;\n@%p1 bra DONE;\nmul.wide.u32 %d3, %r3, 4;\n"
-        "add.u64 %d4, %d1, %d3;\nst.global.u32 [%d4], %r3;\nadd.u32 %r3, %r3, 1;\nbra NEXT;\nDONE:"
+    yield (
+        "loop",
+        ptx_entry(
+            "mov.u32 %r3, 0;\nNEXT:\nsetp.ge.u32 %p1, %r3, %r1;\n@%p1 bra DONE;\nmul.wide.u32 %d3, %r3, 4;\n"
+            "add.u64 %d4, %d1, %d3;\nst.global.u32 [%d4], %r3;\nadd.u32 %r3, %r3, 1;\nbra NEXT;\nDONE:"
+        ),
     )
     yield "scope", ptx_entry("{\n.reg .u32 %x;\nmov.u32 %x, 3;\n@!%p1 bra L;\nL:\n}\n.loc 1 2 3")
-    yield "comments", b"/* a */ // b\n.version 7.0\n.target sm_50, debug\n.file 1 \"a\"\n.address_size 64\n"
+    yield "comments", b'/* a */ // b\n.version 7.0\n.target sm_50, debug\n.file 1 "a"\n.address_size 64\n'
 
 
 def name_seeds():

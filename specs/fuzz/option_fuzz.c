@@ -37,23 +37,28 @@ static void check(bool good, const char *what) {
   abort();
 }
 
+/* What the digits from ${at} on are together. */
+static __uint128_t sum_of(const char *at, size_t count, unsigned base) {
+  static const char digits[] = "0123456789abcdef";
+  __uint128_t sum = 0;
+  for (size_t i = 0; i < count; i++) {
+    const char *found = strchr(digits, at[i] | 32);
+    check(found != NULL && found - digits < base, "a number has digits alone");
+    sum = sum * base + (unsigned)(found - digits);
+    check(sum <= UINT64_MAX, "a number fits");
+  }
+  return sum;
+}
+
 static void check_number(const char *text, bool size) {
   uint64_t value = 12345;
   if (!cli_number(text, size, &value)) return;
   const size_t length = strlen(text);
   const char last = text[length - 1];
-  const bool scaled = last == 'K' || last == 'M' || last == 'G';
   const unsigned shift = last == 'K' ? 10 : last == 'M' ? 20 : last == 'G' ? 30 : 0;
-  const bool hex = length > 2 && text[0] == '0' && (text[1] | 32) == 'x';
-  __uint128_t sum = 0;
-  check(length > 0 && (size || !scaled), "a number has digits alone, a size may have a letter");
-  for (size_t i = hex ? 2 : 0; i < length - scaled; i++) {
-    const char *digits = "0123456789abcdef", *found = strchr(digits, text[i] | 32);
-    check(found != NULL && found - digits < (hex ? 16 : 10), "a number has digits alone");
-    sum = sum * (hex ? 16 : 10) + (unsigned)(found - digits);
-    check(sum <= UINT64_MAX, "a number fits");
-  }
-  check(sum << shift == value, "a number is what its digits say");
+  const size_t from = length > 2 && text[0] == '0' && (text[1] | 32) == 'x' ? 2 : 0, to = length - (shift != 0);
+  check(length > 0 && (size || shift == 0), "a number has digits alone, a size may have a letter");
+  check(sum_of(text + from, to - from, from != 0 ? 16 : 10) << shift == value, "a number is what its digits say");
 }
 
 /* Each option that has a text got it from a word of the command. */

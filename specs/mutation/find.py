@@ -60,8 +60,11 @@ def blank(text):
     pattern = r'/\*.*?\*/|//[^\n]*|"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\'|^[ \t]*#(?:[^\n\\]|\\.)*'
 
     def empty(match):
-        return re.sub(r"[^\n]", " ", match[0]) if match[0][0] not in "\"'" else match[0][0] + re.sub(
-            r"[^\n]", " ", match[0][1:-1]) + match[0][-1]
+        return (
+            re.sub(r"[^\n]", " ", match[0])
+            if match[0][0] not in "\"'"
+            else match[0][0] + re.sub(r"[^\n]", " ", match[0][1:-1]) + match[0][-1]
+        )
 
     return re.sub(pattern, empty, text, flags=re.DOTALL | re.MULTILINE)
 
