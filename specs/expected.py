@@ -33,15 +33,25 @@ def gpu_programs(half):
     return programs
 
 
-def sim_missing(tests):
-    """The sources of the simulators' specs of which CMake has no test, and what is compared with other people's headers
-    and libraries. A spec of HIP's may be for the simulated runtime, for the one that forwards to CUDA, or for both."""
+def sim_missing(tests, preset="dev"):
+    """The sources of the simulators' specs of which CMake has no test, and, without a sanitizer, what is compared with
+    other people's headers and libraries. A spec of HIP's may be for the simulated runtime, for the one that forwards to
+    CUDA, or for both."""
     folder = ROOT / "specs" / "sim"
     wanted = [[f"sim_{source.stem}"] for source in (folder / "specs").glob("*_spec.c")]
     for source in (folder / "specs_hip").glob("*_spec.c"):
         wanted.append([f"sim_hip_{source.stem}", f"sim_forward_{source.stem}"])
-    wanted += [["sim_types_spec"], ["sim_hip_types_spec"], ["sim_libraries"], ["sim_hip_cupy"], ["sim_forward_cupy"]]
+    if preset == "dev":
+        others = ("types_spec", "hip_types_spec", "libraries", "hip_cupy", "forward_cupy")
+        wanted += [[f"sim_{name}"] for name in others]
     return [" or ".join(names) for names in wanted if not set(names) & set(tests)]
+
+
+def has_threads(test):
+    """Whether the source of one of the simulators' tests starts a thread."""
+    name = re.sub(r"^sim_(hip_|forward_)?", "", test)
+    sources = (ROOT / "specs" / "sim").glob(f"specs*/{name}.c")
+    return any("pthread_create" in source.read_text() for source in sources)
 
 
 def not_built(build, programs):

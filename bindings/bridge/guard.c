@@ -128,6 +128,8 @@ lua_State *mf__visit_begin(mf__kit *kit, mf__frame *frame) {
     PyErr_SetString(PyExc_RecursionError, "maximum recursion depth exceeded: the C stack has no room to call Lua");
     return NULL;
   }
+  /* Before the lock is taken, because what goes may run any Python code. */
+  mf__refs_drain();
   mf__state *state = kit->state;
   lua_State *L = state != NULL ? mf__state_enter(state) : NULL;
   if (L == NULL) {

@@ -46,6 +46,33 @@ def test_lua_keeps_python_objects_and_lets_them_go():
     assert gone() is None
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_objects_go_though_lua_never_calls_python(fails):
+    """What Lua's collector has dropped goes with the next call into Lua; none here calls back."""
+    lua = mf.Lua()
+    call = lua.eval("function(x, fails) if fails then error(x) end end")
+    kept = set()
+
+    class Given(Exception):
+        def __init__(self):
+            kept.add(id(self))
+
+        def __del__(self):
+            kept.discard(id(self))
+
+    def give():
+        try:
+            call(Given(), fails)
+        except Given as error:
+            error.__traceback__ = None
+
+    for _ in range(100):
+        give()
+        lua.execute("collectgarbage() collectgarbage()")
+        give()
+        assert len(kept) <= 3
+
+
 def make_cycle_of_state_and_function():
     lua = mf.Lua()
     lua.globals().f = lambda: lua.eval("1")
