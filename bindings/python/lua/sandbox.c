@@ -38,7 +38,9 @@ static void join_pieces(lua_State *L) {
 
 static int safe_load(lua_State *L) {
   luaL_checkany(L, 1);
-  int given = lua_type(L, 4) != LUA_TNONE;
+  int given = !lua_isnoneornil(L, 4);
+  if (given && !lua_istable(L, 4)) /* lua_setfenv takes anything for a table */
+    return luaL_error(L, "bad argument #4 to 'load' (table expected, got %s)", luaL_typename(L, 4));
   if (lua_type(L, 1) == LUA_TSTRING) {
     lua_pushvalue(L, 1);
   } else {
