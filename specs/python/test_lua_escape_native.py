@@ -54,3 +54,40 @@ ENVIRONMENTS = ["42", "1e-310", "'text'", "true", "print", "coroutine.create(pri
 def test_the_environment_of_a_chunk_is_a_table(loader, value):
     said = run_child(f"return {loader}('x = 1 return x', 'name', 't', {value})()")
     assert said.startswith("LuaError") and "bad argument #4 to 'load' (table expected, got " in said
+
+
+# Each nests C calls in one another; the C stack's end must come as an error, whoever asks for the next call.
+NESTING = {
+    "wrap": "local function f() return coroutine.wrap(function() return f() end)() end f()",
+    "resume": "local function f() return coroutine.resume(coroutine.create(f)) end error(select(-1, f()))",
+    "gsub": "local function f(s) return (s:gsub('.', f)) end f('x')",
+    "gsub by a table": """
+        local t = {} setmetatable(t, {__index = function(_, s) return (s:gsub('.', t)) end})
+        ; ('x'):gsub('.', t)""",
+    "format": "local m = {} m.__tostring = function(t) return ('%s!'):format(t) end ; ('%s'):format(setmetatable(m, m))",
+    "sort": "local function f() table.sort({1, 2, 3}, f) return true end f()",
+    "sort by __lt": """
+        local m = {} m.__lt = function() table.sort({setmetatable({}, m), setmetatable({}, m)}) return true end
+        table.sort({setmetatable({}, m), setmetatable({}, m)})""",
+    "load": "local function f() load(f) return 1 end f()",
+    "print": "local m = {} m.__tostring = function(t) print(t) return '' end print(setmetatable(m, m))",
+    "print by tostring": "tostring = function(x) return print(x) end print(1)",
+    "print as tostring": "tostring = print print(1)",
+    "message handler": """
+        local met
+        local function h() pcall(error) local _, e = xpcall(error, h) met = met or e end
+        xpcall(error, h)
+        error(met)""",
+    "message handler of a coroutine": """
+        local met
+        local function h() coroutine.wrap(function() local _, e = xpcall(error, h) met = met or e end)() end
+        xpcall(error, h)
+        error(met)""",
+}
+
+
+@pytest.mark.parametrize("name", NESTING)
+@pytest.mark.parametrize("kib", [256, 512, 8192])
+def test_c_calls_that_nest_end_before_the_stack(name, kib):
+    said = run_child(NESTING[name], kib=kib)
+    assert said.startswith("LuaError")

@@ -72,6 +72,25 @@ static int nested_wrap(lua_State *L) {
   return 1;
 }
 
+/* xpcall's message handler, nested: an error in it calls another one, if that is caught by an xpcall of its own. */
+static int nested_handler(lua_State *L) {
+  lua_settop(L, 1);
+  if (lua_isfunction(L, 1)) lua_pushcclosure(L, nested, 1);
+  return 1;
+}
+
+/* In Lua, because a coroutine may yield out of xpcall, and could not out of a C function. */
+static void limit_xpcall(lua_State *L) {
+  static const char code[] =
+      "local xpcall, nested = ... "
+      "return function(f, handler, ...) return xpcall(f, nested(handler), ...) end";
+  if (luaL_loadbuffer(L, code, sizeof code - 1, "=xpcall") != 0) lua_error(L);
+  lua_getglobal(L, "xpcall");
+  lua_pushcfunction(L, nested_handler);
+  lua_call(L, 2, 1);
+  lua_setglobal(L, "xpcall");
+}
+
 static void limit(lua_State *L, const char *library, const char *name, lua_CFunction with) {
   lua_getglobal(L, library);
   lua_getfield(L, -1, name);
@@ -113,6 +132,8 @@ void mf__sandbox_open(lua_State *L) {
   limit(L, "string", "gsub", nested);
   limit(L, "string", "format", nested);
   limit(L, "table", "sort", nested);
+  limit(L, "_G", "print", nested);
+  limit_xpcall(L);
   lua_pushcfunction(L, safe_load);
   lua_pushcclosure(L, nested, 1);
   lua_pushvalue(L, -1);
