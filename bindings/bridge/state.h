@@ -201,6 +201,9 @@ int mf__error_types_ready(void);
  * free is left. */
 int mf__stack_is_low(int part);
 
+/* Whether there are as many bytes as these beside it. */
+int mf__stack_has(size_t nbytes);
+
 /* attribute.c: attributes as the state's filter or handlers have them. */
 
 /* The attribute, a new reference, or NULL with an exception. ${key}: a str, or bytes in a state without an encoding. */

@@ -91,3 +91,30 @@ NESTING = {
 def test_c_calls_that_nest_end_before_the_stack(name, kib):
     said = run_child(NESTING[name], kib=kib)
     assert said.startswith("LuaError")
+
+
+# The parser nests, too: at the top of a stack that is nearly full it must not begin on a text that is nested deeply.
+NESTED_TEXTS = {
+    "functions": "('function f() '):rep(190) .. ('end '):rep(190)",
+    "function values": "('a(function() '):rep(90) .. ('end) '):rep(90)",
+    "parentheses": "'return ' .. ('('):rep(190) .. '1' .. (')'):rep(190)",
+    "tables": "'return ' .. ('{'):rep(190) .. '1' .. ('}'):rep(190)",
+}
+
+
+@pytest.mark.parametrize("name", NESTED_TEXTS)
+@pytest.mark.parametrize("kib", [256, 512, 8192])
+def test_the_parser_does_not_begin_where_the_stack_may_end(name, kib):
+    code = f"""
+        local text = {NESTED_TEXTS[name]}
+        local refused, loaded = 0, 0
+        local function deeper()
+          local ok, chunk = pcall(load, text)
+          if ok and chunk then loaded = loaded + 1 else refused = refused + 1 end
+          pcall(string.gsub, 'x', 'x', deeper)
+        end
+        deeper()
+        return refused > 0, loaded > 0, load('return 7')()"""
+    # The two longer texts never begin on the smallest stack.
+    may_load = kib > 256 or name in ("parentheses", "tables")
+    assert run_child(code, kib=kib) == f"gave (True, {may_load}, 7)"

@@ -12,7 +12,7 @@
 static int load_text(lua_State *L, int at, const char *name) {
   size_t size;
   const char *text = lua_tolstring(L, at, &size);
-  if (luaL_loadbufferx(L, text, size, name, "t") == 0) return 1;
+  if (mf__load(L, &(mf__chunk){text, size, name, "t"}) == 0) return 1;
   lua_pushnil(L);
   lua_insert(L, -2);
   return 2;
