@@ -14,6 +14,7 @@ typedef struct mf__options {
   char *encoding, *source_encoding;   /* NULL encoding: strings are bytes */
   int utf8;                           /* encoding is UTF-8 */
   int unpack;                         /* tuples that functions return are several values */
+  int sandbox;                        /* exceptions show neither the host's files nor their class */
 } mf__options;
 
 /* The account of a state's allocator (bindings/python/lua/memory.c). */

@@ -154,6 +154,7 @@ static void take_options(mf__options *options, const struct plan *plan) {
   options->source_encoding = copy_text(plan->source_encoding);
   options->utf8 = plan->encoding != NULL && (!strcmp(plan->encoding, "UTF-8") || !strcmp(plan->encoding, "utf-8"));
   options->unpack = plan->unpack;
+  options->sandbox = plan->sandbox;
 }
 
 static lua_State *new_lua(const struct plan *plan, mf__memory **memory) {
