@@ -1,7 +1,7 @@
 """A sandboxed script and the process below it: what would crash it, hang it or fill its memory ends as an error.
 
-Each attempt runs in a process of its own, on a thread with the stack that macOS gives, so that a crash or a hang is that
-attempt's. A script that gets away with it says "out"; afterwards the same state must still compute.
+Each attempt runs in a process of its own, so that a crash or a hang is that attempt's, and on a thread with the small
+stack that other systems give. Afterwards the same state must still compute.
 """
 
 import subprocess
@@ -64,7 +64,7 @@ NESTING = {
     "gsub by a table": """
         local t = {} setmetatable(t, {__index = function(_, s) return (s:gsub('.', t)) end})
         ; ('x'):gsub('.', t)""",
-    "format": "local m = {} m.__tostring = function(t) return ('%s!'):format(t) end ; ('%s'):format(setmetatable(m, m))",
+    "format": "local m = {} m.__tostring = function(t) return ('%s'):format(t) end ; ('%s'):format(setmetatable(m, m))",
     "sort": "local function f() table.sort({1, 2, 3}, f) return true end f()",
     "sort by __lt": """
         local m = {} m.__lt = function() table.sort({setmetatable({}, m), setmetatable({}, m)}) return true end
@@ -87,7 +87,7 @@ NESTING = {
 
 
 @pytest.mark.parametrize("name", NESTING)
-@pytest.mark.parametrize("kib", [256, 512, 8192])
+@pytest.mark.parametrize("kib", [256, 8192])
 def test_c_calls_that_nest_end_before_the_stack(name, kib):
     said = run_child(NESTING[name], kib=kib)
     assert said.startswith("LuaError")
@@ -103,7 +103,7 @@ NESTED_TEXTS = {
 
 
 @pytest.mark.parametrize("name", NESTED_TEXTS)
-@pytest.mark.parametrize("kib", [256, 512, 8192])
+@pytest.mark.parametrize("kib", [256, 512])
 def test_the_parser_does_not_begin_where_the_stack_may_end(name, kib):
     code = f"""
         local text = {NESTED_TEXTS[name]}
@@ -120,7 +120,7 @@ def test_the_parser_does_not_begin_where_the_stack_may_end(name, kib):
     assert run_child(code, kib=kib) == f"gave (True, {may_load}, 7)"
 
 
-# Each runs for ever. With a time limit it ends, wherever Lua is: below a host's call, a handler, a conversion of an error.
+# Each runs for ever. With a time limit it ends, wherever Lua is: below a host's call, in a handler, in an error's text.
 LOOP = "function() while true do end end"
 ENDLESS = {
     "loop": "while true do end",
@@ -167,7 +167,7 @@ BOMBS = {
     "coroutines": "local t = {} while true do t[#t + 1] = coroutine.create(print) end",
     "closures": "local t = {} while true do t[#t + 1] = function() return t end end",
     "text of a chunk": "local i = 0 return load(function() i = i + 1 return ('x = 1 '):rep(2^16) .. i end)",
-    "constants": "local s = {} for i = 1, 2^16 do s[i] = 'a' .. i .. '=' .. i end return load(table.concat(s, ' '):rep(64))",
+    "names": "local s = {} for i = 1, 2^16 do s[i] = 'a' .. i .. '=1' end return load(table.concat(s, ' '):rep(64))",
     "globals": "local i = 0 while true do i = i + 1 _G['g' .. i] = i end",
 }
 
@@ -193,7 +193,10 @@ LIMITS = {
     "recursion": ("local function f() return 1 + f() end return f()", "stack overflow"),
     "__index": ("local m = {} m.__index = m return setmetatable(m, m).x", "loop in gettable"),
     "__call": ("local m = {} m.__call = m return setmetatable(m, m)()", "attempt to call"),
-    "__concat": ("local m = {} m.__concat = function(a, b) return a .. b end setmetatable(m, m) return m .. m", "stack"),
+    "__concat": (
+        "local m = {} m.__concat = function(a, b) return a .. b end setmetatable(m, m) return m .. m",
+        "stack",
+    ),
     "unpack": ("return unpack({}, 1, 2^24)", "too many results"),
     "byte": ("return ('x'):rep(2^20):byte(1, -1)", "slice too long"),
     "captures": ("return ('x'):find(('('):rep(100))", "too many captures"),

@@ -17,10 +17,10 @@ static const char *const bit_names[] = {"arshift", "band", "bnot",   "bor",   "b
                                         "rol",     "ror",  "rshift", "tobit", "tohex", NULL};
 static const char *const coroutine_names[] = {"create", "isyieldable", "resume", "running",
                                               "status", "wrap",        "yield",  NULL};
-static const char *const math_names[] = {"abs",    "acos",       "asin",  "atan", "atan2", "ceil", "cos",   "cosh",
-                                         "deg",    "exp",        "floor", "fmod", "frexp", "huge", "ldexp", "log",
-                                         "log10",  "max",        "min",   "mod",  "modf",  "pi",   "pow",   "rad",
-                                         "random", "randomseed", "sin",   "sinh", "sqrt",  "tan",  "tanh",  NULL};
+static const char *const math_names[] = {"abs",        "acos", "asin",  "atan", "atan2", "ceil", "cos",   "cosh",
+                                         "deg",        "exp",  "floor", "fmod", "frexp", "huge", "ldexp", "log",
+                                         "log10",      "max",  "min",   "modf", "pi",    "pow",  "rad",   "random",
+                                         "randomseed", "sin",  "sinh",  "sqrt", "tan",   "tanh", NULL};
 static const char *const string_names[] = {"byte",  "char",  "find", "format",  "gmatch", "gsub",  "len",
                                            "lower", "match", "rep",  "reverse", "sub",    "upper", NULL};
 static const char *const table_names[] = {"concat", "foreach", "foreachi", "getn", "insert", "maxn",
