@@ -164,6 +164,18 @@ static lua_State *new_lua(const struct plan *plan, mf__memory **memory) {
   return *memory != NULL ? lua_newstate(mf__memory_allocate, *memory) : NULL;
 }
 
+/* Why there is no state: a LuaJIT without GC64 on a 64-bit machine takes only its own allocator, and then there is one
+ * of that. */
+static void fail_without_lua(void) {
+  lua_State *L = luaL_newstate();
+  if (L == NULL) {
+    PyErr_SetString(mf__lua_memory_error_type, "LuaJIT gives no state: not enough memory");
+    return;
+  }
+  lua_close(L);
+  PyErr_SetString(PyExc_RuntimeError, "max_memory and interruptible need a LuaJIT that was built with GC64");
+}
+
 static int run_opening(struct plan *plan, lua_State *L) {
   mf__frame frame = {.below = mf__top, .L = L, .data = plan};
   mf__top = &frame;
@@ -200,9 +212,12 @@ static PyObject *open_with(struct plan *plan) {
   lua_State *L = new_lua(plan, &memory);
   plan->state = L != NULL ? mf__state_new((PyTypeObject *)plan->type, L, 1) : NULL;
   if (plan->state == NULL) {
-    if (L != NULL) lua_close(L);
+    if (L != NULL) {
+      lua_close(L);
+    } else {
+      fail_without_lua();
+    }
     free(memory);
-    if (!PyErr_Occurred()) PyErr_SetString(mf__lua_memory_error_type, "LuaJIT gives no state: not enough memory");
     return NULL;
   }
   plan->state->memory = memory;

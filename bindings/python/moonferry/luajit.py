@@ -172,6 +172,7 @@ class Lua(_lua.State):
     unpack_returned_tuples: a tuple that a function returns is several values in Lua.
     overflow_handler(int): what is passed for an int beyond 2**53; without it that is an OverflowError.
     max_memory: bytes that Lua may use beyond what an empty state needs; 0: any, but counted.
+    string_hash_seed: None; LuaJIT takes no seed.
     interruptible: the script can be ended at any instruction, by interrupt(), time_limit() and Ctrl-C; never compiled.
     sandbox: no io, os, ffi, debug, package, bytecode and no table `python`.
     c_modules: LuaJIT's symbols are made global, which C modules that Lua requires need.
@@ -210,6 +211,8 @@ class Lua(_lua.State):
             attribute_filter = functools.partial(sandbox_filter, encoding=source_encoding)
         if overflow_handler is not None and not callable(overflow_handler):
             raise ValueError("overflow_handler must be callable")
+        if string_hash_seed is not None:
+            raise ValueError(f"string_hash_seed is {string_hash_seed!r}; None expected: LuaJIT takes no seed")
         for codec in filter(None, (encoding, source_encoding)):
             "".encode(codec)
         if c_modules:
