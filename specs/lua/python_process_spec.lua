@@ -21,6 +21,8 @@ print(py.import("sys").argv, py.import("beside_me").value)
     assert.are.equal(("['%s/script.lua', 'one', 'two words', '\\udcff']\t5\n"):format(folder), text)
     local _, refused = shell(("cd /; PYTHONSAFEPATH=1 luajit %s/script.lua"):format(folder))
     assert.matches("No module named 'beside_me'", refused)
+    local _, found = shell(("cd /; PYTHONSAFEPATH= luajit %s/script.lua"):format(folder))
+    assert.matches("\t5\n$", found)
     shell("rm -r " .. folder)
   end)
 
