@@ -221,6 +221,10 @@ def test_what_nests_on_the_c_stack_fails_before_that_ends(box, code):
 def test_what_cannot_nest_too_deeply_works_as_ever(box):
     assert box.eval("('abc'):gsub('b', string.upper)") == ("aBc", 1)
     assert box.eval("('%s %d'):format('x', 5)") == "x 5"
+    assert box.eval("xpcall(error, function(e) return e .. '!' end, 'x')") == (False, "x!")
+    assert box.eval("xpcall(select, error, '#', nil, nil)") == (True, 2)
+    assert box.eval("coroutine.wrap(function() return xpcall(coroutine.yield, error, 5) end)()") == 5
+    assert box.eval("select(2, pcall(xpcall, error))").startswith("bad argument #2")
     assert box.execute("local t = {3, 1, 2} table.sort(t) return unpack(t)") == (1, 2, 3)
     code = "local s = 0 for x in coroutine.wrap(function() for i = 1, 4 do coroutine.yield(i) end end) do s = s + x end"
     assert box.execute(code + " return s") == 10
