@@ -143,3 +143,17 @@ def fails():
     except AttributeError as error:
         error.obj = Holder()._db
         raise
+
+
+def has_limit_9(made):
+    return getattr(made, "limit", 1) == 9
+
+
+def fresh_class(name="Account"):
+    return type(name, (), {"limit": 1, "_limit": 1, "draw": lambda self: self.limit})
+
+
+def fresh_module():
+    module = types.ModuleType("settings")
+    module.limit, module.helper, module.__all__ = 1, helper, ["limit"]
+    return module

@@ -11,7 +11,6 @@ import json
 import math
 import operator
 import string
-import types
 from collections import UserString
 
 import pytest
@@ -31,7 +30,10 @@ from escape_objects import (
     dispatched,
     fails,
     frame,
+    fresh_class,
+    fresh_module,
     generator,
+    has_limit_9,
     helper,
     outer_generator,
     started,
@@ -191,7 +193,7 @@ ATTEMPTS = {
     # Modules and Moonferry itself.
     "module of a module": (lambda: json, "return (...).codecs.builtins.open", "codecs", is_there),
     "what a module imported": (lambda: dataclasses, "return (...).sys.modules", "sys", is_there),
-    "what a module does not export": (lambda: string, "return (...).Template.pattern, (...)._re", "_re", is_there),
+    "what a module does not export": (fresh_module, "return (...).helper", "helper", is_there),
     "loader of a module": (lambda: math, "return (...).__loader__", "__loader__", is_there),
     "specification of a module": (lambda: math, "return (...).__spec__.loader", "__spec__", is_there),
     "moonferry": (lambda: mf, "return (...).luajit.os.getenv", "luajit", is_there),
@@ -287,20 +289,6 @@ def test_an_attempt_is_refused(name):
 def test_the_same_attempt_succeeds_without_a_sandbox(name):
     arguments, code, _, control = hand_in(name)
     assert control(mf.Lua().execute(code, *arguments))
-
-
-def has_limit_9(made):
-    return getattr(made, "limit", 1) == 9
-
-
-def fresh_class(name="Account"):
-    return type(name, (), {"limit": 1, "_limit": 1, "draw": lambda self: self.limit})
-
-
-def fresh_module():
-    module = types.ModuleType("settings")
-    module.limit = 1
-    return module
 
 
 # What is handed in, the code that sets something, the attribute that is refused, and how Python sees that it was set.
