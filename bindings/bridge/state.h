@@ -202,7 +202,7 @@ int mf__error_types_ready(void);
  * free is left. */
 int mf__stack_is_low(int part);
 
-/* Whether there are as many bytes as these beside it. */
+/* Whether there is room for so many bytes, and some beside it for whatever C code they are for. */
 int mf__stack_has(size_t nbytes);
 
 /* attribute.c: attributes as the state's filter or handlers have them. */

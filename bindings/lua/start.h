@@ -23,7 +23,8 @@ void mf__interrupt_arm(void);
  * older than that way. */
 int mf__python_configured(const char *program, char *why, size_t cap);
 
-/* Whether python3 would be in UTF-8 mode here. Sets the process's LC_CTYPE from the environment, as python3 does. */
+/* Whether python3 would be in UTF-8 mode here. May set the process's LC_CTYPE from the environment, as every start of
+ * CPython then does. */
 int mf__python_utf8_mode(void);
 
 /* Keeps the library that ${address} is in for ever; ${flags}: 0, or RTLD_GLOBAL to promote it. Extension
