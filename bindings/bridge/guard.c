@@ -145,7 +145,10 @@ lua_State *mf__visit_begin(mf__kit *kit, mf__frame *frame) {
 
 void mf__visit_fail(mf__frame *frame, int status) {
   mf__state *state = frame->kit->state;
-  if (!mf__stopped(state) && mf__visit_body(frame, mf__error_to_python, &status, 1) != 0) mf__error_fallback();
+  if (!mf__stopped(state)) {
+    if (mf__visit_body(frame, mf__error_to_python, &status, 1) != 0) mf__error_fallback();
+    mf__stopped(state); /* a script's __tostring may have run for the text, and was ended */
+  }
   lua_settop(frame->L, frame->top);
   if (status == LUA_ERRMEM) mf__visit_body(frame, collect, NULL, 0);
 }
@@ -172,6 +175,16 @@ void mf__run(lua_State *L, int arguments, int results) {
   PyThreadState *thread = frame->thread;
   frame->thread = NULL;
   PyEval_RestoreThread(thread);
+}
+
+int mf__run_protected(lua_State *L, int arguments, int results) {
+  mf__frame *frame = mf__top;
+  frame->thread = PyEval_SaveThread();
+  int status = lua_pcall(L, arguments, results, 0);
+  PyThreadState *thread = frame->thread;
+  frame->thread = NULL;
+  PyEval_RestoreThread(thread);
+  return status;
 }
 
 PyObject *mf__hold(lua_State *L, PyObject *object) {

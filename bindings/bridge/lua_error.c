@@ -97,7 +97,7 @@ static PyObject *message_of(lua_State *L, int index) {
   lua_pushvalue(L, index);
   if (luaL_getmetafield(L, index, "__tostring")) {
     lua_insert(L, -2);
-    if (lua_pcall(L, 1, 1, 0) != 0) {
+    if (mf__run_protected(L, 1, 1) != 0) {
       lua_pop(L, 1);
       lua_pushnil(L);
     }

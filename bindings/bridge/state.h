@@ -14,6 +14,7 @@ typedef struct mf__options {
   char *encoding, *source_encoding;   /* NULL encoding: strings are bytes */
   int utf8;                           /* encoding is UTF-8 */
   int unpack;                         /* tuples that functions return are several values */
+  int sandbox;                        /* exceptions show neither the host's files nor their class */
 } mf__options;
 
 /* The account of a state's allocator (bindings/python/lua/memory.c). */
@@ -200,6 +201,9 @@ int mf__error_types_ready(void);
 /* stack.c: whether what nests further might not find room on this thread's C stack: less than 1/${part} of what is kept
  * free is left. */
 int mf__stack_is_low(int part);
+
+/* Whether there is room for so many bytes, and some beside it for whatever C code they are for. */
+int mf__stack_has(size_t nbytes);
 
 /* attribute.c: attributes as the state's filter or handlers have them. */
 

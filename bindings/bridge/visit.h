@@ -58,6 +58,9 @@ int mf__visit(mf__kit *kit, int (*body)(lua_State *L, void *data), void *data);
 /* In a body of mf__visit: lua_call, without the GIL. */
 void mf__run(lua_State *L, int arguments, int results);
 
+/* The same in any body, by lua_pcall without a message handler; returns its status. */
+int mf__run_protected(lua_State *L, int arguments, int results);
+
 /* state.c */
 
 /* Makes the kit at ${kit}, a table, one of this Lua state. Whatever is needed of the state is made, too. Raises.

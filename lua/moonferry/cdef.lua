@@ -39,20 +39,20 @@ typedef struct {
 ]] },
     { "DLTensor", [[
 typedef struct {
-  void* data;
+  void *data;
   DLDevice device;
   int32_t ndim;
   DLDataType dtype;
-  int64_t* shape;
-  int64_t* strides;
+  int64_t *shape;
+  int64_t *strides;
   uint64_t byte_offset;
 } DLTensor;
 ]] },
     { "DLManagedTensor", [[
 typedef struct DLManagedTensor {
   DLTensor dl_tensor;
-  void * manager_ctx;
-  void (*deleter)(struct DLManagedTensor * self);
+  void *manager_ctx;
+  void (*deleter)(struct DLManagedTensor *self);
 } DLManagedTensor;
 ]] },
     { "DLManagedTensorVersioned", [[

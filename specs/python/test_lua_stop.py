@@ -19,11 +19,23 @@ ENDLESS = {
 }
 
 
-def later(function, *args):
-    timer = threading.Timer(0.05, function, args)
-    timer.daemon = True
-    timer.start()
-    return timer
+@pytest.fixture(autouse=True)
+def sigint_is_handled():
+    """Whatever runs this in the background may have it ignore Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def when_it_runs(function, *args):
+    """A function for a script to call once it runs: another thread then does what is asked for."""
+    runs = threading.Event()
+    threading.Thread(target=lambda: runs.wait() and function(*args), daemon=True).start()
+    return runs.set
+
+
+# What a script begins with, so that it is ended while it runs.
+NOW = "(...)() "
 
 
 @pytest.fixture(scope="module")
@@ -33,17 +45,15 @@ def stoppable():
 
 @pytest.mark.parametrize("code", ENDLESS.values(), ids=ENDLESS)
 def test_an_interruptible_script_can_be_ended_from_another_thread(stoppable, code):
-    later(stoppable.interrupt)
     with pytest.raises(mf.LuaInterrupt):
-        stoppable.execute(code)
+        stoppable.execute(NOW + code, when_it_runs(stoppable.interrupt))
     assert stoppable.eval("1 + 1") == 2
 
 
 def test_the_exception_can_be_chosen(stoppable):
     reason = KeyError("why")
-    later(stoppable.interrupt, reason)
     with pytest.raises(KeyError) as caught:
-        stoppable.execute("while true do end")
+        stoppable.execute(NOW + "while true do end", when_it_runs(stoppable.interrupt, reason))
     assert caught.value is reason
     with pytest.raises(TypeError):
         stoppable.interrupt("text")
@@ -56,9 +66,8 @@ def test_nothing_is_interrupted_that_does_not_run(stoppable):
 
 def test_ctrl_c_ends_an_interruptible_script(stoppable):
     before = signal.getsignal(signal.SIGINT)
-    later(os.kill, os.getpid(), signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
-        stoppable.execute("while true do end")
+        stoppable.execute(NOW + "while true do end", when_it_runs(os.kill, os.getpid(), signal.SIGINT))
     assert signal.getsignal(signal.SIGINT) is before
     assert stoppable.eval("1 + 1") == 2
 
@@ -68,9 +77,8 @@ def test_a_handler_of_ones_own_decides(stoppable):
     before = signal.signal(signal.SIGINT, lambda number, frame: seen.append(number))
     try:
         stoppable.globals().pending = lambda: not seen
-        timer = later(os.kill, os.getpid(), signal.SIGINT)
-        stoppable.execute("for i = 1, 1e9 do if i % 1000 == 0 and not pending() then break end end")
-        timer.join()
+        code = "while true do for i = 1, 1000 do end if not pending() then break end end"
+        stoppable.execute(NOW + code, when_it_runs(os.kill, os.getpid(), signal.SIGINT))
     finally:
         signal.signal(signal.SIGINT, before)
     assert seen == [signal.SIGINT]
@@ -109,12 +117,10 @@ def test_an_interruptible_state_cannot_turn_the_compiler_on(stoppable):
 
 def test_any_state_ends_where_it_calls_python():
     lua = mf.Lua()
-    later(lua.interrupt)
-    with pytest.raises(mf.LuaInterrupt):
-        lua.execute("local f = ... while true do f() end", lambda: None)
-    later(os.kill, os.getpid(), signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt):
-        lua.execute("local f = ... while true do f() end", lambda: None)
+    ctrl_c = (os.kill, os.getpid(), signal.SIGINT)
+    for reason, action in ((mf.LuaInterrupt, (lua.interrupt,)), (KeyboardInterrupt, ctrl_c)):
+        with pytest.raises(reason):
+            lua.execute("local now, f = ... now() while true do f() end", when_it_runs(*action), lambda: None)
     assert lua.eval("1 + 1") == 2
 
 

@@ -154,6 +154,7 @@ static void take_options(mf__options *options, const struct plan *plan) {
   options->source_encoding = copy_text(plan->source_encoding);
   options->utf8 = plan->encoding != NULL && (!strcmp(plan->encoding, "UTF-8") || !strcmp(plan->encoding, "utf-8"));
   options->unpack = plan->unpack;
+  options->sandbox = plan->sandbox;
 }
 
 static lua_State *new_lua(const struct plan *plan, mf__memory **memory) {
@@ -161,6 +162,18 @@ static lua_State *new_lua(const struct plan *plan, mf__memory **memory) {
   if (plan->limit == Py_None && !plan->interruptible) return luaL_newstate();
   *memory = calloc(1, sizeof **memory);
   return *memory != NULL ? lua_newstate(mf__memory_allocate, *memory) : NULL;
+}
+
+/* Why there is no state: a LuaJIT without GC64 on a 64-bit machine takes only its own allocator, and then there is one
+ * of that. */
+static void fail_without_lua(void) {
+  lua_State *L = luaL_newstate();
+  if (L == NULL) {
+    PyErr_SetString(mf__lua_memory_error_type, "LuaJIT gives no state: not enough memory");
+    return;
+  }
+  lua_close(L);
+  PyErr_SetString(PyExc_RuntimeError, "max_memory and interruptible need a LuaJIT that was built with GC64");
 }
 
 static int run_opening(struct plan *plan, lua_State *L) {
@@ -199,9 +212,12 @@ static PyObject *open_with(struct plan *plan) {
   lua_State *L = new_lua(plan, &memory);
   plan->state = L != NULL ? mf__state_new((PyTypeObject *)plan->type, L, 1) : NULL;
   if (plan->state == NULL) {
-    if (L != NULL) lua_close(L);
+    if (L != NULL) {
+      lua_close(L);
+    } else {
+      fail_without_lua();
+    }
     free(memory);
-    if (!PyErr_Occurred()) PyErr_SetString(mf__lua_memory_error_type, "LuaJIT gives no state: not enough memory");
     return NULL;
   }
   plan->state->memory = memory;
