@@ -167,6 +167,8 @@ int mf__storage_import(size_t room, int64_t nbytes, DLManagedTensorVersioned *ma
                        mf_error *err);
 int mf__storage_import_legacy(size_t room, int64_t nbytes, DLManagedTensor *managed, mf__storage **out,
                               mf_error *err);
+/* Of a new storage: what it holds of others calls no foreign code, and so need not wait for mf_releases_run. */
+void mf__storage_quieten(mf__storage *s);
 void *mf__storage_room(mf__storage *s);
 void mf__storage_retain(mf__storage *s);
 /* The release callback or deleter of the last reference is called at once if it may be and no device uses the memory;
