@@ -12,6 +12,7 @@ local constants = require("moonferry.cdef").constants
 local device = require "moonferry.device"
 local dtype = require "moonferry.dtype"
 local errors = require "moonferry.errors"
+local foreign = require "moonferry.foreign"
 local owner = require "moonferry.owner"
 local pressure = require "moonferry.pressure"
 local scope = require "moonferry.scope"
@@ -162,7 +163,8 @@ function tensor.info(t)
 end
 
 --- Ends this tensor's life now: gives its reference back. The memory goes with its last tensor. Calling it
---- again does nothing; any other use raises "tensor closed".
+--- again does nothing; any other use raises "tensor closed". Deleters of other libraries' memory that are due run now,
+--- and may call Lua.
 function Tensor:close()
   if getmetatable(self) == closed then
     return
@@ -172,7 +174,9 @@ function Tensor:close()
   self.handle, self._dl, self._p, self._shared, self._s, self._n = nil, nil, nil, nil, nil, nil
   self._inner, self._info = nil, nil
   setmetatable(self, closed)
-  C.mf_tensor_release(handle)
+  if C.mf_tensor_release_later(handle) ~= 0 then
+    foreign.run()
+  end
   if mark then
     owner.check(mark)
   end
