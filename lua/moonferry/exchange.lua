@@ -13,7 +13,7 @@ local tensor = require "moonferry.tensor"
 local transfer = require "moonferry.transfer"
 
 local misuse = errors.misuse
-local Tensor, handle_of, out = tensor.Tensor, tensor.handle_of, tensor.out
+local Tensor, handle_of = tensor.Tensor, tensor.handle_of
 
 local exchange = {}
 
@@ -111,11 +111,12 @@ function Tensor:to_dlpack_legacy(opts)
 end
 
 local function import(fn, cdata)
-  local rc = errors.call(fn, cdata, out, errors.last)
+  local place = tensor.place()
+  local rc = errors.call(fn, cdata, place, errors.last)
   if rc ~= 0 then
     return errors.refused("from_dlpack", rc)
   end
-  return tensor.adopt(out[0])
+  return tensor.take(place)
 end
 
 local function refuse(cdata, verb, expected)
