@@ -23,7 +23,7 @@ static mf__value *value_of(PyObject *object) {
 PyObject *mf__value_new(lua_State *L, int index, PyTypeObject *type) {
   const void *identity = lua_topointer(L, index);
   lua_pushvalue(L, index);
-  int ref = luaL_ref(L, LUA_REGISTRYINDEX);
+  int ref = mf__anchor(L, mf__top->state);
   mf__value *value = (mf__value *)PyType_GenericAlloc(type, 0);
   if (value == NULL) {
     luaL_unref(L, LUA_REGISTRYINDEX, ref);
@@ -113,7 +113,7 @@ int mf__call_body(lua_State *L, void *data) {
 /* Handler, function and arguments, if nothing about them can raise; else the stack is as before. */
 static int push_quickly(mf__frame *frame, mf__call *call) {
   lua_State *L = frame->L;
-  if (call->count > LUA_MINSTACK - 8) return 0;
+  if (call->count > LUA_MINSTACK || !mf__has_room(L, (int)call->count + MF__VISIT_ROOM)) return 0;
   lua_rawgeti(L, LUA_REGISTRYINDEX, frame->kit->handler);
   int pushed = mf__quick_push(L, frame->kit, (PyObject *)call->callee);
   for (Py_ssize_t i = 0; pushed && i < call->count; i++) pushed = mf__quick_push(L, frame->kit, call->arguments[i]);
@@ -136,7 +136,8 @@ static int call_quickly(mf__frame *frame, mf__call *call) {
   if (status != 0) return status;
   int results = lua_gettop(L) - frame->top - 1;
   if (results <= 1 && mf__quick_take(L, frame->kit, frame->top + 2, &call->result)) return 0;
-  return lua_checkstack(L, LUA_MINSTACK) ? mf__visit_body(frame, results_body, call, results) : LUA_ERRMEM;
+  status = mf__room(L, MF__VISIT_ROOM);
+  return status == 0 ? mf__visit_body(frame, results_body, call, results) : status;
 }
 
 PyObject *mf__value_call(PyObject *self, PyObject *const *arguments, size_t flags, PyObject *names) {

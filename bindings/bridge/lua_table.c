@@ -166,8 +166,10 @@ static int step_body(lua_State *L, void *data) {
   } while (was_element(L, iterator));
   step->result = mf__hold(L, item_at(L, table + 1, iterator->what));
   lua_pushvalue(L, table + 1);
-  if (iterator->ref == LUA_NOREF) {
-    iterator->ref = luaL_ref(L, LUA_REGISTRYINDEX);
+  if (iterator->table == NULL) {
+    lua_pop(L, 1); /* ended by what ran meanwhile */
+  } else if (iterator->ref == LUA_NOREF) {
+    iterator->ref = mf__anchor(L, mf__top->state);
   } else {
     lua_rawseti(L, LUA_REGISTRYINDEX, iterator->ref);
   }
@@ -189,9 +191,9 @@ static int push_in_order(lua_State *L, const struct iterator *iterator, int tabl
 }
 
 /* Pushes the table, maybe more, and the next one of the elements 1 ... n; returns 0 after the last. Never raises. */
-static int push_element(lua_State *L, struct iterator *iterator) {
+static int push_element(lua_State *L, struct iterator *iterator, const mf__value *source) {
   if (iterator->ref != LUA_NOREF || iterator->index == iterator->length) return 0;
-  lua_rawgeti(L, LUA_REGISTRYINDEX, iterator->table->ref);
+  lua_rawgeti(L, LUA_REGISTRYINDEX, source->ref);
   if (!lua_istable(L, -1)) return 0;
   int table = lua_gettop(L);
   if (iterator->length < 0) iterator->length = (int)lua_objlen(L, table);
@@ -228,13 +230,13 @@ static PyObject *element(const struct iterator *iterator, PyObject *value) {
 }
 
 /* An element that can be had without a visit. */
-static int next_quickly(struct iterator *iterator, PyObject **value) {
-  mf__state *state = iterator->table->state;
+static int next_quickly(struct iterator *iterator, const mf__value *source, PyObject **value) {
+  mf__state *state = source->state;
   lua_State *L = mf__glance_begin(state);
   if (L == NULL) return 0;
   int top = lua_gettop(L), before = iterator->index;
-  int taken = push_element(L, iterator) &&
-              (iterator->what == KEYS || mf__quick_take(L, iterator->table->kit, lua_gettop(L), value));
+  int taken = push_element(L, iterator, source) &&
+              (iterator->what == KEYS || mf__quick_take(L, source->kit, lua_gettop(L), value));
   if (!taken) iterator->index = before;
   mf__glance_end(state, L, top);
   return taken;
@@ -245,7 +247,7 @@ static int next_body(lua_State *L, void *data) {
   struct iterator *iterator = step->iterator;
   if (iterator->table == NULL) return 0;
   int top = lua_gettop(L);
-  if (!push_element(L, iterator)) {
+  if (!push_element(L, iterator, iterator->table)) {
     lua_settop(L, top);
     return step_body(L, step);
   }
@@ -258,14 +260,20 @@ static int next_body(lua_State *L, void *data) {
 static PyObject *iterator_next(PyObject *self) {
   struct iterator *iter = (struct iterator *)self;
   struct step step = {iter, NULL};
-  if (iter->table == NULL) return NULL;
+  mf__value *table = iter->table;
+  if (table == NULL) return NULL;
   PyObject *value = NULL;
-  if (next_quickly(iter, &value)) return element(iter, value);
-  mf__kit *kit = iter->table->kit;
+  /* The iterator lets go of its table at the end, and what runs meanwhile may let go of the iterator. */
   Py_IncRef(self);
-  int status = mf__visit(kit, next_body, &step);
+  Py_IncRef((PyObject *)table);
+  if (next_quickly(iter, table, &value)) {
+    step.result = element(iter, value);
+  } else if (mf__visit(table->kit, next_body, &step) != 0) {
+    step.result = NULL;
+  }
+  Py_DecRef((PyObject *)table);
   Py_DecRef(self);
-  return status == 0 ? step.result : NULL;
+  return step.result;
 }
 
 static PyObject *new_iterator(PyObject *self, int what) {

@@ -105,7 +105,7 @@ void mf__key_remember(lua_State *L, PyObject *key) {
   if (*ref != 0) {
     lua_rawseti(L, LUA_REGISTRYINDEX, *ref);
   } else {
-    *ref = luaL_ref(L, LUA_REGISTRYINDEX);
+    *ref = mf__anchor(L, kit->state);
   }
   Py_IncRef(key);
   kit->keys->slots[slot].key = key;

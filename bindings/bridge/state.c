@@ -70,14 +70,14 @@ static void hand_over(mf__state *state) {
 
 void mf__outside_begin(lua_State *L) {
   (void)L;
-  mf__state *state = mf__top->kit->state;
+  mf__state *state = mf__top->state;
   mf__top->depth = state->depth;
   hand_over(state);
 }
 
 void mf__outside_end(lua_State *L) {
   (void)L;
-  mf__state *state = mf__top->kit->state;
+  mf__state *state = mf__top->state;
   lock(state);
   state->depth = mf__top->depth;
 }
@@ -95,16 +95,17 @@ void mf__state_arrive(mf__state *state, lua_State *L) {
 
 static lua_State *stack_of_thread(const mf__state *state) {
   for (const mf__frame *frame = mf__top; frame != NULL; frame = frame->below) {
-    if (frame->kit->state == state) return frame->L;
+    if (frame->state == state) return frame->L;
   }
   return NULL;
 }
 
 /* Anchored for as long as the state lives: there are never more than threads were inside at once. */
-static int new_stack(lua_State *L, void *data) {
-  mf__state *state = data;
-  state->spare[0] = lua_newthread(L);
-  luaL_ref(L, LUA_REGISTRYINDEX);
+static int new_stack(lua_State *L) {
+  mf__state *state = lua_touserdata(L, 1);
+  lua_State *stack = lua_newthread(L);
+  mf__anchor(L, state);
+  state->spare[0] = stack;
   state->spare_count = 1;
   state->spare_total++;
   return 0;
@@ -113,18 +114,14 @@ static int new_stack(lua_State *L, void *data) {
 /* A stack of its own for a thread that comes while others are inside. */
 static lua_State *spare_stack(mf__state *state) {
   if (state->spare_count == 0) {
-    lua_State *L = state->L;
     size_t size = sizeof *state->spare * (size_t)(state->spare_total + 1);
     lua_State **room = realloc(state->spare, size);
-    if (room == NULL || !lua_checkstack(L, LUA_MINSTACK)) return NULL;
+    if (room == NULL) return NULL;
     state->spare = room;
-    mf__frame frame = {.below = mf__top, .L = L, .kit = state->kit, .body = new_stack, .data = state};
-    mf__top = &frame;
-    lua_rawgeti(L, LUA_REGISTRYINDEX, state->kit->runner);
-    int status = lua_pcall(L, 0, 0, 0);
-    if (status != 0) lua_pop(L, 1);
-    mf__top = frame.below;
-    if (status != 0) return NULL;
+    if (lua_cpcall(state->service, new_stack, state) != 0) {
+      lua_pop(state->service, 1);
+      return NULL;
+    }
   }
   return state->spare[--state->spare_count];
 }
@@ -141,9 +138,12 @@ lua_State *mf__state_enter(mf__state *state) {
   lock(state);
   if (state->inside++ == 0) mf__stop_arm(state);
   lua_State *L = state->L != NULL ? choose_stack(state) : NULL;
-  if (L != NULL && lua_checkstack(L, LUA_MINSTACK)) {
-    drain(state, L);
-    return L;
+  if (L != NULL) {
+    if (mf__room(L, MF__VISIT_ROOM) == 0) {
+      drain(state, L);
+      return L;
+    }
+    lua_pop(L, 1);
   }
   if (state->L != NULL) PyErr_SetString(mf__lua_memory_error_type, "not enough memory");
   mf__state_leave(state, L);
@@ -164,7 +164,7 @@ lua_State *mf__glance_begin(mf__state *state) {
   if (state->owner != NULL && state->owner != self()) return NULL;
   lua_State *L = stack_of_thread(state);
   if (L == NULL && state->busy == 0) L = state->L;
-  if (L == NULL || lua_gettop(L) > LUA_MINSTACK - 8) return NULL;
+  if (L == NULL || !mf__has_room(L, 8)) return NULL;
   state->owner = self();
   state->depth++;
   return L;
@@ -175,12 +175,21 @@ void mf__glance_end(mf__state *state, lua_State *L, int top) {
   if (--state->depth == 0) hand_over(state);
 }
 
+static int is_near_limit(const mf__memory *memory) {
+  return memory != NULL && memory->limit != 0 && memory->used >= memory->limit - memory->limit / 8;
+}
+
 int mf__state_is_short(mf__state *state) {
-  const mf__memory *memory = state->memory;
-  if (memory == NULL || memory->limit == 0 || state->dropped == 0) return 0;
-  if (memory->used < memory->limit - memory->limit / 8) return 0;
+  return state->dropped > state->patience && is_near_limit(state->memory);
+}
+
+/* Where most of the memory is in use, a collection after each value that Python drops would be nearly all that the
+ * state does; so one that helped nothing doubles what is dropped before the next. */
+void mf__state_collected(mf__state *state) {
+  enum { PATIENCE_MAX = 64 };
   state->dropped = 0;
-  return 1;
+  state->patience = is_near_limit(state->memory) ? state->patience * 2 + 1 : 0;
+  if (state->patience > PATIENCE_MAX) state->patience = PATIENCE_MAX;
 }
 
 mf__ref **mf__state_refs(mf__state *state) {
@@ -217,9 +226,12 @@ static void shut(mf__state *state) {
   pthread_mutex_unlock(&mutex);
 }
 
+/* Closing runs finalizers of Lua's, and those may run Python code: a pending exception waits. */
 static void state_dealloc(PyObject *self_object) {
   mf__state *state = (mf__state *)self_object;
   PyTypeObject *type = Py_TYPE(self_object);
+  PyObject *pending[3];
+  PyErr_Fetch(&pending[0], &pending[1], &pending[2]);
   PyObject_GC_UnTrack(self_object);
   if (state->weakrefs != NULL) PyObject_ClearWeakRefs(self_object);
   lua_State *L = state->L;
@@ -237,6 +249,7 @@ static void state_dealloc(PyObject *self_object) {
   ((freefunc)PyType_GetSlot(type, Py_tp_free))(self_object);
   Py_DecRef((PyObject *)type);
   mf__refs_drain();
+  PyErr_Restore(pending[0], pending[1], pending[2]);
 }
 
 void mf__options_clear(mf__options *options) {
@@ -400,16 +413,21 @@ mf__kit *mf__kit_open(lua_State *L, int kit, mf__policy policy) {
   mf__kit **box = lua_newuserdata(L, sizeof *box);
   mf__kit *made = &state->kit_room[state->count];
   *made = (mf__kit){.state = state, .policy = policy, .box = box};
+  if (state->service == NULL) {
+    mf__anchors_open(L);
+    state->service = lua_newthread(L);
+    mf__anchor(L, state);
+  }
   *box = made;
   lua_rawseti(L, kit, MF__KIT_STATE);
   lua_pushvalue(L, kit);
   lua_pushcclosure(L, mf__visit_runner, 1);
-  made->runner = luaL_ref(L, LUA_REGISTRYINDEX);
+  made->runner = mf__anchor(L, state);
   lua_pushvalue(L, kit);
   lua_pushcclosure(L, mf__error_handler, 1);
-  made->handler = luaL_ref(L, LUA_REGISTRYINDEX);
+  made->handler = mf__anchor(L, state);
   lua_pushvalue(L, kit);
-  made->table = luaL_ref(L, LUA_REGISTRYINDEX);
+  made->table = mf__anchor(L, state);
   state->kits[state->count++] = made;
   if (state->kit == NULL) state->kit = made;
   return made;

@@ -21,6 +21,7 @@ typedef struct mf__memory {
   size_t used, base, limit; /* limit: 0 is none */
   int counted;              /* max_memory was given */
   int refuse;               /* the next allocation fails, whatever it is */
+  int exempt;               /* allocations are counted, but not refused: bookkeeping that must not fail halfway */
 } mf__memory;
 
 struct mf__state {
@@ -39,12 +40,14 @@ struct mf__state {
   struct mf__waiter *first, *last;
   int inside;        /* how many visits there are, */
   int busy;          /* and how many of them are on the main stack */
-  lua_State **spare; /* stacks for threads that come while others are inside; anchored for good */
+  lua_State *service; /* a stack on which nothing ever runs but what makes other stacks */
+  lua_State **spare;  /* stacks for threads that come while others are inside; anchored for good */
   int spare_count, spare_total;
 
   int *unwanted; /* registry references to give back */
   int unwanted_count, unwanted_room;
-  int dropped;   /* how many were given back since somebody last asked */
+  int dropped;   /* how many were given back since the last collection for them, */
+  int patience;  /* and how many may be before the next */
   mf__ref *refs; /* newest of what Lua holds of Python */
 
   mf__memory *memory; /* or NULL */
@@ -67,14 +70,36 @@ void mf__state_leave(mf__state *state, lua_State *L);
 
 mf__ref **mf__state_refs(mf__state *state);
 
-/* Whether memory is near its limit and Python has dropped something since this was last so. */
+/* Whether memory is near its limit and Python has dropped so much that a collection may help; what says that there was
+ * one. */
 int mf__state_is_short(mf__state *state);
+void mf__state_collected(mf__state *state);
 
 /* A new state for ${L}, which Python closes if it is ${hosted}; and its entry in Lua's registry, by which mf__kit_open
  * finds it. The second raises. */
 mf__state *mf__state_new(PyTypeObject *type, lua_State *L, int hosted);
 void mf__state_register(lua_State *L, mf__state *state);
 void mf__options_clear(mf__options *options);
+
+/* room.c */
+
+/* Makes sure that ${count} values can be pushed, and never raises. Returns 0, or the status of lua_pcall with an error
+ * on the stack. */
+int mf__room(lua_State *L, int count);
+
+/* Whether that is so already; and the same for a stack of which nothing is known. */
+int mf__has_room(lua_State *L, int count);
+int mf__grow(lua_State *L, int count);
+
+/* What a visit may push by itself, outside of its body. */
+enum { MF__VISIT_ROOM = 8 };
+
+/* Pops a value and returns a reference to it in the registry. Raises without memory, but not for max_memory. */
+int mf__anchor(lua_State *L, mf__state *state);
+void mf__anchors_open(lua_State *L);
+
+/* lua_atpanic's function of every state that Moonferry makes for Python. */
+int mf__panic(lua_State *L);
 
 /* Queues a registry reference to be given back. With the GIL. */
 void mf__state_unref(mf__state *state, int ref);
@@ -94,13 +119,6 @@ int mf__visit_body(mf__frame *frame, int (*body)(lua_State *, void *), void *dat
 /* Makes the error at the top of the stack the pending exception. */
 void mf__visit_fail(mf__frame *frame, int status);
 void mf__visit_end(mf__frame *frame);
-
-/* state.c: a look into Lua that neither allocates there nor raises nor runs code, so that it needs no frame: takes the
- * lock if that is free, and returns a stack with room for 8 values; NULL where only a visit will do. */
-lua_State *mf__glance_begin(mf__state *state);
-
-/* ${top}: lua_gettop of before. */
-void mf__glance_end(mf__state *state, lua_State *L, int top);
 
 /* state.c: a look into Lua that neither allocates there nor raises nor runs code, so that it needs no frame: takes the
  * lock if that is free, and returns a stack with room for 8 values; NULL where only a visit will do. */
@@ -164,10 +182,8 @@ void mf__stop(mf__state *state, PyObject *reason);
 void mf__stop_arm(mf__state *state);
 void mf__stop_disarm(mf__state *state);
 
-/* If the state is to stop, pushes the error for that and returns 1, else 0. */
-int mf__stop_push(lua_State *L, mf__state *state);
-
-/* Whether the state is to stop, and then the reason is the pending exception. */
+/* Whether the state is to stop; and whether it is, with the reason as the pending exception then. */
+int mf__stops(mf__state *state);
 int mf__stopped(mf__state *state);
 
 /* view.c: what Python's as_attrgetter and as_itemgetter make. */

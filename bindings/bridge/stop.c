@@ -131,14 +131,12 @@ void mf__stop_disarm(mf__state *state) {
   Py_DecRef(reason);
 }
 
-int mf__stop_push(lua_State *L, mf__state *state) {
-  if (atomic_load(&state->stop) != MF__STOP_ASKED) return 0;
-  lua_pushliteral(L, "interrupted");
-  return 1;
+int mf__stops(mf__state *state) {
+  return atomic_load(&state->stop) == MF__STOP_ASKED;
 }
 
 int mf__stopped(mf__state *state) {
-  if (atomic_load(&state->stop) != MF__STOP_ASKED || state->reason == NULL) return 0;
+  if (!mf__stops(state) || state->reason == NULL) return 0;
   PyObject *type = (PyObject *)Py_TYPE(state->reason);
   PyErr_SetObject(type, state->reason);
   return 1;

@@ -40,6 +40,7 @@ typedef struct mf__frame {
   struct mf__frame *below;
   lua_State *L;
   mf__kit *kit;
+  mf__state *state;      /* a visit holds it, because Lua or Python may drop the last reference in its course */
   PyThreadState *thread; /* of a visit: while Lua runs, what the GIL is taken back with; else NULL */
   int (*body)(lua_State *L, void *data);
   void *data;

@@ -148,6 +148,99 @@ def test_max_memory_is_enforced():
         assert lua.eval("1 + 1") == 2
 
 
+def nearly_full(**options):
+    """A state whose memory is all but used, of values that live."""
+    lua = mf.Lua(max_memory=1_000_000, **options)
+    lua.execute("hog = {} for i = 1, 1010 do hog[i] = ('%d'):format(i):rep(300) end")
+    assert lua.get_memory_used() > 900_000
+    return lua
+
+
+def test_near_the_limit_a_call_gives_what_it_gives():
+    lua = nearly_full()
+    functions = {
+        lua.eval("function() return 1 end"): 1,
+        lua.eval("function() end"): None,
+        lua.eval("function() return 1, 2, 3 end"): (1, 2, 3),
+        lua.eval("function() return 'x', nil end"): ("x", None),
+    }
+    for f, wanted in functions.items():
+        for _ in range(200):
+            lua.globals()  # an object that Python drops
+            assert f() == wanted
+    key = lua.eval("function(x) return -x end")
+    assert sorted([1, 3, 2], key=key) == [3, 2, 1]
+    table = lua.eval("{1, 2, x = 3}")
+    lua.globals()
+    assert sorted(map(str, table.keys())) == ["1", "2", "x"]
+    lua.globals()
+    assert next(lua.eval("function() coroutine.yield(5) end").coroutine()) == 5
+
+
+def test_near_the_limit_not_every_call_is_a_collection():
+    lua = nearly_full()
+    lua.execute("collections = 0 "
+                "local function watch() local p = newproxy(true) "
+                "getmetatable(p).__gc = function() collections = collections + 1 watch() end end watch()")
+    f = lua.eval("function() return {} end")
+    before = lua.globals().collections
+    for _ in range(1000):
+        f()
+    assert 0 < lua.globals().collections - before < 250
+
+
+def test_what_python_drops_makes_room():
+    lua = mf.Lua(max_memory=1_000_000)
+    f = lua.eval("function() return {('x'):rep(400000)} end")
+    for _ in range(50):
+        assert len(f()[1]) == 400_000
+
+
+HOG = """
+local n, least = ...
+local keep, count = {}, 0
+for i = 1, 4096 do keep[i] = false end
+local rep, pcall, unpack = string.rep, pcall, unpack
+local t = {}
+for i = 1, n do t[i] = i end
+return function()
+  for size = 16, least, -1 do
+    while count < 4096 do
+      local ok, s = pcall(rep, "x" .. count, 2 ^ size / 4)
+      if not ok then break end
+      count = count + 1
+      keep[count] = s
+    end
+  end
+  return unpack(t)
+end
+"""
+
+
+@pytest.mark.parametrize("least", [5, 6, 7, 8, 9])
+@pytest.mark.parametrize("count", [18, 22, 30, 66, 500])
+def test_results_that_find_no_memory_are_an_error(count, least):
+    lua = mf.Lua(sandbox=True, max_memory=700_000)
+    hog = lua.execute(HOG, count, least)
+    assert runs_out(hog)
+    log = []
+
+    def callback():
+        log.append("in")
+        try:
+            return hog()
+        finally:
+            log.append("out")
+
+    outer = lua.eval("function(f) return (pcall(f)) end")
+    lua.set_max_memory(2_000_000)
+    lua.set_max_memory(lua.get_memory_used() + 300)
+    runs_out(lambda: outer(callback))
+    assert log in (["in", "out"], [])
+    lua.set_max_memory(0)
+    assert sum(hog()) == count * (count + 1) // 2
+
+
 def test_garbage_does_not_count_against_the_limit():
     lua = mf.Lua(max_memory=2 << 20)
     assert lua.execute("local n = 0 for i = 1, 100000 do n = n + #(('x'):rep(100) .. i) end return n") > 0
