@@ -137,11 +137,15 @@ lua_State *mf__visit_begin(mf__kit *kit, mf__frame *frame) {
     return NULL;
   }
   mf__state *state = kit->state;
-  Py_IncRef((PyObject *)state);
-  lua_State *L = state != NULL ? mf__state_enter(state) : NULL;
+  if (state == NULL) {
+    PyErr_SetString(PyExc_RuntimeError, "this Lua state was closed");
+    return NULL;
+  }
+  Py_INCREF((PyObject *)state);
+  lua_State *L = mf__state_enter(state);
   if (L == NULL) {
     if (!PyErr_Occurred()) PyErr_SetString(PyExc_RuntimeError, "this Lua state was closed");
-    Py_DecRef((PyObject *)state);
+    Py_DECREF((PyObject *)state);
     return NULL;
   }
   push_frame(frame, L, kit);
@@ -166,7 +170,7 @@ void mf__visit_end(mf__frame *frame) {
   lua_settop(frame->L, frame->top);
   pop_frame(frame);
   mf__state_leave(state, frame->L);
-  Py_DecRef((PyObject *)state);
+  Py_DECREF((PyObject *)state);
 }
 
 int mf__visit(mf__kit *kit, int (*body)(lua_State *L, void *data), void *data) {

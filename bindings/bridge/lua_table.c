@@ -191,9 +191,9 @@ static int push_in_order(lua_State *L, const struct iterator *iterator, int tabl
 }
 
 /* Pushes the table, maybe more, and the next one of the elements 1 ... n; returns 0 after the last. Never raises. */
-static int push_element(lua_State *L, struct iterator *iterator, const mf__value *source) {
+static int push_element(lua_State *L, struct iterator *iterator) {
   if (iterator->ref != LUA_NOREF || iterator->index == iterator->length) return 0;
-  lua_rawgeti(L, LUA_REGISTRYINDEX, source->ref);
+  lua_rawgeti(L, LUA_REGISTRYINDEX, iterator->table->ref);
   if (!lua_istable(L, -1)) return 0;
   int table = lua_gettop(L);
   if (iterator->length < 0) iterator->length = (int)lua_objlen(L, table);
@@ -229,14 +229,21 @@ static PyObject *element(const struct iterator *iterator, PyObject *value) {
   return iterator->what == VALUES || value == NULL ? value : pair_of(iterator, value);
 }
 
-/* An element that can be had without a visit. */
-static int next_quickly(struct iterator *iterator, const mf__value *source, PyObject **value) {
-  mf__state *state = source->state;
+/* Takes the value at the top where that runs no Python code: a table may be a tensor, for which Python may collect. */
+static int take_quietly(lua_State *L, const mf__kit *kit, PyObject **value) {
+  int top = lua_gettop(L);
+  if (mf__plain_take(L, kit, top, value)) return 1;
+  return lua_type(L, top) == LUA_TUSERDATA && mf__quick_take(L, kit, top, value);
+}
+
+/* An element that can be had without a visit, and without running Python code, which might end the iterator. */
+static int next_quickly(struct iterator *iterator, PyObject **value) {
+  mf__state *state = iterator->table->state;
+  const mf__kit *kit = iterator->table->kit;
   lua_State *L = mf__glance_begin(state);
   if (L == NULL) return 0;
   int top = lua_gettop(L), before = iterator->index;
-  int taken = push_element(L, iterator, source) &&
-              (iterator->what == KEYS || mf__quick_take(L, source->kit, lua_gettop(L), value));
+  int taken = push_element(L, iterator) && (iterator->what == KEYS || take_quietly(L, kit, value));
   if (!taken) iterator->index = before;
   mf__glance_end(state, L, top);
   return taken;
@@ -247,7 +254,7 @@ static int next_body(lua_State *L, void *data) {
   struct iterator *iterator = step->iterator;
   if (iterator->table == NULL) return 0;
   int top = lua_gettop(L);
-  if (!push_element(L, iterator, iterator->table)) {
+  if (!push_element(L, iterator)) {
     lua_settop(L, top);
     return step_body(L, step);
   }
@@ -263,14 +270,11 @@ static PyObject *iterator_next(PyObject *self) {
   mf__value *table = iter->table;
   if (table == NULL) return NULL;
   PyObject *value = NULL;
+  if (next_quickly(iter, &value)) return element(iter, value);
   /* The iterator lets go of its table at the end, and what runs meanwhile may let go of the iterator. */
   Py_IncRef(self);
   Py_IncRef((PyObject *)table);
-  if (next_quickly(iter, table, &value)) {
-    step.result = element(iter, value);
-  } else if (mf__visit(table->kit, next_body, &step) != 0) {
-    step.result = NULL;
-  }
+  if (mf__visit(table->kit, next_body, &step) != 0) step.result = NULL;
   Py_DecRef((PyObject *)table);
   Py_DecRef(self);
   return step.result;

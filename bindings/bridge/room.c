@@ -15,13 +15,6 @@ static int grow(lua_State *L) {
   return 0;
 }
 
-/* Whether a C function that Lua has called, or a stack that is at rest, has it: either has LUA_MINSTACK slots above the
- * arguments. Below a call that came by another way (a finalizer, a deleter) Lua itself is at the top of the stack. */
-int mf__has_room(lua_State *L, int count) {
-  int below_lua = mf__top != NULL && mf__top->thread != NULL;
-  return !below_lua && lua_gettop(L) + count <= LUA_MINSTACK;
-}
-
 int mf__grow(lua_State *L, int count) {
   return lua_cpcall(L, grow, &count);
 }

@@ -162,7 +162,7 @@ void mf__state_leave(mf__state *state, lua_State *L) {
 
 lua_State *mf__glance_begin(mf__state *state) {
   if (state->owner != NULL && state->owner != self()) return NULL;
-  lua_State *L = stack_of_thread(state);
+  lua_State *L = mf__top != NULL ? stack_of_thread(state) : NULL;
   if (L == NULL && state->busy == 0) L = state->L;
   if (L == NULL || !mf__has_room(L, 8)) return NULL;
   state->owner = self();

@@ -87,9 +87,15 @@ void mf__options_clear(mf__options *options);
  * on the stack. */
 int mf__room(lua_State *L, int count);
 
-/* Whether that is so already; and the same for a stack of which nothing is known. */
-int mf__has_room(lua_State *L, int count);
+/* The same for a stack of which nothing is known. */
 int mf__grow(lua_State *L, int count);
+
+/* Whether there is room already. A C function that Lua has called has LUA_MINSTACK slots above its arguments, and so
+ * has a stack at rest. Where Python was called by another way (a finalizer, a deleter), Lua is at the stack's top. */
+static inline int mf__has_room(lua_State *L, int count) {
+  if (lua_gettop(L) + count > LUA_MINSTACK) return 0;
+  return mf__top == NULL || mf__top->thread == NULL;
+}
 
 /* What a visit may push by itself, outside of its body. */
 enum { MF__VISIT_ROOM = 8 };
