@@ -15,6 +15,7 @@ static void push_frame(mf__frame *frame, lua_State *L, mf__kit *kit) {
   frame->thread = NULL;
   frame->data = NULL;
   frame->count = 0;
+  atomic_signal_fence(memory_order_release); /* a handler of a signal reads the frames */
   mf__top = frame;
 }
 

@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <time.h>
 
 PyTypeObject *mf__state_type;
 
@@ -23,38 +24,9 @@ static const void *self(void) {
   return &mf__top;
 }
 
-/* Waits in line, without the GIL. Who gives the lock up makes the first in line its owner, so nobody starves. */
-static void wait_for(mf__state *state) {
-  struct mf__waiter me = {.next = NULL, .done = 0};
-  pthread_cond_init(&me.granted, NULL);
-  pthread_mutex_lock(&mutex);
-  if (state->last != NULL) {
-    state->last->next = &me;
-  } else {
-    state->first = &me;
-  }
-  state->last = &me;
-  pthread_mutex_unlock(&mutex);
-  PyThreadState *thread = PyEval_SaveThread();
-  pthread_mutex_lock(&mutex);
-  while (!me.done) pthread_cond_wait(&me.granted, &mutex);
-  pthread_mutex_unlock(&mutex);
-  pthread_cond_destroy(&me.granted);
-  PyEval_RestoreThread(thread);
-}
-
-static void lock(mf__state *state) {
-  if (state->owner == self()) {
-    state->depth++;
-    return;
-  }
-  if (state->owner != NULL) wait_for(state);
-  state->owner = self();
-  state->depth = 1;
-}
-
 /* Gives the lock up altogether. The address of the waiter stands for an owner that has yet to wake up. */
 static void hand_over(mf__state *state) {
+  if (state->stop != MF__STOP_NOT) mf__stop_pause(state);
   state->depth = 0;
   state->owner = NULL;
   if (state->first == NULL) return;
@@ -68,6 +40,84 @@ static void hand_over(mf__state *state) {
   pthread_mutex_unlock(&mutex);
 }
 
+/* A state that is closed is waited for by nobody: its line was told to go. */
+static void get_in_line(mf__state *state, struct mf__waiter *me) {
+  pthread_mutex_lock(&mutex);
+  if (state->L == NULL) {
+    me->done = 1;
+  } else if (state->last != NULL) {
+    state->last->next = me;
+    state->last = me;
+  } else {
+    state->first = state->last = me;
+  }
+  pthread_mutex_unlock(&mutex);
+}
+
+/* Returns 0 if the waiter's turn came before it could leave. */
+static int leave_line(mf__state *state, struct mf__waiter *me) {
+  pthread_mutex_lock(&mutex);
+  int waits = !me->done;
+  struct mf__waiter **link = &state->first, *before = NULL;
+  while (waits && *link != me) {
+    before = *link;
+    link = &before->next;
+  }
+  if (waits) *link = me->next;
+  if (waits && state->last == me) state->last = before;
+  pthread_mutex_unlock(&mutex);
+  return waits;
+}
+
+/* Until it is our turn or, on a thread that signals come to, for a moment. Without the GIL. */
+static int wait_a_while(struct mf__waiter *me, int for_ever) {
+  enum { MOMENT = 50 * 1000 * 1000 };
+  struct timespec until;
+  clock_gettime(CLOCK_REALTIME, &until);
+  long long end = until.tv_nsec + MOMENT;
+  until.tv_sec += (time_t)(end / 1000000000);
+  until.tv_nsec = (long)(end % 1000000000);
+  PyThreadState *thread = PyEval_SaveThread();
+  pthread_mutex_lock(&mutex);
+  while (!me->done && for_ever) pthread_cond_wait(&me->granted, &mutex);
+  if (!me->done) pthread_cond_timedwait(&me->granted, &mutex, &until);
+  int done = me->done;
+  pthread_mutex_unlock(&mutex);
+  PyEval_RestoreThread(thread);
+  return done;
+}
+
+/* Waits in line. Who gives the lock up makes the first in line its owner, so nobody starves. The main thread looks for
+ * signals meanwhile, unless it is ${patient}: it may wait for a script that never ends. Returns 0, or -1 with an exception
+ * where one of them raised that. */
+static int wait_for(mf__state *state, int patient) {
+  struct mf__waiter me = {.next = NULL, .done = 0};
+  int status = 0, for_ever = patient || !mf__on_main_thread();
+  pthread_cond_init(&me.granted, NULL);
+  get_in_line(state, &me);
+  while (!wait_a_while(&me, for_ever)) {
+    if (PyErr_CheckSignals() == 0) continue;
+    status = -1;
+    if (leave_line(state, &me)) break;
+    hand_over(state);
+    break;
+  }
+  pthread_cond_destroy(&me.granted);
+  return status;
+}
+
+static int lock(mf__state *state, int patient) {
+  if (state->owner == self()) {
+    state->depth++;
+    return 0;
+  }
+  if (state->owner != NULL && wait_for(state, patient) != 0) return -1;
+  state->owner = self();
+  state->depth = 1;
+  if (state->stop != MF__STOP_NOT) mf__stop_renew(state);
+  return 0;
+}
+
 void mf__outside_begin(lua_State *L) {
   (void)L;
   mf__state *state = mf__top->state;
@@ -78,7 +128,7 @@ void mf__outside_begin(lua_State *L) {
 void mf__outside_end(lua_State *L) {
   (void)L;
   mf__state *state = mf__top->state;
-  lock(state);
+  lock(state, 1);
   state->depth = mf__top->depth;
 }
 
@@ -135,8 +185,9 @@ static lua_State *choose_stack(mf__state *state) {
 }
 
 lua_State *mf__state_enter(mf__state *state) {
-  lock(state);
-  if (state->inside++ == 0) mf__stop_arm(state);
+  if (lock(state, 0) != 0) return NULL;
+  state->inside++;
+  mf__stop_arm(state);
   lua_State *L = state->L != NULL ? choose_stack(state) : NULL;
   if (L != NULL) {
     if (mf__room(L, MF__VISIT_ROOM) == 0) {
@@ -151,10 +202,12 @@ lua_State *mf__state_enter(mf__state *state) {
 }
 
 void mf__state_leave(mf__state *state, lua_State *L) {
-  if (--state->inside == 0) mf__stop_disarm(state);
+  lua_State *below = stack_of_thread(state);
+  state->inside--;
+  if (state->interruptible || state->stop != MF__STOP_NOT) mf__stop_disarm(state, below == NULL);
   if (L != NULL && L == state->L) {
     state->busy--;
-  } else if (L != NULL && stack_of_thread(state) != L) {
+  } else if (L != NULL && below != L) {
     state->spare[state->spare_count++] = L;
   }
   if (--state->depth == 0) hand_over(state);

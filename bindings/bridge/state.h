@@ -179,14 +179,34 @@ void mf__key_remember(lua_State *L, PyObject *key);
 void mf__keys_free(mf__kit *kit);
 
 /* stop.c: what ends a script that runs. */
-enum { MF__STOP_NOT, MF__STOP_ASKED, MF__STOP_SIGNAL };
+enum {
+  MF__STOP_NOT,
+  MF__STOP_ASKED,  /* whatever runs there ends */
+  MF__STOP_SIGNAL, /* Ctrl-C came for the main thread, and Python has yet to say what that means */
+  MF__STOP_MAIN    /* whatever the main thread runs there ends */
+};
+
+int mf__on_main_thread(void);
 
 /* Ends whatever runs in the state with ${reason}, an exception, borrowed. Any thread, with the GIL. */
 void mf__stop(mf__state *state, PyObject *reason);
 
-/* Of the first visit to come and the last to go. */
+/* Of each visit; ${thread_left}: it is the last one of this thread. */
 void mf__stop_arm(mf__state *state);
-void mf__stop_disarm(mf__state *state);
+void mf__stop_disarm(mf__state *state, int thread_left);
+
+/* Of a thread that takes the lock of a state that is to stop, or gives it up: only where that thread is meant, there is a
+ * hook. */
+void mf__stop_renew(mf__state *state);
+void mf__stop_pause(mf__state *state);
+
+/* Of a handler of SIGINT on the main thread: the interruptible states that this thread is in are to stop, as Python's
+ * handlers will have it. Returns how many there are. */
+int mf__stop_signal(void);
+
+/* If a signal that came meanwhile has become this ${exception}, which gets into Lua, the state is to stop for it: a script
+ * may not catch it. */
+void mf__stop_by(mf__state *state, PyObject *exception);
 
 /* Whether the state is to stop; and whether it is, with the reason as the pending exception then. */
 int mf__stops(mf__state *state);
