@@ -15,6 +15,7 @@ static void push_frame(mf__frame *frame, lua_State *L, mf__kit *kit) {
   frame->thread = NULL;
   frame->data = NULL;
   frame->count = 0;
+  frame->is_visit = 0;
   atomic_signal_fence(memory_order_release); /* a handler of a signal reads the frames */
   mf__top = frame;
 }
@@ -150,6 +151,7 @@ lua_State *mf__visit_begin(mf__kit *kit, mf__frame *frame) {
     return NULL;
   }
   push_frame(frame, L, kit);
+  frame->is_visit = 1;
   frame->top = lua_gettop(L);
   /* What Python has dropped may be all that stands between the limit and what this visit needs. */
   if (mf__state_is_short(state)) {

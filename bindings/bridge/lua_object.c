@@ -21,17 +21,21 @@ static mf__value *value_of(PyObject *object) {
 }
 
 PyObject *mf__value_new(lua_State *L, int index, PyTypeObject *type) {
+  mf__kit *kit = mf__top->kit;
+  mf__state *state = mf__top->state;
   const void *identity = lua_topointer(L, index);
+  mf__kit_retain(L, kit);
   lua_pushvalue(L, index);
-  int ref = mf__anchor(L, mf__top->state);
+  int ref = mf__anchor(L, state);
   mf__value *value = (mf__value *)PyType_GenericAlloc(type, 0);
   if (value == NULL) {
-    luaL_unref(L, LUA_REGISTRYINDEX, ref);
+    mf__state_unref(state, ref);
+    mf__kit_release(kit, state);
     mf__raise(L);
   }
-  value->kit = mf__top->kit;
-  value->state = value->kit->state;
-  Py_IncRef((PyObject *)value->state);
+  value->kit = kit;
+  value->state = state;
+  Py_IncRef((PyObject *)state);
   value->ref = ref;
   value->kind = lua_type(L, index);
   value->identity = identity;
@@ -44,7 +48,10 @@ void mf__value_dealloc(PyObject *self) {
   mf__value *value = value_of(self);
   PyObject_GC_UnTrack(self);
   if (value->weakrefs != NULL) PyObject_ClearWeakRefs(self);
-  if (value->state != NULL) mf__state_unref(value->state, value->ref);
+  if (value->state != NULL) {
+    mf__state_unref(value->state, value->ref);
+    mf__kit_release(value->kit, value->state);
+  }
   Py_DecRef((PyObject *)value->state);
   ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
   Py_DecRef((PyObject *)type);

@@ -1,6 +1,7 @@
 /* state.c: a Lua state as Python sees it: its lock, its stacks, and what either side wants back.
  *
- * Invariant: the fields change with the GIL held (a waiter's, under the mutex). Must not know: how values cross. */
+ * Invariant: the fields change with the GIL held; a waiter's, and those of the line, under the mutex. A thread that
+ * comes back to a state that was closed meanwhile goes no further. Must not know: how values cross. */
 #include "state.h"
 /* Needs Python.h before it. */
 #include <structmember.h>
@@ -9,6 +10,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 PyTypeObject *mf__state_type;
 
@@ -88,8 +90,8 @@ static int wait_a_while(struct mf__waiter *me, int for_ever) {
 }
 
 /* Waits in line. Who gives the lock up makes the first in line its owner, so nobody starves. The main thread looks for
- * signals meanwhile, unless it is ${patient}: it may wait for a script that never ends. Returns 0, or -1 with an exception
- * where one of them raised that. */
+ * signals meanwhile, unless it is ${patient}: it may wait for a script that never ends. Returns 0, or -1 with an
+ * exception where one of them raised that. */
 static int wait_for(mf__state *state, int patient) {
   struct mf__waiter me = {.next = NULL, .done = 0};
   int status = 0, for_ever = patient || !mf__on_main_thread();
@@ -125,11 +127,23 @@ void mf__outside_begin(lua_State *L) {
   hand_over(state);
 }
 
+/* The stack that this thread would go on with is gone; only what waits for daemon threads to end can end this one. */
+static void stay_outside(void) {
+  PyEval_SaveThread();
+  for (;;) pause();
+}
+
 void mf__outside_end(lua_State *L) {
   (void)L;
   mf__state *state = mf__top->state;
   lock(state, 1);
+  if (state->L == NULL) stay_outside();
   state->depth = mf__top->depth;
+}
+
+void mf__state_adopt(mf__state *state) {
+  state->owner = self();
+  state->depth = 1;
 }
 
 static void drain(mf__state *state, lua_State *L) {
@@ -262,13 +276,51 @@ void mf__state_unref(mf__state *state, int ref) {
   state->unwanted[state->unwanted_count++] = ref;
 }
 
-/* From here on nobody gets in. Those who wait find out. */
-static void shut(mf__state *state) {
-  for (int i = 0; i < state->count; i++) {
-    state->kits[i]->state = NULL;
-    *state->kits[i]->box = NULL;
+static int visits_of_others(const mf__state *state) {
+  int count = state->inside;
+  for (const mf__frame *frame = mf__top; frame != NULL; frame = frame->below)
+    count -= frame->state == state && frame->is_visit;
+  return count;
+}
+
+/* Joins a thread that Python itself would wait for at its end, for a moment; false if there is none. */
+static const char join_one[] =
+    "import threading\n"
+    "def join_one():\n"
+    "    for thread in threading.enumerate():\n"
+    "        own = thread is threading.main_thread() or thread.ident == threading.get_ident()\n"
+    "        if not (own or thread.daemon):\n"
+    "            thread.join(0.05)\n"
+    "            return True\n"
+    "    return False\n"
+    "more = join_one()\n";
+
+static int waited_for_one(void) {
+  PyObject *names = PyDict_New(), *builtins = PyEval_GetBuiltins();
+  PyObject *run = builtins != NULL ? PyDict_GetItemString(builtins, "exec") : NULL;
+  PyObject *done = names != NULL && run != NULL ? PyObject_CallFunction(run, "sO", join_one, names) : NULL;
+  int more = done != NULL && PyDict_GetItemString(names, "more") == Py_True;
+  if (done == NULL) PyErr_Clear();
+  Py_DecRef(done);
+  Py_DecRef(names);
+  return more;
+}
+
+void mf__state_await(mf__state *state) {
+  if (visits_of_others(state) == 0 || !Py_IsInitialized()) return;
+  PyGILState_STATE gil = PyGILState_Ensure();
+  int depth = state->depth;
+  hand_over(state);
+  while (visits_of_others(state) > 0 && waited_for_one()) {
   }
-  state->count = 0;
+  lock(state, 1);
+  state->depth = depth;
+  PyGILState_Release(gil);
+}
+
+/* May lack the GIL: what others read of this with the GIL alone is a pointer or, in line, guarded by the mutex. */
+void mf__state_shut(mf__state *state) {
+  mf__kits_shut(state);
   pthread_mutex_lock(&mutex);
   state->L = NULL;
   for (struct mf__waiter *waiter = state->first; waiter != NULL; waiter = waiter->next) {
@@ -289,11 +341,11 @@ static void state_dealloc(PyObject *self_object) {
   if (state->weakrefs != NULL) PyObject_ClearWeakRefs(self_object);
   lua_State *L = state->L;
   if (L != NULL) {
-    shut(state);
+    mf__state_shut(state);
     if (state->hosted) lua_close(L);
   }
   mf__refs_forget(&state->refs);
-  for (int i = 0; i < MF__KITS; i++) mf__keys_free(&state->kit_room[i]);
+  mf__kits_free(state);
   free(state->spare);
   free(state->unwanted);
   mf__options_clear(&state->options);
@@ -388,117 +440,4 @@ mf__state *mf__state_new(PyTypeObject *type, lua_State *L, int hosted) {
   state->L = L;
   state->hosted = hosted;
   return state;
-}
-
-/* What Lua's registry keeps: the state, and the reference that a state of Lua's own holds on it. */
-struct box {
-  mf__state *state;
-  mf__ref *ref;
-};
-
-#define BOX "moonferry.state"
-
-static int box_gc(lua_State *L) {
-  struct box *box = lua_touserdata(L, 1);
-  if (box->ref == NULL) return 0;
-  shut(box->state);
-  mf__ref_retire(box->ref);
-  box->ref = NULL;
-  return 0;
-}
-
-static struct box *push_box(lua_State *L) {
-  struct box *box = lua_newuserdata(L, sizeof *box);
-  *box = (struct box){NULL, NULL};
-  lua_newtable(L);
-  lua_pushcfunction(L, box_gc);
-  lua_setfield(L, -2, "__gc");
-  lua_setmetatable(L, -2);
-  return box;
-}
-
-void mf__state_register(lua_State *L, mf__state *state) {
-  push_box(L)->state = state;
-  lua_setfield(L, LUA_REGISTRYINDEX, BOX);
-}
-
-/* The state of a Lua program that got here by itself: its thread owns the lock. Calls from other threads get a stack
- * that the program knows nothing of, because it may be anywhere on its own. */
-static int adopt_foreign(lua_State *stack, struct box *box) {
-  if (mf__types_ready() != 0) return -1;
-  mf__state *state = mf__state_new(mf__state_type, stack, 0);
-  mf__ref *ref = state != NULL ? calloc(1, sizeof *ref) : NULL;
-  if (ref == NULL) {
-    Py_DecRef((PyObject *)state);
-    return -1;
-  }
-  ref->object = (PyObject *)state;
-  state->owner = self();
-  state->depth = 1;
-  box->ref = ref;
-  box->state = state;
-  return 0;
-}
-
-static mf__state *state_of(lua_State *L) {
-  lua_getfield(L, LUA_REGISTRYINDEX, BOX);
-  struct box *box = lua_touserdata(L, -1);
-  if (box == NULL) {
-    lua_State *stack = lua_newthread(L);
-    luaL_ref(L, LUA_REGISTRYINDEX);
-    box = push_box(L);
-    PyGILState_STATE gil = PyGILState_Ensure();
-    int status = adopt_foreign(stack, box);
-    if (status != 0) PyErr_Clear();
-    PyGILState_Release(gil);
-    if (status != 0) luaL_error(L, "not enough memory for Python's view of this Lua state");
-    lua_pushvalue(L, -1);
-    lua_setfield(L, LUA_REGISTRYINDEX, BOX);
-    lua_remove(L, -2);
-  }
-  lua_pop(L, 1);
-  return box->state;
-}
-
-mf__kit *mf__kit_open(lua_State *L, int kit, mf__policy policy) {
-  mf__state *state = state_of(L);
-  if (state->count == MF__KITS) luaL_error(L, "this Lua state has opened Python too often");
-  mf__kit **box = lua_newuserdata(L, sizeof *box);
-  mf__kit *made = &state->kit_room[state->count];
-  *made = (mf__kit){.state = state, .policy = policy, .box = box};
-  if (state->service == NULL) {
-    mf__anchors_open(L);
-    state->service = lua_newthread(L);
-    mf__anchor(L, state);
-  }
-  *box = made;
-  lua_rawseti(L, kit, MF__KIT_STATE);
-  lua_pushvalue(L, kit);
-  lua_pushcclosure(L, mf__visit_runner, 1);
-  made->runner = mf__anchor(L, state);
-  lua_pushvalue(L, kit);
-  lua_pushcclosure(L, mf__error_handler, 1);
-  made->handler = mf__anchor(L, state);
-  lua_pushvalue(L, kit);
-  made->table = mf__anchor(L, state);
-  state->kits[state->count++] = made;
-  if (state->kit == NULL) state->kit = made;
-  return made;
-}
-
-void mf__kit_metatable(lua_State *L, int kit, int slot) {
-  lua_rawgeti(L, kit, MF__KIT_STATE);
-  mf__kit *own = *(mf__kit **)lua_touserdata(L, -1);
-  lua_pop(L, 1);
-  *(slot == MF__KIT_OBJECT ? &own->object : &own->fault) = lua_topointer(L, -1);
-  lua_rawseti(L, kit, slot);
-}
-
-int mf__kit_knows(const mf__kit *kit, const void *metatable) {
-  if (metatable == kit->object || metatable == kit->fault) return 1;
-  for (int i = 0; i < kit->state->count; i++) {
-    const mf__kit *other = kit->state->kits[i];
-    if (metatable == other->object || metatable == other->fault) return 1;
-  }
-  return 0;
 }

@@ -6,8 +6,6 @@
 
 #include "bridge.h"
 
-enum { MF__KITS = 4 };
-
 /* What moonferry.Lua(...) was given that values are converted by. All but the flags may be NULL. */
 typedef struct mf__options {
   PyObject *filter, *getter, *setter; /* of attributes */
@@ -29,10 +27,8 @@ struct mf__state {
   PyObject *weakrefs;
   lua_State *L; /* the main one; NULL once it is closed */
   int hosted;   /* by Python, which closes it */
-  mf__kit *kit; /* the first one that was opened: what Python's own calls use */
-  mf__kit *kits[MF__KITS];
-  mf__kit kit_room[MF__KITS]; /* here, because Lua values in Python ask theirs even after lua_close */
-  int count;                  /* of kits */
+  mf__kit *kit;  /* of a moonferry.Lua */
+  mf__kit *kits; /* all of them; until the state goes, because Lua values in Python ask theirs even after lua_close */
   mf__options options;
 
   const void *owner; /* whose lock it is: the address of that thread's mf__top; NULL: nobody's */
@@ -70,15 +66,33 @@ void mf__state_leave(mf__state *state, lua_State *L);
 
 mf__ref **mf__state_refs(mf__state *state);
 
+/* Lua is about to close it: waits for the calls that threads of Python's have there, but for those of daemon threads,
+ * which never come back. Without the GIL, or with it. */
+void mf__state_await(mf__state *state);
+
+/* From here on nobody gets in. Those who wait find out. */
+void mf__state_shut(mf__state *state);
+
+/* kit.c: the same for its kits; and their end. */
+void mf__kits_shut(mf__state *state);
+void mf__kits_free(mf__state *state);
+
+/* Of a Lua value in Python that a kit's body makes: the kit stays as long as there is one. The first may raise. */
+void mf__kit_retain(lua_State *L, mf__kit *kit);
+void mf__kit_release(mf__kit *kit, mf__state *state);
+
 /* Whether memory is near its limit and Python has dropped so much that a collection may help; what says that there was
  * one. */
 int mf__state_is_short(mf__state *state);
 void mf__state_collected(mf__state *state);
 
-/* A new state for ${L}, which Python closes if it is ${hosted}; and its entry in Lua's registry, by which mf__kit_open
- * finds it. The second raises. */
+/* A new state for ${L}, which Python closes if it is ${hosted}; and kit.c: its entry in Lua's registry, by which
+ * mf__kit_open finds it. The second raises. */
 mf__state *mf__state_new(PyTypeObject *type, lua_State *L, int hosted);
 void mf__state_register(lua_State *L, mf__state *state);
+
+/* Makes the lock of a state that a Lua program has, this thread's. */
+void mf__state_adopt(mf__state *state);
 void mf__options_clear(mf__options *options);
 
 /* room.c */
@@ -176,6 +190,8 @@ int mf__key_push(lua_State *L, const mf__kit *kit, const PyObject *key);
 
 /* Remembers that the string at the top of the stack is ${key} in Lua. */
 void mf__key_remember(lua_State *L, PyObject *key);
+/* Forgets all of them: what is in the registry, too; and only what Python has, once that is gone. */
+void mf__keys_clear(lua_State *L, mf__kit *kit);
 void mf__keys_free(mf__kit *kit);
 
 /* stop.c: what ends a script that runs. */
@@ -195,8 +211,8 @@ void mf__stop(mf__state *state, PyObject *reason);
 void mf__stop_arm(mf__state *state);
 void mf__stop_disarm(mf__state *state, int thread_left);
 
-/* Of a thread that takes the lock of a state that is to stop, or gives it up: only where that thread is meant, there is a
- * hook. */
+/* Of a thread that takes the lock of a state that is to stop, or gives it up: only where that thread is meant, there is
+ * a hook. */
 void mf__stop_renew(mf__state *state);
 void mf__stop_pause(mf__state *state);
 
@@ -204,8 +220,8 @@ void mf__stop_pause(mf__state *state);
  * handlers will have it. Returns how many there are. */
 int mf__stop_signal(void);
 
-/* If a signal that came meanwhile has become this ${exception}, which gets into Lua, the state is to stop for it: a script
- * may not catch it. */
+/* If a signal that came meanwhile has become this ${exception}, which gets into Lua, the state is to stop for it: a
+ * script may not catch it. */
 void mf__stop_by(mf__state *state, PyObject *exception);
 
 /* Whether the state is to stop; and whether it is, with the reason as the pending exception then. */

@@ -78,7 +78,7 @@ def test_a_handler_of_ones_own_decides(stoppable):
     assert seen == [signal.SIGINT]
 
 
-# Programs in which Ctrl-C comes, and what they print. `soon` is a thread that sends it when the script says that it runs.
+# Programs in which Ctrl-C comes, and what they print. `soon` starts a thread that sends it when the script says `ready`.
 CTRL_C = {
     "in a state inside of another": (
         "stopped(lambda: lua().execute('(...)()', lambda: lua().execute(LOOP, ready)))",
@@ -89,7 +89,8 @@ CTRL_C = {
         "KeyboardInterrupt\n",
     ),
     "in the third state": (
-        "stopped(lambda: lua().execute('(...)()', lambda: lua().execute('(...)()', lambda: lua().execute(LOOP, ready))))",
+        "inner = lambda: lua().execute('(...)()', lambda: lua().execute(LOOP, ready))\n"
+        "stopped(lambda: lua().execute('(...)()', inner))",
         "KeyboardInterrupt\n",
     ),
     "in the same state, called again": (
@@ -102,8 +103,8 @@ CTRL_C = {
         "KeyboardInterrupt\n",
     ),
     "in an inner script whose caller catches all errors": (
-        "inner = lua()\n"
-        "stopped(lambda: lua().execute('local f = ... while true do pcall(f) end', lambda: inner.execute(LOOP, ready)))",
+        "inner = lua()\ncall = lambda: inner.execute(LOOP, ready)\n"
+        "stopped(lambda: lua().execute('local f = ... while true do pcall(f) end', call))",
         "KeyboardInterrupt\n",
     ),
     "in Python, whose caller in Lua catches all errors": (
@@ -116,11 +117,13 @@ CTRL_C = {
         "KeyboardInterrupt\n5\n",
     ),
     "in a coroutine": (
-        "stopped(lambda: list(lua().eval('function(ready) ' + LOOP.replace('...', 'ready') + ' end').coroutine(ready)))",
+        "f = lua().eval('function(ready) ' + LOOP.replace('...', 'ready') + ' end')\n"
+        "stopped(lambda: list(f.coroutine(ready)))",
         "KeyboardInterrupt\n",
     ),
     "in a message handler": (
-        "stopped(lambda: lua().execute('local r = ... xpcall(error, function() ' + LOOP.replace('...', 'r') + ' end)', ready))",
+        "handler = 'function() ' + LOOP.replace('...', 'ready') + ' end'\n"
+        "stopped(lambda: lua().execute('local ready = ... xpcall(error, ' + handler + ')', ready))",
         "KeyboardInterrupt\n",
     ),
     "while another thread is inside, in Python": (
