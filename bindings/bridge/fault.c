@@ -170,6 +170,7 @@ int mf__raise(lua_State *L) {
     PyException_SetTraceback(value, trace);
   }
   luaL_checkstack(L, LUA_MINSTACK, "no room for a Python exception");
+  mf__stop_by(mf__top->state, value);
   if (mf__push_lua_error(L, value)) return lua_error(L);
   push_fault(L, value);
   return lua_error(L);

@@ -2,7 +2,7 @@
 -- Each part is declared only if its name is still unknown: another library may have declared
 -- DLPack's structs, and a second run of this module in one process must not declare ours again.
 return {
-  header_hash = "9045dc114b368999",
+  header_hash = "d902be797583b614",
   constants = {
     MF_MAX_NDIM = 64,
     MF_ALIGNMENT = 256,
@@ -220,6 +220,8 @@ int mf_tensor_import_legacy(DLManagedTensor *managed, mf_tensor **out, mf_error 
 int mf_tensor_export(mf_tensor *t, uint64_t flags, DLManagedTensorVersioned **out,
   mf_error *err);
 int mf_tensor_export_legacy(mf_tensor *t, DLManagedTensor **out, mf_error *err);
+void mf_export_delete_later(DLManagedTensorVersioned *managed);
+void mf_export_delete_later_legacy(DLManagedTensor *managed);
 typedef enum mf_copy {
   MF_COPY_IF_NEEDED = 0,
   MF_COPY_NEVER = 1,

@@ -21,7 +21,7 @@
  *               mf_tensor_release, the deleter of an exported struct, mf_releases_run, mf_pool_trim,
  *               mf_pools_trim, mf_stream_synchronize and mf_device_synchronize, and within no other
  *               function: elsewhere they become due, and the next of these calls runs them. They must
- *               return, and may call this library.
+ *               return, and may call this library. mf_release_mark is not one of them: it is plain C of ours.
  *   Threads     A tensor's description never changes, so every function may be called on any thread and on
  *               one tensor from several threads at once. Its elements are the caller's to guard: two
  *               threads that write the same bytes race, as with memcpy.
@@ -629,6 +629,16 @@ MF_API int mf_tensor_export(mf_tensor *t, uint64_t flags, DLManagedTensorVersion
  * Owns: as mf_tensor_export. Fails: MF_EREADONLY, MF_EDTYPE as said; MF_ECLOSED, MF_ENOMEM. Threads:
  * as mf_tensor_export. Standard: DLPack 1.3, DLManagedTensor (deprecated there). */
 MF_API int mf_tensor_export_legacy(mf_tensor *t, DLManagedTensor **out, mf_error *err);
+
+/* mf_export_delete_later(managed): from now on the deleter of ${managed}, which this library exported, calls no foreign
+ * code: it gives its reference back as mf_tensor_release_later does. For a taker that may call it where no foreign code
+ * may run, such as compiled code of a language that a deleter may call. A struct of another library is left as it is.
+ * Owns: nothing moves. Fails: never. Threads: any, before the struct is given to its taker. Standard: none. */
+MF_API void mf_export_delete_later(DLManagedTensorVersioned *managed);
+
+/* mf_export_delete_later_legacy(managed): the same for the struct before 1.0.
+ * Owns: nothing moves. Fails: never. Threads: as mf_export_delete_later. Standard: none. */
+MF_API void mf_export_delete_later_legacy(DLManagedTensor *managed);
 
 /* What a consumer asks for. Zero means: as it is, if need be copied, on the current stream. */
 

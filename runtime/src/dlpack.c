@@ -71,9 +71,17 @@ int mf_dltensor_check(const DLTensor *view, uint64_t flags, mf_error *err) {
   return mf__end(mf__dltensor_resolve(view, flags, &r, err), __func__, err);
 }
 
+static bool delete_later(DLManagedTensorVersioned *m);
+static bool delete_later_legacy(DLManagedTensor *m);
+
+/* A struct of our own that comes back calls no foreign code when it is deleted. */
 static int adopt(const mf__resolved *r, const mf__foreign *from, mf__storage **out, mf_error *err) {
   const mf__region memory = mf__region_of(r);
-  return mf__storage_adopt(mf__tensor_nbytes(r->view.ndim), &memory, from, out, err);
+  const int rc = mf__storage_adopt(mf__tensor_nbytes(r->view.ndim), &memory, from, out, err);
+  if (rc != MF_OK) return rc;
+  const bool ours = from->versioned != NULL ? delete_later(from->versioned) : delete_later_legacy(from->legacy);
+  if (ours) mf__storage_quieten(*out);
+  return rc;
 }
 
 /* Flat, because the calls of the many checks cost as much as the checks. */
@@ -120,16 +128,30 @@ static void describe(const mf_tensor *t, DLTensor *out) {
   if (t->empty) out->data = NULL;
 }
 
+/* Each deleter has a twin, _later, that calls no foreign code. */
+
 static void delete_versioned(DLManagedTensorVersioned *self) {
   mf_tensor *t = self->manager_ctx;
   mf__free(self, sizeof *self);
   mf_tensor_release(t);
 }
 
+static void delete_versioned_later(DLManagedTensorVersioned *self) {
+  mf_tensor *t = self->manager_ctx;
+  mf__free(self, sizeof *self);
+  (void)mf_tensor_release_later(t);
+}
+
 static void delete_legacy(DLManagedTensor *self) {
   mf_tensor *t = self->manager_ctx;
   mf__free(self, sizeof *self);
   mf_tensor_release(t);
+}
+
+static void delete_legacy_later(DLManagedTensor *self) {
+  mf_tensor *t = self->manager_ctx;
+  mf__free(self, sizeof *self);
+  (void)mf_tensor_release_later(t);
 }
 
 /* An export of memory with a record: on the stream that the record's entry id names the consumer may use it until the
@@ -155,21 +177,59 @@ static int begin_stay(mf_tensor *t, const mf__queue *on, stay *out, mf_error *er
   return mf__order_open(on, mf__storage_access(t->storage), out->write, &out->id, err);
 }
 
-static void end_stay(stay s) {
+/* The tensor's reference is the caller's to give back. */
+static mf_tensor *end_stay(stay s) {
   mf__order_close(mf__storage_access(s.t->storage), s.id, s.write);
-  mf_tensor_release(s.t);
+  return s.t;
+}
+
+static mf_tensor *end_ordered(DLManagedTensorVersioned *self) {
+  const stay s = ((ordered_versioned *)self)->stay;
+  mf__free(self, sizeof(ordered_versioned));
+  return end_stay(s);
+}
+
+static mf_tensor *end_ordered_legacy(DLManagedTensor *self) {
+  const stay s = ((ordered_legacy *)self)->stay;
+  mf__free(self, sizeof(ordered_legacy));
+  return end_stay(s);
 }
 
 static void delete_ordered(DLManagedTensorVersioned *self) {
-  const stay s = ((ordered_versioned *)self)->stay;
-  mf__free(self, sizeof(ordered_versioned));
-  end_stay(s);
+  mf_tensor_release(end_ordered(self));
+}
+
+static void delete_ordered_later(DLManagedTensorVersioned *self) {
+  (void)mf_tensor_release_later(end_ordered(self));
 }
 
 static void delete_ordered_legacy(DLManagedTensor *self) {
-  const stay s = ((ordered_legacy *)self)->stay;
-  mf__free(self, sizeof(ordered_legacy));
-  end_stay(s);
+  mf_tensor_release(end_ordered_legacy(self));
+}
+
+static void delete_ordered_legacy_later(DLManagedTensor *self) {
+  (void)mf_tensor_release_later(end_ordered_legacy(self));
+}
+
+/* Gives a struct of ours the deleter that calls no foreign code; false for a struct of somebody else's. */
+static bool delete_later(DLManagedTensorVersioned *m) {
+  if (m->deleter == delete_versioned) m->deleter = delete_versioned_later;
+  if (m->deleter == delete_ordered) m->deleter = delete_ordered_later;
+  return m->deleter == delete_versioned_later || m->deleter == delete_ordered_later;
+}
+
+static bool delete_later_legacy(DLManagedTensor *m) {
+  if (m->deleter == delete_legacy) m->deleter = delete_legacy_later;
+  if (m->deleter == delete_ordered_legacy) m->deleter = delete_ordered_legacy_later;
+  return m->deleter == delete_legacy_later || m->deleter == delete_ordered_legacy_later;
+}
+
+void mf_export_delete_later(DLManagedTensorVersioned *managed) {
+  (void)delete_later(managed);
+}
+
+void mf_export_delete_later_legacy(DLManagedTensor *managed) {
+  (void)delete_later_legacy(managed);
 }
 
 static void fill_versioned(mf_tensor *t, uint64_t flags, DLManagedTensorVersioned *m) {

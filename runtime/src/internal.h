@@ -179,6 +179,8 @@ typedef struct mf__foreign {
 /* On failure nothing was taken over. */
 int mf__storage_adopt(size_t room, const mf__region *memory, const mf__foreign *from, mf__storage **out,
                       mf_error *err);
+/* Of a new storage: what it holds of others calls no foreign code, and so need not wait for mf_releases_run. */
+void mf__storage_quieten(mf__storage *s);
 void *mf__storage_room(mf__storage *s);
 void mf__storage_retain(mf__storage *s);
 /* The release callback or deleter of the last reference is called at once if it may be and no device uses the memory;

@@ -14,7 +14,8 @@ typedef enum origin_kind { OWNED, WRAPPED, IMPORTED, IMPORTED_LEGACY } origin_ki
 struct mf__storage {
   _Atomic int64_t refs;
   _Atomic int32_t closed;
-  int32_t origin;
+  int16_t origin;
+  bool quiet;            /* what it holds of others calls no foreign code */
   size_t block;          /* bytes of the whole block, from this struct on */
   int64_t nbytes;        /* of element memory, as the ledger counts it */
   mf_release_fn release; /* WRAPPED */
@@ -34,7 +35,8 @@ static int storage_new(origin_kind origin, size_t behind, int64_t nbytes, mf__st
   if (s == NULL) return mf__fail(err, MF_ENOMEM, "no memory for %zu bytes", block);
   atomic_init(&s->refs, 1);
   atomic_init(&s->closed, 0);
-  s->origin = (int32_t)origin;
+  s->origin = (int16_t)origin;
+  s->quiet = false;
   s->block = block;
   s->nbytes = nbytes;
   s->release = NULL;
@@ -103,6 +105,7 @@ static int adopt(size_t room, const mf__region *memory, const mf__foreign *from,
   if (rc != MF_OK) return rc;
   (*out)->release = from->release;
   (*out)->holder = origin == IMPORTED ? (void *)from->versioned : origin == WRAPPED ? from->ctx : (void *)from->legacy;
+  (*out)->quiet = origin == WRAPPED && from->release == mf_release_mark;
   return rc;
 }
 
@@ -132,6 +135,10 @@ int mf__storage_adopt(size_t room, const mf__region *memory, const mf__foreign *
                                         : adopt_on_device(room, memory, from, out, err);
 }
 
+void mf__storage_quieten(mf__storage *s) {
+  s->quiet = true;
+}
+
 void mf__storage_retain(mf__storage *s) {
   atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
 }
@@ -149,7 +156,8 @@ bool mf__storage_let_go(mf__storage *s) {
   return atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) == 1;
 }
 
-static bool is_foreign(const mf__storage *s) {
+/* Whether somebody wants the memory back. */
+static bool is_lent(const mf__storage *s) {
   switch ((origin_kind)s->origin) {
     case WRAPPED: return s->release != NULL;
     case IMPORTED: return ((const DLManagedTensorVersioned *)s->holder)->deleter != NULL;
@@ -163,11 +171,11 @@ static void end_storage(mf__storage *s) {
   const origin_kind origin = (origin_kind)s->origin;
   const mf_release_fn release = s->release;
   void *holder = s->holder;
-  const bool foreign = is_foreign(s);
+  const bool lent = is_lent(s);
   mf__count(MF__STORAGES, -1);
   mf__count(MF__BYTES, -s->nbytes);
   mf__free(s, s->block);
-  if (!foreign) return;
+  if (!lent) return;
   if (origin == WRAPPED) release(holder);
   else if (origin == IMPORTED) ((DLManagedTensorVersioned *)holder)->deleter(holder);
   else ((DLManagedTensor *)holder)->deleter(holder);
@@ -217,7 +225,7 @@ static void finish(void *ctx) {
   mf__storage *s = ctx;
   if (s->base != NULL) mf__storage_release(s->base, false);
   else if (s->access != NULL) mf__access_free(s->access);
-  if (is_foreign(s)) push_due(s);
+  if (is_lent(s) && !s->quiet) push_due(s);
   else end_storage(s);
 }
 

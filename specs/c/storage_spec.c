@@ -205,6 +205,14 @@ static void a_release_may_call_the_library(void **state) {
   assert_int_equal(seen.blocks, 0);
 }
 
+static void delete_of_theirs(DLManagedTensorVersioned *self) {
+  (void)self;
+}
+
+static void delete_of_theirs_legacy(DLManagedTensor *self) {
+  (void)self;
+}
+
 /* A caller below whom no foreign code may run: the callback waits until it is asked for, and then runs once. */
 static void released_later(void **state) {
   (void)state;
@@ -264,6 +272,68 @@ static void any_release_runs_what_is_due(void **state) {
   assert_int_equal(mf_tensor_release_later(wrap_once(second, memory)), 1);
   m->deleter(m);
   assert_int_equal(spec_once_calls(second), 1);
+}
+
+/* A struct that was told so gives its memory back where no foreign code may run; so does one that came back to us. */
+static void an_export_is_deleted_later(void **state) {
+  (void)state;
+  for (int legacy = 0; legacy < 2; legacy++) {
+    mf_tensor *t;
+    DLManagedTensorVersioned *m;
+    DLManagedTensor *old;
+    spec_loan *loan = spec_lend_compact("int8", DIMS(4), legacy != 0);
+    OK(spec_import(loan, &t, &spec_err));
+    OK(mf_tensor_export(t, 0, &m, &spec_err));
+    OK(mf_tensor_export_legacy(t, &old, &spec_err));
+    mf_tensor_release(t);
+    mf_export_delete_later(m);
+    mf_export_delete_later(m);
+    mf_export_delete_later_legacy(old);
+    m->deleter(m);
+    old->deleter(old);
+    assert_int_equal(spec_loan_calls(loan), 0);
+    mf_releases_run();
+    assert_int_equal(spec_loan_calls(loan), 1);
+  }
+  assert_ledger(0, 0, 0);
+}
+
+static void an_export_that_came_back_is_nothing_foreign(void **state) {
+  (void)state;
+  for (int legacy = 0; legacy < 2; legacy++) {
+    mf_tensor *t = spec_create("int8", DIMS(4)), *back;
+    DLManagedTensorVersioned *m;
+    DLManagedTensor *old;
+    if (legacy) {
+      OK(mf_tensor_export_legacy(t, &old, &spec_err));
+      OK(mf_tensor_import_legacy(old, &back, &spec_err));
+    } else {
+      OK(mf_tensor_export(t, 0, &m, &spec_err));
+      OK(mf_tensor_import(m, &back, &spec_err));
+    }
+    mf_tensor_release(t);
+    assert_int_equal(mf_tensor_release_later(back), 0);
+    assert_ledger(0, 0, 0);
+  }
+}
+
+static void another_library_keeps_its_deleter(void **state) {
+  int32_t left = 0;
+  (void)state;
+  DLManagedTensorVersioned theirs = {.deleter = delete_of_theirs};
+  DLManagedTensor theirs_legacy = {.deleter = delete_of_theirs_legacy};
+  mf_export_delete_later(&theirs);
+  mf_export_delete_later_legacy(&theirs_legacy);
+  assert_true(theirs.deleter == delete_of_theirs);
+  assert_true(theirs_legacy.deleter == delete_of_theirs_legacy);
+  theirs.deleter = NULL;
+  mf_export_delete_later(&theirs);
+  assert_null(theirs.deleter);
+  DLTensor view = {.data = &left, .ndim = 0, .dtype = {kDLInt, 32, 1}};
+  mf_tensor *t;
+  OK(mf_tensor_wrap(&view, 0, mf_release_mark, &left, &t, &spec_err));
+  assert_int_equal(mf_tensor_release_later(t), 0);
+  assert_int_equal(left, 1);
 }
 
 enum { NQUEUED = 5 };
@@ -335,6 +405,9 @@ int main(void) {
       SPEC(released_later),
       SPEC(nothing_foreign_is_released_at_once),
       SPEC(any_release_runs_what_is_due),
+      SPEC(an_export_is_deleted_later),
+      SPEC(an_export_that_came_back_is_nothing_foreign),
+      SPEC(another_library_keeps_its_deleter),
       SPEC(callbacks_come_one_after_the_other),
       SPEC(a_mark_tells_that_the_memory_is_free),
   };

@@ -72,6 +72,35 @@ static void no_other_function_calls_it(void **state) {
   stream_end(s);
 }
 
+/* A struct that was told so calls no deleter either, and its consumer's stream is left all the same. */
+static void a_struct_that_is_deleted_later_calls_none(void **state) {
+  (void)state;
+  for (int legacy = 0; legacy < 2; legacy++) {
+    loan *l = loan_new();
+    const mf_stream s = stream_new();
+    const mf_request on_s = {.stream = s};
+    mf_tensor *t = import(l);
+    DLManagedTensorVersioned *m;
+    DLManagedTensor *old;
+    if (legacy) {
+      OK(mf_tensor_export_legacy_to(t, &on_s, &old, &err));
+      mf_export_delete_later_legacy(old);
+    } else {
+      OK(mf_tensor_export_to(t, &on_s, &m, &err));
+      mf_export_delete_later(m);
+    }
+    mf_tensor_release(t);
+    if (legacy) old->deleter(old);
+    else m->deleter(m);
+    other_sync(0, s);
+    assert_int_equal(calls_of(l), 0);
+    poll();
+    assert_int_equal(calls_of(l), 1);
+    loan_end(l);
+    stream_end(s);
+  }
+}
+
 static void each_stream_counts(void **state) {
   (void)state;
   char *seen = other_pinned(4);
@@ -360,6 +389,7 @@ int main(void) {
       SPEC(after_done_work_at_once),
       SPEC(after_queued_work_later),
       SPEC(no_other_function_calls_it),
+      SPEC(a_struct_that_is_deleted_later_calls_none),
       SPEC(each_stream_counts),
       SPEC(under_every_order),
       SPEC(a_captured_stream_later),

@@ -85,6 +85,22 @@ while true do add(1, 2) end
     assert.is_truthy(text:find "KeyboardInterrupt" or text:find "interrupted!", text)
   end)
 
+  it("stops a script of a moonferry.Lua that Python made, if that is interruptible", function()
+    local status, text = interrupted [[
+local lua = py.import("moonferry").Lua(py.kw { interruptible = true })
+py.main.ready = ready
+py.exec "def say():\n    ready()"
+local ok, err = pcall(function()
+  lua:execute("local say = ... say() while true do pcall(function() while true do end end) end", py.main.say)
+end)
+print(ok, err.type)
+ready()
+os.exit(err:is "KeyboardInterrupt" and 7 or 1, true)
+]]
+    assert.are.equal(7, status, text)
+    assert.matches("false\tKeyboardInterrupt", text)
+  end)
+
   it("stops Lua code as it did before Python was started", function()
     local status, text = interrupted([[
 py.import("asyncio").run(py.eval "__import__('asyncio').sleep(0)")

@@ -18,14 +18,14 @@ struct plan {
 
 /* Before there is a kit: libraries, the entry in the registry, and then the kit. */
 static int open_state(lua_State *L) {
-  struct plan *plan = mf__top->data;
+  struct plan *plan = lua_touserdata(L, 1);
   if (plan->sandbox) {
     mf__sandbox_open(L);
   } else {
     luaL_openlibs(L);
   }
   mf__state_register(L, plan->state);
-  lua_newtable(L);
+  lua_createtable(L, MF__KIT_SLOTS, 0);
   mf__kit_open(L, lua_gettop(L), MF__POLICY_WRAP);
   return 0;
 }
@@ -177,11 +177,8 @@ static void fail_without_lua(void) {
 }
 
 static int run_opening(struct plan *plan, lua_State *L) {
-  mf__frame frame = {.below = mf__top, .L = L, .data = plan};
-  mf__top = &frame;
-  lua_pushcfunction(L, open_state);
-  int status = lua_pcall(L, 0, 0, 0);
-  mf__top = frame.below;
+  lua_atpanic(L, mf__panic);
+  int status = lua_cpcall(L, open_state, plan);
   if (status != 0) PyErr_Format(mf__lua_error_type, "the Lua state cannot be opened: %s", lua_tostring(L, -1));
   lua_settop(L, 0);
   return status == 0 ? mf__visit(plan->state->kit, fill_state, plan) : -1;
