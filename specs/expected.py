@@ -63,7 +63,11 @@ def not_built(build, programs):
 
 def without_tests(place, report):
     """The test_*.py of a folder, or the one named, for which pytest's report has no test."""
-    seen = {word for case in ET.parse(report).getroot().iter("testcase") for word in case.get("classname").split(".")}
+    seen = {
+        word
+        for case in ET.parse(report).getroot().iter("testcase")
+        for word in (case.get("classname") or "").split(".")
+    }
     files = sorted((ROOT / place).glob("test_*.py")) if (ROOT / place).is_dir() else [ROOT / place]
     return [file.name for file in files if file.stem not in seen]
 
@@ -79,7 +83,8 @@ class Skips:
 
     def allows(self, suite, reason):
         entry = next((e for e in self.allowed if matches(suite, e[0]) and matches(reason, e[1])), None)
-        self.met.add(entry)
+        if entry is not None:
+            self.met.add(entry)
         return entry is not None
 
     def vanished(self, suites):

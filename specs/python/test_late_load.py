@@ -1,5 +1,6 @@
-"""libmoonferry is loaded late, behind whatever else a process has: glibc keeps about 1.6 KB of static thread-local storage
-for all libraries that come so, and what takes much of it fails in somebody's process, or makes another library fail."""
+"""libmoonferry is loaded late, behind whatever else a process has: glibc keeps about 1.6 KB of static thread-local
+storage for all libraries that come so, and what takes much of it fails in somebody's process, or makes another library
+fail."""
 
 import pathlib
 import shutil
@@ -11,7 +12,7 @@ import moonferry as mf
 
 LIBRARY = pathlib.Path(mf._core.__file__).with_name("libmoonferry.so.0")
 
-# Loads copies of a library with 64 bytes of such storage until there is none left; with an argument, that library first.
+# Loads copies of a library with 64 bytes of such storage until there is none left, behind the libraries that are given.
 COUNT = """
 import ctypes, pathlib, sys
 for path in sys.argv[2:]:
@@ -36,7 +37,7 @@ def how_many(folder, *first):
 def eater(tmp_path, nbytes):
     source = tmp_path / f"eater{nbytes}.c"
     source.write_text(
-        f"_Thread_local char taken[{nbytes}] __attribute__((tls_model(\"initial-exec\")));\n"
+        f'_Thread_local char taken[{nbytes}] __attribute__((tls_model("initial-exec")));\n'
         "char *touch(void) { return taken; }\n"
     )
     return abi.compile_shared(str(source), "eater.so")

@@ -138,8 +138,7 @@ CROSSINGS = {
         "(3,)",
     ),
     "calls that nest": (
-        "f = lua.eval('function(g, n) return n == 0 and 0 or 1 + g(n - 1) end')\n"
-        "def again(n): return f(again, n)",
+        "f = lua.eval('function(g, n) return n == 0 and 0 or 1 + g(n - 1) end')\ndef again(n): return f(again, n)",
         "again(12)",
         "12",
     ),

@@ -86,7 +86,7 @@ def test_a_handler_of_ones_own_decides(stoppable):
     assert seen == [signal.SIGINT]
 
 
-# Programs in which Ctrl-C comes, and what they print. `soon` starts a thread that sends it when the script says `ready`.
+# Programs in which Ctrl-C comes, and what they print. `soon` starts a thread that sends it when a script says `ready`.
 CTRL_C = {
     "in a state inside of another": (
         "stopped(lambda: lua().execute('(...)()', lambda: lua().execute(LOOP, ready)))",
@@ -315,9 +315,11 @@ def test_near_the_limit_a_call_gives_what_it_gives():
 
 def test_near_the_limit_not_every_call_is_a_collection():
     lua = nearly_full()
-    lua.execute("collections = 0 "
-                "local function watch() local p = newproxy(true) "
-                "getmetatable(p).__gc = function() collections = collections + 1 watch() end end watch()")
+    lua.execute(
+        "collections = 0 "
+        "local function watch() local p = newproxy(true) "
+        "getmetatable(p).__gc = function() collections = collections + 1 watch() end end watch()"
+    )
     f = lua.eval("function() return {} end")
     before = lua.globals().collections
     for _ in range(1000):
