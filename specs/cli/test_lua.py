@@ -195,12 +195,11 @@ def test_signals_to_a_script(tmp_path, name, text):
 def test_ctrl_c_in_python_of_a_script(tmp_path):
     """Also where Python was started by an earlier chunk."""
     (tmp_path / ".venv").symlink_to(os.path.dirname(os.path.dirname(sys.executable)))
-    busy = "io.stdout:flush() py.exec 'print(\"ready\", flush=True)\\nwhile 1: pass'"
-    words = ["-e", "py = require 'moonferry.python' print(py.None)", "-e", busy]
+    loop = "io.stdout:flush() py.exec [[print('in Python', flush=True)\nwhile 1: pass]]"
+    words = ["-e", "py = require 'moonferry.python' print(py.None)", "-e", loop]
     child = subprocess.Popen([MOONFERRY, *words], env=environment(tmp_path), cwd=tmp_path, stdout=subprocess.PIPE,
                              stderr=subprocess.PIPE, text=True)  # fmt: skip
-    assert child.stdout.readline() == "None\n"
-    assert child.stdout.readline() == "ready\n"
+    assert [child.stdout.readline() for _ in range(2)] == ["None\n", "in Python\n"]
     child.send_signal(signal.SIGINT)
     _, err = child.communicate(timeout=30)
     assert child.returncode == 1 and "KeyboardInterrupt" in err

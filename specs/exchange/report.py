@@ -243,9 +243,9 @@ What becomes of an array of the library on the left, given to Moonferry and from
 {kinds}
 
 `make matrix` runs every cell and makes this page, `matrix.json` and the picture in `build/matrix/whole/`, in about a
-quarter of an hour; it fails if a cell is worse than in the `matrix.json` that is committed. `make matrix PUBLISH=1` puts
-them here. `make matrix ONLY="NumPy JAX"` runs a part, into `build/matrix/part/`. `make test` runs the part that needs no
-environments of its own, and the simulated devices.
+quarter of an hour; it fails if a cell is worse than in the `matrix.json` that is committed. `make matrix PUBLISH=1`
+puts them here. `make matrix ONLY="NumPy JAX"` runs a part, into `build/matrix/part/`. `make test` runs the part that
+needs no environments of its own, and the simulated devices.
 
 Each cell is a process of its own, and LuaJIT runs it (`specs/exchange/pair.lua`). It looks at
 

@@ -177,10 +177,10 @@ static void capture_start(mf_stream s, int mode) {
 
 /* The driver's answer; a graph is thrown away. */
 static int capture_end(mf_stream s) {
-  int (*stop)(void *, void **);
+  int (*end)(void *, void **);
   void *graph = NULL;
-  *(void **)&stop = driver_symbol(IS_HIP ? "hipStreamEndCapture" : "cuStreamEndCapture");
-  const int rc = stop((void *)(intptr_t)s, &graph);
+  *(void **)&end = driver_symbol(IS_HIP ? "hipStreamEndCapture" : "cuStreamEndCapture");
+  const int rc = end((void *)(intptr_t)s, &graph);
   if (rc == 0) assert_int_equal(call_with(IS_HIP ? "hipGraphDestroy" : "cuGraphDestroy", graph), 0);
   return rc;
 }

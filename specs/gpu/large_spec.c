@@ -1,8 +1,8 @@
 /* large_spec.c: more bytes than 32 bits count, in one tensor: copies between pageable memory and a device through the
  * staging buffers and back, copies on the host, and offsets and strides beyond 2^31 and 2^32.
  *
- * The host's memory is few real pages, mapped again and again, so that only the device's costs its size. Real pages of
- * its own has each multiple of 2^27 on both sides, so that what goes to another place, or nowhere, is seen there. */
+ * The host's memory is few real pages, mapped again and again, so that only the device's costs its size. Around each
+ * multiple of 2^27 the pages are real and used once, so that what goes to another place, or nowhere, is seen there. */
 #include <sys/mman.h>
 
 #include "api.h"
@@ -11,12 +11,14 @@
 /* ThreadSanitizer keeps four bytes for each: there it is all a part of the size. */
 #ifdef __SANITIZE_THREAD__
 #define SHRINK 64
+#define NSTEPS 8
 #else
 #define SHRINK 1
+#define NSTEPS 32
 #endif
 #define WHOLE ((INT64_C(1) << 32) / SHRINK)
 #define HALF (WHOLE / 2)
-#define STEP (WHOLE / 32)
+#define STEP (WHOLE / NSTEPS)
 #define PERIOD (2 * MIB)
 #define MARGIN (64 << 10)
 #define NBYTES (WHOLE + PERIOD + 4321) /* no multiple of anything */
@@ -24,8 +26,8 @@
 
 /* The place that has the same byte as i: i itself where pages are its own. */
 static int64_t place_of(int64_t i) {
-  const int64_t beyond = i % STEP;
-  return beyond < MARGIN || beyond >= STEP - MARGIN ? i : i % PERIOD;
+  const int64_t nearest = (i + STEP / 2) / STEP * STEP;
+  return nearest <= WHOLE && i >= nearest - MARGIN && i < nearest + MARGIN ? i : i % PERIOD;
 }
 
 static unsigned char byte_of(int64_t i) {
@@ -118,7 +120,8 @@ static void expect_columns(mf_tensor *v, int64_t n, int64_t pitch, int64_t from,
 
 /* Rows on both sides of 2^31 and 2^32, nearer and farther apart than drivers' copies of rows can be. */
 static void expect_strided(const mf_tensor *t) {
-  const int64_t shapes[][4] = {{32, STEP, 5, 24}, {32, STEP, STEP - 24, 24}, {2, HALF, HALF - 9, 9}, {1, WHOLE, 7, 9}};
+  const int64_t shapes[][4] = {
+      {NSTEPS, STEP, 5, 24}, {NSTEPS, STEP, STEP - 24, 24}, {2, HALF, HALF - 9, 9}, {1, WHOLE, 7, 9}};
   for (size_t i = 0; i < COUNT(shapes); i++) {
     const int64_t *s = shapes[i];
     mf_tensor *v = columns(t, s[0], s[1], s[2], s[3]);

@@ -103,8 +103,8 @@ static inline void use_sync(void) {
 /* Everything that the runtime keeps goes back to the driver. A trim waits for no work, so that all must be done before;
  * and what it frees is work of its own. */
 static inline void use_trim(void) {
-  use_sync();
   const int types[] = {other_device_type(), other_pinned_type(), other_managed_type()};
+  use_sync();
   for (int round = 0; round < 2; round++)
     for (int i = 0; i < 3; i++)
       for (int ordinal = 0; types[i] != 0 && ordinal < (i == 0 ? other_devices() : 1); ordinal++) {

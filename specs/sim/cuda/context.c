@@ -138,7 +138,7 @@ CUresult do_cuCtxGetId(CUcontext c, unsigned long long *id) {
   if (id == NULL) return CUDA_ERROR_INVALID_VALUE;
   if (c == NULL) TRY(current(&context));
   if (c != NULL) TRY(object_of(c, SIM_CONTEXT, &context));
-  *id = context->o.handle;
+  *id = context->o.id;
   return CUDA_SUCCESS;
 }
 

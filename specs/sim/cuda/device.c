@@ -94,6 +94,12 @@ CUresult from(sim_status rc) {
   return rc == SIM_STUCK ? (CUresult)sim_stuck_code() : codes[rc];
 }
 
+/* As cuThreadExchangeStreamCaptureMode and the CUDA Programming Guide have it: a wait breaks the captures of its own
+ * context, and a thread that is not in global mode need not mind other threads' captures. */
+void sim_driver_rules(sim_rules *out) {
+  *out = (sim_rules){.waits_break_all = false};
+}
+
 static int index_of(CUresult e) {
   for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
     if (errors[i].code == e) return (int)i;

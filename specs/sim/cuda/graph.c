@@ -90,7 +90,8 @@ CUresult do_cuGraphUpload(CUgraphExec x, CUstream handle) {
   sim_graph *g;
   sim_stream *s;
   TRY(stream_of(handle, &s));
-  return object_of(x, SIM_EXEC, &g);
+  TRY(object_of(x, SIM_EXEC, &g));
+  return from(sim_capture_implicit(s));
 }
 
 CUresult do_cuGraphLaunch(CUgraphExec x, CUstream handle) {

@@ -23,7 +23,7 @@ static CUresult allocate(sim_space space, size_t n, sim_alloc **out) {
   TRY(current(&c));
   TRY(from(sim_capture_unsafe()));
   if (n == 0) return CUDA_ERROR_INVALID_VALUE;
-  TRY(from(sim_alloc_new(space, c->device->id, n, out)));
+  TRY(from(sim_alloc_new(space, c->device->id, n, NULL, out)));
   (*out)->ctx = c;
   sim_poison(*out, SIM_FRESH);
   sim_note("%zu bytes at %#zx", n, (size_t)(*out)->base);

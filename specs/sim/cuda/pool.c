@@ -79,8 +79,8 @@ CUresult do_cuMemPoolSetAttribute(CUmemoryPool p, int which, void *v) {
 
 CUresult do_cuMemPoolTrimTo(CUmemoryPool p, size_t keep) {
   sim_pool *pool;
-  (void)keep;
-  return object_of(p, SIM_POOL, &pool);
+  TRY(object_of(p, SIM_POOL, &pool));
+  return from(sim_pool_trim(pool, keep));
 }
 
 CUresult do_cuMemPoolSetAccess(CUmemoryPool p, const CUmemAccessDesc *map, size_t n) {

@@ -73,7 +73,7 @@ CUresult do_cuStreamGetId(CUstream handle, unsigned long long *id) {
   sim_stream *s;
   if (id == NULL) return CUDA_ERROR_INVALID_VALUE;
   TRY(stream_of(handle, &s));
-  *id = s->o.handle;
+  *id = s->o.id;
   return CUDA_SUCCESS;
 }
 

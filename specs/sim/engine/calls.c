@@ -24,6 +24,8 @@ void sim_device_bus(const sim_device *d, char *text, size_t size) {
 
 sim_status sim_peer_access(sim_context *c, int peer, bool on) {
   if (peer == c->device->id) return SIM_BAD_DEVICE;
+  const sim_status rc = sim_capture_unsafe();
+  if (rc != SIM_OK) return rc;
   if (c->peers[peer] == on) return on ? SIM_PEER_ON : SIM_PEER_OFF;
   c->peers[peer] = on;
   return SIM_OK;
@@ -80,6 +82,8 @@ sim_status sim_release(uintptr_t p, bool pinned) {
 sim_status sim_prefetch(sim_stream *s, uintptr_t p, size_t nbytes) {
   const sim_work mark = {.kind = SIM_MARK};
   const sim_alloc *a = sim_live(p);
+  const sim_status rc = sim_capture_implicit(s);
+  if (rc != SIM_OK) return rc;
   if (a == NULL || a->space != SIM_MANAGED || nbytes > a->nbytes - (p - a->base)) return SIM_INVALID;
   return sim_submit(s, &mark, NULL);
 }
@@ -104,7 +108,7 @@ sim_region sim_plane(uintptr_t base, size_t pitch, size_t width, size_t rows) {
 }
 
 sim_status sim_fill_call(sim_stream *s, const sim_region *r, uint32_t value, unsigned unit, bool sync) {
-  sim_status rc = sync ? sim_capture_unsafe() : SIM_OK;
+  sim_status rc = sync ? sim_capture_sync(s) : SIM_OK;
   sim_note("%#zx <- %#x, %zu x %zu bytes, %s", (size_t)r->base, value, r->width, r->rows, s->name);
   if (rc == SIM_OK) rc = sim_fill(s, r, value, unit);
   if (rc != SIM_OK || !sync || sim_region_empty(r) || !sim_is_host(r->base)) return rc;

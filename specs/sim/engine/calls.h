@@ -57,6 +57,7 @@ sim_status sim_pool_end(sim_pool *p);
 sim_status sim_pool_get(const sim_pool *p, int which, void *v);
 sim_status sim_pool_set(sim_pool *p, int which, const void *v);
 sim_status sim_pool_allow(sim_pool *p, int device, unsigned flags);
+sim_status sim_pool_trim(sim_pool *p, size_t keep);
 sim_status sim_pool_alloc(sim_pool *p, sim_stream *s, size_t nbytes, uintptr_t *out);
 sim_status sim_pool_free(sim_stream *s, uintptr_t p);
 

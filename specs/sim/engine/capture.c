@@ -27,6 +27,7 @@ static const char *reason(sim_status why) {
   if (why == SIM_CAP_ISOLATION) return "a captured stream is made to wait for work outside,";
   if (why == SIM_CAP_IMPLICIT) return "a call that involves the legacy stream is made";
   if (why == SIM_CAP_EVENT) return "the host asks about a captured event";
+  if (why == SIM_CAP_WIDE) return "the host waits for all of a device";
   return "a forbidden call is made";
 }
 
@@ -100,6 +101,7 @@ static bool joined(const sim_capture *c) {
   return ok;
 }
 
+/* Its graph is the caller's from now on. */
 static void detach(sim_capture *c) {
   for (sim_stream *s = c->streams; s != NULL; s = s->captured) {
     set_front(s, NULL, 0);
@@ -113,6 +115,15 @@ static void detach(sim_capture *c) {
   ended = c;
   c->active = false;
   nactive--;
+}
+
+void sim_capture_abandon(sim_stream *s) {
+  sim_capture *c = s->capture;
+  if (c == NULL) return;
+  break_capture(c, SIM_CAP_UNSUPPORTED);
+  if (c->origin != s) return;
+  detach(c);
+  sim_graph_end(c->graph);
 }
 
 sim_status sim_capture_finish(sim_stream *s, sim_graph **out) {
@@ -133,20 +144,57 @@ sim_status sim_capture_finish(sim_stream *s, sim_graph **out) {
   return SIM_OK;
 }
 
-static bool bars(const sim_capture *c, const sim_thread *t) {
-  if (t->capture_mode == SIM_MODE_RELAXED) return false;
-  if (c->thread == t->id) return c->mode != SIM_MODE_RELAXED;
-  return c->mode == SIM_MODE_GLOBAL && t->capture_mode == SIM_MODE_GLOBAL;
+/* What cuThreadExchangeStreamCaptureMode documents. Which calls may be unsafe is listed nowhere: here it is those that
+ * ask how far something is, and those that give, take or map memory or code outside of any stream. */
+static bool bars(const sim_capture *c, const sim_thread *t, unsigned what) {
+  if (c->thread == t->id) return t->capture_mode != SIM_MODE_RELAXED && c->mode != SIM_MODE_RELAXED;
+  if (c->mode != SIM_MODE_GLOBAL) return false;
+  if (t->capture_mode == SIM_MODE_THREAD) return (what & sim_driver.unsafe_in_thread_mode) != 0;
+  if (t->capture_mode == SIM_MODE_RELAXED) return (what & sim_driver.unsafe_in_relaxed_mode) != 0;
+  return true;
 }
 
-sim_status sim_capture_unsafe(void) {
+sim_status sim_capture_asking(unsigned what) {
   sim_status rc = SIM_OK;
   for (sim_capture *c = captures; c != NULL; c = c->next) {
-    if (!bars(c, sim_self())) continue;
+    if (!bars(c, sim_self(), what)) continue;
     break_capture(c, SIM_CAP_UNSUPPORTED);
     rc = SIM_CAP_UNSUPPORTED;
   }
   return rc;
+}
+
+sim_status sim_capture_unsafe(void) {
+  return sim_capture_asking(0);
+}
+
+static bool is_in(const sim_capture *c, const sim_context *ctx) {
+  for (const sim_stream *s = c->streams; s != NULL; s = s->captured)
+    if (s->ctx == ctx) return true;
+  return false;
+}
+
+/* ctx NULL: of all contexts. */
+static sim_status break_all(const sim_context *ctx, sim_status why) {
+  sim_status rc = SIM_OK;
+  for (sim_capture *c = captures; c != NULL; c = c->next) {
+    if (ctx != NULL && !is_in(c, ctx)) continue;
+    break_capture(c, why);
+    rc = why;
+  }
+  return rc;
+}
+
+/* The CUDA Programming Guide ("Prohibited and Unhandled Operations") calls it invalid to query or synchronize a handle
+ * that encompasses a captured stream, such as a context's, and names no mode that would allow it. */
+sim_status sim_capture_wide(const sim_context *c) {
+  const sim_status rc = break_all(sim_driver.waits_break_all ? NULL : c, SIM_CAP_WIDE);
+  return rc != SIM_OK ? SIM_CAP_UNSUPPORTED : sim_capture_unsafe();
+}
+
+sim_status sim_capture_sync(sim_stream *s) {
+  const sim_status rc = sim_driver.waits_break_all ? break_all(NULL, SIM_CAP_IMPLICIT) : sim_capture_implicit(s);
+  return rc != SIM_OK ? rc : sim_capture_unsafe();
 }
 
 sim_status sim_capture_implicit(sim_stream *s) {

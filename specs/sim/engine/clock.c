@@ -60,6 +60,17 @@ bool sim_clock_covers(const sim_clock *c, uint32_t slot, uint32_t time) {
   return time == 0 || (slot < c->size && c->at[slot] >= time);
 }
 
+void sim_clock_see(sim_clock *c, uint32_t slot, uint32_t time) {
+  grow(c, slot + 1);
+  if (c->at[slot] < time) c->at[slot] = time;
+}
+
+bool sim_clock_includes(const sim_clock *c, const sim_clock *other) {
+  for (uint32_t i = 0; i < other->size; i++)
+    if (!sim_clock_covers(c, i, other->at[i])) return false;
+  return true;
+}
+
 void sim_clock_copy(sim_clock *to, const sim_clock *from) {
   if (to->size > 0) memset(to->at, 0, to->size * sizeof *to->at);
   sim_clock_join(to, from);

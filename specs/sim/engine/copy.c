@@ -45,6 +45,7 @@ static sim_status wait_for(sim_op *op) {
   sim_op_keep(op);
   sim_op_run(op);
   sim_host_after(op);
+  sim_pools_settle(op->ctx->device);
   sim_op_drop(op);
   return sim_stuck_code() != 0 ? SIM_STUCK : SIM_OK;
 }
@@ -73,8 +74,7 @@ static sim_status queue_copy(sim_stream *s, sim_work *w, bool sync) {
 
 sim_status sim_copy(sim_stream *s, const sim_region *dst, const sim_region *src, bool sync) {
   sim_work w = {.kind = SIM_COPY, .dst = *dst, .src = *src};
-  sim_status rc = sync ? sim_capture_unsafe() : SIM_OK;
-  if (rc == SIM_OK) rc = sim_capture_implicit(s);
+  sim_status rc = sync ? sim_capture_sync(s) : sim_capture_implicit(s);
   if (rc == SIM_OK) rc = resolve(src, "source", &w.from);
   if (rc == SIM_OK) rc = resolve(dst, "destination", &w.to);
   if (rc != SIM_OK || sim_region_empty(dst)) return rc;
@@ -102,7 +102,7 @@ sim_status sim_fill(sim_stream *s, const sim_region *dst, uint32_t value, unsign
 static sim_status wait_for_all(void) {
   for (int i = 0; sim_device_at(i) != NULL; i++) {
     const sim_device *d = sim_device_at(i);
-    const sim_status rc = d->primary == NULL ? SIM_OK : sim_context_wait_host(d->primary);
+    const sim_status rc = d->primary == NULL ? SIM_OK : sim_context_drain(d->primary);
     if (rc != SIM_OK) return rc;
   }
   return SIM_OK;
@@ -121,6 +121,9 @@ sim_status sim_free_host(sim_alloc *a) {
   sim_check_host(a, &whole, true, true);
   sim_poison(a, SIM_GONE);
   sim_alloc_end(a);
+  if (a->pool == NULL) return SIM_OK;
+  sim_pool_keep(a, NULL);
+  sim_pool_freed(a);
   return SIM_OK;
 }
 
@@ -130,8 +133,10 @@ sim_status sim_free_in(sim_stream *s, sim_alloc *a) {
     report_stale(a, &w.dst, "freed twice");
     return SIM_INVALID;
   }
-  const sim_status rc = sim_submit(s, &w, NULL);
+  sim_op *op;
+  const sim_status rc = sim_submit(s, &w, &op);
   if (rc != SIM_OK) return rc;
   sim_alloc_end(a);
+  sim_pool_keep(a, op);
   return SIM_OK;
 }

@@ -24,6 +24,7 @@ static _Atomic int number_not_permitted, number_forked;
 static uint32_t shared_slot;
 static sim_clock shared_clock;
 sim_config sim_conf;
+sim_rules sim_driver;
 
 static uint64_t setting(const char *name, uint64_t otherwise) {
   const char *text = getenv(name);
@@ -55,13 +56,19 @@ static void configure(void) {
   sim_conf.memory = setting("SIM_MEMORY", 4ull << 30);
   sim_conf.quarantine = setting("SIM_QUARANTINE", 256ull << 20);
   sim_conf.poison = setting("SIM_POISON", 64ull << 20);
+  sim_conf.history = setting("SIM_HISTORY", 16384);
+  if (sim_conf.history < 2) sim_conf.history = 2;
   sim_conf.version = (int)setting("SIM_DRIVER_VERSION", 0);
   sim_conf.seed = sim_conf.random = setting("SIM_SEED", 0);
   sim_conf.separate_threads = setting_is("SIM_THREADS", "separate");
   sim_conf.free_waits = setting_is("SIM_FREE", "wait");
   sim_conf.strict = setting("SIM_STRICT", 0) != 0;
+  sim_conf.reuse = setting_is("SIM_REUSE", "0") ? SIM_NEVER : setting("SIM_REUSE", 0) != 0 ? SIM_ALWAYS : SIM_BY_SEED;
+  sim_conf.host_trap = !setting_is("SIM_HOST_TRAP", "0");
+  sim_conf.legacy_covers = setting_is("SIM_LEGACY", "kind");
   sim_conf.ledger = !setting_is("SIM_LEDGER", "off");
   sim_conf.missing = getenv("SIM_MISSING");
+  sim_driver_rules(&sim_driver);
   shared_slot = sim_clock_slot(&shared_clock);
   sim_clock_tick(&shared_clock, shared_slot);
   sim_log_open();
@@ -74,9 +81,11 @@ static void configure(void) {
 void sim_lock(void) {
   pthread_once(&once, configure);
   pthread_mutex_lock(&lock);
+  sim_trap_look();
 }
 
 void sim_unlock(void) {
+  sim_trap_settle();
   pthread_mutex_unlock(&lock);
 }
 
@@ -106,6 +115,14 @@ sim_thread *sim_self(void) {
   self->slot = sim_clock_slot(&self->clock);
   threads = self;
   return self;
+}
+
+sim_thread *sim_known_self(void) {
+  return self;
+}
+
+uint64_t sim_number(void) {
+  return ncalls;
 }
 
 sim_thread *sim_threads(void) {
@@ -154,6 +171,7 @@ static bool refused(sim_call *c) {
 }
 
 bool sim_enter(sim_call *c, sim_counter *counter, void *caller, unsigned how) {
+  sim_hooks_run(counter->name);
   sim_lock();
   counter_add(counter);
   c->counter = counter;

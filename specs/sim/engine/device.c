@@ -85,7 +85,7 @@ static size_t end_events(const sim_context *c) {
 void sim_context_end(sim_context *c) {
   char here[200];
   const sim_place now = sim_here();
-  sim_context_wait_host(c);
+  sim_context_drain(c);
   const size_t allocations = end_memory(c), streams = end_streams(c), events = end_events(c);
   sim_module_end_all(c);
   if (allocations + streams + events > 0)

@@ -1,120 +1,11 @@
-/* engine.h: the simulated GPU that the front ends share.
+/* engine.h: the simulated GPU that the front ends share: devices and contexts, memory, operations, streams, events,
+ * captures and graphs.
  *
- * Responsible for the types that engine files and front ends have in common. Everything is guarded by one
- * lock, taken by sim_enter and dropped by sim_leave; functions here expect it held unless they say otherwise.
- * It must not know any driver's names or numbers. */
+ * Functions expect the lock of base.h held. It must not know any driver's names or numbers. */
 #ifndef SIM_ENGINE_H
 #define SIM_ENGINE_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include "sim.h"
-
-#define SIM_MAX_DEVICES 16
-#define SIM_MAX_DEPTH 64
-
-typedef enum sim_status {
-  SIM_OK,
-  SIM_INVALID,
-  SIM_NOMEM,
-  SIM_NOT_INITIALIZED,
-  SIM_NO_DEVICE,
-  SIM_BAD_DEVICE,
-  SIM_BAD_CONTEXT,
-  SIM_BAD_HANDLE,
-  SIM_NOT_READY,
-  SIM_NOT_SUPPORTED,
-  SIM_NOT_PERMITTED,
-  SIM_ILLEGAL_STATE,
-  SIM_PEER_ON,
-  SIM_PEER_OFF,
-  SIM_PEER_NONE,
-  SIM_REGISTERED,
-  SIM_NOT_REGISTERED,
-  SIM_PRIMARY_ACTIVE,
-  SIM_CAP_UNSUPPORTED,
-  SIM_CAP_INVALIDATED,
-  SIM_CAP_MERGE,
-  SIM_CAP_UNMATCHED,
-  SIM_CAP_UNJOINED,
-  SIM_CAP_ISOLATION,
-  SIM_CAP_IMPLICIT,
-  SIM_CAP_EVENT,
-  SIM_CAP_THREAD,
-  SIM_STUCK /* the driver's own number is in sim_stuck_code() */
-} sim_status;
-
-typedef struct sim_op sim_op;
-typedef struct sim_stream sim_stream;
-typedef struct sim_event sim_event;
-typedef struct sim_context sim_context;
-typedef struct sim_device sim_device;
-typedef struct sim_alloc sim_alloc;
-typedef struct sim_pool sim_pool;
-typedef struct sim_graph sim_graph;
-typedef struct sim_node sim_node;
-typedef struct sim_capture sim_capture;
-typedef struct sim_launch sim_launch;
-
-/* Where something happened: the call, its number, who called and on which thread. */
-typedef struct sim_place {
-  const char *call;
-  uint64_t number;
-  void *caller;
-  int thread;
-  bool looked;      /* for the line */
-  const char *line; /* of the program's script, or NULL */
-} sim_place;
-
-/* A vector clock: how far into each actor's history something has seen. Grows as actors appear. */
-typedef struct sim_clock {
-  uint32_t *at;
-  uint32_t size, room;
-} sim_clock;
-
-/* Whoever had the slot before: all of that was seen. */
-uint32_t sim_clock_slot(const sim_clock *seen);
-void sim_clock_recycle(uint32_t slot);
-uint32_t sim_clock_tick(sim_clock *c, uint32_t slot);
-void sim_clock_join(sim_clock *into, const sim_clock *from);
-bool sim_clock_covers(const sim_clock *c, uint32_t slot, uint32_t time);
-void sim_clock_copy(sim_clock *to, const sim_clock *from);
-void sim_clock_free(sim_clock *c);
-
-typedef enum sim_type {
-  SIM_CONTEXT = 1,
-  SIM_STREAM,
-  SIM_EVENT,
-  SIM_POOL,
-  SIM_GRAPH,
-  SIM_EXEC,
-  SIM_NODE,
-  SIM_USER,
-  SIM_MODULE,
-  SIM_LIBRARY, /* a module of every context */
-  SIM_FUNCTION
-} sim_type;
-
-/* The head of everything that has a handle. A destroyed object stays as a tombstone, so that a stale handle
- * is recognised and says where it was destroyed. */
-typedef struct sim_object {
-  sim_type type;
-  bool live;
-  bool hidden; /* the driver's own: not in the ledger */
-  uintptr_t handle;
-  sim_place made, gone;
-  struct sim_object *before, *after; /* among those that live */
-} sim_object;
-
-void sim_object_add(sim_object *o, sim_type type);
-void sim_object_end(sim_object *o);
-/* NULL for what is not a live handle of that type; a destroyed one is reported. */
-void *sim_object_find(const void *handle, sim_type type);
-bool sim_object_was(const void *handle); /* a handle of something, live or destroyed */
-sim_object *sim_object_first(void); /* that lives; the others are after it, and it may be ended meanwhile */
-const char *sim_type_name(sim_type type);
+#include "base.h"
 
 /* Bytes that an operation touches: depth slices of rows of width bytes. */
 typedef struct sim_region {
@@ -150,8 +41,15 @@ struct sim_alloc {
   sim_alloc *before, *after; /* among those that are not freed */
   sim_context *ctx;
   sim_pool *pool;
+  sim_op *death;    /* of a pool: the free that it was given to a stream with */
+  sim_alloc *below; /* freed: the next in the same stack, a pool's or that of unused addresses */
+  bool watched;       /* by trap.c: queued work touches it that the host has not waited for */
+  sim_clock busy;     /* that work */
+  struct sim_touched *to_close;
+  size_t nto_close;
   sim_access *accesses;
-  size_t naccesses, capacity;
+  size_t naccesses, capacity, keep; /* keep: how many there may be before it is looked what to forget */
+  bool forgetful;                   /* some that mattered were forgotten */
   sim_place made, gone;
 };
 
@@ -160,6 +58,9 @@ struct sim_pool {
   int device;
   bool is_default;
   uint64_t threshold, used, used_high;
+  uint64_t reserved, reserved_high; /* of its device's memory, what is not used included */
+  sim_alloc *idle;                  /* freed or about to be, the last one on top */
+  sim_pool *next;                   /* in the list of all */
   unsigned off; /* reuse policies that were turned off, by number */
   unsigned access[SIM_MAX_DEVICES]; /* 0 none, 1 read, 3 read and write */
 };
@@ -184,97 +85,6 @@ struct sim_context {
   sim_stream *streams; /* all but the legacy one, tombstones taken out */
 };
 
-typedef struct sim_thread {
-  int id;
-  int depth, pushed; /* less popped */
-  int owed;          /* of those, what the ledger is about */
-  bool in_callback;
-  int capture_mode;
-  sim_context *stack[SIM_MAX_DEPTH];
-  uint32_t slot;
-  sim_clock clock;
-  struct sim_thread *next;
-} sim_thread;
-
-/* core.c: configuration, the lock, the calls */
-typedef struct sim_counter {
-  const char *name;
-  uint64_t calls, ever;
-  bool listed;
-  struct sim_counter *next;
-} sim_counter;
-
-typedef struct sim_call {
-  sim_counter *counter;
-  sim_place place;
-  int raw; /* what to answer when sim_enter returns true */
-  char note[160];
-} sim_call;
-
-/* ALWAYS: answers with a broken device too. ENDS: gives something back; when told to fail it still does so,
- * else nobody could tell a leak from a failure to free. */
-enum { SIM_ENTER_ALWAYS = 1, SIM_ENTER_ENDS = 2 };
-
-typedef struct sim_config {
-  int devices;
-  uint64_t memory, quarantine, poison;
-  int version;
-  uint64_t seed, random;
-  bool separate_threads, free_waits, strict, ledger;
-  const char *missing;
-} sim_config;
-
-extern sim_config sim_conf;
-void sim_lock(void);
-void sim_unlock(void);
-void sim_sleep_on_change(void); /* waits, without the lock, until some thread has run something */
-void sim_changed(void);
-bool sim_enter(sim_call *c, sim_counter *counter, void *caller, unsigned how);
-int sim_leave(sim_call *c, int raw); /* returns what the program gets: raw, or what a fault made of it */
-void sim_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
-bool sim_is_owner(void); /* false in a forked child */
-sim_thread *sim_self(void);
-sim_thread *sim_threads(void);
-sim_place sim_here(void);
-bool sim_named(const char *list, const char *name);
-void sim_set_numbers(int not_permitted, int forked); /* the front end's numbers for what the core refuses */
-
-/* host clock of the calling thread (one for all threads unless they are kept apart) */
-uint32_t sim_host_slot(void);
-sim_clock *sim_host_clock(void);
-void sim_host_tick(void);
-
-/* missing.c */
-void sim_hide(const char *symbol); /* from now on dlsym does not find it */
-
-/* fault.c */
-bool sim_fault_strikes(const sim_counter *counter, uint64_t number, int *raw);
-void sim_fault_reset(void);
-int sim_stuck_code(void);
-void sim_stick(int raw);
-int sim_fault_late(void); /* status with which the operation being queued is to fail when it runs, or 0 */
-
-/* log.c */
-void sim_log_open(void);
-void sim_log_call(const sim_call *c, int raw);
-void sim_log_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
-
-/* script.c */
-void sim_script_open(uint64_t lines); /* how many places may be looked up */
-const char *sim_script_place(void); /* stays valid; NULL: not known */
-
-/* journal.c */
-void sim_journal_open(void);
-void sim_journal_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
-bool sim_journal_kept(void);
-
-/* ledger.c */
-void sim_found(sim_kind kind, const char *format, ...) __attribute__((format(printf, 2, 3)));
-bool sim_found_pair(sim_kind kind, const sim_place *a, const sim_place *b);
-bool sim_ledger_counts(const sim_place *made); /* whether the ledger is about what this caller made */
-const char *sim_place_text(const sim_place *p, char *out, size_t size);
-void sim_findings_reset(void);
-
 /* device.c */
 sim_device *sim_device_at(int id);
 bool sim_ready(void);
@@ -293,18 +103,49 @@ bool sim_reaches(int from, const sim_alloc *a);
 
 /* memory.c */
 sim_status sim_memory_open(int devices);
-sim_status sim_alloc_new(sim_space space, int device, size_t nbytes, sim_alloc **out);
+/* At an address of its own, or where `at` was, whose device memory it then takes over. */
+sim_status sim_alloc_new(sim_space space, int device, size_t nbytes, sim_alloc *at, sim_alloc **out);
+size_t sim_room(size_t nbytes); /* of the device's memory; 0 if there cannot be as much */
 sim_status sim_register(void *p, size_t nbytes, sim_alloc **out);
 sim_alloc *sim_alloc_find(uintptr_t p); /* the allocation whose bytes hold p, freed ones included */
 bool sim_ours(uintptr_t p);             /* inside the simulator's address ranges */
 void sim_alloc_end(sim_alloc *a);       /* marks as freed; bytes stay mapped until nothing is queued on them */
+void sim_alloc_release(sim_alloc *a);   /* freed: the device has its bytes again, and the address may be used again */
 void sim_alloc_unpin(sim_alloc *a);
 void *sim_view(uintptr_t p);
 void sim_poison(sim_alloc *a, int byte);
 sim_alloc *sim_alloc_first(void); /* that is not freed; the others are after it, and it may be freed meanwhile */
 enum { SIM_FRESH = 0xCB, SIM_GONE = 0xDB };
 
+/* pool.c: what other parts of the engine tell a pool */
+void sim_pool_freed(sim_alloc *a);                 /* the free has happened */
+void sim_pool_keep(sim_alloc *a, sim_op *death);   /* freed, by an operation or (NULL) at once */
+void sim_pools_settle(const sim_device *d);        /* the host has waited for something on the device */
+
+/* trap.c: what the host itself loads and stores, and when */
+typedef struct sim_touched {
+  sim_region region;
+  bool write;
+} sim_touched;
+
+void sim_trap_open(uintptr_t at, uint64_t nbytes); /* addresses of the memory that the host may touch */
+void sim_trap_born(const sim_alloc *a);
+void sim_trap_died(sim_alloc *a);
+void sim_trap_touched(sim_alloc *a, const sim_region *r, bool write, const sim_op *op);
+void sim_trap_learned(void); /* the host has waited for something */
+void sim_trap_settle(void);  /* before the lock is dropped */
+void sim_trap_look(void);    /* after it is taken */
+
 /* order.c */
+/* Who touches memory without an operation: a thread (NULL: one that never called the driver), or a host function that
+ * runs as part of an operation. */
+typedef struct sim_toucher {
+  sim_thread *thread;
+  const sim_op *acting;
+  sim_place place;
+} sim_toucher;
+
+void sim_check_touch(sim_alloc *a, const sim_region *r, bool write, const sim_toucher *who);
 void sim_check_op(sim_alloc *a, const sim_region *r, bool write, const sim_op *op);
 void sim_check_host(sim_alloc *a, const sim_region *r, bool write, bool is_free);
 sim_status sim_check_range(const sim_alloc *a, const sim_region *r, const char *what);
@@ -383,7 +224,9 @@ sim_stream *sim_stream_per_thread(sim_context *c);
 sim_status sim_submit(sim_stream *s, const sim_work *w, sim_op **out);
 sim_status sim_stream_wait_host(sim_stream *s);
 sim_status sim_stream_query(sim_stream *s);
+sim_status sim_stream_wait_blocking(sim_context *c); /* for the legacy stream and all blocking ones */
 sim_status sim_context_wait_host(sim_context *c);
+sim_status sim_context_drain(sim_context *c); /* the same for the driver's own purposes, whatever is captured */
 void sim_host_after(const sim_op *op); /* the host has seen op finished */
 void sim_stream_after(sim_stream *s, sim_op *op, const sim_clock *clock); /* s waits for op */
 
@@ -394,6 +237,7 @@ struct sim_event {
   unsigned flags;
   bool timing;
   sim_op *op;
+  sim_stream *in; /* where it was last recorded, outside of captures */
   sim_clock clock;
   unsigned queries;
   sim_capture *capture; /* last recorded in this capture, after these nodes */
@@ -430,9 +274,16 @@ struct sim_capture {
 
 sim_status sim_capture_begin(sim_stream *s, int mode);
 sim_status sim_capture_finish(sim_stream *s, sim_graph **out);
-sim_status sim_capture_unsafe(void); /* SIM_OK, or why this call may not be made while someone captures */
+/* Each of these is SIM_OK, or breaks the captures that forbid the call and says why it fails: a call that may be
+ * unsafe by the modes of thread and capture; one that asks a stream or event (a set of SIM_ASKS_...); one that waits
+ * for all of a context; one on stream s that the host waits for. */
+sim_status sim_capture_unsafe(void);
+sim_status sim_capture_asking(unsigned what);
+sim_status sim_capture_wide(const sim_context *c);
+sim_status sim_capture_sync(sim_stream *s);
 sim_status sim_capture_forbid(sim_stream *s, sim_status why); /* breaks the capture that s takes part in */
 sim_status sim_capture_implicit(sim_stream *s); /* what a call on the legacy stream does to captures */
+void sim_capture_abandon(sim_stream *s); /* s ends: so does the capture that began in it */
 sim_status sim_capture_node(sim_stream *s, const sim_work *w);
 sim_status sim_capture_record(sim_event *e, sim_stream *s);
 sim_status sim_capture_wait(sim_stream *s, sim_event *e);

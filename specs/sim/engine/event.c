@@ -20,6 +20,7 @@ static void forget(sim_event *e) {
   sim_op_drop(e->op);
   free(e->front);
   e->op = NULL;
+  e->in = NULL;
   e->front = NULL;
   e->nfront = 0;
   e->capture = NULL;
@@ -54,6 +55,7 @@ sim_status sim_event_record(sim_event *e, sim_stream *s) {
   if (rc != SIM_OK) return rc;
   forget(e);
   e->op = sim_op_keep(op);
+  e->in = s;
   sim_clock_copy(&e->clock, &op->clock);
   return SIM_OK;
 }
@@ -67,7 +69,12 @@ sim_status sim_event_wait(sim_stream *s, sim_event *e) {
 }
 
 static sim_status may_ask(const sim_event *e) {
-  if (e->capture == NULL) return sim_capture_unsafe();
+  const bool taken = sim_driver.record_joins_capture && e->in != NULL && e->in->capture != NULL;
+  if (taken) {
+    sim_capture_forbid(e->in, SIM_CAP_EVENT);
+    return SIM_CAP_EVENT;
+  }
+  if (e->capture == NULL) return sim_capture_asking(SIM_ASKS_EVENT);
   if (e->capture->active) sim_capture_forbid(e->capture->origin, SIM_CAP_EVENT);
   return SIM_CAP_EVENT;
 }
@@ -79,6 +86,7 @@ sim_status sim_event_wait_host(sim_event *e) {
   sim_op_run(op);
   sim_host_after(op);
   sim_op_drop(op);
+  sim_pools_settle(e->ctx->device);
   return sim_stuck_code() != 0 ? SIM_STUCK : SIM_OK;
 }
 

@@ -223,7 +223,10 @@ static void totals_text(char *out, size_t size) {
 
 static uint64_t write_report(int fd) {
   char text[MAX_TEXT];
+  uint64_t all = 0;
+  for (int k = SIM_RACE; k <= SIM_WARNING; k++) all += totals[k];
   for (size_t i = 0; i < nfindings; i++) dprintf(fd, "sim: %s\n", findings[i].text);
+  if (all > nfindings) dprintf(fd, "sim: %llu more are counted and not told\n", (unsigned long long)(all - nfindings));
   totals_text(text, sizeof text);
   dprintf(fd, "sim: %s\n", text);
   return total(SIM_ANY);

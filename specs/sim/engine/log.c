@@ -25,6 +25,15 @@ void sim_log_call(const sim_call *c, int raw) {
   fprintf(file, " -> %d\n", raw);
 }
 
+void sim_say(const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  fputs("sim: ", stderr);
+  vfprintf(stderr, format, args);
+  va_end(args);
+  fputc('\n', stderr);
+}
+
 void sim_log_line(const char *format, ...) {
   if (file == NULL) return;
   va_list args;

@@ -2,8 +2,9 @@
  *
  * Each device, and pinned memory, has one range of addresses mapped twice: at the address that the program
  * holds (without access, or with access for what the host may touch) and at the simulator's alias. Invariant:
- * no address is given out twice, there is a gap behind every allocation, and freed bytes stay behind the alias
- * as long as a queued operation may touch them. It must not know about streams. */
+ * no two allocations that live have an address in common, there is a gap behind every allocation, and freed bytes stay
+ * behind the alias as long as a queued operation may touch them. An address is given out again where sim_reuses says
+ * so, that freed last before others, and only to a new allocation of as many pages. It must not know about streams. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,15 +24,16 @@ typedef struct range {
   uintptr_t program, alias;
   int fd;
   uint64_t next;
-  sim_alloc **held; /* rising addresses */
+  sim_alloc **held; /* rising addresses; of those that had one address, the last */
   size_t nheld, room;
+  sim_alloc *spare; /* whose addresses may be used again */
 } range;
 
 static range ranges[SIM_MAX_DEVICES + 1];
 static int nranges;
 static uint64_t span; /* of addresses for each range */
 static sim_alloc **allocs; /* all, in the order of making */
-static size_t nallocs, room;
+static size_t nallocs, allocs_room;
 static sim_alloc *first, *last; /* those that are not freed, in the same order */
 static sim_alloc **foreign; /* registered, live */
 static size_t nforeign, foreign_room;
@@ -64,7 +66,10 @@ static void range_close(const range *r) {
 sim_status sim_memory_open(int devices) {
   for (span = MOST_SPAN; span >= LEAST_SPAN; span /= 2) {
     for (nranges = 0; nranges <= devices && range_open(&ranges[nranges]);) nranges++;
-    if (nranges > devices) return SIM_OK;
+    if (nranges > devices) {
+      sim_trap_open(ranges[0].program, span);
+      return SIM_OK;
+    }
     while (nranges > 0) range_close(&ranges[--nranges]);
   }
   return SIM_NOMEM;
@@ -97,6 +102,25 @@ static void push(sim_alloc ***list, size_t *n, size_t *capacity, sim_alloc *a) {
   (*list)[(*n)++] = a;
 }
 
+/* How many of them begin at p or below. */
+static size_t held_up_to(const range *r, uintptr_t p) {
+  size_t lo = 0, hi = r->nheld;
+  while (lo < hi) {
+    const size_t mid = lo + (hi - lo) / 2;
+    if (r->held[mid]->base <= p) lo = mid + 1;
+    if (r->held[mid]->base > p) hi = mid;
+  }
+  return lo;
+}
+
+static void hold(range *r, sim_alloc *a) {
+  const size_t n = held_up_to(r, a->base);
+  if (n > 0 && r->held[n - 1]->base == a->base)
+    r->held[n - 1] = a;
+  else
+    push(&r->held, &r->nheld, &r->room, a);
+}
+
 static sim_alloc *append(sim_space space, int device, uintptr_t base, size_t nbytes) {
   range *r = range_of(base);
   sim_alloc *a = calloc(1, sizeof *a);
@@ -106,8 +130,8 @@ static sim_alloc *append(sim_space space, int device, uintptr_t base, size_t nby
   a->before = last;
   *(last == NULL ? &first : &last->after) = a;
   last = a;
-  push(&allocs, &nallocs, &room, a);
-  if (r != NULL) push(&r->held, &r->nheld, &r->room, a);
+  push(&allocs, &nallocs, &allocs_room, a);
+  if (r != NULL) hold(r, a);
   if (r == NULL) push(&foreign, &nforeign, &foreign_room, a);
   return a;
 }
@@ -116,17 +140,41 @@ static bool host_reaches(sim_space space) {
   return space == SIM_PINNED || space == SIM_MANAGED;
 }
 
-sim_status sim_alloc_new(sim_space space, int device, size_t nbytes, sim_alloc **out) {
+size_t sim_room(size_t nbytes) {
+  const size_t room = (nbytes + PAGE - 1) / PAGE * PAGE;
+  return room < nbytes ? 0 : room;
+}
+
+static sim_alloc *take_spare(range *r, size_t room) {
+  sim_alloc **link = &r->spare;
+  if (!sim_reuses()) return NULL;
+  while (*link != NULL && (*link)->room != room) link = &(*link)->below;
+  sim_alloc *a = *link;
+  if (a != NULL) *link = a->below;
+  return a;
+}
+
+/* The bytes are another's now: what the quarantine kept of them is gone. */
+static void supersede(sim_alloc *a) {
+  if (!a->purged) resting -= a->room;
+  a->purged = true;
+}
+
+sim_status sim_alloc_new(sim_space space, int device, size_t nbytes, sim_alloc *at, sim_alloc **out) {
   range *r = &ranges[space == SIM_DEVICE ? device + 1 : 0];
-  const size_t taken = (nbytes + PAGE - 1) / PAGE * PAGE;
+  const size_t taken = sim_room(nbytes);
   sim_device *d = sim_device_at(device);
-  if (taken < nbytes || r->next + taken + GAP > span) return SIM_NOMEM;
-  if (space == SIM_DEVICE && d->used + taken > d->total) return SIM_NOMEM;
-  sim_alloc *a = append(space, device, r->program + r->next, nbytes);
+  const bool counts = space == SIM_DEVICE && at == NULL;
+  if (taken < nbytes || (counts && d->used + taken > d->total)) return SIM_NOMEM;
+  if (at == NULL) at = take_spare(r, taken);
+  if (at == NULL && r->next + taken + GAP > span) return SIM_NOMEM;
+  sim_alloc *a = append(space, device, at != NULL ? at->base : r->program + r->next, nbytes);
   a->room = taken;
-  r->next += taken + GAP;
+  if (at == NULL) r->next += taken + GAP;
+  if (at != NULL) supersede(at);
   if (host_reaches(space) && !program_access(a, true)) return SIM_NOMEM;
-  if (space == SIM_DEVICE) d->used += taken;
+  if (host_reaches(space)) sim_trap_born(a);
+  if (counts) d->used += taken;
   *out = a;
   return SIM_OK;
 }
@@ -147,13 +195,8 @@ static sim_alloc *holds(sim_alloc *a, uintptr_t p) {
 }
 
 static sim_alloc *find_held(const range *r, uintptr_t p) {
-  size_t lo = 0, hi = r->nheld;
-  while (lo < hi) {
-    const size_t mid = lo + (hi - lo) / 2;
-    if (r->held[mid]->base <= p) lo = mid + 1;
-    if (r->held[mid]->base > p) hi = mid;
-  }
-  return lo == 0 ? NULL : holds(r->held[lo - 1], p);
+  const size_t n = held_up_to(r, p);
+  return n == 0 ? NULL : holds(r->held[n - 1], p);
 }
 
 sim_alloc *sim_alloc_find(uintptr_t p) {
@@ -212,11 +255,18 @@ void sim_alloc_end(sim_alloc *a) {
     forget(a);
     return;
   }
-  if (a->space == SIM_DEVICE) sim_device_at(a->device)->used -= a->room;
-  if (a->pool != NULL) a->pool->used -= a->nbytes;
+  if (host_reaches(a->space)) sim_trap_died(a);
   if (host_reaches(a->space)) program_access(a, false);
   resting += a->room;
   purge_oldest();
+  if (a->pool == NULL) sim_alloc_release(a);
+}
+
+void sim_alloc_release(sim_alloc *a) {
+  range *r = range_of(a->base);
+  if (a->space == SIM_DEVICE) sim_device_at(a->device)->used -= a->room;
+  a->below = r->spare;
+  r->spare = a;
 }
 
 void sim_alloc_unpin(sim_alloc *a) {

@@ -2,6 +2,8 @@
  *
  * Each allocation remembers the accesses that something could still conflict with. Two accesses conflict if
  * they share a byte and one of them writes; the earlier must then have been seen, by vector clock, by the later.
+ * What all host threads have seen is forgotten, since whatever comes is ordered behind it; anything else only where an
+ * allocation has more than SIM_HISTORY of it, and then that is said.
  * Invariant: what is found depends only on the calls made and their order, never on when work happened to run.
  * It must not know how an order came about. */
 #include <stdio.h>
@@ -10,7 +12,7 @@
 
 #include "engine.h"
 
-enum { KEEP = 2048 }; /* accesses remembered for one allocation */
+enum { AT_FIRST = 256 }; /* accesses of one allocation, before it is looked what may be forgotten */
 
 static const char *verb(const sim_access *a) {
   if (a->is_free) return "freed";
@@ -34,12 +36,13 @@ static void advise(const sim_access *a, const sim_access *b, char *out, size_t s
 
 static void report(const sim_alloc *m, const sim_access *a, const sim_access *b) {
   char first[200], second[200], made[200], missing[300];
+  const size_t nbytes = sim_region_end(&b->region) - b->region.base;
   if (!sim_found_pair(SIM_RACE, &a->place, &b->place)) return;
   advise(a, b, missing, sizeof missing);
   sim_found(SIM_RACE,
-            "race on %zu bytes at %#zx (%zu into an allocation of %zu)\n  first  %s by %s: %s\n  then   %s by %s: %s\n"
+            "race on %zu byte%s at %#zx (%zu into an allocation of %zu)\n  first  %s by %s: %s\n  then   %s by %s: %s\n"
             "  made   %s\n  missing: %s",
-            (size_t)(sim_region_end(&b->region) - b->region.base), (size_t)b->region.base,
+            nbytes, nbytes == 1 ? "" : "s", (size_t)b->region.base,
             (size_t)(b->region.base - m->base), m->nbytes, verb(a), a->who,
             sim_place_text(&a->place, first, sizeof first), verb(b), b->who,
             sim_place_text(&b->place, second, sizeof second), sim_place_text(&m->made, made, sizeof made), missing);
@@ -61,10 +64,41 @@ static bool replaces(const sim_access *b, const sim_access *a, bool ordered) {
   return memcmp(&a->region, &b->region, sizeof a->region) == 0;
 }
 
+static bool seen_by_all(const sim_access *a) {
+  if (!sim_conf.separate_threads) return sim_clock_covers(sim_host_clock(), a->slot, a->time);
+  for (const sim_thread *t = sim_threads(); t != NULL; t = t->next)
+    if (!sim_clock_covers(&t->clock, a->slot, a->time)) return false;
+  return true;
+}
+
+/* That it was freed must be known to the last. */
+static void drop_seen(sim_alloc *m) {
+  size_t kept = 0;
+  for (size_t i = 0; i < m->naccesses; i++)
+    if (m->accesses[i].is_free || !seen_by_all(&m->accesses[i])) m->accesses[kept++] = m->accesses[i];
+  m->naccesses = kept;
+}
+
+static void drop_half(sim_alloc *m) {
+  char made[200];
+  const size_t half = m->naccesses / 2;
+  memmove(m->accesses, m->accesses + half, (m->naccesses - half) * sizeof *m->accesses);
+  m->naccesses -= half;
+  if (m->forgetful) return;
+  m->forgetful = true;
+  sim_found(SIM_WARNING, "more than %zu accesses to one allocation that the host has not waited for: the first of them"
+            " are forgotten, and races with those are not found (SIM_HISTORY says how many are kept)\n  made   %s",
+            2 * half, sim_place_text(&m->made, made, sizeof made));
+  sim_say("the race checker forgets: more than %zu accesses to one allocation; SIM_HISTORY says how many are kept",
+          2 * half);
+}
+
 static void remember(sim_alloc *m, const sim_access *b) {
-  if (m->naccesses == KEEP) {
-    memmove(m->accesses, m->accesses + KEEP / 2, KEEP / 2 * sizeof *b);
-    m->naccesses = KEEP / 2;
+  if (m->keep == 0) m->keep = AT_FIRST;
+  if (m->naccesses >= m->keep) {
+    drop_seen(m);
+    if (m->naccesses >= sim_conf.history) drop_half(m);
+    if (m->naccesses > m->keep / 2) m->keep = 2 * m->keep < sim_conf.history ? 2 * m->keep : sim_conf.history;
   }
   if (m->naccesses == m->capacity) {
     m->capacity = m->capacity * 2 + 4;
@@ -74,13 +108,15 @@ static void remember(sim_alloc *m, const sim_access *b) {
   m->accesses[m->naccesses++] = *b;
 }
 
-static void check(sim_alloc *m, const sim_access *b, const sim_clock *seen) {
+/* What was queued after call `last` is not compared with b, only remembered to be there. */
+static void check_until(sim_alloc *m, const sim_access *b, const sim_clock *seen, uint64_t last) {
   size_t kept = 0;
   bool freed_before = false;
   for (size_t i = 0; i < m->naccesses; i++) {
     const sim_access a = m->accesses[i];
     const bool ordered = sim_clock_covers(seen, a.slot, a.time);
-    const bool conflict = (a.write || b->write) && sim_region_overlap(&a.region, &b->region);
+    const bool both = (a.write || b->write) && sim_region_overlap(&a.region, &b->region);
+    const bool conflict = both && a.place.number <= last;
     if (a.is_free && ordered) freed_before = true;
     if (conflict && !ordered) report(m, &a, b);
     if (!replaces(b, &a, ordered) || a.is_free) m->accesses[kept++] = a;
@@ -90,11 +126,43 @@ static void check(sim_alloc *m, const sim_access *b, const sim_clock *seen) {
   remember(m, b);
 }
 
+static void check(sim_alloc *m, const sim_access *b, const sim_clock *seen) {
+  check_until(m, b, seen, UINT64_MAX);
+}
+
 void sim_check_op(sim_alloc *m, const sim_region *r, bool write, const sim_op *op) {
   if (m == NULL || sim_region_empty(r)) return;
   const sim_access b = {.region = *r, .write = write, .is_free = op->work.kind == SIM_DEATH, .slot = op->slot,
                         .time = op->time, .who = op->who, .place = op->place};
   check(m, &b, &op->clock);
+  sim_trap_touched(m, r, write, op);
+}
+
+/* A host function runs when its turn comes: what was queued after it may well be ordered behind it, and was compared
+ * with all that was known then. What was queued before it is not behind it. */
+static void check_acting(sim_alloc *m, sim_access *b, const sim_op *op) {
+  b->who = op->who;
+  b->slot = op->slot;
+  b->time = op->time;
+  check_until(m, b, &op->clock, op->place.number - 1);
+}
+
+/* Where threads count apart, nothing is known to come before the access of one that never called the driver. */
+void sim_check_touch(sim_alloc *m, const sim_region *r, bool write, const sim_toucher *who) {
+  static const sim_clock nothing;
+  sim_access b = {.region = *r, .write = write, .who = "host", .place = who->place};
+  if (who->acting != NULL) {
+    check_acting(m, &b, who->acting);
+    return;
+  }
+  if (sim_conf.separate_threads && who->thread == NULL) {
+    check(m, &b, &nothing);
+    return;
+  }
+  b.slot = sim_conf.separate_threads ? who->thread->slot : sim_host_slot();
+  sim_clock *clock = sim_conf.separate_threads ? &who->thread->clock : sim_host_clock();
+  b.time = sim_clock_tick(clock, b.slot);
+  check(m, &b, clock);
 }
 
 void sim_check_host(sim_alloc *m, const sim_region *r, bool write, bool is_free) {

@@ -12,13 +12,16 @@
 static const char *name_of(const sim_stream *s) {
   char *name = NULL;
   const int device = s->ctx->device->id;
+  char which[32] = "";
   int n;
+  if (sim_object_uses(&s->o) > 1) snprintf(which, sizeof which, ", handle's use %u", sim_object_uses(&s->o));
   if (s->kind == SIM_LEGACY)
     n = asprintf(&name, "the legacy stream of device %d", device);
   else if (s->kind == SIM_PER_THREAD)
     n = asprintf(&name, "the per-thread stream of thread %d on device %d", s->thread, device);
   else
-    n = asprintf(&name, "stream %#zx (device %d, %sblocking)", (size_t)s->o.handle, device, s->blocking ? "" : "non-");
+    n = asprintf(&name, "stream %#zx (device %d, %sblocking%s)", (size_t)s->o.handle, device,
+                 s->blocking ? "" : "non-", which);
   return n < 0 ? "a stream" : name;
 }
 
@@ -49,7 +52,7 @@ sim_stream *sim_stream_per_thread(sim_context *c) {
 sim_status sim_stream_end(sim_stream *s) {
   char here[200];
   const sim_place now = sim_here();
-  if (s->capture != NULL) sim_capture_forbid(s, SIM_CAP_UNSUPPORTED);
+  sim_capture_abandon(s);
   if (!sim_clock_covers(sim_host_clock(), s->slot, s->worked))
     sim_found(SIM_WARNING, "%s is destroyed with work pending: %s", s->name, sim_place_text(&now, here, sizeof here));
   sim_stream **link = &s->ctx->streams;
@@ -113,6 +116,7 @@ sim_status sim_submit(sim_stream *s, const sim_work *w, sim_op **out) {
 }
 
 void sim_host_after(const sim_op *op) {
+  sim_trap_learned();
   sim_clock_join(sim_host_clock(), &op->clock);
 }
 
@@ -120,26 +124,48 @@ static sim_status verdict(void) {
   return sim_stuck_code() != 0 ? SIM_STUCK : SIM_OK;
 }
 
-/* The legacy stream stands for all blocking ones, so a mark in it gathers them. */
+/* Drivers promise that an action queued in the legacy stream comes behind all blocking streams, and they behind it.
+ * To ask or to wait queues no action, so the legacy stream then speaks for itself alone; with SIM_LEGACY=kind a mark in
+ * it gathers them. */
 static sim_status gather(sim_stream *s) {
   const sim_work mark = {.kind = SIM_MARK};
-  return s->kind == SIM_LEGACY ? sim_submit(s, &mark, NULL) : SIM_OK;
+  return s->kind == SIM_LEGACY && sim_conf.legacy_covers ? sim_submit(s, &mark, NULL) : SIM_OK;
 }
 
 static sim_status may_wait(sim_stream *s) {
   if (s->capture != NULL) return sim_capture_forbid(s, SIM_CAP_UNSUPPORTED);
   const sim_status rc = sim_capture_implicit(s);
-  return rc != SIM_OK ? rc : sim_capture_unsafe();
+  return rc != SIM_OK ? rc : sim_capture_asking(SIM_ASKS_STREAM);
+}
+
+static void wait_for_last(const sim_stream *s) {
+  sim_op *op = sim_op_keep(s->last);
+  if (op == NULL) return;
+  sim_op_run(op);
+  sim_host_after(op);
+  sim_op_drop(op);
+  sim_pools_settle(s->ctx->device);
 }
 
 sim_status sim_stream_wait_host(sim_stream *s) {
   sim_status rc = may_wait(s);
   if (rc == SIM_OK) rc = gather(s);
   if (rc != SIM_OK || s->last == NULL) return rc;
-  sim_op *op = sim_op_keep(s->last);
-  sim_op_run(op);
-  sim_host_after(op);
-  sim_op_drop(op);
+  wait_for_last(s);
+  return verdict();
+}
+
+/* Host functions may end streams while this waits, so it begins again after each wait. */
+static const sim_stream *unseen_blocking(const sim_context *c) {
+  for (const sim_stream *s = c->streams; s != NULL; s = s->next)
+    if (s->blocking && s->last != NULL && !sim_clock_covers(sim_host_clock(), s->slot, s->last->time)) return s;
+  return NULL;
+}
+
+sim_status sim_stream_wait_blocking(sim_context *c) {
+  const sim_status rc = sim_stream_wait_host(c->legacy);
+  if (rc != SIM_OK) return rc;
+  for (const sim_stream *s = unseen_blocking(c); s != NULL; s = unseen_blocking(c)) wait_for_last(s);
   return verdict();
 }
 
@@ -155,11 +181,16 @@ sim_status sim_stream_query(sim_stream *s) {
 }
 
 sim_status sim_context_wait_host(sim_context *c) {
-  const sim_status rc = sim_capture_unsafe();
-  if (rc != SIM_OK) return rc;
+  const sim_status rc = sim_capture_wide(c);
+  return rc != SIM_OK ? rc : sim_context_drain(c);
+}
+
+sim_status sim_context_drain(sim_context *c) {
   sim_op_run_context(c);
+  sim_trap_learned();
   sim_clock_join(sim_host_clock(), &c->orphans);
   sim_clock_join(sim_host_clock(), &c->legacy->clock);
   for (const sim_stream *s = c->streams; s != NULL; s = s->next) sim_clock_join(sim_host_clock(), &s->clock);
+  sim_pools_settle(c->device);
   return verdict();
 }

@@ -120,13 +120,20 @@ static void copy_rows(const sim_work *w) {
     }
 }
 
+/* Each copy doubles what is filled. */
+static void fill_row(char *row, size_t width, const sim_work *w) {
+  if (w->unit == 1) {
+    memset(row, (int)(w->value & 0xff), width);
+    return;
+  }
+  memcpy(row, &w->value, w->unit);
+  for (size_t n = w->unit; n < width; n *= 2) memcpy(row + n, row, n < width - n ? n : width - n);
+}
+
 static void fill_rows(const sim_work *w) {
   const sim_region *d = &w->dst;
   for (size_t k = 0; k < d->depth; k++)
-    for (size_t i = 0; i < d->rows; i++) {
-      char *row = sim_view(d->base + k * d->slice + i * d->pitch);
-      for (size_t j = 0; j < d->width; j += w->unit) memcpy(row + j, &w->value, w->unit);
-    }
+    for (size_t i = 0; i < d->rows; i++) fill_row(sim_view(d->base + k * d->slice + i * d->pitch), d->width, w);
 }
 
 void sim_call_out(void (*fn)(void *), void *arg) {
@@ -140,8 +147,11 @@ void sim_call_out(void (*fn)(void *), void *arg) {
 }
 
 static void call_host(sim_op *op) {
+  const sim_op *before = sim_self()->acting;
   op->running = true;
+  sim_self()->acting = op;
   sim_call_out(op->work.fn, op->work.arg);
+  sim_self()->acting = before;
   op->running = false;
   sim_changed();
 }
@@ -172,6 +182,7 @@ static void finish(sim_op *op) {
   sim_launch_pin(op->work.launch, false);
   op->stamp = now_ns += cost(&op->work);
   op->done = true;
+  if (op->work.kind == SIM_DEATH) sim_pool_freed(op->work.to);
   for (size_t i = 0; i < op->ndeps; i++) sim_op_drop(op->deps[i]);
   op->ndeps = 0;
   unlink_op(op);

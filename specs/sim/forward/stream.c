@@ -22,8 +22,18 @@ hipError_t do_hipStreamQuery(hipStream_t s) {
   return DO(cuStreamQuery, forward_stream(s));
 }
 
+/* HIP's null stream is waited for with all blocking streams. CUDA promises that of no wait, but of what is queued. */
+static hipError_t synchronize_all(void) {
+  CUevent e = NULL;
+  TRY(DO(cuEventCreate, &e, CU_EVENT_DISABLE_TIMING));
+  hipError_t rc = DO(cuEventRecord, e, CU_STREAM_LEGACY);
+  if (rc == hipSuccess) rc = DO(cuEventSynchronize, e);
+  const hipError_t ended = DO(cuEventDestroy_v2, e);
+  return rc != hipSuccess ? rc : ended;
+}
+
 hipError_t do_hipStreamSynchronize(hipStream_t s) {
-  return DO(cuStreamSynchronize, forward_stream(s));
+  return s == NULL && !per_thread_default() ? synchronize_all() : DO(cuStreamSynchronize, forward_stream(s));
 }
 
 hipError_t do_hipStreamWaitEvent(hipStream_t s, hipEvent_t e, unsigned flags) {

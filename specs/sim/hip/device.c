@@ -89,6 +89,21 @@ hipError_t do_hipDeviceTotalMem(size_t *n, hipDevice_t device) {
   return hipSuccess;
 }
 
+/* ROCm 6 and 7 break every capture of the process at a hipDeviceSynchronize (hipErrorStreamCaptureUnsupported) and at
+ * a synchronous copy or fill (hipErrorStreamCaptureImplicit), whatever the modes: ROCm/clr f9f995c6, hip_internal.hpp;
+ * measured with ROCm 10 in ROCm/rocm-systems issue 11698. Until HIP 7.2.1 the modes relaxed and thread-local did not
+ * save hipEventQuery and hipEventSynchronize, nor thread-local hipStreamQuery and hipStreamSynchronize, from another
+ * thread's global capture (rocm-systems pull requests 3169, 3176 and 2177), and an event counted as captured as soon
+ * as the stream of its last record was. A version does not tell 7.2.1 from 7.2.0, so 7.3 ends it here. */
+void sim_driver_rules(sim_rules *out) {
+  enum { FIXED = 70300000 };
+  *out = (sim_rules){.waits_break_all = true};
+  if (runtime_version() >= FIXED) return;
+  out->record_joins_capture = true;
+  out->unsafe_in_thread_mode = SIM_ASKS_STREAM | SIM_ASKS_EVENT;
+  out->unsafe_in_relaxed_mode = SIM_ASKS_EVENT;
+}
+
 enum { MAJOR = 9, MINOR = 0, WAVE = 64, THREADS = 1024, UNITS = 8, SHARED = 65536, REGISTERS = 65536 };
 enum { KHZ = 1000000, CACHE = 4194304, RESIDENT = 2048, BUS = 256, ALIGN = 256, MAX_GRID = 65536 };
 enum { MAX_INT = 2147483647 };

@@ -11,6 +11,7 @@
 enum { NO_DEVICE = 0x100, KEEPS_ERROR = 0x200 };
 enum { RUNTIME_VERSION = 70051831 };
 
+int runtime_version(void);
 hipError_t from(sim_status rc);
 const char *error_name(hipError_t e);
 const char *error_text(hipError_t e);

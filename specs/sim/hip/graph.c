@@ -77,7 +77,8 @@ hipError_t do_hipGraphUpload(hipGraphExec_t x, hipStream_t handle) {
   sim_graph *g;
   sim_stream *s;
   TRY(stream_of(handle, &s));
-  return object_of(x, SIM_EXEC, &g);
+  TRY(object_of(x, SIM_EXEC, &g));
+  return from(sim_capture_implicit(s));
 }
 
 hipError_t do_hipGraphLaunch(hipGraphExec_t x, hipStream_t handle) {

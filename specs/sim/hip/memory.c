@@ -20,7 +20,7 @@ static hipError_t allocate(void **p, sim_space space, size_t n, unsigned flags) 
   *p = NULL;
   if (n == 0) return hipSuccess;
   TRY(from(sim_capture_unsafe()));
-  TRY(from(sim_alloc_new(space, c->device->id, n, &a)));
+  TRY(from(sim_alloc_new(space, c->device->id, n, NULL, &a)));
   a->ctx = c;
   a->flags = flags;
   sim_poison(a, SIM_FRESH);

@@ -6,13 +6,17 @@
 
 #include "front.h"
 
+int runtime_version(void) {
+  return sim_conf.version != 0 ? sim_conf.version : RUNTIME_VERSION;
+}
+
 hipError_t do_hipInit(unsigned flags) {
   return flags != 0 ? hipErrorInvalidValue : hipSuccess;
 }
 
 hipError_t do_hipDriverGetVersion(int *version) {
   if (version == NULL) return hipErrorInvalidValue;
-  *version = sim_conf.version != 0 ? sim_conf.version : RUNTIME_VERSION;
+  *version = runtime_version();
   return hipSuccess;
 }
 

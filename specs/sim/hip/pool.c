@@ -67,8 +67,8 @@ hipError_t do_hipMemPoolSetAttribute(hipMemPool_t p, int which, void *v) {
 
 hipError_t do_hipMemPoolTrimTo(hipMemPool_t p, size_t keep) {
   sim_pool *pool;
-  (void)keep;
-  return object_of(p, SIM_POOL, &pool);
+  TRY(object_of(p, SIM_POOL, &pool));
+  return from(sim_pool_trim(pool, keep));
 }
 
 hipError_t do_hipMemPoolSetAccess(hipMemPool_t p, const hipMemAccessDesc *map, size_t n) {

@@ -40,11 +40,14 @@ hipError_t do_hipStreamQuery(hipStream_t handle) {
   return from(sim_stream_query(s));
 }
 
+/* Of the null stream it is documented that this waits for other streams of the device too; of hipStreamLegacy, and of
+ * hipStreamQuery, it is not. */
 hipError_t do_hipStreamSynchronize(hipStream_t handle) {
   sim_stream *s;
   TRY(stream_of(handle, &s));
   sim_note("%s", s->name);
-  return from(sim_stream_wait_host(s));
+  const bool null = handle == NULL && s->kind == SIM_LEGACY;
+  return from(null ? sim_stream_wait_blocking(s->ctx) : sim_stream_wait_host(s));
 }
 
 /* The runtime of ROCm 6 and 7 takes hipStreamLegacy for an address in calls that ask what a stream is, and dies. */

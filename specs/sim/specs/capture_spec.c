@@ -97,11 +97,33 @@ static CUresult synchronous_copy(CUstream s, CUdeviceptr p) {
   (void)s;
   return cuMemcpyDtoH_v2(host, p, 16);
 }
+static CUmemoryPool a_pool;
+static CUresult trim(CUstream s, CUdeviceptr p) {
+  (void)s, (void)p;
+  return cuMemPoolTrimTo(a_pool, 0);
+}
+static CUresult open_pool(CUstream s, CUdeviceptr p) {
+  const CUmemAccessDesc to_both = {{CU_MEM_LOCATION_TYPE_DEVICE, 1}, 3};
+  (void)s, (void)p;
+  return cuMemPoolSetAccess(a_pool, &to_both, 1);
+}
+static CUresult end_pool(CUstream s, CUdeviceptr p) {
+  (void)s, (void)p;
+  return cuMemPoolDestroy(a_pool);
+}
+static CUresult enable_peer(CUstream s, CUdeviceptr p) {
+  (void)s, (void)p;
+  return cuCtxEnablePeerAccess(contexts[1], 0);
+}
 
 static void each_forbidden_call_fails_and_breaks_the_capture(void **state) {
   (void)state;
-  static const forbidden calls[] = {synchronize, query, context, allocate, release, callback, synchronous_copy};
+  static const forbidden calls[] = {synchronize, query, context, allocate, release, callback, synchronous_copy,
+                                    trim, open_pool, end_pool, enable_peer};
+  const CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
   CUdeviceptr p = device_memory();
+  OK(cuMemPoolCreate(&a_pool, &props));
   for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
     CUstreamCaptureStatus status;
     CUstream s = stream();
@@ -117,6 +139,7 @@ static void each_forbidden_call_fails_and_breaks_the_capture(void **state) {
     OK(cuStreamSynchronize(s));
     OK(cuStreamDestroy_v2(s));
   }
+  OK(cuMemPoolDestroy(a_pool));
   OK(cuMemFree_v2(p));
 }
 
@@ -141,26 +164,46 @@ static void relaxed_captures_allow_what_does_not_conflict(void **state) {
   OK(cuStreamDestroy_v2(s));
 }
 
-static void the_legacy_stream_and_captures_do_not_mix(void **state) {
-  (void)state;
+static void expect_broken(CUstream s) {
   CUstreamCaptureStatus status;
-  CUdeviceptr p = device_memory();
-  CUstream s = NULL, other = stream();
-  OK(cuStreamCreate(&s, 0));
-  FAILS(cuStreamBeginCapture_v2(NULL, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-  OK(cuStreamBeginCapture_v2(other, CU_STREAM_CAPTURE_MODE_GLOBAL));
-  OK(cuMemsetD8Async(p, 1, NBYTES, NULL));
-  OK(cuGraphDestroy(ended(other, CUDA_SUCCESS)));
-  OK(cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
-  FAILS(cuStreamIsCapturing(NULL, &status), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
   OK(cuStreamIsCapturing(s, &status));
-  assert_int_equal(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
-  FAILS(cuMemsetD8Async(p, 1, NBYTES, NULL), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
-  ended(s, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+  assert_int_equal(status, CU_STREAM_CAPTURE_STATUS_INVALIDATED);
+  assert_null(ended(s, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED));
   found(SIM_CAPTURE, 1);
-  OK(cuCtxSynchronize());
+}
+
+static void a_wait_for_a_device_breaks_its_captures_in_any_mode(void **state) {
+  (void)state;
+  CUstream s = stream();
+  OK(cuCtxPushCurrent_v2(contexts[1]));
+  CUstream far = stream();
+  for (unsigned mode = 0; mode < 3; mode++) {
+    CUstreamCaptureMode relaxed = CU_STREAM_CAPTURE_MODE_RELAXED;
+    OK(cuStreamBeginCapture_v2(far, CU_STREAM_CAPTURE_MODE_RELAXED));
+    OK(cuThreadExchangeStreamCaptureMode(&relaxed));
+    OK(cuStreamBeginCapture_v2(s, (CUstreamCaptureMode)mode));
+    OK(cuCtxPushCurrent_v2(contexts[0]));
+    FAILS(cuCtxSynchronize(), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    assert_true(told("the host waits for all of a device"));
+    OK(cuCtxPopCurrent_v2(NULL));
+    expect_broken(s);
+    OK(cuThreadExchangeStreamCaptureMode(&relaxed));
+    OK(cuGraphDestroy(ended(far, CUDA_SUCCESS)));
+  }
+  OK(cuStreamDestroy_v2(far));
+  OK(cuCtxPopCurrent_v2(NULL));
   OK(cuStreamDestroy_v2(s));
-  OK(cuStreamDestroy_v2(other));
+}
+
+static void a_capture_ends_with_the_stream_it_began_in(void **state) {
+  (void)state;
+  CUdeviceptr p = 0;
+  CUstream s = stream();
+  OK(cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  OK(cuStreamDestroy_v2(s));
+  found(SIM_CAPTURE, 1);
+  assert_int_equal(sim_left("captures"), 0);
+  OK(cuMemAlloc_v2(&p, NBYTES));
   OK(cuMemFree_v2(p));
 }
 
@@ -388,9 +431,10 @@ static void two_graphs_in_two_streams_are_not_ordered(void **state) {
   OK(cuMemFree_v2(p));
 }
 
-RUN(SPEC(a_captured_stream_does_nothing_until_the_graph_is_launched), SPEC(branches_of_a_graph_are_checked),
+RUN(SPEC(a_wait_for_a_device_breaks_its_captures_in_any_mode), SPEC(a_capture_ends_with_the_stream_it_began_in),
+    SPEC(a_captured_stream_does_nothing_until_the_graph_is_launched), SPEC(branches_of_a_graph_are_checked),
     SPEC(each_forbidden_call_fails_and_breaks_the_capture), SPEC(relaxed_captures_allow_what_does_not_conflict),
-    SPEC(the_legacy_stream_and_captures_do_not_mix), SPEC(edges_into_and_between_captures_are_refused),
+    SPEC(edges_into_and_between_captures_are_refused),
     SPEC(captured_events_are_not_the_hosts), SPEC(a_fork_must_be_joined),
     SPEC(other_threads_are_bound_by_a_global_capture_only), SPEC(a_graph_that_outlives_its_memory_is_found),
     SPEC(two_graphs_in_two_streams_are_not_ordered),

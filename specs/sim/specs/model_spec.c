@@ -43,7 +43,8 @@ static bool has(const set *s, int op) {
   return (s->bits[op / 64] >> (op % 64) & 1) != 0;
 }
 
-/* Stream 0 is the legacy stream, 1 and 2 are blocking. Returns the operation, after all that comes before it. */
+/* Stream 0 is the legacy stream, 1 and 2 are blocking; only operations order them, no wait of the host's. Returns the
+ * operation, after all that comes before it. */
 static int model_op(int s, const set *also) {
   set *seen = &m.stream[s];
   join(seen, &m.host);
@@ -105,7 +106,6 @@ static void step_host(void) {
   const int s = (int)draw(STREAMS), e = (int)draw(EVENTS);
   if (draw(2) == 0) {
     OK(cuStreamSynchronize(streams[s]));
-    if (s == 0) model_op(0, NULL);
     join(&m.host, &m.stream[s]);
   } else {
     OK(cuEventSynchronize(events[e]));
@@ -122,11 +122,17 @@ static void wait_for_all_others(int s) {
   }
 }
 
+/* Half of the programs are the same in every commit; MOONFERRY_SPEC_SEED moves the others. */
+static uint64_t start_of(uint64_t program) {
+  const char *text = getenv("MOONFERRY_SPEC_SEED");
+  return program % 4 < 2 || text == NULL ? program : program + strtoull(text, NULL, 10);
+}
+
 /* carefulness: how many of 16 operations wait for all other streams first. Returns whether anything raced. */
 static bool run_program(uint64_t program, uint64_t seed, unsigned carefulness) {
   bool raced = false;
   memset(&m, 0, sizeof m);
-  state = program;
+  state = start_of(program);
   sim_seed(seed);
   for (int i = 0; i < BUFFERS; i++) {
     OK(cuMemAlloc_v2(&buffers[i], SIZE));

@@ -127,34 +127,6 @@ static void a_free_while_work_is_queued_is_a_race(void **state) {
   }
 }
 
-static void the_legacy_stream_orders_blocking_streams_only(void **state) {
-  (void)state;
-  for (unsigned flags = 0; flags < 2; flags++) {
-    CUdeviceptr p = device_memory();
-    CUstream s = NULL;
-    OK(cuStreamCreate(&s, flags));
-    OK(cuMemsetD8Async(p, 1, NBYTES, s));
-    OK(cuMemsetD8Async(p, 2, NBYTES, CU_STREAM_LEGACY));
-    OK(cuMemsetD8Async(p, 3, NBYTES, s));
-    found(SIM_RACE, flags == 0 ? 0 : 2);
-    give_back(p, 0, s, NULL);
-  }
-}
-
-static void the_per_thread_stream_is_a_blocking_one(void **state) {
-  (void)state;
-  CUdeviceptr p = device_memory();
-  OK(cuMemsetD8Async(p, 1, NBYTES, CU_STREAM_PER_THREAD));
-  OK(cuMemsetD8Async(p, 2, NBYTES, NULL));
-  OK(cuMemsetD8Async_ptsz(p, 3, NBYTES, NULL));
-  assert_int_equal(sim_findings(SIM_RACE), 0);
-  CUstream s = NULL;
-  OK(cuStreamCreate(&s, 0));
-  OK(cuMemsetD8Async(p, 4, NBYTES, s));
-  found(SIM_RACE, 1);
-  give_back(p, 0, s, NULL);
-}
-
 static void a_wait_means_the_last_record_before_it(void **state) {
   (void)state;
   CUdeviceptr p = device_memory();
@@ -299,8 +271,7 @@ static void pinned_memory_is_checked_too(void **state) {
 RUN(SPEC(same_stream_is_ordered), SPEC(a_missing_wait_is_found_under_every_seed),
     SPEC(a_race_names_both_places_and_the_wait), SPEC(a_missing_wait_gives_wrong_bytes), SPEC(reads_do_not_race),
     SPEC(a_later_write_must_wait_for_readers), SPEC(different_bytes_do_not_race),
-    SPEC(a_free_while_work_is_queued_is_a_race), SPEC(the_legacy_stream_orders_blocking_streams_only),
-    SPEC(the_per_thread_stream_is_a_blocking_one), SPEC(a_wait_means_the_last_record_before_it),
+    SPEC(a_free_while_work_is_queued_is_a_race), SPEC(a_wait_means_the_last_record_before_it),
     SPEC(waiting_for_an_event_never_recorded_orders_nothing),
     SPEC(a_synchronous_copy_promises_no_more_than_documented), SPEC(bytes_of_pageable_memory_are_taken_at_once),
     SPEC(a_read_does_not_hide_the_write_before_it), SPEC(a_pair_of_places_is_reported_once),

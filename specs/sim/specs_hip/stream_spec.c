@@ -45,6 +45,22 @@ static void the_default_stream_orders_blocking_streams_only(void **state) {
   OK(hipStreamDestroy(other));
 }
 
+static void only_the_null_stream_is_waited_for_with_all_others(void **state) {
+  (void)state;
+  const hipStream_t names[] = {NULL, hipStreamLegacy};
+  for (int i = 0; i < 2; i++) {
+    void *p = device_memory();
+    hipStream_t s = NULL;
+    OK(hipStreamCreate(&s));
+    OK(hipMemsetAsync(p, 1, NBYTES, s));
+    OK(hipStreamSynchronize(names[i]));
+    OK(hipFree(p));
+    found(SIM_RACE, names[i] == hipStreamLegacy);
+    OK(hipStreamSynchronize(s));
+    OK(hipStreamDestroy(s));
+  }
+}
+
 static void the_twin_means_the_threads_own_stream(void **state) {
   (void)state;
   hipStream_t blocking = NULL;
@@ -299,6 +315,7 @@ static void what_capture_forbids_breaks_it(void **state) {
 }
 
 RUN(SPEC(a_missing_wait_is_found_under_every_seed), SPEC(the_default_stream_orders_blocking_streams_only),
+    SPEC(only_the_null_stream_is_waited_for_with_all_others),
     SPEC(the_twin_means_the_threads_own_stream), SPEC(what_a_stream_is), SPEC(what_the_named_streams_answer),
     SPEC(dead_and_strange_handles_are_found),
     SPEC(an_event_is_recorded_on_its_own_device), SPEC(host_functions_run_in_order), SPEC(events_measure_time),

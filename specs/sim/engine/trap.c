@@ -1,0 +1,292 @@
+/* trap.c: the host's own loads and stores on pinned and managed memory while work on it may be running.
+ *
+ * Pages that queued work touches are closed to the program until the host has waited for that work: for writing if the
+ * work reads, for all if it writes. The program's first access to a closed page faults; the handler notes it, opens the
+ * page and lets the instruction go on. What was noted is looked at before the next call does anything, so with all that
+ * was known when it happened, and then the page is closed again if the work is still running.
+ * Invariants: the handler takes no lock and allocates nothing; a fault on any other page, and any other signal, goes
+ * to the handler that was there before; a forked child may touch what it inherits. The simulator's own copies go by the
+ * alias and never fault. It must not know how accesses are checked. */
+#define _GNU_SOURCE
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+
+#include "engine.h"
+
+enum { PAGE = 4096, NOTES = 1024 };
+
+/* Of a page of living memory: what queued work closes it to, and what a fault has opened it for since. */
+enum { LIVE = 1, CLOSED_TO_WRITES = 2, CLOSED = 4, OPEN_TO_READS = 8, OPEN = 16, WANTED = CLOSED_TO_WRITES | CLOSED };
+
+typedef struct note {
+  _Atomic bool ready;
+  bool write;
+  uintptr_t at;
+  void *from;
+  sim_thread *thread; /* NULL: it never called the driver */
+  const sim_op *acting;
+} note;
+
+static uintptr_t base;
+static uint64_t span;
+static _Atomic unsigned char *pages; /* one for each page of the range */
+static note notes[NOTES];
+static _Atomic uint64_t written, looked_at, lost;
+static struct sigaction previous;
+static sim_alloc **watched, **fresh; /* with work that the host has not waited for; with pages still to close */
+static size_t nwatched, watched_room, nfresh, fresh_room;
+static bool learned; /* the host waited for something since the lock was taken */
+static _Thread_local uintptr_t chained; /* where on the stack the last fault was handed on */
+
+void sim_trap_open(uintptr_t at, uint64_t nbytes) {
+  if (!sim_conf.host_trap || pages != NULL) return;
+  void *p = mmap(NULL, nbytes / PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p == MAP_FAILED) return;
+  base = at;
+  span = nbytes;
+  pages = p;
+}
+
+/* The handler, and what it calls */
+
+/* For a signal that is not ours. If the handler before this one calls this one, nobody wants it: the process ends. It
+ * may as well jump out of both; then the place on the stack tells that a call is not within the last one. */
+static void chain(int signal_number, siginfo_t *info, void *context) {
+  const bool handled = (previous.sa_flags & SA_SIGINFO) != 0;
+  const bool default_action = !handled && (previous.sa_handler == SIG_DFL || previous.sa_handler == SIG_IGN);
+  const uintptr_t here = (uintptr_t)__builtin_frame_address(0), before = chained;
+  if (here < before || default_action) {
+    signal(signal_number, SIG_DFL);
+    if (info->si_code <= 0) raise(signal_number); /* sent, so that it does not come again by itself */
+    return;
+  }
+  chained = here;
+  if (handled) previous.sa_sigaction(signal_number, info, context);
+  if (!handled) previous.sa_handler(signal_number);
+  chained = 0;
+}
+
+/* Where the machine does not tell, an access counts as a read; a write then faults once more. */
+static bool is_write(const void *context, uintptr_t *from) {
+#if defined(__x86_64__)
+  enum { WRITE = 2 };
+  const ucontext_t *u = context;
+  *from = (uintptr_t)u->uc_mcontext.gregs[REG_RIP];
+  return (u->uc_mcontext.gregs[REG_ERR] & WRITE) != 0;
+#elif defined(__aarch64__)
+  enum { SYNDROME = 0x45535201, WRITE = 1 << 6 };
+  const ucontext_t *u = context;
+  const struct _aarch64_ctx *part = (const struct _aarch64_ctx *)u->uc_mcontext.__reserved;
+  *from = (uintptr_t)u->uc_mcontext.pc;
+  while (part->magic != SYNDROME && part->size != 0) part = (const void *)((const char *)part + part->size);
+  return part->magic == SYNDROME && (*(const uint64_t *)(const void *)(part + 1) & WRITE) != 0;
+#else
+  (void)context;
+  *from = 0;
+  return false;
+#endif
+}
+
+static void take_note(uintptr_t at, bool write, uintptr_t from) {
+  uint64_t i = atomic_load(&written);
+  do {
+    if (i - atomic_load(&looked_at) < NOTES) continue;
+    atomic_fetch_add(&lost, 1);
+    return;
+  } while (!atomic_compare_exchange_weak(&written, &i, i + 1));
+  note *n = &notes[i % NOTES];
+  n->at = at;
+  n->write = write;
+  n->from = (void *)from;
+  n->thread = sim_known_self();
+  n->acting = n->thread == NULL ? NULL : n->thread->acting;
+  atomic_store(&n->ready, true);
+}
+
+static void protect(uint64_t page, uint64_t n, int access) {
+  (void)mprotect((void *)(base + page * PAGE), n * PAGE, access);
+}
+
+/* False where nothing lives: the fault is the program's own. Another thread's fault, or a wait, may have opened the
+ * page meanwhile; then the instruction is tried again. */
+static bool let_in(uintptr_t at, const void *context) {
+  const uint64_t page = (at - base) / PAGE;
+  uintptr_t from;
+  const bool write = is_write(context, &from);
+  unsigned char was = atomic_load(&pages[page]), now;
+  do {
+    if ((was & LIVE) == 0) return false;
+    if ((was & WANTED) == 0) return true;
+    now = was | (!write && (was & CLOSED) != 0 && (was & OPEN_TO_READS) == 0 ? OPEN_TO_READS : OPEN);
+  } while (!atomic_compare_exchange_weak(&pages[page], &was, now));
+  if (now != was && sim_is_owner()) take_note(at, write, from);
+  protect(page, 1, (now & OPEN) != 0 ? PROT_READ | PROT_WRITE : PROT_READ);
+  return true;
+}
+
+static void on_fault(int signal_number, siginfo_t *info, void *context) {
+  const uintptr_t at = (uintptr_t)info->si_addr;
+  const bool a_fault = info->si_code == SEGV_ACCERR;
+  if (a_fault && at - base < span && let_in(at, context)) return;
+  chain(signal_number, info, context);
+}
+
+/* Others may have put theirs in its place. */
+static void be_the_handler(void) {
+  struct sigaction now;
+  if (sigaction(SIGSEGV, NULL, &now) != 0) return;
+  if ((now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == on_fault) return;
+  struct sigaction ours = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER};
+  sigemptyset(&ours.sa_mask);
+  previous = now;
+  (void)sigaction(SIGSEGV, &ours, NULL);
+}
+
+/* Closing and opening, with the lock held */
+
+static bool may_be_watched(const sim_alloc *a) {
+  return pages != NULL && !a->freed && (a->space == SIM_PINNED || a->space == SIM_MANAGED);
+}
+
+static int access_for(unsigned char wanted) {
+  return (wanted & CLOSED) != 0 ? PROT_NONE : PROT_READ;
+}
+
+/* Pages that change alike are closed by one call. */
+static void close_pages(uint64_t page, uint64_t end, unsigned char more) {
+  for (uint64_t n; page < end; page += n) {
+    const unsigned char first = atomic_load(&pages[page]);
+    const unsigned char wanted = (first | more) & WANTED;
+    for (n = 0; page + n < end && atomic_load(&pages[page + n]) == first; n++)
+      atomic_store(&pages[page + n], LIVE | wanted);
+    if (first != (LIVE | wanted)) protect(page, n, access_for(wanted));
+  }
+}
+
+static void close_region(const sim_region *r, bool written_to) {
+  const unsigned char more = written_to ? CLOSED : CLOSED_TO_WRITES;
+  for (size_t k = 0; k < r->depth; k++)
+    for (size_t i = 0; i < r->rows; i++) {
+      const uintptr_t row = r->base + k * r->slice + i * r->pitch - base;
+      close_pages(row / PAGE, (row + r->width + PAGE - 1) / PAGE, more);
+    }
+}
+
+static void set_state(const sim_alloc *a, unsigned char state) {
+  const uint64_t first = (a->base - base) / PAGE;
+  for (uint64_t i = 0; i < a->room / PAGE; i++) atomic_store(&pages[first + i], state);
+}
+
+static void open_all(const sim_alloc *a) {
+  protect((a->base - base) / PAGE, a->room / PAGE, PROT_READ | PROT_WRITE);
+  set_state(a, LIVE);
+}
+
+/* Whether some host thread has yet to wait for what is queued on a. */
+static bool is_unseen(const sim_alloc *a) {
+  if (!sim_conf.separate_threads) return !sim_clock_includes(sim_host_clock(), &a->busy);
+  for (const sim_thread *t = sim_threads(); t != NULL; t = t->next)
+    if (!sim_clock_includes(&t->clock, &a->busy)) return true;
+  return false;
+}
+
+static void push(sim_alloc ***list, size_t *n, size_t *room, sim_alloc *a) {
+  if (*n == *room) {
+    *room = *room * 2 + 16;
+    *list = realloc(*list, *room * sizeof(sim_alloc *));
+    if (*list == NULL) abort();
+  }
+  (*list)[(*n)++] = a;
+}
+
+void sim_trap_touched(sim_alloc *a, const sim_region *r, bool write, const sim_op *op) {
+  if (!may_be_watched(a) || sim_region_empty(r)) return;
+  if (!a->watched) push(&watched, &nwatched, &watched_room, a);
+  if (a->nto_close == 0) push(&fresh, &nfresh, &fresh_room, a);
+  a->watched = true;
+  sim_clock_see(&a->busy, op->slot, op->time);
+  a->to_close = realloc(a->to_close, (a->nto_close + 1) * sizeof *a->to_close);
+  if (a->to_close == NULL) abort();
+  a->to_close[a->nto_close++] = (sim_touched){*r, write};
+}
+
+void sim_trap_learned(void) {
+  learned = true;
+}
+
+static void stop_watching(sim_alloc *a) {
+  free(a->to_close);
+  a->to_close = NULL;
+  a->nto_close = 0;
+  sim_clock_free(&a->busy);
+  a->watched = false;
+  size_t i = 0;
+  while (watched[i] != a) i++;
+  watched[i] = watched[--nwatched];
+}
+
+void sim_trap_born(const sim_alloc *a) {
+  if (pages != NULL) set_state(a, LIVE);
+}
+
+void sim_trap_died(sim_alloc *a) {
+  if (a->watched) stop_watching(a);
+  if (pages != NULL) set_state(a, 0);
+}
+
+static void close_what_is_new(sim_alloc *a) {
+  for (size_t i = 0; i < a->nto_close; i++) close_region(&a->to_close[i].region, a->to_close[i].write);
+  free(a->to_close);
+  a->to_close = NULL;
+  a->nto_close = 0;
+}
+
+void sim_trap_settle(void) {
+  for (size_t i = learned ? nwatched : 0; i-- > 0;) {
+    sim_alloc *a = watched[i];
+    if (is_unseen(a)) continue;
+    open_all(a);
+    stop_watching(a);
+  }
+  if (nfresh > 0) be_the_handler();
+  for (size_t i = 0; i < nfresh; i++) close_what_is_new(fresh[i]);
+  nfresh = 0;
+  learned = false;
+}
+
+static void look_at(const note *n) {
+  sim_alloc *a = sim_alloc_find(n->at);
+  if (a == NULL || a->freed) return;
+  const sim_region first_byte = sim_flat(n->at, 1);
+  const sim_place place = {.call = "the program", .number = sim_number(), .caller = n->from,
+                           .thread = n->thread == NULL ? 0 : n->thread->id, .looked = true};
+  sim_check_touch(a, &first_byte, n->write, &(sim_toucher){n->thread, n->acting, place});
+  const uint64_t page = (n->at - base) / PAGE;
+  if (a->watched) close_pages(page, page + 1, 0);
+}
+
+static void say_what_was_lost(void) {
+  static uint64_t said;
+  if (atomic_load(&lost) == said) return;
+  said = atomic_load(&lost);
+  sim_found(SIM_WARNING, "%llu accesses of the host to memory in use were not looked at: too many between two calls",
+            (unsigned long long)said);
+}
+
+void sim_trap_look(void) {
+  while (atomic_load(&looked_at) != atomic_load(&written)) {
+    note *n = &notes[atomic_load(&looked_at) % NOTES];
+    while (!atomic_load(&n->ready)) sched_yield();
+    atomic_store(&n->ready, false);
+    const note copy = *n;
+    atomic_fetch_add(&looked_at, 1);
+    look_at(&copy);
+  }
+  say_what_was_lost();
+}
