@@ -23,6 +23,7 @@ CUresult do_cuDevicePrimaryCtxRetain(CUcontext *c, CUdevice d) {
   sim_context *context;
   if (c == NULL) return CUDA_ERROR_INVALID_VALUE;
   TRY(device_of(d, &device));
+  TRY(from(sim_device_verdict(device)));
   TRY(from(sim_primary_retain(device, &context)));
   *c = handle_of(context);
   return CUDA_SUCCESS;
@@ -31,7 +32,8 @@ CUresult do_cuDevicePrimaryCtxRetain(CUcontext *c, CUdevice d) {
 CUresult do_cuDevicePrimaryCtxRelease_v2(CUdevice d) {
   sim_device *device;
   TRY(device_of(d, &device));
-  return from(sim_primary_release(device));
+  TRY(from(sim_primary_release(device)));
+  return from(sim_device_verdict(device));
 }
 
 CUresult do_cuDevicePrimaryCtxReset_v2(CUdevice d) {
@@ -39,7 +41,7 @@ CUresult do_cuDevicePrimaryCtxReset_v2(CUdevice d) {
   TRY(device_of(d, &device));
   if (device->primary != NULL) sim_context_end(device->primary);
   device->primary = NULL;
-  return CUDA_SUCCESS;
+  return from(sim_device_verdict(device));
 }
 
 CUresult do_cuDevicePrimaryCtxGetState(CUdevice d, unsigned *flags, int *active) {

@@ -44,7 +44,7 @@ typedef enum sim_status {
   SIM_CAP_EVENT,
   SIM_CAP_THREAD,
   SIM_CAP_WIDE, /* inside of capture.c */
-  SIM_STUCK /* the driver's own number is in sim_stuck_code() */
+  SIM_STUCK /* a device is lost; the driver's own number for it is in sim_stuck_code() */
 } sim_status;
 
 typedef struct sim_op sim_op;
@@ -150,16 +150,17 @@ typedef struct sim_call {
   char note[160];
 } sim_call;
 
-/* ALWAYS: answers with a broken device too. ENDS: gives something back; when told to fail it still does so,
- * else nobody could tell a leak from a failure to free. */
-enum { SIM_ENTER_ALWAYS = 1, SIM_ENTER_ENDS = 2 };
+/* ALWAYS: answers with a lost device too. ELSEWHERE: so does this unless a lost device takes all others with it
+ * (SIM_STICKY=process). ENDS: gives something back; when told to fail it still does so, else nobody could tell a leak
+ * from a failure to free. */
+enum { SIM_ENTER_ALWAYS = 1, SIM_ENTER_ENDS = 2, SIM_ENTER_ELSEWHERE = 4 };
 
 typedef struct sim_config {
   int devices;
   uint64_t memory, quarantine, poison, history;
   int version;
   uint64_t seed, random;
-  bool separate_threads, free_waits, strict, ledger, legacy_covers, host_trap;
+  bool separate_threads, free_waits, strict, ledger, legacy_covers, host_trap, sticky_process;
   enum { SIM_BY_SEED, SIM_NEVER, SIM_ALWAYS } reuse; /* of handles and addresses; by seed: where that is odd */
   const char *missing;
 } sim_config;
@@ -207,8 +208,9 @@ void sim_hide(const char *symbol); /* from now on dlsym does not find it */
 /* fault.c */
 bool sim_fault_strikes(const sim_counter *counter, uint64_t number, int *raw);
 void sim_fault_reset(void);
-int sim_stuck_code(void);
-void sim_stick(int raw);
+int sim_stuck_code(void); /* of the device that was last asked for */
+void sim_stick(sim_device *d, int raw); /* d is lost for good (NULL: all are) */
+sim_status sim_device_verdict(const sim_device *d); /* SIM_OK, or SIM_STUCK */
 int sim_fault_late(void); /* status with which the operation being queued is to fail when it runs, or 0 */
 
 /* log.c */

@@ -65,6 +65,7 @@ static void configure(void) {
   sim_conf.strict = setting("SIM_STRICT", 0) != 0;
   sim_conf.reuse = setting_is("SIM_REUSE", "0") ? SIM_NEVER : setting("SIM_REUSE", 0) != 0 ? SIM_ALWAYS : SIM_BY_SEED;
   sim_conf.host_trap = !setting_is("SIM_HOST_TRAP", "0");
+  sim_conf.sticky_process = setting_is("SIM_STICKY", "process");
   sim_conf.legacy_covers = setting_is("SIM_LEGACY", "kind");
   sim_conf.ledger = !setting_is("SIM_LEDGER", "off");
   sim_conf.missing = getenv("SIM_MISSING");
@@ -170,6 +171,15 @@ static bool refused(sim_call *c) {
   return true;
 }
 
+/* Without a context only what all devices are lost to concerns the call. */
+static sim_status verdict_of_current(void) {
+  const sim_context *c = sim_current();
+  if (c != NULL) return sim_device_verdict(c->device);
+  for (int i = 0; sim_device_at(i) != NULL; i++)
+    if (sim_device_verdict(sim_device_at(i)) == SIM_OK) return SIM_OK;
+  return sim_device_verdict(NULL);
+}
+
 bool sim_enter(sim_call *c, sim_counter *counter, void *caller, unsigned how) {
   sim_lock();
   counter_add(counter);
@@ -182,7 +192,8 @@ bool sim_enter(sim_call *c, sim_counter *counter, void *caller, unsigned how) {
   c->raw = 0;
   const bool ends = (how & SIM_ENTER_ENDS) != 0;
   if (sim_fault_strikes(counter, c->place.number, &c->raw)) return !ends;
-  if ((how & SIM_ENTER_ALWAYS) != 0 || sim_stuck_code() == 0) return false;
+  const bool elsewhere = (how & SIM_ENTER_ELSEWHERE) != 0 && !sim_conf.sticky_process;
+  if ((how & SIM_ENTER_ALWAYS) != 0 || elsewhere || verdict_of_current() == SIM_OK) return false;
   c->raw = sim_stuck_code();
   return !ends;
 }

@@ -41,8 +41,9 @@ sim_status sim_context_of(sim_context **out) {
 }
 
 sim_status sim_context_new(sim_device *d, unsigned flags, sim_context **out) {
-  sim_context *c = calloc(1, sizeof *c);
-  if (c == NULL) return SIM_NOMEM;
+  const sim_status lost = sim_device_verdict(d);
+  sim_context *c = lost != SIM_OK ? NULL : calloc(1, sizeof *c);
+  if (c == NULL) return lost != SIM_OK ? lost : SIM_NOMEM;
   sim_object_add(&c->o, SIM_CONTEXT);
   c->device = d;
   c->flags = flags;

@@ -158,9 +158,9 @@ static void call_host(sim_op *op) {
 
 static void perform(sim_op *op) {
   const sim_work *w = &op->work;
-  if (sim_stuck_code() != 0) return;
+  if (sim_device_verdict(op->ctx->device) != SIM_OK) return;
   if (op->late != 0) {
-    sim_stick(op->late);
+    sim_stick(op->ctx->device, op->late);
     return;
   }
   if (w->kind == SIM_COPY) copy_rows(w);

@@ -40,6 +40,44 @@ static void a_sticky_error_stays(void **state) {
   sim_reset();
 }
 
+/* What is asked of the other device, its streams, events and memory; then of the lost one from there. */
+static void a_lost_device_leaves_the_other_alone(void **state) {
+  (void)state;
+  unsigned char got[NBYTES];
+  CUdeviceptr p = device_memory(), q = 0;
+  CUstream s = stream();
+  CUcontext again = NULL;
+  CUevent e = event();
+  assert_int_equal(sim_fail("cuMemsetD8Async:700:late"), 0);
+  OK(cuMemsetD8Async(p, 1, NBYTES, s));
+  FAILS(cuStreamSynchronize(s), CUDA_ERROR_ILLEGAL_ADDRESS);
+  FAILS(cuMemAlloc_v2(&q, NBYTES), CUDA_ERROR_ILLEGAL_ADDRESS);
+  OK(cuCtxPushCurrent_v2(contexts[1]));
+  OK(cuMemAlloc_v2(&q, NBYTES));
+  CUstream t = stream();
+  CUevent f = event();
+  OK(cuMemsetD8Async(q, 2, NBYTES, t));
+  OK(cuEventRecord(f, t));
+  OK(cuEventSynchronize(f));
+  OK(cuMemcpyDtoH_v2(got, q, NBYTES));
+  assert_true(all_bytes(got, NBYTES, 2));
+  FAILS(cuStreamSynchronize(s), CUDA_ERROR_ILLEGAL_ADDRESS);
+  FAILS(cuMemsetD8Async(p, 3, NBYTES, s), CUDA_ERROR_ILLEGAL_ADDRESS);
+  FAILS(cuEventRecord(e, s), CUDA_ERROR_ILLEGAL_ADDRESS);
+  FAILS(cuEventSynchronize(e), CUDA_ERROR_ILLEGAL_ADDRESS);
+  FAILS(cuDevicePrimaryCtxRetain(&again, 0), CUDA_ERROR_ILLEGAL_ADDRESS);
+  OK(cuCtxSynchronize());
+  OK(cuEventDestroy_v2(f));
+  OK(cuStreamDestroy_v2(t));
+  OK(cuMemFree_v2(q));
+  OK(cuCtxPopCurrent_v2(NULL));
+  FAILS(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
+  sim_reset();
+  OK(cuEventDestroy_v2(e));
+  OK(cuStreamDestroy_v2(s));
+  OK(cuMemFree_v2(p));
+}
+
 static void an_error_can_come_late(void **state) {
   (void)state;
   CUdeviceptr p = device_memory();
@@ -98,6 +136,20 @@ static int child(const char *what, const char *name, const char *value) {
   return WEXITSTATUS(status);
 }
 
+static int everything_is_lost(void) {
+  CUdeviceptr p = 0;
+  CUcontext c = NULL;
+  int n = 0;
+  if (cuDevicePrimaryCtxRetain(&c, 0) != 0 || cuCtxPushCurrent_v2(c) != 0) return 2;
+  if (sim_fail("cuMemAlloc:700:sticky") != 0 || cuMemAlloc_v2(&p, 16) != 700) return 3;
+  const CUresult other = cuDevicePrimaryCtxRetain(&c, 1);
+  const bool lost = cuDeviceGetCount(&n) == 700 && other == 700;
+  cuCtxPopCurrent_v2(NULL);
+  cuDevicePrimaryCtxRelease_v2(0);
+  if (other == CUDA_SUCCESS) cuDevicePrimaryCtxRelease_v2(1);
+  return !lost;
+}
+
 static int scenario(const char *what) {
   CUdeviceptr p;
   CUcontext c;
@@ -109,6 +161,7 @@ static int scenario(const char *what) {
   if (strcmp(what, "three") == 0) return cuDeviceGetCount(&n) != 0 || n != 3;
   if (strcmp(what, "number") == 0) return init != 0 || cuDeviceGetCount(&n) != 2 || cuDeviceGetCount(&n) != 0;
   if (strcmp(what, "uninitialised") == 0) return init != CUDA_ERROR_NOT_INITIALIZED;
+  if (strcmp(what, "lost") == 0) return everything_is_lost();
   if (strcmp(what, "missing") == 0)
     return cuGetProcAddress_v2("cuMemAlloc", &fn, 13000, 0, &why) != CUDA_ERROR_NOT_FOUND || fn != NULL ||
            why != CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
@@ -127,6 +180,8 @@ static void settings_choose_the_driver(void **state) {
   assert_int_equal(child("number", "SIM_FAIL", "#2:2"), 0);
   assert_int_equal(child("uninitialised", "SIM_FAIL", "cuInit:3"), 0);
   assert_int_equal(child("missing", "SIM_MISSING", "cuMemFree,cuMemAlloc"), 0);
+  assert_int_equal(child("lost", "SIM_STICKY", "process"), 0);
+  assert_int_equal(child("lost", "SIM_STICKY", "device"), 1);
   assert_int_equal(child("old", "SIM_DRIVER_VERSION", "11010"), 0);
 }
 
@@ -172,6 +227,7 @@ static void calls_are_counted(void **state) {
 int main(int argc, char **argv) {
   const struct CMUnitTest specs[] = {
       SPEC(a_named_call_fails_once), SPEC(the_third_call_fails_or_all_from_then_on), SPEC(a_sticky_error_stays),
+      SPEC(a_lost_device_leaves_the_other_alone),
       SPEC(an_error_can_come_late), SPEC(a_call_that_gives_back_does_so_though_it_fails),
       SPEC(a_rule_that_is_none_is_refused), SPEC(settings_choose_the_driver), SPEC(a_leak_decides_the_exit_status),
       SPEC(names_that_are_not_simulated_answer_not_supported),
