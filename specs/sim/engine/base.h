@@ -126,6 +126,7 @@ typedef struct sim_thread {
   int id;
   int depth, pushed; /* less popped */
   int owed;          /* of those, what the ledger is about */
+  bool ended;
   bool in_callback;
   const sim_op *acting; /* whose host function it runs */
   int capture_mode;
@@ -181,6 +182,8 @@ extern sim_rules sim_driver;
 void sim_driver_rules(sim_rules *out); /* the front end's */
 void sim_lock(void);
 void sim_unlock(void);
+bool sim_is_locked(void); /* by this thread */
+bool sim_owns(const void *object); /* the lock, or what comes with it */
 void sim_sleep_on_change(void); /* waits, without the lock, until some thread has run something */
 void sim_changed(void);
 bool sim_enter(sim_call *c, sim_counter *counter, void *caller, unsigned how);
@@ -201,6 +204,9 @@ sim_clock *sim_host_clock(void);
 void sim_host_tick(void);
 
 bool sim_reuses(void); /* whether handles and addresses are used again now */
+
+/* thread.c */
+void sim_threads_listen(void); /* to the library that is preloaded for it, if it is there */
 
 /* missing.c */
 void sim_hide(const char *symbol); /* from now on dlsym does not find it */

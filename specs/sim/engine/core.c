@@ -18,6 +18,8 @@ static sim_counter *counters;
 static sim_thread *threads;
 static _Thread_local sim_thread *self;
 static _Thread_local sim_call *call;
+static _Thread_local bool locked;
+static pthread_key_t at_end;
 static uint64_t ncalls;
 static bool is_child;
 static _Atomic int number_not_permitted, number_forked;
@@ -49,9 +51,17 @@ static void in_child(void) {
   pthread_mutex_init(&lock, NULL);
 }
 
+/* A thread that has ended makes no more accesses. It may come back: destructors of its other keys make calls, too. */
+static void end_thread(void *thread) {
+  sim_lock();
+  ((sim_thread *)thread)->ended = true;
+  sim_unlock();
+}
+
 static void configure(void) {
   const uint64_t devices = setting("SIM_DEVICES", 2);
   (void)pthread_atfork(NULL, NULL, in_child);
+  (void)pthread_key_create(&at_end, end_thread);
   sim_conf.devices = devices > SIM_MAX_DEVICES ? SIM_MAX_DEVICES : (int)devices;
   sim_conf.memory = setting("SIM_MEMORY", 4ull << 30);
   sim_conf.quarantine = setting("SIM_QUARANTINE", 256ull << 20);
@@ -75,6 +85,7 @@ static void configure(void) {
   sim_log_open();
   sim_journal_open();
   sim_script_open(setting("SIM_LINES", 0));
+  if (sim_conf.separate_threads) sim_threads_listen();
   const char *rules = getenv("SIM_FAIL");
   if (rules != NULL && sim_fail(rules) != 0) fprintf(stderr, "sim: SIM_FAIL=%s is not a list of rules\n", rules);
 }
@@ -82,11 +93,21 @@ static void configure(void) {
 void sim_lock(void) {
   pthread_once(&once, configure);
   pthread_mutex_lock(&lock);
+  locked = true;
   sim_trap_look();
+}
+
+bool sim_is_locked(void) {
+  return locked;
+}
+
+bool sim_owns(const void *object) {
+  return object == &lock || object == &changed || object == &once;
 }
 
 void sim_unlock(void) {
   sim_trap_settle();
+  locked = false;
   pthread_mutex_unlock(&lock);
 }
 
@@ -108,13 +129,17 @@ bool sim_is_owner(void) {
 }
 
 sim_thread *sim_self(void) {
-  if (self != NULL) return self;
+  if (self != NULL) {
+    self->ended = false;
+    return self;
+  }
   self = calloc(1, sizeof *self);
   if (self == NULL) abort();
   self->id = threads == NULL ? 1 : threads->id + 1;
   self->next = threads;
   self->slot = sim_clock_slot(&self->clock);
   threads = self;
+  (void)pthread_setspecific(at_end, self);
   return self;
 }
 

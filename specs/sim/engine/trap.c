@@ -192,7 +192,7 @@ static void open_all(const sim_alloc *a) {
 static bool is_unseen(const sim_alloc *a) {
   if (!sim_conf.separate_threads) return !sim_clock_includes(sim_host_clock(), &a->busy);
   for (const sim_thread *t = sim_threads(); t != NULL; t = t->next)
-    if (!sim_clock_includes(&t->clock, &a->busy)) return true;
+    if (!t->ended && !sim_clock_includes(&t->clock, &a->busy)) return true;
   return false;
 }
 
