@@ -163,11 +163,12 @@ static int scenario(const char *what) {
   if (strcmp(what, "uninitialised") == 0) return init != CUDA_ERROR_NOT_INITIALIZED;
   if (strcmp(what, "lost") == 0) return everything_is_lost();
   if (strcmp(what, "missing") == 0)
-    return cuGetProcAddress_v2("cuMemAlloc", &fn, 13000, 0, &why) != CUDA_ERROR_NOT_FOUND || fn != NULL ||
+    return cuGetProcAddress_v2("cuMemAlloc", &fn, 13000, 0, &why) != 0 || fn != NULL ||
            why != CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
   if (strcmp(what, "old") == 0)
-    return cuDriverGetVersion(&n) != 0 || n != 11010 || cuGetProcAddress_v2("cuMemAlloc", &fn, 13000, 0, &why) != 0 ||
-           cuGetProcAddress_v2("cuMemAllocAsync", &fn, 13000, 0, &why) != CUDA_ERROR_NOT_FOUND || fn != NULL ||
+    return cuDriverGetVersion(&n) != 0 || n != 11010 || cuGetProcAddress_v2("cuMemAlloc", &fn, 11010, 0, &why) != 0 ||
+           cuGetProcAddress_v2("cuMemAlloc", &fn, 11020, 0, &why) != CUDA_ERROR_INVALID_VALUE ||
+           cuGetProcAddress_v2("cuMemAllocAsync", &fn, 11010, 0, &why) != 0 || fn != NULL ||
            why != CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT;
   if (strcmp(what, "leak") != 0) return 2;
   return cuDevicePrimaryCtxRetain(&c, 0) != 0 || cuCtxPushCurrent_v2(c) != 0 || cuMemAlloc_v2(&p, 16) != 0;
@@ -191,15 +192,32 @@ static void a_leak_decides_the_exit_status(void **state) {
   assert_int_equal(child("leak", "SIM_LEDGER", "off"), 0);
 }
 
-static void names_that_are_not_simulated_answer_not_supported(void **state) {
+/* Misspelt, not simulated, an exported name instead of the base name, another library's. */
+static void names_that_are_not_there_are_not_found(void **state) {
   (void)state;
-  CUresult (*fn)(void) = NULL;
-  void *p = NULL;
-  OK(cuGetProcAddress_v2("cuGreenCtxCreate", &p, 13000, 0, NULL));
-  memcpy(&fn, &p, sizeof p);
-  FAILS(fn(), CUDA_ERROR_NOT_SUPPORTED);
-  assert_int_equal(sim_calls("cuGreenCtxCreate"), 1);
-  FAILS(cuGetProcAddress_v2("nonsense", &p, 13000, 0, NULL), CUDA_ERROR_NOT_FOUND);
+  static const char *const names[] = {"cuMemAllocAsnyc", "cuGreenCtxCreate", "cuMemAlloc_v2", "cudaMalloc", ""};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    void *p = &p;
+    CUdriverProcAddressQueryResult why = CU_GET_PROC_ADDRESS_SUCCESS;
+    OK(cuGetProcAddress_v2(names[i], &p, 13000, 0, &why));
+    assert_null(p);
+    assert_int_equal(why, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
+    p = &p;
+    OK(cuGetProcAddress_v2(names[i], &p, 13000, 0, NULL));
+    assert_null(p);
+    FAILS(cuGetProcAddress(names[i], &p, 11030, 0), CUDA_ERROR_NOT_FOUND);
+  }
+}
+
+static void what_is_asked_for_must_make_sense(void **state) {
+  (void)state;
+  void *p = &p;
+  for (uint64_t flags = 0; flags < 3; flags++) OK(cuGetProcAddress_v2("cuMemAlloc", &p, 13000, flags, NULL));
+  for (uint64_t flags = 3; flags < 9; flags++)
+    FAILS(cuGetProcAddress_v2("cuMemAlloc", &p, 13000, flags, NULL), CUDA_ERROR_INVALID_VALUE);
+  FAILS(cuGetProcAddress_v2("cuMemAlloc", &p, 13010, 0, NULL), CUDA_ERROR_INVALID_VALUE);
+  FAILS(cuGetProcAddress_v2(NULL, &p, 13000, 0, NULL), CUDA_ERROR_INVALID_VALUE);
+  FAILS(cuGetProcAddress_v2("cuMemAlloc", NULL, 13000, 0, NULL), CUDA_ERROR_INVALID_VALUE);
 }
 
 static void names_are_found_in_the_version_that_was_asked_for(void **state) {
@@ -230,7 +248,7 @@ int main(int argc, char **argv) {
       SPEC(a_lost_device_leaves_the_other_alone),
       SPEC(an_error_can_come_late), SPEC(a_call_that_gives_back_does_so_though_it_fails),
       SPEC(a_rule_that_is_none_is_refused), SPEC(settings_choose_the_driver), SPEC(a_leak_decides_the_exit_status),
-      SPEC(names_that_are_not_simulated_answer_not_supported),
+      SPEC(names_that_are_not_there_are_not_found), SPEC(what_is_asked_for_must_make_sense),
       SPEC(names_are_found_in_the_version_that_was_asked_for), SPEC(calls_are_counted)};
   if (argc > 1) return scenario(argv[1]);
   return cmocka_run_group_tests(specs, NULL, NULL);
