@@ -162,6 +162,9 @@ typedef struct sim_config {
   int version;
   uint64_t seed, random;
   bool separate_threads, free_waits, strict, ledger, legacy_covers, host_trap, sticky_process;
+  bool managed_exclusive; /* the host may not touch managed memory while a device works */
+  uint64_t max_pitch;
+  bool pitch_strict; /* device-to-device copies of rows take only pitches that an allocation gave */
   enum { SIM_BY_SEED, SIM_NEVER, SIM_ALWAYS } reuse; /* of handles and addresses; by seed: where that is odd */
   const char *missing;
 } sim_config;

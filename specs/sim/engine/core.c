@@ -76,6 +76,9 @@ static void configure(void) {
   sim_conf.reuse = setting_is("SIM_REUSE", "0") ? SIM_NEVER : setting("SIM_REUSE", 0) != 0 ? SIM_ALWAYS : SIM_BY_SEED;
   sim_conf.host_trap = !setting_is("SIM_HOST_TRAP", "0");
   sim_conf.sticky_process = setting_is("SIM_STICKY", "process");
+  sim_conf.managed_exclusive = setting_is("SIM_MANAGED", "exclusive");
+  sim_conf.max_pitch = setting("SIM_MAX_PITCH", INT32_MAX);
+  sim_conf.pitch_strict = setting_is("SIM_PITCH", "strict");
   sim_conf.legacy_covers = setting_is("SIM_LEGACY", "kind");
   sim_conf.ledger = !setting_is("SIM_LEDGER", "off");
   sim_conf.missing = getenv("SIM_MISSING");

@@ -132,6 +132,7 @@ void sim_trap_open(uintptr_t at, uint64_t nbytes); /* addresses of the memory th
 void sim_trap_born(const sim_alloc *a);
 void sim_trap_died(sim_alloc *a);
 void sim_trap_touched(sim_alloc *a, const sim_region *r, bool write, const sim_op *op);
+void sim_trap_works(const sim_op *op); /* a device has work from now on */
 void sim_trap_learned(void); /* the host has waited for something */
 void sim_trap_settle(void);  /* before the lock is dropped */
 void sim_trap_look(void);    /* after it is taken */

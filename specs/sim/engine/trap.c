@@ -42,6 +42,8 @@ static struct sigaction previous;
 static sim_alloc **watched, **fresh; /* with work that the host has not waited for; with pages still to close */
 static size_t nwatched, watched_room, nfresh, fresh_room;
 static bool learned; /* the host waited for something since the lock was taken */
+static sim_clock working; /* all work of all devices, where managed memory is theirs meanwhile */
+static bool exclusive;    /* and so closed to the host as a whole */
 static _Thread_local uintptr_t chained; /* where on the stack the last fault was handed on */
 
 void sim_trap_open(uintptr_t at, uint64_t nbytes) {
@@ -188,11 +190,11 @@ static void open_all(const sim_alloc *a) {
   set_state(a, LIVE);
 }
 
-/* Whether some host thread has yet to wait for what is queued on a. */
-static bool is_unseen(const sim_alloc *a) {
-  if (!sim_conf.separate_threads) return !sim_clock_includes(sim_host_clock(), &a->busy);
+/* Whether some host thread has yet to wait for this. */
+static bool is_unseen(const sim_clock *work) {
+  if (!sim_conf.separate_threads) return !sim_clock_includes(sim_host_clock(), work);
   for (const sim_thread *t = sim_threads(); t != NULL; t = t->next)
-    if (!t->ended && !sim_clock_includes(&t->clock, &a->busy)) return true;
+    if (!t->ended && !sim_clock_includes(&t->clock, work)) return true;
   return false;
 }
 
@@ -216,6 +218,10 @@ void sim_trap_touched(sim_alloc *a, const sim_region *r, bool write, const sim_o
   a->to_close[a->nto_close++] = (sim_touched){*r, write};
 }
 
+void sim_trap_works(const sim_op *op) {
+  if (sim_conf.managed_exclusive) sim_clock_see(&working, op->slot, op->time);
+}
+
 void sim_trap_learned(void) {
   learned = true;
 }
@@ -231,8 +237,19 @@ static void stop_watching(sim_alloc *a) {
   watched[i] = watched[--nwatched];
 }
 
+static bool is_exclusive(const sim_alloc *a) {
+  return exclusive && a->space == SIM_MANAGED;
+}
+
+static void close_all(const sim_alloc *a) {
+  const uint64_t first = (a->base - base) / PAGE;
+  close_pages(first, first + a->room / PAGE, CLOSED);
+}
+
 void sim_trap_born(const sim_alloc *a) {
-  if (pages != NULL) set_state(a, LIVE);
+  if (pages == NULL) return;
+  set_state(a, LIVE);
+  if (is_exclusive(a)) close_all(a);
 }
 
 void sim_trap_died(sim_alloc *a) {
@@ -247,17 +264,40 @@ static void close_what_is_new(sim_alloc *a) {
   a->nto_close = 0;
 }
 
+/* Opens what is managed when the last work has been waited for, and closes it when there is work again. */
+static void settle_exclusive(void) {
+  const bool now = is_unseen(&working);
+  if (now == exclusive) return;
+  exclusive = now;
+  if (now) be_the_handler();
+  for (sim_alloc *a = sim_alloc_first(); a != NULL; a = a->after) {
+    if (a->space != SIM_MANAGED) continue;
+    if (now) close_all(a);
+    if (!now) open_all(a);
+  }
+}
+
 void sim_trap_settle(void) {
+  if (pages == NULL) return;
+  if (sim_conf.managed_exclusive) settle_exclusive();
   for (size_t i = learned ? nwatched : 0; i-- > 0;) {
     sim_alloc *a = watched[i];
-    if (is_unseen(a)) continue;
-    open_all(a);
+    if (is_unseen(&a->busy)) continue;
+    if (!is_exclusive(a)) open_all(a);
     stop_watching(a);
   }
   if (nfresh > 0) be_the_handler();
   for (size_t i = 0; i < nfresh; i++) close_what_is_new(fresh[i]);
   nfresh = 0;
   learned = false;
+}
+
+static void report_exclusive(const sim_alloc *a, const note *n, const sim_place *place) {
+  char here[200], made[200];
+  if (!sim_found_pair(SIM_MISUSE, place, &a->made)) return;
+  sim_found(SIM_MISUSE, "the host %s managed memory at %#zx while a device works, and none allows both at a time\n"
+            "  here   %s\n  made   %s", n->write ? "writes" : "reads", (size_t)n->at,
+            sim_place_text(place, here, sizeof here), sim_place_text(&a->made, made, sizeof made));
 }
 
 static void look_at(const note *n) {
@@ -267,8 +307,9 @@ static void look_at(const note *n) {
   const sim_place place = {.call = "the program", .number = sim_number(), .caller = n->from,
                            .thread = n->thread == NULL ? 0 : n->thread->id, .looked = true};
   sim_check_touch(a, &first_byte, n->write, &(sim_toucher){n->thread, n->acting, place});
+  if (is_exclusive(a)) report_exclusive(a, n, &place);
   const uint64_t page = (n->at - base) / PAGE;
-  if (a->watched) close_pages(page, page + 1, 0);
+  if (a->watched || is_exclusive(a)) close_pages(page, page + 1, 0);
 }
 
 static void say_what_was_lost(void) {

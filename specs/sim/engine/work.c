@@ -92,6 +92,7 @@ void sim_op_queue(sim_op *op) {
   sim_check_op(w->from, &w->src, false, op);
   sim_check_op(w->to, &w->dst, true, op);
   sim_launch_check(w->launch, op);
+  if (w->kind == SIM_COPY || w->kind == SIM_FILL || w->kind == SIM_KERNEL) sim_trap_works(op);
   op->prev = last;
   if (last != NULL) last->next = op;
   if (last == NULL) first = op;
