@@ -16,7 +16,7 @@ sim_context *device_context(void) {
 static hipError_t context_of(sim_device *d, sim_context **out) {
   if (d->primary == NULL) {
     TRY(from(sim_primary_retain(d, out)));
-    d->primary->retains = 0;
+    d->retains = 0;
   }
   *out = d->primary;
   return hipSuccess;
@@ -244,7 +244,6 @@ hipError_t do_hipDeviceSynchronize(void) {
 
 hipError_t do_hipDeviceReset(void) {
   sim_device *d = device_context()->device;
-  sim_context_end(d->primary);
-  d->primary = NULL;
+  sim_primary_reset(d);
   return hipSuccess;
 }
