@@ -230,8 +230,8 @@ static void a_reset_takes_all_from_everybody(void **state) {
   hipGetLastError();
 }
 
-RUN(SPEC(a_reset_takes_all_from_everybody), SPEC(no_bytes_have_no_address), SPEC(the_host_cannot_touch_device_memory), SPEC(pointers_are_told_apart),
-    SPEC(bytes_go_there_and_back), SPEC(a_part_of_a_plane_and_of_a_box),
-    SPEC(copies_that_describe_both_sides), SPEC(one_thing_about_a_pointer), SPEC(the_direction_must_be_true),
-    SPEC(wrong_frees_are_found), SPEC(a_pool_frees_in_its_stream), SPEC(another_devices_memory),
-    SPEC(what_is_left_is_reported))
+RUN(SPEC(a_reset_takes_all_from_everybody), SPEC(no_bytes_have_no_address),
+    SPEC(the_host_cannot_touch_device_memory), SPEC(pointers_are_told_apart), SPEC(bytes_go_there_and_back),
+    SPEC(a_part_of_a_plane_and_of_a_box), SPEC(copies_that_describe_both_sides), SPEC(one_thing_about_a_pointer),
+    SPEC(the_direction_must_be_true), SPEC(wrong_frees_are_found), SPEC(a_pool_frees_in_its_stream),
+    SPEC(another_devices_memory), SPEC(what_is_left_is_reported))
