@@ -1,5 +1,6 @@
 std = "luajit"
 max_line_length = 120
 codes = true
+max_cyclomatic_complexity = 15
 files["specs/lua"] = { std = "luajit+busted" }
 files["lua/moonferry/cdef.lua"] = { max_line_length = false }

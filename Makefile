@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 export LUA_PATH := lua/?.lua;lua/?/init.lua;;
 
-.PHONY: help setup build demo test test-sim-long test-valgrind test-gpu matrix mutants lint bench bench-gpu coverage fuzz test-pythons clean
+.PHONY: help setup build demo test test-sim-long test-valgrind test-gpu matrix mutants lint bench bench-gpu coverage fuzz test-pythons test-platforms clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1 \t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 24
@@ -39,8 +39,8 @@ test-gpu: setup ## the same specs on this machine's own driver and GPU
 	@specs/build dev
 	@specs/gpu/here .venv/bin/python specs/run --only real
 
-matrix: build ## every array library with every other, through Moonferry: docs/matrix.md (ONLY="NumPy JAX" for a part)
-	@.venv/bin/python specs/exchange/matrix $(if $(ONLY),--only $(ONLY)) $(if $(WITHIN),--seconds $(WITHIN))
+matrix: build ## every array library with every other, through Moonferry (ONLY="NumPy JAX": a part; PUBLISH=1: docs/matrix.md)
+	@.venv/bin/python specs/exchange/matrix $(if $(ONLY),--only $(ONLY)) $(if $(WITHIN),--seconds $(WITHIN)) $(if $(PUBLISH),--publish) $(if $(STRICT),--strict)
 	$(if $(ONLY),,@.venv/bin/python specs/exchange/long)
 
 mutants: setup ## takes one ordering step after another out of the runtime: does a spec notice?
@@ -61,6 +61,9 @@ fuzz: setup ## a longer fuzz run: make fuzz SECONDS_EACH=600
 
 test-pythons: setup ## the Python specs on every CPython 3.9 to 3.14 that this machine has
 	@.venv/bin/python specs/pythons
+
+test-platforms: ## the specs in the next Debian: newest gcc, cmocka, LuaJIT and CPython (as root; 2 GB below /var/tmp)
+	@specs/platforms
 
 clean: ## removes build/, .venv/ and every cache, nothing else
 	@rm -rf build .venv .pytest_cache .ruff_cache .mypy_cache .hypothesis .cache

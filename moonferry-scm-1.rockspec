@@ -23,6 +23,7 @@ build = {
     ["moonferry.element"] = "lua/moonferry/element.lua",
     ["moonferry.errors"] = "lua/moonferry/errors.lua",
     ["moonferry.exchange"] = "lua/moonferry/exchange.lua",
+    ["moonferry.foreign"] = "lua/moonferry/foreign.lua",
     ["moonferry.format"] = "lua/moonferry/format.lua",
     ["moonferry"] = "lua/moonferry/init.lua",
     ["moonferry.interpreter"] = "lua/moonferry/interpreter.lua",

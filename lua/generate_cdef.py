@@ -12,9 +12,7 @@ Must not know: what the declarations mean.
 """
 
 import argparse
-import glob
 import hashlib
-import importlib.util
 import os
 import re
 import subprocess
@@ -24,6 +22,7 @@ import textwrap
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 HEADER = os.path.join(ROOT, "runtime", "include", "moonferry.h")
+DLPACK = os.path.join(ROOT, "runtime", "abi")
 TARGET = os.path.join(ROOT, "lua", "moonferry", "cdef.lua")
 # Enumerators share one namespace with those of every other library, and Lua needs names, not numbers.
 UNUSED = ("DLDeviceType", "DLDataTypeCode")
@@ -43,20 +42,6 @@ CONSTANTS = (
 )
 
 
-def dlpack_include(given):
-    """The directory that holds dlpack/dlpack.h."""
-    candidates = [given, os.environ.get("MOONFERRY_DLPACK_INCLUDE")]
-    spec = importlib.util.find_spec("tvm_ffi")
-    if spec and spec.submodule_search_locations:
-        candidates.append(os.path.join(list(spec.submodule_search_locations)[0], "include"))
-    venv = os.path.join(ROOT, ".venv", "lib", "python3*", "site-packages", "tvm_ffi", "include")
-    candidates += sorted(glob.glob(venv))
-    for directory in candidates:
-        if directory and os.path.exists(os.path.join(directory, "dlpack", "dlpack.h")):
-            return directory
-    sys.exit("generate_cdef: no dlpack/dlpack.h; give --dlpack-include DIR or run ./setup.sh")
-
-
 def preprocess(source, include):
     """What the C preprocessor makes of `source`, without line markers."""
     with tempfile.TemporaryDirectory() as stand_ins:
@@ -74,7 +59,8 @@ def declarations(text):
     for position, char in enumerate(text):
         depth += (char == "{") - (char == "}")
         if char == ";" and depth == 0:
-            yield " ".join(text[start : position + 1].split())
+            declaration = " ".join(text[start : position + 1].split())
+            yield re.sub(r"(?<=\w) ?(\*+) ?(?=\w)", r" \1", declaration)  # however the header spaces its pointers
             start = position + 1
 
 
@@ -155,9 +141,9 @@ def generate(include):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="compare only; exit 1 if stale")
-    parser.add_argument("--dlpack-include", help="the directory that holds dlpack/dlpack.h")
+    parser.add_argument("--dlpack-include", default=DLPACK, help="the directory that holds dlpack/dlpack.h")
     options = parser.parse_args()
-    text = generate(dlpack_include(options.dlpack_include))
+    text = generate(options.dlpack_include)
     if options.check:
         committed = open(TARGET).read() if os.path.exists(TARGET) else ""
         if committed != text:

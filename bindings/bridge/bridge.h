@@ -44,7 +44,10 @@ enum {
   MF__KIT_OVERFLOW,   /* what is called for an int that no number holds, or nil */
   MF__KIT_UNWRAP,     /* weak keys: functions of as_function -> their Python objects */
   MF__KIT_LOAD,       /* fills DESCRIBE, ADOPT and BOX when they are first needed; nil where they are there */
-  MF__KIT_IMPORT      /* Lua: a Python module of that name; for LOAD */
+  MF__KIT_IMPORT,     /* Lua: a Python module of that name; for LOAD */
+  MF__KIT_RUNNER,     /* what mf__visit calls, and its message handler; kit.c */
+  MF__KIT_HANDLER,
+  MF__KIT_SLOTS       /* so many places a kit has from the start: a table that has to grow may run out of memory */
 };
 
 /* What the describing Lua function answers. */

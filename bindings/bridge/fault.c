@@ -10,6 +10,7 @@
  *   e.anything_else            an attribute of the exception
  *   tostring(e)                where, type and message, then the traceback as Python prints it
  *
+ * In a sandbox there is no e.class, and no traceback of Python's: only Lua's stack.
  * Texts are made when they are asked for: most errors are caught and never read.
  * Invariant: no Python exception is pending afterwards. */
 #include <stdarg.h>
@@ -169,6 +170,7 @@ int mf__raise(lua_State *L) {
     PyException_SetTraceback(value, trace);
   }
   luaL_checkstack(L, LUA_MINSTACK, "no room for a Python exception");
+  mf__stop_by(mf__top->state, value);
   if (mf__push_lua_error(L, value)) return lua_error(L);
   push_fault(L, value);
   return lua_error(L);
@@ -232,9 +234,14 @@ static void push_headline(lua_State *L, PyObject *exception) {
   push_text(L, headline(class_of(exception), exception), "a Python exception that cannot be printed");
 }
 
-/* Python's traceback, or nothing if there is none: the exception was not raised by Python code. */
+static int in_sandbox(void) {
+  return mf__top->kit->state->options.sandbox;
+}
+
+/* Python's traceback, or nothing if there is none: the exception was not raised by Python code. In a sandbox nothing
+ * either: it names the host's files and shows their lines. */
 static int push_trace(lua_State *L, PyObject *exception) {
-  PyObject *trace = PyException_GetTraceback(exception);
+  PyObject *trace = in_sandbox() ? NULL : PyException_GetTraceback(exception);
   if (trace == NULL) return 0;
   mf__hold(L, trace);
   push_text(L, formatted(class_of(exception), exception, trace), "(its traceback cannot be printed)");
@@ -265,6 +272,10 @@ static void field_where(lua_State *L, PyObject *exception) {
 }
 
 static void field_class(lua_State *L, PyObject *exception) {
+  if (in_sandbox()) {
+    PyErr_SetString(PyExc_AttributeError, "a sandboxed script may not use the attribute 'class'");
+    mf__raise(L);
+  }
   Py_IncRef(class_of(exception));
   mf__wrap(L, class_of(exception));
 }

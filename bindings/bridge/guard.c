@@ -11,9 +11,12 @@ static void push_frame(mf__frame *frame, lua_State *L, mf__kit *kit) {
   frame->below = mf__top;
   frame->L = L;
   frame->kit = kit;
+  frame->state = kit->state;
   frame->thread = NULL;
   frame->data = NULL;
   frame->count = 0;
+  frame->is_visit = 0;
+  atomic_signal_fence(memory_order_release); /* a handler of a signal reads the frames */
   mf__top = frame;
 }
 
@@ -51,8 +54,11 @@ static int run_body(lua_State *L, mf__frame *frame, int quick) {
   return lua_pcall(L, 0, LUA_MULTRET, 0);
 }
 
+enum { STOPPED = -1 };
+
 /* Apart from mf__enter, so that its frame is gone when the error is raised: a message handler that fails in Python is
- * called again, by LuaJIT, on top of what raised the error. */
+ * called again, by LuaJIT, on top of what raised the error. Returns 0, or the status of lua_pcall with the error at the
+ * top, or STOPPED; raises nothing. */
 __attribute__((noinline)) static int enter(lua_State *L, mf__kit *kit, mf__quick_body quick, int *results) {
   mf__frame *below = mf__top;
   int lent = below != NULL && below->thread != NULL;
@@ -67,7 +73,7 @@ __attribute__((noinline)) static int enter(lua_State *L, mf__kit *kit, mf__quick
     status = run_body(L, &frame, *results);
     *results = lua_gettop(L);
   }
-  if (kit->state->stop != MF__STOP_NOT && status == 0) status = mf__stop_push(L, kit->state);
+  if (status == 0 && mf__stops(kit->state)) status = STOPPED;
   pop_frame(&frame);
   if (lent) {
     below->thread = PyEval_SaveThread();
@@ -84,7 +90,10 @@ int mf__enter_by(lua_State *L, mf__quick_body quick) {
   /* Later than mf__visit, so that calls which nest through both end as Python's do. */
   if (mf__stack_is_low(2)) return luaL_error(L, "C stack overflow");
   int results;
-  return enter(L, kit, quick, &results) == 0 ? results : lua_error(L);
+  int status = enter(L, kit, quick, &results);
+  if (status == 0) return results;
+  if (status == STOPPED) lua_pushliteral(L, "interrupted");
+  return lua_error(L);
 }
 
 int mf__enter(lua_State *L) {
@@ -113,6 +122,7 @@ int mf__visit_body(mf__frame *frame, int (*body)(lua_State *, void *), void *dat
     frame->thread = NULL;
     PyEval_RestoreThread(thread);
   }
+  if (status == 0) lua_settop(L, handler - 1);
   return status;
 }
 
@@ -128,30 +138,47 @@ lua_State *mf__visit_begin(mf__kit *kit, mf__frame *frame) {
     PyErr_SetString(PyExc_RecursionError, "maximum recursion depth exceeded: the C stack has no room to call Lua");
     return NULL;
   }
+  /* Before the lock is taken, because what goes may run any Python code. */
+  mf__refs_drain();
   mf__state *state = kit->state;
-  lua_State *L = state != NULL ? mf__state_enter(state) : NULL;
+  if (state == NULL) {
+    PyErr_SetString(PyExc_RuntimeError, "this Lua state was closed");
+    return NULL;
+  }
+  Py_INCREF((PyObject *)state);
+  lua_State *L = mf__state_enter(state);
   if (L == NULL) {
     if (!PyErr_Occurred()) PyErr_SetString(PyExc_RuntimeError, "this Lua state was closed");
+    Py_DECREF((PyObject *)state);
     return NULL;
   }
   push_frame(frame, L, kit);
+  frame->is_visit = 1;
   frame->top = lua_gettop(L);
   /* What Python has dropped may be all that stands between the limit and what this visit needs. */
-  if (mf__state_is_short(state) && mf__visit_body(frame, collect, NULL, 0) != 0) lua_settop(L, frame->top);
+  if (mf__state_is_short(state)) {
+    if (mf__visit_body(frame, collect, NULL, 0) != 0) lua_settop(L, frame->top);
+    mf__state_collected(state);
+  }
   return L;
 }
 
 void mf__visit_fail(mf__frame *frame, int status) {
-  mf__state *state = frame->kit->state;
-  if (!mf__stopped(state) && mf__visit_body(frame, mf__error_to_python, &status, 1) != 0) mf__error_fallback();
+  mf__state *state = frame->state;
+  if (!mf__stopped(state)) {
+    if (mf__visit_body(frame, mf__error_to_python, &status, 1) != 0) mf__error_fallback();
+    mf__stopped(state); /* a script's __tostring may have run for the text, and was ended */
+  }
   lua_settop(frame->L, frame->top);
-  if (status == LUA_ERRMEM) mf__visit_body(frame, collect, NULL, 0);
+  if (status == LUA_ERRMEM && mf__visit_body(frame, collect, NULL, 0) != 0) lua_settop(frame->L, frame->top);
 }
 
 void mf__visit_end(mf__frame *frame) {
+  mf__state *state = frame->state;
   lua_settop(frame->L, frame->top);
   pop_frame(frame);
-  mf__state_leave(frame->kit->state, frame->L);
+  mf__state_leave(state, frame->L);
+  Py_DECREF((PyObject *)state);
 }
 
 int mf__visit(mf__kit *kit, int (*body)(lua_State *L, void *data), void *data) {
@@ -170,6 +197,16 @@ void mf__run(lua_State *L, int arguments, int results) {
   PyThreadState *thread = frame->thread;
   frame->thread = NULL;
   PyEval_RestoreThread(thread);
+}
+
+int mf__run_protected(lua_State *L, int arguments, int results) {
+  mf__frame *frame = mf__top;
+  frame->thread = PyEval_SaveThread();
+  int status = lua_pcall(L, arguments, results, 0);
+  PyThreadState *thread = frame->thread;
+  frame->thread = NULL;
+  PyEval_RestoreThread(thread);
+  return status;
 }
 
 PyObject *mf__hold(lua_State *L, PyObject *object) {

@@ -97,7 +97,7 @@ static PyObject *message_of(lua_State *L, int index) {
   lua_pushvalue(L, index);
   if (luaL_getmetafield(L, index, "__tostring")) {
     lua_insert(L, -2);
-    if (lua_pcall(L, 1, 1, 0) != 0) {
+    if (mf__run_protected(L, 1, 1) != 0) {
       lua_pop(L, 1);
       lua_pushnil(L);
     }
@@ -243,7 +243,7 @@ int mf__error_to_python(lua_State *L, void *status) {
 
 void mf__error_fallback(void) {
   PyErr_Clear();
-  PyErr_SetString(mf__lua_memory_error_type, "an error in Lua that there is no memory to tell of");
+  PyErr_SetString(mf__lua_memory_error_type, "not enough memory to say what went wrong in Lua");
 }
 
 /* For moonferry.Lua, text is less than the exception, which it stays. */

@@ -21,17 +21,21 @@ static mf__value *value_of(PyObject *object) {
 }
 
 PyObject *mf__value_new(lua_State *L, int index, PyTypeObject *type) {
+  mf__kit *kit = mf__top->kit;
+  mf__state *state = mf__top->state;
   const void *identity = lua_topointer(L, index);
+  mf__kit_retain(L, kit);
   lua_pushvalue(L, index);
-  int ref = luaL_ref(L, LUA_REGISTRYINDEX);
+  int ref = mf__anchor(L, state);
   mf__value *value = (mf__value *)PyType_GenericAlloc(type, 0);
   if (value == NULL) {
-    luaL_unref(L, LUA_REGISTRYINDEX, ref);
+    mf__state_unref(state, ref);
+    mf__kit_release(kit, state);
     mf__raise(L);
   }
-  value->kit = mf__top->kit;
-  value->state = value->kit->state;
-  Py_IncRef((PyObject *)value->state);
+  value->kit = kit;
+  value->state = state;
+  Py_IncRef((PyObject *)state);
   value->ref = ref;
   value->kind = lua_type(L, index);
   value->identity = identity;
@@ -44,7 +48,10 @@ void mf__value_dealloc(PyObject *self) {
   mf__value *value = value_of(self);
   PyObject_GC_UnTrack(self);
   if (value->weakrefs != NULL) PyObject_ClearWeakRefs(self);
-  if (value->state != NULL) mf__state_unref(value->state, value->ref);
+  if (value->state != NULL) {
+    mf__state_unref(value->state, value->ref);
+    mf__kit_release(value->kit, value->state);
+  }
   Py_DecRef((PyObject *)value->state);
   ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
   Py_DecRef((PyObject *)type);
@@ -113,7 +120,7 @@ int mf__call_body(lua_State *L, void *data) {
 /* Handler, function and arguments, if nothing about them can raise; else the stack is as before. */
 static int push_quickly(mf__frame *frame, mf__call *call) {
   lua_State *L = frame->L;
-  if (call->count > LUA_MINSTACK - 8) return 0;
+  if (call->count > LUA_MINSTACK || !mf__has_room(L, (int)call->count + MF__VISIT_ROOM)) return 0;
   lua_rawgeti(L, LUA_REGISTRYINDEX, frame->kit->handler);
   int pushed = mf__quick_push(L, frame->kit, (PyObject *)call->callee);
   for (Py_ssize_t i = 0; pushed && i < call->count; i++) pushed = mf__quick_push(L, frame->kit, call->arguments[i]);
@@ -136,7 +143,8 @@ static int call_quickly(mf__frame *frame, mf__call *call) {
   if (status != 0) return status;
   int results = lua_gettop(L) - frame->top - 1;
   if (results <= 1 && mf__quick_take(L, frame->kit, frame->top + 2, &call->result)) return 0;
-  return lua_checkstack(L, LUA_MINSTACK) ? mf__visit_body(frame, results_body, call, results) : LUA_ERRMEM;
+  status = mf__room(L, MF__VISIT_ROOM);
+  return status == 0 ? mf__visit_body(frame, results_body, call, results) : status;
 }
 
 PyObject *mf__value_call(PyObject *self, PyObject *const *arguments, size_t flags, PyObject *names) {

@@ -166,8 +166,10 @@ static int step_body(lua_State *L, void *data) {
   } while (was_element(L, iterator));
   step->result = mf__hold(L, item_at(L, table + 1, iterator->what));
   lua_pushvalue(L, table + 1);
-  if (iterator->ref == LUA_NOREF) {
-    iterator->ref = luaL_ref(L, LUA_REGISTRYINDEX);
+  if (iterator->table == NULL) {
+    lua_pop(L, 1); /* ended by what ran meanwhile */
+  } else if (iterator->ref == LUA_NOREF) {
+    iterator->ref = mf__anchor(L, mf__top->state);
   } else {
     lua_rawseti(L, LUA_REGISTRYINDEX, iterator->ref);
   }
@@ -227,14 +229,21 @@ static PyObject *element(const struct iterator *iterator, PyObject *value) {
   return iterator->what == VALUES || value == NULL ? value : pair_of(iterator, value);
 }
 
-/* An element that can be had without a visit. */
+/* Takes the value at the top where that runs no Python code: a table may be a tensor, for which Python may collect. */
+static int take_quietly(lua_State *L, const mf__kit *kit, PyObject **value) {
+  int top = lua_gettop(L);
+  if (mf__plain_take(L, kit, top, value)) return 1;
+  return lua_type(L, top) == LUA_TUSERDATA && mf__quick_take(L, kit, top, value);
+}
+
+/* An element that can be had without a visit, and without running Python code, which might end the iterator. */
 static int next_quickly(struct iterator *iterator, PyObject **value) {
   mf__state *state = iterator->table->state;
+  const mf__kit *kit = iterator->table->kit;
   lua_State *L = mf__glance_begin(state);
   if (L == NULL) return 0;
   int top = lua_gettop(L), before = iterator->index;
-  int taken = push_element(L, iterator) &&
-              (iterator->what == KEYS || mf__quick_take(L, iterator->table->kit, lua_gettop(L), value));
+  int taken = push_element(L, iterator) && (iterator->what == KEYS || take_quietly(L, kit, value));
   if (!taken) iterator->index = before;
   mf__glance_end(state, L, top);
   return taken;
@@ -258,14 +267,17 @@ static int next_body(lua_State *L, void *data) {
 static PyObject *iterator_next(PyObject *self) {
   struct iterator *iter = (struct iterator *)self;
   struct step step = {iter, NULL};
-  if (iter->table == NULL) return NULL;
+  mf__value *table = iter->table;
+  if (table == NULL) return NULL;
   PyObject *value = NULL;
   if (next_quickly(iter, &value)) return element(iter, value);
-  mf__kit *kit = iter->table->kit;
+  /* The iterator lets go of its table at the end, and what runs meanwhile may let go of the iterator. */
   Py_IncRef(self);
-  int status = mf__visit(kit, next_body, &step);
+  Py_IncRef((PyObject *)table);
+  if (mf__visit(table->kit, next_body, &step) != 0) step.result = NULL;
+  Py_DecRef((PyObject *)table);
   Py_DecRef(self);
-  return status == 0 ? step.result : NULL;
+  return step.result;
 }
 
 static PyObject *new_iterator(PyObject *self, int what) {

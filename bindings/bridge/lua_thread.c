@@ -9,13 +9,14 @@ PyTypeObject *mf__thread_type;
 struct thread {
   mf__value value;
   PyObject *arguments; /* a tuple until the first resume, then NULL */
-  lua_State *coroutine;
+  lua_State *coroutine; /* NULL if it died of missing memory before it could be resumed */
 };
 
 enum { SUSPENDED, RUNNING, DEAD };
 
 static int status_of(lua_State *coroutine) {
   lua_Debug frame;
+  if (coroutine == NULL) return DEAD;
   int status = lua_status(coroutine);
   if (status == LUA_YIELD) return SUSPENDED;
   if (status != 0) return DEAD;
@@ -33,7 +34,6 @@ PyObject *mf__thread_object(lua_State *L, int index) {
   lua_State *coroutine = lua_tothread(L, index);
   int begun = lua_status(coroutine) != 0 || status_of(coroutine) != SUSPENDED || lua_gettop(coroutine) != 1;
   if (begun || mf__top->kit->policy == MF__POLICY_COPY) return new_thread(L, index);
-  if (!lua_checkstack(coroutine, 1)) mf__fail(L, "not enough memory");
   lua_pushvalue(coroutine, 1);
   lua_xmove(coroutine, L, 1);
   PyObject *object = mf__value_new(L, lua_gettop(L), mf__factory_type);
@@ -87,17 +87,32 @@ static int push_arguments(lua_State *L, const struct resume *resume) {
   return (int)count;
 }
 
+/* Moves the topmost ${count} values to the coroutine. Its stack may grow for that; where there is no memory for it, the
+ * error has taken LuaJIT's mark from the coroutine that it is suspended, so that it is dead. */
+static void give(lua_State *L, struct thread *thread, int count) {
+  lua_State *coroutine = thread->coroutine;
+  if (count == 0) return;
+  if (mf__grow(coroutine, count + LUA_MINSTACK) == 0) {
+    lua_xmove(L, coroutine, count);
+    return;
+  }
+  lua_xmove(coroutine, L, 1);
+  lua_settop(coroutine, 0);
+  thread->coroutine = NULL;
+  lua_error(L);
+}
+
 static int resume_body(lua_State *L, void *data) {
   struct resume *resume = data;
   lua_State *coroutine = resume->thread->coroutine;
+  mf__value_push(L, &resume->thread->value); /* kept alive by this stack, whatever Python drops meanwhile */
   int first = lua_gettop(L) + 1;
   int status = status_of(coroutine);
   if (status == DEAD) return 0;
   if (status == RUNNING) mf__fail(L, "cannot resume a coroutine that is running");
   int count = push_arguments(L, resume);
-  if (status_of(coroutine) != SUSPENDED || !lua_checkstack(coroutine, count + LUA_MINSTACK))
-    mf__fail(L, "cannot resume this coroutine");
-  lua_xmove(L, coroutine, count);
+  if (status_of(coroutine) != SUSPENDED) mf__fail(L, "cannot resume this coroutine");
+  give(L, resume->thread, count);
   mf__top->thread = PyEval_SaveThread();
   status = lua_resume(coroutine, count);
   PyThreadState *self = mf__top->thread;

@@ -105,10 +105,17 @@ void mf__key_remember(lua_State *L, PyObject *key) {
   if (*ref != 0) {
     lua_rawseti(L, LUA_REGISTRYINDEX, *ref);
   } else {
-    *ref = luaL_ref(L, LUA_REGISTRYINDEX);
+    *ref = mf__anchor(L, kit->state);
   }
   Py_IncRef(key);
   kit->keys->slots[slot].key = key;
+}
+
+void mf__keys_clear(lua_State *L, mf__kit *kit) {
+  for (int i = 0; kit->keys != NULL && i < KEYS; i++) {
+    if (kit->keys->slots[i].ref != 0) luaL_unref(L, LUA_REGISTRYINDEX, kit->keys->slots[i].ref);
+  }
+  mf__keys_free(kit);
 }
 
 void mf__keys_free(mf__kit *kit) {

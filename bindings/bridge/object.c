@@ -115,7 +115,9 @@ static int object_len(lua_State *L) {
 }
 
 static void push_text_of(lua_State *L, int index) {
-  if (!luaL_callmeta(L, index, "__tostring")) lua_pushvalue(L, index);
+  int event = luaL_getmetafield(L, index, "__tostring");
+  lua_pushvalue(L, index);
+  if (event && mf__run_protected(L, 1, 1) != 0) lua_error(L);
   if (lua_tostring(L, -1) == NULL) mf__fail(L, "a %s cannot be concatenated", luaL_typename(L, index));
 }
 

@@ -3,12 +3,14 @@
  * Everything that crosses comes through here first; what is not plain is to_python.c's, to_lua.c's and wrap.c's.
  * Invariant: a number crosses exactly or not at all, and mf__plain_push never allocates in Lua or raises.
  * Must not know: tables, objects, who calls. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* RTLD_DEFAULT */
+#endif
+#include <dlfcn.h>
 #include <math.h>
+#include <string.h>
 
 #include "state.h"
-
-/* In every libpython since 3.3, but in the limited API's headers only since 3.10. */
-PyAPI_FUNC(const char *) PyUnicode_AsUTF8AndSize(PyObject *object, Py_ssize_t *size);
 
 #define EXACT_MAX 9007199254740992LL /* 2^53: up to here a double holds every integer */
 
@@ -73,9 +75,29 @@ int mf__plain_push(lua_State *L, const mf__kit *kit, PyObject *object) {
   return 1;
 }
 
+typedef const char *(*as_utf8)(PyObject *, Py_ssize_t *);
+
+/* PyUnicode_AsUTF8AndSize, which copies nothing, and belongs to the stable ABI from 3.10 on; NULL before that. */
+static as_utf8 find_as_utf8(void) {
+  static as_utf8 found;
+  static int known;
+  if (!known && strncmp(Py_GetVersion(), "3.9.", 4) != 0)
+    *(void **)&found = dlsym(RTLD_DEFAULT, "PyUnicode_AsUTF8AndSize");
+  known = 1;
+  return found;
+}
+
 int mf__push_utf8(lua_State *L, PyObject *object) {
+  as_utf8 convert = find_as_utf8();
+  if (convert == NULL) {
+    PyObject *bytes = PyUnicode_AsUTF8String(object);
+    if (bytes == NULL) return 0;
+    mf__push_bytes(L, mf__hold(L, bytes));
+    mf__drop();
+    return 1;
+  }
   Py_ssize_t size;
-  const char *data = PyUnicode_AsUTF8AndSize(object, &size);
+  const char *data = convert(object, &size);
   if (data == NULL) return 0;
   lua_pushlstring(L, data, (size_t)size);
   return 1;

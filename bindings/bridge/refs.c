@@ -1,9 +1,9 @@
 /* refs.c: who gives a Python reference back, and when.
  *
- * Lua collects its values whenever it likes, on a thread that may not hold the GIL and may never get it.
- * So a finalizer only moves a node, which was allocated with the value, onto a list; whoever holds the
- * GIL next empties it. Invariant: a node is alive, on that list once, or spare; until it is emptied it is in its
- * state's list, where Python's collector sees what Lua keeps alive.
+ * Lua collects its values whenever it likes, on a thread that may not hold the GIL and may never get it. So a
+ * finalizer only moves a node, which was allocated with the value, onto a list; whoever comes next with the GIL, from
+ * Lua into Python or from Python into Lua, empties it. Invariant: a node is alive, on that list once, or spare; until
+ * it is emptied it is in its state's list, where Python's collector sees what Lua keeps alive.
  * Must not know: Lua. */
 #include <stdatomic.h>
 #include <stdlib.h>

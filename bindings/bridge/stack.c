@@ -37,7 +37,15 @@ static void find_bounds(void) {
 }
 
 /* On a stack that is not the thread's own, as fibers have, the difference is not small. */
-int mf__stack_is_low(int part) {
+static size_t left(void) {
   if (!here.known) find_bounds();
-  return (uintptr_t)__builtin_frame_address(0) - here.lowest < here.margin / (size_t)part;
+  return (uintptr_t)__builtin_frame_address(0) - here.lowest;
+}
+
+int mf__stack_is_low(int part) {
+  return left() < here.margin / (size_t)part;
+}
+
+int mf__stack_has(size_t nbytes) {
+  return left() >= here.margin / 4 + nbytes || here.margin == 0;
 }

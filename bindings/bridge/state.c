@@ -1,6 +1,7 @@
 /* state.c: a Lua state as Python sees it: its lock, its stacks, and what either side wants back.
  *
- * Invariant: the fields change with the GIL held (a waiter's, under the mutex). Must not know: how values cross. */
+ * Invariant: the fields change with the GIL held; a waiter's, and those of the line, under the mutex. A thread that
+ * comes back to a state that was closed meanwhile goes no further. Must not know: how values cross. */
 #include "state.h"
 /* Needs Python.h before it. */
 #include <structmember.h>
@@ -8,6 +9,8 @@
 #include <pthread.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
 
 PyTypeObject *mf__state_type;
 
@@ -23,38 +26,9 @@ static const void *self(void) {
   return &mf__top;
 }
 
-/* Waits in line, without the GIL. Who gives the lock up makes the first in line its owner, so nobody starves. */
-static void wait_for(mf__state *state) {
-  struct mf__waiter me = {.next = NULL, .done = 0};
-  pthread_cond_init(&me.granted, NULL);
-  pthread_mutex_lock(&mutex);
-  if (state->last != NULL) {
-    state->last->next = &me;
-  } else {
-    state->first = &me;
-  }
-  state->last = &me;
-  pthread_mutex_unlock(&mutex);
-  PyThreadState *thread = PyEval_SaveThread();
-  pthread_mutex_lock(&mutex);
-  while (!me.done) pthread_cond_wait(&me.granted, &mutex);
-  pthread_mutex_unlock(&mutex);
-  pthread_cond_destroy(&me.granted);
-  PyEval_RestoreThread(thread);
-}
-
-static void lock(mf__state *state) {
-  if (state->owner == self()) {
-    state->depth++;
-    return;
-  }
-  if (state->owner != NULL) wait_for(state);
-  state->owner = self();
-  state->depth = 1;
-}
-
 /* Gives the lock up altogether. The address of the waiter stands for an owner that has yet to wake up. */
 static void hand_over(mf__state *state) {
+  if (state->stop != MF__STOP_NOT) mf__stop_pause(state);
   state->depth = 0;
   state->owner = NULL;
   if (state->first == NULL) return;
@@ -68,18 +42,108 @@ static void hand_over(mf__state *state) {
   pthread_mutex_unlock(&mutex);
 }
 
+/* A state that is closed is waited for by nobody: its line was told to go. */
+static void get_in_line(mf__state *state, struct mf__waiter *me) {
+  pthread_mutex_lock(&mutex);
+  if (state->L == NULL) {
+    me->done = 1;
+  } else if (state->last != NULL) {
+    state->last->next = me;
+    state->last = me;
+  } else {
+    state->first = state->last = me;
+  }
+  pthread_mutex_unlock(&mutex);
+}
+
+/* Returns 0 if the waiter's turn came before it could leave. */
+static int leave_line(mf__state *state, struct mf__waiter *me) {
+  pthread_mutex_lock(&mutex);
+  int waits = !me->done;
+  struct mf__waiter **link = &state->first, *before = NULL;
+  while (waits && *link != me) {
+    before = *link;
+    link = &before->next;
+  }
+  if (waits) *link = me->next;
+  if (waits && state->last == me) state->last = before;
+  pthread_mutex_unlock(&mutex);
+  return waits;
+}
+
+/* Until it is our turn or, on a thread that signals come to, for a moment. Without the GIL. */
+static int wait_a_while(struct mf__waiter *me, int for_ever) {
+  enum { MOMENT = 50 * 1000 * 1000 };
+  struct timespec until;
+  clock_gettime(CLOCK_REALTIME, &until);
+  long long end = until.tv_nsec + MOMENT;
+  until.tv_sec += (time_t)(end / 1000000000);
+  until.tv_nsec = (long)(end % 1000000000);
+  PyThreadState *thread = PyEval_SaveThread();
+  pthread_mutex_lock(&mutex);
+  while (!me->done && for_ever) pthread_cond_wait(&me->granted, &mutex);
+  if (!me->done) pthread_cond_timedwait(&me->granted, &mutex, &until);
+  int done = me->done;
+  pthread_mutex_unlock(&mutex);
+  PyEval_RestoreThread(thread);
+  return done;
+}
+
+/* Waits in line. Who gives the lock up makes the first in line its owner, so nobody starves. The main thread looks for
+ * signals meanwhile, unless it is ${patient}: it may wait for a script that never ends. Returns 0, or -1 with an
+ * exception where one of them raised that. */
+static int wait_for(mf__state *state, int patient) {
+  struct mf__waiter me = {.next = NULL, .done = 0};
+  int status = 0, for_ever = patient || !mf__on_main_thread();
+  pthread_cond_init(&me.granted, NULL);
+  get_in_line(state, &me);
+  while (!wait_a_while(&me, for_ever)) {
+    if (PyErr_CheckSignals() == 0) continue;
+    status = -1;
+    if (leave_line(state, &me)) break;
+    hand_over(state);
+    break;
+  }
+  pthread_cond_destroy(&me.granted);
+  return status;
+}
+
+static int lock(mf__state *state, int patient) {
+  if (state->owner == self()) {
+    state->depth++;
+    return 0;
+  }
+  if (state->owner != NULL && wait_for(state, patient) != 0) return -1;
+  state->owner = self();
+  state->depth = 1;
+  if (state->stop != MF__STOP_NOT) mf__stop_renew(state);
+  return 0;
+}
+
 void mf__outside_begin(lua_State *L) {
   (void)L;
-  mf__state *state = mf__top->kit->state;
+  mf__state *state = mf__top->state;
   mf__top->depth = state->depth;
   hand_over(state);
 }
 
+/* The stack that this thread would go on with is gone; only what waits for daemon threads to end can end this one. */
+static void stay_outside(void) {
+  PyEval_SaveThread();
+  for (;;) pause();
+}
+
 void mf__outside_end(lua_State *L) {
   (void)L;
-  mf__state *state = mf__top->kit->state;
-  lock(state);
+  mf__state *state = mf__top->state;
+  lock(state, 1);
+  if (state->L == NULL) stay_outside();
   state->depth = mf__top->depth;
+}
+
+void mf__state_adopt(mf__state *state) {
+  state->owner = self();
+  state->depth = 1;
 }
 
 static void drain(mf__state *state, lua_State *L) {
@@ -95,16 +159,17 @@ void mf__state_arrive(mf__state *state, lua_State *L) {
 
 static lua_State *stack_of_thread(const mf__state *state) {
   for (const mf__frame *frame = mf__top; frame != NULL; frame = frame->below) {
-    if (frame->kit->state == state) return frame->L;
+    if (frame->state == state) return frame->L;
   }
   return NULL;
 }
 
 /* Anchored for as long as the state lives: there are never more than threads were inside at once. */
-static int new_stack(lua_State *L, void *data) {
-  mf__state *state = data;
-  state->spare[0] = lua_newthread(L);
-  luaL_ref(L, LUA_REGISTRYINDEX);
+static int new_stack(lua_State *L) {
+  mf__state *state = lua_touserdata(L, 1);
+  lua_State *stack = lua_newthread(L);
+  mf__anchor(L, state);
+  state->spare[0] = stack;
   state->spare_count = 1;
   state->spare_total++;
   return 0;
@@ -113,18 +178,14 @@ static int new_stack(lua_State *L, void *data) {
 /* A stack of its own for a thread that comes while others are inside. */
 static lua_State *spare_stack(mf__state *state) {
   if (state->spare_count == 0) {
-    lua_State *L = state->L;
     size_t size = sizeof *state->spare * (size_t)(state->spare_total + 1);
     lua_State **room = realloc(state->spare, size);
-    if (room == NULL || !lua_checkstack(L, LUA_MINSTACK)) return NULL;
+    if (room == NULL) return NULL;
     state->spare = room;
-    mf__frame frame = {.below = mf__top, .L = L, .kit = state->kit, .body = new_stack, .data = state};
-    mf__top = &frame;
-    lua_rawgeti(L, LUA_REGISTRYINDEX, state->kit->runner);
-    int status = lua_pcall(L, 0, 0, 0);
-    if (status != 0) lua_pop(L, 1);
-    mf__top = frame.below;
-    if (status != 0) return NULL;
+    if (lua_cpcall(state->service, new_stack, state) != 0) {
+      lua_pop(state->service, 1);
+      return NULL;
+    }
   }
   return state->spare[--state->spare_count];
 }
@@ -138,12 +199,16 @@ static lua_State *choose_stack(mf__state *state) {
 }
 
 lua_State *mf__state_enter(mf__state *state) {
-  lock(state);
-  if (state->inside++ == 0) mf__stop_arm(state);
+  if (lock(state, 0) != 0) return NULL;
+  state->inside++;
+  mf__stop_arm(state);
   lua_State *L = state->L != NULL ? choose_stack(state) : NULL;
-  if (L != NULL && lua_checkstack(L, LUA_MINSTACK)) {
-    drain(state, L);
-    return L;
+  if (L != NULL) {
+    if (mf__room(L, MF__VISIT_ROOM) == 0) {
+      drain(state, L);
+      return L;
+    }
+    lua_pop(L, 1);
   }
   if (state->L != NULL) PyErr_SetString(mf__lua_memory_error_type, "not enough memory");
   mf__state_leave(state, L);
@@ -151,10 +216,12 @@ lua_State *mf__state_enter(mf__state *state) {
 }
 
 void mf__state_leave(mf__state *state, lua_State *L) {
-  if (--state->inside == 0) mf__stop_disarm(state);
+  lua_State *below = stack_of_thread(state);
+  state->inside--;
+  if (state->interruptible || state->stop != MF__STOP_NOT) mf__stop_disarm(state, below == NULL);
   if (L != NULL && L == state->L) {
     state->busy--;
-  } else if (L != NULL && stack_of_thread(state) != L) {
+  } else if (L != NULL && below != L) {
     state->spare[state->spare_count++] = L;
   }
   if (--state->depth == 0) hand_over(state);
@@ -162,9 +229,9 @@ void mf__state_leave(mf__state *state, lua_State *L) {
 
 lua_State *mf__glance_begin(mf__state *state) {
   if (state->owner != NULL && state->owner != self()) return NULL;
-  lua_State *L = stack_of_thread(state);
+  lua_State *L = mf__top != NULL ? stack_of_thread(state) : NULL;
   if (L == NULL && state->busy == 0) L = state->L;
-  if (L == NULL || lua_gettop(L) > LUA_MINSTACK - 8) return NULL;
+  if (L == NULL || !mf__has_room(L, 8)) return NULL;
   state->owner = self();
   state->depth++;
   return L;
@@ -175,12 +242,21 @@ void mf__glance_end(mf__state *state, lua_State *L, int top) {
   if (--state->depth == 0) hand_over(state);
 }
 
+static int is_near_limit(const mf__memory *memory) {
+  return memory != NULL && memory->limit != 0 && memory->used >= memory->limit - memory->limit / 8;
+}
+
 int mf__state_is_short(mf__state *state) {
-  const mf__memory *memory = state->memory;
-  if (memory == NULL || memory->limit == 0 || state->dropped == 0) return 0;
-  if (memory->used < memory->limit - memory->limit / 8) return 0;
+  return state->dropped > state->patience && is_near_limit(state->memory);
+}
+
+/* Where most of the memory is in use, a collection after each value that Python drops would be nearly all that the
+ * state does; so one that helped nothing doubles what is dropped before the next. */
+void mf__state_collected(mf__state *state) {
+  enum { PATIENCE_MAX = 64 };
   state->dropped = 0;
-  return 1;
+  state->patience = is_near_limit(state->memory) ? state->patience * 2 + 1 : 0;
+  if (state->patience > PATIENCE_MAX) state->patience = PATIENCE_MAX;
 }
 
 mf__ref **mf__state_refs(mf__state *state) {
@@ -200,13 +276,51 @@ void mf__state_unref(mf__state *state, int ref) {
   state->unwanted[state->unwanted_count++] = ref;
 }
 
-/* From here on nobody gets in. Those who wait find out. */
-static void shut(mf__state *state) {
-  for (int i = 0; i < state->count; i++) {
-    state->kits[i]->state = NULL;
-    *state->kits[i]->box = NULL;
+static int visits_of_others(const mf__state *state) {
+  int count = state->inside;
+  for (const mf__frame *frame = mf__top; frame != NULL; frame = frame->below)
+    count -= frame->state == state && frame->is_visit;
+  return count;
+}
+
+/* Joins a thread that Python itself would wait for at its end, for a moment; false if there is none. */
+static const char join_one[] =
+    "import threading\n"
+    "def join_one():\n"
+    "    for thread in threading.enumerate():\n"
+    "        own = thread is threading.main_thread() or thread.ident == threading.get_ident()\n"
+    "        if not (own or thread.daemon):\n"
+    "            thread.join(0.05)\n"
+    "            return True\n"
+    "    return False\n"
+    "more = join_one()\n";
+
+static int waited_for_one(void) {
+  PyObject *names = PyDict_New(), *builtins = PyEval_GetBuiltins();
+  PyObject *run = builtins != NULL ? PyDict_GetItemString(builtins, "exec") : NULL;
+  PyObject *done = names != NULL && run != NULL ? PyObject_CallFunction(run, "sO", join_one, names) : NULL;
+  int more = done != NULL && PyDict_GetItemString(names, "more") == Py_True;
+  if (done == NULL) PyErr_Clear();
+  Py_DecRef(done);
+  Py_DecRef(names);
+  return more;
+}
+
+void mf__state_await(mf__state *state) {
+  if (visits_of_others(state) == 0 || !Py_IsInitialized()) return;
+  PyGILState_STATE gil = PyGILState_Ensure();
+  int depth = state->depth;
+  hand_over(state);
+  while (visits_of_others(state) > 0 && waited_for_one()) {
   }
-  state->count = 0;
+  lock(state, 1);
+  state->depth = depth;
+  PyGILState_Release(gil);
+}
+
+/* May lack the GIL: what others read of this with the GIL alone is a pointer or, in line, guarded by the mutex. */
+void mf__state_shut(mf__state *state) {
+  mf__kits_shut(state);
   pthread_mutex_lock(&mutex);
   state->L = NULL;
   for (struct mf__waiter *waiter = state->first; waiter != NULL; waiter = waiter->next) {
@@ -217,18 +331,21 @@ static void shut(mf__state *state) {
   pthread_mutex_unlock(&mutex);
 }
 
+/* Closing runs finalizers of Lua's, and those may run Python code: a pending exception waits. */
 static void state_dealloc(PyObject *self_object) {
   mf__state *state = (mf__state *)self_object;
   PyTypeObject *type = Py_TYPE(self_object);
+  PyObject *pending[3];
+  PyErr_Fetch(&pending[0], &pending[1], &pending[2]);
   PyObject_GC_UnTrack(self_object);
   if (state->weakrefs != NULL) PyObject_ClearWeakRefs(self_object);
   lua_State *L = state->L;
   if (L != NULL) {
-    shut(state);
+    mf__state_shut(state);
     if (state->hosted) lua_close(L);
   }
   mf__refs_forget(&state->refs);
-  for (int i = 0; i < MF__KITS; i++) mf__keys_free(&state->kit_room[i]);
+  mf__kits_free(state);
   free(state->spare);
   free(state->unwanted);
   mf__options_clear(&state->options);
@@ -237,6 +354,7 @@ static void state_dealloc(PyObject *self_object) {
   ((freefunc)PyType_GetSlot(type, Py_tp_free))(self_object);
   Py_DecRef((PyObject *)type);
   mf__refs_drain();
+  PyErr_Restore(pending[0], pending[1], pending[2]);
 }
 
 void mf__options_clear(mf__options *options) {
@@ -322,112 +440,4 @@ mf__state *mf__state_new(PyTypeObject *type, lua_State *L, int hosted) {
   state->L = L;
   state->hosted = hosted;
   return state;
-}
-
-/* What Lua's registry keeps: the state, and the reference that a state of Lua's own holds on it. */
-struct box {
-  mf__state *state;
-  mf__ref *ref;
-};
-
-#define BOX "moonferry.state"
-
-static int box_gc(lua_State *L) {
-  struct box *box = lua_touserdata(L, 1);
-  if (box->ref == NULL) return 0;
-  shut(box->state);
-  mf__ref_retire(box->ref);
-  box->ref = NULL;
-  return 0;
-}
-
-static struct box *push_box(lua_State *L) {
-  struct box *box = lua_newuserdata(L, sizeof *box);
-  *box = (struct box){NULL, NULL};
-  lua_newtable(L);
-  lua_pushcfunction(L, box_gc);
-  lua_setfield(L, -2, "__gc");
-  lua_setmetatable(L, -2);
-  return box;
-}
-
-void mf__state_register(lua_State *L, mf__state *state) {
-  push_box(L)->state = state;
-  lua_setfield(L, LUA_REGISTRYINDEX, BOX);
-}
-
-/* The state of a Lua program that got here by itself: its thread owns the lock. Calls from other threads get a stack
- * that the program knows nothing of, because it may be anywhere on its own. */
-static int adopt_foreign(lua_State *stack, struct box *box) {
-  if (mf__types_ready() != 0) return -1;
-  mf__state *state = mf__state_new(mf__state_type, stack, 0);
-  mf__ref *ref = state != NULL ? calloc(1, sizeof *ref) : NULL;
-  if (ref == NULL) {
-    Py_DecRef((PyObject *)state);
-    return -1;
-  }
-  ref->object = (PyObject *)state;
-  state->owner = self();
-  state->depth = 1;
-  box->ref = ref;
-  box->state = state;
-  return 0;
-}
-
-static mf__state *state_of(lua_State *L) {
-  lua_getfield(L, LUA_REGISTRYINDEX, BOX);
-  struct box *box = lua_touserdata(L, -1);
-  if (box == NULL) {
-    lua_State *stack = lua_newthread(L);
-    luaL_ref(L, LUA_REGISTRYINDEX);
-    box = push_box(L);
-    PyGILState_STATE gil = PyGILState_Ensure();
-    int status = adopt_foreign(stack, box);
-    if (status != 0) PyErr_Clear();
-    PyGILState_Release(gil);
-    if (status != 0) luaL_error(L, "not enough memory for Python's view of this Lua state");
-    lua_pushvalue(L, -1);
-    lua_setfield(L, LUA_REGISTRYINDEX, BOX);
-    lua_remove(L, -2);
-  }
-  lua_pop(L, 1);
-  return box->state;
-}
-
-mf__kit *mf__kit_open(lua_State *L, int kit, mf__policy policy) {
-  mf__state *state = state_of(L);
-  if (state->count == MF__KITS) luaL_error(L, "this Lua state has opened Python too often");
-  mf__kit **box = lua_newuserdata(L, sizeof *box);
-  mf__kit *made = &state->kit_room[state->count];
-  *made = (mf__kit){.state = state, .policy = policy, .box = box};
-  *box = made;
-  lua_rawseti(L, kit, MF__KIT_STATE);
-  lua_pushvalue(L, kit);
-  lua_pushcclosure(L, mf__visit_runner, 1);
-  made->runner = luaL_ref(L, LUA_REGISTRYINDEX);
-  lua_pushvalue(L, kit);
-  lua_pushcclosure(L, mf__error_handler, 1);
-  made->handler = luaL_ref(L, LUA_REGISTRYINDEX);
-  lua_pushvalue(L, kit);
-  made->table = luaL_ref(L, LUA_REGISTRYINDEX);
-  state->kits[state->count++] = made;
-  if (state->kit == NULL) state->kit = made;
-  return made;
-}
-
-void mf__kit_metatable(lua_State *L, int kit, int slot) {
-  lua_rawgeti(L, kit, MF__KIT_STATE);
-  mf__kit *own = *(mf__kit **)lua_touserdata(L, -1);
-  lua_pop(L, 1);
-  *(slot == MF__KIT_OBJECT ? &own->object : &own->fault) = lua_topointer(L, -1);
-  lua_rawseti(L, kit, slot);
-}
-
-int mf__kit_knows(const mf__kit *kit, const void *metatable) {
-  if (metatable == kit->object || metatable == kit->fault) return 1;
-  for (int i = 0; i < kit->state->count; i++) {
-    const mf__kit *other = kit->state->kits[i];
-    if (metatable == other->object || metatable == other->fault) return 1;
-  }
-  return 0;
 }

@@ -6,14 +6,13 @@
 
 #include "bridge.h"
 
-enum { MF__KITS = 4 };
-
 /* What moonferry.Lua(...) was given that values are converted by. All but the flags may be NULL. */
 typedef struct mf__options {
   PyObject *filter, *getter, *setter; /* of attributes */
   char *encoding, *source_encoding;   /* NULL encoding: strings are bytes */
   int utf8;                           /* encoding is UTF-8 */
   int unpack;                         /* tuples that functions return are several values */
+  int sandbox;                        /* exceptions show neither the host's files nor their class */
 } mf__options;
 
 /* The account of a state's allocator (bindings/python/lua/memory.c). */
@@ -21,6 +20,7 @@ typedef struct mf__memory {
   size_t used, base, limit; /* limit: 0 is none */
   int counted;              /* max_memory was given */
   int refuse;               /* the next allocation fails, whatever it is */
+  int exempt;               /* allocations are counted, but not refused: bookkeeping that must not fail halfway */
 } mf__memory;
 
 struct mf__state {
@@ -28,10 +28,8 @@ struct mf__state {
   PyObject *weakrefs;
   lua_State *L; /* the main one; NULL once it is closed */
   int hosted;   /* by Python, which closes it */
-  mf__kit *kit; /* the first one that was opened: what Python's own calls use */
-  mf__kit *kits[MF__KITS];
-  mf__kit kit_room[MF__KITS]; /* here, because Lua values in Python ask theirs even after lua_close */
-  int count;                  /* of kits */
+  mf__kit *kit;  /* of a moonferry.Lua */
+  mf__kit *kits; /* all of them; until the state goes, because Lua values in Python ask theirs even after lua_close */
   mf__options options;
 
   const void *owner; /* whose lock it is: the address of that thread's mf__top; NULL: nobody's */
@@ -39,12 +37,14 @@ struct mf__state {
   struct mf__waiter *first, *last;
   int inside;        /* how many visits there are, */
   int busy;          /* and how many of them are on the main stack */
-  lua_State **spare; /* stacks for threads that come while others are inside; anchored for good */
+  lua_State *service; /* a stack on which nothing ever runs but what makes other stacks */
+  lua_State **spare;  /* stacks for threads that come while others are inside; anchored for good */
   int spare_count, spare_total;
 
   int *unwanted; /* registry references to give back */
   int unwanted_count, unwanted_room;
-  int dropped;   /* how many were given back since somebody last asked */
+  int dropped;   /* how many were given back since the last collection for them, */
+  int patience;  /* and how many may be before the next */
   mf__ref *refs; /* newest of what Lua holds of Python */
 
   mf__memory *memory; /* or NULL */
@@ -67,14 +67,60 @@ void mf__state_leave(mf__state *state, lua_State *L);
 
 mf__ref **mf__state_refs(mf__state *state);
 
-/* Whether memory is near its limit and Python has dropped something since this was last so. */
-int mf__state_is_short(mf__state *state);
+/* Lua is about to close it: waits for the calls that threads of Python's have there, but for those of daemon threads,
+ * which never come back. Without the GIL, or with it. */
+void mf__state_await(mf__state *state);
 
-/* A new state for ${L}, which Python closes if it is ${hosted}; and its entry in Lua's registry, by which mf__kit_open
- * finds it. The second raises. */
+/* From here on nobody gets in. Those who wait find out. */
+void mf__state_shut(mf__state *state);
+
+/* kit.c: the same for its kits; and their end. */
+void mf__kits_shut(mf__state *state);
+void mf__kits_free(mf__state *state);
+
+/* Of a Lua value in Python that a kit's body makes: the kit stays as long as there is one. The first may raise. */
+void mf__kit_retain(lua_State *L, mf__kit *kit);
+void mf__kit_release(mf__kit *kit, mf__state *state);
+
+/* Whether memory is near its limit and Python has dropped so much that a collection may help; what says that there was
+ * one. */
+int mf__state_is_short(mf__state *state);
+void mf__state_collected(mf__state *state);
+
+/* A new state for ${L}, which Python closes if it is ${hosted}; and kit.c: its entry in Lua's registry, by which
+ * mf__kit_open finds it. The second raises. */
 mf__state *mf__state_new(PyTypeObject *type, lua_State *L, int hosted);
 void mf__state_register(lua_State *L, mf__state *state);
+
+/* Makes the lock of a state that a Lua program has, this thread's. */
+void mf__state_adopt(mf__state *state);
 void mf__options_clear(mf__options *options);
+
+/* room.c */
+
+/* Makes sure that ${count} values can be pushed, and never raises. Returns 0, or the status of lua_pcall with an error
+ * on the stack. */
+int mf__room(lua_State *L, int count);
+
+/* The same for a stack of which nothing is known. */
+int mf__grow(lua_State *L, int count);
+
+/* Whether there is room already. A C function that Lua has called has LUA_MINSTACK slots above its arguments, and so
+ * has a stack at rest. Where Python was called by another way (a finalizer, a deleter), Lua is at the stack's top. */
+static inline int mf__has_room(lua_State *L, int count) {
+  if (lua_gettop(L) + count > LUA_MINSTACK) return 0;
+  return mf__top == NULL || mf__top->thread == NULL;
+}
+
+/* What a visit may push by itself, outside of its body. */
+enum { MF__VISIT_ROOM = 8 };
+
+/* Pops a value and returns a reference to it in the registry. Raises without memory, but not for max_memory. */
+int mf__anchor(lua_State *L, mf__state *state);
+void mf__anchors_open(lua_State *L);
+
+/* lua_atpanic's function of every state that Moonferry makes for Python. */
+int mf__panic(lua_State *L);
 
 /* Queues a registry reference to be given back. With the GIL. */
 void mf__state_unref(mf__state *state, int ref);
@@ -94,13 +140,6 @@ int mf__visit_body(mf__frame *frame, int (*body)(lua_State *, void *), void *dat
 /* Makes the error at the top of the stack the pending exception. */
 void mf__visit_fail(mf__frame *frame, int status);
 void mf__visit_end(mf__frame *frame);
-
-/* state.c: a look into Lua that neither allocates there nor raises nor runs code, so that it needs no frame: takes the
- * lock if that is free, and returns a stack with room for 8 values; NULL where only a visit will do. */
-lua_State *mf__glance_begin(mf__state *state);
-
-/* ${top}: lua_gettop of before. */
-void mf__glance_end(mf__state *state, lua_State *L, int top);
 
 /* state.c: a look into Lua that neither allocates there nor raises nor runs code, so that it needs no frame: takes the
  * lock if that is free, and returns a stack with room for 8 values; NULL where only a visit will do. */
@@ -152,22 +191,42 @@ int mf__key_push(lua_State *L, const mf__kit *kit, const PyObject *key);
 
 /* Remembers that the string at the top of the stack is ${key} in Lua. */
 void mf__key_remember(lua_State *L, PyObject *key);
+/* Forgets all of them: what is in the registry, too; and only what Python has, once that is gone. */
+void mf__keys_clear(lua_State *L, mf__kit *kit);
 void mf__keys_free(mf__kit *kit);
 
 /* stop.c: what ends a script that runs. */
-enum { MF__STOP_NOT, MF__STOP_ASKED, MF__STOP_SIGNAL };
+enum {
+  MF__STOP_NOT,
+  MF__STOP_ASKED,  /* whatever runs there ends */
+  MF__STOP_SIGNAL, /* Ctrl-C came for the main thread, and Python has yet to say what that means */
+  MF__STOP_MAIN    /* whatever the main thread runs there ends */
+};
+
+int mf__on_main_thread(void);
 
 /* Ends whatever runs in the state with ${reason}, an exception, borrowed. Any thread, with the GIL. */
 void mf__stop(mf__state *state, PyObject *reason);
 
-/* Of the first visit to come and the last to go. */
+/* Of each visit; ${thread_left}: it is the last one of this thread. */
 void mf__stop_arm(mf__state *state);
-void mf__stop_disarm(mf__state *state);
+void mf__stop_disarm(mf__state *state, int thread_left);
 
-/* If the state is to stop, pushes the error for that and returns 1, else 0. */
-int mf__stop_push(lua_State *L, mf__state *state);
+/* Of a thread that takes the lock of a state that is to stop, or gives it up: only where that thread is meant, there is
+ * a hook. */
+void mf__stop_renew(mf__state *state);
+void mf__stop_pause(mf__state *state);
 
-/* Whether the state is to stop, and then the reason is the pending exception. */
+/* Of a handler of SIGINT on the main thread: the interruptible states that this thread is in are to stop, as Python's
+ * handlers will have it. Returns how many there are. */
+int mf__stop_signal(void);
+
+/* If a signal that came meanwhile has become this ${exception}, which gets into Lua, the state is to stop for it: a
+ * script may not catch it. */
+void mf__stop_by(mf__state *state, PyObject *exception);
+
+/* Whether the state is to stop; and whether it is, with the reason as the pending exception then. */
+int mf__stops(mf__state *state);
 int mf__stopped(mf__state *state);
 
 /* view.c: what Python's as_attrgetter and as_itemgetter make. */
@@ -200,6 +259,9 @@ int mf__error_types_ready(void);
 /* stack.c: whether what nests further might not find room on this thread's C stack: less than 1/${part} of what is kept
  * free is left. */
 int mf__stack_is_low(int part);
+
+/* Whether there is room for so many bytes, and some beside it for whatever C code they are for. */
+int mf__stack_has(size_t nbytes);
 
 /* attribute.c: attributes as the state's filter or handlers have them. */
 

@@ -3,23 +3,24 @@
  * A state that is to stop gets a hook that raises an error at every instruction, and keeps it until the last visit has
  * left: a script that catches the error meets it again at once, outside of what caught it. LuaJIT runs no hooks in
  * compiled code, so only a state whose compiler is off (interruptible) can always be stopped; any other stops where it
- * next calls Python. Ctrl-C: Python's own handler only leaves a note for the main thread, which is in Lua; so as long
- * as an interruptible state runs there, ours comes before it.
- * Invariant: after the last visit has left there is no hook, no reason and no handler of ours. */
+ * next calls Python. Ctrl-C is the main thread's: Python's own handler only leaves a note for that thread, which is in
+ * Lua; so as long as it visits an interruptible state, ours comes before Python's. It ends the main thread's visits, in
+ * whichever states they are, and not those of other threads.
+ * Invariant: after the last visit has left there is no hook and no reason, after the last of the main thread no handler
+ * of ours. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* sigaction, syscall */
 #endif
+#include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
 #ifndef __APPLE__
 #include <sys/syscall.h>
-#else
-#include <pthread.h>
 #endif
 
 #include "state.h"
 
-static int on_main_thread(void) {
+int mf__on_main_thread(void) {
   static _Thread_local int known; /* 1: no, 2: yes */
   if (known != 0) return known == 2;
 #ifdef __APPLE__
@@ -31,22 +32,39 @@ static int on_main_thread(void) {
   return is;
 }
 
-/* What Python's handlers of the signal make of it, with the GIL taken for that: their exception is the reason. */
-static void ask_python(mf__state *state) {
+int mf__stops(mf__state *state) {
+  int stop = atomic_load(&state->stop);
+  return stop == MF__STOP_ASKED || (stop == MF__STOP_MAIN && mf__on_main_thread());
+}
+
+/* The state of a thread that Ctrl-C has come for is to end with ${reason}, which is taken over. */
+static void stop_main(mf__state *state, PyObject *reason) {
+  int stop = atomic_load(&state->stop);
+  if (stop != MF__STOP_ASKED) {
+    PyObject *before = state->reason;
+    state->reason = reason;
+    reason = before;
+    atomic_store(&state->stop, MF__STOP_MAIN);
+  }
+  Py_DecRef(reason);
+}
+
+/* What Python's handlers of the signal make of it, with the GIL taken for that: their exception is the reason. Another
+ * signal may come meanwhile, and then finds that none is waiting. */
+static void ask_python(lua_State *L, mf__state *state) {
+  int waiting = MF__STOP_SIGNAL;
   PyThreadState *thread = mf__top->thread;
   mf__top->thread = NULL;
   if (thread != NULL) PyEval_RestoreThread(thread);
+  atomic_compare_exchange_strong(&state->stop, &waiting, MF__STOP_NOT);
   PyObject *type, *value, *trace;
-  int raised = PyErr_CheckSignals() != 0;
+  int raised;
+  MF__OUTSIDE(L, raised, PyErr_CheckSignals() != 0);
   PyErr_Fetch(&type, &value, &trace);
   PyErr_NormalizeException(&type, &value, &trace);
   if (raised && value != NULL) {
-    PyObject *before = state->reason;
-    state->reason = value;
-    value = before;
-    atomic_store(&state->stop, MF__STOP_ASKED);
-  } else {
-    atomic_store(&state->stop, MF__STOP_NOT);
+    stop_main(state, value);
+    value = NULL;
   }
   Py_DecRef(type);
   Py_DecRef(value);
@@ -65,20 +83,27 @@ static void throw(lua_State * L, mf__state *state) {
   luaL_error(L, "interrupted");
 }
 
-static void hook(lua_State *L, lua_Debug *activation) {
-  (void)activation;
-  mf__state *state = mf__top != NULL ? mf__top->kit->state : NULL;
-  if (state == NULL) return;
-  if (atomic_load(&state->stop) == MF__STOP_SIGNAL) ask_python(state);
-  if (atomic_load(&state->stop) == MF__STOP_NOT) {
-    lua_sethook(L, NULL, 0, 0);
-    return;
-  }
-  throw(L, state);
-}
+static void hook(lua_State *L, lua_Debug *activation);
 
 static void set_hook(mf__state *state) {
   if (state->interruptible && state->L != NULL) lua_sethook(state->L, hook, LUA_MASKCOUNT, 1);
+}
+
+/* A signal may set it again at any time, so that what it is for is looked at once more. */
+static void take_hook(mf__state *state) {
+  if (!state->interruptible || state->L == NULL) return;
+  lua_sethook(state->L, NULL, 0, 0);
+  if (atomic_load(&state->stop) != MF__STOP_NOT) set_hook(state);
+}
+
+/* Runs on any thread that runs Lua in the state. */
+static void hook(lua_State *L, lua_Debug *activation) {
+  (void)activation;
+  mf__state *state = mf__top != NULL ? mf__top->state : NULL;
+  if (state == NULL) return;
+  if (atomic_load(&state->stop) == MF__STOP_SIGNAL && mf__on_main_thread()) ask_python(L, state);
+  if (atomic_load(&state->stop) == MF__STOP_NOT) take_hook(state);
+  if (mf__stops(state)) throw(L, state);
 }
 
 void mf__stop(mf__state *state, PyObject *reason) {
@@ -91,54 +116,87 @@ void mf__stop(mf__state *state, PyObject *reason) {
   Py_DecRef(before);
 }
 
-/* The interruptible state that the main thread is in, and the handler that was there before. */
-static mf__state *_Atomic watched;
+/* How many visits of the main thread to interruptible states there are, the thread, and the handler that was there
+ * before. */
+static int armed;
+static pthread_t main_thread;
 static struct sigaction python_action;
 
+/* All of the states that the main thread is in: a script that Python called from another script ends, and so does the
+ * other one, unless the Python code between them catches the exception. */
+int mf__stop_signal(void) {
+  int count = 0;
+  for (const mf__frame *frame = mf__top; frame != NULL; frame = frame->below) {
+    int stop = MF__STOP_NOT;
+    if (frame->state == NULL || !frame->state->interruptible) continue;
+    atomic_compare_exchange_strong(&frame->state->stop, &stop, MF__STOP_SIGNAL);
+    if (frame->state->owner == &mf__top) set_hook(frame->state);
+    count++;
+  }
+  return count;
+}
+
+void mf__stop_renew(mf__state *state) {
+  if (mf__stops(state) || mf__on_main_thread()) set_hook(state);
+}
+
+void mf__stop_pause(mf__state *state) {
+  int for_all = atomic_load(&state->stop) == MF__STOP_ASKED;
+  if (!for_all && state->interruptible && state->L != NULL) lua_sethook(state->L, NULL, 0, 0);
+}
+
 static void on_signal(int number) {
+  if (!mf__on_main_thread()) {
+    pthread_kill(main_thread, number);
+    return;
+  }
   python_action.sa_handler(number);
-  mf__state *state = watched;
-  if (state == NULL) return;
-  atomic_store(&state->stop, MF__STOP_SIGNAL);
-  set_hook(state);
+  mf__stop_signal();
 }
 
 void mf__stop_arm(mf__state *state) {
   struct sigaction action;
-  if (!state->interruptible || watched != NULL || !on_main_thread()) return;
+  if (!state->interruptible || !mf__on_main_thread()) return;
+  armed++;
   if (sigaction(SIGINT, NULL, &action) != 0 || (action.sa_flags & SA_SIGINFO)) return;
   if (action.sa_handler == SIG_IGN || action.sa_handler == SIG_DFL || action.sa_handler == on_signal) return;
   python_action = action;
-  watched = state;
+  main_thread = pthread_self();
   action.sa_handler = on_signal;
   sigaction(SIGINT, &action, NULL);
 }
 
 static void take_handler_back(void) {
   struct sigaction action;
-  watched = NULL;
   if (sigaction(SIGINT, NULL, &action) != 0) return;
   if (!(action.sa_flags & SA_SIGINFO) && action.sa_handler == on_signal) sigaction(SIGINT, &python_action, NULL);
 }
 
-void mf__stop_disarm(mf__state *state) {
-  if (watched == state) take_handler_back();
-  if (atomic_load(&state->stop) == MF__STOP_NOT) return;
+static void forget(mf__state *state) {
   atomic_store(&state->stop, MF__STOP_NOT);
-  if (state->interruptible && state->L != NULL) lua_sethook(state->L, NULL, 0, 0);
+  take_hook(state);
   PyObject *reason = state->reason;
   state->reason = NULL;
   Py_DecRef(reason);
 }
 
-int mf__stop_push(lua_State *L, mf__state *state) {
-  if (atomic_load(&state->stop) != MF__STOP_ASKED) return 0;
-  lua_pushliteral(L, "interrupted");
-  return 1;
+void mf__stop_disarm(mf__state *state, int thread_left) {
+  int is_main = state->interruptible && mf__on_main_thread();
+  if (is_main && --armed == 0) take_handler_back();
+  int stop = atomic_load(&state->stop);
+  if (stop == MF__STOP_NOT) return;
+  if (state->inside == 0 || (is_main && thread_left && stop != MF__STOP_ASKED)) forget(state);
+}
+
+void mf__stop_by(mf__state *state, PyObject *exception) {
+  if (atomic_load(&state->stop) != MF__STOP_SIGNAL || !mf__on_main_thread()) return;
+  if (!PyErr_GivenExceptionMatches(exception, PyExc_KeyboardInterrupt)) return;
+  Py_IncRef(exception);
+  stop_main(state, exception);
 }
 
 int mf__stopped(mf__state *state) {
-  if (atomic_load(&state->stop) != MF__STOP_ASKED || state->reason == NULL) return 0;
+  if (!mf__stops(state) || state->reason == NULL) return 0;
   PyObject *type = (PyObject *)Py_TYPE(state->reason);
   PyErr_SetObject(type, state->reason);
   return 1;

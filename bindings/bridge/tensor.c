@@ -44,13 +44,13 @@ int mf__crossing_ready(lua_State *L) {
  * holds its mf_tensor, so its address stands for no other. */
 static void make_known(lua_State *L, mf__kit *kit) {
   lua_pushliteral(L, "handle");
-  kit->handle = luaL_ref(L, LUA_REGISTRYINDEX);
+  kit->handle = mf__anchor(L, kit->state);
   lua_newtable(L);
   lua_createtable(L, 0, 1);
   lua_pushliteral(L, "v");
   lua_setfield(L, -2, "__mode");
   lua_setmetatable(L, -2);
-  kit->tensors = luaL_ref(L, LUA_REGISTRYINDEX);
+  kit->tensors = mf__anchor(L, kit->state);
 }
 
 enum { MADE_OF_IT = 1, HAD_BEFORE = -1 };
@@ -127,6 +127,14 @@ int mf__tensor_quick_take(lua_State *L, const mf__kit *kit, int index, PyObject 
   return 1;
 }
 
+/* The adopting function empties the box when it owns the reference. Where it failed before that, nobody does. */
+static void give_up(void *box) {
+  mf_tensor *tensor, *nothing = NULL;
+  memcpy(&tensor, box, sizeof tensor);
+  memcpy(box, &nothing, sizeof nothing);
+  mf_tensor_release(tensor);
+}
+
 int mf__tensor_to_lua(lua_State *L, PyObject *object) {
   if (!package_is_there() || !api->check(object)) return 0;
   mf_tensor *tensor = api->unwrap(object);
@@ -139,8 +147,9 @@ int mf__tensor_to_lua(lua_State *L, PyObject *object) {
   lua_pop(L, 1);
   mf_tensor_retain(tensor);
   memcpy(box, &tensor, sizeof tensor);
-  /* The adopting function owns the reference from its first statement on, whatever happens there. */
-  lua_call(L, 0, 1);
+  int status = lua_pcall(L, 0, 1, 0);
+  if (status != 0) give_up(box);
+  if (status != 0) return lua_error(L);
   remember(L, lua_gettop(L), tensor, MADE_OF_IT);
   return 1;
 }

@@ -308,7 +308,7 @@ int mf__bridge_open(lua_State *L) {
   const int kit = COUNT + 1;
   luaL_checkany(L, COUNT);
   lua_settop(L, COUNT);
-  lua_newtable(L);
+  lua_createtable(L, MF__KIT_SLOTS, 0);
   for (int i = 0; i < COUNT; i++) {
     lua_pushvalue(L, i + 1);
     lua_rawseti(L, kit, slots[i]);

@@ -23,13 +23,14 @@ typedef enum mf__policy {
 /* What C knows of a kit; part of its state. A userdata in its slot MF__KIT_STATE, which is the second upvalue of every
  * mf__enter, points to it until the Lua state is closed. */
 typedef struct mf__kit {
-  mf__state *state; /* borrowed. NULL once the Lua state is being closed */
-  struct mf__kit **box;
+  mf__state *_Atomic state; /* borrowed. NULL once the Lua state is being closed */
+  struct mf__kit *next;     /* of the same state */
+  struct mf__kit **box;     /* in the kit's table; NULL once that was collected */
   mf__policy policy;
   const void *object, *fault; /* lua_topointer of the metatables */
-  int runner;                 /* registry references: what mf__visit calls, */
-  int handler;                /* its message handler, */
-  int table;                  /* and the kit itself; */
+  int values;                 /* how many Lua values in Python were made by this one; as long as there are any: */
+  int runner;                 /* registry references to what mf__visit calls, */
+  int handler;                /* and its message handler; both have the kit */
   int tensors;                /* weak: address of an mf_tensor -> the Lua tensor that has it; 0 before the first; */
   int handle;                 /* the string "handle", so that looking it up does not allocate; likewise */
   struct mf__keys *keys;      /* names.c; NULL before the first */
@@ -40,9 +41,11 @@ typedef struct mf__frame {
   struct mf__frame *below;
   lua_State *L;
   mf__kit *kit;
+  mf__state *state;      /* a visit holds it, because Lua or Python may drop the last reference in its course */
   PyThreadState *thread; /* of a visit: while Lua runs, what the GIL is taken back with; else NULL */
   int (*body)(lua_State *L, void *data);
   void *data;
+  int is_visit;
   int top;                              /* of a visit: the stack's, before it */
   int depth;                            /* of the lock, while it is given up */
   int count;                            /* of what is held */
@@ -58,7 +61,10 @@ int mf__visit(mf__kit *kit, int (*body)(lua_State *L, void *data), void *data);
 /* In a body of mf__visit: lua_call, without the GIL. */
 void mf__run(lua_State *L, int arguments, int results);
 
-/* state.c */
+/* The same in any body, by lua_pcall without a message handler; returns its status. */
+int mf__run_protected(lua_State *L, int arguments, int results);
+
+/* kit.c */
 
 /* Makes the kit at ${kit}, a table, one of this Lua state. Whatever is needed of the state is made, too. Raises.
  * The GIL must be held. */
@@ -69,6 +75,8 @@ void mf__kit_metatable(lua_State *L, int kit, int slot);
 
 /* Whether a metatable is one of Python objects, of this kit or another one of the same state. */
 int mf__kit_knows(const mf__kit *kit, const void *metatable);
+
+/* state.c */
 
 /* Around Python calls in a body: gives up the lock, takes it back. They must come in pairs. */
 void mf__outside_begin(lua_State *L);

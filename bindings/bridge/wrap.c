@@ -71,7 +71,7 @@ static void push_beyond(lua_State *L, PyObject *object) {
   lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_OVERFLOW);
   if (!lua_isnil(L, -1)) {
     mf__push_flagged(L, object, 0);
-    if (lua_pcall(L, 1, 1, 0) == 0) return;
+    if (mf__run_protected(L, 1, 1) == 0) return;
   }
   lua_pop(L, 1);
   PyErr_Format(PyExc_OverflowError, "an int of %zd bits is beyond 2^53, up to which Lua's numbers are exact",

@@ -34,17 +34,30 @@ static char *copy_of(lua_State *L, int index) {
   return text != NULL && *text != '\0' ? cli_copy(text, strlen(text)) : NULL;
 }
 
+typedef struct question {
+  const char *before;
+  size_t size;
+  edit_completion answer;
+} question;
+
+static int ask_complete(lua_State *L) {
+  question *q = lua_touserdata(L, 1);
+  lua_getfield(L, LUA_REGISTRYINDEX, KEY);
+  lua_getfield(L, -1, "complete");
+  lua_pushlstring(L, q->before, q->size);
+  lua_call(L, 1, 2);
+  q->answer = (edit_completion){copy_of(L, -2), copy_of(L, -1)};
+  return 0;
+}
+
 /* Asks repl.complete; whatever goes wrong there completes nothing. The stack is that of lua_line. */
 static edit_completion complete(void *data, const char *before, size_t size) {
   lua_State *L = data;
-  edit_completion answer = {NULL, NULL};
+  question q = {before, size, {NULL, NULL}};
   const int top = lua_gettop(L);
-  lua_getfield(L, LUA_REGISTRYINDEX, KEY);
-  lua_getfield(L, -1, "complete");
-  lua_pushlstring(L, before, size);
-  if (lua_pcall(L, 1, 2, 0) == 0) answer = (edit_completion){copy_of(L, -2), copy_of(L, -1)};
+  lua_cpcall(L, ask_complete, &q);
   lua_settop(L, top);
-  return answer;
+  return q.answer;
 }
 
 /* Calls repl[name] with what lies above base; false at an error, which was printed. */

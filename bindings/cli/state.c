@@ -27,6 +27,8 @@ static void add_path(lua_State *L) {
 }
 
 static int open_all(lua_State *L) {
+  const bool *environment = lua_touserdata(L, 1);
+  if (!*environment) refuse_environment(L);
   luaL_openlibs(L);
   add_path(L);
   return 0;
@@ -35,9 +37,8 @@ static int open_all(lua_State *L) {
 lua_State *host_open(bool environment) {
   lua_State *L = luaL_newstate();
   if (L == NULL) return NULL;
-  if (!environment) refuse_environment(L);
   lua_gc(L, LUA_GCSTOP, 0);
-  const int status = lua_cpcall(L, open_all, NULL);
+  const int status = lua_cpcall(L, open_all, &environment);
   lua_gc(L, LUA_GCRESTART, -1);
   host_report(L, status);
   return L;

@@ -39,18 +39,33 @@ static void push_words(lua_State *L, int argc, char **argv) {
   }
 }
 
-/* With module.name on the stack, ready to be called; NULL if there is no such thing, which was said. */
-static lua_State *begin(const char *module, const char *name) {
+/* A subcommand on its way through a protected call, so that missing memory is an error like any other. */
+typedef struct tool {
+  char **argv;
+  int argc, status;
+  char **command; /* what to become at the end, or NULL */
+} tool;
+
+static int run(lua_CFunction body, tool *t) {
   lua_State *L = host_open(true);
-  if (L == NULL || host_require(L, module) != 0) return NULL;
-  lua_getfield(L, -1, name);
-  return L;
+  t->status = CLI_USAGE;
+  if (L == NULL) return CLI_USAGE;
+  const int status = host_report(L, lua_cpcall(L, body, t));
+  lua_close(L);
+  return status == 0 ? t->status : CLI_USAGE;
 }
 
-int cli_doctor(int argc, char **argv) {
-  lua_State *L = begin("moonferry.program.doctor", "main");
-  if (L == NULL) return CLI_USAGE;
-  push_words(L, argc, argv);
+/* Pushes module.name; false if there is no such thing, which was said. */
+static bool push_main(lua_State *L, const char *module, const char *name) {
+  if (host_require(L, module) != 0) return false;
+  lua_getfield(L, -1, name);
+  return true;
+}
+
+static int doctor(lua_State *L) {
+  tool *t = lua_touserdata(L, 1);
+  if (!push_main(L, "moonferry.program.doctor", "main")) return 0;
+  push_words(L, t->argc, t->argv);
   lua_createtable(L, 0, 3);
   lua_pushcfunction(L, lua_run);
   lua_setfield(L, -2, "run");
@@ -58,24 +73,33 @@ int cli_doctor(int argc, char **argv) {
   lua_setfield(L, -2, "program");
   lua_pushstring(L, MOONFERRY_VERSION);
   lua_setfield(L, -2, "version");
-  if (host_report(L, host_call(L, 2, 1)) != 0) return CLI_USAGE;
-  const int status = (int)lua_tointeger(L, -1);
-  lua_close(L);
-  return status;
+  if (host_report(L, host_call(L, 2, 1)) == 0) t->status = (int)lua_tointeger(L, -1);
+  return 0;
 }
 
-int cli_check(int argc, char **argv) {
-  lua_State *L = begin("moonferry.program.python", "check");
-  if (L == NULL) return CLI_USAGE;
-  push_words(L, argc, argv);
-  if (host_report(L, host_call(L, 1, 1)) != 0) return CLI_USAGE;
+int cli_doctor(int argc, char **argv) {
+  tool t = {.argv = argv, .argc = argc};
+  return run(doctor, &t);
+}
+
+static int check(lua_State *L) {
+  tool *t = lua_touserdata(L, 1);
+  if (!push_main(L, "moonferry.program.python", "check")) return 0;
+  push_words(L, t->argc, t->argv);
+  if (host_report(L, host_call(L, 1, 1)) != 0) return 0;
   const int count = (int)lua_objlen(L, -1);
   const int list = lua_gettop(L);
   luaL_checkstack(L, count, "too many words");
   for (int i = 1; i <= count; i++) lua_rawgeti(L, list, i);
-  char **command = command_of(L, list + 1);
-  lua_close(L);
-  execvp(command[0], command);
-  fprintf(stderr, "moonferry check: cannot run '%s': %s\n", command[0], strerror(errno));
+  t->command = command_of(L, list + 1);
+  return 0;
+}
+
+int cli_check(int argc, char **argv) {
+  tool t = {.argv = argv, .argc = argc};
+  const int status = run(check, &t);
+  if (t.command == NULL) return status;
+  execvp(t.command[0], t.command);
+  fprintf(stderr, "moonferry check: cannot run '%s': %s\n", t.command[0], strerror(errno));
   return CLI_USAGE;
 }

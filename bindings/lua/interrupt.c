@@ -9,7 +9,7 @@
 #include <signal.h>
 #include <string.h>
 
-#include "../bridge/bridge.h"
+#include "../bridge/state.h"
 #include "start.h"
 
 static struct sigaction host;
@@ -18,10 +18,16 @@ static int in_python(void) {
   return mf__top != NULL && mf__top->thread == NULL;
 }
 
+/* Python's own moonferry.Lua is stopped as Python stops it, if it can be. */
+static int in_script_of_python(void) {
+  return mf__top != NULL && mf__top->state->interruptible;
+}
+
 static void on_interrupt(int number, siginfo_t *info, void *context) {
-  if (in_python()) {
+  if (in_python() || in_script_of_python()) {
     mf__interrupted = 1;
     PyErr_SetInterrupt();
+    mf__stop_signal();
   } else if (host.sa_flags & SA_SIGINFO) {
     host.sa_sigaction(number, info, context);
   } else {

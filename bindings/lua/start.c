@@ -27,61 +27,12 @@ static void *symbol(const char *name) {
   return dlsym(RTLD_DEFAULT, name);
 }
 
-/* PEP 741, in libpython from 3.14 on; spelt out because the limited API leaves it out. */
-typedef struct PyInitConfig PyInitConfig;
-
-struct init_api {
-  PyInitConfig *(*create)(void);
-  void (*free)(PyInitConfig *);
-  int (*set_int)(PyInitConfig *, const char *, int64_t);
-  int (*set_str)(PyInitConfig *, const char *, const char *);
-  int (*error)(PyInitConfig *, const char **);
-  int (*run)(PyInitConfig *);
-};
-
-static int load_init_api(struct init_api *api) {
-  /* dlsym gives a data pointer; POSIX lets it be stored as a function's through its address. */
-  *(void **)&api->create = symbol("PyInitConfig_Create");
-  *(void **)&api->free = symbol("PyInitConfig_Free");
-  *(void **)&api->set_int = symbol("PyInitConfig_SetInt");
-  *(void **)&api->set_str = symbol("PyInitConfig_SetStr");
-  *(void **)&api->error = symbol("PyInitConfig_GetError");
-  *(void **)&api->run = symbol("Py_InitializeFromInitConfig");
-  return api->create && api->free && api->set_int && api->set_str && api->error && api->run;
-}
-
-/* Such a configuration starts isolated; these make it what `python3` is, less its signal handlers. */
-static int configure(const struct init_api *api, PyInitConfig *config, const char *program) {
-  static const struct {
-    const char *name;
-    int64_t value;
-  } options[] = {{"isolated", 0},    {"use_environment", 1},         {"user_site_directory", 1},
-                 {"site_import", 1}, {"install_signal_handlers", 0}, {"utf8_mode", 1}};
-  for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
-    if (api->set_int(config, options[i].name, options[i].value) != 0) return -1;
-  }
-  return program ? api->set_str(config, "program_name", program) : 0;
-}
-
-static int start_configured(const struct init_api *api, const char *program, char *why, size_t cap) {
-  PyInitConfig *config = api->create();
-  if (config == NULL) {
-    snprintf(why, cap, "not enough memory");
-    return -1;
-  }
-  int failed = configure(api, config, program) != 0 || api->run(config) != 0;
-  if (failed) {
-    const char *message = NULL;
-    api->error(config, &message);
-    snprintf(why, cap, "%s", message ? message : "CPython does not say why");
-  }
-  api->free(config);
-  return failed ? -1 : 0;
-}
-
-/* Before PEP 741 the program's name is what leads CPython to a virtual environment. */
+/* Before PEP 741 the program's name is what leads CPython to a virtual environment, and such a start looks neither at
+ * PYTHONUTF8 nor at the locale. */
 static int start_named(const char *program, char *why, size_t cap) {
   void (*set_program_name)(const wchar_t *);
+  int *utf8_mode = symbol("Py_UTF8Mode");
+  if (utf8_mode != NULL) *utf8_mode = mf__python_utf8_mode();
   *(void **)&set_program_name = symbol("Py_SetProgramName");
   wchar_t *name = program ? Py_DecodeLocale(program, NULL) : NULL;
   if (program && (name == NULL || set_program_name == NULL)) {
@@ -91,7 +42,7 @@ static int start_named(const char *program, char *why, size_t cap) {
   /* CPython keeps the pointer, so the name is never freed. */
   if (name) set_program_name(name);
   Py_InitializeEx(0);
-  return 0;
+  return 1;
 }
 
 /* Runs ${module}.${name}() if the module is there. A failure can only be printed any more. */
@@ -167,19 +118,18 @@ void mf__python_pin(void *address, int flags) {
 }
 
 int mf__python_start(const char *program, void (*drain)(void), char *why, size_t cap) {
-  struct init_api api;
   int status = 0;
   pthread_mutex_lock(&lock);
   mf__python_pin(symbol("Py_IsInitialized"), RTLD_GLOBAL);
   if (!Py_IsInitialized()) {
     drain_references = drain;
-    status = load_init_api(&api) ? start_configured(&api, program, why, cap) : start_named(program, why, cap);
-    if (status == 0) {
+    status = mf__python_configured(program, why, cap);
+    if (status == 0) status = start_named(program, why, cap);
+    if (status == 1) {
       started_here = 1;
       if (on_main_thread()) mf__interrupt_arm();
       PyEval_SaveThread();
       mf__python_arm_farewell();
-      status = 1;
     }
   }
   pthread_mutex_unlock(&lock);

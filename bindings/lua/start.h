@@ -19,6 +19,14 @@ void mf__python_imported(void);
  * GIL must be held, on the thread that started Python. */
 void mf__interrupt_arm(void);
 
+/* configure.c: starts CPython as ${program} says. Returns 1, or -1 with the reason in ${why}; 0 where this libpython is
+ * older than that way. */
+int mf__python_configured(const char *program, char *why, size_t cap);
+
+/* Whether python3 would be in UTF-8 mode here. May set the process's LC_CTYPE from the environment, as every start of
+ * CPython then does. */
+int mf__python_utf8_mode(void);
+
 /* Keeps the library that ${address} is in for ever; ${flags}: 0, or RTLD_GLOBAL to promote it. Extension
  * modules look libpython's symbols up in the global scope. */
 void mf__python_pin(void *address, int flags);

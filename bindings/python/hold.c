@@ -1,10 +1,12 @@
 /* hold.c: tensors over memory that Python objects own: buffers, and pointers with an owner.
  *
  * Invariant: what was taken from Python is given back exactly once, when the memory's last reference goes,
- * with the GIL; a finalizing interpreter is left alone and the little block leaks. It must not know where
- * the description of the memory came from.
+ * with the GIL; a finalizing interpreter is left alone, and so is what it owns. It must not know where the
+ * description of the memory came from.
  */
 #include "core.h"
+
+#include <stdlib.h>
 
 typedef struct hold {
   Py_buffer view; /* obj NULL: none */
@@ -22,18 +24,21 @@ static bool interpreter_is_usable(void) {
 static void hold_release(void *ctx) {
   hold *h = ctx;
   PyObject *type, *value, *traceback;
-  if (!interpreter_is_usable()) return;
+  if (!interpreter_is_usable()) {
+    free(h);
+    return;
+  }
   PyGILState_STATE gil = PyGILState_Ensure();
   PyErr_Fetch(&type, &value, &traceback);
   if (h->view.obj != NULL) PyBuffer_Release(&h->view);
   Py_XDECREF(h->owner);
   PyErr_Restore(type, value, traceback);
-  PyMem_RawFree(h);
   PyGILState_Release(gil);
+  free(h);
 }
 
 static hold *hold_create(void) {
-  hold *h = PyMem_RawCalloc(1, sizeof *h);
+  hold *h = calloc(1, sizeof *h); /* malloc's, because it may outlive the interpreter */
   if (h == NULL) PyErr_NoMemory();
   return h;
 }
@@ -52,7 +57,7 @@ static hold *hold_buffer(PyObject *obj, int flags) {
   hold *h = hold_create();
   if (h == NULL) return NULL;
   if (PyObject_GetBuffer(obj, &h->view, flags) == 0) return h;
-  PyMem_RawFree(h);
+  free(h);
   return NULL;
 }
 

@@ -281,7 +281,8 @@ static PyObject *stream_wrap(PyObject *type, PyObject *args, PyObject *kwargs) {
 
 PyDoc_STRVAR(synchronize_doc,
              "synchronize($self, /)\n--\n\n"
-             "Waits until what was queued on the stream is done. The GIL is released.");
+             "Waits until what was queued on the stream is done, and releases what waited for that. The GIL is\n"
+             "released.");
 
 static PyObject *stream_synchronize(PyObject *self, PyObject *ignored) {
   (void)ignored;

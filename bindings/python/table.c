@@ -148,9 +148,13 @@ typedef struct loan {
   DLManagedTensorVersioned outer;
   DLManagedTensorVersioned *inner;
   atomic_int state;
+  struct loan *next; /* in the list */
 } loan;
 
 enum { LOAN_OFFERED, LOAN_TAKEN, LOAN_RETURNED };
+
+/* Of takers that failed without deleting, and may do so yet. */
+static _Atomic(loan *) kept_loans;
 
 static void loan_delete(DLManagedTensorVersioned *outer) {
   loan *l = outer->manager_ctx;
@@ -202,10 +206,13 @@ static void loan_taken(loan *l) {
  * the taker still calls the deleter. */
 static void loan_refused(loan *l) {
   int before = atomic_exchange(&l->state, LOAN_RETURNED);
-  if (before == LOAN_RETURNED)
+  if (before == LOAN_RETURNED) {
     free(l);
-  else
-    l->inner->deleter(l->inner);
+    return;
+  }
+  l->inner->deleter(l->inner);
+  l->next = atomic_load(&kept_loans);
+  while (!atomic_compare_exchange_weak(&kept_loans, &l->next, l)) continue;
 }
 
 /* PyTorch ends the process when its table is given a negative stride. */

@@ -8,7 +8,7 @@ local dtype = require "moonferry.dtype"
 local errors = require "moonferry.errors"
 local tensor = require "moonferry.tensor"
 
-local Tensor, handle_of, out = tensor.Tensor, tensor.handle_of, tensor.out
+local Tensor, handle_of = tensor.Tensor, tensor.handle_of
 
 local scalar = ffi.new("mf_scalar[1]")
 local answer = ffi.new("int32_t[1]")
@@ -26,11 +26,12 @@ function Tensor:fill(value)
 end
 
 local function clone(t)
-  local rc = errors.call(C.mf_tensor_clone, handle_of(t), out, errors.last)
+  local handle, place = handle_of(t), tensor.place()
+  local rc = errors.call(C.mf_tensor_clone, handle, place, errors.last)
   if rc ~= 0 then
     return errors.refused("copy", rc)
   end
-  return tensor.adopt(out[0])
+  return tensor.take(place)
 end
 
 --- With a tensor: copies its elements into this one (same shape and dtype, any layout; overlap is handled)

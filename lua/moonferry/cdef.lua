@@ -2,7 +2,7 @@
 -- Each part is declared only if its name is still unknown: another library may have declared
 -- DLPack's structs, and a second run of this module in one process must not declare ours again.
 return {
-  header_hash = "3d0cae6a4473cf93",
+  header_hash = "d902be797583b614",
   constants = {
     MF_MAX_NDIM = 64,
     MF_ALIGNMENT = 256,
@@ -39,20 +39,20 @@ typedef struct {
 ]] },
     { "DLTensor", [[
 typedef struct {
-  void* data;
+  void *data;
   DLDevice device;
   int32_t ndim;
   DLDataType dtype;
-  int64_t* shape;
-  int64_t* strides;
+  int64_t *shape;
+  int64_t *strides;
   uint64_t byte_offset;
 } DLTensor;
 ]] },
     { "DLManagedTensor", [[
 typedef struct DLManagedTensor {
   DLTensor dl_tensor;
-  void * manager_ctx;
-  void (*deleter)(struct DLManagedTensor * self);
+  void *manager_ctx;
+  void (*deleter)(struct DLManagedTensor *self);
 } DLManagedTensor;
 ]] },
     { "DLManagedTensorVersioned", [[
@@ -160,6 +160,8 @@ int mf_tensor_wrap(const DLTensor *view, uint64_t flags, mf_release_fn release, 
   mf_tensor **out, mf_error *err);
 mf_tensor *mf_tensor_retain(mf_tensor *t);
 void mf_tensor_release(mf_tensor *t);
+int32_t mf_tensor_release_later(mf_tensor *t);
+void mf_releases_run(void);
 int mf_tensor_invalidate(mf_tensor *t, int32_t *in_use, mf_error *err);
 int32_t mf_tensor_is_valid(const mf_tensor *t);
 const DLTensor *mf_tensor_dltensor(const mf_tensor *t);
@@ -218,6 +220,8 @@ int mf_tensor_import_legacy(DLManagedTensor *managed, mf_tensor **out, mf_error 
 int mf_tensor_export(mf_tensor *t, uint64_t flags, DLManagedTensorVersioned **out,
   mf_error *err);
 int mf_tensor_export_legacy(mf_tensor *t, DLManagedTensor **out, mf_error *err);
+void mf_export_delete_later(DLManagedTensorVersioned *managed);
+void mf_export_delete_later_legacy(DLManagedTensor *managed);
 typedef enum mf_copy {
   MF_COPY_IF_NEEDED = 0,
   MF_COPY_NEVER = 1,

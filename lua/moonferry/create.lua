@@ -15,7 +15,7 @@ local tensor = require "moonferry.tensor"
 local transfer = require "moonferry.transfer"
 
 local misuse, show = errors.misuse, errors.show
-local out, handle_of, options = tensor.out, tensor.handle_of, transfer.options
+local handle_of, options = tensor.handle_of, transfer.options
 
 local create = {}
 
@@ -44,11 +44,12 @@ local function describe(shape, name, where_to)
 end
 
 local function create_described(verb, flags)
-  local rc = errors.call(C.mf_tensor_create, like, flags, out, errors.last)
+  local place = tensor.place()
+  local rc = errors.call(C.mf_tensor_create, like, flags, place, errors.last)
   if rc ~= 0 then
     return errors.refused(verb, rc)
   end
-  return tensor.adopt(out[0])
+  return tensor.take(place)
 end
 
 local EMPTY_OPTIONS = { device = true, padded = true }
@@ -280,9 +281,10 @@ local function wrap_described(flags, object, on)
       return nil, "wrap: no memory for the owner's record", C.MF_ENOMEM
     end
   end
-  local rc = call_on(on, C.mf_tensor_wrap, like, flags, mark and owner.release or nil, mark, out, errors.last)
+  local place = tensor.place()
+  local rc = call_on(on, C.mf_tensor_wrap, like, flags, mark and owner.release or nil, mark, place, errors.last)
   if rc == 0 then
-    local t = tensor.adopt(out[0])
+    local t = tensor.take(place)
     t._mark = mark or false
     return t
   elseif mark then

@@ -4,6 +4,7 @@
 -- Used by both directions: by moonferry.python, and by the states that Python hosts. Must not know which of them asks.
 local ffi = require "ffi"
 local mf = require "moonferry"
+local C = require "moonferry.lib"
 local constants = require("moonferry.cdef").constants
 
 local crossing = {}
@@ -20,9 +21,10 @@ local IS_UNKNOWN, IS_TENSOR, IS_INT64, IS_UINT64, IS_COMPLEX, IS_NUMBER, IS_OBJE
 -- Through which handles go to Lua.
 crossing.box = ffi.new("mf_tensor *[1]")
 
--- Makes a tensor of the reference that the bridge put into the box.
+-- Makes a tensor of the reference that the bridge put into the box. The box is emptied where the reference has its
+-- finalizer: until then it is the bridge's to give back.
 function crossing.adopt()
-  local handle = crossing.box[0]
+  local handle = ffi.gc(crossing.box[0], C.mf_tensor_release)
   crossing.box[0] = nil
   return mf.from_handle(handle)
 end

@@ -5,6 +5,7 @@
 local ffi = require "ffi"
 local C = require "moonferry.lib"
 local errors = require "moonferry.errors"
+local foreign = require "moonferry.foreign"
 local numbers = require "moonferry.numbers"
 
 local misuse, show = errors.misuse, errors.show
@@ -83,7 +84,7 @@ end
 ---@return true?, string? message, number? code
 function device.synchronize(name)
   device.parse(name, box[0], "synchronize: device")
-  return errors.done("synchronize", C.mf_device_synchronize(box, errors.last))
+  return errors.done("synchronize", foreign.call(C.mf_device_synchronize, box, errors.last))
 end
 
 ---@class moonferry.Pool
@@ -125,7 +126,7 @@ end
 ---@return true?, string? message, number? code
 function device.trim(name)
   device.parse(name, box[0], "trim: device")
-  return errors.done("trim", C.mf_pool_trim(box, errors.last))
+  return errors.done("trim", foreign.call(C.mf_pool_trim, box, errors.last))
 end
 
 return device

@@ -1,7 +1,8 @@
 -- DLPack in and out, as raw cdata, so that any other LuaJIT library can exchange with this one.
 --
 -- Invariant: a struct that is refused is untouched and still its owner's; one that is given out is the
--- taker's to delete, once. Must not know: layouts, elements, Python.
+-- taker's to delete, once, from compiled Lua too: its deleter calls no foreign code. Must not know: layouts, elements,
+-- Python.
 local ffi = require "ffi"
 local C = require "moonferry.lib"
 local constants = require("moonferry.cdef").constants
@@ -12,7 +13,7 @@ local tensor = require "moonferry.tensor"
 local transfer = require "moonferry.transfer"
 
 local misuse = errors.misuse
-local Tensor, handle_of, out = tensor.Tensor, tensor.handle_of, tensor.out
+local Tensor, handle_of = tensor.Tensor, tensor.handle_of
 
 local exchange = {}
 
@@ -47,7 +48,7 @@ local TO_OPTIONS = { stream = true, device = true, copy = true }
 local WORDS = { no_order = true, host = true, number = true }
 
 -- Where nothing is said, memory that the host can read is made ready for it too, whoever the consumer is.
-local function export_to(t, fn, into, opts)
+local function export_to(t, fn, delete_later, into, opts)
   local handle = handle_of(t)
   opts = transfer.options(opts, TO_OPTIONS, "to_dlpack")
   local request = transfer.request(t, opts.device, opts, WORDS, "to_dlpack")
@@ -58,6 +59,7 @@ local function export_to(t, fn, into, opts)
   if rc ~= 0 then
     return errors.refused("to_dlpack", rc)
   end
+  delete_later(into[0])
   return into[0]
 end
 
@@ -69,13 +71,14 @@ end
 ---@field copy? boolean true: always a copy; false: never one, and an error where it takes one
 
 --- A `DLManagedTensorVersioned *` (DLPack 1.3). The taker calls `m.deleter(m)` once, on any thread; until
---- then the memory lives, and is taken to be in use on the consumer's stream.
+--- then the memory lives, and is taken to be in use on the consumer's stream. Where the memory is another library's,
+--- that gets it back with the next tensor that is closed or collected.
 ---@param opts? moonferry.ExportOptions
 ---@return ffi.cdata*?, string? message, number? code
 function Tensor:to_dlpack(opts)
   local handle = handle_of(self)
   if opts ~= nil or self._waits then
-    return export_to(self, C.mf_tensor_export_to, managed, opts)
+    return export_to(self, C.mf_tensor_export_to, C.mf_export_delete_later, managed, opts)
   end
   local rc = export(handle)
   if rc ~= 0 then
@@ -84,6 +87,7 @@ function Tensor:to_dlpack(opts)
       return nil, message, code
     end
   end
+  C.mf_export_delete_later(managed[0])
   return managed[0]
 end
 
@@ -93,7 +97,7 @@ end
 function Tensor:to_dlpack_legacy(opts)
   local handle = handle_of(self)
   if opts ~= nil or self._waits then
-    return export_to(self, C.mf_tensor_export_legacy_to, managed_legacy, opts)
+    return export_to(self, C.mf_tensor_export_legacy_to, C.mf_export_delete_later_legacy, managed_legacy, opts)
   end
   local rc = export_legacy(handle)
   if rc ~= 0 then
@@ -102,15 +106,17 @@ function Tensor:to_dlpack_legacy(opts)
       return nil, message, code
     end
   end
+  C.mf_export_delete_later_legacy(managed_legacy[0])
   return managed_legacy[0]
 end
 
 local function import(fn, cdata)
-  local rc = errors.call(fn, cdata, out, errors.last)
+  local place = tensor.place()
+  local rc = errors.call(fn, cdata, place, errors.last)
   if rc ~= 0 then
     return errors.refused("from_dlpack", rc)
   end
-  return tensor.adopt(out[0])
+  return tensor.take(place)
 end
 
 local function refuse(cdata, verb, expected)

@@ -26,6 +26,7 @@ local exchange = require "moonferry.exchange"
 local marks = require "moonferry.view"
 local numbers = require "moonferry.numbers"
 local errors = require "moonferry.errors"
+local foreign = require "moonferry.foreign"
 local owner = require "moonferry.owner"
 local pressure = require "moonferry.pressure"
 local scope = require "moonferry.scope"
@@ -90,6 +91,7 @@ local ledger = ffi.new("mf_ledger")
 --- What is alive in this process: tensors, storages, bytes of element memory, blocks of the allocator.
 ---@return { tensors: number, storages: number, bytes: number, blocks: number }
 function mf.ledger()
+  foreign.run()
   owner.sweep()
   C.mf_ledger_read(ledger)
   return {

@@ -90,8 +90,7 @@ local function give_arguments()
     list:append(fsdecode(py.bytes(tostring(words[i]))))
   end
   sys.argv = list
-  local safe = py.builtins.getattr(sys.flags, "safe_path", false)
-  if words[-1] and not safe and os.getenv "PYTHONSAFEPATH" == nil then
+  if words[-1] and not py.builtins.getattr(sys.flags, "safe_path", false) then
     local path = py.import "os.path"
     sys.path:insert(0, path.dirname(path.realpath(list[0])))
   end

@@ -8,6 +8,7 @@ local C = require "moonferry.lib"
 local constants = require("moonferry.cdef").constants
 local device = require "moonferry.device"
 local errors = require "moonferry.errors"
+local foreign = require "moonferry.foreign"
 local numbers = require "moonferry.numbers"
 local scope = require "moonferry.scope"
 
@@ -239,7 +240,8 @@ end
 ---@return true?, string? message, number? code
 function Stream:synchronize()
   local place = place_of(self, "synchronize")
-  return errors.done("synchronize", C.mf_stream_synchronize(place.device, place.stream, errors.last))
+  local rc = foreign.call(C.mf_stream_synchronize, place.device, place.stream, errors.last)
+  return errors.done("synchronize", rc)
 end
 
 --- Whether what was queued on this stream is done.

@@ -12,6 +12,7 @@ local constants = require("moonferry.cdef").constants
 local device = require "moonferry.device"
 local dtype = require "moonferry.dtype"
 local errors = require "moonferry.errors"
+local foreign = require "moonferry.foreign"
 local owner = require "moonferry.owner"
 local pressure = require "moonferry.pressure"
 local scope = require "moonferry.scope"
@@ -36,7 +37,19 @@ local Fields = {}
 -- What describing a tensor costs beyond its elements, as the collector should see it.
 local DESCRIPTION_NBYTES = 256
 
-local out = ffi.new("mf_tensor *[1]")
+-- Where C puts a new tensor. The reference there is given back with the place, unless `take` has taken it: Lua may have
+-- no memory for that. A call that comes while another one has the place (a finalizer's, a metamethod's) gets a new one.
+local function give_back(place)
+  C.mf_tensor_release(place[0])
+end
+
+jit.off(give_back)
+
+local function new_place()
+  return ffi.gc(ffi.new("mf_tensor *[1]"), give_back)
+end
+
+local free_place, is_free = new_place(), true
 
 local meta, closed = { moonferry_open = true }, {}
 
@@ -68,7 +81,7 @@ function closed.__tostring()
   return "mf.tensor<closed>"
 end
 
-local tensor = { Tensor = Tensor, meta = meta, out = out }
+local tensor = { Tensor = Tensor, meta = meta }
 
 local function no_tensor(value)
   if getmetatable(value) == closed then
@@ -96,12 +109,32 @@ function tensor.is_tensor(value)
   return mt == meta or mt == closed
 end
 
--- Takes one reference of an `mf_tensor *` into Lua. nbytes: what it newly keeps alive beside itself; waits: whether
+--- A place for a C function's new tensor, which `take` takes from there.
+---@return ffi.cdata*
+function tensor.place()
+  if not is_free then
+    free_place = new_place()
+  end
+  is_free = false
+  return free_place
+end
+
+-- The new tensor's handle.
+local function handle_at(place)
+  local handle = ffi.gc(place[0], C.mf_tensor_release)
+  place[0] = nil
+  if rawequal(place, free_place) then
+    is_free = true
+  end
+  return handle
+end
+
+-- Takes a handle, which has its finalizer, into Lua. nbytes: what it newly keeps alive beside itself; waits: whether
 -- the memory has a record of streams. The private fields that begin as false are filled by those that need them
 -- (element.lua).
 local function adopt(handle, nbytes, waits)
   local t = setmetatable({
-    handle = ffi.gc(handle, C.mf_tensor_release), _dl = C.mf_tensor_dltensor(handle),
+    handle = handle, _dl = C.mf_tensor_dltensor(handle),
     _cost = nbytes + DESCRIPTION_NBYTES, _waits = waits, _p = false, _shared = false, _locked = false, _s = false,
     _n = false, _inner = false, _info = false, _mark = false,
   }, meta)
@@ -112,22 +145,35 @@ local function adopt(handle, nbytes, waits)
   return t
 end
 
---- Takes over a tensor whose memory Lua has not counted yet.
----@param handle ffi.cdata*
----@return moonferry.Tensor
-function tensor.adopt(handle)
+-- The same of one whose memory Lua has not counted yet.
+local function adopt_counted(handle)
   return adopt(handle, tonumber(C.mf_tensor_nbytes(handle)), C.mf_tensor_is_ordered(handle) ~= 0)
 end
 
---- Takes over a tensor that was made of `t`, over the same memory or over new memory.
+--- Takes over one reference of an `mf_tensor *`, to memory that Lua has not counted yet.
 ---@param handle ffi.cdata*
+---@return moonferry.Tensor
+function tensor.adopt(handle)
+  return adopt_counted(ffi.gc(handle, C.mf_tensor_release))
+end
+
+--- The new tensor that C has put there.
+---@param place ffi.cdata*
+---@return moonferry.Tensor
+function tensor.take(place)
+  return adopt_counted(handle_at(place))
+end
+
+--- The same of one that was made of `t`, over the same memory or over new memory.
+---@param place ffi.cdata*
 ---@param t moonferry.Tensor
 ---@return moonferry.Tensor
-function tensor.adopt_from(handle, t)
+function tensor.take_from(place, t)
+  local handle = handle_at(place)
   if C.mf_tensor_dltensor(handle).data == t._dl.data then
     return adopt(handle, 0, t._waits)
   end
-  return tensor.adopt(handle)
+  return adopt_counted(handle)
 end
 
 --- Calls a C function that makes a view of `t` as its last output but one.
@@ -136,20 +182,20 @@ end
 ---@param t moonferry.Tensor
 ---@return moonferry.Tensor?, string?, number?
 function tensor.view(verb, fn, t, ...)
-  local handle, count = handle_of(t), select("#", ...)
+  local handle, count, place = handle_of(t), select("#", ...), tensor.place()
   local a, b = ...
   local rc
   if count == 0 then
-    rc = errors.call(fn, handle, out, errors.last)
+    rc = errors.call(fn, handle, place, errors.last)
   elseif count == 1 then
-    rc = errors.call(fn, handle, a, out, errors.last)
+    rc = errors.call(fn, handle, a, place, errors.last)
   else
-    rc = errors.call(fn, handle, a, b, out, errors.last)
+    rc = errors.call(fn, handle, a, b, place, errors.last)
   end
   if rc ~= 0 then
     return errors.refused(verb, rc)
   end
-  return adopt(out[0], 0, t._waits)
+  return adopt(handle_at(place), 0, t._waits)
 end
 
 --- The dtype record, looked up once.
@@ -162,7 +208,8 @@ function tensor.info(t)
 end
 
 --- Ends this tensor's life now: gives its reference back. The memory goes with its last tensor. Calling it
---- again does nothing; any other use raises "tensor closed".
+--- again does nothing; any other use raises "tensor closed". Deleters of other libraries' memory that are due run now,
+--- and may call Lua.
 function Tensor:close()
   if getmetatable(self) == closed then
     return
@@ -172,7 +219,9 @@ function Tensor:close()
   self.handle, self._dl, self._p, self._shared, self._s, self._n = nil, nil, nil, nil, nil, nil
   self._inner, self._info = nil, nil
   setmetatable(self, closed)
-  C.mf_tensor_release(handle)
+  if C.mf_tensor_release_later(handle) ~= 0 then
+    foreign.run()
+  end
   if mark then
     owner.check(mark)
   end

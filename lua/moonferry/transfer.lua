@@ -10,7 +10,7 @@ local stream = require "moonferry.stream"
 local tensor = require "moonferry.tensor"
 
 local misuse, show = errors.misuse, errors.show
-local Tensor, handle_of, out = tensor.Tensor, tensor.handle_of, tensor.out
+local Tensor, handle_of = tensor.Tensor, tensor.handle_of
 
 local transfer = {}
 
@@ -84,11 +84,12 @@ function Tensor:to(name, opts)
   end
   opts = transfer.options(opts, TO_OPTIONS, "to")
   local asked = transfer.request(self, name, opts, NO_WORDS, "to")
-  local rc = errors.call(C.mf_tensor_to, handle, asked, out, errors.last)
+  local place = tensor.place()
+  local rc = errors.call(C.mf_tensor_to, handle, asked, place, errors.last)
   if rc ~= 0 then
     return errors.refused("to", rc)
   end
-  return tensor.adopt_from(out[0], self)
+  return tensor.take_from(place, self)
 end
 
 local function use_of(use, verb)

@@ -15,7 +15,7 @@ class Mapping(MutableMapping):
 
     def __getitem__(self, key):
         value = self._table[key]
-        if value is None:
+        if value is None and key not in self._table:
             raise KeyError(key)
         return value
 

@@ -17,6 +17,11 @@
  *               A function that takes an argument over takes it only when it returns MF_OK. A borrowed
  *               pointer lives until the tensor that it came from is released. The deleter of an exported
  *               tensor is plain C: it runs on any thread, needs no interpreter and no lock.
+ *   Callbacks   Deleters of imported structs and release callbacks of wrapped memory run within
+ *               mf_tensor_release, the deleter of an exported struct, mf_releases_run, mf_pool_trim,
+ *               mf_pools_trim, mf_stream_synchronize and mf_device_synchronize, and within no other
+ *               function: elsewhere they become due, and the next of these calls runs them. They must
+ *               return, and may call this library. mf_release_mark is not one of them: it is plain C of ours.
  *   Threads     A tensor's description never changes, so every function may be called on any thread and on
  *               one tensor from several threads at once. Its elements are the caller's to guard: two
  *               threads that write the same bytes race, as with memcpy.
@@ -182,7 +187,8 @@ MF_API int mf_device_count(int32_t device_type, int32_t *out, mf_error *err);
 MF_API int mf_device_of_pointer(int32_t device_type, const void *ptr, DLDevice *out, mf_error *err);
 
 /* mf_device_synchronize(device, err): the host waits until all work that was queued on ${device}, by whomever,
- * is done, and gives back what waited for that (see mf_pool_trim).
+ * is done, and gives back what waited for that (see mf_pool_trim). While a stream of ${device} is being captured, by
+ * whomever, this breaks the capture and fails; nothing else in this library waits for a whole device.
  * Owns: nothing. Fails: MF_EDEVICE, MF_ECAPTURE, MF_EDRIVER. Threads: any. Standard: none. */
 MF_API int mf_device_synchronize(const DLDevice *device, mf_error *err);
 
@@ -201,12 +207,12 @@ MF_API int mf_device_format(const DLDevice *device, char *buf, size_t cap, mf_er
 
 /* A stream is a number that goes with a device: one of the names below, or the driver's own handle (CUstream,
  * cudaStream_t, hipStream_t) as an integer. It is a value; to copy it owns nothing. The rule that everything here
- * keeps: after an exchange, work queued on the consumer's stream sees what the producer's streams wrote before,
- * and the host waits for nothing unless the host is the consumer. Each memory has a record of the streams that
- * read and wrote it; an operation on another stream waits for those that it must, on the device, by an event.
- * A stream that a consumer named need only live until its deleter was called; one that was made current or acquired,
- * until the memory is released. Where it is gone earlier, and the driver notices, the next use of the memory waits
- * on the host for all that the device has to do. */
+ * keeps: after an exchange, work queued on the consumer's stream sees what the producer's streams wrote before, and the
+ * host waits for nothing unless the host is the consumer. Each memory has a record of the streams that read and wrote
+ * it; an operation on another stream waits for those that it must, on the device, by an event. A stream that a consumer
+ * named need only live until its deleter was called; one that was made current or acquired, until the memory is
+ * released. Where it is gone earlier, and the driver notices, the next use of the memory that has to wait for it is
+ * refused (MF_EINVAL) until mf_device_synchronize has waited for what it had queued. */
 typedef int64_t mf_stream;
 
 #define MF_STREAM_CURRENT ((mf_stream)0)    /* the calling thread's current stream; mf_stream_swap changes it */
@@ -243,7 +249,8 @@ MF_API int mf_stream_current(const DLDevice *device, mf_stream *out, mf_error *e
  * Standard: none. */
 MF_API int mf_stream_swap(const DLDevice *device, mf_stream stream, mf_stream *old, mf_error *err);
 
-/* mf_stream_synchronize(device, stream, err): the host waits until what was queued on ${stream} is done.
+/* mf_stream_synchronize(device, stream, err): the host waits until what was queued on ${stream} is done, and gives
+ * back what waited for that.
  * Owns: nothing. Fails: MF_EINVAL, MF_EDEVICE, MF_ECAPTURE, MF_EDRIVER. Threads: any. Standard: none. */
 MF_API int mf_stream_synchronize(const DLDevice *device, mf_stream stream, mf_error *err);
 
@@ -311,13 +318,13 @@ MF_API int mf_pool_read(const DLDevice *device, mf_pool_stats *out, mf_error *er
  * Owns: nothing. Fails: MF_EINVAL for a negative limit, MF_EDEVICE. Threads: any. Standard: none. */
 MF_API int mf_pool_limit(const DLDevice *device, int64_t nbytes, mf_error *err);
 
-/* mf_pool_trim(device, err): gives everything back to the driver that is not in use: cached memory, kept streams
- * and events, the staging buffers; and calls the deleters that waited for work which is done by now. Where then
- * nothing of this library is left on any device of the driver, it gives back what the driver holds for it, too: its
- * memory pools, kernels and primary contexts, which the next use makes anew. The host does not wait for any work of a
- * stream. The end of the process does as much by itself, but calls no deleter, and
- * waits for a tenth of a second at most.
- * Owns: nothing. Fails: MF_EDEVICE, MF_EDRIVER. Threads: any. Standard: none. */
+/* mf_pool_trim(device, err): gives everything back to the driver that is not in use: cached memory, kept streams and
+ * events, the staging buffers; and calls the deleters that waited for work which is done by now. Where then nothing of
+ * this library is left on any device of the driver, it gives back what the driver holds for it, too: its memory pools,
+ * kernels and primary contexts, which the next use makes anew. This library waits for no work of a stream; a driver may
+ * do so where it frees pinned memory, and does where it has no memory pools. The end of the process does as much by
+ * itself, but calls no deleter, and waits for a tenth of a second at most. Owns: nothing. Fails: MF_EDEVICE,
+ * MF_EDRIVER. Threads: any. Standard: none. */
 MF_API int mf_pool_trim(const DLDevice *device, mf_error *err);
 
 /* mf_pools_trim(wait_ms, err): mf_pool_trim for every device of the drivers that this process has opened; opens none.
@@ -367,6 +374,17 @@ MF_API mf_tensor *mf_tensor_retain(mf_tensor *t);
  * Owns: the caller's reference is gone. Fails: never. Threads: any, whoever made it. Standard: none. */
 MF_API void mf_tensor_release(mf_tensor *t);
 
+/* mf_tensor_release_later(t): the same for a caller below whom no foreign code may run, such as compiled code of a
+ * language that a deleter may call. Returns 1 if a deleter or a release callback is due, of whichever memory: then call
+ * mf_releases_run as soon as foreign code may run. Else 0.
+ * Owns: the caller's reference is gone. Fails: never. Threads: any, whoever made it. Standard: none. */
+MF_API int32_t mf_tensor_release_later(mf_tensor *t);
+
+/* mf_releases_run(): calls the deleters and release callbacks that are due. What one of them makes due in its turn is
+ * called after it, by the outermost call on this thread.
+ * Owns: nothing. Fails: never. Threads: any; they run on the calling one. Standard: none. */
+MF_API void mf_releases_run(void);
+
 /* mf_tensor_invalidate(t, in_use, err): for an engine that takes its memory back. From now on every
  * function that would touch the memory of ${t} or of any tensor that shares it fails with MF_ECLOSED.
  * ${in_use} (may be NULL) becomes 1 if other references, views or exports are alive: those hold a raw
@@ -405,8 +423,10 @@ typedef enum mf_use { MF_READ = 1, MF_WRITE = 2 } mf_use;
 
 /* mf_tensor_acquire(t, stream, use, err): for work that the caller queues itself: makes ${stream} wait until it may
  * read (MF_READ) or also write (MF_WRITE) the memory of ${t}, and enters it into the memory's record, so that later
- * uses on other streams, and the release of the memory, wait for what is on ${stream} by then. With
- * MF_STREAM_HOST the host waits, and may then use the memory until the next operation on it. The stream is one of
+ * uses on other streams, and the release of the memory, wait for what is on ${stream} by then. The grant lasts: what is
+ * queued there for reading is waited for until another stream or the host writes, what is queued for writing until
+ * another stream or the host uses the memory at all; after that, acquire again. With MF_STREAM_HOST the host waits, and
+ * may then use the memory until the next operation on it. The stream is one of
  * the device that ${t} is on, or of any device of that driver's for pinned and managed memory.
  * Owns: a foreign ${stream} must live until the memory is released. Fails: MF_EINVAL, MF_EREADONLY, MF_ECLOSED,
  * MF_ECAPTURE, MF_EDRIVER. Threads: any; queue the work before another thread uses ${t}. Standard: none. */
@@ -609,6 +629,16 @@ MF_API int mf_tensor_export(mf_tensor *t, uint64_t flags, DLManagedTensorVersion
  * Owns: as mf_tensor_export. Fails: MF_EREADONLY, MF_EDTYPE as said; MF_ECLOSED, MF_ENOMEM. Threads:
  * as mf_tensor_export. Standard: DLPack 1.3, DLManagedTensor (deprecated there). */
 MF_API int mf_tensor_export_legacy(mf_tensor *t, DLManagedTensor **out, mf_error *err);
+
+/* mf_export_delete_later(managed): from now on the deleter of ${managed}, which this library exported, calls no foreign
+ * code: it gives its reference back as mf_tensor_release_later does. For a taker that may call it where no foreign code
+ * may run, such as compiled code of a language that a deleter may call. A struct of another library is left as it is.
+ * Owns: nothing moves. Fails: never. Threads: any, before the struct is given to its taker. Standard: none. */
+MF_API void mf_export_delete_later(DLManagedTensorVersioned *managed);
+
+/* mf_export_delete_later_legacy(managed): the same for the struct before 1.0.
+ * Owns: nothing moves. Fails: never. Threads: as mf_export_delete_later. Standard: none. */
+MF_API void mf_export_delete_later_legacy(DLManagedTensor *managed);
 
 /* What a consumer asks for. Zero means: as it is, if need be copied, on the current stream. */
 

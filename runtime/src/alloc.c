@@ -26,18 +26,17 @@ static pthread_key_t key;
 mf_realloc_fn mf__allocator;
 static void *allocator_ctx;
 
-/* The initial-exec model saves a call per access; the block is small enough for dlopen. */
 typedef struct fault_state {
   int64_t left; /* allocations until the one that fails, that one included; 0 is disarmed */
   int64_t hits;
   int32_t sticky;
 } fault_state;
 
-static _Thread_local fault_state fault __attribute__((tls_model("initial-exec")));
-static _Thread_local mf__slot *own_slot __attribute__((tls_model("initial-exec")));
+static _Thread_local fault_state fault MF__TLS;
+static _Thread_local mf__slot *own_slot MF__TLS;
 
-_Thread_local _Atomic int64_t *mf__thread_counts __attribute__((tls_model("initial-exec")));
-_Thread_local mf__slot *mf__thread_slot __attribute__((tls_model("initial-exec")));
+_Thread_local _Atomic int64_t *mf__thread_counts MF__TLS;
+_Thread_local mf__slot *mf__thread_slot MF__TLS;
 
 static void use_slot(mf__slot *s) {
   own_slot = s;
@@ -63,7 +62,9 @@ static void make_key(void) {
 static mf__slot *claim_slot(void) {
   pthread_once(&key_once, make_key);
   for (int i = 0; i < NSLOTS; i++) {
-    if (atomic_exchange_explicit(&slots[i].claimed, 1, memory_order_acquire) == 0) {
+    /* A look first: with more threads than slots this loop runs at each count, and a locked exchange costs more. */
+    if (atomic_load_explicit(&slots[i].claimed, memory_order_relaxed) == 0 &&
+        atomic_exchange_explicit(&slots[i].claimed, 1, memory_order_acquire) == 0) {
       (void)pthread_setspecific(key, &slots[i]);
       use_slot(&slots[i]);
       return &slots[i];

@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-static const mf__backend *const backends[] = {&mf__backend_cuda, &mf__backend_hip};
-
-#define NBACKENDS (sizeof backends / sizeof backends[0])
+#define MF__BACKEND(name) [MF__INDEX_##name] = &mf__backend_##name,
+const mf__backend *const mf__backends[MF__NBACKENDS] = {MF__BACKENDS(MF__BACKEND)};
+#undef MF__BACKEND
 
 typedef struct device_name {
   int32_t type;
@@ -33,10 +33,10 @@ const char *mf__device_type_name(int32_t type) {
 
 /* The driver behind a device type, and which of its memories the type means. */
 static bool find(int32_t type, mf__device *out) {
-  for (size_t i = 0; i < NBACKENDS; i++)
+  for (size_t i = 0; i < MF__NBACKENDS; i++)
     for (int space = 0; space < MF__NSPACES; space++)
-      if (backends[i]->types[space] == type) {
-        *out = (mf__device){.backend = backends[i], .space = (mf__space)space};
+      if (mf__backends[i]->types[space] == type) {
+        *out = (mf__device){.backend = mf__backends[i], .space = (mf__space)space};
         return true;
       }
   return false;
@@ -62,8 +62,8 @@ static int explain(int32_t type, int rc, mf_error *err) {
   return rc;
 }
 
-/* Pinned and managed memory have one device each, whatever the number of GPUs; of those the first ones count. */
-static int count_devices(int32_t type, mf__device *device, int32_t *out, mf_error *err) {
+/* How many GPUs the type's driver has; 1 for the cpu. */
+static int count_gpus(int32_t type, mf__device *device, int32_t *out, mf_error *err) {
   *out = 1;
   *device = (mf__device){0};
   if (type == kDLCPU) return MF_OK;
@@ -72,20 +72,37 @@ static int count_devices(int32_t type, mf__device *device, int32_t *out, mf_erro
   const int rc = device->backend->device_count(out, err);
   if (rc != MF_OK) return explain(type, rc, err);
   if (*out > MF__MAX_ORDINALS) *out = MF__MAX_ORDINALS;
-  if (device->space != MF__DEVICE && *out > 1) *out = 1;
+  return MF_OK;
+}
+
+/* Pinned and managed memory have one device each, whatever the number of GPUs. */
+static int count_devices(int32_t type, mf__device *device, int32_t *out, mf_error *err) {
+  const int rc = count_gpus(type, device, out, err);
+  if (rc == MF_OK && device->space != MF__DEVICE) *out = 1;
+  return rc;
+}
+
+static int resolve(const DLDevice *device, int32_t count, mf__device *out, mf_error *err) {
+  if (device->device_id < 0 || device->device_id >= count)
+    return mf__fail(err, MF_EDEVICE, "device.device_id is %d; 0 to %d expected for %s", device->device_id, count - 1,
+                    mf__device_type_name((int32_t)device->device_type));
+  if (out->backend != NULL && out->space != MF__DEVICE) return out->backend->device_current(&out->ordinal, err);
+  out->ordinal = device->device_id;
   return MF_OK;
 }
 
 int mf__device_resolve(const DLDevice *device, mf__device *out, mf_error *err) {
-  const int32_t type = (int32_t)device->device_type;
   int32_t count;
-  const int rc = count_devices(type, out, &count, err);
-  if (rc != MF_OK) return rc;
-  if (device->device_id < 0 || device->device_id >= count)
-    return mf__fail(err, MF_EDEVICE, "device.device_id is %d; 0 to %d expected for %s", device->device_id, count - 1,
-                    mf__device_type_name(type));
-  out->ordinal = device->device_id;
-  return MF_OK;
+  const int rc = count_devices((int32_t)device->device_type, out, &count, err);
+  return rc == MF_OK ? resolve(device, count, out, err) : rc;
+}
+
+int mf__device_resolve_label(DLDevice *device, mf__device *out, mf_error *err) {
+  int32_t count;
+  int rc = count_gpus((int32_t)device->device_type, out, &count, err);
+  if (rc == MF_OK) rc = resolve(device, count, out, err);
+  if (rc == MF_OK && out->backend != NULL && out->space != MF__DEVICE) device->device_id = 0;
+  return rc;
 }
 
 DLDevice mf__device_name(const mf__device *device) {
@@ -99,14 +116,20 @@ int mf_device_count(int32_t device_type, int32_t *out, mf_error *err) {
   return mf__end(count_devices(device_type, &device, out, err), __func__, err);
 }
 
-int mf__pointer_find(const mf__backend *backend, const void *ptr, mf__device *out, mf_error *err) {
-  mf__entered before;
-  *out = (mf__device){.backend = backend};
-  int rc = backend->enter(0, &before, err);
+int mf__pointer_find(const mf__device *at, const void *ptr, mf__device *out, mf_error *err) {
+  mf__scope scope;
+  *out = (mf__device){.backend = at->backend};
+  int rc = mf__enter(&scope, at->backend, at->ordinal, err);
   if (rc != MF_OK) return rc;
-  rc = backend->memory_find(ptr, &out->space, &out->ordinal, err);
-  backend->leave(&before);
+  rc = at->backend->memory_find(ptr, &out->space, &out->ordinal, err);
+  mf__leave(&scope);
   return rc;
+}
+
+int mf__memory_free(const mf__queue *on, mf__space space, void **ptr, mf_error *err) {
+  void *freed = *ptr;
+  *ptr = NULL;
+  return freed == NULL ? MF_OK : on->backend->memory_free(space, freed, on->stream, err);
 }
 
 int mf_device_of_pointer(int32_t device_type, const void *ptr, DLDevice *out, mf_error *err) {
@@ -116,7 +139,8 @@ int mf_device_of_pointer(int32_t device_type, const void *ptr, DLDevice *out, mf
   int rc = count_devices(device_type, &device, &count, err);
   if (rc == MF_OK && device.backend == NULL)
     rc = mf__fail(err, MF_EINVAL, "device_type is 1 (cpu); one of a GPU driver expected");
-  if (rc == MF_OK) rc = mf__pointer_find(device.backend, ptr, &found, err);
+  if (rc == MF_OK) rc = device.backend->device_current(&device.ordinal, err);
+  if (rc == MF_OK) rc = mf__pointer_find(&device, ptr, &found, err);
   if (rc == MF_OK) *out = mf__device_name(&found);
   return mf__end(rc, __func__, err);
 }

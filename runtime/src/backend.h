@@ -7,6 +7,14 @@
 
 #include <stdbool.h>
 
+/* The initial-exec model saves a call per access. It takes static thread-local storage, of which there is little for
+ * what is loaded late, so only a few words on the path of every exchange have it; musl has none at all. */
+#ifdef __GLIBC__
+#define MF__TLS __attribute__((tls_model("initial-exec")))
+#else
+#define MF__TLS
+#endif
+
 /* The three sorts of memory that a GPU driver gives. */
 typedef enum mf__space { MF__DEVICE, MF__PINNED, MF__MANAGED, MF__NSPACES } mf__space;
 
@@ -54,12 +62,16 @@ typedef struct mf__kernel_copy {
  * capture forbids, else MF_EDRIVER. */
 typedef struct mf__backend {
   const char *name;                /* "cuda" */
+  int32_t index;                   /* in mf__backends */
   struct mf__driver *driver;
   int32_t types[MF__NSPACES];      /* the DLDeviceType of each space; 0: has none */
   /* Opens the driver on first use. MF_EDEVICE with the reason where there is no driver, it is too old, or the process
    * was forked after the driver was used. */
   int (*device_count)(int32_t *out, mf_error *err);
   bool (*usable)(void); /* opened, and not in a forked child; makes no driver call */
+  /* The device that a call about no device in particular is made on, so that it takes nothing of a device which the
+   * process does not use: the calling thread's, else one that is in use, else 0. Outside enter and leave. */
+  int (*device_current)(int32_t *ordinal, mf_error *err);
   int (*enter)(int32_t ordinal, mf__entered *before, mf_error *err);
   void (*leave)(const mf__entered *before);
 
@@ -68,6 +80,8 @@ typedef struct mf__backend {
    * pools. Pinned and managed memory may not be in use any more. */
   int (*memory_free)(mf__space space, void *ptr, mf_stream stream, mf_error *err);
   int (*memory_find)(const void *ptr, mf__space *space, int32_t *ordinal, mf_error *err); /* MF_EINVAL: unknown */
+  /* Whether the host may use managed memory while devices are at work. Outside enter and leave. */
+  int (*managed_is_shared)(bool *out, mf_error *err);
   int (*memory_trim)(mf_error *err); /* what the driver itself keeps of freed memory */
   /* Gives back what the driver holds for us on a device: pool, compiled kernels, context. Nothing of ours may be left
    * there and no thread between enter and leave; the next enter makes it all anew. Called outside enter and leave. */
@@ -104,8 +118,17 @@ typedef struct mf__backend {
   int (*capture_relax)(bool on, mf_error *err);
 } mf__backend;
 
-extern const mf__backend mf__backend_cuda;
-extern const mf__backend mf__backend_hip;
+/* Every driver there is: this list, and a file that fills the table, mf__backend_<name>. */
+#define MF__BACKENDS(X) X(cuda) X(hip)
+
+#define MF__BACKEND(name) MF__INDEX_##name,
+enum { MF__BACKENDS(MF__BACKEND) MF__NBACKENDS };
+#undef MF__BACKEND
+#define MF__BACKEND(name) extern const mf__backend mf__backend_##name;
+MF__BACKENDS(MF__BACKEND)
+#undef MF__BACKEND
+
+extern const mf__backend *const mf__backends[MF__NBACKENDS];
 
 /* Whether a device was entered since it was forgotten. */
 bool mf__device_used(const mf__backend *backend, int32_t ordinal);

@@ -10,7 +10,7 @@
 mf__cuda mf__cu;
 
 /* The ordinal that this thread entered; what the driver calls the current device. */
-static _Thread_local int32_t here __attribute__((tls_model("initial-exec")));
+static _Thread_local int32_t here MF__TLS;
 
 static mf__cuda_device devices[MF__MAX_ORDINALS];
 /* Of what is made once for each device. */
@@ -163,7 +163,69 @@ static void leave(const mf__entered *before) {
   mf__driver_leave(&driver, left);
 }
 
+/* The ordinal of the context that the calling thread has; -1 if it has none. */
+static int current_ordinal(int32_t *out, mf_error *err) {
+  CUcontext context = NULL;
+  CUdevice device = -1, each;
+  *out = -1;
+  int rc = MF__ASK(cuCtxGetCurrent, (&context));
+  if (rc != MF_OK || context == NULL) return rc;
+  for (int32_t i = 0; i < driver.count; i++) {
+    if (atomic_load_explicit(&devices[i].context, memory_order_acquire) != context) continue;
+    *out = i;
+    return MF_OK;
+  }
+  rc = MF__ASK(cuCtxGetDevice, (&device));
+  for (int32_t i = 0; rc == MF_OK && i < driver.count && *out < 0; i++)
+    if (mf__cu.cuDeviceGet(&each, i) == CUDA_SUCCESS && each == device) *out = i;
+  return rc;
+}
+
+static bool is_active(int32_t ordinal) {
+  CUdevice device = ordinal;
+  unsigned flags;
+  int active = 0;
+  return mf__cu.cuDeviceGet(&device, ordinal) == CUDA_SUCCESS &&
+         mf__cu.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active != 0;
+}
+
+/* To enter a device makes its primary context, which takes hundreds of megabytes of it and fails where it is full or
+ * another process's alone. */
+static int device_current(int32_t *ordinal, mf_error *err) {
+  int rc = mf__driver_open(&driver, err);
+  *ordinal = 0;
+  if (rc == MF_OK) rc = current_ordinal(ordinal, err);
+  for (int32_t i = 0; rc == MF_OK && *ordinal < 0 && i < driver.count; i++)
+    if (mf__device_used(&mf__backend_cuda, i)) *ordinal = i;
+  for (int32_t i = 0; rc == MF_OK && *ordinal < 0 && i < driver.count; i++)
+    if (is_active(i)) *ordinal = i;
+  if (*ordinal < 0) *ordinal = 0;
+  return rc;
+}
+
 /* Memory. */
+
+/* CUDA Programming Guide, "Coherency and Concurrency" of unified memory: where the attribute is 0 the host may not
+ * touch managed memory while any kernel runs. One device without it decides, because all devices can use the memory. */
+static int managed_is_shared(bool *out, mf_error *err) {
+  static _Atomic int32_t known; /* 0 until it is; then 1 for no, 2 for yes */
+  int32_t answer = atomic_load_explicit(&known, memory_order_relaxed);
+  int rc = answer == 0 ? mf__driver_open(&driver, err) : MF_OK;
+  if (rc == MF_OK && answer == 0) {
+    answer = 2;
+    for (int32_t i = 0; rc == MF_OK && i < driver.count; i++) {
+      CUdevice device = i;
+      int concurrent = 0;
+      rc = MF__ASK(cuDeviceGet, (&device, i));
+      if (rc == MF_OK)
+        rc = MF__ASK(cuDeviceGetAttribute, (&concurrent, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, device));
+      if (!concurrent) answer = 1;
+    }
+    if (rc == MF_OK) atomic_store_explicit(&known, answer, memory_order_relaxed);
+  }
+  *out = answer == 2;
+  return rc;
+}
 
 static bool has_pool_calls(void) {
   return mf__cu.cuMemPoolCreate != NULL && mf__cu.cuMemPoolDestroy != NULL && mf__cu.cuMemPoolSetAttribute != NULL &&
@@ -247,19 +309,31 @@ static int memory_trim(mf_error *err) {
   return pool != NULL ? MF__ASK(cuMemPoolTrimTo, (pool, 0)) : MF_OK;
 }
 
-static void device_forget(int32_t ordinal) {
-  mf__entered before;
-  if (!mf__driver_forget(&driver, ordinal)) return;
-  mf__cuda_device *d = &devices[ordinal];
-  if (atomic_load(&d->context) == NULL || make_current(ordinal, &before, NULL) != MF_OK) return;
+/* The device's context is current. */
+static void give_back_all(mf__cuda_device *d) {
   pthread_mutex_lock(&devices_lock);
   mf__cuda_kernels_forget(d);
   void *pool = mf__driver_pool_forget(&d->pooling);
   if (pool != NULL) (void)mf__cu.cuMemPoolDestroy(pool);
   atomic_store(&d->context, NULL);
   pthread_mutex_unlock(&devices_lock);
-  make_former(&before);
-  (void)mf__cu.cuDevicePrimaryCtxRelease(d->device);
+}
+
+/* In relaxed mode, because another library may capture on this device meanwhile. */
+static void device_forget(int32_t ordinal) {
+  mf__entered before;
+  mf__cuda_device *d = &devices[ordinal];
+  if (!usable()) return;
+  if (atomic_load(&d->context) != NULL) {
+    if (make_current(ordinal, &before, NULL) != MF_OK) return;
+    const bool relaxed = mf__cuda_capture_relax(true, NULL) == MF_OK;
+    if (relaxed) give_back_all(d);
+    if (relaxed) (void)mf__cuda_capture_relax(false, NULL);
+    make_former(&before);
+    if (!relaxed) return;
+    (void)mf__cu.cuDevicePrimaryCtxRelease(d->device);
+  }
+  mf__driver_forget(&driver, ordinal);
 }
 
 /* Streams and events. */
@@ -278,15 +352,10 @@ static int stream_destroy(mf_stream stream, mf_error *err) {
 /* The ordinal whose primary context this is, -1 if it is none's. A context that is not active is not made so. */
 static int32_t find_primary(CUcontext context) {
   CUcontext primary = NULL;
-  unsigned flags;
   for (int32_t i = 0; i < driver.count; i++)
     if (atomic_load_explicit(&devices[i].context, memory_order_acquire) == context) return i;
   for (int32_t i = 0; i < driver.count; i++) {
-    CUdevice device = i;
-    int active = 0;
-    if (mf__cu.cuDeviceGet(&device, i) != CUDA_SUCCESS) continue;
-    if (mf__cu.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || !active) continue;
-    if (mf__cuda_primary(i, &primary, NULL) == MF_OK && primary == context) return i;
+    if (is_active(i) && mf__cuda_primary(i, &primary, NULL) == MF_OK && primary == context) return i;
   }
   return -1;
 }
@@ -315,14 +384,14 @@ static uint64_t stream_name(mf_stream stream) {
 static int stream_capture(mf_stream stream, uint64_t *id, mf_error *err) {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   const CUstream s = mf__cuda_stream(stream);
-  int rc;
   *id = 0;
-  if (mf__cu.cuStreamGetCaptureInfo != NULL)
-    rc = MF__ASK(cuStreamGetCaptureInfo, (s, &status, id, NULL, NULL, NULL));
-  else
-    rc = MF__ASK(cuStreamIsCapturing, (s, &status));
-  if (rc == MF_OK && status == CU_STREAM_CAPTURE_STATUS_NONE) *id = 0;
-  if (rc != MF_OK || status == CU_STREAM_CAPTURE_STATUS_NONE) return rc;
+  const bool has_id = mf__cu.cuStreamGetCaptureInfo != NULL;
+  const CUresult code = has_id ? mf__cu.cuStreamGetCaptureInfo(s, &status, id, NULL, NULL, NULL)
+                               : mf__cu.cuStreamIsCapturing(s, &status);
+  const int rc = mf__cuda_answer(code, has_id ? "cuStreamGetCaptureInfo" : "cuStreamIsCapturing", err);
+  if (rc != MF_OK || status == CU_STREAM_CAPTURE_STATUS_NONE) *id = 0;
+  if (rc != MF_OK) return mf__driver_implicit(rc, code, err);
+  if (status == CU_STREAM_CAPTURE_STATUS_NONE) return rc;
   return mf__driver_captured(stream, status == CU_STREAM_CAPTURE_STATUS_INVALIDATED, id, err);
 }
 
@@ -371,15 +440,18 @@ static int event_query(void *event, bool *done, mf_error *err) {
 
 const mf__backend mf__backend_cuda = {
     .name = "cuda",
+    .index = MF__INDEX_cuda,
     .driver = &driver,
     .types = {kDLCUDA, kDLCUDAHost, kDLCUDAManaged},
     .device_count = device_count,
     .usable = usable,
+    .device_current = device_current,
     .enter = enter,
     .leave = leave,
     .memory_alloc = memory_alloc,
     .memory_free = memory_free,
     .memory_find = memory_find,
+    .managed_is_shared = managed_is_shared,
     .memory_trim = memory_trim,
     .device_forget = device_forget,
     .stream_create = stream_create,

@@ -3,74 +3,68 @@
  * Invariant: the calling thread's current device after leave is the one before enter, whatever failed between. And a
  * failure of ours does not stay behind as the thread's last error, where the program would take it for its own: HIP
  * puts each error there, over whatever the program had not looked at. */
-#include "driver.h"
-#include "hip_calls.h"
+#include "backend_hip.h"
 
-typedef struct hip_table {
-#define MEMBER(result, name, params) result(*name) params;
-  MF__HIP_REQUIRED(MEMBER)
-  MF__HIP_OPTIONAL(MEMBER)
-#undef MEMBER
-} hip_table;
-
-static hip_table hip;
+mf__hip_table mf__hip;
 
 static const mf__symbol symbols[] = {
-#define SYMBOL(result, name, params) {#name, 0, false, offsetof(hip_table, name)},
+#define SYMBOL(result, name, params) {#name, 0, false, offsetof(mf__hip_table, name)},
     MF__HIP_REQUIRED(SYMBOL)
 #undef SYMBOL
-#define SYMBOL(result, name, params) {#name, 0, true, offsetof(hip_table, name)},
+#define SYMBOL(result, name, params) {#name, 0, true, offsetof(mf__hip_table, name)},
     MF__HIP_OPTIONAL(SYMBOL)
 #undef SYMBOL
 };
 
+enum { NPROBES = 4 };
+
+/* Streams of ours for asking after events; see event_query. NULL until one is needed. */
+typedef struct probes {
+  hipStream_t streams[NPROBES];
+  bool taken[NPROBES];
+} probes;
+
 static mf__pooling poolings[MF__MAX_ORDINALS];
-/* The runtime's major version; what a pointer's type is called changed with 6. */
-static int32_t major;
+static probes all_probes[MF__MAX_ORDINALS];
+static pthread_mutex_t probes_lock = PTHREAD_MUTEX_INITIALIZER;
+/* The runtime's version, major * 100 + minor. What a pointer's type is called changed with 6.0. */
+static int32_t version;
 /* The ordinal that this thread entered. */
-static _Thread_local int32_t here __attribute__((tls_model("initial-exec")));
+static _Thread_local int32_t here MF__TLS;
 
 /* Takes the thread's last error away if it is the one that a call of ours has just left there. */
 static void clear_last(hipError_t code) {
-  if (hip.hipPeekAtLastError() == code) (void)hip.hipGetLastError();
+  if (mf__hip.hipPeekAtLastError() == code) (void)mf__hip.hipGetLastError();
 }
 
-/* MF_OK, or the failure of a call. */
-static int answer(hipError_t code, const char *call, mf_error *err) {
+int mf__hip_answer(hipError_t code, const char *call, mf_error *err) {
   if (code == hipSuccess) return MF_OK;
-  const char *text = hip.hipGetErrorString(code);
+  const char *text = mf__hip.hipGetErrorString(code);
   clear_last(code);
   return mf__fail_driver(err, mf__driver_status(code), code, call, text != NULL ? text : "unknown to this runtime");
 }
 
-#define ASK(name, arguments) answer(hip.name arguments, #name, err)
-
 /* For a query: "not ready" is an answer. */
 static int answer_done(hipError_t code, const char *call, bool *done, mf_error *err) {
   *done = code == hipSuccess;
-  if (code != hipErrorNotReady) return answer(code, call, err);
+  if (code != hipErrorNotReady) return mf__hip_answer(code, call, err);
   clear_last(code);
   return MF_OK;
 }
 
-/* HIP's legacy stream is NULL; some of its calls crash on the number 1. */
-static hipStream_t handle_of(mf_stream stream) {
-  return stream == MF_STREAM_DEFAULT ? NULL : (hipStream_t)(intptr_t)stream;
-}
-
 static int start(mf__driver *driver, mf_error *err) {
-  enum { MAJOR = 10000000 };
+  enum { MINOR = 100000 };
   const mf__symbols wanted = {symbols, sizeof symbols / sizeof *symbols, mf__driver_symbol, driver->library};
-  int version = 0;
-  int rc = mf__driver_fill(driver, &wanted, &hip, err);
+  int number = 0;
+  int rc = mf__driver_fill(driver, &wanted, &mf__hip, err);
   if (rc != MF_OK) return rc;
-  rc = ASK(hipInit, (0));
-  if (rc == MF_OK) rc = ASK(hipRuntimeGetVersion, (&version));
-  if (rc == MF_OK) rc = ASK(hipGetDeviceCount, (&driver->count));
+  rc = MF__HIP_ASK(hipInit, (0));
+  if (rc == MF_OK) rc = MF__HIP_ASK(hipRuntimeGetVersion, (&number));
+  if (rc == MF_OK) rc = MF__HIP_ASK(hipGetDeviceCount, (&driver->count));
   if (rc == MF_OK && driver->count <= 0)
     return mf__fail(err, MF_EDEVICE, "the HIP runtime %s finds no device", driver->file);
   if (driver->count > MF__MAX_ORDINALS) driver->count = MF__MAX_ORDINALS;
-  major = version / MAJOR;
+  version = number / MINOR;
   if (rc != MF_OK) err->status = MF_EDEVICE;
   return rc == MF_OK ? MF_OK : MF_EDEVICE;
 }
@@ -89,7 +83,7 @@ static bool usable(void) {
 /* Makes a device current, or again the one that was; a second attempt is for a failure that struck once. */
 static void restore(int device) {
   for (int attempt = 0; attempt < 2; attempt++) {
-    const hipError_t code = hip.hipSetDevice(device);
+    const hipError_t code = mf__hip.hipSetDevice(device);
     if (code == hipSuccess) return;
     clear_last(code);
   }
@@ -97,10 +91,10 @@ static void restore(int device) {
 
 static int make_current(int32_t ordinal, mf__entered *before, mf_error *err) {
   int device = 0;
-  int rc = ASK(hipGetDevice, (&device));
+  int rc = MF__HIP_ASK(hipGetDevice, (&device));
   if (rc != MF_OK) return rc;
   *before = (mf__entered){(void *)(intptr_t)device, here, device != ordinal};
-  if (before->changed) rc = ASK(hipSetDevice, (ordinal));
+  if (before->changed) rc = MF__HIP_ASK(hipSetDevice, (ordinal));
   if (rc == MF_OK) here = ordinal;
   if (rc != MF_OK) restore(device);
   return rc;
@@ -126,11 +120,20 @@ static void leave(const mf__entered *before) {
   mf__driver_leave(&driver, left);
 }
 
+static int device_current(int32_t *ordinal, mf_error *err) {
+  int device = 0;
+  int rc = mf__driver_open(&driver, err);
+  if (rc == MF_OK) rc = MF__HIP_ASK(hipGetDevice, (&device));
+  *ordinal = device;
+  return rc;
+}
+
 /* Memory. */
 
 static bool has_pool_calls(void) {
-  return hip.hipMemPoolCreate != NULL && hip.hipMemPoolDestroy != NULL && hip.hipMemPoolSetAttribute != NULL &&
-         hip.hipMemPoolTrimTo != NULL && hip.hipMallocFromPoolAsync != NULL && hip.hipFreeAsync != NULL;
+  return mf__hip.hipMemPoolCreate != NULL && mf__hip.hipMemPoolDestroy != NULL &&
+         mf__hip.hipMemPoolSetAttribute != NULL &&
+         mf__hip.hipMemPoolTrimTo != NULL && mf__hip.hipMallocFromPoolAsync != NULL && mf__hip.hipFreeAsync != NULL;
 }
 
 /* The attribute that says whether a device has pools changed its number; creating one says it too. */
@@ -141,12 +144,12 @@ static int create_pool(int32_t ordinal, void **out, mf_error *err) {
   uint64_t keep_all = UINT64_MAX;
   *out = NULL;
   if (!has_pool_calls()) return MF_OK;
-  const hipError_t code = hip.hipMemPoolCreate(&pool, &props);
-  int rc = answer(code, "hipMemPoolCreate", err);
+  const hipError_t code = mf__hip.hipMemPoolCreate(&pool, &props);
+  int rc = mf__hip_answer(code, "hipMemPoolCreate", err);
   if (code == hipErrorNotSupported) return MF_OK;
   if (rc != MF_OK) return rc;
-  rc = ASK(hipMemPoolSetAttribute, (pool, hipMemPoolAttrReleaseThreshold, &keep_all));
-  if (rc != MF_OK) clear_last(hip.hipMemPoolDestroy(pool));
+  rc = MF__HIP_ASK(hipMemPoolSetAttribute, (pool, hipMemPoolAttrReleaseThreshold, &keep_all));
+  if (rc != MF_OK) clear_last(mf__hip.hipMemPoolDestroy(pool));
   if (rc == MF_OK) *out = pool;
   return rc;
 }
@@ -155,31 +158,32 @@ static int memory_alloc(mf__space space, int64_t nbytes, mf_stream stream, void 
   const size_t n = (size_t)nbytes;
   void *pool;
   *out = NULL;
-  if (space == MF__PINNED) return ASK(hipHostMalloc, (out, n, hipHostMallocPortable | hipHostMallocMapped));
+  if (space == MF__PINNED) return MF__HIP_ASK(hipHostMalloc, (out, n, hipHostMallocPortable | hipHostMallocMapped));
   if (space != MF__DEVICE) return mf__fail(err, MF_EDEVICE, "DLPack has no device type for ROCm's managed memory");
   const int rc = mf__driver_pool(&poolings[here], here, create_pool, &pool, err);
   if (rc != MF_OK) return rc;
-  return pool == NULL ? ASK(hipMalloc, (out, n)) : ASK(hipMallocFromPoolAsync, (out, n, pool, handle_of(stream)));
+  if (pool == NULL) return MF__HIP_ASK(hipMalloc, (out, n));
+  return MF__HIP_ASK(hipMallocFromPoolAsync, (out, n, pool, mf__hip_stream(stream)));
 }
 
 static int memory_free(mf__space space, void *ptr, mf_stream stream, mf_error *err) {
-  const hipStream_t s = handle_of(stream);
-  if (space == MF__PINNED) return ASK(hipHostFree, (ptr));
-  if (mf__driver_pool_made(&poolings[here]) != NULL) return ASK(hipFreeAsync, (ptr, s));
-  const int rc = ASK(hipStreamSynchronize, (s));
-  if (rc == MF_OK) return ASK(hipFree, (ptr));
-  if (rc != MF_ECAPTURE) clear_last(hip.hipFree(ptr));
+  const hipStream_t s = mf__hip_stream(stream);
+  if (space == MF__PINNED) return MF__HIP_ASK(hipHostFree, (ptr));
+  if (mf__driver_pool_made(&poolings[here]) != NULL) return MF__HIP_ASK(hipFreeAsync, (ptr, s));
+  const int rc = MF__HIP_ASK(hipStreamSynchronize, (s));
+  if (rc == MF_OK) return MF__HIP_ASK(hipFree, (ptr));
+  if (rc != MF_ECAPTURE) clear_last(mf__hip.hipFree(ptr));
   return rc;
 }
 
 /* Managed memory goes by the name of its device, as every other library gives it out. */
 static int memory_find(const void *ptr, mf__space *space, int32_t *ordinal, mf_error *err) {
-  enum { FIRST_WITH_UNREGISTERED = 6, HOST_BEFORE = 0, DEVICE_BEFORE = 1 };
-  const bool newer = major >= FIRST_WITH_UNREGISTERED;
+  enum { FIRST_WITH_UNREGISTERED = 600, HOST_BEFORE = 0, DEVICE_BEFORE = 1 };
+  const bool newer = version >= FIRST_WITH_UNREGISTERED;
   const int host = newer ? hipMemoryTypeHost : HOST_BEFORE, device = newer ? hipMemoryTypeDevice : DEVICE_BEFORE;
   hipPointerAttribute_t found = {.type = -1};
-  const hipError_t code = hip.hipPointerGetAttributes(&found, ptr);
-  const int rc = answer(code, "hipPointerGetAttributes", err);
+  const hipError_t code = mf__hip.hipPointerGetAttributes(&found, ptr);
+  const int rc = mf__hip_answer(code, "hipPointerGetAttributes", err);
   if (rc != MF_OK && code != hipErrorInvalidValue) return rc;
   const bool on_device = found.type == device || found.isManaged != 0 || (newer && found.type == hipMemoryTypeManaged);
   if (rc != MF_OK) return mf__driver_explain(err, MF_EINVAL, "data is %p, which the HIP runtime does not know", ptr);
@@ -191,31 +195,29 @@ static int memory_find(const void *ptr, mf__space *space, int32_t *ordinal, mf_e
   return MF_OK;
 }
 
-static int memory_trim(mf_error *err) {
-  void *pool = mf__driver_pool_made(&poolings[here]);
-  return pool != NULL ? ASK(hipMemPoolTrimTo, (pool, 0)) : MF_OK;
+/* It goes by the name of a device here, whose memory the host does not use. */
+static int managed_is_shared(bool *out, mf_error *err) {
+  (void)err;
+  *out = false;
+  return MF_OK;
 }
 
-static void device_forget(int32_t ordinal) {
-  mf__entered before;
-  if (!mf__driver_forget(&driver, ordinal)) return;
-  if (mf__driver_pool_made(&poolings[ordinal]) == NULL || make_current(ordinal, &before, NULL) != MF_OK) return;
-  void *pool = mf__driver_pool_forget(&poolings[ordinal]);
-  if (pool != NULL) clear_last(hip.hipMemPoolDestroy(pool));
-  make_former(&before);
+static int memory_trim(mf_error *err) {
+  void *pool = mf__driver_pool_made(&poolings[here]);
+  return pool != NULL ? MF__HIP_ASK(hipMemPoolTrimTo, (pool, 0)) : MF_OK;
 }
 
 /* Streams and events. */
 
 static int stream_create(mf_stream *out, mf_error *err) {
   hipStream_t stream = NULL;
-  const int rc = ASK(hipStreamCreateWithFlags, (&stream, hipStreamNonBlocking));
+  const int rc = MF__HIP_ASK(hipStreamCreateWithFlags, (&stream, hipStreamNonBlocking));
   *out = rc == MF_OK ? (mf_stream)(intptr_t)stream : 0;
   return rc;
 }
 
 static int stream_destroy(mf_stream stream, mf_error *err) {
-  return ASK(hipStreamDestroy, (handle_of(stream)));
+  return MF__HIP_ASK(hipStreamDestroy, (mf__hip_stream(stream)));
 }
 
 static int stream_device(mf_stream stream, int32_t *ordinal, mf_error *err) {
@@ -224,12 +226,12 @@ static int stream_device(mf_stream stream, int32_t *ordinal, mf_error *err) {
   if (stream == MF_STREAM_DEFAULT || stream == MF_STREAM_PER_THREAD) return MF_OK;
   const int rc = mf__driver_handle_check(stream, err);
   if (rc != MF_OK) return rc;
-  if (hip.hipStreamGetDevice != NULL) {
-    const hipError_t code = hip.hipStreamGetDevice(handle_of(stream), &device);
-    const int failed = answer(code, "hipStreamGetDevice", err);
+  if (mf__hip.hipStreamGetDevice != NULL) {
+    const hipError_t code = mf__hip.hipStreamGetDevice(mf__hip_stream(stream), &device);
+    const int failed = mf__hip_answer(code, "hipStreamGetDevice", err);
     if (failed != MF_OK) return mf__driver_dead_stream(stream, code, failed, err);
-  } else if (hip.hipGetStreamDeviceId != NULL) {
-    device = hip.hipGetStreamDeviceId(handle_of(stream));
+  } else if (mf__hip.hipGetStreamDeviceId != NULL) {
+    device = mf__hip.hipGetStreamDeviceId(mf__hip_stream(stream));
   } else {
     return mf__fail(err, MF_EDEVICE, "stream is %#llx, and this HIP runtime cannot say of which device",
                     (unsigned long long)stream);
@@ -248,57 +250,130 @@ static uint64_t stream_name(mf_stream stream) {
 static int stream_capture(mf_stream stream, uint64_t *id, mf_error *err) {
   hipStreamCaptureStatus status = hipStreamCaptureStatusNone;
   unsigned long long found = 0;
-  int rc;
-  if (hip.hipStreamGetCaptureInfo != NULL)
-    rc = ASK(hipStreamGetCaptureInfo, (handle_of(stream), &status, &found));
-  else
-    rc = ASK(hipStreamIsCapturing, (handle_of(stream), &status));
+  const hipStream_t s = mf__hip_stream(stream);
+  const bool has_id = mf__hip.hipStreamGetCaptureInfo != NULL;
+  const hipError_t code = has_id ? mf__hip.hipStreamGetCaptureInfo(s, &status, &found)
+                                 : mf__hip.hipStreamIsCapturing(s, &status);
+  const int rc = mf__hip_answer(code, has_id ? "hipStreamGetCaptureInfo" : "hipStreamIsCapturing", err);
   *id = rc == MF_OK && status != hipStreamCaptureStatusNone ? found : 0;
-  if (rc != MF_OK || status == hipStreamCaptureStatusNone) return rc;
+  if (rc != MF_OK) return mf__driver_implicit(rc, code, err);
+  if (status == hipStreamCaptureStatusNone) return rc;
   return mf__driver_captured(stream, status == hipStreamCaptureStatusInvalidated, id, err);
 }
 
 static int stream_synchronize(mf_stream stream, mf_error *err) {
-  return ASK(hipStreamSynchronize, (handle_of(stream)));
+  return MF__HIP_ASK(hipStreamSynchronize, (mf__hip_stream(stream)));
 }
 
 static int stream_query(mf_stream stream, bool *done, mf_error *err) {
-  return answer_done(hip.hipStreamQuery(handle_of(stream)), "hipStreamQuery", done, err);
+  return answer_done(mf__hip.hipStreamQuery(mf__hip_stream(stream)), "hipStreamQuery", done, err);
 }
 
 static int device_synchronize(mf_error *err) {
-  return ASK(hipDeviceSynchronize, ());
+  return MF__HIP_ASK(hipDeviceSynchronize, ());
 }
 
 static int event_create(void **out, mf_error *err) {
   hipEvent_t event = NULL;
-  const int rc = ASK(hipEventCreateWithFlags, (&event, hipEventDisableTiming));
+  const int rc = MF__HIP_ASK(hipEventCreateWithFlags, (&event, hipEventDisableTiming));
   *out = rc == MF_OK ? event : NULL;
   return rc;
 }
 
 static int event_destroy(void *event, mf_error *err) {
-  return ASK(hipEventDestroy, (event));
+  return MF__HIP_ASK(hipEventDestroy, (event));
 }
 
 static int event_record(void *event, mf_stream stream, mf_error *err) {
-  return ASK(hipEventRecord, (event, handle_of(stream)));
+  return MF__HIP_ASK(hipEventRecord, (event, mf__hip_stream(stream)));
 }
 
 static int event_wait(void *event, mf_stream stream, mf_error *err) {
-  return ASK(hipStreamWaitEvent, (handle_of(stream), event, 0));
+  return MF__HIP_ASK(hipStreamWaitEvent, (mf__hip_stream(stream), event, 0));
 }
 
-static int event_synchronize(void *event, mf_error *err) {
-  return ASK(hipEventSynchronize, (event));
+/* Up to ROCm 7.2 hipEventQuery and hipEventSynchronize fail while any thread captures in global mode, and break that
+ * capture, whatever mode the calling thread is in (ROCm/rocm-systems pull request 3176, in a later 7.2). Calls about a
+ * stream look at the mode. So a stream of ours is made to wait for the event, and is asked. */
+static bool events_break_captures(void) {
+  enum { FIRST_THAT_LOOKS_AT_THE_MODE = 703 };
+  return version < FIRST_THAT_LOOKS_AT_THE_MODE;
 }
 
+static void end_stream(hipStream_t stream) {
+  const hipError_t code = mf__hip.hipStreamDestroy(stream);
+  if (code != hipSuccess) clear_last(code);
+}
+
+static bool is_idle(hipStream_t stream) {
+  bool done;
+  return answer_done(mf__hip.hipStreamQuery(stream), "hipStreamQuery", &done, NULL) == MF_OK && done;
+}
+
+/* A stream that has nothing to do; *which is -1 where all wait for earlier events. */
+static int probe_take(probes *p, int *which, mf_error *err) {
+  int rc = MF_OK;
+  *which = -1;
+  pthread_mutex_lock(&probes_lock);
+  for (int i = 0; rc == MF_OK && i < NPROBES && *which < 0; i++) {
+    if (p->taken[i] || (p->streams[i] != NULL && !is_idle(p->streams[i]))) continue;
+    if (p->streams[i] == NULL) rc = MF__HIP_ASK(hipStreamCreateWithFlags, (&p->streams[i], hipStreamNonBlocking));
+    if (rc != MF_OK) p->streams[i] = NULL;
+    else p->taken[*which = i] = true;
+  }
+  pthread_mutex_unlock(&probes_lock);
+  return rc;
+}
+
+static void probe_give(probes *p, int which) {
+  pthread_mutex_lock(&probes_lock);
+  p->taken[which] = false;
+  pthread_mutex_unlock(&probes_lock);
+}
+
+/* The runtime may take a moment to see that the wait is over, so it is asked more than once. An event that cannot be
+ * asked after, because all probes wait, counts as not done: that is never wrong. */
 static int event_query(void *event, bool *done, mf_error *err) {
-  return answer_done(hip.hipEventQuery(event), "hipEventQuery", done, err);
+  enum { TRIES = 4 };
+  probes *p = &all_probes[here];
+  int which;
+  if (!events_break_captures()) return answer_done(mf__hip.hipEventQuery(event), "hipEventQuery", done, err);
+  *done = false;
+  int rc = probe_take(p, &which, err);
+  if (rc != MF_OK || which < 0) return rc;
+  rc = MF__HIP_ASK(hipStreamWaitEvent, (p->streams[which], event, 0));
+  for (int i = 0; rc == MF_OK && !*done && i < TRIES; i++)
+    rc = answer_done(mf__hip.hipStreamQuery(p->streams[which]), "hipStreamQuery", done, err);
+  probe_give(p, which);
+  return rc;
+}
+
+/* Where every probe waits for something, which may be what the host does only after this, on a stream of its own. */
+static int event_synchronize(void *event, mf_error *err) {
+  probes *p = &all_probes[here];
+  hipStream_t own = NULL;
+  int which;
+  if (!events_break_captures()) return MF__HIP_ASK(hipEventSynchronize, (event));
+  int rc = probe_take(p, &which, err);
+  if (rc == MF_OK && which < 0) rc = MF__HIP_ASK(hipStreamCreateWithFlags, (&own, hipStreamNonBlocking));
+  if (rc != MF_OK) return rc;
+  const hipStream_t stream = which >= 0 ? p->streams[which] : own;
+  rc = MF__HIP_ASK(hipStreamWaitEvent, (stream, event, 0));
+  if (rc == MF_OK) rc = MF__HIP_ASK(hipStreamSynchronize, (stream));
+  if (which >= 0) probe_give(p, which);
+  else end_stream(own);
+  return rc;
+}
+
+static void probes_forget(probes *p) {
+  for (int i = 0; i < NPROBES; i++) {
+    if (p->streams[i] != NULL) end_stream(p->streams[i]);
+    p->streams[i] = NULL;
+  }
 }
 
 static int exchange_mode(int *mode, mf_error *err) {
-  return ASK(hipThreadExchangeStreamCaptureMode, (mode));
+  return MF__HIP_ASK(hipThreadExchangeStreamCaptureMode, (mode));
 }
 
 static int capture_relax(bool on, mf_error *err) {
@@ -306,61 +381,19 @@ static int capture_relax(bool on, mf_error *err) {
   return mf__driver_relax(&own, on, exchange_mode, err);
 }
 
-/* Work. */
-
-static hipPitchedPtr pitched(const void *ptr, int64_t pitch, int64_t slice, int64_t width) {
-  return (hipPitchedPtr){(void *)(uintptr_t)ptr, (size_t)pitch, (size_t)width, (size_t)(slice / pitch)};
-}
-
-static int copy_box(const mf__block_copy *job, hipStream_t stream, mf_error *err) {
-  const hipMemcpy3DParms copy = {.srcPtr = pitched(job->src, job->src_pitch, job->src_slice, job->width),
-                                 .dstPtr = pitched(job->dst, job->dst_pitch, job->dst_slice, job->width),
-                                 .extent = {(size_t)job->width, (size_t)job->height, (size_t)job->depth},
-                                 .kind = hipMemcpyDefault};
-  return ASK(hipMemcpy3DAsync, (&copy, stream));
-}
-
-static int copy(const mf__block_copy *job, mf_stream stream, mf_error *err) {
-  const hipStream_t s = handle_of(stream);
-  const size_t width = (size_t)job->width, height = (size_t)job->height;
-  if (job->depth > 1) return copy_box(job, s, err);
-  if (height <= 1) return ASK(hipMemcpyAsync, (job->dst, job->src, width, hipMemcpyDefault, s));
-  return ASK(hipMemcpy2DAsync, (job->dst, (size_t)job->dst_pitch, job->src, (size_t)job->src_pitch, width, height,
-                                hipMemcpyDefault, s));
-}
-
-static int copy_peer(const mf__block_copy *job, int32_t dst_ordinal, int32_t src_ordinal, mf_stream stream,
-                     mf_error *err) {
-  const hipStream_t s = handle_of(stream);
-  return ASK(hipMemcpyPeerAsync, (job->dst, dst_ordinal, job->src, src_ordinal, (size_t)job->width, s));
-}
-
-static int fill_row(const mf__rows *r, uint32_t value, int32_t unit, hipStream_t s, mf_error *err) {
-  if (unit == 1) return ASK(hipMemsetD8Async, (r->at, (unsigned char)value, r->width, s));
-  if (unit == 2) return ASK(hipMemsetD16Async, (r->at, (unsigned short)value, r->width, s));
-  return ASK(hipMemsetD32Async, (r->at, (int)value, r->width, s));
-}
-
-/* HIP fills planes with bytes only. Wider values: fill a row, then copy what is filled over as many rows more, and
- * again, which takes few calls even for many rows. */
-static int fill_plane(const mf__rows *r, uint32_t value, int32_t unit, hipStream_t s, mf_error *err) {
-  const size_t nbytes = r->width * (size_t)unit;
-  if (unit == 1) return ASK(hipMemset2DAsync, (r->at, r->pitch, (int)(value & 0xff), nbytes, r->height, s));
-  int rc = fill_row(r, value, unit, s, err);
-  for (size_t done = 1; done < r->height && rc == MF_OK; done *= 2) {
-    const size_t rows = done < r->height - done ? done : r->height - done;
-    rc = ASK(hipMemcpy2DAsync, (r->at + done * r->pitch, r->pitch, r->at, r->pitch, nbytes, rows, hipMemcpyDefault, s));
+/* In relaxed mode, because another library may capture on this device meanwhile. */
+static void device_forget(int32_t ordinal) {
+  mf__entered before;
+  if (!usable() || make_current(ordinal, &before, NULL) != MF_OK) return;
+  const bool relaxed = capture_relax(true, NULL) == MF_OK;
+  if (relaxed) {
+    void *pool = mf__driver_pool_forget(&poolings[ordinal]);
+    if (pool != NULL) clear_last(mf__hip.hipMemPoolDestroy(pool));
+    probes_forget(&all_probes[ordinal]);
+    (void)capture_relax(false, NULL);
+    mf__driver_forget(&driver, ordinal);
   }
-  return rc;
-}
-
-static int fill(const mf__block_copy *job, uint32_t value, int32_t unit, mf_stream stream, mf_error *err) {
-  const hipStream_t s = handle_of(stream);
-  mf__rows rows = mf__driver_rows(job, unit);
-  int rc = MF_OK;
-  for (; rows.depth > 0 && rc == MF_OK; rows.depth--, rows.at += rows.slice)
-    rc = rows.height > 1 ? fill_plane(&rows, value, unit, s, err) : fill_row(&rows, value, unit, s, err);
-  return rc;
+  make_former(&before);
 }
 
 static int kernel_copy(const mf__kernel_copy *job, mf_stream stream, mf_error *err) {
@@ -371,15 +404,18 @@ static int kernel_copy(const mf__kernel_copy *job, mf_stream stream, mf_error *e
 
 const mf__backend mf__backend_hip = {
     .name = "hip",
+    .index = MF__INDEX_hip,
     .driver = &driver,
     .types = {kDLROCM, kDLROCMHost, 0},
     .device_count = device_count,
     .usable = usable,
+    .device_current = device_current,
     .enter = enter,
     .leave = leave,
     .memory_alloc = memory_alloc,
     .memory_free = memory_free,
     .memory_find = memory_find,
+    .managed_is_shared = managed_is_shared,
     .memory_trim = memory_trim,
     .device_forget = device_forget,
     .stream_create = stream_create,
@@ -396,9 +432,9 @@ const mf__backend mf__backend_hip = {
     .event_wait = event_wait,
     .event_synchronize = event_synchronize,
     .event_query = event_query,
-    .copy = copy,
-    .copy_peer = copy_peer,
-    .fill = fill,
+    .copy = mf__hip_copy,
+    .copy_peer = mf__hip_copy_peer,
+    .fill = mf__hip_fill,
     .kernel_copy = kernel_copy,
     .capture_relax = capture_relax,
 };

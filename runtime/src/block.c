@@ -32,29 +32,19 @@ static bool can_be_home(const mf__block *b, const mf__home *h) {
          mf__stream_owned(b->device.backend, h->ordinal, h->stream);
 }
 
-void mf__block_hold(const mf__block *b, int64_t delta) {
-  if (b->homed && b->home.stream > MF_STREAM_PER_THREAD) mf__holders_add(b->device.backend, delta);
+/* A home that is a handle is a holder, for as long as the block has it: its stream must not be destroyed. */
+static void set_home(mf__block *b, bool homed, const mf__home *at) {
+  const bool held = b->homed && b->home.stream > MF_STREAM_PER_THREAD;
+  const bool holds = homed && at->stream > MF_STREAM_PER_THREAD;
+  b->homed = homed;
+  b->home = *at;
+  if (held != holds) mf__holders_add(b->device.backend, holds ? 1 : -1);
 }
 
-/* Claims */
-
-mf__claim mf__claim_of(const mf__queue *on) {
-  const uint32_t thread = on->stream == MF_STREAM_PER_THREAD ? mf__thread_number() : 0;
-  return (mf__claim){.on = on, .home = {on->stream, on->ordinal, thread}};
+static void leave_home(mf__block *b) {
+  const mf__home at = b->home;
+  set_home(b, false, &at);
 }
-
-int mf__claim_look(mf__claim *c, mf_error *err) {
-  uint64_t id = 0;
-  mf__scope scope;
-  int rc = mf__scope_open(&scope, c->on->backend, c->on->ordinal, err);
-  if (rc != MF_OK) return rc;
-  rc = c->on->backend->stream_capture(c->on->stream, &id, err);
-  mf__scope_close(&scope);
-  c->captured = id != 0;
-  return rc;
-}
-
-/* Marks */
 
 static void drop_mark(mf__block *b, int32_t i) {
   mf__mark *m = &b->marks[i];
@@ -62,9 +52,29 @@ static void drop_mark(mf__block *b, int32_t i) {
   *m = b->marks[--b->nmarks];
 }
 
-void mf__block_forget(mf__block *b) {
+static void forget_marks(mf__block *b) {
   while (b->nmarks > 0) drop_mark(b, 0);
 }
+
+void mf__block_take(mf__block *b, const mf__claim *c) {
+  forget_marks(b);
+  set_home(b, false, &c->home);
+}
+
+/* Claims */
+
+mf__claim mf__claim_of(const mf__queue *on) {
+  return (mf__claim){.on = on, .home = {on->stream, on->ordinal, on->thread}};
+}
+
+int mf__claim_look(mf__claim *c, mf_error *err) {
+  uint64_t id;
+  const int rc = mf__capture_of(c->on, &id, err);
+  c->captured = id != 0;
+  return rc;
+}
+
+/* Marks */
 
 /* The touch's event becomes the block's. */
 static void take_mark(mf__block *b, mf__touch *t, bool of_home) {
@@ -87,7 +97,7 @@ static const mf__touch *choose_home(const mf__block *b, const mf__access *record
   const mf__touch *found = NULL;
   for (int32_t i = 0; i < record->count; i++) {
     const mf__home h = home_of(&record->touches[i]);
-    if (record->touches[i].event != NULL || !can_be_home(b, &h)) continue;
+    if (record->touches[i].event != NULL || record->touches[i].gone || !can_be_home(b, &h)) continue;
     if (mf__home_same(&h, &b->home)) return &record->touches[i];
     if (found == NULL) found = &record->touches[i];
   }
@@ -115,15 +125,13 @@ static bool settle_all(const mf__block *b, mf__access *record, const mf__touch *
 bool mf__block_note(mf__block *b, mf__access *record) {
   const mf__touch *home = choose_home(b, record);
   const mf__home at = home != NULL ? home_of(home) : b->home;
-  b->homed = false;
   if (!settle_all(b, record, home)) return false;
   for (int32_t i = 0; i < record->count; i++) {
     mf__touch *t = &record->touches[i];
     const mf__home h = home_of(t);
     if (needs_mark(t, home, &b->home)) take_mark(b, t, mf__home_same(&h, &at));
   }
-  b->homed = home != NULL;
-  b->home = at;
+  set_home(b, home != NULL, &at);
   return true;
 }
 
@@ -177,37 +185,38 @@ bool mf__block_ready(mf__block *b, const mf__claim *c) {
     const passing how = pass_mark(b, &b->marks[i], c);
     if (how == NOT_YET) return false;
     if (how == ORDERED) continue;
-    if (b->marks[i].of_home) b->homed = false;
+    if (b->marks[i].of_home) leave_home(b);
     drop_mark(b, i);
   }
   if (b->homed && !has_home_mark(b) && !mf__home_same(&b->home, &c->home) && !pass_home(b, c)) return false;
-  mf__block_forget(b);
+  forget_marks(b);
   return true;
 }
 
 /* Giving to the driver */
 
-/* A driver that refuses to free may tell so of something earlier and have freed all the same: such a block is not used
- * again. */
 int mf__block_free(mf__block *b, const mf__claim *c, bool *freed, mf_error *err) {
   mf__scope scope;
   *freed = false;
-  int rc = mf__scope_open(&scope, c->on->backend, c->on->ordinal, err);
+  int rc = mf__enter_relaxed(&scope, c->on->backend, c->on->ordinal, err);
   if (rc != MF_OK) return rc;
   if (mf__block_ready(b, c)) {
-    rc = c->on->backend->memory_free(b->device.space, b->data, c->on->stream, err);
+    mf__owned_remove(b);
+    rc = mf__memory_free(c->on, b->device.space, &b->data, err);
     *freed = true;
   }
-  mf__scope_close(&scope);
+  mf__leave(&scope);
+  if (*freed) mf__block_take(b, c);
   return rc;
 }
 
-/* Another thread's stream has no name here; an event stands for it. */
+/* Nothing can be freed on another thread's stream; an event stands for it. */
 mf__queue mf__block_queue(mf__block *b) {
   mf__touch t = touch_of(&b->home);
-  mf__queue q = {b->device.backend, b->ordinal, MF_STREAM_DEFAULT};
-  if (!b->homed) return q;
-  if (t.thread == 0 || t.thread == mf__thread_number()) q.stream = t.stream;
-  else if (!has_home_mark(b) && b->nmarks < MF__TOUCHES_INSIDE && settle(b, &t)) take_mark(b, &t, true);
-  return q;
+  const mf__queue home = {b->device.backend, b->ordinal, t.thread, t.stream};
+  const mf__queue legacy = mf__queue_make(b->device.backend, b->ordinal, MF_STREAM_DEFAULT);
+  if (!b->homed) return legacy;
+  if (!mf__queue_is_elsewhere(&home)) return home;
+  if (!has_home_mark(b) && b->nmarks < MF__TOUCHES_INSIDE && settle(b, &t)) take_mark(b, &t, true);
+  return legacy;
 }

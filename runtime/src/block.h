@@ -25,6 +25,8 @@ typedef struct mf__block {
   int64_t nbytes;
   int32_t ordinal; /* of the device that it was allocated for */
   int32_t nmarks;
+  _Atomic int32_t owner_locked;
+  mf__storage *owner; /* while a tensor has it; under that lock, which is owned.c's */
   bool homed;
   mf__home home; /* in use: the stream that it was taken on */
   mf__mark marks[MF__TOUCHES_INSIDE];
@@ -38,14 +40,17 @@ typedef struct mf__claim {
   bool patient; /* wait for what a block needs: on the device for its memory, on the host for the host's */
 } mf__claim;
 
+/* owned.c: a block that the driver gave, and one that it will get back. */
+int mf__owned_add(mf__block *b, mf_error *err);
+void mf__owned_remove(const mf__block *b);
+
 mf__claim mf__claim_of(const mf__queue *on);
 /* Asks the driver whether the claim's stream is being captured. */
 int mf__claim_look(mf__claim *c, mf_error *err);
 
 bool mf__home_same(const mf__home *a, const mf__home *b);
-/* A kept block with a handle for a home is a holder: it keeps our streams from being destroyed. */
-void mf__block_hold(const mf__block *b, int64_t delta);
-void mf__block_forget(mf__block *b); /* its marks */
+/* The block is the claim's from now on, and nothing else has to be waited for. */
+void mf__block_take(mf__block *b, const mf__claim *c);
 
 /* Notes all that the record knows of, and takes its events. False, with nothing noted, if that is not possible now. */
 bool mf__block_note(mf__block *b, mf__access *record);

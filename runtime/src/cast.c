@@ -43,7 +43,7 @@ static int cast_staged(cast_ctx *c, mf_tensor *dst, const mf_tensor *src, mf_err
   const int rc = mf_tensor_clone(src, &staged, err);
   if (rc != MF_OK) return rc;
   cast_apart(c, dst, staged);
-  mf_tensor_release(staged);
+  (void)mf_tensor_release_later(staged);
   return MF_OK;
 }
 
@@ -73,10 +73,9 @@ int mf_tensor_cast(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
 
 static int fill(mf_tensor *t, const void *slot, mf_error *err) {
   if (mf__is_empty(&t->dl)) return MF_OK;
-  if (!mf__tensor_on_host(t)) return mf__transfer_fill(t, slot, err);
-  const int rc = mf__tensor_host_use(t, true, err);
-  if (rc == MF_OK) mf__repeat(t, slot);
-  return rc;
+  if (mf__storage_access(t->storage) != NULL) return mf__transfer_fill(t, slot, err);
+  mf__repeat(t, slot);
+  return MF_OK;
 }
 
 int mf_tensor_fill(mf_tensor *t, const mf_scalar *value, mf_error *err) {

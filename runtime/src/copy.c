@@ -198,7 +198,7 @@ static int copy_staged(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
   if (rc != MF_OK) return rc;
   copy_apart(staged, src->dl.data, src->dl.strides);
   copy_apart(dst, staged->dl.data, staged->dl.strides);
-  mf_tensor_release(staged);
+  (void)mf_tensor_release_later(staged);
   return MF_OK;
 }
 
@@ -211,7 +211,7 @@ int mf__copy_host(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
 
 bool mf__tensor_on_host(const mf_tensor *t) {
   const mf__access *a = mf__storage_access(t->storage);
-  return a == NULL || a->space != MF__DEVICE;
+  return a == NULL || a->on_host;
 }
 
 static int refuse_device(const mf__access *a, mf_error *err) {
@@ -227,15 +227,21 @@ int mf__tensor_host_use(const mf_tensor *t, bool write, mf_error *err) {
   const mf__queue host = {.stream = MF_STREAM_HOST};
   mf__usage use = {.access = a, .write = write};
   if (a == NULL) return MF_OK;
-  if (a->space == MF__DEVICE) return refuse_device(a, err);
+  if (!a->on_host) return refuse_device(a, err);
   const int rc = mf__order_begin(&host, &use, 1, err);
   if (rc == MF_OK) mf__order_end(&host, &use, 1, false);
   return rc;
 }
 
+bool mf__copied_by_host(const mf_tensor *dst, const mf_tensor *src) {
+  const mf__access *to = mf__storage_access(dst->storage), *from = mf__storage_access(src->storage);
+  if (!mf__tensor_on_host(dst) || !mf__tensor_on_host(src)) return false;
+  return to == NULL || from == NULL || to->backend != from->backend;
+}
+
 /* One at least lies in memory that a driver knows. */
 static int copy_ordered(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
-  if (!mf__tensor_on_host(dst) || !mf__tensor_on_host(src)) return mf__transfer(dst, src, NULL, err);
+  if (!mf__copied_by_host(dst, src)) return mf__transfer(dst, src, NULL, err);
   int rc = mf__tensor_host_use(src, false, err);
   if (rc == MF_OK) rc = mf__tensor_host_use(dst, true, err);
   return rc == MF_OK ? mf__copy_host(dst, src, err) : rc;
@@ -272,7 +278,7 @@ int mf_tensor_clone(const mf_tensor *t, mf_tensor **out, mf_error *err) {
   if (rc == MF_OK) rc = mf_tensor_create(&t->dl, padded, out, err);
   if (rc == MF_OK && !mf__is_empty(&t->dl)) rc = copy_new(*out, t, err);
   if (rc != MF_OK) {
-    mf_tensor_release(*out);
+    (void)mf_tensor_release_later(*out);
     *out = NULL;
   }
   return mf__end(rc, __func__, err);

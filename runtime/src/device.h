@@ -15,38 +15,71 @@
 typedef struct mf__device {
   const mf__backend *backend; /* NULL: the cpu */
   mf__space space;
-  int32_t ordinal;
+  int32_t ordinal; /* of pinned and managed memory: the device that calls about it are made on */
 } mf__device;
 
 int mf__device_resolve(const DLDevice *device, mf__device *out, mf_error *err);
+/* The same for a label that somebody gave to memory: pinned and managed memory may carry the number of a GPU, as CuPy's
+ * does, and is called 0 here. */
+int mf__device_resolve_label(DLDevice *device, mf__device *out, mf_error *err);
 DLDevice mf__device_name(const mf__device *device);
 const char *mf__device_type_name(int32_t type); /* NULL for a type without a name */
-/* Where the driver says that a pointer lies. */
-int mf__pointer_find(const mf__backend *backend, const void *ptr, mf__device *out, mf_error *err);
+/* Where the driver says that a pointer lies, asked on a device. */
+int mf__pointer_find(const mf__device *at, const void *ptr, mf__device *out, mf_error *err);
 
 /* queue.c: events, and who waits for them */
+
+uint32_t mf__thread_number(void); /* of the calling thread, never 0 */
 
 /* Where work is queued, or the host (backend NULL). stream is never MF_STREAM_CURRENT. */
 typedef struct mf__queue {
   const mf__backend *backend;
   int32_t ordinal;
+  uint32_t thread; /* whose per-thread stream; 0 for every other stream */
   mf_stream stream;
 } mf__queue;
 
-uint32_t mf__thread_number(void); /* of the calling thread, never 0 */
+/* As the calling thread names it. */
+static inline mf__queue mf__queue_make(const mf__backend *backend, int32_t ordinal, mf_stream stream) {
+  const uint32_t thread = stream == MF_STREAM_PER_THREAD ? mf__thread_number() : 0;
+  return (mf__queue){backend, ordinal, thread, stream};
+}
+
+static inline mf__queue mf__queue_host(void) {
+  return (mf__queue){.stream = MF_STREAM_HOST};
+}
+
+/* Whether it is another thread's per-thread stream. */
+static inline bool mf__queue_is_elsewhere(const mf__queue *q) {
+  return q->thread != 0 && q->thread != mf__thread_number();
+}
+
 /* Counts who may name a stream later: records, and kept memory with a home. Streams of ours stay while there is one. */
 void mf__holders_add(const mf__backend *backend, int64_t delta);
 int64_t mf__holders(const mf__backend *backend);
 
-/* Driver calls on a device that a capture elsewhere does not forbid: enter and capture_relax, and back. */
+/* Driver calls on a device are made between enter and leave. Relaxed: also those that a capture elsewhere forbids,
+ * which are all but what is queued on a stream. */
 typedef struct mf__scope {
   const mf__backend *backend;
   mf__entered before;
   bool relaxed;
 } mf__scope;
 
-int mf__scope_open(mf__scope *s, const mf__backend *backend, int32_t ordinal, mf_error *err);
-void mf__scope_close(const mf__scope *s);
+int mf__enter(mf__scope *s, const mf__backend *backend, int32_t ordinal, mf_error *err);
+int mf__enter_relaxed(mf__scope *s, const mf__backend *backend, int32_t ordinal, mf_error *err);
+/* To queue work: refuses the legacy stream while a capture forbids its use. */
+int mf__queue_enter(mf__scope *s, const mf__queue *on, mf_error *err);
+void mf__leave(const mf__scope *s);
+
+/* The capture that the queue's stream is in; 0: none. Refuses the legacy stream while that may not be used at all. */
+int mf__capture_of(const mf__queue *q, uint64_t *id, mf_error *err);
+/* MF_ECAPTURE, saying why, while the queue is being captured; "and ..." follows the queue's name. */
+int mf__capture_refuse(const mf__queue *q, const char *why, mf_error *err);
+
+/* Frees *ptr behind what the queue has and sets it to NULL, also where the driver reports a failure: it may tell there
+ * of something earlier, having freed. NULL is allowed. Within mf__enter_relaxed. */
+int mf__memory_free(const mf__queue *on, mf__space space, void **ptr, mf_error *err);
 
 /* Events come from a pool for each device; take and give make no driver call after warming up. */
 int mf__event_take(const mf__backend *backend, int32_t ordinal, void **out, mf_error *err);
@@ -63,13 +96,19 @@ int mf__queue_wait(const mf__queue *on, const mf__queue *other, mf_error *err);
  * MF_ECAPTURE while it is being captured. Then a wait for an event of a device. */
 int mf__queue_mark(const mf__queue *q, void **event, uint64_t *name, mf_error *err);
 int mf__queue_follow(const mf__queue *on, int32_t ordinal, void *event, mf_error *err);
-/* Whether all that the queue has is known to be done; reach: the host waits for it, or for all of the device. */
+/* Whether all that the queue has is done; mf__queue_done: known without an event. reach: the host waits for it. */
+int mf__queue_query(const mf__queue *q, bool *done, mf_error *err);
 bool mf__queue_done(const mf__queue *q);
 int mf__queue_reach(const mf__queue *q, mf_error *err);
-int mf__device_reach(const mf__backend *backend, int32_t ordinal, mf_error *err);
 /* Whether the driver says that the handle is no living stream of that device. Drivers need not be able to say so. */
 bool mf__queue_gone(const mf__queue *q);
 uint64_t mf__queue_name(const mf__queue *q); /* mf__backend.stream_name */
+
+/* The host waits for all that a device has to do, because a program asked for that: it breaks any capture there. */
+int mf__device_reach(const mf__backend *backend, int32_t ordinal, mf_error *err);
+/* How many such waits have begun; and whether one that began later has ended. */
+uint64_t mf__device_waits(const mf__backend *backend, int32_t ordinal);
+bool mf__device_waited(const mf__backend *backend, int32_t ordinal, uint64_t since);
 
 /* stream.c: which stream a number or a name means */
 
@@ -98,11 +137,14 @@ typedef struct mf__touch {
   mf_stream stream;
   uint64_t id; /* of this entry in its record, never 0 */
   bool lent;   /* nobody promised that the stream lives as long as the memory: it is left when its consumers are done */
+  bool granted; /* its owner may queue more reads without a word, until somebody else writes */
+  bool gone;    /* the stream was destroyed with its work unknown: the handle is not used again */
   int32_t open_reads, open_writes; /* exports whose consumers may still queue work there */
   uint64_t last_read, last_write;  /* when it last did; 0 never */
   uint64_t seen_writes; /* it is ordered behind all writes of others up to then */
   void *event;          /* behind all that the stream did: it was left, and may be gone, or another's handle */
-  uint64_t stream_name; /* of one that was left */
+  uint64_t stream_name; /* of a foreign stream, which tells it from a later one of the same handle; 0: unknown */
+  uint64_t waits;       /* mf__device_waits when the stream was found gone, or the record retired */
   int32_t tries;        /* retire.c's */
 } mf__touch;
 
@@ -113,6 +155,7 @@ typedef struct mf__access {
   const mf__backend *backend;
   mf__space space;
   int32_t ordinal;
+  bool on_host;           /* the host can read and write the memory */
   _Atomic int32_t locked; /* the lock of all that follows */
   /* The stream of the record's only entry, which has a write to it that nobody else has seen: another use by it would
    * change nothing. 0 where that is not known. Written under the lock. */
@@ -125,7 +168,6 @@ typedef struct mf__access {
   mf__touch *touches;  /* inside, or allocated */
   mf__touch inside[MF__TOUCHES_INSIDE];
   struct mf__access *next; /* this and what follows are retire.c's, which so needs no memory of its own */
-  uint64_t number;
   void (*finish)(void *ctx);
   void *ctx;
 } mf__access;
@@ -139,7 +181,8 @@ void mf__access_drop(mf__access *a, int32_t i);
 typedef struct mf__usage {
   mf__access *access; /* NULL is allowed: plain host memory */
   bool write;
-  bool lasting; /* the caller may queue more there later, without a word, and has promised that the stream lives on */
+  bool lasting; /* a grant: the caller may queue more there later, without a word, until somebody else writes (after a
+                   read) or uses the memory at all (after a write); and has promised that the stream lives on */
 } mf__usage;
 
 /* Locks the records and makes the queue (or the host) wait for what it must. On failure nothing is locked. After it,
@@ -164,8 +207,9 @@ int mf__order_open(const mf__queue *on, mf__access *a, bool write, uint64_t *id,
 void mf__order_close(mf__access *a, uint64_t id, bool write);
 /* Whoever named the queue is done with this memory, and may destroy the stream. */
 void mf__order_leave(const mf__queue *on, mf__access *a);
-/* The record of memory that comes in, ready on the current stream; NULL for plain host memory. */
+/* The record of a driver's memory that comes in, ready on the current stream; and the same of memory that has one. */
 int mf__record_given(const mf__device *device, mf__access **out, mf_error *err);
+int mf__record_returned(const mf__device *device, mf__access *a, mf_error *err);
 /* An event recorded behind everything that the touch's stream has queued. MF_ECAPTURE while it is being captured. */
 int mf__touch_record(const mf__backend *backend, const mf__touch *touch, void **out, mf_error *err);
 /* Whether all that the touch's stream has queued is known to be done. */
@@ -180,16 +224,14 @@ typedef void (*mf__finish_fn)(void *ctx);
 
 /* Calls finish(ctx) once all work that the record knows of is done: now, if it is; else from a later call of
  * mf__retire_poll. Never fails, never waits, calls finish under no lock. In a forked child it calls finish at once. The
- * record is lent until then, and nobody else may use it: finish frees it. */
+ * record is lent until then, and nobody else may use it: finish frees it. finish calls no foreign code, because any
+ * operation on a device may poll. */
 void mf__retire(mf__access *record, mf__finish_fn finish, void *ctx);
 /* Looks at some of what waits; costs one load when nothing does. Every operation on a device calls it. */
 void mf__retire_poll(void);
 /* Looks at all that waits. */
 void mf__retire_drain(const mf__backend *backend);
-/* Around a wait for all work of a device: what was retired before ${mark} has nothing left to wait for there. */
-uint64_t mf__retire_mark(void);
-void mf__retire_reached(const mf__backend *backend, int32_t ordinal, uint64_t mark);
-/* The host waits for all that can be waited for. Allocations that found no memory call it. */
+/* The host waits for all that an event can be waited for. Allocations that found no memory call it. */
 void mf__retire_wait(const mf__backend *backend);
 int64_t mf__retire_count(const mf__device *device);
 bool mf__retire_waits(const mf__backend *backend); /* something does */
@@ -226,9 +268,6 @@ typedef struct mf__stage_job {
 int mf__stage_copy(const mf__queue *on, const mf__stage_job *job, mf_error *err);
 bool mf__stage_exists(const mf__backend *backend, int32_t ordinal); /* a buffer */
 void mf__stage_trim(const mf__backend *backend, int32_t ordinal);
-/* As with mf__retire_mark: what was given back before is done when the device is. */
-uint64_t mf__stage_mark(const mf__backend *backend, int32_t ordinal);
-void mf__stage_reached(const mf__backend *backend, int32_t ordinal, uint64_t mark);
 
 /* trim.c: what is not in use goes back to the drivers */
 

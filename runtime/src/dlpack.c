@@ -28,7 +28,7 @@ static int check_memory(const DLTensor *view, const mf__span *span, mf_error *er
 static int check_pointer(const DLTensor *view, mf__device *device, mf_error *err) {
   const void *first = (const void *)((uintptr_t)view->data + (uintptr_t)view->byte_offset);
   mf__device found;
-  const int rc = mf__pointer_find(device->backend, first, &found, err);
+  const int rc = mf__pointer_find(device, first, &found, err);
   if (rc != MF_OK) return rc;
   const bool elsewhere = device->space == MF__DEVICE && found.space == MF__DEVICE && found.ordinal != device->ordinal;
   const bool other = device->space != found.space && device->space != MF__DEVICE;
@@ -41,12 +41,18 @@ static int check_pointer(const DLTensor *view, mf__device *device, mf_error *err
   return MF_OK;
 }
 
+mf__region mf__region_of(const mf__resolved *r) {
+  const uintptr_t first = (uintptr_t)r->view.data + (uintptr_t)r->view.byte_offset;
+  const int64_t nbytes = r->span.hi_byte - r->span.lo_byte;
+  return (mf__region){r->device, (const void *)(first - (uintptr_t)-r->span.lo_byte), nbytes};
+}
+
 int mf__dltensor_resolve(const DLTensor *view, uint64_t flags, mf__resolved *out, mf_error *err) {
-  int rc = mf__device_resolve(&view->device, &out->device, err);
+  out->view = *view;
+  int rc = mf__device_resolve_label(&out->view.device, &out->device, err);
   if (rc == MF_OK) rc = mf__dtype_check(&view->dtype, err);
   if (rc == MF_OK) rc = mf__shape_check(view->shape, view->ndim, err);
   if (rc != MF_OK) return rc;
-  out->view = *view;
   if (view->strides == NULL && view->ndim > 0) {
     rc = mf__compact_strides(view->shape, view->ndim, out->strides, err);
     if (rc != MF_OK) return rc;
@@ -65,23 +71,16 @@ int mf_dltensor_check(const DLTensor *view, uint64_t flags, mf_error *err) {
   return mf__end(mf__dltensor_resolve(view, flags, &r, err), __func__, err);
 }
 
-typedef struct incoming {
-  DLManagedTensorVersioned *versioned;
-  DLManagedTensor *legacy;
-} incoming;
+static bool delete_later(DLManagedTensorVersioned *m);
+static bool delete_later_legacy(DLManagedTensor *m);
 
-static int adopt(const mf__resolved *r, const incoming *from, mf__storage **out, mf_error *err) {
-  const size_t room = mf__tensor_nbytes(r->view.ndim);
-  const int64_t nbytes = r->span.hi_byte - r->span.lo_byte;
-  mf__access *access;
-  int rc = mf__record_given(&r->device, &access, err);
+/* A struct of our own that comes back calls no foreign code when it is deleted. */
+static int adopt(const mf__resolved *r, const mf__foreign *from, mf__storage **out, mf_error *err) {
+  const mf__region memory = mf__region_of(r);
+  const int rc = mf__storage_adopt(mf__tensor_nbytes(r->view.ndim), &memory, from, out, err);
   if (rc != MF_OK) return rc;
-  rc = from->versioned != NULL ? mf__storage_import(room, nbytes, from->versioned, out, err)
-                               : mf__storage_import_legacy(room, nbytes, from->legacy, out, err);
-  if (rc == MF_OK)
-    mf__storage_attach(*out, access);
-  else if (access != NULL)
-    mf__access_free(access);
+  const bool ours = from->versioned != NULL ? delete_later(from->versioned) : delete_later_legacy(from->legacy);
+  if (ours) mf__storage_quieten(*out);
   return rc;
 }
 
@@ -89,7 +88,7 @@ static int adopt(const mf__resolved *r, const incoming *from, mf__storage **out,
 __attribute__((flatten)) int mf_tensor_import(DLManagedTensorVersioned *managed, mf_tensor **out, mf_error *err) {
   mf__resolved r;
   mf__storage *storage = NULL;
-  const incoming from = {.versioned = managed};
+  const mf__foreign from = {.versioned = managed};
   int rc = MF_OK;
   *out = NULL;
   if (managed->version.major != DLPACK_MAJOR_VERSION) {
@@ -112,7 +111,7 @@ static bool is_old_bool(const DLDataType *dtype) {
 int mf_tensor_import_legacy(DLManagedTensor *managed, mf_tensor **out, mf_error *err) {
   mf__resolved r;
   mf__storage *storage = NULL;
-  const incoming from = {.legacy = managed};
+  const mf__foreign from = {.legacy = managed};
   DLTensor view = managed->dl_tensor;
   *out = NULL;
   if (is_old_bool(&view.dtype)) view.dtype = (DLDataType){kDLBool, 8, 1};
@@ -129,16 +128,30 @@ static void describe(const mf_tensor *t, DLTensor *out) {
   if (t->empty) out->data = NULL;
 }
 
+/* Each deleter has a twin, _later, that calls no foreign code. */
+
 static void delete_versioned(DLManagedTensorVersioned *self) {
   mf_tensor *t = self->manager_ctx;
   mf__free(self, sizeof *self);
   mf_tensor_release(t);
 }
 
+static void delete_versioned_later(DLManagedTensorVersioned *self) {
+  mf_tensor *t = self->manager_ctx;
+  mf__free(self, sizeof *self);
+  (void)mf_tensor_release_later(t);
+}
+
 static void delete_legacy(DLManagedTensor *self) {
   mf_tensor *t = self->manager_ctx;
   mf__free(self, sizeof *self);
   mf_tensor_release(t);
+}
+
+static void delete_legacy_later(DLManagedTensor *self) {
+  mf_tensor *t = self->manager_ctx;
+  mf__free(self, sizeof *self);
+  (void)mf_tensor_release_later(t);
 }
 
 /* An export of memory with a record: on the stream that the record's entry id names the consumer may use it until the
@@ -164,21 +177,59 @@ static int begin_stay(mf_tensor *t, const mf__queue *on, stay *out, mf_error *er
   return mf__order_open(on, mf__storage_access(t->storage), out->write, &out->id, err);
 }
 
-static void end_stay(stay s) {
+/* The tensor's reference is the caller's to give back. */
+static mf_tensor *end_stay(stay s) {
   mf__order_close(mf__storage_access(s.t->storage), s.id, s.write);
-  mf_tensor_release(s.t);
+  return s.t;
+}
+
+static mf_tensor *end_ordered(DLManagedTensorVersioned *self) {
+  const stay s = ((ordered_versioned *)self)->stay;
+  mf__free(self, sizeof(ordered_versioned));
+  return end_stay(s);
+}
+
+static mf_tensor *end_ordered_legacy(DLManagedTensor *self) {
+  const stay s = ((ordered_legacy *)self)->stay;
+  mf__free(self, sizeof(ordered_legacy));
+  return end_stay(s);
 }
 
 static void delete_ordered(DLManagedTensorVersioned *self) {
-  const stay s = ((ordered_versioned *)self)->stay;
-  mf__free(self, sizeof(ordered_versioned));
-  end_stay(s);
+  mf_tensor_release(end_ordered(self));
+}
+
+static void delete_ordered_later(DLManagedTensorVersioned *self) {
+  (void)mf_tensor_release_later(end_ordered(self));
 }
 
 static void delete_ordered_legacy(DLManagedTensor *self) {
-  const stay s = ((ordered_legacy *)self)->stay;
-  mf__free(self, sizeof(ordered_legacy));
-  end_stay(s);
+  mf_tensor_release(end_ordered_legacy(self));
+}
+
+static void delete_ordered_legacy_later(DLManagedTensor *self) {
+  (void)mf_tensor_release_later(end_ordered_legacy(self));
+}
+
+/* Gives a struct of ours the deleter that calls no foreign code; false for a struct of somebody else's. */
+static bool delete_later(DLManagedTensorVersioned *m) {
+  if (m->deleter == delete_versioned) m->deleter = delete_versioned_later;
+  if (m->deleter == delete_ordered) m->deleter = delete_ordered_later;
+  return m->deleter == delete_versioned_later || m->deleter == delete_ordered_later;
+}
+
+static bool delete_later_legacy(DLManagedTensor *m) {
+  if (m->deleter == delete_legacy) m->deleter = delete_legacy_later;
+  if (m->deleter == delete_ordered_legacy) m->deleter = delete_ordered_legacy_later;
+  return m->deleter == delete_legacy_later || m->deleter == delete_ordered_legacy_later;
+}
+
+void mf_export_delete_later(DLManagedTensorVersioned *managed) {
+  (void)delete_later(managed);
+}
+
+void mf_export_delete_later_legacy(DLManagedTensor *managed) {
+  (void)delete_later_legacy(managed);
 }
 
 static void fill_versioned(mf_tensor *t, uint64_t flags, DLManagedTensorVersioned *m) {
@@ -228,8 +279,6 @@ static void fill_legacy(mf_tensor *t, DLManagedTensor *m) {
 
 int mf__export_legacy(mf_tensor *t, const mf__queue *on, DLManagedTensor **out, mf_error *err) {
   *out = NULL;
-  if (is_old_bool(&t->dl.dtype))
-    return mf__fail(err, MF_EDTYPE, "the dtype is uint1, packed bits, which this struct's consumers read as bytes");
   if (mf__storage_access(t->storage) == NULL) {
     DLManagedTensor *m = mf__alloc(sizeof *m);
     if (m == NULL) return no_memory(err);
@@ -252,7 +301,7 @@ int mf__export_legacy(mf_tensor *t, const mf__queue *on, DLManagedTensor **out, 
 
 /* Where a consumer works that was told no stream: on the host if the label says so, else on the current stream. */
 static int usual_queue(const mf_tensor *t, mf__queue *on, mf_error *err) {
-  *on = (mf__queue){NULL, 0, MF_STREAM_HOST};
+  *on = mf__queue_host();
   if (mf__storage_access(t->storage) == NULL) return MF_OK;
   const mf__device device = mf__tensor_device(t);
   if (device.backend == NULL || t->dl.device.device_type == kDLCPU) return MF_OK;
@@ -286,6 +335,8 @@ int mf__flagless_check(const mf_tensor *t, mf_error *err) {
     return mf__fail(err, MF_EREADONLY, "the tensor is read-only, which this struct cannot say; a versioned one can");
   if (mf__tensor_padded(t) && t->dl.dtype.bits < 8)
     return mf__fail(err, MF_EDTYPE, "the elements are padded to bytes, which this struct cannot say");
+  if (is_old_bool(&t->dl.dtype))
+    return mf__fail(err, MF_EDTYPE, "the dtype is uint1, packed bits, which this struct's consumers read as bytes");
   return mf__tensor_open(t, err);
 }
 
@@ -311,7 +362,8 @@ static int order_borrow(const mf_tensor *t, mf_error *err) {
 /* Consumers call this for each argument of each kernel: the usual tensor leaves before any check that could
  * fail has to be set up. */
 int mf_tensor_borrow(const mf_tensor *t, DLTensor *out, mf_error *err) {
-  if (t->flags & ~(uint64_t)DLPACK_FLAG_BITMASK_IS_COPIED || mf__storage_is_closed(t->storage)) {
+  if (t->flags & ~(uint64_t)DLPACK_FLAG_BITMASK_IS_COPIED || t->dl.dtype.bits == 1 ||
+      mf__storage_is_closed(t->storage)) {
     const int rc = mf__flagless_check(t, err);
     if (rc != MF_OK) return mf__end(rc, __func__, err);
   }

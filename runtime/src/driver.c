@@ -3,6 +3,7 @@
  *
  * Invariant: a table is complete before its driver is called open, and a driver that was open before a fork is
  * never open in the child, because a driver's threads, mappings and locks do not survive one. */
+#define _GNU_SOURCE /* secure_getenv: a program that runs with others' rights loads no library that they name */
 #include "driver.h"
 
 #include <dlfcn.h>
@@ -14,7 +15,7 @@
 enum { CLOSED, OPEN, REFUSED, FORKED };
 
 /* Those that were asked for; each at most once. */
-static mf__driver *known[2];
+static mf__driver *known[MF__NBACKENDS];
 static int32_t nknown;
 static pthread_mutex_t known_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
@@ -68,7 +69,7 @@ static void *open_file(mf__driver *driver, const char *file, mf_error *err) {
 
 /* Leaves in err the failure that says most: a file that is there and does not load, rather than one that is not. */
 static int open_library(mf__driver *driver, mf_error *err) {
-  const char *chosen = getenv(driver->variable);
+  const char *chosen = secure_getenv(driver->variable);
   if (chosen != NULL && *chosen != '\0') {
     driver->library = open_file(driver, chosen, err);
   } else {
@@ -169,6 +170,14 @@ int mf__driver_dead_stream(mf_stream stream, int32_t code, int rc, mf_error *err
   return mf__driver_explain(err, MF_EINVAL, "stream is %#llx, which is no living stream", (unsigned long long)stream);
 }
 
+int mf__driver_implicit(int rc, int32_t code, mf_error *err) {
+  enum { STREAM_CAPTURE_IMPLICIT = 906 };
+  if (code != STREAM_CAPTURE_IMPLICIT) return rc;
+  return mf__driver_explain(err, MF_ECAPTURE,
+                            "the legacy default stream cannot be used while a blocking stream is being captured; "
+                            "acquire what it used for the host (MF_STREAM_HOST) before");
+}
+
 int mf__driver_captured(mf_stream stream, bool invalidated, const uint64_t *id, mf_error *err) {
   const unsigned long long shown = (unsigned long long)stream;
   if (invalidated)
@@ -228,10 +237,8 @@ void mf__device_open(const mf__backend *backend, int32_t ordinal) {
   pthread_mutex_unlock(&shut_lock);
 }
 
-bool mf__driver_forget(mf__driver *driver, int32_t ordinal) {
-  if (!mf__driver_usable(driver) || ordinal < 0 || ordinal >= driver->count) return false;
+void mf__driver_forget(mf__driver *driver, int32_t ordinal) {
   atomic_store(&driver->gates[ordinal].used, false);
-  return true;
 }
 
 enum { UNDECIDED, DECIDED };

@@ -44,8 +44,8 @@ int mf__driver_count(mf__driver *driver, int32_t *out, mf_error *err);
 /* Whoever makes calls for a device is inside meanwhile; waits while it is shut. Refuses a device that is not there. */
 int mf__driver_enter(mf__driver *driver, int32_t ordinal, mf_error *err);
 void mf__driver_leave(mf__driver *driver, int32_t ordinal);
-/* From now on the device counts as unused. False where there is nothing to forget. */
-bool mf__driver_forget(mf__driver *driver, int32_t ordinal);
+/* From now on the device counts as unused. */
+void mf__driver_forget(mf__driver *driver, int32_t ordinal);
 
 typedef void (*mf__function)(void);
 
@@ -84,6 +84,9 @@ int mf__driver_explain(mf_error *err, int32_t status, const char *format, ...) _
 /* A call about the handle failed and filled err; rc is what it returned. Where the driver blames the handle this says
  * so, with MF_EINVAL. */
 int mf__driver_dead_stream(mf_stream stream, int32_t code, int rc, mf_error *err);
+
+/* A question about the legacy stream answered ${code}, and rc is what came of it: says what that code means there. */
+int mf__driver_implicit(int rc, int32_t code, mf_error *err);
 
 /* A stream is being captured: MF_OK if it goes well and id says by whom. */
 int mf__driver_captured(mf_stream stream, bool invalidated, const uint64_t *id, mf_error *err);
@@ -173,6 +176,7 @@ enum {
   CU_POINTER_ATTRIBUTE_IS_MANAGED = 8,
   CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9,
   CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT = 16,
+  CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS = 89,
   CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED = 115,
   CU_STREAM_CAPTURE_STATUS_NONE = 0,
   CU_STREAM_CAPTURE_STATUS_INVALIDATED = 2,

@@ -22,7 +22,7 @@ static bool may_carry(const mf_tensor *t, DLDevice label, const mf__device *targ
   const mf__device memory = mf__tensor_device(t);
   if (same_device(t->dl.device, label)) return true;
   if (memory.backend == NULL || memory.space == MF__DEVICE) return false;
-  if (label.device_type == kDLCPU) return true;
+  if (label.device_type == kDLCPU) return mf__tensor_on_host(t);
   if (target->backend != memory.backend) return false;
   return target->space == memory.space || (memory.space == MF__MANAGED && target->space == MF__DEVICE);
 }
@@ -87,7 +87,7 @@ static int copy_queue(const mf_tensor *t, const plan *p, mf__queue *out, mf_erro
 }
 
 static int host_wait(const mf_tensor *t, bool write, mf_error *err) {
-  const mf__queue host = {NULL, 0, MF_STREAM_HOST};
+  const mf__queue host = mf__queue_host();
   mf__usage use = {.access = mf__storage_access(t->storage), .write = write};
   const int rc = mf__order_begin(&host, &use, 1, err);
   if (rc == MF_OK) mf__order_end(&host, &use, 1, false);
@@ -97,7 +97,7 @@ static int host_wait(const mf_tensor *t, bool write, mf_error *err) {
 /* dst was just made, so that nobody uses it. */
 static int copy_elements(mf_tensor *dst, const mf_tensor *src, const mf__queue *on, mf_error *err) {
   if (mf__is_empty(&src->dl)) return MF_OK;
-  if (!mf__tensor_on_host(dst) || !mf__tensor_on_host(src)) return mf__transfer(dst, src, on, err);
+  if (!mf__copied_by_host(dst, src)) return mf__transfer(dst, src, on, err);
   const int rc = host_wait(src, false, err);
   return rc == MF_OK ? mf__copy_host(dst, src, err) : rc;
 }
@@ -107,12 +107,15 @@ static int make_copy(const mf_tensor *t, const plan *p, mf_tensor **out, mf_erro
   mf__place place = p->target;
   int rc = copy_queue(t, p, &place.on, err);
   if (rc == MF_OK) rc = mf__tensor_create_at(&t->dl, padded, &place, out, err);
-  if (rc == MF_OK) rc = copy_elements(*out, t, &place.on, err);
-  /* Who asked for the copy has no other use for the original on that stream. */
-  if (rc == MF_OK) mf__order_leave(&place.on, mf__storage_access(t->storage));
+  if (rc == MF_OK) {
+    rc = copy_elements(*out, t, &place.on, err);
+    /* Who asked for the copy has no other use for the original on that stream, also where some of it was queued before
+     * it failed. */
+    mf__order_leave(&place.on, mf__storage_access(t->storage));
+  }
   if (rc == MF_OK && p->target.on.backend == NULL) rc = host_wait(*out, true, err);
   if (rc == MF_OK) return rc;
-  mf_tensor_release(*out);
+  (void)mf_tensor_release_later(*out);
   *out = NULL;
   return rc;
 }
@@ -150,7 +153,7 @@ int mf_tensor_to(mf_tensor *t, const mf_request *request, mf_tensor **out, mf_er
   if (rc == MF_OK) rc = carry_out(t, &p, out, err);
   if (rc == MF_OK && (!p.copy || p.target.on.backend != NULL)) rc = order_view(*out, &p, err);
   if (rc != MF_OK) {
-    mf_tensor_release(*out);
+    (void)mf_tensor_release_later(*out);
     *out = NULL;
   }
   return mf__end(rc, __func__, err);
@@ -164,7 +167,7 @@ int mf_tensor_export_to(mf_tensor *t, const mf_request *request, DLManagedTensor
   if (rc == MF_OK) rc = carry_out(t, &p, &given, err);
   if (rc == MF_OK)
     rc = mf__export(given, p.copy ? (uint64_t)DLPACK_FLAG_BITMASK_IS_COPIED : 0, &p.target.on, out, err);
-  mf_tensor_release(given);
+  (void)mf_tensor_release_later(given);
   return mf__end(rc, __func__, err);
 }
 
@@ -177,7 +180,7 @@ int mf_tensor_export_legacy_to(mf_tensor *t, const mf_request *request, DLManage
   if (rc == MF_OK) rc = carry_out(t, &p, &given, err);
   if (rc == MF_OK) rc = mf__flagless_check(given, err);
   if (rc == MF_OK) rc = mf__export_legacy(given, &p.target.on, out, err);
-  mf_tensor_release(given);
+  (void)mf_tensor_release_later(given);
   return mf__end(rc, __func__, err);
 }
 

@@ -45,8 +45,8 @@ typedef struct mf__slot {
 
 /* The calling thread's own counters, NULL until it has some; and its slot, NULL also while allocations are to fail.
  * Inline, because an exchange counts eight times and allocates twice. */
-extern _Thread_local _Atomic int64_t *mf__thread_counts __attribute__((tls_model("initial-exec")));
-extern _Thread_local mf__slot *mf__thread_slot __attribute__((tls_model("initial-exec")));
+extern _Thread_local _Atomic int64_t *mf__thread_counts MF__TLS;
+extern _Thread_local mf__slot *mf__thread_slot MF__TLS;
 extern mf_realloc_fn mf__allocator; /* the user's, or NULL */
 
 void mf__count_first(mf__counter which, int64_t delta);
@@ -161,22 +161,50 @@ int mf__storage_create(size_t room, int64_t nbytes, void **data, mf__storage **o
 /* The same on a device, ready on the queue's stream, which the record then begins with. */
 int mf__storage_create_on(size_t room, int64_t nbytes, const mf__place *place, void **data, mf__storage **out,
                           mf_error *err);
-int mf__storage_wrap(size_t room, int64_t nbytes, mf_release_fn release, void *ctx, mf__storage **out,
-                     mf_error *err);
-int mf__storage_import(size_t room, int64_t nbytes, DLManagedTensorVersioned *managed, mf__storage **out,
-                       mf_error *err);
-int mf__storage_import_legacy(size_t room, int64_t nbytes, DLManagedTensor *managed, mf__storage **out,
-                              mf_error *err);
+/* Memory of others: what it reaches, and whose it is. */
+typedef struct mf__region {
+  mf__device device; /* where it really is */
+  const void *first; /* the lowest byte */
+  int64_t nbytes;
+} mf__region;
+
+/* One of these three: a struct of either sort, or a release callback, which may be NULL, with its context. */
+typedef struct mf__foreign {
+  DLManagedTensorVersioned *versioned;
+  DLManagedTensor *legacy;
+  mf_release_fn release;
+  void *ctx;
+} mf__foreign;
+
+/* On failure nothing was taken over. */
+int mf__storage_adopt(size_t room, const mf__region *memory, const mf__foreign *from, mf__storage **out,
+                      mf_error *err);
+/* Of a new storage: what it holds of others calls no foreign code, and so need not wait for mf_releases_run. */
+void mf__storage_quieten(mf__storage *s);
 void *mf__storage_room(mf__storage *s);
 void mf__storage_retain(mf__storage *s);
-void mf__storage_release(mf__storage *s);
+/* The release callback or deleter of the last reference is called at once if it may be and no device uses the memory;
+ * else it is due for mf_releases_run. */
+void mf__storage_release(mf__storage *s, bool foreign_allowed);
+bool mf__foreign_is_due(void);
 int mf__storage_invalidate(mf__storage *s, mf_error *err);
-bool mf__storage_is_shared(mf__storage *s);
+bool mf__storage_is_shared(const mf__storage *s);
+bool mf__storage_is_own(const mf__storage *s); /* the memory is ours */
+/* Called by owned.c under the owner's lock: a reference if the storage lives; and whether the last one is gone. */
+bool mf__storage_retain_living(mf__storage *s);
+bool mf__storage_let_go(mf__storage *s);
 bool mf__storage_is_closed(const mf__storage *s);
 /* The record of a memory that a driver knows; NULL for plain host memory. */
 mf__access *mf__storage_access(const mf__storage *s);
-/* Gives a storage that was just made its record, which it owns from then on. */
-void mf__storage_attach(mf__storage *s, mf__access *access);
+
+/* owned.c: which of our storages has an address of a device */
+
+/* The storage that has the block's memory from now on; and, when its last reference was dropped, that it has it no
+ * more: false if somebody found it meanwhile and has a reference. */
+void mf__owned_set(void *block, mf__storage *owner);
+bool mf__owned_clear(void *block, mf__storage *owner);
+/* The living storage of ours whose memory this is, with a reference; NULL for all other memory. */
+mf__storage *mf__owned_find(const mf__region *memory);
 
 /* tensor.c */
 
@@ -221,6 +249,7 @@ typedef struct mf__resolved {
 } mf__resolved;
 
 int mf__dltensor_resolve(const DLTensor *view, uint64_t flags, mf__resolved *out, mf_error *err);
+mf__region mf__region_of(const mf__resolved *r);
 /* Whether a struct without flags can carry the tensor. */
 int mf__flagless_check(const mf_tensor *t, mf_error *err);
 /* An export whose consumer works on the queue. */
@@ -338,11 +367,24 @@ int mf__plan_run_fill_kernels(const mf__plan *p, const void *slot, const mf__que
 /* transfer.c: copies and fills in which a device takes part */
 
 /* Both have passed the checks of mf_tensor_copy (shape, dtype, writable, open), have elements, and one at least has a
- * record whose memory the host cannot read. on: the stream to do it on; NULL chooses (the destination's current
- * stream, or the source's if the destination is on the host). */
+ * record. on: the stream to do it on; NULL chooses (the destination's current stream, or the source's if the
+ * destination is on the host and the source is not). */
 int mf__transfer(mf_tensor *dst, const mf_tensor *src, const mf__queue *on, mf_error *err);
 /* Every element becomes the one at slot (host memory, laid out as dst's own). */
 int mf__transfer_fill(mf_tensor *dst, const void *slot, mf_error *err);
+
+/* Elements of whole bytes, by driver copies alone, however many it takes; both sides are known to the queue's
+ * driver. */
+int mf__transfer_boxes(mf_tensor *dst, const mf_tensor *src, const mf__queue *on, mf_error *err);
+
+/* image.c: what the host does for a device */
+
+/* A compact tensor, and a view of it that has the shape of like and whose elements lie in the order of like's memory:
+ * between the two, rows stay rows. Elements of whole bytes. */
+int mf__arranged_create(const mf_tensor *like, const mf__place *place, mf_tensor **all, mf_tensor **out, mf_error *err);
+/* What mf__transfer and mf__transfer_fill have no other way for. */
+int mf__image_copy(mf_tensor *dst, const mf_tensor *src, const mf__queue *on, mf_error *err);
+int mf__image_fill(mf_tensor *dst, const void *slot, const mf__queue *on, mf_error *err);
 
 /* copy.c */
 
@@ -351,6 +393,9 @@ bool mf__tensor_on_host(const mf_tensor *t);
 /* Host memory for the host's use: waits for what the record demands. MF_EDEVICE for a device's memory, saying that
  * mf_tensor_to copies it. */
 int mf__tensor_host_use(const mf_tensor *t, bool write, mf_error *err);
+/* Whether a copy is the host's: it can read and write both, and no driver knows both. Else a driver does it, on a
+ * stream. */
+bool mf__copied_by_host(const mf_tensor *dst, const mf_tensor *src);
 /* Host to host, after the waiting. */
 int mf__copy_host(mf_tensor *dst, const mf_tensor *src, mf_error *err);
 /* The n elements of whole bytes from first on, in row-major order, to compact memory, and from it. */

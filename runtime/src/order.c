@@ -4,8 +4,7 @@
  * Invariant: between mf__order_begin and mf__order_end the record is locked, so whoever finds a stream in a record
  * finds its work queued. Events are recorded when somebody has to wait, never at a use: a use on one stream costs no
  * driver call. Only when a foreign stream's consumers are done an event is recorded on it, because its owner may then
- * destroy it; such an entry is left, and its handle is not used again. The legacy stream's implicit order is relied on
- * in one place only, to reach another thread's per-thread stream, which has no other name.
+ * destroy it; such an entry is left, and its handle is not used again.
  *
  * It must not know about tensors, or what the numbers of the Python protocol mean. */
 #define _POSIX_C_SOURCE 200809L
@@ -34,10 +33,15 @@ static void unlock(mf__access *a) {
 }
 
 int mf__access_create(const mf__device *device, mf__access **out, mf_error *err) {
+  bool on_host = device->space == MF__PINNED;
+  *out = NULL;
+  const int rc = device->space == MF__MANAGED ? device->backend->managed_is_shared(&on_host, err) : MF_OK;
+  if (rc != MF_OK) return rc;
   mf__access *a = mf__alloc(sizeof *a);
   *out = a;
   if (a == NULL) return mf__fail(err, MF_ENOMEM, "no memory for a record of %zu bytes", sizeof *a);
   memset(a, 0, sizeof *a);
+  a->on_host = on_host;
   a->backend = device->backend;
   a->space = device->space;
   a->ordinal = device->ordinal;
@@ -90,26 +94,28 @@ static int reserve(mf__access *a, mf_error *err) {
   return MF_OK;
 }
 
-static uint32_t owner_of(mf_stream stream) {
-  return stream == MF_STREAM_PER_THREAD ? mf__thread_number() : 0;
-}
-
 /* Whether the entry was made under the queue's name, which another stream may bear by now if the entry was left. */
 static bool is_namesake(const mf__touch *t, const mf__queue *q) {
-  return t->stream == q->stream && t->ordinal == q->ordinal && t->thread == owner_of(q->stream);
+  return t->stream == q->stream && t->ordinal == q->ordinal && t->thread == q->thread;
 }
 
 static mf__touch *find(mf__access *a, const mf__queue *q, bool left) {
-  for (int32_t i = 0; i < a->count; i++)
-    if (is_left(&a->touches[i]) == left && is_namesake(&a->touches[i], q)) return &a->touches[i];
+  for (int32_t i = 0; i < a->count; i++) {
+    mf__touch *t = &a->touches[i];
+    if (is_left(t) == left && !t->gone && is_namesake(t, q)) return t;
+  }
   return NULL;
 }
 
-/* The owner of a foreign stream may destroy it. The current stream's owner has promised not to; ours stay. */
-static bool may_vanish(const mf__queue *q) {
+/* The owner of a foreign stream may destroy it, and the driver may give its handle to another. Ours stay. */
+static bool is_foreign(const mf__queue *q) {
+  return q->stream > MF_STREAM_PER_THREAD && !mf__stream_owned(q->backend, q->ordinal, q->stream);
+}
+
+/* The current stream's owner has promised that it stays. */
+static bool is_current(const mf__queue *q) {
   const mf__device device = {.backend = q->backend, .space = MF__DEVICE, .ordinal = q->ordinal};
-  return q->stream > MF_STREAM_PER_THREAD && !mf__stream_is_current(&device, q->stream) &&
-         !mf__stream_owned(q->backend, q->ordinal, q->stream);
+  return mf__stream_is_current(&device, q->stream);
 }
 
 /* The queue's own entry; there is room for a new one. */
@@ -117,8 +123,11 @@ static mf__touch *entry(mf__access *a, const mf__queue *q) {
   mf__touch *t = find(a, q, false);
   if (t != NULL) return t;
   t = &a->touches[a->count++];
-  *t = (mf__touch){.ordinal = q->ordinal, .thread = owner_of(q->stream), .stream = q->stream, .id = ++a->names};
-  t->lent = may_vanish(q);
+  *t = (mf__touch){.ordinal = q->ordinal, .thread = q->thread, .stream = q->stream, .id = ++a->names};
+  if (is_foreign(q)) {
+    t->lent = !is_current(q);
+    t->stream_name = mf__queue_name(q);
+  }
   return t;
 }
 
@@ -138,7 +147,7 @@ bool mf__order_knows(mf__access *a, mf_stream stream, int32_t *ordinal) {
   if (a == NULL || stream <= MF_STREAM_PER_THREAD) return false;
   lock(a);
   for (int32_t i = 0; i < a->count && !known; i++) {
-    known = a->touches[i].stream == stream && !is_left(&a->touches[i]);
+    known = a->touches[i].stream == stream && !is_left(&a->touches[i]) && !a->touches[i].gone;
     if (known) *ordinal = a->touches[i].ordinal;
   }
   unlock(a);
@@ -149,17 +158,15 @@ static bool is_open(const mf__touch *t) {
   return t->open_reads > 0 || t->open_writes > 0;
 }
 
-/* Where the touch's work is queued, as seen from this thread. */
 static mf__queue queue_of(const mf__backend *backend, const mf__touch *t) {
-  const bool elsewhere = t->thread != 0 && t->thread != mf__thread_number();
-  return (mf__queue){backend, t->ordinal, elsewhere ? MF_STREAM_DEFAULT : t->stream};
+  return (mf__queue){backend, t->ordinal, t->thread, t->stream};
 }
 
 static bool must_wait(const mf__touch *t, const mf__touch *self, bool write) {
   const uint64_t seen_writes = self == NULL ? 0 : self->seen_writes;
   if (t == self) return false;
   if (t->open_writes > 0 || t->last_write > seen_writes) return true;
-  return write && (t->open_reads > 0 || t->last_read > 0);
+  return write && (t->open_reads > 0 || t->last_read > 0 || t->granted);
 }
 
 /* The same for a queue. A handle may be a new stream's by now, unless the driver says that it is not. */
@@ -170,18 +177,49 @@ static bool queue_must_wait(const mf__queue *on, mf__access *a, const mf__touch 
   return must_wait(t, self, write);
 }
 
-static int wait_for(const mf__queue *on, const mf__touch *t, mf_error *err) {
-  const mf__queue other = queue_of(on->backend, t);
-  return is_left(t) ? mf__queue_follow(on, t->ordinal, t->event, err) : mf__queue_wait(on, &other, err);
+/* Whether the stream of an entry that was not left is gone: the driver says so, or has given the handle to another. */
+static bool find_gone(const mf__access *a, mf__touch *t) {
+  const mf__queue q = queue_of(a->backend, t);
+  if (t->gone || is_left(t) || t->stream <= MF_STREAM_PER_THREAD) return t->gone;
+  const uint64_t name = t->stream_name == 0 ? 0 : mf__queue_name(&q);
+  t->gone = name != 0 ? name != t->stream_name : mf__queue_gone(&q);
+  if (t->gone) t->waits = mf__device_waits(a->backend, t->ordinal);
+  return t->gone;
 }
 
-/* A wait for the entry failed. If that is because its stream was destroyed, all that the device has to do is waited
- * for, by the host: what such a stream had queued goes on. */
-static int forgive(const mf__access *a, const mf__touch *t, const mf_error *failed, mf_error *err) {
-  const mf__queue q = queue_of(a->backend, t);
-  if (!is_left(t) && mf__queue_gone(&q)) return mf__device_reach(a->backend, t->ordinal, err);
-  if (err != NULL) *err = *failed;
-  return failed->status;
+/* Nothing but a wait for the whole device reaches what a stream that was destroyed had queued, and that would break any
+ * capture there: the program has to ask for it. */
+static int refuse_gone(const mf__access *a, const mf__touch *t, mf_error *err) {
+  return mf__fail(err, MF_EINVAL,
+                  "stream 0x%llx of %s:%d used this memory and was destroyed; mf_device_synchronize waits for what it "
+                  "had queued",
+                  (unsigned long long)t->stream, a->backend->name, t->ordinal);
+}
+
+static void drop_gone(mf__access *a) {
+  for (int32_t i = 0; i < a->count;) {
+    const mf__touch *t = &a->touches[i];
+    if (t->gone && mf__device_waited(a->backend, t->ordinal, t->waits)) mf__access_drop(a, i);
+    else i++;
+  }
+}
+
+/* Makes the queue, or the host, wait for an entry. Where the stream has a name that tells it from later ones of the
+ * same handle it is looked at first; else only if the wait fails. */
+static int wait_for(const mf__queue *on, const mf__access *a, mf__touch *t, mf_error *err) {
+  const mf__queue other = queue_of(a->backend, t);
+  mf_error failed;
+  int rc;
+  if (t->stream_name != 0 && !is_left(t)) (void)find_gone(a, t);
+  if (t->gone) return refuse_gone(a, t, err);
+  if (on->backend == NULL)
+    rc = is_left(t) ? mf__event_reach(a->backend, t->ordinal, t->event, &failed) : mf__queue_reach(&other, &failed);
+  else
+    rc = is_left(t) ? mf__queue_follow(on, t->ordinal, t->event, &failed) : mf__queue_wait(on, &other, &failed);
+  if (rc == MF_OK) return rc;
+  if (find_gone(a, t)) return refuse_gone(a, t, err);
+  if (err != NULL) *err = failed;
+  return rc;
 }
 
 static int wait_on_device(const mf__queue *on, mf__access *a, bool write, mf_error *err) {
@@ -189,38 +227,28 @@ static int wait_on_device(const mf__queue *on, mf__access *a, bool write, mf_err
     return mf__fail(err, MF_EINVAL, "the stream is one of %s; the memory is %s's", on->backend->name,
                     a->backend->name);
   int rc = reserve(a, err);
-  for (int32_t i = 0; rc == MF_OK && i < a->count;) {
-    const mf__touch *t = &a->touches[i];
-    mf_error failed;
-    const bool waited = !queue_must_wait(on, a, t, write) || wait_for(on, t, &failed) == MF_OK;
-    if (!waited) rc = forgive(a, t, &failed, err);
-    if (!waited && rc == MF_OK) mf__access_drop(a, i);
-    else i++;
-  }
+  for (int32_t i = 0; rc == MF_OK && i < a->count; i++)
+    if (queue_must_wait(on, a, &a->touches[i], write)) rc = wait_for(on, a, &a->touches[i], err);
   return rc;
 }
 
-static int host_wait_for(const mf__access *a, const mf__touch *t, mf_error *err) {
-  const mf__queue q = queue_of(a->backend, t);
-  return is_left(t) ? mf__event_reach(a->backend, t->ordinal, t->event, err) : mf__queue_reach(&q, err);
-}
-
-/* What the host has seen finished need not be waited for again. */
+/* What the host has seen finished need not be waited for again; but who was granted a use may go on reading until
+ * somebody else writes. */
 static int wait_on_host(mf__access *a, bool write, mf_error *err) {
-  int rc = MF_OK;
-  for (int32_t i = 0; rc == MF_OK && i < a->count;) {
-    const mf__touch *t = &a->touches[i];
-    if (!must_wait(t, NULL, write)) {
-      i++;
+  const mf__queue host = mf__queue_host();
+  for (int32_t i = 0; i < a->count;) {
+    mf__touch *t = &a->touches[i];
+    const bool waits = must_wait(t, NULL, write);
+    const int rc = waits ? wait_for(&host, a, t, err) : MF_OK;
+    if (rc != MF_OK) return rc;
+    if (waits && !is_open(t) && (write || !t->granted)) {
+      mf__access_drop(a, i);
       continue;
     }
-    mf_error failed;
-    const bool waited = host_wait_for(a, t, &failed) == MF_OK;
-    if (!waited) rc = forgive(a, t, &failed, err);
-    if (rc == MF_OK && (!waited || !is_open(t))) mf__access_drop(a, i);
-    else i++;
+    if (waits && t->granted && !is_open(t)) t->last_write = 0;
+    i++;
   }
-  return rc;
+  return MF_OK;
 }
 
 /* Records in the order of their addresses, each once, so that two threads cannot wait for each other. */
@@ -251,7 +279,10 @@ int mf__order_begin(const mf__queue *on, mf__usage *uses, int count, mf_error *e
   const int n = sort_uses(uses, count, sorted);
   int rc = MF_OK;
   mf__retire_poll();
-  for (int i = 0; i < n; i++) lock(sorted[i].access);
+  for (int i = 0; i < n; i++) {
+    lock(sorted[i].access);
+    drop_gone(sorted[i].access);
+  }
   for (int i = 0; rc == MF_OK && i < n; i++)
     rc = on->backend == NULL ? wait_on_host(sorted[i].access, sorted[i].write, err)
                              : wait_on_device(on, sorted[i].access, sorted[i].write, err);
@@ -269,11 +300,17 @@ static void forget_others(mf__access *a, const mf__queue *on) {
   }
 }
 
+/* The caller has promised that the stream lives, and may queue more there. */
+static void grant(mf__touch *t) {
+  t->lent = false;
+  t->granted = true;
+}
+
 /* Leaves the record with the queue's own live entry. */
 static mf__touch *enter_use(const mf__queue *on, const mf__usage *use) {
   mf__access *a = use->access;
   mf__touch *self = resumed_entry(a, on);
-  if (use->lasting) self->lent = false;
+  if (use->lasting) grant(self);
   self->seen_writes = a->clock;
   a->clock++;
   if (!use->write) {
@@ -300,12 +337,12 @@ bool mf__order_again(const mf__queue *on, const mf__usage *use) {
   if (atomic_exchange_explicit(&a->locked, 1, memory_order_acquire) != 0) return false;
   mf__touch *t = a->touches;
   const bool alone = a->count == 1 && t->stream == on->stream && t->ordinal == on->ordinal &&
-                     on->stream != MF_STREAM_PER_THREAD && !is_left(t);
+                     on->stream != MF_STREAM_PER_THREAD && !is_left(t) && !t->gone;
   if (alone) {
     a->clock++;
     if (use->write) t->last_write = a->clock;
     else t->last_read = a->clock;
-    if (use->lasting) t->lent = false;
+    if (use->lasting) grant(t);
     /* Whoever comes next from elsewhere waits for the write, and so for all that is queued until then. */
     const bool stays = use->write && use->lasting && a->space == MF__DEVICE;
     atomic_store_explicit(&a->alone, stays ? t->stream : MF_STREAM_CURRENT, memory_order_release);
@@ -328,7 +365,7 @@ int mf__order_enter(const mf__queue *on, const mf__usage *use, mf_error *err) {
     a->clock++;
     if (use->write) self->last_write = a->clock;
     else self->last_read = a->clock;
-    if (use->lasting) self->lent = false;
+    if (use->lasting) grant(self);
   }
   unlock(a);
   return rc;
@@ -354,7 +391,7 @@ int mf__order_open(const mf__queue *on, mf__access *a, bool write, uint64_t *id,
  * be recorded, as while the stream is being captured, the handle stays. */
 static void leave(const mf__access *a, mf__touch *t) {
   const mf__queue q = queue_of(a->backend, t);
-  if (!t->lent || is_open(t) || is_left(t) || !a->backend->usable()) return;
+  if (!t->lent || is_open(t) || is_left(t) || t->gone || !a->backend->usable()) return;
   (void)mf__queue_mark(&q, &t->event, &t->stream_name, NULL);
 }
 
@@ -394,21 +431,32 @@ void mf__order_close(mf__access *a, uint64_t id, bool write) {
 
 bool mf__touch_done(const mf__backend *backend, const mf__touch *touch) {
   const mf__queue q = queue_of(backend, touch);
-  return is_left(touch) ? mf__event_done(backend, touch->ordinal, touch->event) : mf__queue_done(&q);
+  if (is_left(touch)) return mf__event_done(backend, touch->ordinal, touch->event);
+  return !touch->gone && mf__queue_done(&q);
 }
 
 int mf__touch_record(const mf__backend *backend, const mf__touch *touch, void **out, mf_error *err) {
   const mf__queue q = queue_of(backend, touch);
+  *out = NULL;
+  if (touch->gone) return mf__fail(err, MF_EINVAL, "the stream was destroyed");
   return mf__queue_mark(&q, out, NULL, err);
+}
+
+int mf__record_returned(const mf__device *device, mf__access *a, mf_error *err) {
+  mf__queue on;
+  const int rc = mf__queue_resolve(device, MF_STREAM_CURRENT, false, &on, err);
+  return rc == MF_OK ? mf__order_enter(&on, &(mf__usage){.access = a, .write = true}, err) : rc;
 }
 
 int mf__record_given(const mf__device *device, mf__access **out, mf_error *err) {
   mf__queue on;
   *out = NULL;
-  if (device->backend == NULL) return MF_OK;
   int rc = mf__queue_resolve(device, MF_STREAM_CURRENT, false, &on, err);
   if (rc == MF_OK) rc = mf__access_create(device, out, err);
   if (rc == MF_OK) rc = mf__order_enter(&on, &(mf__usage){.access = *out, .write = true}, err);
   if (rc == MF_OK) (*out)->given = (*out)->clock;
+  if (rc == MF_OK || *out == NULL) return rc;
+  mf__access_free(*out);
+  *out = NULL;
   return rc;
 }

@@ -39,7 +39,7 @@ typedef struct request {
   mf__claim claim;
 } request;
 
-static _Atomic(pool *) pools[2][MF__MAX_ORDINALS][MF__NSPACES];
+static _Atomic(pool *) pools[MF__NBACKENDS][MF__MAX_ORDINALS][MF__NSPACES];
 
 /* Sizes in four steps from one power of two to the next, of 2 MiB at most, so that little is wasted and much fits. */
 static int64_t round_up(int64_t nbytes) {
@@ -58,8 +58,10 @@ static pool *pool_new(const mf__device *device) {
   return p;
 }
 
+/* Pinned and managed memory have one pool for all devices of a driver. */
 static int pool_find(const mf__device *device, pool **out, mf_error *err) {
-  _Atomic(pool *) *place = &pools[device->backend == &mf__backend_hip][device->ordinal][device->space];
+  const int32_t ordinal = device->space == MF__DEVICE ? device->ordinal : 0;
+  _Atomic(pool *) *place = &pools[device->backend->index][ordinal][device->space];
   *out = atomic_load_explicit(place, memory_order_acquire);
   if (*out != NULL) return MF_OK;
   pool *none = NULL;
@@ -130,7 +132,6 @@ static mf__block *take_any(pool *p, block_test fits, const request *r) {
 
 static void put(mf__block *b) {
   pool *p = b->pool;
-  mf__block_hold(b, 1);
   pthread_mutex_lock(&p->lock);
   p->used -= b->nbytes;
   p->cached += b->nbytes;
@@ -168,9 +169,6 @@ static mf__block *take_clean(const request *r) {
   mf__block *b = take_from(p, bucket_of(p, r->nbytes, &r->claim.home), is_clean, r);
   if (b != NULL) p->hits++;
   pthread_mutex_unlock(&p->lock);
-  if (b == NULL) return NULL;
-  mf__block_hold(b, -1);
-  mf__block_forget(b);
   return b;
 }
 
@@ -186,11 +184,10 @@ static void put_all(mf__block *all) {
 static mf__block *take_ready(const request *r) {
   mf__scope scope;
   mf__block *found = NULL, *refused = NULL;
-  if (mf__scope_open(&scope, r->claim.on->backend, r->claim.on->ordinal, NULL) != MF_OK) return NULL;
+  if (mf__enter_relaxed(&scope, r->claim.on->backend, r->claim.on->ordinal, NULL) != MF_OK) return NULL;
   for (int tries = 0; found == NULL && tries < MAX_QUERIES; tries++) {
     mf__block *b = take_any(r->pool, is_candidate, r);
     if (b == NULL) break;
-    mf__block_hold(b, -1);
     if (mf__block_ready(b, &r->claim)) {
       found = b;
     } else {
@@ -198,7 +195,7 @@ static mf__block *take_ready(const request *r) {
       refused = b;
     }
   }
-  mf__scope_close(&scope);
+  mf__leave(&scope);
   put_all(refused);
   return found;
 }
@@ -220,26 +217,36 @@ static void unreserve(pool *p, int64_t nbytes) {
 static int driver_alloc(const request *r, mf__block *b, mf_error *err) {
   const mf__queue *on = r->claim.on;
   mf__scope scope;
-  int rc = mf__scope_open(&scope, on->backend, on->ordinal, err);
+  int rc = mf__enter_relaxed(&scope, on->backend, on->ordinal, err);
   if (rc != MF_OK) return rc;
   rc = on->backend->memory_alloc(r->pool->device.space, r->nbytes, on->stream, &b->data, err);
-  mf__scope_close(&scope);
+  if (rc == MF_OK) {
+    rc = mf__owned_add(b, err);
+    if (rc != MF_OK) (void)mf__memory_free(on, r->pool->device.space, &b->data, NULL);
+  }
+  mf__leave(&scope);
   return rc;
+}
+
+static mf__block *block_new(const request *r) {
+  mf__block *b = calloc(1, sizeof *b);
+  if (b == NULL) return NULL;
+  b->pool = r->pool;
+  b->device = r->pool->device;
+  b->nbytes = r->nbytes;
+  b->ordinal = r->claim.on->ordinal;
+  return b;
 }
 
 static int grow(const request *r, mf__block **out, mf_error *err) {
   if (!reserve(r->pool, r->nbytes)) return mf__fail(err, MF_ENOMEM, "the limit would be exceeded");
-  mf__block *b = calloc(1, sizeof *b);
-  int rc = b == NULL ? mf__fail(err, MF_ENOMEM, "no host memory") : driver_alloc(r, b, err);
+  mf__block *b = block_new(r);
+  const int rc = b == NULL ? mf__fail(err, MF_ENOMEM, "no host memory") : driver_alloc(r, b, err);
   if (rc != MF_OK) {
     unreserve(r->pool, r->nbytes);
     free(b);
     return rc;
   }
-  b->pool = r->pool;
-  b->device = r->pool->device;
-  b->nbytes = r->nbytes;
-  b->ordinal = r->claim.on->ordinal;
   *out = b;
   return MF_OK;
 }
@@ -253,7 +260,6 @@ static bool is_any(const mf__block *b, const request *r) {
 static mf__block *take_all(const request *r) {
   mf__block *all = NULL;
   for (mf__block *b = take_any(r->pool, is_any, r); b != NULL; b = take_any(r->pool, is_any, r)) {
-    mf__block_hold(b, -1);
     b->next = all;
     all = b;
   }
@@ -288,9 +294,10 @@ static void wait_for_driver(const request *r) {
   const mf__queue *on = r->claim.on;
   mf__scope scope;
   mf__retire_wait(on->backend);
-  if (mf__scope_open(&scope, on->backend, on->ordinal, NULL) != MF_OK) return;
-  if (on->backend->stream_synchronize(on->stream, NULL) == MF_OK) (void)on->backend->memory_trim(NULL);
-  mf__scope_close(&scope);
+  if (mf__queue_reach(on, NULL) != MF_OK) return;
+  if (mf__enter_relaxed(&scope, on->backend, on->ordinal, NULL) != MF_OK) return;
+  (void)on->backend->memory_trim(NULL);
+  mf__leave(&scope);
 }
 
 /* Keeps the driver's own number, if it was the driver that had no memory. */
@@ -363,7 +370,7 @@ static int take(request *r, mf__block **out, mf_error *err) {
 }
 
 int mf__pool_take(const mf__queue *on, mf__space space, int64_t nbytes, void **data, void **block_out, mf_error *err) {
-  const mf__device device = {on->backend, space, space == MF__DEVICE ? on->ordinal : 0};
+  const mf__device device = {on->backend, space, on->ordinal};
   request r = {.nbytes = round_up(nbytes), .asked = nbytes, .claim = mf__claim_of(on)};
   mf__block *b = NULL;
   int32_t count;
@@ -375,8 +382,7 @@ int mf__pool_take(const mf__queue *on, mf__space space, int64_t nbytes, void **d
   mf__retire_poll();
   rc = take(&r, &b, err);
   if (rc != MF_OK) return rc;
-  b->home = r.claim.home;
-  b->homed = false;
+  mf__block_take(b, &r.claim);
   *data = b->data;
   *block_out = b;
   return MF_OK;
@@ -450,7 +456,7 @@ static void add_up_all(const mf__backend *backend, int64_t *used, int64_t *cache
   *used = *cached = 0;
   for (int32_t i = 0; i < MF__MAX_ORDINALS; i++)
     for (int space = 0; space < MF__NSPACES; space++)
-      add_up(atomic_load_explicit(&pools[backend == &mf__backend_hip][i][space], memory_order_acquire), used, cached);
+      add_up(atomic_load_explicit(&pools[backend->index][i][space], memory_order_acquire), used, cached);
 }
 
 bool mf__pools_cache(const mf__backend *backend) {

@@ -1,8 +1,13 @@
 /* queue.c: events, and one queue that waits for another or is waited for by the host. A queue is a stream of a device.
  *
- * Invariant: nothing here breaks a capture: of a stream that is being captured nothing is asked that a capture forbids,
- * and calls that a capture elsewhere forbids are made in relaxed mode. It must not know about records, which say for
- * whom to wait. */
+ * Invariant: nothing here breaks a capture. A stream that is being captured is asked for nothing that a capture
+ * forbids; calls that a capture elsewhere forbids are made in relaxed mode; and the whole device is waited for only
+ * where a program asks for that, because this breaks any capture on it (CUDA Programming Guide, "Prohibited and
+ * Unhandled Operations").
+ *
+ * Another thread's per-thread stream has no name here. Only an action in the legacy stream is documented to be ordered
+ * behind it, not a query of that stream or a wait for it, so an event that is recorded there stands for it. It must not
+ * know about records, which say for whom to wait. */
 #include "internal.h"
 
 /* Threads, backends */
@@ -14,18 +19,84 @@ uint32_t mf__thread_number(void) {
   return mine;
 }
 
-static _Atomic int64_t holders[2];
-
-static int backend_index(const mf__backend *backend) {
-  return backend == &mf__backend_hip;
-}
+static _Atomic int64_t holders[MF__NBACKENDS];
 
 void mf__holders_add(const mf__backend *backend, int64_t delta) {
-  atomic_fetch_add_explicit(&holders[backend_index(backend)], delta, memory_order_acq_rel);
+  atomic_fetch_add_explicit(&holders[backend->index], delta, memory_order_acq_rel);
 }
 
 int64_t mf__holders(const mf__backend *backend) {
-  return atomic_load_explicit(&holders[backend_index(backend)], memory_order_acquire);
+  return atomic_load_explicit(&holders[backend->index], memory_order_acquire);
+}
+
+/* Between enter and leave */
+
+int mf__enter(mf__scope *s, const mf__backend *backend, int32_t ordinal, mf_error *err) {
+  *s = (mf__scope){.backend = backend};
+  return backend->enter(ordinal, &s->before, err);
+}
+
+/* A mode that cannot be had is a failure: the calls that come would break somebody's capture. */
+int mf__enter_relaxed(mf__scope *s, const mf__backend *backend, int32_t ordinal, mf_error *err) {
+  int rc = mf__enter(s, backend, ordinal, err);
+  if (rc != MF_OK) return rc;
+  rc = backend->capture_relax(true, err);
+  s->relaxed = rc == MF_OK;
+  if (rc != MF_OK) mf__leave(s);
+  return rc;
+}
+
+void mf__leave(const mf__scope *s) {
+  if (s->relaxed) (void)s->backend->capture_relax(false, NULL);
+  s->backend->leave(&s->before);
+}
+
+/* Captures */
+
+/* The queue whose stream can be named from this thread. */
+static mf__queue named_queue(const mf__queue *q) {
+  mf__queue named = *q;
+  if (!mf__queue_is_elsewhere(q)) return named;
+  named.stream = MF_STREAM_DEFAULT;
+  named.thread = 0;
+  return named;
+}
+
+int mf__capture_of(const mf__queue *q, uint64_t *id, mf_error *err) {
+  mf__scope scope;
+  *id = 0;
+  int rc = mf__enter(&scope, q->backend, q->ordinal, err);
+  if (rc != MF_OK) return rc;
+  rc = q->backend->stream_capture(q->stream, id, err);
+  mf__leave(&scope);
+  return rc;
+}
+
+/* Between enter and leave. */
+static int refuse_here(const mf__queue *q, const char *why, mf_error *err) {
+  uint64_t id;
+  const int rc = q->backend->stream_capture(named_queue(q).stream, &id, err);
+  if (rc != MF_OK || id == 0) return rc;
+  return mf__fail(err, MF_ECAPTURE, "stream 0x%llx of %s:%d is being captured, and %s", (unsigned long long)q->stream,
+                  q->backend->name, q->ordinal, why);
+}
+
+int mf__capture_refuse(const mf__queue *q, const char *why, mf_error *err) {
+  mf__scope scope;
+  int rc = mf__enter(&scope, q->backend, q->ordinal, err);
+  if (rc != MF_OK) return rc;
+  rc = refuse_here(q, why, err);
+  mf__leave(&scope);
+  return rc;
+}
+
+int mf__queue_enter(mf__scope *s, const mf__queue *on, mf_error *err) {
+  uint64_t id;
+  int rc = mf__enter(s, on->backend, on->ordinal, err);
+  if (rc != MF_OK || on->stream != MF_STREAM_DEFAULT) return rc;
+  rc = on->backend->stream_capture(on->stream, &id, err);
+  if (rc != MF_OK) mf__leave(s);
+  return rc;
 }
 
 /* Events */
@@ -38,17 +109,17 @@ typedef struct event_pool {
   void *events[KEPT_EVENTS];
 } event_pool;
 
-static event_pool event_pools[2][MF__MAX_ORDINALS];
+static event_pool event_pools[MF__NBACKENDS][MF__MAX_ORDINALS];
 static pthread_once_t event_once = PTHREAD_ONCE_INIT;
 
 static void event_pools_init(void) {
-  for (int b = 0; b < 2; b++)
+  for (int b = 0; b < MF__NBACKENDS; b++)
     for (int i = 0; i < MF__MAX_ORDINALS; i++) pthread_mutex_init(&event_pools[b][i].lock, NULL);
 }
 
 static event_pool *event_pool_of(const mf__backend *backend, int32_t ordinal) {
   pthread_once(&event_once, event_pools_init);
-  return &event_pools[backend_index(backend)][ordinal];
+  return &event_pools[backend->index][ordinal];
 }
 
 static void *event_pop(event_pool *pool) {
@@ -59,25 +130,27 @@ static void *event_pop(event_pool *pool) {
 }
 
 int mf__event_take(const mf__backend *backend, int32_t ordinal, void **out, mf_error *err) {
-  mf__entered before;
+  mf__scope scope;
   *out = event_pop(event_pool_of(backend, ordinal));
   if (*out != NULL) return MF_OK;
-  int rc = backend->enter(ordinal, &before, err);
+  int rc = mf__enter_relaxed(&scope, backend, ordinal, err);
   if (rc != MF_OK) return rc;
   rc = backend->event_create(out, err);
-  backend->leave(&before);
+  mf__leave(&scope);
   return rc;
 }
 
 static void event_destroy(const mf__backend *backend, int32_t ordinal, void *event) {
-  mf__entered before;
-  if (!backend->usable() || backend->enter(ordinal, &before, NULL) != MF_OK) return;
+  mf__scope scope;
+  if (mf__enter_relaxed(&scope, backend, ordinal, NULL) != MF_OK) return;
   (void)backend->event_destroy(event, NULL);
-  backend->leave(&before);
+  mf__leave(&scope);
 }
 
+/* In a forked child the pool's lock may have been another thread's, and the events are lost with the driver. */
 void mf__event_give(const mf__backend *backend, int32_t ordinal, void *event) {
   event_pool *pool = event_pool_of(backend, ordinal);
+  if (!backend->usable()) return;
   pthread_mutex_lock(&pool->lock);
   const bool kept = pool->count < KEPT_EVENTS;
   if (kept) pool->events[pool->count++] = event;
@@ -95,58 +168,134 @@ bool mf__events_exist(const mf__backend *backend, int32_t ordinal) {
 
 void mf__event_trim(const mf__backend *backend, int32_t ordinal) {
   event_pool *pool = event_pool_of(backend, ordinal);
-  mf__entered before;
+  mf__scope scope;
   if (!backend->usable() || !mf__events_exist(backend, ordinal)) return;
-  if (backend->enter(ordinal, &before, NULL) != MF_OK) return;
+  if (mf__enter_relaxed(&scope, backend, ordinal, NULL) != MF_OK) return;
   for (void *event = event_pop(pool); event != NULL; event = event_pop(pool)) (void)backend->event_destroy(event, NULL);
-  backend->leave(&before);
+  mf__leave(&scope);
 }
 
-/* Driver calls that a capture elsewhere does not forbid */
+/* Events that were recorded */
 
-int mf__scope_open(mf__scope *s, const mf__backend *backend, int32_t ordinal, mf_error *err) {
-  s->backend = backend;
-  const int rc = backend->enter(ordinal, &s->before, err);
-  if (rc == MF_OK) s->relaxed = backend->capture_relax(true, NULL) == MF_OK;
+bool mf__event_done(const mf__backend *backend, int32_t ordinal, void *event) {
+  mf__scope scope;
+  bool done = false;
+  if (mf__enter_relaxed(&scope, backend, ordinal, NULL) != MF_OK) return false;
+  if (backend->event_query(event, &done, NULL) != MF_OK) done = false;
+  mf__leave(&scope);
+  return done;
+}
+
+int mf__event_reach(const mf__backend *backend, int32_t ordinal, void *event, mf_error *err) {
+  mf__scope scope;
+  int rc = mf__enter_relaxed(&scope, backend, ordinal, err);
+  if (rc != MF_OK) return rc;
+  rc = backend->event_synchronize(event, err);
+  mf__leave(&scope);
   return rc;
 }
 
-void mf__scope_close(const mf__scope *s) {
-  if (s->relaxed) (void)s->backend->capture_relax(false, NULL);
-  s->backend->leave(&s->before);
+int mf__queue_mark(const mf__queue *q, void **event, uint64_t *name, mf_error *err) {
+  const mf_stream stream = named_queue(q).stream;
+  mf__scope scope;
+  int rc = mf__event_take(q->backend, q->ordinal, event, err);
+  if (rc != MF_OK) return rc;
+  rc = mf__enter(&scope, q->backend, q->ordinal, err);
+  if (rc == MF_OK) {
+    rc = refuse_here(q, "others cannot wait for what it has to do", err);
+    if (rc == MF_OK) rc = q->backend->event_record(*event, stream, err);
+    if (rc == MF_OK && name != NULL) *name = q->backend->stream_name(stream);
+    mf__leave(&scope);
+  }
+  if (rc == MF_OK) return rc;
+  mf__event_give(q->backend, q->ordinal, *event);
+  *event = NULL;
+  return rc;
+}
+
+static int wait_at(const mf__queue *at, void *event, mf_error *err) {
+  mf__scope scope;
+  int rc = mf__enter(&scope, at->backend, at->ordinal, err);
+  if (rc != MF_OK) return rc;
+  rc = at->backend->event_wait(event, at->stream, err);
+  mf__leave(&scope);
+  return rc;
+}
+
+int mf__queue_follow(const mf__queue *on, int32_t ordinal, void *event, mf_error *err) {
+  uint64_t id;
+  const int rc = mf__capture_of(on, &id, err);
+  if (rc != MF_OK) return rc;
+  if (id == 0) return wait_at(on, event, err);
+  if (mf__event_done(on->backend, ordinal, event)) return MF_OK;
+  return mf__fail(err, MF_ECAPTURE,
+                  "stream 0x%llx of %s:%d is being captured, and cannot wait for what was queued on %s:%d before",
+                  (unsigned long long)on->stream, on->backend->name, on->ordinal, on->backend->name, ordinal);
+}
+
+/* What a queue has to do */
+
+static int query(const mf__queue *q, bool *done, mf_error *err) {
+  mf__scope scope;
+  *done = false;
+  int rc = mf__enter_relaxed(&scope, q->backend, q->ordinal, err);
+  if (rc != MF_OK) return rc;
+  rc = q->backend->stream_query(q->stream, done, err);
+  mf__leave(&scope);
+  return rc;
+}
+
+/* The queue is not being captured. */
+static int is_done(const mf__queue *q, bool *done, mf_error *err) {
+  void *event;
+  if (!mf__queue_is_elsewhere(q)) return query(q, done, err);
+  *done = false;
+  const int rc = mf__queue_mark(q, &event, NULL, err);
+  if (rc != MF_OK) return rc;
+  *done = mf__event_done(q->backend, q->ordinal, event);
+  mf__event_give(q->backend, q->ordinal, event);
+  return MF_OK;
+}
+
+int mf__queue_query(const mf__queue *q, bool *done, mf_error *err) {
+  *done = false;
+  const int rc = mf__capture_refuse(q, "what it has to do cannot be asked", err);
+  return rc == MF_OK ? is_done(q, done, err) : rc;
+}
+
+bool mf__queue_done(const mf__queue *q) {
+  bool done;
+  return !mf__queue_is_elsewhere(q) && mf__queue_query(q, &done, NULL) == MF_OK && done;
+}
+
+static int synchronize(const mf__queue *q, mf_error *err) {
+  mf__scope scope;
+  int rc = mf__enter_relaxed(&scope, q->backend, q->ordinal, err);
+  if (rc != MF_OK) return rc;
+  rc = q->backend->stream_synchronize(q->stream, err);
+  mf__leave(&scope);
+  return rc;
+}
+
+int mf__queue_reach(const mf__queue *q, mf_error *err) {
+  void *event;
+  int rc = mf__capture_refuse(q, "the host cannot wait for it", err);
+  if (rc != MF_OK) return rc;
+  if (!mf__queue_is_elsewhere(q)) return synchronize(q, err);
+  rc = mf__queue_mark(q, &event, NULL, err);
+  if (rc != MF_OK) return rc;
+  rc = mf__event_reach(q->backend, q->ordinal, event, err);
+  mf__event_give(q->backend, q->ordinal, event);
+  return rc;
 }
 
 /* One queue waits for another */
 
 static bool same_queue(const mf__queue *a, const mf__queue *b) {
-  return a->ordinal == b->ordinal && a->stream == b->stream;
+  return a->ordinal == b->ordinal && a->stream == b->stream && a->thread == b->thread;
 }
 
-static int capture_of(const mf__queue *q, uint64_t *id, mf_error *err) {
-  mf__entered before;
-  int rc = q->backend->enter(q->ordinal, &before, err);
-  if (rc != MF_OK) return rc;
-  rc = q->backend->stream_capture(q->stream, id, err);
-  q->backend->leave(&before);
-  return rc;
-}
-
-/* Whether everything on the queue is done. In relaxed mode, because a capture elsewhere forbids to ask. */
-static int is_done(const mf__queue *q, bool *done, mf_error *err) {
-  mf__entered before;
-  int rc = q->backend->enter(q->ordinal, &before, err);
-  if (rc != MF_OK) return rc;
-  rc = q->backend->capture_relax(true, err);
-  if (rc == MF_OK) {
-    rc = q->backend->stream_query(q->stream, done, err);
-    const int off = q->backend->capture_relax(false, rc == MF_OK ? err : NULL);
-    if (rc == MF_OK) rc = off;
-  }
-  q->backend->leave(&before);
-  return rc;
-}
-
-static int refuse_capture(const mf__queue *captured, const mf__queue *other, mf_error *err) {
+static int refuse_mixture(const mf__queue *captured, const mf__queue *other, mf_error *err) {
   return mf__fail(err, MF_ECAPTURE,
                   "stream 0x%llx of %s:%d is being captured and stream 0x%llx of %s:%d is not in the same capture; "
                   "neither can wait for the other",
@@ -156,154 +305,84 @@ static int refuse_capture(const mf__queue *captured, const mf__queue *other, mf_
 
 /* *needed becomes false where the other's work is done, which is all that a capture can wait for. */
 static int check_captures(const mf__queue *on, const mf__queue *other, bool *needed, mf_error *err) {
-  uint64_t mine = 0, theirs = 0;
+  const mf__queue named = named_queue(other);
+  uint64_t mine, theirs;
   bool done = false;
   *needed = true;
-  int rc = capture_of(on, &mine, err);
-  if (rc == MF_OK) rc = capture_of(other, &theirs, err);
+  int rc = mf__capture_of(on, &mine, err);
+  if (rc == MF_OK) rc = mf__capture_of(&named, &theirs, err);
   if (rc != MF_OK || mine == theirs) return rc;
-  if (theirs != 0) return refuse_capture(other, on, err);
+  if (theirs != 0) return refuse_mixture(other, on, err);
   rc = is_done(other, &done, err);
-  if (rc == MF_OK && !done) rc = refuse_capture(on, other, err);
+  if (rc == MF_OK && !done) rc = refuse_mixture(on, other, err);
   *needed = false;
   return rc;
 }
 
 static int record_at(const mf__queue *at, void *event, mf_error *err) {
-  mf__entered before;
-  int rc = at->backend->enter(at->ordinal, &before, err);
+  mf__scope scope;
+  int rc = mf__enter(&scope, at->backend, at->ordinal, err);
   if (rc != MF_OK) return rc;
   rc = at->backend->event_record(event, at->stream, err);
-  at->backend->leave(&before);
-  return rc;
-}
-
-static int wait_at(const mf__queue *at, void *event, mf_error *err) {
-  mf__entered before;
-  int rc = at->backend->enter(at->ordinal, &before, err);
-  if (rc != MF_OK) return rc;
-  rc = at->backend->event_wait(event, at->stream, err);
-  at->backend->leave(&before);
+  mf__leave(&scope);
   return rc;
 }
 
 int mf__queue_wait(const mf__queue *on, const mf__queue *other, mf_error *err) {
+  const mf__queue named = named_queue(other);
   bool needed;
   void *event;
   if (same_queue(on, other)) return MF_OK;
   int rc = check_captures(on, other, &needed, err);
-  if (rc != MF_OK || !needed) return rc;
+  if (rc != MF_OK || !needed || same_queue(on, &named)) return rc;
   rc = mf__event_take(other->backend, other->ordinal, &event, err);
   if (rc != MF_OK) return rc;
-  rc = record_at(other, event, err);
+  rc = record_at(&named, event, err);
   /* A wait looks at the event as it is now, so that the event may be recorded anew at once. */
   if (rc == MF_OK) rc = wait_at(on, event, err);
   mf__event_give(other->backend, other->ordinal, event);
   return rc;
 }
 
-/* Events that were recorded earlier */
+/* Devices, and what a driver says of the handle itself */
 
-int mf__queue_mark(const mf__queue *q, void **event, uint64_t *name, mf_error *err) {
-  mf__entered before;
-  uint64_t id = 0;
-  int rc = mf__event_take(q->backend, q->ordinal, event, err);
-  if (rc != MF_OK) return rc;
-  rc = q->backend->enter(q->ordinal, &before, err);
-  if (rc == MF_OK) {
-    rc = q->backend->stream_capture(q->stream, &id, err);
-    if (rc == MF_OK && id != 0)
-      rc = mf__fail(err, MF_ECAPTURE, "stream 0x%llx of %s:%d is being captured", (unsigned long long)q->stream,
-                    q->backend->name, q->ordinal);
-    if (rc == MF_OK) rc = q->backend->event_record(*event, q->stream, err);
-    if (rc == MF_OK && name != NULL) *name = q->backend->stream_name(q->stream);
-    q->backend->leave(&before);
-  }
-  if (rc == MF_OK) return rc;
-  mf__event_give(q->backend, q->ordinal, *event);
-  *event = NULL;
-  return rc;
-}
-
-bool mf__event_done(const mf__backend *backend, int32_t ordinal, void *event) {
-  mf__scope scope;
-  bool done = false;
-  if (mf__scope_open(&scope, backend, ordinal, NULL) != MF_OK) return false;
-  if (backend->event_query(event, &done, NULL) != MF_OK) done = false;
-  mf__scope_close(&scope);
-  return done;
-}
-
-int mf__queue_follow(const mf__queue *on, int32_t ordinal, void *event, mf_error *err) {
-  uint64_t id = 0;
-  const int rc = capture_of(on, &id, err);
-  if (rc != MF_OK) return rc;
-  if (id == 0) return wait_at(on, event, err);
-  if (mf__event_done(on->backend, ordinal, event)) return MF_OK;
-  return mf__fail(err, MF_ECAPTURE,
-                  "stream 0x%llx of %s:%d is being captured, and cannot wait for what was queued on %s:%d before",
-                  (unsigned long long)on->stream, on->backend->name, on->ordinal, on->backend->name, ordinal);
-}
-
-/* The host waits */
-
-int mf__event_reach(const mf__backend *backend, int32_t ordinal, void *event, mf_error *err) {
-  mf__scope scope;
-  int rc = mf__scope_open(&scope, backend, ordinal, err);
-  if (rc != MF_OK) return rc;
-  rc = backend->event_synchronize(event, err);
-  mf__scope_close(&scope);
-  return rc;
-}
-
-int mf__queue_reach(const mf__queue *q, mf_error *err) {
-  uint64_t id;
-  mf__entered before;
-  int rc = capture_of(q, &id, err);
-  if (rc == MF_OK && id != 0)
-    rc = mf__fail(err, MF_ECAPTURE, "the host cannot wait for stream 0x%llx of %s:%d, which is being captured",
-                  (unsigned long long)q->stream, q->backend->name, q->ordinal);
-  if (rc == MF_OK) rc = q->backend->enter(q->ordinal, &before, err);
-  if (rc != MF_OK) return rc;
-  rc = q->backend->capture_relax(true, err);
-  if (rc == MF_OK) {
-    rc = q->backend->stream_synchronize(q->stream, err);
-    (void)q->backend->capture_relax(false, NULL);
-  }
-  q->backend->leave(&before);
-  return rc;
-}
+static _Atomic uint64_t waits_begun[MF__NBACKENDS][MF__MAX_ORDINALS], waits_ended[MF__NBACKENDS][MF__MAX_ORDINALS];
 
 int mf__device_reach(const mf__backend *backend, int32_t ordinal, mf_error *err) {
+  const uint64_t number = atomic_fetch_add(&waits_begun[backend->index][ordinal], 1) + 1;
   mf__scope scope;
-  int rc = mf__scope_open(&scope, backend, ordinal, err);
+  int rc = mf__enter_relaxed(&scope, backend, ordinal, err);
   if (rc != MF_OK) return rc;
   rc = backend->device_synchronize(err);
-  mf__scope_close(&scope);
+  mf__leave(&scope);
+  _Atomic uint64_t *ended = &waits_ended[backend->index][ordinal];
+  uint64_t last = atomic_load(ended);
+  while (rc == MF_OK && last < number && !atomic_compare_exchange_weak(ended, &last, number)) {
+  }
   return rc;
 }
 
-/* What a driver says of the handle itself */
+uint64_t mf__device_waits(const mf__backend *backend, int32_t ordinal) {
+  return atomic_load(&waits_begun[backend->index][ordinal]);
+}
 
-bool mf__queue_done(const mf__queue *q) {
-  uint64_t id;
-  bool done = false;
-  return capture_of(q, &id, NULL) == MF_OK && id == 0 && is_done(q, &done, NULL) == MF_OK && done;
+bool mf__device_waited(const mf__backend *backend, int32_t ordinal, uint64_t since) {
+  return atomic_load(&waits_ended[backend->index][ordinal]) > since;
 }
 
 bool mf__queue_gone(const mf__queue *q) {
-  mf__entered before;
+  mf__scope scope;
   int32_t ordinal;
-  if (q->stream <= MF_STREAM_PER_THREAD || q->backend->enter(q->ordinal, &before, NULL) != MF_OK) return false;
+  if (q->stream <= MF_STREAM_PER_THREAD || mf__enter(&scope, q->backend, q->ordinal, NULL) != MF_OK) return false;
   const bool gone = q->backend->stream_device(q->stream, &ordinal, NULL) == MF_EINVAL || ordinal != q->ordinal;
-  q->backend->leave(&before);
+  mf__leave(&scope);
   return gone;
 }
 
 uint64_t mf__queue_name(const mf__queue *q) {
-  mf__entered before;
-  if (q->backend->enter(q->ordinal, &before, NULL) != MF_OK) return 0;
+  mf__scope scope;
+  if (mf__enter(&scope, q->backend, q->ordinal, NULL) != MF_OK) return 0;
   const uint64_t name = q->backend->stream_name(q->stream);
-  q->backend->leave(&before);
+  mf__leave(&scope);
   return name;
 }

@@ -5,8 +5,8 @@
  *
  * A stream that is being captured is asked again at every poll. One that fails otherwise (a consumer destroyed it
  * before it called the deleter, say) is tried twice and then left alone, because the handle may be nobody's by now;
- * then only a wait for the whole device tells: mf_device_synchronize, or an allocation that found no memory. Nothing is
- * released earlier, and nothing stays beyond such a wait.
+ * then only a wait for the whole device tells, mf_device_synchronize. Nothing is released earlier, and nothing stays
+ * beyond such a wait.
  *
  * It must not know what is released. */
 #include "internal.h"
@@ -20,12 +20,13 @@ typedef struct waiting_list {
   _Atomic int64_t count; /* those that a thread is just looking at included */
 } waiting_list;
 
-static waiting_list lists[2] = {{.lock = PTHREAD_MUTEX_INITIALIZER}, {.lock = PTHREAD_MUTEX_INITIALIZER}};
-static _Atomic uint64_t clock_now = 1;
-static _Thread_local bool polling;
+#define MF__BACKEND(name) {.lock = PTHREAD_MUTEX_INITIALIZER},
+static waiting_list lists[MF__NBACKENDS] = {MF__BACKENDS(MF__BACKEND)};
+#undef MF__BACKEND
+
 
 static waiting_list *list_of(const mf__backend *backend) {
-  return &lists[backend == &mf__backend_hip];
+  return &lists[backend->index];
 }
 
 static bool speaks_for_all(const mf__access *a, const mf__touch *t) {
@@ -33,7 +34,7 @@ static bool speaks_for_all(const mf__access *a, const mf__touch *t) {
     const mf__touch *other = &a->touches[i];
     if (other == t) continue;
     if (other->open_reads > 0 || other->open_writes > 0) return false;
-    if (other->last_read > 0 || other->last_write > t->seen_writes) return false;
+    if (other->granted || other->last_read > 0 || other->last_write > t->seen_writes) return false;
   }
   return true;
 }
@@ -71,7 +72,8 @@ static mf__access *pop(waiting_list *l) {
 
 /* Whether there is nothing to wait for. */
 static bool begin_touch(const mf__access *a, mf__touch *t) {
-  if (t->tries >= MAX_TRIES) return false;
+  if (mf__device_waited(a->backend, t->ordinal, t->waits)) return true;
+  if (t->gone || t->tries >= MAX_TRIES) return false;
   if (mf__touch_done(a->backend, t)) return true;
   const int rc = mf__touch_record(a->backend, t, &t->event, NULL);
   if (rc != MF_OK && rc != MF_ECAPTURE) t->tries++;
@@ -93,11 +95,9 @@ static bool is_done(mf__access *a, bool wait) {
   return a->count == 0;
 }
 
-/* Looks at up to n of the list. What finish releases meanwhile is not looked at from within. */
+/* Looks at up to n of the list. */
 static void look(const mf__backend *backend, int64_t n, bool wait) {
   waiting_list *l = list_of(backend);
-  if (polling) return;
-  polling = true;
   for (mf__access *a; n > 0 && (a = pop(l)) != NULL; n--) {
     if (!is_done(a, wait)) {
       push(l, a);
@@ -106,7 +106,6 @@ static void look(const mf__backend *backend, int64_t n, bool wait) {
     atomic_fetch_sub_explicit(&l->count, 1, memory_order_relaxed);
     a->finish(a->ctx);
   }
-  polling = false;
 }
 
 static bool has_waiting(const mf__backend *backend) {
@@ -114,11 +113,14 @@ static bool has_waiting(const mf__backend *backend) {
 }
 
 void mf__retire(mf__access *record, mf__finish_fn finish, void *ctx) {
-  record->number = atomic_fetch_add_explicit(&clock_now, 1, memory_order_relaxed);
   record->finish = finish;
   record->ctx = ctx;
   mf__access_prune(record);
-  for (int32_t i = 0; i < record->count; i++) record->touches[i].tries = 0;
+  for (int32_t i = 0; i < record->count; i++) {
+    mf__touch *t = &record->touches[i];
+    t->tries = 0;
+    if (!t->gone) t->waits = mf__device_waits(record->backend, t->ordinal);
+  }
   if (record->count == 0 || !record->backend->usable() || is_done(record, false)) {
     finish(ctx);
     return;
@@ -129,8 +131,8 @@ void mf__retire(mf__access *record, mf__finish_fn finish, void *ctx) {
 }
 
 void mf__retire_poll(void) {
-  if (has_waiting(&mf__backend_cuda)) look(&mf__backend_cuda, LOOKS_PER_POLL, false);
-  if (has_waiting(&mf__backend_hip)) look(&mf__backend_hip, LOOKS_PER_POLL, false);
+  for (int i = 0; i < MF__NBACKENDS; i++)
+    if (has_waiting(mf__backends[i])) look(mf__backends[i], LOOKS_PER_POLL, false);
 }
 
 static void look_at_all(const mf__backend *backend, bool wait) {
@@ -141,49 +143,8 @@ void mf__retire_drain(const mf__backend *backend) {
   look_at_all(backend, false);
 }
 
-uint64_t mf__retire_mark(void) {
-  return atomic_load_explicit(&clock_now, memory_order_relaxed);
-}
-
-static void reach(mf__access *a, int32_t ordinal, uint64_t mark) {
-  for (int32_t i = 0; i < a->count && a->number < mark;) {
-    if (a->touches[i].ordinal == ordinal) mf__access_drop(a, i);
-    else i++;
-  }
-}
-
-void mf__retire_reached(const mf__backend *backend, int32_t ordinal, uint64_t mark) {
-  waiting_list *l = list_of(backend);
-  if (!has_waiting(backend)) return;
-  pthread_mutex_lock(&l->lock);
-  for (mf__access *a = l->first; a != NULL; a = a->next) reach(a, ordinal, mark);
-  pthread_mutex_unlock(&l->lock);
-  look_at_all(backend, false);
-}
-
-static void synchronize_device(const mf__backend *backend, int32_t ordinal) {
-  const uint64_t mark = mf__retire_mark();
-  if (mf__device_reach(backend, ordinal, NULL) == MF_OK) mf__retire_reached(backend, ordinal, mark);
-}
-
-static bool has_lost(const mf__backend *backend, int32_t *ordinal) {
-  waiting_list *l = list_of(backend);
-  bool found = false;
-  pthread_mutex_lock(&l->lock);
-  for (const mf__access *a = l->first; a != NULL && !found; a = a->next) {
-    for (int32_t i = 0; i < a->count && !found; i++) {
-      found = a->touches[i].tries >= MAX_TRIES;
-      *ordinal = a->touches[i].ordinal;
-    }
-  }
-  pthread_mutex_unlock(&l->lock);
-  return found;
-}
-
 void mf__retire_wait(const mf__backend *backend) {
-  int32_t ordinal;
   look_at_all(backend, true);
-  if (has_waiting(backend) && has_lost(backend, &ordinal)) synchronize_device(backend, ordinal);
 }
 
 bool mf__retire_waits(const mf__backend *backend) {
@@ -196,7 +157,7 @@ int64_t mf__retire_count(const mf__device *device) {
   if (!has_waiting(device->backend)) return 0;
   pthread_mutex_lock(&l->lock);
   for (const mf__access *a = l->first; a != NULL; a = a->next)
-    n += a->ordinal == device->ordinal && a->space == device->space;
+    n += a->space == device->space && (a->space != MF__DEVICE || a->ordinal == device->ordinal);
   pthread_mutex_unlock(&l->lock);
   return n;
 }

@@ -8,17 +8,19 @@
 #include "internal.h"
 
 #include <sched.h>
+#include <signal.h>
 #include <unistd.h>
 
 #define NBUFFERS 4
 #define BUFFER_NBYTES (INT64_C(4) << 20)
 
 typedef struct buffer {
-  char *data; /* NULL: not made yet */
+  void *data; /* NULL: not made yet */
   void *event;
   bool taken;
   bool queued;    /* work may still use it, until the event */
-  bool lost;      /* the event could not be recorded */
+  bool lost;      /* work may use it, and no event stands behind that */
+  uint64_t waits; /* mf__device_waits when it was lost */
   uint64_t since; /* when it was given back */
 } buffer;
 
@@ -27,17 +29,18 @@ typedef struct ring {
   uint64_t clock;
 } ring;
 
-static ring rings[2][MF__MAX_ORDINALS];
+static ring rings[MF__NBACKENDS][MF__MAX_ORDINALS];
 static pthread_mutex_t rings_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t given_back = PTHREAD_COND_INITIALIZER;
 
 static ring *ring_of(const mf__backend *backend, int32_t ordinal) {
-  return &rings[backend == &mf__backend_hip][ordinal];
+  return &rings[backend->index][ordinal];
 }
 
-/* What is ready before what must be made, before what must be waited for; among these the one that is free longest. */
+/* Ready buffers come first, then those to be made, those to be waited for, and the lost ones; among equals the one that
+ * was given back first. */
 static uint64_t rank(const buffer *b) {
-  const uint64_t kind = b->data == NULL ? 1 : b->queued || b->lost ? 2 : 0;
+  const uint64_t kind = b->lost ? 3 : b->data == NULL ? 1 : b->queued ? 2 : 0;
   return (kind << 62) + b->since;
 }
 
@@ -71,25 +74,25 @@ static void buffer_give(ring *r, buffer *b) {
   pthread_mutex_unlock(&rings_lock);
 }
 
-/* Allocation is allowed while another thread captures, as it has nothing to do with that. */
 static int buffer_make(const mf__queue *on, buffer *b, mf_error *err) {
   void *data = NULL;
   int rc = b->event == NULL ? mf__event_take(on->backend, on->ordinal, &b->event, err) : MF_OK;
-  if (rc == MF_OK) rc = on->backend->capture_relax(true, err);
-  if (rc != MF_OK) return rc;
-  rc = on->backend->memory_alloc(MF__PINNED, BUFFER_NBYTES, on->stream, &data, err);
-  const int off = on->backend->capture_relax(false, rc == MF_OK ? err : NULL);
+  if (rc == MF_OK) rc = on->backend->memory_alloc(MF__PINNED, BUFFER_NBYTES, on->stream, &data, err);
   b->data = data;
-  return rc == MF_OK ? off : rc;
+  return rc;
 }
 
+/* Of a lost buffer a wait for the whole device tells, which only the program may ask for. */
 static int buffer_wait(const mf__queue *on, buffer *b, mf_error *err) {
   int rc = MF_OK;
+  if (b->lost && mf__device_waited(on->backend, on->ordinal, b->waits)) b->queued = b->lost = false;
   if (b->lost)
-    rc = on->backend->device_synchronize(err);
-  else if (b->queued)
-    rc = on->backend->event_synchronize(b->event, err);
-  if (rc == MF_OK) b->queued = b->lost = false;
+    return mf__fail(err, MF_EDRIVER,
+                    "the driver failed while it used the staging buffers of %s:%d; mf_device_synchronize tells "
+                    "whether it has ended",
+                    on->backend->name, on->ordinal);
+  if (b->queued) rc = on->backend->event_synchronize(b->event, err);
+  if (rc == MF_OK) b->queued = false;
   return rc;
 }
 
@@ -105,7 +108,10 @@ static int buffer_queue(const mf__queue *on, buffer *b, char *device, int64_t nb
   if (rc != MF_OK) return rc;
   rc = on->backend->event_record(b->event, on->stream, err);
   b->queued = rc == MF_OK;
-  if (rc != MF_OK) b->lost = on->backend->stream_synchronize(on->stream, NULL) != MF_OK;
+  if (rc != MF_OK && on->backend->stream_synchronize(on->stream, NULL) != MF_OK) {
+    b->lost = true;
+    b->waits = mf__device_waits(on->backend, on->ordinal);
+  }
   return rc;
 }
 
@@ -183,18 +189,22 @@ static void crew_move(crew *c, int64_t at, int64_t nbytes, char *to) {
   pthread_mutex_unlock(&c->lock);
 }
 
-/* A helper that cannot be started is done without. */
+/* A helper that cannot be started is done without. Signals are the program's: none is handled on a helper. */
 static void crew_start(crew *c, const mf__stage_job *job) {
+  sigset_t all, before;
   *c = (crew){.job = job};
   if (job->nbytes < HELPERS_FROM) return;
   const long cores = sysconf(_SC_NPROCESSORS_ONLN);
   pthread_mutex_init(&c->lock, NULL);
   pthread_cond_init(&c->work, NULL);
   pthread_cond_init(&c->done, NULL);
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, &before);
   while (c->nhelpers < HELPERS_MAX && c->nhelpers + 1 < cores) {
     if (pthread_create(&c->helpers[c->nhelpers], NULL, crew_help, c) != 0) break;
     c->nhelpers++;
   }
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 static void crew_end(crew *c) {
@@ -285,41 +295,27 @@ static int download(const mf__queue *on, const mf__stage_job *job, crew *c, mf_e
 }
 
 int mf__stage_copy(const mf__queue *on, const mf__stage_job *job, mf_error *err) {
-  mf__entered before;
+  mf__scope scope;
   crew c;
-  int rc = on->backend->enter(on->ordinal, &before, err);
+  int rc = mf__enter_relaxed(&scope, on->backend, on->ordinal, err);
   if (rc != MF_OK) return rc;
   crew_start(&c, job);
   rc = job->to_device ? upload(on, job, &c, err) : download(on, job, &c, err);
   crew_end(&c);
-  on->backend->leave(&before);
+  mf__leave(&scope);
   return rc;
 }
 
 /* Trimming */
 
-uint64_t mf__stage_mark(const mf__backend *backend, int32_t ordinal) {
-  pthread_mutex_lock(&rings_lock);
-  const uint64_t mark = ring_of(backend, ordinal)->clock;
-  pthread_mutex_unlock(&rings_lock);
-  return mark;
-}
-
-void mf__stage_reached(const mf__backend *backend, int32_t ordinal, uint64_t mark) {
-  ring *r = ring_of(backend, ordinal);
-  pthread_mutex_lock(&rings_lock);
-  for (int i = 0; i < NBUFFERS; i++)
-    if (!r->buffers[i].taken && r->buffers[i].since <= mark) r->buffers[i].lost = false;
-  pthread_mutex_unlock(&rings_lock);
-}
-
-static void buffer_free(const mf__backend *backend, int32_t ordinal, buffer *b) {
+/* What queued work still uses is kept. */
+static void buffer_free(const mf__queue *on, buffer *b) {
   bool done = true;
-  if (b->lost || (b->queued && (backend->event_query(b->event, &done, NULL) != MF_OK || !done))) return;
+  if (b->lost && mf__device_waited(on->backend, on->ordinal, b->waits)) b->queued = b->lost = false;
+  if (b->lost || (b->queued && (on->backend->event_query(b->event, &done, NULL) != MF_OK || !done))) return;
   b->queued = false;
-  if (b->data != NULL && backend->memory_free(MF__PINNED, b->data, MF_STREAM_DEFAULT, NULL) != MF_OK) return;
-  b->data = NULL;
-  if (b->event != NULL) mf__event_give(backend, ordinal, b->event);
+  (void)mf__memory_free(on, MF__PINNED, &b->data, NULL);
+  if (b->event != NULL) mf__event_give(on->backend, on->ordinal, b->event);
   b->event = NULL;
 }
 
@@ -341,19 +337,18 @@ bool mf__stage_exists(const mf__backend *backend, int32_t ordinal) {
   return exists;
 }
 
-/* What queued work still uses is kept; the host does not wait. */
+/* The host does not wait. */
 void mf__stage_trim(const mf__backend *backend, int32_t ordinal) {
+  const mf__queue on = mf__queue_make(backend, ordinal, MF_STREAM_DEFAULT);
   ring *r = ring_of(backend, ordinal);
-  mf__entered before;
-  if (!backend->usable() || !mf__stage_exists(backend, ordinal) || backend->enter(ordinal, &before, NULL) != MF_OK)
-    return;
-  (void)backend->capture_relax(true, NULL);
+  mf__scope scope;
+  if (!backend->usable() || !mf__stage_exists(backend, ordinal)) return;
+  if (mf__enter_relaxed(&scope, backend, ordinal, NULL) != MF_OK) return;
   for (int i = 0; i < NBUFFERS; i++) {
     buffer *b = &r->buffers[i];
     if (!buffer_claim(b)) continue;
-    buffer_free(backend, ordinal, b);
+    buffer_free(&on, b);
     buffer_give(r, b);
   }
-  (void)backend->capture_relax(false, NULL);
-  backend->leave(&before);
+  mf__leave(&scope);
 }

@@ -4,8 +4,9 @@
  * one allocation; elements of our own follow it there.
  *
  * Invariant: what a storage holds of others (release callback, deleter) is called exactly once, after which the
- * storage no longer exists; no lock is held then. For host memory the thread that drops the last reference does it
- * at once; memory that a device may still use waits until that is done. It must not know about shapes or dtypes. */
+ * storage no longer exists; no lock is held then. This file is the only one that calls foreign code, and it does so
+ * only below the functions that moonferry.h names for it: elsewhere the last reference of a storage puts it into the
+ * due list, which needs no memory. It must not know about shapes or dtypes. */
 #include "internal.h"
 
 typedef enum origin_kind { OWNED, WRAPPED, IMPORTED, IMPORTED_LEGACY } origin_kind;
@@ -13,12 +14,17 @@ typedef enum origin_kind { OWNED, WRAPPED, IMPORTED, IMPORTED_LEGACY } origin_ki
 struct mf__storage {
   _Atomic int64_t refs;
   _Atomic int32_t closed;
-  int32_t origin;
+  int16_t origin;
+  bool quiet;            /* what it holds of others calls no foreign code */
   size_t block;          /* bytes of the whole block, from this struct on */
   int64_t nbytes;        /* of element memory, as the ledger counts it */
   mf_release_fn release; /* WRAPPED */
   void *holder;          /* WRAPPED: the callback's context; IMPORTED: the managed struct */
-  mf__access *access;    /* who uses it on which stream; NULL for plain host memory */
+  mf__storage *base;     /* of memory of ours that came back: whose memory and record it is, with a reference */
+  union {
+    mf__access *access; /* who uses it on which stream; NULL for plain host memory */
+    mf__storage *next;  /* in the due list, where the record is gone */
+  };
 };
 
 /* behind is how many bytes follow the struct in its block. */
@@ -29,11 +35,13 @@ static int storage_new(origin_kind origin, size_t behind, int64_t nbytes, mf__st
   if (s == NULL) return mf__fail(err, MF_ENOMEM, "no memory for %zu bytes", block);
   atomic_init(&s->refs, 1);
   atomic_init(&s->closed, 0);
-  s->origin = (int32_t)origin;
+  s->origin = (int16_t)origin;
+  s->quiet = false;
   s->block = block;
   s->nbytes = nbytes;
   s->release = NULL;
   s->holder = NULL;
+  s->base = NULL;
   s->access = NULL;
   mf__count(MF__STORAGES, 1);
   mf__count(MF__BYTES, nbytes);
@@ -80,62 +88,145 @@ int mf__storage_create_on(size_t room, int64_t nbytes, const mf__place *place, v
   rc = storage_new(OWNED, room, nbytes, out, err);
   if (rc == MF_OK) {
     (*out)->access = access;
+    if (access != NULL) mf__owned_set(access->block, *out);
   } else if (access != NULL) {
     mf__pool_give(access->block, access);
   }
   return rc;
 }
 
-int mf__storage_wrap(size_t room, int64_t nbytes, mf_release_fn release, void *ctx, mf__storage **out,
-                     mf_error *err) {
-  const int rc = storage_new(WRAPPED, room, nbytes, out, err);
+static origin_kind origin_of(const mf__foreign *from) {
+  return from->versioned != NULL ? IMPORTED : from->legacy != NULL ? IMPORTED_LEGACY : WRAPPED;
+}
+
+static int adopt(size_t room, const mf__region *memory, const mf__foreign *from, mf__storage **out, mf_error *err) {
+  const origin_kind origin = origin_of(from);
+  const int rc = storage_new(origin, room, memory->nbytes, out, err);
   if (rc != MF_OK) return rc;
-  (*out)->release = release;
-  (*out)->holder = ctx;
+  (*out)->release = from->release;
+  (*out)->holder = origin == IMPORTED ? (void *)from->versioned : origin == WRAPPED ? from->ctx : (void *)from->legacy;
+  (*out)->quiet = origin == WRAPPED && from->release == mf_release_mark;
   return rc;
 }
 
-int mf__storage_import(size_t room, int64_t nbytes, DLManagedTensorVersioned *managed, mf__storage **out,
-                       mf_error *err) {
-  const int rc = storage_new(IMPORTED, room, nbytes, out, err);
-  if (rc == MF_OK) (*out)->holder = managed;
+/* Memory of ours that comes back through another library has a record already, which knows of uses that nobody else can
+ * tell of. A record of its own would let two streams use the same memory unordered. */
+static int adopt_on_device(size_t room, const mf__region *memory, const mf__foreign *from, mf__storage **out,
+                           mf_error *err) {
+  mf__storage *base = mf__owned_find(memory);
+  mf__access *access = base != NULL ? base->access : NULL;
+  int rc = base != NULL ? mf__record_returned(&memory->device, access, err)
+                        : mf__record_given(&memory->device, &access, err);
+  if (rc == MF_OK) rc = adopt(room, memory, from, out, err);
+  if (rc == MF_OK) {
+    (*out)->access = access;
+    (*out)->base = base;
+    return rc;
+  }
+  if (base != NULL) mf__storage_release(base, false);
+  else if (access != NULL) mf__access_free(access);
   return rc;
 }
 
-int mf__storage_import_legacy(size_t room, int64_t nbytes, DLManagedTensor *managed, mf__storage **out,
-                              mf_error *err) {
-  const int rc = storage_new(IMPORTED_LEGACY, room, nbytes, out, err);
-  if (rc == MF_OK) (*out)->holder = managed;
-  return rc;
+int mf__storage_adopt(size_t room, const mf__region *memory, const mf__foreign *from, mf__storage **out,
+                      mf_error *err) {
+  *out = NULL;
+  return memory->device.backend == NULL ? adopt(room, memory, from, out, err)
+                                        : adopt_on_device(room, memory, from, out, err);
+}
+
+void mf__storage_quieten(mf__storage *s) {
+  s->quiet = true;
 }
 
 void mf__storage_retain(mf__storage *s) {
   atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
 }
 
-static void give_back(origin_kind origin, mf_release_fn release, void *holder) {
-  if (origin == WRAPPED && release != NULL) release(holder);
-  if (origin == IMPORTED) {
-    DLManagedTensorVersioned *managed = holder;
-    if (managed->deleter != NULL) managed->deleter(managed);
-  }
-  if (origin == IMPORTED_LEGACY) {
-    DLManagedTensor *managed = holder;
-    if (managed->deleter != NULL) managed->deleter(managed);
+/* The last release leaves the count at 1 (see mf__refs_drop), or at 0. Both this and mf__storage_let_go are called
+ * under the lock of the block's owner, so that only one of them sees the storage alive. */
+bool mf__storage_retain_living(mf__storage *s) {
+  if (atomic_load_explicit(&s->refs, memory_order_acquire) == 0) return false;
+  mf__storage_retain(s);
+  return true;
+}
+
+bool mf__storage_let_go(mf__storage *s) {
+  if (atomic_load_explicit(&s->refs, memory_order_acquire) <= 1) return true;
+  return atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) == 1;
+}
+
+/* Whether somebody wants the memory back. */
+static bool is_lent(const mf__storage *s) {
+  switch ((origin_kind)s->origin) {
+    case WRAPPED: return s->release != NULL;
+    case IMPORTED: return ((const DLManagedTensorVersioned *)s->holder)->deleter != NULL;
+    case IMPORTED_LEGACY: return ((const DLManagedTensor *)s->holder)->deleter != NULL;
+    default: return false;
   }
 }
 
-static void finish(void *ctx) {
-  mf__storage *s = ctx;
+/* Foreign code comes last, when nothing of ours is left for it to find half done. */
+static void end_storage(mf__storage *s) {
   const origin_kind origin = (origin_kind)s->origin;
   const mf_release_fn release = s->release;
   void *holder = s->holder;
-  if (s->access != NULL) mf__access_free(s->access);
-  /* Foreign code comes last, when nothing of ours is left for it to find half done. */
+  const bool lent = is_lent(s);
   mf__count(MF__STORAGES, -1);
   mf__count(MF__BYTES, -s->nbytes);
   mf__free(s, s->block);
-  give_back(origin, release, holder);
+  if (!lent) return;
+  if (origin == WRAPPED) release(holder);
+  else if (origin == IMPORTED) ((DLManagedTensorVersioned *)holder)->deleter(holder);
+  else ((DLManagedTensor *)holder)->deleter(holder);
+}
+
+/* Storages whose foreign code is due, the last one first. A stack without a lock, so that a fork cannot leave one
+ * locked; whoever takes from it takes all. */
+static _Atomic(mf__storage *) due;
+static _Thread_local bool running;
+
+static void push_due(mf__storage *s) {
+  s->next = atomic_load_explicit(&due, memory_order_relaxed);
+  while (!atomic_compare_exchange_weak_explicit(&due, &s->next, s, memory_order_release, memory_order_relaxed)) {
+  }
+}
+
+bool mf__foreign_is_due(void) {
+  return atomic_load_explicit(&due, memory_order_relaxed) != NULL;
+}
+
+/* All that is due, the first one first. */
+static mf__storage *take_due(void) {
+  mf__storage *first = NULL;
+  for (mf__storage *s = atomic_exchange_explicit(&due, NULL, memory_order_acquire), *next; s != NULL; s = next) {
+    next = s->next;
+    s->next = first;
+    first = s;
+  }
+  return first;
+}
+
+/* What a deleter makes due while it runs comes after it, not within it. */
+void mf_releases_run(void) {
+  if (running) return;
+  running = true;
+  for (mf__storage *s = take_due(); s != NULL; s = take_due()) {
+    for (mf__storage *next; s != NULL; s = next) {
+      next = s->next;
+      end_storage(s);
+    }
+  }
+  running = false;
+}
+
+/* Nothing uses the memory any more. Called from anywhere, so that foreign code has to wait. */
+static void finish(void *ctx) {
+  mf__storage *s = ctx;
+  if (s->base != NULL) mf__storage_release(s->base, false);
+  else if (s->access != NULL) mf__access_free(s->access);
+  if (is_lent(s) && !s->quiet) push_due(s);
+  else end_storage(s);
 }
 
 /* What was queued before the memory came to us is the producer's to wait for. */
@@ -147,8 +238,14 @@ static void forget_given(mf__access *a) {
   }
 }
 
+/* What the base's record knows of, its own release waits for. */
 static void release_on_device(mf__storage *s) {
+  if (s->base != NULL) {
+    finish(s);
+    return;
+  }
   if (s->access->block != NULL) {
+    if (!mf__owned_clear(s->access->block, s)) return;
     mf__pool_give(s->access->block, s->access);
     s->access = NULL;
     finish(s);
@@ -158,20 +255,15 @@ static void release_on_device(mf__storage *s) {
   mf__retire(s->access, finish, s);
 }
 
-void mf__storage_release(mf__storage *s) {
+void mf__storage_release(mf__storage *s, bool foreign_allowed) {
   if (!mf__refs_drop(&s->refs)) return;
-  if (s->access != NULL)
-    release_on_device(s);
-  else
-    finish(s);
+  if (s->access != NULL) release_on_device(s);
+  else if (foreign_allowed) end_storage(s);
+  else finish(s);
 }
 
 mf__access *mf__storage_access(const mf__storage *s) {
   return s->access;
-}
-
-void mf__storage_attach(mf__storage *s, mf__access *access) {
-  s->access = access;
 }
 
 void mf_release_mark(void *ctx) {
@@ -186,8 +278,12 @@ int mf__storage_invalidate(mf__storage *s, mf_error *err) {
   return MF_OK;
 }
 
-bool mf__storage_is_shared(mf__storage *s) {
+bool mf__storage_is_shared(const mf__storage *s) {
   return atomic_load_explicit(&s->refs, memory_order_acquire) > 1;
+}
+
+bool mf__storage_is_own(const mf__storage *s) {
+  return s->origin == OWNED;
 }
 
 bool mf__storage_is_closed(const mf__storage *s) {

@@ -99,10 +99,6 @@ int mf_stream_from_number(const DLDevice *device, int64_t number, mf_stream *out
   return mf__end(rc, __func__, err);
 }
 
-static bool is_rocm(const mf__backend *backend) {
-  return backend == &mf__backend_hip;
-}
-
 static int number_of(const DLDevice *device, mf_stream stream, int64_t *out, mf_error *err) {
   mf__device d;
   mf__queue q;
@@ -112,9 +108,11 @@ static int number_of(const DLDevice *device, mf_stream stream, int64_t *out, mf_
   if (rc != MF_OK) return rc;
   *out = q.stream;
   if (q.backend == NULL) *out = MF_NUMBER_NONE;
-  if (!is_rocm(d.backend)) return MF_OK;
+  const number_row *row = row_of(device);
+  if (q.backend == NULL || row->zero != DEFAULT) return MF_OK;
   if (q.stream == MF_STREAM_PER_THREAD)
-    return mf__fail(err, MF_EINVAL, "the per-thread stream of rocm has no number in the Python protocol");
+    return mf__fail(err, MF_EINVAL, "the per-thread stream of %s has no number in the Python protocol",
+                    mf__device_type_name((int32_t)device->device_type));
   if (q.stream == MF_STREAM_DEFAULT) *out = 0;
   return MF_OK;
 }
@@ -126,14 +124,40 @@ int mf_stream_to_number(const DLDevice *device, mf_stream stream, int64_t *out, 
 
 /* Current streams; 0 where nothing was set, which is the legacy default stream. */
 
-static _Thread_local mf_stream currents[2][MF__MAX_ORDINALS] __attribute__((tls_model("initial-exec")));
+typedef struct current_streams {
+  mf_stream of[MF__NBACKENDS][MF__MAX_ORDINALS];
+} current_streams;
 
-static mf_stream *current_of(const mf__device *device) {
-  return &currents[is_rocm(device->backend)][device->ordinal];
+/* NULL until the thread sets one. Only the pointer is thread-local: a library that is loaded late gets little static
+ * thread-local storage (glibc: 1664 bytes for all of them), or none. */
+static _Thread_local current_streams *currents MF__TLS;
+static pthread_key_t currents_key;
+static pthread_once_t currents_once = PTHREAD_ONCE_INIT;
+static bool currents_kept; /* the key exists, so that they end with their thread */
+
+static void end_currents(void *table) {
+  currents = NULL;
+  free(table);
+}
+
+static void make_currents_key(void) {
+  currents_kept = pthread_key_create(&currents_key, end_currents) == 0;
+}
+
+static int make_currents(mf_error *err) {
+  if (currents != NULL) return MF_OK;
+  pthread_once(&currents_once, make_currents_key);
+  current_streams *made = calloc(1, sizeof *made);
+  if (made == NULL || !currents_kept || pthread_setspecific(currents_key, made) != 0) {
+    free(made);
+    return mf__fail(err, MF_ENOMEM, "no memory for the thread's current streams");
+  }
+  currents = made;
+  return MF_OK;
 }
 
 static mf_stream current(const mf__device *device) {
-  const mf_stream stream = *current_of(device);
+  const mf_stream stream = currents == NULL ? MF_STREAM_CURRENT : currents->of[device->backend->index][device->ordinal];
   return stream == MF_STREAM_CURRENT ? MF_STREAM_DEFAULT : stream;
 }
 
@@ -142,11 +166,11 @@ bool mf__stream_is_current(const mf__device *device, mf_stream stream) {
 }
 
 static int owner_of(const mf__device *device, mf_stream stream, int32_t *ordinal, mf_error *err) {
-  mf__entered before;
-  int rc = device->backend->enter(device->ordinal, &before, err);
+  mf__scope scope;
+  int rc = mf__enter(&scope, device->backend, device->ordinal, err);
   if (rc != MF_OK) return rc;
   rc = device->backend->stream_device(stream, ordinal, err);
-  device->backend->leave(&before);
+  mf__leave(&scope);
   if (rc != MF_OK || *ordinal == device->ordinal || device->space != MF__DEVICE) return rc;
   return mf__fail(err, MF_EINVAL, "stream 0x%llx is one of %s:%d; a stream of %s:%d expected",
                   (unsigned long long)stream, device->backend->name, *ordinal, device->backend->name,
@@ -154,15 +178,16 @@ static int owner_of(const mf__device *device, mf_stream stream, int32_t *ordinal
 }
 
 int mf__queue_resolve(const mf__device *device, mf_stream stream, bool check, mf__queue *out, mf_error *err) {
-  *out = (mf__queue){device->backend, device->ordinal, stream};
+  *out = (mf__queue){.backend = device->backend, .ordinal = device->ordinal, .stream = stream};
   if (stream < MF_STREAM_HOST)
     return mf__fail(err, MF_EINVAL, "stream is %lld; a name (-2 to 2) or a handle expected", (long long)stream);
   if (stream == MF_STREAM_HOST || device->backend == NULL) {
-    *out = (mf__queue){NULL, 0, MF_STREAM_HOST};
+    *out = mf__queue_host();
     if (device->backend != NULL || stream <= MF_STREAM_CURRENT) return MF_OK;
     return mf__fail(err, MF_EINVAL, "stream is %lld; the cpu has no streams", (long long)stream);
   }
   if (stream == MF_STREAM_CURRENT) out->stream = current(device);
+  if (out->stream == MF_STREAM_PER_THREAD) out->thread = mf__thread_number();
   if (!check || stream <= MF_STREAM_PER_THREAD || stream == current(device)) return MF_OK;
   return owner_of(device, stream, &out->ordinal, err);
 }
@@ -192,9 +217,11 @@ static int swap(const DLDevice *device, mf_stream stream, mf_stream *old, mf_err
     rc = mf__fail(err, MF_EINVAL, "stream is %lld; a name of a stream (0 to 2) or a handle expected",
                   (long long)stream);
   if (rc == MF_OK) rc = mf__queue_resolve(&d, stream, true, &q, err);
+  if (rc == MF_OK) rc = make_currents(err);
   if (rc != MF_OK) return rc;
+  d.ordinal = q.ordinal; /* pinned and managed memory may name any device's stream */
   if (old != NULL) *old = current(&d);
-  *current_of(&d) = q.stream;
+  currents->of[d.backend->index][d.ordinal] = q.stream;
   return MF_OK;
 }
 
@@ -227,11 +254,11 @@ static own_stream *take_kept(const mf__device *device) {
 }
 
 static int create_handle(const mf__device *device, mf_stream *out, mf_error *err) {
-  mf__entered before;
-  int rc = device->backend->enter(device->ordinal, &before, err);
+  mf__scope scope;
+  int rc = mf__enter_relaxed(&scope, device->backend, device->ordinal, err);
   if (rc != MF_OK) return rc;
   rc = device->backend->stream_create(out, err);
-  device->backend->leave(&before);
+  mf__leave(&scope);
   return rc;
 }
 
@@ -295,10 +322,11 @@ bool mf__stream_owned(const mf__backend *backend, int32_t ordinal, mf_stream str
   return s != NULL;
 }
 
+/* While a holder is counted, a record may name a kept stream. */
 static own_stream *unlink_kept(const mf__backend *backend, int32_t ordinal) {
   own_stream *found = NULL;
   pthread_mutex_lock(&own_lock);
-  for (own_stream **at = &own_streams; *at != NULL && found == NULL; ) {
+  for (own_stream **at = &own_streams; *at != NULL && found == NULL && mf__holders(backend) == 0;) {
     own_stream *s = *at;
     if (s->in_use || s->backend != backend || s->ordinal != ordinal) {
       at = &s->next;
@@ -321,15 +349,15 @@ bool mf__streams_exist(const mf__backend *backend) {
 }
 
 void mf__stream_trim(const mf__backend *backend, int32_t ordinal) {
-  mf__entered before;
+  mf__scope scope;
   own_stream *s;
   if (mf__holders(backend) != 0 || !backend->usable() || !mf__streams_exist(backend)) return;
-  if (backend->enter(ordinal, &before, NULL) != MF_OK) return;
+  if (mf__enter_relaxed(&scope, backend, ordinal, NULL) != MF_OK) return;
   while ((s = unlink_kept(backend, ordinal)) != NULL) {
     (void)backend->stream_destroy(s->handle, NULL);
     free(s);
   }
-  backend->leave(&before);
+  mf__leave(&scope);
 }
 
 /* Waiting */
@@ -343,39 +371,20 @@ static int open_queue(const DLDevice *device, mf_stream stream, mf__queue *out, 
   return rc;
 }
 
-/* Asking for a captured stream's work, or waiting for it, would break the capture. */
-static int refuse_captured(const mf__queue *q, mf_error *err) {
-  uint64_t id = 0;
-  const int rc = q->backend->stream_capture(q->stream, &id, err);
-  if (rc != MF_OK || id == 0) return rc;
-  return mf__fail(err, MF_ECAPTURE, "the host cannot wait for stream 0x%llx of %s:%d, which is being captured",
-                  (unsigned long long)q->stream, q->backend->name, q->ordinal);
-}
-
 int mf_stream_synchronize(const DLDevice *device, mf_stream stream, mf_error *err) {
   mf__queue q;
-  mf__entered before;
   int rc = open_queue(device, stream, &q, err);
-  if (rc == MF_OK) rc = q.backend->enter(q.ordinal, &before, err);
-  if (rc != MF_OK) return mf__end(rc, __func__, err);
-  rc = refuse_captured(&q, err);
-  if (rc == MF_OK) rc = q.backend->stream_synchronize(q.stream, err);
-  q.backend->leave(&before);
+  if (rc == MF_OK) rc = mf__queue_reach(&q, err);
   mf__retire_poll();
+  mf_releases_run();
   return mf__end(rc, __func__, err);
 }
 
 int mf_stream_query(const DLDevice *device, mf_stream stream, int32_t *out, mf_error *err) {
   mf__queue q;
-  mf__entered before;
   bool done = false;
-  *out = 0;
   int rc = open_queue(device, stream, &q, err);
-  if (rc == MF_OK) rc = q.backend->enter(q.ordinal, &before, err);
-  if (rc != MF_OK) return mf__end(rc, __func__, err);
-  rc = refuse_captured(&q, err);
-  if (rc == MF_OK) rc = q.backend->stream_query(q.stream, &done, err);
-  q.backend->leave(&before);
+  if (rc == MF_OK) rc = mf__queue_query(&q, &done, err);
   *out = done;
   return mf__end(rc, __func__, err);
 }
@@ -398,9 +407,8 @@ int mf_device_synchronize(const DLDevice *device, mf_error *err) {
   mf__device d;
   int rc = mf__device_resolve(device, &d, err);
   if (rc != MF_OK || d.backend == NULL) return mf__end(rc, __func__, err);
-  const uint64_t mark = mf__retire_mark(), staged = mf__stage_mark(d.backend, d.ordinal);
   rc = mf__device_reach(d.backend, d.ordinal, err);
-  if (rc == MF_OK) mf__stage_reached(d.backend, d.ordinal, staged);
-  if (rc == MF_OK) mf__retire_reached(d.backend, d.ordinal, mark);
+  mf__retire_drain(d.backend);
+  mf_releases_run();
   return mf__end(rc, __func__, err);
 }

@@ -119,18 +119,6 @@ int mf_tensor_create(const DLTensor *like, uint64_t flags, mf_tensor **out, mf_e
   return mf__end(rc, __func__, err);
 }
 
-static int wrap(const mf__resolved *r, mf_release_fn release, void *ctx, mf__storage **out, mf_error *err) {
-  mf__access *access;
-  int rc = mf__record_given(&r->device, &access, err);
-  if (rc != MF_OK) return rc;
-  rc = mf__storage_wrap(mf__tensor_nbytes(r->view.ndim), r->span.hi_byte - r->span.lo_byte, release, ctx, out, err);
-  if (rc == MF_OK)
-    mf__storage_attach(*out, access);
-  else if (access != NULL)
-    mf__access_free(access);
-  return rc;
-}
-
 int mf_tensor_wrap(const DLTensor *view, uint64_t flags, mf_release_fn release, void *ctx, mf_tensor **out,
                    mf_error *err) {
   mf__resolved r;
@@ -143,7 +131,11 @@ int mf_tensor_wrap(const DLTensor *view, uint64_t flags, mf_release_fn release, 
     rc = mf__fail(err, MF_EINVAL, "flags is 0x%llx; bits of 0x%llx expected", (unsigned long long)flags,
                   (unsigned long long)MF__FLAGS_KNOWN);
   if (rc == MF_OK) rc = mf__dltensor_resolve(&placed, flags, &r, err);
-  if (rc == MF_OK) rc = wrap(&r, release, ctx, &storage, err);
+  if (rc == MF_OK) {
+    const mf__region memory = mf__region_of(&r);
+    const mf__foreign from = {.release = release, .ctx = ctx};
+    rc = mf__storage_adopt(mf__tensor_nbytes(r.view.ndim), &memory, &from, &storage, err);
+  }
   if (rc == MF_OK) *out = mf__tensor_first(&r.view, flags, storage);
   return mf__end(rc, __func__, err);
 }
@@ -153,12 +145,22 @@ mf_tensor *mf_tensor_retain(mf_tensor *t) {
   return t;
 }
 
-void mf_tensor_release(mf_tensor *t) {
-  if (t == NULL || !mf__refs_drop(&t->refs)) return;
+static inline bool drop_reference(mf_tensor *t, bool foreign_allowed) {
+  if (t == NULL || !mf__refs_drop(&t->refs)) return false;
   mf__storage *storage = t->storage;
   mf__count(MF__TENSORS, -1);
   if (t != mf__storage_room(storage)) mf__free(t, mf__tensor_nbytes(t->dl.ndim));
-  mf__storage_release(storage);
+  mf__storage_release(storage, foreign_allowed);
+  return true;
+}
+
+void mf_tensor_release(mf_tensor *t) {
+  if (drop_reference(t, true) && mf__foreign_is_due()) mf_releases_run();
+}
+
+int32_t mf_tensor_release_later(mf_tensor *t) {
+  (void)drop_reference(t, false);
+  return mf__foreign_is_due();
 }
 
 int mf_tensor_invalidate(mf_tensor *t, int32_t *in_use, mf_error *err) {

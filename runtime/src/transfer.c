@@ -7,8 +7,8 @@
  *   pageable         device           to SMALL bytes through pinned memory, in one go with the layouts of both sides;
  *   device           pageable         above through the staging buffers, a device side that is not contiguous through
  *                                     memory of its device
- *   any                               through the host, which waits: two drivers; elements of parts of bytes; places
- *                                     that repeat; layouts that would take more than CALLS_MAX driver copies
+ *   any                               through the host, which waits (image.c): two drivers; elements of parts of bytes;
+ *                                     places that repeat; layouts that would take more than CALLS_MAX driver copies
  * Shared is pinned and managed memory, of the driver that does the copy; another driver's is pageable.
  *
  * Invariant: every step is ordered by the records of what it reads and writes, and temporaries are tensors with
@@ -36,8 +36,9 @@ static bool is_known(const mf__access *a, const mf__queue *on) {
   return a != NULL && a->backend == on->backend;
 }
 
+/* Pinned and managed memory is used on any device's streams. */
 static bool fits(const mf__queue *on, const mf__access *a) {
-  return on != NULL && on->backend == a->backend && on->ordinal == a->ordinal;
+  return on != NULL && on->backend == a->backend && (a->space != MF__DEVICE || on->ordinal == a->ordinal);
 }
 
 /* The given queue if it is one of the memory's device, else that device's current one. */
@@ -52,19 +53,6 @@ static bool is_part_byte(const mf_tensor *t) {
   return mf__tensor_bits(t) % 8 != 0;
 }
 
-static int refuse_capture(const mf__queue *on, const char *why, mf_error *err) {
-  mf__entered before;
-  uint64_t id = 0;
-  int rc = on->backend->enter(on->ordinal, &before, err);
-  if (rc != MF_OK) return rc;
-  rc = on->backend->stream_capture(on->stream, &id, err);
-  on->backend->leave(&before);
-  if (rc == MF_OK && id != 0)
-    rc = mf__fail(err, MF_ECAPTURE, "stream 0x%llx of %s:%d is being captured, and %s", (unsigned long long)on->stream,
-                  on->backend->name, on->ordinal, why);
-  return rc;
-}
-
 /* Temporaries */
 
 /* A compact tensor like t, in memory of the queue's device or pinned for it. */
@@ -73,9 +61,13 @@ static int temporary(const mf_tensor *t, mf__space space, const mf__queue *on, m
   return mf__tensor_create_at(&t->dl, t->flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED, &place, out, err);
 }
 
-/* The same where a capture has not been refused yet: a graph would use the memory when it is another tensor's. */
+/* Where a capture has not been refused yet: a graph would use the temporary when it is another tensor's. */
+static int refuse_scratch(const mf__queue *on, mf_error *err) {
+  return mf__capture_refuse(on, "this copy needs memory of its own for a while", err);
+}
+
 static int scratch(const mf_tensor *t, const mf__queue *on, mf_tensor **out, mf_error *err) {
-  const int rc = refuse_capture(on, "this copy needs memory of its own for a while", err);
+  const int rc = refuse_scratch(on, err);
   *out = NULL;
   return rc == MF_OK ? temporary(t, MF__DEVICE, on, out, err) : rc;
 }
@@ -102,97 +94,30 @@ static int run_plan(const mf__plan *p, const mf__queue *on, bool *undone, mf_err
   return MF_OK;
 }
 
-/* Both sides are known to the queue's driver and do not overlap. */
+/* Both sides are known to the queue's driver and do not overlap. undone NULL: however many driver copies it takes. */
 static int move(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, bool *undone, mf_error *err) {
   mf__usage uses[2] = {{.access = record_of(dst), .write = true}, {.access = record_of(src)}};
-  mf__entered before;
+  mf__scope scope;
   mf__plan p;
-  *undone = false;
+  if (undone != NULL) *undone = false;
   mf__plan_copy(&p, dst, src);
-  if (p.repeats) {
+  if (p.repeats && undone != NULL) {
     *undone = true;
     return MF_OK;
   }
   int rc = mf__order_begin(on, uses, 2, err);
   if (rc != MF_OK) return rc;
-  rc = on->backend->enter(on->ordinal, &before, err);
+  rc = mf__queue_enter(&scope, on, err);
   if (rc == MF_OK) {
-    rc = run_plan(&p, on, undone, err);
-    on->backend->leave(&before);
+    rc = undone != NULL ? run_plan(&p, on, undone, err) : mf__plan_run_boxes(&p, on, err);
+    mf__leave(&scope);
   }
-  mf__order_end(on, uses, 2, !*undone);
+  mf__order_end(on, uses, 2, undone == NULL || !*undone);
   return rc;
 }
 
-/* Through the host */
-
-/* The bytes that t reaches, over the same memory. */
-static int reached_bytes(const mf_tensor *t, mf_tensor **out, int64_t *lo, mf_error *err) {
-  mf__span span;
-  int64_t extents[2] = {0, 1};
-  (void)mf__span_compute(&t->dl, mf__tensor_bits(t), &span, NULL); /* it was checked when t was made */
-  extents[0] = span.hi_byte - span.lo_byte;
-  *lo = span.lo_byte;
-  const DLTensor view = {.data = (char *)t->dl.data + span.lo_byte,
-                         .device = t->dl.device,
-                         .ndim = 1,
-                         .dtype = {kDLUInt, 8, 1},
-                         .shape = extents,
-                         .strides = extents + 1};
-  return mf__tensor_view(&view, 0, t->storage, out, err);
-}
-
-/* A tensor on the host and what it is an image of. */
-typedef struct image {
-  mf_tensor *bytes;  /* what the original reaches, in its own memory */
-  mf_tensor *copy;   /* the same bytes on the host */
-  mf_tensor *tensor; /* the original's layout over the copy; the original itself if that is on the host */
-} image;
-
-static void image_release(image *m) {
-  mf_tensor_release(m->tensor);
-  mf_tensor_release(m->copy);
-  mf_tensor_release(m->bytes);
-}
-
-static int image_layout(image *m, const mf_tensor *t, int64_t lo, mf_error *err) {
-  DLTensor view = t->dl;
-  view.data = (char *)m->copy->dl.data - lo;
-  view.device = m->copy->dl.device;
-  return mf__tensor_view(&view, t->flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED, m->copy->storage, &m->tensor,
-                         err);
-}
-
-/* const is cast away from a tensor that is only counted. */
-static int image_create(image *m, const mf_tensor *t, bool write, const mf__queue *on, mf_error *err) {
-  int64_t lo;
-  *m = (image){0};
-  if (mf__tensor_on_host(t)) {
-    m->tensor = mf_tensor_retain((mf_tensor *)t);
-    return mf__tensor_host_use(t, write, err);
-  }
-  int rc = reached_bytes(t, &m->bytes, &lo, err);
-  if (rc == MF_OK) rc = host_temporary(m->bytes, &m->copy, err);
-  if (rc == MF_OK) rc = mf__transfer(m->copy, m->bytes, on, err);
-  if (rc == MF_OK) rc = image_layout(m, t, lo, err);
-  return rc;
-}
-
-static int image_store(const image *m, const mf__queue *on, mf_error *err) {
-  return m->bytes == NULL ? MF_OK : mf__transfer(m->bytes, m->copy, on, err);
-}
-
-/* What lies between the destination's elements is read and written back as it was. */
-static int through_host(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
-  image to = {0}, from = {0};
-  int rc = refuse_capture(on, "this layout is copied by the host", err);
-  if (rc == MF_OK) rc = image_create(&from, src, false, on, err);
-  if (rc == MF_OK) rc = image_create(&to, dst, true, on, err);
-  if (rc == MF_OK) rc = mf__copy_host(to.tensor, from.tensor, err);
-  if (rc == MF_OK) rc = image_store(&to, on, err);
-  image_release(&from);
-  image_release(&to);
-  return rc;
+int mf__transfer_boxes(mf_tensor *dst, const mf_tensor *src, const mf__queue *on, mf_error *err) {
+  return move(on, dst, src, NULL, err);
 }
 
 /* Each driver brings its part to the host, or takes it from there. */
@@ -201,7 +126,7 @@ static int across_drivers(mf_tensor *dst, const mf_tensor *src, const mf__queue 
   int rc = host_temporary(src, &host, err);
   if (rc == MF_OK) rc = mf__transfer(host, src, on, err);
   if (rc == MF_OK) rc = mf__transfer(dst, host, on, err);
-  mf_tensor_release(host);
+  (void)mf_tensor_release_later(host);
   return rc;
 }
 
@@ -210,7 +135,7 @@ static int across_drivers(mf_tensor *dst, const mf_tensor *src, const mf__queue 
 static int move_or_image(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
   bool undone;
   const int rc = move(on, dst, src, &undone, err);
-  return rc == MF_OK && undone ? through_host(on, dst, src, err) : rc;
+  return rc == MF_OK && undone ? mf__image_copy(dst, src, on, err) : rc;
 }
 
 static int move_overlapping(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
@@ -218,40 +143,41 @@ static int move_overlapping(const mf__queue *on, mf_tensor *dst, const mf_tensor
   int rc = scratch(src, on, &between, err);
   if (rc == MF_OK) rc = move_or_image(on, between, src, err);
   if (rc == MF_OK) rc = move_or_image(on, dst, between, err);
-  mf_tensor_release(between);
+  (void)mf_tensor_release_later(between);
   return rc;
 }
 
 static int peer_flat(const mf__queue *on, const mf__plan *p, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
   mf__access *to = record_of(dst), *from = record_of(src);
   mf__usage uses[2] = {{.access = to, .write = true}, {.access = from}};
-  mf__entered before;
+  mf__scope scope;
   int rc = mf__order_begin(on, uses, 2, err);
   if (rc != MF_OK) return rc;
-  rc = on->backend->enter(on->ordinal, &before, err);
+  rc = mf__queue_enter(&scope, on, err);
   if (rc == MF_OK) {
     const mf__block_copy job = {.dst = p->dst, .src = p->src, .width = p->width, .height = 1, .depth = 1};
     rc = on->backend->copy_peer(&job, to->ordinal, from->ordinal, on->stream, err);
-    on->backend->leave(&before);
+    mf__leave(&scope);
   }
   mf__order_end(on, uses, 2, true);
   return rc;
 }
 
-/* The source is contiguous, or becomes so on its own device first. */
+/* The source is contiguous, or becomes so on its own device first: by a temporary that neither queue may capture. */
 static int peer_from(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
   mf__queue there;
   mf_tensor *packed;
   mf__plan p;
   mf__plan_copy(&p, dst, src);
   if (p.ndim == 0 && !p.repeats) return peer_flat(on, &p, dst, src, err);
-  int rc = queue_for(record_of(src), on, &there, err);
+  int rc = refuse_scratch(on, err);
+  if (rc == MF_OK) rc = queue_for(record_of(src), on, &there, err);
   if (rc == MF_OK) rc = scratch(src, &there, &packed, err);
   if (rc != MF_OK) return rc;
   rc = move_or_image(&there, packed, src, err);
   mf__plan_copy(&p, dst, packed);
   if (rc == MF_OK) rc = peer_flat(on, &p, dst, packed, err);
-  mf_tensor_release(packed);
+  (void)mf_tensor_release_later(packed);
   return rc;
 }
 
@@ -264,7 +190,7 @@ static int peer(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, mf_er
   if (rc != MF_OK) return rc;
   rc = peer_from(on, arrived, src, err);
   if (rc == MF_OK) rc = move_or_image(on, dst, arrived, err);
-  mf_tensor_release(arrived);
+  (void)mf_tensor_release_later(arrived);
   return rc;
 }
 
@@ -319,7 +245,7 @@ static int upload_large(const mf__queue *on, mf_tensor *dst, const mf_tensor *sr
   int rc = temporary(src, MF__DEVICE, on, &arrived, err);
   if (rc == MF_OK) rc = upload_large(on, arrived, src, err);
   if (rc == MF_OK) rc = move_or_image(on, dst, arrived, err);
-  mf_tensor_release(arrived);
+  (void)mf_tensor_release_later(arrived);
   return rc;
 }
 
@@ -329,7 +255,7 @@ static int download_repeated(const mf__queue *on, mf_tensor *dst, const mf_tenso
   int rc = host_temporary(src, &host, err);
   if (rc == MF_OK) rc = mf__transfer(host, src, on, err);
   if (rc == MF_OK) rc = mf__copy_host(dst, host, err);
-  mf_tensor_release(host);
+  (void)mf_tensor_release_later(host);
   return rc;
 }
 
@@ -349,7 +275,7 @@ static int download_large(const mf__queue *on, mf_tensor *dst, const mf_tensor *
   int rc = temporary(src, MF__DEVICE, on, &packed, err);
   if (rc == MF_OK) rc = move_or_image(on, packed, src, err);
   if (rc == MF_OK) rc = download_large(on, dst, packed, err);
-  mf_tensor_release(packed);
+  (void)mf_tensor_release_later(packed);
   return rc;
 }
 
@@ -358,7 +284,7 @@ static int upload_small(const mf__queue *on, mf_tensor *dst, const mf_tensor *sr
   int rc = temporary(src, MF__PINNED, on, &pinned, err);
   if (rc == MF_OK) rc = mf__copy_host(pinned, src, err);
   if (rc == MF_OK) rc = move_or_image(on, dst, pinned, err);
-  mf_tensor_release(pinned);
+  (void)mf_tensor_release_later(pinned);
   return rc;
 }
 
@@ -368,7 +294,7 @@ static int download_small(const mf__queue *on, mf_tensor *dst, const mf_tensor *
   if (rc == MF_OK) rc = move_or_image(on, pinned, src, err);
   if (rc == MF_OK) rc = mf__tensor_host_use(pinned, false, err);
   if (rc == MF_OK) rc = mf__copy_host(dst, pinned, err);
-  mf_tensor_release(pinned);
+  (void)mf_tensor_release_later(pinned);
   return rc;
 }
 
@@ -376,7 +302,7 @@ static int download_small(const mf__queue *on, mf_tensor *dst, const mf_tensor *
 static int with_pageable(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
   const bool up = is_known(record_of(dst), on);
   const bool small = mf_tensor_nbytes(dst) <= SMALL;
-  int rc = refuse_capture(on, "pageable host memory cannot take part; use pinned memory (cuda_host)", err);
+  int rc = mf__capture_refuse(on, "pageable host memory cannot take part; use pinned memory (cuda_host)", err);
   if (rc == MF_OK) rc = up ? mf__tensor_host_use(src, false, err) : mf__tensor_host_use(dst, true, err);
   if (rc != MF_OK) return rc;
   if (up) return small ? upload_small(on, dst, src, err) : upload_large(on, dst, src, err);
@@ -387,8 +313,7 @@ static int with_pageable(const mf__queue *on, mf_tensor *dst, const mf_tensor *s
 
 /* Memory of ours with one tensor: what is left of its last byte is nobody's. */
 static bool is_alone(const mf_tensor *t) {
-  const mf__access *a = record_of(t);
-  return a != NULL && a->block != NULL && !mf__storage_is_shared(t->storage);
+  return mf__storage_is_own(t->storage) && !mf__storage_is_shared(t->storage);
 }
 
 /* Elements of parts of bytes go as bytes where both sides are compact and no bit of the last byte is another's. */
@@ -403,9 +328,9 @@ int mf__transfer(mf_tensor *dst, const mf_tensor *src, const mf__queue *on, mf_e
   const bool both = on_device(to) && on_device(from);
   mf__queue q;
   if (both && to->backend != from->backend) return across_drivers(dst, src, on, err);
-  const int rc = queue_for(on_device(to) ? to : from, on, &q, err);
+  const int rc = queue_for(to == NULL || (on_device(from) && !on_device(to)) ? from : to, on, &q, err);
   if (rc != MF_OK) return rc;
-  if (!is_bytes(dst, src)) return through_host(&q, dst, src, err);
+  if (!is_bytes(dst, src)) return mf__image_copy(dst, src, &q, err);
   if (!is_known(to, &q) || !is_known(from, &q)) return with_pageable(&q, dst, src, err);
   if (mf__overlap(dst, src)) return move_overlapping(&q, dst, src, err);
   return both && to->ordinal != from->ordinal ? peer(&q, dst, src, err) : move_or_image(&q, dst, src, err);
@@ -418,13 +343,13 @@ typedef int (*fill_fn)(const mf__plan *p, const void *slot, const mf__queue *on,
 static int fill_ordered(const mf__queue *on, mf_tensor *dst, const mf__plan *p, fill_fn fill, const void *slot,
                         mf_error *err) {
   mf__usage use = {.access = record_of(dst), .write = true};
-  mf__entered before;
+  mf__scope scope;
   int rc = mf__order_begin(on, &use, 1, err);
   if (rc != MF_OK) return rc;
-  rc = on->backend->enter(on->ordinal, &before, err);
+  rc = mf__queue_enter(&scope, on, err);
   if (rc == MF_OK) {
     rc = fill(p, slot, on, err);
-    on->backend->leave(&before);
+    mf__leave(&scope);
   }
   mf__order_end(on, &use, 1, true);
   return rc;
@@ -436,13 +361,17 @@ static int fill_compact(const mf__queue *on, mf_tensor *dst, const void *slot, m
   return fill_ordered(on, dst, &p, mf__plan_run_fill, slot, err);
 }
 
-/* Without kernels, and with too many rows or elements of more than 4 bytes. */
+/* Without kernels, and with too many rows or elements of more than 4 bytes: from memory that is full of the element. */
 static int fill_by_copy(const mf__queue *on, mf_tensor *dst, const void *slot, mf_error *err) {
-  mf_tensor *filled;
-  int rc = scratch(dst, on, &filled, err);
-  if (rc == MF_OK) rc = fill_compact(on, filled, slot, err);
-  if (rc == MF_OK) rc = move_or_image(on, dst, filled, err);
-  mf_tensor_release(filled);
+  const mf__place place = {.device = {on->backend, MF__DEVICE, on->ordinal}, .on = *on};
+  mf_tensor *all, *filled;
+  int rc = refuse_scratch(on, err);
+  if (rc == MF_OK) rc = mf__arranged_create(dst, &place, &all, &filled, err);
+  if (rc != MF_OK) return rc;
+  rc = fill_compact(on, all, slot, err);
+  if (rc == MF_OK) rc = mf__transfer_boxes(dst, filled, on, err);
+  (void)mf_tensor_release_later(filled);
+  (void)mf_tensor_release_later(all);
   return rc;
 }
 
@@ -457,21 +386,11 @@ static int fill_strided(const mf__queue *on, mf_tensor *dst, const mf__plan *p, 
   return fill_ordered(on, dst, p, mf__plan_run_fill, slot, err);
 }
 
-static int fill_image(const mf__queue *on, mf_tensor *dst, const void *slot, mf_error *err) {
-  image m = {0};
-  int rc = refuse_capture(on, "this layout is filled by the host", err);
-  if (rc == MF_OK) rc = image_create(&m, dst, true, on, err);
-  if (rc == MF_OK) mf__repeat(m.tensor, slot);
-  if (rc == MF_OK) rc = image_store(&m, on, err);
-  image_release(&m);
-  return rc;
-}
-
 /* Elements of 1, 2 or 4 bits as the bytes that they repeat in. */
 static int fill_part_bytes(const mf__queue *on, mf_tensor *dst, const void *slot, mf_error *err) {
   const int64_t bits = mf__tensor_bits(dst);
   unsigned byte = *(const unsigned char *)slot & ((1u << (bits & 7)) - 1);
-  if (bits > 8 || 8 % bits != 0 || !is_bytes(dst, dst)) return fill_image(on, dst, slot, err);
+  if (bits > 8 || 8 % bits != 0 || !is_bytes(dst, dst)) return mf__image_fill(dst, slot, on, err);
   for (int64_t have = bits; have < 8; have *= 2) byte |= byte << have;
   const unsigned char pattern = (unsigned char)byte;
   return fill_compact(on, dst, &pattern, err);
@@ -487,7 +406,7 @@ int mf__transfer_fill(mf_tensor *dst, const void *slot, mf_error *err) {
   if (rc != MF_OK) return rc;
   if (is_part_byte(dst)) return fill_part_bytes(&q, dst, slot, err);
   mf__plan_fill(&p, dst);
-  if (p.repeats) return fill_image(&q, dst, slot, err);
+  if (p.repeats) return mf__image_fill(dst, slot, &q, err);
   if (p.ndim > 0 && mf__plan_count_fill(&p, slot) > FILLS_MAX) return fill_strided(&q, dst, &p, slot, err);
   return fill_ordered(&q, dst, &p, mf__plan_run_fill, slot, err);
 }

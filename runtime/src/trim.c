@@ -8,35 +8,50 @@
 
 #include <time.h>
 
-static const mf__backend *const backends[] = {&mf__backend_cuda, &mf__backend_hip};
-
-#define NBACKENDS (sizeof backends / sizeof backends[0])
+static int count_of(const mf__backend *backend) {
+  int32_t count = 0;
+  if (backend->usable()) (void)backend->device_count(&count, NULL);
+  return count < MF__MAX_ORDINALS ? count : MF__MAX_ORDINALS;
+}
 
 static int trim_driver(const mf__device *device, mf_error *err) {
   mf__scope scope;
-  int rc = mf__scope_open(&scope, device->backend, device->ordinal, err);
+  int rc = mf__enter_relaxed(&scope, device->backend, device->ordinal, err);
   if (rc != MF_OK) return rc;
   rc = device->backend->memory_trim(err);
-  mf__scope_close(&scope);
+  mf__leave(&scope);
   return rc;
 }
 
-/* What is kept of others' memory may be marked by this device's events, which are given back first. */
-static int trim_device(const mf__device *d, mf_error *err) {
+/* Events and streams of a device that are kept. */
+static void trim_queues(const mf__backend *backend, int32_t ordinal) {
+  if (!mf__device_used(backend, ordinal)) return;
+  mf__event_trim(backend, ordinal);
+  mf__stream_trim(backend, ordinal);
+}
+
+static int trim_gpu(const mf__device *d, mf_error *err) {
   if (!mf__device_used(d->backend, d->ordinal)) return MF_OK;
   mf__stage_trim(d->backend, d->ordinal);
   int rc = mf__pool_trim(d, err);
   const int driver = trim_driver(d, rc == MF_OK ? err : NULL);
   if (rc == MF_OK) rc = driver;
-  mf__event_trim(d->backend, d->ordinal);
-  mf__stream_trim(d->backend, d->ordinal);
+  trim_queues(d->backend, d->ordinal);
   return rc;
 }
 
-static int count_of(const mf__backend *backend) {
-  int32_t count = 0;
-  if (backend->usable()) (void)backend->device_count(&count, NULL);
-  return count < MF__MAX_ORDINALS ? count : MF__MAX_ORDINALS;
+/* Pinned and managed memory was allocated on any device, and is marked by events of all. */
+static int trim_shared(const mf__device *d, mf_error *err) {
+  const int32_t count = count_of(d->backend);
+  for (int32_t i = 0; d->space == MF__PINNED && i < count; i++)
+    if (mf__device_used(d->backend, i)) mf__stage_trim(d->backend, i);
+  const int rc = mf__pool_trim(d, err);
+  for (int32_t i = 0; i < count; i++) trim_queues(d->backend, i);
+  return rc;
+}
+
+static int trim_device(const mf__device *d, mf_error *err) {
+  return d->space == MF__DEVICE ? trim_gpu(d, err) : trim_shared(d, err);
 }
 
 static bool is_unused(const mf__backend *backend, int32_t ordinal) {
@@ -60,12 +75,13 @@ int mf_pool_trim(const DLDevice *device, mf_error *err) {
     rc = mf__fail(err, MF_EDEVICE, "device is the cpu, whose memory is not pooled");
   if (rc != MF_OK) return mf__end(rc, __func__, err);
   mf__retire_drain(d.backend);
+  mf_releases_run();
   rc = trim_device(&d, err);
   forget_unused(d.backend);
   return mf__end(rc, __func__, err);
 }
 
-/* The host's memory first: it is the first device's, and its blocks are marked by events of all. */
+/* The host's memory first, because its blocks are marked by events of all devices. */
 static int trim_all_of(const mf__backend *backend, mf_error *err) {
   const int32_t count = count_of(backend);
   int first = MF_OK;
@@ -76,18 +92,18 @@ static int trim_all_of(const mf__backend *backend, mf_error *err) {
       if (first == MF_OK) first = rc;
     }
   /* A device's blocks may have been marked by events of one that came before it. */
-  for (int32_t i = 0; i < count; i++)
-    if (mf__device_used(backend, i)) mf__event_trim(backend, i);
+  for (int32_t i = 0; i < count; i++) trim_queues(backend, i);
   forget_unused(backend);
   return first;
 }
 
 static int trim_all(bool delete, mf_error *err) {
   int first = MF_OK;
-  for (size_t i = 0; i < NBACKENDS; i++) {
-    if (!backends[i]->usable()) continue;
-    if (delete) mf__retire_drain(backends[i]);
-    const int rc = trim_all_of(backends[i], first == MF_OK ? err : NULL);
+  for (size_t i = 0; i < MF__NBACKENDS; i++) {
+    if (!mf__backends[i]->usable()) continue;
+    mf__retire_drain(mf__backends[i]);
+    if (delete) mf_releases_run();
+    const int rc = trim_all_of(mf__backends[i], first == MF_OK ? err : NULL);
     if (first == MF_OK) first = rc;
   }
   return first;
@@ -101,6 +117,12 @@ static bool is_waiting(const mf__backend *backend, bool delete) {
   return count > 0 && waits;
 }
 
+static bool any_waiting(bool delete) {
+  bool waits = false;
+  for (size_t i = 0; i < MF__NBACKENDS; i++) waits = waits || is_waiting(mf__backends[i], delete);
+  return waits;
+}
+
 static int64_t now_ms(void) {
   struct timespec t;
   (void)clock_gettime(CLOCK_MONOTONIC, &t);
@@ -112,8 +134,7 @@ static int trim_within(int32_t wait_ms, bool delete, mf_error *err) {
   const struct timespec nap = {.tv_nsec = 500000};
   const int64_t until = now_ms() + wait_ms;
   int rc = trim_all(delete, err);
-  while (rc == MF_OK && (is_waiting(&mf__backend_cuda, delete) || is_waiting(&mf__backend_hip, delete)) &&
-         now_ms() < until) {
+  while (rc == MF_OK && any_waiting(delete) && now_ms() < until) {
     nanosleep(&nap, NULL);
     rc = trim_all(delete, err);
   }

@@ -60,10 +60,15 @@ def ours(mf, t):
     a, b = mf.Stream("cuda:0"), mf.Stream("cuda:0")
     yield WAIT, "moonferry", "a.wait(b)", {"a": a, "b": b}
     yield POOL, "moonferry", "f(n, 'uint8', device='cuda:0')", {"f": mf.empty, "n": NBYTES}
-    yield "t.__dlpack__(stream=...), same stream", "moonferry", "f(stream=1, max_version=v)", {
-        "f": t.__dlpack__,
-        "v": (1, 3),
-    }
+    yield (
+        "t.__dlpack__(stream=...), same stream",
+        "moonferry",
+        "f(stream=1, max_version=v)",
+        {
+            "f": t.__dlpack__,
+            "v": (1, 3),
+        },
+    )
 
 
 def beside_cupy(mf, t, cupy):

@@ -142,9 +142,9 @@ def threads_rows(rounds):
     words = f"two threads, each with its Lua state: {gain['moonferry']:.2f}x of one (lupa {gain['lupa']:.2f}x)"
     goals = [{"goal": ">= 1.8x: time of two <= 2/1.8 of one", "value": 2 / gain["moonferry"], "limit": 2 / 1.8}]
     yield {"operation": words, "ns": {name: times[0] * 1e9 for name, times in two.items()}, "goals": goals}
-    words = f"share of it for which they were blocked (lupa {two['lupa'][1]:.3g})"
     goals = [{"goal": "<= 0.02", "value": two["moonferry"][1], "limit": 0.02}]
-    yield {"operation": words, "ns": {}, "goals": goals}
+    shares = {name: share for name, (_, share) in two.items()}
+    yield {"operation": "share of it for which they were blocked", "ns": shares, "goals": goals}
 
 
 def main():

@@ -1,28 +1,19 @@
 """The memory rows of the benchmark, each in a process of its own.
 
-    memory.py live          bytes that an import takes beyond what its producer allocated
-    memory.py resident N    KiB by which N exchanges grew the process after the first 10^5
+memory.py live          bytes that an import takes beyond what its producer allocated
+memory.py resident N    KiB by which N exchanges grew the process after the first 10^5
 """
 
-import ctypes
 import os
 import sys
+from pathlib import Path
 
 import numpy as np
 
 import moonferry as mf
 
-
-class Mallinfo2(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_size_t) for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks".split()]
-    _fields_ += [(name, ctypes.c_size_t) for name in "uordblks fordblks keepcost".split()]
-
-
-def allocated():
-    """Bytes of malloc in use, its own headers included. PYTHONMALLOC=malloc brings Python's objects in."""
-    libc = ctypes.CDLL(None)
-    libc.mallinfo2.restype = Mallinfo2
-    return libc.mallinfo2().uordblks
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from allocated import allocated  # noqa: E402
 
 
 def live(n=20_000):

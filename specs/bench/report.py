@@ -5,6 +5,8 @@ import platform
 import re
 
 LIBRARIES = ["moonferry", "numpy", "torch", "tvm-ffi", "nanobind", "jax"]
+# What no library can be faster than; the others of a row are peers.
+FLOORS = ("gcc -O2", "memcpy", "lua_pcall", "PyObject_Vectorcall")
 BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
 
 
@@ -25,15 +27,24 @@ def number(value):
     """A time in nanoseconds, to the digits that a measurement carries."""
     if value >= 1e6:
         return f"{value / 1e6:.3g} ms"
+    if abs(value) < 1:
+        return f"{value:.2g}"
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.1f}"
 
 
+def rank(ns):
+    """The place among all peers of a row, by the figures as measured; empty where there is none."""
+    peers = [value for name, value in ns.items() if name not in ("moonferry", *FLOORS)]
+    ours = ns.get("moonferry")
+    return f"{1 + sum(value < ours for value in peers)} of {1 + len(peers)}" if peers and ours is not None else ""
+
+
 def cells(row):
-    """The row's columns: operation, each library, any other peer, goal, value, met or missed."""
+    """The row's columns: operation, each library, any other peer, the rank, goal, value, met or missed."""
     ns = row["ns"]
     out = [row["operation"]] + [number(ns[name]) if name in ns else "" for name in LIBRARIES]
     others = [f"{name} {number(value)}" for name, value in ns.items() if name not in LIBRARIES]
-    out.append(", ".join(others))
+    out += [", ".join(others), rank(ns)]
     out.append("; ".join(g["goal"] for g in row["goals"]))
     out.append("; ".join(f"{g['value']:.3g}" for g in row["goals"]))
     out.append("; ".join("met" if g["value"] <= g["limit"] else "missed" for g in row["goals"]))
@@ -41,7 +52,7 @@ def cells(row):
 
 
 def grid(result):
-    head = ["operation (ns)", *LIBRARIES, "other", "goal", "measured", "verdict"]
+    head = ["operation (ns)", *LIBRARIES, "other", "rank", "goal", "measured", "verdict"]
     return [head] + [cells(row) for row in result["rows"]]
 
 
@@ -54,7 +65,7 @@ def text(result):
 
 def markdown(result):
     head, *rows = grid(result)
-    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" + " ---: |" * 6 + " --- |" * 4]
+    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" + " ---: |" * 6 + " --- |" * 5]
     lines += ["| " + " | ".join(row) + " |" for row in rows]
     return "\n".join(lines) + f"\n\nMeasured on: {result['machine']}.\n"
 

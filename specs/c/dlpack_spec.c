@@ -248,6 +248,10 @@ static void packed_bits_are_not_legacy(void **state) {
   mf_tensor *t = spec_create("uint1", DIMS(16));
   REFUSES(MF_EDTYPE, m, mf_tensor_export_legacy(t, &m, &spec_err));
   SAYS(MF_EDTYPE, "uint1", mf_tensor_export_legacy(t, &m, &spec_err));
+  DLTensor view;
+  FAILS(MF_EDTYPE, mf_tensor_borrow(t, &view, &spec_err));
+  assert_int_equal(mf_tensor_borrow(t, &view, NULL), MF_EDTYPE);
+  SAYS(MF_EDTYPE, "uint1", mf_tensor_borrow(t, &view, &spec_err));
   mf_tensor_release(t);
 }
 

@@ -205,6 +205,180 @@ static void a_release_may_call_the_library(void **state) {
   assert_int_equal(seen.blocks, 0);
 }
 
+static void delete_of_theirs(DLManagedTensorVersioned *self) {
+  (void)self;
+}
+
+static void delete_of_theirs_legacy(DLManagedTensor *self) {
+  (void)self;
+}
+
+/* A caller below whom no foreign code may run: the callback waits until it is asked for, and then runs once. */
+static void released_later(void **state) {
+  (void)state;
+  for (int legacy = 0; legacy < 2; legacy++) {
+    mf_tensor *t, *view;
+    spec_loan *loan = spec_lend_compact("int8", DIMS(4), legacy != 0);
+    OK(spec_import(loan, &t, &spec_err));
+    OK(mf_tensor_readonly(t, &view, &spec_err));
+    assert_int_equal(mf_tensor_release_later(t), 0);
+    assert_int_equal(mf_tensor_release_later(view), 1);
+    assert_int_equal(spec_loan_calls(loan), 0);
+    assert_int_equal(ledger().tensors, 0);
+    assert_int_equal(ledger().storages, 1);
+    assert_int_equal(mf_tensor_release_later(NULL), 1);
+    mf_releases_run();
+    assert_int_equal(spec_loan_calls(loan), 1);
+    assert_ledger(0, 0, 0);
+    assert_int_equal(mf_tensor_release_later(NULL), 0);
+  }
+  float memory[4];
+  spec_once *once = spec_once_new();
+  assert_int_equal(mf_tensor_release_later(wrap_once(once, memory)), 1);
+  mf_releases_run();
+  mf_releases_run();
+  assert_int_equal(spec_once_calls(once), 1);
+}
+
+/* What has no foreign code ends at once: our own memory, and a wrapped or imported one that nobody wants back. */
+static void nothing_foreign_is_released_at_once(void **state) {
+  unsigned char memory[4];
+  DLTensor view = {.data = memory, .ndim = 0, .dtype = {kDLInt, 32, 1}};
+  mf_tensor *t;
+  (void)state;
+  assert_int_equal(mf_tensor_release_later(spec_create("int8", DIMS(4))), 0);
+  OK(mf_tensor_wrap(&view, 0, NULL, NULL, &t, &spec_err));
+  assert_int_equal(mf_tensor_release_later(t), 0);
+  for (int legacy = 0; legacy < 2; legacy++) {
+    spec_loan *loan = spec_lend_compact("int8", DIMS(4), legacy != 0);
+    spec_loan_no_deleter(loan);
+    OK(spec_import(loan, &t, &spec_err));
+    assert_int_equal(mf_tensor_release_later(t), 0);
+  }
+  assert_ledger(0, 0, 0);
+}
+
+static void any_release_runs_what_is_due(void **state) {
+  float memory[4];
+  spec_once *first = spec_once_new(), *second = spec_once_new();
+  DLManagedTensorVersioned *m;
+  (void)state;
+  assert_int_equal(mf_tensor_release_later(wrap_once(first, memory)), 1);
+  mf_tensor_release(spec_create("int8", DIMS(4)));
+  assert_int_equal(spec_once_calls(first), 1);
+  mf_tensor *t = spec_create("int8", DIMS(4));
+  OK(mf_tensor_export(t, 0, &m, &spec_err));
+  mf_tensor_release(t);
+  assert_int_equal(mf_tensor_release_later(wrap_once(second, memory)), 1);
+  m->deleter(m);
+  assert_int_equal(spec_once_calls(second), 1);
+}
+
+/* A struct that was told so gives its memory back where no foreign code may run; so does one that came back to us. */
+static void an_export_is_deleted_later(void **state) {
+  (void)state;
+  for (int legacy = 0; legacy < 2; legacy++) {
+    mf_tensor *t;
+    DLManagedTensorVersioned *m;
+    DLManagedTensor *old;
+    spec_loan *loan = spec_lend_compact("int8", DIMS(4), legacy != 0);
+    OK(spec_import(loan, &t, &spec_err));
+    OK(mf_tensor_export(t, 0, &m, &spec_err));
+    OK(mf_tensor_export_legacy(t, &old, &spec_err));
+    mf_tensor_release(t);
+    mf_export_delete_later(m);
+    mf_export_delete_later(m);
+    mf_export_delete_later_legacy(old);
+    m->deleter(m);
+    old->deleter(old);
+    assert_int_equal(spec_loan_calls(loan), 0);
+    mf_releases_run();
+    assert_int_equal(spec_loan_calls(loan), 1);
+  }
+  assert_ledger(0, 0, 0);
+}
+
+static void an_export_that_came_back_is_nothing_foreign(void **state) {
+  (void)state;
+  for (int legacy = 0; legacy < 2; legacy++) {
+    mf_tensor *t = spec_create("int8", DIMS(4)), *back;
+    DLManagedTensorVersioned *m;
+    DLManagedTensor *old;
+    if (legacy) {
+      OK(mf_tensor_export_legacy(t, &old, &spec_err));
+      OK(mf_tensor_import_legacy(old, &back, &spec_err));
+    } else {
+      OK(mf_tensor_export(t, 0, &m, &spec_err));
+      OK(mf_tensor_import(m, &back, &spec_err));
+    }
+    mf_tensor_release(t);
+    assert_int_equal(mf_tensor_release_later(back), 0);
+    assert_ledger(0, 0, 0);
+  }
+}
+
+static void another_library_keeps_its_deleter(void **state) {
+  int32_t left = 0;
+  (void)state;
+  DLManagedTensorVersioned theirs = {.deleter = delete_of_theirs};
+  DLManagedTensor theirs_legacy = {.deleter = delete_of_theirs_legacy};
+  mf_export_delete_later(&theirs);
+  mf_export_delete_later_legacy(&theirs_legacy);
+  assert_true(theirs.deleter == delete_of_theirs);
+  assert_true(theirs_legacy.deleter == delete_of_theirs_legacy);
+  theirs.deleter = NULL;
+  mf_export_delete_later(&theirs);
+  assert_null(theirs.deleter);
+  DLTensor view = {.data = &left, .ndim = 0, .dtype = {kDLInt, 32, 1}};
+  mf_tensor *t;
+  OK(mf_tensor_wrap(&view, 0, mf_release_mark, &left, &t, &spec_err));
+  assert_int_equal(mf_tensor_release_later(t), 0);
+  assert_int_equal(left, 1);
+}
+
+enum { NQUEUED = 5 };
+
+typedef struct queued {
+  struct queued *next; /* made due by this one's callback */
+  int depth, order;
+} queued;
+
+static int depth_now, calls_so_far;
+
+static void release_of_queued(void *ctx) {
+  queued *q = ctx;
+  unsigned char memory[4];
+  DLTensor view = {.data = memory, .ndim = 0, .dtype = {kDLInt, 32, 1}};
+  mf_tensor *t;
+  q->depth = ++depth_now;
+  q->order = ++calls_so_far;
+  if (q->next != NULL) {
+    OK(mf_tensor_wrap(&view, 0, release_of_queued, q->next, &t, &spec_err));
+    assert_int_equal(mf_tensor_release_later(t), 1);
+    mf_releases_run();
+  }
+  depth_now--;
+}
+
+/* A callback that makes another one due is not interrupted by it, however it asks. */
+static void callbacks_come_one_after_the_other(void **state) {
+  queued all[NQUEUED] = {0};
+  (void)state;
+  for (int i = 0; i < NQUEUED - 1; i++) all[i].next = &all[i + 1];
+  depth_now = calls_so_far = 0;
+  queued *first = &all[0];
+  unsigned char memory[4];
+  DLTensor view = {.data = memory, .ndim = 0, .dtype = {kDLInt, 32, 1}};
+  mf_tensor *t;
+  OK(mf_tensor_wrap(&view, 0, release_of_queued, first, &t, &spec_err));
+  assert_int_equal(mf_tensor_release_later(t), 1);
+  mf_releases_run();
+  for (int i = 0; i < NQUEUED; i++) {
+    assert_int_equal(all[i].depth, 1);
+    assert_int_equal(all[i].order, i + 1);
+  }
+}
+
 static void a_mark_tells_that_the_memory_is_free(void **state) {
   unsigned char memory[4];
   int32_t mark = 0;
@@ -228,6 +402,13 @@ int main(void) {
       SPEC(only_wrapped_memory_can_be_taken_back),
       SPEC(everything_refuses_after_invalidate),
       SPEC(a_release_may_call_the_library),
+      SPEC(released_later),
+      SPEC(nothing_foreign_is_released_at_once),
+      SPEC(any_release_runs_what_is_due),
+      SPEC(an_export_is_deleted_later),
+      SPEC(an_export_that_came_back_is_nothing_foreign),
+      SPEC(another_library_keeps_its_deleter),
+      SPEC(callbacks_come_one_after_the_other),
       SPEC(a_mark_tells_that_the_memory_is_free),
   };
   return cmocka_run_group_tests(tests, spec_group_setup, NULL);

@@ -60,6 +60,18 @@ class Terminal:
             assert answer in said, said
         return said
 
+    def run(self, text):
+        """Types a line that says when it runs, and waits for that; the line itself is shown before it."""
+        self.type(f"print 'ready' {text}\r")
+        self.expect("\nready\n")
+
+    def sleep(self):
+        """Waits until the program waits for something itself."""
+        stat = f"/proc/{self.child.pid}/stat"
+        end = time.monotonic() + 20
+        while open(stat).read().rpartition(")")[2].split()[0] != "S":
+            assert time.monotonic() < end, "it does not wait"
+
     def interrupt(self):
         self.type("\x03")
 

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from programs import BUILD, MOONFERRY, ROOT
@@ -372,11 +371,11 @@ def test_ctrl_c_reaches_the_command_from_the_terminal_alone(sim, group, count):
 
 
 def test_a_signal_that_was_ignored_stays_ignored(sim):
-    program = sim.script("print('ready', flush=True)\nimport time\ntime.sleep(1)\nprint('end')\nend()\n")
-    child = started(sim, program, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    program = sim.script("print('ready', flush=True)\ninput()\nprint('end')\nend()\n")
+    ignore = {"preexec_fn": lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN), "stdin": subprocess.PIPE}
+    child = started(sim, program, **ignore)
     child.send_signal(signal.SIGHUP)
-    time.sleep(0.1)
-    out, err = child.communicate(timeout=60)
+    out, err = child.communicate("\n", timeout=60)
     assert (child.returncode, out) == (0, "end\n"), err
 
 

@@ -59,11 +59,13 @@ def test_python_and_luajit_find_it_by_one_variable_each(prefix, here):
     program = (
         "import moonferry; print(moonferry.__file__, moonferry.Lua().eval('require(\"moonferry\").ones({2}):get(1)'))"
     )
-    env = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{prefix}/lib", "PYTHONDONTWRITEBYTECODE": "1"}
+    sanitizer = {k: os.environ[k] for k in ("LD_PRELOAD", "ASAN_OPTIONS") if k in os.environ}
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{prefix}/lib", "PYTHONDONTWRITEBYTECODE": "1", **sanitizer}
     done = subprocess.run([sys.executable, "-c", program], env=env, cwd=here, capture_output=True, text=True)
     assert done.stdout == f"{prefix}/lib/moonferry/__init__.py 1\n", done.stderr
     lua = f"{prefix}/lib/moonferry/lua"
     env = {"PATH": os.environ["PATH"], "LUA_PATH": f"{lua}/?.lua;{lua}/?/init.lua;;", "PYTHONDONTWRITEBYTECODE": "1"}
+    env.update(sanitizer)
     done = subprocess.run(["luajit", "-e", USE], env=env, cwd=here, capture_output=True, text=True)
     assert done.stdout.startswith("7\t") and f"{lua}/moonferry/init.lua" in done.stdout, done.stderr
 

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from programs import BUILD, MOONFERRY
@@ -187,7 +186,6 @@ def test_signals_to_a_script(tmp_path, name, text):
     child = subprocess.Popen([MOONFERRY, "-joff", "-e", code], env=environment(tmp_path), stdout=subprocess.PIPE,
                              stderr=subprocess.PIPE, text=True)  # fmt: skip
     assert child.stdout.readline() == "ready\n"
-    time.sleep(0.1)
     child.send_signal(getattr(signal, f"SIG{name}"))
     _, err = child.communicate(timeout=30)
     assert text in err
@@ -197,11 +195,11 @@ def test_signals_to_a_script(tmp_path, name, text):
 def test_ctrl_c_in_python_of_a_script(tmp_path):
     """Also where Python was started by an earlier chunk."""
     (tmp_path / ".venv").symlink_to(os.path.dirname(os.path.dirname(sys.executable)))
-    words = ["-e", "py = require 'moonferry.python' print(py.None)", "-e", "io.stdout:flush() py.exec 'while 1: pass'"]
+    loop = "io.stdout:flush() py.exec [[print('in Python', flush=True)\nwhile 1: pass]]"
+    words = ["-e", "py = require 'moonferry.python' print(py.None)", "-e", loop]
     child = subprocess.Popen([MOONFERRY, *words], env=environment(tmp_path), cwd=tmp_path, stdout=subprocess.PIPE,
                              stderr=subprocess.PIPE, text=True)  # fmt: skip
-    assert child.stdout.readline() == "None\n"
-    time.sleep(0.3)
+    assert [child.stdout.readline() for _ in range(2)] == ["None\n", "in Python\n"]
     child.send_signal(signal.SIGINT)
     _, err = child.communicate(timeout=30)
     assert child.returncode == 1 and "KeyboardInterrupt" in err

@@ -218,7 +218,7 @@ function device.lifetime(cell, A, B)
   end
   collect()
   expect(cell, "the sinks went first", A, x, a, 6)
-  x = nil
+  x = nil -- luacheck: ignore 311
   collect()
   for what, count in pairs(mf.ledger()) do
     if count > before[what] then
@@ -226,7 +226,7 @@ function device.lifetime(cell, A, B)
     end
   end
   races(cell, "lifetime")
-  return { word = x == nil and "nothing left", rounds = ROUNDS }
+  return { word = "nothing left", rounds = ROUNDS }
 end
 
 --- Nanoseconds from x to y with work for the simulated driver in between; of a GPU they say nothing.

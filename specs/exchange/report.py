@@ -1,4 +1,5 @@
-"""Makes the table and the picture of what the matrix found: docs/matrix.json, docs/matrix.md, docs/matrix.png.
+"""Makes the table and the picture of what the matrix found: matrix.json, matrix.md and matrix.png, in build/matrix/ or,
+when they are published, in docs/.
 
 Responsible for words and colours. Must not know how a cell is run.
 """
@@ -19,7 +20,7 @@ TITLES = {
 }
 # What a cell is called, its colour, and what that means.
 KINDS = {
-    "zero-copy": ("#2a9d6f", "one memory: the same address, and each side sees what the other writes"),
+    "zero-copy": ("#2a9d6f", "one memory: the same address, and each side sees what is written there"),
     "copied": ("#e9c46a", "one end makes a copy, or lies on another device"),
     "second process": ("#8ab6d6", "one copy into shared memory, which a second process has too"),
     "copied on request": ("#f4a261", "refused as it is; the copy that Moonferry makes when asked is taken"),
@@ -241,13 +242,15 @@ What becomes of an array of the library on the left, given to Moonferry and from
 
 {kinds}
 
-`make matrix` makes this page, `matrix.json` and the picture, in about a quarter of an hour; it fails if a cell is worse
-than in the `matrix.json` that is committed. `make matrix ONLY="NumPy JAX"` runs a part, into `build/matrix/part/`.
-`make test` runs the part that needs no environments of its own, and the simulated devices.
+`make matrix` runs every cell and makes this page, `matrix.json` and the picture in `build/matrix/whole/`, in about a
+quarter of an hour; it fails if a cell is worse than in the `matrix.json` that is committed. `make matrix PUBLISH=1`
+puts them here. `make matrix ONLY="NumPy JAX"` runs a part, into `build/matrix/part/`. `make test` runs the part that
+needs no environments of its own, and the simulated devices.
 
 Each cell is a process of its own, and LuaJIT runs it (`specs/exchange/pair.lua`). It looks at
 
-* memory: by address, and by writing on one side, in Moonferry and on the other side, and reading everywhere;
+* memory: by address, and by writing on one side, in Moonferry and on the other side, and reading everywhere; where
+  nobody may write, by a write behind everybody's back;
 * every dtype that both ends have, bit for bit, with signalling and negative NaN, infinities and subnormal numbers;
 * layouts: compact, transposed, sliced, with negative and zero strides, without elements, without axes, with 12 axes;
 * read-only: kept, refused, or lost by whom;
@@ -328,7 +331,8 @@ def markdown(result):
     return "\n".join(lines)
 
 
-def write(result, folder=DOCS):
+def write(result, folder):
+    """The three files. In docs/ they are published: the README says how many cells there are of each kind."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "matrix.json").write_text(json.dumps(result, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
     (folder / "matrix.md").write_text(markdown(result))
@@ -338,4 +342,4 @@ def write(result, folder=DOCS):
 
 
 if __name__ == "__main__":
-    write(json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2]) if sys.argv[2:] else DOCS)
+    write(json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2]).resolve())

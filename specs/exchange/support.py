@@ -5,15 +5,18 @@ only names dtypes), and nothing of Moonferry but that it counts what is alive.
 """
 
 import ctypes
-import gc
 import importlib
 import importlib.util
 import os
 import re
 import sys
 import timeit
+from pathlib import Path
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import allocated  # noqa: E402
 
 ml_dtypes = importlib.import_module("ml_dtypes") if importlib.util.find_spec("ml_dtypes") else None
 
@@ -79,6 +82,11 @@ def peek(pointer, shape, strides, size):
     return np.lib.stride_tricks.as_strided(flat[-low:], shape, steps).tobytes()
 
 
+def poke(pointer, value, count):
+    """Writes a float32 so many times into memory, behind its owner's back."""
+    ctypes.memmove(pointer, np.full(count, value, "float32").tobytes(), 4 * count)
+
+
 def spacers(size, attempt):
     """Memory from both of Python's allocators, for whoever keeps it: what is allocated next then lies at an address
     that divides otherwise than the last one did."""
@@ -101,24 +109,30 @@ def resident():
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def in_use():
+    """Bytes of malloc, blocks of Python's own allocator, resident bytes."""
+    allocated.collect()
+    return allocated.allocated(), sys.getallocatedblocks(), resident()
+
+
 def rounds(give, take, x, count, ledger):
-    """Gives x and takes it `count` times, again if the process has grown. Returns by how much the process grows, and
-    how many more references to x and tensors of Moonferry's there are."""
+    """Gives x and takes it `count` times, again if something has grown. Returns how many bytes of malloc and blocks of
+    Python's each round leaves, by how many resident bytes the process grows, and how many more references to x and how
+    much more of Moonferry's there are."""
     for _ in range(count // 10):
         take(give(x))
-    gc.collect()
+    allocated.collect()
     references, before = sys.getrefcount(x), tuple(ledger())
-    grown = sys.maxsize
+    grown = [sys.maxsize] * 3
     for _ in range(3):  # a library may fill a cache of its own once; a leak grows each time
-        start = resident()
+        start = in_use()
         for _ in range(count):
             take(give(x))
-        gc.collect()
-        grown = min(grown, resident() - start)
-        if grown < 1 << 16:
+        grown = [min(least, now - then) for least, now, then in zip(grown, in_use(), start)]
+        if grown[0] < 1 << 10 and grown[1] < 100 and grown[2] < 1 << 16:
             break
-    alive = sum(abs(now - then) for now, then in zip(tuple(ledger())[:3], before))
-    return grown, sys.getrefcount(x) - references, alive
+    alive = sum(abs(now - then) for now, then in zip(tuple(ledger()), before))
+    return grown[0] / count, grown[1] / count, grown[2], sys.getrefcount(x) - references, alive
 
 
 def nanoseconds(give, take, x):

@@ -69,15 +69,29 @@ def test_what_is_not_worse(changes):
 
 def test_a_cell_that_is_worse_is_named(monkeypatch, capsys):
     monkeypatch.setattr(verdict, "committed", lambda: {("host", "A", "B"): CELL})
-    assert verdict.judge([changed(kind="copied", checks__sharing={"why": "it is Sunday"})]) == 1
+    assert verdict.judge([changed(kind="copied", checks__sharing={"why": "it is Sunday"})], {}) == 1
     said = capsys.readouterr().out
     assert "not ok host: A -> B: was zero-copy, is copied; it is Sunday" in said
     assert "0 passed, 1 failed, 0 skipped" in said
 
 
 def test_a_cell_that_is_missing_is_a_skip_with_its_reason(capsys):
-    assert verdict.judge([changed(kind="missing", missing="no network")]) == 0
+    assert verdict.judge([changed(kind="missing", missing="no network")], {}) == 0
     assert "skip 1 cells (A -> B): no network" in capsys.readouterr().out
+
+
+def test_a_cell_that_is_missing_is_a_failure_of_a_strict_run_but_for_its_time(capsys):
+    assert verdict.judge([changed(kind="missing", missing=f"{verdict.NO_TURN} within 3 s")], {}, strict=True) == 0
+    assert verdict.judge([changed(kind="missing", missing="no network")], {}, strict=True) == 1
+    said = capsys.readouterr().out
+    assert "not ok host: A -> B: missing: no network" in said and "0 passed, 1 failed, 0 skipped" in said
+
+
+def test_two_ranks_that_fail_are_a_failure(monkeypatch, capsys):
+    monkeypatch.setattr(verdict, "committed", dict)
+    assert verdict.judge([CELL], {"mpi4py, two ranks": "it ended with 1"}) == 1
+    said = capsys.readouterr().out
+    assert "not ok mpi4py, two ranks: it ended with 1\n1 passed, 1 failed, 0 skipped\n" in said
 
 
 def test_the_pages_say_what_was_run():

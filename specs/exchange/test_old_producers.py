@@ -103,7 +103,9 @@ def test_a_subclass_that_overrides_the_method_is_asked_and_not_its_base():
     assert mf.asarray(a).tolist() == [0.0]
 
 
-def test_a_producer_that_changes_its_mind_while_it_is_asked():
+def test_a_producer_that_changes_its_mind_is_where_its_memory_is():
+    """What the struct says counts, not what was said before it."""
+
     class Fickle:
         count = 0
 
@@ -114,8 +116,5 @@ def test_a_producer_that_changes_its_mind_while_it_is_asked():
         def __dlpack__(self, **_):
             return abi.Producer().capsule()
 
-    for _ in range(4):
-        try:
-            assert mf.from_dlpack(Fickle()).device == "cpu"
-        except (BufferError, RuntimeError, ValueError):
-            pass
+    for asked in range(1, 5):
+        assert mf.from_dlpack(Fickle()).device == "cpu" and Fickle.count == asked

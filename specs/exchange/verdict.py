@@ -11,6 +11,8 @@ from environments import ROOT
 
 # From the best to the worst. "missing" is what this machine could not try, and says nothing of Moonferry.
 KINDS = ["zero-copy", "copied", "second process", "copied on request", "refused", "crash", "fault"]
+# How the reason begins of a cell for which the time was not enough.
+NO_TURN = "it was not its turn"
 LAYOUTS = ["zero-copy", "taken", "copied", "refused"]
 
 
@@ -51,10 +53,14 @@ def reasons(cell):
     return "; ".join(text for text in said if text)
 
 
-def failures(cells):
-    """Each cell that fails a run, with why: Moonferry at fault, a process ended, or less than what is committed."""
+def failures(cells, strict):
+    """Each cell that fails a run, with why: Moonferry at fault, a process ended, or less than what is committed. In a
+    strict run a library that cannot be had fails its cells, too."""
     before = committed()
     for cell in cells:
+        if strict and cell["kind"] == "missing" and not cell["missing"].startswith(NO_TURN):
+            yield cell, f"missing: {cell['missing']}"
+            continue
         where = (cell["table"], cell["from"], cell["to"])
         if cell["kind"] in ("fault", "crash"):
             yield cell, f"{cell['kind']}: {reasons(cell)}"
@@ -64,17 +70,21 @@ def failures(cells):
                 yield cell, "; ".join(filter(None, [*worse, reasons(cell)]))
 
 
-def judge(cells):
-    """Prints what failed and what could not be tried, and returns the exit status."""
-    bad = list(failures(cells))
+def judge(cells, broken, strict=False):
+    """Prints what failed and what could not be tried, and returns the exit status. `broken` is what failed beside the
+    cells: name -> why."""
+    bad = list(failures(cells, strict))
     for cell, why in bad:
         print(f"not ok {cell['table']}: {cell['from']} -> {cell['to']}: {why[:900]}")
+    for name, why in broken.items():
+        print(f"not ok {name}: {why}")
     missing: dict[str, list[str]] = {}
     for cell in cells:
-        if cell["kind"] == "missing":
+        if cell["kind"] == "missing" and not any(cell is failed for failed, _ in bad):
             missing.setdefault(cell["missing"], []).append(f"{cell['from']} -> {cell['to']}")
     for why, names in missing.items():
         print(f"skip {len(names)} cells ({names[0]}{', ...' if len(names) > 1 else ''}): {why}")
     skipped = sum(len(names) for names in missing.values())
-    print(f"{len(cells) - len(bad) - skipped} passed, {len(bad)} failed, {skipped} skipped")
-    return 1 if bad else 0
+    failed = len(bad) + len(broken)
+    print(f"{len(cells) - len(bad) - skipped} passed, {failed} failed, {skipped} skipped")
+    return 1 if failed else 0

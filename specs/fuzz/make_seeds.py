@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Writes the seed corpus of import_fuzz.c: small inputs that reach each of its branches.
+"""Writes the seed corpora: for each fuzz target small inputs that reach each of its branches.
 
-Responsible for the input's format being written in one place beside the reader in import_fuzz.c. Run it
-after that format changes, and commit what it writes to specs/fuzz/corpus/import/.
+Responsible for each input's format being written in one place beside the reader in specs/fuzz/NAME_fuzz.c. Run it after
+such a format changes, and commit what it writes to specs/fuzz/corpus/NAME/. What libFuzzer has found worth keeping
+(`merge`, beside this file) is named by its hash and stays.
 """
 
+import re
 import struct
 from pathlib import Path
 
-CORPUS = Path(__file__).resolve().parent / "corpus" / "import"
+HERE = Path(__file__).resolve().parent
 NO_FAULT = 255
 LEGACY, NULL_SHAPE, NULL_STRIDES, MAJOR, NULL_DELETER, DEVICE = 1, 2, 4, 8, 16, 32
 
@@ -100,17 +102,90 @@ def seeds():
     yield "readonly", ints + view(8) + bytes([0, 1])
     for code, bits in ((0, 8), (2, 16), (4, 16), (2, 64), (5, 64), (6, 8), (10, 8), (14, 8), (17, 4), (3, 64)):
         yield f"work_{code}_{bits}", ints + bytes([1, 1, code, bits]) + numbers((77, 1, -1))
-        yield f"from_{code}_{bits}", head(dtype=(code, bits, 1), shape=(7,)) + memory() + filler[:56] + bytes(
-            [1, 3, 2, 32, 5, 2]
+        yield (
+            f"from_{code}_{bits}",
+            head(dtype=(code, bits, 1), shape=(7,)) + memory() + filler[:56] + bytes([1, 3, 2, 32, 5, 2]),
         )
 
 
+def ptx_entry(body):
+    return (
+        ".version 8.0\n.target sm_80\n.address_size 64\n"
+        ".visible .entry k(.param .u64 a, .param .u64 b, .param .u32 n)\n{\n"
+        ".reg .pred %p<4>;\n.reg .b16 %h<4>;\n.reg .b32 %r<8>;\n.reg .b64 %d<8>;\n.reg .f32 %f<4>;\n"
+        ".reg .f64 %g<4>;\nld.param.u64 %d1, [a];\nld.param.u64 %d2, [b];\nld.param.u32 %r1, [n];\n"
+        f"mov.u32 %r2, %tid.x;\ncvt.u16.u32 %h1, %r1;\ncvt.u16.u32 %h2, %r2;\n{body}\nret;\n}}\n"
+    ).encode()
+
+
+def ptx_seeds():
+    """Instructions as the simulator's specs have them, some to a text, and what those say is refused."""
+    specs = HERE.parent / "sim" / "specs"
+    rows = re.findall(r'X\(\w+, \'\w\', "([^"]+)"', (specs / "ptx_spec.c").read_text())
+    for i in range(0, len(rows), 12):
+        yield f"instructions_{i // 12}", ptx_entry("\n".join(rows[i : i + 12]))
+    refused = re.findall(r'^\{"((?:[^"\\\n]|\\.)*)",', (specs / "refusals.def").read_text(), re.MULTILINE)
+    for i, body in enumerate(refused[::6]):
+        yield f"refused_{i}", ptx_entry(body.replace("\\n", "\n"))
+    yield (
+        "memory",
+        ptx_entry(
+            "add.u64 %d1, %d1, 8;\nld.global.u32 %r3, [%d1+4];\nst.global.u32 [%d2], %r3;\n"
+            "ld.global.v2.u64 {%d3, %d4}, [%d2];\nst.global.v2.u64 [%d2+16], {%d3, %d4};"
+        ),
+    )
+    yield (
+        "loop",
+        ptx_entry(
+            "mov.u32 %r3, 0;\nNEXT:\nsetp.ge.u32 %p1, %r3, %r1;\n@%p1 bra DONE;\nmul.wide.u32 %d3, %r3, 4;\n"
+            "add.u64 %d4, %d1, %d3;\nst.global.u32 [%d4], %r3;\nadd.u32 %r3, %r3, 1;\nbra NEXT;\nDONE:"
+        ),
+    )
+    yield "scope", ptx_entry("{\n.reg .u32 %x;\nmov.u32 %x, 3;\n@!%p1 bra L;\nL:\n}\n.loc 1 2 3")
+    yield "comments", b'/* a */ // b\n.version 7.0\n.target sm_50, debug\n.file 1 "a"\n.address_size 64\n'
+
+
+def name_seeds():
+    names = "bool int8 uint16 float32 float64x4 complex64 bfloat16 float8_e4m3fn float6_e2m3fn float4_e2m1fnx2 int4"
+    names += " uint2 bool1 handle64 float8_e5m2_b16 int256 float32x65536 float032"
+    names += " cpu cuda:1 cuda_host rocm:0 cuda_managed 99:7"
+    for name in names.split():
+        yield re.sub(r"\W", "_", name), name.encode()
+    yield "dtype", struct.pack("<BBHB", 2, 32, 4, 12)
+    yield "longest_dtype", struct.pack("<BBHB", 9, 255, 65535, 31)
+    yield "device", struct.pack("<iiB", 2, 1, 20)
+    yield "nameless_device", struct.pack("<iiB", 2147483647, -2147483648, 31)
+
+
+def format_seeds():
+    for size, letters in ((1, "?cbB"), (2, "hHe"), (4, "iIlLf"), (8, "lLqQnNdF"), (16, "D")):
+        for letter in letters:
+            name = f"{'upper' if letter.isupper() else 'lower'}_{letter.replace('?', 'bool')}_{size}"
+            yield name, bytes([size]) + letter.encode()
+    for i, (size, text) in enumerate(((8, "Zf"), (16, "Zd"), (4, "<f"), (4, ">f"), (4, "=i"), (8, "@l"), (1, ">b"))):
+        yield f"prefixed_{i}", bytes([size]) + text.encode()
+    yield "struct", bytes([12]) + b"T{i:a:d:b:}"
+    yield "empty", bytes([1])
+
+
+def option_seeds():
+    lines = ["--help", "-h", "--word\na", "--word=a=b", "--word=", "--number\n7", "--number=1001", "--number=0x10"]
+    lines += ["--size=4G\n--size\n1K", "--numbers=18446744073709551615", "--numbers=18446744073709551616", "--"]
+    lines += ["--word\na\n--\n--help", "-\n--help", "--none", "--help=1", "--word", "--size=18446744073709551615K"]
+    for i, text in enumerate(lines):
+        yield f"words_{i}", text.encode()
+
+
 def main():
-    CORPUS.mkdir(parents=True, exist_ok=True)
-    for old in CORPUS.iterdir():
-        old.unlink()
-    for name, data in seeds():
-        (CORPUS / name).write_bytes(data)
+    every = {"import": seeds, "ptx": ptx_seeds, "name": name_seeds, "format": format_seeds, "option": option_seeds}
+    for target, make in every.items():
+        folder = HERE / "corpus" / target
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in folder.iterdir():
+            if not re.fullmatch(r"[0-9a-f]{40}", old.name):
+                old.unlink()
+        for name, data in make():
+            (folder / name).write_bytes(data)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ static void needs_devices(int32_t wanted) {
   int32_t n = 0;
   OK(gpu->device_count(&n, &err));
   if (n >= wanted) return;
-  print_message("%d devices are needed\n", wanted);
+  print_message("skipped: %d devices are needed\n", wanted);
   skip();
 }
 
@@ -99,7 +99,7 @@ static void a_failure_does_not_move_the_caller(void **state) {
   (void)state;
   needs_devices(2);
   if (!simulated()) {
-    print_message("not a simulated driver: it cannot be told to fail\n");
+    print_message("skipped: a real driver cannot be told to fail\n");
     skip();
   }
   void *const elsewhere = go_elsewhere();
@@ -177,10 +177,10 @@ static void capture_start(mf_stream s, int mode) {
 
 /* The driver's answer; a graph is thrown away. */
 static int capture_end(mf_stream s) {
-  int (*stop)(void *, void **);
+  int (*end)(void *, void **);
   void *graph = NULL;
-  *(void **)&stop = driver_symbol(IS_HIP ? "hipStreamEndCapture" : "cuStreamEndCapture");
-  const int rc = stop((void *)(intptr_t)s, &graph);
+  *(void **)&end = driver_symbol(IS_HIP ? "hipStreamEndCapture" : "cuStreamEndCapture");
+  const int rc = end((void *)(intptr_t)s, &graph);
   if (rc == 0) assert_int_equal(call_with(IS_HIP ? "hipGraphDestroy" : "cuGraphDestroy", graph), 0);
   return rc;
 }

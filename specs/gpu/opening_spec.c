@@ -74,7 +74,7 @@ static bool under_simulator(void) {
 
 static void needs_simulator(void) {
   if (under_simulator()) return;
-  print_message("not a simulated driver: it cannot be told to fail\n");
+  print_message("skipped: a real driver cannot be told to fail\n");
   skip();
 }
 
@@ -206,18 +206,18 @@ static void without_an_optional_function_the_rest_works(void **state) {
 #if !IS_HIP
 /* Without its id a capture is known, and refused. */
 static void capture_unnamed(void) {
-  int (*start)(void *, int), (*stop)(void *, void **), (*destroy)(void *);
+  int (*start)(void *, int), (*end)(void *, void **), (*destroy)(void *);
   void *graph = NULL;
   mf__entered before;
   mf_stream s = 0;
   uint64_t id = 0;
   CHECK(gpu->enter(0, &before, &err) == MF_OK && gpu->stream_create(&s, &err) == MF_OK);
   *(void **)&start = driver_symbol("cuStreamBeginCapture_v2");
-  *(void **)&stop = driver_symbol("cuStreamEndCapture");
+  *(void **)&end = driver_symbol("cuStreamEndCapture");
   *(void **)&destroy = driver_symbol("cuGraphDestroy");
   CHECK(start((void *)(intptr_t)s, 2) == 0);
   CHECK(gpu->stream_capture(s, &id, &err) == MF_ECAPTURE && strstr(err.message, "cannot say into which") != NULL);
-  CHECK(stop((void *)(intptr_t)s, &graph) == 0 && destroy(graph) == 0);
+  CHECK(end((void *)(intptr_t)s, &graph) == 0 && destroy(graph) == 0);
   CHECK(gpu->stream_destroy(s, &err) == MF_OK);
   gpu->leave(&before);
 }

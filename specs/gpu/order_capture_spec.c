@@ -131,8 +131,9 @@ static void releases_during_a_capture_wait(void **state) {
   use_end_stream(0, other);
 }
 
-/* The host may wait for the rest of the device meanwhile: the capture stays whole, whatever the driver answers. */
-static void a_wait_for_the_device_leaves_the_capture_whole(void **state) {
+/* To wait for a device while one of its streams is being captured is an error that breaks the capture (CUDA Programming
+ * Guide, "Prohibited and Unhandled Operations"), whatever mode a thread is in. It happens only to who asks for it. */
+static void a_wait_for_the_device_breaks_a_capture(void **state) {
   const DLDevice device = gpu_device(0);
   (void)state;
   const mf_stream s = use_new_stream(0);
@@ -142,11 +143,47 @@ static void a_wait_for_the_device_leaves_the_capture_whole(void **state) {
   OK(mf_stream_synchronize(&device, s, &err));
   other_capture(0, s);
   use_fill(t, 8);
-  const int rc = mf_device_synchronize(&device, &err);
-  if (rc != MF_OK) FAILS(MF_ECAPTURE, rc);
-  use_captured(t, s, 8);
+  FAILS(MF_ECAPTURE, mf_device_synchronize(&device, &err));
+  assert_false(other_capture_is_whole(0, s));
+  FAILS(MF_ECAPTURE, use_try_fill(t, 9)); /* until it is ended */
+  other_capture_give_up(0, s);
+  use_fill(t, 9);
+  use_expect(t, 9);
+  OK(mf_device_synchronize(&device, &err));
+  sim_ask_reset(); /* the simulator reports what broke the capture, as it should */
   mf_tensor_release(t);
   use_end_stream(0, s);
+}
+
+/* A blocking stream, as CuPy makes them by default: while it is captured the legacy stream may not even be asked. What
+ * that stream used before is refused, and says what helps; the capture stays whole. */
+static void the_legacy_stream_beside_a_blocking_capture(void **state) {
+  (void)state;
+  const mf_stream theirs = other_stream(0, true);
+  const mf_request request = {.stream = theirs};
+  DLManagedTensorVersioned *given;
+  mf_tensor *t = use_create(gpu_device(0)), *other = use_create(gpu_device(0)), *copy;
+  use_fill(t, 1);
+  use_fill(other, 1);
+  OK(mf_tensor_acquire(other, MF_STREAM_HOST, MF_WRITE, &err));
+  other_sync_all(0);
+  other_capture(0, theirs);
+  FAILS(MF_ECAPTURE, mf_tensor_export_to(t, &request, &given, &err));
+  SAYS("MF_STREAM_HOST");
+  FAILS(MF_ECAPTURE, use_try_fill(t, 2)); /* on the legacy stream itself */
+  SAYS("legacy");
+  FAILS(MF_ECAPTURE, mf_tensor_clone(t, &copy, &err));
+  assert_true(other_capture_is_whole(0, theirs));
+  OK(mf_tensor_export_to(other, &request, &given, &err));
+  other_fill(0, given->dl_tensor.data, 3, NBYTES, theirs);
+  given->deleter(given);
+  mf_tensor_release(t); /* what it waits for is asked for later */
+  OK(mf_pools_trim(0, &err));
+  assert_true(other_capture_is_whole(0, theirs));
+  use_captured(other, theirs, 3);
+  mf_tensor_release(other);
+  other_sync_all(0);
+  other_stream_end(theirs);
 }
 
 int main(void) {
@@ -156,7 +193,8 @@ int main(void) {
       USE(captured_and_not_is_refused),
       USE(finished_work_outside_is_no_hindrance),
       USE(releases_during_a_capture_wait),
-      USE(a_wait_for_the_device_leaves_the_capture_whole),
+      USE(a_wait_for_the_device_breaks_a_capture),
+      USE(the_legacy_stream_beside_a_blocking_capture),
   };
   return other_open() ? cmocka_run_group_tests(tests, NULL, NULL) : 77;
 }

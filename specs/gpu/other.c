@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "seeds.h"
 #include "sim.h"
 
 #define MAX_DEVICES 16
@@ -22,6 +23,7 @@ static struct {
   int (*release)(int);
   int (*push)(handle), (*pop)(handle *), (*get)(handle *), (*set)(handle);
   int (*get_device)(int *), (*set_device)(int);
+  int (*state)(int, unsigned *, int *);
   int (*stream_create)(handle *, unsigned), (*stream_destroy)(handle), (*stream_sync)(handle);
   int (*stream_wait)(handle, handle, unsigned);
   int (*event_create)(handle *, unsigned), (*event_record)(handle, handle), (*event_destroy)(handle);
@@ -29,11 +31,13 @@ static struct {
   int (*cuda_copy)(address, address, size_t, handle);
   int (*hip_copy)(void *, const void *, size_t, int, handle);
   int (*alloc)(address *, size_t), (*free)(address);
+  int (*managed)(address *, size_t, unsigned);
   int (*pinned)(void **, size_t, unsigned), (*pinned_free)(void *);
   int (*sync)(void);
   int (*capture)(handle, int), (*capture_end)(handle, handle *);
   int (*instantiate)(handle *, handle, unsigned long long);
   int (*launch)(handle, handle), (*graph_destroy)(handle), (*exec_destroy)(handle);
+  int (*capturing)(handle, int *);
 } call;
 
 static struct {
@@ -43,6 +47,7 @@ static struct {
   int (*fail)(const char *);
   int64_t (*left)(const char *);
   void (*host)(const void *, size_t, int);
+  int (*at)(const char *, uint64_t, void (*)(void *), void *);
 } sim;
 
 typedef struct entry {
@@ -59,6 +64,7 @@ static const entry entries[] = {
     {&call.pop, "cuCtxPopCurrent_v2", NULL},
     {&call.get, "cuCtxGetCurrent", NULL},
     {&call.set, "cuCtxSetCurrent", NULL},
+    {&call.state, "cuDevicePrimaryCtxGetState", NULL},
     {&call.get_device, NULL, "hipGetDevice"},
     {&call.set_device, NULL, "hipSetDevice"},
     {&call.stream_create, "cuStreamCreate", "hipStreamCreateWithFlags"},
@@ -72,12 +78,14 @@ static const entry entries[] = {
     {&call.cuda_copy, "cuMemcpyAsync", NULL},
     {&call.hip_copy, NULL, "hipMemcpyAsync"},
     {&call.alloc, "cuMemAlloc_v2", "hipMalloc"},
+    {&call.managed, "cuMemAllocManaged", NULL},
     {&call.free, "cuMemFree_v2", "hipFree"},
     {&call.pinned, "cuMemHostAlloc", "hipHostMalloc"},
     {&call.pinned_free, "cuMemFreeHost", "hipHostFree"},
     {&call.sync, "cuCtxSynchronize", "hipDeviceSynchronize"},
     {&call.capture, "cuStreamBeginCapture_v2", "hipStreamBeginCapture"},
     {&call.capture_end, "cuStreamEndCapture", "hipStreamEndCapture"},
+    {&call.capturing, "cuStreamIsCapturing", "hipStreamIsCapturing"},
     {&call.instantiate, "cuGraphInstantiateWithFlags", "hipGraphInstantiateWithFlags"},
     {&call.launch, "cuGraphLaunch", "hipGraphLaunch"},
     {&call.graph_destroy, "cuGraphDestroy", "hipGraphDestroy"},
@@ -89,7 +97,7 @@ static const entry questions[] = {
     {&sim.faults, "sim_faults", "sim_faults"},    {&sim.finding, "sim_finding", "sim_finding"},
     {&sim.reset, "sim_reset", "sim_reset"},       {&sim.seed, "sim_seed", "sim_seed"},
     {&sim.fail, "sim_fail", "sim_fail"},          {&sim.left, "sim_left", "sim_left"},
-    {&sim.host, "sim_host_access", "sim_host_access"},
+    {&sim.host, "sim_host_access", "sim_host_access"}, {&sim.at, "sim_at", "sim_at"},
 };
 
 static bool is_hip;
@@ -97,8 +105,14 @@ static bool counts_cuda; /* the simulator's calls are CUDA's */
 static int ndevices;
 static handle contexts[MAX_DEVICES];
 
+static bool tolerant;
+
+void other_tolerate(bool on) {
+  tolerant = on;
+}
+
 static void check(int status, const char *what) {
-  if (status == 0) return;
+  if (status == 0 || tolerant) return;
   fprintf(stderr, "other library: %s answered %d\n", what, status);
   abort();
 }
@@ -139,7 +153,14 @@ static void find_simulator(void *library) {
 }
 
 static void release_contexts(void) {
-  for (int i = 0; i < ndevices && !is_hip; i++) (void)call.release(i);
+  for (int i = 0; i < ndevices && !is_hip; i++)
+    if (contexts[i] != NULL) (void)call.release(i);
+}
+
+/* Only of the devices that are used, as a library of one of several ranks does. */
+static handle context_of(int device) {
+  if (contexts[device] == NULL) DO(retain, &contexts[device], device);
+  return contexts[device];
 }
 
 bool other_open(void) {
@@ -154,7 +175,6 @@ bool other_open(void) {
     return false;
   }
   ndevices = count < MAX_DEVICES ? count : MAX_DEVICES;
-  for (int i = 0; i < ndevices && !is_hip; i++) DO(retain, &contexts[i], i);
   atexit(release_contexts);
   return true;
 }
@@ -179,12 +199,16 @@ int other_devices(void) {
   return ndevices;
 }
 
+enum { NOT_ENTERED = -1 }; /* where failures are tolerated */
+
 /* The device that was current, as HIP counts them. */
 static int enter(int device) {
   int before = 0;
   if (!is_hip) {
-    DO(push, contexts[device]);
-    return 0;
+    const handle context = context_of(device);
+    const int status = call.push(context);
+    check(status, "push");
+    return status == 0 ? 0 : NOT_ENTERED;
   }
   DO(get_device, &before);
   DO(set_device, device);
@@ -193,6 +217,7 @@ static int enter(int device) {
 
 static void leave(int before) {
   handle ignored;
+  if (before == NOT_ENTERED) return;
   if (is_hip)
     DO(set_device, before);
   else
@@ -217,6 +242,7 @@ void other_stream_end(int64_t stream) {
 
 void other_fill(int device, void *p, int byte, size_t nbytes, int64_t stream) {
   const int before = enter(device);
+  if (before == NOT_ENTERED) return;
   DO(fill, (address)p, (unsigned char)byte, nbytes, native(stream));
   leave(before);
 }
@@ -288,6 +314,22 @@ void other_capture(int device, int64_t stream) {
   leave(before);
 }
 
+bool other_capture_is_whole(int device, int64_t stream) {
+  enum { ACTIVE = 1 };
+  int status = 0;
+  const int before = enter(device);
+  DO(capturing, native(stream), &status);
+  leave(before);
+  return status == ACTIVE;
+}
+
+void other_capture_give_up(int device, int64_t stream) {
+  handle graph = NULL;
+  const int before = enter(device);
+  if (call.capture_end(native(stream), &graph) == 0) check(-1, "ending a capture that was broken");
+  leave(before);
+}
+
 void *other_capture_end(int device, int64_t stream) {
   handle graph, exec;
   const int before = enter(device);
@@ -325,11 +367,26 @@ void other_current_set(int device) {
   if (is_hip)
     DO(set_device, device < 0 ? 0 : device);
   else
-    DO(set, device < 0 ? NULL : contexts[device]);
+    DO(set, device < 0 ? NULL : context_of(device));
+}
+
+bool other_is_active(int device) {
+  unsigned flags;
+  int active = 0;
+  if (!is_hip) DO(state, device, &flags, &active);
+  return active != 0;
+}
+
+void *other_managed(int device, size_t nbytes) {
+  address p;
+  const int before = enter(device);
+  DO(managed, &p, nbytes, 1);
+  leave(before);
+  return (void *)p;
 }
 
 void sim_ask_seed(uint64_t seed) {
-  if (sim.seed != NULL) sim.seed(seed);
+  if (sim.seed != NULL) sim.seed(seed_of(seed));
 }
 
 void sim_ask_reset(void) {
@@ -375,6 +432,12 @@ void sim_ask_fail(const char *rules) {
 
 uint64_t sim_ask_faults(void) {
   return sim.faults == NULL ? 0 : sim.faults();
+}
+
+void sim_ask_at(const char *cuda, const char *hip, uint64_t nth, void (*fn)(void *ctx), void *ctx) {
+  if (sim.at == NULL || sim.at(sim_ask_which(cuda, hip), nth, fn, ctx) == 0) return;
+  fprintf(stderr, "other library: %s cannot be waited for\n", cuda);
+  abort();
 }
 
 void sim_ask_host(const void *p, size_t nbytes, bool write) {

@@ -3,7 +3,8 @@
  * rocm).
  *
  * Streams are written as in moonferry.h: 1 legacy default, 2 per thread, else a handle. Every call must succeed, or the
- * spec ends. With a simulated driver there are its questions, too (sim.h); on a real one they answer zero. */
+ * spec ends, unless it is to tolerate failures. With a simulated driver there are its questions, too (sim.h); on a real
+ * one they answer zero. */
 #ifndef MOONFERRY_SPEC_OTHER_H
 #define MOONFERRY_SPEC_OTHER_H
 
@@ -13,6 +14,7 @@
 
 /* False, with the reason printed, where there is no driver. */
 bool other_open(void);
+void other_tolerate(bool on);
 bool other_is_simulated(void); /* the very driver that is called; one that is forwarded to only checks */
 int other_device_type(void); /* kDLCUDA or kDLROCM */
 int other_pinned_type(void);
@@ -28,20 +30,24 @@ void other_after(int device, int64_t stream, int64_t earlier); /* stream waits f
 void other_sync(int device, int64_t stream);
 void other_sync_all(int device);
 void *other_alloc(int device, size_t nbytes);
+void *other_managed(int device, size_t nbytes); /* where there is managed memory; other_free frees it */
 void other_free(int device, void *p);
 void *other_pinned(size_t nbytes);
 void other_pinned_free(void *p);
 
 void other_capture(int device, int64_t stream); /* in global mode */
+bool other_capture_is_whole(int device, int64_t stream); /* goes on, and nothing has broken it */
+void other_capture_give_up(int device, int64_t stream); /* of one that was broken */
 void *other_capture_end(int device, int64_t stream);
 void other_launch(int device, void *graph, int64_t stream);
 void other_graph_end(int device, void *graph);
+bool other_is_active(int device); /* has a primary context; false where the driver has none */
 /* What the driver has as current: a context or a device; for specs that it stays. */
 void *other_current(void);
 void other_current_set(int device); /* -1: none, where the driver knows that */
 
 /* The simulator; on a real driver these do nothing and answer 0. */
-void sim_ask_seed(uint64_t seed);
+void sim_ask_seed(uint64_t seed); /* moved by MOONFERRY_SPEC_SEED (seeds.h) */
 void sim_ask_reset(void);
 uint64_t sim_ask_findings(void); /* prints them */
 uint64_t sim_ask_found(int kind); /* a sim_kind; does not print */
@@ -53,6 +59,8 @@ bool sim_ask_is_there(void);  /* or the one behind it is */
 int64_t sim_ask_left(const char *what);
 void sim_ask_fail(const char *rules);
 uint64_t sim_ask_faults(void);
+/* As sim_at, by either driver's name for the call. */
+void sim_ask_at(const char *cuda, const char *hip, uint64_t nth, void (*fn)(void *ctx), void *ctx);
 void sim_ask_host(const void *p, size_t nbytes, bool write); /* the host uses shared memory now */
 
 #endif

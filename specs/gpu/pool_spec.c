@@ -135,7 +135,7 @@ static void who_waited_for_all_speaks_for_all(void **state) {
   const mf_stream s = other_stream(0, false), b = stream_new();
   use(s);
   mf_tensor *t = create(gpu(0), NBYTES);
-  write_on(t, s, 1);
+  OK(mf_tensor_fill(t, &(mf_scalar){.kind = MF_KIND_UINT, .u = 1}, &err));
   OK(mf_tensor_acquire(t, b, MF_READ, &err));
   const uint64_t before = sim_ask_calls(named("cuEventRecord", "hipEventRecord"));
   mf_tensor_release(t);
@@ -301,7 +301,7 @@ static void pinned_memory_is_the_hosts_at_once(void **state) {
   use(s);
   mf_tensor *t = create(pinned(), NBYTES);
   void *data = data_of(t);
-  write_on(t, s, 1);
+  keep_busy(t, s);
   mf_tensor_release(t);
   t = create(pinned(), NBYTES);
   assert_ptr_not_equal(data_of(t), data);

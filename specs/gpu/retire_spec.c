@@ -43,6 +43,64 @@ static void after_queued_work_later(void **state) {
   stream_end(s);
 }
 
+/* Operations notice that the work is done, but only a function that may call foreign code calls the deleter. */
+static void no_other_function_calls_it(void **state) {
+  (void)state;
+  const DLDevice device = gpu(0);
+  loan *l = loan_new();
+  const mf_stream s = stream_new();
+  const mf_scalar zero = {.kind = MF_KIND_UINT};
+  const mf_request copied = {.copy = MF_COPY_ALWAYS};
+  int32_t done;
+  mf_tensor *other = create(gpu(0), NBYTES), *copy;
+  mf_tensor *t = import(l);
+  write_on(t, s, 1);
+  mf_tensor_release(t);
+  other_sync(0, s);
+  OK(mf_stream_query(&device, s, &done, &err));
+  OK(mf_tensor_fill(other, &zero, &err));
+  OK(mf_tensor_acquire(other, s, MF_WRITE, &err));
+  OK(mf_tensor_to(other, &copied, &copy, &err));
+  assert_int_equal(calls_of(l), 0);
+  assert_int_equal(deferred(), 0);
+  assert_int_equal(mf_tensor_release_later(copy), 1);
+  assert_int_equal(calls_of(l), 0);
+  mf_releases_run();
+  assert_int_equal(calls_of(l), 1);
+  mf_tensor_release(other);
+  loan_end(l);
+  stream_end(s);
+}
+
+/* A struct that was told so calls no deleter either, and its consumer's stream is left all the same. */
+static void a_struct_that_is_deleted_later_calls_none(void **state) {
+  (void)state;
+  for (int legacy = 0; legacy < 2; legacy++) {
+    loan *l = loan_new();
+    const mf_stream s = stream_new();
+    const mf_request on_s = {.stream = s};
+    mf_tensor *t = import(l);
+    DLManagedTensorVersioned *m;
+    DLManagedTensor *old;
+    if (legacy) {
+      OK(mf_tensor_export_legacy_to(t, &on_s, &old, &err));
+      mf_export_delete_later_legacy(old);
+    } else {
+      OK(mf_tensor_export_to(t, &on_s, &m, &err));
+      mf_export_delete_later(m);
+    }
+    mf_tensor_release(t);
+    if (legacy) old->deleter(old);
+    else m->deleter(m);
+    other_sync(0, s);
+    assert_int_equal(calls_of(l), 0);
+    poll();
+    assert_int_equal(calls_of(l), 1);
+    loan_end(l);
+    stream_end(s);
+  }
+}
+
 static void each_stream_counts(void **state) {
   (void)state;
   char *seen = other_pinned(4);
@@ -330,6 +388,8 @@ int main(void) {
       SPEC(without_work_at_once),
       SPEC(after_done_work_at_once),
       SPEC(after_queued_work_later),
+      SPEC(no_other_function_calls_it),
+      SPEC(a_struct_that_is_deleted_later_calls_none),
       SPEC(each_stream_counts),
       SPEC(under_every_order),
       SPEC(a_captured_stream_later),

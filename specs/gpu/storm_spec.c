@@ -151,7 +151,7 @@ static void storm(uint64_t seed, int nthreads) {
   for (int i = 0; i < NTHREADS; i++) streams[i] = stream_new();
   streams[NTHREADS] = MF_STREAM_DEFAULT;
   streams[NTHREADS + 1] = other_device_type() == kDLCUDA ? MF_STREAM_PER_THREAD : MF_STREAM_DEFAULT;
-  for (int i = 0; i < nthreads; i++) actors[i] = (actor){.random = seed * NTHREADS + (uint64_t)i};
+  for (int i = 0; i < nthreads; i++) actors[i] = (actor){.random = seed_of(seed) * NTHREADS + (uint64_t)i};
   for (int i = 1; i < nthreads; i++) assert_int_equal(pthread_create(&threads[i], NULL, act, &actors[i]), 0);
   const actor *failed = act(&actors[0]);
   for (int i = 1; i < nthreads; i++) {

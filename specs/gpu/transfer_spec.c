@@ -67,7 +67,64 @@ static void a_capture_refuses_what_needs_memory_of_its_own(void **state) {
   for (int i = 0; i < 5; i++) mf_tensor_release(all[i]);
 }
 
+/* A strided source on another device is packed there first. The packed memory would be in the graph, and somebody
+ * else's when that is launched; whether the packing happens to be done when the capture looks must not matter. */
+static void a_capture_takes_no_temporary_of_another_device(void **state) {
+  const int64_t shape[] = {64, 64};
+  const DLDevice first = device_at(GPU0), second = device_at(GPU1);
+  mf_tensor *turned;
+  (void)state;
+  if (!have(GPU1)) {
+    print_message("skipped: there is one device\n");
+    skip();
+  }
+  mf_tensor *src = create(GPU0, "float32", 2, shape), *dst = create(GPU1, "float32", 2, shape);
+  const mf_scalar one = {.kind = MF_KIND_FLOAT, .f = 1};
+  OK(mf_tensor_permute(src, NULL, 0, &turned, &err));
+  use_stream(0, streams[0][1]);
+  use_stream(1, streams[1][1]);
+  OK(mf_tensor_fill(src, &one, &err));
+  OK(mf_tensor_copy(dst, turned, &err)); /* whatever the driver prepares once */
+  for (uint64_t seed = 0; seed < seeds(10); seed++) {
+    sim_ask_seed(seed);
+    OK(mf_device_synchronize(&first, &err));
+    OK(mf_device_synchronize(&second, &err));
+    other_capture(1, streams[1][1]);
+    REFUSED(mf_tensor_copy(dst, turned, &err), MF_ECAPTURE, "memory of its own");
+    OK(mf_tensor_copy(dst, src, &err)); /* in one piece */
+    other_graph_end(1, other_capture_end(1, streams[1][1]));
+  }
+  mf_tensor *all[] = {src, dst, turned};
+  for (int i = 0; i < 3; i++) mf_tensor_release(all[i]);
+}
+
 /* Failures */
+
+/* A driver may report an earlier failure where it frees memory, having freed it: the pinned buffers that large copies
+ * go through are then made anew. */
+static void buffers_that_failed_to_be_freed_are_not_used_again(void **state) {
+  const int64_t shape[] = {(9 << 20) + 5};
+  const DLDevice device = device_at(GPU0);
+  (void)state;
+  if (!other_is_simulated()) {
+    print_message("skipped: a real driver's calls do not fail at will\n");
+    skip();
+  }
+  for (int which = 1; which <= 4; which++) {
+    char rule[64];
+    mf_tensor *host = random_host("uint8", 1, shape), *gpu = at_place(host, GPU0);
+    snprintf(rule, sizeof rule, "%s@%d:719:once", sim_ask_which("cuMemFreeHost", "hipHostFree"), which);
+    OK(mf_device_synchronize(&device, &err));
+    sim_ask_reset();
+    sim_ask_fail(rule);
+    (void)mf_pool_trim(&device, &err);
+    sim_ask_reset();
+    OK(mf_tensor_copy(gpu, host, &err));
+    same_bytes(gpu, host, rule);
+    mf_tensor_release(host);
+    mf_tensor_release(gpu);
+  }
+}
 
 typedef struct scenario {
   const char *name;
@@ -133,7 +190,7 @@ static void each_failure_of(const scenario *s) {
 static void each_driver_call_fails_in_turn(void **state) {
   (void)state;
   if (!other_is_simulated()) {
-    print_message("skipped: a real driver's calls do not fail at will\n");
+    print_message("skipped: a real driver cannot be told to fail, and counts no calls\n");
     skip();
   }
   for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++) {
@@ -149,13 +206,15 @@ static void each_driver_call_fails_in_turn(void **state) {
 
 static uint64_t asks(void) {
   static const char *const names[] = {"cuCtxGetCurrent", "cuCtxPushCurrent",    "cuCtxPopCurrent",   "hipGetDevice",
-                                      "hipSetDevice",    "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2"};
+                                      "hipSetDevice",    "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2",
+                                      "cuStreamGetCaptureInfo", "hipStreamGetCaptureInfo"};
   uint64_t n = 0;
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) n += sim_ask_calls(names[i]);
   return n;
 }
 
-/* The calls since the last reset, but for asking which context is current. */
+/* The calls since the last reset, but for asking which context is current, and whether a capture forbids the legacy
+ * stream. */
 static void check_calls(uint64_t most, int line) {
   const uint64_t n = sim_ask_calls(NULL) - asks();
   if (n < 1 || n > most)
@@ -176,7 +235,7 @@ static void plain_copies_are_one_driver_call(void **state) {
   mf_tensor *inner, *outer, *turned;
   (void)state;
   if (!other_is_simulated()) {
-    print_message("skipped: a real driver does not count its calls\n");
+    print_message("skipped: a real driver cannot be told to fail, and counts no calls\n");
     skip();
   }
   mf_tensor *a = create(GPU0, "float32", 3, shape), *b = create(GPU0, "float32", 3, shape);
@@ -257,6 +316,8 @@ int main(void) {
       cmocka_unit_test_setup_teardown(threads_share_the_staging_buffers, setup, teardown),
       cmocka_unit_test_setup_teardown(captured_copies_run_at_each_launch, setup, teardown),
       cmocka_unit_test_setup_teardown(a_capture_refuses_what_needs_memory_of_its_own, setup, teardown),
+      cmocka_unit_test_setup_teardown(a_capture_takes_no_temporary_of_another_device, setup, teardown),
+      cmocka_unit_test_setup_teardown(buffers_that_failed_to_be_freed_are_not_used_again, setup, teardown),
       cmocka_unit_test_setup_teardown(each_driver_call_fails_in_turn, setup, teardown),
       cmocka_unit_test_setup_teardown(plain_copies_are_one_driver_call, setup, teardown),
   };

@@ -96,17 +96,22 @@ static inline void use_captured(mf_tensor *t, mf_stream stream, int byte) {
   other_graph_end(0, graph);
 }
 
-/* Everything that the runtime keeps goes back to the driver, once nothing is running that used it. */
+static inline void use_sync(void) {
+  for (int ordinal = 0; ordinal < other_devices(); ordinal++) other_sync_all(ordinal);
+}
+
+/* Everything that the runtime keeps goes back to the driver. A trim waits for no work, so that all must be done before;
+ * and what it frees is work of its own. */
 static inline void use_trim(void) {
   const int types[] = {other_device_type(), other_pinned_type(), other_managed_type()};
-  for (int ordinal = 0; ordinal < other_devices(); ordinal++) other_sync_all(ordinal);
+  use_sync();
   for (int round = 0; round < 2; round++)
     for (int i = 0; i < 3; i++)
       for (int ordinal = 0; types[i] != 0 && ordinal < (i == 0 ? other_devices() : 1); ordinal++) {
         const DLDevice device = {(DLDeviceType)types[i], ordinal};
         OK(mf_pool_trim(&device, &err));
       }
-  for (int ordinal = 0; ordinal < other_devices(); ordinal++) other_sync_all(ordinal);
+  use_sync();
 }
 
 static inline int use_begin(void **state) {

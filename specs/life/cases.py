@@ -123,6 +123,52 @@ py.main.ending:set()
         "done\nthe thread ended\n",
     ),
     Case(
+        "a thread of Python that is no daemon is inside of a Lua function",
+        "lua",
+        """
+local inside = 0
+py.main.f = function(wait)
+  inside = 1
+  wait()
+  local t = {}
+  for i = 1, 1000 do t[i] = { tostring(i) } end
+  return #t
+end
+py.exec [[
+import threading, time
+inside, ending = threading.Event(), threading.Event()
+def wait():
+    inside.set()
+    ending.wait()
+    time.sleep(0.05)
+def work():
+    print("the function gave", f(wait), flush=True)
+threading.Thread(target=work).start()
+inside.wait()
+ending.set()
+]]
+print "done" io.stdout:flush()
+""",
+        "done\nthe function gave 1000\n",
+    ),
+    Case(
+        "a daemon thread of Python is inside of a Lua function",
+        "lua",
+        """
+py.main.f = function(wait) while true do wait() end end
+py.exec [[
+import threading, time
+inside = threading.Event()
+def wait():
+    inside.set()
+    time.sleep(0.01)
+threading.Thread(target=lambda: f(wait), daemon=True).start()
+inside.wait()
+]]
+print "done"
+""",
+    ),
+    Case(
         "a Lua finalizer drops the last reference to a Python object",
         "lua",
         """

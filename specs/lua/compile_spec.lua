@@ -89,6 +89,11 @@ local LOOPS = {
       local m = t:to_dlpack_legacy()
       m.deleter(m)
     end]],
+  ["create and close"] = [[
+    for _ = 1, N do mf.empty({ 3, 4 }):close() end]],
+  ["view and close"] = [[
+    local t = mf.zeros({ 3, 4 })
+    for _ = 1, N do t:as_readonly():close() end]],
   ["export, from_dlpack and close"] = [[
     local t = mf.zeros({ 3, 4 })
     for _ = 1, N do
@@ -127,6 +132,32 @@ describe("compiled:", function()
       assert.are.equal("0", stitches, output)
     end)
   end
+
+  -- Where foreign code is due, `close` leaves compiled code; loops over memory of our own must not pay for that later.
+  it("close is still compiled into a loop after much of other libraries' memory was closed", function()
+    local output, code = helper.luajit([[
+      local mf = require "moonferry"
+      local helper = require "helper"
+      local one_by_one = loadstring("local list = ... " .. ("list[#list]:close() list[#list] = nil "):rep(100))
+      for _ = 1, 40 do
+        local in_a_loop = loadstring "local t = ... for i = #t, 101, -1 do t[i]:close() t[i] = nil end"
+        local list = {}
+        for i = 1, 500 do list[i] = mf.from_dlpack((helper.managed())) end
+        in_a_loop(list)
+        one_by_one(list)
+      end
+      local links = {}
+      jit.attach(function(what, trace)
+        local info = what == "stop" and require("jit.util").traceinfo(trace)
+        if info then links[#links + 1] = info.linktype end
+      end, "trace")
+      local t = mf.zeros({ 3, 4 })
+      for _ = 1, 300 do t:as_readonly():close() end
+      print(table.concat(links, " "))]])
+    assert.are.equal(0, code, output)
+    assert.is_truthy(output:find "loop", output)
+    assert.is_nil(output:find "stitch", output)
+  end)
 
   it("loads in the process of the specs too", function()
     assert.is_table(mf)

@@ -66,6 +66,8 @@ describe("from_dlpack", function()
       v:close()
       assert.are.equal(0, count[0])
       e.deleter(e)
+      assert.are.equal(0, count[0])
+      mf.zeros(1):close()
       assert.are.equal(1, count[0])
     end
   end)

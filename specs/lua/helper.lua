@@ -10,12 +10,17 @@ void support_release(void *ctx);
 void support_delete(DLManagedTensorVersioned *self);
 void support_delete_legacy(DLManagedTensor *self);
 int support_on_thread(void (*run)(void *), void *argument);
+void support_call(void *ctx);
+void support_delete_and_call(DLManagedTensorVersioned *self);
+int support_failures(void);
 ]])
 
-local helper = { C = C }
+-- lent: what calling deleters point to, by their numbers, kept as long as the process.
+local helper = { C = C, lent = {} }
 
 local build = os.getenv("MOONFERRY_BUILD") or "build/dev"
-local support = ffi.load(build .. "/specs/lua_support.so")
+local support_path = build .. "/specs/lua_support.so"
+local support = ffi.load(support_path)
 helper.support = support
 
 --- Collects what can be collected and asserts that nothing of Moonferry is alive. Compiled code keeps the
@@ -75,6 +80,31 @@ function helper.managed_legacy(fields)
   anchor.box = box
   anchors[m] = anchor
   return m, anchor.count, anchor
+end
+
+--- What the memory below calls when it is given back: once for the process, with the number that it was made with.
+function helper.calls(fn)
+  assert(package.loadlib(support_path, "support_calls"))(fn)
+end
+
+--- A struct whose deleter calls that function.
+function helper.managed_calling(number, fields)
+  local m, box, anchor = helper.managed(fields)
+  box[0] = number
+  m.deleter = support.support_delete_and_call
+  helper.lent[number] = anchor
+  return m
+end
+
+--- A tensor over wrapped memory whose release callback does.
+function helper.wrapped_calling(number)
+  local like, out = ffi.new("DLTensor[1]"), ffi.new("mf_tensor *[1]")
+  local m, box, anchor = helper.managed()
+  box[0] = number
+  helper.lent[number] = anchor
+  like[0] = m.dl_tensor
+  assert.are.equal(0, C.mf_tensor_wrap(like, 0, support.support_call, box, out, nil))
+  return mf.from_handle(out[0])
 end
 
 --- Calls a C function of one pointer on another thread.

@@ -14,13 +14,22 @@ function process.read_file(path)
   return text
 end
 
+-- The exit status of a command. With Lua 5.2's functions os.execute says whether it ended well, how, and its status.
+local function execute(command)
+  local status, how, code = os.execute(command)
+  if type(status) == "number" then
+    return status / 256
+  end
+  return how == "exit" and code or 128 + code
+end
+
 -- Runs a command; returns its exit status and what it printed.
 function process.shell(command)
   local output = os.tmpname()
-  local status = os.execute(("{ %s\n} >%s 2>&1"):format(command, output))
+  local status = execute(("{ %s\n} >%s 2>&1"):format(command, output))
   local text = process.read_file(output)
   os.remove(output)
-  return status / 256, text
+  return status, text
 end
 
 -- Runs a script in a process of its own, by luajit if nothing else is said.

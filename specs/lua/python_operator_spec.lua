@@ -65,7 +65,17 @@ describe("operators of Python objects", function()
     assert.is_true(F(1, 2) ~= F(2, 3))
     assert.is_true(py.op.lt(F(1, 2), 1))
     assert.is_true(py.op.eq(F(4, 2), 2))
-    assert.matches("attempt to compare", text(function() return F(1, 2) < 1 end))
+    -- With Lua 5.2's functions LuaJIT asks the metatable of either operand, else only one that both have.
+    local asks_either = pcall(function()
+      return setmetatable({}, { __lt = function() return true end }) < 1
+    end)
+    local ok, answer = pcall(function() return F(1, 2) < 1 end)
+    assert.are.equal(asks_either, ok)
+    if asks_either then
+      assert.is_true(answer)
+    else
+      assert.matches("attempt to compare", answer)
+    end
     assert.matches("TypeError: '<' not supported", text(function() return py.list {} < F(1, 2) end))
     local np = py.import "numpy"
     local less = py.op.lt(np.arange(3), np.array { 1, 1, 1 })

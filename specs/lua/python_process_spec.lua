@@ -21,6 +21,8 @@ print(py.import("sys").argv, py.import("beside_me").value)
     assert.are.equal(("['%s/script.lua', 'one', 'two words', '\\udcff']\t5\n"):format(folder), text)
     local _, refused = shell(("cd /; PYTHONSAFEPATH=1 luajit %s/script.lua"):format(folder))
     assert.matches("No module named 'beside_me'", refused)
+    local _, found = shell(("cd /; PYTHONSAFEPATH= luajit %s/script.lua"):format(folder))
+    assert.matches("\t5\n$", found)
     shell("rm -r " .. folder)
   end)
 
@@ -31,16 +33,18 @@ print(py.import("sys").argv, py.import("beside_me").value)
 end)
 
 describe("Ctrl-C", function()
-  -- Runs a script that says when it is ready, interrupts it then, and gives its status and what it printed.
+  -- Runs a script that says when it is ready, where Ctrl-C shall meet it, interrupts it then, and gives its status and
+  -- what it printed. The numbers only keep a script that fails from running for ever.
   local function interrupted(script, options)
     local path, out = os.tmpname(), os.tmpname()
-    process.write_file(path, prelude .. "local function ready() print 'ready'; io.stdout:flush() end\n" .. script)
+    process.write_file(path, prelude .. "local function ready() print 'ready'; io.stdout:flush() end\n" .. [[
+py.exec "import time\ndef ready(): print('ready', flush=True)"
+]] .. script)
     local status, text = shell(([[
 luajit %s %s >%s 2>&1 &
-for i in $(seq 200); do grep -q ready %s && break; sleep 0.05; done
-sleep 0.3
+for i in $(seq 2400); do grep -q ready %s && break; sleep 0.05; done
 kill -INT $!
-for i in $(seq 200); do kill -0 $! 2>/dev/null || break; sleep 0.05; done
+for i in $(seq 2400); do kill -0 $! 2>/dev/null || break; sleep 0.05; done
 kill -KILL $! 2>/dev/null
 wait $!
 s=$?
@@ -53,11 +57,9 @@ exit $s]]):format(options or "", path, out, out, out))
 
   it("raises KeyboardInterrupt in Python code, which Lua can catch", function()
     local status, text = interrupted [[
-py.exec "def wait():\n    while True: pass"
-ready()
+py.exec "def wait():\n    ready()\n    while True: pass"
 local ok, err = pcall(py.main.wait)
 print(ok, err.type)
-ready()
 os.exit(err:is "KeyboardInterrupt" and 7 or 1, true)
 ]]
     assert.are.equal(7, status, text)
@@ -66,8 +68,8 @@ os.exit(err:is "KeyboardInterrupt" and 7 or 1, true)
 
   it("ends a program that waits in Python and does not catch it", function()
     local status, text = interrupted [[
-ready()
-py.import("time").sleep(60)
+py.exec "def wait():\n    ready()\n    time.sleep(600)"
+py.main.wait()
 ]]
     assert.are.equal(1, status, text)
     assert.matches("KeyboardInterrupt", text)
@@ -81,6 +83,22 @@ while true do add(1, 2) end
 ]]
     assert.are.equal(1, status, text)
     assert.is_truthy(text:find "KeyboardInterrupt" or text:find "interrupted!", text)
+  end)
+
+  it("stops a script of a moonferry.Lua that Python made, if that is interruptible", function()
+    local status, text = interrupted [[
+local lua = py.import("moonferry").Lua(py.kw { interruptible = true })
+py.main.ready = ready
+py.exec "def say():\n    ready()"
+local ok, err = pcall(function()
+  lua:execute("local say = ... say() while true do pcall(function() while true do end end) end", py.main.say)
+end)
+print(ok, err.type)
+ready()
+os.exit(err:is "KeyboardInterrupt" and 7 or 1, true)
+]]
+    assert.are.equal(7, status, text)
+    assert.matches("false\tKeyboardInterrupt", text)
   end)
 
   it("stops Lua code as it did before Python was started", function()

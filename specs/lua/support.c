@@ -1,8 +1,9 @@
-/* support.c: deleters and release callbacks that count, for specs in Lua.
+/* support.c: deleters and release callbacks for specs in Lua: some count, some call Lua.
  *
- * A Lua function cannot stand in for them: it may not be called from a finalizer, nor on another thread.
- * Each adds one to the int32_t that its context points to and frees nothing, so that a spec can look at the
- * struct afterwards. Knows nothing of Moonferry. */
+ * A Lua function cannot stand in for them: LuaJIT's own callbacks may not be called from a finalizer, nor on another
+ * thread. A counting one adds one to the int32_t that its context points to and frees nothing, so that a spec can look
+ * at the struct afterwards. A calling one calls a Lua function as an engine does that has kept its lua_State, with the
+ * number that its context points to. Knows nothing of Moonferry. */
 #include <dlpack/dlpack.h>
 #include <pthread.h>
 #include <stddef.h>
@@ -10,10 +11,23 @@
 
 #define SUPPORT_API __attribute__((visibility("default")))
 
+/* Of Lua 5.1, spelt out: these specs also run where LuaJIT's headers are not. The program that loads this has them. */
+typedef struct lua_State lua_State;
+enum { LUA_REGISTRYINDEX = -10000 };
+void lua_settop(lua_State *L, int index);
+void lua_rawgeti(lua_State *L, int index, int n);
+void lua_pushnumber(lua_State *L, double n);
+int lua_pcall(lua_State *L, int nargs, int nresults, int handler);
+int luaL_ref(lua_State *L, int index);
+
 SUPPORT_API void support_release(void *ctx);
 SUPPORT_API void support_delete(DLManagedTensorVersioned *self);
 SUPPORT_API void support_delete_legacy(DLManagedTensor *self);
 SUPPORT_API int support_on_thread(void (*run)(void *), void *argument);
+SUPPORT_API int support_calls(lua_State *L);
+SUPPORT_API void support_call(void *ctx);
+SUPPORT_API void support_delete_and_call(DLManagedTensorVersioned *self);
+SUPPORT_API int support_failures(void);
 
 void support_release(void *ctx) {
   ++*(int32_t *)ctx;
@@ -25,6 +39,34 @@ void support_delete(DLManagedTensorVersioned *self) {
 
 void support_delete_legacy(DLManagedTensor *self) {
   support_release(self->manager_ctx);
+}
+
+static lua_State *engine;
+static int callee, failures;
+
+/* A lua_CFunction: from now on support_call calls the function that is its argument, on this lua_State. */
+int support_calls(lua_State *L) {
+  lua_settop(L, 1);
+  engine = L;
+  callee = luaL_ref(L, LUA_REGISTRYINDEX);
+  return 0;
+}
+
+void support_call(void *ctx) {
+  lua_rawgeti(engine, LUA_REGISTRYINDEX, callee);
+  lua_pushnumber(engine, *(int32_t *)ctx);
+  if (lua_pcall(engine, 1, 0, 0) == 0) return;
+  failures++;
+  lua_settop(engine, -2);
+}
+
+void support_delete_and_call(DLManagedTensorVersioned *self) {
+  support_call(self->manager_ctx);
+}
+
+/* How many of these calls ended in an error. */
+int support_failures(void) {
+  return failures;
 }
 
 typedef struct job {

@@ -2,6 +2,10 @@
 
 A spec that needs a library takes it as a fixture (`torch`, `jax`, `tvm`, `ml_dtypes`); that skips it with a
 reason where the library is not installed and marks it, so that `-m "not torch"` deselects without importing.
+MOONFERRY_SPEC_LEAVE_OUT="jax: why" skips those of one library with that reason.
+
+A spec that draws examples runs twice: under a seed of its own, which never changes, and under MOONFERRY_SPEC_SEED,
+which specs/run sets to another number for each commit.
 """
 
 import gc
@@ -9,6 +13,7 @@ import os
 import sys
 import tempfile
 
+import hypothesis
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.configuration import set_hypothesis_home_dir
@@ -37,10 +42,27 @@ def pytest_configure(config):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
+    left_out, _, why = os.environ.get("MOONFERRY_SPEC_LEAVE_OUT", "").partition(": ")
     for item in items:
         for mark in LIBRARIES:
             if mark in item.fixturenames:
                 item.add_marker(mark)
+                if mark == left_out:
+                    item.add_marker(pytest.mark.skip(reason=why))
+
+
+def pytest_generate_tests(metafunc):
+    if hypothesis.is_hypothesis_test(metafunc.function):
+        metafunc.parametrize("examples", ["fixed", "moving"], indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def examples(request):
+    """Which examples a spec of Hypothesis's gets: `fixed` derives them from the spec itself, as the profile says."""
+    if getattr(request, "param", "fixed") == "moving":
+        hypothesis.seed(int(os.environ.get("MOONFERRY_SPEC_SEED", "1")))(request.function)
+    elif hypothesis.is_hypothesis_test(request.function):
+        hypothesis.seed(None)(request.function)
 
 
 @pytest.hookimpl(hookwrapper=True)

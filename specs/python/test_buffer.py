@@ -197,21 +197,22 @@ def test_read_only_buffers_come_in_read_only():
 @pytest.mark.parametrize("dtype", [">i4", ">f8", "U2", "S3", "M8[s]", [("a", "i4"), ("b", "f4")]], ids=str)
 def test_formats_that_dlpack_lacks_are_refused(dtype):
     a = np.zeros(2, dtype)
-    with pytest.raises((TypeError, ValueError, BufferError)):
-        mf.asarray(memoryview(a) if a.dtype.kind != "M" else a)
-    with pytest.raises((TypeError, ValueError, BufferError)):
+    with pytest.raises(BufferError):
         mf.asarray(a)
+    if a.dtype.kind != "M":  # NumPy gives no buffer of these
+        with pytest.raises(BufferError, match="has no dtype"):
+            mf.asarray(memoryview(a))
 
 
-def test_strides_that_are_no_multiple_of_the_element_are_copied_or_refused():
+def test_strides_that_are_no_multiple_of_the_element_are_copied():
     a = np.zeros(4, [("x", "u1"), ("y", "f4")])["y"]
     a[...] = [1, 2, 3, 4]
     for source in (a, memoryview(a)):
-        try:
-            assert mf.asarray(source).tolist() == [1, 2, 3, 4]
-        except BufferError:
-            pass
-        assert mf.tensor(a).tolist() == [1, 2, 3, 4] if source is a else True
+        for make in (mf.asarray, mf.tensor):
+            t = make(source)
+            assert t.tolist() == [1, 2, 3, 4] and t.data_ptr != a.ctypes.data
+            t.fill(9)
+            assert a.tolist() == [1, 2, 3, 4]
 
 
 def test_a_buffer_is_released_exactly_once_when_the_last_user_goes():

@@ -25,22 +25,11 @@ class Api(c.Structure):
     ]
 
 
-def dlpack_include():
-    """Where dlpack.h is: beside moonferry.h, or where tvm-ffi carries it."""
-    folder = mf.get_include()
-    if os.path.exists(os.path.join(folder, "dlpack", "dlpack.h")):
-        return folder
-    spec = importlib.util.find_spec("tvm_ffi")
-    if spec is None:
-        pytest.skip("no dlpack.h: tvm_ffi is not installed for this Python")
-    return os.path.join(os.path.dirname(spec.origin), "include")
-
-
 @pytest.fixture(scope="module")
 def user():
     if abi.compiler() is None:
         pytest.skip("no C compiler")
-    headers = [mf.get_include(), dlpack_include(), sysconfig.get_path("include")]
+    headers = [mf.get_include(), sysconfig.get_path("include")]
     package = os.path.dirname(mf._core.__file__)
     link = [f"-Wl,-rpath,{package}", os.path.join(package, "libmoonferry.so.0")]
     name = "capi_user" + sysconfig.get_config_var("EXT_SUFFIX")

@@ -193,7 +193,7 @@ def test_threads_that_race_for_one_capsule_get_it_once():
 @pytest.mark.parametrize("value", [b"not_a_tensor", b"dltensor_version", b"DLTENSOR", b"", None], ids=repr)
 def test_capsules_of_other_names_are_refused(value):
     producer = abi.Producer()
-    with pytest.raises((ValueError, TypeError, AttributeError)):
+    with pytest.raises(ValueError, match="the capsule's name must be"):
         mf.from_dlpack(abi.capsule_new(abi.c.addressof(producer.struct), value))
     assert producer.deletes == 0
 

@@ -128,23 +128,21 @@ def test_ragged_values_are_refused(values):
         mf.tensor(values)
 
 
-@pytest.mark.parametrize("values", ["text", b"", None, {}, {1: 2}, [None], ["1"], object(), [object()], {1, 2}])
+@pytest.mark.parametrize("values", ["text", [b"x"], None, {}, {1: 2}, [None], ["1"], object(), [object()], {1, 2}])
 def test_values_that_are_no_numbers_are_refused(values):
-    if values == b"":
-        values = [b"x"]
-    with pytest.raises((TypeError, ValueError)):
+    with pytest.raises(TypeError, match="an element must be a number"):
         mf.tensor(values)
 
 
 def test_a_list_that_contains_itself_is_refused():
     loop = []
     loop.append(loop)
-    with pytest.raises((ValueError, RecursionError)):
+    with pytest.raises(ValueError, match="nested more than 64 deep"):
         mf.tensor(loop)
     loop.clear()
 
 
-def test_a_list_that_changes_while_it_is_read_does_no_harm():
+def test_a_list_that_gets_shorter_while_it_is_read_is_refused():
     values = [0] * 8
 
     class Shrink:
@@ -157,10 +155,8 @@ def test_a_list_that_changes_while_it_is_read_does_no_harm():
             return 1
 
     values[3] = Shrink()
-    try:
+    with pytest.raises(ValueError, match="not every element has length 8"):
         mf.tensor(values, "float64")
-    except (ValueError, TypeError, IndexError, RuntimeError):
-        pass
 
 
 def test_tensor_copies_and_asarray_shares():

@@ -81,8 +81,9 @@ def test_an_exception_through_many_levels(lua):
 
 
 def test_lua_can_handle_a_python_exception_and_go_on(lua):
-    assert lua.execute("local ok, e = pcall(...) return ok, tostring(e):match('ZeroDivisionError') ~= nil",
-                       lambda: 1 / 0) == (False, True)
+    assert lua.execute(
+        "local ok, e = pcall(...) return ok, tostring(e):match('ZeroDivisionError') ~= nil", lambda: 1 / 0
+    ) == (False, True)
     assert lua.execute("return xpcall(..., function(e) return 'handled' end)", lambda: 1 / 0) == (False, "handled")
     assert lua.execute("local ok, e = pcall(...) return pcall(error, e)", lambda: 1 / 0)[0] is False
 

@@ -46,6 +46,33 @@ def test_lua_keeps_python_objects_and_lets_them_go():
     assert gone() is None
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_objects_go_though_lua_never_calls_python(fails):
+    """What Lua's collector has dropped goes with the next call into Lua; none here calls back."""
+    lua = mf.Lua()
+    call = lua.eval("function(x, fails) if fails then error(x) end end")
+    kept = set()
+
+    class Given(Exception):
+        def __init__(self):
+            kept.add(id(self))
+
+        def __del__(self):
+            kept.discard(id(self))
+
+    def give():
+        try:
+            call(Given(), fails)
+        except Given as error:
+            error.__traceback__ = None
+
+    for _ in range(100):
+        give()
+        lua.execute("collectgarbage() collectgarbage()")
+        give()
+        assert len(kept) <= 3
+
+
 def make_cycle_of_state_and_function():
     lua = mf.Lua()
     lua.globals().f = lambda: lua.eval("1")
@@ -154,7 +181,153 @@ def test_a_process_ends_well(code):
     assert done.returncode == 0, done.stderr
 
 
+# Each drops the last reference to a state inside of it: in its own iterator, call, coroutine, callback, error.
+LAST = {
+    "iteration of a table": "assert [k for k in mf.Lua().table(1, 2)] == [1, 2]",
+    "iteration of an empty table": "assert list(mf.Lua().table()) == []",
+    "keys": "assert list(mf.Lua().table(a=1).keys()) == ['a']",
+    "values": "assert list(mf.Lua().table(a=1).values()) == [1]",
+    "items": "assert dict(mf.Lua().table(1, 2).items()) == {1: 1, 2: 2}",
+    "an iterator that a function returns": """
+def numbers():
+    return iter(mf.Lua().eval("{10, 20, x = 30}").values())
+assert sorted(numbers()) == [10, 20, 30]""",
+    "an iterator that fails": """
+class Bad:
+    pass
+items = iter(mf.Lua(encoding="ascii").eval("{string.char(255)}").values())
+try:
+    next(items)
+except UnicodeDecodeError:
+    pass
+del items""",
+    "a call": "assert mf.Lua().eval('function() return 1, {} end')()[0] == 1",
+    "a call of which nothing is kept": "mf.Lua().execute('return {}, print, coroutine.create(print)')",
+    "a call that fails": """
+try:
+    mf.Lua().eval("function() error {} end")()
+except mf.LuaError:
+    pass""",
+    "a coroutine": """
+count = mf.Lua().eval("function() for i = 1, 3 do coroutine.yield(i) end end").coroutine()
+assert list(count) == [1, 2, 3]
+del count
+assert list(mf.Lua().eval("function() coroutine.yield(1) end").coroutine()) == [1]""",
+    "a coroutine that fails": """
+try:
+    list(mf.Lua().eval("function() coroutine.yield(1) error 'x' end").coroutine())
+except mf.LuaError:
+    pass""",
+    "a callback that forgets its caller": """
+keep = [mf.Lua()]
+keep.append(keep[0].eval("function(f) f() return 5 end"))
+def forget():
+    keep.clear()
+    gc.collect()
+assert keep[1](forget) == 5""",
+    "a callback that forgets the coroutine that it runs in": """
+keep = [mf.Lua().eval("function(f) f() collectgarbage() coroutine.yield(7) end").coroutine(lambda: forget())]
+def forget():
+    keep.clear()
+    gc.collect()
+    mf.Lua().gccollect()
+class Next:
+    def __init__(self, of): self.of = of
+    def __iter__(self): return self
+    def __next__(self): return next(self.of.pop())
+assert next(iter(keep.copy()[0])) == 7""",
+    "a callback that forgets it and raises": """
+keep = [mf.Lua()]
+keep.append(keep[0].eval("function(f) f() end"))
+def forget():
+    keep.clear()
+    gc.collect()
+    raise KeyError
+try:
+    keep[1](forget)
+except KeyError:
+    pass""",
+    "an attribute that forgets it": """
+keep = [mf.Lua()]
+keep.append(keep[0].eval("function(o) local v = o.forget return v, o.forget end"))
+class Thing:
+    @property
+    def forget(self):
+        keep.clear()
+        gc.collect()
+        return 9
+assert keep[1](Thing()) == (9, 9)""",
+    "an iterable that forgets it": """
+keep = [mf.Lua()]
+keep.append(keep[0].eval("function(x) local n = 0 for v in python.iter(x) do n = n + v end return n end"))
+def items():
+    yield 1
+    keep.clear()
+    gc.collect()
+    yield 2
+assert keep[1](items()) == 3""",
+    "an object that Lua drops at its end": """
+seen = []
+class Noisy:
+    def __del__(self): seen.append(mf.Lua().eval("1"))
+mf.Lua().execute("x = ...", Noisy())
+gc.collect()
+assert seen == [1]""",
+    "a finalizer of Lua's that calls Python": """
+seen = []
+mf.Lua().execute("local f = ... p = newproxy(true) getmetatable(p).__gc = function() pcall(f, 1) end", seen.append)
+gc.collect()
+assert seen in ([], [1])""",
+    "an exception that is pending while it goes": """
+class Noisy:
+    def __del__(self): [].pop
+try:
+    lua = mf.Lua()
+    lua.globals().x = Noisy()
+    f = lua.eval("function() error 'on purpose' end")
+    del lua
+    (lambda g: g())(f)
+except mf.LuaError as error:
+    assert "on purpose" in str(error)
+    del f, error
+gc.collect()""",
+    "the error handler": """
+keep = [mf.Lua()]
+keep.append(keep[0].eval("function(f) return xpcall(error, function(e) return f(e) end) end"))
+def forget(*args):
+    keep.clear()
+    gc.collect()
+    return "seen"
+assert keep[1](forget) == (False, "seen")""",
+    "a thread that is inside when the main one forgets it": """
+inside, go = threading.Event(), threading.Event()
+keep = [mf.Lua()]
+keep.append(keep[0].eval("function(f) f() local t = {} for i = 1, 1000 do t[i] = {i} end return #t end"))
+got = []
+def callback():
+    inside.set()
+    go.wait()
+thread = threading.Thread(target=lambda f: got.append(f(callback)), args=(keep[1],))
+thread.start()
+inside.wait()
+keep.clear()
+gc.collect()
+go.set()
+thread.join()
+assert got == [1000]""",
+}
+
+
+@pytest.mark.parametrize("code", LAST.values(), ids=LAST)
+def test_a_state_may_go_inside_of_itself(code):
+    begin = "import gc, threading\nimport moonferry as mf\n"
+    done = run(begin + code + "\ngc.collect()\nassert not any(mf.ledger())\nprint('done')")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
 def test_importing_moonferry_needs_no_luajit():
-    done = run("import moonferry, sys; assert 'moonferry._lua' not in sys.modules; moonferry.zeros((2,)); "
-               "assert not any('luajit' in line for line in open('/proc/self/maps'))")
+    done = run(
+        "import moonferry, sys; assert 'moonferry._lua' not in sys.modules; moonferry.zeros((2,)); "
+        "assert not any('luajit' in line for line in open('/proc/self/maps'))"
+    )
     assert done.returncode == 0, done.stderr

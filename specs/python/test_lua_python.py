@@ -131,8 +131,11 @@ def test_as_function_is_a_function(lua):
     assert lua.eval("type(python.as_function(...))", len) == "function"
     f = lua.eval("python.as_function(...)", len)
     assert f is len
-    assert list(lua.eval("(function(t, f) table.sort(t, python.as_function(f)) return t end)({3, 1, 2}, ...)",
-                         lambda a, b: a > b).values()) == [3, 2, 1]
+    assert list(
+        lua.eval(
+            "(function(t, f) table.sort(t, python.as_function(f)) return t end)({3, 1, 2}, ...)", lambda a, b: a > b
+        ).values()
+    ) == [3, 2, 1]
     assert lua.eval("coroutine.wrap(python.as_function(...))('abc')", len) == 3
 
 

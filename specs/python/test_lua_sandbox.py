@@ -1,5 +1,7 @@
 """What a sandboxed state keeps from its scripts."""
 
+import pathlib
+import re
 import sys
 import threading
 import types
@@ -17,12 +19,78 @@ def box():
         state.gccollect()
 
 
-ABSENT = "io os ffi package require module debug jit python dofile loadfile getfenv setfenv newproxy gcinfo"
+# What leads out of a state that is no sandbox: each is something there.
+WAYS_OUT = """
+    io.open  io.popen  io.lines  os.execute  os.getenv  os.remove  os.exit  os.tmpname
+    package.loadlib  package.loaded  package.preload  package.path  require  module  require('ffi').C
+    require('jit.util')
+    debug.getregistry()  debug.getupvalue  debug.setupvalue  debug.sethook  debug.getinfo  debug.getmetatable('')
+    debug.setmetatable  debug.getlocal  debug.getfenv  debug.traceback()  jit.off  jit.attach  jit.opt
+    dofile  loadfile  getfenv(0)  setfenv  newproxy(true)  collectgarbage('count')  gcinfo()
+    string.dump  getmetatable('').__index.dump  ('').dump  load(string.dump(print_twice))
+    python.eval('1+1')  python.builtins.open  python.none  python.as_attrgetter(python.builtins)  python.args{1}
+    python.as_function(python.builtins.len)  python.iter(python.builtins.list())  python.set_overflow_handler
+    python.tensor
+    _G.python  _G['io']  rawget(_G,'os')  getmetatable(io.stdout).__gc
+""".split()
 
 
-@pytest.mark.parametrize("name", [*ABSENT.split(), "collectgarbage"])
-def test_what_is_not_there(box, name):
-    assert box.eval(name) is None
+@pytest.mark.parametrize("way", WAYS_OUT)
+def test_what_leads_out_is_not_there(box, way):
+    code = f"""
+        function print_twice(x) print(x) print(x) end
+        local ok, found = pcall(function() return {way} end)
+        return ok and found ~= nil"""
+    assert box.execute(code) is False
+    assert mf.Lua().execute(code) is True
+
+
+PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "python-hosts-lua.md"
+# Every function and table that can be had from a script's own values, each as the path that leads to it.
+WALK = """
+    local seen, paths = {}, {}
+    local function walk(value, path)
+      if value == nil or seen[value] then return end
+      if type(value) == 'function' or type(value) == 'table' then paths[#paths + 1] = path end
+      seen[value] = type(value) == 'table'
+      local metatable = type(value) ~= 'string' and getmetatable(value)
+      if metatable then walk(metatable, path .. '!') end
+      if type(value) == 'table' then
+        for key, field in pairs(value) do walk(field, (path == '' and '' or path .. '.') .. tostring(key)) end
+      end
+    end
+    walk(_G, '')
+    walk(getmetatable(''), 'string!')
+    for _, value in ipairs{1, true, print, coroutine.create(print), 1LL, 1i, (select(1, ...)), (select(2, ...))} do
+      walk(getmetatable(value), type(value) .. '!')
+    end
+    return table.concat(paths, ' ')"""
+
+
+def documented():
+    """What the page says that a script has, and of these what only some builds of LuaJIT have."""
+    section = PAGE.read_text(encoding="utf-8").partition("\n## Sandbox\n")[2]
+    rows = re.findall(r"^\| (base|`\w+`|of Lua 5.2[^|]*) \| (.*) \|$", section, re.MULTILINE)
+    names, only_some = set(), set()
+    for library, row in rows:
+        prefix = library.strip("`") + "." if library.startswith("`") else ""
+        (only_some if library.startswith("of") else names).update(prefix + n for n in re.findall(r"`([\w.]+)`", row))
+    return names, only_some
+
+
+def test_a_script_has_what_the_page_names_and_no_more(box):
+    def fail():
+        raise ValueError
+
+    names, only_some = documented()
+    _, error = box.eval("pcall(...)", fail)
+    found = set(box.execute(WALK, object(), error).split())
+    constants = {"_VERSION", "math.huge", "math.pi"}
+    libraries = {name.split(".")[0] for name in names if "." in name}
+    # What getmetatable shows of Python objects are four of their events, and of strings the table string.
+    shown = {"userdata!", *(f"userdata!.__{event}" for event in ("index", "newindex", "call", "tostring")), "string!"}
+    assert found - only_some - {""} == names - constants - {"_G"} | libraries | shown
+    assert all(box.eval(f"{name} ~= nil") for name in names)
 
 
 def test_what_is_there(box):
@@ -146,6 +214,10 @@ def test_what_nests_on_the_c_stack_fails_before_that_ends(box, code):
 def test_what_cannot_nest_too_deeply_works_as_ever(box):
     assert box.eval("('abc'):gsub('b', string.upper)") == ("aBc", 1)
     assert box.eval("('%s %d'):format('x', 5)") == "x 5"
+    assert box.eval("xpcall(error, function(e) return e .. '!' end, 'x')") == (False, "x!")
+    assert box.eval("xpcall(select, error, '#', nil, nil)") == (True, 2)
+    assert box.eval("coroutine.wrap(function() return xpcall(coroutine.yield, error, 5) end)()") == 5
+    assert box.eval("select(2, pcall(xpcall, error))").startswith("bad argument #2")
     assert box.execute("local t = {3, 1, 2} table.sort(t) return unpack(t)") == (1, 2, 3)
     code = "local s = 0 for x in coroutine.wrap(function() for i = 1, 4 do coroutine.yield(i) end end) do s = s + x end"
     assert box.execute(code + " return s") == 10

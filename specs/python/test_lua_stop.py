@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -19,11 +21,23 @@ ENDLESS = {
 }
 
 
-def later(function, *args):
-    timer = threading.Timer(0.05, function, args)
-    timer.daemon = True
-    timer.start()
-    return timer
+@pytest.fixture(autouse=True)
+def sigint_is_handled():
+    """Whatever runs this in the background may have it ignore Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def when_it_runs(function, *args):
+    """A function for a script to call once it runs: another thread then does what is asked for."""
+    runs = threading.Event()
+    threading.Thread(target=lambda: runs.wait() and function(*args), daemon=True).start()
+    return runs.set
+
+
+# What a script begins with, so that it is ended while it runs.
+NOW = "(...)() "
 
 
 @pytest.fixture(scope="module")
@@ -33,17 +47,15 @@ def stoppable():
 
 @pytest.mark.parametrize("code", ENDLESS.values(), ids=ENDLESS)
 def test_an_interruptible_script_can_be_ended_from_another_thread(stoppable, code):
-    later(stoppable.interrupt)
     with pytest.raises(mf.LuaInterrupt):
-        stoppable.execute(code)
+        stoppable.execute(NOW + code, when_it_runs(stoppable.interrupt))
     assert stoppable.eval("1 + 1") == 2
 
 
 def test_the_exception_can_be_chosen(stoppable):
     reason = KeyError("why")
-    later(stoppable.interrupt, reason)
     with pytest.raises(KeyError) as caught:
-        stoppable.execute("while true do end")
+        stoppable.execute(NOW + "while true do end", when_it_runs(stoppable.interrupt, reason))
     assert caught.value is reason
     with pytest.raises(TypeError):
         stoppable.interrupt("text")
@@ -56,9 +68,8 @@ def test_nothing_is_interrupted_that_does_not_run(stoppable):
 
 def test_ctrl_c_ends_an_interruptible_script(stoppable):
     before = signal.getsignal(signal.SIGINT)
-    later(os.kill, os.getpid(), signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
-        stoppable.execute("while true do end")
+        stoppable.execute(NOW + "while true do end", when_it_runs(os.kill, os.getpid(), signal.SIGINT))
     assert signal.getsignal(signal.SIGINT) is before
     assert stoppable.eval("1 + 1") == 2
 
@@ -68,12 +79,139 @@ def test_a_handler_of_ones_own_decides(stoppable):
     before = signal.signal(signal.SIGINT, lambda number, frame: seen.append(number))
     try:
         stoppable.globals().pending = lambda: not seen
-        timer = later(os.kill, os.getpid(), signal.SIGINT)
-        stoppable.execute("for i = 1, 1e9 do if i % 1000 == 0 and not pending() then break end end")
-        timer.join()
+        code = "while true do for i = 1, 1000 do end if not pending() then break end end"
+        stoppable.execute(NOW + code, when_it_runs(os.kill, os.getpid(), signal.SIGINT))
     finally:
         signal.signal(signal.SIGINT, before)
     assert seen == [signal.SIGINT]
+
+
+# Programs in which Ctrl-C comes, and what they print. `soon` starts a thread that sends it when the script says `ready`.
+CTRL_C = {
+    "in a state inside of another": (
+        "stopped(lambda: lua().execute('(...)()', lambda: lua().execute(LOOP, ready)))",
+        "KeyboardInterrupt\n",
+    ),
+    "in a state inside of one that cannot be stopped": (
+        "stopped(lambda: mf.Lua().execute('(...)()', lambda: lua().execute(LOOP, ready)))",
+        "KeyboardInterrupt\n",
+    ),
+    "in the third state": (
+        "inner = lambda: lua().execute('(...)()', lambda: lua().execute(LOOP, ready))\n"
+        "stopped(lambda: lua().execute('(...)()', inner))",
+        "KeyboardInterrupt\n",
+    ),
+    "in the same state, called again": (
+        "l = lua()\nstopped(lambda: l.execute('(...)()', lambda: l.execute(LOOP, ready)))\nprint(l.eval('1'))",
+        "KeyboardInterrupt\n1\n",
+    ),
+    "in the outer state, after the inner one was left": (
+        "stopped(lambda: lua().execute('local f, ready = ... f() ' + LOOP.replace('...', 'ready'),"
+        " lambda: lua().execute('x = 1'), ready))",
+        "KeyboardInterrupt\n",
+    ),
+    "in an inner script whose caller catches all errors": (
+        "inner = lua()\ncall = lambda: inner.execute(LOOP, ready)\n"
+        "stopped(lambda: lua().execute('local f = ... while true do pcall(f) end', call))",
+        "KeyboardInterrupt\n",
+    ),
+    "in Python, whose caller in Lua catches all errors": (
+        "def f():\n    ready()\n    time.sleep(60)\n"
+        "stopped(lambda: lua().execute('local f = ... while true do pcall(f) end', f))",
+        "KeyboardInterrupt\n",
+    ),
+    "in an inner script, caught by Python between": (
+        "def f():\n    stopped(lambda: lua().execute(LOOP, ready))\n    return 5\nprint(lua().eval('(...)()', f))",
+        "KeyboardInterrupt\n5\n",
+    ),
+    "in a coroutine": (
+        "f = lua().eval('function(ready) ' + LOOP.replace('...', 'ready') + ' end')\n"
+        "stopped(lambda: list(f.coroutine(ready)))",
+        "KeyboardInterrupt\n",
+    ),
+    "in a message handler": (
+        "handler = 'function() ' + LOOP.replace('...', 'ready') + ' end'\n"
+        "stopped(lambda: lua().execute('local ready = ... xpcall(error, ' + handler + ')', ready))",
+        "KeyboardInterrupt\n",
+    ),
+    "while another thread is inside, in Python": (
+        "inside, go, l, got = threading.Event(), threading.Event(), lua(), []\n"
+        "def callback():\n    inside.set()\n    go.wait()\n    return 6\n"
+        "def other():\n    got.append(l.eval('(...)() + 1', callback))\n"
+        "thread = threading.Thread(target=other)\nthread.start()\ninside.wait()\n"
+        "stopped(lambda: l.execute(LOOP, ready))\nprint(l.eval('3'))\n"
+        "go.set()\nthread.join()\nprint(got, l.eval('4'))",
+        "KeyboardInterrupt\n3\n[7] 4\n",
+    ),
+    "while another thread comes and goes": (
+        "l, end = lua(), []\nf = l.eval('function(g) for i = 1, 100 do g() end return 1 end')\n"
+        "def other():\n    while not end: assert f(lambda: None) == 1\n"
+        "thread = threading.Thread(target=other)\nthread.start()\n"
+        "stopped(lambda: l.execute('local r, g = ... r() while true do g() end', ready, lambda: None))\n"
+        "end.append(1)\nthread.join()\nprint(l.eval('4'))",
+        "KeyboardInterrupt\n4\n",
+    ),
+    "while this thread waits for a script of another one": (
+        "l = lua()\n"
+        "def other():\n    try: l.execute(LOOP, ready)\n    except mf.LuaInterrupt: print('ended')\n"
+        "thread = threading.Thread(target=other)\nthread.start()\nrunning.wait()\n"
+        "stopped(lambda: l.eval('1'))\nl.interrupt()\nthread.join()\nprint(l.eval('4'))",
+        "KeyboardInterrupt\nended\n4\n",
+    ),
+    "with a handler that does not raise": (
+        "seen = []\nsignal.signal(signal.SIGINT, lambda n, f: seen.append(n))\n"
+        "print(lua().execute('local r, seen = ... r() while not seen() do end return 8', ready, lambda: bool(seen)))",
+        "8\n",
+    ),
+    "with a handler that uses the state in another thread": (
+        "l = lua()\n"
+        "def handler(n, f):\n"
+        "    thread = threading.Thread(target=lambda: print(l.eval('9')))\n    thread.start()\n    thread.join()\n"
+        "    raise KeyError\n"
+        "signal.signal(signal.SIGINT, handler)\nstopped(lambda: l.execute(LOOP, ready))",
+        "9\nKeyError\n",
+    ),
+    "that ends one script, and then another": (
+        "for _ in range(3):\n    soon()\n    stopped(lambda: lua().execute(LOOP, ready))",
+        "KeyboardInterrupt\n" * 3,
+    ),
+}
+
+CTRL_C_BEGIN = """
+import os, signal, threading, time
+import moonferry as mf
+LOOP = "local ready = ... ready() while true do pcall(function() while true do end end) end"
+running = threading.Event()
+def lua():
+    return mf.Lua(interruptible=True)
+def ready():
+    running.set()
+def send():
+    running.wait()
+    running.clear()
+    time.sleep(0.05)
+    os.kill(os.getpid(), signal.SIGINT)
+def soon():
+    threading.Thread(target=send, daemon=True).start()
+def stopped(script):
+    try:
+        script()
+    except (KeyboardInterrupt, KeyError) as error:
+        print(type(error).__name__, flush=True)
+    else:
+        print("not stopped", flush=True)
+before = signal.getsignal(signal.SIGINT)
+soon()
+"""
+
+
+@pytest.mark.parametrize("name", CTRL_C)
+def test_ctrl_c(name):
+    code, said = CTRL_C[name]
+    end = "" if "handler" in name else "\nassert signal.getsignal(signal.SIGINT) is before\n"
+    command = [sys.executable, "-X", "faulthandler", "-c", CTRL_C_BEGIN + code + end]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=os.environ)
+    assert (done.returncode, done.stdout, done.stderr) == (0, said, "")
 
 
 def test_time_limit(stoppable):
@@ -109,12 +247,10 @@ def test_an_interruptible_state_cannot_turn_the_compiler_on(stoppable):
 
 def test_any_state_ends_where_it_calls_python():
     lua = mf.Lua()
-    later(lua.interrupt)
-    with pytest.raises(mf.LuaInterrupt):
-        lua.execute("local f = ... while true do f() end", lambda: None)
-    later(os.kill, os.getpid(), signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt):
-        lua.execute("local f = ... while true do f() end", lambda: None)
+    ctrl_c = (os.kill, os.getpid(), signal.SIGINT)
+    for reason, action in ((mf.LuaInterrupt, (lua.interrupt,)), (KeyboardInterrupt, ctrl_c)):
+        with pytest.raises(reason):
+            lua.execute("local now, f = ... now() while true do f() end", when_it_runs(*action), lambda: None)
     assert lua.eval("1 + 1") == 2
 
 
@@ -146,6 +282,99 @@ def test_max_memory_is_enforced():
     ):
         assert runs_out(action)
         assert lua.eval("1 + 1") == 2
+
+
+def nearly_full(**options):
+    """A state whose memory is all but used, of values that live."""
+    lua = mf.Lua(max_memory=1_000_000, **options)
+    lua.execute("hog = {} for i = 1, 1010 do hog[i] = ('%d'):format(i):rep(300) end")
+    assert lua.get_memory_used() > 900_000
+    return lua
+
+
+def test_near_the_limit_a_call_gives_what_it_gives():
+    lua = nearly_full()
+    functions = {
+        lua.eval("function() return 1 end"): 1,
+        lua.eval("function() end"): None,
+        lua.eval("function() return 1, 2, 3 end"): (1, 2, 3),
+        lua.eval("function() return 'x', nil end"): ("x", None),
+    }
+    for f, wanted in functions.items():
+        for _ in range(200):
+            lua.globals()  # an object that Python drops
+            assert f() == wanted
+    key = lua.eval("function(x) return -x end")
+    assert sorted([1, 3, 2], key=key) == [3, 2, 1]
+    table = lua.eval("{1, 2, x = 3}")
+    lua.globals()
+    assert sorted(map(str, table.keys())) == ["1", "2", "x"]
+    lua.globals()
+    assert next(lua.eval("function() coroutine.yield(5) end").coroutine()) == 5
+
+
+def test_near_the_limit_not_every_call_is_a_collection():
+    lua = nearly_full()
+    lua.execute("collections = 0 "
+                "local function watch() local p = newproxy(true) "
+                "getmetatable(p).__gc = function() collections = collections + 1 watch() end end watch()")
+    f = lua.eval("function() return {} end")
+    before = lua.globals().collections
+    for _ in range(1000):
+        f()
+    assert 0 < lua.globals().collections - before < 250
+
+
+def test_what_python_drops_makes_room():
+    lua = mf.Lua(max_memory=1_000_000)
+    f = lua.eval("function() return {('x'):rep(400000)} end")
+    for _ in range(50):
+        assert len(f()[1]) == 400_000
+
+
+HOG = """
+local n, least = ...
+local keep, count = {}, 0
+for i = 1, 4096 do keep[i] = false end
+local rep, pcall, unpack = string.rep, pcall, unpack
+local t = {}
+for i = 1, n do t[i] = i end
+return function()
+  for size = 16, least, -1 do
+    while count < 4096 do
+      local ok, s = pcall(rep, "x" .. count, 2 ^ size / 4)
+      if not ok then break end
+      count = count + 1
+      keep[count] = s
+    end
+  end
+  return unpack(t)
+end
+"""
+
+
+@pytest.mark.parametrize("least", [5, 6, 7, 8, 9])
+@pytest.mark.parametrize("count", [18, 22, 30, 66, 500])
+def test_results_that_find_no_memory_are_an_error(count, least):
+    lua = mf.Lua(sandbox=True, max_memory=700_000)
+    hog = lua.execute(HOG, count, least)
+    assert runs_out(hog)
+    log = []
+
+    def callback():
+        log.append("in")
+        try:
+            return hog()
+        finally:
+            log.append("out")
+
+    outer = lua.eval("function(f) return (pcall(f)) end")
+    lua.set_max_memory(2_000_000)
+    lua.set_max_memory(lua.get_memory_used() + 300)
+    runs_out(lambda: outer(callback))
+    assert log in (["in", "out"], [])
+    lua.set_max_memory(0)
+    assert sum(hog()) == count * (count + 1) // 2
 
 
 def test_garbage_does_not_count_against_the_limit():

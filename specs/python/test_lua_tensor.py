@@ -46,11 +46,14 @@ def test_other_libraries_arrays_on_request(lua):
     a = np.arange(6, dtype="float32").reshape(2, 3)
     assert lua.eval("type(...)", a) == "userdata"
     assert lua.eval("(...)[1][2]", a) == 5
-    total = lua.execute("""
+    total = lua.execute(
+        """
         local t = python.tensor(...)
         local s = 0
         for _, row in t:rows() do for x = 0, 2 do s = s + row[x]; row[x] = -row[x] end end
-        return s""", a)
+        return s""",
+        a,
+    )
     assert total == 15 and a[1, 2] == -5
     with pytest.raises(Exception, match="__dlpack__|dlpack"):
         lua.eval("python.tensor(python.builtins.object())")

@@ -66,11 +66,11 @@ def test_a_python_function_sees_the_tensor(tvm):
     assert seen == [((2, 3), "int16", t.data_ptr)]
 
 
-def test_read_only_tensors_are_taken_or_refused_with_an_exception(echo):
-    try:
-        assert echo(mf.zeros((2,)).as_readonly()).tolist() == [0, 0]
-    except (BufferError, ValueError, RuntimeError):
-        pass
+def test_read_only_tensors_are_taken_and_come_back_writable(echo):
+    """tvm-ffi does not look at the flag."""
+    t = mf.zeros((2,)).as_readonly()
+    back = echo(t)
+    assert back.data_ptr == t.data_ptr and back.tolist() == [0, 0] and not back.readonly
 
 
 def test_the_owner_of_the_memory_changes_hands(tvm):
@@ -88,10 +88,7 @@ def test_through_every_hand(tvm, torch):
     assert a.ctypes.data == x.data_ptr() and a.tolist() == x.tolist()
 
 
-def test_into_tvm(tvm):
-    t = mf.zeros((2,))
-    if not hasattr(tvm.Tensor, "__dlpack_c_exchange_api__"):
-        with pytest.raises((TypeError, AttributeError)):
-            mf.into(tvm.Tensor, t)
-        return
-    assert mf.into(tvm.Tensor, t).data_ptr() == t.data_ptr
+def test_into_needs_a_table_which_this_tvm_does_not_offer(tvm):
+    assert not hasattr(tvm.Tensor, "__dlpack_c_exchange_api__")
+    with pytest.raises(AttributeError, match="into: 'tvm_ffi.core.Tensor' has no __dlpack_c_exchange_api__"):
+        mf.into(tvm.Tensor, mf.zeros((2,)))

@@ -39,7 +39,7 @@ static PyObject *result_of(mf__state *state, int (*body)(lua_State *, void *), s
 
 static int load_body(lua_State *L, void *data) {
   struct request *request = data;
-  int status = luaL_loadbufferx(L, request->text, (size_t)request->size, request->name, request->mode);
+  int status = mf__load(L, &(mf__chunk){request->text, (size_t)request->size, request->name, request->mode});
   if (status == LUA_ERRSYNTAX) {
     size_t size;
     const char *text = lua_tolstring(L, -1, &size);

@@ -18,14 +18,14 @@ struct plan {
 
 /* Before there is a kit: libraries, the entry in the registry, and then the kit. */
 static int open_state(lua_State *L) {
-  struct plan *plan = mf__top->data;
+  struct plan *plan = lua_touserdata(L, 1);
   if (plan->sandbox) {
     mf__sandbox_open(L);
   } else {
     luaL_openlibs(L);
   }
   mf__state_register(L, plan->state);
-  lua_newtable(L);
+  lua_createtable(L, MF__KIT_SLOTS, 0);
   mf__kit_open(L, lua_gettop(L), MF__POLICY_WRAP);
   return 0;
 }
@@ -154,6 +154,7 @@ static void take_options(mf__options *options, const struct plan *plan) {
   options->source_encoding = copy_text(plan->source_encoding);
   options->utf8 = plan->encoding != NULL && (!strcmp(plan->encoding, "UTF-8") || !strcmp(plan->encoding, "utf-8"));
   options->unpack = plan->unpack;
+  options->sandbox = plan->sandbox;
 }
 
 static lua_State *new_lua(const struct plan *plan, mf__memory **memory) {
@@ -163,12 +164,21 @@ static lua_State *new_lua(const struct plan *plan, mf__memory **memory) {
   return *memory != NULL ? lua_newstate(mf__memory_allocate, *memory) : NULL;
 }
 
+/* Why there is no state: a LuaJIT without GC64 on a 64-bit machine takes only its own allocator, and then there is one
+ * of that. */
+static void fail_without_lua(void) {
+  lua_State *L = luaL_newstate();
+  if (L == NULL) {
+    PyErr_SetString(mf__lua_memory_error_type, "LuaJIT gives no state: not enough memory");
+    return;
+  }
+  lua_close(L);
+  PyErr_SetString(PyExc_RuntimeError, "max_memory and interruptible need a LuaJIT that was built with GC64");
+}
+
 static int run_opening(struct plan *plan, lua_State *L) {
-  mf__frame frame = {.below = mf__top, .L = L, .data = plan};
-  mf__top = &frame;
-  lua_pushcfunction(L, open_state);
-  int status = lua_pcall(L, 0, 0, 0);
-  mf__top = frame.below;
+  lua_atpanic(L, mf__panic);
+  int status = lua_cpcall(L, open_state, plan);
   if (status != 0) PyErr_Format(mf__lua_error_type, "the Lua state cannot be opened: %s", lua_tostring(L, -1));
   lua_settop(L, 0);
   return status == 0 ? mf__visit(plan->state->kit, fill_state, plan) : -1;
@@ -199,9 +209,12 @@ static PyObject *open_with(struct plan *plan) {
   lua_State *L = new_lua(plan, &memory);
   plan->state = L != NULL ? mf__state_new((PyTypeObject *)plan->type, L, 1) : NULL;
   if (plan->state == NULL) {
-    if (L != NULL) lua_close(L);
+    if (L != NULL) {
+      lua_close(L);
+    } else {
+      fail_without_lua();
+    }
     free(memory);
-    if (!PyErr_Occurred()) PyErr_SetString(mf__lua_memory_error_type, "LuaJIT gives no state: not enough memory");
     return NULL;
   }
   plan->state->memory = memory;

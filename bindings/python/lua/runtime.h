@@ -34,6 +34,14 @@ int mf__arguments_type_ready(void);
 /* memory.c: the allocator of a state that has an account. */
 void *mf__memory_allocate(void *memory, void *block, size_t before, size_t after);
 
+/* load.c: lua_load of a chunk's bytes; the same status and stack. */
+typedef struct mf__chunk {
+  const char *bytes;
+  size_t size;
+  const char *name, *mode;
+} mf__chunk;
+int mf__load(lua_State *L, const mf__chunk *chunk);
+
 /* sandbox.c: opens the libraries that an untrusted script may have. Raises. */
 void mf__sandbox_open(lua_State *L);
 

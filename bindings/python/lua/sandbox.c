@@ -1,18 +1,36 @@
 /* sandbox.c: the libraries of a state for scripts that are not trusted with files, programs, FFI or Python.
  *
- * What there is: the base functions below, string, table, math, bit and coroutine. What there is not: io, os, package
- * and require, ffi, jit, debug; loading of files or of bytecode, which can be made to crash the process; string.dump,
- * which makes such; environments of functions, newproxy and collectgarbage. */
+ * Invariant: a script finds what is listed here and no more, whichever LuaJIT opened the libraries; what it finds runs
+ * no bytecode, which can be made to crash the process, and calls no Lua function from C without a look at the C stack.
+ * Must not know: Python objects. */
 #include <lualib.h>
-#include <stdlib.h>
+#include <string.h>
 
 #include "runtime.h"
+
+static const char *const base_names[] = {
+    "_G",         "_VERSION", "assert",       "bit",    "coroutine", "error",    "getmetatable", "ipairs", "load",
+    "loadstring", "math",     "next",         "pairs",  "pcall",     "print",    "rawequal",     "rawget", "rawlen",
+    "rawset",     "select",   "setmetatable", "string", "table",     "tonumber", "tostring",     "type",   "unpack",
+    "xpcall",     NULL};
+static const char *const bit_names[] = {"arshift", "band", "bnot",   "bor",   "bswap", "bxor", "lshift",
+                                        "rol",     "ror",  "rshift", "tobit", "tohex", NULL};
+static const char *const coroutine_names[] = {"create", "isyieldable", "resume", "running",
+                                              "status", "wrap",        "yield",  NULL};
+static const char *const math_names[] = {"abs",        "acos", "asin",  "atan", "atan2", "ceil", "cos",   "cosh",
+                                         "deg",        "exp",  "floor", "fmod", "frexp", "huge", "ldexp", "log",
+                                         "log10",      "max",  "min",   "modf", "pi",    "pow",  "rad",   "random",
+                                         "randomseed", "sin",  "sinh",  "sqrt", "tan",   "tanh", NULL};
+static const char *const string_names[] = {"byte",  "char",  "find", "format",  "gmatch", "gsub",  "len",
+                                           "lower", "match", "rep",  "reverse", "sub",    "upper", NULL};
+static const char *const table_names[] = {"concat", "foreach", "foreachi", "getn", "insert", "maxn",
+                                          "move",   "pack",    "remove",   "sort", "unpack", NULL};
 
 /* load and loadstring of text alone. ${at}: the index of a string that is the chunk. */
 static int load_text(lua_State *L, int at, const char *name) {
   size_t size;
   const char *text = lua_tolstring(L, at, &size);
-  if (luaL_loadbufferx(L, text, size, name, "t") == 0) return 1;
+  if (mf__load(L, &(mf__chunk){text, size, name, "t"}) == 0) return 1;
   lua_pushnil(L);
   lua_insert(L, -2);
   return 2;
@@ -38,7 +56,9 @@ static void join_pieces(lua_State *L) {
 
 static int safe_load(lua_State *L) {
   luaL_checkany(L, 1);
-  int given = lua_type(L, 4) != LUA_TNONE;
+  int given = !lua_isnoneornil(L, 4);
+  if (given && !lua_istable(L, 4)) /* lua_setfenv takes anything for a table */
+    return luaL_error(L, "bad argument #4 to 'load' (table expected, got %s)", luaL_typename(L, 4));
   if (lua_type(L, 1) == LUA_TSTRING) {
     lua_pushvalue(L, 1);
   } else {
@@ -70,6 +90,25 @@ static int nested_wrap(lua_State *L) {
   return 1;
 }
 
+/* xpcall's message handler, nested: an error in it calls another one, if that is caught by an xpcall of its own. */
+static int nested_handler(lua_State *L) {
+  lua_settop(L, 1);
+  if (lua_isfunction(L, 1)) lua_pushcclosure(L, nested, 1);
+  return 1;
+}
+
+/* In Lua, because a coroutine may yield out of xpcall, and could not out of a C function. */
+static void limit_xpcall(lua_State *L) {
+  static const char code[] =
+      "local xpcall, nested = ... "
+      "return function(f, handler, ...) return xpcall(f, nested(handler), ...) end";
+  if (luaL_loadbuffer(L, code, sizeof code - 1, "=xpcall") != 0) lua_error(L);
+  lua_getglobal(L, "xpcall");
+  lua_pushcfunction(L, nested_handler);
+  lua_call(L, 2, 1);
+  lua_setglobal(L, "xpcall");
+}
+
 static void limit(lua_State *L, const char *library, const char *name, lua_CFunction with) {
   lua_getglobal(L, library);
   lua_getfield(L, -1, name);
@@ -84,25 +123,45 @@ static void open_library(lua_State *L, const char *name, lua_CFunction open) {
   lua_call(L, 1, 0);
 }
 
-static void remove_fields(lua_State *L, int table, const char *const *names) {
-  for (; *names != NULL; names++) {
+static int is_listed(const char *name, const char *const *names) {
+  while (*names != NULL && strcmp(*names, name) != 0) names++;
+  return *names != NULL;
+}
+
+/* Takes every field out of the table at the top of the stack that is not listed, and pops it. */
+static void keep(lua_State *L, const char *const *names) {
+  int table = lua_gettop(L);
+  lua_pushnil(L);
+  while (lua_next(L, table)) {
+    lua_settop(L, table + 1);
+    if (lua_type(L, -1) == LUA_TSTRING && is_listed(lua_tostring(L, -1), names)) continue;
+    lua_pushvalue(L, -1);
     lua_pushnil(L);
-    lua_setfield(L, table, *names);
+    lua_rawset(L, table);
+  }
+  lua_settop(L, table - 1);
+}
+
+static void keep_listed(lua_State *L) {
+  static const struct {
+    const char *library;
+    const char *const *names;
+  } lists[] = {{"_G", base_names},   {"bit", bit_names},       {"coroutine", coroutine_names},
+               {"math", math_names}, {"string", string_names}, {"table", table_names},
+               {NULL, NULL}};
+  for (int i = 0; lists[i].library != NULL; i++) {
+    lua_getglobal(L, lists[i].library);
+    keep(L, lists[i].names);
   }
 }
 
 void mf__sandbox_open(lua_State *L) {
-  static const char *const base[] = {"dofile",         "loadfile", "getfenv", "setfenv", "newproxy", "gcinfo",
-                                     "collectgarbage", "module",   "require", "package", NULL};
-  static const char *const strings[] = {"dump", NULL};
   open_library(L, "", luaopen_base);
   open_library(L, LUA_TABLIBNAME, luaopen_table);
   open_library(L, LUA_STRLIBNAME, luaopen_string);
   open_library(L, LUA_MATHLIBNAME, luaopen_math);
   open_library(L, LUA_BITLIBNAME, luaopen_bit);
-  remove_fields(L, LUA_GLOBALSINDEX, base);
-  lua_getglobal(L, "string");
-  remove_fields(L, lua_gettop(L), strings);
+  keep_listed(L);
   lua_getglobal(L, "table");
   lua_getfield(L, -1, "concat");
   lua_setfield(L, LUA_REGISTRYINDEX, "moonferry.concat");
@@ -111,6 +170,8 @@ void mf__sandbox_open(lua_State *L) {
   limit(L, "string", "gsub", nested);
   limit(L, "string", "format", nested);
   limit(L, "table", "sort", nested);
+  limit(L, "_G", "print", nested);
+  limit_xpcall(L);
   lua_pushcfunction(L, safe_load);
   lua_pushcclosure(L, nested, 1);
   lua_pushvalue(L, -1);

@@ -23,8 +23,9 @@ import importlib.util
 import os
 import sys
 import threading
-import types
 from typing import TYPE_CHECKING, Any
+
+from moonferry import _sandbox
 
 _AS_ITEMS = 1
 _COLLECT, _STOP, _RESTART = 2, 0, 1
@@ -149,19 +150,12 @@ def _handlers(handlers: Any) -> tuple[Any, Any]:
     return getter, setter
 
 
-# Frames lead to the globals of whatever module made them, and format reads attributes that nobody is asked about.
-_WAYS_OUT = {f"{of}_{what}" for of in ("gi", "cr", "ag") for what in ("frame", "code")} | {"tb_frame"}
-_FRAME_OR_CODE: tuple[type, ...] = (types.FrameType, types.CodeType, types.TracebackType)
+def sandbox_filter(obj: Any, name: Any, is_setting: bool, encoding: str = "UTF-8") -> str:
+    """The attribute_filter of a sandbox that has none, for filters of your own to ask first.
 
-
-def _private(obj: Any, name: Any, setting: bool) -> Any:
-    """The attribute_filter of a sandbox: what begins with an underscore leads out of it, and so do frames."""
-    text = name.decode("latin-1") if isinstance(name, bytes) else name
-    leads_out = not isinstance(text, str) or text.startswith("_") or text in _WAYS_OUT
-    formats = text in ("format", "format_map") and (isinstance(obj, str) or obj is str)
-    if leads_out or formats or isinstance(obj, _FRAME_OR_CODE):
-        raise AttributeError(f"a sandboxed script may not use the attribute {name!r}")
-    return name
+    Returns the name, or raises AttributeError for what leads out of the sandbox. encoding: of a name that is bytes.
+    """
+    return _sandbox.checked_name(obj, name, is_setting, encoding, (_lua.State,))
 
 
 def _is_recursive(value: Any) -> bool:
@@ -178,6 +172,7 @@ class Lua(_lua.State):
     unpack_returned_tuples: a tuple that a function returns is several values in Lua.
     overflow_handler(int): what is passed for an int beyond 2**53; without it that is an OverflowError.
     max_memory: bytes that Lua may use beyond what an empty state needs; 0: any, but counted.
+    string_hash_seed: None; LuaJIT takes no seed.
     interruptible: the script can be ended at any instruction, by interrupt(), time_limit() and Ctrl-C; never compiled.
     sandbox: no io, os, ffi, debug, package, bytecode and no table `python`.
     c_modules: LuaJIT's symbols are made global, which C modules that Lua requires need.
@@ -211,10 +206,13 @@ class Lua(_lua.State):
         getter, setter = _handlers(attribute_handlers)
         if attribute_filter is not None and (getter or setter):
             raise ValueError("attribute_filter and attribute_handlers are mutually exclusive")
-        if sandbox and attribute_filter is None and getter is None:
-            attribute_filter = _private
+        if sandbox and attribute_filter is None:
+            # A handler comes before the filter, which stands behind the half that has none.
+            attribute_filter = functools.partial(sandbox_filter, encoding=source_encoding)
         if overflow_handler is not None and not callable(overflow_handler):
             raise ValueError("overflow_handler must be callable")
+        if string_hash_seed is not None:
+            raise ValueError(f"string_hash_seed is {string_hash_seed!r}; None expected: LuaJIT takes no seed")
         for codec in filter(None, (encoding, source_encoding)):
             "".encode(codec)
         if c_modules:
@@ -458,6 +456,7 @@ __all__ = [
     "as_attrgetter",
     "as_itemgetter",
     "lua_type",
+    "sandbox_filter",
     "unpacks_lua_table",
     "unpacks_lua_table_method",
 ]

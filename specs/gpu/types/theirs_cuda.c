@@ -1,6 +1,5 @@
 /* theirs_cuda.c: the CUDA driver's declarations as the toolkit has them, and whether each function that the runtime
  * asks for has the signature that it takes it to have, in the version that it names: that this compiles says so. */
-#ifdef HAVE_CUDA_H
 #include <cuda.h>
 #include <cudaTypedefs.h>
 
@@ -18,11 +17,3 @@ const type_entry *their_cuda(size_t *n) {
   *n = NENTRIES;
   return entries;
 }
-#else
-#include "types.h"
-
-const type_entry *their_cuda(size_t *n) {
-  *n = 0;
-  return NULL;
-}
-#endif

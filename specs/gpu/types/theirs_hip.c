@@ -1,6 +1,5 @@
 /* theirs_hip.c: the HIP runtime's declarations as the public header has them, and whether each function that the
  * runtime asks for has the signature that it takes it to have: that this compiles says so. */
-#ifdef HAVE_HIP_H
 #include <hip/hip_runtime_api.h>
 #include <hip/hip_version.h>
 
@@ -22,11 +21,3 @@ const type_entry *their_hip(size_t *n) {
   *n = NENTRIES;
   return entries;
 }
-#else
-#include "types.h"
-
-const type_entry *their_hip(size_t *n) {
-  *n = 0;
-  return NULL;
-}
-#endif

@@ -12,7 +12,6 @@ typedef struct type_entry {
 
 const type_entry *our_cuda(size_t *n);
 const type_entry *our_hip(size_t *n);
-/* 0 entries where the header was not there when this was built. */
 const type_entry *their_cuda(size_t *n);
 const type_entry *their_hip(size_t *n);
 

@@ -10,7 +10,6 @@
 #include "types.h"
 
 static void compare(const type_entry *ours, size_t n, const type_entry *theirs, size_t m) {
-  if (m == 0) skip();
   if (m < n) print_message("an old header: %zu of %zu are compared\n", m, n);
   assert_true(m >= 50);
   for (size_t i = 0; i < n && i < m; i++)
@@ -22,9 +21,6 @@ static void cuda_declarations_agree(void **state) {
   size_t n, m;
   const type_entry *ours = our_cuda(&n), *theirs = their_cuda(&m);
   (void)state;
-  if (m == 0)
-    print_message("skip cuda_declarations_agree: no cuda.h was found to compare with "
-                  "(MOONFERRY_CUDA_H says where one is)\n");
   compare(ours, n, theirs, m);
 }
 
@@ -32,9 +28,6 @@ static void hip_declarations_agree(void **state) {
   size_t n, m;
   const type_entry *ours = our_hip(&n), *theirs = their_hip(&m);
   (void)state;
-  if (m == 0)
-    print_message("skip hip_declarations_agree: no hip/hip_runtime_api.h was found to compare with "
-                  "(MOONFERRY_HIP_H says where one is)\n");
   compare(ours, n, theirs, m);
 }
 

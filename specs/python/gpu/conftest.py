@@ -1,7 +1,8 @@
 """What every spec of devices shares: a driver, simulated or real, that has nothing to report at the end.
 
-A spec that names the fixture `gpu` (or takes it through another) runs on whichever driver there is, and is skipped
-with the driver's reason where there is none. Specs of one library are skipped where that is not installed.
+A spec that names the fixture `gpu` (or takes it through another) runs on the driver that MOONFERRY_SPEC_DEVICE names,
+which must have a device; without that variable on whichever driver has one, and is skipped with Moonferry's reasons
+where none has. The driver itself is asked, not Moonferry. Specs of one library are skipped where that is not installed.
 """
 
 import gc
@@ -16,9 +17,10 @@ import moonferry as mf
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(1, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from driver_abi import Driver  # noqa: E402
+from driver_abi import Driver, count_of  # noqa: E402
 
-KINDS = [kind for kind in ("cuda", "rocm") if mf.device_count(kind)]
+NAMED = os.environ.get("MOONFERRY_SPEC_DEVICE")
+KINDS = [kind for kind in ([NAMED] if NAMED else ["cuda", "rocm"]) if count_of(kind)]
 
 
 def why_none():
@@ -33,6 +35,8 @@ def the_driver(request):
 
 
 def pytest_configure(config):
+    if NAMED and not KINDS:
+        raise pytest.UsageError(f"MOONFERRY_SPEC_DEVICE is {NAMED}, and its driver has no device here")
     config.addinivalue_line("markers", "reports(text): the simulated driver must report this")
 
 

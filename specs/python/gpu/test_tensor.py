@@ -24,6 +24,7 @@ def far_away(gpu):
 
 
 def test_counts_and_reasons(gpu):
+    # gpu.count is what the driver says itself.
     assert mf.device_count(gpu.kind) == gpu.count >= 1 and mf.device_reason(gpu.kind) is None
     other = "rocm" if gpu.kind == "cuda" else "cuda"
     if mf.device_count(other) == 0:

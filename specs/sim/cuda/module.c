@@ -290,7 +290,7 @@ static CUresult queue(sim_stream *s, sim_launch *l) {
   if (end == PTX_DONE)
     sim_launch_seal(l, g->entry->name);
   else
-    l->broken = ends[end];
+    l->broken = (int)ends[end];
   const sim_work w = {.kind = SIM_KERNEL, .launch = l};
   return from(sim_submit(s, &w, NULL));
 }

@@ -10,7 +10,9 @@
 #include <string.h>
 
 enum { UNSET, KNOWN, UNKNOWN }; /* what is known of a register while a thread is followed */
+#ifndef STEPS_OF_THREAD
 #define STEPS_OF_THREAD (1ull << 24)
+#endif
 #define STEPS_OF_LAUNCH (1ull << 32)
 
 typedef struct lane {

@@ -217,6 +217,11 @@ void sim_hide(const char *symbol); /* from now on dlsym does not find it */
 
 /* fault.c */
 bool sim_fault_strikes(const sim_counter *counter, uint64_t number, int *raw);
+
+/* hook.c */
+
+/* Runs what sim_at wants to happen inside this call. The caller does not hold the lock. */
+void sim_hooks_run(const char *name);
 void sim_fault_reset(void);
 int sim_stuck_code(void); /* of the device that was last asked for */
 void sim_stick(sim_device *d, int raw); /* d is lost for good (NULL: all are) */

@@ -209,6 +209,7 @@ static sim_status verdict_of_current(void) {
 }
 
 bool sim_enter(sim_call *c, sim_counter *counter, void *caller, unsigned how) {
+  sim_hooks_run(counter->name);
   sim_lock();
   counter_add(counter);
   c->counter = counter;

@@ -13,11 +13,11 @@
 #define PTXAS ""
 #endif
 
-static inline bool has_assembler(void) {
-  if (*PTXAS != '\0') return true;
-  print_message("not compared with the toolkit's assembler: no ptxas on this machine (SIM_PTXAS sets where)\n");
-  return false;
-}
+#define NEEDS_ASSEMBLER                                                                                     \
+  if (*PTXAS == '\0') {                                                                                     \
+    print_message("skip %s: there was no ptxas when this was configured (SIM_PTXAS sets where)\n", __func__); \
+    skip();                                                                                                 \
+  }
 
 static inline bool assembles(const char *text) {
   char path[] = "/tmp/sim-ptx-XXXXXX", command[512];

@@ -8,11 +8,18 @@ static const char *const names[] = {
 #include "calls.def"
 };
 
-static int an_old_driver(char *self) {
-  return run_with("SIM_DRIVER_VERSION=11010", self, "cuMemAllocAsync_ptsz", "cuMemAlloc_v2");
+static void each_function_can_be_missing(void **state) {
+  (void)state;
+  all_can_be_missing(names, sizeof names / sizeof *names);
+}
+
+static void an_old_driver_lacks_what_came_later(void **state) {
+  (void)state;
+  assert_int_equal(run_with("SIM_DRIVER_VERSION=11010", "cuMemAllocAsync_ptsz", "cuMemAlloc_v2"), 0);
 }
 
 int main(int argc, char **argv) {
-  if (argc == 1 && an_old_driver(argv[0]) != 0) return 1;
-  return each_can_be_missing(names, sizeof names / sizeof *names, argc, argv);
+  const struct CMUnitTest tests[] = {cmocka_unit_test(each_function_can_be_missing),
+                                     cmocka_unit_test(an_old_driver_lacks_what_came_later)};
+  return RUN_MISSING(tests, argc, argv);
 }

@@ -122,11 +122,17 @@ static void wait_for_all_others(int s) {
   }
 }
 
+/* Half of the programs are the same in every commit; MOONFERRY_SPEC_SEED moves the others. */
+static uint64_t start_of(uint64_t program) {
+  const char *text = getenv("MOONFERRY_SPEC_SEED");
+  return program % 4 < 2 || text == NULL ? program : program + strtoull(text, NULL, 10);
+}
+
 /* carefulness: how many of 16 operations wait for all other streams first. Returns whether anything raced. */
 static bool run_program(uint64_t program, uint64_t seed, unsigned carefulness) {
   bool raced = false;
   memset(&m, 0, sizeof m);
-  state = program;
+  state = start_of(program);
   sim_seed(seed);
   for (int i = 0; i < BUFFERS; i++) {
     OK(cuMemAlloc_v2(&buffers[i], SIZE));

@@ -280,7 +280,7 @@ static void the_assembler_takes_what_is_right(void **state) {
   static char all[256 * 1024] = HEAD;
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) strcat(all, row_entry(&rows[i]));
   assert_true(sizeof all - strlen(all) > 4096);
-  if (!has_assembler()) return;
+  NEEDS_ASSEMBLER
   assert_true(assembles(all));
   for (unsigned size = 1; size <= 16; size *= 2) assert_true(assembles(strided_copy(size)));
 }

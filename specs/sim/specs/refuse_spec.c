@@ -74,7 +74,7 @@ static void expect_agreement(const char *text, const refusal *r) {
 static void the_assembler_refuses_the_same(void **state) {
   (void)state;
   nwrong = 0;
-  if (!has_assembler()) return;
+  NEEDS_ASSEMBLER
   for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) expect_agreement(entry(bodies[i].text), &bodies[i]);
   for (size_t i = 0; i < sizeof wholes / sizeof *wholes; i++) expect_agreement(wholes[i].text, &wholes[i]);
   assert_int_equal(nwrong, 0);
@@ -98,8 +98,10 @@ static void a_damaged_text_crashes_nothing(void **state) {
     try(cut);
     free(cut);
   }
+  const char *moving = getenv("MOONFERRY_SPEC_SEED");
   srand(1);
   for (int round = 0; round < 3000; round++) {
+    if (round == 1500 && moving != NULL) srand((unsigned)strtoul(moving, NULL, 10));
     char *text = strdup(whole);
     for (int k = rand() % 4; k >= 0; k--) text[(size_t)rand() % n] = bytes[(size_t)rand() % (sizeof bytes - 1)];
     try(text);

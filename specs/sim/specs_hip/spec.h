@@ -31,7 +31,7 @@ enum { FORWARDED = 0 };
 #define RUNTIME_ONLY(what)                                                           \
   do {                                                                               \
     if (!FORWARDED) break;                                                           \
-    print_message("left out of the runtime that forwards to CUDA, which %s\n", what); \
+    print_message("skipped: left out of the runtime that forwards to CUDA, which %s\n", what); \
     skip();                                                                          \
   } while (0)
 

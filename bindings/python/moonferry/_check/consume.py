@@ -420,4 +420,3 @@ def dtype_rule(d: DType) -> None:
 
 for _dtype in DTYPES:
     dtype_rule(_dtype)
-

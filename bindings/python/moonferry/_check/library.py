@@ -168,5 +168,3 @@ def refused(action: Callable[[], Any], kinds: tuple[type[BaseException], ...], w
     except Exception as error:
         raise Broken(f"{what} raised {said(error)}; expected: {names}") from None
     raise Broken(f"{what} was accepted; expected: {names}")
-
-

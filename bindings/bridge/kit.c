@@ -1,0 +1,203 @@
+/* kit.c: how a Lua state comes to what the bridge needs in it, and whose it is.
+ *
+ * Each time that moonferry.python is loaded in a state there is a kit, because each comes with Lua files of its own; a
+ * moonferry.Lua has one. A kit is Lua's: it goes when nothing in Lua has it and no Lua value in Python was made by it,
+ * and its place is used again. Invariant: mf__kit_knows knows no metatable that is gone. Must not know: what a kit is
+ * for. */
+#include <stdlib.h>
+
+#include "state.h"
+
+/* The kit's box in Lua was collected, and with it everything that has the kit. No GIL: only what is read with the lock
+ * changes. */
+static int kit_gc(lua_State *L) {
+  mf__kit **box = lua_touserdata(L, 1);
+  mf__kit *kit = *box;
+  *box = NULL;
+  if (kit == NULL) return 0;
+  kit->object = kit->fault = NULL;
+  kit->box = NULL;
+  return 0;
+}
+
+static mf__kit **push_kit_box(lua_State *L) {
+  mf__kit **box = lua_newuserdata(L, sizeof *box);
+  *box = NULL;
+  lua_createtable(L, 0, 1);
+  lua_pushcfunction(L, kit_gc);
+  lua_setfield(L, -2, "__gc");
+  lua_setmetatable(L, -2);
+  return box;
+}
+
+/* What a kit that is gone has left in the registry. */
+static void clear_place(lua_State *L, mf__kit *kit) {
+  mf__keys_clear(L, kit);
+  if (kit->handle != 0) luaL_unref(L, LUA_REGISTRYINDEX, kit->handle);
+  if (kit->tensors != 0) luaL_unref(L, LUA_REGISTRYINDEX, kit->tensors);
+  kit->handle = kit->tensors = 0;
+}
+
+static mf__kit *place_for_kit(lua_State *L, mf__state *state) {
+  for (mf__kit *kit = state->kits; kit != NULL; kit = kit->next) {
+    if (kit->box != NULL || kit->values > 0) continue;
+    clear_place(L, kit);
+    return kit;
+  }
+  mf__kit *kit = calloc(1, sizeof *kit);
+  if (kit == NULL) luaL_error(L, "not enough memory for the bridge to Python");
+  kit->next = state->kits;
+  state->kits = kit;
+  return kit;
+}
+
+static void put_closure(lua_State *L, int kit, int slot, lua_CFunction function) {
+  lua_pushvalue(L, kit);
+  lua_pushcclosure(L, function, 1);
+  lua_rawseti(L, kit, slot);
+}
+
+static void anchor(lua_State *L, mf__kit *kit, int table) {
+  lua_rawgeti(L, table, MF__KIT_RUNNER);
+  kit->runner = mf__anchor(L, kit->state);
+  lua_rawgeti(L, table, MF__KIT_HANDLER);
+  kit->handler = mf__anchor(L, kit->state);
+}
+
+void mf__kit_retain(lua_State *L, mf__kit *kit) {
+  if (kit->values == 0) anchor(L, kit, lua_upvalueindex(1));
+  kit->values++;
+}
+
+void mf__kit_release(mf__kit *kit, mf__state *state) {
+  if (--kit->values > 0) return;
+  mf__state_unref(state, kit->runner);
+  mf__state_unref(state, kit->handler);
+}
+
+static mf__state *state_of(lua_State *L);
+
+mf__kit *mf__kit_open(lua_State *L, int kit, mf__policy policy) {
+  mf__state *state = state_of(L);
+  if (state->service == NULL) {
+    mf__anchors_open(L);
+    lua_State *service = lua_newthread(L);
+    mf__anchor(L, state);
+    state->service = service;
+  }
+  put_closure(L, kit, MF__KIT_RUNNER, mf__visit_runner);
+  put_closure(L, kit, MF__KIT_HANDLER, mf__error_handler);
+  mf__kit **box = push_kit_box(L);
+  mf__kit *made = place_for_kit(L, state);
+  *made = (mf__kit){.state = state, .policy = policy, .box = box, .keys = made->keys, .next = made->next};
+  *box = made;
+  lua_rawseti(L, kit, MF__KIT_STATE);
+  if (policy == MF__POLICY_WRAP) {
+    anchor(L, made, kit);
+    made->values = 1;
+    state->kit = made;
+  }
+  return made;
+}
+
+void mf__kit_metatable(lua_State *L, int kit, int slot) {
+  lua_rawgeti(L, kit, MF__KIT_STATE);
+  mf__kit *own = *(mf__kit **)lua_touserdata(L, -1);
+  lua_pop(L, 1);
+  *(slot == MF__KIT_OBJECT ? &own->object : &own->fault) = lua_topointer(L, -1);
+  lua_rawseti(L, kit, slot);
+}
+
+int mf__kit_knows(const mf__kit *kit, const void *metatable) {
+  if (metatable == kit->object || metatable == kit->fault) return 1;
+  for (const mf__kit *other = kit->state->kits; other != NULL; other = other->next) {
+    if (metatable == other->object || metatable == other->fault) return 1;
+  }
+  return 0;
+}
+
+void mf__kits_shut(mf__state *state) {
+  for (mf__kit *kit = state->kits; kit != NULL; kit = kit->next) {
+    kit->state = NULL;
+    if (kit->box != NULL) *kit->box = NULL;
+  }
+}
+
+void mf__kits_free(mf__state *state) {
+  while (state->kits != NULL) {
+    mf__kit *kit = state->kits;
+    state->kits = kit->next;
+    mf__keys_free(kit);
+    free(kit);
+  }
+}
+
+/* What Lua's registry keeps: the state, and the reference that a state of Lua's own holds on it. */
+struct box {
+  mf__state *state;
+  mf__ref *ref;
+};
+
+#define BOX "moonferry.state"
+
+static int box_gc(lua_State *L) {
+  struct box *box = lua_touserdata(L, 1);
+  if (box->ref == NULL) return 0;
+  mf__state_await(box->state);
+  mf__state_shut(box->state);
+  mf__ref_retire(box->ref);
+  box->ref = NULL;
+  return 0;
+}
+
+static struct box *push_box(lua_State *L) {
+  struct box *box = lua_newuserdata(L, sizeof *box);
+  *box = (struct box){NULL, NULL};
+  lua_newtable(L);
+  lua_pushcfunction(L, box_gc);
+  lua_setfield(L, -2, "__gc");
+  lua_setmetatable(L, -2);
+  return box;
+}
+
+void mf__state_register(lua_State *L, mf__state *state) {
+  push_box(L)->state = state;
+  lua_setfield(L, LUA_REGISTRYINDEX, BOX);
+}
+
+/* The state of a Lua program that got here by itself: its thread owns the lock. Calls from other threads get a stack
+ * that the program knows nothing of, because it may be anywhere on its own. */
+static int adopt_foreign(lua_State *stack, struct box *box) {
+  if (mf__types_ready() != 0) return -1;
+  mf__state *state = mf__state_new(mf__state_type, stack, 0);
+  mf__ref *ref = state != NULL ? calloc(1, sizeof *ref) : NULL;
+  if (ref == NULL) {
+    Py_DecRef((PyObject *)state);
+    return -1;
+  }
+  ref->object = (PyObject *)state;
+  mf__state_adopt(state);
+  box->ref = ref;
+  box->state = state;
+  return 0;
+}
+
+static mf__state *state_of(lua_State *L) {
+  lua_getfield(L, LUA_REGISTRYINDEX, BOX);
+  struct box *box = lua_touserdata(L, -1);
+  if (box == NULL) {
+    lua_State *stack = lua_newthread(L);
+    luaL_ref(L, LUA_REGISTRYINDEX);
+    box = push_box(L);
+    PyGILState_STATE gil = PyGILState_Ensure();
+    int status = adopt_foreign(stack, box);
+    if (status != 0) PyErr_Clear();
+    PyGILState_Release(gil);
+    if (status != 0) luaL_error(L, "not enough memory for Python's view of this Lua state");
+    lua_pushvalue(L, -1);
+    lua_setfield(L, LUA_REGISTRYINDEX, BOX);
+    lua_remove(L, -2);
+  }
+  lua_pop(L, 1);
+  return box->state;
+}

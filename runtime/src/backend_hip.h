@@ -1,0 +1,33 @@
+/* backend_hip.h: what the files of the HIP backend share: the table of the runtime's functions, and how a call's answer
+ * becomes a status. */
+#ifndef MOONFERRY_BACKEND_HIP_H
+#define MOONFERRY_BACKEND_HIP_H
+
+#include "driver.h"
+#include "hip_calls.h"
+
+typedef struct mf__hip_table {
+#define MEMBER(result, name, params) result(*name) params;
+  MF__HIP_REQUIRED(MEMBER)
+  MF__HIP_OPTIONAL(MEMBER)
+#undef MEMBER
+} mf__hip_table;
+
+/* Complete once mf__driver_open has said so. */
+extern mf__hip_table mf__hip;
+
+/* MF_OK, or the failure of a call. */
+int mf__hip_answer(hipError_t code, const char *call, mf_error *err);
+#define MF__HIP_ASK(name, arguments) mf__hip_answer(mf__hip.name arguments, #name, err)
+
+/* HIP's legacy stream is NULL; some of its calls crash on the number 1. */
+static inline hipStream_t mf__hip_stream(mf_stream stream) {
+  return stream == MF_STREAM_DEFAULT ? NULL : (hipStream_t)(intptr_t)stream;
+}
+
+int mf__hip_copy(const mf__block_copy *job, mf_stream stream, mf_error *err);
+int mf__hip_copy_peer(const mf__block_copy *job, int32_t dst_ordinal, int32_t src_ordinal, mf_stream stream,
+                      mf_error *err);
+int mf__hip_fill(const mf__block_copy *job, uint32_t value, int32_t unit, mf_stream stream, mf_error *err);
+
+#endif

@@ -1,0 +1,233 @@
+/* kernel_spec.c: the copy by kernel, in both halves of its text (indices of 32 and of 64 bits), and that the toolkit's
+ * own assembler takes the texts for old and new GPUs. HIP has no kernels, and says so.
+ *
+ * The texts are those that the runtime ships: they are taken on their way to the driver. The half with 64 bits is for
+ * 2^31 elements and more, which no spec can afford; here the number in the text is another one. */
+#include "spec.h"
+
+enum { NBYTES = 4096 };
+
+/* The strides are in elements; the job begins dst_at and src_at elements into its memory. */
+typedef struct job {
+  mf__kernel_copy copy;
+  int64_t dst_at, src_at;
+} job;
+
+static const job jobs[] = {
+    {{.ndim = 2, .shape = {7, 5}, .dst_strides = {5, 1}, .src_strides = {1, 7}}, 1, 2},
+    {{.ndim = 3, .shape = {3, 4, 5}, .dst_strides = {1, 3, 12}, .src_strides = {-20, 5, -1}}, 0, 44},
+    {{.ndim = 1, .shape = {40}, .dst_strides = {3}, .src_strides = {0}}, 2, 3},
+    {{.ndim = 0}, 2, 3},
+    {{.ndim = 8,
+      .shape = {2, 1, 2, 1, 3, 2, 2, 2},
+      .dst_strides = {96, 9, 48, 9, 16, 8, 4, 2},
+      .src_strides = {1, 2, 2, 8, 4, 12, 24, 48}},
+     0,
+     0},
+};
+
+/* Element i of the index space, as the kernel should see it. */
+static void want_kernel(const mf__kernel_copy *k, char *dst, const char *src) {
+  for (int64_t i = 0; i < k->numel; i++) {
+    int64_t left = i, to = 0, from = 0;
+    for (int32_t axis = k->ndim - 1; axis >= 0; axis--) {
+      to += left % k->shape[axis] * k->dst_strides[axis];
+      from += left % k->shape[axis] * k->src_strides[axis];
+      left /= k->shape[axis];
+    }
+    memcpy(dst + to, src + from, (size_t)k->size);
+  }
+}
+
+static char *pinned(void) {
+  void *p = NULL;
+  OK(gpu->memory_alloc(MF__PINNED, NBYTES, MF_STREAM_DEFAULT, &p, &err));
+  return p;
+}
+
+/* numel 0: all of the index space. */
+static int run_kernel(const job *j, int32_t size, int64_t numel) {
+  char want[NBYTES];
+  char *dst = pinned(), *src = pinned();
+  mf__kernel_copy k = j->copy;
+  for (int i = 0; i < NBYTES; i++) src[i] = (char)(i * 7 + i / 64);
+  memset(dst, 9, NBYTES);
+  memset(want, 9, NBYTES);
+  k.size = size;
+  k.numel = 1;
+  for (int32_t i = 0; i < k.ndim; i++) {
+    k.numel *= k.shape[i];
+    k.dst_strides[i] *= size;
+    k.src_strides[i] *= size;
+  }
+  if (numel != 0) k.numel = numel;
+  k.dst = dst + j->dst_at * size;
+  k.src = src + j->src_at * size;
+  want_kernel(&k, want + j->dst_at * size, src + j->src_at * size);
+  const int rc = gpu->kernel_copy(&k, MF_STREAM_DEFAULT, &err);
+  const mf_error said = err;
+  if (rc == MF_OK) {
+    OK(gpu->stream_synchronize(MF_STREAM_DEFAULT, &err));
+    assert_memory_equal(dst, want, NBYTES);
+  }
+  OK(gpu->memory_free(MF__PINNED, dst, MF_STREAM_DEFAULT, &err));
+  OK(gpu->memory_free(MF__PINNED, src, MF_STREAM_DEFAULT, &err));
+  err = said;
+  return rc;
+}
+
+#if IS_HIP
+
+static void hip_has_no_kernels(void **state) {
+  (void)state;
+  for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {
+    assert_int_equal(run_kernel(&jobs[i], 4, 0), MF_EDEVICE);
+    SAYS("no kernels for the HIP runtime");
+  }
+}
+
+#else
+
+#include "backend_cuda.h"
+
+/* The number of elements from which on indices have 64 bits, and the way into the half with 32, in the texts' words. */
+#define FROM "2147483648"
+#define NARROW "cvt.u32.u64 %numeln, %numelw;"
+
+static CUresult (*load)(CUmodule *, const void *, unsigned, CUjit_option *, void **);
+static const char *texts[MF__KERNEL_SIZES]; /* in the order in which they came */
+static int ntexts;
+static char *first; /* what stands in the place of FROM; NULL: the texts stay as they are */
+
+/* Exactly one place of the text; both are of one length. */
+static void put(char *text, const char *what, const char *instead) {
+  char *at = strstr(text, what);
+  assert_non_null(at);
+  assert_null(strstr(at + 1, what));
+  assert_int_equal(strlen(instead), strlen(what));
+  memcpy(at, instead, strlen(instead));
+}
+
+/* With a first of 0, whoever came into the half with 32 bits would copy nothing. */
+static CUresult load_hook(CUmodule *module, const void *image, unsigned n, CUjit_option *options, void **values) {
+  if (first == NULL) {
+    if (ntexts < MF__KERNEL_SIZES) texts[ntexts] = image;
+    ntexts++;
+    return load(module, image, n, options, values);
+  }
+  char *text = strdup(image);
+  put(text, FROM, first);
+  if (strtol(first, NULL, 10) == 0) put(text, NARROW, "bra done;                    ");
+  const CUresult code = load(module, text, n, options, values);
+  free(text);
+  return code;
+}
+
+static void each_size(int64_t numel, const job *some, size_t n) {
+  for (int32_t size = 1; size <= 16; size *= 2)
+    for (size_t i = 0; i < n; i++) OK(run_kernel(&some[i], size, numel));
+}
+
+static void kernels_copy_what_no_call_can(void **state) {
+  (void)state;
+  each_size(0, jobs, sizeof jobs / sizeof *jobs);
+  assert_int_equal(ntexts, MF__KERNEL_SIZES);
+}
+
+static void indices_of_64_bits_copy_the_same(void **state) {
+  (void)state;
+  first = "         0";
+  each_size(0, jobs, sizeof jobs / sizeof *jobs);
+}
+
+/* 40 elements are few, 48 and 60 many. */
+static void the_number_of_elements_decides(void **state) {
+  (void)state;
+  first = "        41";
+  each_size(0, jobs, sizeof jobs / sizeof *jobs);
+}
+
+/* The first elements of more than 2^32 along an axis, which an index of 32 bits cannot count through. */
+static void extents_of_64_bits_are_read_whole(void **state) {
+  const int64_t many = INT64_C(1) << 33;
+  const job long_axes[] = {
+      {{.ndim = 2, .shape = {2, many}, .dst_strides = {200, 1}, .src_strides = {0, 2}}, 0, 0},
+      {{.ndim = 3, .shape = {2, many, 4}, .dst_strides = {240, 5, 1}, .src_strides = {1, 8, 2}}, 0, 0},
+  };
+  (void)state;
+  first = "         0";
+  each_size(40, long_axes, sizeof long_axes / sizeof *long_axes);
+}
+
+static void assemble(const char *ptxas, const char *text, const char *arch) {
+  char path[] = "/tmp/moonferry-ptx-XXXXXX", command[1024];
+  const int fd = mkstemp(path);
+  assert_true(fd >= 0);
+  assert_int_equal(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+  close(fd);
+  (void)snprintf(command, sizeof command, "%s -arch=%s %s -o /dev/null", ptxas, arch, path);
+  const int status = system(command);
+  unlink(path);
+  if (status != 0) fail_msg("%s says %d of the %dth text", command, status, ntexts);
+}
+
+static void the_assembler_takes_the_texts(void **state) {
+  const char *ptxas = getenv("MOONFERRY_PTXAS");
+  (void)state;
+  if (ptxas == NULL) {
+    print_message("skip %s: MOONFERRY_PTXAS names no assembler\n", __func__);
+    skip();
+  }
+  each_size(0, jobs, 1);
+  assert_int_equal(ntexts, MF__KERNEL_SIZES);
+  for (int i = 0; i < ntexts; i++) {
+    assemble(ptxas, texts[i], "sm_75");
+    assemble(ptxas, texts[i], "sm_90");
+    assemble(ptxas, texts[i], "sm_100");
+  }
+}
+
+#endif
+
+static mf__entered before;
+
+static int begin(void **state) {
+  (void)state;
+  sim_reset();
+  OK(gpu->enter(0, &before, &err));
+#if !IS_HIP
+  load = mf__cu.cuModuleLoadDataEx;
+  mf__cu.cuModuleLoadDataEx = load_hook;
+  ntexts = 0;
+  first = NULL;
+#endif
+  return 0;
+}
+
+/* The next spec has its kernels made anew. */
+static int end(void **state) {
+  (void)state;
+  OK(gpu->device_synchronize(&err));
+  gpu->leave(&before);
+  gpu->device_forget(0);
+#if !IS_HIP
+  mf__cu.cuModuleLoadDataEx = load;
+#endif
+  sim_clean();
+  assert_int_equal(sim_left("modules"), 0);
+  return 0;
+}
+
+int main(void) {
+#define SPEC(name) cmocka_unit_test_setup_teardown(name, begin, end)
+  const struct CMUnitTest specs[] = {
+#if IS_HIP
+      SPEC(hip_has_no_kernels),
+#else
+      SPEC(kernels_copy_what_no_call_can),  SPEC(indices_of_64_bits_copy_the_same),
+      SPEC(the_number_of_elements_decides), SPEC(extents_of_64_bits_are_read_whole),
+      SPEC(the_assembler_takes_the_texts),
+#endif
+  };
+  return cmocka_run_group_tests(specs, NULL, NULL);
+}

@@ -1,0 +1,205 @@
+/* operations.h: every public operation that a driver takes part in, each as one call on the same few objects, for specs
+ * that do something to all of them: beside a capture, with something happening inside each driver call. */
+#ifndef MOONFERRY_SPEC_OPERATIONS_H
+#define MOONFERRY_SPEC_OPERATIONS_H
+
+#include "loan.h"
+
+enum { LARGE = (17 << 20) + 1000 }; /* through the staging ring, with helpers */
+
+static mf_stream mine; /* the other thread's, where it works */
+static mf_tensor *on_gpu, *on_host, *small_gpu, *small_host, *square, *strided;
+enum { NLENT = 4 };
+
+static loan *lent[NLENT];
+static int nlent; /* that were imported */
+
+typedef int (*operation)(mf_error *e);
+
+static inline int copy(mf_tensor *dst, const mf_tensor *src, mf_error *e) {
+  return mf_tensor_copy(dst, src, e);
+}
+
+static inline int upload(mf_error *e) { return copy(on_gpu, on_host, e); }
+static inline int download(mf_error *e) { return copy(on_host, on_gpu, e); }
+static inline int upload_little(mf_error *e) { return copy(small_gpu, small_host, e); }
+static inline int download_little(mf_error *e) { return copy(small_host, small_gpu, e); }
+static inline int copy_strided(mf_error *e) { return copy(square, strided, e); }
+
+static inline int fill(mf_error *e) {
+  const mf_scalar one = {.kind = MF_KIND_UINT, .u = 1};
+  return mf_tensor_fill(small_gpu, &one, e);
+}
+
+static inline int synchronize_stream(mf_error *e) {
+  const DLDevice device = gpu(0);
+  return mf_stream_synchronize(&device, mine, e);
+}
+
+static inline int query_stream(mf_error *e) {
+  const DLDevice device = gpu(0);
+  int32_t done;
+  return mf_stream_query(&device, mine, &done, e);
+}
+
+static inline int wait_for_stream(mf_error *e) {
+  const DLDevice device = gpu(0);
+  mf_stream s;
+  int rc = mf_stream_create(&device, &s, e);
+  if (rc != MF_OK) return rc;
+  rc = mf_stream_wait(&device, s, &device, mine, e);
+  (void)mf_stream_destroy(&device, s, NULL);
+  return rc;
+}
+
+static inline int create_and_release(DLDevice device, mf_error *e) {
+  static int64_t shape[] = {123457};
+  const DLTensor like = {.device = device, .ndim = 1, .dtype = {kDLUInt, 8, 1}, .shape = shape};
+  mf_tensor *t;
+  const int rc = mf_tensor_create(&like, 0, &t, e);
+  if (rc == MF_OK) mf_tensor_release(t);
+  return rc;
+}
+
+static inline int create_on_gpu(mf_error *e) { return create_and_release(gpu(0), e); }
+static inline int create_pinned(mf_error *e) { return create_and_release(pinned(), e); }
+static inline int create_managed(mf_error *e) {
+  return other_managed_type() == 0 ? MF_OK : create_and_release(managed(), e);
+}
+
+static inline int trim_gpu(mf_error *e) {
+  const DLDevice device = gpu(0);
+  return mf_pool_trim(&device, e);
+}
+
+static inline int trim_pinned(mf_error *e) {
+  const DLDevice device = pinned();
+  return mf_pool_trim(&device, e);
+}
+
+static inline int trim_everything(mf_error *e) { return mf_pools_trim(0, e); }
+
+static inline int find_no_memory(mf_error *e) {
+  const DLDevice device = gpu(0);
+  mf_tensor *t;
+  int64_t shape[] = {1 << 20};
+  const DLTensor like = {.device = device, .ndim = 1, .dtype = {kDLUInt, 8, 1}, .shape = shape};
+  int rc = mf_pool_limit(&device, 1, e);
+  if (rc != MF_OK) return rc;
+  rc = mf_tensor_create(&like, 0, &t, e);
+  if (rc == MF_OK) abort();
+  (void)mf_pool_limit(&device, 0, NULL);
+  return rc == MF_ENOMEM ? MF_OK : rc;
+}
+
+static inline int find_pointer(mf_error *e) {
+  DLDevice found;
+  return mf_device_of_pointer(other_device_type(), data_of(small_gpu), &found, e);
+}
+
+static inline int import_and_release(mf_error *e) {
+  mf_tensor *t;
+  loan *l = lent[nlent++]; /* at once: inside of the import somebody else may take the next one */
+  int rc = mf_tensor_import(&l->managed, &t, e);
+  if (rc != MF_OK) nlent--;
+  if (rc != MF_OK) return rc;
+  rc = mf_tensor_acquire(t, mine, MF_WRITE, e);
+  if (rc == MF_OK) other_fill(0, data_of(t), 1, NBYTES, mine);
+  mf_tensor_release(t);
+  return rc;
+}
+
+static inline int export_and_delete(mf_error *e) {
+  DLManagedTensorVersioned *m;
+  const mf_request request = {.stream = mine};
+  const int rc = mf_tensor_export_to(small_gpu, &request, &m, e);
+  if (rc != MF_OK) return rc;
+  other_fill(0, m->dl_tensor.data, 1, NBYTES, mine);
+  m->deleter(m);
+  return rc;
+}
+
+static inline int to_the_host(mf_error *e) {
+  const mf_request request = {.device = {kDLCPU, 0}};
+  mf_tensor *t;
+  const int rc = mf_tensor_to(small_gpu, &request, &t, e);
+  if (rc == MF_OK) mf_tensor_release(t);
+  return rc;
+}
+
+static inline int acquire_for_the_host(mf_error *e) {
+  return mf_tensor_acquire(small_gpu, MF_STREAM_HOST, MF_WRITE, e);
+}
+
+/* On the record of work of a stream of its own that the host never waited for. */
+static inline int use_from_two_streams(mf_error *e) {
+  const DLDevice device = gpu(0);
+  mf_stream s;
+  int rc = mf_stream_create(&device, &s, e);
+  if (rc != MF_OK) return rc;
+  rc = mf_tensor_acquire(small_gpu, s, MF_WRITE, e);
+  if (rc == MF_OK) other_fill(0, data_of(small_gpu), 1, NBYTES, s);
+  if (rc == MF_OK) rc = mf_tensor_acquire(small_gpu, mine, MF_WRITE, e);
+  (void)mf_stream_destroy(&device, s, NULL);
+  return rc;
+}
+
+static const struct {
+  const char *name;
+  operation run;
+} operations[] = {
+    {"upload", upload},
+    {"download", download},
+    {"upload_little", upload_little},
+    {"download_little", download_little},
+    {"copy_strided", copy_strided},
+    {"fill", fill},
+    {"synchronize_stream", synchronize_stream},
+    {"query_stream", query_stream},
+    {"wait_for_stream", wait_for_stream},
+    {"create_on_gpu", create_on_gpu},
+    {"create_pinned", create_pinned},
+    {"create_managed", create_managed},
+    {"find_no_memory", find_no_memory},
+    {"find_pointer", find_pointer},
+    {"import_and_release", import_and_release},
+    {"export_and_delete", export_and_delete},
+    {"to_the_host", to_the_host},
+    {"acquire_for_the_host", acquire_for_the_host},
+    {"use_from_two_streams", use_from_two_streams},
+    {"trim_gpu", trim_gpu},
+    {"trim_pinned", trim_pinned},
+    {"trim_everything", trim_everything},
+};
+
+static inline void open_tensors(void) {
+  const int64_t flat[] = {NBYTES};
+  const DLTensor like = {.device = gpu(0), .ndim = 2, .dtype = {kDLUInt, 8, 1}, .shape = (int64_t[]){64, 64}};
+  mf_tensor *source;
+  mine = stream_new();
+  on_gpu = create(gpu(0), LARGE);
+  on_host = create((DLDevice){kDLCPU, 0}, LARGE);
+  memset(data_of(on_host), 7, LARGE);
+  small_host = create((DLDevice){kDLCPU, 0}, NBYTES);
+  memset(data_of(small_host), 7, NBYTES);
+  OK(mf_tensor_create(&like, 0, &square, &err));
+  OK(mf_tensor_reshape(square, flat, 1, &small_gpu, &err));
+  OK(mf_tensor_create(&like, 0, &source, &err));
+  OK(mf_tensor_permute(source, NULL, 0, &strided, &err));
+  mf_tensor_release(source);
+  for (int i = 0; i < NLENT; i++) lent[i] = loan_new();
+  nlent = 0;
+}
+
+static inline void close_tensors(void) {
+  mf_tensor *all[] = {on_gpu, on_host, small_gpu, small_host, square, strided};
+  for (size_t i = 0; i < COUNT(all); i++) mf_tensor_release(all[i]);
+  synchronize();
+  for (int i = 0; i < NLENT; i++) {
+    if (i >= nlent) atomic_store(&lent[i]->deleted, 1);
+    loan_end(lent[i]);
+  }
+  stream_end(mine);
+}
+
+#endif

@@ -1,0 +1,230 @@
+/* return_spec.c: memory of ours that goes out to another library and comes back is known again: both tensors have one
+ * record, so that a use of either waits for what the other's streams do. */
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "api.h"
+
+enum { NBYTES = 4096 };
+
+/* Out by DLPack, and in again as another library's tensor: a struct of its own that holds ours. */
+typedef struct passing {
+  DLManagedTensorVersioned managed;
+  DLManagedTensorVersioned *inner;
+  int deleted;
+} passing;
+
+static void passing_deleter(DLManagedTensorVersioned *self) {
+  passing *p = (passing *)self;
+  p->deleted++;
+  p->inner->deleter(p->inner);
+}
+
+/* The other library is done on ${stream} with what it does there. */
+static mf_tensor *pass(passing *p, mf_tensor *t, mf_stream stream, uint64_t offset) {
+  const mf_request request = {.stream = stream};
+  mf_tensor *back;
+  p->deleted = 0;
+  OK(mf_tensor_export_to(t, &request, &p->inner, &err));
+  p->managed = (DLManagedTensorVersioned){.version = {1, 0}, .deleter = passing_deleter};
+  p->managed.dl_tensor = p->inner->dl_tensor;
+  p->managed.dl_tensor.byte_offset = offset;
+  p->managed.dl_tensor.shape = (int64_t[]){NBYTES - (int64_t)offset};
+  OK(mf_tensor_import(&p->managed, &back, &err));
+  return back;
+}
+
+typedef struct scene {
+  mf_stream ours, theirs;
+  mf_tensor *t, *back;
+  passing *p; /* stays where it is: the tensor has its address */
+} scene;
+
+static scene open_at(DLDevice device, uint64_t offset) {
+  scene s = {.ours = stream_new(), .theirs = stream_new(), .t = create(device, NBYTES)};
+  s.p = calloc(1, sizeof *s.p);
+  write_on(s.t, s.ours, 1);
+  use(s.theirs);
+  s.back = pass(s.p, s.t, s.theirs, offset);
+  use(MF_STREAM_DEFAULT);
+  return s;
+}
+
+static void close_scene(scene *s) {
+  mf_tensor_release(s->back);
+  mf_tensor_release(s->t);
+  other_sync_all(0);
+  mf_releases_run();
+  assert_int_equal(s->p->deleted, 1);
+  assert_int_equal(sim_ask_findings(), 0);
+  free(s->p);
+  stream_end(s->ours);
+  stream_end(s->theirs);
+}
+
+static void each_order(void (*play)(scene *s)) {
+  for (uint64_t seed = 0; seed < seeds(20); seed++) {
+    for (int shared = 0; shared < 2; shared++) {
+      sim_ask_seed(seed);
+      scene s = open_at(shared ? pinned() : gpu(0), seed % 2 == 0 ? 0 : 256);
+      play(&s);
+      close_scene(&s);
+    }
+  }
+}
+
+static void write_the_returned(scene *s) {
+  write_on(s->back, s->theirs, 2);
+  write_on(s->t, s->ours, 3);
+  expect_filled(s->back, 3);
+}
+
+static void write_the_original(scene *s) {
+  write_on(s->t, s->ours, 2);
+  write_on(s->back, s->theirs, 3);
+  const mf_request on_host = {.device = {kDLCPU, 0}, .copy = MF_COPY_ALWAYS};
+  mf_tensor *host;
+  OK(mf_tensor_to(s->t, &on_host, &host, &err));
+  assert_int_equal(((unsigned char *)data_of(host))[NBYTES - 1], 3);
+  mf_tensor_release(host);
+}
+
+static void copy_between_them(scene *s) {
+  mf_tensor *copy;
+  write_on(s->back, s->theirs, 4);
+  OK(mf_tensor_clone(s->t, &copy, &err));
+  write_on(s->t, s->ours, 5);
+  OK(mf_tensor_copy(s->back, s->back, &err));
+  expect_filled(s->back, 5);
+  mf_tensor_release(copy);
+}
+
+static void either_waits_for_the_other(void **state) {
+  (void)state;
+  each_order(write_the_returned);
+  each_order(write_the_original);
+  each_order(copy_between_them);
+}
+
+/* The original goes first: the memory lives for the one that came back, and is reused behind all of its uses. */
+static void the_original_goes_first(void **state) {
+  (void)state;
+  for (uint64_t seed = 0; seed < seeds(20); seed++) {
+    sim_ask_seed(seed);
+    scene s = open_at(gpu(0), 0);
+    void *data = data_of(s.t);
+    mf_tensor_release(s.t);
+    write_on(s.back, s.theirs, 2);
+    mf_tensor_release(s.back);
+    mf_releases_run();
+    assert_int_equal(s.p->deleted, 1); /* its own work is the original's to wait for */
+    use(s.ours);
+    s.t = create(gpu(0), NBYTES);
+    if (data_of(s.t) == data) other_fill(0, data, 7, NBYTES, s.ours);
+    use(MF_STREAM_DEFAULT);
+    s.back = NULL;
+    close_scene(&s);
+  }
+}
+
+/* Even where somebody gave the address away without a promise: who wraps it keeps it. */
+static void a_wrapped_address_keeps_the_memory(void **state) {
+  (void)state;
+  const mf_stream s = stream_new();
+  mf_tensor *t = create(gpu(0), NBYTES), *wrapped;
+  write_on(t, s, 1);
+  OK(mf_tensor_wrap(mf_tensor_dltensor(t), 0, NULL, NULL, &wrapped, &err));
+  void *data = data_of(t);
+  mf_tensor_release(t);
+  t = create(gpu(0), NBYTES);
+  assert_ptr_not_equal(data_of(t), data);
+  mf_tensor_release(t);
+  expect_filled(wrapped, 1);
+  mf_tensor_release(wrapped);
+  stream_end(s);
+}
+
+/* An address that has been ours is not, once the pool has it. */
+static void memory_that_is_kept_is_nobodys(void **state) {
+  (void)state;
+  mf_tensor *t = create(gpu(0), NBYTES), *wrapped;
+  const DLTensor view = {.data = data_of(t), .device = gpu(0), .ndim = 1, .dtype = {kDLUInt, 8, 1},
+                         .shape = (int64_t[]){NBYTES}};
+  mf_tensor_release(t);
+  OK(mf_tensor_wrap(&view, 0, NULL, NULL, &wrapped, &err));
+  mf_tensor_release(wrapped);
+  t = create(gpu(0), NBYTES);
+  assert_ptr_equal(data_of(t), view.data);
+  mf_tensor_release(t);
+}
+
+/* One look-up, in a list that many blocks do not make slow to read, nor wrong. */
+static void among_many(void **state) {
+  (void)state;
+  enum { MANY = 300 };
+  mf_tensor *all[MANY];
+  passing p[MANY];
+  mf_tensor *back[MANY];
+  const mf_stream s = stream_new();
+  const int second = other_devices() > 1;
+  for (int i = 0; i < MANY; i++) all[i] = create(i % 3 == 0 ? pinned() : gpu(i % 2 * second), NBYTES);
+  for (int i = 0; i < MANY; i += 7) {
+    mf_tensor_release(all[i]);
+    all[i] = create(gpu(0), NBYTES * 3);
+    mf_tensor_release(all[i]);
+    all[i] = create(gpu(0), NBYTES);
+  }
+  for (int i = 0; i < MANY; i++) back[i] = pass(&p[i], all[i], MF_STREAM_NO_ORDER, 0);
+  for (int i = 0; i < MANY; i++) {
+    mf_ledger before, after;
+    mf_ledger_read(&before);
+    mf_tensor_release(all[i]);
+    mf_tensor_release(back[i]);
+    mf_ledger_read(&after);
+    assert_int_equal(before.storages - after.storages, 2);
+    assert_int_equal(p[i].deleted, 1);
+  }
+  stream_end(s);
+}
+
+/* Threads release, pass on and take back at once. */
+enum { NTHREADS = 4, ROUNDS = 200 };
+
+static mf_tensor *shared_tensor[NTHREADS];
+static atomic_int wrong;
+
+static void *take_and_release(void *arg) {
+  const int which = (int)(intptr_t)arg;
+  mf_error mine;
+  for (int i = 0; i < ROUNDS; i++) {
+    mf_tensor *t = shared_tensor[which], *wrapped;
+    if (mf_tensor_wrap(mf_tensor_dltensor(t), 0, NULL, NULL, &wrapped, &mine) != MF_OK) atomic_fetch_add(&wrong, 1);
+    mf_tensor *old = t;
+    int64_t nbytes = NBYTES;
+    const DLTensor like = {.device = gpu(0), .ndim = 1, .dtype = {kDLUInt, 8, 1}, .shape = &nbytes};
+    if (mf_tensor_create(&like, 0, &shared_tensor[which], &mine) != MF_OK) atomic_fetch_add(&wrong, 1);
+    mf_tensor_release(old);
+    mf_tensor_release(wrapped);
+  }
+  return NULL;
+}
+
+static void threads(void **state) {
+  pthread_t all[NTHREADS];
+  (void)state;
+  atomic_store(&wrong, 0);
+  for (int i = 0; i < NTHREADS; i++) shared_tensor[i] = create(gpu(0), NBYTES);
+  for (int i = 0; i < NTHREADS; i++)
+    assert_int_equal(pthread_create(&all[i], NULL, take_and_release, (void *)(intptr_t)i), 0);
+  for (int i = 0; i < NTHREADS; i++) pthread_join(all[i], NULL);
+  assert_int_equal(atomic_load(&wrong), 0);
+  for (int i = 0; i < NTHREADS; i++) mf_tensor_release(shared_tensor[i]);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      SPEC(either_waits_for_the_other),     SPEC(the_original_goes_first), SPEC(a_wrapped_address_keeps_the_memory),
+      SPEC(memory_that_is_kept_is_nobodys), SPEC(among_many),              SPEC(threads),
+  };
+  return RUN(tests);
+}

@@ -1,0 +1,209 @@
+/* shared_spec.c: pinned and managed memory, which the host can reach as well: what is asked for on a stream is done on
+ * that stream, and the host waits for nothing; what the host reads it waits for, also where another thread's per-thread
+ * stream has written. */
+#include <pthread.h>
+
+#include "api.h"
+
+enum { NBYTES = 4096 };
+
+static DLDevice places[3];
+static int nplaces;
+
+static void find_places(void) {
+  nplaces = 0;
+  places[nplaces++] = pinned();
+  if (other_managed_type() != 0) places[nplaces++] = managed();
+}
+
+typedef void (*operation)(mf_tensor *dst, mf_tensor *src, mf_stream on);
+
+static void copy_with_a_current_stream(mf_tensor *dst, mf_tensor *src, mf_stream on) {
+  use(on);
+  OK(mf_tensor_copy(dst, src, &err));
+  use(MF_STREAM_DEFAULT);
+}
+
+static void fill_with_a_current_stream(mf_tensor *dst, mf_tensor *src, mf_stream on) {
+  const mf_scalar one = {.kind = MF_KIND_UINT, .u = 1};
+  (void)src;
+  use(on);
+  OK(mf_tensor_fill(dst, &one, &err));
+  use(MF_STREAM_DEFAULT);
+}
+
+static void copy_asked_for_on_a_stream(mf_tensor *dst, mf_tensor *src, mf_stream on) {
+  const mf_request request = {.device = mf_tensor_dltensor(dst)->device, .copy = MF_COPY_ALWAYS, .stream = on};
+  mf_tensor *copy;
+  OK(mf_tensor_to(src, &request, &copy, &err));
+  OK(mf_tensor_acquire(copy, on, MF_READ, &err));
+  other_copy(0, data_of(dst), data_of(copy), NBYTES, on);
+  OK(mf_tensor_record(dst, on, MF_WRITE, &err));
+  mf_tensor_release(copy);
+}
+
+static void copy_exported_on_a_stream(mf_tensor *dst, mf_tensor *src, mf_stream on) {
+  const mf_request request = {.copy = MF_COPY_ALWAYS, .stream = on};
+  DLManagedTensorVersioned *given;
+  OK(mf_tensor_export_to(src, &request, &given, &err));
+  assert_true(given->flags & DLPACK_FLAG_BITMASK_IS_COPIED);
+  OK(mf_tensor_acquire(dst, on, MF_WRITE, &err));
+  other_copy(0, data_of(dst), given->dl_tensor.data, NBYTES, on);
+  given->deleter(given);
+}
+
+static const operation operations[] = {copy_with_a_current_stream, fill_with_a_current_stream,
+                                       copy_asked_for_on_a_stream, copy_exported_on_a_stream};
+
+/* The source was written by another stream, which has far to go. */
+static void one_operation(operation play, DLDevice to, DLDevice from, uint64_t seed) {
+  const mf_stream writer = stream_new(), on = stream_new();
+  mf_tensor *src = create(from, NBYTES), *dst = create(to, NBYTES);
+  sim_ask_seed(seed);
+  keep_busy(src, writer);
+  write_on(src, writer, 1);
+  write_on(dst, writer, 9);
+  const uint64_t waited = host_waits();
+  play(dst, src, on);
+  if (other_is_simulated()) assert_int_equal(host_waits(), waited);
+  expect_filled(dst, 1);
+  mf_tensor_release(src);
+  mf_tensor_release(dst);
+  stream_end(writer);
+  stream_end(on);
+}
+
+static void what_is_asked_for_on_a_stream_is_done_there(void **state) {
+  (void)state;
+  find_places();
+  for (uint64_t seed = 0; seed < seeds(10); seed++)
+    for (size_t i = 0; i < COUNT(operations); i++)
+      for (int to = 0; to < nplaces; to++)
+        for (int from = 0; from < nplaces; from++) one_operation(operations[i], places[to], places[from], seed);
+}
+
+/* Work on a thread's own default stream, for which no other thread has a name. The thread stays until it is told to
+ * end, because what a driver says of such a stream afterwards is written nowhere. */
+
+typedef struct worker {
+  pthread_t thread;
+  pthread_mutex_t lock;
+  pthread_cond_t changed;
+  mf_tensor *t;
+  const void *from;
+  bool queued, end;
+} worker;
+
+static void *queue_there(void *arg) {
+  worker *w = arg;
+  mf_error mine;
+  pthread_mutex_lock(&w->lock);
+  if (w->from == NULL) {
+    if (mf_tensor_acquire(w->t, MF_STREAM_PER_THREAD, MF_WRITE, &mine) != MF_OK) abort();
+    for (int i = 0; i < 300; i++) other_fill(0, data_of(w->t), 2, NBYTES, MF_STREAM_PER_THREAD);
+  } else {
+    if (mf_tensor_acquire(w->t, MF_STREAM_PER_THREAD, MF_READ, &mine) != MF_OK) abort();
+    void *to = (void *)(uintptr_t)w->from;
+    for (int i = 0; i < 300; i++) other_copy(0, to, data_of(w->t), NBYTES, MF_STREAM_PER_THREAD);
+  }
+  w->queued = true;
+  pthread_cond_broadcast(&w->changed);
+  while (!w->end) pthread_cond_wait(&w->changed, &w->lock);
+  pthread_mutex_unlock(&w->lock);
+  return NULL;
+}
+
+static worker *worker_start(mf_tensor *t, const void *to) {
+  worker *w = calloc(1, sizeof *w);
+  *w = (worker){.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .t = t, .from = to};
+  assert_int_equal(pthread_create(&w->thread, NULL, queue_there, w), 0);
+  pthread_mutex_lock(&w->lock);
+  while (!w->queued) pthread_cond_wait(&w->changed, &w->lock);
+  pthread_mutex_unlock(&w->lock);
+  return w;
+}
+
+static void worker_end(worker *w) {
+  pthread_mutex_lock(&w->lock);
+  w->end = true;
+  pthread_cond_broadcast(&w->changed);
+  pthread_mutex_unlock(&w->lock);
+  pthread_join(w->thread, NULL);
+  free(w);
+}
+
+static void the_host_waits_for_another_threads_stream(void **state) {
+  (void)state;
+  find_places();
+  for (uint64_t seed = 0; seed < seeds(10); seed++) {
+    for (int i = 0; i < nplaces; i++) {
+      sim_ask_seed(seed);
+      mf_tensor *t = create(places[i], NBYTES);
+      worker *w = worker_start(t, NULL);
+      OK(mf_tensor_acquire(t, MF_STREAM_HOST, MF_WRITE, &err));
+      const unsigned char *bytes = data_of(t);
+      for (int at = 0; at < NBYTES; at++) assert_int_equal(bytes[at], 2);
+      memset(data_of(t), 3, NBYTES);
+      sim_ask_host(data_of(t), NBYTES, true);
+      mf_tensor_release(t);
+      worker_end(w);
+      assert_int_equal(sim_ask_findings(), 0);
+    }
+  }
+}
+
+/* Its memory is another tensor's only behind that work. */
+static void memory_is_not_reused_under_it(void **state) {
+  (void)state;
+  for (uint64_t seed = 0; seed < seeds(10); seed++) {
+    sim_ask_seed(seed);
+    mf_tensor *t = create(pinned(), NBYTES);
+    worker *w = worker_start(t, NULL);
+    mf_tensor_release(t);
+    t = create(pinned(), NBYTES);
+    memset(data_of(t), 4, NBYTES);
+    sim_ask_host(data_of(t), NBYTES, true);
+    mf_tensor_release(t);
+    worker_end(w);
+    assert_int_equal(sim_ask_findings(), 0);
+  }
+}
+
+static int deletions;
+
+static void free_at_once(void *ctx) {
+  deletions++;
+  other_free(0, ctx);
+}
+
+/* The owner of wrapped memory frees it as soon as it is told that it may. */
+static void an_owner_is_not_told_too_early(void **state) {
+  (void)state;
+  for (uint64_t seed = 0; seed < seeds(10); seed++) {
+    sim_ask_seed(seed);
+    void *data = other_alloc(0, NBYTES), *seen = other_pinned(NBYTES);
+    const DLTensor view = {.data = data, .device = gpu(0), .ndim = 1, .dtype = {kDLUInt, 8, 1},
+                           .shape = (int64_t[]){NBYTES}};
+    mf_tensor *t;
+    deletions = 0;
+    OK(mf_tensor_wrap(&view, 0, free_at_once, data, &t, &err));
+    worker *w = worker_start(t, seen);
+    mf_tensor_release(t);
+    mf_releases_run();
+    synchronize();
+    assert_int_equal(deletions, 1);
+    worker_end(w);
+    other_pinned_free(seen);
+    assert_int_equal(sim_ask_findings(), 0);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      SPEC(what_is_asked_for_on_a_stream_is_done_there),
+      SPEC(the_host_waits_for_another_threads_stream),
+      SPEC(memory_is_not_reused_under_it),
+      SPEC(an_owner_is_not_told_too_early),
+  };
+  return RUN(tests);
+}

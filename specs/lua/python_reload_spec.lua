@@ -1,0 +1,95 @@
+-- moonferry.python loaded again and again in one Lua state, as busted does for each of its files.
+local helper = require "helper"
+
+local PRELUDE = [[
+local function load()
+  for name in pairs(package.loaded) do
+    if name:match "^moonferry" then package.loaded[name] = nil end
+  end
+  return require "moonferry.python", require "moonferry"
+end
+]]
+
+local function runs(program)
+  local output, code = helper.luajit(PRELUDE .. program)
+  assert.are.equal(0, code, output)
+  return output
+end
+
+describe("moonferry.python, loaded again", function()
+  after_each(helper.nothing_left)
+
+  it("works each time, and so do those that were loaded before", function()
+    runs [[
+local all = {}
+for i = 1, 20 do
+  local py, mf = load()
+  local t = mf.full({ 2, 3 }, i)
+  all[i] = { py = py, mf = mf, t = t, object = py.list { i, i }, f = py.eval("lambda x: x") }
+  py.main["f" .. i] = function(x) return x + i end
+  assert(py.op.add(1, i) == i + 1)
+end
+for i, one in ipairs(all) do
+  assert(#one.object == 2 and one.py.is(one.object))
+  assert(one.py.main["f" .. i](1) == 1 + i)
+  local back = one.f(one.t)
+  assert(one.mf.is_tensor(back) and back:totable()[2][3] == i)
+  local ok, e = pcall(one.py.eval, "1 / 0")
+  assert(not ok and e:is "ZeroDivisionError")
+  assert(one.py.get(one.py.builtins.dict(one.py.kw { a = 5 }), "a") == 5)
+end
+]]
+  end)
+
+  it("makes objects that the others know", function()
+    local output = runs [[
+local one, two = load(), load()
+local list = one.list { 1, 2 }
+assert(two.is(list) and two.builtins.len(list) == 2)
+one.main.f = function() return "one" end
+two.main.g = two.main.f
+assert(two.main.g() == "one" and two.main.f == one.main.f)
+local ok, e = pcall(one.raise, two.builtins.KeyError, "k")
+assert(not ok and e:is(two.builtins.KeyError))
+print "done"
+]]
+    assert.are.equal("done\n", output)
+  end)
+
+  it("costs nothing once nobody has it any more", function()
+    local output = runs [[
+local function once(i)
+  local py = load()
+  py.main.f = function(x) return x end
+  assert(py.main.f(i) == i)
+  local t = py.main.f(py.dict { a = py.list { 1 } })
+  assert(#t == 1)
+  py.main.f = nil
+  py.exec "import gc; gc.collect()"
+  py.collect()
+end
+local function size()
+  for _ = 1, 4 do
+    collectgarbage()
+    collectgarbage()
+    local py = load()
+    py.collect()
+    py = nil
+  end
+  for name in pairs(package.loaded) do
+    if name:match "^moonferry" then package.loaded[name] = nil end
+  end
+  jit.flush()
+  collectgarbage()
+  collectgarbage()
+  return collectgarbage "count"
+end
+for i = 1, 10 do once(i) end
+local before = size()
+for i = 1, 40 do once(i) end
+local grown = size() - before
+print(grown < 300 and "done" or grown)
+]]
+    assert.are.equal("done\n", output)
+  end)
+end)

@@ -1,0 +1,48 @@
+"""The two files of the bridge are one binary for every CPython from 3.9 on: they use its stable ABI of 3.9 alone."""
+
+import os
+import re
+import shutil
+import subprocess
+import sysconfig
+
+import pytest
+
+import dlpack_abi as abi
+import moonferry as mf
+
+PACKAGE = os.path.dirname(os.path.abspath(mf.__file__))
+NAMES = ("_lua.abi3.so", "moonferry_bridge.so")
+FILES = [os.path.join(PACKAGE, name) for name in NAMES if os.path.exists(os.path.join(PACKAGE, name))]
+
+
+def symbols_of(path):
+    """The names that a shared object takes from CPython."""
+    listed = subprocess.run(["nm", "-D", "--undefined-only", path], capture_output=True, text=True, check=True).stdout
+    return sorted(set(re.findall(r"\bU (_?Py\w+)", listed)))
+
+
+def undeclared(names, tmp_path):
+    """Those of the names that the limited API of 3.9 does not declare, as this CPython's headers have it."""
+    lines = ["#define Py_LIMITED_API 0x03090000", "#define PY_SSIZE_T_CLEAN", "#include <Python.h>"]
+    lines += ["const void *const used[] = {"]
+    source = tmp_path / "used.c"
+    source.write_text("\n".join([*lines, *(f"  (const void *)&{name}," for name in names), "};\n"]))
+    command = [*abi.compiler(), "-fsyntax-only", "-fmax-errors=0", f"-I{sysconfig.get_path('include')}", str(source)]
+    environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    said = subprocess.run(command, capture_output=True, text=True, env={**environment, "LC_ALL": "C"})
+    missing = sorted(set(re.findall(r"'(\w+)' undeclared", said.stderr)))
+    assert bool(missing) == bool(said.returncode), said.stderr
+    return missing
+
+
+@pytest.mark.skipif(not FILES, reason="this build has no bridge: LuaJIT's headers were missing")
+@pytest.mark.skipif(shutil.which("nm") is None, reason="no nm to list symbols")
+def test_every_symbol_is_in_the_stable_abi_of_3_9(tmp_path):
+    names = sorted({name for path in FILES for name in symbols_of(path)})
+    assert "PyObject_GetAttr" in names and len(names) > 100
+    assert undeclared(names, tmp_path) == []
+
+
+def test_a_symbol_that_is_younger_is_noticed(tmp_path):
+    assert undeclared(["PyObject_GetAttr", "PyUnicode_AsUTF8AndSize"], tmp_path) == ["PyUnicode_AsUTF8AndSize"]

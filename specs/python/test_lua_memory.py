@@ -1,0 +1,227 @@
+"""max_memory reached in each crossing: a LuaMemoryError there, and everything works again when there is memory.
+
+Each crossing is tried with the limit at the first byte, then a little further each time, until it succeeds. That is a
+process of its own for each, because what this looks for ends the process or skips Python's frames.
+"""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+PROLOGUE = """
+import gc, sys, threading
+import moonferry as mf
+
+def deep(count, f):
+    return f() if count == 0 else deep(count - 1, f)
+
+class Thing:
+    value = 7
+    def __getattr__(self, name):
+        return len(name)
+    def __str__(self):
+        return "a thing"
+    def __iter__(self):
+        return iter([1, None, "x" * 40])
+    def fail(self):
+        raise KeyError("k" * 40)
+
+class Left(Exception):
+    pass
+"""
+
+# What is done once before (with `lua`), the crossing, and what it gives.
+CROSSINGS = {
+    "a call without arguments": ("f = lua.eval('function() return 1 end')", "f()", "1"),
+    "a call of few arguments": ("f = lua.eval('function(a, b) return b end')", "f(1, 2)", "2"),
+    "a call of many arguments": ("f = lua.eval('function(...) return select(200, ...) end')", "f(*range(200))", "199"),
+    "a call with a long string": ("f = lua.eval('function(x) return #x end')", "f('x' * 5000)", "5000"),
+    "a call with objects": ("f = lua.eval('function(a, b) return b end'); t = Thing()", "f(len, t) is t", "True"),
+    "few results": ("f = lua.eval('function() return 1, 2, 3 end')", "f()", "(1, 2, 3)"),
+    "many results": (
+        "lua.execute('local t = {} for i = 1, 66 do t[i] = i end function f() return unpack(t) end')\n"
+        "f = lua.globals().f",
+        "sum(f())",
+        "66 * 67 // 2",
+    ),
+    "results that are objects": ("f = lua.eval('function() return {}, {}, print end')", "len(f())", "3"),
+    "a table as the result": ("f = lua.eval('function() return {5} end')", "f()[1]", "5"),
+    "a function made": ("", "lua.eval('function() end') is not None", "True"),
+    "code compiled": ("", "lua.execute('local a = {1, 2, 3} return #a')", "3"),
+    "a table made": ("", "lua.table(1, 2, a='x' * 50)['a'] == 'x' * 50", "True"),
+    "globals": ("", "lua.globals().print is not None", "True"),
+    "a field that is new": ("t = lua.table()", "t.__setitem__('name' * 20, 'v' * 50)", "None"),
+    "fields until the table grows": ("t = lua.table()", "[t.__setitem__(i, i) for i in range(1, 40)] and len(t)", "39"),
+    "a field read": ("t = lua.table(a='x' * 50)", "[t['a'] for _ in range(3)][2] == 'x' * 50", "True"),
+    "a field of a metatable": (
+        "t = lua.eval('setmetatable({}, {__index = function(_, k) return {k} end})')",
+        "t['abc'][1]",
+        "'abc'",
+    ),
+    "a key looked for": ("t = lua.table(a=1)", "('missing' * 9 in t, 'a' in t)", "(False, True)"),
+    "keys gone through": ("t = lua.eval('{10, 20, a = {}, b = print}')", "len(list(t.items()))", "4"),
+    "a length": ("t = lua.eval('{1, 2}')", "len(t)", "2"),
+    "a text": (
+        "t = lua.eval('setmetatable({}, {__tostring = function() return (\"x\"):rep(99) end})')",
+        "len(str(t))",
+        "99",
+    ),
+    "a coroutine begun": ("f = lua.eval('function(...) return ... end')", "next(f.coroutine(1, 2))", "(1, 2)"),
+    "a coroutine begun with many values": (
+        "f = lua.eval('function(...) return select(\"#\", ...) end')",
+        "next(f.coroutine(*range(300)))",
+        "300",
+    ),
+    "many values sent": (
+        "f = lua.eval('function() return select(\"#\", coroutine.yield()) end')",
+        "(lambda co: (next(co), co.send(tuple(range(300)))))(f.coroutine())[1]",
+        "300",
+    ),
+    "many values yielded": (
+        "f = lua.eval('function() local t = {} for i = 1, 99 do t[i] = i end coroutine.yield(unpack(t)) end')",
+        "len(next(f.coroutine()))",
+        "99",
+    ),
+    "a callback": (
+        "f = lua.eval('function(g) return g(1, \"x\", {}) end')",
+        "f(lambda a, b, c: b * 50) == 'x' * 50",
+        "True",
+    ),
+    "a callback of many arguments": (
+        "f = lua.eval('function(g) local t = {} for i = 1, 99 do t[i] = i end return g(unpack(t)) end')",
+        "f(lambda *a: len(a))",
+        "99",
+    ),
+    "attributes": (
+        "f = lua.eval('function(o) return o.value + o.something + o.value end'); o = Thing()",
+        "f(o)",
+        "23",
+    ),
+    "an attribute that is an object": (
+        "f = lua.eval('function(o) return o.__class__ end')",
+        "f(Thing()) is Thing",
+        "True",
+    ),
+    "a loop over an iterable": (
+        "f = lua.eval('function(o) local n = 0 for x in python.iter(o) do n = n + 1 end return n end')",
+        "f(Thing())",
+        "3",
+    ),
+    "tostring of an object": ("f = lua.eval('function(o) return tostring(o) end')", "f(Thing())", "'a thing'"),
+    "python.args": (
+        "f = lua.eval('function(g) return g(python.args{1, b = 2}) end')",
+        "f(lambda a, b: (a, b))",
+        "(1, 2)",
+    ),
+    "as_function": ("f = lua.eval('function(o) return python.as_function(o)(5) end')", "f(lambda x: x + 1)", "6"),
+    "an exception caught in Lua": (
+        "f = lua.eval('function(o) local ok, e = pcall(o.fail) return not ok and e.type end')",
+        "f(Thing()) in ('KeyError', None)",
+        "True",
+    ),
+    "an exception through Lua": (
+        "f = lua.eval('function(o) o.fail() end')",
+        "caught(f, Thing())",
+        "True",
+    ),
+    "a Lua error": ("f = lua.eval('function() error({}) end')", "caught(f)", "True"),
+    "a tensor to Lua": (
+        "f = lua.eval('function(t) return t.numel end'); f(mf.zeros(2)); a = mf.zeros((2, 3))",
+        "f(a)",
+        "6",
+    ),
+    "a tensor to Python": (
+        "f = lua.eval('function() return require(\"moonferry\").zeros(3) end'); f()",
+        "f().shape",
+        "(3,)",
+    ),
+    "calls that nest": (
+        "f = lua.eval('function(g, n) return n == 0 and 0 or 1 + g(n - 1) end')\n"
+        "def again(n): return f(again, n)",
+        "again(12)",
+        "12",
+    ),
+    "another thread, while this one is inside": (
+        "f = lua.eval('function(g) return g() end')\nh = lua.eval('function(...) return select(\"#\", ...) end')\n"
+        "def other():\n"
+        "    got = []\n"
+        "    def run():\n"
+        "        try: got.append(h(*range(60)))\n"
+        "        except BaseException as e: got.append(e)\n"
+        "    thread = threading.Thread(target=run); thread.start(); thread.join()\n"
+        "    if isinstance(got[0], BaseException): raise got[0]\n"
+        "    return got[0]",
+        "f(other)",
+        "60",
+    ),
+}
+
+# What needs no memory of Lua's, and so never fails.
+FREE = {
+    "a call without arguments",
+    "a call of few arguments",
+    "few results",
+    "globals",
+    "a field read",
+    "keys gone through",
+    "a length",
+    "attributes",
+}
+
+EPILOGUE = """
+def caught(f, *args):
+    try:
+        f(*args)
+    except mf.LuaMemoryError:
+        raise
+    except (mf.LuaError, KeyError):
+        return True
+
+def crossing():
+    return {crossing}
+
+inside = []
+def attempt(lua):
+    inside.append("in")
+    try:
+        return crossing()
+    finally:
+        inside.pop()
+
+failures = done = 0
+more = 0
+while done < 3:
+    lua = mf.Lua(max_memory=1 << 24)
+    f = t = h = a = o = again = other = None
+    exec(preparation, globals())
+    assert lua.gccollect() is None
+    lua.set_max_memory(lua.get_memory_used() + more)
+    try:
+        got = attempt(lua)
+        done += 1
+    except mf.LuaMemoryError:
+        failures += 1
+        done = 0
+        got = wanted
+    assert got == wanted, (got, more)
+    assert not inside
+    lua.set_max_memory(0)
+    for _ in range(2):
+        assert attempt(lua) == wanted, more
+    more += 24 if more < 4000 else 800
+lua = f = t = h = a = o = None
+gc.collect()
+print("failed" if failures else "never failed", tuple(mf.ledger())[0])
+"""
+
+
+@pytest.mark.parametrize("name", CROSSINGS)
+def test_a_limit_at_every_place(name):
+    preparation, crossing, wanted = CROSSINGS[name]
+    program = PROLOGUE + f"preparation = {preparation!r}\nwanted = {wanted}\n" + EPILOGUE.format(crossing=crossing)
+    command = [sys.executable, "-X", "faulthandler", "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=os.environ)
+    said = "never failed 0\n" if name in FREE else "failed 0\n"
+    assert (done.returncode, done.stdout, done.stderr) == (0, said, "")

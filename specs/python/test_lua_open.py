@@ -1,0 +1,44 @@
+"""What moonferry.Lua says to options that it cannot fulfil."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import dlpack_abi as abi
+import moonferry as mf
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+@pytest.mark.parametrize("seed", [0, 42, "text"])
+def test_a_hash_seed_is_refused(seed):
+    with pytest.raises(ValueError, match=f"string_hash_seed is {seed!r}; None expected"):
+        mf.Lua(string_hash_seed=seed)
+
+
+@pytest.fixture(scope="module")
+def no_gc64():
+    return abi.compile_shared(os.path.join(HERE, "no_gc64.c"), "no_gc64.so", [], ["-ldl"])
+
+
+def run_without_gc64(library, code):
+    preload = filter(None, (os.environ.get("LD_PRELOAD"), library, "libluajit-5.1.so.2"))
+    env = {**os.environ, "LD_PRELOAD": " ".join(preload)}
+    command = [sys.executable, "-c", f"import moonferry as mf\n{code}"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="LD_PRELOAD is Linux's")
+@pytest.mark.parametrize("options", ["max_memory=1 << 20", "interruptible=True", "max_memory=0, sandbox=True"])
+def test_a_luajit_without_gc64_takes_no_allocator(no_gc64, options):
+    code, said = run_without_gc64(no_gc64, f"mf.Lua({options})")
+    expected = "RuntimeError: max_memory and interruptible need a LuaJIT that was built with GC64"
+    assert code == 1 and expected in said
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="LD_PRELOAD is Linux's")
+def test_without_them_it_serves(no_gc64):
+    assert run_without_gc64(no_gc64, "print(mf.Lua(sandbox=True).eval('6 * 7'))") == (0, "42\n")

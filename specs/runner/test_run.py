@@ -1,0 +1,197 @@
+"""specs/run: what does not run is a failure, whichever way it came to be absent."""
+
+import importlib.machinery
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+SPECS = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(SPECS))
+import expected  # noqa: E402
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """specs/run as a module, whose logs and builds lie elsewhere and whose list of skips is empty."""
+    loader = importlib.machinery.SourceFileLoader("specs_run", str(SPECS / "run"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("specs_run", loader))
+    loader.exec_module(module)
+    monkeypatch.setattr(module, "LOGS", tmp_path / "logs")
+    monkeypatch.setattr(module, "BUILD", tmp_path / "build")
+    monkeypatch.setattr(module, "SKIPS", skips(tmp_path))
+    return module
+
+
+def skips(folder, *lines):
+    path = folder / "skips.txt"
+    path.write_text("# a comment\n\n" + "".join(f"{line}\n" for line in lines))
+    return expected.Skips(path)
+
+
+def program(folder, text):
+    path = folder / "program"
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def result_of(run, *, passed=0, skipped=()):
+    result = run.Result()
+    result.passed = passed
+    result.skips = list(skipped)
+    return result
+
+
+CASE = '<testsuite><testcase name="a_spec">{}</testcase></testsuite>'
+
+
+def test_a_suite_of_which_nothing_passed_has_failed(run):
+    assert run.run_suite("empty", None, run.Result).failures == [("empty", "nothing of it passed")]
+    assert not run.run_suite("one", None, lambda: result_of(run, passed=1)).failures
+
+
+def test_a_suite_that_only_skips_has_failed_although_the_skip_is_listed(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "SKIPS", skips(tmp_path, "gpu: no GPU"))
+    result = run.run_suite("gpu", None, lambda: result_of(run, skipped=[("t", "no GPU")]))
+    assert result.failures == [("gpu", "nothing of it passed")]
+
+
+def test_a_skip_that_is_not_listed_fails(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "SKIPS", skips(tmp_path, "other: no network", "suite: it is *day"))
+    made = result_of(run, passed=1, skipped=[("a", "no network"), ("b", "no\nnetwork "), ("c", "it is Sunday")])
+    result = run.run_suite("suite", None, lambda: made)
+    assert [name for name, _ in result.failures] == ["a", "b"]
+    assert "suite: no network" in result.failures[0][1]
+
+
+def test_a_listed_skip_that_does_not_occur_is_told_of_the_suites_that_ran(tmp_path):
+    allowed = skips(tmp_path, "a: x", "a*: y", "b: z", "? a: w")
+    assert allowed.allows("a", "x") and not allowed.allows("a", "z") and not allowed.allows("b", "x")
+    assert allowed.allows("a", "w") and allowed.vanished(["a"]) == ["a*: y"]
+    assert allowed.vanished(["a", "b"]) == ["a*: y", "b: z"]
+
+
+def test_brackets_in_a_reason_are_themselves(tmp_path):
+    assert skips(tmp_path, "a: [b]? *").allows("a", "[b]? c") and not skips(tmp_path, "a: [b]?").allows("a", "bc")
+
+
+@pytest.mark.parametrize(
+    "text, why",
+    [
+        ("exit 0", "no test of it was counted"),
+        ("echo there is no driver; exit 77", "there is no driver"),
+        ("kill -11 $$", "it died of signal 11"),
+    ],
+)
+def test_a_program_that_reports_no_test_has_failed(run, tmp_path, text, why):
+    [(name, said)] = run.cmocka("name", program(tmp_path, text), {}).failures
+    assert name == "name" and why in said
+
+
+def test_a_program_whose_tests_pass_and_that_ends_badly_has_failed(run, tmp_path):
+    report = f"echo '{CASE.format('')}' >$CMOCKA_XML_FILE"
+    assert run.cmocka("name", program(tmp_path, report), {}).passed == 1
+    assert run.cmocka("name", program(tmp_path, f"{report}; exit 3"), {}).failures
+
+
+def test_the_reason_of_a_skip_in_c_is_the_line_that_says_so(run, tmp_path):
+    report = f"echo '{CASE.format('<skipped/>')}' >$CMOCKA_XML_FILE"
+    for line, reason in (
+        ("skip a_spec: one GPU", "one GPU"),
+        ("skipped: one GPU", "one GPU"),
+        ("chatter", "it gives no reason"),
+    ):
+        assert run.cmocka("n", program(tmp_path, f"echo {line}; {report}"), {}).skips == [("a_spec", reason)]
+
+
+def test_a_program_that_the_build_does_not_make_has_failed(run, tmp_path):
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.20)\nproject(p NONE)\nadd_custom_target(made_spec)\n"
+    )
+    build = tmp_path / "of-cmake"
+    assert run.run_program(["cmake", "-S", tmp_path, "-B", build], {})[0] == 0
+    result = run.Result()
+    assert run.built(result, build, ["made_spec", "dropped_spec"]) == ["made_spec"]
+    assert [name for name, _ in result.failures] == ["dropped_spec"]
+
+
+def test_every_source_of_a_c_spec_is_a_program():
+    assert len(expected.c_programs()) == len(list((SPECS / "c").glob("*_spec.c"))) > 10
+    for half, other in (("cuda", "hip"), ("hip", "cuda")):
+        programs = expected.gpu_programs(half)
+        assert len(programs) == len(list((SPECS / "gpu").glob("*_spec.c"))) > 20
+        assert f"gpu_inside_backend_spec_{half}" in programs and not [p for p in programs if p.endswith(f"_{other}")]
+    missing = expected.sim_missing(["sim_order_spec", "sim_hip_stream_spec", "sim_forward_memory_spec"])
+    assert {"sim_memory_spec", "sim_types_spec", "sim_forward_cupy"} <= set(missing)
+    assert not {"sim_order_spec", "sim_hip_stream_spec or sim_forward_stream_spec"} & set(missing)
+
+
+def test_a_file_without_tests_and_a_folder_without_files_have_failed(run, tmp_path):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    [(_, said)] = run.pytest("name", sys.executable, [str(folder)], {}).failures
+    assert "no test of it was counted" in said
+    (folder / "test_one.py").write_text("def test_it():\n    pass\n")
+    assert run.pytest("name", sys.executable, [str(folder)], {}).passed == 1
+    (folder / "test_none.py").write_text("def tset_it():\n    pass\n")
+    [(name, said)] = run.pytest("name", sys.executable, [str(folder)], {}).failures
+    assert name.endswith("test_none.py") and "no test of it was counted" in said
+
+
+def test_tests_that_are_deselected_without_a_word_have_failed(run, tmp_path):
+    (tmp_path / "test_two.py").write_text("def test_a():\n    pass\n\n\ndef test_b():\n    pass\n")
+    [(_, said)] = run.pytest("name", sys.executable, [str(tmp_path), "-k", "test_a"], {}).failures
+    assert "1 deselected" in said
+
+
+@pytest.mark.parametrize(
+    "text, why",
+    [
+        ("", "not of one mind"),
+        ("2 passed, 1 failed, 0 skipped\n", "not of one mind"),
+        ("0 passed, 0 failed, 0 skipped\n", "no cell of it passed"),
+        ("not ok host: A -> B: a fault\n1 passed, 1 failed, 0 skipped\n", "a fault"),
+    ],
+)
+def test_a_matrix_without_its_last_line_has_failed(run, monkeypatch, text, why):
+    monkeypatch.setattr(run, "run_program", lambda *_: (0, text))
+    assert why in run.matrix("name", {}).failures[0][1]
+
+
+def test_a_lua_file_without_tests_has_failed(run, monkeypatch):
+    monkeypatch.setattr(run, "run_program", lambda *_: (0, "1..0\n"))
+    assert run.busted("lua", Path("x_spec.lua"), {}).failures == [("x_spec", "there is no test in it")]
+
+
+def test_peers_that_cannot_be_installed_fail_the_suite(run, tmp_path, monkeypatch):
+    script = program(tmp_path, "echo no network; exit 1")
+    monkeypatch.setattr(run, "PEERS", (script,))
+    [(_, said)] = run.run_suite("gpu", None, run.install_peers).failures
+    assert "no network" in said and "it ended with 1" in said
+
+
+ASKED = {"c dev": True, "c asan": True, "cli": True, "rare": False}
+EVERY = [(name, None, None, asked) for name, asked in ASKED.items()]
+
+
+def test_suites_are_chosen_by_name_or_by_whole_words(run):
+    def names(*words):
+        return [name for name, *_ in run.choose(EVERY, words)]
+
+    assert names() == ["c dev", "c asan", "cli"]
+    assert names("c") == ["c dev", "c asan"] and names("c dev") == ["c dev"] and names("rare") == ["rare"]
+    assert names("cli", "c") == ["cli", "c dev", "c asan"]
+    with pytest.raises(ValueError, match="'cl'"):
+        names("cl")
+
+
+def test_the_committed_list_names_suites_that_there_are(run):
+    names = [name for name, *_ in run.suites(1)]
+    for suite, _ in expected.Skips().allowed:
+        assert any(expected.matches(name, suite) for name in names), suite
+
+
+def test_the_seed_is_the_commits(run):
+    assert expected.seed().isdigit() and expected.seed() == expected.seed()
