@@ -7,7 +7,8 @@ CUresult object_of(const void *handle, sim_type type, void *out) {
   void *object = sim_given(handle, type);
   *(void **)out = object;
   if (object != NULL) return CUDA_SUCCESS;
-  return type == SIM_CONTEXT ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_HANDLE;
+  if (type != SIM_CONTEXT) return CUDA_ERROR_INVALID_HANDLE;
+  return sim_object_was(handle) ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 static CUcontext handle_of(const sim_context *c) {
@@ -23,6 +24,7 @@ CUresult do_cuDevicePrimaryCtxRetain(CUcontext *c, CUdevice d) {
   sim_context *context;
   if (c == NULL) return CUDA_ERROR_INVALID_VALUE;
   TRY(device_of(d, &device));
+  TRY(from(sim_device_verdict(device)));
   TRY(from(sim_primary_retain(device, &context)));
   *c = handle_of(context);
   return CUDA_SUCCESS;
@@ -31,15 +33,15 @@ CUresult do_cuDevicePrimaryCtxRetain(CUcontext *c, CUdevice d) {
 CUresult do_cuDevicePrimaryCtxRelease_v2(CUdevice d) {
   sim_device *device;
   TRY(device_of(d, &device));
-  return from(sim_primary_release(device));
+  TRY(from(sim_primary_release(device)));
+  return from(sim_device_verdict(device));
 }
 
 CUresult do_cuDevicePrimaryCtxReset_v2(CUdevice d) {
   sim_device *device;
   TRY(device_of(d, &device));
-  if (device->primary != NULL) sim_context_end(device->primary);
-  device->primary = NULL;
-  return CUDA_SUCCESS;
+  sim_primary_reset(device);
+  return from(sim_device_verdict(device));
 }
 
 CUresult do_cuDevicePrimaryCtxGetState(CUdevice d, unsigned *flags, int *active) {

@@ -92,6 +92,7 @@ static CUresult place(const side *p, const CUDA_MEMCPY3D *c, sim_region *out) {
   const size_t slice = pitch * (p->height != 0 ? p->height : c->Height + p->y);
   if (p->type == CU_MEMORYTYPE_ARRAY) return CUDA_ERROR_NOT_SUPPORTED;
   if (p->type < CU_MEMORYTYPE_HOST || p->type > CU_MEMORYTYPE_UNIFIED) return CUDA_ERROR_INVALID_VALUE;
+  if (p->pitch > sim_conf.max_pitch || (c->Height > 1 && pitch > sim_conf.max_pitch)) return CUDA_ERROR_INVALID_VALUE;
   if (pitch < c->WidthInBytes + p->x || (p->height != 0 && p->height < c->Height + p->y))
     return CUDA_ERROR_INVALID_VALUE;
   *out = (sim_region){base + p->z * slice + p->y * pitch + p->x, c->WidthInBytes, pitch, c->Height, slice, c->Depth};
@@ -99,20 +100,42 @@ static CUresult place(const side *p, const CUDA_MEMCPY3D *c, sim_region *out) {
   return on_side(out->base, host);
 }
 
+static side source_of(const CUDA_MEMCPY3D *c) {
+  return (side){c->srcMemoryType, c->srcHost, c->srcDevice, c->srcXInBytes, c->srcY, c->srcZ, c->srcPitch,
+                c->srcHeight};
+}
+
+static side destination_of(const CUDA_MEMCPY3D *c) {
+  return (side){c->dstMemoryType, c->dstHost, c->dstDevice, c->dstXInBytes, c->dstY, c->dstZ, c->dstPitch,
+                c->dstHeight};
+}
+
 static CUresult pitched(const CUDA_MEMCPY3D *c, CUstream handle, bool sync) {
   sim_stream *s;
   sim_region to, source;
   TRY(stream_of(handle, &s));
   if (c->srcLOD != 0 || c->dstLOD != 0) return CUDA_ERROR_INVALID_VALUE;
-  const side a = {c->srcMemoryType, c->srcHost, c->srcDevice, c->srcXInBytes, c->srcY, c->srcZ, c->srcPitch,
-                  c->srcHeight};
-  const side b = {c->dstMemoryType, c->dstHost, c->dstDevice, c->dstXInBytes, c->dstY, c->dstZ, c->dstPitch,
-                  c->dstHeight};
+  const side a = source_of(c), b = destination_of(c);
   TRY(place(&a, c, &source));
   TRY(place(&b, c, &to));
   sim_note("%#zx <- %#zx, %zu x %zu x %zu, %s", (size_t)to.base, (size_t)source.base, c->WidthInBytes, c->Height,
            c->Depth, s->name);
   return from(sim_copy(s, &to, &source, sync));
+}
+
+/* Of copies within one device's memory cuMemcpy2D says that they may fail for pitches that cuMemAllocPitch did not
+ * compute, and cuMemcpy2DUnaligned that it does not. */
+static CUresult aligned_rows(const CUDA_MEMCPY3D *c) {
+  enum { UNIT = 512 }; /* of cuMemAllocPitch */
+  sim_region to, source;
+  const side a = source_of(c), b = destination_of(c);
+  TRY(place(&a, c, &source));
+  TRY(place(&b, c, &to));
+  const sim_alloc *from_memory = sim_live(source.base), *to_memory = sim_live(to.base);
+  if (!sim_conf.pitch_strict || from_memory == NULL || to_memory == NULL) return CUDA_SUCCESS;
+  if (from_memory->space != SIM_DEVICE || to_memory->space != SIM_DEVICE) return CUDA_SUCCESS;
+  if (from_memory->device != to_memory->device || c->Height < 2) return CUDA_SUCCESS;
+  return source.pitch % UNIT != 0 || to.pitch % UNIT != 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
 static CUDA_MEMCPY3D widen(const CUDA_MEMCPY2D *c) {
@@ -123,22 +146,23 @@ static CUDA_MEMCPY3D widen(const CUDA_MEMCPY2D *c) {
                          .WidthInBytes = c->WidthInBytes, .Height = c->Height, .Depth = 1};
 }
 
-static CUresult pitched_2d(const CUDA_MEMCPY2D *c, CUstream q, bool sync) {
+static CUresult pitched_2d(const CUDA_MEMCPY2D *c, CUstream q, bool sync, bool any_pitch) {
   if (c == NULL) return CUDA_ERROR_INVALID_VALUE;
   const CUDA_MEMCPY3D wide = widen(c);
+  if (!any_pitch) TRY(aligned_rows(&wide));
   return pitched(&wide, q, sync);
 }
 
 CUresult do_cuMemcpy2D_v2(const CUDA_MEMCPY2D *c) {
-  return pitched_2d(c, NULL, true);
+  return pitched_2d(c, NULL, true, false);
 }
 
 CUresult do_cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *c) {
-  return pitched_2d(c, NULL, true);
+  return pitched_2d(c, NULL, true, true);
 }
 
 CUresult do_cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *c, CUstream q) {
-  return pitched_2d(c, q, false);
+  return pitched_2d(c, q, false, false);
 }
 
 CUresult do_cuMemcpy3D_v2(const CUDA_MEMCPY3D *c) {
@@ -167,8 +191,10 @@ CUresult do_cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *c, CUstream q) {
   return peer_3d(c, q, false);
 }
 
+/* The pitch of a single row is unused. */
 static CUresult fill(const sim_region *r, uint32_t value, unsigned unit, CUstream q, bool sync) {
   sim_stream *s;
+  if (r->rows > 1 && (r->pitch < r->width || r->pitch % unit != 0)) return CUDA_ERROR_INVALID_VALUE;
   TRY(stream_of(q, &s));
   return from(sim_fill_call(s, r, value, unit, sync));
 }

@@ -70,6 +70,7 @@ CUresult from(sim_status rc) {
       [SIM_NO_DEVICE] = CUDA_ERROR_NO_DEVICE,
       [SIM_BAD_DEVICE] = CUDA_ERROR_INVALID_DEVICE,
       [SIM_BAD_CONTEXT] = CUDA_ERROR_INVALID_CONTEXT,
+      [SIM_DEAD_CONTEXT] = CUDA_ERROR_CONTEXT_IS_DESTROYED,
       [SIM_BAD_HANDLE] = CUDA_ERROR_INVALID_HANDLE,
       [SIM_NOT_READY] = CUDA_ERROR_NOT_READY,
       [SIM_NOT_SUPPORTED] = CUDA_ERROR_NOT_SUPPORTED,
@@ -208,7 +209,6 @@ static const struct {
     {8, 49152},         /* shared memory per block */
     {9, 65536},         /* constant memory */
     {10, 32},           /* warp size */
-    {11, 2147483647},   /* pitch */
     {12, 65536},        /* registers per block */
     {13, 1000000},      /* clock rate, kHz */
     {14, 512},          /* texture alignment */
@@ -239,6 +239,7 @@ static const struct {
 };
 
 CUresult do_cuDeviceGetAttribute(int *v, int which, CUdevice d) {
+  enum { MAX_PITCH = 11, CONCURRENT_MANAGED_ACCESS = 89 };
   sim_device *device;
   if (v == NULL || which < 1) return CUDA_ERROR_INVALID_VALUE;
   TRY(device_of(d, &device));
@@ -246,6 +247,8 @@ CUresult do_cuDeviceGetAttribute(int *v, int which, CUdevice d) {
   for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++)
     if (attributes[i].which == which) *v = attributes[i].value;
   if (which == 115 && version() < 11020) *v = 0;
+  if (which == MAX_PITCH) *v = (int)sim_conf.max_pitch;
+  if (which == CONCURRENT_MANAGED_ACCESS && sim_conf.managed_exclusive) *v = 0;
   return CUDA_SUCCESS;
 }
 

@@ -83,47 +83,6 @@ __attribute__((constructor)) static void hide_newer(void) {
     if (symbols[i].since > chosen) sim_hide(symbols[i].name);
 }
 
-enum { NSTUBS = 1024 };
-static sim_counter stubs[NSTUBS];
-static char stub_names[NSTUBS][64];
-static size_t nstubs;
-
-static CUresult refuse(unsigned i, void *caller) {
-  sim_call c;
-  if (!sim_enter(&c, &stubs[i], caller, 0)) sim_note("not simulated");
-  return (CUresult)sim_leave(&c, CUDA_ERROR_NOT_SUPPORTED);
-}
-
-static unsigned octal(const char *digits) {
-  unsigned n = 0;
-  for (; *digits != '\0'; digits++) n = n * 8 + (unsigned)(*digits - '0');
-  return n;
-}
-
-/* One function for each name that is asked for and not simulated, so that the log can name it. */
-#define STUB(i)                                            \
-  static CUresult stub_##i(void) {                         \
-    return refuse(octal(#i), __builtin_return_address(0)); \
-  }
-#define EIGHT(M, p) M(p##0) M(p##1) M(p##2) M(p##3) M(p##4) M(p##5) M(p##6) M(p##7)
-#define SIXTY(M, p) EIGHT(M, p##0) EIGHT(M, p##1) EIGHT(M, p##2) EIGHT(M, p##3) EIGHT(M, p##4) EIGHT(M, p##5) \
-  EIGHT(M, p##6) EIGHT(M, p##7)
-#define ALL(M) SIXTY(M, 00) SIXTY(M, 01) SIXTY(M, 02) SIXTY(M, 03) SIXTY(M, 04) SIXTY(M, 05) SIXTY(M, 06) \
-  SIXTY(M, 07) SIXTY(M, 10) SIXTY(M, 11) SIXTY(M, 12) SIXTY(M, 13) SIXTY(M, 14) SIXTY(M, 15) SIXTY(M, 16) SIXTY(M, 17)
-ALL(STUB)
-#define REFERENCE(i) (any_function)stub_##i,
-static const any_function stub_functions[NSTUBS] = {ALL(REFERENCE)};
-
-static any_function stub_for(const char *name) {
-  for (size_t i = 0; i < nstubs; i++)
-    if (strcmp(stub_names[i], name) == 0) return stub_functions[i];
-  if (nstubs == NSTUBS || strlen(name) >= sizeof stub_names[0]) return NULL;
-  snprintf(stub_names[nstubs], sizeof stub_names[0], "%s", name);
-  stubs[nstubs].name = stub_names[nstubs];
-  sim_log_line("? %s is asked for and not simulated", name);
-  return stub_functions[nstubs++];
-}
-
 int version(void) {
   return sim_conf.version != 0 ? sim_conf.version : DRIVER_VERSION;
 }
@@ -140,24 +99,36 @@ static const row *find(const char *name, int wanted, bool *known) {
   return best;
 }
 
-CUresult do_cuGetProcAddress_v2(const char *name, void **fn, int wanted, uint64_t flags,
-                                CUdriverProcAddressQueryResult *why) {
-  CUdriverProcAddressQueryResult unused;
+/* NULL for what this driver does not have, which is all that is not simulated. */
+static any_function look_up(const char *name, int wanted, uint64_t flags, CUdriverProcAddressQueryResult *why) {
   bool known = false;
-  any_function found = NULL;
-  if (name == NULL || fn == NULL) return CUDA_ERROR_INVALID_VALUE;
-  if (why == NULL) why = &unused;
-  sim_note("%s, %d, %llu", name, wanted, (unsigned long long)flags);
   const row *r = sim_named(sim_conf.missing, name) ? NULL : find(name, wanted, &known);
-  if (r != NULL) found = (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0 ? r->per_thread : r->plain;
-  if (r == NULL && !known && !sim_named(sim_conf.missing, name) && strncmp(name, "cu", 2) == 0) found = stub_for(name);
-  memcpy(fn, &found, sizeof found);
   *why = known ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
-  if (found == NULL) return CUDA_ERROR_NOT_FOUND;
+  if (!known) sim_log_line("? %s is asked for and not there", name);
+  if (r == NULL) return NULL;
   *why = CU_GET_PROC_ADDRESS_SUCCESS;
+  return (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0 ? r->per_thread : r->plain;
+}
+
+/* The flags are documented as one of three values, and a version beyond the driver's as invalid. */
+static CUresult get(const char *name, void **fn, int wanted, uint64_t flags, CUdriverProcAddressQueryResult *why) {
+  if (name == NULL || fn == NULL || flags > CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM || wanted > version())
+    return CUDA_ERROR_INVALID_VALUE;
+  sim_note("%s, %d, %llu", name, wanted, (unsigned long long)flags);
+  const any_function found = look_up(name, wanted, flags, why);
+  memcpy(fn, &found, sizeof found);
   return CUDA_SUCCESS;
 }
 
+CUresult do_cuGetProcAddress_v2(const char *name, void **fn, int wanted, uint64_t flags,
+                                CUdriverProcAddressQueryResult *why) {
+  CUdriverProcAddressQueryResult unused;
+  return get(name, fn, wanted, flags, why == NULL ? &unused : why);
+}
+
+/* The first form, which has nowhere to say why, is documented to fail (CUDA 11); the second to succeed with NULL. */
 CUresult do_cuGetProcAddress(const char *name, void **fn, int wanted, uint64_t flags) {
-  return do_cuGetProcAddress_v2(name, fn, wanted, flags, NULL);
+  CUdriverProcAddressQueryResult why;
+  const CUresult rc = get(name, fn, wanted, flags, &why);
+  return rc == CUDA_SUCCESS && *fn == NULL ? CUDA_ERROR_NOT_FOUND : rc;
 }

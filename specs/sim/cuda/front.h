@@ -8,7 +8,7 @@
 #include "driver.h"
 #include "calls.h"
 
-enum { NO_INIT = 0x100 };
+enum { NO_INIT = 0x100, ELSEWHERE = SIM_ENTER_ELSEWHERE };
 enum { DRIVER_VERSION = 13000 };
 
 CUresult from(sim_status rc);

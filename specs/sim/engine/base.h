@@ -23,6 +23,7 @@ typedef enum sim_status {
   SIM_NO_DEVICE,
   SIM_BAD_DEVICE,
   SIM_BAD_CONTEXT,
+  SIM_DEAD_CONTEXT,
   SIM_BAD_HANDLE,
   SIM_NOT_READY,
   SIM_NOT_SUPPORTED,
@@ -44,7 +45,7 @@ typedef enum sim_status {
   SIM_CAP_EVENT,
   SIM_CAP_THREAD,
   SIM_CAP_WIDE, /* inside of capture.c */
-  SIM_STUCK /* the driver's own number is in sim_stuck_code() */
+  SIM_STUCK /* a device is lost; the driver's own number for it is in sim_stuck_code() */
 } sim_status;
 
 typedef struct sim_op sim_op;
@@ -126,6 +127,7 @@ typedef struct sim_thread {
   int id;
   int depth, pushed; /* less popped */
   int owed;          /* of those, what the ledger is about */
+  bool ended;
   bool in_callback;
   const sim_op *acting; /* whose host function it runs */
   int capture_mode;
@@ -150,16 +152,20 @@ typedef struct sim_call {
   char note[160];
 } sim_call;
 
-/* ALWAYS: answers with a broken device too. ENDS: gives something back; when told to fail it still does so,
- * else nobody could tell a leak from a failure to free. */
-enum { SIM_ENTER_ALWAYS = 1, SIM_ENTER_ENDS = 2 };
+/* ALWAYS: answers with a lost device too. ELSEWHERE: so does this unless a lost device takes all others with it
+ * (SIM_STICKY=process). ENDS: gives something back; when told to fail it still does so, else nobody could tell a leak
+ * from a failure to free. */
+enum { SIM_ENTER_ALWAYS = 1, SIM_ENTER_ENDS = 2, SIM_ENTER_ELSEWHERE = 4 };
 
 typedef struct sim_config {
   int devices;
   uint64_t memory, quarantine, poison, history;
   int version;
   uint64_t seed, random;
-  bool separate_threads, free_waits, strict, ledger, legacy_covers, host_trap;
+  bool separate_threads, free_waits, strict, ledger, legacy_covers, host_trap, sticky_process;
+  bool managed_exclusive; /* the host may not touch managed memory while a device works */
+  uint64_t max_pitch;
+  bool pitch_strict; /* device-to-device copies of rows take only pitches that an allocation gave */
   enum { SIM_BY_SEED, SIM_NEVER, SIM_ALWAYS } reuse; /* of handles and addresses; by seed: where that is odd */
   const char *missing;
 } sim_config;
@@ -180,6 +186,8 @@ extern sim_rules sim_driver;
 void sim_driver_rules(sim_rules *out); /* the front end's */
 void sim_lock(void);
 void sim_unlock(void);
+bool sim_is_locked(void); /* by this thread */
+bool sim_owns(const void *object); /* the lock, or what comes with it */
 void sim_sleep_on_change(void); /* waits, without the lock, until some thread has run something */
 void sim_changed(void);
 bool sim_enter(sim_call *c, sim_counter *counter, void *caller, unsigned how);
@@ -201,6 +209,9 @@ void sim_host_tick(void);
 
 bool sim_reuses(void); /* whether handles and addresses are used again now */
 
+/* thread.c */
+void sim_threads_listen(void); /* to the library that is preloaded for it, if it is there */
+
 /* missing.c */
 void sim_hide(const char *symbol); /* from now on dlsym does not find it */
 
@@ -212,8 +223,9 @@ bool sim_fault_strikes(const sim_counter *counter, uint64_t number, int *raw);
 /* Runs what sim_at wants to happen inside this call. The caller does not hold the lock. */
 void sim_hooks_run(const char *name);
 void sim_fault_reset(void);
-int sim_stuck_code(void);
-void sim_stick(int raw);
+int sim_stuck_code(void); /* of the device that was last asked for */
+void sim_stick(sim_device *d, int raw); /* d is lost for good (NULL: all are) */
+sim_status sim_device_verdict(const sim_device *d); /* SIM_OK, or SIM_STUCK */
 int sim_fault_late(void); /* status with which the operation being queued is to fail when it runs, or 0 */
 
 /* log.c */

@@ -84,6 +84,7 @@ sim_status sim_prefetch(sim_stream *s, uintptr_t p, size_t nbytes) {
   const sim_alloc *a = sim_live(p);
   const sim_status rc = sim_capture_implicit(s);
   if (rc != SIM_OK) return rc;
+  if (sim_conf.managed_exclusive) return SIM_BAD_DEVICE;
   if (a == NULL || a->space != SIM_MANAGED || nbytes > a->nbytes - (p - a->base)) return SIM_INVALID;
   return sim_submit(s, &mark, NULL);
 }

@@ -45,9 +45,10 @@ static sim_status wait_for(sim_op *op) {
   sim_op_keep(op);
   sim_op_run(op);
   sim_host_after(op);
-  sim_pools_settle(op->ctx->device);
+  const sim_device *d = op->ctx->device;
+  sim_pools_settle(d);
   sim_op_drop(op);
-  return sim_stuck_code() != 0 ? SIM_STUCK : SIM_OK;
+  return sim_device_verdict(d);
 }
 
 static bool waits(const sim_work *w, bool sync) {
@@ -138,5 +139,5 @@ sim_status sim_free_in(sim_stream *s, sim_alloc *a) {
   if (rc != SIM_OK) return rc;
   sim_alloc_end(a);
   sim_pool_keep(a, op);
-  return SIM_OK;
+  return sim_device_verdict(s->ctx->device);
 }

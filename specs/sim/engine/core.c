@@ -18,6 +18,8 @@ static sim_counter *counters;
 static sim_thread *threads;
 static _Thread_local sim_thread *self;
 static _Thread_local sim_call *call;
+static _Thread_local bool locked;
+static pthread_key_t at_end;
 static uint64_t ncalls;
 static bool is_child;
 static _Atomic int number_not_permitted, number_forked;
@@ -49,9 +51,17 @@ static void in_child(void) {
   pthread_mutex_init(&lock, NULL);
 }
 
+/* A thread that has ended makes no more accesses. It may come back: destructors of its other keys make calls, too. */
+static void end_thread(void *thread) {
+  sim_lock();
+  ((sim_thread *)thread)->ended = true;
+  sim_unlock();
+}
+
 static void configure(void) {
   const uint64_t devices = setting("SIM_DEVICES", 2);
   (void)pthread_atfork(NULL, NULL, in_child);
+  (void)pthread_key_create(&at_end, end_thread);
   sim_conf.devices = devices > SIM_MAX_DEVICES ? SIM_MAX_DEVICES : (int)devices;
   sim_conf.memory = setting("SIM_MEMORY", 4ull << 30);
   sim_conf.quarantine = setting("SIM_QUARANTINE", 256ull << 20);
@@ -65,6 +75,10 @@ static void configure(void) {
   sim_conf.strict = setting("SIM_STRICT", 0) != 0;
   sim_conf.reuse = setting_is("SIM_REUSE", "0") ? SIM_NEVER : setting("SIM_REUSE", 0) != 0 ? SIM_ALWAYS : SIM_BY_SEED;
   sim_conf.host_trap = !setting_is("SIM_HOST_TRAP", "0");
+  sim_conf.sticky_process = setting_is("SIM_STICKY", "process");
+  sim_conf.managed_exclusive = setting_is("SIM_MANAGED", "exclusive");
+  sim_conf.max_pitch = setting("SIM_MAX_PITCH", INT32_MAX);
+  sim_conf.pitch_strict = setting_is("SIM_PITCH", "strict");
   sim_conf.legacy_covers = setting_is("SIM_LEGACY", "kind");
   sim_conf.ledger = !setting_is("SIM_LEDGER", "off");
   sim_conf.missing = getenv("SIM_MISSING");
@@ -74,6 +88,7 @@ static void configure(void) {
   sim_log_open();
   sim_journal_open();
   sim_script_open(setting("SIM_LINES", 0));
+  if (sim_conf.separate_threads) sim_threads_listen();
   const char *rules = getenv("SIM_FAIL");
   if (rules != NULL && sim_fail(rules) != 0) fprintf(stderr, "sim: SIM_FAIL=%s is not a list of rules\n", rules);
 }
@@ -81,11 +96,21 @@ static void configure(void) {
 void sim_lock(void) {
   pthread_once(&once, configure);
   pthread_mutex_lock(&lock);
+  locked = true;
   sim_trap_look();
+}
+
+bool sim_is_locked(void) {
+  return locked;
+}
+
+bool sim_owns(const void *object) {
+  return object == &lock || object == &changed || object == &once;
 }
 
 void sim_unlock(void) {
   sim_trap_settle();
+  locked = false;
   pthread_mutex_unlock(&lock);
 }
 
@@ -107,13 +132,17 @@ bool sim_is_owner(void) {
 }
 
 sim_thread *sim_self(void) {
-  if (self != NULL) return self;
+  if (self != NULL) {
+    self->ended = false;
+    return self;
+  }
   self = calloc(1, sizeof *self);
   if (self == NULL) abort();
   self->id = threads == NULL ? 1 : threads->id + 1;
   self->next = threads;
   self->slot = sim_clock_slot(&self->clock);
   threads = self;
+  (void)pthread_setspecific(at_end, self);
   return self;
 }
 
@@ -170,6 +199,15 @@ static bool refused(sim_call *c) {
   return true;
 }
 
+/* Without a context only what all devices are lost to concerns the call. */
+static sim_status verdict_of_current(void) {
+  const sim_context *c = sim_current();
+  if (c != NULL) return sim_device_verdict(c->device);
+  for (int i = 0; sim_device_at(i) != NULL; i++)
+    if (sim_device_verdict(sim_device_at(i)) == SIM_OK) return SIM_OK;
+  return sim_device_verdict(NULL);
+}
+
 bool sim_enter(sim_call *c, sim_counter *counter, void *caller, unsigned how) {
   sim_hooks_run(counter->name);
   sim_lock();
@@ -183,7 +221,8 @@ bool sim_enter(sim_call *c, sim_counter *counter, void *caller, unsigned how) {
   c->raw = 0;
   const bool ends = (how & SIM_ENTER_ENDS) != 0;
   if (sim_fault_strikes(counter, c->place.number, &c->raw)) return !ends;
-  if ((how & SIM_ENTER_ALWAYS) != 0 || sim_stuck_code() == 0) return false;
+  const bool elsewhere = (how & SIM_ENTER_ELSEWHERE) != 0 && !sim_conf.sticky_process;
+  if ((how & SIM_ENTER_ALWAYS) != 0 || elsewhere || verdict_of_current() == SIM_OK) return false;
   c->raw = sim_stuck_code();
   return !ends;
 }

@@ -1,6 +1,7 @@
 /* device.c: devices, contexts and each thread's stack of contexts.
  *
- * Invariant: a device has at most one primary context, alive while someone retains it. It must not know about
+ * Invariant: a device has at most one primary context, alive while someone retains it, unless it is reset: then it is
+ * gone for all, whoever retained it, and still owed its releases. It must not know about
  * memory beyond which device may reach it. */
 #include <stdlib.h>
 
@@ -33,16 +34,26 @@ sim_context *sim_current(void) {
   return t->depth == 0 ? NULL : t->stack[t->depth - 1];
 }
 
+static sim_status report_dead(const sim_context *c) {
+  char here[200], gone[200];
+  const sim_place now = sim_here();
+  if (!sim_found_pair(SIM_MISUSE, &now, &c->o.gone)) return SIM_DEAD_CONTEXT;
+  sim_found(SIM_MISUSE, "the current context of device %d was destroyed\n  used      %s\n  destroyed %s", c->device->id,
+            sim_place_text(&now, here, sizeof here), sim_place_text(&c->o.gone, gone, sizeof gone));
+  return SIM_DEAD_CONTEXT;
+}
+
 sim_status sim_context_of(sim_context **out) {
   *out = sim_current();
-  if (*out != NULL && (*out)->o.live) return SIM_OK;
-  sim_found(SIM_MISUSE, "%s without a %s context", sim_here().call, *out == NULL ? "current" : "living current");
+  if (*out != NULL) return (*out)->o.live ? SIM_OK : report_dead(*out);
+  sim_found(SIM_MISUSE, "%s without a current context", sim_here().call);
   return SIM_BAD_CONTEXT;
 }
 
 sim_status sim_context_new(sim_device *d, unsigned flags, sim_context **out) {
-  sim_context *c = calloc(1, sizeof *c);
-  if (c == NULL) return SIM_NOMEM;
+  const sim_status lost = sim_device_verdict(d);
+  sim_context *c = lost != SIM_OK ? NULL : calloc(1, sizeof *c);
+  if (c == NULL) return lost != SIM_OK ? lost : SIM_NOMEM;
   sim_object_add(&c->o, SIM_CONTEXT);
   c->device = d;
   c->flags = flags;
@@ -138,20 +149,29 @@ sim_status sim_primary_retain(sim_device *d, sim_context **out) {
     if (rc != SIM_OK) return rc;
     d->primary->primary = true;
   }
-  d->primary->retains++;
+  d->retains++;
   *out = d->primary;
   return SIM_OK;
 }
 
 sim_status sim_primary_release(sim_device *d) {
-  if (d->primary == NULL) {
+  if (d->retains == 0) {
     sim_found(SIM_MISUSE, "%s: the primary context of device %d is released once too often", sim_here().call, d->id);
     return SIM_BAD_CONTEXT;
   }
-  if (--d->primary->retains > 0) return SIM_OK;
+  if (--d->retains > 0 || d->primary == NULL) return SIM_OK;
   sim_context_end(d->primary);
   d->primary = NULL;
   return SIM_OK;
+}
+
+void sim_primary_reset(sim_device *d) {
+  sim_context *c = d->primary;
+  if (c == NULL) return;
+  sim_context_drain(c);
+  sim_pools_end(d, c);
+  sim_context_end(c);
+  d->primary = NULL;
 }
 
 static bool pool_reaches(int from, const sim_alloc *a) {

@@ -71,13 +71,13 @@ struct sim_device {
   sim_context *primary;
   sim_pool *default_pool, *pool;
   unsigned primary_flags;
+  int retains; /* of the primary context, also of one that was reset since */
 };
 
 struct sim_context {
   sim_object o;
   sim_device *device;
   bool primary;
-  int retains;
   unsigned flags;
   bool peers[SIM_MAX_DEVICES];
   sim_stream *legacy;
@@ -93,6 +93,7 @@ sim_context *sim_current(void);
 sim_status sim_context_of(sim_context **out); /* the current one, or SIM_BAD_CONTEXT with a finding */
 sim_status sim_context_new(sim_device *d, unsigned flags, sim_context **out);
 void sim_context_end(sim_context *c);
+void sim_primary_reset(sim_device *d); /* its pools and their memory end, too */
 sim_status sim_context_stack(sim_context *c); /* current, and not owed a pop */
 sim_status sim_context_push(sim_context *c);
 sim_status sim_context_pop(sim_context **out);
@@ -118,6 +119,7 @@ sim_alloc *sim_alloc_first(void); /* that is not freed; the others are after it,
 enum { SIM_FRESH = 0xCB, SIM_GONE = 0xDB };
 
 /* pool.c: what other parts of the engine tell a pool */
+void sim_pools_end(sim_device *d, const sim_context *c); /* with what c allocated from them */
 void sim_pool_freed(sim_alloc *a);                 /* the free has happened */
 void sim_pool_keep(sim_alloc *a, sim_op *death);   /* freed, by an operation or (NULL) at once */
 void sim_pools_settle(const sim_device *d);        /* the host has waited for something on the device */
@@ -132,6 +134,7 @@ void sim_trap_open(uintptr_t at, uint64_t nbytes); /* addresses of the memory th
 void sim_trap_born(const sim_alloc *a);
 void sim_trap_died(sim_alloc *a);
 void sim_trap_touched(sim_alloc *a, const sim_region *r, bool write, const sim_op *op);
+void sim_trap_works(const sim_op *op); /* a device has work from now on */
 void sim_trap_learned(void); /* the host has waited for something */
 void sim_trap_settle(void);  /* before the lock is dropped */
 void sim_trap_look(void);    /* after it is taken */

@@ -61,7 +61,8 @@ sim_status sim_event_record(sim_event *e, sim_stream *s) {
 }
 
 sim_status sim_event_wait(sim_stream *s, sim_event *e) {
-  const sim_status rc = sim_capture_implicit(s);
+  sim_status rc = sim_device_verdict(s->ctx->device);
+  if (rc == SIM_OK) rc = sim_capture_implicit(s);
   if (rc != SIM_OK) return rc;
   if (s->capture != NULL || e->capture != NULL) return sim_capture_wait(s, e);
   if (e->op != NULL) sim_stream_after(s, e->op, &e->clock);
@@ -69,6 +70,8 @@ sim_status sim_event_wait(sim_stream *s, sim_event *e) {
 }
 
 static sim_status may_ask(const sim_event *e) {
+  const sim_status lost = sim_device_verdict(e->ctx->device);
+  if (lost != SIM_OK) return lost;
   const bool taken = sim_driver.record_joins_capture && e->in != NULL && e->in->capture != NULL;
   if (taken) {
     sim_capture_forbid(e->in, SIM_CAP_EVENT);
@@ -87,7 +90,7 @@ sim_status sim_event_wait_host(sim_event *e) {
   sim_host_after(op);
   sim_op_drop(op);
   sim_pools_settle(e->ctx->device);
-  return sim_stuck_code() != 0 ? SIM_STUCK : SIM_OK;
+  return sim_device_verdict(e->ctx->device);
 }
 
 sim_status sim_event_query(sim_event *e) {
@@ -96,7 +99,7 @@ sim_status sim_event_query(sim_event *e) {
   if (e->queries++ > 0) sim_op_step(e->op);
   if (!e->op->done) return SIM_NOT_READY;
   sim_host_after(e->op);
-  return sim_stuck_code() != 0 ? SIM_STUCK : SIM_OK;
+  return sim_device_verdict(e->ctx->device);
 }
 
 sim_status sim_event_elapsed(const sim_event *a, const sim_event *b, float *ms) {

@@ -2,9 +2,9 @@
  *
  * A list of rules, separated by commas, each WHICH:STATUS[:HOW]. WHICH is the name of a call, NAME@K for its
  * Kth call, #N for call number N of the process, or * for any. HOW is once (what it is when left out), on (that
- * name fails from then on), sticky (every call fails from then on) or late (the call succeeds; what it queued
- * fails when it runs, and every call after that). STATUS is the driver's own number. It must not know what
- * the numbers mean. */
+ * name fails from then on), sticky (the current device is lost with it) or late (the call succeeds; what it queued
+ * fails when it runs, and with it the device is lost). STATUS is the driver's own number. A lost device answers with it
+ * to all that concerns its contexts. It must not know what the numbers mean. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ enum { MAX_RULES = 64 };
 static fault rules[MAX_RULES];
 static size_t nrules;
 static uint64_t strikes;
-static int stuck, late;
+static int stuck[SIM_MAX_DEVICES], told, late;
 
 static bool parse_how(const char *text, fault_how *how) {
   static const char *const words[] = {"once", "on", "sticky", "late"};
@@ -84,7 +84,7 @@ static bool apply(fault *f, int *raw) {
   strikes++;
   f->open = f->how == ON;
   f->spent = !f->open;
-  if (f->how == STICKY) stuck = f->status;
+  if (f->how == STICKY) sim_stick(sim_current() == NULL ? NULL : sim_current()->device, f->status);
   if (f->how == LATE) late = f->status;
   if (f->how == LATE) return false;
   *raw = f->status;
@@ -103,17 +103,23 @@ int sim_fault_late(void) {
 }
 
 int sim_stuck_code(void) {
-  return stuck;
+  return told;
 }
 
-void sim_stick(int raw) {
-  stuck = raw;
+void sim_stick(sim_device *d, int raw) {
+  for (int i = 0; i < SIM_MAX_DEVICES; i++)
+    if (d == NULL || d->id == i || sim_conf.sticky_process) stuck[i] = raw;
+}
+
+sim_status sim_device_verdict(const sim_device *d) {
+  told = stuck[d == NULL ? 0 : d->id];
+  return told != 0 ? SIM_STUCK : SIM_OK;
 }
 
 void sim_fault_reset(void) {
   nrules = 0;
   strikes = 0;
-  stuck = 0;
+  memset(stuck, 0, sizeof stuck);
   late = 0;
 }
 

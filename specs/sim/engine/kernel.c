@@ -139,7 +139,7 @@ static bool gone(const sim_launch *l) {
 
 void sim_launch_run(sim_launch *l) {
   if (gone(l))
-    sim_stick(l->illegal);
+    sim_stick(sim_device_at(l->device), l->illegal);
   else
     l->run(l);
 }

@@ -148,7 +148,7 @@ static int64_t owed_pushes(void) {
 static int64_t left_retained(void) {
   int64_t n = 0;
   for (int i = 0; sim_device_at(i) != NULL; i++)
-    if (sim_device_at(i)->primary != NULL) n += sim_device_at(i)->primary->retains;
+    n += sim_device_at(i)->retains;
   return n;
 }
 

@@ -67,7 +67,7 @@ static bool replaces(const sim_access *b, const sim_access *a, bool ordered) {
 static bool seen_by_all(const sim_access *a) {
   if (!sim_conf.separate_threads) return sim_clock_covers(sim_host_clock(), a->slot, a->time);
   for (const sim_thread *t = sim_threads(); t != NULL; t = t->next)
-    if (!sim_clock_covers(&t->clock, a->slot, a->time)) return false;
+    if (!t->ended && !sim_clock_covers(&t->clock, a->slot, a->time)) return false;
   return true;
 }
 

@@ -63,6 +63,23 @@ void sim_pool_keep(sim_alloc *a, sim_op *death) {
   if (!p->o.live) shrink(p, 0, is_freed);
 }
 
+static void end_pool(sim_pool *p) {
+  sim_object_end(&p->o);
+  shrink(p, 0, is_freed);
+}
+
+void sim_pools_end(sim_device *d, const sim_context *c) {
+  for (sim_alloc *a = sim_alloc_first(); a != NULL; a = a->after) {
+    if (a->pool == NULL || a->ctx != c) continue;
+    sim_alloc_end(a);
+    sim_pool_keep(a, NULL);
+    sim_pool_freed(a);
+  }
+  for (sim_pool *p = pools; p != NULL; p = p->next)
+    if (p->o.live && p->device == d->id) end_pool(p);
+  d->pool = d->default_pool = NULL;
+}
+
 /* Under some seeds a free happens before its call is over and the block is kept. */
 void sim_pool_freed(sim_alloc *a) {
   a->pool->used -= a->nbytes;
@@ -95,8 +112,7 @@ sim_status sim_pool_end(sim_pool *p) {
   if (rc != SIM_OK) return rc;
   sim_device *d = sim_device_at(p->device);
   if (d->pool == p) d->pool = NULL;
-  sim_object_end(&p->o);
-  shrink(p, 0, is_freed);
+  end_pool(p);
   return SIM_OK;
 }
 

@@ -105,9 +105,11 @@ void sim_stream_after(sim_stream *s, sim_op *op, const sim_clock *clock) {
   enqueue(s, &mark, op, clock);
 }
 
+/* What gives back does so on a lost device too. */
 sim_status sim_submit(sim_stream *s, const sim_work *w, sim_op **out) {
   if (out != NULL) *out = NULL;
-  const sim_status rc = sim_capture_implicit(s);
+  sim_status rc = w->kind == SIM_DEATH ? SIM_OK : sim_device_verdict(s->ctx->device);
+  if (rc == SIM_OK) rc = sim_capture_implicit(s);
   if (rc != SIM_OK) return rc;
   if (s->capture != NULL) return sim_capture_node(s, w);
   sim_op *op = enqueue(s, w, NULL, NULL);
@@ -120,10 +122,6 @@ void sim_host_after(const sim_op *op) {
   sim_clock_join(sim_host_clock(), &op->clock);
 }
 
-static sim_status verdict(void) {
-  return sim_stuck_code() != 0 ? SIM_STUCK : SIM_OK;
-}
-
 /* Drivers promise that an action queued in the legacy stream comes behind all blocking streams, and they behind it.
  * To ask or to wait queues no action, so the legacy stream then speaks for itself alone; with SIM_LEGACY=kind a mark in
  * it gathers them. */
@@ -133,6 +131,8 @@ static sim_status gather(sim_stream *s) {
 }
 
 static sim_status may_wait(sim_stream *s) {
+  const sim_status lost = sim_device_verdict(s->ctx->device);
+  if (lost != SIM_OK) return lost;
   if (s->capture != NULL) return sim_capture_forbid(s, SIM_CAP_UNSUPPORTED);
   const sim_status rc = sim_capture_implicit(s);
   return rc != SIM_OK ? rc : sim_capture_asking(SIM_ASKS_STREAM);
@@ -152,7 +152,7 @@ sim_status sim_stream_wait_host(sim_stream *s) {
   if (rc == SIM_OK) rc = gather(s);
   if (rc != SIM_OK || s->last == NULL) return rc;
   wait_for_last(s);
-  return verdict();
+  return sim_device_verdict(s->ctx->device);
 }
 
 /* Host functions may end streams while this waits, so it begins again after each wait. */
@@ -166,7 +166,7 @@ sim_status sim_stream_wait_blocking(sim_context *c) {
   const sim_status rc = sim_stream_wait_host(c->legacy);
   if (rc != SIM_OK) return rc;
   for (const sim_stream *s = unseen_blocking(c); s != NULL; s = unseen_blocking(c)) wait_for_last(s);
-  return verdict();
+  return sim_device_verdict(c->device);
 }
 
 /* The first question finds the work unfinished, unless it had to run; later ones move it along. */
@@ -177,7 +177,7 @@ sim_status sim_stream_query(sim_stream *s) {
   if (s->queries++ > 0) sim_op_step(s->last);
   if (!s->last->done) return SIM_NOT_READY;
   sim_host_after(s->last);
-  return verdict();
+  return sim_device_verdict(s->ctx->device);
 }
 
 sim_status sim_context_wait_host(sim_context *c) {
@@ -192,5 +192,5 @@ sim_status sim_context_drain(sim_context *c) {
   sim_clock_join(sim_host_clock(), &c->legacy->clock);
   for (const sim_stream *s = c->streams; s != NULL; s = s->next) sim_clock_join(sim_host_clock(), &s->clock);
   sim_pools_settle(c->device);
-  return verdict();
+  return sim_device_verdict(c->device);
 }

@@ -8,6 +8,7 @@
  * to the handler that was there before; a forked child may touch what it inherits. The simulator's own copies go by the
  * alias and never fault. It must not know how accesses are checked. */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -28,7 +29,7 @@ typedef struct note {
   _Atomic bool ready;
   bool write;
   uintptr_t at;
-  void *from;
+  void *from, *caller; /* the instruction; what its function was called by, if that has no frame of its own */
   sim_thread *thread; /* NULL: it never called the driver */
   const sim_op *acting;
 } note;
@@ -42,6 +43,8 @@ static struct sigaction previous;
 static sim_alloc **watched, **fresh; /* with work that the host has not waited for; with pages still to close */
 static size_t nwatched, watched_room, nfresh, fresh_room;
 static bool learned; /* the host waited for something since the lock was taken */
+static sim_clock working; /* all work of all devices, where managed memory is theirs meanwhile */
+static bool exclusive;    /* and so closed to the host as a whole */
 static _Thread_local uintptr_t chained; /* where on the stack the last fault was handed on */
 
 void sim_trap_open(uintptr_t at, uint64_t nbytes) {
@@ -72,28 +75,33 @@ static void chain(int signal_number, siginfo_t *info, void *context) {
   chained = 0;
 }
 
-/* Where the machine does not tell, an access counts as a read; a write then faults once more. */
-static bool is_write(const void *context, uintptr_t *from) {
+/* What the machine says of an access. */
+typedef struct fault {
+  bool write;
+  void *from, *caller;
+} fault;
+
+/* Where it does not tell, an access counts as a read; a write then faults once more. */
+static fault fault_of(const void *context) {
 #if defined(__x86_64__)
   enum { WRITE = 2 };
-  const ucontext_t *u = context;
-  *from = (uintptr_t)u->uc_mcontext.gregs[REG_RIP];
-  return (u->uc_mcontext.gregs[REG_ERR] & WRITE) != 0;
+  const greg_t *registers = ((const ucontext_t *)context)->uc_mcontext.gregs;
+  return (fault){(registers[REG_ERR] & WRITE) != 0, (void *)registers[REG_RIP], *(void **)registers[REG_RSP]};
 #elif defined(__aarch64__)
   enum { SYNDROME = 0x45535201, WRITE = 1 << 6 };
   const ucontext_t *u = context;
   const struct _aarch64_ctx *part = (const struct _aarch64_ctx *)u->uc_mcontext.__reserved;
-  *from = (uintptr_t)u->uc_mcontext.pc;
+  fault a = {false, (void *)u->uc_mcontext.pc, (void *)u->uc_mcontext.regs[30]};
   while (part->magic != SYNDROME && part->size != 0) part = (const void *)((const char *)part + part->size);
-  return part->magic == SYNDROME && (*(const uint64_t *)(const void *)(part + 1) & WRITE) != 0;
+  if (part->magic == SYNDROME) a.write = (*(const uint64_t *)(const void *)(part + 1) & WRITE) != 0;
+  return a;
 #else
   (void)context;
-  *from = 0;
-  return false;
+  return (fault){false, NULL, NULL};
 #endif
 }
 
-static void take_note(uintptr_t at, bool write, uintptr_t from) {
+static void take_note(uintptr_t at, const fault *a) {
   uint64_t i = atomic_load(&written);
   do {
     if (i - atomic_load(&looked_at) < NOTES) continue;
@@ -102,8 +110,9 @@ static void take_note(uintptr_t at, bool write, uintptr_t from) {
   } while (!atomic_compare_exchange_weak(&written, &i, i + 1));
   note *n = &notes[i % NOTES];
   n->at = at;
-  n->write = write;
-  n->from = (void *)from;
+  n->write = a->write;
+  n->from = a->from;
+  n->caller = a->caller;
   n->thread = sim_known_self();
   n->acting = n->thread == NULL ? NULL : n->thread->acting;
   atomic_store(&n->ready, true);
@@ -117,15 +126,14 @@ static void protect(uint64_t page, uint64_t n, int access) {
  * page meanwhile; then the instruction is tried again. */
 static bool let_in(uintptr_t at, const void *context) {
   const uint64_t page = (at - base) / PAGE;
-  uintptr_t from;
-  const bool write = is_write(context, &from);
+  const fault a = fault_of(context);
   unsigned char was = atomic_load(&pages[page]), now;
   do {
     if ((was & LIVE) == 0) return false;
     if ((was & WANTED) == 0) return true;
-    now = was | (!write && (was & CLOSED) != 0 && (was & OPEN_TO_READS) == 0 ? OPEN_TO_READS : OPEN);
+    now = was | (!a.write && (was & CLOSED) != 0 && (was & OPEN_TO_READS) == 0 ? OPEN_TO_READS : OPEN);
   } while (!atomic_compare_exchange_weak(&pages[page], &was, now));
-  if (now != was && sim_is_owner()) take_note(at, write, from);
+  if (now != was && sim_is_owner()) take_note(at, &a);
   protect(page, 1, (now & OPEN) != 0 ? PROT_READ | PROT_WRITE : PROT_READ);
   return true;
 }
@@ -188,11 +196,11 @@ static void open_all(const sim_alloc *a) {
   set_state(a, LIVE);
 }
 
-/* Whether some host thread has yet to wait for what is queued on a. */
-static bool is_unseen(const sim_alloc *a) {
-  if (!sim_conf.separate_threads) return !sim_clock_includes(sim_host_clock(), &a->busy);
+/* Whether some host thread has yet to wait for this. */
+static bool is_unseen(const sim_clock *work) {
+  if (!sim_conf.separate_threads) return !sim_clock_includes(sim_host_clock(), work);
   for (const sim_thread *t = sim_threads(); t != NULL; t = t->next)
-    if (!sim_clock_includes(&t->clock, &a->busy)) return true;
+    if (!t->ended && !sim_clock_includes(&t->clock, work)) return true;
   return false;
 }
 
@@ -216,6 +224,10 @@ void sim_trap_touched(sim_alloc *a, const sim_region *r, bool write, const sim_o
   a->to_close[a->nto_close++] = (sim_touched){*r, write};
 }
 
+void sim_trap_works(const sim_op *op) {
+  if (sim_conf.managed_exclusive) sim_clock_see(&working, op->slot, op->time);
+}
+
 void sim_trap_learned(void) {
   learned = true;
 }
@@ -231,8 +243,19 @@ static void stop_watching(sim_alloc *a) {
   watched[i] = watched[--nwatched];
 }
 
+static bool is_exclusive(const sim_alloc *a) {
+  return exclusive && a->space == SIM_MANAGED;
+}
+
+static void close_all(const sim_alloc *a) {
+  const uint64_t first = (a->base - base) / PAGE;
+  close_pages(first, first + a->room / PAGE, CLOSED);
+}
+
 void sim_trap_born(const sim_alloc *a) {
-  if (pages != NULL) set_state(a, LIVE);
+  if (pages == NULL) return;
+  set_state(a, LIVE);
+  if (is_exclusive(a)) close_all(a);
 }
 
 void sim_trap_died(sim_alloc *a) {
@@ -247,11 +270,26 @@ static void close_what_is_new(sim_alloc *a) {
   a->nto_close = 0;
 }
 
+/* Opens what is managed when the last work has been waited for, and closes it when there is work again. */
+static void settle_exclusive(void) {
+  const bool now = is_unseen(&working);
+  if (now == exclusive) return;
+  exclusive = now;
+  if (now) be_the_handler();
+  for (sim_alloc *a = sim_alloc_first(); a != NULL; a = a->after) {
+    if (a->space != SIM_MANAGED) continue;
+    if (now) close_all(a);
+    if (!now) open_all(a);
+  }
+}
+
 void sim_trap_settle(void) {
+  if (pages == NULL) return;
+  if (sim_conf.managed_exclusive) settle_exclusive();
   for (size_t i = learned ? nwatched : 0; i-- > 0;) {
     sim_alloc *a = watched[i];
-    if (is_unseen(a)) continue;
-    open_all(a);
+    if (is_unseen(&a->busy)) continue;
+    if (!is_exclusive(a)) open_all(a);
     stop_watching(a);
   }
   if (nfresh > 0) be_the_handler();
@@ -260,15 +298,31 @@ void sim_trap_settle(void) {
   learned = false;
 }
 
+/* Of what copies bytes, the place that called it says more. */
+static void *place_of(const note *n) {
+  Dl_info info;
+  const bool in_libc = n->from != NULL && dladdr(n->from, &info) != 0 && strstr(info.dli_fname, "/libc.so") != NULL;
+  return in_libc && dladdr(n->caller, &info) != 0 ? n->caller : n->from;
+}
+
+static void report_exclusive(const sim_alloc *a, const note *n, const sim_place *place) {
+  char here[200], made[200];
+  if (!sim_found_pair(SIM_MISUSE, place, &a->made)) return;
+  sim_found(SIM_MISUSE, "the host %s managed memory at %#zx while a device works, and none allows both at a time\n"
+            "  here   %s\n  made   %s", n->write ? "writes" : "reads", (size_t)n->at,
+            sim_place_text(place, here, sizeof here), sim_place_text(&a->made, made, sizeof made));
+}
+
 static void look_at(const note *n) {
   sim_alloc *a = sim_alloc_find(n->at);
   if (a == NULL || a->freed) return;
   const sim_region first_byte = sim_flat(n->at, 1);
-  const sim_place place = {.call = "the program", .number = sim_number(), .caller = n->from,
+  const sim_place place = {.call = "the program", .number = sim_number(), .caller = place_of(n),
                            .thread = n->thread == NULL ? 0 : n->thread->id, .looked = true};
   sim_check_touch(a, &first_byte, n->write, &(sim_toucher){n->thread, n->acting, place});
+  if (is_exclusive(a)) report_exclusive(a, n, &place);
   const uint64_t page = (n->at - base) / PAGE;
-  if (a->watched) close_pages(page, page + 1, 0);
+  if (a->watched || is_exclusive(a)) close_pages(page, page + 1, 0);
 }
 
 static void say_what_was_lost(void) {

@@ -92,6 +92,7 @@ void sim_op_queue(sim_op *op) {
   sim_check_op(w->from, &w->src, false, op);
   sim_check_op(w->to, &w->dst, true, op);
   sim_launch_check(w->launch, op);
+  if (w->kind == SIM_COPY || w->kind == SIM_FILL || w->kind == SIM_KERNEL) sim_trap_works(op);
   op->prev = last;
   if (last != NULL) last->next = op;
   if (last == NULL) first = op;
@@ -158,9 +159,9 @@ static void call_host(sim_op *op) {
 
 static void perform(sim_op *op) {
   const sim_work *w = &op->work;
-  if (sim_stuck_code() != 0) return;
+  if (sim_device_verdict(op->ctx->device) != SIM_OK) return;
   if (op->late != 0) {
-    sim_stick(op->late);
+    sim_stick(op->ctx->device, op->late);
     return;
   }
   if (w->kind == SIM_COPY) copy_rows(w);

@@ -81,6 +81,7 @@ hipError_t do_hipMemcpyPeerAsync(void *d, int dd, const void *s, int sd, size_t 
 static hipError_t pitched(const sim_region *to, const sim_region *source, hipMemcpyKind kind, hipStream_t q,
                           bool sync) {
   if (to->pitch < to->width || source->pitch < source->width) return hipErrorInvalidPitchValue;
+  if (to->pitch > sim_conf.max_pitch || source->pitch > sim_conf.max_pitch) return hipErrorInvalidPitchValue;
   return move(to, source, kind, q, sync);
 }
 
@@ -102,7 +103,7 @@ static sim_region box(const hipPitchedPtr *p, const hipPos *at, const hipExtent 
 }
 
 static hipError_t fits(const hipPitchedPtr *p, const hipPos *at, const hipExtent *e) {
-  if (p->pitch < at->x + e->width) return hipErrorInvalidPitchValue;
+  if (p->pitch < at->x + e->width || p->pitch > sim_conf.max_pitch) return hipErrorInvalidPitchValue;
   return e->depth > 1 && p->ysize < at->y + e->height ? hipErrorInvalidValue : hipSuccess;
 }
 

@@ -16,7 +16,7 @@ sim_context *device_context(void) {
 static hipError_t context_of(sim_device *d, sim_context **out) {
   if (d->primary == NULL) {
     TRY(from(sim_primary_retain(d, out)));
-    d->primary->retains = 0;
+    d->retains = 0;
   }
   *out = d->primary;
   return hipSuccess;
@@ -138,7 +138,6 @@ static const struct {
     {31, MAX_GRID},    /* grid z */
     {56, THREADS},     /* threads per block */
     {57, RESIDENT},    /* threads per multiprocessor */
-    {58, MAX_INT},     /* pitch */
     {59, BUS},         /* memory bus width */
     {60, KHZ},         /* memory clock rate */
     {61, MINOR},       /* compute capability, minor */
@@ -155,25 +154,28 @@ static const struct {
 };
 
 hipError_t do_hipDeviceGetAttribute(int *v, int which, int device) {
-  enum { PCI_BUS = 67 };
+  enum { CONCURRENT_MANAGED_ACCESS = 9, MAX_PITCH = 58, PCI_BUS = 67 };
   sim_device *d;
   if (v == NULL || which < 0) return hipErrorInvalidValue;
   TRY(device_of(device, &d));
   *v = which == PCI_BUS ? device + 1 : 0;
   for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++)
     if (attributes[i].which == which) *v = attributes[i].value;
+  if (which == MAX_PITCH) *v = (int)sim_conf.max_pitch;
+  if (which == CONCURRENT_MANAGED_ACCESS && sim_conf.managed_exclusive) *v = 0;
   return hipSuccess;
 }
 
 static void describe(hipDeviceProp_tR0600 *p, const sim_device *d) {
   *p = (hipDeviceProp_tR0600){.totalGlobalMem = d->total, .sharedMemPerBlock = SHARED, .regsPerBlock = REGISTERS,
-                              .warpSize = WAVE, .memPitch = MAX_INT, .maxThreadsPerBlock = THREADS,
+                              .warpSize = WAVE, .memPitch = sim_conf.max_pitch, .maxThreadsPerBlock = THREADS,
                               .maxThreadsDim = {THREADS, THREADS, THREADS}, .clockRate = KHZ,
                               .maxGridSize = {MAX_INT, MAX_GRID, MAX_GRID}, .totalConstMem = MAX_INT,
                               .major = MAJOR, .minor = MINOR, .textureAlignment = ALIGN, .deviceOverlap = 1,
                               .texturePitchAlignment = ALIGN, .multiProcessorCount = UNITS};
   p->canMapHostMemory = p->concurrentKernels = p->unifiedAddressing = p->managedMemory = 1;
-  p->streamPrioritiesSupported = p->concurrentManagedAccess = p->canUseHostPointerForRegisteredMem = 1;
+  p->streamPrioritiesSupported = p->canUseHostPointerForRegisteredMem = 1;
+  p->concurrentManagedAccess = !sim_conf.managed_exclusive;
   p->hostRegisterSupported = p->memoryPoolsSupported = 1;
   p->pciBusID = d->id + 1;
   p->asyncEngineCount = 2;
@@ -242,7 +244,6 @@ hipError_t do_hipDeviceSynchronize(void) {
 
 hipError_t do_hipDeviceReset(void) {
   sim_device *d = device_context()->device;
-  sim_context_end(d->primary);
-  d->primary = NULL;
+  sim_primary_reset(d);
   return hipSuccess;
 }

@@ -90,7 +90,7 @@ hipError_t do_hipGetProcAddress(const char *name, void **fn, int version, uint64
                                 hipDriverProcAddressQueryResult *why) {
   any_function found = NULL;
   (void)version;
-  if (name == NULL || fn == NULL) return hipErrorInvalidValue;
+  if (name == NULL || fn == NULL || flags > PER_THREAD_DEFAULT_STREAM) return hipErrorInvalidValue;
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     if (strcmp(rows[i].name, name) == 0)
       found = (flags & PER_THREAD_DEFAULT_STREAM) != 0 ? rows[i].per_thread : rows[i].plain;

@@ -12,6 +12,7 @@ hipError_t from(sim_status rc) {
       [SIM_NO_DEVICE] = hipErrorNoDevice,
       [SIM_BAD_DEVICE] = hipErrorInvalidDevice,
       [SIM_BAD_CONTEXT] = hipErrorInvalidContext,
+      [SIM_DEAD_CONTEXT] = hipErrorContextIsDestroyed,
       [SIM_BAD_HANDLE] = hipErrorInvalidHandle,
       [SIM_NOT_READY] = hipErrorNotReady,
       [SIM_NOT_SUPPORTED] = hipErrorNotSupported,

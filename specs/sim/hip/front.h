@@ -8,7 +8,7 @@
 #include "calls.h"
 #include "runtime.h"
 
-enum { NO_DEVICE = 0x100, KEEPS_ERROR = 0x200 };
+enum { NO_DEVICE = 0x100, KEEPS_ERROR = 0x200, ELSEWHERE = SIM_ENTER_ELSEWHERE };
 enum { RUNTIME_VERSION = 70051831 };
 
 int runtime_version(void);

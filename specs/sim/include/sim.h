@@ -50,6 +50,11 @@ SIM_PUBLIC int64_t sim_left(const char *what);
 SIM_PUBLIC uint64_t sim_ledger(void);
 /* Says that the host reads or writes these bytes now, for memory that host and device share. */
 SIM_PUBLIC void sim_host_access(const void *p, size_t nbytes, int write);
+/* Where host threads count apart (SIM_THREADS=separate): what this thread did so far comes before all that a thread
+ * does after it acquires the same object, whatever that is. For what orders threads and cannot be seen: an atomic
+ * variable, a queue without locks. */
+SIM_PUBLIC void sim_released(const void *object);
+SIM_PUBLIC void sim_acquired(const void *object);
 /* Reads device memory behind the driver's back, as it is now: no call, no wait. 0, or -1: not ours. */
 SIM_PUBLIC int sim_peek(const void *device, void *host, size_t nbytes);
 /* Chooses the seed and thereby the order of everything that runs from now on; 0 is strictly lazy. */

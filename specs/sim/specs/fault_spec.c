@@ -40,6 +40,44 @@ static void a_sticky_error_stays(void **state) {
   sim_reset();
 }
 
+/* What is asked of the other device, its streams, events and memory; then of the lost one from there. */
+static void a_lost_device_leaves_the_other_alone(void **state) {
+  (void)state;
+  unsigned char got[NBYTES];
+  CUdeviceptr p = device_memory(), q = 0;
+  CUstream s = stream();
+  CUcontext again = NULL;
+  CUevent e = event();
+  assert_int_equal(sim_fail("cuMemsetD8Async:700:late"), 0);
+  OK(cuMemsetD8Async(p, 1, NBYTES, s));
+  FAILS(cuStreamSynchronize(s), CUDA_ERROR_ILLEGAL_ADDRESS);
+  FAILS(cuMemAlloc_v2(&q, NBYTES), CUDA_ERROR_ILLEGAL_ADDRESS);
+  OK(cuCtxPushCurrent_v2(contexts[1]));
+  OK(cuMemAlloc_v2(&q, NBYTES));
+  CUstream t = stream();
+  CUevent f = event();
+  OK(cuMemsetD8Async(q, 2, NBYTES, t));
+  OK(cuEventRecord(f, t));
+  OK(cuEventSynchronize(f));
+  OK(cuMemcpyDtoH_v2(got, q, NBYTES));
+  assert_true(all_bytes(got, NBYTES, 2));
+  FAILS(cuStreamSynchronize(s), CUDA_ERROR_ILLEGAL_ADDRESS);
+  FAILS(cuMemsetD8Async(p, 3, NBYTES, s), CUDA_ERROR_ILLEGAL_ADDRESS);
+  FAILS(cuEventRecord(e, s), CUDA_ERROR_ILLEGAL_ADDRESS);
+  FAILS(cuEventSynchronize(e), CUDA_ERROR_ILLEGAL_ADDRESS);
+  FAILS(cuDevicePrimaryCtxRetain(&again, 0), CUDA_ERROR_ILLEGAL_ADDRESS);
+  OK(cuCtxSynchronize());
+  OK(cuEventDestroy_v2(f));
+  OK(cuStreamDestroy_v2(t));
+  OK(cuMemFree_v2(q));
+  OK(cuCtxPopCurrent_v2(NULL));
+  FAILS(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
+  sim_reset();
+  OK(cuEventDestroy_v2(e));
+  OK(cuStreamDestroy_v2(s));
+  OK(cuMemFree_v2(p));
+}
+
 static void an_error_can_come_late(void **state) {
   (void)state;
   CUdeviceptr p = device_memory();
@@ -98,6 +136,20 @@ static int child(const char *what, const char *name, const char *value) {
   return WEXITSTATUS(status);
 }
 
+static int everything_is_lost(void) {
+  CUdeviceptr p = 0;
+  CUcontext c = NULL;
+  int n = 0;
+  if (cuDevicePrimaryCtxRetain(&c, 0) != 0 || cuCtxPushCurrent_v2(c) != 0) return 2;
+  if (sim_fail("cuMemAlloc:700:sticky") != 0 || cuMemAlloc_v2(&p, 16) != 700) return 3;
+  const CUresult other = cuDevicePrimaryCtxRetain(&c, 1);
+  const bool lost = cuDeviceGetCount(&n) == 700 && other == 700;
+  cuCtxPopCurrent_v2(NULL);
+  cuDevicePrimaryCtxRelease_v2(0);
+  if (other == CUDA_SUCCESS) cuDevicePrimaryCtxRelease_v2(1);
+  return !lost;
+}
+
 static int scenario(const char *what) {
   CUdeviceptr p;
   CUcontext c;
@@ -109,12 +161,14 @@ static int scenario(const char *what) {
   if (strcmp(what, "three") == 0) return cuDeviceGetCount(&n) != 0 || n != 3;
   if (strcmp(what, "number") == 0) return init != 0 || cuDeviceGetCount(&n) != 2 || cuDeviceGetCount(&n) != 0;
   if (strcmp(what, "uninitialised") == 0) return init != CUDA_ERROR_NOT_INITIALIZED;
+  if (strcmp(what, "lost") == 0) return everything_is_lost();
   if (strcmp(what, "missing") == 0)
-    return cuGetProcAddress_v2("cuMemAlloc", &fn, 13000, 0, &why) != CUDA_ERROR_NOT_FOUND || fn != NULL ||
+    return cuGetProcAddress_v2("cuMemAlloc", &fn, 13000, 0, &why) != 0 || fn != NULL ||
            why != CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
   if (strcmp(what, "old") == 0)
-    return cuDriverGetVersion(&n) != 0 || n != 11010 || cuGetProcAddress_v2("cuMemAlloc", &fn, 13000, 0, &why) != 0 ||
-           cuGetProcAddress_v2("cuMemAllocAsync", &fn, 13000, 0, &why) != CUDA_ERROR_NOT_FOUND || fn != NULL ||
+    return cuDriverGetVersion(&n) != 0 || n != 11010 || cuGetProcAddress_v2("cuMemAlloc", &fn, 11010, 0, &why) != 0 ||
+           cuGetProcAddress_v2("cuMemAlloc", &fn, 11020, 0, &why) != CUDA_ERROR_INVALID_VALUE ||
+           cuGetProcAddress_v2("cuMemAllocAsync", &fn, 11010, 0, &why) != 0 || fn != NULL ||
            why != CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT;
   if (strcmp(what, "leak") != 0) return 2;
   return cuDevicePrimaryCtxRetain(&c, 0) != 0 || cuCtxPushCurrent_v2(c) != 0 || cuMemAlloc_v2(&p, 16) != 0;
@@ -127,6 +181,8 @@ static void settings_choose_the_driver(void **state) {
   assert_int_equal(child("number", "SIM_FAIL", "#2:2"), 0);
   assert_int_equal(child("uninitialised", "SIM_FAIL", "cuInit:3"), 0);
   assert_int_equal(child("missing", "SIM_MISSING", "cuMemFree,cuMemAlloc"), 0);
+  assert_int_equal(child("lost", "SIM_STICKY", "process"), 0);
+  assert_int_equal(child("lost", "SIM_STICKY", "device"), 1);
   assert_int_equal(child("old", "SIM_DRIVER_VERSION", "11010"), 0);
 }
 
@@ -136,15 +192,32 @@ static void a_leak_decides_the_exit_status(void **state) {
   assert_int_equal(child("leak", "SIM_LEDGER", "off"), 0);
 }
 
-static void names_that_are_not_simulated_answer_not_supported(void **state) {
+/* Misspelt, not simulated, an exported name instead of the base name, another library's. */
+static void names_that_are_not_there_are_not_found(void **state) {
   (void)state;
-  CUresult (*fn)(void) = NULL;
-  void *p = NULL;
-  OK(cuGetProcAddress_v2("cuGreenCtxCreate", &p, 13000, 0, NULL));
-  memcpy(&fn, &p, sizeof p);
-  FAILS(fn(), CUDA_ERROR_NOT_SUPPORTED);
-  assert_int_equal(sim_calls("cuGreenCtxCreate"), 1);
-  FAILS(cuGetProcAddress_v2("nonsense", &p, 13000, 0, NULL), CUDA_ERROR_NOT_FOUND);
+  static const char *const names[] = {"cuMemAllocAsnyc", "cuGreenCtxCreate", "cuMemAlloc_v2", "cudaMalloc", ""};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    void *p = &p;
+    CUdriverProcAddressQueryResult why = CU_GET_PROC_ADDRESS_SUCCESS;
+    OK(cuGetProcAddress_v2(names[i], &p, 13000, 0, &why));
+    assert_null(p);
+    assert_int_equal(why, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
+    p = &p;
+    OK(cuGetProcAddress_v2(names[i], &p, 13000, 0, NULL));
+    assert_null(p);
+    FAILS(cuGetProcAddress(names[i], &p, 11030, 0), CUDA_ERROR_NOT_FOUND);
+  }
+}
+
+static void what_is_asked_for_must_make_sense(void **state) {
+  (void)state;
+  void *p = &p;
+  for (uint64_t flags = 0; flags < 3; flags++) OK(cuGetProcAddress_v2("cuMemAlloc", &p, 13000, flags, NULL));
+  for (uint64_t flags = 3; flags < 9; flags++)
+    FAILS(cuGetProcAddress_v2("cuMemAlloc", &p, 13000, flags, NULL), CUDA_ERROR_INVALID_VALUE);
+  FAILS(cuGetProcAddress_v2("cuMemAlloc", &p, 13010, 0, NULL), CUDA_ERROR_INVALID_VALUE);
+  FAILS(cuGetProcAddress_v2(NULL, &p, 13000, 0, NULL), CUDA_ERROR_INVALID_VALUE);
+  FAILS(cuGetProcAddress_v2("cuMemAlloc", NULL, 13000, 0, NULL), CUDA_ERROR_INVALID_VALUE);
 }
 
 static void names_are_found_in_the_version_that_was_asked_for(void **state) {
@@ -172,9 +245,10 @@ static void calls_are_counted(void **state) {
 int main(int argc, char **argv) {
   const struct CMUnitTest specs[] = {
       SPEC(a_named_call_fails_once), SPEC(the_third_call_fails_or_all_from_then_on), SPEC(a_sticky_error_stays),
+      SPEC(a_lost_device_leaves_the_other_alone),
       SPEC(an_error_can_come_late), SPEC(a_call_that_gives_back_does_so_though_it_fails),
       SPEC(a_rule_that_is_none_is_refused), SPEC(settings_choose_the_driver), SPEC(a_leak_decides_the_exit_status),
-      SPEC(names_that_are_not_simulated_answer_not_supported),
+      SPEC(names_that_are_not_there_are_not_found), SPEC(what_is_asked_for_must_make_sense),
       SPEC(names_are_found_in_the_version_that_was_asked_for), SPEC(calls_are_counted)};
   if (argc > 1) return scenario(argv[1]);
   return cmocka_run_group_tests(specs, NULL, NULL);

@@ -211,8 +211,27 @@ static void what_is_left_is_reported(void **state) {
   OK(hipFree(p));
 }
 
-RUN(SPEC(no_bytes_have_no_address), SPEC(the_host_cannot_touch_device_memory), SPEC(pointers_are_told_apart),
-    SPEC(bytes_go_there_and_back), SPEC(a_part_of_a_plane_and_of_a_box),
-    SPEC(copies_that_describe_both_sides), SPEC(one_thing_about_a_pointer), SPEC(the_direction_must_be_true),
-    SPEC(wrong_frees_are_found), SPEC(a_pool_frees_in_its_stream), SPEC(another_devices_memory),
-    SPEC(what_is_left_is_reported))
+/* By somebody, while others use the device: what they had is gone. */
+static void a_reset_takes_all_from_everybody(void **state) {
+  RUNTIME_ONLY("resets CUDA's context");
+  (void)state;
+  void *p = device_memory(), *of_pool = NULL, *next = NULL;
+  hipStream_t s = stream();
+  OK(hipMallocAsync(&of_pool, NBYTES, s));
+  OK(hipDeviceReset());
+  found(SIM_WARNING, 1);
+  FAILS(hipStreamSynchronize(s), hipErrorContextIsDestroyed);
+  found(SIM_MISUSE, 1);
+  FAILS(hipFree(p), hipErrorInvalidValue);
+  FAILS(hipFreeAsync(of_pool, NULL), hipErrorInvalidValue);
+  found(SIM_STALE, 2);
+  OK(hipMalloc(&next, NBYTES));
+  OK(hipFree(next));
+  hipGetLastError();
+}
+
+RUN(SPEC(a_reset_takes_all_from_everybody), SPEC(no_bytes_have_no_address),
+    SPEC(the_host_cannot_touch_device_memory), SPEC(pointers_are_told_apart), SPEC(bytes_go_there_and_back),
+    SPEC(a_part_of_a_plane_and_of_a_box), SPEC(copies_that_describe_both_sides), SPEC(one_thing_about_a_pointer),
+    SPEC(the_direction_must_be_true), SPEC(wrong_frees_are_found), SPEC(a_pool_frees_in_its_stream),
+    SPEC(another_devices_memory), SPEC(what_is_left_is_reported))
