@@ -39,9 +39,9 @@ SIM_PUBLIC const char *sim_finding(size_t i);
 SIM_PUBLIC int sim_fail(const char *rules);
 /* How many fault rules have struck since the last reset. */
 SIM_PUBLIC uint64_t sim_faults(void);
-/* What happens inside a call: the nth call of this name ("*": of any) from now on (1 is the next one), by whichever thread, first
- * runs fn(ctx) on that thread, before it does anything else; fn may make driver calls, and wait for threads that do.
- * Once only. Returns 0, or -1 if too many of these wait. fn NULL forgets all of them. */
+/* What happens inside a call: the nth call of this name ("*": of any) from now on (1 is the next one), by whichever
+ * thread, first runs fn(ctx) on that thread, before it does anything else; fn may make driver calls, and wait for
+ * threads that do. Once only. Returns 0, or -1 if too many of these wait. fn NULL forgets all of them. */
 SIM_PUBLIC int sim_at(const char *name, uint64_t nth, void (*fn)(void *ctx), void *ctx);
 /* What is left of one sort: "memory" (bytes), "allocations", "streams", "events", "contexts" (pushed and not
  * popped), "retains" (primary contexts), "captures", "graphs", "pools", "modules", "pending" (queued operations). */
