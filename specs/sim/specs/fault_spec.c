@@ -136,11 +136,11 @@ static int child(const char *what, const char *name, const char *value) {
   return WEXITSTATUS(status);
 }
 
-static int everything_is_lost(void) {
+static int everything_is_lost(CUresult init) {
   CUdeviceptr p = 0;
   CUcontext c = NULL;
   int n = 0;
-  if (cuDevicePrimaryCtxRetain(&c, 0) != 0 || cuCtxPushCurrent_v2(c) != 0) return 2;
+  if (init != 0 || cuDevicePrimaryCtxRetain(&c, 0) != 0 || cuCtxPushCurrent_v2(c) != 0) return 2;
   if (sim_fail("cuMemAlloc:700:sticky") != 0 || cuMemAlloc_v2(&p, 16) != 700) return 3;
   const CUresult other = cuDevicePrimaryCtxRetain(&c, 1);
   const bool lost = cuDeviceGetCount(&n) == 700 && other == 700;
@@ -150,28 +150,60 @@ static int everything_is_lost(void) {
   return !lost;
 }
 
-static int scenario(const char *what) {
+static int no_device(CUresult init) {
+  int n = -1;
+  return init != CUDA_ERROR_NO_DEVICE || cuDeviceGetCount(&n) == 0;
+}
+
+static int three_devices(CUresult init) {
+  int n = -1;
+  return init != 0 || cuDeviceGetCount(&n) != 0 || n != 3;
+}
+
+static int the_second_call_fails(CUresult init) {
+  int n = -1;
+  return init != 0 || cuDeviceGetCount(&n) != 2 || cuDeviceGetCount(&n) != 0;
+}
+
+static int not_initialised(CUresult init) {
+  return init != CUDA_ERROR_NOT_INITIALIZED;
+}
+
+static int one_is_missing(CUresult init) {
+  void *fn = NULL;
+  CUdriverProcAddressQueryResult why;
+  return init != 0 || cuGetProcAddress_v2("cuMemAlloc", &fn, 13000, 0, &why) != 0 || fn != NULL ||
+         why != CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+}
+
+static int an_old_driver(CUresult init) {
+  int n = -1;
+  void *fn = NULL;
+  CUdriverProcAddressQueryResult why;
+  if (init != 0 || cuDriverGetVersion(&n) != 0 || n != 11010) return 1;
+  return cuGetProcAddress_v2("cuMemAlloc", &fn, 11010, 0, &why) != 0 ||
+         cuGetProcAddress_v2("cuMemAlloc", &fn, 11020, 0, &why) != CUDA_ERROR_INVALID_VALUE ||
+         cuGetProcAddress_v2("cuMemAllocAsync", &fn, 11010, 0, &why) != 0 || fn != NULL ||
+         why != CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT;
+}
+
+static int leak(CUresult init) {
   CUdeviceptr p;
   CUcontext c;
-  void *fn = NULL;
-  int n = -1;
-  CUdriverProcAddressQueryResult why;
-  const CUresult init = cuInit(0);
-  if (strcmp(what, "none") == 0) return init == CUDA_ERROR_NO_DEVICE && cuDeviceGetCount(&n) != 0 ? 0 : 1;
-  if (strcmp(what, "three") == 0) return cuDeviceGetCount(&n) != 0 || n != 3;
-  if (strcmp(what, "number") == 0) return init != 0 || cuDeviceGetCount(&n) != 2 || cuDeviceGetCount(&n) != 0;
-  if (strcmp(what, "uninitialised") == 0) return init != CUDA_ERROR_NOT_INITIALIZED;
-  if (strcmp(what, "lost") == 0) return everything_is_lost();
-  if (strcmp(what, "missing") == 0)
-    return cuGetProcAddress_v2("cuMemAlloc", &fn, 13000, 0, &why) != 0 || fn != NULL ||
-           why != CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
-  if (strcmp(what, "old") == 0)
-    return cuDriverGetVersion(&n) != 0 || n != 11010 || cuGetProcAddress_v2("cuMemAlloc", &fn, 11010, 0, &why) != 0 ||
-           cuGetProcAddress_v2("cuMemAlloc", &fn, 11020, 0, &why) != CUDA_ERROR_INVALID_VALUE ||
-           cuGetProcAddress_v2("cuMemAllocAsync", &fn, 11010, 0, &why) != 0 || fn != NULL ||
-           why != CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT;
-  if (strcmp(what, "leak") != 0) return 2;
-  return cuDevicePrimaryCtxRetain(&c, 0) != 0 || cuCtxPushCurrent_v2(c) != 0 || cuMemAlloc_v2(&p, 16) != 0;
+  return init != 0 || cuDevicePrimaryCtxRetain(&c, 0) != 0 || cuCtxPushCurrent_v2(c) != 0 ||
+         cuMemAlloc_v2(&p, 16) != 0;
+}
+
+static int scenario(const char *what) {
+  static const struct {
+    const char *name;
+    int (*run)(CUresult init);
+  } all[] = {{"none", no_device}, {"three", three_devices}, {"number", the_second_call_fails},
+             {"uninitialised", not_initialised}, {"lost", everything_is_lost}, {"missing", one_is_missing},
+             {"old", an_old_driver}, {"leak", leak}};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    if (strcmp(all[i].name, what) == 0) return all[i].run(cuInit(0));
+  return 2;
 }
 
 static void settings_choose_the_driver(void **state) {
