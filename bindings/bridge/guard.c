@@ -20,8 +20,19 @@ static void push_frame(mf__frame *frame, lua_State *L, mf__kit *kit) {
   mf__top = frame;
 }
 
+/* Gives back a reference in a body. Where it is the last one, that may run any code. */
+static void let_go(PyObject *object) {
+  if (Py_REFCNT(object) > 1 || mf__is_inert(object)) {
+    Py_DecRef(object);
+    return;
+  }
+  mf__outside_begin();
+  Py_DecRef(object);
+  mf__outside_end();
+}
+
 static void pop_frame(mf__frame *frame) {
-  while (frame->count > 0) Py_DecRef(frame->held[--frame->count]);
+  while (frame->count > 0) let_go(frame->held[--frame->count]);
   mf__top = frame->below;
 }
 
@@ -206,7 +217,7 @@ void mf__nest(lua_State *L) {
 }
 
 void mf__drop(void) {
-  Py_DecRef(mf__take());
+  let_go(mf__take());
 }
 
 PyObject *mf__take(void) {

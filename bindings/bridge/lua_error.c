@@ -82,7 +82,8 @@ int mf__error_handler(lua_State *L) {
 PyObject *mf__text_of_error(const char *text, size_t size) {
   const mf__options *options = &mf__top->kit->state->options;
   if (options->encoding != NULL && !options->utf8) {
-    PyObject *object = PyUnicode_Decode(text, (Py_ssize_t)size, options->encoding, NULL);
+    PyObject *object;
+    MF__OUTSIDE(object, PyUnicode_Decode(text, (Py_ssize_t)size, options->encoding, NULL));
     if (object != NULL) return object;
     PyErr_Clear();
   }
@@ -190,13 +191,14 @@ static PyObject *note_list(PyObject *exception) {
 }
 
 /* Python prints notes below the traceback, from 3.11 on. An exception that takes none does without. */
-static void add_note(PyObject *exception, PyObject *trace) {
+static int add_note(PyObject *exception, PyObject *trace) {
   PyObject *text = trace != Py_None ? PyUnicode_FromFormat("Lua %U", trace) : NULL;
   PyObject *notes = text != NULL ? note_list(exception) : NULL;
-  if (notes != NULL && PyList_Check(notes)) PyList_Append(notes, text);
+  int added = notes != NULL && PyList_Check(notes) && PyList_Append(notes, text) == 0;
   Py_DecRef(notes);
   Py_DecRef(text);
   PyErr_Clear();
+  return added;
 }
 
 /* Python's own error, on its way back. Takes nothing over. */
@@ -229,15 +231,19 @@ int mf__error_to_python(lua_State *L, void *status) {
   PyObject *trace = take_trace(L);
   PyObject *exception = mf__fault_exception(L, 1);
   if (exception != NULL) {
-    add_note(exception, trace);
+    int added;
+    Py_IncRef(exception);
+    mf__hold(L, exception);
+    MF__OUTSIDE(added, add_note(exception, trace));
+    (void)added;
     restore(exception);
     return 0;
   }
   PyObject *type = type_of_error(L, *(int *)status);
   if (!may_trace(L) || type == mf__lua_memory_error_type) trace = NULL;
-  PyObject *message = message_of(L, 1);
-  exception = mf__hold(L, mf__error_new(type, message, value_of(L, 1), trace));
-  restore(exception);
+  PyObject *message = message_of(L, 1), *value = value_of(L, 1);
+  MF__OUTSIDE(exception, mf__error_new(type, message, value, trace));
+  restore(mf__hold(L, exception));
   return 0;
 }
 

@@ -207,8 +207,9 @@ int mf__on_main_thread(void);
 /* Ends whatever runs in the state with ${reason}, an exception, borrowed. Any thread, with the GIL. */
 void mf__stop(mf__state *state, PyObject *reason);
 
-/* Of each visit; ${thread_left}: it is the last one of this thread. */
-void mf__stop_arm(mf__state *state);
+/* Of each visit of an interruptible state, and the second of any that is to stop; ${thread_left}: it is the last one of
+ * this thread. */
+void mf__stop_arm(void);
 void mf__stop_disarm(mf__state *state, int thread_left);
 
 /* Of a thread that takes the lock of a state that is to stop, or gives it up: only where that thread is meant, there is

@@ -154,7 +154,13 @@ PyObject *mf__to_dict(lua_State *L, int index, int keywords) {
     if (keywords && lua_type(L, at - 1) != LUA_TSTRING) mf__fail(L, "a keyword must be a string");
     PyObject *key = mf__hold(L, mf__to_python(L, at - 1));
     PyObject *value = mf__hold(L, mf__to_python(L, at));
-    if (PyDict_SetItem(dict, key, value) != 0) mf__raise(L);
+    int failed;
+    if (mf__is_inert(key)) {
+      failed = PyDict_SetItem(dict, key, value);
+    } else {
+      MF__OUTSIDE(failed, PyDict_SetItem(dict, key, value));
+    }
+    if (failed) mf__raise(L);
     mf__drop();
     mf__drop();
   }

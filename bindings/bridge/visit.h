@@ -76,8 +76,11 @@ int mf__kit_knows(const mf__kit *kit, const void *metatable);
 /* state.c */
 
 /* Around Python calls in a body: gives up the lock, takes it back. They must come in pairs. */
-void mf__outside_begin(lua_State *L);
-void mf__outside_end(lua_State *L);
+void mf__outside_begin(void);
+void mf__outside_end(void);
+
+/* Whether this thread is in a body, and has the lock of its state. */
+int mf__is_inside(void);
 
 /* lua_object.c, lua_table.c, lua_thread.c: Lua values as Python objects. */
 

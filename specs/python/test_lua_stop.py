@@ -78,7 +78,7 @@ def test_a_handler_of_ones_own_decides(stoppable):
     assert seen == [signal.SIGINT]
 
 
-# Programs in which Ctrl-C comes, and what they print. `soon` starts a thread that sends it when the script says `ready`.
+# Programs in which Ctrl-C comes, and what they print. `soon` starts a thread that sends it when the script is `ready`.
 CTRL_C = {
     "in a state inside of another": (
         "stopped(lambda: lua().execute('(...)()', lambda: lua().execute(LOOP, ready)))",

@@ -46,7 +46,9 @@ static int load_body(lua_State *L, void *data) {
     int memory = strstr(text, "not enough memory") != NULL;
     PyObject *message = mf__hold(L, mf__text_of_error(text, size));
     PyObject *type = memory ? mf__lua_memory_error_type : mf__lua_syntax_error_type;
-    PyObject *error = mf__hold(L, mf__error_new(type, message, message, NULL));
+    PyObject *error;
+    MF__OUTSIDE(error, mf__error_new(type, message, message, NULL));
+    mf__hold(L, error);
     PyErr_SetObject(type, error); /* stays pending: as an error in Lua it would be its text */
     return 0;
   }
