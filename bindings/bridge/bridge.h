@@ -71,9 +71,10 @@ int mf__enter(lua_State *L);
  * exception. Returns ${object}. */
 PyObject *mf__hold(lua_State *L, PyObject *object);
 
-/* Raises if conversions are nested so deeply that the table most likely contains itself. */
+/* Around the copying of a table; raises if tables are nested so deeply that one most likely contains itself. */
 #define MF__NESTING_MAX 80
 void mf__nest(lua_State *L);
+void mf__unnest(void);
 
 /* Lets go of what was held last: mf__drop gives the reference back, mf__take hands it to the caller. */
 void mf__drop(void);

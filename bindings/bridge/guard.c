@@ -14,6 +14,7 @@ static void push_frame(mf__frame *frame, lua_State *L, mf__kit *kit) {
   frame->state = kit->state;
   frame->thread = NULL;
   frame->data = NULL;
+  frame->nesting = 0;
   frame->count = 0;
   frame->is_visit = 0;
   atomic_signal_fence(memory_order_release); /* a handler of a signal reads the frames */
@@ -212,8 +213,14 @@ PyObject *mf__hold(lua_State *L, PyObject *object) {
 }
 
 void mf__nest(lua_State *L) {
-  if (mf__top->count >= MF__NESTING_MAX) mf__fail(L, "a table is nested too deeply, or contains itself");
+  if (mf__top->nesting == MF__NESTING_MAX)
+    mf__fail(L, "a table is nested more than %d deep, or contains itself", MF__NESTING_MAX);
+  mf__top->nesting++;
   luaL_checkstack(L, 8, "a table is nested too deeply");
+}
+
+void mf__unnest(void) {
+  mf__top->nesting--;
 }
 
 void mf__drop(void) {

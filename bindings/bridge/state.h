@@ -295,6 +295,12 @@ extern PyTypeObject *mf__object_type, *mf__table_type, *mf__function_type, *mf__
 /* Pushes the value; raises if it is lost. */
 void mf__value_push(lua_State *L, mf__value *value);
 
+/* The same of a table, and raises for something else: Python lets a program give any of these objects another's class. */
+void mf__table_push(lua_State *L, mf__value *value);
+
+/* What Lua calls the type of the value. */
+const char *mf__kind_name(const mf__value *value);
+
 /* A new value of ${type} for what is at ${index}. Raises. */
 PyObject *mf__value_new(lua_State *L, int index, PyTypeObject *type);
 void mf__value_dealloc(PyObject *self);

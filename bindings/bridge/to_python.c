@@ -9,8 +9,10 @@
  *   stream                   moonferry.Stream of the same value
  *   Python object            itself
  *   table 1 ... n            list, and so on inside; one without such keys is a dict
- *   function, coroutine,     a Python object that stands for it (lua_object.c); so do other userdata, other FFI values,
- *   table with a metatable   and what is nested too deeply to be copied
+ *   function, coroutine,     a Python object that stands for it (lua_object.c); so do other userdata and other FFI
+ *   table with a metatable   values
+ *
+ * Tables nested more than 80 deep, as one is that contains itself, are an error.
  *
  * That is how moonferry.python has it; wrap.c is the policy of moonferry.Lua, and the first four rows are plain.c's.
  * Every conversion is exact or an error. Invariant: a result is a new reference; on an error nothing stays. */
@@ -143,6 +145,7 @@ PyObject *mf__to_list(lua_State *L, int index, int count) {
     if (PyList_SetItem(list, i, mf__to_python(L, lua_gettop(L))) != 0) mf__raise(L);
     lua_pop(L, 1);
   }
+  mf__unnest();
   return mf__take();
 }
 
@@ -164,5 +167,6 @@ PyObject *mf__to_dict(lua_State *L, int index, int keywords) {
     mf__drop();
     mf__drop();
   }
+  mf__unnest();
   return mf__take();
 }

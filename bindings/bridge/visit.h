@@ -48,8 +48,9 @@ typedef struct mf__frame {
   int is_visit;
   int top;                              /* of a visit: the stack's, before it */
   int depth;                            /* of the lock, while it is given up */
-  int count;                            /* of what is held */
-  PyObject *held[MF__NESTING_MAX + 16]; /* a body holds few; what nests asks mf__nest first */
+  int nesting;                              /* of tables that are copied */
+  int count;                                /* of what is held */
+  PyObject *held[2 * MF__NESTING_MAX + 16]; /* a body holds few, and of each table that it copies two */
 } mf__frame;
 
 extern _Thread_local mf__frame *mf__top;
