@@ -11,19 +11,24 @@ static const mf__options *options_here(void) {
 /* What an attribute is called, after the filter. Borrowed, or held. */
 static PyObject *name_of(lua_State *L, PyObject *object, PyObject *key, PyObject *setting) {
   const mf__options *options = options_here();
-  if (options->filter != NULL)
-    key = mf__hold(L, PyObject_CallFunctionObjArgs(options->filter, object, key, setting, NULL));
-  if (PyBytes_Check(key)) key = mf__hold(L, PyUnicode_FromEncodedObject(key, options->source_encoding, NULL));
-  return key;
+  PyObject *name = key;
+  if (options->filter != NULL) {
+    MF__OUTSIDE(name, PyObject_CallFunctionObjArgs(options->filter, object, key, setting, NULL));
+    mf__hold(L, name);
+  }
+  if (!PyBytes_Check(name)) return name;
+  PyObject *text;
+  MF__OUTSIDE(text, PyUnicode_FromEncodedObject(name, options->source_encoding, NULL));
+  return mf__hold(L, text);
 }
 
 PyObject *mf__attribute_get(lua_State *L, PyObject *object, PyObject *key) {
   PyObject *getter = options_here()->getter, *value;
   if (getter != NULL) {
-    MF__OUTSIDE(L, value, PyObject_CallFunctionObjArgs(getter, object, key, NULL));
+    MF__OUTSIDE(value, PyObject_CallFunctionObjArgs(getter, object, key, NULL));
   } else {
     PyObject *name = name_of(L, object, key, Py_False);
-    MF__OUTSIDE(L, value, PyObject_GetAttr(object, name));
+    MF__OUTSIDE(value, PyObject_GetAttr(object, name));
   }
   return value;
 }
@@ -32,11 +37,11 @@ void mf__attribute_set(lua_State *L, PyObject *object, PyObject *key, PyObject *
   PyObject *setter = options_here()->setter, *answer;
   int failed;
   if (setter != NULL) {
-    MF__OUTSIDE(L, answer, PyObject_CallFunctionObjArgs(setter, object, key, value, NULL));
+    MF__OUTSIDE(answer, PyObject_CallFunctionObjArgs(setter, object, key, value, NULL));
     mf__hold(L, answer);
     return;
   }
   PyObject *name = name_of(L, object, key, Py_True);
-  MF__OUTSIDE(L, failed, PyObject_SetAttr(object, name, value));
+  MF__OUTSIDE(failed, PyObject_SetAttr(object, name, value));
   if (failed) mf__raise(L);
 }

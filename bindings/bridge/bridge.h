@@ -47,6 +47,7 @@ enum {
   MF__KIT_IMPORT,     /* Lua: a Python module of that name; for LOAD */
   MF__KIT_RUNNER,     /* what mf__visit calls, and its message handler; kit.c */
   MF__KIT_HANDLER,
+  MF__KIT_RELEASE, /* what runs the deleters that are due, for LOAD */
   MF__KIT_SLOTS       /* so many places a kit has from the start: a table that has to grow may run out of memory */
 };
 
@@ -70,9 +71,10 @@ int mf__enter(lua_State *L);
  * exception. Returns ${object}. */
 PyObject *mf__hold(lua_State *L, PyObject *object);
 
-/* Raises if conversions are nested so deeply that the table most likely contains itself. */
+/* Around the copying of a table; raises if tables are nested so deeply that one most likely contains itself. */
 #define MF__NESTING_MAX 80
 void mf__nest(lua_State *L);
+void mf__unnest(void);
 
 /* Lets go of what was held last: mf__drop gives the reference back, mf__take hands it to the caller. */
 void mf__drop(void);
@@ -99,7 +101,7 @@ void mf__refs_forget(mf__ref **newest);
 /* Queues ${ref} to be given back. Any thread, no GIL, no lock, no allocation: fit for a finalizer. */
 void mf__ref_retire(mf__ref *ref);
 
-/* Gives back what is queued; the GIL must be held. Returns how many. */
+/* Gives back what is queued; the GIL must be held. Returns how many. In a body, Lua's lock is given up meanwhile. */
 long mf__refs_drain(void);
 
 /* fault.c: errors. Both never return; their type lets callers write `return mf__fail(...)`. */
@@ -109,6 +111,9 @@ int mf__fail(lua_State *L, const char *format, ...);
 
 /* Raises the pending Python exception as a Lua error: a userdata that knows the exception and where it was raised. */
 int mf__raise(lua_State *L);
+
+/* Takes the pending exception, as an object; NULL if there is none. For bodies. */
+void mf__fetch_error(PyObject **type, PyObject **value, PyObject **trace);
 
 /* The exception that the Lua value at ${index} is: that of an error which mf__raise raised, or a Python object that
  * is an exception; else NULL. Borrowed from the Lua value. */
@@ -184,6 +189,9 @@ void mf__object_metatable(lua_State *L, int kit);
 /* operate.c: adds the operators to it. */
 void mf__operator_metatable(lua_State *L, int kit);
 
+/* tensor.c: pushes the function that runs the deleters and release callbacks that are due. */
+void mf__push_release(lua_State *L, int kit);
+
 /* Pushes ${body} behind mf__enter. */
 void mf__push_verb(lua_State *L, lua_CFunction body, int kit);
 
@@ -225,14 +233,23 @@ int mf__push_int(lua_State *L, PyObject *object);
 int mf__push_utf8(lua_State *L, PyObject *object);
 void mf__push_bytes(lua_State *L, PyObject *object);
 
-/* ${result} = ${call}, a Python call, with Lua's lock given up meanwhile. What the call uses must be held: Lua may
- * close or collect anything before it returns. */
-#define MF__OUTSIDE(L, result, call) \
-  do {                               \
-    mf__outside_begin(L);            \
-    (result) = (call);               \
-    mf__outside_end(L);              \
+/* ${result} = ${call}, a Python call, with Lua's lock given up meanwhile: the door through which bodies leave Lua. All
+ * that may run Python code goes through it, because such code may wait for a thread that wants this Lua state. (What
+ * Python's collector runs where memory is allocated comes unasked.) What the call uses must be held: Lua may close or
+ * collect anything before it returns. */
+#define MF__OUTSIDE(result, call) \
+  do {                            \
+    mf__outside_begin();          \
+    (result) = (call);            \
+    mf__outside_end();            \
   } while (0)
+
+/* Whether an object is of a type whose instances run no Python code, whatever is done with them. */
+static inline int mf__is_inert(PyObject *object) {
+  PyTypeObject *type = Py_TYPE(object);
+  return type == &PyUnicode_Type || type == &PyLong_Type || type == &PyFloat_Type || type == &PyBytes_Type ||
+         type == &PyBool_Type || object == Py_None;
+}
 
 /* Set by the handler of SIGINT. Raises KeyboardInterrupt, if one is due, where Python itself would not look for it. */
 extern volatile sig_atomic_t mf__interrupted;

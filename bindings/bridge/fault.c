@@ -114,8 +114,10 @@ volatile sig_atomic_t mf__interrupted;
 
 void mf__check_interrupt(lua_State *L) {
   if (!mf__interrupted) return;
+  int raised;
   mf__interrupted = 0;
-  if (PyErr_CheckSignals() != 0) mf__raise(L);
+  MF__OUTSIDE(raised, PyErr_CheckSignals());
+  if (raised != 0) mf__raise(L);
 }
 
 /* Lua's stack as text. Where it is very deep, only its top: luaL_traceback walks all of it, and where a message handler
@@ -158,11 +160,18 @@ static void push_fault(lua_State *L, PyObject *exception) {
   lua_setfenv(L, -2);
 }
 
+void mf__fetch_error(PyObject **type, PyObject **value, PyObject **trace) {
+  PyErr_Fetch(type, value, trace);
+  if (*value != NULL && (PyObject *)Py_TYPE(*value) == *type) return;
+  mf__outside_begin();
+  PyErr_NormalizeException(type, value, trace);
+  mf__outside_end();
+}
+
 int mf__raise(lua_State *L) {
   PyObject *type, *value, *trace;
-  PyErr_Fetch(&type, &value, &trace);
+  mf__fetch_error(&type, &value, &trace);
   if (type == NULL) return mf__fail(L, "Python reported a failure without an exception");
-  PyErr_NormalizeException(&type, &value, &trace);
   mf__hold(L, type);
   mf__hold(L, value);
   if (trace != NULL) {
@@ -189,11 +198,11 @@ PyObject *mf__exception_of(lua_State *L, int index) {
   mf__error_to_python(L, &status);
   lua_remove(L, 1);
   PyObject *type, *value, *trace;
-  PyErr_Fetch(&type, &value, &trace);
-  PyErr_NormalizeException(&type, &value, &trace);
+  mf__fetch_error(&type, &value, &trace);
+  mf__hold(L, value);
   Py_DecRef(type);
   Py_DecRef(trace);
-  return mf__hold(L, value);
+  return value;
 }
 
 static int is_fault(lua_State *L, int index) {
@@ -231,7 +240,9 @@ static PyObject *class_of(PyObject *exception) {
 }
 
 static void push_headline(lua_State *L, PyObject *exception) {
-  push_text(L, headline(class_of(exception), exception), "a Python exception that cannot be printed");
+  PyObject *text;
+  MF__OUTSIDE(text, headline(class_of(exception), exception));
+  push_text(L, text, "a Python exception that cannot be printed");
 }
 
 static int in_sandbox(void) {
@@ -243,8 +254,10 @@ static int in_sandbox(void) {
 static int push_trace(lua_State *L, PyObject *exception) {
   PyObject *trace = in_sandbox() ? NULL : PyException_GetTraceback(exception);
   if (trace == NULL) return 0;
+  PyObject *text;
   mf__hold(L, trace);
-  push_text(L, formatted(class_of(exception), exception, trace), "(its traceback cannot be printed)");
+  MF__OUTSIDE(text, formatted(class_of(exception), exception, trace));
+  push_text(L, text, "(its traceback cannot be printed)");
   mf__drop();
   return 1;
 }
@@ -252,11 +265,15 @@ static int push_trace(lua_State *L, PyObject *exception) {
 /* The fields that are not the exception's own. Each pushes one value; the error is at 1. */
 
 static void field_type(lua_State *L, PyObject *exception) {
-  push_text(L, type_name(class_of(exception)), "?");
+  PyObject *name;
+  MF__OUTSIDE(name, type_name(class_of(exception)));
+  push_text(L, name, "?");
 }
 
 static void field_message(lua_State *L, PyObject *exception) {
-  push_text(L, PyObject_Str(exception), "(its message cannot be printed)");
+  PyObject *text;
+  MF__OUTSIDE(text, PyObject_Str(exception));
+  push_text(L, text, "(its message cannot be printed)");
 }
 
 static void field_traceback(lua_State *L, PyObject *exception) {
@@ -327,21 +344,22 @@ static int fault_tostring(lua_State *L) {
   return 1;
 }
 
-/* Whether ${name} is what a class is called, with its module or without. */
-static int has_name(lua_State *L, PyObject *class, PyObject *name) {
-  PyObject *full = mf__hold(L, type_name(class));
-  PyObject *bare = mf__hold(L, PyObject_GetAttrString(class, "__name__"));
-  int same = PyUnicode_Compare(full, name) == 0 || PyUnicode_Compare(bare, name) == 0;
-  mf__drop();
-  mf__drop();
+/* Whether ${name} is what a class is called, with its module or without; -1 with an exception. */
+static int has_name(PyObject *class, PyObject *name) {
+  PyObject *full = type_name(class);
+  PyObject *bare = full != NULL ? PyObject_GetAttrString(class, "__name__") : NULL;
+  int same = bare == NULL ? -1 : PyUnicode_Compare(full, name) == 0 || PyUnicode_Compare(bare, name) == 0;
+  Py_DecRef(full);
+  Py_DecRef(bare);
   return same;
 }
 
-static int is_called(lua_State *L, PyObject *exception, PyObject *name) {
-  PyObject *order = mf__hold(L, PyObject_GetAttrString(class_of(exception), "__mro__"));
-  int found = 0;
-  for (Py_ssize_t i = 0; i < PyTuple_Size(order) && !found; i++) found = has_name(L, PyTuple_GetItem(order, i), name);
-  mf__drop();
+static int is_called(PyObject *exception, PyObject *name) {
+  PyObject *order = PyObject_GetAttrString(class_of(exception), "__mro__");
+  Py_ssize_t count = order != NULL ? PyTuple_Size(order) : -1;
+  int found = count < 0 ? -1 : 0;
+  for (Py_ssize_t i = 0; i < count && found == 0; i++) found = has_name(PyTuple_GetItem(order, i), name);
+  Py_DecRef(order);
   return found;
 }
 
@@ -352,7 +370,7 @@ static int fault_is(lua_State *L) {
   for (int i = 2; i <= count && !answer; i++) {
     PyObject *what = mf__hold(L, mf__to_python(L, i));
     int named = lua_type(L, i) == LUA_TSTRING;
-    answer = named ? is_called(L, exception, what) : PyObject_IsInstance(exception, what);
+    MF__OUTSIDE(answer, named ? is_called(exception, what) : PyObject_IsInstance(exception, what));
     if (answer < 0) mf__raise(L);
     mf__drop();
   }
@@ -374,8 +392,9 @@ static PyObject *made(lua_State *L) {
   PyObject *what = mf__hold(L, mf__to_python(L, 1));
   if (PyExceptionInstance_Check(what)) return what;
   if (!PyExceptionClass_Check(what)) mf__fail(L, "py.raise takes a Python exception, or its class and arguments");
-  PyObject *args = mf__hold(L, mf__to_tuple(L, 2, lua_gettop(L)));
-  return mf__hold(L, PyObject_Call(what, args, NULL));
+  PyObject *args = mf__hold(L, mf__to_tuple(L, 2, lua_gettop(L))), *exception;
+  MF__OUTSIDE(exception, PyObject_Call(what, args, NULL));
+  return mf__hold(L, exception);
 }
 
 int mf__verb_raise(lua_State *L) {

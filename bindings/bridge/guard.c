@@ -14,14 +14,26 @@ static void push_frame(mf__frame *frame, lua_State *L, mf__kit *kit) {
   frame->state = kit->state;
   frame->thread = NULL;
   frame->data = NULL;
+  frame->nesting = 0;
   frame->count = 0;
   frame->is_visit = 0;
   atomic_signal_fence(memory_order_release); /* a handler of a signal reads the frames */
   mf__top = frame;
 }
 
+/* Gives back a reference in a body. Where it is the last one, that may run any code. */
+static void let_go(PyObject *object) {
+  if (Py_REFCNT(object) > 1 || mf__is_inert(object)) {
+    Py_DecRef(object);
+    return;
+  }
+  mf__outside_begin();
+  Py_DecRef(object);
+  mf__outside_end();
+}
+
 static void pop_frame(mf__frame *frame) {
-  while (frame->count > 0) Py_DecRef(frame->held[--frame->count]);
+  while (frame->count > 0) let_go(frame->held[--frame->count]);
   mf__top = frame->below;
 }
 
@@ -216,12 +228,18 @@ PyObject *mf__hold(lua_State *L, PyObject *object) {
 }
 
 void mf__nest(lua_State *L) {
-  if (mf__top->count >= MF__NESTING_MAX) mf__fail(L, "a table is nested too deeply, or contains itself");
+  if (mf__top->nesting == MF__NESTING_MAX)
+    mf__fail(L, "a table is nested more than %d deep, or contains itself", MF__NESTING_MAX);
+  mf__top->nesting++;
   luaL_checkstack(L, 8, "a table is nested too deeply");
 }
 
+void mf__unnest(void) {
+  mf__top->nesting--;
+}
+
 void mf__drop(void) {
-  Py_DecRef(mf__take());
+  let_go(mf__take());
 }
 
 PyObject *mf__take(void) {

@@ -11,7 +11,7 @@
 static PyObject *next_item(lua_State *L) {
   PyObject *iterator = mf__argument(L, 1), *item;
   if (!PyIter_Check(iterator)) mf__fail(L, "a Python iterator is expected: py.iter makes one");
-  MF__OUTSIDE(L, item, PyIter_Next(iterator));
+  MF__OUTSIDE(item, PyIter_Next(iterator));
   if (item == NULL && PyErr_Occurred()) mf__raise(L);
   return item ? mf__hold(L, item) : NULL;
 }
@@ -42,33 +42,38 @@ static int step_each(lua_State *L) {
     mf__to_lua(L, mf__take());
     return 1;
   }
-  int count = push_elements(L, mf__hold(L, PySequence_List(item)));
+  PyObject *list;
+  MF__OUTSIDE(list, PySequence_List(item));
+  int count = push_elements(L, mf__hold(L, list));
   if (count == 0) mf__fail(L, "py.each met an empty tuple, which would end the loop: use py.iter");
   return count;
 }
 
-static int verb_iter(lua_State *L) {
-  lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_NEXT);
-  mf__wrap(L, PyObject_GetIter(mf__argument(L, 1)));
+static int begin(lua_State *L, int step_slot, PyObject *iterable) {
+  PyObject *iterator;
+  lua_rawgeti(L, lua_upvalueindex(1), step_slot);
+  MF__OUTSIDE(iterator, PyObject_GetIter(iterable));
+  mf__wrap(L, iterator);
   return 2;
+}
+
+static int verb_iter(lua_State *L) {
+  return begin(L, MF__KIT_NEXT, mf__argument(L, 1));
 }
 
 static int verb_each(lua_State *L) {
-  lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_NEXT_EACH);
-  mf__wrap(L, PyObject_GetIter(mf__argument(L, 1)));
-  return 2;
+  return begin(L, MF__KIT_NEXT_EACH, mf__argument(L, 1));
 }
 
 static int verb_items(lua_State *L) {
-  lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_NEXT_EACH);
-  PyObject *items = mf__hold(L, PyObject_CallMethod(mf__argument(L, 1), "items", NULL));
-  mf__wrap(L, PyObject_GetIter(items));
-  return 2;
+  PyObject *mapping = mf__argument(L, 1), *items;
+  MF__OUTSIDE(items, PyObject_CallMethod(mapping, "items", NULL));
+  return begin(L, MF__KIT_NEXT_EACH, mf__hold(L, items));
 }
 
 static int verb_unpack(lua_State *L) {
   PyObject *iterable = mf__argument(L, 1), *list;
-  MF__OUTSIDE(L, list, PySequence_List(iterable));
+  MF__OUTSIDE(list, PySequence_List(iterable));
   mf__hold(L, list);
   lua_settop(L, 0);
   return push_elements(L, list);

@@ -37,17 +37,44 @@ int mf__error_types_ready(void) {
   return mf__lua_syntax_error_type == NULL || mf__lua_memory_error_type == NULL ? -1 : 0;
 }
 
+/* Whether the function at the top is one that mf__push_entry made, of whatever kind: its second upvalue is a kit's box.
+ */
+static int is_entry(lua_State *L) {
+  if (!lua_iscfunction(L, -1) || lua_getupvalue(L, -1, 2) == NULL) return 0;
+  void *box = lua_touserdata(L, -1);
+  lua_pop(L, 1);
+  for (const mf__kit *kit = mf__top->state->kits; box != NULL && kit != NULL; kit = kit->next) {
+    if (kit->box == box) return 1;
+  }
+  return 0;
+}
+
+/* Whether the function at the top is the body of an entry at ${level}: the first upvalue of that. */
+static int is_body_of(lua_State *L, int level) {
+  lua_Debug frame;
+  if (!lua_getstack(L, level, &frame)) return 0;
+  lua_getinfo(L, "f", &frame);
+  int is = is_entry(L) && lua_getupvalue(L, -1, 1) != NULL;
+  if (is) {
+    is = lua_rawequal(L, -1, -3);
+    lua_pop(L, 1);
+  }
+  lua_pop(L, 1);
+  return is;
+}
+
 /* How many calls there are above the one from Python: above mf__visit_runner or, where Lua was called without it, above
- * the body of the mf__enter by which Lua had called Python. (An mf__enter at the top is what failed.) */
+ * the entry by which Lua had called Python, or its body if it needed that. (An entry at the top is what failed.) */
 static int levels_above_visit(lua_State *L) {
   lua_Debug frame;
   int level = 1;
   for (; lua_getstack(L, level, &frame); level++) {
     lua_getinfo(L, "f", &frame);
-    lua_CFunction function = lua_tocfunction(L, -1);
+    int runner = lua_tocfunction(L, -1) == mf__visit_runner, entry = is_entry(L);
+    int body = level > 1 && !entry && lua_iscfunction(L, -1) && is_body_of(L, level + 1);
     lua_pop(L, 1);
-    if (function == mf__visit_runner) break;
-    if (function == mf__enter && level > 1) return level - 2;
+    if (runner || (entry && level > 1)) break;
+    if (body) return level - 1;
   }
   return level - 1;
 }
@@ -82,7 +109,8 @@ int mf__error_handler(lua_State *L) {
 PyObject *mf__text_of_error(const char *text, size_t size) {
   const mf__options *options = &mf__top->kit->state->options;
   if (options->encoding != NULL && !options->utf8) {
-    PyObject *object = PyUnicode_Decode(text, (Py_ssize_t)size, options->encoding, NULL);
+    PyObject *object;
+    MF__OUTSIDE(object, PyUnicode_Decode(text, (Py_ssize_t)size, options->encoding, NULL));
     if (object != NULL) return object;
     PyErr_Clear();
   }
@@ -190,13 +218,14 @@ static PyObject *note_list(PyObject *exception) {
 }
 
 /* Python prints notes below the traceback, from 3.11 on. An exception that takes none does without. */
-static void add_note(PyObject *exception, PyObject *trace) {
+static int add_note(PyObject *exception, PyObject *trace) {
   PyObject *text = trace != Py_None ? PyUnicode_FromFormat("Lua %U", trace) : NULL;
   PyObject *notes = text != NULL ? note_list(exception) : NULL;
-  if (notes != NULL && PyList_Check(notes)) PyList_Append(notes, text);
+  int added = notes != NULL && PyList_Check(notes) && PyList_Append(notes, text) == 0;
   Py_DecRef(notes);
   Py_DecRef(text);
   PyErr_Clear();
+  return added;
 }
 
 /* Python's own error, on its way back. Takes nothing over. */
@@ -219,9 +248,10 @@ static PyObject *value_of(lua_State *L, int index) {
   return mf__hold(L, PyBytes_FromStringAndSize(data, (Py_ssize_t)size));
 }
 
+/* A memory error that a script, or a coroutine's end, has thrown on is its text alone, which is LuaJIT's own. */
 static PyObject *type_of_error(lua_State *L, int status) {
   const char *text = lua_type(L, 1) == LUA_TSTRING ? lua_tostring(L, 1) : "";
-  int memory = status == LUA_ERRMEM || strstr(text, "not enough memory") != NULL;
+  int memory = status == LUA_ERRMEM || strcmp(text, "not enough memory") == 0;
   return memory ? mf__lua_memory_error_type : mf__lua_error_type;
 }
 
@@ -229,15 +259,19 @@ int mf__error_to_python(lua_State *L, void *status) {
   PyObject *trace = take_trace(L);
   PyObject *exception = mf__fault_exception(L, 1);
   if (exception != NULL) {
-    add_note(exception, trace);
+    int added;
+    Py_IncRef(exception);
+    mf__hold(L, exception);
+    MF__OUTSIDE(added, add_note(exception, trace));
+    (void)added;
     restore(exception);
     return 0;
   }
   PyObject *type = type_of_error(L, *(int *)status);
   if (!may_trace(L) || type == mf__lua_memory_error_type) trace = NULL;
-  PyObject *message = message_of(L, 1);
-  exception = mf__hold(L, mf__error_new(type, message, value_of(L, 1), trace));
-  restore(exception);
+  PyObject *message = message_of(L, 1), *value = value_of(L, 1);
+  MF__OUTSIDE(exception, mf__error_new(type, message, value, trace));
+  restore(mf__hold(L, exception));
   return 0;
 }
 

@@ -68,6 +68,20 @@ void mf__value_push(lua_State *L, mf__value *value) {
   if (lua_isnil(L, -1)) mf__fail(L, "the reference to this Lua value is lost");
 }
 
+const char *mf__kind_name(const mf__value *value) {
+  static const char *const names[] = {"nil",      "boolean",  "userdata", "number", "string", "table",
+                                      "function", "userdata", "thread",   "proto",  "cdata"};
+  return value->kind >= 0 && value->kind <= MF__LUA_TCDATA ? names[value->kind] : "value";
+}
+
+void mf__table_push(lua_State *L, mf__value *value) {
+  if (value->kind != LUA_TTABLE) {
+    PyErr_Format(PyExc_TypeError, "a Lua table is expected, not a Lua %s", mf__kind_name(value));
+    mf__raise(L);
+  }
+  mf__value_push(L, value);
+}
+
 PyObject *mf__lua_object(lua_State *L, int index) {
   switch (lua_type(L, index)) {
     case LUA_TTABLE:
@@ -289,14 +303,8 @@ static PyObject *value_getattro(PyObject *self, PyObject *name) {
 
 /* Text. */
 
-static const char *kind_name(const mf__value *value) {
-  static const char *const names[] = {"nil",      "boolean",  "userdata", "number", "string", "table",
-                                      "function", "userdata", "thread",   "proto",  "cdata"};
-  return value->kind >= 0 && value->kind <= MF__LUA_TCDATA ? names[value->kind] : "value";
-}
-
 static PyObject *value_repr(PyObject *self) {
-  return PyUnicode_FromFormat("<Lua %s at %p>", kind_name(value_of(self)), value_of(self)->identity);
+  return PyUnicode_FromFormat("<Lua %s at %p>", mf__kind_name(value_of(self)), value_of(self)->identity);
 }
 
 static int str_body(lua_State *L, void *data) {
@@ -358,7 +366,7 @@ static int length_body(lua_State *L, void *data) {
   } else if (access->value->kind == LUA_TTABLE) {
     lua_pushnumber(L, (double)lua_objlen(L, at));
   } else {
-    PyErr_Format(PyExc_TypeError, "a Lua %s has no length", kind_name(access->value));
+    PyErr_Format(PyExc_TypeError, "a Lua %s has no length", mf__kind_name(access->value));
     mf__raise(L);
   }
   access->other = mf__to_python(L, lua_gettop(L));
@@ -376,7 +384,7 @@ static Py_ssize_t value_length(PyObject *self) {
 }
 
 static PyObject *value_iter(PyObject *self) {
-  PyErr_Format(PyExc_TypeError, "iteration is only supported for tables, not for a Lua %s", kind_name(value_of(self)));
+  PyErr_Format(PyExc_TypeError, "iteration is only supported for tables, not for a Lua %s", mf__kind_name(value_of(self)));
   return NULL;
 }
 

@@ -27,7 +27,7 @@ static int set_now(lua_State *L) {
 static int set_body(lua_State *L, void *data) {
   struct access *access = data;
   int at = lua_gettop(L) + 1;
-  mf__value_push(L, access->table);
+  mf__table_push(L, access->table);
   mf__key_to_lua(L, access->key);
   mf__key_remember(L, access->key);
   if (access->value != NULL) {
@@ -80,7 +80,7 @@ static int table_setattro(PyObject *self, PyObject *name, PyObject *value) {
 
 static int has_body(lua_State *L, void *data) {
   struct access *access = data;
-  mf__value_push(L, access->table);
+  mf__table_push(L, access->table);
   mf__key_to_lua(L, access->key);
   lua_rawget(L, -2);
   access->found = !lua_isnil(L, -1);
@@ -155,7 +155,7 @@ static int step_body(lua_State *L, void *data) {
   struct step *step = data;
   struct iterator *iterator = step->iterator;
   if (iterator->table == NULL) return 0;
-  mf__value_push(L, iterator->table);
+  mf__table_push(L, iterator->table);
   int table = lua_gettop(L);
   push_last_key(L, iterator, table);
   do {

@@ -50,11 +50,11 @@ static int object_index(lua_State *L) {
   PyObject *object = object_at(L, 1), *value;
   PyObject *key = mf__hold(L, mf__to_python(L, 2));
   if (lua_type(L, 2) == LUA_TSTRING) {
-    MF__OUTSIDE(L, value, PyObject_GetAttr(object, key));
+    MF__OUTSIDE(value, PyObject_GetAttr(object, key));
     mf__to_lua(L, value);
     set_origin(L, object);
   } else {
-    MF__OUTSIDE(L, value, PyObject_GetItem(object, key));
+    MF__OUTSIDE(value, PyObject_GetItem(object, key));
     mf__to_lua(L, value);
   }
   return 1;
@@ -66,7 +66,7 @@ static int object_newindex(lua_State *L) {
   PyObject *value = mf__hold(L, mf__to_python(L, 3));
   int attribute = lua_type(L, 2) == LUA_TSTRING;
   int failed;
-  MF__OUTSIDE(L, failed, attribute ? PyObject_SetAttr(object, key, value) : PyObject_SetItem(object, key, value));
+  MF__OUTSIDE(failed, attribute ? PyObject_SetAttr(object, key, value) : PyObject_SetItem(object, key, value));
   if (failed) mf__raise(L);
   return 0;
 }
@@ -92,14 +92,14 @@ static int object_call(lua_State *L) {
   PyObject *keywords = last >= first ? keywords_at(L, last) : NULL;
   PyObject *args = mf__hold(L, mf__to_tuple(L, first, keywords ? last - 1 : last));
   mf__check_interrupt(L);
-  MF__OUTSIDE(L, result, PyObject_Call(callee, args, keywords));
+  MF__OUTSIDE(result, PyObject_Call(callee, args, keywords));
   mf__to_lua(L, result);
   return 1;
 }
 
 static int object_tostring(lua_State *L) {
   PyObject *object = object_at(L, 1), *text;
-  MF__OUTSIDE(L, text, PyObject_Str(object));
+  MF__OUTSIDE(text, PyObject_Str(object));
   mf__to_lua(L, text);
   if (lua_type(L, -1) != LUA_TSTRING) mf__fail(L, "str() of this object is not UTF-8");
   return 1;
@@ -108,7 +108,7 @@ static int object_tostring(lua_State *L) {
 static int object_len(lua_State *L) {
   PyObject *object = object_at(L, 1);
   Py_ssize_t length;
-  MF__OUTSIDE(L, length, PyObject_Size(object));
+  MF__OUTSIDE(length, PyObject_Size(object));
   if (length < 0) mf__raise(L);
   lua_pushnumber(L, (double)length);
   return 1;

@@ -10,7 +10,7 @@
 static int binary(lua_State *L, PyObject *(*operate)(PyObject *, PyObject *)) {
   PyObject *left = mf__argument(L, 1);
   PyObject *right = mf__argument(L, 2), *result;
-  MF__OUTSIDE(L, result, operate(left, right));
+  MF__OUTSIDE(result, operate(left, right));
   mf__to_lua(L, result);
   return 1;
 }
@@ -45,7 +45,7 @@ static int operator_pow(lua_State *L) {
 
 static int operator_unm(lua_State *L) {
   PyObject *object = mf__argument(L, 1), *result;
-  MF__OUTSIDE(L, result, PyNumber_Negative(object));
+  MF__OUTSIDE(result, PyNumber_Negative(object));
   mf__to_lua(L, result);
   return 1;
 }
@@ -54,7 +54,7 @@ static int compare(lua_State *L, int operation) {
   PyObject *left = mf__argument(L, 1);
   PyObject *right = mf__argument(L, 2);
   int answer;
-  MF__OUTSIDE(L, answer, PyObject_RichCompareBool(left, right, operation));
+  MF__OUTSIDE(answer, PyObject_RichCompareBool(left, right, operation));
   if (answer < 0) mf__raise(L);
   lua_pushboolean(L, answer);
   return 1;

@@ -22,13 +22,16 @@ PyObject *mf__number_to_python(const mf__kit *kit, double number) {
   return PyLong_FromLongLong(whole);
 }
 
-static PyObject *string_to_python(lua_State *L, const mf__kit *kit, int index) {
+/* Any other encoding is wrap.c's: it may be written in Python. */
+static int take_string(lua_State *L, const mf__kit *kit, int index, PyObject **result) {
   const mf__options *options = kit->policy == MF__POLICY_WRAP ? &kit->state->options : NULL;
+  int utf8 = options == NULL || options->utf8;
+  if (!utf8 && options->encoding != NULL) return 0;
   size_t size;
   const char *data = lua_tolstring(L, index, &size);
-  if (options == NULL || options->utf8) return PyUnicode_DecodeUTF8(data, (Py_ssize_t)size, NULL);
-  if (options->encoding == NULL) return PyBytes_FromStringAndSize(data, (Py_ssize_t)size);
-  return PyUnicode_Decode(data, (Py_ssize_t)size, options->encoding, NULL);
+  *result =
+      utf8 ? PyUnicode_DecodeUTF8(data, (Py_ssize_t)size, NULL) : PyBytes_FromStringAndSize(data, (Py_ssize_t)size);
+  return 1;
 }
 
 int mf__plain_take(lua_State *L, const mf__kit *kit, int index, PyObject **result) {
@@ -37,8 +40,7 @@ int mf__plain_take(lua_State *L, const mf__kit *kit, int index, PyObject **resul
       *result = mf__number_to_python(kit, lua_tonumber(L, index));
       return 1;
     case LUA_TSTRING:
-      *result = string_to_python(L, kit, index);
-      return 1;
+      return take_string(L, kit, index, result);
     case LUA_TBOOLEAN:
       *result = PyBool_FromLong(lua_toboolean(L, index));
       return 1;

@@ -58,11 +58,8 @@ void mf__ref_retire(mf__ref *ref) {
   }
 }
 
-long mf__refs_drain(void) {
-  if (atomic_load_explicit(&retired, memory_order_relaxed) == NULL) return 0;
+static long give_back(mf__ref *ref) {
   long count = 0;
-  /* The whole list is taken at once: no node can come back to its head meanwhile. */
-  mf__ref *ref = atomic_exchange_explicit(&retired, NULL, memory_order_acquire);
   while (ref != NULL) {
     mf__ref *next = ref->next;
     PyObject *object = ref->object, *origin = ref->origin;
@@ -76,5 +73,15 @@ long mf__refs_drain(void) {
     ref = next;
     count++;
   }
+  return count;
+}
+
+long mf__refs_drain(void) {
+  if (atomic_load_explicit(&retired, memory_order_relaxed) == NULL) return 0;
+  long count;
+  /* The whole list is taken at once: no node can come back to its head meanwhile. */
+  mf__ref *list = atomic_exchange_explicit(&retired, NULL, memory_order_acquire);
+  if (!mf__is_inside()) return give_back(list);
+  MF__OUTSIDE(count, give_back(list));
   return count;
 }

@@ -26,20 +26,26 @@ static const void *self(void) {
   return &mf__top;
 }
 
-/* Gives the lock up altogether. The address of the waiter stands for an owner that has yet to wake up. */
-static void hand_over(mf__state *state) {
-  if (state->stop != MF__STOP_NOT) mf__stop_pause(state);
-  state->depth = 0;
-  state->owner = NULL;
-  if (state->first == NULL) return;
+/* There may be none any more: a state that is closed lets the whole line go. */
+static void wake_first(mf__state *state) {
   pthread_mutex_lock(&mutex);
   struct mf__waiter *next = state->first;
-  state->first = next->next;
-  if (state->first == NULL) state->last = NULL;
-  state->owner = next;
-  next->done = 1;
-  pthread_cond_signal(&next->granted);
+  if (next != NULL) {
+    state->first = next->next;
+    if (state->first == NULL) state->last = NULL;
+    state->owner = next;
+    next->done = 1;
+    pthread_cond_signal(&next->granted);
+  }
   pthread_mutex_unlock(&mutex);
+}
+
+/* Gives the lock up altogether. The address of the waiter stands for an owner that has yet to wake up. */
+static inline void hand_over(mf__state *state) {
+  if (state->interruptible) mf__stop_pause(state);
+  state->depth = 0;
+  state->owner = NULL;
+  if (state->first != NULL) wake_first(state);
 }
 
 /* A state that is closed is waited for by nobody: its line was told to go. */
@@ -92,7 +98,7 @@ static int wait_a_while(struct mf__waiter *me, int for_ever) {
 /* Waits in line. Who gives the lock up makes the first in line its owner, so nobody starves. The main thread looks for
  * signals meanwhile, unless it is ${patient}: it may wait for a script that never ends. Returns 0, or -1 with an
  * exception where one of them raised that. */
-static int wait_for(mf__state *state, int patient) {
+__attribute__((noinline)) static int wait_for(mf__state *state, int patient) {
   struct mf__waiter me = {.next = NULL, .done = 0};
   int status = 0, for_ever = patient || !mf__on_main_thread();
   pthread_cond_init(&me.granted, NULL);
@@ -108,7 +114,7 @@ static int wait_for(mf__state *state, int patient) {
   return status;
 }
 
-static int lock(mf__state *state, int patient) {
+static inline int lock(mf__state *state, int patient) {
   if (state->owner == self()) {
     state->depth++;
     return 0;
@@ -116,12 +122,11 @@ static int lock(mf__state *state, int patient) {
   if (state->owner != NULL && wait_for(state, patient) != 0) return -1;
   state->owner = self();
   state->depth = 1;
-  if (state->stop != MF__STOP_NOT) mf__stop_renew(state);
+  if (state->interruptible) mf__stop_renew(state);
   return 0;
 }
 
-void mf__outside_begin(lua_State *L) {
-  (void)L;
+void mf__outside_begin(void) {
   mf__state *state = mf__top->state;
   mf__top->depth = state->depth;
   hand_over(state);
@@ -133,8 +138,11 @@ static void stay_outside(void) {
   for (;;) pause();
 }
 
-void mf__outside_end(lua_State *L) {
-  (void)L;
+int mf__is_inside(void) {
+  return mf__top != NULL && mf__top->state->owner == self();
+}
+
+void mf__outside_end(void) {
   mf__state *state = mf__top->state;
   lock(state, 1);
   if (state->L == NULL) stay_outside();
@@ -201,7 +209,7 @@ static lua_State *choose_stack(mf__state *state) {
 lua_State *mf__state_enter(mf__state *state) {
   if (lock(state, 0) != 0) return NULL;
   state->inside++;
-  mf__stop_arm(state);
+  if (state->interruptible) mf__stop_arm();
   lua_State *L = state->L != NULL ? choose_stack(state) : NULL;
   if (L != NULL) {
     if (mf__room(L, MF__VISIT_ROOM) == 0) {
@@ -216,12 +224,11 @@ lua_State *mf__state_enter(mf__state *state) {
 }
 
 void mf__state_leave(mf__state *state, lua_State *L) {
-  lua_State *below = stack_of_thread(state);
   state->inside--;
-  if (state->interruptible || state->stop != MF__STOP_NOT) mf__stop_disarm(state, below == NULL);
+  if (state->interruptible || state->stop != MF__STOP_NOT) mf__stop_disarm(state, stack_of_thread(state) == NULL);
   if (L != NULL && L == state->L) {
     state->busy--;
-  } else if (L != NULL && below != L) {
+  } else if (L != NULL && stack_of_thread(state) != L) {
     state->spare[state->spare_count++] = L;
   }
   if (--state->depth == 0) hand_over(state);

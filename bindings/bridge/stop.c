@@ -51,7 +51,7 @@ static void stop_main(mf__state *state, PyObject *reason) {
 
 /* What Python's handlers of the signal make of it, with the GIL taken for that: their exception is the reason. Another
  * signal may come meanwhile, and then finds that none is waiting. */
-static void ask_python(lua_State *L, mf__state *state) {
+static void ask_python(mf__state *state) {
   int waiting = MF__STOP_SIGNAL;
   PyThreadState *thread = mf__top->thread;
   mf__top->thread = NULL;
@@ -59,9 +59,8 @@ static void ask_python(lua_State *L, mf__state *state) {
   atomic_compare_exchange_strong(&state->stop, &waiting, MF__STOP_NOT);
   PyObject *type, *value, *trace;
   int raised;
-  MF__OUTSIDE(L, raised, PyErr_CheckSignals() != 0);
-  PyErr_Fetch(&type, &value, &trace);
-  PyErr_NormalizeException(&type, &value, &trace);
+  MF__OUTSIDE(raised, PyErr_CheckSignals() != 0);
+  mf__fetch_error(&type, &value, &trace);
   if (raised && value != NULL) {
     stop_main(state, value);
     value = NULL;
@@ -101,7 +100,7 @@ static void hook(lua_State *L, lua_Debug *activation) {
   (void)activation;
   mf__state *state = mf__top != NULL ? mf__top->state : NULL;
   if (state == NULL) return;
-  if (atomic_load(&state->stop) == MF__STOP_SIGNAL && mf__on_main_thread()) ask_python(L, state);
+  if (atomic_load(&state->stop) == MF__STOP_SIGNAL && mf__on_main_thread()) ask_python(state);
   if (atomic_load(&state->stop) == MF__STOP_NOT) take_hook(state);
   if (mf__stops(state)) throw(L, state);
 }
@@ -137,12 +136,13 @@ int mf__stop_signal(void) {
 }
 
 void mf__stop_renew(mf__state *state) {
+  if (atomic_load(&state->stop) == MF__STOP_NOT) return;
   if (mf__stops(state) || mf__on_main_thread()) set_hook(state);
 }
 
 void mf__stop_pause(mf__state *state) {
-  int for_all = atomic_load(&state->stop) == MF__STOP_ASKED;
-  if (!for_all && state->interruptible && state->L != NULL) lua_sethook(state->L, NULL, 0, 0);
+  int stop = atomic_load(&state->stop);
+  if (stop == MF__STOP_SIGNAL || stop == MF__STOP_MAIN) lua_sethook(state->L, NULL, 0, 0);
 }
 
 static void on_signal(int number) {
@@ -154,9 +154,9 @@ static void on_signal(int number) {
   mf__stop_signal();
 }
 
-void mf__stop_arm(mf__state *state) {
+void mf__stop_arm(void) {
   struct sigaction action;
-  if (!state->interruptible || !mf__on_main_thread()) return;
+  if (!mf__on_main_thread()) return;
   armed++;
   if (sigaction(SIGINT, NULL, &action) != 0 || (action.sa_flags & SA_SIGINFO)) return;
   if (action.sa_handler == SIG_IGN || action.sa_handler == SIG_DFL || action.sa_handler == on_signal) return;

@@ -13,15 +13,44 @@
 static const mf_python_api *api;
 
 /* Whether tensors can come at all. Until somebody imports the package, this is one look into a dict. */
-static int package_is_there(void) {
+static int look_for_package(void) {
   static PyObject *name;
-  if (api != NULL) return 1;
   if (name == NULL) name = PyUnicode_InternFromString("moonferry");
   PyObject *module = name ? PyImport_GetModule(name) : NULL;
   Py_DecRef(module);
   if (module != NULL) api = mf_python_import();
   if (api == NULL) PyErr_Clear();
   return api != NULL;
+}
+
+static int package_is_there(void) {
+  int is;
+  if (api != NULL) return 1;
+  MF__OUTSIDE(is, look_for_package());
+  return is;
+}
+
+/* Without the GIL: foreign code that is no Python code may take long. */
+static int release_body(lua_State *L) {
+  (void)L;
+  mf__outside_begin();
+  PyThreadState *thread = PyEval_SaveThread();
+  mf_releases_run();
+  PyEval_RestoreThread(thread);
+  mf__outside_end();
+  return 0;
+}
+
+/* A finalizer may call it where there is no Python any more, or no state that anybody could wait for. */
+static int enter_release(lua_State *L) {
+  mf__kit *kit = *(mf__kit **)lua_touserdata(L, lua_upvalueindex(2));
+  if (kit != NULL && Py_IsInitialized()) return mf__enter(L);
+  mf_releases_run();
+  return 0;
+}
+
+void mf__push_release(lua_State *L, int kit) {
+  mf__push_entry(L, enter_release, release_body, kit);
 }
 
 int mf__crossing_ready(lua_State *L) {
@@ -101,7 +130,7 @@ int mf__tensor_quick_push(lua_State *L, const mf__kit *kit, PyObject *object) {
 }
 
 PyObject *mf__tensor_to_python(lua_State *L, int index, mf_tensor *tensor) {
-  if (api == NULL) api = mf_python_import();
+  if (api == NULL) MF__OUTSIDE(api, mf_python_import());
   if (api == NULL) mf__raise(L);
   remember(L, index, tensor, HAD_BEFORE);
   PyObject *object = api->wrap(mf_tensor_retain(tensor));

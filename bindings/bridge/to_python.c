@@ -9,8 +9,10 @@
  *   stream                   moonferry.Stream of the same value
  *   Python object            itself
  *   table 1 ... n            list, and so on inside; one without such keys is a dict
- *   function, coroutine,     a Python object that stands for it (lua_object.c); so do other userdata, other FFI values,
- *   table with a metatable   and what is nested too deeply to be copied
+ *   function, coroutine,     a Python object that stands for it (lua_object.c); so do other userdata and other FFI
+ *   table with a metatable   values
+ *
+ * Tables nested more than 80 deep, as one is that contains itself, are an error.
  *
  * That is how moonferry.python has it; wrap.c is the policy of moonferry.Lua, and the first four rows are plain.c's.
  * Every conversion is exact or an error. Invariant: a result is a new reference; on an error nothing stays. */
@@ -143,6 +145,7 @@ PyObject *mf__to_list(lua_State *L, int index, int count) {
     if (PyList_SetItem(list, i, mf__to_python(L, lua_gettop(L))) != 0) mf__raise(L);
     lua_pop(L, 1);
   }
+  mf__unnest();
   return mf__take();
 }
 
@@ -154,9 +157,16 @@ PyObject *mf__to_dict(lua_State *L, int index, int keywords) {
     if (keywords && lua_type(L, at - 1) != LUA_TSTRING) mf__fail(L, "a keyword must be a string");
     PyObject *key = mf__hold(L, mf__to_python(L, at - 1));
     PyObject *value = mf__hold(L, mf__to_python(L, at));
-    if (PyDict_SetItem(dict, key, value) != 0) mf__raise(L);
+    int failed;
+    if (mf__is_inert(key)) {
+      failed = PyDict_SetItem(dict, key, value);
+    } else {
+      MF__OUTSIDE(failed, PyDict_SetItem(dict, key, value));
+    }
+    if (failed) mf__raise(L);
     mf__drop();
     mf__drop();
   }
+  mf__unnest();
   return mf__take();
 }

@@ -8,10 +8,16 @@
 
 void (*mf__after_import)(void);
 
+static PyObject *attribute_of(const char *module, const char *name) {
+  PyObject *owner = PyImport_ImportModule(module);
+  PyObject *value = owner != NULL ? PyObject_GetAttrString(owner, name) : NULL;
+  Py_DecRef(owner);
+  return value;
+}
+
 static PyObject *module_attribute(lua_State *L, const char *module, const char *name) {
-  PyObject *owner = mf__hold(L, PyImport_ImportModule(module));
-  PyObject *value = PyObject_GetAttrString(owner, name);
-  mf__drop();
+  PyObject *value;
+  MF__OUTSIDE(value, attribute_of(module, name));
   return mf__hold(L, value);
 }
 
@@ -20,11 +26,17 @@ static int verb_import(lua_State *L) {
   PyObject *import_module = module_attribute(L, "importlib", "import_module");
   PyObject *args = mf__hold(L, mf__to_tuple(L, 1, 1));
   PyObject *module;
-  MF__OUTSIDE(L, module, PyObject_Call(import_module, args, NULL));
+  MF__OUTSIDE(module, PyObject_Call(import_module, args, NULL));
   mf__hold(L, module);
   if (mf__after_import) mf__after_import();
   mf__wrap(L, mf__take());
   return 1;
+}
+
+static PyObject *field_of(lua_State *L, PyObject *object, const char *name) {
+  PyObject *value;
+  MF__OUTSIDE(value, PyObject_GetAttrString(object, name));
+  return mf__hold(L, value);
 }
 
 /* eval and exec of the code at 1, in the dict or module at 2, or in __main__, with the mapping at 3 before it. */
@@ -37,11 +49,11 @@ static int run_code(lua_State *L, const char *builtin) {
     scope = module_attribute(L, "__main__", "__dict__");
   } else {
     scope = mf__hold(L, mf__to_python(L, 2));
-    if (!PyDict_Check(scope)) scope = mf__hold(L, PyObject_GetAttrString(scope, "__dict__"));
+    if (!PyDict_Check(scope)) scope = field_of(L, scope, "__dict__");
   }
   PyObject *locals = lua_isnil(L, 3) ? scope : mf__hold(L, mf__to_python(L, 3));
   PyObject *code = mf__hold(L, mf__to_python(L, 1)), *result;
-  MF__OUTSIDE(L, result, PyObject_CallFunctionObjArgs(run, code, scope, locals, NULL));
+  MF__OUTSIDE(result, PyObject_CallFunctionObjArgs(run, code, scope, locals, NULL));
   mf__to_lua(L, result);
   return 1;
 }
@@ -102,18 +114,25 @@ static int verb_bytes(lua_State *L) {
   return 1;
 }
 
+/* What the number at 1 is as a float or an int, new. */
+static PyObject *number_at_1(lua_State *L, PyObject *(*convert)(PyObject *)) {
+  PyObject *object = mf__argument(L, 1), *number;
+  MF__OUTSIDE(number, convert(object));
+  return number;
+}
+
 static int verb_float(lua_State *L) {
-  mf__wrap(L, PyNumber_Float(mf__argument(L, 1)));
+  mf__wrap(L, number_at_1(L, PyNumber_Float));
   return 1;
 }
 
 static int verb_int(lua_State *L) {
-  mf__wrap(L, PyNumber_Long(mf__argument(L, 1)));
+  mf__wrap(L, number_at_1(L, PyNumber_Long));
   return 1;
 }
 
 static int verb_number(lua_State *L) {
-  mf__to_lua(L, PyNumber_Float(mf__argument(L, 1)));
+  mf__to_lua(L, number_at_1(L, PyNumber_Float));
   return 1;
 }
 
@@ -126,7 +145,7 @@ static PyObject *key_of(lua_State *L, int last) {
 static int verb_get(lua_State *L) {
   PyObject *object = mf__argument(L, 1), *value;
   PyObject *key = key_of(L, lua_gettop(L));
-  MF__OUTSIDE(L, value, PyObject_GetItem(object, key));
+  MF__OUTSIDE(value, PyObject_GetItem(object, key));
   mf__to_lua(L, value);
   return 1;
 }
@@ -137,7 +156,7 @@ static int verb_set(lua_State *L) {
   PyObject *key = key_of(L, last - 1);
   PyObject *value = mf__hold(L, mf__to_python(L, last));
   int failed;
-  MF__OUTSIDE(L, failed, PyObject_SetItem(object, key, value));
+  MF__OUTSIDE(failed, PyObject_SetItem(object, key, value));
   if (failed) mf__raise(L);
   return 0;
 }
@@ -177,25 +196,28 @@ static int verb_call(lua_State *L) {
   PyObject *list = NULL, *keywords = NULL;
   if (!lua_isnil(L, 2)) {
     PyObject *iterable = mf__argument(L, 2);
-    MF__OUTSIDE(L, list, PySequence_List(iterable));
+    MF__OUTSIDE(list, PySequence_List(iterable));
     mf__hold(L, list);
   }
   PyObject *args = mf__hold(L, list ? PyList_AsTuple(list) : PyTuple_New(0));
   if (lua_type(L, 3) == LUA_TTABLE) {
     keywords = mf__hold(L, mf__to_dict(L, 3, 1));
   } else if (!lua_isnil(L, 3)) {
+    int failed;
+    PyObject *mapping = mf__argument(L, 3);
     keywords = mf__hold(L, PyDict_New());
-    if (PyDict_Update(keywords, mf__argument(L, 3)) != 0) mf__raise(L);
+    MF__OUTSIDE(failed, PyDict_Update(keywords, mapping));
+    if (failed) mf__raise(L);
   }
   PyObject *result;
-  MF__OUTSIDE(L, result, PyObject_Call(callee, args, keywords));
+  MF__OUTSIDE(result, PyObject_Call(callee, args, keywords));
   mf__to_lua(L, result);
   return 1;
 }
 
 /* Writes the integer at 1 to the FFI value at 2, a int64_t[1] or uint64_t[1]; 3 says whether it is unsigned. */
 static int verb_integer(lua_State *L) {
-  PyObject *integer = mf__hold(L, PyNumber_Long(mf__argument(L, 1)));
+  PyObject *integer = mf__hold(L, number_at_1(L, PyNumber_Long));
   void *box = (void *)(uintptr_t)lua_topointer(L, 2);
   if (lua_toboolean(L, 3)) {
     unsigned long long value = PyLong_AsUnsignedLongLong(integer);
@@ -213,10 +235,10 @@ static int verb_integer(lua_State *L) {
 static int verb_enter(lua_State *L) {
   PyObject *manager = mf__argument(L, 1);
   PyObject *type = (PyObject *)Py_TYPE(manager);
-  PyObject *leave = mf__hold(L, PyObject_GetAttrString(type, "__exit__"));
-  PyObject *enter = mf__hold(L, PyObject_GetAttrString(type, "__enter__"));
+  PyObject *leave = field_of(L, type, "__exit__");
+  PyObject *enter = field_of(L, type, "__enter__");
   PyObject *value;
-  MF__OUTSIDE(L, value, PyObject_CallFunctionObjArgs(enter, manager, NULL));
+  MF__OUTSIDE(value, PyObject_CallFunctionObjArgs(enter, manager, NULL));
   mf__to_lua(L, value);
   Py_IncRef(leave);
   mf__wrap(L, leave);
@@ -246,12 +268,13 @@ static int verb_leave(lua_State *L) {
   PyObject *exit = mf__argument(L, 1), *answer;
   PyObject *manager = mf__argument(L, 2);
   if (exception != NULL) {
-    MF__OUTSIDE(L, answer, leave_with(exit, manager, exception));
+    MF__OUTSIDE(answer, leave_with(exit, manager, exception));
   } else {
-    MF__OUTSIDE(L, answer, PyObject_CallFunctionObjArgs(exit, manager, Py_None, Py_None, Py_None, NULL));
+    MF__OUTSIDE(answer, PyObject_CallFunctionObjArgs(exit, manager, Py_None, Py_None, Py_None, NULL));
   }
   mf__hold(L, answer);
-  int truth = PyObject_IsTrue(answer);
+  int truth;
+  MF__OUTSIDE(truth, PyObject_IsTrue(answer));
   if (truth < 0) mf__raise(L);
   lua_pushboolean(L, truth);
   return 1;
@@ -261,7 +284,7 @@ static int verb_delete(lua_State *L) {
   PyObject *object = mf__argument(L, 1);
   PyObject *key = key_of(L, lua_gettop(L));
   int failed;
-  MF__OUTSIDE(L, failed, PyObject_DelItem(object, key));
+  MF__OUTSIDE(failed, PyObject_DelItem(object, key));
   if (failed) mf__raise(L);
   return 0;
 }
@@ -286,6 +309,8 @@ static void put_verbs(lua_State *L, int kit) {
     mf__push_verb(L, verb->func, kit);
     lua_setfield(L, -2, verb->name);
   }
+  mf__push_release(L, kit);
+  lua_setfield(L, -2, "release");
 }
 
 /* The metatable of exceptions: with the same functions, so that == compares an error with the exception that it is. */

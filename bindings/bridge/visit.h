@@ -48,8 +48,9 @@ typedef struct mf__frame {
   int is_visit;
   int top;                              /* of a visit: the stack's, before it */
   int depth;                            /* of the lock, while it is given up */
-  int count;                            /* of what is held */
-  PyObject *held[MF__NESTING_MAX + 16]; /* a body holds few; what nests asks mf__nest first */
+  int nesting;                              /* of tables that are copied */
+  int count;                                /* of what is held */
+  PyObject *held[2 * MF__NESTING_MAX + 16]; /* a body holds few, and of each table that it copies two */
 } mf__frame;
 
 extern _Thread_local mf__frame *mf__top;
@@ -79,8 +80,11 @@ int mf__kit_knows(const mf__kit *kit, const void *metatable);
 /* state.c */
 
 /* Around Python calls in a body: gives up the lock, takes it back. They must come in pairs. */
-void mf__outside_begin(lua_State *L);
-void mf__outside_end(lua_State *L);
+void mf__outside_begin(void);
+void mf__outside_end(void);
+
+/* Whether this thread is in a body, and has the lock of its state. */
+int mf__is_inside(void);
 
 /* lua_object.c, lua_table.c, lua_thread.c: Lua values as Python objects. */
 

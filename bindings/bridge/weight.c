@@ -20,16 +20,25 @@ static struct {
   int has_nbytes;
 } known[256];
 
+static size_t place_of(const PyTypeObject *type) {
+  return ((uintptr_t)type >> 6) % (sizeof known / sizeof *known);
+}
+
+static int is_known_to_weigh_nothing(const PyTypeObject *type) {
+  size_t place = place_of(type);
+  return known[place].type == type && !known[place].has_nbytes;
+}
+
 static int has_nbytes(PyTypeObject *type) {
-  size_t slot = ((uintptr_t)type >> 6) % (sizeof known / sizeof *known);
-  if (known[slot].type != type) {
+  size_t place = place_of(type);
+  if (known[place].type != type) {
     PyObject *found = PyObject_GetAttrString((PyObject *)type, "nbytes");
     if (found == NULL) PyErr_Clear();
-    known[slot].type = type;
-    known[slot].has_nbytes = found != NULL;
+    known[place].type = type;
+    known[place].has_nbytes = found != NULL;
     Py_DecRef(found);
   }
-  return known[slot].has_nbytes;
+  return known[place].has_nbytes;
 }
 
 static double nbytes_of(PyObject *object) {
@@ -52,8 +61,9 @@ static void relieve(lua_State *L) {
 }
 
 void mf__weigh(lua_State *L, mf__ref *ref) {
-  if (!has_nbytes(Py_TYPE(ref->object))) return;
-  double nbytes = nbytes_of(ref->object);
+  double nbytes;
+  if (is_known_to_weigh_nothing(Py_TYPE(ref->object))) return;
+  MF__OUTSIDE(nbytes, has_nbytes(Py_TYPE(ref->object)) ? nbytes_of(ref->object) : 0);
   if (!(nbytes > 0 && nbytes < 1e18)) return;
   ref->nbytes = nbytes;
   live += nbytes;

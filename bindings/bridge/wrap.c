@@ -29,7 +29,9 @@ static void push_str(lua_State *L, PyObject *object) {
     if (!mf__push_utf8(L, object)) mf__raise(L);
     return;
   }
-  mf__push_bytes(L, mf__hold(L, PyUnicode_AsEncodedString(object, options->encoding, NULL)));
+  PyObject *bytes;
+  MF__OUTSIDE(bytes, PyUnicode_AsEncodedString(object, options->encoding, NULL));
+  mf__push_bytes(L, mf__hold(L, bytes));
   mf__drop();
 }
 
@@ -74,8 +76,9 @@ static void push_beyond(lua_State *L, PyObject *object) {
     if (mf__run_protected(L, 1, 1) == 0) return;
   }
   lua_pop(L, 1);
-  PyErr_Format(PyExc_OverflowError, "an int of %zd bits is beyond 2^53, up to which Lua's numbers are exact",
-               int_bits(object));
+  Py_ssize_t bits;
+  MF__OUTSIDE(bits, int_bits(object));
+  PyErr_Format(PyExc_OverflowError, "an int of %zd bits is beyond 2^53, up to which Lua's numbers are exact", bits);
   mf__raise(L);
 }
 
@@ -121,6 +124,15 @@ static PyObject *from_object(mf__ref *ref) {
   return ref->object;
 }
 
+static PyObject *from_string(lua_State *L, int index) {
+  size_t size;
+  const char *text = lua_tolstring(L, index, &size);
+  PyObject *result;
+  MF__OUTSIDE(result, PyUnicode_Decode(text, (Py_ssize_t)size, options_here()->encoding, NULL));
+  if (result == NULL) mf__raise(L);
+  return result;
+}
+
 static PyObject *from_function(lua_State *L, int index) {
   if (lua_iscfunction(L, index)) {
     lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_UNWRAP);
@@ -162,6 +174,8 @@ static PyObject *from_other(lua_State *L, int index) {
 
 PyObject *mf__wrapping_to_python(lua_State *L, int index) {
   switch (lua_type(L, index)) {
+    case LUA_TSTRING:
+      return from_string(L, index);
     case LUA_TTABLE:
       return from_table(L, index);
     case LUA_TFUNCTION:

@@ -4,8 +4,8 @@
 -- Used by both directions: by moonferry.python, and by the states that Python hosts. Must not know which of them asks.
 local ffi = require "ffi"
 local mf = require "moonferry"
-local C = require "moonferry.lib"
 local constants = require("moonferry.cdef").constants
+local foreign = require "moonferry.foreign"
 
 local crossing = {}
 
@@ -18,13 +18,16 @@ local complex64_type = ffi.typeof("complex float")
 -- These numbers are the MF__IS_... of bindings/bridge/bridge.h.
 local IS_UNKNOWN, IS_TENSOR, IS_INT64, IS_UINT64, IS_COMPLEX, IS_NUMBER, IS_OBJECT = 0, 1, 2, 3, 4, 5, 6
 
+-- Takes the function by which the bridge runs the deleters that are due.
+crossing.through = foreign.through
+
 -- Through which handles go to Lua.
 crossing.box = ffi.new("mf_tensor *[1]")
 
 -- Makes a tensor of the reference that the bridge put into the box. The box is emptied where the reference has its
 -- finalizer: until then it is the bridge's to give back.
 function crossing.adopt()
-  local handle = ffi.gc(crossing.box[0], C.mf_tensor_release)
+  local handle = ffi.gc(crossing.box[0], foreign.give_back)
   crossing.box[0] = nil
   return mf.from_handle(handle)
 end

@@ -2,7 +2,8 @@
 --
 -- Invariant: no compiled Lua is below foreign code, because LuaJIT does not survive a call of Lua from there. So no
 -- other file calls a function that moonferry.h names for callbacks, and what compiled code releases becomes due first.
--- Must not know: what is released.
+-- Where Python is in the process too, what is due runs by way of the bridge, which gives up this Lua state meanwhile: a
+-- finalizer may wait for a thread that uses it. Must not know: what is released, Python.
 local C = require "moonferry.lib"
 
 local foreign = {}
@@ -14,6 +15,23 @@ local function run_due()
 end
 
 jit.off(run_due)
+
+--- From now on calls a C function of the bridge for that.
+---@param run function
+function foreign.through(run)
+  run_due = run
+end
+
+local function give_back(handle)
+  if C.mf_tensor_release_later(handle) ~= 0 then
+    run_due()
+  end
+end
+
+jit.off(give_back)
+
+--- The finalizer of a tensor's handle. (LuaJIT calls finalizers in the interpreter alone.)
+foreign.give_back = give_back
 
 --- Calls the deleters and callbacks that are due. Compiled code may call this: it ends before string.gsub, which LuaJIT
 --- does not compile, and the interpreter goes on. (LuaJIT would begin another trace behind that call, but not where the

@@ -126,6 +126,7 @@ function py.start(options)
     end
   end
   py.None = verbs.None
+  crossing.through(verbs.release)
   -- os.exit leaves without closing this state, which is when the bridge gets ready for the end.
   local exit = os.exit
   os.exit = function(...) -- luacheck: ignore 122

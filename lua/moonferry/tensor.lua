@@ -39,6 +39,7 @@ local DESCRIPTION_NBYTES = 256
 
 -- Where C puts a new tensor. The reference there is given back with the place, unless `take` has taken it: Lua may have
 -- no memory for that. A call that comes while another one has the place (a finalizer's, a metamethod's) gets a new one.
+-- It knows nothing of this module: LuaJIT's table of finalizers would keep a place for ever that its own could reach.
 local function give_back(place)
   C.mf_tensor_release(place[0])
 end
@@ -121,7 +122,7 @@ end
 
 -- The new tensor's handle.
 local function handle_at(place)
-  local handle = ffi.gc(place[0], C.mf_tensor_release)
+  local handle = ffi.gc(place[0], foreign.give_back)
   place[0] = nil
   if rawequal(place, free_place) then
     is_free = true
@@ -154,7 +155,7 @@ end
 ---@param handle ffi.cdata*
 ---@return moonferry.Tensor
 function tensor.adopt(handle)
-  return adopt_counted(ffi.gc(handle, C.mf_tensor_release))
+  return adopt_counted(ffi.gc(handle, foreign.give_back))
 end
 
 --- The new tensor that C has put there.

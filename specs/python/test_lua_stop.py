@@ -86,7 +86,7 @@ def test_a_handler_of_ones_own_decides(stoppable):
     assert seen == [signal.SIGINT]
 
 
-# Programs in which Ctrl-C comes, and what they print. `soon` starts a thread that sends it when a script says `ready`.
+# Programs in which Ctrl-C comes, and what they print. `ready`, which a script calls, starts the thread that sends it.
 CTRL_C = {
     "in a state inside of another": (
         "stopped(lambda: lua().execute('(...)()', lambda: lua().execute(LOOP, ready)))",
@@ -152,10 +152,10 @@ CTRL_C = {
         "KeyboardInterrupt\n4\n",
     ),
     "while this thread waits for a script of another one": (
-        "l = lua()\n"
-        "def other():\n    try: l.execute(LOOP, ready)\n    except mf.LuaInterrupt: print('ended')\n"
-        "thread = threading.Thread(target=other)\nthread.start()\nrunning.wait()\n"
-        "stopped(lambda: l.eval('1'))\nl.interrupt()\nthread.join()\nprint(l.eval('4'))",
+        "l, inside = lua(), threading.Event()\n"
+        "def other():\n    try: l.execute(LOOP, inside.set)\n    except mf.LuaInterrupt: print('ended')\n"
+        "thread = threading.Thread(target=other)\nthread.start()\ninside.wait()\n"
+        "stopped(lambda: (ready(), l.eval('1')))\nl.interrupt()\nthread.join()\nprint(l.eval('4'))",
         "KeyboardInterrupt\nended\n4\n",
     ),
     "with a handler that does not raise": (
@@ -172,7 +172,7 @@ CTRL_C = {
         "9\nKeyError\n",
     ),
     "that ends one script, and then another": (
-        "for _ in range(3):\n    soon()\n    stopped(lambda: lua().execute(LOOP, ready))",
+        "for _ in range(3):\n    stopped(lambda: lua().execute(LOOP, ready))",
         "KeyboardInterrupt\n" * 3,
     ),
 }
@@ -181,17 +181,12 @@ CTRL_C_BEGIN = """
 import os, signal, threading, time
 import moonferry as mf
 LOOP = "local ready = ... ready() while true do pcall(function() while true do end end) end"
-running = threading.Event()
 def lua():
     return mf.Lua(interruptible=True)
-def ready():
-    running.set()
 def send():
-    running.wait()
-    running.clear()
     time.sleep(0.05)
     os.kill(os.getpid(), signal.SIGINT)
-def soon():
+def ready():
     threading.Thread(target=send, daemon=True).start()
 def stopped(script):
     try:
@@ -201,7 +196,6 @@ def stopped(script):
     else:
         print("not stopped", flush=True)
 before = signal.getsignal(signal.SIGINT)
-soon()
 """
 
 

@@ -30,7 +30,9 @@ static void put_keyword(lua_State *L, PyObject *keywords, int key, PyObject *val
   const mf__options *options = &mf__top->kit->state->options;
   size_t size;
   const char *text = lua_tolstring(L, key, &size);
-  PyObject *name = mf__hold(L, PyUnicode_Decode(text, (Py_ssize_t)size, options->source_encoding, NULL));
+  PyObject *name;
+  MF__OUTSIDE(name, PyUnicode_Decode(text, (Py_ssize_t)size, options->source_encoding, NULL));
+  mf__hold(L, name);
   if (PyDict_SetItem(keywords, name, value) != 0) mf__raise(L);
   mf__drop();
 }

@@ -26,10 +26,10 @@ static int step_quickly(lua_State *L, mf__frame *frame) {
   if (ref == NULL || ref->flags != 0 || !PyIter_Check(ref->object)) return MF__QUICK_NOT;
   PyObject *iterator = ref->object;
   Py_IncRef(iterator);
-  mf__outside_begin(L);
+  mf__outside_begin();
   PyObject *item = PyIter_Next(iterator);
-  mf__outside_end(L);
   Py_DecRef(iterator);
+  mf__outside_end();
   if (item == NULL && !PyErr_Occurred()) return 0;
   if (item != Py_None) return mf__quick_result(L, frame, item);
   frame->data = item;
@@ -47,9 +47,8 @@ static int step(lua_State *L) {
   if (!PyIter_Check(ref->object)) mf__fail(L, "a Python iterator is expected: python.iter makes one");
   Py_IncRef(ref->object);
   PyObject *iterator = mf__hold(L, ref->object);
-  mf__outside_begin(L);
-  PyObject *item = PyIter_Next(iterator);
-  mf__outside_end(L);
+  PyObject *item;
+  MF__OUTSIDE(item, PyIter_Next(iterator));
   if (item == NULL && PyErr_Occurred()) mf__raise(L);
   if (item == NULL) return 0;
   mf__hold(L, item);
@@ -62,7 +61,9 @@ static int step(lua_State *L) {
 
 static int begin(lua_State *L, int flags, double start) {
   if (mf__top->kit->state->options.unpack) flags |= MF__AS_TUPLES;
-  PyObject *iterator = mf__hold(L, PyObject_GetIter(mf__python_argument(L, 1)));
+  PyObject *object = mf__python_argument(L, 1), *iterator;
+  MF__OUTSIDE(iterator, PyObject_GetIter(object));
+  mf__hold(L, iterator);
   lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_NEXT);
   mf__push_flagged(L, iterator, flags);
   if (flags & MF__AS_NUMBERED) {

@@ -43,11 +43,10 @@ static int load_body(lua_State *L, void *data) {
   if (status == LUA_ERRSYNTAX) {
     size_t size;
     const char *text = lua_tolstring(L, -1, &size);
-    int memory = strstr(text, "not enough memory") != NULL;
-    PyObject *message = mf__hold(L, mf__text_of_error(text, size));
-    PyObject *type = memory ? mf__lua_memory_error_type : mf__lua_syntax_error_type;
-    PyObject *error = mf__hold(L, mf__error_new(type, message, message, NULL));
-    PyErr_SetObject(type, error); /* stays pending: as an error in Lua it would be its text */
+    PyObject *message = mf__hold(L, mf__text_of_error(text, size)), *error;
+    MF__OUTSIDE(error, mf__error_new(mf__lua_syntax_error_type, message, message, NULL));
+    mf__hold(L, error);
+    PyErr_SetObject(mf__lua_syntax_error_type, error); /* stays pending: as an error in Lua it would be its text */
     return 0;
   }
   if (status != 0) return lua_error(L);
@@ -200,11 +199,8 @@ static PyObject *encoding(PyObject *module, PyObject *object) {
 
 static PyObject *type_name(PyObject *module, PyObject *object) {
   (void)module;
-  static const char *const names[] = {"nil",      "boolean",  "userdata", "number", "string", "table",
-                                      "function", "userdata", "thread",   "proto",  "cdata"};
   if (!mf__is_value(object)) return Py_BuildValue("");
-  int kind = ((mf__value *)object)->kind;
-  return PyUnicode_FromString(kind >= 0 && kind <= MF__LUA_TCDATA ? names[kind] : "userdata");
+  return PyUnicode_FromString(mf__kind_name((mf__value *)object));
 }
 
 static PyObject *view(PyObject *module, PyObject *arguments) {
@@ -216,7 +212,7 @@ static PyObject *view(PyObject *module, PyObject *arguments) {
 
 static int arguments_body(lua_State *L, void *data) {
   struct request *request = data;
-  mf__value_push(L, (mf__value *)request->object);
+  mf__table_push(L, (mf__value *)request->object);
   PyObject *positional, *keywords;
   mf__arguments_of(L, lua_gettop(L), &positional, &keywords);
   request->result = PyTuple_Pack(2, positional, keywords);
@@ -227,7 +223,7 @@ static int arguments_body(lua_State *L, void *data) {
 /* The positional and keyword arguments that a LuaTable means. */
 static PyObject *arguments_of(PyObject *module, PyObject *object) {
   (void)module;
-  if (Py_TYPE(object) != mf__table_type) {
+  if (!mf__is_value(object)) {
     PyErr_SetString(PyExc_TypeError, "a LuaTable is expected");
     return NULL;
   }

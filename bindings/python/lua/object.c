@@ -12,6 +12,12 @@ static mf__ref *object_at_1(lua_State *L) {
   return mf__ref_check(L, 1);
 }
 
+/* While Python runs, Lua may close or collect what has it. */
+static PyObject *held(lua_State *L, const mf__ref *ref) {
+  Py_IncRef(ref->object);
+  return mf__hold(L, ref->object);
+}
+
 /* The function behind python.as_function keeps its object beside it. */
 PyObject *mf__python_argument(lua_State *L, int index) {
   if (lua_iscfunction(L, index)) {
@@ -20,11 +26,11 @@ PyObject *mf__python_argument(lua_State *L, int index) {
     lua_rawget(L, -2);
     mf__ref *inside = lua_isnil(L, -1) ? NULL : mf__ref_check(L, lua_gettop(L));
     lua_pop(L, 2);
-    if (inside != NULL) return inside->object;
+    if (inside != NULL) return held(L, inside);
   }
   mf__ref *ref = mf__ref_at(L, index);
   if (ref == NULL) mf__fail(L, "bad argument #%d (not a python object)", index);
-  return ref->object;
+  return held(L, ref);
 }
 
 static const mf__options *options_here(void) {
@@ -35,11 +41,8 @@ static PyObject *key_at_2(lua_State *L) {
   return mf__hold(L, lua_type(L, 2) == LUA_TSTRING ? mf__name_to_python(L, 2) : mf__to_python(L, 2));
 }
 
-/* The object at 1, held: while Python runs, Lua may close or collect it. */
 static PyObject *held_at_1(lua_State *L) {
-  PyObject *object = object_at_1(L)->object;
-  Py_IncRef(object);
-  return mf__hold(L, object);
+  return held(L, object_at_1(L));
 }
 
 static int object_index(lua_State *L) {
@@ -47,7 +50,7 @@ static int object_index(lua_State *L) {
   PyObject *object = held_at_1(L), *value;
   PyObject *key = key_at_2(L);
   if (options_here()->getter == NULL && (flags & MF__AS_ITEMS)) {
-    MF__OUTSIDE(L, value, PyObject_GetItem(object, key));
+    MF__OUTSIDE(value, PyObject_GetItem(object, key));
   } else {
     value = mf__attribute_get(L, object, key);
   }
@@ -63,10 +66,12 @@ static int index_quickly(lua_State *L, mf__frame *frame) {
     return MF__QUICK_NOT;
   PyObject *name = lua_type(L, 2) == LUA_TSTRING ? mf__name_known(L, 2) : NULL;
   if (name == NULL) return MF__QUICK_NOT;
-  PyObject *object = ref->object, *value;
+  PyObject *object = ref->object;
   Py_IncRef(object);
-  MF__OUTSIDE(L, value, PyObject_GetAttr(object, name));
+  mf__outside_begin();
+  PyObject *value = PyObject_GetAttr(object, name);
   Py_DecRef(object);
+  mf__outside_end();
   Py_DecRef(name);
   return mf__quick_result(L, frame, value);
 }
@@ -84,7 +89,7 @@ static int object_newindex(lua_State *L) {
     mf__attribute_set(L, object, key, value);
     return 0;
   }
-  MF__OUTSIDE(L, failed, PyObject_SetItem(object, key, value));
+  MF__OUTSIDE(failed, PyObject_SetItem(object, key, value));
   if (failed) mf__raise(L);
   return 0;
 }
@@ -138,11 +143,9 @@ static int has_arguments_object(lua_State *L, int last) {
   return 0;
 }
 
-/* Python code runs without the lock: it may wait for a thread that wants Lua. */
 static PyObject *call_outside(lua_State *L, PyObject *callee, PyObject *arguments, PyObject *keywords) {
-  mf__outside_begin(L);
-  PyObject *result = PyObject_Call(callee, arguments, keywords);
-  mf__outside_end(L);
+  PyObject *result;
+  MF__OUTSIDE(result, PyObject_Call(callee, arguments, keywords));
   return mf__hold(L, result);
 }
 
@@ -176,8 +179,6 @@ static int push_result(lua_State *L, PyObject *result) {
 int mf__wrapped_call(lua_State *L) {
   PyObject *callee = mf__python_argument(L, 1);
   int last = lua_gettop(L);
-  Py_IncRef(callee);
-  mf__hold(L, callee);
   if (has_arguments_object(L, last)) return push_result(L, call_with_objects(L, callee, 2, last));
   int first = 2;
   if (lua_type(L, 2) == LUA_TUSERDATA) {
@@ -189,9 +190,12 @@ int mf__wrapped_call(lua_State *L) {
 
 static int object_tostring(lua_State *L) {
   const mf__options *options = options_here();
-  PyObject *text = mf__hold(L, PyObject_Str(object_at_1(L)->object));
   const char *encoding = options->encoding != NULL ? options->encoding : "UTF-8";
-  PyObject *bytes = mf__hold(L, PyUnicode_AsEncodedString(text, encoding, NULL));
+  PyObject *object = held_at_1(L), *text, *bytes;
+  MF__OUTSIDE(text, PyObject_Str(object));
+  mf__hold(L, text);
+  MF__OUTSIDE(bytes, PyUnicode_AsEncodedString(text, encoding, NULL));
+  mf__hold(L, bytes);
   char *data;
   Py_ssize_t size;
   if (PyBytes_AsStringAndSize(bytes, &data, &size) != 0) mf__raise(L);

@@ -50,14 +50,19 @@ static int load_crossing(lua_State *L) {
   lua_rawseti(L, lua_upvalueindex(1), MF__KIT_DESCRIBE);
   lua_getfield(L, -1, "adopt");
   lua_rawseti(L, lua_upvalueindex(1), MF__KIT_ADOPT);
+  lua_getfield(L, -1, "through");
+  lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_RELEASE);
+  lua_call(L, 1, 0);
   lua_getfield(L, -1, "box");
   lua_rawseti(L, lua_upvalueindex(1), MF__KIT_BOX);
   return 0;
 }
 
 static int import_module(lua_State *L) {
-  PyObject *module = mf__hold(L, PyImport_ImportModule(luaL_checkstring(L, 1)));
-  mf__push_flagged(L, module, 0);
+  const char *name = luaL_checkstring(L, 1);
+  PyObject *module;
+  MF__OUTSIDE(module, PyImport_ImportModule(name));
+  mf__push_flagged(L, mf__hold(L, module), 0);
   return 1;
 }
 
@@ -69,6 +74,8 @@ static void put_loader(lua_State *L, int kit) {
   lua_rawseti(L, kit, MF__KIT_LOAD);
   mf__push_verb(L, import_module, kit);
   lua_rawseti(L, kit, MF__KIT_IMPORT);
+  mf__push_release(L, kit);
+  lua_rawseti(L, kit, MF__KIT_RELEASE);
 }
 
 /* This package's Lua files come first, so that they are of the build of this process's library. */

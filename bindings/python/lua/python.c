@@ -66,10 +66,17 @@ static int verb_set_overflow_handler(lua_State *L) {
   return 0;
 }
 
+static PyObject *from_dlpack(void) {
+  PyObject *package = PyImport_ImportModule("moonferry");
+  PyObject *function = package != NULL ? PyObject_GetAttrString(package, "from_dlpack") : NULL;
+  Py_DecRef(package);
+  return function;
+}
+
 static int verb_tensor(lua_State *L) {
-  PyObject *package = mf__hold(L, PyImport_ImportModule("moonferry"));
-  PyObject *import = mf__hold(L, PyObject_GetAttrString(package, "from_dlpack"));
-  mf__push_flagged(L, import, 0);
+  PyObject *import;
+  MF__OUTSIDE(import, from_dlpack());
+  mf__push_flagged(L, mf__hold(L, import), 0);
   lua_insert(L, 1);
   return mf__wrapped_call(L);
 }
