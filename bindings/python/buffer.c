@@ -87,13 +87,6 @@ static void describe(Py_buffer *view, const DLTensor *from, const char *format, 
   view->internal = NULL;
 }
 
-/* Pinned and managed memory: what was queued on it is done before the host may use it. */
-static int wait_for_host(PyObject *self, bool write) {
-  mf_error err;
-  const int status = core_acquire(core_handle(self), MF_STREAM_HOST, write ? MF_WRITE : MF_READ, &err);
-  return status == MF_OK ? 0 : core_raise_exchange(core_state_of_tensor(self), &err, "buffer", NULL);
-}
-
 int core_getbuffer(PyObject *self, Py_buffer *view, int flags) {
   const mf_tensor *t = core_handle(self);
   const DLTensor *from = mf_tensor_dltensor(t);
@@ -108,7 +101,7 @@ int core_getbuffer(PyObject *self, Py_buffer *view, int flags) {
   if (format == NULL) return refuse_dtype(core_state_of_tensor(self), from->dtype);
   describe(view, from, format, flags);
   view->readonly = (mf_tensor_flags(t) & DLPACK_FLAG_BITMASK_READ_ONLY) != 0;
-  if (from->device.device_type != kDLCPU && wait_for_host(self, view->readonly == 0) < 0) return -1;
+  if (core_wait_on_host(self, view->readonly == 0, "buffer") < 0) return -1;
   if (wants(flags, PyBUF_STRIDES) && from->ndim > 0 && fill_strides(view, from) < 0) return -1;
   Py_INCREF(self);
   view->obj = self;

@@ -228,6 +228,7 @@ PyObject *core_int_tuple(const int64_t *values, int32_t count, int64_t factor);
 /* order.c */
 int core_to(mf_tensor *t, const mf_request *request, mf_tensor **out, mf_error *err);
 int core_acquire(mf_tensor *t, mf_stream stream, int32_t use, mf_error *err);
+int core_wait_on_host(PyObject *self, bool write, const char *what);
 int core_on_host(PyObject *self, mf_tensor **out);
 PyObject *core_tensor_to(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *core_tensor_acquire(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);

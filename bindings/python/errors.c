@@ -53,7 +53,11 @@ int core_raise(core_state *state, const mf_error *err) {
 int core_raise_element(core_state *state, const mf_error *err, const mf_tensor *t) {
   const DLDevice device = mf_tensor_dltensor(t)->device;
   char name[64] = "";
-  if (err->status != MF_EDEVICE || core_host_reads(device)) return core_raise(state, err);
+  if (err->status != MF_EDEVICE) return core_raise(state, err);
+  if (core_host_reads(device)) { /* managed memory of a GPU that does not share it; the message says of which */
+    PyErr_SetString(PyExc_TypeError, err->message);
+    return -1;
+  }
   mf_device_format(&device, name, sizeof name, NULL);
   PyErr_Format(PyExc_TypeError, "the elements are on %s, where the host cannot use them; to(\"cpu\") copies the tensor",
                name);

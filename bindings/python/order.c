@@ -25,6 +25,15 @@ int core_acquire(mf_tensor *t, mf_stream stream, int32_t use, mf_error *err) {
   return status;
 }
 
+/* Pinned and managed memory, whatever it is called: what was queued on it is done before the host may use it. */
+int core_wait_on_host(PyObject *self, bool write, const char *what) {
+  mf_tensor *t = core_handle(self);
+  mf_error err;
+  if (!mf_tensor_is_ordered(t)) return 0;
+  const int status = core_acquire(t, MF_STREAM_HOST, write ? MF_WRITE : MF_READ, &err);
+  return status == MF_OK ? 0 : core_raise_exchange(core_state_of_tensor(self), &err, what, NULL);
+}
+
 /* A new reference to ${self}'s elements where the host can read them now: itself, or from a GPU a copy. */
 int core_on_host(PyObject *self, mf_tensor **out) {
   static const mf_request host = {.device = {kDLCPU, 0}, .stream = MF_STREAM_HOST};

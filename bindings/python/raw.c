@@ -36,6 +36,7 @@ PyObject *core_raw_bytes(PyObject *module, PyObject *obj) {
     PyErr_SetString(PyExc_TypeError, "_raw_bytes() takes a contiguous Tensor on the cpu");
     return NULL;
   }
+  if (core_wait_on_host(obj, false, "_raw_bytes()") < 0) return NULL;
   int64_t nbytes = mf_tensor_nbytes(core_handle(obj));
   DLTensor view = {.ndim = 1, .shape = &nbytes, .dtype = {kDLUInt, 8, 1}};
   return wrap_memory_of(state, obj, &view, 0, &raw) < 0 ? NULL : core_tensor_new(state, raw);

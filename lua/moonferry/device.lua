@@ -21,7 +21,15 @@ local text = ffi.new("char[64]")
 local number = ffi.new("int32_t[1]")
 local stats = ffi.new("mf_pool_stats[1]")
 
---- Whether memory of this DLDeviceType is no GPU's own, so that the host can read it.
+--- Whether memory has the name of the host's own.
+---@param device_type number
+---@return boolean
+function device.is_cpu(device_type)
+  return device_type == CPU
+end
+
+--- Whether memory of this DLDeviceType is no GPU's own, so that the host can read it; managed memory of a driver that
+--- does not share it is found out by mf_tensor_acquire.
 ---@param device_type number
 ---@return boolean
 function device.on_host(device_type)

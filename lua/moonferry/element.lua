@@ -349,7 +349,7 @@ end
 ---@return table|any|nil, string? message, number? code
 function Tensor:totable()
   handle_of(self)
-  if device.on_host(self._dl.device.device_type) then
+  if device.is_cpu(self._dl.device.device_type) then
     check_memory(self)
     return nested(self, {}, 1)
   end

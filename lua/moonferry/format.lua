@@ -107,7 +107,7 @@ local function host_values(t)
 end
 
 local function values(t)
-  if device.on_host(t._dl.device.device_type) then
+  if device.is_cpu(t._dl.device.device_type) then
     return host_values(t)
   end
   local host = assert(t:to("cpu"))

@@ -429,7 +429,8 @@ typedef enum mf_use { MF_READ = 1, MF_WRITE = 2 } mf_use;
  * may then use the memory until the next operation on it. The stream is one of
  * the device that ${t} is on, or of any device of that driver's for pinned and managed memory.
  * Owns: a foreign ${stream} must live until the memory is released. Fails: MF_EINVAL, MF_EREADONLY, MF_ECLOSED,
- * MF_ECAPTURE, MF_EDRIVER. Threads: any; queue the work before another thread uses ${t}. Standard: none. */
+ * MF_ECAPTURE, MF_EDRIVER; MF_EDEVICE for the host and managed memory that it may not use while the device works (CUDA:
+ * CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS is 0). Threads: any; queue the work before another thread uses ${t}. Standard: none. */
 MF_API int mf_tensor_acquire(mf_tensor *t, mf_stream stream, int32_t use, mf_error *err);
 
 /* mf_tensor_record(t, stream, use, err): enters ${stream} into the record without waiting: somebody's work there
@@ -530,7 +531,8 @@ MF_API int mf_tensor_readonly(const mf_tensor *t, mf_tensor **out, mf_error *err
 
 /* Elements. Copies and fills work on every device, queued on the destination's current stream, or on the source's if
  * the destination is the host; what ends in pageable host memory is complete on return. The others need memory that
- * the host can read (cpu, pinned, managed): they wait until the record allows it, and give MF_EDEVICE for a GPU's.
+ * the host can read (cpu, pinned, managed): they wait until the record allows it, and give MF_EDEVICE for a GPU's, and
+ * for managed memory that host and device may not use at once.
  * All of them may fail with MF_EDRIVER and MF_ECAPTURE where a driver's memory takes part. */
 
 /* mf_tensor_copy(dst, src, err): every element of ${src} to the same place of ${dst}; shapes and

@@ -222,6 +222,11 @@ static int refuse_device(const mf__access *a, mf_error *err) {
   return mf__fail(err, MF_EDEVICE, "the elements are on %s; copy them to the cpu first (mf_tensor_to)", name);
 }
 
+int mf__tensor_shared_check(const mf_tensor *t, mf_error *err) {
+  const mf__access *a = mf__storage_access(t->storage);
+  return a == NULL || a->on_host || a->space != MF__MANAGED ? MF_OK : refuse_device(a, err);
+}
+
 int mf__tensor_host_use(const mf_tensor *t, bool write, mf_error *err) {
   mf__access *a = mf__storage_access(t->storage);
   const mf__queue host = {.stream = MF_STREAM_HOST};

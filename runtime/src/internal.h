@@ -388,8 +388,11 @@ int mf__image_fill(mf_tensor *dst, const void *slot, const mf__queue *on, mf_err
 
 /* copy.c */
 
-/* Whether the host can read and write the elements: on the cpu, pinned, managed. */
+/* Whether the host can read and write the elements: on the cpu, pinned, and managed where host and devices may use it
+ * at once. */
 bool mf__tensor_on_host(const mf_tensor *t);
+/* MF_EDEVICE for managed memory that the host may not use while its devices work: concurrent access is not theirs. */
+int mf__tensor_shared_check(const mf_tensor *t, mf_error *err);
 /* Host memory for the host's use: waits for what the record demands. MF_EDEVICE for a device's memory, saying that
  * mf_tensor_to copies it. */
 int mf__tensor_host_use(const mf_tensor *t, bool write, mf_error *err);

@@ -2,7 +2,10 @@
 
 import copy
 import io
+import os
 import pickle
+import subprocess
+import sys
 
 import pytest
 
@@ -149,6 +152,91 @@ def test_elements_that_the_host_can_read(gpu, place, seed):
         assert look() == value
     t[0, 1] = 99
     assert gpu.read(t.data_ptr, 6, s.handle)[1] == 99
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda t: t[5],
+        lambda t: memoryview(t)[5],
+        lambda t: np.asarray(t)[5],
+        lambda t: np.from_dlpack(t)[5],
+        lambda t: t.tolist()[5],
+        lambda t: t.copy()[5],
+        lambda t: t.__array_interface__ and np.frombuffer(t, "uint8")[5],
+        lambda t: mf.asarray(t)[5],
+        lambda t: pickle.loads(pickle.dumps(t))[5],
+        lambda t: pickle.loads(pickle.dumps(t, 5), buffers=None)[5],
+        lambda t: in_lua("(...):get(5)", t),
+        lambda t: in_lua("(...):row()[5]", t),
+        lambda t: in_lua("(...):totable()[6]", t),
+        lambda t: in_lua("tonumber(tostring(...):match('(%d+)%.?%]$'))", t),
+    ],
+)
+@pytest.mark.parametrize("kind", ["cuda_host", "cuda_managed", "rocm_host"])
+def test_what_is_called_the_cpus_waits_as_the_memory_does(gpu, kind, look, seed):
+    if kind.partition("_")[0] != gpu.kind:
+        pytest.skip(f"{kind} is not this driver's")
+    t = mf.zeros((64,), "uint8", device=kind)
+    host, s = t.to("cpu"), mf.Stream(gpu.kind)
+    assert (host.device.type, host.data_ptr) == (1, t.data_ptr)
+    t.acquire(s, write=True)
+    gpu.memset(t.data_ptr, 7, 64, s.handle)
+    assert look(host) == 7
+
+
+def in_lua(code, t):
+    return mf.Lua().eval(code, t)
+
+
+# Where host and device may not use managed memory at once, its elements are reached by a copy or not at all.
+EXCLUSIVE = """
+import gc, pickle
+import moonferry as mf, numpy as np
+
+WHERE = "the elements are on cuda_managed:0"
+def refused(use, *errors):
+    try:
+        use()
+    except errors as error:
+        assert WHERE in str(error), error
+    else:
+        raise AssertionError("not refused")
+
+t, lua = mf.zeros((4,), "float32", device="cuda_managed"), mf.Lua()
+other, s = mf.full((4,), 1, "int32"), mf.Stream("cuda")
+with s:
+    t.fill(3)
+    for use in (lambda: t[0], lambda: t.__setitem__(0, 1), lambda: list(t), lambda: mf.equal(t, t), lambda: float(t[0]),
+                lambda: t.astype("int32"), lambda: t.copy(other), lambda: np.frombuffer(t)):
+        refused(use, TypeError, mf.ExchangeError)
+    for use in (lambda: memoryview(t), lambda: np.asarray(t), lambda: t.__array_interface__):
+        refused(use, mf.ExchangeError)
+    refused(lambda: t.acquire("host"), ValueError)
+    for code in "(...):get(0)", "(...):set(2, 1)", "(...):put(2, 1)", "(...):row()[1]", "(...):ptr()":
+        refused(lambda: lua.eval(code, t), mf.LuaError)
+    three = [3.0] * 4
+    assert t.tolist() == t.to("cpu").tolist() == np.from_dlpack(t, device="cpu").tolist() == three
+    assert t.to("cpu").data_ptr != t.data_ptr and "3., 3." in repr(t) + lua.eval("tostring(...)", t)
+    assert pickle.loads(pickle.dumps(t)).tolist() == three == list(lua.eval("(...):totable()", t).values())
+    assert t.to("cuda:0").data_ptr == t.data_ptr
+    t[:] = 4
+    assert t.copy().tolist() == t.to("cuda_host").tolist() == [4.0] * 4
+del t, s, lua
+gc.collect()
+mf.trim("cuda:0")
+print("done")
+"""
+
+
+def test_managed_memory_that_is_one_side_s_at_a_time(gpu):
+    if gpu.kind != "cuda" or not gpu.simulated:
+        pytest.skip("this is CUDA's alone" if gpu.simulated else "a real driver cannot be told")
+    environment = dict(os.environ, SIM_MANAGED="exclusive", SIM_EXIT="3")
+    done = subprocess.run(
+        [sys.executable, "-c", EXCLUSIVE], env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 
 
 def test_acquire_for_the_host_waits(gpu, seed):
