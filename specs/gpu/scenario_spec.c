@@ -223,6 +223,7 @@ static int peers(held *h) {
   STEP(to(h, view, gpu, &b));
   STEP(mf_tensor_copy(view, b, &err));
   STEP(to(h, a, cpu, &host));
+  STEP(mf_device_synchronize(&next, &err)); /* what was lost there is not told by the other device */
   STEP(expect_byte(host, 9, 6));
   return rc;
 }

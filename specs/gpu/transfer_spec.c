@@ -107,7 +107,7 @@ static void buffers_that_failed_to_be_freed_are_not_used_again(void **state) {
   const DLDevice device = device_at(GPU0);
   (void)state;
   if (!other_is_simulated()) {
-    print_message("skipped: a real driver's calls do not fail at will\n");
+    print_message("skipped: a real driver cannot be told to fail\n");
     skip();
   }
   for (int which = 1; which <= 4; which++) {
