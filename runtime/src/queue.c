@@ -370,20 +370,20 @@ bool mf__device_waited(const mf__backend *backend, int32_t ordinal, uint64_t sin
   return atomic_load(&waits_ended[backend->index][ordinal]) > since;
 }
 
-/* A device that is lost answers every call alike, with an error that need not be about the call. */
-static bool device_answers(const mf__backend *backend) {
-  void *event;
-  if (backend->event_create(&event, NULL) != MF_OK) return false;
-  (void)backend->event_destroy(event, NULL);
-  return true;
+/* A lost device may answer to everything what a driver answers to a dead handle. A stream that cannot be dead tells the
+ * two apart. */
+static bool is_lost(const mf__backend *backend) {
+  uint64_t id;
+  const int rc = backend->stream_capture(MF_STREAM_PER_THREAD, &id, NULL);
+  return rc != MF_OK && rc != MF_ECAPTURE;
 }
 
 bool mf__queue_gone(const mf__queue *q) {
   mf__scope scope;
   int32_t ordinal;
   if (q->stream <= MF_STREAM_PER_THREAD || mf__enter(&scope, q->backend, q->ordinal, NULL) != MF_OK) return false;
-  const bool unknown = q->backend->stream_device(q->stream, &ordinal, NULL) == MF_EINVAL || ordinal != q->ordinal;
-  const bool gone = unknown && device_answers(q->backend);
+  const int rc = q->backend->stream_device(q->stream, &ordinal, NULL);
+  const bool gone = (rc == MF_EINVAL && !is_lost(q->backend)) || (rc == MF_OK && ordinal != q->ordinal);
   mf__leave(&scope);
   return gone;
 }

@@ -189,17 +189,26 @@ static void crew_move(crew *c, int64_t at, int64_t nbytes, char *to) {
   pthread_mutex_unlock(&c->lock);
 }
 
-/* A helper that cannot be started is done without. Signals are the program's: none is handled on a helper. */
+/* Signals are the program's: none is handled on a helper, but for faults, which belong to the thread that they happen
+ * on. A program may let its memory fault and repair that in a handler; blocked, the fault would end the process. */
+static void block_signals(sigset_t *before) {
+  const int faults[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS};
+  sigset_t most;
+  sigfillset(&most);
+  for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) sigdelset(&most, faults[i]);
+  pthread_sigmask(SIG_BLOCK, &most, before);
+}
+
+/* A helper that cannot be started is done without. */
 static void crew_start(crew *c, const mf__stage_job *job) {
-  sigset_t all, before;
+  sigset_t before;
   *c = (crew){.job = job};
   if (job->nbytes < HELPERS_FROM) return;
   const long cores = sysconf(_SC_NPROCESSORS_ONLN);
   pthread_mutex_init(&c->lock, NULL);
   pthread_cond_init(&c->work, NULL);
   pthread_cond_init(&c->done, NULL);
-  sigfillset(&all);
-  pthread_sigmask(SIG_BLOCK, &all, &before);
+  block_signals(&before);
   while (c->nhelpers < HELPERS_MAX && c->nhelpers + 1 < cores) {
     if (pthread_create(&c->helpers[c->nhelpers], NULL, crew_help, c) != 0) break;
     c->nhelpers++;

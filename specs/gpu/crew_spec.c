@@ -1,9 +1,11 @@
 /* crew_spec.c: the threads that help with a large copy of pageable memory: how many are started, that one that cannot
- * be started is done without, that each is ended before the copy returns, and that nobody waits in vain, however late
- * they are. It stands before the functions of the system that they use. */
+ * be started is done without, that each is ended before the copy returns, that nobody waits in vain, however late they
+ * are, and that what the program does at a fault of its memory is done for them, too. It stands before the functions of the system that they use. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "places.h"
@@ -104,10 +106,57 @@ static void who_cannot_be_started_is_done_without(void **state) {
   for (int helpers = 0; helpers < CORES - 1; helpers++) to_the_device_and_back(helpers, large);
 }
 
+/* Memory that is opened where somebody comes to it, as garbage collectors and simulated drivers have it. */
+enum { OPENED_AT_ONCE = 64 << 10 };
+static struct sigaction others;
+static char *closed;
+static size_t closed_nbytes;
+static _Atomic int opened;
+
+static void open_at_fault(int number, siginfo_t *info, void *context) {
+  const size_t at = (size_t)((uintptr_t)info->si_addr - (uintptr_t)closed);
+  if (closed != NULL && (uintptr_t)info->si_addr >= (uintptr_t)closed && at < closed_nbytes) {
+    const size_t from = at / OPENED_AT_ONCE * OPENED_AT_ONCE;
+    const size_t rest = closed_nbytes - from;
+    if (mprotect(closed + from, rest < OPENED_AT_ONCE ? rest : OPENED_AT_ONCE, PROT_READ | PROT_WRITE) != 0) abort();
+    opened++;
+  } else if ((others.sa_flags & SA_SIGINFO) != 0) {
+    others.sa_sigaction(number, info, context);
+  } else {
+    signal(number, SIG_DFL); /* and the fault comes again */
+  }
+}
+
+static void close_memory(mf_tensor *t) {
+  const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), data = (uintptr_t)mf_tensor_dltensor(t)->data;
+  const uintptr_t from = (data + page - 1) / page * page, to = (data + (uintptr_t)mf_tensor_nbytes(t)) / page * page;
+  closed = (char *)from;
+  closed_nbytes = to - from;
+  assert_int_equal(mprotect(closed, closed_nbytes, PROT_NONE), 0);
+}
+
+static void a_fault_of_the_programs_memory_is_the_programs_to_handle(void **state) {
+  const struct sigaction ours = {.sa_sigaction = open_at_fault, .sa_flags = SA_SIGINFO | SA_NODEFER};
+  mf_tensor *from = random_host("uint8", 1, large), *back = create(CPU, "uint8", 1, large);
+  mf_tensor *there = create(GPU0, "uint8", 1, large);
+  (void)state;
+  assert_int_equal(sigaction(SIGSEGV, &ours, &others), 0);
+  close_memory(from);
+  copy_with(CORES, there, from);
+  assert_true(opened * (int64_t)OPENED_AT_ONCE >= (int64_t)closed_nbytes);
+  closed = NULL;
+  assert_int_equal(sigaction(SIGSEGV, &others, NULL), 0);
+  copy_with(CORES, back, there);
+  same_bytes(back, from, "there and back");
+  mf_tensor *all[] = {from, back, there};
+  for (int i = 0; i < 3; i++) mf_tensor_release(all[i]);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(one_for_each_core_but_the_callers, begin, end),
       cmocka_unit_test_setup_teardown(who_cannot_be_started_is_done_without, begin, end),
+      cmocka_unit_test_setup_teardown(a_fault_of_the_programs_memory_is_the_programs_to_handle, begin, end),
   };
   return other_open() ? cmocka_run_group_tests(tests, NULL, NULL) : 77;
 }

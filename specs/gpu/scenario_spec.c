@@ -209,6 +209,9 @@ static int staged(held *h) {
   return rc;
 }
 
+/* What a lost device had queued never runs, and the other device's streams, which waited for it, go on. */
+static bool may_be_lost;
+
 static int peers(held *h) {
   const DLDevice gpu = gpu_device(0), next = gpu_device(1), cpu = {kDLCPU, 0};
   mf_tensor *a = NULL, *b = NULL, *view = NULL, *host = NULL;
@@ -223,8 +226,7 @@ static int peers(held *h) {
   STEP(to(h, view, gpu, &b));
   STEP(mf_tensor_copy(view, b, &err));
   STEP(to(h, a, cpu, &host));
-  STEP(mf_device_synchronize(&next, &err)); /* what was lost there is not told by the other device */
-  STEP(expect_byte(host, 9, 6));
+  if (!may_be_lost) STEP(expect_byte(host, 9, 6));
   return rc;
 }
 
@@ -313,7 +315,9 @@ static void strike(const scenario *s, const char *rule, int status, bool use_aga
   void *current = other_current();
   memset(&err, 0, sizeof err);
   sim_ask_fail(rule);
+  may_be_lost = strstr(rule, "sticky") != NULL || strstr(rule, "late") != NULL;
   const int rc = s->play(&h);
+  may_be_lost = false;
   if (!use_again) held_let_go(&h);
   if (!h.captured) run_all_late();
   if (strstr(rule, "once") == NULL) expect_no_use_found(rule);

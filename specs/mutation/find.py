@@ -45,7 +45,10 @@ class Mutant:
     line: int
     old: str  # the line as it is
     new: str
-    text: str  # of the whole file, changed
+    start: int  # of what is replaced in the file's text
+    end: int
+    to: str
+    index: int = 0  # among the file's, from 1
 
     @property
     def place(self):
@@ -96,7 +99,7 @@ def functions(tokens):
 
 
 def declared(paths):
-    """What each function that is declared in the files returns: "void", "bool", "pointer" or "number"."""
+    """What each function that is declared in the files returns: "void", "bool", "pointer", "number" or a type of ours."""
     kinds = dict.fromkeys(TRUTHS, "bool")
     pattern = re.compile(r"(?:^|[;{}])\s*((?:[A-Za-z_]\w*[\s*]+)+?)(?:\(\*(\w+)\)|(\w+))\(", re.MULTILINE)
     for path in paths:
@@ -105,6 +108,8 @@ def declared(paths):
             if KEYWORDS & set(words.split()):
                 continue
             kind = "pointer" if "*" in words else "void" if re.search(r"\bvoid\b", words) else "number"
+            ours = re.search(r"\b(mf_\w+)\s*$", words)
+            kind = ours[1] if ours and kind == "number" else kind
             kinds[name] = "bool" if re.search(r"\bbool\b", words) and kind == "number" else kind
     return kinds
 
@@ -126,8 +131,8 @@ class Finder:
         last = self.text.find("\n", end)
         changed = self.text[first:start] + new + self.text[end:last]
         old, changed = (" ".join(t.split()) for t in (self.text[first:last], changed))
-        whole = self.text[:start] + new + self.text[end:]
-        return Mutant(self.path, function, what, number, self.text.count("\n", 0, start) + 1, old, changed, whole)
+        line = self.text.count("\n", 0, start) + 1
+        return Mutant(self.path, function, what, number, line, old, changed, start, end, new)
 
     def span(self, first, last):
         return self.tokens[first][1], self.tokens[last][2]
@@ -144,10 +149,18 @@ class Finder:
 
     def is_statement(self, first, last):
         before = self.tokens[first - 1][0]
-        opens = before in (";", "{", "}", "else", ":", "do")
+        opens = before in (";", "{", "}", "else", "do") or (before == ":" and self.is_label(first - 1))
         if before == ")":
             opens = self.tokens[matching(self.tokens, first - 1, -1) - 1][0] in ("if", "for", "while")
         return opens and self.tokens[last + 1][0] == ";"
+
+    def is_label(self, at):
+        """Not the colon of `a ? b : c`."""
+        while self.tokens[at][0] not in (";", "{", "}"):
+            if self.tokens[at][0] == "?":
+                return False
+            at -= 1
+        return True
 
     def calls(self, function, first, last):
         for at in range(first, last):
@@ -166,7 +179,7 @@ class Finder:
                 yield self.mutant(function, what + "=true", *self.span(start, end), "true")
                 yield self.mutant(function, what + "=false", *self.span(start, end), "false")
             else:
-                empty = {"pointer": "NULL", "void": "(void)0"}.get(kind, "0")
+                empty = {"pointer": "NULL", "void": "(void)0", "number": "0"}.get(kind, f"({kind}){{0}}")
                 yield self.mutant(function, what, *self.span(start, end), empty)
 
     def is_ordered_with(self, at):
@@ -251,6 +264,18 @@ class Finder:
             for find in (self.calls, self.operators, self.stores):
                 yield from find(function, first, last)
 
+    def mutants(self):
+        """In the order of their lines, numbered."""
+        found = sorted(self.all(), key=lambda m: m.line)
+        for index, mutant in enumerate(found, 1):
+            mutant.index = index
+        return found
+
+
+def finder_of(path, kinds):
+    """A static function of the file may have the name of another file's."""
+    return Finder(path, {**kinds, **declared([path])})
+
 
 def mutants_of(path, kinds):
-    return sorted(Finder(path, kinds).all(), key=lambda m: m.line)
+    return finder_of(path, kinds).mutants()

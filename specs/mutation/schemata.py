@@ -1,0 +1,112 @@
+"""One file that holds all of its mutants: which of them a process runs, an environment variable says.
+
+Responsible for: writing a copy of each function for each of its mutants, and in the function's place one that calls the
+copy that is asked for and notes that it was called. So a file is compiled and linked once, not once for each mutant.
+Must not know: how a mutant is found or judged.
+"""
+
+from . import find
+
+BEGIN = """
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+static int mutant__number;
+static unsigned char *mutant__reached;
+__attribute__((constructor)) static void mutant__begin(void) {
+  const char *number = getenv("MUTANT"), *path = getenv("MUTANT_REACHED");
+  if (number != NULL) mutant__number = atoi(number);
+  if (path == NULL) return;
+  int file = open(path, O_RDWR);
+  if (file < 0) return;
+  void *map = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  close(file);
+  if (map != MAP_FAILED) mutant__reached = map;
+}
+"""
+
+
+class Function:
+    """Where a function of the file begins, and its parameters' names."""
+
+    def __init__(self, finder, name, first, last):
+        tokens = finder.tokens
+        open_at = find.matching(tokens, first - 1, -1)
+        at = open_at - 1
+        while at > 0 and tokens[at - 1][0] not in (";", "}"):
+            at -= 1
+        self.name = name
+        self.start, self.name_at = tokens[at][1], tokens[open_at - 1][1]
+        self.brace, self.end = tokens[first][1], tokens[last][2]
+        words = [t[0] for t in tokens[at : open_at - 1]]
+        self.gives = "void" not in words or "*" in words
+        self.arguments = list(self.parameters(tokens, open_at, first - 1))
+
+    @staticmethod
+    def parameters(tokens, open_at, close_at):
+        """The last name of each parameter: `int (*f)(void)` has its own before the list."""
+        name, depth, done = None, 0, False
+        for at in range(open_at + 1, close_at + 1):
+            token = tokens[at][0]
+            if depth == 0 and token in (",", ")") or at == close_at:
+                if name not in (None, "void"):
+                    yield name
+                name, done = None, False
+                continue
+            depth += (token in "([") - (token in ")]")
+            if token == "(" and tokens[at + 1][0] == "*":
+                name, done = tokens[at + 2][0], True
+            elif not done and depth == 0 and token.isidentifier():
+                name = token
+
+
+def copy_of(text, function, number, start=None, end=None, new=""):
+    """The function under another name, with its mutation."""
+    body = text[function.name_at + len(function.name) : function.end]
+    if start is not None:
+        shift = function.name_at + len(function.name)
+        body = body[: start - shift] + new + body[end - shift :]
+    return f"{text[function.start : function.name_at]}{function.name}__m{number}{body}\n"
+
+
+def dispatcher(text, function, numbers, index):
+    head = text[function.start : function.brace]
+    call = ", ".join(function.arguments)
+    lines = [f"{head}{{", f"  if (mutant__reached != NULL) mutant__reached[{index}] = 1;", "  switch (mutant__number) {"]
+    for number in [*numbers, "default"]:
+        label, of = ("default", 0) if number == "default" else (f"case {number}", number)
+        give = f"return {function.name}__m{of}({call});"
+        lines.append(f"    {label}: {give if function.gives else f'{function.name}__m{of}({call}); return;'}")
+    return "\n".join([*lines, "  }", "}\n"])
+
+
+def write(finder, mutants, left_out=()):
+    """The text, and the names of the functions in the order of their marks. The mutants are numbered from 1; those left
+    out are no code. Each mutant's lines come with their number: (first line, number)."""
+    text, parts, at, lines, names = finder.text, [], 0, [], []
+    total = 0
+
+    def add(part):
+        nonlocal total
+        parts.append(part)
+        total += part.count("\n")
+
+    for name, first, last in find.functions(finder.tokens):
+        mine = [(n, m) for n, m in enumerate(mutants, 1) if m.function == name and n not in left_out]
+        function = Function(finder, name, first, last)
+        add(text[at : function.start])
+        if not names:
+            add(BEGIN)
+        add(f"{text[function.start : function.brace]};\n")
+        lines.append((total, 0))
+        add(copy_of(text, function, 0))
+        for number, mutant in mine:
+            lines.append((total, number))
+            add(copy_of(text, function, number, mutant.start, mutant.end, mutant.to))
+        lines.append((total, 0))
+        add(dispatcher(text, function, [n for n, _ in mine], len(names)))
+        names.append(name)
+        at = function.end
+    add(text[at:])
+    return "".join(parts), names, lines
