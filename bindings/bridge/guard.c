@@ -32,8 +32,14 @@ static void let_go(PyObject *object) {
   mf__outside_end();
 }
 
-static void pop_frame(mf__frame *frame) {
+/* Gives back what a body holds that returned or raised. */
+static void let_all_go(mf__frame *frame) {
+  frame->nesting = 0;
   while (frame->count > 0) let_go(frame->held[--frame->count]);
+}
+
+static void pop_frame(mf__frame *frame) {
+  let_all_go(frame);
   mf__top = frame->below;
 }
 
@@ -177,6 +183,7 @@ lua_State *mf__visit_begin(mf__kit *kit, mf__frame *frame) {
 
 void mf__visit_fail(mf__frame *frame, int status) {
   mf__state *state = frame->state;
+  let_all_go(frame);
   if (!mf__stopped(state)) {
     if (mf__visit_body(frame, mf__error_to_python, &status, 1) != 0) mf__error_fallback();
     mf__stopped(state); /* a script's __tostring may have run for the text, and was ended */

@@ -261,9 +261,7 @@ int mf__is_dunder(PyObject *name) {
 }
 
 /* What the types have as methods: asking Python for anything else first would cost an exception each time. */
-static PyObject *method_names;
-
-static PyObject *method_type;
+static PyObject *method_names, *method_type;
 
 static int find_method_type(void) {
   if (method_type != NULL) return 0;
@@ -384,7 +382,8 @@ static Py_ssize_t value_length(PyObject *self) {
 }
 
 static PyObject *value_iter(PyObject *self) {
-  PyErr_Format(PyExc_TypeError, "iteration is only supported for tables, not for a Lua %s", mf__kind_name(value_of(self)));
+  const char *kind = mf__kind_name(value_of(self));
+  PyErr_Format(PyExc_TypeError, "iteration is only supported for tables, not for a Lua %s", kind);
   return NULL;
 }
 

@@ -46,8 +46,8 @@ typedef struct mf__frame {
   int (*body)(lua_State *L, void *data);
   void *data;
   int is_visit;
-  int top;                              /* of a visit: the stack's, before it */
-  int depth;                            /* of the lock, while it is given up */
+  int top;                                  /* of a visit: the stack's, before it */
+  int depth;                                /* of the lock, while it is given up */
   int nesting;                              /* of tables that are copied */
   int count;                                /* of what is held */
   PyObject *held[2 * MF__NESTING_MAX + 16]; /* a body holds few, and of each table that it copies two */
