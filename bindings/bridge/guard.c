@@ -135,11 +135,7 @@ int mf__visit_body(mf__frame *frame, int (*body)(lua_State *, void *), void *dat
     lua_insert(L, handler);
   }
   int status = lua_pcall(L, arguments, 0, handler);
-  if (frame->thread != NULL) {
-    PyThreadState *thread = frame->thread;
-    frame->thread = NULL;
-    PyEval_RestoreThread(thread);
-  }
+  if (frame->thread != NULL) mf__run_end(frame);
   if (status == 0) lua_settop(L, handler - 1);
   return status;
 }
@@ -209,23 +205,31 @@ int mf__visit(mf__kit *kit, int (*body)(lua_State *L, void *data), void *data) {
   return status == 0 ? 0 : -1;
 }
 
-void mf__run(lua_State *L, int arguments, int results) {
-  mf__frame *frame = mf__top;
+void mf__run_begin(mf__frame *frame) {
   frame->thread = PyEval_SaveThread();
-  lua_call(L, arguments, results);
+}
+
+int mf__run_end(mf__frame *frame) {
   PyThreadState *thread = frame->thread;
   frame->thread = NULL;
   PyEval_RestoreThread(thread);
+  return mf__stops(frame->state);
+}
+
+void mf__run(lua_State *L, int arguments, int results) {
+  mf__run_begin(mf__top);
+  lua_call(L, arguments, results);
+  if (mf__run_end(mf__top)) luaL_error(L, "interrupted");
 }
 
 int mf__run_protected(lua_State *L, int arguments, int results) {
-  mf__frame *frame = mf__top;
-  frame->thread = PyEval_SaveThread();
+  int below = lua_gettop(L) - arguments - 1;
+  mf__run_begin(mf__top);
   int status = lua_pcall(L, arguments, results, 0);
-  PyThreadState *thread = frame->thread;
-  frame->thread = NULL;
-  PyEval_RestoreThread(thread);
-  return status;
+  if (!mf__run_end(mf__top) || status != 0) return status;
+  lua_settop(L, below);
+  lua_pushliteral(L, "interrupted");
+  return LUA_ERRRUN;
 }
 
 PyObject *mf__hold(lua_State *L, PyObject *object) {

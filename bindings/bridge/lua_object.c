@@ -149,11 +149,9 @@ static int results_body(lua_State *L, void *data) {
 
 static int call_quickly(mf__frame *frame, mf__call *call) {
   lua_State *L = frame->L;
-  frame->thread = PyEval_SaveThread();
+  mf__run_begin(frame);
   int status = lua_pcall(L, (int)call->count, LUA_MULTRET, frame->top + 1);
-  PyThreadState *thread = frame->thread;
-  frame->thread = NULL;
-  PyEval_RestoreThread(thread);
+  if (mf__run_end(frame) && status == 0) return LUA_ERRRUN;
   if (status != 0) return status;
   int results = lua_gettop(L) - frame->top - 1;
   if (results <= 1 && mf__quick_take(L, frame->kit, frame->top + 2, &call->result)) return 0;

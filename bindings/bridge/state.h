@@ -299,7 +299,8 @@ extern PyTypeObject *mf__object_type, *mf__table_type, *mf__function_type, *mf__
 /* Pushes the value; raises if it is lost. */
 void mf__value_push(lua_State *L, mf__value *value);
 
-/* The same of a table, and raises for something else: Python lets a program give any of these objects another's class. */
+/* The same of a table, and raises for something else: Python lets a program give any of these objects the class of
+ * another. */
 void mf__table_push(lua_State *L, mf__value *value);
 
 /* What Lua calls the type of the value. */
