@@ -21,8 +21,8 @@ static void push_frame(mf__frame *frame, lua_State *L, mf__kit *kit) {
   mf__top = frame;
 }
 
-/* Gives back a reference in a body. Where it is the last one, that may run any code. */
-static void let_go(PyObject *object) {
+void mf__let_go(PyObject *object) {
+  if (object == NULL) return;
   if (Py_REFCNT(object) > 1 || mf__is_inert(object)) {
     Py_DecRef(object);
     return;
@@ -35,7 +35,7 @@ static void let_go(PyObject *object) {
 /* Gives back what a body holds that returned or raised. */
 static void let_all_go(mf__frame *frame) {
   frame->nesting = 0;
-  while (frame->count > 0) let_go(frame->held[--frame->count]);
+  while (frame->count > 0) mf__let_go(frame->held[--frame->count]);
 }
 
 static void pop_frame(mf__frame *frame) {
@@ -250,7 +250,7 @@ void mf__unnest(void) {
 }
 
 void mf__drop(void) {
-  let_go(mf__take());
+  mf__let_go(mf__take());
 }
 
 PyObject *mf__take(void) {

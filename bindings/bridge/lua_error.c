@@ -113,7 +113,7 @@ PyObject *mf__text_of_error(const char *text, size_t size) {
     PyObject *object;
     MF__OUTSIDE(object, PyUnicode_Decode(text, (Py_ssize_t)size, options->encoding, NULL));
     if (object != NULL) return object;
-    PyErr_Clear();
+    mf__clear_error();
   }
   PyObject *object = PyUnicode_DecodeUTF8(text, (Py_ssize_t)size, NULL);
   if (object != NULL) return object;
@@ -285,7 +285,7 @@ int mf__error_to_python(lua_State *L, void *status) {
 }
 
 void mf__error_fallback(void) {
-  PyErr_Clear();
+  mf__clear_error();
   PyErr_SetString(mf__lua_memory_error_type, "not enough memory to say what went wrong in Lua");
 }
 

@@ -209,9 +209,9 @@ int mf__on_main_thread(void);
 void mf__stop(mf__state *state, PyObject *reason);
 
 /* Of each visit of an interruptible state, and the second of any that is to stop; ${thread_left}: it is the last one of
- * this thread. */
+ * this thread. The second returns a reference to give back without the lock, or NULL. */
 void mf__stop_arm(void);
-void mf__stop_disarm(mf__state *state, int thread_left);
+PyObject *mf__stop_disarm(mf__state *state, int thread_left);
 
 /* Of a thread that takes the lock of a state that is to stop, or gives it up: only where that thread is meant, there is
  * a hook. */

@@ -142,7 +142,8 @@ describe("compiled:", function()
     ["one by one"] = ("list[#list]:close() list[#list] = nil "):rep(100),
   } do
     it("close is still compiled into a loop after much of other libraries' memory was closed " .. how, function()
-      local output, code = helper.luajit(("local close_foreign = loadstring %q\n"):format("local list = ... " .. foreign) .. [[
+      local program = ("local close_foreign = loadstring %q\n"):format("local list = ... " .. foreign)
+      local output, code = helper.luajit(program .. [[
         local mf = require "moonferry"
         local helper = require "helper"
         local util, vmdef = require "jit.util", require "jit.vmdef"
