@@ -76,6 +76,12 @@ PyObject *mf__hold(lua_State *L, PyObject *object);
 void mf__nest(lua_State *L);
 void mf__unnest(void);
 
+/* In a body: gives a reference back, or nothing for NULL; where it is the last one, that may run any code. */
+void mf__let_go(PyObject *object);
+
+/* In a body: PyErr_Clear. The frames of an exception may have the last reference to anything. */
+void mf__clear_error(void);
+
 /* Lets go of what was held last: mf__drop gives the reference back, mf__take hands it to the caller. */
 void mf__drop(void);
 PyObject *mf__take(void);

@@ -45,12 +45,12 @@ int mf__fail(lua_State *L, const char *format, ...) {
 /* Pushes the text of ${text}, a str that may be NULL after a failure, and takes the reference over. */
 static void push_text(lua_State *L, PyObject *text, const char *otherwise) {
   PyObject *bytes = text ? PyUnicode_AsEncodedString(text, "utf-8", "backslashreplace") : NULL;
-  Py_DecRef(text);
+  mf__let_go(text);
   char *data = NULL;
   Py_ssize_t size = 0;
   if (bytes == NULL || PyBytes_AsStringAndSize(bytes, &data, &size) != 0) {
-    PyErr_Clear();
-    Py_DecRef(bytes);
+    mf__clear_error();
+    mf__let_go(bytes);
     lua_pushstring(L, otherwise);
     return;
   }
@@ -168,6 +168,13 @@ void mf__fetch_error(PyObject **type, PyObject **value, PyObject **trace) {
   mf__outside_end();
 }
 
+void mf__clear_error(void) {
+  if (PyErr_Occurred() == NULL) return;
+  mf__outside_begin();
+  PyErr_Clear();
+  mf__outside_end();
+}
+
 int mf__raise(lua_State *L) {
   PyObject *type, *value, *trace;
   mf__fetch_error(&type, &value, &trace);
@@ -200,8 +207,8 @@ PyObject *mf__exception_of(lua_State *L, int index) {
   PyObject *type, *value, *trace;
   mf__fetch_error(&type, &value, &trace);
   mf__hold(L, value);
-  Py_DecRef(type);
-  Py_DecRef(trace);
+  mf__let_go(type);
+  mf__let_go(trace);
   return value;
 }
 

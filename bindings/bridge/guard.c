@@ -21,8 +21,8 @@ static void push_frame(mf__frame *frame, lua_State *L, mf__kit *kit) {
   mf__top = frame;
 }
 
-/* Gives back a reference in a body. Where it is the last one, that may run any code. */
-static void let_go(PyObject *object) {
+void mf__let_go(PyObject *object) {
+  if (object == NULL) return;
   if (Py_REFCNT(object) > 1 || mf__is_inert(object)) {
     Py_DecRef(object);
     return;
@@ -32,8 +32,14 @@ static void let_go(PyObject *object) {
   mf__outside_end();
 }
 
+/* Gives back what a body holds that returned or raised. */
+static void let_all_go(mf__frame *frame) {
+  frame->nesting = 0;
+  while (frame->count > 0) mf__let_go(frame->held[--frame->count]);
+}
+
 static void pop_frame(mf__frame *frame) {
-  while (frame->count > 0) let_go(frame->held[--frame->count]);
+  let_all_go(frame);
   mf__top = frame->below;
 }
 
@@ -129,11 +135,7 @@ int mf__visit_body(mf__frame *frame, int (*body)(lua_State *, void *), void *dat
     lua_insert(L, handler);
   }
   int status = lua_pcall(L, arguments, 0, handler);
-  if (frame->thread != NULL) {
-    PyThreadState *thread = frame->thread;
-    frame->thread = NULL;
-    PyEval_RestoreThread(thread);
-  }
+  if (frame->thread != NULL) mf__run_end(frame);
   if (status == 0) lua_settop(L, handler - 1);
   return status;
 }
@@ -177,6 +179,7 @@ lua_State *mf__visit_begin(mf__kit *kit, mf__frame *frame) {
 
 void mf__visit_fail(mf__frame *frame, int status) {
   mf__state *state = frame->state;
+  let_all_go(frame);
   if (!mf__stopped(state)) {
     if (mf__visit_body(frame, mf__error_to_python, &status, 1) != 0) mf__error_fallback();
     mf__stopped(state); /* a script's __tostring may have run for the text, and was ended */
@@ -202,23 +205,31 @@ int mf__visit(mf__kit *kit, int (*body)(lua_State *L, void *data), void *data) {
   return status == 0 ? 0 : -1;
 }
 
-void mf__run(lua_State *L, int arguments, int results) {
-  mf__frame *frame = mf__top;
+void mf__run_begin(mf__frame *frame) {
   frame->thread = PyEval_SaveThread();
-  lua_call(L, arguments, results);
+}
+
+int mf__run_end(mf__frame *frame) {
   PyThreadState *thread = frame->thread;
   frame->thread = NULL;
   PyEval_RestoreThread(thread);
+  return mf__stops(frame->state);
+}
+
+void mf__run(lua_State *L, int arguments, int results) {
+  mf__run_begin(mf__top);
+  lua_call(L, arguments, results);
+  if (mf__run_end(mf__top)) luaL_error(L, "interrupted");
 }
 
 int mf__run_protected(lua_State *L, int arguments, int results) {
-  mf__frame *frame = mf__top;
-  frame->thread = PyEval_SaveThread();
+  int below = lua_gettop(L) - arguments - 1;
+  mf__run_begin(mf__top);
   int status = lua_pcall(L, arguments, results, 0);
-  PyThreadState *thread = frame->thread;
-  frame->thread = NULL;
-  PyEval_RestoreThread(thread);
-  return status;
+  if (!mf__run_end(mf__top) || status != 0) return status;
+  lua_settop(L, below);
+  lua_pushliteral(L, "interrupted");
+  return LUA_ERRRUN;
 }
 
 PyObject *mf__hold(lua_State *L, PyObject *object) {
@@ -239,7 +250,7 @@ void mf__unnest(void) {
 }
 
 void mf__drop(void) {
-  let_go(mf__take());
+  mf__let_go(mf__take());
 }
 
 PyObject *mf__take(void) {

@@ -4,6 +4,7 @@
  * str() of it is the message and Lua's stack, `value` what was thrown, `message` and `traceback` the two texts. Where
  * such an exception gets back into its Lua state, `value` is thrown again, so that the same error arrives.
  * Invariant: after a failure exactly one Python exception is pending. */
+#include <ctype.h>
 #include <string.h>
 
 #include "state.h"
@@ -112,7 +113,7 @@ PyObject *mf__text_of_error(const char *text, size_t size) {
     PyObject *object;
     MF__OUTSIDE(object, PyUnicode_Decode(text, (Py_ssize_t)size, options->encoding, NULL));
     if (object != NULL) return object;
-    PyErr_Clear();
+    mf__clear_error();
   }
   PyObject *object = PyUnicode_DecodeUTF8(text, (Py_ssize_t)size, NULL);
   if (object != NULL) return object;
@@ -248,10 +249,18 @@ static PyObject *value_of(lua_State *L, int index) {
   return mf__hold(L, PyBytes_FromStringAndSize(data, (Py_ssize_t)size));
 }
 
-/* A memory error that a script, or a coroutine's end, has thrown on is its text alone, which is LuaJIT's own. */
+/* Whether ${text} is LuaJIT's own memory error, which a script or coroutine.wrap has thrown on: then there may be a
+ * position before it. */
+static int is_memory_text(const char *text) {
+  static const char own[] = "not enough memory";
+  size_t size = strlen(text), rest = sizeof own - 1;
+  if (size < rest || strcmp(text + size - rest, own) != 0) return 0;
+  size -= rest;
+  return size == 0 || (size >= 3 && memcmp(text + size - 2, ": ", 2) == 0 && isdigit((unsigned char)text[size - 3]));
+}
+
 static PyObject *type_of_error(lua_State *L, int status) {
-  const char *text = lua_type(L, 1) == LUA_TSTRING ? lua_tostring(L, 1) : "";
-  int memory = status == LUA_ERRMEM || strcmp(text, "not enough memory") == 0;
+  int memory = status == LUA_ERRMEM || (lua_type(L, 1) == LUA_TSTRING && is_memory_text(lua_tostring(L, 1)));
   return memory ? mf__lua_memory_error_type : mf__lua_error_type;
 }
 
@@ -276,7 +285,7 @@ int mf__error_to_python(lua_State *L, void *status) {
 }
 
 void mf__error_fallback(void) {
-  PyErr_Clear();
+  mf__clear_error();
   PyErr_SetString(mf__lua_memory_error_type, "not enough memory to say what went wrong in Lua");
 }
 

@@ -149,11 +149,9 @@ static int results_body(lua_State *L, void *data) {
 
 static int call_quickly(mf__frame *frame, mf__call *call) {
   lua_State *L = frame->L;
-  frame->thread = PyEval_SaveThread();
+  mf__run_begin(frame);
   int status = lua_pcall(L, (int)call->count, LUA_MULTRET, frame->top + 1);
-  PyThreadState *thread = frame->thread;
-  frame->thread = NULL;
-  PyEval_RestoreThread(thread);
+  if (mf__run_end(frame) && status == 0) return LUA_ERRRUN;
   if (status != 0) return status;
   int results = lua_gettop(L) - frame->top - 1;
   if (results <= 1 && mf__quick_take(L, frame->kit, frame->top + 2, &call->result)) return 0;
@@ -261,9 +259,7 @@ int mf__is_dunder(PyObject *name) {
 }
 
 /* What the types have as methods: asking Python for anything else first would cost an exception each time. */
-static PyObject *method_names;
-
-static PyObject *method_type;
+static PyObject *method_names, *method_type;
 
 static int find_method_type(void) {
   if (method_type != NULL) return 0;
@@ -384,7 +380,8 @@ static Py_ssize_t value_length(PyObject *self) {
 }
 
 static PyObject *value_iter(PyObject *self) {
-  PyErr_Format(PyExc_TypeError, "iteration is only supported for tables, not for a Lua %s", mf__kind_name(value_of(self)));
+  const char *kind = mf__kind_name(value_of(self));
+  PyErr_Format(PyExc_TypeError, "iteration is only supported for tables, not for a Lua %s", kind);
   return NULL;
 }
 

@@ -113,11 +113,9 @@ static int resume_body(lua_State *L, void *data) {
   int count = push_arguments(L, resume);
   if (status_of(coroutine) != SUSPENDED) mf__fail(L, "cannot resume this coroutine");
   give(L, resume->thread, count);
-  mf__top->thread = PyEval_SaveThread();
+  mf__run_begin(mf__top);
   status = lua_resume(coroutine, count);
-  PyThreadState *self = mf__top->thread;
-  mf__top->thread = NULL;
-  PyEval_RestoreThread(self);
+  if (mf__run_end(mf__top) && (status == 0 || status == LUA_YIELD)) return luaL_error(L, "interrupted");
   if (status != 0 && status != LUA_YIELD) {
     luaL_traceback(L, coroutine, NULL, 0);
     lua_rawseti(L, lua_upvalueindex(1), MF__KIT_TRACE);

@@ -224,14 +224,22 @@ lua_State *mf__state_enter(mf__state *state) {
 }
 
 void mf__state_leave(mf__state *state, lua_State *L) {
+  PyObject *reason = NULL;
   state->inside--;
-  if (state->interruptible || state->stop != MF__STOP_NOT) mf__stop_disarm(state, stack_of_thread(state) == NULL);
+  if (state->interruptible || state->stop != MF__STOP_NOT)
+    reason = mf__stop_disarm(state, stack_of_thread(state) == NULL);
   if (L != NULL && L == state->L) {
     state->busy--;
   } else if (L != NULL && stack_of_thread(state) != L) {
     state->spare[state->spare_count++] = L;
   }
   if (--state->depth == 0) hand_over(state);
+  if (reason == NULL) return;
+  /* The visit may have ended with an exception, which whatever the reason runs at its end must not see. */
+  PyObject *pending[3];
+  PyErr_Fetch(&pending[0], &pending[1], &pending[2]);
+  Py_DecRef(reason);
+  PyErr_Restore(pending[0], pending[1], pending[2]);
 }
 
 lua_State *mf__glance_begin(mf__state *state) {

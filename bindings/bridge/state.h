@@ -209,9 +209,9 @@ int mf__on_main_thread(void);
 void mf__stop(mf__state *state, PyObject *reason);
 
 /* Of each visit of an interruptible state, and the second of any that is to stop; ${thread_left}: it is the last one of
- * this thread. */
+ * this thread. The second returns a reference to give back without the lock, or NULL. */
 void mf__stop_arm(void);
-void mf__stop_disarm(mf__state *state, int thread_left);
+PyObject *mf__stop_disarm(mf__state *state, int thread_left);
 
 /* Of a thread that takes the lock of a state that is to stop, or gives it up: only where that thread is meant, there is
  * a hook. */
@@ -299,7 +299,8 @@ extern PyTypeObject *mf__object_type, *mf__table_type, *mf__function_type, *mf__
 /* Pushes the value; raises if it is lost. */
 void mf__value_push(lua_State *L, mf__value *value);
 
-/* The same of a table, and raises for something else: Python lets a program give any of these objects another's class. */
+/* The same of a table, and raises for something else: Python lets a program give any of these objects the class of
+ * another. */
 void mf__table_push(lua_State *L, mf__value *value);
 
 /* What Lua calls the type of the value. */

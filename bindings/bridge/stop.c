@@ -46,7 +46,7 @@ static void stop_main(mf__state *state, PyObject *reason) {
     reason = before;
     atomic_store(&state->stop, MF__STOP_MAIN);
   }
-  Py_DecRef(reason);
+  mf__let_go(reason);
 }
 
 /* What Python's handlers of the signal make of it, with the GIL taken for that: their exception is the reason. Another
@@ -65,9 +65,9 @@ static void ask_python(mf__state *state) {
     stop_main(state, value);
     value = NULL;
   }
-  Py_DecRef(type);
-  Py_DecRef(value);
-  Py_DecRef(trace);
+  mf__let_go(type);
+  mf__let_go(value);
+  mf__let_go(trace);
   mf__top->thread = thread != NULL ? PyEval_SaveThread() : NULL;
 }
 
@@ -172,20 +172,20 @@ static void take_handler_back(void) {
   if (!(action.sa_flags & SA_SIGINFO) && action.sa_handler == on_signal) sigaction(SIGINT, &python_action, NULL);
 }
 
-static void forget(mf__state *state) {
+static PyObject *forget(mf__state *state) {
   atomic_store(&state->stop, MF__STOP_NOT);
   take_hook(state);
   PyObject *reason = state->reason;
   state->reason = NULL;
-  Py_DecRef(reason);
+  return reason;
 }
 
-void mf__stop_disarm(mf__state *state, int thread_left) {
+PyObject *mf__stop_disarm(mf__state *state, int thread_left) {
   int is_main = state->interruptible && mf__on_main_thread();
   if (is_main && --armed == 0) take_handler_back();
   int stop = atomic_load(&state->stop);
-  if (stop == MF__STOP_NOT) return;
-  if (state->inside == 0 || (is_main && thread_left && stop != MF__STOP_ASKED)) forget(state);
+  if (stop == MF__STOP_NOT) return NULL;
+  return state->inside == 0 || (is_main && thread_left && stop != MF__STOP_ASKED) ? forget(state) : NULL;
 }
 
 void mf__stop_by(mf__state *state, PyObject *exception) {

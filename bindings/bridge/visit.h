@@ -46,8 +46,8 @@ typedef struct mf__frame {
   int (*body)(lua_State *L, void *data);
   void *data;
   int is_visit;
-  int top;                              /* of a visit: the stack's, before it */
-  int depth;                            /* of the lock, while it is given up */
+  int top;                                  /* of a visit: the stack's, before it */
+  int depth;                                /* of the lock, while it is given up */
   int nesting;                              /* of tables that are copied */
   int count;                                /* of what is held */
   PyObject *held[2 * MF__NESTING_MAX + 16]; /* a body holds few, and of each table that it copies two */
@@ -59,10 +59,17 @@ extern _Thread_local mf__frame *mf__top;
  * upvalue, so that it may do all that bodies may. Returns 0, or -1 with the Lua error as the pending exception. */
 int mf__visit(mf__kit *kit, int (*body)(lua_State *L, void *data), void *data);
 
-/* In a body of mf__visit: lua_call, without the GIL. */
+/* Around whatever runs a script's code on behalf of Python: lets the GIL go, takes it back. The second returns whether
+ * the script is to stop, and then whatever it gave does not count: its last call may have been a pcall that caught the
+ * error which ended it. */
+void mf__run_begin(mf__frame *frame);
+int mf__run_end(mf__frame *frame);
+
+/* In a body of mf__visit: lua_call, without the GIL. Raises if the script is to stop. */
 void mf__run(lua_State *L, int arguments, int results);
 
-/* The same in any body, by lua_pcall without a message handler; returns its status. */
+/* The same in any body, by lua_pcall without a message handler; returns its status, or LUA_ERRRUN with an error if the
+ * script is to stop. */
 int mf__run_protected(lua_State *L, int arguments, int results);
 
 /* kit.c */

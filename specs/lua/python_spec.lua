@@ -100,6 +100,32 @@ def describe_value(x):
       assert.matches("contains itself", failure(py.list, loop))
     end)
 
+    it("that are tables may be nested to a depth, which is the same for lists, dicts and both", function()
+      py.exec [[
+def depth(x):
+    return 1 + max((depth(y) for y in (x if isinstance(x, list) else x.values())), default=0)
+]]
+      local size = py.main.depth
+      local function nested(depth, ...)
+        local keys, t = { ... }, {}
+        for i = 1, depth - 1 do
+          t = { [keys[i % #keys + 1]] = t }
+        end
+        return t
+      end
+      for name, keys in pairs { list = { 1 }, dict = { "a" }, both = { 1, "a" } } do
+        assert.are.equal(80, size(nested(80, unpack(keys))), name)
+        assert.matches("nested more than 80 deep", failure(size, nested(81, unpack(keys))), name)
+        assert.matches("nested more than 80 deep", failure(size, nested(5000, unpack(keys))), name)
+      end
+      -- What was refused, or lies beside, does not count.
+      local beside = {}
+      for i = 1, 200 do
+        beside[i] = nested(70, "a")
+      end
+      assert.are.equal(71, size(beside))
+    end)
+
     it("that have no counterpart come back as themselves", function()
       local object, thread = setmetatable({}, {}), coroutine.create(print)
       for _, value in ipairs { print, thread, io.stdout, object } do

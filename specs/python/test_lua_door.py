@@ -89,6 +89,12 @@ class Probe(metaclass=Meta):
     def error(self):
         raise Wrong("on purpose")
 
+    def unprintable(self):
+        raise Unprintable
+
+    def said(self):
+        raise Said
+
     def weighed(self):
         return Weighed()
 
@@ -148,6 +154,27 @@ class Wrong(Exception, metaclass=Kind):
         super().__setattr__(name, value)
 
 
+class Noisy:
+    def __del__(self):
+        visit_now()
+
+
+class Unprintable(Exception):
+    def __str__(self):
+        kept = Noisy()
+        raise KeyError(f"no text, and {kept} goes with this exception")
+
+
+class Text(str):
+    def __del__(self):
+        visit_now()
+
+
+class Said(Exception):
+    def __str__(self):
+        return Text("said")
+
+
 class Weighed:
     @property
     def nbytes(self):
@@ -180,6 +207,8 @@ CODE = {
     "enumerate": "for n, x in python.enumerate(o) do end",
     "an exception's text": "local ok, e = pcall(o.error) return tostring(e)",
     "an exception's message": "local ok, e = pcall(o.error) return e.message .. e.traceback .. e.type",
+    "an exception whose text fails": "local ok, e = pcall(python.as_attrgetter(o).unprintable) return e.message",
+    "an exception whose text goes": "local ok, e = pcall(python.as_attrgetter(o).said) return e.message",
     "an exception's kind": "local ok, e = pcall(o.error) return e:is(o.wrong)",
     "an exception through Lua": "o.error()",
     "an object that weighs something": "return o:weighed()",
@@ -250,6 +279,53 @@ def test_a_codec_may_wait(visit):
         fails("text")
     assert visit.lua.eval("{text = 'value'}")["text"] == "value"
     inside.counts = False
+    visit.lua = None
+
+
+def test_the_reason_of_a_stop_that_ends_nothing_may_wait(visit):
+    latin = codecs.lookup("latin-1")
+    first = []
+
+    def encode(text, errors="strict"):
+        if first:
+            first.pop()()
+        return latin.encode(text, errors)
+
+    found = codecs.CodecInfo(encode, latin.decode, name="x-stops")
+    codecs.register(lambda name: found if name == "x_stops" else None)
+
+    class Reason(Exception):
+        def __del__(self):
+            visit()
+
+    visit.lua = mf.Lua(encoding="x-stops", interruptible=True)
+    table = visit.lua.table()
+    first.append(lambda: visit.lua.interrupt(Reason()))
+    table["key"] = 1  # runs no script
+    assert visit.count == 1 and not first
+    assert visit.lua.eval("...", 1) == 1 == table["key"]
+    visit.lua = None
+
+
+def test_a_codec_that_fails_on_a_message_may_wait(visit):
+    latin = codecs.lookup("latin-1")
+    fails = []
+
+    def decode(data, errors="strict"):
+        if fails:
+            kept = Noisy()
+            raise UnicodeDecodeError("x-fails", bytes(data), 0, 1, f"on purpose, {kept} goes with it")
+        return latin.decode(data, errors)
+
+    found = codecs.CodecInfo(latin.encode, decode, name="x-fails")
+    codecs.register(lambda name: found if name == "x_fails" else None)
+    visit.lua = mf.Lua(encoding="x-fails")
+    function = visit.lua.eval("function() error('mine', 0) end")
+    fails.append(1)
+    with pytest.raises(mf.LuaError, match="mine"):
+        function()
+    fails.clear()
+    assert visit.count == 2  # the message, and the stack
     visit.lua = None
 
 

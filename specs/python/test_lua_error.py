@@ -121,6 +121,131 @@ def test_a_program_without_debug_gets_no_stack(lua):
     assert "stack traceback" not in str(caught.value)
 
 
+# How Lua gets into Python, and the Python code that then calls the function `boom` of the same state.
+INNER = {
+    "a call": "return o(2)",
+    "a method": "return python.as_attrgetter(o).method(o)",
+    "a property": "return python.as_attrgetter(o).property",
+    "an attribute that is made": "return python.as_attrgetter(o).missing",
+    "an item": "return python.as_itemgetter(o)[1]",
+    "an attribute that is set": "python.as_attrgetter(o).property = 1 return 1",
+    "an operator": "return o + 1",
+    "a length": "return #o",
+    "a text": "return #tostring(o)",
+    "a loop": "for v in python.iter(o) do return v end",
+    "a loop with numbers": "for i, v in python.enumerate(o) do return v end",
+}
+
+
+class Calls:
+    """Each way into it calls Lua, keeps the stack that Lua's error tells, and gives 1."""
+
+    def __init__(self, boom):
+        self.__dict__.update(boom=boom, stacks=[])
+
+    def __call__(self, *ignored):
+        with pytest.raises(mf.LuaError) as caught:
+            self.boom()
+        self.stacks.append(caught.value.traceback)
+        return 1
+
+    method = __getitem__ = __add__ = __len__ = __next__ = __call__
+    property = property(__call__, __call__)
+
+    def __getattr__(self, name):
+        return self()
+
+    def __setattr__(self, name, value):
+        self()
+
+    def __iter__(self):
+        return self
+
+    def __str__(self):
+        return "x" * self()
+
+
+@pytest.mark.parametrize("handlers", [False, True], ids=["", "handlers"])
+@pytest.mark.parametrize("way", INNER)
+def test_a_stack_ends_at_the_call_from_python(way, handlers):
+    handled = (lambda o, n: getattr(o, n) if isinstance(n, str) else o[n], lambda o, n, v: setattr(o, n, v))
+    lua = mf.Lua(attribute_handlers=handled if handlers else None)
+    calls = Calls(lua.eval("function() local function innermost() error('x') end innermost() end"))
+    outer = lua.execute(f"local function outer(o) {INNER[way]} end return function(o) local r = outer(o) return r end")
+    assert outer(calls) == 1
+    assert len(calls.stacks) == 1
+    lines = calls.stacks[0].splitlines()
+    assert lines[0] == "stack traceback:" and "error" in lines[1] and "innermost" in lines[2]
+    assert len(lines) == 4, calls.stacks[0]
+
+
+def test_a_stack_ends_there_at_any_depth(lua):
+    """Python and Lua call each other in turn; each error tells of the last Lua function alone."""
+    stacks = []
+
+    def descend(n):
+        try:
+            call(descend, n - 1)
+        except mf.LuaError as error:
+            stacks.append(error.traceback.splitlines())
+            raise
+
+    call = lua.eval("function(f, n) if n == 0 then error('x') end local r = f(n) return r end")
+    with pytest.raises(mf.LuaError):
+        descend(5)
+    assert len(stacks[0]) == 3, stacks[0]
+
+
+def test_an_exception_tells_the_lua_functions_that_it_went_through(lua):
+    """The entry into Python at the top of the stack is where it was raised, not where it ends."""
+    read = lua.execute("local function inner(o) local v = o.missing return v end return inner", name="=chunk")
+    with pytest.raises(AttributeError) as caught:
+        read(object())
+    lines = [line.strip() for line in caught.value.__notes__[0].splitlines()]
+    assert lines == ["Lua stack traceback:", "[C]: in function '__index'", "chunk:1: in function <chunk:1>"]
+
+
+MEMORY = "not enough memory"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        f"error('the shop has {MEMORY} sticks')",
+        f"error('the shop has {MEMORY}')",
+        f"error('the shop: {MEMORY}', 0)",
+        f"error('{MEMORY}\\n')",
+    ],
+)
+def test_an_error_that_mentions_memory_is_an_ordinary_one(lua, code):
+    with pytest.raises(mf.LuaError, match=MEMORY) as caught:
+        lua.execute(code)
+    assert type(caught.value) is mf.LuaError and caught.value.traceback is not None
+
+
+@pytest.mark.parametrize("code", [f"x = = '{MEMORY}'", MEMORY, f"x = '{MEMORY}"])
+def test_code_that_mentions_memory_is_no_memory_error(lua, code):
+    with pytest.raises(mf.LuaSyntaxError, match="memory") as caught:
+        lua.execute(code, name=f"={MEMORY}")
+    assert type(caught.value) is mf.LuaSyntaxError
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "(...)()",
+        "local ok, e = pcall(...) error(e)",
+        "local ok, e = pcall(...) error(e, 0)",
+        "coroutine.wrap(...)()",
+        "local ok, e = coroutine.resume(coroutine.create(...)) error(e, 0)",
+    ],
+)
+def test_a_memory_error_that_is_thrown_on_stays_one(code):
+    lua = mf.Lua(max_memory=100_000)
+    with pytest.raises(mf.LuaMemoryError):
+        lua.execute(code, lua.eval("function() return ('x'):rep(1e6) end"))
+
+
 def test_classes():
     assert issubclass(mf.LuaSyntaxError, mf.LuaError) and issubclass(mf.LuaMemoryError, (mf.LuaError, MemoryError))
     assert issubclass(mf.LuaMemoryError, MemoryError) and issubclass(mf.LuaInterrupt, mf.LuaError)

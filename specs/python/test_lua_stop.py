@@ -52,6 +52,60 @@ def test_an_interruptible_script_can_be_ended_from_another_thread(stoppable, cod
     assert stoppable.eval("1 + 1") == 2
 
 
+# Each ends in a call that catches the error which ended the script, so that no instruction comes after it. `catch()`
+# gives false and that error.
+LAST_CALLS = {
+    "a call": lambda lua, f: f(),
+    "a call of many values": lambda lua, f: f("x" * 100, *range(50)),
+    "a call of a table": lambda lua, f: lua.eval("setmetatable({}, {__call = function(t, f) return f() end})")(f),
+    "a coroutine": lambda lua, f: next(f.coroutine()),
+    "a generator": lambda lua, f: list(f.coroutine()),
+    "a field": lambda lua, f: lua.eval("setmetatable({}, {__index = ...})", f)["x"],
+    "a name": lambda lua, f: lua.eval("setmetatable({}, {__index = ...})", f).x,
+    "a field that is set": lambda lua, f: lua.eval("setmetatable({}, {__newindex = ...})", f).__setitem__("x", 1),
+    "a text": lambda lua, f: str(lua.eval("setmetatable({}, {__tostring = ...})", f)),
+    "a length": lambda lua, f: len(lua.execute("local p = newproxy(true) getmetatable(p).__len = ... return p", f)),
+    "a call from Python that Lua called": lambda lua, f: lua.eval("(...)()", f),
+    "a call that Python makes for Lua": lambda lua, f: lua.execute("local f = ... return f()", lambda: f()),
+}
+
+CATCH = {
+    "pcall": "return pcall(endless)",
+    "xpcall": "return xpcall(endless, print)",
+    "resume": "return coroutine.resume(coroutine.create(endless))",
+    "inside of another": "return pcall(pcall, endless)",
+}
+
+
+@pytest.mark.parametrize("catch", CATCH)
+@pytest.mark.parametrize("last", LAST_CALLS)
+def test_a_script_cannot_catch_its_end_in_its_last_call(stoppable, last, catch):
+    now = when_it_runs(stoppable.interrupt, KeyError("why"))
+    code = f"local now = ... local function endless() now() while true do end end return function() {CATCH[catch]} end"
+    function = stoppable.execute(code, now)
+    with pytest.raises(KeyError, match="why"):
+        LAST_CALLS[last](stoppable, function)
+    assert stoppable.eval("1 + 1") == 2
+
+
+def test_an_overflow_handler_cannot_catch_it_either():
+    lua = mf.Lua(interruptible=True, overflow_handler=lambda n: handler())
+    now = when_it_runs(lua.interrupt, KeyError("why"))
+    handler = lua.execute(
+        "local now = ... return function() return pcall(function() now() while true do end end) end", now
+    )
+    with pytest.raises(KeyError, match="why"):
+        lua.table(1)[1] = 2**70
+    assert lua.eval("1 + 1") == 2
+
+
+def test_ctrl_c_cannot_be_caught_in_the_last_call(stoppable):
+    now = when_it_runs(os.kill, os.getpid(), signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        stoppable.execute("local now = ... return pcall(function() now() while true do end end)", now)
+    assert stoppable.eval("1 + 1") == 2
+
+
 def test_the_exception_can_be_chosen(stoppable):
     reason = KeyError("why")
     with pytest.raises(KeyError) as caught:
@@ -212,6 +266,9 @@ def test_time_limit(stoppable):
     with pytest.raises(TimeoutError, match="0.05 s"):
         with stoppable.time_limit(0.05):
             stoppable.execute("while true do end")
+    with pytest.raises(TimeoutError, match="0.05 s"):
+        with stoppable.time_limit(0.05):
+            stoppable.execute("return pcall(function() while true do end end)")
     for enough in (60, float("inf"), 1e300):
         with stoppable.time_limit(enough):
             assert stoppable.eval("1 + 1") == 2

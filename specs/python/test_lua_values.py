@@ -208,3 +208,54 @@ def test_lua_objects_cannot_be_made_or_given_attributes_by_hand(lua):
     for kind in (lj.LuaTable, lj.LuaFunction, lj.LuaThread, lj.LuaObject):
         with pytest.raises((TypeError, RuntimeError)):
             kind()[1]
+
+
+NO_TABLE = "a Lua table is expected, not a Lua"
+NO_CALL = "attempt to call"
+
+# What a Lua value is used for that has got the class of another one: value, class, use, exception and its text.
+DISGUISED = [
+    ("print", "LuaTable", lambda o: "x" in o, TypeError, NO_TABLE),
+    ("print", "LuaTable", lambda o: o.__setitem__("x", 1), TypeError, NO_TABLE),
+    ("print", "LuaTable", lambda o: setattr(o, "x", 1), TypeError, NO_TABLE),
+    ("print", "LuaTable", lambda o: o.__delitem__("x"), TypeError, NO_TABLE),
+    ("print", "LuaTable", lambda o: list(o.keys()), TypeError, NO_TABLE),
+    ("print", "LuaTable", lambda o: list(o.items()), TypeError, NO_TABLE),
+    ("print", "LuaTable", list, TypeError, NO_TABLE),
+    ("print", "LuaTable", len, TypeError, "has no length"),
+    ("print", "LuaTable", lambda o: o["x"], TypeError, "has no items"),
+    ("print", "LuaTable", lambda o: o.x, AttributeError, "has no items or fields"),
+    ("print", "LuaTable", lambda o: lj.unpacks_lua_table(dict)(o), TypeError, NO_TABLE),
+    ("io.stdout", "LuaTable", lambda o: "x" in o, TypeError, NO_TABLE),
+    ("io.stdout", "LuaTable", lambda o: setattr(o, "x", 1), TypeError, NO_TABLE),
+    ("io.stdout", "LuaTable", lambda o: list(o.values()), TypeError, NO_TABLE),
+    ("io.stdout", "LuaFunction", lambda o: o(1), mf.LuaError, NO_CALL),
+    ("io.stdout", "LuaFunction", lambda o: o.coroutine(), TypeError, "not a function"),
+    ("{x = 2}", "LuaFunction", lambda o: o(1), mf.LuaError, NO_CALL),
+    ("{x = 2}", "LuaFunction", lambda o: o.coroutine(), TypeError, "not a function"),
+    ("{x = 2}", "LuaCoroutineFunction", lambda o: o(1), TypeError, "not a function"),
+    ("{x = 2}", "LuaObject", lambda o: o.__setitem__("x", 1), (TypeError, AttributeError), "__setitem__"),
+]
+
+
+@pytest.mark.parametrize("source, other, use, exception, text", DISGUISED)
+def test_a_value_with_the_class_of_another_is_refused(lua, source, other, use, exception, text):
+    value = lua.eval(source)
+    value.__class__ = getattr(lj, other)
+    with pytest.raises(exception, match=text):
+        use(value)
+    assert lua.eval("... == " + (source if source[0] != "{" else "(...)"), value) is True
+
+
+def test_a_value_with_the_class_of_another_is_what_it_was(lua):
+    function, table = lua.eval("function(a) return a end"), lua.eval("{5, x = 2}")
+    function.__class__ = mf.LuaTable
+    table.__class__ = mf.LuaFunction
+    assert function(3) == 3
+    assert (table["x"], table.x, len(table), str(table.__signature__)) == (2, 2, 1, "(*_more)")
+    assert (mf.lua_type(function), mf.lua_type(table)) == ("function", "table")
+    thread = lua.eval("function() coroutine.yield(1) end").coroutine()
+    with pytest.raises(TypeError, match="layout"):
+        thread.__class__ = mf.LuaTable
+    with pytest.raises(TypeError, match="layout"):
+        table.__class__ = mf.LuaThread

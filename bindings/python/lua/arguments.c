@@ -33,6 +33,10 @@ static void put_keyword(lua_State *L, PyObject *keywords, int key, PyObject *val
   PyObject *name;
   MF__OUTSIDE(name, PyUnicode_Decode(text, (Py_ssize_t)size, options->source_encoding, NULL));
   mf__hold(L, name);
+  if (Py_TYPE(name) != &PyUnicode_Type) {
+    PyErr_SetString(PyExc_TypeError, "the codec of names gave a keyword that is no plain str");
+    mf__raise(L);
+  }
   if (PyDict_SetItem(keywords, name, value) != 0) mf__raise(L);
   mf__drop();
 }

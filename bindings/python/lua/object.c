@@ -125,11 +125,9 @@ static void add_argument(lua_State *L, int index, PyObject *list, PyObject *keyw
   Py_ssize_t size = PyList_Size(list), at = 0;
   if (PyList_SetSlice(list, size, size, positional) != 0) mf__raise(L);
   while (PyDict_Next(named, &at, &key, &item)) {
-    if (PyDict_Contains(keywords, key)) {
-      PyErr_Format(PyExc_TypeError, "got multiple values for keyword argument '%U'", key);
-      mf__raise(L);
-    }
-    if (PyDict_SetItem(keywords, key, item) != 0) mf__raise(L);
+    int there = PyDict_Contains(keywords, key);
+    if (there > 0) PyErr_Format(PyExc_TypeError, "got multiple values for keyword argument '%U'", key);
+    if (there != 0 || PyDict_SetItem(keywords, key, item) != 0) mf__raise(L);
   }
   mf__drop();
 }
@@ -153,9 +151,8 @@ static PyObject *call_with_objects(lua_State *L, PyObject *callee, int first, in
   PyObject *list = mf__hold(L, PyList_New(0));
   PyObject *keywords = mf__hold(L, PyDict_New());
   for (int i = first; i <= last; i++) add_argument(L, i, list, keywords);
-  if (first == 2 && PyList_Size(list) > 0 && is_bound_to(callee, PyList_GetItem(list, 0))) {
-    if (PyList_SetSlice(list, 0, 1, NULL) != 0) mf__raise(L);
-  }
+  if (first == 2 && PyList_Size(list) > 0 && is_bound_to(callee, PyList_GetItem(list, 0)))
+    list = mf__hold(L, PyList_GetSlice(list, 1, PyList_Size(list)));
   return call_outside(L, callee, mf__hold(L, PyList_AsTuple(list)), keywords);
 }
 
