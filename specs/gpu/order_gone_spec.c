@@ -394,6 +394,52 @@ static void a_device_that_fails_is_an_error(void **state) {
   mf_tensor_release(t);
 }
 
+/* Every second element: no copy of the driver's does that at once. */
+static mf_tensor *thinned(mf_tensor *t) {
+  const mf_index second = {.kind = MF_INDEX_SLICE, .start = MF_INDEX_NONE, .stop = MF_INDEX_NONE, .step = 2};
+  mf_tensor *view;
+  OK(mf_tensor_index(t, &second, 1, &view, &err));
+  return view;
+}
+
+/* Whether the copy that a consumer asks for failed, at the call of this number; the consumer's stream goes then. */
+static bool copy_fails_at(mf_tensor *t, uint64_t call) {
+  const mf_stream s = other_stream(0, false);
+  const mf_request request = {.stream = s, .copy = MF_COPY_ALWAYS};
+  DLManagedTensorVersioned *given;
+  char rule[40];
+  (void)snprintf(rule, sizeof rule, "*@%llu:999:once", (unsigned long long)call);
+  sim_ask_reset();
+  sim_ask_fail(rule);
+  const int rc = mf_tensor_export_to(t, &request, &given, &err);
+  sim_ask_reset();
+  if (rc == MF_OK) given->deleter(given);
+  other_stream_end(s);
+  return rc != MF_OK;
+}
+
+static void a_copy_that_fails_leaves_the_original_free(void **state) {
+  (void)state;
+  int failed = 0;
+  if (!other_is_simulated() || !sim_ask_is_direct()) {
+    print_message("skipped: a real driver cannot be told to fail\n");
+    skip();
+  }
+  for (uint64_t call = 1; call < 80; call++) {
+    mf_tensor *t = use_create(gpu_device(0)), *view = thinned(t);
+    use_fill(t, 6);
+    const bool fails = copy_fails_at(view, call);
+    /* What fails of a copy that succeeds is the event that is to stand for the stream. */
+    if (!fails && use_try_fill(t, 6) != MF_OK) synchronize();
+    failed += fails;
+    on_our_stream(t);
+    mf_tensor_release(view);
+    mf_tensor_release(t);
+    use_trim();
+  }
+  assert_true(failed > 10);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       USE(the_next_use_waits_for_what_it_queued),
@@ -410,6 +456,7 @@ int main(void) {
       USE(its_memory_is_not_given_out_before),
       USE(a_consumer_may_still_call_its_deleter),
       USE(a_device_that_fails_is_an_error),
+      USE(a_copy_that_fails_leaves_the_original_free),
   };
   return other_open() ? cmocka_run_group_tests(tests, NULL, NULL) : 77;
 }
