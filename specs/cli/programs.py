@@ -87,7 +87,7 @@ class Sim:
             env=self.environment(**(env or {})),
             cwd=self.folder,
             capture_output=True,
-            timeout=120,
+            timeout=600,
             errors="replace",
             **{"text": True, "stdin": subprocess.DEVNULL, **rest},
         )

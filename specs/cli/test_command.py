@@ -16,7 +16,7 @@ PACKAGE = BUILD / "python" / "moonferry"
 
 
 def moonferry(*words, **rest):
-    return subprocess.run([MOONFERRY, *words], capture_output=True, text=True, timeout=60, **rest)
+    return subprocess.run([MOONFERRY, *words], capture_output=True, text=True, timeout=600, **rest)
 
 
 def test_help_and_version():
@@ -330,7 +330,7 @@ def test_a_signal_is_passed_on_and_the_report_still_written(sim, name, status, e
     program = sim.script(WAITS.replace("NUMBER", name).replace("STATUS", str(status)))
     child = started(sim, program, "--seeds", "3" if name != "USR1" else "1", "--no-ledger", start_new_session=True)
     child.send_signal(getattr(signal, "SIG" + name))
-    out, err = child.communicate(timeout=60)
+    out, err = child.communicate(timeout=600)
     assert out == "1\n", "the command got it once"
     assert child.returncode == ends, err
     assert "race 1; 1 run (seed 0)" in err, "no other seed ran"
@@ -341,7 +341,7 @@ def test_a_signal_that_ends_the_command(sim):
     program = sim.script("race()\nprint('ready', flush=True)\nimport time\ntime.sleep(60)\n")
     child = started(sim, program, "--seeds", "3")
     child.terminate()
-    _, err = child.communicate(timeout=60)
+    _, err = child.communicate(timeout=600)
     assert child.returncode == 143
     assert "race on 64 bytes" in err
 
@@ -375,7 +375,7 @@ def test_a_signal_that_was_ignored_stays_ignored(sim):
     ignore = {"preexec_fn": lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN), "stdin": subprocess.PIPE}
     child = started(sim, program, **ignore)
     child.send_signal(signal.SIGHUP)
-    out, err = child.communicate("\n", timeout=60)
+    out, err = child.communicate("\n", timeout=600)
     assert (child.returncode, out) == (0, "end\n"), err
 
 

@@ -13,7 +13,7 @@ def doctor(folder, *words, **settings):
     clean = {k: v for k, v in os.environ.items() if not k.startswith(drop)}
     env = {**clean, "HOME": str(folder), "MOONFERRY_PYTHON": sys.executable, "PYTHONDONTWRITEBYTECODE": "1", **settings}
     return subprocess.run([MOONFERRY, "doctor", *words], env=env, cwd=folder, capture_output=True, text=True,
-                          timeout=300)  # fmt: skip
+                          timeout=600)  # fmt: skip
 
 
 def facts(folder, *words, **settings):

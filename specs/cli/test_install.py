@@ -31,7 +31,7 @@ def run(prefix, *words, cwd, **rest):
     drop = ("LUA_", "MOONFERRY_", "PYTHON", "VIRTUAL_ENV", "LD_LIBRARY")
     env = {k: v for k, v in os.environ.items() if not k.startswith(drop)}
     return subprocess.run([prefix / "bin" / "moonferry", *words], env={**env, "PYTHONDONTWRITEBYTECODE": "1"},
-                          cwd=cwd, capture_output=True, text=True, timeout=120, **rest)  # fmt: skip
+                          cwd=cwd, capture_output=True, text=True, timeout=600, **rest)  # fmt: skip
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ def moonferry(tmp_path):
     def run(*words, program=MOONFERRY, settings=None, **rest):
         options = {"stdin": subprocess.DEVNULL} if "input" not in rest else {}
         return subprocess.run([program, *map(str, words)], env=environment(tmp_path, **(settings or {})), cwd=tmp_path,
-                              capture_output=True, text=True, timeout=60, **options, **rest)  # fmt: skip
+                              capture_output=True, text=True, timeout=600, **options, **rest)  # fmt: skip
 
     return run
 
@@ -187,7 +187,7 @@ def test_signals_to_a_script(tmp_path, name, text):
                              stderr=subprocess.PIPE, text=True)  # fmt: skip
     assert child.stdout.readline() == "ready\n"
     child.send_signal(getattr(signal, f"SIG{name}"))
-    _, err = child.communicate(timeout=30)
+    _, err = child.communicate(timeout=600)
     assert text in err
     assert child.returncode == (1 if name == "INT" else -signal.SIGTERM)
 
@@ -201,7 +201,7 @@ def test_ctrl_c_in_python_of_a_script(tmp_path):
                              stderr=subprocess.PIPE, text=True)  # fmt: skip
     assert [child.stdout.readline() for _ in range(2)] == ["None\n", "in Python\n"]
     child.send_signal(signal.SIGINT)
-    _, err = child.communicate(timeout=30)
+    _, err = child.communicate(timeout=600)
     assert child.returncode == 1 and "KeyboardInterrupt" in err
 
 

@@ -51,7 +51,7 @@ def test_commands(here, block):
             Path(here, match[1]).write_text(output)
             continue
         done = subprocess.run(["sh", "-c", f"({command}) 2>&1"], env=environment(here), cwd=here, capture_output=True,
-                              text=True, timeout=120, stdin=subprocess.DEVNULL)  # fmt: skip
+                              text=True, timeout=600, stdin=subprocess.DEVNULL)  # fmt: skip
         assert matches(output, done.stdout), f"$ {command}\n{done.stdout}"
 
 
