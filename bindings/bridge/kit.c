@@ -176,6 +176,7 @@ static int adopt_foreign(lua_State *stack, struct box *box) {
     return -1;
   }
   ref->object = (PyObject *)state;
+  state->own = ref;
   mf__state_adopt(state);
   box->ref = ref;
   box->state = state;

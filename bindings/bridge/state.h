@@ -46,6 +46,7 @@ struct mf__state {
   int dropped;   /* how many were given back since the last collection for them, */
   int patience;  /* and how many may be before the next */
   mf__ref *refs; /* newest of what Lua holds of Python */
+  mf__ref *own;  /* what a Lua program holds of this state; leak checkers do not look into the memory of Lua */
 
   mf__memory *memory; /* or NULL */
   int interruptible;  /* Lua is never compiled, so that hooks run */

@@ -10,13 +10,14 @@ local tensor = require "moonferry.tensor"
 
 local Tensor, handle_of = tensor.Tensor, tensor.handle_of
 
-local scalar = ffi.new("mf_scalar[1]")
+local new_scalar = ffi.typeof "mf_scalar[1]"
 local answer = ffi.new("int32_t[1]")
 
 --- Every element becomes `value`, which the dtype must be able to hold, as for `put`. Returns the tensor.
 ---@param value any
 ---@return moonferry.Tensor
 function Tensor:fill(value)
+  local scalar = new_scalar()
   dtype.to_scalar(tensor.info(self), value, scalar[0], "fill: value")
   local rc = C.mf_tensor_fill(self.handle, scalar, errors.last)
   if rc ~= 0 then

@@ -21,12 +21,10 @@ local create = {}
 
 local CPU = 1
 local MAX_DEPTH = constants.MF_MAX_NDIM
-local like = ffi.new("DLTensor[1]")
-local strides = ffi.new("int64_t[64]")
-local const_pointer = ffi.new("const void *[1]")
-local pointer = ffi.new("void *[1]")
+local new_like, new_scalar = ffi.typeof "DLTensor[1]", ffi.typeof "mf_scalar[1]"
+local new_const_pointer, new_pointer = ffi.typeof "const void *[1]", ffi.typeof "void *[1]"
 
-local function set_device(name)
+local function set_device(like, name)
   if name == nil then
     like[0].device.device_type, like[0].device.device_id = CPU, 0
   else
@@ -34,17 +32,20 @@ local function set_device(name)
   end
 end
 
--- Fills `like` but for data and strides.
+-- A new description, but for data, shape and strides; and the extents. It is told where they are when C is called: as
+-- an address alone they would not be kept.
 local function describe(shape, name, where_to)
+  local like = new_like()
   local extents, ndim = numbers.shape(shape)
   dtype.parse(name, like[0].dtype)
-  set_device(where_to)
-  like[0].shape, like[0].ndim = extents, ndim
-  like[0].data, like[0].strides, like[0].byte_offset = nil, nil, 0
+  set_device(like, where_to)
+  like[0].ndim = ndim
+  return like, extents
 end
 
-local function create_described(verb, flags)
+local function create_described(verb, flags, like, extents)
   local place = tensor.place()
+  like[0].shape = extents
   local rc = errors.call(C.mf_tensor_create, like, flags, place, errors.last)
   if rc ~= 0 then
     return errors.refused(verb, rc)
@@ -56,8 +57,9 @@ local EMPTY_OPTIONS = { device = true, padded = true }
 
 local function new(verb, shape, name, opts)
   opts = options(opts, EMPTY_OPTIONS, verb)
-  describe(shape, name, opts.device)
-  return create_described(verb, opts.padded and constants.DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED or 0)
+  local like, extents = describe(shape, name, opts.device)
+  local flags = opts.padded and constants.DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED or 0
+  return create_described(verb, flags, like, extents)
 end
 
 ---@class moonferry.Options
@@ -73,13 +75,12 @@ function create.empty(shape, name, opts)
   return new("empty", shape, name, opts)
 end
 
-local scalar = ffi.new("mf_scalar[1]")
-
 local function filled(verb, shape, value, name, opts)
   local t, message, code = new(verb, shape, name, opts)
   if not t then
     return nil, message, code
   end
+  local scalar = new_scalar()
   local ok, failure = pcall(dtype.to_scalar, tensor.info(t), value, scalar[0], verb .. ": value")
   local rc = ok and C.mf_tensor_fill(handle_of(t), scalar, errors.last) or 0
   if ok and rc == 0 then
@@ -193,7 +194,7 @@ end
 ---@return moonferry.Tensor?, string? message, number? code
 function create.tensor(values, name, opts)
   opts = options(opts, EMPTY_OPTIONS, "tensor")
-  set_device(opts.device)
+  set_device(new_like(), opts.device)
   if tensor.is_tensor(values) then
     misuse("tensor: expected nested tables, got a tensor; use t:copy() or t:cast(dtype)")
   end
@@ -217,7 +218,8 @@ function create.tensor(values, name, opts)
 end
 
 -- The address that a cdata points to, or that a number is on a device, and whether it may be written.
-local function address_of(cdata)
+local function address_of(like, cdata)
+  local const_pointer, pointer = new_const_pointer(), new_pointer()
   if like[0].device.device_type ~= CPU and (type(cdata) == "number" or type(cdata) == "cdata" and tonumber(cdata)) then
     local address = numbers.integer(cdata, "wrap: pointer")
     return ffi.cast("void *", ffi.cast("intptr_t", address)), true
@@ -246,22 +248,24 @@ local function wrap_flags(opts, writable)
   return (opts.readonly or not writable) and constants.DLPACK_FLAG_BITMASK_READ_ONLY or 0
 end
 
-local function wrap_layout(opts)
+local function wrap_layout(like, opts)
+  local strides = nil
   if opts.strides ~= nil then
     if type(opts.strides) ~= "table" or tensor.is_tensor(opts.strides) then
       misuse("wrap: strides: expected a list of integers, got %s", show(opts.strides))
     end
-    local count = numbers.list(opts.strides, numbers.integer, strides, "wrap: strides")
+    local count
+    strides, count = numbers.list(opts.strides, numbers.integer, numbers.int64s, "wrap: strides")
     if count ~= like[0].ndim then
       misuse("wrap: strides: expected %d entries, got %d", like[0].ndim, count)
     end
-    like[0].strides = strides
   end
   local offset = numbers.integer(opts.byte_offset or 0, "wrap: byte_offset")
   if offset < 0 then
     misuse("wrap: byte_offset: expected an integer of at least 0, got %s", show(opts.byte_offset))
   end
   like[0].byte_offset = offset
+  return strides
 end
 
 -- C takes a device's memory to be ready on the current stream.
@@ -273,7 +277,7 @@ local function call_on(on, fn, ...)
   return rc or code
 end
 
-local function wrap_described(flags, object, on)
+local function wrap_described(flags, object, on, like, extents, strides)
   local mark = nil
   if object ~= false then
     mark = owner.hold(object)
@@ -282,6 +286,7 @@ local function wrap_described(flags, object, on)
     end
   end
   local place = tensor.place()
+  like[0].shape, like[0].strides = extents, strides
   local rc = call_on(on, C.mf_tensor_wrap, like, flags, mark and owner.release or nil, mark, place, errors.last)
   if rc == 0 then
     local t = tensor.take(place)
@@ -310,24 +315,25 @@ end
 ---@return moonferry.Tensor?, string? message, number? code
 function create.wrap(cdata, shape, name, opts)
   opts = options(opts, WRAP_OPTIONS, "wrap")
-  describe(shape, name, opts.device)
-  local address, writable = address_of(cdata)
+  local like, extents = describe(shape, name, opts.device)
+  local address, writable = address_of(like, cdata)
   local flags = wrap_flags(opts, writable)
-  wrap_layout(opts)
+  local strides = wrap_layout(like, opts)
   stream.number_of(opts.stream, like[0].device, "wrap: stream", NO_WORDS)
   like[0].data = address
   local object = opts.owner
   if object == nil then
     object = cdata
   end
-  return wrap_described(flags, object, opts.stream)
+  return wrap_described(flags, object, opts.stream, like, extents, strides)
 end
 
 --- A new tensor with this one's shape and device and another dtype, not initialised. For `cast`.
 function create.alike(t, name)
+  local like = new_like()
   like[0] = t._dl[0]
   dtype.parse(name, like[0].dtype)
-  return create_described("cast", 0)
+  return create_described("cast", 0, like, t._dl.shape)
 end
 
 return create

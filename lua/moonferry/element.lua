@@ -26,8 +26,7 @@ local EXACT = 2 ^ 53
 local THE_HOST, READ, WRITE = constants.MF_STREAM_HOST, C.MF_READ, C.MF_WRITE
 local COMPILES = jit.status()
 
-local coords = ffi.new("int64_t[64]")
-local scalar = ffi.new("mf_scalar[1]")
+local new_scalar = ffi.typeof "mf_scalar[1]"
 
 -- Extents or strides in the form that is fast here; both count from 0.
 local function axes_of(array, ndim)
@@ -258,15 +257,17 @@ local function place(t, verb, ndim, a, b, c)
   return 0
 end
 
-local function set_coords(verb, list, count)
+local function coordinates(verb, list, count)
+  local coords = numbers.int64s(count)
   for i = 1, count do
     coords[i - 1] = numbers.integer(list[i], ("%s: coordinate %d"):format(verb, i - 1))
   end
+  return coords
 end
 
 local function get_by_c(t, count, ...)
   check_memory(t)
-  set_coords("get", { ... }, count)
+  local coords, scalar = coordinates("get", { ... }, count), new_scalar()
   local rc = C.mf_tensor_get(t.handle, coords, count, scalar, errors.last)
   if rc ~= 0 then
     misuse("get: %s", ffi.string(errors.last.message))
@@ -293,7 +294,7 @@ end
 local function put_by_c(t, info, count, ...)
   check_memory(t)
   local list = { ... }
-  set_coords("put", list, count)
+  local coords, scalar = coordinates("put", list, count), new_scalar()
   dtype.to_scalar(info, list[count + 1], scalar[0], "put")
   local rc = C.mf_tensor_put(t.handle, coords, count, scalar, errors.last)
   if rc ~= 0 then

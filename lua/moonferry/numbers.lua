@@ -47,13 +47,14 @@ function numbers.small(value, what)
   return number
 end
 
---- Writes integers to a C array and returns how many. `values` is a table that counts from 1.
+--- Integers as a C array, and how many. `values` is a table that counts from 1. The array is new each time: a finalizer
+--- or a metamethod may make such a list while another one is on its way to C.
 ---@param values table
 ---@param check fun(value: any, what: string): any
----@param into ffi.cdata* at least 64 places
+---@param array ffi.ctype* of a variable length
 ---@param what string
----@return number
-function numbers.list(values, check, into, what)
+---@return ffi.cdata*, number
+function numbers.list(values, check, array, what)
   local count = #values
   if count > 64 then
     misuse("%s: expected at most 64 entries, got %d", what, count)
@@ -61,6 +62,7 @@ function numbers.list(values, check, into, what)
   if count == 0 and next(values) ~= nil then
     misuse("%s: expected a list that counts from 1, got the key %s", what, show(next(values)))
   end
+  local into = array(count)
   for i = 1, count do
     local value = values[i]
     if not (type(value) == "number" and value == floor(value) and value < 2 ^ 31 and value > -2 ^ 31) then
@@ -68,20 +70,22 @@ function numbers.list(values, check, into, what)
     end
     into[i - 1] = value
   end
-  return count
+  return into, count
 end
 
-local extents = ffi.new("int64_t[64]")
+--- What `numbers.list` makes.
+numbers.int64s = ffi.typeof "int64_t[?]"
 
---- A shape: a list of extents, or one number for rank 1. Gives a buffer that the next call overwrites.
+--- A shape: a list of extents, or one number for rank 1.
 ---@param shape table|number
 ---@param what? string
 ---@return ffi.cdata* extents, number ndim
 function numbers.shape(shape, what)
   what = what or "shape"
   if type(shape) == "table" then
-    return extents, numbers.list(shape, numbers.integer, extents, what)
+    return numbers.list(shape, numbers.integer, numbers.int64s, what)
   elseif type(shape) == "number" or type(shape) == "cdata" then
+    local extents = numbers.int64s(1)
     extents[0] = numbers.integer(shape, what)
     return extents, 1
   end

@@ -14,7 +14,7 @@ local Tensor, handle_of = tensor.Tensor, tensor.handle_of
 
 local transfer = {}
 
-local request = ffi.new("mf_request[1]")
+local new_request = ffi.typeof "mf_request[1]"
 local USES = { read = C.MF_READ, write = C.MF_WRITE }
 
 local function copy_of(value, verb)
@@ -45,7 +45,7 @@ function transfer.options(opts, allowed, verb)
   return opts
 end
 
---- Fills the one request for what is asked of `t`. Where the target has no streams, the stream is one of the
+--- A new request for what is asked of `t`. Where the target has no streams, the stream is one of the
 --- memory that `t` is in now.
 ---@param t moonferry.Tensor
 ---@param name? string the target device; nil: where the tensor is
@@ -53,6 +53,7 @@ end
 ---@param words table<string, boolean> what else than a stream may be given
 ---@return ffi.cdata*
 function transfer.request(t, name, opts, words, verb)
+  local request = new_request()
   local r, source = request[0], t._dl.device
   if name == nil then
     r.device = source

@@ -26,9 +26,8 @@ marks.all, marks.newaxis, marks.ellipsis = mark "all", mark "newaxis", mark "ell
 
 local MAX_ITEMS = 128
 local NONE = -0x7fffffffffffffffLL - 1
-local items = ffi.new("mf_index[?]", MAX_ITEMS)
-local axes = ffi.new("int32_t[64]")
-local one_dtype = ffi.new("DLDataType[1]")
+local new_items, new_dtype = ffi.typeof "mf_index[?]", ffi.typeof "DLDataType[1]"
+local int32s = ffi.typeof "int32_t[?]"
 
 local KINDS = {
   [marks.all] = C.MF_INDEX_SLICE, [marks.newaxis] = C.MF_INDEX_NEWAXIS, [marks.ellipsis] = C.MF_INDEX_ELLIPSIS,
@@ -80,7 +79,7 @@ function Tensor:view(...)
   if count > MAX_ITEMS then
     misuse("view: expected at most %d items, got %d", MAX_ITEMS, count)
   end
-  local list = { ... }
+  local list, items = { ... }, new_items(count)
   for i = 1, count do
     set_item(items[i - 1], list[i], "view: item " .. i)
   end
@@ -90,15 +89,15 @@ end
 -- Axes given as numbers or as one table.
 local function axes_of(verb, first, ...)
   if type(first) == "table" and select("#", ...) == 0 then
-    return numbers.list(first, numbers.small, axes, verb .. ": axes")
+    return numbers.list(first, numbers.small, int32s, verb .. ": axes")
   end
-  return numbers.list({ first, ... }, numbers.small, axes, verb .. ": axis")
+  return numbers.list({ first, ... }, numbers.small, int32s, verb .. ": axis")
 end
 
 --- Reorders axes: axis i of the result is axis `axes[i]`. Without arguments reverses them all.
 ---@return moonferry.Tensor?, string?, number?
 function Tensor:permute(...)
-  local count = axes_of("permute", ...)
+  local axes, count = axes_of("permute", ...)
   return view("permute", C.mf_tensor_permute, self, count > 0 and axes or nil, count)
 end
 
@@ -121,7 +120,7 @@ end
 --- Drops the given axes, which must have extent 1; without arguments all such axes.
 ---@return moonferry.Tensor?, string?, number?
 function Tensor:squeeze(...)
-  local count = axes_of("squeeze", ...)
+  local axes, count = axes_of("squeeze", ...)
   return view("squeeze", C.mf_tensor_squeeze, self, count > 0 and axes or nil, count)
 end
 
@@ -138,6 +137,7 @@ end
 ---@param axis2? number default 1
 ---@return moonferry.Tensor?, string?, number?
 function Tensor:diagonal(offset, axis1, axis2)
+  local axes = int32s(2)
   axes[0] = numbers.small(axis1 or 0, "diagonal: axis1")
   axes[1] = numbers.small(axis2 or 1, "diagonal: axis2")
   return view("diagonal", C.mf_tensor_diagonal, self, numbers.integer(offset or 0, "diagonal: offset"), axes)
@@ -150,6 +150,7 @@ function Tensor:reinterpret(name)
   if name == nil then
     misuse("reinterpret: expected a dtype, got nil")
   end
+  local one_dtype = new_dtype()
   dtype.parse(name, one_dtype[0])
   return view("reinterpret", C.mf_tensor_reinterpret, self, one_dtype)
 end
