@@ -49,6 +49,11 @@ static void on_the_host(mf_tensor *t) {
   use_expect(t, 6);
 }
 
+static void acquired_for_the_host(mf_tensor *t) {
+  OK(mf_tensor_acquire(t, MF_STREAM_HOST, MF_READ, &err));
+  use_expect(t, 6);
+}
+
 static void on_our_stream(mf_tensor *t) {
   const mf_stream s = use_new_stream(0);
   use_stream(0, s);
@@ -77,7 +82,7 @@ static void by_nobody(mf_tensor *t) {
 }
 
 static void the_next_use_waits_for_what_it_queued(void **state) {
-  const next_use uses[] = {on_the_host, on_our_stream, by_another_consumer, by_a_copy, by_nobody};
+  const next_use uses[] = {on_the_host, acquired_for_the_host, on_our_stream, by_another_consumer, by_a_copy, by_nobody};
   (void)state;
   for (uint64_t seed = 0; seed < 50; seed++) {
     for (size_t i = 0; i < sizeof uses / sizeof *uses; i++) {
