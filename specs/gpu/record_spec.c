@@ -166,6 +166,51 @@ static void the_host_waits_once_for_a_write(void **state) {
   }
 }
 
+/* Uses that nobody was granted: who has waited for them once, on the device or as the host, has done with them. */
+static void what_was_waited_for_is_done_with(void **state) {
+  const DLDevice devices[] = {gpu(0), pinned()};
+  const mf_scalar early = {.kind = MF_KIND_UINT, .u = EARLY};
+  (void)state;
+  ONLY_SIMULATED;
+  for (int i = 0; i < 4; i++) {
+    const mf_stream a = stream_new(), b = stream_new();
+    mf_tensor *t = create(devices[i % 2], NBYTES);
+    use(a);
+    OK(mf_tensor_fill(t, &early, &err));
+    use(MF_STREAM_DEFAULT);
+    sim_ask_reset();
+    OK(mf_tensor_acquire(t, i < 2 ? b : MF_STREAM_HOST, MF_READ, &err));
+    sim_ask_reset();
+    OK(mf_tensor_acquire(t, b, MF_WRITE, &err));
+    assert_int_equal(device_waits(), 0);
+    mf_tensor_release(t);
+    stream_end(a);
+    stream_end(b);
+  }
+}
+
+/* A driver that has names for streams says that it is the same one, which has seen what was written. */
+static void a_consumer_that_comes_again_has_seen_the_write(void **state) {
+  (void)state;
+  ONLY_SIMULATED;
+  const bool has_names = sim_ask_is_direct() && other_device_type() == kDLCUDA;
+  const mf_stream a = stream_new(), theirs = other_stream(0, false);
+  mf_tensor *t = create(gpu(0), NBYTES), *constant;
+  write_on(t, a, EARLY);
+  OK(mf_tensor_readonly(t, &constant, &err));
+  DLManagedTensorVersioned *given = give(constant, theirs);
+  given->deleter(given);
+  sim_ask_reset();
+  given = give(constant, theirs);
+  assert_int_equal(device_waits(), has_names ? 0 : 1);
+  given->deleter(given);
+  mf_tensor_release(constant);
+  mf_tensor_release(t);
+  synchronize();
+  other_stream_end(theirs);
+  stream_end(a);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(the_host_waits_for_the_first_use_of_all),
@@ -174,6 +219,8 @@ int main(void) {
       SPEC(a_reader_stays_where_its_own_stream_writes),
       SPEC(readers_do_not_wait_for_a_reader_that_left),
       SPEC(the_host_waits_once_for_a_write),
+      SPEC(what_was_waited_for_is_done_with),
+      SPEC(a_consumer_that_comes_again_has_seen_the_write),
   };
   return other_open() ? cmocka_run_group_tests(tests, NULL, NULL) : 77;
 }
