@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 WORK = ROOT / "build" / "mutants"
 USUAL = WORK / "usual.json"  # how long each spec took
 # A spec that runs so many times as long as without the mutation, and so long at least, hangs.
-PATIENCE, PATIENCE_SECONDS = 20, 15
+PATIENCE, PATIENCE_SECONDS = 10, 10
 MEMORY = 6 << 30
 
 
