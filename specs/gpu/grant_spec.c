@@ -82,7 +82,7 @@ static void alone_before(scene *s) {
   OK(mf_tensor_acquire(s->t, MF_STREAM_HOST, MF_WRITE, &err));
   use(s->a);
   OK(mf_tensor_fill(s->t, &early, &err));
-  OK(mf_tensor_acquire(s->t, s->a, MF_READ, &err));
+  OK(mf_tensor_acquire(s->t, s->a, MF_WRITE, &err));
   use(MF_STREAM_DEFAULT);
   OK(mf_tensor_acquire(s->t, s->b, MF_READ, &err));
   read_more(s);

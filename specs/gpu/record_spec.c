@@ -176,8 +176,9 @@ static void what_was_waited_for_is_done_with(void **state) {
   ONLY_SIMULATED;
   for (int i = 0; i < 4; i++) {
     const mf_stream a = stream_new(), b = stream_new();
-    mf_tensor *t = create(devices[i % 2], NBYTES);
+    mf_tensor *t = create(devices[i % 2], NBYTES), *copy;
     use(a);
+    OK(mf_tensor_clone(t, &copy, &err)); /* a read that is before the write */
     OK(mf_tensor_fill(t, &early, &err));
     use(MF_STREAM_DEFAULT);
     sim_ask_reset();
@@ -185,6 +186,7 @@ static void what_was_waited_for_is_done_with(void **state) {
     sim_ask_reset();
     OK(mf_tensor_acquire(t, b, MF_WRITE, &err));
     assert_int_equal(device_waits(), 0);
+    mf_tensor_release(copy);
     mf_tensor_release(t);
     stream_end(a);
     stream_end(b);
