@@ -35,13 +35,11 @@ def gpu_programs(half):
 
 def gpu_programs_with_threads(half):
     """Those of the programs whose source starts a thread."""
-    return [
-        name
-        for name in gpu_programs(half)
-        if "pthread_create(" in (ROOT / "specs" / "gpu" / re.sub(r"^gpu_(inside_)?|_(cuda|hip)$", "", name))
-        .with_suffix(".c")
-        .read_text()
-    ]
+
+    def source(name):
+        return ROOT / "specs" / "gpu" / (re.sub(r"^gpu_(inside_)?|_(cuda|hip)$", "", name) + ".c")
+
+    return [name for name in gpu_programs(half) if "pthread_create(" in source(name).read_text()]
 
 
 def sim_missing(tests, preset="dev"):

@@ -82,7 +82,8 @@ static void by_nobody(mf_tensor *t) {
 }
 
 static void the_next_use_waits_for_what_it_queued(void **state) {
-  const next_use uses[] = {on_the_host, acquired_for_the_host, on_our_stream, by_another_consumer, by_a_copy, by_nobody};
+  const next_use uses[] = {on_the_host,         acquired_for_the_host, on_our_stream,
+                           by_another_consumer, by_a_copy,             by_nobody};
   (void)state;
   for (uint64_t seed = 0; seed < 50; seed++) {
     for (size_t i = 0; i < sizeof uses / sizeof *uses; i++) {
@@ -338,8 +339,8 @@ static void a_stream_that_is_gone_has_to_be_waited_for(void **state) {
   }
 }
 
-/* The handle is another stream's by now, under odd seeds of the simulator. Where streams have names it is not waited for
- * in the place of the one that is gone. */
+/* The handle is another stream's by now, under odd seeds of the simulator. Where streams have names it is not waited
+ * for in the place of the one that is gone. */
 static void a_later_stream_of_that_handle_is_not_taken_for_it(void **state) {
   (void)state;
   ONLY_SIMULATED

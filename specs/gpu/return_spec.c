@@ -114,7 +114,8 @@ static void it_comes_back_on_the_current_stream(void **state) {
   for (uint64_t seed = 0; seed < seeds(20); seed++) {
     sim_ask_seed(seed);
     unsigned char *seen = other_pinned(NBYTES);
-    scene s = {.ours = stream_new(), .theirs = stream_new(), .t = create(gpu(0), NBYTES), .p = calloc(1, sizeof(passing))};
+    scene s = {.ours = stream_new(), .theirs = stream_new(), .t = create(gpu(0), NBYTES)};
+    s.p = calloc(1, sizeof *s.p);
     other_sync_all(0); /* who asks for no order takes care of it */
     OK(mf_tensor_export_to(s.t, &unordered, &s.p->inner, &err));
     for (int i = 0; i < 20; i++) other_fill(0, s.p->inner->dl_tensor.data, 5, NBYTES, s.theirs);
