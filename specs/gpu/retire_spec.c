@@ -404,6 +404,7 @@ static void a_stream_that_was_destroyed_is_waited_for(void **state) {
   for (int i = 0; i < 3; i++) OK(mf_tensor_acquire(unrelated, MF_STREAM_DEFAULT, MF_READ, &err));
   OK(mf_tensor_acquire(unrelated, MF_STREAM_PER_THREAD, MF_WRITE, &err));
   assert_int_equal(host_waits(), 0); /* to look is not to wait */
+  assert_int_equal(deferred(), 1);
   assert_int_equal(calls_of(l), 0);
   mf_tensor_release(unrelated);
   other_sync_all(0);
