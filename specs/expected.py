@@ -33,6 +33,15 @@ def gpu_programs(half):
     return programs
 
 
+def gpu_programs_with_threads(half):
+    """Those of the programs whose source starts a thread."""
+
+    def source(name):
+        return ROOT / "specs" / "gpu" / (re.sub(r"^gpu_(inside_)?|_(cuda|hip)$", "", name) + ".c")
+
+    return [name for name in gpu_programs(half) if "pthread_create(" in source(name).read_text()]
+
+
 def sim_missing(tests, preset="dev"):
     """The sources of the simulators' specs of which CMake has no test, and, without a sanitizer, what is compared with
     other people's headers and libraries. A spec of HIP's may be for the simulated runtime, for the one that forwards to

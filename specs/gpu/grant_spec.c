@@ -76,6 +76,23 @@ static void a_writer_may_go_on_reading(void **state) {
   each_ending(pinned(), others_read_first);
 }
 
+/* The stream is alone in the record, and used it before without being granted anything. */
+static void alone_before(scene *s) {
+  const mf_scalar early = {.kind = MF_KIND_UINT, .u = EARLY};
+  OK(mf_tensor_acquire(s->t, MF_STREAM_HOST, MF_WRITE, &err));
+  use(s->a);
+  OK(mf_tensor_fill(s->t, &early, &err));
+  OK(mf_tensor_acquire(s->t, s->a, MF_WRITE, &err));
+  use(MF_STREAM_DEFAULT);
+  OK(mf_tensor_acquire(s->t, s->b, MF_READ, &err));
+  read_more(s);
+}
+
+static void a_stream_that_is_alone_is_granted_it_too(void **state) {
+  (void)state;
+  each_ending(gpu(0), alone_before);
+}
+
 static void others_write_after(scene *s) {
   OK(mf_tensor_acquire(s->t, s->a, MF_READ, &err));
   OK(mf_tensor_acquire(s->t, s->b, MF_READ, &err));
@@ -170,6 +187,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(a_writer_may_go_on_reading),    SPEC(a_reader_may_go_on_reading), SPEC(the_host_does_not_end_a_grant),
       SPEC(a_copy_does_not_end_a_grant),   SPEC(whatever_gave_it),           SPEC(a_write_ends_it),
+      SPEC(a_stream_that_is_alone_is_granted_it_too),
   };
   return RUN(tests);
 }

@@ -49,6 +49,11 @@ static void on_the_host(mf_tensor *t) {
   use_expect(t, 6);
 }
 
+static void acquired_for_the_host(mf_tensor *t) {
+  OK(mf_tensor_acquire(t, MF_STREAM_HOST, MF_READ, &err));
+  use_expect(t, 6);
+}
+
 static void on_our_stream(mf_tensor *t) {
   const mf_stream s = use_new_stream(0);
   use_stream(0, s);
@@ -77,7 +82,8 @@ static void by_nobody(mf_tensor *t) {
 }
 
 static void the_next_use_waits_for_what_it_queued(void **state) {
-  const next_use uses[] = {on_the_host, on_our_stream, by_another_consumer, by_a_copy, by_nobody};
+  const next_use uses[] = {on_the_host,         acquired_for_the_host, on_our_stream,
+                           by_another_consumer, by_a_copy,             by_nobody};
   (void)state;
   for (uint64_t seed = 0; seed < 50; seed++) {
     for (size_t i = 0; i < sizeof uses / sizeof *uses; i++) {
@@ -333,6 +339,23 @@ static void a_stream_that_is_gone_has_to_be_waited_for(void **state) {
   }
 }
 
+/* The handle is another stream's by now, under odd seeds of the simulator. Where streams have names it is not waited
+ * for in the place of the one that is gone. */
+static void a_later_stream_of_that_handle_is_not_taken_for_it(void **state) {
+  (void)state;
+  ONLY_SIMULATED
+  for (uint64_t seed = 1; seed < 20 && other_device_type() == kDLCUDA && sim_ask_is_direct(); seed += 2) {
+    sim_ask_seed(seed);
+    mf_tensor *t = used_on_a_gone_stream(6);
+    const mf_stream later = other_stream(0, false);
+    expect_refused(t);
+    synchronize();
+    use_expect(t, 6);
+    mf_tensor_release(t);
+    other_stream_end(later);
+  }
+}
+
 /* A wait that began before the stream was found gone says nothing of what it queued meanwhile. */
 static void an_earlier_wait_does_not_count(void **state) {
   (void)state;
@@ -452,6 +475,7 @@ int main(void) {
       USE(a_captured_stream_is_not_disturbed),
       USE(a_capture_waits_for_no_work_of_before),
       USE(a_stream_that_is_gone_has_to_be_waited_for),
+      USE(a_later_stream_of_that_handle_is_not_taken_for_it),
       USE(an_earlier_wait_does_not_count),
       USE(its_memory_is_not_given_out_before),
       USE(a_consumer_may_still_call_its_deleter),

@@ -383,6 +383,38 @@ static void a_forked_child_deletes_at_once(void **state) {
   stream_end(s);
 }
 
+/* Of such a stream an event is left, which is asked instead of the handle. */
+static void a_stream_that_was_destroyed_is_waited_for(void **state) {
+  (void)state;
+  ONLY_SIMULATED;
+  loan *l = loan_new();
+  mf_tensor *t = import(l);
+  void *seen = other_pinned(NBYTES);
+  const mf_stream theirs = other_stream(0, false);
+  const mf_request request = {.stream = theirs};
+  DLManagedTensorVersioned *given;
+  OK(mf_tensor_export_to(t, &request, &given, &err));
+  for (int i = 0; i < 300; i++) other_copy(0, seen, given->dl_tensor.data, NBYTES, theirs);
+  given->deleter(given);
+  other_stream_end(theirs);
+  mf_tensor_release(t);
+  assert_int_equal(calls_of(l), 0);
+  mf_tensor *unrelated = create(gpu(0), NBYTES);
+  sim_ask_reset();
+  for (int i = 0; i < 3; i++) OK(mf_tensor_acquire(unrelated, MF_STREAM_DEFAULT, MF_READ, &err));
+  OK(mf_tensor_acquire(unrelated, MF_STREAM_PER_THREAD, MF_WRITE, &err));
+  assert_int_equal(host_waits(), 0); /* to look is not to wait */
+  assert_int_equal(deferred(), 1);
+  assert_int_equal(calls_of(l), 0);
+  mf_tensor_release(unrelated);
+  other_sync_all(0);
+  poll();
+  mf_releases_run();
+  assert_int_equal(calls_of(l), 1);
+  loan_end(l);
+  other_pinned_free(seen);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(without_work_at_once),
@@ -399,6 +431,7 @@ int main(void) {
       SPEC(each_device_counts),
       SPEC(threads),
       SPEC(a_forked_child_deletes_at_once),
+      SPEC(a_stream_that_was_destroyed_is_waited_for),
   };
   return RUN(tests);
 }

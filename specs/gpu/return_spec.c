@@ -107,6 +107,32 @@ static void either_waits_for_the_other(void **state) {
 }
 
 /* The original goes first: the memory lives for the one that came back, and is reused behind all of its uses. */
+/* What the other library did without a word is on the stream that is current when the memory comes back. */
+static void it_comes_back_on_the_current_stream(void **state) {
+  const mf_request unordered = {.stream = MF_STREAM_NO_ORDER};
+  (void)state;
+  for (uint64_t seed = 0; seed < seeds(20); seed++) {
+    sim_ask_seed(seed);
+    unsigned char *seen = other_pinned(NBYTES);
+    scene s = {.ours = stream_new(), .theirs = stream_new(), .t = create(gpu(0), NBYTES)};
+    s.p = calloc(1, sizeof *s.p);
+    other_sync_all(0); /* who asks for no order takes care of it */
+    OK(mf_tensor_export_to(s.t, &unordered, &s.p->inner, &err));
+    for (int i = 0; i < 20; i++) other_fill(0, s.p->inner->dl_tensor.data, 5, NBYTES, s.theirs);
+    s.p->managed = (DLManagedTensorVersioned){.version = {1, 0}, .deleter = passing_deleter};
+    s.p->managed.dl_tensor = s.p->inner->dl_tensor;
+    use(s.theirs);
+    OK(mf_tensor_import(&s.p->managed, &s.back, &err));
+    use(MF_STREAM_DEFAULT);
+    OK(mf_tensor_acquire(s.t, s.ours, MF_READ, &err));
+    other_copy(0, seen, data_of(s.t), NBYTES, s.ours);
+    other_sync_all(0);
+    for (int i = 0; i < NBYTES; i++) assert_int_equal(seen[i], 5);
+    other_pinned_free(seen);
+    close_scene(&s);
+  }
+}
+
 static void the_original_goes_first(void **state) {
   (void)state;
   for (uint64_t seed = 0; seed < seeds(20); seed++) {
@@ -223,7 +249,8 @@ static void threads(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      SPEC(either_waits_for_the_other),     SPEC(the_original_goes_first), SPEC(a_wrapped_address_keeps_the_memory),
+      SPEC(either_waits_for_the_other),     SPEC(the_original_goes_first),
+      SPEC(it_comes_back_on_the_current_stream), SPEC(a_wrapped_address_keeps_the_memory),
       SPEC(memory_that_is_kept_is_nobodys), SPEC(among_many),              SPEC(threads),
   };
   return RUN(tests);

@@ -99,7 +99,7 @@ def functions(tokens):
 
 
 def declared(paths):
-    """What each function that is declared in the files returns: "void", "bool", "pointer", "number" or a type of ours."""
+    """What each function that is declared in the files returns: "void", "bool", "pointer", "number" or our type."""
     kinds = dict.fromkeys(TRUTHS, "bool")
     pattern = re.compile(r"(?:^|[;{}])\s*((?:[A-Za-z_]\w*[\s*]+)+?)(?:\(\*(\w+)\)|(\w+))\(", re.MULTILINE)
     for path in paths:

@@ -73,7 +73,8 @@ def copy_of(text, function, number, start=None, end=None, new=""):
 def dispatcher(text, function, numbers, index):
     head = text[function.start : function.brace]
     call = ", ".join(function.arguments)
-    lines = [f"{head}{{", f"  if (mutant__reached != NULL) mutant__reached[{index}] = 1;", "  switch (mutant__number) {"]
+    mark = f"  if (mutant__reached != NULL) mutant__reached[{index}] = 1;"
+    lines = [f"{head}{{", mark, "  switch (mutant__number) {"]
     for number in [*numbers, "default"]:
         label, of = ("default", 0) if number == "default" else (f"case {number}", number)
         give = f"return {function.name}__m{of}({call});"
