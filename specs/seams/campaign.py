@@ -8,6 +8,7 @@ and for the report. A case: the operation runs; then again with the event inside
 Invariant: what the seed says decides all that is drawn. Must not know operations and events.
 """
 
+import contextlib
 import faulthandler
 import gc
 import json
@@ -207,6 +208,7 @@ class Pool:
 
     def child(self, b, function, writer):
         status = 1
+        os.setpgid(0, 0)
         try:
             for number in (1, 2):
                 os.dup2(self.said.fileno(), number)

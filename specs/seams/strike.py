@@ -91,7 +91,9 @@ def point(kind="foreign"):
 
 
 def profile(frame, event, arg):
-    if not frame.f_code.co_filename.startswith(OURS) and Strike.current is not None:
+    """What an event calls is its own business: it may have a lock of `threading`."""
+    now = Strike.current
+    if now is not None and not now.inside and not frame.f_code.co_filename.startswith(OURS):
         point("call")
 
 
