@@ -30,6 +30,7 @@ SECONDS_OF_A_CASE = 10
 # Of an operation of Lua's, so that it is compiled.
 TURNS = {"compiled": 8, "interpreted": 1, "interruptible": 1}
 
+
 class Case:
     """`strikes`: (event, kind of point, which of them) each."""
 
@@ -44,7 +45,9 @@ class Case:
     def __str__(self):
         return " ".join([self.host, self.mode, self.operation, *(str(word) for s in self.strikes for word in s)])
 
+
 # In the process of the case
+
 
 def plain(value):
     """Something to compare; tensors by their elements."""
@@ -59,10 +62,12 @@ def plain(value):
         return value
     return type(value).__name__
 
+
 def perform(b, name):
-    if name in operations.PYTHON:
-        return plain(operations.PYTHON[name](b))
+    if name in operations.PYTHON_ON_DEVICE:
+        return plain(operations.PYTHON_ON_DEVICE[name](b))
     return plain(b.helpers["run"](name, TURNS[b.mode]))
+
 
 def chain(error):
     """The error and what it came from."""
@@ -72,6 +77,7 @@ def chain(error):
         value = getattr(error, "value", None)
         error = value if isinstance(value, BaseException) else error.__cause__ or error.__context__
     return seen
+
 
 class Trial:
     """One case, run; `fault` says what was wrong."""
@@ -92,7 +98,9 @@ class Trial:
         expected = perform(self.b, self.case.operation)
         perform(self.b, self.case.operation)
         gc.collect()
-        plans = [strike.Plan(kind, n, lambda e=e: self.act(e)) for e, (_, kind, n) in zip(self.events, self.case.strikes)]
+        plans = [
+            strike.Plan(kind, n, lambda e=e: self.act(e)) for e, (_, kind, n) in zip(self.events, self.case.strikes)
+        ]
         self.attempt(expected, plans)
         for e in self.events:
             if e.after is not None:
@@ -141,6 +149,7 @@ class Trial:
         if error is None and got != expected and not any(e.changes for e in happened):
             self.fault = f"it gives {got!r}, not {expected!r}"
 
+
 def run_trial(b, case):
     trial = Trial(b, case)
     happened = trial.run()
@@ -148,6 +157,7 @@ def run_trial(b, case):
     trial.b = None
     fault, trial = trial.fault, None
     return fault or b.close() or findings(device), happened
+
 
 def count_points(b, operation, kinds):
     """How many points of each kind an operation has."""
@@ -162,6 +172,7 @@ def count_points(b, operation, kinds):
         counts[kind] = s.counts[kind]
     return counts
 
+
 def findings(device):
     """What the simulated driver has to say."""
     if device == "cpu":
@@ -170,7 +181,9 @@ def findings(device):
 
     return "\n".join(Driver(device.partition(":")[0]).findings())
 
+
 # The processes
+
 
 class Pool:
     """Forks a process for each case, one after the other."""
@@ -225,13 +238,15 @@ class Pool:
         finally:
             os._exit(status)
 
+
 class Campaign:
     def __init__(self, host, make):
         self.host, self.pool = host, Pool(make)
         self.seed = os.environ.get("MOONFERRY_SPEC_SEED", "0")
         self.device = make.device
         self.in_lua = list(self.pool.bench("interpreted").helpers["names"]())
-        self.names = sorted(operations.PYTHON) + self.in_lua
+        in_python = operations.PYTHON if self.device == "cpu" else operations.PYTHON_ON_DEVICE
+        self.names = sorted(in_python) + self.in_lua
         self.counted = {}
         self.tally = Counter()
         self.failed = []
@@ -315,8 +330,10 @@ class Campaign:
               f"{len(events.EVENTS)} events; {counts}; {len(self.failed)} failed", flush=True)  # fmt: skip
         return 1 if self.failed else 0
 
+
 def suite():
     return {"cuda": "seams cuda", "rocm": "seams rocm"}.get(os.environ.get("MOONFERRY_SPEC_DEVICE"), "seams host")
+
 
 def main(host, hosted=None):
     """hosted: helpers and operations of the Lua state that hosts this Python."""
@@ -339,6 +356,7 @@ def main(host, hosted=None):
     campaign.pairs(thoroughly=bool(seconds))
     campaign.triples(500, until)
     return campaign.report()
+
 
 if __name__ == "__main__":
     sys.exit(main("python"))

@@ -143,52 +143,478 @@ end
 -- still run when all else is gone.
 function helpers.run(name, count)
   local operation = point and operations[name]
-  local result
-  for _ = 1, count do
-    result = operation()
+  for _ = 2, count do
+    operation()
   end
-  return result
-end
-
-function helpers.names()
-  local names = {}
-  for name in pairs(operations) do
-    names[#names + 1] = name
-  end
-  table.sort(names)
-  return py.list(names)
-end
-
--- What is public in Lua, as "mf.name", "t:name", "s:name", "py.name".
-function helpers.public()
-  local names = {}
-  for name in pairs(mf) do names[#names + 1] = "mf." .. name end
-  for name in pairs(require("moonferry.tensor").Tensor) do names[#names + 1] = "t:" .. name end
-  for name in pairs(py) do names[#names + 1] = "py." .. name end
-  return py.list(names)
+  return operation()
 end
 
 local op = operations
 
+-- What a tensor holds, as text.
 local function plain(x)
   local made = x:to("cpu"):totable()
+  if type(made) ~= "table" then
+    return tostring(made)
+  end
   return #made > 0 and type(made[1]) == "table" and table.concat(made[1], ",") or table.concat(made, ",")
 end
 
-op["mf.zeros"] = function() return plain(mf.zeros({ 2, 3 }, "float32", { device = device })) end
-op["t:view"] = function() return plain(t:view(1)) end
-op["t:close_of_foreign_memory"] = function()
-  local made = py.tensor(bench.noisy())
+-- A result that came, or the error that came instead.
+local function ok(x, message)
+  return x == nil and error(message, 2) or x
+end
+
+local function on_device()
+  return { device = device }
+end
+
+-- A list that an event may empty, and whose elements are asked for where they are Lua's own.
+local function list(...)
+  changing = { ... }
+  return changing
+end
+
+-- A table in Lua whose every use is foreign code.
+local asked = setmetatable({}, {
+  __index = function(_, key)
+    reach()
+    return key
+  end,
+  __call = function(_, x)
+    reach()
+    return x
+  end,
+  __tostring = function()
+    reach()
+    return "asked"
+  end,
+})
+
+local function callback(x)
+  reach()
+  return x
+end
+
+local function foreign()
+  return py.tensor(bench.noisy())
+end
+
+op["mf.empty"] = function() return ok(mf.empty({ 2, 3 }, "float32", on_device())).numel end
+op["mf.zeros"] = function() return plain(ok(mf.zeros(list(2, 3), "float32", on_device()))) end
+op["mf.ones"] = function() return plain(ok(mf.ones(4, "float32", on_device()))) end
+op["mf.full"] = function() return plain(ok(mf.full({ 2 }, 7, "int8", on_device()))) end
+op["mf.tensor"] = function() return plain(ok(mf.tensor(list({ 1, 2 }, { 3, 4 }), "float32", on_device()))) end
+op["mf.wrap"] = function() return plain(ok(mf.wrap(ffi.new("float[4]", 1, 2, 3, 4), { 2, 2 }))) end
+op["mf.wrap-owner"] = function()
+  return plain(ok(mf.wrap(ffi.new("float[4]"), { 2, 2 }, "float32", { owner = bench.Items(1) })))
+end
+op["mf.from_dlpack"] = function() return plain(ok(mf.from_dlpack(ok(t:to_dlpack())))) end
+op["mf.from_dlpack-legacy"] = function() return plain(ok(mf.from_dlpack(ok(t:to_dlpack_legacy())))) end
+op["mf.from_dlpack-foreign"] = function()
+  local made = foreign()
+  local shared = ok(mf.from_dlpack(ok(made:to_dlpack())))
   made:close()
+  local text = plain(shared)
+  shared:close()
+  return text
+end
+op["mf.from_handle"] = function()
+  local made = ok(mf.zeros(2))
+  local handle = ffi.gc(made.handle, nil)
+  made.handle = nil
+  return plain(mf.from_handle(handle))
+end
+op["mf.is_tensor"] = function() return mf.is_tensor(t) and not mf.is_stream(t) end
+op["mf.scope"] = function()
+  local kept = mf.scope(function(s)
+    local a = ok(t:copy())
+    reach()
+    return s:keep(ok(a:view(1)))
+  end)
+  local text = plain(kept)
+  kept:close()
+  return text
+end
+op["mf.scope-foreign"] = function()
+  return mf.scope(function()
+    foreign()
+    return foreign().numel
+  end)
+end
+op["mf.scope-error"] = function()
+  local fine = pcall(mf.scope, function()
+    foreign()
+    error("x")
+  end)
+  return fine
+end
+op["mf.scope-coroutine"] = function()
+  local thread = coroutine.wrap(function()
+    return mf.scope(function()
+      local a = ok(mf.zeros(3))
+      coroutine.yield(a.numel)
+      reach()
+      return a.numel
+    end)
+  end)
+  return thread() + thread()
+end
+op["mf.complex"] = function() return mf.complex(1, 2).im end
+op["mf.ledger"] = function() return type(mf.ledger().tensors) end
+op["mf.gc_limit"] = function() return mf.gc_limit() > 0 end
+op["mf.trim"] = function() return device == "cpu" or ok(mf.trim(device)) end
+op["mf.device_count"] = function() return mf.device_count("cuda") ~= false end
+op["mf.stream_none"] = function() return mf.stream_none() end
+op["mf.garbage"] = function()
+  local made = foreign() -- luacheck: ignore 231
+  made = nil -- luacheck: ignore 311
+  collectgarbage()
+  return mf.ledger() ~= nil
+end
+
+op["t:view"] = function() return plain(ok(t:view(1))) end
+op["t:view-slice"] = function() return plain(ok(t:view(mf.all, list(0, 2)))) end
+op["t:view-axes"] = function() return ok(t:view(mf.newaxis, mf.ellipsis, 1)).ndim end
+op["t:permute"] = function() return plain(ok(t:permute(1, 0))) end
+op["t:reshape"] = function() return plain(ok(t:reshape(-1))) end
+op["t:broadcast"] = function() return ok(t:broadcast(list(2, 2, 3))).numel end
+op["t:squeeze"] = function() return plain(ok(t:view({ 0, 1 }):squeeze())) end
+op["t:expand"] = function() return ok(t:expand(0)).ndim end
+op["t:diagonal"] = function() return plain(ok(t:diagonal())) end
+op["t:reinterpret"] = function() return ok(t:reinterpret("uint8")).numel end
+op["t:as_readonly"] = function() return t:as_readonly().readonly end
+op["t:fields"] = function()
+  return t.ndim + t.numel + t.nbytes + #t.dtype + #t.shape + #t.strides + (t.contiguous and 1 or 0)
+end
+op["t:tostring"] = function() return tostring(t):sub(1, 9) end
+op["t:fill"] = function()
+  local a = ok(t:copy())
+  a:fill(3)
+  return plain(a)
+end
+op["t:copy"] = function() return plain(ok(t:copy())) end
+op["t:copy-from"] = function()
+  local a = ok(mf.zeros({ 2, 3 }, "float32", on_device()))
+  a:copy(t)
+  return plain(a)
+end
+op["t:copy-overlap"] = function()
+  local a = ok(t:copy())
+  a:view(mf.all, { 1 }):copy(a:view(mf.all, { 0, 2 }))
+  return plain(a)
+end
+op["t:copy-foreign"] = function()
+  local made = foreign()
+  local a = ok(made:copy())
+  made:close()
+  return plain(a)
+end
+op["t:cast"] = function() return plain(ok(t:cast("int16"))) end
+op["t:equal"] = function() return t:equal(ok(t:copy())) end
+op["t:totable"] = function() return plain(t) end
+op["t:to"] = function() return plain(ok(t:to(device, { copy = true }))) end
+op["t:to-host"] = function() return plain(ok(t:to("cpu"))) end
+op["t:acquire"] = function() return t:acquire("host", "write") end
+op["t:record"] = function() return t:record("host", "write") end
+op["t:to_dlpack"] = function()
+  local m = ok(t:to_dlpack())
+  local ndim = m.dl_tensor.ndim
+  m.deleter(m)
+  return ndim
+end
+op["t:to_dlpack-options"] = function()
+  local m = ok(t:to_dlpack { device = "cpu", copy = true, stream = "host" })
+  return plain(ok(mf.from_dlpack(m)))
+end
+op["t:to_dlpack-foreign"] = function()
+  local made = foreign()
+  local m = ok(made:to_dlpack())
+  made:close()
+  m.deleter(m)
+  return mf.ledger().tensors >= 0
+end
+op["t:to_dlpack_legacy"] = function()
+  local m = ok(t:to_dlpack_legacy())
+  local ndim = m.dl_tensor.ndim
+  m.deleter(m)
+  return ndim
+end
+op["t:close"] = function()
+  local a = ok(t:view(0))
+  a:close()
+  return mf.is_tensor(a)
+end
+op["t:close-foreign"] = function()
+  foreign():close()
   return true
 end
+op["t:close-a_view"] = function()
+  local made = foreign()
+  local view = made:view(1)
+  made:close()
+  local text = plain(view)
+  view:close()
+  return text
+end
+op["t:invalidate"] = function()
+  local a = ok(mf.wrap(ffi.new("float[2]"), 2))
+  a:invalidate()
+  return (pcall(a.get, a, 0))
+end
+op["t:get"] = function() return t:to("cpu"):get(1, 2) end
+op["t:put"] = function()
+  local a = ok(t:to("cpu", { copy = true }))
+  a:put(0, 1, 9)
+  return plain(a)
+end
+op["t:at"] = function()
+  local a = t:to("cpu", { copy = true })
+  a:set(1, 2, a:at(0, 1))
+  return a:at(1, 2)
+end
+op["t:rows"] = function()
+  local sum = 0
+  for y, row in t:to("cpu"):rows() do
+    for x = 0, 2 do
+      sum = sum + y * row[x]
+    end
+    reach()
+  end
+  return sum
+end
+op["t:row"] = function() return t:to("cpu"):row(1)[2] end
+op["t:ptr"] = function() return t:to("cpu"):ptr()[1] end
+
+op["py.import"] = function() return py.import("json").dumps(bench.Index(1).value) end
+op["py.from"] = function() return py.from("json", "dumps")(3) end
+op["py.start"] = function() return py.start() == py end
 op["py.call"] = function() return py.call(bench.Items(1), { 4 }) end
+op["py.call-keywords"] = function() return bench.Items(1)(5, py.kw { a = 1 }) end
+op["py.call-mapping"] = function() return py.call(bench.Items(1), bench.Items(6), py.dict { a = 2 }) end
+op["py.call-table"] = function() return #bench.Items(1)(list(1, 2, 3)) end
+op["py.call-tensor"] = function() return plain(bench.Items(1)(t)) end
+op["py.call-of_lua"] = function() return py.builtins.list(py.builtins.map(callback, { 1, 2 }))[1] end
+op["py.call-error"] = function()
+  local fine, e = pcall(bench.Items(1).__getitem__, 5)
+  return fine, e.type, #e.message > 0, #e.traceback > 0, e:is "IndexError", e.class ~= nil, #tostring(e) > 0
+end
+op["py.call-lua_error"] = function()
+  local mine = { code = 1 }
+  local fine, e = pcall(py.builtins.list, py.builtins.map(function() error(mine) end, { 1 }))
+  return fine, e == mine
+end
+op["py.attribute"] = function()
+  local o = bench.Items(1)
+  o.field = o.field
+  return o.field
+end
+op["py.get"] = function() return py.get(bench.Items(7), 0) end
+op["py.set"] = function()
+  local o = bench.Items(1)
+  py.set(o, 0, 5)
+  return o[0]
+end
+op["py.delete"] = function() py.delete(bench.Items(1), 0) end
+op["py.slice"] = function() return #py.list { 1, 2, 3 }[py.slice(bench.Index(1), nil)] end
+op["py.operators"] = function()
+  local a = bench.Index(3)
+  return a + 1, 2 * a, #tostring(a), a == bench.Index(3), a < bench.Index(4), a .. "x"
+end
+op["py.op"] = function() return py.op.contains(bench.Items(1, 2), 2) end
+op["py.number"] = function() return py.number(bench.Index(3)) + tonumber(py.int64(py.eval "2**60") / 2 ^ 50) end
+op["py.uint64"] = function() return tonumber(py.uint64(py.eval "2**63") / 2 ^ 50) end
+op["py.float"] = function() return py.number(py.float(bench.Index(2))) + py.number(py.int(bench.Index(2))) end
+op["py.bytes"] = function() return #py.bytes "abc" end
+op["py.object"] = function() return py.object("a-b"):split("-")[1] end
+op["py.list"] = function() return #py.list(list(1, bench.Items(2), callback)) end
+op["py.tuple"] = function() return #py.tuple({ 1, nil, 3 }, 3) end
+op["py.dict"] = function() return #py.dict { a = 1, [bench.Index(2)] = 2 } end
+op["py.dict-of_python"] = function() return #py.builtins.dict(bench.Pairs(1, 2)) end
+op["py.mapping"] = function()
+  local view = py.mapping { a = 1, b = callback }
+  return #py.builtins.list(view), py.get(view, "a")
+end
+op["py.sequence"] = function()
+  local view = py.sequence { 1, 2, 3 }
+  view:append(4)
+  return view[3], #view
+end
+op["py.iterator"] = function() return #py.builtins.list(py.iterator(ipairs { 1, 2, 3 })) end
+op["py.iterator-of_lua"] = function()
+  return py.builtins.sum(py.iterator(function(_, i)
+    reach()
+    return i < 3 and i + 1 or nil
+  end, nil, 0))
+end
+op["py.coroutine"] = function()
+  return py.builtins.sum(coroutine.create(function()
+    for i = 1, 3 do
+      reach()
+      coroutine.yield(i)
+    end
+  end))
+end
+op["py.live_table"] = function()
+  return py.builtins.len(py.builtins.str(asked)), py.builtins.getattr(asked, "name")
+end
 op["py.iter"] = function()
   local sum = 0
   for x in py.iter(bench.Items(1, 2, 3)) do
     sum = sum + x
   end
   return sum
+end
+op["py.each"] = function()
+  local sum = 0
+  for a, b in py.each(bench.Items(py.tuple { 1, 2 }, py.tuple { 3, 4 })) do
+    sum = sum + a * b
+  end
+  return sum
+end
+op["py.items"] = function()
+  local sum = 0
+  for _, v in py.items(bench.Pairs(1, 2)) do
+    sum = sum + v
+  end
+  return sum
+end
+op["py.enumerate"] = function()
+  local sum = 0
+  for i, v in py.enumerate(bench.Items(1, 2)) do
+    sum = sum + i * v
+  end
+  return sum
+end
+op["py.zip"] = function()
+  local sum = 0
+  for a, b in py.zip(bench.Items(1, 2), { 3, 4 }) do
+    sum = sum + a * b
+  end
+  return sum
+end
+op["py.unpack"] = function() return select("#", py.unpack(bench.Items(1, 2, 3))) end
+op["py.with"] = function() return py.with(bench.Items(5), callback) end
+op["py.with-error"] = function() return (pcall(py.with, bench.Items(5), function() error "x" end)) end
+op["py.raise"] = function() return (pcall(py.raise, builtins.KeyError, bench.Items(1))) end
+op["py.is_instance"] = function() return py.is_instance(bench.Items(1), bench.Items) and py.is(bench) end
+op["py.eval"] = function() return py.eval("x + 1", { x = 2 }) end
+op["py.exec"] = function()
+  local scope = { x = 20, f = callback }
+  py.exec("y = f(x) + 1", scope)
+  return scope.y
+end
+op["py.close"] = function() py.close(bench.noisy()) end
+op["py.collect"] = function()
+  local held = bench.noisy() -- luacheck: ignore 231
+  held = nil -- luacheck: ignore 311
+  collectgarbage()
+  return py.collect() >= 0
+end
+op["py.collect-weighed"] = function() return #bench.noisy(py.tuple { 100, 100 }) end
+op["py.tensor"] = function() return plain(py.tensor(bench.Producer(bench.noisy()))) end
+op["py.tensor-deleter"] = function()
+  local made = py.tensor(bench.Loan())
+  local text = plain(made)
+  made:close()
+  return text
+end
+op["py.into"] = function() return plain(py.into(py.import("moonferry").Tensor, t)) end
+op["py.main"] = function()
+  py.main.held = t
+  local same = plain(py.main.held)
+  py.builtins.delattr(py.main, "held")
+  return same
+end
+op["py.numpy"] = function() return py.number(np.asarray(t:to "cpu"):sum()) end
+
+local function on_stream(fn)
+  return function()
+    return mf.with_stream(ok(mf.stream(device)), fn)
+  end
+end
+
+-- On a GPU alone.
+local gpu = {}
+gpu["mf.stream"] = function()
+  local s = ok(mf.stream(device))
+  s:synchronize()
+  local done = s:query()
+  s:close()
+  return done
+end
+gpu["mf.with_stream"] = on_stream(function()
+  reach()
+  return plain(ok(t:copy()))
+end)
+gpu["mf.with_stream-error"] = function() return (pcall(on_stream(function() error "x" end))) end
+gpu["mf.with_stream-coroutine"] = function()
+  local run = coroutine.wrap(on_stream(function()
+    coroutine.yield(1)
+    reach()
+    return ok(t:copy()).numel
+  end))
+  return run() + run()
+end
+gpu["mf.default_stream"] = function() return mf.default_stream(device) == mf.current_stream(device) end
+gpu["mf.per_thread_stream"] = function() return mf.is_stream(mf.per_thread_stream(device)) end
+gpu["mf.wrap_stream"] = function()
+  local s = ok(mf.stream(device))
+  local same = mf.wrap_stream(device, s.handle, s) == s
+  s:close()
+  return same
+end
+gpu["mf.synchronize"] = function() return ok(mf.synchronize(device)) end
+gpu["mf.pool"] = function() return ok(mf.pool(device)).limit_bytes >= 0 end
+gpu["mf.pool_limit"] = function() return ok(mf.pool_limit(device, 0)) end
+gpu["s:wait"] = function()
+  local a, b = ok(mf.stream(device)), ok(mf.stream(device))
+  a:wait(b)
+  return ok(a:synchronize())
+end
+gpu["py.stream"] = function()
+  local s = py.import("moonferry").Stream(device)
+  return mf.is_stream(py.stream(s))
+end
+
+for name, operation in pairs(gpu) do
+  op[name] = function()
+    return device == "cpu" or operation()
+  end
+end
+
+function helpers.names()
+  local names = {}
+  for name in pairs(operations) do
+    if device ~= "cpu" or not gpu[name] then
+      names[#names + 1] = name
+    end
+  end
+  table.sort(names)
+  return py.list(names)
+end
+
+-- The public names that no operation stands for.
+function helpers.without_operation()
+  local named, missing = { ["t:set"] = true, ["py.None"] = true, ["py.kw"] = true, ["py.builtins"] = true }, {}
+  for _, name in ipairs { "all", "newaxis", "ellipsis", "ENOMEM", "EDEVICE", "EDRIVER", "ECAPTURE", "version",
+    "is_stream", "current_stream" } do
+    named["mf." .. name] = true -- values, and what others call
+  end
+  for _, name in ipairs { "int", "int64", "is" } do
+    named["py." .. name] = true
+  end
+  for name in pairs(operations) do
+    named[name:match "^[^-]*"] = true
+  end
+  for prefix, names in pairs { ["mf."] = mf, ["t:"] = require("moonferry.tensor").Tensor, ["py."] = py } do
+    for name in pairs(names) do
+      if not named[prefix .. name] then
+        missing[#missing + 1] = prefix .. name
+      end
+    end
+  end
+  return py.list(missing)
 end
 
 return { operations = operations, helpers = helpers }

@@ -18,9 +18,18 @@ SECONDS = 900 + 3 * float(os.environ.get("MOONFERRY_SEAMS_SECONDS") or 0)
 def run(command):
     folders = [os.environ["PYTHONPATH"], HERE, HERE.parent / "python", HERE.parent / "python" / "gpu"]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders)), "PYTHONHASHSEED": "0"}
-    done = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=SECONDS)
+    done = subprocess.run(
+        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=SECONDS
+    )
     print(done.stdout)
     return done
+
+
+def test_every_public_name_has_an_operation():
+    """Those of Python and of Lua; what none stands for is told in operations.py and operations.lua."""
+    program = "import bench, operations; b = bench.Bench('compiled', 'cpu')\n"
+    program += "print(sorted(operations.without_operation()), sorted(b.helpers.without_operation()))"
+    assert run([sys.executable, "-c", program]).stdout == "[] []\n"
 
 
 @pytest.mark.parametrize("host", HOSTS)
