@@ -1,7 +1,9 @@
-"""The seams' campaign: each event inside of each operation, and two events inside of one, each in a process of its own.
+"""The seams' campaign: each event inside of each operation, and two events inside of one, in a process for each case.
 
-    MOONFERRY_SEAM="python compiled slice raises call 3" specs/run --only "seams host"    one case, as a failing one says
-    MOONFERRY_SEAMS_SECONDS=3600 specs/run --only "seams host"    all points of all pairs, then triples till then
+One case, with the words that a failing one prints; and an hour, each pair at each kind of point, then triples:
+
+    MOONFERRY_SEAM="python compiled Tensor.T raises call 3" specs/run --only "seams host"
+    MOONFERRY_SEAMS_SECONDS=3600 specs/run --only "seams host"
 
 Responsible for which cases there are, for one process for each of them, forked from a warm interpreter, for its verdict
 and for the report. A case: the operation runs; then again with the event inside; then again, with the same objects.
@@ -209,9 +211,11 @@ class Pool:
         if pid == 0:
             self.child(b, function, writer)
         os.close(writer)
+        status = os.waitpid(pid, 0)[1]
+        with contextlib.suppress(ProcessLookupError):  # what it forked itself and did not wait for
+            os.killpg(pid, signal.SIGKILL)
         with os.fdopen(reader, "rb") as pipe:
             told = pipe.read()
-        status = os.waitpid(pid, 0)[1]
 
         if status == 0 and told:
             return json.loads(told)
