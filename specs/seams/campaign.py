@@ -33,6 +33,18 @@ SECONDS_OF_A_CASE = 10
 TURNS = {"compiled": 8, "interpreted": 1, "interruptible": 1}
 
 
+LIMITS = {"the_state_reaches_its_limit", "the_state_comes_near_its_limit"}
+
+
+def known(event, kind, in_lua):
+    """Why this is left out: what is known to go wrong, and is not right yet; or None."""
+    if event.waits and kind == "gc":
+        return "up to CPython 3.11 an allocation of the bridge's may run finalizers, under the state's lock"
+    if event.name in LIMITS and in_lua:
+        return "a finalizer of Lua's for which there is no memory loses its tensor"
+    return None
+
+
 class Case:
     """`strikes`: (event, kind of point, which of them) each."""
 
@@ -130,12 +142,16 @@ class Trial:
         except BaseException as raised:
             error = raised
         happened = [e for e, plan in zip(self.events, plans) if plan.happened]
+        self.unraisable += strike.told
+        strike.told.clear()
         self.judge(expected, got, error, happened)
         if error is not None:
             traceback.clear_frames(error.__traceback__)
         self.unraisable.clear()
 
     def judge(self, expected, got, error, happened):
+        catches = self.case.operation in operations.CATCHES
+        asks = self.case.operation in operations.ASK_WHETHER and any(e.takes for e in happened)
         wanted = [e.raises for e in happened if e.raises is not None]
         allowed = tuple(wanted) + sum((tuple(e.allows) for e in happened), ())
         come = ([] if error is None else chain(error)) + [x for told in self.unraisable for x in chain(told)]
@@ -146,9 +162,10 @@ class Trial:
             if not any(isinstance(x, allowed) for x in chain(told)):
                 self.fault = f"unraisable: {told!r}\n{''.join(traceback.format_exception(told))}"
         for kind in wanted:
-            if len(happened) == 1 and not any(isinstance(x, kind) for x in come):
+            if not catches and len(happened) == 1 and not any(isinstance(x, kind) for x in come):
                 self.fault = f"the {kind.__name__} that was raised is lost; it gives {got!r}"
-        if error is None and got != expected and not any(e.changes for e in happened):
+        free = any(e.changes for e in happened) or asks or (catches and allowed)
+        if error is None and got != expected and not free:
             self.fault = f"it gives {got!r}, not {expected!r}"
 
 
@@ -254,6 +271,7 @@ class Campaign:
         self.counted = {}
         self.tally = Counter()
         self.failed = []
+        self.left_out = Counter()
 
     def kinds(self, mode):
         return [kind for kind in strike.KINDS if kind != "lua" or mode == "interpreted"]
@@ -292,6 +310,13 @@ class Campaign:
     def draw(self, what):
         return random.Random(f"{self.seed} {self.host} {self.device} {what}")
 
+    def is_known(self, strikes, name):
+        """Each event is asked about each kind, because one may strike inside of another."""
+        kinds = [kind for _, kind, _ in strikes]
+        why = {known(events.EVENTS[e], kind, name in self.in_lua) for e, _, _ in strikes for kind in kinds} - {None}
+        self.left_out.update(why)
+        return bool(why)
+
     def pairs(self, thoroughly):
         """Each event in each operation: at each kind of point in each mode, or at one of these."""
         for name in self.names:
@@ -301,7 +326,7 @@ class Campaign:
                     for mode in self.modes(name)
                     if event.applies(self.pool.bench(mode))
                     for kind in self.points(mode, name)
-                    if not (event.waits and kind == "gc")
+                    if not self.is_known([(event.name, kind, 0)], name)
                 ]
                 rnd = self.draw(f"{name} {event.name}")
                 for mode, kind in places if thoroughly else rnd.sample(places, min(1, len(places))):
@@ -323,7 +348,7 @@ class Campaign:
             for event in rnd.sample(able, 2):
                 kind = rnd.choice(list(points))
                 strikes.append((event, kind, rnd.randint(1, points[kind])))
-            if any(events.EVENTS[e].waits for e, _, _ in strikes) and any(kind == "gc" for _, kind, _ in strikes):
+            if self.is_known(strikes, name):
                 continue
             self.run(Case(self.host, mode, name, strikes))
             self.tally["triples"] += 1
@@ -332,6 +357,8 @@ class Campaign:
         counts = ", ".join(f"{count} {what}" for what, count in self.tally.items())
         print(f"seams {self.host} {self.device}: seed {self.seed}; {len(self.names)} operations, "
               f"{len(events.EVENTS)} events; {counts}; {len(self.failed)} failed", flush=True)  # fmt: skip
+        for why, count in self.left_out.items():
+            print(f"  left out {count} times: {why}", flush=True)
         return 1 if self.failed else 0
 
 

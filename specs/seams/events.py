@@ -82,8 +82,7 @@ def calls_lua(b):
 @event()
 def calls_another_state(b):
     lua = mf.Lua()
-    assert lua.eval("(...)(3)", lambda n: lua.eval("... * 2", n)) == 6
-    del lua
+    assert lua.eval("(...)(3)", lua.eval("function(n) return n * 2 end")) == 6
 
 
 @event()

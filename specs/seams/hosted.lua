@@ -6,7 +6,7 @@ local strike = py.import "strike"
 local file = assert(io.open(folder .. "/operations.lua"))
 local text = file:read "*a"
 file:close()
-local made = assert(loadstring(text, "=operations.lua"))(strike.point)
+local made = assert(loadstring(text, "=operations.lua"))(strike.point, strike.tell)
 local host = py.tuple { py.object(made.helpers), py.object(made.operations) }
 io.stdout:flush()
 os.exit(py.import("campaign").main("lua", host))

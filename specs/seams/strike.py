@@ -90,6 +90,15 @@ def point(kind="foreign"):
         now.reach(kind)
 
 
+def tell(error):
+    """An error in a finalizer of Lua's, which nobody gets."""
+    value = error if isinstance(error, BaseException) else getattr(error, "value", None)
+    told.append(value if isinstance(value, BaseException) else AssertionError(str(error)))
+
+
+told = []
+
+
 def profile(frame, event, arg):
     """What an event calls is its own business: it may have a lock of `threading`."""
     now = Strike.current
