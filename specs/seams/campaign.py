@@ -28,6 +28,8 @@ import events
 import operations
 import strike
 
+import moonferry as mf
+
 SECONDS_OF_A_CASE = 10
 # Of an operation of Lua's, so that it is compiled.
 TURNS = {"compiled": 8, "interpreted": 1, "interruptible": 1}
@@ -36,8 +38,16 @@ TURNS = {"compiled": 8, "interpreted": 1, "interruptible": 1}
 LIMITS = {"the_state_reaches_its_limit", "the_state_comes_near_its_limit"}
 
 
-def known(event, kind, in_lua):
+def known(event, kind, name, mode, in_lua):
     """Why this is left out: what is known to go wrong, and is not right yet; or None."""
+    if event.name == "interrupts" and kind == "lua-gc" and mode == "compiled":
+        return "an interrupt that takes effect in a finalizer at the exit of compiled code crashes LuaJIT 2.1.0-beta3"
+    if name in operations.OWE and (event.raises is not None or event.name == "interrupts"):
+        return "an error between two calls loses a struct that is nobody's yet, as it may"
+    if name == "Lua.time_limit" and event.raises is not None and kind == "call":
+        return "an exception inside of the end of a time limit lets its thread run on"
+    if name == "Lua.overflow_handler" and event.raises is mf.LuaError:
+        return "a LuaError of another state that an overflow handler raises becomes an OverflowError"
     if event.waits and kind == "gc":
         return "up to CPython 3.11 an allocation of the bridge's may run finalizers, under the state's lock"
     if event.name in LIMITS and in_lua:
@@ -159,11 +169,11 @@ class Trial:
         if error is not None and not gone and not any(isinstance(x, allowed) for x in chain(error)):
             self.fault = f"it raises {error!r}\n{''.join(traceback.format_exception(error))}"
         for told in self.unraisable:
-            if not any(isinstance(x, allowed) for x in chain(told)):
+            if not gone and not any(isinstance(x, allowed) for x in chain(told)):
                 self.fault = f"unraisable: {told!r}\n{''.join(traceback.format_exception(told))}"
         for kind in wanted:
             if not catches and len(happened) == 1 and not any(isinstance(x, kind) for x in come):
-                self.fault = f"the {kind.__name__} that was raised is lost; it gives {got!r}"
+                self.fault = f"the {kind.__name__} that was raised is lost; it gives {got!r}, {error!r}"
         free = any(e.changes for e in happened) or asks or (catches and allowed)
         if error is None and got != expected and not free:
             self.fault = f"it gives {got!r}, not {expected!r}"
@@ -266,12 +276,20 @@ class Campaign:
         self.seed = os.environ.get("MOONFERRY_SPEC_SEED", "0")
         self.device = make.device
         self.in_lua = list(self.pool.bench("interpreted").helpers["names"]())
-        in_python = operations.PYTHON if self.device == "cpu" else operations.PYTHON_ON_DEVICE
-        self.names = sorted(in_python) + self.in_lua
+        self.names = self.choose()
         self.counted = {}
         self.tally = Counter()
         self.failed = []
         self.left_out = Counter()
+
+    def choose(self):
+        """All of them under Python and without a driver; under Lua those that have to do with Lua, and on a driver those
+        that have to do with it."""
+        if self.device != "cpu":
+            in_python = operations.TENSORS | operations.DEVICE
+            in_lua = [name for name in self.in_lua if name[:3] != "py." or name in operations.TENSORS_IN_LUA]
+            return sorted(in_python) + in_lua
+        return sorted(operations.LUA if self.host == "lua" else operations.PYTHON) + self.in_lua
 
     def kinds(self, mode):
         return [kind for kind in strike.KINDS if kind != "lua" or mode == "interpreted"]
@@ -310,10 +328,12 @@ class Campaign:
     def draw(self, what):
         return random.Random(f"{self.seed} {self.host} {self.device} {what}")
 
-    def is_known(self, strikes, name):
+    def is_known(self, strikes, name, mode):
         """Each event is asked about each kind, because one may strike inside of another."""
         kinds = [kind for _, kind, _ in strikes]
-        why = {known(events.EVENTS[e], kind, name in self.in_lua) for e, _, _ in strikes for kind in kinds} - {None}
+        why = {
+            known(events.EVENTS[e], kind, name, mode, name in self.in_lua) for e, _, _ in strikes for kind in kinds
+        } - {None}
         self.left_out.update(why)
         return bool(why)
 
@@ -326,7 +346,7 @@ class Campaign:
                     for mode in self.modes(name)
                     if event.applies(self.pool.bench(mode))
                     for kind in self.points(mode, name)
-                    if not self.is_known([(event.name, kind, 0)], name)
+                    if not self.is_known([(event.name, kind, 0)], name, mode)
                 ]
                 rnd = self.draw(f"{name} {event.name}")
                 for mode, kind in places if thoroughly else rnd.sample(places, min(1, len(places))):
@@ -348,7 +368,7 @@ class Campaign:
             for event in rnd.sample(able, 2):
                 kind = rnd.choice(list(points))
                 strikes.append((event, kind, rnd.randint(1, points[kind])))
-            if self.is_known(strikes, name):
+            if self.is_known(strikes, name, mode):
                 continue
             self.run(Case(self.host, mode, name, strikes))
             self.tally["triples"] += 1

@@ -138,8 +138,8 @@ end
 function helpers.collect_always(on)
   again = on and MOST_FINALIZERS
   if on then
-    collectgarbage("setpause", 0)
-    collectgarbage("setstepmul", 100000)
+    collectgarbage("setpause", 100)
+    collectgarbage("setstepmul", 1000)
     renew()
   else
     collectgarbage("setpause", 200)
@@ -215,7 +215,8 @@ op["mf.full"] = function() return plain(ok(mf.full({ 2 }, 7, "int8", on_device()
 op["mf.tensor"] = function() return plain(ok(mf.tensor(list({ 1, 2 }, { 3, 4 }), "float32", on_device()))) end
 op["mf.wrap"] = function() return plain(ok(mf.wrap(ffi.new("float[4]", 1, 2, 3, 4), { 2, 2 }))) end
 op["mf.wrap-owner"] = function()
-  return plain(ok(mf.wrap(ffi.new("float[4]"), { 2, 2 }, "float32", { owner = bench.Items(1) })))
+  local memory = ffi.new("float[4]", 1, 2, 3, 4)
+  return plain(ok(mf.wrap(memory, { 2, 2 }, "float32", { owner = { memory, bench.Items(1) } })))
 end
 op["mf.from_dlpack"] = function() return plain(ok(mf.from_dlpack(ok(t:to_dlpack())))) end
 op["mf.from_dlpack-legacy"] = function() return plain(ok(mf.from_dlpack(ok(t:to_dlpack_legacy())))) end

@@ -326,7 +326,9 @@ def _meta(b):
     return table.anything, table(4), table == table
 
 
-PYTHON = {**MAKE, **VIEWS, **ELEMENTS, **EXCHANGE, **LUA}
+TENSORS = {**MAKE, **VIEWS, **ELEMENTS, **EXCHANGE}
+TENSORS_IN_LUA = {"py.call-tensor", "py.into", "py.main", "py.numpy", "py.stream", "py.tensor"}
+PYTHON = {**TENSORS, **LUA}
 PYTHON_ON_DEVICE = {**PYTHON, **DEVICE}
 
 # They catch what an event raises, or show whether they have caught it.
