@@ -216,6 +216,7 @@ class Bench:
             self.helpers, self.ops = self.host
             return
         made = self.lua.execute((HERE / "operations.lua").read_text(), point, tell, name="=operations.lua")
+        self.lua.execute((HERE / "python_operations.lua").read_text(), made.shared, name="=python_operations.lua")
         self.helpers, self.ops = made.helpers, made.operations
 
     @classmethod

@@ -28,8 +28,6 @@ import events
 import operations
 import strike
 
-import moonferry as mf
-
 SECONDS_OF_A_CASE = 10
 # Of an operation of Lua's, so that it is compiled.
 TURNS = {"compiled": 8, "interpreted": 1, "interruptible": 1}
@@ -46,8 +44,10 @@ def known(event, kind, name, mode, in_lua):
         return "an error between two calls loses a struct that is nobody's yet, as it may"
     if name == "Lua.time_limit" and event.raises is not None and kind == "call":
         return "an exception inside of the end of a time limit lets its thread run on"
-    if name == "Lua.overflow_handler" and event.raises is mf.LuaError:
-        return "a LuaError of another state that an overflow handler raises becomes an OverflowError"
+    if name == "Lua.overflow_handler" and event.raises is not None:
+        return "an exception of an overflow handler becomes an OverflowError"
+    if name == "tensor-of_a_sequence" and event.raises is not None:
+        return "an exception of a __len__ becomes a ValueError: the sequence is ragged"
     if event.waits and kind == "gc":
         return "up to CPython 3.11 an allocation of the bridge's may run finalizers, under the state's lock"
     if event.name in LIMITS and in_lua:
@@ -283,8 +283,8 @@ class Campaign:
         self.left_out = Counter()
 
     def choose(self):
-        """All of them under Python and without a driver; under Lua those that have to do with Lua, and on a driver those
-        that have to do with it."""
+        """All of them under Python and without a driver; under Lua those that have to do with Lua, and on a driver
+        those that have to do with it."""
         if self.device != "cpu":
             in_python = operations.TENSORS | operations.DEVICE
             in_lua = [name for name in self.in_lua if name[:3] != "py." or name in operations.TENSORS_IN_LUA]

@@ -3,10 +3,16 @@ local py = require "moonferry.python"
 py.start()
 local folder = arg[0]:match "^(.*)/" or "."
 local strike = py.import "strike"
-local file = assert(io.open(folder .. "/operations.lua"))
-local text = file:read "*a"
-file:close()
-local made = assert(loadstring(text, "=operations.lua"))(strike.point, strike.tell)
+
+local function load(name, ...)
+  local file = assert(io.open(folder .. "/" .. name))
+  local text = file:read "*a"
+  file:close()
+  return assert(loadstring(text, "=" .. name))(...)
+end
+
+local made = load("operations.lua", strike.point, strike.tell)
+load("python_operations.lua", made.shared)
 local host = py.tuple { py.object(made.helpers), py.object(made.operations) }
 io.stdout:flush()
 os.exit(py.import("campaign").main("lua", host))
