@@ -50,7 +50,7 @@ def known(event, kind, name, mode, in_lua):
         return "an exception of a __len__ becomes a ValueError: the sequence is ragged"
     if event.waits and kind == "gc":
         return "up to CPython 3.11 an allocation of the bridge's may run finalizers, under the state's lock"
-    if event.name in LIMITS and in_lua:
+    if event.name in LIMITS and (in_lua or name in operations.LUA_HAS_TENSORS):
         return "a finalizer of Lua's for which there is no memory loses its tensor"
     return None
 

@@ -7,8 +7,7 @@ local point, tell = ...
 local ffi = require "ffi"
 local mf = require "moonferry"
 local py = require "moonferry.python"
-local np = py.import "numpy"
-local builtins, bench = py.builtins, py.import "bench"
+local bench = py.import "bench"
 
 local helpers, operations = {}, {}
 local device, mode = "cpu", "compiled"
