@@ -147,6 +147,14 @@ static int collect(lua_State *L, void *unused) {
   return 0;
 }
 
+/* Finalizers that call Python must neither meet the exception that says what went wrong, nor lose it. */
+static void collect_after(mf__frame *frame) {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  if (mf__visit_body(frame, collect, NULL, 0) != 0) lua_settop(frame->L, frame->top);
+  PyErr_Restore(type, value, traceback);
+}
+
 lua_State *mf__visit_begin(mf__kit *kit, mf__frame *frame) {
   if (mf__stack_is_low(1)) {
     PyErr_SetString(PyExc_RecursionError, "maximum recursion depth exceeded: the C stack has no room to call Lua");
@@ -185,7 +193,7 @@ void mf__visit_fail(mf__frame *frame, int status) {
     mf__stopped(state); /* a script's __tostring may have run for the text, and was ended */
   }
   lua_settop(frame->L, frame->top);
-  if (status == LUA_ERRMEM && mf__visit_body(frame, collect, NULL, 0) != 0) lua_settop(frame->L, frame->top);
+  if (status == LUA_ERRMEM) collect_after(frame);
 }
 
 void mf__visit_end(mf__frame *frame) {

@@ -156,12 +156,18 @@ int mf__tensor_quick_take(lua_State *L, const mf__kit *kit, int index, PyObject 
   return 1;
 }
 
-/* The adopting function empties the box when it owns the reference. Where it failed before that, nobody does. */
-static void give_up(void *box) {
-  mf_tensor *tensor, *nothing = NULL;
-  memcpy(&tensor, box, sizeof tensor);
-  memcpy(box, &nothing, sizeof nothing);
-  mf_tensor_release(tensor);
+/* Calls the adopting function, which empties the box when it owns the reference; where it failed before that, nobody
+ * does. A hook of Lua's may run before it looks, and have another tensor cross by the same box: that one puts back what
+ * it found there. */
+static int adopt(lua_State *L, void *box, mf_tensor *tensor) {
+  mf_tensor *found, *left;
+  memcpy(&found, box, sizeof found);
+  memcpy(box, &tensor, sizeof tensor);
+  int status = lua_pcall(L, 0, 1, 0);
+  memcpy(&left, box, sizeof left);
+  memcpy(box, &found, sizeof found);
+  if (status != 0) mf_tensor_release(left);
+  return status;
 }
 
 int mf__tensor_to_lua(lua_State *L, PyObject *object) {
@@ -174,11 +180,7 @@ int mf__tensor_to_lua(lua_State *L, PyObject *object) {
   lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_BOX);
   void *box = (void *)(uintptr_t)lua_topointer(L, -1);
   lua_pop(L, 1);
-  mf_tensor_retain(tensor);
-  memcpy(box, &tensor, sizeof tensor);
-  int status = lua_pcall(L, 0, 1, 0);
-  if (status != 0) give_up(box);
-  if (status != 0) return lua_error(L);
+  if (adopt(L, box, mf_tensor_retain(tensor)) != 0) return lua_error(L);
   remember(L, lua_gettop(L), tensor, MADE_OF_IT);
   return 1;
 }

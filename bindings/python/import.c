@@ -134,6 +134,15 @@ static int import_without_dlpack(const core_import *request, mf_tensor **out) {
   return -1;
 }
 
+/* What frees another library's memory may be Python code, which must neither meet the exception that is on its way nor
+ * lose it. */
+static void drop_capsule(PyObject *capsule) {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  Py_DECREF(capsule);
+  PyErr_Restore(type, value, traceback);
+}
+
 static int import_from_method(core_import *request, mf_tensor **out) {
   PyObject *method = request->method;
   Py_XINCREF(method); /* the cache may let go of it while it runs */
@@ -148,7 +157,7 @@ static int import_from_method(core_import *request, mf_tensor **out) {
   else
     rc = core_refuse(request->state, "from_dlpack: __dlpack__ of a '%s' gave a '%s', not a capsule",
                      Py_TYPE(request->x)->tp_name, Py_TYPE(capsule)->tp_name);
-  Py_DECREF(capsule);
+  drop_capsule(capsule);
   return rc;
 }
 
@@ -169,7 +178,10 @@ static int import_after_table(core_import *request, mf_tensor **out) {
 }
 
 static void delete_managed(DLManagedTensorVersioned *managed) {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
   if (managed->deleter != NULL) managed->deleter(managed);
+  PyErr_Restore(type, value, traceback);
 }
 
 /* The memory is ready on the stream that the producer's library works on: the record begins with that one. 1 means

@@ -1,0 +1,287 @@
+"""The objects that operations work on, and what a case must leave behind: nothing.
+
+Responsible for tensors, arrays, a Lua state and a stream under short names, for foreign objects that say when they are
+asked something, and for the ledgers. Must not know events and operations.
+"""
+
+import ctypes
+import gc
+import threading
+import weakref
+from pathlib import Path
+
+import numpy as np
+from strike import point, tell
+
+import moonferry as mf
+
+HERE = Path(__file__).resolve().parent
+MODES = ("compiled", "interpreted", "interruptible")
+
+
+class Index:
+    """A number that is asked for."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __index__(self):
+        point()
+        return int(self.value)
+
+    def __float__(self):
+        point()
+        return float(self.value)
+
+    def __complex__(self):
+        point()
+        return complex(self.value)
+
+    def __bool__(self):
+        point()
+        return bool(self.value)
+
+    def __str__(self):
+        point()
+        return str(self.value)
+
+    def __eq__(self, other):
+        point()
+        return isinstance(other, Index) and self.value == other.value
+
+    def __hash__(self):
+        point()
+        return hash(self.value)
+
+    def __lt__(self, other):
+        point()
+        return self.value < getattr(other, "value", other)
+
+    def __add__(self, other):
+        point()
+        return self.value + getattr(other, "value", other)
+
+    __radd__ = __mul__ = __rmul__ = __add__
+
+
+class Items:
+    """A sequence, an iterable, a mapping and a manager whose every step is foreign code."""
+
+    def __init__(self, *items):
+        self.items_ = list(items)
+
+    def __len__(self):
+        point()
+        return len(self.items_)
+
+    def __getitem__(self, index):
+        point()
+        return self.items_[index]
+
+    def __setitem__(self, index, value):
+        point()
+        self.items_[index] = value
+
+    def __delitem__(self, index):
+        point()
+
+    def __contains__(self, item):
+        point()
+        return item in self.items_
+
+    def __iter__(self):
+        point()
+        for item in self.items_:
+            point()
+            yield item
+
+    def __enter__(self):
+        point()
+        return self.items_[0]
+
+    def __exit__(self, *exc):
+        point()
+        return False
+
+    def __call__(self, *args, **kwargs):
+        point()
+        return args[0] if args else None
+
+    @property
+    def field(self):
+        point()
+        return self.items_[0]
+
+    @field.setter
+    def field(self, value):
+        point()
+
+
+class Pairs(Items):
+    """Of a mapping's sort."""
+
+    def keys(self):
+        point()
+        return [f"k{i}" for i in range(len(self.items_))]
+
+    def __getitem__(self, key):
+        point()
+        return self.items_[int(key[1:])]
+
+    def items(self):
+        point()
+        return [(key, self[key]) for key in self.keys()]
+
+
+class Noisy(np.ndarray):
+    """Memory whose end is seen."""
+
+    def __del__(self):
+        point()
+
+
+def noisy(shape=(2, 3)):
+    made = Noisy(shape, "float32")
+    made[...] = np.arange(made.size, dtype="float32").reshape(shape)
+    return made
+
+
+class Producer:
+    """Speaks DLPack, and is asked."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack_device__(self):
+        point()
+        return self.array.__dlpack_device__()
+
+    def __dlpack__(self, **options):
+        point()
+        return self.array.__dlpack__()
+
+
+class Interface:
+    """Has memory, and says so when it is asked."""
+
+    def __init__(self, array):
+        self.array = array
+
+    @property
+    def __array_interface__(self):
+        point()
+        return self.array.__array_interface__
+
+
+class Loan:
+    """A struct whose deleter calls Python, as that of a library which keeps its objects there does."""
+
+    living = {}
+
+    def __init__(self):
+        import dlpack_abi as abi
+
+        self.producer = abi.Producer(values=(ctypes.c_float * 6)(*range(6)))
+        self.deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.delete)
+        self.producer.struct.deleter = ctypes.cast(self.deleter, ctypes.c_void_p).value
+
+    def delete(self, struct):
+        Loan.living.pop(id(self), None)
+        point()
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+    def __dlpack__(self, **options):
+        Loan.living[id(self)] = self
+        return self.producer.capsule()
+
+
+class Bench:
+    """What an operation may use. `device` is "cpu" or a GPU; `lua` is a state, and `helpers` are functions in it, or
+    in the state that hosts Python."""
+
+    states = weakref.WeakSet()
+
+    def __init__(self, mode, device, hosted=None):
+        self.mode, self.device = mode, device
+        self.host = hosted
+        self.lua = self.helpers = self.ops = None
+        self.open_state()
+
+    def open_state(self):
+        self.lua = mf.Lua(max_memory=0, interruptible=self.mode == "interruptible")
+        Bench.states.add(self.lua)
+        if self.host is not None:
+            self.helpers, self.ops = self.host
+            return
+        made = self.lua.execute((HERE / "operations.lua").read_text(), point, tell, name="=operations.lua")
+        self.lua.execute((HERE / "python_operations.lua").read_text(), made.shared, name="=python_operations.lua")
+        self.helpers, self.ops = made.helpers, made.operations
+
+    @classmethod
+    def only(cls, b):
+        """The states of other benches, which were there before the fork, do not count."""
+        cls.states.clear()
+        if b.lua is not None:
+            cls.states.add(b.lua)
+
+    def open(self):
+        """What is made in the process of the case, because a driver does not survive a fork."""
+        self.helpers["set"](self.mode, self.device)
+        self.a = np.arange(6, dtype="float32").reshape(2, 3)
+        self.h = mf.tensor(self.a)
+        self.t = self.h.to(self.device, copy=True)
+        self.u = mf.zeros((2, 3), "float32", device=self.device)
+        self.w = mf.zeros((2, 3), "float32")
+        self.one = mf.tensor(2.0, "float32")
+        self.s = None if self.device == "cpu" else mf.Stream(self.device)
+        if self.device != "cpu":
+            mf.synchronize(self.device)
+        self.call = self.helpers["same"]
+        self.table = self.helpers["table"]()
+        self.helpers["open"](self.t, self.u)
+        self.kept, self.lists = [], []
+
+    def list(self, *items):
+        """A list that an event may empty while it is being read."""
+        self.lists.append([*items])
+        return self.lists[-1]
+
+    def mend(self):
+        """Makes anew what an event took away."""
+        if self.lua is None:
+            self.open_state()
+        self.open()
+
+    def close(self):
+        """Everything goes; what is left is told."""
+        if self.helpers is not None:
+            self.helpers["close"]()
+        host, device, lua = self.host, self.device, self.lua
+        self.__dict__.clear()
+        if lua is not None:
+            lua.gccollect()
+            del lua
+        if host is not None:
+            host[0]["settle"]()
+        return left(device)
+
+
+def left(device):
+    """What is alive that should not be, as text."""
+    for thread in threading.enumerate():  # that of a time limit
+        if thread is not threading.main_thread():
+            thread.join()
+    for _ in range(3):
+        gc.collect()
+        if device != "cpu":
+            mf.synchronize(device)
+    found = []
+    if any(mf.ledger()):
+        found.append(f"left: {mf.ledger()}")
+    if len(Bench.states):
+        found.append(f"left: {len(Bench.states)} states")
+    if Loan.living:
+        found.append(f"left: {len(Loan.living)} structs that nobody deleted")
+    return "; ".join(found)

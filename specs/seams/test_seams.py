@@ -1,0 +1,40 @@
+"""Something happens inside of a call, in Python and in Lua, under either host: campaign.py's cases, with no failure.
+
+The driver is that of MOONFERRY_SPEC_DEVICE, none without it. How many cases there were is printed.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+HOSTS = {"python": [sys.executable, HERE / "campaign.py"], "lua": ["luajit", HERE / "hosted.lua"]}
+CHOSEN = os.environ.get("MOONFERRY_SEAM", "").split()[:1] or HOSTS
+SECONDS = 900 + 3 * float(os.environ.get("MOONFERRY_SEAMS_SECONDS") or 0)
+
+
+def run(command):
+    folders = [os.environ["PYTHONPATH"], HERE, HERE.parent / "python", HERE.parent / "python" / "gpu"]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders)), "PYTHONHASHSEED": "0"}
+    done = subprocess.run(
+        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=SECONDS
+    )
+    print(done.stdout)
+    return done
+
+
+def test_every_public_name_has_an_operation():
+    """Those of Python and of Lua; what none stands for is told in operations.py and operations.lua."""
+    program = "import bench, operations; b = bench.Bench('compiled', 'cpu')\n"
+    program += "print(sorted(operations.without_operation()), sorted(b.helpers.without_operation()))"
+    assert run([sys.executable, "-c", program]).stdout == "[] []\n"
+
+
+@pytest.mark.parametrize("host", CHOSEN)
+def test_whatever_happens_inside_of_a_call(host):
+    done = run(HOSTS[host])
+    assert done.returncode == 0, done.stdout[-20000:]
+    assert "cases" in done.stdout
