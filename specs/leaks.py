@@ -17,9 +17,9 @@ OURS = re.compile(rf" {re.escape(str(ROOT))}/(?:runtime|bindings|specs/sim)/")
 ALLOCATOR = re.compile(r"__interceptor_\w+|_?Py(?:Mem|Object)_\w*(?:[Aa]lloc|Strdup)\w*|mf__alloc\w*")
 
 
-# libsanitizer of GCC 12 takes a block of dynamic thread-local storage at 16 bytes behind a page's begin for one of glibc
-# 2.19's, reads where it begins from what lies before it, and dies of the address that it finds there: in some 1 of 100
-# processes. Without its own list of such blocks it takes them for the loader's, whose memory always counts as reachable.
+# GCC 12's libsanitizer takes a block of thread-local storage that begins 16 bytes into a page for one of glibc 2.19's,
+# reads where it begins from what lies before it, and dies of that address, in some 1 of 100 processes. Without its own
+# list of such blocks it takes them for the loader's, whose memory always counts as reachable.
 TLS = "intercept_tls_get_addr=0"
 
 
