@@ -13,30 +13,14 @@
 
 static _Atomic(mf__ref *) retired;
 
-/* Nodes to use again: as many as were ever alive at once. The GIL guards them from all but the library's end, which a
- * thread may meet inside of Python; so the list is taken as a whole, and what is not needed of it put back. */
-static _Atomic(mf__ref *) spare;
+/* Nodes to use again, guarded by the GIL. As many as were ever alive at once; never given back. */
+static mf__ref *spare;
 
 static mf__ref *take_node(void) {
-  mf__ref *ref = atomic_exchange_explicit(&spare, NULL, memory_order_acquire);
+  mf__ref *ref = spare;
   if (ref == NULL) return malloc(sizeof *ref);
-  atomic_store_explicit(&spare, ref->next, memory_order_release);
+  spare = ref->next;
   return ref;
-}
-
-static void keep_node(mf__ref *ref) {
-  ref->next = atomic_exchange_explicit(&spare, NULL, memory_order_acquire);
-  atomic_store_explicit(&spare, ref, memory_order_release);
-}
-
-/* A Lua state that ends unloads the library that it loaded. */
-__attribute__((destructor)) static void free_nodes(void) {
-  mf__ref *ref = atomic_exchange_explicit(&spare, NULL, memory_order_acquire);
-  while (ref != NULL) {
-    mf__ref *next = ref->next;
-    free(ref);
-    ref = next;
-  }
 }
 
 mf__ref *mf__ref_new(PyObject *object) {
@@ -81,7 +65,8 @@ static long give_back(mf__ref *ref) {
     PyObject *object = ref->object, *origin = ref->origin;
     mf__unweigh(ref);
     unlink_ref(ref);
-    keep_node(ref);
+    ref->next = spare;
+    spare = ref;
     /* May run any Python code, this function included. */
     Py_DecRef(object);
     Py_DecRef(origin);
