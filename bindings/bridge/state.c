@@ -366,6 +366,7 @@ static void state_dealloc(PyObject *self_object) {
   mf__options_clear(&state->options);
   Py_DecRef(state->reason);
   free(state->memory);
+  free(state->library);
   ((freefunc)PyType_GetSlot(type, Py_tp_free))(self_object);
   Py_DecRef((PyObject *)type);
   mf__refs_drain();

@@ -52,6 +52,8 @@ struct mf__state {
   int interruptible;  /* Lua is never compiled, so that hooks run */
   atomic_int stop;    /* an interrupt was asked for: MF__STOP_... */
   PyObject *reason;   /* the exception that it ends in, or NULL */
+  char *library;      /* how the names of the library's own Lua chunks begin; or NULL */
+  int grace;          /* instructions that these still have to come to their end */
 };
 
 /* state.c */

@@ -3,7 +3,9 @@
  * A state that is to stop gets a hook that raises an error at every instruction, and keeps it until the last visit has
  * left: a script that catches the error meets it again at once, outside of what caught it. LuaJIT runs no hooks in
  * compiled code, so only a state whose compiler is off (interruptible) can always be stopped; any other stops where it
- * next calls Python. Ctrl-C is the main thread's: Python's own handler only leaves a note for that thread, which is in
+ * next calls Python. The library's own functions come to their end first: between two of their instructions a new tensor
+ * may have two owners, or none. They have a number of instructions for that, because any script can name a chunk as if
+ * it were the library's. Ctrl-C is the main thread's: Python's own handler only leaves a note for that thread, which is in
  * Lua; so as long as it visits an interruptible state, ours comes before Python's. It ends the main thread's visits, in
  * whichever states they are, and not those of other threads.
  * Invariant: after the last visit has left there is no hook and no reason, after the last of the main thread no handler
@@ -13,6 +15,7 @@
 #endif
 #include <pthread.h>
 #include <signal.h>
+#include <string.h>
 #include <unistd.h>
 #ifndef __APPLE__
 #include <sys/syscall.h>
@@ -82,10 +85,14 @@ static void throw(lua_State * L, mf__state *state) {
   luaL_error(L, "interrupted");
 }
 
+#define GRACE 100000
+
 static void hook(lua_State *L, lua_Debug *activation);
 
 static void set_hook(mf__state *state) {
-  if (state->interruptible && state->L != NULL) lua_sethook(state->L, hook, LUA_MASKCOUNT, 1);
+  if (!state->interruptible || state->L == NULL) return;
+  state->grace = GRACE;
+  lua_sethook(state->L, hook, LUA_MASKCOUNT, 1);
 }
 
 /* A signal may set it again at any time, so that what it is for is looked at once more. */
@@ -95,14 +102,20 @@ static void take_hook(mf__state *state) {
   if (atomic_load(&state->stop) != MF__STOP_NOT) set_hook(state);
 }
 
+static int may_end(lua_State *L, lua_Debug *activation, mf__state *state) {
+  if (state->library == NULL || state->grace == 0 || lua_getinfo(L, "S", activation) == 0) return 0;
+  if (strncmp(activation->source, state->library, strlen(state->library)) != 0) return 0;
+  state->grace--;
+  return 1;
+}
+
 /* Runs on any thread that runs Lua in the state. */
 static void hook(lua_State *L, lua_Debug *activation) {
-  (void)activation;
   mf__state *state = mf__top != NULL ? mf__top->state : NULL;
   if (state == NULL) return;
   if (atomic_load(&state->stop) == MF__STOP_SIGNAL && mf__on_main_thread()) ask_python(state);
   if (atomic_load(&state->stop) == MF__STOP_NOT) take_hook(state);
-  if (mf__stops(state)) throw(L, state);
+  if (mf__stops(state) && !may_end(L, activation, state)) throw(L, state);
 }
 
 void mf__stop(mf__state *state, PyObject *reason) {

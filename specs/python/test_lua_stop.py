@@ -52,6 +52,42 @@ def test_an_interruptible_script_can_be_ended_from_another_thread(stoppable, cod
     assert stoppable.eval("1 + 1") == 2
 
 
+OWNERS = """
+local n = ...
+local mf, ffi = require "moonferry", require "ffi"
+ffi.cdef "int raise(int)"
+debug.sethook(function() debug.sethook() ffi.C.raise(2) end, "", n)
+local a = mf.zeros({ 2, 3 })
+local b, c = a:reshape({ 6 }), a:cast("int32")
+assert(a:equal(a))
+b:close()
+mf.scope(function() a:permute({ 1, 0 }) end)
+debug.sethook()
+"""
+
+
+def test_an_interrupt_leaves_each_tensor_one_owner():
+    lua, before, n, ended = mf.Lua(interruptible=True), mf.ledger(), 0, True
+    lua.execute(OWNERS, 10**9)
+    while ended:
+        n += 1
+        try:
+            lua.execute(OWNERS, n)
+            ended = False
+        except KeyboardInterrupt:
+            pass
+        lua.execute("collectgarbage() collectgarbage()")
+        assert mf.ledger() == before, n
+    assert n > 200
+
+
+def test_a_script_does_not_call_itself_ours_to_go_on(stoppable):
+    name = "@" + os.path.join(os.path.dirname(mf.__file__), "lua", "moonferry", "x.lua")
+    with pytest.raises(mf.LuaInterrupt):
+        code = f"assert(loadstring('while true do pcall(function() while true do end end) end', '{name}'))()"
+        stoppable.execute(NOW + code, when_it_runs(stoppable.interrupt))
+
+
 # Each ends in a call that catches the error which ended the script, so that no instruction comes after it. `catch()`
 # gives false and that error.
 LAST_CALLS = {

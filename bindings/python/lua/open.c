@@ -147,6 +147,14 @@ static char *copy_text(const char *text) {
   return copy != NULL ? strcpy(copy, text) : NULL;
 }
 
+/* The names of the chunks that are found by put_path begin with this. */
+static char *library_at(const char *path) {
+  const size_t size = strlen(path) + sizeof "@/moonferry/";
+  char *prefix = malloc(size);
+  if (prefix != NULL) (void)snprintf(prefix, size, "@%s/moonferry/", path);
+  return prefix;
+}
+
 static PyObject *option(PyObject *object) {
   if (object == Py_None) return NULL;
   Py_IncRef(object);
@@ -226,6 +234,7 @@ static PyObject *open_with(struct plan *plan) {
   }
   plan->state->memory = memory;
   plan->state->interruptible = plan->interruptible;
+  plan->state->library = plan->interruptible ? library_at(plan->path) : NULL;
   take_options(&plan->state->options, plan);
   int failed = run_opening(plan, L);
   if (!failed && plan->limit != Py_None) failed = mf__visit(plan->state->kit, tighten, NULL);
