@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 export LUA_PATH := lua/?.lua;lua/?/init.lua;;
 
-.PHONY: help setup build demo test test-sim-long test-valgrind test-gpu matrix mutants lint bench bench-gpu coverage fuzz test-pythons test-platforms clean
+.PHONY: help setup build demo test seams test-sim-long test-valgrind test-gpu matrix mutants lint bench bench-gpu coverage fuzz test-pythons test-platforms clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1 \t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 24
@@ -18,6 +18,9 @@ demo: build ## the main job: a picture through LuaJIT, Pillow and PyTorch
 
 test: build ## every spec, in every build; ends with the counts
 	@.venv/bin/python specs/run
+
+seams: build ## what can happen inside of a call, with each public operation of Python and Lua (not yet part of make test)
+	@.venv/bin/python specs/run --only seams
 
 lint: build ## only the style checks
 	@.venv/bin/python specs/run --only lint

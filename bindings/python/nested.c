@@ -14,12 +14,14 @@ typedef struct survey {
   int large; /* an integer above INT64_MAX */
 } survey;
 
+/* 1, 0, or -1 with an exception. */
 static int is_sequence(PyObject *obj) {
   if (PyList_Check(obj) || PyTuple_Check(obj)) return 1;
   if (PyUnicode_Check(obj) || PyBytes_Check(obj) || PyByteArray_Check(obj)) return 0;
   if (PyDict_Check(obj) || !(PySequence_Check(obj) || PyMapping_Check(obj))) return 0;
-  /* An array without axes looks like a sequence, but has no length. */
   if (PyObject_Size(obj) >= 0) return 1;
+  /* An array without axes looks like a sequence, but has no length. */
+  if (!PyErr_ExceptionMatches(PyExc_TypeError)) return -1;
   PyErr_Clear();
   return 0;
 }
@@ -31,7 +33,8 @@ static PyObject *items_of(PyObject *obj) {
 static int find_shape(PyObject *obj, int64_t *shape, int32_t *ndim) {
   Py_INCREF(obj);
   *ndim = 0;
-  while (is_sequence(obj)) {
+  int is;
+  while ((is = is_sequence(obj)) > 0) {
     PyObject *items = items_of(obj);
     Py_DECREF(obj);
     if (items == NULL) return -1;
@@ -47,7 +50,7 @@ static int find_shape(PyObject *obj, int64_t *shape, int32_t *ndim) {
     Py_DECREF(items);
   }
   Py_DECREF(obj);
-  return 0;
+  return is;
 }
 
 typedef int (*visit_fn)(void *ctx, PyObject *leaf, const int64_t *coords);
@@ -67,7 +70,9 @@ static int ragged(const walk *w, int32_t depth) {
 }
 
 static int walk_leaf(walk *w, PyObject *obj) {
-  if (is_sequence(obj)) {
+  const int is = is_sequence(obj);
+  if (is < 0) return -1;
+  if (is > 0) {
     PyErr_Format(PyExc_ValueError, "the sequence is ragged: a sequence where depth %d has numbers", (int)w->ndim);
     return -1;
   }
@@ -76,7 +81,8 @@ static int walk_leaf(walk *w, PyObject *obj) {
 
 static int walk_depth(walk *w, PyObject *obj, int32_t depth) {
   if (depth == w->ndim) return walk_leaf(w, obj);
-  if (!is_sequence(obj)) return ragged(w, depth);
+  const int is = is_sequence(obj);
+  if (is <= 0) return is < 0 ? -1 : ragged(w, depth);
   PyObject *items = items_of(obj);
   if (items == NULL) return -1;
   int rc = PySequence_Fast_GET_SIZE(items) == w->shape[depth] ? 0 : ragged(w, depth);

@@ -426,11 +426,12 @@ typedef enum mf_use { MF_READ = 1, MF_WRITE = 2 } mf_use;
  * uses on other streams, and the release of the memory, wait for what is on ${stream} by then. The grant lasts: what is
  * queued there for reading is waited for until another stream or the host writes, what is queued for writing until
  * another stream or the host uses the memory at all; after that, acquire again. With MF_STREAM_HOST the host waits, and
- * may then use the memory until the next operation on it. The stream is one of
- * the device that ${t} is on, or of any device of that driver's for pinned and managed memory.
+ * may then use the memory until the next operation on it. The stream is one of the device that ${t} is on, or of any
+ * device of that driver's for pinned and managed memory.
  * Owns: a foreign ${stream} must live until the memory is released. Fails: MF_EINVAL, MF_EREADONLY, MF_ECLOSED,
  * MF_ECAPTURE, MF_EDRIVER; MF_EDEVICE for the host and managed memory that it may not use while the device works (CUDA:
- * CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS is 0). Threads: any; queue the work before another thread uses ${t}. Standard: none. */
+ * CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS is 0). Threads: any; queue the work before another thread uses ${t}.
+ * Standard: none. */
 MF_API int mf_tensor_acquire(mf_tensor *t, mf_stream stream, int32_t use, mf_error *err);
 
 /* mf_tensor_record(t, stream, use, err): enters ${stream} into the record without waiting: somebody's work there

@@ -293,8 +293,8 @@ static bool is_chosen(size_t which, size_t event, uint64_t *call) {
 
 static uint64_t ncases;
 
-/* A sanitizer makes a case some twenty times as slow and, of threads, takes 15 MB for it, so it sees a part of the calls,
- * others with each seed. */
+/* A sanitizer makes a case some twenty times as slow and, of threads, takes 15 MB for it, so it sees a part of the
+ * calls, others with each seed. */
 #if defined(__SANITIZE_THREAD__)
 enum { STRIDE = 64 };
 #elif defined(__SANITIZE_ADDRESS__)

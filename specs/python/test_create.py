@@ -134,6 +134,24 @@ def test_values_that_are_no_numbers_are_refused(values):
         mf.tensor(values)
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError, RuntimeError])
+@pytest.mark.parametrize(
+    "place", [lambda odd: odd, lambda odd: [[1, 2], odd], lambda odd: [odd, [1]], lambda odd: [odd]]
+)
+def test_what_a_length_raises_is_what_is_raised(place, error):
+    class Odd:
+        def __len__(self):
+            raise raised
+
+        def __getitem__(self, i):
+            return 1
+
+    raised = error("of the length")
+    with pytest.raises(error) as caught:
+        mf.tensor(place(Odd()))
+    assert caught.value is raised
+
+
 def test_a_list_that_contains_itself_is_refused():
     loop = []
     loop.append(loop)

@@ -46,10 +46,8 @@ def known(event, kind, name, mode, in_lua):
         return "an exception inside of the end of a time limit lets its thread run on"
     if name == "Lua.overflow_handler" and event.raises is not None:
         return "an exception of an overflow handler becomes an OverflowError"
-    if name == "tensor-of_a_sequence" and event.raises is not None:
-        return "an exception of a __len__ becomes a ValueError: the sequence is ragged"
     if in_lua and kind == "lua" and event.raises is not None:
-        return "an error at an instruction where a tensor has two owners in Lua, or none, releases it twice or never"
+        return "an error of a program's own debug hook, inside of the library where a tensor has two owners, or none"
     if event.waits and kind == "gc":
         return "up to CPython 3.11 an allocation of the bridge's may run finalizers, under the state's lock"
     if event.name in LIMITS and (in_lua or name in operations.LUA_HAS_TENSORS):
