@@ -3,13 +3,12 @@
  * A state that is to stop gets a hook that raises an error at every instruction, and keeps it until the last visit has
  * left: a script that catches the error meets it again at once, outside of what caught it. LuaJIT runs no hooks in
  * compiled code, so only a state whose compiler is off (interruptible) can always be stopped; any other stops where it
- * next calls Python. The library's own functions come to their end first: between two of their instructions a new tensor
- * may have two owners, or none. They have a number of instructions for that, because any script can name a chunk as if
- * it were the library's. Ctrl-C is the main thread's: Python's own handler only leaves a note for that thread, which is in
- * Lua; so as long as it visits an interruptible state, ours comes before Python's. It ends the main thread's visits, in
- * whichever states they are, and not those of other threads.
- * Invariant: after the last visit has left there is no hook and no reason, after the last of the main thread no handler
- * of ours. */
+ * next calls Python. The library's own functions come to their end first: between two of their instructions a new
+ * tensor may have two owners, or none. They have a number of instructions for that, because any script can name a chunk
+ * as if it were the library's. Ctrl-C is the main thread's: Python's own handler only leaves a note for that thread,
+ * which is in Lua; so as long as it visits an interruptible state, ours comes before Python's. It ends the main
+ * thread's visits, in whichever states they are, and not those of other threads. Invariant: after the last visit has
+ * left there is no hook and no reason, after the last of the main thread no handler of ours. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* sigaction, syscall */
 #endif
