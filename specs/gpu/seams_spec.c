@@ -214,6 +214,7 @@ static const struct {
     {"synchronizes", synchronizes, false, false},
     {"captures", captures, false, false},
     {"forks", forks, true, false},
+    {"another_thread_forks", forks, false, false},
     {"no_host_memory", no_host_memory, true, true},
     {"the_next_call_fails", the_next_call_fails, true, true},
     {"memory_is_limited", memory_is_limited, true, true},
