@@ -298,6 +298,34 @@ def test_ctrl_c(name):
     assert (done.returncode, done.stdout, done.stderr) == (0, said, "")
 
 
+def test_a_time_limit_ends_where_an_exception_comes_into_its_end(stoppable):
+    """As a signal's may, at each call of Python code that is made there."""
+    before, n, came = set(threading.enumerate()), 0, True
+
+    def profile(frame, event, arg):
+        nonlocal left
+        left -= event == "call"
+        if left == 0:
+            sys.setprofile(None)
+            raise KeyboardInterrupt
+
+    while came:
+        n += 1
+        try:
+            with stoppable.time_limit(1000):
+                left = n
+                sys.setprofile(profile)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.setprofile(None)
+        came = left <= 0
+        for thread in set(threading.enumerate()) - before:
+            thread.join(10)
+            assert not thread.is_alive(), n
+    assert n > 1
+
+
 def test_time_limit(stoppable):
     with pytest.raises(TimeoutError, match="0.05 s"):
         with stoppable.time_limit(0.05):

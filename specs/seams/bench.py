@@ -271,7 +271,7 @@ class Bench:
 def left(device):
     """What is alive that should not be, as text."""
     for thread in threading.enumerate():  # that of a time limit
-        if thread is not threading.main_thread():
+        if thread is not threading.main_thread() and thread.ident is not None:  # None: its start was interrupted
             thread.join()
     for _ in range(3):
         gc.collect()

@@ -42,8 +42,6 @@ def known(event, kind, name, mode, in_lua):
         return "an interrupt that takes effect in a finalizer at the exit of compiled code crashes LuaJIT 2.1.0-beta3"
     if name in operations.OWE and (event.raises is not None or event.name == "interrupts"):
         return "an error between two calls loses a struct that is nobody's yet, as it may"
-    if name == "Lua.time_limit" and event.raises is not None and kind == "call":
-        return "an exception inside of the end of a time limit lets its thread run on"
     if name == "Lua.overflow_handler" and event.raises is not None:
         return "an exception of an overflow handler becomes an OverflowError"
     if in_lua and kind == "lua" and event.raises is not None:

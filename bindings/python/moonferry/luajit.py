@@ -406,25 +406,26 @@ class Lua(_lua.State):
             raise TypeError(f"seconds is {seconds!r}; a number expected")
         if not seconds >= 0:
             raise ValueError(f"seconds is {seconds!r}; at least 0 expected")
-        lock = threading.Lock()
-        over = threading.Event()
-        watch = threading.Thread(target=self._watch, args=(seconds, over, lock), daemon=True)
-        watch.start()
+        striking, running = threading.Lock(), threading.Lock()
+        running.acquire()
+        watch = threading.Thread(target=self._watch, args=(seconds, running, striking), daemon=True)
         try:
+            watch.start()
             yield
         finally:
-            with lock:
-                over.set()
+            running.release()  # first, and by one call that is no Python code: a signal's exception may come in any
+            with striking:
+                pass
 
-    def _watch(self, seconds: float, over: threading.Event, lock: Any) -> None:
+    def _watch(self, seconds: float, running: Any, striking: Any) -> None:
         """Past the limit it interrupts again and again: nothing may have run just then, and something later."""
         limit = TimeoutError(f"a Lua script ran for more than {seconds} s")
-        done = over.wait(min(seconds, threading.TIMEOUT_MAX))
-        while not done:
-            with lock:
-                if not over.is_set():
+        wait = min(seconds, threading.TIMEOUT_MAX)
+        while not running.acquire(timeout=wait):
+            with striking:
+                if running.locked():
                     self.interrupt(limit)
-            done = over.wait(0.02)
+            wait = 0.02
 
     @property
     def lua_version(self):
