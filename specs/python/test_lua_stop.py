@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -174,128 +173,6 @@ def test_a_handler_of_ones_own_decides(stoppable):
     finally:
         signal.signal(signal.SIGINT, before)
     assert seen == [signal.SIGINT]
-
-
-# Programs in which Ctrl-C comes, and what they print. `ready`, which a script calls, starts the thread that sends it.
-CTRL_C = {
-    "in a state inside of another": (
-        "stopped(lambda: lua().execute('(...)()', lambda: lua().execute(LOOP, ready)))",
-        "KeyboardInterrupt\n",
-    ),
-    "in a state inside of one that cannot be stopped": (
-        "stopped(lambda: mf.Lua().execute('(...)()', lambda: lua().execute(LOOP, ready)))",
-        "KeyboardInterrupt\n",
-    ),
-    "in the third state": (
-        "inner = lambda: lua().execute('(...)()', lambda: lua().execute(LOOP, ready))\n"
-        "stopped(lambda: lua().execute('(...)()', inner))",
-        "KeyboardInterrupt\n",
-    ),
-    "in the same state, called again": (
-        "l = lua()\nstopped(lambda: l.execute('(...)()', lambda: l.execute(LOOP, ready)))\nprint(l.eval('1'))",
-        "KeyboardInterrupt\n1\n",
-    ),
-    "in the outer state, after the inner one was left": (
-        "stopped(lambda: lua().execute('local f, ready = ... f() ' + LOOP.replace('...', 'ready'),"
-        " lambda: lua().execute('x = 1'), ready))",
-        "KeyboardInterrupt\n",
-    ),
-    "in an inner script whose caller catches all errors": (
-        "inner = lua()\ncall = lambda: inner.execute(LOOP, ready)\n"
-        "stopped(lambda: lua().execute('local f = ... while true do pcall(f) end', call))",
-        "KeyboardInterrupt\n",
-    ),
-    "in Python, whose caller in Lua catches all errors": (
-        "def f():\n    ready()\n    time.sleep(60)\n"
-        "stopped(lambda: lua().execute('local f = ... while true do pcall(f) end', f))",
-        "KeyboardInterrupt\n",
-    ),
-    "in an inner script, caught by Python between": (
-        "def f():\n    stopped(lambda: lua().execute(LOOP, ready))\n    return 5\nprint(lua().eval('(...)()', f))",
-        "KeyboardInterrupt\n5\n",
-    ),
-    "in a coroutine": (
-        "f = lua().eval('function(ready) ' + LOOP.replace('...', 'ready') + ' end')\n"
-        "stopped(lambda: list(f.coroutine(ready)))",
-        "KeyboardInterrupt\n",
-    ),
-    "in a message handler": (
-        "handler = 'function() ' + LOOP.replace('...', 'ready') + ' end'\n"
-        "stopped(lambda: lua().execute('local ready = ... xpcall(error, ' + handler + ')', ready))",
-        "KeyboardInterrupt\n",
-    ),
-    "while another thread is inside, in Python": (
-        "inside, go, l, got = threading.Event(), threading.Event(), lua(), []\n"
-        "def callback():\n    inside.set()\n    go.wait()\n    return 6\n"
-        "def other():\n    got.append(l.eval('(...)() + 1', callback))\n"
-        "thread = threading.Thread(target=other)\nthread.start()\ninside.wait()\n"
-        "stopped(lambda: l.execute(LOOP, ready))\nprint(l.eval('3'))\n"
-        "go.set()\nthread.join()\nprint(got, l.eval('4'))",
-        "KeyboardInterrupt\n3\n[7] 4\n",
-    ),
-    "while another thread comes and goes": (
-        "l, end = lua(), []\nf = l.eval('function(g) for i = 1, 100 do g() end return 1 end')\n"
-        "def other():\n    while not end: assert f(lambda: None) == 1\n"
-        "thread = threading.Thread(target=other)\nthread.start()\n"
-        "stopped(lambda: l.execute('local r, g = ... r() while true do g() end', ready, lambda: None))\n"
-        "end.append(1)\nthread.join()\nprint(l.eval('4'))",
-        "KeyboardInterrupt\n4\n",
-    ),
-    "while this thread waits for a script of another one": (
-        "l, inside = lua(), threading.Event()\n"
-        "def other():\n    try: l.execute(LOOP, inside.set)\n    except mf.LuaInterrupt: print('ended')\n"
-        "thread = threading.Thread(target=other)\nthread.start()\ninside.wait()\n"
-        "stopped(lambda: (ready(), l.eval('1')))\nl.interrupt()\nthread.join()\nprint(l.eval('4'))",
-        "KeyboardInterrupt\nended\n4\n",
-    ),
-    "with a handler that does not raise": (
-        "seen = []\nsignal.signal(signal.SIGINT, lambda n, f: seen.append(n))\n"
-        "print(lua().execute('local r, seen = ... r() while not seen() do end return 8', ready, lambda: bool(seen)))",
-        "8\n",
-    ),
-    "with a handler that uses the state in another thread": (
-        "l = lua()\n"
-        "def handler(n, f):\n"
-        "    thread = threading.Thread(target=lambda: print(l.eval('9')))\n    thread.start()\n    thread.join()\n"
-        "    raise KeyError\n"
-        "signal.signal(signal.SIGINT, handler)\nstopped(lambda: l.execute(LOOP, ready))",
-        "9\nKeyError\n",
-    ),
-    "that ends one script, and then another": (
-        "for _ in range(3):\n    stopped(lambda: lua().execute(LOOP, ready))",
-        "KeyboardInterrupt\n" * 3,
-    ),
-}
-
-CTRL_C_BEGIN = """
-import os, signal, threading, time
-import moonferry as mf
-LOOP = "local ready = ... ready() while true do pcall(function() while true do end end) end"
-def lua():
-    return mf.Lua(interruptible=True)
-def send():
-    time.sleep(0.05)
-    os.kill(os.getpid(), signal.SIGINT)
-def ready():
-    threading.Thread(target=send, daemon=True).start()
-def stopped(script):
-    try:
-        script()
-    except (KeyboardInterrupt, KeyError) as error:
-        print(type(error).__name__, flush=True)
-    else:
-        print("not stopped", flush=True)
-before = signal.getsignal(signal.SIGINT)
-"""
-
-
-@pytest.mark.parametrize("name", CTRL_C)
-def test_ctrl_c(name):
-    code, said = CTRL_C[name]
-    end = "" if "handler" in name else "\nassert signal.getsignal(signal.SIGINT) is before\n"
-    command = [sys.executable, "-X", "faulthandler", "-c", CTRL_C_BEGIN + code + end]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=os.environ)
-    assert (done.returncode, done.stdout, done.stderr) == (0, said, "")
 
 
 def test_a_time_limit_ends_where_an_exception_comes_into_its_end(stoppable):
