@@ -22,8 +22,38 @@ struct mf__waiter {
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
+/* How many forks lie between the first process and this one. */
+static unsigned forks;
+
+/* The owner of a state that another thread was inside of when the process was forked. */
+static const char lost;
+
 static const void *self(void) {
   return &mf__top;
+}
+
+/* In a child: who waited is not here. Whose turn had come had not begun; whoever was inside will never come out. */
+static void note_fork(mf__state *state) {
+  if (state->forks == forks) return;
+  state->forks = forks;
+  state->first = state->last = NULL;
+  if (state->owner == NULL || state->owner == self()) return;
+  state->owner = state->owner == state->heir ? NULL : &lost;
+}
+
+/* Only the thread that has forked is left. What it is inside of is its own; other states are looked at when they are
+ * used. Somebody may have been at the mutex. */
+static void in_child(void) {
+  pthread_mutex_init(&mutex, NULL);
+  forks++;
+  for (const mf__frame *frame = mf__top; frame != NULL; frame = frame->below) {
+    if (frame->state != NULL) note_fork(frame->state);
+  }
+}
+
+static int refuse_lost(void) {
+  PyErr_SetString(PyExc_RuntimeError, "the Lua state was in use by another thread when this process was forked");
+  return -1;
 }
 
 /* There may be none any more: a state that is closed lets the whole line go. */
@@ -33,7 +63,7 @@ static void wake_first(mf__state *state) {
   if (next != NULL) {
     state->first = next->next;
     if (state->first == NULL) state->last = NULL;
-    state->owner = next;
+    state->owner = state->heir = next;
     next->done = 1;
     pthread_cond_signal(&next->granted);
   }
@@ -119,6 +149,8 @@ static inline int lock(mf__state *state, int patient) {
     state->depth++;
     return 0;
   }
+  if (state->forks != forks) note_fork(state);
+  if (state->owner == &lost && !patient) return refuse_lost();
   if (state->owner != NULL && wait_for(state, patient) != 0) return -1;
   state->owner = self();
   state->depth = 1;
@@ -445,7 +477,10 @@ static PyType_Spec spec = {.name = "moonferry._lua.State",
 int mf__types_ready(void) {
   if (mf__iterator_type != NULL) return 0;
   if (mf__error_types_ready() != 0 || mf__view_type_ready() != 0) return -1;
-  if (mf__state_type == NULL) mf__state_type = (PyTypeObject *)PyType_FromSpec(&spec);
+  if (mf__state_type == NULL) {
+    if (pthread_atfork(NULL, NULL, in_child) != 0) return -1;
+    mf__state_type = (PyTypeObject *)PyType_FromSpec(&spec);
+  }
   if (mf__state_type == NULL || mf__object_types_ready() != 0) return -1;
   return mf__thread_types_ready() != 0 || mf__table_types_ready() != 0 ? -1 : 0;
 }
@@ -455,5 +490,6 @@ mf__state *mf__state_new(PyTypeObject *type, lua_State *L, int hosted) {
   if (state == NULL) return NULL;
   state->L = L;
   state->hosted = hosted;
+  state->forks = forks;
   return state;
 }

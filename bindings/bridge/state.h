@@ -35,6 +35,8 @@ struct mf__state {
   const void *owner; /* whose lock it is: the address of that thread's mf__top; NULL: nobody's */
   int depth;         /* how often the owner has taken it */
   struct mf__waiter *first, *last;
+  const void *heir;  /* the waiter that was last made the owner, until it has woken up */
+  unsigned forks;    /* of how many forks this knows: those in line stay in the parent */
   int inside;        /* how many visits there are, */
   int busy;          /* and how many of them are on the main stack */
   lua_State *service; /* a stack on which nothing ever runs but what makes other stacks */

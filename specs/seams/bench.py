@@ -193,8 +193,9 @@ class Loan:
         return (1, 0)
 
     def __dlpack__(self, **options):
+        capsule = self.producer.capsule()
         Loan.living[id(self)] = self
-        return self.producer.capsule()
+        return capsule
 
 
 class Bench:

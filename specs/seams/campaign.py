@@ -91,6 +91,11 @@ def perform(b, name):
     return plain(b.helpers["run"](name, TURNS[b.mode]))
 
 
+def empty(value):
+    """Whether it is made of nothing."""
+    return all(map(empty, value)) if isinstance(value, (list, tuple)) else value in (None, "None")
+
+
 def chain(error):
     """The error and what it came from."""
     seen = []
@@ -163,7 +168,9 @@ class Trial:
         wanted = [e.raises for e in happened if e.raises is not None]
         allowed = tuple(wanted) + sum((tuple(e.allows) for e in happened), ())
         come = ([] if error is None else chain(error)) + [x for told in self.unraisable for x in chain(told)]
-        gone = any(e.takes for e in happened) and any("NoneType" in str(x) or " nil" in str(x) for x in come)
+        # The operation may have been about to look for what was taken, and finds None.
+        takes = any(e.takes for e in happened)
+        gone = takes and any(isinstance(x, TypeError) or "NoneType" in str(x) or " nil" in str(x) for x in come)
         if error is not None and not gone and not any(isinstance(x, allowed) for x in chain(error)):
             self.fault = f"it raises {error!r}\n{''.join(traceback.format_exception(error))}"
         for told in self.unraisable:
@@ -172,7 +179,7 @@ class Trial:
         for kind in wanted:
             if not catches and len(happened) == 1 and not any(isinstance(x, kind) for x in come):
                 self.fault = f"the {kind.__name__} that was raised is lost; it gives {got!r}, {error!r}"
-        free = any(e.changes for e in happened) or asks or (catches and allowed)
+        free = any(e.changes for e in happened) or asks or (catches and allowed) or (takes and empty(got))
         if error is None and got != expected and not free:
             self.fault = f"it gives {got!r}, not {expected!r}"
 

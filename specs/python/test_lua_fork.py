@@ -1,0 +1,67 @@
+"""A process that forks while threads use or wait for a Lua state."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+FORK = """
+import os, signal, sys, threading
+import moonferry as mf
+sys.setswitchinterval(0.2)
+lua = mf.Lua()
+
+def in_child(code):
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(20)
+        try:
+            code()
+            os._exit(0)
+        except BaseException as error:
+            os.write(2, f"{type(error).__name__}: {error}\\n".encode())
+            os._exit(1)
+    print(os.waitpid(pid, 0)[1], flush=True)
+"""
+
+FORKS = {
+    # The lock was handed to a thread that had not taken it: nobody was inside.
+    "while another thread's turn has come": (
+        "flag = mf.zeros(1)\n"
+        "def other():\n    while flag[0] == 0: pass\n    assert lua.eval('2') == 2\n"
+        "thread = threading.Thread(target=other)\nthread.start()\n"
+        "def use():\n    assert lua.eval('3') == 3 and mf.Lua().eval('4') == 4\n"
+        "lua.execute('''local flag, fork = ... flag:fill(1) local t = os.clock()"
+        " while os.clock() - t < 0.3 do end fork()''', flag, lambda: in_child(use))\n"
+        "thread.join()\nprint(lua.eval('5'))",
+        "0\n5\n",
+        "",
+    ),
+    "while another thread is inside": (
+        "inside, go = threading.Event(), threading.Event()\n"
+        "def callback():\n    inside.set()\n    go.wait()\n"
+        "thread = threading.Thread(target=lambda: lua.execute('(...)() local t = os.clock()"
+        " while os.clock() - t < 0.5 do end', callback))\n"
+        "thread.start()\ninside.wait()\ngo.set()\nimport time\ntime.sleep(0.1)\n"
+        "in_child(lambda: lua.eval('3'))\nthread.join()\nprint(lua.eval('5'))",
+        "256\n5\n",
+        "RuntimeError: the Lua state was in use by another thread when this process was forked\n",
+    ),
+    "and uses threads in the child": (
+        "def use():\n"
+        "    got = []\n    threads = [threading.Thread(target=lambda: got.append(lua.eval('3'))) for _ in range(4)]\n"
+        "    for t in threads: t.start()\n    for t in threads: t.join()\n    assert got == [3] * 4\n"
+        "lua.execute('(...)()', lambda: in_child(use))\nprint(lua.eval('5'))",
+        "0\n5\n",
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORKS)
+def test_a_fork(name):
+    code, said, told = FORKS[name]
+    command = [sys.executable, "-W", "ignore", "-c", FORK + code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=os.environ)
+    assert (done.returncode, done.stdout, done.stderr) == (0, said, told)
