@@ -190,7 +190,7 @@ static void each_failure_of(const scenario *s) {
 static void each_driver_call_fails_in_turn(void **state) {
   (void)state;
   if (!other_is_simulated()) {
-    print_message("skipped: a real driver cannot be told to fail, and counts no calls\n");
+    print_message("skipped: a real driver cannot be told to fail\n");
     skip();
   }
   for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++) {
@@ -235,7 +235,7 @@ static void plain_copies_are_one_driver_call(void **state) {
   mf_tensor *inner, *outer, *turned;
   (void)state;
   if (!other_is_simulated()) {
-    print_message("skipped: a real driver cannot be told to fail, and counts no calls\n");
+    print_message("skipped: a real driver cannot be told to fail\n");
     skip();
   }
   mf_tensor *a = create(GPU0, "float32", 3, shape), *b = create(GPU0, "float32", 3, shape);
