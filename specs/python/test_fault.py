@@ -5,6 +5,8 @@ without the memory; nothing is lost, and the same call succeeds afterwards. Allo
 Python's are CPython's business.
 """
 
+import contextlib
+import ctypes
 import pickle
 
 import numpy as np
@@ -138,6 +140,44 @@ def test_a_struct_that_could_not_be_taken_stays_the_producers(versioned):
         assert nth > 0
         del t
         assert producer.deletes == 1
+        return
+    raise AssertionError("the import never came to its end")
+
+
+class Lender:
+    """A producer whose deleter is Python code, which has exceptions of its own."""
+
+    def __init__(self):
+        self.producer, self.deletes = abi.Producer(), 0
+        self.deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.delete)
+        self.producer.struct.deleter = ctypes.cast(self.deleter, ctypes.c_void_p).value
+
+    def delete(self, struct):
+        self.deletes += 1
+        with contextlib.suppress(KeyError):
+            {}[self]
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+    def __dlpack__(self, **options):
+        return self.producer.capsule()
+
+
+def test_a_deleter_of_python_s_does_not_meet_the_error_of_the_import():
+    for nth in range(20):
+        lender = Lender()
+        mf._core._fault_arm(nth, False)
+        try:
+            t = mf.from_dlpack(lender)
+        except MemoryError:
+            assert lender.deletes == 1
+            continue
+        finally:
+            mf._core._fault_arm(-1, False)
+        assert nth > 0 and lender.deletes == 0
+        del t
+        assert lender.deletes == 1
         return
     raise AssertionError("the import never came to its end")
 

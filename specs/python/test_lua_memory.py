@@ -4,6 +4,7 @@ Each crossing is tried with the limit at the first byte, then a little further e
 process of its own for each, because what this looks for ends the process or skips Python's frames.
 """
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -224,3 +225,22 @@ def test_a_limit_at_every_place(name):
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=os.environ)
     said = "never failed 0\n" if name in FREE else "failed 0\n"
     assert (done.returncode, done.stdout, done.stderr) == (0, said, "")
+
+
+def test_finalizers_after_a_memory_error_do_not_lose_it():
+    seen = []
+
+    def note():
+        with contextlib.suppress(KeyError):
+            {}[seen.append(1)]
+
+    for _ in range(3):
+        lua = mf.Lua(max_memory=1_000_000)
+        lua.globals().note = note
+        lua.execute(
+            "collectgarbage('stop')"
+            "for i = 1, 3 do local p = newproxy(true) getmetatable(p).__gc = function() note() end end"
+        )
+        with pytest.raises(mf.LuaMemoryError):
+            lua.eval("('x'):rep(5000000)")
+    assert len(seen) == 9
