@@ -11,6 +11,8 @@ import sys
 
 import pytest
 
+import moonferry as mf
+
 PROLOGUE = """
 import gc, sys, threading
 import moonferry as mf
