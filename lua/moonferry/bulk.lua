@@ -3,6 +3,7 @@
 -- Invariant: a method that fails leaves no half-made tensor behind. Must not know: layouts.
 local ffi = require "ffi"
 local C = require "moonferry.lib"
+local answer = require "moonferry.answer"
 local create = require "moonferry.create"
 local dtype = require "moonferry.dtype"
 local errors = require "moonferry.errors"
@@ -11,7 +12,7 @@ local tensor = require "moonferry.tensor"
 local Tensor, handle_of = tensor.Tensor, tensor.handle_of
 
 local new_scalar = ffi.typeof "mf_scalar[1]"
-local answer = ffi.new("int32_t[1]")
+local take_answer, give_answer = answer.of("int32_t[1]")
 
 --- Every element becomes `value`, which the dtype must be able to hold, as for `put`. Returns the tensor.
 ---@param value any
@@ -75,11 +76,14 @@ end
 ---@param other moonferry.Tensor
 ---@return boolean
 function Tensor:equal(other)
-  local rc = C.mf_tensor_equal(handle_of(self), handle_of(other), answer, errors.last)
+  local into = take_answer()
+  local rc = C.mf_tensor_equal(handle_of(self), handle_of(other), into, errors.last)
   if rc ~= 0 then
     return errors.refused("equal", rc)
   end
-  return answer[0] ~= 0
+  local equal = into[0] ~= 0
+  give_answer(into)
+  return equal
 end
 
 return Tensor

@@ -4,6 +4,7 @@
 -- raises, a device that this machine lacks is refused. Must not know: tensors, streams.
 local ffi = require "ffi"
 local C = require "moonferry.lib"
+local answer = require "moonferry.answer"
 local errors = require "moonferry.errors"
 local foreign = require "moonferry.foreign"
 local numbers = require "moonferry.numbers"
@@ -16,10 +17,12 @@ local CPU = 1
 local PINNED_OR_MANAGED = { [3] = true, [11] = true, [13] = true } -- cuda_host, rocm_host, cuda_managed
 local DRIVERS = { [2] = "cuda", [3] = "cuda", [13] = "cuda", [10] = "rocm", [11] = "rocm" }
 
-local box = ffi.new("DLDevice[1]")
-local text = ffi.new("char[64]")
-local number = ffi.new("int32_t[1]")
-local stats = ffi.new("mf_pool_stats[1]")
+local NAME_NBYTES = 64
+
+local new_device = ffi.typeof "DLDevice[1]"
+local take_name, give_name = answer.of("char[64]")
+local take_count, give_count = answer.of("int32_t[1]")
+local new_stats = ffi.typeof "mf_pool_stats[1]"
 
 --- Whether memory has the name of the host's own.
 ---@param device_type number
@@ -62,14 +65,27 @@ function device.parse(name, into, what)
   end
 end
 
+--- The same into a new DLDevice[1].
+---@param name any
+---@param what string
+---@return ffi.cdata*
+function device.parsed(name, what)
+  local parsed = new_device()
+  device.parse(name, parsed[0], what)
+  return parsed
+end
+
 --- The name of a DLDevice.
 ---@param dl ffi.cdata*
 ---@return string
 function device.format(dl)
-  if C.mf_device_format(dl, text, 64, errors.last) ~= 0 then
+  local into = take_name()
+  if C.mf_device_format(dl, into, NAME_NBYTES, errors.last) ~= 0 then
     misuse("device: %s", ffi.string(errors.last.message))
   end
-  return ffi.string(text)
+  local name = ffi.string(into)
+  give_name(into)
+  return name
 end
 
 --- How many devices of a kind ("cuda", "rocm", "cpu") there are; where there are none, nil and why.
@@ -79,20 +95,22 @@ function device.count(kind)
   if type(kind) ~= "string" or kind:find(":", 1, true) then
     misuse("device_count: type: expected a name such as \"cuda\", got %s", show(kind))
   end
-  device.parse(kind .. ":0", box[0], "device_count: type")
-  local rc = C.mf_device_count(box[0].device_type, number, errors.last)
+  local first, into = device.parsed(kind .. ":0", "device_count: type"), take_count()
+  local rc = C.mf_device_count(first[0].device_type, into, errors.last)
   if rc ~= 0 then
     return errors.refused("device_count", rc)
   end
-  return number[0]
+  local count = into[0]
+  give_count(into)
+  return count
 end
 
 --- The host waits until all work on the device is done, whoever queued it.
 ---@param name string
 ---@return true?, string? message, number? code
 function device.synchronize(name)
-  device.parse(name, box[0], "synchronize: device")
-  return errors.done("synchronize", foreign.call(C.mf_device_synchronize, box, errors.last))
+  local which = device.parsed(name, "synchronize: device")
+  return errors.done("synchronize", foreign.call(C.mf_device_synchronize, which, errors.last))
 end
 
 ---@class moonferry.Pool
@@ -107,8 +125,8 @@ end
 ---@param name string a GPU, or pinned or managed memory
 ---@return moonferry.Pool?, string? message, number? code
 function device.pool(name)
-  device.parse(name, box[0], "pool: device")
-  local rc = C.mf_pool_read(box, stats, errors.last)
+  local which, stats = device.parsed(name, "pool: device"), new_stats()
+  local rc = C.mf_pool_read(which, stats, errors.last)
   if rc ~= 0 then
     return errors.refused("pool", rc)
   end
@@ -124,17 +142,16 @@ end
 ---@param nbytes number 0: no limit
 ---@return true?, string? message, number? code
 function device.limit(name, nbytes)
-  device.parse(name, box[0], "pool_limit: device")
+  local which = device.parsed(name, "pool_limit: device")
   return errors.done("pool_limit",
-    C.mf_pool_limit(box, numbers.integer(nbytes, "pool_limit: nbytes"), errors.last))
+    C.mf_pool_limit(which, numbers.integer(nbytes, "pool_limit: nbytes"), errors.last))
 end
 
 --- Gives back to the driver what is kept of a device and not in use; waits for no work.
 ---@param name string
 ---@return true?, string? message, number? code
 function device.trim(name)
-  device.parse(name, box[0], "trim: device")
-  return errors.done("trim", foreign.call(C.mf_pool_trim, box, errors.last))
+  return errors.done("trim", foreign.call(C.mf_pool_trim, device.parsed(name, "trim: device"), errors.last))
 end
 
 return device

@@ -32,8 +32,8 @@ local RAW = { [8] = "uint8_t", [16] = "uint16_t", [32] = "uint32_t", [64] = "uin
 local INT, UINT, HANDLE, COMPLEX, BOOL = 0, 1, 3, 5, 6
 
 local by_name, by_key = {}, {}
-local box = ffi.new("DLDataType[1]")
-local text = ffi.new("char[64]")
+local NAME_NBYTES = 64
+local new_dtype, new_name = ffi.typeof "DLDataType[1]", ffi.typeof "char[?]"
 
 local function kind_of(code, bits)
   if code == HANDLE then
@@ -45,7 +45,8 @@ local function kind_of(code, bits)
 end
 
 local function new_record(d)
-  local rc = C.mf_dtype_format(d, text, 64, errors.last)
+  local text = new_name(NAME_NBYTES)
+  local rc = C.mf_dtype_format(d, text, NAME_NBYTES, errors.last)
   if rc ~= 0 then
     misuse("%s", ffi.string(errors.last.message))
   end
@@ -89,10 +90,11 @@ function dtype.parse(name, into)
     if type(name) ~= "string" or name:find("%z") then
       misuse("dtype: expected a name such as \"float32\", got %s", show(name))
     end
-    if C.mf_dtype_parse(name, box[0], errors.last) ~= 0 then
+    local parsed = new_dtype()
+    if C.mf_dtype_parse(name, parsed[0], errors.last) ~= 0 then
       misuse("%s", ffi.string(errors.last.message))
     end
-    known = { box[0].code, box[0].bits, box[0].lanes }
+    known = { parsed[0].code, parsed[0].bits, parsed[0].lanes }
     by_name[name] = known
   end
   into.code, into.bits, into.lanes = known[1], known[2], known[3]

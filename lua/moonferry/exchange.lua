@@ -5,6 +5,7 @@
 -- Python.
 local ffi = require "ffi"
 local C = require "moonferry.lib"
+local answer = require "moonferry.answer"
 local constants = require("moonferry.cdef").constants
 local device = require "moonferry.device"
 local errors = require "moonferry.errors"
@@ -17,18 +18,15 @@ local Tensor, handle_of = tensor.Tensor, tensor.handle_of
 
 local exchange = {}
 
-local managed = ffi.new("DLManagedTensorVersioned *[1]")
-local managed_legacy = ffi.new("DLManagedTensor *[1]")
-
 local versioned_t = ffi.typeof("DLManagedTensorVersioned *")
 local legacy_t = ffi.typeof("DLManagedTensor *")
 local handle_t = ffi.typeof("mf_tensor *")
 
 -- The second try, after a collection, or the error.
-local function export_again(fn, handle, rc)
+local function export_again(fn, handle, into, rc)
   if rc == C.MF_ENOMEM then
     collectgarbage()
-    rc = fn(handle)
+    rc = fn(handle, into)
   end
   if rc == 0 then
     return true
@@ -36,19 +34,11 @@ local function export_again(fn, handle, rc)
   return errors.refused("to_dlpack", rc)
 end
 
-local function export(handle)
-  return C.mf_tensor_export(handle, 0, managed, errors.last)
-end
-
-local function export_legacy(handle)
-  return C.mf_tensor_export_legacy(handle, managed_legacy, errors.last)
-end
-
 local TO_OPTIONS = { stream = true, device = true, copy = true }
 local WORDS = { no_order = true, host = true, number = true }
 
 -- Where nothing is said, memory that the host can read is made ready for it too, whoever the consumer is.
-local function export_to(t, fn, delete_later, into, opts)
+local function export_to(t, fn, into, opts)
   local handle = handle_of(t)
   opts = transfer.options(opts, TO_OPTIONS, "to_dlpack")
   local request = transfer.request(t, opts.device, opts, WORDS, "to_dlpack")
@@ -59,8 +49,30 @@ local function export_to(t, fn, delete_later, into, opts)
   if rc ~= 0 then
     return errors.refused("to_dlpack", rc)
   end
-  delete_later(into[0])
-  return into[0]
+  return true
+end
+
+-- The verb that gives out structs of one kind.
+local function exporter(ctype, plain, requested, delete_later)
+  local take, give = answer.of(ctype)
+  return function(self, opts)
+    local handle, into, ok, message, code = handle_of(self), take(), true, nil, nil
+    if opts ~= nil or self._waits then
+      ok, message, code = export_to(self, requested, into, opts)
+    else
+      local rc = plain(handle, into)
+      if rc ~= 0 then
+        ok, message, code = export_again(plain, handle, into, rc)
+      end
+    end
+    if not ok then
+      return nil, message, code
+    end
+    local managed = into[0]
+    give(into)
+    delete_later(managed)
+    return managed
+  end
 end
 
 ---@class moonferry.ExportOptions
@@ -73,42 +85,16 @@ end
 --- A `DLManagedTensorVersioned *` (DLPack 1.3). The taker calls `m.deleter(m)` once, on any thread; until
 --- then the memory lives, and is taken to be in use on the consumer's stream. Where the memory is another library's,
 --- that gets it back with the next tensor that is closed or collected.
----@param opts? moonferry.ExportOptions
----@return ffi.cdata*?, string? message, number? code
-function Tensor:to_dlpack(opts)
-  local handle = handle_of(self)
-  if opts ~= nil or self._waits then
-    return export_to(self, C.mf_tensor_export_to, C.mf_export_delete_later, managed, opts)
-  end
-  local rc = export(handle)
-  if rc ~= 0 then
-    local ok, message, code = export_again(export, handle, rc)
-    if not ok then
-      return nil, message, code
-    end
-  end
-  C.mf_export_delete_later(managed[0])
-  return managed[0]
-end
+---@type fun(self: moonferry.Tensor, opts?: moonferry.ExportOptions): ffi.cdata*?, string?, number?
+Tensor.to_dlpack = exporter("DLManagedTensorVersioned *[1]", function(handle, into)
+  return C.mf_tensor_export(handle, 0, into, errors.last)
+end, C.mf_tensor_export_to, C.mf_export_delete_later)
 
 --- A `DLManagedTensor *`, the struct before DLPack 1.0. It cannot say read-only, so such tensors raise.
----@param opts? moonferry.ExportOptions
----@return ffi.cdata*?, string? message, number? code
-function Tensor:to_dlpack_legacy(opts)
-  local handle = handle_of(self)
-  if opts ~= nil or self._waits then
-    return export_to(self, C.mf_tensor_export_legacy_to, C.mf_export_delete_later_legacy, managed_legacy, opts)
-  end
-  local rc = export_legacy(handle)
-  if rc ~= 0 then
-    local ok, message, code = export_again(export_legacy, handle, rc)
-    if not ok then
-      return nil, message, code
-    end
-  end
-  C.mf_export_delete_later_legacy(managed_legacy[0])
-  return managed_legacy[0]
-end
+---@type fun(self: moonferry.Tensor, opts?: moonferry.ExportOptions): ffi.cdata*?, string?, number?
+Tensor.to_dlpack_legacy = exporter("DLManagedTensor *[1]", function(handle, into)
+  return C.mf_tensor_export_legacy(handle, into, errors.last)
+end, C.mf_tensor_export_legacy_to, C.mf_export_delete_later_legacy)
 
 local function import(fn, cdata)
   local place = tensor.place()

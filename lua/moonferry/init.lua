@@ -86,13 +86,14 @@ function mf.complex(re, im)
   return ffi.new("complex", re, im or 0)
 end
 
-local ledger = ffi.new("mf_ledger")
+local new_ledger = ffi.typeof "mf_ledger"
 
 --- What is alive in this process: tensors, storages, bytes of element memory, blocks of the allocator.
 ---@return { tensors: number, storages: number, bytes: number, blocks: number }
 function mf.ledger()
   foreign.run()
   owner.sweep()
+  local ledger = new_ledger()
   C.mf_ledger_read(ledger)
   return {
     tensors = tonumber(ledger.tensors), storages = tonumber(ledger.storages),

@@ -3,8 +3,8 @@
 -- A tensor over wrapped memory can outlive its Lua object: a view, an export or a Python tensor may hold the
 -- memory. So the owner stays in `held` until C has called the release callback. Lua must not be called back
 -- from C (the last reference may go on any thread), so the callback is a C function that leaves a mark, and
--- the marks are looked at here now and then. Invariant: an owner is dropped only after its mark was left.
--- Must not know: tensors.
+-- the marks are looked at here now and then. Invariant: an owner is dropped only after its mark was left, and by one
+-- call at a time: a finalizer that comes in between leaves them for later. Must not know: tensors.
 local ffi = require "ffi"
 local C = require "moonferry.lib"
 
@@ -14,6 +14,7 @@ local SWEEP_FROM = 64
 
 local held = {} -- mark -> owner
 local count, sweep_at = 0, SWEEP_FROM
+local busy = false
 
 pcall(ffi.cdef, "void *malloc(size_t nbytes); void free(void *ptr);")
 
@@ -29,14 +30,22 @@ local function drop(mark)
   ffi.C.free(mark)
 end
 
---- Drops every owner whose memory C is done with.
+--- Drops every owner whose memory C is done with. (No pairs: where it is compiled and left inside of a finalizer, the
+--- LuaJIT of 2022-03 goes in and out of it for ever.)
 function owner.sweep()
-  for mark in pairs(held) do
+  if busy then
+    return
+  end
+  busy = true
+  local mark = next(held)
+  while mark ~= nil do
+    local following = next(held, mark)
     if is_left(mark) then
       drop(mark)
     end
+    mark = following
   end
-  sweep_at = math.max(SWEEP_FROM, 2 * count)
+  busy, sweep_at = false, math.max(SWEEP_FROM, 2 * count)
 end
 
 --- Holds `object` until C releases the memory; gives the context for `owner.release`, or nil without memory.
@@ -57,21 +66,26 @@ function owner.hold(object)
   return mark
 end
 
---- Takes back `hold` where the memory was not wrapped after all.
-owner.forget = drop
-
--- LuaJIT's compiled table traversal (2022-03) does not end when it runs while the state closes.
-jit.off(owner.sweep, true)
-
 -- When the state closes, its tensors are released first; then the marks that they left are freed.
 owner.last = newproxy(true)
 getmetatable(owner.last).__gc = owner.sweep
 
 --- Drops this owner if C is done with its memory.
 function owner.check(mark)
+  if busy then
+    return
+  end
+  busy = true
   if held[mark] ~= nil and is_left(mark) then
     drop(mark)
   end
+  busy = false
+end
+
+--- Takes back `hold` where the memory was not wrapped after all.
+function owner.forget(mark)
+  mark[0] = 1
+  owner.check(mark)
 end
 
 return owner

@@ -13,11 +13,12 @@ local SURVIVORS = 0.8
 
 local pressure = {}
 
-local ledger = ffi.new("mf_ledger")
+local new_ledger = ffi.typeof "mf_ledger"
 local limit = 256 * 2 ^ 20
 local added = 0
 
 local function live()
+  local ledger = new_ledger()
   C.mf_ledger_read(ledger)
   return tonumber(ledger.bytes)
 end

@@ -319,21 +319,23 @@ py.object = lazily "object"
 ---@type fun(object: any): number
 py.number = lazily "number"
 
-local int64_box, uint64_box = ffi.new("int64_t[1]"), ffi.new("uint64_t[1]")
+local new_int64, new_uint64 = ffi.typeof "int64_t[1]", ffi.typeof "uint64_t[1]"
 
 ---The int64_t, or uint64_t, of an integer too large for a Lua number; Python's OverflowError if it is larger still.
 ---@param object any
 function py.int64(object)
   started_or_error()
-  verbs.integer(object, int64_box, false)
-  return int64_box[0]
+  local into = new_int64()
+  verbs.integer(object, into, false)
+  return into[0]
 end
 
 ---@param object any
 function py.uint64(object)
   started_or_error()
-  verbs.integer(object, uint64_box, true)
-  return uint64_box[0]
+  local into = new_uint64()
+  verbs.integer(object, into, true)
+  return into[0]
 end
 
 ---o[key]; several keys are a tuple, as in Python's o[i, j].

@@ -5,6 +5,7 @@
 -- current, or will be again, cannot be closed. Must not know: tensors.
 local ffi = require "ffi"
 local C = require "moonferry.lib"
+local answer = require "moonferry.answer"
 local constants = require("moonferry.cdef").constants
 local device = require "moonferry.device"
 local errors = require "moonferry.errors"
@@ -30,9 +31,8 @@ local stream = { Stream = Stream }
 
 local place_type = ffi.typeof("struct { DLDevice device; int64_t stream; }")
 local pointer_type, integer_type = ffi.typeof("void *"), ffi.typeof("intptr_t")
-local box = ffi.new("DLDevice[1]")
-local number = ffi.new("int64_t[1]")
-local answer = ffi.new("int32_t[1]")
+local take_number, give_number = answer.of("int64_t[1]")
+local take_answer, give_answer = answer.of("int32_t[1]")
 
 function meta.__index(s, key)
   local method = Stream[key]
@@ -114,8 +114,11 @@ local function new(place, owned, owner)
   return s
 end
 
-local function place_at(stream_number)
-  return place_type(box[0], stream_number)
+-- The mf_stream that C has put there.
+local function number_at(into)
+  local number = into[0]
+  give_number(into)
+  return number
 end
 
 local function give_back(place)
@@ -130,12 +133,12 @@ jit.off(give_back)
 ---@param name string a GPU, such as "cuda:0"
 ---@return moonferry.Stream?, string? message, number? code
 function stream.create(name)
-  device.parse(name, box[0], "stream: device")
-  local rc = errors.call(C.mf_stream_create, box, number, errors.last)
+  local which, into = device.parsed(name, "stream: device"), take_number()
+  local rc = errors.call(C.mf_stream_create, which, into, errors.last)
   if rc ~= 0 then
     return errors.refused("stream", rc)
   end
-  local s = new(ffi.gc(place_at(number[0]), give_back), true)
+  local s = new(ffi.gc(place_type(which[0], number_at(into)), give_back), true)
   if scope.active() then
     scope.register(s)
   end
@@ -143,28 +146,26 @@ function stream.create(name)
 end
 
 -- A stream that nobody has to give back, if the device has it.
-local function existing(verb, stream_number, owner)
-  local rc = C.mf_stream_check(box, stream_number, errors.last)
+local function existing(verb, which, number, owner)
+  local rc = C.mf_stream_check(which, number, errors.last)
   if rc ~= 0 then
     return errors.refused(verb, rc)
   end
-  return new(place_at(stream_number), false, owner)
+  return new(place_type(which[0], number), false, owner)
 end
 
 --- The default stream (CUDA's legacy one), which is current at first.
 ---@param name string
 ---@return moonferry.Stream?, string? message, number? code
 function stream.default(name)
-  device.parse(name, box[0], "default_stream: device")
-  return existing("default_stream", DEFAULT)
+  return existing("default_stream", device.parsed(name, "default_stream: device"), DEFAULT)
 end
 
 --- The default stream of the thread that uses it.
 ---@param name string
 ---@return moonferry.Stream?, string? message, number? code
 function stream.per_thread(name)
-  device.parse(name, box[0], "per_thread_stream: device")
-  return existing("per_thread_stream", PER_THREAD)
+  return existing("per_thread_stream", device.parsed(name, "per_thread_stream: device"), PER_THREAD)
 end
 
 -- A pointer is the driver's own handle, and NULL its default stream.
@@ -176,15 +177,21 @@ local function of_pointer(handle)
   return address == 0 and DEFAULT or ffi.cast("int64_t", address)
 end
 
--- An integer means what it means to __dlpack__.
-local function of_integer(handle)
+-- The mf_stream of an integer, which means what it means to __dlpack__ for the device; `what` begins an error.
+local function from_number(dl, integer, what)
+  local into = take_number()
+  if C.mf_stream_from_number(dl, integer, into, errors.last) ~= 0 then
+    misuse("%s: %s", what, ffi.string(errors.last.message))
+  end
+  return number_at(into)
+end
+
+local function of_integer(which, handle)
   local given = numbers.integer(handle, "wrap_stream: handle")
   if given < 0 then
     misuse("wrap_stream: handle: expected a stream's handle, got %s", show(handle))
-  elseif C.mf_stream_from_number(box, given, number, errors.last) ~= 0 then
-    misuse("wrap_stream: %s", ffi.string(errors.last.message))
   end
-  return number[0]
+  return from_number(which, given, "wrap_stream")
 end
 
 --- Another library's stream. It must live while it is current, and until the memory that it touched is released;
@@ -196,23 +203,23 @@ end
 ---@param owner? any
 ---@return moonferry.Stream?, string? message, number? code
 function stream.wrap(name, handle, owner)
-  device.parse(name, box[0], "wrap_stream: device")
+  local which = device.parsed(name, "wrap_stream: device")
   if type(handle) == "cdata" and tonumber(handle) == nil then
-    return existing("wrap_stream", of_pointer(handle), owner)
+    return existing("wrap_stream", which, of_pointer(handle), owner)
   end
-  return existing("wrap_stream", of_integer(handle), owner)
+  return existing("wrap_stream", which, of_integer(which, handle), owner)
 end
 
 --- The calling thread's current stream of the device, on which everything is queued that is told no other.
 ---@param name string
 ---@return moonferry.Stream?, string? message, number? code
 function stream.current(name)
-  device.parse(name, box[0], "current_stream: device")
-  local rc = C.mf_stream_current(box, number, errors.last)
+  local which, into = device.parsed(name, "current_stream: device"), take_number()
+  local rc = C.mf_stream_current(which, into, errors.last)
   if rc ~= 0 then
     return errors.refused("current_stream", rc)
   end
-  local place = place_at(number[0])
+  local place = place_type(which[0], number_at(into))
   return living[key_of(place)] or new(place, false)
 end
 
@@ -248,11 +255,14 @@ end
 ---@return boolean?, string? message, number? code
 function Stream:query()
   local place = place_of(self, "query")
-  local rc = C.mf_stream_query(place.device, place.stream, answer, errors.last)
+  local into = take_answer()
+  local rc = C.mf_stream_query(place.device, place.stream, into, errors.last)
   if rc ~= 0 then
     return errors.refused("query", rc)
   end
-  return answer[0] ~= 0
+  local done = into[0] ~= 0
+  give_answer(into)
+  return done
 end
 
 --- What is queued here from now on waits for what was queued on `other` until now. The host does not wait.
@@ -266,13 +276,13 @@ end
 
 -- Makes `s` current; gives the number of the stream before.
 local function enter(s)
-  local place = place_of(s, "with_stream")
-  local rc = C.mf_stream_swap(place.device, place.stream, number, errors.last)
+  local place, into = place_of(s, "with_stream"), take_number()
+  local rc = C.mf_stream_swap(place.device, place.stream, into, errors.last)
   if rc ~= 0 then
     return errors.refused("with_stream", rc)
   end
   s._entered = s._entered + 1
-  return number[0]
+  return number_at(into)
 end
 
 -- What was current before may be gone by now; the default stream is never.
@@ -362,6 +372,9 @@ function stream.with(s, fn, ...)
 end
 
 local MEANINGS = { default = C.MF_NONE_DEFAULT, no_order = C.MF_NONE_NO_ORDER, refuse = C.MF_NONE_REFUSE }
+local MEANING_NAMES = {
+  [C.MF_NONE_DEFAULT] = "default", [C.MF_NONE_NO_ORDER] = "no_order", [C.MF_NONE_REFUSE] = "refuse",
+}
 
 --- What `__dlpack__(stream=None)` means for a GPU's memory in this process: "default", the default stream; "no_order",
 --- nothing is ordered; "refuse", an error. Sets it if one is given, and returns it.
@@ -375,12 +388,7 @@ function stream.none(meaning)
     end
     C.mf_stream_none_set(known, errors.last)
   end
-  local now = C.mf_stream_none()
-  for name, value in pairs(MEANINGS) do
-    if value == now then
-      return name
-    end
-  end
+  return MEANING_NAMES[tonumber(C.mf_stream_none())]
 end
 
 -- The streams that a device's work may be on: its own, or any of its driver's where all of them reach the memory. A
@@ -407,11 +415,7 @@ function stream.number_of(value, dl, what, allowed)
   elseif allowed[value] then
     return WORDS[value]
   elseif allowed.number and (type(value) == "number" or type(value) == "cdata") then
-    local rc = C.mf_stream_from_number(dl, numbers.integer(value, what), number, errors.last)
-    if rc ~= 0 then
-      misuse("%s: %s", what, ffi.string(errors.last.message))
-    end
-    return number[0]
+    return from_number(dl, numbers.integer(value, what), what)
   end
   local place = place_of(value, what)
   if dl.device_type ~= CPU then

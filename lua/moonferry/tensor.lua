@@ -8,6 +8,7 @@
 local ffi = require "ffi"
 local bit = require "bit"
 local C = require "moonferry.lib"
+local answer = require "moonferry.answer"
 local constants = require("moonferry.cdef").constants
 local device = require "moonferry.device"
 local dtype = require "moonferry.dtype"
@@ -37,20 +38,20 @@ local Fields = {}
 -- What describing a tensor costs beyond its elements, as the collector should see it.
 local DESCRIPTION_NBYTES = 256
 
--- Where C puts a new tensor. The reference there is given back with the place, unless `take` has taken it: Lua may have
--- no memory for that. A call that comes while another one has the place (a finalizer's, a metamethod's) gets a new one.
--- It knows nothing of this module: LuaJIT's table of finalizers would keep a place for ever that its own could reach.
+-- The finalizer of where C puts a new tensor. The reference there is given back with the place, unless `take` has taken
+-- it: Lua may have no memory for that. It knows nothing of this module: LuaJIT's table of finalizers would keep a place
+-- for ever that its own could reach.
 local function give_back(place)
   C.mf_tensor_release(place[0])
 end
 
 jit.off(give_back)
 
-local function new_place()
+--- A place for a C function's new tensor, which `take` takes from there.
+---@type fun(): ffi.cdata*
+local take_place, give_place = answer.made_by(function()
   return ffi.gc(ffi.new("mf_tensor *[1]"), give_back)
-end
-
-local free_place, is_free = new_place(), true
+end)
 
 local meta, closed = { moonferry_open = true }, {}
 
@@ -82,7 +83,7 @@ function closed.__tostring()
   return "mf.tensor<closed>"
 end
 
-local tensor = { Tensor = Tensor, meta = meta }
+local tensor = { Tensor = Tensor, meta = meta, place = take_place }
 
 local function no_tensor(value)
   if getmetatable(value) == closed then
@@ -110,23 +111,11 @@ function tensor.is_tensor(value)
   return mt == meta or mt == closed
 end
 
---- A place for a C function's new tensor, which `take` takes from there.
----@return ffi.cdata*
-function tensor.place()
-  if not is_free then
-    free_place = new_place()
-  end
-  is_free = false
-  return free_place
-end
-
 -- The new tensor's handle.
 local function handle_at(place)
   local handle = ffi.gc(place[0], foreign.give_back)
   place[0] = nil
-  if rawequal(place, free_place) then
-    is_free = true
-  end
+  give_place(place)
   return handle
 end
 
@@ -183,7 +172,7 @@ end
 ---@param t moonferry.Tensor
 ---@return moonferry.Tensor?, string?, number?
 function tensor.view(verb, fn, t, ...)
-  local handle, count, place = handle_of(t), select("#", ...), tensor.place()
+  local handle, count, place = handle_of(t), select("#", ...), take_place()
   local a, b = ...
   local rc
   if count == 0 then
@@ -228,18 +217,21 @@ function Tensor:close()
   end
 end
 
-local in_use = ffi.new("int32_t[1]")
+local take_answer, give_answer = answer.of("int32_t[1]")
 
 --- For an engine that takes wrapped memory back: from now on this tensor and all that share its memory
 --- refuse to touch it. Pointers that were taken before (`row`, `ptr`) cannot be revoked.
 ---@return boolean in_use others, views or exports, still refer to the memory
 function Tensor:invalidate()
-  local rc = C.mf_tensor_invalidate(handle_of(self), in_use, errors.last)
+  local into = take_answer()
+  local rc = C.mf_tensor_invalidate(handle_of(self), into, errors.last)
   if rc ~= 0 then
     errors.refused("invalidate", rc)
   end
   self._p, self._shared = false, false
-  return in_use[0] ~= 0
+  local in_use = into[0] ~= 0
+  give_answer(into)
+  return in_use
 end
 
 local function list_of(numbers, count)

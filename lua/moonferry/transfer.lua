@@ -26,7 +26,7 @@ local function copy_of(value, verb)
   return value and C.MF_COPY_ALWAYS or C.MF_COPY_NEVER
 end
 
---- Checks an options table.
+--- Checks an options table. (Without pairs, as in owner.lua.)
 ---@param opts any
 ---@param allowed table<string, boolean>
 ---@param verb string
@@ -37,10 +37,12 @@ function transfer.options(opts, allowed, verb)
   elseif type(opts) ~= "table" or tensor.is_tensor(opts) or stream.is_stream(opts) then
     misuse("%s: options: expected a table, got %s", verb, show(opts))
   end
-  for key in pairs(opts) do
+  local key = next(opts)
+  while key ~= nil do
     if not allowed[key] then
       misuse("%s: options: unknown option %s", verb, show(key))
     end
+    key = next(opts, key)
   end
   return opts
 end

@@ -1,6 +1,85 @@
--- Calls of this library that come from a finalizer while another one is on its way to C: neither changes what the other
--- one does.
+-- Calls of this library that come while another one is under way in the same state: from a finalizer, which LuaJIT
+-- calls wherever compiled code is left, or from a debug hook. Neither changes what the other one does.
+local ffi = require "ffi"
 local helper = require "helper"
+local mf = require "moonferry"
+
+local function described(t)
+  local text = ("%s %s %s"):format(table.concat(t.shape, ","), t.dtype, t.device)
+  if t.dtype ~= "float16" then
+    text = text .. " " .. tostring(t:get(unpack({ 0, 0, 0, 0 }, 1, t.ndim)))
+  end
+  t:close()
+  return text
+end
+
+-- Calls of each kind, with what each gives as text; `n` makes them differ.
+local CALLS = {
+  full = function(n)
+    return described(mf.full({ n + 1, 2 }, n, "int32", { device = "cpu", padded = false }))
+  end,
+  tensor = function(n)
+    return described(mf.tensor({ { n, n + 1 }, { 2, 3 } }, "int16"))
+  end,
+  wrap = function(n)
+    return described(mf.wrap(ffi.new("double[6]", n, 1, 2, 3, 4, 5), { 3, 2 }, "float64", { strides = { 1, 3 } }))
+  end,
+  view = function(n)
+    local t = mf.full({ 3, n + 2 }, n, "float64")
+    local text = described(t:view({ 0, 2 }, n)) .. described(t:permute(1, 0)) .. described(t:reshape(-1))
+    return text .. described(t:broadcast { 2, 3, n + 2 }) .. described(t)
+  end,
+  cast = function(n)
+    local t = mf.full({ n + 1 }, n, n % 2 == 0 and "uint8" or "int64")
+    local text = described(t:cast(n % 2 == 0 and "float32" or "float64"))
+    return text .. described(t:copy()) .. described(t:to("cpu", { copy = true })) .. described(t)
+  end,
+  equal = function(n)
+    local a, b = mf.full({ 2 }, 1, "int8"), mf.full({ 2 }, n % 2, "int8")
+    local equal = a:equal(b)
+    a:close()
+    b:close()
+    return tostring(equal)
+  end,
+  export = function(n)
+    local t = mf.full({ n + 1 }, n, "float32")
+    local text = described(mf.from_dlpack(t:to_dlpack())) .. described(mf.from_dlpack(t:to_dlpack_legacy()))
+    return text .. described(t)
+  end,
+  invalidate = function(n)
+    local t = mf.wrap(ffi.new("float[8]"), { n + 1 }, "float32")
+    local view = n % 2 == 0 and t:view(0)
+    local in_use = t:invalidate()
+    t:close()
+    if view then
+      view:close()
+    end
+    return tostring(in_use)
+  end,
+  device = function(n)
+    local _, message = mf.device_count(n % 2 == 0 and "cpu" or "vulkan")
+    return tostring(mf.device_count "cpu") .. tostring(message) .. tostring(mf.stream_none())
+  end,
+}
+
+-- What `call(n)` gives, and how many instructions it takes, if `meanwhile` runs after `at` of them.
+local function with_a_call_inside(call, n, at, meanwhile)
+  local count = 0
+  debug.sethook(function()
+    count = count + 1
+    if count == at then
+      debug.sethook()
+      meanwhile()
+      debug.sethook(function()
+        count = count + 1
+      end, "", 1)
+    end
+  end, "", 1)
+  local ok, text = pcall(call, n)
+  debug.sethook()
+  assert.is_true(ok, text)
+  return text, count
+end
 
 -- Prints what another shape or dtype than the wanted one came out as.
 local FINALIZERS = [[
@@ -34,13 +113,75 @@ end
 print(count > 10000 and "done" or count)
 ]]
 
+-- Tables of options of many kinds, compiled anew in each turn, half of them in finalizers.
+local OPTIONS = [[
+local mf = require "moonferry"
+local function once(opts) mf.zeros({ 1 }, "int8", opts):close() end
+local unwanted = newproxy(true)
+getmetatable(unwanted).__gc = function()
+  for _ = 1, 10 do
+    once {}
+    once { device = "cpu" }
+    once { padded = true, device = "cpu" }
+  end
+end
+for _ = 1, 40 do
+  jit.flush()
+  for _ = 1, 1000 do
+    newproxy(unwanted)
+    once { device = "cpu" }
+  end
+end
+print "done"
+]]
+
 describe("a call of the library that comes inside of another one", function()
   after_each(helper.nothing_left)
 
-  -- Interpreted: so many finalizers at the exits of traces are more than LuaJIT 2.1.0-beta3 stands, which then crashes
-  -- or hangs in some runs of ten.
-  it("from a finalizer changes neither shape nor dtype", function()
-    local output, code = helper.luajit(FINALIZERS, "-joff")
+  local names = {}
+  for name in pairs(CALLS) do
+    names[#names + 1] = name
+  end
+  table.sort(names)
+
+  for _, name in ipairs(names) do
+    it("changes nothing, whichever instruction of " .. name .. " it comes after", function()
+      local wanted, inside = {}, {}
+      for _, other in ipairs(names) do
+        wanted[other] = CALLS[other](4)
+      end
+      local function meanwhile()
+        for _, other in ipairs(names) do
+          inside[other] = CALLS[other](4)
+        end
+      end
+      jit.off()
+      local expected = CALLS[name](1)
+      local at, count = 0
+      repeat
+        at = at + 1
+        local text
+        text, count = with_a_call_inside(CALLS[name], 1, at, meanwhile)
+        assert.are.equal(expected, text)
+        if at <= count then
+          assert.are.same(wanted, inside)
+        end
+      until at > count
+      jit.on()
+      assert.is_true(at > 50)
+    end)
+  end
+
+  for name, how in pairs { compiled = "-jon", interpreted = "-joff" } do
+    it("from a finalizer changes neither shape nor dtype, " .. name, function()
+      local output, code = helper.luajit(FINALIZERS, how)
+      assert.are.equal(0, code, output)
+      assert.are.equal("done\n", output)
+    end)
+  end
+
+  it("from a finalizer ends, whatever options it has", function()
+    local output, code = helper.luajit(OPTIONS)
     assert.are.equal(0, code, output)
     assert.are.equal("done\n", output)
   end)
