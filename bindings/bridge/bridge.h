@@ -24,6 +24,9 @@
 #include <moonferry.h>
 #include <signal.h>
 
+/* Needs Python.h before it. */
+#include "aside.h"
+
 /* LuaJIT's type number of FFI values, which its lua.h keeps to itself. */
 #define MF__LUA_TCDATA 10
 

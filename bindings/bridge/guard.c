@@ -147,12 +147,10 @@ static int collect(lua_State *L, void *unused) {
   return 0;
 }
 
-/* Finalizers that call Python must neither meet the exception that says what went wrong, nor lose it. */
 static void collect_after(mf__frame *frame) {
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
+  const aside exception = aside_begin();
   if (mf__visit_body(frame, collect, NULL, 0) != 0) lua_settop(frame->L, frame->top);
-  PyErr_Restore(type, value, traceback);
+  aside_end(exception);
 }
 
 lua_State *mf__visit_begin(mf__kit *kit, mf__frame *frame) {

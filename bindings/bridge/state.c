@@ -268,10 +268,9 @@ void mf__state_leave(mf__state *state, lua_State *L) {
   if (--state->depth == 0) hand_over(state);
   if (reason == NULL) return;
   /* The visit may have ended with an exception, which whatever the reason runs at its end must not see. */
-  PyObject *pending[3];
-  PyErr_Fetch(&pending[0], &pending[1], &pending[2]);
+  const aside exception = aside_begin();
   Py_DecRef(reason);
-  PyErr_Restore(pending[0], pending[1], pending[2]);
+  aside_end(exception);
 }
 
 lua_State *mf__glance_begin(mf__state *state) {
@@ -382,8 +381,7 @@ void mf__state_shut(mf__state *state) {
 static void state_dealloc(PyObject *self_object) {
   mf__state *state = (mf__state *)self_object;
   PyTypeObject *type = Py_TYPE(self_object);
-  PyObject *pending[3];
-  PyErr_Fetch(&pending[0], &pending[1], &pending[2]);
+  const aside exception = aside_begin();
   PyObject_GC_UnTrack(self_object);
   if (state->weakrefs != NULL) PyObject_ClearWeakRefs(self_object);
   lua_State *L = state->L;
@@ -402,7 +400,7 @@ static void state_dealloc(PyObject *self_object) {
   ((freefunc)PyType_GetSlot(type, Py_tp_free))(self_object);
   Py_DecRef((PyObject *)type);
   mf__refs_drain();
-  PyErr_Restore(pending[0], pending[1], pending[2]);
+  aside_end(exception);
 }
 
 void mf__options_clear(mf__options *options) {

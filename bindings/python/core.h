@@ -11,6 +11,7 @@
 #include <moonferry.h>
 #include <stdbool.h>
 
+#include "aside.h"
 #include "moonferry_python.h"
 
 /* One per keyword that any function of the module takes; core_state.kw holds the interned strings. */

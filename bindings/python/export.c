@@ -28,13 +28,11 @@ static void *unconsumed(PyObject *capsule, const char *name) {
   return PyCapsule_GetPointer(capsule, now);
 }
 
-/* A foreign deleter further down may run Python code, which must not disturb an exception in flight. */
 static void delete_quietly(DLManagedTensorVersioned *versioned, DLManagedTensor *legacy) {
-  PyObject *type = NULL, *value = NULL, *traceback = NULL;
-  PyErr_Fetch(&type, &value, &traceback);
+  const aside exception = aside_begin();
   if (versioned != NULL) versioned->deleter(versioned);
   if (legacy != NULL) legacy->deleter(legacy);
-  PyErr_Restore(type, value, traceback);
+  aside_end(exception);
 }
 
 static void drop_versioned(PyObject *capsule) {

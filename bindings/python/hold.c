@@ -23,16 +23,15 @@ static bool interpreter_is_usable(void) {
 
 static void hold_release(void *ctx) {
   hold *h = ctx;
-  PyObject *type, *value, *traceback;
   if (!interpreter_is_usable()) {
     free(h);
     return;
   }
   PyGILState_STATE gil = PyGILState_Ensure();
-  PyErr_Fetch(&type, &value, &traceback);
+  const aside exception = aside_begin();
   if (h->view.obj != NULL) PyBuffer_Release(&h->view);
   Py_XDECREF(h->owner);
-  PyErr_Restore(type, value, traceback);
+  aside_end(exception);
   PyGILState_Release(gil);
   free(h);
 }

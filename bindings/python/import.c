@@ -134,13 +134,10 @@ static int import_without_dlpack(const core_import *request, mf_tensor **out) {
   return -1;
 }
 
-/* What frees another library's memory may be Python code, which must neither meet the exception that is on its way nor
- * lose it. */
 static void drop_capsule(PyObject *capsule) {
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
+  const aside exception = aside_begin();
   Py_DECREF(capsule);
-  PyErr_Restore(type, value, traceback);
+  aside_end(exception);
 }
 
 static int import_from_method(core_import *request, mf_tensor **out) {
@@ -178,10 +175,9 @@ static int import_after_table(core_import *request, mf_tensor **out) {
 }
 
 static void delete_managed(DLManagedTensorVersioned *managed) {
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
+  const aside exception = aside_begin();
   if (managed->deleter != NULL) managed->deleter(managed);
-  PyErr_Restore(type, value, traceback);
+  aside_end(exception);
 }
 
 /* The memory is ready on the stream that the producer's library works on: the record begins with that one. 1 means

@@ -53,10 +53,9 @@ static void release_quietly(mf_tensor *t) {
     mf_tensor_release(t);
     return;
   }
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
+  const aside exception = aside_begin();
   mf_tensor_release(t);
-  PyErr_Restore(type, value, traceback);
+  aside_end(exception);
 }
 
 void core_tensor_dealloc(PyObject *self) {
