@@ -30,6 +30,7 @@ build = {
     ["moonferry.lib"] = "lua/moonferry/lib.lua",
     ["moonferry.numbers"] = "lua/moonferry/numbers.lua",
     ["moonferry.owner"] = "lua/moonferry/owner.lua",
+    ["moonferry.place"] = "lua/moonferry/place.lua",
     ["moonferry.pressure"] = "lua/moonferry/pressure.lua",
     ["moonferry.python"] = "lua/moonferry/python.lua",
     ["moonferry.scope"] = "lua/moonferry/scope.lua",

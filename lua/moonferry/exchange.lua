@@ -8,6 +8,7 @@ local C = require "moonferry.lib"
 local constants = require("moonferry.cdef").constants
 local device = require "moonferry.device"
 local errors = require "moonferry.errors"
+local place = require "moonferry.place"
 local stream = require "moonferry.stream"
 local tensor = require "moonferry.tensor"
 local transfer = require "moonferry.transfer"
@@ -17,18 +18,31 @@ local Tensor, handle_of = tensor.Tensor, tensor.handle_of
 
 local exchange = {}
 
-local managed = ffi.new("DLManagedTensorVersioned *[1]")
-local managed_legacy = ffi.new("DLManagedTensor *[1]")
+-- Where C puts the struct that it exports. One that nobody took is deleted.
+local take_place, leave_place = place.of("DLManagedTensorVersioned *[1]", function(at)
+  local m = at[0]
+  if m ~= nil then
+    C.mf_export_delete_later(m)
+    m.deleter(m)
+  end
+end)
+local take_legacy_place, leave_legacy_place = place.of("DLManagedTensor *[1]", function(at)
+  local m = at[0]
+  if m ~= nil then
+    C.mf_export_delete_later_legacy(m)
+    m.deleter(m)
+  end
+end)
 
 local versioned_t = ffi.typeof("DLManagedTensorVersioned *")
 local legacy_t = ffi.typeof("DLManagedTensor *")
 local handle_t = ffi.typeof("mf_tensor *")
 
 -- The second try, after a collection, or the error.
-local function export_again(fn, handle, rc)
+local function export_again(fn, handle, at, rc)
   if rc == C.MF_ENOMEM then
     collectgarbage()
-    rc = fn(handle)
+    rc = fn(handle, at)
   end
   if rc == 0 then
     return true
@@ -36,31 +50,27 @@ local function export_again(fn, handle, rc)
   return errors.refused("to_dlpack", rc)
 end
 
-local function export(handle)
-  return C.mf_tensor_export(handle, 0, managed, errors.last)
+local function export(handle, at)
+  return C.mf_tensor_export(handle, 0, at, errors.last)
 end
 
-local function export_legacy(handle)
-  return C.mf_tensor_export_legacy(handle, managed_legacy, errors.last)
+local function export_legacy(handle, at)
+  return C.mf_tensor_export_legacy(handle, at, errors.last)
 end
 
 local TO_OPTIONS = { stream = true, device = true, copy = true }
 local WORDS = { no_order = true, host = true, number = true }
 
 -- Where nothing is said, memory that the host can read is made ready for it too, whoever the consumer is.
-local function export_to(t, fn, delete_later, into, opts)
+local function export_to(t, fn, at, opts)
   local handle = handle_of(t)
   opts = transfer.options(opts, TO_OPTIONS, "to_dlpack")
   local request = transfer.request(t, opts.device, opts, WORDS, "to_dlpack")
   if opts.stream == nil and device.on_host(request[0].device.device_type) then
     request[0].stream = constants.MF_STREAM_HOST
   end
-  local rc = errors.call(fn, handle, request, into, errors.last)
-  if rc ~= 0 then
-    return errors.refused("to_dlpack", rc)
-  end
-  delete_later(into[0])
-  return into[0]
+  local rc = errors.call(fn, handle, request, at, errors.last)
+  return errors.done("to_dlpack", rc)
 end
 
 ---@class moonferry.ExportOptions
@@ -76,47 +86,55 @@ end
 ---@param opts? moonferry.ExportOptions
 ---@return ffi.cdata*?, string? message, number? code
 function Tensor:to_dlpack(opts)
-  local handle = handle_of(self)
+  local handle, at = handle_of(self), take_place()
+  local ok, message, code = true
   if opts ~= nil or self._waits then
-    return export_to(self, C.mf_tensor_export_to, C.mf_export_delete_later, managed, opts)
-  end
-  local rc = export(handle)
-  if rc ~= 0 then
-    local ok, message, code = export_again(export, handle, rc)
-    if not ok then
-      return nil, message, code
+    ok, message, code = export_to(self, C.mf_tensor_export_to, at, opts)
+  else
+    local rc = export(handle, at)
+    if rc ~= 0 then
+      ok, message, code = export_again(export, handle, at, rc)
     end
   end
-  C.mf_export_delete_later(managed[0])
-  return managed[0]
+  if not ok then
+    return nil, message, code
+  end
+  local m = at[0]
+  C.mf_export_delete_later(m)
+  leave_place(at)
+  return m
 end
 
 --- A `DLManagedTensor *`, the struct before DLPack 1.0. It cannot say read-only, so such tensors raise.
 ---@param opts? moonferry.ExportOptions
 ---@return ffi.cdata*?, string? message, number? code
 function Tensor:to_dlpack_legacy(opts)
-  local handle = handle_of(self)
+  local handle, at = handle_of(self), take_legacy_place()
+  local ok, message, code = true
   if opts ~= nil or self._waits then
-    return export_to(self, C.mf_tensor_export_legacy_to, C.mf_export_delete_later_legacy, managed_legacy, opts)
-  end
-  local rc = export_legacy(handle)
-  if rc ~= 0 then
-    local ok, message, code = export_again(export_legacy, handle, rc)
-    if not ok then
-      return nil, message, code
+    ok, message, code = export_to(self, C.mf_tensor_export_legacy_to, at, opts)
+  else
+    local rc = export_legacy(handle, at)
+    if rc ~= 0 then
+      ok, message, code = export_again(export_legacy, handle, at, rc)
     end
   end
-  C.mf_export_delete_later_legacy(managed_legacy[0])
-  return managed_legacy[0]
+  if not ok then
+    return nil, message, code
+  end
+  local m = at[0]
+  C.mf_export_delete_later_legacy(m)
+  leave_legacy_place(at)
+  return m
 end
 
 local function import(fn, cdata)
-  local place = tensor.place()
-  local rc = errors.call(fn, cdata, place, errors.last)
+  local at = tensor.place()
+  local rc = errors.call(fn, cdata, at, errors.last)
   if rc ~= 0 then
     return errors.refused("from_dlpack", rc)
   end
-  return tensor.take(place)
+  return tensor.take(at)
 end
 
 local function refuse(cdata, verb, expected)

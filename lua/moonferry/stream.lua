@@ -10,6 +10,7 @@ local device = require "moonferry.device"
 local errors = require "moonferry.errors"
 local foreign = require "moonferry.foreign"
 local numbers = require "moonferry.numbers"
+local finalizer = require("moonferry.place").finalizer
 local scope = require "moonferry.scope"
 
 local misuse, show = errors.misuse, errors.show
@@ -118,12 +119,21 @@ local function place_at(stream_number)
   return place_type(box[0], stream_number)
 end
 
-local function give_back(place)
-  C.mf_stream_destroy(place.device, place.stream, nil)
+-- Where C puts a new stream: its place has a finalizer before.
+local NONE = 0
+local char_pointer, stream_pointer = ffi.typeof("char *"), ffi.typeof("int64_t *")
+local STREAM_NBYTES = ffi.offsetof(place_type, "stream")
+
+-- Once for each stream, and not at all where there is no memory for the arguments.
+local function give_back(at)
+  local on, handle = at.device, at.stream
+  if handle ~= NONE then
+    at.stream = NONE
+    C.mf_stream_destroy(on, handle, nil)
+  end
 end
 
--- A finalizer is called from everywhere, compiled code among it.
-jit.off(give_back)
+local finalize = finalizer(give_back)
 
 --- A new stream, not ordered with the default stream. It is given back by `close`, at the end of the scope, or by
 --- the garbage collector; its work goes on.
@@ -131,11 +141,13 @@ jit.off(give_back)
 ---@return moonferry.Stream?, string? message, number? code
 function stream.create(name)
   device.parse(name, box[0], "stream: device")
-  local rc = errors.call(C.mf_stream_create, box, number, errors.last)
+  local at = ffi.gc(place_at(NONE), finalize)
+  local out = ffi.cast(stream_pointer, ffi.cast(char_pointer, at) + STREAM_NBYTES)
+  local rc = errors.call(C.mf_stream_create, box, out, errors.last)
   if rc ~= 0 then
     return errors.refused("stream", rc)
   end
-  local s = new(ffi.gc(place_at(number[0]), give_back), true)
+  local s = new(at, true)
   if scope.active() then
     scope.register(s)
   end
@@ -226,11 +238,12 @@ function Stream:close()
     misuse("close: the stream is current, or will be again when with_stream returns")
   end
   local key = key_of(place)
+  if self._owned then
+    give_back(place)
+    ffi.gc(place, nil)
+  end
   if rawequal(living[key], self) then
     living[key] = nil
-  end
-  if self._owned then
-    give_back(ffi.gc(place, nil))
   end
   self._place, self._owner = nil, nil
   setmetatable(self, closed)

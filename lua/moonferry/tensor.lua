@@ -14,6 +14,7 @@ local dtype = require "moonferry.dtype"
 local errors = require "moonferry.errors"
 local foreign = require "moonferry.foreign"
 local owner = require "moonferry.owner"
+local place = require "moonferry.place"
 local pressure = require "moonferry.pressure"
 local scope = require "moonferry.scope"
 
@@ -37,20 +38,10 @@ local Fields = {}
 -- What describing a tensor costs beyond its elements, as the collector should see it.
 local DESCRIPTION_NBYTES = 256
 
--- Where C puts a new tensor. The reference there is given back with the place, unless `take` has taken it: Lua may have
--- no memory for that. A call that comes while another one has the place (a finalizer's, a metamethod's) gets a new one.
--- It knows nothing of this module: LuaJIT's table of finalizers would keep a place for ever that its own could reach.
-local function give_back(place)
-  C.mf_tensor_release(place[0])
-end
-
-jit.off(give_back)
-
-local function new_place()
-  return ffi.gc(ffi.new("mf_tensor *[1]"), give_back)
-end
-
-local free_place, is_free = new_place(), true
+-- Where C puts a new tensor.
+local take_place, leave_place = place.of("mf_tensor *[1]", function(at)
+  C.mf_tensor_release(at[0])
+end)
 
 local meta, closed = { moonferry_open = true }, {}
 
@@ -111,22 +102,12 @@ function tensor.is_tensor(value)
 end
 
 --- A place for a C function's new tensor, which `take` takes from there.
----@return ffi.cdata*
-function tensor.place()
-  if not is_free then
-    free_place = new_place()
-  end
-  is_free = false
-  return free_place
-end
+tensor.place = take_place
 
 -- The new tensor's handle.
-local function handle_at(place)
-  local handle = ffi.gc(place[0], foreign.give_back)
-  place[0] = nil
-  if rawequal(place, free_place) then
-    is_free = true
-  end
+local function handle_at(at)
+  local handle = ffi.gc(at[0], foreign.give_back)
+  leave_place(at)
   return handle
 end
 
@@ -159,18 +140,18 @@ function tensor.adopt(handle)
 end
 
 --- The new tensor that C has put there.
----@param place ffi.cdata*
+---@param at ffi.cdata*
 ---@return moonferry.Tensor
-function tensor.take(place)
-  return adopt_counted(handle_at(place))
+function tensor.take(at)
+  return adopt_counted(handle_at(at))
 end
 
 --- The same of one that was made of `t`, over the same memory or over new memory.
----@param place ffi.cdata*
+---@param at ffi.cdata*
 ---@param t moonferry.Tensor
 ---@return moonferry.Tensor
-function tensor.take_from(place, t)
-  local handle = handle_at(place)
+function tensor.take_from(at, t)
+  local handle = handle_at(at)
   if C.mf_tensor_dltensor(handle).data == t._dl.data then
     return adopt(handle, 0, t._waits)
   end
@@ -183,20 +164,20 @@ end
 ---@param t moonferry.Tensor
 ---@return moonferry.Tensor?, string?, number?
 function tensor.view(verb, fn, t, ...)
-  local handle, count, place = handle_of(t), select("#", ...), tensor.place()
+  local handle, count, at = handle_of(t), select("#", ...), take_place()
   local a, b = ...
   local rc
   if count == 0 then
-    rc = errors.call(fn, handle, place, errors.last)
+    rc = errors.call(fn, handle, at, errors.last)
   elseif count == 1 then
-    rc = errors.call(fn, handle, a, place, errors.last)
+    rc = errors.call(fn, handle, a, at, errors.last)
   else
-    rc = errors.call(fn, handle, a, b, place, errors.last)
+    rc = errors.call(fn, handle, a, b, at, errors.last)
   end
   if rc ~= 0 then
     return errors.refused(verb, rc)
   end
-  return adopt(handle_at(place), 0, t._waits)
+  return adopt(handle_at(at), 0, t._waits)
 end
 
 --- The dtype record, looked up once.
