@@ -40,7 +40,7 @@ def known(event, kind, name, mode, in_lua):
     """Why this is left out: what is known to go wrong, and is not right yet; or None."""
     if event.name == "interrupts" and kind == "lua-gc" and mode == "compiled":
         return "an interrupt that takes effect in a finalizer at the exit of compiled code crashes LuaJIT 2.1.0-beta3"
-    if name in operations.OWE and (event.raises is not None or event.name == "interrupts"):
+    if name in operations.OWE and (event.raises is not None or event.name in {"interrupts", *LIMITS}):
         return "an error between two calls loses a struct that is nobody's yet, as it may"
     if name == "Lua.overflow_handler" and event.raises is not None:
         return "an exception of an overflow handler becomes an OverflowError"
@@ -48,8 +48,8 @@ def known(event, kind, name, mode, in_lua):
         return "an error of a program's own debug hook, inside of the library where a tensor has two owners, or none"
     if event.waits and kind == "gc":
         return "up to CPython 3.11 an allocation of the bridge's may run finalizers, under the state's lock"
-    if event.name in LIMITS and (in_lua or name in operations.LUA_HAS_TENSORS):
-        return "a finalizer of Lua's for which there is no memory loses its tensor"
+    if event.name in LIMITS and in_lua and mode == "compiled":
+        return "LuaJIT 2.1.0-beta3 crashes (lj_err_mem) where compiled code has no memory: it keeps no L->base there"
     return None
 
 
