@@ -27,6 +27,17 @@ function place.finalizer(give_back)
   return finalize
 end
 
+local function nothing() end
+
+--- Gives the object a finalizer that does nothing. It can get another one then without memory, so that whoever had to
+--- give back what it stands for can let go first: an error of a debug hook between the two loses it, and does not give
+--- it back twice.
+---@param object ffi.cdata*
+---@return ffi.cdata*
+function place.prepare(object)
+  return gc(object, nothing)
+end
+
 --- Places of one type: a function that gives one, empty, and one that takes it back when it was emptied. A finalizer
 --- must not know them: LuaJIT's table of finalizers would keep a place for ever that its own could reach.
 ---@param type string an array of one pointer

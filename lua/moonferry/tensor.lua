@@ -38,6 +38,8 @@ local Fields = {}
 -- What describing a tensor costs beyond its elements, as the collector should see it.
 local DESCRIPTION_NBYTES = 256
 
+local prepare = place.prepare
+
 -- Where C puts a new tensor.
 local take_place, leave_place = place.of("mf_tensor *[1]", function(at)
   C.mf_tensor_release(at[0])
@@ -106,9 +108,9 @@ tensor.place = take_place
 
 -- The new tensor's handle.
 local function handle_at(at)
-  local handle = ffi.gc(at[0], foreign.give_back)
+  local handle = prepare(at[0])
   leave_place(at)
-  return handle
+  return ffi.gc(handle, foreign.give_back)
 end
 
 -- Takes a handle, which has its finalizer, into Lua. nbytes: what it newly keeps alive beside itself; waits: whether

@@ -6,6 +6,8 @@ it succeeds; its garbage is collected below the limit.
 
 import contextlib
 import gc
+import subprocess
+import sys
 
 import pytest
 
@@ -107,3 +109,45 @@ def test_the_first_finalizer_of_a_state_needs_no_memory():
     lua.set_max_memory(1, total=True)
     collect(lua)
     assert (made - before, mf.ledger().tensors - before) == (9, 0)
+
+
+STRUCK = """
+import sys
+import moonferry as mf
+lua = mf.Lua()
+make, give_back = lua.execute(sys.argv[1], mf.zeros((2, 3)))
+struck = lua.eval('''function(make, at)
+  local count = 0
+  local function hook()
+    count = count + 1
+    if count == at then
+      error "struck"
+    end
+  end
+  pcall(function()
+    debug.sethook(hook, "", 1)
+    make()
+    debug.sethook()
+  end)
+  debug.sethook()
+  return count < at
+end''')
+lua.gccollect()
+before, at = mf.ledger().tensors, 1
+while not struck(make, at):
+    give_back()
+    for _ in range(2):
+        lua.gccollect()
+    now = mf.ledger().tensors
+    assert before <= now <= before + 2, (at, before, now)
+    before, at = now, at + 1
+print("ended", at > 20)
+"""
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_an_error_of_a_debug_hook_gives_nothing_back_twice(name):
+    """In a process of its own: between two instructions, such an error may lose what is nobody's yet."""
+    command = [sys.executable, "-X", "faulthandler", "-c", STRUCK, PROGRAM % MAKERS[name]]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ended True\n", "")
