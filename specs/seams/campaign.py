@@ -44,7 +44,7 @@ def known(event, kind, name, mode, in_lua):
         return "an error between two calls loses a struct that is nobody's yet, as it may"
     if name == "Lua.overflow_handler" and event.raises is not None:
         return "an exception of an overflow handler becomes an OverflowError"
-    if (in_lua or operations.uses_lua(name)) and kind == "lua" and event.raises is not None:
+    if (in_lua or name in operations.LUA_HAS_TENSORS) and kind == "lua" and event.raises is not None:
         return "an error of a program's own debug hook, inside of the library where a new tensor is nobody's yet"
     if event.waits and kind == "gc":
         return "up to CPython 3.11 an allocation of the bridge's may run finalizers, under the state's lock"

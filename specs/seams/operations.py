@@ -345,6 +345,9 @@ CATCHES |= {
 CATCHES |= {"py.with-error", "py.raise", "t:invalidate", "mf.with_stream-error", "Lua.overflow_handler"}
 # They say what a tensor is, or that it is none any more.
 ASK_WHETHER = {"mf.is_tensor", "t:tostring", "lua_type", "LuaTable-tensor_fields", "t:close"}
+# Tensors are Lua's in them.
+LUA_HAS_TENSORS = {"Lua.eval-a_tensor", "Lua.eval-a_new_tensor", "Lua-python_tensor", "Lua-holds_tensors", "Lua-scope"}
+LUA_HAS_TENSORS |= {"LuaTable-tensor_fields"}
 # They have a struct between two calls that is nobody's yet: an error between these loses it (moonferry.h: the taker
 # calls the deleter).
 OWE = {"mf.from_dlpack", "mf.from_dlpack-legacy", "mf.from_dlpack-foreign", "mf.from_handle", "t:to_dlpack"}
