@@ -49,9 +49,10 @@ def known(event, kind, name, mode, in_lua):
     """Why this is left out: what is known to go wrong, and is not right yet; or None."""
     if event.name == "interrupts" and kind == "lua-gc" and mode == "compiled":
         return "an interrupt that takes effect in a finalizer at the exit of compiled code crashes LuaJIT 2.1.0-beta3"
-    if name in operations.OWE and (event.raises is not None or event.name in {"interrupts", *LIMITS}):
+    raises = event.raises is not None or event.name == "interrupts"
+    if name in operations.OWE and (raises or event.name in LIMITS):
         return "an error between two calls loses a struct that is nobody's yet, as it may"
-    if (in_lua or name in operations.LUA_HAS_TENSORS) and kind == "lua" and event.raises is not None:
+    if (in_lua or name in operations.LUA_HAS_TENSORS) and kind == "lua" and raises:
         return "an error of a program's own debug hook, inside of the library where a new tensor is nobody's yet"
     if event.waits and kind == "gc":
         return "up to CPython 3.11 an allocation of the bridge's may run finalizers, under the state's lock"

@@ -32,6 +32,14 @@ def queried(stream):
     return stream.query()
 
 
+def shown(t):
+    """A text says what was in the way of the elements."""
+    text = repr(t)
+    if "(<no memory" in text:
+        raise MemoryError(text)
+    return text[:20]
+
+
 def filled(b, change, of=None):
     """What a change makes of a tensor."""
     t = (b.t if of is None else of).copy()
@@ -90,7 +98,7 @@ VIEWS = {
     "Tensor.reinterpret": lambda b: b.t.reinterpret("uint8").shape,
     "Tensor.as_readonly": lambda b: b.t.as_readonly().readonly,
     "Tensor.attributes": lambda b: (b.t.shape, b.t.strides, b.t.ndim, b.t.nbytes, b.t.size, b.t.is_contiguous),
-    "Tensor.__repr__": lambda b: repr(b.t)[:20],
+    "Tensor.__repr__": lambda b: shown(b.t),
     "Tensor.__len__": lambda b: len(b.t),
     "Tensor.__iter__": lambda b: [x for x in b.t],  # noqa: C416
     "Tensor.__copy__": lambda b: copy.copy(b.t),
