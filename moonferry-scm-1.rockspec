@@ -12,7 +12,6 @@ dependencies = { "lua == 5.1" }
 build = {
   type = "builtin",
   modules = {
-    ["moonferry.answer"] = "lua/moonferry/answer.lua",
     ["moonferry.beside"] = "lua/moonferry/beside.lua",
     ["moonferry.bridge"] = "lua/moonferry/bridge.lua",
     ["moonferry.bulk"] = "lua/moonferry/bulk.lua",
@@ -31,6 +30,7 @@ build = {
     ["moonferry.lib"] = "lua/moonferry/lib.lua",
     ["moonferry.numbers"] = "lua/moonferry/numbers.lua",
     ["moonferry.owner"] = "lua/moonferry/owner.lua",
+    ["moonferry.place"] = "lua/moonferry/place.lua",
     ["moonferry.pressure"] = "lua/moonferry/pressure.lua",
     ["moonferry.python"] = "lua/moonferry/python.lua",
     ["moonferry.scope"] = "lua/moonferry/scope.lua",

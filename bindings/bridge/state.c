@@ -377,6 +377,10 @@ void mf__state_shut(mf__state *state) {
   pthread_mutex_unlock(&mutex);
 }
 
+/* What finalizers may allocate while a state closes, that has reached its limit or not: what they do not give back then
+ * is lost. */
+#define CLOSING_NBYTES 65536
+
 /* Closing runs finalizers of Lua's, and those may run Python code: a pending exception waits. */
 static void state_dealloc(PyObject *self_object) {
   mf__state *state = (mf__state *)self_object;
@@ -387,6 +391,7 @@ static void state_dealloc(PyObject *self_object) {
   lua_State *L = state->L;
   if (L != NULL) {
     mf__state_shut(state);
+    if (state->memory != NULL && state->memory->limit != 0) state->memory->limit = state->memory->used + CLOSING_NBYTES;
     if (state->hosted) lua_close(L);
   }
   mf__refs_forget(&state->refs);

@@ -73,7 +73,8 @@ static void push_beyond(lua_State *L, PyObject *object) {
   lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_OVERFLOW);
   if (!lua_isnil(L, -1)) {
     mf__push_flagged(L, object, 0);
-    if (mf__run_protected(L, 1, 1) == 0) return;
+    if (mf__run_protected(L, 1, 1) != 0) lua_error(L);
+    return;
   }
   lua_pop(L, 1);
   Py_ssize_t bits;

@@ -3,16 +3,16 @@
 -- Invariant: a method that fails leaves no half-made tensor behind. Must not know: layouts.
 local ffi = require "ffi"
 local C = require "moonferry.lib"
-local answer = require "moonferry.answer"
 local create = require "moonferry.create"
 local dtype = require "moonferry.dtype"
 local errors = require "moonferry.errors"
+local places = require "moonferry.place"
 local tensor = require "moonferry.tensor"
 
 local Tensor, handle_of = tensor.Tensor, tensor.handle_of
 
 local new_scalar = ffi.typeof "mf_scalar[1]"
-local take_answer, give_answer = answer.of("int32_t[1]")
+local take_answer, leave_answer = places.of_answers "int32_t[1]"
 
 --- Every element becomes `value`, which the dtype must be able to hold, as for `put`. Returns the tensor.
 ---@param value any
@@ -76,13 +76,13 @@ end
 ---@param other moonferry.Tensor
 ---@return boolean
 function Tensor:equal(other)
-  local into = take_answer()
-  local rc = C.mf_tensor_equal(handle_of(self), handle_of(other), into, errors.last)
+  local at = take_answer()
+  local rc = C.mf_tensor_equal(handle_of(self), handle_of(other), at, errors.last)
   if rc ~= 0 then
     return errors.refused("equal", rc)
   end
-  local equal = into[0] ~= 0
-  give_answer(into)
+  local equal = at[0] ~= 0
+  leave_answer(at)
   return equal
 end
 

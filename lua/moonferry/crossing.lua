@@ -6,6 +6,7 @@ local ffi = require "ffi"
 local mf = require "moonferry"
 local constants = require("moonferry.cdef").constants
 local foreign = require "moonferry.foreign"
+local prepare = require("moonferry.place").prepare
 
 local crossing = {}
 
@@ -24,10 +25,10 @@ crossing.through = foreign.through
 -- Through which handles go to Lua.
 crossing.box = ffi.new("mf_tensor *[1]")
 
--- Makes a tensor of the reference that the bridge put into the box. The box is emptied where the reference has its
--- finalizer: until then it is the bridge's to give back.
+-- Makes a tensor of the reference that the bridge put into the box. The box is emptied where the reference can get its
+-- finalizer without memory: until then it is the bridge's to give back.
 function crossing.adopt()
-  local handle = ffi.gc(crossing.box[0], foreign.give_back)
+  local handle = prepare(crossing.box[0])
   crossing.box[0] = nil
   return mf.from_handle(handle)
 end

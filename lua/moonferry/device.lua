@@ -4,10 +4,10 @@
 -- raises, a device that this machine lacks is refused. Must not know: tensors, streams.
 local ffi = require "ffi"
 local C = require "moonferry.lib"
-local answer = require "moonferry.answer"
 local errors = require "moonferry.errors"
 local foreign = require "moonferry.foreign"
 local numbers = require "moonferry.numbers"
+local places = require "moonferry.place"
 
 local misuse, show = errors.misuse, errors.show
 
@@ -20,8 +20,8 @@ local DRIVERS = { [2] = "cuda", [3] = "cuda", [13] = "cuda", [10] = "rocm", [11]
 local NAME_NBYTES = 64
 
 local new_device = ffi.typeof "DLDevice[1]"
-local take_name, give_name = answer.of("char[64]")
-local take_count, give_count = answer.of("int32_t[1]")
+local take_name, leave_name = places.of_answers "char[64]"
+local take_count, leave_count = places.of_answers "int32_t[1]"
 local new_stats = ffi.typeof "mf_pool_stats[1]"
 
 --- Whether memory has the name of the host's own.
@@ -79,12 +79,12 @@ end
 ---@param dl ffi.cdata*
 ---@return string
 function device.format(dl)
-  local into = take_name()
-  if C.mf_device_format(dl, into, NAME_NBYTES, errors.last) ~= 0 then
+  local at = take_name()
+  if C.mf_device_format(dl, at, NAME_NBYTES, errors.last) ~= 0 then
     misuse("device: %s", ffi.string(errors.last.message))
   end
-  local name = ffi.string(into)
-  give_name(into)
+  local name = ffi.string(at)
+  leave_name(at)
   return name
 end
 
@@ -95,13 +95,13 @@ function device.count(kind)
   if type(kind) ~= "string" or kind:find(":", 1, true) then
     misuse("device_count: type: expected a name such as \"cuda\", got %s", show(kind))
   end
-  local first, into = device.parsed(kind .. ":0", "device_count: type"), take_count()
-  local rc = C.mf_device_count(first[0].device_type, into, errors.last)
+  local first, at = device.parsed(kind .. ":0", "device_count: type"), take_count()
+  local rc = C.mf_device_count(first[0].device_type, at, errors.last)
   if rc ~= 0 then
     return errors.refused("device_count", rc)
   end
-  local count = into[0]
-  give_count(into)
+  local count = at[0]
+  leave_count(at)
   return count
 end
 

@@ -5,10 +5,10 @@
 -- Python.
 local ffi = require "ffi"
 local C = require "moonferry.lib"
-local answer = require "moonferry.answer"
 local constants = require("moonferry.cdef").constants
 local device = require "moonferry.device"
 local errors = require "moonferry.errors"
+local place = require "moonferry.place"
 local stream = require "moonferry.stream"
 local tensor = require "moonferry.tensor"
 local transfer = require "moonferry.transfer"
@@ -23,10 +23,10 @@ local legacy_t = ffi.typeof("DLManagedTensor *")
 local handle_t = ffi.typeof("mf_tensor *")
 
 -- The second try, after a collection, or the error.
-local function export_again(fn, handle, into, rc)
+local function export_again(fn, handle, at, rc)
   if rc == C.MF_ENOMEM then
     collectgarbage()
-    rc = fn(handle, into)
+    rc = fn(handle, at)
   end
   if rc == 0 then
     return true
@@ -38,39 +38,41 @@ local TO_OPTIONS = { stream = true, device = true, copy = true }
 local WORDS = { no_order = true, host = true, number = true }
 
 -- Where nothing is said, memory that the host can read is made ready for it too, whoever the consumer is.
-local function export_to(t, fn, into, opts)
+local function export_to(t, fn, at, opts)
   local handle = handle_of(t)
   opts = transfer.options(opts, TO_OPTIONS, "to_dlpack")
   local request = transfer.request(t, opts.device, opts, WORDS, "to_dlpack")
   if opts.stream == nil and device.on_host(request[0].device.device_type) then
     request[0].stream = constants.MF_STREAM_HOST
   end
-  local rc = errors.call(fn, handle, request, into, errors.last)
-  if rc ~= 0 then
-    return errors.refused("to_dlpack", rc)
-  end
-  return true
+  return errors.done("to_dlpack", errors.call(fn, handle, request, at, errors.last))
 end
 
--- The verb that gives out structs of one kind.
+-- The verb that gives out structs of one kind. One that nobody took is deleted with the place.
 local function exporter(ctype, plain, requested, delete_later)
-  local take, give = answer.of(ctype)
+  local take, leave = place.of(ctype, function(at)
+    local managed = at[0]
+    if managed ~= nil then
+      delete_later(managed)
+      managed.deleter(managed)
+    end
+  end)
   return function(self, opts)
-    local handle, into, ok, message, code = handle_of(self), take(), true, nil, nil
+    local handle, at, ok, message, code = handle_of(self), take(), true, nil, nil
     if opts ~= nil or self._waits then
-      ok, message, code = export_to(self, requested, into, opts)
+      ok, message, code = export_to(self, requested, at, opts)
     else
-      local rc = plain(handle, into)
+      local rc = plain(handle, at)
       if rc ~= 0 then
-        ok, message, code = export_again(plain, handle, into, rc)
+        ok, message, code = export_again(plain, handle, at, rc)
       end
     end
     if not ok then
       return nil, message, code
     end
-    local managed = into[0]
-    give(into)
+    local managed = at[0]
     delete_later(managed)
+    leave(at)
     return managed
   end
 end
@@ -86,23 +88,23 @@ end
 --- then the memory lives, and is taken to be in use on the consumer's stream. Where the memory is another library's,
 --- that gets it back with the next tensor that is closed or collected.
 ---@type fun(self: moonferry.Tensor, opts?: moonferry.ExportOptions): ffi.cdata*?, string?, number?
-Tensor.to_dlpack = exporter("DLManagedTensorVersioned *[1]", function(handle, into)
-  return C.mf_tensor_export(handle, 0, into, errors.last)
+Tensor.to_dlpack = exporter("DLManagedTensorVersioned *[1]", function(handle, at)
+  return C.mf_tensor_export(handle, 0, at, errors.last)
 end, C.mf_tensor_export_to, C.mf_export_delete_later)
 
 --- A `DLManagedTensor *`, the struct before DLPack 1.0. It cannot say read-only, so such tensors raise.
 ---@type fun(self: moonferry.Tensor, opts?: moonferry.ExportOptions): ffi.cdata*?, string?, number?
-Tensor.to_dlpack_legacy = exporter("DLManagedTensor *[1]", function(handle, into)
-  return C.mf_tensor_export_legacy(handle, into, errors.last)
+Tensor.to_dlpack_legacy = exporter("DLManagedTensor *[1]", function(handle, at)
+  return C.mf_tensor_export_legacy(handle, at, errors.last)
 end, C.mf_tensor_export_legacy_to, C.mf_export_delete_later_legacy)
 
 local function import(fn, cdata)
-  local place = tensor.place()
-  local rc = errors.call(fn, cdata, place, errors.last)
+  local at = tensor.place()
+  local rc = errors.call(fn, cdata, at, errors.last)
   if rc ~= 0 then
     return errors.refused("from_dlpack", rc)
   end
-  return tensor.take(place)
+  return tensor.take(at)
 end
 
 local function refuse(cdata, verb, expected)

@@ -10,8 +10,12 @@ local foreign = {}
 
 local gsub, select = string.gsub, select
 
+-- LuaJIT makes an object of a C function where one is named first. A finalizer may have no memory for that, so what
+-- finalizers call is named here.
+local release_later, releases_run = C.mf_tensor_release_later, C.mf_releases_run
+
 local function run_due()
-  C.mf_releases_run()
+  releases_run()
 end
 
 jit.off(run_due)
@@ -23,14 +27,14 @@ function foreign.through(run)
 end
 
 local function give_back(handle)
-  if C.mf_tensor_release_later(handle) ~= 0 then
+  if release_later(handle) ~= 0 then
     run_due()
   end
 end
 
 jit.off(give_back)
 
---- The finalizer of a tensor's handle. (LuaJIT calls finalizers in the interpreter alone.)
+--- The finalizer of a tensor's handle, which needs no memory. (LuaJIT calls finalizers in the interpreter alone.)
 foreign.give_back = give_back
 
 --- Calls the deleters and callbacks that are due. Compiled code may call this: it ends before string.gsub, which LuaJIT

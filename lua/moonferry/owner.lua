@@ -20,6 +20,10 @@ pcall(ffi.cdef, "void *malloc(size_t nbytes); void free(void *ptr);")
 
 owner.release = C.mf_release_mark
 
+-- Named here, because LuaJIT makes an object of a C function where one is named first, and a finalizer may have no
+-- memory for that.
+local malloc, free = ffi.C.malloc, ffi.C.free
+
 local function is_left(mark)
   return mark[0] ~= 0
 end
@@ -27,7 +31,7 @@ end
 local function drop(mark)
   held[mark] = nil
   count = count - 1
-  ffi.C.free(mark)
+  free(mark)
 end
 
 --- Drops every owner whose memory C is done with. (No pairs: where it is compiled and left inside of a finalizer, the
@@ -55,7 +59,7 @@ function owner.hold(object)
   if count >= sweep_at then
     owner.sweep()
   end
-  local memory = ffi.C.malloc(ffi.sizeof("int32_t"))
+  local memory = malloc(ffi.sizeof("int32_t"))
   if memory == nil then
     return nil
   end

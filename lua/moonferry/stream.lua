@@ -5,12 +5,12 @@
 -- current, or will be again, cannot be closed. Must not know: tensors.
 local ffi = require "ffi"
 local C = require "moonferry.lib"
-local answer = require "moonferry.answer"
 local constants = require("moonferry.cdef").constants
 local device = require "moonferry.device"
 local errors = require "moonferry.errors"
 local foreign = require "moonferry.foreign"
 local numbers = require "moonferry.numbers"
+local places = require "moonferry.place"
 local scope = require "moonferry.scope"
 
 local misuse, show = errors.misuse, errors.show
@@ -31,8 +31,8 @@ local stream = { Stream = Stream }
 
 local place_type = ffi.typeof("struct { DLDevice device; int64_t stream; }")
 local pointer_type, integer_type = ffi.typeof("void *"), ffi.typeof("intptr_t")
-local take_number, give_number = answer.of("int64_t[1]")
-local take_answer, give_answer = answer.of("int32_t[1]")
+local take_number, leave_number = places.of_answers "int64_t[1]"
+local take_answer, leave_answer = places.of_answers "int32_t[1]"
 
 function meta.__index(s, key)
   local method = Stream[key]
@@ -115,30 +115,41 @@ local function new(place, owned, owner)
 end
 
 -- The mf_stream that C has put there.
-local function number_at(into)
-  local number = into[0]
-  give_number(into)
+local function number_at(at)
+  local number = at[0]
+  leave_number(at)
   return number
 end
 
+-- Where C puts a new stream: its place has a finalizer before.
+local NONE = 0
+local char_pointer, stream_pointer = ffi.typeof("char *"), ffi.typeof("int64_t *")
+local STREAM_NBYTES = ffi.offsetof(place_type, "stream")
+
+-- Once for each stream, and not at all where there is no memory for the arguments.
 local function give_back(place)
-  C.mf_stream_destroy(place.device, place.stream, nil)
+  local on, handle = place.device, place.stream
+  if handle ~= NONE then
+    place.stream = NONE
+    C.mf_stream_destroy(on, handle, nil)
+  end
 end
 
--- A finalizer is called from everywhere, compiled code among it.
-jit.off(give_back)
+local finalize = places.finalizer(give_back)
 
 --- A new stream, not ordered with the default stream. It is given back by `close`, at the end of the scope, or by
 --- the garbage collector; its work goes on.
 ---@param name string a GPU, such as "cuda:0"
 ---@return moonferry.Stream?, string? message, number? code
 function stream.create(name)
-  local which, into = device.parsed(name, "stream: device"), take_number()
-  local rc = errors.call(C.mf_stream_create, which, into, errors.last)
+  local which = device.parsed(name, "stream: device")
+  local place = ffi.gc(place_type(which[0], NONE), finalize)
+  local out = ffi.cast(stream_pointer, ffi.cast(char_pointer, place) + STREAM_NBYTES)
+  local rc = errors.call(C.mf_stream_create, which, out, errors.last)
   if rc ~= 0 then
     return errors.refused("stream", rc)
   end
-  local s = new(ffi.gc(place_type(which[0], number_at(into)), give_back), true)
+  local s = new(place, true)
   if scope.active() then
     scope.register(s)
   end
@@ -179,11 +190,11 @@ end
 
 -- The mf_stream of an integer, which means what it means to __dlpack__ for the device; `what` begins an error.
 local function from_number(dl, integer, what)
-  local into = take_number()
-  if C.mf_stream_from_number(dl, integer, into, errors.last) ~= 0 then
+  local at = take_number()
+  if C.mf_stream_from_number(dl, integer, at, errors.last) ~= 0 then
     misuse("%s: %s", what, ffi.string(errors.last.message))
   end
-  return number_at(into)
+  return number_at(at)
 end
 
 local function of_integer(which, handle)
@@ -214,12 +225,12 @@ end
 ---@param name string
 ---@return moonferry.Stream?, string? message, number? code
 function stream.current(name)
-  local which, into = device.parsed(name, "current_stream: device"), take_number()
-  local rc = C.mf_stream_current(which, into, errors.last)
+  local which, at = device.parsed(name, "current_stream: device"), take_number()
+  local rc = C.mf_stream_current(which, at, errors.last)
   if rc ~= 0 then
     return errors.refused("current_stream", rc)
   end
-  local place = place_type(which[0], number_at(into))
+  local place = place_type(which[0], number_at(at))
   return living[key_of(place)] or new(place, false)
 end
 
@@ -233,11 +244,12 @@ function Stream:close()
     misuse("close: the stream is current, or will be again when with_stream returns")
   end
   local key = key_of(place)
+  if self._owned then
+    give_back(place)
+    ffi.gc(place, nil)
+  end
   if rawequal(living[key], self) then
     living[key] = nil
-  end
-  if self._owned then
-    give_back(ffi.gc(place, nil))
   end
   self._place, self._owner = nil, nil
   setmetatable(self, closed)
@@ -255,13 +267,13 @@ end
 ---@return boolean?, string? message, number? code
 function Stream:query()
   local place = place_of(self, "query")
-  local into = take_answer()
-  local rc = C.mf_stream_query(place.device, place.stream, into, errors.last)
+  local at = take_answer()
+  local rc = C.mf_stream_query(place.device, place.stream, at, errors.last)
   if rc ~= 0 then
     return errors.refused("query", rc)
   end
-  local done = into[0] ~= 0
-  give_answer(into)
+  local done = at[0] ~= 0
+  leave_answer(at)
   return done
 end
 
@@ -276,13 +288,13 @@ end
 
 -- Makes `s` current; gives the number of the stream before.
 local function enter(s)
-  local place, into = place_of(s, "with_stream"), take_number()
-  local rc = C.mf_stream_swap(place.device, place.stream, into, errors.last)
+  local place, at = place_of(s, "with_stream"), take_number()
+  local rc = C.mf_stream_swap(place.device, place.stream, at, errors.last)
   if rc ~= 0 then
     return errors.refused("with_stream", rc)
   end
   s._entered = s._entered + 1
-  return number_at(into)
+  return number_at(at)
 end
 
 -- What was current before may be gone by now; the default stream is never.

@@ -8,13 +8,13 @@
 local ffi = require "ffi"
 local bit = require "bit"
 local C = require "moonferry.lib"
-local answer = require "moonferry.answer"
 local constants = require("moonferry.cdef").constants
 local device = require "moonferry.device"
 local dtype = require "moonferry.dtype"
 local errors = require "moonferry.errors"
 local foreign = require "moonferry.foreign"
 local owner = require "moonferry.owner"
+local place = require "moonferry.place"
 local pressure = require "moonferry.pressure"
 local scope = require "moonferry.scope"
 
@@ -38,19 +38,11 @@ local Fields = {}
 -- What describing a tensor costs beyond its elements, as the collector should see it.
 local DESCRIPTION_NBYTES = 256
 
--- The finalizer of where C puts a new tensor. The reference there is given back with the place, unless `take` has taken
--- it: Lua may have no memory for that. It knows nothing of this module: LuaJIT's table of finalizers would keep a place
--- for ever that its own could reach.
-local function give_back(place)
-  C.mf_tensor_release(place[0])
-end
+local prepare = place.prepare
 
-jit.off(give_back)
-
---- A place for a C function's new tensor, which `take` takes from there.
----@type fun(): ffi.cdata*
-local take_place, give_place = answer.made_by(function()
-  return ffi.gc(ffi.new("mf_tensor *[1]"), give_back)
+-- Where C puts a new tensor.
+local take_place, leave_place = place.of("mf_tensor *[1]", function(at)
+  C.mf_tensor_release(at[0])
 end)
 
 local meta, closed = { moonferry_open = true }, {}
@@ -83,7 +75,7 @@ function closed.__tostring()
   return "mf.tensor<closed>"
 end
 
-local tensor = { Tensor = Tensor, meta = meta, place = take_place }
+local tensor = { Tensor = Tensor, meta = meta }
 
 local function no_tensor(value)
   if getmetatable(value) == closed then
@@ -111,12 +103,14 @@ function tensor.is_tensor(value)
   return mt == meta or mt == closed
 end
 
+--- A place for a C function's new tensor, which `take` takes from there.
+tensor.place = take_place
+
 -- The new tensor's handle.
-local function handle_at(place)
-  local handle = ffi.gc(place[0], foreign.give_back)
-  place[0] = nil
-  give_place(place)
-  return handle
+local function handle_at(at)
+  local handle = prepare(at[0])
+  leave_place(at)
+  return ffi.gc(handle, foreign.give_back)
 end
 
 -- Takes a handle, which has its finalizer, into Lua. nbytes: what it newly keeps alive beside itself; waits: whether
@@ -148,18 +142,18 @@ function tensor.adopt(handle)
 end
 
 --- The new tensor that C has put there.
----@param place ffi.cdata*
+---@param at ffi.cdata*
 ---@return moonferry.Tensor
-function tensor.take(place)
-  return adopt_counted(handle_at(place))
+function tensor.take(at)
+  return adopt_counted(handle_at(at))
 end
 
 --- The same of one that was made of `t`, over the same memory or over new memory.
----@param place ffi.cdata*
+---@param at ffi.cdata*
 ---@param t moonferry.Tensor
 ---@return moonferry.Tensor
-function tensor.take_from(place, t)
-  local handle = handle_at(place)
+function tensor.take_from(at, t)
+  local handle = handle_at(at)
   if C.mf_tensor_dltensor(handle).data == t._dl.data then
     return adopt(handle, 0, t._waits)
   end
@@ -172,20 +166,20 @@ end
 ---@param t moonferry.Tensor
 ---@return moonferry.Tensor?, string?, number?
 function tensor.view(verb, fn, t, ...)
-  local handle, count, place = handle_of(t), select("#", ...), take_place()
+  local handle, count, at = handle_of(t), select("#", ...), take_place()
   local a, b = ...
   local rc
   if count == 0 then
-    rc = errors.call(fn, handle, place, errors.last)
+    rc = errors.call(fn, handle, at, errors.last)
   elseif count == 1 then
-    rc = errors.call(fn, handle, a, place, errors.last)
+    rc = errors.call(fn, handle, a, at, errors.last)
   else
-    rc = errors.call(fn, handle, a, b, place, errors.last)
+    rc = errors.call(fn, handle, a, b, at, errors.last)
   end
   if rc ~= 0 then
     return errors.refused(verb, rc)
   end
-  return adopt(handle_at(place), 0, t._waits)
+  return adopt(handle_at(at), 0, t._waits)
 end
 
 --- The dtype record, looked up once.
@@ -217,20 +211,20 @@ function Tensor:close()
   end
 end
 
-local take_answer, give_answer = answer.of("int32_t[1]")
+local take_answer, leave_answer = place.of_answers "int32_t[1]"
 
 --- For an engine that takes wrapped memory back: from now on this tensor and all that share its memory
 --- refuse to touch it. Pointers that were taken before (`row`, `ptr`) cannot be revoked.
 ---@return boolean in_use others, views or exports, still refer to the memory
 function Tensor:invalidate()
-  local into = take_answer()
-  local rc = C.mf_tensor_invalidate(handle_of(self), into, errors.last)
+  local at = take_answer()
+  local rc = C.mf_tensor_invalidate(handle_of(self), at, errors.last)
   if rc ~= 0 then
     errors.refused("invalidate", rc)
   end
   self._p, self._shared = false, false
-  local in_use = into[0] ~= 0
-  give_answer(into)
+  local in_use = at[0] ~= 0
+  leave_answer(at)
   return in_use
 end
 

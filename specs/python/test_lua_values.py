@@ -71,6 +71,23 @@ def test_an_overflow_handler_decides_about_large_ints():
         lua.set_overflow_handler(5)
 
 
+@pytest.mark.parametrize("raised", [KeyError, KeyboardInterrupt])
+def test_what_an_overflow_handler_raises_is_not_lost(raised):
+    def fail(n):
+        raise raised("why")
+
+    lua = mf.Lua(overflow_handler=fail)
+    with pytest.raises(raised, match="why"):
+        lua.eval("...", 2**64)
+    with pytest.raises(raised, match="why"):
+        lua.execute("(...)()", lambda: 2**64)
+    assert lua.eval("(pcall(...))", lambda: 2**64) is False
+    lua.set_overflow_handler(lua.eval("function() error({code = 7}) end"))
+    with pytest.raises(mf.LuaError) as caught:
+        lua.eval("...", 2**64)
+    assert caught.value.value.code == 7
+
+
 def test_integers_of_the_ffi_are_exact(lua):
     assert lua.eval("2^53 + 1LL") == 2**53 + 1
     assert lua.eval("-1LL") == -1

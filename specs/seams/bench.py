@@ -202,7 +202,7 @@ class Bench:
     """What an operation may use. `device` is "cpu" or a GPU; `lua` is a state, and `helpers` are functions in it, or
     in the state that hosts Python."""
 
-    states = weakref.WeakSet()
+    states = []  # references without callbacks, which an event could strike
 
     def __init__(self, mode, device, hosted=None):
         self.mode, self.device = mode, device
@@ -212,7 +212,7 @@ class Bench:
 
     def open_state(self):
         self.lua = mf.Lua(max_memory=0, interruptible=self.mode == "interruptible")
-        Bench.states.add(self.lua)
+        Bench.states.append(weakref.ref(self.lua))
         if self.host is not None:
             self.helpers, self.ops = self.host
             return
@@ -225,7 +225,7 @@ class Bench:
         """The states of other benches, which were there before the fork, do not count."""
         cls.states.clear()
         if b.lua is not None:
-            cls.states.add(b.lua)
+            cls.states.append(weakref.ref(b.lua))
 
     def open(self):
         """What is made in the process of the case, because a driver does not survive a fork."""
@@ -281,8 +281,8 @@ def left(device):
     found = []
     if any(mf.ledger()):
         found.append(f"left: {mf.ledger()}")
-    if len(Bench.states):
-        found.append(f"left: {len(Bench.states)} states")
+    if alive := sum(state() is not None for state in Bench.states):
+        found.append(f"left: {alive} states")
     if Loan.living:
         found.append(f"left: {len(Loan.living)} structs that nobody deleted")
     return "; ".join(found)

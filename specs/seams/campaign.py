@@ -1,7 +1,9 @@
 """The seams' campaign: each event inside of each operation, and two events inside of one, in a process for each case.
 
-One case, with the words that a failing one prints; and an hour, each pair at each kind of point, then triples:
+What the seed draws of the pairs, each at one point, and some triples; one case, with the words that a failing one
+prints; an hour under each host, each pair at each kind of point in each mode, then triples for the rest:
 
+    specs/run --only "seams host"
     MOONFERRY_SEAM="python compiled Tensor.T raises call 3" specs/run --only "seams host"
     MOONFERRY_SEAMS_SECONDS=3600 specs/run --only "seams host"
 
@@ -28,7 +30,14 @@ import events
 import operations
 import strike
 
-SECONDS_OF_A_CASE = 10
+# Of the processor, which a case has used after milliseconds; and of the clock, on a machine that is busy with others.
+CPU_SECONDS_OF_A_CASE = 20
+SECONDS_OF_A_CASE = 300
+# As many as make test has time for: half a minute of the processor under each host.
+PAIRS = 3000
+TRIPLES = 300
+# Who has seen so many knows.
+MOST_FAILURES = 40
 # Of an operation of Lua's, so that it is compiled.
 TURNS = {"compiled": 8, "interpreted": 1, "interruptible": 1}
 
@@ -40,16 +49,15 @@ def known(event, kind, name, mode, in_lua):
     """Why this is left out: what is known to go wrong, and is not right yet; or None."""
     if event.name == "interrupts" and kind == "lua-gc" and mode == "compiled":
         return "an interrupt that takes effect in a finalizer at the exit of compiled code crashes LuaJIT 2.1.0-beta3"
-    if name in operations.OWE and (event.raises is not None or event.name == "interrupts"):
+    raises = event.raises is not None or event.name == "interrupts"
+    if name in operations.OWE and (raises or event.name in LIMITS):
         return "an error between two calls loses a struct that is nobody's yet, as it may"
-    if name == "Lua.overflow_handler" and event.raises is not None:
-        return "an exception of an overflow handler becomes an OverflowError"
-    if in_lua and kind == "lua" and event.raises is not None:
-        return "an error of a program's own debug hook, inside of the library where a tensor has two owners, or none"
+    if (in_lua or name in operations.LUA_HAS_TENSORS) and kind == "lua" and raises:
+        return "an error of a program's own debug hook, inside of the library where a new tensor is nobody's yet"
     if event.waits and kind == "gc":
         return "up to CPython 3.11 an allocation of the bridge's may run finalizers, under the state's lock"
-    if event.name in LIMITS and (in_lua or name in operations.LUA_HAS_TENSORS):
-        return "a finalizer of Lua's for which there is no memory loses its tensor"
+    if event.name in LIMITS and in_lua and mode == "compiled":
+        return "LuaJIT 2.1.0-beta3 crashes (lj_err_mem) where compiled code has no memory: it keeps no L->base there"
     return None
 
 
@@ -252,7 +260,8 @@ class Pool:
         if status == 0 and told:
             return json.loads(told)
         self.said.seek(0)
-        how = "it ran too long" if status == signal.SIGALRM else f"it ended with status {status:#x}"
+        late = status in (signal.SIGALRM, signal.SIGPROF)
+        how = "it ran too long" if late else f"it ended with status {status:#x}"
         return {"fault": f"{how}\n{self.said.read()[-6000:].decode(errors='replace')}"}
 
     def child(self, b, function, writer):
@@ -262,10 +271,12 @@ class Pool:
             for number in (1, 2):
                 os.dup2(self.said.fileno(), number)
             faulthandler.enable(self.said, all_threads=True)
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            faulthandler.register(signal.SIGALRM, self.said, all_threads=True, chain=True)
+            for number in (signal.SIGALRM, signal.SIGPROF):
+                signal.signal(number, signal.SIG_DFL)
+                faulthandler.register(number, self.said, all_threads=True, chain=True)
             signal.signal(signal.SIGINT, signal.default_int_handler)
             signal.alarm(SECONDS_OF_A_CASE)
+            signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS_OF_A_CASE)
             benches.Bench.only(b)
             os.write(writer, json.dumps(function(b)).encode())
             status = 0
@@ -342,27 +353,52 @@ class Campaign:
         self.left_out.update(why)
         return bool(why)
 
-    def pairs(self, thoroughly):
-        """Each event in each operation: at each kind of point in each mode, or at one of these."""
-        for name in self.names:
-            for event in events.EVENTS.values():
-                places = [
-                    (mode, kind)
-                    for mode in self.modes(name)
-                    if event.applies(self.pool.bench(mode))
-                    for kind in self.points(mode, name)
-                    if not self.is_known([(event.name, kind, 0)], name, mode)
-                ]
-                rnd = self.draw(f"{name} {event.name}")
-                for mode, kind in places if thoroughly else rnd.sample(places, min(1, len(places))):
-                    n = rnd.randint(1, self.points(mode, name)[kind])
-                    self.run(Case(self.host, mode, name, [(event.name, kind, n)]))
-                    self.tally["pairs"] += 1
+    def places(self, name, event):
+        """Where an event can strike an operation: each mode and kind of point."""
+        return [
+            (mode, kind)
+            for mode in self.modes(name)
+            if event.applies(self.pool.bench(mode))
+            for kind in self.points(mode, name)
+            if not self.is_known([(event.name, kind, 0)], name, mode)
+        ]
+
+    def strike(self, name, event, rnd, mode, kind):
+        n = rnd.randint(1, self.points(mode, name)[kind])
+        self.run(Case(self.host, mode, name, [(event.name, kind, n)]))
+
+    def shuffled(self):
+        """Each operation with each event."""
+        every = [(name, event) for name in self.names for event in events.EVENTS.values()]
+        self.draw("pairs").shuffle(every)
+        return every
+
+    def some_pairs(self, count):
+        """So many of the pairs, each at one point."""
+        for name, event in self.shuffled():
+            if self.tally["pairs"] == count or self.is_enough():
+                break
+            rnd = self.draw(f"{name} {event.name}")
+            if places := self.places(name, event):
+                self.strike(name, event, rnd, *rnd.choice(places))
+                self.tally["pairs"] += 1
+
+    def all_pairs(self, until):
+        """Each pair at each kind of point in each mode, as far as the time goes."""
+        every = self.shuffled()
+        for number, (name, event) in enumerate(every):
+            if time.monotonic() > until or self.is_enough():
+                print(f"only {number} of {len(every)} pairs: there was no time for more", flush=True)
+                break
+            rnd = self.draw(f"{name} {event.name}")
+            for mode, kind in self.places(name, event):
+                self.strike(name, event, rnd, mode, kind)
+            self.tally["pairs"] += 1
 
     def triples(self, count, until):
-        """Two events in one operation, drawn, so many or until then."""
+        """Two events in one operation, drawn, so many and until then."""
         rnd = self.draw("triples")
-        while self.tally["triples"] < count or time.monotonic() < until:
+        while (self.tally["triples"] < count or time.monotonic() < until) and not self.is_enough():
             name = rnd.choice(self.names)
             mode = rnd.choice(self.modes(name))
             points = self.points(mode, name)
@@ -377,6 +413,9 @@ class Campaign:
                 continue
             self.run(Case(self.host, mode, name, strikes))
             self.tally["triples"] += 1
+
+    def is_enough(self):
+        return len(self.failed) >= MOST_FAILURES
 
     def report(self):
         counts = ", ".join(f"{count} {what}" for what, count in self.tally.items())
@@ -400,6 +439,8 @@ def main(host, hosted=None):
         return benches.Bench(mode, device, hosted)
 
     make.device = device
+    if kind:
+        import driver_abi  # noqa: F401  once, and not in each case
     gc.collect()
     gc.freeze()
     campaign = Campaign(host, make)
@@ -409,8 +450,11 @@ def main(host, hosted=None):
         return campaign.report()
     seconds = float(os.environ.get("MOONFERRY_SEAMS_SECONDS") or 0)
     until = time.monotonic() + seconds
-    campaign.pairs(thoroughly=bool(seconds))
-    campaign.triples(500, until)
+    if seconds:
+        campaign.all_pairs(until)
+    else:
+        campaign.some_pairs(PAIRS)
+    campaign.triples(TRIPLES, until)
     return campaign.report()
 
 

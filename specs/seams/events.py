@@ -329,7 +329,7 @@ def another_thread_collects(b):
 
 
 def child(b):
-    signal.alarm(20)
+    signal.alarm(200)
     assert b.call(3) == 3
     assert mf.Lua().eval("1") == 1
     assert np.from_dlpack(mf.ones((2,))).sum() == 2

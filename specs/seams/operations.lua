@@ -490,5 +490,7 @@ end
 
 return {
   operations = operations, helpers = helpers,
-  shared = { op = op, plain = plain, list = list, callback = callback, asked = asked, reach = reach, tensor = tensors },
+  shared = {
+    op = op, plain = plain, ok = ok, list = list, callback = callback, asked = asked, reach = reach, tensor = tensors,
+  },
 }

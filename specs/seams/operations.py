@@ -26,6 +26,20 @@ class HasStream:
         return (0, self.b.s.handle)
 
 
+def queried(stream):
+    """A stream that is made may be one that was given back, with work."""
+    stream.synchronize()
+    return stream.query()
+
+
+def shown(t):
+    """A text says what was in the way of the elements."""
+    text = repr(t)
+    if "(<no memory" in text:
+        raise MemoryError(text)
+    return text[:20]
+
+
 def filled(b, change, of=None):
     """What a change makes of a tensor."""
     t = (b.t if of is None else of).copy()
@@ -84,7 +98,7 @@ VIEWS = {
     "Tensor.reinterpret": lambda b: b.t.reinterpret("uint8").shape,
     "Tensor.as_readonly": lambda b: b.t.as_readonly().readonly,
     "Tensor.attributes": lambda b: (b.t.shape, b.t.strides, b.t.ndim, b.t.nbytes, b.t.size, b.t.is_contiguous),
-    "Tensor.__repr__": lambda b: repr(b.t)[:20],
+    "Tensor.__repr__": lambda b: shown(b.t),
     "Tensor.__len__": lambda b: len(b.t),
     "Tensor.__iter__": lambda b: [x for x in b.t],  # noqa: C416
     "Tensor.__copy__": lambda b: copy.copy(b.t),
@@ -131,7 +145,7 @@ EXCHANGE = {
 }
 
 DEVICE = {
-    "Stream": lambda b: mf.Stream(b.device).query(),
+    "Stream": lambda b: queried(mf.Stream(b.device)),
     "Stream.default": lambda b: mf.Stream.default(b.device).handle,
     "Stream.per_thread": lambda b: mf.Stream.per_thread(b.device) == mf.Stream.per_thread(b.device),
     "Stream.wrap": lambda b: mf.Stream.wrap(b.s.handle, b.device) == b.s,
@@ -342,7 +356,7 @@ CATCHES |= {
     "py.call-error",
     "py.call-lua_error",
 }
-CATCHES |= {"py.with-error", "py.raise", "t:invalidate", "mf.with_stream-error", "Lua.overflow_handler"}
+CATCHES |= {"py.with-error", "py.raise", "t:invalidate", "mf.with_stream-error"}
 # They say what a tensor is, or that it is none any more.
 ASK_WHETHER = {"mf.is_tensor", "t:tostring", "lua_type", "LuaTable-tensor_fields", "t:close"}
 # Tensors are Lua's in them.

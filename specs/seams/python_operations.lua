@@ -5,7 +5,7 @@ local py = require "moonferry.python"
 local np = py.import "numpy"
 local builtins, bench = py.builtins, py.import "bench"
 local op, plain, list, callback, asked = shared.op, shared.plain, shared.list, shared.callback, shared.asked
-local reach, tensor = shared.reach, shared.tensor
+local reach, tensor, ok = shared.reach, shared.tensor, shared.ok
 
 op["py.import"] = function() return py.import("json").dumps(bench.Index(1).value) end
 op["py.from"] = function() return py.from("json", "dumps")(3) end
@@ -145,4 +145,4 @@ op["py.main"] = function()
   py.main.held = tensor()
   return plain(tensor())
 end
-op["py.numpy"] = function() return py.number(np.asarray(tensor():to "cpu"):sum()) end
+op["py.numpy"] = function() return py.number(np.asarray(ok(tensor():to "cpu")):sum()) end

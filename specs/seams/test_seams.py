@@ -13,7 +13,7 @@ import pytest
 HERE = Path(__file__).resolve().parent
 HOSTS = {"python": [sys.executable, HERE / "campaign.py"], "lua": ["luajit", HERE / "hosted.lua"]}
 CHOSEN = os.environ.get("MOONFERRY_SEAM", "").split()[:1] or HOSTS
-SECONDS = 900 + 3 * float(os.environ.get("MOONFERRY_SEAMS_SECONDS") or 0)
+SECONDS = 1800 + 3 * float(os.environ.get("MOONFERRY_SEAMS_SECONDS") or 0)
 
 
 def run(command):

@@ -1,0 +1,86 @@
+-- Places where C puts what it answers and what it makes for Lua, until Lua holds it with a finalizer of its own.
+--
+-- Lua may have no memory for that, and an error of a debug hook may come between. Another call of the library can come
+-- between any two instructions of one (a finalizer's wherever compiled code is left, a metamethod's, a hook's): it gets
+-- a place of its own. Invariant: no two calls have the same place; what nobody takes from a place is given back with the
+-- place, and a finalizer that had no memory is called again. Must not know: what is in a place.
+local ffi = require "ffi"
+
+local place = {}
+
+local gc, new, pcall = ffi.gc, ffi.new, pcall
+
+--- A finalizer that calls `give_back`, which can fail for nothing but memory and only before it has given back: then
+--- the collector calls it again in its next cycle. That the object has a finalizer again takes no memory, because
+--- LuaJIT keeps its slot in the table of finalizers.
+---@param give_back fun(object: ffi.cdata*)
+---@return fun(object: ffi.cdata*)
+function place.finalizer(give_back)
+  local function finalize(object)
+    if not pcall(give_back, object) then
+      gc(object, finalize)
+    end
+  end
+  -- A finalizer is called from everywhere, compiled code among it.
+  jit.off(give_back)
+  jit.off(finalize)
+  return finalize
+end
+
+local function nothing() end
+
+--- Gives the object a finalizer that does nothing. It can get another one then without memory, so that whoever had to
+--- give back what it stands for can let go first: an error of a debug hook between the two loses it, and does not give
+--- it back twice.
+---@param object ffi.cdata*
+---@return ffi.cdata*
+function place.prepare(object)
+  return gc(object, nothing)
+end
+
+-- A function that gives what nobody else has, made anew or left by an earlier call, and one that leaves it. What is not
+-- left, because the call failed, is garbage.
+local function lent(make)
+  local free
+
+  -- The order counts: a call that comes between the first two lines takes the same, and is done with it when this one
+  -- goes on.
+  local function take()
+    local taken = free
+    free = nil
+    return taken or make()
+  end
+
+  local function leave(taken)
+    free = taken
+  end
+
+  return take, leave
+end
+
+--- Places of one type: a function that gives one, empty, and one that takes it back, to be emptied. A finalizer must not
+--- know them: LuaJIT's table of finalizers would keep a place for ever that its own could reach.
+---@param type string an array of one pointer
+---@param give_back fun(place: ffi.cdata*)
+---@return fun(): ffi.cdata* take
+---@return fun(at: ffi.cdata*) leave
+function place.of(type, give_back)
+  local finalize = place.finalizer(give_back)
+  local take, leave = lent(function()
+    return gc(new(type), finalize)
+  end)
+  return take, function(at)
+    at[0] = nil
+    leave(at)
+  end
+end
+
+--- The same for an answer that is a number or a text, of which nobody has to give anything back.
+---@param type string an array
+---@return fun(): ffi.cdata* take
+---@return fun(at: ffi.cdata*) leave
+function place.of_answers(type)
+  return lent(ffi.typeof(type))
+end
+
+return place

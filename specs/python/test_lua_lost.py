@@ -1,0 +1,153 @@
+"""What becomes garbage in Lua is given back, also where its finalizer, or whoever was to have it, has no memory.
+
+Each of what makes something is tried with the state's limit at the first byte, then a little further each time, until
+it succeeds; its garbage is collected below the limit.
+"""
+
+import contextlib
+import gc
+import subprocess
+import sys
+
+import pytest
+
+import moonferry as mf
+
+# Functions of a tensor. What they make is garbage when they are done or have failed, but for an export, whose taker
+# owns it from the moment that it has it.
+MAKERS = {
+    "a tensor": "return mf.zeros(3)",
+    "a view": "return t:view(1)",
+    "a view of a view": "return t:view(1):view(0)",
+    "a copy": "return t:copy()",
+    "another dtype": "return t:cast 'int16'",
+    "a tensor that is closed": "return t:copy():close()",
+    "a scope": "return mf.scope(function() return t:view(1):copy().numel end)",
+    "an export": "taken = t:to_dlpack()",
+    "an export with options": "taken = t:to_dlpack { copy = true }",
+    "an export of the old kind": "taken = t:to_dlpack_legacy()",
+}
+
+PROGRAM = """
+local mf, t = require "moonferry", ...
+jit.off()
+local taken
+local function make()
+  %s
+end
+local function give_back()
+  local export = taken
+  taken = nil
+  if export then
+    export.deleter(export)
+  end
+end
+return make, give_back
+"""
+
+
+def opened(maker):
+    lua = mf.Lua(max_memory=0)
+    make, give_back = lua.execute(PROGRAM % maker, mf.zeros((2, 3)))
+    lua.gccollect()
+    return lua, make, give_back
+
+
+def within(lua, more, make):
+    """Whether there was memory enough to make it; there is none at all then."""
+    lua.set_max_memory(lua.get_memory_used(total=True) + more, total=True)
+    try:
+        make()
+        return True
+    except MemoryError:
+        return False
+    finally:
+        lua.set_max_memory(1, total=True)
+
+
+def collect(lua):
+    """LuaJIT itself may want memory for its table of finalizers."""
+    with contextlib.suppress(MemoryError):
+        lua.gccollect()
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_limit_at_every_place_loses_nothing(name):
+    lua, make, give_back = opened(MAKERS[name])
+    before, more = mf.ledger(), 0
+    while not within(lua, more, make):
+        collect(lua)
+        lua.set_max_memory(0)
+        give_back()
+        for _ in range(2):
+            lua.gccollect()
+        assert mf.ledger() == before, more
+        more += 8
+    assert more > 24
+    lua.set_max_memory(0)
+    give_back()
+
+
+@pytest.mark.parametrize("name", ["a tensor", "a view", "a copy"])
+def test_a_state_that_closes_below_its_limit_loses_nothing(name):
+    done, more = False, 0
+    while not done:
+        lua, make, give_back = opened(MAKERS[name])
+        done = within(lua, more, make)
+        collect(lua)
+        del lua, make, give_back
+        gc.collect()
+        assert not any(mf.ledger()), more
+        more += 24
+
+
+def test_the_first_finalizer_of_a_state_needs_no_memory():
+    lua, make, _ = opened("for _ = 1, 9 do mf.zeros(3) end collectgarbage 'stop'")
+    before = mf.ledger().tensors
+    make()
+    made = mf.ledger().tensors
+    lua.set_max_memory(1, total=True)
+    collect(lua)
+    assert (made - before, mf.ledger().tensors - before) == (9, 0)
+
+
+STRUCK = """
+import sys
+import moonferry as mf
+lua = mf.Lua()
+make, give_back = lua.execute(sys.argv[1], mf.zeros((2, 3)))
+struck = lua.eval('''function(make, at)
+  local count = 0
+  local function hook()
+    count = count + 1
+    if count == at then
+      error "struck"
+    end
+  end
+  pcall(function()
+    debug.sethook(hook, "", 1)
+    make()
+    debug.sethook()
+  end)
+  debug.sethook()
+  return count < at
+end''')
+lua.gccollect()
+before, at = mf.ledger().tensors, 1
+while not struck(make, at):
+    give_back()
+    for _ in range(2):
+        lua.gccollect()
+    now = mf.ledger().tensors
+    assert before <= now <= before + 2, (at, before, now)
+    before, at = now, at + 1
+print("ended", at > 20)
+"""
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_an_error_of_a_debug_hook_gives_nothing_back_twice(name):
+    """In a process of its own: between two instructions, such an error may lose what is nobody's yet."""
+    command = [sys.executable, "-X", "faulthandler", "-c", STRUCK, PROGRAM % MAKERS[name]]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ended True\n", "")
