@@ -2,8 +2,8 @@
 --
 -- Lua may have no memory for that, and an error of a debug hook may come between. Another call of the library can come
 -- between any two instructions of one (a finalizer's wherever compiled code is left, a metamethod's, a hook's): it gets
--- a place of its own. Invariant: no two calls have the same place; what nobody takes from a place is given back with the
--- place, and a finalizer that had no memory is called again. Must not know: what is in a place.
+-- a place of its own. Invariant: no two calls have the same place; what nobody takes from a place is given back with
+-- the place, and a finalizer that had no memory is called again. Must not know: what is in a place.
 local ffi = require "ffi"
 
 local place = {}
@@ -58,8 +58,8 @@ local function lent(make)
   return take, leave
 end
 
---- Places of one type: a function that gives one, empty, and one that takes it back, to be emptied. A finalizer must not
---- know them: LuaJIT's table of finalizers would keep a place for ever that its own could reach.
+--- Places of one type: a function that gives one, empty, and one that takes it back, to be emptied. A finalizer must
+--- not know them: LuaJIT's table of finalizers would keep a place for ever that its own could reach.
 ---@param type string an array of one pointer
 ---@param give_back fun(place: ffi.cdata*)
 ---@return fun(): ffi.cdata* take

@@ -312,6 +312,7 @@ end
 
 -- Nothing of Moonferry is left, here or in the driver, the caller's device is as it was, and nobody raced.
 local function finish()
+  jit.flush() -- compiled code keeps what it met
   collectgarbage()
   collectgarbage()
   trim()
