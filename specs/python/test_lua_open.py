@@ -42,3 +42,32 @@ def test_a_luajit_without_gc64_takes_no_allocator(no_gc64, options):
 @pytest.mark.skipif(sys.platform != "linux", reason="LD_PRELOAD is Linux's")
 def test_without_them_it_serves(no_gc64):
     assert run_without_gc64(no_gc64, "print(mf.Lua(sandbox=True).eval('6 * 7'))") == (0, "42\n")
+
+
+# A Lua thread that runs nothing has no protected call below it, and its state's panic function.
+UNPROTECTED = """
+import ctypes, sys
+import moonferry as mf
+
+lua = mf.Lua({options})
+lua.execute("thread = coroutine.create(function() end)")
+address = lua.eval("tostring(thread):match('0x%x+')")
+luajit = ctypes.CDLL("libluajit-5.1.so.2")
+thread = ctypes.c_void_p(int(address, 16))
+luajit.lua_settop(thread, 0)
+{push}
+luajit.lua_error(thread)
+"""
+PUSHED = {
+    "luajit.lua_pushstring(thread, b'nobody caught this')": "nobody caught this",
+    "luajit.lua_pushboolean(thread, 1)": "an error that is no text",
+}
+
+
+@pytest.mark.parametrize("options", ["", "max_memory=1 << 20", "interruptible=True"])
+@pytest.mark.parametrize("push", PUSHED)
+def test_an_error_that_no_call_protects_ends_the_process_with_a_word(options, push):
+    program = UNPROTECTED.format(options=options, push=push)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    said = f"moonferry: Lua raised an error outside of a protected call, which ends the process: {PUSHED[push]}\n"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", said)
