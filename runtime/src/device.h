@@ -121,6 +121,7 @@ typedef struct mf__place {
 /* The queue that a stream of this device means; for MF_STREAM_CURRENT the thread's own. A handle is asked for its
  * device if check. */
 int mf__queue_resolve(const mf__device *device, mf_stream stream, bool check, mf__queue *out, mf_error *err);
+mf__queue mf__queue_current(const mf__device *device); /* of a driver's device: the thread's own */
 bool mf__stream_is_current(const mf__device *device, mf_stream stream);
 bool mf__streams_exist(const mf__backend *backend); /* of ours, kept ones included */
 /* Kept streams to the driver, if nobody may name them. */
@@ -173,6 +174,7 @@ typedef struct mf__access {
 } mf__access;
 
 int mf__access_create(const mf__device *device, mf__access **out, mf_error *err);
+/* Events that its entries had are with somebody else by then, or given back. */
 void mf__access_free(mf__access *a);
 mf__device mf__access_device(const mf__access *a);
 /* Takes entry i out; the last one then has its place. Nobody else uses the record. */
@@ -187,7 +189,7 @@ typedef struct mf__usage {
 
 /* Locks the records and makes the queue (or the host) wait for what it must. On failure nothing is locked. After it,
  * queue the work and call mf__order_end, which enters the uses (if anything was queued) and unlocks. The same record
- * may be there twice. At most 3 uses. */
+ * may be there twice. At most 3 uses. The queue is the host, or of the records' driver. */
 int mf__order_begin(const mf__queue *on, mf__usage *uses, int count, mf_error *err);
 void mf__order_end(const mf__queue *on, mf__usage *uses, int count, bool queued);
 /* Whether a handle is in the record, and of which device it is: then it need not be checked again. */
@@ -199,7 +201,7 @@ bool mf__order_again(const mf__queue *on, const mf__usage *use);
 static inline bool mf__order_is_alone(const mf__access *a, mf_stream stream) {
   return atomic_load_explicit(&a->alone, memory_order_acquire) == stream;
 }
-/* Enters without waiting. */
+/* Enters without waiting. The queue is a stream's: neither the host nor MF_STREAM_NO_ORDER. */
 int mf__order_enter(const mf__queue *on, const mf__usage *use, mf_error *err);
 /* An export's stay on a stream: opened by begin and end with open, closed by its deleter. *id is 0 where there is
  * nothing to close. */
