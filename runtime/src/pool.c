@@ -268,7 +268,7 @@ static mf__block *take_all(const request *r) {
 
 /* To the driver if that can be now, else back into the pool. */
 static int free_or_put(mf__block *b, const mf__claim *c, mf_error *err) {
-  bool freed;
+  bool freed = false;
   const int rc = mf__block_free(b, c, &freed, err);
   if (!freed) {
     put(b);

@@ -24,6 +24,101 @@ static void the_limit_is_kept(void **state) {
   OK(mf_pool_limit(&device, 0, &err));
 }
 
+/* A block that has work of several streams: taken on streams[0] and written there, and then read by n of them. */
+static void release_busy(const mf_stream *streams, int n, char *seen) {
+  use(streams[0]);
+  mf_tensor *t = create(gpu(0), NBYTES);
+  write_on(t, streams[0], 1);
+  for (int i = n - 1; i >= 0; i--) {
+    OK(mf_tensor_acquire(t, streams[i], MF_READ, &err));
+    for (int k = 0; k < 300; k++) other_copy(0, seen + i, data_of(t), 1, streams[i]);
+  }
+  mf_tensor_release(t);
+  use(MF_STREAM_DEFAULT);
+}
+
+typedef void (*scene_fn)(const mf_stream *streams, char *seen);
+
+static void play_under_limit(scene_fn play) {
+  enum { STREAMS = 5 };
+  const DLDevice device = gpu(0);
+  mf_stream streams[STREAMS];
+  char *seen = other_pinned(STREAMS);
+  for (int i = 0; i < STREAMS; i++) streams[i] = stream_new();
+  OK(mf_pool_limit(&device, NBYTES, &err));
+  play(streams, seen);
+  OK(mf_pool_limit(&device, 0, &err));
+  use(MF_STREAM_DEFAULT);
+  other_sync_all(0);
+  other_pinned_free(seen);
+  for (int i = 0; i < STREAMS; i++) stream_end(streams[i]);
+}
+
+/* The asking stream waits for each of them, not the host. */
+static void after_three_readers(const mf_stream *streams, char *seen) {
+  release_busy(streams, 4, seen);
+  const uint64_t waits = host_waits();
+  use(streams[4]);
+  mf_tensor *t = create(gpu(0), NBYTES);
+  assert_int_equal(host_waits(), waits);
+  write_on(t, streams[4], 2);
+  mf_tensor_release(t);
+}
+
+static void three_readers_are_waited_for_on_the_device(void **state) {
+  (void)state;
+  play_under_limit(after_three_readers);
+}
+
+/* Whoever used it last left a mark, which stands for it: nothing is recorded on its stream when another wants it. */
+static void after_a_writer_of_another_stream(const mf_stream *streams, char *seen) {
+  (void)seen;
+  use(streams[0]);
+  mf_tensor *t = create(gpu(0), NBYTES);
+  keep_busy(t, streams[1]);
+  mf_tensor_release(t);
+  use(streams[2]);
+  sim_ask_reset();
+  t = create(gpu(0), NBYTES);
+  assert_int_equal(sim_ask_calls(named("cuEventRecord", "hipEventRecord")), 0);
+  write_on(t, streams[2], 2);
+  mf_tensor_release(t);
+}
+
+static void a_stream_that_left_a_mark_gets_no_other(void **state) {
+  (void)state;
+  ONLY_SIMULATED
+  play_under_limit(after_a_writer_of_another_stream);
+}
+
+/* What fails once is tried again, and the memory is given to nobody before that has succeeded. */
+static void where_a_call_fails_once(const mf_stream *streams, char *seen) {
+  char rules[4][64];
+  for (int i = 0; i < 3; i++)
+    snprintf(rules[i], sizeof rules[i], "%s@%d:999:once", named("cuStreamWaitEvent", "hipStreamWaitEvent"), i + 1);
+  snprintf(rules[3], sizeof rules[3], "%s:999:once", named("cuEventRecord", "hipEventRecord"));
+  for (int i = 0; i < 4; i++) {
+    release_busy(streams, 3, seen);
+    sim_ask_fail(rules[i]);
+    use(streams[3]);
+    mf_tensor *t = create(gpu(0), NBYTES);
+    assert_true(sim_ask_faults() > 0);
+    assert_int_equal(sim_ask_findings(), 0);
+    sim_ask_reset();
+    write_on(t, streams[3], 2);
+    mf_tensor_release(t);
+    assert_int_equal(sim_ask_findings(), 0);
+    synchronize();
+    trim(gpu(0));
+  }
+}
+
+static void a_call_that_fails_once_is_made_again(void **state) {
+  (void)state;
+  ONLY_SIMULATED
+  play_under_limit(where_a_call_fails_once);
+}
+
 /* With nothing else left, the block of another stream, in the order of both. */
 static void under_the_limit_streams_share(void **state) {
   (void)state;
@@ -61,6 +156,26 @@ static void at_last_the_host_waits(void **state) {
   keep_busy(t, s);
   mf_tensor_release(t);
   t = create(device, NBYTES);
+  sim_ask_host(data_of(t), NBYTES, true);
+  mf_tensor_release(t);
+  OK(mf_pool_limit(&device, 0, &err));
+  stream_end(s);
+}
+
+static void the_hosts_wait_is_made_again(void **state) {
+  (void)state;
+  ONLY_SIMULATED
+  char rule[64];
+  const DLDevice device = pinned();
+  const mf_stream s = stream_new();
+  snprintf(rule, sizeof rule, "%s:999:once", named("cuEventSynchronize", "hipStreamSynchronize"));
+  OK(mf_pool_limit(&device, NBYTES, &err));
+  mf_tensor *t = create(device, NBYTES);
+  keep_busy(t, s);
+  mf_tensor_release(t);
+  sim_ask_fail(rule);
+  t = create(device, NBYTES);
+  assert_true(sim_ask_faults() > 0);
   sim_ask_host(data_of(t), NBYTES, true);
   mf_tensor_release(t);
   OK(mf_pool_limit(&device, 0, &err));
@@ -197,7 +312,11 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(the_limit_is_kept),
       SPEC(under_the_limit_streams_share),
+      SPEC(three_readers_are_waited_for_on_the_device),
+      SPEC(a_stream_that_left_a_mark_gets_no_other),
+      SPEC(a_call_that_fails_once_is_made_again),
       SPEC(at_last_the_host_waits),
+      SPEC(the_hosts_wait_is_made_again),
       SPEC(a_wait_that_fails_is_not_forgotten),
       SPEC(no_memory_once_is_not_told),
       SPEC(no_memory_for_ever),
