@@ -249,7 +249,6 @@ void mf__pool_give(void *block, mf__access *record);
 
 /* Kept blocks to the driver, as far as nothing uses them any more. */
 int mf__pool_trim(const mf__device *device, mf_error *err);
-bool mf__pools_empty(const mf__backend *backend); /* nothing in use, nothing kept */
 bool mf__pools_cache(const mf__backend *backend); /* something is kept */
 
 /* stage.c: pageable host memory to and from a device, through pinned buffers */
