@@ -90,8 +90,8 @@ static void the_first_free_that_fails_is_told(void **state) {
   assert_int_equal(sim_ask_faults(), 2);
 }
 
-/* Each driver call of a trim fails, while other memory of the device is in use: what could not be freed is kept, and the
- * next trim has it. */
+/* Each driver call of a trim fails, while other memory of the device is in use: what could not be freed is kept, and
+ * the next trim has it. */
 static bool trim_failing(uint64_t number) {
   char rule[64];
   const DLDevice device = gpu(0), host = pinned();
