@@ -97,7 +97,7 @@ int mf__queue_wait(const mf__queue *on, const mf__queue *other, mf_error *err);
 int mf__queue_mark(const mf__queue *q, void **event, uint64_t *name, mf_error *err);
 int mf__queue_follow(const mf__queue *on, int32_t ordinal, void *event, mf_error *err);
 /* Whether all that the queue has is done; mf__queue_done: known without an event. reach: the host waits for it. */
-int mf__queue_query(const mf__queue *q, bool *done, mf_error *err);
+int mf__queue_query(const mf__queue *q, bool *done, mf_error *err); /* *done is false where it fails */
 bool mf__queue_done(const mf__queue *q);
 int mf__queue_reach(const mf__queue *q, mf_error *err);
 /* Whether the driver says that the handle is no living stream of that device. Drivers need not be able to say so. */

@@ -1,6 +1,8 @@
 /* record_spec.c: what the record of a memory keeps of each stream, and for how long: the very first use, a consumer
  * that is not done when the host or its own stream writes, and what was left while the record is full. And what it
  * need not keep: nobody waits for a use that the host has seen finished, or for others who only read. */
+#include <pthread.h>
+
 #include "api.h"
 
 enum { NBYTES = 4096, EARLY = 1, LATE = 9 };
@@ -234,6 +236,36 @@ static void a_stream_of_ours_is_not_asked_about(void **state) {
   stream_end(b);
 }
 
+static mf_tensor *shared;
+
+static void *write_on_my_stream(void *arg) {
+  (void)arg;
+  write_on(shared, MF_STREAM_PER_THREAD, EARLY);
+  return NULL;
+}
+
+/* What is queued on the legacy stream comes after all that other threads have queued on theirs, and no stream has to
+ * wait for itself. */
+static void the_driver_orders_the_legacy_stream_and_each_by_itself(void **state) {
+  const DLDevice device = gpu(0);
+  pthread_t thread;
+  (void)state;
+  ONLY_SIMULATED;
+  const mf_stream a = stream_new();
+  shared = create(gpu(0), NBYTES);
+  assert_int_equal(pthread_create(&thread, NULL, write_on_my_stream, NULL), 0);
+  assert_int_equal(pthread_join(thread, NULL), 0);
+  sim_ask_reset();
+  OK(mf_tensor_acquire(shared, MF_STREAM_DEFAULT, MF_WRITE, &err));
+  OK(mf_stream_wait(&device, a, &device, a, &err));
+  OK(mf_stream_wait(&device, MF_STREAM_DEFAULT, &device, MF_STREAM_DEFAULT, &err));
+  assert_int_equal(device_waits(), 0);
+  assert_int_equal(sim_ask_calls(named("cuEventRecord", "hipEventRecord")), 0);
+  expect_filled(shared, EARLY);
+  mf_tensor_release(shared);
+  stream_end(a);
+}
+
 static mf_tensor *half(mf_tensor *t, int64_t from) {
   const mf_index part = {.kind = MF_INDEX_SLICE, .start = from, .stop = from + NBYTES / 2, .step = 1};
   mf_tensor *view;
@@ -272,6 +304,7 @@ int main(void) {
       SPEC(what_was_waited_for_is_done_with),
       SPEC(a_consumer_that_comes_again_has_seen_the_write),
       SPEC(a_stream_of_ours_is_not_asked_about),
+      SPEC(the_driver_orders_the_legacy_stream_and_each_by_itself),
       SPEC(both_sides_of_a_copy_may_be_one_memory),
   };
   return other_open() ? cmocka_run_group_tests(tests, NULL, NULL) : 77;
