@@ -217,6 +217,21 @@ static void a_buffer_that_cannot_be_made_is_made_later(void **state) {
   close_scene(&s);
 }
 
+/* The event that it got before goes back, too. */
+static void a_buffer_without_memory_leaves_no_event(void **state) {
+  (void)state;
+  ONLY_SIMULATED
+  scene s = open_scene();
+  trim_all();
+  fail_from_now_on("cuMemHostAlloc", "hipHostMalloc", "once");
+  REFUSED(upload(&s, 1), MF_EDRIVER, "Host");
+  end_failures();
+  close_scene(&s);
+  synchronize();
+  trim_all();
+  assert_int_equal(sim_ask_left("events"), 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(what_is_lost_comes_back_with_the_device),
@@ -228,6 +243,7 @@ int main(void) {
       SPEC(each_call_of_an_upload_fails),
       SPEC(a_copy_that_cannot_begin_changes_nothing),
       SPEC(a_buffer_that_cannot_be_made_is_made_later),
+      SPEC(a_buffer_without_memory_leaves_no_event),
   };
   return RUN(tests);
 }
