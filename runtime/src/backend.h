@@ -94,7 +94,7 @@ typedef struct mf__backend {
   int (*stream_device)(mf_stream stream, int32_t *ordinal, mf_error *err); /* MF_EINVAL: no such, not primary */
   int (*stream_capture)(mf_stream stream, uint64_t *id, mf_error *err);    /* 0: is not being captured */
   int (*stream_synchronize)(mf_stream stream, mf_error *err);
-  int (*stream_query)(mf_stream stream, bool *done, mf_error *err);
+  int (*stream_query)(mf_stream stream, bool *done, mf_error *err); /* *done is false where it fails */
   int (*device_synchronize)(mf_error *err);
 
   int (*event_create)(void **out, mf_error *err); /* without timing */
@@ -102,7 +102,7 @@ typedef struct mf__backend {
   int (*event_record)(void *event, mf_stream stream, mf_error *err);
   int (*event_wait)(void *event, mf_stream stream, mf_error *err); /* the event may be another device's */
   int (*event_synchronize)(void *event, mf_error *err);
-  int (*event_query)(void *event, bool *done, mf_error *err);
+  int (*event_query)(void *event, bool *done, mf_error *err); /* as stream_query */
 
   /* All asynchronous; host memory among the operands is pinned. Where there are rows, both pitches are at least the
    * width and at most MF__MAX_PITCH (as are a fill's), and both slice pitches at least height rows. */

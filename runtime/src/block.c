@@ -52,12 +52,8 @@ static void drop_mark(mf__block *b, int32_t i) {
   *m = b->marks[--b->nmarks];
 }
 
-static void forget_marks(mf__block *b) {
-  while (b->nmarks > 0) drop_mark(b, 0);
-}
-
 void mf__block_take(mf__block *b, const mf__claim *c) {
-  forget_marks(b);
+  while (b->nmarks > 0) drop_mark(b, 0);
   set_home(b, false, &c->home);
 }
 
@@ -76,10 +72,9 @@ int mf__claim_look(mf__claim *c, mf_error *err) {
 
 /* Marks */
 
-/* The touch's event becomes the block's. */
-static void take_mark(mf__block *b, mf__touch *t, bool of_home) {
+/* The touch's event is the block's from now on. */
+static void take_mark(mf__block *b, const mf__touch *t, bool of_home) {
   b->marks[b->nmarks++] = (mf__mark){t->event, t->ordinal, of_home};
-  t->event = NULL;
 }
 
 static bool settle(const mf__block *b, mf__touch *t) {
@@ -149,8 +144,9 @@ bool mf__block_is_candidate(const mf__block *b, const mf__claim *c) {
 typedef enum passing { NOT_YET, ORDERED, DONE } passing;
 
 static bool event_is_done(const mf__backend *backend, void *event) {
-  bool done = false;
-  return backend->event_query(event, &done, NULL) == MF_OK && done;
+  bool done;
+  (void)backend->event_query(event, &done, NULL);
+  return done;
 }
 
 /* The asked stream may wait for its own earlier work at no cost, for others' only if it must. */
@@ -173,7 +169,6 @@ static bool pass_home(const mf__block *b, const mf__claim *c) {
   const mf__touch t = touch_of(&b->home);
   void *event;
   if (!c->patient || mf__touch_record(c->on->backend, &t, &event, NULL) != MF_OK) return false;
-  if (event == NULL) return true;
   const bool ordered = c->on->backend->event_wait(event, c->on->stream, NULL) == MF_OK;
   mf__event_give(c->on->backend, t.ordinal, event);
   return ordered;
@@ -188,16 +183,13 @@ bool mf__block_ready(mf__block *b, const mf__claim *c) {
     if (b->marks[i].of_home) leave_home(b);
     drop_mark(b, i);
   }
-  if (b->homed && !has_home_mark(b) && !mf__home_same(&b->home, &c->home) && !pass_home(b, c)) return false;
-  forget_marks(b);
-  return true;
+  return !b->homed || has_home_mark(b) || mf__home_same(&b->home, &c->home) || pass_home(b, c);
 }
 
 /* Giving to the driver */
 
 int mf__block_free(mf__block *b, const mf__claim *c, bool *freed, mf_error *err) {
   mf__scope scope;
-  *freed = false;
   int rc = mf__enter_relaxed(&scope, c->on->backend, c->on->ordinal, err);
   if (rc != MF_OK) return rc;
   if (mf__block_ready(b, c)) {

@@ -58,9 +58,10 @@ bool mf__block_note(mf__block *b, mf__access *record);
 bool mf__block_is_clean(const mf__block *b, const mf__claim *c);
 /* Whether it can be found out, or be made so, that the claim's stream may have it. */
 bool mf__block_is_candidate(const mf__block *b, const mf__claim *c);
-/* Does that, within a scope. */
+/* Does that, within a scope; whoever is told so takes the block, or frees it. */
 bool mf__block_ready(mf__block *b, const mf__claim *c);
-/* Gives the memory to the driver in the order of the claim's stream. *freed: it is gone, even where that failed. */
+/* Gives the memory to the driver in the order of the claim's stream. *freed becomes true if it is gone, even where that
+ * failed. */
 int mf__block_free(mf__block *b, const mf__claim *c, bool *freed, mf_error *err);
 /* On which stream to do that: its home's, which waits for nothing else. */
 mf__queue mf__block_queue(mf__block *b);

@@ -97,7 +97,7 @@ int mf__queue_wait(const mf__queue *on, const mf__queue *other, mf_error *err);
 int mf__queue_mark(const mf__queue *q, void **event, uint64_t *name, mf_error *err);
 int mf__queue_follow(const mf__queue *on, int32_t ordinal, void *event, mf_error *err);
 /* Whether all that the queue has is done; mf__queue_done: known without an event. reach: the host waits for it. */
-int mf__queue_query(const mf__queue *q, bool *done, mf_error *err);
+int mf__queue_query(const mf__queue *q, bool *done, mf_error *err); /* *done is false where it fails */
 bool mf__queue_done(const mf__queue *q);
 int mf__queue_reach(const mf__queue *q, mf_error *err);
 /* Whether the driver says that the handle is no living stream of that device. Drivers need not be able to say so. */
@@ -121,6 +121,7 @@ typedef struct mf__place {
 /* The queue that a stream of this device means; for MF_STREAM_CURRENT the thread's own. A handle is asked for its
  * device if check. */
 int mf__queue_resolve(const mf__device *device, mf_stream stream, bool check, mf__queue *out, mf_error *err);
+mf__queue mf__queue_current(const mf__device *device); /* of a driver's device: the thread's own */
 bool mf__stream_is_current(const mf__device *device, mf_stream stream);
 bool mf__streams_exist(const mf__backend *backend); /* of ours, kept ones included */
 /* Kept streams to the driver, if nobody may name them. */
@@ -173,6 +174,7 @@ typedef struct mf__access {
 } mf__access;
 
 int mf__access_create(const mf__device *device, mf__access **out, mf_error *err);
+/* Events that its entries had are with somebody else by then, or given back. */
 void mf__access_free(mf__access *a);
 mf__device mf__access_device(const mf__access *a);
 /* Takes entry i out; the last one then has its place. Nobody else uses the record. */
@@ -187,7 +189,7 @@ typedef struct mf__usage {
 
 /* Locks the records and makes the queue (or the host) wait for what it must. On failure nothing is locked. After it,
  * queue the work and call mf__order_end, which enters the uses (if anything was queued) and unlocks. The same record
- * may be there twice. At most 3 uses. */
+ * may be there twice. At most 3 uses. The queue is the host, or of the records' driver. */
 int mf__order_begin(const mf__queue *on, mf__usage *uses, int count, mf_error *err);
 void mf__order_end(const mf__queue *on, mf__usage *uses, int count, bool queued);
 /* Whether a handle is in the record, and of which device it is: then it need not be checked again. */
@@ -199,7 +201,7 @@ bool mf__order_again(const mf__queue *on, const mf__usage *use);
 static inline bool mf__order_is_alone(const mf__access *a, mf_stream stream) {
   return atomic_load_explicit(&a->alone, memory_order_acquire) == stream;
 }
-/* Enters without waiting. */
+/* Enters without waiting. The queue is a stream's: neither the host nor MF_STREAM_NO_ORDER. */
 int mf__order_enter(const mf__queue *on, const mf__usage *use, mf_error *err);
 /* An export's stay on a stream: opened by begin and end with open, closed by its deleter. *id is 0 where there is
  * nothing to close. */
@@ -247,7 +249,6 @@ void mf__pool_give(void *block, mf__access *record);
 
 /* Kept blocks to the driver, as far as nothing uses them any more. */
 int mf__pool_trim(const mf__device *device, mf_error *err);
-bool mf__pools_empty(const mf__backend *backend); /* nothing in use, nothing kept */
 bool mf__pools_cache(const mf__backend *backend); /* something is kept */
 
 /* stage.c: pageable host memory to and from a device, through pinned buffers */

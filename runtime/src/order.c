@@ -59,7 +59,6 @@ void mf__access_drop(mf__access *a, int32_t i) {
 }
 
 void mf__access_free(mf__access *a) {
-  while (a->count > 0) mf__access_drop(a, 0);
   if (a->touches != a->inside) mf__free(a->touches, (size_t)a->room * sizeof *a->touches);
   mf__holders_add(a->backend, -1);
   mf__free(a, sizeof *a);
@@ -223,9 +222,6 @@ static int wait_for(const mf__queue *on, const mf__access *a, mf__touch *t, mf_e
 }
 
 static int wait_on_device(const mf__queue *on, mf__access *a, bool write, mf_error *err) {
-  if (on->backend != a->backend)
-    return mf__fail(err, MF_EINVAL, "the stream is one of %s; the memory is %s's", on->backend->name,
-                    a->backend->name);
   int rc = reserve(a, err);
   for (int32_t i = 0; rc == MF_OK && i < a->count; i++)
     if (queue_must_wait(on, a, &a->touches[i], write)) rc = wait_for(on, a, &a->touches[i], err);
@@ -351,13 +347,8 @@ bool mf__order_again(const mf__queue *on, const mf__usage *use) {
   return alone;
 }
 
-static bool is_ordered(const mf__queue *on) {
-  return on->backend != NULL && on->stream != MF_STREAM_NO_ORDER;
-}
-
 int mf__order_enter(const mf__queue *on, const mf__usage *use, mf_error *err) {
   mf__access *a = use->access;
-  if (!is_ordered(on)) return MF_OK;
   lock(a);
   const int rc = reserve(a, err);
   if (rc == MF_OK) {
@@ -391,12 +382,12 @@ int mf__order_open(const mf__queue *on, mf__access *a, bool write, uint64_t *id,
  * be recorded, as while the stream is being captured, the handle stays. */
 static void leave(const mf__access *a, mf__touch *t) {
   const mf__queue q = queue_of(a->backend, t);
-  if (!t->lent || is_open(t) || is_left(t) || t->gone || !a->backend->usable()) return;
+  if (!t->lent || is_open(t) || t->gone || !a->backend->usable()) return;
   (void)mf__queue_mark(&q, &t->event, &t->stream_name, NULL);
 }
 
 void mf__order_leave(const mf__queue *on, mf__access *a) {
-  if (a == NULL || !is_ordered(on)) return;
+  if (a == NULL) return;
   lock(a);
   mf__touch *t = find(a, on, false);
   if (t != NULL) leave(a, t);
@@ -443,20 +434,15 @@ int mf__touch_record(const mf__backend *backend, const mf__touch *touch, void **
 }
 
 int mf__record_returned(const mf__device *device, mf__access *a, mf_error *err) {
-  mf__queue on;
-  const int rc = mf__queue_resolve(device, MF_STREAM_CURRENT, false, &on, err);
-  return rc == MF_OK ? mf__order_enter(&on, &(mf__usage){.access = a, .write = true}, err) : rc;
+  const mf__queue on = mf__queue_current(device);
+  return mf__order_enter(&on, &(mf__usage){.access = a, .write = true}, err);
 }
 
 int mf__record_given(const mf__device *device, mf__access **out, mf_error *err) {
-  mf__queue on;
-  *out = NULL;
-  int rc = mf__queue_resolve(device, MF_STREAM_CURRENT, false, &on, err);
-  if (rc == MF_OK) rc = mf__access_create(device, out, err);
-  if (rc == MF_OK) rc = mf__order_enter(&on, &(mf__usage){.access = *out, .write = true}, err);
-  if (rc == MF_OK) (*out)->given = (*out)->clock;
-  if (rc == MF_OK || *out == NULL) return rc;
-  mf__access_free(*out);
-  *out = NULL;
-  return rc;
+  const mf__queue on = mf__queue_current(device);
+  const int rc = mf__access_create(device, out, err);
+  if (rc != MF_OK) return rc;
+  (void)mf__order_enter(&on, &(mf__usage){.access = *out, .write = true}, NULL); /* a new record has room */
+  (*out)->given = (*out)->clock;
+  return MF_OK;
 }

@@ -268,7 +268,7 @@ static mf__block *take_all(const request *r) {
 
 /* To the driver if that can be now, else back into the pool. */
 static int free_or_put(mf__block *b, const mf__claim *c, mf_error *err) {
-  bool freed;
+  bool freed = false;
   const int rc = mf__block_free(b, c, &freed, err);
   if (!freed) {
     put(b);
@@ -374,8 +374,6 @@ int mf__pool_take(const mf__queue *on, mf__space space, int64_t nbytes, void **d
   request r = {.nbytes = round_up(nbytes), .asked = nbytes, .claim = mf__claim_of(on)};
   mf__block *b = NULL;
   int32_t count;
-  *data = NULL;
-  *block_out = NULL;
   int rc = on->backend->usable() ? MF_OK : on->backend->device_count(&count, err);
   if (rc == MF_OK) rc = pool_find(&device, &r.pool, err);
   if (rc != MF_OK) return rc;
@@ -444,29 +442,17 @@ int mf__pool_trim(const mf__device *device, mf_error *err) {
   return first;
 }
 
-static void add_up(pool *p, int64_t *used, int64_t *cached) {
-  if (p == NULL) return;
+static bool caches(pool *p) {
+  if (p == NULL) return false;
   pthread_mutex_lock(&p->lock);
-  *used += p->used;
-  *cached += p->cached;
+  const bool something = p->cached != 0;
   pthread_mutex_unlock(&p->lock);
-}
-
-static void add_up_all(const mf__backend *backend, int64_t *used, int64_t *cached) {
-  *used = *cached = 0;
-  for (int32_t i = 0; i < MF__MAX_ORDINALS; i++)
-    for (int space = 0; space < MF__NSPACES; space++)
-      add_up(atomic_load_explicit(&pools[backend->index][i][space], memory_order_acquire), used, cached);
+  return something;
 }
 
 bool mf__pools_cache(const mf__backend *backend) {
-  int64_t used, cached;
-  add_up_all(backend, &used, &cached);
-  return cached > 0;
-}
-
-bool mf__pools_empty(const mf__backend *backend) {
-  int64_t used, cached;
-  add_up_all(backend, &used, &cached);
-  return used == 0 && cached == 0;
+  for (int32_t i = 0; i < MF__MAX_ORDINALS; i++)
+    for (int space = 0; space < MF__NSPACES; space++)
+      if (caches(atomic_load_explicit(&pools[backend->index][i][space], memory_order_acquire))) return true;
+  return false;
 }

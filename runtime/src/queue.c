@@ -41,9 +41,12 @@ int mf__enter_relaxed(mf__scope *s, const mf__backend *backend, int32_t ordinal,
   int rc = mf__enter(s, backend, ordinal, err);
   if (rc != MF_OK) return rc;
   rc = backend->capture_relax(true, err);
-  s->relaxed = rc == MF_OK;
-  if (rc != MF_OK) mf__leave(s);
-  return rc;
+  if (rc != MF_OK) {
+    mf__leave(s);
+    return rc;
+  }
+  s->relaxed = true;
+  return MF_OK;
 }
 
 void mf__leave(const mf__scope *s) {
@@ -104,28 +107,21 @@ int mf__queue_enter(mf__scope *s, const mf__queue *on, mf_error *err) {
 #define KEPT_EVENTS 64
 
 typedef struct event_pool {
-  pthread_mutex_t lock;
   int32_t count;
   void *events[KEPT_EVENTS];
 } event_pool;
 
 static event_pool event_pools[MF__NBACKENDS][MF__MAX_ORDINALS];
-static pthread_once_t event_once = PTHREAD_ONCE_INIT;
-
-static void event_pools_init(void) {
-  for (int b = 0; b < MF__NBACKENDS; b++)
-    for (int i = 0; i < MF__MAX_ORDINALS; i++) pthread_mutex_init(&event_pools[b][i].lock, NULL);
-}
+static pthread_mutex_t events_lock = PTHREAD_MUTEX_INITIALIZER; /* held for a few instructions */
 
 static event_pool *event_pool_of(const mf__backend *backend, int32_t ordinal) {
-  pthread_once(&event_once, event_pools_init);
   return &event_pools[backend->index][ordinal];
 }
 
 static void *event_pop(event_pool *pool) {
-  pthread_mutex_lock(&pool->lock);
+  pthread_mutex_lock(&events_lock);
   void *event = pool->count > 0 ? pool->events[--pool->count] : NULL;
-  pthread_mutex_unlock(&pool->lock);
+  pthread_mutex_unlock(&events_lock);
   return event;
 }
 
@@ -147,29 +143,29 @@ static void event_destroy(const mf__backend *backend, int32_t ordinal, void *eve
   mf__leave(&scope);
 }
 
-/* In a forked child the pool's lock may have been another thread's, and the events are lost with the driver. */
+/* In a forked child the lock may have been another thread's, and the events are lost with the driver. */
 void mf__event_give(const mf__backend *backend, int32_t ordinal, void *event) {
   event_pool *pool = event_pool_of(backend, ordinal);
   if (!backend->usable()) return;
-  pthread_mutex_lock(&pool->lock);
+  pthread_mutex_lock(&events_lock);
   const bool kept = pool->count < KEPT_EVENTS;
   if (kept) pool->events[pool->count++] = event;
-  pthread_mutex_unlock(&pool->lock);
+  pthread_mutex_unlock(&events_lock);
   if (!kept) event_destroy(backend, ordinal, event);
 }
 
 bool mf__events_exist(const mf__backend *backend, int32_t ordinal) {
-  event_pool *pool = event_pool_of(backend, ordinal);
-  pthread_mutex_lock(&pool->lock);
+  const event_pool *pool = event_pool_of(backend, ordinal);
+  pthread_mutex_lock(&events_lock);
   const bool has = pool->count > 0;
-  pthread_mutex_unlock(&pool->lock);
+  pthread_mutex_unlock(&events_lock);
   return has;
 }
 
 void mf__event_trim(const mf__backend *backend, int32_t ordinal) {
   event_pool *pool = event_pool_of(backend, ordinal);
   mf__scope scope;
-  if (!backend->usable() || !mf__events_exist(backend, ordinal)) return;
+  if (!mf__events_exist(backend, ordinal)) return;
   if (mf__enter_relaxed(&scope, backend, ordinal, NULL) != MF_OK) return;
   for (void *event = event_pop(pool); event != NULL; event = event_pop(pool)) (void)backend->event_destroy(event, NULL);
   mf__leave(&scope);
@@ -179,9 +175,9 @@ void mf__event_trim(const mf__backend *backend, int32_t ordinal) {
 
 bool mf__event_done(const mf__backend *backend, int32_t ordinal, void *event) {
   mf__scope scope;
-  bool done = false;
+  bool done;
   if (mf__enter_relaxed(&scope, backend, ordinal, NULL) != MF_OK) return false;
-  if (backend->event_query(event, &done, NULL) != MF_OK) done = false;
+  (void)backend->event_query(event, &done, NULL);
   mf__leave(&scope);
   return done;
 }
@@ -237,7 +233,6 @@ int mf__queue_follow(const mf__queue *on, int32_t ordinal, void *event, mf_error
 
 static int query(const mf__queue *q, bool *done, mf_error *err) {
   mf__scope scope;
-  *done = false;
   int rc = mf__enter_relaxed(&scope, q->backend, q->ordinal, err);
   if (rc != MF_OK) return rc;
   rc = q->backend->stream_query(q->stream, done, err);
@@ -249,7 +244,6 @@ static int query(const mf__queue *q, bool *done, mf_error *err) {
 static int is_done(const mf__queue *q, bool *done, mf_error *err) {
   void *event;
   if (!mf__queue_is_elsewhere(q)) return query(q, done, err);
-  *done = false;
   const int rc = mf__queue_mark(q, &event, NULL, err);
   if (rc != MF_OK) return rc;
   *done = mf__event_done(q->backend, q->ordinal, event);
@@ -265,7 +259,9 @@ int mf__queue_query(const mf__queue *q, bool *done, mf_error *err) {
 
 bool mf__queue_done(const mf__queue *q) {
   bool done;
-  return !mf__queue_is_elsewhere(q) && mf__queue_query(q, &done, NULL) == MF_OK && done;
+  if (mf__queue_is_elsewhere(q)) return false;
+  (void)mf__queue_query(q, &done, NULL);
+  return done;
 }
 
 static int synchronize(const mf__queue *q, mf_error *err) {
@@ -307,7 +303,7 @@ static int refuse_mixture(const mf__queue *captured, const mf__queue *other, mf_
 static int check_captures(const mf__queue *on, const mf__queue *other, bool *needed, mf_error *err) {
   const mf__queue named = named_queue(other);
   uint64_t mine, theirs;
-  bool done = false;
+  bool done;
   *needed = true;
   int rc = mf__capture_of(on, &mine, err);
   if (rc == MF_OK) rc = mf__capture_of(&named, &theirs, err);
@@ -332,7 +328,6 @@ int mf__queue_wait(const mf__queue *on, const mf__queue *other, mf_error *err) {
   const mf__queue named = named_queue(other);
   bool needed;
   void *event;
-  if (same_queue(on, other)) return MF_OK;
   int rc = check_captures(on, other, &needed, err);
   if (rc != MF_OK || !needed || same_queue(on, &named)) return rc;
   rc = mf__event_take(other->backend, other->ordinal, &event, err);

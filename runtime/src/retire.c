@@ -118,7 +118,6 @@ void mf__retire(mf__access *record, mf__finish_fn finish, void *ctx) {
   mf__access_prune(record);
   for (int32_t i = 0; i < record->count; i++) {
     mf__touch *t = &record->touches[i];
-    t->tries = 0;
     if (!t->gone) t->waits = mf__device_waits(record->backend, t->ordinal);
   }
   if (record->count == 0 || !record->backend->usable() || is_done(record, false)) {

@@ -317,11 +317,16 @@ int mf__stage_copy(const mf__queue *on, const mf__stage_job *job, mf_error *err)
 
 /* Trimming */
 
+static bool buffer_is_done(const mf__queue *on, const buffer *b) {
+  bool done;
+  (void)on->backend->event_query(b->event, &done, NULL);
+  return done;
+}
+
 /* What queued work still uses is kept. */
 static void buffer_free(const mf__queue *on, buffer *b) {
-  bool done = true;
   if (b->lost && mf__device_waited(on->backend, on->ordinal, b->waits)) b->queued = b->lost = false;
-  if (b->lost || (b->queued && (on->backend->event_query(b->event, &done, NULL) != MF_OK || !done))) return;
+  if (b->lost || (b->queued && !buffer_is_done(on, b))) return;
   b->queued = false;
   (void)mf__memory_free(on, MF__PINNED, &b->data, NULL);
   if (b->event != NULL) mf__event_give(on->backend, on->ordinal, b->event);

@@ -161,6 +161,10 @@ static mf_stream current(const mf__device *device) {
   return stream == MF_STREAM_CURRENT ? MF_STREAM_DEFAULT : stream;
 }
 
+mf__queue mf__queue_current(const mf__device *device) {
+  return mf__queue_make(device->backend, device->ordinal, current(device));
+}
+
 bool mf__stream_is_current(const mf__device *device, mf_stream stream) {
   return device->backend != NULL && stream == current(device);
 }

@@ -54,8 +54,9 @@ static int trim_device(const mf__device *d, mf_error *err) {
   return d->space == MF__DEVICE ? trim_gpu(d, err) : trim_shared(d, err);
 }
 
+/* Memory that is in use has a record, which is a holder. */
 static bool is_unused(const mf__backend *backend, int32_t ordinal) {
-  return mf__holders(backend) == 0 && mf__pools_empty(backend) && !mf__streams_exist(backend) &&
+  return mf__holders(backend) == 0 && !mf__pools_cache(backend) && !mf__streams_exist(backend) &&
          !mf__events_exist(backend, ordinal) && !mf__stage_exists(backend, ordinal);
 }
 

@@ -162,8 +162,16 @@ static void a_view_that_was_asked_for_is_a_grant(scene *s) {
   mf_tensor_release(view);
 }
 
+static void recorded_first(scene *s) {
+  OK(mf_tensor_acquire(s->t, MF_STREAM_HOST, MF_WRITE, &err)); /* nothing is known of any stream */
+  OK(mf_tensor_record(s->t, s->a, MF_WRITE, &err));
+  OK(mf_tensor_acquire(s->t, s->b, MF_READ, &err));
+  read_more(s);
+}
+
 static void whatever_gave_it(void **state) {
   (void)state;
+  each_ending(gpu(0), recorded_first);
   each_ending(gpu(0), borrowed_first);
   each_ending(gpu(0), a_view_that_was_asked_for_is_a_grant);
 }

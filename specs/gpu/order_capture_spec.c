@@ -1,5 +1,7 @@
 /* order_capture_spec.c: what can be ordered while a stream is being captured, what is refused, and that neither breaks
  * the capture. */
+#include <pthread.h>
+
 #include "use.h"
 
 static void give_to(mf_tensor *t, mf_stream stream) {
@@ -111,6 +113,42 @@ static void finished_work_outside_is_no_hindrance(void **state) {
   use_end_stream(0, out);
 }
 
+static mf_tensor *shared;
+
+static void *write_on_my_stream(void *arg) {
+  (void)arg;
+  OK(mf_tensor_acquire(shared, MF_STREAM_PER_THREAD, MF_WRITE, &err));
+  for (int i = 0; i < 300; i++) other_fill(0, use_data(shared), 6, NBYTES, 2);
+  return NULL;
+}
+
+/* Another thread's own stream has no name here, so that an event tells whether it is done; none is lost by that. Of
+ * one that was just recorded CUDA need not say so at once, even where all is done. */
+static void another_threads_work_is_asked_about_by_an_event(void **state) {
+  const DLDevice device = gpu_device(0);
+  pthread_t thread;
+  (void)state;
+  if (!other_is_simulated()) print_message("skip %s: only a simulator counts calls\n", __func__);
+  if (!other_is_simulated()) skip();
+  const mf_stream s = use_new_stream(0);
+  shared = use_create(device);
+  assert_int_equal(pthread_create(&thread, NULL, write_on_my_stream, NULL), 0);
+  assert_int_equal(pthread_join(thread, NULL), 0);
+  other_capture(0, s);
+  FAILS(MF_ECAPTURE, mf_tensor_acquire(shared, s, MF_READ, &err));
+  const int64_t events = sim_ask_left("events");
+  for (int i = 0; i < 3; i++) FAILS(MF_ECAPTURE, mf_tensor_acquire(shared, s, MF_READ, &err));
+  assert_int_equal(sim_ask_left("events"), events);
+  other_graph_end(0, other_capture_end(0, s));
+  OK(mf_device_synchronize(&device, &err));
+  other_capture(0, s);
+  if (other_device_type() == kDLROCM) OK(mf_tensor_acquire(shared, s, MF_READ, &err));
+  other_graph_end(0, other_capture_end(0, s));
+  use_expect(shared, 6);
+  mf_tensor_release(shared);
+  use_end_stream(0, s);
+}
+
 /* A deleter that runs during a capture must neither break it nor free what the capture still reads. */
 static void releases_during_a_capture_wait(void **state) {
   const DLDevice device = gpu_device(0);
@@ -146,6 +184,8 @@ static void a_wait_for_the_device_breaks_a_capture(void **state) {
   FAILS(MF_ECAPTURE, mf_device_synchronize(&device, &err));
   assert_false(other_capture_is_whole(0, s));
   FAILS(MF_ECAPTURE, use_try_fill(t, 9)); /* until it is ended */
+  FAILS(MF_ECAPTURE, mf_stream_synchronize(&device, s, &err));
+  SAYS("broken");
   other_capture_give_up(0, s);
   use_fill(t, 9);
   use_expect(t, 9);
@@ -192,6 +232,7 @@ int main(void) {
       USE(streams_of_one_capture_order_each_other),
       USE(captured_and_not_is_refused),
       USE(finished_work_outside_is_no_hindrance),
+      USE(another_threads_work_is_asked_about_by_an_event),
       USE(releases_during_a_capture_wait),
       USE(a_wait_for_the_device_breaks_a_capture),
       USE(the_legacy_stream_beside_a_blocking_capture),

@@ -378,6 +378,7 @@ static void a_consumer_may_still_call_its_deleter(void **state) {
   other_stream_end(theirs);
   expect_refused(t);
   given->deleter(given);
+  assert_int_equal(sim_ask_findings(), 0); /* the dead handle is not used */
   expect_refused(t);
   synchronize();
   use_expect(t, 6);

@@ -51,6 +51,37 @@ static void a_captured_stream_gets_nothing_new(void **state) {
   stream_end(b);
 }
 
+/* The stream's own work from before the capture is no hindrance, though its own mark is not the only one. */
+static void a_captured_stream_is_not_kept_by_its_own_work(void **state) {
+  (void)state;
+  const mf_stream a = stream_new(), s = stream_new(), reader = other_stream(0, false);
+  char *seen = other_pinned(1);
+  use(a);
+  mf_tensor *t = create(gpu(0), NBYTES);
+  void *data = data_of(t);
+  keep_busy(t, s);
+  OK(mf_tensor_acquire(t, reader, MF_READ, &err));
+  mf_tensor_release(t);
+  keep_busy(t = create(gpu(0), 2 * NBYTES), s); /* s goes on for longer than the reader */
+  other_sync(0, reader);
+  use(s);
+  other_capture(0, s);
+  mf_tensor *captured = create(gpu(0), NBYTES);
+  assert_ptr_equal(data_of(captured), data);
+  write_on(captured, s, 7);
+  void *graph = other_capture_end(0, s);
+  other_launch(0, graph, s);
+  expect_filled(captured, 7);
+  other_graph_end(0, graph);
+  mf_tensor_release(captured);
+  mf_tensor_release(t);
+  use(MF_STREAM_DEFAULT);
+  other_pinned_free(seen);
+  other_stream_end(reader);
+  stream_end(a);
+  stream_end(s);
+}
+
 /* An event from before the capture cannot be waited for within it. */
 static void a_captured_foreign_stream_gets_what_is_done(void **state) {
   (void)state;
@@ -152,6 +183,7 @@ static void trim_leaves_a_captured_stream_alone(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(a_captured_stream_gets_its_kept_block),
+      SPEC(a_captured_stream_is_not_kept_by_its_own_work),
       SPEC(a_captured_stream_gets_nothing_new),
       SPEC(a_captured_foreign_stream_gets_what_is_done),
       SPEC(a_capture_does_not_hinder_other_streams),

@@ -1,7 +1,7 @@
 /* pool_limit_spec.c: kept memory when there is no more: limits, a driver without memory, calls that fail. */
 #include "api.h"
 
-enum { NBYTES = 4096 };
+enum { NBYTES = 4096, LIMIT = 2 * NBYTES };
 
 static void the_limit_is_kept(void **state) {
   (void)state;
@@ -22,6 +22,101 @@ static void the_limit_is_kept(void **state) {
   assert_int_equal(stats(device).cached_bytes, 0);
   mf_tensor_release(t);
   OK(mf_pool_limit(&device, 0, &err));
+}
+
+/* A block that has work of several streams: taken on streams[0] and written there, and then read by n of them. */
+static void release_busy(const mf_stream *streams, int n, char *seen) {
+  use(streams[0]);
+  mf_tensor *t = create(gpu(0), NBYTES);
+  write_on(t, streams[0], 1);
+  for (int i = n - 1; i >= 0; i--) {
+    OK(mf_tensor_acquire(t, streams[i], MF_READ, &err));
+    for (int k = 0; k < 300; k++) other_copy(0, seen + i, data_of(t), 1, streams[i]);
+  }
+  mf_tensor_release(t);
+  use(MF_STREAM_DEFAULT);
+}
+
+typedef void (*scene_fn)(const mf_stream *streams, char *seen);
+
+static void play_under_limit(scene_fn play) {
+  enum { STREAMS = 5 };
+  const DLDevice device = gpu(0);
+  mf_stream streams[STREAMS];
+  char *seen = other_pinned(STREAMS);
+  for (int i = 0; i < STREAMS; i++) streams[i] = stream_new();
+  OK(mf_pool_limit(&device, NBYTES, &err));
+  play(streams, seen);
+  OK(mf_pool_limit(&device, 0, &err));
+  use(MF_STREAM_DEFAULT);
+  other_sync_all(0);
+  other_pinned_free(seen);
+  for (int i = 0; i < STREAMS; i++) stream_end(streams[i]);
+}
+
+/* The asking stream waits for each of them, not the host. */
+static void after_three_readers(const mf_stream *streams, char *seen) {
+  release_busy(streams, 4, seen);
+  const uint64_t waits = host_waits();
+  use(streams[4]);
+  mf_tensor *t = create(gpu(0), NBYTES);
+  assert_int_equal(host_waits(), waits);
+  write_on(t, streams[4], 2);
+  mf_tensor_release(t);
+}
+
+static void three_readers_are_waited_for_on_the_device(void **state) {
+  (void)state;
+  play_under_limit(after_three_readers);
+}
+
+/* Whoever used it last left a mark, which stands for it: nothing is recorded on its stream when another wants it. */
+static void after_a_writer_of_another_stream(const mf_stream *streams, char *seen) {
+  (void)seen;
+  use(streams[0]);
+  mf_tensor *t = create(gpu(0), NBYTES);
+  keep_busy(t, streams[1]);
+  mf_tensor_release(t);
+  use(streams[2]);
+  sim_ask_reset();
+  t = create(gpu(0), NBYTES);
+  assert_int_equal(sim_ask_calls(named("cuEventRecord", "hipEventRecord")), 0);
+  write_on(t, streams[2], 2);
+  mf_tensor_release(t);
+}
+
+static void a_stream_that_left_a_mark_gets_no_other(void **state) {
+  (void)state;
+  ONLY_SIMULATED
+  play_under_limit(after_a_writer_of_another_stream);
+}
+
+/* What fails once is tried again, and the memory is given to nobody before that has succeeded. */
+static void where_a_call_fails_once(const mf_stream *streams, char *seen) {
+  char rules[4][64];
+  for (int i = 0; i < 3; i++)
+    snprintf(rules[i], sizeof rules[i], "%s@%d:999:once", named("cuStreamWaitEvent", "hipStreamWaitEvent"), i + 1);
+  snprintf(rules[3], sizeof rules[3], "%s:999:once", named("cuEventRecord", "hipEventRecord"));
+  for (int i = 0; i < 4; i++) {
+    release_busy(streams, 3, seen);
+    sim_ask_fail(rules[i]);
+    use(streams[3]);
+    mf_tensor *t = create(gpu(0), NBYTES);
+    assert_true(sim_ask_faults() > 0);
+    assert_int_equal(sim_ask_findings(), 0);
+    sim_ask_reset();
+    write_on(t, streams[3], 2);
+    mf_tensor_release(t);
+    assert_int_equal(sim_ask_findings(), 0);
+    synchronize();
+    trim(gpu(0));
+  }
+}
+
+static void a_call_that_fails_once_is_made_again(void **state) {
+  (void)state;
+  ONLY_SIMULATED
+  play_under_limit(where_a_call_fails_once);
 }
 
 /* With nothing else left, the block of another stream, in the order of both. */
@@ -67,6 +162,26 @@ static void at_last_the_host_waits(void **state) {
   stream_end(s);
 }
 
+static void the_hosts_wait_is_made_again(void **state) {
+  (void)state;
+  ONLY_SIMULATED
+  char rule[64];
+  const DLDevice device = pinned();
+  const mf_stream s = stream_new();
+  snprintf(rule, sizeof rule, "%s:999:once", named("cuEventSynchronize", "hipStreamSynchronize"));
+  OK(mf_pool_limit(&device, NBYTES, &err));
+  mf_tensor *t = create(device, NBYTES);
+  keep_busy(t, s);
+  mf_tensor_release(t);
+  sim_ask_fail(rule);
+  t = create(device, NBYTES);
+  assert_true(sim_ask_faults() > 0);
+  sim_ask_host(data_of(t), NBYTES, true);
+  mf_tensor_release(t);
+  OK(mf_pool_limit(&device, 0, &err));
+  stream_end(s);
+}
+
 /* A stream that could not be made to wait for all leaves the block as it was: the next one waits for all. */
 static void a_wait_that_fails_is_not_forgotten(void **state) {
   (void)state;
@@ -102,6 +217,162 @@ static void a_wait_that_fails_is_not_forgotten(void **state) {
   other_sync_all(0);
   other_pinned_free(seen);
   for (int i = 0; i < 5; i++) stream_end(streams[i]);
+}
+
+/* Kept memory that the driver cannot be given back stands in the way: then that is the reason. */
+static void why_nothing_could_be_freed_is_told(void **state) {
+  (void)state;
+  ONLY_SIMULATED
+  char rule[96];
+  const DLDevice device = gpu(0);
+  const mf_stream a = stream_new(), b = stream_new();
+  mf_tensor *t;
+  OK(mf_pool_limit(&device, 3 * NBYTES, &err));
+  use(a);
+  mf_tensor_release(create(device, NBYTES));
+  mf_tensor_release(create(device, 2 * NBYTES));
+  use(b);
+  snprintf(rule, sizeof rule, "%s:999:on", named("cuThreadExchangeStreamCaptureMode",
+                                                "hipThreadExchangeStreamCaptureMode"));
+  sim_ask_fail(rule);
+  REFUSED(create_at(device, 3 * NBYTES, &t), MF_EDRIVER, "ExchangeStreamCaptureMode");
+  assert_int_equal(err.driver_code, 999);
+  sim_ask_reset();
+  mf_tensor_release(create(device, 3 * NBYTES));
+  OK(mf_pool_limit(&device, 0, &err));
+  use(MF_STREAM_DEFAULT);
+  stream_end(a);
+  stream_end(b);
+}
+
+/* More waits for a capture to end than an operation looks at: all of it is looked at before the host waits. */
+static void all_that_is_deferred_is_looked_at(void **state) {
+  enum { MANY = 12 };
+  (void)state;
+  ONLY_SIMULATED
+  const DLDevice device = gpu(0);
+  const mf_stream s = stream_new();
+  mf_tensor *t[MANY], *unrelated = create(pinned(), NBYTES);
+  OK(mf_pool_limit(&device, MANY * NBYTES, &err));
+  for (int i = 0; i < MANY; i++) t[i] = create(device, NBYTES);
+  other_capture(0, s);
+  for (int i = 0; i < MANY; i++) {
+    OK(mf_tensor_record(t[i], s, MF_READ, &err));
+    mf_tensor_release(t[i]);
+  }
+  assert_int_equal(stats(device).deferred, MANY);
+  other_graph_end(0, other_capture_end(0, s));
+  /* Once for each: a simulator says "not yet" the first time. */
+  for (int i = 0; i < 3; i++) OK(mf_tensor_acquire(unrelated, i % 2 == 0 ? s : MF_STREAM_DEFAULT, MF_WRITE, &err));
+  other_sync_all(0);
+  const uint64_t waits = host_waits();
+  mf_tensor *all = create(device, MANY * NBYTES);
+  assert_int_equal(host_waits(), waits);
+  mf_tensor_release(all);
+  mf_tensor_release(unrelated);
+  OK(mf_pool_limit(&device, 0, &err));
+  stream_end(s);
+}
+
+/* What is done makes room before the host waits for what is not. */
+static void the_host_waits_for_pinned_memory_only_at_last(void **state) {
+  (void)state;
+  ONLY_SIMULATED
+  const DLDevice device = pinned();
+  const mf_stream s = stream_new();
+  OK(mf_pool_limit(&device, 5 * NBYTES, &err));
+  mf_tensor *busy = create(device, NBYTES), *idle = create(device, 4 * NBYTES);
+  keep_busy(busy, s);
+  mf_tensor_release(busy);
+  mf_tensor_release(idle);
+  const uint64_t waits = host_waits();
+  mf_tensor *t = create(device, NBYTES);
+  assert_int_equal(host_waits(), waits);
+  mf_tensor_release(t);
+  OK(mf_pool_limit(&device, 0, &err));
+  stream_end(s);
+}
+
+/* Each driver call of an allocation that has to make room fails: what is current stays, and nothing is lost. */
+static bool make_room_failing(mf_stream a, mf_stream b, uint64_t number, int64_t nbytes) {
+  char rule[64];
+  const DLDevice device = gpu(0);
+  mf_tensor *t;
+  use(a);
+  t = create(device, NBYTES);
+  keep_busy(t, a);
+  mf_tensor_release(t);
+  use(b);
+  other_current_set(-1);
+  void *before = other_current();
+  snprintf(rule, sizeof rule, "*@%llu:999:once", (unsigned long long)number);
+  sim_ask_fail(rule);
+  const int rc = create_at(device, nbytes, &t);
+  const bool struck = sim_ask_faults() != 0;
+  assert_true(rc == MF_OK || struck || nbytes > LIMIT);
+  if (sim_ask_findings() != 0) fail_msg("call %llu fails", (unsigned long long)number);
+  sim_ask_reset();
+  assert_ptr_equal(other_current(), before);
+  assert_int_equal(sim_ask_left("contexts"), 0);
+  mf_tensor_release(t);
+  use(MF_STREAM_DEFAULT);
+  synchronize();
+  trim_all();
+  assert_int_equal(stats(device).used_bytes, 0);
+  assert_int_equal(sim_ask_left("memory"), 0);
+  return struck;
+}
+
+static void making_room_fails_at_each_call(void **state) {
+  (void)state;
+  ONLY_SIMULATED
+  const DLDevice device = gpu(0);
+  const mf_stream a = stream_new(), b = stream_new();
+  OK(mf_pool_limit(&device, LIMIT, &err));
+  for (int64_t nbytes = LIMIT; nbytes <= LIMIT + NBYTES; nbytes += NBYTES) { /* as much as may be, and too much */
+    uint64_t number = 1;
+    while (make_room_failing(a, b, number, nbytes)) number++;
+    assert_true(number > 10);
+  }
+  OK(mf_pool_limit(&device, 0, &err));
+  stream_end(a);
+  stream_end(b);
+}
+
+/* A driver with little memory, which has it back when the stream comes to the free; in a process of its own, because
+ * the simulator asks once how much there is. */
+static int status_of_little_memory = -1;
+
+static void fill_little_memory(void) {
+  enum { MOST = 5 << 20, LESS = 3 << 20 };
+  mf_stream a, b;
+  mf_tensor *t;
+  const DLDevice device = gpu(0);
+  if (mf_stream_create(&device, &a, &err) != MF_OK || mf_stream_create(&device, &b, &err) != MF_OK) _exit(2);
+  if (mf_stream_swap(&device, a, NULL, &err) != MF_OK || create_at(device, MOST, &t) != MF_OK) _exit(3);
+  if (mf_tensor_acquire(t, a, MF_WRITE, &err) != MF_OK) _exit(4);
+  for (int i = 0; i < 300; i++) other_fill(0, data_of(t), 1, 1, a);
+  mf_tensor_release(t);
+  if (mf_stream_swap(&device, b, NULL, &err) != MF_OK || create_at(device, LESS, &t) != MF_OK) _exit(5);
+  mf_tensor_release(t);
+  _exit(mf_stream_swap(&device, MF_STREAM_DEFAULT, NULL, &err) == MF_OK && sim_ask_findings() == 0 ? 0 : 6);
+}
+
+static void run_with_little_memory(void) {
+  int status;
+  fflush(NULL);
+  const pid_t pid = fork();
+  if (pid == 0) {
+    setenv("SIM_MEMORY", "6M", 1);
+    if (!other_open() || !other_is_simulated()) _exit(0);
+    fill_little_memory();
+  }
+  if (pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status)) status_of_little_memory = WEXITSTATUS(status);
+}
+
+static void what_a_stream_has_yet_to_free_is_waited_for(void **state) {
+  (void)state;
+  assert_int_equal(status_of_little_memory, 0);
 }
 
 static const char *alloc_rule(const char *how) {
@@ -197,11 +468,21 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(the_limit_is_kept),
       SPEC(under_the_limit_streams_share),
+      SPEC(three_readers_are_waited_for_on_the_device),
+      SPEC(a_stream_that_left_a_mark_gets_no_other),
+      SPEC(a_call_that_fails_once_is_made_again),
       SPEC(at_last_the_host_waits),
+      SPEC(the_hosts_wait_is_made_again),
       SPEC(a_wait_that_fails_is_not_forgotten),
+      SPEC(why_nothing_could_be_freed_is_told),
+      SPEC(all_that_is_deferred_is_looked_at),
+      SPEC(the_host_waits_for_pinned_memory_only_at_last),
+      SPEC(making_room_fails_at_each_call),
+      SPEC(what_a_stream_has_yet_to_free_is_waited_for),
       SPEC(no_memory_once_is_not_told),
       SPEC(no_memory_for_ever),
       SPEC(driver_calls_that_fail),
   };
+  run_with_little_memory();
   return RUN(tests);
 }

@@ -67,6 +67,31 @@ static void little_is_wasted(void **state) {
   }
 }
 
+/* Where the steps begin: enough, and no more than said above. */
+static void the_first_size_of_a_step_fits(void **state) {
+  const int64_t sizes[] = {512, 513, 1024, 1025, 4 << 20, (4 << 20) + 1, (8 << 20) + 1, (16 << 20) + 1, (20 << 20) + 1};
+  (void)state;
+  for (size_t i = 0; i < COUNT(sizes); i++) {
+    mf_tensor *t = create(gpu(0), sizes[i]);
+    const int64_t used = stats(gpu(0)).used_bytes;
+    if (used < sizes[i] || used > sizes[i] + sizes[i] / 4 || used > sizes[i] + (2 << 20))
+      fail_msg("%lld bytes for %lld", (long long)used, (long long)sizes[i]);
+    mf_tensor_release(t);
+    trim(gpu(0));
+  }
+}
+
+static void what_had_to_be_made_is_counted(void **state) {
+  (void)state;
+  const mf_pool_stats before = stats(gpu(0));
+  mf_tensor *t[] = {create(gpu(0), NBYTES), create(gpu(0), NBYTES)};
+  for (int i = 0; i < 2; i++) mf_tensor_release(t[i]);
+  mf_tensor_release(create(gpu(0), NBYTES));
+  const mf_pool_stats after = stats(gpu(0));
+  assert_int_equal(after.misses - before.misses, 2);
+  assert_int_equal(after.hits - before.hits, 1);
+}
+
 static void sizes_of_one_step_share_blocks(void **state) {
   (void)state;
   mf_tensor *t = create(gpu(0), 1000);
@@ -367,6 +392,8 @@ int main(void) {
       SPEC(reuse_on_one_stream_makes_no_driver_call),
       SPEC(reuse_after_work_makes_no_driver_call),
       SPEC(little_is_wasted),
+      SPEC(the_first_size_of_a_step_fits),
+      SPEC(what_had_to_be_made_is_counted),
       SPEC(sizes_of_one_step_share_blocks),
       SPEC(others_work_keeps_a_block),
       SPEC(only_others_work_counts),

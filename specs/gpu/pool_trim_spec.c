@@ -74,11 +74,78 @@ static void a_free_that_fails_is_told(void **state) {
   trim(device);
 }
 
+/* Of several that fail the first is told. */
+static void the_first_free_that_fails_is_told(void **state) {
+  (void)state;
+  ONLY_SIMULATED
+  char rules[128];
+  const DLDevice device = gpu(0);
+  const char *name = named("cuMemFreeAsync", "hipFreeAsync");
+  mf_tensor_release(create(device, NBYTES));
+  mf_tensor_release(create(device, 4 * NBYTES));
+  snprintf(rules, sizeof rules, "%s:999:once,%s:400:once", name, name);
+  sim_ask_fail(rules);
+  REFUSED(mf_pool_trim(&device, &err), MF_EDRIVER, "FreeAsync");
+  assert_int_equal(err.driver_code, 999);
+  assert_int_equal(sim_ask_faults(), 2);
+}
+
+/* Each driver call of a trim fails, while other memory of the device is in use: what could not be freed is kept, and
+ * the next trim has it. */
+static bool trim_failing(uint64_t number) {
+  char rule[64];
+  const DLDevice device = gpu(0), host = pinned();
+  mf_tensor *t[] = {create(device, NBYTES), create(device, 4 * NBYTES), create(host, NBYTES)};
+  for (size_t i = 0; i < COUNT(t); i++) mf_tensor_release(t[i]);
+  snprintf(rule, sizeof rule, "*@%llu:999:once", (unsigned long long)number);
+  sim_ask_fail(rule);
+  (void)mf_pool_trim(&device, &err);
+  (void)mf_pool_trim(&host, &err);
+  const bool struck = sim_ask_faults() != 0;
+  sim_ask_reset();
+  trim(device);
+  trim(host);
+  return struck;
+}
+
+static void a_trim_that_fails_loses_nothing(void **state) {
+  (void)state;
+  ONLY_SIMULATED
+  mf_tensor *used = create(gpu(0), NBYTES);
+  uint64_t number = 1;
+  do {
+    synchronize();
+    trim_all();
+    if (sim_ask_left("memory") != NBYTES) fail_msg("call %llu", (unsigned long long)number - 1);
+  } while (trim_failing(number++));
+  assert_true(number > 10);
+  mf_tensor_release(used);
+}
+
+/* Memory that a foreign stream still uses goes when that is done, and no stream is made to wait for it before. */
+static void a_trim_makes_no_stream_wait(void **state) {
+  (void)state;
+  ONLY_SIMULATED
+  const mf_stream s = other_stream(0, false);
+  mf_tensor *t = create(gpu(0), NBYTES);
+  keep_busy(t, s);
+  mf_tensor_release(t);
+  trim(gpu(0));
+  assert_int_equal(stats(gpu(0)).cached_bytes, NBYTES);
+  other_sync(0, s);
+  trim(gpu(0));
+  assert_int_equal(stats(gpu(0)).cached_bytes, 0);
+  other_stream_end(s);
+}
+
 static void the_cpu_has_no_pool(void **state) {
   (void)state;
   const DLDevice cpu = {kDLCPU, 0};
-  mf_pool_stats s;
+  mf_pool_stats s = {1, 1, 1, 1, 1, 1};
+  const mf_pool_stats nothing = {0};
   REFUSED(mf_pool_read(&cpu, &s, &err), MF_EDEVICE, "cpu");
+  assert_memory_equal(&s, &nothing, sizeof s);
+  REFUSED(mf_pool_limit(&cpu, -1, &err), MF_EDEVICE, "cpu");
   REFUSED(mf_pool_limit(&cpu, 0, &err), MF_EDEVICE, "cpu");
   REFUSED(mf_pool_trim(&cpu, &err), MF_EDEVICE, "cpu");
   const DLDevice beyond = gpu(99);
@@ -186,6 +253,9 @@ int main(void) {
       SPEC(trim_gives_all_back),
       SPEC(trim_waits_for_nothing),
       SPEC(a_free_that_fails_is_told),
+      SPEC(the_first_free_that_fails_is_told),
+      SPEC(a_trim_that_fails_loses_nothing),
+      SPEC(a_trim_makes_no_stream_wait),
       SPEC(the_cpu_has_no_pool),
       SPEC(a_forked_child_makes_no_driver_call),
       SPEC(threads_on_their_own_streams),

@@ -1,6 +1,8 @@
 /* record_spec.c: what the record of a memory keeps of each stream, and for how long: the very first use, a consumer
  * that is not done when the host or its own stream writes, and what was left while the record is full. And what it
  * need not keep: nobody waits for a use that the host has seen finished, or for others who only read. */
+#include <pthread.h>
+
 #include "api.h"
 
 enum { NBYTES = 4096, EARLY = 1, LATE = 9 };
@@ -215,6 +217,82 @@ static void a_consumer_that_comes_again_has_seen_the_write(void **state) {
   stream_end(a);
 }
 
+/* A stream of ours lives as long as a record names it: nobody has to ask the driver whether it does. */
+static void a_stream_of_ours_is_not_asked_about(void **state) {
+  (void)state;
+  ONLY_SIMULATED;
+  const mf_stream a = stream_new(), b = stream_new();
+  mf_tensor *t = create(gpu(0), NBYTES);
+  OK(mf_tensor_acquire(t, a, MF_WRITE, &err));
+  OK(mf_tensor_record(t, b, MF_READ, &err)); /* both handles are in the record, and known */
+  sim_ask_reset();
+  OK(mf_tensor_acquire(t, b, MF_READ, &err));
+  OK(mf_tensor_acquire(t, a, MF_WRITE, &err));
+  OK(mf_tensor_acquire(t, MF_STREAM_HOST, MF_WRITE, &err));
+  assert_int_equal(device_waits(), 2);
+  assert_int_equal(sim_ask_calls(named("cuStreamGetCtx", "hipStreamGetDevice")), 0);
+  mf_tensor_release(t);
+  stream_end(a);
+  stream_end(b);
+}
+
+static mf_tensor *shared;
+
+static void *write_on_my_stream(void *arg) {
+  (void)arg;
+  write_on(shared, MF_STREAM_PER_THREAD, EARLY);
+  return NULL;
+}
+
+/* What is queued on the legacy stream comes after all that other threads have queued on theirs, and no stream has to
+ * wait for itself. */
+static void the_driver_orders_the_legacy_stream_and_each_by_itself(void **state) {
+  const DLDevice device = gpu(0);
+  pthread_t thread;
+  (void)state;
+  ONLY_SIMULATED;
+  const mf_stream a = stream_new();
+  shared = create(gpu(0), NBYTES);
+  assert_int_equal(pthread_create(&thread, NULL, write_on_my_stream, NULL), 0);
+  assert_int_equal(pthread_join(thread, NULL), 0);
+  sim_ask_reset();
+  OK(mf_tensor_acquire(shared, MF_STREAM_DEFAULT, MF_WRITE, &err));
+  OK(mf_stream_wait(&device, a, &device, a, &err));
+  OK(mf_stream_wait(&device, MF_STREAM_DEFAULT, &device, MF_STREAM_DEFAULT, &err));
+  assert_int_equal(device_waits(), 0);
+  assert_int_equal(sim_ask_calls(named("cuEventRecord", "hipEventRecord")), 0);
+  expect_filled(shared, EARLY);
+  mf_tensor_release(shared);
+  stream_end(a);
+}
+
+static mf_tensor *half(mf_tensor *t, int64_t from) {
+  const mf_index part = {.kind = MF_INDEX_SLICE, .start = from, .stop = from + NBYTES / 2, .step = 1};
+  mf_tensor *view;
+  OK(mf_tensor_index(t, &part, 1, &view, &err));
+  return view;
+}
+
+/* A copy within one memory uses one record twice. */
+static void both_sides_of_a_copy_may_be_one_memory(void **state) {
+  const DLDevice devices[] = {gpu(0), pinned()};
+  (void)state;
+  for (int i = 0; i < 2; i++) {
+    const mf_stream a = stream_new();
+    mf_tensor *t = create(devices[i], NBYTES), *low = half(t, 0), *high = half(t, NBYTES / 2);
+    write_on(t, a, EARLY);
+    write_on(low, a, LATE);
+    OK(mf_tensor_copy(high, low, &err));
+    expect_filled(t, LATE);
+    OK(mf_tensor_copy(low, high, &err));
+    expect_filled(t, LATE);
+    mf_tensor_release(low);
+    mf_tensor_release(high);
+    mf_tensor_release(t);
+    stream_end(a);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(the_host_waits_for_the_first_use_of_all),
@@ -225,6 +303,9 @@ int main(void) {
       SPEC(the_host_waits_once_for_a_write),
       SPEC(what_was_waited_for_is_done_with),
       SPEC(a_consumer_that_comes_again_has_seen_the_write),
+      SPEC(a_stream_of_ours_is_not_asked_about),
+      SPEC(the_driver_orders_the_legacy_stream_and_each_by_itself),
+      SPEC(both_sides_of_a_copy_may_be_one_memory),
   };
   return other_open() ? cmocka_run_group_tests(tests, NULL, NULL) : 77;
 }

@@ -63,6 +63,27 @@ static void no_memory_waits_for_what_is_deferred(void **state) {
   stream_end(s);
 }
 
+/* Nothing is known of the work then. */
+static void a_wait_that_fails_releases_nothing(void **state) {
+  (void)state;
+  ONLY_SIMULATED
+  char rule[64];
+  loan *l = loan_new();
+  const mf_stream s = stream_new();
+  mf_tensor *t = import(l);
+  keep_busy(t, s);
+  mf_tensor_release(t);
+  snprintf(rule, sizeof rule, "%s:999:on", named("cuEventSynchronize", "hipStreamSynchronize"));
+  sim_ask_fail(rule);
+  find_no_memory();
+  assert_true(sim_ask_faults() > 0);
+  assert_int_equal(calls_of(l), 0);
+  sim_ask_reset();
+  synchronize();
+  loan_end(l);
+  stream_end(s);
+}
+
 static void no_host_memory_is_needed(void **state) {
   (void)state;
   loan *l = loan_new();
@@ -142,6 +163,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(a_destroyed_stream_waits_for_the_device),
       SPEC(no_memory_waits_for_what_is_deferred),
+      SPEC(a_wait_that_fails_releases_nothing),
       SPEC(no_host_memory_is_needed),
       SPEC(driver_calls_that_fail),
       SPEC(records_that_always_fail),

@@ -1,5 +1,6 @@
 /* return_spec.c: memory of ours that goes out to another library and comes back is known again: both tensors have one
  * record, so that a use of either waits for what the other's streams do. */
+#include <malloc.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -213,6 +214,34 @@ static void among_many(void **state) {
   stream_end(s);
 }
 
+static void overwrite_freed_memory(int byte) {
+#ifdef M_PERTURB
+  (void)mallopt(M_PERTURB, byte);
+#else
+  (void)byte;
+#endif
+}
+
+/* What the driver had back is looked up no more: not its address, and not what Moonferry knew of it. */
+static void what_was_trimmed_is_no_longer_known(void **state) {
+  enum { MANY = 40 };
+  mf_tensor *t[MANY], *wrapped[MANY];
+  (void)state;
+  overwrite_freed_memory(0xa5);
+  for (int i = 0; i < MANY; i++) t[i] = create(gpu(0), NBYTES * (i + 1));
+  for (int i = 0; i < MANY; i++) mf_tensor_release(t[i]);
+  synchronize();
+  trim_all();
+  for (int i = 0; i < MANY; i++) t[i] = create(gpu(0), NBYTES * (MANY - i));
+  const int64_t used = stats(gpu(0)).used_bytes;
+  for (int i = 0; i < MANY; i++) OK(mf_tensor_wrap(mf_tensor_dltensor(t[i]), 0, NULL, NULL, &wrapped[i], &err));
+  for (int i = 0; i < MANY; i++) mf_tensor_release(t[i]);
+  assert_int_equal(stats(gpu(0)).used_bytes, used); /* each was known, and is kept */
+  for (int i = 0; i < MANY; i++) mf_tensor_release(wrapped[i]);
+  assert_int_equal(stats(gpu(0)).used_bytes, 0);
+  overwrite_freed_memory(0);
+}
+
 /* Threads release, pass on and take back at once. */
 enum { NTHREADS = 4, ROUNDS = 200 };
 
@@ -252,6 +281,7 @@ int main(void) {
       SPEC(either_waits_for_the_other),     SPEC(the_original_goes_first),
       SPEC(it_comes_back_on_the_current_stream), SPEC(a_wrapped_address_keeps_the_memory),
       SPEC(memory_that_is_kept_is_nobodys), SPEC(among_many),              SPEC(threads),
+      SPEC(what_was_trimmed_is_no_longer_known),
   };
   return RUN(tests);
 }

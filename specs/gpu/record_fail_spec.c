@@ -1,0 +1,170 @@
+/* record_fail_spec.c: the record of a memory where something fails: the driver that is asked about the memory, the
+ * host's memory for one more stream, a stream that was destroyed and is named again, and a child that was forked while
+ * the record was locked. */
+#include "api.h"
+
+enum { NBYTES = 4096, HANGS_SECONDS = 20 };
+
+static const char *attribute_rule(void) {
+  static char rule[96];
+  snprintf(rule, sizeof rule, "%s:999:once", named("cuDeviceGetAttribute", "hipDeviceGetAttribute"));
+  return rule;
+}
+
+/* The answer is kept from the first time on, so that this spec comes first: memory that the host might have to wait for
+ * is not given out before it is known. */
+static void managed_memory_of_unknown_use_is_refused(void **state) {
+  mf_tensor *t;
+  (void)state;
+  ONLY_SIMULATED
+  if (other_managed_type() == 0) {
+    print_message("skipped: there is none here\n");
+    skip();
+  }
+  mf_tensor_release(create(gpu(0), NBYTES));
+  sim_ask_fail(attribute_rule());
+  REFUSED(create_at(managed(), NBYTES, &t), MF_EDRIVER, "GetAttribute");
+  assert_null(t);
+  t = create(managed(), NBYTES);
+  write_on(t, MF_STREAM_DEFAULT, 3);
+  expect_filled(t, 3);
+  mf_tensor_release(t);
+}
+
+/* One stream more than a record has room for: the use is refused, nothing is entered, and the next try is as good as
+ * the first. */
+static void no_memory_for_one_more_stream(void **state) {
+  enum { STREAMS = 13 };
+  mf_stream s[STREAMS];
+  int refused = 0;
+  (void)state;
+  mf_tensor *t = create(gpu(0), NBYTES);
+  write_on(t, MF_STREAM_DEFAULT, 5);
+  for (int i = 0; i < STREAMS; i++) {
+    s[i] = stream_new();
+    mf_fault_arm(0, 1);
+    const int rc = i % 2 == 0 ? mf_tensor_acquire(t, s[i], MF_READ, &err) : mf_tensor_record(t, s[i], MF_READ, &err);
+    mf_fault_arm(-1, 0);
+    if (rc == MF_OK) continue;
+    refused++;
+    assert_int_equal(rc, MF_ENOMEM);
+    assert_non_null(strstr(err.message, "record"));
+    OK(mf_tensor_acquire(t, s[i], MF_READ, &err));
+  }
+  assert_int_equal(refused, 3); /* at 3, at 6 and at 12 */
+  write_on(t, MF_STREAM_DEFAULT, 6);
+  expect_filled(t, 6);
+  mf_tensor_release(t);
+  for (int i = 0; i < STREAMS; i++) stream_end(s[i]);
+}
+
+/* The record knows the stream from before, and has left it: its owner may have destroyed it since. */
+static void a_stream_that_was_left_is_checked_when_it_is_named_again(void **state) {
+  const mf_stream theirs = other_stream(0, false);
+  const mf_request request = {.stream = theirs};
+  DLManagedTensorVersioned *out;
+  (void)state;
+  ONLY_SIMULATED
+  mf_tensor *t = create(gpu(0), NBYTES);
+  OK(mf_tensor_export_to(t, &request, &out, &err));
+  out->deleter(out);
+  other_stream_end(theirs);
+  REFUSED(mf_tensor_acquire(t, theirs, MF_READ, &err), MF_EINVAL, "stream");
+  REFUSED(mf_tensor_export_to(t, &request, &out, &err), MF_EINVAL, "stream");
+  sim_ask_reset(); /* the simulator reports that a dead handle was asked about, as it should */
+  write_on(t, MF_STREAM_DEFAULT, 4);
+  expect_filled(t, 4);
+  mf_tensor_release(t);
+}
+
+/* The record knows that the stream is gone, and knows of no other. */
+static void a_stream_that_is_gone_is_refused_where_it_was_alone(void **state) {
+  const mf_stream theirs = other_stream(0, false), ours = stream_new();
+  (void)state;
+  ONLY_SIMULATED
+  mf_tensor *t = create(gpu(0), NBYTES);
+  OK(mf_tensor_acquire(t, theirs, MF_WRITE, &err));
+  other_fill(0, data_of(t), 1, NBYTES, theirs);
+  other_stream_end(theirs);
+  REFUSED(mf_tensor_acquire(t, ours, MF_READ, &err), MF_EINVAL, "mf_device_synchronize");
+  REFUSED(mf_tensor_acquire(t, theirs, MF_READ, &err), MF_EINVAL, "stream");
+  REFUSED(mf_tensor_record(t, theirs, MF_WRITE, &err), MF_EINVAL, "stream");
+  sim_ask_reset();
+  synchronize();
+  write_on(t, ours, 4);
+  expect_filled(t, 4);
+  mf_tensor_release(t);
+  stream_end(ours);
+}
+
+/* Plain host memory has no record that could know the stream. */
+static void a_stream_for_a_copy_of_host_memory_is_checked(void **state) {
+  const mf_stream theirs = other_stream(0, false);
+  const DLDevice places[] = {gpu(0), pinned()};
+  mf_tensor *host = create((DLDevice){kDLCPU, 0}, NBYTES), *copy;
+  (void)state;
+  ONLY_SIMULATED
+  memset(data_of(host), 8, NBYTES);
+  for (size_t i = 0; i < COUNT(places); i++) {
+    const mf_request request = {.device = places[i], .stream = theirs};
+    OK(mf_tensor_to(host, &request, &copy, &err));
+    expect_filled(copy, 8);
+    mf_tensor_release(copy);
+  }
+  other_stream_end(theirs);
+  for (size_t i = 0; i < COUNT(places); i++) {
+    const mf_request request = {.device = places[i], .stream = theirs};
+    REFUSED(mf_tensor_to(host, &request, &copy, &err), MF_EINVAL, "stream");
+  }
+  sim_ask_reset();
+  mf_tensor_release(host);
+}
+
+/* Nobody is left in the child who could unlock a record. It can let go of what it inherited all the same. */
+static mf_tensor *filled;
+static DLManagedTensorVersioned *given;
+static int status_of_child;
+
+static void fork_here(void *ctx) {
+  (void)ctx;
+  fflush(NULL);
+  const pid_t pid = fork();
+  if (pid == 0) {
+    mf_ledger alive;
+    alarm(HANGS_SECONDS);
+    given->deleter(given);
+    mf_tensor_release(filled);
+    mf_ledger_read(&alive);
+    _exit(alive.tensors != 0 || alive.storages != 0 || alive.blocks != 0);
+  }
+  assert_int_equal(waitpid(pid, &status_of_child, 0), pid);
+}
+
+static void a_child_is_not_kept_by_a_locked_record(void **state) {
+  const mf_scalar value = {.kind = MF_KIND_UINT, .u = 7};
+  const mf_request request = {.stream = MF_STREAM_DEFAULT};
+  (void)state;
+  ONLY_SIMULATED
+  filled = create(gpu(0), NBYTES);
+  OK(mf_tensor_export_to(filled, &request, &given, &err));
+  status_of_child = -1;
+  sim_ask_at("cuMemsetD8Async", "hipMemsetD8Async", 1, fork_here, NULL);
+  OK(mf_tensor_fill(filled, &value, &err));
+  assert_true(WIFEXITED(status_of_child));
+  assert_int_equal(WEXITSTATUS(status_of_child), 0);
+  given->deleter(given);
+  expect_filled(filled, 7);
+  mf_tensor_release(filled);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      SPEC(managed_memory_of_unknown_use_is_refused),
+      SPEC(no_memory_for_one_more_stream),
+      SPEC(a_stream_that_was_left_is_checked_when_it_is_named_again),
+      SPEC(a_stream_that_is_gone_is_refused_where_it_was_alone),
+      SPEC(a_stream_for_a_copy_of_host_memory_is_checked),
+      SPEC(a_child_is_not_kept_by_a_locked_record),
+  };
+  return RUN(tests);
+}

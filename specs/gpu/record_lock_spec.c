@@ -1,0 +1,130 @@
+/* record_lock_spec.c: who uses a memory while another thread's operation on it is at a driver call waits until that has
+ * queued its work, whatever the use is: otherwise it would find the record half written, or too early. It stands before
+ * the system's sched_yield, which tells that a thread waits. */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+
+#include "api.h"
+
+enum { NBYTES = 4096, EARLY = 1, LATE = 9 };
+
+typedef enum progress { NOT_YET, WAITS, DONE } progress;
+
+static _Atomic int progress_of_user;
+static _Thread_local bool is_user;
+
+/* ThreadSanitizer calls it before it is ready for instrumented code. */
+__attribute__((visibility("default"), no_sanitize("thread"))) int sched_yield(void) {
+  int (*real)(void);
+  *(void **)&real = dlsym(RTLD_NEXT, "sched_yield");
+  int before = NOT_YET;
+  if (is_user) atomic_compare_exchange_strong(&progress_of_user, &before, WAITS);
+  return real();
+}
+
+typedef struct scene {
+  mf_stream a, b; /* the operation's, and another */
+  mf_tensor *t;
+  DLManagedTensorVersioned *given; /* to a consumer on b */
+} scene;
+
+static int acquire_there(scene *s) {
+  return mf_tensor_acquire(s->t, s->a, MF_READ, &err);
+}
+
+static int acquire_elsewhere(scene *s) {
+  return mf_tensor_acquire(s->t, s->b, MF_WRITE, &err);
+}
+
+static int acquire_for_the_host(scene *s) {
+  return mf_tensor_acquire(s->t, MF_STREAM_HOST, MF_READ, &err);
+}
+
+static int record_elsewhere(scene *s) {
+  return mf_tensor_record(s->t, s->b, MF_READ, &err);
+}
+
+static int record_there(scene *s) {
+  return mf_tensor_record(s->t, s->a, MF_READ, &err);
+}
+
+static int export_elsewhere(scene *s) {
+  const mf_request request = {.stream = s->b};
+  DLManagedTensorVersioned *out;
+  const int rc = mf_tensor_export_to(s->t, &request, &out, &err);
+  if (rc == MF_OK) out->deleter(out);
+  return rc;
+}
+
+static int call_the_deleter(scene *s) {
+  s->given->deleter(s->given);
+  s->given = NULL;
+  return MF_OK;
+}
+
+typedef int (*user)(scene *s);
+
+static const user users[] = {acquire_there, acquire_elsewhere, acquire_for_the_host, record_elsewhere,
+                             record_there,  export_elsewhere,  call_the_deleter};
+
+typedef struct meeting {
+  scene *s;
+  user use;
+  pthread_t thread;
+  int rc;
+  int seen; /* of the user, while the operation was at its driver call */
+} meeting;
+
+static void *use_it(void *arg) {
+  meeting *m = arg;
+  is_user = true;
+  m->rc = m->use(m->s);
+  atomic_store(&progress_of_user, DONE);
+  return NULL;
+}
+
+static void meet(void *ctx) {
+  meeting *m = ctx;
+  atomic_store(&progress_of_user, NOT_YET);
+  if (pthread_create(&m->thread, NULL, use_it, m) != 0) abort();
+  while ((m->seen = atomic_load(&progress_of_user)) == NOT_YET) sched_yield();
+}
+
+static void play(user use_of_it) {
+  const mf_scalar late = {.kind = MF_KIND_UINT, .u = LATE};
+  scene s = {.a = stream_new(), .b = stream_new()};
+  use(s.a);
+  s.t = create(gpu(0), NBYTES);
+  const mf_request request = {.stream = s.b};
+  OK(mf_tensor_export_to(s.t, &request, &s.given, &err));
+  other_fill(0, s.given->dl_tensor.data, EARLY, NBYTES, s.b);
+  if (use_of_it == acquire_there) { /* whose usual case is that it is alone */
+    call_the_deleter(&s);
+    OK(mf_tensor_fill(s.t, &late, &err));
+  }
+  meeting m = {.s = &s, .use = use_of_it};
+  sim_ask_at("cuMemsetD8Async", "hipMemsetD8Async", 1, meet, &m);
+  OK(mf_tensor_fill(s.t, &late, &err));
+  assert_int_equal(pthread_join(m.thread, NULL), 0);
+  assert_int_equal(m.rc, MF_OK);
+  assert_int_equal(m.seen, WAITS);
+  if (s.given != NULL) call_the_deleter(&s);
+  use(MF_STREAM_DEFAULT);
+  expect_filled(s.t, LATE);
+  mf_tensor_release(s.t);
+  stream_end(s.a);
+  stream_end(s.b);
+}
+
+static void whoever_comes_meanwhile_waits(void **state) {
+  (void)state;
+  ONLY_SIMULATED
+  for (size_t i = 0; i < COUNT(users); i++) play(users[i]);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {SPEC(whoever_comes_meanwhile_waits)};
+  return RUN(tests);
+}

@@ -1,0 +1,249 @@
+/* stage_spec.c: the pinned buffers that large copies of pageable memory go through, where the driver fails: none is
+ * used again while queued work may still use it, and each is had back once that is known to be done. */
+#include "api.h"
+
+enum { NBYTES = 1 << 20, BUFFERS = 4 };
+
+typedef struct scene {
+  mf_tensor *host, *there;
+} scene;
+
+static scene open_scene(void) {
+  return (scene){create((DLDevice){kDLCPU, 0}, NBYTES), create(gpu(0), NBYTES)};
+}
+
+static int upload(const scene *s, int byte) {
+  memset(data_of(s->host), byte, NBYTES);
+  return mf_tensor_copy(s->there, s->host, &err);
+}
+
+static void close_scene(scene *s) {
+  mf_tensor_release(s->host);
+  mf_tensor_release(s->there);
+}
+
+static void fail_from_now_on(const char *cuda, const char *hip, const char *how) {
+  char rule[64];
+  snprintf(rule, sizeof rule, "%s:999:%s", named(cuda, hip), how);
+  sim_ask_fail(rule);
+}
+
+static void end_failures(void) {
+  assert_true(sim_ask_faults() > 0);
+  assert_int_equal(sim_ask_findings(), 0);
+  sim_ask_reset();
+}
+
+/* No event stands behind the copy, and the stream cannot be waited for. */
+static void lose_a_buffer(const scene *s) {
+  fail_from_now_on("cuEventRecord", "hipEventRecord", "on");
+  fail_from_now_on("cuStreamSynchronize", "hipStreamSynchronize", "on");
+  REFUSED(upload(s, 1), MF_EDRIVER, "EventRecord");
+  end_failures();
+}
+
+/* Each copy loses one: the next takes another, and at last there is none to have until the device was waited for. */
+static void what_is_lost_comes_back_with_the_device(void **state) {
+  (void)state;
+  ONLY_SIMULATED
+  scene s = open_scene();
+  for (int i = 0; i < BUFFERS - 1; i++) lose_a_buffer(&s);
+  for (int i = 0; i < 3; i++) OK(upload(&s, 2));
+  synchronize();
+  for (int i = 0; i < BUFFERS; i++) OK(upload(&s, 3));
+  synchronize();
+  trim_all();
+  for (int i = 0; i < BUFFERS; i++) lose_a_buffer(&s);
+  REFUSED(upload(&s, 4), MF_EDRIVER, "mf_device_synchronize");
+  trim(gpu(0)); /* which keeps them */
+  REFUSED(upload(&s, 4), MF_EDRIVER, "mf_device_synchronize");
+  synchronize();
+  OK(upload(&s, 5));
+  expect_filled(s.there, 5);
+  close_scene(&s);
+}
+
+/* A wait for an earlier device's work says nothing of what was queued since. */
+static void a_lost_buffer_needs_a_later_wait(void **state) {
+  (void)state;
+  ONLY_SIMULATED
+  scene s = open_scene();
+  synchronize();
+  trim_all();
+  for (int i = 0; i < BUFFERS; i++) lose_a_buffer(&s);
+  REFUSED(upload(&s, 4), MF_EDRIVER, "mf_device_synchronize");
+  synchronize();
+  trim(gpu(0));
+  assert_int_equal(sim_ask_left("memory"), NBYTES); /* of the tensor */
+  close_scene(&s);
+}
+
+/* The stream could be waited for: the buffer is free at once. */
+static void where_no_event_can_be_recorded_the_host_waits(void **state) {
+  (void)state;
+  ONLY_SIMULATED
+  scene s = open_scene();
+  for (int i = 0; i < 2 * BUFFERS; i++) {
+    fail_from_now_on("cuEventRecord", "hipEventRecord", "once");
+    REFUSED(upload(&s, i), MF_EDRIVER, "EventRecord");
+    end_failures();
+  }
+  OK(upload(&s, 7));
+  expect_filled(s.there, 7);
+  close_scene(&s);
+}
+
+/* All buffers are in use: a copy that cannot wait for one fails, and so does not take it from those that use it. */
+static void a_wait_that_fails_frees_no_buffer(void **state) {
+  (void)state;
+  ONLY_SIMULATED
+  scene s = open_scene();
+  for (int i = 0; i < BUFFERS; i++) OK(upload(&s, i));
+  for (int i = 0; i < BUFFERS; i++) {
+    fail_from_now_on("cuEventSynchronize", "hipStreamSynchronize", "once");
+    if (i % 2 == 0) REFUSED(upload(&s, 8), MF_EDRIVER, "Synchronize");
+    else REFUSED(mf_tensor_copy(s.host, s.there, &err), MF_EDRIVER, "Synchronize");
+    end_failures();
+  }
+  for (int i = 0; i < BUFFERS; i++) OK(upload(&s, 9));
+  expect_filled(s.there, 9);
+  close_scene(&s);
+}
+
+/* Of a copy to the host that fails in the middle each buffer comes back, and nothing is written behind what failed. */
+static void a_download_that_fails_keeps_no_buffer(void **state) {
+  enum { PARTS = 3, LARGE = PARTS * (4 << 20) };
+  (void)state;
+  ONLY_SIMULATED
+  mf_tensor *host = create((DLDevice){kDLCPU, 0}, LARGE), *there = create(gpu(0), LARGE);
+  write_on(there, MF_STREAM_DEFAULT, 5);
+  for (int part = 0; part < PARTS; part++) {
+    char rule[64];
+    memset(data_of(host), 1, LARGE);
+    snprintf(rule, sizeof rule, "%s@%d:999:once", named("cuEventSynchronize", "hipStreamSynchronize"), part + 1);
+    sim_ask_fail(rule);
+    REFUSED(mf_tensor_copy(host, there, &err), MF_EDRIVER, "Synchronize");
+    end_failures();
+    for (int64_t i = 0; i < LARGE; i++)
+      if (((unsigned char *)data_of(host))[i] != (i < part * (4 << 20) ? 5 : 1)) fail_msg("byte %lld", (long long)i);
+    if (part == PARTS - 1) break;
+    synchronize();
+    trim_all(); /* the next copy waits for its own parts alone */
+  }
+  OK(mf_tensor_copy(host, there, &err));
+  assert_int_equal(((unsigned char *)data_of(host))[LARGE - 1], 5);
+  synchronize();
+  trim(gpu(0));
+  assert_int_equal(sim_ask_left("memory"), LARGE); /* of the tensor */
+  mf_tensor_release(host);
+  mf_tensor_release(there);
+}
+
+/* Whichever part of a large copy cannot be queued, the copy has failed, in either direction, and keeps no buffer. */
+static void each_part_that_cannot_be_queued_is_told(void **state) {
+  enum { PARTS = 3, LARGE = PARTS * (4 << 20) };
+  (void)state;
+  ONLY_SIMULATED
+  mf_tensor *host = create((DLDevice){kDLCPU, 0}, LARGE), *there = create(gpu(0), LARGE);
+  for (int i = 0; i < 4 * PARTS; i++) {
+    const bool up = i % 2 == 0;
+    char rule[64];
+    memset(data_of(host), i, LARGE);
+    snprintf(rule, sizeof rule, "%s@%d:999:once", named("cuEventRecord", "hipEventRecord"), i / 4 + 1);
+    sim_ask_fail(rule);
+    REFUSED(up ? mf_tensor_copy(there, host, &err) : mf_tensor_copy(host, there, &err), MF_EDRIVER, "EventRecord");
+    end_failures();
+    memset(data_of(host), i, LARGE);
+    OK(mf_tensor_copy(there, host, &err));
+    expect_filled(there, i);
+  }
+  synchronize();
+  trim(gpu(0));
+  assert_int_equal(sim_ask_left("memory"), LARGE);
+  mf_tensor_release(host);
+  mf_tensor_release(there);
+}
+
+/* Whatever call fails: what is not told to have failed is there. */
+static void each_call_of_an_upload_fails(void **state) {
+  bool struck = true;
+  (void)state;
+  ONLY_SIMULATED
+  scene s = open_scene();
+  for (int number = 1; struck; number++) {
+    char rule[32];
+    snprintf(rule, sizeof rule, "*@%d:999:once", number);
+    sim_ask_fail(rule);
+    const int rc = upload(&s, number);
+    struck = sim_ask_faults() > 0;
+    assert_true(rc == MF_OK || struck);
+    assert_int_equal(sim_ask_findings(), 0);
+    sim_ask_reset();
+    if (rc == MF_OK) expect_filled(s.there, number);
+    synchronize();
+  }
+  close_scene(&s);
+}
+
+/* The device cannot be entered: nothing is left that was not. */
+static void a_copy_that_cannot_begin_changes_nothing(void **state) {
+  (void)state;
+  ONLY_SIMULATED
+  scene s = open_scene();
+  OK(upload(&s, 1));
+  other_current_set(-1);
+  void *before = other_current();
+  fail_from_now_on("cuThreadExchangeStreamCaptureMode", "hipThreadExchangeStreamCaptureMode", "once");
+  REFUSED(upload(&s, 2), MF_EDRIVER, "ExchangeStreamCaptureMode");
+  end_failures();
+  assert_ptr_equal(other_current(), before);
+  assert_int_equal(sim_ask_left("contexts"), 0);
+  expect_filled(s.there, 1);
+  close_scene(&s);
+}
+
+/* Nothing of a buffer that could not be made stays behind, and the next copy makes it. */
+static void a_buffer_that_cannot_be_made_is_made_later(void **state) {
+  (void)state;
+  ONLY_SIMULATED
+  scene s = open_scene();
+  trim_all(); /* no event is kept */
+  fail_from_now_on("cuEventCreate", "hipEventCreateWithFlags", "once");
+  REFUSED(upload(&s, 1), MF_EDRIVER, "EventCreate");
+  end_failures();
+  assert_int_equal(sim_ask_left("memory"), NBYTES);
+  OK(upload(&s, 6));
+  expect_filled(s.there, 6);
+  close_scene(&s);
+}
+
+/* The event that it got before goes back, too. */
+static void a_buffer_without_memory_leaves_no_event(void **state) {
+  (void)state;
+  ONLY_SIMULATED
+  scene s = open_scene();
+  trim_all();
+  fail_from_now_on("cuMemHostAlloc", "hipHostMalloc", "once");
+  REFUSED(upload(&s, 1), MF_EDRIVER, "Host");
+  end_failures();
+  close_scene(&s);
+  synchronize();
+  trim_all();
+  assert_int_equal(sim_ask_left("events"), 0);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      SPEC(what_is_lost_comes_back_with_the_device),
+      SPEC(a_lost_buffer_needs_a_later_wait),
+      SPEC(where_no_event_can_be_recorded_the_host_waits),
+      SPEC(a_wait_that_fails_frees_no_buffer),
+      SPEC(a_download_that_fails_keeps_no_buffer),
+      SPEC(each_part_that_cannot_be_queued_is_told),
+      SPEC(each_call_of_an_upload_fails),
+      SPEC(a_copy_that_cannot_begin_changes_nothing),
+      SPEC(a_buffer_that_cannot_be_made_is_made_later),
+      SPEC(a_buffer_without_memory_leaves_no_event),
+  };
+  return RUN(tests);
+}
