@@ -156,7 +156,7 @@ int mf__layout_resize(mf__layout *l, int64_t old_bits, int64_t new_bits, mf_erro
 typedef struct mf__storage mf__storage;
 
 /* room is how many bytes the storage's first tensor takes; mf__storage_room is where. It lives as long as the
- * storage. */
+ * storage. No bytes have no place: *data then stays as it was. */
 int mf__storage_create(size_t room, int64_t nbytes, void **data, mf__storage **out, mf_error *err);
 /* The same on a device, ready on the queue's stream, which the record then begins with. */
 int mf__storage_create_on(size_t room, int64_t nbytes, const mf__place *place, void **data, mf__storage **out,

@@ -73,7 +73,7 @@ def copy_of(text, function, number, start=None, end=None, new=""):
 def dispatcher(text, function, numbers, index):
     head = text[function.start : function.brace]
     call = ", ".join(function.arguments)
-    mark = f"  if (mutant__reached != NULL) mutant__reached[{index}] = 1;"
+    mark = f"  if (mutant__reached != NULL) __atomic_store_n(&mutant__reached[{index}], 1, __ATOMIC_RELAXED);"
     lines = [f"{head}{{", mark, "  switch (mutant__number) {"]
     for number in [*numbers, "default"]:
         label, of = ("default", 0) if number == "default" else (f"case {number}", number)
