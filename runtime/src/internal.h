@@ -69,6 +69,12 @@ static inline void mf__count(mf__counter which, int64_t delta) {
     mf__count_in(counts, which, delta);
 }
 
+/* What may outlive every tensor, and any allocator that a program sets: zeroed, in no ledger, and ended by free. It can
+ * be made to fail like all other memory. */
+void *mf__lasting_alloc(size_t nbytes);
+/* As realloc: NULL, and ${ptr} as it was, where there is no memory. */
+void *mf__lasting_grow(void *ptr, size_t nbytes);
+
 /* Without a kept block. */
 void *mf__alloc_any(size_t nbytes);
 void mf__free_any(void *ptr, size_t nbytes);

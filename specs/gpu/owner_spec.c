@@ -1,5 +1,6 @@
 /* owner_spec.c: memory of ours comes back at the very moment at which its last reference goes. The steps that two
  * threads would take meanwhile are taken here one by one, in each order. */
+#include "block.h"
 #include "spec.h"
 
 enum { NBYTES = 512 };
@@ -54,6 +55,28 @@ static void gone_before_it_is_looked_for(void **state) {
   expect_nothing_left(&s);
 }
 
+static scene locked;
+
+static void release_in_a_child(void) {
+  mf_ledger alive;
+  (void)alarm(20);
+  mf__storage_release(locked.storage, false);
+  mf_ledger_read(&alive);
+  CHECK(alive.storages == 0 && alive.blocks == 0);
+}
+
+/* A fork while another thread is about to take the memory: in the child nobody is there who would go on. */
+static void a_forked_child_waits_for_nobody(void **state) {
+  (void)state;
+  locked = scene_open();
+  mf__block *block = locked.block;
+  atomic_store(&block->owner_locked, 1);
+  in_child("", release_in_a_child);
+  atomic_store(&block->owner_locked, 0);
+  mf__storage_release(locked.storage, false);
+  expect_nothing_left(&locked);
+}
+
 static int end(void **state) {
   const DLDevice device = {(DLDeviceType)gpu->types[MF__DEVICE], 0};
   (void)state;
@@ -67,6 +90,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_teardown(found_before_it_is_gone, end),
       cmocka_unit_test_teardown(gone_before_it_is_looked_for, end),
+      cmocka_unit_test_teardown(a_forked_child_waits_for_nobody, end),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
