@@ -399,6 +399,8 @@ int mf__image_fill(mf_tensor *dst, const void *slot, const mf__queue *on, mf_err
 bool mf__tensor_on_host(const mf_tensor *t);
 /* MF_EDEVICE for managed memory that the host may not use while its devices work: concurrent access is not theirs. */
 int mf__tensor_shared_check(const mf_tensor *t, mf_error *err);
+/* The host waits for what the record demands, if there is one. */
+int mf__host_wait(const mf_tensor *t, bool write, mf_error *err);
 /* Host memory for the host's use: waits for what the record demands. MF_EDEVICE for a device's memory, saying that
  * mf_tensor_to copies it. */
 int mf__tensor_host_use(const mf_tensor *t, bool write, mf_error *err);
