@@ -80,6 +80,15 @@ static int exports(void *ctx, mf_error *err) {
   return rc;
 }
 
+static int exports_a_copy(void *ctx, mf_error *err) {
+  DLManagedTensorVersioned *m = (DLManagedTensorVersioned *)(uintptr_t)16;
+  (void)ctx;
+  int rc = mf_tensor_export(subject, DLPACK_FLAG_BITMASK_IS_COPIED, &m, err);
+  if (rc == MF_OK) m->deleter(m);
+  else assert_null(m);
+  return rc;
+}
+
 static int exports_legacy(void *ctx, mf_error *err) {
   DLManagedTensor *m = (DLManagedTensor *)(uintptr_t)16;
   (void)ctx;
@@ -116,7 +125,7 @@ static void every_call_that_allocates(void **state) {
   static const spec_call calls[] = {
       indexes,   permutes,     reshapes,      broadcasts, squeezes,        expands, diagonals, reinterprets,
       clones,    makes_readonly, creates,     creates_nothing, wraps,      imports, imports_legacy,
-      exports,   exports_legacy,
+      exports,   exports_a_copy, exports_legacy,
   };
   (void)state;
   subject = spec_create("float32", DIMS(2, 3));

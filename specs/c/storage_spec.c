@@ -163,6 +163,7 @@ static void everything_refuses_after_invalidate(void **state) {
   REFUSES(MF_ECLOSED, v, mf_tensor_readonly(t, &v, &spec_err));
   REFUSES(MF_ECLOSED, v, mf_tensor_clone(t, &v, &spec_err));
   REFUSES(MF_ECLOSED, m, mf_tensor_export(t, 0, &m, &spec_err));
+  REFUSES(MF_ECLOSED, m, mf_tensor_export(t, 1, &m, &spec_err));
   REFUSES(MF_ECLOSED, l, mf_tensor_export_legacy(t, &l, &spec_err));
   FAILS(MF_ECLOSED, mf_tensor_borrow(t, &d, &spec_err));
   FAILS(MF_ECLOSED, mf_tensor_copy(t, other, &spec_err));

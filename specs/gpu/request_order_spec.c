@@ -68,6 +68,14 @@ static int export(mf_tensor *t, const scene *s) {
   return rc;
 }
 
+static int export_legacy(mf_tensor *t, const scene *s) {
+  const mf_request request = {.stream = s->ours};
+  DLManagedTensor *out = (DLManagedTensor *)(uintptr_t)16;
+  const int rc = mf_tensor_export_legacy_to(t, &request, &out, &err);
+  assert_null(out);
+  return rc;
+}
+
 static int fill(mf_tensor *t, const scene *s) {
   const mf_scalar nine = {.kind = MF_KIND_UINT, .u = 9};
   use(s->ours);
@@ -82,7 +90,8 @@ static int copy_into(mf_tensor *t, const scene *s) {
   return rc;
 }
 
-static int (*const failing[])(mf_tensor *t, const scene *s) = {acquire, view, borrow, export, fill, copy_into};
+static int (*const failing[])(mf_tensor *t, const scene *s) = {acquire, view,          borrow, export,
+                                                                 fill,    export_legacy, copy_into};
 
 static void fail_to_wait(const scene *s) {
   char rule[64];
@@ -259,6 +268,113 @@ static void shared_memory_and_another_gpus_streams(void **state) {
   each_seed(used_by_another_gpu);
 }
 
+/* A consumer that was told no stream works on the current one, and is ordered until its deleter is called. */
+static DLTensor *given(mf_tensor *t, bool legacy, void **managed) {
+  DLManagedTensorVersioned *m;
+  DLManagedTensor *old;
+  if (legacy) OK(mf_tensor_export_legacy(t, &old, &err));
+  else OK(mf_tensor_export(t, 0, &m, &err));
+  *managed = legacy ? (void *)old : (void *)m;
+  return legacy ? &old->dl_tensor : &m->dl_tensor;
+}
+
+static void delete(void *managed, bool legacy) {
+  if (legacy) ((DLManagedTensor *)managed)->deleter(managed);
+  else ((DLManagedTensorVersioned *)managed)->deleter(managed);
+}
+
+static void given_without_a_stream(const scene *s, bool legacy) {
+  mf_tensor *t = create(gpu(0), NBYTES);
+  void *managed;
+  write_on(t, s->theirs, 1);
+  use(s->ours);
+  DLTensor *view = given(t, legacy, &managed);
+  other_copy(0, s->seen, view->data, NBYTES, s->ours);
+  expect_seen(s, s->ours, 1);
+  OK(mf_tensor_acquire(t, s->third, MF_READ, &err));
+  other_fill(0, view->data, 2, NBYTES, s->ours);
+  delete(managed, legacy);
+  OK(mf_tensor_acquire(t, s->third, MF_READ, &err));
+  other_copy(0, s->seen, data_of(t), NBYTES, s->third);
+  expect_seen(s, s->third, 2);
+  mf_tensor_release(t);
+}
+
+static void given_in_either_struct(const scene *s) {
+  given_without_a_stream(s, false);
+  given_without_a_stream(s, true);
+}
+
+static void a_consumer_without_a_stream_is_on_the_current_one(void **state) {
+  (void)state;
+  each_seed(given_in_either_struct);
+}
+
+/* What is the cpu's by its label is ready for the host. */
+static void given_to_the_host(const scene *s) {
+  for (int legacy = 0; legacy < 2; legacy++) {
+    mf_tensor *t = create(pinned(), NBYTES), *mine = to(t, cpu, MF_COPY_NEVER);
+    void *managed;
+    write_on(t, s->theirs, 4);
+    DLTensor *view = given(mine, legacy != 0, &managed);
+    sim_ask_host(view->data, NBYTES, true);
+    for (int i = 0; i < NBYTES; i++) assert_int_equal(((unsigned char *)view->data)[i], 4);
+    delete(managed, legacy != 0);
+    mf_tensor_release(mine);
+    mf_tensor_release(t);
+  }
+}
+
+static void a_consumer_on_the_cpu_finds_it_ready(void **state) {
+  (void)state;
+  each_seed(given_to_the_host);
+}
+
+/* Once the deleter was called the stream may go. */
+static void let_the_stream_go(const scene *s) {
+  for (int legacy = 0; legacy < 2; legacy++) {
+    mf_tensor *t = create(gpu(0), NBYTES);
+    const int64_t stream = other_stream(0, false);
+    const mf_request request = {.stream = stream};
+    DLManagedTensorVersioned *m;
+    DLManagedTensor *old;
+    if (legacy) OK(mf_tensor_export_legacy_to(t, &request, &old, &err));
+    else OK(mf_tensor_export_to(t, &request, &m, &err));
+    other_fill(0, data_of(t), 5, NBYTES, stream);
+    delete(legacy ? (void *)old : (void *)m, legacy != 0);
+    other_stream_end(stream);
+    OK(mf_tensor_acquire(t, s->ours, MF_READ, &err));
+    other_copy(0, s->seen, data_of(t), NBYTES, s->ours);
+    expect_seen(s, s->ours, 5);
+    mf_tensor_release(t);
+  }
+}
+
+static void a_consumer_that_is_done_may_end_its_stream(void **state) {
+  (void)state;
+  each_seed(let_the_stream_go);
+}
+
+/* Who borrows what may be written writes it; who borrows what is read-only waits for no reader. */
+static void write_what_is_borrowed(const scene *s) {
+  mf_tensor *t = create(gpu(0), NBYTES), *constant;
+  DLTensor view;
+  OK(mf_tensor_readonly(t, &constant, &err));
+  use(s->ours);
+  OK(mf_tensor_borrow(t, &view, &err));
+  other_fill(0, view.data, 3, NBYTES, s->ours);
+  OK(mf_tensor_acquire(t, s->third, MF_READ, &err));
+  other_copy(0, s->seen, view.data, NBYTES, s->third);
+  expect_seen(s, s->third, 3);
+  mf_tensor_release(constant);
+  mf_tensor_release(t);
+}
+
+static void what_is_borrowed_may_be_written(void **state) {
+  (void)state;
+  each_seed(write_what_is_borrowed);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(a_wait_that_fails_is_no_use),
@@ -268,6 +384,10 @@ int main(void) {
       SPEC(a_write_is_waited_for),
       SPEC(shared_memory_as_the_cpus),
       SPEC(shared_memory_and_another_gpus_streams),
+      SPEC(a_consumer_without_a_stream_is_on_the_current_one),
+      SPEC(a_consumer_on_the_cpu_finds_it_ready),
+      SPEC(a_consumer_that_is_done_may_end_its_stream),
+      SPEC(what_is_borrowed_may_be_written),
   };
   return RUN(tests);
 }

@@ -63,6 +63,10 @@ static void streams_of_another_gpu_are_refused(void **state) {
   expect_filled(copy, 3);
   refused(t, (mf_request){.stream = there}, MF_EINVAL, "expected");
   REFUSED(mf_tensor_acquire(t, there, MF_READ, &err), MF_EINVAL, "expected");
+  OK(mf_stream_swap(&over.device, there, NULL, &err));
+  OK(mf_tensor_copy(copy, t, &err));
+  REFUSED(mf_tensor_acquire(t, there, MF_READ, &err), MF_EINVAL, "expected");
+  OK(mf_stream_swap(&over.device, MF_STREAM_DEFAULT, NULL, &err));
   mf_tensor_release(copy);
   mf_tensor_release(t);
   other_sync(1, there);
