@@ -1,5 +1,5 @@
-/* drivers_spec.c: two drivers in one process. What one has goes to the other through the host; no memory carries a label
- * of the other's, and no stream waits for one of the other's. Needs both simulated drivers. */
+/* drivers_spec.c: two drivers in one process. What one has goes to the other through the host; no memory carries a
+ * label of the other's, and no stream waits for one of the other's. Needs both simulated drivers. */
 #include <dlfcn.h>
 
 #include "api.h"

@@ -82,12 +82,11 @@ static int fill(mf_tensor *t, const scene *s) {
   return mf_tensor_fill(t, &nine, &err);
 }
 
+static mf_tensor *source;
+
 static int copy_into(mf_tensor *t, const scene *s) {
   use(s->ours);
-  mf_tensor *src = create(gpu(0), NBYTES);
-  const int rc = mf_tensor_copy(t, src, &err);
-  mf_tensor_release(src);
-  return rc;
+  return mf_tensor_copy(t, source, &err);
 }
 
 static int (*const failing[])(mf_tensor *t, const scene *s) = {acquire, view,          borrow, export,
@@ -96,6 +95,8 @@ static int (*const failing[])(mf_tensor *t, const scene *s) = {acquire, view,   
 static void fail_to_wait(const scene *s) {
   char rule[64];
   (void)snprintf(rule, sizeof rule, "%s:719:once", named("cuStreamWaitEvent", "hipStreamWaitEvent"));
+  use(s->ours);
+  source = create(gpu(0), NBYTES);
   for (size_t i = 0; i < COUNT(failing); i++) {
     mf_tensor *t = create(gpu(0), NBYTES);
     write_on(t, s->theirs, (int)i);
@@ -105,8 +106,42 @@ static void fail_to_wait(const scene *s) {
     OK(mf_tensor_acquire(t, s->third, MF_READ, &err));
     other_copy(0, s->seen, data_of(t), NBYTES, s->third);
     expect_seen(s, s->third, (int)i);
+    sim_ask_reset();
+    OK(mf_tensor_acquire(t, s->third, MF_WRITE, &err)); /* of the writer, who may read on, and of nobody else */
+    assert_int_equal(sim_ask_calls(named("cuEventRecord", "hipEventRecord")), 1);
     mf_tensor_release(t);
   }
+  mf_tensor_release(source);
+}
+
+/* The same where it is the host that waits, or the copy itself that fails. */
+static void fail_on_the_host(const scene *s) {
+  const mf_request requests[] = {{.device = cpu, .copy = MF_COPY_ALWAYS},
+                                 {.device = cpu, .copy = MF_COPY_NEVER},
+                                 {.device = gpu(0), .copy = MF_COPY_ALWAYS}};
+  const char *calls[] = {named("cuStreamSynchronize", "hipStreamSynchronize"),
+                         named("cuStreamSynchronize", "hipStreamSynchronize"),
+                         named("cuMemcpyAsync", "hipMemcpyAsync")};
+  for (size_t i = 0; i < COUNT(requests); i++) {
+    mf_tensor *t = create(pinned(), NBYTES), *out = t;
+    char rule[64];
+    (void)snprintf(rule, sizeof rule, "%s:719:once", calls[i]);
+    write_on(t, s->theirs, 4);
+    sim_ask_fail(rule);
+    assert_int_equal(mf_tensor_to(t, &requests[i], &out, &err), MF_EDRIVER);
+    assert_null(out);
+    sim_ask_fail("");
+    OK(mf_tensor_to(t, &requests[i], &out, &err));
+    expect_filled(out, 4);
+    mf_tensor_release(out);
+    mf_tensor_release(t);
+  }
+}
+
+static void a_request_that_fails_can_be_made_again(void **state) {
+  (void)state;
+  ONLY_SIMULATED
+  each_seed(fail_on_the_host);
 }
 
 static void a_wait_that_fails_is_no_use(void **state) {
@@ -378,6 +413,7 @@ static void what_is_borrowed_may_be_written(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(a_wait_that_fails_is_no_use),
+      SPEC(a_request_that_fails_can_be_made_again),
       SPEC(a_copy_without_order_is_on_the_current_stream),
       SPEC(a_name_may_be_the_sources_stream),
       SPEC(who_was_granted_a_use_reads_on),
