@@ -102,7 +102,6 @@ static void fail_to_wait(const scene *s) {
     write_on(t, s->theirs, (int)i);
     sim_ask_fail(rule);
     assert_int_equal(failing[i](t, s), MF_EDRIVER);
-    sim_ask_fail("");
     OK(mf_tensor_acquire(t, s->third, MF_READ, &err));
     other_copy(0, s->seen, data_of(t), NBYTES, s->third);
     expect_seen(s, s->third, (int)i);
@@ -130,7 +129,6 @@ static void fail_on_the_host(const scene *s) {
     sim_ask_fail(rule);
     assert_int_equal(mf_tensor_to(t, &requests[i], &out, &err), MF_EDRIVER);
     assert_null(out);
-    sim_ask_fail("");
     OK(mf_tensor_to(t, &requests[i], &out, &err));
     expect_filled(out, 4);
     mf_tensor_release(out);

@@ -72,11 +72,11 @@ static void numbers_cost_no_call(void **state) {
   OK(mf_stream_to_number(&device, theirs, &number, &err));
   assert_int_equal(number, theirs);
   assert_int_equal(sim_ask_calls(NULL), 0);
-  OK(mf_stream_to_number(&cpu, MF_STREAM_HOST, &number, &err));
-  assert_int_equal(number, MF_NUMBER_NONE);
-  number = 5;
-  REFUSED(mf_stream_to_number(&unknown, MF_STREAM_HOST, &number, &err), MF_EDEVICE, "99");
-  assert_int_equal(number, MF_NUMBER_NONE);
+  for (mf_stream s = MF_STREAM_HOST; s < 5; s++) {
+    number = 5;
+    OK(mf_stream_to_number(&cpu, s, &number, &err));
+    assert_int_equal(number, MF_NUMBER_NONE);
+  }
   other_stream_end(theirs);
 }
 
@@ -103,27 +103,36 @@ static void streams_that_the_cpu_has_not(void **state) {
   OK(mf_device_synchronize(&cpu, &err));
 }
 
-static void streams_of_no_device(void **state) {
+static void no_device(const DLDevice *bad, const char *saying) {
   const DLDevice device = gpu(0);
   mf_stream s = 77;
   int32_t done = 77;
-  (void)state;
-  REFUSED(mf_stream_check(&unknown, MF_STREAM_HOST, &err), MF_EDEVICE, "99");
-  REFUSED(mf_stream_current(&unknown, &s, &err), MF_EDEVICE, "99");
+  int64_t number = 77;
+  REFUSED(mf_stream_check(bad, MF_STREAM_HOST, &err), MF_EDEVICE, saying);
+  REFUSED(mf_stream_to_number(bad, MF_STREAM_DEFAULT, &number, &err), MF_EDEVICE, saying);
+  assert_int_equal(number, MF_NUMBER_NONE);
+  REFUSED(mf_stream_current(bad, &s, &err), MF_EDEVICE, saying);
   assert_int_equal(s, MF_STREAM_HOST);
   s = 77;
-  REFUSED(mf_stream_swap(&unknown, -1, &s, &err), MF_EDEVICE, "99");
+  REFUSED(mf_stream_swap(bad, -1, &s, &err), MF_EDEVICE, saying);
   assert_int_equal(s, MF_STREAM_CURRENT);
   s = 77;
-  REFUSED(mf_stream_create(&unknown, &s, &err), MF_EDEVICE, "99");
+  REFUSED(mf_stream_create(bad, &s, &err), MF_EDEVICE, saying);
   assert_int_equal(s, MF_STREAM_CURRENT);
-  REFUSED(mf_stream_destroy(&unknown, 0x5000, &err), MF_EDEVICE, "99");
-  REFUSED(mf_stream_query(&unknown, MF_STREAM_DEFAULT, &done, &err), MF_EDEVICE, "99");
+  REFUSED(mf_stream_destroy(bad, 0x5000, &err), MF_EDEVICE, saying);
+  REFUSED(mf_stream_query(bad, MF_STREAM_DEFAULT, &done, &err), MF_EDEVICE, saying);
   assert_int_equal(done, 0);
-  REFUSED(mf_stream_synchronize(&unknown, MF_STREAM_DEFAULT, &err), MF_EDEVICE, "99");
-  REFUSED(mf_stream_wait(&unknown, MF_STREAM_DEFAULT, &device, MF_STREAM_DEFAULT, &err), MF_EDEVICE, "99");
-  REFUSED(mf_stream_wait(&device, MF_STREAM_DEFAULT, &unknown, MF_STREAM_DEFAULT, &err), MF_EDEVICE, "99");
-  REFUSED(mf_device_synchronize(&unknown, &err), MF_EDEVICE, "99");
+  REFUSED(mf_stream_synchronize(bad, MF_STREAM_DEFAULT, &err), MF_EDEVICE, saying);
+  REFUSED(mf_stream_wait(bad, MF_STREAM_DEFAULT, &device, MF_STREAM_DEFAULT, &err), MF_EDEVICE, saying);
+  REFUSED(mf_stream_wait(&device, MF_STREAM_DEFAULT, bad, MF_STREAM_DEFAULT, &err), MF_EDEVICE, saying);
+  REFUSED(mf_device_synchronize(bad, &err), MF_EDEVICE, saying);
+}
+
+static void streams_of_no_device(void **state) {
+  const DLDevice beyond = gpu(63);
+  (void)state;
+  no_device(&unknown, "99");
+  no_device(&beyond, "device.device_id is 63");
 }
 
 static void names_that_are_no_streams(void **state) {
@@ -263,6 +272,37 @@ static void no_stream_goes_while_a_tensor_may_name_it(void **state) {
   mf_tensor_release(t);
 }
 
+/* Whichever driver call fails while one is made: nothing is given out, or a stream that works; and nothing is left. */
+static bool fail_to_make(int number) {
+  const DLDevice device = gpu(0);
+  mf_stream s = 77;
+  int32_t done;
+  char rule[32];
+  trim_all();
+  sim_ask_reset();
+  (void)snprintf(rule, sizeof rule, "*@%d:999:once", number);
+  sim_ask_fail(rule);
+  const int rc = mf_stream_create(&device, &s, &err);
+  const bool struck = sim_ask_faults() > 0;
+  sim_ask_reset();
+  if (rc == MF_OK) OK(mf_stream_query(&device, s, &done, &err));
+  else assert_int_equal(s, MF_STREAM_CURRENT);
+  if (rc == MF_OK) stream_end(s);
+  trim_all();
+  assert_int_equal(sim_ask_left("streams"), 0);
+  assert_true(rc == MF_OK || struck);
+  stream_end(stream_new());
+  return struck;
+}
+
+static void a_stream_that_cannot_be_made(void **state) {
+  int number = 1;
+  (void)state;
+  ONLY_SIMULATED
+  while (number < 100 && fail_to_make(number)) number++;
+  assert_in_range(number, 3, 99);
+}
+
 /* Whether it is done */
 
 static void whether_a_stream_is_done(void **state) {
@@ -295,6 +335,7 @@ int main(void) {
       SPEC(a_stream_that_was_given_back_is_given_out_again),
       SPEC(a_trim_destroys_one_gpus_streams),
       SPEC(no_stream_goes_while_a_tensor_may_name_it),
+      SPEC(a_stream_that_cannot_be_made),
       SPEC(whether_a_stream_is_done),
   };
   return RUN(tests);
