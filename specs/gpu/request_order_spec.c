@@ -166,6 +166,34 @@ static void a_copy_without_order_is_on_the_current_stream(void **state) {
   each_seed(copied_without_order);
 }
 
+/* A copy that is asked for on a stream has no part on the current one, which is being captured. */
+static void copied_beside_the_current_stream(const scene *s) {
+  const DLDevice places[] = {gpu(0), pinned()};
+  for (size_t i = 0; i < COUNT(places); i++) {
+    const mf_request request = {.device = places[i], .copy = MF_COPY_ALWAYS, .stream = s->theirs};
+    mf_tensor *copy;
+    use(s->theirs);
+    mf_tensor *t = create(gpu(0), NBYTES);
+    write_on(t, s->theirs, 6);
+    OK(mf_tensor_to(t, &request, &copy, &err)); /* whatever the driver prepares once */
+    mf_tensor_release(copy);
+    other_sync(0, s->theirs);
+    use(s->ours);
+    other_capture(0, s->ours);
+    OK(mf_tensor_to(t, &request, &copy, &err));
+    assert_true(other_capture_is_whole(0, s->ours));
+    other_graph_end(0, other_capture_end(0, s->ours));
+    expect_filled(copy, 6);
+    mf_tensor_release(copy);
+    mf_tensor_release(t);
+  }
+}
+
+static void a_copy_leaves_the_current_stream_alone(void **state) {
+  (void)state;
+  each_seed(copied_beside_the_current_stream);
+}
+
 /* On the legacy default stream, which is a name. */
 static void to_the_host_on_the_default_stream(const scene *s) {
   const mf_request request = {.device = cpu, .stream = MF_STREAM_DEFAULT};
@@ -413,6 +441,7 @@ int main(void) {
       SPEC(a_wait_that_fails_is_no_use),
       SPEC(a_request_that_fails_can_be_made_again),
       SPEC(a_copy_without_order_is_on_the_current_stream),
+      SPEC(a_copy_leaves_the_current_stream_alone),
       SPEC(a_name_may_be_the_sources_stream),
       SPEC(who_was_granted_a_use_reads_on),
       SPEC(a_write_is_waited_for),
