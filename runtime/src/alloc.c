@@ -140,6 +140,14 @@ void *mf__alloc_any(size_t nbytes) {
   return ptr;
 }
 
+void *mf__lasting_alloc(size_t nbytes) {
+  return fault.left != 0 && fault_strikes() ? NULL : calloc(1, nbytes);
+}
+
+void *mf__lasting_grow(void *ptr, size_t nbytes) {
+  return fault.left != 0 && fault_strikes() ? NULL : realloc(ptr, nbytes);
+}
+
 void mf__free_any(void *ptr, size_t nbytes) {
   mf__count(MF__BLOCKS, -1);
   if (mf__allocator != NULL)

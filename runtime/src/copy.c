@@ -227,15 +227,17 @@ int mf__tensor_shared_check(const mf_tensor *t, mf_error *err) {
   return a == NULL || a->on_host || a->space != MF__MANAGED ? MF_OK : refuse_device(a, err);
 }
 
-int mf__tensor_host_use(const mf_tensor *t, bool write, mf_error *err) {
-  mf__access *a = mf__storage_access(t->storage);
-  const mf__queue host = {.stream = MF_STREAM_HOST};
-  mf__usage use = {.access = a, .write = write};
-  if (a == NULL) return MF_OK;
-  if (!a->on_host) return refuse_device(a, err);
+int mf__host_wait(const mf_tensor *t, bool write, mf_error *err) {
+  const mf__queue host = mf__queue_host();
+  mf__usage use = {.access = mf__storage_access(t->storage), .write = write};
   const int rc = mf__order_begin(&host, &use, 1, err);
   if (rc == MF_OK) mf__order_end(&host, &use, 1, false);
   return rc;
+}
+
+int mf__tensor_host_use(const mf_tensor *t, bool write, mf_error *err) {
+  if (!mf__tensor_on_host(t)) return refuse_device(mf__storage_access(t->storage), err);
+  return mf__host_wait(t, write, err);
 }
 
 bool mf__copied_by_host(const mf_tensor *dst, const mf_tensor *src) {

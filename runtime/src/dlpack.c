@@ -253,7 +253,6 @@ static inline DLManagedTensorVersioned *export_plain(mf_tensor *t, uint64_t flag
 }
 
 int mf__export(mf_tensor *t, uint64_t flags, const mf__queue *on, DLManagedTensorVersioned **out, mf_error *err) {
-  *out = NULL;
   if (mf__storage_access(t->storage) == NULL) {
     *out = export_plain(t, flags);
     return *out == NULL ? no_memory(err) : MF_OK;
@@ -278,7 +277,6 @@ static void fill_legacy(mf_tensor *t, DLManagedTensor *m) {
 }
 
 int mf__export_legacy(mf_tensor *t, const mf__queue *on, DLManagedTensor **out, mf_error *err) {
-  *out = NULL;
   if (mf__storage_access(t->storage) == NULL) {
     DLManagedTensor *m = mf__alloc(sizeof *m);
     if (m == NULL) return no_memory(err);
@@ -300,23 +298,21 @@ int mf__export_legacy(mf_tensor *t, const mf__queue *on, DLManagedTensor **out, 
 }
 
 /* Where a consumer works that was told no stream: on the host if the label says so, else on the current stream. */
-static int usual_queue(const mf_tensor *t, mf__queue *on, mf_error *err) {
-  *on = mf__queue_host();
-  if (mf__storage_access(t->storage) == NULL) return MF_OK;
+static mf__queue usual_queue(const mf_tensor *t) {
+  mf__queue on = mf__queue_host();
   const mf__device device = mf__tensor_device(t);
-  if (device.backend == NULL || t->dl.device.device_type == kDLCPU) return MF_OK;
-  return mf__queue_resolve(&device, MF_STREAM_CURRENT, false, on, err);
+  if (t->dl.device.device_type != kDLCPU) (void)mf__queue_resolve(&device, MF_STREAM_CURRENT, false, &on, NULL);
+  return on;
 }
 
 /* Apart, so that the short way makes no room for all of this. */
 static __attribute__((noinline)) int export_any(mf_tensor *t, uint64_t flags, DLManagedTensorVersioned **out,
                                                 mf_error *err) {
-  mf__queue on;
   *out = NULL;
   int rc = mf__tensor_open(t, err);
   if (rc == MF_OK && (flags & ~(uint64_t)DLPACK_FLAG_BITMASK_IS_COPIED))
     rc = mf__fail(err, MF_EINVAL, "flags is 0x%llx; 0 or 0x2 (is copied) expected", (unsigned long long)flags);
-  if (rc == MF_OK) rc = usual_queue(t, &on, err);
+  const mf__queue on = usual_queue(t);
   if (rc == MF_OK) rc = mf__export(t, flags, &on, out, err);
   return mf__end(rc, "mf_tensor_export", err);
 }
@@ -341,20 +337,18 @@ int mf__flagless_check(const mf_tensor *t, mf_error *err) {
 }
 
 int mf_tensor_export_legacy(mf_tensor *t, DLManagedTensor **out, mf_error *err) {
-  mf__queue on;
+  const mf__queue on = usual_queue(t);
   *out = NULL;
   int rc = mf__flagless_check(t, err);
-  if (rc == MF_OK) rc = usual_queue(t, &on, err);
   if (rc == MF_OK) rc = mf__export_legacy(t, &on, out, err);
   return mf__end(rc, __func__, err);
 }
 
 /* The borrower works on the current stream, and is done with queuing when it gives control back. */
 static int order_borrow(const mf_tensor *t, mf_error *err) {
-  mf__queue on;
+  const mf__queue on = usual_queue(t);
   mf__usage use = {mf__storage_access(t->storage), !(t->flags & DLPACK_FLAG_BITMASK_READ_ONLY), true};
-  int rc = usual_queue(t, &on, err);
-  if (rc == MF_OK) rc = mf__order_begin(&on, &use, 1, err);
+  const int rc = mf__order_begin(&on, &use, 1, err);
   if (rc == MF_OK) mf__order_end(&on, &use, 1, true);
   return rc;
 }

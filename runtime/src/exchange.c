@@ -27,29 +27,23 @@ static bool may_carry(const mf_tensor *t, DLDevice label, const mf__device *targ
   return target->space == memory.space || (memory.space == MF__MANAGED && target->space == MF__DEVICE);
 }
 
-/* A stream for work on t's memory. A handle that is current, or that the record knows, was checked before: asking the
- * driver again would cost more than all the rest. */
+/* A stream for work on t's memory. A handle that the record knows was checked before: asking the driver again would
+ * cost more than all the rest. */
 static int queue_for(const mf_tensor *t, const mf__device *device, mf_stream stream, mf__queue *out, mf_error *err) {
-  int32_t ordinal;
-  const int rc = mf__queue_resolve(device, stream, false, out, err);
-  if (rc != MF_OK || stream <= MF_STREAM_PER_THREAD || mf__stream_is_current(device, stream)) return rc;
+  int32_t ordinal = device->ordinal;
   const bool known = mf__order_knows(mf__storage_access(t->storage), stream, &ordinal) &&
                      (device->space != MF__DEVICE || ordinal == device->ordinal);
-  if (!known) return mf__queue_resolve(device, stream, true, out, err);
-  out->ordinal = ordinal;
-  return MF_OK;
+  const int rc = mf__queue_resolve(device, stream, !known, out, err);
+  if (known) out->ordinal = ordinal;
+  return rc;
 }
 
 /* The stream is one of the target's; a target that has none is the host, and a stream of the source's may be named to
  * do the copy on. */
 static int plan_stream(const mf_tensor *t, mf_stream stream, plan *p, mf_error *err) {
   const mf__device memory = mf__tensor_device(t);
-  if (p->target.device.backend != NULL)
-    return queue_for(t, &p->target.device, stream, &p->target.on, err);
-  if (memory.backend == NULL || stream == MF_STREAM_CURRENT || stream == MF_STREAM_NO_ORDER)
-    return mf__queue_resolve(&p->target.device, stream == MF_STREAM_NO_ORDER ? MF_STREAM_HOST : stream, true,
-                             &p->target.on, err);
-  return queue_for(t, &memory, stream, &p->target.on, err);
+  const bool of_source = p->target.device.backend == NULL && memory.backend != NULL && stream > MF_STREAM_CURRENT;
+  return queue_for(t, of_source ? &memory : &p->target.device, stream, &p->target.on, err);
 }
 
 static int check_request(const mf_request *request, mf_error *err) {
@@ -76,44 +70,34 @@ static int make_plan(const mf_tensor *t, const mf_request *request, plan *out, m
   return mf__fail(err, MF_ELAYOUT, "the elements are on %s; %s needs a copy, which copy=False forbids", from, to);
 }
 
-/* Where the copy is queued: the target's stream, or the source's current one for a copy that only the host waits
- * for. A copy that nobody orders is still ordered behind the source: on the current stream. */
-static int copy_queue(const mf_tensor *t, const plan *p, mf__queue *out, mf_error *err) {
-  const mf__device memory = mf__tensor_device(t);
-  const mf__device *device = p->target.device.backend != NULL ? &p->target.device : &memory;
-  *out = p->target.on;
-  if (out->backend != NULL && out->stream != MF_STREAM_NO_ORDER) return MF_OK;
-  return mf__queue_resolve(device, MF_STREAM_CURRENT, false, out, err);
-}
-
-static int host_wait(const mf_tensor *t, bool write, mf_error *err) {
-  const mf__queue host = mf__queue_host();
-  mf__usage use = {.access = mf__storage_access(t->storage), .write = write};
-  const int rc = mf__order_begin(&host, &use, 1, err);
-  if (rc == MF_OK) mf__order_end(&host, &use, 1, false);
-  return rc;
+/* Where the copy is queued: the stream that was asked for. Where none was, because the host waits or nobody orders it,
+ * it is the target's current one, and for a target that has none mf__transfer finds the source's. */
+static mf__queue copy_queue(const plan *p) {
+  mf__queue on = p->target.on;
+  if (on.backend == NULL || on.stream == MF_STREAM_NO_ORDER)
+    (void)mf__queue_resolve(&p->target.device, MF_STREAM_CURRENT, false, &on, NULL);
+  return on;
 }
 
 /* dst was just made, so that nobody uses it. */
 static int copy_elements(mf_tensor *dst, const mf_tensor *src, const mf__queue *on, mf_error *err) {
   if (mf__is_empty(&src->dl)) return MF_OK;
   if (!mf__copied_by_host(dst, src)) return mf__transfer(dst, src, on, err);
-  const int rc = host_wait(src, false, err);
+  const int rc = mf__host_wait(src, false, err);
   return rc == MF_OK ? mf__copy_host(dst, src, err) : rc;
 }
 
 static int make_copy(const mf_tensor *t, const plan *p, mf_tensor **out, mf_error *err) {
   const uint64_t padded = t->flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED;
-  mf__place place = p->target;
-  int rc = copy_queue(t, p, &place.on, err);
-  if (rc == MF_OK) rc = mf__tensor_create_at(&t->dl, padded, &place, out, err);
+  const mf__place place = {.device = p->target.device, .on = copy_queue(p)};
+  int rc = mf__tensor_create_at(&t->dl, padded, &place, out, err);
   if (rc == MF_OK) {
     rc = copy_elements(*out, t, &place.on, err);
     /* Who asked for the copy has no other use for the original on that stream, also where some of it was queued before
      * it failed. */
     mf__order_leave(&place.on, mf__storage_access(t->storage));
   }
-  if (rc == MF_OK && p->target.on.backend == NULL) rc = host_wait(*out, true, err);
+  if (rc == MF_OK && p->target.on.backend == NULL) rc = mf__host_wait(*out, true, err);
   if (rc == MF_OK) return rc;
   (void)mf_tensor_release_later(*out);
   *out = NULL;
@@ -132,14 +116,13 @@ static int relabel(mf_tensor *t, DLDevice label, mf_tensor **out, mf_error *err)
 
 /* The memory as asked for, not yet ordered unless it is a copy. */
 static int carry_out(mf_tensor *t, const plan *p, mf_tensor **out, mf_error *err) {
-  *out = NULL;
   return p->copy ? make_copy(t, p, out, err) : relabel(t, p->label, out, err);
 }
 
 /* Only what was asked for: nobody named means that the next operation will find its own order. */
 static int order_view(const mf_tensor *t, const plan *p, mf_error *err) {
   mf__usage use = {.access = mf__storage_access(t->storage), .lasting = true};
-  if (p->target.on.backend == NULL) return host_wait(t, !(t->flags & DLPACK_FLAG_BITMASK_READ_ONLY), err);
+  if (p->target.on.backend == NULL) return mf__host_wait(t, !(t->flags & DLPACK_FLAG_BITMASK_READ_ONLY), err);
   if (p->target.on.stream == MF_STREAM_NO_ORDER) return MF_OK;
   const int rc = mf__order_begin(&p->target.on, &use, 1, err);
   if (rc == MF_OK) mf__order_end(&p->target.on, &use, 1, true);
@@ -176,7 +159,6 @@ int mf_tensor_export_legacy_to(mf_tensor *t, const mf_request *request, DLManage
   mf_tensor *given = NULL;
   *out = NULL;
   int rc = make_plan(t, request, &p, err);
-  if (rc == MF_OK && !p.copy) rc = mf__flagless_check(t, err);
   if (rc == MF_OK) rc = carry_out(t, &p, &given, err);
   if (rc == MF_OK) rc = mf__flagless_check(given, err);
   if (rc == MF_OK) rc = mf__export_legacy(given, &p.target.on, out, err);

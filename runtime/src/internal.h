@@ -69,6 +69,12 @@ static inline void mf__count(mf__counter which, int64_t delta) {
     mf__count_in(counts, which, delta);
 }
 
+/* What may outlive every tensor, and any allocator that a program sets: zeroed, in no ledger, and ended by free. It can
+ * be made to fail like all other memory. */
+void *mf__lasting_alloc(size_t nbytes);
+/* As realloc: NULL, and ${ptr} as it was, where there is no memory. */
+void *mf__lasting_grow(void *ptr, size_t nbytes);
+
 /* Without a kept block. */
 void *mf__alloc_any(size_t nbytes);
 void mf__free_any(void *ptr, size_t nbytes);
@@ -156,7 +162,7 @@ int mf__layout_resize(mf__layout *l, int64_t old_bits, int64_t new_bits, mf_erro
 typedef struct mf__storage mf__storage;
 
 /* room is how many bytes the storage's first tensor takes; mf__storage_room is where. It lives as long as the
- * storage. */
+ * storage. No bytes have no place: *data then stays as it was. */
 int mf__storage_create(size_t room, int64_t nbytes, void **data, mf__storage **out, mf_error *err);
 /* The same on a device, ready on the queue's stream, which the record then begins with. */
 int mf__storage_create_on(size_t room, int64_t nbytes, const mf__place *place, void **data, mf__storage **out,
@@ -393,6 +399,8 @@ int mf__image_fill(mf_tensor *dst, const void *slot, const mf__queue *on, mf_err
 bool mf__tensor_on_host(const mf_tensor *t);
 /* MF_EDEVICE for managed memory that the host may not use while its devices work: concurrent access is not theirs. */
 int mf__tensor_shared_check(const mf_tensor *t, mf_error *err);
+/* The host waits for what the record demands, if there is one. */
+int mf__host_wait(const mf_tensor *t, bool write, mf_error *err);
 /* Host memory for the host's use: waits for what the record demands. MF_EDEVICE for a device's memory, saying that
  * mf_tensor_to copies it. */
 int mf__tensor_host_use(const mf_tensor *t, bool write, mf_error *err);

@@ -7,11 +7,10 @@
 #include "block.h"
 
 #include <sched.h>
-#include <stdlib.h>
 #include <string.h>
 
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
-static mf__block **list; /* malloc's: it outlives every tensor, as blocks do */
+static mf__block **list; /* it outlives every tensor, as blocks do */
 static size_t count, room;
 
 /* The place of the first block that begins above the address. */
@@ -25,19 +24,20 @@ static size_t above(const void *ptr) {
   return low;
 }
 
-static bool make_room(void) {
-  if (count < room) return true;
+/* For one more, if the host has memory. */
+static void make_room(void) {
+  if (count < room) return;
   const size_t more = room == 0 ? 64 : room * 2;
-  mf__block **grown = realloc(list, more * sizeof *grown);
-  if (grown == NULL) return false;
+  mf__block **grown = mf__lasting_grow(list, more * sizeof *grown);
+  if (grown == NULL) return;
   list = grown;
   room = more;
-  return true;
 }
 
 int mf__owned_add(mf__block *b, mf_error *err) {
   pthread_mutex_lock(&list_lock);
-  const bool fits = make_room();
+  make_room();
+  const bool fits = count < room;
   if (fits) {
     const size_t at = above(b->data);
     memmove(list + at + 1, list + at, (count - at) * sizeof *list);

@@ -51,7 +51,7 @@ static int64_t round_up(int64_t nbytes) {
 }
 
 static pool *pool_new(const mf__device *device) {
-  pool *p = calloc(1, sizeof *p);
+  pool *p = mf__lasting_alloc(sizeof *p);
   if (p == NULL) return NULL;
   pthread_mutex_init(&p->lock, NULL);
   p->device = *device;
@@ -229,7 +229,7 @@ static int driver_alloc(const request *r, mf__block *b, mf_error *err) {
 }
 
 static mf__block *block_new(const request *r) {
-  mf__block *b = calloc(1, sizeof *b);
+  mf__block *b = mf__lasting_alloc(sizeof *b);
   if (b == NULL) return NULL;
   b->pool = r->pool;
   b->device = r->pool->device;

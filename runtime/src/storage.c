@@ -33,16 +33,7 @@ static int storage_new(origin_kind origin, size_t behind, int64_t nbytes, mf__st
   mf__storage *s = mf__alloc(block);
   *out = s;
   if (s == NULL) return mf__fail(err, MF_ENOMEM, "no memory for %zu bytes", block);
-  atomic_init(&s->refs, 1);
-  atomic_init(&s->closed, 0);
-  s->origin = (int16_t)origin;
-  s->quiet = false;
-  s->block = block;
-  s->nbytes = nbytes;
-  s->release = NULL;
-  s->holder = NULL;
-  s->base = NULL;
-  s->access = NULL;
+  *s = (mf__storage){.refs = 1, .origin = (int16_t)origin, .block = block, .nbytes = nbytes};
   mf__count(MF__STORAGES, 1);
   mf__count(MF__BYTES, nbytes);
   return MF_OK;
@@ -55,11 +46,8 @@ void *mf__storage_room(mf__storage *s) {
 /* The elements begin at the first aligned byte behind the room. Nothing overflows: a layout whose bits fit
  * into int64_t has fewer than 2^61 bytes. */
 int mf__storage_create(size_t room, int64_t nbytes, void **data, mf__storage **out, mf_error *err) {
-  const size_t elements = nbytes > 0 ? (size_t)nbytes + MF_ALIGNMENT - 1 : 0;
-  *data = NULL;
-  *out = NULL;
-  const int rc = storage_new(OWNED, room + elements, nbytes, out, err);
-  if (rc != MF_OK || nbytes == 0) return rc;
+  const int rc = storage_new(OWNED, room + (size_t)nbytes + MF_ALIGNMENT - 1, nbytes, out, err);
+  if (*out == NULL || nbytes == 0) return rc;
   char *behind = (char *)mf__storage_room(*out) + room;
   *data = behind + (MF_ALIGNMENT - (uintptr_t)behind % MF_ALIGNMENT) % MF_ALIGNMENT;
   return rc;
@@ -74,15 +62,12 @@ static int take_memory(const mf__device *device, const mf__queue *on, int64_t nb
   const mf__usage use = {.access = *out, .write = true};
   if (rc == MF_OK) return device->space == MF__DEVICE ? mf__order_enter(on, &use, err) : MF_OK;
   mf__access_free(*out);
-  *out = NULL;
   return rc;
 }
 
 int mf__storage_create_on(size_t room, int64_t nbytes, const mf__place *place, void **data, mf__storage **out,
                           mf_error *err) {
   mf__access *access = NULL;
-  *data = NULL;
-  *out = NULL;
   int rc = nbytes > 0 ? take_memory(&place->device, &place->on, nbytes, data, &access, err) : MF_OK;
   if (rc != MF_OK) return rc;
   rc = storage_new(OWNED, room, nbytes, out, err);
@@ -130,7 +115,6 @@ static int adopt_on_device(size_t room, const mf__region *memory, const mf__fore
 
 int mf__storage_adopt(size_t room, const mf__region *memory, const mf__foreign *from, mf__storage **out,
                       mf_error *err) {
-  *out = NULL;
   return memory->device.backend == NULL ? adopt(room, memory, from, out, err)
                                         : adopt_on_device(room, memory, from, out, err);
 }

@@ -147,7 +147,7 @@ static void make_currents_key(void) {
 static int make_currents(mf_error *err) {
   if (currents != NULL) return MF_OK;
   pthread_once(&currents_once, make_currents_key);
-  current_streams *made = calloc(1, sizeof *made);
+  current_streams *made = mf__lasting_alloc(sizeof *made);
   if (made == NULL || !currents_kept || pthread_setspecific(currents_key, made) != 0) {
     free(made);
     return mf__fail(err, MF_ENOMEM, "no memory for the thread's current streams");
@@ -268,7 +268,7 @@ static int create_handle(const mf__device *device, mf_stream *out, mf_error *err
 
 /* These entries outlive every tensor, so that they are no blocks of the ledger. */
 static int create_stream(const mf__device *device, own_stream **out, mf_error *err) {
-  own_stream *s = malloc(sizeof *s);
+  own_stream *s = mf__lasting_alloc(sizeof *s);
   if (s == NULL) return mf__fail(err, MF_ENOMEM, "no memory for a stream's entry");
   *s = (own_stream){.backend = device->backend, .ordinal = device->ordinal, .in_use = true};
   const int rc = create_handle(device, &s->handle, err);

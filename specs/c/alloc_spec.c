@@ -2,6 +2,7 @@
  * ... allocation failing, once and from then on; each time it fails with MF_ENOMEM, gives NULL, and leaves
  * everything as it was. Also: the allocator itself, and how it is changed.
  */
+#define _POSIX_C_SOURCE 200809L
 #include "spec.h"
 
 #include <pthread.h>
@@ -80,6 +81,15 @@ static int exports(void *ctx, mf_error *err) {
   return rc;
 }
 
+static int exports_a_copy(void *ctx, mf_error *err) {
+  DLManagedTensorVersioned *m = (DLManagedTensorVersioned *)(uintptr_t)16;
+  (void)ctx;
+  int rc = mf_tensor_export(subject, DLPACK_FLAG_BITMASK_IS_COPIED, &m, err);
+  if (rc == MF_OK) m->deleter(m);
+  else assert_null(m);
+  return rc;
+}
+
 static int exports_legacy(void *ctx, mf_error *err) {
   DLManagedTensor *m = (DLManagedTensor *)(uintptr_t)16;
   (void)ctx;
@@ -116,7 +126,7 @@ static void every_call_that_allocates(void **state) {
   static const spec_call calls[] = {
       indexes,   permutes,     reshapes,      broadcasts, squeezes,        expands, diagonals, reinterprets,
       clones,    makes_readonly, creates,     creates_nothing, wraps,      imports, imports_legacy,
-      exports,   exports_legacy,
+      exports,   exports_a_copy, exports_legacy,
   };
   (void)state;
   subject = spec_create("float32", DIMS(2, 3));
@@ -277,6 +287,116 @@ static void blocks_of_malloc_are_used_again(void **state) {
   OK(mf_allocator_set(spec_strict_realloc, NULL, &spec_err));
 }
 
+/* A thread whose counters were given back goes on in another library's destructor, beside a thread that begins. */
+enum { GOING_ON = 400000 };
+
+static pthread_key_t later;
+static pthread_barrier_t both;
+
+/* One block, of a size that is kept. */
+static int wrap_one(mf_tensor **out) {
+  static unsigned char memory[8];
+  const DLTensor view = {.data = memory, .ndim = 1, .shape = (int64_t[]){8}, .dtype = {kDLUInt, 8, 1}};
+  return mf_tensor_wrap(&view, 0, NULL, NULL, out, NULL);
+}
+
+static void *go_on(void *failures) {
+  (void)pthread_barrier_wait(&both);
+  for (int i = 0; i < ROUNDS_OF(GOING_ON); i++) {
+    mf_tensor *t;
+    *(int *)failures += wrap_one(&t) != MF_OK;
+    mf_tensor_release(t);
+  }
+  return NULL;
+}
+
+static void go_on_at_the_end(void *failures) {
+  (void)go_on(failures);
+}
+
+static void *end_and_go_on(void *failures) {
+  use_blocks(failures);
+  *(int *)failures += pthread_setspecific(later, failures) != 0;
+  return NULL;
+}
+
+/* More threads at once than have counters of their own: what they hold is counted. */
+enum { HOLDERS = 135 };
+
+static void *hold(void *failures) {
+  mf_tensor *t;
+  *(int *)failures += wrap_one(&t) != MF_OK;
+  (void)pthread_barrier_wait(&both); /* all hold theirs */
+  (void)pthread_barrier_wait(&both); /* they were counted */
+  mf_tensor_release(t);
+  return NULL;
+}
+
+static void what_many_threads_hold_is_counted(void **state) {
+  int failures[HOLDERS] = {0};
+  pthread_t threads[HOLDERS];
+  mf_ledger alive;
+  (void)state;
+  assert_int_equal(pthread_barrier_init(&both, NULL, HOLDERS + 1), 0);
+  for (int i = 0; i < HOLDERS; i++) assert_int_equal(pthread_create(&threads[i], NULL, hold, &failures[i]), 0);
+  (void)pthread_barrier_wait(&both);
+  mf_ledger_read(&alive);
+  (void)pthread_barrier_wait(&both);
+  for (int i = 0; i < HOLDERS; i++) assert_int_equal(pthread_join(threads[i], NULL), 0);
+  for (int i = 0; i < HOLDERS; i++) assert_int_equal(failures[i], 0);
+  assert_int_equal(alive.tensors, HOLDERS);
+  assert_int_equal(alive.storages, HOLDERS);
+  assert_int_equal(alive.blocks, HOLDERS);
+  assert_int_equal(alive.bytes, 8 * HOLDERS);
+  (void)pthread_barrier_destroy(&both);
+}
+
+/* A free block that the thread keeps is no way around an allocation that is to fail. */
+static void *fail_the_second(void *failures) {
+  mf_tensor *t;
+  mf_fault_arm(1, 0);
+  for (int i = 0; i < 4; i++) {
+    const int rc = wrap_one(&t);
+    *(int *)failures += rc != (i == 1 ? MF_ENOMEM : MF_OK);
+    mf_tensor_release(t);
+  }
+  *(int *)failures += mf_fault_hits() != 1;
+  return NULL;
+}
+
+static void kept_blocks_fail_as_well(void **state) {
+  int failures = 0;
+  pthread_t fresh;
+  (void)state;
+  OK(mf_allocator_set(NULL, NULL, &spec_err));
+  assert_int_equal(pthread_create(&fresh, NULL, fail_the_second, &failures), 0);
+  assert_int_equal(pthread_join(fresh, NULL), 0);
+  mf_tensor *t;
+  assert_int_equal(wrap_one(&t), MF_OK);
+  mf_tensor_release(t);
+  (void)fail_the_second(&failures);
+  assert_int_equal(failures, 0);
+  OK(mf_allocator_set(spec_strict_realloc, NULL, &spec_err));
+}
+
+static void a_thread_that_has_ended_counts_apart(void **state) {
+  int failures[2] = {0};
+  pthread_t ends, begins;
+  (void)state;
+  OK(mf_allocator_set(NULL, NULL, &spec_err));
+  mf_tensor_release(spec_create("int8", DIMS(4))); /* the library's own key is older */
+  assert_int_equal(pthread_key_create(&later, go_on_at_the_end), 0);
+  assert_int_equal(pthread_barrier_init(&both, NULL, 2), 0);
+  assert_int_equal(pthread_create(&ends, NULL, end_and_go_on, &failures[0]), 0);
+  assert_int_equal(pthread_create(&begins, NULL, go_on, &failures[1]), 0);
+  assert_int_equal(pthread_join(ends, NULL), 0);
+  assert_int_equal(pthread_join(begins, NULL), 0);
+  assert_int_equal(failures[0] + failures[1], 0);
+  (void)pthread_key_delete(later);
+  (void)pthread_barrier_destroy(&both);
+  OK(mf_allocator_set(spec_strict_realloc, NULL, &spec_err));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(every_call_that_allocates),
@@ -285,6 +405,9 @@ int main(void) {
       SPEC(arming),
       SPEC(the_allocator_changes_only_while_nothing_lives),
       SPEC(blocks_of_malloc_are_used_again),
+      SPEC(a_thread_that_has_ended_counts_apart),
+      SPEC(what_many_threads_hold_is_counted),
+      SPEC(kept_blocks_fail_as_well),
   };
   return cmocka_run_group_tests(tests, spec_group_setup, NULL);
 }

@@ -261,6 +261,49 @@ static void fills_of_any_layout(void **state) {
   }
 }
 
+/* Both bytes of four half bytes, of which the first three were written: the fourth is another view's. */
+static void expect_half_bytes(mf_tensor *whole, unsigned first, unsigned second) {
+  const mf_request on_host = {.device = {kDLCPU, 0}, .copy = MF_COPY_ALWAYS};
+  mf_tensor *host;
+  OK(mf_tensor_to(whole, &on_host, &host, &err));
+  const unsigned char *bytes = mf_tensor_dltensor(host)->data;
+  assert_int_equal(bytes[0], first);
+  assert_int_equal(bytes[1], second);
+  mf_tensor_release(host);
+}
+
+static void write_three_of_four(mf_tensor *whole, mf_tensor *part) {
+  const mf_scalar four = {.kind = MF_KIND_UINT, .u = 4}, ten = {.kind = MF_KIND_UINT, .u = 10};
+  int64_t three[] = {3};
+  mf_tensor *src = create(CPU, "uint4", 1, three);
+  memset(mf_tensor_dltensor(src)->data, 0x77, 2);
+  OK(mf_tensor_fill(whole, &ten, &err));
+  OK(mf_tensor_copy(part, src, &err));
+  expect_half_bytes(whole, 0x77, 0xa7);
+  OK(mf_tensor_fill(part, &four, &err));
+  expect_half_bytes(whole, 0x44, 0xa4);
+  mf_tensor_release(src);
+  mf_tensor_release(part);
+}
+
+static void the_half_byte_beside_a_view_stays(void **state) {
+  int64_t four[] = {4}, three[] = {3};
+  const mf_index items[] = {{.kind = MF_INDEX_SLICE, .start = 0, .stop = 3, .step = 1}};
+  (void)state;
+  for (place at = PINNED; at < NPLACES; at++) {
+    mf_tensor *part;
+    if (!have(at)) continue;
+    mf_tensor *whole = create(at, "uint4", 1, four);
+    OK(mf_tensor_index(whole, items, 1, &part, &err));
+    write_three_of_four(whole, part);
+    DLTensor view = *mf_tensor_dltensor(whole);
+    view.shape = three;
+    OK(mf_tensor_wrap(&view, 0, NULL, NULL, &part, &err));
+    write_three_of_four(whole, part);
+    mf_tensor_release(whole);
+  }
+}
+
 /* The host's part */
 
 static void elements_of_a_gpu_are_not_read_by_the_host(void **state) {
@@ -311,6 +354,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(large_copies_in_turn_on_two_streams, setup, teardown),
       cmocka_unit_test_setup_teardown(large_copies_of_strided_memory, setup, teardown),
       cmocka_unit_test_setup_teardown(fills_of_any_layout, setup, teardown),
+      cmocka_unit_test_setup_teardown(the_half_byte_beside_a_view_stays, setup, teardown),
       cmocka_unit_test_setup_teardown(elements_of_a_gpu_are_not_read_by_the_host, setup, teardown),
       cmocka_unit_test_setup_teardown(shared_memory_is_read_when_it_is_written, setup, teardown),
   };

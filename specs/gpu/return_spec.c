@@ -242,6 +242,25 @@ static void what_was_trimmed_is_no_longer_known(void **state) {
   overwrite_freed_memory(0);
 }
 
+/* Memory whose neighbours went back to the driver. */
+static void after_a_trim(void **state) {
+  (void)state;
+  enum { SOME = 9 };
+  mf_tensor *all[SOME];
+  for (int i = 0; i < SOME; i++) all[i] = create(gpu(0), NBYTES);
+  for (int i = 0; i < SOME; i += 2) mf_tensor_release(all[i]);
+  trim(gpu(0));
+  for (int i = 1; i < SOME; i += 2) {
+    const int64_t used = stats(gpu(0)).used_bytes;
+    mf_tensor *wrapped;
+    OK(mf_tensor_wrap(mf_tensor_dltensor(all[i]), 0, NULL, NULL, &wrapped, &err));
+    mf_tensor_release(all[i]);
+    assert_int_equal(stats(gpu(0)).used_bytes, used);
+    mf_tensor_release(wrapped);
+    assert_int_equal(stats(gpu(0)).used_bytes, used - NBYTES);
+  }
+}
+
 /* Threads release, pass on and take back at once. */
 enum { NTHREADS = 4, ROUNDS = 200 };
 
@@ -276,12 +295,55 @@ static void threads(void **state) {
   for (int i = 0; i < NTHREADS; i++) mf_tensor_release(shared_tensor[i]);
 }
 
+/* One thread makes and releases what is mostly the same memory, while another wraps its address. */
+static DLTensor known;
+
+static void *make_and_release(void *arg) {
+  mf_error mine;
+  mf_tensor *t;
+  int64_t nbytes = NBYTES;
+  const DLTensor like = {.device = gpu(0), .ndim = 1, .dtype = {kDLUInt, 8, 1}, .shape = &nbytes};
+  (void)arg;
+  for (int i = 0; i < 5 * ROUNDS; i++) {
+    if (mf_tensor_create(&like, 0, &t, &mine) == MF_OK) mf_tensor_release(t);
+    else atomic_fetch_add(&wrong, 1);
+  }
+  return NULL;
+}
+
+static void *wrap_and_release(void *arg) {
+  mf_error mine;
+  mf_tensor *t;
+  (void)arg;
+  for (int i = 0; i < 5 * ROUNDS; i++) {
+    if (mf_tensor_wrap(&known, 0, NULL, NULL, &t, &mine) == MF_OK) mf_tensor_release(t);
+    else atomic_fetch_add(&wrong, 1);
+  }
+  return NULL;
+}
+
+static void threads_with_one_memory(void **state) {
+  static int64_t shape[] = {NBYTES};
+  pthread_t maker, wrapper;
+  (void)state;
+  atomic_store(&wrong, 0);
+  mf_tensor *t = create(gpu(0), NBYTES);
+  known = (DLTensor){.data = data_of(t), .device = gpu(0), .ndim = 1, .dtype = {kDLUInt, 8, 1}, .shape = shape};
+  mf_tensor_release(t);
+  assert_int_equal(pthread_create(&maker, NULL, make_and_release, NULL), 0);
+  assert_int_equal(pthread_create(&wrapper, NULL, wrap_and_release, NULL), 0);
+  pthread_join(maker, NULL);
+  pthread_join(wrapper, NULL);
+  assert_int_equal(atomic_load(&wrong), 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(either_waits_for_the_other),     SPEC(the_original_goes_first),
       SPEC(it_comes_back_on_the_current_stream), SPEC(a_wrapped_address_keeps_the_memory),
-      SPEC(memory_that_is_kept_is_nobodys), SPEC(among_many),              SPEC(threads),
-      SPEC(what_was_trimmed_is_no_longer_known),
+      SPEC(memory_that_is_kept_is_nobodys), SPEC(among_many),
+      SPEC(what_was_trimmed_is_no_longer_known), SPEC(after_a_trim),
+      SPEC(threads),                        SPEC(threads_with_one_memory),
   };
   return RUN(tests);
 }

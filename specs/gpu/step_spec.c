@@ -187,6 +187,21 @@ static void a_pinned_copy_for_the_host_is_done(void **state) {
   each_seed(done_for_the_host);
 }
 
+/* Memory that the driver gives in the order of one stream is ready for a reader on another. */
+static void read_when_new(scene *s) {
+  use_trim(); /* none is kept */
+  mf_tensor *t = use_create(gpu_device(0));
+  OK(mf_tensor_acquire(t, s->theirs, MF_READ, &err));
+  other_copy(0, s->seen, use_data(t), NBYTES, s->theirs);
+  other_sync(0, s->theirs);
+  mf_tensor_release(t);
+}
+
+static void new_memory_is_ready_for_a_reader_elsewhere(void **state) {
+  (void)state;
+  each_seed(read_when_new);
+}
+
 /* No copy, but another stream to be ready on. */
 static void ready_elsewhere(scene *s) {
   const mf_request request = {.copy = MF_COPY_NEVER, .stream = s->theirs};
@@ -403,6 +418,7 @@ int main(void) {
       USE(events_that_are_not_kept_leave_no_context),
       USE(a_wait_for_a_stream_releases),
       USE(a_pinned_copy_for_the_host_is_done),
+      USE(new_memory_is_ready_for_a_reader_elsewhere),
       USE(a_view_is_ready_on_the_stream_that_was_asked_for),
       USE(a_copy_is_made_on_the_stream_that_was_named),
       USE(uses_without_order_cost_no_call),

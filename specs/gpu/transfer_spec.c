@@ -311,6 +311,37 @@ static void threads_share_the_staging_buffers(void **state) {
   }
 }
 
+/* Another way is taken where there is no kernel, not where one fails: that is told. */
+static void a_kernel_that_fails_is_told(void **state) {
+  int64_t shape[] = {40, 30};
+  const mf_scalar two = {.kind = MF_KIND_INT, .i = 2};
+  mf_tensor *turned;
+  (void)state;
+  if (other_device_type() == kDLROCM) return; /* for which there are no kernels */
+  if (!other_is_simulated()) {
+    print_message("skipped: a real driver cannot be told to fail\n");
+    skip();
+  }
+  mf_tensor *a = create(GPU0, "float64", 2, shape), *b = create(GPU0, "float64", 2, (int64_t[]){30, 40}), *thin;
+  const mf_index odd[] = {{.kind = MF_INDEX_ELLIPSIS}, {.kind = MF_INDEX_SLICE, .start = 0, .stop = 40, .step = 2}};
+  OK(mf_tensor_permute(a, NULL, 0, &turned, &err));
+  OK(mf_tensor_index(b, odd, 2, &thin, &err));
+  OK(mf_tensor_copy(b, turned, &err));
+  for (int i = 0; i < 2; i++) {
+    memset(&err, 0, sizeof err);
+    sim_ask_fail("cuLaunchKernel:719:once");
+    assert_int_equal(i == 0 ? mf_tensor_copy(b, turned, &err) : mf_tensor_fill(thin, &two, &err), MF_EDRIVER);
+    assert_int_equal(err.driver_code, 719);
+    assert_string_equal(err.call, "cuLaunchKernel");
+    sim_ask_fail("cuLaunchKernel:719:once");
+    assert_int_equal(i == 0 ? mf_tensor_copy(b, turned, NULL) : mf_tensor_fill(thin, &two, NULL), MF_EDRIVER);
+    OK(mf_tensor_copy(b, turned, &err));
+    OK(mf_tensor_fill(thin, &two, &err));
+  }
+  mf_tensor *all[] = {a, b, turned, thin};
+  for (int i = 0; i < 4; i++) mf_tensor_release(all[i]);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(threads_share_the_staging_buffers, setup, teardown),
@@ -320,6 +351,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(buffers_that_failed_to_be_freed_are_not_used_again, setup, teardown),
       cmocka_unit_test_setup_teardown(each_driver_call_fails_in_turn, setup, teardown),
       cmocka_unit_test_setup_teardown(plain_copies_are_one_driver_call, setup, teardown),
+      cmocka_unit_test_setup_teardown(a_kernel_that_fails_is_told, setup, teardown),
   };
   if (!other_open()) return 0;
   return cmocka_run_group_tests(tests, NULL, NULL);

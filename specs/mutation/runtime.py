@@ -21,7 +21,7 @@ FILES = (
 DRIVERS = {"cuda": ("cuda", "CUDA"), "rocm": ("hip", "HIP")}
 # Those that look inside, those with a device, those without one that reach one of FILES.
 HOST = "dlpack import storage tensor copy device alloc threads view".split()
-THREADED = "storm pairs pool_trim pool_forget order retire transfer crew".split()
+THREADED = "storm pairs pool_trim pool_forget order retire return transfer crew".split()
 # What a simulated driver fails at, in turn, takes seconds: one driver's is asked, where a file is not the other's own.
 LONG = {"scenario": "cuda"}
 # Shapes, not order: asked about these files alone.

@@ -67,6 +67,7 @@ def copy_of(text, function, number, start=None, end=None, new=""):
     if start is not None:
         shift = function.name_at + len(function.name)
         body = body[: start - shift] + new + body[end - shift :]
+    body = body.replace("__func__", f'"{function.name}"')  # the errors tell the function's own name
     return f"{text[function.start : function.name_at]}{function.name}__m{number}{body}\n"
 
 

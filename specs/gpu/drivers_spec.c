@@ -1,0 +1,145 @@
+/* drivers_spec.c: two drivers in one process. What one has goes to the other through the host; no memory carries a
+ * label of the other's, and no stream waits for one of the other's. Needs both simulated drivers. */
+#include <dlfcn.h>
+
+#include "api.h"
+
+enum { ROWS = 48, COLUMNS = 40, NBYTES = ROWS * COLUMNS };
+
+static const DLDevice cpu = {kDLCPU, 0};
+static void *second_library;
+static DLDevice second, second_pinned;
+
+/* The simulator that lies beside the one that the spec runs on. The runtime finds it by its name, as it is loaded. */
+static bool second_open(void) {
+  const bool rocm = other_device_type() == kDLROCM;
+  char folder[4096], path[4200];
+  void *first = dlopen(rocm ? "libamdhip64.so.7" : "libcuda.so.1", RTLD_NOW);
+  if (first == NULL || dlinfo(first, RTLD_DI_ORIGIN, folder) != 0) return false;
+  (void)snprintf(path, sizeof path, "%s/../%s", folder, rocm ? "cuda/libcuda.so.1" : "hip/libamdhip64.so.7");
+  second_library = dlopen(path, RTLD_NOW);
+  second = (DLDevice){rocm ? kDLCUDA : kDLROCM, 0};
+  second_pinned = (DLDevice){rocm ? kDLCUDAHost : kDLROCMHost, 0};
+  (void)dlclose(first);
+  return second_library != NULL;
+}
+
+static void second_is_empty(void) {
+  static const char *const sorts[] = {"memory", "streams", "events", "contexts", "captures", "pending"};
+  int64_t (*left)(const char *);
+  uint64_t (*findings)(int);
+  OK(mf_device_synchronize(&second, &err));
+  trim(second_pinned);
+  trim(second);
+  OK(mf_device_synchronize(&second, &err));
+  *(void **)&left = dlsym(second_library, "sim_left");
+  *(void **)&findings = dlsym(second_library, "sim_findings");
+  for (size_t i = 0; i < COUNT(sorts); i++) assert_int_equal(left(sorts[i]), 0);
+  assert_int_equal(findings(0), 0);
+}
+
+static mf_tensor *counted(DLDevice device) {
+  const mf_request request = {.device = device, .copy = MF_COPY_ALWAYS};
+  int64_t shape[] = {ROWS, COLUMNS};
+  const DLTensor like = {.device = cpu, .ndim = 2, .dtype = {kDLUInt, 8, 1}, .shape = shape};
+  mf_tensor *host, *t;
+  OK(mf_tensor_create(&like, 0, &host, &err));
+  for (int i = 0; i < NBYTES; i++) ((unsigned char *)data_of(host))[i] = (unsigned char)(i * 7);
+  OK(mf_tensor_to(host, &request, &t, &err));
+  mf_tensor_release(host);
+  return t;
+}
+
+static void expect_counted(mf_tensor *t) {
+  const mf_request on_host = {.device = cpu, .copy = MF_COPY_ALWAYS};
+  mf_tensor *host;
+  OK(mf_tensor_to(t, &on_host, &host, &err));
+  for (int i = 0; i < NBYTES; i++)
+    if (((unsigned char *)data_of(host))[i] != (unsigned char)(i * 7)) fail_msg("byte %d", i);
+  mf_tensor_release(host);
+}
+
+/* Whatever the label says, the elements are copied. */
+static void expect_copied(mf_tensor *t, DLDevice to) {
+  mf_request request = {.device = to};
+  mf_tensor *copy;
+  OK(mf_tensor_to(t, &request, &copy, &err));
+  assert_ptr_not_equal(data_of(copy), data_of(t));
+  assert_int_equal(mf_tensor_dltensor(copy)->device.device_type, to.device_type);
+  expect_counted(copy);
+  mf_tensor_release(copy);
+  request.copy = MF_COPY_NEVER;
+  REFUSED(mf_tensor_to(t, &request, &copy, &err), MF_ELAYOUT, "needs a copy");
+}
+
+static void each_memory_goes_to_the_other_driver(void **state) {
+  const DLDevice ours[] = {gpu(0), pinned(), managed()}, theirs[] = {second, second_pinned};
+  (void)state;
+  for (size_t i = 0; i < COUNT(ours); i++)
+    for (size_t k = 0; k < COUNT(theirs) && (int)ours[i].device_type != 0; k++) {
+      mf_tensor *here = counted(ours[i]), *there = counted(theirs[k]);
+      expect_copied(here, theirs[k]);
+      expect_copied(there, ours[i]);
+      mf_tensor_release(here);
+      mf_tensor_release(there);
+    }
+  second_is_empty();
+}
+
+/* Both sides in layouts of their own, behind work on streams of each. */
+static void strided_elements_go_over_in_order(void **state) {
+  (void)state;
+  for (uint64_t seed = 0; seed < seeds(5); seed++) {
+    sim_ask_seed(seed);
+    const mf_stream s = stream_new();
+    mf_tensor *here = counted(gpu(0)), *there = counted(second), *turned_here, *turned_there, *back = counted(gpu(0));
+    const mf_scalar zero = {.kind = MF_KIND_UINT};
+    OK(mf_tensor_permute(here, NULL, 0, &turned_here, &err));
+    OK(mf_tensor_permute(there, NULL, 0, &turned_there, &err));
+    OK(mf_tensor_fill(there, &zero, &err));
+    keep_busy(back, s);
+    OK(mf_tensor_copy(turned_there, turned_here, &err));
+    expect_counted(there);
+    use(s);
+    OK(mf_tensor_copy(back, there, &err));
+    use(MF_STREAM_DEFAULT);
+    expect_counted(back);
+    mf_tensor *all[] = {here, there, turned_here, turned_there, back};
+    for (size_t i = 0; i < COUNT(all); i++) mf_tensor_release(all[i]);
+    stream_end(s);
+  }
+  second_is_empty();
+}
+
+static void no_stream_waits_for_the_other_drivers(void **state) {
+  const DLDevice first = gpu(0);
+  mf_stream there, again;
+  mf_tensor *t = counted(first);
+  (void)state;
+  const mf_stream here = stream_new();
+  stream_end(here);
+  OK(mf_stream_create(&second, &there, &err));
+  OK(mf_stream_query(&second, there, &(int32_t){0}, &err));
+  REFUSED(mf_stream_wait(&first, MF_STREAM_DEFAULT, &second, there, &err), MF_EINVAL, "cannot wait for one of");
+  REFUSED(mf_stream_wait(&second, there, &first, MF_STREAM_DEFAULT, &err), MF_EINVAL, "cannot wait for one of");
+  OK(mf_stream_destroy(&second, there, &err));
+  OK(mf_stream_create(&first, &again, &err));
+  assert_int_equal(again, here); /* each driver has its own */
+  stream_end(again);
+  mf_tensor_release(t);
+  second_is_empty();
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      SPEC(each_memory_goes_to_the_other_driver),
+      SPEC(strided_elements_go_over_in_order),
+      SPEC(no_stream_waits_for_the_other_drivers),
+  };
+  if (!other_open()) return 77;
+  if (!other_is_simulated() || !second_open()) {
+    print_message("skipped: it needs both simulated drivers\n");
+    return 77;
+  }
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,96 @@
+/* owner_spec.c: memory of ours comes back at the very moment at which its last reference goes. The steps that two
+ * threads would take meanwhile are taken here one by one, in each order. */
+#include "block.h"
+#include "spec.h"
+
+enum { NBYTES = 512 };
+
+typedef struct scene {
+  mf__storage *storage;
+  void *block;
+  mf__region memory;
+} scene;
+
+static scene scene_open(void) {
+  const mf__device device = {.backend = gpu, .space = MF__DEVICE};
+  mf__place place = {.device = device};
+  scene s = {0};
+  void *data = NULL;
+  OK(mf__queue_resolve(&device, MF_STREAM_DEFAULT, false, &place.on, &err));
+  OK(mf__storage_create_on(0, NBYTES, &place, &data, &s.storage, &err));
+  s.block = mf__storage_access(s.storage)->block;
+  s.memory = (mf__region){.device = device, .first = data, .nbytes = NBYTES};
+  return s;
+}
+
+static void expect_nothing_left(const scene *s) {
+  mf_ledger alive;
+  assert_null(mf__owned_find(&s->memory));
+  mf_ledger_read(&alive);
+  assert_int_equal(alive.storages, 0);
+  assert_int_equal(alive.blocks, 0);
+  assert_int_equal(alive.bytes, 0);
+}
+
+/* Who drops the last reference has seen that nobody else has one; then somebody finds the memory. */
+static void found_before_it_is_gone(void **state) {
+  (void)state;
+  scene s = scene_open();
+  assert_ptr_equal(mf__owned_find(&s.memory), s.storage);
+  assert_false(mf__owned_clear(s.block, s.storage)); /* it goes on with who found it */
+  assert_ptr_equal(mf__owned_find(&s.memory), s.storage);
+  mf__storage_release(s.storage, false);
+  assert_ptr_equal(mf__owned_find(&s.memory), s.storage);
+  mf__storage_release(s.storage, false);
+  mf__storage_release(s.storage, false);
+  expect_nothing_left(&s);
+}
+
+static void gone_before_it_is_looked_for(void **state) {
+  (void)state;
+  scene s = scene_open();
+  assert_true(mf__owned_clear(s.block, s.storage));
+  assert_null(mf__owned_find(&s.memory));
+  mf__storage_release(s.storage, false); /* who cleared it goes on to end it */
+  expect_nothing_left(&s);
+}
+
+static scene locked;
+
+static void release_in_a_child(void) {
+  mf_ledger alive;
+  (void)alarm(20);
+  mf__storage_release(locked.storage, false);
+  mf_ledger_read(&alive);
+  CHECK(alive.storages == 0 && alive.blocks == 0);
+}
+
+/* A fork while another thread is about to take the memory: in the child nobody is there who would go on. */
+static void a_forked_child_waits_for_nobody(void **state) {
+  (void)state;
+  locked = scene_open();
+  mf__block *block = locked.block;
+  atomic_store(&block->owner_locked, 1);
+  in_child("", release_in_a_child);
+  atomic_store(&block->owner_locked, 0);
+  mf__storage_release(locked.storage, false);
+  expect_nothing_left(&locked);
+}
+
+static int end(void **state) {
+  const DLDevice device = {(DLDeviceType)gpu->types[MF__DEVICE], 0};
+  (void)state;
+  OK(mf_pool_trim(&device, &err));
+  OK(mf_device_synchronize(&device, &err));
+  sim_clean();
+  return 0;
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_teardown(found_before_it_is_gone, end),
+      cmocka_unit_test_teardown(gone_before_it_is_looked_for, end),
+      cmocka_unit_test_teardown(a_forked_child_waits_for_nobody, end),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,342 @@
+/* stream_spec.c: streams as a program names them: by handle, by name, by a number of the Python protocol; a thread's
+ * current ones; ours, which are kept when they are given back. What is refused says why and gives nothing out. */
+#include <pthread.h>
+
+#include "api.h"
+
+static const DLDevice cpu = {kDLCPU, 0}, unknown = {(DLDeviceType)99, 0};
+
+static bool is_rocm(void) {
+  return other_device_type() == kDLROCM;
+}
+
+/* Numbers */
+
+static mf_stream meant(DLDevice device, int64_t number) {
+  mf_stream s = 77;
+  OK(mf_stream_from_number(&device, number, &s, &err));
+  return s;
+}
+
+static void no_number(DLDevice device, int64_t number, const char *saying) {
+  mf_stream s = 77;
+  REFUSED(mf_stream_from_number(&device, number, &s, &err), MF_EINVAL, saying);
+  assert_int_equal(s, MF_STREAM_CURRENT);
+}
+
+static void what_a_number_means(void **state) {
+  const DLDevice both[] = {gpu(0), pinned()};
+  (void)state;
+  for (size_t i = 0; i < COUNT(both); i++) {
+    assert_int_equal(meant(both[i], -1), MF_STREAM_NO_ORDER);
+    assert_int_equal(meant(both[i], 0x5000), 0x5000);
+    assert_int_equal(meant(both[i], 3), 3);
+    if (is_rocm()) assert_int_equal(meant(both[i], 0), MF_STREAM_DEFAULT);
+    else assert_int_equal(meant(both[i], 1), MF_STREAM_DEFAULT);
+    if (!is_rocm()) assert_int_equal(meant(both[i], 2), MF_STREAM_PER_THREAD);
+    if (!is_rocm()) no_number(both[i], 0, "stream is 0, which could be either default stream");
+    if (is_rocm()) no_number(both[i], 1, "stream is 1; None, -1, 0 (default) or a handle above 2 expected");
+    if (is_rocm()) no_number(both[i], 2, "stream is 2; None, -1, 0 (default) or a handle above 2 expected");
+    no_number(both[i], -2, is_rocm() ? "stream is -2; None, -1, 0 (default)" : "stream is -2; None, -1, 1 (legacy");
+  }
+  assert_int_equal(meant(pinned(), MF_NUMBER_NONE), MF_STREAM_HOST);
+  assert_int_equal(meant(cpu, MF_NUMBER_NONE), MF_STREAM_HOST);
+  assert_int_equal(meant(cpu, -1), MF_STREAM_HOST);
+  for (int64_t number = -2; number < 6; number++)
+    if (number != -1) no_number(cpu, number, "None or -1 expected for memory on cpu");
+  no_number(unknown, 1, "device.device_type is 99, which has no streams here");
+}
+
+static void what_none_means(void **state) {
+  (void)state;
+  assert_int_equal(mf_stream_none(), MF_NONE_DEFAULT);
+  assert_int_equal(meant(gpu(0), MF_NUMBER_NONE), MF_STREAM_DEFAULT);
+  OK(mf_stream_none_set(MF_NONE_NO_ORDER, &err));
+  assert_int_equal(mf_stream_none(), MF_NONE_NO_ORDER);
+  assert_int_equal(meant(gpu(0), MF_NUMBER_NONE), MF_STREAM_NO_ORDER);
+  OK(mf_stream_none_set(MF_NONE_REFUSE, &err));
+  no_number(gpu(0), MF_NUMBER_NONE, "stream is None");
+  REFUSED(mf_stream_none_set(3, &err), MF_EINVAL, "meaning is 3");
+  REFUSED(mf_stream_none_set(-1, &err), MF_EINVAL, "meaning is -1");
+  assert_int_equal(mf_stream_none(), MF_NONE_REFUSE);
+  OK(mf_stream_none_set(MF_NONE_DEFAULT, &err));
+  assert_int_equal(meant(gpu(0), MF_NUMBER_NONE), MF_STREAM_DEFAULT);
+}
+
+static void numbers_cost_no_call(void **state) {
+  const DLDevice device = gpu(0);
+  int64_t number = 0;
+  (void)state;
+  const int64_t theirs = other_stream(0, false);
+  sim_ask_reset();
+  OK(mf_stream_to_number(&device, theirs, &number, &err));
+  assert_int_equal(number, theirs);
+  assert_int_equal(sim_ask_calls(NULL), 0);
+  for (mf_stream s = MF_STREAM_HOST; s < 5; s++) {
+    number = 5;
+    OK(mf_stream_to_number(&cpu, s, &number, &err));
+    assert_int_equal(number, MF_NUMBER_NONE);
+  }
+  other_stream_end(theirs);
+}
+
+/* What is refused */
+
+static void streams_that_the_cpu_has_not(void **state) {
+  mf_stream s = 77;
+  int32_t done = 77;
+  (void)state;
+  for (mf_stream name = MF_STREAM_DEFAULT; name < 4; name++)
+    REFUSED(mf_stream_check(&cpu, name, &err), MF_EINVAL, "the cpu has no streams");
+  for (mf_stream name = MF_STREAM_HOST; name <= MF_STREAM_CURRENT; name++) OK(mf_stream_check(&cpu, name, &err));
+  OK(mf_stream_current(&cpu, &s, &err));
+  assert_int_equal(s, MF_STREAM_HOST);
+  s = 77;
+  REFUSED(mf_stream_swap(&cpu, MF_STREAM_DEFAULT, &s, &err), MF_EINVAL, "device is the cpu");
+  assert_int_equal(s, MF_STREAM_CURRENT);
+  s = 77;
+  REFUSED(mf_stream_create(&cpu, &s, &err), MF_EINVAL, "device is the cpu");
+  assert_int_equal(s, MF_STREAM_CURRENT);
+  REFUSED(mf_stream_query(&cpu, MF_STREAM_HOST, &done, &err), MF_EINVAL, "a stream of a GPU expected");
+  assert_int_equal(done, 0);
+  REFUSED(mf_stream_synchronize(&cpu, MF_STREAM_CURRENT, &err), MF_EINVAL, "a stream of a GPU expected");
+  OK(mf_device_synchronize(&cpu, &err));
+}
+
+static void no_device(const DLDevice *bad, const char *saying) {
+  const DLDevice device = gpu(0);
+  mf_stream s = 77;
+  int32_t done = 77;
+  int64_t number = 77;
+  REFUSED(mf_stream_check(bad, MF_STREAM_HOST, &err), MF_EDEVICE, saying);
+  REFUSED(mf_stream_to_number(bad, MF_STREAM_DEFAULT, &number, &err), MF_EDEVICE, saying);
+  assert_int_equal(number, MF_NUMBER_NONE);
+  REFUSED(mf_stream_current(bad, &s, &err), MF_EDEVICE, saying);
+  assert_int_equal(s, MF_STREAM_HOST);
+  s = 77;
+  REFUSED(mf_stream_swap(bad, -1, &s, &err), MF_EDEVICE, saying);
+  assert_int_equal(s, MF_STREAM_CURRENT);
+  s = 77;
+  REFUSED(mf_stream_create(bad, &s, &err), MF_EDEVICE, saying);
+  assert_int_equal(s, MF_STREAM_CURRENT);
+  REFUSED(mf_stream_destroy(bad, 0x5000, &err), MF_EDEVICE, saying);
+  REFUSED(mf_stream_query(bad, MF_STREAM_DEFAULT, &done, &err), MF_EDEVICE, saying);
+  assert_int_equal(done, 0);
+  REFUSED(mf_stream_synchronize(bad, MF_STREAM_DEFAULT, &err), MF_EDEVICE, saying);
+  REFUSED(mf_stream_wait(bad, MF_STREAM_DEFAULT, &device, MF_STREAM_DEFAULT, &err), MF_EDEVICE, saying);
+  REFUSED(mf_stream_wait(&device, MF_STREAM_DEFAULT, bad, MF_STREAM_DEFAULT, &err), MF_EDEVICE, saying);
+  REFUSED(mf_device_synchronize(bad, &err), MF_EDEVICE, saying);
+}
+
+static void streams_of_no_device(void **state) {
+  const DLDevice beyond = gpu(63);
+  (void)state;
+  no_device(&unknown, "99");
+  no_device(&beyond, "device.device_id is 63");
+}
+
+static void names_that_are_no_streams(void **state) {
+  const DLDevice device = gpu(0);
+  mf_stream old = 77;
+  int32_t done = 77;
+  (void)state;
+  for (mf_stream name = MF_STREAM_HOST; name < MF_STREAM_CURRENT; name++) {
+    REFUSED(mf_stream_swap(&device, name, &old, &err), MF_EINVAL, "a name of a stream (0 to 2) or a handle expected");
+    assert_int_equal(old, MF_STREAM_CURRENT);
+    REFUSED(mf_stream_query(&device, name, &done, &err), MF_EINVAL, "a stream of a GPU expected");
+    assert_int_equal(done, 0);
+    REFUSED(mf_stream_synchronize(&device, name, &err), MF_EINVAL, "a stream of a GPU expected");
+    REFUSED(mf_stream_wait(&device, name, &device, MF_STREAM_DEFAULT, &err), MF_EINVAL, "a stream of a GPU");
+    REFUSED(mf_stream_wait(&device, MF_STREAM_DEFAULT, &device, name, &err), MF_EINVAL, "a stream of a GPU");
+  }
+  REFUSED(mf_stream_check(&device, -3, &err), MF_EINVAL, "stream is -3");
+}
+
+static void streams_of_another_gpu(void **state) {
+  const DLDevice device = gpu(0), next = gpu(1), shared = pinned();
+  mf_stream now;
+  int32_t done;
+  (void)state;
+  if (other_devices() < 2) print_message("skip %s: there is one GPU\n", __func__);
+  if (other_devices() < 2) skip();
+  const int64_t there = other_stream(1, false);
+  REFUSED(mf_stream_swap(&device, there, NULL, &err), MF_EINVAL, "expected");
+  REFUSED(mf_stream_query(&device, there, &done, &err), MF_EINVAL, "expected");
+  REFUSED(mf_stream_synchronize(&device, there, &err), MF_EINVAL, "expected");
+  OK(mf_stream_swap(&shared, there, NULL, &err)); /* which any GPU's stream may use */
+  OK(mf_stream_current(&next, &now, &err));
+  assert_int_equal(now, there);
+  OK(mf_stream_current(&device, &now, &err));
+  assert_int_equal(now, MF_STREAM_DEFAULT);
+  OK(mf_stream_swap(&next, MF_STREAM_DEFAULT, NULL, &err));
+  other_stream_end(there);
+}
+
+/* Current streams */
+
+static void the_current_stream(void **state) {
+  const DLDevice device = gpu(0);
+  mf_stream old = 77, now = 77;
+  (void)state;
+  const int64_t theirs = other_stream(0, false);
+  OK(mf_stream_swap(&device, theirs, &old, &err));
+  assert_int_equal(old, MF_STREAM_DEFAULT);
+  sim_ask_reset();
+  OK(mf_stream_check(&device, theirs, &err));
+  assert_int_equal(sim_ask_calls(NULL), 0);
+  OK(mf_stream_swap(&device, MF_STREAM_CURRENT, &old, &err));
+  assert_int_equal(old, theirs);
+  OK(mf_stream_current(&device, &now, &err));
+  assert_int_equal(now, theirs);
+  OK(mf_stream_swap(&device, MF_STREAM_PER_THREAD, &old, &err));
+  assert_int_equal(old, theirs);
+  OK(mf_stream_current(&device, &now, &err));
+  assert_int_equal(now, MF_STREAM_PER_THREAD);
+  use(MF_STREAM_DEFAULT);
+  other_stream_end(theirs);
+}
+
+static pthread_key_t last_words;
+static mf_stream at_the_end, again;
+
+static void say_last_words(void *device) {
+  if (mf_stream_current(device, &at_the_end, NULL) != MF_OK) abort();
+  if (mf_stream_swap(device, MF_STREAM_PER_THREAD, NULL, NULL) != MF_OK) abort();
+  if (mf_stream_current(device, &again, NULL) != MF_OK) abort();
+}
+
+static void *choose_and_end(void *device) {
+  if (mf_stream_swap(device, MF_STREAM_PER_THREAD, NULL, NULL) != MF_OK) abort();
+  if (pthread_setspecific(last_words, device) != 0) abort();
+  return NULL;
+}
+
+/* Another library's destructor that runs after ours: the thread's choice is over, and it may choose again. */
+static void a_threads_choice_ends_with_it(void **state) {
+  DLDevice device = gpu(0);
+  pthread_t thread;
+  (void)state;
+  use(MF_STREAM_DEFAULT); /* our own key is older */
+  assert_int_equal(pthread_key_create(&last_words, say_last_words), 0);
+  assert_int_equal(pthread_create(&thread, NULL, choose_and_end, &device), 0);
+  assert_int_equal(pthread_join(thread, NULL), 0);
+  assert_int_equal(at_the_end, MF_STREAM_DEFAULT);
+  assert_int_equal(again, MF_STREAM_PER_THREAD);
+  (void)pthread_key_delete(last_words);
+}
+
+/* Ours */
+
+static void a_stream_that_was_given_back_is_given_out_again(void **state) {
+  const DLDevice device = gpu(0);
+  (void)state;
+  const mf_stream first = stream_new(), second = stream_new();
+  assert_int_not_equal(first, second);
+  stream_end(first);
+  REFUSED(mf_stream_destroy(&device, first, &err), MF_EINVAL, "or is gone");
+  assert_int_equal(stream_new(), first);
+  stream_end(second);
+  stream_end(first);
+}
+
+static void a_trim_destroys_one_gpus_streams(void **state) {
+  const DLDevice next = gpu(1);
+  mf_stream there;
+  (void)state;
+  if (other_devices() < 2) print_message("skip %s: there is one GPU\n", __func__);
+  if (other_devices() < 2) skip();
+  const mf_stream here = stream_new(), used = stream_new();
+  OK(mf_stream_create(&next, &there, &err));
+  OK(mf_stream_destroy(&next, there, &err));
+  stream_end(here);
+  ONLY_SIMULATED
+  assert_int_equal(sim_ask_left("streams"), 3);
+  trim(gpu(0));
+  assert_int_equal(sim_ask_left("streams"), 2);
+  stream_end(used);
+  trim(next);
+  assert_int_equal(sim_ask_left("streams"), 1);
+}
+
+/* While a tensor lives its record may name a stream that was given back. */
+static void no_stream_goes_while_a_tensor_may_name_it(void **state) {
+  (void)state;
+  ONLY_SIMULATED
+  const mf_stream s = stream_new();
+  mf_tensor *t = create(gpu(0), 512);
+  write_on(t, s, 1);
+  stream_end(s);
+  trim(gpu(0));
+  assert_int_equal(sim_ask_left("streams"), 1);
+  expect_filled(t, 1);
+  mf_tensor_release(t);
+}
+
+/* Whichever driver call fails while one is made: nothing is given out, or a stream that works; and nothing is left. */
+static bool fail_to_make(int number) {
+  const DLDevice device = gpu(0);
+  mf_stream s = 77;
+  int32_t done;
+  char rule[32];
+  trim_all();
+  sim_ask_reset();
+  (void)snprintf(rule, sizeof rule, "*@%d:999:once", number);
+  sim_ask_fail(rule);
+  const int rc = mf_stream_create(&device, &s, &err);
+  const bool struck = sim_ask_faults() > 0;
+  sim_ask_reset();
+  if (rc == MF_OK) OK(mf_stream_query(&device, s, &done, &err));
+  else assert_int_equal(s, MF_STREAM_CURRENT);
+  if (rc == MF_OK) stream_end(s);
+  trim_all();
+  assert_int_equal(sim_ask_left("streams"), 0);
+  assert_true(rc == MF_OK || struck);
+  stream_end(stream_new());
+  return struck;
+}
+
+static void a_stream_that_cannot_be_made(void **state) {
+  int number = 1;
+  (void)state;
+  ONLY_SIMULATED
+  while (number < 100 && fail_to_make(number)) number++;
+  assert_in_range(number, 3, 99);
+}
+
+/* Whether it is done */
+
+static void whether_a_stream_is_done(void **state) {
+  const DLDevice device = gpu(0);
+  int32_t done = 77;
+  (void)state;
+  const mf_stream s = stream_new();
+  mf_tensor *t = create(gpu(0), 512);
+  keep_busy(t, s);
+  OK(mf_stream_query(&device, s, &done, &err));
+  if (other_is_simulated()) assert_int_equal(done, 0);
+  OK(mf_stream_synchronize(&device, s, &err));
+  OK(mf_stream_query(&device, s, &done, &err));
+  assert_int_equal(done, 1);
+  mf_tensor_release(t);
+  stream_end(s);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      SPEC(what_a_number_means),
+      SPEC(what_none_means),
+      SPEC(numbers_cost_no_call),
+      SPEC(streams_that_the_cpu_has_not),
+      SPEC(streams_of_no_device),
+      SPEC(names_that_are_no_streams),
+      SPEC(streams_of_another_gpu),
+      SPEC(the_current_stream),
+      SPEC(a_threads_choice_ends_with_it),
+      SPEC(a_stream_that_was_given_back_is_given_out_again),
+      SPEC(a_trim_destroys_one_gpus_streams),
+      SPEC(no_stream_goes_while_a_tensor_may_name_it),
+      SPEC(a_stream_that_cannot_be_made),
+      SPEC(whether_a_stream_is_done),
+  };
+  return RUN(tests);
+}
