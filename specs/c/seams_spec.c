@@ -1,8 +1,8 @@
 /* seams_spec.c: something happens inside of an operation on host memory, at each call of the allocator and at each
  * deleter and release callback: another thread uses the same tensors, releases, trims, forks; a signal comes; there is
- * no memory; and in deleters and callbacks, which may call this library, this thread does so. The operation succeeds, or
- * fails for want of memory and does nothing by halves; then it is done again, with the same objects, and succeeds; and
- * nothing is left.
+ * no memory; and in deleters and callbacks, which may call this library, this thread does so. The operation succeeds,
+ * or fails for want of memory and does nothing by halves; then it is done again, with the same objects, and succeeds;
+ * and nothing is left.
  *
  * MOONFERRY_SEAM="operation event point" runs one case; a case that fails prints these words. */
 #define _POSIX_C_SOURCE 200809L /* clock_gettime, sigaction */
