@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { NLENT = 24, NELEMENTS = 6 };
+enum { NLENT = 24 };
 
 /* Where something can happen */
 
@@ -33,7 +33,7 @@ typedef struct seam {
   bool no_memory, no_more_memory;
 } seam;
 
-static _Thread_local bool is_operating;
+static _Thread_local bool is_operating, runs_due, made_due;
 static seam now = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 static _Atomic(const char *) wrong; /* what an event says */
 
@@ -52,8 +52,7 @@ static void let_act(void) {
   if (pthread_create(&now.thread, NULL, act_in_thread, NULL) != 0) abort();
   now.joined = false;
   clock_gettime(CLOCK_REALTIME, &until);
-  until.tv_nsec += 20 * 1000 * 1000;
-  until.tv_sec += until.tv_nsec / 1000000000;
+  until.tv_sec += (until.tv_nsec += 20 * 1000 * 1000) / 1000000000;
   until.tv_nsec %= 1000000000;
   pthread_mutex_lock(&now.lock);
   while (!now.acted && pthread_cond_timedwait(&now.changed, &now.lock, &until) != ETIMEDOUT) {
@@ -85,32 +84,26 @@ typedef struct lent {
   DLManagedTensorVersioned managed;
   DLManagedTensor legacy;
   int64_t shape[2];
-  float elements[NELEMENTS];
+  float elements[6];
   atomic_int taken, deleted;
 } lent;
 
 static lent all_lent[NLENT];
 static atomic_int nlent;
 static mf_tensor *subject, *other, *foreign;
-static DLDataType floats = {kDLFloat, 32, 1};
 
-static void delete_versioned(DLManagedTensorVersioned *m) {
-  lent *l = m->manager_ctx;
-  point(true);
-  atomic_fetch_add(&l->deleted, 1);
-}
-
-static void delete_legacy(DLManagedTensor *m) {
-  lent *l = m->manager_ctx;
-  point(true);
-  atomic_fetch_add(&l->deleted, 1);
-}
-
+/* What is due comes one after the other. */
 static void released(void *ctx) {
+  static _Thread_local int depth;
   lent *l = ctx;
+  if (depth++ > 0 && runs_due && made_due) atomic_store(&wrong, "a deleter that was due came within another one");
   point(true);
+  depth--;
   atomic_fetch_add(&l->deleted, 1);
 }
+
+static void delete_versioned(DLManagedTensorVersioned *m) { released(m->manager_ctx); }
+static void delete_legacy(DLManagedTensor *m) { released(m->manager_ctx); }
 
 static lent *lend(void) {
   const int n = atomic_fetch_add(&nlent, 1);
@@ -119,7 +112,8 @@ static lent *lend(void) {
   memset(l, 0, sizeof *l);
   l->shape[0] = 2;
   l->shape[1] = 3;
-  const DLTensor view = {.data = l->elements, .device = {kDLCPU, 0}, .ndim = 2, .dtype = floats, .shape = l->shape};
+  const DLTensor view = {
+      .data = l->elements, .device = {kDLCPU, 0}, .ndim = 2, .dtype = {kDLFloat, 32, 1}, .shape = l->shape};
   l->managed = (DLManagedTensorVersioned){.version = {DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION},
                                           .manager_ctx = l, .deleter = delete_versioned, .dl_tensor = view};
   l->legacy = (DLManagedTensor){.manager_ctx = l, .deleter = delete_legacy, .dl_tensor = view};
@@ -184,6 +178,7 @@ MAKES(wrap_and_release, wrap(&out, e))
 
 static int copy(mf_error *e) { return mf_tensor_copy(other, subject, e); }
 static int copy_foreign(mf_error *e) { return mf_tensor_copy(foreign, subject, e); }
+static int trim(mf_error *e) { return mf_pools_trim(0, e); }
 
 /* Through memory in between. */
 static int copy_overlapping(mf_error *e) {
@@ -265,6 +260,12 @@ static int view_outlives(mf_error *e) {
   return end(rc, view);
 }
 
+static void run_due(void) {
+  runs_due = true;
+  mf_releases_run();
+  runs_due = false;
+}
+
 static int release_later_and_run(mf_error *e) {
   mf_tensor *a, *b;
   int rc = import(&a, e);
@@ -272,7 +273,7 @@ static int release_later_and_run(mf_error *e) {
   rc = wrap(&b, e);
   (void)mf_tensor_release_later(a);
   if (rc == MF_OK) (void)mf_tensor_release_later(b);
-  mf_releases_run();
+  run_due();
   return rc;
 }
 
@@ -286,7 +287,7 @@ static int delete_later(mf_error *e) {
   if (rc != MF_OK) return rc;
   mf_export_delete_later(m);
   m->deleter(m);
-  mf_releases_run();
+  run_due();
   return rc;
 }
 
@@ -296,8 +297,6 @@ static int invalidate(mf_error *e) {
   const int rc = wrap(&t, e);
   return rc == MF_OK ? end(mf_tensor_invalidate(t, &in_use, e), t) : rc;
 }
-
-static int trim(mf_error *e) { return mf_pools_trim(0, e); }
 
 static const struct {
   const char *name;
@@ -316,8 +315,7 @@ static const struct {
 
 /* Events */
 
-#define MUST(call) \
-  if ((call) != MF_OK) atomic_store(&wrong, #call)
+#define MUST(call) if ((call) != MF_OK) atomic_store(&wrong, #call)
 
 static void uses_the_tensors(void) {
   DLManagedTensorVersioned *m;
@@ -344,12 +342,14 @@ static void imports_and_releases(void) {
   mf_releases_run();
 }
 
-/* Runs when the deleter that it came into has returned, or with the next release. */
 static void makes_one_due(void) {
   mf_tensor *t;
   mf_error e;
   MUST(import(&t, &e));
   (void)mf_tensor_release_later(t);
+  made_due = true;
+  mf_releases_run();
+  made_due = false;
 }
 
 static void trims(void) {
