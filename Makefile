@@ -19,8 +19,8 @@ demo: build ## the main job: a picture through LuaJIT, Pillow and PyTorch
 test: build ## every spec, in every build; ends with the counts
 	@.venv/bin/python specs/run
 
-seams: build ## what can happen inside of a call, with each public operation of Python and Lua (not yet part of make test)
-	@.venv/bin/python specs/run --only seams
+seams: build ## what can happen inside of a call, with each public operation: make seams SECONDS_EACH=3600 (two hosts, three suites)
+	@MOONFERRY_SEAMS_SECONDS=$(or $(SECONDS_EACH),600) .venv/bin/python specs/run --only seams
 
 lint: build ## only the style checks
 	@.venv/bin/python specs/run --only lint

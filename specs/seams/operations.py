@@ -292,7 +292,7 @@ LUA = {
     "LuaTable-items": lambda b: [list(map(str, pair)) for pair in b.table.items()],
     "LuaTable-metamethods": lambda b: _meta(b),
     "LuaTable-set": lambda b: (b.table.__setitem__("new", Items(1)), b.table.__delitem__("new"))[0],
-    "LuaTable-tensor_fields": lambda b: (setattr(b.table, "x", b.t), b.table.x, delattr(b.table, "x"))[1],
+    "LuaTable-tensor_fields": lambda b: in_a_field(b.helpers["table"](), b.t),
     "LuaTable-str": lambda b: str(b.table)[:4],
     "LuaFunction": lambda b: b.call(Items(1)).items_,
     "LuaFunction-keywords": lambda b: b.call(*[Index(i) for i in range(5)])[0].value,
@@ -319,6 +319,13 @@ LUA = {
     "Lua-scope": lambda b: b.lua.execute(
         "local mf, t = require 'moonferry', ... return mf.scope(function(s) return mf.zeros({2}):get(0) end)", b.t),
 }  # fmt: skip
+
+
+def in_a_field(table, t):
+    table.x = t
+    found = table.x
+    del table.x
+    return found
 
 
 def _syntax(b):
