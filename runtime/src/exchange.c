@@ -98,9 +98,6 @@ static int make_copy(const mf_tensor *t, const plan *p, mf_tensor **out, mf_erro
     mf__order_leave(&place.on, mf__storage_access(t->storage));
   }
   if (rc == MF_OK && p->target.on.backend == NULL) rc = mf__host_wait(*out, true, err);
-  if (rc == MF_OK) return rc;
-  (void)mf_tensor_release_later(*out);
-  *out = NULL;
   return rc;
 }
 
@@ -114,7 +111,7 @@ static int relabel(mf_tensor *t, DLDevice label, mf_tensor **out, mf_error *err)
   return mf__tensor_view(&view, t->flags, t->storage, out, err);
 }
 
-/* The memory as asked for, not yet ordered unless it is a copy. */
+/* The memory as asked for, not yet ordered unless it is a copy. The caller gives *out back, also after a failure. */
 static int carry_out(mf_tensor *t, const plan *p, mf_tensor **out, mf_error *err) {
   return p->copy ? make_copy(t, p, out, err) : relabel(t, p->label, out, err);
 }

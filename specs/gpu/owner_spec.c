@@ -55,6 +55,20 @@ static void gone_before_it_is_looked_for(void **state) {
   expect_nothing_left(&s);
 }
 
+/* Two threads dropped a reference each at once, which counts down to 0; the later one has not come to the owner yet. */
+static void looked_for_when_none_is_left(void **state) {
+  (void)state;
+  scene s = scene_open();
+  _Atomic int64_t *refs = (_Atomic int64_t *)(void *)s.storage; /* its first member */
+  assert_int_equal(atomic_load(refs), 1);
+  atomic_store(refs, 0);
+  assert_null(mf__owned_find(&s.memory));
+  assert_true(mf__owned_clear(s.block, s.storage));
+  atomic_store(refs, 1);
+  mf__storage_release(s.storage, false);
+  expect_nothing_left(&s);
+}
+
 static scene locked;
 
 static void release_in_a_child(void) {
@@ -90,6 +104,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_teardown(found_before_it_is_gone, end),
       cmocka_unit_test_teardown(gone_before_it_is_looked_for, end),
+      cmocka_unit_test_teardown(looked_for_when_none_is_left, end),
       cmocka_unit_test_teardown(a_forked_child_waits_for_nobody, end),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

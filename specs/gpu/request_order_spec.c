@@ -300,6 +300,7 @@ static void shared_memory_as_the_cpus(void **state) {
 
 /* A stream of the second GPU that the record knows is one of the second GPU still; a name means the first one's. */
 static void used_by_another_gpu(const scene *s) {
+  const DLDevice next = gpu(1);
   mf_tensor *t = create(pinned(), NBYTES), *there = create(gpu(1), NBYTES);
   const int64_t stream = other_stream(1, false);
   for (int i = 0; i < 2; i++) {
@@ -309,12 +310,16 @@ static void used_by_another_gpu(const scene *s) {
   OK(mf_tensor_acquire(t, s->ours, MF_READ, &err));
   other_copy(0, s->seen, data_of(t), NBYTES, s->ours);
   expect_seen(s, s->ours, 2);
-  OK(mf_tensor_acquire(there, MF_STREAM_DEFAULT, MF_WRITE, &err));
-  other_fill(1, data_of(there), 3, NBYTES, MF_STREAM_DEFAULT);
-  OK(mf_tensor_copy(t, there, &err)); /* on the second GPU's default stream */
-  OK(mf_tensor_acquire(t, MF_STREAM_DEFAULT, MF_READ, &err));
-  other_copy(0, s->seen, data_of(t), NBYTES, MF_STREAM_DEFAULT);
-  expect_seen(s, MF_STREAM_DEFAULT, 3);
+  for (mf_stream name = MF_STREAM_DEFAULT; name <= MF_STREAM_PER_THREAD; name++) {
+    OK(mf_stream_swap(&next, name, NULL, &err));
+    OK(mf_tensor_acquire(there, name, MF_WRITE, &err));
+    for (int i = 0; i < 50; i++) other_fill(1, data_of(there), 2 + (int)name, NBYTES, name);
+    OK(mf_tensor_copy(t, there, &err)); /* on the second GPU's stream of that name */
+    OK(mf_tensor_acquire(t, name, MF_READ, &err));
+    other_copy(0, s->seen, data_of(t), NBYTES, name);
+    expect_seen(s, name, 2 + (int)name);
+  }
+  OK(mf_stream_swap(&next, MF_STREAM_DEFAULT, NULL, &err));
   mf_tensor_release(t);
   mf_tensor_release(there);
   other_sync_all(1);

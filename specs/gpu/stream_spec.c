@@ -245,11 +245,11 @@ static void a_trim_destroys_one_gpus_streams(void **state) {
   (void)state;
   if (other_devices() < 2) print_message("skip %s: there is one GPU\n", __func__);
   if (other_devices() < 2) skip();
+  ONLY_SIMULATED
   const mf_stream here = stream_new(), used = stream_new();
   OK(mf_stream_create(&next, &there, &err));
   OK(mf_stream_destroy(&next, there, &err));
   stream_end(here);
-  ONLY_SIMULATED
   assert_int_equal(sim_ask_left("streams"), 3);
   trim(gpu(0));
   assert_int_equal(sim_ask_left("streams"), 2);
@@ -285,6 +285,7 @@ static bool fail_to_make(int number) {
   const int rc = mf_stream_create(&device, &s, &err);
   const bool struck = sim_ask_faults() > 0;
   sim_ask_reset();
+  if (rc == MF_OK) assert_true(s > MF_STREAM_PER_THREAD);
   if (rc == MF_OK) OK(mf_stream_query(&device, s, &done, &err));
   else assert_int_equal(s, MF_STREAM_CURRENT);
   if (rc == MF_OK) stream_end(s);
