@@ -90,6 +90,19 @@ static void the_first_free_that_fails_is_told(void **state) {
   assert_int_equal(sim_ask_faults(), 2);
 }
 
+/* Pinned memory is marked by events, of whatever device. */
+static void a_trim_of_the_hosts_memory_gives_events_back(void **state) {
+  const DLDevice device = gpu(0);
+  (void)state;
+  const mf_stream a = stream_new(), b = stream_new();
+  OK(mf_stream_wait(&device, a, &device, b, &err));
+  stream_end(a);
+  stream_end(b);
+  if (other_is_simulated()) assert_true(sim_ask_left("events") > 0);
+  trim(pinned());
+  assert_int_equal(sim_ask_left("events"), 0);
+}
+
 /* So is a driver that does not give back what it keeps itself, if nothing failed before. */
 static void a_driver_that_keeps_its_memory_is_told(void **state) {
   (void)state;
@@ -204,6 +217,8 @@ static void the_cpu_has_no_pool(void **state) {
   const DLDevice beyond = gpu(99);
   REFUSED(mf_pool_read(&beyond, &s, &err), MF_EDEVICE, "99");
   REFUSED(mf_pool_trim(&beyond, &err), MF_EDEVICE, "99");
+  const DLDevice unknown = {(DLDeviceType)77, 0};
+  REFUSED(mf_pool_trim(&unknown, &err), MF_EDEVICE, "77");
 }
 
 /* Fork */
@@ -308,6 +323,7 @@ int main(void) {
       SPEC(trim_waits_for_nothing),
       SPEC(a_free_that_fails_is_told),
       SPEC(the_first_free_that_fails_is_told),
+      SPEC(a_trim_of_the_hosts_memory_gives_events_back),
       SPEC(a_driver_that_keeps_its_memory_is_told),
       SPEC(what_was_trimmed_is_for_others),
       SPEC(a_trim_that_fails_loses_nothing),
