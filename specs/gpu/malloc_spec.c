@@ -22,14 +22,15 @@ enum { NBYTES = 4096 };
 #endif
 
 static uintptr_t library_from, library_to; /* where the library's code is */
-static void *made[4096];                   /* what it has of calloc's; other memory it may keep for later */
-static int64_t living;                     /* how many these are */
-static pthread_mutex_t made_lock = PTHREAD_MUTEX_INITIALIZER;
+static int64_t living;                     /* how much it has of calloc's; other memory it may keep for later */
 static int64_t fails_in = -1;              /* so many allocations from now, and later ones; -1: none does */
 static int failed;
 static void (*when_a_lock_is_made)(void);
 
 #if CAN_STAND_BEFORE
+static void *made[4096];
+static pthread_mutex_t made_lock = PTHREAD_MUTEX_INITIALIZER;
+
 extern void *__libc_malloc(size_t nbytes);
 extern void *__libc_calloc(size_t n, size_t nbytes);
 extern void *__libc_realloc(void *old, size_t nbytes);

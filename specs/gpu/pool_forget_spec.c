@@ -158,6 +158,14 @@ static void threads_do_not_notice(void **state) {
   EXPECT_HELD(false);
 }
 
+/* Nor does it take a device into use. */
+static void a_trim_of_what_is_not_used_enters_no_device(void **state) {
+  (void)state;
+  sim_ask_reset();
+  trim_all();
+  assert_int_equal(sim_ask_calls(named("cuDevicePrimaryCtxRetain", "hipSetDevice")), 0);
+}
+
 static void all_devices_at_once(void **state) {
   (void)state;
   for (int i = 0; i < other_devices() && i < 2; i++) mf_tensor_release(create(gpu(i), NBYTES));
@@ -238,6 +246,7 @@ int main(void) {
       EMPTY(not_while_a_stream_of_ours_is_in_use),
       EMPTY(not_while_released_memory_waits),
       EMPTY(threads_do_not_notice),
+      EMPTY(a_trim_of_what_is_not_used_enters_no_device),
       EMPTY(all_devices_at_once),
       EMPTY(it_can_wait_for_what_was_released),
   };

@@ -90,6 +90,72 @@ static void the_first_free_that_fails_is_told(void **state) {
   assert_int_equal(sim_ask_faults(), 2);
 }
 
+/* Pinned memory is marked by events, of whatever device. */
+static void a_trim_of_the_hosts_memory_gives_events_back(void **state) {
+  const DLDevice device = gpu(0);
+  (void)state;
+  const mf_stream a = stream_new(), b = stream_new();
+  OK(mf_stream_wait(&device, a, &device, b, &err));
+  stream_end(a);
+  stream_end(b);
+  if (other_is_simulated()) assert_true(sim_ask_left("events") > 0);
+  trim(pinned());
+  assert_int_equal(sim_ask_left("events"), 0);
+}
+
+/* So is a driver that does not give back what it keeps itself, if nothing failed before. */
+static void a_driver_that_keeps_its_memory_is_told(void **state) {
+  (void)state;
+  ONLY_SIMULATED
+  char rules[128];
+  const DLDevice device = gpu(0);
+  const char *keeps = named("cuMemPoolTrimTo", "hipMemPoolTrimTo");
+  mf_tensor_release(create(device, NBYTES));
+  snprintf(rules, sizeof rules, "%s:400:once", keeps);
+  sim_ask_fail(rules);
+  REFUSED(mf_pool_trim(&device, &err), MF_EDRIVER, "PoolTrimTo");
+  mf_tensor_release(create(device, NBYTES));
+  snprintf(rules, sizeof rules, "%s:999:once,%s:400:once", named("cuMemFreeAsync", "hipFreeAsync"), keeps);
+  sim_ask_fail(rules);
+  REFUSED(mf_pool_trim(&device, &err), MF_EDRIVER, "FreeAsync");
+  assert_int_equal(sim_ask_faults(), 3);
+}
+
+/* In a process of its own, because the simulator asks once how much memory there is: what the pool had is another
+ * library's to have, while memory of ours is in use there. */
+static int status_of_little_memory = -1;
+
+static void hand_memory_on(void) {
+  enum { MOST = 4 << 20 };
+  mf_tensor *kept, *large;
+  const DLDevice device = gpu(0);
+  if (create_at(device, NBYTES, &kept) != MF_OK || create_at(device, MOST, &large) != MF_OK) _exit(2);
+  mf_tensor_release(large);
+  if (mf_pool_trim(&device, &err) != MF_OK) _exit(3); /* which queues the free */
+  other_sync_all(0);
+  if (mf_pool_trim(&device, &err) != MF_OK) _exit(3);
+  other_free(0, other_alloc(0, MOST));
+  mf_tensor_release(kept);
+  _exit(sim_ask_findings() == 0 ? 0 : 4);
+}
+
+static void run_with_little_memory(void) {
+  int status;
+  fflush(NULL);
+  const pid_t pid = fork();
+  if (pid == 0) {
+    setenv("SIM_MEMORY", "6M", 1);
+    if (!other_open() || !other_is_simulated()) _exit(0);
+    hand_memory_on();
+  }
+  if (pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status)) status_of_little_memory = WEXITSTATUS(status);
+}
+
+static void what_was_trimmed_is_for_others(void **state) {
+  (void)state;
+  assert_int_equal(status_of_little_memory, 0);
+}
+
 /* Each driver call of a trim fails, while other memory of the device is in use: what could not be freed is kept, and
  * the next trim has it. */
 static bool trim_failing(uint64_t number) {
@@ -150,6 +216,9 @@ static void the_cpu_has_no_pool(void **state) {
   REFUSED(mf_pool_trim(&cpu, &err), MF_EDEVICE, "cpu");
   const DLDevice beyond = gpu(99);
   REFUSED(mf_pool_read(&beyond, &s, &err), MF_EDEVICE, "99");
+  REFUSED(mf_pool_trim(&beyond, &err), MF_EDEVICE, "99");
+  const DLDevice unknown = {(DLDeviceType)77, 0};
+  REFUSED(mf_pool_trim(&unknown, &err), MF_EDEVICE, "77");
 }
 
 /* Fork */
@@ -254,6 +323,9 @@ int main(void) {
       SPEC(trim_waits_for_nothing),
       SPEC(a_free_that_fails_is_told),
       SPEC(the_first_free_that_fails_is_told),
+      SPEC(a_trim_of_the_hosts_memory_gives_events_back),
+      SPEC(a_driver_that_keeps_its_memory_is_told),
+      SPEC(what_was_trimmed_is_for_others),
       SPEC(a_trim_that_fails_loses_nothing),
       SPEC(a_trim_makes_no_stream_wait),
       SPEC(the_cpu_has_no_pool),
@@ -262,5 +334,6 @@ int main(void) {
       SPEC(threads_on_one_stream),
       SPEC(threads_on_their_per_thread_streams),
   };
+  run_with_little_memory();
   return RUN(tests);
 }

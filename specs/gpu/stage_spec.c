@@ -217,6 +217,35 @@ static void a_buffer_that_cannot_be_made_is_made_later(void **state) {
   close_scene(&s);
 }
 
+/* They are pinned memory, and they are the device's. */
+static void either_trim_gives_them_back(void **state) {
+  const DLDevice devices[] = {gpu(0), pinned()};
+  (void)state;
+  for (int i = 0; i < 2; i++) {
+    scene s = open_scene();
+    OK(upload(&s, 1));
+    synchronize();
+    trim(devices[i]);
+    if (other_is_simulated()) assert_int_equal(sim_ask_left("memory"), NBYTES);
+    close_scene(&s);
+  }
+}
+
+/* A device is not forgotten while queued work reads a buffer, though nothing else of ours is left there. */
+static void a_trim_leaves_a_buffer_that_is_in_use(void **state) {
+  (void)state;
+  ONLY_SIMULATED
+  scene s = open_scene();
+  OK(upload(&s, 1));
+  close_scene(&s);
+  trim_all();
+  assert_int_equal(sim_ask_findings(), 0);
+  other_sync_all(0);
+  trim_all();
+  assert_int_equal(sim_ask_left("memory"), 0);
+  assert_int_equal(sim_ask_left("events"), 0);
+}
+
 /* The event that it got before goes back, too. */
 static void a_buffer_without_memory_leaves_no_event(void **state) {
   (void)state;
@@ -243,6 +272,8 @@ int main(void) {
       SPEC(each_call_of_an_upload_fails),
       SPEC(a_copy_that_cannot_begin_changes_nothing),
       SPEC(a_buffer_that_cannot_be_made_is_made_later),
+      SPEC(either_trim_gives_them_back),
+      SPEC(a_trim_leaves_a_buffer_that_is_in_use),
       SPEC(a_buffer_without_memory_leaves_no_event),
   };
   return RUN(tests);
