@@ -1,5 +1,6 @@
 """What moonferry.Lua says to options that it cannot fulfil."""
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -42,6 +43,35 @@ def test_a_luajit_without_gc64_takes_no_allocator(no_gc64, options):
 @pytest.mark.skipif(sys.platform != "linux", reason="LD_PRELOAD is Linux's")
 def test_without_them_it_serves(no_gc64):
     assert run_without_gc64(no_gc64, "print(mf.Lua(sandbox=True).eval('6 * 7'))") == (0, "42\n")
+
+
+# lua_gc's: bytes in all are 1024 * COUNT + COUNTB.
+COUNT, COUNTB = 3, 4
+COMPILED = {
+    "": True,
+    "max_memory=1 << 20": True,
+    "sandbox=True": False,
+    "sandbox=True, max_memory=1 << 20": False,
+    "interruptible=True": False,
+}
+
+
+@pytest.mark.parametrize("options", COMPILED)
+def test_what_is_compiled(options):
+    """Where Lua has no memory, compiled code may end the process, which no sandboxed script shall be able to do. What a
+    loop without garbage leaves in Lua's memory is its compiled form."""
+    lua = eval(f"mf.Lua({options})")
+    lua.execute("thread = coroutine.create(function() end)")
+    thread = ctypes.c_void_p(int(lua.eval("tostring(thread)").split("0x")[1], 16))
+    loop = lua.eval("function() local x = 0 for i = 1, 1000 do x = x + i end return x end")
+    luajit = ctypes.CDLL("libluajit-5.1.so.2")
+
+    def used():
+        return luajit.lua_gc(thread, COUNT, 0) * 1024 + luajit.lua_gc(thread, COUNTB, 0)
+
+    before = used()
+    assert loop() == 500500
+    assert (used() > before) is COMPILED[options]
 
 
 # A Lua thread that runs nothing has no protected call below it, and its state's panic function.

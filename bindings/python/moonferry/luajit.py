@@ -174,7 +174,7 @@ class Lua(_lua.State):
     max_memory: bytes that Lua may use beyond what an empty state needs; 0: any, but counted.
     string_hash_seed: None; LuaJIT takes no seed.
     interruptible: the script can be ended at any instruction, by interrupt(), time_limit() and Ctrl-C; never compiled.
-    sandbox: no io, os, ffi, debug, package, bytecode and no table `python`.
+    sandbox: no io, os, ffi, debug, package, bytecode and no table `python`; never compiled.
     c_modules: LuaJIT's symbols are made global, which C modules that Lua requires need.
     """
 
