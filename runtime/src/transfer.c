@@ -79,7 +79,7 @@ static int host_temporary(const mf_tensor *t, mf_tensor **out, mf_error *err) {
 
 /* One queue */
 
-/* *undone: it would take too many driver copies, and nothing was queued. */
+/* *undone becomes true where it would take too many driver copies: nothing failed, and nothing was queued. */
 static int run_plan(const mf__plan *p, const mf__queue *on, bool *undone, mf_error *err) {
   const int64_t boxes = mf__plan_count(p);
   if (boxes == 1 && (p->ndim == 0 || p->width >= RUN_MIN)) return mf__plan_run_boxes(p, on, err);
@@ -99,7 +99,6 @@ static int move(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, bool 
   mf__usage uses[2] = {{.access = record_of(dst), .write = true}, {.access = record_of(src)}};
   mf__scope scope;
   mf__plan p;
-  if (undone != NULL) *undone = false;
   mf__plan_copy(&p, dst, src);
   if (p.repeats && undone != NULL) {
     *undone = true;
@@ -133,9 +132,9 @@ static int across_drivers(mf_tensor *dst, const mf_tensor *src, const mf__queue 
 /* Both sides known to the driver */
 
 static int move_or_image(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
-  bool undone;
+  bool undone = false;
   const int rc = move(on, dst, src, &undone, err);
-  return rc == MF_OK && undone ? mf__image_copy(dst, src, on, err) : rc;
+  return undone ? mf__image_copy(dst, src, on, err) : rc;
 }
 
 static int move_overlapping(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, mf_error *err) {

@@ -119,6 +119,46 @@ static void strided_elements_go_over_in_order(void **state) {
   second_is_empty();
 }
 
+/* Whether something failed. */
+static bool copy_that_fails(mf_tensor *to, mf_tensor *from, int64_t number, bool in_the_driver) {
+  const mf_scalar zero = {.kind = MF_KIND_UINT};
+  char rule[48];
+  (void)snprintf(rule, sizeof rule, "*@%lld:999:once", (long long)number + 1);
+  OK(mf_tensor_fill(to, &zero, &err));
+  sim_ask_reset();
+  if (in_the_driver) sim_ask_fail(rule);
+  else mf_fault_arm(number, 1);
+  const int rc = mf_tensor_copy(to, from, &err);
+  const bool struck = in_the_driver ? sim_ask_faults() > 0 : mf_fault_hits() > 0;
+  mf_fault_arm(-1, 0);
+  assert_int_equal(sim_ask_findings(), 0);
+  sim_ask_reset();
+  if (rc == MF_OK) expect_counted(to);
+  else assert_int_equal(rc, in_the_driver ? MF_EDRIVER : MF_ENOMEM);
+  assert_true(rc == MF_OK || struck);
+  return struck;
+}
+
+/* On the first driver's side and on the host; what failed is told, and the same copy then works. */
+static void a_failure_on_the_way_is_told(void **state) {
+  (void)state;
+  BOTH_SIMULATED
+  mf_tensor *here = counted(gpu(0)), *there = counted(second);
+  for (int way = 0; way < 4; way++) {
+    mf_tensor *to = way % 2 == 0 ? there : here, *from = way % 2 == 0 ? here : there;
+    int64_t number = 0;
+    while (copy_that_fails(to, from, number, way < 2)) {
+      assert_true(++number < 300);
+      OK(mf_tensor_copy(to, from, &err));
+      expect_counted(to);
+    }
+    assert_true(number > 0);
+  }
+  mf_tensor_release(here);
+  mf_tensor_release(there);
+  second_is_empty();
+}
+
 static void no_stream_waits_for_the_other_drivers(void **state) {
   const DLDevice first = gpu(0);
   mf_stream there, again;
@@ -143,6 +183,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(each_memory_goes_to_the_other_driver),
       SPEC(strided_elements_go_over_in_order),
+      SPEC(a_failure_on_the_way_is_told),
       SPEC(no_stream_waits_for_the_other_drivers),
   };
   if (!other_open()) return 77;

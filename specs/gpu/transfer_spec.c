@@ -1,5 +1,5 @@
-/* transfer_spec.c: what copies cost in driver calls, that a capture takes them in, and that each driver call in them
- * may fail. What they copy is copy_spec.c's. */
+/* transfer_spec.c: what copies cost in driver calls, that a capture takes them in, and the failures that one call alone
+ * leads to. What they copy is copy_spec.c's; each call of them fails in transfer_fail_spec.c. */
 #include <pthread.h>
 
 #include "places.h"
@@ -123,82 +123,6 @@ static void buffers_that_failed_to_be_freed_are_not_used_again(void **state) {
     same_bytes(gpu, host, rule);
     mf_tensor_release(host);
     mf_tensor_release(gpu);
-  }
-}
-
-typedef struct scenario {
-  const char *name;
-  place from, to;
-  int64_t shape[2];
-  bool turned;
-} scenario;
-
-static const scenario scenarios[] = {
-    {"small up", CPU, GPU0, {3, 5}, false},         {"small down", GPU0, CPU, {3, 5}, false},
-    {"on the device", GPU0, GPU0, {3, 5}, false},   {"turned", GPU0, GPU0, {6, 5}, true},
-    {"from pinned", PINNED, GPU0, {3, 5}, false},   {"large up", CPU, GPU0, {1200, 1000}, false},
-    {"large down", GPU0, CPU, {1200, 1000}, false}, {"peer", GPU0, GPU1, {3, 5}, false},
-    {"peer, turned", GPU0, GPU1, {6, 5}, true},     {"large down, turned", GPU0, CPU, {300, 200}, true},
-};
-
-static bool attempt(const scenario *s, mf_tensor *src, mf_tensor *dst, int64_t call) {
-  char rule[32];
-  mf_ledger before, after;
-  snprintf(rule, sizeof rule, "#%lld:999", (long long)call);
-  assert_int_equal(sim_ask_findings(), 0);
-  sim_ask_reset();
-  sim_ask_fail(rule);
-  mf_ledger_read(&before);
-  const int rc = mf_tensor_copy(dst, src, &err);
-  const bool struck = sim_ask_faults() > 0;
-  mf_ledger_read(&after);
-  assert_int_equal(sim_ask_findings(), 0); /* before they are forgotten */
-  sim_ask_reset();
-  assert_int_equal(after.tensors, before.tensors);
-  assert_int_equal(after.storages, before.storages);
-  assert_int_equal(after.bytes, before.bytes);
-  if (rc == MF_OK) return struck;
-  if (!struck) fail_msg("%s: %s", s->name, err.message);
-  if (err.driver_code != 999 || err.call == NULL || strncmp(err.call, "mf_", 3) == 0)
-    fail_msg("%s: call %lld: %s does not name the driver's call", s->name, (long long)call, err.message);
-  return true;
-}
-
-static void each_failure_of(const scenario *s) {
-  int64_t turned_shape[] = {s->shape[1], s->shape[0]};
-  mf_tensor *host = random_host("float32", 2, s->shape), *host_view = host;
-  mf_tensor *src = at_place(host, s->from), *src_view = src;
-  mf_tensor *dst = create(s->to, "float32", 2, s->turned ? turned_shape : s->shape), *expected;
-  if (s->turned) {
-    OK(mf_tensor_permute(src, NULL, 0, &src_view, &err));
-    OK(mf_tensor_permute(host, NULL, 0, &host_view, &err));
-  }
-  OK(mf_tensor_clone(host_view, &expected, &err));
-  for (int64_t call = 1; attempt(s, src_view, dst, call); call++) {
-    OK(mf_tensor_copy(dst, src_view, &err));
-    same_bytes(dst, expected, s->name);
-    if (call > 1000) fail_msg("%s: no end", s->name);
-  }
-  if (s->turned) {
-    mf_tensor_release(src_view);
-    mf_tensor_release(host_view);
-  }
-  mf_tensor *all[] = {host, src, dst, expected};
-  for (int i = 0; i < 4; i++) mf_tensor_release(all[i]);
-}
-
-static void each_driver_call_fails_in_turn(void **state) {
-  (void)state;
-  if (!other_is_simulated()) {
-    print_message("skipped: a real driver cannot be told to fail\n");
-    skip();
-  }
-  for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++) {
-    const scenario *s = &scenarios[i];
-    if (!have(s->from) || !have(s->to)) continue;
-    each_failure_of(s);
-    trim_all(); /* once more with nothing kept */
-    each_failure_of(s);
   }
 }
 
@@ -349,7 +273,6 @@ int main(void) {
       cmocka_unit_test_setup_teardown(a_capture_refuses_what_needs_memory_of_its_own, setup, teardown),
       cmocka_unit_test_setup_teardown(a_capture_takes_no_temporary_of_another_device, setup, teardown),
       cmocka_unit_test_setup_teardown(buffers_that_failed_to_be_freed_are_not_used_again, setup, teardown),
-      cmocka_unit_test_setup_teardown(each_driver_call_fails_in_turn, setup, teardown),
       cmocka_unit_test_setup_teardown(plain_copies_are_one_driver_call, setup, teardown),
       cmocka_unit_test_setup_teardown(a_kernel_that_fails_is_told, setup, teardown),
   };
