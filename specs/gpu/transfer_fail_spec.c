@@ -143,12 +143,20 @@ static void play_here(const work *w) {
   else OK(mf_tensor_copy(w->dst.view_here, w->overlaps ? w->dst.here : w->src.view_here, &err));
 }
 
+/* Both sides as they were, written on a stream that the next copy has to wait for. */
+static void write_again(const work *w, mf_tensor *first) {
+  for (int d = 0; d < other_devices() && d < 2; d++) use_stream(d, streams[d][1]);
+  OK(mf_tensor_copy(w->dst.there, first, &err));
+  if (w->copies) OK(mf_tensor_copy(w->src.there, w->src.here, &err));
+  for (int d = 0; d < other_devices() && d < 2; d++) use_stream(d, streams[d][2]);
+}
+
 /* Whether something failed. */
 static bool attempt(const work *w, failure what, int64_t number) {
   mf_ledger before, after;
   mf_tensor *first, *result;
   OK(mf_tensor_clone(w->dst.here, &first, &err));
-  OK(mf_tensor_copy(w->dst.there, first, &err));
+  write_again(w, first);
   mf_ledger_read(&before);
   arm(what, number);
   const int rc = play(w);
@@ -163,7 +171,7 @@ static bool attempt(const work *w, failure what, int64_t number) {
   if (rc == MF_OK) same_bytes(w->dst.there, w->dst.here, w->name);
   OK(mf_tensor_clone(w->dst.here, &result, &err));
   OK(mf_tensor_copy(w->dst.here, first, &err));
-  OK(mf_tensor_copy(w->dst.there, first, &err));
+  write_again(w, first);
   OK(play(w));
   same_bytes(w->dst.there, result, w->name);
   mf_tensor_release(first);

@@ -196,6 +196,80 @@ static void plain_copies_are_one_driver_call(void **state) {
   for (int i = 0; i < 9; i++) mf_tensor_release(all[i]);
 }
 
+/* Whatever moves elements. */
+static uint64_t moves(void) {
+  static const char *const names[][2] = {{"cuMemcpyAsync", "hipMemcpyAsync"},
+                                         {"cuMemcpyPeerAsync", "hipMemcpyPeerAsync"},
+                                         {"cuMemcpy2DAsync", "hipMemcpy2DAsync"},
+                                         {"cuMemcpy3DAsync", "hipMemcpy3DAsync"},
+                                         {"cuLaunchKernel", "hipLaunchKernel"}};
+  uint64_t n = 0;
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) n += sim_ask_calls(sim_ask_which(names[i][0], names[i][1]));
+  return n;
+}
+
+static void expect_moves(uint64_t want, mf_tensor *dst, mf_tensor *src) {
+  const uint64_t before = moves();
+  OK(mf_tensor_copy(dst, src, &err));
+  assert_int_equal(moves() - before, want);
+}
+
+/* What is one run on both sides goes over in one go, and a side that is contiguous needs no second copy of itself. */
+static void copies_between_devices_take_no_detour(void **state) {
+  const int64_t shape[] = {16, 64}, part[] = {16, 48};
+  const mf_index columns[] = {{.kind = MF_INDEX_ELLIPSIS}, {.kind = MF_INDEX_SLICE, .start = 8, .stop = 56, .step = 1}};
+  mf_tensor *turned, *turned_there, *inner, *inner_there;
+  (void)state;
+  if (!other_is_simulated() || !have(GPU1)) {
+    print_message("skipped: it needs two simulated devices\n");
+    skip();
+  }
+  mf_tensor *here = create(GPU0, "float32", 2, shape), *there = create(GPU1, "float32", 2, shape);
+  mf_tensor *packed = create(GPU0, "float32", 2, part), *packed_there = create(GPU1, "float32", 2, part);
+  OK(mf_tensor_permute(here, NULL, 0, &turned, &err));
+  OK(mf_tensor_permute(there, NULL, 0, &turned_there, &err));
+  OK(mf_tensor_index(here, columns, 2, &inner, &err));
+  OK(mf_tensor_index(there, columns, 2, &inner_there, &err));
+  expect_moves(1, there, here);
+  expect_moves(1, turned_there, turned);
+  expect_moves(2, packed_there, inner);
+  expect_moves(2, inner_there, packed);
+  expect_moves(3, inner_there, inner);
+  mf_tensor *all[] = {here, there, packed, packed_there, turned, turned_there, inner, inner_there};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) mf_tensor_release(all[i]);
+}
+
+/* Too large for one piece of pinned memory: one run on both sides is brought over as it is, and only what has gaps on
+ * the device is packed there. */
+static void large_copies_take_no_detour(void **state) {
+  const int64_t shape[] = {140, 180}, part[] = {140, 120};
+  const mf_index columns[] = {{.kind = MF_INDEX_ELLIPSIS}, {.kind = MF_INDEX_SLICE, .start = 8, .stop = 128, .step = 1}};
+  mf_tensor *turned, *turned_there, *inner, *inner_there;
+  (void)state;
+  if (!other_is_simulated()) {
+    print_message("skipped: it asks what only a simulator knows\n");
+    skip();
+  }
+  mf_tensor *here = create(CPU, "float32", 2, shape), *there = create(GPU0, "float32", 2, shape);
+  mf_tensor *packed = create(CPU, "float32", 2, part), *packed_there = create(GPU0, "float32", 2, part);
+  OK(mf_tensor_permute(here, NULL, 0, &turned, &err));
+  OK(mf_tensor_permute(there, NULL, 0, &turned_there, &err));
+  OK(mf_tensor_index(here, columns, 2, &inner, &err));
+  OK(mf_tensor_index(there, columns, 2, &inner_there, &err));
+  memset(mf_tensor_dltensor(here)->data, 1, (size_t)mf_tensor_nbytes(here));
+  memset(mf_tensor_dltensor(packed)->data, 2, (size_t)mf_tensor_nbytes(packed));
+  expect_moves(1, there, here);
+  expect_moves(1, turned_there, turned);
+  expect_moves(1, packed_there, inner);
+  expect_moves(2, inner_there, packed);
+  expect_moves(1, here, there);
+  expect_moves(1, turned, turned_there);
+  expect_moves(1, inner, packed_there);
+  expect_moves(2, packed, inner_there);
+  mf_tensor *all[] = {here, there, packed, packed_there, turned, turned_there, inner, inner_there};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) mf_tensor_release(all[i]);
+}
+
 /* Several threads through one ring of buffers, up and down at once, each on a stream of its own. */
 
 enum { NTHREADS = 4, ROUNDS = 3 };
@@ -274,6 +348,8 @@ int main(void) {
       cmocka_unit_test_setup_teardown(a_capture_takes_no_temporary_of_another_device, setup, teardown),
       cmocka_unit_test_setup_teardown(buffers_that_failed_to_be_freed_are_not_used_again, setup, teardown),
       cmocka_unit_test_setup_teardown(plain_copies_are_one_driver_call, setup, teardown),
+      cmocka_unit_test_setup_teardown(copies_between_devices_take_no_detour, setup, teardown),
+      cmocka_unit_test_setup_teardown(large_copies_take_no_detour, setup, teardown),
       cmocka_unit_test_setup_teardown(a_kernel_that_fails_is_told, setup, teardown),
   };
   if (!other_open()) return 0;
