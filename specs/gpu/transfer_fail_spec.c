@@ -3,8 +3,9 @@
  * whatever failed, nothing is lost or left behind, and the same copy then works. */
 #include "places.h"
 
-/* THIN: every second column. REPEATED: all rows are in one place. */
-typedef enum layout { FLAT, TURNED, THIN, REPEATED } layout;
+/* THIN: every second column. SLIDING: each row begins one element after the one before, so that
+ * places repeat, and the last element to come to one stays. */
+typedef enum layout { FLAT, TURNED, THIN, SLIDING } layout;
 
 typedef struct copy_case {
   const char *name, *dtype;
@@ -30,7 +31,7 @@ static const copy_case copies[] = {
     {"large down", "complex128", GPU0, CPU, FLAT, FLAT, {65, 66}, false},
     {"large down, turned", "complex128", GPU0, CPU, FLAT, TURNED, {65, 66}, false},
     {"large down, thin", "complex128", GPU0, CPU, THIN, FLAT, {65, 66}, false},
-    {"large down, repeated", "complex128", GPU0, CPU, FLAT, REPEATED, {65, 66}, false},
+    {"large down, sliding", "complex128", GPU0, CPU, FLAT, SLIDING, {65, 66}, false},
     {"peer", "float32", GPU0, GPU1, FLAT, FLAT, {3, 5}, false},
     {"peer, from turned", "float32", GPU0, GPU1, TURNED, FLAT, {6, 5}, false},
     {"peer, to thin", "float32", GPU0, GPU1, FLAT, THIN, {6, 5}, false},
@@ -59,9 +60,8 @@ typedef struct both {
   mf_tensor *there, *here, *view_there, *view_here;
 } both;
 
-/* What a broadcast gives is read-only: the same places as a view of other memory are not. */
-static mf_tensor *repeated_of(mf_tensor *whole, const int64_t *shape) {
-  int64_t strides[] = {0, 1};
+static mf_tensor *sliding_of(mf_tensor *whole, const int64_t *shape) {
+  int64_t strides[] = {1, 1};
   DLTensor described = *mf_tensor_dltensor(whole);
   mf_tensor *view;
   described.shape = (int64_t *)(uintptr_t)shape;
@@ -71,7 +71,7 @@ static mf_tensor *repeated_of(mf_tensor *whole, const int64_t *shape) {
 }
 
 static mf_tensor *view_of(mf_tensor *whole, layout how, const int64_t *shape) {
-  if (how == REPEATED) return repeated_of(whole, shape);
+  if (how == SLIDING) return sliding_of(whole, shape);
   const mf_index every_second[] = {{.kind = MF_INDEX_ELLIPSIS},
                                    {.kind = MF_INDEX_SLICE, .start = 0, .stop = MF_INDEX_NONE, .step = 2}};
   mf_tensor *view;
@@ -83,7 +83,7 @@ static mf_tensor *view_of(mf_tensor *whole, layout how, const int64_t *shape) {
 
 static both both_open(const char *dtype, place at, layout how, const int64_t *shape) {
   const int64_t whole[][2] = {[FLAT] = {shape[0], shape[1]}, [TURNED] = {shape[1], shape[0]},
-                              [THIN] = {shape[0], 2 * shape[1]}, [REPEATED] = {1, shape[1]}};
+                              [THIN] = {shape[0], 2 * shape[1]}, [SLIDING] = {1, shape[0] + shape[1]}};
   both b = {.here = random_host(dtype, 2, whole[how])};
   b.there = at_place(b.here, at);
   b.view_here = view_of(b.here, how, shape);
