@@ -41,12 +41,14 @@ static bool fits(const mf__queue *on, const mf__access *a) {
   return on != NULL && on->backend == a->backend && (a->space != MF__DEVICE || on->ordinal == a->ordinal);
 }
 
-/* The given queue if it is one of the memory's device, else that device's current one. */
-static int queue_for(const mf__access *a, const mf__queue *on, mf__queue *out, mf_error *err) {
+/* The given queue if it is one of the memory's device, else that device's current one, which needs no check: to find it
+ * does not fail. */
+static mf__queue queue_for(const mf__access *a, const mf__queue *on) {
   const mf__device device = {.backend = a->backend, .space = MF__DEVICE, .ordinal = a->ordinal};
-  if (!fits(on, a)) return mf__queue_resolve(&device, MF_STREAM_CURRENT, false, out, err);
-  *out = *on;
-  return MF_OK;
+  mf__queue q;
+  if (fits(on, a)) return *on;
+  (void)mf__queue_resolve(&device, MF_STREAM_CURRENT, false, &q, NULL);
+  return q;
 }
 
 static bool is_part_byte(const mf_tensor *t) {
@@ -164,13 +166,12 @@ static int peer_flat(const mf__queue *on, const mf__plan *p, mf_tensor *dst, con
 
 /* The source is contiguous, or becomes so on its own device first: by a temporary that neither queue may capture. */
 static int peer_from(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
-  mf__queue there;
+  const mf__queue there = queue_for(record_of(src), on);
   mf_tensor *packed;
   mf__plan p;
   mf__plan_copy(&p, dst, src);
   if (p.ndim == 0 && !p.repeats) return peer_flat(on, &p, dst, src, err);
   int rc = refuse_scratch(on, err);
-  if (rc == MF_OK) rc = queue_for(record_of(src), on, &there, err);
   if (rc == MF_OK) rc = scratch(src, &there, &packed, err);
   if (rc != MF_OK) return rc;
   rc = move_or_image(&there, packed, src, err);
@@ -325,10 +326,8 @@ static bool is_bytes(const mf_tensor *dst, const mf_tensor *src) {
 int mf__transfer(mf_tensor *dst, const mf_tensor *src, const mf__queue *on, mf_error *err) {
   const mf__access *to = record_of(dst), *from = record_of(src);
   const bool both = on_device(to) && on_device(from);
-  mf__queue q;
   if (both && to->backend != from->backend) return across_drivers(dst, src, on, err);
-  const int rc = queue_for(to == NULL || (on_device(from) && !on_device(to)) ? from : to, on, &q, err);
-  if (rc != MF_OK) return rc;
+  const mf__queue q = queue_for(to == NULL || (on_device(from) && !on_device(to)) ? from : to, on);
   if (!is_bytes(dst, src)) return mf__image_copy(dst, src, &q, err);
   if (!is_known(to, &q) || !is_known(from, &q)) return with_pageable(&q, dst, src, err);
   if (mf__overlap(dst, src)) return move_overlapping(&q, dst, src, err);
@@ -399,10 +398,8 @@ static int fill_part_bytes(const mf__queue *on, mf_tensor *dst, const void *slot
 #define FILLS_MAX 8
 
 int mf__transfer_fill(mf_tensor *dst, const void *slot, mf_error *err) {
-  mf__queue q;
+  const mf__queue q = queue_for(record_of(dst), NULL);
   mf__plan p;
-  const int rc = queue_for(record_of(dst), NULL, &q, err);
-  if (rc != MF_OK) return rc;
   if (is_part_byte(dst)) return fill_part_bytes(&q, dst, slot, err);
   mf__plan_fill(&p, dst);
   if (p.repeats) return mf__image_fill(dst, slot, &q, err);

@@ -67,6 +67,26 @@ static void a_capture_refuses_what_needs_memory_of_its_own(void **state) {
   for (int i = 0; i < 5; i++) mf_tensor_release(all[i]);
 }
 
+/* Without kernels so many elements are copied from memory that is full of the value. */
+static void a_capture_refuses_a_fill_that_needs_memory(void **state) {
+  const int64_t shape[] = {65, 65, 2};
+  const mf_index first[] = {{.kind = MF_INDEX_ELLIPSIS}, {.kind = MF_INDEX_AT, .start = 0}};
+  const mf_scalar one = {.kind = MF_KIND_INT, .i = 1};
+  mf_tensor *part;
+  (void)state;
+  use_stream(0, streams[0][1]);
+  mf_tensor *whole = create(GPU0, "float64", 3, shape);
+  OK(mf_tensor_index(whole, first, 2, &part, &err));
+  OK(mf_tensor_fill(part, &one, &err)); /* whatever the driver prepares once */
+  OK(mf_device_synchronize(&(DLDevice){(DLDeviceType)other_device_type(), 0}, &err));
+  other_capture(0, streams[0][1]);
+  if (other_device_type() == kDLROCM) REFUSED(mf_tensor_fill(part, &one, &err), MF_ECAPTURE, "memory of its own");
+  else OK(mf_tensor_fill(part, &one, &err));
+  other_graph_end(0, other_capture_end(0, streams[0][1]));
+  mf_tensor_release(part);
+  mf_tensor_release(whole);
+}
+
 /* A strided source on another device is packed there first. The packed memory would be in the graph, and somebody
  * else's when that is launched; whether the packing happens to be done when the capture looks must not matter. */
 static void a_capture_takes_no_temporary_of_another_device(void **state) {
@@ -345,6 +365,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(threads_share_the_staging_buffers, setup, teardown),
       cmocka_unit_test_setup_teardown(captured_copies_run_at_each_launch, setup, teardown),
       cmocka_unit_test_setup_teardown(a_capture_refuses_what_needs_memory_of_its_own, setup, teardown),
+      cmocka_unit_test_setup_teardown(a_capture_refuses_a_fill_that_needs_memory, setup, teardown),
       cmocka_unit_test_setup_teardown(a_capture_takes_no_temporary_of_another_device, setup, teardown),
       cmocka_unit_test_setup_teardown(buffers_that_failed_to_be_freed_are_not_used_again, setup, teardown),
       cmocka_unit_test_setup_teardown(plain_copies_are_one_driver_call, setup, teardown),
