@@ -388,7 +388,7 @@ static int fill_strided(const mf__queue *on, mf_tensor *dst, const mf__plan *p, 
 static int fill_part_bytes(const mf__queue *on, mf_tensor *dst, const void *slot, mf_error *err) {
   const int64_t bits = mf__tensor_bits(dst);
   unsigned byte = *(const unsigned char *)slot & ((1u << (bits & 7)) - 1);
-  if (bits > 8 || 8 % bits != 0 || !is_bytes(dst, dst)) return mf__image_fill(dst, slot, on, err);
+  if (8 % bits != 0 || !is_bytes(dst, dst)) return mf__image_fill(dst, slot, on, err);
   for (int64_t have = bits; have < 8; have *= 2) byte |= byte << have;
   const unsigned char pattern = (unsigned char)byte;
   return fill_compact(on, dst, &pattern, err);
