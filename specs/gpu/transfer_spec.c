@@ -263,7 +263,8 @@ static void copies_between_devices_take_no_detour(void **state) {
  * the device is packed there. */
 static void large_copies_take_no_detour(void **state) {
   const int64_t shape[] = {140, 180}, part[] = {140, 120};
-  const mf_index columns[] = {{.kind = MF_INDEX_ELLIPSIS}, {.kind = MF_INDEX_SLICE, .start = 8, .stop = 128, .step = 1}};
+  const mf_index columns[] = {{.kind = MF_INDEX_ELLIPSIS},
+                              {.kind = MF_INDEX_SLICE, .start = 8, .stop = 128, .step = 1}};
   mf_tensor *turned, *turned_there, *inner, *inner_there;
   (void)state;
   if (!other_is_simulated()) {
