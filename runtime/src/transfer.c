@@ -41,12 +41,14 @@ static bool fits(const mf__queue *on, const mf__access *a) {
   return on != NULL && on->backend == a->backend && (a->space != MF__DEVICE || on->ordinal == a->ordinal);
 }
 
-/* The given queue if it is one of the memory's device, else that device's current one. */
-static int queue_for(const mf__access *a, const mf__queue *on, mf__queue *out, mf_error *err) {
+/* The given queue if it is one of the memory's device, else that device's current one, which needs no check: to find it
+ * does not fail. */
+static mf__queue queue_for(const mf__access *a, const mf__queue *on) {
   const mf__device device = {.backend = a->backend, .space = MF__DEVICE, .ordinal = a->ordinal};
-  if (!fits(on, a)) return mf__queue_resolve(&device, MF_STREAM_CURRENT, false, out, err);
-  *out = *on;
-  return MF_OK;
+  mf__queue q;
+  if (fits(on, a)) return *on;
+  (void)mf__queue_resolve(&device, MF_STREAM_CURRENT, false, &q, NULL);
+  return q;
 }
 
 static bool is_part_byte(const mf_tensor *t) {
@@ -79,7 +81,7 @@ static int host_temporary(const mf_tensor *t, mf_tensor **out, mf_error *err) {
 
 /* One queue */
 
-/* *undone: it would take too many driver copies, and nothing was queued. */
+/* *undone becomes true where it would take too many driver copies: nothing failed, and nothing was queued. */
 static int run_plan(const mf__plan *p, const mf__queue *on, bool *undone, mf_error *err) {
   const int64_t boxes = mf__plan_count(p);
   if (boxes == 1 && (p->ndim == 0 || p->width >= RUN_MIN)) return mf__plan_run_boxes(p, on, err);
@@ -99,7 +101,6 @@ static int move(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, bool 
   mf__usage uses[2] = {{.access = record_of(dst), .write = true}, {.access = record_of(src)}};
   mf__scope scope;
   mf__plan p;
-  if (undone != NULL) *undone = false;
   mf__plan_copy(&p, dst, src);
   if (p.repeats && undone != NULL) {
     *undone = true;
@@ -133,9 +134,9 @@ static int across_drivers(mf_tensor *dst, const mf_tensor *src, const mf__queue 
 /* Both sides known to the driver */
 
 static int move_or_image(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
-  bool undone;
+  bool undone = false;
   const int rc = move(on, dst, src, &undone, err);
-  return rc == MF_OK && undone ? mf__image_copy(dst, src, on, err) : rc;
+  return undone ? mf__image_copy(dst, src, on, err) : rc;
 }
 
 static int move_overlapping(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
@@ -165,13 +166,12 @@ static int peer_flat(const mf__queue *on, const mf__plan *p, mf_tensor *dst, con
 
 /* The source is contiguous, or becomes so on its own device first: by a temporary that neither queue may capture. */
 static int peer_from(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
-  mf__queue there;
+  const mf__queue there = queue_for(record_of(src), on);
   mf_tensor *packed;
   mf__plan p;
   mf__plan_copy(&p, dst, src);
   if (p.ndim == 0 && !p.repeats) return peer_flat(on, &p, dst, src, err);
   int rc = refuse_scratch(on, err);
-  if (rc == MF_OK) rc = queue_for(record_of(src), on, &there, err);
   if (rc == MF_OK) rc = scratch(src, &there, &packed, err);
   if (rc != MF_OK) return rc;
   rc = move_or_image(&there, packed, src, err);
@@ -326,10 +326,8 @@ static bool is_bytes(const mf_tensor *dst, const mf_tensor *src) {
 int mf__transfer(mf_tensor *dst, const mf_tensor *src, const mf__queue *on, mf_error *err) {
   const mf__access *to = record_of(dst), *from = record_of(src);
   const bool both = on_device(to) && on_device(from);
-  mf__queue q;
   if (both && to->backend != from->backend) return across_drivers(dst, src, on, err);
-  const int rc = queue_for(to == NULL || (on_device(from) && !on_device(to)) ? from : to, on, &q, err);
-  if (rc != MF_OK) return rc;
+  const mf__queue q = queue_for(to == NULL || (on_device(from) && !on_device(to)) ? from : to, on);
   if (!is_bytes(dst, src)) return mf__image_copy(dst, src, &q, err);
   if (!is_known(to, &q) || !is_known(from, &q)) return with_pageable(&q, dst, src, err);
   if (mf__overlap(dst, src)) return move_overlapping(&q, dst, src, err);
@@ -390,7 +388,7 @@ static int fill_strided(const mf__queue *on, mf_tensor *dst, const mf__plan *p, 
 static int fill_part_bytes(const mf__queue *on, mf_tensor *dst, const void *slot, mf_error *err) {
   const int64_t bits = mf__tensor_bits(dst);
   unsigned byte = *(const unsigned char *)slot & ((1u << (bits & 7)) - 1);
-  if (bits > 8 || 8 % bits != 0 || !is_bytes(dst, dst)) return mf__image_fill(dst, slot, on, err);
+  if (8 % bits != 0 || !is_bytes(dst, dst)) return mf__image_fill(dst, slot, on, err);
   for (int64_t have = bits; have < 8; have *= 2) byte |= byte << have;
   const unsigned char pattern = (unsigned char)byte;
   return fill_compact(on, dst, &pattern, err);
@@ -400,10 +398,8 @@ static int fill_part_bytes(const mf__queue *on, mf_tensor *dst, const void *slot
 #define FILLS_MAX 8
 
 int mf__transfer_fill(mf_tensor *dst, const void *slot, mf_error *err) {
-  mf__queue q;
+  const mf__queue q = queue_for(record_of(dst), NULL);
   mf__plan p;
-  const int rc = queue_for(record_of(dst), NULL, &q, err);
-  if (rc != MF_OK) return rc;
   if (is_part_byte(dst)) return fill_part_bytes(&q, dst, slot, err);
   mf__plan_fill(&p, dst);
   if (p.repeats) return mf__image_fill(dst, slot, &q, err);

@@ -119,6 +119,147 @@ static void strided_elements_go_over_in_order(void **state) {
   second_is_empty();
 }
 
+static void set_to_zero(mf_tensor *t) {
+  const mf_scalar zero = {.kind = MF_KIND_UINT};
+  OK(mf_tensor_fill(t, &zero, &err));
+}
+
+/* Whether something failed. */
+static bool copy_that_fails(mf_tensor *to, mf_tensor *from, int64_t number, bool in_the_driver) {
+  char rule[48];
+  (void)snprintf(rule, sizeof rule, "*@%lld:999:once", (long long)number + 1);
+  set_to_zero(to);
+  sim_ask_reset();
+  if (in_the_driver) sim_ask_fail(rule);
+  else mf_fault_arm(number, 1);
+  const int rc = mf_tensor_copy(to, from, &err);
+  const bool struck = in_the_driver ? sim_ask_faults() > 0 : mf_fault_hits() > 0;
+  mf_fault_arm(-1, 0);
+  assert_int_equal(sim_ask_findings(), 0);
+  sim_ask_reset();
+  if (rc == MF_OK) expect_counted(to);
+  else assert_int_equal(rc, in_the_driver ? MF_EDRIVER : MF_ENOMEM);
+  assert_true(rc == MF_OK || struck);
+  return struck;
+}
+
+/* On the first driver's side and on the host; what failed is told, and the same copy then works. */
+static void a_failure_on_the_way_is_told(void **state) {
+  (void)state;
+  BOTH_SIMULATED
+  mf_tensor *here = counted(gpu(0)), *there = counted(second);
+  for (int way = 0; way < 4; way++) {
+    mf_tensor *to = way % 2 == 0 ? there : here, *from = way % 2 == 0 ? here : there;
+    int64_t number = 0;
+    while (copy_that_fails(to, from, number, way < 2)) {
+      assert_true(++number < 300);
+      OK(mf_tensor_copy(to, from, &err));
+      expect_counted(to);
+    }
+    assert_true(number > 0);
+  }
+  mf_tensor_release(here);
+  mf_tensor_release(there);
+  second_is_empty();
+}
+
+/* Work of the second driver on its pinned memory, far behind other work there, and how our copies fit in with it. */
+typedef struct beside {
+  mf_tensor *here, *there, *there_pinned;
+} beside;
+
+static beside beside_open(void) {
+  const beside b = {counted(gpu(0)), counted(second), counted(second_pinned)};
+  return b;
+}
+
+static void beside_close(beside *b) {
+  mf_tensor *all[] = {b->here, b->there, b->there_pinned};
+  for (size_t i = 0; i < COUNT(all); i++) mf_tensor_release(all[i]);
+  second_is_empty();
+}
+
+static void queue_there(mf_tensor *dst, const mf_tensor *src) {
+  mf_tensor *busy = counted(second);
+  for (int i = 0; i < 300; i++) set_to_zero(busy);
+  OK(mf_tensor_copy(dst, src, &err));
+  mf_tensor_release(busy);
+}
+
+static void what_the_other_driver_writes_is_read_behind_it(void **state) {
+  (void)state;
+  BOTH_SIMULATED
+  beside b = beside_open();
+  set_to_zero(b.there_pinned);
+  set_to_zero(b.here);
+  OK(mf_device_synchronize(&second, &err));
+  queue_there(b.there_pinned, b.there);
+  OK(mf_tensor_copy(b.here, b.there_pinned, &err));
+  expect_counted(b.here);
+  beside_close(&b);
+}
+
+static void what_the_other_driver_reads_is_written_behind_it(void **state) {
+  (void)state;
+  BOTH_SIMULATED
+  beside b = beside_open();
+  set_to_zero(b.there);
+  set_to_zero(b.here);
+  OK(mf_device_synchronize(&second, &err));
+  queue_there(b.there, b.there_pinned);
+  OK(mf_tensor_copy(b.there_pinned, b.here, &err));
+  expect_counted(b.there);
+  beside_close(&b);
+}
+
+static uint64_t second_waits(void) {
+  uint64_t (*calls)(const char *);
+  const bool cuda = second.device_type == kDLCUDA;
+  *(void **)&calls = dlsym(second_library, "sim_calls");
+  return calls(cuda ? "cuStreamSynchronize" : "hipStreamSynchronize") +
+         calls(cuda ? "cuEventSynchronize" : "hipEventSynchronize");
+}
+
+static void two_who_read_do_not_wait(void **state) {
+  (void)state;
+  BOTH_SIMULATED
+  beside b = beside_open();
+  queue_there(b.there, b.there_pinned);
+  const uint64_t before = second_waits();
+  OK(mf_tensor_copy(b.here, b.there_pinned, &err));
+  assert_int_equal(second_waits(), before);
+  expect_counted(b.here);
+  beside_close(&b);
+}
+
+static void a_wait_for_the_other_driver_that_fails_is_told(void **state) {
+  int (*fail_calls)(const char *);
+  uint64_t (*faults)(void);
+  void (*reset)(void);
+  (void)state;
+  BOTH_SIMULATED
+  *(void **)&fail_calls = dlsym(second_library, "sim_fail");
+  *(void **)&faults = dlsym(second_library, "sim_faults");
+  *(void **)&reset = dlsym(second_library, "sim_reset");
+  for (int number = 1, struck = 1; struck; number++) {
+    char rule[32];
+    beside b = beside_open();
+    set_to_zero(b.there_pinned);
+    queue_there(b.there_pinned, b.there);
+    (void)snprintf(rule, sizeof rule, "*@%d:999:once", number);
+    assert_int_equal(fail_calls(rule), 0);
+    const int rc = mf_tensor_copy(b.here, b.there_pinned, &err);
+    struck = faults() > 0;
+    reset();
+    assert_true(rc == MF_OK || (rc == MF_EDRIVER && struck));
+    assert_true(number > 1 || struck);
+    if (rc == MF_OK) expect_counted(b.here);
+    OK(mf_tensor_copy(b.here, b.there_pinned, &err));
+    expect_counted(b.here);
+    beside_close(&b);
+  }
+}
+
 static void no_stream_waits_for_the_other_drivers(void **state) {
   const DLDevice first = gpu(0);
   mf_stream there, again;
@@ -143,6 +284,11 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(each_memory_goes_to_the_other_driver),
       SPEC(strided_elements_go_over_in_order),
+      SPEC(a_failure_on_the_way_is_told),
+      SPEC(what_the_other_driver_writes_is_read_behind_it),
+      SPEC(what_the_other_driver_reads_is_written_behind_it),
+      SPEC(two_who_read_do_not_wait),
+      SPEC(a_wait_for_the_other_driver_that_fails_is_told),
       SPEC(no_stream_waits_for_the_other_drivers),
   };
   if (!other_open()) return 77;
