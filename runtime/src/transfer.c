@@ -41,14 +41,10 @@ static bool fits(const mf__queue *on, const mf__access *a) {
   return on != NULL && on->backend == a->backend && (a->space != MF__DEVICE || on->ordinal == a->ordinal);
 }
 
-/* The given queue if it is one of the memory's device, else that device's current one, which needs no check: to find it
- * does not fail. */
+/* The given queue if it is one of the memory's device, else that device's current one. */
 static mf__queue queue_for(const mf__access *a, const mf__queue *on) {
   const mf__device device = {.backend = a->backend, .space = MF__DEVICE, .ordinal = a->ordinal};
-  mf__queue q;
-  if (fits(on, a)) return *on;
-  (void)mf__queue_resolve(&device, MF_STREAM_CURRENT, false, &q, NULL);
-  return q;
+  return fits(on, a) ? *on : mf__queue_current(&device);
 }
 
 static bool is_part_byte(const mf_tensor *t) {
