@@ -60,11 +60,11 @@ static void no_memory_for_one_more_stream(void **state) {
 
 /* The record knows the stream from before, and has left it: its owner may have destroyed it since. */
 static void a_stream_that_was_left_is_checked_when_it_is_named_again(void **state) {
+  (void)state;
+  ONLY_SIMULATED
   const mf_stream theirs = other_stream(0, false);
   const mf_request request = {.stream = theirs};
   DLManagedTensorVersioned *out;
-  (void)state;
-  ONLY_SIMULATED
   mf_tensor *t = create(gpu(0), NBYTES);
   OK(mf_tensor_export_to(t, &request, &out, &err));
   out->deleter(out);
@@ -79,9 +79,9 @@ static void a_stream_that_was_left_is_checked_when_it_is_named_again(void **stat
 
 /* The record knows that the stream is gone, and knows of no other. */
 static void a_stream_that_is_gone_is_refused_where_it_was_alone(void **state) {
-  const mf_stream theirs = other_stream(0, false), ours = stream_new();
   (void)state;
   ONLY_SIMULATED
+  const mf_stream theirs = other_stream(0, false), ours = stream_new();
   mf_tensor *t = create(gpu(0), NBYTES);
   OK(mf_tensor_acquire(t, theirs, MF_WRITE, &err));
   other_fill(0, data_of(t), 1, NBYTES, theirs);
@@ -99,11 +99,11 @@ static void a_stream_that_is_gone_is_refused_where_it_was_alone(void **state) {
 
 /* Plain host memory has no record that could know the stream. */
 static void a_stream_for_a_copy_of_host_memory_is_checked(void **state) {
+  (void)state;
+  ONLY_SIMULATED
   const mf_stream theirs = other_stream(0, false);
   const DLDevice places[] = {gpu(0), pinned()};
   mf_tensor *host = create((DLDevice){kDLCPU, 0}, NBYTES), *copy;
-  (void)state;
-  ONLY_SIMULATED
   memset(data_of(host), 8, NBYTES);
   for (size_t i = 0; i < COUNT(places); i++) {
     const mf_request request = {.device = places[i], .stream = theirs};
