@@ -377,8 +377,8 @@ void mf__state_shut(mf__state *state) {
   pthread_mutex_unlock(&mutex);
 }
 
-/* What finalizers may allocate while a state closes, that has reached its limit or not: what they do not give back then
- * is lost. */
+/* How much finalizers may allocate while a state closes, even if it has reached its limit: what they cannot give back
+ * then is lost. */
 #define CLOSING_NBYTES 65536
 
 /* Closing runs finalizers of Lua's, and those may run Python code: a pending exception waits. */

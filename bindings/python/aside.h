@@ -1,8 +1,8 @@
-/* aside.h: code of somebody else's that runs while an exception may be on its way.
+/* aside.h: other people's code that runs while an exception may be on its way.
  *
- * Deleters, finalizers and destructors may run any Python code, which must neither meet that exception nor lose it: it
- * is set aside for as long. What such code leaves behind itself is dropped. Used by the module and by the bridge; needs
- * Python.h before it and the GIL. */
+ * Deleters, finalizers and destructors may run any Python code, which must neither meet that exception nor lose it, so
+ * it is set aside until they are done. An exception that they leave is dropped. The module and the bridge use this; it
+ * needs Python.h before it, and the GIL. */
 #ifndef MOONFERRY_ASIDE_H
 #define MOONFERRY_ASIDE_H
 

@@ -8,7 +8,7 @@ local C = require "moonferry.lib"
 local constants = require("moonferry.cdef").constants
 local device = require "moonferry.device"
 local errors = require "moonferry.errors"
-local place = require "moonferry.place"
+local places = require "moonferry.place"
 local stream = require "moonferry.stream"
 local tensor = require "moonferry.tensor"
 local transfer = require "moonferry.transfer"
@@ -21,18 +21,6 @@ local exchange = {}
 local versioned_t = ffi.typeof("DLManagedTensorVersioned *")
 local legacy_t = ffi.typeof("DLManagedTensor *")
 local handle_t = ffi.typeof("mf_tensor *")
-
--- The second try, after a collection, or the error.
-local function export_again(fn, handle, at, rc)
-  if rc == C.MF_ENOMEM then
-    collectgarbage()
-    rc = fn(handle, at)
-  end
-  if rc == 0 then
-    return true
-  end
-  return errors.refused("to_dlpack", rc)
-end
 
 local TO_OPTIONS = { stream = true, device = true, copy = true }
 local WORDS = { no_order = true, host = true, number = true }
@@ -50,7 +38,7 @@ end
 
 -- The verb that gives out structs of one kind. One that nobody took is deleted with the place.
 local function exporter(ctype, plain, requested, delete_later)
-  local take, leave = place.of(ctype, function(at)
+  local take, leave = places.of(ctype, function(at)
     local managed = at[0]
     if managed ~= nil then
       delete_later(managed)
@@ -58,14 +46,12 @@ local function exporter(ctype, plain, requested, delete_later)
     end
   end)
   return function(self, opts)
-    local handle, at, ok, message, code = handle_of(self), take(), true, nil, nil
+    local handle, at = handle_of(self), take()
+    local ok, message, code
     if opts ~= nil or self._waits then
       ok, message, code = export_to(self, requested, at, opts)
     else
-      local rc = plain(handle, at)
-      if rc ~= 0 then
-        ok, message, code = export_again(plain, handle, at, rc)
-      end
+      ok, message, code = errors.done("to_dlpack", errors.call(plain, handle, at))
     end
     if not ok then
       return nil, message, code

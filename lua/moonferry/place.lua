@@ -75,7 +75,7 @@ function place.of(type, give_back)
   end
 end
 
---- The same for an answer that is a number or a text, of which nobody has to give anything back.
+--- The same for answers that nobody has to give back, such as a number or a text.
 ---@param type string an array
 ---@return fun(): ffi.cdata* take
 ---@return fun(at: ffi.cdata*) leave

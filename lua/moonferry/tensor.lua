@@ -14,7 +14,7 @@ local dtype = require "moonferry.dtype"
 local errors = require "moonferry.errors"
 local foreign = require "moonferry.foreign"
 local owner = require "moonferry.owner"
-local place = require "moonferry.place"
+local places = require "moonferry.place"
 local pressure = require "moonferry.pressure"
 local scope = require "moonferry.scope"
 
@@ -38,10 +38,10 @@ local Fields = {}
 -- What describing a tensor costs beyond its elements, as the collector should see it.
 local DESCRIPTION_NBYTES = 256
 
-local prepare = place.prepare
+local prepare = places.prepare
 
 -- Where C puts a new tensor.
-local take_place, leave_place = place.of("mf_tensor *[1]", function(at)
+local take_place, leave_place = places.of("mf_tensor *[1]", function(at)
   C.mf_tensor_release(at[0])
 end)
 
@@ -211,7 +211,7 @@ function Tensor:close()
   end
 end
 
-local take_answer, leave_answer = place.of_answers "int32_t[1]"
+local take_answer, leave_answer = places.of_answers "int32_t[1]"
 
 --- For an engine that takes wrapped memory back: from now on this tensor and all that share its memory
 --- refuse to touch it. Pointers that were taken before (`row`, `ptr`) cannot be revoked.

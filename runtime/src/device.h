@@ -121,7 +121,7 @@ typedef struct mf__place {
 /* The queue that a stream of this device means; for MF_STREAM_CURRENT the thread's own. A handle is asked for its
  * device if check. */
 int mf__queue_resolve(const mf__device *device, mf_stream stream, bool check, mf__queue *out, mf_error *err);
-mf__queue mf__queue_current(const mf__device *device); /* of a driver's device: the thread's own */
+mf__queue mf__queue_current(const mf__device *device); /* the thread's own; for the cpu the host */
 bool mf__stream_is_current(const mf__device *device, mf_stream stream);
 bool mf__streams_exist(const mf__backend *backend); /* of ours, kept ones included */
 /* Kept streams to the driver, if nobody may name them. */

@@ -299,10 +299,8 @@ int mf__export_legacy(mf_tensor *t, const mf__queue *on, DLManagedTensor **out, 
 
 /* Where a consumer works that was told no stream: on the host if the label says so, else on the current stream. */
 static mf__queue usual_queue(const mf_tensor *t) {
-  mf__queue on = mf__queue_host();
   const mf__device device = mf__tensor_device(t);
-  if (t->dl.device.device_type != kDLCPU) (void)mf__queue_resolve(&device, MF_STREAM_CURRENT, false, &on, NULL);
-  return on;
+  return t->dl.device.device_type == kDLCPU ? mf__queue_host() : mf__queue_current(&device);
 }
 
 /* Apart, so that the short way makes no room for all of this. */

@@ -27,11 +27,12 @@ static bool may_carry(const mf_tensor *t, DLDevice label, const mf__device *targ
   return target->space == memory.space || (memory.space == MF__MANAGED && target->space == MF__DEVICE);
 }
 
-/* A stream for work on t's memory. A handle that the record knows was checked before: asking the driver again would
- * cost more than all the rest. */
+/* A stream for work on t's memory. A handle that is current, or that the record knows, was checked before: asking the
+ * driver again would cost more than all the rest. */
 static int queue_for(const mf_tensor *t, const mf__device *device, mf_stream stream, mf__queue *out, mf_error *err) {
   int32_t ordinal = device->ordinal;
-  const bool known = mf__order_knows(mf__storage_access(t->storage), stream, &ordinal) &&
+  const bool known = !mf__stream_is_current(device, stream) &&
+                     mf__order_knows(mf__storage_access(t->storage), stream, &ordinal) &&
                      (device->space != MF__DEVICE || ordinal == device->ordinal);
   const int rc = mf__queue_resolve(device, stream, !known, out, err);
   if (known) out->ordinal = ordinal;
@@ -73,10 +74,8 @@ static int make_plan(const mf_tensor *t, const mf_request *request, plan *out, m
 /* Where the copy is queued: the stream that was asked for. Where none was, because the host waits or nobody orders it,
  * it is the target's current one, and for a target that has none mf__transfer finds the source's. */
 static mf__queue copy_queue(const plan *p) {
-  mf__queue on = p->target.on;
-  if (on.backend == NULL || on.stream == MF_STREAM_NO_ORDER)
-    (void)mf__queue_resolve(&p->target.device, MF_STREAM_CURRENT, false, &on, NULL);
-  return on;
+  const mf__queue *on = &p->target.on;
+  return on->backend != NULL && on->stream != MF_STREAM_NO_ORDER ? *on : mf__queue_current(&p->target.device);
 }
 
 /* dst was just made, so that nobody uses it. */

@@ -162,6 +162,7 @@ static mf_stream current(const mf__device *device) {
 }
 
 mf__queue mf__queue_current(const mf__device *device) {
+  if (device->backend == NULL) return mf__queue_host();
   return mf__queue_make(device->backend, device->ordinal, current(device));
 }
 

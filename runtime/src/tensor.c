@@ -113,9 +113,10 @@ int mf_tensor_create(const DLTensor *like, uint64_t flags, mf_tensor **out, mf_e
   mf__place place = {0};
   *out = NULL;
   int rc = mf__device_resolve(&device, &place.device, err);
-  if (rc == MF_OK && place.device.backend != NULL)
-    rc = mf__queue_resolve(&place.device, MF_STREAM_CURRENT, false, &place.on, err);
-  if (rc == MF_OK) rc = mf__tensor_create_at(like, flags, &place, out, err);
+  if (rc == MF_OK) {
+    place.on = mf__queue_current(&place.device);
+    rc = mf__tensor_create_at(like, flags, &place, out, err);
+  }
   return mf__end(rc, __func__, err);
 }
 

@@ -344,6 +344,7 @@ static void making_room_fails_at_each_call(void **state) {
 static int status_of_little_memory = -1;
 
 static void fill_little_memory(void) {
+  if (!other_open() || !other_is_simulated()) return;
   enum { MOST = 5 << 20, LESS = 3 << 20 };
   mf_stream a, b;
   mf_tensor *t;
@@ -356,18 +357,6 @@ static void fill_little_memory(void) {
   if (mf_stream_swap(&device, b, NULL, &err) != MF_OK || create_at(device, LESS, &t) != MF_OK) _exit(5);
   mf_tensor_release(t);
   _exit(mf_stream_swap(&device, MF_STREAM_DEFAULT, NULL, &err) == MF_OK && sim_ask_findings() == 0 ? 0 : 6);
-}
-
-static void run_with_little_memory(void) {
-  int status;
-  fflush(NULL);
-  const pid_t pid = fork();
-  if (pid == 0) {
-    setenv("SIM_MEMORY", "6M", 1);
-    if (!other_open() || !other_is_simulated()) _exit(0);
-    fill_little_memory();
-  }
-  if (pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status)) status_of_little_memory = WEXITSTATUS(status);
 }
 
 static void what_a_stream_has_yet_to_free_is_waited_for(void **state) {
@@ -483,6 +472,6 @@ int main(void) {
       SPEC(no_memory_for_ever),
       SPEC(driver_calls_that_fail),
   };
-  run_with_little_memory();
+  status_of_little_memory = with_little_memory("6M", fill_little_memory);
   return RUN(tests);
 }

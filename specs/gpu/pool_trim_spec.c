@@ -126,6 +126,7 @@ static void a_driver_that_keeps_its_memory_is_told(void **state) {
 static int status_of_little_memory = -1;
 
 static void hand_memory_on(void) {
+  if (!other_open() || !other_is_simulated()) return;
   enum { MOST = 4 << 20 };
   mf_tensor *kept, *large;
   const DLDevice device = gpu(0);
@@ -137,18 +138,6 @@ static void hand_memory_on(void) {
   other_free(0, other_alloc(0, MOST));
   mf_tensor_release(kept);
   _exit(sim_ask_findings() == 0 ? 0 : 4);
-}
-
-static void run_with_little_memory(void) {
-  int status;
-  fflush(NULL);
-  const pid_t pid = fork();
-  if (pid == 0) {
-    setenv("SIM_MEMORY", "6M", 1);
-    if (!other_open() || !other_is_simulated()) _exit(0);
-    hand_memory_on();
-  }
-  if (pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status)) status_of_little_memory = WEXITSTATUS(status);
 }
 
 static void what_was_trimmed_is_for_others(void **state) {
@@ -334,6 +323,6 @@ int main(void) {
       SPEC(threads_on_one_stream),
       SPEC(threads_on_their_per_thread_streams),
   };
-  run_with_little_memory();
+  status_of_little_memory = with_little_memory("6M", hand_memory_on);
   return RUN(tests);
 }

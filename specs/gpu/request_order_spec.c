@@ -7,13 +7,6 @@ enum { NBYTES = 2048 };
 
 static const DLDevice cpu = {kDLCPU, 0};
 
-static mf_tensor *to(mf_tensor *t, DLDevice device, int32_t how) {
-  const mf_request request = {.device = device, .copy = how};
-  mf_tensor *out;
-  OK(mf_tensor_to(t, &request, &out, &err));
-  return out;
-}
-
 typedef struct scene {
   mf_stream ours, third;
   int64_t theirs;
@@ -279,12 +272,12 @@ static void as_the_cpus(const scene *s) {
   OK(mf_tensor_acquire(t, s->theirs, MF_READ, &err));
   for (int i = 0; i < 300; i++) other_copy(0, s->seen, data_of(t), NBYTES, s->theirs);
   const uint64_t waited = host_waits();
-  mine = to(constant, cpu, MF_COPY_IF_NEEDED);
+  mine = moved(constant, cpu, MF_COPY_IF_NEEDED);
   mf_tensor_release(mine);
-  mine = to(t, cpu, MF_COPY_ALWAYS);
+  mine = moved(t, cpu, MF_COPY_ALWAYS);
   mf_tensor_release(mine);
   assert_int_equal(host_waits(), waited);
-  mine = to(t, cpu, MF_COPY_IF_NEEDED);
+  mine = moved(t, cpu, MF_COPY_IF_NEEDED);
   sim_ask_host(data_of(mine), NBYTES, true);
   memset(data_of(mine), 6, NBYTES);
   expect_seen(s, s->theirs, 5);
@@ -379,7 +372,7 @@ static void a_consumer_without_a_stream_is_on_the_current_one(void **state) {
 /* What is the cpu's by its label is ready for the host. */
 static void given_to_the_host(const scene *s) {
   for (int legacy = 0; legacy < 2; legacy++) {
-    mf_tensor *t = create(pinned(), NBYTES), *mine = to(t, cpu, MF_COPY_NEVER);
+    mf_tensor *t = create(pinned(), NBYTES), *mine = moved(t, cpu, MF_COPY_NEVER);
     void *managed;
     write_on(t, s->theirs, 4);
     DLTensor *view = given(mine, legacy != 0, &managed);

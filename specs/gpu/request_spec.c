@@ -9,13 +9,6 @@ enum { NBYTES = 2048 };
 
 static const DLDevice cpu = {kDLCPU, 0};
 
-static mf_tensor *to(mf_tensor *t, DLDevice device, int32_t how) {
-  const mf_request request = {.device = device, .copy = how};
-  mf_tensor *out;
-  OK(mf_tensor_to(t, &request, &out, &err));
-  return out;
-}
-
 /* All three ways to ask refuse it alike, with nothing given out. */
 static void refused(mf_tensor *t, mf_request request, int status, const char *saying) {
   mf_tensor *out = t;
@@ -140,20 +133,20 @@ static void what_the_old_struct_cannot_say(void **state) {
 /* Labels */
 
 static void expect_same(mf_tensor *t, DLDevice label) {
-  mf_tensor *view = to(t, label, MF_COPY_IF_NEEDED);
+  mf_tensor *view = moved(t, label, MF_COPY_IF_NEEDED);
   assert_ptr_equal(data_of(view), data_of(t));
   assert_int_equal(mf_tensor_dltensor(view)->device.device_type, label.device_type);
   assert_int_equal(mf_tensor_dltensor(view)->device.device_id, label.device_id);
   mf_tensor_release(view);
-  view = to(t, label, MF_COPY_NEVER);
+  view = moved(t, label, MF_COPY_NEVER);
   mf_tensor_release(view);
-  view = to(t, label, MF_COPY_ALWAYS);
+  view = moved(t, label, MF_COPY_ALWAYS);
   assert_ptr_not_equal(data_of(view), data_of(t));
   mf_tensor_release(view);
 }
 
 static void expect_copied(mf_tensor *t, DLDevice label, int byte) {
-  mf_tensor *copy = to(t, label, MF_COPY_IF_NEEDED);
+  mf_tensor *copy = moved(t, label, MF_COPY_IF_NEEDED);
   assert_ptr_not_equal(data_of(copy), data_of(t));
   assert_int_equal(mf_tensor_dltensor(copy)->device.device_type, label.device_type);
   expect_filled(copy, byte);
@@ -186,12 +179,12 @@ static void which_memory_may_have_which_label(void **state) {
     if (other_devices() > 1) expect_same(everywhere, gpu(1));
     expect_copied(everywhere, pinned(), 4);
     expect_copied(there, managed(), 1);
-    mf_tensor *labelled = to(everywhere, gpu(0), MF_COPY_NEVER);
+    mf_tensor *labelled = moved(everywhere, gpu(0), MF_COPY_NEVER);
     expect_same(labelled, managed());
     mf_tensor_release(labelled);
     mf_tensor_release(everywhere);
   }
-  mf_tensor *same = to(there, (DLDevice){0}, MF_COPY_IF_NEEDED);
+  mf_tensor *same = moved(there, (DLDevice){0}, MF_COPY_IF_NEEDED);
   assert_ptr_equal(same, there); /* nothing was asked for */
   mf_tensor_release(same);
   mf_tensor_release(there);
@@ -208,7 +201,7 @@ static void one_without_elements(DLDevice from, DLDevice at, int64_t rows) {
   OK(mf_tensor_create(&like, 0, &t, &err));
   OK(mf_tensor_index(t, items, 1, &none, &err));
   OK(mf_tensor_permute(none, NULL, 0, &turned, &err));
-  mf_tensor *copy = to(turned, at, MF_COPY_ALWAYS);
+  mf_tensor *copy = moved(turned, at, MF_COPY_ALWAYS);
   assert_int_equal(mf_tensor_numel(copy), 0);
   assert_int_equal(mf_tensor_dltensor(copy)->shape[0], 3);
   mf_tensor *all[] = {copy, turned, none, t};

@@ -30,13 +30,13 @@ import events
 import operations
 import strike
 
-# Of the processor, which a case has used after milliseconds; and of the clock, on a machine that is busy with others.
+# A case takes milliseconds of the processor. The clock's limit is for a machine that is busy with other work.
 CPU_SECONDS_OF_A_CASE = 20
 SECONDS_OF_A_CASE = 300
 # As many as make test has time for: half a minute of the processor under each host.
 PAIRS = 2500
 TRIPLES = 250
-# Who has seen so many knows.
+# More failures than this say nothing new, and each may take its whole time.
 MOST_FAILURES = 40
 # Of an operation of Lua's, so that it is compiled.
 TURNS = {"compiled": 8, "interpreted": 1, "interruptible": 1}
