@@ -36,13 +36,11 @@ class Bridge(Judge):
     def paths(self, names):
         return [BRIDGE / name for name in names or FILES]
 
-    def prepare(self, paths, seconds=None):
+    def prepare(self, seconds=None):
         WORK.mkdir(parents=True, exist_ok=True)
         self.seconds = seconds or float("inf")
         self.commands = json.loads((DEV / "compile_commands.json").read_text())
         self.specs = {"dev": [*self.of_lua(), *self.of_python()]}
-        for path in paths:
-            self.mutated_of("dev", path)
 
     def environment(self):
         lua = f"{ROOT}/lua/?.lua;{ROOT}/lua/?/init.lua;{ROOT}/specs/lua/?.lua;;"

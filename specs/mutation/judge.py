@@ -1,7 +1,7 @@
 """Judges mutants: the specs that reach a mutant's function run on the library that has it, the quick ones first.
 
-A file's mutants are all in one library (schemata.py), which also tells which specs reach which of its functions; no
-other is asked. Must not know: how mutants are made, which library it is, or which mutants may survive.
+A file's mutants are all in one library (schemata.py), which also tells which specs reach which of its functions: only
+those are asked. Must not know: how mutants are made, which library it is, or which mutants may survive.
 """
 
 import bisect
@@ -130,7 +130,7 @@ class Judge:
         self.specs = {}  # of each build
         self.killers = {}  # of each file, its specs that caught something, the last first
         self.mutated, self.reach = {}, {}
-        self.lock, self.preparing = threading.Lock(), threading.Lock()
+        self.lock, self.preparing, self.asking = threading.Lock(), threading.Lock(), {}
         self.seconds = float("inf")
         self.usual = json.loads(USUAL.read_text()) if USUAL.exists() else {}
 
@@ -141,28 +141,42 @@ class Judge:
         return ["dev"]
 
     def mutated_of(self, kind, path):
-        """The library with the mutants of the file. Which functions of it each spec reaches is known
-        from here on."""
+        """The library with the mutants of the file."""
         with self.preparing:
             if (kind, path.name) not in self.mutated:
-                mutated = self.mutated[kind, path.name] = Mutated(self, path, kind)
-                for spec in self.specs[kind]:
-                    if spec.may_notice(path) and self.usual.get(spec.name, 0) <= self.seconds:
-                        self.reach[spec, path.name] = mutated.reached_by(spec)
-                self.specs[kind].sort(key=lambda s: s.usual or 0)
-                self.usual.update((s.name, s.usual) for s in self.specs[kind] if s.usual)
-                USUAL.write_text(json.dumps(self.usual, indent=0, sort_keys=True))
+                self.mutated[kind, path.name] = Mutated(self, path, kind)
             return self.mutated[kind, path.name]
 
-    def in_order(self, kind, mutant, remembered):
-        """Of those that reach the function the one that caught it before, those that caught the file's mutants last,
-        then the quick ones."""
-        name = mutant.path.name
+    def reaches(self, kind, mutant, spec):
+        """Whether the spec comes to the mutant's function. One run of it tells that of all functions of the file."""
+        key = (spec, mutant.path.name)
         with self.lock:
-            first = list(self.killers.get((kind, name), []))
-        specs = [*first, *(s for s in self.specs[kind] if s not in first)]
-        reaching = [s for s in specs if mutant.function in self.reach.get((s, name), ()) and s.usual <= self.seconds]
-        return sorted(reaching, key=lambda s: s.name != remembered)
+            asking = self.asking.setdefault(key, threading.Lock())
+        with asking:
+            if key not in self.reach:
+                self.reach[key] = self.mutated[kind, mutant.path.name].reached_by(spec)
+                with self.lock:
+                    self.usual[spec.name] = spec.usual
+        return mutant.function in self.reach[key]
+
+    def remember(self):
+        """For the next run: how long each spec takes."""
+        with self.lock:
+            USUAL.write_text(json.dumps(self.usual, indent=0, sort_keys=True))
+
+    def in_order(self, kind, mutant, remembered):
+        """The spec that caught it before, those that caught the file's mutants last, those that are named like the
+        file, then the quick ones."""
+        path = mutant.path
+        with self.lock:
+            known = list(self.killers.get((kind, path.name), []))
+
+        def rank(spec):
+            last = known.index(spec) if spec in known else len(known)
+            return spec.name != remembered, last, path.stem not in spec.name, self.usual.get(spec.name, 1)
+
+        worth = [s for s in self.specs[kind] if s.may_notice(path) and self.usual.get(s.name, 0) <= self.seconds]
+        return sorted(worth, key=rank)
 
     def caught(self, kind, path, spec):
         with self.lock:
@@ -172,14 +186,14 @@ class Judge:
             known.insert(0, spec)
             del known[6:]
 
-    def judge(self, mutant, number, remembered):
+    def judge(self, mutant, remembered):
         """What catches it; "" if nothing does; None if it is no code."""
         for kind in self.builds_for(mutant):
             mutated = self.mutated_of(kind, mutant.path)
-            if number in mutated.no_code:
+            if mutant.index in mutated.no_code:
                 return None
             for spec in self.in_order(kind, mutant, remembered):
-                if why := spec.judge(mutated.where, number):
+                if self.reaches(kind, mutant, spec) and (why := spec.judge(mutated.where, mutant.index)):
                     self.caught(kind, mutant.path, spec)
                     return why
         return ""

@@ -54,14 +54,12 @@ class Runtime(Judge):
         sources = [*SOURCES.glob("*.h"), *SOURCES.glob("*.c"), ROOT / "runtime/include/moonferry.h"]
         super().__init__(find.declared(sources))
 
-    def prepare(self, paths, seconds=None):
-        """The libraries without mutations, the specs, and the files' mutants for all but those of threads."""
+    def prepare(self, seconds=None):
+        """The specs, some of which are linked with the library without mutations."""
         WORK.mkdir(parents=True, exist_ok=True)
         self.seconds = seconds or float("inf")
-        self.objects = {kind: self.compile_all(kind) for kind in KINDS}
+        self.objects = {}
         self.specs = {"dev": self.dev_specs(), "tsan": self.tsan_specs()}
-        for path in paths:
-            self.mutated_of("dev", path)
 
     def paths(self, names):
         return [SOURCES / name for name in names or FILES]
@@ -74,17 +72,20 @@ class Runtime(Judge):
 
     def link_mutants(self, kind, path, folder):
         library = folder / "libmoonferry.so.0"
-        self.link(kind, [folder / "mutants.o", *(o for n, o in self.objects[kind].items() if n != path.name)], library)
+        objects = self.objects_of(kind)
+        self.link(kind, [folder / "mutants.o", *(o for n, o in objects.items() if n != path.name)], library)
         return library
 
-    def compile_all(self, kind):
-        folder = WORK / kind
-        folder.mkdir(exist_ok=True)
-        objects = {}
-        for source in sorted(SOURCES.glob("*.c")):
-            objects[source.name] = folder / (source.name + ".o")
-            build(["cc", *FLAGS, *KINDS[kind], "-c", source, "-o", objects[source.name]])
-        return objects
+    def objects_of(self, kind):
+        """Of the files without mutations."""
+        if kind not in self.objects:
+            folder = WORK / kind
+            folder.mkdir(exist_ok=True)
+            objects = {source.name: folder / (source.name + ".o") for source in sorted(SOURCES.glob("*.c"))}
+            for name, output in objects.items():
+                build(["cc", *FLAGS, *KINDS[kind], "-c", SOURCES / name, "-o", output])
+            self.objects[kind] = objects
+        return self.objects[kind]
 
     def link(self, kind, objects, output):
         build(["cc", "-shared", *KINDS[kind], "-Wl,-soname,libmoonferry.so.0", "-o", output, *objects, "-lpthread",
@@ -93,7 +94,7 @@ class Runtime(Judge):
     def inside(self):
         """The programs that look inside, linked with the library instead of its sources."""
         library = WORK / "dev" / "libmoonferry.so.0"
-        self.link("dev", self.objects["dev"].values(), library)
+        self.link("dev", self.objects_of("dev").values(), library)
         for source in sorted((ROOT / "specs" / "gpu").glob("*_spec.c")):
             if '#include "spec.h"' not in source.read_text():
                 continue

@@ -1,0 +1,100 @@
+/* last_byte_spec.c: elements of half a byte that end within one leave the other half as it was: it may be another
+ * view's, or somebody else's. What a source has between its elements is not copied. */
+#include "places.h"
+
+enum { NBYTES = 6, ELEMENTS = 5 };
+
+static unsigned char *bytes_of(mf_tensor *t) {
+  return mf_tensor_dltensor(t)->data;
+}
+
+static mf_tensor *elements_at(void *data, place at) {
+  int64_t shape[] = {ELEMENTS};
+  const DLTensor described = {.data = data, .device = device_at(at), .ndim = 1, .dtype = {kDLUInt, 4, 1},
+                              .shape = shape};
+  mf_tensor *t;
+  OK(mf_tensor_wrap(&described, 0, NULL, NULL, &t, &err));
+  return t;
+}
+
+/* Five elements 1, 2, 3 ... on the host. */
+static mf_tensor *counted(void) {
+  const int64_t shape[] = {ELEMENTS};
+  mf_tensor *t = create(CPU, "uint4", 1, shape);
+  memcpy(bytes_of(t), (unsigned char[]){0x21, 0x43, 0x05}, 3);
+  return t;
+}
+
+/* All bytes of GPU memory were 0xee before the five elements came. */
+static void expect_five(mf_tensor *bytes) {
+  static const unsigned char expected[NBYTES] = {0x21, 0x43, 0xe5, 0xee, 0xee, 0xee};
+  mf_tensor *host = at_place(bytes, CPU);
+  assert_memory_equal(bytes_of(host), expected, NBYTES);
+  mf_tensor_release(host);
+}
+
+static void copy_five_into(mf_tensor *dst, mf_tensor *bytes) {
+  mf_tensor *host = counted(), *there = at_place(host, GPU0);
+  for (int from_gpu = 0; from_gpu < 2; from_gpu++) {
+    const mf_scalar value = {.kind = MF_KIND_INT, .i = 0xee};
+    OK(mf_tensor_fill(bytes, &value, &err));
+    other_sync_all(0);
+    OK(mf_tensor_copy(dst, from_gpu ? there : host, &err));
+    other_sync_all(0);
+    expect_five(bytes);
+  }
+  mf_tensor_release(there);
+  mf_tensor_release(host);
+}
+
+static void somebody_elses_memory(void **state) {
+  (void)state;
+  const int64_t shape[] = {NBYTES};
+  mf_tensor *bytes = create(GPU0, "uint8", 1, shape), *dst = elements_at(bytes_of(bytes), GPU0);
+  copy_five_into(dst, bytes);
+  mf_tensor_release(dst);
+  mf_tensor_release(bytes);
+}
+
+/* The tensor of twelve elements is ours; a view has five of them, the next one begins in the same byte. */
+static void another_views_memory(void **state) {
+  (void)state;
+  const int64_t shape[] = {2 * NBYTES};
+  const mf_index items[] = {{.kind = MF_INDEX_SLICE, .start = 0, .stop = ELEMENTS, .step = 1}};
+  const mf_scalar all = {.kind = MF_KIND_INT, .i = 0xe};
+  mf_tensor *whole = create(GPU0, "uint4", 1, shape), *dst, *host = counted(), *there = at_place(host, GPU0);
+  OK(mf_tensor_index(whole, items, 1, &dst, &err));
+  for (int from_gpu = 0; from_gpu < 2; from_gpu++) {
+    static const unsigned char expected[NBYTES] = {0x21, 0x43, 0xe5, 0xee, 0xee, 0xee};
+    OK(mf_tensor_fill(whole, &all, &err));
+    OK(mf_tensor_copy(dst, from_gpu ? there : host, &err));
+    mf_tensor *back = at_place(whole, CPU);
+    assert_memory_equal(bytes_of(back), expected, NBYTES);
+    mf_tensor_release(back);
+  }
+  mf_tensor *tensors[] = {whole, dst, host, there};
+  for (int i = 0; i < 4; i++) mf_tensor_release(tensors[i]);
+}
+
+/* Every second element of twelve is six elements, which fill three bytes. */
+static void a_source_with_gaps(void **state) {
+  (void)state;
+  const int64_t shape[] = {2 * NBYTES}, half[] = {NBYTES};
+  const mf_index items[] = {{.kind = MF_INDEX_SLICE, .start = 0, .stop = MF_INDEX_NONE, .step = 2}};
+  mf_tensor *host = create(CPU, "uint4", 1, shape), *dst = create(GPU0, "uint4", 1, half), *view, *back;
+  memcpy(bytes_of(host), (unsigned char[]){0xf1, 0xf2, 0xf3, 0xf4, 0xf5, 0xf6}, NBYTES);
+  mf_tensor *there = at_place(host, GPU0);
+  OK(mf_tensor_index(there, items, 1, &view, &err));
+  OK(mf_tensor_copy(dst, view, &err));
+  back = at_place(dst, CPU);
+  assert_memory_equal(bytes_of(back), ((unsigned char[]){0x21, 0x43, 0x65}), 3);
+  mf_tensor *tensors[] = {host, dst, view, back, there};
+  for (int i = 0; i < 5; i++) mf_tensor_release(tensors[i]);
+}
+
+#define SPEC(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void) {
+  const struct CMUnitTest tests[] = {SPEC(somebody_elses_memory), SPEC(another_views_memory), SPEC(a_source_with_gaps)};
+  return other_open() ? cmocka_run_group_tests(tests, NULL, NULL) : 77;
+}
