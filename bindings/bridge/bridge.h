@@ -243,9 +243,9 @@ int mf__push_utf8(lua_State *L, PyObject *object);
 void mf__push_bytes(lua_State *L, PyObject *object);
 
 /* ${result} = ${call}, a Python call, with Lua's lock given up meanwhile: the door through which bodies leave Lua. All
- * that may run Python code goes through it, because such code may wait for a thread that wants this Lua state. (What
- * Python's collector runs where memory is allocated comes unasked.) What the call uses must be held: Lua may close or
- * collect anything before it returns. */
+ * that may run Python code goes through it, because such code may wait for a thread that wants this Lua state. (Where
+ * an allocation runs Python's collector, mf__collections_watch gives the lock up.) What the call uses must be held: Lua
+ * may close or collect anything before it returns. */
 #define MF__OUTSIDE(result, call) \
   do {                            \
     mf__outside_begin();          \

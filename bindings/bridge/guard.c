@@ -2,6 +2,9 @@
  *
  * Invariant: outside mf__enter and mf__visit this thread holds neither a lock nor a reference on the bridge's behalf,
  * and has the GIL exactly if it had it before, whether a body returned or raised. Knows nothing of what bodies do. */
+#include <stdlib.h>
+#include <string.h>
+
 #include "bridge.h"
 #include "state.h"
 
@@ -242,6 +245,46 @@ PyObject *mf__hold(lua_State *L, PyObject *object) {
   if (object == NULL) mf__raise(L);
   mf__top->held[mf__top->count++] = object;
   return object;
+}
+
+/* Of the collection that has the lock given up; there is never more than one. */
+static struct {
+  mf__frame *frame;
+  int depth; /* what an earlier mf__outside_begin of that frame has to give back */
+} collection;
+
+static PyObject *around_collection(PyObject *self, PyObject *arguments) {
+  const char *phase;
+  PyObject *info;
+  (void)self;
+  if (!PyArg_ParseTuple(arguments, "sO", &phase, &info)) return NULL;
+  if (strcmp(phase, "start") == 0 && mf__is_inside() && mf__top->thread == NULL) {
+    collection.frame = mf__top;
+    collection.depth = mf__top->depth;
+    mf__outside_begin();
+  } else if (strcmp(phase, "stop") == 0 && collection.frame != NULL) {
+    mf__frame *frame = collection.frame;
+    collection.frame = NULL;
+    mf__outside_end();
+    frame->depth = collection.depth;
+  }
+  Py_RETURN_NONE;
+}
+
+static PyMethodDef around_collection_def = {"moonferry_around_collection", around_collection, METH_VARARGS,
+                                            "Gives up the lock of a Lua state while finalizers run."};
+
+/* Up to CPython 3.11 an allocation may run the collector, in the middle of a body and with anybody's finalizers, which
+ * may wait for a thread that wants the state. Later ones collect between instructions of Python code alone. */
+int mf__collections_watch(void) {
+  if (strncmp(Py_GetVersion(), "3.", 2) != 0 || atoi(Py_GetVersion() + 2) >= 12) return 0;
+  PyObject *gc = PyImport_ImportModule("gc"), *callbacks = gc != NULL ? PyObject_GetAttrString(gc, "callbacks") : NULL;
+  PyObject *function = callbacks != NULL ? PyCFunction_NewEx(&around_collection_def, NULL, NULL) : NULL;
+  const int rc = function != NULL ? PyList_Append(callbacks, function) : -1;
+  Py_XDECREF(function);
+  Py_XDECREF(callbacks);
+  Py_XDECREF(gc);
+  return rc;
 }
 
 void mf__nest(lua_State *L) {

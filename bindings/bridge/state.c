@@ -481,7 +481,7 @@ int mf__types_ready(void) {
   if (mf__iterator_type != NULL) return 0;
   if (mf__error_types_ready() != 0 || mf__view_type_ready() != 0) return -1;
   if (mf__state_type == NULL) {
-    if (pthread_atfork(NULL, NULL, in_child) != 0) return -1;
+    if (pthread_atfork(NULL, NULL, in_child) != 0 || mf__collections_watch() != 0) return -1;
     mf__state_type = (PyTypeObject *)PyType_FromSpec(&spec);
   }
   if (mf__state_type == NULL || mf__object_types_ready() != 0) return -1;

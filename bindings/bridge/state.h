@@ -133,6 +133,9 @@ void mf__state_unref(mf__state *state, int ref);
 /* Makes the types of this bridge once. Returns 0, or -1 with an exception. */
 int mf__types_ready(void);
 
+/* guard.c: from here on what Python's collector runs finds the lock given up. Once; 0, or -1 with an exception. */
+int mf__collections_watch(void);
+
 /* guard.c: mf__visit in pieces, for what can do without a protected body. */
 int mf__visit_runner(lua_State *L);
 
