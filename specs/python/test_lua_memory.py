@@ -229,6 +229,41 @@ def test_a_limit_at_every_place(name):
     assert (done.returncode, done.stdout, done.stderr) == (0, said, "")
 
 
+# The frame of the last C function, where compiled code allocates, is overwritten by numbers.
+HOT = """
+import moonferry as mf
+
+lua = mf.Lua(max_memory=10_000_000)
+lua.globals().limit = lambda on: lua.set_max_memory(1 if on else 0, total=True)
+lua.execute("""
+HOT_LUA = """
+local function call(on, b, c, d) local x, y, z = 1, 2, 3; limit(on) return x end
+local function allocate(n)
+  local a, b, c, d, e, f, g, h, i, j = 1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5, 8.5, 9.5, 1.5
+  local k, l, m, o, p, q = 1e300, 1e300, 1e300, 1e300, 1e300, 1e300
+  local last
+  for i = 1, n do
+    local t1, t2, t3, t4, t5, t6, t7, t8 = 1e300 + i, 1e300, 1e300, 1e300, 1e300, 1e300, 1e300, 1e300
+    last = { i, a + i, k }
+    a = a + t1 + t2 + t3 + t4 + t5 + t6 + t7 + t8
+    k, l, m, o, p, q = l, m, o, p, q, k
+  end
+  return last, a, b, c, d, e, f, g, h, i, j, k, l, m, o, p, q
+end
+function run(on, n)
+  call(on)
+  return (allocate(n))
+end
+"""
+
+
+def test_a_hot_loop_that_meets_the_limit():
+    program = f"{HOT}{HOT_LUA!r})\nfor n in range(5):\n    lua.globals().run(False, 1000)\n"
+    program += "try:\n    lua.globals().run(True, 10**6)\nexcept mf.LuaMemoryError as error:\n    print(error)\n"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, env=os.environ)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "not enough memory\n", "")
+
+
 def test_finalizers_after_a_memory_error_do_not_lose_it():
     seen = []
 

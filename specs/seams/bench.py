@@ -17,6 +17,8 @@ import moonferry as mf
 
 HERE = Path(__file__).resolve().parent
 MODES = ("compiled", "interpreted", "interruptible")
+# Up to LuaJIT 2.1.0-beta3 a state with a limit of memory is not compiled.
+COMPILES_WITH_LIMIT = "-beta" not in mf.Lua().eval("jit.version")
 
 
 class Index:
@@ -208,10 +210,11 @@ class Bench:
         self.mode, self.device = mode, device
         self.host = hosted
         self.lua = self.helpers = self.ops = None
+        self.is_limited = mode != "compiled" or COMPILES_WITH_LIMIT
         self.open_state()
 
     def open_state(self):
-        self.lua = mf.Lua(max_memory=0, interruptible=self.mode == "interruptible")
+        self.lua = mf.Lua(max_memory=0 if self.is_limited else None, interruptible=self.mode == "interruptible")
         Bench.states.append(weakref.ref(self.lua))
         if self.host is not None:
             self.helpers, self.ops = self.host

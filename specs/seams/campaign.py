@@ -54,8 +54,6 @@ def known(event, kind, name, mode, in_lua):
         return "an error between two calls loses a struct that is nobody's yet, as it may"
     if (in_lua or name in operations.LUA_HAS_TENSORS) and kind == "lua" and raises:
         return "an error of a program's own debug hook, inside of the library where a new tensor is nobody's yet"
-    if event.name in LIMITS and mode == "compiled":
-        return "LuaJIT 2.1.0-beta3 crashes (lj_err_mem) where compiled code has no memory: it keeps no L->base there"
     return None
 
 

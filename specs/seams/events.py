@@ -28,14 +28,17 @@ class Event:
     """`act(bench)` happens inside of the call, `after(bench)` behind it. `raises`: this comes out of the call, or is
     told to sys.unraisablehook where no caller can be told. `allows`: errors that it may raise instead of giving its
     result. `takes`: what the operation worked on may be gone, and is made again. `needs`: "state" (of Python's),
-    "gpu". `waits`: for a thread that uses the state."""
+    "limit" (a state whose memory is counted), "gpu". `waits`: for a thread that uses the state."""
 
     def __init__(self, act, *, raises=None, allows=(), after=None, takes=False, needs=None, changes=False, waits=False):
         self.name, self.act, self.raises, self.after = act.__name__, act, raises, after
         self.allows, self.takes, self.needs, self.changes, self.waits = allows, takes, needs, changes, waits
 
     def applies(self, bench):
-        return {None: True, "state": bench.host is None, "gpu": bench.device != "cpu"}[self.needs]
+        has_state = bench.host is None
+        return {
+            None: True, "state": has_state, "limit": has_state and bench.is_limited, "gpu": bench.device != "cpu"
+        }[self.needs]  # fmt: skip
 
 
 EVENTS = {}
@@ -258,12 +261,12 @@ def no_limit(b):
         b.lua.set_max_memory(0)
 
 
-@event(allows=(MemoryError,), after=no_limit, needs="state")
+@event(allows=(MemoryError,), after=no_limit, needs="limit")
 def the_state_reaches_its_limit(b):
     b.lua.set_max_memory(1, total=True)
 
 
-@event(allows=(MemoryError,), after=no_limit, needs="state")
+@event(allows=(MemoryError,), after=no_limit, needs="limit")
 def the_state_comes_near_its_limit(b):
     b.lua.set_max_memory(b.lua.get_memory_used(total=True) + 400, total=True)
 

@@ -211,6 +211,8 @@ def without_collector(b):
 
 
 def memory_of(b):
+    if not b.is_limited:
+        return b.lua.get_memory_used(), b.lua.get_max_memory()
     return b.lua.get_memory_used() > 0, b.lua.get_max_memory(), b.lua.set_max_memory(0)
 
 

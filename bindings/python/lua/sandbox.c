@@ -2,8 +2,7 @@
  *
  * Invariant: a script finds what is listed here and no more, whichever LuaJIT opened the libraries; what it finds runs
  * no bytecode, which can be made to crash the process, and calls no Lua function from C without a look at the C stack;
- * and nothing is compiled, because opening the library jit starts the compiler: compiled code that has no memory can
- * crash the process, too (LuaJIT 2.1.0-beta3, lj_err_mem). Must not know: Python objects. */
+ * and nothing is compiled, because opening the library jit starts the compiler. Must not know: Python objects. */
 #include <lualib.h>
 #include <string.h>
 
