@@ -337,6 +337,21 @@ static void threads_with_one_memory(void **state) {
   assert_int_equal(atomic_load(&wrong), 0);
 }
 
+static mf_tensor *of_the_parent;
+
+static void wrap_again(void) {
+  mf_tensor *t;
+  const int rc = mf_tensor_wrap(mf_tensor_dltensor(of_the_parent), 0, NULL, NULL, &t, &err);
+  if (rc != MF_EDEVICE || strstr(err.message, "forked after") == NULL) _exit(1);
+}
+
+static void in_a_forked_child_nothing_is_looked_up(void **state) {
+  (void)state;
+  of_the_parent = create(gpu(0), NBYTES);
+  in_fork(wrap_again);
+  mf_tensor_release(of_the_parent);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(either_waits_for_the_other),     SPEC(the_original_goes_first),
@@ -344,6 +359,7 @@ int main(void) {
       SPEC(memory_that_is_kept_is_nobodys), SPEC(among_many),
       SPEC(what_was_trimmed_is_no_longer_known), SPEC(after_a_trim),
       SPEC(threads),                        SPEC(threads_with_one_memory),
+      SPEC(in_a_forked_child_nothing_is_looked_up),
   };
   return RUN(tests);
 }
