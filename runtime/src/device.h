@@ -212,9 +212,10 @@ void mf__order_leave(const mf__queue *on, mf__access *a);
 /* The record of a driver's memory that comes in, ready on the current stream; and the same of memory that has one. */
 int mf__record_given(const mf__device *device, mf__access **out, mf_error *err);
 int mf__record_returned(const mf__device *device, mf__access *a, mf_error *err);
-/* An event recorded behind everything that the touch's stream has queued. MF_ECAPTURE while it is being captured. */
+/* Of a touch that has no event: one recorded behind everything that its stream has queued. MF_ECAPTURE while that is
+ * being captured. */
 int mf__touch_record(const mf__backend *backend, const mf__touch *touch, void **out, mf_error *err);
-/* Whether all that the touch's stream has queued is known to be done. */
+/* Whether all that its stream has queued is known to be done. */
 bool mf__touch_done(const mf__backend *backend, const mf__touch *touch);
 
 /* retire.c: what was released while queued work may still use it */

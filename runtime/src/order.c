@@ -422,13 +422,11 @@ void mf__order_close(mf__access *a, uint64_t id, bool write) {
 
 bool mf__touch_done(const mf__backend *backend, const mf__touch *touch) {
   const mf__queue q = queue_of(backend, touch);
-  if (is_left(touch)) return mf__event_done(backend, touch->ordinal, touch->event);
   return !touch->gone && mf__queue_done(&q);
 }
 
 int mf__touch_record(const mf__backend *backend, const mf__touch *touch, void **out, mf_error *err) {
   const mf__queue q = queue_of(backend, touch);
-  *out = NULL;
   if (touch->gone) return mf__fail(err, MF_EINVAL, "the stream was destroyed");
   return mf__queue_mark(&q, out, NULL, err);
 }
