@@ -75,7 +75,6 @@ static int start(mf__driver *driver, mf_error *err) {
   if (rc == MF_OK) rc = MF__ASK(cuDeviceGetCount, (&driver->count));
   if (rc == MF_OK && driver->count <= 0)
     return mf__fail(err, MF_EDEVICE, "the CUDA driver %s finds no device", driver->file);
-  if (driver->count > MF__MAX_ORDINALS) driver->count = MF__MAX_ORDINALS;
   if (rc != MF_OK) err->status = MF_EDEVICE;
   return rc == MF_OK ? MF_OK : MF_EDEVICE;
 }

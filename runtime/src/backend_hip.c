@@ -63,7 +63,6 @@ static int start(mf__driver *driver, mf_error *err) {
   if (rc == MF_OK) rc = MF__HIP_ASK(hipGetDeviceCount, (&driver->count));
   if (rc == MF_OK && driver->count <= 0)
     return mf__fail(err, MF_EDEVICE, "the HIP runtime %s finds no device", driver->file);
-  if (driver->count > MF__MAX_ORDINALS) driver->count = MF__MAX_ORDINALS;
   version = number / MINOR;
   if (rc != MF_OK) err->status = MF_EDEVICE;
   return rc == MF_OK ? MF_OK : MF_EDEVICE;

@@ -75,7 +75,7 @@ int mf__driver_fill(const mf__driver *driver, const mf__symbols *symbols, void *
 /* The status of a driver's code; both drivers count alike. */
 int mf__driver_status(int32_t code);
 
-/* Refuses what cannot be a stream's handle. */
+/* Refuses what cannot be a stream's handle; those with a name have none. */
 int mf__driver_handle_check(mf_stream stream, mf_error *err);
 
 /* Puts what a driver call's failure means before it; the status becomes ${status}, which is returned. */

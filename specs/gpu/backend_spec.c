@@ -201,12 +201,14 @@ static void a_stream_knows_its_device(void **state) {
 }
 
 static void what_is_no_stream_is_refused(void **state) {
-  static const mf_stream none[] = {-7, 3, 4095, 4097};
+  static const mf_stream none[] = {-7, -8, 3, 8, 4095, 4097};
   int32_t ordinal;
   (void)state;
   for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+    sim_reset();
     FAILS(gpu->stream_device(none[i], &ordinal, &err), MF_EINVAL);
-    SAYS("stream is");
+    SAYS("1, 2 or a stream's handle expected");
+    assert_int_equal(sim_calls(NULL), 0); /* for a driver may read what it points to */
   }
   if (!simulated()) return; /* a real driver may read what a dead handle points to */
   const mf_stream s = stream();
