@@ -148,7 +148,6 @@ static void make_former(const mf__entered *before) {
 }
 
 static int enter(int32_t ordinal, mf__entered *before, mf_error *err) {
-  *before = (mf__entered){.ordinal = here};
   int rc = mf__driver_enter(&driver, ordinal, err);
   if (rc != MF_OK) return rc;
   rc = make_current(ordinal, before, err);
@@ -191,9 +190,7 @@ static bool is_active(int32_t ordinal) {
 /* To enter a device makes its primary context, which takes hundreds of megabytes of it and fails where it is full or
  * another process's alone. */
 static int device_current(int32_t *ordinal, mf_error *err) {
-  int rc = mf__driver_open(&driver, err);
-  *ordinal = 0;
-  if (rc == MF_OK) rc = current_ordinal(ordinal, err);
+  int rc = current_ordinal(ordinal, err);
   for (int32_t i = 0; rc == MF_OK && *ordinal < 0 && i < driver.count; i++)
     if (mf__device_used(&mf__backend_cuda, i)) *ordinal = i;
   for (int32_t i = 0; rc == MF_OK && *ordinal < 0 && i < driver.count; i++)

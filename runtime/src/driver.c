@@ -272,9 +272,11 @@ static int relax(mf__relaxation *r, mf__exchange_fn exchange, mf_error *err) {
   enum { RELAXED = 2 };
   int mode = RELAXED;
   const int rc = exchange(&mode, err);
-  if (rc == MF_OK && !r->owed) r->former = mode;
-  if (rc == MF_OK) r->depth = 1;
-  return rc;
+  if (rc != MF_OK && mode != RELAXED) (void)exchange(&mode, NULL); /* it was done all the same */
+  if (rc != MF_OK) return rc;
+  if (!r->owed) r->former = mode;
+  r->depth = 1;
+  return MF_OK;
 }
 
 static int give_mode_back(mf__relaxation *r, mf__exchange_fn exchange, mf_error *err) {
@@ -288,8 +290,8 @@ static int give_mode_back(mf__relaxation *r, mf__exchange_fn exchange, mf_error 
 
 int mf__driver_relax(mf__relaxation *r, bool on, mf__exchange_fn exchange, mf_error *err) {
   if (on && r->depth == 0) return relax(r, exchange, err);
-  if (!on && (r->depth == 1 || (r->depth == 0 && r->owed))) return give_mode_back(r, exchange, err);
-  if (on || r->depth > 0) r->depth += on ? 1 : -1;
+  if (!on && r->depth == 1) return give_mode_back(r, exchange, err);
+  r->depth += on ? 1 : -1;
   return MF_OK;
 }
 

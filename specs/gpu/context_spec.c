@@ -20,6 +20,13 @@ static int call_with(const char *name, void *argument) {
   return function(argument);
 }
 
+/* HIP's last error, which is the program's; 0 where there is none. */
+static int last_error(void) {
+  int (*last)(void) = NULL;
+  *(void **)&last = driver_symbol("hipGetLastError");
+  return last == NULL ? 0 : last();
+}
+
 /* The caller's current context, or HIP device. */
 static void *current(void) {
   void *now = NULL;
@@ -109,6 +116,7 @@ static void a_failure_does_not_move_the_caller(void **state) {
     if (gpu->enter(0, &before, &err) == MF_OK) gpu->leave(&before);
     sim_reset();
     if (current() != elsewhere) fail_msg("%s moved the caller", rules[i]);
+    assert_int_equal(last_error(), 0);
     OK(gpu->enter(0, &before, &err));
     gpu->leave(&before);
     assert_ptr_equal(current(), elsewhere);
@@ -120,7 +128,6 @@ static void a_failure_does_not_move_the_caller(void **state) {
 #if IS_HIP
 /* The program's own check must not see what went wrong in here. */
 static void no_error_of_ours_stays_behind(void **state) {
-  int (*last)(void);
   mf__entered before;
   mf__space space;
   int32_t ordinal, local = 0;
@@ -128,21 +135,23 @@ static void no_error_of_ours_stays_behind(void **state) {
   mf_stream s = 0;
   void *host = NULL, *never = NULL;
   (void)state;
-  *(void **)&last = driver_symbol("hipGetLastError");
-  (void)last();
+  (void)last_error();
   OK(gpu->enter(0, &before, &err));
   FAILS(gpu->memory_find(&local, &space, &ordinal, &err), MF_EINVAL);
+  assert_int_equal(last_error(), 0);
   FAILS(gpu->memory_alloc(MF__DEVICE, INT64_MAX, MF_STREAM_DEFAULT, &never, &err), MF_ENOMEM);
   FAILS(gpu->memory_alloc(MF__MANAGED, NBYTES, MF_STREAM_DEFAULT, &never, &err), MF_EDEVICE);
   OK(gpu->stream_create(&s, &err));
   OK(gpu->memory_alloc(MF__PINNED, NBYTES, s, &host, &err));
   const mf__block_copy job = {.dst = host, .width = NBYTES, .height = 1, .depth = 1};
-  OK(gpu->fill(&job, 1, 1, s, &err));
+  for (int i = 0; i < 300; i++) OK(gpu->fill(&job, 1, 1, s, &err)); /* that to ask does not finish it, as it may */
   OK(gpu->stream_query(s, &done, &err));
+  if (simulated()) assert_false(done);
+  assert_int_equal(last_error(), 0);
   OK(gpu->stream_synchronize(s, &err));
   OK(gpu->memory_free(MF__PINNED, host, s, &err));
   OK(gpu->stream_destroy(s, &err));
-  assert_int_equal(last(), 0);
+  assert_int_equal(last_error(), 0);
   gpu->leave(&before);
 }
 #else
@@ -307,6 +316,72 @@ static void the_legacy_stream_answers_for_blocking_ones(void **state) {
   gpu->leave(&before);
 }
 
+/* Forgetting a device is in nobody's capture and breaks none; where a call fails that it begins with, the device is as
+ * it was, and is forgotten the next time. */
+static void make_what_is_forgotten(void) {
+  mf__entered before;
+  void *p = NULL, *event = NULL;
+  bool done;
+  OK(gpu->enter(0, &before, &err));
+  OK(gpu->memory_alloc(MF__DEVICE, NBYTES, MF_STREAM_PER_THREAD, &p, &err));
+  OK(gpu->memory_free(MF__DEVICE, p, MF_STREAM_PER_THREAD, &err));
+  OK(gpu->stream_synchronize(MF_STREAM_PER_THREAD, &err));
+  OK(gpu->event_create(&event, &err));
+  OK(gpu->event_record(event, MF_STREAM_PER_THREAD, &err));
+  OK(gpu->event_query(event, &done, &err)); /* by a stream of ours on HIP */
+  OK(gpu->event_destroy(event, &err));
+  OK(gpu->stream_synchronize(MF_STREAM_PER_THREAD, &err));
+  gpu->leave(&before);
+}
+
+static void forgetting_a_device_breaks_no_capture(void **state) {
+  enum { GLOBAL = 0 };
+  static const char *const rules[] = {
+      IS_HIP ? "hipGetDevice:999" : "cuCtxGetCurrent:999",
+      IS_HIP ? "hipThreadExchangeStreamCaptureMode:999" : "cuThreadExchangeStreamCaptureMode:999",
+  };
+  mf__entered before;
+  mf_stream s = 0;
+  (void)state;
+  needs_devices(2);
+  OK(gpu->enter(1, &before, &err));
+  OK(gpu->stream_create(&s, &err));
+  make_what_is_forgotten();
+  void *const here = current();
+  capture_start(s, GLOBAL);
+  for (size_t i = 0; i < sizeof rules / sizeof *rules && simulated(); i++) {
+    sim_reset();
+    sim_fail(rules[i]);
+    gpu->device_forget(0);
+    assert_int_equal(sim_faults(), 1);
+    sim_reset();
+    assert_int_equal(sim_left("pools"), 1);
+    assert_true(mf__device_used(gpu, 0));
+    assert_ptr_equal(current(), here);
+  }
+  gpu->device_forget(0);
+  assert_int_equal(sim_left("pools"), 0);
+  assert_false(mf__device_used(gpu, 0));
+  assert_ptr_equal(current(), here);
+  assert_int_equal(capture_end(s), 0);
+  OK(gpu->stream_destroy(s, &err));
+  gpu->leave(&before);
+}
+
+#if IS_HIP
+static void a_stream_of_ours_that_cannot_be_ended_leaves_no_error(void **state) {
+  (void)state;
+  needs_devices(1);
+  if (!simulated()) skip();
+  make_what_is_forgotten();
+  sim_reset();
+  sim_fail("hipStreamDestroy:999,hipMemPoolDestroy:999");
+  gpu->device_forget(0);
+  assert_int_equal(sim_faults(), 2);
+  assert_int_equal(last_error(), 0);
+}
+#endif
+
 /* Threads that enter at once, each on its own device, see their own. */
 static void *enter_often(void *argument) {
   const int32_t ordinal = *(const int32_t *)argument;
@@ -358,6 +433,7 @@ int main(void) {
       SPEC(a_failure_does_not_move_the_caller),
 #if IS_HIP
       SPEC(no_error_of_ours_stays_behind),
+      SPEC(a_stream_of_ours_that_cannot_be_ended_leaves_no_error),
 #else
       SPEC(a_stream_of_another_context_is_refused),
 #endif
@@ -365,6 +441,7 @@ int main(void) {
       SPEC(what_a_capture_forbids_is_called_that),
       SPEC(a_mode_that_stayed_is_given_back_later),
       SPEC(the_legacy_stream_answers_for_blocking_ones),
+      SPEC(forgetting_a_device_breaks_no_capture),
       SPEC(threads_have_their_own_device),
   };
   return cmocka_run_group_tests(specs, NULL, NULL);

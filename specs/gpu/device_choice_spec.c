@@ -177,6 +177,8 @@ static void a_stream_of_another_device(void **state) {
   OK(mf_stream_swap(&host, theirs, &before, &err));
   OK(mf_stream_current(&second, &now, &err));
   assert_int_equal(now, theirs);
+  OK(mf_stream_current(&host, &now, &err));
+  assert_int_equal(now, theirs);
   OK(mf_stream_swap(&second, before, NULL, &err));
   other_stream_end(theirs);
 }

@@ -160,6 +160,94 @@ static void a_device_that_is_shut_is_entered_later(void **state) {
   in_child("", shut_and_open);
 }
 
+/* A device's pool is made once, however many ask for it; where that fails nothing is decided. */
+static _Atomic int made;
+
+static int make_late(int32_t ordinal, void **out, mf_error *error) {
+  (void)ordinal;
+  (void)error;
+  made++;
+  while (arrived < NTHREADS) sched_yield();
+  *out = &late;
+  return MF_OK;
+}
+
+static int make_nothing(int32_t ordinal, void **out, mf_error *error) {
+  *out = NULL;
+  return mf__fail(error, MF_EDRIVER, "no pool for %d", ordinal);
+}
+
+static mf__pooling pooling;
+
+static void *ask_for_pool(void *unused) {
+  void *pool = NULL;
+  is_watched = true;
+  CHECK(mf__driver_pool(&pooling, 0, make_late, &pool, NULL) == MF_OK && pool == &late);
+  return unused;
+}
+
+static void pool_at_once(void) {
+  pthread_t threads[NTHREADS];
+  void *pool = &late;
+  alarm(HANGS_SECONDS);
+  CHECK(mf__driver_pool(&pooling, 0, make_nothing, &pool, &err) == MF_EDRIVER && pool == NULL);
+  CHECK(mf__driver_pool_made(&pooling) == NULL);
+  for (int i = 0; i < NTHREADS; i++) CHECK(pthread_create(&threads[i], NULL, ask_for_pool, NULL) == 0);
+  for (int i = 0; i < NTHREADS; i++) CHECK(pthread_join(threads[i], NULL) == 0);
+  CHECK(made == 1 && mf__driver_pool_made(&pooling) == &late);
+  CHECK(mf__driver_pool_forget(&pooling) == &late && mf__driver_pool_made(&pooling) == NULL);
+}
+
+static void a_pool_is_made_once(void **state) {
+  (void)state;
+  in_child("", pool_at_once);
+}
+
+/* The driver's mode of the thread, and how many exchanges from now on fail, having been done or not. */
+static int mode_of_thread, failures;
+static bool done_all_the_same;
+
+static int exchange(int *mode, mf_error *error) {
+  const int former = mode_of_thread;
+  const bool fails = failures > 0 && failures-- > 0;
+  if (!fails || done_all_the_same) {
+    mode_of_thread = *mode;
+    *mode = former;
+  }
+  return fails ? mf__fail(error, MF_EDRIVER, "no exchange") : MF_OK;
+}
+
+/* Whatever mode the thread had it has again after the outermost pair, at the latest after the next one where the driver
+ * did not give it back. */
+static void a_thread_gets_its_own_mode_back(void **state) {
+  enum { NMODES = 3, RELAXED = 2, MOST_FAILURES = 3 };
+  (void)state;
+  for (int mode = 0; mode < NMODES; mode++)
+    for (int failing = 0; failing < MOST_FAILURES; failing++)
+      for (int done = 0; done < 2; done++) {
+        mf__relaxation own = {0};
+        mode_of_thread = mode;
+        done_all_the_same = done;
+        failures = 1;
+        FAILS(mf__driver_relax(&own, true, exchange, &err), MF_EDRIVER);
+        failures = 0;
+        assert_int_equal(mode_of_thread, mode);
+        OK(mf__driver_relax(&own, true, exchange, &err));
+        OK(mf__driver_relax(&own, true, exchange, &err));
+        assert_int_equal(mode_of_thread, RELAXED);
+        OK(mf__driver_relax(&own, false, exchange, &err));
+        assert_int_equal(mode_of_thread, RELAXED);
+        failures = failing;
+        FAILS(mf__driver_relax(&own, false, exchange, &err), failing == 0 ? MF_OK : MF_EDRIVER);
+        failures = 0;
+        if (done || failing < 2) assert_int_equal(mode_of_thread, mode);
+        OK(mf__driver_relax(&own, true, exchange, &err));
+        assert_int_equal(mode_of_thread, RELAXED);
+        OK(mf__driver_relax(&own, false, exchange, &err));
+        assert_int_equal(mode_of_thread, mode);
+      }
+}
+
 /* Both drivers count alike: 2 is no memory, 900 to 908 are what a capture forbids. */
 static void a_drivers_code_becomes_a_status(void **state) {
   static const int32_t codes[][2] = {{0, MF_OK}, {1, MF_EDRIVER}, {2, MF_ENOMEM}, {3, MF_EDRIVER}, {899, MF_EDRIVER},
@@ -208,6 +296,8 @@ int main(void) {
       cmocka_unit_test(a_child_opens_what_its_parent_did_not),
       cmocka_unit_test(no_more_devices_than_there_is_room_for),
       cmocka_unit_test(a_device_that_is_shut_is_entered_later),
+      cmocka_unit_test(a_pool_is_made_once),
+      cmocka_unit_test(a_thread_gets_its_own_mode_back),
       cmocka_unit_test(a_drivers_code_becomes_a_status),
       cmocka_unit_test(a_file_that_is_there_is_told_rather_than_one_that_is_not),
   };
