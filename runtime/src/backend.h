@@ -76,6 +76,7 @@ typedef struct mf__backend {
   int (*enter)(int32_t ordinal, mf__entered *before, mf_error *err);
   void (*leave)(const mf__entered *before);
 
+  /* *out is NULL before. */
   int (*memory_alloc)(mf__space space, int64_t nbytes, mf_stream stream, void **out, mf_error *err);
   /* A device's memory is freed behind what the stream has queued, for which the host waits where the driver has no
    * pools. Pinned and managed memory may not be in use any more. */

@@ -154,7 +154,6 @@ static int create_pool(int32_t ordinal, void **out, mf_error *err) {
 static int memory_alloc(mf__space space, int64_t nbytes, mf_stream stream, void **out, mf_error *err) {
   const size_t n = (size_t)nbytes;
   void *pool;
-  *out = NULL;
   if (space == MF__PINNED) return MF__HIP_ASK(hipHostMalloc, (out, n, hipHostMallocPortable | hipHostMallocMapped));
   if (space != MF__DEVICE) return mf__fail(err, MF_EDEVICE, "DLPack has no device type for ROCm's managed memory");
   const int rc = mf__driver_pool(&poolings[here], here, create_pool, &pool, err);

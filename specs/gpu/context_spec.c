@@ -167,12 +167,108 @@ static void a_stream_of_another_context_is_refused(void **state) {
   assert_int_equal(create(&context, 0, 0), 0);
   assert_int_equal(new_stream(&foreign, 1), 0);
   OK(gpu->enter(0, &before, &err));
+  const int64_t retained = sim_left("retains");
   FAILS(gpu->stream_device((mf_stream)(intptr_t)foreign, &ordinal, &err), MF_EINVAL);
   SAYS("not a device's primary");
+  assert_int_equal(sim_left("retains"), retained); /* no context was made to compare with */
   gpu->leave(&before);
   assert_ptr_equal(current(), context);
   assert_int_equal(call_with("cuStreamDestroy_v2", foreign), 0);
   assert_int_equal(call_with("cuCtxDestroy_v2", context), 0); /* and it is popped */
+}
+#endif
+
+#if !IS_HIP
+/* Calls about no device in particular go to the calling thread's, whoever's context it has. */
+static void the_current_device_is_the_callers(void **state) {
+  int (*create)(void **, unsigned, int);
+  mf__entered before;
+  int32_t ordinal = -1;
+  void *context = NULL;
+  (void)state;
+  needs_devices(2);
+  for (int32_t i = 0; i < 2; i++) {
+    OK(gpu->enter(i, &before, &err));
+    OK(gpu->device_current(&ordinal, &err));
+    assert_int_equal(ordinal, i);
+    gpu->leave(&before);
+  }
+  OK(gpu->device_current(&ordinal, &err));
+  assert_int_equal(ordinal, 0);
+  *(void **)&create = driver_symbol("cuCtxCreate_v2");
+  for (int i = 1; i >= 0; i--) {
+    static const char *const rules[] = {"cuCtxGetCurrent:999", "cuCtxGetDevice:999", "cuCtxGetCurrent:400"};
+    assert_int_equal(create(&context, 0, i), 0);
+    OK(gpu->device_current(&ordinal, &err));
+    assert_int_equal(ordinal, i);
+    for (size_t k = 0; k < sizeof rules / sizeof *rules && simulated(); k++) {
+      sim_reset();
+      sim_fail(rules[k]);
+      FAILS(gpu->device_current(&ordinal, &err), MF_EDRIVER);
+      sim_reset();
+    }
+    assert_int_equal(call_with("cuCtxDestroy_v2", context), 0);
+  }
+}
+
+static void a_failure_without_words_is_told_all_the_same(void **state) {
+  mf__entered before;
+  (void)state;
+  needs_devices(1);
+  if (!simulated()) skip();
+  OK(gpu->enter(0, &before, &err));
+  sim_fail("cuGetErrorString:999:once,cuStreamSynchronize:999:once");
+  FAILS(gpu->stream_synchronize(MF_STREAM_DEFAULT, &err), MF_EDRIVER);
+  SAYS("cuStreamSynchronize answered 999: unknown to this driver");
+  assert_int_equal(sim_faults(), 2);
+  sim_reset();
+  gpu->leave(&before);
+}
+
+/* What a driver has done although it answers with a failure, or has not done: the spec does it for the simulated one,
+ * when that is asked for the context that it has now. */
+static void *pushed;
+static int pushes;
+
+static void push_once_more(void *unused) {
+  (void)unused;
+  for (int i = 0; i < pushes; i++) assert_int_equal(call_with("cuCtxPushCurrent_v2", pushed), 0);
+}
+
+static void the_context_is_restored_whatever_was_done(void **state) {
+  int (*at)(const char *, uint64_t, void (*)(void *), void *);
+  mf__entered before;
+  void *popped;
+  (void)state;
+  needs_devices(2);
+  *(void **)&at = driver_symbol("sim_at");
+  if (at == NULL) skip();
+  OK(gpu->enter(0, &before, &err));
+  pushed = current();
+  gpu->leave(&before);
+  void *const elsewhere = go_elsewhere();
+  const int64_t depth = sim_left("contexts");
+  for (pushes = 0; pushes <= 2; pushes++) {
+    sim_reset();
+    sim_fail("cuCtxPushCurrent:999:once");
+    assert_int_equal(at("cuCtxGetCurrent", 2, push_once_more, NULL), 0);
+    FAILS(gpu->enter(0, &before, &err), MF_EDRIVER);
+    (void)at(NULL, 0, NULL, NULL);
+    assert_ptr_equal(current(), elsewhere);
+    if (pushes == 2) assert_int_equal(call_with("cuCtxPopCurrent_v2", &popped), 0);
+    assert_int_equal(sim_left("contexts"), depth);
+    sim_reset();
+    OK(gpu->enter(0, &before, &err));
+    sim_fail("cuCtxPopCurrent:999:once");
+    assert_int_equal(at("cuCtxGetCurrent", 1, push_once_more, NULL), 0);
+    gpu->leave(&before);
+    (void)at(NULL, 0, NULL, NULL);
+    assert_ptr_equal(current(), elsewhere);
+    if (pushes == 2) assert_int_equal(call_with("cuCtxPopCurrent_v2", &popped), 0);
+    assert_int_equal(sim_left("contexts"), depth);
+  }
+  sim_reset();
+  come_back();
 }
 #endif
 
@@ -436,6 +532,9 @@ int main(void) {
       SPEC(a_stream_of_ours_that_cannot_be_ended_leaves_no_error),
 #else
       SPEC(a_stream_of_another_context_is_refused),
+      SPEC(the_current_device_is_the_callers),
+      SPEC(a_failure_without_words_is_told_all_the_same),
+      SPEC(the_context_is_restored_whatever_was_done),
 #endif
       SPEC(a_capture_has_a_name),
       SPEC(what_a_capture_forbids_is_called_that),

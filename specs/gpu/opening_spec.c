@@ -219,7 +219,7 @@ static void capture_unnamed(void) {
   void *graph = NULL;
   mf__entered before;
   mf_stream s = 0;
-  uint64_t id = 0;
+  uint64_t id = 7;
   CHECK(gpu->enter(0, &before, &err) == MF_OK && gpu->stream_create(&s, &err) == MF_OK);
   *(void **)&start = driver_symbol(IS_HIP ? "hipStreamBeginCapture" : "cuStreamBeginCapture_v2");
   *(void **)&end = driver_symbol(IS_HIP ? "hipStreamEndCapture" : "cuStreamEndCapture");
@@ -273,6 +273,38 @@ static void without_pools_memory_is_freed_all_the_same(void **state) {
   in_child(IS_HIP ? "SIM_LEDGER=off SIM_MISSING=hipMemPoolCreate" : "SIM_LEDGER=off SIM_MISSING=cuMemPoolCreate",
            free_without_pools);
 }
+
+#if !IS_HIP
+/* A failure decides nothing; an answer is kept, so that it is asked for once. */
+static void ask_twice(bool shared) {
+  bool out = !shared;
+  int32_t n = 0;
+  CHECK(gpu->device_count(&n, &err) == MF_OK);
+  sim_fail("cuDeviceGetAttribute@2:999:once");
+  CHECK(gpu->managed_is_shared(&out, &err) == MF_EDRIVER && err.driver_code == 999);
+  sim_fail("cuDeviceGet:999:once");
+  CHECK(gpu->managed_is_shared(&out, &err) == MF_EDRIVER && strcmp(err.call, "cuDeviceGet") == 0);
+  sim_reset();
+  CHECK(gpu->managed_is_shared(&out, &err) == MF_OK && out == shared);
+  const uint64_t calls = sim_calls(NULL);
+  CHECK(gpu->managed_is_shared(&out, &err) == MF_OK && out == shared && sim_calls(NULL) == calls);
+}
+
+static void ask_where_it_is_shared(void) {
+  ask_twice(true);
+}
+
+static void ask_where_it_is_exclusive(void) {
+  ask_twice(false);
+}
+
+static void whether_managed_memory_is_shared_is_asked_once(void **state) {
+  (void)state;
+  needs_simulator();
+  in_child("SIM_LEDGER=off SIM_MANAGED=shared", ask_where_it_is_shared);
+  in_child("SIM_LEDGER=off SIM_MANAGED=exclusive", ask_where_it_is_exclusive);
+}
+#endif
 
 #if IS_HIP
 /* Two calls say of which device a stream is, and not every runtime has one of them. */
@@ -381,6 +413,7 @@ int main(void) {
       cmocka_unit_test(without_an_optional_function_the_rest_works),
 #if !IS_HIP
       cmocka_unit_test(a_driver_too_old_is_told_what_is_needed),
+      cmocka_unit_test(whether_managed_memory_is_shared_is_asked_once),
 #else
       cmocka_unit_test(a_stream_is_located_by_what_the_runtime_has),
 #endif
