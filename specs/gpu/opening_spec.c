@@ -275,6 +275,22 @@ static void without_pools_memory_is_freed_all_the_same(void **state) {
 }
 
 #if !IS_HIP
+/* Nothing is said to be copied that is not. */
+static void refuse_kernels(void) {
+  const mf__kernel_copy kernel = {.numel = 4, .ndim = 1, .size = 1, .shape = {4}, .dst_strides = {1}};
+  mf__entered before;
+  CHECK(gpu->enter(0, &before, &err) == MF_OK);
+  CHECK(gpu->kernel_copy(&kernel, MF_STREAM_DEFAULT, &err) == MF_EDEVICE);
+  CHECK(strstr(err.message, "no calls for kernels") != NULL);
+  gpu->leave(&before);
+}
+
+static void a_driver_without_kernels_says_so(void **state) {
+  (void)state;
+  needs_simulator();
+  in_child("SIM_LEDGER=off SIM_MISSING=cuLaunchKernel", refuse_kernels);
+}
+
 /* A failure decides nothing; an answer is kept, so that it is asked for once. */
 static void ask_twice(bool shared) {
   bool out = !shared;
@@ -413,6 +429,7 @@ int main(void) {
       cmocka_unit_test(without_an_optional_function_the_rest_works),
 #if !IS_HIP
       cmocka_unit_test(a_driver_too_old_is_told_what_is_needed),
+      cmocka_unit_test(a_driver_without_kernels_says_so),
       cmocka_unit_test(whether_managed_memory_is_shared_is_asked_once),
 #else
       cmocka_unit_test(a_stream_is_located_by_what_the_runtime_has),
