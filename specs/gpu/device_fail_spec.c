@@ -1,6 +1,6 @@
-/* device_fail_spec.c: each driver call with which a queue is asked, marked or waited for fails in turn; so does each that
- * makes or ends an event or finds out where memory lies. The failure is told, the caller's context stays, nobody is
- * left inside of the device, and the same call works afterwards. */
+/* device_fail_spec.c: each driver call with which a queue is asked, marked or waited for fails in turn; so does each
+ * that makes or ends an event or finds out where memory lies. The failure is told, the caller's context stays, nobody
+ * is left inside of the device, and the same call works afterwards. */
 #include "spec.h"
 
 enum { NBYTES = 256, KEPT = 64 };
@@ -30,37 +30,19 @@ static void needs_simulator(void) {
   skip();
 }
 
-static int call_with(const char *name, void *argument) {
-  int (*function)(void *);
-  *(void **)&function = driver_symbol(name);
-  return function(argument);
-}
-
-static void *current(void) {
-  void *now = NULL;
-  assert_int_equal(call_with(IS_HIP ? "hipGetDevice" : "cuCtxGetCurrent", &now), 0);
-  return now;
-}
-
-static void capture_start(const mf__queue *q) {
-  enum { RELAXED = 2 };
-  int (*start)(void *, int);
+/* Queue b is captured. */
+static void begin_capture(void) {
   mf__entered before;
-  *(void **)&start = driver_symbol(IS_HIP ? "hipStreamBeginCapture" : "cuStreamBeginCapture_v2");
   OK(gpu->enter(0, &before, &err));
-  assert_int_equal(start((void *)(intptr_t)q->stream, RELAXED), 0);
+  capture_start(b.stream, CAPTURE_RELAXED);
   gpu->leave(&before);
 }
 
 /* And nothing has broken it. */
-static void capture_end(const mf__queue *q) {
-  int (*end)(void *, void **);
+static void end_capture(void) {
   mf__entered before;
-  void *graph = NULL;
   OK(gpu->enter(0, &before, &err));
-  *(void **)&end = driver_symbol(IS_HIP ? "hipStreamEndCapture" : "cuStreamEndCapture");
-  assert_int_equal(end((void *)(intptr_t)q->stream, &graph), 0);
-  assert_int_equal(call_with(IS_HIP ? "hipGraphDestroy" : "cuGraphDestroy", graph), 0);
+  assert_int_equal(capture_end(b.stream), 0);
   gpu->leave(&before);
 }
 
@@ -226,10 +208,10 @@ static void nobody_is_inside(const char *what) {
 
 static bool strike(const operation *o, const char *name, int nth) {
   char rule[96];
-  void *const before = current();
+  void *const before = driver_current();
   mf__event_trim(gpu, 0); /* so that each event has to be made */
   OK(mf__device_reach(gpu, 0, &err));
-  if (o->captured) capture_start(&b);
+  if (o->captured) begin_capture();
   snprintf(rule, sizeof rule, "%s@%d:999:once", name, nth);
   sim_reset();
   sim_fail(rule);
@@ -242,8 +224,8 @@ static bool strike(const operation *o, const char *name, int nth) {
   if (struck) check_failure(o, rc, name, nth);
   else if (rc != MF_OK) fail_msg("%s: %s", o->name, err.message);
   nobody_is_inside(rule);
-  assert_ptr_equal(current(), before);
-  if (o->captured) capture_end(&b);
+  assert_ptr_equal(driver_current(), before);
+  if (o->captured) end_capture();
   OK(mf__device_reach(gpu, 0, &err));
   OK(o->run());
   return struck;
@@ -270,7 +252,7 @@ static void a_surplus_event_leaves_nobody_inside(void **state) {
   (void)state;
   needs_simulator();
   for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
-    void *const before = current();
+    void *const before = driver_current();
     for (int k = 0; k <= KEPT; k++) OK(mf__event_take(gpu, 0, &events[k], &err));
     for (int k = 0; k < KEPT; k++) mf__event_give(gpu, 0, events[k]);
     sim_reset();
@@ -280,7 +262,7 @@ static void a_surplus_event_leaves_nobody_inside(void **state) {
     assert_int_equal(sim_findings(), 0);
     sim_reset();
     nobody_is_inside(rules[i]);
-    assert_ptr_equal(current(), before);
+    assert_ptr_equal(driver_current(), before);
     OK(gpu->enter(0, &entered, &err));
     OK(gpu->event_destroy(events[KEPT], &err));
     gpu->leave(&entered);

@@ -1,6 +1,6 @@
 /* event_spec.c: asking after events and waiting for them, with several that are not done yet, while somebody else
- * captures, where calls fail, and with each generation of the driver. On HIP up to 7.2 a stream of ours is asked instead
- * of the event, of which there are four. */
+ * captures, where calls fail, and with each generation of the driver. On HIP up to 7.2 a stream of ours is asked
+ * instead of the event, of which there are four. */
 #include "spec.h"
 
 enum { NBYTES = 64, FILLS = 300, PROBES = 4, MANY = PROBES + 1 };
@@ -37,43 +37,26 @@ static bool is_done(const work *w) {
   return done;
 }
 
-static int call_with(const char *name, void *argument) {
-  int (*function)(void *);
-  *(void **)&function = driver_symbol(name);
-  return function(argument);
-}
-
-/* HIP's last error, which is the program's. */
-static int last_error(void) {
-  int (*last)(void) = NULL;
-  *(void **)&last = driver_symbol("hipGetLastError");
-  return last == NULL ? 0 : last();
-}
-
 /* A stream that waits for the legacy one, captured in relaxed mode: a call about the legacy stream would break it. */
-static void *capture_start(void) {
-  enum { RELAXED = 2 };
-  int (*create)(void **, unsigned), (*start)(void *, int);
+static mf_stream capture_blocking(void) {
+  int (*create)(void **, unsigned);
   void *blocking = NULL;
   *(void **)&create = driver_symbol(IS_HIP ? "hipStreamCreateWithFlags" : "cuStreamCreate");
-  *(void **)&start = driver_symbol(IS_HIP ? "hipStreamBeginCapture" : "cuStreamBeginCapture_v2");
-  CHECK(create(&blocking, 0) == 0 && start(blocking, RELAXED) == 0);
-  return blocking;
+  CHECK(create(&blocking, 0) == 0);
+  capture_start((mf_stream)(intptr_t)blocking, CAPTURE_RELAXED);
+  return (mf_stream)(intptr_t)blocking;
 }
 
-static void capture_end(void *blocking) {
-  int (*end)(void *, void **);
-  void *graph = NULL;
-  *(void **)&end = driver_symbol(IS_HIP ? "hipStreamEndCapture" : "cuStreamEndCapture");
-  CHECK(end(blocking, &graph) == 0 && call_with(IS_HIP ? "hipGraphDestroy" : "cuGraphDestroy", graph) == 0);
-  CHECK(gpu->stream_destroy((mf_stream)(intptr_t)blocking, &err) == MF_OK);
+static void end_blocking(mf_stream blocking) {
+  CHECK(capture_end(blocking) == 0);
+  CHECK(gpu->stream_destroy(blocking, &err) == MF_OK);
 }
 
 static void finish(void) {
   gpu->device_forget(0);
   if (sim_findings() != 0) sim_show();
   CHECK(sim_findings() == 0 && sim_left("events") == 0 && sim_left("streams") == 0 && sim_left("memory") == 0);
-  CHECK(last_error() == 0);
+  CHECK(driver_last_error() == 0);
 }
 
 /* What is done is found done beside what is not, again and again, and whatever was waited for before. */
@@ -92,11 +75,11 @@ static void ask_beside_others(void) {
   for (int i = 0; i < 2 * PROBES; i++)
     CHECK(is_done(&done) && gpu->event_synchronize(done.event, &err) == MF_OK);
   CHECK(sim_calls("hipStreamCreateWithFlags") <= streams + 1); /* none is made for each */
-  void *const captured = capture_start();
+  const mf_stream captured = capture_blocking();
   for (int i = 0; i < PROBES - 1; i++) {
     CHECK(gpu->event_synchronize(busy[i].event, &err) == MF_OK && is_done(&busy[i]));
   }
-  capture_end(captured);
+  end_blocking(captured);
   for (int i = 0; i < PROBES - 1; i++) work_end(&busy[i]);
   work_end(&done);
   gpu->leave(&before);
@@ -118,10 +101,10 @@ static void wait_beside_others(void) {
     CHECK(sim_faults() == 0 ? rc == MF_OK : rc == MF_EDRIVER && strstr(err.message, "hipStreamCreate") != NULL);
     sim_reset();
   }
-  void *const captured = capture_start();
+  const mf_stream captured = capture_blocking();
   for (int i = MANY - 1; i >= 0; i--) CHECK(gpu->event_synchronize(busy[i].event, &err) == MF_OK);
   for (int i = 0; i < MANY; i++) CHECK(is_done(&busy[i]));
-  capture_end(captured);
+  end_blocking(captured);
   for (int i = 0; i < MANY; i++) work_end(&busy[i]);
   gpu->leave(&before);
   finish();
@@ -171,7 +154,7 @@ static bool fail_at(const work *done, uint64_t number) {
   CHECK(struck || (is && asked == MF_OK && waited == MF_OK));
   CHECK(sim_findings() == 0);
   sim_reset();
-  CHECK(last_error() == 0 && is_done(done));
+  CHECK(driver_last_error() == 0 && is_done(done));
   return struck;
 }
 

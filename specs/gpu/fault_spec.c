@@ -119,15 +119,6 @@ static scenario run(void) {
   return own;
 }
 
-/* The current context or device, as the program sees it. */
-static void *current(void) {
-  int (*ask)(void **) = NULL;
-  void *now = NULL;
-  *(void **)&ask = driver_symbol(IS_HIP ? "hipGetDevice" : "cuCtxGetCurrent");
-  assert_int_equal(ask(&now), 0);
-  return now;
-}
-
 static int expected_status(int code) {
   return code == 2 ? MF_ENOMEM : code >= 900 && code <= 908 ? MF_ECAPTURE : MF_EDRIVER;
 }
@@ -184,7 +175,7 @@ static bool waits_for_device(const char *name) {
 /* The nth call of this name fails, or with nth 0 all of them. False once it is not made that often. */
 static bool strike(const char *name, int nth, int code) {
   char rule[128];
-  void *const before = current();
+  void *const before = driver_current();
   if (nth == 0) snprintf(rule, sizeof rule, "%s:%d:on", name, code);
   else snprintf(rule, sizeof rule, "%s@%d:%d", name, nth, code);
   sim_reset();
@@ -200,14 +191,14 @@ static bool strike(const char *name, int nth, int code) {
   if (struck && s.rc == MF_OK && !may_be_silent(name, code)) fail_msg("%s was swallowed", rule);
   if (!struck && s.rc != MF_OK) fail_msg("%s did not strike, but: %s", rule, s.said.message);
   if (s.rc != MF_OK) check_message(&s, name, code);
-  assert_ptr_equal(current(), before);
+  assert_ptr_equal(driver_current(), before);
   const scenario after = run();
   if (after.rc != MF_OK && after.rc != MF_EDEVICE) fail_msg("after %s: %s", rule, after.said.message);
   gpu->device_forget(0);
   gpu->device_forget(1);
   sim_clean();
   assert_int_equal(sim_left("pools"), 0);
-  assert_ptr_equal(current(), before);
+  assert_ptr_equal(driver_current(), before);
   return struck;
 }
 

@@ -248,24 +248,18 @@ static void the_first_kernel_asks_for_the_device(void **state) {
 
 /* Making a kernel is in nobody's capture, and the thread's mode is its own again. */
 static void making_a_kernel_breaks_no_capture(void **state) {
-  enum { GLOBAL = 0 };
-  int (*start)(void *, int), (*end)(void *, void **), (*destroy)(void *);
   const mf__kernel_copy nothing = {.size = 4};
-  void *graph = NULL, *p = NULL;
+  void *p = NULL;
   mf_stream s = 0;
   (void)state;
-  *(void **)&start = driver_symbol("cuStreamBeginCapture_v2");
-  *(void **)&end = driver_symbol("cuStreamEndCapture");
-  *(void **)&destroy = driver_symbol("cuGraphDestroy");
   OK(gpu->stream_create(&s, &err));
-  assert_int_equal(start((void *)(intptr_t)s, GLOBAL), 0);
+  capture_start(s, CAPTURE_GLOBAL);
   OK(gpu->kernel_copy(&nothing, MF_STREAM_PER_THREAD, &err));
   assert_int_equal(ntexts, 1);
-  assert_int_equal(end((void *)(intptr_t)s, &graph), 0);
-  assert_int_equal(destroy(graph), 0);
-  assert_int_equal(start((void *)(intptr_t)s, GLOBAL), 0);
+  assert_int_equal(capture_end(s), 0);
+  capture_start(s, CAPTURE_GLOBAL);
   FAILS(gpu->memory_alloc(MF__PINNED, NBYTES, s, &p, &err), MF_ECAPTURE);
-  assert_int_not_equal(end((void *)(intptr_t)s, &graph), 0);
+  assert_int_not_equal(capture_end(s), 0);
   sim_reset();
   OK(gpu->stream_destroy(s, &err));
 }

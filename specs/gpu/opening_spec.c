@@ -215,18 +215,13 @@ static void without_an_optional_function_the_rest_works(void **state) {
 
 /* Without its id a capture is known, and refused. */
 static void capture_unnamed(void) {
-  int (*start)(void *, int), (*end)(void *, void **), (*destroy)(void *);
-  void *graph = NULL;
   mf__entered before;
   mf_stream s = 0;
   uint64_t id = 7;
   CHECK(gpu->enter(0, &before, &err) == MF_OK && gpu->stream_create(&s, &err) == MF_OK);
-  *(void **)&start = driver_symbol(IS_HIP ? "hipStreamBeginCapture" : "cuStreamBeginCapture_v2");
-  *(void **)&end = driver_symbol(IS_HIP ? "hipStreamEndCapture" : "cuStreamEndCapture");
-  *(void **)&destroy = driver_symbol(IS_HIP ? "hipGraphDestroy" : "cuGraphDestroy");
-  CHECK(start((void *)(intptr_t)s, 2) == 0);
+  capture_start(s, CAPTURE_RELAXED);
   CHECK(gpu->stream_capture(s, &id, &err) == MF_ECAPTURE && strstr(err.message, "cannot say into which") != NULL);
-  CHECK(end((void *)(intptr_t)s, &graph) == 0 && destroy(graph) == 0);
+  CHECK(capture_end(s) == 0);
   CHECK(gpu->stream_destroy(s, &err) == MF_OK);
   gpu->leave(&before);
 }
@@ -240,30 +235,25 @@ static void a_capture_without_a_name_is_refused(void **state) {
 
 /* Without pools memory is freed once its stream is done, whatever that wait answers; but what a capture uses stays. */
 static void free_without_pools(void) {
-  enum { GLOBAL = 0 };
-  int (*start)(void *, int), (*end)(void *, void **), (*last)(void);
-  void *graph = NULL, *p = NULL;
+  void *p = NULL;
   mf__entered before;
   mf_stream s = 0;
-  *(void **)&start = driver_symbol(IS_HIP ? "hipStreamBeginCapture" : "cuStreamBeginCapture_v2");
-  *(void **)&end = driver_symbol(IS_HIP ? "hipStreamEndCapture" : "cuStreamEndCapture");
-  *(void **)&last = driver_symbol("hipGetLastError");
   CHECK(gpu->enter(0, &before, &err) == MF_OK && gpu->stream_create(&s, &err) == MF_OK);
   CHECK(gpu->memory_alloc(MF__DEVICE, 64, s, &p, &err) == MF_OK && sim_left("pools") == 0);
   sim_fail(IS_HIP ? "hipStreamSynchronize:999" : "cuStreamSynchronize:999");
   CHECK(gpu->memory_free(MF__DEVICE, p, s, &err) == MF_EDRIVER && err.driver_code == 999);
   CHECK(sim_left("memory") == 0 && sim_findings() == 0);
   CHECK(gpu->memory_alloc(MF__DEVICE, 64, s, &p, &err) == MF_OK);
-  CHECK(start((void *)(intptr_t)s, GLOBAL) == 0);
+  capture_start(s, CAPTURE_GLOBAL);
   CHECK(gpu->memory_free(MF__DEVICE, p, s, &err) == MF_ECAPTURE && sim_left("memory") == 64);
-  CHECK(end((void *)(intptr_t)s, &graph) != 0); /* the wait broke it */
+  CHECK(capture_end(s) != 0); /* the wait broke it */
   sim_reset();
   CHECK(gpu->memory_free(MF__DEVICE, p, s, &err) == MF_OK && sim_left("memory") == 0);
   CHECK(gpu->memory_alloc(MF__DEVICE, 64, s, &p, &err) == MF_OK);
-  if (last != NULL) (void)last(); /* the capture's end was the spec's own */
+  (void)driver_last_error(); /* the capture's end was the spec's own */
   sim_fail(IS_HIP ? "hipStreamSynchronize:999,hipFree:999" : "cuStreamSynchronize:999,cuMemFree:999");
   CHECK(gpu->memory_free(MF__DEVICE, p, s, &err) == MF_EDRIVER);
-  CHECK(last == NULL || last() == 0);
+  CHECK(driver_last_error() == 0);
   gpu->leave(&before);
 }
 
