@@ -1,10 +1,11 @@
-/* crew_spec.c: the threads that help with a large copy of pageable memory: how many are started, that one that cannot
- * be started is done without, that each is ended before the copy returns, that nobody waits in vain, however late they
- * are, and that what the program does at a fault of its memory is done for them, too. It stands before the functions of
- * the system that they use. */
+/* crew_spec.c: the threads that help with a large copy of pageable memory: how many are started, that they take part,
+ * that one that cannot be started is done without, that each is ended before the copy returns, that nobody waits in
+ * vain, however late they are, and that what the program does at a fault of its memory is done for them, too. It stands
+ * before the functions of the system that they use. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -112,11 +113,13 @@ enum { OPENED_AT_ONCE = 64 << 10 };
 static struct sigaction others;
 static char *closed;
 static size_t closed_nbytes;
-static _Atomic int opened;
+static _Atomic int opened, helped;
 
 static void open_at_fault(int number, siginfo_t *info, void *context) {
   const size_t at = (size_t)((uintptr_t)info->si_addr - (uintptr_t)closed);
   if (closed != NULL && (uintptr_t)info->si_addr >= (uintptr_t)closed && at < closed_nbytes) {
+    if (gettid() != getpid()) helped++;
+    else while (helped == 0) sched_yield(); /* whoever was started takes part: there is more to move than one piece */
     const size_t from = at / OPENED_AT_ONCE * OPENED_AT_ONCE;
     const size_t rest = closed_nbytes - from;
     if (mprotect(closed + from, rest < OPENED_AT_ONCE ? rest : OPENED_AT_ONCE, PROT_READ | PROT_WRITE) != 0) abort();

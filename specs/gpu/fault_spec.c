@@ -148,7 +148,7 @@ static const char *words_of(int code) {
   memcpy(&function, &ask, sizeof function);
   if (function(code, &text) != 0 || text == NULL) text = "unknown to this driver";
 #endif
-  snprintf(words, sizeof words, "%s", text);
+  snprintf(words, sizeof words, "%.*s", BEGINNING, text);
   return words;
 }
 
