@@ -15,14 +15,26 @@
 /* ThreadSanitizer calls them before it is ready for instrumented code. */
 #define FUNCTION(name) __attribute__((visibility("default"), no_sanitize("thread"))) name
 
-enum { CORES = 4, LATE_US = 500, HANGS_SECONDS = 80 };
+enum { CORES = 4, MANY_CORES = 64, MOST_HELPERS = 5, LATE_US = 500, HANGS_SECONDS = 80 };
 
 /* Large enough for helpers; four buffers of them, and a part. */
 static const int64_t large[] = {(17 << 20) + 12345};
 
 static _Atomic int started, joined, refused;
 static int startable; /* by one copy */
+static int cores = CORES;
 static bool watching;
+static int open_signals, closed_faults; /* of the threads that are started, whose mask is their creator's */
+
+/* Signals are the program's, and faults belong to the thread that they happen on. */
+__attribute__((no_sanitize("thread"))) static void look_at_mask(void) {
+  static const int signals[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM, SIGCHLD, SIGPIPE, SIGIO};
+  static const int faults[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS};
+  sigset_t now;
+  if (pthread_sigmask(SIG_BLOCK, NULL, &now) != 0) abort();
+  for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) open_signals += !sigismember(&now, signals[i]);
+  for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) closed_faults += sigismember(&now, faults[i]);
+}
 
 __attribute__((no_sanitize("thread"))) static void *system_function(const char *name) {
   void *found = dlsym(RTLD_NEXT, name);
@@ -33,12 +45,13 @@ __attribute__((no_sanitize("thread"))) static void *system_function(const char *
 long FUNCTION(sysconf)(int name) {
   long (*real)(int);
   *(void **)&real = system_function("sysconf");
-  return name == _SC_NPROCESSORS_ONLN && watching ? CORES : real(name);
+  return name == _SC_NPROCESSORS_ONLN && watching ? cores : real(name);
 }
 
 int FUNCTION(pthread_create)(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *arg) {
   int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
   *(void **)&real = system_function("pthread_create");
+  if (watching) look_at_mask();
   if (watching && started >= startable) {
     refused++;
     return EAGAIN;
@@ -78,14 +91,22 @@ static int end(void **state) {
 }
 
 static void copy_with(int helpers, mf_tensor *to, mf_tensor *from) {
+  sigset_t before, after;
   startable = helpers;
-  started = joined = refused = 0;
+  started = joined = refused = open_signals = closed_faults = 0;
+  assert_int_equal(pthread_sigmask(SIG_BLOCK, NULL, &before), 0);
   watching = true;
   OK(mf_tensor_copy(to, from, &err));
   watching = false;
-  assert_int_equal(started, helpers < CORES - 1 ? helpers : CORES - 1);
+  assert_int_equal(pthread_sigmask(SIG_BLOCK, NULL, &after), 0);
+  for (int number = 1; number < NSIG; number++)
+    assert_int_equal(sigismember(&after, number), sigismember(&before, number));
+  assert_int_equal(open_signals, 0);
+  assert_int_equal(closed_faults, 0);
+  const int most = cores - 1 < MOST_HELPERS ? cores - 1 : MOST_HELPERS;
+  assert_int_equal(started, helpers < most ? helpers : most);
   assert_int_equal(joined, started);
-  assert_int_equal(refused, helpers < CORES - 1);
+  assert_int_equal(refused, helpers < most);
 }
 
 static void to_the_device_and_back(int helpers, const int64_t *shape) {
@@ -101,6 +122,13 @@ static void to_the_device_and_back(int helpers, const int64_t *shape) {
 static void one_for_each_core_but_the_callers(void **state) {
   (void)state;
   to_the_device_and_back(CORES, large);
+}
+
+static void no_more_than_five_however_many_cores(void **state) {
+  (void)state;
+  cores = MANY_CORES;
+  to_the_device_and_back(MANY_CORES, large);
+  cores = CORES;
 }
 
 static void who_cannot_be_started_is_done_without(void **state) {
@@ -159,6 +187,7 @@ static void a_fault_of_the_programs_memory_is_the_programs_to_handle(void **stat
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(one_for_each_core_but_the_callers, begin, end),
+      cmocka_unit_test_setup_teardown(no_more_than_five_however_many_cores, begin, end),
       cmocka_unit_test_setup_teardown(who_cannot_be_started_is_done_without, begin, end),
       cmocka_unit_test_setup_teardown(a_fault_of_the_programs_memory_is_the_programs_to_handle, begin, end),
   };
