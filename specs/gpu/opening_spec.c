@@ -375,6 +375,7 @@ static void fork_after_use(void) {
   mf__entered before;
   int32_t n;
   CHECK(gpu->device_count(&n, &err) == MF_OK && gpu->enter(n - 1, &before, &err) == MF_OK); /* is not current */
+  const int32_t entered = n;
   const uint64_t calls = sim_calls(NULL);
   const pid_t pid = fork();
   if (pid == 0) {
@@ -384,7 +385,7 @@ static void fork_after_use(void) {
     CHECK(gpu->device_count(&n, &err) == MF_EDEVICE && n == 0);
     CHECK(strstr(err.message, "forked after") != NULL && strstr(err.message, "spawn") != NULL);
     CHECK(gpu->enter(0, &inner, &err) == MF_EDEVICE && strstr(err.message, "forked after") != NULL);
-    gpu->device_forget(0);
+    for (int32_t i = 0; i < entered; i++) gpu->device_forget(i);
     CHECK(sim_calls(NULL) == calls);
     _exit(0);
   }
