@@ -124,6 +124,23 @@ static void one_for_each_core_but_the_callers(void **state) {
   to_the_device_and_back(CORES, large);
 }
 
+/* From which size on helpers are started is the runtime's to choose; each that was is ended, there as well. */
+static void none_is_left_at_the_size_where_they_begin(void **state) {
+  (void)state;
+  for (int64_t more = -1; more <= 1; more++) {
+    const int64_t shape[] = {(16 << 20) + more};
+    mf_tensor *from = random_host("uint8", 1, shape), *there = create(GPU0, "uint8", 1, shape);
+    startable = CORES;
+    started = joined = 0;
+    watching = true;
+    OK(mf_tensor_copy(there, from, &err));
+    watching = false;
+    assert_int_equal(joined, started);
+    mf_tensor_release(from);
+    mf_tensor_release(there);
+  }
+}
+
 static void no_more_than_five_however_many_cores(void **state) {
   (void)state;
   cores = MANY_CORES;
@@ -187,6 +204,7 @@ static void a_fault_of_the_programs_memory_is_the_programs_to_handle(void **stat
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(one_for_each_core_but_the_callers, begin, end),
+      cmocka_unit_test_setup_teardown(none_is_left_at_the_size_where_they_begin, begin, end),
       cmocka_unit_test_setup_teardown(no_more_than_five_however_many_cores, begin, end),
       cmocka_unit_test_setup_teardown(who_cannot_be_started_is_done_without, begin, end),
       cmocka_unit_test_setup_teardown(a_fault_of_the_programs_memory_is_the_programs_to_handle, begin, end),
