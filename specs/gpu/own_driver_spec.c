@@ -37,7 +37,7 @@ static int start_late(mf__driver *driver, mf_error *error) {
 
 static int start_many(mf__driver *driver, mf_error *error) {
   (void)error;
-  driver->count = 1000;
+  driver->count = MF__MAX_ORDINALS + 1;
   return MF_OK;
 }
 
