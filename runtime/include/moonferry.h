@@ -181,7 +181,8 @@ typedef struct mf_scalar {
 MF_API int mf_device_count(int32_t device_type, int32_t *out, mf_error *err);
 
 /* mf_device_of_pointer(device_type, ptr, out, err): where the driver says that ${ptr} lies: on a GPU, in pinned
- * or in managed memory. ${device_type} is any device type of that driver's (kDLCUDA or kDLROCM, say).
+ * or in managed memory. ${device_type} is any device type of that driver's (kDLCUDA or kDLROCM, say). Where it
+ * fails ${out} is the cpu.
  * Owns: nothing. Fails: MF_EINVAL for a pointer that the driver does not know, MF_EDEVICE, MF_EDRIVER. Threads:
  * any. Standard: CUDA array interface 3, data. */
 MF_API int mf_device_of_pointer(int32_t device_type, const void *ptr, DLDevice *out, mf_error *err);

@@ -70,9 +70,7 @@ static int count_gpus(int32_t type, mf__device *device, int32_t *out, mf_error *
   *out = 0;
   if (type == 0 || !find(type, device)) return refuse(type, err);
   const int rc = device->backend->device_count(out, err);
-  if (rc != MF_OK) return explain(type, rc, err);
-  if (*out > MF__MAX_ORDINALS) *out = MF__MAX_ORDINALS;
-  return MF_OK;
+  return rc == MF_OK ? rc : explain(type, rc, err);
 }
 
 /* Pinned and managed memory have one device each, whatever the number of GPUs. */

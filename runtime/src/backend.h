@@ -70,17 +70,20 @@ typedef struct mf__backend {
   int (*device_count)(int32_t *out, mf_error *err);
   bool (*usable)(void); /* opened, and not in a forked child; makes no driver call */
   /* The device that a call about no device in particular is made on, so that it takes nothing of a device which the
-   * process does not use: the calling thread's, else one that is in use, else 0. Outside enter and leave. */
+   * process does not use: the calling thread's, else one that is in use, else 0. The driver is open. Outside enter and
+   * leave. */
   int (*device_current)(int32_t *ordinal, mf_error *err);
   int (*enter)(int32_t ordinal, mf__entered *before, mf_error *err);
   void (*leave)(const mf__entered *before);
 
+  /* *out is NULL before. */
   int (*memory_alloc)(mf__space space, int64_t nbytes, mf_stream stream, void **out, mf_error *err);
   /* A device's memory is freed behind what the stream has queued, for which the host waits where the driver has no
    * pools. Pinned and managed memory may not be in use any more. */
   int (*memory_free)(mf__space space, void *ptr, mf_stream stream, mf_error *err);
   int (*memory_find)(const void *ptr, mf__space *space, int32_t *ordinal, mf_error *err); /* MF_EINVAL: unknown */
-  /* Whether the host may use managed memory while devices are at work. Outside enter and leave. */
+  /* Whether the host may use managed memory while devices are at work; NULL where there is no such space. Outside
+   * enter and leave. */
   int (*managed_is_shared)(bool *out, mf_error *err);
   int (*memory_trim)(mf_error *err); /* what the driver itself keeps of freed memory */
   /* Gives back what the driver holds for us on a device: pool, compiled kernels, context. Nothing of ours may be left

@@ -28,7 +28,8 @@ static const mf__symbol symbols[] = {
 int mf__cuda_answer(CUresult code, const char *call, mf_error *err) {
   const char *text = NULL;
   if (code == CUDA_SUCCESS) return MF_OK;
-  if (mf__cu.cuGetErrorString(code, &text) != CUDA_SUCCESS || text == NULL) text = "unknown to this driver";
+  (void)mf__cu.cuGetErrorString(code, &text);
+  if (text == NULL) text = "unknown to this driver";
   return mf__fail_driver(err, mf__driver_status(code), code, call, text);
 }
 
@@ -44,9 +45,9 @@ static mf__function look_up(void *from, const char *name, int32_t version) {
   void *found = NULL;
   int why = 0;
   mf__function function = NULL;
-  const CUresult code =
-      get->current != NULL ? get->current(name, &found, version, flags, &why) : get->old(name, &found, version, flags);
-  if (code == CUDA_SUCCESS) memcpy(&function, &found, sizeof function);
+  if (get->current != NULL) (void)get->current(name, &found, version, flags, &why);
+  else (void)get->old(name, &found, version, flags);
+  memcpy(&function, &found, sizeof function);
   return function;
 }
 
@@ -75,7 +76,6 @@ static int start(mf__driver *driver, mf_error *err) {
   if (rc == MF_OK) rc = MF__ASK(cuDeviceGetCount, (&driver->count));
   if (rc == MF_OK && driver->count <= 0)
     return mf__fail(err, MF_EDEVICE, "the CUDA driver %s finds no device", driver->file);
-  if (driver->count > MF__MAX_ORDINALS) driver->count = MF__MAX_ORDINALS;
   if (rc != MF_OK) err->status = MF_EDEVICE;
   return rc == MF_OK ? MF_OK : MF_EDEVICE;
 }
@@ -99,7 +99,7 @@ static int retain(int32_t ordinal, mf__cuda_device *d, mf_error *err) {
   CUcontext context = NULL;
   int rc = MF__ASK(cuDeviceGet, (&d->device, ordinal));
   if (rc == MF_OK) rc = MF__ASK(cuDevicePrimaryCtxRetain, (&context, d->device));
-  if (rc == MF_OK) atomic_store_explicit(&d->context, context, memory_order_release);
+  atomic_store_explicit(&d->context, context, memory_order_release);
   return rc;
 }
 
@@ -149,7 +149,6 @@ static void make_former(const mf__entered *before) {
 }
 
 static int enter(int32_t ordinal, mf__entered *before, mf_error *err) {
-  *before = (mf__entered){.ordinal = here};
   int rc = mf__driver_enter(&driver, ordinal, err);
   if (rc != MF_OK) return rc;
   rc = make_current(ordinal, before, err);
@@ -192,9 +191,7 @@ static bool is_active(int32_t ordinal) {
 /* To enter a device makes its primary context, which takes hundreds of megabytes of it and fails where it is full or
  * another process's alone. */
 static int device_current(int32_t *ordinal, mf_error *err) {
-  int rc = mf__driver_open(&driver, err);
-  *ordinal = 0;
-  if (rc == MF_OK) rc = current_ordinal(ordinal, err);
+  int rc = current_ordinal(ordinal, err);
   for (int32_t i = 0; rc == MF_OK && *ordinal < 0 && i < driver.count; i++)
     if (mf__device_used(&mf__backend_cuda, i)) *ordinal = i;
   for (int32_t i = 0; rc == MF_OK && *ordinal < 0 && i < driver.count; i++)
@@ -207,23 +204,28 @@ static int device_current(int32_t *ordinal, mf_error *err) {
 
 /* CUDA Programming Guide, "Coherency and Concurrency" of unified memory: where the attribute is 0 the host may not
  * touch managed memory while any kernel runs. One device without it decides, because all devices can use the memory. */
-static int managed_is_shared(bool *out, mf_error *err) {
-  static _Atomic int32_t known; /* 0 until it is; then 1 for no, 2 for yes */
-  int32_t answer = atomic_load_explicit(&known, memory_order_relaxed);
-  int rc = answer == 0 ? mf__driver_open(&driver, err) : MF_OK;
-  if (rc == MF_OK && answer == 0) {
-    answer = 2;
-    for (int32_t i = 0; rc == MF_OK && i < driver.count; i++) {
-      CUdevice device = i;
-      int concurrent = 0;
-      rc = MF__ASK(cuDeviceGet, (&device, i));
-      if (rc == MF_OK)
-        rc = MF__ASK(cuDeviceGetAttribute, (&concurrent, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, device));
-      if (!concurrent) answer = 1;
-    }
-    if (rc == MF_OK) atomic_store_explicit(&known, answer, memory_order_relaxed);
+static int ask_sharing(bool *out, mf_error *err) {
+  *out = true;
+  for (int32_t i = 0; i < driver.count; i++) {
+    CUdevice device = i;
+    int concurrent = 0;
+    int rc = MF__ASK(cuDeviceGet, (&device, i));
+    if (rc != MF_OK) return rc;
+    rc = MF__ASK(cuDeviceGetAttribute, (&concurrent, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, device));
+    if (rc != MF_OK) return rc;
+    if (!concurrent) *out = false;
   }
-  *out = answer == 2;
+  return MF_OK;
+}
+
+static int managed_is_shared(bool *out, mf_error *err) {
+  enum { UNKNOWN, EXCLUSIVE, SHARED };
+  static _Atomic int32_t known;
+  const int32_t answer = atomic_load_explicit(&known, memory_order_relaxed);
+  *out = answer == SHARED;
+  if (answer != UNKNOWN) return MF_OK;
+  const int rc = ask_sharing(out, err);
+  if (rc == MF_OK) atomic_store_explicit(&known, *out ? SHARED : EXCLUSIVE, memory_order_relaxed);
   return rc;
 }
 
@@ -243,7 +245,7 @@ static int create_pool(int32_t ordinal, void **out, mf_error *err) {
   *out = NULL;
   if (!has_pool_calls()) return MF_OK;
   int rc = MF__ASK(cuDeviceGetAttribute, (&supported, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, device));
-  if (rc != MF_OK || !supported) return rc;
+  if (!supported) return rc;
   rc = MF__ASK(cuMemPoolCreate, (&pool, &props));
   if (rc != MF_OK) return rc;
   rc = MF__ASK(cuMemPoolSetAttribute, (pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep_all));
@@ -264,13 +266,12 @@ static int memory_alloc(mf__space space, int64_t nbytes, mf_stream stream, void 
   const unsigned flags = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
   CUdeviceptr ptr = 0;
   int rc;
-  *out = NULL;
   if (space == MF__PINNED) return MF__ASK(cuMemHostAlloc, (out, (size_t)nbytes, flags));
   if (space == MF__MANAGED)
     rc = MF__ASK(cuMemAllocManaged, (&ptr, (size_t)nbytes, CU_MEM_ATTACH_GLOBAL));
   else
     rc = alloc_device((size_t)nbytes, mf__cuda_stream(stream), &ptr, err);
-  if (rc == MF_OK) *out = (void *)(uintptr_t)ptr;
+  *out = (void *)(uintptr_t)ptr;
   return rc;
 }
 

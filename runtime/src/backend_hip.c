@@ -63,7 +63,6 @@ static int start(mf__driver *driver, mf_error *err) {
   if (rc == MF_OK) rc = MF__HIP_ASK(hipGetDeviceCount, (&driver->count));
   if (rc == MF_OK && driver->count <= 0)
     return mf__fail(err, MF_EDEVICE, "the HIP runtime %s finds no device", driver->file);
-  if (driver->count > MF__MAX_ORDINALS) driver->count = MF__MAX_ORDINALS;
   version = number / MINOR;
   if (rc != MF_OK) err->status = MF_EDEVICE;
   return rc == MF_OK ? MF_OK : MF_EDEVICE;
@@ -106,7 +105,6 @@ static void make_former(const mf__entered *before) {
 }
 
 static int enter(int32_t ordinal, mf__entered *before, mf_error *err) {
-  *before = (mf__entered){.ordinal = here};
   int rc = mf__driver_enter(&driver, ordinal, err);
   if (rc != MF_OK) return rc;
   rc = make_current(ordinal, before, err);
@@ -122,8 +120,7 @@ static void leave(const mf__entered *before) {
 
 static int device_current(int32_t *ordinal, mf_error *err) {
   int device = 0;
-  int rc = mf__driver_open(&driver, err);
-  if (rc == MF_OK) rc = MF__HIP_ASK(hipGetDevice, (&device));
+  const int rc = MF__HIP_ASK(hipGetDevice, (&device));
   *ordinal = device;
   return rc;
 }
@@ -157,7 +154,6 @@ static int create_pool(int32_t ordinal, void **out, mf_error *err) {
 static int memory_alloc(mf__space space, int64_t nbytes, mf_stream stream, void **out, mf_error *err) {
   const size_t n = (size_t)nbytes;
   void *pool;
-  *out = NULL;
   if (space == MF__PINNED) return MF__HIP_ASK(hipHostMalloc, (out, n, hipHostMallocPortable | hipHostMallocMapped));
   if (space != MF__DEVICE) return mf__fail(err, MF_EDEVICE, "DLPack has no device type for ROCm's managed memory");
   const int rc = mf__driver_pool(&poolings[here], here, create_pool, &pool, err);
@@ -192,13 +188,6 @@ static int memory_find(const void *ptr, mf__space *space, int32_t *ordinal, mf_e
                     "pinned host memory", ptr);
   *space = on_device ? MF__DEVICE : MF__PINNED;
   *ordinal = found.device;
-  return MF_OK;
-}
-
-/* It goes by the name of a device here, whose memory the host does not use. */
-static int managed_is_shared(bool *out, mf_error *err) {
-  (void)err;
-  *out = false;
   return MF_OK;
 }
 
@@ -307,7 +296,8 @@ static void end_stream(hipStream_t stream) {
 
 static bool is_idle(hipStream_t stream) {
   bool done;
-  return answer_done(mf__hip.hipStreamQuery(stream), "hipStreamQuery", &done, NULL) == MF_OK && done;
+  (void)answer_done(mf__hip.hipStreamQuery(stream), "hipStreamQuery", &done, NULL);
+  return done;
 }
 
 /* A stream that has nothing to do; *which is -1 where all wait for earlier events. */
@@ -340,7 +330,7 @@ static int event_query(void *event, bool *done, mf_error *err) {
   if (!events_break_captures()) return answer_done(mf__hip.hipEventQuery(event), "hipEventQuery", done, err);
   *done = false;
   int rc = probe_take(p, &which, err);
-  if (rc != MF_OK || which < 0) return rc;
+  if (which < 0) return rc;
   rc = MF__HIP_ASK(hipStreamWaitEvent, (p->streams[which], event, 0));
   for (int i = 0; rc == MF_OK && !*done && i < TRIES; i++)
     rc = answer_done(mf__hip.hipStreamQuery(p->streams[which]), "hipStreamQuery", done, err);
@@ -352,10 +342,10 @@ static int event_query(void *event, bool *done, mf_error *err) {
 static int event_synchronize(void *event, mf_error *err) {
   probes *p = &all_probes[here];
   hipStream_t own = NULL;
-  int which;
+  int which = -1;
   if (!events_break_captures()) return MF__HIP_ASK(hipEventSynchronize, (event));
   int rc = probe_take(p, &which, err);
-  if (rc == MF_OK && which < 0) rc = MF__HIP_ASK(hipStreamCreateWithFlags, (&own, hipStreamNonBlocking));
+  if (which < 0) rc = MF__HIP_ASK(hipStreamCreateWithFlags, (&own, hipStreamNonBlocking));
   if (rc != MF_OK) return rc;
   const hipStream_t stream = which >= 0 ? p->streams[which] : own;
   rc = MF__HIP_ASK(hipStreamWaitEvent, (stream, event, 0));
@@ -415,7 +405,6 @@ const mf__backend mf__backend_hip = {
     .memory_alloc = memory_alloc,
     .memory_free = memory_free,
     .memory_find = memory_find,
-    .managed_is_shared = managed_is_shared,
     .memory_trim = memory_trim,
     .device_forget = device_forget,
     .stream_create = stream_create,

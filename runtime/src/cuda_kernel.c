@@ -108,8 +108,7 @@ static pthread_mutex_t load_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* Whether the driver will say the same next time: it cannot compile, or not this, or not for this GPU. */
 static bool is_final(CUresult code) {
-  return (code >= CUDA_ERROR_INVALID_IMAGE && code < CUDA_ERROR_INVALID_CONTEXT) ||
-         code == CUDA_ERROR_NO_BINARY_FOR_GPU ||
+  return code == CUDA_ERROR_INVALID_IMAGE || code == CUDA_ERROR_NO_BINARY_FOR_GPU ||
          (code >= CUDA_ERROR_INVALID_PTX && code <= CUDA_ERROR_JIT_COMPILATION_DISABLED) ||
          code == CUDA_ERROR_NOT_SUPPORTED;
 }
@@ -128,7 +127,7 @@ static int find_function(mf__cuda_device *d, int32_t which, CUmodule module, mf_
     enum { PER_PROCESSOR = 16 };
     int processors = 0;
     rc = MF__ASK(cuDeviceGetAttribute, (&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, d->device));
-    if (rc == MF_OK) d->grid = processors * PER_PROCESSOR;
+    d->grid = processors * PER_PROCESSOR;
   }
   if (rc == MF_OK) rc = MF__ASK(cuModuleGetFunction, (&function, module, "mf_copy"));
   if (rc != MF_OK) {

@@ -57,10 +57,9 @@ static bool says_absent(const char *text, const char *file) {
 
 static void *open_file(mf__driver *driver, const char *file, mf_error *err) {
   void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
-  const char *text = library == NULL ? dlerror() : NULL;
   driver->file = file;
   if (library != NULL) return library;
-  if (text == NULL) text = "no reason given";
+  const char *text = dlerror();
   if (err->status == MF_OK || !says_absent(text, file))
     (void)mf__fail(err, MF_EDEVICE, "there is no %s driver here: %s (%s names another file)", driver->name, text,
                    driver->variable);
@@ -80,9 +79,9 @@ static int open_library(mf__driver *driver, mf_error *err) {
 }
 
 static int32_t start(mf__driver *driver) {
-  driver->why = (mf_error){.status = MF_OK, .call = ""};
   int rc = open_library(driver, &driver->why);
   if (rc == MF_OK) rc = driver->start(driver, &driver->why);
+  if (driver->count > MF__MAX_ORDINALS) driver->count = MF__MAX_ORDINALS;
   /* After the driver's own, so that it is called before them. */
   if (rc == MF_OK) (void)atexit(mf__trim_at_exit);
   return rc == MF_OK ? OPEN : REFUSED;
@@ -144,7 +143,6 @@ int mf__driver_status(int32_t code) {
 
 int mf__driver_handle_check(mf_stream stream, mf_error *err) {
   enum { FIRST_PAGE = 4096, ALIGNED = 8 };
-  if (stream == MF_STREAM_DEFAULT || stream == MF_STREAM_PER_THREAD) return MF_OK;
   if (stream >= FIRST_PAGE && stream % ALIGNED == 0) return MF_OK;
   return mf__fail(err, MF_EINVAL, "stream is %lld; 1, 2 or a stream's handle expected", (long long)stream);
 }
@@ -274,9 +272,11 @@ static int relax(mf__relaxation *r, mf__exchange_fn exchange, mf_error *err) {
   enum { RELAXED = 2 };
   int mode = RELAXED;
   const int rc = exchange(&mode, err);
-  if (rc == MF_OK && !r->owed) r->former = mode;
-  if (rc == MF_OK) r->depth = 1;
-  return rc;
+  if (rc != MF_OK && mode != RELAXED) (void)exchange(&mode, NULL); /* it was done all the same */
+  if (rc != MF_OK) return rc;
+  if (!r->owed) r->former = mode;
+  r->depth = 1;
+  return MF_OK;
 }
 
 static int give_mode_back(mf__relaxation *r, mf__exchange_fn exchange, mf_error *err) {
@@ -290,8 +290,8 @@ static int give_mode_back(mf__relaxation *r, mf__exchange_fn exchange, mf_error 
 
 int mf__driver_relax(mf__relaxation *r, bool on, mf__exchange_fn exchange, mf_error *err) {
   if (on && r->depth == 0) return relax(r, exchange, err);
-  if (!on && (r->depth == 1 || (r->depth == 0 && r->owed))) return give_mode_back(r, exchange, err);
-  if (on || r->depth > 0) r->depth += on ? 1 : -1;
+  if (!on && r->depth == 1) return give_mode_back(r, exchange, err);
+  r->depth += on ? 1 : -1;
   return MF_OK;
 }
 

@@ -75,7 +75,7 @@ int mf__driver_fill(const mf__driver *driver, const mf__symbols *symbols, void *
 /* The status of a driver's code; both drivers count alike. */
 int mf__driver_status(int32_t code);
 
-/* Refuses what cannot be a stream's handle. */
+/* Refuses what cannot be a stream's handle; those with a name have none. */
 int mf__driver_handle_check(mf_stream stream, mf_error *err);
 
 /* Puts what a driver call's failure means before it; the status becomes ${status}, which is returned. */
@@ -154,7 +154,6 @@ typedef struct CUfunc_st *CUfunction;
 enum {
   CUDA_SUCCESS = 0,
   CUDA_ERROR_INVALID_IMAGE = 200,
-  CUDA_ERROR_INVALID_CONTEXT = 201,
   CUDA_ERROR_NO_BINARY_FOR_GPU = 209,
   CUDA_ERROR_INVALID_PTX = 218,
   CUDA_ERROR_JIT_COMPILATION_DISABLED = 223,

@@ -356,7 +356,6 @@ void mf__stage_trim(const mf__backend *backend, int32_t ordinal) {
   const mf__queue on = mf__queue_make(backend, ordinal, MF_STREAM_DEFAULT);
   ring *r = ring_of(backend, ordinal);
   mf__scope scope;
-  if (!backend->usable() || !mf__stage_exists(backend, ordinal)) return;
   if (mf__enter_relaxed(&scope, backend, ordinal, NULL) != MF_OK) return;
   for (int i = 0; i < NBUFFERS; i++) {
     buffer *b = &r->buffers[i];

@@ -11,7 +11,7 @@
 static int count_of(const mf__backend *backend) {
   int32_t count = 0;
   if (backend->usable()) (void)backend->device_count(&count, NULL);
-  return count < MF__MAX_ORDINALS ? count : MF__MAX_ORDINALS;
+  return count;
 }
 
 static int trim_driver(const mf__device *device, mf_error *err) {

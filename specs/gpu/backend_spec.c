@@ -143,6 +143,11 @@ static void planes_and_boxes_are_copied(void **state) {
                               .dst_slice = 80, .src_slice = 280};
   const mf__block_copy lines = {.width = 12, .height = 1, .depth = 4, .dst_pitch = 16, .src_pitch = 40,
                                 .dst_slice = 32, .src_slice = 280};
+  const mf__block_copy two_rows = {.width = 24, .height = 2, .depth = 1, .dst_pitch = 32, .src_pitch = 56};
+  const mf__block_copy two_slices = {.width = 12, .height = 5, .depth = 2, .dst_pitch = 16, .src_pitch = 40,
+                                     .dst_slice = 96, .src_slice = 280};
+  copy_block(&two_rows);
+  copy_block(&two_slices);
   copy_block(&plane);
   copy_block(&box);
   copy_block(&lines);
@@ -175,10 +180,34 @@ static void blocks_are_filled(void **state) {
         {.width = 8, .height = 4, .depth = 1, .dst_pitch = 8 * unit},
         {.width = 5, .height = 3, .depth = 4, .dst_pitch = 32, .dst_slice = 96},
         {.width = 5, .height = 3, .depth = 4, .dst_pitch = 32, .dst_slice = 128},
+        {.width = 5, .height = 2, .depth = 1, .dst_pitch = 32},
+        {.width = 5, .height = 2, .depth = 2, .dst_pitch = 32, .dst_slice = 128},
         {.width = 5, .height = 1, .depth = 4, .dst_pitch = 32, .dst_slice = 64},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) fill_block(unit, &shapes[i]);
   }
+}
+
+/* Whichever slice of several cannot be filled. */
+static void a_fill_that_fails_in_part_is_told(void **state) {
+  enum { SLICES = 3 };
+  (void)state;
+  if (!simulated()) {
+    print_message("skipped: a real driver cannot be told to fail\n");
+    skip();
+  }
+  char *host = take(MF__PINNED, MF_STREAM_DEFAULT);
+  const mf__block_copy job = {.dst = host, .width = 5, .height = 2, .depth = SLICES, .dst_pitch = 32, .dst_slice = 128};
+  for (int i = 1; i <= SLICES; i++) {
+    char rule[64];
+    snprintf(rule, sizeof rule, "%s@%d:999:once", IS_HIP ? "hipMemset2DAsync" : "cuMemsetD2D8Async", i);
+    sim_reset();
+    sim_fail(rule);
+    FAILS(gpu->fill(&job, 1, 1, MF_STREAM_DEFAULT, &err), MF_EDRIVER);
+  }
+  sim_reset();
+  OK(gpu->stream_synchronize(MF_STREAM_DEFAULT, &err));
+  give(MF__PINNED, host, MF_STREAM_DEFAULT);
 }
 
 static void a_stream_knows_its_device(void **state) {
@@ -201,12 +230,14 @@ static void a_stream_knows_its_device(void **state) {
 }
 
 static void what_is_no_stream_is_refused(void **state) {
-  static const mf_stream none[] = {-7, 3, 4095, 4097};
+  static const mf_stream none[] = {-7, -8, 3, 8, 4095, 4097};
   int32_t ordinal;
   (void)state;
   for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+    sim_reset();
     FAILS(gpu->stream_device(none[i], &ordinal, &err), MF_EINVAL);
-    SAYS("stream is");
+    SAYS("1, 2 or a stream's handle expected");
+    assert_int_equal(sim_calls(NULL), 0); /* for a driver may read what it points to */
   }
   if (!simulated()) return; /* a real driver may read what a dead handle points to */
   const mf_stream s = stream();
@@ -278,6 +309,32 @@ static void peers_exchange_bytes(void **state) {
   give(MF__PINNED, host, MF_STREAM_DEFAULT);
 }
 
+#if !IS_HIP
+/* A copy between devices needs both contexts; one that cannot be had is told. */
+static void a_peer_without_a_context_is_told(void **state) {
+  int32_t n = 0;
+  (void)state;
+  OK(gpu->device_count(&n, &err));
+  if (n < 2 || !simulated()) {
+    print_message("skipped: it takes two simulated devices\n");
+    skip();
+  }
+  char *near = take(MF__DEVICE, MF_STREAM_DEFAULT);
+  gpu->device_forget(1);
+  for (int i = 0; i < 2; i++) {
+    const mf__block_copy job = flat(near, near + NBYTES / 2, NBYTES / 2);
+    sim_reset();
+    sim_fail("cuDevicePrimaryCtxRetain:999:once");
+    FAILS(gpu->copy_peer(&job, i, 1 - i, MF_STREAM_DEFAULT, &err), MF_EDRIVER);
+    assert_string_equal(err.call, "cuDevicePrimaryCtxRetain");
+    assert_int_equal(sim_calls("cuMemcpyPeerAsync"), 0);
+  }
+  sim_reset();
+  give(MF__DEVICE, near, MF_STREAM_DEFAULT);
+  OK(gpu->stream_synchronize(MF_STREAM_DEFAULT, &err));
+}
+#endif
+
 static void memory_is_trimmed(void **state) {
   (void)state;
   give(MF__DEVICE, take(MF__DEVICE, MF_STREAM_PER_THREAD), MF_STREAM_PER_THREAD);
@@ -310,6 +367,10 @@ int main(void) {
       SPEC(what_is_no_stream_is_refused),
       SPEC(events_order_streams),
       SPEC(peers_exchange_bytes),
+      SPEC(a_fill_that_fails_in_part_is_told),
+#if !IS_HIP
+      SPEC(a_peer_without_a_context_is_told),
+#endif
       SPEC(memory_is_trimmed),
   };
   return cmocka_run_group_tests(specs, NULL, forget);

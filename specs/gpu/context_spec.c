@@ -1,10 +1,10 @@
-/* context_spec.c: what a backend leaves alone (the caller's context or device, its capture mode, HIP's last error), and
- * what it says of captures and of streams that are not its own. */
+/* context_spec.c: what a backend leaves alone (the caller's context or device, HIP's last error), and what it says of
+ * streams that are not its own. */
 #include "spec.h"
 
 #include <pthread.h>
 
-enum { NBYTES = 256, LEGACY = 1 };
+enum { NBYTES = 256 };
 
 static void needs_devices(int32_t wanted) {
   int32_t n = 0;
@@ -14,30 +14,17 @@ static void needs_devices(int32_t wanted) {
   skip();
 }
 
-static int call_with(const char *name, void *argument) {
-  int (*function)(void *);
-  *(void **)&function = driver_symbol(name);
-  return function(argument);
-}
-
-/* The caller's current context, or HIP device. */
-static void *current(void) {
-  void *now = NULL;
-  assert_int_equal(call_with(IS_HIP ? "hipGetDevice" : "cuCtxGetCurrent", &now), 0);
-  return now;
-}
-
 /* The caller works on device 1 while ours is 0. */
 static void *go_elsewhere(void) {
   if (IS_HIP) {
-    assert_int_equal(call_with("hipSetDevice", (void *)1), 0);
-    return current();
+    assert_int_equal(driver_call("hipSetDevice", (void *)1), 0);
+    return driver_current();
   }
   int (*retain)(void **, int);
   void *context = NULL;
   *(void **)&retain = driver_symbol("cuDevicePrimaryCtxRetain");
   assert_int_equal(retain(&context, 1), 0);
-  assert_int_equal(call_with("cuCtxPushCurrent_v2", context), 0);
+  assert_int_equal(driver_call("cuCtxPushCurrent_v2", context), 0);
   return context;
 }
 
@@ -45,10 +32,10 @@ static void come_back(void) {
   void *popped;
   int (*release)(int);
   if (IS_HIP) {
-    assert_int_equal(call_with("hipSetDevice", NULL), 0);
+    assert_int_equal(driver_call("hipSetDevice", NULL), 0);
     return;
   }
-  assert_int_equal(call_with("cuCtxPopCurrent_v2", &popped), 0);
+  assert_int_equal(driver_call("cuCtxPopCurrent_v2", &popped), 0);
   *(void **)&release = driver_symbol("cuDevicePrimaryCtxRelease_v2");
   assert_int_equal(release(1), 0);
 }
@@ -58,22 +45,22 @@ static void the_callers_context_stays(void **state) {
   mf__entered outer, inner;
   (void)state;
   needs_devices(2);
-  void *const at_first = current();
+  void *const at_first = driver_current();
   OK(gpu->enter(0, &outer, &err));
   gpu->leave(&outer);
-  assert_ptr_equal(current(), at_first);
+  assert_ptr_equal(driver_current(), at_first);
   void *const elsewhere = go_elsewhere();
   OK(gpu->enter(0, &outer, &err));
-  void *const ours = current();
+  void *const ours = driver_current();
   assert_ptr_not_equal(ours, elsewhere);
   OK(gpu->enter(1, &inner, &err));
-  assert_ptr_equal(current(), elsewhere);
+  assert_ptr_equal(driver_current(), elsewhere);
   gpu->leave(&inner);
-  assert_ptr_equal(current(), ours);
+  assert_ptr_equal(driver_current(), ours);
   gpu->leave(&outer);
-  assert_ptr_equal(current(), elsewhere);
+  assert_ptr_equal(driver_current(), elsewhere);
   come_back();
-  assert_ptr_equal(current(), at_first);
+  assert_ptr_equal(driver_current(), at_first);
   assert_int_equal(sim_left("contexts"), 0);
 }
 
@@ -108,10 +95,11 @@ static void a_failure_does_not_move_the_caller(void **state) {
     sim_fail(rules[i]);
     if (gpu->enter(0, &before, &err) == MF_OK) gpu->leave(&before);
     sim_reset();
-    if (current() != elsewhere) fail_msg("%s moved the caller", rules[i]);
+    if (driver_current() != elsewhere) fail_msg("%s moved the caller", rules[i]);
+    assert_int_equal(driver_last_error(), 0);
     OK(gpu->enter(0, &before, &err));
     gpu->leave(&before);
-    assert_ptr_equal(current(), elsewhere);
+    assert_ptr_equal(driver_current(), elsewhere);
   }
   come_back();
   assert_int_equal(sim_left("contexts"), 0);
@@ -120,7 +108,6 @@ static void a_failure_does_not_move_the_caller(void **state) {
 #if IS_HIP
 /* The program's own check must not see what went wrong in here. */
 static void no_error_of_ours_stays_behind(void **state) {
-  int (*last)(void);
   mf__entered before;
   mf__space space;
   int32_t ordinal, local = 0;
@@ -128,21 +115,23 @@ static void no_error_of_ours_stays_behind(void **state) {
   mf_stream s = 0;
   void *host = NULL, *never = NULL;
   (void)state;
-  *(void **)&last = driver_symbol("hipGetLastError");
-  (void)last();
+  (void)driver_last_error();
   OK(gpu->enter(0, &before, &err));
   FAILS(gpu->memory_find(&local, &space, &ordinal, &err), MF_EINVAL);
+  assert_int_equal(driver_last_error(), 0);
   FAILS(gpu->memory_alloc(MF__DEVICE, INT64_MAX, MF_STREAM_DEFAULT, &never, &err), MF_ENOMEM);
   FAILS(gpu->memory_alloc(MF__MANAGED, NBYTES, MF_STREAM_DEFAULT, &never, &err), MF_EDEVICE);
   OK(gpu->stream_create(&s, &err));
   OK(gpu->memory_alloc(MF__PINNED, NBYTES, s, &host, &err));
   const mf__block_copy job = {.dst = host, .width = NBYTES, .height = 1, .depth = 1};
-  OK(gpu->fill(&job, 1, 1, s, &err));
+  for (int i = 0; i < 300; i++) OK(gpu->fill(&job, 1, 1, s, &err)); /* that to ask does not finish it, as it may */
   OK(gpu->stream_query(s, &done, &err));
+  if (simulated()) assert_false(done);
+  assert_int_equal(driver_last_error(), 0);
   OK(gpu->stream_synchronize(s, &err));
   OK(gpu->memory_free(MF__PINNED, host, s, &err));
   OK(gpu->stream_destroy(s, &err));
-  assert_int_equal(last(), 0);
+  assert_int_equal(driver_last_error(), 0);
   gpu->leave(&before);
 }
 #else
@@ -158,154 +147,110 @@ static void a_stream_of_another_context_is_refused(void **state) {
   assert_int_equal(create(&context, 0, 0), 0);
   assert_int_equal(new_stream(&foreign, 1), 0);
   OK(gpu->enter(0, &before, &err));
+  const int64_t retained = sim_left("retains");
   FAILS(gpu->stream_device((mf_stream)(intptr_t)foreign, &ordinal, &err), MF_EINVAL);
   SAYS("not a device's primary");
+  assert_int_equal(sim_left("retains"), retained); /* no context was made to compare with */
   gpu->leave(&before);
-  assert_ptr_equal(current(), context);
-  assert_int_equal(call_with("cuStreamDestroy_v2", foreign), 0);
-  assert_int_equal(call_with("cuCtxDestroy_v2", context), 0); /* and it is popped */
+  assert_ptr_equal(driver_current(), context);
+  assert_int_equal(driver_call("cuStreamDestroy_v2", foreign), 0);
+  assert_int_equal(driver_call("cuCtxDestroy_v2", context), 0); /* and it is popped */
 }
 #endif
 
-/* Captures. */
-
-static void capture_start(mf_stream s, int mode) {
-  int (*start)(void *, int);
-  *(void **)&start = driver_symbol(IS_HIP ? "hipStreamBeginCapture" : "cuStreamBeginCapture_v2");
-  assert_int_equal(start((void *)(intptr_t)s, mode), 0);
-}
-
-/* The driver's answer; a graph is thrown away. */
-static int capture_end(mf_stream s) {
-  int (*end)(void *, void **);
-  void *graph = NULL;
-  *(void **)&end = driver_symbol(IS_HIP ? "hipStreamEndCapture" : "cuStreamEndCapture");
-  const int rc = end((void *)(intptr_t)s, &graph);
-  if (rc == 0) assert_int_equal(call_with(IS_HIP ? "hipGraphDestroy" : "cuGraphDestroy", graph), 0);
-  return rc;
-}
-
-static void a_capture_has_a_name(void **state) {
-  enum { RELAXED = 2 };
+#if !IS_HIP
+/* Calls about no device in particular go to the calling thread's, whoever's context it has. */
+static void the_current_device_is_the_callers(void **state) {
+  int (*create)(void **, unsigned, int);
   mf__entered before;
-  mf_stream a = 0, b = 0;
-  void *event = NULL;
-  uint64_t id = 7, same = 0;
+  int32_t ordinal = -1;
+  void *context = NULL;
   (void)state;
-  needs_devices(1);
-  OK(gpu->enter(0, &before, &err));
-  OK(gpu->stream_create(&a, &err));
-  OK(gpu->stream_create(&b, &err));
-  OK(gpu->event_create(&event, &err));
-  OK(gpu->stream_capture(a, &id, &err));
-  assert_int_equal(id, 0);
-  capture_start(a, RELAXED);
-  OK(gpu->stream_capture(a, &id, &err));
-  assert_int_not_equal(id, 0);
-  OK(gpu->stream_capture(b, &same, &err));
-  assert_int_equal(same, 0);
-  OK(gpu->event_record(event, a, &err));
-  OK(gpu->event_wait(event, b, &err));
-  OK(gpu->stream_capture(b, &same, &err));
-  assert_int_equal(same, id);
-  OK(gpu->event_record(event, b, &err));
-  OK(gpu->event_wait(event, a, &err));
-  assert_int_equal(capture_end(a), 0);
-  OK(gpu->event_destroy(event, &err));
-  OK(gpu->stream_destroy(a, &err));
-  OK(gpu->stream_destroy(b, &err));
-  gpu->leave(&before);
+  needs_devices(2);
+  for (int32_t i = 0; i < 2; i++) {
+    OK(gpu->enter(i, &before, &err));
+    OK(gpu->device_current(&ordinal, &err));
+    assert_int_equal(ordinal, i);
+    gpu->leave(&before);
+  }
+  OK(gpu->device_current(&ordinal, &err));
+  assert_int_equal(ordinal, 0);
+  *(void **)&create = driver_symbol("cuCtxCreate_v2");
+  for (int i = 1; i >= 0; i--) {
+    static const char *const rules[] = {"cuCtxGetCurrent:999", "cuCtxGetDevice:999", "cuCtxGetCurrent:400"};
+    assert_int_equal(create(&context, 0, i), 0);
+    OK(gpu->device_current(&ordinal, &err));
+    assert_int_equal(ordinal, i);
+    for (size_t k = 0; k < sizeof rules / sizeof *rules && simulated(); k++) {
+      sim_reset();
+      sim_fail(rules[k]);
+      FAILS(gpu->device_current(&ordinal, &err), MF_EDRIVER);
+      sim_reset();
+    }
+    assert_int_equal(driver_call("cuCtxDestroy_v2", context), 0);
+  }
 }
 
-static void what_a_capture_forbids_is_called_that(void **state) {
-  enum { GLOBAL = 0 };
+static void a_failure_without_words_is_told_all_the_same(void **state) {
   mf__entered before;
-  mf_stream s = 0;
-  void *p = NULL;
-  uint64_t id;
-  (void)state;
-  needs_devices(1);
-  OK(gpu->enter(0, &before, &err));
-  OK(gpu->stream_create(&s, &err));
-  capture_start(s, GLOBAL);
-  FAILS(gpu->stream_synchronize(s, &err), MF_ECAPTURE);
-  FAILS(gpu->stream_capture(s, &id, &err), MF_ECAPTURE);
-  SAYS("broken");
-  assert_int_not_equal(capture_end(s), 0);
-  sim_reset();
-  capture_start(s, GLOBAL);
-  OK(gpu->capture_relax(true, &err));
-  OK(gpu->capture_relax(true, &err));
-  OK(gpu->memory_alloc(MF__PINNED, NBYTES, s, &p, &err));
-  OK(gpu->memory_free(MF__PINNED, p, s, &err));
-  OK(gpu->capture_relax(false, &err));
-  OK(gpu->memory_alloc(MF__PINNED, NBYTES, s, &p, &err));
-  OK(gpu->memory_free(MF__PINNED, p, s, &err));
-  OK(gpu->capture_relax(false, &err));
-  FAILS(gpu->memory_alloc(MF__PINNED, NBYTES, s, &p, &err), MF_ECAPTURE);
-  (void)capture_end(s);
-  sim_reset();
-  OK(gpu->memory_alloc(MF__PINNED, NBYTES, s, &p, &err));
-  OK(gpu->memory_free(MF__PINNED, p, s, &err));
-  OK(gpu->stream_destroy(s, &err));
-  gpu->leave(&before);
-}
-
-/* A driver that does not give a thread's mode back at once is asked again, at the latest with the next pair. */
-static void a_mode_that_stayed_is_given_back_later(void **state) {
-  enum { GLOBAL = 0 };
-  mf__entered before;
-  mf_stream s = 0;
-  void *p = NULL;
   (void)state;
   needs_devices(1);
   if (!simulated()) skip();
   OK(gpu->enter(0, &before, &err));
-  OK(gpu->stream_create(&s, &err));
-  for (int always = 0; always < 2; always++) {
-    const char *name = IS_HIP ? "hipThreadExchangeStreamCaptureMode" : "cuThreadExchangeStreamCaptureMode";
-    char rule[96];
-    sim_reset();
-    snprintf(rule, sizeof rule, "%s@2:999:%s", name, always ? "on" : "once");
-    sim_fail(rule);
-    OK(gpu->capture_relax(true, &err));
-    FAILS(gpu->capture_relax(false, &err), MF_EDRIVER);
-    sim_reset();
-    if (always) OK(gpu->capture_relax(true, &err));
-    if (always) OK(gpu->capture_relax(false, &err));
-    capture_start(s, GLOBAL);
-    FAILS(gpu->memory_alloc(MF__PINNED, NBYTES, s, &p, &err), MF_ECAPTURE); /* as in the mode that was */
-    (void)capture_end(s);
-  }
+  sim_fail("cuGetErrorString:999:once,cuStreamSynchronize:999:once");
+  FAILS(gpu->stream_synchronize(MF_STREAM_DEFAULT, &err), MF_EDRIVER);
+  SAYS("cuStreamSynchronize answered 999: unknown to this driver");
+  assert_int_equal(sim_faults(), 2);
   sim_reset();
-  OK(gpu->stream_destroy(s, &err));
   gpu->leave(&before);
 }
 
-/* The legacy stream cannot say anything while a stream that it would wait for is captured; asking breaks nothing. */
-static void the_legacy_stream_answers_for_blocking_ones(void **state) {
-  enum { RELAXED = 2 };
-  int (*create)(void **, unsigned);
-  mf__entered before;
-  void *blocking = NULL;
-  uint64_t id = 7;
-  (void)state;
-  needs_devices(1);
-  *(void **)&create = driver_symbol(IS_HIP ? "hipStreamCreateWithFlags" : "cuStreamCreate");
-  OK(gpu->enter(0, &before, &err));
-  assert_int_equal(create(&blocking, 0), 0);
-  OK(gpu->stream_capture(MF_STREAM_DEFAULT, &id, &err));
-  assert_int_equal(id, 0);
-  capture_start((mf_stream)(intptr_t)blocking, RELAXED);
-  FAILS(gpu->stream_capture(MF_STREAM_DEFAULT, &id, &err), MF_ECAPTURE);
-  assert_int_equal(id, 0);
-  OK(gpu->stream_capture((mf_stream)(intptr_t)blocking, &id, &err));
-  assert_int_not_equal(id, 0);
-  assert_int_equal(capture_end((mf_stream)(intptr_t)blocking), 0);
-  sim_reset();
-  OK(gpu->stream_destroy((mf_stream)(intptr_t)blocking, &err));
-  gpu->leave(&before);
+/* What a driver has done although it answers with a failure, or has not done: the spec does it for the simulated one,
+ * when that is asked for the context that it has now. */
+static void *pushed;
+static int pushes;
+
+static void push_once_more(void *unused) {
+  (void)unused;
+  for (int i = 0; i < pushes; i++) assert_int_equal(driver_call("cuCtxPushCurrent_v2", pushed), 0);
 }
+
+static void the_context_is_restored_whatever_was_done(void **state) {
+  int (*at)(const char *, uint64_t, void (*)(void *), void *);
+  mf__entered before;
+  void *popped;
+  (void)state;
+  needs_devices(2);
+  *(void **)&at = driver_symbol("sim_at");
+  if (at == NULL) skip();
+  OK(gpu->enter(0, &before, &err));
+  pushed = driver_current();
+  gpu->leave(&before);
+  void *const elsewhere = go_elsewhere();
+  const int64_t depth = sim_left("contexts");
+  for (pushes = 0; pushes <= 2; pushes++) {
+    sim_reset();
+    sim_fail("cuCtxPushCurrent:999:once");
+    assert_int_equal(at("cuCtxGetCurrent", 2, push_once_more, NULL), 0);
+    FAILS(gpu->enter(0, &before, &err), MF_EDRIVER);
+    (void)at(NULL, 0, NULL, NULL);
+    assert_ptr_equal(driver_current(), elsewhere);
+    if (pushes == 2) assert_int_equal(driver_call("cuCtxPopCurrent_v2", &popped), 0);
+    assert_int_equal(sim_left("contexts"), depth);
+    sim_reset();
+    OK(gpu->enter(0, &before, &err));
+    sim_fail("cuCtxPopCurrent:999:once");
+    assert_int_equal(at("cuCtxGetCurrent", 1, push_once_more, NULL), 0);
+    gpu->leave(&before);
+    (void)at(NULL, 0, NULL, NULL);
+    assert_ptr_equal(driver_current(), elsewhere);
+    if (pushes == 2) assert_int_equal(driver_call("cuCtxPopCurrent_v2", &popped), 0);
+    assert_int_equal(sim_left("contexts"), depth);
+  }
+  sim_reset();
+  come_back();
+}
+#endif
 
 /* Threads that enter at once, each on its own device, see their own. */
 static void *enter_often(void *argument) {
@@ -360,11 +305,10 @@ int main(void) {
       SPEC(no_error_of_ours_stays_behind),
 #else
       SPEC(a_stream_of_another_context_is_refused),
+      SPEC(the_current_device_is_the_callers),
+      SPEC(a_failure_without_words_is_told_all_the_same),
+      SPEC(the_context_is_restored_whatever_was_done),
 #endif
-      SPEC(a_capture_has_a_name),
-      SPEC(what_a_capture_forbids_is_called_that),
-      SPEC(a_mode_that_stayed_is_given_back_later),
-      SPEC(the_legacy_stream_answers_for_blocking_ones),
       SPEC(threads_have_their_own_device),
   };
   return cmocka_run_group_tests(specs, NULL, NULL);

@@ -1,10 +1,11 @@
-/* crew_spec.c: the threads that help with a large copy of pageable memory: how many are started, that one that cannot
- * be started is done without, that each is ended before the copy returns, that nobody waits in vain, however late they
- * are, and that what the program does at a fault of its memory is done for them, too. It stands before the functions of
- * the system that they use. */
+/* crew_spec.c: the threads that help with a large copy of pageable memory: how many are started, that they take part,
+ * that one that cannot be started is done without, that each is ended before the copy returns, that nobody waits in
+ * vain, however late they are, and that what the program does at a fault of its memory is done for them, too. It stands
+ * before the functions of the system that they use. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -14,14 +15,26 @@
 /* ThreadSanitizer calls them before it is ready for instrumented code. */
 #define FUNCTION(name) __attribute__((visibility("default"), no_sanitize("thread"))) name
 
-enum { CORES = 4, LATE_US = 500, HANGS_SECONDS = 80 };
+enum { CORES = 4, MANY_CORES = 64, MOST_HELPERS = 5, LATE_US = 500, HANGS_SECONDS = 80 };
 
 /* Large enough for helpers; four buffers of them, and a part. */
 static const int64_t large[] = {(17 << 20) + 12345};
 
 static _Atomic int started, joined, refused;
 static int startable; /* by one copy */
+static int cores = CORES;
 static bool watching;
+static int open_signals, closed_faults; /* of the threads that are started, whose mask is their creator's */
+
+/* Signals are the program's, and faults belong to the thread that they happen on. */
+__attribute__((no_sanitize("thread"))) static void look_at_mask(void) {
+  static const int signals[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM, SIGCHLD, SIGPIPE, SIGIO};
+  static const int faults[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS};
+  sigset_t now;
+  if (pthread_sigmask(SIG_BLOCK, NULL, &now) != 0) abort();
+  for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) open_signals += !sigismember(&now, signals[i]);
+  for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) closed_faults += sigismember(&now, faults[i]);
+}
 
 __attribute__((no_sanitize("thread"))) static void *system_function(const char *name) {
   void *found = dlsym(RTLD_NEXT, name);
@@ -32,12 +45,13 @@ __attribute__((no_sanitize("thread"))) static void *system_function(const char *
 long FUNCTION(sysconf)(int name) {
   long (*real)(int);
   *(void **)&real = system_function("sysconf");
-  return name == _SC_NPROCESSORS_ONLN && watching ? CORES : real(name);
+  return name == _SC_NPROCESSORS_ONLN && watching ? cores : real(name);
 }
 
 int FUNCTION(pthread_create)(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *arg) {
   int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
   *(void **)&real = system_function("pthread_create");
+  if (watching) look_at_mask();
   if (watching && started >= startable) {
     refused++;
     return EAGAIN;
@@ -77,14 +91,22 @@ static int end(void **state) {
 }
 
 static void copy_with(int helpers, mf_tensor *to, mf_tensor *from) {
+  sigset_t before, after;
   startable = helpers;
-  started = joined = refused = 0;
+  started = joined = refused = open_signals = closed_faults = 0;
+  assert_int_equal(pthread_sigmask(SIG_BLOCK, NULL, &before), 0);
   watching = true;
   OK(mf_tensor_copy(to, from, &err));
   watching = false;
-  assert_int_equal(started, helpers < CORES - 1 ? helpers : CORES - 1);
+  assert_int_equal(pthread_sigmask(SIG_BLOCK, NULL, &after), 0);
+  for (int number = 1; number < NSIG; number++)
+    assert_int_equal(sigismember(&after, number), sigismember(&before, number));
+  assert_int_equal(open_signals, 0);
+  assert_int_equal(closed_faults, 0);
+  const int most = cores - 1 < MOST_HELPERS ? cores - 1 : MOST_HELPERS;
+  assert_int_equal(started, helpers < most ? helpers : most);
   assert_int_equal(joined, started);
-  assert_int_equal(refused, helpers < CORES - 1);
+  assert_int_equal(refused, helpers < most);
 }
 
 static void to_the_device_and_back(int helpers, const int64_t *shape) {
@@ -102,6 +124,30 @@ static void one_for_each_core_but_the_callers(void **state) {
   to_the_device_and_back(CORES, large);
 }
 
+/* From which size on helpers are started is the runtime's to choose; each that was is ended, there as well. */
+static void none_is_left_at_the_size_where_they_begin(void **state) {
+  (void)state;
+  for (int64_t more = -1; more <= 1; more++) {
+    const int64_t shape[] = {(16 << 20) + more};
+    mf_tensor *from = random_host("uint8", 1, shape), *there = create(GPU0, "uint8", 1, shape);
+    startable = CORES;
+    started = joined = 0;
+    watching = true;
+    OK(mf_tensor_copy(there, from, &err));
+    watching = false;
+    assert_int_equal(joined, started);
+    mf_tensor_release(from);
+    mf_tensor_release(there);
+  }
+}
+
+static void no_more_than_five_however_many_cores(void **state) {
+  (void)state;
+  cores = MANY_CORES;
+  to_the_device_and_back(MANY_CORES, large);
+  cores = CORES;
+}
+
 static void who_cannot_be_started_is_done_without(void **state) {
   (void)state;
   for (int helpers = 0; helpers < CORES - 1; helpers++) to_the_device_and_back(helpers, large);
@@ -112,11 +158,13 @@ enum { OPENED_AT_ONCE = 64 << 10 };
 static struct sigaction others;
 static char *closed;
 static size_t closed_nbytes;
-static _Atomic int opened;
+static _Atomic int opened, helped;
 
 static void open_at_fault(int number, siginfo_t *info, void *context) {
   const size_t at = (size_t)((uintptr_t)info->si_addr - (uintptr_t)closed);
   if (closed != NULL && (uintptr_t)info->si_addr >= (uintptr_t)closed && at < closed_nbytes) {
+    if (gettid() != getpid()) helped++;
+    else while (helped == 0) sched_yield(); /* whoever was started takes part: there is more to move than one piece */
     const size_t from = at / OPENED_AT_ONCE * OPENED_AT_ONCE;
     const size_t rest = closed_nbytes - from;
     if (mprotect(closed + from, rest < OPENED_AT_ONCE ? rest : OPENED_AT_ONCE, PROT_READ | PROT_WRITE) != 0) abort();
@@ -156,6 +204,8 @@ static void a_fault_of_the_programs_memory_is_the_programs_to_handle(void **stat
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(one_for_each_core_but_the_callers, begin, end),
+      cmocka_unit_test_setup_teardown(none_is_left_at_the_size_where_they_begin, begin, end),
+      cmocka_unit_test_setup_teardown(no_more_than_five_however_many_cores, begin, end),
       cmocka_unit_test_setup_teardown(who_cannot_be_started_is_done_without, begin, end),
       cmocka_unit_test_setup_teardown(a_fault_of_the_programs_memory_is_the_programs_to_handle, begin, end),
   };

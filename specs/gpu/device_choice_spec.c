@@ -81,6 +81,20 @@ static void managed_memory(void **state) {
   other_current_set(-1);
 }
 
+/* However many GPUs there are. */
+static void the_hosts_memory_is_one_device(void **state) {
+  const int32_t types[] = {other_pinned_type(), other_managed_type()};
+  int32_t count;
+  (void)state;
+  for (size_t i = 0; i < COUNT(types); i++) {
+    if (types[i] == 0) continue;
+    OK(mf_device_count(types[i], &count, &err));
+    assert_int_equal(count, 1);
+  }
+  OK(mf_device_count(other_device_type(), &count, &err));
+  assert_int_equal(count, other_devices());
+}
+
 /* CuPy gives managed memory out under the number of the device that it was allocated on. */
 static void managed_memory_with_the_number_of_a_gpu(void **state) {
   (void)state;
@@ -127,6 +141,7 @@ static void what_is_kept_goes_back(void **state) {
   assert_true(stats(pinned()).cached_bytes > 0);
   trim(pinned());
   assert_int_equal(stats(pinned()).cached_bytes, 0);
+  assert_false(other_is_active(0)); /* nothing of ours is there that could be trimmed */
   OK(mf_pools_trim(1000, &err));
   assert_int_equal(sim_ask_left("memory"), 0);
 }
@@ -163,6 +178,8 @@ static void a_stream_of_another_device(void **state) {
   OK(mf_stream_swap(&host, theirs, &before, &err));
   OK(mf_stream_current(&second, &now, &err));
   assert_int_equal(now, theirs);
+  OK(mf_stream_current(&host, &now, &err));
+  assert_int_equal(now, theirs);
   OK(mf_stream_swap(&second, before, NULL, &err));
   other_stream_end(theirs);
 }
@@ -174,6 +191,7 @@ int main(void) {
       HERE(memory_of_the_second_comes_in),
       HERE(pinned_memory),
       HERE(managed_memory),
+      HERE(the_hosts_memory_is_one_device),
       HERE(managed_memory_with_the_number_of_a_gpu),
       HERE(pinned_memory_with_the_number_of_a_gpu),
       HERE(what_is_kept_goes_back),

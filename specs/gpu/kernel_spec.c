@@ -78,6 +78,8 @@ static int run_kernel(const job *j, int32_t size, int64_t numel) {
 
 #if IS_HIP
 
+static mf__entered before;
+
 static void hip_has_no_kernels(void **state) {
   (void)state;
   for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {
@@ -97,6 +99,8 @@ static void hip_has_no_kernels(void **state) {
 static CUresult (*load)(CUmodule *, const void *, unsigned, CUjit_option *, void **);
 static const char *texts[MF__KERNEL_SIZES]; /* in the order in which they came */
 static int ntexts;
+static CUresult refusal; /* what the driver answers instead of compiling, with these words in its log */
+static const char *words;
 static char *first; /* what stands in the place of FROM; NULL: the texts stay as they are */
 
 /* Exactly one place of the text; both are of one length. */
@@ -110,6 +114,11 @@ static void put(char *text, const char *what, const char *instead) {
 
 /* With a first of 0, whoever came into the half with 32 bits would copy nothing. */
 static CUresult load_hook(CUmodule *module, const void *image, unsigned n, CUjit_option *options, void **values) {
+  if (refusal != CUDA_SUCCESS) {
+    ntexts++;
+    strcpy(values[0], words);
+    return refusal;
+  }
   if (first == NULL) {
     if (ntexts < MF__KERNEL_SIZES) texts[ntexts] = image;
     ntexts++;
@@ -159,6 +168,102 @@ static void extents_of_64_bits_are_read_whole(void **state) {
   each_size(40, long_axes, sizeof long_axes / sizeof *long_axes);
 }
 
+static mf__entered before;
+
+/* The device as it was before any kernel was made. */
+static void forget_kernels(void) {
+  OK(gpu->device_synchronize(&err));
+  gpu->leave(&before);
+  gpu->device_forget(0);
+  OK(gpu->enter(0, &before, &err));
+  ntexts = 0;
+}
+
+/* A driver that cannot compile is asked once, and refuses in the same words until the device is forgotten. */
+static void who_cannot_compile_is_asked_once(void **state) {
+  static const CUresult final[] = {200, 209, 218, 221, 222, 223, 801};
+  static const char *const logs[] = {"", "line 3 is wrong"};
+  (void)state;
+  for (size_t i = 0; i < 2 * sizeof final / sizeof *final; i++) {
+    char said[96];
+    refusal = final[i / 2];
+    words = logs[i % 2];
+    snprintf(said, sizeof said, "does not compile the copy kernel: %s%scuModuleLoadDataEx answered %d", words,
+             *words == '\0' ? "" : ": ", refusal);
+    assert_int_equal(run_kernel(&jobs[0], 4, 0), MF_EDEVICE);
+    SAYS(said);
+    refusal = CUDA_SUCCESS;
+    assert_int_equal(run_kernel(&jobs[0], 4, 0), MF_EDEVICE);
+    SAYS(said);
+    mf__kernel_copy k = jobs[0].copy;
+    k.size = 4;
+    assert_int_equal(gpu->kernel_copy(&k, MF_STREAM_DEFAULT, NULL), MF_EDEVICE);
+    assert_int_equal(ntexts, 1);
+    OK(run_kernel(&jobs[0], 8, 0)); /* each size has a text of its own */
+    forget_kernels();
+    OK(run_kernel(&jobs[0], 4, 0));
+    forget_kernels();
+  }
+}
+
+static void fail_to_run(const char *call) {
+  char rule[64];
+  snprintf(rule, sizeof rule, "%s:999:once", call);
+  sim_reset();
+  sim_fail(rule);
+  assert_int_equal(run_kernel(&jobs[0], 4, 0), MF_EDRIVER);
+  assert_string_equal(err.call, call);
+  assert_int_equal(sim_faults(), 1);
+  sim_reset();
+  assert_int_equal(sim_left("modules"), strcmp(call, "cuLaunchKernel") == 0);
+  OK(run_kernel(&jobs[0], 4, 0));
+}
+
+/* What fails for another reason is tried again. */
+static void what_fails_once_is_tried_again(void **state) {
+  static const CUresult passing[] = {1, 2, 100, 199, 201, 208, 210, 217, 224, 700, 719, 800, 802, 999};
+  static const char *const calls[] = {"cuModuleGetFunction", "cuModuleLoadDataEx",
+                                      "cuThreadExchangeStreamCaptureMode", "cuLaunchKernel"};
+  (void)state;
+  for (size_t i = 0; i < sizeof passing / sizeof *passing; i++) {
+    refusal = passing[i];
+    words = "";
+    assert_int_equal(run_kernel(&jobs[0], 4, 0), mf__driver_status(refusal));
+    assert_int_equal(err.driver_code, refusal);
+    refusal = CUDA_SUCCESS;
+    OK(run_kernel(&jobs[0], 4, 0));
+    forget_kernels();
+  }
+  for (size_t i = 0; i < sizeof calls / sizeof *calls && simulated(); i++) {
+    fail_to_run(calls[i]);
+    forget_kernels();
+  }
+}
+
+/* This spec comes first: how many processors there are is asked once. */
+static void the_first_kernel_asks_for_the_device(void **state) {
+  (void)state;
+  if (simulated()) fail_to_run("cuDeviceGetAttribute");
+}
+
+/* Making a kernel is in nobody's capture, and the thread's mode is its own again. */
+static void making_a_kernel_breaks_no_capture(void **state) {
+  const mf__kernel_copy nothing = {.size = 4};
+  void *p = NULL;
+  mf_stream s = 0;
+  (void)state;
+  OK(gpu->stream_create(&s, &err));
+  capture_start(s, CAPTURE_GLOBAL);
+  OK(gpu->kernel_copy(&nothing, MF_STREAM_PER_THREAD, &err));
+  assert_int_equal(ntexts, 1);
+  assert_int_equal(capture_end(s), 0);
+  capture_start(s, CAPTURE_GLOBAL);
+  FAILS(gpu->memory_alloc(MF__PINNED, NBYTES, s, &p, &err), MF_ECAPTURE);
+  assert_int_not_equal(capture_end(s), 0);
+  sim_reset();
+  OK(gpu->stream_destroy(s, &err));
+}
+
 static void assemble(const char *ptxas, const char *text, const char *arch) {
   char path[] = "/tmp/moonferry-ptx-XXXXXX", command[1024];
   const int fd = mkstemp(path);
@@ -188,8 +293,6 @@ static void the_assembler_takes_the_texts(void **state) {
 }
 
 #endif
-
-static mf__entered before;
 
 static int begin(void **state) {
   (void)state;
@@ -224,9 +327,11 @@ int main(void) {
 #if IS_HIP
       SPEC(hip_has_no_kernels),
 #else
+      SPEC(the_first_kernel_asks_for_the_device),
       SPEC(kernels_copy_what_no_call_can),  SPEC(indices_of_64_bits_copy_the_same),
       SPEC(the_number_of_elements_decides), SPEC(extents_of_64_bits_are_read_whole),
-      SPEC(the_assembler_takes_the_texts),
+      SPEC(who_cannot_compile_is_asked_once), SPEC(what_fails_once_is_tried_again),
+      SPEC(making_a_kernel_breaks_no_capture), SPEC(the_assembler_takes_the_texts),
 #endif
   };
   return cmocka_run_group_tests(specs, NULL, NULL);

@@ -96,7 +96,14 @@ static void the_oldest_driver_is_enough(void **state) {
   (void)state;
   needs_simulator();
   if (!IS_HIP) in_child("SIM_DRIVER_VERSION=11030", use_everything);
+  if (IS_HIP) in_child("SIM_LEDGER=off SIM_DRIVER_VERSION=60000000", use_everything);
   in_child("SIM_LEDGER=off", use_everything);
+}
+
+static void one_device_is_enough(void **state) {
+  (void)state;
+  needs_simulator();
+  in_child("SIM_LEDGER=off SIM_DEVICES=1", use_everything);
 }
 
 static void none(void) {
@@ -170,6 +177,9 @@ static void use_everything(void) {
   CHECK(gpu->stream_capture(s, &id, &err) == MF_OK && id == 0);
   CHECK(gpu->memory_alloc(MF__PINNED, 64, s, &host, &err) == MF_OK);
   CHECK(gpu->memory_alloc(MF__DEVICE, 64, s, &device, &err) == MF_OK);
+  mf__space space;
+  CHECK(gpu->memory_find(host, &space, &ordinal, &err) == MF_OK && space == MF__PINNED);
+  CHECK(gpu->memory_find(device, &space, &ordinal, &err) == MF_OK && space == MF__DEVICE && ordinal == 0);
   memset(host, 3, 64);
   mf__block_copy job = {.dst = device, .src = host, .width = 64, .height = 1, .depth = 1};
   CHECK(gpu->copy(&job, s, &err) == MF_OK);
@@ -203,21 +213,15 @@ static void without_an_optional_function_the_rest_works(void **state) {
   }
 }
 
-#if !IS_HIP
 /* Without its id a capture is known, and refused. */
 static void capture_unnamed(void) {
-  int (*start)(void *, int), (*end)(void *, void **), (*destroy)(void *);
-  void *graph = NULL;
   mf__entered before;
   mf_stream s = 0;
-  uint64_t id = 0;
+  uint64_t id = 7;
   CHECK(gpu->enter(0, &before, &err) == MF_OK && gpu->stream_create(&s, &err) == MF_OK);
-  *(void **)&start = driver_symbol("cuStreamBeginCapture_v2");
-  *(void **)&end = driver_symbol("cuStreamEndCapture");
-  *(void **)&destroy = driver_symbol("cuGraphDestroy");
-  CHECK(start((void *)(intptr_t)s, 2) == 0);
+  capture_start(s, CAPTURE_RELAXED);
   CHECK(gpu->stream_capture(s, &id, &err) == MF_ECAPTURE && strstr(err.message, "cannot say into which") != NULL);
-  CHECK(end((void *)(intptr_t)s, &graph) == 0 && destroy(graph) == 0);
+  CHECK(capture_end(s) == 0);
   CHECK(gpu->stream_destroy(s, &err) == MF_OK);
   gpu->leave(&before);
 }
@@ -225,7 +229,121 @@ static void capture_unnamed(void) {
 static void a_capture_without_a_name_is_refused(void **state) {
   (void)state;
   needs_simulator();
-  in_child("SIM_LEDGER=off SIM_MISSING=cuStreamGetCaptureInfo", capture_unnamed);
+  in_child(IS_HIP ? "SIM_LEDGER=off SIM_MISSING=hipStreamGetCaptureInfo"
+                  : "SIM_LEDGER=off SIM_MISSING=cuStreamGetCaptureInfo", capture_unnamed);
+}
+
+/* Without pools memory is freed once its stream is done, whatever that wait answers; but what a capture uses stays. */
+static void free_without_pools(void) {
+  void *p = NULL;
+  mf__entered before;
+  mf_stream s = 0;
+  CHECK(gpu->enter(0, &before, &err) == MF_OK && gpu->stream_create(&s, &err) == MF_OK);
+  CHECK(gpu->memory_alloc(MF__DEVICE, 64, s, &p, &err) == MF_OK && sim_left("pools") == 0);
+  sim_fail(IS_HIP ? "hipStreamSynchronize:999" : "cuStreamSynchronize:999");
+  CHECK(gpu->memory_free(MF__DEVICE, p, s, &err) == MF_EDRIVER && err.driver_code == 999);
+  CHECK(sim_left("memory") == 0 && sim_findings() == 0);
+  CHECK(gpu->memory_alloc(MF__DEVICE, 64, s, &p, &err) == MF_OK);
+  capture_start(s, CAPTURE_GLOBAL);
+  CHECK(gpu->memory_free(MF__DEVICE, p, s, &err) == MF_ECAPTURE && sim_left("memory") == 64);
+  CHECK(capture_end(s) != 0); /* the wait broke it */
+  sim_reset();
+  CHECK(gpu->memory_free(MF__DEVICE, p, s, &err) == MF_OK && sim_left("memory") == 0);
+  CHECK(gpu->memory_alloc(MF__DEVICE, 64, s, &p, &err) == MF_OK);
+  (void)driver_last_error(); /* the capture's end was the spec's own */
+  sim_fail(IS_HIP ? "hipStreamSynchronize:999,hipFree:999" : "cuStreamSynchronize:999,cuMemFree:999");
+  CHECK(gpu->memory_free(MF__DEVICE, p, s, &err) == MF_EDRIVER);
+  CHECK(driver_last_error() == 0);
+  gpu->leave(&before);
+}
+
+static void without_pools_memory_is_freed_all_the_same(void **state) {
+  (void)state;
+  needs_simulator();
+  in_child(IS_HIP ? "SIM_LEDGER=off SIM_MISSING=hipMemPoolCreate" : "SIM_LEDGER=off SIM_MISSING=cuMemPoolCreate",
+           free_without_pools);
+}
+
+#if !IS_HIP
+/* Nothing is said to be copied that is not. */
+static void refuse_kernels(void) {
+  const mf__kernel_copy kernel = {.numel = 4, .ndim = 1, .size = 1, .shape = {4}, .dst_strides = {1}};
+  mf__entered before;
+  CHECK(gpu->enter(0, &before, &err) == MF_OK);
+  CHECK(gpu->kernel_copy(&kernel, MF_STREAM_DEFAULT, &err) == MF_EDEVICE);
+  CHECK(strstr(err.message, "no calls for kernels") != NULL);
+  gpu->leave(&before);
+}
+
+static void a_driver_without_kernels_says_so(void **state) {
+  (void)state;
+  needs_simulator();
+  in_child("SIM_LEDGER=off SIM_MISSING=cuLaunchKernel", refuse_kernels);
+}
+
+/* A failure decides nothing; an answer is kept, so that it is asked for once. */
+static void ask_twice(bool shared) {
+  bool out = !shared;
+  int32_t n = 0;
+  CHECK(gpu->device_count(&n, &err) == MF_OK);
+  sim_fail("cuDeviceGetAttribute@2:999:once");
+  CHECK(gpu->managed_is_shared(&out, &err) == MF_EDRIVER && err.driver_code == 999);
+  sim_fail("cuDeviceGet:999:once");
+  CHECK(gpu->managed_is_shared(&out, &err) == MF_EDRIVER && strcmp(err.call, "cuDeviceGet") == 0);
+  sim_reset();
+  CHECK(gpu->managed_is_shared(&out, &err) == MF_OK && out == shared);
+  const uint64_t calls = sim_calls(NULL);
+  CHECK(gpu->managed_is_shared(&out, &err) == MF_OK && out == shared && sim_calls(NULL) == calls);
+}
+
+static void ask_where_it_is_shared(void) {
+  ask_twice(true);
+}
+
+static void ask_where_it_is_exclusive(void) {
+  ask_twice(false);
+}
+
+static void whether_managed_memory_is_shared_is_asked_once(void **state) {
+  (void)state;
+  needs_simulator();
+  in_child("SIM_LEDGER=off SIM_MANAGED=shared", ask_where_it_is_shared);
+  in_child("SIM_LEDGER=off SIM_MANAGED=exclusive", ask_where_it_is_exclusive);
+}
+#endif
+
+#if IS_HIP
+/* Two calls say of which device a stream is, and not every runtime has one of them. */
+static void locate_streams(void) {
+  mf__entered outer, inner;
+  mf_stream s = 0;
+  int32_t ordinal = -1;
+  CHECK(gpu->enter(0, &outer, &err) == MF_OK && gpu->enter(1, &inner, &err) == MF_OK);
+  CHECK(gpu->stream_create(&s, &err) == MF_OK);
+  gpu->leave(&inner);
+  CHECK(gpu->stream_device(s, &ordinal, &err) == MF_OK && ordinal == 1);
+  CHECK(gpu->stream_destroy(s, &err) == MF_OK);
+  CHECK(gpu->stream_device(s, &ordinal, &err) == MF_EINVAL && strstr(err.message, "no living stream") != NULL);
+  gpu->leave(&outer);
+}
+
+static void locate_nothing(void) {
+  mf__entered before;
+  mf_stream s = 0;
+  int32_t ordinal = -1;
+  CHECK(gpu->enter(0, &before, &err) == MF_OK && gpu->stream_create(&s, &err) == MF_OK);
+  CHECK(gpu->stream_device(s, &ordinal, &err) == MF_EDEVICE && strstr(err.message, "of which device") != NULL);
+  CHECK(gpu->stream_destroy(s, &err) == MF_OK);
+  gpu->leave(&before);
+}
+
+static void a_stream_is_located_by_what_the_runtime_has(void **state) {
+  (void)state;
+  needs_simulator();
+  in_child("SIM_LEDGER=off", locate_streams);
+  in_child("SIM_LEDGER=off SIM_MISSING=hipGetStreamDeviceId", locate_streams);
+  in_child("SIM_LEDGER=off SIM_MISSING=hipStreamGetDevice", locate_streams);
+  in_child("SIM_LEDGER=off SIM_MISSING=hipStreamGetDevice,hipGetStreamDeviceId", locate_nothing);
 }
 #endif
 
@@ -256,7 +374,8 @@ static void a_driver_is_opened_once(void **state) {
 static void fork_after_use(void) {
   mf__entered before;
   int32_t n;
-  CHECK(gpu->enter(0, &before, &err) == MF_OK);
+  CHECK(gpu->device_count(&n, &err) == MF_OK && gpu->enter(n - 1, &before, &err) == MF_OK); /* is not current */
+  const int32_t entered = n;
   const uint64_t calls = sim_calls(NULL);
   const pid_t pid = fork();
   if (pid == 0) {
@@ -266,7 +385,7 @@ static void fork_after_use(void) {
     CHECK(gpu->device_count(&n, &err) == MF_EDEVICE && n == 0);
     CHECK(strstr(err.message, "forked after") != NULL && strstr(err.message, "spawn") != NULL);
     CHECK(gpu->enter(0, &inner, &err) == MF_EDEVICE && strstr(err.message, "forked after") != NULL);
-    gpu->device_forget(0);
+    for (int32_t i = 0; i < entered; i++) gpu->device_forget(i);
     CHECK(sim_calls(NULL) == calls);
     _exit(0);
   }
@@ -301,8 +420,14 @@ int main(void) {
       cmocka_unit_test(without_an_optional_function_the_rest_works),
 #if !IS_HIP
       cmocka_unit_test(a_driver_too_old_is_told_what_is_needed),
-      cmocka_unit_test(a_capture_without_a_name_is_refused),
+      cmocka_unit_test(a_driver_without_kernels_says_so),
+      cmocka_unit_test(whether_managed_memory_is_shared_is_asked_once),
+#else
+      cmocka_unit_test(a_stream_is_located_by_what_the_runtime_has),
 #endif
+      cmocka_unit_test(one_device_is_enough),
+      cmocka_unit_test(a_capture_without_a_name_is_refused),
+      cmocka_unit_test(without_pools_memory_is_freed_all_the_same),
       cmocka_unit_test(a_driver_is_opened_once),
       cmocka_unit_test(a_forked_child_is_told_to_start_anew),
       cmocka_unit_test(a_child_forked_before_any_use_is_free),

@@ -103,6 +103,45 @@ static inline void sim_fail(const char *rules) {
   if (ask != NULL) assert_int_equal(ask(rules), 0);
 }
 
+/* A call of the driver's with one argument, or none, by the program itself. */
+static inline int driver_call(const char *name, void *argument) {
+  int (*function)(void *);
+  *(void **)&function = driver_symbol(name);
+  return function(argument);
+}
+
+/* The program's current context, or HIP device. */
+static inline void *driver_current(void) {
+  void *now = NULL;
+  assert_int_equal(driver_call(IS_HIP ? "hipGetDevice" : "cuCtxGetCurrent", &now), 0);
+  return now;
+}
+
+/* HIP's last error, which is the program's; 0 where there is none. */
+static inline int driver_last_error(void) {
+  int (*last)(void);
+  *(void **)&last = driver_symbol("hipGetLastError");
+  return last == NULL ? 0 : last();
+}
+
+enum { CAPTURE_GLOBAL = 0, CAPTURE_RELAXED = 2 };
+
+static inline void capture_start(mf_stream s, int mode) {
+  int (*start)(void *, int);
+  *(void **)&start = driver_symbol(IS_HIP ? "hipStreamBeginCapture" : "cuStreamBeginCapture_v2");
+  assert_int_equal(start((void *)(intptr_t)s, mode), 0);
+}
+
+/* The driver's answer; a graph is thrown away. */
+static inline int capture_end(mf_stream s) {
+  int (*end)(void *, void **);
+  void *graph = NULL;
+  *(void **)&end = driver_symbol(IS_HIP ? "hipStreamEndCapture" : "cuStreamEndCapture");
+  const int rc = end((void *)(intptr_t)s, &graph);
+  if (rc == 0) assert_int_equal(driver_call(IS_HIP ? "hipGraphDestroy" : "cuGraphDestroy", graph), 0);
+  return rc;
+}
+
 /* Nothing was found, and nothing is left. */
 static inline void sim_clean(void) {
   static const char *const sorts[] = {"memory", "streams", "events", "contexts", "captures", "pending"};

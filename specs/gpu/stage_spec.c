@@ -246,6 +246,36 @@ static void a_trim_leaves_a_buffer_that_is_in_use(void **state) {
   assert_int_equal(sim_ask_left("events"), 0);
 }
 
+/* Nothing is given back then, and nothing is left half done: the next copy and the next trim are as any. */
+static void a_trim_that_cannot_enter_changes_nothing(void **state) {
+  const char *const calls[] = {
+      named("cuCtxGetCurrent", "hipGetDevice"),
+      named("cuThreadExchangeStreamCaptureMode", "hipThreadExchangeStreamCaptureMode"),
+  };
+  (void)state;
+  ONLY_SIMULATED
+  scene s = open_scene();
+  for (size_t i = 0; i < COUNT(calls); i++) {
+    bool struck = true;
+    for (int number = 1; struck; number++) {
+      const DLDevice device = gpu(0);
+      char rule[80];
+      OK(upload(&s, number));
+      synchronize();
+      snprintf(rule, sizeof rule, "%s@%d:999:once", calls[i], number);
+      sim_ask_fail(rule);
+      (void)mf_pool_trim(&device, &err);
+      struck = sim_ask_faults() > 0;
+      assert_int_equal(sim_ask_findings(), 0);
+      sim_ask_reset();
+      expect_filled(s.there, number);
+    }
+  }
+  trim(gpu(0));
+  assert_int_equal(sim_ask_left("memory"), NBYTES);
+  close_scene(&s);
+}
+
 /* The event that it got before goes back, too. */
 static void a_buffer_without_memory_leaves_no_event(void **state) {
   (void)state;
@@ -274,6 +304,7 @@ int main(void) {
       SPEC(a_buffer_that_cannot_be_made_is_made_later),
       SPEC(either_trim_gives_them_back),
       SPEC(a_trim_leaves_a_buffer_that_is_in_use),
+      SPEC(a_trim_that_cannot_enter_changes_nothing),
       SPEC(a_buffer_without_memory_leaves_no_event),
   };
   return RUN(tests);

@@ -16,7 +16,7 @@ SOURCES = ROOT / "runtime" / "src"
 DEV, TSAN = (Path(os.environ.get(f"MOONFERRY_BUILD_{n}", ROOT / "build" / n.lower())) for n in ("DEV", "TSAN"))
 FILES = (
     "order.c queue.c retire.c block.c exchange.c transfer.c storage.c owned.c dlpack.c pool.c trim.c stream.c stage.c"
-    " image.c alloc.c backend.c backend_cuda.c backend_hip.c cuda_work.c hip_work.c driver.c copy.c"
+    " image.c alloc.c backend.c backend_cuda.c backend_hip.c cuda_work.c hip_work.c driver.c cuda_kernel.c copy.c"
 ).split()
 DRIVERS = {"cuda": ("cuda", "CUDA"), "rocm": ("hip", "HIP")}
 # Those that look inside, those with a device, those without one that reach one of FILES.

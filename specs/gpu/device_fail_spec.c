@@ -1,0 +1,336 @@
+/* device_fail_spec.c: each driver call with which a queue is asked, marked or waited for fails in turn; so does each
+ * that makes or ends an event or finds out where memory lies. The failure is told, the caller's context stays, nobody
+ * is left inside of the device, and the same call works afterwards. */
+#include "spec.h"
+
+enum { NBYTES = 256, KEPT = 64 };
+
+static mf__queue a, b, elsewhere;
+static void *mark, *memory;
+
+static mf__queue queue_new(void) {
+  mf__entered before;
+  mf_stream s = 0;
+  OK(gpu->enter(0, &before, &err));
+  OK(gpu->stream_create(&s, &err));
+  gpu->leave(&before);
+  return mf__queue_make(gpu, 0, s);
+}
+
+static void queue_end(const mf__queue *q) {
+  mf__entered before;
+  OK(gpu->enter(0, &before, &err));
+  OK(gpu->stream_destroy(q->stream, &err));
+  gpu->leave(&before);
+}
+
+static void needs_simulator(void) {
+  if (simulated()) return;
+  print_message("skipped: a real driver cannot be told to fail\n");
+  skip();
+}
+
+/* Queue b is captured. */
+static void begin_capture(void) {
+  mf__entered before;
+  OK(gpu->enter(0, &before, &err));
+  capture_start(b.stream, CAPTURE_RELAXED);
+  gpu->leave(&before);
+}
+
+/* And nothing has broken it. */
+static void end_capture(void) {
+  mf__entered before;
+  OK(gpu->enter(0, &before, &err));
+  assert_int_equal(capture_end(b.stream), 0);
+  gpu->leave(&before);
+}
+
+/* The operations. No stream has anything to do, so that each succeeds, and what is asked is done. */
+
+static int done_or_failed(int rc, bool done) {
+  return rc == MF_OK && !done ? MF_EDRIVER : rc;
+}
+
+static int take_an_event(void) {
+  void *event = NULL;
+  const int rc = mf__event_take(gpu, 0, &event, &err);
+  if (rc == MF_OK) mf__event_give(gpu, 0, event);
+  else assert_null(event);
+  return rc;
+}
+
+static int mark_queue(void) {
+  void *event = NULL;
+  const int rc = mf__queue_mark(&a, &event, NULL, &err);
+  if (rc == MF_OK) mf__event_give(gpu, 0, event);
+  else assert_null(event);
+  return rc;
+}
+
+static int mark_elsewhere(void) {
+  void *event = NULL;
+  const int rc = mf__queue_mark(&elsewhere, &event, NULL, &err);
+  if (rc == MF_OK) mf__event_give(gpu, 0, event);
+  return rc;
+}
+
+static int ask_queue(void) {
+  bool done = false;
+  const int rc = mf__queue_query(&a, &done, &err);
+  return done_or_failed(rc, done);
+}
+
+/* Not to be done is an answer, and the right one where it is not known. */
+static int ask_elsewhere(void) {
+  bool done;
+  return mf__queue_query(&elsewhere, &done, &err);
+}
+
+static int ask_quietly(void) {
+  return done_or_failed(MF_OK, mf__queue_done(&a));
+}
+
+static int ask_event(void) {
+  return done_or_failed(MF_OK, mf__event_done(gpu, 0, mark));
+}
+
+static int reach_event(void) {
+  return mf__event_reach(gpu, 0, mark, &err);
+}
+
+static int reach_queue(void) {
+  return mf__queue_reach(&a, &err);
+}
+
+static int reach_elsewhere(void) {
+  return mf__queue_reach(&elsewhere, &err);
+}
+
+static int reach_device(void) {
+  return mf__device_reach(gpu, 0, &err);
+}
+
+static int follow_event(void) {
+  return mf__queue_follow(&b, 0, mark, &err);
+}
+
+static int wait_for_queue(void) {
+  return mf__queue_wait(&b, &a, &err);
+}
+
+static int refuse_captures(void) {
+  return mf__capture_refuse(&a, "this is only asked", &err);
+}
+
+static int find_capture(void) {
+  uint64_t id;
+  return mf__capture_of(&a, &id, &err);
+}
+
+static int enter_for_work(void) {
+  const mf__queue legacy = mf__queue_make(gpu, 0, MF_STREAM_DEFAULT);
+  mf__scope scope;
+  const int rc = mf__queue_enter(&scope, &legacy, &err);
+  if (rc == MF_OK) mf__leave(&scope);
+  return rc;
+}
+
+static int find_memory(void) {
+  DLDevice found = {kDLExtDev, 7};
+  const int rc = mf_device_of_pointer(gpu->types[MF__DEVICE], memory, &found, &err);
+  assert_int_equal(found.device_type, rc == MF_OK ? gpu->types[MF__PINNED] : kDLCPU);
+  assert_int_equal(found.device_id, 0);
+  return rc;
+}
+
+typedef struct operation {
+  const char *name;
+  int (*run)(void);
+  bool captured; /* while b is being captured, which can wait for what is done already */
+  bool has_an_answer; /* to what it cannot know: that it is not done */
+} operation;
+
+static const operation operations[] = {
+    {"take an event", take_an_event, false, false},
+    {"mark", mark_queue, false, false},
+    {"mark elsewhere", mark_elsewhere, false, false},
+    {"ask", ask_queue, false, false},
+    {"ask elsewhere", ask_elsewhere, false, true},
+    {"ask quietly", ask_quietly, false, false},
+    {"ask an event", ask_event, false, true},
+    {"reach an event", reach_event, false, false},
+    {"reach", reach_queue, false, false},
+    {"reach elsewhere", reach_elsewhere, false, false},
+    {"reach the device", reach_device, false, false},
+    {"follow", follow_event, false, false},
+    {"follow in a capture", follow_event, true, true},
+    {"wait", wait_for_queue, false, false},
+    {"wait in a capture", wait_for_queue, true, false},
+    {"refuse captures", refuse_captures, false, false},
+    {"find a capture", find_capture, false, false},
+    {"enter for work", enter_for_work, false, false},
+    {"find memory", find_memory, false, false},
+};
+
+/* Failures of these come out, but that of giving the thread's mode back, which is every other call. */
+static const char *const names[] = {
+#if IS_HIP
+    "hipGetDevice", "hipStreamGetCaptureInfo", "hipStreamQuery", "hipStreamSynchronize", "hipDeviceSynchronize",
+    "hipEventCreateWithFlags", "hipEventRecord", "hipEventQuery", "hipEventSynchronize", "hipStreamWaitEvent",
+    "hipPointerGetAttributes", "hipThreadExchangeStreamCaptureMode",
+#else
+    "cuCtxGetCurrent", "cuCtxPushCurrent", "cuStreamGetCaptureInfo", "cuStreamQuery", "cuStreamSynchronize",
+    "cuCtxSynchronize", "cuEventCreate", "cuEventRecord", "cuEventQuery", "cuEventSynchronize", "cuStreamWaitEvent",
+    "cuPointerGetAttributes", "cuThreadExchangeStreamCaptureMode",
+#endif
+};
+
+static bool may_be_silent(const operation *o, const char *name, int nth) {
+  if (strstr(name, "ExchangeStreamCaptureMode") != NULL && nth % 2 == 0) return true;
+  if (strcmp(name, "hipStreamQuery") == 0 && o->run != ask_queue) return true; /* another stream of ours is asked */
+  return o->has_an_answer;
+}
+
+/* What came of an operation in which a call failed. */
+static void check_failure(const operation *o, int rc, const char *name, int nth) {
+  const bool refused = rc == MF_ECAPTURE && o->captured && o->has_an_answer;
+  if (rc == MF_OK && !may_be_silent(o, name, nth)) fail_msg("%s: %s, call %d, is swallowed", o->name, name, nth);
+  if (rc != MF_OK && rc != MF_EDRIVER && !refused) fail_msg("%s: %s gives %d: %s", o->name, name, rc, err.message);
+  if (rc == MF_EDRIVER && err.status == rc && strstr(err.message, name) == NULL)
+    fail_msg("%s: %s is told as %s", o->name, name, err.message);
+}
+
+static void nobody_is_inside(const char *what) {
+  if (!mf__device_shut(gpu, 0)) fail_msg("%s leaves somebody inside", what);
+  mf__device_open(gpu, 0);
+}
+
+static bool strike(const operation *o, const char *name, int nth) {
+  char rule[96];
+  void *const before = driver_current();
+  mf__event_trim(gpu, 0); /* so that each event has to be made */
+  OK(mf__device_reach(gpu, 0, &err));
+  if (o->captured) begin_capture();
+  snprintf(rule, sizeof rule, "%s@%d:999:once", name, nth);
+  sim_reset();
+  sim_fail(rule);
+  memset(&err, 0, sizeof err);
+  const int rc = o->run();
+  const bool struck = sim_faults() > 0;
+  if (sim_findings() != 0) sim_show();
+  assert_int_equal(sim_findings(), 0);
+  sim_reset();
+  if (struck) check_failure(o, rc, name, nth);
+  else if (rc != MF_OK) fail_msg("%s: %s", o->name, err.message);
+  nobody_is_inside(rule);
+  assert_ptr_equal(driver_current(), before);
+  if (o->captured) end_capture();
+  OK(mf__device_reach(gpu, 0, &err));
+  OK(o->run());
+  return struck;
+}
+
+static void each_call_fails_in_turn(void **state) {
+  int struck = 0;
+  (void)state;
+  needs_simulator();
+  for (size_t i = 0; i < sizeof operations / sizeof *operations; i++)
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++)
+      for (int nth = 1; strike(&operations[i], names[k], nth); nth++) struck++;
+  print_message("%d failures\n", struck);
+  assert_true(struck > 100);
+}
+
+/* One event more comes back than is kept, and the device cannot be entered to end it: it stays. */
+static void a_surplus_event_leaves_nobody_inside(void **state) {
+  static const char *const rules[] = {IS_HIP ? "hipGetDevice:999" : "cuCtxGetCurrent:999",
+                                      IS_HIP ? "hipThreadExchangeStreamCaptureMode:999"
+                                             : "cuThreadExchangeStreamCaptureMode:999"};
+  mf__entered entered;
+  void *events[KEPT + 1];
+  (void)state;
+  needs_simulator();
+  for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+    void *const before = driver_current();
+    for (int k = 0; k <= KEPT; k++) OK(mf__event_take(gpu, 0, &events[k], &err));
+    for (int k = 0; k < KEPT; k++) mf__event_give(gpu, 0, events[k]);
+    sim_reset();
+    sim_fail(rules[i]);
+    mf__event_give(gpu, 0, events[KEPT]);
+    assert_int_equal(sim_faults(), 1);
+    assert_int_equal(sim_findings(), 0);
+    sim_reset();
+    nobody_is_inside(rules[i]);
+    assert_ptr_equal(driver_current(), before);
+    OK(gpu->enter(0, &entered, &err));
+    OK(gpu->event_destroy(events[KEPT], &err));
+    gpu->leave(&entered);
+  }
+}
+
+/* A device that does not answer, or answers whatever it is asked about streams as if they were dead, tells nothing of
+ * a stream that lives. */
+static void a_lost_device_does_not_make_its_streams_gone(void **state) {
+  static const char *const rules[] = {
+      "cuCtxGetCurrent:999:on", "cuStreamGetCtx:999:on", "cuStreamGetCtx:400:on,cuStreamGetCaptureInfo:400:on",
+      "hipGetDevice:999:on", "hipStreamGetDevice:999:on", "hipStreamGetDevice:400:on,hipStreamGetCaptureInfo:400:on",
+  };
+  (void)state;
+  needs_simulator();
+  for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+    sim_reset();
+    sim_fail(rules[i]);
+    assert_false(mf__queue_gone(&a));
+    sim_reset();
+    nobody_is_inside(rules[i]);
+  }
+  assert_false(mf__queue_gone(&a));
+  const mf__queue gone = queue_new();
+  queue_end(&gone);
+  assert_true(mf__queue_gone(&gone));
+  sim_reset(); /* it was asked about a dead stream */
+}
+
+static int begin(void **state) {
+  mf__entered before;
+  (void)state;
+  sim_reset();
+  a = queue_new();
+  b = queue_new();
+  elsewhere = mf__queue_make(gpu, 0, MF_STREAM_PER_THREAD);
+  elsewhere.thread++;
+  assert_true(mf__queue_is_elsewhere(&elsewhere));
+  OK(mf__queue_mark(&a, &mark, NULL, &err));
+  OK(mf__event_reach(gpu, 0, mark, &err));
+  OK(gpu->enter(0, &before, &err));
+  OK(gpu->memory_alloc(MF__PINNED, NBYTES, a.stream, &memory, &err));
+  gpu->leave(&before);
+  return 0;
+}
+
+static int end(void **state) {
+  mf__entered before;
+  (void)state;
+  mf__event_give(gpu, 0, mark);
+  OK(gpu->enter(0, &before, &err));
+  OK(gpu->memory_free(MF__PINNED, memory, a.stream, &err));
+  gpu->leave(&before);
+  queue_end(&a);
+  queue_end(&b);
+  mf__event_trim(gpu, 0);
+  gpu->device_forget(0);
+  sim_clean();
+  sim_reset();
+  return 0;
+}
+
+int main(void) {
+#define SPEC(name) cmocka_unit_test_setup_teardown(name, begin, end)
+  const struct CMUnitTest specs[] = {
+      SPEC(each_call_fails_in_turn),
+      SPEC(a_surplus_event_leaves_nobody_inside),
+      SPEC(a_lost_device_does_not_make_its_streams_gone),
+  };
+  return cmocka_run_group_tests(specs, NULL, NULL);
+}
