@@ -22,6 +22,8 @@ START = 'require "busted.runner"({ standalone = false })'
 class FileSpec(Spec):
     """A file of specs, in a process of its own, on a package that lies elsewhere."""
 
+    memory = 12 << 30  # coroutines that nest to the end of a large C stack
+
     def environment(self, where):
         return {**self.env, "PYTHONPATH": str(where), "MOONFERRY_LIBRARY": str(where / "moonferry/libmoonferry.so.0")}
 
