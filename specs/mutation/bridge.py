@@ -52,12 +52,13 @@ class Bridge(Judge):
                 "PYTHONDONTWRITEBYTECODE": "1"}  # fmt: skip
 
     def of_lua(self):
-        for source in sorted((ROOT / "specs" / "lua").glob("python_*_spec.lua")):
+        for source in sorted((ROOT / "specs" / "lua").glob("python*_spec.lua")):
             words = f"arg = {{[0] = 'busted', '--ignore-lua', '-o', 'TAP', 'specs/lua/{source.name}'}} {START}"
             yield FileSpec(source.stem, ["luajit", "-e", words], self.environment())
 
     def of_python(self):
-        for source in sorted((ROOT / "specs" / "python").glob("test_lua_*.py")):
+        folder = ROOT / "specs" / "python"
+        for source in [*sorted(folder.glob("test_lua_*.py")), folder / "test_memory.py"]:
             command = [PYTHON, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", source]
             yield FileSpec(source.stem, command, self.environment())
 
