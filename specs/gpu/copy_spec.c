@@ -202,15 +202,16 @@ static void large_copies_in_turn_on_two_streams(void **state) {
 
 /* Both sides have gaps, and neither fits into what small copies use. */
 static void large_copies_of_strided_memory(void **state) {
-  int64_t shape[] = {200, 700};
+  static const int64_t shapes[][3] = {{1, 200, 700}, {30, 40, 50}};
   (void)state;
-  for (uint64_t seed = 0; seed < 6; seed++) {
+  for (uint64_t seed = 0; seed < 8; seed++) {
+    const int64_t *shape = shapes[seed / 2 % 2];
     side src, dst;
     const bool up = seed % 2 == 0;
     sim_ask_seed(seed);
     random_state = seed_of(seed);
-    find_way(&src.way, 2, shape, 0);
-    find_way(&dst.way, 2, shape, 0);
+    find_way(&src.way, 3, shape, 0);
+    find_way(&dst.way, 3, shape, 0);
     side_open(&src, up ? CPU : GPU0, "float32", shape);
     side_open(&dst, up ? GPU0 : CPU, "float32", shape);
     OK(mf_tensor_copy(dst.host_view, src.host_view, &err));
@@ -309,10 +310,16 @@ static void the_half_byte_beside_a_view_stays(void **state) {
 static void elements_of_a_gpu_are_not_read_by_the_host(void **state) {
   int64_t shape[] = {3}, coords[] = {1};
   const mf_scalar one = {.kind = MF_KIND_INT, .i = 1};
+  const place at = have(GPU1) ? GPU1 : GPU0;
+  const DLDevice device = device_at(at);
+  char name[32], said[64];
   mf_scalar value;
   int32_t equal;
   (void)state;
-  mf_tensor *t = create(GPU0, "int32", 1, shape), *u = create(GPU0, "float32", 1, shape);
+  mf_tensor *t = create(at, "int32", 1, shape), *u = create(at, "float32", 1, shape);
+  OK(mf_device_format(&device, name, sizeof name, &err));
+  (void)snprintf(said, sizeof said, "the elements are on %s;", name);
+  REFUSED(mf_tensor_get(t, coords, 1, &value, &err), MF_EDEVICE, said);
   REFUSED(mf_tensor_get(t, coords, 1, &value, &err), MF_EDEVICE, "mf_tensor_to");
   REFUSED(mf_tensor_put(t, coords, 1, &one, &err), MF_EDEVICE, "mf_tensor_to");
   REFUSED(mf_tensor_equal(t, t, &equal, &err), MF_EDEVICE, "mf_tensor_to");
