@@ -249,10 +249,50 @@ static void each_fill_fails_in_turn(void **state) {
   }
 }
 
+/* Whether something failed. */
+static bool attempt_a_clone(mf_tensor *t, const mf_tensor *host, failure what, int64_t number) {
+  mf_ledger before, after;
+  mf_tensor *clone = t;
+  trim_all();
+  mf_ledger_read(&before);
+  arm(what, number);
+  const int rc = mf_tensor_clone(t, &clone, &err);
+  const bool struck = disarm(what);
+  assert_true(rc == MF_OK || struck);
+  if (rc == MF_OK) {
+    same_bytes(clone, host, "a clone");
+    mf_tensor_release(clone);
+    return struck;
+  }
+  expect_told("a clone", what, number, rc);
+  assert_null(clone);
+  mf_ledger_read(&after);
+  assert_int_equal(after.tensors, before.tensors);
+  assert_int_equal(after.storages, before.storages);
+  assert_int_equal(after.bytes, before.bytes);
+  return struck;
+}
+
+static void a_clone_fails_in_turn(void **state) {
+  int64_t shape[] = {3, 5}, number = 0;
+  (void)state;
+  ONLY_SIMULATED
+  random_state = seed_of(0);
+  mf_tensor *host = random_host("float32", 2, shape), *there = at_place(host, GPU0);
+  for (failure what = A_CALL; what <= ALL_ALLOCATIONS; what++) {
+    for (number = 0; attempt_a_clone(there, host, what, number); number++) {
+    }
+    assert_true(number > 1);
+  }
+  mf_tensor_release(there);
+  mf_tensor_release(host);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(each_copy_fails_in_turn, setup, teardown),
       cmocka_unit_test_setup_teardown(each_fill_fails_in_turn, setup, teardown),
+      cmocka_unit_test_setup_teardown(a_clone_fails_in_turn, setup, teardown),
   };
   /* Pinned buffers of megabytes are made anew for each call that fails: both ends of them are poisoned. */
   (void)setenv("SIM_POISON", "16K", 0);
