@@ -7,11 +7,15 @@
  * places repeat, and the last element to come to one stays. */
 typedef enum layout { FLAT, TURNED, THIN, SLIDING } layout;
 
+/* So many axes that driver copies of two of them are too many: without a kernel, the host brings the elements into the
+ * destination's order first. */
+enum { MANY = 15 };
+
 typedef struct copy_case {
   const char *name, *dtype;
   place from, to;
   layout src, dst;
-  int64_t shape[4]; /* of four axes, or of two and zeros */
+  int64_t shape[2]; /* {0}: MANY axes of 2 */
   bool overlaps; /* both are views of the destination's memory */
 } copy_case;
 
@@ -24,8 +28,8 @@ static const copy_case copies[] = {
     {"on the device, turned", "float32", GPU0, GPU0, TURNED, FLAT, {6, 5}, false},
     {"on the device, to sliding", "float32", GPU0, GPU0, TURNED, SLIDING, {5, 6}, false},
     {"up, to sliding", "int16", CPU, GPU0, FLAT, SLIDING, {5, 6}, false},
-    {"turned, of many rows", "int16", GPU0, GPU0, TURNED, FLAT, {65, 64, 2, 2}, false},
-    {"turned, of many thin rows", "int16", GPU0, GPU0, TURNED, THIN, {65, 64, 2, 2}, false},
+    {"of many axes, to turned", "int16", GPU0, GPU0, FLAT, TURNED, {0}, false},
+    {"of many axes, turned to thin", "int16", GPU0, GPU0, TURNED, THIN, {0}, false},
     {"half bytes", "uint4", GPU0, GPU0, FLAT, TURNED, {6, 4}, false},
     {"half bytes up", "uint4", CPU, GPU0, FLAT, TURNED, {6, 4}, false},
     {"half bytes down", "uint4", GPU0, CPU, TURNED, FLAT, {6, 4}, false},
@@ -48,7 +52,7 @@ typedef struct fill_case {
   const char *name, *dtype;
   place at;
   layout dst;
-  int64_t shape[4]; /* of four axes, or of two and zeros */
+  int64_t shape[2]; /* {0}: MANY axes of 2 */
 } fill_case;
 
 static const fill_case fills[] = {
@@ -89,9 +93,9 @@ static mf_tensor *view_of(mf_tensor *whole, layout how, const int64_t *shape) {
 }
 
 static both both_open(const char *dtype, place at, layout how, const int64_t *shape) {
-  const int32_t ndim = shape[2] == 0 ? 2 : 4;
-  int64_t whole[4];
-  for (int32_t i = 0; i < ndim; i++) whole[i] = how == TURNED ? shape[ndim - 1 - i] : shape[i];
+  const int32_t ndim = shape[0] == 0 ? MANY : 2;
+  int64_t whole[MANY];
+  for (int32_t i = 0; i < ndim; i++) whole[i] = ndim == MANY ? 2 : how == TURNED ? shape[1 - i] : shape[i];
   if (how == THIN) whole[ndim - 1] *= 2;
   if (how == SLIDING) {
     whole[0] = 1;
@@ -202,9 +206,9 @@ static int64_t failures_of(const work *w, failure what, bool with_nothing_kept) 
   return number;
 }
 
-/* Of what has four axes, and so many rows that each copy takes long, allocations alone. */
+/* Of what has MANY axes, and so many elements that each copy takes long, allocations alone. */
 static void each_failure_of(const work *w) {
-  if (mf_tensor_dltensor(w->dst.here)->ndim == 4) {
+  if (mf_tensor_dltensor(w->dst.here)->ndim == MANY) {
     (void)failures_of(w, AN_ALLOCATION, false);
     return;
   }

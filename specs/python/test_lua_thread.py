@@ -208,6 +208,28 @@ def test_who_leaves_when_its_turn_has_come_passes_it_on(signals):
     assert lua.eval("3") == 3
 
 
+def test_a_thread_for_which_there_is_no_memory():
+    """It comes while another is inside, and needs a stack of its own; as soon as there is memory it gets one."""
+    lua = mf.Lua(max_memory=0)
+    got = []
+
+    def come():
+        try:
+            got.append(lua.eval("1"))
+        except MemoryError:
+            got.append(None)
+
+    def callback():
+        lua.set_max_memory(1, total=True)
+        for _ in range(20):
+            run_all([come])
+        lua.set_max_memory(0)
+        run_all([come])
+
+    lua.eval("function(f) f() end")(callback)
+    assert got == [None] * 20 + [1]
+
+
 def test_references_may_be_dropped_on_any_thread():
     lua = mf.Lua()
     box = [lua.eval("{}"), lua.eval("print"), iter(lua.table(1, 2))]
