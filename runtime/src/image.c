@@ -31,7 +31,6 @@ int mf__arranged_create(const mf_tensor *like, const mf__place *place, mf_tensor
   int64_t strides[MF_MAX_NDIM], step = 1, first = 0;
   int32_t axes[MF_MAX_NDIM];
   const int64_t size = mf__tensor_bits(like) / 8;
-  *out = NULL;
   int rc = mf__tensor_create_at(&like->dl, padded(like), place, all, err);
   if (rc != MF_OK) return rc;
   sort_axes(&like->dl, axes);

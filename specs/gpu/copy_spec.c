@@ -144,6 +144,33 @@ static void clones_stay_on_their_device(void **state) {
   }
 }
 
+/* Each in a byte of its own, in an order that only the host changes where there is no kernel. */
+static void padded_elements_in_another_order(void **state) {
+  enum { NDIM = 15 };
+  const uint64_t padded = DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED;
+  int64_t shape[NDIM];
+  mf_tensor *host, *host_turned, *there_turned, *copies[2], *back;
+  (void)state;
+  for (int i = 0; i < NDIM; i++) shape[i] = 2;
+  const DLTensor like = {.device = {kDLCPU, 0}, .ndim = NDIM, .dtype = dtype_of("uint4"), .shape = shape};
+  const DLTensor like_there = {.device = device_at(GPU0), .ndim = NDIM, .dtype = dtype_of("uint4"), .shape = shape};
+  OK(mf_tensor_create(&like, padded, &host, &err));
+  unsigned char *data = mf_tensor_dltensor(host)->data;
+  for (int i = 0; i < 1 << NDIM; i++) data[i] = (unsigned char)(i * 7 % 16);
+  mf_tensor *there = at_place(host, GPU0);
+  OK(mf_tensor_permute(host, NULL, 0, &host_turned, &err));
+  OK(mf_tensor_permute(there, NULL, 0, &there_turned, &err));
+  OK(mf_tensor_create(&like, padded, &copies[0], &err));
+  OK(mf_tensor_create(&like_there, padded, &copies[1], &err));
+  OK(mf_tensor_copy(copies[0], host_turned, &err));
+  OK(mf_tensor_copy(copies[1], there_turned, &err));
+  back = at_place(copies[1], CPU);
+  assert_int_equal(mf_tensor_nbytes(back), 1 << NDIM);
+  assert_memory_equal(mf_tensor_dltensor(back)->data, mf_tensor_dltensor(copies[0])->data, 1 << NDIM);
+  mf_tensor *all[] = {host, there, host_turned, there_turned, copies[0], copies[1], back};
+  for (int i = 0; i < 7; i++) mf_tensor_release(all[i]);
+}
+
 /* Large copies: the staging buffers, and the threads that fill them. */
 
 static void one_large(place at, const char *dtype, const int64_t *shape, bool turned) {
@@ -357,6 +384,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(overlapping_views_as_if_read_first, setup, teardown),
       cmocka_unit_test_setup_teardown(where_places_repeat_the_last_stays, setup, teardown),
       cmocka_unit_test_setup_teardown(clones_stay_on_their_device, setup, teardown),
+      cmocka_unit_test_setup_teardown(padded_elements_in_another_order, setup, teardown),
       cmocka_unit_test_setup_teardown(large_copies_of_pageable_memory, setup, teardown),
       cmocka_unit_test_setup_teardown(large_copies_in_turn_on_two_streams, setup, teardown),
       cmocka_unit_test_setup_teardown(large_copies_of_strided_memory, setup, teardown),

@@ -4,8 +4,8 @@
 #include "places.h"
 
 /* THIN: every second column. SLIDING: each row begins one element after the one before, so that
- * places repeat, and the last element to come to one stays. */
-typedef enum layout { FLAT, TURNED, THIN, SLIDING } layout;
+ * places repeat, and the last element to come to one stays. REPEATED, of MANY axes: turned, and the first axis repeats. */
+typedef enum layout { FLAT, TURNED, THIN, SLIDING, REPEATED } layout;
 
 /* So many axes that driver copies of two of them are too many: without a kernel, the host brings the elements into the
  * destination's order first. */
@@ -29,6 +29,7 @@ static const copy_case copies[] = {
     {"on the device, to sliding", "float32", GPU0, GPU0, TURNED, SLIDING, {5, 6}, false},
     {"up, to sliding", "int16", CPU, GPU0, FLAT, SLIDING, {5, 6}, false},
     {"of many axes, to turned", "int16", GPU0, GPU0, FLAT, TURNED, {0}, false},
+    {"of many axes, repeated", "int16", GPU0, GPU0, REPEATED, FLAT, {0}, false},
     {"of many axes, turned to thin", "int16", GPU0, GPU0, TURNED, THIN, {0}, false},
     {"half bytes", "uint4", GPU0, GPU0, FLAT, TURNED, {6, 4}, false},
     {"half bytes up", "uint4", CPU, GPU0, FLAT, TURNED, {6, 4}, false},
@@ -81,8 +82,19 @@ static mf_tensor *sliding_of(mf_tensor *whole, const int64_t *shape) {
   return view;
 }
 
+static mf_tensor *repeated_of(mf_tensor *whole) {
+  int64_t shape[MANY];
+  mf_tensor *turned, *view;
+  for (int i = 0; i < MANY; i++) shape[i] = 2;
+  OK(mf_tensor_permute(whole, NULL, 0, &turned, &err));
+  OK(mf_tensor_broadcast(turned, shape, MANY, &view, &err));
+  mf_tensor_release(turned);
+  return view;
+}
+
 static mf_tensor *view_of(mf_tensor *whole, layout how, const int64_t *shape) {
   if (how == SLIDING) return sliding_of(whole, shape);
+  if (how == REPEATED) return repeated_of(whole);
   const mf_index every_second[] = {{.kind = MF_INDEX_ELLIPSIS},
                                    {.kind = MF_INDEX_SLICE, .start = 0, .stop = MF_INDEX_NONE, .step = 2}};
   mf_tensor *view;
@@ -97,6 +109,7 @@ static both both_open(const char *dtype, place at, layout how, const int64_t *sh
   int64_t whole[MANY];
   for (int32_t i = 0; i < ndim; i++) whole[i] = ndim == MANY ? 2 : how == TURNED ? shape[1 - i] : shape[i];
   if (how == THIN) whole[ndim - 1] *= 2;
+  if (how == REPEATED) whole[ndim - 1] = 1;
   if (how == SLIDING) {
     whole[0] = 1;
     whole[1] = shape[0] + shape[1];
