@@ -171,6 +171,37 @@ static void padded_elements_in_another_order(void **state) {
   for (int i = 0; i < 7; i++) mf_tensor_release(all[i]);
 }
 
+/* The same where places repeat: the last to come to each stays. */
+static void padded_elements_where_places_repeat(void **state) {
+  enum { ROWS = 5, COLUMNS = 6, N = ROWS + COLUMNS };
+  const uint64_t padded = DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED;
+  int64_t shape[] = {ROWS, COLUMNS}, whole_shape[] = {N}, strides[] = {1, 1};
+  mf_tensor *whole[2], *views[2], *source;
+  (void)state;
+  DLTensor like = {.device = {kDLCPU, 0}, .ndim = 2, .dtype = dtype_of("uint4"), .shape = shape};
+  OK(mf_tensor_create(&like, padded, &source, &err));
+  unsigned char *data = mf_tensor_dltensor(source)->data;
+  for (int i = 0; i < ROWS * COLUMNS; i++) data[i] = (unsigned char)(i % 16);
+  for (int i = 0; i < 2; i++) {
+    const DLTensor line = {
+        .device = device_at(i == 0 ? CPU : GPU0), .ndim = 1, .dtype = dtype_of("uint4"), .shape = whole_shape};
+    const mf_scalar three = {.kind = MF_KIND_INT, .i = 3};
+    OK(mf_tensor_create(&line, padded, &whole[i], &err));
+    OK(mf_tensor_fill(whole[i], &three, &err));
+    like.device = line.device;
+    like.data = mf_tensor_dltensor(whole[i])->data;
+    like.strides = strides;
+    OK(mf_tensor_wrap(&like, padded, NULL, NULL, &views[i], &err));
+    if (i == 1) OK(mf_device_synchronize(&line.device, &err)); /* what is wrapped has another record */
+    OK(mf_tensor_copy(views[i], source, &err));
+    if (i == 1) OK(mf_device_synchronize(&line.device, &err));
+  }
+  mf_tensor *back = at_place(whole[1], CPU);
+  assert_memory_equal(mf_tensor_dltensor(back)->data, mf_tensor_dltensor(whole[0])->data, N);
+  mf_tensor *all[] = {source, back, views[0], views[1], whole[0], whole[1]};
+  for (int i = 0; i < 6; i++) mf_tensor_release(all[i]);
+}
+
 /* Large copies: the staging buffers, and the threads that fill them. */
 
 static void one_large(place at, const char *dtype, const int64_t *shape, bool turned) {
@@ -385,6 +416,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(where_places_repeat_the_last_stays, setup, teardown),
       cmocka_unit_test_setup_teardown(clones_stay_on_their_device, setup, teardown),
       cmocka_unit_test_setup_teardown(padded_elements_in_another_order, setup, teardown),
+      cmocka_unit_test_setup_teardown(padded_elements_where_places_repeat, setup, teardown),
       cmocka_unit_test_setup_teardown(large_copies_of_pageable_memory, setup, teardown),
       cmocka_unit_test_setup_teardown(large_copies_in_turn_on_two_streams, setup, teardown),
       cmocka_unit_test_setup_teardown(large_copies_of_strided_memory, setup, teardown),
