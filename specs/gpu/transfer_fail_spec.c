@@ -3,9 +3,10 @@
  * whatever failed, nothing is lost or left behind, and the same copy then works. */
 #include "places.h"
 
-/* THIN: every second column. SLIDING: each row begins one element after the one before, so that
- * places repeat, and the last element to come to one stays. REPEATED, of MANY axes: turned, and the first axis repeats. */
-typedef enum layout { FLAT, TURNED, THIN, SLIDING, REPEATED } layout;
+/* THIN: every second column. LEFT: the first half of each row. SLIDING: each row begins one element after the one
+ * before, so that places repeat, and the last element to come to one stays. REPEATED, of MANY axes: turned, and the
+ * first axis repeats. */
+typedef enum layout { FLAT, TURNED, THIN, LEFT, SLIDING, REPEATED } layout;
 
 /* So many axes that driver copies of two of them are too many: without a kernel, the host brings the elements into the
  * destination's order first. */
@@ -32,6 +33,7 @@ static const copy_case copies[] = {
     {"of many axes, repeated", "int16", GPU0, GPU0, REPEATED, FLAT, {0}, false},
     {"of many axes, turned to thin", "int16", GPU0, GPU0, TURNED, THIN, {0}, false},
     {"half bytes", "uint4", GPU0, GPU0, FLAT, TURNED, {6, 4}, false},
+    {"half bytes of rows apart", "uint4", GPU0, GPU0, LEFT, LEFT, {3, 4}, false},
     {"half bytes up", "uint4", CPU, GPU0, FLAT, TURNED, {6, 4}, false},
     {"half bytes down", "uint4", GPU0, CPU, TURNED, FLAT, {6, 4}, false},
     {"overlapping", "float32", GPU0, GPU0, FLAT, TURNED, {6, 6}, true},
@@ -97,9 +99,12 @@ static mf_tensor *view_of(mf_tensor *whole, layout how, const int64_t *shape) {
   if (how == REPEATED) return repeated_of(whole);
   const mf_index every_second[] = {{.kind = MF_INDEX_ELLIPSIS},
                                    {.kind = MF_INDEX_SLICE, .start = 0, .stop = MF_INDEX_NONE, .step = 2}};
+  const mf_index left[] = {{.kind = MF_INDEX_ELLIPSIS},
+                           {.kind = MF_INDEX_SLICE, .start = 0, .stop = shape[1], .step = 1}};
   mf_tensor *view;
   if (how == FLAT) return mf_tensor_retain(whole);
   if (how == TURNED) OK(mf_tensor_permute(whole, NULL, 0, &view, &err));
+  else if (how == LEFT) OK(mf_tensor_index(whole, left, 2, &view, &err));
   else OK(mf_tensor_index(whole, every_second, 2, &view, &err));
   return view;
 }
@@ -108,7 +113,7 @@ static both both_open(const char *dtype, place at, layout how, const int64_t *sh
   const int32_t ndim = shape[0] == 0 ? MANY : 2;
   int64_t whole[MANY];
   for (int32_t i = 0; i < ndim; i++) whole[i] = ndim == MANY ? 2 : how == TURNED ? shape[1 - i] : shape[i];
-  if (how == THIN) whole[ndim - 1] *= 2;
+  if (how == THIN || how == LEFT) whole[ndim - 1] *= 2;
   if (how == REPEATED) whole[ndim - 1] = 1;
   if (how == SLIDING) {
     whole[0] = 1;
