@@ -265,7 +265,6 @@ static bool is_whole(const mf_tensor *t) {
 
 /* const is cast away from a tensor that is only counted. */
 static int read_side(const mf__queue *on, const mf_tensor *src, mf_tensor **out, mf_error *err) {
-  *out = NULL;
   if (!mf__tensor_on_host(src))
     return is_whole(src) ? read_arranged(on, src, out, err) : read_image(on, src, out, err);
   *out = mf_tensor_retain((mf_tensor *)src);
