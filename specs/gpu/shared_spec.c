@@ -242,6 +242,37 @@ static void the_host_overwrites_what_was_read(void **state) {
   mf_tensor_release(shared);
 }
 
+static mf_tensor *half_bytes(DLDevice device, int value) {
+  int64_t shape[] = {64, 64};
+  const DLTensor like = {.device = device, .ndim = 2, .dtype = {kDLUInt, 4, 1}, .shape = shape};
+  const mf_scalar filler = {.kind = MF_KIND_INT, .i = value};
+  mf_tensor *t;
+  OK(mf_tensor_create(&like, 0, &t, &err));
+  OK(mf_tensor_fill(t, &filler, &err));
+  return t;
+}
+
+/* The same where the host is asked because no driver copies half bytes in another order. */
+static void the_host_overwrites_half_bytes_that_were_read(void **state) {
+  (void)state;
+  mf_tensor *shared = half_bytes(pinned(), 5), *there = half_bytes(gpu(0), 1), *from = half_bytes(gpu(0), 6), *turned;
+  OK(mf_tensor_permute(shared, NULL, 0, &turned, &err));
+  synchronize();
+  const mf_stream reader = stream_new(), writer = stream_new();
+  keep_busy(there, reader);
+  use(reader);
+  OK(mf_tensor_copy(there, shared, &err));
+  use(writer);
+  OK(mf_tensor_copy(turned, from, &err));
+  use(MF_STREAM_DEFAULT);
+  expect_filled(there, 0x55);
+  expect_filled(shared, 0x66);
+  stream_end(reader);
+  stream_end(writer);
+  mf_tensor *all[] = {turned, shared, there, from};
+  for (int i = 0; i < 4; i++) mf_tensor_release(all[i]);
+}
+
 /* What the source's writer leaves is unknown then: the destination stays as it was. */
 static void a_wait_that_fails_copies_nothing(void **state) {
   (void)state;
@@ -273,6 +304,7 @@ int main(void) {
       SPEC(an_owner_is_not_told_too_early),
       SPEC(the_host_reads_beside_a_device_that_reads),
       SPEC(the_host_overwrites_what_was_read),
+      SPEC(the_host_overwrites_half_bytes_that_were_read),
       SPEC(a_wait_that_fails_copies_nothing),
   };
   return RUN(tests);
