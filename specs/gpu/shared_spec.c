@@ -253,8 +253,8 @@ static mf_tensor *half_bytes(DLDevice device, int value) {
 }
 
 /* The same where the host is asked because no driver copies half bytes in another order. */
-static void the_host_overwrites_half_bytes_that_were_read(void **state) {
-  (void)state;
+static void half_bytes_that_were_read(bool fill) {
+  const mf_scalar six = {.kind = MF_KIND_INT, .i = 6};
   mf_tensor *shared = half_bytes(pinned(), 5), *there = half_bytes(gpu(0), 1), *from = half_bytes(gpu(0), 6), *turned;
   OK(mf_tensor_permute(shared, NULL, 0, &turned, &err));
   synchronize();
@@ -263,7 +263,7 @@ static void the_host_overwrites_half_bytes_that_were_read(void **state) {
   use(reader);
   OK(mf_tensor_copy(there, shared, &err));
   use(writer);
-  OK(mf_tensor_copy(turned, from, &err));
+  OK(fill ? mf_tensor_fill(turned, &six, &err) : mf_tensor_copy(turned, from, &err));
   use(MF_STREAM_DEFAULT);
   expect_filled(there, 0x55);
   expect_filled(shared, 0x66);
@@ -271,6 +271,12 @@ static void the_host_overwrites_half_bytes_that_were_read(void **state) {
   stream_end(writer);
   mf_tensor *all[] = {turned, shared, there, from};
   for (int i = 0; i < 4; i++) mf_tensor_release(all[i]);
+}
+
+static void the_host_overwrites_half_bytes_that_were_read(void **state) {
+  (void)state;
+  half_bytes_that_were_read(false);
+  half_bytes_that_were_read(true);
 }
 
 /* What the source's writer leaves is unknown then: the destination stays as it was. */
