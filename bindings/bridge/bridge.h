@@ -104,14 +104,14 @@ typedef struct mf__ref {
  */
 mf__ref *mf__ref_new(PyObject *object);
 
-/* Takes every reference out of the list that begins at ${newest}, which is going away. */
+/* Of the list that begins at ${newest}, which is going away: its references will not look for it. */
 void mf__refs_forget(mf__ref **newest);
 
 /* Queues ${ref} to be given back. Any thread, no GIL, no lock, no allocation: fit for a finalizer. */
 void mf__ref_retire(mf__ref *ref);
 
-/* Gives back what is queued; the GIL must be held. Returns how many. In a body, Lua's lock is given up meanwhile. */
-long mf__refs_drain(void);
+/* Gives back what is queued; the GIL must be held. In a body, Lua's lock is given up meanwhile. */
+void mf__refs_drain(void);
 
 /* fault.c: errors. Both never return; their type lets callers write `return mf__fail(...)`. */
 

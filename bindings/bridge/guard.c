@@ -16,7 +16,6 @@ static void push_frame(mf__frame *frame, lua_State *L, mf__kit *kit) {
   frame->kit = kit;
   frame->state = kit->state;
   frame->thread = NULL;
-  frame->data = NULL;
   frame->nesting = 0;
   frame->count = 0;
   frame->is_visit = 0;

@@ -42,13 +42,9 @@ static void unlink_ref(mf__ref *ref) {
   }
 }
 
+/* They stay linked with one another until each is given back, which takes it out from between the others. */
 void mf__refs_forget(mf__ref **newest) {
-  while (*newest != NULL) {
-    mf__ref *ref = *newest;
-    *newest = ref->older;
-    ref->older = ref->newer = NULL;
-    ref->newest = NULL;
-  }
+  for (mf__ref *ref = *newest; ref != NULL; ref = ref->older) ref->newest = NULL;
 }
 
 void mf__ref_retire(mf__ref *ref) {
@@ -58,8 +54,7 @@ void mf__ref_retire(mf__ref *ref) {
   }
 }
 
-static long give_back(mf__ref *ref) {
-  long count = 0;
+static void give_back(mf__ref *ref) {
   while (ref != NULL) {
     mf__ref *next = ref->next;
     PyObject *object = ref->object, *origin = ref->origin;
@@ -71,17 +66,15 @@ static long give_back(mf__ref *ref) {
     Py_DecRef(object);
     Py_DecRef(origin);
     ref = next;
-    count++;
   }
-  return count;
 }
 
-long mf__refs_drain(void) {
-  if (atomic_load_explicit(&retired, memory_order_relaxed) == NULL) return 0;
-  long count;
+void mf__refs_drain(void) {
+  if (atomic_load_explicit(&retired, memory_order_relaxed) == NULL) return;
   /* The whole list is taken at once: no node can come back to its head meanwhile. */
   mf__ref *list = atomic_exchange_explicit(&retired, NULL, memory_order_acquire);
-  if (!mf__is_inside()) return give_back(list);
-  MF__OUTSIDE(count, give_back(list));
-  return count;
+  const int inside = mf__is_inside();
+  if (inside) mf__outside_begin();
+  give_back(list);
+  if (inside) mf__outside_end();
 }

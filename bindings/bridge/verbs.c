@@ -177,9 +177,10 @@ static int verb_is(lua_State *L) {
   return 1;
 }
 
-static int verb_drain(lua_State *L) {
-  lua_pushnumber(L, (double)mf__refs_drain());
-  return 1;
+/* Whatever calls Python gives back what waits (mf__enter): so does this, which does nothing else. */
+static int verb_collect(lua_State *L) {
+  (void)L;
+  return 0;
 }
 
 /* The userdata of None, made once: two of them would be equal, but not the same key of a table. */
@@ -304,7 +305,7 @@ static void put_verbs(lua_State *L, int kit) {
       {"float", verb_float},   {"int", verb_int},         {"number", verb_number}, {"get", verb_get},
       {"set", verb_set},       {"close", verb_close},     {"is", verb_is},         {"raise", mf__verb_raise},
       {"call", verb_call},     {"integer", verb_integer}, {"enter", verb_enter},   {"leave", verb_leave},
-      {"delete", verb_delete}, {"live", verb_live},       {"collect", verb_drain}, {NULL, NULL}};
+      {"delete", verb_delete}, {"live", verb_live},       {"collect", verb_collect}, {NULL, NULL}};
   for (const luaL_Reg *verb = verbs; verb->name; verb++) {
     mf__push_verb(L, verb->func, kit);
     lua_setfield(L, -2, verb->name);

@@ -429,9 +429,8 @@ end
 ---@type fun(object: any)
 py.close = lazily "close"
 
----Gives back to Python what Lua has collected so far, which otherwise happens with the next call into
----Python; returns how many objects that were.
----@type fun(): integer
+---Gives back to Python what Lua has collected so far, which otherwise happens with the next call into Python.
+---@type fun()
 py.collect = lazily "collect"
 
 ---Whether a value is a Python object.

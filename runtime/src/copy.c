@@ -144,7 +144,7 @@ void mf__scatter(const mf_tensor *t, int64_t first, int64_t n, const char *from)
 }
 
 void mf__repeat(mf_tensor *dst, const void *slot) {
-  if (!mf__is_empty(&dst->dl)) copy_apart(dst, slot, NULL);
+  copy_apart(dst, slot, NULL);
 }
 
 int mf__same_shape(const mf_tensor *dst, const mf_tensor *src, mf_error *err) {

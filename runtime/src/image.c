@@ -31,7 +31,6 @@ int mf__arranged_create(const mf_tensor *like, const mf__place *place, mf_tensor
   int64_t strides[MF_MAX_NDIM], step = 1, first = 0;
   int32_t axes[MF_MAX_NDIM];
   const int64_t size = mf__tensor_bits(like) / 8;
-  *out = NULL;
   int rc = mf__tensor_create_at(&like->dl, padded(like), place, all, err);
   if (rc != MF_OK) return rc;
   sort_axes(&like->dl, axes);
@@ -266,7 +265,6 @@ static bool is_whole(const mf_tensor *t) {
 
 /* const is cast away from a tensor that is only counted. */
 static int read_side(const mf__queue *on, const mf_tensor *src, mf_tensor **out, mf_error *err) {
-  *out = NULL;
   if (!mf__tensor_on_host(src))
     return is_whole(src) ? read_arranged(on, src, out, err) : read_image(on, src, out, err);
   *out = mf_tensor_retain((mf_tensor *)src);

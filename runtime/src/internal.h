@@ -417,7 +417,7 @@ void mf__scatter(const mf_tensor *t, int64_t first, int64_t n, const char *from)
 void mf__bits_copy(void *dst, int64_t dst_bit, const void *src, int64_t src_bit, int64_t nbits);
 int mf__same_shape(const mf_tensor *dst, const mf_tensor *src, mf_error *err);
 bool mf__overlap(const mf_tensor *a, const mf_tensor *b);
-/* Every element of dst becomes the one at `slot`, which is laid out as dst's own. */
+/* Every element of dst, which has some, becomes the one at `slot`, which is laid out as dst's own. */
 void mf__repeat(mf_tensor *dst, const void *slot);
 
 #endif

@@ -1,7 +1,11 @@
 /* copy_spec.c: any layout to any layout, against an oracle that copies one element after another from a
  * snapshot of the source; cloning; fills of any layout.
  */
+#define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include "spec.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
 
 #define READ_ONLY ((uint64_t)DLPACK_FLAG_BITMASK_READ_ONLY)
 #define PADDED ((uint64_t)DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED)
@@ -140,6 +144,76 @@ static void reversed_and_transposed_in_place(void **state) {
   mf_tensor_release(t);
 }
 
+typedef struct pair {
+  mf_tensor *dst, *src;
+} pair;
+
+static int copy_pair(void *ctx, mf_error *error) {
+  const pair *p = ctx;
+  return mf_tensor_copy(p->dst, p->src, error);
+}
+
+/* Neighbours whose last and first bytes touch do not overlap: no temporary is needed, whichever lies first. */
+static void neighbours_need_no_temporary(void **state) {
+  int32_t memory[12];
+  (void)state;
+  for (int first = 0; first < 2; first++) {
+    for (int i = 0; i < 12; i++) memory[i] = i;
+    pair p = {spec_wrap(memory + (first ? 0 : 6), "int32", DIMS(2, 3), (int64_t[]){1, 2}),
+              spec_wrap(memory + (first ? 6 : 0), "int32", DIMS(2, 3), NULL)};
+    assert_int_equal(spec_each_failure(copy_pair, &p), 0);
+    const int32_t *to = memory + (first ? 0 : 6), *from = memory + (first ? 6 : 0);
+    for (int i = 0; i < 6; i++) assert_int_equal(to[i % 3 * 2 + i / 3], from[i]);
+    mf_tensor_release(p.dst);
+    mf_tensor_release(p.src);
+  }
+}
+
+/* What overlaps needs a temporary; without memory for it nothing is written. */
+static void an_overlap_without_memory_changes_nothing(void **state) {
+  int32_t memory[9] = {0, 1, 2, 3, 4, 5, 6, 7, 8};
+  pair p = {.dst = spec_wrap(memory, "int32", DIMS(3, 3), NULL)};
+  (void)state;
+  OK(mf_tensor_permute(p.dst, NULL, 0, &p.src, &spec_err));
+  mf_fault_arm(0, 1);
+  FAILS(MF_ENOMEM, mf_tensor_copy(p.dst, p.src, &spec_err));
+  mf_fault_arm(-1, 0);
+  for (int i = 0; i < 9; i++) assert_int_equal(memory[i], i);
+  assert_true(spec_each_failure(copy_pair, &p) > 0);
+  mf_tensor_release(p.src);
+  mf_tensor_release(p.dst);
+}
+
+/* The memory of either side ends where a page without access begins: elements of parts of bytes are copied one by one,
+ * and none of them needs the byte behind the last. */
+static void nothing_behind_the_last_element_is_touched(void **state) {
+  static const char *const widths[] = {"uint1", "uint2", "int3", "uint4", "uint5", "float6_e2m3fn", "uint7", "uint12"};
+  enum { N = 16 };
+  const int64_t page = sysconf(_SC_PAGESIZE);
+  (void)state;
+  unsigned char *pages = mmap(NULL, (size_t)page * 2, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  assert_ptr_not_equal(pages, MAP_FAILED);
+  assert_int_equal(mprotect(pages + page, (size_t)page, PROT_NONE), 0);
+  for (size_t w = 0; w < COUNT(widths); w++) {
+    const DLDataType dtype = spec_dtype(widths[w]);
+    const int64_t bits = mf_dtype_bits(&dtype, 0), nbytes = N * bits / 8;
+    unsigned char elsewhere[2 * N * 2];
+    mf_tensor *last = spec_wrap(pages + page - nbytes, widths[w], DIMS(N), NULL);
+    mf_tensor *apart = spec_wrap(elsewhere, widths[w], DIMS(N), (int64_t[]){2});
+    mf_tensor *copy;
+    spec_random_bytes(pages + page - nbytes, (size_t)nbytes);
+    OK(mf_tensor_clone(last, &copy, &spec_err));
+    OK(mf_tensor_copy(apart, last, &spec_err));
+    memset(pages + page - nbytes, 0, (size_t)nbytes);
+    OK(mf_tensor_copy(last, apart, &spec_err));
+    assert_memory_equal(pages + page - nbytes, mf_tensor_dltensor(copy)->data, (size_t)nbytes);
+    mf_tensor_release(copy);
+    mf_tensor_release(apart);
+    mf_tensor_release(last);
+  }
+  munmap(pages, (size_t)page * 2);
+}
+
 /* Sizes around any block edge inside, contiguous, with a step, and repeated from one element. */
 static void sizes_around_edges(void **state) {
   static const int64_t edges[] = {1, 8, 16, 64, 256, 4096, 32768, 65536, 1 << 20};
@@ -219,10 +293,10 @@ static void copy_refuses(void **state) {
     mf_tensor_release(src);
   }
   mf_tensor *flat = spec_create("float32", DIMS(6));
-  SAYS(MF_EINVAL, "ndim", mf_tensor_copy(dst, flat, &spec_err));
+  SAYS(MF_EINVAL, "src.ndim is 1; dst.ndim, 2, expected", mf_tensor_copy(dst, flat, &spec_err));
   mf_tensor_release(flat);
   mf_tensor *other = spec_create("int32", DIMS(2, 3));
-  SAYS(MF_EDTYPE, "int32", mf_tensor_copy(dst, other, &spec_err));
+  SAYS(MF_EDTYPE, "src.dtype is int32; dst.dtype, float32, expected", mf_tensor_copy(dst, other, &spec_err));
   mf_tensor *lanes = spec_create("float32x2", DIMS(2, 3));
   SAYS(MF_EDTYPE, "float32x2", mf_tensor_copy(dst, lanes, &spec_err));
   mf_tensor_release(lanes);
@@ -315,6 +389,9 @@ int main(void) {
       SPEC(any_layout_to_any_layout),
       SPEC(overlap),
       SPEC(reversed_and_transposed_in_place),
+      SPEC(neighbours_need_no_temporary),
+      SPEC(an_overlap_without_memory_changes_nothing),
+      SPEC(nothing_behind_the_last_element_is_touched),
       SPEC(sizes_around_edges),
       SPEC(a_huge_element),
       SPEC(nothing_to_copy),

@@ -144,6 +144,64 @@ static void clones_stay_on_their_device(void **state) {
   }
 }
 
+/* Each in a byte of its own, in an order that only the host changes where there is no kernel. */
+static void padded_elements_in_another_order(void **state) {
+  enum { NDIM = 15 };
+  const uint64_t padded = DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED;
+  int64_t shape[NDIM];
+  mf_tensor *host, *host_turned, *there_turned, *copies[2], *back;
+  (void)state;
+  for (int i = 0; i < NDIM; i++) shape[i] = 2;
+  const DLTensor like = {.device = {kDLCPU, 0}, .ndim = NDIM, .dtype = dtype_of("uint4"), .shape = shape};
+  const DLTensor like_there = {.device = device_at(GPU0), .ndim = NDIM, .dtype = dtype_of("uint4"), .shape = shape};
+  OK(mf_tensor_create(&like, padded, &host, &err));
+  unsigned char *data = mf_tensor_dltensor(host)->data;
+  for (int i = 0; i < 1 << NDIM; i++) data[i] = (unsigned char)(i * 7 % 16);
+  mf_tensor *there = at_place(host, GPU0);
+  OK(mf_tensor_permute(host, NULL, 0, &host_turned, &err));
+  OK(mf_tensor_permute(there, NULL, 0, &there_turned, &err));
+  OK(mf_tensor_create(&like, padded, &copies[0], &err));
+  OK(mf_tensor_create(&like_there, padded, &copies[1], &err));
+  OK(mf_tensor_copy(copies[0], host_turned, &err));
+  OK(mf_tensor_copy(copies[1], there_turned, &err));
+  back = at_place(copies[1], CPU);
+  assert_int_equal(mf_tensor_nbytes(back), 1 << NDIM);
+  assert_memory_equal(mf_tensor_dltensor(back)->data, mf_tensor_dltensor(copies[0])->data, 1 << NDIM);
+  mf_tensor *all[] = {host, there, host_turned, there_turned, copies[0], copies[1], back};
+  for (int i = 0; i < 7; i++) mf_tensor_release(all[i]);
+}
+
+/* The same where places repeat: the last to come to each stays. */
+static void padded_elements_where_places_repeat(void **state) {
+  enum { ROWS = 5, COLUMNS = 6, N = ROWS + COLUMNS };
+  const uint64_t padded = DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED;
+  int64_t shape[] = {ROWS, COLUMNS}, whole_shape[] = {N}, strides[] = {1, 1};
+  mf_tensor *whole[2], *views[2], *source;
+  (void)state;
+  DLTensor like = {.device = {kDLCPU, 0}, .ndim = 2, .dtype = dtype_of("uint4"), .shape = shape};
+  OK(mf_tensor_create(&like, padded, &source, &err));
+  unsigned char *data = mf_tensor_dltensor(source)->data;
+  for (int i = 0; i < ROWS * COLUMNS; i++) data[i] = (unsigned char)(i % 16);
+  for (int i = 0; i < 2; i++) {
+    const DLTensor line = {
+        .device = device_at(i == 0 ? CPU : GPU0), .ndim = 1, .dtype = dtype_of("uint4"), .shape = whole_shape};
+    const mf_scalar three = {.kind = MF_KIND_INT, .i = 3};
+    OK(mf_tensor_create(&line, padded, &whole[i], &err));
+    OK(mf_tensor_fill(whole[i], &three, &err));
+    like.device = line.device;
+    like.data = mf_tensor_dltensor(whole[i])->data;
+    like.strides = strides;
+    OK(mf_tensor_wrap(&like, padded, NULL, NULL, &views[i], &err));
+    if (i == 1) OK(mf_device_synchronize(&line.device, &err)); /* what is wrapped has another record */
+    OK(mf_tensor_copy(views[i], source, &err));
+    if (i == 1) OK(mf_device_synchronize(&line.device, &err));
+  }
+  mf_tensor *back = at_place(whole[1], CPU);
+  assert_memory_equal(mf_tensor_dltensor(back)->data, mf_tensor_dltensor(whole[0])->data, N);
+  mf_tensor *all[] = {source, back, views[0], views[1], whole[0], whole[1]};
+  for (int i = 0; i < 6; i++) mf_tensor_release(all[i]);
+}
+
 /* Large copies: the staging buffers, and the threads that fill them. */
 
 static void one_large(place at, const char *dtype, const int64_t *shape, bool turned) {
@@ -202,15 +260,16 @@ static void large_copies_in_turn_on_two_streams(void **state) {
 
 /* Both sides have gaps, and neither fits into what small copies use. */
 static void large_copies_of_strided_memory(void **state) {
-  int64_t shape[] = {200, 700};
+  static const int64_t shapes[][3] = {{1, 200, 700}, {30, 40, 50}};
   (void)state;
-  for (uint64_t seed = 0; seed < 6; seed++) {
+  for (uint64_t seed = 0; seed < 8; seed++) {
+    const int64_t *shape = shapes[seed / 2 % 2];
     side src, dst;
     const bool up = seed % 2 == 0;
     sim_ask_seed(seed);
     random_state = seed_of(seed);
-    find_way(&src.way, 2, shape, 0);
-    find_way(&dst.way, 2, shape, 0);
+    find_way(&src.way, 3, shape, 0);
+    find_way(&dst.way, 3, shape, 0);
     side_open(&src, up ? CPU : GPU0, "float32", shape);
     side_open(&dst, up ? GPU0 : CPU, "float32", shape);
     OK(mf_tensor_copy(dst.host_view, src.host_view, &err));
@@ -309,10 +368,16 @@ static void the_half_byte_beside_a_view_stays(void **state) {
 static void elements_of_a_gpu_are_not_read_by_the_host(void **state) {
   int64_t shape[] = {3}, coords[] = {1};
   const mf_scalar one = {.kind = MF_KIND_INT, .i = 1};
+  const place at = have(GPU1) ? GPU1 : GPU0;
+  const DLDevice device = device_at(at);
+  char name[32], said[64];
   mf_scalar value;
   int32_t equal;
   (void)state;
-  mf_tensor *t = create(GPU0, "int32", 1, shape), *u = create(GPU0, "float32", 1, shape);
+  mf_tensor *t = create(at, "int32", 1, shape), *u = create(at, "float32", 1, shape);
+  OK(mf_device_format(&device, name, sizeof name, &err));
+  (void)snprintf(said, sizeof said, "the elements are on %s;", name);
+  REFUSED(mf_tensor_get(t, coords, 1, &value, &err), MF_EDEVICE, said);
   REFUSED(mf_tensor_get(t, coords, 1, &value, &err), MF_EDEVICE, "mf_tensor_to");
   REFUSED(mf_tensor_put(t, coords, 1, &one, &err), MF_EDEVICE, "mf_tensor_to");
   REFUSED(mf_tensor_equal(t, t, &equal, &err), MF_EDEVICE, "mf_tensor_to");
@@ -350,6 +415,8 @@ int main(void) {
       cmocka_unit_test_setup_teardown(overlapping_views_as_if_read_first, setup, teardown),
       cmocka_unit_test_setup_teardown(where_places_repeat_the_last_stays, setup, teardown),
       cmocka_unit_test_setup_teardown(clones_stay_on_their_device, setup, teardown),
+      cmocka_unit_test_setup_teardown(padded_elements_in_another_order, setup, teardown),
+      cmocka_unit_test_setup_teardown(padded_elements_where_places_repeat, setup, teardown),
       cmocka_unit_test_setup_teardown(large_copies_of_pageable_memory, setup, teardown),
       cmocka_unit_test_setup_teardown(large_copies_in_turn_on_two_streams, setup, teardown),
       cmocka_unit_test_setup_teardown(large_copies_of_strided_memory, setup, teardown),

@@ -198,12 +198,120 @@ static void an_owner_is_not_told_too_early(void **state) {
   }
 }
 
+/* The host copies out of memory that a device is reading: there is nothing to wait for. */
+static void the_host_reads_beside_a_device_that_reads(void **state) {
+  (void)state;
+  ONLY_SIMULATED
+  const mf_stream s = stream_new();
+  mf_tensor *shared = create(pinned(), NBYTES), *there = create(gpu(0), NBYTES);
+  mf_tensor *here = create((DLDevice){kDLCPU, 0}, NBYTES);
+  memset(data_of(shared), 5, NBYTES);
+  keep_busy(there, s);
+  use(s);
+  OK(mf_tensor_copy(there, shared, &err));
+  const uint64_t before = host_waits();
+  OK(mf_tensor_copy(here, shared, &err));
+  assert_int_equal(host_waits(), before);
+  expect_filled(here, 5);
+  use(MF_STREAM_DEFAULT);
+  expect_filled(there, 5);
+  stream_end(s);
+  mf_tensor_release(here);
+  mf_tensor_release(there);
+  mf_tensor_release(shared);
+}
+
+/* The host writes memory that a device has yet to read only when it was read. */
+static void the_host_overwrites_what_was_read(void **state) {
+  (void)state;
+  const mf_stream s = stream_new();
+  mf_tensor *shared = create(pinned(), NBYTES), *there = create(gpu(0), NBYTES);
+  mf_tensor *here = create((DLDevice){kDLCPU, 0}, NBYTES);
+  memset(data_of(shared), 5, NBYTES);
+  memset(data_of(here), 6, NBYTES);
+  keep_busy(there, s);
+  use(s);
+  OK(mf_tensor_copy(there, shared, &err));
+  OK(mf_tensor_copy(shared, here, &err));
+  expect_filled(there, 5);
+  expect_filled(shared, 6);
+  use(MF_STREAM_DEFAULT);
+  stream_end(s);
+  mf_tensor_release(here);
+  mf_tensor_release(there);
+  mf_tensor_release(shared);
+}
+
+static mf_tensor *half_bytes(DLDevice device, int value) {
+  int64_t shape[] = {64, 64};
+  const DLTensor like = {.device = device, .ndim = 2, .dtype = {kDLUInt, 4, 1}, .shape = shape};
+  const mf_scalar filler = {.kind = MF_KIND_INT, .i = value};
+  mf_tensor *t;
+  OK(mf_tensor_create(&like, 0, &t, &err));
+  OK(mf_tensor_fill(t, &filler, &err));
+  return t;
+}
+
+/* The same where the host is asked because no driver copies half bytes in another order. */
+static void half_bytes_that_were_read(bool fill) {
+  const mf_scalar six = {.kind = MF_KIND_INT, .i = 6};
+  mf_tensor *shared = half_bytes(pinned(), 5), *there = half_bytes(gpu(0), 1), *from = half_bytes(gpu(0), 6), *turned;
+  OK(mf_tensor_permute(shared, NULL, 0, &turned, &err));
+  synchronize();
+  const mf_stream reader = stream_new(), writer = stream_new();
+  keep_busy(there, reader);
+  use(reader);
+  OK(mf_tensor_copy(there, shared, &err));
+  use(writer);
+  OK(fill ? mf_tensor_fill(turned, &six, &err) : mf_tensor_copy(turned, from, &err));
+  use(MF_STREAM_DEFAULT);
+  expect_filled(there, 0x55);
+  expect_filled(shared, 0x66);
+  stream_end(reader);
+  stream_end(writer);
+  mf_tensor *all[] = {turned, shared, there, from};
+  for (int i = 0; i < 4; i++) mf_tensor_release(all[i]);
+}
+
+static void the_host_overwrites_half_bytes_that_were_read(void **state) {
+  (void)state;
+  half_bytes_that_were_read(false);
+  half_bytes_that_were_read(true);
+}
+
+/* What the source's writer leaves is unknown then: the destination stays as it was. */
+static void a_wait_that_fails_copies_nothing(void **state) {
+  (void)state;
+  ONLY_SIMULATED
+  const mf_stream s = stream_new();
+  mf_tensor *shared = create(pinned(), NBYTES), *here = create((DLDevice){kDLCPU, 0}, NBYTES);
+  memset(data_of(here), 3, NBYTES);
+  keep_busy(shared, s);
+  sim_ask_reset();
+  sim_ask_fail(named("cuEventSynchronize@1:999:once,cuStreamSynchronize@1:999:once",
+                     "hipEventSynchronize@1:999:once,hipStreamSynchronize@1:999:once"));
+  REFUSED(mf_tensor_copy(here, shared, &err), MF_EDRIVER, "");
+  assert_true(sim_ask_faults() > 0);
+  sim_ask_reset();
+  expect_filled(here, 3);
+  write_on(shared, s, 4);
+  OK(mf_tensor_copy(here, shared, &err));
+  expect_filled(here, 4);
+  stream_end(s);
+  mf_tensor_release(here);
+  mf_tensor_release(shared);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(what_is_asked_for_on_a_stream_is_done_there),
       SPEC(the_host_waits_for_another_threads_stream),
       SPEC(memory_is_not_reused_under_it),
       SPEC(an_owner_is_not_told_too_early),
+      SPEC(the_host_reads_beside_a_device_that_reads),
+      SPEC(the_host_overwrites_what_was_read),
+      SPEC(the_host_overwrites_half_bytes_that_were_read),
+      SPEC(a_wait_that_fails_copies_nothing),
   };
   return RUN(tests);
 }

@@ -3,15 +3,20 @@
  * whatever failed, nothing is lost or left behind, and the same copy then works. */
 #include "places.h"
 
-/* THIN: every second column. SLIDING: each row begins one element after the one before, so that
- * places repeat, and the last element to come to one stays. */
-typedef enum layout { FLAT, TURNED, THIN, SLIDING } layout;
+/* THIN: every second column. LEFT: the first half of each row. SLIDING: each row begins one element after the one
+ * before, so that places repeat, and the last element to come to one stays. REPEATED, of MANY axes: turned, and the
+ * first axis repeats. */
+typedef enum layout { FLAT, TURNED, THIN, LEFT, SLIDING, REPEATED } layout;
+
+/* So many axes that driver copies of two of them are too many: without a kernel, the host brings the elements into the
+ * destination's order first. */
+enum { MANY = 15 };
 
 typedef struct copy_case {
   const char *name, *dtype;
   place from, to;
   layout src, dst;
-  int64_t shape[2];
+  int64_t shape[2]; /* {0}: MANY axes of 2 */
   bool overlaps; /* both are views of the destination's memory */
 } copy_case;
 
@@ -22,7 +27,15 @@ static const copy_case copies[] = {
     {"small down, thin", "float32", GPU0, CPU, THIN, FLAT, {3, 5}, false},
     {"on the device", "float32", GPU0, GPU0, FLAT, FLAT, {3, 5}, false},
     {"on the device, turned", "float32", GPU0, GPU0, TURNED, FLAT, {6, 5}, false},
+    {"on the device, to sliding", "float32", GPU0, GPU0, TURNED, SLIDING, {5, 6}, false},
+    {"up, to sliding", "int16", CPU, GPU0, FLAT, SLIDING, {5, 6}, false},
+    {"of many axes, to turned", "int16", GPU0, GPU0, FLAT, TURNED, {0}, false},
+    {"of many axes, repeated", "int16", GPU0, GPU0, REPEATED, FLAT, {0}, false},
+    {"of many axes, turned to thin", "int16", GPU0, GPU0, TURNED, THIN, {0}, false},
     {"half bytes", "uint4", GPU0, GPU0, FLAT, TURNED, {6, 4}, false},
+    {"half bytes of rows apart", "uint4", GPU0, GPU0, LEFT, LEFT, {3, 4}, false},
+    {"half bytes up", "uint4", CPU, GPU0, FLAT, TURNED, {6, 4}, false},
+    {"half bytes down", "uint4", GPU0, CPU, TURNED, FLAT, {6, 4}, false},
     {"overlapping", "float32", GPU0, GPU0, FLAT, TURNED, {6, 6}, true},
     {"from pinned", "float32", PINNED, GPU0, FLAT, FLAT, {3, 5}, false},
     {"large up", "complex128", CPU, GPU0, FLAT, FLAT, {65, 66}, false},
@@ -42,7 +55,7 @@ typedef struct fill_case {
   const char *name, *dtype;
   place at;
   layout dst;
-  int64_t shape[2];
+  int64_t shape[2]; /* {0}: MANY axes of 2 */
 } fill_case;
 
 static const fill_case fills[] = {
@@ -52,6 +65,7 @@ static const fill_case fills[] = {
     {"a fill of many columns", "float64", GPU0, THIN, {65, 65}},
     {"a fill of half bytes", "uint4", GPU0, FLAT, {3, 6}},
     {"a fill of three bits", "uint3", GPU0, FLAT, {3, 6}},
+    {"a fill of sliding rows", "int16", GPU0, SLIDING, {5, 6}},
     {"a fill on the next device", "float32", GPU1, THIN, {9, 5}},
 };
 
@@ -70,21 +84,42 @@ static mf_tensor *sliding_of(mf_tensor *whole, const int64_t *shape) {
   return view;
 }
 
+static mf_tensor *repeated_of(mf_tensor *whole) {
+  int64_t shape[MANY];
+  mf_tensor *turned, *view;
+  for (int i = 0; i < MANY; i++) shape[i] = 2;
+  OK(mf_tensor_permute(whole, NULL, 0, &turned, &err));
+  OK(mf_tensor_broadcast(turned, shape, MANY, &view, &err));
+  mf_tensor_release(turned);
+  return view;
+}
+
 static mf_tensor *view_of(mf_tensor *whole, layout how, const int64_t *shape) {
   if (how == SLIDING) return sliding_of(whole, shape);
+  if (how == REPEATED) return repeated_of(whole);
   const mf_index every_second[] = {{.kind = MF_INDEX_ELLIPSIS},
                                    {.kind = MF_INDEX_SLICE, .start = 0, .stop = MF_INDEX_NONE, .step = 2}};
+  const mf_index left[] = {{.kind = MF_INDEX_ELLIPSIS},
+                           {.kind = MF_INDEX_SLICE, .start = 0, .stop = shape[1], .step = 1}};
   mf_tensor *view;
   if (how == FLAT) return mf_tensor_retain(whole);
   if (how == TURNED) OK(mf_tensor_permute(whole, NULL, 0, &view, &err));
+  else if (how == LEFT) OK(mf_tensor_index(whole, left, 2, &view, &err));
   else OK(mf_tensor_index(whole, every_second, 2, &view, &err));
   return view;
 }
 
 static both both_open(const char *dtype, place at, layout how, const int64_t *shape) {
-  const int64_t whole[][2] = {[FLAT] = {shape[0], shape[1]}, [TURNED] = {shape[1], shape[0]},
-                              [THIN] = {shape[0], 2 * shape[1]}, [SLIDING] = {1, shape[0] + shape[1]}};
-  both b = {.here = random_host(dtype, 2, whole[how])};
+  const int32_t ndim = shape[0] == 0 ? MANY : 2;
+  int64_t whole[MANY];
+  for (int32_t i = 0; i < ndim; i++) whole[i] = ndim == MANY ? 2 : how == TURNED ? shape[1 - i] : shape[i];
+  if (how == THIN || how == LEFT) whole[ndim - 1] *= 2;
+  if (how == REPEATED) whole[ndim - 1] = 1;
+  if (how == SLIDING) {
+    whole[0] = 1;
+    whole[1] = shape[0] + shape[1];
+  }
+  both b = {.here = random_host(dtype, ndim, whole)};
   b.there = at_place(b.here, at);
   b.view_here = view_of(b.here, how, shape);
   b.view_there = view_of(b.there, how, shape);
@@ -189,7 +224,12 @@ static int64_t failures_of(const work *w, failure what, bool with_nothing_kept) 
   return number;
 }
 
+/* Of what has MANY axes, and so many elements that each copy takes long, allocations alone. */
 static void each_failure_of(const work *w) {
+  if (mf_tensor_dltensor(w->dst.here)->ndim == MANY) {
+    (void)failures_of(w, AN_ALLOCATION, false);
+    return;
+  }
   assert_true(failures_of(w, A_CALL, false) > 0);
   assert_true(failures_of(w, A_CALL, true) > 0);
   (void)failures_of(w, AN_ALLOCATION, false);
@@ -231,10 +271,50 @@ static void each_fill_fails_in_turn(void **state) {
   }
 }
 
+/* Whether something failed. */
+static bool attempt_a_clone(mf_tensor *t, const mf_tensor *host, failure what, int64_t number) {
+  mf_ledger before, after;
+  mf_tensor *clone = t;
+  trim_all();
+  mf_ledger_read(&before);
+  arm(what, number);
+  const int rc = mf_tensor_clone(t, &clone, &err);
+  const bool struck = disarm(what);
+  assert_true(rc == MF_OK || struck);
+  if (rc == MF_OK) {
+    same_bytes(clone, host, "a clone");
+    mf_tensor_release(clone);
+    return struck;
+  }
+  expect_told("a clone", what, number, rc);
+  assert_null(clone);
+  mf_ledger_read(&after);
+  assert_int_equal(after.tensors, before.tensors);
+  assert_int_equal(after.storages, before.storages);
+  assert_int_equal(after.bytes, before.bytes);
+  return struck;
+}
+
+static void a_clone_fails_in_turn(void **state) {
+  int64_t shape[] = {3, 5}, number = 0;
+  (void)state;
+  ONLY_SIMULATED
+  random_state = seed_of(0);
+  mf_tensor *host = random_host("float32", 2, shape), *there = at_place(host, GPU0);
+  for (failure what = A_CALL; what <= ALL_ALLOCATIONS; what++) {
+    for (number = 0; attempt_a_clone(there, host, what, number); number++) {
+    }
+    assert_true(number > 1);
+  }
+  mf_tensor_release(there);
+  mf_tensor_release(host);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(each_copy_fails_in_turn, setup, teardown),
       cmocka_unit_test_setup_teardown(each_fill_fails_in_turn, setup, teardown),
+      cmocka_unit_test_setup_teardown(a_clone_fails_in_turn, setup, teardown),
   };
   /* Pinned buffers of megabytes are made anew for each call that fails: both ends of them are poisoned. */
   (void)setenv("SIM_POISON", "16K", 0);

@@ -22,6 +22,8 @@ START = 'require "busted.runner"({ standalone = false })'
 class FileSpec(Spec):
     """A file of specs, in a process of its own, on a package that lies elsewhere."""
 
+    memory = 12 << 30  # coroutines that nest to the end of a large C stack
+
     def environment(self, where):
         return {**self.env, "PYTHONPATH": str(where), "MOONFERRY_LIBRARY": str(where / "moonferry/libmoonferry.so.0")}
 
@@ -48,12 +50,13 @@ class Bridge(Judge):
                 "PYTHONDONTWRITEBYTECODE": "1"}  # fmt: skip
 
     def of_lua(self):
-        for source in sorted((ROOT / "specs" / "lua").glob("python_*_spec.lua")):
+        for source in sorted((ROOT / "specs" / "lua").glob("python*_spec.lua")):
             words = f"arg = {{[0] = 'busted', '--ignore-lua', '-o', 'TAP', 'specs/lua/{source.name}'}} {START}"
             yield FileSpec(source.stem, ["luajit", "-e", words], self.environment())
 
     def of_python(self):
-        for source in sorted((ROOT / "specs" / "python").glob("test_lua_*.py")):
+        folder = ROOT / "specs" / "python"
+        for source in [*sorted(folder.glob("test_lua_*.py")), folder / "test_memory.py"]:
             command = [PYTHON, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", source]
             yield FileSpec(source.stem, command, self.environment())
 

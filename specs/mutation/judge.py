@@ -27,12 +27,12 @@ PATIENCE, PATIENCE_SECONDS = 10, 10
 MEMORY = 6 << 30
 
 
-def run(command, env, seconds):
+def run(command, env, seconds, memory=MEMORY):
     """The exit status; None if it hangs. What the program started is ended with it."""
 
     def limit():
         if "TSAN_OPTIONS" not in env:  # whose shadow would count
-            resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+            resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
     done = subprocess.Popen(
@@ -61,6 +61,8 @@ def build(command, folder=None):
 class Spec:
     """A command, the environment it runs in, and how long it took on the library as it is."""
 
+    memory = MEMORY
+
     def __init__(self, name, command, env):
         self.name, self.command, self.env = name, command, env
         self.usual = None
@@ -78,7 +80,9 @@ class Spec:
         patience = 600 if self.usual is None else max(PATIENCE_SECONDS, PATIENCE * self.usual)
         env = {**self.environment(where), "MUTANT": str(number)}
         began = time.monotonic()
-        code = run(self.command, env if reached is None else {**env, "MUTANT_REACHED": str(reached)}, patience)
+        if reached is not None:
+            env["MUTANT_REACHED"] = str(reached)
+        code = run(self.command, env, patience, self.memory)
         if self.usual is None:
             self.usual = time.monotonic() - began
         return "" if code in (0, 77) else f"{self.name} (it hangs)" if code is None else self.name

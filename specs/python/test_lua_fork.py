@@ -38,6 +38,18 @@ FORKS = {
         "0\n5\n",
         "",
     ),
+    # The second of them still waited in line, and is not in the child.
+    "while two other threads wait": (
+        "flags = mf.zeros(2)\n"
+        "def other(i):\n    while flags[i] == 0: pass\n    assert lua.eval('2') == 2\n"
+        "threads = [threading.Thread(target=other, args=(i,)) for i in range(2)]\nfor t in threads: t.start()\n"
+        "def use():\n    assert lua.eval('3') == 3 and lua.eval('4') == 4\n"
+        "lua.execute('''local flags, fork = ... flags:fill(1) local t = os.clock()"
+        " while os.clock() - t < 0.6 do end fork()''', flags, lambda: in_child(use))\n"
+        "for t in threads: t.join()\nprint(lua.eval('5'))",
+        "0\n5\n",
+        "",
+    ),
     "while another thread is inside": (
         "inside, go = threading.Event(), threading.Event()\n"
         "def callback():\n    inside.set()\n    go.wait()\n"
@@ -50,7 +62,8 @@ FORKS = {
     ),
     "and uses threads in the child": (
         "def use():\n"
-        "    got = []\n    threads = [threading.Thread(target=lambda: got.append(lua.eval('3'))) for _ in range(4)]\n"
+        "    got = []\n    busy = 'local t = os.clock() while os.clock() - t < 0.05 do end return 3'\n"
+        "    threads = [threading.Thread(target=lambda: got.append(lua.execute(busy))) for _ in range(4)]\n"
         "    for t in threads: t.start()\n    for t in threads: t.join()\n    assert got == [3] * 4\n"
         "lua.execute('(...)()', lambda: in_child(use))\nprint(lua.eval('5'))",
         "0\n5\n",

@@ -134,6 +134,50 @@ def test_a_finalizer_may_use_the_state_that_goes():
     assert seen == [2]
 
 
+def test_finalizers_of_a_state_that_goes_fill_another():
+    """What they give to the new state takes the places of what they were of the old one, one by one, and perhaps its
+    memory. The new state's own cycles still go, and nothing goes before."""
+    keep, gone = [], []
+
+    class Last:
+        def __del__(self):
+            if not keep:
+                keep.append(mf.Lua())
+            for _ in range(2):
+                thing = Thing()
+                thing.lua = keep[0]
+                gone.append(weakref.ref(thing))
+                keep[0].globals()[len(gone)] = thing
+
+    lua = mf.Lua()
+    lua.execute("kept = {...}", *[Last() for _ in range(6)])
+    del lua
+    gc.collect()
+    assert len(gone) == 12
+    for number in range(1, 12, 2):
+        keep[0].globals()[number] = None
+    keep[0].gccollect()
+    assert keep[0].eval("1") == 1
+    assert [of() is None for of in gone] == [True, False] * 6
+    keep.clear()
+    gc.collect()
+    assert [of() for of in gone] == [None] * 12
+
+
+def test_a_method_keeps_its_object_no_longer_than_itself():
+    lua = mf.Lua()
+    thing = Thing()
+    thing.method = lambda: 5
+    gone = weakref.ref(thing)
+    lua.execute("local thing = ... method = thing.method", thing)
+    del thing
+    gc.collect()
+    lua.execute("method = nil")
+    lua.gccollect()
+    assert lua.eval("1") == 1
+    assert gone() is None
+
+
 def test_lua_finalizers_run_when_the_state_is_closed():
     seen = []
     lua = mf.Lua()

@@ -1,6 +1,7 @@
 """moonferry.Lua among Python's threads: the GIL, one lock per state, no deadlock."""
 
 import gc
+import signal
 import threading
 import time
 
@@ -133,6 +134,101 @@ def test_two_threads_that_wait_for_each_other_inside_of_lua():
         return lua.eval("1")
 
     run_all([lambda: call(meet)] * 2)
+
+
+class Left(Exception):
+    """What a handler of signals raises in the main thread, which waits in line then."""
+
+
+@pytest.fixture
+def signals():
+    before = signal.getsignal(signal.SIGALRM)
+    yield
+    signal.signal(signal.SIGALRM, before)
+
+
+def held():
+    """A state that another thread is inside of until it is let go; and what starts threads that wait for it."""
+    lua, began, over = mf.Lua(), mf.zeros(1), mf.zeros(1)
+    threads, got = [], []
+
+    def start(work):
+        threads.append(threading.Thread(target=work, daemon=True))
+        threads[-1].start()
+
+    def let_go():
+        over[0] = 1
+        for thread in threads:
+            thread.join(20)
+        assert not any(t.is_alive() for t in threads), "deadlock"
+        return got
+
+    hold = "local began, over = ... began:fill(1) while over:get(0) == 0 do end"
+    start(lambda: lua.execute(hold, began, over))
+    while began[0] == 0:
+        pass
+    return lua, lambda: start(lambda: got.append(lua.eval("1"))), let_go
+
+
+@pytest.mark.parametrize("before, behind", [(0, 0), (1, 0), (0, 1), (1, 1)])
+def test_who_leaves_the_line_leaves_the_others_in_it(signals, before, behind):
+    lua, wait_in_line, let_go = held()
+    left = [behind]
+
+    def handler(*_):
+        if not left:
+            raise Left
+        for _ in range(left.pop()):
+            wait_in_line()
+        signal.setitimer(signal.ITIMER_REAL, 0.02)
+
+    for _ in range(before):
+        wait_in_line()
+    signal.signal(signal.SIGALRM, handler)
+    with pytest.raises(Left):
+        signal.setitimer(signal.ITIMER_REAL, 0.02)
+        lua.eval("2")
+    wait_in_line()
+    assert let_go() == [1] * (before + behind + 1)
+    assert lua.eval("3") == 3
+
+
+def test_who_leaves_when_its_turn_has_come_passes_it_on(signals):
+    lua, wait_in_line, let_go = held()
+
+    def handler(*_):
+        let_go()
+        raise Left
+
+    signal.signal(signal.SIGALRM, handler)
+    with pytest.raises(Left):
+        signal.setitimer(signal.ITIMER_REAL, 0.02)
+        lua.eval("2")
+    wait_in_line()
+    assert let_go() == [1]
+    assert lua.eval("3") == 3
+
+
+def test_a_thread_for_which_there_is_no_memory():
+    """It comes while another is inside, and needs a stack of its own; as soon as there is memory it gets one."""
+    lua = mf.Lua(max_memory=0)
+    got = []
+
+    def come():
+        try:
+            got.append(lua.eval("1"))
+        except MemoryError:
+            got.append(None)
+
+    def callback():
+        lua.set_max_memory(1, total=True)
+        for _ in range(20):
+            run_all([come])
+        lua.set_max_memory(0)
+        run_all([come])
+
+    lua.eval("function(f) f() end")(callback)
+    assert got == [None] * 20 + [1]
 
 
 def test_references_may_be_dropped_on_any_thread():
