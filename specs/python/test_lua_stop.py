@@ -1,10 +1,12 @@
 """What ends a script: interrupts, Ctrl-C, time limits, memory limits."""
 
+import gc
 import os
 import signal
 import sys
 import threading
 import time
+import weakref
 
 import pytest
 
@@ -392,3 +394,21 @@ def test_the_limit_can_be_read_and_changed():
     assert plain.get_max_memory() is None and plain.get_memory_used() is None
     with pytest.raises(RuntimeError):
         plain.set_max_memory(1)
+
+
+def test_a_time_limit_that_ctrl_c_breaks_off_keeps_no_state(monkeypatch):
+    """`threading` keeps a thread that was about to start when a signal's exception came."""
+
+    def broken_off(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    for name in ("_start_new_thread", "_start_joinable_thread"):  # the second from CPython 3.13 on
+        monkeypatch.setattr(threading, name, broken_off, raising=False)
+    lua = mf.Lua(interruptible=True)
+    state = weakref.ref(lua)
+    with pytest.raises(KeyboardInterrupt), lua.time_limit(100):
+        pass
+    monkeypatch.undo()
+    del lua
+    gc.collect()
+    assert state() is None

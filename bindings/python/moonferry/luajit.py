@@ -23,6 +23,7 @@ import importlib.util
 import os
 import sys
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from moonferry import _sandbox
@@ -161,6 +162,19 @@ def sandbox_filter(obj: Any, name: Any, is_setting: bool, encoding: str = "UTF-8
 def _is_recursive(value: Any) -> bool:
     kinds = (collections.abc.Mapping, collections.abc.Sequence)
     return isinstance(value, kinds) and not isinstance(value, (str, bytes))
+
+
+def _watch(state: collections.abc.Callable[[], Lua | None], seconds: float, running: Any, striking: Any) -> None:
+    """Past the limit it interrupts again and again: nothing may have run just then, and something later."""
+    limit = TimeoutError(f"a Lua script ran for more than {seconds} s")
+    wait = min(seconds, threading.TIMEOUT_MAX)
+    while not running.acquire(timeout=wait):
+        with striking:
+            lua = state()
+            if lua is not None and running.locked():
+                lua.interrupt(limit)
+            del lua
+        wait = 0.02
 
 
 class Lua(_lua.State):
@@ -408,7 +422,8 @@ class Lua(_lua.State):
             raise ValueError(f"seconds is {seconds!r}; at least 0 expected")
         striking, running = threading.Lock(), threading.Lock()
         running.acquire()
-        watch = threading.Thread(target=self._watch, args=(seconds, running, striking), daemon=True)
+        # A thread whose start a signal's exception breaks off is kept by `threading` for ever, with what it knows.
+        watch = threading.Thread(target=_watch, args=(weakref.ref(self), seconds, running, striking), daemon=True)
         try:
             watch.start()
             yield
@@ -416,16 +431,6 @@ class Lua(_lua.State):
             running.release()  # first, and by one call that is no Python code: a signal's exception may come in any
             with striking:
                 pass
-
-    def _watch(self, seconds: float, running: Any, striking: Any) -> None:
-        """Past the limit it interrupts again and again: nothing may have run just then, and something later."""
-        limit = TimeoutError(f"a Lua script ran for more than {seconds} s")
-        wait = min(seconds, threading.TIMEOUT_MAX)
-        while not running.acquire(timeout=wait):
-            with striking:
-                if running.locked():
-                    self.interrupt(limit)
-            wait = 0.02
 
     @property
     def lua_version(self):
