@@ -1,7 +1,7 @@
 /* crew_spec.c: the threads that help with a large copy of pageable memory: how many are started, that they take part,
- * that one that cannot be started is done without, that each is ended before the copy returns, that nobody waits in
- * vain, however late they are, and that what the program does at a fault of its memory is done for them, too. It stands
- * before the functions of the system that they use. */
+ * that one that cannot be started is done without, that each is waited for and ended before the copy returns, that
+ * nobody waits in vain, however late they are, and that what the program does at a fault of its memory is done for
+ * them, too. It stands before the functions of the system that they use. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>

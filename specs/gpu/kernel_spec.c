@@ -1,5 +1,6 @@
 /* kernel_spec.c: the copy by kernel, in both halves of its text (indices of 32 and of 64 bits), and that the toolkit's
- * own assembler takes the texts for old and new GPUs. HIP has no kernels, and says so.
+ * own assembler takes the texts for old and new GPUs; a kernel that two threads need at once is made once. HIP
+ * has no kernels, and says so.
  *
  * The texts are those that the runtime ships: they are taken on their way to the driver. The half with 64 bits is for
  * 2^31 elements and more, which no spec can afford; here the number in the text is another one. */
