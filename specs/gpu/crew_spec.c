@@ -1,7 +1,7 @@
 /* crew_spec.c: the threads that help with a large copy of pageable memory: how many are started, that they take part,
- * that one that cannot be started is done without, that each is ended before the copy returns, that nobody waits in
- * vain, however late they are, and that what the program does at a fault of its memory is done for them, too. It stands
- * before the functions of the system that they use. */
+ * that one that cannot be started is done without, that each is waited for and ended before the copy returns, that
+ * nobody waits in vain, however late they are, and that what the program does at a fault of its memory is done for
+ * them, too. It stands before the functions of the system that they use. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
@@ -77,6 +77,19 @@ int FUNCTION(pthread_mutex_lock)(pthread_mutex_t *lock) {
   memcpy(&real, &function, sizeof real);
   if (watching && gettid() != getpid()) usleep(LATE_US);
   return real(lock);
+}
+
+/* Whether a helper holds the last piece, and the caller then has waited for it, or has gone on. */
+static _Atomic bool last_taken, caller_waited, caller_went_on;
+
+int FUNCTION(pthread_cond_wait)(pthread_cond_t *changed, pthread_mutex_t *lock) {
+  static _Atomic(void *) found;
+  int (*real)(pthread_cond_t *, pthread_mutex_t *);
+  if (found == NULL) found = system_function("pthread_cond_wait");
+  void *function = found;
+  memcpy(&real, &function, sizeof real);
+  if (last_taken && !caller_went_on && gettid() == getpid()) caller_waited = true;
+  return real(changed, lock);
 }
 
 static int begin(void **state) {
@@ -201,6 +214,62 @@ static void a_fault_of_the_programs_memory_is_the_programs_to_handle(void **stat
   for (int i = 0; i < 3; i++) mf_tensor_release(all[i]);
 }
 
+/* A copy whose last buffer has two pieces, the second of one byte. The caller always takes the first. */
+enum { BUFFER = 4 << 20, FULL_BUFFERS = 4, PIECE = 256 << 10 };
+static char *first_piece, *last_piece; /* each begins with a page that is closed */
+
+static void hold_the_last_piece(int number, siginfo_t *info, void *context) {
+  const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+  char *at = (char *)((uintptr_t)info->si_addr / page * page);
+  if (at != first_piece && at != last_piece) {
+    open_at_fault(number, info, context);
+    return;
+  }
+  if (at == first_piece && gettid() == getpid()) {
+    while (!last_taken) sched_yield();
+  } else if (at == last_piece && gettid() != getpid()) {
+    last_taken = true;
+    while (!caller_waited && !caller_went_on) sched_yield();
+  }
+  if (mprotect(at, page, PROT_READ | PROT_WRITE) != 0) abort();
+}
+
+static void go_on(void *ctx) {
+  (void)ctx;
+  caller_went_on = true;
+}
+
+/* Where the driver is simulated, a caller that did not wait is seen to go on; on a real one the spec would hang. */
+static void the_caller_waits_for_a_last_piece_of_one_byte(void **state) {
+  const struct sigaction ours = {.sa_sigaction = hold_the_last_piece, .sa_flags = SA_SIGINFO | SA_NODEFER};
+  const size_t page = (size_t)sysconf(_SC_PAGESIZE), full = FULL_BUFFERS * (size_t)BUFFER, nbytes = full + PIECE + 1;
+  const int64_t shape[] = {(int64_t)nbytes};
+  char *data = mmap(NULL, full + PIECE + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  DLTensor described = {.data = data, .device = {kDLCPU, 0}, .ndim = 1, .dtype = {kDLUInt, 8, 1},
+                        .shape = (int64_t *)(uintptr_t)shape};
+  mf_tensor *from, *there = create(GPU0, "uint8", 1, shape);
+  (void)state;
+  assert_true(data != MAP_FAILED);
+  memset(data, 7, nbytes);
+  OK(mf_tensor_wrap(&described, 0, NULL, NULL, &from, &err));
+  first_piece = data + full;
+  last_piece = first_piece + PIECE;
+  last_taken = caller_waited = caller_went_on = false;
+  assert_int_equal(mprotect(first_piece, page, PROT_NONE), 0);
+  assert_int_equal(mprotect(last_piece, page, PROT_NONE), 0);
+  assert_int_equal(sigaction(SIGSEGV, &ours, &others), 0);
+  sim_ask_at("cuMemcpyAsync", "hipMemcpyAsync", FULL_BUFFERS + 1, go_on, NULL);
+  copy_with(CORES, there, from);
+  assert_int_equal(sigaction(SIGSEGV, &others, NULL), 0);
+  assert_true(last_taken);
+  assert_true(caller_waited);
+  same_bytes(there, from, "the last byte");
+  first_piece = last_piece = NULL;
+  mf_tensor_release(from);
+  mf_tensor_release(there);
+  assert_int_equal(munmap(data, full + PIECE + page), 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(one_for_each_core_but_the_callers, begin, end),
@@ -208,6 +277,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(no_more_than_five_however_many_cores, begin, end),
       cmocka_unit_test_setup_teardown(who_cannot_be_started_is_done_without, begin, end),
       cmocka_unit_test_setup_teardown(a_fault_of_the_programs_memory_is_the_programs_to_handle, begin, end),
+      cmocka_unit_test_setup_teardown(the_caller_waits_for_a_last_piece_of_one_byte, begin, end),
   };
   return other_open() ? cmocka_run_group_tests(tests, NULL, NULL) : 77;
 }

@@ -1,8 +1,12 @@
 /* kernel_spec.c: the copy by kernel, in both halves of its text (indices of 32 and of 64 bits), and that the toolkit's
- * own assembler takes the texts for old and new GPUs. HIP has no kernels, and says so.
+ * own assembler takes the texts for old and new GPUs; a kernel that two threads need at once is made once. HIP
+ * has no kernels, and says so.
  *
  * The texts are those that the runtime ships: they are taken on their way to the driver. The half with 64 bits is for
  * 2^31 elements and more, which no spec can afford; here the number in the text is another one. */
+#include <pthread.h>
+#include <semaphore.h>
+
 #include "spec.h"
 
 enum { NBYTES = 4096 };
@@ -112,8 +116,44 @@ static void put(char *text, const char *what, const char *instead) {
   memcpy(at, instead, strlen(instead));
 }
 
+/* Another thread that needs the kernel which is being made: it has found none, and comes to make it. */
+static struct {
+  bool wanted;
+  pthread_t thread;
+  sem_t came;
+  int rc;
+} rival;
+static _Thread_local bool is_rival;
+static CUresult (*exchange_mode)(CUstreamCaptureMode *);
+
+/* The way to make a kernel begins with this call. */
+static CUresult exchange_hook(CUstreamCaptureMode *mode) {
+  if (is_rival) sem_post(&rival.came);
+  return exchange_mode(mode);
+}
+
+static void *need_a_kernel(void *arg) {
+  const mf__kernel_copy nothing = {.size = 4};
+  mf__entered its;
+  mf_error why;
+  (void)arg;
+  is_rival = true;
+  rival.rc = gpu->enter(0, &its, &why);
+  if (rival.rc != MF_OK) return NULL;
+  rival.rc = gpu->kernel_copy(&nothing, MF_STREAM_DEFAULT, &why);
+  gpu->leave(&its);
+  return NULL;
+}
+
+static void start_rival(void) {
+  rival.wanted = false;
+  if (pthread_create(&rival.thread, NULL, need_a_kernel, NULL) != 0) abort();
+  sem_wait(&rival.came);
+}
+
 /* With a first of 0, whoever came into the half with 32 bits would copy nothing. */
 static CUresult load_hook(CUmodule *module, const void *image, unsigned n, CUjit_option *options, void **values) {
+  if (rival.wanted) start_rival();
   if (refusal != CUDA_SUCCESS) {
     ntexts++;
     strcpy(values[0], words);
@@ -264,6 +304,18 @@ static void making_a_kernel_breaks_no_capture(void **state) {
   OK(gpu->stream_destroy(s, &err));
 }
 
+/* Each would leave a module that nobody unloads, if both made it. */
+static void two_threads_make_one_kernel(void **state) {
+  (void)state;
+  assert_int_equal(sem_init(&rival.came, 0, 0), 0);
+  rival.wanted = true;
+  OK(run_kernel(&jobs[0], 4, 0));
+  assert_int_equal(pthread_join(rival.thread, NULL), 0);
+  assert_int_equal(rival.rc, MF_OK);
+  assert_int_equal(ntexts, 1);
+  sem_destroy(&rival.came);
+}
+
 static void assemble(const char *ptxas, const char *text, const char *arch) {
   char path[] = "/tmp/moonferry-ptx-XXXXXX", command[1024];
   const int fd = mkstemp(path);
@@ -301,6 +353,8 @@ static int begin(void **state) {
 #if !IS_HIP
   load = mf__cu.cuModuleLoadDataEx;
   mf__cu.cuModuleLoadDataEx = load_hook;
+  exchange_mode = mf__cu.cuThreadExchangeStreamCaptureMode;
+  mf__cu.cuThreadExchangeStreamCaptureMode = exchange_hook;
   ntexts = 0;
   first = NULL;
 #endif
@@ -315,6 +369,7 @@ static int end(void **state) {
   gpu->device_forget(0);
 #if !IS_HIP
   mf__cu.cuModuleLoadDataEx = load;
+  mf__cu.cuThreadExchangeStreamCaptureMode = exchange_mode;
 #endif
   sim_clean();
   assert_int_equal(sim_left("modules"), 0);
@@ -331,7 +386,8 @@ int main(void) {
       SPEC(kernels_copy_what_no_call_can),  SPEC(indices_of_64_bits_copy_the_same),
       SPEC(the_number_of_elements_decides), SPEC(extents_of_64_bits_are_read_whole),
       SPEC(who_cannot_compile_is_asked_once), SPEC(what_fails_once_is_tried_again),
-      SPEC(making_a_kernel_breaks_no_capture), SPEC(the_assembler_takes_the_texts),
+      SPEC(making_a_kernel_breaks_no_capture), SPEC(two_threads_make_one_kernel),
+      SPEC(the_assembler_takes_the_texts),
 #endif
   };
   return cmocka_run_group_tests(specs, NULL, NULL);

@@ -242,21 +242,34 @@ static void the_host_overwrites_what_was_read(void **state) {
   mf_tensor_release(shared);
 }
 
-static mf_tensor *half_bytes(DLDevice device, int value) {
+static mf_tensor *create_half_bytes(DLDevice device) {
   int64_t shape[] = {64, 64};
   const DLTensor like = {.device = device, .ndim = 2, .dtype = {kDLUInt, 4, 1}, .shape = shape};
-  const mf_scalar filler = {.kind = MF_KIND_INT, .i = value};
   mf_tensor *t;
   OK(mf_tensor_create(&like, 0, &t, &err));
+  return t;
+}
+
+static mf_tensor *half_bytes(DLDevice device, int value) {
+  const mf_scalar filler = {.kind = MF_KIND_INT, .i = value};
+  mf_tensor *t = create_half_bytes(device);
   OK(mf_tensor_fill(t, &filler, &err));
   return t;
 }
 
-/* The same where the host is asked because no driver copies half bytes in another order. */
+/* The host copies and fills these itself, because no driver call writes half bytes in another order. */
+static mf_tensor *turned_of(mf_tensor *t) {
+  mf_tensor *turned;
+  OK(mf_tensor_permute(t, NULL, 0, &turned, &err));
+  return turned;
+}
+
+static const mf_scalar six = {.kind = MF_KIND_INT, .i = 6};
+
+/* The same as above, of half bytes. */
 static void half_bytes_that_were_read(bool fill) {
-  const mf_scalar six = {.kind = MF_KIND_INT, .i = 6};
-  mf_tensor *shared = half_bytes(pinned(), 5), *there = half_bytes(gpu(0), 1), *from = half_bytes(gpu(0), 6), *turned;
-  OK(mf_tensor_permute(shared, NULL, 0, &turned, &err));
+  mf_tensor *shared = half_bytes(pinned(), 5), *there = half_bytes(gpu(0), 1), *from = half_bytes(gpu(0), 6);
+  mf_tensor *turned = turned_of(shared);
   synchronize();
   const mf_stream reader = stream_new(), writer = stream_new();
   keep_busy(there, reader);
@@ -277,6 +290,97 @@ static void the_host_overwrites_half_bytes_that_were_read(void **state) {
   (void)state;
   half_bytes_that_were_read(false);
   half_bytes_that_were_read(true);
+}
+
+static void the_host_reads_half_bytes_that_were_written(void **state) {
+  (void)state;
+  mf_tensor *shared = half_bytes(pinned(), 5), *there = half_bytes(gpu(0), 1), *from = half_bytes(gpu(0), 6);
+  mf_tensor *here = create_half_bytes(pinned()), *turned = turned_of(here);
+  synchronize();
+  const mf_stream writer = stream_new(), reader = stream_new();
+  keep_busy(there, writer);
+  use(writer);
+  OK(mf_tensor_copy(shared, from, &err));
+  use(reader);
+  OK(mf_tensor_copy(turned, shared, &err));
+  use(MF_STREAM_DEFAULT);
+  expect_filled(here, 0x66);
+  stream_end(writer);
+  stream_end(reader);
+  mf_tensor *all[] = {turned, shared, there, from, here};
+  for (int i = 0; i < 5; i++) mf_tensor_release(all[i]);
+}
+
+static void the_host_reads_half_bytes_beside_a_device_that_reads(void **state) {
+  (void)state;
+  ONLY_SIMULATED
+  const mf_stream s = stream_new();
+  mf_tensor *shared = create_half_bytes(pinned()), *here = create_half_bytes(pinned()), *turned = turned_of(here);
+  mf_tensor *there = create_half_bytes(gpu(0));
+  memset(data_of(shared), 0x55, (size_t)mf_tensor_nbytes(shared));
+  keep_busy(there, s);
+  use(s);
+  OK(mf_tensor_copy(there, shared, &err));
+  const uint64_t before = host_waits();
+  OK(mf_tensor_copy(turned, shared, &err));
+  assert_int_equal(host_waits(), before);
+  use(MF_STREAM_DEFAULT);
+  expect_filled(here, 0x55);
+  expect_filled(there, 0x55);
+  stream_end(s);
+  mf_tensor *all[] = {turned, shared, there, here};
+  for (int i = 0; i < 4; i++) mf_tensor_release(all[i]);
+}
+
+/* The device may still be reading then: what it reads stays as it was. */
+static void half_bytes_after_a_wait_that_fails(bool fill) {
+  mf_tensor *shared = half_bytes(pinned(), 5), *there = half_bytes(gpu(0), 1), *from = create_half_bytes(pinned());
+  mf_tensor *turned = turned_of(shared);
+  synchronize();
+  memset(data_of(from), 0x66, (size_t)mf_tensor_nbytes(from)); /* so that nothing is waited for to read it */
+  const mf_stream s = stream_new();
+  keep_busy(there, s);
+  use(s);
+  OK(mf_tensor_copy(there, shared, &err));
+  use(MF_STREAM_DEFAULT);
+  sim_ask_reset();
+  sim_ask_fail(named("cuEventSynchronize@1:999:once,cuStreamSynchronize@1:999:once",
+                     "hipEventSynchronize@1:999:once,hipStreamSynchronize@1:999:once"));
+  REFUSED(fill ? mf_tensor_fill(turned, &six, &err) : mf_tensor_copy(turned, from, &err), MF_EDRIVER, "");
+  assert_true(sim_ask_faults() > 0);
+  sim_ask_reset();
+  expect_filled(shared, 0x55);
+  expect_filled(there, 0x55);
+  OK(fill ? mf_tensor_fill(turned, &six, &err) : mf_tensor_copy(turned, from, &err));
+  expect_filled(shared, 0x66);
+  stream_end(s);
+  mf_tensor *all[] = {turned, shared, there, from};
+  for (int i = 0; i < 4; i++) mf_tensor_release(all[i]);
+}
+
+static void a_wait_that_fails_changes_no_half_bytes(void **state) {
+  (void)state;
+  ONLY_SIMULATED
+  half_bytes_after_a_wait_that_fails(false);
+  half_bytes_after_a_wait_that_fails(true);
+}
+
+/* A graph would not have what the host does. */
+static void no_capture_has_what_the_host_does(void **state) {
+  (void)state;
+  mf_tensor *shared = half_bytes(pinned(), 5), *from = half_bytes(pinned(), 6), *turned = turned_of(shared);
+  synchronize();
+  const mf_stream s = stream_new();
+  use(s);
+  other_capture(0, s);
+  REFUSED(mf_tensor_copy(turned, from, &err), MF_ECAPTURE, "copied by the host");
+  REFUSED(mf_tensor_fill(turned, &six, &err), MF_ECAPTURE, "filled by the host");
+  other_graph_end(0, other_capture_end(0, s)); /* it is a good one */
+  use(MF_STREAM_DEFAULT);
+  expect_filled(shared, 0x55);
+  stream_end(s);
+  mf_tensor *all[] = {turned, shared, from};
+  for (int i = 0; i < 3; i++) mf_tensor_release(all[i]);
 }
 
 /* What the source's writer leaves is unknown then: the destination stays as it was. */
@@ -311,6 +415,10 @@ int main(void) {
       SPEC(the_host_reads_beside_a_device_that_reads),
       SPEC(the_host_overwrites_what_was_read),
       SPEC(the_host_overwrites_half_bytes_that_were_read),
+      SPEC(the_host_reads_half_bytes_that_were_written),
+      SPEC(the_host_reads_half_bytes_beside_a_device_that_reads),
+      SPEC(a_wait_that_fails_changes_no_half_bytes),
+      SPEC(no_capture_has_what_the_host_does),
       SPEC(a_wait_that_fails_copies_nothing),
   };
   return RUN(tests);
