@@ -101,7 +101,6 @@ static int trim_all_of(const mf__backend *backend, mf_error *err) {
 static int trim_all(bool delete, mf_error *err) {
   int first = MF_OK;
   for (size_t i = 0; i < MF__NBACKENDS; i++) {
-    if (!mf__backends[i]->usable()) continue;
     mf__retire_drain(mf__backends[i]);
     if (delete) mf_releases_run();
     const int rc = trim_all_of(mf__backends[i], first == MF_OK ? err : NULL);
@@ -113,7 +112,7 @@ static int trim_all(bool delete, mf_error *err) {
 /* Whether a later trim would find more, once queued work is done. */
 static bool is_waiting(const mf__backend *backend, bool delete) {
   const int32_t count = count_of(backend);
-  bool waits = mf__pools_cache(backend) || (delete && count > 0 && mf__retire_waits(backend));
+  bool waits = mf__pools_cache(backend) || (delete && mf__retire_waits(backend));
   for (int32_t i = 0; i < count && !waits; i++) waits = mf__stage_exists(backend, i);
   return count > 0 && waits;
 }

@@ -203,12 +203,12 @@ static inline void in_fork(void (*fn)(void)) {
   assert_int_equal(status_in_fork(fn), 0);
 }
 
-/* The status of a child that opens a driver with so little memory, if it is a simulated one. The simulator reads that
- * when it is opened, so the parent must not have opened it yet. */
-static inline int with_little_memory(const char *nbytes, void (*fn)(void)) {
-  setenv("SIM_MEMORY", nbytes, 1);
+/* The status of a child that opens the driver under a setting of the simulator's, 0 on a real one. The simulator reads
+ * its settings when it is opened, so the parent must not have opened it yet. */
+static inline int with_setting(const char *name, const char *value, void (*fn)(void)) {
+  setenv(name, value, 1);
   const int status = status_in_fork(fn);
-  unsetenv("SIM_MEMORY");
+  unsetenv(name);
   return status;
 }
 

@@ -472,6 +472,6 @@ int main(void) {
       SPEC(no_memory_for_ever),
       SPEC(driver_calls_that_fail),
   };
-  status_of_little_memory = with_little_memory("6M", fill_little_memory);
+  status_of_little_memory = with_setting("SIM_MEMORY", "6M", fill_little_memory);
   return RUN(tests);
 }

@@ -323,6 +323,6 @@ int main(void) {
       SPEC(threads_on_one_stream),
       SPEC(threads_on_their_per_thread_streams),
   };
-  status_of_little_memory = with_little_memory("6M", hand_memory_on);
+  status_of_little_memory = with_setting("SIM_MEMORY", "6M", hand_memory_on);
   return RUN(tests);
 }

@@ -1,0 +1,99 @@
+/* trim_all_spec.c: mf_pools_trim goes on where a device fails and tells of the first, whichever devices there are; what
+ * is kept of one device for another goes as well. */
+#include "api.h"
+
+enum { NBYTES = 1 << 16, FOR_EVER_MS = INT32_MAX, LONG_MS = 10000 };
+
+static void cache(DLDevice device) {
+  mf_tensor_release(create(device, NBYTES));
+}
+
+static void nothing_is_cached(void) {
+  const DLDevice devices[] = {pinned(), gpu(0), gpu(1)};
+  for (size_t i = 0; i < COUNT(devices); i++) assert_int_equal(stats(devices[i]).cached_bytes, 0);
+}
+
+static void the_first_device_that_fails_is_told(void **state) {
+  (void)state;
+  ONLY_SIMULATED
+  const char *name = named("cuMemFreeAsync", "hipFreeAsync");
+  for (int failures = 1; failures <= 2; failures++) {
+    char rules[128];
+    cache(pinned());
+    cache(gpu(0));
+    cache(gpu(1));
+    snprintf(rules, sizeof rules, failures == 1 ? "%s:999:once" : "%s:999:once,%s:400:once", name, name);
+    sim_ask_fail(rules);
+    REFUSED(mf_pools_trim(0, &err), MF_EDRIVER, "FreeAsync");
+    assert_int_equal(err.driver_code, 999);
+    nothing_is_cached();
+    OK(mf_pools_trim(0, &err));
+  }
+}
+
+/* The second device's block is marked by an event of the first, whose events are looked at before the block is. */
+static void events_of_another_device_go_as_well(void **state) {
+  (void)state;
+  ONLY_SIMULATED
+  mf_tensor *here = create(gpu(0), NBYTES), *there = create(gpu(1), NBYTES);
+  const mf_stream stream = stream_new();
+  use(stream);
+  keep_busy(here, stream);
+  OK(mf_tensor_copy(here, there, &err));
+  mf_tensor_release(there);
+  mf_tensor_release(here);
+  use(MF_STREAM_DEFAULT);
+  other_sync_all(0);
+  other_sync_all(1);
+  stream_end(stream);
+  OK(mf_pools_trim(0, &err));
+  nothing_is_cached();
+  assert_int_equal(sim_ask_left("events"), 0);
+}
+
+/* In a forked child there is nothing to wait for. */
+static void trim_in_child(void) {
+  alarm(60);
+  if (mf_pools_trim(FOR_EVER_MS, &err) != MF_OK) _exit(1);
+}
+
+static void a_forked_child_waits_for_nothing(void **state) {
+  (void)state;
+  cache(gpu(0));
+  in_fork(trim_in_child);
+}
+
+static int status_of_one_device = -1;
+
+static void with_one_device(void) {
+  if (!other_open() || !other_is_simulated()) return;
+  const DLDevice device = gpu(0);
+  mf_tensor *t;
+  if (other_devices() != 1 || create_at(pinned(), NBYTES, &t) != MF_OK) _exit(2);
+  mf_tensor_release(t);
+  if (mf_pools_trim(0, &err) != MF_OK || stats(pinned()).cached_bytes != 0) _exit(3);
+  const mf_stream stream = stream_new();
+  if (create_at(device, NBYTES, &t) != MF_OK) _exit(4);
+  keep_busy(t, stream);
+  mf_tensor_release(t);
+  if (mf_pools_trim(LONG_MS, &err) != MF_OK || stats(device).cached_bytes != 0 || stats(device).used_bytes != 0)
+    _exit(5);
+  stream_end(stream);
+  _exit(sim_ask_findings() == 0 ? 0 : 6);
+}
+
+static void where_there_is_one_device(void **state) {
+  (void)state;
+  assert_int_equal(status_of_one_device, 0);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      SPEC(the_first_device_that_fails_is_told),
+      SPEC(events_of_another_device_go_as_well),
+      SPEC(a_forked_child_waits_for_nothing),
+      SPEC(where_there_is_one_device),
+  };
+  status_of_one_device = with_setting("SIM_DEVICES", "1", with_one_device);
+  return RUN(tests);
+}
