@@ -280,6 +280,24 @@ static void no_stream_waits_for_the_other_drivers(void **state) {
   second_is_empty();
 }
 
+/* Of two drivers that fail the first is told, and the second is trimmed all the same. */
+static void a_trim_of_both_tells_of_the_first(void **state) {
+  static const char *const rules[] = {"cuMemFreeAsync:999:once", "hipFreeAsync:400:once"};
+  const bool rocm = other_device_type() == kDLROCM;
+  int (*fail_second)(const char *);
+  (void)state;
+  BOTH_SIMULATED
+  *(void **)&fail_second = dlsym(second_library, "sim_fail");
+  mf_tensor_release(create(gpu(0), NBYTES));
+  mf_tensor_release(create(second, NBYTES));
+  sim_ask_fail(rules[rocm]);
+  (void)fail_second(rules[!rocm]);
+  REFUSED(mf_pools_trim(0, &err), MF_EDRIVER, "cuMemFreeAsync");
+  assert_int_equal(err.driver_code, 999);
+  assert_int_equal(stats(gpu(0)).cached_bytes + stats(second).cached_bytes, 0);
+  OK(mf_pools_trim(0, &err));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(each_memory_goes_to_the_other_driver),
@@ -290,6 +308,7 @@ int main(void) {
       SPEC(two_who_read_do_not_wait),
       SPEC(a_wait_for_the_other_driver_that_fails_is_told),
       SPEC(no_stream_waits_for_the_other_drivers),
+      SPEC(a_trim_of_both_tells_of_the_first),
   };
   if (!other_open()) return 77;
   if (other_is_simulated() && !second_open()) return 1;
