@@ -45,11 +45,12 @@ TURNS = {"compiled": 8, "interpreted": 1, "interruptible": 1}
 LIMITS = {"the_state_reaches_its_limit", "the_state_comes_near_its_limit"}
 
 
-def known(event, kind, name, mode, in_lua):
-    """Why this is left out: what is known to go wrong, and is not right yet; or None."""
+def known(event, kind, name, mode, in_lua, several=False):
+    """Why this is left out: what is known to go wrong, and is not right yet; or None. What an event may raise it does
+    where another one has prepared that."""
     if event.name == "interrupts" and kind == "lua-gc" and mode == "compiled":
         return "an interrupt that takes effect in a finalizer at the exit of compiled code crashes LuaJIT 2.1.0-beta3"
-    raises = event.raises is not None or event.name == "interrupts"
+    raises = event.raises is not None or event.name == "interrupts" or (several and event.allows)
     if name in operations.OWE and (raises or event.name in LIMITS):
         return "an error between two calls loses a struct that is nobody's yet, as it may"
     if (in_lua or name in operations.LUA_HAS_TENSORS) and kind == "lua" and raises:
@@ -342,10 +343,8 @@ class Campaign:
 
     def is_known(self, strikes, name, mode):
         """Each event is asked about each kind, because one may strike inside of another."""
-        kinds = [kind for _, kind, _ in strikes]
-        why = {
-            known(events.EVENTS[e], kind, name, mode, name in self.in_lua) for e, _, _ in strikes for kind in kinds
-        } - {None}
+        kinds, facts = [kind for _, kind, _ in strikes], (name, mode, name in self.in_lua, len(strikes) > 1)
+        why = {known(events.EVENTS[e], kind, *facts) for e, _, _ in strikes for kind in kinds} - {None}
         self.left_out.update(why)
         return bool(why)
 

@@ -146,10 +146,10 @@ function helpers.collect_always(on)
   end
 end
 
--- Runs an operation so often that it is compiled where that is on. It keeps `point`, because the finalizers above may
--- still run when all else is gone.
+-- Runs an operation so often that it is compiled where that is on. It keeps `point` and `tell`, because the finalizers
+-- above may still run when all else is gone.
 function helpers.run(name, count)
-  local operation = point and operations[name]
+  local operation = point and tell and operations[name]
   for _ = 2, count do
     operation()
   end
