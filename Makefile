@@ -48,6 +48,7 @@ matrix: build ## every array library with every other, through Moonferry (ONLY="
 
 mutants: setup ## takes one ordering step after another out of the runtime: does a spec notice?
 	@specs/build dev
+	@specs/build tsan
 	@.venv/bin/python specs/mutants
 
 bench-gpu: setup ## what the device layer costs on this machine's GPU, beside CuPy and PyTorch

@@ -7,6 +7,7 @@ have several.
 
 import os
 import re
+import sys
 from pathlib import Path
 
 from . import find
@@ -32,6 +33,7 @@ OF_THREADS = re.compile(r"lock|atomic|cond|once|thread|alone|polling")
 FLAGS = ["-std=c11", "-O1", "-g0", "-w", "-fPIC", "-D_GNU_SOURCE", f"-I{ROOT}/runtime/include", f"-I{SOURCES}"]
 FLAGS += [f"-I{DEV}/include", f"-I{ROOT}/specs/sim/include", '-DMF_BUILD_ID="mutant"']
 KINDS = {"dev": [], "tsan": ["-fsanitize=thread"]}
+BUILDS = {"dev": DEV, "tsan": TSAN}
 
 
 class DeviceSpec(Spec):
@@ -79,6 +81,8 @@ class Runtime(Judge):
     def objects_of(self, kind):
         """Of the files without mutations."""
         if kind not in self.objects:
+            if not (BUILDS[kind] / "specs").exists():
+                sys.exit(f"{BUILDS[kind]} has no specs; specs/build {kind} makes them")
             folder = WORK / kind
             folder.mkdir(exist_ok=True)
             objects = {source.name: folder / (source.name + ".o") for source in sorted(SOURCES.glob("*.c"))}
