@@ -192,10 +192,7 @@ static void blocks_are_filled(void **state) {
 static void a_fill_that_fails_in_part_is_told(void **state) {
   enum { SLICES = 3 };
   (void)state;
-  if (!simulated()) {
-    print_message("skipped: a real driver cannot be told to fail\n");
-    skip();
-  }
+  needs_simulator();
   char *host = take(MF__PINNED, MF_STREAM_DEFAULT);
   const mf__block_copy job = {.dst = host, .width = 5, .height = 2, .depth = SLICES, .dst_pitch = 32, .dst_slice = 128};
   for (int i = 1; i <= SLICES; i++) {

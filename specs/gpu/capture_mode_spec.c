@@ -4,14 +4,6 @@
 
 enum { NBYTES = 256 };
 
-static void needs_devices(int32_t wanted) {
-  int32_t n = 0;
-  OK(gpu->device_count(&n, &err));
-  if (n >= wanted) return;
-  print_message("skipped: %d devices are needed\n", wanted);
-  skip();
-}
-
 static void a_capture_has_a_name(void **state) {
   mf__entered before;
   mf_stream a = 0, b = 0;
@@ -83,7 +75,7 @@ static void a_mode_that_stayed_is_given_back_later(void **state) {
   void *p = NULL;
   (void)state;
   needs_devices(1);
-  if (!simulated()) skip();
+  needs_simulator();
   OK(gpu->enter(0, &before, &err));
   OK(gpu->stream_create(&s, &err));
   for (int always = 0; always < 2; always++) {
@@ -185,7 +177,7 @@ static void forgetting_a_device_breaks_no_capture(void **state) {
 static void a_stream_of_ours_that_cannot_be_ended_leaves_no_error(void **state) {
   (void)state;
   needs_devices(1);
-  if (!simulated()) skip();
+  needs_simulator();
   make_what_is_forgotten();
   sim_reset();
   sim_fail("hipStreamDestroy:999,hipMemPoolDestroy:999");

@@ -6,14 +6,6 @@
 
 enum { NBYTES = 256 };
 
-static void needs_devices(int32_t wanted) {
-  int32_t n = 0;
-  OK(gpu->device_count(&n, &err));
-  if (n >= wanted) return;
-  print_message("skipped: %d devices are needed\n", wanted);
-  skip();
-}
-
 /* The caller works on device 1 while ours is 0. */
 static void *go_elsewhere(void) {
   if (IS_HIP) {
@@ -85,10 +77,7 @@ static void a_failure_does_not_move_the_caller(void **state) {
   mf__entered before;
   (void)state;
   needs_devices(2);
-  if (!simulated()) {
-    print_message("skipped: a real driver cannot be told to fail\n");
-    skip();
-  }
+  needs_simulator();
   void *const elsewhere = go_elsewhere();
   for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
     sim_reset();
@@ -195,7 +184,7 @@ static void a_failure_without_words_is_told_all_the_same(void **state) {
   mf__entered before;
   (void)state;
   needs_devices(1);
-  if (!simulated()) skip();
+  needs_simulator();
   OK(gpu->enter(0, &before, &err));
   sim_fail("cuGetErrorString:999:once,cuStreamSynchronize:999:once");
   FAILS(gpu->stream_synchronize(MF_STREAM_DEFAULT, &err), MF_EDRIVER);

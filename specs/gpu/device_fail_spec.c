@@ -24,12 +24,6 @@ static void queue_end(const mf__queue *q) {
   gpu->leave(&before);
 }
 
-static void needs_simulator(void) {
-  if (simulated()) return;
-  print_message("skipped: a real driver cannot be told to fail\n");
-  skip();
-}
-
 /* Queue b is captured. */
 static void begin_capture(void) {
   mf__entered before;

@@ -217,10 +217,7 @@ static void every_call_fails_in_turn(void **state) {
   static const int codes[] = {1, 2, 201, 400, 719, 801, 900, 906, 999};
   int struck = 0;
   (void)state;
-  if (!simulated()) {
-    print_message("skipped: a real driver cannot be told to fail\n");
-    skip();
-  }
+  needs_simulator();
   OK(gpu->device_count(&n, &err));
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
     for (size_t k = 0; k < sizeof codes / sizeof *codes; k++)

@@ -62,22 +62,6 @@ static void be_simulated(void) {
   CHECK(simulated());
 }
 
-static bool under_simulator(void) {
-  const pid_t pid = fork();
-  if (pid == 0) {
-    if (!simulated()) _exit(1);
-    _exit(0);
-  }
-  int status = 1;
-  return waitpid(pid, &status, 0) == pid && status == 0;
-}
-
-static void needs_simulator(void) {
-  if (under_simulator()) return;
-  print_message("skipped: a real driver cannot be told to fail\n");
-  skip();
-}
-
 #if !IS_HIP
 static void too_old(void) {
   refused("for CUDA 11.0; 11.3 or newer is needed");
@@ -85,7 +69,7 @@ static void too_old(void) {
 
 static void a_driver_too_old_is_told_what_is_needed(void **state) {
   (void)state;
-  needs_simulator();
+  needs_simulator_later();
   in_child("SIM_DRIVER_VERSION=11000", too_old);
 }
 #endif
@@ -94,7 +78,7 @@ static void use_everything(void);
 
 static void the_oldest_driver_is_enough(void **state) {
   (void)state;
-  needs_simulator();
+  needs_simulator_later();
   if (!IS_HIP) in_child("SIM_DRIVER_VERSION=11030", use_everything);
   if (IS_HIP) in_child("SIM_LEDGER=off SIM_DRIVER_VERSION=60000000", use_everything);
   in_child("SIM_LEDGER=off", use_everything);
@@ -102,7 +86,7 @@ static void the_oldest_driver_is_enough(void **state) {
 
 static void one_device_is_enough(void **state) {
   (void)state;
-  needs_simulator();
+  needs_simulator_later();
   in_child("SIM_LEDGER=off SIM_DEVICES=1", use_everything);
 }
 
@@ -112,7 +96,7 @@ static void none(void) {
 
 static void a_machine_without_devices_says_so(void **state) {
   (void)state;
-  needs_simulator();
+  needs_simulator_later();
   in_child("SIM_DEVICES=0", none);
 }
 
@@ -123,7 +107,7 @@ static void broken(void) {
 
 static void a_driver_that_does_not_start_is_quoted(void **state) {
   (void)state;
-  needs_simulator();
+  needs_simulator_later();
   in_child("SIM_FAIL=" FIRST ":999", broken);
 }
 
@@ -155,7 +139,7 @@ static const char *const optional[] = {
 static void each_missing_function_is_named(void **state) {
   char setting[128];
   (void)state;
-  needs_simulator();
+  needs_simulator_later();
   for (size_t i = 0; i < sizeof required / sizeof *required; i++) {
     missing = required[i];
     snprintf(setting, sizeof setting, "SIM_MISSING=%s", missing);
@@ -206,7 +190,7 @@ static void use_everything(void) {
 static void without_an_optional_function_the_rest_works(void **state) {
   char setting[128];
   (void)state;
-  needs_simulator();
+  needs_simulator_later();
   for (size_t i = 0; i < sizeof optional / sizeof *optional; i++) {
     snprintf(setting, sizeof setting, "SIM_LEDGER=off SIM_MISSING=%s", optional[i]);
     in_child(setting, use_everything);
@@ -228,7 +212,7 @@ static void capture_unnamed(void) {
 
 static void a_capture_without_a_name_is_refused(void **state) {
   (void)state;
-  needs_simulator();
+  needs_simulator_later();
   in_child(IS_HIP ? "SIM_LEDGER=off SIM_MISSING=hipStreamGetCaptureInfo"
                   : "SIM_LEDGER=off SIM_MISSING=cuStreamGetCaptureInfo", capture_unnamed);
 }
@@ -259,7 +243,7 @@ static void free_without_pools(void) {
 
 static void without_pools_memory_is_freed_all_the_same(void **state) {
   (void)state;
-  needs_simulator();
+  needs_simulator_later();
   in_child(IS_HIP ? "SIM_LEDGER=off SIM_MISSING=hipMemPoolCreate" : "SIM_LEDGER=off SIM_MISSING=cuMemPoolCreate",
            free_without_pools);
 }
@@ -277,7 +261,7 @@ static void refuse_kernels(void) {
 
 static void a_driver_without_kernels_says_so(void **state) {
   (void)state;
-  needs_simulator();
+  needs_simulator_later();
   in_child("SIM_LEDGER=off SIM_MISSING=cuLaunchKernel", refuse_kernels);
 }
 
@@ -306,7 +290,7 @@ static void ask_where_it_is_exclusive(void) {
 
 static void whether_managed_memory_is_shared_is_asked_once(void **state) {
   (void)state;
-  needs_simulator();
+  needs_simulator_later();
   in_child("SIM_LEDGER=off SIM_MANAGED=shared", ask_where_it_is_shared);
   in_child("SIM_LEDGER=off SIM_MANAGED=exclusive", ask_where_it_is_exclusive);
 }
@@ -339,7 +323,7 @@ static void locate_nothing(void) {
 
 static void a_stream_is_located_by_what_the_runtime_has(void **state) {
   (void)state;
-  needs_simulator();
+  needs_simulator_later();
   in_child("SIM_LEDGER=off", locate_streams);
   in_child("SIM_LEDGER=off SIM_MISSING=hipGetStreamDeviceId", locate_streams);
   in_child("SIM_LEDGER=off SIM_MISSING=hipStreamGetDevice", locate_streams);
@@ -366,7 +350,7 @@ static void open_from_many(void) {
 
 static void a_driver_is_opened_once(void **state) {
   (void)state;
-  needs_simulator();
+  needs_simulator_later();
   in_child("SIM_LEDGER=off", open_from_many);
 }
 
@@ -397,13 +381,13 @@ static void fork_after_use(void) {
 
 static void a_forked_child_is_told_to_start_anew(void **state) {
   (void)state;
-  needs_simulator();
+  needs_simulator_later();
   in_child("SIM_LEDGER=off", fork_after_use);
 }
 
 static void a_child_forked_before_any_use_is_free(void **state) {
   (void)state;
-  needs_simulator();
+  needs_simulator_later();
   in_child("SIM_LEDGER=off", be_simulated);
   in_child("SIM_LEDGER=off", use_everything);
 }

@@ -175,4 +175,28 @@ static inline void in_child(const char *settings, child_fn fn) {
     }                                                                                \
   } while (0)
 
+static inline void needs_devices(int32_t wanted) {
+  int32_t n = 0;
+  OK(gpu->device_count(&n, &err));
+  if (n >= wanted) return;
+  print_message("skipped: %d devices are needed\n", wanted);
+  skip();
+}
+
+static inline void needs_simulator(void) {
+  if (simulated()) return;
+  print_message("skipped: a real driver cannot be told to fail\n");
+  skip();
+}
+
+/* The same before this process opens the driver: a child finds out, which may open it. */
+static inline void needs_simulator_later(void) {
+  const pid_t pid = fork();
+  int status = 1;
+  if (pid == 0) _exit(simulated() ? 0 : 1);
+  if (waitpid(pid, &status, 0) == pid && status == 0) return;
+  print_message("skipped: a real driver cannot be told to fail\n");
+  skip();
+}
+
 #endif
