@@ -130,7 +130,7 @@ op["py.collect"] = function()
   local held = bench.noisy() -- luacheck: ignore 231
   held = nil -- luacheck: ignore 311
   collectgarbage()
-  return py.collect() >= 0
+  return select("#", py.collect()) == 0
 end
 op["py.collect-weighed"] = function() return #bench.noisy(py.tuple { 100, 100 }) end
 op["py.tensor"] = function() return plain(py.tensor(bench.Producer(bench.noisy()))) end
