@@ -22,8 +22,8 @@ from . import find, schemata
 ROOT = Path(__file__).resolve().parent.parent.parent
 WORK = ROOT / "build" / "mutants"
 USUAL = WORK / "usual.json"  # how long each spec took
-# A spec that runs so many times as long as without the mutation, and so long at least, hangs.
-PATIENCE, PATIENCE_SECONDS = 10, 10
+# A spec that runs so many times as long as without the mutation, and so long beyond that, hangs.
+PATIENCE, PATIENCE_SECONDS = 4, 10
 MEMORY = 6 << 30
 
 
@@ -77,7 +77,7 @@ class Spec:
 
     def judge(self, where, number=0, reached=None):
         """Why the mutant of that number fails it; "" if it does not."""
-        patience = 600 if self.usual is None else max(PATIENCE_SECONDS, PATIENCE * self.usual)
+        patience = 600 if self.usual is None else PATIENCE_SECONDS + PATIENCE * self.usual
         env = {**self.environment(where), "MUTANT": str(number)}
         began = time.monotonic()
         if reached is not None:
