@@ -104,7 +104,7 @@ typedef struct mf__ref {
  */
 mf__ref *mf__ref_new(PyObject *object);
 
-/* Of the list that begins at ${newest}, which is going away: its references will not look for it. */
+/* Cuts the references of the list that begins at ${newest} off from it, because it is about to be freed. */
 void mf__refs_forget(mf__ref **newest);
 
 /* Queues ${ref} to be given back. Any thread, no GIL, no lock, no allocation: fit for a finalizer. */

@@ -42,7 +42,7 @@ static void unlink_ref(mf__ref *ref) {
   }
 }
 
-/* They stay linked with one another until each is given back, which takes it out from between the others. */
+/* They stay linked with one another: each leaves its neighbours when it is given back. */
 void mf__refs_forget(mf__ref **newest) {
   for (mf__ref *ref = *newest; ref != NULL; ref = ref->older) ref->newest = NULL;
 }

@@ -203,11 +203,23 @@ static inline void in_fork(void (*fn)(void)) {
   assert_int_equal(status_in_fork(fn), 0);
 }
 
-/* The status of a child that opens the driver under a setting of the simulator's, 0 on a real one. The simulator reads
- * its settings when it is opened, so the parent must not have opened it yet. */
-static inline int with_setting(const char *name, const char *value, void (*fn)(void)) {
+static void (*run_alone)(void);
+
+static inline void open_and_run(void) {
+  if (other_open() && other_is_simulated()) run_alone();
+}
+
+/* The same of a child that opens the simulated driver before it runs fn, which its parent must not have done yet; 0
+ * without running fn on a real driver. */
+static inline int status_alone(void (*fn)(void)) {
+  run_alone = fn;
+  return status_in_fork(open_and_run);
+}
+
+/* The same under a setting of the simulator's, which reads it when it is opened. */
+static inline int status_with(const char *name, const char *value, void (*fn)(void)) {
   setenv(name, value, 1);
-  const int status = status_in_fork(fn);
+  const int status = status_alone(fn);
   unsetenv(name);
   return status;
 }

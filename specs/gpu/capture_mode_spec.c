@@ -187,18 +187,8 @@ static void a_stream_of_ours_that_cannot_be_ended_leaves_no_error(void **state) 
 }
 #endif
 
-static int clean(void **state) {
-  (void)state;
-  gpu->device_forget(0);
-  gpu->device_forget(1);
-  sim_clean();
-  assert_int_equal(sim_left("pools"), 0);
-  sim_reset();
-  return 0;
-}
-
 int main(void) {
-#define SPEC(name) cmocka_unit_test_teardown(name, clean)
+#define SPEC(name) cmocka_unit_test_teardown(name, forget_all)
   const struct CMUnitTest specs[] = {
       SPEC(a_capture_has_a_name),
       SPEC(what_a_capture_forbids_is_called_that),

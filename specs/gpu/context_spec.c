@@ -274,18 +274,8 @@ static void threads_have_their_own_device(void **state) {
   }
 }
 
-static int clean(void **state) {
-  (void)state;
-  gpu->device_forget(0);
-  gpu->device_forget(1);
-  sim_clean();
-  assert_int_equal(sim_left("pools"), 0);
-  sim_reset();
-  return 0;
-}
-
 int main(void) {
-#define SPEC(name) cmocka_unit_test_teardown(name, clean)
+#define SPEC(name) cmocka_unit_test_teardown(name, forget_all)
   const struct CMUnitTest specs[] = {
       SPEC(the_callers_context_stays),
       SPEC(what_is_current_is_not_made_so),

@@ -46,27 +46,29 @@ static int done_or_failed(int rc, bool done) {
   return rc == MF_OK && !done ? MF_EDRIVER : rc;
 }
 
-static int take_an_event(void) {
-  void *event = NULL;
-  const int rc = mf__event_take(gpu, 0, &event, &err);
+/* A call that fails gives no event. */
+static int given(int rc, void *event) {
   if (rc == MF_OK) mf__event_give(gpu, 0, event);
   else assert_null(event);
   return rc;
+}
+
+static int take_an_event(void) {
+  void *event = NULL;
+  const int rc = mf__event_take(gpu, 0, &event, &err);
+  return given(rc, event);
 }
 
 static int mark_queue(void) {
   void *event = NULL;
   const int rc = mf__queue_mark(&a, &event, NULL, &err);
-  if (rc == MF_OK) mf__event_give(gpu, 0, event);
-  else assert_null(event);
-  return rc;
+  return given(rc, event);
 }
 
 static int mark_elsewhere(void) {
   void *event = NULL;
   const int rc = mf__queue_mark(&elsewhere, &event, NULL, &err);
-  if (rc == MF_OK) mf__event_give(gpu, 0, event);
-  return rc;
+  return given(rc, event);
 }
 
 static int ask_queue(void) {

@@ -194,16 +194,6 @@ static void it_can_wait_for_what_was_released(void **state) {
 
 static int status_of_opening = -1, status_of_end = -1;
 
-static int run_alone(void (*fn)(void)) {
-  int status = 0;
-  const pid_t pid = fork();
-  if (pid == 0) {
-    if (other_open() && other_is_simulated()) fn();
-    _exit(0);
-  }
-  return pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
 static void open_nothing(void) {
   sim_ask_reset();
   if (mf_pools_trim(1000, &err) != MF_OK || sim_ask_calls(NULL) != 0) _exit(1);
@@ -250,7 +240,7 @@ int main(void) {
       EMPTY(all_devices_at_once),
       EMPTY(it_can_wait_for_what_was_released),
   };
-  status_of_opening = run_alone(open_nothing);
-  status_of_end = run_alone(keep_a_cache);
+  status_of_opening = status_alone(open_nothing);
+  status_of_end = status_alone(keep_a_cache);
   return RUN(tests);
 }

@@ -126,7 +126,6 @@ static void a_driver_that_keeps_its_memory_is_told(void **state) {
 static int status_of_little_memory = -1;
 
 static void hand_memory_on(void) {
-  if (!other_open() || !other_is_simulated()) return;
   enum { MOST = 4 << 20 };
   mf_tensor *kept, *large;
   const DLDevice device = gpu(0);
@@ -323,6 +322,6 @@ int main(void) {
       SPEC(threads_on_one_stream),
       SPEC(threads_on_their_per_thread_streams),
   };
-  status_of_little_memory = with_setting("SIM_MEMORY", "6M", hand_memory_on);
+  status_of_little_memory = status_with("SIM_MEMORY", "6M", hand_memory_on);
   return RUN(tests);
 }

@@ -228,21 +228,16 @@ static void managed_memory_of_the_devices_alone(void **state) {
   mf_tensor_release(t);
 }
 
+static void begin_anew_with_exclusive_memory(void) {
+  (void)setenv("SIM_MANAGED", "exclusive", 1);
+  (void)execl("/proc/self/exe", "request_spec", "exclusive", (char *)NULL);
+  _exit(1);
+}
+
 static void where_managed_memory_is_exclusive(void **state) {
-  int status;
   (void)state;
   ONLY_SIMULATED
-  if (other_managed_type() == 0) return;
-  fflush(NULL);
-  const pid_t child = fork();
-  if (child == 0) {
-    (void)setenv("SIM_MANAGED", "exclusive", 1);
-    (void)execl("/proc/self/exe", "request_spec", "exclusive", (char *)NULL);
-    _exit(1);
-  }
-  assert_int_equal(waitpid(child, &status, 0), child);
-  assert_true(WIFEXITED(status));
-  assert_int_equal(WEXITSTATUS(status), 0);
+  if (other_managed_type() != 0) in_fork(begin_anew_with_exclusive_memory);
 }
 
 int main(int argc, char **argv) {

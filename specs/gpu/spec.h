@@ -151,6 +151,17 @@ static inline void sim_clean(void) {
     if (sim_left(sorts[i]) != 0) fail_msg("%s left: %lld", sorts[i], (long long)sim_left(sorts[i]));
 }
 
+/* The end of a spec that used the backend alone: the devices are given back, with all that the driver held there. */
+static inline int forget_all(void **state) {
+  (void)state;
+  gpu->device_forget(0);
+  gpu->device_forget(1);
+  sim_clean();
+  assert_int_equal(sim_left("pools"), 0);
+  sim_reset();
+  return 0;
+}
+
 /* Runs a spec in a process of its own, with settings for the simulator that only count at its start. */
 typedef void (*child_fn)(void);
 static inline void in_child(const char *settings, child_fn fn) {
@@ -183,10 +194,14 @@ static inline void needs_devices(int32_t wanted) {
   skip();
 }
 
-static inline void needs_simulator(void) {
-  if (simulated()) return;
+static inline void skip_unless(bool is_simulated) {
+  if (is_simulated) return;
   print_message("skipped: a real driver cannot be told to fail\n");
   skip();
+}
+
+static inline void needs_simulator(void) {
+  skip_unless(simulated());
 }
 
 /* The same before this process opens the driver: a child finds out, which may open it. */
@@ -194,9 +209,7 @@ static inline void needs_simulator_later(void) {
   const pid_t pid = fork();
   int status = 1;
   if (pid == 0) _exit(simulated() ? 0 : 1);
-  if (waitpid(pid, &status, 0) == pid && status == 0) return;
-  print_message("skipped: a real driver cannot be told to fail\n");
-  skip();
+  skip_unless(waitpid(pid, &status, 0) == pid && status == 0);
 }
 
 #endif

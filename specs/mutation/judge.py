@@ -134,7 +134,8 @@ class Judge:
         self.specs = {}  # of each build
         self.killers = {}  # of each file, its specs that caught something, the last first
         self.mutated, self.reach = {}, {}
-        self.lock, self.preparing, self.asking = threading.Lock(), threading.Lock(), {}
+        self.lock, self.preparing = threading.Lock(), threading.Lock()
+        self.asking = {}  # the lock of each question which functions of a file a spec reaches
         self.seconds = float("inf")
         self.usual = json.loads(USUAL.read_text()) if USUAL.exists() else {}
 

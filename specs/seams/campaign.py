@@ -45,9 +45,9 @@ TURNS = {"compiled": 8, "interpreted": 1, "interruptible": 1}
 LIMITS = {"the_state_reaches_its_limit", "the_state_comes_near_its_limit"}
 
 
-def known(event, kind, name, mode, in_lua, several=False):
-    """Why this is left out: what is known to go wrong, and is not right yet; or None. What an event may raise it does
-    where another one has prepared that."""
+def known(event, kind, name, mode, in_lua, several):
+    """Why this is left out: what is known to go wrong, and is not right yet; or None. Of several events, one may make
+    another raise what that only allows."""
     if event.name == "interrupts" and kind == "lua-gc" and mode == "compiled":
         return "an interrupt that takes effect in a finalizer at the exit of compiled code crashes LuaJIT 2.1.0-beta3"
     raises = event.raises is not None or event.name == "interrupts" or (several and event.allows)

@@ -36,9 +36,8 @@ class Event:
 
     def applies(self, bench):
         has_state = bench.host is None
-        return {
-            None: True, "state": has_state, "limit": has_state and bench.is_limited, "gpu": bench.device != "cpu"
-        }[self.needs]  # fmt: skip
+        met = {"state": has_state, "limit": has_state and bench.is_limited, "gpu": bench.device != "cpu"}
+        return self.needs is None or met[self.needs]
 
 
 EVENTS = {}

@@ -110,7 +110,8 @@ def profile(frame, event, arg):
 
 
 def is_in_threading():
-    """Its locks are held where it makes a thread: another one that a finalizer makes there waits for ever."""
+    """`threading` holds a lock while it makes a thread. A finalizer that makes another thread there, and waits for it,
+    waits for ever."""
     frame = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename != threading.__file__:
         frame = frame.f_back

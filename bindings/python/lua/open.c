@@ -108,32 +108,31 @@ static int refuse_compiler(lua_State *L) {
 
 /* Up to LuaJIT 2.1.0-beta3 compiled code that has no memory ends the process: lj_err_mem reads the frame at L->base,
  * which compiled code does not keep. Later ones have the time of their commit in place of "0-beta3". */
-static int needs_memory(lua_State *L) {
-  lua_getglobal(L, "jit");
-  if (!lua_istable(L, -1)) return lua_pop(L, 1), 0;
-  lua_getfield(L, -1, "version");
-  const char *version = lua_tostring(L, -1);
-  const int old = version == NULL || strstr(version, "-beta") != NULL || strncmp(version, "LuaJIT 2.0", 10) == 0;
-  lua_pop(L, 2);
-  return old;
+static int is_old(const char *version) {
+  return version == NULL || strstr(version, "-beta") != NULL || strncmp(version, "LuaJIT 2.0", 10) == 0;
 }
 
-/* Why nothing of this state may be compiled; NULL where that may be. A sandbox has no library jit, without which the
- * compiler is off. */
-static const char *why_not_compiled(lua_State *L, const struct plan *plan) {
+/* Why nothing of a state with this LuaJIT may be compiled; NULL where that may be. */
+static const char *why_not_compiled(const struct plan *plan, const char *version) {
   if (plan->interruptible) return "this state is interruptible: compiled code could not be stopped";
-  if (plan->limit != Py_None && needs_memory(L))
+  if (plan->limit != Py_None && is_old(version))
     return "this state has max_memory, and compiled code that meets it would end the process in this version of LuaJIT";
   return NULL;
 }
 
-static void turn_compiler_off(lua_State *L, const char *why) {
-  luaJIT_setmode(L, 0, LUAJIT_MODE_ENGINE | LUAJIT_MODE_OFF);
+/* A sandbox has no library jit, without which the compiler is off. */
+static void choose_compiler(lua_State *L, const struct plan *plan) {
   lua_getglobal(L, "jit");
   if (lua_istable(L, -1)) {
-    lua_pushstring(L, why);
-    lua_pushcclosure(L, refuse_compiler, 1);
-    lua_setfield(L, -2, "on");
+    lua_getfield(L, -1, "version");
+    const char *why = why_not_compiled(plan, lua_tostring(L, -1));
+    lua_pop(L, 1);
+    if (why != NULL) {
+      luaJIT_setmode(L, 0, LUAJIT_MODE_ENGINE | LUAJIT_MODE_OFF);
+      lua_pushstring(L, why);
+      lua_pushcclosure(L, refuse_compiler, 1);
+      lua_setfield(L, -2, "on");
+    }
   }
   lua_pop(L, 1);
 }
@@ -150,8 +149,7 @@ static int fill_state(lua_State *L, void *data) {
   mf__put_fault(L, kit);
   mf__push_flagged(L, Py_None, 0);
   lua_rawseti(L, kit, MF__KIT_NONE);
-  const char *why = why_not_compiled(L, plan);
-  if (why != NULL) turn_compiler_off(L, why);
+  choose_compiler(L, plan);
   if (plan->sandbox) return 0;
   put_path(L, plan->path);
   put_loader(L, kit);
