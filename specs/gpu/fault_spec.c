@@ -2,8 +2,8 @@
  * driver's number, leave nothing behind, keep the caller's context current, and not spoil what comes next. */
 #include "spec.h"
 
-#include "cuda_calls.h"
-#include "hip_calls.h"
+#include "driver/cuda_calls.h"
+#include "driver/hip_calls.h"
 
 enum { NBYTES = 256 };
 

@@ -94,7 +94,7 @@ static void hip_has_no_kernels(void **state) {
 
 #else
 
-#include "backend_cuda.h"
+#include "driver/cuda.h"
 
 /* The number of elements from which on indices have 64 bits, and the way into the half with 32, in the texts' words. */
 #define FROM "2147483648"

@@ -4,8 +4,8 @@
 
 #include <pthread.h>
 
-#include "cuda_calls.h"
-#include "hip_calls.h"
+#include "driver/cuda_calls.h"
+#include "driver/hip_calls.h"
 
 #if IS_HIP
 #define VARIABLE "MOONFERRY_HIP_LIBRARY"

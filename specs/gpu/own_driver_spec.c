@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <sched.h>
 
-#include "driver.h"
+#include "driver/driver.h"
 #include "spec.h"
 
 enum { HANGS_SECONDS = 20, NTHREADS = 4 };

@@ -1,6 +1,6 @@
 /* owner_spec.c: memory of ours comes back at the very moment at which its last reference goes. The steps that two
  * threads would take meanwhile are taken here one by one, in each order. */
-#include "block.h"
+#include "device/block.h"
 #include "spec.h"
 
 enum { NBYTES = 512 };

@@ -18,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "internal.h"
+#include "device/device.h"
 
 #ifdef SPEC_HIP
 #define BACKEND mf__backend_hip

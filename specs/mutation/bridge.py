@@ -32,7 +32,7 @@ class Bridge(Judge):
     """The two modules and the specs that load one of them."""
 
     def __init__(self):
-        sources = [*BRIDGE.glob("*.h"), *BRIDGE.glob("*.c"), *(ROOT / "runtime/src").glob("*.h")]
+        sources = [*BRIDGE.glob("*.h"), *BRIDGE.glob("*.c"), *(ROOT / "runtime/src").rglob("*.h")]
         super().__init__(find.declared([*sources, ROOT / "runtime/include/moonferry.h"]))
 
     def paths(self, names):

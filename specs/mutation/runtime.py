@@ -17,7 +17,7 @@ SOURCES = ROOT / "runtime" / "src"
 DEV, TSAN = (Path(os.environ.get(f"MOONFERRY_BUILD_{n}", ROOT / "build" / n.lower())) for n in ("DEV", "TSAN"))
 FILES = (
     "order.c queue.c retire.c block.c exchange.c transfer.c storage.c owned.c dlpack.c pool.c trim.c stream.c stage.c"
-    " image.c alloc.c backend.c backend_cuda.c backend_hip.c cuda_work.c hip_work.c driver.c cuda_kernel.c copy.c"
+    " image.c alloc.c device.c cuda.c hip.c cuda_work.c hip_work.c driver.c cuda_kernel.c copy.c"
 ).split()
 DRIVERS = {"cuda": ("cuda", "CUDA"), "rocm": ("hip", "HIP")}
 # Those that look inside, those with a device, those without one that reach one of FILES.
@@ -53,7 +53,7 @@ class Runtime(Judge):
     """The library, whole, and its C specs."""
 
     def __init__(self):
-        sources = [*SOURCES.glob("*.h"), *SOURCES.glob("*.c"), ROOT / "runtime/include/moonferry.h"]
+        sources = [*SOURCES.rglob("*.h"), *SOURCES.rglob("*.c"), ROOT / "runtime/include/moonferry.h"]
         super().__init__(find.declared(sources))
 
     def prepare(self, seconds=None):
@@ -64,7 +64,7 @@ class Runtime(Judge):
         self.specs = {"dev": self.dev_specs(), "tsan": self.tsan_specs()}
 
     def paths(self, names):
-        return [SOURCES / name for name in names or FILES]
+        return [next(SOURCES.rglob(name)) for name in names or FILES]
 
     def builds_for(self, mutant):
         return KINDS if OF_THREADS.search(mutant.old + mutant.what) else ["dev"]
@@ -85,10 +85,10 @@ class Runtime(Judge):
                 sys.exit(f"{BUILDS[kind]} has no specs; specs/build {kind} makes them")
             folder = WORK / kind
             folder.mkdir(exist_ok=True)
-            objects = {source.name: folder / (source.name + ".o") for source in sorted(SOURCES.glob("*.c"))}
-            for name, output in objects.items():
-                build(["cc", *FLAGS, *KINDS[kind], "-c", SOURCES / name, "-o", output])
-            self.objects[kind] = objects
+            self.objects[kind] = {}
+            for source in sorted(SOURCES.rglob("*.c")):
+                output = self.objects[kind][source.name] = folder / (source.name + ".o")
+                build(["cc", *FLAGS, *KINDS[kind], "-c", source, "-o", output])
         return self.objects[kind]
 
     def link(self, kind, objects, output):

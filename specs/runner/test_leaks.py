@@ -11,7 +11,7 @@ SPECS = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(SPECS))
 import leaks  # noqa: E402
 
-SOURCE = f"{leaks.ROOT}/runtime/src/storage.c:27"
+SOURCE = f"{leaks.ROOT}/runtime/src/core/storage.c:27"
 REPORT = """
 ==7==ERROR: LeakSanitizer: detected memory leaks
 

@@ -9,7 +9,7 @@
  *
  * A slot also keeps one free block of each small size: exchanges allocate and free the same few sizes over
  * and over, and malloc costs them more than all the rest. */
-#include "internal.h"
+#include "core/core.h"
 
 #include <pthread.h>
 #include <stdlib.h>

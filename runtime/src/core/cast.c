@@ -1,5 +1,5 @@
 /* cast.c: elements from one dtype to another, and filling. The rules of conversion are codec.c's. */
-#include "internal.h"
+#include "core/core.h"
 
 typedef struct cast_ctx {
   mf__codec to;

@@ -1,6 +1,6 @@
 /* codec.c: one element in memory to a value and back, for every dtype that has arithmetic. A codec is found
  * once per operation; loading and storing cannot fail. It must not know about layouts. */
-#include "internal.h"
+#include "core/core.h"
 
 #include <string.h>
 

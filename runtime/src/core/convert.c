@@ -3,7 +3,7 @@
  * not common (packed, narrow floats as targets, uint64 as a float) stays with codec.c.
  *
  * Invariant: the result of a row is what codec.c gives element by element, but for the payload of a NaN. */
-#include "internal.h"
+#include "core/core.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
  * converts is cast.c.
  *
  * Invariant: the source is read as it was before the copy, however the two overlap. */
-#include "internal.h"
+#include "core/core.h"
 
 #include <string.h>
 

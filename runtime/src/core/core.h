@@ -1,9 +1,9 @@
-/* internal.h: what the files of the runtime share, in the order of the layers (error at the bottom). A file
+/* core.h: what the files of the runtime share, in the order of the layers (error at the bottom). A file
  * calls only what stands above its own section. Nothing here is visible outside libmoonferry. */
-#ifndef MOONFERRY_INTERNAL_H
-#define MOONFERRY_INTERNAL_H
+#ifndef MOONFERRY_CORE_H
+#define MOONFERRY_CORE_H
 
-#include "device.h"
+#include "device/device.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,6 +1,6 @@
 /* dtype.c: DLDataType as names and widths. The table below is the only list of dtype codes; every
  * (code, bits, lanes) that DLPack 1.3 allows has exactly one name. It must not know about values. */
-#include "internal.h"
+#include "core/core.h"
 
 #include <stdio.h>
 #include <string.h>

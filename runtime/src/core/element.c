@@ -1,5 +1,5 @@
 /* element.c: one element at a time, checked, and the comparison of all of them. */
-#include "internal.h"
+#include "core/core.h"
 
 #include <string.h>
 

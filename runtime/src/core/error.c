@@ -1,6 +1,6 @@
 /* error.c: the names of the statuses and the filling of mf_error. It keeps no state: an error lives in the
  * caller's struct or nowhere. It must not allocate, so that running out of memory can be reported. */
-#include "internal.h"
+#include "core/core.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
  *
  * Invariant: a layout derived from a checked one reaches only places that the checked one reaches; an axis
  * of extent 0 or 1 may carry any stride, and its stride is never multiplied. */
-#include "internal.h"
+#include "core/core.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
  * twice. Everything rounds once, to nearest with ties to even, whatever the way to the target.
  *
  * It must not know about tensors or memory. */
-#include "internal.h"
+#include "core/core.h"
 
 #include <math.h>
 

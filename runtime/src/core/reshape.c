@@ -1,7 +1,7 @@
 /* reshape.c: the layout operations that change the number of axes: reshape, broadcast, squeeze, expand,
  * diagonal, and the resizing of the last axis when a dtype is reinterpreted. It goes on where layout.c ends,
  * under the same invariant. */
-#include "internal.h"
+#include "core/core.h"
 
 #include <string.h>
 

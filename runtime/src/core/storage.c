@@ -7,7 +7,7 @@
  * storage no longer exists; no lock is held then. This file is the only one that calls foreign code, and it does so
  * only below the functions that moonferry.h names for it: elsewhere the last reference of a storage puts it into the
  * due list, which needs no memory. It must not know about shapes or dtypes. */
-#include "internal.h"
+#include "core/core.h"
 
 typedef enum origin_kind { OWNED, WRAPPED, IMPORTED, IMPORTED_LEGACY } origin_kind;
 

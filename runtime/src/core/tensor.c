@@ -1,6 +1,6 @@
 /* tensor.c: the immutable description of a tensor over one storage: making it, counting references, telling
  * what it is. Everything in it but the reference count is written once, before anybody else can see it. */
-#include "internal.h"
+#include "core/core.h"
 
 #include <string.h>
 

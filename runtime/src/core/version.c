@@ -1,5 +1,5 @@
 /* version.c: which library this is. The build sets MF_BUILD_ID; see CMakeLists.txt. */
-#include "internal.h"
+#include "core/core.h"
 
 #ifndef MF_BUILD_ID
 #error "MF_BUILD_ID must be defined by the build"

@@ -1,6 +1,6 @@
 /* view.c: new tensors over the memory of an old one. The arithmetic is layout.c's and reshape.c's; here a
  * finished layout becomes a tensor, or nothing happens at all. */
-#include "internal.h"
+#include "core/core.h"
 
 /* Where the layout's element 0 lies. Without elements the place does not matter, and strides that no check
  * has seen must not move it. */

@@ -1,6 +1,6 @@
 /* walk.c: going over one or two layouts of the same shape in rows, with as few and as long rows as the
  * strides allow. Everything that touches many elements is a row function under this walk. */
-#include "internal.h"
+#include "core/core.h"
 
 static int64_t magnitude(int64_t stride) {
   return stride < 0 ? -stride : stride;

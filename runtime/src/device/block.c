@@ -8,7 +8,7 @@
  *
  * Invariant: a mark goes when its event was found done, or when the one stream that was made to wait for it gets the
  * block. It must not know how blocks are kept. */
-#include "block.h"
+#include "device/block.h"
 
 #include <stdlib.h>
 

@@ -2,7 +2,7 @@
 #ifndef MOONFERRY_BLOCK_H
 #define MOONFERRY_BLOCK_H
 
-#include "internal.h"
+#include "core/core.h"
 
 typedef struct mf__home {
   mf_stream stream;

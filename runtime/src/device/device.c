@@ -1,6 +1,6 @@
-/* backend.c: which kinds of devices there are, their names, and which of them this library can drive: the cpu, and
+/* device.c: which kinds of devices there are, their names, and which of them this library can drive: the cpu, and
  * what a driver has. A kind without one is refused here, with the reason, so that nobody else has to ask. */
-#include "internal.h"
+#include "core/core.h"
 
 #include <stdio.h>
 #include <string.h>

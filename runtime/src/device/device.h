@@ -1,15 +1,15 @@
-/* device.h: the layers between a driver and a memory: devices, streams, who waits for whom, pools. internal.h includes
+/* device.h: the layers between a driver and a memory: devices, streams, who waits for whom, pools. core.h includes
  * it. A file calls what stands above its own section; order.c and stream.c call mf__retire_poll and its like, too,
  * because what waits is looked at by the way. */
 #ifndef MOONFERRY_DEVICE_H
 #define MOONFERRY_DEVICE_H
 
-#include "backend.h"
+#include "device/backend.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* backend.c: which devices there are */
+/* device.c: which devices there are */
 
 /* What a DLDevice means: no backend for the plain host. */
 typedef struct mf__device {

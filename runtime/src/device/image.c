@@ -3,7 +3,7 @@
  *
  * Invariant: only bytes that hold an element of the two tensors are read or written. What lies between them may be
  * another view's, which another thread or another library writes meanwhile. It must not know which driver there is. */
-#include "internal.h"
+#include "core/core.h"
 
 #include <string.h>
 

@@ -8,7 +8,7 @@
  *
  * It must not know about tensors, or what the numbers of the Python protocol mean. */
 #define _POSIX_C_SOURCE 200809L
-#include "internal.h"
+#include "core/core.h"
 
 #include <sched.h>
 #include <string.h>

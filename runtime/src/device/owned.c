@@ -4,7 +4,7 @@
  * Invariant: every block that a pool has of a driver is in the list, sorted by address. A block's owner is the storage
  * that has its memory, and is living while the block names it: who drops the last reference takes the name out under
  * the owner's lock. It must not know how blocks are kept. */
-#include "block.h"
+#include "device/block.h"
 
 #include <sched.h>
 #include <string.h>

@@ -9,7 +9,7 @@
  *
  * Kept memory outlives every tensor and any allocator that a program sets, so that the blocks' headers are malloc's and
  * not counted as mf_ledger.blocks. It must not know about tensors or storages. */
-#include "block.h"
+#include "device/block.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -9,7 +9,7 @@
  * beyond such a wait.
  *
  * It must not know what is released. */
-#include "internal.h"
+#include "core/core.h"
 
 enum { LOOKS_PER_POLL = 4, MAX_TRIES = 2 };
 

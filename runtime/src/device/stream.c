@@ -3,7 +3,7 @@
  *
  * Invariant: a stream of ours that was given back stays with us, for the next who asks, as long as a record or kept
  * memory may still name it: a record can always be waited for. It must not know who waits for whom. */
-#include "internal.h"
+#include "core/core.h"
 
 #include <stdlib.h>
 

@@ -13,7 +13,7 @@
  *
  * Invariant: every step is ordered by the records of what it reads and writes, and temporaries are tensors with
  * records, so that they return to the pool behind the work that uses them. It must not know which driver there is. */
-#include "internal.h"
+#include "core/core.h"
 
 #include <string.h>
 

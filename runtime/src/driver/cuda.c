@@ -1,9 +1,9 @@
-/* backend_cuda.c: mf__backend on the CUDA driver's interface: opening it, contexts, memory, streams and events. Work
+/* cuda.c: mf__backend on the CUDA driver's interface: opening it, contexts, memory, streams and events. Work
  * that is queued is in cuda_work.c. It must not know what a tensor is, nor when work must be ordered.
  *
  * Invariant: the calling thread's current context after leave is the one before enter, whatever failed between. The
  * primary context of each device is retained once, and everything of ours lives in it. */
-#include "backend_cuda.h"
+#include "driver/cuda.h"
 
 #include <string.h>
 

@@ -1,10 +1,10 @@
-/* backend_cuda.h: what the files of the CUDA backend share: the table of the driver's functions, and what is kept
+/* cuda.h: what the files of the CUDA backend share: the table of the driver's functions, and what is kept
  * for each device. */
-#ifndef MOONFERRY_BACKEND_CUDA_H
-#define MOONFERRY_BACKEND_CUDA_H
+#ifndef MOONFERRY_CUDA_H
+#define MOONFERRY_CUDA_H
 
-#include "cuda_calls.h"
-#include "driver.h"
+#include "driver/cuda_calls.h"
+#include "driver/driver.h"
 
 typedef struct mf__cuda {
 #define MEMBER(name, version, params) CUresult(*name) params;

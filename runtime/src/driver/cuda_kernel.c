@@ -3,7 +3,7 @@
  *
  * The text is PTX 6.0 for the oldest GPUs that drivers of today have, so any driver compiles it for any of its GPUs.
  * Each element size has a module of its own, made when it is first needed. */
-#include "backend_cuda.h"
+#include "driver/cuda.h"
 
 
 /* The kernel's one parameter is the job itself; the text below has its offsets. */

@@ -1,6 +1,6 @@
 /* cuda_work.c: what the CUDA backend queues on a stream by the driver's own calls: copies and fills. It must not know
  * why. */
-#include "backend_cuda.h"
+#include "driver/cuda.h"
 
 static int copy_plane(const mf__block_copy *job, CUstream stream, mf_error *err) {
   const CUDA_MEMCPY2D copy = {.srcMemoryType = CU_MEMORYTYPE_UNIFIED,

@@ -4,7 +4,7 @@
  * Invariant: a table is complete before its driver is called open, and a driver that was open before a fork is
  * never open in the child, because a driver's threads, mappings and locks do not survive one. */
 #define _GNU_SOURCE /* secure_getenv: a program that runs with others' rights loads no library that they name */
-#include "driver.h"
+#include "driver/driver.h"
 
 #include <dlfcn.h>
 #include <stdarg.h>

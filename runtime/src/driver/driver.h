@@ -4,7 +4,7 @@
 #ifndef MOONFERRY_DRIVER_H
 #define MOONFERRY_DRIVER_H
 
-#include "internal.h"
+#include "core/core.h"
 
 #include <pthread.h>
 

@@ -1,9 +1,9 @@
-/* backend_hip.c: mf__backend on the HIP runtime. It must not know what a tensor is, nor when work must be ordered.
+/* hip.c: mf__backend on the HIP runtime. It must not know what a tensor is, nor when work must be ordered.
  *
  * Invariant: the calling thread's current device after leave is the one before enter, whatever failed between. And a
  * failure of ours does not stay behind as the thread's last error, where the program would take it for its own: HIP
  * puts each error there, over whatever the program had not looked at. */
-#include "backend_hip.h"
+#include "driver/hip.h"
 
 mf__hip_table mf__hip;
 

@@ -1,10 +1,10 @@
-/* backend_hip.h: what the files of the HIP backend share: the table of the runtime's functions, and how a call's answer
+/* hip.h: what the files of the HIP backend share: the table of the runtime's functions, and how a call's answer
  * becomes a status. */
-#ifndef MOONFERRY_BACKEND_HIP_H
-#define MOONFERRY_BACKEND_HIP_H
+#ifndef MOONFERRY_HIP_H
+#define MOONFERRY_HIP_H
 
-#include "driver.h"
-#include "hip_calls.h"
+#include "driver/driver.h"
+#include "driver/hip_calls.h"
 
 typedef struct mf__hip_table {
 #define MEMBER(result, name, params) result(*name) params;

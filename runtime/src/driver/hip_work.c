@@ -1,5 +1,5 @@
 /* hip_work.c: what the HIP backend queues on a stream: copies and fills. It must not know why. */
-#include "backend_hip.h"
+#include "driver/hip.h"
 
 static hipPitchedPtr pitched(const void *ptr, int64_t pitch, int64_t slice, int64_t width) {
   return (hipPitchedPtr){(void *)(uintptr_t)ptr, (size_t)pitch, (size_t)width, (size_t)(slice / pitch)};

@@ -3,7 +3,7 @@
  *
  * Invariant: a managed struct is the producer's until import returns MF_OK, and ours from then on. Nothing
  * can fail after that point. */
-#include "internal.h"
+#include "core/core.h"
 
 static int check_memory(const DLTensor *view, const mf__span *span, mf_error *err) {
   const uintptr_t base = (uintptr_t)view->data;

@@ -3,7 +3,7 @@
  *
  * Invariant: a request is refused before anything is queued, or carried out whole. What orders streams is order.c;
  * what copies is transfer.c. */
-#include "internal.h"
+#include "core/core.h"
 
 /* A request that was checked. */
 typedef struct plan {

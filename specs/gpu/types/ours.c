@@ -1,5 +1,5 @@
 /* ours.c: a driver's declarations as the runtime has them. Built once for each driver. */
-#include "driver.h"
+#include "driver/driver.h"
 
 #define SINCE_ROCM_6
 #include "table.h"

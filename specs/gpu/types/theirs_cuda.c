@@ -3,7 +3,7 @@
 #include <cuda.h>
 #include <cudaTypedefs.h>
 
-#include "cuda_calls.h"
+#include "driver/cuda_calls.h"
 #include "table.h"
 
 /* cuGetProcAddress gives the newest that is not newer than what is asked for, so the version is the function's own. */

@@ -7,7 +7,7 @@
 #if HIP_VERSION_MAJOR >= 6
 #define SINCE_ROCM_6
 #endif
-#include "hip_calls.h"
+#include "driver/hip_calls.h"
 #include "table.h"
 
 #define CHECKED(result, name, params) \
