@@ -123,7 +123,7 @@ static void no_more_devices_than_there_is_room_for(void **state) {
 }
 
 /* Who wants to enter a device that is shut waits until it is opened, and is inside then. */
-static const mf__backend of_many = {.driver = &many};
+static const mf__backend of_many = {.gates = many.gates};
 static _Atomic bool entered;
 
 static void *enter_later(void *unused) {
@@ -150,7 +150,7 @@ static void shut_and_open(void) {
     CHECK(!mf__device_shut(&of_many, 1));
     mf__driver_leave(&many, 1);
   }
-  mf__driver_forget(&many, 1);
+  mf__gate_forget(&many.gates[1]);
   CHECK(!mf__device_used(&of_many, 1) && mf__device_shut(&of_many, 1));
   mf__device_open(&of_many, 1);
 }

@@ -17,8 +17,8 @@ static scene scene_open(void) {
   scene s = {0};
   void *data = NULL;
   OK(mf__queue_resolve(&device, MF_STREAM_DEFAULT, false, &place.on, &err));
-  OK(mf__storage_create_on(0, NBYTES, &place, &data, &s.storage, &err));
-  s.block = mf__storage_access(s.storage)->block;
+  OK(mf__memory_create(0, NBYTES, &place, &data, &s.storage, &err));
+  s.block = mf__storage_record(s.storage)->block;
   s.memory = (mf__region){.device = device, .first = data, .nbytes = NBYTES};
   return s;
 }

@@ -16,8 +16,9 @@ from .judge import ROOT, WORK, Judge, Spec, build
 SOURCES = ROOT / "runtime" / "src"
 DEV, TSAN = (Path(os.environ.get(f"MOONFERRY_BUILD_{n}", ROOT / "build" / n.lower())) for n in ("DEV", "TSAN"))
 FILES = (
-    "order.c queue.c retire.c block.c exchange.c transfer.c storage.c owned.c dlpack.c pool.c trim.c stream.c stage.c"
-    " image.c alloc.c device.c cuda.c hip.c cuda_work.c hip_work.c driver.c cuda_kernel.c copy.c"
+    "order.c record.c queue.c retire.c block.c request.c transfer.c move.c storage.c memory.c owned.c import.c export.c"
+    " pool.c trim.c gate.c stream.c stream_own.c wait.c stage.c image.c alloc.c device.c cuda.c cuda_context.c hip.c"
+    " hip_context.c cuda_work.c hip_work.c driver.c cuda_kernel.c copy.c tensor.c stream_number.c"
 ).split()
 DRIVERS = {"cuda": ("cuda", "CUDA"), "rocm": ("hip", "HIP")}
 # Those that look inside, those with a device, those without one that reach one of FILES.
@@ -26,7 +27,7 @@ THREADED = "storm pairs pool_trim pool_forget order retire return transfer crew"
 # What a simulated driver fails at, in turn, takes seconds: one driver's is asked, where a file is not the other's own.
 LONG = {"scenario": "cuda"}
 # Shapes, not order: asked about these files alone.
-SHAPES = {name: "copy.c image.c transfer.c stage.c cuda_work.c hip_work.c".split() for name in ("copy", "scatter")}
+SHAPES = {name: "copy.c image.c transfer.c move.c stage.c cuda_work.c hip_work.c".split() for name in ("copy", "scatter")}
 UNASKED = ("gpu_types_spec", "gpu_large_spec", "gpu_seams_spec")
 OF_THREADS = re.compile(r"lock|atomic|cond|once|thread|alone|polling")
 

@@ -40,11 +40,12 @@ static void cast_apart(cast_ctx *c, mf_tensor *dst, const mf_tensor *src) {
 
 static int cast_staged(cast_ctx *c, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
   mf_tensor *staged;
-  const int rc = mf_tensor_clone(src, &staged, err);
+  int rc = mf__tensor_create_host(&src->dl, src->flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED, &staged, err);
   if (rc != MF_OK) return rc;
-  cast_apart(c, dst, staged);
+  rc = mf__copy_host(staged, src, err);
+  if (rc == MF_OK) cast_apart(c, dst, staged);
   (void)mf_tensor_release_later(staged);
-  return MF_OK;
+  return rc;
 }
 
 static bool same_elements(const mf_tensor *a, const mf_tensor *b) {
@@ -73,7 +74,8 @@ int mf_tensor_cast(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
 
 static int fill(mf_tensor *t, const void *slot, mf_error *err) {
   if (mf__is_empty(&t->dl)) return MF_OK;
-  if (mf__storage_access(t->storage) != NULL) return mf__transfer_fill(t, slot, err);
+  const mf__record *record = mf__tensor_record(t);
+  if (record != NULL) return mf__ops_of(record)->fill(t, slot, err);
   mf__repeat(t, slot);
   return MF_OK;
 }

@@ -193,8 +193,8 @@ static bool copy_compact(mf_tensor *dst, const mf_tensor *src) {
 
 static int copy_staged(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
   mf_tensor *staged;
-  const DLTensor like = {.dtype = src->dl.dtype, .ndim = src->dl.ndim, .shape = src->dl.shape};
-  const int rc = mf_tensor_create(&like, src->flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED, &staged, err);
+  const uint64_t padded = src->flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED;
+  const int rc = mf__tensor_create_host(&src->dl, padded, &staged, err);
   if (rc != MF_OK) return rc;
   copy_apart(staged, src->dl.data, src->dl.strides);
   copy_apart(dst, staged->dl.data, staged->dl.strides);
@@ -209,62 +209,20 @@ int mf__copy_host(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
   return MF_OK;
 }
 
-bool mf__tensor_on_host(const mf_tensor *t) {
-  const mf__access *a = mf__storage_access(t->storage);
-  return a == NULL || a->on_host;
-}
-
-static int refuse_device(const mf__access *a, mf_error *err) {
-  char name[MF__NAME_CAP];
-  const mf__device device = mf__access_device(a);
-  const DLDevice at = mf__device_name(&device);
-  (void)mf_device_format(&at, name, sizeof name, NULL);
-  return mf__fail(err, MF_EDEVICE, "the elements are on %s; copy them to the cpu first (mf_tensor_to)", name);
-}
-
-int mf__tensor_shared_check(const mf_tensor *t, mf_error *err) {
-  const mf__access *a = mf__storage_access(t->storage);
-  return a == NULL || a->on_host || a->space != MF__MANAGED ? MF_OK : refuse_device(a, err);
-}
-
-int mf__host_wait(const mf_tensor *t, bool write, mf_error *err) {
-  const mf__queue host = mf__queue_host();
-  mf__usage use = {.access = mf__storage_access(t->storage), .write = write};
-  const int rc = mf__order_begin(&host, &use, 1, err);
-  if (rc == MF_OK) mf__order_end(&host, &use, 1, false);
-  return rc;
-}
-
-int mf__tensor_host_use(const mf_tensor *t, bool write, mf_error *err) {
-  if (!mf__tensor_on_host(t)) return refuse_device(mf__storage_access(t->storage), err);
-  return mf__host_wait(t, write, err);
-}
-
-bool mf__copied_by_host(const mf_tensor *dst, const mf_tensor *src) {
-  const mf__access *to = mf__storage_access(dst->storage), *from = mf__storage_access(src->storage);
-  if (!mf__tensor_on_host(dst) || !mf__tensor_on_host(src)) return false;
-  return to == NULL || from == NULL || to->backend != from->backend;
-}
-
-/* One at least lies in memory that a driver knows. */
-static int copy_ordered(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
-  if (!mf__copied_by_host(dst, src)) return mf__transfer(dst, src, NULL, err);
-  int rc = mf__tensor_host_use(src, false, err);
-  if (rc == MF_OK) rc = mf__tensor_host_use(dst, true, err);
-  return rc == MF_OK ? mf__copy_host(dst, src, err) : rc;
-}
-
-static bool both_plain(const mf_tensor *a, const mf_tensor *b) {
-  return mf__storage_access(a->storage) == NULL && mf__storage_access(b->storage) == NULL;
+/* The record of one of them; NULL where both are plain host memory. */
+static const mf__record *either_record(const mf_tensor *a, const mf_tensor *b) {
+  const mf__record *record = mf__tensor_record(a);
+  return record != NULL ? record : mf__tensor_record(b);
 }
 
 static int copy_any(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
-  return both_plain(dst, src) ? mf__copy_host(dst, src, err) : copy_ordered(dst, src, err);
+  const mf__record *record = either_record(dst, src);
+  return record == NULL ? mf__copy_host(dst, src, err) : mf__ops_of(record)->copy(dst, src, err);
 }
 
-/* The destination is new: nothing overlaps it. */
-static int copy_new(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
-  if (!both_plain(dst, src)) return copy_ordered(dst, src, err);
+int mf__copy_new(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
+  const mf__record *record = either_record(dst, src);
+  if (record != NULL) return mf__ops_of(record)->copy(dst, src, err);
   if (!copy_compact(dst, src)) copy_apart(dst, src->dl.data, src->dl.strides);
   return MF_OK;
 }
@@ -275,18 +233,5 @@ int mf_tensor_copy(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
   if (rc == MF_OK) rc = same_dtype(dst, src, err);
   if (rc == MF_OK) rc = mf__same_shape(dst, src, err);
   if (rc == MF_OK && !mf__is_empty(&dst->dl)) rc = copy_any(dst, src, err);
-  return mf__end(rc, __func__, err);
-}
-
-int mf_tensor_clone(const mf_tensor *t, mf_tensor **out, mf_error *err) {
-  *out = NULL;
-  const uint64_t padded = t->flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED;
-  int rc = mf__tensor_open(t, err);
-  if (rc == MF_OK) rc = mf_tensor_create(&t->dl, padded, out, err);
-  if (rc == MF_OK && !mf__is_empty(&t->dl)) rc = copy_new(*out, t, err);
-  if (rc != MF_OK) {
-    (void)mf_tensor_release_later(*out);
-    *out = NULL;
-  }
   return mf__end(rc, __func__, err);
 }

@@ -1,13 +1,22 @@
-/* core.h: what the files of the runtime share, in the order of the layers (error at the bottom). A file
- * calls only what stands above its own section. Nothing here is visible outside libmoonferry. */
+/* core.h: what the files of core/ share, and offer to the rooms above: tensors on the host. No device, stream or driver
+ * has a name here; memory that a driver knows is left to the functions of mf__record_ops. Nothing of it is visible
+ * outside libmoonferry. */
 #ifndef MOONFERRY_CORE_H
 #define MOONFERRY_CORE_H
 
-#include "device/device.h"
+#include "moonferry.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+
+/* The initial-exec model saves a call per access. It takes static thread-local storage, of which there is little for
+ * what is loaded late, so only a few words on the path of every exchange have it; musl has none at all. */
+#ifdef __GLIBC__
+#define MF__TLS __attribute__((tls_model("initial-exec")))
+#else
+#define MF__TLS
+#endif
 
 /* error.c */
 
@@ -157,22 +166,36 @@ int mf__layout_expand(mf__layout *l, int32_t axis, mf_error *err);
 int mf__layout_diagonal(mf__layout *l, int64_t offset, const int32_t axes[2], mf_error *err);
 int mf__layout_resize(mf__layout *l, int64_t old_bits, int64_t new_bits, mf_error *err);
 
-/* storage.c */
+/* Memory that a driver knows */
 
+/* The record of who used a memory on which stream, which is device/'s. Plain host memory has none. */
+typedef struct mf__record mf__record;
 typedef struct mf__storage mf__storage;
+
+/* What has to be done for memory with a record, because queued work may still use it. A record begins with a pointer to
+ * this table, so that core/ calls nothing of device/ by name. */
+typedef struct mf__record_ops {
+  /* The last reference to the storage was dropped; mf__storage_end is to be called when nothing uses the memory. */
+  void (*release)(mf__storage *s);
+  /* Makes the host wait for what it must before it reads or writes; MF_EDEVICE for memory that it cannot use. */
+  int (*host_use)(mf__record *record, bool write, mf_error *err);
+  /* One side at least has a record; checked as for mf_tensor_copy, and with elements. */
+  int (*copy)(mf_tensor *dst, const mf_tensor *src, mf_error *err);
+  /* Every element becomes the one at slot (host memory, laid out as dst's own). */
+  int (*fill)(mf_tensor *dst, const void *slot, mf_error *err);
+} mf__record_ops;
+
+static inline const mf__record_ops *mf__ops_of(const mf__record *record) {
+  return *(const mf__record_ops *const *)(const void *)record;
+}
+
+/* storage.c */
 
 /* room is how many bytes the storage's first tensor takes; mf__storage_room is where. It lives as long as the
  * storage. No bytes have no place: *data then stays as it was. */
 int mf__storage_create(size_t room, int64_t nbytes, void **data, mf__storage **out, mf_error *err);
-/* The same on a device, ready on the queue's stream, which the record then begins with. */
-int mf__storage_create_on(size_t room, int64_t nbytes, const mf__place *place, void **data, mf__storage **out,
-                          mf_error *err);
-/* Memory of others: what it reaches, and whose it is. */
-typedef struct mf__region {
-  mf__device device; /* where it really is */
-  const void *first; /* the lowest byte */
-  int64_t nbytes;
-} mf__region;
+/* Memory of ours whose elements lie elsewhere. */
+int mf__storage_create_apart(size_t room, int64_t nbytes, mf__storage **out, mf_error *err);
 
 /* One of these three: a struct of either sort, or a release callback, which may be NULL, with its context. */
 typedef struct mf__foreign {
@@ -182,35 +205,32 @@ typedef struct mf__foreign {
   void *ctx;
 } mf__foreign;
 
-/* On failure nothing was taken over. */
-int mf__storage_adopt(size_t room, const mf__region *memory, const mf__foreign *from, mf__storage **out,
-                      mf_error *err);
+/* Memory of others, nbytes as the ledger counts it. On failure nothing was taken over. */
+int mf__storage_adopt(size_t room, int64_t nbytes, const mf__foreign *from, mf__storage **out, mf_error *err);
 /* Of a new storage: what it holds of others calls no foreign code, and so need not wait for mf_releases_run. */
 void mf__storage_quieten(mf__storage *s);
+/* Of a new storage: the record of its memory. base: the storage of ours whose memory and record it is, if that came
+ * back through another library; its reference goes with it. */
+void mf__storage_set_record(mf__storage *s, mf__record *record, mf__storage *base);
+mf__record *mf__storage_record(const mf__storage *s); /* NULL for plain host memory */
+mf__storage *mf__storage_base(const mf__storage *s);
 void *mf__storage_room(mf__storage *s);
 void mf__storage_retain(mf__storage *s);
 /* The release callback or deleter of the last reference is called at once if it may be and no device uses the memory;
  * else it is due for mf_releases_run. */
 void mf__storage_release(mf__storage *s, bool foreign_allowed);
+/* The storage has no reference left, its record belongs to somebody else, and nothing uses the memory. Called from
+ * anywhere, so that foreign code has to wait for mf_releases_run. */
+void mf__storage_end(mf__storage *s);
 bool mf__foreign_is_due(void);
 int mf__storage_invalidate(mf__storage *s, mf_error *err);
 bool mf__storage_is_shared(const mf__storage *s);
 bool mf__storage_is_own(const mf__storage *s); /* the memory is ours */
-/* Called by owned.c under the owner's lock: a reference if the storage lives; and whether the last one is gone. */
+/* Both under the lock of whoever may find the storage again: a reference if the storage lives; and whether the last one
+ * is gone. */
 bool mf__storage_retain_living(mf__storage *s);
 bool mf__storage_let_go(mf__storage *s);
 bool mf__storage_is_closed(const mf__storage *s);
-/* The record of a memory that a driver knows; NULL for plain host memory. */
-mf__access *mf__storage_access(const mf__storage *s);
-
-/* owned.c: which of our storages has an address of a device */
-
-/* The storage that has the block's memory from now on; and, when its last reference was dropped, that it has it no
- * more: false if somebody found it meanwhile and has a reference. */
-void mf__owned_set(void *block, mf__storage *owner);
-bool mf__owned_clear(void *block, mf__storage *owner);
-/* The living storage of ours whose memory this is, with a reference; NULL for all other memory. */
-mf__storage *mf__owned_find(const mf__region *memory);
 
 /* tensor.c */
 
@@ -239,28 +259,23 @@ int mf__tensor_writable(const mf_tensor *t, mf_error *err);
 bool mf__tensor_padded(const mf_tensor *t);
 int64_t mf__tensor_bits(const mf_tensor *t);
 
-/* A new compact tensor like ${like} (dtype, ndim, shape) at a place; host memory where the place has no driver. */
-int mf__tensor_create_at(const DLTensor *like, uint64_t flags, const mf__place *place, mf_tensor **out, mf_error *err);
-/* Where a tensor's memory is, whatever its label; no backend for plain host memory. */
-mf__device mf__tensor_device(const mf_tensor *t);
+static inline mf__record *mf__tensor_record(const mf_tensor *t) {
+  return mf__storage_record(t->storage);
+}
 
-/* dlpack.c */
-
-/* A DLTensor that was checked: strides filled, what it reaches, and where its memory is. */
-typedef struct mf__resolved {
+/* A tensor's layout that was checked: strides filled, and what it reaches. */
+typedef struct mf__checked {
   DLTensor view;
   mf__span span;
-  mf__device device;
   int64_t strides[MF_MAX_NDIM];
-} mf__resolved;
+} mf__checked;
 
-int mf__dltensor_resolve(const DLTensor *view, uint64_t flags, mf__resolved *out, mf_error *err);
-mf__region mf__region_of(const mf__resolved *r);
-/* Whether a struct without flags can carry the tensor. */
-int mf__flagless_check(const mf_tensor *t, mf_error *err);
-/* An export whose consumer works on the queue. */
-int mf__export(mf_tensor *t, uint64_t flags, const mf__queue *on, DLManagedTensorVersioned **out, mf_error *err);
-int mf__export_legacy(mf_tensor *t, const mf__queue *on, DLManagedTensor **out, mf_error *err);
+/* All of a tensor of others but its device, and whether data lies there. */
+int mf__checked_view(const DLTensor *view, uint64_t flags, mf__checked *out, mf_error *err);
+/* The compact layout for a new tensor like ${like}: its dtype, ndim and shape. */
+int mf__checked_new(const DLTensor *like, uint64_t flags, mf__checked *out, mf_error *err);
+/* A new compact tensor like ${like} in plain host memory. */
+int mf__tensor_create_host(const DLTensor *like, uint64_t flags, mf_tensor **out, mf_error *err);
 
 /* number.c: one element's bits to a value and back */
 
@@ -342,73 +357,19 @@ bool mf__walk_rows(const mf__walk *w, mf__row_fn row, void *ctx);
 /* Whether several coordinates may share one place. */
 bool mf__walk_repeats(const DLTensor *view);
 
-/* plan.c: a copy between two layouts as few driver copies */
-
-/* Bytes from src to dst: runs of width bytes, contiguous on both sides, along ndim axes with strides in bytes. */
-typedef struct mf__plan {
-  char *dst;
-  const char *src; /* NULL for a fill */
-  int64_t size;    /* of an element */
-  int64_t width;
-  bool repeats;    /* several coordinates may share one place of dst */
-  int32_t ndim;
-  int64_t shape[MF_MAX_NDIM], dst_strides[MF_MAX_NDIM], src_strides[MF_MAX_NDIM];
-} mf__plan;
-
-/* Elements of whole bytes, or two compact layouts, whose last byte is then copied whole. */
-void mf__plan_copy(mf__plan *p, const mf_tensor *dst, const mf_tensor *src);
-void mf__plan_fill(mf__plan *p, const mf_tensor *dst);
-/* How many driver calls it takes as rows and slices, and by kernel. */
-int64_t mf__plan_count(const mf__plan *p);
-int64_t mf__plan_count_kernels(const mf__plan *p);
-/* Queue them; the queue's context is current. */
-int mf__plan_run_boxes(const mf__plan *p, const mf__queue *on, mf_error *err);
-int mf__plan_run_kernels(const mf__plan *p, const mf__queue *on, mf_error *err);
-/* A fill with the element at slot: how many driver calls, or INT64_MAX where there is no direct way. */
-int64_t mf__plan_count_fill(const mf__plan *p, const void *slot);
-int mf__plan_run_fill(const mf__plan *p, const void *slot, const mf__queue *on, mf_error *err);
-/* The same by kernel; MF_EDEVICE where there is none. */
-int mf__plan_run_fill_kernels(const mf__plan *p, const void *slot, const mf__queue *on, mf_error *err);
-
-/* transfer.c: copies and fills in which a device takes part */
-
-/* Both have passed the checks of mf_tensor_copy (shape, dtype, writable, open), have elements, and one at least has a
- * record. on: the stream to do it on; NULL chooses (the destination's current stream, or the source's if the
- * destination is on the host and the source is not). */
-int mf__transfer(mf_tensor *dst, const mf_tensor *src, const mf__queue *on, mf_error *err);
-/* Every element becomes the one at slot (host memory, laid out as dst's own). */
-int mf__transfer_fill(mf_tensor *dst, const void *slot, mf_error *err);
-
-/* Elements of whole bytes, by driver copies alone, however many it takes; both sides are known to the queue's
- * driver. */
-int mf__transfer_boxes(mf_tensor *dst, const mf_tensor *src, const mf__queue *on, mf_error *err);
-
-/* image.c: what the host does for a device */
-
-/* A compact tensor, and a view of it that has the shape of like and whose elements lie in the order of like's memory:
- * between the two, rows stay rows. Elements of whole bytes. */
-int mf__arranged_create(const mf_tensor *like, const mf__place *place, mf_tensor **all, mf_tensor **out, mf_error *err);
-/* What mf__transfer and mf__transfer_fill have no other way for. */
-int mf__image_copy(mf_tensor *dst, const mf_tensor *src, const mf__queue *on, mf_error *err);
-int mf__image_fill(mf_tensor *dst, const void *slot, const mf__queue *on, mf_error *err);
-
 /* copy.c */
 
-/* Whether the host can read and write the elements: on the cpu, pinned, and managed where host and devices may use it
- * at once. */
-bool mf__tensor_on_host(const mf_tensor *t);
-/* MF_EDEVICE for managed memory that the host may not use while its devices work: concurrent access is not theirs. */
-int mf__tensor_shared_check(const mf_tensor *t, mf_error *err);
-/* The host waits for what the record demands, if there is one. */
-int mf__host_wait(const mf_tensor *t, bool write, mf_error *err);
-/* Host memory for the host's use: waits for what the record demands. MF_EDEVICE for a device's memory, saying that
- * mf_tensor_to copies it. */
-int mf__tensor_host_use(const mf_tensor *t, bool write, mf_error *err);
-/* Whether a copy is the host's: it can read and write both, and no driver knows both. Else a driver does it, on a
- * stream. */
-bool mf__copied_by_host(const mf_tensor *dst, const mf_tensor *src);
+/* For the host's use: waits for what a record demands. MF_EDEVICE for a device's memory, saying that mf_tensor_to
+ * copies it. */
+static inline int mf__tensor_host_use(const mf_tensor *t, bool write, mf_error *err) {
+  mf__record *record = mf__tensor_record(t);
+  return record == NULL ? MF_OK : mf__ops_of(record)->host_use(record, write, err);
+}
+
 /* Host to host, after the waiting. */
 int mf__copy_host(mf_tensor *dst, const mf_tensor *src, mf_error *err);
+/* As mf_tensor_copy, after its checks; dst is new, so that nothing overlaps it. */
+int mf__copy_new(mf_tensor *dst, const mf_tensor *src, mf_error *err);
 /* The n elements of whole bytes from first on, in row-major order, to compact memory, and from it. */
 void mf__gather(const mf_tensor *t, int64_t first, int64_t n, char *to);
 void mf__scatter(const mf_tensor *t, int64_t first, int64_t n, const char *from);

@@ -6,7 +6,7 @@
  * Invariant: what a storage holds of others (release callback, deleter) is called exactly once, after which the
  * storage no longer exists; no lock is held then. This file is the only one that calls foreign code, and it does so
  * only below the functions that moonferry.h names for it: elsewhere the last reference of a storage puts it into the
- * due list, which needs no memory. It must not know about shapes or dtypes. */
+ * due list, which needs no memory. It must not know about shapes or dtypes, nor what a record says. */
 #include "core/core.h"
 
 typedef enum origin_kind { OWNED, WRAPPED, IMPORTED, IMPORTED_LEGACY } origin_kind;
@@ -22,7 +22,7 @@ struct mf__storage {
   void *holder;          /* WRAPPED: the callback's context; IMPORTED: the managed struct */
   mf__storage *base;     /* of memory of ours that came back: whose memory and record it is, with a reference */
   union {
-    mf__access *access; /* who uses it on which stream; NULL for plain host memory */
+    mf__record *record; /* of memory that a driver knows */
     mf__storage *next;  /* in the due list, where the record is gone */
   };
 };
@@ -53,40 +53,17 @@ int mf__storage_create(size_t room, int64_t nbytes, void **data, mf__storage **o
   return rc;
 }
 
-/* The pool's memory. A device's is ready on that stream, with which the record begins; the host's is ready for all. */
-static int take_memory(const mf__device *device, const mf__queue *on, int64_t nbytes, void **data, mf__access **out,
-                       mf_error *err) {
-  int rc = mf__access_create(device, out, err);
-  if (rc != MF_OK) return rc;
-  rc = mf__pool_take(on, device->space, nbytes, data, &(*out)->block, err);
-  const mf__usage use = {.access = *out, .write = true};
-  if (rc == MF_OK) return device->space == MF__DEVICE ? mf__order_enter(on, &use, err) : MF_OK;
-  mf__access_free(*out);
-  return rc;
-}
-
-int mf__storage_create_on(size_t room, int64_t nbytes, const mf__place *place, void **data, mf__storage **out,
-                          mf_error *err) {
-  mf__access *access = NULL;
-  int rc = nbytes > 0 ? take_memory(&place->device, &place->on, nbytes, data, &access, err) : MF_OK;
-  if (rc != MF_OK) return rc;
-  rc = storage_new(OWNED, room, nbytes, out, err);
-  if (rc == MF_OK) {
-    (*out)->access = access;
-    if (access != NULL) mf__owned_set(access->block, *out);
-  } else if (access != NULL) {
-    mf__pool_give(access->block, access);
-  }
-  return rc;
+int mf__storage_create_apart(size_t room, int64_t nbytes, mf__storage **out, mf_error *err) {
+  return storage_new(OWNED, room, nbytes, out, err);
 }
 
 static origin_kind origin_of(const mf__foreign *from) {
   return from->versioned != NULL ? IMPORTED : from->legacy != NULL ? IMPORTED_LEGACY : WRAPPED;
 }
 
-static int adopt(size_t room, const mf__region *memory, const mf__foreign *from, mf__storage **out, mf_error *err) {
+int mf__storage_adopt(size_t room, int64_t nbytes, const mf__foreign *from, mf__storage **out, mf_error *err) {
   const origin_kind origin = origin_of(from);
-  const int rc = storage_new(origin, room, memory->nbytes, out, err);
+  const int rc = storage_new(origin, room, nbytes, out, err);
   if (rc != MF_OK) return rc;
   (*out)->release = from->release;
   (*out)->holder = origin == IMPORTED ? (void *)from->versioned : origin == WRAPPED ? from->ctx : (void *)from->legacy;
@@ -94,29 +71,17 @@ static int adopt(size_t room, const mf__region *memory, const mf__foreign *from,
   return rc;
 }
 
-/* Memory of ours that comes back through another library has a record already, which knows of uses that nobody else can
- * tell of. A record of its own would let two streams use the same memory unordered. */
-static int adopt_on_device(size_t room, const mf__region *memory, const mf__foreign *from, mf__storage **out,
-                           mf_error *err) {
-  mf__storage *base = mf__owned_find(memory);
-  mf__access *access = base != NULL ? base->access : NULL;
-  int rc = base != NULL ? mf__record_returned(&memory->device, access, err)
-                        : mf__record_given(&memory->device, &access, err);
-  if (rc == MF_OK) rc = adopt(room, memory, from, out, err);
-  if (rc == MF_OK) {
-    (*out)->access = access;
-    (*out)->base = base;
-    return rc;
-  }
-  if (base != NULL) mf__storage_release(base, false);
-  else if (access != NULL) mf__access_free(access);
-  return rc;
+void mf__storage_set_record(mf__storage *s, mf__record *record, mf__storage *base) {
+  s->record = record;
+  s->base = base;
 }
 
-int mf__storage_adopt(size_t room, const mf__region *memory, const mf__foreign *from, mf__storage **out,
-                      mf_error *err) {
-  return memory->device.backend == NULL ? adopt(room, memory, from, out, err)
-                                        : adopt_on_device(room, memory, from, out, err);
+mf__record *mf__storage_record(const mf__storage *s) {
+  return s->record;
+}
+
+mf__storage *mf__storage_base(const mf__storage *s) {
+  return s->base;
 }
 
 void mf__storage_quieten(mf__storage *s) {
@@ -141,7 +106,7 @@ bool mf__storage_let_go(mf__storage *s) {
 }
 
 /* Whether somebody wants the memory back. */
-static bool is_lent(const mf__storage *s) {
+static bool wants_release(const mf__storage *s) {
   switch ((origin_kind)s->origin) {
     case WRAPPED: return s->release != NULL;
     case IMPORTED: return ((const DLManagedTensorVersioned *)s->holder)->deleter != NULL;
@@ -155,11 +120,11 @@ static void end_storage(mf__storage *s) {
   const origin_kind origin = (origin_kind)s->origin;
   const mf_release_fn release = s->release;
   void *holder = s->holder;
-  const bool lent = is_lent(s);
+  const bool wanted = wants_release(s);
   mf__count(MF__STORAGES, -1);
   mf__count(MF__BYTES, -s->nbytes);
   mf__free(s, s->block);
-  if (!lent) return;
+  if (!wanted) return;
   if (origin == WRAPPED) release(holder);
   else if (origin == IMPORTED) ((DLManagedTensorVersioned *)holder)->deleter(holder);
   else ((DLManagedTensor *)holder)->deleter(holder);
@@ -204,50 +169,16 @@ void mf_releases_run(void) {
   running = false;
 }
 
-/* Nothing uses the memory any more. Called from anywhere, so that foreign code has to wait. */
-static void finish(void *ctx) {
-  mf__storage *s = ctx;
-  if (s->base != NULL) mf__storage_release(s->base, false);
-  else if (s->access != NULL) mf__access_free(s->access);
-  if (is_lent(s) && !s->quiet) push_due(s);
+void mf__storage_end(mf__storage *s) {
+  if (wants_release(s) && !s->quiet) push_due(s);
   else end_storage(s);
-}
-
-/* What was queued before the memory came to us is the producer's to wait for. */
-static void forget_given(mf__access *a) {
-  for (int32_t i = 0; i < a->count;) {
-    const mf__touch *t = &a->touches[i];
-    if (t->last_read > a->given || t->last_write > a->given) i++;
-    else mf__access_drop(a, i);
-  }
-}
-
-/* What the base's record knows of, its own release waits for. */
-static void release_on_device(mf__storage *s) {
-  if (s->base != NULL) {
-    finish(s);
-    return;
-  }
-  if (s->access->block != NULL) {
-    if (!mf__owned_clear(s->access->block, s)) return;
-    mf__pool_give(s->access->block, s->access);
-    s->access = NULL;
-    finish(s);
-    return;
-  }
-  forget_given(s->access);
-  mf__retire(s->access, finish, s);
 }
 
 void mf__storage_release(mf__storage *s, bool foreign_allowed) {
   if (!mf__refs_drop(&s->refs)) return;
-  if (s->access != NULL) release_on_device(s);
+  if (s->record != NULL) mf__ops_of(s->record)->release(s);
   else if (foreign_allowed) end_storage(s);
-  else finish(s);
-}
-
-mf__access *mf__storage_access(const mf__storage *s) {
-  return s->access;
+  else mf__storage_end(s);
 }
 
 void mf_release_mark(void *ctx) {

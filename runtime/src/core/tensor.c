@@ -63,10 +63,41 @@ int64_t mf__tensor_bits(const mf_tensor *t) {
   return mf_dtype_bits(&t->dl.dtype, t->flags);
 }
 
-/* The compact layout for a new tensor; only what a prototype must carry is read. */
-static int describe(const DLTensor *like, uint64_t flags, mf__resolved *out, mf_error *err) {
+static int check_memory(const DLTensor *view, const mf__span *span, mf_error *err) {
+  const uintptr_t base = (uintptr_t)view->data;
+  const uint64_t bytes_below = (uint64_t)-span->lo_byte;
+  const uint64_t bytes_above = (uint64_t)span->hi_byte;
+  if (view->byte_offset > UINTPTR_MAX - base)
+    return mf__fail(err, MF_EOVERFLOW, "byte_offset is %llu; data + byte_offset leaves the address space",
+                    (unsigned long long)view->byte_offset);
+  if (span->numel == 0) return MF_OK;
+  if (view->data == NULL)
+    return mf__fail(err, MF_EINVAL, "data is NULL, with %lld elements", (long long)span->numel);
+  const uintptr_t first = base + (uintptr_t)view->byte_offset;
+  if (bytes_below > first || bytes_above > UINTPTR_MAX - first)
+    return mf__fail(err, MF_EOVERFLOW, "strides reach bytes %lld to %lld, which leave the address space",
+                    (long long)span->lo_byte, (long long)span->hi_byte);
+  return MF_OK;
+}
+
+int mf__checked_view(const DLTensor *view, uint64_t flags, mf__checked *out, mf_error *err) {
+  int rc = mf__dtype_check(&view->dtype, err);
+  if (rc == MF_OK) rc = mf__shape_check(view->shape, view->ndim, err);
+  if (rc != MF_OK) return rc;
+  out->view = *view;
+  if (view->strides == NULL && view->ndim > 0) {
+    rc = mf__compact_strides(view->shape, view->ndim, out->strides, err);
+    if (rc != MF_OK) return rc;
+    out->view.strides = out->strides;
+  }
+  rc = mf__span_compute(&out->view, mf_dtype_bits(&view->dtype, flags), &out->span, err);
+  return rc == MF_OK ? check_memory(&out->view, &out->span, err) : rc;
+}
+
+/* Only what a prototype must carry is read. */
+int mf__checked_new(const DLTensor *like, uint64_t flags, mf__checked *out, mf_error *err) {
   DLTensor *view = &out->view;
-  *view = (DLTensor){.device = like->device, .ndim = like->ndim, .dtype = like->dtype, .shape = like->shape};
+  *view = (DLTensor){.device = {kDLCPU, 0}, .ndim = like->ndim, .dtype = like->dtype, .shape = like->shape};
   if (flags & ~(uint64_t)DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED)
     return mf__fail(err, MF_EINVAL, "flags is 0x%llx; 0 or 0x4 (sub-byte padded) expected",
                     (unsigned long long)flags);
@@ -78,67 +109,15 @@ static int describe(const DLTensor *like, uint64_t flags, mf__resolved *out, mf_
   return rc;
 }
 
-int mf__tensor_create_at(const DLTensor *like, uint64_t flags, const mf__place *place, mf_tensor **out, mf_error *err) {
-  mf__resolved r;
+int mf__tensor_create_host(const DLTensor *like, uint64_t flags, mf_tensor **out, mf_error *err) {
+  mf__checked c;
   mf__storage *storage = NULL;
   *out = NULL;
-  int rc = describe(like, flags, &r, err);
-  if (rc != MF_OK) return rc;
-  const size_t room = mf__tensor_nbytes(r.view.ndim);
-  r.view.device = mf__device_name(&place->device);
-  if (place->device.backend == NULL)
-    rc = mf__storage_create(room, r.span.nbytes, &r.view.data, &storage, err);
-  else
-    rc = mf__storage_create_on(room, r.span.nbytes, place, &r.view.data, &storage, err);
-  if (rc == MF_OK) *out = mf__tensor_first(&r.view, flags, storage);
+  int rc = mf__checked_new(like, flags, &c, err);
+  if (rc == MF_OK)
+    rc = mf__storage_create(mf__tensor_nbytes(c.view.ndim), c.span.nbytes, &c.view.data, &storage, err);
+  if (rc == MF_OK) *out = mf__tensor_first(&c.view, flags, storage);
   return rc;
-}
-
-mf__device mf__tensor_device(const mf_tensor *t) {
-  const mf__access *access = mf__storage_access(t->storage);
-  if (access == NULL) return (mf__device){0};
-  mf__device device = mf__access_device(access);
-  /* Managed memory that is labelled as a GPU's is used there. */
-  if ((int32_t)t->dl.device.device_type == device.backend->types[MF__DEVICE]) device.ordinal = t->dl.device.device_id;
-  return device;
-}
-
-static DLDevice device_or_cpu(DLDevice device) {
-  if ((int)device.device_type == 0) device.device_type = kDLCPU;
-  return device;
-}
-
-int mf_tensor_create(const DLTensor *like, uint64_t flags, mf_tensor **out, mf_error *err) {
-  const DLDevice device = device_or_cpu(like->device);
-  mf__place place = {0};
-  *out = NULL;
-  int rc = mf__device_resolve(&device, &place.device, err);
-  if (rc == MF_OK) {
-    place.on = mf__queue_current(&place.device);
-    rc = mf__tensor_create_at(like, flags, &place, out, err);
-  }
-  return mf__end(rc, __func__, err);
-}
-
-int mf_tensor_wrap(const DLTensor *view, uint64_t flags, mf_release_fn release, void *ctx, mf_tensor **out,
-                   mf_error *err) {
-  mf__resolved r;
-  DLTensor placed = *view;
-  mf__storage *storage = NULL;
-  *out = NULL;
-  placed.device = device_or_cpu(placed.device);
-  int rc = MF_OK;
-  if (flags & ~MF__FLAGS_KNOWN)
-    rc = mf__fail(err, MF_EINVAL, "flags is 0x%llx; bits of 0x%llx expected", (unsigned long long)flags,
-                  (unsigned long long)MF__FLAGS_KNOWN);
-  if (rc == MF_OK) rc = mf__dltensor_resolve(&placed, flags, &r, err);
-  if (rc == MF_OK) {
-    const mf__region memory = mf__region_of(&r);
-    const mf__foreign from = {.release = release, .ctx = ctx};
-    rc = mf__storage_adopt(mf__tensor_nbytes(r.view.ndim), &memory, &from, &storage, err);
-  }
-  if (rc == MF_OK) *out = mf__tensor_first(&r.view, flags, storage);
-  return mf__end(rc, __func__, err);
 }
 
 mf_tensor *mf_tensor_retain(mf_tensor *t) {
@@ -196,7 +175,7 @@ int64_t mf_tensor_nbytes(const mf_tensor *t) {
 }
 
 int32_t mf_tensor_is_ordered(const mf_tensor *t) {
-  return mf__storage_access(t->storage) != NULL;
+  return mf__tensor_record(t) != NULL;
 }
 
 int32_t mf_tensor_is_contiguous(const mf_tensor *t) {

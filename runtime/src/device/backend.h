@@ -5,15 +5,8 @@
 
 #include "moonferry.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
-
-/* The initial-exec model saves a call per access. It takes static thread-local storage, of which there is little for
- * what is loaded late, so only a few words on the path of every exchange have it; musl has none at all. */
-#ifdef __GLIBC__
-#define MF__TLS __attribute__((tls_model("initial-exec")))
-#else
-#define MF__TLS
-#endif
 
 /* The three sorts of memory that a GPU driver gives. */
 typedef enum mf__space { MF__DEVICE, MF__PINNED, MF__MANAGED, MF__NSPACES } mf__space;
@@ -53,6 +46,12 @@ typedef struct mf__kernel_copy {
   int64_t shape[MF__KERNEL_AXES], dst_strides[MF__KERNEL_AXES], src_strides[MF__KERNEL_AXES];
 } mf__kernel_copy;
 
+/* Who is between enter and leave on a device, so that what everybody uses there is not taken away meanwhile. */
+typedef struct mf__gate {
+  _Atomic int32_t inside;
+  _Atomic bool used; /* since the device was forgotten */
+} mf__gate;
+
 /* Between enter and leave the device's (primary) context is current; all slots from memory_alloc on want that, with
  * the ordinal of the streams and memory that they are given. A stream is MF_STREAM_DEFAULT, MF_STREAM_PER_THREAD or a
  * handle. No slot waits for the host unless its name says so; none takes a lock of the runtime; each is thread-safe.
@@ -63,7 +62,7 @@ typedef struct mf__kernel_copy {
 typedef struct mf__backend {
   const char *name;                /* "cuda" */
   int32_t index;                   /* in mf__backends */
-  struct mf__driver *driver;
+  mf__gate *gates;                 /* one for each ordinal */
   int32_t types[MF__NSPACES];      /* the DLDeviceType of each space; 0: has none */
   /* Opens the driver on first use. MF_EDEVICE with the reason where there is no driver, it is too old, or the process
    * was forked after the driver was used. */
@@ -133,7 +132,15 @@ MF__BACKENDS(MF__BACKEND)
 
 extern const mf__backend *const mf__backends[MF__NBACKENDS];
 
+/* gate.c: who is between enter and leave */
+
+/* Waits while the gate is shut. */
+void mf__gate_enter(mf__gate *gate);
+void mf__gate_leave(mf__gate *gate);
+/* From now on the device counts as unused. */
+void mf__gate_forget(mf__gate *gate);
 /* Whether a device was entered since it was forgotten. */
+bool mf__gate_used(const mf__gate *gate);
 bool mf__device_used(const mf__backend *backend, int32_t ordinal);
 /* Keeps everybody from entering until mf__device_open; false, and nothing to open, if somebody has entered. The thread
  * that shut it makes no call that enters. */

@@ -14,12 +14,12 @@
 
 /* Homes */
 
-static mf__home home_of(const mf__touch *t) {
+static mf__home home_of(const mf__entry *t) {
   return (mf__home){t->stream, t->ordinal, t->thread};
 }
 
-static mf__touch touch_of(const mf__home *h) {
-  return (mf__touch){.stream = h->stream, .ordinal = h->ordinal, .thread = h->thread};
+static mf__entry entry_of(const mf__home *h) {
+  return (mf__entry){.stream = h->stream, .ordinal = h->ordinal, .thread = h->thread};
 }
 
 bool mf__home_same(const mf__home *a, const mf__home *b) {
@@ -72,13 +72,13 @@ int mf__claim_look(mf__claim *c, mf_error *err) {
 
 /* Marks */
 
-/* The touch's event is the block's from now on. */
-static void take_mark(mf__block *b, const mf__touch *t, bool of_home) {
+/* The entry's event is the block's from now on. */
+static void take_mark(mf__block *b, const mf__entry *t, bool of_home) {
   b->marks[b->nmarks++] = (mf__mark){t->event, t->ordinal, of_home};
 }
 
-static bool settle(const mf__block *b, mf__touch *t) {
-  return t->event != NULL || mf__touch_record(b->device.backend, t, &t->event, NULL) == MF_OK;
+static bool settle(const mf__block *b, mf__entry *t) {
+  return t->event != NULL || mf__entry_event(b->device.backend, t, &t->event, NULL) == MF_OK;
 }
 
 static bool has_home_mark(const mf__block *b) {
@@ -88,41 +88,41 @@ static bool has_home_mark(const mf__block *b) {
 }
 
 /* The stream that the block was taken on, if it may; else any. */
-static const mf__touch *choose_home(const mf__block *b, const mf__access *record) {
-  const mf__touch *found = NULL;
+static const mf__entry *choose_home(const mf__block *b, const mf__record *record) {
+  const mf__entry *found = NULL;
   for (int32_t i = 0; i < record->count; i++) {
-    const mf__home h = home_of(&record->touches[i]);
-    if (record->touches[i].event != NULL || record->touches[i].gone || !can_be_home(b, &h)) continue;
-    if (mf__home_same(&h, &b->home)) return &record->touches[i];
-    if (found == NULL) found = &record->touches[i];
+    const mf__home h = home_of(&record->entries[i]);
+    if (record->entries[i].event != NULL || record->entries[i].gone || !can_be_home(b, &h)) continue;
+    if (mf__home_same(&h, &b->home)) return &record->entries[i];
+    if (found == NULL) found = &record->entries[i];
   }
   return found;
 }
 
 /* The stream that the block was taken on may have it back with no mark. Another home gets one as well, so that the
  * stream which allocates can have the block back. */
-static bool needs_mark(const mf__touch *t, const mf__touch *home, const mf__home *taken) {
+static bool needs_mark(const mf__entry *t, const mf__entry *home, const mf__home *taken) {
   const mf__home h = home_of(t);
   return t != home || !mf__home_same(&h, taken);
 }
 
 /* An event for each that needs one. Those that were recorded stay in the record if another cannot be. */
-static bool settle_all(const mf__block *b, mf__access *record, const mf__touch *home) {
+static bool settle_all(const mf__block *b, mf__record *record, const mf__entry *home) {
   int needed = 0;
   for (int32_t i = 0; i < record->count; i++) {
-    mf__touch *t = &record->touches[i];
+    mf__entry *t = &record->entries[i];
     if (!needs_mark(t, home, &b->home)) continue;
-    if (++needed > MF__TOUCHES_INSIDE || !settle(b, t)) return false;
+    if (++needed > MF__ENTRIES_INSIDE || !settle(b, t)) return false;
   }
   return true;
 }
 
-bool mf__block_note(mf__block *b, mf__access *record) {
-  const mf__touch *home = choose_home(b, record);
+bool mf__block_note(mf__block *b, mf__record *record) {
+  const mf__entry *home = choose_home(b, record);
   const mf__home at = home != NULL ? home_of(home) : b->home;
   if (!settle_all(b, record, home)) return false;
   for (int32_t i = 0; i < record->count; i++) {
-    mf__touch *t = &record->touches[i];
+    mf__entry *t = &record->entries[i];
     const mf__home h = home_of(t);
     if (needs_mark(t, home, &b->home)) take_mark(b, t, mf__home_same(&h, &at));
   }
@@ -166,9 +166,9 @@ static passing pass_mark(const mf__block *b, const mf__mark *m, const mf__claim 
 
 /* Makes the asked stream wait for a home that left no mark. */
 static bool pass_home(const mf__block *b, const mf__claim *c) {
-  const mf__touch t = touch_of(&b->home);
+  const mf__entry t = entry_of(&b->home);
   void *event;
-  if (!c->patient || mf__touch_record(c->on->backend, &t, &event, NULL) != MF_OK) return false;
+  if (!c->patient || mf__entry_event(c->on->backend, &t, &event, NULL) != MF_OK) return false;
   const bool ordered = c->on->backend->event_wait(event, c->on->stream, NULL) == MF_OK;
   mf__event_give(c->on->backend, t.ordinal, event);
   return ordered;
@@ -204,11 +204,11 @@ int mf__block_free(mf__block *b, const mf__claim *c, bool *freed, mf_error *err)
 
 /* Nothing can be freed on another thread's stream; an event stands for it. */
 mf__queue mf__block_queue(mf__block *b) {
-  mf__touch t = touch_of(&b->home);
+  mf__entry t = entry_of(&b->home);
   const mf__queue home = {b->device.backend, b->ordinal, t.thread, t.stream};
   const mf__queue legacy = mf__queue_make(b->device.backend, b->ordinal, MF_STREAM_DEFAULT);
   if (!b->homed) return legacy;
   if (!mf__queue_is_elsewhere(&home)) return home;
-  if (!has_home_mark(b) && b->nmarks < MF__TOUCHES_INSIDE && settle(b, &t)) take_mark(b, &t, true);
+  if (!has_home_mark(b) && b->nmarks < MF__ENTRIES_INSIDE && settle(b, &t)) take_mark(b, &t, true);
   return legacy;
 }

@@ -1,8 +1,8 @@
-/* block.h: what pool.c and block.c share. */
+/* block.h: what pool.c, block.c and owned.c share. */
 #ifndef MOONFERRY_BLOCK_H
 #define MOONFERRY_BLOCK_H
 
-#include "core/core.h"
+#include "device/device.h"
 
 typedef struct mf__home {
   mf_stream stream;
@@ -20,7 +20,7 @@ typedef struct mf__block {
   struct mf__block *next;
   void *pool;
   void *data;
-  mf__access *record; /* while mf__retire holds it */
+  mf__record *record; /* while mf__retire holds it */
   mf__device device;
   int64_t nbytes;
   int32_t ordinal; /* of the device that it was allocated for */
@@ -29,7 +29,7 @@ typedef struct mf__block {
   mf__storage *owner; /* while a tensor has it; under that lock, which is owned.c's */
   bool homed;
   mf__home home; /* in use: the stream that it was taken on */
-  mf__mark marks[MF__TOUCHES_INSIDE];
+  mf__mark marks[MF__ENTRIES_INSIDE];
 } mf__block;
 
 /* Who wants a block, and what may be done for it. */
@@ -53,7 +53,7 @@ bool mf__home_same(const mf__home *a, const mf__home *b);
 void mf__block_take(mf__block *b, const mf__claim *c);
 
 /* Notes all that the record knows of, and takes its events. False, with nothing noted, if that is not possible now. */
-bool mf__block_note(mf__block *b, mf__access *record);
+bool mf__block_note(mf__block *b, mf__record *record);
 /* Whether the claim's stream may have it with no call at all. */
 bool mf__block_is_clean(const mf__block *b, const mf__claim *c);
 /* Whether it can be found out, or be made so, that the claim's stream may have it. */

@@ -1,6 +1,6 @@
 /* device.c: which kinds of devices there are, their names, and which of them this library can drive: the cpu, and
  * what a driver has. A kind without one is refused here, with the reason, so that nobody else has to ask. */
-#include "core/core.h"
+#include "device/device.h"
 
 #include <stdio.h>
 #include <string.h>

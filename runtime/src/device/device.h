@@ -1,13 +1,10 @@
-/* device.h: the layers between a driver and a memory: devices, streams, who waits for whom, pools. core.h includes
- * it. A file calls what stands above its own section; order.c and stream.c call mf__retire_poll and its like, too,
- * because what waits is looked at by the way. */
+/* device.h: the layers between a driver and a tensor: devices, streams, who waits for whom, pools, and copies in which
+ * a device takes part. It must not name a driver, nor know what a consumer may ask for. */
 #ifndef MOONFERRY_DEVICE_H
 #define MOONFERRY_DEVICE_H
 
+#include "core/core.h"
 #include "device/backend.h"
-
-#include <pthread.h>
-#include <stdatomic.h>
 
 /* device.c: which devices there are */
 
@@ -110,7 +107,7 @@ int mf__device_reach(const mf__backend *backend, int32_t ordinal, mf_error *err)
 uint64_t mf__device_waits(const mf__backend *backend, int32_t ordinal);
 bool mf__device_waited(const mf__backend *backend, int32_t ordinal, uint64_t since);
 
-/* stream.c: which stream a number or a name means */
+/* stream.c: which stream a name or a handle means */
 
 /* A device, and where work for it is queued. */
 typedef struct mf__place {
@@ -123,16 +120,19 @@ typedef struct mf__place {
 int mf__queue_resolve(const mf__device *device, mf_stream stream, bool check, mf__queue *out, mf_error *err);
 mf__queue mf__queue_current(const mf__device *device); /* the thread's own; for the cpu the host */
 bool mf__stream_is_current(const mf__device *device, mf_stream stream);
+
+/* stream_own.c: the streams that we make */
+
 bool mf__streams_exist(const mf__backend *backend); /* of ours, kept ones included */
 /* Kept streams to the driver, if nobody may name them. */
 void mf__stream_trim(const mf__backend *backend, int32_t ordinal);
 /* Whether a handle is a stream of ours, given back or not: then it stays valid while a holder is counted. */
 bool mf__stream_owned(const mf__backend *backend, int32_t ordinal, mf_stream stream);
 
-/* order.c: the record of who uses a memory on which stream */
+/* record.c: the streams that used one memory */
 
 /* One stream in a record. */
-typedef struct mf__touch {
+typedef struct mf__entry {
   int32_t ordinal;
   uint32_t thread; /* whose per-thread stream; 0 for every other stream */
   mf_stream stream;
@@ -147,12 +147,13 @@ typedef struct mf__touch {
   uint64_t stream_name; /* of a foreign stream, which tells it from a later one of the same handle; 0: unknown */
   uint64_t waits;       /* mf__device_waits when the stream was found gone, or the record retired */
   int32_t tries;        /* retire.c's */
-} mf__touch;
+} mf__entry;
 
-#define MF__TOUCHES_INSIDE 3
+#define MF__ENTRIES_INSIDE 3
 
 /* The record of one memory. Held for every memory that a driver knows; plain host memory has none. */
-typedef struct mf__access {
+struct mf__record {
+  const mf__record_ops *ops; /* first */
   const mf__backend *backend;
   mf__space space;
   int32_t ordinal;
@@ -166,22 +167,33 @@ typedef struct mf__access {
   uint64_t given;       /* uses up to this one were the producer's, who looks after them */
   uint64_t names;       /* the last entry's id */
   int32_t count, room;
-  mf__touch *touches;  /* inside, or allocated */
-  mf__touch inside[MF__TOUCHES_INSIDE];
-  struct mf__access *next; /* this and what follows are retire.c's, which so needs no memory of its own */
+  mf__entry *entries;  /* inside, or allocated */
+  mf__entry inside[MF__ENTRIES_INSIDE];
+  struct mf__record *next; /* this and what follows are retire.c's, which so needs no memory of its own */
   void (*finish)(void *ctx);
   void *ctx;
-} mf__access;
+};
 
-int mf__access_create(const mf__device *device, mf__access **out, mf_error *err);
+extern const mf__record_ops mf__device_ops; /* transfer.c's, which stands above all that it calls */
+
+int mf__record_create(const mf__device *device, mf__record **out, mf_error *err);
 /* Events that its entries had are with somebody else by then, or given back. */
-void mf__access_free(mf__access *a);
-mf__device mf__access_device(const mf__access *a);
+void mf__record_free(mf__record *a);
+mf__device mf__record_device(const mf__record *a);
 /* Takes entry i out; the last one then has its place. Nobody else uses the record. */
-void mf__access_drop(mf__access *a, int32_t i);
+void mf__record_drop(mf__record *a, int32_t i);
+
+mf__queue mf__entry_queue(const mf__backend *backend, const mf__entry *entry);
+/* Of an entry that has no event: one recorded behind everything that its stream has queued. MF_ECAPTURE while that is
+ * being captured. */
+int mf__entry_event(const mf__backend *backend, const mf__entry *entry, void **out, mf_error *err);
+/* Whether all that its stream has queued is known to be done. */
+bool mf__entry_done(const mf__backend *backend, const mf__entry *entry);
+
+/* order.c: who waits for whom */
 
 typedef struct mf__usage {
-  mf__access *access; /* NULL is allowed: plain host memory */
+  mf__record *record; /* NULL is allowed: plain host memory */
   bool write;
   bool lasting; /* a grant: the caller may queue more there later, without a word, until somebody else writes (after a
                    read) or uses the memory at all (after a write); and has promised that the stream lives on */
@@ -193,35 +205,30 @@ typedef struct mf__usage {
 int mf__order_begin(const mf__queue *on, mf__usage *uses, int count, mf_error *err);
 void mf__order_end(const mf__queue *on, mf__usage *uses, int count, bool queued);
 /* Whether a handle is in the record, and of which device it is: then it need not be checked again. */
-bool mf__order_knows(mf__access *a, mf_stream stream, int32_t *ordinal);
+bool mf__order_knows(mf__record *a, mf_stream stream, int32_t *ordinal);
 /* Begin and end in one, where the queue's stream is all that the record knows, which is the usual case; else false, and
  * nothing was done. */
 bool mf__order_again(const mf__queue *on, const mf__usage *use);
 /* Whether there is nothing to do even for that. */
-static inline bool mf__order_is_alone(const mf__access *a, mf_stream stream) {
+static inline bool mf__order_is_alone(const mf__record *a, mf_stream stream) {
   return atomic_load_explicit(&a->alone, memory_order_acquire) == stream;
 }
 /* Enters without waiting. The queue is a stream's: neither the host nor MF_STREAM_NO_ORDER. */
 int mf__order_enter(const mf__queue *on, const mf__usage *use, mf_error *err);
 /* An export's stay on a stream: opened by begin and end with open, closed by its deleter. *id is 0 where there is
  * nothing to close. */
-int mf__order_open(const mf__queue *on, mf__access *a, bool write, uint64_t *id, mf_error *err);
-void mf__order_close(mf__access *a, uint64_t id, bool write);
+int mf__order_open(const mf__queue *on, mf__record *a, bool write, uint64_t *id, mf_error *err);
+void mf__order_close(mf__record *a, uint64_t id, bool write);
 /* Whoever named the queue is done with this memory, and may destroy the stream. */
-void mf__order_leave(const mf__queue *on, mf__access *a);
+void mf__order_leave(const mf__queue *on, mf__record *a);
 /* The record of a driver's memory that comes in, ready on the current stream; and the same of memory that has one. */
-int mf__record_given(const mf__device *device, mf__access **out, mf_error *err);
-int mf__record_returned(const mf__device *device, mf__access *a, mf_error *err);
-/* Of a touch that has no event: one recorded behind everything that its stream has queued. MF_ECAPTURE while that is
- * being captured. */
-int mf__touch_record(const mf__backend *backend, const mf__touch *touch, void **out, mf_error *err);
-/* Whether all that its stream has queued is known to be done. */
-bool mf__touch_done(const mf__backend *backend, const mf__touch *touch);
+int mf__record_given(const mf__device *device, mf__record **out, mf_error *err);
+int mf__record_returned(const mf__device *device, mf__record *a, mf_error *err);
 
 /* retire.c: what was released while queued work may still use it */
 
 /* Leaves one stream in the record if that is ordered behind all others. The record must be nobody else's. */
-void mf__access_prune(mf__access *a);
+void mf__record_prune(mf__record *a);
 
 typedef void (*mf__finish_fn)(void *ctx);
 
@@ -229,7 +236,7 @@ typedef void (*mf__finish_fn)(void *ctx);
  * mf__retire_poll. Never fails, never waits, calls finish under no lock. In a forked child it calls finish at once. The
  * record is lent until then, and nobody else may use it: finish frees it. finish calls no foreign code, because any
  * operation on a device may poll. */
-void mf__retire(mf__access *record, mf__finish_fn finish, void *ctx);
+void mf__retire(mf__record *record, mf__finish_fn finish, void *ctx);
 /* Looks at some of what waits; costs one load when nothing does. Every operation on a device calls it. */
 void mf__retire_poll(void);
 /* Looks at all that waits. */
@@ -246,7 +253,7 @@ bool mf__retire_waits(const mf__backend *backend); /* something does */
 int mf__pool_take(const mf__queue *on, mf__space space, int64_t nbytes, void **data, void **block, mf_error *err);
 /* Takes the block back; the record says who may still use it. Never fails, never waits. Takes the record over, too: the
  * pool frees it. */
-void mf__pool_give(void *block, mf__access *record);
+void mf__pool_give(void *block, mf__record *record);
 
 /* Kept blocks to the driver, as far as nothing uses them any more. */
 int mf__pool_trim(const mf__device *device, mf_error *err);
@@ -270,6 +277,113 @@ typedef struct mf__stage_job {
 int mf__stage_copy(const mf__queue *on, const mf__stage_job *job, mf_error *err);
 bool mf__stage_exists(const mf__backend *backend, int32_t ordinal); /* a buffer */
 void mf__stage_trim(const mf__backend *backend, int32_t ordinal);
+
+/* owned.c: which storage of ours has an address of a device */
+
+/* Memory of others: what it reaches, and whose it is. */
+typedef struct mf__region {
+  mf__device device; /* where it really is */
+  const void *first; /* the lowest byte */
+  int64_t nbytes;
+} mf__region;
+
+/* The storage that has the block's memory from now on; and, when its last reference was dropped, that it has it no
+ * more: false if somebody found it meanwhile and has a reference. */
+void mf__owned_set(void *block, mf__storage *owner);
+bool mf__owned_clear(void *block, mf__storage *owner);
+/* The living storage of ours whose memory this is, with a reference; NULL for all other memory. */
+mf__storage *mf__owned_find(const mf__region *memory);
+
+/* memory.c: storages and tensors whose memory a driver knows */
+
+/* As mf__storage_create, at a place that has a driver: ready on the queue's stream, with which the record begins. */
+int mf__memory_create(size_t room, int64_t nbytes, const mf__place *place, void **data, mf__storage **out,
+                      mf_error *err);
+/* As mf__storage_adopt, with a record where the memory is a driver's. */
+int mf__memory_adopt(size_t room, const mf__region *memory, const mf__foreign *from, mf__storage **out, mf_error *err);
+/* A new compact tensor like ${like} (dtype, ndim, shape) at a place; host memory where the place has no driver. */
+int mf__tensor_create_at(const DLTensor *like, uint64_t flags, const mf__place *place, mf_tensor **out, mf_error *err);
+/* Where a tensor's memory is, whatever its label; no backend for plain host memory. */
+mf__device mf__tensor_device(const mf_tensor *t);
+/* Whether the host can read and write the elements: on the cpu, pinned, and managed where host and devices may use it
+ * at once. */
+bool mf__tensor_on_host(const mf_tensor *t);
+/* MF_EDEVICE for managed memory that the host may not use while its devices work: concurrent access is not theirs. */
+int mf__tensor_shared_check(const mf_tensor *t, mf_error *err);
+/* The host waits for what the record demands, if there is one. */
+int mf__host_wait(const mf_tensor *t, bool write, mf_error *err);
+/* Of mf__device_ops. */
+void mf__memory_release(mf__storage *s);
+int mf__memory_host_use(mf__record *record, bool write, mf_error *err);
+
+/* plan.c: a copy between two layouts as few driver copies */
+
+/* Bytes from src to dst: runs of width bytes, contiguous on both sides, along ndim axes with strides in bytes. */
+typedef struct mf__plan {
+  char *dst;
+  const char *src; /* NULL for a fill */
+  int64_t size;    /* of an element */
+  int64_t width;
+  bool repeats;    /* several coordinates may share one place of dst */
+  int32_t ndim;
+  int64_t shape[MF_MAX_NDIM], dst_strides[MF_MAX_NDIM], src_strides[MF_MAX_NDIM];
+} mf__plan;
+
+/* Elements of whole bytes, or two compact layouts, whose last byte is then copied whole. */
+void mf__plan_copy(mf__plan *p, const mf_tensor *dst, const mf_tensor *src);
+void mf__plan_fill(mf__plan *p, const mf_tensor *dst);
+/* How many driver calls it takes as rows and slices, and by kernel. */
+int64_t mf__plan_count(const mf__plan *p);
+int64_t mf__plan_count_kernels(const mf__plan *p);
+/* Queue them; the queue's context is current. */
+int mf__plan_run_boxes(const mf__plan *p, const mf__queue *on, mf_error *err);
+int mf__plan_run_kernels(const mf__plan *p, const mf__queue *on, mf_error *err);
+/* A fill with the element at slot: how many driver calls, or INT64_MAX where there is no direct way. */
+int64_t mf__plan_count_fill(const mf__plan *p, const void *slot);
+int mf__plan_run_fill(const mf__plan *p, const void *slot, const mf__queue *on, mf_error *err);
+/* The same by kernel; MF_EDEVICE where there is none. */
+int mf__plan_run_fill_kernels(const mf__plan *p, const void *slot, const mf__queue *on, mf_error *err);
+
+/* move.c: the steps that copies with a device are made of */
+
+/* So many driver copies in a row cost about as much as the way through the host. */
+#define MF__CALLS_MAX 4096
+/* Up to here pageable memory goes through pinned memory in one piece. */
+#define MF__SMALL_NBYTES (INT64_C(64) << 10)
+
+/* The given queue if it is one of the memory's device, else that device's current one. */
+mf__queue mf__queue_for(const mf__record *a, const mf__queue *on);
+/* A compact tensor like t, in memory of the queue's device or pinned for it. */
+int mf__temporary(const mf_tensor *t, mf__space space, const mf__queue *on, mf_tensor **out, mf_error *err);
+/* Between memories that the queue's driver knows, which do not overlap; kernels and few driver copies. *undone becomes
+ * true where that is not enough: nothing failed, and nothing was queued. */
+int mf__move(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, bool *undone, mf_error *err);
+/* The same for elements of whole bytes, by driver copies alone, however many it takes. */
+int mf__move_boxes(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, mf_error *err);
+/* Between memory of the queue's device and pageable memory that the host may use: both are contiguous in the same
+ * order, and the queue is not being captured. */
+int mf__move_bytes(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, mf_error *err);
+/* A staged copy, ordered by the record of its device's side. */
+int mf__move_staged(const mf__queue *on, mf__stage_job *job, const mf_tensor *device, mf_error *err);
+
+/* image.c: what the host does for a device */
+
+/* A compact tensor, and a view of it that has the shape of like and whose elements lie in the order of like's memory:
+ * between the two, rows stay rows. Elements of whole bytes. */
+int mf__arranged_create(const mf_tensor *like, const mf__place *place, mf_tensor **all, mf_tensor **out, mf_error *err);
+/* What a transfer has no other way for. */
+int mf__image_copy(mf_tensor *dst, const mf_tensor *src, const mf__queue *on, mf_error *err);
+int mf__image_fill(mf_tensor *dst, const void *slot, const mf__queue *on, mf_error *err);
+
+/* transfer.c: copies and fills in which a device takes part */
+
+/* Both have passed the checks of mf_tensor_copy (shape, dtype, writable, open), have elements, and one at least has a
+ * record. on: the stream to do it on; NULL chooses (the destination's current stream, or the source's if the
+ * destination is on the host and the source is not). */
+int mf__transfer(mf_tensor *dst, const mf_tensor *src, const mf__queue *on, mf_error *err);
+/* Whether a copy is the host's: it can read and write both, and no driver knows both. Else a driver does it, on a
+ * stream. */
+bool mf__copied_by_host(const mf_tensor *dst, const mf_tensor *src);
 
 /* trim.c: what is not in use goes back to the drivers */
 

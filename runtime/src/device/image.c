@@ -3,7 +3,7 @@
  *
  * Invariant: only bytes that hold an element of the two tensors are read or written. What lies between them may be
  * another view's, which another thread or another library writes meanwhile. It must not know which driver there is. */
-#include "core/core.h"
+#include "device/device.h"
 
 #include <string.h>
 
@@ -87,11 +87,11 @@ static int write_arranged(const mf__queue *on, mf_tensor *dst, const mf_tensor *
   if (rc == MF_OK && span.hi_byte - span.lo_byte == span.nbytes) {
     rc = bytes_of(dst, (char *)dst->dl.data + span.lo_byte, span.nbytes, &there, err);
     if (rc == MF_OK) rc = bytes_of(all, all->dl.data, span.nbytes, &bytes, err);
-    if (rc == MF_OK) rc = mf__transfer(there, bytes, on, err);
+    if (rc == MF_OK) rc = mf__move_bytes(on, there, bytes, err);
   } else if (rc == MF_OK) {
     rc = mf__arranged_create(dst, &device, &there, &arrived, err);
-    if (rc == MF_OK) rc = mf__transfer(there, all, on, err);
-    if (rc == MF_OK) rc = mf__transfer_boxes(dst, arrived, on, err);
+    if (rc == MF_OK) rc = mf__move_bytes(on, there, all, err);
+    if (rc == MF_OK) rc = mf__move_boxes(on, dst, arrived, err);
   }
   mf_tensor *const made[] = {bytes, arrived, there, arranged, all};
   for (size_t i = 0; i < sizeof made / sizeof made[0]; i++) (void)mf_tensor_release_later(made[i]);
@@ -113,9 +113,9 @@ static int read_arranged(const mf__queue *on, const mf_tensor *src, mf_tensor **
   mf_tensor *once = NULL, *packed = NULL, *arranged = NULL, *all = NULL, *arrived = NULL;
   int rc = without_repeats(src, &once, err);
   if (rc == MF_OK) rc = mf__arranged_create(once, &device, &packed, &arranged, err);
-  if (rc == MF_OK) rc = mf__transfer_boxes(arranged, once, on, err);
+  if (rc == MF_OK) rc = mf__move_boxes(on, arranged, once, err);
   if (rc == MF_OK) rc = mf__arranged_create(once, &host, &all, &arrived, err);
-  if (rc == MF_OK) rc = mf__transfer(all, packed, on, err);
+  if (rc == MF_OK) rc = mf__move_bytes(on, all, packed, err);
   if (rc == MF_OK) {
     int64_t strides[MF_MAX_NDIM];
     DLTensor view = arrived->dl;
@@ -212,8 +212,8 @@ static int copy_runs(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, 
 
 static int move_runs(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, const image *m, byte_test passes,
                      mf_error *err) {
-  mf__usage uses[2] = {{.access = mf__storage_access(dst->storage), .write = true},
-                       {.access = mf__storage_access(src->storage)}};
+  mf__usage uses[2] = {{.record = mf__tensor_record(dst), .write = true},
+                       {.record = mf__tensor_record(src)}};
   mf__scope scope;
   int rc = mf__order_begin(on, uses, 2, err);
   if (rc != MF_OK) return rc;

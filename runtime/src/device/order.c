@@ -8,7 +8,7 @@
  *
  * It must not know about tensors, or what the numbers of the Python protocol mean. */
 #define _POSIX_C_SOURCE 200809L
-#include "core/core.h"
+#include "device/device.h"
 
 #include <sched.h>
 #include <string.h>
@@ -18,7 +18,7 @@
  * sleeps: a staged copy holds it until the host's part is done. That cannot deadlock: what the copy waits for,
  * buffers and queued work, needs no record, and records are taken in the order of their addresses. In a forked child
  * nobody is left who could unlock. */
-static void lock(mf__access *a) {
+static void lock(mf__record *a) {
   const struct timespec nap = {.tv_nsec = 20000};
   for (int tries = 0; atomic_exchange_explicit(&a->locked, 1, memory_order_acquire) != 0; tries++) {
     if (tries < 100) sched_yield();
@@ -28,79 +28,43 @@ static void lock(mf__access *a) {
   atomic_store_explicit(&a->alone, MF_STREAM_CURRENT, memory_order_relaxed);
 }
 
-static void unlock(mf__access *a) {
+static void unlock(mf__record *a) {
   atomic_store_explicit(&a->locked, 0, memory_order_release);
 }
 
-int mf__access_create(const mf__device *device, mf__access **out, mf_error *err) {
-  bool on_host = device->space == MF__PINNED;
-  *out = NULL;
-  const int rc = device->space == MF__MANAGED ? device->backend->managed_is_shared(&on_host, err) : MF_OK;
-  if (rc != MF_OK) return rc;
-  mf__access *a = mf__alloc(sizeof *a);
-  *out = a;
-  if (a == NULL) return mf__fail(err, MF_ENOMEM, "no memory for a record of %zu bytes", sizeof *a);
-  memset(a, 0, sizeof *a);
-  a->on_host = on_host;
-  a->backend = device->backend;
-  a->space = device->space;
-  a->ordinal = device->ordinal;
-  a->touches = a->inside;
-  a->room = MF__TOUCHES_INSIDE;
-  atomic_init(&a->locked, 0);
-  mf__holders_add(a->backend, 1);
-  return MF_OK;
-}
-
-void mf__access_drop(mf__access *a, int32_t i) {
-  mf__touch *t = &a->touches[i];
-  if (t->event != NULL) mf__event_give(a->backend, t->ordinal, t->event);
-  *t = a->touches[--a->count];
-}
-
-void mf__access_free(mf__access *a) {
-  if (a->touches != a->inside) mf__free(a->touches, (size_t)a->room * sizeof *a->touches);
-  mf__holders_add(a->backend, -1);
-  mf__free(a, sizeof *a);
-}
-
-mf__device mf__access_device(const mf__access *a) {
-  return (mf__device){.backend = a->backend, .space = a->space, .ordinal = a->ordinal};
-}
-
-static bool is_left(const mf__touch *t) {
+static bool is_left(const mf__entry *t) {
   return t->event != NULL;
 }
 
 /* Streams that come and go would otherwise stay in the record of memory that is only read. */
-static void drop_done(mf__access *a) {
+static void drop_done(mf__record *a) {
   for (int32_t i = 0; i < a->count;) {
-    const mf__touch *t = &a->touches[i];
-    if (is_left(t) && mf__event_done(a->backend, t->ordinal, t->event)) mf__access_drop(a, i);
+    const mf__entry *t = &a->entries[i];
+    if (is_left(t) && mf__event_done(a->backend, t->ordinal, t->event)) mf__record_drop(a, i);
     else i++;
   }
 }
 
-static int reserve(mf__access *a, mf_error *err) {
+static int reserve(mf__record *a, mf_error *err) {
   if (a->count == a->room) drop_done(a);
   if (a->count < a->room) return MF_OK;
-  mf__touch *grown = mf__alloc((size_t)a->room * 2 * sizeof *grown);
+  mf__entry *grown = mf__alloc((size_t)a->room * 2 * sizeof *grown);
   if (grown == NULL) return mf__fail(err, MF_ENOMEM, "no memory for a record of %d streams", a->room * 2);
-  memcpy(grown, a->touches, (size_t)a->count * sizeof *grown);
-  if (a->touches != a->inside) mf__free(a->touches, (size_t)a->room * sizeof *grown);
-  a->touches = grown;
+  memcpy(grown, a->entries, (size_t)a->count * sizeof *grown);
+  if (a->entries != a->inside) mf__free(a->entries, (size_t)a->room * sizeof *grown);
+  a->entries = grown;
   a->room *= 2;
   return MF_OK;
 }
 
 /* Whether the entry was made under the queue's name, which another stream may bear by now if the entry was left. */
-static bool is_namesake(const mf__touch *t, const mf__queue *q) {
+static bool is_namesake(const mf__entry *t, const mf__queue *q) {
   return t->stream == q->stream && t->ordinal == q->ordinal && t->thread == q->thread;
 }
 
-static mf__touch *find(mf__access *a, const mf__queue *q, bool left) {
+static mf__entry *find(mf__record *a, const mf__queue *q, bool left) {
   for (int32_t i = 0; i < a->count; i++) {
-    mf__touch *t = &a->touches[i];
+    mf__entry *t = &a->entries[i];
     if (is_left(t) == left && !t->gone && is_namesake(t, q)) return t;
   }
   return NULL;
@@ -118,11 +82,11 @@ static bool is_current(const mf__queue *q) {
 }
 
 /* The queue's own entry; there is room for a new one. */
-static mf__touch *entry(mf__access *a, const mf__queue *q) {
-  mf__touch *t = find(a, q, false);
+static mf__entry *own_entry(mf__record *a, const mf__queue *q) {
+  mf__entry *t = find(a, q, false);
   if (t != NULL) return t;
-  t = &a->touches[a->count++];
-  *t = (mf__touch){.ordinal = q->ordinal, .thread = q->thread, .stream = q->stream, .id = ++a->names};
+  t = &a->entries[a->count++];
+  *t = (mf__entry){.ordinal = q->ordinal, .thread = q->thread, .stream = q->stream, .id = ++a->names};
   if (is_foreign(q)) {
     t->lent = !is_current(q);
     t->stream_name = mf__queue_name(q);
@@ -132,36 +96,32 @@ static mf__touch *entry(mf__access *a, const mf__queue *q) {
 
 /* The same, where the queue has just waited for what its namesakes left: they are one with it again. Their reads need
  * no keeping: the use that comes now reads as well, or writes behind them. */
-static mf__touch *resumed_entry(mf__access *a, const mf__queue *q) {
+static mf__entry *resumed_entry(mf__record *a, const mf__queue *q) {
   uint64_t last_write = 0;
-  for (mf__touch *t; (t = find(a, q, true)) != NULL; mf__access_drop(a, (int32_t)(t - a->touches)))
+  for (mf__entry *t; (t = find(a, q, true)) != NULL; mf__record_drop(a, (int32_t)(t - a->entries)))
     if (t->last_write > last_write) last_write = t->last_write;
-  mf__touch *self = entry(a, q);
+  mf__entry *self = own_entry(a, q);
   if (last_write > self->last_write) self->last_write = last_write;
   return self;
 }
 
-bool mf__order_knows(mf__access *a, mf_stream stream, int32_t *ordinal) {
+bool mf__order_knows(mf__record *a, mf_stream stream, int32_t *ordinal) {
   bool known = false;
   if (a == NULL || stream <= MF_STREAM_PER_THREAD) return false;
   lock(a);
   for (int32_t i = 0; i < a->count && !known; i++) {
-    known = a->touches[i].stream == stream && !is_left(&a->touches[i]) && !a->touches[i].gone;
-    if (known) *ordinal = a->touches[i].ordinal;
+    known = a->entries[i].stream == stream && !is_left(&a->entries[i]) && !a->entries[i].gone;
+    if (known) *ordinal = a->entries[i].ordinal;
   }
   unlock(a);
   return known;
 }
 
-static bool is_open(const mf__touch *t) {
+static bool is_open(const mf__entry *t) {
   return t->open_reads > 0 || t->open_writes > 0;
 }
 
-static mf__queue queue_of(const mf__backend *backend, const mf__touch *t) {
-  return (mf__queue){backend, t->ordinal, t->thread, t->stream};
-}
-
-static bool must_wait(const mf__touch *t, const mf__touch *self, bool write) {
+static bool must_wait(const mf__entry *t, const mf__entry *self, bool write) {
   const uint64_t seen_writes = self == NULL ? 0 : self->seen_writes;
   if (t == self) return false;
   if (t->open_writes > 0 || t->last_write > seen_writes) return true;
@@ -169,16 +129,16 @@ static bool must_wait(const mf__touch *t, const mf__touch *self, bool write) {
 }
 
 /* The same for a queue. A handle may be a new stream's by now, unless the driver says that it is not. */
-static bool queue_must_wait(const mf__queue *on, mf__access *a, const mf__touch *t, bool write) {
-  const mf__touch *self = find(a, on, false);
+static bool queue_must_wait(const mf__queue *on, mf__record *a, const mf__entry *t, bool write) {
+  const mf__entry *self = find(a, on, false);
   if (self == NULL) self = find(a, on, true);
   if (is_left(t) && is_namesake(t, on)) return t->stream_name == 0 || t->stream_name != mf__queue_name(on);
   return must_wait(t, self, write);
 }
 
 /* Whether the stream of an entry that was not left is gone: the driver says so, or has given the handle to another. */
-static bool find_gone(const mf__access *a, mf__touch *t) {
-  const mf__queue q = queue_of(a->backend, t);
+static bool find_gone(const mf__record *a, mf__entry *t) {
+  const mf__queue q = mf__entry_queue(a->backend, t);
   if (t->gone || is_left(t) || t->stream <= MF_STREAM_PER_THREAD) return t->gone;
   const uint64_t name = t->stream_name == 0 ? 0 : mf__queue_name(&q);
   t->gone = name != 0 ? name != t->stream_name : mf__queue_gone(&q);
@@ -188,25 +148,25 @@ static bool find_gone(const mf__access *a, mf__touch *t) {
 
 /* Nothing but a wait for the whole device reaches what a stream that was destroyed had queued, and that would break any
  * capture there: the program has to ask for it. */
-static int refuse_gone(const mf__access *a, const mf__touch *t, mf_error *err) {
+static int refuse_gone(const mf__record *a, const mf__entry *t, mf_error *err) {
   return mf__fail(err, MF_EINVAL,
                   "stream 0x%llx of %s:%d used this memory and was destroyed; mf_device_synchronize waits for what it "
                   "had queued",
                   (unsigned long long)t->stream, a->backend->name, t->ordinal);
 }
 
-static void drop_gone(mf__access *a) {
+static void drop_gone(mf__record *a) {
   for (int32_t i = 0; i < a->count;) {
-    const mf__touch *t = &a->touches[i];
-    if (t->gone && mf__device_waited(a->backend, t->ordinal, t->waits)) mf__access_drop(a, i);
+    const mf__entry *t = &a->entries[i];
+    if (t->gone && mf__device_waited(a->backend, t->ordinal, t->waits)) mf__record_drop(a, i);
     else i++;
   }
 }
 
 /* Makes the queue, or the host, wait for an entry. Where the stream has a name that tells it from later ones of the
  * same handle it is looked at first; else only if the wait fails. */
-static int wait_for(const mf__queue *on, const mf__access *a, mf__touch *t, mf_error *err) {
-  const mf__queue other = queue_of(a->backend, t);
+static int wait_for(const mf__queue *on, const mf__record *a, mf__entry *t, mf_error *err) {
+  const mf__queue other = mf__entry_queue(a->backend, t);
   mf_error failed;
   int rc;
   if (t->stream_name != 0 && !is_left(t)) (void)find_gone(a, t);
@@ -221,24 +181,24 @@ static int wait_for(const mf__queue *on, const mf__access *a, mf__touch *t, mf_e
   return rc;
 }
 
-static int wait_on_device(const mf__queue *on, mf__access *a, bool write, mf_error *err) {
+static int wait_on_device(const mf__queue *on, mf__record *a, bool write, mf_error *err) {
   int rc = reserve(a, err);
   for (int32_t i = 0; rc == MF_OK && i < a->count; i++)
-    if (queue_must_wait(on, a, &a->touches[i], write)) rc = wait_for(on, a, &a->touches[i], err);
+    if (queue_must_wait(on, a, &a->entries[i], write)) rc = wait_for(on, a, &a->entries[i], err);
   return rc;
 }
 
 /* What the host has seen finished need not be waited for again; but who was granted a use may go on reading until
  * somebody else writes. */
-static int wait_on_host(mf__access *a, bool write, mf_error *err) {
+static int wait_on_host(mf__record *a, bool write, mf_error *err) {
   const mf__queue host = mf__queue_host();
   for (int32_t i = 0; i < a->count;) {
-    mf__touch *t = &a->touches[i];
+    mf__entry *t = &a->entries[i];
     const bool waits = must_wait(t, NULL, write);
     const int rc = waits ? wait_for(&host, a, t, err) : MF_OK;
     if (rc != MF_OK) return rc;
     if (waits && !is_open(t) && (write || !t->granted)) {
-      mf__access_drop(a, i);
+      mf__record_drop(a, i);
       continue;
     }
     if (waits && t->granted && !is_open(t)) t->last_write = 0;
@@ -251,12 +211,12 @@ static int wait_on_host(mf__access *a, bool write, mf_error *err) {
 static int sort_uses(mf__usage *uses, int count, mf__usage *sorted) {
   int n = 0;
   sorted[0] = uses[0];
-  if (count == 1) return uses[0].access != NULL;
+  if (count == 1) return uses[0].record != NULL;
   for (int i = 0; i < count; i++) {
     int at = 0;
-    if (uses[i].access == NULL) continue;
-    while (at < n && (uintptr_t)sorted[at].access < (uintptr_t)uses[i].access) at++;
-    if (at < n && sorted[at].access == uses[i].access) {
+    if (uses[i].record == NULL) continue;
+    while (at < n && (uintptr_t)sorted[at].record < (uintptr_t)uses[i].record) at++;
+    if (at < n && sorted[at].record == uses[i].record) {
       sorted[at].write |= uses[i].write;
       sorted[at].lasting |= uses[i].lasting;
       continue;
@@ -276,36 +236,36 @@ int mf__order_begin(const mf__queue *on, mf__usage *uses, int count, mf_error *e
   int rc = MF_OK;
   mf__retire_poll();
   for (int i = 0; i < n; i++) {
-    lock(sorted[i].access);
-    drop_gone(sorted[i].access);
+    lock(sorted[i].record);
+    drop_gone(sorted[i].record);
   }
   for (int i = 0; rc == MF_OK && i < n; i++)
-    rc = on->backend == NULL ? wait_on_host(sorted[i].access, sorted[i].write, err)
-                             : wait_on_device(on, sorted[i].access, sorted[i].write, err);
+    rc = on->backend == NULL ? wait_on_host(sorted[i].record, sorted[i].write, err)
+                             : wait_on_device(on, sorted[i].record, sorted[i].write, err);
   if (rc != MF_OK)
-    for (int i = 0; i < n; i++) unlock(sorted[i].access);
+    for (int i = 0; i < n; i++) unlock(sorted[i].record);
   return rc;
 }
 
 /* A write comes after all that was there, so whoever waits for it waits for them: they need not be kept. */
-static void forget_others(mf__access *a, const mf__queue *on) {
+static void forget_others(mf__record *a, const mf__queue *on) {
   for (int32_t i = 0; i < a->count;) {
-    const mf__touch *t = &a->touches[i];
+    const mf__entry *t = &a->entries[i];
     if (is_namesake(t, on) || is_open(t)) i++;
-    else mf__access_drop(a, i);
+    else mf__record_drop(a, i);
   }
 }
 
 /* The caller has promised that the stream lives, and may queue more there. */
-static void grant(mf__touch *t) {
+static void grant(mf__entry *t) {
   t->lent = false;
   t->granted = true;
 }
 
 /* Leaves the record with the queue's own live entry. */
-static mf__touch *enter_use(const mf__queue *on, const mf__usage *use) {
-  mf__access *a = use->access;
-  mf__touch *self = resumed_entry(a, on);
+static mf__entry *enter_use(const mf__queue *on, const mf__usage *use) {
+  mf__record *a = use->record;
+  mf__entry *self = resumed_entry(a, on);
   if (use->lasting) grant(self);
   self->seen_writes = a->clock;
   a->clock++;
@@ -324,14 +284,14 @@ void mf__order_end(const mf__queue *on, mf__usage *uses, int count, bool queued)
   const int n = sort_uses(uses, count, sorted);
   for (int i = 0; i < n; i++) {
     if (queued && on->backend != NULL) (void)enter_use(on, &sorted[i]);
-    unlock(sorted[i].access);
+    unlock(sorted[i].record);
   }
 }
 
 bool mf__order_again(const mf__queue *on, const mf__usage *use) {
-  mf__access *a = use->access;
+  mf__record *a = use->record;
   if (atomic_exchange_explicit(&a->locked, 1, memory_order_acquire) != 0) return false;
-  mf__touch *t = a->touches;
+  mf__entry *t = a->entries;
   const bool alone = a->count == 1 && t->stream == on->stream && t->ordinal == on->ordinal &&
                      on->stream != MF_STREAM_PER_THREAD && !is_left(t) && !t->gone;
   if (alone) {
@@ -348,11 +308,11 @@ bool mf__order_again(const mf__queue *on, const mf__usage *use) {
 }
 
 int mf__order_enter(const mf__queue *on, const mf__usage *use, mf_error *err) {
-  mf__access *a = use->access;
+  mf__record *a = use->record;
   lock(a);
   const int rc = reserve(a, err);
   if (rc == MF_OK) {
-    mf__touch *self = entry(a, on);
+    mf__entry *self = own_entry(a, on);
     a->clock++;
     if (use->write) self->last_write = a->clock;
     else self->last_read = a->clock;
@@ -362,14 +322,14 @@ int mf__order_enter(const mf__queue *on, const mf__usage *use, mf_error *err) {
   return rc;
 }
 
-int mf__order_open(const mf__queue *on, mf__access *a, bool write, uint64_t *id, mf_error *err) {
-  mf__usage use = {.access = a, .write = write};
+int mf__order_open(const mf__queue *on, mf__record *a, bool write, uint64_t *id, mf_error *err) {
+  mf__usage use = {.record = a, .write = write};
   *id = 0;
   if (on->stream == MF_STREAM_NO_ORDER) return MF_OK;
   const int rc = mf__order_begin(on, &use, 1, err);
   if (rc != MF_OK) return rc;
   if (on->backend != NULL) {
-    mf__touch *self = enter_use(on, &use);
+    mf__entry *self = enter_use(on, &use);
     *id = self->id;
     if (write) self->open_writes++;
     else self->open_reads++;
@@ -380,28 +340,28 @@ int mf__order_open(const mf__queue *on, mf__access *a, bool write, uint64_t *id,
 
 /* From here on an event stands for what the stream has queued, so that the handle is not used again. Where none can
  * be recorded, as while the stream is being captured, the handle stays. */
-static void leave(const mf__access *a, mf__touch *t) {
-  const mf__queue q = queue_of(a->backend, t);
+static void leave(const mf__record *a, mf__entry *t) {
+  const mf__queue q = mf__entry_queue(a->backend, t);
   if (!t->lent || is_open(t) || t->gone || !a->backend->usable()) return;
   (void)mf__queue_mark(&q, &t->event, &t->stream_name, NULL);
 }
 
-void mf__order_leave(const mf__queue *on, mf__access *a) {
+void mf__order_leave(const mf__queue *on, mf__record *a) {
   if (a == NULL) return;
   lock(a);
-  mf__touch *t = find(a, on, false);
+  mf__entry *t = find(a, on, false);
   if (t != NULL) leave(a, t);
   unlock(a);
 }
 
-static mf__touch *find_id(mf__access *a, uint64_t id) {
+static mf__entry *find_id(mf__record *a, uint64_t id) {
   for (int32_t i = 0; i < a->count; i++)
-    if (a->touches[i].id == id) return &a->touches[i];
+    if (a->entries[i].id == id) return &a->entries[i];
   return NULL;
 }
 
 /* Whoever used the memory last has seen less than the clock, so that it will wait for what came until now. */
-static void close_use(mf__access *a, mf__touch *t, bool write) {
+static void close_use(mf__record *a, mf__entry *t, bool write) {
   if (write) {
     t->open_writes--;
     t->last_write = a->clock;
@@ -412,35 +372,24 @@ static void close_use(mf__access *a, mf__touch *t, bool write) {
   leave(a, t);
 }
 
-void mf__order_close(mf__access *a, uint64_t id, bool write) {
+void mf__order_close(mf__record *a, uint64_t id, bool write) {
   if (id == 0) return;
   lock(a);
-  mf__touch *t = find_id(a, id);
+  mf__entry *t = find_id(a, id);
   if (t != NULL) close_use(a, t, write); /* else its stream was found destroyed */
   unlock(a);
 }
 
-bool mf__touch_done(const mf__backend *backend, const mf__touch *touch) {
-  const mf__queue q = queue_of(backend, touch);
-  return !touch->gone && mf__queue_done(&q);
-}
-
-int mf__touch_record(const mf__backend *backend, const mf__touch *touch, void **out, mf_error *err) {
-  const mf__queue q = queue_of(backend, touch);
-  if (touch->gone) return mf__fail(err, MF_EINVAL, "the stream was destroyed");
-  return mf__queue_mark(&q, out, NULL, err);
-}
-
-int mf__record_returned(const mf__device *device, mf__access *a, mf_error *err) {
+int mf__record_returned(const mf__device *device, mf__record *a, mf_error *err) {
   const mf__queue on = mf__queue_current(device);
-  return mf__order_enter(&on, &(mf__usage){.access = a, .write = true}, err);
+  return mf__order_enter(&on, &(mf__usage){.record = a, .write = true}, err);
 }
 
-int mf__record_given(const mf__device *device, mf__access **out, mf_error *err) {
+int mf__record_given(const mf__device *device, mf__record **out, mf_error *err) {
   const mf__queue on = mf__queue_current(device);
-  const int rc = mf__access_create(device, out, err);
+  const int rc = mf__record_create(device, out, err);
   if (rc != MF_OK) return rc;
-  (void)mf__order_enter(&on, &(mf__usage){.access = *out, .write = true}, NULL); /* a new record has room */
+  (void)mf__order_enter(&on, &(mf__usage){.record = *out, .write = true}, NULL); /* a new record has room */
   (*out)->given = (*out)->clock;
   return MF_OK;
 }

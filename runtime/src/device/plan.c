@@ -4,7 +4,7 @@
  * Invariant: the strides of the destination are positive and fall from axis to axis, and no two coordinates share a
  * place of it (unless it says so), so the order in which parts are copied does not matter. It must not know who waits
  * for whom. */
-#include "core/core.h"
+#include "device/device.h"
 
 #include <string.h>
 

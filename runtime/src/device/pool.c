@@ -143,20 +143,20 @@ static void put(mf__block *b) {
 
 static void put_back(void *ctx) {
   mf__block *b = ctx;
-  mf__access *record = b->record;
+  mf__record *record = b->record;
   put(b);
-  mf__access_free(record);
+  mf__record_free(record);
 }
 
-void mf__pool_give(void *block_taken, mf__access *record) {
+void mf__pool_give(void *block_taken, mf__record *record) {
   mf__block *b = block_taken;
   b->record = record;
   if (!record->backend->usable()) {
     free(b);
-    mf__access_free(record);
+    mf__record_free(record);
     return;
   }
-  mf__access_prune(record);
+  mf__record_prune(record);
   if (mf__block_note(b, record)) put_back(b);
   else mf__retire(record, put_back, b);
 }

@@ -8,7 +8,7 @@
  * Another thread's per-thread stream has no name here. Only an action in the legacy stream is documented to be ordered
  * behind it, not a query of that stream or a wait for it, so an event that is recorded there stands for it. It must not
  * know about records, which say for whom to wait. */
-#include "core/core.h"
+#include "device/device.h"
 
 /* Threads, backends */
 

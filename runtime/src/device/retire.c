@@ -9,14 +9,14 @@
  * beyond such a wait.
  *
  * It must not know what is released. */
-#include "core/core.h"
+#include "device/device.h"
 
 enum { LOOKS_PER_POLL = 4, MAX_TRIES = 2 };
 
 typedef struct waiting_list {
   pthread_mutex_t lock;
-  mf__access *first;
-  mf__access *last;
+  mf__record *first;
+  mf__record *last;
   _Atomic int64_t count; /* those that a thread is just looking at included */
 } waiting_list;
 
@@ -29,9 +29,9 @@ static waiting_list *list_of(const mf__backend *backend) {
   return &lists[backend->index];
 }
 
-static bool speaks_for_all(const mf__access *a, const mf__touch *t) {
+static bool speaks_for_all(const mf__record *a, const mf__entry *t) {
   for (int32_t i = 0; i < a->count; i++) {
-    const mf__touch *other = &a->touches[i];
+    const mf__entry *other = &a->entries[i];
     if (other == t) continue;
     if (other->open_reads > 0 || other->open_writes > 0) return false;
     if (other->granted || other->last_read > 0 || other->last_write > t->seen_writes) return false;
@@ -39,19 +39,19 @@ static bool speaks_for_all(const mf__access *a, const mf__touch *t) {
   return true;
 }
 
-void mf__access_prune(mf__access *a) {
+void mf__record_prune(mf__record *a) {
   for (int32_t i = 0; i < a->count && a->count > 1; i++) {
-    if (!speaks_for_all(a, &a->touches[i])) continue;
-    const mf__touch speaker = a->touches[i];
-    a->touches[i] = a->touches[0];
-    a->touches[0] = speaker;
-    while (a->count > 1) mf__access_drop(a, a->count - 1);
+    if (!speaks_for_all(a, &a->entries[i])) continue;
+    const mf__entry speaker = a->entries[i];
+    a->entries[i] = a->entries[0];
+    a->entries[0] = speaker;
+    while (a->count > 1) mf__record_drop(a, a->count - 1);
   }
 }
 
 /* The list */
 
-static void push(waiting_list *l, mf__access *a) {
+static void push(waiting_list *l, mf__record *a) {
   a->next = NULL;
   pthread_mutex_lock(&l->lock);
   if (l->first == NULL) l->first = a;
@@ -60,9 +60,9 @@ static void push(waiting_list *l, mf__access *a) {
   pthread_mutex_unlock(&l->lock);
 }
 
-static mf__access *pop(waiting_list *l) {
+static mf__record *pop(waiting_list *l) {
   pthread_mutex_lock(&l->lock);
-  mf__access *a = l->first;
+  mf__record *a = l->first;
   if (a != NULL) l->first = a->next;
   pthread_mutex_unlock(&l->lock);
   return a;
@@ -71,25 +71,25 @@ static mf__access *pop(waiting_list *l) {
 /* One record */
 
 /* Whether there is nothing to wait for. */
-static bool begin_touch(const mf__access *a, mf__touch *t) {
+static bool begin_entry(const mf__record *a, mf__entry *t) {
   if (mf__device_waited(a->backend, t->ordinal, t->waits)) return true;
   if (t->gone || t->tries >= MAX_TRIES) return false;
-  if (mf__touch_done(a->backend, t)) return true;
-  const int rc = mf__touch_record(a->backend, t, &t->event, NULL);
+  if (mf__entry_done(a->backend, t)) return true;
+  const int rc = mf__entry_event(a->backend, t, &t->event, NULL);
   if (rc != MF_OK && rc != MF_ECAPTURE) t->tries++;
   return rc == MF_OK && t->event == NULL;
 }
 
-static bool touch_is_done(const mf__access *a, mf__touch *t, bool wait) {
-  if (t->event == NULL && begin_touch(a, t)) return true;
+static bool entry_is_done(const mf__record *a, mf__entry *t, bool wait) {
+  if (t->event == NULL && begin_entry(a, t)) return true;
   if (t->event == NULL) return false;
   return wait ? mf__event_reach(a->backend, t->ordinal, t->event, NULL) == MF_OK
               : mf__event_done(a->backend, t->ordinal, t->event);
 }
 
-static bool is_done(mf__access *a, bool wait) {
+static bool is_done(mf__record *a, bool wait) {
   for (int32_t i = 0; i < a->count;) {
-    if (touch_is_done(a, &a->touches[i], wait)) mf__access_drop(a, i);
+    if (entry_is_done(a, &a->entries[i], wait)) mf__record_drop(a, i);
     else i++;
   }
   return a->count == 0;
@@ -98,7 +98,7 @@ static bool is_done(mf__access *a, bool wait) {
 /* Looks at up to n of the list. */
 static void look(const mf__backend *backend, int64_t n, bool wait) {
   waiting_list *l = list_of(backend);
-  for (mf__access *a; n > 0 && (a = pop(l)) != NULL; n--) {
+  for (mf__record *a; n > 0 && (a = pop(l)) != NULL; n--) {
     if (!is_done(a, wait)) {
       push(l, a);
       continue;
@@ -112,12 +112,12 @@ static bool has_waiting(const mf__backend *backend) {
   return atomic_load_explicit(&list_of(backend)->count, memory_order_relaxed) != 0 && backend->usable();
 }
 
-void mf__retire(mf__access *record, mf__finish_fn finish, void *ctx) {
+void mf__retire(mf__record *record, mf__finish_fn finish, void *ctx) {
   record->finish = finish;
   record->ctx = ctx;
-  mf__access_prune(record);
+  mf__record_prune(record);
   for (int32_t i = 0; i < record->count; i++) {
-    mf__touch *t = &record->touches[i];
+    mf__entry *t = &record->entries[i];
     if (!t->gone) t->waits = mf__device_waits(record->backend, t->ordinal);
   }
   if (record->count == 0 || !record->backend->usable() || is_done(record, false)) {
@@ -155,7 +155,7 @@ int64_t mf__retire_count(const mf__device *device) {
   int64_t n = 0;
   if (!has_waiting(device->backend)) return 0;
   pthread_mutex_lock(&l->lock);
-  for (const mf__access *a = l->first; a != NULL; a = a->next)
+  for (const mf__record *a = l->first; a != NULL; a = a->next)
     n += a->space == device->space && (a->space != MF__DEVICE || a->ordinal == device->ordinal);
   pthread_mutex_unlock(&l->lock);
   return n;

@@ -5,7 +5,7 @@
  * buffer that is free may still be in use by queued work; whoever takes it waits for that. All driver calls are made
  * by the calling thread (its per-thread stream is its own); helpers only move bytes. It must not know about layouts. */
 #define _DEFAULT_SOURCE
-#include "core/core.h"
+#include "device/device.h"
 
 #include <sched.h>
 #include <signal.h>

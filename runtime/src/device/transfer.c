@@ -2,61 +2,36 @@
  *
  *   from             to               way
  *   device, shared   device, shared   one driver copy where both sides are contiguous, or rows and slices of RUN_MIN
- *                                     bytes and more; else a kernel; without one, up to CALLS_MAX driver copies
+ *                                     bytes and more; else a kernel; without one, up to MF__CALLS_MAX driver copies
  *   device i         device j         peer copy; a side that is not contiguous goes through memory of its own device
- *   pageable         device           to SMALL bytes through pinned memory, in one go with the layouts of both sides;
+ *   pageable         device           up to MF__SMALL_NBYTES through pinned memory, in one go with both layouts;
  *   device           pageable         above through the staging buffers, a device side that is not contiguous through
  *                                     memory of its device
  *   any                               through the host, which waits (image.c): two drivers; elements of parts of bytes;
- *                                     places that repeat; layouts that would take more than CALLS_MAX driver copies
+ *                                     places that repeat; layouts that would take more than MF__CALLS_MAX driver copies
  * Shared is pinned and managed memory, of the driver that does the copy; another driver's is pageable.
  *
  * Invariant: every step is ordered by the records of what it reads and writes, and temporaries are tensors with
  * records, so that they return to the pool behind the work that uses them. It must not know which driver there is. */
-#include "core/core.h"
+#include "device/device.h"
 
 #include <string.h>
 
-/* Below this, the driver's pitched copies are slower than a kernel. */
-#define RUN_MIN 64
-/* So many driver copies in a row cost about as much as the way through the host. */
-#define CALLS_MAX 4096
-#define SMALL (INT64_C(64) << 10)
-
-static mf__access *record_of(const mf_tensor *t) {
-  return mf__storage_access(t->storage);
+static mf__record *record_of(const mf_tensor *t) {
+  return mf__tensor_record(t);
 }
 
-static bool on_device(const mf__access *a) {
+static bool on_device(const mf__record *a) {
   return a != NULL && a->space == MF__DEVICE;
 }
 
 /* Whether the queue's driver can reach the memory by itself. */
-static bool is_known(const mf__access *a, const mf__queue *on) {
+static bool is_known(const mf__record *a, const mf__queue *on) {
   return a != NULL && a->backend == on->backend;
-}
-
-/* Pinned and managed memory is used on any device's streams. */
-static bool fits(const mf__queue *on, const mf__access *a) {
-  return on != NULL && on->backend == a->backend && (a->space != MF__DEVICE || on->ordinal == a->ordinal);
-}
-
-/* The given queue if it is one of the memory's device, else that device's current one. */
-static mf__queue queue_for(const mf__access *a, const mf__queue *on) {
-  const mf__device device = {.backend = a->backend, .space = MF__DEVICE, .ordinal = a->ordinal};
-  return fits(on, a) ? *on : mf__queue_current(&device);
 }
 
 static bool is_part_byte(const mf_tensor *t) {
   return mf__tensor_bits(t) % 8 != 0;
-}
-
-/* Temporaries */
-
-/* A compact tensor like t, in memory of the queue's device or pinned for it. */
-static int temporary(const mf_tensor *t, mf__space space, const mf__queue *on, mf_tensor **out, mf_error *err) {
-  const mf__place place = {.device = {on->backend, space, on->ordinal}, .on = *on};
-  return mf__tensor_create_at(&t->dl, t->flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED, &place, out, err);
 }
 
 /* Where a capture has not been refused yet: a graph would use the temporary when it is another tensor's. */
@@ -67,60 +42,13 @@ static int refuse_scratch(const mf__queue *on, mf_error *err) {
 static int scratch(const mf_tensor *t, const mf__queue *on, mf_tensor **out, mf_error *err) {
   const int rc = refuse_scratch(on, err);
   *out = NULL;
-  return rc == MF_OK ? temporary(t, MF__DEVICE, on, out, err) : rc;
-}
-
-static int host_temporary(const mf_tensor *t, mf_tensor **out, mf_error *err) {
-  const mf__place host = {0};
-  return mf__tensor_create_at(&t->dl, t->flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED, &host, out, err);
-}
-
-/* One queue */
-
-/* *undone becomes true where it would take too many driver copies: nothing failed, and nothing was queued. */
-static int run_plan(const mf__plan *p, const mf__queue *on, bool *undone, mf_error *err) {
-  const int64_t boxes = mf__plan_count(p);
-  if (boxes == 1 && (p->ndim == 0 || p->width >= RUN_MIN)) return mf__plan_run_boxes(p, on, err);
-  if (mf__plan_count_kernels(p) <= CALLS_MAX) {
-    mf_error why; /* that there is no kernel is no failure yet */
-    const int rc = mf__plan_run_kernels(p, on, &why);
-    if (rc != MF_OK && rc != MF_EDEVICE && err != NULL) *err = why;
-    if (rc != MF_EDEVICE) return rc;
-  }
-  if (boxes <= CALLS_MAX) return mf__plan_run_boxes(p, on, err);
-  *undone = true;
-  return MF_OK;
-}
-
-/* Both sides are known to the queue's driver and do not overlap. undone NULL: however many driver copies it takes. */
-static int move(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, bool *undone, mf_error *err) {
-  mf__usage uses[2] = {{.access = record_of(dst), .write = true}, {.access = record_of(src)}};
-  mf__scope scope;
-  mf__plan p;
-  mf__plan_copy(&p, dst, src);
-  if (p.repeats && undone != NULL) {
-    *undone = true;
-    return MF_OK;
-  }
-  int rc = mf__order_begin(on, uses, 2, err);
-  if (rc != MF_OK) return rc;
-  rc = mf__queue_enter(&scope, on, err);
-  if (rc == MF_OK) {
-    rc = undone != NULL ? run_plan(&p, on, undone, err) : mf__plan_run_boxes(&p, on, err);
-    mf__leave(&scope);
-  }
-  mf__order_end(on, uses, 2, undone == NULL || !*undone);
-  return rc;
-}
-
-int mf__transfer_boxes(mf_tensor *dst, const mf_tensor *src, const mf__queue *on, mf_error *err) {
-  return move(on, dst, src, NULL, err);
+  return rc == MF_OK ? mf__temporary(t, MF__DEVICE, on, out, err) : rc;
 }
 
 /* Each driver brings its part to the host, or takes it from there. */
 static int across_drivers(mf_tensor *dst, const mf_tensor *src, const mf__queue *on, mf_error *err) {
   mf_tensor *host;
-  int rc = host_temporary(src, &host, err);
+  int rc = mf__tensor_create_host(&src->dl, src->flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED, &host, err);
   if (rc == MF_OK) rc = mf__transfer(host, src, on, err);
   if (rc == MF_OK) rc = mf__transfer(dst, host, on, err);
   (void)mf_tensor_release_later(host);
@@ -131,7 +59,7 @@ static int across_drivers(mf_tensor *dst, const mf_tensor *src, const mf__queue 
 
 static int move_or_image(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
   bool undone = false;
-  const int rc = move(on, dst, src, &undone, err);
+  const int rc = mf__move(on, dst, src, &undone, err);
   return undone ? mf__image_copy(dst, src, on, err) : rc;
 }
 
@@ -145,8 +73,8 @@ static int move_overlapping(const mf__queue *on, mf_tensor *dst, const mf_tensor
 }
 
 static int peer_flat(const mf__queue *on, const mf__plan *p, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
-  mf__access *to = record_of(dst), *from = record_of(src);
-  mf__usage uses[2] = {{.access = to, .write = true}, {.access = from}};
+  mf__record *to = record_of(dst), *from = record_of(src);
+  mf__usage uses[2] = {{.record = to, .write = true}, {.record = from}};
   mf__scope scope;
   int rc = mf__order_begin(on, uses, 2, err);
   if (rc != MF_OK) return rc;
@@ -162,7 +90,7 @@ static int peer_flat(const mf__queue *on, const mf__plan *p, mf_tensor *dst, con
 
 /* The source is contiguous, or becomes so on its own device first: by a temporary that neither queue may capture. */
 static int peer_from(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
-  const mf__queue there = queue_for(record_of(src), on);
+  const mf__queue there = mf__queue_for(record_of(src), on);
   mf_tensor *packed;
   mf__plan p;
   mf__plan_copy(&p, dst, src);
@@ -215,16 +143,6 @@ static void write_host(const void *ctx, int64_t at, int64_t nbytes, char *buffer
     mf__scatter(h->tensor, at / h->size, nbytes / h->size, buffer);
 }
 
-/* A side known to the driver, contiguous, and the host's. */
-static int stage(const mf__queue *on, mf__stage_job *job, const mf_tensor *device, mf_error *err) {
-  mf__usage use = {.access = record_of(device), .write = job->to_device};
-  int rc = mf__order_begin(on, &use, 1, err);
-  if (rc != MF_OK) return rc;
-  rc = mf__stage_copy(on, job, err);
-  mf__order_end(on, &use, 1, true);
-  return rc;
-}
-
 /* Contiguous on the device, or made so there; the host's side as it is. */
 static int upload_large(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
   mf_tensor *arrived;
@@ -232,13 +150,13 @@ static int upload_large(const mf__queue *on, mf_tensor *dst, const mf_tensor *sr
   mf__plan_copy(&p, dst, src);
   host_part host = {NULL, (char *)p.src, p.size};
   mf__stage_job job = {p.dst, p.width, 1, true, read_host, &host};
-  if (p.ndim == 0 && !p.repeats) return stage(on, &job, dst, err);
+  if (p.ndim == 0 && !p.repeats) return mf__move_staged(on, &job, dst, err);
   if (mf__is_compact(&dst->dl)) {
     host.tensor = src;
     job = (mf__stage_job){dst->dl.data, mf_tensor_nbytes(dst), p.size, true, read_host, &host};
-    return stage(on, &job, dst, err);
+    return mf__move_staged(on, &job, dst, err);
   }
-  int rc = temporary(src, MF__DEVICE, on, &arrived, err);
+  int rc = mf__temporary(src, MF__DEVICE, on, &arrived, err);
   if (rc == MF_OK) rc = upload_large(on, arrived, src, err);
   if (rc == MF_OK) rc = move_or_image(on, dst, arrived, err);
   (void)mf_tensor_release_later(arrived);
@@ -248,7 +166,7 @@ static int upload_large(const mf__queue *on, mf_tensor *dst, const mf_tensor *sr
 /* Where places of the destination repeat, its elements must come in their order, on one thread. */
 static int download_repeated(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
   mf_tensor *host;
-  int rc = host_temporary(src, &host, err);
+  int rc = mf__tensor_create_host(&src->dl, src->flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED, &host, err);
   if (rc == MF_OK) rc = mf__transfer(host, src, on, err);
   if (rc == MF_OK) rc = mf__copy_host(dst, host, err);
   (void)mf_tensor_release_later(host);
@@ -261,14 +179,14 @@ static int download_large(const mf__queue *on, mf_tensor *dst, const mf_tensor *
   mf__plan_copy(&p, dst, src);
   host_part host = {NULL, p.dst, p.size};
   mf__stage_job job = {(char *)p.src, p.width, 1, false, write_host, &host};
-  if (p.ndim == 0 && !p.repeats) return stage(on, &job, src, err);
+  if (p.ndim == 0 && !p.repeats) return mf__move_staged(on, &job, src, err);
   if (mf__walk_repeats(&dst->dl)) return download_repeated(on, dst, src, err);
   if (mf__is_compact(&src->dl)) {
     host.tensor = dst;
     job = (mf__stage_job){src->dl.data, mf_tensor_nbytes(src), p.size, false, write_host, &host};
-    return stage(on, &job, src, err);
+    return mf__move_staged(on, &job, src, err);
   }
-  int rc = temporary(src, MF__DEVICE, on, &packed, err);
+  int rc = mf__temporary(src, MF__DEVICE, on, &packed, err);
   if (rc == MF_OK) rc = move_or_image(on, packed, src, err);
   if (rc == MF_OK) rc = download_large(on, dst, packed, err);
   (void)mf_tensor_release_later(packed);
@@ -277,7 +195,7 @@ static int download_large(const mf__queue *on, mf_tensor *dst, const mf_tensor *
 
 static int upload_small(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
   mf_tensor *pinned;
-  int rc = temporary(src, MF__PINNED, on, &pinned, err);
+  int rc = mf__temporary(src, MF__PINNED, on, &pinned, err);
   if (rc == MF_OK) rc = mf__copy_host(pinned, src, err);
   if (rc == MF_OK) rc = move_or_image(on, dst, pinned, err);
   (void)mf_tensor_release_later(pinned);
@@ -286,7 +204,7 @@ static int upload_small(const mf__queue *on, mf_tensor *dst, const mf_tensor *sr
 
 static int download_small(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
   mf_tensor *pinned;
-  int rc = temporary(src, MF__PINNED, on, &pinned, err);
+  int rc = mf__temporary(src, MF__PINNED, on, &pinned, err);
   if (rc == MF_OK) rc = move_or_image(on, pinned, src, err);
   if (rc == MF_OK) rc = mf__tensor_host_use(pinned, false, err);
   if (rc == MF_OK) rc = mf__copy_host(dst, pinned, err);
@@ -297,7 +215,7 @@ static int download_small(const mf__queue *on, mf_tensor *dst, const mf_tensor *
 /* One side is not known to the queue's driver, and the host uses it. */
 static int with_pageable(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
   const bool up = is_known(record_of(dst), on);
-  const bool small = mf_tensor_nbytes(dst) <= SMALL;
+  const bool small = mf_tensor_nbytes(dst) <= MF__SMALL_NBYTES;
   int rc = mf__capture_refuse(on, "pageable host memory cannot take part; use pinned memory (cuda_host)", err);
   if (rc == MF_OK) rc = up ? mf__tensor_host_use(src, false, err) : mf__tensor_host_use(dst, true, err);
   if (rc != MF_OK) return rc;
@@ -320,10 +238,10 @@ static bool is_bytes(const mf_tensor *dst, const mf_tensor *src) {
 }
 
 int mf__transfer(mf_tensor *dst, const mf_tensor *src, const mf__queue *on, mf_error *err) {
-  const mf__access *to = record_of(dst), *from = record_of(src);
+  const mf__record *to = record_of(dst), *from = record_of(src);
   const bool both = on_device(to) && on_device(from);
   if (both && to->backend != from->backend) return across_drivers(dst, src, on, err);
-  const mf__queue q = queue_for(to == NULL || (on_device(from) && !on_device(to)) ? from : to, on);
+  const mf__queue q = mf__queue_for(to == NULL || (on_device(from) && !on_device(to)) ? from : to, on);
   if (!is_bytes(dst, src)) return mf__image_copy(dst, src, &q, err);
   if (!is_known(to, &q) || !is_known(from, &q)) return with_pageable(&q, dst, src, err);
   if (mf__overlap(dst, src)) return move_overlapping(&q, dst, src, err);
@@ -336,7 +254,7 @@ typedef int (*fill_fn)(const mf__plan *p, const void *slot, const mf__queue *on,
 
 static int fill_ordered(const mf__queue *on, mf_tensor *dst, const mf__plan *p, fill_fn fill, const void *slot,
                         mf_error *err) {
-  mf__usage use = {.access = record_of(dst), .write = true};
+  mf__usage use = {.record = record_of(dst), .write = true};
   mf__scope scope;
   int rc = mf__order_begin(on, &use, 1, err);
   if (rc != MF_OK) return rc;
@@ -363,20 +281,20 @@ static int fill_by_copy(const mf__queue *on, mf_tensor *dst, const void *slot, m
   if (rc == MF_OK) rc = mf__arranged_create(dst, &place, &all, &filled, err);
   if (rc != MF_OK) return rc;
   rc = fill_compact(on, all, slot, err);
-  if (rc == MF_OK) rc = mf__transfer_boxes(dst, filled, on, err);
+  if (rc == MF_OK) rc = mf__move_boxes(on, dst, filled, err);
   (void)mf_tensor_release_later(filled);
   (void)mf_tensor_release_later(all);
   return rc;
 }
 
 static int fill_strided(const mf__queue *on, mf_tensor *dst, const mf__plan *p, const void *slot, mf_error *err) {
-  if (mf__plan_count_kernels(p) <= CALLS_MAX) {
+  if (mf__plan_count_kernels(p) <= MF__CALLS_MAX) {
     mf_error why; /* that there is no kernel is no failure yet */
     const int rc = fill_ordered(on, dst, p, mf__plan_run_fill_kernels, slot, &why);
     if (rc != MF_OK && rc != MF_EDEVICE && err != NULL) *err = why;
     if (rc != MF_EDEVICE) return rc;
   }
-  if (mf__plan_count_fill(p, slot) > CALLS_MAX) return fill_by_copy(on, dst, slot, err);
+  if (mf__plan_count_fill(p, slot) > MF__CALLS_MAX) return fill_by_copy(on, dst, slot, err);
   return fill_ordered(on, dst, p, mf__plan_run_fill, slot, err);
 }
 
@@ -393,8 +311,8 @@ static int fill_part_bytes(const mf__queue *on, mf_tensor *dst, const void *slot
 /* Up to here a loop of fills is cheaper than a kernel. */
 #define FILLS_MAX 8
 
-int mf__transfer_fill(mf_tensor *dst, const void *slot, mf_error *err) {
-  const mf__queue q = queue_for(record_of(dst), NULL);
+static int transfer_fill(mf_tensor *dst, const void *slot, mf_error *err) {
+  const mf__queue q = mf__queue_for(record_of(dst), NULL);
   mf__plan p;
   if (is_part_byte(dst)) return fill_part_bytes(&q, dst, slot, err);
   mf__plan_fill(&p, dst);
@@ -402,3 +320,26 @@ int mf__transfer_fill(mf_tensor *dst, const void *slot, mf_error *err) {
   if (p.ndim > 0 && mf__plan_count_fill(&p, slot) > FILLS_MAX) return fill_strided(&q, dst, &p, slot, err);
   return fill_ordered(&q, dst, &p, mf__plan_run_fill, slot, err);
 }
+
+/* What tensors ask of memory with a record */
+
+bool mf__copied_by_host(const mf_tensor *dst, const mf_tensor *src) {
+  const mf__record *to = mf__tensor_record(dst), *from = mf__tensor_record(src);
+  if (!mf__tensor_on_host(dst) || !mf__tensor_on_host(src)) return false;
+  return to == NULL || from == NULL || to->backend != from->backend;
+}
+
+/* One at least lies in memory that a driver knows. */
+static int copy_ordered(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
+  if (!mf__copied_by_host(dst, src)) return mf__transfer(dst, src, NULL, err);
+  int rc = mf__tensor_host_use(src, false, err);
+  if (rc == MF_OK) rc = mf__tensor_host_use(dst, true, err);
+  return rc == MF_OK ? mf__copy_host(dst, src, err) : rc;
+}
+
+const mf__record_ops mf__device_ops = {
+    .release = mf__memory_release,
+    .host_use = mf__memory_host_use,
+    .copy = copy_ordered,
+    .fill = transfer_fill,
+};

@@ -4,7 +4,7 @@
  * Invariant: a device is forgotten only while nobody is between enter and leave there and nothing of ours exists that
  * could name anything on it. Whoever keeps a stream or an event from one entry to the next is a holder meanwhile. */
 #define _POSIX_C_SOURCE 200809L
-#include "core/core.h"
+#include "device/device.h"
 
 #include <time.h>
 

@@ -1,204 +1,7 @@
-/* cuda.c: mf__backend on the CUDA driver's interface: opening it, contexts, memory, streams and events. Work
- * that is queued is in cuda_work.c. It must not know what a tensor is, nor when work must be ordered.
- *
- * Invariant: the calling thread's current context after leave is the one before enter, whatever failed between. The
- * primary context of each device is retained once, and everything of ours lives in it. */
+/* cuda.c: mf__backend on the CUDA driver's interface: memory, streams and events. Opening and contexts are
+ * cuda_context.c's, work that is queued is cuda_work.c's and cuda_kernel.c's. It must not know what a tensor is, nor
+ * when work must be ordered. */
 #include "driver/cuda.h"
-
-#include <string.h>
-
-mf__cuda mf__cu;
-
-/* The ordinal that this thread entered; what the driver calls the current device. */
-static _Thread_local int32_t here MF__TLS;
-
-static mf__cuda_device devices[MF__MAX_ORDINALS];
-/* Of what is made once for each device. */
-static pthread_mutex_t devices_lock = PTHREAD_MUTEX_INITIALIZER;
-
-static const mf__symbol symbols[] = {
-#define SYMBOL(name, version, params) {#name, version, false, offsetof(mf__cuda, name)},
-    MF__CUDA_REQUIRED(SYMBOL)
-#undef SYMBOL
-#define SYMBOL(name, version, params) {#name, version, true, offsetof(mf__cuda, name)},
-    MF__CUDA_OPTIONAL(SYMBOL)
-#undef SYMBOL
-};
-
-int mf__cuda_answer(CUresult code, const char *call, mf_error *err) {
-  const char *text = NULL;
-  if (code == CUDA_SUCCESS) return MF_OK;
-  (void)mf__cu.cuGetErrorString(code, &text);
-  if (text == NULL) text = "unknown to this driver";
-  return mf__fail_driver(err, mf__driver_status(code), code, call, text);
-}
-
-/* cuGetProcAddress, which has two signatures. */
-typedef struct getter {
-  CUresult (*old)(const char *name, void **out, int version, uint64_t flags);
-  CUresult (*current)(const char *name, void **out, int version, uint64_t flags, int *why);
-} getter;
-
-static mf__function look_up(void *from, const char *name, int32_t version) {
-  const getter *get = from;
-  const uint64_t flags = CU_GET_PROC_ADDRESS_LEGACY_STREAM;
-  void *found = NULL;
-  int why = 0;
-  mf__function function = NULL;
-  if (get->current != NULL) (void)get->current(name, &found, version, flags, &why);
-  else (void)get->old(name, &found, version, flags);
-  memcpy(&function, &found, sizeof function);
-  return function;
-}
-
-static int refuse_old(const mf__driver *driver, mf_error *err) {
-  CUresult (*ask)(int *version) = NULL;
-  int version = 0;
-  const mf__function found = mf__driver_symbol(driver->library, "cuDriverGetVersion", 0);
-  memcpy(&ask, &found, sizeof ask);
-  if (ask == NULL || ask(&version) != CUDA_SUCCESS)
-    return mf__fail(err, MF_EDEVICE, "%s has no cuGetProcAddress: a driver for CUDA 11.3 or newer is needed",
-                    driver->file);
-  return mf__fail(err, MF_EDEVICE, "the CUDA driver is too old: %s is for CUDA %d.%d; 11.3 or newer is needed",
-                  driver->file, version / 1000, version % 1000 / 10);
-}
-
-static int start(mf__driver *driver, mf_error *err) {
-  getter get;
-  const mf__function old = mf__driver_symbol(driver->library, "cuGetProcAddress", 0);
-  const mf__function current = mf__driver_symbol(driver->library, "cuGetProcAddress_v2", 0);
-  const mf__symbols wanted = {symbols, sizeof symbols / sizeof *symbols, look_up, &get};
-  memcpy(&get.old, &old, sizeof get.old);
-  memcpy(&get.current, &current, sizeof get.current);
-  if (old == NULL && current == NULL) return refuse_old(driver, err);
-  int rc = mf__driver_fill(driver, &wanted, &mf__cu, err);
-  if (rc == MF_OK) rc = MF__ASK(cuInit, (0));
-  if (rc == MF_OK) rc = MF__ASK(cuDeviceGetCount, (&driver->count));
-  if (rc == MF_OK && driver->count <= 0)
-    return mf__fail(err, MF_EDEVICE, "the CUDA driver %s finds no device", driver->file);
-  if (rc != MF_OK) err->status = MF_EDEVICE;
-  return rc == MF_OK ? MF_OK : MF_EDEVICE;
-}
-
-static const char *const files[] = {"libcuda.so.1", NULL};
-static mf__driver driver = MF__DRIVER("CUDA", "cuda", "MOONFERRY_CUDA_LIBRARY", files, start);
-
-static int device_count(int32_t *out, mf_error *err) {
-  return mf__driver_count(&driver, out, err);
-}
-
-static bool usable(void) {
-  return mf__driver_usable(&driver);
-}
-
-mf__cuda_device *mf__cuda_here(void) {
-  return &devices[here];
-}
-
-static int retain(int32_t ordinal, mf__cuda_device *d, mf_error *err) {
-  CUcontext context = NULL;
-  int rc = MF__ASK(cuDeviceGet, (&d->device, ordinal));
-  if (rc == MF_OK) rc = MF__ASK(cuDevicePrimaryCtxRetain, (&context, d->device));
-  atomic_store_explicit(&d->context, context, memory_order_release);
-  return rc;
-}
-
-int mf__cuda_primary(int32_t ordinal, CUcontext *out, mf_error *err) {
-  int rc = MF_OK;
-  mf__cuda_device *d = &devices[ordinal];
-  *out = atomic_load_explicit(&d->context, memory_order_acquire);
-  if (*out != NULL) return MF_OK;
-  pthread_mutex_lock(&devices_lock);
-  if (atomic_load_explicit(&d->context, memory_order_relaxed) == NULL) rc = retain(ordinal, d, err);
-  *out = atomic_load_explicit(&d->context, memory_order_relaxed);
-  pthread_mutex_unlock(&devices_lock);
-  return rc;
-}
-
-/* After a push or a pop that failed: a driver may report there what went wrong earlier, having done what it was
- * told. */
-static void restore(CUcontext wanted) {
-  CUcontext current = NULL;
-  if (mf__cu.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current == wanted) return;
-  (void)mf__cu.cuCtxPopCurrent(&current);
-  if (mf__cu.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current == wanted) return;
-  (void)mf__cu.cuCtxSetCurrent(wanted);
-}
-
-static int push(CUcontext context, CUcontext current, mf_error *err) {
-  const int rc = MF__ASK(cuCtxPushCurrent, (context));
-  if (rc != MF_OK) restore(current);
-  return rc;
-}
-
-static int make_current(int32_t ordinal, mf__entered *before, mf_error *err) {
-  CUcontext context = NULL, current = NULL;
-  int rc = mf__cuda_primary(ordinal, &context, err);
-  if (rc == MF_OK) rc = MF__ASK(cuCtxGetCurrent, (&current));
-  if (rc == MF_OK && current != context) rc = push(context, current, err);
-  *before = (mf__entered){current, here, current != context};
-  if (rc == MF_OK) here = ordinal;
-  return rc;
-}
-
-static void make_former(const mf__entered *before) {
-  CUcontext popped;
-  here = before->ordinal;
-  if (!before->changed || !usable()) return;
-  if (mf__cu.cuCtxPopCurrent(&popped) != CUDA_SUCCESS) restore(before->context);
-}
-
-static int enter(int32_t ordinal, mf__entered *before, mf_error *err) {
-  int rc = mf__driver_enter(&driver, ordinal, err);
-  if (rc != MF_OK) return rc;
-  rc = make_current(ordinal, before, err);
-  if (rc != MF_OK) mf__driver_leave(&driver, ordinal);
-  return rc;
-}
-
-static void leave(const mf__entered *before) {
-  const int32_t left = here;
-  make_former(before);
-  mf__driver_leave(&driver, left);
-}
-
-/* The ordinal of the context that the calling thread has; -1 if it has none. */
-static int current_ordinal(int32_t *out, mf_error *err) {
-  CUcontext context = NULL;
-  CUdevice device = -1, each;
-  *out = -1;
-  int rc = MF__ASK(cuCtxGetCurrent, (&context));
-  if (rc != MF_OK || context == NULL) return rc;
-  for (int32_t i = 0; i < driver.count; i++) {
-    if (atomic_load_explicit(&devices[i].context, memory_order_acquire) != context) continue;
-    *out = i;
-    return MF_OK;
-  }
-  rc = MF__ASK(cuCtxGetDevice, (&device));
-  for (int32_t i = 0; rc == MF_OK && i < driver.count && *out < 0; i++)
-    if (mf__cu.cuDeviceGet(&each, i) == CUDA_SUCCESS && each == device) *out = i;
-  return rc;
-}
-
-static bool is_active(int32_t ordinal) {
-  CUdevice device = ordinal;
-  unsigned flags;
-  int active = 0;
-  return mf__cu.cuDeviceGet(&device, ordinal) == CUDA_SUCCESS &&
-         mf__cu.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active != 0;
-}
-
-/* To enter a device makes its primary context, which takes hundreds of megabytes of it and fails where it is full or
- * another process's alone. */
-static int device_current(int32_t *ordinal, mf_error *err) {
-  int rc = current_ordinal(ordinal, err);
-  for (int32_t i = 0; rc == MF_OK && *ordinal < 0 && i < driver.count; i++)
-    if (mf__device_used(&mf__backend_cuda, i)) *ordinal = i;
-  for (int32_t i = 0; rc == MF_OK && *ordinal < 0 && i < driver.count; i++)
-    if (is_active(i)) *ordinal = i;
-  if (*ordinal < 0) *ordinal = 0;
-  return rc;
-}
 
 /* Memory. */
 
@@ -206,7 +9,7 @@ static int device_current(int32_t *ordinal, mf_error *err) {
  * touch managed memory while any kernel runs. One device without it decides, because all devices can use the memory. */
 static int ask_sharing(bool *out, mf_error *err) {
   *out = true;
-  for (int32_t i = 0; i < driver.count; i++) {
+  for (int32_t i = 0; i < mf__cuda_driver.count; i++) {
     CUdevice device = i;
     int concurrent = 0;
     int rc = MF__ASK(cuDeviceGet, (&device, i));
@@ -236,7 +39,7 @@ static bool has_pool_calls(void) {
 
 /* A pool of our own, so that no other library's settings, nor its trimming, touch our memory. */
 static int create_pool(int32_t ordinal, void **out, mf_error *err) {
-  const CUdevice device = devices[ordinal].device;
+  const CUdevice device = mf__cuda_devices[ordinal].device;
   const CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                                 .location = {CU_MEM_LOCATION_TYPE_DEVICE, device}};
   CUmemoryPool pool = NULL;
@@ -256,7 +59,7 @@ static int create_pool(int32_t ordinal, void **out, mf_error *err) {
 
 static int alloc_device(size_t nbytes, CUstream stream, CUdeviceptr *out, mf_error *err) {
   void *pool;
-  const int rc = mf__driver_pool(&mf__cuda_here()->pooling, here, create_pool, &pool, err);
+  const int rc = mf__driver_pool(&mf__cuda_here()->pooling, mf__cuda_ordinal, create_pool, &pool, err);
   if (rc != MF_OK) return rc;
   if (pool == NULL) return MF__ASK(cuMemAlloc, (out, nbytes));
   return MF__ASK(cuMemAllocFromPoolAsync, (out, nbytes, pool, stream));
@@ -312,29 +115,27 @@ static int memory_trim(mf_error *err) {
 
 /* The device's context is current. */
 static void give_back_all(mf__cuda_device *d) {
-  pthread_mutex_lock(&devices_lock);
   mf__cuda_kernels_forget(d);
   void *pool = mf__driver_pool_forget(&d->pooling);
   if (pool != NULL) (void)mf__cu.cuMemPoolDestroy(pool);
-  atomic_store(&d->context, NULL);
-  pthread_mutex_unlock(&devices_lock);
+  mf__cuda_context_forget(d);
 }
 
 /* In relaxed mode, because another library may capture on this device meanwhile. */
 static void device_forget(int32_t ordinal) {
   mf__entered before;
-  mf__cuda_device *d = &devices[ordinal];
-  if (!usable()) return;
+  mf__cuda_device *d = &mf__cuda_devices[ordinal];
+  if (!mf__cuda_usable()) return;
   if (atomic_load(&d->context) != NULL) {
-    if (make_current(ordinal, &before, NULL) != MF_OK) return;
+    if (mf__cuda_make_current(ordinal, &before, NULL) != MF_OK) return;
     const bool relaxed = mf__cuda_capture_relax(true, NULL) == MF_OK;
     if (relaxed) give_back_all(d);
     if (relaxed) (void)mf__cuda_capture_relax(false, NULL);
-    make_former(&before);
+    mf__cuda_make_former(&before);
     if (!relaxed) return;
     (void)mf__cu.cuDevicePrimaryCtxRelease(d->device);
   }
-  mf__driver_forget(&driver, ordinal);
+  mf__gate_forget(&mf__cuda_driver.gates[ordinal]);
 }
 
 /* Streams and events. */
@@ -353,17 +154,17 @@ static int stream_destroy(mf_stream stream, mf_error *err) {
 /* The ordinal whose primary context this is, -1 if it is none's. A context that is not active is not made so. */
 static int32_t find_primary(CUcontext context) {
   CUcontext primary = NULL;
-  for (int32_t i = 0; i < driver.count; i++)
-    if (atomic_load_explicit(&devices[i].context, memory_order_acquire) == context) return i;
-  for (int32_t i = 0; i < driver.count; i++) {
-    if (is_active(i) && mf__cuda_primary(i, &primary, NULL) == MF_OK && primary == context) return i;
+  for (int32_t i = 0; i < mf__cuda_driver.count; i++)
+    if (atomic_load_explicit(&mf__cuda_devices[i].context, memory_order_acquire) == context) return i;
+  for (int32_t i = 0; i < mf__cuda_driver.count; i++) {
+    if (mf__cuda_is_active(i) && mf__cuda_primary(i, &primary, NULL) == MF_OK && primary == context) return i;
   }
   return -1;
 }
 
 static int stream_device(mf_stream stream, int32_t *ordinal, mf_error *err) {
   CUcontext context = NULL;
-  *ordinal = here;
+  *ordinal = mf__cuda_ordinal;
   if (stream == MF_STREAM_DEFAULT || stream == MF_STREAM_PER_THREAD) return MF_OK;
   int rc = mf__driver_handle_check(stream, err);
   if (rc != MF_OK) return rc;
@@ -442,13 +243,13 @@ static int event_query(void *event, bool *done, mf_error *err) {
 const mf__backend mf__backend_cuda = {
     .name = "cuda",
     .index = MF__INDEX_cuda,
-    .driver = &driver,
+    .gates = mf__cuda_driver.gates,
     .types = {kDLCUDA, kDLCUDAHost, kDLCUDAManaged},
-    .device_count = device_count,
-    .usable = usable,
-    .device_current = device_current,
-    .enter = enter,
-    .leave = leave,
+    .device_count = mf__cuda_count,
+    .usable = mf__cuda_usable,
+    .device_current = mf__cuda_current,
+    .enter = mf__cuda_enter,
+    .leave = mf__cuda_leave,
     .memory_alloc = memory_alloc,
     .memory_free = memory_free,
     .memory_find = memory_find,

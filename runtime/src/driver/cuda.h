@@ -28,6 +28,27 @@ typedef struct mf__cuda_device {
   int32_t grid; /* blocks that fill the device */
 } mf__cuda_device;
 
+/* cuda_context.c */
+
+extern mf__driver mf__cuda_driver;
+extern mf__cuda_device mf__cuda_devices[MF__MAX_ORDINALS];
+/* The ordinal that this thread entered; what the driver calls the current device. */
+extern _Thread_local int32_t mf__cuda_ordinal MF__TLS;
+
+/* Slots of mf__backend. */
+int mf__cuda_count(int32_t *out, mf_error *err);
+bool mf__cuda_usable(void);
+int mf__cuda_current(int32_t *ordinal, mf_error *err);
+int mf__cuda_enter(int32_t ordinal, mf__entered *before, mf_error *err);
+void mf__cuda_leave(const mf__entered *before);
+
+/* What enter and leave do, but for the gate: make the device's context current, and the former one again. */
+int mf__cuda_make_current(int32_t ordinal, mf__entered *before, mf_error *err);
+void mf__cuda_make_former(const mf__entered *before);
+/* It is not ours any more; the next use retains it anew. Nobody is between enter and leave. */
+void mf__cuda_context_forget(mf__cuda_device *d);
+/* Whether the device has a primary context, of whomsoever; makes none. */
+bool mf__cuda_is_active(int32_t ordinal);
 /* Of the device that the calling thread has entered. */
 mf__cuda_device *mf__cuda_here(void);
 int mf__cuda_primary(int32_t ordinal, CUcontext *out, mf_error *err);
@@ -43,6 +64,8 @@ static inline CUstream mf__cuda_stream(mf_stream stream) {
 static inline CUdeviceptr mf__cuda_ptr(const void *ptr) {
   return (CUdeviceptr)(uintptr_t)ptr;
 }
+
+/* cuda_work.c and cuda_kernel.c: slots of mf__backend */
 
 int mf__cuda_copy(const mf__block_copy *job, mf_stream stream, mf_error *err);
 int mf__cuda_copy_peer(const mf__block_copy *job, int32_t dst_ordinal, int32_t src_ordinal, mf_stream stream,

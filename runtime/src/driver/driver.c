@@ -193,50 +193,18 @@ int mf__driver_count(mf__driver *driver, int32_t *out, mf_error *err) {
   return rc;
 }
 
-#define SHUT (INT32_MIN / 2)
-
-/* Held while a gate is shut, for others to wait on. */
-static pthread_mutex_t shut_lock = PTHREAD_MUTEX_INITIALIZER;
-
 int mf__driver_enter(mf__driver *driver, int32_t ordinal, mf_error *err) {
   const int rc = mf__driver_open(driver, err);
   if (rc != MF_OK) return rc;
   if (ordinal < 0 || ordinal >= driver->count)
     return mf__fail(err, MF_EDEVICE, "device_id is %d; 0 to %d expected for %s", ordinal, driver->count - 1,
                     driver->device);
-  mf__gate *gate = &driver->gates[ordinal];
-  while (atomic_fetch_add_explicit(&gate->inside, 1, memory_order_acquire) < 0) {
-    atomic_fetch_sub_explicit(&gate->inside, 1, memory_order_relaxed);
-    pthread_mutex_lock(&shut_lock);
-    pthread_mutex_unlock(&shut_lock);
-  }
-  if (!atomic_load_explicit(&gate->used, memory_order_relaxed)) atomic_store(&gate->used, true);
+  mf__gate_enter(&driver->gates[ordinal]);
   return MF_OK;
 }
 
 void mf__driver_leave(mf__driver *driver, int32_t ordinal) {
-  atomic_fetch_sub_explicit(&driver->gates[ordinal].inside, 1, memory_order_release);
-}
-
-bool mf__device_used(const mf__backend *backend, int32_t ordinal) {
-  return atomic_load(&backend->driver->gates[ordinal].used);
-}
-
-bool mf__device_shut(const mf__backend *backend, int32_t ordinal) {
-  int32_t nobody = 0;
-  pthread_mutex_lock(&shut_lock);
-  if (atomic_compare_exchange_strong(&backend->driver->gates[ordinal].inside, &nobody, SHUT)) return true;
-  pthread_mutex_unlock(&shut_lock);
-  return false;
-}
-
-void mf__device_open(const mf__backend *backend, int32_t ordinal) {
-  atomic_fetch_sub_explicit(&backend->driver->gates[ordinal].inside, SHUT, memory_order_release);
-  pthread_mutex_unlock(&shut_lock);
-}
-
-void mf__driver_forget(mf__driver *driver, int32_t ordinal) {
-  atomic_store(&driver->gates[ordinal].used, false);
+  mf__gate_leave(&driver->gates[ordinal]);
 }
 
 enum { UNDECIDED, DECIDED };

@@ -4,15 +4,9 @@
 #ifndef MOONFERRY_DRIVER_H
 #define MOONFERRY_DRIVER_H
 
-#include "core/core.h"
+#include "device/device.h"
 
 #include <pthread.h>
-
-/* Who is between enter and leave on a device, so that what everybody uses there is not taken away meanwhile. */
-typedef struct mf__gate {
-  _Atomic int32_t inside;
-  _Atomic bool used; /* since the device was forgotten */
-} mf__gate;
 
 /* A driver library, opened once. Once refused, it stays refused, with the reason. */
 typedef struct mf__driver {
@@ -44,9 +38,6 @@ int mf__driver_count(mf__driver *driver, int32_t *out, mf_error *err);
 /* Whoever makes calls for a device is inside meanwhile; waits while it is shut. Refuses a device that is not there. */
 int mf__driver_enter(mf__driver *driver, int32_t ordinal, mf_error *err);
 void mf__driver_leave(mf__driver *driver, int32_t ordinal);
-/* From now on the device counts as unused. */
-void mf__driver_forget(mf__driver *driver, int32_t ordinal);
-
 typedef void (*mf__function)(void);
 
 /* A function, and the place in the table where it goes. */

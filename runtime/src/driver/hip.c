@@ -1,20 +1,6 @@
-/* hip.c: mf__backend on the HIP runtime. It must not know what a tensor is, nor when work must be ordered.
- *
- * Invariant: the calling thread's current device after leave is the one before enter, whatever failed between. And a
- * failure of ours does not stay behind as the thread's last error, where the program would take it for its own: HIP
- * puts each error there, over whatever the program had not looked at. */
+/* hip.c: mf__backend on the HIP runtime: memory, streams and events. Opening is hip_context.c's, work that is queued
+ * hip_work.c's. It must not know what a tensor is, nor when work must be ordered. */
 #include "driver/hip.h"
-
-mf__hip_table mf__hip;
-
-static const mf__symbol symbols[] = {
-#define SYMBOL(result, name, params) {#name, 0, false, offsetof(mf__hip_table, name)},
-    MF__HIP_REQUIRED(SYMBOL)
-#undef SYMBOL
-#define SYMBOL(result, name, params) {#name, 0, true, offsetof(mf__hip_table, name)},
-    MF__HIP_OPTIONAL(SYMBOL)
-#undef SYMBOL
-};
 
 enum { NPROBES = 4 };
 
@@ -27,103 +13,6 @@ typedef struct probes {
 static mf__pooling poolings[MF__MAX_ORDINALS];
 static probes all_probes[MF__MAX_ORDINALS];
 static pthread_mutex_t probes_lock = PTHREAD_MUTEX_INITIALIZER;
-/* The runtime's version, major * 100 + minor. What a pointer's type is called changed with 6.0. */
-static int32_t version;
-/* The ordinal that this thread entered. */
-static _Thread_local int32_t here MF__TLS;
-
-/* Takes the thread's last error away if it is the one that a call of ours has just left there. */
-static void clear_last(hipError_t code) {
-  if (mf__hip.hipPeekAtLastError() == code) (void)mf__hip.hipGetLastError();
-}
-
-int mf__hip_answer(hipError_t code, const char *call, mf_error *err) {
-  if (code == hipSuccess) return MF_OK;
-  const char *text = mf__hip.hipGetErrorString(code);
-  clear_last(code);
-  return mf__fail_driver(err, mf__driver_status(code), code, call, text != NULL ? text : "unknown to this runtime");
-}
-
-/* For a query: "not ready" is an answer. */
-static int answer_done(hipError_t code, const char *call, bool *done, mf_error *err) {
-  *done = code == hipSuccess;
-  if (code != hipErrorNotReady) return mf__hip_answer(code, call, err);
-  clear_last(code);
-  return MF_OK;
-}
-
-static int start(mf__driver *driver, mf_error *err) {
-  enum { MINOR = 100000 };
-  const mf__symbols wanted = {symbols, sizeof symbols / sizeof *symbols, mf__driver_symbol, driver->library};
-  int number = 0;
-  int rc = mf__driver_fill(driver, &wanted, &mf__hip, err);
-  if (rc != MF_OK) return rc;
-  rc = MF__HIP_ASK(hipInit, (0));
-  if (rc == MF_OK) rc = MF__HIP_ASK(hipRuntimeGetVersion, (&number));
-  if (rc == MF_OK) rc = MF__HIP_ASK(hipGetDeviceCount, (&driver->count));
-  if (rc == MF_OK && driver->count <= 0)
-    return mf__fail(err, MF_EDEVICE, "the HIP runtime %s finds no device", driver->file);
-  version = number / MINOR;
-  if (rc != MF_OK) err->status = MF_EDEVICE;
-  return rc == MF_OK ? MF_OK : MF_EDEVICE;
-}
-
-static const char *const files[] = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so", NULL};
-static mf__driver driver = MF__DRIVER("HIP", "rocm", "MOONFERRY_HIP_LIBRARY", files, start);
-
-static int device_count(int32_t *out, mf_error *err) {
-  return mf__driver_count(&driver, out, err);
-}
-
-static bool usable(void) {
-  return mf__driver_usable(&driver);
-}
-
-/* Makes a device current, or again the one that was; a second attempt is for a failure that struck once. */
-static void restore(int device) {
-  for (int attempt = 0; attempt < 2; attempt++) {
-    const hipError_t code = mf__hip.hipSetDevice(device);
-    if (code == hipSuccess) return;
-    clear_last(code);
-  }
-}
-
-static int make_current(int32_t ordinal, mf__entered *before, mf_error *err) {
-  int device = 0;
-  int rc = MF__HIP_ASK(hipGetDevice, (&device));
-  if (rc != MF_OK) return rc;
-  *before = (mf__entered){(void *)(intptr_t)device, here, device != ordinal};
-  if (before->changed) rc = MF__HIP_ASK(hipSetDevice, (ordinal));
-  if (rc == MF_OK) here = ordinal;
-  if (rc != MF_OK) restore(device);
-  return rc;
-}
-
-static void make_former(const mf__entered *before) {
-  here = before->ordinal;
-  if (before->changed && usable()) restore((int)(intptr_t)before->context);
-}
-
-static int enter(int32_t ordinal, mf__entered *before, mf_error *err) {
-  int rc = mf__driver_enter(&driver, ordinal, err);
-  if (rc != MF_OK) return rc;
-  rc = make_current(ordinal, before, err);
-  if (rc != MF_OK) mf__driver_leave(&driver, ordinal);
-  return rc;
-}
-
-static void leave(const mf__entered *before) {
-  const int32_t left = here;
-  make_former(before);
-  mf__driver_leave(&driver, left);
-}
-
-static int device_current(int32_t *ordinal, mf_error *err) {
-  int device = 0;
-  const int rc = MF__HIP_ASK(hipGetDevice, (&device));
-  *ordinal = device;
-  return rc;
-}
 
 /* Memory. */
 
@@ -146,7 +35,7 @@ static int create_pool(int32_t ordinal, void **out, mf_error *err) {
   if (code == hipErrorNotSupported) return MF_OK;
   if (rc != MF_OK) return rc;
   rc = MF__HIP_ASK(hipMemPoolSetAttribute, (pool, hipMemPoolAttrReleaseThreshold, &keep_all));
-  if (rc != MF_OK) clear_last(mf__hip.hipMemPoolDestroy(pool));
+  if (rc != MF_OK) mf__hip_clear(mf__hip.hipMemPoolDestroy(pool));
   if (rc == MF_OK) *out = pool;
   return rc;
 }
@@ -156,7 +45,7 @@ static int memory_alloc(mf__space space, int64_t nbytes, mf_stream stream, void 
   void *pool;
   if (space == MF__PINNED) return MF__HIP_ASK(hipHostMalloc, (out, n, hipHostMallocPortable | hipHostMallocMapped));
   if (space != MF__DEVICE) return mf__fail(err, MF_EDEVICE, "DLPack has no device type for ROCm's managed memory");
-  const int rc = mf__driver_pool(&poolings[here], here, create_pool, &pool, err);
+  const int rc = mf__driver_pool(&poolings[mf__hip_ordinal], mf__hip_ordinal, create_pool, &pool, err);
   if (rc != MF_OK) return rc;
   if (pool == NULL) return MF__HIP_ASK(hipMalloc, (out, n));
   return MF__HIP_ASK(hipMallocFromPoolAsync, (out, n, pool, mf__hip_stream(stream)));
@@ -165,17 +54,17 @@ static int memory_alloc(mf__space space, int64_t nbytes, mf_stream stream, void 
 static int memory_free(mf__space space, void *ptr, mf_stream stream, mf_error *err) {
   const hipStream_t s = mf__hip_stream(stream);
   if (space == MF__PINNED) return MF__HIP_ASK(hipHostFree, (ptr));
-  if (mf__driver_pool_made(&poolings[here]) != NULL) return MF__HIP_ASK(hipFreeAsync, (ptr, s));
+  if (mf__driver_pool_made(&poolings[mf__hip_ordinal]) != NULL) return MF__HIP_ASK(hipFreeAsync, (ptr, s));
   const int rc = MF__HIP_ASK(hipStreamSynchronize, (s));
   if (rc == MF_OK) return MF__HIP_ASK(hipFree, (ptr));
-  if (rc != MF_ECAPTURE) clear_last(mf__hip.hipFree(ptr));
+  if (rc != MF_ECAPTURE) mf__hip_clear(mf__hip.hipFree(ptr));
   return rc;
 }
 
 /* Managed memory goes by the name of its device, as every other library gives it out. */
 static int memory_find(const void *ptr, mf__space *space, int32_t *ordinal, mf_error *err) {
   enum { FIRST_WITH_UNREGISTERED = 600, HOST_BEFORE = 0, DEVICE_BEFORE = 1 };
-  const bool newer = version >= FIRST_WITH_UNREGISTERED;
+  const bool newer = mf__hip_version >= FIRST_WITH_UNREGISTERED;
   const int host = newer ? hipMemoryTypeHost : HOST_BEFORE, device = newer ? hipMemoryTypeDevice : DEVICE_BEFORE;
   hipPointerAttribute_t found = {.type = -1};
   const hipError_t code = mf__hip.hipPointerGetAttributes(&found, ptr);
@@ -192,7 +81,7 @@ static int memory_find(const void *ptr, mf__space *space, int32_t *ordinal, mf_e
 }
 
 static int memory_trim(mf_error *err) {
-  void *pool = mf__driver_pool_made(&poolings[here]);
+  void *pool = mf__driver_pool_made(&poolings[mf__hip_ordinal]);
   return pool != NULL ? MF__HIP_ASK(hipMemPoolTrimTo, (pool, 0)) : MF_OK;
 }
 
@@ -211,7 +100,7 @@ static int stream_destroy(mf_stream stream, mf_error *err) {
 
 static int stream_device(mf_stream stream, int32_t *ordinal, mf_error *err) {
   int device = -1;
-  *ordinal = here;
+  *ordinal = mf__hip_ordinal;
   if (stream == MF_STREAM_DEFAULT || stream == MF_STREAM_PER_THREAD) return MF_OK;
   const int rc = mf__driver_handle_check(stream, err);
   if (rc != MF_OK) return rc;
@@ -255,7 +144,7 @@ static int stream_synchronize(mf_stream stream, mf_error *err) {
 }
 
 static int stream_query(mf_stream stream, bool *done, mf_error *err) {
-  return answer_done(mf__hip.hipStreamQuery(mf__hip_stream(stream)), "hipStreamQuery", done, err);
+  return mf__hip_answer_done(mf__hip.hipStreamQuery(mf__hip_stream(stream)), "hipStreamQuery", done, err);
 }
 
 static int device_synchronize(mf_error *err) {
@@ -286,17 +175,17 @@ static int event_wait(void *event, mf_stream stream, mf_error *err) {
  * stream look at the mode. So a stream of ours is made to wait for the event, and is asked. */
 static bool events_break_captures(void) {
   enum { FIRST_THAT_LOOKS_AT_THE_MODE = 703 };
-  return version < FIRST_THAT_LOOKS_AT_THE_MODE;
+  return mf__hip_version < FIRST_THAT_LOOKS_AT_THE_MODE;
 }
 
 static void end_stream(hipStream_t stream) {
   const hipError_t code = mf__hip.hipStreamDestroy(stream);
-  if (code != hipSuccess) clear_last(code);
+  if (code != hipSuccess) mf__hip_clear(code);
 }
 
 static bool is_idle(hipStream_t stream) {
   bool done;
-  (void)answer_done(mf__hip.hipStreamQuery(stream), "hipStreamQuery", &done, NULL);
+  (void)mf__hip_answer_done(mf__hip.hipStreamQuery(stream), "hipStreamQuery", &done, NULL);
   return done;
 }
 
@@ -325,22 +214,22 @@ static void probe_give(probes *p, int which) {
  * asked after, because all probes wait, counts as not done: that is never wrong. */
 static int event_query(void *event, bool *done, mf_error *err) {
   enum { TRIES = 4 };
-  probes *p = &all_probes[here];
+  probes *p = &all_probes[mf__hip_ordinal];
   int which;
-  if (!events_break_captures()) return answer_done(mf__hip.hipEventQuery(event), "hipEventQuery", done, err);
+  if (!events_break_captures()) return mf__hip_answer_done(mf__hip.hipEventQuery(event), "hipEventQuery", done, err);
   *done = false;
   int rc = probe_take(p, &which, err);
   if (which < 0) return rc;
   rc = MF__HIP_ASK(hipStreamWaitEvent, (p->streams[which], event, 0));
   for (int i = 0; rc == MF_OK && !*done && i < TRIES; i++)
-    rc = answer_done(mf__hip.hipStreamQuery(p->streams[which]), "hipStreamQuery", done, err);
+    rc = mf__hip_answer_done(mf__hip.hipStreamQuery(p->streams[which]), "hipStreamQuery", done, err);
   probe_give(p, which);
   return rc;
 }
 
 /* Where every probe waits for something, which may be what the host does only after this, on a stream of its own. */
 static int event_synchronize(void *event, mf_error *err) {
-  probes *p = &all_probes[here];
+  probes *p = &all_probes[mf__hip_ordinal];
   hipStream_t own = NULL;
   int which = -1;
   if (!events_break_captures()) return MF__HIP_ASK(hipEventSynchronize, (event));
@@ -374,16 +263,16 @@ static int capture_relax(bool on, mf_error *err) {
 /* In relaxed mode, because another library may capture on this device meanwhile. */
 static void device_forget(int32_t ordinal) {
   mf__entered before;
-  if (!usable() || make_current(ordinal, &before, NULL) != MF_OK) return;
+  if (!mf__hip_usable() || mf__hip_make_current(ordinal, &before, NULL) != MF_OK) return;
   const bool relaxed = capture_relax(true, NULL) == MF_OK;
   if (relaxed) {
     void *pool = mf__driver_pool_forget(&poolings[ordinal]);
-    if (pool != NULL) clear_last(mf__hip.hipMemPoolDestroy(pool));
+    if (pool != NULL) mf__hip_clear(mf__hip.hipMemPoolDestroy(pool));
     probes_forget(&all_probes[ordinal]);
     (void)capture_relax(false, NULL);
-    mf__driver_forget(&driver, ordinal);
+    mf__gate_forget(&mf__hip_driver.gates[ordinal]);
   }
-  make_former(&before);
+  mf__hip_make_former(&before);
 }
 
 static int kernel_copy(const mf__kernel_copy *job, mf_stream stream, mf_error *err) {
@@ -395,13 +284,13 @@ static int kernel_copy(const mf__kernel_copy *job, mf_stream stream, mf_error *e
 const mf__backend mf__backend_hip = {
     .name = "hip",
     .index = MF__INDEX_hip,
-    .driver = &driver,
+    .gates = mf__hip_driver.gates,
     .types = {kDLROCM, kDLROCMHost, 0},
-    .device_count = device_count,
-    .usable = usable,
-    .device_current = device_current,
-    .enter = enter,
-    .leave = leave,
+    .device_count = mf__hip_count,
+    .usable = mf__hip_usable,
+    .device_current = mf__hip_current,
+    .enter = mf__hip_enter,
+    .leave = mf__hip_leave,
     .memory_alloc = memory_alloc,
     .memory_free = memory_free,
     .memory_find = memory_find,

@@ -16,6 +16,29 @@ typedef struct mf__hip_table {
 /* Complete once mf__driver_open has said so. */
 extern mf__hip_table mf__hip;
 
+/* hip_context.c */
+
+extern mf__driver mf__hip_driver;
+/* The runtime's version, major * 100 + minor. What a pointer's type is called changed with 6.0. */
+extern int32_t mf__hip_version;
+/* The ordinal that this thread entered. */
+extern _Thread_local int32_t mf__hip_ordinal MF__TLS;
+
+/* Slots of mf__backend. */
+int mf__hip_count(int32_t *out, mf_error *err);
+bool mf__hip_usable(void);
+int mf__hip_current(int32_t *ordinal, mf_error *err);
+int mf__hip_enter(int32_t ordinal, mf__entered *before, mf_error *err);
+void mf__hip_leave(const mf__entered *before);
+
+/* What enter and leave do, but for the gate: make the device current, and the former one again. */
+int mf__hip_make_current(int32_t ordinal, mf__entered *before, mf_error *err);
+void mf__hip_make_former(const mf__entered *before);
+
+/* Takes the thread's last error away if it is the one that a call of ours has just left there. */
+void mf__hip_clear(hipError_t code);
+/* For a query: "not ready" is an answer. */
+int mf__hip_answer_done(hipError_t code, const char *call, bool *done, mf_error *err);
 /* MF_OK, or the failure of a call. */
 int mf__hip_answer(hipError_t code, const char *call, mf_error *err);
 #define MF__HIP_ASK(name, arguments) mf__hip_answer(mf__hip.name arguments, #name, err)
@@ -24,6 +47,8 @@ int mf__hip_answer(hipError_t code, const char *call, mf_error *err);
 static inline hipStream_t mf__hip_stream(mf_stream stream) {
   return stream == MF_STREAM_DEFAULT ? NULL : (hipStream_t)(intptr_t)stream;
 }
+
+/* hip_work.c: slots of mf__backend */
 
 int mf__hip_copy(const mf__block_copy *job, mf_stream stream, mf_error *err);
 int mf__hip_copy_peer(const mf__block_copy *job, int32_t dst_ordinal, int32_t src_ordinal, mf_stream stream,

@@ -1,0 +1,174 @@
+/* memory.c: storages and tensors whose memory a driver knows: making them, taking over what comes from elsewhere, and
+ * what has to happen before the host uses such memory or it ends.
+ *
+ * Invariant: such a storage has a record from the moment that anybody can see it until nothing uses the memory any
+ * more. Memory of ours that comes back through another library shares the record that it has already: one of its own
+ * would let two streams use the same memory unordered. It must not know how memory is kept, or who waits for whom. */
+#include "device/device.h"
+
+/* Making */
+
+/* The pool's memory. A device's is ready on that stream, with which the record begins; the host's is ready for all. */
+static int take_memory(const mf__place *place, int64_t nbytes, void **data, mf__record **out, mf_error *err) {
+  const mf__device *device = &place->device;
+  int rc = mf__record_create(device, out, err);
+  if (rc != MF_OK) return rc;
+  rc = mf__pool_take(&place->on, device->space, nbytes, data, &(*out)->block, err);
+  const mf__usage use = {.record = *out, .write = true};
+  if (rc == MF_OK) return device->space == MF__DEVICE ? mf__order_enter(&place->on, &use, err) : MF_OK;
+  mf__record_free(*out);
+  return rc;
+}
+
+int mf__memory_create(size_t room, int64_t nbytes, const mf__place *place, void **data, mf__storage **out,
+                      mf_error *err) {
+  mf__record *record = NULL;
+  int rc = nbytes > 0 ? take_memory(place, nbytes, data, &record, err) : MF_OK;
+  if (rc != MF_OK) return rc;
+  rc = mf__storage_create_apart(room, nbytes, out, err);
+  if (record == NULL) return rc;
+  if (rc != MF_OK) {
+    mf__pool_give(record->block, record);
+    return rc;
+  }
+  mf__storage_set_record(*out, record, NULL);
+  mf__owned_set(record->block, *out);
+  return rc;
+}
+
+int mf__tensor_create_at(const DLTensor *like, uint64_t flags, const mf__place *place, mf_tensor **out, mf_error *err) {
+  mf__checked c;
+  mf__storage *storage = NULL;
+  *out = NULL;
+  if (place->device.backend == NULL) return mf__tensor_create_host(like, flags, out, err);
+  int rc = mf__checked_new(like, flags, &c, err);
+  if (rc != MF_OK) return rc;
+  c.view.device = mf__device_name(&place->device);
+  rc = mf__memory_create(mf__tensor_nbytes(c.view.ndim), c.span.nbytes, place, &c.view.data, &storage, err);
+  if (rc == MF_OK) *out = mf__tensor_first(&c.view, flags, storage);
+  return rc;
+}
+
+static int create(const DLTensor *like, uint64_t flags, mf_tensor **out, mf_error *err) {
+  DLDevice device = like->device;
+  mf__place place = {0};
+  *out = NULL;
+  if ((int)device.device_type == 0) device.device_type = kDLCPU;
+  const int rc = mf__device_resolve(&device, &place.device, err);
+  if (rc != MF_OK) return rc;
+  place.on = mf__queue_current(&place.device);
+  return mf__tensor_create_at(like, flags, &place, out, err);
+}
+
+int mf_tensor_create(const DLTensor *like, uint64_t flags, mf_tensor **out, mf_error *err) {
+  return mf__end(create(like, flags, out, err), __func__, err);
+}
+
+int mf_tensor_clone(const mf_tensor *t, mf_tensor **out, mf_error *err) {
+  *out = NULL;
+  int rc = mf__tensor_open(t, err);
+  if (rc == MF_OK) rc = create(&t->dl, t->flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED, out, err);
+  if (rc == MF_OK && !mf__is_empty(&t->dl)) rc = mf__copy_new(*out, t, err);
+  if (rc != MF_OK) {
+    (void)mf_tensor_release_later(*out);
+    *out = NULL;
+  }
+  return mf__end(rc, __func__, err);
+}
+
+/* Taking over */
+
+int mf__memory_adopt(size_t room, const mf__region *memory, const mf__foreign *from, mf__storage **out,
+                     mf_error *err) {
+  if (memory->device.backend == NULL) return mf__storage_adopt(room, memory->nbytes, from, out, err);
+  mf__storage *base = mf__owned_find(memory);
+  mf__record *record = base != NULL ? mf__storage_record(base) : NULL;
+  int rc = base != NULL ? mf__record_returned(&memory->device, record, err)
+                        : mf__record_given(&memory->device, &record, err);
+  if (rc == MF_OK) rc = mf__storage_adopt(room, memory->nbytes, from, out, err);
+  if (rc == MF_OK) {
+    mf__storage_set_record(*out, record, base);
+    return rc;
+  }
+  if (base != NULL) mf__storage_release(base, false);
+  else if (record != NULL) mf__record_free(record);
+  return rc;
+}
+
+/* Ending */
+
+/* What was queued before the memory came to us is the producer's to wait for. */
+static void forget_given(mf__record *a) {
+  for (int32_t i = 0; i < a->count;) {
+    const mf__entry *t = &a->entries[i];
+    if (t->last_read > a->given || t->last_write > a->given) i++;
+    else mf__record_drop(a, i);
+  }
+}
+
+/* Nothing uses the memory of others any more. */
+static void finish(void *ctx) {
+  mf__record_free(mf__storage_record(ctx));
+  mf__storage_end(ctx);
+}
+
+void mf__memory_release(mf__storage *s) {
+  mf__storage *base = mf__storage_base(s);
+  mf__record *record = mf__storage_record(s);
+  if (base != NULL) { /* what its record knows of, its own release waits for */
+    mf__storage_release(base, false);
+    mf__storage_end(s);
+  } else if (record->block != NULL) {
+    if (!mf__owned_clear(record->block, s)) return;
+    mf__pool_give(record->block, record);
+    mf__storage_end(s);
+  } else {
+    forget_given(record);
+    mf__retire(record, finish, s);
+  }
+}
+
+/* Where it is, and the host's use of it */
+
+mf__device mf__tensor_device(const mf_tensor *t) {
+  const mf__record *record = mf__tensor_record(t);
+  if (record == NULL) return (mf__device){0};
+  mf__device device = mf__record_device(record);
+  /* Managed memory that is labelled as a GPU's is used there. */
+  if ((int32_t)t->dl.device.device_type == device.backend->types[MF__DEVICE]) device.ordinal = t->dl.device.device_id;
+  return device;
+}
+
+bool mf__tensor_on_host(const mf_tensor *t) {
+  const mf__record *a = mf__tensor_record(t);
+  return a == NULL || a->on_host;
+}
+
+static int refuse_device(const mf__record *a, mf_error *err) {
+  char name[MF__NAME_CAP];
+  const mf__device device = mf__record_device(a);
+  const DLDevice at = mf__device_name(&device);
+  (void)mf_device_format(&at, name, sizeof name, NULL);
+  return mf__fail(err, MF_EDEVICE, "the elements are on %s; copy them to the cpu first (mf_tensor_to)", name);
+}
+
+int mf__tensor_shared_check(const mf_tensor *t, mf_error *err) {
+  const mf__record *a = mf__tensor_record(t);
+  return a == NULL || a->on_host || a->space != MF__MANAGED ? MF_OK : refuse_device(a, err);
+}
+
+static int wait_for(mf__record *record, bool write, mf_error *err) {
+  const mf__queue host = mf__queue_host();
+  mf__usage use = {.record = record, .write = write};
+  const int rc = mf__order_begin(&host, &use, 1, err);
+  if (rc == MF_OK) mf__order_end(&host, &use, 1, false);
+  return rc;
+}
+
+int mf__host_wait(const mf_tensor *t, bool write, mf_error *err) {
+  return wait_for(mf__tensor_record(t), write, err);
+}
+
+int mf__memory_host_use(mf__record *record, bool write, mf_error *err) {
+  return record->on_host ? wait_for(record, write, err) : refuse_device(record, err);
+}

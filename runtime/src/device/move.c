@@ -1,0 +1,109 @@
+/* move.c: the steps that copies with a device are made of: between memories that one driver knows, and between a device
+ * and pageable memory where both are contiguous. It must not know which way a copy takes (transfer.c).
+ *
+ * Invariant: every step is ordered by the records of what it reads and writes. */
+#include "device/device.h"
+
+#include <string.h>
+
+/* Below this, the driver's pitched copies are slower than a kernel. */
+#define RUN_MIN 64
+
+static bool fits(const mf__queue *on, const mf__record *a) {
+  return on != NULL && on->backend == a->backend && (a->space != MF__DEVICE || on->ordinal == a->ordinal);
+}
+
+/* Pinned and managed memory is used on any device's streams. */
+mf__queue mf__queue_for(const mf__record *a, const mf__queue *on) {
+  const mf__device device = {.backend = a->backend, .space = MF__DEVICE, .ordinal = a->ordinal};
+  return fits(on, a) ? *on : mf__queue_current(&device);
+}
+
+int mf__temporary(const mf_tensor *t, mf__space space, const mf__queue *on, mf_tensor **out, mf_error *err) {
+  const mf__place place = {.device = {on->backend, space, on->ordinal}, .on = *on};
+  return mf__tensor_create_at(&t->dl, t->flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED, &place, out, err);
+}
+
+/* *undone becomes true where it would take too many driver copies: nothing failed, and nothing was queued. */
+static int run_plan(const mf__plan *p, const mf__queue *on, bool *undone, mf_error *err) {
+  const int64_t boxes = mf__plan_count(p);
+  if (boxes == 1 && (p->ndim == 0 || p->width >= RUN_MIN)) return mf__plan_run_boxes(p, on, err);
+  if (mf__plan_count_kernels(p) <= MF__CALLS_MAX) {
+    mf_error why; /* that there is no kernel is no failure yet */
+    const int rc = mf__plan_run_kernels(p, on, &why);
+    if (rc != MF_OK && rc != MF_EDEVICE && err != NULL) *err = why;
+    if (rc != MF_EDEVICE) return rc;
+  }
+  if (boxes <= MF__CALLS_MAX) return mf__plan_run_boxes(p, on, err);
+  *undone = true;
+  return MF_OK;
+}
+
+/* Both sides are known to the queue's driver and do not overlap. undone NULL: however many driver copies it takes. */
+static int move(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, bool *undone, mf_error *err) {
+  mf__usage uses[2] = {{.record = mf__tensor_record(dst), .write = true}, {.record = mf__tensor_record(src)}};
+  mf__scope scope;
+  mf__plan p;
+  mf__plan_copy(&p, dst, src);
+  if (p.repeats && undone != NULL) {
+    *undone = true;
+    return MF_OK;
+  }
+  int rc = mf__order_begin(on, uses, 2, err);
+  if (rc != MF_OK) return rc;
+  rc = mf__queue_enter(&scope, on, err);
+  if (rc == MF_OK) {
+    rc = undone != NULL ? run_plan(&p, on, undone, err) : mf__plan_run_boxes(&p, on, err);
+    mf__leave(&scope);
+  }
+  mf__order_end(on, uses, 2, undone == NULL || !*undone);
+  return rc;
+}
+
+int mf__move(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, bool *undone, mf_error *err) {
+  *undone = false;
+  return move(on, dst, src, undone, err);
+}
+
+int mf__move_boxes(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
+  return move(on, dst, src, NULL, err);
+}
+
+int mf__move_staged(const mf__queue *on, mf__stage_job *job, const mf_tensor *device, mf_error *err) {
+  mf__usage use = {.record = mf__tensor_record(device), .write = job->to_device};
+  int rc = mf__order_begin(on, &use, 1, err);
+  if (rc != MF_OK) return rc;
+  rc = mf__stage_copy(on, job, err);
+  mf__order_end(on, &use, 1, true);
+  return rc;
+}
+
+static void read_bytes(const void *ctx, int64_t at, int64_t nbytes, char *buffer) {
+  memcpy(buffer, (const char *)ctx + at, (size_t)nbytes);
+}
+
+static void write_bytes(const void *ctx, int64_t at, int64_t nbytes, char *buffer) {
+  memcpy((char *)(uintptr_t)ctx + at, buffer, (size_t)nbytes);
+}
+
+/* By way of pinned memory, which the host fills or empties. */
+static int move_small(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, bool up, mf_error *err) {
+  mf_tensor *pinned;
+  int rc = mf__temporary(src, MF__PINNED, on, &pinned, err);
+  if (rc == MF_OK && up) memcpy(pinned->dl.data, src->dl.data, (size_t)mf_tensor_nbytes(src));
+  if (rc == MF_OK) rc = up ? move(on, dst, pinned, NULL, err) : move(on, pinned, src, NULL, err);
+  if (rc == MF_OK && !up) rc = mf__tensor_host_use(pinned, false, err);
+  if (rc == MF_OK && !up) memcpy(dst->dl.data, pinned->dl.data, (size_t)mf_tensor_nbytes(dst));
+  (void)mf_tensor_release_later(pinned);
+  return rc;
+}
+
+int mf__move_bytes(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
+  const mf__record *to = mf__tensor_record(dst);
+  const bool up = to != NULL && to->backend == on->backend;
+  const int64_t nbytes = mf_tensor_nbytes(dst);
+  if (nbytes <= MF__SMALL_NBYTES) return move_small(on, dst, src, up, err);
+  mf__stage_job job = {up ? dst->dl.data : src->dl.data, nbytes, 1, up, up ? read_bytes : write_bytes,
+                       up ? src->dl.data : dst->dl.data};
+  return mf__move_staged(on, &job, up ? dst : src, err);
+}

@@ -1,0 +1,135 @@
+/* stream_own.c: the streams that we make.
+ *
+ * Invariant: a stream of ours that was given back stays with us, for the next who asks, as long as a record or kept
+ * memory may still name it: a record can always be waited for. */
+#include "device/device.h"
+
+#include <stdlib.h>
+
+typedef struct own_stream {
+  struct own_stream *next;
+  const mf__backend *backend;
+  mf_stream handle;
+  int32_t ordinal;
+  bool in_use;
+} own_stream;
+
+static pthread_mutex_t own_lock = PTHREAD_MUTEX_INITIALIZER;
+static own_stream *own_streams;
+
+static own_stream *take_kept(const mf__device *device) {
+  own_stream *s;
+  pthread_mutex_lock(&own_lock);
+  for (s = own_streams; s != NULL; s = s->next)
+    if (!s->in_use && s->backend == device->backend && s->ordinal == device->ordinal) break;
+  if (s != NULL) s->in_use = true;
+  pthread_mutex_unlock(&own_lock);
+  return s;
+}
+
+static int create_handle(const mf__device *device, mf_stream *out, mf_error *err) {
+  mf__scope scope;
+  int rc = mf__enter_relaxed(&scope, device->backend, device->ordinal, err);
+  if (rc != MF_OK) return rc;
+  rc = device->backend->stream_create(out, err);
+  mf__leave(&scope);
+  return rc;
+}
+
+/* These entries outlive every tensor, so that they are no blocks of the ledger. */
+static int create_stream(const mf__device *device, own_stream **out, mf_error *err) {
+  own_stream *s = mf__lasting_alloc(sizeof *s);
+  if (s == NULL) return mf__fail(err, MF_ENOMEM, "no memory for a stream's entry");
+  *s = (own_stream){.backend = device->backend, .ordinal = device->ordinal, .in_use = true};
+  const int rc = create_handle(device, &s->handle, err);
+  if (rc != MF_OK) {
+    free(s);
+    return rc;
+  }
+  pthread_mutex_lock(&own_lock);
+  s->next = own_streams;
+  own_streams = s;
+  pthread_mutex_unlock(&own_lock);
+  *out = s;
+  return MF_OK;
+}
+
+int mf_stream_create(const DLDevice *device, mf_stream *out, mf_error *err) {
+  mf__device d;
+  *out = MF_STREAM_CURRENT;
+  int rc = mf__device_resolve(device, &d, err);
+  if (rc == MF_OK && d.backend == NULL) rc = mf__fail(err, MF_EINVAL, "device is the cpu, which has no streams");
+  if (rc != MF_OK) return mf__end(rc, __func__, err);
+  mf__holders_add(d.backend, 1); /* until the stream is in the list */
+  own_stream *s = take_kept(&d);
+  if (s == NULL) rc = create_stream(&d, &s, err);
+  mf__holders_add(d.backend, -1);
+  if (rc == MF_OK) *out = s->handle;
+  return mf__end(rc, __func__, err);
+}
+
+static bool give_back(const mf__device *device, mf_stream stream) {
+  own_stream *s;
+  pthread_mutex_lock(&own_lock);
+  for (s = own_streams; s != NULL; s = s->next)
+    if (s->in_use && s->handle == stream && s->backend == device->backend && s->ordinal == device->ordinal) break;
+  if (s != NULL) s->in_use = false;
+  pthread_mutex_unlock(&own_lock);
+  return s != NULL;
+}
+
+int mf_stream_destroy(const DLDevice *device, mf_stream stream, mf_error *err) {
+  mf__device d;
+  int rc = mf__device_resolve(device, &d, err);
+  if (rc == MF_OK && !give_back(&d, stream))
+    rc = mf__fail(err, MF_EINVAL, "stream 0x%llx was not made by mf_stream_create on this device, or is gone",
+                  (unsigned long long)stream);
+  return mf__end(rc, __func__, err);
+}
+
+bool mf__stream_owned(const mf__backend *backend, int32_t ordinal, mf_stream stream) {
+  const own_stream *s;
+  pthread_mutex_lock(&own_lock);
+  for (s = own_streams; s != NULL; s = s->next)
+    if (s->handle == stream && s->backend == backend && s->ordinal == ordinal) break;
+  pthread_mutex_unlock(&own_lock);
+  return s != NULL;
+}
+
+/* While a holder is counted, a record may name a kept stream. */
+static own_stream *unlink_kept(const mf__backend *backend, int32_t ordinal) {
+  own_stream *found = NULL;
+  pthread_mutex_lock(&own_lock);
+  for (own_stream **at = &own_streams; *at != NULL && found == NULL && mf__holders(backend) == 0;) {
+    own_stream *s = *at;
+    if (s->in_use || s->backend != backend || s->ordinal != ordinal) {
+      at = &s->next;
+      continue;
+    }
+    *at = s->next;
+    found = s;
+  }
+  pthread_mutex_unlock(&own_lock);
+  return found;
+}
+
+bool mf__streams_exist(const mf__backend *backend) {
+  const own_stream *s;
+  pthread_mutex_lock(&own_lock);
+  for (s = own_streams; s != NULL; s = s->next)
+    if (s->backend == backend) break;
+  pthread_mutex_unlock(&own_lock);
+  return s != NULL;
+}
+
+void mf__stream_trim(const mf__backend *backend, int32_t ordinal) {
+  mf__scope scope;
+  own_stream *s;
+  if (mf__holders(backend) != 0 || !backend->usable() || !mf__streams_exist(backend)) return;
+  if (mf__enter_relaxed(&scope, backend, ordinal, NULL) != MF_OK) return;
+  while ((s = unlink_kept(backend, ordinal)) != NULL) {
+    (void)backend->stream_destroy(s->handle, NULL);
+    free(s);
+  }
+  mf__leave(&scope);
+}

@@ -1,0 +1,53 @@
+/* wait.c: what a program waits for by itself: a stream, one stream behind another, a whole device. */
+#include "device/device.h"
+
+static int open_queue(const DLDevice *device, mf_stream stream, mf__queue *out, mf_error *err) {
+  mf__device d;
+  int rc = mf__device_resolve(device, &d, err);
+  if (rc == MF_OK) rc = mf__queue_resolve(&d, stream, true, out, err);
+  if (rc == MF_OK && (out->backend == NULL || out->stream == MF_STREAM_NO_ORDER))
+    rc = mf__fail(err, MF_EINVAL, "stream is %lld; a stream of a GPU expected", (long long)stream);
+  return rc;
+}
+
+int mf_stream_synchronize(const DLDevice *device, mf_stream stream, mf_error *err) {
+  mf__queue q;
+  int rc = open_queue(device, stream, &q, err);
+  if (rc == MF_OK) rc = mf__queue_reach(&q, err);
+  mf__retire_poll();
+  mf_releases_run();
+  return mf__end(rc, __func__, err);
+}
+
+int mf_stream_query(const DLDevice *device, mf_stream stream, int32_t *out, mf_error *err) {
+  mf__queue q;
+  bool done = false;
+  int rc = open_queue(device, stream, &q, err);
+  if (rc == MF_OK) rc = mf__queue_query(&q, &done, err);
+  *out = done;
+  return mf__end(rc, __func__, err);
+}
+
+int mf_stream_wait(const DLDevice *device, mf_stream stream, const DLDevice *other_device, mf_stream other,
+                   mf_error *err) {
+  mf__queue on, behind;
+  int rc = open_queue(device, stream, &on, err);
+  if (rc == MF_OK) rc = open_queue(other_device, other, &behind, err);
+  if (rc == MF_OK && on.backend != behind.backend)
+    rc = mf__fail(err, MF_EINVAL, "a stream of %s cannot wait for one of %s", on.backend->name, behind.backend->name);
+  if (rc != MF_OK) return mf__end(rc, __func__, err);
+  mf__holders_add(on.backend, 1); /* of the event */
+  rc = mf__queue_wait(&on, &behind, err);
+  mf__holders_add(on.backend, -1);
+  return mf__end(rc, __func__, err);
+}
+
+int mf_device_synchronize(const DLDevice *device, mf_error *err) {
+  mf__device d;
+  int rc = mf__device_resolve(device, &d, err);
+  if (rc != MF_OK || d.backend == NULL) return mf__end(rc, __func__, err);
+  rc = mf__device_reach(d.backend, d.ordinal, err);
+  mf__retire_drain(d.backend);
+  mf_releases_run();
+  return mf__end(rc, __func__, err);
+}

@@ -1,0 +1,206 @@
+/* cuda_context.c: opening the CUDA driver, and the contexts that its calls are made in. It must not know what they are
+ * made for.
+ *
+ * Invariant: the calling thread's current context after leave is the one before enter, whatever failed between. The
+ * primary context of each device is retained once, and everything of ours lives in it. */
+#include "driver/cuda.h"
+
+#include <string.h>
+
+mf__cuda mf__cu;
+
+_Thread_local int32_t mf__cuda_ordinal MF__TLS;
+
+mf__cuda_device mf__cuda_devices[MF__MAX_ORDINALS];
+/* Of what is made once for each device. */
+static pthread_mutex_t devices_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static const mf__symbol symbols[] = {
+#define SYMBOL(name, version, params) {#name, version, false, offsetof(mf__cuda, name)},
+    MF__CUDA_REQUIRED(SYMBOL)
+#undef SYMBOL
+#define SYMBOL(name, version, params) {#name, version, true, offsetof(mf__cuda, name)},
+    MF__CUDA_OPTIONAL(SYMBOL)
+#undef SYMBOL
+};
+
+int mf__cuda_answer(CUresult code, const char *call, mf_error *err) {
+  const char *text = NULL;
+  if (code == CUDA_SUCCESS) return MF_OK;
+  (void)mf__cu.cuGetErrorString(code, &text);
+  if (text == NULL) text = "unknown to this driver";
+  return mf__fail_driver(err, mf__driver_status(code), code, call, text);
+}
+
+/* cuGetProcAddress, which has two signatures. */
+typedef struct getter {
+  CUresult (*old)(const char *name, void **out, int version, uint64_t flags);
+  CUresult (*current)(const char *name, void **out, int version, uint64_t flags, int *why);
+} getter;
+
+static mf__function look_up(void *from, const char *name, int32_t version) {
+  const getter *get = from;
+  const uint64_t flags = CU_GET_PROC_ADDRESS_LEGACY_STREAM;
+  void *found = NULL;
+  int why = 0;
+  mf__function function = NULL;
+  if (get->current != NULL) (void)get->current(name, &found, version, flags, &why);
+  else (void)get->old(name, &found, version, flags);
+  memcpy(&function, &found, sizeof function);
+  return function;
+}
+
+static int refuse_old(const mf__driver *driver, mf_error *err) {
+  CUresult (*ask)(int *version) = NULL;
+  int version = 0;
+  const mf__function found = mf__driver_symbol(driver->library, "cuDriverGetVersion", 0);
+  memcpy(&ask, &found, sizeof ask);
+  if (ask == NULL || ask(&version) != CUDA_SUCCESS)
+    return mf__fail(err, MF_EDEVICE, "%s has no cuGetProcAddress: a driver for CUDA 11.3 or newer is needed",
+                    driver->file);
+  return mf__fail(err, MF_EDEVICE, "the CUDA driver is too old: %s is for CUDA %d.%d; 11.3 or newer is needed",
+                  driver->file, version / 1000, version % 1000 / 10);
+}
+
+static int start(mf__driver *driver, mf_error *err) {
+  getter get;
+  const mf__function old = mf__driver_symbol(driver->library, "cuGetProcAddress", 0);
+  const mf__function current = mf__driver_symbol(driver->library, "cuGetProcAddress_v2", 0);
+  const mf__symbols wanted = {symbols, sizeof symbols / sizeof *symbols, look_up, &get};
+  memcpy(&get.old, &old, sizeof get.old);
+  memcpy(&get.current, &current, sizeof get.current);
+  if (old == NULL && current == NULL) return refuse_old(driver, err);
+  int rc = mf__driver_fill(driver, &wanted, &mf__cu, err);
+  if (rc == MF_OK) rc = MF__ASK(cuInit, (0));
+  if (rc == MF_OK) rc = MF__ASK(cuDeviceGetCount, (&driver->count));
+  if (rc == MF_OK && driver->count <= 0)
+    return mf__fail(err, MF_EDEVICE, "the CUDA driver %s finds no device", driver->file);
+  if (rc != MF_OK) err->status = MF_EDEVICE;
+  return rc == MF_OK ? MF_OK : MF_EDEVICE;
+}
+
+static const char *const files[] = {"libcuda.so.1", NULL};
+mf__driver mf__cuda_driver = MF__DRIVER("CUDA", "cuda", "MOONFERRY_CUDA_LIBRARY", files, start);
+
+int mf__cuda_count(int32_t *out, mf_error *err) {
+  return mf__driver_count(&mf__cuda_driver, out, err);
+}
+
+bool mf__cuda_usable(void) {
+  return mf__driver_usable(&mf__cuda_driver);
+}
+
+mf__cuda_device *mf__cuda_here(void) {
+  return &mf__cuda_devices[mf__cuda_ordinal];
+}
+
+static int retain(int32_t ordinal, mf__cuda_device *d, mf_error *err) {
+  CUcontext context = NULL;
+  int rc = MF__ASK(cuDeviceGet, (&d->device, ordinal));
+  if (rc == MF_OK) rc = MF__ASK(cuDevicePrimaryCtxRetain, (&context, d->device));
+  atomic_store_explicit(&d->context, context, memory_order_release);
+  return rc;
+}
+
+int mf__cuda_primary(int32_t ordinal, CUcontext *out, mf_error *err) {
+  int rc = MF_OK;
+  mf__cuda_device *d = &mf__cuda_devices[ordinal];
+  *out = atomic_load_explicit(&d->context, memory_order_acquire);
+  if (*out != NULL) return MF_OK;
+  pthread_mutex_lock(&devices_lock);
+  if (atomic_load_explicit(&d->context, memory_order_relaxed) == NULL) rc = retain(ordinal, d, err);
+  *out = atomic_load_explicit(&d->context, memory_order_relaxed);
+  pthread_mutex_unlock(&devices_lock);
+  return rc;
+}
+
+void mf__cuda_context_forget(mf__cuda_device *d) {
+  pthread_mutex_lock(&devices_lock);
+  atomic_store(&d->context, NULL);
+  pthread_mutex_unlock(&devices_lock);
+}
+
+/* After a push or a pop that failed: a driver may report there what went wrong earlier, having done what it was
+ * told. */
+static void restore(CUcontext wanted) {
+  CUcontext current = NULL;
+  if (mf__cu.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current == wanted) return;
+  (void)mf__cu.cuCtxPopCurrent(&current);
+  if (mf__cu.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current == wanted) return;
+  (void)mf__cu.cuCtxSetCurrent(wanted);
+}
+
+static int push(CUcontext context, CUcontext current, mf_error *err) {
+  const int rc = MF__ASK(cuCtxPushCurrent, (context));
+  if (rc != MF_OK) restore(current);
+  return rc;
+}
+
+int mf__cuda_make_current(int32_t ordinal, mf__entered *before, mf_error *err) {
+  CUcontext context = NULL, current = NULL;
+  int rc = mf__cuda_primary(ordinal, &context, err);
+  if (rc == MF_OK) rc = MF__ASK(cuCtxGetCurrent, (&current));
+  if (rc == MF_OK && current != context) rc = push(context, current, err);
+  *before = (mf__entered){current, mf__cuda_ordinal, current != context};
+  if (rc == MF_OK) mf__cuda_ordinal = ordinal;
+  return rc;
+}
+
+void mf__cuda_make_former(const mf__entered *before) {
+  CUcontext popped;
+  mf__cuda_ordinal = before->ordinal;
+  if (!before->changed || !mf__cuda_usable()) return;
+  if (mf__cu.cuCtxPopCurrent(&popped) != CUDA_SUCCESS) restore(before->context);
+}
+
+int mf__cuda_enter(int32_t ordinal, mf__entered *before, mf_error *err) {
+  int rc = mf__driver_enter(&mf__cuda_driver, ordinal, err);
+  if (rc != MF_OK) return rc;
+  rc = mf__cuda_make_current(ordinal, before, err);
+  if (rc != MF_OK) mf__driver_leave(&mf__cuda_driver, ordinal);
+  return rc;
+}
+
+void mf__cuda_leave(const mf__entered *before) {
+  const int32_t left = mf__cuda_ordinal;
+  mf__cuda_make_former(before);
+  mf__driver_leave(&mf__cuda_driver, left);
+}
+
+/* The ordinal of the context that the calling thread has; -1 if it has none. */
+static int current_ordinal(int32_t *out, mf_error *err) {
+  CUcontext context = NULL;
+  CUdevice device = -1, each;
+  *out = -1;
+  int rc = MF__ASK(cuCtxGetCurrent, (&context));
+  if (rc != MF_OK || context == NULL) return rc;
+  for (int32_t i = 0; i < mf__cuda_driver.count; i++) {
+    if (atomic_load_explicit(&mf__cuda_devices[i].context, memory_order_acquire) != context) continue;
+    *out = i;
+    return MF_OK;
+  }
+  rc = MF__ASK(cuCtxGetDevice, (&device));
+  for (int32_t i = 0; rc == MF_OK && i < mf__cuda_driver.count && *out < 0; i++)
+    if (mf__cu.cuDeviceGet(&each, i) == CUDA_SUCCESS && each == device) *out = i;
+  return rc;
+}
+
+bool mf__cuda_is_active(int32_t ordinal) {
+  CUdevice device = ordinal;
+  unsigned flags;
+  int active = 0;
+  return mf__cu.cuDeviceGet(&device, ordinal) == CUDA_SUCCESS &&
+         mf__cu.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active != 0;
+}
+
+/* To enter a device makes its primary context, which takes hundreds of megabytes of it and fails where it is full or
+ * another process's alone. */
+int mf__cuda_current(int32_t *ordinal, mf_error *err) {
+  int rc = current_ordinal(ordinal, err);
+  for (int32_t i = 0; rc == MF_OK && *ordinal < 0 && i < mf__cuda_driver.count; i++)
+    if (mf__gate_used(&mf__cuda_driver.gates[i])) *ordinal = i;
+  for (int32_t i = 0; rc == MF_OK && *ordinal < 0 && i < mf__cuda_driver.count; i++)
+    if (mf__cuda_is_active(i)) *ordinal = i;
+  if (*ordinal < 0) *ordinal = 0;
+  return rc;
+}

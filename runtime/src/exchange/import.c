@@ -1,0 +1,118 @@
+/* import.c: memory of others comes in, as a managed tensor of DLPack or with a release callback. All of it passes
+ * `resolve` before ownership is taken.
+ *
+ * Invariant: a managed struct is the producer's until import returns MF_OK, and ours from then on. Nothing
+ * can fail after that point. */
+#include "exchange/exchange.h"
+
+/* A tensor of others that was checked, and where its memory is. */
+typedef struct resolved {
+  mf__checked checked;
+  mf__device device;
+} resolved;
+
+/* The label is the producer's word; the driver knows better. Managed memory may be labelled as any GPU's, and pinned
+ * memory as the GPU's that can read it: its streams then are those of that GPU. *device becomes where the memory really
+ * is. */
+static int check_pointer(const DLTensor *view, mf__device *device, mf_error *err) {
+  const void *first = (const void *)((uintptr_t)view->data + (uintptr_t)view->byte_offset);
+  mf__device found;
+  const int rc = mf__pointer_find(device, first, &found, err);
+  if (rc != MF_OK) return rc;
+  const bool elsewhere = device->space == MF__DEVICE && found.space == MF__DEVICE && found.ordinal != device->ordinal;
+  const bool other = device->space != found.space && device->space != MF__DEVICE;
+  if (elsewhere || other)
+    return mf__fail(err, MF_EDEVICE, "data is memory of %s:%d; device says %s:%d",
+                    mf__device_type_name(found.backend->types[found.space]), found.ordinal,
+                    mf__device_type_name((int32_t)view->device.device_type), view->device.device_id);
+  if (device->space == MF__DEVICE) found.ordinal = device->ordinal;
+  *device = found;
+  return MF_OK;
+}
+
+static mf__region region_of(const resolved *r) {
+  const mf__checked *c = &r->checked;
+  const uintptr_t first = (uintptr_t)c->view.data + (uintptr_t)c->view.byte_offset;
+  const int64_t nbytes = c->span.hi_byte - c->span.lo_byte;
+  return (mf__region){r->device, (const void *)(first - (uintptr_t)-c->span.lo_byte), nbytes};
+}
+
+static int resolve(const DLTensor *view, uint64_t flags, resolved *out, mf_error *err) {
+  DLTensor labelled = *view;
+  int rc = mf__device_resolve_label(&labelled.device, &out->device, err);
+  if (rc == MF_OK) rc = mf__checked_view(&labelled, flags, &out->checked, err);
+  if (rc != MF_OK || out->device.backend == NULL) return rc;
+  if (out->checked.span.numel > 0) return check_pointer(view, &out->device, err);
+  out->device.backend = NULL; /* nothing there that anybody could use */
+  return MF_OK;
+}
+
+int mf_dltensor_check(const DLTensor *view, uint64_t flags, mf_error *err) {
+  resolved r;
+  return mf__end(resolve(view, flags, &r, err), __func__, err);
+}
+
+static int adopt(const resolved *r, const mf__foreign *from, mf__storage **out, mf_error *err) {
+  const mf__region memory = region_of(r);
+  return mf__memory_adopt(mf__tensor_nbytes(r->checked.view.ndim), &memory, from, out, err);
+}
+
+int mf_tensor_wrap(const DLTensor *view, uint64_t flags, mf_release_fn release, void *ctx, mf_tensor **out,
+                   mf_error *err) {
+  const mf__foreign from = {.release = release, .ctx = ctx};
+  resolved r;
+  DLTensor placed = *view;
+  mf__storage *storage = NULL;
+  *out = NULL;
+  if ((int)placed.device.device_type == 0) placed.device.device_type = kDLCPU;
+  int rc = MF_OK;
+  if (flags & ~MF__FLAGS_KNOWN)
+    rc = mf__fail(err, MF_EINVAL, "flags is 0x%llx; bits of 0x%llx expected", (unsigned long long)flags,
+                  (unsigned long long)MF__FLAGS_KNOWN);
+  if (rc == MF_OK) rc = resolve(&placed, flags, &r, err);
+  if (rc == MF_OK) rc = adopt(&r, &from, &storage, err);
+  if (rc == MF_OK) *out = mf__tensor_first(&r.checked.view, flags, storage);
+  return mf__end(rc, __func__, err);
+}
+
+/* A struct of our own that comes back calls no foreign code when it is deleted. */
+static int adopt_managed(const resolved *r, const mf__foreign *from, mf__storage **out, mf_error *err) {
+  const int rc = adopt(r, from, out, err);
+  if (rc != MF_OK) return rc;
+  const bool ours =
+      from->versioned != NULL ? mf__delete_later(from->versioned) : mf__delete_later_legacy(from->legacy);
+  if (ours) mf__storage_quieten(*out);
+  return rc;
+}
+
+/* Flat, because the calls of the many checks cost as much as the checks. */
+__attribute__((flatten)) int mf_tensor_import(DLManagedTensorVersioned *managed, mf_tensor **out, mf_error *err) {
+  resolved r;
+  mf__storage *storage = NULL;
+  const mf__foreign from = {.versioned = managed};
+  int rc = MF_OK;
+  *out = NULL;
+  if (managed->version.major != DLPACK_MAJOR_VERSION) {
+    rc = mf__fail(err, MF_EVERSION, "version.major is %u; %d expected", managed->version.major,
+                  DLPACK_MAJOR_VERSION);
+    return mf__end(rc, __func__, err);
+  }
+  const uint64_t flags = managed->flags & MF__FLAGS_KNOWN;
+  rc = resolve(&managed->dl_tensor, flags, &r, err);
+  if (rc == MF_OK) rc = adopt_managed(&r, &from, &storage, err);
+  if (rc == MF_OK) *out = mf__tensor_first(&r.checked.view, flags, storage);
+  return mf__end(rc, __func__, err);
+}
+
+int mf_tensor_import_legacy(DLManagedTensor *managed, mf_tensor **out, mf_error *err) {
+  resolved r;
+  mf__storage *storage = NULL;
+  const mf__foreign from = {.legacy = managed};
+  DLTensor view = managed->dl_tensor;
+  *out = NULL;
+  if (mf__is_old_bool(&view.dtype)) view.dtype = (DLDataType){kDLBool, 8, 1};
+  int rc = resolve(&view, 0, &r, err);
+  if (rc == MF_OK) rc = adopt_managed(&r, &from, &storage, err);
+  if (rc == MF_OK) *out = mf__tensor_first(&r.checked.view, 0, storage);
+  return mf__end(rc, __func__, err);
+}
