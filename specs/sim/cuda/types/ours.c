@@ -1,7 +1,7 @@
 /* ours.c: the table as the simulator sees it. */
 #include "driver.h"
 
-#include "table.h"
+#include "types.h"
 
 const entry *our_entries(size_t *n);
 const entry *our_entries(size_t *n) {

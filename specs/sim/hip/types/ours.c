@@ -2,7 +2,7 @@
 #define SINCE_ROCM_6
 #include "runtime.h"
 
-#include "table.h"
+#include "types.h"
 
 const entry *our_entries(size_t *n);
 const entry *our_entries(size_t *n) {
