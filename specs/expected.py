@@ -42,25 +42,40 @@ def gpu_programs_with_threads(half):
     return [name for name in gpu_programs(half) if "pthread_create(" in source(name).read_text()]
 
 
+# The rooms of the simulators' specs, and what the names of their tests begin with. A spec of HIP's may be for the
+# simulated runtime, for the one that forwards to CUDA, or for both.
+SIM_ROOMS = {
+    "engine": ("sim_",),
+    "cuda": ("sim_",),
+    "hip": ("sim_hip_", "sim_forward_"),
+    "forward": ("sim_forward_",),
+}
+
+
+def sim_sources():
+    """Each source of the simulators' specs, with the names that its test may have."""
+    for room, beginnings in SIM_ROOMS.items():
+        for source in sorted((ROOT / "specs" / "sim" / room).glob("*_spec.c")):
+            yield source, [f"{beginning}{source.stem}" for beginning in beginnings]
+
+
 def sim_missing(tests, preset="dev"):
-    """The sources of the simulators' specs of which CMake has no test, and, without a sanitizer, what is compared with
-    other people's headers and libraries. A spec of HIP's may be for the simulated runtime, for the one that forwards to
-    CUDA, or for both."""
-    folder = ROOT / "specs" / "sim"
-    wanted = [[f"sim_{source.stem}"] for source in (folder / "specs").glob("*_spec.c")]
-    for source in (folder / "specs_hip").glob("*_spec.c"):
-        wanted.append([f"sim_hip_{source.stem}", f"sim_forward_{source.stem}"])
+    """The sources of the simulators' specs of which CMake has no test, and, without a sanitizer, other people's
+    libraries."""
+    wanted = [names for _, names in sim_sources()]
     if preset == "dev":
-        others = ("types_spec", "hip_types_spec", "libraries", "hip_cupy", "forward_cupy")
-        wanted += [[f"sim_{name}"] for name in others]
+        wanted += [[f"sim_{name}"] for name in ("libraries", "hip_cupy", "forward_cupy")]
     return [" or ".join(names) for names in wanted if not set(names) & set(tests)]
 
 
 def has_threads(test):
-    """Whether the source of one of the simulators' tests starts a thread."""
-    name = re.sub(r"^sim_(hip_|forward_)?", "", test)
-    sources = (ROOT / "specs" / "sim").glob(f"specs*/{name}.c")
-    return any("pthread_create" in source.read_text() for source in sources)
+    """Whether the source of one of the simulators' tests starts a thread; a test may be a spec once more, in another
+    way."""
+    return any(
+        test.startswith(name) and "pthread_create" in source.read_text()
+        for source, names in sim_sources()
+        for name in names
+    )
 
 
 def not_built(build, programs):

@@ -13,7 +13,7 @@ import shutil
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-OURS = re.compile(rf" {re.escape(str(ROOT))}/(?:runtime|bindings|specs/sim)/")
+OURS = re.compile(rf" {re.escape(str(ROOT))}/(?:runtime|bindings|sim)/")
 ALLOCATOR = re.compile(r"__interceptor_\w+|_?Py(?:Mem|Object)_\w*(?:[Aa]lloc|Strdup)\w*|mf__alloc\w*")
 
 

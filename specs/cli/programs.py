@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("MOONFERRY_BUILD", ROOT / "build" / "dev"))
 MOONFERRY = str(BUILD / "bin" / "moonferry")
-LIBRARIES = Path(os.environ.get("SIM_LIBRARIES", ROOT / "build" / "sim"))
+LIBRARIES = ROOT / "build" / "sim"
 
 # A race: one stream writes, another reads, and nothing orders them. `order` is what a right program does.
 CUDA = """

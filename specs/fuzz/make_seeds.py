@@ -120,7 +120,7 @@ def ptx_entry(body):
 
 def ptx_seeds():
     """Instructions as the simulator's specs have them, some to a text, and what those say is refused."""
-    specs = HERE.parent / "sim" / "specs"
+    specs = HERE.parent / "sim" / "cuda"
     rows = re.findall(r'X\(\w+, \'\w\', "([^"]+)"', (specs / "ptx_spec.c").read_text())
     for i in range(0, len(rows), 12):
         yield f"instructions_{i // 12}", ptx_entry("\n".join(rows[i : i + 12]))

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../sim/cuda/driver.h"
+#include "../../sim/cuda/driver.h"
 #include "ptx.h"
 #include "sim.h"
 

@@ -32,7 +32,7 @@ UNASKED = ("gpu_types_spec", "gpu_large_spec", "gpu_seams_spec")
 OF_THREADS = re.compile(r"lock|atomic|cond|once|thread|alone|polling")
 
 FLAGS = ["-std=c11", "-O1", "-g0", "-w", "-fPIC", "-D_GNU_SOURCE", f"-I{ROOT}/runtime/include", f"-I{SOURCES}"]
-FLAGS += [f"-I{DEV}/include", f"-I{ROOT}/specs/sim/include", '-DMF_BUILD_ID="mutant"']
+FLAGS += [f"-I{DEV}/include", f"-I{ROOT}/sim/include", '-DMF_BUILD_ID="mutant"']
 KINDS = {"dev": [], "tsan": ["-fsanitize=thread"]}
 BUILDS = {"dev": DEV, "tsan": TSAN}
 

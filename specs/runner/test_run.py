@@ -96,6 +96,12 @@ def test_a_program_whose_tests_pass_and_that_ends_badly_has_failed(run, tmp_path
     assert run.cmocka("name", program(tmp_path, f"{report}; exit 3"), {}).failures
 
 
+def test_a_program_is_called_with_the_words_of_its_test(run, tmp_path):
+    text = f"[ \"$*\" != 'two words' ] || echo '{CASE.format('')}' >$CMOCKA_XML_FILE"
+    assert run.cmocka("name", program(tmp_path, text), {}, ["two", "words"]).passed == 1
+    assert run.cmocka("name", program(tmp_path, text), {}).failures
+
+
 def test_the_reason_of_a_skip_in_c_is_the_line_that_says_so(run, tmp_path):
     report = f"echo '{CASE.format('<skipped/>')}' >$CMOCKA_XML_FILE"
     for line, reason in (
@@ -124,7 +130,7 @@ def test_every_source_of_a_c_spec_is_a_program():
         assert len(programs) == len(list((SPECS / "gpu").glob("*_spec.c"))) > 20
         assert f"gpu_inside_backend_spec_{half}" in programs and not [p for p in programs if p.endswith(f"_{other}")]
     missing = expected.sim_missing(["sim_order_spec", "sim_hip_stream_spec", "sim_forward_memory_spec"])
-    assert {"sim_memory_spec", "sim_types_spec", "sim_forward_cupy"} <= set(missing)
+    assert {"sim_memory_spec", "sim_region_spec", "sim_forward_forward_spec", "sim_forward_cupy"} <= set(missing)
     assert not {"sim_order_spec", "sim_hip_stream_spec or sim_forward_stream_spec"} & set(missing)
 
 

@@ -13,7 +13,7 @@
 #define SCALL CALL
 #define DCALL(name, symbol, since, how, params, args) CUresult(*symbol) params; CUresult(*symbol##_ptds) params;
 typedef struct driver {
-#include "../cuda/calls.def"
+#include "cuda/calls.def"
 } driver;
 #undef CALL
 #undef SCALL

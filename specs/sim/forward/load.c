@@ -30,7 +30,7 @@ static void find(void *library, const char *symbol, void *out) {
   find(library, #symbol, &cu.symbol);                 \
   find(library, #symbol "_ptds", &cu.symbol##_ptds);
 static void find_all(void *library) {
-#include "../cuda/calls.def"
+#include "cuda/calls.def"
 }
 
 static void load(void) {

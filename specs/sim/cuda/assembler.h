@@ -9,14 +9,16 @@
 
 #include "spec.h"
 
-#ifndef PTXAS
-#define PTXAS ""
-#endif
+/* "" if there is none. */
+static inline const char *assembler(void) {
+  const char *path = getenv("MOONFERRY_PTXAS");
+  return path == NULL ? "" : path;
+}
 
-#define NEEDS_ASSEMBLER                                                                                     \
-  if (*PTXAS == '\0') {                                                                                     \
-    print_message("skip %s: there was no ptxas when this was configured (SIM_PTXAS sets where)\n", __func__); \
-    skip();                                                                                                 \
+#define NEEDS_ASSEMBLER                                                       \
+  if (*assembler() == '\0') {                                                 \
+    print_message("skip %s: MOONFERRY_PTXAS names no assembler\n", __func__); \
+    skip();                                                                   \
   }
 
 static inline bool assembles(const char *text) {
@@ -25,7 +27,7 @@ static inline bool assembles(const char *text) {
   assert_true(fd >= 0);
   assert_int_equal(write(fd, text, strlen(text)), strlen(text));
   close(fd);
-  snprintf(command, sizeof command, "%s -arch=sm_90 %s -o /dev/null >/dev/null 2>&1", PTXAS, path);
+  snprintf(command, sizeof command, "%s -arch=sm_90 %s -o /dev/null >/dev/null 2>&1", assembler(), path);
   const int status = system(command);
   unlink(path);
   return status == 0;

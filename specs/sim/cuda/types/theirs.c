@@ -1,7 +1,7 @@
 /* theirs.c: the table as the toolkit's header has it. */
 #include <cuda.h>
 
-#include "table.h"
+#include "types.h"
 
 const entry *their_entries(size_t *n);
 const entry *their_entries(size_t *n) {

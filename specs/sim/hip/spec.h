@@ -4,7 +4,7 @@
 #ifndef SIM_HIP_SPEC_H
 #define SIM_HIP_SPEC_H
 
-#include "../specs/common.h"
+#include "../common.h"
 #include "runtime.h"
 
 #define CALL(name, version, how, params, args) hipError_t name params;

@@ -10,20 +10,19 @@ import signal
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
 
 import pytest
 
-LIBRARIES = Path(os.environ.get("SIM_LIBRARIES", "build/sim")).resolve()
+# Where the drivers lie: what a program gets as LD_LIBRARY_PATH.
+LIBRARY_PATH = os.environ["SIM_LIBRARY_PATH"]
 FOUND = 77
 
 
 class Programs:
-    """What every program begins with, where its driver lies, and the seeds that it runs under."""
+    """What every program begins with, and the seeds that it runs under."""
 
-    def __init__(self, beginning, folders, seeds):
+    def __init__(self, beginning, seeds):
         self.beginning = beginning
-        self.path = ":".join(str(LIBRARIES / folder) for folder in folders)
         self.seeds = seeds
 
     def run(self, tmp_path, program, seed=0, **settings):
@@ -31,7 +30,7 @@ class Programs:
         report = tmp_path / f"report-{seed}"
         environment = dict(
             os.environ,
-            LD_LIBRARY_PATH=self.path,
+            LD_LIBRARY_PATH=LIBRARY_PATH,
             CUPY_CACHE_DIR=str(tmp_path / "cupy"),
             WARP_CACHE_PATH=str(tmp_path / "warp"),
             SIM_SEED=str(seed),

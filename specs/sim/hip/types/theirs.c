@@ -5,7 +5,7 @@
 #if HIP_VERSION_MAJOR >= 6
 #define SINCE_ROCM_6
 #endif
-#include "table.h"
+#include "types.h"
 
 const entry *their_entries(size_t *n);
 const entry *their_entries(size_t *n) {

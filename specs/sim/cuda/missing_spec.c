@@ -1,5 +1,5 @@
 /* missing_spec.c: each function of the simulated CUDA driver can be missing, for dlsym too. */
-#include "missing.h"
+#include "../missing.h"
 
 #define CALL(base, symbol, ...) #symbol,
 #define SCALL(base, symbol, ...) #symbol, #symbol "_ptsz",

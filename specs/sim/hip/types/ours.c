@@ -1,7 +1,8 @@
 /* ours.c: the table as the simulator sees it. */
-#include "driver.h"
+#define SINCE_ROCM_6
+#include "runtime.h"
 
-#include "table.h"
+#include "types.h"
 
 const entry *our_entries(size_t *n);
 const entry *our_entries(size_t *n) {

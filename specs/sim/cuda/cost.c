@@ -1,7 +1,7 @@
-/* cost.c: what a call costs on the simulated CUDA driver: `build/sim/sim_cost [seed]`.
+/* cost.c: what a call costs on the simulated CUDA driver: `build/dev/bench/sim_cost [seed]`.
  *
  * Nanoseconds of processor time; each line is the least of five rounds, over all calls of the round. Nothing asserts
- * these figures: they are for specs/sim/README.md. It must not use anything but the driver's calls and sim.h. */
+ * these figures: they are for whoever asks. It must not use anything but the driver's calls and sim.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -30,7 +30,7 @@ def bytes_of(pointer, n):
 '''
 
 
-programs = Programs(COMMON, ["cuda"], seeds=[0, 1, 2, 3])
+programs = Programs(COMMON, seeds=[0, 1, 2, 3])
 run, right, wrong = programs.run, programs.right, programs.wrong
 
 
@@ -303,7 +303,7 @@ wp.init()
 producer, consumer = (wp.Stream("cuda:0", cuda_stream=int(stream.handle)) for stream in (s, t))
 a = device.allocate(64, stream=s)
 """
-warp = Programs(COMMON + WARP, ["cuda"], seeds=[0, 1])
+warp = Programs(COMMON + WARP, seeds=[0, 1])
 
 
 @with_warp

@@ -5,7 +5,7 @@
 #ifndef SIM_SPEC_H
 #define SIM_SPEC_H
 
-#include "common.h"
+#include "../common.h"
 #include "driver.h"
 
 #define CALL(name, symbol, since, how, params, args) CUresult symbol params;

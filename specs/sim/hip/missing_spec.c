@@ -1,5 +1,5 @@
 /* missing_spec.c: each function of the simulated HIP runtime can be missing, for dlsym too. */
-#include "../specs/missing.h"
+#include "../missing.h"
 
 #define CALL(name, ...) #name,
 #define SCALL(name, ...) #name, #name "_spt",

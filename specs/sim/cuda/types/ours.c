@@ -1,8 +1,7 @@
 /* ours.c: the table as the simulator sees it. */
-#define SINCE_ROCM_6
-#include "runtime.h"
+#include "driver.h"
 
-#include "table.h"
+#include "types.h"
 
 const entry *our_entries(size_t *n);
 const entry *our_entries(size_t *n) {

@@ -11,7 +11,6 @@ import pytest
 from programs import Programs
 
 FORWARDED = os.environ.get("SIM_HIP") == "forward"
-FOLDERS = ["forward", "cuda", "hip"] if FORWARDED else ["hip"]
 CUDA_NAMES = {
     "hipFree": "cuMemFree",
     "hipMalloc": "cuMemAlloc",
@@ -47,7 +46,7 @@ def nothing_left():
 """.replace("SIMULATOR", "libcuda.so.1" if FORWARDED else "libamdhip64.so.7")
 
 
-programs = Programs(COMMON, FOLDERS, seeds=[0] if FORWARDED else [0, 1, 2])
+programs = Programs(COMMON, seeds=[0] if FORWARDED else [0, 1, 2])
 run, right, wrong = programs.run, programs.right, programs.wrong
 
 
