@@ -1,64 +1,120 @@
-/* calls.h: what a call of either driver does, once its arguments are the engine's.
+/* calls.h: what the calls of both drivers do alike, from the program's handles to the engine's objects and back.
  *
- * The front ends translate handles, numbers and names, and call these. It must not know any driver's names. */
+ * A front end translates names, numbers and layouts, keeps its driver's own rules, and calls these. What they get for a
+ * handle or a device number is what the program gave; what they give goes to `out`, which has room for an address or a
+ * handle and is SIM_INVALID if it is NULL. It must not know any driver's names; numbers that are the same in both stand
+ * here. */
 #ifndef SIM_CALLS_H
 #define SIM_CALLS_H
 
+#include <string.h>
+
 #include "engine.h"
 
-/* calls.c: handles */
-void *sim_given(const void *handle, sim_type type); /* NULL, with a finding, for what is no such thing */
+/* Leaves a function with the first failure. */
+#define SIM_TRY(expression)                 \
+  do {                                      \
+    const sim_status try_rc = (expression); \
+    if (try_rc != SIM_OK) return try_rc;    \
+  } while (0)
 
-/* devices */
+static inline void sim_put(void *out, uintptr_t value) {
+  memcpy(out, &value, sizeof value);
+}
+
+/* handle.c */
+/* The object of a handle, or a finding and SIM_BAD_STREAM, SIM_BAD_CONTEXT, SIM_DEAD_CONTEXT or SIM_BAD_HANDLE. */
+sim_status sim_given(const void *handle, sim_type type, void *out);
+/* Both drivers have the numbers 0 (the default), 1 (legacy) and 2 (per-thread), and both mean the calling thread's
+ * current context. */
+sim_status sim_stream_given(const void *handle, sim_stream **out);
+sim_status sim_device_given(int number, sim_device **out);
+bool sim_default_is_per_thread(void); /* the front end's: for the call that the calling thread makes */
+
+/* device.c */
 void sim_device_name(const sim_device *d, char *text, size_t size);
-void sim_device_bus(const sim_device *d, char *text, size_t size);
+sim_status sim_call_device_name(int device, char *text, int size);
+sim_status sim_call_device_bus(int device, char *text, int size);
+sim_status sim_call_device_uuid(int device, int filler, void *uuid); /* 15 times the filler, then the device */
+sim_status sim_call_device_total(int device, size_t *nbytes);
+sim_status sim_call_device_reaches(int device, int peer, int *can);
 sim_status sim_peer_access(sim_context *c, int peer, bool on);
 
-/* streams. Both drivers have the numbers 0 (the default), 1 (legacy) and 2 (per-thread), and both mean the calling
- * thread's current context. */
-sim_status sim_stream_given(sim_context *c, const void *handle, bool per_thread_default, sim_stream **out);
-sim_status sim_call_host(sim_stream *s, void (*fn)(void *), void *arg);
+/* stream.c: streams, and the program's functions in them */
+sim_status sim_call_stream_new(unsigned flags, int priority, void *out);
+sim_status sim_call_stream_end(const void *stream);
+sim_status sim_call_stream_query(const void *stream);
+sim_status sim_call_stream_wait(const void *stream);
+sim_status sim_call_stream_priority(const void *stream, int *priority);
+sim_status sim_call_stream_flags(const void *stream, unsigned *flags);
+sim_status sim_call_stream_device(const void *stream, int *device);
+sim_status sim_call_host(const void *stream, void (*fn)(void *), void *arg);
 /* The same with a copy of n bytes, which fn frees; not while capturing. */
-sim_status sim_call_with(sim_stream *s, void (*fn)(void *), const void *bytes, size_t n);
+sim_status sim_call_host_with(const void *stream, void (*fn)(void *), const void *bytes, size_t n);
 
-/* memory */
+/* event.c */
+sim_status sim_call_event_new(unsigned flags, bool timing, void *out);
+sim_status sim_call_event_end(const void *event);
+sim_status sim_call_event_record(const void *event, const void *stream);
+sim_status sim_call_event_wait(const void *stream, const void *event, unsigned flags);
+sim_status sim_call_event_query(const void *event);
+sim_status sim_call_event_wait_host(const void *event);
+sim_status sim_call_event_elapsed(const void *first, const void *second, float *ms);
+
+/* graph.c: capture and graphs. A status is 0 (none), 1 (active) or 2 (broken), as wide as an enumeration. */
+sim_status sim_call_capture_begin(const void *stream, unsigned mode);
+sim_status sim_call_capture_end(const void *stream, void *out);
+sim_status sim_call_capture_status(const void *stream, void *status);
+sim_status sim_call_capture_info(const void *stream, void *status, void *id, void *graph, const void *deps, size_t *n);
+sim_status sim_call_capture_exchange(void *mode);
+sim_status sim_call_graph_new(unsigned flags, void *out);
+sim_status sim_call_graph_instantiate(const void *graph, unsigned long long flags, void *out);
+sim_status sim_call_graph_upload(const void *executable, const void *stream);
+sim_status sim_call_graph_launch(const void *executable, const void *stream);
+sim_status sim_call_graph_end(const void *graph, sim_type type);
+sim_status sim_call_graph_nodes(const void *graph, void *nodes, size_t *n);
+
+/* memory.c */
 sim_alloc *sim_live(uintptr_t p);
 sim_alloc *sim_host_memory(uintptr_t p); /* pinned or registered, and live */
-sim_status sim_release(uintptr_t p, bool pinned);
-sim_status sim_prefetch(sim_stream *s, uintptr_t p, size_t nbytes);
+sim_status sim_call_alloc(sim_space space, size_t nbytes, unsigned flags, void *out);
+sim_status sim_call_free(uintptr_t p, bool pinned);
+sim_status sim_call_address_range(uintptr_t p, void *base, size_t *nbytes); /* either may be NULL */
+sim_status sim_call_register(void *p, size_t nbytes, unsigned flags);
+sim_status sim_call_host_address(void *p, unsigned flags, void *out);
+sim_status sim_call_host_flags(void *p, unsigned *flags);
+sim_status sim_call_prefetch(const void *stream, uintptr_t p, size_t nbytes);
 
-/* copies: each side is held to what the call says it is */
-bool sim_is_device(uintptr_t p);
-bool sim_is_host(uintptr_t p);
+/* pool.c */
+/* As both drivers lay out a place, and who may touch a pool's memory there. */
+typedef struct sim_location {
+  int type, id;
+} sim_location;
+typedef struct sim_permit {
+  sim_location where;
+  int flags;
+} sim_permit;
+enum { SIM_AT_DEVICE = 1, SIM_PINNED_TO_IT = 1 };
+
+sim_status sim_located(const void *location, int kind, int *device);
+sim_status sim_call_pool_default(int device, void *out);
+sim_status sim_call_pool_current(int device, void *out);
+sim_status sim_call_pool_choose(int device, const void *pool);
+sim_status sim_call_pool_new(const void *location, int kind, unsigned handles, void *out);
+sim_status sim_call_pool_end(const void *pool);
+sim_status sim_call_pool_get(const void *pool, int which, void *value);
+sim_status sim_call_pool_set(const void *pool, int which, const void *value);
+sim_status sim_call_pool_trim(const void *pool, size_t keep);
+sim_status sim_call_pool_permit(const void *pool, const void *permits, size_t n);
+sim_status sim_call_pool_permitted(const void *pool, const void *location, int *flags);
+sim_status sim_call_pool_alloc(const void *pool, size_t nbytes, const void *stream, void *out);
+sim_status sim_call_alloc_async(size_t nbytes, const void *stream, void *out); /* from the stream's device's pool */
+sim_status sim_call_free_async(uintptr_t p, const void *stream);
+
+/* copy.c: each side is held to what the call says it is */
 sim_status sim_on_side(uintptr_t p, bool host);
 sim_region sim_plane(uintptr_t base, size_t pitch, size_t width, size_t rows);
 /* A synchronous fill is asynchronous to the host unless it fills host memory. */
-sim_status sim_fill_call(sim_stream *s, const sim_region *r, uint32_t value, unsigned unit, bool sync);
-
-/* capture and graphs */
-typedef struct sim_capture_info {
-  int status; /* 0 none, 1 active, 2 broken */
-  uint64_t id;
-  sim_graph *graph;
-  size_t nfront;
-} sim_capture_info;
-
-sim_status sim_capture_ask(const sim_stream *s, sim_capture_info *out);
-sim_status sim_capture_exchange(int *mode);
-void sim_graph_list(const sim_graph *g, void *nodes, size_t *n); /* nodes: room for *n handles, or NULL */
-sim_status sim_graph_drop(sim_graph *g);
-
-/* pool.c */
-sim_pool *sim_pool_new(const sim_device *d, bool is_default);
-sim_pool *sim_pool_default(sim_device *d);
-sim_pool *sim_pool_current(sim_device *d);
-sim_status sim_pool_choose(sim_device *d, sim_pool *p);
-sim_status sim_pool_end(sim_pool *p);
-sim_status sim_pool_get(const sim_pool *p, int which, void *v);
-sim_status sim_pool_set(sim_pool *p, int which, const void *v);
-sim_status sim_pool_allow(sim_pool *p, int device, unsigned flags);
-sim_status sim_pool_trim(sim_pool *p, size_t keep);
-sim_status sim_pool_alloc(sim_pool *p, sim_stream *s, size_t nbytes, uintptr_t *out);
-sim_status sim_pool_free(sim_stream *s, uintptr_t p);
+sim_status sim_call_fill(const void *stream, const sim_region *r, uint32_t value, unsigned unit, bool sync);
 
 #endif

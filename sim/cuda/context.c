@@ -4,11 +4,7 @@
 #include "front.h"
 
 CUresult object_of(const void *handle, sim_type type, void *out) {
-  void *object = sim_given(handle, type);
-  *(void **)out = object;
-  if (object != NULL) return CUDA_SUCCESS;
-  if (type != SIM_CONTEXT) return CUDA_ERROR_INVALID_HANDLE;
-  return sim_object_was(handle) ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_ERROR_INVALID_CONTEXT;
+  return from(sim_given(handle, type, out));
 }
 
 static CUcontext handle_of(const sim_context *c) {

@@ -193,10 +193,8 @@ CUresult do_cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *c, CUstream q) {
 
 /* The pitch of a single row is unused. */
 static CUresult fill(const sim_region *r, uint32_t value, unsigned unit, CUstream q, bool sync) {
-  sim_stream *s;
   if (r->rows > 1 && (r->pitch < r->width || r->pitch % unit != 0)) return CUDA_ERROR_INVALID_VALUE;
-  TRY(stream_of(q, &s));
-  return from(sim_fill_call(s, r, value, unit, sync));
+  return from(sim_call_fill(q, r, value, unit, sync));
 }
 
 #define FILLS(bits, type)                                                                                     \

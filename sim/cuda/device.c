@@ -1,8 +1,6 @@
 /* device.c: initialisation, the names of errors, and devices.
  *
  * It must not know about streams or memory. */
-#include <string.h>
-
 #include "front.h"
 
 static const struct {
@@ -72,6 +70,8 @@ CUresult from(sim_status rc) {
       [SIM_BAD_CONTEXT] = CUDA_ERROR_INVALID_CONTEXT,
       [SIM_DEAD_CONTEXT] = CUDA_ERROR_CONTEXT_IS_DESTROYED,
       [SIM_BAD_HANDLE] = CUDA_ERROR_INVALID_HANDLE,
+      [SIM_BAD_STREAM] = CUDA_ERROR_INVALID_HANDLE,
+      [SIM_NOT_FOUND] = CUDA_ERROR_NOT_FOUND,
       [SIM_NOT_READY] = CUDA_ERROR_NOT_READY,
       [SIM_NOT_SUPPORTED] = CUDA_ERROR_NOT_SUPPORTED,
       [SIM_NOT_PERMITTED] = CUDA_ERROR_NOT_PERMITTED,
@@ -132,8 +132,7 @@ CUresult do_cuDriverGetVersion(int *out) {
 }
 
 CUresult device_of(CUdevice d, sim_device **out) {
-  *out = sim_device_at(d);
-  return *out == NULL ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
+  return from(sim_device_given(d, out));
 }
 
 CUresult do_cuDeviceGetCount(int *count) {
@@ -150,20 +149,11 @@ CUresult do_cuDeviceGet(CUdevice *d, int ordinal) {
 }
 
 CUresult do_cuDeviceGetName(char *name, int size, CUdevice d) {
-  sim_device *device;
-  if (name == NULL || size <= 0) return CUDA_ERROR_INVALID_VALUE;
-  TRY(device_of(d, &device));
-  sim_device_name(device, name, (size_t)size);
-  return CUDA_SUCCESS;
+  return from(sim_call_device_name(d, name, size));
 }
 
 CUresult do_cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice d) {
-  sim_device *device;
-  if (uuid == NULL) return CUDA_ERROR_INVALID_VALUE;
-  TRY(device_of(d, &device));
-  memset(uuid, 0x51, sizeof *uuid);
-  uuid->bytes[15] = (char)d;
-  return CUDA_SUCCESS;
+  return from(sim_call_device_uuid(d, 0x51, uuid));
 }
 
 CUresult do_cuDeviceGetUuid(CUuuid *uuid, CUdevice d) {
@@ -171,11 +161,7 @@ CUresult do_cuDeviceGetUuid(CUuuid *uuid, CUdevice d) {
 }
 
 CUresult do_cuDeviceTotalMem_v2(size_t *n, CUdevice d) {
-  sim_device *device;
-  if (n == NULL) return CUDA_ERROR_INVALID_VALUE;
-  TRY(device_of(d, &device));
-  *n = device->total;
-  return CUDA_SUCCESS;
+  return from(sim_call_device_total(d, n));
 }
 
 CUresult do_cuDeviceComputeCapability(int *major, int *minor, CUdevice d) {
@@ -188,11 +174,7 @@ CUresult do_cuDeviceComputeCapability(int *major, int *minor, CUdevice d) {
 }
 
 CUresult do_cuDeviceGetPCIBusId(char *text, int size, CUdevice d) {
-  sim_device *device;
-  if (text == NULL || size < 13) return CUDA_ERROR_INVALID_VALUE;
-  TRY(device_of(d, &device));
-  sim_device_bus(device, text, (size_t)size);
-  return CUDA_SUCCESS;
+  return from(sim_call_device_bus(d, text, size));
 }
 
 /* What libraries ask for before they start; everything else is 0, which means that the device cannot do it. */
@@ -253,12 +235,7 @@ CUresult do_cuDeviceGetAttribute(int *v, int which, CUdevice d) {
 }
 
 CUresult do_cuDeviceCanAccessPeer(int *can, CUdevice d, CUdevice peer) {
-  sim_device *a, *b;
-  if (can == NULL) return CUDA_ERROR_INVALID_VALUE;
-  TRY(device_of(d, &a));
-  TRY(device_of(peer, &b));
-  *can = a != b;
-  return CUDA_SUCCESS;
+  return from(sim_call_device_reaches(d, peer, can));
 }
 
 CUresult do_cuDeviceGetP2PAttribute(int *v, int which, CUdevice a, CUdevice b) {

@@ -10,7 +10,7 @@
 
 static _Thread_local bool per_thread;
 
-bool per_thread_default(void) {
+bool sim_default_is_per_thread(void) {
   return per_thread;
 }
 

@@ -5,8 +5,8 @@
 #ifndef SIM_CUDA_FRONT_H
 #define SIM_CUDA_FRONT_H
 
-#include "driver.h"
 #include "calls.h"
+#include "driver.h"
 
 enum { NO_INIT = 0x100, ELSEWHERE = SIM_ENTER_ELSEWHERE };
 enum { DRIVER_VERSION = 13000 };
@@ -14,10 +14,8 @@ enum { DRIVER_VERSION = 13000 };
 CUresult from(sim_status rc);
 int version(void);
 
-/* The stream that a handle means for the calling thread; needs a current context. */
+/* In the driver's numbers: the stream that a handle means for the calling thread, the object of a handle, a device. */
 CUresult stream_of(CUstream handle, sim_stream **out);
-bool per_thread_default(void);
-/* A handle that was given for an object, or CUDA_ERROR_INVALID_HANDLE with a finding. */
 CUresult object_of(const void *handle, sim_type type, void *out);
 CUresult device_of(CUdevice d, sim_device **out);
 

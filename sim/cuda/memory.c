@@ -1,7 +1,7 @@
-/* memory.c: allocation, pinned and managed memory, and what a pointer is.
+/* memory.c: memory by the names in the driver, and what the driver's attributes say of a pointer.
  *
- * Asking about a pointer that is nobody's is no mistake and leaves no finding. It must not know about streams,
- * except that prefetching is an operation in one. */
+ * Asking about a pointer that is nobody's is no mistake and leaves no finding. It must not know what an allocation is
+ * made of. */
 #include <string.h>
 
 #include "front.h"
@@ -18,24 +18,8 @@ CUresult do_cuMemGetInfo_v2(size_t *unused, size_t *total) {
   return CUDA_SUCCESS;
 }
 
-static CUresult allocate(sim_space space, size_t n, sim_alloc **out) {
-  sim_context *c;
-  TRY(current(&c));
-  TRY(from(sim_capture_unsafe()));
-  if (n == 0) return CUDA_ERROR_INVALID_VALUE;
-  TRY(from(sim_alloc_new(space, c->device->id, n, NULL, out)));
-  (*out)->ctx = c;
-  sim_poison(*out, SIM_FRESH);
-  sim_note("%zu bytes at %#zx", n, (size_t)(*out)->base);
-  return CUDA_SUCCESS;
-}
-
 CUresult do_cuMemAlloc_v2(CUdeviceptr *p, size_t n) {
-  sim_alloc *a;
-  if (p == NULL) return CUDA_ERROR_INVALID_VALUE;
-  TRY(allocate(SIM_DEVICE, n, &a));
-  *p = a->base;
-  return CUDA_SUCCESS;
+  return from(sim_call_alloc(SIM_DEVICE, n, 0, p));
 }
 
 CUresult do_cuMemAllocPitch_v2(CUdeviceptr *p, size_t *pitch, size_t width, size_t height, unsigned unit) {
@@ -47,36 +31,20 @@ CUresult do_cuMemAllocPitch_v2(CUdeviceptr *p, size_t *pitch, size_t width, size
   return CUDA_SUCCESS;
 }
 
-static CUresult release(uintptr_t p, bool pinned) {
-  sim_context *c;
-  if (p == 0) return CUDA_SUCCESS;
-  TRY(current(&c));
-  return from(sim_release(p, pinned));
-}
-
 CUresult do_cuMemFree_v2(CUdeviceptr p) {
-  return release((uintptr_t)p, false);
+  return from(sim_call_free((uintptr_t)p, false));
 }
 
 CUresult do_cuMemFreeHost(void *p) {
-  return release((uintptr_t)p, true);
+  return from(sim_call_free((uintptr_t)p, true));
 }
 
 CUresult do_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *n, CUdeviceptr p) {
-  const sim_alloc *a = sim_live((uintptr_t)p);
-  if (a == NULL) return CUDA_ERROR_NOT_FOUND;
-  if (base != NULL) *base = a->base;
-  if (n != NULL) *n = a->nbytes;
-  return CUDA_SUCCESS;
+  return from(sim_call_address_range((uintptr_t)p, base, n));
 }
 
 CUresult do_cuMemHostAlloc(void **p, size_t n, unsigned flags) {
-  sim_alloc *a;
-  if (p == NULL || flags > 7) return CUDA_ERROR_INVALID_VALUE;
-  TRY(allocate(SIM_PINNED, n, &a));
-  a->flags = flags;
-  *p = (void *)a->base;
-  return CUDA_SUCCESS;
+  return flags > 7 ? CUDA_ERROR_INVALID_VALUE : from(sim_call_alloc(SIM_PINNED, n, flags, p));
 }
 
 CUresult do_cuMemAllocHost_v2(void **p, size_t n) {
@@ -84,29 +52,15 @@ CUresult do_cuMemAllocHost_v2(void **p, size_t n) {
 }
 
 CUresult do_cuMemHostGetDevicePointer_v2(CUdeviceptr *d, void *p, unsigned flags) {
-  if (d == NULL || flags != 0 || sim_host_memory((uintptr_t)p) == NULL) return CUDA_ERROR_INVALID_VALUE;
-  *d = (CUdeviceptr)(uintptr_t)p;
-  return CUDA_SUCCESS;
+  return from(sim_call_host_address(p, flags, d));
 }
 
 CUresult do_cuMemHostGetFlags(unsigned *flags, void *p) {
-  const sim_alloc *a = sim_host_memory((uintptr_t)p);
-  if (flags == NULL || a == NULL) return CUDA_ERROR_INVALID_VALUE;
-  *flags = a->flags;
-  return CUDA_SUCCESS;
+  return from(sim_call_host_flags(p, flags));
 }
 
 CUresult do_cuMemHostRegister_v2(void *p, size_t n, unsigned flags) {
-  sim_context *c;
-  sim_alloc *a;
-  TRY(current(&c));
-  if (p == NULL || n == 0 || flags > 15) return CUDA_ERROR_INVALID_VALUE;
-  TRY(from(sim_capture_unsafe()));
-  TRY(from(sim_register(p, n, &a)));
-  a->device = c->device->id;
-  a->ctx = c;
-  a->flags = flags;
-  return CUDA_SUCCESS;
+  return from(sim_call_register(p, n, flags));
 }
 
 CUresult do_cuMemHostUnregister(void *p) {
@@ -119,29 +73,17 @@ CUresult do_cuMemHostUnregister(void *p) {
 }
 
 CUresult do_cuMemAllocManaged(CUdeviceptr *p, size_t n, unsigned flags) {
-  sim_alloc *a;
-  if (p == NULL || (flags != 1 && flags != 2)) return CUDA_ERROR_INVALID_VALUE;
-  TRY(allocate(SIM_MANAGED, n, &a));
-  a->flags = flags;
-  *p = a->base;
-  return CUDA_SUCCESS;
-}
-
-static CUresult prefetch(CUdeviceptr p, size_t n, CUstream handle) {
-  sim_stream *s;
-  TRY(stream_of(handle, &s));
-  return from(sim_prefetch(s, (uintptr_t)p, n));
+  return flags != 1 && flags != 2 ? CUDA_ERROR_INVALID_VALUE : from(sim_call_alloc(SIM_MANAGED, n, flags, p));
 }
 
 CUresult do_cuMemPrefetchAsync(CUdeviceptr p, size_t n, CUdevice d, CUstream s) {
   if (d != -1 && sim_device_at(d) == NULL) return CUDA_ERROR_INVALID_DEVICE;
-  return prefetch(p, n, s);
+  return from(sim_call_prefetch(s, (uintptr_t)p, n));
 }
 
 CUresult do_cuMemPrefetchAsync_v2(CUdeviceptr p, size_t n, CUmemLocation where, unsigned flags, CUstream s) {
   if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
-  if (where.type == CU_MEM_LOCATION_TYPE_DEVICE) return do_cuMemPrefetchAsync(p, n, where.id, s);
-  return prefetch(p, n, s);
+  return do_cuMemPrefetchAsync(p, n, where.type == CU_MEM_LOCATION_TYPE_DEVICE ? where.id : -1, s);
 }
 
 enum {

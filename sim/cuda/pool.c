@@ -1,134 +1,77 @@
-/* pool.c: memory pools and stream-ordered allocation, as the program sees them.
+/* pool.c: memory pools and stream-ordered allocation, by their names in the driver.
  *
  * It must not know what a pool does. */
 #include "front.h"
 
-static CUmemoryPool handle_of(const sim_pool *p) {
-  return (CUmemoryPool)p->o.handle;
-}
+_Static_assert(sizeof(CUmemLocation) == sizeof(sim_location) &&
+                   offsetof(CUmemLocation, id) == offsetof(sim_location, id) &&
+                   sizeof(CUmemAccessDesc) == sizeof(sim_permit) &&
+                   offsetof(CUmemAccessDesc, flags) == offsetof(sim_permit, flags) &&
+                   (int)CU_MEM_LOCATION_TYPE_DEVICE == SIM_AT_DEVICE &&
+                   (int)CU_MEM_ALLOCATION_TYPE_PINNED == SIM_PINNED_TO_IT,
+               "calls/pool.c reads what the program gives");
 
 CUresult do_cuDeviceGetDefaultMemPool(CUmemoryPool *p, CUdevice d) {
-  sim_device *device;
-  if (p == NULL) return CUDA_ERROR_INVALID_VALUE;
-  TRY(device_of(d, &device));
-  *p = handle_of(sim_pool_default(device));
-  return CUDA_SUCCESS;
+  return from(sim_call_pool_default(d, p));
 }
 
 CUresult do_cuDeviceGetMemPool(CUmemoryPool *p, CUdevice d) {
-  sim_device *device;
-  if (p == NULL) return CUDA_ERROR_INVALID_VALUE;
-  TRY(device_of(d, &device));
-  *p = handle_of(sim_pool_current(device));
-  return CUDA_SUCCESS;
+  return from(sim_call_pool_current(d, p));
 }
 
 CUresult do_cuDeviceSetMemPool(CUdevice d, CUmemoryPool p) {
-  sim_device *device;
-  sim_pool *pool;
-  TRY(device_of(d, &device));
-  TRY(object_of(p, SIM_POOL, &pool));
-  return from(sim_pool_choose(device, pool));
-}
-
-static CUresult located(const CUmemLocation *where, int type, sim_device **d) {
-  if (where == NULL) return CUDA_ERROR_INVALID_VALUE;
-  if (where->type != CU_MEM_LOCATION_TYPE_DEVICE || type != CU_MEM_ALLOCATION_TYPE_PINNED)
-    return CUDA_ERROR_NOT_SUPPORTED;
-  return device_of(where->id, d);
+  return from(sim_call_pool_choose(d, p));
 }
 
 CUresult do_cuMemGetDefaultMemPool(CUmemoryPool *p, CUmemLocation *where, int type) {
-  sim_device *d;
-  TRY(located(where, type, &d));
-  return do_cuDeviceGetDefaultMemPool(p, d->id);
+  int device;
+  TRY(from(sim_located(where, type, &device)));
+  return from(sim_call_pool_default(device, p));
 }
 
 CUresult do_cuMemGetMemPool(CUmemoryPool *p, CUmemLocation *where, int type) {
-  sim_device *d;
-  TRY(located(where, type, &d));
-  return do_cuDeviceGetMemPool(p, d->id);
+  int device;
+  TRY(from(sim_located(where, type, &device)));
+  return from(sim_call_pool_current(device, p));
 }
 
 CUresult do_cuMemPoolCreate(CUmemoryPool *p, const CUmemPoolProps *props) {
-  sim_device *d;
-  if (p == NULL || props == NULL) return CUDA_ERROR_INVALID_VALUE;
-  if (props->handleTypes != 0) return CUDA_ERROR_NOT_SUPPORTED;
-  TRY(located(&props->location, (int)props->allocType, &d));
-  *p = handle_of(sim_pool_new(d, false));
-  return CUDA_SUCCESS;
+  if (props == NULL) return CUDA_ERROR_INVALID_VALUE;
+  return from(sim_call_pool_new(&props->location, (int)props->allocType, (unsigned)props->handleTypes, p));
 }
 
 CUresult do_cuMemPoolDestroy(CUmemoryPool p) {
-  sim_pool *pool;
-  TRY(object_of(p, SIM_POOL, &pool));
-  return from(sim_pool_end(pool));
+  return from(sim_call_pool_end(p));
 }
 
 CUresult do_cuMemPoolGetAttribute(CUmemoryPool p, int which, void *v) {
-  sim_pool *pool;
-  TRY(object_of(p, SIM_POOL, &pool));
-  return from(sim_pool_get(pool, which, v));
+  return from(sim_call_pool_get(p, which, v));
 }
 
 CUresult do_cuMemPoolSetAttribute(CUmemoryPool p, int which, void *v) {
-  sim_pool *pool;
-  TRY(object_of(p, SIM_POOL, &pool));
-  return from(sim_pool_set(pool, which, v));
+  return from(sim_call_pool_set(p, which, v));
 }
 
 CUresult do_cuMemPoolTrimTo(CUmemoryPool p, size_t keep) {
-  sim_pool *pool;
-  TRY(object_of(p, SIM_POOL, &pool));
-  return from(sim_pool_trim(pool, keep));
+  return from(sim_call_pool_trim(p, keep));
 }
 
 CUresult do_cuMemPoolSetAccess(CUmemoryPool p, const CUmemAccessDesc *map, size_t n) {
-  sim_pool *pool;
-  TRY(object_of(p, SIM_POOL, &pool));
-  if (map == NULL && n > 0) return CUDA_ERROR_INVALID_VALUE;
-  for (size_t i = 0; i < n; i++) {
-    if (map[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
-    TRY(from(sim_pool_allow(pool, map[i].location.id, (unsigned)map[i].flags)));
-  }
-  return CUDA_SUCCESS;
+  return from(sim_call_pool_permit(p, map, n));
 }
 
 CUresult do_cuMemPoolGetAccess(int *flags, CUmemoryPool p, CUmemLocation *where) {
-  sim_pool *pool;
-  sim_device *d;
-  if (flags == NULL) return CUDA_ERROR_INVALID_VALUE;
-  TRY(object_of(p, SIM_POOL, &pool));
-  TRY(located(where, CU_MEM_ALLOCATION_TYPE_PINNED, &d));
-  *flags = (int)pool->access[d->id];
-  return CUDA_SUCCESS;
+  return from(sim_call_pool_permitted(p, where, flags));
 }
 
-static CUresult allocate(CUdeviceptr *p, size_t n, sim_pool *pool, sim_stream *s) {
-  uintptr_t at;
-  TRY(from(sim_pool_alloc(pool, s, n, &at)));
-  *p = (CUdeviceptr)at;
-  return CUDA_SUCCESS;
-}
-
-CUresult do_cuMemAllocFromPoolAsync(CUdeviceptr *p, size_t n, CUmemoryPool handle, CUstream q) {
-  sim_pool *pool;
-  sim_stream *s;
-  if (p == NULL) return CUDA_ERROR_INVALID_VALUE;
-  TRY(stream_of(q, &s));
-  TRY(object_of(handle, SIM_POOL, &pool));
-  return allocate(p, n, pool, s);
+CUresult do_cuMemAllocFromPoolAsync(CUdeviceptr *p, size_t n, CUmemoryPool pool, CUstream q) {
+  return from(sim_call_pool_alloc(pool, n, q, p));
 }
 
 CUresult do_cuMemAllocAsync(CUdeviceptr *p, size_t n, CUstream q) {
-  sim_stream *s;
-  if (p == NULL) return CUDA_ERROR_INVALID_VALUE;
-  TRY(stream_of(q, &s));
-  return allocate(p, n, sim_pool_current(s->ctx->device), s);
+  return from(sim_call_alloc_async(n, q, p));
 }
 
 CUresult do_cuMemFreeAsync(CUdeviceptr p, CUstream q) {
-  sim_stream *s;
-  TRY(stream_of(q, &s));
-  return from(sim_pool_free(s, (uintptr_t)p));
+  return from(sim_call_free_async((uintptr_t)p, q));
 }

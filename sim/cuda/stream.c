@@ -1,64 +1,44 @@
-/* stream.c: streams and events, as the program sees them.
+/* stream.c: streams and events, by their names in the driver.
  *
- * Invariant: the handles 0, 1 and 2 are resolved when the call is made, for the calling thread's current
- * context. It must not know what orders streams. */
+ * It must not know what orders streams. */
 #include <stdlib.h>
 
 #include "front.h"
 
 CUresult stream_of(CUstream handle, sim_stream **out) {
-  sim_context *c;
-  TRY(from(sim_context_of(&c)));
-  return from(sim_stream_given(c, handle, per_thread_default(), out));
+  return from(sim_stream_given(handle, out));
 }
 
 CUresult do_cuStreamCreateWithPriority(CUstream *out, unsigned flags, int priority) {
-  sim_context *c;
-  if (out == NULL || flags > CU_STREAM_NON_BLOCKING) return CUDA_ERROR_INVALID_VALUE;
-  TRY(from(sim_context_of(&c)));
-  const int clamped = priority > 0 ? 0 : priority < -5 ? -5 : priority;
-  *out = (CUstream)sim_stream_new(c, SIM_ORDINARY, flags == 0, clamped)->o.handle;
-  sim_note("%p", (void *)*out);
-  return CUDA_SUCCESS;
+  return from(sim_call_stream_new(flags, priority > 0 ? 0 : priority < -5 ? -5 : priority, out));
 }
 
 CUresult do_cuStreamCreate(CUstream *out, unsigned flags) {
   return do_cuStreamCreateWithPriority(out, flags, 0);
 }
 
-CUresult do_cuStreamDestroy_v2(CUstream handle) {
-  sim_stream *s;
-  TRY(object_of(handle, SIM_STREAM, &s));
-  return from(sim_stream_end(s));
+CUresult do_cuStreamDestroy_v2(CUstream s) {
+  return from(sim_call_stream_end(s));
 }
 
-CUresult do_cuStreamQuery(CUstream handle) {
-  sim_stream *s;
-  TRY(stream_of(handle, &s));
-  return from(sim_stream_query(s));
+CUresult do_cuStreamQuery(CUstream s) {
+  return from(sim_call_stream_query(s));
 }
 
-CUresult do_cuStreamSynchronize(CUstream handle) {
-  sim_stream *s;
-  TRY(stream_of(handle, &s));
-  sim_note("%s", s->name);
-  return from(sim_stream_wait_host(s));
+CUresult do_cuStreamSynchronize(CUstream s) {
+  return from(sim_call_stream_wait(s));
 }
 
-CUresult do_cuStreamGetPriority(CUstream handle, int *priority) {
-  sim_stream *s;
-  if (priority == NULL) return CUDA_ERROR_INVALID_VALUE;
-  TRY(stream_of(handle, &s));
-  *priority = s->priority;
-  return CUDA_SUCCESS;
+CUresult do_cuStreamGetPriority(CUstream s, int *priority) {
+  return from(sim_call_stream_priority(s, priority));
 }
 
-CUresult do_cuStreamGetFlags(CUstream handle, unsigned *flags) {
-  sim_stream *s;
-  if (flags == NULL) return CUDA_ERROR_INVALID_VALUE;
-  TRY(stream_of(handle, &s));
-  *flags = s->blocking ? 0 : CU_STREAM_NON_BLOCKING;
-  return CUDA_SUCCESS;
+CUresult do_cuStreamGetFlags(CUstream s, unsigned *flags) {
+  return from(sim_call_stream_flags(s, flags));
+}
+
+CUresult do_cuStreamGetDevice(CUstream s, CUdevice *d) {
+  return from(sim_call_stream_device(s, d));
 }
 
 CUresult do_cuStreamGetCtx(CUstream handle, CUcontext *c) {
@@ -77,17 +57,7 @@ CUresult do_cuStreamGetId(CUstream handle, unsigned long long *id) {
   return CUDA_SUCCESS;
 }
 
-CUresult do_cuStreamGetDevice(CUstream handle, CUdevice *d) {
-  sim_stream *s;
-  if (d == NULL) return CUDA_ERROR_INVALID_VALUE;
-  TRY(stream_of(handle, &s));
-  *d = s->ctx->device->id;
-  return CUDA_SUCCESS;
-}
-
-CUresult do_cuLaunchHostFunc(CUstream handle, CUhostFn fn, void *arg) {
-  sim_stream *s;
-  TRY(stream_of(handle, &s));
+CUresult do_cuLaunchHostFunc(CUstream s, CUhostFn fn, void *arg) {
   return from(sim_call_host(s, fn, arg));
 }
 
@@ -103,71 +73,43 @@ static void run_callback(void *p) {
   free(c);
 }
 
-CUresult do_cuStreamAddCallback(CUstream handle, CUstreamCallback fn, void *arg, unsigned flags) {
-  const callback c = {fn, handle, arg};
-  sim_stream *s;
+CUresult do_cuStreamAddCallback(CUstream s, CUstreamCallback fn, void *arg, unsigned flags) {
+  const callback c = {fn, s, arg};
   if (fn == NULL || flags != 0) return CUDA_ERROR_INVALID_VALUE;
-  TRY(stream_of(handle, &s));
-  return from(sim_call_with(s, run_callback, &c, sizeof c));
+  return from(sim_call_host_with(s, run_callback, &c, sizeof c));
 }
 
 CUresult do_cuEventCreate(CUevent *out, unsigned flags) {
-  sim_context *c;
   if (out == NULL || flags > 7) return CUDA_ERROR_INVALID_VALUE;
-  TRY(from(sim_context_of(&c)));
-  *out = (CUevent)sim_event_new(c, flags, (flags & CU_EVENT_DISABLE_TIMING) == 0)->o.handle;
-  sim_note("%p", (void *)*out);
-  return CUDA_SUCCESS;
+  return from(sim_call_event_new(flags, (flags & CU_EVENT_DISABLE_TIMING) == 0, out));
 }
 
-CUresult do_cuEventRecord(CUevent event, CUstream handle) {
-  sim_event *e;
-  sim_stream *s;
-  TRY(stream_of(handle, &s));
-  TRY(object_of(event, SIM_EVENT, &e));
-  sim_note("%p, %s", (void *)event, s->name);
-  return from(sim_event_record(e, s));
+CUresult do_cuEventRecord(CUevent event, CUstream s) {
+  return from(sim_call_event_record(event, s));
 }
 
-CUresult do_cuEventRecordWithFlags(CUevent event, CUstream handle, unsigned flags) {
-  return flags != 0 ? CUDA_ERROR_INVALID_VALUE : do_cuEventRecord(event, handle);
+CUresult do_cuEventRecordWithFlags(CUevent event, CUstream s, unsigned flags) {
+  return flags != 0 ? CUDA_ERROR_INVALID_VALUE : do_cuEventRecord(event, s);
 }
 
-CUresult do_cuStreamWaitEvent(CUstream handle, CUevent event, unsigned flags) {
-  sim_event *e;
-  sim_stream *s;
-  if (flags > 1) return CUDA_ERROR_INVALID_VALUE;
-  TRY(stream_of(handle, &s));
-  TRY(object_of(event, SIM_EVENT, &e));
-  sim_note("%s, %p", s->name, (void *)event);
-  return from(sim_event_wait(s, e));
+CUresult do_cuStreamWaitEvent(CUstream s, CUevent event, unsigned flags) {
+  return from(sim_call_event_wait(s, event, flags));
 }
 
 CUresult do_cuEventQuery(CUevent event) {
-  sim_event *e;
-  TRY(object_of(event, SIM_EVENT, &e));
-  return from(sim_event_query(e));
+  return from(sim_call_event_query(event));
 }
 
 CUresult do_cuEventSynchronize(CUevent event) {
-  sim_event *e;
-  TRY(object_of(event, SIM_EVENT, &e));
-  return from(sim_event_wait_host(e));
+  return from(sim_call_event_wait_host(event));
 }
 
 CUresult do_cuEventDestroy_v2(CUevent event) {
-  sim_event *e;
-  TRY(object_of(event, SIM_EVENT, &e));
-  sim_event_end(e);
-  return CUDA_SUCCESS;
+  return from(sim_call_event_end(event));
 }
 
 CUresult do_cuEventElapsedTime_v2(float *ms, CUevent a, CUevent b) {
-  sim_event *first, *second;
-  if (ms == NULL) return CUDA_ERROR_INVALID_VALUE;
-  TRY(object_of(a, SIM_EVENT, &first));
-  TRY(object_of(b, SIM_EVENT, &second));
-  return from(sim_event_elapsed(first, second, ms));
+  return from(sim_call_event_elapsed(a, b, ms));
 }
 
 CUresult do_cuEventElapsedTime(float *ms, CUevent a, CUevent b) {

@@ -25,6 +25,8 @@ typedef enum sim_status {
   SIM_BAD_CONTEXT,
   SIM_DEAD_CONTEXT,
   SIM_BAD_HANDLE,
+  SIM_BAD_STREAM,
+  SIM_NOT_FOUND,
   SIM_NOT_READY,
   SIM_NOT_SUPPORTED,
   SIM_NOT_PERMITTED,
@@ -180,6 +182,8 @@ typedef struct sim_rules {
   bool waits_break_all;      /* a device-wide wait or synchronous copy breaks the captures of every device */
   bool record_joins_capture; /* an event counts as captured while the stream it was recorded in is captured */
   unsigned unsafe_in_thread_mode, unsafe_in_relaxed_mode; /* that another thread's global capture forbids even so */
+  bool null_waits_for_blocking; /* to wait for the null stream by that name is to wait for all blocking streams */
+  bool event_first;             /* a call with a bad event and a bad stream fails for the event */
 } sim_rules;
 
 extern sim_rules sim_driver;

@@ -118,7 +118,19 @@ void sim_poison(sim_alloc *a, int byte);
 sim_alloc *sim_alloc_first(void); /* that is not freed; the others are after it, and it may be freed meanwhile */
 enum { SIM_FRESH = 0xCB, SIM_GONE = 0xDB };
 
-/* pool.c: what other parts of the engine tell a pool */
+/* pool.c */
+sim_pool *sim_pool_new(const sim_device *d, bool is_default);
+sim_pool *sim_pool_default(sim_device *d);
+sim_pool *sim_pool_current(sim_device *d);
+sim_status sim_pool_choose(sim_device *d, sim_pool *p);
+sim_status sim_pool_end(sim_pool *p);
+sim_status sim_pool_get(const sim_pool *p, int which, void *v);
+sim_status sim_pool_set(sim_pool *p, int which, const void *v);
+sim_status sim_pool_allow(sim_pool *p, int device, unsigned flags);
+sim_status sim_pool_trim(sim_pool *p, size_t keep);
+sim_status sim_pool_alloc(sim_pool *p, sim_stream *s, size_t nbytes, uintptr_t *out);
+sim_status sim_pool_free(sim_stream *s, uintptr_t p);
+/* What other parts of the engine tell a pool. */
 void sim_pools_end(sim_device *d, const sim_context *c); /* with what c allocated from them */
 void sim_pool_freed(sim_alloc *a);                 /* the free has happened */
 void sim_pool_keep(sim_alloc *a, sim_op *death);   /* freed, by an operation or (NULL) at once */

@@ -8,7 +8,7 @@
  * reuse are kept and change nothing. It must not know how that order is checked. */
 #include <stdlib.h>
 
-#include "calls.h"
+#include "engine.h"
 
 static sim_pool *pools; /* all that ever were */
 

@@ -170,9 +170,7 @@ hipError_t do_hipDrvMemcpy3DAsync(const HIP_MEMCPY3D *c, hipStream_t q) {
 }
 
 static hipError_t fill(const sim_region *r, uint32_t value, unsigned unit, hipStream_t q, bool sync) {
-  sim_stream *s;
-  TRY(stream_of(q, &s));
-  return from(sim_fill_call(s, r, value, unit, sync));
+  return from(sim_call_fill(q, r, value, unit, sync));
 }
 
 hipError_t do_hipMemset(void *d, int v, size_t n) {

@@ -3,7 +3,6 @@
  * Invariant: a thread has a current device from the start, device 0, and each device one context, made when it is
  * first needed and never retained by the program. It must not know about streams or memory. */
 #include <stdio.h>
-#include <string.h>
 
 #include "front.h"
 
@@ -31,8 +30,7 @@ hipError_t device_enter(void) {
 }
 
 hipError_t device_of(int d, sim_device **out) {
-  *out = sim_device_at(d);
-  return *out == NULL ? hipErrorInvalidDevice : hipSuccess;
+  return from(sim_device_given(d, out));
 }
 
 hipError_t do_hipGetDeviceCount(int *count) {
@@ -65,28 +63,15 @@ hipError_t do_hipDeviceGet(hipDevice_t *device, int ordinal) {
 }
 
 hipError_t do_hipDeviceGetName(char *name, int size, hipDevice_t device) {
-  sim_device *d;
-  if (name == NULL || size <= 0) return hipErrorInvalidValue;
-  TRY(device_of(device, &d));
-  sim_device_name(d, name, (size_t)size);
-  return hipSuccess;
+  return from(sim_call_device_name(device, name, size));
 }
 
 hipError_t do_hipDeviceGetUuid(hipUUID *uuid, hipDevice_t device) {
-  sim_device *d;
-  if (uuid == NULL) return hipErrorInvalidValue;
-  TRY(device_of(device, &d));
-  memset(uuid, 0x52, sizeof *uuid);
-  uuid->bytes[15] = (char)device;
-  return hipSuccess;
+  return from(sim_call_device_uuid(device, 0x52, uuid));
 }
 
 hipError_t do_hipDeviceTotalMem(size_t *n, hipDevice_t device) {
-  sim_device *d;
-  if (n == NULL) return hipErrorInvalidValue;
-  TRY(device_of(device, &d));
-  *n = d->total;
-  return hipSuccess;
+  return from(sim_call_device_total(device, n));
 }
 
 /* ROCm 6 and 7 break every capture of the process at a hipDeviceSynchronize (hipErrorStreamCaptureUnsupported) and at
@@ -94,10 +79,12 @@ hipError_t do_hipDeviceTotalMem(size_t *n, hipDevice_t device) {
  * measured with ROCm 10 in ROCm/rocm-systems issue 11698. Until HIP 7.2.1 the modes relaxed and thread-local did not
  * save hipEventQuery and hipEventSynchronize, nor thread-local hipStreamQuery and hipStreamSynchronize, from another
  * thread's global capture (rocm-systems pull requests 3169, 3176 and 2177), and an event counted as captured as soon
- * as the stream of its last record was. A version does not tell 7.2.1 from 7.2.0, so 7.3 ends it here. */
+ * as the stream of its last record was. A version does not tell 7.2.1 from 7.2.0, so 7.3 ends it here.
+ * Of the null stream it is documented that hipStreamSynchronize waits for other streams of the device too; of
+ * hipStreamLegacy, and of hipStreamQuery, it is not. */
 void sim_driver_rules(sim_rules *out) {
   enum { FIXED = 70300000 };
-  *out = (sim_rules){.waits_break_all = true};
+  *out = (sim_rules){.waits_break_all = true, .null_waits_for_blocking = true, .event_first = true};
   if (runtime_version() >= FIXED) return;
   out->record_joins_capture = true;
   out->unsafe_in_thread_mode = SIM_ASKS_STREAM | SIM_ASKS_EVENT;
@@ -199,20 +186,11 @@ hipError_t do_hipGetDevicePropertiesR0600(hipDeviceProp_tR0600 *p, int device) {
 }
 
 hipError_t do_hipDeviceGetPCIBusId(char *text, int size, int device) {
-  sim_device *d;
-  if (text == NULL || size < 13) return hipErrorInvalidValue;
-  TRY(device_of(device, &d));
-  sim_device_bus(d, text, (size_t)size);
-  return hipSuccess;
+  return from(sim_call_device_bus(device, text, size));
 }
 
 hipError_t do_hipDeviceCanAccessPeer(int *can, int device, int peer) {
-  sim_device *a, *b;
-  if (can == NULL) return hipErrorInvalidValue;
-  TRY(device_of(device, &a));
-  TRY(device_of(peer, &b));
-  *can = a != b;
-  return hipSuccess;
+  return from(sim_call_device_reaches(device, peer, can));
 }
 
 hipError_t do_hipDeviceGetP2PAttribute(int *v, int which, int a, int b) {

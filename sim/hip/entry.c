@@ -9,7 +9,7 @@
 static _Thread_local bool per_thread;
 static _Thread_local hipError_t last_error;
 
-bool per_thread_default(void) {
+bool sim_default_is_per_thread(void) {
   return per_thread;
 }
 

@@ -14,6 +14,9 @@ hipError_t from(sim_status rc) {
       [SIM_BAD_CONTEXT] = hipErrorInvalidContext,
       [SIM_DEAD_CONTEXT] = hipErrorContextIsDestroyed,
       [SIM_BAD_HANDLE] = hipErrorInvalidHandle,
+      /* A bad stream or event crashes the runtime of ROCm 7; here it is reported, with the status of ROCm 6. */
+      [SIM_BAD_STREAM] = hipErrorContextIsDestroyed,
+      [SIM_NOT_FOUND] = hipErrorNotFound,
       [SIM_NOT_READY] = hipErrorNotReady,
       [SIM_NOT_SUPPORTED] = hipErrorNotSupported,
       [SIM_NOT_PERMITTED] = hipErrorIllegalState,

@@ -22,10 +22,8 @@ hipError_t device_enter(void);
 sim_context *device_context(void);
 hipError_t device_of(int d, sim_device **out);
 
-/* The stream that a handle means for the calling thread. */
+/* In the runtime's numbers: the stream that a handle means for the calling thread, the object of a handle. */
 hipError_t stream_of(hipStream_t handle, sim_stream **out);
-bool per_thread_default(void);
-/* A handle that was given for an object, or a failure with a finding. */
 hipError_t object_of(const void *handle, sim_type type, void *out);
 
 /* plain.c: what a kind of copy says of its two sides */

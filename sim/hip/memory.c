@@ -1,7 +1,7 @@
-/* memory.c: allocation, pinned and managed memory, and what a pointer is.
+/* memory.c: memory by the names in the runtime, and what the runtime's attributes say of a pointer.
  *
- * Asking about a pointer that is nobody's is no mistake and leaves no finding. It must not know about streams,
- * except that prefetching is an operation in one. */
+ * Asking about a pointer that is nobody's is no mistake and leaves no finding. It must not know what an allocation is
+ * made of. */
 #include "front.h"
 
 hipError_t do_hipMemGetInfo(size_t *unused, size_t *total) {
@@ -14,19 +14,9 @@ hipError_t do_hipMemGetInfo(size_t *unused, size_t *total) {
 
 /* No bytes give no address, and succeed. */
 static hipError_t allocate(void **p, sim_space space, size_t n, unsigned flags) {
-  sim_context *c = device_context();
-  sim_alloc *a;
   if (p == NULL) return hipErrorInvalidValue;
   *p = NULL;
-  if (n == 0) return hipSuccess;
-  TRY(from(sim_capture_unsafe()));
-  TRY(from(sim_alloc_new(space, c->device->id, n, NULL, &a)));
-  a->ctx = c;
-  a->flags = flags;
-  sim_poison(a, SIM_FRESH);
-  sim_note("%zu bytes at %#zx", n, (size_t)a->base);
-  *p = (void *)a->base;
-  return hipSuccess;
+  return n == 0 ? hipSuccess : from(sim_call_alloc(space, n, flags, p));
 }
 
 hipError_t do_hipMalloc(void **p, size_t n) {
@@ -52,30 +42,19 @@ hipError_t do_hipHostMalloc(void **p, size_t n, unsigned flags) {
 }
 
 hipError_t do_hipFree(void *p) {
-  return from(sim_release((uintptr_t)p, false));
+  return from(sim_call_free((uintptr_t)p, false));
 }
 
 hipError_t do_hipHostFree(void *p) {
-  return from(sim_release((uintptr_t)p, true));
+  return from(sim_call_free((uintptr_t)p, true));
 }
 
 hipError_t do_hipMemGetAddressRange(hipDeviceptr_t *base, size_t *n, hipDeviceptr_t p) {
-  const sim_alloc *a = sim_live((uintptr_t)p);
-  if (a == NULL) return hipErrorNotFound;
-  if (base != NULL) *base = (void *)a->base;
-  if (n != NULL) *n = a->nbytes;
-  return hipSuccess;
+  return from(sim_call_address_range((uintptr_t)p, base, n));
 }
 
 hipError_t do_hipHostRegister(void *p, size_t n, unsigned flags) {
-  sim_alloc *a;
-  if (p == NULL || n == 0 || flags > 15) return hipErrorInvalidValue;
-  TRY(from(sim_capture_unsafe()));
-  TRY(from(sim_register(p, n, &a)));
-  a->ctx = device_context();
-  a->device = a->ctx->device->id;
-  a->flags = flags;
-  return hipSuccess;
+  return from(sim_call_register(p, n, flags));
 }
 
 hipError_t do_hipHostUnregister(void *p) {
@@ -86,16 +65,11 @@ hipError_t do_hipHostUnregister(void *p) {
 }
 
 hipError_t do_hipHostGetDevicePointer(void **d, void *p, unsigned flags) {
-  if (d == NULL || flags != 0 || sim_host_memory((uintptr_t)p) == NULL) return hipErrorInvalidValue;
-  *d = p;
-  return hipSuccess;
+  return from(sim_call_host_address(p, flags, d));
 }
 
 hipError_t do_hipHostGetFlags(unsigned *flags, void *p) {
-  const sim_alloc *a = sim_host_memory((uintptr_t)p);
-  if (flags == NULL || a == NULL) return hipErrorInvalidValue;
-  *flags = a->flags;
-  return hipSuccess;
+  return from(sim_call_host_flags(p, flags));
 }
 
 static hipMemoryType type_of(const sim_alloc *a) {
@@ -149,7 +123,7 @@ hipError_t do_hipMemPrefetchAsync(const void *p, size_t n, int device, hipStream
   sim_stream *s;
   TRY(stream_of(handle, &s));
   TRY(placed(device));
-  return from(sim_prefetch(s, (uintptr_t)p, n));
+  return from(sim_call_prefetch(handle, (uintptr_t)p, n));
 }
 
 /* Advice changes no result. */

@@ -1,122 +1,65 @@
-/* pool.c: memory pools and stream-ordered allocation, as the program sees them.
+/* pool.c: memory pools and stream-ordered allocation, by their names in the runtime.
  *
  * It must not know what a pool does. */
 #include "front.h"
 
-static hipMemPool_t handle_of(const sim_pool *p) {
-  return (hipMemPool_t)p->o.handle;
-}
+_Static_assert(sizeof(hipMemLocation) == sizeof(sim_location) &&
+                   offsetof(hipMemLocation, id) == offsetof(sim_location, id) &&
+                   sizeof(hipMemAccessDesc) == sizeof(sim_permit) &&
+                   offsetof(hipMemAccessDesc, flags) == offsetof(sim_permit, flags) &&
+                   (int)hipMemLocationTypeDevice == SIM_AT_DEVICE &&
+                   (int)hipMemAllocationTypePinned == SIM_PINNED_TO_IT,
+               "calls/pool.c reads what the program gives");
 
 hipError_t do_hipDeviceGetDefaultMemPool(hipMemPool_t *p, int d) {
-  sim_device *device;
-  if (p == NULL) return hipErrorInvalidValue;
-  TRY(device_of(d, &device));
-  *p = handle_of(sim_pool_default(device));
-  return hipSuccess;
+  return from(sim_call_pool_default(d, p));
 }
 
 hipError_t do_hipDeviceGetMemPool(hipMemPool_t *p, int d) {
-  sim_device *device;
-  if (p == NULL) return hipErrorInvalidValue;
-  TRY(device_of(d, &device));
-  *p = handle_of(sim_pool_current(device));
-  return hipSuccess;
+  return from(sim_call_pool_current(d, p));
 }
 
 hipError_t do_hipDeviceSetMemPool(int d, hipMemPool_t p) {
-  sim_device *device;
-  sim_pool *pool;
-  TRY(device_of(d, &device));
-  TRY(object_of(p, SIM_POOL, &pool));
-  return from(sim_pool_choose(device, pool));
-}
-
-static hipError_t located(const hipMemLocation *where, int type, sim_device **d) {
-  if (where == NULL) return hipErrorInvalidValue;
-  if (where->type != hipMemLocationTypeDevice || type != hipMemAllocationTypePinned)
-    return hipErrorNotSupported;
-  return device_of(where->id, d);
+  return from(sim_call_pool_choose(d, p));
 }
 
 hipError_t do_hipMemPoolCreate(hipMemPool_t *p, const hipMemPoolProps *props) {
-  sim_device *d;
-  if (p == NULL || props == NULL) return hipErrorInvalidValue;
-  if (props->handleTypes != 0) return hipErrorNotSupported;
-  TRY(located(&props->location, (int)props->allocType, &d));
-  *p = handle_of(sim_pool_new(d, false));
-  return hipSuccess;
+  if (props == NULL) return hipErrorInvalidValue;
+  return from(sim_call_pool_new(&props->location, (int)props->allocType, (unsigned)props->handleTypes, p));
 }
 
 hipError_t do_hipMemPoolDestroy(hipMemPool_t p) {
-  sim_pool *pool;
-  TRY(object_of(p, SIM_POOL, &pool));
-  return from(sim_pool_end(pool));
+  return from(sim_call_pool_end(p));
 }
 
 hipError_t do_hipMemPoolGetAttribute(hipMemPool_t p, int which, void *v) {
-  sim_pool *pool;
-  TRY(object_of(p, SIM_POOL, &pool));
-  return from(sim_pool_get(pool, which, v));
+  return from(sim_call_pool_get(p, which, v));
 }
 
 hipError_t do_hipMemPoolSetAttribute(hipMemPool_t p, int which, void *v) {
-  sim_pool *pool;
-  TRY(object_of(p, SIM_POOL, &pool));
-  return from(sim_pool_set(pool, which, v));
+  return from(sim_call_pool_set(p, which, v));
 }
 
 hipError_t do_hipMemPoolTrimTo(hipMemPool_t p, size_t keep) {
-  sim_pool *pool;
-  TRY(object_of(p, SIM_POOL, &pool));
-  return from(sim_pool_trim(pool, keep));
+  return from(sim_call_pool_trim(p, keep));
 }
 
 hipError_t do_hipMemPoolSetAccess(hipMemPool_t p, const hipMemAccessDesc *map, size_t n) {
-  sim_pool *pool;
-  TRY(object_of(p, SIM_POOL, &pool));
-  if (map == NULL && n > 0) return hipErrorInvalidValue;
-  for (size_t i = 0; i < n; i++) {
-    if (map[i].location.type != hipMemLocationTypeDevice) return hipErrorInvalidValue;
-    TRY(from(sim_pool_allow(pool, map[i].location.id, (unsigned)map[i].flags)));
-  }
-  return hipSuccess;
+  return from(sim_call_pool_permit(p, map, n));
 }
 
 hipError_t do_hipMemPoolGetAccess(int *flags, hipMemPool_t p, hipMemLocation *where) {
-  sim_pool *pool;
-  sim_device *d;
-  if (flags == NULL) return hipErrorInvalidValue;
-  TRY(object_of(p, SIM_POOL, &pool));
-  TRY(located(where, hipMemAllocationTypePinned, &d));
-  *flags = (int)pool->access[d->id];
-  return hipSuccess;
+  return from(sim_call_pool_permitted(p, where, flags));
 }
 
-static hipError_t allocate(void **p, size_t n, sim_pool *pool, sim_stream *s) {
-  uintptr_t at;
-  TRY(from(sim_pool_alloc(pool, s, n, &at)));
-  *p = (void *)at;
-  return hipSuccess;
-}
-
-hipError_t do_hipMallocFromPoolAsync(void **p, size_t n, hipMemPool_t handle, hipStream_t q) {
-  sim_pool *pool;
-  sim_stream *s;
-  if (p == NULL) return hipErrorInvalidValue;
-  TRY(stream_of(q, &s));
-  TRY(object_of(handle, SIM_POOL, &pool));
-  return allocate(p, n, pool, s);
+hipError_t do_hipMallocFromPoolAsync(void **p, size_t n, hipMemPool_t pool, hipStream_t q) {
+  return from(sim_call_pool_alloc(pool, n, q, p));
 }
 
 hipError_t do_hipMallocAsync(void **p, size_t n, hipStream_t q) {
-  sim_stream *s;
-  if (p == NULL) return hipErrorInvalidValue;
-  TRY(stream_of(q, &s));
-  return allocate(p, n, sim_pool_current(s->ctx->device), s);
+  return from(sim_call_alloc_async(n, q, p));
 }
 
 hipError_t do_hipFreeAsync(void *p, hipStream_t q) {
-  sim_stream *s;
-  TRY(stream_of(q, &s));
-  return from(sim_pool_free(s, (uintptr_t)p));
+  return from(sim_call_free_async((uintptr_t)p, q));
 }

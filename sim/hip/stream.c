@@ -1,89 +1,60 @@
-/* stream.c: streams and events, as the program sees them.
+/* stream.c: streams and events, by their names in the runtime, and the runtime's own rules about them.
  *
- * Invariant: the handles 0, 1 and 2 are resolved when the call is made, for the calling thread's current device.
  * It must not know what orders streams. */
 #include <stdlib.h>
 
 #include "front.h"
 
-/* A bad stream or event crashes the runtime of ROCm 7; here it is reported, with the status of ROCm 6. */
 hipError_t object_of(const void *handle, sim_type type, void *out) {
-  void *object = sim_given(handle, type);
-  *(void **)out = object;
-  if (object != NULL) return hipSuccess;
-  return type == SIM_STREAM ? hipErrorContextIsDestroyed : hipErrorInvalidHandle;
+  return from(sim_given(handle, type, out));
 }
 
 hipError_t stream_of(hipStream_t handle, sim_stream **out) {
-  const sim_status rc = sim_stream_given(device_context(), handle, per_thread_default(), out);
-  return rc == SIM_BAD_HANDLE ? hipErrorContextIsDestroyed : from(rc);
+  return from(sim_stream_given(handle, out));
 }
 
 hipError_t do_hipStreamCreateWithPriority(hipStream_t *out, unsigned flags, int priority) {
-  if (out == NULL || flags > hipStreamNonBlocking) return hipErrorInvalidValue;
-  const int clamped = priority > 1 ? 1 : priority < -1 ? -1 : priority;
-  *out = (hipStream_t)sim_stream_new(device_context(), SIM_ORDINARY, flags == hipStreamDefault, clamped)->o.handle;
-  sim_note("%p", (void *)*out);
-  return hipSuccess;
+  return from(sim_call_stream_new(flags, priority > 1 ? 1 : priority < -1 ? -1 : priority, out));
 }
 
-hipError_t do_hipStreamDestroy(hipStream_t handle) {
-  sim_stream *s;
-  if (handle == NULL || handle == hipStreamPerThread) return hipErrorInvalidHandle;
-  TRY(object_of(handle, SIM_STREAM, &s));
-  return from(sim_stream_end(s));
+hipError_t do_hipStreamDestroy(hipStream_t s) {
+  return s == NULL || s == hipStreamPerThread ? hipErrorInvalidHandle : from(sim_call_stream_end(s));
 }
 
-hipError_t do_hipStreamQuery(hipStream_t handle) {
-  sim_stream *s;
-  TRY(stream_of(handle, &s));
-  return from(sim_stream_query(s));
+hipError_t do_hipStreamQuery(hipStream_t s) {
+  return from(sim_call_stream_query(s));
 }
 
-/* Of the null stream it is documented that this waits for other streams of the device too; of hipStreamLegacy, and of
- * hipStreamQuery, it is not. */
-hipError_t do_hipStreamSynchronize(hipStream_t handle) {
-  sim_stream *s;
-  TRY(stream_of(handle, &s));
-  sim_note("%s", s->name);
-  const bool null = handle == NULL && s->kind == SIM_LEGACY;
-  return from(null ? sim_stream_wait_blocking(s->ctx) : sim_stream_wait_host(s));
+hipError_t do_hipStreamSynchronize(hipStream_t s) {
+  return from(sim_call_stream_wait(s));
 }
 
 /* The runtime of ROCm 6 and 7 takes hipStreamLegacy for an address in calls that ask what a stream is, and dies. */
-static hipError_t asked_of(hipStream_t handle, sim_stream **s) {
-  if (handle != hipStreamLegacy) return stream_of(handle, s);
+static hipError_t may_be_asked(hipStream_t s) {
+  if (s != hipStreamLegacy) return hipSuccess;
   sim_found(SIM_MISUSE, "%s is given hipStreamLegacy, which crashes the runtime", sim_here().call);
   return hipErrorInvalidHandle;
 }
 
-hipError_t do_hipStreamGetPriority(hipStream_t handle, int *priority) {
-  sim_stream *s;
+hipError_t do_hipStreamGetPriority(hipStream_t s, int *priority) {
   if (priority == NULL) return hipErrorInvalidValue;
-  TRY(asked_of(handle, &s));
-  *priority = s->priority;
-  return hipSuccess;
+  TRY(may_be_asked(s));
+  return from(sim_call_stream_priority(s, priority));
 }
 
-hipError_t do_hipStreamGetFlags(hipStream_t handle, unsigned *flags) {
-  sim_stream *s;
-  if (flags == NULL || (handle == NULL && !per_thread_default())) return hipErrorInvalidValue;
-  TRY(asked_of(handle, &s));
-  *flags = s->blocking ? hipStreamDefault : hipStreamNonBlocking;
-  return hipSuccess;
+hipError_t do_hipStreamGetFlags(hipStream_t s, unsigned *flags) {
+  if (flags == NULL || (s == NULL && !sim_default_is_per_thread())) return hipErrorInvalidValue;
+  TRY(may_be_asked(s));
+  return from(sim_call_stream_flags(s, flags));
 }
 
-hipError_t do_hipStreamGetDevice(hipStream_t handle, hipDevice_t *device) {
-  sim_stream *s;
+hipError_t do_hipStreamGetDevice(hipStream_t s, hipDevice_t *device) {
   if (device == NULL) return hipErrorInvalidValue;
-  TRY(asked_of(handle, &s));
-  *device = s->ctx->device->id;
-  return hipSuccess;
+  TRY(may_be_asked(s));
+  return from(sim_call_stream_device(s, device));
 }
 
-hipError_t do_hipLaunchHostFunc(hipStream_t handle, hipHostFn_t fn, void *arg) {
-  sim_stream *s;
-  TRY(stream_of(handle, &s));
+hipError_t do_hipLaunchHostFunc(hipStream_t s, hipHostFn_t fn, void *arg) {
   return from(sim_call_host(s, fn, arg));
 }
 
@@ -99,65 +70,39 @@ static void run_callback(void *p) {
   free(c);
 }
 
-hipError_t do_hipStreamAddCallback(hipStream_t handle, hipStreamCallback_t fn, void *arg, unsigned flags) {
-  const callback c = {fn, handle, arg};
-  sim_stream *s;
+hipError_t do_hipStreamAddCallback(hipStream_t s, hipStreamCallback_t fn, void *arg, unsigned flags) {
+  const callback c = {fn, s, arg};
   if (fn == NULL || flags != 0) return hipErrorInvalidValue;
-  TRY(stream_of(handle, &s));
-  return from(sim_call_with(s, run_callback, &c, sizeof c));
+  return from(sim_call_host_with(s, run_callback, &c, sizeof c));
 }
 
 hipError_t do_hipEventCreateWithFlags(hipEvent_t *out, unsigned flags) {
   const unsigned known = hipEventBlockingSync | hipEventDisableTiming | hipEventInterprocess | 0xE0000000u;
   if (out == NULL || (flags & ~known) != 0) return hipErrorInvalidValue;
   if ((flags & hipEventInterprocess) != 0) return hipErrorNotSupported;
-  *out = (hipEvent_t)sim_event_new(device_context(), flags, (flags & hipEventDisableTiming) == 0)->o.handle;
-  sim_note("%p", (void *)*out);
-  return hipSuccess;
+  return from(sim_call_event_new(flags, (flags & hipEventDisableTiming) == 0, out));
 }
 
-hipError_t do_hipEventRecord(hipEvent_t event, hipStream_t handle) {
-  sim_event *e;
-  sim_stream *s;
-  TRY(object_of(event, SIM_EVENT, &e));
-  TRY(stream_of(handle, &s));
-  sim_note("%p, %s", (void *)event, s->name);
-  return from(sim_event_record(e, s));
+hipError_t do_hipEventRecord(hipEvent_t event, hipStream_t s) {
+  return from(sim_call_event_record(event, s));
 }
 
-hipError_t do_hipStreamWaitEvent(hipStream_t handle, hipEvent_t event, unsigned flags) {
-  sim_event *e;
-  sim_stream *s;
-  if (flags > 1) return hipErrorInvalidValue;
-  TRY(object_of(event, SIM_EVENT, &e));
-  TRY(stream_of(handle, &s));
-  sim_note("%s, %p", s->name, (void *)event);
-  return from(sim_event_wait(s, e));
+hipError_t do_hipStreamWaitEvent(hipStream_t s, hipEvent_t event, unsigned flags) {
+  return from(sim_call_event_wait(s, event, flags));
 }
 
 hipError_t do_hipEventQuery(hipEvent_t event) {
-  sim_event *e;
-  TRY(object_of(event, SIM_EVENT, &e));
-  return from(sim_event_query(e));
+  return from(sim_call_event_query(event));
 }
 
 hipError_t do_hipEventSynchronize(hipEvent_t event) {
-  sim_event *e;
-  TRY(object_of(event, SIM_EVENT, &e));
-  return from(sim_event_wait_host(e));
+  return from(sim_call_event_wait_host(event));
 }
 
 hipError_t do_hipEventDestroy(hipEvent_t event) {
-  sim_event *e;
-  TRY(object_of(event, SIM_EVENT, &e));
-  sim_event_end(e);
-  return hipSuccess;
+  return from(sim_call_event_end(event));
 }
 
 hipError_t do_hipEventElapsedTime(float *ms, hipEvent_t a, hipEvent_t b) {
-  sim_event *first, *second;
-  if (ms == NULL) return hipErrorInvalidValue;
-  TRY(object_of(a, SIM_EVENT, &first));
-  TRY(object_of(b, SIM_EVENT, &second));
-  return from(sim_event_elapsed(first, second, ms));
+  return from(sim_call_event_elapsed(a, b, ms));
 }

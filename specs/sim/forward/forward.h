@@ -31,6 +31,6 @@ int forward_device(void);
 /* The HIP status of one driver call. */
 #define DO(symbol, ...) (cu.symbol == NULL ? hipErrorNotSupported : forward_status(cu.symbol(__VA_ARGS__)))
 /* The same for a call that uses the default stream unasked. */
-#define DO_DEFAULT(symbol, ...) (per_thread_default() ? DO(symbol##_ptds, __VA_ARGS__) : DO(symbol, __VA_ARGS__))
+#define DO_DEFAULT(symbol, ...) (sim_default_is_per_thread() ? DO(symbol##_ptds, __VA_ARGS__) : DO(symbol, __VA_ARGS__))
 
 #endif

@@ -48,7 +48,7 @@ hipError_t forward_status(CUresult rc) {
 }
 
 CUstream forward_stream(hipStream_t s) {
-  if (s == hipStreamPerThread || (s == NULL && per_thread_default())) return CU_STREAM_PER_THREAD;
+  if (s == hipStreamPerThread || (s == NULL && sim_default_is_per_thread())) return CU_STREAM_PER_THREAD;
   return s == NULL || s == hipStreamLegacy ? CU_STREAM_LEGACY : (CUstream)s;
 }
 

@@ -33,7 +33,7 @@ static hipError_t synchronize_all(void) {
 }
 
 hipError_t do_hipStreamSynchronize(hipStream_t s) {
-  return s == NULL && !per_thread_default() ? synchronize_all() : DO(cuStreamSynchronize, forward_stream(s));
+  return s == NULL && !sim_default_is_per_thread() ? synchronize_all() : DO(cuStreamSynchronize, forward_stream(s));
 }
 
 hipError_t do_hipStreamWaitEvent(hipStream_t s, hipEvent_t e, unsigned flags) {
@@ -55,7 +55,7 @@ hipError_t do_hipStreamGetPriority(hipStream_t s, int *priority) {
 }
 
 hipError_t do_hipStreamGetFlags(hipStream_t s, unsigned *flags) {
-  if (flags == NULL || (s == NULL && !per_thread_default())) return hipErrorInvalidValue;
+  if (flags == NULL || (s == NULL && !sim_default_is_per_thread())) return hipErrorInvalidValue;
   TRY(askable(s));
   return DO(cuStreamGetFlags, forward_stream(s), flags);
 }
