@@ -1,8 +1,7 @@
 """What must run, said by the sources and by a committed list, not by what happened to be built or installed.
 
-Responsible for three questions of specs/run: which programs the sources of the specs stand for and whether the build
-makes each of them, which files of a folder gave no test, and which skips are allowed (specs/skips.txt). Must not know
-how a program is run.
+Responsible for three questions of specs/run: whether CTest knows each source of a spec, which files gave no test, and
+which skips are allowed (specs/skips.txt). Must not know how a program is run.
 """
 
 import re
@@ -13,33 +12,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SKIPS = ROOT / "specs" / "skips.txt"
-
-
-def c_programs():
-    return [source.stem for source in sorted((ROOT / "specs" / "c").glob("*_spec.c"))]
-
-
-def is_random(name):
-    """Whether a C spec draws numbers, so that another seed is another run of it."""
-    return "random" in (ROOT / "specs" / "c" / f"{name}.c").read_text()
-
-
-def gpu_programs(half):
-    """The programs of specs/gpu for one driver: what looks inside the runtime is built for "cuda" and for "hip"."""
-    programs = []
-    for source in sorted((ROOT / "specs" / "gpu").glob("*_spec.c")):
-        inside = '#include "spec.h"' in source.read_text()
-        programs.append(f"gpu_inside_{source.stem}_{half}" if inside else f"gpu_{source.stem}")
-    return programs
-
-
-def gpu_programs_with_threads(half):
-    """Those of the programs whose source starts a thread."""
-
-    def source(name):
-        return ROOT / "specs" / "gpu" / (re.sub(r"^gpu_(inside_)?|_(cuda|hip)$", "", name) + ".c")
-
-    return [name for name in gpu_programs(half) if "pthread_create(" in source(name).read_text()]
 
 
 # The rooms of the simulators' specs, and what the names of their tests begin with. A spec of HIP's may be for the
@@ -78,21 +50,41 @@ def has_threads(test):
     )
 
 
-def not_built(build, programs):
-    """Those of the programs that a build does not make, although a file of an earlier build may be there."""
-    told = subprocess.run(["cmake", "--build", build, "--target", "help"], check=True, capture_output=True, text=True)
-    targets = set(re.findall(r"^(?:\.\.\. )?([\w.+-]+)(?=: | \(|$)", told.stdout, re.MULTILINE))
-    return [name for name in programs if name not in targets]
+# Where CTest must know each file that the pattern finds, under a name that ends so.
+SOURCES = {
+    "c/*_spec.c": "c.{}",
+    "gpu/*_spec.c": "gpu.cuda.{}",
+    "lua/*_spec.lua": "lua.{}",
+    "lua/gpu_*_spec.lua": "lua.rocm.{}",
+    "python/test_*.py": "python.{}",
+    "python/gpu/test_*.py": "python.cuda.{}",
+    "cli/test_*.py": "cli.{}",
+    "life/test_*.py": "life.{}",
+    "exchange/test_*.py": "exchange.{}",
+    "runner/test_*.py": "runner.{}",
+    "seams/test_*.py": "seams.host.{}",
+}
 
 
-def without_tests(place, report):
-    """The test_*.py of a folder, or the one named, for which pytest's report has no test."""
+def unregistered(names):
+    """The sources of specs of which CTest has no test."""
+    for pattern, name in SOURCES.items():
+        for source in sorted((ROOT / "specs").glob(pattern)):
+            of_a_driver = pattern == "lua/*_spec.lua" and source.name.startswith("gpu_")
+            if not of_a_driver and name.format(source.stem.removesuffix("_spec")) not in names:
+                yield str(source.relative_to(ROOT))
+
+
+def without_tests(places, report):
+    """The test_*.py of these folders and files for which pytest's report has no test."""
     seen = {
         word
         for case in ET.parse(report).getroot().iter("testcase")
         for word in (case.get("classname") or "").split(".")
     }
-    files = sorted((ROOT / place).glob("test_*.py")) if (ROOT / place).is_dir() else [ROOT / place]
+    files = []
+    for place in places:
+        files += sorted((ROOT / place).glob("test_*.py")) if (ROOT / place).is_dir() else [ROOT / place]
     return [file.name for file in files if file.stem not in seen]
 
 

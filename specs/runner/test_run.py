@@ -2,6 +2,9 @@
 
 import importlib.machinery
 import importlib.util
+import os
+import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -10,6 +13,8 @@ import pytest
 SPECS = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(SPECS))
 import expected  # noqa: E402
+
+BUILD = os.environ.get("MOONFERRY_BUILD", str(SPECS.parent / "build" / "dev"))
 
 
 @pytest.fixture
@@ -112,26 +117,28 @@ def test_the_reason_of_a_skip_in_c_is_the_line_that_says_so(run, tmp_path):
         assert run.cmocka("n", program(tmp_path, f"echo {line}; {report}"), {}).skips == [("a_spec", reason)]
 
 
-def test_a_program_that_the_build_does_not_make_has_failed(run, tmp_path):
-    (tmp_path / "CMakeLists.txt").write_text(
-        "cmake_minimum_required(VERSION 3.20)\nproject(p NONE)\nadd_custom_target(made_spec)\n"
-    )
-    build = tmp_path / "of-cmake"
-    assert run.run_program(["cmake", "-S", tmp_path, "-B", build], {})[0] == 0
-    result = run.Result()
-    assert run.built(result, build, ["made_spec", "dropped_spec"]) == ["made_spec"]
-    assert [name for name, _ in result.failures] == ["dropped_spec"]
+def test_a_registered_program_that_is_not_there_has_failed(run, tmp_path):
+    [(name, said)] = run.cmocka("name", tmp_path / "no such program", {}).failures
+    assert name == "name" and "registered with CTest" in said
 
 
-def test_every_source_of_a_c_spec_is_a_program():
-    assert len(expected.c_programs()) == len(list((SPECS / "c").glob("*_spec.c"))) > 10
-    for half, other in (("cuda", "hip"), ("hip", "cuda")):
-        programs = expected.gpu_programs(half)
-        assert len(programs) == len(list((SPECS / "gpu").glob("*_spec.c"))) > 20
-        assert f"gpu_inside_backend_spec_{half}" in programs and not [p for p in programs if p.endswith(f"_{other}")]
+def test_every_source_of_a_spec_is_registered():
+    build = subprocess.run(["ctest", "--test-dir", BUILD, "-N"], check=True, capture_output=True, text=True).stdout
+    names = re.findall(r"^ +Test +#\d+: (\S+)$", build, re.MULTILINE)
+    assert len(names) > 300 and not list(expected.unregistered(names))
+    assert "specs/c/view_spec.c" in expected.unregistered([n for n in names if n != "c.view"])
     missing = expected.sim_missing(["sim_order_spec", "sim_hip_stream_spec", "sim_forward_memory_spec"])
     assert {"sim_memory_spec", "sim_region_spec", "sim_forward_forward_spec", "sim_forward_cupy"} <= set(missing)
     assert not {"sim_order_spec", "sim_hip_stream_spec or sim_forward_stream_spec"} & set(missing)
+
+
+def test_a_name_finds_the_specs_of_every_language_and_nothing_else():
+    found = subprocess.run(
+        ["ctest", "--test-dir", BUILD, "-N", "-R", "stream"], check=True, capture_output=True, text=True
+    ).stdout
+    names = set(re.findall(r"^ +Test +#\d+: (\S+)$", found, re.MULTILINE))
+    assert {"gpu.cuda.stream", "gpu.rocm.stream", "lua.cuda.gpu_stream", "python.rocm.test_stream"} <= names
+    assert all("stream" in name for name in names)
 
 
 def test_a_file_without_tests_and_a_folder_without_files_have_failed(run, tmp_path):
@@ -168,7 +175,8 @@ def test_a_matrix_without_its_last_line_has_failed(run, monkeypatch, text, why):
 
 def test_a_lua_file_without_tests_has_failed(run, monkeypatch):
     monkeypatch.setattr(run, "run_program", lambda *_: (0, "1..0\n"))
-    assert run.busted("lua", Path("x_spec.lua"), {}).failures == [("x_spec", "there is no test in it")]
+    test = run.Test("lua.x", [], {}, set(), 1)
+    assert run.busted("dev", test).failures == [("x", "there is no test in it")]
 
 
 def test_peers_that_cannot_be_installed_fail_the_suite(run, tmp_path, monkeypatch):
