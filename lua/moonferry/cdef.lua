@@ -2,7 +2,7 @@
 -- Each part is declared only if its name is still unknown: another library may have declared
 -- DLPack's structs, and a second run of this module in one process must not declare ours again.
 return {
-  header_hash = "62c9867567b16df5",
+  header_hash = "826204eb2180f9fc",
   constants = {
     MF_MAX_NDIM = 64,
     MF_ALIGNMENT = 256,
@@ -87,19 +87,6 @@ typedef struct mf_error {
   char message[240];
 } mf_error;
 const char *mf_status_name(int32_t status);
-const char *mf_version_string(void);
-const char *mf_build_id(void);
-typedef struct mf_ledger {
-  int64_t tensors;
-  int64_t storages;
-  int64_t bytes;
-  int64_t blocks;
-} mf_ledger;
-void mf_ledger_read(mf_ledger *out);
-typedef void *(*mf_realloc_fn)(void *ctx, void *ptr, size_t old_nbytes, size_t new_nbytes);
-int mf_allocator_set(mf_realloc_fn fn, void *ctx, mf_error *err);
-void mf_fault_arm(int64_t nth, int32_t sticky);
-int64_t mf_fault_hits(void);
 int mf_dtype_parse(const char *name, DLDataType *out, mf_error *err);
 int mf_dtype_format(const DLDataType *dtype, char *buf, size_t cap, mf_error *err);
 int64_t mf_dtype_bits(const DLDataType *dtype, uint64_t flags);
@@ -116,42 +103,6 @@ typedef struct mf_scalar {
   union { int64_t i; uint64_t u; double f; };
   double imag;
 } mf_scalar;
-int mf_device_count(int32_t device_type, int32_t *out, mf_error *err);
-int mf_device_of_pointer(int32_t device_type, const void *ptr, DLDevice *out, mf_error *err);
-int mf_device_synchronize(const DLDevice *device, mf_error *err);
-int mf_device_parse(const char *name, DLDevice *out, mf_error *err);
-int mf_device_format(const DLDevice *device, char *buf, size_t cap, mf_error *err);
-typedef int64_t mf_stream;
-int mf_stream_create(const DLDevice *device, mf_stream *out, mf_error *err);
-int mf_stream_destroy(const DLDevice *device, mf_stream stream, mf_error *err);
-int mf_stream_check(const DLDevice *device, mf_stream stream, mf_error *err);
-int mf_stream_current(const DLDevice *device, mf_stream *out, mf_error *err);
-int mf_stream_swap(const DLDevice *device, mf_stream stream, mf_stream *old, mf_error *err);
-int mf_stream_synchronize(const DLDevice *device, mf_stream stream, mf_error *err);
-int mf_stream_query(const DLDevice *device, mf_stream stream, int32_t *out, mf_error *err);
-int mf_stream_wait(const DLDevice *device, mf_stream stream, const DLDevice *other_device,
-  mf_stream other, mf_error *err);
-typedef enum mf_none {
-  MF_NONE_DEFAULT = 0,
-  MF_NONE_NO_ORDER = 1,
-  MF_NONE_REFUSE = 2,
-} mf_none;
-int mf_stream_none_set(int32_t meaning, mf_error *err);
-int32_t mf_stream_none(void);
-int mf_stream_from_number(const DLDevice *device, int64_t number, mf_stream *out,
-  mf_error *err);
-int mf_stream_to_number(const DLDevice *device, mf_stream stream, int64_t *out, mf_error *err);
-typedef struct mf_pool_stats {
-  int64_t used_bytes;
-  int64_t cached_bytes;
-  int64_t limit_bytes;
-  int64_t deferred;
-  int64_t hits, misses;
-} mf_pool_stats;
-int mf_pool_read(const DLDevice *device, mf_pool_stats *out, mf_error *err);
-int mf_pool_limit(const DLDevice *device, int64_t nbytes, mf_error *err);
-int mf_pool_trim(const DLDevice *device, mf_error *err);
-int mf_pools_trim(int32_t wait_ms, mf_error *err);
 typedef struct mf_tensor mf_tensor;
 typedef void (*mf_release_fn)(void *ctx);
 void mf_release_mark(void *ctx);
@@ -168,13 +119,6 @@ const DLTensor *mf_tensor_dltensor(const mf_tensor *t);
 uint64_t mf_tensor_flags(const mf_tensor *t);
 int64_t mf_tensor_numel(const mf_tensor *t);
 int64_t mf_tensor_nbytes(const mf_tensor *t);
-typedef enum mf_use {
-  MF_READ = 1,
-  MF_WRITE = 2,
-} mf_use;
-int mf_tensor_acquire(mf_tensor *t, mf_stream stream, int32_t use, mf_error *err);
-int mf_tensor_record(mf_tensor *t, mf_stream stream, int32_t use, mf_error *err);
-int32_t mf_tensor_is_ordered(const mf_tensor *t);
 int32_t mf_tensor_is_contiguous(const mf_tensor *t);
 typedef enum mf_index_kind {
   MF_INDEX_AT = 0,
@@ -227,6 +171,7 @@ typedef enum mf_copy {
   MF_COPY_NEVER = 1,
   MF_COPY_ALWAYS = 2,
 } mf_copy;
+typedef int64_t mf_stream;
 typedef struct mf_request {
   DLDevice device;
   int32_t copy;
@@ -239,6 +184,61 @@ int mf_tensor_export_to(mf_tensor *t, const mf_request *request, DLManagedTensor
 int mf_tensor_export_legacy_to(mf_tensor *t, const mf_request *request, DLManagedTensor **out,
   mf_error *err);
 int mf_tensor_borrow(const mf_tensor *t, DLTensor *out, mf_error *err);
+int mf_device_count(int32_t device_type, int32_t *out, mf_error *err);
+int mf_device_of_pointer(int32_t device_type, const void *ptr, DLDevice *out, mf_error *err);
+int mf_device_synchronize(const DLDevice *device, mf_error *err);
+int mf_device_parse(const char *name, DLDevice *out, mf_error *err);
+int mf_device_format(const DLDevice *device, char *buf, size_t cap, mf_error *err);
+int mf_stream_create(const DLDevice *device, mf_stream *out, mf_error *err);
+int mf_stream_destroy(const DLDevice *device, mf_stream stream, mf_error *err);
+int mf_stream_check(const DLDevice *device, mf_stream stream, mf_error *err);
+int mf_stream_current(const DLDevice *device, mf_stream *out, mf_error *err);
+int mf_stream_swap(const DLDevice *device, mf_stream stream, mf_stream *old, mf_error *err);
+int mf_stream_synchronize(const DLDevice *device, mf_stream stream, mf_error *err);
+int mf_stream_query(const DLDevice *device, mf_stream stream, int32_t *out, mf_error *err);
+int mf_stream_wait(const DLDevice *device, mf_stream stream, const DLDevice *other_device,
+  mf_stream other, mf_error *err);
+typedef enum mf_use {
+  MF_READ = 1,
+  MF_WRITE = 2,
+} mf_use;
+int mf_tensor_acquire(mf_tensor *t, mf_stream stream, int32_t use, mf_error *err);
+int mf_tensor_record(mf_tensor *t, mf_stream stream, int32_t use, mf_error *err);
+int32_t mf_tensor_is_ordered(const mf_tensor *t);
+typedef enum mf_none {
+  MF_NONE_DEFAULT = 0,
+  MF_NONE_NO_ORDER = 1,
+  MF_NONE_REFUSE = 2,
+} mf_none;
+int mf_stream_none_set(int32_t meaning, mf_error *err);
+int32_t mf_stream_none(void);
+int mf_stream_from_number(const DLDevice *device, int64_t number, mf_stream *out,
+  mf_error *err);
+int mf_stream_to_number(const DLDevice *device, mf_stream stream, int64_t *out, mf_error *err);
+typedef struct mf_pool_stats {
+  int64_t used_bytes;
+  int64_t cached_bytes;
+  int64_t limit_bytes;
+  int64_t deferred;
+  int64_t hits, misses;
+} mf_pool_stats;
+int mf_pool_read(const DLDevice *device, mf_pool_stats *out, mf_error *err);
+int mf_pool_limit(const DLDevice *device, int64_t nbytes, mf_error *err);
+int mf_pool_trim(const DLDevice *device, mf_error *err);
+int mf_pools_trim(int32_t wait_ms, mf_error *err);
+const char *mf_version_string(void);
+const char *mf_build_id(void);
+typedef struct mf_ledger {
+  int64_t tensors;
+  int64_t storages;
+  int64_t bytes;
+  int64_t blocks;
+} mf_ledger;
+void mf_ledger_read(mf_ledger *out);
+typedef void *(*mf_realloc_fn)(void *ctx, void *ptr, size_t old_nbytes, size_t new_nbytes);
+int mf_allocator_set(mf_realloc_fn fn, void *ctx, mf_error *err);
+void mf_fault_arm(int64_t nth, int32_t sticky);
+int64_t mf_fault_hits(void);
 ]] },
   },
 }

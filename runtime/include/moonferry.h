@@ -80,53 +80,9 @@ typedef struct mf_error {
   char message[240];   /* names the field, its value, and what was expected; always terminated */
 } mf_error;
 
-/* mf_status_name(status): the constant's name, such as "MF_EINVAL", or "MF_E?" for a number that is no
- * status.
+/* mf_status_name(status): the constant's name, such as "MF_EINVAL", or "MF_E?" for a number that is no status.
  * Owns: static storage. Fails: never. Threads: any. Standard: none. */
 MF_API const char *mf_status_name(int32_t status);
-
-/* The library. */
-
-/* mf_version_string(): the version of the loaded library, "major.minor.patch".
- * Owns: static storage. Fails: never. Threads: any. Standard: none. */
-MF_API const char *mf_version_string(void);
-
-/* mf_build_id(): names the runtime sources and the header that the loaded library was built from. A
- * binding compares it with its own, so that two different builds in one process are refused.
- * Owns: static storage. Fails: never. Threads: any. Standard: none. */
-MF_API const char *mf_build_id(void);
-
-/* What is alive in this process. A program that has released everything reads zero everywhere. */
-typedef struct mf_ledger {
-  int64_t tensors;  /* live mf_tensor objects; an export keeps its tensor alive */
-  int64_t storages; /* live memory blocks: allocated, wrapped or imported */
-  int64_t bytes;    /* bytes of element memory that live storages hold, others' memory included, modulo 2^64 */
-  int64_t blocks;   /* live blocks of Moonferry's host allocator, descriptions included */
-} mf_ledger;
-
-/* mf_ledger_read(out): fills ${out}.
- * Owns: nothing. Fails: never. Threads: any; exact when no other thread is inside the library.
- * Standard: none. */
-MF_API void mf_ledger_read(mf_ledger *out);
-
-/* Shaped like realloc, as Lua's: ptr NULL allocates, new_nbytes 0 frees and returns NULL. It must be
- * thread-safe and return memory aligned as malloc does, or NULL. */
-typedef void *(*mf_realloc_fn)(void *ctx, void *ptr, size_t old_nbytes, size_t new_nbytes);
-
-/* mf_allocator_set(fn, ctx, err): all host memory of the library comes from ${fn} from now on; NULL
- * restores malloc.
- * Owns: ${ctx} stays the caller's and must outlive every block. Fails: MF_EINVAL while any block is
- * alive. Threads: before any other use. Standard: none. */
-MF_API int mf_allocator_set(mf_realloc_fn fn, void *ctx, mf_error *err);
-
-/* mf_fault_arm(nth, sticky): for tests. The ${nth} allocation from now on this thread (0 is the next
- * one) fails, and with ${sticky} every later one too. A negative ${nth} disarms.
- * Owns: nothing. Fails: never. Threads: the calling one. Standard: none. */
-MF_API void mf_fault_arm(int64_t nth, int32_t sticky);
-
-/* mf_fault_hits(): how many allocations mf_fault_arm has made fail on this thread since it was armed.
- * Owns: nothing. Fails: never. Threads: the calling one. Standard: none. */
-MF_API int64_t mf_fault_hits(void);
 
 /* Dtypes: DLDataType, kept exactly. */
 
@@ -136,20 +92,19 @@ MF_API int64_t mf_fault_hits(void);
  * ("float32x4"), so every DLDataType of DLPack 1.3 has one name and every name one DLDataType. */
 
 /* mf_dtype_parse(name, out, err): ${name} to ${out}.
- * Owns: nothing. Fails: MF_EDTYPE for a name that is none. Threads: any. Standard: DLPack 1.3,
- * DLDataType. */
+ * Owns: nothing. Fails: MF_EDTYPE for a name that is none. Threads: any. Standard: DLPack 1.3, DLDataType. */
 MF_API int mf_dtype_parse(const char *name, DLDataType *out, mf_error *err);
 
 /* mf_dtype_format(dtype, buf, cap, err): writes the name of ${dtype} and a terminating 0 to ${buf}.
- * Owns: nothing. Fails: MF_EDTYPE for no dtype of DLPack 1.3, MF_EINVAL if ${cap} is too small (32 is
- * enough). Threads: any. Standard: DLPack 1.3, DLDataType. */
+ * Owns: nothing. Fails: MF_EDTYPE for no dtype of DLPack 1.3, MF_EINVAL if ${cap} is too small (32 is enough).
+ * Threads: any. Standard: DLPack 1.3, DLDataType. */
 MF_API int mf_dtype_format(const DLDataType *dtype, char *buf, size_t cap, mf_error *err);
 
-/* mf_dtype_bits(dtype, flags): bits from one element to the next in compact memory. A dtype narrower
- * than a byte is packed, bits x lanes apart from the least significant bit on, unless ${flags} has
+/* mf_dtype_bits(dtype, flags): bits from one element to the next in compact memory. A dtype narrower than a byte is
+ * packed, bits x lanes apart from the least significant bit on, unless ${flags} has
  * DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED; everything else takes whole bytes.
- * Owns: nothing. Fails: never; a dtype that is none gives a number that means nothing. Threads: any.
- * Standard: DLPack 1.3, DLDataType and the sub-byte flag. */
+ * Owns: nothing. Fails: never; a dtype that is none gives a number that means nothing. Threads: any. Standard:
+ * DLPack 1.3, DLDataType and the sub-byte flag. */
 MF_API int64_t mf_dtype_bits(const DLDataType *dtype, uint64_t flags);
 
 typedef enum mf_kind {
@@ -172,36 +127,361 @@ typedef struct mf_scalar {
   double imag; /* MF_KIND_COMPLEX */
 } mf_scalar;
 
+/* Tensors: an immutable description over shared memory. */
+
+typedef struct mf_tensor mf_tensor;
+
+/* Runs once, when the last tensor and the last export over wrapped memory are gone, on whichever thread
+ * dropped it. It may call this library. */
+typedef void (*mf_release_fn)(void *ctx);
+
+/* mf_release_mark(ctx): an mf_release_fn for languages that cannot be called back from C: sets the int32_t that
+ * ${ctx} points to, to 1. What was written to the memory before is then visible.
+ * Owns: ${ctx} is the caller's from then on. Fails: never. Threads: any. Standard: none. */
+MF_API void mf_release_mark(void *ctx);
+
+/* mf_tensor_create(like, flags, out, err): a new compact row-major tensor with ${like}'s dtype, ndim, shape and
+ * device (device_type 0 means the CPU); the other fields are not read. Its elements are not initialised. ${flags}:
+ * 0, or DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED. A GPU's memory is ready on the current stream; pinned and
+ * managed memory at once.
+ * Owns: ${out} is the caller's reference. Fails: MF_EINVAL, MF_EDTYPE, MF_EOVERFLOW, MF_EDEVICE, MF_ENOMEM,
+ * MF_EDRIVER, MF_ECAPTURE while the current stream is captured and no kept memory fits. Threads: any. Standard: data
+ * is aligned to 256. */
+MF_API int mf_tensor_create(const DLTensor *like, uint64_t flags, mf_tensor **out, mf_error *err);
+
+/* mf_tensor_wrap(view, flags, release, ctx, out, err): a tensor over memory that is somebody else's, as ${view}
+ * describes it: data + byte_offset is element 0, NULL strides mean compact row-major, device_type 0 the CPU.
+ * ${flags}: any of READ_ONLY, IS_COPIED and IS_SUBBYTE_TYPE_PADDED. A device's memory is taken to be ready on the
+ * current stream; mf_tensor_record adds other streams that still use it.
+ * Owns: the memory must stay until ${release} (which may be NULL) is called with ${ctx}: once the last reference is
+ * gone and what the record knows of is done, in a later call of this library if need be. On failure ${release} is
+ * not called. Fails: as mf_dltensor_check, MF_ENOMEM. Threads: any. Standard: DLPack 1.3, DLTensor. */
+MF_API int mf_tensor_wrap(const DLTensor *view, uint64_t flags, mf_release_fn release, void *ctx,
+                          mf_tensor **out, mf_error *err);
+
+/* mf_tensor_retain(t): one more reference to ${t}; returns ${t}. NULL is allowed.
+ * Owns: the new reference is the caller's. Fails: never. Threads: any. Standard: none. */
+MF_API mf_tensor *mf_tensor_retain(mf_tensor *t);
+
+/* mf_tensor_release(t): returns one reference; the last one frees ${t}, and the memory with its last tensor. NULL is
+ * allowed.
+ * Owns: the caller's reference is gone. Fails: never. Threads: any, whoever made it. Standard: none. */
+MF_API void mf_tensor_release(mf_tensor *t);
+
+/* mf_tensor_release_later(t): the same for a caller below whom no foreign code may run, such as compiled code of a
+ * language that a deleter may call. Returns 1 if a deleter or a release callback is due, of whichever memory: then
+ * call mf_releases_run as soon as foreign code may run. Else 0.
+ * Owns: the caller's reference is gone. Fails: never. Threads: any, whoever made it. Standard: none. */
+MF_API int32_t mf_tensor_release_later(mf_tensor *t);
+
+/* mf_releases_run(): calls the deleters and release callbacks that are due. What one of them makes due in its turn
+ * is called after it, by the outermost call on this thread.
+ * Owns: nothing. Fails: never. Threads: any; they run on the calling one. Standard: none. */
+MF_API void mf_releases_run(void);
+
+/* mf_tensor_invalidate(t, in_use, err): for an engine that takes its memory back. From now on every function that
+ * would touch the memory of ${t} or of any tensor that shares it fails with MF_ECLOSED. ${in_use} (may be NULL)
+ * becomes 1 if other references, views or exports are alive: those hold a raw pointer that nobody can revoke, so the
+ * memory must then stay. The release callback still runs once, with the last reference.
+ * Owns: references stay as they are. Fails: MF_EINVAL for memory that Moonferry allocated or imported. Threads: any,
+ * but an operation that is already running on that memory goes on; make sure there is none. Standard: none. */
+MF_API int mf_tensor_invalidate(mf_tensor *t, int32_t *in_use, mf_error *err);
+
+/* mf_tensor_is_valid(t): 1, or 0 once the memory was invalidated.
+ * Owns: nothing. Fails: never. Threads: any. Standard: none. */
+MF_API int32_t mf_tensor_is_valid(const mf_tensor *t);
+
+/* mf_tensor_dltensor(t): the description: data (of element 0), device, ndim, dtype, shape, strides (never NULL for
+ * ndim > 0), byte_offset 0.
+ * Owns: borrowed from ${t}; it never changes and must not be written. Fails: never. Threads: any. Standard: DLPack
+ * 1.3, DLTensor. */
+MF_API const DLTensor *mf_tensor_dltensor(const mf_tensor *t);
+
+/* mf_tensor_flags(t): the DLPACK_FLAG_BITMASK_* bits of ${t}. READ_ONLY and IS_SUBBYTE_TYPE_PADDED go on to views
+ * and exports; IS_COPIED is what the producer said of an imported tensor, and goes on to views only, because whoever
+ * re-exports a tensor is one of its owners.
+ * Owns: nothing. Fails: never. Threads: any. Standard: DLPack 1.3, DLManagedTensorVersioned.flags. */
+MF_API uint64_t mf_tensor_flags(const mf_tensor *t);
+
+/* mf_tensor_numel(t): the product of the shape; 1 for ndim 0.
+ * Owns: nothing. Fails: never. Threads: any. Standard: none. */
+MF_API int64_t mf_tensor_numel(const mf_tensor *t);
+
+/* mf_tensor_nbytes(t): the bytes that ${t}'s elements take in compact form.
+ * Owns: nothing. Fails: never. Threads: any. Standard: none. */
+MF_API int64_t mf_tensor_nbytes(const mf_tensor *t);
+
+/* mf_tensor_is_contiguous(t): 1 if ${t} is compact row-major. Strides of axes of extent 1 do not count, and a tensor
+ * without elements always is.
+ * Owns: nothing. Fails: never. Threads: any. Standard: none. */
+MF_API int32_t mf_tensor_is_contiguous(const mf_tensor *t);
+
+/* Views: a new tensor over the same memory, never a copy. */
+
+/* All views keep dtype, flags and memory unless said otherwise; each gives a new reference in ${out}.
+ * Axes count from 0, negative ones from the end. All fail with MF_ECLOSED and MF_ENOMEM. A view of a packed
+ * sub-byte tensor must begin at a whole byte: MF_ELAYOUT. */
+
+typedef enum mf_index_kind {
+  MF_INDEX_AT = 0,       /* one coordinate (start); the axis goes. Negative counts from the end */
+  MF_INDEX_SLICE = 1,    /* start:stop:step with Python's meaning; MF_INDEX_NONE leaves one out */
+  MF_INDEX_NEWAXIS = 2,  /* a new axis of extent 1 */
+  MF_INDEX_ELLIPSIS = 3  /* as many whole axes as are left; once at most */
+} mf_index_kind;
+
+#define MF_INDEX_NONE INT64_MIN
+
+typedef struct mf_index {
+  int32_t kind; /* an mf_index_kind */
+  int32_t zero; /* must be 0 */
+  int64_t start;
+  int64_t stop;
+  int64_t step;
+} mf_index;
+
+/* mf_tensor_index(t, items, nitems, out, err): basic indexing: each item takes the next axis; axes left over are
+ * kept whole.
+ * Owns: ${out} is the caller's reference. Fails: MF_EBOUNDS for a coordinate out of range or too many items,
+ * MF_EINVAL for a step of 0, an unknown kind, a negative ${nitems} or a rank above MF_MAX_NDIM. Threads: any.
+ * Standard: none. */
+MF_API int mf_tensor_index(const mf_tensor *t, const mf_index *items, int32_t nitems, mf_tensor **out,
+                           mf_error *err);
+
+/* mf_tensor_permute(t, axes, naxes, out, err): axis i of the result is axis ${axes}[i] of ${t}. NULL axes with naxes
+ * 0 reverse all of them (transpose).
+ * Owns: ${out} is the caller's reference. Fails: MF_EINVAL unless ${axes} is a permutation, MF_EBOUNDS for an axis
+ * out of range. Threads: any. Standard: none. */
+MF_API int mf_tensor_permute(const mf_tensor *t, const int32_t *axes, int32_t naxes, mf_tensor **out,
+                             mf_error *err);
+
+/* mf_tensor_reshape(t, shape, ndim, out, err): the same elements in row-major order under another shape; one extent
+ * may be -1.
+ * Owns: ${out} is the caller's reference. Fails: MF_EINVAL if the counts differ, MF_ELAYOUT where it needs a copy,
+ * MF_EOVERFLOW. Threads: any. Standard: none. */
+MF_API int mf_tensor_reshape(const mf_tensor *t, const int64_t *shape, int32_t ndim, mf_tensor **out,
+                             mf_error *err);
+
+/* mf_tensor_broadcast(t, shape, ndim, out, err): ${t} repeated to ${shape} with strides of 0. The result is
+ * read-only where an element is repeated.
+ * Owns: ${out} is the caller's reference. Fails: MF_EINVAL if the shapes do not fit, MF_EOVERFLOW. Threads: any.
+ * Standard: none. */
+MF_API int mf_tensor_broadcast(const mf_tensor *t, const int64_t *shape, int32_t ndim, mf_tensor **out,
+                               mf_error *err);
+
+/* mf_tensor_squeeze(t, axes, naxes, out, err): without the given axes, which must have extent 1; NULL axes with
+ * naxes 0 drop every such axis.
+ * Owns: ${out} is the caller's reference. Fails: MF_EINVAL, MF_EBOUNDS. Threads: any. Standard: none. */
+MF_API int mf_tensor_squeeze(const mf_tensor *t, const int32_t *axes, int32_t naxes, mf_tensor **out,
+                             mf_error *err);
+
+/* mf_tensor_expand(t, axis, out, err): with a new axis of extent 1 at ${axis}, in 0 ... ndim.
+ * Owns: ${out} is the caller's reference. Fails: MF_EBOUNDS. Threads: any. Standard: none. */
+MF_API int mf_tensor_expand(const mf_tensor *t, int32_t axis, mf_tensor **out, mf_error *err);
+
+/* mf_tensor_diagonal(t, offset, axes, out, err): the diagonal of the planes that the two ${axes} span, ${offset}
+ * above (or below, negative) the main one, as a new last axis.
+ * Owns: ${out} is the caller's reference. Fails: MF_EBOUNDS, MF_EINVAL. Threads: any. Standard: none. */
+MF_API int mf_tensor_diagonal(const mf_tensor *t, int64_t offset, const int32_t axes[2], mf_tensor **out,
+                              mf_error *err);
+
+/* mf_tensor_reinterpret(t, dtype, out, err): the same bytes as another dtype. Where the element size differs, the
+ * last axis must be compact and is made longer or shorter.
+ * Owns: ${out} is the caller's reference. Fails: MF_EDTYPE, MF_ELAYOUT, MF_EOVERFLOW. Threads: any. Standard: none. */
+MF_API int mf_tensor_reinterpret(const mf_tensor *t, const DLDataType *dtype, mf_tensor **out,
+                                 mf_error *err);
+
+/* mf_tensor_readonly(t, out, err): the same view, read-only.
+ * Owns: ${out} is the caller's reference. Fails: MF_ECLOSED, MF_ENOMEM. Threads: any. Standard: DLPack 1.3,
+ * DLPACK_FLAG_BITMASK_READ_ONLY. */
+MF_API int mf_tensor_readonly(const mf_tensor *t, mf_tensor **out, mf_error *err);
+
+/* Elements. Copies and fills work on every device, queued on the destination's current stream, or on the source's if
+ * the destination is the host; what ends in pageable host memory is complete on return. The others need memory that
+ * the host can read (cpu, pinned, managed): they wait until the record allows it, and give MF_EDEVICE for a GPU's, and
+ * for managed memory that host and device may not use at once.
+ * All of them may fail with MF_EDRIVER and MF_ECAPTURE where a driver's memory takes part. */
+
+/* mf_tensor_copy(dst, src, err): every element of ${src} to the same place of ${dst}; shapes and dtypes (and the
+ * padding of sub-byte dtypes) must be equal, layouts need not be. Overlapping memory is handled as if ${src} had
+ * been read first. Where strides map several elements of ${dst} to one place, the last in row-major order stays.
+ * Owns: nothing moves. Fails: MF_EINVAL, MF_EDTYPE, MF_EREADONLY, MF_ECLOSED, MF_ENOMEM (when overlap needs a
+ * temporary). Threads: any. Standard: none. */
+MF_API int mf_tensor_copy(mf_tensor *dst, const mf_tensor *src, mf_error *err);
+
+/* mf_tensor_cast(dst, src, err): as mf_tensor_copy, with conversion between numeric dtypes:
+ *   to a float     rounds to nearest, ties to even, once; too large becomes infinity, or NaN in an 8-bit
+ *                  float that has no infinity, or the largest value in one that has neither, where NaN
+ *                  becomes -0; float8_e8m0fnu has no sign and no zero, which become NaN
+ *   float to int   rounds toward zero and saturates; NaN becomes 0
+ *   int to int     keeps the low bits
+ *   to bool        is "not zero" (NaN is not zero); from bool gives 0 or 1, or the same byte as a bool
+ *   to complex     the imaginary part is 0; from complex to a dtype that is not complex is refused
+ * Owns: nothing moves. Fails: also MF_EDTYPE for handles, lanes other than 1 and widths that no arithmetic is known
+ * for. Threads: any. Standard: none. */
+MF_API int mf_tensor_cast(mf_tensor *dst, const mf_tensor *src, mf_error *err);
+
+/* mf_tensor_fill(t, value, err): every element becomes ${value}, converted as by mf_tensor_cast.
+ * Owns: nothing moves. Fails: MF_EREADONLY, MF_ECLOSED, MF_EDTYPE, MF_EINVAL for an unknown kind. Threads: any.
+ * Standard: none. */
+MF_API int mf_tensor_fill(mf_tensor *t, const mf_scalar *value, mf_error *err);
+
+/* mf_tensor_get(t, coords, ncoords, out, err): one element, converted exactly. ${ncoords} must be ndim; negative
+ * coordinates count from the end.
+ * Owns: nothing. Fails: MF_EBOUNDS, MF_EINVAL, MF_EDTYPE, MF_ECLOSED. Threads: any. Standard: none. */
+MF_API int mf_tensor_get(const mf_tensor *t, const int64_t *coords, int32_t ncoords, mf_scalar *out,
+                         mf_error *err);
+
+/* mf_tensor_put(t, coords, ncoords, value, err): sets one element, converted as by mf_tensor_cast.
+ * Owns: nothing. Fails: as mf_tensor_get, and MF_EREADONLY. Threads: any. Standard: none. */
+MF_API int mf_tensor_put(mf_tensor *t, const int64_t *coords, int32_t ncoords, const mf_scalar *value,
+                         mf_error *err);
+
+/* mf_tensor_clone(t, out, err): a new compact row-major tensor on the same device with a copy of the elements; never
+ * read-only.
+ * Owns: ${out} is the caller's reference. Fails: MF_ECLOSED, MF_EOVERFLOW, MF_ENOMEM. Threads: any. Standard: none. */
+MF_API int mf_tensor_clone(const mf_tensor *t, mf_tensor **out, mf_error *err);
+
+/* mf_tensor_equal(a, b, out, err): ${out} becomes 1 if shapes and dtypes are equal and so are all elements, as
+ * numbers (NaN differs from itself, -0 equals 0); dtypes without arithmetic are compared bit by bit.
+ * Owns: nothing. Fails: MF_ECLOSED. Threads: any. Standard: none. */
+MF_API int mf_tensor_equal(const mf_tensor *a, const mf_tensor *b, int32_t *out, mf_error *err);
+
+/* Exchange: DLPack 1.3. */
+
+/* mf_dltensor_check(view, flags, err): what every import and wrap checks, and nothing else does. In order:
+ * device_type known and one with a backend, device_id one of its devices; dtype code up to 17, bits and lanes not 0,
+ * bits 6 or 4 for float6 and float4; 0 <= ndim <= MF_MAX_NDIM; shape given if ndim > 0; no negative extent; the
+ * element count, the byte count and every reachable byte offset within range; data given if there are elements, and
+ * data + byte_offset within the address space; for a driver's memory, that the driver knows the pointer as memory of
+ * that device (managed and pinned memory may be labelled as a GPU's).
+ * Owns: nothing. Fails: MF_EINVAL, MF_EDTYPE, MF_EDEVICE, MF_EOVERFLOW, MF_EDRIVER; the message names the field, the
+ * value, the rule. Threads: any. Standard: DLPack 1.3; strides may be NULL, as before 1.2. */
+MF_API int mf_dltensor_check(const DLTensor *view, uint64_t flags, mf_error *err);
+
+/* mf_tensor_import(managed, out, err): takes ${managed} over. Flags, strides and dtype are kept exactly; NULL
+ * strides become compact ones, byte_offset becomes part of data, unknown flag bits are dropped. A device's memory is
+ * taken to be ready on the current stream (tell the producer its number, mf_stream_to_number; or make the producer's
+ * stream current for this call).
+ * Owns: on MF_OK the tensor calls ${managed}->deleter (if not NULL) once, when its memory's last reference is gone
+ * and what this library queued on it is done, in a later call if need be. On failure ${managed} is untouched and
+ * still the caller's. Fails: MF_EVERSION, having read nothing but the version; as mf_dltensor_check; MF_ENOMEM.
+ * Threads: the deleter runs on whichever thread drops the last reference. Standard: DLPack 1.3,
+ * DLManagedTensorVersioned; array API 2025.12, from_dlpack. */
+MF_API int mf_tensor_import(DLManagedTensorVersioned *managed, mf_tensor **out, mf_error *err);
+
+/* mf_tensor_import_legacy(managed, out, err): the same for the struct before 1.0, which has no version and no flags:
+ * it counts as writable and packed. A UInt of one bit and one lane is what such structs call bool, a byte each: it
+ * becomes kDLBool.
+ * Owns: as mf_tensor_import. Fails: as mf_tensor_import, but for MF_EVERSION. Threads: as mf_tensor_import.
+ * Standard: DLPack 1.3, DLManagedTensor (deprecated there). */
+MF_API int mf_tensor_import_legacy(DLManagedTensor *managed, mf_tensor **out, mf_error *err);
+
+/* mf_tensor_export(t, flags, out, err): a struct stamped 1.3 for any consumer. shape and strides are always filled
+ * (NULL for ndim 0), byte_offset is 0, data is NULL if there are no elements. ${flags}: 0, or
+ * DLPACK_FLAG_BITMASK_IS_COPIED if the caller gives its only reference to a fresh copy away. The consumer of a
+ * device's memory works on the caller's current stream, which is made to wait for others; of memory labelled as the
+ * cpu's on the host, which waits. mf_tensor_export_to takes other streams.
+ * Owns: the struct is the caller's until it calls out->deleter(out), once, on any thread; until then the memory
+ * lives. ${t} stays the caller's. Fails: MF_ECLOSED, MF_EINVAL for other flags, MF_ENOMEM. Threads: any; the
+ * deleter, too. Standard: DLPack 1.3, DLManagedTensorVersioned. */
+MF_API int mf_tensor_export(mf_tensor *t, uint64_t flags, DLManagedTensorVersioned **out, mf_error *err);
+
+/* mf_tensor_export_legacy(t, out, err): the struct before 1.0, for consumers that know no other. It has no flags, so
+ * read-only (MF_EREADONLY) and padded sub-byte (MF_EDTYPE) tensors are refused, and so is packed uint1 (MF_EDTYPE),
+ * which its consumers would read as a byte each.
+ * Owns: as mf_tensor_export. Fails: MF_EREADONLY, MF_EDTYPE as said; MF_ECLOSED, MF_ENOMEM. Threads: as
+ * mf_tensor_export. Standard: DLPack 1.3, DLManagedTensor (deprecated there). */
+MF_API int mf_tensor_export_legacy(mf_tensor *t, DLManagedTensor **out, mf_error *err);
+
+/* mf_export_delete_later(managed): from now on the deleter of ${managed}, which this library exported, calls no
+ * foreign code: it gives its reference back as mf_tensor_release_later does. For a taker that may call it where no
+ * foreign code may run, such as compiled code of a language that a deleter may call. A struct of another library is
+ * left as it is.
+ * Owns: nothing moves. Fails: never. Threads: any, before the struct is given to its taker. Standard: none. */
+MF_API void mf_export_delete_later(DLManagedTensorVersioned *managed);
+
+/* mf_export_delete_later_legacy(managed): the same for the struct before 1.0.
+ * Owns: nothing moves. Fails: never. Threads: as mf_export_delete_later. Standard: none. */
+MF_API void mf_export_delete_later_legacy(DLManagedTensor *managed);
+
+/* What a consumer asks for. Zero means: as it is, if need be copied, on the current stream. */
+
+typedef enum mf_copy {
+  MF_COPY_IF_NEEDED = 0, /* None */
+  MF_COPY_NEVER = 1,     /* False */
+  MF_COPY_ALWAYS = 2     /* True */
+} mf_copy;
+
+/* A number that stands for a stream of a device; 0 is the calling thread's current one. See Streams. */
+typedef int64_t mf_stream;
+
+typedef struct mf_request {
+  DLDevice device;  /* where to; device_type 0: where the tensor is */
+  int32_t copy;     /* an mf_copy */
+  int32_t zero;     /* must be 0 */
+  mf_stream stream; /* on which it is to be ready: of the target, or of the source where the target has none;
+                       MF_STREAM_HOST for the cpu, where 0 means the same */
+} mf_request;
+
+/* mf_tensor_to(t, request, out, err): ${t} on another device: itself, a view under another label where the memory is
+ * the same (pinned as cpu, managed as cpu or as any GPU), or a compact copy that is made on the stream. A copy to
+ * the cpu is complete on return; so is the reading of pageable host memory.
+ * Owns: ${out} is the caller's reference. A foreign stream must live until the memory of ${out} is released. Fails:
+ * MF_ELAYOUT where MF_COPY_NEVER would need a copy, MF_EDEVICE, MF_EINVAL, MF_ECLOSED, MF_ECAPTURE, MF_EDRIVER,
+ * MF_ENOMEM. Threads: any. Standard: array API 2025.12, from_dlpack, device and copy. */
+MF_API int mf_tensor_to(mf_tensor *t, const mf_request *request, mf_tensor **out, mf_error *err);
+
+/* mf_tensor_export_to(t, request, out, err): mf_tensor_to and mf_tensor_export in one, with IS_COPIED where it is a
+ * copy. The memory is ready on request->stream, and is taken to be in use there until the deleter is called: for
+ * writing, unless it is read-only. A consumer that was given MF_STREAM_NO_ORDER is on its own: it must order itself
+ * behind the producer, and be done before it calls the deleter.
+ * Owns: as mf_tensor_export. A foreign stream must live until the deleter was called, and while it is being
+ * captured. Fails: as mf_tensor_to. Threads: any; the deleter, too. Standard: array API 2025.12, __dlpack__. */
+MF_API int mf_tensor_export_to(mf_tensor *t, const mf_request *request, DLManagedTensorVersioned **out,
+                               mf_error *err);
+
+/* mf_tensor_export_legacy_to(t, request, out, err): the same with the struct before 1.0.
+ * Owns: as mf_tensor_export_to. Fails: as mf_tensor_export_to and mf_tensor_export_legacy. Threads: any. Standard:
+ * as mf_tensor_export_legacy. */
+MF_API int mf_tensor_export_legacy_to(mf_tensor *t, const mf_request *request, DLManagedTensor **out,
+                                      mf_error *err);
+
+/* mf_tensor_borrow(t, out, err): fills ${out} with the description alone, without an allocation. A device's memory
+ * may be used by what the caller queues on the current stream before its next call here.
+ * Owns: borrowed; it lives as long as ${t}. Fails: MF_ECLOSED; MF_EREADONLY and MF_EDTYPE as
+ * mf_tensor_export_legacy, because a DLTensor cannot carry flags; as mf_tensor_acquire. Threads: any. Standard:
+ * DLPack 1.3, DLPackDLTensorFromPyObjectNoSync. */
+MF_API int mf_tensor_borrow(const mf_tensor *t, DLTensor *out, mf_error *err);
+
 /* Devices. */
 
-/* mf_device_count(device_type, out, err): how many devices of the DLDeviceType ${device_type} there
- * are.
- * Owns: nothing. Fails: MF_EDEVICE, saying why, where there are none. Threads: any. Standard: DLPack
- * 1.3, DLDeviceType. */
+/* mf_device_count(device_type, out, err): how many devices of the DLDeviceType ${device_type} there are.
+ * Owns: nothing. Fails: MF_EDEVICE, saying why, where there are none. Threads: any. Standard: DLPack 1.3,
+ * DLDeviceType. */
 MF_API int mf_device_count(int32_t device_type, int32_t *out, mf_error *err);
 
-/* mf_device_of_pointer(device_type, ptr, out, err): where the driver says that ${ptr} lies: on a GPU, in pinned
- * or in managed memory. ${device_type} is any device type of that driver's (kDLCUDA or kDLROCM, say). Where it
- * fails ${out} is the cpu.
- * Owns: nothing. Fails: MF_EINVAL for a pointer that the driver does not know, MF_EDEVICE, MF_EDRIVER. Threads:
- * any. Standard: CUDA array interface 3, data. */
+/* mf_device_of_pointer(device_type, ptr, out, err): where the driver says that ${ptr} lies: on a GPU, in pinned or
+ * in managed memory. ${device_type} is any device type of that driver's (kDLCUDA or kDLROCM, say). Where it fails
+ * ${out} is the cpu.
+ * Owns: nothing. Fails: MF_EINVAL for a pointer that the driver does not know, MF_EDEVICE, MF_EDRIVER. Threads: any.
+ * Standard: CUDA array interface 3, data. */
 MF_API int mf_device_of_pointer(int32_t device_type, const void *ptr, DLDevice *out, mf_error *err);
 
-/* mf_device_synchronize(device, err): the host waits until all work that was queued on ${device}, by whomever,
- * is done, and gives back what waited for that (see mf_pool_trim). While a stream of ${device} is being captured, by
+/* mf_device_synchronize(device, err): the host waits until all work that was queued on ${device}, by whomever, is
+ * done, and gives back what waited for that (see mf_pool_trim). While a stream of ${device} is being captured, by
  * whomever, this breaks the capture and fails; nothing else in this library waits for a whole device.
  * Owns: nothing. Fails: MF_EDEVICE, MF_ECAPTURE, MF_EDRIVER. Threads: any. Standard: none. */
 MF_API int mf_device_synchronize(const DLDevice *device, mf_error *err);
 
 /* mf_device_parse(name, out, err): "cpu", or a device type's name with an ordinal, such as "cuda:1".
- * Owns: nothing. Fails: MF_EDEVICE for a name that is none. Whether the device exists is not asked.
- * Threads: any. Standard: DLPack 1.3, DLDevice. */
+ * Owns: nothing. Fails: MF_EDEVICE for a name that is none. Whether the device exists is not asked. Threads: any.
+ * Standard: DLPack 1.3, DLDevice. */
 MF_API int mf_device_parse(const char *name, DLDevice *out, mf_error *err);
 
-/* mf_device_format(device, buf, cap, err): the name that mf_device_parse reads; "type:id" in numbers
- * for a device type without a name.
- * Owns: nothing. Fails: MF_EINVAL if ${cap} is too small (32 is enough). Threads: any. Standard:
- * DLPack 1.3, DLDevice. */
+/* mf_device_format(device, buf, cap, err): the name that mf_device_parse reads; "type:id" in numbers for a device
+ * type without a name.
+ * Owns: nothing. Fails: MF_EINVAL if ${cap} is too small (32 is enough). Threads: any. Standard: DLPack 1.3,
+ * DLDevice. */
 MF_API int mf_device_format(const DLDevice *device, char *buf, size_t cap, mf_error *err);
 
 /* Streams: in which order a device does what was queued on it. */
@@ -214,8 +494,6 @@ MF_API int mf_device_format(const DLDevice *device, char *buf, size_t cap, mf_er
  * named need only live until its deleter was called; one that was made current or acquired, until the memory is
  * released. Where it is gone earlier, and the driver notices, the next use of the memory that has to wait for it is
  * refused (MF_EINVAL) until mf_device_synchronize has waited for what it had queued. */
-typedef int64_t mf_stream;
-
 #define MF_STREAM_CURRENT ((mf_stream)0)    /* the calling thread's current stream; mf_stream_swap changes it */
 #define MF_STREAM_DEFAULT ((mf_stream)1)    /* the legacy default stream, which is current at first */
 #define MF_STREAM_PER_THREAD ((mf_stream)2) /* the calling thread's own default stream */
@@ -238,16 +516,15 @@ MF_API int mf_stream_destroy(const DLDevice *device, mf_stream stream, mf_error 
  * Owns: nothing. Fails: MF_EINVAL, saying what it is; MF_EDEVICE, MF_EDRIVER. Threads: any. Standard: none. */
 MF_API int mf_stream_check(const DLDevice *device, mf_stream stream, mf_error *err);
 
-/* mf_stream_current(device, out, err): the calling thread's current stream of ${device}: a name or a handle,
- * never MF_STREAM_CURRENT.
+/* mf_stream_current(device, out, err): the calling thread's current stream of ${device}: a name or a handle, never
+ * MF_STREAM_CURRENT.
  * Owns: nothing. Fails: MF_EDEVICE. Threads: each has its own. Standard: DLPack 1.3, DLPackCurrentWorkStream. */
 MF_API int mf_stream_current(const DLDevice *device, mf_stream *out, mf_error *err);
 
 /* mf_stream_swap(device, stream, old, err): makes ${stream} the calling thread's current one; ${old} (may be NULL)
  * gets the one before.
- * Owns: a foreign ${stream} must live while it is current, and until memory that it touched was released.
- * Fails: as mf_stream_check; MF_EINVAL for MF_STREAM_NO_ORDER and MF_STREAM_HOST. Threads: each has its own.
- * Standard: none. */
+ * Owns: a foreign ${stream} must live while it is current, and until memory that it touched was released. Fails: as
+ * mf_stream_check; MF_EINVAL for MF_STREAM_NO_ORDER and MF_STREAM_HOST. Threads: each has its own. Standard: none. */
 MF_API int mf_stream_swap(const DLDevice *device, mf_stream stream, mf_stream *old, mf_error *err);
 
 /* mf_stream_synchronize(device, stream, err): the host waits until what was queued on ${stream} is done, and gives
@@ -265,6 +542,36 @@ MF_API int mf_stream_query(const DLDevice *device, mf_stream stream, int32_t *ou
  * one is captured and the other is not in the same capture. Threads: any. Standard: none. */
 MF_API int mf_stream_wait(const DLDevice *device, mf_stream stream, const DLDevice *other_device, mf_stream other,
                           mf_error *err);
+
+/* Work that the caller queues itself. */
+
+typedef enum mf_use { MF_READ = 1, MF_WRITE = 2 } mf_use;
+
+/* mf_tensor_acquire(t, stream, use, err): for work that the caller queues itself: makes ${stream} wait until it may
+ * read (MF_READ) or also write (MF_WRITE) the memory of ${t}, and enters it into the memory's record, so that later
+ * uses on other streams, and the release of the memory, wait for what is on ${stream} by then. The grant lasts: what
+ * is queued there for reading is waited for until another stream or the host writes, what is queued for writing
+ * until another stream or the host uses the memory at all; after that, acquire again. With MF_STREAM_HOST the host
+ * waits, and may then use the memory until the next operation on it. The stream is one of the device that ${t} is
+ * on, or of any device of that driver's for pinned and managed memory.
+ * Owns: a foreign ${stream} must live until the memory is released. Fails: MF_EINVAL, MF_EREADONLY, MF_ECLOSED,
+ * MF_ECAPTURE, MF_EDRIVER; MF_EDEVICE for the host and managed memory that it may not use while the device works
+ * (CUDA: CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS is 0). Threads: any; queue the work before another thread
+ * uses ${t}. Standard: none. */
+MF_API int mf_tensor_acquire(mf_tensor *t, mf_stream stream, int32_t use, mf_error *err);
+
+/* mf_tensor_record(t, stream, use, err): enters ${stream} into the record without waiting: somebody's work there
+ * already uses the memory of ${t}.
+ * Owns: as mf_tensor_acquire. Fails: MF_EINVAL, also for names that are not a stream; MF_ENOMEM. Threads: any.
+ * Standard: none. */
+MF_API int mf_tensor_record(mf_tensor *t, mf_stream stream, int32_t use, mf_error *err);
+
+/* mf_tensor_is_ordered(t): 1 if the memory of ${t} has a record, because a driver knows it, whatever device ${t}
+ * names; 0 for plain host memory, which the host may use without mf_tensor_acquire.
+ * Owns: nothing. Fails: never. Threads: any. Standard: none. */
+MF_API int32_t mf_tensor_is_ordered(const mf_tensor *t);
+
+/* Streams in the Python protocol. */
 
 /* What __dlpack__(stream=None) means for memory of a GPU; None for memory that the host reads is the host. */
 typedef enum mf_none {
@@ -291,8 +598,8 @@ MF_API int32_t mf_stream_none(void);
  *   cuda_host, managed     host       no order  refused  default  per thread  a handle      refused
  *   rocm                   mf_none    no order  default  refused  refused     a handle      refused
  *   rocm_host              host       no order  default  refused  refused     a handle      refused
- * Owns: nothing. Fails: MF_EINVAL. A handle is not looked at. Threads: any. Standard: array API 2025.12,
- * __dlpack__, stream. */
+ * Owns: nothing. Fails: MF_EINVAL. A handle is not looked at. Threads: any. Standard: array API 2025.12, __dlpack__,
+ * stream. */
 MF_API int mf_stream_from_number(const DLDevice *device, int64_t number, mf_stream *out, mf_error *err);
 
 /* mf_stream_to_number(device, stream, out, err): the number to give to a producer's __dlpack__ so that the memory is
@@ -320,377 +627,60 @@ MF_API int mf_pool_read(const DLDevice *device, mf_pool_stats *out, mf_error *er
 MF_API int mf_pool_limit(const DLDevice *device, int64_t nbytes, mf_error *err);
 
 /* mf_pool_trim(device, err): gives everything back to the driver that is not in use: cached memory, kept streams and
- * events, the staging buffers; and calls the deleters that waited for work which is done by now. Where then nothing of
- * this library is left on any device of the driver, it gives back what the driver holds for it, too: its memory pools,
- * kernels and primary contexts, which the next use makes anew. This library waits for no work of a stream; a driver may
- * do so where it frees pinned memory, and does where it has no memory pools. The end of the process does as much by
- * itself, but calls no deleter, and waits for a tenth of a second at most. Owns: nothing. Fails: MF_EDEVICE,
- * MF_EDRIVER. Threads: any. Standard: none. */
+ * events, the staging buffers; and calls the deleters that waited for work which is done by now. Where then nothing
+ * of this library is left on any device of the driver, it gives back what the driver holds for it, too: its memory
+ * pools, kernels and primary contexts, which the next use makes anew. This library waits for no work of a stream; a
+ * driver may do so where it frees pinned memory, and does where it has no memory pools. The end of the process does
+ * as much by itself, but calls no deleter, and waits for a tenth of a second at most. Owns: nothing. Fails:
+ * MF_EDEVICE, MF_EDRIVER. Threads: any. Standard: none. */
 MF_API int mf_pool_trim(const DLDevice *device, mf_error *err);
 
-/* mf_pools_trim(wait_ms, err): mf_pool_trim for every device of the drivers that this process has opened; opens none.
- * Work that what was released still waits for is given ${wait_ms} to end, so that deleters are called before a language
- * goes that they need; 0: no time.
+/* mf_pools_trim(wait_ms, err): mf_pool_trim for every device of the drivers that this process has opened; opens
+ * none. Work that what was released still waits for is given ${wait_ms} to end, so that deleters are called before a
+ * language goes that they need; 0: no time.
  * Owns: nothing. Fails: with the first failure, MF_EDRIVER; MF_EINVAL. Threads: any. Standard: none. */
 MF_API int mf_pools_trim(int32_t wait_ms, mf_error *err);
 
-/* Tensors: an immutable description over shared memory. */
+/* The library itself: which one it is, what is alive, where its memory comes from. */
 
-typedef struct mf_tensor mf_tensor;
+/* mf_version_string(): the version of the loaded library, "major.minor.patch".
+ * Owns: static storage. Fails: never. Threads: any. Standard: none. */
+MF_API const char *mf_version_string(void);
 
-/* Runs once, when the last tensor and the last export over wrapped memory are gone, on whichever thread
- * dropped it. It may call this library. */
-typedef void (*mf_release_fn)(void *ctx);
+/* mf_build_id(): names the runtime sources and the header that the loaded library was built from. A binding compares
+ * it with its own, so that two different builds in one process are refused.
+ * Owns: static storage. Fails: never. Threads: any. Standard: none. */
+MF_API const char *mf_build_id(void);
 
-/* mf_release_mark(ctx): an mf_release_fn for languages that cannot be called back from C: sets the
- * int32_t that ${ctx} points to, to 1. What was written to the memory before is then visible.
- * Owns: ${ctx} is the caller's from then on. Fails: never. Threads: any. Standard: none. */
-MF_API void mf_release_mark(void *ctx);
+/* What is alive in this process. A program that has released everything reads zero everywhere. */
+typedef struct mf_ledger {
+  int64_t tensors;  /* live mf_tensor objects; an export keeps its tensor alive */
+  int64_t storages; /* live memory blocks: allocated, wrapped or imported */
+  int64_t bytes;    /* bytes of element memory that live storages hold, others' memory included, modulo 2^64 */
+  int64_t blocks;   /* live blocks of Moonferry's host allocator, descriptions included */
+} mf_ledger;
 
-/* mf_tensor_create(like, flags, out, err): a new compact row-major tensor with ${like}'s dtype, ndim,
- * shape and device (device_type 0 means the CPU); the other fields are not read. Its elements are not
- * initialised. ${flags}: 0, or DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED. A GPU's memory is ready on the current
- * stream; pinned and managed memory at once.
- * Owns: ${out} is the caller's reference. Fails: MF_EINVAL, MF_EDTYPE, MF_EOVERFLOW, MF_EDEVICE,
- * MF_ENOMEM, MF_EDRIVER, MF_ECAPTURE while the current stream is captured and no kept memory fits. Threads: any.
- * Standard: data is aligned to 256. */
-MF_API int mf_tensor_create(const DLTensor *like, uint64_t flags, mf_tensor **out, mf_error *err);
+/* mf_ledger_read(out): fills ${out}.
+ * Owns: nothing. Fails: never. Threads: any; exact when no other thread is inside the library. Standard: none. */
+MF_API void mf_ledger_read(mf_ledger *out);
 
-/* mf_tensor_wrap(view, flags, release, ctx, out, err): a tensor over memory that is somebody else's,
- * as ${view} describes it: data + byte_offset is element 0, NULL strides mean compact row-major,
- * device_type 0 the CPU. ${flags}: any of READ_ONLY, IS_COPIED and IS_SUBBYTE_TYPE_PADDED. A device's memory is
- * taken to be ready on the current stream; mf_tensor_record adds other streams that still use it.
- * Owns: the memory must stay until ${release} (which may be NULL) is called with ${ctx}: once the last reference is
- * gone and what the record knows of is done, in a later call of this library if need be. On failure ${release} is
- * not called. Fails: as mf_dltensor_check, MF_ENOMEM. Threads: any. Standard: DLPack 1.3, DLTensor. */
-MF_API int mf_tensor_wrap(const DLTensor *view, uint64_t flags, mf_release_fn release, void *ctx,
-                          mf_tensor **out, mf_error *err);
+/* Shaped like realloc, as Lua's: ptr NULL allocates, new_nbytes 0 frees and returns NULL. It must be
+ * thread-safe and return memory aligned as malloc does, or NULL. */
+typedef void *(*mf_realloc_fn)(void *ctx, void *ptr, size_t old_nbytes, size_t new_nbytes);
 
-/* mf_tensor_retain(t): one more reference to ${t}; returns ${t}. NULL is allowed.
- * Owns: the new reference is the caller's. Fails: never. Threads: any. Standard: none. */
-MF_API mf_tensor *mf_tensor_retain(mf_tensor *t);
+/* mf_allocator_set(fn, ctx, err): all host memory of the library comes from ${fn} from now on; NULL restores malloc.
+ * Owns: ${ctx} stays the caller's and must outlive every block. Fails: MF_EINVAL while any block is alive. Threads:
+ * before any other use. Standard: none. */
+MF_API int mf_allocator_set(mf_realloc_fn fn, void *ctx, mf_error *err);
 
-/* mf_tensor_release(t): returns one reference; the last one frees ${t}, and the memory with its last
- * tensor. NULL is allowed.
- * Owns: the caller's reference is gone. Fails: never. Threads: any, whoever made it. Standard: none. */
-MF_API void mf_tensor_release(mf_tensor *t);
+/* mf_fault_arm(nth, sticky): for tests. The ${nth} allocation from now on this thread (0 is the next one) fails, and
+ * with ${sticky} every later one too. A negative ${nth} disarms.
+ * Owns: nothing. Fails: never. Threads: the calling one. Standard: none. */
+MF_API void mf_fault_arm(int64_t nth, int32_t sticky);
 
-/* mf_tensor_release_later(t): the same for a caller below whom no foreign code may run, such as compiled code of a
- * language that a deleter may call. Returns 1 if a deleter or a release callback is due, of whichever memory: then call
- * mf_releases_run as soon as foreign code may run. Else 0.
- * Owns: the caller's reference is gone. Fails: never. Threads: any, whoever made it. Standard: none. */
-MF_API int32_t mf_tensor_release_later(mf_tensor *t);
-
-/* mf_releases_run(): calls the deleters and release callbacks that are due. What one of them makes due in its turn is
- * called after it, by the outermost call on this thread.
- * Owns: nothing. Fails: never. Threads: any; they run on the calling one. Standard: none. */
-MF_API void mf_releases_run(void);
-
-/* mf_tensor_invalidate(t, in_use, err): for an engine that takes its memory back. From now on every
- * function that would touch the memory of ${t} or of any tensor that shares it fails with MF_ECLOSED.
- * ${in_use} (may be NULL) becomes 1 if other references, views or exports are alive: those hold a raw
- * pointer that nobody can revoke, so the memory must then stay. The release callback still runs once,
- * with the last reference.
- * Owns: references stay as they are. Fails: MF_EINVAL for memory that Moonferry allocated or imported.
- * Threads: any, but an operation that is already running on that memory goes on; make sure there is
- * none. Standard: none. */
-MF_API int mf_tensor_invalidate(mf_tensor *t, int32_t *in_use, mf_error *err);
-
-/* mf_tensor_is_valid(t): 1, or 0 once the memory was invalidated.
- * Owns: nothing. Fails: never. Threads: any. Standard: none. */
-MF_API int32_t mf_tensor_is_valid(const mf_tensor *t);
-
-/* mf_tensor_dltensor(t): the description: data (of element 0), device, ndim, dtype, shape, strides
- * (never NULL for ndim > 0), byte_offset 0.
- * Owns: borrowed from ${t}; it never changes and must not be written. Fails: never. Threads: any.
- * Standard: DLPack 1.3, DLTensor. */
-MF_API const DLTensor *mf_tensor_dltensor(const mf_tensor *t);
-
-/* mf_tensor_flags(t): the DLPACK_FLAG_BITMASK_* bits of ${t}. READ_ONLY and IS_SUBBYTE_TYPE_PADDED go
- * on to views and exports; IS_COPIED is what the producer said of an imported tensor, and goes on to
- * views only, because whoever re-exports a tensor is one of its owners.
- * Owns: nothing. Fails: never. Threads: any. Standard: DLPack 1.3, DLManagedTensorVersioned.flags. */
-MF_API uint64_t mf_tensor_flags(const mf_tensor *t);
-
-/* mf_tensor_numel(t): the product of the shape; 1 for ndim 0.
- * Owns: nothing. Fails: never. Threads: any. Standard: none. */
-MF_API int64_t mf_tensor_numel(const mf_tensor *t);
-
-/* mf_tensor_nbytes(t): the bytes that ${t}'s elements take in compact form.
- * Owns: nothing. Fails: never. Threads: any. Standard: none. */
-MF_API int64_t mf_tensor_nbytes(const mf_tensor *t);
-
-typedef enum mf_use { MF_READ = 1, MF_WRITE = 2 } mf_use;
-
-/* mf_tensor_acquire(t, stream, use, err): for work that the caller queues itself: makes ${stream} wait until it may
- * read (MF_READ) or also write (MF_WRITE) the memory of ${t}, and enters it into the memory's record, so that later
- * uses on other streams, and the release of the memory, wait for what is on ${stream} by then. The grant lasts: what is
- * queued there for reading is waited for until another stream or the host writes, what is queued for writing until
- * another stream or the host uses the memory at all; after that, acquire again. With MF_STREAM_HOST the host waits, and
- * may then use the memory until the next operation on it. The stream is one of the device that ${t} is on, or of any
- * device of that driver's for pinned and managed memory.
- * Owns: a foreign ${stream} must live until the memory is released. Fails: MF_EINVAL, MF_EREADONLY, MF_ECLOSED,
- * MF_ECAPTURE, MF_EDRIVER; MF_EDEVICE for the host and managed memory that it may not use while the device works (CUDA:
- * CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS is 0). Threads: any; queue the work before another thread uses ${t}.
- * Standard: none. */
-MF_API int mf_tensor_acquire(mf_tensor *t, mf_stream stream, int32_t use, mf_error *err);
-
-/* mf_tensor_record(t, stream, use, err): enters ${stream} into the record without waiting: somebody's work there
- * already uses the memory of ${t}.
- * Owns: as mf_tensor_acquire. Fails: MF_EINVAL, also for names that are not a stream; MF_ENOMEM. Threads: any.
- * Standard: none. */
-MF_API int mf_tensor_record(mf_tensor *t, mf_stream stream, int32_t use, mf_error *err);
-
-/* mf_tensor_is_ordered(t): 1 if the memory of ${t} has a record, because a driver knows it, whatever device ${t} names;
- * 0 for plain host memory, which the host may use without mf_tensor_acquire.
- * Owns: nothing. Fails: never. Threads: any. Standard: none. */
-MF_API int32_t mf_tensor_is_ordered(const mf_tensor *t);
-
-/* mf_tensor_is_contiguous(t): 1 if ${t} is compact row-major. Strides of axes of extent 1 do not
- * count, and a tensor without elements always is.
- * Owns: nothing. Fails: never. Threads: any. Standard: none. */
-MF_API int32_t mf_tensor_is_contiguous(const mf_tensor *t);
-
-/* Views: a new tensor over the same memory, never a copy. */
-
-/* All views keep dtype, flags and memory unless said otherwise; each gives a new reference in ${out}.
- * Axes count from 0, negative ones from the end. All fail with MF_ECLOSED and MF_ENOMEM. A view of a packed
- * sub-byte tensor must begin at a whole byte: MF_ELAYOUT. */
-
-typedef enum mf_index_kind {
-  MF_INDEX_AT = 0,       /* one coordinate (start); the axis goes. Negative counts from the end */
-  MF_INDEX_SLICE = 1,    /* start:stop:step with Python's meaning; MF_INDEX_NONE leaves one out */
-  MF_INDEX_NEWAXIS = 2,  /* a new axis of extent 1 */
-  MF_INDEX_ELLIPSIS = 3  /* as many whole axes as are left; once at most */
-} mf_index_kind;
-
-#define MF_INDEX_NONE INT64_MIN
-
-typedef struct mf_index {
-  int32_t kind; /* an mf_index_kind */
-  int32_t zero; /* must be 0 */
-  int64_t start;
-  int64_t stop;
-  int64_t step;
-} mf_index;
-
-/* mf_tensor_index(t, items, nitems, out, err): basic indexing: each item takes the next axis; axes
- * left over are kept whole.
- * Owns: ${out} is the caller's reference. Fails: MF_EBOUNDS for a coordinate out of range or too many
- * items, MF_EINVAL for a step of 0, an unknown kind, a negative ${nitems} or a rank above MF_MAX_NDIM.
- * Threads: any. Standard: none. */
-MF_API int mf_tensor_index(const mf_tensor *t, const mf_index *items, int32_t nitems, mf_tensor **out,
-                           mf_error *err);
-
-/* mf_tensor_permute(t, axes, naxes, out, err): axis i of the result is axis ${axes}[i] of ${t}. NULL
- * axes with naxes 0 reverse all of them (transpose).
- * Owns: ${out} is the caller's reference. Fails: MF_EINVAL unless ${axes} is a permutation, MF_EBOUNDS
- * for an axis out of range. Threads: any. Standard: none. */
-MF_API int mf_tensor_permute(const mf_tensor *t, const int32_t *axes, int32_t naxes, mf_tensor **out,
-                             mf_error *err);
-
-/* mf_tensor_reshape(t, shape, ndim, out, err): the same elements in row-major order under another
- * shape; one extent may be -1.
- * Owns: ${out} is the caller's reference. Fails: MF_EINVAL if the counts differ, MF_ELAYOUT where it
- * needs a copy, MF_EOVERFLOW. Threads: any. Standard: none. */
-MF_API int mf_tensor_reshape(const mf_tensor *t, const int64_t *shape, int32_t ndim, mf_tensor **out,
-                             mf_error *err);
-
-/* mf_tensor_broadcast(t, shape, ndim, out, err): ${t} repeated to ${shape} with strides of 0. The
- * result is read-only where an element is repeated.
- * Owns: ${out} is the caller's reference. Fails: MF_EINVAL if the shapes do not fit,
- * MF_EOVERFLOW. Threads: any. Standard: none. */
-MF_API int mf_tensor_broadcast(const mf_tensor *t, const int64_t *shape, int32_t ndim, mf_tensor **out,
-                               mf_error *err);
-
-/* mf_tensor_squeeze(t, axes, naxes, out, err): without the given axes, which must have extent 1; NULL
- * axes with naxes 0 drop every such axis.
- * Owns: ${out} is the caller's reference. Fails: MF_EINVAL, MF_EBOUNDS. Threads: any. Standard: none. */
-MF_API int mf_tensor_squeeze(const mf_tensor *t, const int32_t *axes, int32_t naxes, mf_tensor **out,
-                             mf_error *err);
-
-/* mf_tensor_expand(t, axis, out, err): with a new axis of extent 1 at ${axis}, in 0 ... ndim.
- * Owns: ${out} is the caller's reference. Fails: MF_EBOUNDS. Threads: any. Standard: none. */
-MF_API int mf_tensor_expand(const mf_tensor *t, int32_t axis, mf_tensor **out, mf_error *err);
-
-/* mf_tensor_diagonal(t, offset, axes, out, err): the diagonal of the planes that the two ${axes} span,
- * ${offset} above (or below, negative) the main one, as a new last axis.
- * Owns: ${out} is the caller's reference. Fails: MF_EBOUNDS, MF_EINVAL. Threads: any. Standard: none. */
-MF_API int mf_tensor_diagonal(const mf_tensor *t, int64_t offset, const int32_t axes[2], mf_tensor **out,
-                              mf_error *err);
-
-/* mf_tensor_reinterpret(t, dtype, out, err): the same bytes as another dtype. Where the element size
- * differs, the last axis must be compact and is made longer or shorter.
- * Owns: ${out} is the caller's reference. Fails: MF_EDTYPE, MF_ELAYOUT, MF_EOVERFLOW. Threads: any.
- * Standard: none. */
-MF_API int mf_tensor_reinterpret(const mf_tensor *t, const DLDataType *dtype, mf_tensor **out,
-                                 mf_error *err);
-
-/* mf_tensor_readonly(t, out, err): the same view, read-only.
- * Owns: ${out} is the caller's reference. Fails: MF_ECLOSED, MF_ENOMEM. Threads: any. Standard: DLPack
- * 1.3, DLPACK_FLAG_BITMASK_READ_ONLY. */
-MF_API int mf_tensor_readonly(const mf_tensor *t, mf_tensor **out, mf_error *err);
-
-/* Elements. Copies and fills work on every device, queued on the destination's current stream, or on the source's if
- * the destination is the host; what ends in pageable host memory is complete on return. The others need memory that
- * the host can read (cpu, pinned, managed): they wait until the record allows it, and give MF_EDEVICE for a GPU's, and
- * for managed memory that host and device may not use at once.
- * All of them may fail with MF_EDRIVER and MF_ECAPTURE where a driver's memory takes part. */
-
-/* mf_tensor_copy(dst, src, err): every element of ${src} to the same place of ${dst}; shapes and
- * dtypes (and the padding of sub-byte dtypes) must be equal, layouts need not be. Overlapping memory
- * is handled as if ${src} had been read first. Where strides map several elements of ${dst} to one
- * place, the last in row-major order stays.
- * Owns: nothing moves. Fails: MF_EINVAL, MF_EDTYPE, MF_EREADONLY, MF_ECLOSED, MF_ENOMEM (when overlap
- * needs a temporary). Threads: any. Standard: none. */
-MF_API int mf_tensor_copy(mf_tensor *dst, const mf_tensor *src, mf_error *err);
-
-/* mf_tensor_cast(dst, src, err): as mf_tensor_copy, with conversion between numeric dtypes:
- *   to a float     rounds to nearest, ties to even, once; too large becomes infinity, or NaN in an 8-bit
- *                  float that has no infinity, or the largest value in one that has neither, where NaN
- *                  becomes -0; float8_e8m0fnu has no sign and no zero, which become NaN
- *   float to int   rounds toward zero and saturates; NaN becomes 0
- *   int to int     keeps the low bits
- *   to bool        is "not zero" (NaN is not zero); from bool gives 0 or 1, or the same byte as a bool
- *   to complex     the imaginary part is 0; from complex to a dtype that is not complex is refused
- * Owns: nothing moves. Fails: also MF_EDTYPE for handles, lanes other than 1 and widths that no
- * arithmetic is known for. Threads: any. Standard: none. */
-MF_API int mf_tensor_cast(mf_tensor *dst, const mf_tensor *src, mf_error *err);
-
-/* mf_tensor_fill(t, value, err): every element becomes ${value}, converted as by mf_tensor_cast.
- * Owns: nothing moves. Fails: MF_EREADONLY, MF_ECLOSED, MF_EDTYPE, MF_EINVAL for an unknown kind.
- * Threads: any. Standard: none. */
-MF_API int mf_tensor_fill(mf_tensor *t, const mf_scalar *value, mf_error *err);
-
-/* mf_tensor_get(t, coords, ncoords, out, err): one element, converted exactly. ${ncoords} must be
- * ndim; negative coordinates count from the end.
- * Owns: nothing. Fails: MF_EBOUNDS, MF_EINVAL, MF_EDTYPE, MF_ECLOSED. Threads: any. Standard: none. */
-MF_API int mf_tensor_get(const mf_tensor *t, const int64_t *coords, int32_t ncoords, mf_scalar *out,
-                         mf_error *err);
-
-/* mf_tensor_put(t, coords, ncoords, value, err): sets one element, converted as by mf_tensor_cast.
- * Owns: nothing. Fails: as mf_tensor_get, and MF_EREADONLY. Threads: any. Standard: none. */
-MF_API int mf_tensor_put(mf_tensor *t, const int64_t *coords, int32_t ncoords, const mf_scalar *value,
-                         mf_error *err);
-
-/* mf_tensor_clone(t, out, err): a new compact row-major tensor on the same device with a copy of the
- * elements; never read-only.
- * Owns: ${out} is the caller's reference. Fails: MF_ECLOSED, MF_EOVERFLOW, MF_ENOMEM. Threads: any.
- * Standard: none. */
-MF_API int mf_tensor_clone(const mf_tensor *t, mf_tensor **out, mf_error *err);
-
-/* mf_tensor_equal(a, b, out, err): ${out} becomes 1 if shapes and dtypes are equal and so are all
- * elements, as numbers (NaN differs from itself, -0 equals 0); dtypes without arithmetic are compared
- * bit by bit.
- * Owns: nothing. Fails: MF_ECLOSED. Threads: any. Standard: none. */
-MF_API int mf_tensor_equal(const mf_tensor *a, const mf_tensor *b, int32_t *out, mf_error *err);
-
-/* Exchange: DLPack 1.3. */
-
-/* mf_dltensor_check(view, flags, err): what every import and wrap checks, and nothing else does. In
- * order: device_type known and one with a backend, device_id one of its devices; dtype code up to 17,
- * bits and lanes not 0, bits 6 or 4 for float6 and float4; 0 <= ndim <= MF_MAX_NDIM; shape given if
- * ndim > 0; no negative extent; the element count, the byte count and every reachable byte offset
- * within range; data given if there are elements, and data + byte_offset within the address space; for a driver's
- * memory, that the driver knows the pointer as memory of that device (managed and pinned memory may be labelled as a
- * GPU's).
- * Owns: nothing. Fails: MF_EINVAL, MF_EDTYPE, MF_EDEVICE, MF_EOVERFLOW, MF_EDRIVER; the message names the field,
- * the value, the rule. Threads: any. Standard: DLPack 1.3; strides may be NULL, as before 1.2. */
-MF_API int mf_dltensor_check(const DLTensor *view, uint64_t flags, mf_error *err);
-
-/* mf_tensor_import(managed, out, err): takes ${managed} over. Flags, strides and dtype are kept
- * exactly; NULL strides become compact ones, byte_offset becomes part of data, unknown flag bits are
- * dropped. A device's memory is taken to be ready on the current stream (tell the producer its number,
- * mf_stream_to_number; or make the producer's stream current for this call).
- * Owns: on MF_OK the tensor calls ${managed}->deleter (if not NULL) once, when its memory's last
- * reference is gone and what this library queued on it is done, in a later call if need be. On failure ${managed} is
- * untouched and still the caller's. Fails: MF_EVERSION,
- * having read nothing but the version; as mf_dltensor_check; MF_ENOMEM. Threads: the deleter runs on
- * whichever thread drops the last reference. Standard: DLPack 1.3, DLManagedTensorVersioned; array API
- * 2025.12, from_dlpack. */
-MF_API int mf_tensor_import(DLManagedTensorVersioned *managed, mf_tensor **out, mf_error *err);
-
-/* mf_tensor_import_legacy(managed, out, err): the same for the struct before 1.0, which has no version
- * and no flags: it counts as writable and packed. A UInt of one bit and one lane is what such structs
- * call bool, a byte each: it becomes kDLBool.
- * Owns: as mf_tensor_import. Fails: as mf_tensor_import, but for MF_EVERSION. Threads: as
- * mf_tensor_import. Standard: DLPack 1.3, DLManagedTensor (deprecated there). */
-MF_API int mf_tensor_import_legacy(DLManagedTensor *managed, mf_tensor **out, mf_error *err);
-
-/* mf_tensor_export(t, flags, out, err): a struct stamped 1.3 for any consumer. shape and strides are
- * always filled (NULL for ndim 0), byte_offset is 0, data is NULL if there are no elements. ${flags}:
- * 0, or DLPACK_FLAG_BITMASK_IS_COPIED if the caller gives its only reference to a fresh copy away. The consumer
- * of a device's memory works on the caller's current stream, which is made to wait for others; of memory labelled as
- * the cpu's on the host, which waits. mf_tensor_export_to takes other streams.
- * Owns: the struct is the caller's until it calls out->deleter(out), once, on any thread; until then
- * the memory lives. ${t} stays the caller's. Fails: MF_ECLOSED, MF_EINVAL for other flags, MF_ENOMEM.
- * Threads: any; the deleter, too. Standard: DLPack 1.3, DLManagedTensorVersioned. */
-MF_API int mf_tensor_export(mf_tensor *t, uint64_t flags, DLManagedTensorVersioned **out, mf_error *err);
-
-/* mf_tensor_export_legacy(t, out, err): the struct before 1.0, for consumers that know no other. It
- * has no flags, so read-only (MF_EREADONLY) and padded sub-byte (MF_EDTYPE) tensors are refused, and
- * so is packed uint1 (MF_EDTYPE), which its consumers would read as a byte each.
- * Owns: as mf_tensor_export. Fails: MF_EREADONLY, MF_EDTYPE as said; MF_ECLOSED, MF_ENOMEM. Threads:
- * as mf_tensor_export. Standard: DLPack 1.3, DLManagedTensor (deprecated there). */
-MF_API int mf_tensor_export_legacy(mf_tensor *t, DLManagedTensor **out, mf_error *err);
-
-/* mf_export_delete_later(managed): from now on the deleter of ${managed}, which this library exported, calls no foreign
- * code: it gives its reference back as mf_tensor_release_later does. For a taker that may call it where no foreign code
- * may run, such as compiled code of a language that a deleter may call. A struct of another library is left as it is.
- * Owns: nothing moves. Fails: never. Threads: any, before the struct is given to its taker. Standard: none. */
-MF_API void mf_export_delete_later(DLManagedTensorVersioned *managed);
-
-/* mf_export_delete_later_legacy(managed): the same for the struct before 1.0.
- * Owns: nothing moves. Fails: never. Threads: as mf_export_delete_later. Standard: none. */
-MF_API void mf_export_delete_later_legacy(DLManagedTensor *managed);
-
-/* What a consumer asks for. Zero means: as it is, if need be copied, on the current stream. */
-
-typedef enum mf_copy {
-  MF_COPY_IF_NEEDED = 0, /* None */
-  MF_COPY_NEVER = 1,     /* False */
-  MF_COPY_ALWAYS = 2     /* True */
-} mf_copy;
-
-typedef struct mf_request {
-  DLDevice device;  /* where to; device_type 0: where the tensor is */
-  int32_t copy;     /* an mf_copy */
-  int32_t zero;     /* must be 0 */
-  mf_stream stream; /* on which it is to be ready: of the target, or of the source where the target has none;
-                       MF_STREAM_HOST for the cpu, where 0 means the same */
-} mf_request;
-
-/* mf_tensor_to(t, request, out, err): ${t} on another device: itself, a view under another label where the memory
- * is the same (pinned as cpu, managed as cpu or as any GPU), or a compact copy that is made on the stream. A copy
- * to the cpu is complete on return; so is the reading of pageable host memory.
- * Owns: ${out} is the caller's reference. A foreign stream must live until the memory of ${out} is released. Fails:
- * MF_ELAYOUT where MF_COPY_NEVER would need a copy, MF_EDEVICE, MF_EINVAL, MF_ECLOSED, MF_ECAPTURE, MF_EDRIVER,
- * MF_ENOMEM. Threads: any. Standard: array API 2025.12, from_dlpack, device and copy. */
-MF_API int mf_tensor_to(mf_tensor *t, const mf_request *request, mf_tensor **out, mf_error *err);
-
-/* mf_tensor_export_to(t, request, out, err): mf_tensor_to and mf_tensor_export in one, with IS_COPIED where it is a
- * copy. The memory is ready on request->stream, and is taken to be in use there until the deleter is called: for
- * writing, unless it is read-only. A consumer that was given MF_STREAM_NO_ORDER is on its own: it must order
- * itself behind the producer, and be done before it calls the deleter.
- * Owns: as mf_tensor_export. A foreign stream must live until the deleter was called, and while it is being captured.
- * Fails: as mf_tensor_to.
- * Threads: any; the deleter, too. Standard: array API 2025.12, __dlpack__. */
-MF_API int mf_tensor_export_to(mf_tensor *t, const mf_request *request, DLManagedTensorVersioned **out,
-                               mf_error *err);
-
-/* mf_tensor_export_legacy_to(t, request, out, err): the same with the struct before 1.0.
- * Owns: as mf_tensor_export_to. Fails: as mf_tensor_export_to and mf_tensor_export_legacy. Threads: any. Standard:
- * as mf_tensor_export_legacy. */
-MF_API int mf_tensor_export_legacy_to(mf_tensor *t, const mf_request *request, DLManagedTensor **out,
-                                      mf_error *err);
-
-/* mf_tensor_borrow(t, out, err): fills ${out} with the description alone, without an allocation.
- * A device's memory may be used by what the caller queues on the current stream before its next call here.
- * Owns: borrowed; it lives as long as ${t}. Fails: MF_ECLOSED; MF_EREADONLY and MF_EDTYPE as
- * mf_tensor_export_legacy, because a DLTensor cannot carry flags; as mf_tensor_acquire. Threads: any.
- * Standard: DLPack 1.3,
- * DLPackDLTensorFromPyObjectNoSync. */
-MF_API int mf_tensor_borrow(const mf_tensor *t, DLTensor *out, mf_error *err);
+/* mf_fault_hits(): how many allocations mf_fault_arm has made fail on this thread since it was armed.
+ * Owns: nothing. Fails: never. Threads: the calling one. Standard: none. */
+MF_API int64_t mf_fault_hits(void);
 
 #ifdef __cplusplus
 }

@@ -27,7 +27,8 @@ THREADED = "storm pairs pool_trim pool_forget order retire return transfer crew"
 # What a simulated driver fails at, in turn, takes seconds: one driver's is asked, where a file is not the other's own.
 LONG = {"scenario": "cuda"}
 # Shapes, not order: asked about these files alone.
-SHAPES = {name: "copy.c image.c transfer.c move.c stage.c cuda_work.c hip_work.c".split() for name in ("copy", "scatter")}
+OF_SHAPES = "copy.c image.c transfer.c move.c stage.c cuda_work.c hip_work.c".split()
+SHAPES = {name: OF_SHAPES for name in ("copy", "scatter")}
 UNASKED = ("gpu_types_spec", "gpu_large_spec", "gpu_seams_spec")
 OF_THREADS = re.compile(r"lock|atomic|cond|once|thread|alone|polling")
 
