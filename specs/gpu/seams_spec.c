@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -157,18 +156,13 @@ static void child_uses_what_it_has(void) {
   if (mf_tensor_create(&like, 0, &t, &e) != MF_EDEVICE) _exit(1);
   if (strstr(e.message, "forked") == NULL) _exit(2);
   (void)mf_pools_trim(0, &e);
-  _exit(0);
 }
 
 static void forks(helper *h) {
-  int status = 0;
-  fflush(NULL);
-  const pid_t child = fork();
-  if (child == 0) child_uses_what_it_has();
-  if (child < 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-    snprintf(child_wrong, sizeof child_wrong, "the child ended with %#x", status);
-    say_wrong(h, child_wrong, NULL);
-  }
+  const int status = status_in_fork(child_uses_what_it_has);
+  if (status == 0) return;
+  snprintf(child_wrong, sizeof child_wrong, "the child ended with %d", status);
+  say_wrong(h, child_wrong, NULL);
 }
 
 static void no_host_memory(helper *h) {

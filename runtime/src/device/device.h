@@ -78,7 +78,8 @@ int mf__capture_refuse(const mf__queue *q, const char *why, mf_error *err);
  * of something earlier, having freed. NULL is allowed. Within mf__enter_relaxed. */
 int mf__memory_free(const mf__queue *on, mf__space space, void **ptr, mf_error *err);
 
-/* Events come from a pool for each device; take and give make no driver call after warming up. */
+/* Events come from a pool for each device; take and give make no driver call after warming up. One that is given is
+ * kept until the driver can be asked to destroy it. */
 int mf__event_take(const mf__backend *backend, int32_t ordinal, void **out, mf_error *err);
 void mf__event_give(const mf__backend *backend, int32_t ordinal, void *event);
 bool mf__events_exist(const mf__backend *backend, int32_t ordinal); /* kept ones */

@@ -10,6 +10,9 @@
  * know about records, which say for whom to wait. */
 #include "device/device.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 /* Threads, backends */
 
 uint32_t mf__thread_number(void) {
@@ -106,9 +109,14 @@ int mf__queue_enter(mf__scope *s, const mf__queue *on, mf_error *err) {
 
 #define KEPT_EVENTS 64
 
+/* Each event that was made has a place, so that one that comes back is never lost: not where the device cannot be
+ * entered to destroy it, nor where the host has no memory. */
 typedef struct event_pool {
-  int32_t count;
-  void *events[KEPT_EVENTS];
+  int32_t count; /* of those that are kept */
+  int32_t made;  /* kept and in use */
+  int32_t room;  /* of more */
+  void *inside[KEPT_EVENTS];
+  void **more; /* instead of what is inside, where that is too small */
 } event_pool;
 
 static event_pool event_pools[MF__NBACKENDS][MF__MAX_ORDINALS];
@@ -118,17 +126,62 @@ static event_pool *event_pool_of(const mf__backend *backend, int32_t ordinal) {
   return &event_pools[backend->index][ordinal];
 }
 
+static void **places_of(event_pool *pool) {
+  return pool->more == NULL ? pool->inside : pool->more;
+}
+
 static void *event_pop(event_pool *pool) {
   pthread_mutex_lock(&events_lock);
-  void *event = pool->count > 0 ? pool->events[--pool->count] : NULL;
+  void *event = pool->count > 0 ? places_of(pool)[--pool->count] : NULL;
   pthread_mutex_unlock(&events_lock);
   return event;
 }
 
-int mf__event_take(const mf__backend *backend, int32_t ordinal, void **out, mf_error *err) {
+/* One of those beyond the most, which gives up its place. */
+static void *event_pop_beyond(event_pool *pool, int32_t most) {
+  void *event = NULL;
+  pthread_mutex_lock(&events_lock);
+  if (pool->count > most) {
+    event = places_of(pool)[--pool->count];
+    pool->made--;
+  }
+  if (pool->made == 0) {
+    free(pool->more);
+    pool->more = NULL;
+  }
+  pthread_mutex_unlock(&events_lock);
+  return event;
+}
+
+/* Under the lock. */
+static bool has_place(event_pool *pool) {
+  const int32_t room = pool->more == NULL ? KEPT_EVENTS : pool->room;
+  if (pool->made < room) return true;
+  void **grown = mf__lasting_grow(pool->more, 2 * (size_t)room * sizeof *grown);
+  if (grown == NULL) return false;
+  if (pool->more == NULL) memcpy(grown, pool->inside, sizeof pool->inside);
+  pool->more = grown;
+  pool->room = 2 * room;
+  return true;
+}
+
+static int place_take(event_pool *pool, mf_error *err) {
+  pthread_mutex_lock(&events_lock);
+  const bool has = has_place(pool);
+  if (has) pool->made++;
+  const int32_t made = pool->made;
+  pthread_mutex_unlock(&events_lock);
+  return has ? MF_OK : mf__fail(err, MF_ENOMEM, "no memory for more than %d events", made);
+}
+
+static void place_give(event_pool *pool) {
+  pthread_mutex_lock(&events_lock);
+  pool->made--;
+  pthread_mutex_unlock(&events_lock);
+}
+
+static int event_create(const mf__backend *backend, int32_t ordinal, void **out, mf_error *err) {
   mf__scope scope;
-  *out = event_pop(event_pool_of(backend, ordinal));
-  if (*out != NULL) return MF_OK;
   int rc = mf__enter_relaxed(&scope, backend, ordinal, err);
   if (rc != MF_OK) return rc;
   rc = backend->event_create(out, err);
@@ -136,10 +189,24 @@ int mf__event_take(const mf__backend *backend, int32_t ordinal, void **out, mf_e
   return rc;
 }
 
-static void event_destroy(const mf__backend *backend, int32_t ordinal, void *event) {
+int mf__event_take(const mf__backend *backend, int32_t ordinal, void **out, mf_error *err) {
+  event_pool *pool = event_pool_of(backend, ordinal);
+  *out = event_pop(pool);
+  if (*out != NULL) return MF_OK;
+  int rc = place_take(pool, err);
+  if (rc != MF_OK) return rc;
+  rc = event_create(backend, ordinal, out, err);
+  if (rc != MF_OK) place_give(pool);
+  return rc;
+}
+
+/* Destroys kept events beyond the most. Where the device cannot be entered they stay kept. */
+static void events_shrink(const mf__backend *backend, int32_t ordinal, int32_t most) {
+  event_pool *pool = event_pool_of(backend, ordinal);
   mf__scope scope;
+  void *event;
   if (mf__enter_relaxed(&scope, backend, ordinal, NULL) != MF_OK) return;
-  (void)backend->event_destroy(event, NULL);
+  while ((event = event_pop_beyond(pool, most)) != NULL) (void)backend->event_destroy(event, NULL);
   mf__leave(&scope);
 }
 
@@ -148,10 +215,10 @@ void mf__event_give(const mf__backend *backend, int32_t ordinal, void *event) {
   event_pool *pool = event_pool_of(backend, ordinal);
   if (!backend->usable()) return;
   pthread_mutex_lock(&events_lock);
-  const bool kept = pool->count < KEPT_EVENTS;
-  if (kept) pool->events[pool->count++] = event;
+  places_of(pool)[pool->count++] = event;
+  const bool many = pool->count > KEPT_EVENTS;
   pthread_mutex_unlock(&events_lock);
-  if (!kept) event_destroy(backend, ordinal, event);
+  if (many) events_shrink(backend, ordinal, KEPT_EVENTS);
 }
 
 bool mf__events_exist(const mf__backend *backend, int32_t ordinal) {
@@ -163,12 +230,7 @@ bool mf__events_exist(const mf__backend *backend, int32_t ordinal) {
 }
 
 void mf__event_trim(const mf__backend *backend, int32_t ordinal) {
-  event_pool *pool = event_pool_of(backend, ordinal);
-  mf__scope scope;
-  if (!mf__events_exist(backend, ordinal)) return;
-  if (mf__enter_relaxed(&scope, backend, ordinal, NULL) != MF_OK) return;
-  for (void *event = event_pop(pool); event != NULL; event = event_pop(pool)) (void)backend->event_destroy(event, NULL);
-  mf__leave(&scope);
+  if (mf__events_exist(backend, ordinal)) events_shrink(backend, ordinal, 0);
 }
 
 /* Events that were recorded */
