@@ -244,7 +244,7 @@ bool mf__event_done(const mf__backend *backend, int32_t ordinal, void *event) {
   return done;
 }
 
-int mf__event_reach(const mf__backend *backend, int32_t ordinal, void *event, mf_error *err) {
+int mf__event_synchronize(const mf__backend *backend, int32_t ordinal, void *event, mf_error *err) {
   mf__scope scope;
   int rc = mf__enter_relaxed(&scope, backend, ordinal, err);
   if (rc != MF_OK) return rc;
@@ -253,7 +253,7 @@ int mf__event_reach(const mf__backend *backend, int32_t ordinal, void *event, mf
   return rc;
 }
 
-int mf__queue_mark(const mf__queue *q, void **event, uint64_t *name, mf_error *err) {
+int mf__queue_record_event(const mf__queue *q, void **event, uint64_t *name, mf_error *err) {
   const mf_stream stream = named_queue(q).stream;
   mf__scope scope;
   int rc = mf__event_take(q->backend, q->ordinal, event, err);
@@ -280,7 +280,7 @@ static int wait_at(const mf__queue *at, void *event, mf_error *err) {
   return rc;
 }
 
-int mf__queue_follow(const mf__queue *on, int32_t ordinal, void *event, mf_error *err) {
+int mf__queue_wait_event(const mf__queue *on, int32_t ordinal, void *event, mf_error *err) {
   uint64_t id;
   const int rc = mf__capture_of(on, &id, err);
   if (rc != MF_OK) return rc;
@@ -306,7 +306,7 @@ static int query(const mf__queue *q, bool *done, mf_error *err) {
 static int is_done(const mf__queue *q, bool *done, mf_error *err) {
   void *event;
   if (!mf__queue_is_elsewhere(q)) return query(q, done, err);
-  const int rc = mf__queue_mark(q, &event, NULL, err);
+  const int rc = mf__queue_record_event(q, &event, NULL, err);
   if (rc != MF_OK) return rc;
   *done = mf__event_done(q->backend, q->ordinal, event);
   mf__event_give(q->backend, q->ordinal, event);
@@ -335,14 +335,14 @@ static int synchronize(const mf__queue *q, mf_error *err) {
   return rc;
 }
 
-int mf__queue_reach(const mf__queue *q, mf_error *err) {
+int mf__queue_synchronize(const mf__queue *q, mf_error *err) {
   void *event;
   int rc = mf__capture_refuse(q, "the host cannot wait for it", err);
   if (rc != MF_OK) return rc;
   if (!mf__queue_is_elsewhere(q)) return synchronize(q, err);
-  rc = mf__queue_mark(q, &event, NULL, err);
+  rc = mf__queue_record_event(q, &event, NULL, err);
   if (rc != MF_OK) return rc;
-  rc = mf__event_reach(q->backend, q->ordinal, event, err);
+  rc = mf__event_synchronize(q->backend, q->ordinal, event, err);
   mf__event_give(q->backend, q->ordinal, event);
   return rc;
 }
@@ -405,7 +405,7 @@ int mf__queue_wait(const mf__queue *on, const mf__queue *other, mf_error *err) {
 
 static _Atomic uint64_t waits_begun[MF__NBACKENDS][MF__MAX_ORDINALS], waits_ended[MF__NBACKENDS][MF__MAX_ORDINALS];
 
-int mf__device_reach(const mf__backend *backend, int32_t ordinal, mf_error *err) {
+int mf__device_synchronize(const mf__backend *backend, int32_t ordinal, mf_error *err) {
   const uint64_t number = atomic_fetch_add(&waits_begun[backend->index][ordinal], 1) + 1;
   mf__scope scope;
   int rc = mf__enter_relaxed(&scope, backend, ordinal, err);
@@ -435,7 +435,7 @@ static bool is_lost(const mf__backend *backend) {
   return rc != MF_OK && rc != MF_ECAPTURE;
 }
 
-bool mf__queue_gone(const mf__queue *q) {
+bool mf__queue_is_destroyed(const mf__queue *q) {
   mf__scope scope;
   int32_t ordinal;
   if (q->stream <= MF_STREAM_PER_THREAD || mf__enter(&scope, q->backend, q->ordinal, NULL) != MF_OK) return false;
