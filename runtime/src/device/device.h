@@ -68,6 +68,16 @@ int mf__enter_relaxed(mf__scope *s, const mf__backend *backend, int32_t ordinal,
 /* To queue work: refuses the legacy stream while a capture forbids its use. */
 int mf__queue_enter(mf__scope *s, const mf__queue *on, mf_error *err);
 void mf__leave(const mf__scope *s);
+/* One driver call: enters, calls where that went well, and leaves; rc becomes what failed. */
+#define MF__CALL(rc, enter, backend, ordinal, err, call)         \
+  do {                                                           \
+    mf__scope call_scope;                                        \
+    (rc) = enter(&call_scope, (backend), (ordinal), (err));      \
+    if ((rc) == MF_OK) {                                         \
+      (rc) = (call);                                             \
+      mf__leave(&call_scope);                                    \
+    }                                                            \
+  } while (0)
 
 /* The capture that the queue's stream is in; 0: none. Refuses the legacy stream while that may not be used at all. */
 int mf__capture_of(const mf__queue *q, uint64_t *id, mf_error *err);

@@ -69,12 +69,9 @@ static mf__queue named_queue(const mf__queue *q) {
 }
 
 int mf__capture_of(const mf__queue *q, uint64_t *id, mf_error *err) {
-  mf__scope scope;
   *id = 0;
-  int rc = mf__enter(&scope, q->backend, q->ordinal, err);
-  if (rc != MF_OK) return rc;
-  rc = q->backend->stream_capture(q->stream, id, err);
-  mf__leave(&scope);
+  int rc;
+  MF__CALL(rc, mf__enter, q->backend, q->ordinal, err, q->backend->stream_capture(q->stream, id, err));
   return rc;
 }
 
@@ -88,11 +85,8 @@ static int refuse_here(const mf__queue *q, const char *why, mf_error *err) {
 }
 
 int mf__capture_refuse(const mf__queue *q, const char *why, mf_error *err) {
-  mf__scope scope;
-  int rc = mf__enter(&scope, q->backend, q->ordinal, err);
-  if (rc != MF_OK) return rc;
-  rc = refuse_here(q, why, err);
-  mf__leave(&scope);
+  int rc;
+  MF__CALL(rc, mf__enter, q->backend, q->ordinal, err, refuse_here(q, why, err));
   return rc;
 }
 
@@ -181,11 +175,8 @@ static void place_give(event_pool *pool) {
 }
 
 static int event_create(const mf__backend *backend, int32_t ordinal, void **out, mf_error *err) {
-  mf__scope scope;
-  int rc = mf__enter_relaxed(&scope, backend, ordinal, err);
-  if (rc != MF_OK) return rc;
-  rc = backend->event_create(out, err);
-  mf__leave(&scope);
+  int rc;
+  MF__CALL(rc, mf__enter_relaxed, backend, ordinal, err, backend->event_create(out, err));
   return rc;
 }
 
@@ -245,11 +236,8 @@ bool mf__event_done(const mf__backend *backend, int32_t ordinal, void *event) {
 }
 
 int mf__event_synchronize(const mf__backend *backend, int32_t ordinal, void *event, mf_error *err) {
-  mf__scope scope;
-  int rc = mf__enter_relaxed(&scope, backend, ordinal, err);
-  if (rc != MF_OK) return rc;
-  rc = backend->event_synchronize(event, err);
-  mf__leave(&scope);
+  int rc;
+  MF__CALL(rc, mf__enter_relaxed, backend, ordinal, err, backend->event_synchronize(event, err));
   return rc;
 }
 
@@ -272,11 +260,8 @@ int mf__queue_record_event(const mf__queue *q, void **event, uint64_t *name, mf_
 }
 
 static int wait_at(const mf__queue *at, void *event, mf_error *err) {
-  mf__scope scope;
-  int rc = mf__enter(&scope, at->backend, at->ordinal, err);
-  if (rc != MF_OK) return rc;
-  rc = at->backend->event_wait(event, at->stream, err);
-  mf__leave(&scope);
+  int rc;
+  MF__CALL(rc, mf__enter, at->backend, at->ordinal, err, at->backend->event_wait(event, at->stream, err));
   return rc;
 }
 
@@ -294,11 +279,8 @@ int mf__queue_wait_event(const mf__queue *on, int32_t ordinal, void *event, mf_e
 /* What a queue has to do */
 
 static int query(const mf__queue *q, bool *done, mf_error *err) {
-  mf__scope scope;
-  int rc = mf__enter_relaxed(&scope, q->backend, q->ordinal, err);
-  if (rc != MF_OK) return rc;
-  rc = q->backend->stream_query(q->stream, done, err);
-  mf__leave(&scope);
+  int rc;
+  MF__CALL(rc, mf__enter_relaxed, q->backend, q->ordinal, err, q->backend->stream_query(q->stream, done, err));
   return rc;
 }
 
@@ -327,11 +309,8 @@ bool mf__queue_done(const mf__queue *q) {
 }
 
 static int synchronize(const mf__queue *q, mf_error *err) {
-  mf__scope scope;
-  int rc = mf__enter_relaxed(&scope, q->backend, q->ordinal, err);
-  if (rc != MF_OK) return rc;
-  rc = q->backend->stream_synchronize(q->stream, err);
-  mf__leave(&scope);
+  int rc;
+  MF__CALL(rc, mf__enter_relaxed, q->backend, q->ordinal, err, q->backend->stream_synchronize(q->stream, err));
   return rc;
 }
 
@@ -378,11 +357,8 @@ static int check_captures(const mf__queue *on, const mf__queue *other, bool *nee
 }
 
 static int record_at(const mf__queue *at, void *event, mf_error *err) {
-  mf__scope scope;
-  int rc = mf__enter(&scope, at->backend, at->ordinal, err);
-  if (rc != MF_OK) return rc;
-  rc = at->backend->event_record(event, at->stream, err);
-  mf__leave(&scope);
+  int rc;
+  MF__CALL(rc, mf__enter, at->backend, at->ordinal, err, at->backend->event_record(event, at->stream, err));
   return rc;
 }
 
@@ -407,11 +383,8 @@ static _Atomic uint64_t waits_begun[MF__NBACKENDS][MF__MAX_ORDINALS], waits_ende
 
 int mf__device_synchronize(const mf__backend *backend, int32_t ordinal, mf_error *err) {
   const uint64_t number = atomic_fetch_add(&waits_begun[backend->index][ordinal], 1) + 1;
-  mf__scope scope;
-  int rc = mf__enter_relaxed(&scope, backend, ordinal, err);
-  if (rc != MF_OK) return rc;
-  rc = backend->device_synchronize(err);
-  mf__leave(&scope);
+  int rc;
+  MF__CALL(rc, mf__enter_relaxed, backend, ordinal, err, backend->device_synchronize(err));
   _Atomic uint64_t *ended = &waits_ended[backend->index][ordinal];
   uint64_t last = atomic_load(ended);
   while (rc == MF_OK && last < number && !atomic_compare_exchange_weak(ended, &last, number)) {
