@@ -53,9 +53,9 @@ def pytest_runtestloop(session):
         child = os.fork()
         if child == 0:
             os.setsid()
-            judge.send(("child", os.getpid()))
             session.items[:] = [items[name] for name in wanted]
             session.config.pluginmanager.register(Telling())
             return None
+        judge.send(("child", child))
         _, status = os.waitpid(child, 0)
         judge.send(("ended", os.waitstatus_to_exitcode(status)))

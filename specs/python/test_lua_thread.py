@@ -244,6 +244,13 @@ def test_references_may_be_dropped_on_any_thread():
     assert lua.eval("collectgarbage('collect'), collectgarbage('count')")[1] < before + 50
 
 
+def test_a_script_that_gives_objects_back_leaves_the_state_to_other_threads():
+    """The lock is given up while they go, and counts as it did before when they are gone."""
+    lua = mf.Lua()
+    lua.execute("local make, call = ... make() collectgarbage() collectgarbage() call()", object, lambda: None)
+    run_all([lambda: lua.eval("1")])
+
+
 def test_an_iterator_is_shared_by_threads():
     lua = mf.Lua()
     values = iter(lua.table_from(range(1000)).values())
