@@ -149,7 +149,7 @@ static int collect(lua_State *L, void *unused) {
 
 static void collect_after(mf__frame *frame) {
   const aside exception = aside_begin();
-  (void)mf__visit_body(frame, collect, NULL, 0); /* mf__visit_end takes what it may leave */
+  (void)mf__visit_body(frame, collect, NULL, 0); /* mf__visit_end pops what it may leave */
   aside_end(exception);
 }
 
@@ -190,7 +190,6 @@ void mf__visit_fail(mf__frame *frame, int status) {
     if (mf__visit_body(frame, mf__error_to_python, &status, 1) != 0) mf__error_fallback();
     mf__stopped(state); /* a script's __tostring may have run for the text, and was ended */
   }
-  lua_settop(frame->L, frame->top);
   if (status == LUA_ERRMEM) collect_after(frame);
 }
 
