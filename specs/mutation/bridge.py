@@ -151,10 +151,12 @@ class PythonSpecs:
         return self.own.forks
 
     def in_order(self, function, first, seconds):
-        """The names of the specs that reach the function: those that come ${first}, then the quick ones."""
+        """The names of the specs that reach the function, all if it is called when the module is imported: those that
+        come ${first}, then the quick ones."""
         cases, chosen = collections.Counter(), []
         for name in sorted(self.reach, key=self.usual.get):
-            if function in self.reach[name] and (name in first or self.usual[name] <= seconds):
+            reaches = function in self.reach[name] or function in self.at_start
+            if reaches and (name in first or self.usual[name] <= seconds):
                 spec = name.partition("[")[0]
                 cases[spec] += self.usual[name] > LONG_SECONDS and not name.startswith(TOGETHER)
                 if name in first or cases[spec] <= LONG_CASES:

@@ -47,6 +47,13 @@ def test_lua_keeps_python_objects_and_lets_them_go():
     assert gone() is None
 
 
+def test_lua_lets_go_of_the_only_value_that_python_has_dropped():
+    lua = mf.Lua()
+    lua.execute("weak = setmetatable({ debug.getinfo(1, 'f').func }, { __mode = 'v' })")
+    lua.gccollect()
+    assert lua.eval("weak[1]") is None
+
+
 @pytest.mark.parametrize("fails", [False, True])
 def test_objects_go_though_lua_never_calls_python(fails):
     """What Lua's collector has dropped goes with the next call into Lua; none here calls back."""
