@@ -12,11 +12,12 @@ import os
 import time
 from multiprocessing.connection import Connection
 
-import moonferry.luajit  # noqa: F401
 import numpy  # noqa: F401
 import pytest
 import torch  # noqa: F401
 import tvm_ffi  # noqa: F401
+
+import moonferry.luajit  # noqa: F401
 
 judge = Connection(int(os.environ["MUTANT_JUDGE"]))
 with open(os.environ["MUTANT_REACHED"], "r+b") as file:
