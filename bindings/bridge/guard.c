@@ -10,7 +10,7 @@
 
 _Thread_local mf__frame *mf__top;
 
-static void push_frame(mf__frame *frame, lua_State *L, mf__kit *kit) {
+static void push_frame(mf__frame *frame, lua_State *L, mf__kit *kit, int is_visit) {
   frame->below = mf__top;
   frame->L = L;
   frame->kit = kit;
@@ -18,7 +18,7 @@ static void push_frame(mf__frame *frame, lua_State *L, mf__kit *kit) {
   frame->thread = NULL;
   frame->nesting = 0;
   frame->count = 0;
-  frame->is_visit = 0;
+  frame->is_visit = is_visit;
   atomic_signal_fence(memory_order_release); /* a handler of a signal reads the frames */
   mf__top = frame;
 }
@@ -36,7 +36,6 @@ void mf__let_go(PyObject *object) {
 
 /* Gives back what a body holds that returned or raised. */
 static void let_all_go(mf__frame *frame) {
-  frame->nesting = 0;
   while (frame->count > 0) mf__let_go(frame->held[--frame->count]);
 }
 
@@ -58,7 +57,6 @@ static PyGILState_STATE take_gil(mf__frame *below) {
 static int rest_of_quick(lua_State *L, void *data) {
   if (data == NULL) return mf__raise(L);
   mf__key_to_lua(L, mf__hold(L, data));
-  mf__drop();
   return 1;
 }
 
@@ -84,7 +82,7 @@ __attribute__((noinline)) static int enter(lua_State *L, mf__kit *kit, mf__quick
   int lent = below != NULL && below->thread != NULL;
   PyGILState_STATE gil = take_gil(below);
   mf__frame frame;
-  push_frame(&frame, L, kit);
+  push_frame(&frame, L, kit, 0);
   mf__state_arrive(kit->state, L);
   mf__refs_drain();
   int status = 0;
@@ -151,7 +149,7 @@ static int collect(lua_State *L, void *unused) {
 
 static void collect_after(mf__frame *frame) {
   const aside exception = aside_begin();
-  if (mf__visit_body(frame, collect, NULL, 0) != 0) lua_settop(frame->L, frame->top);
+  (void)mf__visit_body(frame, collect, NULL, 0); /* mf__visit_end pops what it may leave */
   aside_end(exception);
 }
 
@@ -174,8 +172,7 @@ lua_State *mf__visit_begin(mf__kit *kit, mf__frame *frame) {
     Py_DECREF((PyObject *)state);
     return NULL;
   }
-  push_frame(frame, L, kit);
-  frame->is_visit = 1;
+  push_frame(frame, L, kit, 1);
   frame->top = lua_gettop(L);
   /* What Python has dropped may be all that stands between the limit and what this visit needs. */
   if (mf__state_is_short(state)) {
@@ -187,12 +184,12 @@ lua_State *mf__visit_begin(mf__kit *kit, mf__frame *frame) {
 
 void mf__visit_fail(mf__frame *frame, int status) {
   mf__state *state = frame->state;
+  frame->nesting = 0; /* the error's value may be a table */
   let_all_go(frame);
   if (!mf__stopped(state)) {
     if (mf__visit_body(frame, mf__error_to_python, &status, 1) != 0) mf__error_fallback();
     mf__stopped(state); /* a script's __tostring may have run for the text, and was ended */
   }
-  lua_settop(frame->L, frame->top);
   if (status == LUA_ERRMEM) collect_after(frame);
 }
 
