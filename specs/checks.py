@@ -106,7 +106,7 @@ def checks(named_commands):
 def lint():
     package = str(BUILD / "dev" / "python")
     python_files = ["bindings", "specs", "examples", "lua", *expected.python_programs()]
-    names = ["matrix", "environments.py", "verdict.py", "report.py", "support.py"]
+    names = ["matrix", "entries.py", "environments.py", "rule.py", "verdict.py", "report.py", "support.py"]
     tools = [ROOT / "specs" / "exchange" / name for name in names]
     lua_files = ["lua", "specs/lua", "examples", "specs/bench", "specs/exchange", "specs/seams"]
     env = tests_of("dev", "python.test_")[0].env

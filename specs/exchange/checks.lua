@@ -1,11 +1,13 @@
 -- What one cell of the matrix is put through: an array x of library A, tensor t of Moonferry's, array y of library B.
 --
 -- A check returns what it saw, as a table of words for the report. What must never be, whatever the libraries can and
--- cannot do, is an entry in cell.faults: other bytes, a flag lost by Moonferry, a leak. Must not know: any library.
+-- cannot do, is an entry in cell.faults: other bytes, a flag lost by Moonferry, a leak. cell.unaligned has the names of
+-- the arrays that lay at an address that is no multiple of 64: that is chance, and rule.py asks for it. Must not know:
+-- any library.
 local mf = require "moonferry"
 local py = require "moonferry.python"
 local ffi = require "ffi"
-local collect = require("trial").collect
+local trial = require "trial"
 
 local checks = {}
 
@@ -38,23 +40,12 @@ checks.LAYOUTS = {
   { "rank 12", { 1, 2, 1, 1, 2, 1, 1, 1, 1, 1, 1, 3 }, function(t) return t end, "a" },
 }
 
--- The first line of an error, which is the exception, without the place in Lua, and without a function in C++. MXNet's
--- errors begin with a traceback, and the last line says what is the matter.
-local function reason(message)
-  local text = tostring(message):gsub("%s+$", "")
-  if text:find("Traceback", 1, true) then
-    text = text:match "[^\n]*$"
-  end
-  local first = (text:match("^[^\n]*") or text):gsub("^%S+%.lua:%d+: ", ""):gsub("/%S+%.cc:%d+ .-%) ", "", 1)
-  return #first > 240 and first:sub(1, 237) .. "..." or first
-end
-
 local function try(f, ...)
   local ok, value = pcall(f, ...)
   if ok then
     return value
   end
-  return nil, reason(value)
+  return nil, trial.reason(value)
 end
 
 local function make(library, dtype, shape)
@@ -66,6 +57,13 @@ end
 
 local function address(t)
   return tonumber(ffi.cast("intptr_t", t._dl.data))
+end
+
+-- Notes that an array lies where some libraries take none; of a dtype or a layout, or which of two.
+local function note_address(cell, name, t)
+  if address(t) % ALIGNMENT ~= 0 then
+    cell.unaligned[#cell.unaligned + 1] = name
+  end
 end
 
 -- x of `library`, t of it, and the bytes of both; or nil and what is in the way.
@@ -128,9 +126,14 @@ end
 --- Whether memory is shared, by its address and by writing on each side and reading on the other. Where B refuses, the
 --- later checks look at what B does with Moonferry's copies.
 function checks.sharing(cell, A, B)
-  local seen = checks.shared(cell, A, B, { source(A, "float32", SHAPE) })
+  local from = { source(A, "float32", SHAPE) }
+  if from[1] then
+    note_address(cell, "first", from[1])
+  end
+  local seen = checks.shared(cell, A, B, from)
   local t, why, x, bytes = source(A, "float32", SHAPE, true)
   if t and address(t) % ALIGNMENT ~= 0 then
+    note_address(cell, "second", t)
     local other = checks.shared(cell, A, B, { t, why, x, bytes })
     seen.unaligned = other.kind ~= seen.kind and other or nil
   end
@@ -203,6 +206,7 @@ function checks.dtypes(cell, A, B)
     if both and not t then
       seen[dtype] = A.name .. " -> Moonferry: " .. why
     elseif both then
+      note_address(cell, dtype, t)
       local y, refused = try(B.take, t, dtype)
       if y == nil then
         seen[dtype] = "Moonferry -> " .. B.name .. ": " .. refused
@@ -228,8 +232,9 @@ local function laid_out(cell, A, layout)
   local theirs = A.views[name] and try(A.views[name], x)
   local made = theirs and try(A.give, theirs, "float32", theirs.shape)
   if made then
+    local at = place(A, theirs, "float32", theirs.shape) -- before it is read: PaddlePaddle's contiguous() moves it
     same(cell, name .. " of " .. A.name, wanted, A, theirs, "float32")
-    return made, place(A, theirs, "float32", theirs.shape) ~= address(made) and A.name, wanted
+    return made, at ~= address(made) and A.name, wanted
   end
   return view(t), place(A, x, "float32", shape) ~= address(t) and A.name, wanted
 end
@@ -244,11 +249,11 @@ local function taken(cell, B, t, name, wanted)
   if y == nil then
     return nil, why
   end
+  local shared = place(B, y, "float32", t.shape) == address(t) -- before it is read, which may move it
   same(cell, name, wanted, B, y, "float32")
   if name == "empty" then
     return "taken"
   end
-  local shared = place(B, y, "float32", t.shape) == address(t)
   return shared and "zero-copy" or "copied by " .. (B.copies and "Moonferry" or B.name)
 end
 
@@ -261,6 +266,7 @@ function checks.layouts(cell, A, B)
     if not t then
       seen[name] = A.name .. ": " .. why
     else
+      note_address(cell, name, t)
       local word, refused = taken(cell, B, t, name, wanted)
       seen[name] = word == "zero-copy" and why and "copied by " .. why or word
       if not word then
@@ -309,7 +315,7 @@ end
 
 --- Who goes first does not matter, nothing is left, and many rounds leave nothing either.
 function checks.lifetime(cell, A, B)
-  collect()
+  trial.collect()
   local before = mf.ledger()
   for _, first in ipairs { "source", "sink" } do
     local t, why, x, bytes = source(A, "float32", SHAPE)
@@ -320,18 +326,18 @@ function checks.lifetime(cell, A, B)
     if first == "source" then
       x = nil -- luacheck: ignore 311
       t:close()
-      collect()
+      trial.collect()
       local _ = refill(A, B)
       same(cell, "lifetime: source dropped first", bytes, B, y, "float32")
     else
       y = nil -- luacheck: ignore 311
       t:close()
-      collect()
+      trial.collect()
       local _ = refill(A, B)
       same(cell, "lifetime: sink dropped first", bytes, A, x, "float32")
     end
   end
-  collect()
+  trial.collect()
   for what, count in pairs(mf.ledger()) do
     if count ~= before[what] then
       cell.fault("lifetime: %d more %s alive than before", count - before[what], what)
@@ -382,6 +388,6 @@ function checks.time(_, A, B)
   return { python = math.floor(inside + 0.5), lua = math.floor(best + 0.5) }
 end
 
-checks.SHAPE, checks.try, checks.source, checks.laid_out, checks.collect = SHAPE, try, source, laid_out, collect
+checks.SHAPE, checks.try, checks.source, checks.laid_out = SHAPE, try, source, laid_out
 
 return checks

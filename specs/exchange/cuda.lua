@@ -8,6 +8,9 @@
 --   fill(x, value, stream), read(x, stream)    work on that stream; read waits for that stream alone
 --   pointer(x), seen(x)          where it lies, and shape and strides (in elements; nil: compact)
 --
+-- What a library lacks and takes is said as in host.lua. Moonferry gives the same bytes under each dtype, so that a
+-- library refuses those that it lacks.
+--
 -- `driver` is the driver itself (specs/python/gpu/driver_abi.py): its memset and its copy stand in for kernels, which
 -- a simulated driver does not run. Must not know: what is done with it all (device_checks.lua).
 local BY_DRIVER = {
@@ -73,7 +76,8 @@ def read(x, stream):
     give = "moonferry.from_dlpack(x)", take = "take(t, stream)", fill = "device_memset(x, value, 64, stream)",
     read = "read(x, stream)", pointer = "x.device_ctypes_pointer.value",
     seen = "(x.shape, tuple(s // x.dtype.itemsize for s in x.strides))",
-    note = "by __cuda_array_interface__ both ways; it waits on the host" },
+    note = "by __cuda_array_interface__ both ways; it waits on the host",
+    lacks = { "bfloat16", "float8" }, takes = { readonly = "lost" } },
 
   { name = "Warp", module = "warp", package = "warp-lang",
     setup = [[
@@ -108,5 +112,9 @@ def take(t, stream):
     take = "take(t, stream)", fill = by_driver("fill", "x.ptr", "stream.cuda_stream"),
     read = by_driver("read", "x.ptr", "stream.cuda_stream"), pointer = "x.ptr",
     seen = "(x.shape, tuple(s // warp.types.type_size_in_bytes(x.dtype) for s in x.strides))",
-    note = "over memory that cuda.core allocated; its own allocator needs more than a simulated driver has" },
+    note = "over memory that cuda.core allocated; its own allocator needs more than a simulated driver has",
+    lacks = { "complex", "float8" },
+    takes = { readonly = "refused: the tensor is read-only, which this struct cannot say",
+      scalar = "refused: list assignment index out of range",
+      ["rank 12"] = "refused: the maximum number of dimensions is 4" } },
 }

@@ -7,6 +7,7 @@ package.path = (arg[0]:match("^(.*)/[^/]*$") or ".") .. "/?.lua;" .. package.pat
 local json = require "json"
 local library = require "library"
 local py = require "moonferry.python"
+local trial = require "trial"
 
 local segment = py.import("multiprocessing.shared_memory").SharedMemory(arg[2])
 -- Whoever made the segment removes it, so Python's own keeper of segments must not.
@@ -42,10 +43,7 @@ end
 
 function verbs.drop()
   y = nil
-  collectgarbage()
-  collectgarbage()
-  py.collect()
-  py.import("gc").collect()
+  trial.collect()
   return { alive = moonferry.ledger().tensors }
 end
 
@@ -57,8 +55,7 @@ for line in io.lines() do
     words[#words + 1] = word
   end
   local ok, answer = pcall(verbs[words[1]], unpack(words, 2))
-  local fault = tostring(answer):match("^[^\n]*"):gsub("^%S+%.lua:%d+: ", "")
-  print("matrix: " .. json(ok and answer or { error = fault }))
+  print("matrix: " .. json(ok and answer or { error = trial.reason(answer) }))
   io.stdout:flush()
 end
 segment:close()

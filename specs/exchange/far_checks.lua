@@ -4,6 +4,7 @@
 -- Must not know: any library.
 local py = require "moonferry.python"
 local checks = require "checks"
+local trial = require "trial"
 
 local SIZE = 2 ^ 20
 local SHAPE, try = checks.SHAPE, checks.try
@@ -50,8 +51,9 @@ function far.open(entry, command)
     return py.import("moonferry").frombuffer(shared.buf, dtype, count):reshape(shape), count
   end
 
-  --- Copies t into the shared memory, gives it to the library, and returns the tensor there.
-  function B.take(t, dtype)
+  --- Copies t into the shared memory, gives it to the library as what it is, and returns the tensor there.
+  function B.take(t)
+    local dtype = tostring(t.dtype)
     local room, count = B.room(dtype, t.shape)
     room:copy(t)
     B.ask("take", dtype, count, unpack(t.shape))
@@ -66,7 +68,7 @@ function far.open(entry, command)
   function B.close()
     child.stdin:close()
     child:wait()
-    checks.collect()
+    trial.collect()
     shared:close()
     shared:unlink()
   end
@@ -85,7 +87,7 @@ function far.sharing(cell, A, B)
   if not t then
     return { kind = "refused", by = A.name, why = why }
   end
-  local room, refused = try(B.take, t, "float32")
+  local room, refused = try(B.take, t)
   if not room then
     return { kind = "refused", by = B.name, why = refused }
   end
@@ -119,7 +121,7 @@ function far.dtypes(cell, A, B)
   for _, dtype in ipairs(checks.DTYPES) do
     local t, _, x, bytes = checks.source(A, dtype, checks.MANY)
     if t and x ~= "none" and not (A.limits[dtype] or B.limits[dtype]) then
-      local room, refused = try(B.take, t, dtype)
+      local room, refused = try(B.take, t)
       seen[dtype] = arrived(B, room, refused, bytes)
       if not seen[dtype] then
         cell.fault("%s: other bits", dtype)
@@ -137,7 +139,7 @@ function far.layouts(cell, A, B)
     local t, why, wanted = checks.laid_out(cell, A, layout)
     local room, refused
     if t then
-      room, refused = try(B.take, t, "float32")
+      room, refused = try(B.take, t)
     end
     seen[layout[1]] = not t and A.name .. ": " .. why or room and "copied into shared memory" or "refused: " .. refused
     if room and not B.sees(wanted) then
@@ -155,17 +157,17 @@ end
 
 --- The source goes first, then the sink; neither process keeps anything.
 function far.lifetime(cell, A, B)
-  checks.collect()
+  trial.collect()
   local before = py.get(B.ask "drop", "alive") -- Numba keeps arguments of functions that it could not compile
   local t, why, x, bytes = checks.source(A, "float32", SHAPE) -- luacheck: ignore 231
-  local room = t and try(B.take, t, "float32")
+  local room = t and try(B.take, t)
   if not room then
     return { word = "nothing to see", why = why }
   end
   x = nil -- luacheck: ignore 311
   t:close()
   room:close()
-  checks.collect()
+  trial.collect()
   if not B.sees(bytes) then
     cell.fault("lifetime: the source went first and the bytes with it")
   end
@@ -179,13 +181,13 @@ end
 --- Nanoseconds from an array of A to one of B, the question and the answer through pipes included.
 function far.time(_, A, B)
   local t = checks.source(A, "float32", SHAPE)
-  if not t or not try(B.take, t, "float32") then
+  if not t or not try(B.take, t) then
     return {}
   end
   local clock, best = py.import("time").perf_counter, math.huge
   for _ = 1, 200 do
     local begun = clock()
-    local u = B.take(t, "float32")
+    local u = B.take(t)
     best = math.min(best, (clock() - begun) * 1e9)
     u:close()
   end

@@ -40,8 +40,8 @@ end
 
 local function run(checks, name, A, B)
   say { begin = name }
-  local seen, faults = trial.run(checks[name], A, B)
-  say { done = name, seen = seen or {}, faults = #faults > 0 and faults or nil }
+  local seen, faults, unaligned = trial.run(checks[name], A, B)
+  say { done = name, seen = seen or {}, faults = #faults > 0 and faults or nil, unaligned = unaligned }
 end
 
 say { begin = "import" }

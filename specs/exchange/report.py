@@ -1,5 +1,5 @@
-"""Makes the table and the picture of what the matrix found: matrix.json, matrix.md and matrix.png, in build/matrix/ or,
-when they are published, in docs/.
+"""Makes the table and the picture of what the matrix found: matrix.md and matrix.png, in build/matrix/ with the whole
+run as matrix.json, or, when they are published, in docs/ without it.
 
 Responsible for words and colours. Must not know how a cell is run.
 """
@@ -242,10 +242,11 @@ What becomes of an array of the library on the left, given to Moonferry and from
 
 {kinds}
 
-`make matrix` runs every cell and makes this page, `matrix.json` and the picture in `build/matrix/whole/`, in about a
-quarter of an hour; it fails if a cell is worse than in the `matrix.json` that is committed. `make matrix PUBLISH=1`
-puts them here. `make matrix ONLY="NumPy JAX"` runs a part, into `build/matrix/part/`. `make test` runs the part that
-needs no environments of its own, and the simulated devices.
+`make matrix` runs every cell and makes this page and the picture in `build/matrix/whole/`, in about a quarter of an
+hour; `make matrix PUBLISH=1` puts them here. It fails if a cell is not what follows from the entries of its two
+libraries, be it worse or better. `make matrix SHARE=0.15` runs Moonferry's row and column and that part of the other
+cells, which each commit draws anew; `make matrix ONLY="NumPy JAX"` runs the cells between these, both into
+`build/matrix/part/`. `make test` runs the part that needs no environments of its own, and the simulated devices.
 
 Each cell is a process of its own, and LuaJIT runs it (`specs/exchange/pair.lua`). It looks at
 
@@ -265,8 +266,10 @@ race that the simulated driver reports is a fault.
 ## Adding a library
 
 A library is one entry in the list of `specs/exchange/host.lua` (`cuda.lua` and `rocm.lua` for devices): what it is
-called, how it is imported, and as Python expressions how it makes an array, takes a tensor and reads its elements. The
-comment at the top of that file lists the fields. ONNX Runtime's entry, all of it:
+called, how it is imported, as Python expressions how it makes an array, takes a tensor and reads its elements, and what
+is odd about it: which dtypes it lacks, which layouts it copies or refuses, whether it heeds read-only. What an entry
+does not say is that all is kept and nothing copied. The comment at the top of that file lists the fields, and
+`specs/exchange/rule.py` derives each cell from them. ONNX Runtime's entry, all of it:
 
 ```lua
 {onnx}```
@@ -274,7 +277,7 @@ comment at the top of that file lists the fields. ONNX Runtime's entry, all of i
 If `.venv` has not got it, its line goes into `specs/exchange/environments/host.txt`; if it cannot live with what is
 there, it gets a file of its own beside that one and a line in `WANTS` of `specs/exchange/environments.py`, and its
 cells with libraries of other environments go through a second process. Then
-`make matrix ONLY="'ONNX Runtime' Moonferry NumPy"` says what it does.
+`make matrix ONLY="'ONNX Runtime' Moonferry NumPy"` says what it does, and where its entry says something else.
 """
 
 
@@ -289,7 +292,7 @@ def entry_text(name):
     """An entry of host.lua as it stands there."""
     text = (ROOT / "specs" / "exchange" / "host.lua").read_text()
     begin = text.index(f'  {{ name = "{name}"')
-    return text[begin : text.index(" },\n", begin) + 4]
+    return text[begin : text.index(" },\n\n", begin) + 4]
 
 
 def kinds_in_words(cells):
@@ -332,13 +335,15 @@ def markdown(result):
 
 
 def write(result, folder):
-    """The three files. In docs/ they are published: the README says how many cells there are of each kind."""
+    """The page, the picture and what they are made of. Published in docs/ are the first two, and the README says how
+    many cells there are of each kind."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "matrix.json").write_text(json.dumps(result, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
     (folder / "matrix.md").write_text(markdown(result))
     draw(result, folder / "matrix.png")
     if folder == DOCS:
         README.write_text(with_counts(README.read_text(), result["cells"]))
+    else:
+        (folder / "matrix.json").write_text(json.dumps(result, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

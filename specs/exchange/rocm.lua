@@ -24,5 +24,6 @@ def take(t, stream):
     stream = "cupy.cuda.Stream(non_blocking=True)", handle = "stream.ptr", make = "make(value, stream)",
     give = "give(x, stream)", take = "take(t, stream)", fill = "x.data.memset_async(value, 64, stream)",
     read = "x.get(stream=stream).tobytes()", pointer = "x.data.ptr",
-    seen = "(x.shape, tuple(s // x.dtype.itemsize for s in x.strides))" },
+    seen = "(x.shape, tuple(s // x.dtype.itemsize for s in x.strides))",
+    lacks = { "float8" }, takes = { readonly = "lost" } },
 }

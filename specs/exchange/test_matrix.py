@@ -1,14 +1,32 @@
-"""The matrix's tools: what is worse than the committed run, and that the pages say what was run."""
+"""The matrix's tools: what follows from two entries, that a cell which says otherwise is noticed, and that the pages
+say what is expected."""
 
 import copy
-import json
 import re
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
 
+import entries
 import pytest
 import report
+import rule
 import verdict
 from environments import HERE, ROOT
 
+ENTRIES = [entry for table in entries.TABLES for entry in entries.libraries(table)]
+BY_NAME = {(entry["table"], entry["name"]): entry for entry in ENTRIES}
+PAIRS = [(a, b) for a in ENTRIES for b in ENTRIES if a["table"] == b["table"]]
+# Chance put all arrays at multiples of 64, or none.
+ALIGNED, UNALIGNED = {}, {"sharing": ["first", "second"], "dtypes": rule.DTYPES, "layouts": rule.LAYOUTS}
+
+
+def library(name, **odd):
+    """An entry of which nothing is odd but what is named."""
+    plain = {"table": "host", "env": "", "module": name, "note": "", "host": False, "writes": True, "falls_back": False}
+    return {**plain, "name": name, "lacks": [], "gives": {}, "takes": {}, "brings": {}, "limits": {}, "grows": {}} | odd
+
+
+# What a run finds between two libraries of which nothing is odd, as checks.lua says it.
 CELL = {
     "table": "host",
     "from": "A",
@@ -16,11 +34,14 @@ CELL = {
     "kind": "zero-copy",
     "faults": [],
     "died": {},
+    "unaligned": {"sharing": ["second"]},
     "checks": {
-        "sharing": {"kind": "zero-copy"},
-        "dtypes": {"bool": "same bits", "int8": "refused"},
-        "layouts": {"c": "zero-copy", "empty": "taken", "sliced": "copied by B"},
-        "readonly": {"word": "kept"},
+        "sharing": {"kind": "zero-copy", "written": "A, Moonferry, Moonferry, B"},
+        "dtypes": dict.fromkeys(rule.DTYPES, "same bits"),
+        "layouts": {**dict.fromkeys(rule.LAYOUTS, "zero-copy"), "empty": "taken"},
+        "readonly": {"word": "kept", "why": "it is read-only"},
+        "lifetime": {"word": "nothing left", "rounds": 10000},
+        "time": {"python": 300},
     },
 }
 
@@ -36,74 +57,217 @@ def changed(**changes):
     return cell
 
 
+def differences(cell, a=None, b=None):
+    return list(verdict.differences(cell, a or library("A"), b or library("B")))
+
+
+def test_nothing_odd_is_what_is_expected_of_an_entry_that_says_nothing():
+    assert differences(CELL) == []
+    assert differences(changed(checks__time={"python": 10**9})) == []
+
+
 @pytest.mark.parametrize(
     "changes, said",
     [
-        ({"kind": "copied"}, "was zero-copy, is copied"),
-        ({"kind": "refused"}, "was zero-copy, is refused"),
-        ({"kind": "fault"}, "was zero-copy, is fault"),
-        ({"checks__dtypes": {}}, "bool: was same bits, is not tried"),
-        ({"checks__dtypes__bool": "other bits"}, "bool: was same bits, is other bits"),
-        ({"checks__layouts__c": "copied by B"}, "c: was zero-copy, is copied by B"),
-        ({"checks__layouts__sliced": "refused: no"}, "sliced: was copied by B, is refused: no"),
-        ({"checks__readonly": {"word": "lost by B"}}, "read-only: was kept, is lost by B"),
+        ({"checks__sharing__kind": "copied"}, "sharing: found 'copied', expected 'zero-copy' by takes of B, which"),
+        ({"checks__sharing__written": "A"}, "written: found 'A', expected 'A, Moonferry, Moonferry, B' by write of"),
+        ({"unaligned": {}}, "alignment: found '64', expected 'any' by gives of A, which says nothing of 'unaligned'"),
+        ({"checks__dtypes__bool": "other bits"}, "dtype bool: found 'other bits', expected 'same bits' by takes of B"),
+        ({"checks__dtypes__bool": "Moonferry -> B: no"}, "dtype bool: found 'refused by B' (no), expected 'same bits'"),
+        ({"checks__dtypes__float7": "same bits"}, "dtype float7: found 'same bits', expected 'nothing' by rule.py"),
+        ({"checks__layouts__c": "teleported"}, "layout c: found 'teleported', expected 'zero-copy' by takes of B"),
+        ({"checks__layouts__heap": "zero-copy"}, "layout heap: found 'zero-copy', expected 'nothing' by rule.py"),
+        ({"checks__readonly__word": "lost by B"}, "read-only: found 'lost by B' (it is read-only), expected 'kept'"),
+        ({"checks__lifetime__word": "it leaks"}, "lifetime: found 'it leaks', expected 'nothing left' by grows of A"),
     ],
 )
-def test_what_is_worse(changes, said):
-    assert list(verdict.fallen(CELL, changed(**changes))) == [said]
+def test_another_word_is_noticed(changes, said):
+    [found] = differences(changed(**changes))
+    assert found.startswith(said)
+
+
+def test_a_dtype_that_was_not_tried_is_noticed():
+    cell = changed()
+    del cell["checks"]["dtypes"]["int8"]
+    [found] = differences(cell)
+    assert found.startswith("dtype int8: found 'not tried', expected 'same bits'")
 
 
 @pytest.mark.parametrize(
-    "changes",
+    "odd, said",
     [
-        {},
-        {"kind": "missing"},
-        {"checks__dtypes__int8": "same bits"},
-        {"checks__layouts__sliced": "zero-copy"},
-        {"checks__time": {"python": 10**9}},
+        (
+            {"takes": {"sliced": "copied"}},
+            ["layout sliced: found 'zero-copy', expected 'copied by B' by takes['sliced']"],
+        ),
+        ({"takes": {"c": "copied"}}, ["layout c:", "read-only:", "sharing:", "written:"]),
+        ({"takes": {"float8": "refused"}}, [f"dtype {name}:" for name in sorted(rule.GROUPS["float8"])]),
+        (
+            {"takes": {"readonly": "lost"}},
+            ["read-only: found 'kept' (it is read-only), expected 'lost by B' by takes["],
+        ),
+        ({"takes": {"readonly": "refused"}}, ["layout zero:", "read-only: found 'kept'"]),
+        (
+            {"takes": {"writable": "locked"}},
+            ["written: found 'A, Moonferry, Moonferry, B', expected 'A, Moonferry, Mo"],
+        ),
+        ({"takes": {"unaligned": "copied"}}, ["sharing, unaligned: found 'the same', expected 'copied by B' by takes"]),
+        ({"lacks": ["int8"]}, ["dtype int8: found 'same bits', expected 'not tried' by lacks of B"]),
+        (
+            {"limits": {"fortran": "no axes"}},
+            ["layout fortran: found 'zero-copy', expected 'refused by B, copy taken'"],
+        ),
+        ({"writes": False}, ["read-only: found 'kept'", "written:"]),
     ],
 )
-def test_what_is_not_worse(changes):
-    assert list(verdict.fallen(CELL, changed(**changes))) == []
+def test_a_cell_that_is_better_than_a_wrong_trait_is_noticed(odd, said):
+    found = differences(CELL, b=library("B", **odd))
+    assert len(found) == len(said)
+    assert all(text.startswith(beginning) for text, beginning in zip(found, said))
 
 
-def test_a_cell_that_is_worse_is_named(monkeypatch, capsys):
-    monkeypatch.setattr(verdict, "committed", lambda: {("host", "A", "B"): CELL})
-    assert verdict.judge([changed(kind="copied", checks__sharing={"why": "it is Sunday"})], {}) == 1
+def test_the_reason_of_a_refusal_is_asked_for():
+    cell = changed(checks__layouts__sliced="refused: it is Sunday; Moonferry's copy: taken")
+    strict, loose = (library("B", takes={"sliced": word}) for word in ("refused: no strides", "refused"))
+    [said] = differences(cell, b=strict)
+    assert said.startswith(
+        "layout sliced: found 'refused by B, copy taken' with the reason 'it is Sunday', expected 'no"
+    )
+    assert differences(cell, b=loose) == []
+    assert "copy refused" in differences(changed(checks__layouts__sliced="refused: no"), b=loose)[0]
+
+
+def test_a_source_that_is_read_only_is_copied_on_request_where_the_sink_refuses_that():
+    words = rule.expected(library("A", gives={"readonly": "always"}), library("B", takes={"readonly": "refused"}), {})
+    assert words["sharing"].word == "copied on request by B" and words["read-only"].word == "a copy"
+    assert {words[f"layout {name}"].word for name in rule.LAYOUTS} == {"copied by Moonferry", "taken"}
+
+
+def test_of_two_processes_each_word_is_of_shared_memory():
+    a, b = library("A", env="one", gives={"bool": "refused"}), library("B", env="two", lacks=["complex"])
+    words = rule.expected(a, b, {})
+    assert words["sharing"].word == "second process" and words["layout negative"].word == "copied into shared memory"
+    assert words["dtype complex64"].word == "refused by B" and words["dtype bool"].word == "not tried"
+
+
+def test_an_address_that_no_sink_can_take_changes_what_is_expected():
+    b = library("B", takes={"unaligned": "refused: not aligned"})
+    words = rule.expected(library("A"), b, {"dtypes": ["int8"], "layouts": ["scalar", "empty"]})
+    assert words["dtype int8"].word == "refused by B" and words["dtype int16"].word == "same bits"
+    assert words["layout scalar"][:2] == ("refused by B, copy taken", "not aligned")
+    assert words["layout empty"].word == "taken"
+
+
+@pytest.mark.parametrize(
+    "odd, said",
+    [
+        ({"takes": {"slicd": "copied"}}, "A: takes: nothing is called 'slicd'; a dtype, a layout or one of ["),
+        (
+            {"takes": {"sliced": "copies"}},
+            "A: takes['sliced'] is 'copies'; one of ['copied', 'kept', 'refused'] expected",
+        ),
+        ({"gives": {"readonly": "lost"}}, "A: gives['readonly'] is 'lost'; one of ['always', 'kept'] expected"),
+        ({"takes": {"dtype": "kept"}}, "A: takes: nothing is called 'dtype'"),
+        ({"brings": {"B": {"bool": "yes"}}}, "A: brings['B']['bool'] is 'yes'; one of"),
+        ({"lacks": ["float9"]}, "A: lacks 'float9', which is no dtype"),
+        ({"falls_back": "yes"}, "A: falls_back is 'yes'; true or false expected"),
+    ],
+)
+def test_an_entry_with_a_word_that_has_no_meaning_is_refused(odd, said):
+    with pytest.raises(ValueError) as error:
+        rule.check([library("A", **odd)])
+    assert str(error.value).startswith(said)
+
+
+def words_of(a, b, unaligned):
+    return [(word, text) for word, text, _ in rule.expected(a, b, unaligned).values()]
+
+
+def matters(entry, traits):
+    """Whether a cell of a library would be another if its entry had these traits."""
+    changed = {**entry, **traits}
+    return any(
+        words_of(*pair, where) != words_of(*(changed if e is entry else e for e in pair), where)
+        for pair in PAIRS
+        if entry in pair
+        for where in (ALIGNED, UNALIGNED)
+    )
+
+
+def without(said, name):
+    """A field of an entry that does not say this."""
+    if isinstance(said, dict):
+        return {other: word for other, word in said.items() if other != name}
+    return [other for other in said if other != name]
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: f"{entry['table']}-{entry['name']}")
+def test_each_trait_of_an_entry_changes_a_word_of_a_cell(entry):
+    rule.check([entry])
+    for field in ("lacks", "gives", "takes", "brings", "limits", "grows"):
+        for name in entry[field]:
+            assert matters(entry, {field: without(entry[field], name)}), f"{field}[{name!r}] of {entry['name']}"
+    assert not entry["falls_back"] or matters(entry, {"falls_back": False}), f"falls_back of {entry['name']}"
+
+
+def test_a_cell_that_is_otherwise_is_named(capsys):
+    assert verdict.judge([changed(checks__sharing__kind="copied")], [library("A"), library("B")], {}) == 1
     said = capsys.readouterr().out
-    assert "not ok host: A -> B: was zero-copy, is copied; it is Sunday" in said
+    assert "not ok host: A -> B: sharing: found 'copied', expected 'zero-copy' by takes of B" in said
     assert "0 passed, 1 failed, 0 skipped" in said
 
 
+def test_a_fault_and_an_ended_process_are_failures(capsys):
+    cells = [changed(kind="fault", faults=["other bytes"]), changed(kind="crash", died={"layouts": "SIGSEGV"})]
+    assert verdict.judge(cells, [library("A"), library("B")], {}) == 1
+    said = capsys.readouterr().out
+    assert "not ok host: A -> B: fault: other bytes" in said and "not ok host: A -> B: crash: layouts: SIGSEGV" in said
+
+
 def test_a_cell_that_is_missing_is_a_skip_with_its_reason(capsys):
-    assert verdict.judge([changed(kind="missing", missing="no network")], {}) == 0
+    assert verdict.judge([changed(kind="missing", missing="no network")], [], {}) == 0
     assert "skip 1 cells (A -> B): no network" in capsys.readouterr().out
 
 
 def test_a_cell_that_is_missing_is_a_failure_of_a_strict_run_but_for_its_time(capsys):
-    assert verdict.judge([changed(kind="missing", missing=f"{verdict.NO_TURN} within 3 s")], {}, strict=True) == 0
-    assert verdict.judge([changed(kind="missing", missing="no network")], {}, strict=True) == 1
+    assert verdict.judge([changed(kind="missing", missing=f"{verdict.NO_TURN} within 3 s")], [], {}, strict=True) == 0
+    assert verdict.judge([changed(kind="missing", missing="no network")], [], {}, strict=True) == 1
     said = capsys.readouterr().out
     assert "not ok host: A -> B: missing: no network" in said and "0 passed, 1 failed, 0 skipped" in said
 
 
-def test_two_ranks_that_fail_are_a_failure(monkeypatch, capsys):
-    monkeypatch.setattr(verdict, "committed", dict)
-    assert verdict.judge([CELL], {"mpi4py, two ranks": "it ended with 1"}) == 1
+def test_two_ranks_that_fail_are_a_failure(capsys):
+    assert verdict.judge([CELL], [library("A"), library("B")], {"mpi4py, two ranks": "it ended with 1"}) == 1
     said = capsys.readouterr().out
     assert "not ok mpi4py, two ranks: it ended with 1\n1 passed, 1 failed, 0 skipped\n" in said
 
 
-def test_the_pages_say_what_was_run():
-    result = json.loads((ROOT / "docs" / "matrix.json").read_text())
-    readme = report.README.read_text()
-    assert (ROOT / "docs" / "matrix.md").read_text() == report.markdown(result)
-    assert report.with_counts(readme, result["cells"]) == readme
-    assert report.entry_text("ONNX Runtime") in readme
+def drawn(monkeypatch, seed, share):
+    loader = SourceFileLoader("matrix_program", str(HERE / "matrix"))
+    program = module_from_spec(spec_from_loader("matrix_program", loader))
+    loader.exec_module(program)
+    monkeypatch.setenv("MOONFERRY_SPEC_SEED", seed)
+    return [(a["table"], a["name"], b["name"]) for a, b in program.drawn(ENTRIES, share)]
 
 
-def test_the_committed_run_has_no_fault():
-    assert [c for c in verdict.committed().values() if c["kind"] in ("fault", "crash", "missing")] == []
+def test_a_share_has_all_cells_of_moonferry_and_others_in_each_commit(monkeypatch, capsys):
+    ours = {(a["table"], a["name"], b["name"]) for a, b in PAIRS if "Moonferry" in (a["name"], b["name"])}
+    one, other = (drawn(monkeypatch, seed, 0.15) for seed in ("2", "4"))
+    assert drawn(monkeypatch, "2", 0.15) == one and set(one) != set(other) and len(set(one)) == len(one)
+    assert ours == set(one) & set(drawn(monkeypatch, "2", 0)) and len(one) == len(ours) + round(
+        0.15 * (len(PAIRS) - len(ours))
+    )
+    assert "seed 2 draws " in capsys.readouterr().out
+    assert len(drawn(monkeypatch, "2", 1)) == len(drawn(monkeypatch, "2", None)) == len(PAIRS)
+
+
+def test_the_pages_say_what_is_expected():
+    cells = [{"kind": rule.expected(a, b, ALIGNED)["sharing"].word.split(" by ")[0]} for a, b in PAIRS]
+    readme, page = report.README.read_text(), (ROOT / "docs" / "matrix.md").read_text()
+    assert report.with_counts(readme, cells) == readme
+    assert f"\n{report.counts(cells)}.\n" in page
+    for text in (readme, page):
+        assert report.entry_text("ONNX Runtime") in text
 
 
 @pytest.mark.parametrize("path", sorted(HERE.glob("environments/*.txt")), ids=lambda path: path.stem)

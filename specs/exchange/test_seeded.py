@@ -16,5 +16,5 @@ def test_each_seeded_mistake_is_noticed_and_no_other():
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert len(lines) == 18
+    assert len(lines) == 19
     assert not [line for line in lines if not line.startswith("ok ")]

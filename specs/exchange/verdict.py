@@ -1,50 +1,77 @@
-"""Whether a run of the matrix is worse than the one that is committed.
+"""Whether a run of the matrix is what the entries of the libraries say.
 
-Responsible for what counts as worse, cell by cell, and for saying it. Must not know how cells are run or shown. Times
-are not looked at: they differ from machine to machine.
+Responsible for reading a cell's words, for comparing them with those that rule.py derives, and for saying what differs.
+A cell that does better than its entries say fails as well, so that these stay true. Must not know how cells are run or
+shown, nor why a word is expected. Times are not looked at: they differ from machine to machine.
 """
 
-import json
-import subprocess
+import re
 
-from environments import ROOT
+import rule
 
-# From the best to the worst. "missing" is what this machine could not try, and says nothing of Moonferry.
-KINDS = ["zero-copy", "copied", "second process", "copied on request", "refused", "crash", "fault"]
 # How the reason begins of a cell for which the time was not enough.
 NO_TURN = "it was not its turn"
-LAYOUTS = ["zero-copy", "taken", "copied", "refused"]
 
 
-def committed():
-    """The cells of docs/matrix.json at HEAD by table and ends; of the file itself where there is no git."""
-    asked = subprocess.run(["git", "show", "HEAD:docs/matrix.json"], cwd=ROOT, capture_output=True, text=True)
-    text = asked.stdout if asked.returncode == 0 else (ROOT / "docs" / "matrix.json").read_text()
-    return {(c["table"], c["from"], c["to"]): c for c in json.loads(text)["cells"]}
+def sharing_words(seen, unaligned, is_near):
+    def word_of(part):
+        return f"{part['kind']} by {part['by']}" if part.get("by") else part["kind"]
+
+    yield "sharing", (word_of(seen), seen.get("why", ""))
+    if is_near:
+        other = seen.get("unaligned")
+        yield "sharing, unaligned", (word_of(other), other.get("why", "")) if other else ("the same", "")
+        yield "alignment", ("any" if "second" in unaligned else "64", "")
+    if "written" in seen:
+        yield "written", (seen["written"], "")
 
 
-def rank(words, order):
-    """The place of the word that the text begins with; of no known word the last but one, a refusal's reason."""
-    return next((i for i, word in enumerate(order) if words.startswith(word)), len(order) - 1)
+def dtype_word(words, a, b):
+    """A dtype's word and reason, with who refused."""
+    for end, beginning in ((a, f"{a} -> Moonferry: "), (b, f"Moonferry -> {b}: ")):
+        if words.startswith(beginning):
+            return f"refused by {end}", words.removeprefix(beginning)
+    if words.startswith(f"{b}: "):
+        return f"unreadable by {b}", words.removeprefix(f"{b}: ")
+    return words, ""
 
 
-def fallen(before, now):
-    """What is worse in one cell now than before, in words."""
-    if "missing" in (before["kind"], now["kind"]):
-        return
-    if KINDS.index(now["kind"]) > KINDS.index(before["kind"]):
-        yield f"was {before['kind']}, is {now['kind']}"
-        return
-    old, new = before["checks"], now["checks"]
-    for dtype, words in old.get("dtypes", {}).items():
-        if words == "same bits" and new.get("dtypes", {}).get(dtype) != words:
-            yield f"{dtype}: was {words}, is {new.get('dtypes', {}).get(dtype, 'not tried')}"
-    for layout, words in old.get("layouts", {}).items():
-        seen = new.get("layouts", {}).get(layout, "refused: not tried")
-        if rank(seen, LAYOUTS) > rank(words, LAYOUTS):
-            yield f"{layout}: was {words}, is {seen}"
-    if old.get("readonly", {}).get("word") == "kept" and new.get("readonly", {}).get("word", "").startswith("lost"):
-        yield f"read-only: was kept, is {new['readonly']['word']}"
+def layout_word(words, a, b):
+    """A layout's word and reason, with who refused, and whether Moonferry's copy was taken."""
+    if words.startswith(f"{a}: "):
+        return f"refused by {a}", words.removeprefix(f"{a}: ")
+    refused = re.fullmatch("refused: (.*?)(; Moonferry's copy: (.*))?", words, re.DOTALL)
+    if refused:
+        return f"refused by {b}, copy {'taken' if refused[3] == 'taken' else 'refused'}", refused[1]
+    return words, ""
+
+
+def found(cell, a, b):
+    """Each word of a cell, with the reason beside it, under the names of rule.expected."""
+    checks, ends = cell["checks"], (cell["from"], cell["to"])
+    is_near = cell["table"] == "host" and not rule.are_far(a, b)
+    unaligned = cell["unaligned"].get("sharing", [])
+    words = dict(sharing_words(checks["sharing"], unaligned, is_near))
+    for name in {*rule.DTYPES, *checks["dtypes"]}:
+        words[f"dtype {name}"] = dtype_word(checks["dtypes"].get(name, "not tried"), *ends)
+    for name in {*rule.LAYOUTS, *checks["layouts"]}:
+        words[f"layout {name}"] = layout_word(checks["layouts"].get(name, "not tried"), *ends)
+    words["read-only"] = (checks["readonly"]["word"], checks["readonly"].get("why", ""))
+    words["lifetime"] = (checks["lifetime"]["word"], "")
+    return words
+
+
+def differences(cell, a, b):
+    """What a cell says that its entries do not, or the other way round: the check, both words, and the trait."""
+    wanted, seen = rule.expected(a, b, cell["unaligned"]), found(cell, a, b)
+    for name in sorted({*wanted, *seen}):
+        word, why = seen.get(name, ("nothing", ""))
+        want = wanted.get(name, rule.Word("nothing", "", "rule.py, which knows no such check"))
+        if word != want.word:
+            reason = f" ({why})" if why else ""
+            yield f"{name}: found {word!r}{reason}, expected {want.word!r} by {want.because}"
+        elif want.text not in why:
+            yield f"{name}: found {word!r} with the reason {why!r}, expected {want.text!r} in it by {want.because}"
 
 
 def reasons(cell):
@@ -53,27 +80,26 @@ def reasons(cell):
     return "; ".join(text for text in said if text)
 
 
-def failures(cells, strict):
-    """Each cell that fails a run, with why: Moonferry at fault, a process ended, or less than what is committed. In a
-    strict run a library that cannot be had fails its cells, too."""
-    before = committed()
+def failures(cells, entries, strict):
+    """Each cell that fails a run, with why: Moonferry at fault, a process ended, or other words than the entries have.
+    In a strict run a library that cannot be had fails its cells, too."""
+    by_name = {(entry["table"], entry["name"]): entry for entry in entries}
     for cell in cells:
-        if strict and cell["kind"] == "missing" and not cell["missing"].startswith(NO_TURN):
-            yield cell, f"missing: {cell['missing']}"
-            continue
-        where = (cell["table"], cell["from"], cell["to"])
-        if cell["kind"] in ("fault", "crash"):
+        if cell["kind"] == "missing":
+            if strict and not cell["missing"].startswith(NO_TURN):
+                yield cell, f"missing: {cell['missing']}"
+        elif cell["kind"] in ("fault", "crash"):
             yield cell, f"{cell['kind']}: {reasons(cell)}"
-        elif where in before:
-            worse = list(fallen(before[where], cell))
-            if worse:
-                yield cell, "; ".join(filter(None, [*worse, reasons(cell)]))
+        else:
+            a, b = (by_name[cell["table"], cell[end]] for end in ("from", "to"))
+            if other := list(differences(cell, a, b)):
+                yield cell, "; ".join(other)
 
 
-def judge(cells, broken, strict=False):
+def judge(cells, entries, broken, strict=False):
     """Prints what failed and what could not be tried, and returns the exit status. `broken` is what failed beside the
     cells: name -> why."""
-    bad = list(failures(cells, strict))
+    bad = list(failures(cells, entries, strict))
     for cell, why in bad:
         print(f"not ok {cell['table']}: {cell['from']} -> {cell['to']}: {why[:900]}")
     for name, why in broken.items():
