@@ -10,7 +10,7 @@ static mf__entered before;
 
 static int begin(void **state) {
   (void)state;
-  sim_reset();
+  sim_ask_reset();
   OK(gpu->enter(0, &before, &err));
   return 0;
 }
@@ -20,7 +20,7 @@ static int end(void **state) {
   OK(gpu->device_synchronize(&err));
   gpu->leave(&before);
   gpu->device_forget(0); /* with the streams that the backend itself has */
-  sim_clean();
+  expect_clean_driver();
   return 0;
 }
 
@@ -198,11 +198,11 @@ static void a_fill_that_fails_in_part_is_told(void **state) {
   for (int i = 1; i <= SLICES; i++) {
     char rule[64];
     snprintf(rule, sizeof rule, "%s@%d:999:once", IS_HIP ? "hipMemset2DAsync" : "cuMemsetD2D8Async", i);
-    sim_reset();
-    sim_fail(rule);
+    sim_ask_reset();
+    sim_ask_fail(rule);
     FAILS(gpu->fill(&job, 1, 1, MF_STREAM_DEFAULT, &err), MF_EDRIVER);
   }
-  sim_reset();
+  sim_ask_reset();
   OK(gpu->stream_synchronize(MF_STREAM_DEFAULT, &err));
   give(MF__PINNED, host, MF_STREAM_DEFAULT);
 }
@@ -231,17 +231,17 @@ static void what_is_no_stream_is_refused(void **state) {
   int32_t ordinal;
   (void)state;
   for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
-    sim_reset();
+    sim_ask_reset();
     FAILS(gpu->stream_device(none[i], &ordinal, &err), MF_EINVAL);
     SAYS("1, 2 or a stream's handle expected");
-    assert_int_equal(sim_calls(NULL), 0); /* for a driver may read what it points to */
+    assert_int_equal(sim_ask_calls(NULL), 0); /* for a driver may read what it points to */
   }
   if (!simulated()) return; /* a real driver may read what a dead handle points to */
   const mf_stream s = stream();
   OK(gpu->stream_destroy(s, &err));
   FAILS(gpu->stream_device(s, &ordinal, &err), MF_EINVAL);
   SAYS("no living stream");
-  sim_reset();
+  sim_ask_reset();
 }
 
 static void events_order_streams(void **state) {
@@ -278,14 +278,9 @@ static void events_order_streams(void **state) {
 }
 
 static void peers_exchange_bytes(void **state) {
-  int32_t n = 0;
   mf__entered inner;
   (void)state;
-  OK(gpu->device_count(&n, &err));
-  if (n < 2) {
-    print_message("skipped: there is one device\n");
-    skip();
-  }
+  needs_devices(2);
   char *host = take(MF__PINNED, MF_STREAM_DEFAULT), *near = take(MF__DEVICE, MF_STREAM_DEFAULT);
   mf__block_copy job = flat(near, NULL, NBYTES);
   OK(gpu->fill(&job, 3, 1, MF_STREAM_DEFAULT, &err));
@@ -309,24 +304,20 @@ static void peers_exchange_bytes(void **state) {
 #if !IS_HIP
 /* A copy between devices needs both contexts; one that cannot be had is told. */
 static void a_peer_without_a_context_is_told(void **state) {
-  int32_t n = 0;
   (void)state;
-  OK(gpu->device_count(&n, &err));
-  if (n < 2 || !simulated()) {
-    print_message("skipped: it takes two simulated devices\n");
-    skip();
-  }
+  needs_simulator();
+  needs_devices(2);
   char *near = take(MF__DEVICE, MF_STREAM_DEFAULT);
   gpu->device_forget(1);
   for (int i = 0; i < 2; i++) {
     const mf__block_copy job = flat(near, near + NBYTES / 2, NBYTES / 2);
-    sim_reset();
-    sim_fail("cuDevicePrimaryCtxRetain:999:once");
+    sim_ask_reset();
+    sim_ask_fail("cuDevicePrimaryCtxRetain:999:once");
     FAILS(gpu->copy_peer(&job, i, 1 - i, MF_STREAM_DEFAULT, &err), MF_EDRIVER);
     assert_string_equal(err.call, "cuDevicePrimaryCtxRetain");
-    assert_int_equal(sim_calls("cuMemcpyPeerAsync"), 0);
+    assert_int_equal(sim_ask_calls("cuMemcpyPeerAsync"), 0);
   }
-  sim_reset();
+  sim_ask_reset();
   give(MF__DEVICE, near, MF_STREAM_DEFAULT);
   OK(gpu->stream_synchronize(MF_STREAM_DEFAULT, &err));
 }
@@ -345,8 +336,8 @@ static int forget(void **state) {
   (void)state;
   OK(gpu->device_count(&n, &err));
   for (int32_t i = 0; i < n; i++) gpu->device_forget(i);
-  assert_int_equal(sim_left("pools"), 0);
-  assert_int_equal(sim_left("retains"), 0);
+  assert_int_equal(sim_ask_left("pools"), 0);
+  assert_int_equal(sim_ask_left("retains"), 0);
   return 0;
 }
 

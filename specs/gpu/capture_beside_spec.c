@@ -41,7 +41,7 @@ static void each_operation(bool warm) {
       job j = {.which = which};
       run(&j);
       assert_int_equal(j.rc, MF_OK);
-      use(MF_STREAM_DEFAULT);
+      use_stream(0, MF_STREAM_DEFAULT);
     } else {
       trim_all();
     }

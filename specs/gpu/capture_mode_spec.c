@@ -49,7 +49,7 @@ static void what_a_capture_forbids_is_called_that(void **state) {
   FAILS(gpu->stream_capture(s, &id, &err), MF_ECAPTURE);
   SAYS("broken");
   assert_int_not_equal(capture_end(s), 0);
-  sim_reset();
+  sim_ask_reset();
   capture_start(s, CAPTURE_GLOBAL);
   OK(gpu->capture_relax(true, &err));
   OK(gpu->capture_relax(true, &err));
@@ -61,7 +61,7 @@ static void what_a_capture_forbids_is_called_that(void **state) {
   OK(gpu->capture_relax(false, &err));
   FAILS(gpu->memory_alloc(MF__PINNED, NBYTES, s, &p, &err), MF_ECAPTURE);
   (void)capture_end(s);
-  sim_reset();
+  sim_ask_reset();
   OK(gpu->memory_alloc(MF__PINNED, NBYTES, s, &p, &err));
   OK(gpu->memory_free(MF__PINNED, p, s, &err));
   OK(gpu->stream_destroy(s, &err));
@@ -81,19 +81,19 @@ static void a_mode_that_stayed_is_given_back_later(void **state) {
   for (int always = 0; always < 2; always++) {
     const char *name = IS_HIP ? "hipThreadExchangeStreamCaptureMode" : "cuThreadExchangeStreamCaptureMode";
     char rule[96];
-    sim_reset();
+    sim_ask_reset();
     snprintf(rule, sizeof rule, "%s@2:999:%s", name, always ? "on" : "once");
-    sim_fail(rule);
+    sim_ask_fail(rule);
     OK(gpu->capture_relax(true, &err));
     FAILS(gpu->capture_relax(false, &err), MF_EDRIVER);
-    sim_reset();
+    sim_ask_reset();
     if (always) OK(gpu->capture_relax(true, &err));
     if (always) OK(gpu->capture_relax(false, &err));
     capture_start(s, CAPTURE_GLOBAL);
     FAILS(gpu->memory_alloc(MF__PINNED, NBYTES, s, &p, &err), MF_ECAPTURE); /* as in the mode that was */
     (void)capture_end(s);
   }
-  sim_reset();
+  sim_ask_reset();
   OK(gpu->stream_destroy(s, &err));
   gpu->leave(&before);
 }
@@ -117,7 +117,7 @@ static void the_legacy_stream_answers_for_blocking_ones(void **state) {
   OK(gpu->stream_capture((mf_stream)(intptr_t)blocking, &id, &err));
   assert_int_not_equal(id, 0);
   assert_int_equal(capture_end((mf_stream)(intptr_t)blocking), 0);
-  sim_reset();
+  sim_ask_reset();
   OK(gpu->stream_destroy((mf_stream)(intptr_t)blocking, &err));
   gpu->leave(&before);
 }
@@ -155,17 +155,17 @@ static void forgetting_a_device_breaks_no_capture(void **state) {
   void *const here = driver_current();
   capture_start(s, CAPTURE_GLOBAL);
   for (size_t i = 0; i < sizeof rules / sizeof *rules && simulated(); i++) {
-    sim_reset();
-    sim_fail(rules[i]);
+    sim_ask_reset();
+    sim_ask_fail(rules[i]);
     gpu->device_forget(0);
-    assert_int_equal(sim_faults(), 1);
-    sim_reset();
-    assert_int_equal(sim_left("pools"), 1);
+    assert_int_equal(sim_ask_faults(), 1);
+    sim_ask_reset();
+    assert_int_equal(sim_ask_left("pools"), 1);
     assert_true(mf__device_used(gpu, 0));
     assert_ptr_equal(driver_current(), here);
   }
   gpu->device_forget(0);
-  assert_int_equal(sim_left("pools"), 0);
+  assert_int_equal(sim_ask_left("pools"), 0);
   assert_false(mf__device_used(gpu, 0));
   assert_ptr_equal(driver_current(), here);
   assert_int_equal(capture_end(s), 0);
@@ -179,10 +179,10 @@ static void a_stream_of_ours_that_cannot_be_ended_leaves_no_error(void **state) 
   needs_devices(1);
   needs_simulator();
   make_what_is_forgotten();
-  sim_reset();
-  sim_fail("hipStreamDestroy:999,hipMemPoolDestroy:999");
+  sim_ask_reset();
+  sim_ask_fail("hipStreamDestroy:999,hipMemPoolDestroy:999");
   gpu->device_forget(0);
-  assert_int_equal(sim_faults(), 2);
+  assert_int_equal(sim_ask_faults(), 2);
   assert_int_equal(driver_last_error(), 0);
 }
 #endif

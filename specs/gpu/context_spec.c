@@ -53,7 +53,7 @@ static void the_callers_context_stays(void **state) {
   assert_ptr_equal(driver_current(), elsewhere);
   come_back();
   assert_ptr_equal(driver_current(), at_first);
-  assert_int_equal(sim_left("contexts"), 0);
+  assert_int_equal(sim_ask_left("contexts"), 0);
 }
 
 /* Where the device is already current, nothing is pushed and nothing set. */
@@ -62,10 +62,10 @@ static void what_is_current_is_not_made_so(void **state) {
   (void)state;
   needs_devices(1);
   OK(gpu->enter(0, &outer, &err));
-  sim_reset();
+  sim_ask_reset();
   OK(gpu->enter(0, &inner, &err));
   gpu->leave(&inner);
-  assert_int_equal(sim_calls(NULL), simulated() ? 1 : 0);
+  assert_int_equal(sim_ask_calls(NULL), simulated() ? 1 : 0);
   gpu->leave(&outer);
 }
 
@@ -80,10 +80,10 @@ static void a_failure_does_not_move_the_caller(void **state) {
   needs_simulator();
   void *const elsewhere = go_elsewhere();
   for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
-    sim_reset();
-    sim_fail(rules[i]);
+    sim_ask_reset();
+    sim_ask_fail(rules[i]);
     if (gpu->enter(0, &before, &err) == MF_OK) gpu->leave(&before);
-    sim_reset();
+    sim_ask_reset();
     if (driver_current() != elsewhere) fail_msg("%s moved the caller", rules[i]);
     assert_int_equal(driver_last_error(), 0);
     OK(gpu->enter(0, &before, &err));
@@ -91,7 +91,7 @@ static void a_failure_does_not_move_the_caller(void **state) {
     assert_ptr_equal(driver_current(), elsewhere);
   }
   come_back();
-  assert_int_equal(sim_left("contexts"), 0);
+  assert_int_equal(sim_ask_left("contexts"), 0);
 }
 
 #if IS_HIP
@@ -136,10 +136,10 @@ static void a_stream_of_another_context_is_refused(void **state) {
   assert_int_equal(create(&context, 0, 0), 0);
   assert_int_equal(new_stream(&foreign, 1), 0);
   OK(gpu->enter(0, &before, &err));
-  const int64_t retained = sim_left("retains");
+  const int64_t retained = sim_ask_left("retains");
   FAILS(gpu->stream_device((mf_stream)(intptr_t)foreign, &ordinal, &err), MF_EINVAL);
   SAYS("not a device's primary");
-  assert_int_equal(sim_left("retains"), retained); /* no context was made to compare with */
+  assert_int_equal(sim_ask_left("retains"), retained); /* no context was made to compare with */
   gpu->leave(&before);
   assert_ptr_equal(driver_current(), context);
   assert_int_equal(driver_call("cuStreamDestroy_v2", foreign), 0);
@@ -171,10 +171,10 @@ static void the_current_device_is_the_callers(void **state) {
     OK(gpu->device_current(&ordinal, &err));
     assert_int_equal(ordinal, i);
     for (size_t k = 0; k < sizeof rules / sizeof *rules && simulated(); k++) {
-      sim_reset();
-      sim_fail(rules[k]);
+      sim_ask_reset();
+      sim_ask_fail(rules[k]);
       FAILS(gpu->device_current(&ordinal, &err), MF_EDRIVER);
-      sim_reset();
+      sim_ask_reset();
     }
     assert_int_equal(driver_call("cuCtxDestroy_v2", context), 0);
   }
@@ -186,11 +186,11 @@ static void a_failure_without_words_is_told_all_the_same(void **state) {
   needs_devices(1);
   needs_simulator();
   OK(gpu->enter(0, &before, &err));
-  sim_fail("cuGetErrorString:999:once,cuStreamSynchronize:999:once");
+  sim_ask_fail("cuGetErrorString:999:once,cuStreamSynchronize:999:once");
   FAILS(gpu->stream_synchronize(MF_STREAM_DEFAULT, &err), MF_EDRIVER);
   SAYS("cuStreamSynchronize answered 999: unknown to this driver");
-  assert_int_equal(sim_faults(), 2);
-  sim_reset();
+  assert_int_equal(sim_ask_faults(), 2);
+  sim_ask_reset();
   gpu->leave(&before);
 }
 
@@ -210,33 +210,33 @@ static void the_context_is_restored_whatever_was_done(void **state) {
   void *popped;
   (void)state;
   needs_devices(2);
+  needs_simulator();
   *(void **)&at = driver_symbol("sim_at");
-  if (at == NULL) skip();
   OK(gpu->enter(0, &before, &err));
   pushed = driver_current();
   gpu->leave(&before);
   void *const elsewhere = go_elsewhere();
-  const int64_t depth = sim_left("contexts");
+  const int64_t depth = sim_ask_left("contexts");
   for (pushes = 0; pushes <= 2; pushes++) {
-    sim_reset();
-    sim_fail("cuCtxPushCurrent:999:once");
+    sim_ask_reset();
+    sim_ask_fail("cuCtxPushCurrent:999:once");
     assert_int_equal(at("cuCtxGetCurrent", 2, push_once_more, NULL), 0);
     FAILS(gpu->enter(0, &before, &err), MF_EDRIVER);
     (void)at(NULL, 0, NULL, NULL);
     assert_ptr_equal(driver_current(), elsewhere);
     if (pushes == 2) assert_int_equal(driver_call("cuCtxPopCurrent_v2", &popped), 0);
-    assert_int_equal(sim_left("contexts"), depth);
-    sim_reset();
+    assert_int_equal(sim_ask_left("contexts"), depth);
+    sim_ask_reset();
     OK(gpu->enter(0, &before, &err));
-    sim_fail("cuCtxPopCurrent:999:once");
+    sim_ask_fail("cuCtxPopCurrent:999:once");
     assert_int_equal(at("cuCtxGetCurrent", 1, push_once_more, NULL), 0);
     gpu->leave(&before);
     (void)at(NULL, 0, NULL, NULL);
     assert_ptr_equal(driver_current(), elsewhere);
     if (pushes == 2) assert_int_equal(driver_call("cuCtxPopCurrent_v2", &popped), 0);
-    assert_int_equal(sim_left("contexts"), depth);
+    assert_int_equal(sim_ask_left("contexts"), depth);
   }
-  sim_reset();
+  sim_ask_reset();
   come_back();
 }
 #endif

@@ -206,14 +206,14 @@ static void padded_elements_where_places_repeat(void **state) {
 
 static void one_large(place at, const char *dtype, const int64_t *shape, bool turned) {
   int64_t other_shape[] = {shape[1], shape[0]};
-  mf_tensor *host = random_host(dtype, 2, shape), *from = host, *to, *back = create(CPU, dtype, 2, shape);
+  mf_tensor *host = random_host(dtype, 2, shape), *from = host, *to, *back = create_shaped(CPU, dtype, 2, shape);
   mf_tensor *back_view = back;
   if (turned) {
     OK(mf_tensor_permute(host, NULL, 0, &from, &err));
     OK(mf_tensor_permute(back, NULL, 0, &back_view, &err));
   }
   use_any_stream();
-  to = create(at, dtype, 2, turned ? other_shape : shape);
+  to = create_shaped(at, dtype, 2, turned ? other_shape : shape);
   OK(mf_tensor_copy(to, from, &err));
   memset(mf_tensor_dltensor(host)->data, 0, 4096); /* it was read: this changes nothing */
   use_any_stream();
@@ -243,7 +243,7 @@ static void large_copies_in_turn_on_two_streams(void **state) {
   for (uint64_t seed = 0; seed < 4; seed++) {
     sim_ask_seed(seed);
     random_state = seed_of(seed);
-    mf_tensor *there = create(GPU0, "float32", 2, shape), *back = create(CPU, "float32", 2, shape);
+    mf_tensor *there = create_shaped(GPU0, "float32", 2, shape), *back = create_shaped(CPU, "float32", 2, shape);
     for (int round = 0; round < 4; round++) {
       mf_tensor *host = random_host("float32", 2, shape);
       use_stream(0, streams[0][1]);
@@ -334,7 +334,7 @@ static void expect_half_bytes(mf_tensor *whole, unsigned first, unsigned second)
 static void write_three_of_four(mf_tensor *whole, mf_tensor *part) {
   const mf_scalar four = {.kind = MF_KIND_UINT, .u = 4}, ten = {.kind = MF_KIND_UINT, .u = 10};
   int64_t three[] = {3};
-  mf_tensor *src = create(CPU, "uint4", 1, three);
+  mf_tensor *src = create_shaped(CPU, "uint4", 1, three);
   memset(mf_tensor_dltensor(src)->data, 0x77, 2);
   OK(mf_tensor_fill(whole, &ten, &err));
   OK(mf_tensor_copy(part, src, &err));
@@ -352,7 +352,7 @@ static void the_half_byte_beside_a_view_stays(void **state) {
   for (place at = PINNED; at < NPLACES; at++) {
     mf_tensor *part;
     if (!have(at)) continue;
-    mf_tensor *whole = create(at, "uint4", 1, four);
+    mf_tensor *whole = create_shaped(at, "uint4", 1, four);
     OK(mf_tensor_index(whole, items, 1, &part, &err));
     write_three_of_four(whole, part);
     DLTensor view = *mf_tensor_dltensor(whole);
@@ -374,7 +374,7 @@ static void elements_of_a_gpu_are_not_read_by_the_host(void **state) {
   mf_scalar value;
   int32_t equal;
   (void)state;
-  mf_tensor *t = create(at, "int32", 1, shape), *u = create(at, "float32", 1, shape);
+  mf_tensor *t = create_shaped(at, "int32", 1, shape), *u = create_shaped(at, "float32", 1, shape);
   OK(mf_device_format(&device, name, sizeof name, &err));
   (void)snprintf(said, sizeof said, "the elements are on %s;", name);
   REFUSED(mf_tensor_get(t, coords, 1, &value, &err), MF_EDEVICE, said);
@@ -393,7 +393,7 @@ static void shared_memory_is_read_when_it_is_written(void **state) {
     mf_scalar value;
     if (!have(at)) continue;
     sim_ask_seed(0);
-    mf_tensor *gpu = create(GPU0, "int32", 1, shape), *t = create(at, "int32", 1, shape);
+    mf_tensor *gpu = create_shaped(GPU0, "int32", 1, shape), *t = create_shaped(at, "int32", 1, shape);
     const mf_scalar seven = {.kind = MF_KIND_INT, .i = 7}, eight = {.kind = MF_KIND_INT, .i = 8};
     OK(mf_tensor_fill(gpu, &seven, &err));
     OK(mf_tensor_copy(t, gpu, &err));
@@ -411,19 +411,19 @@ static void shared_memory_is_read_when_it_is_written(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test_setup_teardown(any_layout_anywhere_to_any_layout_anywhere, setup, teardown),
-      cmocka_unit_test_setup_teardown(overlapping_views_as_if_read_first, setup, teardown),
-      cmocka_unit_test_setup_teardown(where_places_repeat_the_last_stays, setup, teardown),
-      cmocka_unit_test_setup_teardown(clones_stay_on_their_device, setup, teardown),
-      cmocka_unit_test_setup_teardown(padded_elements_in_another_order, setup, teardown),
-      cmocka_unit_test_setup_teardown(padded_elements_where_places_repeat, setup, teardown),
-      cmocka_unit_test_setup_teardown(large_copies_of_pageable_memory, setup, teardown),
-      cmocka_unit_test_setup_teardown(large_copies_in_turn_on_two_streams, setup, teardown),
-      cmocka_unit_test_setup_teardown(large_copies_of_strided_memory, setup, teardown),
-      cmocka_unit_test_setup_teardown(fills_of_any_layout, setup, teardown),
-      cmocka_unit_test_setup_teardown(the_half_byte_beside_a_view_stays, setup, teardown),
-      cmocka_unit_test_setup_teardown(elements_of_a_gpu_are_not_read_by_the_host, setup, teardown),
-      cmocka_unit_test_setup_teardown(shared_memory_is_read_when_it_is_written, setup, teardown),
+      WITH_STREAMS(any_layout_anywhere_to_any_layout_anywhere),
+      WITH_STREAMS(overlapping_views_as_if_read_first),
+      WITH_STREAMS(where_places_repeat_the_last_stays),
+      WITH_STREAMS(clones_stay_on_their_device),
+      WITH_STREAMS(padded_elements_in_another_order),
+      WITH_STREAMS(padded_elements_where_places_repeat),
+      WITH_STREAMS(large_copies_of_pageable_memory),
+      WITH_STREAMS(large_copies_in_turn_on_two_streams),
+      WITH_STREAMS(large_copies_of_strided_memory),
+      WITH_STREAMS(fills_of_any_layout),
+      WITH_STREAMS(the_half_byte_beside_a_view_stays),
+      WITH_STREAMS(elements_of_a_gpu_are_not_read_by_the_host),
+      WITH_STREAMS(shared_memory_is_read_when_it_is_written),
   };
-  return other_open() ? cmocka_run_group_tests(tests, NULL, NULL) : 77;
+  return RUN(tests);
 }

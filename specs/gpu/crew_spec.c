@@ -92,15 +92,15 @@ int FUNCTION(pthread_cond_wait)(pthread_cond_t *changed, pthread_mutex_t *lock) 
   return real(changed, lock);
 }
 
-static int begin(void **state) {
+static int begin_timed(void **state) {
   alarm(HANGS_SECONDS);
-  return setup(state);
+  return begin_with_streams(state);
 }
 
-static int end(void **state) {
+static int end_timed(void **state) {
   watching = false;
   alarm(0);
-  return teardown(state);
+  return end_with_streams(state);
 }
 
 static void copy_with(int helpers, mf_tensor *to, mf_tensor *from) {
@@ -123,8 +123,8 @@ static void copy_with(int helpers, mf_tensor *to, mf_tensor *from) {
 }
 
 static void to_the_device_and_back(int helpers, const int64_t *shape) {
-  mf_tensor *from = random_host("uint8", 1, shape), *back = create(CPU, "uint8", 1, shape);
-  mf_tensor *there = create(GPU0, "uint8", 1, shape);
+  mf_tensor *from = random_host("uint8", 1, shape), *back = create_shaped(CPU, "uint8", 1, shape);
+  mf_tensor *there = create_shaped(GPU0, "uint8", 1, shape);
   copy_with(helpers, there, from);
   copy_with(helpers, back, there);
   same_bytes(back, from, "there and back");
@@ -142,7 +142,7 @@ static void none_is_left_at_the_size_where_they_begin(void **state) {
   (void)state;
   for (int64_t more = -1; more <= 1; more++) {
     const int64_t shape[] = {(16 << 20) + more};
-    mf_tensor *from = random_host("uint8", 1, shape), *there = create(GPU0, "uint8", 1, shape);
+    mf_tensor *from = random_host("uint8", 1, shape), *there = create_shaped(GPU0, "uint8", 1, shape);
     startable = CORES;
     started = joined = 0;
     watching = true;
@@ -199,8 +199,8 @@ static void close_memory(mf_tensor *t) {
 
 static void a_fault_of_the_programs_memory_is_the_programs_to_handle(void **state) {
   const struct sigaction ours = {.sa_sigaction = open_at_fault, .sa_flags = SA_SIGINFO | SA_NODEFER};
-  mf_tensor *from = random_host("uint8", 1, large), *back = create(CPU, "uint8", 1, large);
-  mf_tensor *there = create(GPU0, "uint8", 1, large);
+  mf_tensor *from = random_host("uint8", 1, large), *back = create_shaped(CPU, "uint8", 1, large);
+  mf_tensor *there = create_shaped(GPU0, "uint8", 1, large);
   (void)state;
   assert_int_equal(sigaction(SIGSEGV, &ours, &others), 0);
   close_memory(from);
@@ -247,7 +247,7 @@ static void the_caller_waits_for_a_last_piece_of_one_byte(void **state) {
   char *data = mmap(NULL, full + PIECE + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   DLTensor described = {.data = data, .device = {kDLCPU, 0}, .ndim = 1, .dtype = {kDLUInt, 8, 1},
                         .shape = (int64_t *)(uintptr_t)shape};
-  mf_tensor *from, *there = create(GPU0, "uint8", 1, shape);
+  mf_tensor *from, *there = create_shaped(GPU0, "uint8", 1, shape);
   (void)state;
   assert_true(data != MAP_FAILED);
   memset(data, 7, nbytes);
@@ -270,14 +270,16 @@ static void the_caller_waits_for_a_last_piece_of_one_byte(void **state) {
   assert_int_equal(munmap(data, full + PIECE + page), 0);
 }
 
+#define TIMED(name) cmocka_unit_test_setup_teardown(name, begin_timed, end_timed)
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test_setup_teardown(one_for_each_core_but_the_callers, begin, end),
-      cmocka_unit_test_setup_teardown(none_is_left_at_the_size_where_they_begin, begin, end),
-      cmocka_unit_test_setup_teardown(no_more_than_five_however_many_cores, begin, end),
-      cmocka_unit_test_setup_teardown(who_cannot_be_started_is_done_without, begin, end),
-      cmocka_unit_test_setup_teardown(a_fault_of_the_programs_memory_is_the_programs_to_handle, begin, end),
-      cmocka_unit_test_setup_teardown(the_caller_waits_for_a_last_piece_of_one_byte, begin, end),
+      TIMED(one_for_each_core_but_the_callers),
+      TIMED(none_is_left_at_the_size_where_they_begin),
+      TIMED(no_more_than_five_however_many_cores),
+      TIMED(who_cannot_be_started_is_done_without),
+      TIMED(a_fault_of_the_programs_memory_is_the_programs_to_handle),
+      TIMED(the_caller_waits_for_a_last_piece_of_one_byte),
   };
-  return other_open() ? cmocka_run_group_tests(tests, NULL, NULL) : 77;
+  return RUN(tests);
 }

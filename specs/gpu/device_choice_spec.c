@@ -3,15 +3,9 @@
  * hundreds of megabytes there for each process of a node. And what is kept of such memory is given back all the same.
  *
  * The specs run in this order, in one process, and only the last one uses GPU 0. */
-#include "api.h"
+#include "device.h"
 
 enum { NBYTES = 4096 };
-
-#define TWO_DEVICES                                \
-  if (other_devices() < 2) {                       \
-    print_message("skipped: there is one device\n"); \
-    skip();                                        \
-  }
 
 static int begin_here(void **state) {
   (void)state;
@@ -21,16 +15,12 @@ static int begin_here(void **state) {
 
 /* Nothing is left, and GPU 0 has not been touched. */
 static int end_here(void **state) {
-  static const char *const sorts[] = {"memory", "streams", "events", "contexts", "pending"};
-  mf_ledger alive;
   (void)state;
   assert_false(other_is_active(0));
   if (other_devices() > 1) other_sync_all(1);
   OK(mf_pools_trim(1000, &err));
-  mf_ledger_read(&alive);
-  assert_int_equal(alive.tensors + alive.storages + alive.bytes + alive.blocks, 0);
-  for (size_t i = 0; i < COUNT(sorts); i++)
-    if (sim_ask_left(sorts[i]) != 0) fail_msg("%s left: %lld", sorts[i], (long long)sim_ask_left(sorts[i]));
+  expect_empty_ledger();
+  expect_empty_driver(sim_ask_left);
   assert_int_equal(sim_ask_findings(), 0);
   assert_false(other_is_active(0));
   return 0;
@@ -43,7 +33,7 @@ static DLTensor described(DLDevice device, void *data) {
 
 static void memory_of_the_second_comes_in(void **state) {
   (void)state;
-  TWO_DEVICES
+  needs_devices(2);
   void *data = other_alloc(1, NBYTES);
   const DLTensor view = described(gpu(1), data);
   mf_tensor *t;
@@ -59,7 +49,7 @@ static void memory_of_the_second_comes_in(void **state) {
 /* On the device that is current, else on one that has a context. */
 static void pinned_memory(void **state) {
   (void)state;
-  TWO_DEVICES
+  needs_devices(2);
   for (int current = 1; current >= -1; current -= 2) {
     other_current_set(current);
     mf_tensor *t = create(pinned(), NBYTES);
@@ -73,7 +63,7 @@ static void pinned_memory(void **state) {
 
 static void managed_memory(void **state) {
   (void)state;
-  TWO_DEVICES
+  needs_devices(2);
   if (other_managed_type() == 0) return;
   other_current_set(1);
   mf_tensor *t = create(managed(), NBYTES);
@@ -98,7 +88,7 @@ static void the_hosts_memory_is_one_device(void **state) {
 /* CuPy gives managed memory out under the number of the device that it was allocated on. */
 static void managed_memory_with_the_number_of_a_gpu(void **state) {
   (void)state;
-  TWO_DEVICES
+  needs_devices(2);
   if (other_managed_type() == 0) return;
   void *data = other_managed(1, NBYTES);
   DLTensor view = described((DLDevice){(DLDeviceType)other_managed_type(), 1}, data);
@@ -116,7 +106,7 @@ static void managed_memory_with_the_number_of_a_gpu(void **state) {
 
 static void pinned_memory_with_the_number_of_a_gpu(void **state) {
   (void)state;
-  TWO_DEVICES
+  needs_devices(2);
   other_current_set(1);
   mf_tensor *ours = create(pinned(), NBYTES), *t;
   const DLTensor view = described((DLDevice){(DLDeviceType)other_pinned_type(), 1}, data_of(ours));
@@ -129,7 +119,7 @@ static void pinned_memory_with_the_number_of_a_gpu(void **state) {
 /* Copies that go through pinned memory leave some in its pool, which belongs to no device. */
 static void what_is_kept_goes_back(void **state) {
   (void)state;
-  TWO_DEVICES
+  needs_devices(2);
   const DLDevice second = gpu(1);
   other_current_set(1);
   mf_tensor *t = create(second, NBYTES), *host = create((DLDevice){kDLCPU, 0}, NBYTES);
@@ -149,7 +139,7 @@ static void what_is_kept_goes_back(void **state) {
 /* Pinned memory that a stream of the second device still uses is counted as waiting. */
 static void what_waits_is_counted(void **state) {
   (void)state;
-  TWO_DEVICES
+  needs_devices(2);
   const DLDevice second = gpu(1);
   const int64_t theirs = other_stream(1, false);
   DLManagedTensorVersioned *given;
@@ -170,7 +160,7 @@ static void what_waits_is_counted(void **state) {
 /* A stream of any device may be made current for pinned memory, and is then that device's. */
 static void a_stream_of_another_device(void **state) {
   (void)state;
-  TWO_DEVICES
+  needs_devices(2);
   const DLDevice second = gpu(1), host = pinned();
   const int64_t theirs = other_stream(1, false);
   mf_stream before, now;

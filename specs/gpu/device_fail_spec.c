@@ -209,14 +209,13 @@ static bool strike(const operation *o, const char *name, int nth) {
   OK(mf__device_synchronize(gpu, 0, &err));
   if (o->captured) begin_capture();
   snprintf(rule, sizeof rule, "%s@%d:999:once", name, nth);
-  sim_reset();
-  sim_fail(rule);
+  sim_ask_reset();
+  sim_ask_fail(rule);
   memset(&err, 0, sizeof err);
   const int rc = o->run();
-  const bool struck = sim_faults() > 0;
-  if (sim_findings() != 0) sim_show();
-  assert_int_equal(sim_findings(), 0);
-  sim_reset();
+  const bool struck = sim_ask_faults() > 0;
+  assert_int_equal(sim_ask_findings(), 0);
+  sim_ask_reset();
   if (struck) check_failure(o, rc, name, nth);
   else if (rc != MF_OK) fail_msg("%s: %s", o->name, err.message);
   nobody_is_inside(rule);
@@ -252,12 +251,12 @@ static void a_surplus_event_leaves_nobody_inside(void **state) {
     void *const before = driver_current();
     for (int k = 0; k <= KEPT; k++) OK(mf__event_take(gpu, 0, &events[k], &err));
     for (int k = 0; k < KEPT; k++) mf__event_give(gpu, 0, events[k]);
-    sim_reset();
-    sim_fail(rules[i]);
+    sim_ask_reset();
+    sim_ask_fail(rules[i]);
     mf__event_give(gpu, 0, events[KEPT]);
-    assert_int_equal(sim_faults(), 1);
-    assert_int_equal(sim_findings(), 0);
-    sim_reset();
+    assert_int_equal(sim_ask_faults(), 1);
+    assert_int_equal(sim_ask_findings(), 0);
+    sim_ask_reset();
     nobody_is_inside(rules[i]);
     assert_ptr_equal(driver_current(), before);
     assert_int_equal(sim_left("events"), others + KEPT + 1);
@@ -276,23 +275,23 @@ static void a_lost_device_does_not_make_its_streams_gone(void **state) {
   (void)state;
   needs_simulator();
   for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
-    sim_reset();
-    sim_fail(rules[i]);
+    sim_ask_reset();
+    sim_ask_fail(rules[i]);
     assert_false(mf__queue_is_destroyed(&a));
-    sim_reset();
+    sim_ask_reset();
     nobody_is_inside(rules[i]);
   }
   assert_false(mf__queue_is_destroyed(&a));
   const mf__queue gone = queue_new();
   queue_end(&gone);
   assert_true(mf__queue_is_destroyed(&gone));
-  sim_reset(); /* it was asked about a dead stream */
+  sim_ask_reset(); /* it was asked about a dead stream */
 }
 
 static int begin(void **state) {
   mf__entered before;
   (void)state;
-  sim_reset();
+  sim_ask_reset();
   a = queue_new();
   b = queue_new();
   elsewhere = mf__queue_make(gpu, 0, MF_STREAM_PER_THREAD);
@@ -317,8 +316,8 @@ static int end(void **state) {
   queue_end(&b);
   mf__event_trim(gpu, 0);
   gpu->device_forget(0);
-  sim_clean();
-  sim_reset();
+  expect_clean_driver();
+  sim_ask_reset();
   return 0;
 }
 

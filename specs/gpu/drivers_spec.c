@@ -2,7 +2,7 @@
  * label of the other's, and no stream waits for one of the other's. Needs both simulated drivers. */
 #include <dlfcn.h>
 
-#include "api.h"
+#include "device.h"
 
 enum { ROWS = 48, COLUMNS = 40, NBYTES = ROWS * COLUMNS };
 
@@ -72,16 +72,14 @@ static void expect_copied(mf_tensor *t, DLDevice to) {
   REFUSED(mf_tensor_to(t, &request, &copy, &err), MF_ELAYOUT, "needs a copy");
 }
 
-#define BOTH_SIMULATED                                              \
-  if (second_library == NULL) {                                     \
-    print_message("skipped: it needs both simulated drivers\n");    \
-    skip();                                                         \
-  }
+static void needs_both_simulators(void) {
+  skip_unless(second_library != NULL, "it needs both simulated drivers");
+}
 
 static void each_memory_goes_to_the_other_driver(void **state) {
   const DLDevice ours[] = {gpu(0), pinned(), managed()}, theirs[] = {second, second_pinned};
   (void)state;
-  BOTH_SIMULATED
+  needs_both_simulators();
   for (size_t i = 0; i < COUNT(ours); i++)
     for (size_t k = 0; k < COUNT(theirs) && (int)ours[i].device_type != 0; k++) {
       mf_tensor *here = counted(ours[i]), *there = counted(theirs[k]);
@@ -96,10 +94,10 @@ static void each_memory_goes_to_the_other_driver(void **state) {
 /* Both sides in layouts of their own, behind work on streams of each. */
 static void strided_elements_go_over_in_order(void **state) {
   (void)state;
-  BOTH_SIMULATED
+  needs_both_simulators();
   for (uint64_t seed = 0; seed < seeds(5); seed++) {
     sim_ask_seed(seed);
-    const mf_stream s = stream_new();
+    const mf_stream s = stream_new(0);
     mf_tensor *here = counted(gpu(0)), *there = counted(second), *turned_here, *turned_there, *back = counted(gpu(0));
     const mf_scalar zero = {.kind = MF_KIND_UINT};
     OK(mf_tensor_permute(here, NULL, 0, &turned_here, &err));
@@ -108,13 +106,13 @@ static void strided_elements_go_over_in_order(void **state) {
     keep_busy(back, s);
     OK(mf_tensor_copy(turned_there, turned_here, &err));
     expect_counted(there);
-    use(s);
+    use_stream(0, s);
     OK(mf_tensor_copy(back, there, &err));
-    use(MF_STREAM_DEFAULT);
+    use_stream(0, MF_STREAM_DEFAULT);
     expect_counted(back);
     mf_tensor *all[] = {here, there, turned_here, turned_there, back};
     for (size_t i = 0; i < COUNT(all); i++) mf_tensor_release(all[i]);
-    stream_end(s);
+    stream_end(0, s);
   }
   second_is_empty();
 }
@@ -146,7 +144,7 @@ static bool copy_that_fails(mf_tensor *to, mf_tensor *from, int64_t number, bool
 /* On the first driver's side and on the host; what failed is told, and the same copy then works. */
 static void a_failure_on_the_way_is_told(void **state) {
   (void)state;
-  BOTH_SIMULATED
+  needs_both_simulators();
   mf_tensor *here = counted(gpu(0)), *there = counted(second);
   for (int way = 0; way < 4; way++) {
     mf_tensor *to = way % 2 == 0 ? there : here, *from = way % 2 == 0 ? here : there;
@@ -188,7 +186,7 @@ static void queue_there(mf_tensor *dst, const mf_tensor *src) {
 
 static void what_the_other_driver_writes_is_read_behind_it(void **state) {
   (void)state;
-  BOTH_SIMULATED
+  needs_both_simulators();
   beside b = beside_open();
   set_to_zero(b.there_pinned);
   set_to_zero(b.here);
@@ -201,7 +199,7 @@ static void what_the_other_driver_writes_is_read_behind_it(void **state) {
 
 static void what_the_other_driver_reads_is_written_behind_it(void **state) {
   (void)state;
-  BOTH_SIMULATED
+  needs_both_simulators();
   beside b = beside_open();
   set_to_zero(b.there);
   set_to_zero(b.here);
@@ -222,7 +220,7 @@ static uint64_t second_waits(void) {
 
 static void two_who_read_do_not_wait(void **state) {
   (void)state;
-  BOTH_SIMULATED
+  needs_both_simulators();
   beside b = beside_open();
   queue_there(b.there, b.there_pinned);
   const uint64_t before = second_waits();
@@ -237,7 +235,7 @@ static void a_wait_for_the_other_driver_that_fails_is_told(void **state) {
   uint64_t (*faults)(void);
   void (*reset)(void);
   (void)state;
-  BOTH_SIMULATED
+  needs_both_simulators();
   *(void **)&fail_calls = dlsym(second_library, "sim_fail");
   *(void **)&faults = dlsym(second_library, "sim_faults");
   *(void **)&reset = dlsym(second_library, "sim_reset");
@@ -264,10 +262,10 @@ static void no_stream_waits_for_the_other_drivers(void **state) {
   const DLDevice first = gpu(0);
   mf_stream there, again;
   (void)state;
-  BOTH_SIMULATED
+  needs_both_simulators();
   mf_tensor *t = counted(first);
-  const mf_stream here = stream_new();
-  stream_end(here);
+  const mf_stream here = stream_new(0);
+  stream_end(0, here);
   OK(mf_stream_create(&second, &there, &err));
   OK(mf_stream_query(&second, there, &(int32_t){0}, &err));
   REFUSED(mf_stream_wait(&first, MF_STREAM_DEFAULT, &second, there, &err), MF_EINVAL, "cannot wait for one of");
@@ -275,7 +273,7 @@ static void no_stream_waits_for_the_other_drivers(void **state) {
   OK(mf_stream_destroy(&second, there, &err));
   OK(mf_stream_create(&first, &again, &err));
   assert_int_equal(again, here); /* each driver has its own */
-  stream_end(again);
+  stream_end(0, again);
   mf_tensor_release(t);
   second_is_empty();
 }
@@ -286,7 +284,7 @@ static void a_trim_of_both_tells_of_the_first(void **state) {
   const bool rocm = other_device_type() == kDLROCM;
   int (*fail_second)(const char *);
   (void)state;
-  BOTH_SIMULATED
+  needs_both_simulators();
   *(void **)&fail_second = dlsym(second_library, "sim_fail");
   mf_tensor_release(create(gpu(0), NBYTES));
   mf_tensor_release(create(second, NBYTES));

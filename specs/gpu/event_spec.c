@@ -54,8 +54,8 @@ static void end_blocking(mf_stream blocking) {
 
 static void finish(void) {
   gpu->device_forget(0);
-  if (sim_findings() != 0) sim_show();
-  CHECK(sim_findings() == 0 && sim_left("events") == 0 && sim_left("streams") == 0 && sim_left("memory") == 0);
+  CHECK(sim_ask_findings() == 0);
+  CHECK(sim_ask_left("events") == 0 && sim_ask_left("streams") == 0 && sim_ask_left("memory") == 0);
   CHECK(driver_last_error() == 0);
 }
 
@@ -71,10 +71,10 @@ static void ask_beside_others(void) {
     busy[i] = work_new(true);
     CHECK(!is_done(&busy[i]));
   }
-  const uint64_t streams = sim_calls("hipStreamCreateWithFlags");
+  const uint64_t streams = sim_ask_calls("hipStreamCreateWithFlags");
   for (int i = 0; i < 2 * PROBES; i++)
     CHECK(is_done(&done) && gpu->event_synchronize(done.event, &err) == MF_OK);
-  CHECK(sim_calls("hipStreamCreateWithFlags") <= streams + 1); /* none is made for each */
+  CHECK(sim_ask_calls("hipStreamCreateWithFlags") <= streams + 1); /* none is made for each */
   const mf_stream captured = capture_blocking();
   for (int i = 0; i < PROBES - 1; i++) {
     CHECK(gpu->event_synchronize(busy[i].event, &err) == MF_OK && is_done(&busy[i]));
@@ -96,10 +96,10 @@ static void wait_beside_others(void) {
     CHECK(!is_done(&busy[i]));
   }
   if (IS_HIP) { /* a stream for this wait alone */
-    sim_fail("hipStreamCreateWithFlags:999:once");
+    sim_ask_fail("hipStreamCreateWithFlags:999:once");
     const int rc = gpu->event_synchronize(busy[MANY - 1].event, &err);
-    CHECK(sim_faults() == 0 ? rc == MF_OK : rc == MF_EDRIVER && strstr(err.message, "hipStreamCreate") != NULL);
-    sim_reset();
+    CHECK(sim_ask_faults() == 0 ? rc == MF_OK : rc == MF_EDRIVER && strstr(err.message, "hipStreamCreate") != NULL);
+    sim_ask_reset();
   }
   const mf_stream captured = capture_blocking();
   for (int i = MANY - 1; i >= 0; i--) CHECK(gpu->event_synchronize(busy[i].event, &err) == MF_OK);
@@ -131,7 +131,7 @@ static void ask_at_once(void) {
   CHECK(at(IS_HIP ? "hipStreamWaitEvent" : "cuEventQuery", 1, ask_meanwhile, NULL) == 0);
   const bool found = is_done(&done);
   (void)at(NULL, 0, NULL, NULL);
-  CHECK(found && (!other_was_done || sim_calls("hipEventQuery") > 0));
+  CHECK(found && (!other_was_done || sim_ask_calls("hipEventQuery") > 0));
   CHECK(gpu->event_synchronize(other_work.event, &err) == MF_OK);
   work_end(&done);
   work_end(&other_work);
@@ -144,16 +144,16 @@ static bool fail_at(const work *done, uint64_t number) {
   char rule[32];
   bool is = true;
   snprintf(rule, sizeof rule, "*@%llu:999:once", (unsigned long long)number);
-  sim_reset();
-  sim_fail(rule);
+  sim_ask_reset();
+  sim_ask_fail(rule);
   const int asked = gpu->event_query(done->event, &is, &err);
   CHECK(asked == MF_OK || (!is && err.driver_code == 999));
   const int waited = gpu->event_synchronize(done->event, &err);
   CHECK(waited == MF_OK || err.driver_code == 999);
-  const bool struck = sim_faults() > 0;
+  const bool struck = sim_ask_faults() > 0;
   CHECK(struck || (is && asked == MF_OK && waited == MF_OK));
-  CHECK(sim_findings() == 0);
-  sim_reset();
+  CHECK(sim_ask_findings() == 0);
+  sim_ask_reset();
   CHECK(driver_last_error() == 0 && is_done(done));
   return struck;
 }
@@ -173,12 +173,12 @@ static void fail_in_turn(void) {
 #define NEWER "SIM_LEDGER=off SIM_DRIVER_VERSION=70300000"
 #define OLDER "SIM_LEDGER=off SIM_DRIVER_VERSION=70299999"
 
-static void in_each_generation(child_fn fn) {
+static void in_each_generation(void (*fn)(void)) {
   needs_simulator_later();
-  in_child("SIM_LEDGER=off", fn);
+  in_fork_with("SIM_LEDGER=off", fn);
   if (!IS_HIP) return;
-  in_child(NEWER, fn);
-  in_child(OLDER, fn);
+  in_fork_with(NEWER, fn);
+  in_fork_with(OLDER, fn);
 }
 
 static void what_is_done_is_found_done_beside_others(void **state) {
@@ -208,7 +208,7 @@ static void ask_an_event(uint64_t times) {
   CHECK(gpu->enter(0, &before, &err) == MF_OK);
   const work done = work_new(false);
   CHECK(is_done(&done) && gpu->event_synchronize(done.event, &err) == MF_OK);
-  CHECK(sim_calls("hipEventQuery") == times && sim_calls("hipEventSynchronize") == times);
+  CHECK(sim_ask_calls("hipEventQuery") == times && sim_ask_calls("hipEventSynchronize") == times);
   work_end(&done);
   gpu->leave(&before);
   finish();
@@ -225,8 +225,8 @@ static void ask_no_event(void) {
 static void an_event_is_asked_itself_where_that_breaks_no_capture(void **state) {
   (void)state;
   needs_simulator_later();
-  in_child(NEWER, ask_the_event);
-  in_child(OLDER, ask_no_event);
+  in_fork_with(NEWER, ask_the_event);
+  in_fork_with(OLDER, ask_no_event);
 }
 #endif
 

@@ -2,10 +2,9 @@
  * consumer's own, ours that wrote last, or both in one capture. What a capture can order is captured: after the launch
  * the bytes are right and nothing is unordered, under every seed (MOONFERRY_SPEC_SEEDS, 20 if it is not set). All else
  * is refused with MF_ECAPTURE, nothing is given out, and the capture is still a good one. */
-#include "seeds.h"
-#include "use.h"
+#include "device.h"
 
-enum { FIRST = 0x11, SECOND = 0x22 };
+enum { NBYTES = 1024, FIRST = 0x11, SECOND = 0x22 };
 
 typedef enum kind { GPU0, GPU1, PINNED, MANAGED, NKINDS } kind;
 typedef enum number { LEGACY, PER_THREAD, BLOCKING, OWN, NO_ORDER, NONE, SAME, NVALUES } number;
@@ -85,19 +84,19 @@ static mf_tensor *import_theirs(const scene *s) {
 /* On our stream, whatever memory it is. */
 static void write_ours(const scene *s, int byte) {
   OK(mf_tensor_acquire(s->t, s->ours, MF_WRITE, &err));
-  other_fill(ordinal_of(s->cell), use_data(s->t), byte, NBYTES, s->ours);
+  other_fill(ordinal_of(s->cell), data_of(s->t), byte, NBYTES, s->ours);
 }
 
 static void scene_open(scene *s) {
   const cell *c = s->cell;
   const int ordinal = ordinal_of(c);
   const int64_t fixed[NVALUES] = {[LEGACY] = 1, [PER_THREAD] = 2, [NONE] = 1};
-  s->ours = use_new_stream(ordinal);
+  s->ours = stream_new(ordinal);
   use_stream(ordinal, s->ours);
   s->consumer = c->value == SAME ? s->ours : fixed[c->value];
   if (s->consumer == 0) s->consumer = other_stream(ordinal, c->value == BLOCKING);
   s->seen = other_pinned(NBYTES);
-  s->t = c->theirs ? import_theirs(s) : use_create(device_of(c));
+  s->t = c->theirs ? import_theirs(s) : create(device_of(c), NBYTES);
   if (!c->theirs) write_ours(s, FIRST);
   if (c->done) other_sync(ordinal, s->ours);
 }
@@ -107,11 +106,11 @@ static void scene_close(scene *s) {
   const int ordinal = ordinal_of(c);
   mf_tensor_release(s->t);
   other_graph_end(ordinal, s->graph);
-  OK(mf_device_synchronize(&(DLDevice){(DLDeviceType)other_device_type(), ordinal}, &err));
+  synchronize(ordinal);
   other_pinned_free(s->seen);
   use_stream(ordinal, MF_STREAM_DEFAULT);
   if (c->value == BLOCKING || c->value == OWN || c->value == NO_ORDER) other_stream_end(s->consumer);
-  use_end_stream(ordinal, s->ours);
+  stream_end(ordinal, s->ours);
   if (sim_ask_findings() != 0) fail_msg("%s: the simulator reports what stands above", text_of(c));
 }
 
@@ -121,14 +120,14 @@ static int64_t captured_stream(const scene *s) {
   return s->cell->who == CONSUMER ? s->consumer : s->ours;
 }
 
-typedef enum verdict { REFUSED, ALLOWED, EITHER } verdict;
+typedef enum verdict { REFUSAL, ALLOWED, EITHER } verdict;
 
 /* Work outside that is not known to be done may be when it is asked for, but for the strictly lazy seed 0. */
 static verdict verdict_of(const cell *c) {
   if (c->value == NO_ORDER || c->value == SAME || c->who == JOINED) return ALLOWED;
-  if (c->who == PRODUCER) return REFUSED;
+  if (c->who == PRODUCER) return REFUSAL;
   if (c->done) return ALLOWED;
-  return c->seed == 0 && sim_ask_is_there() ? REFUSED : EITHER;
+  return c->seed == 0 && sim_ask_is_there() ? REFUSAL : EITHER;
 }
 
 static int export(scene *s) {
@@ -152,7 +151,7 @@ static bool give(scene *s) {
   const cell *c = s->cell;
   const int rc = export(s);
   const verdict want = verdict_of(c);
-  if (want == REFUSED || (want == EITHER && rc != MF_OK)) {
+  if (want == REFUSAL || (want == EITHER && rc != MF_OK)) {
     if (rc != MF_ECAPTURE) fail_msg("%s: %s instead of MF_ECAPTURE", text_of(c), mf_status_name(rc));
     if (s->given != NULL || strstr(err.message, "captured") == NULL) fail_msg("%s: %s", text_of(c), err.message);
     return false;
@@ -186,7 +185,7 @@ static void run(const cell *c) {
   other_launch(ordinal, s.graph, captured);
   const int before = c->who == CONSUMER ? FIRST : FIRST + 1;
   const bool used = given && c->value != NO_ORDER;
-  use_expect(s.t, used ? SECOND : before);
+  expect_filled(s.t, used ? SECOND : before);
   other_sync(ordinal, captured);
   expect_seen(&s, used ? before : 0);
   scene_close(&s);
@@ -213,10 +212,8 @@ static void every_value(kind k, bool theirs) {
     }
 }
 
-static bool exists(kind k, const char *name) {
-  const bool yes = k == GPU1 ? other_devices() > 1 : k != MANAGED || other_managed_type() != 0;
-  if (!yes) print_message("skip %s: there is none here\n", name);
-  return yes;
+static bool exists(kind k) {
+  return k == GPU1 ? other_devices() > 1 : k != MANAGED || other_managed_type() != 0;
 }
 
 static void gpu_0(void **state) {
@@ -227,24 +224,24 @@ static void gpu_0(void **state) {
 
 static void gpu_1(void **state) {
   (void)state;
-  if (!exists(GPU1, __func__)) skip();
+  needs_devices(2);
   every_value(GPU1, false);
   every_value(GPU1, true);
 }
 
-static void pinned(void **state) {
+static void pinned_memory(void **state) {
   (void)state;
   every_value(PINNED, false);
   every_value(PINNED, true);
 }
 
-static void managed(void **state) {
+static void managed_memory(void **state) {
   (void)state;
-  if (!exists(MANAGED, __func__)) skip();
+  skip_unless(exists(MANAGED), "there is none here");
   every_value(MANAGED, false);
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {USE(gpu_0), USE(gpu_1), USE(pinned), USE(managed)};
-  return other_open() ? cmocka_run_group_tests(tests, NULL, NULL) : 77;
+  const struct CMUnitTest tests[] = {SPEC(gpu_0), SPEC(gpu_1), SPEC(pinned_memory), SPEC(managed_memory)};
+  return RUN(tests);
 }

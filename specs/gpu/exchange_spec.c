@@ -5,29 +5,11 @@
  * unordered, under every seed (MOONFERRY_SPEC_SEEDS, 20 if it is not set).
  *
  * The other library calls the driver itself (other.h). Ends with both ledgers at zero. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "moonferry.h"
-#include "other.h"
-#include "seeds.h"
+#include "device.h"
 
 enum { NBYTES = 1024, FIRST = 0x11, SECOND = 0x22, THIRD = 0x33 };
 
-static mf_error err;
-
-static void check(int rc, const char *what, int line) {
-  if (rc != MF_OK) fail_msg("line %d: %s: %s: %s", line, what, err.call, err.message);
-}
-
-#define OK(call) check((call), #call, __LINE__)
-
-typedef enum kind { GPU0, GPU1, PINNED, MANAGED, NKINDS } kind;
+typedef enum kind { GPU0, GPU1, PINNED, MANAGED } kind;
 typedef enum number { LEGACY, PER_THREAD, BLOCKING, OWN, NO_ORDER, NONE, NVALUES } number;
 typedef enum stage { BEFORE, AFTER, NSTAGES } stage;
 
@@ -48,31 +30,14 @@ static int device_of(kind k) {
 }
 
 static DLDevice dl_device(kind k) {
-  if (k == PINNED) return (DLDevice){(DLDeviceType)other_pinned_type(), 0};
-  if (k == MANAGED) return (DLDevice){(DLDeviceType)other_managed_type(), 0};
-  return (DLDevice){(DLDeviceType)other_device_type(), device_of(k)};
+  if (k == PINNED) return pinned();
+  if (k == MANAGED) return managed();
+  return gpu(device_of(k));
 }
 
 static DLTensor like(DLDevice device) {
   static int64_t shape[] = {NBYTES};
   return (DLTensor){.device = device, .ndim = 1, .dtype = {kDLUInt, 8, 1}, .shape = shape};
-}
-
-static mf_tensor *create(DLDevice device) {
-  mf_tensor *t;
-  const DLTensor prototype = like(device);
-  OK(mf_tensor_create(&prototype, 0, &t, &err));
-  return t;
-}
-
-static void fill(mf_tensor *t, uint64_t byte) {
-  const mf_scalar value = {.kind = MF_KIND_UINT, .u = byte};
-  OK(mf_tensor_fill(t, &value, &err));
-}
-
-static void use_stream(kind k, mf_stream s) {
-  const DLDevice device = {(DLDeviceType)other_device_type(), device_of(k)};
-  OK(mf_stream_swap(&device, s, NULL, &err));
 }
 
 /* The streams of a cell: where we write, where we read, where the other library produces and consumes. */
@@ -82,16 +47,11 @@ typedef struct streams {
   bool made;
 } streams;
 
-static DLDevice stream_device(kind k) {
-  return (DLDevice){(DLDeviceType)other_device_type(), device_of(k)};
-}
-
 static streams open_streams(const cell *c) {
-  const DLDevice device = stream_device(c->kind);
   streams s = {.consumer = c->value == PER_THREAD ? 2 : 1};
-  OK(mf_stream_create(&device, &s.ours, &err));
+  s.ours = stream_new(device_of(c->kind));
   s.reader = s.ours;
-  if (!c->same) OK(mf_stream_create(&device, &s.reader, &err));
+  if (!c->same) s.reader = stream_new(device_of(c->kind));
   s.producer = other_stream(device_of(c->kind), false);
   s.made = c->value == BLOCKING || c->value == OWN || c->value == NO_ORDER;
   if (s.made) s.consumer = other_stream(device_of(c->kind), c->value == BLOCKING);
@@ -99,10 +59,9 @@ static streams open_streams(const cell *c) {
 }
 
 static void close_streams(const cell *c, const streams *s) {
-  const DLDevice device = stream_device(c->kind);
-  use_stream(c->kind, MF_STREAM_DEFAULT);
-  OK(mf_stream_destroy(&device, s->ours, &err));
-  if (!c->same) OK(mf_stream_destroy(&device, s->reader, &err));
+  use_stream(device_of(c->kind), MF_STREAM_DEFAULT);
+  stream_end(device_of(c->kind), s->ours);
+  if (!c->same) stream_end(device_of(c->kind), s->reader);
   other_stream_end(s->producer);
   if (s->made) other_stream_end(s->consumer);
 }
@@ -141,9 +100,9 @@ static mf_tensor *import_theirs(const cell *c, const streams *s) {
 }
 
 static mf_tensor *produce(const cell *c, const streams *s) {
-  use_stream(c->kind, s->ours);
+  use_stream(device_of(c->kind), s->ours);
   if (c->theirs) return import_theirs(c, s);
-  mf_tensor *t = create(dl_device(c->kind));
+  mf_tensor *t = create(dl_device(c->kind), NBYTES);
   fill(t, FIRST);
   return t;
 }
@@ -175,10 +134,10 @@ static void consume(const cell *c, const streams *s, const DLTensor *given, unsi
 }
 
 static mf_tensor *read_back(const cell *c, mf_tensor *t, mf_stream stream) {
-  mf_tensor *host = create(dl_device(PINNED));
+  mf_tensor *host = create(dl_device(PINNED), NBYTES);
   const mf_request on_host = {.device = {kDLCPU, 0}, .stream = stream};
   mf_tensor *copy;
-  use_stream(c->kind, stream);
+  use_stream(device_of(c->kind), stream);
   if (c->kind != PINNED && c->kind != MANAGED) {
     OK(mf_tensor_copy(host, t, &err));
     return host;
@@ -191,8 +150,8 @@ static mf_tensor *read_back(const cell *c, mf_tensor *t, mf_stream stream) {
 
 /* The memory that was just released is likely to be given out again. */
 static mf_tensor *use_anew(const cell *c, mf_stream stream) {
-  use_stream(c->kind, stream);
-  mf_tensor *t = create(dl_device(c->kind));
+  use_stream(device_of(c->kind), stream);
+  mf_tensor *t = create(dl_device(c->kind), NBYTES);
   fill(t, THIRD);
   return t;
 }
@@ -233,7 +192,7 @@ static void run(const cell *c) {
   expect_tensor(c, third, THIRD, "the next user");
   if (c->value != NONE || c->kind == GPU0 || c->kind == GPU1) other_sync(device_of(c->kind), s.consumer);
   expect_bytes(c, seen, FIRST, "the consumer");
-  OK(mf_device_synchronize(&(DLDevice){(DLDeviceType)other_device_type(), device_of(c->kind)}, &err));
+  synchronize(device_of(c->kind));
   other_pinned_free(seen);
   close_streams(c, &s);
   if (sim_ask_findings() != 0)
@@ -244,46 +203,8 @@ static bool exists(kind k) {
   return k == GPU1 ? other_devices() > 1 : dl_device(k).device_type != 0;
 }
 
-static void trim(void) {
-  for (int k = 0; k < NKINDS; k++)
-    if (exists((kind)k)) {
-      const DLDevice device = dl_device((kind)k);
-      OK(mf_pool_trim(&device, &err));
-    }
-  for (int k = 0; k <= GPU1; k++) /* again, for what the others gave back */
-    if (exists((kind)k)) {
-      const DLDevice device = dl_device((kind)k);
-      OK(mf_pool_trim(&device, &err));
-    }
-}
-
-static int begin(void **state) {
-  (void)state;
-  sim_ask_seed(0);
-  sim_ask_reset();
-  return 0;
-}
-
-static int end(void **state) {
-  static const char *const sorts[] = {"memory", "streams", "events", "captures", "pending"};
-  mf_ledger alive;
-  (void)state;
-  trim();
-  for (int i = 0; i < other_devices() && i < 2; i++) other_sync_all(i);
-  mf_ledger_read(&alive);
-  assert_int_equal(alive.tensors, 0);
-  assert_int_equal(alive.storages, 0);
-  assert_int_equal(alive.blocks, 0);
-  for (size_t i = 0; i < sizeof sorts / sizeof *sorts; i++)
-    if (sim_ask_left(sorts[i]) != 0) fail_msg("%s left: %lld", sorts[i], (long long)sim_ask_left(sorts[i]));
-  return 0;
-}
-
 static void every_value(kind k, bool theirs) {
-  if (!exists(k) || (theirs && k == MANAGED)) {
-    print_message("skipped: the other library has no such memory here\n");
-    skip();
-  }
+  skip_unless(exists(k) && !(theirs && k == MANAGED), "the other library has no such memory here");
   for (uint64_t seed = 0; seed < seeds(20); seed++)
     for (int v = 0; v < NVALUES; v++)
       for (int same = 0; same < 2; same++)
@@ -332,13 +253,13 @@ static void managed_ours(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test_setup_teardown(gpu_0_ours, begin, end),
-      cmocka_unit_test_setup_teardown(gpu_0_theirs, begin, end),
-      cmocka_unit_test_setup_teardown(gpu_1_ours, begin, end),
-      cmocka_unit_test_setup_teardown(gpu_1_theirs, begin, end),
-      cmocka_unit_test_setup_teardown(pinned_ours, begin, end),
-      cmocka_unit_test_setup_teardown(pinned_theirs, begin, end),
-      cmocka_unit_test_setup_teardown(managed_ours, begin, end),
+      SPEC(gpu_0_ours),
+      SPEC(gpu_0_theirs),
+      SPEC(gpu_1_ours),
+      SPEC(gpu_1_theirs),
+      SPEC(pinned_ours),
+      SPEC(pinned_theirs),
+      SPEC(managed_ours),
   };
-  return other_open() ? cmocka_run_group_tests(tests, NULL, NULL) : 77;
+  return RUN(tests);
 }

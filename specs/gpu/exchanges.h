@@ -5,23 +5,21 @@
 
 #include "scenario.h"
 
-#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
-
 /* Every kind of memory, copies in every direction. */
 static int copies(held *h) {
-  const DLDevice gpu = gpu_device(0), cpu = {kDLCPU, 0};
+  const DLDevice device = gpu(0), cpu = {kDLCPU, 0};
   mf_tensor *a = NULL, *b = NULL, *c = NULL, *d = NULL, *e = NULL, *host = NULL;
   int rc = MF_OK;
-  STEP(make(h, gpu, "uint8", ROWS, &a));
-  STEP(use_try_fill(a, 5));
-  STEP(make(h, pinned_device(), "uint8", ROWS, &b));
+  STEP(make(h, device, "uint8", ROWS, &a));
+  STEP(try_fill(a, 5));
+  STEP(make(h, pinned(), "uint8", ROWS, &b));
   STEP(mf_tensor_copy(b, a, &err));
-  STEP(make(h, gpu, "uint8", ROWS, &c));
+  STEP(make(h, device, "uint8", ROWS, &c));
   STEP(turned(h, a, &d));
   STEP(mf_tensor_copy(c, d, &err));
   STEP(to(h, c, cpu, &host));
   STEP(expect_byte(host, 77, 5));
-  STEP(to(h, host, gpu, &e));
+  STEP(to(h, host, device, &e));
   STEP(mf_tensor_acquire(b, MF_STREAM_HOST, MF_READ, &err));
   STEP(expect_byte(b, 77, 5));
   return rc;
@@ -32,7 +30,7 @@ static int fills(held *h) {
   mf_tensor *t = NULL, *part = NULL, *host = NULL;
   int rc = MF_OK;
   for (size_t i = 0; i < COUNT(dtypes); i++) {
-    STEP(make(h, gpu_device(0), dtypes[i], ROWS, &t));
+    STEP(make(h, gpu(0), dtypes[i], ROWS, &t));
     STEP(fill_with(t, 3));
     STEP(turned(h, t, &part));
     STEP(fill_with(part, 2));
@@ -47,28 +45,28 @@ static int fills(held *h) {
 
 /* A consumer on each sort of stream, none of them done when we go on. */
 static int exports(held *h) {
-  const DLDevice gpu = gpu_device(0);
+  const DLDevice device = gpu(0);
   const mf_stream consumers[] = {MF_STREAM_CURRENT, MF_STREAM_DEFAULT, MF_STREAM_PER_THREAD, MF_STREAM_NO_ORDER,
                                  h->ours[1], h->theirs};
   const mf_request last = {.stream = h->ours[1]};
   mf_tensor *t = NULL, *constant = NULL;
   DLTensor borrowed;
   int rc = MF_OK;
-  STEP(make(h, gpu, "uint8", ROWS, &t));
-  STEP(use_try_fill(t, 5));
+  STEP(make(h, device, "uint8", ROWS, &t));
+  STEP(try_fill(t, 5));
   for (size_t i = 0; i < COUNT(consumers); i++) STEP(give(h, t, consumers[i]));
   STEP(keep(h, mf_tensor_readonly(t, &constant, &err), &constant));
   STEP(give(h, constant, h->ours[1]));
   STEP(mf_tensor_export_legacy_to(t, &last, &h->legacy, &err));
   STEP(mf_tensor_acquire(t, h->ours[0], MF_WRITE, &err));
   STEP(mf_tensor_borrow(t, &borrowed, &err));
-  STEP(use_try_fill(t, 6));
+  STEP(try_fill(t, 6));
   return rc;
 }
 
 /* Memory that the host shares: it waits, or a stream does. */
 static int shared(held *h) {
-  const mf_request on_cpu = {.device = {kDLCPU, 0}}, on_gpu = {.device = gpu_device(0), .stream = h->ours[1]};
+  const mf_request on_cpu = {.device = {kDLCPU, 0}}, on_gpu = {.device = gpu(0), .stream = h->ours[1]};
   const int types[] = {other_pinned_type(), other_managed_type()};
   mf_scalar first = {0};
   int rc = MF_OK;
@@ -76,8 +74,8 @@ static int shared(held *h) {
     const DLDevice device = {(DLDeviceType)types[i], 0};
     mf_tensor *t = NULL, *a = NULL, *view = NULL;
     STEP(make(h, device, "uint8", ROWS, &t));
-    STEP(make(h, gpu_device(0), "uint8", ROWS, &a));
-    STEP(use_try_fill(a, 8));
+    STEP(make(h, gpu(0), "uint8", ROWS, &a));
+    STEP(try_fill(a, 8));
     STEP(mf_tensor_copy(t, a, &err));
     STEP(give(h, t, h->theirs));
     STEP(keep(h, mf_tensor_to(t, &on_cpu, &view, &err), &view));
@@ -98,14 +96,14 @@ static int imports(held *h) {
   STEP(mf_tensor_copy(there, shared_with_host, &err));
   STEP(mf_tensor_acquire(there, h->ours[1], MF_READ, &err));
   STEP(mf_tensor_acquire(shared_with_host, h->ours[1], MF_WRITE, &err));
-  STEP(use_try_fill(shared_with_host, 9));
+  STEP(try_fill(shared_with_host, 9));
   STEP(give(h, there, h->theirs));
   STEP(mf_tensor_record(shared_with_host, h->theirs, MF_READ, &err));
   STEP(keep(h, mf_tensor_clone(there, &copy, &err), &copy));
   held_let_go(h); /* the deleters wait */
-  STEP(make(h, gpu_device(0), "uint8", ROWS, &copy));
-  STEP(mf_stream_synchronize(&(DLDevice){gpu_device(0).device_type, 0}, h->ours[0], &err));
-  STEP(use_try_fill(copy, 4));
+  STEP(make(h, gpu(0), "uint8", ROWS, &copy));
+  STEP(mf_stream_synchronize(&(DLDevice){gpu(0).device_type, 0}, h->ours[0], &err));
+  STEP(try_fill(copy, 4));
   return rc;
 }
 
@@ -114,7 +112,7 @@ static int captured(held *h) {
   mf_tensor *view = NULL;
   int rc = MF_OK;
   STEP(mf_tensor_copy(h->tensors[1], h->tensors[0], &err));
-  STEP(use_try_fill(h->tensors[0], 2));
+  STEP(try_fill(h->tensors[0], 2));
   STEP(give(h, h->tensors[1], h->ours[0]));
   STEP(mf_tensor_copy(h->tensors[2], h->tensors[3], &err));
   STEP(turned(h, h->tensors[2], &view));
@@ -125,23 +123,23 @@ static int captured(held *h) {
 /* The pool grows, gives blocks to other streams, comes to its limit and empties itself. */
 static int growth(held *h) {
   enum { BLOCK = 512 };
-  const DLDevice gpu = gpu_device(0);
+  const DLDevice device = gpu(0);
   mf_tensor *t = NULL;
   int rc = MF_OK;
-  STEP(mf_pool_limit(&gpu, 3 * BLOCK, &err));
-  for (int i = 0; i < 3; i++) STEP(make(h, gpu, "uint8", ROWS, &t));
-  for (int i = 0; i < h->ntensors; i++) STEP(use_try_fill(h->tensors[i], 1));
+  STEP(mf_pool_limit(&device, 3 * BLOCK, &err));
+  for (int i = 0; i < 3; i++) STEP(make(h, device, "uint8", ROWS, &t));
+  for (int i = 0; i < h->ntensors; i++) STEP(try_fill(h->tensors[i], 1));
   STEP(mf_tensor_acquire(t, h->ours[1], MF_WRITE, &err));
   STEP(give(h, t, h->theirs));
   held_let_go(h);
-  STEP(make(h, gpu, "uint8", ROWS, &t));
-  STEP(mf_stream_swap(&gpu, h->ours[1], NULL, &err));
-  STEP(make(h, gpu, "uint8", ROWS, &t));
+  STEP(make(h, device, "uint8", ROWS, &t));
+  STEP(mf_stream_swap(&device, h->ours[1], NULL, &err));
+  STEP(make(h, device, "uint8", ROWS, &t));
   held_let_go(h);
-  STEP(make(h, gpu, "uint8", 4 * ROWS, &t));
-  STEP(use_try_fill(t, 1));
-  STEP(make(h, pinned_device(), "uint8", ROWS, &t));
-  STEP(mf_pool_trim(&gpu, &err));
+  STEP(make(h, device, "uint8", 4 * ROWS, &t));
+  STEP(try_fill(t, 1));
+  STEP(make(h, pinned(), "uint8", ROWS, &t));
+  STEP(mf_pool_trim(&device, &err));
   return rc;
 }
 
@@ -154,18 +152,18 @@ static int narrowed(held *h, mf_tensor *t, mf_tensor **out) {
 /* Above what goes through pinned memory in one piece: the staging buffers. */
 static int staged(held *h) {
   enum { MANY = 700 };
-  const DLDevice gpu = gpu_device(0), cpu = {kDLCPU, 0};
+  const DLDevice device = gpu(0), cpu = {kDLCPU, 0};
   mf_tensor *host = NULL, *there = NULL, *back = NULL, *view = NULL, *other = NULL;
   int rc = MF_OK;
   STEP(make(h, cpu, "uint8x8", MANY, &host));
-  if (rc == MF_OK) memset(use_data(host), 3, (size_t)mf_tensor_nbytes(host));
-  STEP(to(h, host, gpu, &there));
+  if (rc == MF_OK) memset(data_of(host), 3, (size_t)mf_tensor_nbytes(host));
+  STEP(to(h, host, device, &there));
   STEP(to(h, there, cpu, &back));
   STEP(expect_byte(back, MANY * COLUMNS * 8 - 1, 3));
   STEP(narrowed(h, there, &view));
   STEP(to(h, view, cpu, &back));
   STEP(expect_byte(back, 9, 3));
-  STEP(to(h, view, gpu, &other));
+  STEP(to(h, view, device, &other));
   STEP(mf_tensor_copy(view, back, &err));
   return rc;
 }
@@ -174,17 +172,17 @@ static int staged(held *h) {
 static bool may_be_lost;
 
 static int peers(held *h) {
-  const DLDevice gpu = gpu_device(0), next = gpu_device(1), cpu = {kDLCPU, 0};
+  const DLDevice device = gpu(0), next = gpu(1), cpu = {kDLCPU, 0};
   mf_tensor *a = NULL, *b = NULL, *view = NULL, *host = NULL;
   int rc = MF_OK;
-  STEP(make(h, gpu, "uint8", ROWS, &a));
-  STEP(use_try_fill(a, 5));
+  STEP(make(h, device, "uint8", ROWS, &a));
+  STEP(try_fill(a, 5));
   STEP(to(h, a, next, &b));
-  STEP(use_try_fill(b, 6));
+  STEP(try_fill(b, 6));
   STEP(turned(h, b, &view));
   STEP(mf_tensor_copy(a, view, &err));
   STEP(thinned(h, b, &view));
-  STEP(to(h, view, gpu, &b));
+  STEP(to(h, view, device, &b));
   STEP(mf_tensor_copy(view, b, &err));
   STEP(to(h, a, cpu, &host));
   if (!may_be_lost) STEP(expect_byte(host, 9, 6));
@@ -192,19 +190,19 @@ static int peers(held *h) {
 }
 
 static int waits(held *h) {
-  const DLDevice gpu = gpu_device(0);
+  const DLDevice device = gpu(0);
   mf_tensor *t = NULL;
   int32_t done;
   int rc = MF_OK;
-  STEP(mf_stream_create(&gpu, &h->made, &err));
-  STEP(mf_stream_check(&gpu, h->theirs, &err));
-  STEP(make(h, gpu, "uint8", ROWS, &t));
+  STEP(mf_stream_create(&device, &h->made, &err));
+  STEP(mf_stream_check(&device, h->theirs, &err));
+  STEP(make(h, device, "uint8", ROWS, &t));
   STEP(mf_tensor_acquire(t, h->made, MF_WRITE, &err));
-  STEP(mf_stream_wait(&gpu, h->ours[0], &gpu, h->made, &err));
-  STEP(mf_stream_wait(&gpu, h->theirs, &gpu, h->ours[0], &err));
-  STEP(mf_stream_query(&gpu, h->ours[0], &done, &err));
-  STEP(mf_stream_synchronize(&gpu, h->theirs, &err));
-  STEP(mf_device_synchronize(&gpu, &err));
+  STEP(mf_stream_wait(&device, h->ours[0], &device, h->made, &err));
+  STEP(mf_stream_wait(&device, h->theirs, &device, h->ours[0], &err));
+  STEP(mf_stream_query(&device, h->ours[0], &done, &err));
+  STEP(mf_stream_synchronize(&device, h->theirs, &err));
+  STEP(mf_device_synchronize(&device, &err));
   return rc;
 }
 
@@ -213,10 +211,10 @@ static int returned(held *h) {
   const mf_request request = {.stream = h->theirs};
   mf_tensor *t = NULL, *back = NULL;
   int rc = MF_OK;
-  STEP(make(h, gpu_device(0), "uint8", ROWS, &t));
-  STEP(use_try_fill(t, 5));
+  STEP(make(h, gpu(0), "uint8", ROWS, &t));
+  STEP(try_fill(t, 5));
   STEP(keep(h, mf_tensor_wrap(mf_tensor_dltensor(t), 0, NULL, NULL, &back, &err), &back));
-  STEP(use_try_fill(back, 6));
+  STEP(try_fill(back, 6));
   STEP(give(h, t, h->theirs));
   STEP(keep(h, mf_tensor_import(h->given[0], &back, &err), &back));
   if (rc == MF_OK) h->ngiven = 0;
@@ -224,7 +222,7 @@ static int returned(held *h) {
   STEP(mf_tensor_export_legacy_to(back, &request, &h->legacy, &err));
   STEP(keep(h, mf_tensor_import_legacy(h->legacy, &back, &err), &back));
   if (rc == MF_OK) h->legacy = NULL;
-  STEP(use_try_fill(back, 7));
+  STEP(try_fill(back, 7));
   return rc;
 }
 

@@ -178,16 +178,12 @@ static bool strike(const char *name, int nth, int code) {
   void *const before = driver_current();
   if (nth == 0) snprintf(rule, sizeof rule, "%s:%d:on", name, code);
   else snprintf(rule, sizeof rule, "%s@%d:%d", name, nth, code);
-  sim_reset();
-  sim_fail(rule);
+  sim_ask_reset();
+  sim_ask_fail(rule);
   const scenario s = run();
-  const bool struck = sim_faults() > 0;
-  const uint64_t found = sim_findings();
-  if (nth > 0 || !waits_for_device(name)) {
-    if (found != 0) sim_show();
-    assert_int_equal(found, 0);
-  }
-  sim_reset();
+  const bool struck = sim_ask_faults() > 0;
+  if (nth > 0 || !waits_for_device(name)) assert_int_equal(sim_ask_findings(), 0);
+  sim_ask_reset();
   if (struck && s.rc == MF_OK && !may_be_silent(name, code)) fail_msg("%s was swallowed", rule);
   if (!struck && s.rc != MF_OK) fail_msg("%s did not strike, but: %s", rule, s.said.message);
   if (s.rc != MF_OK) check_message(&s, name, code);
@@ -196,8 +192,8 @@ static bool strike(const char *name, int nth, int code) {
   if (after.rc != MF_OK && after.rc != MF_EDEVICE) fail_msg("after %s: %s", rule, after.said.message);
   gpu->device_forget(0);
   gpu->device_forget(1);
-  sim_clean();
-  assert_int_equal(sim_left("pools"), 0);
+  expect_clean_driver();
+  assert_int_equal(sim_ask_left("pools"), 0);
   assert_ptr_equal(driver_current(), before);
   return struck;
 }

@@ -1,7 +1,7 @@
 /* grant_spec.c: what mf_tensor_acquire promises. Who acquired for reading may go on reading until somebody else writes,
  * and who acquired for writing may go on reading when somebody else reads: whatever they queue meanwhile without a word
  * is waited for by later writers and by the release of the memory. */
-#include "api.h"
+#include "device.h"
 
 enum { NBYTES = 4096, EARLY = 1, LATE = 9 };
 
@@ -12,7 +12,7 @@ typedef struct scene {
 } scene;
 
 static scene open_at(DLDevice device) {
-  scene s = {.a = stream_new(), .b = stream_new(), .t = create(device, NBYTES), .seen = other_pinned(NBYTES)};
+  scene s = {.a = stream_new(0), .b = stream_new(0), .t = create(device, NBYTES), .seen = other_pinned(NBYTES)};
   OK(mf_tensor_acquire(s.t, s.a, MF_WRITE, &err));
   other_fill(0, data_of(s.t), EARLY, NBYTES, s.a);
   return s;
@@ -29,8 +29,8 @@ static void close_scene(scene *s) {
   for (int i = 0; i < NBYTES; i++) assert_int_equal(s->seen[i], EARLY);
   assert_int_equal(sim_ask_findings(), 0);
   other_pinned_free(s->seen);
-  stream_end(s->a);
-  stream_end(s->b);
+  stream_end(0, s->a);
+  stream_end(0, s->b);
 }
 
 static void write_elsewhere(scene *s) {
@@ -42,10 +42,10 @@ static void write_elsewhere(scene *s) {
 static void release_and_reuse(scene *s) {
   void *data = data_of(s->t);
   mf_tensor_release(s->t);
-  use(s->b);
+  use_stream(0, s->b);
   s->t = create(gpu(0), NBYTES);
   if (data_of(s->t) == data) other_fill(0, data, LATE, NBYTES, s->b);
-  use(MF_STREAM_DEFAULT);
+  use_stream(0, MF_STREAM_DEFAULT);
 }
 
 typedef void (*ending)(scene *s);
@@ -80,10 +80,10 @@ static void a_writer_may_go_on_reading(void **state) {
 static void alone_before(scene *s) {
   const mf_scalar early = {.kind = MF_KIND_UINT, .u = EARLY};
   OK(mf_tensor_acquire(s->t, MF_STREAM_HOST, MF_WRITE, &err));
-  use(s->a);
+  use_stream(0, s->a);
   OK(mf_tensor_fill(s->t, &early, &err));
   OK(mf_tensor_acquire(s->t, s->a, MF_WRITE, &err));
-  use(MF_STREAM_DEFAULT);
+  use_stream(0, MF_STREAM_DEFAULT);
   OK(mf_tensor_acquire(s->t, s->b, MF_READ, &err));
   read_more(s);
 }
@@ -146,9 +146,9 @@ static void a_copy_does_not_end_a_grant(void **state) {
 
 static void borrowed_first(scene *s) {
   DLTensor view;
-  use(s->a);
+  use_stream(0, s->a);
   OK(mf_tensor_borrow(s->t, &view, &err));
-  use(MF_STREAM_DEFAULT);
+  use_stream(0, MF_STREAM_DEFAULT);
   OK(mf_tensor_acquire(s->t, s->b, MF_READ, &err));
   read_more(s);
 }
@@ -179,7 +179,7 @@ static void whatever_gave_it(void **state) {
 /* Somebody else's write ends it: from then on the stream is waited for once at most, not each time. */
 static void a_write_ends_it(void **state) {
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   scene s = open_at(gpu(0));
   write_elsewhere(&s);
   const uint64_t before = sim_ask_calls(named("cuEventRecord", "hipEventRecord"));

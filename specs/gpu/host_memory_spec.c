@@ -21,7 +21,7 @@ static bool strike(const scenario *s, int64_t number, bool sticky, bool use_agai
   if (use_again) held_use(&h);
   held_let_go(&h);
   held_close(&h, s);
-  use_nothing_left();
+  nothing_left();
   if (sim_ask_findings() != 0) fail_msg("allocation %d", (int)number);
   return struck;
 }
@@ -29,8 +29,7 @@ static bool strike(const scenario *s, int64_t number, bool sticky, bool use_agai
 static void each_allocation(void **state) {
   const scenario *s = *state;
   int64_t number = 0;
-  if (s->peers && other_devices() < 2) print_message("skip %s: there is one GPU\n", s->name);
-  if (s->peers && other_devices() < 2) skip();
+  if (s->peers) needs_devices(2);
   while (strike(s, number, number % 2 == 0, number % 3 == 0)) {
     (void)strike(s, number, number % 2 != 0, number % 3 != 0);
     number++;
@@ -43,9 +42,9 @@ static void each_allocation(void **state) {
 /* As many blocks as one list of them does not hold at first. */
 static bool strike_many(int64_t number) {
   enum { MANY = 150 };
-  const DLDevice gpu = gpu_device(0);
+  const DLDevice device = gpu(0);
   int64_t shape[] = {NBYTES};
-  const DLTensor like = {.device = gpu, .ndim = 1, .dtype = {kDLUInt, 8, 1}, .shape = shape};
+  const DLTensor like = {.device = device, .ndim = 1, .dtype = {kDLUInt, 8, 1}, .shape = shape};
   mf_tensor *all[MANY];
   int made = 0, rc = MF_OK;
   mf_fault_arm(number, 1);
@@ -54,7 +53,7 @@ static bool strike_many(int64_t number) {
   mf_fault_arm(-1, 0);
   assert_int_equal(rc, struck ? MF_ENOMEM : MF_OK);
   for (int i = 0; i < made; i++) mf_tensor_release(all[i]);
-  use_nothing_left();
+  nothing_left();
   return struck;
 }
 
@@ -66,33 +65,33 @@ static void many_blocks(void **state) {
 }
 
 static void *choose_a_stream(void *arg) {
-  const DLDevice gpu = gpu_device(0);
+  const DLDevice device = gpu(0);
   const mf_stream chosen = *(mf_stream *)arg;
   mf_stream now = 0;
   mf_fault_arm(0, 1);
-  FAILS(MF_ENOMEM, mf_stream_swap(&gpu, chosen, NULL, &err));
+  FAILS(mf_stream_swap(&device, chosen, NULL, &err), MF_ENOMEM);
   mf_fault_arm(-1, 0);
-  OK(mf_stream_current(&gpu, &now, &err));
+  OK(mf_stream_current(&device, &now, &err));
   assert_int_equal(now, MF_STREAM_DEFAULT);
-  OK(mf_stream_swap(&gpu, chosen, NULL, &err));
-  OK(mf_stream_current(&gpu, &now, &err));
+  OK(mf_stream_swap(&device, chosen, NULL, &err));
+  OK(mf_stream_current(&device, &now, &err));
   assert_int_equal(now, chosen);
   return NULL;
 }
 
 static void a_threads_first_choice_of_a_stream(void **state) {
-  mf_stream chosen = use_new_stream(0);
+  mf_stream chosen = stream_new(0);
   pthread_t thread;
   (void)state;
   assert_int_equal(pthread_create(&thread, NULL, choose_a_stream, &chosen), 0);
   assert_int_equal(pthread_join(thread, NULL), 0);
-  use_end_stream(0, chosen);
+  stream_end(0, chosen);
 }
 
 int main(void) {
-  struct CMUnitTest tests[COUNT(scenarios) + 2] = {[COUNT(scenarios)] = USE(many_blocks),
-                                                   USE(a_threads_first_choice_of_a_stream)};
+  struct CMUnitTest tests[COUNT(scenarios) + 2] = {[COUNT(scenarios)] = SPEC(many_blocks),
+                                                   SPEC(a_threads_first_choice_of_a_stream)};
   for (size_t i = 0; i < COUNT(scenarios); i++)
-    tests[i] = (struct CMUnitTest){scenarios[i].name, each_allocation, use_begin, use_end, &scenarios[i]};
-  return other_open() ? cmocka_run_group_tests(tests, NULL, NULL) : 77;
+    tests[i] = (struct CMUnitTest){scenarios[i].name, each_allocation, begin, end, &scenarios[i]};
+  return RUN(tests);
 }

@@ -9,10 +9,10 @@ static void pinned_memory_with_another_gpus_label(void **state) {
   const DLDevice next = gpu(1);
   (void)state;
   if (other_devices() < 2) print_message("skip %s: there is one GPU\n", __func__);
-  if (other_devices() < 2) skip();
+  needs_devices(2);
   for (uint64_t seed = 0; seed < seeds(10); seed++) {
     sim_ask_seed(seed);
-    const mf_stream ours = stream_new();
+    const mf_stream ours = stream_new(0);
     const int64_t theirs = other_stream(1, false);
     unsigned char *data = other_pinned(NBYTES), *seen = other_pinned(NBYTES);
     const DLTensor view = {.data = data, .device = next, .ndim = 1, .dtype = {kDLUInt, 8, 1},
@@ -35,7 +35,7 @@ static void pinned_memory_with_another_gpus_label(void **state) {
     other_stream_end(theirs);
     other_pinned_free(data);
     other_pinned_free(seen);
-    stream_end(ours);
+    stream_end(0, ours);
     if (sim_ask_findings() != 0) fail_msg("seed %llu", (unsigned long long)seed);
   }
 }
@@ -54,7 +54,7 @@ static void layouts_that_are_refused(void **state) {
   assert_int_equal(calls_of(l), 0);
   t = import(l);
   mf_tensor_release(t);
-  synchronize();
+  synchronize(0);
   loan_end(l);
 }
 

@@ -249,13 +249,13 @@ static void who_cannot_compile_is_asked_once(void **state) {
 static void fail_to_run(const char *call) {
   char rule[64];
   snprintf(rule, sizeof rule, "%s:999:once", call);
-  sim_reset();
-  sim_fail(rule);
+  sim_ask_reset();
+  sim_ask_fail(rule);
   assert_int_equal(run_kernel(&jobs[0], 4, 0), MF_EDRIVER);
   assert_string_equal(err.call, call);
-  assert_int_equal(sim_faults(), 1);
-  sim_reset();
-  assert_int_equal(sim_left("modules"), strcmp(call, "cuLaunchKernel") == 0);
+  assert_int_equal(sim_ask_faults(), 1);
+  sim_ask_reset();
+  assert_int_equal(sim_ask_left("modules"), strcmp(call, "cuLaunchKernel") == 0);
   OK(run_kernel(&jobs[0], 4, 0));
 }
 
@@ -300,7 +300,7 @@ static void making_a_kernel_breaks_no_capture(void **state) {
   capture_start(s, CAPTURE_GLOBAL);
   FAILS(gpu->memory_alloc(MF__PINNED, NBYTES, s, &p, &err), MF_ECAPTURE);
   assert_int_not_equal(capture_end(s), 0);
-  sim_reset();
+  sim_ask_reset();
   OK(gpu->stream_destroy(s, &err));
 }
 
@@ -331,10 +331,7 @@ static void assemble(const char *ptxas, const char *text, const char *arch) {
 static void the_assembler_takes_the_texts(void **state) {
   const char *ptxas = getenv("MOONFERRY_PTXAS");
   (void)state;
-  if (ptxas == NULL) {
-    print_message("skip %s: MOONFERRY_PTXAS names no assembler\n", __func__);
-    skip();
-  }
+  skip_unless(ptxas != NULL, "MOONFERRY_PTXAS names no assembler");
   each_size(0, jobs, 1);
   assert_int_equal(ntexts, MF__KERNEL_SIZES);
   for (int i = 0; i < ntexts; i++) {
@@ -348,7 +345,7 @@ static void the_assembler_takes_the_texts(void **state) {
 
 static int begin(void **state) {
   (void)state;
-  sim_reset();
+  sim_ask_reset();
   OK(gpu->enter(0, &before, &err));
 #if !IS_HIP
   load = mf__cu.cuModuleLoadDataEx;
@@ -371,8 +368,8 @@ static int end(void **state) {
   mf__cu.cuModuleLoadDataEx = load;
   mf__cu.cuThreadExchangeStreamCaptureMode = exchange_mode;
 #endif
-  sim_clean();
-  assert_int_equal(sim_left("modules"), 0);
+  expect_clean_driver();
+  assert_int_equal(sim_ask_left("modules"), 0);
   return 0;
 }
 

@@ -5,7 +5,7 @@
  * multiple of 2^27 the pages are real and used once, so that what goes to another place, or nowhere, is seen there. */
 #include <sys/mman.h>
 
-#include "api.h"
+#include "device.h"
 
 #define MIB (INT64_C(1) << 20)
 /* ThreadSanitizer keeps four bytes for each: there it is all a part of the size. */

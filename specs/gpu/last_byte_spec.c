@@ -20,7 +20,7 @@ static mf_tensor *elements_at(void *data, place at) {
 /* Five elements 1, 2, 3 ... on the host. */
 static mf_tensor *counted(void) {
   const int64_t shape[] = {ELEMENTS};
-  mf_tensor *t = create(CPU, "uint4", 1, shape);
+  mf_tensor *t = create_shaped(CPU, "uint4", 1, shape);
   memcpy(bytes_of(t), (unsigned char[]){0x21, 0x43, 0x05}, 3);
   return t;
 }
@@ -50,7 +50,7 @@ static void copy_five_into(mf_tensor *dst, mf_tensor *bytes) {
 static void somebody_elses_memory(void **state) {
   (void)state;
   const int64_t shape[] = {NBYTES};
-  mf_tensor *bytes = create(GPU0, "uint8", 1, shape), *dst = elements_at(bytes_of(bytes), GPU0);
+  mf_tensor *bytes = create_shaped(GPU0, "uint8", 1, shape), *dst = elements_at(bytes_of(bytes), GPU0);
   copy_five_into(dst, bytes);
   mf_tensor_release(dst);
   mf_tensor_release(bytes);
@@ -62,7 +62,7 @@ static void another_views_memory(void **state) {
   const int64_t shape[] = {2 * NBYTES};
   const mf_index items[] = {{.kind = MF_INDEX_SLICE, .start = 0, .stop = ELEMENTS, .step = 1}};
   const mf_scalar all = {.kind = MF_KIND_INT, .i = 0xe};
-  mf_tensor *whole = create(GPU0, "uint4", 1, shape), *dst, *host = counted(), *there = at_place(host, GPU0);
+  mf_tensor *whole = create_shaped(GPU0, "uint4", 1, shape), *dst, *host = counted(), *there = at_place(host, GPU0);
   OK(mf_tensor_index(whole, items, 1, &dst, &err));
   for (int from_gpu = 0; from_gpu < 2; from_gpu++) {
     OK(mf_tensor_fill(whole, &all, &err));
@@ -78,7 +78,7 @@ static void a_source_with_gaps(void **state) {
   (void)state;
   const int64_t shape[] = {2 * NBYTES}, half[] = {NBYTES};
   const mf_index items[] = {{.kind = MF_INDEX_SLICE, .start = 0, .stop = MF_INDEX_NONE, .step = 2}};
-  mf_tensor *host = create(CPU, "uint4", 1, shape), *dst = create(GPU0, "uint4", 1, half), *view, *back;
+  mf_tensor *host = create_shaped(CPU, "uint4", 1, shape), *dst = create_shaped(GPU0, "uint4", 1, half), *view, *back;
   memcpy(bytes_of(host), (unsigned char[]){0xf1, 0xf2, 0xf3, 0xf4, 0xf5, 0xf6}, NBYTES);
   mf_tensor *there = at_place(host, GPU0);
   OK(mf_tensor_index(there, items, 1, &view, &err));
@@ -89,9 +89,11 @@ static void a_source_with_gaps(void **state) {
   for (int i = 0; i < 5; i++) mf_tensor_release(tensors[i]);
 }
 
-#define SPEC(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
 int main(void) {
-  const struct CMUnitTest tests[] = {SPEC(somebody_elses_memory), SPEC(another_views_memory), SPEC(a_source_with_gaps)};
-  return other_open() ? cmocka_run_group_tests(tests, NULL, NULL) : 77;
+  const struct CMUnitTest tests[] = {
+      WITH_STREAMS(somebody_elses_memory),
+      WITH_STREAMS(another_views_memory),
+      WITH_STREAMS(a_source_with_gaps),
+  };
+  return RUN(tests);
 }

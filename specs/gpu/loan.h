@@ -4,7 +4,7 @@
 
 #include <stdatomic.h>
 
-#include "api.h"
+#include "device.h"
 
 enum { NBYTES = 4096 };
 

@@ -5,7 +5,7 @@
 #include <link.h>
 #include <pthread.h>
 
-#include "api.h"
+#include "device.h"
 
 enum { NBYTES = 4096 };
 
@@ -176,7 +176,7 @@ static int make_a_stream(void) {
   const DLDevice device = gpu(0);
   mf_stream s;
   const int rc = mf_stream_create(&device, &s, &err);
-  if (rc == MF_OK) stream_end(s);
+  if (rc == MF_OK) stream_end(0, s);
   return rc;
 }
 
@@ -189,7 +189,7 @@ static int fail_in_turn(int (*operation)(void)) {
     rc = operation();
     fails_in = -1;
     assert_true(rc == MF_OK || (rc == MF_ENOMEM && failed > 0 && err.message[0] != '\0'));
-    synchronize();
+    synchronize(0);
     trim_all();
     assert_int_equal(sim_ask_left("memory"), 0);
     rounds++;
@@ -222,14 +222,14 @@ static mf_tensor *next_of_many(int64_t each) {
     const int rc = create_at(gpu(0), NBYTES, &t);
     fails_in = -1;
     assert_true(rc == MF_OK || (rc == MF_ENOMEM && failed > 0));
-    synchronize();
+    synchronize(0);
     trim_all(); /* a block that was made may be kept */
     assert_int_equal(living, ours + (rc == MF_OK ? each : 0));
     if (other_is_simulated()) assert_int_equal(sim_ask_left("memory"), drivers + (rc == MF_OK ? NBYTES : 0));
     if (rc == MF_OK && failed > 0) {
       mf_tensor_release(t);
       t = NULL;
-      synchronize();
+      synchronize(0);
       trim_all();
     }
   }
@@ -263,7 +263,7 @@ static void a_forked_child_keeps_no_header(void **state) {
   (void)state;
   ONLY_WITHOUT_SANITIZER
   (void)make_memory(); /* what is made once is made */
-  synchronize();
+  synchronize(0);
   trim_all();
   without_it = living;
   inherited = create(gpu(0), NBYTES);

@@ -1,9 +1,11 @@
 /* misuse_spec.c: each known wrong way to exchange is reported by the checker of the simulated driver with Moonferry in
  * the loop, and the right way beside it is not: what docs/streams.md says of a consumer that is on its own can be
  * found out. Also which memory has a record at all. Needs a simulator. */
-#include "use.h"
+#include "device.h"
 
 #include "sim.h"
+
+enum { NBYTES = 1024 };
 
 /* Others' memory on gpu 0, with a deleter that frees at once. */
 typedef struct loan {
@@ -23,7 +25,7 @@ static mf_tensor *borrow(loan **out, int64_t producer, mf_stream ours, bool orde
   *l = (loan){.shape = {NBYTES}, .strides = {1}};
   l->managed.version = (DLPackVersion){1, 0};
   l->managed.deleter = loan_deleter;
-  l->managed.dl_tensor = (DLTensor){.data = other_alloc(0, NBYTES), .device = gpu_device(0), .ndim = 1,
+  l->managed.dl_tensor = (DLTensor){.data = other_alloc(0, NBYTES), .device = gpu(0), .ndim = 1,
                                     .dtype = {kDLUInt, 8, 1}, .shape = l->shape, .strides = l->strides};
   other_fill(0, l->managed.dl_tensor.data, 1, NBYTES, producer);
   if (ordered) other_after(0, ours, producer);
@@ -39,20 +41,20 @@ typedef struct pair {
 } pair;
 
 static pair open_pair(void) {
-  const pair p = {use_new_stream(0), other_stream(0, false), other_stream(0, false), NULL};
+  const pair p = {stream_new(0), other_stream(0, false), other_stream(0, false), NULL};
   use_stream(0, p.ours);
   return p;
 }
 
 static void close_pair(pair *p) {
-  const DLDevice device = gpu_device(0);
+  const DLDevice device = gpu(0);
   mf_tensor_release(p->copy);
   OK(mf_device_synchronize(&device, &err));
   use_stream(0, MF_STREAM_DEFAULT);
-  use_trim();
+  give_all_back();
   other_stream_end(p->theirs);
   other_stream_end(p->third);
-  use_end_stream(0, p->ours);
+  stream_end(0, p->ours);
 }
 
 static DLManagedTensorVersioned *give(mf_tensor *t, mf_stream stream) {
@@ -63,8 +65,8 @@ static DLManagedTensorVersioned *give(mf_tensor *t, mf_stream stream) {
 }
 
 static mf_tensor *filled(void) {
-  mf_tensor *t = use_create(gpu_device(0));
-  use_fill(t, 1);
+  mf_tensor *t = create(gpu(0), NBYTES);
+  fill(t, 1);
   return t;
 }
 
@@ -126,7 +128,7 @@ static void the_producer_writes_on(pair *p, bool wrong) {
   loan *l;
   mf_tensor *t = borrow(&l, p->theirs, p->ours, true);
   if (!wrong) OK(mf_tensor_acquire(t, p->theirs, MF_WRITE, &err)); /* says so, and is ordered */
-  other_fill(0, use_data(t), 3, NBYTES, p->theirs);
+  other_fill(0, data_of(t), 3, NBYTES, p->theirs);
   read_ours(p, t);
   mf_tensor_release(t);
 }
@@ -143,11 +145,11 @@ static void the_owner_frees_early(pair *p, bool wrong) {
 }
 
 static void the_host_does_not_ask(pair *p, bool wrong) {
-  mf_tensor *t = use_create(pinned_device());
+  mf_tensor *t = create(pinned(), NBYTES);
   OK(mf_tensor_acquire(t, p->theirs, MF_WRITE, &err));
-  other_fill(0, use_data(t), 2, NBYTES, p->theirs);
+  other_fill(0, data_of(t), 2, NBYTES, p->theirs);
   if (!wrong) OK(mf_tensor_acquire(t, MF_STREAM_HOST, MF_READ, &err));
-  sim_ask_host(use_data(t), NBYTES, false);
+  sim_ask_host(data_of(t), NBYTES, false);
   mf_tensor_release(t);
 }
 
@@ -155,7 +157,7 @@ static void writes_and_said_reads(pair *p, bool wrong) {
   mf_tensor *t = filled();
   OK(mf_tensor_acquire(t, p->theirs, MF_READ, &err));
   if (!wrong) OK(mf_tensor_acquire(t, p->theirs, MF_WRITE, &err));
-  other_fill(0, use_data(t), 2, NBYTES, p->theirs);
+  other_fill(0, data_of(t), 2, NBYTES, p->theirs);
   read_ours(p, t); /* readers do not wait for each other */
   mf_tensor_release(t);
 }
@@ -166,9 +168,8 @@ static uint64_t reported(void) {
   return sim_ask_found(SIM_RACE) + sim_ask_found(SIM_STALE);
 }
 
-static void is_reported(way w, const char *name) {
-  if (!sim_ask_is_there()) print_message("skip %s: a real driver reports nothing\n", name);
-  if (!sim_ask_is_there()) skip();
+static void is_reported(way w) {
+  skip_unless(sim_ask_is_there(), "a real driver reports nothing");
   for (uint64_t seed = 0; seed < 20; seed++)
     for (int wrong = 0; wrong < 2; wrong++) {
       sim_ask_seed(seed);
@@ -182,10 +183,10 @@ static void is_reported(way w, const char *name) {
     }
 }
 
-#define WAY(name)                           \
+#define WAY(name)                                \
   static void name##_is_reported(void **state) { \
-    (void)state;                            \
-    is_reported(name, __func__);            \
+    (void)state;                                 \
+    is_reported(name);                           \
   }
 
 WAY(given_no_order)
@@ -233,36 +234,36 @@ static mf_tensor *wrapped(void *data, DLDevice device) {
 static void memory_that_a_driver_knows_is_ordered(void **state) {
   static unsigned char plain[NBYTES];
   const DLDevice cpu = {kDLCPU, 0};
-  mf_tensor *turned, *t = use_create(gpu_device(0));
+  mf_tensor *turned, *t = create(gpu(0), NBYTES);
   (void)state;
   OK(mf_tensor_permute(t, NULL, 0, &turned, &err));
   mf_tensor_release(t);
   expect_ordered(turned, 1);
-  expect_ordered(use_create(pinned_device()), 1);
-  expect_ordered(labelled(use_create(pinned_device()), cpu), 1);
+  expect_ordered(create(pinned(), NBYTES), 1);
+  expect_ordered(labelled(create(pinned(), NBYTES), cpu), 1);
   if (other_managed_type() != 0)
-    expect_ordered(labelled(use_create((DLDevice){(DLDeviceType)other_managed_type(), 0}), cpu), 1);
+    expect_ordered(labelled(create(managed(), NBYTES), cpu), 1);
   void *theirs = other_pinned(NBYTES);
-  expect_ordered(wrapped(theirs, pinned_device()), 1);
+  expect_ordered(wrapped(theirs, pinned()), 1);
   expect_ordered(wrapped(theirs, cpu), 0); /* whoever labels it so says that only the host uses it */
   other_pinned_free(theirs);
-  expect_ordered(use_create(cpu), 0);
+  expect_ordered(create(cpu, NBYTES), 0);
   expect_ordered(wrapped(plain, cpu), 0);
-  expect_ordered(empty(gpu_device(0)), 0);
+  expect_ordered(empty(gpu(0)), 0);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      USE(given_no_order_is_reported),
-      USE(given_no_order_and_not_done_is_reported),
-      USE(on_another_stream_is_reported),
-      USE(after_its_deleter_is_reported),
-      USE(the_producer_does_not_wait_is_reported),
-      USE(the_producer_writes_on_is_reported),
-      USE(the_owner_frees_early_is_reported),
-      USE(the_host_does_not_ask_is_reported),
-      USE(writes_and_said_reads_is_reported),
-      USE(memory_that_a_driver_knows_is_ordered),
+      SPEC(given_no_order_is_reported),
+      SPEC(given_no_order_and_not_done_is_reported),
+      SPEC(on_another_stream_is_reported),
+      SPEC(after_its_deleter_is_reported),
+      SPEC(the_producer_does_not_wait_is_reported),
+      SPEC(the_producer_writes_on_is_reported),
+      SPEC(the_owner_frees_early_is_reported),
+      SPEC(the_host_does_not_ask_is_reported),
+      SPEC(writes_and_said_reads_is_reported),
+      SPEC(memory_that_a_driver_knows_is_ordered),
   };
-  return other_open() ? cmocka_run_group_tests(tests, NULL, NULL) : 77;
+  return RUN(tests);
 }

@@ -36,7 +36,7 @@ static void absent(void) {
 
 static void a_driver_that_is_not_there_is_named(void **state) {
   (void)state;
-  in_child(VARIABLE "=/nonexistent/driver.so", absent);
+  in_fork_with(VARIABLE "=/nonexistent/driver.so", absent);
 }
 
 static void no_library(void) {
@@ -45,7 +45,7 @@ static void no_library(void) {
 
 static void a_file_that_is_no_library_is_said_to_be_none(void **state) {
   (void)state;
-  in_child(VARIABLE "=/etc/passwd", no_library);
+  in_fork_with(VARIABLE "=/etc/passwd", no_library);
 }
 
 static void no_driver(void) {
@@ -54,7 +54,7 @@ static void no_driver(void) {
 
 static void a_library_that_is_no_driver_is_refused(void **state) {
   (void)state;
-  in_child(VARIABLE "=libm.so.6", no_driver);
+  in_fork_with(VARIABLE "=libm.so.6", no_driver);
 }
 
 /* What follows needs the simulator's settings; whether it is there is found out in a child, which may open it. */
@@ -70,7 +70,7 @@ static void too_old(void) {
 static void a_driver_too_old_is_told_what_is_needed(void **state) {
   (void)state;
   needs_simulator_later();
-  in_child("SIM_DRIVER_VERSION=11000", too_old);
+  in_fork_with("SIM_DRIVER_VERSION=11000", too_old);
 }
 #endif
 
@@ -79,15 +79,15 @@ static void use_everything(void);
 static void the_oldest_driver_is_enough(void **state) {
   (void)state;
   needs_simulator_later();
-  if (!IS_HIP) in_child("SIM_DRIVER_VERSION=11030", use_everything);
-  if (IS_HIP) in_child("SIM_LEDGER=off SIM_DRIVER_VERSION=60000000", use_everything);
-  in_child("SIM_LEDGER=off", use_everything);
+  if (!IS_HIP) in_fork_with("SIM_DRIVER_VERSION=11030", use_everything);
+  if (IS_HIP) in_fork_with("SIM_LEDGER=off SIM_DRIVER_VERSION=60000000", use_everything);
+  in_fork_with("SIM_LEDGER=off", use_everything);
 }
 
 static void one_device_is_enough(void **state) {
   (void)state;
   needs_simulator_later();
-  in_child("SIM_LEDGER=off SIM_DEVICES=1", use_everything);
+  in_fork_with("SIM_LEDGER=off SIM_DEVICES=1", use_everything);
 }
 
 static void none(void) {
@@ -97,7 +97,7 @@ static void none(void) {
 static void a_machine_without_devices_says_so(void **state) {
   (void)state;
   needs_simulator_later();
-  in_child("SIM_DEVICES=0", none);
+  in_fork_with("SIM_DEVICES=0", none);
 }
 
 static void broken(void) {
@@ -108,7 +108,7 @@ static void broken(void) {
 static void a_driver_that_does_not_start_is_quoted(void **state) {
   (void)state;
   needs_simulator_later();
-  in_child("SIM_FAIL=" FIRST ":999", broken);
+  in_fork_with("SIM_FAIL=" FIRST ":999", broken);
 }
 
 /* Missing functions. */
@@ -143,7 +143,7 @@ static void each_missing_function_is_named(void **state) {
   for (size_t i = 0; i < sizeof required / sizeof *required; i++) {
     missing = required[i];
     snprintf(setting, sizeof setting, "SIM_MISSING=%s", missing);
-    in_child(setting, refused_by_name);
+    in_fork_with(setting, refused_by_name);
   }
 }
 
@@ -180,7 +180,8 @@ static void use_everything(void) {
   gpu->leave(&before);
   gpu->device_forget(0);
   gpu->device_forget(0);
-  CHECK(sim_findings() == 0 && sim_left("memory") == 0 && sim_left("pools") == 0 && sim_left("retains") == 0);
+  CHECK(sim_ask_findings() == 0);
+  CHECK(sim_ask_left("memory") == 0 && sim_ask_left("pools") == 0 && sim_ask_left("retains") == 0);
   CHECK(gpu->enter(0, &before, &err) == MF_OK); /* and it comes again */
   CHECK(gpu->memory_alloc(MF__DEVICE, 64, MF_STREAM_DEFAULT, &device, &err) == MF_OK);
   CHECK(gpu->memory_free(MF__DEVICE, device, MF_STREAM_DEFAULT, &err) == MF_OK);
@@ -193,7 +194,7 @@ static void without_an_optional_function_the_rest_works(void **state) {
   needs_simulator_later();
   for (size_t i = 0; i < sizeof optional / sizeof *optional; i++) {
     snprintf(setting, sizeof setting, "SIM_LEDGER=off SIM_MISSING=%s", optional[i]);
-    in_child(setting, use_everything);
+    in_fork_with(setting, use_everything);
   }
 }
 
@@ -213,7 +214,7 @@ static void capture_unnamed(void) {
 static void a_capture_without_a_name_is_refused(void **state) {
   (void)state;
   needs_simulator_later();
-  in_child(IS_HIP ? "SIM_LEDGER=off SIM_MISSING=hipStreamGetCaptureInfo"
+  in_fork_with(IS_HIP ? "SIM_LEDGER=off SIM_MISSING=hipStreamGetCaptureInfo"
                   : "SIM_LEDGER=off SIM_MISSING=cuStreamGetCaptureInfo", capture_unnamed);
 }
 
@@ -223,19 +224,19 @@ static void free_without_pools(void) {
   mf__entered before;
   mf_stream s = 0;
   CHECK(gpu->enter(0, &before, &err) == MF_OK && gpu->stream_create(&s, &err) == MF_OK);
-  CHECK(gpu->memory_alloc(MF__DEVICE, 64, s, &p, &err) == MF_OK && sim_left("pools") == 0);
-  sim_fail(IS_HIP ? "hipStreamSynchronize:999" : "cuStreamSynchronize:999");
+  CHECK(gpu->memory_alloc(MF__DEVICE, 64, s, &p, &err) == MF_OK && sim_ask_left("pools") == 0);
+  sim_ask_fail(IS_HIP ? "hipStreamSynchronize:999" : "cuStreamSynchronize:999");
   CHECK(gpu->memory_free(MF__DEVICE, p, s, &err) == MF_EDRIVER && err.driver_code == 999);
-  CHECK(sim_left("memory") == 0 && sim_findings() == 0);
+  CHECK(sim_ask_left("memory") == 0 && sim_ask_findings() == 0);
   CHECK(gpu->memory_alloc(MF__DEVICE, 64, s, &p, &err) == MF_OK);
   capture_start(s, CAPTURE_GLOBAL);
-  CHECK(gpu->memory_free(MF__DEVICE, p, s, &err) == MF_ECAPTURE && sim_left("memory") == 64);
+  CHECK(gpu->memory_free(MF__DEVICE, p, s, &err) == MF_ECAPTURE && sim_ask_left("memory") == 64);
   CHECK(capture_end(s) != 0); /* the wait broke it */
-  sim_reset();
-  CHECK(gpu->memory_free(MF__DEVICE, p, s, &err) == MF_OK && sim_left("memory") == 0);
+  sim_ask_reset();
+  CHECK(gpu->memory_free(MF__DEVICE, p, s, &err) == MF_OK && sim_ask_left("memory") == 0);
   CHECK(gpu->memory_alloc(MF__DEVICE, 64, s, &p, &err) == MF_OK);
   (void)driver_last_error(); /* the capture's end was the spec's own */
-  sim_fail(IS_HIP ? "hipStreamSynchronize:999,hipFree:999" : "cuStreamSynchronize:999,cuMemFree:999");
+  sim_ask_fail(IS_HIP ? "hipStreamSynchronize:999,hipFree:999" : "cuStreamSynchronize:999,cuMemFree:999");
   CHECK(gpu->memory_free(MF__DEVICE, p, s, &err) == MF_EDRIVER);
   CHECK(driver_last_error() == 0);
   gpu->leave(&before);
@@ -244,7 +245,7 @@ static void free_without_pools(void) {
 static void without_pools_memory_is_freed_all_the_same(void **state) {
   (void)state;
   needs_simulator_later();
-  in_child(IS_HIP ? "SIM_LEDGER=off SIM_MISSING=hipMemPoolCreate" : "SIM_LEDGER=off SIM_MISSING=cuMemPoolCreate",
+  in_fork_with(IS_HIP ? "SIM_LEDGER=off SIM_MISSING=hipMemPoolCreate" : "SIM_LEDGER=off SIM_MISSING=cuMemPoolCreate",
            free_without_pools);
 }
 
@@ -262,7 +263,7 @@ static void refuse_kernels(void) {
 static void a_driver_without_kernels_says_so(void **state) {
   (void)state;
   needs_simulator_later();
-  in_child("SIM_LEDGER=off SIM_MISSING=cuLaunchKernel", refuse_kernels);
+  in_fork_with("SIM_LEDGER=off SIM_MISSING=cuLaunchKernel", refuse_kernels);
 }
 
 /* A failure decides nothing; an answer is kept, so that it is asked for once. */
@@ -270,14 +271,14 @@ static void ask_twice(bool shared) {
   bool out = !shared;
   int32_t n = 0;
   CHECK(gpu->device_count(&n, &err) == MF_OK);
-  sim_fail("cuDeviceGetAttribute@2:999:once");
+  sim_ask_fail("cuDeviceGetAttribute@2:999:once");
   CHECK(gpu->managed_is_shared(&out, &err) == MF_EDRIVER && err.driver_code == 999);
-  sim_fail("cuDeviceGet:999:once");
+  sim_ask_fail("cuDeviceGet:999:once");
   CHECK(gpu->managed_is_shared(&out, &err) == MF_EDRIVER && strcmp(err.call, "cuDeviceGet") == 0);
-  sim_reset();
+  sim_ask_reset();
   CHECK(gpu->managed_is_shared(&out, &err) == MF_OK && out == shared);
-  const uint64_t calls = sim_calls(NULL);
-  CHECK(gpu->managed_is_shared(&out, &err) == MF_OK && out == shared && sim_calls(NULL) == calls);
+  const uint64_t calls = sim_ask_calls(NULL);
+  CHECK(gpu->managed_is_shared(&out, &err) == MF_OK && out == shared && sim_ask_calls(NULL) == calls);
 }
 
 static void ask_where_it_is_shared(void) {
@@ -291,8 +292,8 @@ static void ask_where_it_is_exclusive(void) {
 static void whether_managed_memory_is_shared_is_asked_once(void **state) {
   (void)state;
   needs_simulator_later();
-  in_child("SIM_LEDGER=off SIM_MANAGED=shared", ask_where_it_is_shared);
-  in_child("SIM_LEDGER=off SIM_MANAGED=exclusive", ask_where_it_is_exclusive);
+  in_fork_with("SIM_LEDGER=off SIM_MANAGED=shared", ask_where_it_is_shared);
+  in_fork_with("SIM_LEDGER=off SIM_MANAGED=exclusive", ask_where_it_is_exclusive);
 }
 #endif
 
@@ -324,10 +325,10 @@ static void locate_nothing(void) {
 static void a_stream_is_located_by_what_the_runtime_has(void **state) {
   (void)state;
   needs_simulator_later();
-  in_child("SIM_LEDGER=off", locate_streams);
-  in_child("SIM_LEDGER=off SIM_MISSING=hipGetStreamDeviceId", locate_streams);
-  in_child("SIM_LEDGER=off SIM_MISSING=hipStreamGetDevice", locate_streams);
-  in_child("SIM_LEDGER=off SIM_MISSING=hipStreamGetDevice,hipGetStreamDeviceId", locate_nothing);
+  in_fork_with("SIM_LEDGER=off", locate_streams);
+  in_fork_with("SIM_LEDGER=off SIM_MISSING=hipGetStreamDeviceId", locate_streams);
+  in_fork_with("SIM_LEDGER=off SIM_MISSING=hipStreamGetDevice", locate_streams);
+  in_fork_with("SIM_LEDGER=off SIM_MISSING=hipStreamGetDevice,hipGetStreamDeviceId", locate_nothing);
 }
 #endif
 
@@ -345,13 +346,13 @@ static void open_from_many(void) {
   pthread_t threads[NTHREADS];
   for (int i = 0; i < NTHREADS; i++) CHECK(pthread_create(&threads[i], NULL, count_devices, NULL) == 0);
   for (int i = 0; i < NTHREADS; i++) CHECK(pthread_join(threads[i], NULL) == 0);
-  CHECK(sim_calls(FIRST) == 1);
+  CHECK(sim_ask_calls(FIRST) == 1);
 }
 
 static void a_driver_is_opened_once(void **state) {
   (void)state;
   needs_simulator_later();
-  in_child("SIM_LEDGER=off", open_from_many);
+  in_fork_with("SIM_LEDGER=off", open_from_many);
 }
 
 /* The child makes no call to the driver, not even a harmless one. */
@@ -361,14 +362,14 @@ static int32_t inherited_devices;
 static void use_in_child(void) {
   mf__entered inner;
   int32_t n;
-  const uint64_t calls = sim_calls(NULL);
+  const uint64_t calls = sim_ask_calls(NULL);
   gpu->leave(&inherited);
   CHECK(!gpu->usable());
   CHECK(gpu->device_count(&n, &err) == MF_EDEVICE && n == 0);
   CHECK(strstr(err.message, "forked after") != NULL && strstr(err.message, "spawn") != NULL);
   CHECK(gpu->enter(0, &inner, &err) == MF_EDEVICE && strstr(err.message, "forked after") != NULL);
   for (int32_t i = 0; i < inherited_devices; i++) gpu->device_forget(i);
-  CHECK(sim_calls(NULL) == calls);
+  CHECK(sim_ask_calls(NULL) == calls);
 }
 
 static void fork_after_use(void) {
@@ -384,14 +385,14 @@ static void fork_after_use(void) {
 static void a_forked_child_is_told_to_start_anew(void **state) {
   (void)state;
   needs_simulator_later();
-  in_child("SIM_LEDGER=off", fork_after_use);
+  in_fork_with("SIM_LEDGER=off", fork_after_use);
 }
 
 static void a_child_forked_before_any_use_is_free(void **state) {
   (void)state;
   needs_simulator_later();
-  in_child("SIM_LEDGER=off", be_simulated);
-  in_child("SIM_LEDGER=off", use_everything);
+  in_fork_with("SIM_LEDGER=off", be_simulated);
+  in_fork_with("SIM_LEDGER=off", use_everything);
 }
 
 int main(void) {

@@ -26,7 +26,7 @@ static inline int upload_little(mf_error *e) { return copy(small_gpu, small_host
 static inline int download_little(mf_error *e) { return copy(small_host, small_gpu, e); }
 static inline int copy_strided(mf_error *e) { return copy(square, strided, e); }
 
-static inline int fill(mf_error *e) {
+static inline int fill_small(mf_error *e) {
   const mf_scalar one = {.kind = MF_KIND_UINT, .u = 1};
   return mf_tensor_fill(small_gpu, &one, e);
 }
@@ -153,7 +153,7 @@ static const struct {
     {"upload_little", upload_little},
     {"download_little", download_little},
     {"copy_strided", copy_strided},
-    {"fill", fill},
+    {"fill", fill_small},
     {"synchronize_stream", synchronize_stream},
     {"query_stream", query_stream},
     {"wait_for_stream", wait_for_stream},
@@ -176,7 +176,7 @@ static inline void open_tensors(void) {
   const int64_t flat[] = {NBYTES};
   const DLTensor like = {.device = gpu(0), .ndim = 2, .dtype = {kDLUInt, 8, 1}, .shape = (int64_t[]){64, 64}};
   mf_tensor *source;
-  mine = stream_new();
+  mine = stream_new(0);
   on_gpu = create(gpu(0), LARGE);
   on_host = create((DLDevice){kDLCPU, 0}, LARGE);
   memset(data_of(on_host), 7, LARGE);
@@ -194,12 +194,12 @@ static inline void open_tensors(void) {
 static inline void close_tensors(void) {
   mf_tensor *all[] = {on_gpu, on_host, small_gpu, small_host, square, strided};
   for (size_t i = 0; i < COUNT(all); i++) mf_tensor_release(all[i]);
-  synchronize();
+  synchronize(0);
   for (int i = 0; i < NLENT; i++) {
     if (i >= nlent) atomic_store(&lent[i]->deleted, 1);
     loan_end(lent[i]);
   }
-  stream_end(mine);
+  stream_end(0, mine);
 }
 
 #endif

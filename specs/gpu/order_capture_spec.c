@@ -2,7 +2,9 @@
  * the capture. */
 #include <pthread.h>
 
-#include "use.h"
+#include "device.h"
+
+enum { NBYTES = 1024 };
 
 static void give_to(mf_tensor *t, mf_stream stream) {
   const mf_request request = {.stream = stream};
@@ -13,42 +15,43 @@ static void give_to(mf_tensor *t, mf_stream stream) {
 
 static void uses_of_one_stream_are_captured(void **state) {
   (void)state;
-  const mf_stream s = use_new_stream(0);
+  const mf_stream s = stream_new(0);
   use_stream(0, s);
-  mf_tensor *from = use_create(gpu_device(0)), *to = use_create(gpu_device(0));
-  use_fill(from, 1);
-  use_fill(to, 2);
+  mf_tensor *from = create(gpu(0), NBYTES), *to = create(gpu(0), NBYTES);
+  fill(from, 1);
+  fill(to, 2);
   other_capture(0, s);
   OK(mf_tensor_copy(to, from, &err));
-  use_fill(from, 9);
+  fill(from, 9);
   give_to(to, s);
   void *graph = other_capture_end(0, s);
-  use_expect(to, 2);
+  expect_filled(to, 2);
   OK(mf_tensor_acquire(to, s, MF_WRITE, &err));
   OK(mf_tensor_acquire(from, s, MF_WRITE, &err));
   other_launch(0, graph, s);
-  use_expect(to, 1);
-  use_expect(from, 9);
+  expect_filled(to, 1);
+  expect_filled(from, 9);
   OK(mf_tensor_acquire(to, s, MF_WRITE, &err));
   OK(mf_tensor_acquire(from, s, MF_WRITE, &err));
   other_launch(0, graph, s);
-  use_expect(to, 9);
+  expect_filled(to, 9);
   other_graph_end(0, graph);
   mf_tensor_release(from);
   mf_tensor_release(to);
-  use_end_stream(0, s);
+  stream_end(0, s);
 }
 
 static void streams_of_one_capture_order_each_other(void **state) {
+  const DLDevice device = gpu(0);
   (void)state;
-  const mf_stream a = use_new_stream(0), b = use_new_stream(0);
+  const mf_stream a = stream_new(0), b = stream_new(0);
   use_stream(0, a);
-  mf_tensor *t = use_create(gpu_device(0)), *u = use_create(gpu_device(0));
-  use_fill(t, 1);
-  OK(mf_stream_synchronize(&(DLDevice){(DLDeviceType)other_device_type(), 0}, a, &err));
+  mf_tensor *t = create(gpu(0), NBYTES), *u = create(gpu(0), NBYTES);
+  fill(t, 1);
+  OK(mf_stream_synchronize(&device, a, &err));
   other_capture(0, a);
   other_after(0, b, a); /* b joins the capture */
-  use_fill(t, 5);
+  fill(t, 5);
   use_stream(0, b);
   OK(mf_tensor_copy(u, t, &err));
   other_after(0, a, b);
@@ -57,60 +60,60 @@ static void streams_of_one_capture_order_each_other(void **state) {
   OK(mf_tensor_acquire(t, a, MF_WRITE, &err));
   other_launch(0, graph, a);
   use_stream(0, a);
-  use_expect(u, 5);
+  expect_filled(u, 5);
   other_graph_end(0, graph);
   mf_tensor_release(t);
   mf_tensor_release(u);
-  use_end_stream(0, a);
-  use_end_stream(0, b);
+  stream_end(0, a);
+  stream_end(0, b);
 }
 
 /* A capture cannot wait for work outside, nor be waited for: both are refused and leave the capture whole. */
 static void captured_and_not_is_refused(void **state) {
   (void)state;
-  const mf_stream in = use_new_stream(0), out = use_new_stream(0);
+  const mf_stream in = stream_new(0), out = stream_new(0);
   use_stream(0, out);
-  mf_tensor *outside = use_create(gpu_device(0)), *inside = use_create(gpu_device(0));
-  use_fill(outside, 3);
+  mf_tensor *outside = create(gpu(0), NBYTES), *inside = create(gpu(0), NBYTES);
+  fill(outside, 3);
   use_stream(0, in);
   OK(mf_tensor_acquire(inside, in, MF_WRITE, &err));
   other_capture(0, in);
-  FAILS(MF_ECAPTURE, mf_tensor_acquire(outside, in, MF_READ, &err));
+  FAILS(mf_tensor_acquire(outside, in, MF_READ, &err), MF_ECAPTURE);
   SAYS("captured");
-  use_fill(inside, 4);
-  FAILS(MF_ECAPTURE, mf_tensor_acquire(inside, out, MF_READ, &err));
-  FAILS(MF_ECAPTURE, mf_tensor_acquire(inside, MF_STREAM_HOST, MF_READ, &err));
+  fill(inside, 4);
+  FAILS(mf_tensor_acquire(inside, out, MF_READ, &err), MF_ECAPTURE);
+  FAILS(mf_tensor_acquire(inside, MF_STREAM_HOST, MF_READ, &err), MF_ECAPTURE);
   give_to(outside, MF_STREAM_NO_ORDER);
   void *graph = other_capture_end(0, in);
   other_launch(0, graph, in);
   OK(mf_tensor_acquire(inside, in, MF_WRITE, &err));
-  use_expect(inside, 4);
-  use_expect(outside, 3);
+  expect_filled(inside, 4);
+  expect_filled(outside, 3);
   other_graph_end(0, graph);
   mf_tensor_release(inside);
   mf_tensor_release(outside);
-  use_end_stream(0, in);
-  use_end_stream(0, out);
+  stream_end(0, in);
+  stream_end(0, out);
 }
 
 /* What is done needs no waiting, so that a capture may use what was made elsewhere before. */
 static void finished_work_outside_is_no_hindrance(void **state) {
-  const DLDevice device = gpu_device(0);
+  const DLDevice device = gpu(0);
   (void)state;
-  const mf_stream in = use_new_stream(0), out = use_new_stream(0);
+  const mf_stream in = stream_new(0), out = stream_new(0);
   use_stream(0, out);
-  mf_tensor *made = use_create(device), *to = use_create(device);
-  use_fill(made, 6);
+  mf_tensor *made = create(device, NBYTES), *to = create(device, NBYTES);
+  fill(made, 6);
   OK(mf_tensor_acquire(to, in, MF_WRITE, &err));
   OK(mf_stream_synchronize(&device, out, &err));
   use_stream(0, in);
   other_capture(0, in);
   OK(mf_tensor_copy(to, made, &err));
-  use_captured(to, in, 6);
+  expect_captured(to, in, 6);
   mf_tensor_release(made);
   mf_tensor_release(to);
-  use_end_stream(0, in);
-  use_end_stream(0, out);
+  stream_end(0, in);
+  stream_end(0, out);
 }
 
 static mf_tensor *shared;
@@ -118,81 +121,80 @@ static mf_tensor *shared;
 static void *write_on_my_stream(void *arg) {
   (void)arg;
   OK(mf_tensor_acquire(shared, MF_STREAM_PER_THREAD, MF_WRITE, &err));
-  for (int i = 0; i < 300; i++) other_fill(0, use_data(shared), 6, NBYTES, 2);
+  for (int i = 0; i < 300; i++) other_fill(0, data_of(shared), 6, NBYTES, 2);
   return NULL;
 }
 
 /* Another thread's own stream has no name here, so that an event tells whether it is done; none is lost by that. Of
  * one that was just recorded CUDA need not say so at once, even where all is done. */
 static void another_threads_work_is_asked_about_by_an_event(void **state) {
-  const DLDevice device = gpu_device(0);
+  const DLDevice device = gpu(0);
   pthread_t thread;
   (void)state;
-  if (!other_is_simulated()) print_message("skip %s: only a simulator counts calls\n", __func__);
-  if (!other_is_simulated()) skip();
-  const mf_stream s = use_new_stream(0);
-  shared = use_create(device);
+  needs_simulator();
+  const mf_stream s = stream_new(0);
+  shared = create(device, NBYTES);
   assert_int_equal(pthread_create(&thread, NULL, write_on_my_stream, NULL), 0);
   assert_int_equal(pthread_join(thread, NULL), 0);
   other_capture(0, s);
-  FAILS(MF_ECAPTURE, mf_tensor_acquire(shared, s, MF_READ, &err));
+  FAILS(mf_tensor_acquire(shared, s, MF_READ, &err), MF_ECAPTURE);
   const int64_t events = sim_ask_left("events");
-  for (int i = 0; i < 3; i++) FAILS(MF_ECAPTURE, mf_tensor_acquire(shared, s, MF_READ, &err));
+  for (int i = 0; i < 3; i++) FAILS(mf_tensor_acquire(shared, s, MF_READ, &err), MF_ECAPTURE);
   assert_int_equal(sim_ask_left("events"), events);
   other_graph_end(0, other_capture_end(0, s));
   OK(mf_device_synchronize(&device, &err));
   other_capture(0, s);
   if (other_device_type() == kDLROCM) OK(mf_tensor_acquire(shared, s, MF_READ, &err));
   other_graph_end(0, other_capture_end(0, s));
-  use_expect(shared, 6);
+  expect_filled(shared, 6);
   mf_tensor_release(shared);
-  use_end_stream(0, s);
+  stream_end(0, s);
 }
 
 /* A deleter that runs during a capture must neither break it nor free what the capture still reads. */
 static void releases_during_a_capture_wait(void **state) {
-  const DLDevice device = gpu_device(0);
+  const DLDevice device = gpu(0);
   (void)state;
-  const mf_stream s = use_new_stream(0), other = use_new_stream(0);
+  const mf_stream s = stream_new(0), other = stream_new(0);
   use_stream(0, s);
-  mf_tensor *t = use_create(device), *kept = use_create(device);
-  use_fill(t, 8);
-  use_fill(kept, 1);
+  mf_tensor *t = create(device, NBYTES), *kept = create(device, NBYTES);
+  fill(t, 8);
+  fill(kept, 1);
   OK(mf_tensor_acquire(kept, other, MF_READ, &err));
   OK(mf_stream_synchronize(&device, other, &err));
   other_capture(0, s);
-  use_fill(kept, 2);
+  fill(kept, 2);
   mf_tensor_release(t);
-  use_captured(kept, s, 2);
+  expect_captured(kept, s, 2);
   mf_tensor_release(kept);
-  use_end_stream(0, s);
-  use_end_stream(0, other);
+  stream_end(0, s);
+  stream_end(0, other);
 }
 
 /* To wait for a device while one of its streams is being captured is an error that breaks the capture (CUDA Programming
  * Guide, "Prohibited and Unhandled Operations"), whatever mode a thread is in. It happens only to who asks for it. */
 static void a_wait_for_the_device_breaks_a_capture(void **state) {
-  const DLDevice device = gpu_device(0);
+  const DLDevice device = gpu(0);
   (void)state;
-  const mf_stream s = use_new_stream(0);
+  const mf_stream s = stream_new(0);
   use_stream(0, s);
-  mf_tensor *t = use_create(device);
-  use_fill(t, 1);
+  mf_tensor *t = create(device, NBYTES);
+  fill(t, 1);
   OK(mf_stream_synchronize(&device, s, &err));
   other_capture(0, s);
-  use_fill(t, 8);
-  FAILS(MF_ECAPTURE, mf_device_synchronize(&device, &err));
+  fill(t, 8);
+  FAILS(mf_device_synchronize(&device, &err), MF_ECAPTURE);
   assert_false(other_capture_is_whole(0, s));
-  FAILS(MF_ECAPTURE, use_try_fill(t, 9)); /* until it is ended */
-  FAILS(MF_ECAPTURE, mf_stream_synchronize(&device, s, &err));
+  FAILS(try_fill(t, 9), MF_ECAPTURE); /* until it is ended */
+  FAILS(mf_stream_synchronize(&device, s, &err), MF_ECAPTURE);
   SAYS("broken");
   other_capture_give_up(0, s);
-  use_fill(t, 9);
-  use_expect(t, 9);
+  fill(t, 9);
+  expect_filled(t, 9);
   OK(mf_device_synchronize(&device, &err));
   sim_ask_reset(); /* the simulator reports what broke the capture, as it should */
   mf_tensor_release(t);
-  use_end_stream(0, s);
+  stream_end(0, s);
 }
 
 /* A blocking stream, as CuPy makes them by default: while it is captured the legacy stream may not even be asked. What
@@ -202,17 +204,17 @@ static void the_legacy_stream_beside_a_blocking_capture(void **state) {
   const mf_stream theirs = other_stream(0, true);
   const mf_request request = {.stream = theirs};
   DLManagedTensorVersioned *given;
-  mf_tensor *t = use_create(gpu_device(0)), *other = use_create(gpu_device(0)), *copy;
-  use_fill(t, 1);
-  use_fill(other, 1);
+  mf_tensor *t = create(gpu(0), NBYTES), *other = create(gpu(0), NBYTES), *copy;
+  fill(t, 1);
+  fill(other, 1);
   OK(mf_tensor_acquire(other, MF_STREAM_HOST, MF_WRITE, &err));
   other_sync_all(0);
   other_capture(0, theirs);
-  FAILS(MF_ECAPTURE, mf_tensor_export_to(t, &request, &given, &err));
+  FAILS(mf_tensor_export_to(t, &request, &given, &err), MF_ECAPTURE);
   SAYS("MF_STREAM_HOST");
-  FAILS(MF_ECAPTURE, use_try_fill(t, 2)); /* on the legacy stream itself */
+  FAILS(try_fill(t, 2), MF_ECAPTURE); /* on the legacy stream itself */
   SAYS("legacy");
-  FAILS(MF_ECAPTURE, mf_tensor_clone(t, &copy, &err));
+  FAILS(mf_tensor_clone(t, &copy, &err), MF_ECAPTURE);
   assert_true(other_capture_is_whole(0, theirs));
   OK(mf_tensor_export_to(other, &request, &given, &err));
   other_fill(0, given->dl_tensor.data, 3, NBYTES, theirs);
@@ -220,7 +222,7 @@ static void the_legacy_stream_beside_a_blocking_capture(void **state) {
   mf_tensor_release(t); /* what it waits for is asked for later */
   OK(mf_pools_trim(0, &err));
   assert_true(other_capture_is_whole(0, theirs));
-  use_captured(other, theirs, 3);
+  expect_captured(other, theirs, 3);
   mf_tensor_release(other);
   other_sync_all(0);
   other_stream_end(theirs);
@@ -228,14 +230,14 @@ static void the_legacy_stream_beside_a_blocking_capture(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      USE(uses_of_one_stream_are_captured),
-      USE(streams_of_one_capture_order_each_other),
-      USE(captured_and_not_is_refused),
-      USE(finished_work_outside_is_no_hindrance),
-      USE(another_threads_work_is_asked_about_by_an_event),
-      USE(releases_during_a_capture_wait),
-      USE(a_wait_for_the_device_breaks_a_capture),
-      USE(the_legacy_stream_beside_a_blocking_capture),
+      SPEC(uses_of_one_stream_are_captured),
+      SPEC(streams_of_one_capture_order_each_other),
+      SPEC(captured_and_not_is_refused),
+      SPEC(finished_work_outside_is_no_hindrance),
+      SPEC(another_threads_work_is_asked_about_by_an_event),
+      SPEC(releases_during_a_capture_wait),
+      SPEC(a_wait_for_the_device_breaks_a_capture),
+      SPEC(the_legacy_stream_beside_a_blocking_capture),
   };
-  return other_open() ? cmocka_run_group_tests(tests, NULL, NULL) : 77;
+  return RUN(tests);
 }

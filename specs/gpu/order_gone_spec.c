@@ -1,14 +1,16 @@
 /* order_gone_spec.c: a stream of somebody else's that its owner destroys when its consumer is done, while the memory
  * lives on: what it had queued is waited for, and its handle is not used again. And what becomes of the use of a tensor
  * where an owner has broken the promise that the stream lives. */
-#include "use.h"
+#include "device.h"
+
+enum { NBYTES = 1024 };
 
 static uint64_t records(void) {
-  return sim_ask_calls(sim_ask_which("cuEventRecord", "hipEventRecord"));
+  return sim_ask_calls(named("cuEventRecord", "hipEventRecord"));
 }
 
 static uint64_t waits(void) {
-  return sim_ask_calls(sim_ask_which("cuStreamWaitEvent", "hipStreamWaitEvent"));
+  return sim_ask_calls(named("cuStreamWaitEvent", "hipStreamWaitEvent"));
 }
 
 static void expect_calls(uint64_t want_records, uint64_t want_waits, int line) {
@@ -46,34 +48,34 @@ static void read_by_other(mf_tensor *t, void *to) {
 typedef void (*next_use)(mf_tensor *t);
 
 static void on_the_host(mf_tensor *t) {
-  use_expect(t, 6);
+  expect_filled(t, 6);
 }
 
 static void acquired_for_the_host(mf_tensor *t) {
   OK(mf_tensor_acquire(t, MF_STREAM_HOST, MF_READ, &err));
-  use_expect(t, 6);
+  expect_filled(t, 6);
 }
 
 static void on_our_stream(mf_tensor *t) {
-  const mf_stream s = use_new_stream(0);
+  const mf_stream s = stream_new(0);
   use_stream(0, s);
-  use_expect(t, 6);
-  use_fill(t, 7);
-  use_expect(t, 7);
+  expect_filled(t, 6);
+  fill(t, 7);
+  expect_filled(t, 7);
   use_stream(0, MF_STREAM_DEFAULT);
-  use_end_stream(0, s);
+  stream_end(0, s);
 }
 
 static void by_another_consumer(mf_tensor *t) {
   consume(t, 8);
   consume(t, 9);
-  use_expect(t, 9);
+  expect_filled(t, 9);
 }
 
 static void by_a_copy(mf_tensor *t) {
   mf_tensor *copy;
   OK(mf_tensor_clone(t, &copy, &err));
-  use_expect(copy, 6);
+  expect_filled(copy, 6);
   mf_tensor_release(copy);
 }
 
@@ -88,14 +90,14 @@ static void the_next_use_waits_for_what_it_queued(void **state) {
   for (uint64_t seed = 0; seed < 50; seed++) {
     for (size_t i = 0; i < sizeof uses / sizeof *uses; i++) {
       sim_ask_seed(seed);
-      mf_tensor *t = use_create(gpu_device(0));
-      use_fill(t, 1);
+      mf_tensor *t = create(gpu(0), NBYTES);
+      fill(t, 1);
       consume(t, 6);
       uses[i](t);
       mf_tensor_release(t);
-      t = use_create(gpu_device(0)); /* the same memory */
-      use_fill(t, 2);
-      use_expect(t, 2);
+      t = create(gpu(0), NBYTES); /* the same memory */
+      fill(t, 2);
+      expect_filled(t, 2);
       mf_tensor_release(t);
     }
     if (sim_ask_findings() != 0) fail_msg("seed %llu", (unsigned long long)seed);
@@ -107,12 +109,12 @@ static void what_only_reads_is_waited_for_by_a_write(void **state) {
   for (uint64_t seed = 0; seed < 50; seed++) {
     sim_ask_seed(seed);
     unsigned char *seen = other_pinned(NBYTES);
-    mf_tensor *t = use_create(gpu_device(0)), *constant;
-    use_fill(t, 3);
+    mf_tensor *t = create(gpu(0), NBYTES), *constant;
+    fill(t, 3);
     OK(mf_tensor_readonly(t, &constant, &err));
     read_by_other(constant, seen);
-    use_fill(t, 4);
-    use_expect(t, 4);
+    fill(t, 4);
+    expect_filled(t, 4);
     other_sync_all(0);
     for (int i = 0; i < NBYTES; i++) assert_int_equal(seen[i], 3);
     mf_tensor_release(constant);
@@ -126,8 +128,8 @@ static void readers_that_come_and_go_leave_nothing(void **state) {
   enum { READERS = 200 };
   (void)state;
   unsigned char *seen = other_pinned(READERS * NBYTES);
-  mf_tensor *t = use_create(gpu_device(0)), *constant;
-  use_fill(t, 3);
+  mf_tensor *t = create(gpu(0), NBYTES), *constant;
+  fill(t, 3);
   OK(mf_tensor_readonly(t, &constant, &err));
   for (int i = 0; i < READERS; i++) {
     read_by_other(constant, seen + i * NBYTES);
@@ -143,9 +145,9 @@ static void readers_that_come_and_go_leave_nothing(void **state) {
 /* One record and one wait, as for a stream that stays: the record is only made earlier. */
 static void it_costs_no_more_than_a_stream_that_stays(void **state) {
   (void)state;
-  const mf_stream a = use_new_stream(0), theirs = other_stream(0, false);
+  const mf_stream a = stream_new(0), theirs = other_stream(0, false);
   use_stream(0, a);
-  mf_tensor *t = use_create(gpu_device(0));
+  mf_tensor *t = create(gpu(0), NBYTES);
   use_stream(0, MF_STREAM_DEFAULT);
   sim_ask_reset();
   DLManagedTensorVersioned *given = give(t, theirs);
@@ -162,7 +164,7 @@ static void it_costs_no_more_than_a_stream_that_stays(void **state) {
   EXPECT_CALLS(2, 2);
   mf_tensor_release(t);
   EXPECT_CALLS(2, 2);
-  use_end_stream(0, a);
+  stream_end(0, a);
   other_stream_end(theirs);
 }
 
@@ -172,7 +174,7 @@ static void a_consumer_that_comes_again_is_known(void **state) {
   (void)state;
   const bool has_names = sim_ask_is_direct() && other_device_type() == kDLCUDA;
   const mf_stream theirs = other_stream(0, false);
-  mf_tensor *t = use_create(gpu_device(0));
+  mf_tensor *t = create(gpu(0), NBYTES);
   DLManagedTensorVersioned *given = give(t, theirs);
   given->deleter(given);
   sim_ask_reset();
@@ -191,10 +193,10 @@ static void a_promised_stream_costs_nothing(void **state) {
   (void)state;
   const mf_stream theirs = other_stream(0, false);
   use_stream(0, theirs);
-  mf_tensor *current = use_create(gpu_device(0));
-  use_fill(current, 1);
+  mf_tensor *current = create(gpu(0), NBYTES);
+  fill(current, 1);
   use_stream(0, MF_STREAM_DEFAULT);
-  mf_tensor *acquired = use_create(gpu_device(0));
+  mf_tensor *acquired = create(gpu(0), NBYTES);
   OK(mf_tensor_acquire(acquired, theirs, MF_WRITE, &err));
   sim_ask_reset();
   mf_tensor *const both[] = {current, acquired};
@@ -218,47 +220,48 @@ static void the_original_of_a_copy_is_free_of_it(void **state) {
     const mf_stream theirs = other_stream(0, false);
     mf_request request = original;
     DLManagedTensorVersioned *given;
-    mf_tensor *t = use_create(gpu_device(0));
-    use_fill(t, 5);
+    mf_tensor *t = create(gpu(0), NBYTES);
+    fill(t, 5);
     request.stream = theirs;
     OK(mf_tensor_export_to(t, &request, &given, &err));
     other_fill(0, given->dl_tensor.data, 9, NBYTES, theirs);
     given->deleter(given);
     other_stream_end(theirs);
-    use_fill(t, 6);
-    use_expect(t, 6);
+    fill(t, 6);
+    expect_filled(t, 6);
     mf_tensor_release(t);
   }
 }
 
 /* A consumer that captures has queued nothing yet; its stream is asked again later. */
 static void a_captured_stream_is_not_disturbed(void **state) {
+  const DLDevice device = gpu(0);
   (void)state;
   const mf_stream theirs = other_stream(0, false);
-  mf_tensor *t = use_create(gpu_device(0));
+  mf_tensor *t = create(gpu(0), NBYTES);
   OK(mf_tensor_acquire(t, theirs, MF_WRITE, &err));
-  OK(mf_stream_synchronize(&(DLDevice){(DLDeviceType)other_device_type(), 0}, theirs, &err));
+  OK(mf_stream_synchronize(&device, theirs, &err));
   other_capture(0, theirs);
   DLManagedTensorVersioned *given = give(t, theirs);
   other_fill(0, given->dl_tensor.data, 4, NBYTES, theirs);
   given->deleter(given);
-  use_captured(t, theirs, 4);
+  expect_captured(t, theirs, 4);
   mf_tensor_release(t);
   other_stream_end(theirs);
 }
 
 static void a_capture_waits_for_no_work_of_before(void **state) {
-  const DLDevice device = gpu_device(0);
+  const DLDevice device = gpu(0);
   (void)state;
-  const mf_stream s = use_new_stream(0);
-  mf_tensor *t = use_create(device);
+  const mf_stream s = stream_new(0);
+  mf_tensor *t = create(device, NBYTES);
   OK(mf_tensor_acquire(t, s, MF_WRITE, &err));
   use_stream(0, s);
-  use_fill(t, 1);
+  fill(t, 1);
   for (int i = 0; i < 300; i++) consume(t, 6);
   other_capture(0, s);
   if (other_is_simulated()) {
-    FAILS(MF_ECAPTURE, mf_tensor_acquire(t, s, MF_READ, &err));
+    FAILS(mf_tensor_acquire(t, s, MF_READ, &err), MF_ECAPTURE);
     SAYS("captured");
   }
   void *graph = other_capture_end(0, s);
@@ -268,59 +271,49 @@ static void a_capture_waits_for_no_work_of_before(void **state) {
   OK(mf_tensor_acquire(t, s, MF_READ, &err));
   graph = other_capture_end(0, s);
   other_graph_end(0, graph);
-  use_expect(t, 6);
+  expect_filled(t, 6);
   mf_tensor_release(t);
-  use_end_stream(0, s);
+  stream_end(0, s);
 }
 
 /* The promise is broken */
 
 static mf_tensor *used_on_a_gone_stream(int byte) {
   const mf_stream theirs = other_stream(0, false);
-  mf_tensor *t = use_create(gpu_device(0));
+  mf_tensor *t = create(gpu(0), NBYTES);
   OK(mf_tensor_acquire(t, theirs, MF_WRITE, &err));
-  other_fill(0, use_data(t), byte, NBYTES, theirs);
+  other_fill(0, data_of(t), byte, NBYTES, theirs);
   other_stream_end(theirs);
   return t;
 }
 
-/* On a real driver the use of a destroyed stream may do anything. */
-#define ONLY_SIMULATED                                                          \
-  if (!other_is_simulated()) {                                                  \
-    print_message("skip %s: only a simulator survives this for sure\n", __func__); \
-    skip();                                                                     \
-  }
-
-static void synchronize(void) {
-  const DLDevice device = gpu_device(0);
-  OK(mf_device_synchronize(&device, &err));
-}
+/* On a real driver the use of a destroyed stream may do anything: what follows takes a simulator. */
 
 /* Each sort of use that has to wait is told the same, and a second time without a call about the dead handle. */
 static void expect_refused(mf_tensor *t) {
-  const mf_stream ours = use_new_stream(0);
+  const mf_stream ours = stream_new(0);
   const mf_request on_host = {.device = {kDLCPU, 0}}, on_ours = {.stream = ours};
   DLManagedTensorVersioned *given;
   mf_tensor *out;
-  FAILS(MF_EINVAL, mf_tensor_to(t, &on_host, &out, &err));
+  FAILS(mf_tensor_to(t, &on_host, &out, &err), MF_EINVAL);
   SAYS("mf_device_synchronize");
   sim_ask_reset(); /* the simulator reports that a dead handle was used, as it should */
-  FAILS(MF_EINVAL, mf_tensor_to(t, &on_host, &out, &err));
-  FAILS(MF_EINVAL, mf_tensor_export_to(t, &on_ours, &given, &err));
-  FAILS(MF_EINVAL, mf_tensor_acquire(t, ours, MF_WRITE, &err));
-  FAILS(MF_EINVAL, mf_tensor_acquire(t, MF_STREAM_HOST, MF_READ, &err));
-  FAILS(MF_EINVAL, use_try_fill(t, 1));
+  FAILS(mf_tensor_to(t, &on_host, &out, &err), MF_EINVAL);
+  FAILS(mf_tensor_export_to(t, &on_ours, &given, &err), MF_EINVAL);
+  FAILS(mf_tensor_acquire(t, ours, MF_WRITE, &err), MF_EINVAL);
+  FAILS(mf_tensor_acquire(t, MF_STREAM_HOST, MF_READ, &err), MF_EINVAL);
+  FAILS(try_fill(t, 1), MF_EINVAL);
   SAYS("mf_device_synchronize");
   assert_int_equal(sim_ask_findings(), 0);
-  assert_int_equal(sim_ask_calls(sim_ask_which("cuCtxSynchronize", "hipDeviceSynchronize")), 0);
-  use_end_stream(0, ours);
+  assert_int_equal(sim_ask_calls(named("cuCtxSynchronize", "hipDeviceSynchronize")), 0);
+  stream_end(0, ours);
 }
 
 /* Only a wait for the whole device reaches what such a stream had queued, and that would break any capture there: the
  * program has to ask for it. Then the memory is as good as any. */
 static void a_stream_that_is_gone_has_to_be_waited_for(void **state) {
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   const next_use uses[] = {on_the_host, on_our_stream, by_another_consumer, by_a_copy};
   /* Under odd seeds the handle is the next stream's, which HIP has no way to tell. */
   const uint64_t step = other_device_type() == kDLROCM ? 2 : 1;
@@ -329,10 +322,10 @@ static void a_stream_that_is_gone_has_to_be_waited_for(void **state) {
       sim_ask_seed(seed);
       mf_tensor *t = used_on_a_gone_stream(6);
       expect_refused(t);
-      synchronize();
+      synchronize(0);
       uses[i](t);
-      use_fill(t, 1);
-      use_expect(t, 1);
+      fill(t, 1);
+      expect_filled(t, 1);
       assert_int_equal(sim_ask_findings(), 0);
       mf_tensor_release(t);
     }
@@ -343,14 +336,14 @@ static void a_stream_that_is_gone_has_to_be_waited_for(void **state) {
  * for in the place of the one that is gone. */
 static void a_later_stream_of_that_handle_is_not_taken_for_it(void **state) {
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   for (uint64_t seed = 1; seed < 20 && other_device_type() == kDLCUDA && sim_ask_is_direct(); seed += 2) {
     sim_ask_seed(seed);
     mf_tensor *t = used_on_a_gone_stream(6);
     const mf_stream later = other_stream(0, false);
     expect_refused(t);
-    synchronize();
-    use_expect(t, 6);
+    synchronize(0);
+    expect_filled(t, 6);
     mf_tensor_release(t);
     other_stream_end(later);
   }
@@ -359,20 +352,20 @@ static void a_later_stream_of_that_handle_is_not_taken_for_it(void **state) {
 /* A wait that began before the stream was found gone says nothing of what it queued meanwhile. */
 static void an_earlier_wait_does_not_count(void **state) {
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   mf_tensor *t = used_on_a_gone_stream(6);
-  synchronize();
+  synchronize(0);
   expect_refused(t);
-  synchronize();
-  use_expect(t, 6);
+  synchronize(0);
+  expect_filled(t, 6);
   mf_tensor_release(t);
 }
 
 static void a_consumer_may_still_call_its_deleter(void **state) {
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   const mf_stream theirs = other_stream(0, false);
-  mf_tensor *t = use_create(gpu_device(0));
+  mf_tensor *t = create(gpu(0), NBYTES);
   DLManagedTensorVersioned *given = give(t, theirs);
   other_fill(0, given->dl_tensor.data, 6, NBYTES, theirs);
   other_stream_end(theirs);
@@ -380,8 +373,8 @@ static void a_consumer_may_still_call_its_deleter(void **state) {
   given->deleter(given);
   assert_int_equal(sim_ask_findings(), 0); /* the dead handle is not used */
   expect_refused(t);
-  synchronize();
-  use_expect(t, 6);
+  synchronize(0);
+  expect_filled(t, 6);
   assert_int_equal(sim_ask_findings(), 0);
   mf_tensor_release(t);
 }
@@ -389,32 +382,32 @@ static void a_consumer_may_still_call_its_deleter(void **state) {
 /* Released instead of used again: it waits for such a wait, too. */
 static void its_memory_is_not_given_out_before(void **state) {
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   mf_tensor *t = used_on_a_gone_stream(6);
-  void *data = use_data(t);
+  void *data = data_of(t);
   expect_refused(t);
   mf_tensor_release(t);
-  t = use_create(gpu_device(0));
-  assert_ptr_not_equal(use_data(t), data);
+  t = create(gpu(0), NBYTES);
+  assert_ptr_not_equal(data_of(t), data);
   mf_tensor_release(t);
-  synchronize();
+  synchronize(0);
   assert_int_equal(sim_ask_findings(), 0);
 }
 
 /* A device that cannot be waited for: an error, and the tensor can be used once it can. */
 static void a_device_that_fails_is_an_error(void **state) {
   (void)state;
-  ONLY_SIMULATED
-  const DLDevice device = gpu_device(0);
+  needs_simulator();
+  const DLDevice device = gpu(0);
   mf_tensor *t = used_on_a_gone_stream(6);
   expect_refused(t);
-  sim_ask_fail(sim_ask_which("cuCtxSynchronize:999:once", "hipDeviceSynchronize:999:once"));
-  FAILS(MF_EDRIVER, mf_device_synchronize(&device, &err));
+  sim_ask_fail(named("cuCtxSynchronize:999:once", "hipDeviceSynchronize:999:once"));
+  FAILS(mf_device_synchronize(&device, &err), MF_EDRIVER);
   assert_int_equal(err.driver_code, 999);
   sim_ask_reset();
   expect_refused(t);
-  synchronize();
-  use_expect(t, 6);
+  synchronize(0);
+  expect_filled(t, 6);
   mf_tensor_release(t);
 }
 
@@ -445,43 +438,40 @@ static bool copy_fails_at(mf_tensor *t, uint64_t call) {
 static void a_copy_that_fails_leaves_the_original_free(void **state) {
   (void)state;
   int failed = 0;
-  if (!other_is_simulated() || !sim_ask_is_direct()) {
-    print_message("skipped: a real driver cannot be told to fail\n");
-    skip();
-  }
+  skip_unless_simulated(other_is_simulated() && sim_ask_is_direct());
   for (uint64_t call = 1; call < 80; call++) {
-    mf_tensor *t = use_create(gpu_device(0)), *view = thinned(t);
-    use_fill(t, 6);
+    mf_tensor *t = create(gpu(0), NBYTES), *view = thinned(t);
+    fill(t, 6);
     const bool fails = copy_fails_at(view, call);
     /* What fails of a copy that succeeds is the event that is to stand for the stream. */
-    if (!fails && use_try_fill(t, 6) != MF_OK) synchronize();
+    if (!fails && try_fill(t, 6) != MF_OK) synchronize(0);
     failed += fails;
     on_our_stream(t);
     mf_tensor_release(view);
     mf_tensor_release(t);
-    use_trim();
+    give_all_back();
   }
   assert_true(failed > 10);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      USE(the_next_use_waits_for_what_it_queued),
-      USE(what_only_reads_is_waited_for_by_a_write),
-      USE(readers_that_come_and_go_leave_nothing),
-      USE(it_costs_no_more_than_a_stream_that_stays),
-      USE(a_consumer_that_comes_again_is_known),
-      USE(a_promised_stream_costs_nothing),
-      USE(the_original_of_a_copy_is_free_of_it),
-      USE(a_captured_stream_is_not_disturbed),
-      USE(a_capture_waits_for_no_work_of_before),
-      USE(a_stream_that_is_gone_has_to_be_waited_for),
-      USE(a_later_stream_of_that_handle_is_not_taken_for_it),
-      USE(an_earlier_wait_does_not_count),
-      USE(its_memory_is_not_given_out_before),
-      USE(a_consumer_may_still_call_its_deleter),
-      USE(a_device_that_fails_is_an_error),
-      USE(a_copy_that_fails_leaves_the_original_free),
+      SPEC(the_next_use_waits_for_what_it_queued),
+      SPEC(what_only_reads_is_waited_for_by_a_write),
+      SPEC(readers_that_come_and_go_leave_nothing),
+      SPEC(it_costs_no_more_than_a_stream_that_stays),
+      SPEC(a_consumer_that_comes_again_is_known),
+      SPEC(a_promised_stream_costs_nothing),
+      SPEC(the_original_of_a_copy_is_free_of_it),
+      SPEC(a_captured_stream_is_not_disturbed),
+      SPEC(a_capture_waits_for_no_work_of_before),
+      SPEC(a_stream_that_is_gone_has_to_be_waited_for),
+      SPEC(a_later_stream_of_that_handle_is_not_taken_for_it),
+      SPEC(an_earlier_wait_does_not_count),
+      SPEC(its_memory_is_not_given_out_before),
+      SPEC(a_consumer_may_still_call_its_deleter),
+      SPEC(a_device_that_fails_is_an_error),
+      SPEC(a_copy_that_fails_leaves_the_original_free),
   };
-  return other_open() ? cmocka_run_group_tests(tests, NULL, NULL) : 77;
+  return RUN(tests);
 }

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "seeds.h"
 #include "sim.h"
 
 #define MAX_DEVICES 16
@@ -385,6 +384,11 @@ void *other_managed(int device, size_t nbytes) {
   return (void *)p;
 }
 
+uint64_t seed_of(uint64_t number) {
+  const char *text = getenv("MOONFERRY_SPEC_SEED");
+  return number == 0 || text == NULL ? number : number + strtoull(text, NULL, 10);
+}
+
 void sim_ask_seed(uint64_t seed) {
   if (sim.seed != NULL) sim.seed(seed_of(seed));
 }
@@ -404,7 +408,7 @@ uint64_t sim_ask_found(int kind) {
   return sim.findings == NULL ? 0 : sim.findings((sim_kind)kind);
 }
 
-const char *sim_ask_which(const char *cuda, const char *hip) {
+const char *named(const char *cuda, const char *hip) {
   return counts_cuda ? cuda : hip;
 }
 
@@ -435,7 +439,7 @@ uint64_t sim_ask_faults(void) {
 }
 
 void sim_ask_at(const char *cuda, const char *hip, uint64_t nth, void (*fn)(void *ctx), void *ctx) {
-  if (sim.at == NULL || sim.at(sim_ask_which(cuda, hip), nth, fn, ctx) == 0) return;
+  if (sim.at == NULL || sim.at(named(cuda, hip), nth, fn, ctx) == 0) return;
   fprintf(stderr, "other library: %s cannot be waited for\n", cuda);
   abort();
 }

@@ -47,13 +47,16 @@ void *other_current(void);
 void other_current_set(int device); /* -1: none, where the driver knows that */
 
 /* The simulator; on a real driver these do nothing and answer 0. */
-void sim_ask_seed(uint64_t seed); /* moved by MOONFERRY_SPEC_SEED (seeds.h) */
+/* The seed of a run: the first, which is strictly lazy, is 0; MOONFERRY_SPEC_SEED moves all others. specs/run sets it
+ * to another number for each commit, and for one suite to 0. */
+uint64_t seed_of(uint64_t number);
+void sim_ask_seed(uint64_t seed); /* that of seed_of */
 void sim_ask_reset(void);
 uint64_t sim_ask_findings(void); /* prints them */
 uint64_t sim_ask_found(int kind); /* a sim_kind; does not print */
 uint64_t sim_ask_calls(const char *name);
 /* A call's name in the simulator that counts: CUDA's where HIP is forwarded to it. */
-const char *sim_ask_which(const char *cuda, const char *hip);
+const char *named(const char *cuda, const char *hip);
 bool sim_ask_is_direct(void); /* the driver that is called is the simulator itself */
 bool sim_ask_is_there(void);  /* or the one behind it is */
 int64_t sim_ask_left(const char *what);

@@ -83,7 +83,7 @@ static void open_at_once(void) {
 
 static void several_threads_open_one_driver(void **state) {
   (void)state;
-  in_child("", open_at_once);
+  in_fork_with("", open_at_once);
 }
 
 /* A child may open what its parent did not. */
@@ -103,7 +103,7 @@ static void open_in_child(void) {
 
 static void a_child_opens_what_its_parent_did_not(void **state) {
   (void)state;
-  in_child("", open_in_child);
+  in_fork_with("", open_in_child);
 }
 
 static void count_many(void) {
@@ -117,7 +117,7 @@ static void count_many(void) {
 
 static void no_more_devices_than_there_is_room_for(void **state) {
   (void)state;
-  in_child("", count_many);
+  in_fork_with("", count_many);
 }
 
 /* Who wants to enter a device that is shut waits until it is opened, and is inside then. */
@@ -155,7 +155,7 @@ static void shut_and_open(void) {
 
 static void a_device_that_is_shut_is_entered_later(void **state) {
   (void)state;
-  in_child("", shut_and_open);
+  in_fork_with("", shut_and_open);
 }
 
 /* A device's pool is made once, however many ask for it; where that fails nothing is decided. */
@@ -198,7 +198,7 @@ static void pool_at_once(void) {
 
 static void a_pool_is_made_once(void **state) {
   (void)state;
-  in_child("", pool_at_once);
+  in_fork_with("", pool_at_once);
 }
 
 /* The driver's mode of the thread, and how many exchanges from now on fail, having been done or not. */
@@ -285,7 +285,7 @@ static void tell_the_file(void) {
 
 static void a_file_that_is_there_is_told_rather_than_one_that_is_not(void **state) {
   (void)state;
-  in_child("", tell_the_file);
+  in_fork_with("", tell_the_file);
 }
 
 int main(void) {

@@ -24,12 +24,8 @@ static scene scene_open(void) {
 }
 
 static void expect_nothing_left(const scene *s) {
-  mf_ledger alive;
   assert_null(mf__owned_find(&s->memory));
-  mf_ledger_read(&alive);
-  assert_int_equal(alive.storages, 0);
-  assert_int_equal(alive.blocks, 0);
-  assert_int_equal(alive.bytes, 0);
+  expect_empty_ledger();
 }
 
 /* Who drops the last reference has seen that nobody else has one; then somebody finds the memory. */
@@ -85,7 +81,7 @@ static void a_forked_child_waits_for_nobody(void **state) {
   locked = scene_open();
   mf__block *block = locked.block;
   atomic_store(&block->owner_locked, 1);
-  in_child("", release_in_a_child);
+  in_fork_with("", release_in_a_child);
   atomic_store(&block->owner_locked, 0);
   mf__storage_release(locked.storage, false);
   expect_nothing_left(&locked);
@@ -96,7 +92,7 @@ static int end(void **state) {
   (void)state;
   OK(mf_pool_trim(&device, &err));
   OK(mf_device_synchronize(&device, &err));
-  sim_clean();
+  expect_clean_driver();
   return 0;
 }
 

@@ -299,14 +299,14 @@ static void at_once(size_t first, size_t second, mf_stream s, mf_stream t) {
     check_act(failed, first, second);
   }
   pthread_barrier_destroy(&barrier);
-  synchronize();
+  synchronize(0);
   for (int i = 0; i < NACTORS; i++)
     for (int k = 0; k < actors[i].nloans; k++) loan_end(actors[i].loans[k]);
 }
 
 /* With both threads on one stream, and on two. */
 static void pair(size_t first, size_t second) {
-  const mf_stream s = stream_new(), t = stream_new();
+  const mf_stream s = stream_new(0), t = stream_new(0);
   common = create(gpu(0), NBYTES);
   common_pinned = create(pinned(), NBYTES);
   write_on(common, s, 1);
@@ -318,8 +318,8 @@ static void pair(size_t first, size_t second) {
   expect_filled(common_pinned, 2);
   mf_tensor_release(common);
   mf_tensor_release(common_pinned);
-  stream_end(s);
-  stream_end(t);
+  stream_end(0, s);
+  stream_end(0, t);
   nothing_left();
   if (sim_ask_findings() != 0) fail_msg("verbs %zu and %zu", first, second);
 }

@@ -3,42 +3,14 @@
 #ifndef MOONFERRY_SPEC_PLACES_H
 #define MOONFERRY_SPEC_PLACES_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "device.h"
 
-#include <cmocka.h>
-
-#include "moonferry.h"
-#include "other.h"
-#include "seeds.h"
-
-static mf_error err;
-
-static inline void check(int rc, const char *what, int line) {
-  if (rc != MF_OK) fail_msg("line %d: %s: %s: %s", line, what, err.call, err.message);
-}
-
-#define OK(call) check((call), #call, __LINE__)
-
-static inline void check_refused(int rc, int want, const char *saying, int line) {
-  if (rc != want || err.status != want) fail_msg("line %d: %d instead of %d: %s", line, rc, want, err.message);
-  if (strstr(err.message, saying) == NULL) fail_msg("line %d: \"%s\" does not say \"%s\"", line, err.message, saying);
-}
-
-#define REFUSED(call, status, saying) check_refused((call), status, saying, __LINE__)
-
-/* Random numbers (splitmix64). */
+/* Random numbers */
 
 static uint64_t random_state;
 
 static inline uint64_t draw(void) {
-  uint64_t z = (random_state += 0x9e3779b97f4a7c15u);
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
+  return random_of(&random_state);
 }
 
 static inline int64_t between(int64_t low, int64_t high) {
@@ -56,24 +28,18 @@ static inline bool have(place p) {
 
 static DLDevice device_at(place p) {
   if (p == CPU) return (DLDevice){kDLCPU, 0};
-  if (p == PINNED) return (DLDevice){(DLDeviceType)other_pinned_type(), 0};
-  if (p == MANAGED) return (DLDevice){(DLDeviceType)other_managed_type(), 0};
-  return (DLDevice){(DLDeviceType)other_device_type(), p == GPU1};
+  if (p == PINNED) return pinned();
+  if (p == MANAGED) return managed();
+  return gpu(p == GPU1);
 }
 
 static mf_stream streams[2][3];
 
 static inline void open_streams(void) {
   for (int d = 0; d < other_devices() && d < 2; d++) {
-    const DLDevice device = device_at(d == 0 ? GPU0 : GPU1);
     streams[d][0] = MF_STREAM_DEFAULT;
-    for (int i = 1; i < 3; i++) OK(mf_stream_create(&device, &streams[d][i], &err));
+    for (int i = 1; i < 3; i++) streams[d][i] = stream_new(d);
   }
-}
-
-static inline void use_stream(int d, mf_stream s) {
-  const DLDevice device = device_at(d == 0 ? GPU0 : GPU1);
-  OK(mf_stream_swap(&device, s, NULL, &err));
 }
 
 static inline void use_any_stream(void) {
@@ -82,51 +48,23 @@ static inline void use_any_stream(void) {
 
 static inline void close_streams(void) {
   for (int d = 0; d < other_devices() && d < 2; d++) {
-    const DLDevice device = device_at(d == 0 ? GPU0 : GPU1);
     use_stream(d, MF_STREAM_DEFAULT);
-    for (int i = 1; i < 3; i++) OK(mf_stream_destroy(&device, streams[d][i], &err));
+    for (int i = 1; i < 3; i++) stream_end(d, streams[d][i]);
   }
 }
 
-static inline int setup(void **state) {
-  (void)state;
-  sim_ask_reset();
+static inline int begin_with_streams(void **state) {
+  begin(state);
   open_streams();
   return 0;
 }
 
-/* What one memory keeps may name another's streams and events, and what is given back is given back on a stream. */
-static inline void trim_all(void) {
-  for (int round = 0; round < 3; round++) {
-    for (place p = PINNED; p < NPLACES; p++) {
-      const DLDevice device = device_at(p);
-      if (!have(p)) continue;
-      if (p >= GPU0) OK(mf_device_synchronize(&device, &err));
-      OK(mf_pool_trim(&device, &err));
-    }
-  }
-  for (place p = GPU0; p < NPLACES; p++) {
-    const DLDevice device = device_at(p);
-    if (have(p)) OK(mf_device_synchronize(&device, &err));
-  }
+static inline int end_with_streams(void **state) {
+  close_streams();
+  return end(state);
 }
 
-static inline int teardown(void **state) {
-  (void)state;
-  close_streams();
-  trim_all();
-  mf_ledger left;
-  mf_ledger_read(&left);
-  assert_int_equal(left.tensors, 0);
-  assert_int_equal(left.storages, 0);
-  assert_int_equal(left.bytes, 0);
-  assert_int_equal(left.blocks, 0);
-  assert_int_equal(sim_ask_findings(), 0);
-  static const char *const sorts[] = {"memory", "events", "streams", "contexts", "captures", "pending"};
-  for (size_t i = 0; i < sizeof sorts / sizeof *sorts; i++)
-    if (sim_ask_left(sorts[i]) != 0) fail_msg("%s left: %lld", sorts[i], (long long)sim_ask_left(sorts[i]));
-  return 0;
-}
+#define WITH_STREAMS(name) cmocka_unit_test_setup_teardown(name, begin_with_streams, end_with_streams)
 
 /* Tensors */
 
@@ -136,7 +74,7 @@ static DLDataType dtype_of(const char *name) {
   return dtype;
 }
 
-static inline mf_tensor *create(place p, const char *dtype, int32_t ndim, const int64_t *shape) {
+static inline mf_tensor *create_shaped(place p, const char *dtype, int32_t ndim, const int64_t *shape) {
   const DLTensor like = {
       .device = device_at(p), .ndim = ndim, .dtype = dtype_of(dtype), .shape = (int64_t *)(uintptr_t)shape};
   mf_tensor *t;
@@ -145,17 +83,14 @@ static inline mf_tensor *create(place p, const char *dtype, int32_t ndim, const 
 }
 
 static inline mf_tensor *random_host(const char *dtype, int32_t ndim, const int64_t *shape) {
-  mf_tensor *t = create(CPU, dtype, ndim, shape);
+  mf_tensor *t = create_shaped(CPU, dtype, ndim, shape);
   unsigned char *data = mf_tensor_dltensor(t)->data;
   for (int64_t i = 0; i < mf_tensor_nbytes(t); i++) data[i] = (unsigned char)draw();
   return t;
 }
 
 static inline mf_tensor *at_place(mf_tensor *t, place p) {
-  const mf_request request = {.device = device_at(p), .copy = MF_COPY_ALWAYS};
-  mf_tensor *out;
-  OK(mf_tensor_to(t, &request, &out, &err));
-  return out;
+  return moved(t, device_at(p), MF_COPY_ALWAYS);
 }
 
 static inline void same_bytes(mf_tensor *device, const mf_tensor *host, const char *what) {

@@ -1,12 +1,12 @@
 /* pool_capture_spec.c: kept memory while a stream is being captured. */
-#include "api.h"
+#include "device.h"
 
 enum { NBYTES = 4096 };
 
 static void a_captured_stream_gets_its_kept_block(void **state) {
   (void)state;
-  const mf_stream s = stream_new();
-  use(s);
+  const mf_stream s = stream_new(0);
+  use_stream(0, s);
   mf_tensor *t = create(gpu(0), NBYTES);
   void *data = data_of(t);
   write_on(t, s, 1);
@@ -23,40 +23,40 @@ static void a_captured_stream_gets_its_kept_block(void **state) {
   expect_filled(t, 7);
   other_graph_end(0, graph);
   mf_tensor_release(t);
-  use(MF_STREAM_DEFAULT);
-  stream_end(s);
+  use_stream(0, MF_STREAM_DEFAULT);
+  stream_end(0, s);
 }
 
 static void a_captured_stream_gets_nothing_new(void **state) {
   (void)state;
   mf_tensor *t;
-  const mf_stream s = stream_new(), b = stream_new();
-  use(b);
+  const mf_stream s = stream_new(0), b = stream_new(0);
+  use_stream(0, b);
   mf_tensor_release(create(gpu(0), NBYTES));
-  use(s);
+  use_stream(0, s);
   other_capture(0, s);
   REFUSED(create_at(gpu(0), NBYTES, &t), MF_ECAPTURE, "allocate before the capture");
   assert_null(t);
   REFUSED(create_at(gpu(0), NBYTES, &t), MF_ECAPTURE, "4096 bytes");
   /* Another stream of the same thread is not concerned. */
-  use(b);
+  use_stream(0, b);
   t = create(gpu(0), 3 * NBYTES);
   write_on(t, b, 3);
   void *graph = other_capture_end(0, s);
   other_graph_end(0, graph);
   expect_filled(t, 3);
   mf_tensor_release(t);
-  use(MF_STREAM_DEFAULT);
-  stream_end(s);
-  stream_end(b);
+  use_stream(0, MF_STREAM_DEFAULT);
+  stream_end(0, s);
+  stream_end(0, b);
 }
 
 /* The stream's own work from before the capture is no hindrance, though its own mark is not the only one. */
 static void a_captured_stream_is_not_kept_by_its_own_work(void **state) {
   (void)state;
-  const mf_stream a = stream_new(), s = stream_new(), reader = other_stream(0, false);
+  const mf_stream a = stream_new(0), s = stream_new(0), reader = other_stream(0, false);
   char *seen = other_pinned(1);
-  use(a);
+  use_stream(0, a);
   mf_tensor *t = create(gpu(0), NBYTES);
   void *data = data_of(t);
   keep_busy(t, s);
@@ -64,7 +64,7 @@ static void a_captured_stream_is_not_kept_by_its_own_work(void **state) {
   mf_tensor_release(t);
   keep_busy(t = create(gpu(0), 2 * NBYTES), s); /* s goes on for longer than the reader */
   other_sync(0, reader);
-  use(s);
+  use_stream(0, s);
   other_capture(0, s);
   mf_tensor *captured = create(gpu(0), NBYTES);
   assert_ptr_equal(data_of(captured), data);
@@ -75,11 +75,11 @@ static void a_captured_stream_is_not_kept_by_its_own_work(void **state) {
   other_graph_end(0, graph);
   mf_tensor_release(captured);
   mf_tensor_release(t);
-  use(MF_STREAM_DEFAULT);
+  use_stream(0, MF_STREAM_DEFAULT);
   other_pinned_free(seen);
   other_stream_end(reader);
-  stream_end(a);
-  stream_end(s);
+  stream_end(0, a);
+  stream_end(0, s);
 }
 
 /* An event from before the capture cannot be waited for within it. */
@@ -87,7 +87,7 @@ static void a_captured_foreign_stream_gets_what_is_done(void **state) {
   (void)state;
   mf_tensor *t;
   const mf_stream s = other_stream(0, false);
-  use(s);
+  use_stream(0, s);
   for (int done = 0; done < 2; done++) {
     t = create(gpu(0), NBYTES);
     void *data = data_of(t);
@@ -106,7 +106,7 @@ static void a_captured_foreign_stream_gets_what_is_done(void **state) {
     mf_tensor_release(t);
     other_sync(0, s);
   }
-  use(MF_STREAM_DEFAULT);
+  use_stream(0, MF_STREAM_DEFAULT);
   other_stream_end(s);
 }
 
@@ -115,9 +115,9 @@ static void a_captured_foreign_stream_gets_what_is_done(void **state) {
 static void a_capture_does_not_hinder_other_streams(void **state) {
   (void)state;
   const char *mode = named("cuThreadExchangeStreamCaptureMode", "hipThreadExchangeStreamCaptureMode");
-  const mf_stream s = stream_new(), b = stream_new();
+  const mf_stream s = stream_new(0), b = stream_new(0);
   other_capture(0, s);
-  use(b);
+  use_stream(0, b);
   for (int i = 0; i < 3; i++) {
     mf_tensor *t = create(gpu(0), NBYTES);
     assert_int_equal(sim_ask_calls(mode) % 2, 0);
@@ -133,16 +133,16 @@ static void a_capture_does_not_hinder_other_streams(void **state) {
   }
   void *graph = other_capture_end(0, s);
   other_graph_end(0, graph);
-  use(MF_STREAM_DEFAULT);
-  stream_end(s);
-  stream_end(b);
+  use_stream(0, MF_STREAM_DEFAULT);
+  stream_end(0, s);
+  stream_end(0, b);
 }
 
 /* Released while one of its streams is captured: nothing can be recorded there, so that it waits for the end. */
 static void a_release_during_a_capture_is_deferred(void **state) {
   (void)state;
-  const mf_stream a = stream_new(), s = other_stream(0, false);
-  use(a);
+  const mf_stream a = stream_new(0), s = other_stream(0, false);
+  use_stream(0, a);
   mf_tensor *t = create(gpu(0), NBYTES);
   write_on(t, a, 1);
   other_sync(0, a);
@@ -161,23 +161,23 @@ static void a_release_during_a_capture_is_deferred(void **state) {
   assert_int_equal(stats(gpu(0)).deferred, 0);
   mf_tensor_release(t);
   mf_tensor_release(again);
-  use(MF_STREAM_DEFAULT);
-  stream_end(a);
+  use_stream(0, MF_STREAM_DEFAULT);
+  stream_end(0, a);
   other_stream_end(s);
 }
 
 static void trim_leaves_a_captured_stream_alone(void **state) {
   (void)state;
-  const mf_stream s = stream_new();
-  use(s);
+  const mf_stream s = stream_new(0);
+  use_stream(0, s);
   mf_tensor_release(create(gpu(0), NBYTES));
   other_capture(0, s);
   trim(gpu(0));
   assert_int_equal(stats(gpu(0)).cached_bytes, NBYTES);
   void *graph = other_capture_end(0, s);
   other_graph_end(0, graph);
-  use(MF_STREAM_DEFAULT);
-  stream_end(s);
+  use_stream(0, MF_STREAM_DEFAULT);
+  stream_end(0, s);
 }
 
 int main(void) {

@@ -86,12 +86,12 @@ static void not_while_a_tensor_lives(void **state) {
 static void not_while_a_stream_of_ours_is_in_use(void **state) {
   (void)state;
   work();
-  const mf_stream s = stream_new();
+  const mf_stream s = stream_new(0);
   other_sync_all(0);
   trim_all();
   EXPECT_HELD(true);
   OK(mf_stream_check(&(DLDevice){(DLDeviceType)other_device_type(), 0}, s, &err));
-  stream_end(s);
+  stream_end(0, s);
   trim_all();
   EXPECT_HELD(false);
 }
@@ -240,7 +240,7 @@ int main(void) {
       EMPTY(all_devices_at_once),
       EMPTY(it_can_wait_for_what_was_released),
   };
-  status_of_opening = status_alone(open_nothing);
-  status_of_end = status_alone(keep_a_cache);
+  status_of_opening = status_alone("", open_nothing);
+  status_of_end = status_alone("", keep_a_cache);
   return RUN(tests);
 }

@@ -3,7 +3,7 @@
  * has the handle of one that is gone is not taken for it. */
 #include <pthread.h>
 
-#include "api.h"
+#include "device.h"
 
 enum { NBYTES = 4096 };
 
@@ -12,14 +12,14 @@ static void who_used_it_last_has_it_at_once(void **state) {
   (void)state;
   for (uint64_t seed = 0; seed < seeds(10); seed++) {
     sim_ask_seed(seed);
-    const mf_stream a = stream_new(), b = stream_new();
-    use(a);
+    const mf_stream a = stream_new(0), b = stream_new(0);
+    use_stream(0, a);
     mf_tensor *t = create(gpu(0), NBYTES);
     void *data = data_of(t);
     write_on(t, a, 1);
     keep_busy(t, b);
     mf_tensor_release(t);
-    use(b);
+    use_stream(0, b);
     const uint64_t before = sim_ask_calls(NULL);
     t = create(gpu(0), NBYTES);
     assert_int_equal(sim_ask_calls(NULL), before);
@@ -27,10 +27,10 @@ static void who_used_it_last_has_it_at_once(void **state) {
     write_on(t, b, 2);
     expect_filled(t, 2);
     mf_tensor_release(t);
-    use(MF_STREAM_DEFAULT);
-    stream_end(a);
-    stream_end(b);
-    synchronize();
+    use_stream(0, MF_STREAM_DEFAULT);
+    stream_end(0, a);
+    stream_end(0, b);
+    synchronize(0);
     trim_all();
   }
 }
@@ -42,60 +42,60 @@ static void what_is_done_is_found_among_what_is_not(void **state) {
   mf_tensor *kept[OTHERS][EACH];
   (void)state;
   for (int i = 0; i < OTHERS; i++) {
-    others[i] = stream_new();
-    use(others[i]);
+    others[i] = stream_new(0);
+    use_stream(0, others[i]);
     for (int k = 0; k < EACH; k++) kept[i][k] = create(gpu(0), NBYTES);
   }
   for (int i = 0; i < OTHERS; i++)
     for (int k = 0; k < EACH; k++) mf_tensor_release(kept[i][k]);
   for (int i = 0; i < ROUNDS; i++) foreign[i] = other_stream(0, false);
-  const mf_stream mine = stream_new();
+  const mf_stream mine = stream_new(0);
   mf_tensor *got[ROUNDS];
   for (int i = 0; i < ROUNDS; i++) {
-    use(foreign[i]);
+    use_stream(0, foreign[i]);
     mf_tensor *t = create(gpu(0), NBYTES);
     void *data = data_of(t);
     const mf_stream last = foreign[i % 2 == 0 ? i : 0]; /* the one that it was made for, or another */
     write_on(t, last, 1);
     mf_tensor_release(t);
     other_sync(0, last);
-    use(mine);
+    use_stream(0, mine);
     got[i] = create(gpu(0), NBYTES);
     assert_ptr_equal(data_of(got[i]), data);
   }
-  use(MF_STREAM_DEFAULT);
+  use_stream(0, MF_STREAM_DEFAULT);
   for (int i = 0; i < ROUNDS; i++) mf_tensor_release(got[i]);
-  for (int i = 0; i < OTHERS; i++) stream_end(others[i]);
+  for (int i = 0; i < OTHERS; i++) stream_end(0, others[i]);
   for (int i = 0; i < ROUNDS; i++) other_stream_end(foreign[i]);
-  stream_end(mine);
+  stream_end(0, mine);
 }
 
 /* Of another size, if no more than a quarter of what is asked for is wasted. */
 static void a_larger_block_will_do(void **state) {
   (void)state;
-  const mf_stream foreign = other_stream(0, false), mine = stream_new();
-  use(foreign);
+  const mf_stream foreign = other_stream(0, false), mine = stream_new(0);
+  use_stream(0, foreign);
   mf_tensor *t = create(gpu(0), 2560);
   void *data = data_of(t);
   write_on(t, foreign, 1);
   mf_tensor_release(t);
   other_sync(0, foreign);
-  use(mine);
+  use_stream(0, mine);
   mf_tensor *small = create(gpu(0), 1536), *fitting = create(gpu(0), 2048);
   assert_ptr_not_equal(data_of(small), data);
   assert_ptr_equal(data_of(fitting), data);
-  use(MF_STREAM_DEFAULT);
+  use_stream(0, MF_STREAM_DEFAULT);
   mf_tensor_release(small);
   mf_tensor_release(fitting);
   other_stream_end(foreign);
-  stream_end(mine);
+  stream_end(0, mine);
 }
 
 /* A stream of ours that the driver gave the handle of a consumer's, which is destroyed; 0 if it gave another. */
 static mf_stream later_of(mf_stream gone) {
-  const mf_stream later = stream_new();
+  const mf_stream later = stream_new(0);
   if (later == gone) return later;
-  stream_end(later);
+  stream_end(0, later);
   trim_all(); /* so that the next one is made anew */
   return 0;
 }
@@ -114,13 +114,13 @@ static bool left_and_named_again(void) {
   const mf_stream ours = later_of(theirs);
   mf_tensor_release(t);
   if (ours != 0) {
-    use(ours);
+    use_stream(0, ours);
     t = create(gpu(0), NBYTES);
     write_on(t, ours, 2);
     expect_filled(t, 2);
     mf_tensor_release(t);
-    use(MF_STREAM_DEFAULT);
-    stream_end(ours);
+    use_stream(0, MF_STREAM_DEFAULT);
+    stream_end(0, ours);
   }
   other_sync_all(0);
   other_pinned_free(seen);
@@ -129,27 +129,27 @@ static bool left_and_named_again(void) {
 
 /* Of what a stream had queued nothing is known when it was destroyed too early. */
 static bool gone_and_named_again(void) {
-  const mf_stream theirs = other_stream(0, false), witness = stream_new();
-  use(theirs);
+  const mf_stream theirs = other_stream(0, false), witness = stream_new(0);
+  use_stream(0, theirs);
   mf_tensor *t = create(gpu(0), NBYTES);
   void *data = data_of(t);
   write_on(t, theirs, 1);
-  use(MF_STREAM_DEFAULT);
+  use_stream(0, MF_STREAM_DEFAULT);
   other_stream_end(theirs);
   REFUSED(mf_tensor_acquire(t, witness, MF_WRITE, &err), MF_EINVAL, "mf_device_synchronize");
   sim_ask_reset(); /* the simulator reports that a dead handle was asked about, as it should */
   const mf_stream ours = later_of(theirs);
   mf_tensor_release(t);
   if (ours != 0) {
-    use(ours);
+    use_stream(0, ours);
     t = create(gpu(0), NBYTES);
     assert_ptr_not_equal(data_of(t), data);
     mf_tensor_release(t);
-    use(MF_STREAM_DEFAULT);
-    stream_end(ours);
+    use_stream(0, MF_STREAM_DEFAULT);
+    stream_end(0, ours);
   }
-  synchronize();
-  stream_end(witness);
+  synchronize(0);
+  stream_end(0, witness);
   return ours != 0;
 }
 
@@ -166,13 +166,13 @@ static void each_seed(bool (*play)(void)) {
 
 static void a_stream_with_the_handle_of_one_that_was_left_waits(void **state) {
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   each_seed(left_and_named_again);
 }
 
 static void a_stream_with_the_handle_of_one_that_is_gone_gets_nothing(void **state) {
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   each_seed(gone_and_named_again);
 }
 
@@ -181,7 +181,7 @@ static mf_stream readers[3];
 
 static void *leave_memory(void *arg) {
   (void)arg;
-  use(MF_STREAM_PER_THREAD);
+  use_stream(0, MF_STREAM_PER_THREAD);
   for (int i = 0; i < 4; i++) {
     mf_tensor *t = create(gpu(0), NBYTES << i);
     for (int k = 0; k < 3; k++) OK(mf_tensor_record(t, readers[k], MF_READ, &err));
@@ -194,7 +194,7 @@ static void another_threads_memory_goes_at_last(void **state) {
   pthread_t thread;
   (void)state;
   trim(gpu(0));
-  for (int i = 0; i < 3; i++) readers[i] = stream_new();
+  for (int i = 0; i < 3; i++) readers[i] = stream_new(0);
   assert_int_equal(pthread_create(&thread, NULL, leave_memory, NULL), 0);
   assert_int_equal(pthread_join(thread, NULL), 0);
   assert_true(stats(gpu(0)).cached_bytes > 0);
@@ -205,7 +205,7 @@ static void another_threads_memory_goes_at_last(void **state) {
     other_sync_all(0);
   }
   assert_int_equal(stats(gpu(0)).cached_bytes, 0);
-  for (int i = 0; i < 3; i++) stream_end(readers[i]);
+  for (int i = 0; i < 3; i++) stream_end(0, readers[i]);
 }
 
 int main(void) {

@@ -1,5 +1,5 @@
 /* pool_limit_spec.c: kept memory when there is no more: limits, a driver without memory, calls that fail. */
-#include "api.h"
+#include "device.h"
 
 enum { NBYTES = 4096, LIMIT = 2 * NBYTES };
 
@@ -26,7 +26,7 @@ static void the_limit_is_kept(void **state) {
 
 /* A block that has work of several streams: taken on streams[0] and written there, and then read by n of them. */
 static void release_busy(const mf_stream *streams, int n, char *seen) {
-  use(streams[0]);
+  use_stream(0, streams[0]);
   mf_tensor *t = create(gpu(0), NBYTES);
   write_on(t, streams[0], 1);
   for (int i = n - 1; i >= 0; i--) {
@@ -34,7 +34,7 @@ static void release_busy(const mf_stream *streams, int n, char *seen) {
     for (int k = 0; k < 300; k++) other_copy(0, seen + i, data_of(t), 1, streams[i]);
   }
   mf_tensor_release(t);
-  use(MF_STREAM_DEFAULT);
+  use_stream(0, MF_STREAM_DEFAULT);
 }
 
 typedef void (*scene_fn)(const mf_stream *streams, char *seen);
@@ -44,21 +44,21 @@ static void play_under_limit(scene_fn play) {
   const DLDevice device = gpu(0);
   mf_stream streams[STREAMS];
   char *seen = other_pinned(STREAMS);
-  for (int i = 0; i < STREAMS; i++) streams[i] = stream_new();
+  for (int i = 0; i < STREAMS; i++) streams[i] = stream_new(0);
   OK(mf_pool_limit(&device, NBYTES, &err));
   play(streams, seen);
   OK(mf_pool_limit(&device, 0, &err));
-  use(MF_STREAM_DEFAULT);
+  use_stream(0, MF_STREAM_DEFAULT);
   other_sync_all(0);
   other_pinned_free(seen);
-  for (int i = 0; i < STREAMS; i++) stream_end(streams[i]);
+  for (int i = 0; i < STREAMS; i++) stream_end(0, streams[i]);
 }
 
 /* The asking stream waits for each of them, not the host. */
 static void after_three_readers(const mf_stream *streams, char *seen) {
   release_busy(streams, 4, seen);
   const uint64_t waits = host_waits();
-  use(streams[4]);
+  use_stream(0, streams[4]);
   mf_tensor *t = create(gpu(0), NBYTES);
   assert_int_equal(host_waits(), waits);
   write_on(t, streams[4], 2);
@@ -73,11 +73,11 @@ static void three_readers_are_waited_for_on_the_device(void **state) {
 /* Whoever used it last left a mark, which stands for it: nothing is recorded on its stream when another wants it. */
 static void after_a_writer_of_another_stream(const mf_stream *streams, char *seen) {
   (void)seen;
-  use(streams[0]);
+  use_stream(0, streams[0]);
   mf_tensor *t = create(gpu(0), NBYTES);
   keep_busy(t, streams[1]);
   mf_tensor_release(t);
-  use(streams[2]);
+  use_stream(0, streams[2]);
   sim_ask_reset();
   t = create(gpu(0), NBYTES);
   assert_int_equal(sim_ask_calls(named("cuEventRecord", "hipEventRecord")), 0);
@@ -87,7 +87,7 @@ static void after_a_writer_of_another_stream(const mf_stream *streams, char *see
 
 static void a_stream_that_left_a_mark_gets_no_other(void **state) {
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   play_under_limit(after_a_writer_of_another_stream);
 }
 
@@ -100,7 +100,7 @@ static void where_a_call_fails_once(const mf_stream *streams, char *seen) {
   for (int i = 0; i < 4; i++) {
     release_busy(streams, 3, seen);
     sim_ask_fail(rules[i]);
-    use(streams[3]);
+    use_stream(0, streams[3]);
     mf_tensor *t = create(gpu(0), NBYTES);
     assert_true(sim_ask_faults() > 0);
     assert_int_equal(sim_ask_findings(), 0);
@@ -108,14 +108,14 @@ static void where_a_call_fails_once(const mf_stream *streams, char *seen) {
     write_on(t, streams[3], 2);
     mf_tensor_release(t);
     assert_int_equal(sim_ask_findings(), 0);
-    synchronize();
+    synchronize(0);
     trim(gpu(0));
   }
 }
 
 static void a_call_that_fails_once_is_made_again(void **state) {
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   play_under_limit(where_a_call_fails_once);
 }
 
@@ -123,13 +123,13 @@ static void a_call_that_fails_once_is_made_again(void **state) {
 static void under_the_limit_streams_share(void **state) {
   (void)state;
   const DLDevice device = gpu(0);
-  const mf_stream a = stream_new(), b = stream_new();
+  const mf_stream a = stream_new(0), b = stream_new(0);
   OK(mf_pool_limit(&device, NBYTES, &err));
   for (uint64_t seed = 0; seed < seeds(50); seed++) {
     sim_ask_seed(seed);
     for (int i = 0; i < 4; i++) {
       const mf_stream s = i % 2 == 0 ? a : b;
-      use(s);
+      use_stream(0, s);
       const uint64_t waits = host_waits();
       mf_tensor *t = create(device, NBYTES);
       assert_int_equal(host_waits(), waits);
@@ -141,16 +141,16 @@ static void under_the_limit_streams_share(void **state) {
     assert_int_equal(sim_ask_findings(), 0);
   }
   OK(mf_pool_limit(&device, 0, &err));
-  use(MF_STREAM_DEFAULT);
-  stream_end(a);
-  stream_end(b);
+  use_stream(0, MF_STREAM_DEFAULT);
+  stream_end(0, a);
+  stream_end(0, b);
 }
 
 /* The host waits at last, where nothing else helps: pinned memory cannot be handed over in order. */
 static void at_last_the_host_waits(void **state) {
   (void)state;
   const DLDevice device = pinned();
-  const mf_stream s = stream_new();
+  const mf_stream s = stream_new(0);
   OK(mf_pool_limit(&device, NBYTES, &err));
   mf_tensor *t = create(device, NBYTES);
   keep_busy(t, s);
@@ -159,15 +159,15 @@ static void at_last_the_host_waits(void **state) {
   sim_ask_host(data_of(t), NBYTES, true);
   mf_tensor_release(t);
   OK(mf_pool_limit(&device, 0, &err));
-  stream_end(s);
+  stream_end(0, s);
 }
 
 static void the_hosts_wait_is_made_again(void **state) {
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   char rule[64];
   const DLDevice device = pinned();
-  const mf_stream s = stream_new();
+  const mf_stream s = stream_new(0);
   snprintf(rule, sizeof rule, "%s:999:once", named("cuEventSynchronize", "hipStreamSynchronize"));
   OK(mf_pool_limit(&device, NBYTES, &err));
   mf_tensor *t = create(device, NBYTES);
@@ -179,21 +179,21 @@ static void the_hosts_wait_is_made_again(void **state) {
   sim_ask_host(data_of(t), NBYTES, true);
   mf_tensor_release(t);
   OK(mf_pool_limit(&device, 0, &err));
-  stream_end(s);
+  stream_end(0, s);
 }
 
 /* A stream that could not be made to wait for all leaves the block as it was: the next one waits for all. */
 static void a_wait_that_fails_is_not_forgotten(void **state) {
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   char rule[128];
   const DLDevice device = gpu(0);
   mf_tensor *t;
   mf_stream streams[5];
   char *seen = other_pinned(3);
-  for (int i = 0; i < 5; i++) streams[i] = stream_new();
+  for (int i = 0; i < 5; i++) streams[i] = stream_new(0);
   OK(mf_pool_limit(&device, NBYTES, &err));
-  use(streams[0]);
+  use_stream(0, streams[0]);
   t = create(device, NBYTES);
   write_on(t, streams[0], 1);
   for (int i = 0; i < 3; i++) {
@@ -204,34 +204,34 @@ static void a_wait_that_fails_is_not_forgotten(void **state) {
   snprintf(rule, sizeof rule, "%s@2:999:on,%s:999:on", named("cuStreamWaitEvent", "hipStreamWaitEvent"),
            named("cuStreamSynchronize", "hipStreamSynchronize"));
   sim_ask_fail(rule);
-  use(streams[3]);
+  use_stream(0, streams[3]);
   assert_int_equal(create_at(device, NBYTES, &t), MF_ENOMEM);
   sim_ask_reset();
-  use(streams[4]);
+  use_stream(0, streams[4]);
   t = create(device, NBYTES);
   write_on(t, streams[4], 2);
   expect_filled(t, 2);
   mf_tensor_release(t);
   OK(mf_pool_limit(&device, 0, &err));
-  use(MF_STREAM_DEFAULT);
+  use_stream(0, MF_STREAM_DEFAULT);
   other_sync_all(0);
   other_pinned_free(seen);
-  for (int i = 0; i < 5; i++) stream_end(streams[i]);
+  for (int i = 0; i < 5; i++) stream_end(0, streams[i]);
 }
 
 /* Kept memory that the driver cannot be given back stands in the way: then that is the reason. */
 static void why_nothing_could_be_freed_is_told(void **state) {
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   char rule[96];
   const DLDevice device = gpu(0);
-  const mf_stream a = stream_new(), b = stream_new();
+  const mf_stream a = stream_new(0), b = stream_new(0);
   mf_tensor *t;
   OK(mf_pool_limit(&device, 3 * NBYTES, &err));
-  use(a);
+  use_stream(0, a);
   mf_tensor_release(create(device, NBYTES));
   mf_tensor_release(create(device, 2 * NBYTES));
-  use(b);
+  use_stream(0, b);
   snprintf(rule, sizeof rule, "%s:999:on", named("cuThreadExchangeStreamCaptureMode",
                                                 "hipThreadExchangeStreamCaptureMode"));
   sim_ask_fail(rule);
@@ -240,18 +240,18 @@ static void why_nothing_could_be_freed_is_told(void **state) {
   sim_ask_reset();
   mf_tensor_release(create(device, 3 * NBYTES));
   OK(mf_pool_limit(&device, 0, &err));
-  use(MF_STREAM_DEFAULT);
-  stream_end(a);
-  stream_end(b);
+  use_stream(0, MF_STREAM_DEFAULT);
+  stream_end(0, a);
+  stream_end(0, b);
 }
 
 /* More waits for a capture to end than an operation looks at: all of it is looked at before the host waits. */
 static void all_that_is_deferred_is_looked_at(void **state) {
   enum { MANY = 12 };
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   const DLDevice device = gpu(0);
-  const mf_stream s = stream_new();
+  const mf_stream s = stream_new(0);
   mf_tensor *t[MANY], *unrelated = create(pinned(), NBYTES);
   OK(mf_pool_limit(&device, MANY * NBYTES, &err));
   for (int i = 0; i < MANY; i++) t[i] = create(device, NBYTES);
@@ -271,15 +271,15 @@ static void all_that_is_deferred_is_looked_at(void **state) {
   mf_tensor_release(all);
   mf_tensor_release(unrelated);
   OK(mf_pool_limit(&device, 0, &err));
-  stream_end(s);
+  stream_end(0, s);
 }
 
 /* What is done makes room before the host waits for what is not. */
 static void the_host_waits_for_pinned_memory_only_at_last(void **state) {
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   const DLDevice device = pinned();
-  const mf_stream s = stream_new();
+  const mf_stream s = stream_new(0);
   OK(mf_pool_limit(&device, 5 * NBYTES, &err));
   mf_tensor *busy = create(device, NBYTES), *idle = create(device, 4 * NBYTES);
   keep_busy(busy, s);
@@ -290,7 +290,7 @@ static void the_host_waits_for_pinned_memory_only_at_last(void **state) {
   assert_int_equal(host_waits(), waits);
   mf_tensor_release(t);
   OK(mf_pool_limit(&device, 0, &err));
-  stream_end(s);
+  stream_end(0, s);
 }
 
 /* Each driver call of an allocation that has to make room fails: what is current stays, and nothing is lost. */
@@ -298,11 +298,11 @@ static bool make_room_failing(mf_stream a, mf_stream b, uint64_t number, int64_t
   char rule[64];
   const DLDevice device = gpu(0);
   mf_tensor *t;
-  use(a);
+  use_stream(0, a);
   t = create(device, NBYTES);
   keep_busy(t, a);
   mf_tensor_release(t);
-  use(b);
+  use_stream(0, b);
   other_current_set(-1);
   void *before = other_current();
   snprintf(rule, sizeof rule, "*@%llu:999:once", (unsigned long long)number);
@@ -315,8 +315,8 @@ static bool make_room_failing(mf_stream a, mf_stream b, uint64_t number, int64_t
   assert_ptr_equal(other_current(), before);
   assert_int_equal(sim_ask_left("contexts"), 0);
   mf_tensor_release(t);
-  use(MF_STREAM_DEFAULT);
-  synchronize();
+  use_stream(0, MF_STREAM_DEFAULT);
+  synchronize(0);
   trim_all();
   assert_int_equal(stats(device).used_bytes, 0);
   assert_int_equal(sim_ask_left("memory"), 0);
@@ -325,9 +325,9 @@ static bool make_room_failing(mf_stream a, mf_stream b, uint64_t number, int64_t
 
 static void making_room_fails_at_each_call(void **state) {
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   const DLDevice device = gpu(0);
-  const mf_stream a = stream_new(), b = stream_new();
+  const mf_stream a = stream_new(0), b = stream_new(0);
   OK(mf_pool_limit(&device, LIMIT, &err));
   for (int64_t nbytes = LIMIT; nbytes <= LIMIT + NBYTES; nbytes += NBYTES) { /* as much as may be, and too much */
     uint64_t number = 1;
@@ -335,8 +335,8 @@ static void making_room_fails_at_each_call(void **state) {
     assert_true(number > 10);
   }
   OK(mf_pool_limit(&device, 0, &err));
-  stream_end(a);
-  stream_end(b);
+  stream_end(0, a);
+  stream_end(0, b);
 }
 
 /* A driver with little memory, which has it back when the stream comes to the free; in a process of its own, because
@@ -371,7 +371,7 @@ static const char *alloc_rule(const char *how) {
 
 static void no_memory_once_is_not_told(void **state) {
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   mf_tensor *t;
   const mf_error before = err;
   mf_tensor_release(create(gpu(0), 9 * NBYTES));
@@ -386,7 +386,7 @@ static void no_memory_once_is_not_told(void **state) {
 
 static void no_memory_for_ever(void **state) {
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   mf_tensor *t;
   sim_ask_fail(alloc_rule("on"));
   REFUSED(create_at(gpu(0), NBYTES, &t), MF_ENOMEM, "no memory for 4096 bytes");
@@ -424,29 +424,29 @@ static void round_of_use(mf_stream a, mf_stream b) {
 static bool round_failing(uint64_t number) {
   char rule[64];
   mf_tensor *t;
-  const mf_stream a = stream_new(), b = stream_new();
+  const mf_stream a = stream_new(0), b = stream_new(0);
   snprintf(rule, sizeof rule, "*@%llu:999:once", (unsigned long long)number);
   sim_ask_fail(rule);
   round_of_use(a, b);
   const bool struck = sim_ask_faults() != 0;
   if (sim_ask_findings() != 0) fail_msg("call %llu fails", (unsigned long long)number);
   sim_ask_reset();
-  use(a);
+  use_stream(0, a);
   t = create(gpu(0), NBYTES);
   write_on(t, b, 6);
   expect_filled(t, 6);
   mf_tensor_release(t);
-  use(MF_STREAM_DEFAULT);
-  stream_end(a);
-  stream_end(b);
-  synchronize();
+  use_stream(0, MF_STREAM_DEFAULT);
+  stream_end(0, a);
+  stream_end(0, b);
+  synchronize(0);
   if (sim_ask_findings() != 0) fail_msg("after call %llu failed", (unsigned long long)number);
   return struck;
 }
 
 static void driver_calls_that_fail(void **state) {
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   uint64_t number = 1;
   while (round_failing(number)) number++;
   assert_true(number > 30);
@@ -471,6 +471,6 @@ int main(void) {
       SPEC(no_memory_for_ever),
       SPEC(driver_calls_that_fail),
   };
-  status_of_little_memory = status_with("SIM_MEMORY", "6M", fill_little_memory);
+  status_of_little_memory = status_alone("SIM_MEMORY=6M", fill_little_memory);
   return RUN(tests);
 }

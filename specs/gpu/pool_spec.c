@@ -1,5 +1,5 @@
 /* pool_spec.c: memory that is kept for reuse: who gets it, when, at what cost, and how it goes back. */
-#include "api.h"
+#include "device.h"
 
 enum { NBYTES = 4096 };
 
@@ -9,7 +9,7 @@ static uint64_t calls(void) {
 
 /* Creates and releases on a stream; the driver calls that the second time takes. */
 static uint64_t cost_of_reuse(mf_stream s) {
-  use(s);
+  use_stream(0, s);
   mf_tensor_release(create(gpu(0), NBYTES));
   const uint64_t before = calls();
   const mf_pool_stats first = stats(gpu(0));
@@ -24,18 +24,18 @@ static uint64_t cost_of_reuse(mf_stream s) {
 
 static void reuse_on_one_stream_makes_no_driver_call(void **state) {
   (void)state;
-  const mf_stream own = stream_new();
+  const mf_stream own = stream_new(0);
   assert_int_equal(cost_of_reuse(MF_STREAM_DEFAULT), 0);
   assert_int_equal(cost_of_reuse(MF_STREAM_PER_THREAD), 0);
   assert_int_equal(cost_of_reuse(own), 0);
-  use(MF_STREAM_DEFAULT);
-  stream_end(own);
+  use_stream(0, MF_STREAM_DEFAULT);
+  stream_end(0, own);
 }
 
 static void reuse_after_work_makes_no_driver_call(void **state) {
   (void)state;
-  const mf_stream s = stream_new();
-  use(s);
+  const mf_stream s = stream_new(0);
+  use_stream(0, s);
   mf_tensor *t = create(gpu(0), NBYTES);
   void *data = data_of(t);
   write_on(t, s, 1);
@@ -47,8 +47,8 @@ static void reuse_after_work_makes_no_driver_call(void **state) {
   write_on(t, s, 2);
   expect_filled(t, 2);
   mf_tensor_release(t);
-  use(MF_STREAM_DEFAULT);
-  stream_end(s);
+  use_stream(0, MF_STREAM_DEFAULT);
+  stream_end(0, s);
 }
 
 static void little_is_wasted(void **state) {
@@ -108,8 +108,8 @@ static void sizes_of_one_step_share_blocks(void **state) {
 /* Memory that another stream still uses is not given out, though the stream that asks is the one that made it. */
 static void others_work_keeps_a_block(void **state) {
   (void)state;
-  const mf_stream a = stream_new(), b = stream_new();
-  use(a);
+  const mf_stream a = stream_new(0), b = stream_new(0);
+  use_stream(0, a);
   mf_tensor *t = create(gpu(0), NBYTES);
   void *data = data_of(t);
   write_on(t, b, 1);
@@ -121,16 +121,16 @@ static void others_work_keeps_a_block(void **state) {
   assert_ptr_equal(data_of(again), data);
   mf_tensor_release(again);
   mf_tensor_release(t);
-  use(MF_STREAM_DEFAULT);
-  stream_end(a);
-  stream_end(b);
+  use_stream(0, MF_STREAM_DEFAULT);
+  stream_end(0, a);
+  stream_end(0, b);
 }
 
 /* The stream that made a block need not wait for its own work to have it again. */
 static void only_others_work_counts(void **state) {
   (void)state;
-  const mf_stream a = stream_new(), b = stream_new();
-  use(a);
+  const mf_stream a = stream_new(0), b = stream_new(0);
+  use_stream(0, a);
   mf_tensor *t = create(gpu(0), NBYTES);
   char *seen = other_pinned(2);
   void *data = data_of(t);
@@ -147,18 +147,18 @@ static void only_others_work_counts(void **state) {
   assert_ptr_equal(data_of(t), data);
   mf_tensor_release(first);
   mf_tensor_release(t);
-  use(MF_STREAM_DEFAULT);
+  use_stream(0, MF_STREAM_DEFAULT);
   other_sync(0, a);
   other_pinned_free(seen);
-  stream_end(a);
-  stream_end(b);
+  stream_end(0, a);
+  stream_end(0, b);
 }
 
 /* One event for the stream that is behind the others. */
 static void who_waited_for_all_speaks_for_all(void **state) {
   (void)state;
-  const mf_stream s = other_stream(0, false), b = stream_new();
-  use(s);
+  const mf_stream s = other_stream(0, false), b = stream_new(0);
+  use_stream(0, s);
   mf_tensor *t = create(gpu(0), NBYTES);
   OK(mf_tensor_fill(t, &(mf_scalar){.kind = MF_KIND_UINT, .u = 1}, &err));
   OK(mf_tensor_acquire(t, b, MF_READ, &err));
@@ -166,9 +166,9 @@ static void who_waited_for_all_speaks_for_all(void **state) {
   mf_tensor_release(t);
   if (other_is_simulated())
     assert_int_equal(sim_ask_calls(named("cuEventRecord", "hipEventRecord")) - before, 1);
-  use(MF_STREAM_DEFAULT);
+  use_stream(0, MF_STREAM_DEFAULT);
   other_stream_end(s);
-  stream_end(b);
+  stream_end(0, b);
 }
 
 /* What a loop hands to another stream comes back: the pool does not grow with each round. */
@@ -185,30 +185,30 @@ static void the_last_of_many_speaks_for_all(void **state) {
   unsigned char *seen = other_pinned(NBYTES);
   mf_stream s[3];
   (void)state;
-  for (int i = 0; i < 3; i++) s[i] = stream_new();
+  for (int i = 0; i < 3; i++) s[i] = stream_new(0);
   for (int next = 1; next < 3; next++) {
-    use(s[0]);
+    use_stream(0, s[0]);
     mf_tensor *t = create(gpu(0), NBYTES);
     DLManagedTensorVersioned *given[] = {given_to(t, s[1]), given_to(t, s[2])};
     for (int i = 0; i < 2; i++) given[i]->deleter(given[i]);
     OK(mf_tensor_acquire(t, s[0], MF_READ, &err));
     other_copy(0, seen, data_of(t), NBYTES, s[0]);
     mf_tensor_release(t);
-    use(s[next]);
+    use_stream(0, s[next]);
     t = create(gpu(0), NBYTES);
     write_on(t, s[next], 2);
     mf_tensor_release(t);
-    synchronize();
+    synchronize(0);
   }
-  use(MF_STREAM_DEFAULT);
-  for (int i = 0; i < 3; i++) stream_end(s[i]);
+  use_stream(0, MF_STREAM_DEFAULT);
+  for (int i = 0; i < 3; i++) stream_end(0, s[i]);
   other_pinned_free(seen);
 }
 
 static void a_loop_that_hands_over_does_not_grow(void **state) {
   (void)state;
-  const mf_stream a = stream_new(), b = stream_new();
-  use(a);
+  const mf_stream a = stream_new(0), b = stream_new(0);
+  use_stream(0, a);
   for (int i = 0; i < 50; i++) {
     mf_tensor *t = create(gpu(0), NBYTES);
     write_on(t, a, 1);
@@ -217,9 +217,9 @@ static void a_loop_that_hands_over_does_not_grow(void **state) {
     if (i % 3 == 0) other_sync(0, b);
   }
   assert_true(stats(gpu(0)).cached_bytes <= 4 * NBYTES);
-  use(MF_STREAM_DEFAULT);
-  stream_end(a);
-  stream_end(b);
+  use_stream(0, MF_STREAM_DEFAULT);
+  stream_end(0, a);
+  stream_end(0, b);
 }
 
 /* A program drawn at random: tensors made on, written on and released from streams of every sort. */
@@ -242,7 +242,7 @@ static void step(world *w) {
   const int i = (int)(random_of(&w->random) % NTENSORS);
   const mf_stream s = w->streams[random_of(&w->random) % NSTREAMS];
   if (w->tensors[i] == NULL) {
-    use(s);
+    use_stream(0, s);
     w->tensors[i] = create(any_device(w), NBYTES >> random_of(&w->random) % 2);
     w->bytes[i] = -1;
     return;
@@ -263,7 +263,7 @@ static void step(world *w) {
 
 static void world_run(uint64_t seed) {
   world w = {.random = seed, .streams = {MF_STREAM_DEFAULT, MF_STREAM_PER_THREAD}};
-  for (int i = 2; i < 4; i++) w.streams[i] = stream_new();
+  for (int i = 2; i < 4; i++) w.streams[i] = stream_new(0);
   for (int i = 4; i < 6; i++) w.streams[i] = other_stream(0, i == 5);
   sim_ask_seed(seed);
   for (int i = 0; i < NSTEPS; i++) step(&w);
@@ -271,8 +271,8 @@ static void world_run(uint64_t seed) {
     if (w.tensors[i] != NULL && w.bytes[i] >= 0) expect_filled(w.tensors[i], w.bytes[i]);
     mf_tensor_release(w.tensors[i]);
   }
-  use(MF_STREAM_DEFAULT);
-  for (int i = 2; i < 4; i++) stream_end(w.streams[i]);
+  use_stream(0, MF_STREAM_DEFAULT);
+  for (int i = 2; i < 4; i++) stream_end(0, w.streams[i]);
   for (int i = 4; i < 6; i++) other_stream_end(w.streams[i]);
   if (seed % 3 == 0) trim_all();
   if (sim_ask_findings() != 0) fail_msg("seed %llu", (unsigned long long)seed);
@@ -288,11 +288,11 @@ static void a_foreign_stream_may_go(void **state) {
   (void)state;
   for (int i = 0; i < 3; i++) {
     const mf_stream s = other_stream(0, false);
-    use(s);
+    use_stream(0, s);
     mf_tensor *t = create(gpu(0), NBYTES);
     write_on(t, s, 1);
     mf_tensor_release(t);
-    use(MF_STREAM_DEFAULT);
+    use_stream(0, MF_STREAM_DEFAULT);
     other_stream_end(s);
     if (i == 1) trim_all();
     t = create(gpu(0), NBYTES);
@@ -306,7 +306,7 @@ static void a_foreign_stream_may_go(void **state) {
 static void a_foreign_stream_gets_its_block_back(void **state) {
   (void)state;
   const mf_stream s = other_stream(0, false);
-  use(s);
+  use_stream(0, s);
   mf_tensor *t = create(gpu(0), NBYTES);
   void *data = data_of(t);
   write_on(t, s, 1);
@@ -316,14 +316,14 @@ static void a_foreign_stream_gets_its_block_back(void **state) {
   write_on(t, s, 2);
   expect_filled(t, 2);
   mf_tensor_release(t);
-  use(MF_STREAM_DEFAULT);
+  use_stream(0, MF_STREAM_DEFAULT);
   other_stream_end(s);
 }
 
 static void pinned_memory_is_the_hosts_at_once(void **state) {
   (void)state;
-  const mf_stream s = stream_new();
-  use(s);
+  const mf_stream s = stream_new(0);
+  use_stream(0, s);
   mf_tensor *t = create(pinned(), NBYTES);
   void *data = data_of(t);
   keep_busy(t, s);
@@ -338,16 +338,13 @@ static void pinned_memory_is_the_hosts_at_once(void **state) {
   sim_ask_host(data_of(again), NBYTES, true);
   mf_tensor_release(t);
   mf_tensor_release(again);
-  use(MF_STREAM_DEFAULT);
-  stream_end(s);
+  use_stream(0, MF_STREAM_DEFAULT);
+  stream_end(0, s);
 }
 
 static void memory_of_two_devices_is_kept_apart(void **state) {
   (void)state;
-  if (other_devices() < 2) {
-    print_message("skipped: there is one device\n");
-    skip();
-  }
+  needs_devices(2);
   mf_tensor_release(create(gpu(0), NBYTES));
   assert_int_equal(stats(gpu(0)).cached_bytes, NBYTES);
   assert_int_equal(stats(gpu(1)).cached_bytes, 0);
@@ -360,10 +357,7 @@ static void memory_of_two_devices_is_kept_apart(void **state) {
 /* A copy to another device runs on a stream of that one, which then has used the source. */
 static void another_device_keeps_a_block(void **state) {
   (void)state;
-  if (other_devices() < 2) {
-    print_message("skipped: there is one device\n");
-    skip();
-  }
+  needs_devices(2);
   const DLDevice second = gpu(1);
   mf_stream there;
   OK(mf_stream_create(&second, &there, &err));

@@ -1,5 +1,5 @@
 /* pool_trim_spec.c: how kept memory goes back to the driver; forks and threads. */
-#include "api.h"
+#include "device.h"
 
 #include <pthread.h>
 
@@ -11,15 +11,15 @@ static uint64_t calls(void) {
 
 static void trim_gives_all_back(void **state) {
   (void)state;
-  const mf_stream s = stream_new();
+  const mf_stream s = stream_new(0);
   for (int i = 0; i < 20; i++) {
-    use(i % 2 == 0 ? s : MF_STREAM_DEFAULT);
+    use_stream(0, i % 2 == 0 ? s : MF_STREAM_DEFAULT);
     mf_tensor_release(create(gpu(0), NBYTES * (i + 1)));
     mf_tensor_release(create(pinned(), NBYTES * (i + 1)));
   }
   assert_true(stats(gpu(0)).cached_bytes > 0);
-  use(MF_STREAM_DEFAULT);
-  stream_end(s);
+  use_stream(0, MF_STREAM_DEFAULT);
+  stream_end(0, s);
   trim_all();
   assert_int_equal(stats(gpu(0)).cached_bytes, 0);
   assert_int_equal(stats(pinned()).cached_bytes, 0);
@@ -29,8 +29,8 @@ static void trim_gives_all_back(void **state) {
 /* Queued work goes on: device memory is freed in its order, pinned memory later. */
 static void trim_waits_for_nothing(void **state) {
   (void)state;
-  const mf_stream s = stream_new(), b = stream_new();
-  use(s);
+  const mf_stream s = stream_new(0), b = stream_new(0);
+  use_stream(0, s);
   mf_tensor *t = create(gpu(0), NBYTES), *host = create(pinned(), NBYTES);
   write_on(t, s, 1);
   write_on(host, s, 1);
@@ -50,17 +50,17 @@ static void trim_waits_for_nothing(void **state) {
   other_sync(0, s);
   trim(pinned());
   assert_int_equal(stats(pinned()).cached_bytes, 0);
-  use(MF_STREAM_DEFAULT);
+  use_stream(0, MF_STREAM_DEFAULT);
   other_sync(0, b);
   other_pinned_free(seen);
-  stream_end(s);
-  stream_end(b);
+  stream_end(0, s);
+  stream_end(0, b);
 }
 
 /* The driver may have freed all the same, so that the memory is not used again; the rest goes as usual. */
 static void a_free_that_fails_is_told(void **state) {
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   char rule[96];
   const DLDevice device = gpu(0);
   mf_tensor_release(create(device, NBYTES));
@@ -77,7 +77,7 @@ static void a_free_that_fails_is_told(void **state) {
 /* Of several that fail the first is told. */
 static void the_first_free_that_fails_is_told(void **state) {
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   char rules[128];
   const DLDevice device = gpu(0);
   const char *name = named("cuMemFreeAsync", "hipFreeAsync");
@@ -94,10 +94,10 @@ static void the_first_free_that_fails_is_told(void **state) {
 static void a_trim_of_the_hosts_memory_gives_events_back(void **state) {
   const DLDevice device = gpu(0);
   (void)state;
-  const mf_stream a = stream_new(), b = stream_new();
+  const mf_stream a = stream_new(0), b = stream_new(0);
   OK(mf_stream_wait(&device, a, &device, b, &err));
-  stream_end(a);
-  stream_end(b);
+  stream_end(0, a);
+  stream_end(0, b);
   if (other_is_simulated()) assert_true(sim_ask_left("events") > 0);
   trim(pinned());
   assert_int_equal(sim_ask_left("events"), 0);
@@ -106,7 +106,7 @@ static void a_trim_of_the_hosts_memory_gives_events_back(void **state) {
 /* So is a driver that does not give back what it keeps itself, if nothing failed before. */
 static void a_driver_that_keeps_its_memory_is_told(void **state) {
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   char rules[128];
   const DLDevice device = gpu(0);
   const char *keeps = named("cuMemPoolTrimTo", "hipMemPoolTrimTo");
@@ -164,11 +164,11 @@ static bool trim_failing(uint64_t number) {
 
 static void a_trim_that_fails_loses_nothing(void **state) {
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   mf_tensor *used = create(gpu(0), NBYTES);
   uint64_t number = 1;
   do {
-    synchronize();
+    synchronize(0);
     trim_all();
     if (sim_ask_left("memory") != NBYTES) fail_msg("call %llu", (unsigned long long)number - 1);
   } while (trim_failing(number++));
@@ -179,7 +179,7 @@ static void a_trim_that_fails_loses_nothing(void **state) {
 /* Memory that a foreign stream still uses goes when that is done, and no stream is made to wait for it before. */
 static void a_trim_makes_no_stream_wait(void **state) {
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   const mf_stream s = other_stream(0, false);
   mf_tensor *t = create(gpu(0), NBYTES);
   keep_busy(t, s);
@@ -278,18 +278,18 @@ static void run_threads(worker *workers) {
 static void threads_on_their_own_streams(void **state) {
   worker workers[NTHREADS] = {{0}};
   (void)state;
-  for (int i = 0; i < NTHREADS; i++) workers[i] = (worker){stream_new(), i, 0};
+  for (int i = 0; i < NTHREADS; i++) workers[i] = (worker){stream_new(0), i, 0};
   run_threads(workers);
-  for (int i = 0; i < NTHREADS; i++) stream_end(workers[i].stream);
+  for (int i = 0; i < NTHREADS; i++) stream_end(0, workers[i].stream);
 }
 
 static void threads_on_one_stream(void **state) {
   worker workers[NTHREADS] = {{0}};
   (void)state;
-  const mf_stream s = stream_new();
+  const mf_stream s = stream_new(0);
   for (int i = 0; i < NTHREADS; i++) workers[i] = (worker){s, i, 0};
   run_threads(workers);
-  stream_end(s);
+  stream_end(0, s);
 }
 
 /* Their memory is nobody's home any more, and goes all the same: at the second trim, as the first can only record how
@@ -322,6 +322,6 @@ int main(void) {
       SPEC(threads_on_one_stream),
       SPEC(threads_on_their_per_thread_streams),
   };
-  status_of_little_memory = status_with("SIM_MEMORY", "6M", hand_memory_on);
+  status_of_little_memory = status_alone("SIM_MEMORY=6M", hand_memory_on);
   return RUN(tests);
 }

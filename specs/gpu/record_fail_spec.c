@@ -1,7 +1,7 @@
 /* record_fail_spec.c: the record of a memory where something fails: the driver that is asked about the memory, the
  * host's memory for one more stream or event, a stream that was destroyed and is named again, a child that was forked
  * while the record was locked, and events that go back to the driver. */
-#include "api.h"
+#include "device.h"
 
 enum { NBYTES = 4096, HANGS_SECONDS = 20 };
 
@@ -16,11 +16,8 @@ static const char *attribute_rule(void) {
 static void managed_memory_of_unknown_use_is_refused(void **state) {
   mf_tensor *t;
   (void)state;
-  ONLY_SIMULATED
-  if (other_managed_type() == 0) {
-    print_message("skipped: there is none here\n");
-    skip();
-  }
+  needs_simulator();
+  skip_unless(other_managed_type() != 0, "there is none here");
   mf_tensor_release(create(gpu(0), NBYTES));
   sim_ask_fail(attribute_rule());
   REFUSED(create_at(managed(), NBYTES, &t), MF_EDRIVER, "GetAttribute");
@@ -41,7 +38,7 @@ static void no_memory_for_one_more_stream(void **state) {
   mf_tensor *t = create(gpu(0), NBYTES);
   write_on(t, MF_STREAM_DEFAULT, 5);
   for (int i = 0; i < STREAMS; i++) {
-    s[i] = stream_new();
+    s[i] = stream_new(0);
     mf_fault_arm(0, 1);
     const int rc = i % 2 == 0 ? mf_tensor_acquire(t, s[i], MF_READ, &err) : mf_tensor_record(t, s[i], MF_READ, &err);
     mf_fault_arm(-1, 0);
@@ -55,13 +52,13 @@ static void no_memory_for_one_more_stream(void **state) {
   write_on(t, MF_STREAM_DEFAULT, 6);
   expect_filled(t, 6);
   mf_tensor_release(t);
-  for (int i = 0; i < STREAMS; i++) stream_end(s[i]);
+  for (int i = 0; i < STREAMS; i++) stream_end(0, s[i]);
 }
 
 /* The record knows the stream from before, and has left it: its owner may have destroyed it since. */
 static void a_stream_that_was_left_is_checked_when_it_is_named_again(void **state) {
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   const mf_stream theirs = other_stream(0, false);
   const mf_request request = {.stream = theirs};
   DLManagedTensorVersioned *out;
@@ -80,8 +77,8 @@ static void a_stream_that_was_left_is_checked_when_it_is_named_again(void **stat
 /* The record knows that the stream is gone, and knows of no other. */
 static void a_stream_that_is_gone_is_refused_where_it_was_alone(void **state) {
   (void)state;
-  ONLY_SIMULATED
-  const mf_stream theirs = other_stream(0, false), ours = stream_new();
+  needs_simulator();
+  const mf_stream theirs = other_stream(0, false), ours = stream_new(0);
   mf_tensor *t = create(gpu(0), NBYTES);
   OK(mf_tensor_acquire(t, theirs, MF_WRITE, &err));
   other_fill(0, data_of(t), 1, NBYTES, theirs);
@@ -90,17 +87,17 @@ static void a_stream_that_is_gone_is_refused_where_it_was_alone(void **state) {
   REFUSED(mf_tensor_acquire(t, theirs, MF_READ, &err), MF_EINVAL, "stream");
   REFUSED(mf_tensor_record(t, theirs, MF_WRITE, &err), MF_EINVAL, "stream");
   sim_ask_reset();
-  synchronize();
+  synchronize(0);
   write_on(t, ours, 4);
   expect_filled(t, 4);
   mf_tensor_release(t);
-  stream_end(ours);
+  stream_end(0, ours);
 }
 
 /* Plain host memory has no record that could know the stream. */
 static void a_stream_for_a_copy_of_host_memory_is_checked(void **state) {
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   const mf_stream theirs = other_stream(0, false);
   const DLDevice places[] = {gpu(0), pinned()};
   mf_tensor *host = create((DLDevice){kDLCPU, 0}, NBYTES), *copy;
@@ -144,7 +141,7 @@ static void a_child_is_not_kept_by_a_locked_record(void **state) {
   const mf_scalar value = {.kind = MF_KIND_UINT, .u = 7};
   const mf_request request = {.stream = MF_STREAM_DEFAULT};
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   filled = create(gpu(0), NBYTES);
   OK(mf_tensor_export_to(filled, &request, &given, &err));
   status_of_child = -1;
@@ -189,12 +186,12 @@ static void events_that_are_too_many_go_back_though_a_call_fails(void **state) {
   uint64_t number = 0;
   bool failed;
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   do {
     const mf_stream theirs = other_stream(0, false);
     lend_many(theirs, lent);
     give_back_many(lent);
-    synchronize();
+    synchronize(0);
     failed = trim_many(++number);
     other_stream_end(theirs);
     nothing_left();
@@ -206,14 +203,14 @@ static void events_that_are_too_many_go_back_though_a_call_fails(void **state) {
 static void no_memory_for_one_more_event(void **state) {
   DLManagedTensorVersioned *lent[MANY];
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   const mf_stream theirs = other_stream(0, false);
   lend_many(theirs, lent);
   mf_fault_arm(0, 1);
   give_back_many(lent);
   mf_fault_arm(-1, 0);
   assert_in_range(sim_ask_left("events"), 1, MANY - 1);
-  synchronize();
+  synchronize(0);
   other_stream_end(theirs);
   nothing_left();
 }

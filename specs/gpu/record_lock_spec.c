@@ -6,7 +6,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 
-#include "api.h"
+#include "device.h"
 
 enum { NBYTES = 4096, EARLY = 1, LATE = 9 };
 
@@ -94,8 +94,8 @@ static void meet(void *ctx) {
 
 static void play(user use_of_it) {
   const mf_scalar late = {.kind = MF_KIND_UINT, .u = LATE};
-  scene s = {.a = stream_new(), .b = stream_new()};
-  use(s.a);
+  scene s = {.a = stream_new(0), .b = stream_new(0)};
+  use_stream(0, s.a);
   s.t = create(gpu(0), NBYTES);
   const mf_request request = {.stream = s.b};
   OK(mf_tensor_export_to(s.t, &request, &s.given, &err));
@@ -111,16 +111,16 @@ static void play(user use_of_it) {
   assert_int_equal(m.rc, MF_OK);
   assert_int_equal(m.seen, WAITS);
   if (s.given != NULL) call_the_deleter(&s);
-  use(MF_STREAM_DEFAULT);
+  use_stream(0, MF_STREAM_DEFAULT);
   expect_filled(s.t, LATE);
   mf_tensor_release(s.t);
-  stream_end(s.a);
-  stream_end(s.b);
+  stream_end(0, s.a);
+  stream_end(0, s.b);
 }
 
 static void whoever_comes_meanwhile_waits(void **state) {
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   for (size_t i = 0; i < COUNT(users); i++) play(users[i]);
 }
 

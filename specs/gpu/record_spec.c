@@ -3,7 +3,7 @@
  * need not keep: nobody waits for a use that the host has seen finished, or for others who only read. */
 #include <pthread.h>
 
-#include "api.h"
+#include "device.h"
 
 enum { NBYTES = 4096, EARLY = 1, LATE = 9 };
 
@@ -28,20 +28,20 @@ static void the_host_waits_for_the_first_use_of_all(void **state) {
   (void)state;
   for (uint64_t seed = 0; seed < seeds(10); seed++) {
     sim_ask_seed(seed);
-    const mf_stream a = stream_new();
+    const mf_stream a = stream_new(0);
     mf_tensor *from = create(pinned(), NBYTES), *to = create(gpu(0), NBYTES);
     memset(data_of(from), EARLY, NBYTES);
     keep_busy(to, a);
-    use(a);
+    use_stream(0, a);
     OK(mf_tensor_copy(to, from, &err));
-    use(MF_STREAM_DEFAULT);
+    use_stream(0, MF_STREAM_DEFAULT);
     OK(mf_tensor_acquire(from, MF_STREAM_HOST, MF_WRITE, &err));
     sim_ask_host(data_of(from), NBYTES, true);
     memset(data_of(from), LATE, NBYTES);
     expect_filled(to, EARLY);
     mf_tensor_release(from);
     mf_tensor_release(to);
-    stream_end(a);
+    stream_end(0, a);
   }
 }
 
@@ -62,14 +62,14 @@ static void what_was_left_is_kept_while_it_runs(void **state) {
       given->deleter(given);
       other_stream_end(s);
     }
-    const mf_stream b = stream_new();
+    const mf_stream b = stream_new(0);
     write_on(t, b, LATE);
     other_sync_all(0);
     for (int i = 0; i < READERS; i++) expect_bytes(seen + i * NBYTES, EARLY);
     mf_tensor_release(constant);
     mf_tensor_release(t);
     other_pinned_free(seen);
-    stream_end(b);
+    stream_end(0, b);
   }
 }
 
@@ -79,7 +79,7 @@ static void a_consumer_stays_where_the_host_comes(void **state) {
   (void)state;
   for (uint64_t run = 0; run < 4 * seeds(5); run++) {
     sim_ask_seed(run / 4);
-    const mf_stream a = other_stream(0, false), b = stream_new();
+    const mf_stream a = other_stream(0, false), b = stream_new(0);
     unsigned char *seen = other_pinned(NBYTES);
     mf_tensor *t = create(devices[run % 2], NBYTES);
     DLManagedTensorVersioned *given = give(t, a);
@@ -94,7 +94,7 @@ static void a_consumer_stays_where_the_host_comes(void **state) {
     mf_tensor_release(t);
     other_pinned_free(seen);
     other_stream_end(a);
-    stream_end(b);
+    stream_end(0, b);
   }
 }
 
@@ -104,15 +104,15 @@ static void a_reader_stays_where_its_own_stream_writes(void **state) {
   for (uint64_t run = 0; run < 2 * seeds(10); run++) {
     const bool is_done = run % 2 == 1; /* before the next writer comes, and with work that is not */
     sim_ask_seed(run / 2);
-    const mf_stream a = stream_new(), b = stream_new();
+    const mf_stream a = stream_new(0), b = stream_new(0);
     unsigned char *seen = other_pinned(NBYTES);
     mf_tensor *t = create(gpu(0), NBYTES), *constant;
     const mf_scalar early = {.kind = MF_KIND_UINT, .u = EARLY};
     OK(mf_tensor_readonly(t, &constant, &err));
     DLManagedTensorVersioned *given = give(constant, a);
-    use(a);
+    use_stream(0, a);
     OK(mf_tensor_fill(t, &early, &err));
-    use(MF_STREAM_DEFAULT);
+    use_stream(0, MF_STREAM_DEFAULT);
     OK(mf_tensor_acquire(t, b, MF_READ, &err)); /* has seen the write */
     for (int n = 0; n < 20; n++) other_copy(0, seen, given->dl_tensor.data, NBYTES, a);
     if (is_done) given->deleter(given);
@@ -123,16 +123,16 @@ static void a_reader_stays_where_its_own_stream_writes(void **state) {
     mf_tensor_release(constant);
     mf_tensor_release(t);
     other_pinned_free(seen);
-    stream_end(a);
-    stream_end(b);
+    stream_end(0, a);
+    stream_end(0, b);
   }
 }
 
 /* A consumer has read, and its stream is destroyed. Whoever reads next waits for the writer alone. */
 static void readers_do_not_wait_for_a_reader_that_left(void **state) {
   (void)state;
-  ONLY_SIMULATED;
-  const mf_stream a = stream_new(), b = stream_new(), theirs = other_stream(0, false);
+  needs_simulator();
+  const mf_stream a = stream_new(0), b = stream_new(0), theirs = other_stream(0, false);
   mf_tensor *t = create(gpu(0), NBYTES), *constant;
   write_on(t, a, EARLY);
   OK(mf_tensor_readonly(t, &constant, &err));
@@ -144,17 +144,17 @@ static void readers_do_not_wait_for_a_reader_that_left(void **state) {
   assert_int_equal(device_waits(), 1);
   mf_tensor_release(constant);
   mf_tensor_release(t);
-  stream_end(a);
-  stream_end(b);
+  stream_end(0, a);
+  stream_end(0, b);
 }
 
 /* The host waits for what was written, once, and for nobody who reads as well. */
 static void the_host_waits_once_for_a_write(void **state) {
   const DLDevice devices[] = {gpu(0), pinned()};
   (void)state;
-  ONLY_SIMULATED;
+  needs_simulator();
   for (int i = 0; i < 2; i++) {
-    const mf_stream a = stream_new(), b = stream_new();
+    const mf_stream a = stream_new(0), b = stream_new(0);
     mf_tensor *t = create(devices[i], NBYTES);
     write_on(t, a, EARLY);
     OK(mf_tensor_acquire(t, MF_STREAM_HOST, MF_READ, &err));
@@ -165,8 +165,8 @@ static void the_host_waits_once_for_a_write(void **state) {
     assert_int_equal(device_waits(), 0);
     assert_int_equal(host_waits(), 0);
     mf_tensor_release(t);
-    stream_end(a);
-    stream_end(b);
+    stream_end(0, a);
+    stream_end(0, b);
   }
 }
 
@@ -175,14 +175,14 @@ static void what_was_waited_for_is_done_with(void **state) {
   const DLDevice devices[] = {gpu(0), pinned()};
   const mf_scalar early = {.kind = MF_KIND_UINT, .u = EARLY};
   (void)state;
-  ONLY_SIMULATED;
+  needs_simulator();
   for (int i = 0; i < 4; i++) {
-    const mf_stream a = stream_new(), b = stream_new();
+    const mf_stream a = stream_new(0), b = stream_new(0);
     mf_tensor *t = create(devices[i % 2], NBYTES), *copy;
-    use(a);
+    use_stream(0, a);
     OK(mf_tensor_clone(t, &copy, &err)); /* a read that is before the write */
     OK(mf_tensor_fill(t, &early, &err));
-    use(MF_STREAM_DEFAULT);
+    use_stream(0, MF_STREAM_DEFAULT);
     sim_ask_reset();
     OK(mf_tensor_acquire(t, i < 2 ? b : MF_STREAM_HOST, MF_READ, &err));
     sim_ask_reset();
@@ -190,17 +190,17 @@ static void what_was_waited_for_is_done_with(void **state) {
     assert_int_equal(device_waits(), 0);
     mf_tensor_release(copy);
     mf_tensor_release(t);
-    stream_end(a);
-    stream_end(b);
+    stream_end(0, a);
+    stream_end(0, b);
   }
 }
 
 /* A driver that has names for streams says that it is the same one, which has seen what was written. */
 static void a_consumer_that_comes_again_has_seen_the_write(void **state) {
   (void)state;
-  ONLY_SIMULATED;
+  needs_simulator();
   const bool has_names = sim_ask_is_direct() && other_device_type() == kDLCUDA;
-  const mf_stream a = stream_new(), theirs = other_stream(0, false);
+  const mf_stream a = stream_new(0), theirs = other_stream(0, false);
   mf_tensor *t = create(gpu(0), NBYTES), *constant;
   write_on(t, a, EARLY);
   OK(mf_tensor_readonly(t, &constant, &err));
@@ -212,16 +212,16 @@ static void a_consumer_that_comes_again_has_seen_the_write(void **state) {
   given->deleter(given);
   mf_tensor_release(constant);
   mf_tensor_release(t);
-  synchronize();
+  synchronize(0);
   other_stream_end(theirs);
-  stream_end(a);
+  stream_end(0, a);
 }
 
 /* A stream of ours lives as long as a record names it: nobody has to ask the driver whether it does. */
 static void a_stream_of_ours_is_not_asked_about(void **state) {
   (void)state;
-  ONLY_SIMULATED;
-  const mf_stream a = stream_new(), b = stream_new();
+  needs_simulator();
+  const mf_stream a = stream_new(0), b = stream_new(0);
   mf_tensor *t = create(gpu(0), NBYTES);
   OK(mf_tensor_acquire(t, a, MF_WRITE, &err));
   OK(mf_tensor_record(t, b, MF_READ, &err)); /* both handles are in the record, and known */
@@ -232,8 +232,8 @@ static void a_stream_of_ours_is_not_asked_about(void **state) {
   assert_int_equal(device_waits(), 2);
   assert_int_equal(sim_ask_calls(named("cuStreamGetCtx", "hipStreamGetDevice")), 0);
   mf_tensor_release(t);
-  stream_end(a);
-  stream_end(b);
+  stream_end(0, a);
+  stream_end(0, b);
 }
 
 static mf_tensor *shared;
@@ -250,8 +250,8 @@ static void the_driver_orders_the_legacy_stream_and_each_by_itself(void **state)
   const DLDevice device = gpu(0);
   pthread_t thread;
   (void)state;
-  ONLY_SIMULATED;
-  const mf_stream a = stream_new();
+  needs_simulator();
+  const mf_stream a = stream_new(0);
   shared = create(gpu(0), NBYTES);
   assert_int_equal(pthread_create(&thread, NULL, write_on_my_stream, NULL), 0);
   assert_int_equal(pthread_join(thread, NULL), 0);
@@ -263,7 +263,7 @@ static void the_driver_orders_the_legacy_stream_and_each_by_itself(void **state)
   assert_int_equal(sim_ask_calls(named("cuEventRecord", "hipEventRecord")), 0);
   expect_filled(shared, EARLY);
   mf_tensor_release(shared);
-  stream_end(a);
+  stream_end(0, a);
 }
 
 static mf_tensor *half(mf_tensor *t, int64_t from) {
@@ -278,7 +278,7 @@ static void both_sides_of_a_copy_may_be_one_memory(void **state) {
   const DLDevice devices[] = {gpu(0), pinned()};
   (void)state;
   for (int i = 0; i < 2; i++) {
-    const mf_stream a = stream_new();
+    const mf_stream a = stream_new(0);
     mf_tensor *t = create(devices[i], NBYTES), *low = half(t, 0), *high = half(t, NBYTES / 2);
     write_on(t, a, EARLY);
     write_on(low, a, LATE);
@@ -289,7 +289,7 @@ static void both_sides_of_a_copy_may_be_one_memory(void **state) {
     mf_tensor_release(low);
     mf_tensor_release(high);
     mf_tensor_release(t);
-    stream_end(a);
+    stream_end(0, a);
   }
 }
 
@@ -307,5 +307,5 @@ int main(void) {
       SPEC(the_driver_orders_the_legacy_stream_and_each_by_itself),
       SPEC(both_sides_of_a_copy_may_be_one_memory),
   };
-  return other_open() ? cmocka_run_group_tests(tests, NULL, NULL) : 77;
+  return RUN(tests);
 }

@@ -1,7 +1,7 @@
 /* request_order_spec.c: what a request, a use and a record order: on which stream a copy is made, which streams wait
  * for it, and that a wait which fails leaves the order as it was. Under every seed (MOONFERRY_SPEC_SEEDS, 10 if it is
  * not set) nothing is unordered and the bytes are right. */
-#include "api.h"
+#include "device.h"
 
 enum { NBYTES = 2048 };
 
@@ -16,15 +16,15 @@ typedef struct scene {
 static void each_seed(void (*play)(const scene *s)) {
   for (uint64_t seed = 0; seed < seeds(10); seed++) {
     sim_ask_seed(seed);
-    scene s = {stream_new(), stream_new(), other_stream(0, false), other_pinned(NBYTES)};
+    scene s = {stream_new(0), stream_new(0), other_stream(0, false), other_pinned(NBYTES)};
     play(&s);
-    use(MF_STREAM_DEFAULT);
-    synchronize();
+    use_stream(0, MF_STREAM_DEFAULT);
+    synchronize(0);
     trim_all(); /* what is kept may be somebody else's stream's */
     other_stream_end(s.theirs);
     other_pinned_free(s.seen);
-    stream_end(s.ours);
-    stream_end(s.third);
+    stream_end(0, s.ours);
+    stream_end(0, s.third);
     if (sim_ask_findings() != 0) fail_msg("seed %llu", (unsigned long long)seed);
   }
 }
@@ -49,7 +49,7 @@ static int view(mf_tensor *t, const scene *s) {
 
 static int borrow(mf_tensor *t, const scene *s) {
   DLTensor out;
-  use(s->ours);
+  use_stream(0, s->ours);
   return mf_tensor_borrow(t, &out, &err);
 }
 
@@ -69,26 +69,25 @@ static int export_legacy(mf_tensor *t, const scene *s) {
   return rc;
 }
 
-static int fill(mf_tensor *t, const scene *s) {
-  const mf_scalar nine = {.kind = MF_KIND_UINT, .u = 9};
-  use(s->ours);
-  return mf_tensor_fill(t, &nine, &err);
+static int fill_current(mf_tensor *t, const scene *s) {
+  use_stream(0, s->ours);
+  return try_fill(t, 9);
 }
 
 static mf_tensor *source;
 
 static int copy_into(mf_tensor *t, const scene *s) {
-  use(s->ours);
+  use_stream(0, s->ours);
   return mf_tensor_copy(t, source, &err);
 }
 
-static int (*const failing[])(mf_tensor *t, const scene *s) = {acquire, view,          borrow, export,
-                                                                 fill,    export_legacy, copy_into};
+static int (*const failing[])(mf_tensor *t, const scene *s) = {acquire,      view,          borrow,   export,
+                                                                fill_current, export_legacy, copy_into};
 
 static void fail_to_wait(const scene *s) {
   char rule[64];
   (void)snprintf(rule, sizeof rule, "%s:719:once", named("cuStreamWaitEvent", "hipStreamWaitEvent"));
-  use(s->ours);
+  use_stream(0, s->ours);
   source = create(gpu(0), NBYTES);
   for (size_t i = 0; i < COUNT(failing); i++) {
     mf_tensor *t = create(gpu(0), NBYTES);
@@ -131,13 +130,13 @@ static void fail_on_the_host(const scene *s) {
 
 static void a_request_that_fails_can_be_made_again(void **state) {
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   each_seed(fail_on_the_host);
 }
 
 static void a_wait_that_fails_is_no_use(void **state) {
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   each_seed(fail_to_wait);
 }
 
@@ -146,7 +145,7 @@ static void copied_without_order(const scene *s) {
   const mf_request unordered = {.copy = MF_COPY_ALWAYS, .stream = MF_STREAM_NO_ORDER};
   mf_tensor *t = create(gpu(0), NBYTES), *copy;
   write_on(t, s->theirs, 6);
-  use(s->ours);
+  use_stream(0, s->ours);
   OK(mf_tensor_to(t, &unordered, &copy, &err));
   other_copy(0, s->seen, data_of(copy), NBYTES, s->ours);
   expect_seen(s, s->ours, 6);
@@ -165,13 +164,13 @@ static void copied_beside_the_current_stream(const scene *s) {
   for (size_t i = 0; i < COUNT(places); i++) {
     const mf_request request = {.device = places[i], .copy = MF_COPY_ALWAYS, .stream = s->theirs};
     mf_tensor *copy;
-    use(s->theirs);
+    use_stream(0, s->theirs);
     mf_tensor *t = create(gpu(0), NBYTES);
     write_on(t, s->theirs, 6);
     OK(mf_tensor_to(t, &request, &copy, &err)); /* whatever the driver prepares once */
     mf_tensor_release(copy);
     other_sync(0, s->theirs);
-    use(s->ours);
+    use_stream(0, s->ours);
     other_capture(0, s->ours);
     OK(mf_tensor_to(t, &request, &copy, &err));
     assert_true(other_capture_is_whole(0, s->ours));
@@ -238,7 +237,7 @@ static void who_was_granted_a_use_reads_on(void **state) {
 /* A write that was recorded is a write; what was acquired again after the host has waited is one, too. */
 static void recorded(const scene *s) {
   mf_tensor *t = create(gpu(0), NBYTES);
-  synchronize();
+  synchronize(0);
   other_fill(0, data_of(t), 4, NBYTES, s->theirs);
   OK(mf_tensor_record(t, s->theirs, MF_WRITE, &err));
   OK(mf_tensor_acquire(t, s->ours, MF_READ, &err));
@@ -323,7 +322,7 @@ static void used_by_another_gpu(const scene *s) {
 static void shared_memory_and_another_gpus_streams(void **state) {
   (void)state;
   if (other_devices() < 2) print_message("skip %s: there is one GPU\n", __func__);
-  if (other_devices() < 2) skip();
+  needs_devices(2);
   each_seed(used_by_another_gpu);
 }
 
@@ -346,7 +345,7 @@ static void given_without_a_stream(const scene *s, bool legacy) {
   mf_tensor *t = create(gpu(0), NBYTES);
   void *managed;
   write_on(t, s->theirs, 1);
-  use(s->ours);
+  use_stream(0, s->ours);
   DLTensor *view = given(t, legacy, &managed);
   other_copy(0, s->seen, view->data, NBYTES, s->ours);
   expect_seen(s, s->ours, 1);
@@ -419,7 +418,7 @@ static void write_what_is_borrowed(const scene *s) {
   mf_tensor *t = create(gpu(0), NBYTES), *constant;
   DLTensor view;
   OK(mf_tensor_readonly(t, &constant, &err));
-  use(s->ours);
+  use_stream(0, s->ours);
   OK(mf_tensor_borrow(t, &view, &err));
   other_fill(0, view.data, 3, NBYTES, s->ours);
   OK(mf_tensor_acquire(t, s->third, MF_READ, &err));

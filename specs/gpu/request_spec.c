@@ -2,7 +2,7 @@
  * label and which is copied; which uses are refused. What a request orders is request_order_spec.c's. */
 #include <unistd.h>
 
-#include "api.h"
+#include "device.h"
 
 enum { NBYTES = 2048 };
 
@@ -23,7 +23,7 @@ static void refused(mf_tensor *t, mf_request request, int status, const char *sa
 
 static void requests_that_are_refused(void **state) {
   (void)state;
-  const mf_stream ours = stream_new();
+  const mf_stream ours = stream_new(0);
   mf_tensor *t = create(gpu(0), NBYTES), *host = create(cpu, NBYTES);
   refused(t, (mf_request){.zero = 1}, MF_EINVAL, "request.zero is 1");
   refused(t, (mf_request){.copy = 3}, MF_EINVAL, "request.copy is 3");
@@ -35,14 +35,14 @@ static void requests_that_are_refused(void **state) {
   refused(host, (mf_request){.stream = ours}, MF_EINVAL, "the cpu has no streams");
   mf_tensor_release(host);
   mf_tensor_release(t);
-  stream_end(ours);
+  stream_end(0, ours);
 }
 
 /* A stream of another GPU than the memory's, also one that has read the memory. */
 static void streams_of_another_gpu_are_refused(void **state) {
   (void)state;
   if (other_devices() < 2) print_message("skip %s: there is one GPU\n", __func__);
-  if (other_devices() < 2) skip();
+  needs_devices(2);
   const int64_t there = other_stream(1, false);
   mf_tensor *t = create(gpu(0), NBYTES);
   refused(t, (mf_request){.device = cpu, .stream = there}, MF_EINVAL, "expected");
@@ -70,7 +70,7 @@ static void memory_that_was_taken_back(void **state) {
   void *data = other_alloc(0, NBYTES);
   const DLTensor view = {.data = data, .device = gpu(0), .ndim = 1, .dtype = {kDLUInt, 8, 1},
                          .shape = (int64_t[]){NBYTES}};
-  const mf_stream s = stream_new(), another = stream_new();
+  const mf_stream s = stream_new(0), another = stream_new(0);
   mf_tensor *t;
   OK(mf_tensor_wrap(&view, 0, NULL, NULL, &t, &err));
   OK(mf_tensor_acquire(t, s, MF_WRITE, &err));
@@ -87,13 +87,13 @@ static void memory_that_was_taken_back(void **state) {
   mf_tensor_release(t);
   other_sync_all(0);
   other_free(0, data);
-  stream_end(s);
-  stream_end(another);
+  stream_end(0, s);
+  stream_end(0, another);
 }
 
 static void uses_that_are_refused(void **state) {
   (void)state;
-  const mf_stream s = stream_new();
+  const mf_stream s = stream_new(0);
   mf_tensor *t = create(gpu(0), NBYTES), *constant;
   OK(mf_tensor_readonly(t, &constant, &err));
   OK(mf_tensor_acquire(t, s, MF_WRITE, &err));
@@ -109,7 +109,7 @@ static void uses_that_are_refused(void **state) {
   REFUSED(mf_tensor_record(t, MF_STREAM_NO_ORDER, MF_READ, &err), MF_EINVAL, "a stream of a GPU expected");
   mf_tensor_release(constant);
   mf_tensor_release(t);
-  stream_end(s);
+  stream_end(0, s);
 }
 
 /* The struct without flags; a copy is not read-only. */
@@ -235,7 +235,7 @@ static void begin_anew_with_exclusive_memory(void) {
 
 static void where_managed_memory_is_exclusive(void **state) {
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   if (other_managed_type() != 0) in_fork(begin_anew_with_exclusive_memory);
 }
 

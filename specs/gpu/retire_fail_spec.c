@@ -27,7 +27,7 @@ static void lose_a_stream(bool memory_is_short) {
   assert_int_equal(deferred(), 1);
   if (memory_is_short) find_no_memory();
   assert_int_equal(calls_of(l), 0);
-  synchronize();
+  synchronize(0);
   assert_int_equal(calls_of(l), 1);
   loan_end(l);
   sim_ask_reset();
@@ -38,7 +38,7 @@ static void lose_a_stream(bool memory_is_short) {
  * allocation that finds no memory does not. */
 static void a_destroyed_stream_waits_for_the_device(void **state) {
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   lose_a_stream(false);
   lose_a_stream(true);
 }
@@ -48,7 +48,7 @@ static void no_memory_waits_for_what_is_deferred(void **state) {
   (void)state;
   loan *l = loan_new();
   const DLDevice device = gpu(0);
-  const mf_stream s = stream_new();
+  const mf_stream s = stream_new(0);
   mf_tensor *t = import(l), *more;
   keep_busy(t, s);
   mf_tensor_release(t);
@@ -60,16 +60,16 @@ static void no_memory_waits_for_what_is_deferred(void **state) {
   assert_int_equal(calls_of(l), 1);
   OK(mf_pool_limit(&device, 0, &err));
   loan_end(l);
-  stream_end(s);
+  stream_end(0, s);
 }
 
 /* Nothing is known of the work then. */
 static void a_wait_that_fails_releases_nothing(void **state) {
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   char rule[64];
   loan *l = loan_new();
-  const mf_stream s = stream_new();
+  const mf_stream s = stream_new(0);
   mf_tensor *t = import(l);
   keep_busy(t, s);
   mf_tensor_release(t);
@@ -79,15 +79,15 @@ static void a_wait_that_fails_releases_nothing(void **state) {
   assert_true(sim_ask_faults() > 0);
   assert_int_equal(calls_of(l), 0);
   sim_ask_reset();
-  synchronize();
+  synchronize(0);
   loan_end(l);
-  stream_end(s);
+  stream_end(0, s);
 }
 
 static void no_host_memory_is_needed(void **state) {
   (void)state;
   loan *l = loan_new();
-  const mf_stream s = stream_new();
+  const mf_stream s = stream_new(0);
   mf_tensor *t = import(l);
   write_on(t, s, 1);
   mf_fault_arm(0, 1);
@@ -97,14 +97,14 @@ static void no_host_memory_is_needed(void **state) {
   other_sync(0, s);
   poll();
   loan_end(l);
-  stream_end(s);
+  stream_end(0, s);
 }
 
 /* Each driver call of a release that must wait fails, once and from then on. */
 static bool release_failing(const char *how, uint64_t number) {
   char rule[64];
   loan *l = loan_new();
-  const mf_stream s = stream_new();
+  const mf_stream s = stream_new(0);
   mf_tensor *t = import(l);
   write_on(t, s, 1);
   snprintf(rule, sizeof rule, "*@%llu:999:%s", (unsigned long long)number, how);
@@ -116,18 +116,18 @@ static bool release_failing(const char *how, uint64_t number) {
   sim_ask_reset();
   const bool early = calls_of(l) == 1;
   if (early) free_at_once(l);
-  synchronize();
+  synchronize(0);
   if (sim_ask_findings() != 0) fail_msg("call %llu fails %s", (unsigned long long)number, how);
   assert_int_equal(calls_of(l), 1);
   if (!early) free_at_once(l);
   free(l);
-  stream_end(s);
+  stream_end(0, s);
   return struck;
 }
 
 static void driver_calls_that_fail(void **state) {
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   static const char *const ways[] = {"once", "on"};
   for (size_t i = 0; i < COUNT(ways); i++) {
     uint64_t number = 1;
@@ -139,11 +139,11 @@ static void driver_calls_that_fail(void **state) {
 /* Records fail for ever: it is tried twice and no more, and the device can still be waited for. */
 static void records_that_always_fail(void **state) {
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   char rule[64];
   const char *record = named("cuEventRecord", "hipEventRecord");
   loan *l = loan_new();
-  const mf_stream s = stream_new();
+  const mf_stream s = stream_new(0);
   mf_tensor *t = import(l);
   keep_busy(t, s);
   snprintf(rule, sizeof rule, "%s:999:on", record);
@@ -153,10 +153,10 @@ static void records_that_always_fail(void **state) {
   for (int i = 0; i < 5; i++) poll();
   assert_int_equal(sim_ask_calls(record) - before, 2);
   assert_int_equal(calls_of(l), 0);
-  synchronize();
+  synchronize(0);
   loan_end(l);
   sim_ask_reset();
-  stream_end(s);
+  stream_end(0, s);
 }
 
 int main(void) {

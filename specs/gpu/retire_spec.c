@@ -16,20 +16,20 @@ static void without_work_at_once(void **state) {
 static void after_done_work_at_once(void **state) {
   (void)state;
   loan *l = loan_new();
-  const mf_stream s = stream_new();
+  const mf_stream s = stream_new(0);
   mf_tensor *t = import(l);
   write_on(t, s, 1);
   other_sync(0, s);
   mf_tensor_release(t);
   assert_int_equal(calls_of(l), 1);
   loan_end(l);
-  stream_end(s);
+  stream_end(0, s);
 }
 
 static void after_queued_work_later(void **state) {
   (void)state;
   loan *l = loan_new();
-  const mf_stream s = stream_new();
+  const mf_stream s = stream_new(0);
   mf_tensor *t = import(l);
   write_on(t, s, 1);
   mf_tensor_release(t);
@@ -40,7 +40,7 @@ static void after_queued_work_later(void **state) {
   assert_int_equal(calls_of(l), 1);
   assert_int_equal(deferred(), 0);
   loan_end(l);
-  stream_end(s);
+  stream_end(0, s);
 }
 
 /* Operations notice that the work is done, but only a function that may call foreign code calls the deleter. */
@@ -48,7 +48,7 @@ static void no_other_function_calls_it(void **state) {
   (void)state;
   const DLDevice device = gpu(0);
   loan *l = loan_new();
-  const mf_stream s = stream_new();
+  const mf_stream s = stream_new(0);
   const mf_scalar zero = {.kind = MF_KIND_UINT};
   const mf_request copied = {.copy = MF_COPY_ALWAYS};
   int32_t done;
@@ -69,7 +69,7 @@ static void no_other_function_calls_it(void **state) {
   assert_int_equal(calls_of(l), 1);
   mf_tensor_release(other);
   loan_end(l);
-  stream_end(s);
+  stream_end(0, s);
 }
 
 /* A struct that was told so calls no deleter either, and its consumer's stream is left all the same. */
@@ -77,7 +77,7 @@ static void a_struct_that_is_deleted_later_calls_none(void **state) {
   (void)state;
   for (int legacy = 0; legacy < 2; legacy++) {
     loan *l = loan_new();
-    const mf_stream s = stream_new();
+    const mf_stream s = stream_new(0);
     const mf_request on_s = {.stream = s};
     mf_tensor *t = import(l);
     DLManagedTensorVersioned *m;
@@ -97,7 +97,7 @@ static void a_struct_that_is_deleted_later_calls_none(void **state) {
     poll();
     assert_int_equal(calls_of(l), 1);
     loan_end(l);
-    stream_end(s);
+    stream_end(0, s);
   }
 }
 
@@ -105,7 +105,7 @@ static void each_stream_counts(void **state) {
   (void)state;
   char *seen = other_pinned(4);
   mf_stream streams[4];
-  for (int i = 0; i < 4; i++) streams[i] = i == 3 ? other_stream(0, false) : stream_new();
+  for (int i = 0; i < 4; i++) streams[i] = i == 3 ? other_stream(0, false) : stream_new(0);
   for (int last = 0; last < 4; last++) {
     loan *l = loan_new();
     mf_tensor *t = import(l);
@@ -123,7 +123,7 @@ static void each_stream_counts(void **state) {
     assert_int_equal(calls_of(l), 1);
     free(l);
   }
-  for (int i = 0; i < 3; i++) stream_end(streams[i]);
+  for (int i = 0; i < 3; i++) stream_end(0, streams[i]);
   other_stream_end(streams[3]);
   other_pinned_free(seen);
 }
@@ -131,7 +131,7 @@ static void each_stream_counts(void **state) {
 static void under_every_order(void **state) {
   (void)state;
   for (uint64_t seed = 0; seed < seeds(50); seed++) {
-    mf_stream streams[] = {MF_STREAM_DEFAULT, MF_STREAM_PER_THREAD, stream_new(), other_stream(0, true)};
+    mf_stream streams[] = {MF_STREAM_DEFAULT, MF_STREAM_PER_THREAD, stream_new(0), other_stream(0, true)};
     uint64_t random = seed;
     loan *loans[20];
     sim_ask_seed(seed);
@@ -143,12 +143,12 @@ static void under_every_order(void **state) {
       mf_tensor_release(t);
       if (random_of(&random) % 4 == 0) other_sync(0, streams[random_of(&random) % 4]);
     }
-    synchronize();
+    synchronize(0);
     for (size_t i = 0; i < COUNT(loans); i++) {
       assert_int_equal(calls_of(loans[i]), 1);
       free(loans[i]);
     }
-    stream_end(streams[2]);
+    stream_end(0, streams[2]);
     other_stream_end(streams[3]);
     if (sim_ask_findings() != 0) fail_msg("seed %llu", (unsigned long long)seed);
   }
@@ -157,7 +157,7 @@ static void under_every_order(void **state) {
 static void a_captured_stream_later(void **state) {
   (void)state;
   loan *l = loan_new();
-  const mf_stream s = stream_new();
+  const mf_stream s = stream_new(0);
   mf_tensor *t = import(l);
   OK(mf_stream_synchronize(&(DLDevice){(DLDeviceType)other_device_type(), 0}, MF_STREAM_DEFAULT, &err));
   other_capture(0, s);
@@ -171,7 +171,7 @@ static void a_captured_stream_later(void **state) {
   other_graph_end(0, graph);
   poll();
   loan_end(l);
-  stream_end(s);
+  stream_end(0, s);
 }
 
 /* Deleters that use the library: release more, allocate, import. */
@@ -192,7 +192,7 @@ static void deleters_may_use_the_library(void **state) {
   (void)state;
   enum { LENGTH = 100 };
   loan *loans[LENGTH];
-  chain_stream = stream_new();
+  chain_stream = stream_new(0);
   for (int i = 0; i < LENGTH; i++) {
     loans[i] = loan_new();
     loans[i]->then = release_next;
@@ -207,16 +207,16 @@ static void deleters_may_use_the_library(void **state) {
     assert_int_equal(calls_of(loans[i]), 1);
   }
   for (int i = 0; i < LENGTH; i++) loan_end(loans[i]);
-  stream_end(chain_stream);
+  stream_end(0, chain_stream);
 }
 
 /* One operation looks at a few only, however many wait. */
 static void looking_is_cheap(void **state) {
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   enum { MANY = 200 };
   loan *loans[MANY];
-  const mf_stream s = stream_new();
+  const mf_stream s = stream_new(0);
   poll();
   uint64_t before = sim_ask_calls(NULL);
   poll();
@@ -237,7 +237,7 @@ static void looking_is_cheap(void **state) {
   trim(gpu(0));
   assert_int_equal(deferred(), 0);
   for (int i = 0; i < MANY; i++) loan_end(loans[i]);
-  stream_end(s);
+  stream_end(0, s);
 }
 
 static int depth, deepest;
@@ -254,7 +254,7 @@ static void deleters_are_not_nested(void **state) {
   (void)state;
   enum { MANY = 50 };
   loan *loans[MANY];
-  const mf_stream s = stream_new();
+  const mf_stream s = stream_new(0);
   for (int i = 0; i < MANY; i++) {
     loans[i] = loan_new();
     loans[i]->then = poll_within;
@@ -271,16 +271,13 @@ static void deleters_are_not_nested(void **state) {
   trim(gpu(0));
   assert_int_equal(deepest, 1);
   for (int i = 0; i < MANY; i++) loan_end(loans[i]);
-  stream_end(s);
+  stream_end(0, s);
 }
 
 /* Waiting for one device says nothing about another. */
 static void each_device_counts(void **state) {
   (void)state;
-  if (other_devices() < 2) {
-    print_message("skipped: there is one device\n");
-    skip();
-  }
+  needs_devices(2);
   const DLDevice second = gpu(1);
   mf_stream s;
   OK(mf_stream_create(&second, &s, &err));
@@ -292,7 +289,7 @@ static void each_device_counts(void **state) {
   OK(mf_tensor_acquire(t, s, MF_WRITE, &err));
   for (int i = 0; i < 300; i++) other_fill(1, data_of(t), 1, 1, s);
   mf_tensor_release(t);
-  synchronize();
+  synchronize(0);
   assert_int_equal(calls_of(l), 0);
   assert_int_equal(deferred(), 0);
   assert_int_equal(stats(second).deferred, 1);
@@ -335,7 +332,7 @@ static void threads(void **state) {
   pthread_t ids[NTHREADS];
   (void)state;
   for (int i = 0; i < NTHREADS; i++) {
-    workers[i].stream = stream_new();
+    workers[i].stream = stream_new(0);
     for (int k = 0; k < ROUNDS; k++) {
       workers[i].loans[k] = loan_new();
       workers[i].loans[k]->then = free_at_once;
@@ -343,14 +340,14 @@ static void threads(void **state) {
   }
   for (int i = 0; i < NTHREADS; i++) assert_int_equal(pthread_create(&ids[i], NULL, work, &workers[i]), 0);
   for (int i = 0; i < NTHREADS; i++) pthread_join(ids[i], NULL);
-  synchronize();
+  synchronize(0);
   for (int i = 0; i < NTHREADS; i++) {
     assert_int_equal(workers[i].wrong, 0);
     for (int k = 0; k < ROUNDS; k++) {
       assert_int_equal(calls_of(workers[i].loans[k]), 1);
       free(workers[i].loans[k]);
     }
-    stream_end(workers[i].stream);
+    stream_end(0, workers[i].stream);
   }
 }
 
@@ -368,7 +365,7 @@ static void child(void) {
 static void a_forked_child_deletes_at_once(void **state) {
   (void)state;
   loan *waiting = loan_new();
-  const mf_stream s = stream_new();
+  const mf_stream s = stream_new(0);
   mf_tensor *t = import(waiting);
   write_on(t, s, 1);
   mf_tensor_release(t);
@@ -377,16 +374,16 @@ static void a_forked_child_deletes_at_once(void **state) {
   write_on(inherited, s, 1);
   in_fork(child);
   mf_tensor_release(inherited);
-  synchronize();
+  synchronize(0);
   loan_end(inherited_loan);
   loan_end(waiting);
-  stream_end(s);
+  stream_end(0, s);
 }
 
 /* Of such a stream an event is left, which is asked instead of the handle. */
 static void a_stream_that_was_destroyed_is_waited_for(void **state) {
   (void)state;
-  ONLY_SIMULATED;
+  needs_simulator();
   loan *l = loan_new();
   mf_tensor *t = import(l);
   void *seen = other_pinned(NBYTES);

@@ -4,7 +4,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "api.h"
+#include "device.h"
 
 enum { NBYTES = 4096 };
 
@@ -42,12 +42,12 @@ typedef struct scene {
 } scene;
 
 static scene open_at(DLDevice device, uint64_t offset) {
-  scene s = {.ours = stream_new(), .theirs = stream_new(), .t = create(device, NBYTES)};
+  scene s = {.ours = stream_new(0), .theirs = stream_new(0), .t = create(device, NBYTES)};
   s.p = calloc(1, sizeof *s.p);
   write_on(s.t, s.ours, 1);
-  use(s.theirs);
+  use_stream(0, s.theirs);
   s.back = pass(s.p, s.t, s.theirs, offset);
-  use(MF_STREAM_DEFAULT);
+  use_stream(0, MF_STREAM_DEFAULT);
   return s;
 }
 
@@ -59,8 +59,8 @@ static void close_scene(scene *s) {
   assert_int_equal(s->p->deleted, 1);
   assert_int_equal(sim_ask_findings(), 0);
   free(s->p);
-  stream_end(s->ours);
-  stream_end(s->theirs);
+  stream_end(0, s->ours);
+  stream_end(0, s->theirs);
 }
 
 static void each_order(void (*play)(scene *s)) {
@@ -115,16 +115,16 @@ static void it_comes_back_on_the_current_stream(void **state) {
   for (uint64_t seed = 0; seed < seeds(20); seed++) {
     sim_ask_seed(seed);
     unsigned char *seen = other_pinned(NBYTES);
-    scene s = {.ours = stream_new(), .theirs = stream_new(), .t = create(gpu(0), NBYTES)};
+    scene s = {.ours = stream_new(0), .theirs = stream_new(0), .t = create(gpu(0), NBYTES)};
     s.p = calloc(1, sizeof *s.p);
     other_sync_all(0); /* who asks for no order takes care of it */
     OK(mf_tensor_export_to(s.t, &unordered, &s.p->inner, &err));
     for (int i = 0; i < 20; i++) other_fill(0, s.p->inner->dl_tensor.data, 5, NBYTES, s.theirs);
     s.p->managed = (DLManagedTensorVersioned){.version = {1, 0}, .deleter = passing_deleter};
     s.p->managed.dl_tensor = s.p->inner->dl_tensor;
-    use(s.theirs);
+    use_stream(0, s.theirs);
     OK(mf_tensor_import(&s.p->managed, &s.back, &err));
-    use(MF_STREAM_DEFAULT);
+    use_stream(0, MF_STREAM_DEFAULT);
     OK(mf_tensor_acquire(s.t, s.ours, MF_READ, &err));
     other_copy(0, seen, data_of(s.t), NBYTES, s.ours);
     other_sync_all(0);
@@ -145,10 +145,10 @@ static void the_original_goes_first(void **state) {
     mf_tensor_release(s.back);
     mf_releases_run();
     assert_int_equal(s.p->deleted, 1); /* its own work is the original's to wait for */
-    use(s.ours);
+    use_stream(0, s.ours);
     s.t = create(gpu(0), NBYTES);
     if (data_of(s.t) == data) other_fill(0, data, 7, NBYTES, s.ours);
-    use(MF_STREAM_DEFAULT);
+    use_stream(0, MF_STREAM_DEFAULT);
     s.back = NULL;
     close_scene(&s);
   }
@@ -157,7 +157,7 @@ static void the_original_goes_first(void **state) {
 /* Even where somebody gave the address away without a promise: who wraps it keeps it. */
 static void a_wrapped_address_keeps_the_memory(void **state) {
   (void)state;
-  const mf_stream s = stream_new();
+  const mf_stream s = stream_new(0);
   mf_tensor *t = create(gpu(0), NBYTES), *wrapped;
   write_on(t, s, 1);
   OK(mf_tensor_wrap(mf_tensor_dltensor(t), 0, NULL, NULL, &wrapped, &err));
@@ -168,7 +168,7 @@ static void a_wrapped_address_keeps_the_memory(void **state) {
   mf_tensor_release(t);
   expect_filled(wrapped, 1);
   mf_tensor_release(wrapped);
-  stream_end(s);
+  stream_end(0, s);
 }
 
 /* An address that has been ours is not, once the pool has it. */
@@ -192,7 +192,7 @@ static void among_many(void **state) {
   mf_tensor *all[MANY];
   passing p[MANY];
   mf_tensor *back[MANY];
-  const mf_stream s = stream_new();
+  const mf_stream s = stream_new(0);
   const int second = other_devices() > 1;
   for (int i = 0; i < MANY; i++) all[i] = create(i % 3 == 0 ? pinned() : gpu(i % 2 * second), NBYTES);
   for (int i = 0; i < MANY; i += 7) {
@@ -211,7 +211,7 @@ static void among_many(void **state) {
     assert_int_equal(before.storages - after.storages, 2);
     assert_int_equal(p[i].deleted, 1);
   }
-  stream_end(s);
+  stream_end(0, s);
 }
 
 static void overwrite_freed_memory(int byte) {
@@ -230,7 +230,7 @@ static void what_was_trimmed_is_no_longer_known(void **state) {
   overwrite_freed_memory(0xa5);
   for (int i = 0; i < MANY; i++) t[i] = create(gpu(0), NBYTES * (i + 1));
   for (int i = 0; i < MANY; i++) mf_tensor_release(t[i]);
-  synchronize();
+  synchronize(0);
   trim_all();
   for (int i = 0; i < MANY; i++) t[i] = create(gpu(0), NBYTES * (MANY - i));
   const int64_t used = stats(gpu(0)).used_bytes;

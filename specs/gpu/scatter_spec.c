@@ -211,13 +211,13 @@ static void *write_half(void *arg) {
 static void two_threads_with_a_half_each(void **state) {
   (void)state;
   const int64_t shape[] = {SIDE, SIDE, SIDE, SIDE, SIDE, 2}, five[] = {SIDE, SIDE, SIDE, SIDE, SIDE};
-  mf_tensor *whole = create(GPU0, "float32", 6, shape);
+  mf_tensor *whole = create_shaped(GPU0, "float32", 6, shape);
   half halves[2];
   pthread_t thread;
   for (int i = 0; i < 2; i++) {
     const mf_index items[] = {{.kind = MF_INDEX_ELLIPSIS}, {.kind = MF_INDEX_AT, .start = i}};
     const mf_scalar value = {.kind = MF_KIND_INT, .i = i + 1};
-    mf_tensor *from = create(GPU0, "float32", 5, five);
+    mf_tensor *from = create_shaped(GPU0, "float32", 5, five);
     halves[i] = (half){.rounds = 10, .good = true};
     OK(mf_tensor_index(whole, items, 2, &halves[i].view, &err));
     OK(mf_tensor_fill(from, &value, &err));
@@ -240,10 +240,8 @@ static void two_threads_with_a_half_each(void **state) {
   mf_tensor_release(whole);
 }
 
-#define SPEC(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
 int main(void) {
-  const struct CMUnitTest tests[] = {SPEC(only_its_own_bytes_are_written), SPEC(repeated_places),
-                                     SPEC(two_threads_with_a_half_each)};
-  return other_open() ? cmocka_run_group_tests(tests, NULL, NULL) : 77;
+  const struct CMUnitTest tests[] = {WITH_STREAMS(only_its_own_bytes_are_written), WITH_STREAMS(repeated_places),
+                                     WITH_STREAMS(two_threads_with_a_half_each)};
+  return RUN(tests);
 }

@@ -4,9 +4,9 @@
 #ifndef MOONFERRY_SPEC_SCENARIO_H
 #define MOONFERRY_SPEC_SCENARIO_H
 
-#include "use.h"
+#include "device.h"
 
-enum { MAX_TENSORS = 24, MAX_GIVEN = 8, ROWS = 16, COLUMNS = 16, LOAN_NBYTES = ROWS * COLUMNS };
+enum { MAX_TENSORS = 24, MAX_GIVEN = 8, ROWS = 16, COLUMNS = 16, LOAN_NBYTES = ROWS * COLUMNS, NBYTES = 1024 };
 
 /* Somebody's memory. Pinned memory is written at once by the deleter: whoever still uses it then is found out. */
 typedef struct loan {
@@ -53,7 +53,7 @@ static inline void loan_open(loan *l, bool is_pinned, mf_stream ready_on) {
   l->managed.version = (DLPackVersion){1, 0};
   l->managed.deleter = loan_deleter;
   l->managed.dl_tensor = (DLTensor){.data = is_pinned ? other_pinned(LOAN_NBYTES) : other_alloc(0, LOAN_NBYTES),
-                                    .device = is_pinned ? pinned_device() : gpu_device(0), .ndim = 2,
+                                    .device = is_pinned ? pinned() : gpu(0), .ndim = 2,
                                     .dtype = {kDLUInt, 8, 1}, .shape = l->shape, .strides = l->strides};
   other_fill(0, l->managed.dl_tensor.data, 7, LOAN_NBYTES, ready_on);
 }
@@ -69,13 +69,13 @@ static inline void loan_close(loan *l) {
 /* Begin and end, while the driver works */
 
 static inline void held_open(held *h, const scenario *s) {
-  for (int i = 0; i < 2; i++) h->ours[i] = use_new_stream(0);
+  for (int i = 0; i < 2; i++) h->ours[i] = stream_new(0);
   h->theirs = other_stream(0, false);
   use_stream(0, h->ours[0]);
   for (int i = 0; i < 2 && s->loans; i++) loan_open(&h->loans[i], i == 1, h->ours[0]);
   if (!s->captured) return;
-  for (int i = 0; i < 3; i++) use_fill(h->tensors[h->ntensors++] = use_create(gpu_device(0)), 1);
-  mf_tensor *elsewhere = h->tensors[h->ntensors++] = use_create(gpu_device(0));
+  for (int i = 0; i < 3; i++) fill(h->tensors[h->ntensors++] = create(gpu(0), NBYTES), 1);
+  mf_tensor *elsewhere = h->tensors[h->ntensors++] = create(gpu(0), NBYTES);
   OK(mf_tensor_acquire(elsewhere, h->ours[1], MF_WRITE, &err));
   other_sync(0, h->ours[1]);
   other_capture(0, h->ours[0]);
@@ -86,7 +86,7 @@ static inline void held_open(held *h, const scenario *s) {
 static inline void use_once_more(held *h, int i) {
   mf_tensor *t = h->tensors[i];
   const DLDevice device = mf_tensor_dltensor(t)->device;
-  const bool second = device.device_type == gpu_device(0).device_type && device.device_id == 1;
+  const bool second = device.device_type == gpu(0).device_type && device.device_id == 1;
   const mf_stream mine = h->captured && i == 3 ? h->ours[1] : h->ours[0];
   if (device.device_type == kDLCPU) OK(mf_tensor_acquire(t, h->captured ? MF_STREAM_NO_ORDER : 0, MF_READ, &err));
   else OK(mf_tensor_acquire(t, second ? MF_STREAM_DEFAULT : mine, MF_READ, &err));
@@ -107,20 +107,20 @@ static inline void held_let_go(held *h) {
 }
 
 static inline void held_close(held *h, const scenario *s) {
-  const DLDevice gpu = gpu_device(0), host = pinned_device();
+  const DLDevice first = gpu(0), host = pinned();
   (void)s;
   if (h->captured) other_graph_end(0, other_capture_end(0, h->ours[0]));
-  OK(mf_pool_limit(&gpu, 0, &err));
+  OK(mf_pool_limit(&first, 0, &err));
   OK(mf_pool_limit(&host, 0, &err));
   use_stream(0, MF_STREAM_DEFAULT);
   /* What could not be asked whether it is done is given back when the whole device is. */
   for (int ordinal = 0; ordinal < other_devices(); ordinal++) {
-    const DLDevice device = gpu_device(ordinal);
+    const DLDevice device = gpu(ordinal);
     OK(mf_device_synchronize(&device, &err));
   }
-  use_trim();
-  for (int i = 0; i < 2; i++) use_end_stream(0, h->ours[i]);
-  if (h->made != 0) use_end_stream(0, h->made);
+  give_all_back();
+  for (int i = 0; i < 2; i++) stream_end(0, h->ours[i]);
+  if (h->made != 0) stream_end(0, h->made);
   other_stream_end(h->theirs);
   for (int i = 0; i < 2; i++) loan_close(&h->loans[i]);
 }

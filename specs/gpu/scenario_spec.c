@@ -6,7 +6,6 @@
  * what it queued fails later. Which status it is rotates from call to call; with MOONFERRY_SPEC_SEEDS of 100 and more
  * every call fails with every status. Needs a simulated driver. */
 #include "exchanges.h"
-#include "seeds.h"
 #include "sim.h"
 
 /* Not what a status means, but that any is passed on: invalid value, out of memory, lost context, invalid handle,
@@ -82,7 +81,7 @@ static void expect_no_use_found(const char *rule) {
 /* What fails late has to have been run before the driver works again. */
 static void run_all_late(void) {
   for (int ordinal = 0; ordinal < other_devices(); ordinal++) {
-    const DLDevice device = gpu_device(ordinal);
+    const DLDevice device = gpu(ordinal);
     (void)mf_device_synchronize(&device, NULL);
   }
 }
@@ -90,7 +89,7 @@ static void run_all_late(void) {
 /* What is held is let go while the driver still fails, or used once more when it works again. */
 static void strike(const scenario *s, const char *rule, int status, bool use_again) {
   held h = {0};
-  use_trim();
+  give_all_back();
   held_open(&h, s);
   sim_ask_reset();
   void *current = other_current();
@@ -114,7 +113,7 @@ static void strike(const scenario *s, const char *rule, int status, bool use_aga
   if (sim_ask_left("memory") != 0) fail_msg("%s: memory left: %d", rule, (int)sim_ask_left("memory"));
   expect_nothing_found(rule, "when it works again");
   run_well(s);
-  use_nothing_left();
+  nothing_left();
   expect_nothing_found(rule, "when all is done again");
 }
 
@@ -122,12 +121,12 @@ static void strike(const scenario *s, const char *rule, int status, bool use_aga
 
 static void count_calls(const scenario *s, uint64_t *all, uint64_t *of_names) {
   held h = {0};
-  use_trim();
+  give_all_back();
   held_open(&h, s);
   sim_ask_reset();
   OK(s->play(&h));
   *all = sim_ask_calls(NULL);
-  for (size_t i = 0; i < COUNT(names); i++) of_names[i] = sim_ask_calls(sim_ask_which(names[i][0], names[i][1]));
+  for (size_t i = 0; i < COUNT(names); i++) of_names[i] = sim_ask_calls(named(names[i][0], names[i][1]));
   held_let_go(&h);
   held_close(&h, s);
 }
@@ -158,7 +157,7 @@ static void each_name(const scenario *s, const uint64_t *calls, const char *how,
   for (size_t i = 0; i < COUNT(names); i++)
     for (uint64_t number = 1; number <= calls[i] && number <= most; number++) {
       char which[64];
-      const char *name = sim_ask_which(names[i][0], names[i][1]);
+      const char *name = named(names[i][0], names[i][1]);
       (void)snprintf(which, sizeof which, "%s@%llu", name, (unsigned long long)number);
       each_status(s, which, how, number + i);
     }
@@ -169,9 +168,8 @@ static void each_name(const scenario *s, const uint64_t *calls, const char *how,
 static void every_call(void **state) {
   const scenario *s = *state;
   uint64_t all, calls[COUNT(names)];
-  if (!sim_ask_is_there()) print_message("skip %s: a real driver cannot be told to fail\n", s->name);
-  else if (s->peers && other_devices() < 2) print_message("skip %s: there is one GPU\n", s->name);
-  if (!sim_ask_is_there() || (s->peers && other_devices() < 2)) skip();
+  skip_unless(sim_ask_is_there(), "a real driver cannot be told to fail");
+  if (s->peers) needs_devices(2);
   count_calls(s, &all, calls);
   print_message("%s: %d driver calls\n", s->name, (int)all);
   assert_true(all >= (uint64_t)s->least && all <= 2000);
@@ -186,8 +184,8 @@ static void every_call(void **state) {
 int main(void) {
   struct CMUnitTest tests[COUNT(scenarios)];
   for (size_t i = 0; i < COUNT(scenarios); i++)
-    tests[i] = (struct CMUnitTest){scenarios[i].name, every_call, use_begin, use_end, &scenarios[i]};
+    tests[i] = (struct CMUnitTest){scenarios[i].name, every_call, begin, end, &scenarios[i]};
   /* Pinned buffers of megabytes are made anew for each call that fails: both ends of them are poisoned. */
   (void)setenv("SIM_POISON", "16K", 0);
-  return other_open() ? cmocka_run_group_tests(tests, NULL, NULL) : 77;
+  return RUN(tests);
 }

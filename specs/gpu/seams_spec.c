@@ -247,7 +247,7 @@ static bool one_case(size_t which, size_t event, uint64_t call) {
   static helper blank = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
   helper h = blank;
   h.act = events[event].act;
-  h.stream = stream_new();
+  h.stream = stream_new(0);
   h.captured = other_stream(0, false);
   event_here = events[event].here;
   operating = pthread_self();
@@ -269,7 +269,7 @@ static bool one_case(size_t which, size_t event, uint64_t call) {
   if (again != MF_OK)
     fail_msg("MOONFERRY_SEAM=\"%s %s %d\": done again: %d, %s", operations[which].name, events[event].name, (int)call,
              again, said.message);
-  stream_end(h.stream);
+  stream_end(0, h.stream);
   other_stream_end(h.captured);
   return happened;
 }
@@ -318,7 +318,7 @@ static void each_call(size_t which, size_t event, bool warm) {
     if (warm) assert_int_equal(operations[which].run(&said), MF_OK);
     else trim_all();
     const bool happened = one_case(which, event, call);
-    use(MF_STREAM_DEFAULT);
+    use_stream(0, MF_STREAM_DEFAULT);
     close_tensors();
     if (!happened || only != 0) break;
     ncases++;
@@ -339,13 +339,13 @@ static void each_event(bool warm) {
 
 static void the_first_time(void **state) {
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   each_event(false);
 }
 
 static void and_again(void **state) {
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   each_event(true);
 }
 

@@ -3,7 +3,7 @@
  * stream has written. */
 #include <pthread.h>
 
-#include "api.h"
+#include "device.h"
 
 enum { NBYTES = 4096 };
 
@@ -19,17 +19,17 @@ static void find_places(void) {
 typedef void (*operation)(mf_tensor *dst, mf_tensor *src, mf_stream on);
 
 static void copy_with_a_current_stream(mf_tensor *dst, mf_tensor *src, mf_stream on) {
-  use(on);
+  use_stream(0, on);
   OK(mf_tensor_copy(dst, src, &err));
-  use(MF_STREAM_DEFAULT);
+  use_stream(0, MF_STREAM_DEFAULT);
 }
 
 static void fill_with_a_current_stream(mf_tensor *dst, mf_tensor *src, mf_stream on) {
   const mf_scalar one = {.kind = MF_KIND_UINT, .u = 1};
   (void)src;
-  use(on);
+  use_stream(0, on);
   OK(mf_tensor_fill(dst, &one, &err));
-  use(MF_STREAM_DEFAULT);
+  use_stream(0, MF_STREAM_DEFAULT);
 }
 
 static void copy_asked_for_on_a_stream(mf_tensor *dst, mf_tensor *src, mf_stream on) {
@@ -57,7 +57,7 @@ static const operation operations[] = {copy_with_a_current_stream, fill_with_a_c
 
 /* The source was written by another stream, which has far to go. */
 static void one_operation(operation play, DLDevice to, DLDevice from, uint64_t seed) {
-  const mf_stream writer = stream_new(), on = stream_new();
+  const mf_stream writer = stream_new(0), on = stream_new(0);
   mf_tensor *src = create(from, NBYTES), *dst = create(to, NBYTES);
   sim_ask_seed(seed);
   keep_busy(src, writer);
@@ -69,8 +69,8 @@ static void one_operation(operation play, DLDevice to, DLDevice from, uint64_t s
   expect_filled(dst, 1);
   mf_tensor_release(src);
   mf_tensor_release(dst);
-  stream_end(writer);
-  stream_end(on);
+  stream_end(0, writer);
+  stream_end(0, on);
 }
 
 static void what_is_asked_for_on_a_stream_is_done_there(void **state) {
@@ -190,7 +190,7 @@ static void an_owner_is_not_told_too_early(void **state) {
     worker *w = worker_start(t, seen);
     mf_tensor_release(t);
     mf_releases_run();
-    synchronize();
+    synchronize(0);
     assert_int_equal(deletions, 1);
     worker_end(w);
     other_pinned_free(seen);
@@ -201,21 +201,21 @@ static void an_owner_is_not_told_too_early(void **state) {
 /* The host copies out of memory that a device is reading: there is nothing to wait for. */
 static void the_host_reads_beside_a_device_that_reads(void **state) {
   (void)state;
-  ONLY_SIMULATED
-  const mf_stream s = stream_new();
+  needs_simulator();
+  const mf_stream s = stream_new(0);
   mf_tensor *shared = create(pinned(), NBYTES), *there = create(gpu(0), NBYTES);
   mf_tensor *here = create((DLDevice){kDLCPU, 0}, NBYTES);
   memset(data_of(shared), 5, NBYTES);
   keep_busy(there, s);
-  use(s);
+  use_stream(0, s);
   OK(mf_tensor_copy(there, shared, &err));
   const uint64_t before = host_waits();
   OK(mf_tensor_copy(here, shared, &err));
   assert_int_equal(host_waits(), before);
   expect_filled(here, 5);
-  use(MF_STREAM_DEFAULT);
+  use_stream(0, MF_STREAM_DEFAULT);
   expect_filled(there, 5);
-  stream_end(s);
+  stream_end(0, s);
   mf_tensor_release(here);
   mf_tensor_release(there);
   mf_tensor_release(shared);
@@ -224,19 +224,19 @@ static void the_host_reads_beside_a_device_that_reads(void **state) {
 /* The host writes memory that a device has yet to read only when it was read. */
 static void the_host_overwrites_what_was_read(void **state) {
   (void)state;
-  const mf_stream s = stream_new();
+  const mf_stream s = stream_new(0);
   mf_tensor *shared = create(pinned(), NBYTES), *there = create(gpu(0), NBYTES);
   mf_tensor *here = create((DLDevice){kDLCPU, 0}, NBYTES);
   memset(data_of(shared), 5, NBYTES);
   memset(data_of(here), 6, NBYTES);
   keep_busy(there, s);
-  use(s);
+  use_stream(0, s);
   OK(mf_tensor_copy(there, shared, &err));
   OK(mf_tensor_copy(shared, here, &err));
   expect_filled(there, 5);
   expect_filled(shared, 6);
-  use(MF_STREAM_DEFAULT);
-  stream_end(s);
+  use_stream(0, MF_STREAM_DEFAULT);
+  stream_end(0, s);
   mf_tensor_release(here);
   mf_tensor_release(there);
   mf_tensor_release(shared);
@@ -270,18 +270,18 @@ static const mf_scalar six = {.kind = MF_KIND_INT, .i = 6};
 static void half_bytes_that_were_read(bool fill) {
   mf_tensor *shared = half_bytes(pinned(), 5), *there = half_bytes(gpu(0), 1), *from = half_bytes(gpu(0), 6);
   mf_tensor *turned = turned_of(shared);
-  synchronize();
-  const mf_stream reader = stream_new(), writer = stream_new();
+  synchronize(0);
+  const mf_stream reader = stream_new(0), writer = stream_new(0);
   keep_busy(there, reader);
-  use(reader);
+  use_stream(0, reader);
   OK(mf_tensor_copy(there, shared, &err));
-  use(writer);
+  use_stream(0, writer);
   OK(fill ? mf_tensor_fill(turned, &six, &err) : mf_tensor_copy(turned, from, &err));
-  use(MF_STREAM_DEFAULT);
+  use_stream(0, MF_STREAM_DEFAULT);
   expect_filled(there, 0x55);
   expect_filled(shared, 0x66);
-  stream_end(reader);
-  stream_end(writer);
+  stream_end(0, reader);
+  stream_end(0, writer);
   mf_tensor *all[] = {turned, shared, there, from};
   for (int i = 0; i < 4; i++) mf_tensor_release(all[i]);
 }
@@ -296,38 +296,38 @@ static void the_host_reads_half_bytes_that_were_written(void **state) {
   (void)state;
   mf_tensor *shared = half_bytes(pinned(), 5), *there = half_bytes(gpu(0), 1), *from = half_bytes(gpu(0), 6);
   mf_tensor *here = create_half_bytes(pinned()), *turned = turned_of(here);
-  synchronize();
-  const mf_stream writer = stream_new(), reader = stream_new();
+  synchronize(0);
+  const mf_stream writer = stream_new(0), reader = stream_new(0);
   keep_busy(there, writer);
-  use(writer);
+  use_stream(0, writer);
   OK(mf_tensor_copy(shared, from, &err));
-  use(reader);
+  use_stream(0, reader);
   OK(mf_tensor_copy(turned, shared, &err));
-  use(MF_STREAM_DEFAULT);
+  use_stream(0, MF_STREAM_DEFAULT);
   expect_filled(here, 0x66);
-  stream_end(writer);
-  stream_end(reader);
+  stream_end(0, writer);
+  stream_end(0, reader);
   mf_tensor *all[] = {turned, shared, there, from, here};
   for (int i = 0; i < 5; i++) mf_tensor_release(all[i]);
 }
 
 static void the_host_reads_half_bytes_beside_a_device_that_reads(void **state) {
   (void)state;
-  ONLY_SIMULATED
-  const mf_stream s = stream_new();
+  needs_simulator();
+  const mf_stream s = stream_new(0);
   mf_tensor *shared = create_half_bytes(pinned()), *here = create_half_bytes(pinned()), *turned = turned_of(here);
   mf_tensor *there = create_half_bytes(gpu(0));
   memset(data_of(shared), 0x55, (size_t)mf_tensor_nbytes(shared));
   keep_busy(there, s);
-  use(s);
+  use_stream(0, s);
   OK(mf_tensor_copy(there, shared, &err));
   const uint64_t before = host_waits();
   OK(mf_tensor_copy(turned, shared, &err));
   assert_int_equal(host_waits(), before);
-  use(MF_STREAM_DEFAULT);
+  use_stream(0, MF_STREAM_DEFAULT);
   expect_filled(here, 0x55);
   expect_filled(there, 0x55);
-  stream_end(s);
+  stream_end(0, s);
   mf_tensor *all[] = {turned, shared, there, here};
   for (int i = 0; i < 4; i++) mf_tensor_release(all[i]);
 }
@@ -336,13 +336,13 @@ static void the_host_reads_half_bytes_beside_a_device_that_reads(void **state) {
 static void half_bytes_after_a_wait_that_fails(bool fill) {
   mf_tensor *shared = half_bytes(pinned(), 5), *there = half_bytes(gpu(0), 1), *from = create_half_bytes(pinned());
   mf_tensor *turned = turned_of(shared);
-  synchronize();
+  synchronize(0);
   memset(data_of(from), 0x66, (size_t)mf_tensor_nbytes(from)); /* so that nothing is waited for to read it */
-  const mf_stream s = stream_new();
+  const mf_stream s = stream_new(0);
   keep_busy(there, s);
-  use(s);
+  use_stream(0, s);
   OK(mf_tensor_copy(there, shared, &err));
-  use(MF_STREAM_DEFAULT);
+  use_stream(0, MF_STREAM_DEFAULT);
   sim_ask_reset();
   sim_ask_fail(named("cuEventSynchronize@1:999:once,cuStreamSynchronize@1:999:once",
                      "hipEventSynchronize@1:999:once,hipStreamSynchronize@1:999:once"));
@@ -353,14 +353,14 @@ static void half_bytes_after_a_wait_that_fails(bool fill) {
   expect_filled(there, 0x55);
   OK(fill ? mf_tensor_fill(turned, &six, &err) : mf_tensor_copy(turned, from, &err));
   expect_filled(shared, 0x66);
-  stream_end(s);
+  stream_end(0, s);
   mf_tensor *all[] = {turned, shared, there, from};
   for (int i = 0; i < 4; i++) mf_tensor_release(all[i]);
 }
 
 static void a_wait_that_fails_changes_no_half_bytes(void **state) {
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   half_bytes_after_a_wait_that_fails(false);
   half_bytes_after_a_wait_that_fails(true);
 }
@@ -369,16 +369,16 @@ static void a_wait_that_fails_changes_no_half_bytes(void **state) {
 static void no_capture_has_what_the_host_does(void **state) {
   (void)state;
   mf_tensor *shared = half_bytes(pinned(), 5), *from = half_bytes(pinned(), 6), *turned = turned_of(shared);
-  synchronize();
-  const mf_stream s = stream_new();
-  use(s);
+  synchronize(0);
+  const mf_stream s = stream_new(0);
+  use_stream(0, s);
   other_capture(0, s);
   REFUSED(mf_tensor_copy(turned, from, &err), MF_ECAPTURE, "copied by the host");
   REFUSED(mf_tensor_fill(turned, &six, &err), MF_ECAPTURE, "filled by the host");
   other_graph_end(0, other_capture_end(0, s)); /* it is a good one */
-  use(MF_STREAM_DEFAULT);
+  use_stream(0, MF_STREAM_DEFAULT);
   expect_filled(shared, 0x55);
-  stream_end(s);
+  stream_end(0, s);
   mf_tensor *all[] = {turned, shared, from};
   for (int i = 0; i < 3; i++) mf_tensor_release(all[i]);
 }
@@ -386,8 +386,8 @@ static void no_capture_has_what_the_host_does(void **state) {
 /* What the source's writer leaves is unknown then: the destination stays as it was. */
 static void a_wait_that_fails_copies_nothing(void **state) {
   (void)state;
-  ONLY_SIMULATED
-  const mf_stream s = stream_new();
+  needs_simulator();
+  const mf_stream s = stream_new(0);
   mf_tensor *shared = create(pinned(), NBYTES), *here = create((DLDevice){kDLCPU, 0}, NBYTES);
   memset(data_of(here), 3, NBYTES);
   keep_busy(shared, s);
@@ -401,7 +401,7 @@ static void a_wait_that_fails_copies_nothing(void **state) {
   write_on(shared, s, 4);
   OK(mf_tensor_copy(here, shared, &err));
   expect_filled(here, 4);
-  stream_end(s);
+  stream_end(0, s);
   mf_tensor_release(here);
   mf_tensor_release(shared);
 }

@@ -1,6 +1,6 @@
 /* stage_spec.c: the pinned buffers that large copies of pageable memory go through, where the driver fails: none is
  * used again while queued work may still use it, and each is had back once that is known to be done. */
-#include "api.h"
+#include "device.h"
 
 enum { NBYTES = 1 << 20, BUFFERS = 4 };
 
@@ -45,19 +45,19 @@ static void lose_a_buffer(const scene *s) {
 /* Each copy loses one: the next takes another, and at last there is none to have until the device was waited for. */
 static void what_is_lost_comes_back_with_the_device(void **state) {
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   scene s = open_scene();
   for (int i = 0; i < BUFFERS - 1; i++) lose_a_buffer(&s);
   for (int i = 0; i < 3; i++) OK(upload(&s, 2));
-  synchronize();
+  synchronize(0);
   for (int i = 0; i < BUFFERS; i++) OK(upload(&s, 3));
-  synchronize();
+  synchronize(0);
   trim_all();
   for (int i = 0; i < BUFFERS; i++) lose_a_buffer(&s);
   REFUSED(upload(&s, 4), MF_EDRIVER, "mf_device_synchronize");
   trim(gpu(0)); /* which keeps them */
   REFUSED(upload(&s, 4), MF_EDRIVER, "mf_device_synchronize");
-  synchronize();
+  synchronize(0);
   OK(upload(&s, 5));
   expect_filled(s.there, 5);
   close_scene(&s);
@@ -66,13 +66,13 @@ static void what_is_lost_comes_back_with_the_device(void **state) {
 /* A wait for an earlier device's work says nothing of what was queued since. */
 static void a_lost_buffer_needs_a_later_wait(void **state) {
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   scene s = open_scene();
-  synchronize();
+  synchronize(0);
   trim_all();
   for (int i = 0; i < BUFFERS; i++) lose_a_buffer(&s);
   REFUSED(upload(&s, 4), MF_EDRIVER, "mf_device_synchronize");
-  synchronize();
+  synchronize(0);
   trim(gpu(0));
   assert_int_equal(sim_ask_left("memory"), NBYTES); /* of the tensor */
   close_scene(&s);
@@ -81,7 +81,7 @@ static void a_lost_buffer_needs_a_later_wait(void **state) {
 /* The stream could be waited for: the buffer is free at once. */
 static void where_no_event_can_be_recorded_the_host_waits(void **state) {
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   scene s = open_scene();
   for (int i = 0; i < 2 * BUFFERS; i++) {
     fail_from_now_on("cuEventRecord", "hipEventRecord", "once");
@@ -96,7 +96,7 @@ static void where_no_event_can_be_recorded_the_host_waits(void **state) {
 /* All buffers are in use: a copy that cannot wait for one fails, and so does not take it from those that use it. */
 static void a_wait_that_fails_frees_no_buffer(void **state) {
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   scene s = open_scene();
   for (int i = 0; i < BUFFERS; i++) OK(upload(&s, i));
   for (int i = 0; i < BUFFERS; i++) {
@@ -114,7 +114,7 @@ static void a_wait_that_fails_frees_no_buffer(void **state) {
 static void a_download_that_fails_keeps_no_buffer(void **state) {
   enum { PARTS = 3, LARGE = PARTS * (4 << 20) };
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   mf_tensor *host = create((DLDevice){kDLCPU, 0}, LARGE), *there = create(gpu(0), LARGE);
   write_on(there, MF_STREAM_DEFAULT, 5);
   for (int part = 0; part < PARTS; part++) {
@@ -127,12 +127,12 @@ static void a_download_that_fails_keeps_no_buffer(void **state) {
     for (int64_t i = 0; i < LARGE; i++)
       if (((unsigned char *)data_of(host))[i] != (i < part * (4 << 20) ? 5 : 1)) fail_msg("byte %lld", (long long)i);
     if (part == PARTS - 1) break;
-    synchronize();
+    synchronize(0);
     trim_all(); /* the next copy waits for its own parts alone */
   }
   OK(mf_tensor_copy(host, there, &err));
   assert_int_equal(((unsigned char *)data_of(host))[LARGE - 1], 5);
-  synchronize();
+  synchronize(0);
   trim(gpu(0));
   assert_int_equal(sim_ask_left("memory"), LARGE); /* of the tensor */
   mf_tensor_release(host);
@@ -143,7 +143,7 @@ static void a_download_that_fails_keeps_no_buffer(void **state) {
 static void each_part_that_cannot_be_queued_is_told(void **state) {
   enum { PARTS = 3, LARGE = PARTS * (4 << 20) };
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   mf_tensor *host = create((DLDevice){kDLCPU, 0}, LARGE), *there = create(gpu(0), LARGE);
   for (int i = 0; i < 4 * PARTS; i++) {
     const bool up = i % 2 == 0;
@@ -157,7 +157,7 @@ static void each_part_that_cannot_be_queued_is_told(void **state) {
     OK(mf_tensor_copy(there, host, &err));
     expect_filled(there, i);
   }
-  synchronize();
+  synchronize(0);
   trim(gpu(0));
   assert_int_equal(sim_ask_left("memory"), LARGE);
   mf_tensor_release(host);
@@ -168,7 +168,7 @@ static void each_part_that_cannot_be_queued_is_told(void **state) {
 static void each_call_of_an_upload_fails(void **state) {
   bool struck = true;
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   scene s = open_scene();
   for (int number = 1; struck; number++) {
     char rule[32];
@@ -180,7 +180,7 @@ static void each_call_of_an_upload_fails(void **state) {
     assert_int_equal(sim_ask_findings(), 0);
     sim_ask_reset();
     if (rc == MF_OK) expect_filled(s.there, number);
-    synchronize();
+    synchronize(0);
   }
   close_scene(&s);
 }
@@ -188,7 +188,7 @@ static void each_call_of_an_upload_fails(void **state) {
 /* The device cannot be entered: nothing is left that was not. */
 static void a_copy_that_cannot_begin_changes_nothing(void **state) {
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   scene s = open_scene();
   OK(upload(&s, 1));
   other_current_set(-1);
@@ -205,7 +205,7 @@ static void a_copy_that_cannot_begin_changes_nothing(void **state) {
 /* Nothing of a buffer that could not be made stays behind, and the next copy makes it. */
 static void a_buffer_that_cannot_be_made_is_made_later(void **state) {
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   scene s = open_scene();
   trim_all(); /* no event is kept */
   fail_from_now_on("cuEventCreate", "hipEventCreateWithFlags", "once");
@@ -224,7 +224,7 @@ static void either_trim_gives_them_back(void **state) {
   for (int i = 0; i < 2; i++) {
     scene s = open_scene();
     OK(upload(&s, 1));
-    synchronize();
+    synchronize(0);
     trim(devices[i]);
     if (other_is_simulated()) assert_int_equal(sim_ask_left("memory"), NBYTES);
     close_scene(&s);
@@ -234,7 +234,7 @@ static void either_trim_gives_them_back(void **state) {
 /* A device is not forgotten while queued work reads a buffer, though nothing else of ours is left there. */
 static void a_trim_leaves_a_buffer_that_is_in_use(void **state) {
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   scene s = open_scene();
   OK(upload(&s, 1));
   close_scene(&s);
@@ -253,7 +253,7 @@ static void a_trim_that_cannot_enter_changes_nothing(void **state) {
       named("cuThreadExchangeStreamCaptureMode", "hipThreadExchangeStreamCaptureMode"),
   };
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   scene s = open_scene();
   for (size_t i = 0; i < COUNT(calls); i++) {
     bool struck = true;
@@ -261,7 +261,7 @@ static void a_trim_that_cannot_enter_changes_nothing(void **state) {
       const DLDevice device = gpu(0);
       char rule[80];
       OK(upload(&s, number));
-      synchronize();
+      synchronize(0);
       snprintf(rule, sizeof rule, "%s@%d:999:once", calls[i], number);
       sim_ask_fail(rule);
       (void)mf_pool_trim(&device, &err);
@@ -279,14 +279,14 @@ static void a_trim_that_cannot_enter_changes_nothing(void **state) {
 /* The event that it got before goes back, too. */
 static void a_buffer_without_memory_leaves_no_event(void **state) {
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   scene s = open_scene();
   trim_all();
   fail_from_now_on("cuMemHostAlloc", "hipHostMalloc", "once");
   REFUSED(upload(&s, 1), MF_EDRIVER, "Host");
   end_failures();
   close_scene(&s);
-  synchronize();
+  synchronize(0);
   trim_all();
   assert_int_equal(sim_ask_left("events"), 0);
 }

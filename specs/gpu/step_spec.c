@@ -1,8 +1,9 @@
 /* step_spec.c: single steps of order that only a rare sequence of uses shows: each spec here notices that one step is
  * left out of the runtime (specs/mutants). Under every seed (MOONFERRY_SPEC_SEEDS, 10 if it is not set) nothing is
  * unordered and the bytes are right. */
-#include "seeds.h"
-#include "use.h"
+#include "device.h"
+
+enum { NBYTES = 1024 };
 
 static DLManagedTensorVersioned *give(mf_tensor *t, mf_stream stream) {
   const mf_request request = {.stream = stream};
@@ -19,22 +20,22 @@ typedef struct scene {
 } scene;
 
 static scene scene_open(void) {
-  scene s = {.ours = use_new_stream(0), .theirs = other_stream(0, false), .seen = other_pinned(NBYTES)};
+  scene s = {.ours = stream_new(0), .theirs = other_stream(0, false), .seen = other_pinned(NBYTES)};
   use_stream(0, s.ours);
-  s.t = use_create(gpu_device(0));
-  use_fill(s.t, 1);
+  s.t = create(gpu(0), NBYTES);
+  fill(s.t, 1);
   OK(mf_tensor_readonly(s.t, &s.constant, &err));
   return s;
 }
 
 static void scene_close(scene *s) {
-  const DLDevice device = gpu_device(0);
+  const DLDevice device = gpu(0);
   mf_tensor_release(s->constant);
   mf_tensor_release(s->t);
   OK(mf_device_synchronize(&device, &err));
   use_stream(0, MF_STREAM_DEFAULT);
   other_stream_end(s->theirs);
-  use_end_stream(0, s->ours);
+  stream_end(0, s->ours);
   other_pinned_free(s->seen);
 }
 
@@ -59,7 +60,7 @@ static void comes_again(scene *s) {
   given->deleter(given);
   OK(mf_tensor_acquire(s->t, s->theirs, MF_READ, &err));
   OK(mf_tensor_acquire(s->t, s->ours, MF_READ, &err));
-  other_copy(0, s->seen, use_data(s->t), NBYTES, s->ours);
+  other_copy(0, s->seen, data_of(s->t), NBYTES, s->ours);
   other_sync(0, s->ours);
   expect_seen(s, 2);
 }
@@ -73,12 +74,12 @@ static void what_a_stream_wrote_before_it_came_again(void **state) {
 static void reads_on(scene *s) {
   DLManagedTensorVersioned *given = give(s->constant, s->theirs);
   OK(mf_tensor_acquire(s->t, s->theirs, MF_WRITE, &err));
-  other_fill(0, use_data(s->t), 2, NBYTES, s->theirs);
+  other_fill(0, data_of(s->t), 2, NBYTES, s->theirs);
   OK(mf_tensor_acquire(s->t, s->ours, MF_READ, &err));
   other_copy(0, s->seen, given->dl_tensor.data, NBYTES, s->theirs);
   given->deleter(given);
-  use_fill(s->t, 3);
-  use_expect(s->t, 3);
+  fill(s->t, 3);
+  expect_filled(s->t, 3);
   other_sync(0, s->theirs);
   expect_seen(s, 2);
 }
@@ -101,18 +102,18 @@ static void the_per_thread_stream_is_left_without_a_call(void **state) {
 
 /* An event that has to be made for a wait is made on the right device, and the program's own stays current. */
 static void a_wait_without_a_kept_event_leaves_no_context(void **state) {
-  const DLDevice device = gpu_device(0);
+  const DLDevice device = gpu(0);
   (void)state;
-  const mf_stream ours = use_new_stream(0);
+  const mf_stream ours = stream_new(0);
   const int64_t theirs = other_stream(0, false);
-  use_trim(); /* no event is kept */
+  give_all_back(); /* no event is kept */
   other_current_set(-1);
   void *before = other_current();
   OK(mf_stream_wait(&device, ours, &device, theirs, &err));
   assert_ptr_equal(other_current(), before);
   assert_int_equal(sim_ask_left("contexts"), 0);
   other_stream_end(theirs);
-  use_end_stream(0, ours);
+  stream_end(0, ours);
 }
 
 /* More events come back at once than are kept: the rest is destroyed. */
@@ -146,18 +147,18 @@ static void count_deletion(DLManagedTensorVersioned *self) {
 static void a_wait_for_a_stream_releases(void **state) {
   static int64_t shape[] = {NBYTES}, strides[] = {1};
   static DLManagedTensorVersioned managed;
-  const DLDevice device = gpu_device(0);
+  const DLDevice device = gpu(0);
   mf_tensor *t;
   int32_t done;
   (void)state;
-  const mf_stream s = use_new_stream(0);
+  const mf_stream s = stream_new(0);
   managed = (DLManagedTensorVersioned){.version = {1, 0}, .deleter = count_deletion};
   managed.dl_tensor = (DLTensor){.data = other_alloc(0, NBYTES), .device = device, .ndim = 1,
                                  .dtype = {kDLUInt, 8, 1}, .shape = shape, .strides = strides};
   deletions = 0;
   OK(mf_tensor_import(&managed, &t, &err));
   OK(mf_tensor_acquire(t, s, MF_WRITE, &err));
-  other_fill(0, use_data(t), 1, NBYTES, s);
+  other_fill(0, data_of(t), 1, NBYTES, s);
   mf_tensor_release(t);
   other_current_set(-1);
   void *before = other_current();
@@ -166,16 +167,16 @@ static void a_wait_for_a_stream_releases(void **state) {
   OK(mf_stream_synchronize(&device, s, &err));
   assert_int_equal(deletions, 1);
   assert_ptr_equal(other_current(), before);
-  use_end_stream(0, s);
+  stream_end(0, s);
 }
 
 /* A copy that is asked for on the host is done, whatever memory it is in. */
 static void done_for_the_host(scene *s) {
-  const mf_request request = {.device = pinned_device(), .copy = MF_COPY_ALWAYS, .stream = MF_STREAM_HOST};
+  const mf_request request = {.device = pinned(), .copy = MF_COPY_ALWAYS, .stream = MF_STREAM_HOST};
   mf_tensor *copy;
   OK(mf_tensor_to(s->t, &request, &copy, &err));
-  sim_ask_host(use_data(copy), NBYTES, false);
-  for (int i = 0; i < NBYTES; i++) assert_int_equal(((unsigned char *)use_data(copy))[i], 1);
+  sim_ask_host(data_of(copy), NBYTES, false);
+  for (int i = 0; i < NBYTES; i++) assert_int_equal(((unsigned char *)data_of(copy))[i], 1);
   mf_tensor_release(copy);
 }
 
@@ -186,10 +187,10 @@ static void a_pinned_copy_for_the_host_is_done(void **state) {
 
 /* Memory that the driver gives in the order of one stream is ready for a reader on another. */
 static void read_when_new(scene *s) {
-  use_trim(); /* none is kept */
-  mf_tensor *t = use_create(gpu_device(0));
+  give_all_back(); /* none is kept */
+  mf_tensor *t = create(gpu(0), NBYTES);
   OK(mf_tensor_acquire(t, s->theirs, MF_READ, &err));
-  other_copy(0, s->seen, use_data(t), NBYTES, s->theirs);
+  other_copy(0, s->seen, data_of(t), NBYTES, s->theirs);
   other_sync(0, s->theirs);
   mf_tensor_release(t);
 }
@@ -204,10 +205,10 @@ static void ready_elsewhere(scene *s) {
   const mf_request request = {.copy = MF_COPY_NEVER, .stream = s->theirs};
   mf_tensor *same;
   OK(mf_tensor_to(s->t, &request, &same, &err));
-  other_copy(0, s->seen, use_data(same), NBYTES, s->theirs);
+  other_copy(0, s->seen, data_of(same), NBYTES, s->theirs);
   mf_tensor_release(same);
-  use_fill(s->t, 2);
-  use_expect(s->t, 2);
+  fill(s->t, 2);
+  expect_filled(s->t, 2);
   other_sync(0, s->theirs);
   expect_seen(s, 1);
 }
@@ -224,17 +225,17 @@ static void copied_on_a_stream(scene *s) {
     const mf_request on_host = {.device = {kDLCPU, 0}, .stream = streams[i]};
     mf_tensor *host;
     OK(mf_tensor_to(s->t, &on_host, &host, &err));
-    for (int k = 0; k < NBYTES; k++) assert_int_equal(((unsigned char *)use_data(host))[k], 1);
+    for (int k = 0; k < NBYTES; k++) assert_int_equal(((unsigned char *)data_of(host))[k], 1);
     const mf_request refused = {.stream = s->ours};
     mf_tensor *none;
-    FAILS(MF_EINVAL, mf_tensor_to(host, &refused, &none, &err));
+    FAILS(mf_tensor_to(host, &refused, &none, &err), MF_EINVAL);
     SAYS("no streams");
     mf_tensor_release(host);
   }
   const mf_request unordered = {.copy = MF_COPY_ALWAYS, .stream = MF_STREAM_NO_ORDER};
   mf_tensor *copy;
   OK(mf_tensor_to(s->t, &unordered, &copy, &err));
-  use_expect(copy, 1);
+  expect_filled(copy, 1);
   mf_tensor_release(copy);
 }
 
@@ -247,7 +248,7 @@ static void a_copy_is_made_on_the_stream_that_was_named(void **state) {
 static void uses_without_order_cost_no_call(void **state) {
   (void)state;
   scene s = scene_open();
-  mf_tensor *host = use_create((DLDevice){kDLCPU, 0});
+  mf_tensor *host = create((DLDevice){kDLCPU, 0}, NBYTES);
   OK(mf_tensor_acquire(s.t, s.theirs, MF_WRITE, &err));
   sim_ask_reset();
   OK(mf_tensor_acquire(s.t, MF_STREAM_NO_ORDER, MF_READ, &err));
@@ -262,7 +263,7 @@ static void uses_without_order_cost_no_call(void **state) {
 /* Whichever allocation of the host's fails, the device's memory goes back to the pool. */
 static void no_host_memory_keeps_no_device_memory(void **state) {
   static int64_t shape[] = {NBYTES};
-  const DLTensor like = {.device = gpu_device(0), .ndim = 1, .dtype = {kDLUInt, 8, 1}, .shape = shape};
+  const DLTensor like = {.device = gpu(0), .ndim = 1, .dtype = {kDLUInt, 8, 1}, .shape = shape};
   int rc = MF_ENOMEM;
   (void)state;
   for (int n = 0; rc != MF_OK && n < 20; n++) {
@@ -286,10 +287,10 @@ static void given_in_the_old_struct(scene *s) {
   OK(mf_tensor_export_legacy_to(s->t, &request, &given, &err));
   other_copy(0, s->seen, given->dl_tensor.data, NBYTES, s->theirs);
   other_fill(0, given->dl_tensor.data, 2, NBYTES, s->theirs);
-  use_expect(s->t, 2); /* the consumer is not done */
+  expect_filled(s->t, 2); /* the consumer is not done */
   other_fill(0, given->dl_tensor.data, 3, NBYTES, s->theirs);
   given->deleter(given);
-  use_expect(s->t, 3);
+  expect_filled(s->t, 3);
   other_sync(0, s->theirs);
   expect_seen(s, 1);
 }
@@ -303,13 +304,13 @@ static void the_old_struct_is_ordered(void **state) {
 static void borrowed(scene *s) {
   DLTensor view;
   OK(mf_tensor_acquire(s->t, s->theirs, MF_WRITE, &err));
-  other_fill(0, use_data(s->t), 2, NBYTES, s->theirs);
+  other_fill(0, data_of(s->t), 2, NBYTES, s->theirs);
   OK(mf_tensor_borrow(s->t, &view, &err));
   other_copy(0, s->seen, view.data, NBYTES, s->ours);
   other_fill(0, view.data, 3, NBYTES, s->ours);
   OK(mf_tensor_acquire(s->t, s->theirs, MF_WRITE, &err));
-  other_fill(0, use_data(s->t), 4, NBYTES, s->theirs);
-  use_expect(s->t, 4);
+  other_fill(0, data_of(s->t), 4, NBYTES, s->theirs);
+  expect_filled(s->t, 4);
   other_sync(0, s->ours);
   expect_seen(s, 2);
 }
@@ -331,8 +332,8 @@ static void release_the_inherited(void) {
 
 static void a_forked_child_frees_its_records(void **state) {
   (void)state;
-  inherited = use_create(gpu_device(0));
-  use_fill(inherited, 1);
+  inherited = create(gpu(0), NBYTES);
+  fill(inherited, 1);
   in_fork(release_the_inherited);
   mf_tensor_release(inherited);
 }
@@ -343,52 +344,51 @@ static void who_has_waited_is_asked_alone(void **state) {
   static DLManagedTensorVersioned managed;
   mf_tensor *t;
   (void)state;
-  if (!other_is_simulated()) print_message("skip %s: only a simulator counts calls\n", __func__);
-  if (!other_is_simulated()) skip();
+  needs_simulator();
   scene s = scene_open();
   managed = (DLManagedTensorVersioned){.version = {1, 0}, .deleter = count_deletion};
-  managed.dl_tensor = (DLTensor){.data = other_alloc(0, NBYTES), .device = gpu_device(0), .ndim = 1,
+  managed.dl_tensor = (DLTensor){.data = other_alloc(0, NBYTES), .device = gpu(0), .ndim = 1,
                                  .dtype = {kDLUInt, 8, 1}, .shape = shape, .strides = strides};
   deletions = 0;
   OK(mf_tensor_import(&managed, &t, &err));
-  use_fill(t, 1);
+  fill(t, 1);
   OK(mf_tensor_acquire(t, s.theirs, MF_READ, &err));
-  other_copy(0, s.seen, use_data(t), NBYTES, s.theirs);
+  other_copy(0, s.seen, data_of(t), NBYTES, s.theirs);
   sim_ask_reset();
   mf_tensor_release(t);
-  assert_int_equal(sim_ask_calls(sim_ask_which("cuEventRecord", "hipEventRecord")), 1);
+  assert_int_equal(sim_ask_calls(named("cuEventRecord", "hipEventRecord")), 1);
   other_sync(0, s.theirs);
   scene_close(&s);
   assert_int_equal(deletions, 1);
 }
 
 static void names_are_checked_without_a_call(void **state) {
-  const DLDevice device = gpu_device(0), cpu = {kDLCPU, 0};
+  const DLDevice device = gpu(0), cpu = {kDLCPU, 0};
   (void)state;
-  const mf_stream ours = use_new_stream(0);
+  const mf_stream ours = stream_new(0);
   sim_ask_reset();
   OK(mf_stream_check(&device, MF_STREAM_PER_THREAD, &err));
   OK(mf_stream_check(&device, MF_STREAM_DEFAULT, &err));
   assert_int_equal(sim_ask_calls(NULL), 0);
-  FAILS(MF_EINVAL, mf_stream_check(&cpu, ours, &err));
+  FAILS(mf_stream_check(&cpu, ours, &err), MF_EINVAL);
   SAYS("no streams");
   OK(mf_stream_check(&cpu, MF_STREAM_HOST, &err));
-  use_end_stream(0, ours);
+  stream_end(0, ours);
 }
 
 static void expect_number(mf_stream stream, int64_t want) {
-  const DLDevice device = gpu_device(0);
+  const DLDevice device = gpu(0);
   int64_t number;
   OK(mf_stream_to_number(&device, stream, &number, &err));
   assert_int_equal(number, want);
 }
 
 static void a_stream_has_the_number_that_a_producer_expects(void **state) {
-  const DLDevice device = gpu_device(0);
+  const DLDevice device = gpu(0);
   const bool rocm = other_device_type() == kDLROCM;
   int64_t number;
   (void)state;
-  const mf_stream ours = use_new_stream(0);
+  const mf_stream ours = stream_new(0);
   expect_number(ours, ours);
   expect_number(MF_STREAM_CURRENT, rocm ? 0 : 1);
   use_stream(0, ours);
@@ -396,34 +396,34 @@ static void a_stream_has_the_number_that_a_producer_expects(void **state) {
   expect_number(MF_STREAM_DEFAULT, rocm ? 0 : 1);
   expect_number(MF_STREAM_NO_ORDER, -1);
   expect_number(MF_STREAM_HOST, MF_NUMBER_NONE);
-  if (rocm) FAILS(MF_EINVAL, mf_stream_to_number(&device, MF_STREAM_PER_THREAD, &number, &err));
+  if (rocm) FAILS(mf_stream_to_number(&device, MF_STREAM_PER_THREAD, &number, &err), MF_EINVAL);
   else expect_number(MF_STREAM_PER_THREAD, 2);
-  FAILS(MF_EINVAL, mf_stream_to_number(&device, -9, &number, &err));
+  FAILS(mf_stream_to_number(&device, -9, &number, &err), MF_EINVAL);
   assert_int_equal(number, MF_NUMBER_NONE);
   use_stream(0, MF_STREAM_DEFAULT);
-  use_end_stream(0, ours);
+  stream_end(0, ours);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      USE(what_a_stream_wrote_before_it_came_again),
-      USE(a_reader_that_wrote_meanwhile_reads_on),
-      USE(the_per_thread_stream_is_left_without_a_call),
-      USE(a_wait_without_a_kept_event_leaves_no_context),
-      USE(events_that_are_not_kept_leave_no_context),
-      USE(a_wait_for_a_stream_releases),
-      USE(a_pinned_copy_for_the_host_is_done),
-      USE(new_memory_is_ready_for_a_reader_elsewhere),
-      USE(a_view_is_ready_on_the_stream_that_was_asked_for),
-      USE(a_copy_is_made_on_the_stream_that_was_named),
-      USE(uses_without_order_cost_no_call),
-      USE(no_host_memory_keeps_no_device_memory),
-      USE(the_old_struct_is_ordered),
-      USE(what_is_borrowed_is_ordered),
-      USE(a_forked_child_frees_its_records),
-      USE(who_has_waited_is_asked_alone),
-      USE(names_are_checked_without_a_call),
-      USE(a_stream_has_the_number_that_a_producer_expects),
+      SPEC(what_a_stream_wrote_before_it_came_again),
+      SPEC(a_reader_that_wrote_meanwhile_reads_on),
+      SPEC(the_per_thread_stream_is_left_without_a_call),
+      SPEC(a_wait_without_a_kept_event_leaves_no_context),
+      SPEC(events_that_are_not_kept_leave_no_context),
+      SPEC(a_wait_for_a_stream_releases),
+      SPEC(a_pinned_copy_for_the_host_is_done),
+      SPEC(new_memory_is_ready_for_a_reader_elsewhere),
+      SPEC(a_view_is_ready_on_the_stream_that_was_asked_for),
+      SPEC(a_copy_is_made_on_the_stream_that_was_named),
+      SPEC(uses_without_order_cost_no_call),
+      SPEC(no_host_memory_keeps_no_device_memory),
+      SPEC(the_old_struct_is_ordered),
+      SPEC(what_is_borrowed_is_ordered),
+      SPEC(a_forked_child_frees_its_records),
+      SPEC(who_has_waited_is_asked_alone),
+      SPEC(names_are_checked_without_a_call),
+      SPEC(a_stream_has_the_number_that_a_producer_expects),
   };
-  return other_open() ? cmocka_run_group_tests(tests, NULL, NULL) : 77;
+  return RUN(tests);
 }

@@ -4,7 +4,7 @@
  * be left. */
 #include <pthread.h>
 
-#include "api.h"
+#include "device.h"
 
 enum { NTHREADS = 4, NTENSORS = 8, NGIVEN = 32, NSTREAMS = NTHREADS + 2, STEPS = 1200, NBYTES = 256, LONG_MS = 5000 };
 
@@ -52,7 +52,7 @@ static void hand_out(actor *a, DLManagedTensorVersioned *managed) {
   if (before != NULL) before->deleter(before);
 }
 
-static int fill(actor *a, mf_tensor *t) {
+static int fill_one(actor *a, mf_tensor *t) {
   const mf_scalar value = {.kind = MF_KIND_UINT, .u = below(a, 256)};
   return mf_tensor_fill(t, &value, &a->err);
 }
@@ -64,7 +64,7 @@ static int make(actor *a) {
   mf_tensor *t;
   int rc = mf_tensor_create(&like, 0, &t, &a->err);
   if (rc != MF_OK) return rc;
-  if (on_gpu(t)) rc = fill(a, t);
+  if (on_gpu(t)) rc = fill_one(a, t);
   put(a, t);
   return rc;
 }
@@ -73,7 +73,7 @@ static int make(actor *a) {
 static int change(actor *a, mf_tensor *t) {
   mf_tensor *from = pick(a);
   int rc = MF_OK;
-  if (on_gpu(t)) rc = from == NULL || from == t ? fill(a, t) : mf_tensor_copy(t, from, &a->err);
+  if (on_gpu(t)) rc = from == NULL || from == t ? fill_one(a, t) : mf_tensor_copy(t, from, &a->err);
   mf_tensor_release(from);
   return rc;
 }
@@ -148,7 +148,7 @@ static void storm(uint64_t seed, int nthreads) {
   pthread_t threads[NTHREADS];
   actor actors[NTHREADS];
   sim_ask_seed(seed);
-  for (int i = 0; i < NTHREADS; i++) streams[i] = stream_new();
+  for (int i = 0; i < NTHREADS; i++) streams[i] = stream_new(0);
   streams[NTHREADS] = MF_STREAM_DEFAULT;
   streams[NTHREADS + 1] = other_device_type() == kDLCUDA ? MF_STREAM_PER_THREAD : MF_STREAM_DEFAULT;
   for (int i = 0; i < nthreads; i++) actors[i] = (actor){.random = seed_of(seed) * NTHREADS + (uint64_t)i};
@@ -161,7 +161,7 @@ static void storm(uint64_t seed, int nthreads) {
   }
   check_act(failed);
   drop_all();
-  for (int i = 0; i < NTHREADS; i++) stream_end(streams[i]);
+  for (int i = 0; i < NTHREADS; i++) stream_end(0, streams[i]);
   OK(mf_pools_trim(LONG_MS, &err));
   for (size_t i = 0; i < COUNT(sorts); i++)
     if (sim_ask_left(sorts[i]) != 0) fail_msg("%s left: %lld", sorts[i], (long long)sim_ask_left(sorts[i]));

@@ -2,7 +2,7 @@
  * current ones; ours, which are kept when they are given back. What is refused says why and gives nothing out. */
 #include <pthread.h>
 
-#include "api.h"
+#include "device.h"
 
 static const DLDevice cpu = {kDLCPU, 0}, unknown = {(DLDeviceType)99, 0};
 
@@ -158,7 +158,7 @@ static void streams_of_another_gpu(void **state) {
   int32_t done;
   (void)state;
   if (other_devices() < 2) print_message("skip %s: there is one GPU\n", __func__);
-  if (other_devices() < 2) skip();
+  needs_devices(2);
   const int64_t there = other_stream(1, false);
   REFUSED(mf_stream_swap(&device, there, NULL, &err), MF_EINVAL, "expected");
   REFUSED(mf_stream_query(&device, there, &done, &err), MF_EINVAL, "expected");
@@ -192,7 +192,7 @@ static void the_current_stream(void **state) {
   assert_int_equal(old, theirs);
   OK(mf_stream_current(&device, &now, &err));
   assert_int_equal(now, MF_STREAM_PER_THREAD);
-  use(MF_STREAM_DEFAULT);
+  use_stream(0, MF_STREAM_DEFAULT);
   other_stream_end(theirs);
 }
 
@@ -216,7 +216,7 @@ static void a_threads_choice_ends_with_it(void **state) {
   DLDevice device = gpu(0);
   pthread_t thread;
   (void)state;
-  use(MF_STREAM_DEFAULT); /* our own key is older */
+  use_stream(0, MF_STREAM_DEFAULT); /* our own key is older */
   assert_int_equal(pthread_key_create(&last_words, say_last_words), 0);
   assert_int_equal(pthread_create(&thread, NULL, choose_and_end, &device), 0);
   assert_int_equal(pthread_join(thread, NULL), 0);
@@ -230,13 +230,13 @@ static void a_threads_choice_ends_with_it(void **state) {
 static void a_stream_that_was_given_back_is_given_out_again(void **state) {
   const DLDevice device = gpu(0);
   (void)state;
-  const mf_stream first = stream_new(), second = stream_new();
+  const mf_stream first = stream_new(0), second = stream_new(0);
   assert_int_not_equal(first, second);
-  stream_end(first);
+  stream_end(0, first);
   REFUSED(mf_stream_destroy(&device, first, &err), MF_EINVAL, "or is gone");
-  assert_int_equal(stream_new(), first);
-  stream_end(second);
-  stream_end(first);
+  assert_int_equal(stream_new(0), first);
+  stream_end(0, second);
+  stream_end(0, first);
 }
 
 static void a_trim_destroys_one_gpus_streams(void **state) {
@@ -244,16 +244,16 @@ static void a_trim_destroys_one_gpus_streams(void **state) {
   mf_stream there;
   (void)state;
   if (other_devices() < 2) print_message("skip %s: there is one GPU\n", __func__);
-  if (other_devices() < 2) skip();
-  ONLY_SIMULATED
-  const mf_stream here = stream_new(), used = stream_new();
+  needs_devices(2);
+  needs_simulator();
+  const mf_stream here = stream_new(0), used = stream_new(0);
   OK(mf_stream_create(&next, &there, &err));
   OK(mf_stream_destroy(&next, there, &err));
-  stream_end(here);
+  stream_end(0, here);
   assert_int_equal(sim_ask_left("streams"), 3);
   trim(gpu(0));
   assert_int_equal(sim_ask_left("streams"), 2);
-  stream_end(used);
+  stream_end(0, used);
   trim(next);
   assert_int_equal(sim_ask_left("streams"), 1);
 }
@@ -261,11 +261,11 @@ static void a_trim_destroys_one_gpus_streams(void **state) {
 /* While a tensor lives its record may name a stream that was given back. */
 static void no_stream_goes_while_a_tensor_may_name_it(void **state) {
   (void)state;
-  ONLY_SIMULATED
-  const mf_stream s = stream_new();
+  needs_simulator();
+  const mf_stream s = stream_new(0);
   mf_tensor *t = create(gpu(0), 512);
   write_on(t, s, 1);
-  stream_end(s);
+  stream_end(0, s);
   trim(gpu(0));
   assert_int_equal(sim_ask_left("streams"), 1);
   expect_filled(t, 1);
@@ -288,18 +288,18 @@ static bool fail_to_make(int number) {
   if (rc == MF_OK) assert_true(s > MF_STREAM_PER_THREAD);
   if (rc == MF_OK) OK(mf_stream_query(&device, s, &done, &err));
   else assert_int_equal(s, MF_STREAM_CURRENT);
-  if (rc == MF_OK) stream_end(s);
+  if (rc == MF_OK) stream_end(0, s);
   trim_all();
   assert_int_equal(sim_ask_left("streams"), 0);
   assert_true(rc == MF_OK || struck);
-  stream_end(stream_new());
+  stream_end(0, stream_new(0));
   return struck;
 }
 
 static void a_stream_that_cannot_be_made(void **state) {
   int number = 1;
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   while (number < 100 && fail_to_make(number)) number++;
   assert_in_range(number, 3, 99);
 }
@@ -310,7 +310,7 @@ static void whether_a_stream_is_done(void **state) {
   const DLDevice device = gpu(0);
   int32_t done = 77;
   (void)state;
-  const mf_stream s = stream_new();
+  const mf_stream s = stream_new(0);
   mf_tensor *t = create(gpu(0), 512);
   keep_busy(t, s);
   OK(mf_stream_query(&device, s, &done, &err));
@@ -319,7 +319,7 @@ static void whether_a_stream_is_done(void **state) {
   OK(mf_stream_query(&device, s, &done, &err));
   assert_int_equal(done, 1);
   mf_tensor_release(t);
-  stream_end(s);
+  stream_end(0, s);
 }
 
 int main(void) {

@@ -217,7 +217,7 @@ static bool attempt(const work *w, failure what, int64_t number) {
 static int64_t failures_of(const work *w, failure what, bool with_nothing_kept) {
   int64_t number = 0;
   for (bool struck = true; struck; number += struck) {
-    if (with_nothing_kept) trim_all();
+    if (with_nothing_kept) give_all_back();
     struck = attempt(w, what, number);
     if (number > 300) fail_msg("%s: no end", w->name);
   }
@@ -236,15 +236,9 @@ static void each_failure_of(const work *w) {
   (void)failures_of(w, ALL_ALLOCATIONS, false);
 }
 
-#define ONLY_SIMULATED                                             \
-  if (!other_is_simulated()) {                                     \
-    print_message("skipped: a real driver cannot be told to fail\n"); \
-    skip();                                                        \
-  }
-
 static void each_copy_fails_in_turn(void **state) {
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   for (size_t i = 0; i < sizeof copies / sizeof *copies; i++) {
     const copy_case *c = &copies[i];
     if (!have(c->from) || !have(c->to)) continue;
@@ -260,7 +254,7 @@ static void each_copy_fails_in_turn(void **state) {
 
 static void each_fill_fails_in_turn(void **state) {
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   for (size_t i = 0; i < sizeof fills / sizeof *fills; i++) {
     const fill_case *f = &fills[i];
     if (!have(f->at)) continue;
@@ -275,7 +269,7 @@ static void each_fill_fails_in_turn(void **state) {
 static bool attempt_a_clone(mf_tensor *t, const mf_tensor *host, failure what, int64_t number) {
   mf_ledger before, after;
   mf_tensor *clone = t;
-  trim_all();
+  give_all_back();
   mf_ledger_read(&before);
   arm(what, number);
   const int rc = mf_tensor_clone(t, &clone, &err);
@@ -298,7 +292,7 @@ static bool attempt_a_clone(mf_tensor *t, const mf_tensor *host, failure what, i
 static void a_clone_fails_in_turn(void **state) {
   int64_t shape[] = {3, 5}, number = 0;
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   random_state = seed_of(0);
   mf_tensor *host = random_host("float32", 2, shape), *there = at_place(host, GPU0);
   for (failure what = A_CALL; what <= ALL_ALLOCATIONS; what++) {
@@ -312,11 +306,11 @@ static void a_clone_fails_in_turn(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test_setup_teardown(each_copy_fails_in_turn, setup, teardown),
-      cmocka_unit_test_setup_teardown(each_fill_fails_in_turn, setup, teardown),
-      cmocka_unit_test_setup_teardown(a_clone_fails_in_turn, setup, teardown),
+      WITH_STREAMS(each_copy_fails_in_turn),
+      WITH_STREAMS(each_fill_fails_in_turn),
+      WITH_STREAMS(a_clone_fails_in_turn),
   };
   /* Pinned buffers of megabytes are made anew for each call that fails: both ends of them are poisoned. */
   (void)setenv("SIM_POISON", "16K", 0);
-  return other_open() ? cmocka_run_group_tests(tests, NULL, NULL) : 77;
+  return RUN(tests);
 }

@@ -10,9 +10,10 @@ static void captured_copies_run_at_each_launch(void **state) {
   int64_t shape[] = {6, 10}, turned_shape[] = {10, 6};
   (void)state;
   use_stream(0, streams[0][1]);
-  mf_tensor *a = create(GPU0, "float64", 2, shape), *b = create(GPU0, "float64", 2, turned_shape), *turned;
-  mf_tensor *pinned = create(PINNED, "float64", 2, shape), *result = create(PINNED, "float64", 2, turned_shape);
-  mf_tensor *pageable = create(CPU, "float64", 2, shape);
+  mf_tensor *a = create_shaped(GPU0, "float64", 2, shape), *pinned = create_shaped(PINNED, "float64", 2, shape);
+  mf_tensor *b = create_shaped(GPU0, "float64", 2, turned_shape), *turned;
+  mf_tensor *result = create_shaped(PINNED, "float64", 2, turned_shape);
+  mf_tensor *pageable = create_shaped(CPU, "float64", 2, shape);
   const mf_scalar one = {.kind = MF_KIND_INT, .i = 1}, nine = {.kind = MF_KIND_INT, .i = 9};
   OK(mf_tensor_fill(pinned, &one, &err));
   OK(mf_tensor_permute(a, NULL, 0, &turned, &err));
@@ -45,7 +46,7 @@ static void a_capture_refuses_what_needs_memory_of_its_own(void **state) {
   mf_tensor *turned, *column;
   (void)state;
   use_stream(0, streams[0][1]);
-  mf_tensor *a = create(GPU0, "float64", 2, shape), *b = create(GPU0, "float64", 1, shape);
+  mf_tensor *a = create_shaped(GPU0, "float64", 2, shape), *b = create_shaped(GPU0, "float64", 1, shape);
   const mf_scalar one = {.kind = MF_KIND_INT, .i = 1}, nine = {.kind = MF_KIND_INT, .i = 9};
   const mf_index first[] = {{.kind = MF_INDEX_ELLIPSIS}, {.kind = MF_INDEX_AT, .start = 0}};
   OK(mf_tensor_permute(a, NULL, 0, &turned, &err));
@@ -75,7 +76,7 @@ static void a_capture_refuses_a_fill_that_needs_memory(void **state) {
   mf_tensor *part;
   (void)state;
   use_stream(0, streams[0][1]);
-  mf_tensor *whole = create(GPU0, "float64", 3, shape);
+  mf_tensor *whole = create_shaped(GPU0, "float64", 3, shape);
   OK(mf_tensor_index(whole, first, 2, &part, &err));
   OK(mf_tensor_fill(part, &one, &err)); /* whatever the driver prepares once */
   OK(mf_device_synchronize(&(DLDevice){(DLDeviceType)other_device_type(), 0}, &err));
@@ -98,7 +99,7 @@ static void a_capture_takes_no_temporary_of_another_device(void **state) {
     print_message("skipped: there is one device\n");
     skip();
   }
-  mf_tensor *src = create(GPU0, "float32", 2, shape), *dst = create(GPU1, "float32", 2, shape);
+  mf_tensor *src = create_shaped(GPU0, "float32", 2, shape), *dst = create_shaped(GPU1, "float32", 2, shape);
   const mf_scalar one = {.kind = MF_KIND_FLOAT, .f = 1};
   OK(mf_tensor_permute(src, NULL, 0, &turned, &err));
   use_stream(0, streams[0][1]);
@@ -126,14 +127,11 @@ static void buffers_that_failed_to_be_freed_are_not_used_again(void **state) {
   const int64_t shape[] = {(9 << 20) + 5};
   const DLDevice device = device_at(GPU0);
   (void)state;
-  if (!other_is_simulated()) {
-    print_message("skipped: a real driver cannot be told to fail\n");
-    skip();
-  }
+  needs_simulator();
   for (int which = 1; which <= 4; which++) {
     char rule[64];
     mf_tensor *host = random_host("uint8", 1, shape), *gpu = at_place(host, GPU0);
-    snprintf(rule, sizeof rule, "%s@%d:719:once", sim_ask_which("cuMemFreeHost", "hipHostFree"), which);
+    snprintf(rule, sizeof rule, "%s@%d:719:once", named("cuMemFreeHost", "hipHostFree"), which);
     OK(mf_device_synchronize(&device, &err));
     sim_ask_reset();
     sim_ask_fail(rule);
@@ -178,12 +176,9 @@ static void plain_copies_are_one_driver_call(void **state) {
   const mf_scalar three = {.kind = MF_KIND_INT, .i = 3};
   mf_tensor *inner, *outer, *turned;
   (void)state;
-  if (!other_is_simulated()) {
-    print_message("skipped: a real driver cannot be told to fail\n");
-    skip();
-  }
-  mf_tensor *a = create(GPU0, "float32", 3, shape), *b = create(GPU0, "float32", 3, shape);
-  mf_tensor *pinned = create(PINNED, "float32", 3, shape);
+  needs_simulator();
+  mf_tensor *a = create_shaped(GPU0, "float32", 3, shape), *b = create_shaped(GPU0, "float32", 3, shape);
+  mf_tensor *pinned = create_shaped(PINNED, "float32", 3, shape);
   const mf_index rows[] = {{.kind = MF_INDEX_ELLIPSIS}, {.kind = MF_INDEX_SLICE, .start = 8, .stop = 56, .step = 1}};
   const mf_index box[] = {{.kind = MF_INDEX_SLICE, .start = 0, .stop = 4, .step = 1},
                           {.kind = MF_INDEX_SLICE, .start = 2, .stop = 14, .step = 1},
@@ -194,17 +189,17 @@ static void plain_copies_are_one_driver_call(void **state) {
   COSTS(1, mf_tensor_copy(b, a, &err));
   COSTS(1, mf_tensor_copy(a, pinned, &err));
   COSTS(1, mf_tensor_copy(pinned, a, &err));
-  mf_tensor *pageable = create(CPU, "float32", 3, shape);
+  mf_tensor *pageable = create_shaped(CPU, "float32", 3, shape);
   OK(mf_tensor_copy(a, pageable, &err)); /* takes the pinned memory that is kept from now on */
   OK(mf_device_synchronize(&(DLDevice){(DLDeviceType)other_device_type(), 0}, &err));
   COSTS(10, mf_tensor_copy(a, pageable, &err)); /* most are the pool's, to know that the pinned memory is free */
   mf_tensor_release(pageable);
   COSTS(1, mf_tensor_fill(a, &three, &err));
   COSTS(other_device_type() == kDLROCM ? 8 : 1, mf_tensor_fill(inner, &three, &err)); /* HIP fills no rows */
-  mf_tensor *packed = create(GPU0, "float32", 3, (int64_t[]){4, 16, 48});
+  mf_tensor *packed = create_shaped(GPU0, "float32", 3, (int64_t[]){4, 16, 48});
   COSTS(1, mf_tensor_copy(packed, inner, &err));
   COSTS(1, mf_tensor_copy(inner, packed, &err));
-  mf_tensor *cut = create(GPU0, "float32", 3, (int64_t[]){4, 12, 48});
+  mf_tensor *cut = create_shaped(GPU0, "float32", 3, (int64_t[]){4, 12, 48});
   COSTS(1, mf_tensor_copy(cut, outer, &err));
   COSTS(1, mf_tensor_copy(outer, cut, &err));
   /* The same order of axes on both sides is one run, whatever it is. */
@@ -224,7 +219,7 @@ static uint64_t moves(void) {
                                          {"cuMemcpy3DAsync", "hipMemcpy3DAsync"},
                                          {"cuLaunchKernel", "hipLaunchKernel"}};
   uint64_t n = 0;
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++) n += sim_ask_calls(sim_ask_which(names[i][0], names[i][1]));
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) n += sim_ask_calls(named(names[i][0], names[i][1]));
   return n;
 }
 
@@ -240,12 +235,10 @@ static void copies_between_devices_take_no_detour(void **state) {
   const mf_index columns[] = {{.kind = MF_INDEX_ELLIPSIS}, {.kind = MF_INDEX_SLICE, .start = 8, .stop = 56, .step = 1}};
   mf_tensor *turned, *turned_there, *inner, *inner_there;
   (void)state;
-  if (!other_is_simulated() || !have(GPU1)) {
-    print_message("skipped: it needs two simulated devices\n");
-    skip();
-  }
-  mf_tensor *here = create(GPU0, "float32", 2, shape), *there = create(GPU1, "float32", 2, shape);
-  mf_tensor *packed = create(GPU0, "float32", 2, part), *packed_there = create(GPU1, "float32", 2, part);
+  needs_simulator();
+  needs_devices(2);
+  mf_tensor *here = create_shaped(GPU0, "float32", 2, shape), *there = create_shaped(GPU1, "float32", 2, shape);
+  mf_tensor *packed = create_shaped(GPU0, "float32", 2, part), *packed_there = create_shaped(GPU1, "float32", 2, part);
   OK(mf_tensor_permute(here, NULL, 0, &turned, &err));
   OK(mf_tensor_permute(there, NULL, 0, &turned_there, &err));
   OK(mf_tensor_index(here, columns, 2, &inner, &err));
@@ -267,12 +260,9 @@ static void large_copies_take_no_detour(void **state) {
                               {.kind = MF_INDEX_SLICE, .start = 8, .stop = 128, .step = 1}};
   mf_tensor *turned, *turned_there, *inner, *inner_there;
   (void)state;
-  if (!other_is_simulated()) {
-    print_message("skipped: it asks what only a simulator knows\n");
-    skip();
-  }
-  mf_tensor *here = create(CPU, "float32", 2, shape), *there = create(GPU0, "float32", 2, shape);
-  mf_tensor *packed = create(CPU, "float32", 2, part), *packed_there = create(GPU0, "float32", 2, part);
+  needs_simulator();
+  mf_tensor *here = create_shaped(CPU, "float32", 2, shape), *there = create_shaped(GPU0, "float32", 2, shape);
+  mf_tensor *packed = create_shaped(CPU, "float32", 2, part), *packed_there = create_shaped(GPU0, "float32", 2, part);
   OK(mf_tensor_permute(here, NULL, 0, &turned, &err));
   OK(mf_tensor_permute(there, NULL, 0, &turned_there, &err));
   OK(mf_tensor_index(here, columns, 2, &inner, &err));
@@ -302,8 +292,8 @@ static void *copy_up_and_down(void *arg) {
   mf_error why;
   mf_stream stream;
   bool good = mf_stream_create(&device, &stream, &why) == MF_OK && mf_stream_swap(&device, stream, NULL, &why) == MF_OK;
-  mf_tensor *from = create(CPU, "int32", 1, shape), *to = create(CPU, "int32", 1, shape);
-  mf_tensor *there = create(GPU0, "int32", 1, shape);
+  mf_tensor *from = create_shaped(CPU, "int32", 1, shape), *to = create_shaped(CPU, "int32", 1, shape);
+  mf_tensor *there = create_shaped(GPU0, "int32", 1, shape);
   uint32_t *in = mf_tensor_dltensor(from)->data, *out = mf_tensor_dltensor(to)->data;
   for (uint64_t round = 0; round < ROUNDS && good; round++) {
     for (uint32_t i = 0; i < shape[0]; i++) in[i] = (uint32_t)(i * (2 * seed + 1) + round);
@@ -337,11 +327,9 @@ static void a_kernel_that_fails_is_told(void **state) {
   mf_tensor *turned;
   (void)state;
   if (other_device_type() == kDLROCM) return; /* for which there are no kernels */
-  if (!other_is_simulated()) {
-    print_message("skipped: a real driver cannot be told to fail\n");
-    skip();
-  }
-  mf_tensor *a = create(GPU0, "float64", 2, shape), *b = create(GPU0, "float64", 2, (int64_t[]){30, 40}), *thin;
+  needs_simulator();
+  mf_tensor *a = create_shaped(GPU0, "float64", 2, shape), *thin;
+  mf_tensor *b = create_shaped(GPU0, "float64", 2, (int64_t[]){30, 40});
   const mf_index odd[] = {{.kind = MF_INDEX_ELLIPSIS}, {.kind = MF_INDEX_SLICE, .start = 0, .stop = 40, .step = 2}};
   OK(mf_tensor_permute(a, NULL, 0, &turned, &err));
   OK(mf_tensor_index(b, odd, 2, &thin, &err));
@@ -363,16 +351,16 @@ static void a_kernel_that_fails_is_told(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test_setup_teardown(threads_share_the_staging_buffers, setup, teardown),
-      cmocka_unit_test_setup_teardown(captured_copies_run_at_each_launch, setup, teardown),
-      cmocka_unit_test_setup_teardown(a_capture_refuses_what_needs_memory_of_its_own, setup, teardown),
-      cmocka_unit_test_setup_teardown(a_capture_refuses_a_fill_that_needs_memory, setup, teardown),
-      cmocka_unit_test_setup_teardown(a_capture_takes_no_temporary_of_another_device, setup, teardown),
-      cmocka_unit_test_setup_teardown(buffers_that_failed_to_be_freed_are_not_used_again, setup, teardown),
-      cmocka_unit_test_setup_teardown(plain_copies_are_one_driver_call, setup, teardown),
-      cmocka_unit_test_setup_teardown(copies_between_devices_take_no_detour, setup, teardown),
-      cmocka_unit_test_setup_teardown(large_copies_take_no_detour, setup, teardown),
-      cmocka_unit_test_setup_teardown(a_kernel_that_fails_is_told, setup, teardown),
+      WITH_STREAMS(threads_share_the_staging_buffers),
+      WITH_STREAMS(captured_copies_run_at_each_launch),
+      WITH_STREAMS(a_capture_refuses_what_needs_memory_of_its_own),
+      WITH_STREAMS(a_capture_refuses_a_fill_that_needs_memory),
+      WITH_STREAMS(a_capture_takes_no_temporary_of_another_device),
+      WITH_STREAMS(buffers_that_failed_to_be_freed_are_not_used_again),
+      WITH_STREAMS(plain_copies_are_one_driver_call),
+      WITH_STREAMS(copies_between_devices_take_no_detour),
+      WITH_STREAMS(large_copies_take_no_detour),
+      WITH_STREAMS(a_kernel_that_fails_is_told),
   };
   if (!other_open()) return 0;
   return cmocka_run_group_tests(tests, NULL, NULL);

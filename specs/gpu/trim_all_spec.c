@@ -1,6 +1,6 @@
 /* trim_all_spec.c: mf_pools_trim goes on where a device fails and tells of the first, whichever devices there are; what
  * is kept of one device for another goes as well. */
-#include "api.h"
+#include "device.h"
 
 enum { NBYTES = 1 << 16, FOR_EVER_MS = INT32_MAX, LONG_MS = 10000, LARGE = 3 << 20 };
 
@@ -15,7 +15,7 @@ static void nothing_is_cached(void) {
 
 static void the_first_device_that_fails_is_told(void **state) {
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   const char *name = named("cuMemFreeAsync", "hipFreeAsync");
   for (int failures = 1; failures <= 2; failures++) {
     char rules[128];
@@ -34,18 +34,18 @@ static void the_first_device_that_fails_is_told(void **state) {
 /* The second device's block is marked by an event of the first, whose events are looked at before the block is. */
 static void events_of_another_device_go_as_well(void **state) {
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   mf_tensor *here = create(gpu(0), NBYTES), *there = create(gpu(1), NBYTES);
-  const mf_stream stream = stream_new();
-  use(stream);
+  const mf_stream stream = stream_new(0);
+  use_stream(0, stream);
   keep_busy(here, stream);
   OK(mf_tensor_copy(here, there, &err));
   mf_tensor_release(there);
   mf_tensor_release(here);
-  use(MF_STREAM_DEFAULT);
+  use_stream(0, MF_STREAM_DEFAULT);
   other_sync_all(0);
   other_sync_all(1);
-  stream_end(stream);
+  stream_end(0, stream);
   OK(mf_pools_trim(0, &err));
   nothing_is_cached();
   assert_int_equal(sim_ask_left("events"), 0);
@@ -54,23 +54,23 @@ static void events_of_another_device_go_as_well(void **state) {
 /* The buffers of a copy that is queued are all that is left to wait for. */
 static void staging_buffers_are_waited_for(void **state) {
   (void)state;
-  ONLY_SIMULATED
+  needs_simulator();
   const DLDevice cpu = {kDLCPU, 0};
   mf_tensor *host = create(cpu, LARGE), *t = create(gpu(0), LARGE);
-  const mf_stream stream = stream_new();
+  const mf_stream stream = stream_new(0);
   OK(mf_pools_trim(LONG_MS, &err));
   const int64_t before = sim_ask_left("memory");
   memset(data_of(host), 5, LARGE);
-  use(stream);
+  use_stream(0, stream);
   keep_busy(t, stream);
   OK(mf_tensor_copy(t, host, &err));
-  use(MF_STREAM_DEFAULT);
+  use_stream(0, MF_STREAM_DEFAULT);
   OK(mf_pools_trim(LONG_MS, &err));
   assert_int_equal(sim_ask_left("memory"), before);
   expect_filled(t, 5);
   mf_tensor_release(host);
   mf_tensor_release(t);
-  stream_end(stream);
+  stream_end(0, stream);
 }
 
 /* In a forked child there is nothing to wait for. */
@@ -92,12 +92,12 @@ static void with_one_device(void) {
   if (other_devices() != 1 || create_at(pinned(), NBYTES, &t) != MF_OK) _exit(2);
   mf_tensor_release(t);
   if (mf_pools_trim(0, &err) != MF_OK || stats(pinned()).cached_bytes != 0) _exit(3);
-  const mf_stream stream = stream_new();
+  const mf_stream stream = stream_new(0);
   if (create_at(pinned(), NBYTES, &t) != MF_OK) _exit(4);
   keep_busy(t, stream);
   mf_tensor_release(t);
   if (mf_pools_trim(LONG_MS, &err) != MF_OK || stats(pinned()).cached_bytes + stats(pinned()).used_bytes != 0) _exit(5);
-  stream_end(stream);
+  stream_end(0, stream);
   _exit(sim_ask_findings() == 0 ? 0 : 6);
 }
 
@@ -114,6 +114,6 @@ int main(void) {
       SPEC(a_forked_child_waits_for_nothing),
       SPEC(where_there_is_one_device),
   };
-  status_of_one_device = status_with("SIM_DEVICES", "1", with_one_device);
+  status_of_one_device = status_alone("SIM_DEVICES=1", with_one_device);
   return RUN(tests);
 }
