@@ -149,10 +149,12 @@ static inline void sync_all(void) {
 }
 
 /* Everything that the runtime keeps goes back to the driver. A trim waits for no work, so that all must be done before,
- * and what it frees is work of its own. The second round is for the streams that another device's memory named. */
+ * and what it frees is work of its own. The second round is for the streams that another device's memory named, more are
+ * for a driver that calls an event unfinished for a while although it is done (hip.c, event_query). */
 static inline void give_all_back(void) {
+  enum { ROUNDS = 2, MOST = 50 };
   sync_all();
-  for (int round = 0; round < 2; round++) {
+  for (int round = 0; round < ROUNDS || (round < MOST && sim_ask_left("memory") != 0); round++) {
     trim_all();
     sync_all();
   }

@@ -246,7 +246,7 @@ static void a_surplus_event_leaves_nobody_inside(void **state) {
   (void)state;
   needs_simulator();
   mf__event_trim(gpu, 0);
-  const int64_t others = sim_left("events");
+  const int64_t others = sim_ask_left("events");
   for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
     void *const before = driver_current();
     for (int k = 0; k <= KEPT; k++) OK(mf__event_take(gpu, 0, &events[k], &err));
@@ -259,9 +259,9 @@ static void a_surplus_event_leaves_nobody_inside(void **state) {
     sim_ask_reset();
     nobody_is_inside(rules[i]);
     assert_ptr_equal(driver_current(), before);
-    assert_int_equal(sim_left("events"), others + KEPT + 1);
+    assert_int_equal(sim_ask_left("events"), others + KEPT + 1);
     mf__event_trim(gpu, 0);
-    assert_int_equal(sim_left("events"), others);
+    assert_int_equal(sim_ask_left("events"), others);
   }
 }
 
