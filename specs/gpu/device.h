@@ -149,8 +149,8 @@ static inline void sync_all(void) {
 }
 
 /* Everything that the runtime keeps goes back to the driver. A trim waits for no work, so that all must be done before,
- * and what it frees is work of its own. The second round is for the streams that another device's memory named, more are
- * for a driver that calls an event unfinished for a while although it is done (hip.c, event_query). */
+ * and what it frees is work of its own. The second round is for the streams that another device's memory named, more
+ * are for a driver that calls an event unfinished for a while although it is done (hip.c). */
 static inline void give_all_back(void) {
   enum { ROUNDS = 2, MOST = 50 };
   sync_all();
