@@ -74,10 +74,8 @@ int mf__enter(lua_State *L);
  * exception. Returns ${object}. */
 PyObject *mf__hold(lua_State *L, PyObject *object);
 
-/* Around the copying of a table; raises if tables are nested so deeply that one most likely contains itself. */
+/* How deeply the tables may be nested that a body copies. */
 #define MF__NESTING_MAX 80
-void mf__nest(lua_State *L);
-void mf__unnest(void);
 
 /* In a body: gives a reference back, or nothing for NULL; where it is the last one, that may run any code. */
 void mf__let_go(PyObject *object);
@@ -154,10 +152,6 @@ PyObject *mf__described_to_python(lua_State *L, int index);
 /* A tuple of the values from ${first} to ${last}. */
 PyObject *mf__to_tuple(lua_State *L, int first, int last);
 
-/* A list of the first ${count} elements of the table at ${index}; and a dict of all its fields. */
-PyObject *mf__to_list(lua_State *L, int index, int count);
-PyObject *mf__to_dict(lua_State *L, int index, int keywords);
-
 /* to_lua.c */
 
 /* Pushes what ${object} is in Lua and takes the reference over. NULL raises the pending exception. */
@@ -214,9 +208,6 @@ int mf__crossing_ready(lua_State *L);
 
 /* If ${object} is a Moonferry tensor, pushes a Lua tensor that shares it and returns 1, else 0. */
 int mf__tensor_to_lua(lua_State *L, PyObject *object);
-
-/* iterate.c: puts its verbs into the table at the top of the stack, and its steps into the kit. */
-void mf__put_iterators(lua_State *L, int kit);
 
 /* What a verb's argument is in Python, held; of a Python object itself. Raises KeyboardInterrupt if one is due. */
 PyObject *mf__argument(lua_State *L, int index);

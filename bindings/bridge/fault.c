@@ -187,7 +187,7 @@ int mf__raise(lua_State *L) {
   }
   luaL_checkstack(L, LUA_MINSTACK, "no room for a Python exception");
   mf__stop_by(mf__top->state, value);
-  if (mf__push_lua_error(L, value)) return lua_error(L);
+  if (mf__top->kit->policy->thrown(L, value)) return lua_error(L);
   push_fault(L, value);
   return lua_error(L);
 }

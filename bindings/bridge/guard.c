@@ -286,17 +286,6 @@ int mf__collections_watch(void) {
   return rc;
 }
 
-void mf__nest(lua_State *L) {
-  if (mf__top->nesting == MF__NESTING_MAX)
-    mf__fail(L, "a table is nested more than %d deep, or contains itself", MF__NESTING_MAX);
-  mf__top->nesting++;
-  luaL_checkstack(L, 8, "a table is nested too deeply");
-}
-
-void mf__unnest(void) {
-  mf__top->nesting--;
-}
-
 void mf__drop(void) {
   mf__let_go(mf__take());
 }

@@ -64,8 +64,8 @@ static void anchor(lua_State *L, mf__kit *kit, int table) {
   kit->handler = mf__anchor(L, kit->state);
 }
 
-void mf__kit_retain(lua_State *L, mf__kit *kit) {
-  if (kit->values == 0) anchor(L, kit, lua_upvalueindex(1));
+void mf__kit_retain(lua_State *L, mf__kit *kit, int table) {
+  if (kit->values == 0) anchor(L, kit, table);
   kit->values++;
 }
 
@@ -77,7 +77,7 @@ void mf__kit_release(mf__kit *kit, mf__state *state) {
 
 static mf__state *state_of(lua_State *L);
 
-mf__kit *mf__kit_open(lua_State *L, int kit, mf__policy policy) {
+mf__kit *mf__kit_open(lua_State *L, int kit, const mf__policy *policy) {
   mf__state *state = state_of(L);
   if (state->service == NULL) {
     mf__anchors_open(L);
@@ -92,11 +92,6 @@ mf__kit *mf__kit_open(lua_State *L, int kit, mf__policy policy) {
   *made = (mf__kit){.state = state, .policy = policy, .box = box, .keys = made->keys, .next = made->next};
   *box = made;
   lua_rawseti(L, kit, MF__KIT_STATE);
-  if (policy == MF__POLICY_WRAP) {
-    anchor(L, made, kit);
-    made->values = 1;
-    state->kit = made;
-  }
   return made;
 }
 

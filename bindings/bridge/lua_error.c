@@ -289,28 +289,21 @@ void mf__error_fallback(void) {
   PyErr_SetString(mf__lua_memory_error_type, "not enough memory to say what went wrong in Lua");
 }
 
-/* For moonferry.Lua, text is less than the exception, which it stays. */
-static int goes_back(PyObject *value) {
-  if (mf__top->kit->policy == MF__POLICY_COPY) return 1;
-  return !PyUnicode_Check(value) && !PyBytes_Check(value) && value != Py_None;
-}
-
-int mf__push_lua_error(lua_State *L, PyObject *exception) {
-  if (Py_TYPE(exception) != (PyTypeObject *)mf__lua_error_type) return 0;
+PyObject *mf__thrown_value(PyObject *exception) {
+  if (Py_TYPE(exception) != (PyTypeObject *)mf__lua_error_type) return NULL;
   PyObject *state = PyObject_GetAttrString(exception, "_state");
   int ours = state == (PyObject *)mf__top->kit->state;
   Py_DecRef(state);
   PyObject *value = ours ? PyObject_GetAttrString(exception, "value") : NULL;
-  if (value == NULL || !goes_back(value)) {
-    PyErr_Clear();
-    Py_DecRef(value);
-    return 0;
-  }
+  if (value == NULL) PyErr_Clear();
+  return value;
+}
+
+void mf__push_thrown(lua_State *L, PyObject *value) {
   if (value == Py_None) {
     Py_DecRef(value);
     lua_pushnil(L);
   } else {
     mf__to_lua(L, value);
   }
-  return 1;
 }

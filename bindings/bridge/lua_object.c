@@ -24,7 +24,7 @@ PyObject *mf__value_new(lua_State *L, int index, PyTypeObject *type) {
   mf__kit *kit = mf__top->kit;
   mf__state *state = mf__top->state;
   const void *identity = lua_topointer(L, index);
-  mf__kit_retain(L, kit);
+  mf__kit_retain(L, kit, lua_upvalueindex(1));
   lua_pushvalue(L, index);
   int ref = mf__anchor(L, state);
   mf__value *value = (mf__value *)PyType_GenericAlloc(type, 0);
@@ -431,7 +431,7 @@ static PyType_Slot object_slots[] = {{Py_tp_dealloc, mf__value_dealloc},
  * its own moonferry.Lua is none, as in lupa. */
 static PyObject *function_bind(PyObject *self, PyObject *object, PyObject *type) {
   (void)type;
-  int method = object != NULL && object != Py_None && value_of(self)->kit->policy == MF__POLICY_COPY;
+  int method = object != NULL && object != Py_None && value_of(self)->kit->policy->binds_functions;
   if (method) return PyObject_CallFunctionObjArgs(method_type, self, object, NULL);
   Py_IncRef(self);
   return self;

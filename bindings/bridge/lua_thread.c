@@ -33,7 +33,7 @@ static PyObject *new_thread(lua_State *L, int index) {
 PyObject *mf__thread_object(lua_State *L, int index) {
   lua_State *coroutine = lua_tothread(L, index);
   int begun = lua_status(coroutine) != 0 || status_of(coroutine) != SUSPENDED || lua_gettop(coroutine) != 1;
-  if (begun || mf__top->kit->policy == MF__POLICY_COPY) return new_thread(L, index);
+  if (begun || !mf__top->kit->policy->starts_coroutines) return new_thread(L, index);
   lua_pushvalue(coroutine, 1);
   lua_xmove(coroutine, L, 1);
   PyObject *object = mf__value_new(L, lua_gettop(L), mf__factory_type);

@@ -31,9 +31,8 @@ static void remember(size_t slot, const char *text, size_t size, PyObject *name)
 
 /* Whether strings are UTF-8 here, and where this one would be. */
 static int may_be_known(const char *text, size_t size, size_t *slot) {
-  const mf__kit *kit = mf__top->kit;
   *slot = ((uintptr_t)text >> 4) % (sizeof names / sizeof *names);
-  return size <= NAME_MAX_SIZE && (kit->policy == MF__POLICY_COPY || kit->state->options.utf8);
+  return size <= NAME_MAX_SIZE && mf__is_utf8(mf__top->kit);
 }
 
 static int is_at(size_t slot, const char *text, size_t size) {

@@ -58,6 +58,11 @@ struct mf__state {
   int grace;          /* instructions that these still have to come to their end */
 };
 
+/* Whether strings cross as UTF-8. */
+static inline int mf__is_utf8(const mf__kit *kit) {
+  return !kit->policy->has_encoding || kit->state->options.utf8;
+}
+
 /* state.c */
 
 extern PyTypeObject *mf__state_type;
@@ -83,8 +88,8 @@ void mf__state_shut(mf__state *state);
 void mf__kits_shut(mf__state *state);
 void mf__kits_free(mf__state *state);
 
-/* Of a Lua value in Python that a kit's body makes: the kit stays as long as there is one. The first may raise. */
-void mf__kit_retain(lua_State *L, mf__kit *kit);
+/* Of a Lua value in Python: the kit, whose table is at ${table}, stays as long as there is one. The first may raise. */
+void mf__kit_retain(lua_State *L, mf__kit *kit, int table);
 void mf__kit_release(mf__kit *kit, mf__state *state);
 
 /* Whether memory is near its limit and Python has dropped so much that a collection may help; what says that there was

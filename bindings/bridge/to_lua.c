@@ -1,39 +1,14 @@
 /* to_lua.c: Python objects as Lua values.
  *
- *   None               py.None, always (nil would vanish from argument lists, tables and loops)
- *   bool               boolean
- *   int                number up to 2^53 in size, where a double is exact; else a Python object
- *   float              number
- *   str                string in UTF-8; one with lone surrogates stays a Python object
- *   bytes              string
- *   moonferry.Tensor   a Lua tensor over the same memory
- *   a Lua object       the Lua value that it stands for
- *   anything else      a Python object; so are instances of subclasses, which know more than their value
- *
- * That is how moonferry.python has it; wrap.c is the policy of moonferry.Lua, and the first five rows are plain.c's.
+ * What is plain is plain.c's; what else there is, and what stays a Python object, is for the kit's policy to say.
  * Must not know: who calls, and why. */
 #include "bridge.h"
 
 /* What Lua holds without allocating, so that nothing can raise. */
 static int push_plain(lua_State *L, PyObject *object) {
   const mf__kit *kit = mf__top->kit;
-  if (object != Py_None || kit->policy == MF__POLICY_WRAP) return mf__plain_push(L, kit, object);
+  if (object != Py_None || kit->policy->none_is_nil) return mf__plain_push(L, kit, object);
   lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_NONE);
-  return 1;
-}
-
-static int push_str(lua_State *L, PyObject *object) {
-  if (mf__push_utf8(L, object)) return 1;
-  PyErr_Clear();
-  return 0;
-}
-
-/* Pushes one value and returns 1, or nothing and returns 0. */
-static int push_value(lua_State *L, PyObject *object) {
-  PyTypeObject *type = Py_TYPE(object);
-  if (type == &PyUnicode_Type) return push_str(L, object);
-  if (type != &PyBytes_Type) return mf__push_lua_object(L, object) || mf__tensor_to_lua(L, object);
-  mf__push_bytes(L, object);
   return 1;
 }
 
@@ -55,11 +30,7 @@ void mf__to_lua(lua_State *L, PyObject *object) {
     return;
   }
   mf__hold(L, object);
-  if (mf__top->kit->policy == MF__POLICY_WRAP) {
-    mf__push_wrapping(L, object);
-  } else if (!push_value(L, object)) {
-    mf__push_object(L, object);
-  }
+  mf__top->kit->policy->push(L, object);
   mf__drop();
 }
 

@@ -14,10 +14,20 @@
 
 typedef struct mf__state mf__state;
 
-/* How values cross. */
-typedef enum mf__policy {
-  MF__POLICY_COPY, /* moonferry.python: nil is not None, a table of 1 ... n is a list */
-  MF__POLICY_WRAP  /* moonferry.Lua, as lupa has it: nil is None, a table stays a table */
+/* How values cross: what differs between moonferry.python (mf__copy_policy, bindings/lua) and moonferry.Lua
+ * (mf__wrap_policy, bindings/python/lua). A kit has one. The functions are called in bodies. */
+typedef struct mf__policy {
+  /* Pushes the held ${object}, which is not plain. Raises. */
+  void (*push)(lua_State *L, PyObject *object);
+  /* A new reference to what ${index} (absolute) is, which is not plain. Raises, or NULL with an exception. */
+  PyObject *(*take)(lua_State *L, int index);
+  /* Pushes what a Lua error threw that comes back as ${exception} and returns 1, or returns 0. */
+  int (*thrown)(lua_State *L, PyObject *exception);
+  double whole_below;             /* whole numbers are ints as long as they are smaller than this */
+  unsigned none_is_nil : 1;       /* else None is a value of its own, and nil is None all the same */
+  unsigned has_encoding : 1;      /* strings are as the state's options have them; else UTF-8 */
+  unsigned binds_functions : 1;   /* a Lua function in a Python class is a method */
+  unsigned starts_coroutines : 1; /* a coroutine that has not begun is a function that makes coroutines */
 } mf__policy;
 
 /* What C knows of a kit; part of its state. A userdata in its slot MF__KIT_STATE, which is the second upvalue of every
@@ -26,7 +36,7 @@ typedef struct mf__kit {
   mf__state *_Atomic state; /* borrowed. NULL once the Lua state is being closed */
   struct mf__kit *next;     /* of the same state */
   struct mf__kit **box;     /* in the kit's table; NULL once that was collected */
-  mf__policy policy;
+  const mf__policy *policy;
   const void *object, *fault; /* lua_topointer of the metatables */
   int values;                 /* how many Lua values in Python were made by this one; as long as there are any: */
   int runner;                 /* registry references to what mf__visit calls, */
@@ -76,7 +86,7 @@ int mf__run_protected(lua_State *L, int arguments, int results);
 
 /* Makes the kit at ${kit}, a table, one of this Lua state. Whatever is needed of the state is made, too. Raises.
  * The GIL must be held. */
-mf__kit *mf__kit_open(lua_State *L, int kit, mf__policy policy);
+mf__kit *mf__kit_open(lua_State *L, int kit, const mf__policy *policy);
 
 /* Puts the table at the top of the stack into the kit as its metatable ${slot}: MF__KIT_OBJECT or MF__KIT_FAULT. */
 void mf__kit_metatable(lua_State *L, int kit, int slot);
@@ -110,16 +120,17 @@ enum {
   MF__AS_NUMBERED = 4 /* an iterator counts */
 };
 
-void mf__push_wrapping(lua_State *L, PyObject *object);
 void mf__push_flagged(lua_State *L, PyObject *object, int flags);
-PyObject *mf__wrapping_to_python(lua_State *L, int index); /* of what is not plain */
 
 /* A name as a key in Lua: as it is, or as bytes in a state without an encoding. A new reference. */
 PyObject *mf__source_name(const mf__state *state, PyObject *name);
 
 /* lua_error.c */
 
-/* If ${exception} is a LuaError that carries an error value of this state, pushes that and returns 1. */
-int mf__push_lua_error(lua_State *L, PyObject *exception);
+/* What a LuaError that comes back into its own state carries, new; NULL without an exception for any other. */
+PyObject *mf__thrown_value(PyObject *exception);
+
+/* Pushes that; takes the reference over. */
+void mf__push_thrown(lua_State *L, PyObject *value);
 
 #endif

@@ -2,7 +2,7 @@
  *
  * A step gives the next item, or nothing at the end. None is py.None and not nil, so no item ends a loop early.
  * Must not know: who iterates. */
-#include "bridge.h"
+#include "copy.h"
 
 /* LuaJIT's limit for the values of one function lies a little above. */
 #define UNPACK_MAX 7000

@@ -8,7 +8,7 @@
  *   #o, tostring(o), a == b, a .. b, and what operate.c adds
  *
  * Invariant: a userdata owns one mf__ref, or none once it was closed or collected. */
-#include "state.h"
+#include "copy.h"
 
 int mf__is_object(lua_State *L, int index) {
   if (lua_type(L, index) != LUA_TUSERDATA || !lua_getmetatable(L, index)) return 0;

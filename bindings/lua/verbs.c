@@ -4,7 +4,7 @@
  * read what it does. Must not know: how the interpreter came to run. */
 #include <string.h>
 
-#include "bridge.h"
+#include "copy.h"
 
 void (*mf__after_import)(void);
 
@@ -339,7 +339,7 @@ int mf__bridge_open(lua_State *L) {
     lua_pushvalue(L, i + 1);
     lua_rawseti(L, kit, slots[i]);
   }
-  mf__kit_open(L, kit, MF__POLICY_COPY);
+  mf__kit_open(L, kit, &mf__copy_policy);
   lua_newtable(L);
   mf__object_metatable(L, kit);
   mf__kit_metatable(L, kit, MF__KIT_OBJECT);

@@ -6,6 +6,9 @@
 
 #include "../../bridge/state.h"
 
+/* wrap.c */
+extern const mf__policy mf__wrap_policy;
+
 /* object.c: fills the metatable at the top of the stack, for userdata of Python objects as lupa has them. */
 void mf__wrapped_metatable(lua_State *L, int kit);
 
