@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "state.h"
+#include "value.h"
 
 enum { NAME_MAX_SIZE = 31, KEYS = 128 };
 
@@ -50,7 +50,7 @@ PyObject *mf__name_known(lua_State *L, int index) {
 PyObject *mf__name_to_python(lua_State *L, int index) {
   size_t size, slot;
   const char *text = lua_tolstring(L, index, &size);
-  if (!may_be_known(text, size, &slot)) return mf__to_python(L, index);
+  if (!may_be_known(text, size, &slot)) return NULL;
   if (!is_at(slot, text, size)) {
     PyObject *name = PyUnicode_DecodeUTF8(text, (Py_ssize_t)size, NULL);
     if (name == NULL) mf__raise(L);
@@ -59,6 +59,14 @@ PyObject *mf__name_to_python(lua_State *L, int index) {
   }
   Py_IncRef(names[slot].name);
   return names[slot].name;
+}
+
+PyObject *mf__source_name(const mf__state *state, PyObject *name) {
+  const mf__options *options = &state->options;
+  if (options->encoding == NULL && options->source_encoding != NULL)
+    return PyUnicode_AsEncodedString(name, options->source_encoding, NULL);
+  Py_IncRef(name);
+  return name;
 }
 
 struct mf__keys {

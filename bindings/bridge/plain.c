@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "state.h"
+#include "value.h"
 
 #define EXACT_MAX 9007199254740992LL /* 2^53: up to here a double holds every integer */
 

@@ -1,7 +1,7 @@
 """Judges a mutant of the bridge between the languages by the specs of both that cross it.
 
-Both modules that hold the bridge, Lua's and Python's, have the mutants; they are built by the commands of build/dev and
-lie in a copy of its package. A spec is a file of specs/lua or specs/python.
+Both modules that hold the bridge, Lua's and Python's, have the mutants; they are linked by the commands of build/dev
+and lie in a copy of its package. A spec is a file of specs/lua or specs/python.
 """
 
 import json
@@ -13,7 +13,7 @@ from .judge import ROOT, WORK, Judge, Spec, build
 from .runtime import DEV
 
 BRIDGE = ROOT / "bindings" / "bridge"
-FILES = "guard.c refs.c state.c".split()
+FILES = "guard.c lock.c refs.c stacks.c state.c stop_hook.c".split()
 TARGETS = {"moonferry_bridge": "moonferry_bridge.so", "_lua": "_lua.abi3.so"}
 PYTHON = str(ROOT / ".venv" / "bin" / "python")
 START = 'require "busted.runner"({ standalone = false })'
@@ -61,14 +61,13 @@ class Bridge(Judge):
             yield FileSpec(source.stem, command, self.environment())
 
     def compilers(self, kind, path, source, folder):
-        """By each target's own words, without link-time optimization."""
+        """By the build's own words, without link-time optimization."""
         for entry in self.commands:
-            for target in TARGETS:
-                if entry["file"] == str(path) and f"/{target}.dir/" in entry["output"]:
-                    words = [w for w in shlex.split(entry["command"]) if w != "-Werror" and not w.startswith("-flto")]
-                    words[words.index("-c") + 1] = source
-                    words[words.index("-o") + 1] = folder / f"{target}.o"
-                    yield [*words, "-O1", "-w", "-D_GNU_SOURCE", f"-I{BRIDGE}", "-fmax-errors=0"]
+            if entry["file"] == str(path):
+                words = [w for w in shlex.split(entry["command"]) if w != "-Werror" and not w.startswith("-flto")]
+                words[words.index("-c") + 1] = source
+                words[words.index("-o") + 1] = folder / "bridge.o"
+                yield [*words, "-O1", "-w", "-D_GNU_SOURCE", f"-I{BRIDGE}", "-fmax-errors=0"]
 
     def link_mutants(self, kind, path, folder):
         package = folder / "python"
@@ -77,8 +76,7 @@ class Bridge(Judge):
         for target, name in TARGETS.items():
             text = build(["ninja", "-C", DEV, "-t", "commands", target]).splitlines()[-1]
             words = shlex.split(text.removeprefix(": && ").removesuffix(" && :"))
-            ours = f"CMakeFiles/{target}.dir/bindings/bridge/{path.name}.o"
-            words[words.index(ours)] = folder / f"{target}.o"
+            words[words.index(f"CMakeFiles/bridge.dir/bindings/bridge/{path.name}.o")] = folder / "bridge.o"
             words[words.index("-o") + 1] = package / "moonferry" / name
             build(words, DEV)
         return package

@@ -257,7 +257,7 @@ static PyObject *open_with(struct plan *plan) {
     return NULL;
   }
   plan->state->memory = memory;
-  plan->state->interruptible = plan->interruptible;
+  plan->state->stop_hook = plan->interruptible ? mf__stop_hook : NULL;
   plan->state->library = plan->interruptible ? library_at(plan->path) : NULL;
   take_options(&plan->state->options, plan);
   int failed = run_opening(plan, L);

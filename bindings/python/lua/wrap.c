@@ -110,14 +110,6 @@ static void push(lua_State *L, PyObject *object) {
   mf__push_flagged(L, inside, flags);
 }
 
-PyObject *mf__source_name(const mf__state *state, PyObject *name) {
-  const mf__options *options = &state->options;
-  if (options->encoding == NULL && options->source_encoding != NULL)
-    return PyUnicode_AsEncodedString(name, options->source_encoding, NULL);
-  Py_IncRef(name);
-  return name;
-}
-
 /* Lua -> Python. */
 
 static PyObject *from_object(mf__ref *ref) {

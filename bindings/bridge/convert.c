@@ -1,11 +1,11 @@
-/* to_python.c: Lua values as Python objects.
+/* convert.c: values as they are on the other side.
  *
  * What is plain is plain.c's; what a table, a function or an object is, is for the kit's policy to say. FFI values are
  * the same under any: an integer, a complex number, a tensor or a stream, else a LuaObject.
  * Every conversion is exact or an error. Invariant: a result is a new reference; on an error nothing stays. */
 #include <string.h>
 
-#include "bridge.h"
+#include "convert.h"
 
 /* Payloads are read through memcpy: Lua aligns FFI values, but says nothing of their type to C. */
 
@@ -68,4 +68,87 @@ PyObject *mf__to_tuple(lua_State *L, int first, int last) {
     if (PyTuple_SetItem(tuple, i, mf__to_python(L, first + i)) != 0) mf__raise(L);
   }
   return mf__take();
+}
+
+PyObject *mf__argument(lua_State *L, int index) {
+  mf__check_interrupt(L);
+  mf__ref *ref = lua_type(L, index) == LUA_TUSERDATA ? mf__ref_at(L, index) : NULL;
+  if (ref == NULL) return mf__hold(L, mf__to_python(L, index));
+  Py_IncRef(ref->object);
+  return mf__hold(L, ref->object);
+}
+
+/* What Lua holds without allocating, so that nothing can raise. */
+static int push_plain(lua_State *L, PyObject *object) {
+  const mf__kit *kit = mf__top->kit;
+  if (object != Py_None || kit->policy->none_is_nil) return mf__plain_push(L, kit, object);
+  lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_NONE);
+  return 1;
+}
+
+void mf__to_lua(lua_State *L, PyObject *object) {
+  if (object == NULL) mf__raise(L);
+  if (push_plain(L, object)) {
+    Py_DecRef(object);
+    return;
+  }
+  mf__hold(L, object);
+  mf__top->kit->policy->push(L, object);
+  mf__drop();
+}
+
+void mf__key_to_lua(lua_State *L, PyObject *object) {
+  if (object == Py_None) {
+    lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_NONE);
+    return;
+  }
+  Py_IncRef(object);
+  mf__to_lua(L, object);
+}
+
+/* LuaJIT's limit for the values of one function lies a little above. */
+enum { VALUES_MAX = 7000 };
+
+void mf__room_for(lua_State *L, Py_ssize_t count, const char *too_many) {
+  if (count > VALUES_MAX) mf__fail(L, "%s: %d", too_many, (int)count);
+  luaL_checkstack(L, (int)count + LUA_MINSTACK, too_many);
+}
+
+void mf__push_items(lua_State *L, PyObject *const *items, Py_ssize_t count) {
+  for (Py_ssize_t i = 0; i < count; i++) {
+    Py_IncRef(items[i]);
+    mf__to_lua(L, items[i]);
+  }
+}
+
+int mf__push_tuple(lua_State *L, PyObject *tuple, const char *too_many) {
+  Py_ssize_t count = PyTuple_Size(tuple);
+  mf__room_for(L, count, too_many);
+  for (Py_ssize_t i = 0; i < count; i++) {
+    PyObject *item = PyTuple_GetItem(tuple, i);
+    mf__push_items(L, &item, 1);
+  }
+  return (int)count;
+}
+
+/* What a quick way got of Python but could not push, or the exception that it got instead. */
+static int push_rest(lua_State *L, void *data) {
+  if (data == NULL) return mf__raise(L);
+  mf__key_to_lua(L, mf__hold(L, data));
+  mf__drop();
+  return 1;
+}
+
+int mf__quick_rest(mf__frame *frame, PyObject *got) {
+  frame->body = push_rest;
+  frame->data = got;
+  return MF__QUICK_REST;
+}
+
+int mf__quick_result(lua_State *L, mf__frame *frame, PyObject *got) {
+  if (got != NULL && mf__plain_push(L, frame->kit, got)) {
+    Py_DecRef(got);
+    return 1;
+  }
+  return mf__quick_rest(frame, got);
 }
