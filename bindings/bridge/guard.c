@@ -44,12 +44,16 @@ void mf__outside_end(void) {
   state->depth = mf__top->depth;
 }
 
-void mf__refs_drain(void) {
-  if (!mf__refs_wait()) return;
+/* Apart, because each crossing asks whether there are any, and few have some. */
+__attribute__((noinline)) static void give_back_outside(void) {
   const int inside = mf__is_inside();
   if (inside) mf__outside_begin();
   mf__refs_give_back();
   if (inside) mf__outside_end();
+}
+
+void mf__refs_drain(void) {
+  if (mf__refs_wait()) give_back_outside();
 }
 
 void mf__let_go(PyObject *object) {

@@ -15,16 +15,15 @@ struct mf__waiter {
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
-/* How many forks lie between the first process and this one. */
-static unsigned forks;
+unsigned mf__forks;
 
 /* The owner of a state that another thread was inside of when the process was forked. */
 static const char lost;
 
 /* In a child: who waited is not here. Whose turn had come had not begun; whoever was inside will never come out. */
 static void note_fork(mf__state *state) {
-  if (state->forks == forks) return;
-  state->forks = forks;
+  if (state->forks == mf__forks) return;
+  state->forks = mf__forks;
   state->first = state->last = NULL;
   if (state->owner == NULL || state->owner == mf__self()) return;
   state->owner = state->owner == state->heir ? NULL : &lost;
@@ -34,7 +33,7 @@ static void note_fork(mf__state *state) {
  * used. Somebody may have been at the mutex. */
 static void in_child(void) {
   pthread_mutex_init(&mutex, NULL);
-  forks++;
+  mf__forks++;
   for (const mf__frame *frame = mf__top; frame != NULL; frame = frame->below) {
     if (frame->state != NULL) note_fork(frame->state);
   }
@@ -45,8 +44,9 @@ static int refuse_lost(void) {
   return -1;
 }
 
-/* There may be none any more: a state that is closed lets the whole line go. */
-static void wake_first(mf__state *state) {
+/* The address of the waiter stands for an owner that has yet to wake up. There may be none in line any more: a state
+ * that is closed lets the whole line go. */
+void mf__lock_pass_on(mf__state *state) {
   pthread_mutex_lock(&mutex);
   struct mf__waiter *next = state->first;
   if (next != NULL) {
@@ -57,14 +57,6 @@ static void wake_first(mf__state *state) {
     pthread_cond_signal(&next->granted);
   }
   pthread_mutex_unlock(&mutex);
-}
-
-/* Gives the lock up altogether. The address of the waiter stands for an owner that has yet to wake up. */
-void mf__unlock(mf__state *state) {
-  if (state->stop_hook != NULL) mf__stop_pause(state);
-  state->depth = 0;
-  state->owner = NULL;
-  if (state->first != NULL) wake_first(state);
 }
 
 /* A state that is closed is waited for by nobody: its line was told to go. */
@@ -117,7 +109,7 @@ static int wait_a_while(struct mf__waiter *me, int for_ever) {
 /* Waits in line. Who gives the lock up makes the first in line its owner, so nobody starves. The main thread looks for
  * signals meanwhile, unless it is ${patient}: it may wait for a script that never ends. Returns 0, or -1 with an
  * exception where one of them raised that. */
-__attribute__((noinline)) static int wait_for(mf__state *state, int patient) {
+static int wait_for(mf__state *state, int patient) {
   struct mf__waiter me = {.next = NULL, .done = 0};
   int status = 0, for_ever = patient || !mf__on_main_thread();
   pthread_cond_init(&me.granted, NULL);
@@ -133,18 +125,10 @@ __attribute__((noinline)) static int wait_for(mf__state *state, int patient) {
   return status;
 }
 
-int mf__lock(mf__state *state, int patient) {
-  if (state->owner == mf__self()) {
-    state->depth++;
-    return 0;
-  }
-  if (state->forks != forks) note_fork(state);
+int mf__lock_wait(mf__state *state, int patient) {
+  if (state->forks != mf__forks) note_fork(state);
   if (state->owner == &lost && !patient) return refuse_lost();
-  if (state->owner != NULL && wait_for(state, patient) != 0) return -1;
-  state->owner = mf__self();
-  state->depth = 1;
-  if (state->stop_hook != NULL) mf__stop_renew(state);
-  return 0;
+  return state->owner != NULL ? wait_for(state, patient) : 0;
 }
 
 int mf__forks_watch(void) {
@@ -152,7 +136,7 @@ int mf__forks_watch(void) {
 }
 
 void mf__lock_create(mf__state *state) {
-  state->forks = forks;
+  state->forks = mf__forks;
 }
 
 void mf__lock_close(mf__state *state) {

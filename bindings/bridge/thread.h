@@ -194,10 +194,35 @@ int mf__stopped(mf__state *state);
 
 /* lock.c */
 
+/* How many forks lie between the first process and this one. */
+extern unsigned mf__forks;
+
+/* What there is to do for a lock that another thread has or had, and for one that others wait for; cold, so that the
+ * usual way has no jumps. */
+__attribute__((cold)) int mf__lock_wait(mf__state *state, int patient);
+__attribute__((cold)) void mf__lock_pass_on(mf__state *state);
+
 /* Takes the lock. Waits in line for it; on the main thread, unless it is ${patient}, it looks for signals meanwhile.
- * Returns 0, or -1 with an exception. Gives it up altogether, to the first in line. */
-int mf__lock(mf__state *state, int patient);
-void mf__unlock(mf__state *state);
+ * Returns 0, or -1 with an exception. */
+static inline int mf__lock(mf__state *state, int patient) {
+  if (state->owner == mf__self()) {
+    state->depth++;
+    return 0;
+  }
+  if ((state->owner != NULL || state->forks != mf__forks) && mf__lock_wait(state, patient) != 0) return -1;
+  state->owner = mf__self();
+  state->depth = 1;
+  if (state->stop_hook != NULL) mf__stop_renew(state);
+  return 0;
+}
+
+/* Gives the lock up altogether, to the first in line. */
+static inline void mf__unlock(mf__state *state) {
+  if (state->stop_hook != NULL) mf__stop_pause(state);
+  state->depth = 0;
+  state->owner = NULL;
+  if (state->first != NULL) mf__lock_pass_on(state);
+}
 
 /* Of a new state; of one that is closed: its L is NULL from now on, and who waits in line finds out. */
 void mf__lock_create(mf__state *state);
