@@ -1,7 +1,7 @@
 /* operate.c: Lua's operators on Python objects.
  *
  *   a + b, a - b, a * b, a / b, a % b, a ^ b, -a   Python's +, -, *, /, %, **, -; either side may be a Lua value
- *   #o, a .. b                                      len(o), and the texts of both
+ *   #o, a .. b                                     len(o), and the texts of both
  *   a == b, a < b, a <= b                          Python's, as a boolean; both sides must be Python objects
  *
  * Lua 5.1 asks no metatable where two values of different types are compared, and makes a boolean of every answer;

@@ -1,6 +1,6 @@
 /* verbs.c: the functions of the bridge that are not operators of an object, and the opening of it all.
  *
- * Each is a body (bridge.h says what that means) of the same name in lua/moonferry/python.lua, where users
+ * Each is a body (guard.h says what that means) of the same name in lua/moonferry/python.lua, where users
  * read what it does. Must not know: how the interpreter came to run. */
 #include <string.h>
 

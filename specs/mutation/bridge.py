@@ -13,7 +13,7 @@ from .judge import ROOT, WORK, Judge, Spec, build
 from .runtime import DEV
 
 BRIDGE = ROOT / "bindings" / "bridge"
-FILES = "guard.c lock.c refs.c stacks.c state.c stop_hook.c".split()
+FILES = "guard.c lock.c refs.c stacks.c state.c visit.c".split()
 TARGETS = {"moonferry_bridge": "moonferry_bridge.so", "_lua": "_lua.abi3.so"}
 PYTHON = str(ROOT / ".venv" / "bin" / "python")
 START = 'require "busted.runner"({ standalone = false })'
