@@ -2,7 +2,7 @@
  *
  * Invariant: no attribute is read or set for a script that attribute_filter or attribute_handlers have not been asked
  * about, exceptions' included. Must not know: what has items. */
-#include "state.h"
+#include "objects.h"
 
 static const mf__options *options_here(void) {
   return &mf__top->kit->state->options;

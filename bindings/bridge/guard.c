@@ -4,11 +4,9 @@
  * and has the GIL exactly if it had it before, whether a body returned or raised. Knows nothing of what bodies do. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#include "bridge.h"
-#include "state.h"
-
-_Thread_local mf__frame *mf__top;
+#include "guard.h"
 
 static void push_frame(mf__frame *frame, lua_State *L, mf__kit *kit, int is_visit) {
   frame->below = mf__top;
@@ -23,6 +21,41 @@ static void push_frame(mf__frame *frame, lua_State *L, mf__kit *kit, int is_visi
   mf__top = frame;
 }
 
+void mf__outside_begin(void) {
+  mf__state *state = mf__top->state;
+  mf__top->depth = state->depth;
+  mf__unlock(state);
+}
+
+/* The stack that this thread would go on with is gone; only what waits for daemon threads to end can end this one. */
+static void stay_outside(void) {
+  PyEval_SaveThread();
+  for (;;) pause();
+}
+
+int mf__is_inside(void) {
+  return mf__top != NULL && mf__top->state->owner == mf__self();
+}
+
+void mf__outside_end(void) {
+  mf__state *state = mf__top->state;
+  mf__lock(state, 1);
+  if (state->L == NULL) stay_outside();
+  state->depth = mf__top->depth;
+}
+
+/* Apart, because each crossing asks whether there are any, and few have some. */
+__attribute__((noinline)) static void give_back_outside(void) {
+  const int inside = mf__is_inside();
+  if (inside) mf__outside_begin();
+  mf__refs_give_back();
+  if (inside) mf__outside_end();
+}
+
+void mf__refs_drain(void) {
+  if (mf__refs_wait()) give_back_outside();
+}
+
 void mf__let_go(PyObject *object) {
   if (object == NULL) return;
   if (Py_REFCNT(object) > 1 || mf__is_inert(object)) {
@@ -34,13 +67,29 @@ void mf__let_go(PyObject *object) {
   mf__outside_end();
 }
 
+void mf__fetch_error(PyObject **type, PyObject **value, PyObject **trace) {
+  PyErr_Fetch(type, value, trace);
+  if (*value != NULL && (PyObject *)Py_TYPE(*value) == *type) return;
+  mf__outside_begin();
+  PyErr_NormalizeException(type, value, trace);
+  mf__outside_end();
+}
+
+void mf__clear_error(void) {
+  if (PyErr_Occurred() == NULL) return;
+  mf__outside_begin();
+  PyErr_Clear();
+  mf__outside_end();
+}
+
 /* Gives back what a body holds that returned or raised. */
-static void let_all_go(mf__frame *frame) {
+void mf__let_all_go(mf__frame *frame) {
+  frame->nesting = 0;
   while (frame->count > 0) mf__let_go(frame->held[--frame->count]);
 }
 
 static void pop_frame(mf__frame *frame) {
-  let_all_go(frame);
+  mf__let_all_go(frame);
   mf__top = frame->below;
 }
 
@@ -53,13 +102,6 @@ static PyGILState_STATE take_gil(mf__frame *below) {
   return PyGILState_UNLOCKED;
 }
 
-/* What a quick way got of Python but could not push, or the exception that it got instead. */
-static int rest_of_quick(lua_State *L, void *data) {
-  if (data == NULL) return mf__raise(L);
-  mf__key_to_lua(L, mf__hold(L, data));
-  return 1;
-}
-
 static int run_body(lua_State *L, mf__frame *frame, int quick) {
   if (quick == MF__QUICK_NOT) {
     lua_pushvalue(L, lua_upvalueindex(1));
@@ -67,7 +109,6 @@ static int run_body(lua_State *L, mf__frame *frame, int quick) {
     return lua_pcall(L, lua_gettop(L) - 1, LUA_MULTRET, 0);
   }
   lua_settop(L, 0);
-  frame->body = rest_of_quick;
   lua_rawgeti(L, LUA_REGISTRYINDEX, frame->kit->runner);
   return lua_pcall(L, 0, LUA_MULTRET, 0);
 }
@@ -147,10 +188,8 @@ static int collect(lua_State *L, void *unused) {
   return 0;
 }
 
-static void collect_after(mf__frame *frame) {
-  const aside exception = aside_begin();
-  (void)mf__visit_body(frame, collect, NULL, 0); /* mf__visit_end pops what it may leave */
-  aside_end(exception);
+void mf__visit_collect(mf__frame *frame) {
+  if (mf__visit_body(frame, collect, NULL, 0) != 0) lua_settop(frame->L, frame->top);
 }
 
 lua_State *mf__visit_begin(mf__kit *kit, mf__frame *frame) {
@@ -176,21 +215,10 @@ lua_State *mf__visit_begin(mf__kit *kit, mf__frame *frame) {
   frame->top = lua_gettop(L);
   /* What Python has dropped may be all that stands between the limit and what this visit needs. */
   if (mf__state_is_short(state)) {
-    if (mf__visit_body(frame, collect, NULL, 0) != 0) lua_settop(L, frame->top);
+    mf__visit_collect(frame);
     mf__state_collected(state);
   }
   return L;
-}
-
-void mf__visit_fail(mf__frame *frame, int status) {
-  mf__state *state = frame->state;
-  frame->nesting = 0; /* the error's value may be a table */
-  let_all_go(frame);
-  if (!mf__stopped(state)) {
-    if (mf__visit_body(frame, mf__error_to_python, &status, 1) != 0) mf__error_fallback();
-    mf__stopped(state); /* a script's __tostring may have run for the text, and was ended */
-  }
-  if (status == LUA_ERRMEM) collect_after(frame);
 }
 
 void mf__visit_end(mf__frame *frame) {
@@ -199,15 +227,6 @@ void mf__visit_end(mf__frame *frame) {
   pop_frame(frame);
   mf__state_leave(state, frame->L);
   Py_DECREF((PyObject *)state);
-}
-
-int mf__visit(mf__kit *kit, int (*body)(lua_State *L, void *data), void *data) {
-  mf__frame frame;
-  if (mf__visit_begin(kit, &frame) == NULL) return -1;
-  int status = mf__visit_body(&frame, body, data, 0);
-  if (status != 0) mf__visit_fail(&frame, status);
-  mf__visit_end(&frame);
-  return status == 0 ? 0 : -1;
 }
 
 void mf__run_begin(mf__frame *frame) {
@@ -237,10 +256,8 @@ int mf__run_protected(lua_State *L, int arguments, int results) {
   return LUA_ERRRUN;
 }
 
-PyObject *mf__hold(lua_State *L, PyObject *object) {
-  if (object == NULL) mf__raise(L);
+void mf__keep(PyObject *object) {
   mf__top->held[mf__top->count++] = object;
-  return object;
 }
 
 /* Of the collection that has the lock given up; there is never more than one. */
@@ -281,17 +298,6 @@ int mf__collections_watch(void) {
   Py_XDECREF(callbacks);
   Py_XDECREF(gc);
   return rc;
-}
-
-void mf__nest(lua_State *L) {
-  if (mf__top->nesting == MF__NESTING_MAX)
-    mf__fail(L, "a table is nested more than %d deep, or contains itself", MF__NESTING_MAX);
-  mf__top->nesting++;
-  luaL_checkstack(L, 8, "a table is nested too deeply");
-}
-
-void mf__unnest(void) {
-  mf__top->nesting--;
 }
 
 void mf__drop(void) {

@@ -2,11 +2,10 @@
  *
  * Each time that moonferry.python is loaded in a state there is a kit, because each comes with Lua files of its own; a
  * moonferry.Lua has one. A kit is Lua's: it goes when nothing in Lua has it and no Lua value in Python was made by it,
- * and its place is used again. Invariant: mf__kit_knows knows no metatable that is gone. Must not know: what a kit is
- * for. */
+ * and its place is used again. Invariant: a kit has no metatable that is gone. Must not know: what a kit is for. */
 #include <stdlib.h>
 
-#include "state.h"
+#include "open.h"
 
 /* The kit's box in Lua was collected, and with it everything that has the kit. No GIL: only what is read with the lock
  * changes. */
@@ -57,27 +56,9 @@ static void put_closure(lua_State *L, int kit, int slot, lua_CFunction function)
   lua_rawseti(L, kit, slot);
 }
 
-static void anchor(lua_State *L, mf__kit *kit, int table) {
-  lua_rawgeti(L, table, MF__KIT_RUNNER);
-  kit->runner = mf__anchor(L, kit->state);
-  lua_rawgeti(L, table, MF__KIT_HANDLER);
-  kit->handler = mf__anchor(L, kit->state);
-}
-
-void mf__kit_retain(lua_State *L, mf__kit *kit) {
-  if (kit->values == 0) anchor(L, kit, lua_upvalueindex(1));
-  kit->values++;
-}
-
-void mf__kit_release(mf__kit *kit, mf__state *state) {
-  if (--kit->values > 0) return;
-  mf__state_unref(state, kit->runner);
-  mf__state_unref(state, kit->handler);
-}
-
 static mf__state *state_of(lua_State *L);
 
-mf__kit *mf__kit_open(lua_State *L, int kit, mf__policy policy) {
+mf__kit *mf__kit_open(lua_State *L, int kit, const mf__policy *policy) {
   mf__state *state = state_of(L);
   if (state->service == NULL) {
     mf__anchors_open(L);
@@ -92,11 +73,6 @@ mf__kit *mf__kit_open(lua_State *L, int kit, mf__policy policy) {
   *made = (mf__kit){.state = state, .policy = policy, .box = box, .keys = made->keys, .next = made->next};
   *box = made;
   lua_rawseti(L, kit, MF__KIT_STATE);
-  if (policy == MF__POLICY_WRAP) {
-    anchor(L, made, kit);
-    made->values = 1;
-    state->kit = made;
-  }
   return made;
 }
 
@@ -108,28 +84,18 @@ void mf__kit_metatable(lua_State *L, int kit, int slot) {
   lua_rawseti(L, kit, slot);
 }
 
-int mf__kit_knows(const mf__kit *kit, const void *metatable) {
-  if (metatable == kit->object || metatable == kit->fault) return 1;
-  for (const mf__kit *other = kit->state->kits; other != NULL; other = other->next) {
-    if (metatable == other->object || metatable == other->fault) return 1;
+/* The metatable of exceptions: with the same functions, so that == compares an error with the exception that it is. */
+void mf__put_fault(lua_State *L, int kit) {
+  lua_newtable(L);
+  lua_rawgeti(L, kit, MF__KIT_OBJECT);
+  for (lua_pushnil(L); lua_next(L, -2); lua_pop(L, 1)) {
+    lua_pushvalue(L, -2);
+    lua_pushvalue(L, -2);
+    lua_rawset(L, -6);
   }
-  return 0;
-}
-
-void mf__kits_shut(mf__state *state) {
-  for (mf__kit *kit = state->kits; kit != NULL; kit = kit->next) {
-    kit->state = NULL;
-    if (kit->box != NULL) *kit->box = NULL;
-  }
-}
-
-void mf__kits_free(mf__state *state) {
-  while (state->kits != NULL) {
-    mf__kit *kit = state->kits;
-    state->kits = kit->next;
-    mf__keys_free(kit);
-    free(kit);
-  }
+  lua_pop(L, 1);
+  mf__fault_metatable(L, kit);
+  mf__kit_metatable(L, kit, MF__KIT_FAULT);
 }
 
 /* What Lua's registry keeps: the state, and the reference that a state of Lua's own holds on it. */

@@ -7,36 +7,7 @@
 #include <ctype.h>
 #include <string.h>
 
-#include "state.h"
-
-PyObject *mf__lua_error_type, *mf__lua_syntax_error_type, *mf__lua_memory_error_type;
-
-static PyObject *new_type(const char *name, const char *doc, PyObject *bases, PyObject *fields) {
-  PyObject *type = bases != NULL ? PyErr_NewExceptionWithDoc(name, doc, bases, fields) : NULL;
-  Py_DecRef(bases);
-  Py_DecRef(fields);
-  return type;
-}
-
-static PyObject *default_fields(void) {
-  PyObject *fields = PyDict_New();
-  static const char *const names[] = {"value", "traceback", "message", "_state"};
-  for (int i = 0; fields != NULL && i < 4; i++) PyDict_SetItemString(fields, names[i], Py_None);
-  return fields;
-}
-
-int mf__error_types_ready(void) {
-  if (mf__lua_memory_error_type != NULL) return 0;
-  mf__lua_error_type = new_type("moonferry.LuaError",
-                                "An error in Lua. value: what was thrown; message: its text; traceback: Lua's stack.",
-                                PyTuple_Pack(1, PyExc_Exception), default_fields());
-  if (mf__lua_error_type == NULL) return -1;
-  mf__lua_syntax_error_type = new_type("moonferry.LuaSyntaxError", "Lua code that cannot be compiled.",
-                                       PyTuple_Pack(1, mf__lua_error_type), NULL);
-  mf__lua_memory_error_type = new_type("moonferry.LuaMemoryError", "Lua has no memory left, or may not use more.",
-                                       PyTuple_Pack(2, mf__lua_error_type, PyExc_MemoryError), NULL);
-  return mf__lua_syntax_error_type == NULL || mf__lua_memory_error_type == NULL ? -1 : 0;
-}
+#include "convert.h"
 
 /* Whether the function at the top is one that mf__push_entry made, of whatever kind: its second upvalue is a kit's box.
  */
@@ -289,28 +260,35 @@ void mf__error_fallback(void) {
   PyErr_SetString(mf__lua_memory_error_type, "not enough memory to say what went wrong in Lua");
 }
 
-/* For moonferry.Lua, text is less than the exception, which it stays. */
-static int goes_back(PyObject *value) {
-  if (mf__top->kit->policy == MF__POLICY_COPY) return 1;
-  return !PyUnicode_Check(value) && !PyBytes_Check(value) && value != Py_None;
-}
-
-int mf__push_lua_error(lua_State *L, PyObject *exception) {
-  if (Py_TYPE(exception) != (PyTypeObject *)mf__lua_error_type) return 0;
+PyObject *mf__thrown_value(PyObject *exception) {
+  if (Py_TYPE(exception) != (PyTypeObject *)mf__lua_error_type) return NULL;
   PyObject *state = PyObject_GetAttrString(exception, "_state");
   int ours = state == (PyObject *)mf__top->kit->state;
   Py_DecRef(state);
   PyObject *value = ours ? PyObject_GetAttrString(exception, "value") : NULL;
-  if (value == NULL || !goes_back(value)) {
-    PyErr_Clear();
-    Py_DecRef(value);
-    return 0;
-  }
+  if (value == NULL) PyErr_Clear();
+  return value;
+}
+
+void mf__push_thrown(lua_State *L, PyObject *value) {
   if (value == Py_None) {
     Py_DecRef(value);
     lua_pushnil(L);
   } else {
     mf__to_lua(L, value);
   }
-  return 1;
+}
+
+PyObject *mf__exception_of(lua_State *L, int index) {
+  int status = LUA_ERRRUN;
+  lua_pushvalue(L, index);
+  lua_insert(L, 1);
+  mf__error_to_python(L, &status);
+  lua_remove(L, 1);
+  PyObject *type, *value, *trace;
+  mf__fetch_error(&type, &value, &trace);
+  mf__hold(L, value);
+  mf__let_go(type);
+  mf__let_go(trace);
+  return value;
 }

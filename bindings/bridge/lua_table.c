@@ -4,9 +4,7 @@
  * one. Metamethods are honoured, and run without the GIL. */
 #include <math.h>
 
-#include "state.h"
-
-PyTypeObject *mf__table_type, *mf__iterator_type;
+#include "objects.h"
 
 struct access {
   mf__value *table;

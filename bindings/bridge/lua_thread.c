@@ -2,9 +2,7 @@
  *
  * next() and send() resume; what the coroutine yields, and at last what it returns, are the values. A coroutine is
  * resumed only when it is suspended: Lua's own resume would harm one that runs. */
-#include "state.h"
-
-PyTypeObject *mf__thread_type;
+#include "objects.h"
 
 struct thread {
   mf__value value;
@@ -30,10 +28,10 @@ static PyObject *new_thread(lua_State *L, int index) {
   return object;
 }
 
-PyObject *mf__thread_object(lua_State *L, int index) {
+static PyObject *make_thread(lua_State *L, int index) {
   lua_State *coroutine = lua_tothread(L, index);
   int begun = lua_status(coroutine) != 0 || status_of(coroutine) != SUSPENDED || lua_gettop(coroutine) != 1;
-  if (begun || mf__top->kit->policy == MF__POLICY_COPY) return new_thread(L, index);
+  if (begun || !mf__top->kit->policy->starts_coroutines) return new_thread(L, index);
   lua_pushvalue(coroutine, 1);
   lua_xmove(coroutine, L, 1);
   PyObject *object = mf__value_new(L, lua_gettop(L), mf__factory_type);
@@ -76,15 +74,7 @@ struct resume {
 
 static int push_arguments(lua_State *L, const struct resume *resume) {
   if (resume->arguments == NULL) return 0;
-  Py_ssize_t count = PyTuple_Size(resume->arguments);
-  if (count > 7000) mf__fail(L, "too many arguments");
-  luaL_checkstack(L, (int)count + LUA_MINSTACK, "too many arguments");
-  for (Py_ssize_t i = 0; i < count; i++) {
-    PyObject *item = PyTuple_GetItem(resume->arguments, i);
-    Py_IncRef(item);
-    mf__to_lua(L, item);
-  }
-  return (int)count;
+  return mf__push_tuple(L, resume->arguments, "too many arguments");
 }
 
 /* Moves the topmost ${count} values to the coroutine. Its stack may grow for that; where there is no memory for it, the
@@ -217,7 +207,8 @@ static PyType_Slot slots[] = {{Py_tp_dealloc, thread_dealloc},
                               {Py_tp_doc, "A Lua coroutine: an iterator with send(). It is true until it has ended."},
                               {0, NULL}};
 
-int mf__thread_types_ready(void) {
+int mf__thread_type_ready(void) {
+  mf__makers.thread = make_thread;
   if (mf__thread_type == NULL)
     mf__thread_type = mf__value_subtype("moonferry.LuaThread", sizeof(struct thread), slots, 0);
   return mf__thread_type != NULL ? 0 : -1;

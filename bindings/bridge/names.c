@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "state.h"
+#include "value.h"
 
 enum { NAME_MAX_SIZE = 31, KEYS = 128 };
 
@@ -31,9 +31,8 @@ static void remember(size_t slot, const char *text, size_t size, PyObject *name)
 
 /* Whether strings are UTF-8 here, and where this one would be. */
 static int may_be_known(const char *text, size_t size, size_t *slot) {
-  const mf__kit *kit = mf__top->kit;
   *slot = ((uintptr_t)text >> 4) % (sizeof names / sizeof *names);
-  return size <= NAME_MAX_SIZE && (kit->policy == MF__POLICY_COPY || kit->state->options.utf8);
+  return size <= NAME_MAX_SIZE && mf__is_utf8(mf__top->kit);
 }
 
 static int is_at(size_t slot, const char *text, size_t size) {
@@ -51,7 +50,7 @@ PyObject *mf__name_known(lua_State *L, int index) {
 PyObject *mf__name_to_python(lua_State *L, int index) {
   size_t size, slot;
   const char *text = lua_tolstring(L, index, &size);
-  if (!may_be_known(text, size, &slot)) return mf__to_python(L, index);
+  if (!may_be_known(text, size, &slot)) return NULL;
   if (!is_at(slot, text, size)) {
     PyObject *name = PyUnicode_DecodeUTF8(text, (Py_ssize_t)size, NULL);
     if (name == NULL) mf__raise(L);
@@ -60,6 +59,14 @@ PyObject *mf__name_to_python(lua_State *L, int index) {
   }
   Py_IncRef(names[slot].name);
   return names[slot].name;
+}
+
+PyObject *mf__source_name(const mf__state *state, PyObject *name) {
+  const mf__options *options = &state->options;
+  if (options->encoding == NULL && options->source_encoding != NULL)
+    return PyUnicode_AsEncodedString(name, options->source_encoding, NULL);
+  Py_IncRef(name);
+  return name;
 }
 
 struct mf__keys {

@@ -1,11 +1,12 @@
 /* operate.c: Lua's operators on Python objects.
  *
  *   a + b, a - b, a * b, a / b, a % b, a ^ b, -a   Python's +, -, *, /, %, **, -; either side may be a Lua value
+ *   #o, a .. b                                     len(o), and the texts of both
  *   a == b, a < b, a <= b                          Python's, as a boolean; both sides must be Python objects
  *
  * Lua 5.1 asks no metatable where two values of different types are compared, and makes a boolean of every answer;
  * py.op has functions for what that leaves out. Must not know: what the objects are. */
-#include "bridge.h"
+#include "objects.h"
 
 static int binary(lua_State *L, PyObject *(*operate)(PyObject *, PyObject *)) {
   PyObject *left = mf__argument(L, 1);
@@ -72,20 +73,51 @@ static int operator_le(lua_State *L) {
   return compare(L, Py_LE);
 }
 
-void mf__operator_metatable(lua_State *L, int kit) {
-  static const luaL_Reg events[] = {{"__add", operator_add},
-                                    {"__sub", operator_sub},
-                                    {"__mul", operator_mul},
-                                    {"__div", operator_div},
-                                    {"__mod", operator_mod},
-                                    {"__pow", operator_pow},
-                                    {"__unm", operator_unm},
-                                    {"__eq", operator_eq},
-                                    {"__lt", operator_lt},
-                                    {"__le", operator_le},
-                                    {NULL, NULL}};
-  for (const luaL_Reg *event = events; event->name; event++) {
-    mf__push_verb(L, event->func, kit);
-    lua_setfield(L, -2, event->name);
-  }
+static int object_len(lua_State *L) {
+  PyObject *object = mf__held_at(L, 1);
+  Py_ssize_t length;
+  MF__OUTSIDE(length, PyObject_Size(object));
+  if (length < 0) mf__raise(L);
+  lua_pushnumber(L, (double)length);
+  return 1;
+}
+
+static void push_text_of(lua_State *L, int index) {
+  int event = luaL_getmetafield(L, index, "__tostring");
+  lua_pushvalue(L, index);
+  if (event && mf__run_protected(L, 1, 1) != 0) lua_error(L);
+  if (lua_tostring(L, -1) == NULL) mf__fail(L, "a %s cannot be concatenated", luaL_typename(L, index));
+}
+
+static int object_concat(lua_State *L) {
+  push_text_of(L, 1);
+  push_text_of(L, 2);
+  lua_concat(L, 2);
+  return 1;
+}
+
+PyObject *mf__next_item(lua_State *L, PyObject *iterator) {
+  PyObject *item;
+  MF__OUTSIDE(item, PyIter_Next(iterator));
+  if (item == NULL && PyErr_Occurred()) mf__raise(L);
+  return item != NULL ? mf__hold(L, item) : NULL;
+}
+
+void mf__object_metatable(lua_State *L, const luaL_Reg *events, int kit) {
+  static const luaL_Reg operators[] = {{"__add", operator_add},
+                                       {"__sub", operator_sub},
+                                       {"__mul", operator_mul},
+                                       {"__div", operator_div},
+                                       {"__mod", operator_mod},
+                                       {"__pow", operator_pow},
+                                       {"__unm", operator_unm},
+                                       {"__eq", operator_eq},
+                                       {"__lt", operator_lt},
+                                       {"__le", operator_le},
+                                       {"__len", object_len},
+                                       {"__concat", object_concat},
+                                       {NULL, NULL}};
+  mf__put_verbs(L, operators, kit);
+  mf__put_verbs(L, events, kit);
+  mf__handle_metatable(L);
 }

@@ -1,6 +1,6 @@
 /* plain.c: what None, booleans, numbers and strings are on the other side, under either policy.
  *
- * Everything that crosses comes through here first; what is not plain is to_python.c's, to_lua.c's and wrap.c's.
+ * Everything that crosses comes through here first; what is not plain is for the kit's policy to say.
  * Invariant: a number crosses exactly or not at all, and mf__plain_push never allocates in Lua or raises.
  * Must not know: tables, objects, who calls. */
 #ifndef _GNU_SOURCE
@@ -10,23 +10,21 @@
 #include <math.h>
 #include <string.h>
 
-#include "state.h"
+#include "value.h"
 
 #define EXACT_MAX 9007199254740992LL /* 2^53: up to here a double holds every integer */
 
 PyObject *mf__number_to_python(const mf__kit *kit, double number) {
-  double beyond = kit->policy == MF__POLICY_WRAP ? 0x1p63 : 0x1p53 + 2;
-  if (!(fabs(number) < beyond)) return PyFloat_FromDouble(number);
+  if (!(fabs(number) < kit->policy->whole_below)) return PyFloat_FromDouble(number);
   long long whole = (long long)number;
   if ((double)whole != number || (whole == 0 && signbit(number))) return PyFloat_FromDouble(number);
   return PyLong_FromLongLong(whole);
 }
 
-/* Any other encoding is wrap.c's: it may be written in Python. */
+/* Any other encoding is the policy's: it may be written in Python. */
 static int take_string(lua_State *L, const mf__kit *kit, int index, PyObject **result) {
-  const mf__options *options = kit->policy == MF__POLICY_WRAP ? &kit->state->options : NULL;
-  int utf8 = options == NULL || options->utf8;
-  if (!utf8 && options->encoding != NULL) return 0;
+  int utf8 = mf__is_utf8(kit);
+  if (!utf8 && kit->state->options.encoding != NULL) return 0;
   size_t size;
   const char *data = lua_tolstring(L, index, &size);
   *result =
@@ -69,7 +67,7 @@ int mf__plain_push(lua_State *L, const mf__kit *kit, PyObject *object) {
     lua_pushnumber(L, PyFloat_AsDouble(object));
   } else if (type == &PyBool_Type) {
     lua_pushboolean(L, object == Py_True);
-  } else if (object == Py_None && kit->policy == MF__POLICY_WRAP) {
+  } else if (object == Py_None && kit->policy->none_is_nil) {
     lua_pushnil(L);
   } else {
     return 0;

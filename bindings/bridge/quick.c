@@ -3,7 +3,7 @@
  * Most calls pass numbers and take one back; a protected call for each conversion would cost more than the call.
  * Invariant: nothing here allocates in Lua, runs Lua code or raises. Must not know: whether a visit or a glance asks.
  */
-#include "state.h"
+#include "value.h"
 
 static int push_value(lua_State *L, const mf__kit *kit, const mf__value *value) {
   if (value->state != kit->state) return 0;
@@ -19,29 +19,12 @@ int mf__quick_push(lua_State *L, const mf__kit *kit, PyObject *object) {
   return mf__tensor_quick_push(L, kit, object);
 }
 
-mf__ref *mf__quick_ref(lua_State *L, const mf__kit *kit, int index) {
-  mf__ref **box = lua_touserdata(L, index);
-  if (box == NULL || !lua_getmetatable(L, index)) return NULL;
-  const void *metatable = lua_topointer(L, -1);
-  lua_pop(L, 1);
-  return mf__kit_knows(kit, metatable) ? *box : NULL;
-}
-
 static int take_object(lua_State *L, const mf__kit *kit, int index, PyObject **result) {
   mf__ref *ref = mf__quick_ref(L, kit, index);
   if (ref == NULL) return 0;
   *result = ref->object;
   Py_IncRef(*result);
   return 1;
-}
-
-int mf__quick_result(lua_State *L, mf__frame *frame, PyObject *got) {
-  if (got != NULL && mf__plain_push(L, frame->kit, got)) {
-    Py_DecRef(got);
-    return 1;
-  }
-  frame->data = got;
-  return MF__QUICK_REST;
 }
 
 int mf__quick_take(lua_State *L, const mf__kit *kit, int index, PyObject **result) {

@@ -4,14 +4,16 @@
  * finalizer only moves a node, which was allocated with the value, onto a list; whoever comes next with the GIL, from
  * Lua into Python or from Python into Lua, empties it. Invariant: a node is alive, on that list once, or spare; until
  * it is emptied it is in its state's list, where Python's collector sees what Lua keeps alive.
- * Must not know: Lua. */
+ * Must not know: Lua, and who waits for its lock. */
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "bridge.h"
-#include "state.h"
+#include "lifetime.h"
 
 static _Atomic(mf__ref *) retired;
+
+/* Bytes that those weigh which are alive. Guarded by the GIL. */
+static double nbytes_alive;
 
 /* Nodes to use again, guarded by the GIL. As many as were ever alive at once; never given back. */
 static mf__ref *spare;
@@ -23,10 +25,9 @@ static mf__ref *take_node(void) {
   return ref;
 }
 
-mf__ref *mf__ref_new(PyObject *object) {
+mf__ref *mf__ref_new(mf__ref **newest, PyObject *object) {
   mf__ref *ref = take_node();
   if (ref == NULL) return NULL;
-  mf__ref **newest = mf__state_refs(mf__top->kit->state);
   *ref = (mf__ref){.object = object, .older = *newest, .newest = newest};
   if (*newest != NULL) (*newest)->newer = ref;
   *newest = ref;
@@ -58,7 +59,7 @@ static void give_back(mf__ref *ref) {
   while (ref != NULL) {
     mf__ref *next = ref->next;
     PyObject *object = ref->object, *origin = ref->origin;
-    mf__unweigh(ref);
+    nbytes_alive -= ref->nbytes;
     unlink_ref(ref);
     ref->next = spare;
     spare = ref;
@@ -69,12 +70,20 @@ static void give_back(mf__ref *ref) {
   }
 }
 
-void mf__refs_drain(void) {
-  if (atomic_load_explicit(&retired, memory_order_relaxed) == NULL) return;
-  /* The whole list is taken at once: no node can come back to its head meanwhile. */
-  mf__ref *list = atomic_exchange_explicit(&retired, NULL, memory_order_acquire);
-  const int inside = mf__is_inside();
-  if (inside) mf__outside_begin();
-  give_back(list);
-  if (inside) mf__outside_end();
+int mf__refs_wait(void) {
+  return atomic_load_explicit(&retired, memory_order_relaxed) != NULL;
+}
+
+/* The whole list is taken at once: no node can come back to its head meanwhile. */
+void mf__refs_give_back(void) {
+  give_back(atomic_exchange_explicit(&retired, NULL, memory_order_acquire));
+}
+
+void mf__ref_weigh(mf__ref *ref, double nbytes) {
+  ref->nbytes = nbytes;
+  nbytes_alive += nbytes;
+}
+
+double mf__refs_nbytes(void) {
+  return nbytes_alive;
 }

@@ -6,7 +6,7 @@
  * loses entries; hence mf__anchor. Must not know: what is pushed. */
 #include <stdio.h>
 
-#include "state.h"
+#include "thread.h"
 
 /* lua_cpcall calls it with LUA_MINSTACK slots of its own above the stack's top, which stay when it has returned. */
 static int grow(lua_State *L) {

@@ -4,7 +4,7 @@
  *   copy.copy, deepcopy     the function itself, as of a Python function: so a model with a hook can be copied
  *
  * Must not know: how a function is called. */
-#include "state.h"
+#include "objects.h"
 
 struct names {
   mf__value *function;

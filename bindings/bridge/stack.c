@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "state.h"
+#include "lifetime.h"
 
 /* What is kept free, for whatever C code comes next: this much, and no more than a part of a small stack. */
 enum { MARGIN = 256 * 1024, PART = 4 };

@@ -5,7 +5,7 @@
  * language represents a tensor. */
 #include <string.h>
 
-#include "state.h"
+#include "value.h"
 /* Needs Python.h before it. */
 #include "moonferry_python.h"
 

@@ -9,7 +9,7 @@
 #include <signal.h>
 #include <string.h>
 
-#include "../bridge/state.h"
+#include "../bridge/open.h"
 #include "start.h"
 
 static struct sigaction host;
@@ -20,7 +20,7 @@ static int in_python(void) {
 
 /* Python's own moonferry.Lua is stopped as Python stops it, if it can be. */
 static int in_script_of_python(void) {
-  return mf__top != NULL && mf__top->state->interruptible;
+  return mf__top != NULL && mf__top->state->stop_hook != NULL;
 }
 
 static void on_interrupt(int number, siginfo_t *info, void *context) {

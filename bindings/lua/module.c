@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../bridge/bridge.h"
+#include "copy.h"
 #include "start.h"
 
 static void drain(void) {

@@ -16,7 +16,7 @@ local uint64_type = ffi.typeof("uint64_t")
 local complex_type = ffi.typeof("complex")
 local complex64_type = ffi.typeof("complex float")
 
--- These numbers are the MF__IS_... of bindings/bridge/bridge.h.
+-- These numbers are the MF__IS_... of bindings/bridge/convert.h.
 local IS_UNKNOWN, IS_TENSOR, IS_INT64, IS_UINT64, IS_COMPLEX, IS_NUMBER, IS_OBJECT = 0, 1, 2, 3, 4, 5, 6
 
 -- Takes the function by which the bridge runs the deleters that are due.

@@ -21,7 +21,7 @@ from .judge import ROOT, WORK, Judge, Spec, build, end_group, start
 from .runtime import DEV
 
 BRIDGE = ROOT / "bindings" / "bridge"
-FILES = "guard.c refs.c state.c".split()
+FILES = "guard.c lock.c refs.c stacks.c state.c visit.c".split()
 TARGETS = {"moonferry_bridge": "moonferry_bridge.so", "_lua": "_lua.abi3.so"}
 PYTHON = str(ROOT / ".venv" / "bin" / "python")
 BUSTED = 'require "busted.runner"({ standalone = false })'
@@ -221,14 +221,13 @@ class Bridge(Judge):
         return why
 
     def compilers(self, kind, path, source, folder):
-        """By each target's own words, without link-time optimization."""
+        """By the build's own words, without link-time optimization."""
         for entry in self.commands:
-            for target in TARGETS:
-                if entry["file"] == str(path) and f"/{target}.dir/" in entry["output"]:
-                    words = [w for w in shlex.split(entry["command"]) if w != "-Werror" and not w.startswith("-flto")]
-                    words[words.index("-c") + 1] = source
-                    words[words.index("-o") + 1] = folder / f"{target}.o"
-                    yield [*words, "-O1", "-w", "-D_GNU_SOURCE", f"-I{BRIDGE}", "-fmax-errors=0"]
+            if entry["file"] == str(path):
+                words = [w for w in shlex.split(entry["command"]) if w != "-Werror" and not w.startswith("-flto")]
+                words[words.index("-c") + 1] = source
+                words[words.index("-o") + 1] = folder / "bridge.o"
+                yield [*words, "-O1", "-w", "-D_GNU_SOURCE", f"-I{BRIDGE}", "-fmax-errors=0"]
 
     def link_mutants(self, kind, path, folder):
         package = folder / "python"
@@ -237,8 +236,7 @@ class Bridge(Judge):
         for target, name in TARGETS.items():
             text = build(["ninja", "-C", DEV, "-t", "commands", target]).splitlines()[-1]
             words = shlex.split(text.removeprefix(": && ").removesuffix(" && :"))
-            ours = f"CMakeFiles/{target}.dir/bindings/bridge/{path.name}.o"
-            words[words.index(ours)] = folder / f"{target}.o"
+            words[words.index(f"CMakeFiles/bridge.dir/bindings/bridge/{path.name}.o")] = folder / "bridge.o"
             words[words.index("-o") + 1] = package / "moonferry" / name
             build(words, DEV)
         return package

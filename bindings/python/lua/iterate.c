@@ -14,8 +14,7 @@ static void push_item(lua_State *L, PyObject *item, int first) {
 
 static int push_tuple(lua_State *L, PyObject *tuple, int numbered) {
   Py_ssize_t count = PyTuple_Size(tuple);
-  if (count > 7000) mf__fail(L, "a tuple of more than 7000 values cannot be unpacked");
-  luaL_checkstack(L, (int)count + LUA_MINSTACK, "too many values");
+  mf__room_for(L, count, "a tuple of more than 7000 values cannot be unpacked");
   for (Py_ssize_t i = 0; i < count; i++) push_item(L, PyTuple_GetItem(tuple, i), i == 0 && !numbered);
   return (int)count;
 }
@@ -32,8 +31,7 @@ static int step_quickly(lua_State *L, mf__frame *frame) {
   mf__outside_end();
   if (item == NULL && !PyErr_Occurred()) return 0;
   if (item != Py_None) return mf__quick_result(L, frame, item);
-  frame->data = item;
-  return MF__QUICK_REST;
+  return mf__quick_rest(frame, item);
 }
 
 static int enter_step(lua_State *L) {
@@ -45,13 +43,8 @@ static int step(lua_State *L) {
   mf__ref *ref = mf__ref_check(L, 1);
   int flags = ref->flags;
   if (!PyIter_Check(ref->object)) mf__fail(L, "a Python iterator is expected: python.iter makes one");
-  Py_IncRef(ref->object);
-  PyObject *iterator = mf__hold(L, ref->object);
-  PyObject *item;
-  MF__OUTSIDE(item, PyIter_Next(iterator));
-  if (item == NULL && PyErr_Occurred()) mf__raise(L);
+  PyObject *item = mf__next_item(L, mf__held_at(L, 1));
   if (item == NULL) return 0;
-  mf__hold(L, item);
   int numbered = (flags & MF__AS_NUMBERED) != 0;
   if (numbered) lua_pushnumber(L, lua_tonumber(L, 2) + 1);
   if ((flags & MF__AS_TUPLES) && PyTuple_Check(item)) return push_tuple(L, item, numbered) + numbered;
@@ -100,8 +93,5 @@ void mf__put_iteration(lua_State *L, int kit) {
       {"iter", verb_iter}, {"iterex", verb_iterex}, {"enumerate", verb_enumerate}, {NULL, NULL}};
   mf__push_entry(L, enter_step, step, kit);
   lua_rawseti(L, kit, MF__KIT_NEXT);
-  for (const luaL_Reg *verb = verbs; verb->name; verb++) {
-    mf__push_verb(L, verb->func, kit);
-    lua_setfield(L, -2, verb->name);
-  }
+  mf__put_verbs(L, verbs, kit);
 }

@@ -256,7 +256,7 @@ static int add(PyObject *module, const char *name, PyObject *object) {
 }
 
 static int fill(PyObject *module) {
-  if (mf__types_ready() != 0 || mf__arguments_type_ready() != 0) return -1;
+  if (mf__types_ready() != 0 || mf__arguments_type_ready() != 0 || mf__view_type_ready() != 0) return -1;
   const struct {
     const char *name;
     PyObject *object;

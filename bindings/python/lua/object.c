@@ -8,10 +8,6 @@
  *   #o, a + b, a == b, a < b .. as bindings/bridge/operate.c has them */
 #include "runtime.h"
 
-static mf__ref *object_at_1(lua_State *L) {
-  return mf__ref_check(L, 1);
-}
-
 /* While Python runs, Lua may close or collect what has it. */
 static PyObject *held(lua_State *L, const mf__ref *ref) {
   Py_IncRef(ref->object);
@@ -38,16 +34,13 @@ static const mf__options *options_here(void) {
 }
 
 static PyObject *key_at_2(lua_State *L) {
-  return mf__hold(L, lua_type(L, 2) == LUA_TSTRING ? mf__name_to_python(L, 2) : mf__to_python(L, 2));
-}
-
-static PyObject *held_at_1(lua_State *L) {
-  return held(L, object_at_1(L));
+  PyObject *name = lua_type(L, 2) == LUA_TSTRING ? mf__name_to_python(L, 2) : NULL;
+  return mf__hold(L, name != NULL ? name : mf__to_python(L, 2));
 }
 
 static int object_index(lua_State *L) {
-  int flags = object_at_1(L)->flags;
-  PyObject *object = held_at_1(L), *value;
+  int flags = mf__ref_check(L, 1)->flags;
+  PyObject *object = mf__held_at(L, 1), *value;
   PyObject *key = key_at_2(L);
   if (options_here()->getter == NULL && (flags & MF__AS_ITEMS)) {
     MF__OUTSIDE(value, PyObject_GetItem(object, key));
@@ -81,8 +74,8 @@ static int enter_index(lua_State *L) {
 }
 
 static int object_newindex(lua_State *L) {
-  int flags = object_at_1(L)->flags, failed;
-  PyObject *object = held_at_1(L);
+  int flags = mf__ref_check(L, 1)->flags, failed;
+  PyObject *object = mf__held_at(L, 1);
   PyObject *key = key_at_2(L);
   PyObject *value = mf__hold(L, mf__to_python(L, 3));
   if (options_here()->setter != NULL || !(flags & MF__AS_ITEMS)) {
@@ -96,16 +89,7 @@ static int object_newindex(lua_State *L) {
 
 /* Whether ${function} is bound to ${first}, of the kinds that a:b() reads. */
 static int is_bound_to(PyObject *function, PyObject *first) {
-  static PyTypeObject *method;
-  if (method == NULL) {
-    PyObject *types = PyImport_ImportModule("types");
-    method = types != NULL ? (PyTypeObject *)PyObject_GetAttrString(types, "MethodType") : NULL;
-    Py_DecRef(types);
-  }
-  if (Py_TYPE(function) != method && !PyCFunction_Check(function)) {
-    PyErr_Clear();
-    return 0;
-  }
+  if (Py_TYPE(function) != mf__method_type && !PyCFunction_Check(function)) return 0;
   PyObject *bound = PyObject_GetAttrString(function, "__self__");
   if (bound == NULL) PyErr_Clear();
   Py_DecRef(bound);
@@ -162,15 +146,7 @@ static int push_result(lua_State *L, PyObject *result) {
     mf__to_lua(L, result);
     return 1;
   }
-  Py_ssize_t count = PyTuple_Size(result);
-  if (count > 7000) mf__fail(L, "a tuple of more than 7000 values cannot be unpacked");
-  luaL_checkstack(L, (int)count + LUA_MINSTACK, "too many values");
-  for (Py_ssize_t i = 0; i < count; i++) {
-    PyObject *item = PyTuple_GetItem(result, i);
-    Py_IncRef(item);
-    mf__to_lua(L, item);
-  }
-  return (int)count;
+  return mf__push_tuple(L, result, "a tuple of more than 7000 values cannot be unpacked");
 }
 
 int mf__wrapped_call(lua_State *L) {
@@ -188,7 +164,7 @@ int mf__wrapped_call(lua_State *L) {
 static int object_tostring(lua_State *L) {
   const mf__options *options = options_here();
   const char *encoding = options->encoding != NULL ? options->encoding : "UTF-8";
-  PyObject *object = held_at_1(L), *text, *bytes;
+  PyObject *object = mf__held_at(L, 1), *text, *bytes;
   MF__OUTSIDE(text, PyObject_Str(object));
   mf__hold(L, text);
   MF__OUTSIDE(bytes, PyUnicode_AsEncodedString(text, encoding, NULL));
@@ -217,10 +193,8 @@ void mf__wrapped_metatable(lua_State *L, int kit) {
                                     {"__call", mf__wrapped_call},
                                     {"__tostring", object_tostring},
                                     {NULL, NULL}};
-  mf__object_metatable(L, kit);
-  for (const luaL_Reg *event = events; event->name; event++) {
-    mf__push_entry(L, event->func == object_index ? enter_index : mf__enter, event->func, kit);
-    lua_setfield(L, -2, event->name);
-  }
+  mf__object_metatable(L, events, kit);
+  mf__push_entry(L, enter_index, object_index, kit);
+  lua_setfield(L, -2, "__index");
   push_shown(L, events);
 }

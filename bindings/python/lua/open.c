@@ -26,7 +26,10 @@ static int open_state(lua_State *L) {
   }
   mf__state_register(L, plan->state);
   lua_createtable(L, MF__KIT_SLOTS, 0);
-  mf__kit_open(L, lua_gettop(L), MF__POLICY_WRAP);
+  int table = lua_gettop(L);
+  mf__kit *kit = mf__kit_open(L, table, &mf__wrap_policy);
+  mf__kit_retain(L, kit, table);
+  plan->state->kit = kit;
   return 0;
 }
 
@@ -254,7 +257,7 @@ static PyObject *open_with(struct plan *plan) {
     return NULL;
   }
   plan->state->memory = memory;
-  plan->state->interruptible = plan->interruptible;
+  plan->state->stop_hook = plan->interruptible ? mf__stop_hook : NULL;
   plan->state->library = plan->interruptible ? library_at(plan->path) : NULL;
   take_options(&plan->state->options, plan);
   int failed = run_opening(plan, L);

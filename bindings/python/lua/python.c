@@ -96,10 +96,7 @@ void mf__push_python(lua_State *L, int kit, PyObject *eval, PyObject *builtins) 
                                    {"tensor", verb_tensor},
                                    {NULL, NULL}};
   lua_newtable(L);
-  for (const luaL_Reg *verb = verbs; verb->name; verb++) {
-    mf__push_verb(L, verb->func, kit);
-    lua_setfield(L, -2, verb->name);
-  }
+  mf__put_verbs(L, verbs, kit);
   mf__put_iteration(L, kit);
   lua_rawgeti(L, kit, MF__KIT_NONE);
   lua_setfield(L, -2, "none");

@@ -4,7 +4,27 @@
 #ifndef MF__RUNTIME_H
 #define MF__RUNTIME_H
 
-#include "../../bridge/state.h"
+#include "../../bridge/open.h"
+
+/* wrap.c: how values cross for moonferry.Lua. */
+extern const mf__policy mf__wrap_policy;
+
+/* What a userdata of a Python object shows; flags of mf__ref. */
+enum {
+  MF__AS_ITEMS = 1,   /* o[key] is an item, else an attribute */
+  MF__AS_TUPLES = 2,  /* an iterator's tuples are several values */
+  MF__AS_NUMBERED = 4 /* an iterator counts */
+};
+
+/* Pushes the one userdata of the borrowed ${object} that shows this. */
+void mf__push_flagged(lua_State *L, PyObject *object, int flags);
+
+/* view.c: what Python's as_attrgetter and as_itemgetter make. */
+
+/* The object inside a view and the flags of it (MF__AS_...), borrowed; NULL for another object. */
+PyObject *mf__view_of(PyObject *object, int *flags);
+PyObject *mf__view_new(PyObject *object, int flags);
+int mf__view_type_ready(void);
 
 /* object.c: fills the metatable at the top of the stack, for userdata of Python objects as lupa has them. */
 void mf__wrapped_metatable(lua_State *L, int kit);

@@ -1,4 +1,4 @@
-/* fault.c: what goes wrong, told in Lua.
+/* py_exception.c: a Python exception that was raised in Lua, as Lua sees it.
  *
  * A Python exception becomes a userdata that owns the exception, so that it is the same one when it gets back into
  * Python, and that remembers where in Lua it was raised:
@@ -13,34 +13,9 @@
  * In a sandbox there is no e.class, and no traceback of Python's: only Lua's stack.
  * Texts are made when they are asked for: most errors are caught and never read.
  * Invariant: no Python exception is pending afterwards. */
-#include <stdarg.h>
 #include <string.h>
 
-#include "state.h"
-
-/* The Lua code that called: above the body and mf__enter. */
-#define CALLER_LEVEL 2
-
-/* Pushes "file:line: " of the program's line: py.exec and its like are Lua themselves, and not what one wants to know.
- */
-static void push_place(lua_State *L) {
-  lua_Debug frame;
-  int level = CALLER_LEVEL;
-  while (lua_getstack(L, level, &frame) && lua_getinfo(L, "S", &frame) &&
-         strstr(frame.source, "moonferry/python.lua") != NULL)
-    level++;
-  luaL_where(L, level);
-}
-
-int mf__fail(lua_State *L, const char *format, ...) {
-  va_list args;
-  va_start(args, format);
-  push_place(L);
-  lua_pushvfstring(L, format, args);
-  va_end(args);
-  lua_concat(L, 2);
-  return lua_error(L);
-}
+#include "objects.h"
 
 /* Pushes the text of ${text}, a str that may be NULL after a failure, and takes the reference over. */
 static void push_text(lua_State *L, PyObject *text, const char *otherwise) {
@@ -110,108 +85,6 @@ static PyObject *formatted(PyObject *type, PyObject *value, PyObject *trace) {
   return text;
 }
 
-volatile sig_atomic_t mf__interrupted;
-
-void mf__check_interrupt(lua_State *L) {
-  if (!mf__interrupted) return;
-  int raised;
-  mf__interrupted = 0;
-  MF__OUTSIDE(raised, PyErr_CheckSignals());
-  if (raised != 0) mf__raise(L);
-}
-
-/* Lua's stack as text. Where it is very deep, only its top: luaL_traceback walks all of it, and where a message handler
- * that fails is called again and again it would do so at each level. */
-static void push_stack(lua_State *L) {
-  enum { DEEP = 1000, SHOWN = 10 };
-  lua_Debug frame;
-  if (!lua_getstack(L, DEEP, &frame)) {
-    luaL_traceback(L, L, NULL, CALLER_LEVEL);
-    return;
-  }
-  int first = lua_gettop(L) + 1;
-  lua_pushliteral(L, "stack traceback:");
-  for (int level = CALLER_LEVEL; level < CALLER_LEVEL + SHOWN; level++) {
-    lua_getstack(L, level, &frame);
-    lua_getinfo(L, "Sl", &frame);
-    lua_pushfstring(L, "\n\t%s:%d:", frame.short_src, frame.currentline);
-  }
-  lua_pushliteral(L, "\n\t...");
-  lua_concat(L, lua_gettop(L) - first + 1);
-}
-
-/* Slots of the userdata's environment. */
-enum { WHERE = 1, STACK };
-
-/* A userdata of the exception, raised by the Lua code that called. */
-static void push_fault(lua_State *L, PyObject *exception) {
-  mf__ref **box = lua_newuserdata(L, sizeof *box);
-  *box = NULL;
-  lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_FAULT);
-  lua_setmetatable(L, -2);
-  *box = mf__ref_new(exception);
-  if (*box == NULL) mf__fail(L, "not enough memory");
-  Py_IncRef(exception);
-  lua_createtable(L, STACK, 0);
-  push_place(L);
-  lua_rawseti(L, -2, WHERE);
-  push_stack(L);
-  lua_rawseti(L, -2, STACK);
-  lua_setfenv(L, -2);
-}
-
-void mf__fetch_error(PyObject **type, PyObject **value, PyObject **trace) {
-  PyErr_Fetch(type, value, trace);
-  if (*value != NULL && (PyObject *)Py_TYPE(*value) == *type) return;
-  mf__outside_begin();
-  PyErr_NormalizeException(type, value, trace);
-  mf__outside_end();
-}
-
-void mf__clear_error(void) {
-  if (PyErr_Occurred() == NULL) return;
-  mf__outside_begin();
-  PyErr_Clear();
-  mf__outside_end();
-}
-
-int mf__raise(lua_State *L) {
-  PyObject *type, *value, *trace;
-  mf__fetch_error(&type, &value, &trace);
-  if (type == NULL) return mf__fail(L, "Python reported a failure without an exception");
-  mf__hold(L, type);
-  mf__hold(L, value);
-  if (trace != NULL) {
-    mf__hold(L, trace);
-    PyException_SetTraceback(value, trace);
-  }
-  luaL_checkstack(L, LUA_MINSTACK, "no room for a Python exception");
-  mf__stop_by(mf__top->state, value);
-  if (mf__push_lua_error(L, value)) return lua_error(L);
-  push_fault(L, value);
-  return lua_error(L);
-}
-
-PyObject *mf__fault_exception(lua_State *L, int index) {
-  if (!mf__is_object(L, index)) return NULL;
-  mf__ref **box = lua_touserdata(L, index);
-  return *box && PyExceptionInstance_Check((*box)->object) ? (*box)->object : NULL;
-}
-
-PyObject *mf__exception_of(lua_State *L, int index) {
-  int status = LUA_ERRRUN;
-  lua_pushvalue(L, index);
-  lua_insert(L, 1);
-  mf__error_to_python(L, &status);
-  lua_remove(L, 1);
-  PyObject *type, *value, *trace;
-  mf__fetch_error(&type, &value, &trace);
-  mf__hold(L, value);
-  mf__let_go(type);
-  mf__let_go(trace);
-  return value;
-}
-
 static int is_fault(lua_State *L, int index) {
   if (lua_type(L, index) != LUA_TUSERDATA || !lua_getmetatable(L, index)) return 0;
   lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_FAULT);
@@ -224,14 +97,6 @@ static void push_slot(lua_State *L, int index, int slot) {
   lua_getfenv(L, index);
   lua_rawgeti(L, -1, slot);
   lua_remove(L, -2);
-}
-
-void mf__fault_stack(lua_State *L, int index) {
-  if (is_fault(L, index)) {
-    push_slot(L, index, STACK);
-  } else {
-    lua_pushnil(L);
-  }
 }
 
 /* The exception of the error at 1; nothing else has these fields, whoever asks. */
@@ -286,13 +151,13 @@ static void field_message(lua_State *L, PyObject *exception) {
 static void field_traceback(lua_State *L, PyObject *exception) {
   if (!push_trace(L, exception)) push_headline(L, exception);
   lua_pushliteral(L, "\n");
-  push_slot(L, 1, STACK);
+  push_slot(L, 1, MF__FAULT_STACK);
   lua_concat(L, 3);
 }
 
 static void field_where(lua_State *L, PyObject *exception) {
   (void)exception;
-  push_slot(L, 1, WHERE);
+  push_slot(L, 1, MF__FAULT_WHERE);
 }
 
 static void field_class(lua_State *L, PyObject *exception) {
@@ -343,7 +208,7 @@ static int fault_index(lua_State *L) {
 static int fault_tostring(lua_State *L) {
   PyObject *exception = exception_of(L);
   lua_settop(L, 1);
-  push_slot(L, 1, WHERE);
+  push_slot(L, 1, MF__FAULT_WHERE);
   push_headline(L, exception);
   lua_pushliteral(L, "\n");
   if (!push_trace(L, exception)) lua_pop(L, 1);
@@ -388,24 +253,5 @@ static int fault_is(lua_State *L) {
 void mf__fault_metatable(lua_State *L, int kit) {
   static const luaL_Reg events[] = {
       {"__index", fault_index}, {"__tostring", fault_tostring}, {"is", fault_is}, {NULL, NULL}};
-  for (const luaL_Reg *event = events; event->name; event++) {
-    mf__push_verb(L, event->func, kit);
-    lua_setfield(L, -2, event->name);
-  }
-}
-
-/* Makes an exception of a class and its arguments, or takes one that is made. */
-static PyObject *made(lua_State *L) {
-  PyObject *what = mf__hold(L, mf__to_python(L, 1));
-  if (PyExceptionInstance_Check(what)) return what;
-  if (!PyExceptionClass_Check(what)) mf__fail(L, "py.raise takes a Python exception, or its class and arguments");
-  PyObject *args = mf__hold(L, mf__to_tuple(L, 2, lua_gettop(L))), *exception;
-  MF__OUTSIDE(exception, PyObject_Call(what, args, NULL));
-  return mf__hold(L, exception);
-}
-
-int mf__verb_raise(lua_State *L) {
-  PyObject *exception = made(L);
-  PyErr_SetObject(class_of(exception), exception);
-  return mf__raise(L);
+  mf__put_verbs(L, events, kit);
 }

@@ -17,7 +17,7 @@
  * The first four rows are plain.c's. An int beyond 2^53 goes to the overflow handler; without one it is an
  * OverflowError. One Python object is one userdata as long as Lua holds it, so that it is equal to itself and can be a
  * key. */
-#include "state.h"
+#include "runtime.h"
 
 static const mf__options *options_here(void) {
   return &mf__top->kit->state->options;
@@ -99,7 +99,7 @@ static int push_value(lua_State *L, PyObject *object) {
   return 1;
 }
 
-void mf__push_wrapping(lua_State *L, PyObject *object) {
+static void push(lua_State *L, PyObject *object) {
   int flags;
   if (push_value(L, object)) return;
   PyObject *inside = mf__view_of(object, &flags);
@@ -108,14 +108,6 @@ void mf__push_wrapping(lua_State *L, PyObject *object) {
     flags = has_items(object) ? MF__AS_ITEMS : 0;
   }
   mf__push_flagged(L, inside, flags);
-}
-
-PyObject *mf__source_name(const mf__state *state, PyObject *name) {
-  const mf__options *options = &state->options;
-  if (options->encoding == NULL && options->source_encoding != NULL)
-    return PyUnicode_AsEncodedString(name, options->source_encoding, NULL);
-  Py_IncRef(name);
-  return name;
 }
 
 /* Lua -> Python. */
@@ -173,7 +165,7 @@ static PyObject *from_other(lua_State *L, int index) {
   return cdata ? mf__described_to_python(L, index) : mf__lua_object(L, index);
 }
 
-PyObject *mf__wrapping_to_python(lua_State *L, int index) {
+static PyObject *take(lua_State *L, int index) {
   switch (lua_type(L, index)) {
     case LUA_TSTRING:
       return from_string(L, index);
@@ -185,3 +177,22 @@ PyObject *mf__wrapping_to_python(lua_State *L, int index) {
       return from_other(L, index);
   }
 }
+
+/* Text is less than the exception, which it stays. */
+static int push_thrown(lua_State *L, PyObject *exception) {
+  PyObject *value = mf__thrown_value(exception);
+  if (value == NULL || PyUnicode_Check(value) || PyBytes_Check(value) || value == Py_None) {
+    Py_DecRef(value);
+    return 0;
+  }
+  mf__push_thrown(L, value);
+  return 1;
+}
+
+const mf__policy mf__wrap_policy = {.push = push,
+                                    .take = take,
+                                    .thrown = push_thrown,
+                                    .whole_below = 0x1p63,
+                                    .none_is_nil = 1,
+                                    .has_encoding = 1,
+                                    .starts_coroutines = 1};

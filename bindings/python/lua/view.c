@@ -1,7 +1,7 @@
 /* view.c: an object together with how Lua shall see it: what as_attrgetter and as_itemgetter give.
  *
  * Invariant: a view is never seen by Lua, only what is inside. */
-#include "state.h"
+#include "runtime.h"
 
 typedef struct view {
   PyObject ob_base;

@@ -1,17 +1,16 @@
-/* weight.c: what a Python object weighs, so that Lua's collector runs before memory runs out.
+/* pressure.c: what Python objects weigh, so that Lua's collector runs before memory runs out.
  *
  * To Lua, an array of a gigabyte is a userdata of eight bytes. So the bytes that objects say they have are
  * added up, and when many have come since the last collection, everything is collected and given back at
  * once. Where that helps little the limit grows, so that a program with much live data is not slowed down.
  * Only guesses are at stake: nothing but the time of a collection depends on them. */
-#include "bridge.h"
+#include "handle.h"
 
 #define GROWTH 1.4    /* of the limit, where more than ... */
 #define SURVIVORS 0.8 /* ... of the bytes outlive a collection */
 
-/* Bytes that live references weigh, that came since the last collection, and that may come until the next.
- * Guarded by the GIL. */
-static double live, added, limit = 256 << 20;
+/* Bytes that came since the last collection, and that may come until the next. Guarded by the GIL. */
+static double added, limit = 256 << 20;
 
 /* Whether a type has `nbytes`, as arrays do. Types may die and their addresses come back; then the guess
  * is wrong until the entry is overwritten. Guarded by the GIL. */
@@ -53,11 +52,11 @@ static double nbytes_of(PyObject *object) {
 }
 
 static void relieve(lua_State *L) {
-  double before = live;
+  double before = mf__refs_nbytes();
   lua_gc(L, LUA_GCCOLLECT, 0);
   mf__refs_drain();
   added = 0;
-  if (live > SURVIVORS * before) limit *= GROWTH;
+  if (mf__refs_nbytes() > SURVIVORS * before) limit *= GROWTH;
 }
 
 void mf__weigh(lua_State *L, mf__ref *ref) {
@@ -65,14 +64,9 @@ void mf__weigh(lua_State *L, mf__ref *ref) {
   if (is_known_to_weigh_nothing(Py_TYPE(ref->object))) return;
   MF__OUTSIDE(nbytes, has_nbytes(Py_TYPE(ref->object)) ? nbytes_of(ref->object) : 0);
   if (!(nbytes > 0 && nbytes < 1e18)) return;
-  ref->nbytes = nbytes;
-  live += nbytes;
+  mf__ref_weigh(ref, nbytes);
   added += nbytes;
   if (added > limit) relieve(L);
-}
-
-void mf__unweigh(const mf__ref *ref) {
-  live -= ref->nbytes;
 }
 
 void mf__weigh_closed(const mf__ref *ref) {

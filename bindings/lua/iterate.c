@@ -2,18 +2,13 @@
  *
  * A step gives the next item, or nothing at the end. None is py.None and not nil, so no item ends a loop early.
  * Must not know: who iterates. */
-#include "bridge.h"
-
-/* LuaJIT's limit for the values of one function lies a little above. */
-#define UNPACK_MAX 7000
+#include "copy.h"
 
 /* The next item of the iterator at 1, held; NULL at its end. */
 static PyObject *next_item(lua_State *L) {
-  PyObject *iterator = mf__argument(L, 1), *item;
+  PyObject *iterator = mf__argument(L, 1);
   if (!PyIter_Check(iterator)) mf__fail(L, "a Python iterator is expected: py.iter makes one");
-  MF__OUTSIDE(item, PyIter_Next(iterator));
-  if (item == NULL && PyErr_Occurred()) mf__raise(L);
-  return item ? mf__hold(L, item) : NULL;
+  return mf__next_item(L, iterator);
 }
 
 static int step(lua_State *L) {
@@ -22,17 +17,11 @@ static int step(lua_State *L) {
   return 1;
 }
 
-/* Pushes the elements of ${list}, which is held. */
-static int push_elements(lua_State *L, PyObject *list) {
-  Py_ssize_t count = PyList_Size(list);
-  if (count > UNPACK_MAX) mf__fail(L, "too many values to unpack: %d", (int)count);
-  luaL_checkstack(L, (int)count + 8, "too many values to unpack");
-  for (Py_ssize_t i = 0; i < count; i++) {
-    PyObject *item = PyList_GetItem(list, i);
-    Py_IncRef(item);
-    mf__to_lua(L, item);
-  }
-  return (int)count;
+/* Pushes the elements of ${iterable}, which is held. */
+static int push_elements(lua_State *L, PyObject *iterable) {
+  PyObject *tuple;
+  MF__OUTSIDE(tuple, PySequence_Tuple(iterable));
+  return mf__push_tuple(L, mf__hold(L, tuple), "too many values to unpack");
 }
 
 static int step_each(lua_State *L) {
@@ -42,9 +31,7 @@ static int step_each(lua_State *L) {
     mf__to_lua(L, mf__take());
     return 1;
   }
-  PyObject *list;
-  MF__OUTSIDE(list, PySequence_List(item));
-  int count = push_elements(L, mf__hold(L, list));
+  int count = push_elements(L, item);
   if (count == 0) mf__fail(L, "py.each met an empty tuple, which would end the loop: use py.iter");
   return count;
 }
@@ -72,11 +59,9 @@ static int verb_items(lua_State *L) {
 }
 
 static int verb_unpack(lua_State *L) {
-  PyObject *iterable = mf__argument(L, 1), *list;
-  MF__OUTSIDE(list, PySequence_List(iterable));
-  mf__hold(L, list);
+  PyObject *iterable = mf__argument(L, 1);
   lua_settop(L, 0);
-  return push_elements(L, list);
+  return push_elements(L, iterable);
 }
 
 void mf__put_iterators(lua_State *L, int kit) {
@@ -86,8 +71,5 @@ void mf__put_iterators(lua_State *L, int kit) {
   lua_rawseti(L, kit, MF__KIT_NEXT);
   mf__push_verb(L, step_each, kit);
   lua_rawseti(L, kit, MF__KIT_NEXT_EACH);
-  for (const luaL_Reg *verb = verbs; verb->name; verb++) {
-    mf__push_verb(L, verb->func, kit);
-    lua_setfield(L, -2, verb->name);
-  }
+  mf__put_verbs(L, verbs, kit);
 }

@@ -1,10 +1,10 @@
 /* verbs.c: the functions of the bridge that are not operators of an object, and the opening of it all.
  *
- * Each is a body (bridge.h says what that means) of the same name in lua/moonferry/python.lua, where users
+ * Each is a body (guard.h says what that means) of the same name in lua/moonferry/python.lua, where users
  * read what it does. Must not know: how the interpreter came to run. */
 #include <string.h>
 
-#include "bridge.h"
+#include "copy.h"
 
 void (*mf__after_import)(void);
 
@@ -65,14 +65,6 @@ static int verb_eval(lua_State *L) {
 static int verb_exec(lua_State *L) {
   run_code(L, "exec");
   return 0;
-}
-
-PyObject *mf__argument(lua_State *L, int index) {
-  mf__check_interrupt(L);
-  mf__ref *ref = lua_type(L, index) == LUA_TUSERDATA ? mf__ref_at(L, index) : NULL;
-  if (ref == NULL) return mf__hold(L, mf__to_python(L, index));
-  Py_IncRef(ref->object);
-  return mf__hold(L, ref->object);
 }
 
 static int verb_object(lua_State *L) {
@@ -297,35 +289,34 @@ static int verb_live(lua_State *L) {
   return 1;
 }
 
+/* Makes an exception of a class and its arguments, or takes one that is made. */
+static PyObject *made(lua_State *L) {
+  PyObject *what = mf__hold(L, mf__to_python(L, 1));
+  if (PyExceptionInstance_Check(what)) return what;
+  if (!PyExceptionClass_Check(what)) mf__fail(L, "py.raise takes a Python exception, or its class and arguments");
+  PyObject *args = mf__hold(L, mf__to_tuple(L, 2, lua_gettop(L))), *exception;
+  MF__OUTSIDE(exception, PyObject_Call(what, args, NULL));
+  return mf__hold(L, exception);
+}
+
+static int verb_raise(lua_State *L) {
+  PyObject *exception = made(L);
+  PyErr_SetObject((PyObject *)Py_TYPE(exception), exception);
+  return mf__raise(L);
+}
+
 static void put_verbs(lua_State *L, int kit) {
   mf__put_iterators(L, kit);
   static const luaL_Reg verbs[] = {
       {"import", verb_import}, {"evaluate", verb_eval},   {"execute", verb_exec},  {"object", verb_object},
       {"list", verb_list},     {"tuple", verb_tuple},     {"dict", verb_dict},     {"bytes", verb_bytes},
       {"float", verb_float},   {"int", verb_int},         {"number", verb_number}, {"get", verb_get},
-      {"set", verb_set},       {"close", verb_close},     {"is", verb_is},         {"raise", mf__verb_raise},
+      {"set", verb_set},       {"close", verb_close},     {"is", verb_is},         {"raise", verb_raise},
       {"call", verb_call},     {"integer", verb_integer}, {"enter", verb_enter},   {"leave", verb_leave},
       {"delete", verb_delete}, {"live", verb_live},       {"collect", verb_collect}, {NULL, NULL}};
-  for (const luaL_Reg *verb = verbs; verb->name; verb++) {
-    mf__push_verb(L, verb->func, kit);
-    lua_setfield(L, -2, verb->name);
-  }
+  mf__put_verbs(L, verbs, kit);
   mf__push_release(L, kit);
   lua_setfield(L, -2, "release");
-}
-
-/* The metatable of exceptions: with the same functions, so that == compares an error with the exception that it is. */
-void mf__put_fault(lua_State *L, int kit) {
-  lua_newtable(L);
-  lua_rawgeti(L, kit, MF__KIT_OBJECT);
-  for (lua_pushnil(L); lua_next(L, -2); lua_pop(L, 1)) {
-    lua_pushvalue(L, -2);
-    lua_pushvalue(L, -2);
-    lua_rawset(L, -6);
-  }
-  lua_pop(L, 1);
-  mf__fault_metatable(L, kit);
-  mf__kit_metatable(L, kit, MF__KIT_FAULT);
 }
 
 int mf__bridge_open(lua_State *L) {
@@ -339,9 +330,9 @@ int mf__bridge_open(lua_State *L) {
     lua_pushvalue(L, i + 1);
     lua_rawseti(L, kit, slots[i]);
   }
-  mf__kit_open(L, kit, MF__POLICY_COPY);
+  mf__kit_open(L, kit, &mf__copy_policy);
   lua_newtable(L);
-  mf__object_metatable(L, kit);
+  mf__object_metatable(L, mf__copy_events, kit);
   mf__kit_metatable(L, kit, MF__KIT_OBJECT);
   mf__put_fault(L, kit);
   mf__push_verb(L, verb_none, kit);

@@ -1,0 +1,154 @@
+/* convert.c: values as they are on the other side.
+ *
+ * What is plain is plain.c's; what a table, a function or an object is, is for the kit's policy to say. FFI values are
+ * the same under any: an integer, a complex number, a tensor or a stream, else a LuaObject.
+ * Every conversion is exact or an error. Invariant: a result is a new reference; on an error nothing stays. */
+#include <string.h>
+
+#include "convert.h"
+
+/* Payloads are read through memcpy: Lua aligns FFI values, but says nothing of their type to C. */
+
+static PyObject *from_tensor(lua_State *L, int index, const void *payload) {
+  mf_tensor *tensor;
+  memcpy(&tensor, payload, sizeof tensor);
+  return mf__tensor_to_python(L, index, tensor);
+}
+
+static PyObject *from_payload(int kind, const void *payload) {
+  long long integer;
+  double parts[2];
+  switch (kind) {
+    case MF__IS_COMPLEX:
+      memcpy(parts, payload, sizeof parts);
+      return PyComplex_FromDoubles(parts[0], parts[1]);
+    default:
+      memcpy(&integer, payload, sizeof integer);
+      return kind == MF__IS_INT64 ? PyLong_FromLongLong(integer)
+                                  : PyLong_FromUnsignedLongLong((unsigned long long)integer);
+  }
+}
+
+/* A value whose nature only Lua can tell: FFI values and tables with a metatable. */
+PyObject *mf__described_to_python(lua_State *L, int index) {
+  lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_DESCRIBE);
+  lua_pushvalue(L, index);
+  lua_call(L, 1, 2);
+  int kind = (int)lua_tointeger(L, -2);
+  PyObject *object = NULL;
+  if (kind == MF__IS_NUMBER) {
+    object = mf__number_to_python(mf__top->kit, lua_tonumber(L, -1));
+  } else if (kind == MF__IS_OBJECT) {
+    object = mf__ref_check(L, -1)->object;
+    Py_IncRef(object);
+  } else if (kind == MF__IS_TENSOR) {
+    object = from_tensor(L, index, lua_topointer(L, -1));
+  } else if (kind != MF__IS_UNKNOWN) {
+    object = from_payload(kind, lua_topointer(L, -1));
+  } else {
+    object = mf__lua_object(L, index);
+  }
+  lua_pop(L, 2);
+  if (object == NULL) mf__raise(L);
+  return object;
+}
+
+PyObject *mf__to_python(lua_State *L, int index) {
+  PyObject *object;
+  const mf__kit *kit = mf__top->kit;
+  if (!mf__plain_take(L, kit, index, &object)) return kit->policy->take(L, index);
+  if (object == NULL) mf__raise(L);
+  return object;
+}
+
+PyObject *mf__to_tuple(lua_State *L, int first, int last) {
+  int count = last < first ? 0 : last - first + 1;
+  PyObject *tuple = mf__hold(L, PyTuple_New(count));
+  for (int i = 0; i < count; i++) {
+    if (PyTuple_SetItem(tuple, i, mf__to_python(L, first + i)) != 0) mf__raise(L);
+  }
+  return mf__take();
+}
+
+PyObject *mf__argument(lua_State *L, int index) {
+  mf__check_interrupt(L);
+  mf__ref *ref = lua_type(L, index) == LUA_TUSERDATA ? mf__ref_at(L, index) : NULL;
+  if (ref == NULL) return mf__hold(L, mf__to_python(L, index));
+  Py_IncRef(ref->object);
+  return mf__hold(L, ref->object);
+}
+
+/* What Lua holds without allocating, so that nothing can raise. */
+static int push_plain(lua_State *L, PyObject *object) {
+  const mf__kit *kit = mf__top->kit;
+  if (object != Py_None || kit->policy->none_is_nil) return mf__plain_push(L, kit, object);
+  lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_NONE);
+  return 1;
+}
+
+void mf__to_lua(lua_State *L, PyObject *object) {
+  if (object == NULL) mf__raise(L);
+  if (push_plain(L, object)) {
+    Py_DecRef(object);
+    return;
+  }
+  mf__hold(L, object);
+  mf__top->kit->policy->push(L, object);
+  mf__drop();
+}
+
+void mf__key_to_lua(lua_State *L, PyObject *object) {
+  if (object == Py_None) {
+    lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_NONE);
+    return;
+  }
+  Py_IncRef(object);
+  mf__to_lua(L, object);
+}
+
+/* LuaJIT's limit for the values of one function lies a little above. */
+enum { VALUES_MAX = 7000 };
+
+void mf__room_for(lua_State *L, Py_ssize_t count, const char *too_many) {
+  if (count > VALUES_MAX) mf__fail(L, "%s: %d", too_many, (int)count);
+  luaL_checkstack(L, (int)count + LUA_MINSTACK, too_many);
+}
+
+void mf__push_items(lua_State *L, PyObject *const *items, Py_ssize_t count) {
+  for (Py_ssize_t i = 0; i < count; i++) {
+    Py_IncRef(items[i]);
+    mf__to_lua(L, items[i]);
+  }
+}
+
+int mf__push_tuple(lua_State *L, PyObject *tuple, const char *too_many) {
+  Py_ssize_t count = PyTuple_Size(tuple);
+  mf__room_for(L, count, too_many);
+  for (Py_ssize_t i = 0; i < count; i++) {
+    PyObject *item = PyTuple_GetItem(tuple, i);
+    mf__push_items(L, &item, 1);
+  }
+  return (int)count;
+}
+
+/* What a quick way got of Python but could not push, or the exception that it got instead. */
+static int push_rest(lua_State *L, void *data) {
+  if (data == NULL) return mf__raise(L);
+  mf__key_to_lua(L, mf__hold(L, data));
+  mf__drop();
+  return 1;
+}
+
+int mf__quick_rest(mf__frame *frame, PyObject *got) {
+  frame->body = push_rest;
+  frame->data = got;
+  return MF__QUICK_REST;
+}
+
+int mf__quick_result(lua_State *L, mf__frame *frame, PyObject *got) {
+  if (got != NULL && mf__plain_push(L, frame->kit, got)) {
+    Py_DecRef(got);
+    return 1;
+  }
+  return mf__quick_rest(frame, got);
+}

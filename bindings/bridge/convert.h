@@ -1,0 +1,87 @@
+/* convert.h: the layer of conversion: any value as it is on the other side, by the kit's policy; and errors. */
+#ifndef MF__CONVERT_H
+#define MF__CONVERT_H
+
+#include "value.h"
+
+/* What the describing Lua function answers. */
+enum {
+  MF__IS_UNKNOWN = 0,
+  MF__IS_TENSOR,  /* payload: an FFI value that holds a mf_tensor * */
+  MF__IS_INT64,   /* payload: the FFI integer */
+  MF__IS_UINT64,  /* likewise */
+  MF__IS_COMPLEX, /* payload: two doubles */
+  MF__IS_NUMBER,  /* payload: a Lua number */
+  MF__IS_OBJECT   /* payload: the Python object that was made of it */
+};
+
+/* convert.c */
+
+/* A new reference to what ${index} (absolute) is in Python. */
+PyObject *mf__to_python(lua_State *L, int index);
+
+/* The same of a value whose nature only Lua can tell: FFI values and tables with a metatable. */
+PyObject *mf__described_to_python(lua_State *L, int index);
+
+/* A tuple of the values from ${first} to ${last}. */
+PyObject *mf__to_tuple(lua_State *L, int first, int last);
+
+/* What a verb's argument is in Python, held; of a Python object itself. Raises KeyboardInterrupt if one is due. */
+PyObject *mf__argument(lua_State *L, int index);
+
+/* Pushes what ${object} is in Lua and takes the reference over. NULL raises the pending exception. */
+void mf__to_lua(lua_State *L, PyObject *object);
+
+/* Pushes what the borrowed ${object} is as a key: None is never nil. */
+void mf__key_to_lua(lua_State *L, PyObject *object);
+
+/* Makes room for ${count} values; raises if those are more than a function of Lua's can take or give. */
+void mf__room_for(lua_State *L, Py_ssize_t count, const char *too_many);
+
+/* Pushes borrowed objects that something holds; there must be room. */
+void mf__push_items(lua_State *L, PyObject *const *items, Py_ssize_t count);
+
+/* Both, for the elements of a ${tuple} that something holds. Returns how many there are. */
+int mf__push_tuple(lua_State *L, PyObject *tuple, const char *too_many);
+
+/* For a mf__quick_body: takes the new reference ${got}, or the pending exception for NULL, and returns what it has to
+ * return; the second where it is known that only a body can push it. */
+int mf__quick_result(lua_State *L, mf__frame *frame, PyObject *got);
+int mf__quick_rest(mf__frame *frame, PyObject *got);
+
+/* lua_error.c */
+
+/* A body: makes the error value at 1 the pending exception. ${status}: an int, what lua_pcall returned. */
+int mf__error_to_python(lua_State *L, void *status);
+
+/* The same for when that fails. */
+void mf__error_fallback(void);
+
+/* The message handler of mf__visit. */
+int mf__error_handler(lua_State *L);
+
+/* A new exception of ${type} (LuaError or below), with message, value and traceback; NULL with an exception. */
+PyObject *mf__error_new(PyObject *type, PyObject *message, PyObject *value, PyObject *trace);
+
+/* Text that may be no text, for people: as the state's encoding has it, or UTF-8, or Latin-1. */
+PyObject *mf__text_of_error(const char *text, size_t size);
+
+/* The exception that the error at ${index} is (mf__fault_exception); one that is none becomes one, which is held. */
+PyObject *mf__exception_of(lua_State *L, int index);
+
+/* What a LuaError that comes back into its own state carries, new; NULL without an exception for any other. */
+PyObject *mf__thrown_value(PyObject *exception);
+
+/* Pushes that; takes the reference over. */
+void mf__push_thrown(lua_State *L, PyObject *value);
+
+/* visit.c */
+
+/* Runs ${body} in Lua on behalf of Python code: protected, with the lock and the GIL, and with the kit as its first
+ * upvalue, so that it may do all that bodies may. Returns 0, or -1 with the Lua error as the pending exception. */
+int mf__visit(mf__kit *kit, int (*body)(lua_State *L, void *data), void *data);
+
+/* Makes the error at the top of the stack the pending exception. */
+void mf__visit_fail(mf__frame *frame, int status);
+
+#endif

@@ -1,0 +1,33 @@
+/* error_types.c: the exceptions that errors in Lua are in Python: LuaError and its kinds.
+ *
+ * They stand below everything else, so that any layer can raise them. Must not know: how an error becomes one. */
+#include "lifetime.h"
+
+PyObject *mf__lua_error_type, *mf__lua_syntax_error_type, *mf__lua_memory_error_type;
+
+static PyObject *new_type(const char *name, const char *doc, PyObject *bases, PyObject *fields) {
+  PyObject *type = bases != NULL ? PyErr_NewExceptionWithDoc(name, doc, bases, fields) : NULL;
+  Py_DecRef(bases);
+  Py_DecRef(fields);
+  return type;
+}
+
+static PyObject *default_fields(void) {
+  PyObject *fields = PyDict_New();
+  static const char *const names[] = {"value", "traceback", "message", "_state"};
+  for (int i = 0; fields != NULL && i < 4; i++) PyDict_SetItemString(fields, names[i], Py_None);
+  return fields;
+}
+
+int mf__error_types_ready(void) {
+  if (mf__lua_memory_error_type != NULL) return 0;
+  mf__lua_error_type = new_type("moonferry.LuaError",
+                                "An error in Lua. value: what was thrown; message: its text; traceback: Lua's stack.",
+                                PyTuple_Pack(1, PyExc_Exception), default_fields());
+  if (mf__lua_error_type == NULL) return -1;
+  mf__lua_syntax_error_type = new_type("moonferry.LuaSyntaxError", "Lua code that cannot be compiled.",
+                                       PyTuple_Pack(1, mf__lua_error_type), NULL);
+  mf__lua_memory_error_type = new_type("moonferry.LuaMemoryError", "Lua has no memory left, or may not use more.",
+                                       PyTuple_Pack(2, mf__lua_error_type, PyExc_MemoryError), NULL);
+  return mf__lua_syntax_error_type == NULL || mf__lua_memory_error_type == NULL ? -1 : 0;
+}

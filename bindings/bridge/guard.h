@@ -1,0 +1,115 @@
+/* guard.h: the layer of the guard: how Lua code gets into Python and out again, and Python code into Lua.
+ *
+ * Three rules hold everywhere above.
+ *   1. Every function that Lua sees is a body behind mf__enter (or a plain finalizer). mf__enter takes
+ *      the GIL, runs the body protected, gives back what the body holds, and lets the GIL go. A body may
+ *      therefore raise a Lua error at any point, and nothing leaks.
+ *   2. What a body owns while Lua can raise, it holds (mf__hold), because an error jumps over it.
+ *   3. The first upvalue of every body is the kit.
+ * And three for the other way, from Python into Lua.
+ *   1. Lua runs without the GIL (mf__run). Bodies run with the GIL and the lock. Around a Python call that may take
+ *      long or wait for another thread, a body gives up the lock: MF__OUTSIDE.
+ *   2. A call from Python into Lua runs on the lua_State that called out on this thread, else on the main one if nobody
+ *      is inside, else on a coroutine of its own.
+ *   3. What Python drops is queued on the state and given back by whoever owns the lock next. */
+#ifndef MF__GUARD_H
+#define MF__GUARD_H
+
+#include "thread.h"
+
+/* The lua_CFunction in front of every body; its upvalue is the body. */
+int mf__enter(lua_State *L);
+
+/* mf__enter with a quick way to try before the body, which has the lock and the GIL but is not protected: it must not
+ * raise in Lua. It returns how many results it pushed; or, with the stack as it was, MF__QUICK_NOT if the body shall do
+ * all, or MF__QUICK_REST if the frame's own body and data are what is left to do. */
+typedef int (*mf__quick_body)(lua_State *L, mf__frame *frame);
+enum { MF__QUICK_NOT = -1, MF__QUICK_REST = -2 };
+int mf__enter_by(lua_State *L, mf__quick_body quick);
+
+/* Around Python calls in a body: gives up the lock, takes it back. They must come in pairs. */
+void mf__outside_begin(void);
+void mf__outside_end(void);
+
+/* Whether this thread is in a body, and has the lock of its state. */
+int mf__is_inside(void);
+
+/* ${result} = ${call}, a Python call, with Lua's lock given up meanwhile: the door through which bodies leave Lua. All
+ * that may run Python code goes through it, because such code may wait for a thread that wants this Lua state. (Where
+ * an allocation runs Python's collector, mf__collections_watch gives the lock up.) What the call uses must be held: Lua
+ * may close or collect anything before it returns. */
+#define MF__OUTSIDE(result, call) \
+  do {                            \
+    mf__outside_begin();          \
+    (result) = (call);            \
+    mf__outside_end();            \
+  } while (0)
+
+/* From here on what Python's collector runs finds the lock given up. Once; 0, or -1 with an exception. */
+int mf__collections_watch(void);
+
+/* Keeps ${object} until mf__drop or, after an error, until mf__enter gives it back. mf__hold (handle.h) is this for
+ * what may be NULL with an exception. */
+void mf__keep(PyObject *object);
+
+/* Lets go of what was held last: mf__drop gives the reference back, mf__take hands it to the caller. */
+void mf__drop(void);
+PyObject *mf__take(void);
+
+/* In a body: gives a reference back, or nothing for NULL; where it is the last one, that may run any code. */
+void mf__let_go(PyObject *object);
+
+/* Gives back all that a body holds. */
+void mf__let_all_go(mf__frame *frame);
+
+/* In a body: PyErr_Clear. The frames of an exception may have the last reference to anything. */
+void mf__clear_error(void);
+
+/* Takes the pending exception, as an object; NULL if there is none. For bodies. */
+void mf__fetch_error(PyObject **type, PyObject **value, PyObject **trace);
+
+/* Gives back the references that are queued; the GIL must be held. In a body, Lua's lock is given up meanwhile. */
+void mf__refs_drain(void);
+
+/* Whether an object is of a type whose instances run no Python code, whatever is done with them. */
+static inline int mf__is_inert(PyObject *object) {
+  PyTypeObject *type = Py_TYPE(object);
+  return type == &PyUnicode_Type || type == &PyLong_Type || type == &PyFloat_Type || type == &PyBytes_Type ||
+         type == &PyBool_Type || object == Py_None;
+}
+
+/* A visit in pieces (convert.h has the whole): returns the stack, or NULL with an exception; then the visit has not
+ * begun. Whoever begins ends. */
+lua_State *mf__visit_begin(mf__kit *kit, mf__frame *frame);
+
+/* Runs ${body} on the topmost ${arguments} values; returns lua_pcall's status, and leaves the error on the stack. */
+int mf__visit_body(mf__frame *frame, int (*body)(lua_State *, void *), void *data, int arguments);
+
+/* Collects Lua's garbage, if Lua has the memory for that. */
+void mf__visit_collect(mf__frame *frame);
+void mf__visit_end(mf__frame *frame);
+
+/* The lua_CFunction that a visit calls, in whose place its body runs. */
+int mf__visit_runner(lua_State *L);
+
+/* Around whatever runs a script's code on behalf of Python: lets the GIL go, takes it back. The second returns whether
+ * the script is to stop, and then whatever it gave does not count: its last call may have been a pcall that caught the
+ * error which ended it. */
+void mf__run_begin(mf__frame *frame);
+int mf__run_end(mf__frame *frame);
+
+/* In a body of mf__visit: lua_call, without the GIL. Raises if the script is to stop. */
+void mf__run(lua_State *L, int arguments, int results);
+
+/* The same in any body, by lua_pcall without a message handler; returns its status, or LUA_ERRRUN with an error if the
+ * script is to stop. */
+int mf__run_protected(lua_State *L, int arguments, int results);
+
+/* stop_hook.c: the hook of a state that is to stop. */
+void mf__stop_hook(lua_State *L, lua_Debug *activation);
+
+/* If a signal that came meanwhile has become this ${exception}, which gets into Lua, the state is to stop for it: a
+ * script may not catch it. */
+void mf__stop_by(mf__state *state, PyObject *exception);
+
+#endif

@@ -1,0 +1,145 @@
+/* handle.h: the layer of handles: a Python object that Lua holds, a Lua value that Python holds, and errors in Lua. */
+#ifndef MF__HANDLE_H
+#define MF__HANDLE_H
+
+#include <signal.h>
+
+#include "guard.h"
+
+/* How values cross: what differs between moonferry.python (mf__copy_policy, bindings/lua) and moonferry.Lua
+ * (mf__wrap_policy, bindings/python/lua). A kit has one. The functions are called in bodies. */
+typedef struct mf__policy {
+  /* Pushes the held ${object}, which is not plain. Raises. */
+  void (*push)(lua_State *L, PyObject *object);
+  /* A new reference to what ${index} (absolute) is, which is not plain. Raises, or NULL with an exception. */
+  PyObject *(*take)(lua_State *L, int index);
+  /* Pushes what a Lua error threw that comes back as ${exception} and returns 1, or returns 0. */
+  int (*thrown)(lua_State *L, PyObject *exception);
+  double whole_below;             /* whole numbers are ints as long as they are smaller than this */
+  unsigned none_is_nil : 1;       /* else None is a value of its own, and nil is None all the same */
+  unsigned has_encoding : 1;      /* strings are as the state's options have them; else UTF-8 */
+  unsigned binds_functions : 1;   /* a Lua function in a Python class is a method */
+  unsigned starts_coroutines : 1; /* a coroutine that has not begun is a function that makes coroutines */
+} mf__policy;
+
+/* raise.c: errors. Those that return int never return; their type lets callers write `return mf__fail(...)`. */
+
+/* Raises a Lua error with the position of the Lua code that called. */
+int mf__fail(lua_State *L, const char *format, ...);
+
+/* Raises the pending Python exception as a Lua error: a userdata that knows the exception and where it was raised. */
+int mf__raise(lua_State *L);
+
+/* Slots of the environment of such a userdata. */
+enum { MF__FAULT_WHERE = 1, MF__FAULT_STACK };
+
+/* Keeps ${object} until mf__drop or, after an error, until mf__enter gives it back. NULL raises the pending
+ * exception. Returns ${object}. */
+PyObject *mf__hold(lua_State *L, PyObject *object);
+
+/* Set by the handler of SIGINT. Raises KeyboardInterrupt, if one is due, where Python itself would not look for it. */
+extern volatile sig_atomic_t mf__interrupted;
+void mf__check_interrupt(lua_State *L);
+
+/* py_handle.c: the userdata of a Python object. */
+
+/* Whether a metatable is one of Python objects, of this kit or another one of the same state. */
+int mf__kit_knows(const mf__kit *kit, const void *metatable);
+
+/* Whether the value at ${index} is a Python object, closed or not. */
+int mf__is_object(lua_State *L, int index);
+
+/* The reference at ${index}, or NULL if it is something else. Raises for an object that was closed. */
+mf__ref *mf__ref_at(lua_State *L, int index);
+
+/* The same, and raises for something else. */
+mf__ref *mf__ref_check(lua_State *L, int index);
+
+/* The object of the userdata at ${index}, held: while Python runs, Lua may close or collect it. */
+PyObject *mf__held_at(lua_State *L, int index);
+
+/* The reference of the open Python object at ${index}, or NULL. Neither allocates nor raises. */
+mf__ref *mf__quick_ref(lua_State *L, const mf__kit *kit, int index);
+
+/* The exception that the Lua value at ${index} is: that of an error which mf__raise raised, or a Python object that
+ * is an exception; else NULL. Borrowed from the Lua value. */
+PyObject *mf__fault_exception(lua_State *L, int index);
+
+/* Pushes a new userdata of the borrowed ${object}. */
+void mf__push_object(lua_State *L, PyObject *object);
+
+/* The same, and takes the reference over. NULL raises the pending exception. */
+void mf__wrap(lua_State *L, PyObject *object);
+
+/* Adds to the metatable at the top of the stack what every userdata of a Python object needs. */
+void mf__handle_metatable(lua_State *L);
+
+/* Pushes ${body} behind mf__enter; behind ${enter}, which calls mf__enter_by; puts all of ${verbs} into the table at
+ * the top of the stack. */
+void mf__push_verb(lua_State *L, lua_CFunction body, int kit);
+void mf__push_entry(lua_State *L, lua_CFunction enter, lua_CFunction body, int kit);
+void mf__put_verbs(lua_State *L, const luaL_Reg *verbs, int kit);
+
+/* pressure.c */
+
+/* Takes account of what a new ${ref} weighs, and collects if there is reason to; says that it was given back by hand.
+ */
+void mf__weigh(lua_State *L, mf__ref *ref);
+void mf__weigh_closed(const mf__ref *ref);
+
+/* lua_handle.c: a Lua value in Python. */
+
+typedef struct mf__value {
+  PyObject ob_base;
+  PyObject *weakrefs;
+  mf__state *state;     /* strong */
+  mf__kit *kit;         /* lives as long as the Lua state */
+  int ref;              /* in the registry */
+  int kind;             /* LUA_T... */
+  const void *identity; /* lua_topointer */
+  PyObject *(*vectorcall)(PyObject *, PyObject *const *, size_t, PyObject *);
+} mf__value;
+
+/* The layer of objects fills these, once: the types, and what makes an object of a function or a coroutine. */
+extern PyTypeObject *mf__object_type, *mf__table_type, *mf__function_type, *mf__factory_type, *mf__thread_type,
+    *mf__iterator_type;
+typedef struct mf__value_makers {
+  PyObject *(*function)(lua_State *L, int index);
+  PyObject *(*thread)(lua_State *L, int index);
+} mf__value_makers;
+extern mf__value_makers mf__makers;
+
+/* A new Python object (LuaFunction, LuaTable, LuaThread or LuaObject) that stands for the value at ${index}. Raises. */
+PyObject *mf__lua_object(lua_State *L, int index);
+
+/* If ${object} stands for a Lua value, pushes that and returns 1, else 0. Raises for one of another state. */
+int mf__push_lua_object(lua_State *L, PyObject *object);
+
+/* A new value of ${type} for what is at ${index}. Raises. */
+PyObject *mf__value_new(lua_State *L, int index, PyTypeObject *type);
+void mf__value_dealloc(PyObject *self);
+int mf__value_traverse(PyObject *self, visitproc visit, void *arg);
+
+/* Pushes the value; raises if it is lost. */
+void mf__value_push(lua_State *L, mf__value *value);
+
+/* The same of a table, and raises for something else: Python lets a program give any of these objects the class of
+ * another. */
+void mf__table_push(lua_State *L, mf__value *value);
+
+/* What Lua calls the type of the value. */
+const char *mf__kind_name(const mf__value *value);
+
+/* tp_new of types that only C makes objects of. */
+PyObject *mf__no_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords);
+
+/* Whether ${object} is a mf__value. */
+static inline int mf__is_value(PyObject *object) {
+  return mf__object_type != NULL && PyObject_TypeCheck(object, mf__object_type);
+}
+
+/* Of a Lua value in Python: the kit, whose table is at ${table}, stays as long as there is one. The first may raise. */
+void mf__kit_retain(lua_State *L, mf__kit *kit, int table);
+void mf__kit_release(mf__kit *kit, mf__state *state);
+
+#endif

@@ -1,0 +1,67 @@
+/* lifetime.h: the lowest layer of the bridge: references that wait to be given back, the end of the C stack, and the
+ * types of Lua's errors.
+ *
+ * The bridge carries values between one Lua state and the process's Python interpreter. It does not know which of the
+ * two is the host: whoever that is makes sure that Python runs and opens a kit (open.h). Its layers, from here upward,
+ * are lifetime, thread, guard, handle, value, convert, objects and open. Each has a header, which includes the one
+ * below; a file includes the header of its layer, and calls only that layer's and lower ones. The two ways in which
+ * values cross stand above all of them, in bindings/lua and bindings/python/lua. */
+#ifndef MF__LIFETIME_H
+#define MF__LIFETIME_H
+
+/* One binary serves CPython 3.9 and later. */
+#define Py_LIMITED_API 0x03090000
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <lauxlib.h>
+#include <lua.h>
+#include <moonferry.h>
+
+/* Needs Python.h before it. */
+#include "aside.h"
+
+/* LuaJIT's type number of FFI values, which its lua.h keeps to itself. */
+#define MF__LUA_TCDATA 10
+
+/* refs.c: references that Lua values own, and those that wait to be given back. */
+
+typedef struct mf__ref {
+  PyObject *object;
+  PyObject *origin;     /* what a callable was read from, so that o:method(x) can leave o out; or NULL */
+  double nbytes;        /* what it weighs */
+  int flags;            /* what the policy wants to know of it */
+  struct mf__ref *next; /* on the list of those that wait, or are spare */
+  struct mf__ref *newer, *older, **newest; /* in its state, for Python's collector; guarded by the GIL */
+} mf__ref;
+
+/* A new pair that owns ${object}, on the list that begins at ${newest}; NULL without memory, and then nothing is owned.
+ */
+mf__ref *mf__ref_new(mf__ref **newest, PyObject *object);
+
+/* Cuts the references of the list that begins at ${newest} off from it, because it is about to be freed. */
+void mf__refs_forget(mf__ref **newest);
+
+/* Queues ${ref} to be given back. Any thread, no GIL, no lock, no allocation: fit for a finalizer. */
+void mf__ref_retire(mf__ref *ref);
+
+/* Whether any is queued; gives all of them back, with the GIL. That may run any code: see mf__refs_drain (guard.h). */
+int mf__refs_wait(void);
+void mf__refs_give_back(void);
+
+/* Takes account of what ${ref} weighs, until it is given back; what all of them weigh. */
+void mf__ref_weigh(mf__ref *ref, double nbytes);
+double mf__refs_nbytes(void);
+
+/* stack.c: whether what nests further might not find room on this thread's C stack: less than 1/${part} of what is kept
+ * free is left. */
+int mf__stack_is_low(int part);
+
+/* Whether there is room for so many bytes, and some beside it for whatever C code they are for. */
+int mf__stack_has(size_t nbytes);
+
+/* error_types.c: made once; 0, or -1 with an exception. */
+extern PyObject *mf__lua_error_type, *mf__lua_syntax_error_type, *mf__lua_memory_error_type;
+int mf__error_types_ready(void);
+
+#endif

@@ -1,0 +1,41 @@
+/* open.h: the layer of opening: the types, states and kits. The two policies include this. */
+#ifndef MF__OPEN_H
+#define MF__OPEN_H
+
+#include "objects.h"
+
+/* types.c: makes the types of this bridge once. Returns 0, or -1 with an exception. */
+int mf__types_ready(void);
+
+/* kit.c */
+
+/* Makes the kit at ${kit}, a table, one of this Lua state. Whatever is needed of the state is made, too. Raises.
+ * The GIL must be held. */
+mf__kit *mf__kit_open(lua_State *L, int kit, const mf__policy *policy);
+
+/* Puts the table at the top of the stack into the kit as its metatable ${slot}: MF__KIT_OBJECT or MF__KIT_FAULT. */
+void mf__kit_metatable(lua_State *L, int kit, int slot);
+
+/* Makes the second of them; the first is there already. */
+void mf__put_fault(lua_State *L, int kit);
+
+/* Enters a state that Python opens in Lua's registry, where mf__kit_open finds it. Raises. */
+void mf__state_register(lua_State *L, mf__state *state);
+
+/* state.c */
+
+extern PyTypeObject *mf__state_type;
+int mf__state_type_ready(void);
+
+/* A new state for ${L}, which Python closes if it is ${hosted}. */
+mf__state *mf__state_new(PyTypeObject *type, lua_State *L, int hosted);
+
+/* Lua is about to close it: waits for the calls that threads of Python's have there, but for those of daemon threads,
+ * which never come back. Without the GIL, or with it. */
+void mf__state_await(mf__state *state);
+
+/* From here on nobody gets in. Those who wait find out. */
+void mf__state_shut(mf__state *state);
+void mf__options_clear(mf__options *options);
+
+#endif

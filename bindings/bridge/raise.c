@@ -1,0 +1,102 @@
+/* raise.c: raises errors in Lua: our own, and Python's exceptions.
+ *
+ * An exception becomes a userdata that owns it and remembers where in Lua it was raised; its fields are
+ * py_exception.c's. Invariant: no Python exception is pending afterwards. Must not know: how values cross. */
+#include <stdarg.h>
+#include <string.h>
+
+#include "handle.h"
+
+/* The Lua code that called: above the body and mf__enter. */
+#define CALLER_LEVEL 2
+
+/* Pushes "file:line: " of the program's line: py.exec and its like are Lua themselves, and not what one wants to know.
+ */
+static void push_place(lua_State *L) {
+  lua_Debug frame;
+  int level = CALLER_LEVEL;
+  while (lua_getstack(L, level, &frame) && lua_getinfo(L, "S", &frame) &&
+         strstr(frame.source, "moonferry/python.lua") != NULL)
+    level++;
+  luaL_where(L, level);
+}
+
+int mf__fail(lua_State *L, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  push_place(L);
+  lua_pushvfstring(L, format, args);
+  va_end(args);
+  lua_concat(L, 2);
+  return lua_error(L);
+}
+
+volatile sig_atomic_t mf__interrupted;
+
+void mf__check_interrupt(lua_State *L) {
+  if (!mf__interrupted) return;
+  int raised;
+  mf__interrupted = 0;
+  MF__OUTSIDE(raised, PyErr_CheckSignals());
+  if (raised != 0) mf__raise(L);
+}
+
+/* Lua's stack as text. Where it is very deep, only its top: luaL_traceback walks all of it, and where a message handler
+ * that fails is called again and again it would do so at each level. */
+static void push_stack(lua_State *L) {
+  enum { DEEP = 1000, SHOWN = 10 };
+  lua_Debug frame;
+  if (!lua_getstack(L, DEEP, &frame)) {
+    luaL_traceback(L, L, NULL, CALLER_LEVEL);
+    return;
+  }
+  int first = lua_gettop(L) + 1;
+  lua_pushliteral(L, "stack traceback:");
+  for (int level = CALLER_LEVEL; level < CALLER_LEVEL + SHOWN; level++) {
+    lua_getstack(L, level, &frame);
+    lua_getinfo(L, "Sl", &frame);
+    lua_pushfstring(L, "\n\t%s:%d:", frame.short_src, frame.currentline);
+  }
+  lua_pushliteral(L, "\n\t...");
+  lua_concat(L, lua_gettop(L) - first + 1);
+}
+
+/* A userdata of the exception, raised by the Lua code that called. */
+static void push_fault(lua_State *L, PyObject *exception) {
+  mf__ref **box = lua_newuserdata(L, sizeof *box);
+  *box = NULL;
+  lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_FAULT);
+  lua_setmetatable(L, -2);
+  *box = mf__ref_new(&mf__top->state->refs, exception);
+  if (*box == NULL) mf__fail(L, "not enough memory");
+  Py_IncRef(exception);
+  lua_createtable(L, MF__FAULT_STACK, 0);
+  push_place(L);
+  lua_rawseti(L, -2, MF__FAULT_WHERE);
+  push_stack(L);
+  lua_rawseti(L, -2, MF__FAULT_STACK);
+  lua_setfenv(L, -2);
+}
+
+int mf__raise(lua_State *L) {
+  PyObject *type, *value, *trace;
+  mf__fetch_error(&type, &value, &trace);
+  if (type == NULL) return mf__fail(L, "Python reported a failure without an exception");
+  mf__hold(L, type);
+  mf__hold(L, value);
+  if (trace != NULL) {
+    mf__hold(L, trace);
+    PyException_SetTraceback(value, trace);
+  }
+  luaL_checkstack(L, LUA_MINSTACK, "no room for a Python exception");
+  mf__stop_by(mf__top->state, value);
+  if (mf__top->kit->policy->thrown(L, value)) return lua_error(L);
+  push_fault(L, value);
+  return lua_error(L);
+}
+
+PyObject *mf__hold(lua_State *L, PyObject *object) {
+  if (object == NULL) mf__raise(L);
+  mf__keep(object);
+  return object;
+}

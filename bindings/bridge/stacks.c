@@ -1,0 +1,143 @@
+/* stacks.c: which of a state's stacks a thread works on, and what the state gets back from Python when it has the lock.
+ *
+ * Invariant: threads that are inside at the same time never share a stack. Must not know: what is called there. */
+#include <stdlib.h>
+
+#include "thread.h"
+
+void mf__state_adopt(mf__state *state) {
+  state->owner = mf__self();
+  state->depth = 1;
+}
+
+static void drain(mf__state *state, lua_State *L) {
+  state->dropped += state->unwanted_count;
+  while (state->unwanted_count > 0) luaL_unref(L, LUA_REGISTRYINDEX, state->unwanted[--state->unwanted_count]);
+}
+
+void mf__state_arrive(mf__state *state, lua_State *L) {
+  state->owner = mf__self();
+  if (state->depth == 0) state->depth = 1;
+  drain(state, L);
+}
+
+static lua_State *stack_of_thread(const mf__state *state) {
+  for (const mf__frame *frame = mf__top; frame != NULL; frame = frame->below) {
+    if (frame->state == state) return frame->L;
+  }
+  return NULL;
+}
+
+/* Anchored for as long as the state lives: there are never more than threads were inside at once. */
+static int new_stack(lua_State *L) {
+  mf__state *state = lua_touserdata(L, 1);
+  lua_State *stack = lua_newthread(L);
+  mf__anchor(L, state);
+  state->spare[0] = stack;
+  state->spare_count = 1;
+  state->spare_total++;
+  return 0;
+}
+
+/* A stack of its own for a thread that comes while others are inside. */
+static lua_State *spare_stack(mf__state *state) {
+  if (state->spare_count == 0) {
+    size_t size = sizeof *state->spare * (size_t)(state->spare_total + 1);
+    lua_State **room = realloc(state->spare, size);
+    if (room == NULL) return NULL;
+    state->spare = room;
+    if (lua_cpcall(state->service, new_stack, state) != 0) {
+      lua_pop(state->service, 1);
+      return NULL;
+    }
+  }
+  return state->spare[--state->spare_count];
+}
+
+static lua_State *choose_stack(mf__state *state) {
+  lua_State *L = stack_of_thread(state);
+  if (L == NULL && state->busy == 0) L = state->L;
+  if (L == NULL) return spare_stack(state);
+  if (L == state->L) state->busy++;
+  return L;
+}
+
+lua_State *mf__state_enter(mf__state *state) {
+  if (mf__lock(state, 0) != 0) return NULL;
+  state->inside++;
+  if (state->stop_hook != NULL) mf__stop_arm();
+  lua_State *L = state->L != NULL ? choose_stack(state) : NULL;
+  if (L != NULL) {
+    if (mf__room(L, MF__VISIT_ROOM) == 0) {
+      drain(state, L);
+      return L;
+    }
+    lua_pop(L, 1);
+  }
+  if (state->L != NULL) PyErr_SetString(mf__lua_memory_error_type, "not enough memory");
+  mf__state_leave(state, L);
+  return NULL;
+}
+
+void mf__state_leave(mf__state *state, lua_State *L) {
+  PyObject *reason = NULL;
+  state->inside--;
+  if (state->stop_hook != NULL || state->stop != MF__STOP_NOT)
+    reason = mf__stop_disarm(state, stack_of_thread(state) == NULL);
+  if (L != NULL && L == state->L) {
+    state->busy--;
+  } else if (L != NULL && stack_of_thread(state) != L) {
+    state->spare[state->spare_count++] = L;
+  }
+  if (--state->depth == 0) mf__unlock(state);
+  if (reason == NULL) return;
+  /* The visit may have ended with an exception, which whatever the reason runs at its end must not see. */
+  const aside exception = aside_begin();
+  Py_DecRef(reason);
+  aside_end(exception);
+}
+
+lua_State *mf__glance_begin(mf__state *state) {
+  if (state->owner != NULL && state->owner != mf__self()) return NULL;
+  lua_State *L = mf__top != NULL ? stack_of_thread(state) : NULL;
+  if (L == NULL && state->busy == 0) L = state->L;
+  if (L == NULL || !mf__has_room(L, 8)) return NULL;
+  state->owner = mf__self();
+  state->depth++;
+  return L;
+}
+
+void mf__glance_end(mf__state *state, lua_State *L, int top) {
+  lua_settop(L, top);
+  if (--state->depth == 0) mf__unlock(state);
+}
+
+static int is_near_limit(const mf__memory *memory) {
+  return memory != NULL && memory->limit != 0 && memory->used >= memory->limit - memory->limit / 8;
+}
+
+int mf__state_is_short(mf__state *state) {
+  return state->dropped > state->patience && is_near_limit(state->memory);
+}
+
+/* Where most of the memory is in use, a collection after each value that Python drops would be nearly all that the
+ * state does; so one that helped nothing doubles what is dropped before the next. */
+void mf__state_collected(mf__state *state) {
+  enum { PATIENCE_MAX = 64 };
+  state->dropped = 0;
+  state->patience = is_near_limit(state->memory) ? state->patience * 2 + 1 : 0;
+  if (state->patience > PATIENCE_MAX) state->patience = PATIENCE_MAX;
+}
+
+/* Without memory the reference is lost: Lua keeps the value as long as the state lives. */
+void mf__state_unref(mf__state *state, int ref) {
+  if (state->L == NULL) return;
+  if (state->unwanted_count == state->unwanted_room) {
+    int room = state->unwanted_room * 2 + 16;
+    int *grown = realloc(state->unwanted, sizeof *grown * (size_t)room);
+    if (grown == NULL) return;
+    state->unwanted = grown;
+    state->unwanted_room = room;
+  }
+  state->unwanted[state->unwanted_count++] = ref;
+}

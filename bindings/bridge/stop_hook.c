@@ -1,0 +1,76 @@
+/* stop_hook.c: ends a script that runs in a state that is to stop.
+ *
+ * The library's own functions come to their end first: between two of their instructions a new tensor may have two
+ * owners, or none. They have a number of instructions for that (stop.c), because any script can name a chunk as if it
+ * were the library's. Must not know: who wants the script to end. */
+#include <string.h>
+
+#include "guard.h"
+
+/* The state of a thread that Ctrl-C has come for is to end with ${reason}, which is taken over. */
+static void stop_main(mf__state *state, PyObject *reason) {
+  int stop = atomic_load(&state->stop);
+  if (stop != MF__STOP_ASKED) {
+    PyObject *before = state->reason;
+    state->reason = reason;
+    reason = before;
+    atomic_store(&state->stop, MF__STOP_MAIN);
+  }
+  mf__let_go(reason);
+}
+
+/* What Python's handlers of the signal make of it, with the GIL taken for that: their exception is the reason. Another
+ * signal may come meanwhile, and then finds that none is waiting. */
+static void ask_python(mf__state *state) {
+  int waiting = MF__STOP_SIGNAL;
+  PyThreadState *thread = mf__top->thread;
+  mf__top->thread = NULL;
+  if (thread != NULL) PyEval_RestoreThread(thread);
+  atomic_compare_exchange_strong(&state->stop, &waiting, MF__STOP_NOT);
+  PyObject *type, *value, *trace;
+  int raised;
+  MF__OUTSIDE(raised, PyErr_CheckSignals() != 0);
+  mf__fetch_error(&type, &value, &trace);
+  if (raised && value != NULL) {
+    stop_main(state, value);
+    value = NULL;
+  }
+  mf__let_go(type);
+  mf__let_go(value);
+  mf__let_go(trace);
+  mf__top->thread = thread != NULL ? PyEval_SaveThread() : NULL;
+}
+
+/* As a memory error, because that is the one that runs no message handler of xpcall: in a handler, which would run
+ * inside of this hook, there are no hooks. */
+static void throw(lua_State * L, mf__state *state) {
+  if (state->memory != NULL) {
+    state->memory->refuse = 1;
+    lua_newuserdata(L, 64);
+    state->memory->refuse = 0;
+  }
+  luaL_error(L, "interrupted");
+}
+
+static int may_end(lua_State *L, lua_Debug *activation, mf__state *state) {
+  if (state->library == NULL || state->grace == 0 || lua_getinfo(L, "S", activation) == 0) return 0;
+  if (strncmp(activation->source, state->library, strlen(state->library)) != 0) return 0;
+  state->grace--;
+  return 1;
+}
+
+/* Runs on any thread that runs Lua in the state. */
+void mf__stop_hook(lua_State *L, lua_Debug *activation) {
+  mf__state *state = mf__top != NULL ? mf__top->state : NULL;
+  if (state == NULL) return;
+  if (atomic_load(&state->stop) == MF__STOP_SIGNAL && mf__on_main_thread()) ask_python(state);
+  if (atomic_load(&state->stop) == MF__STOP_NOT) mf__stop_take_hook(state);
+  if (mf__stops(state) && !may_end(L, activation, state)) throw(L, state);
+}
+
+void mf__stop_by(mf__state *state, PyObject *exception) {
+  if (atomic_load(&state->stop) != MF__STOP_SIGNAL || !mf__on_main_thread()) return;
+  if (!PyErr_GivenExceptionMatches(exception, PyExc_KeyboardInterrupt)) return;
+  Py_IncRef(exception);
+  stop_main(state, exception);
+}

@@ -1,0 +1,25 @@
+/* thread.c: what a thread is doing on the bridge, and whether it is the main one. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* syscall */
+#endif
+#include <pthread.h>
+#include <unistd.h>
+#ifndef __APPLE__
+#include <sys/syscall.h>
+#endif
+
+#include "thread.h"
+
+_Thread_local mf__frame *mf__top;
+
+int mf__on_main_thread(void) {
+  static _Thread_local int known; /* 1: no, 2: yes */
+  if (known != 0) return known == 2;
+#ifdef __APPLE__
+  int is = pthread_main_np();
+#else
+  int is = syscall(SYS_gettid) == getpid();
+#endif
+  known = 1 + is;
+  return is;
+}

@@ -1,0 +1,262 @@
+/* thread.h: the layer of threads: a Lua state, its lock and its stacks, and what this thread is doing there.
+ *
+ * A state (mf__state, a Python object) is one Lua universe, whoever hosts whom. Only the thread that owns a state's
+ * lock touches its Lua. The lock's fields change only with the GIL held, and nobody waits for the lock with the GIL
+ * held. The thread that runs Lua owns it. */
+#ifndef MF__THREAD_H
+#define MF__THREAD_H
+
+#include <stdatomic.h>
+
+#include "lifetime.h"
+
+/* What moonferry.Lua(...) was given that values are converted by. All but the flags may be NULL. */
+typedef struct mf__options {
+  PyObject *filter, *getter, *setter; /* of attributes */
+  char *encoding, *source_encoding;   /* NULL encoding: strings are bytes */
+  int utf8;                           /* encoding is UTF-8 */
+  int unpack;                         /* tuples that functions return are several values */
+  int sandbox;                        /* exceptions show neither the host's files nor their class */
+} mf__options;
+
+/* The account of a state's allocator (bindings/python/lua/memory.c). */
+typedef struct mf__memory {
+  size_t used, base, limit; /* limit: 0 is none */
+  int counted;              /* max_memory was given */
+  int refuse;               /* the next allocation fails, whatever it is */
+  int exempt;               /* allocations are counted, but not refused: bookkeeping that must not fail halfway */
+} mf__memory;
+
+typedef struct mf__state mf__state;
+
+/* The kit: what one opening of the bridge needs in its Lua state, a table. Its slots: */
+enum {
+  MF__KIT_OBJECT = 1, /* the metatable of Python objects */
+  MF__KIT_KEYWORDS,   /* the metatable that py.kw gives its table */
+  MF__KIT_NONE,       /* the one userdata that stands for None, so that x == py.None is cheap */
+  MF__KIT_NEXT,       /* the step of py.iter */
+  MF__KIT_DESCRIBE,   /* Lua: value -> what it is (MF__IS_...), payload; for FFI values and tensors */
+  MF__KIT_ADOPT,      /* Lua: makes a Lua tensor of the handle in the box */
+  MF__KIT_BOX,        /* an FFI value `mf_tensor *[1]`, through which handles go to Lua */
+  MF__KIT_FAULT,      /* the metatable of Python exceptions that were raised in Lua */
+  MF__KIT_NEXT_EACH,  /* the step of py.each */
+  MF__KIT_STATE,      /* the mf__kit */
+  MF__KIT_TRACE,      /* Lua's stack when the last error was raised in mf__visit */
+  MF__KIT_CACHE,      /* weak: address of a Python object -> its userdata; where userdata must be unique */
+  MF__KIT_OVERFLOW,   /* what is called for an int that no number holds, or nil */
+  MF__KIT_UNWRAP,     /* weak keys: functions of as_function -> their Python objects */
+  MF__KIT_LOAD,       /* fills DESCRIBE, ADOPT and BOX when they are first needed; nil where they are there */
+  MF__KIT_IMPORT,     /* Lua: a Python module of that name; for LOAD */
+  MF__KIT_RUNNER,     /* what mf__visit calls, and its message handler; kit.c */
+  MF__KIT_HANDLER,
+  MF__KIT_RELEASE, /* what runs the deleters that are due, for LOAD */
+  MF__KIT_SLOTS    /* so many places a kit has from the start: a table that has to grow may run out of memory */
+};
+
+/* What C knows of a kit; part of its state. A userdata in its slot MF__KIT_STATE, which is the second upvalue of every
+ * mf__enter, points to it until the Lua state is closed. */
+typedef struct mf__kit {
+  mf__state *_Atomic state; /* borrowed. NULL once the Lua state is being closed */
+  struct mf__kit *next;     /* of the same state */
+  struct mf__kit **box;     /* in the kit's table; NULL once that was collected */
+  const struct mf__policy *policy; /* handle.h */
+  const void *object, *fault; /* lua_topointer of the metatables */
+  int values;                 /* how many Lua values in Python were made by this one; as long as there are any: */
+  int runner;                 /* registry references to what mf__visit calls, */
+  int handler;                /* and its message handler; both have the kit */
+  int tensors;                /* weak: address of an mf_tensor -> the Lua tensor that has it; 0 before the first; */
+  int handle;                 /* the string "handle", so that looking it up does not allocate; likewise */
+  struct mf__keys *keys;      /* names.c; NULL before the first */
+} mf__kit;
+
+struct mf__state {
+  PyObject ob_base;
+  PyObject *weakrefs;
+  lua_State *L; /* the main one; NULL once it is closed */
+  int hosted;   /* by Python, which closes it */
+  mf__kit *kit;  /* of a moonferry.Lua */
+  mf__kit *kits; /* all of them; until the state goes, because Lua values in Python ask theirs even after lua_close */
+  mf__options options;
+
+  const void *owner; /* whose lock it is: the address of that thread's mf__top; NULL: nobody's */
+  int depth;         /* how often the owner has taken it */
+  struct mf__waiter *first, *last;
+  const void *heir;  /* the waiter that was last made the owner, until it has woken up */
+  unsigned forks;    /* of how many forks this knows: those in line stay in the parent */
+  int inside;        /* how many visits there are, */
+  int busy;          /* and how many of them are on the main stack */
+  lua_State *service; /* a stack on which nothing ever runs but what makes other stacks */
+  lua_State **spare;  /* stacks for threads that come while others are inside; anchored for good */
+  int spare_count, spare_total;
+
+  int *unwanted; /* registry references to give back */
+  int unwanted_count, unwanted_room;
+  int dropped;   /* how many were given back since the last collection for them, */
+  int patience;  /* and how many may be before the next */
+  mf__ref *refs; /* newest of what Lua holds of Python */
+  mf__ref *own;  /* what a Lua program holds of this state; leak checkers do not look into the memory of Lua */
+
+  mf__memory *memory; /* or NULL */
+  lua_Hook stop_hook; /* what ends a script (mf__stop_hook), where Lua is never compiled, so that hooks run; or NULL */
+  atomic_int stop;    /* an interrupt was asked for: MF__STOP_... */
+  PyObject *reason;   /* the exception that it ends in, or NULL */
+  char *library;      /* how the names of the library's own Lua chunks begin; or NULL */
+  int grace;          /* instructions that these still have to come to their end */
+};
+
+/* How deeply the tables may be nested that a body copies. */
+#define MF__NESTING_MAX 80
+
+/* What a thread is doing on the bridge; the innermost is mf__top. The guard makes them. */
+typedef struct mf__frame {
+  struct mf__frame *below;
+  lua_State *L;
+  mf__kit *kit;
+  mf__state *state;      /* a visit holds it, because Lua or Python may drop the last reference in its course */
+  PyThreadState *thread; /* of a visit: while Lua runs, what the GIL is taken back with; else NULL */
+  int (*body)(lua_State *L, void *data);
+  void *data;
+  int is_visit;
+  int top;                                  /* of a visit: the stack's, before it */
+  int depth;                                /* of the lock, while it is given up */
+  int nesting;                              /* of tables that are copied */
+  int count;                                /* of what is held */
+  PyObject *held[2 * MF__NESTING_MAX + 16]; /* a body holds few, and of each table that it copies two */
+} mf__frame;
+
+/* thread.c */
+extern _Thread_local mf__frame *mf__top;
+
+/* How this thread is named as the owner of a lock. */
+static inline const void *mf__self(void) {
+  return &mf__top;
+}
+
+int mf__on_main_thread(void);
+
+/* room.c */
+
+/* Makes sure that ${count} values can be pushed, and never raises. Returns 0, or the status of lua_pcall with an error
+ * on the stack. */
+int mf__room(lua_State *L, int count);
+
+/* The same for a stack of which nothing is known. */
+int mf__grow(lua_State *L, int count);
+
+/* Whether there is room already. A C function that Lua has called has LUA_MINSTACK slots above its arguments, and so
+ * has a stack at rest. Where Python was called by another way (a finalizer, a deleter), Lua is at the stack's top. */
+static inline int mf__has_room(lua_State *L, int count) {
+  if (lua_gettop(L) + count > LUA_MINSTACK) return 0;
+  return mf__top == NULL || mf__top->thread == NULL;
+}
+
+/* What a visit may push by itself, outside of its body. */
+enum { MF__VISIT_ROOM = 8 };
+
+/* Pops a value and returns a reference to it in the registry. Raises without memory, but not for max_memory. */
+int mf__anchor(lua_State *L, mf__state *state);
+void mf__anchors_open(lua_State *L);
+
+/* lua_atpanic's function of every state that Moonferry makes for Python. */
+int mf__panic(lua_State *L);
+
+/* stop.c: what says that a script which runs is to end. */
+enum {
+  MF__STOP_NOT,
+  MF__STOP_ASKED,  /* whatever runs there ends */
+  MF__STOP_SIGNAL, /* Ctrl-C came for the main thread, and Python has yet to say what that means */
+  MF__STOP_MAIN    /* whatever the main thread runs there ends */
+};
+
+/* Ends whatever runs in the state with ${reason}, an exception, borrowed. Any thread, with the GIL. */
+void mf__stop(mf__state *state, PyObject *reason);
+
+/* Of each visit of an interruptible state, and the second of any that is to stop; ${thread_left}: it is the last one of
+ * this thread. The second returns a reference to give back without the lock, or NULL. */
+void mf__stop_arm(void);
+PyObject *mf__stop_disarm(mf__state *state, int thread_left);
+
+/* Of a thread that takes the lock of a state that is to stop, or gives it up: only where that thread is meant, there is
+ * a hook. */
+void mf__stop_renew(mf__state *state);
+void mf__stop_pause(mf__state *state);
+
+/* Takes the hook away, unless the state is to stop by now. */
+void mf__stop_take_hook(mf__state *state);
+
+/* Of a handler of SIGINT on the main thread: the interruptible states that this thread is in are to stop, as Python's
+ * handlers will have it. Returns how many there are. */
+int mf__stop_signal(void);
+
+/* Whether the state is to stop; and whether it is, with the reason as the pending exception then. */
+int mf__stops(mf__state *state);
+int mf__stopped(mf__state *state);
+
+/* lock.c */
+
+/* How many forks lie between the first process and this one. */
+extern unsigned mf__forks;
+
+/* What there is to do for a lock that another thread has or had, and for one that others wait for; cold, so that the
+ * usual way has no jumps. */
+__attribute__((cold)) int mf__lock_wait(mf__state *state, int patient);
+__attribute__((cold)) void mf__lock_pass_on(mf__state *state);
+
+/* Takes the lock. Waits in line for it; on the main thread, unless it is ${patient}, it looks for signals meanwhile.
+ * Returns 0, or -1 with an exception. */
+static inline int mf__lock(mf__state *state, int patient) {
+  if (state->owner == mf__self()) {
+    state->depth++;
+    return 0;
+  }
+  if ((state->owner != NULL || state->forks != mf__forks) && mf__lock_wait(state, patient) != 0) return -1;
+  state->owner = mf__self();
+  state->depth = 1;
+  if (state->stop_hook != NULL) mf__stop_renew(state);
+  return 0;
+}
+
+/* Gives the lock up altogether, to the first in line. */
+static inline void mf__unlock(mf__state *state) {
+  if (state->stop_hook != NULL) mf__stop_pause(state);
+  state->depth = 0;
+  state->owner = NULL;
+  if (state->first != NULL) mf__lock_pass_on(state);
+}
+
+/* Of a new state; of one that is closed: its L is NULL from now on, and who waits in line finds out. */
+void mf__lock_create(mf__state *state);
+void mf__lock_close(mf__state *state);
+
+/* From here on a child of this process knows that the other threads are not there. Once; 0, or an error number. */
+int mf__forks_watch(void);
+
+/* stacks.c */
+
+/* What Lua code does first in Python: whoever gets here owns the lock. */
+void mf__state_arrive(mf__state *state, lua_State *L);
+
+/* Makes the lock of a state that a Lua program has, this thread's. */
+void mf__state_adopt(mf__state *state);
+
+/* Takes the lock and returns the stack to work on; NULL with or without an exception if the state is closed or has no
+ * memory. mf__state_leave ends it. */
+lua_State *mf__state_enter(mf__state *state);
+void mf__state_leave(mf__state *state, lua_State *L);
+
+/* A look into Lua that neither allocates there nor raises nor runs code, so that it needs no frame: takes the lock if
+ * that is free, and returns a stack with room for 8 values; NULL where only a visit will do. */
+lua_State *mf__glance_begin(mf__state *state);
+
+/* ${top}: lua_gettop of before. */
+void mf__glance_end(mf__state *state, lua_State *L, int top);
+
+/* Whether memory is near its limit and Python has dropped so much that a collection may help; what says that there was
+ * one. */
+int mf__state_is_short(mf__state *state);
+void mf__state_collected(mf__state *state);
+
+/* Queues a registry reference to be given back. With the GIL. */
+void mf__state_unref(mf__state *state, int ref);
+
+#endif

@@ -1,0 +1,28 @@
+/* copy.h: what the files of moonferry.python share: how values cross there. */
+#ifndef MF__COPY_H
+#define MF__COPY_H
+
+#include "../bridge/open.h"
+
+extern const mf__policy mf__copy_policy;
+
+/* A list of the first ${count} elements of the table at ${index}; and a dict of all its fields. New references. */
+PyObject *mf__to_list(lua_State *L, int index, int count);
+PyObject *mf__to_dict(lua_State *L, int index, int keywords);
+
+/* object.c: the events of Python objects that are this policy's. */
+extern const luaL_Reg mf__copy_events[];
+
+/* verbs.c */
+
+/* Called after each import with the GIL held, if the host wants to know of it; NULL otherwise. */
+extern void (*mf__after_import)(void);
+
+/* Leaves a table of functions on the stack. Arguments on the stack: describe, adopt, box, and the
+ * metatable of keyword tables. The GIL need not be held. */
+int mf__bridge_open(lua_State *L);
+
+/* iterate.c: puts its verbs into the table at the top of the stack, and its steps into the kit. */
+void mf__put_iterators(lua_State *L, int kit);
+
+#endif
