@@ -184,7 +184,7 @@ static void blocks_are_filled(void **state) {
         {.width = 5, .height = 2, .depth = 2, .dst_pitch = 32, .dst_slice = 128},
         {.width = 5, .height = 1, .depth = 4, .dst_pitch = 32, .dst_slice = 64},
     };
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) fill_block(unit, &shapes[i]);
+    for (size_t i = 0; i < COUNT(shapes); i++) fill_block(unit, &shapes[i]);
   }
 }
 
@@ -230,7 +230,7 @@ static void what_is_no_stream_is_refused(void **state) {
   static const mf_stream none[] = {-7, -8, 3, 8, 4095, 4097};
   int32_t ordinal;
   (void)state;
-  for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+  for (size_t i = 0; i < COUNT(none); i++) {
     sim_ask_reset();
     FAILS(gpu->stream_device(none[i], &ordinal, &err), MF_EINVAL);
     SAYS("1, 2 or a stream's handle expected");

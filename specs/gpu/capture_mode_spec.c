@@ -154,7 +154,7 @@ static void forgetting_a_device_breaks_no_capture(void **state) {
   make_what_is_forgotten();
   void *const here = driver_current();
   capture_start(s, CAPTURE_GLOBAL);
-  for (size_t i = 0; i < sizeof rules / sizeof *rules && simulated(); i++) {
+  for (size_t i = 0; i < COUNT(rules) && simulated(); i++) {
     sim_ask_reset();
     sim_ask_fail(rules[i]);
     gpu->device_forget(0);

@@ -79,7 +79,7 @@ static void a_failure_does_not_move_the_caller(void **state) {
   needs_devices(2);
   needs_simulator();
   void *const elsewhere = go_elsewhere();
-  for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+  for (size_t i = 0; i < COUNT(rules); i++) {
     sim_ask_reset();
     sim_ask_fail(rules[i]);
     if (gpu->enter(0, &before, &err) == MF_OK) gpu->leave(&before);
@@ -170,7 +170,7 @@ static void the_current_device_is_the_callers(void **state) {
     assert_int_equal(create(&context, 0, i), 0);
     OK(gpu->device_current(&ordinal, &err));
     assert_int_equal(ordinal, i);
-    for (size_t k = 0; k < sizeof rules / sizeof *rules && simulated(); k++) {
+    for (size_t k = 0; k < COUNT(rules) && simulated(); k++) {
       sim_ask_reset();
       sim_ask_fail(rules[k]);
       FAILS(gpu->device_current(&ordinal, &err), MF_EDRIVER);

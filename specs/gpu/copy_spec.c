@@ -4,7 +4,7 @@
 #include "places.h"
 
 static void one_copy(place from, place to, uint64_t seed) {
-  const char *dtype = dtypes[draw() % (sizeof dtypes / sizeof *dtypes)];
+  const char *dtype = dtypes[draw() % (COUNT(dtypes))];
   int64_t shape[5];
   int32_t ndim;
   side src, dst;
@@ -119,7 +119,7 @@ static void one_repeated(place at, const int64_t *strides, bool fill) {
 static void where_places_repeat_the_last_stays(void **state) {
   static const int64_t strides[][2] = {{0, 1}, {3, 0}, {0, 0}, {1, 1}, {1, 2}, {2, 1}};
   (void)state;
-  for (size_t i = 0; i < sizeof strides / sizeof *strides; i++)
+  for (size_t i = 0; i < COUNT(strides); i++)
     for (place at = GPU0; at < NPLACES; at++)
       for (int fill = 0; fill < 2 && have(at); fill++) one_repeated(at, strides[i], fill);
 }
@@ -227,7 +227,7 @@ static void one_large(place at, const char *dtype, const int64_t *shape, bool tu
 static void large_copies_of_pageable_memory(void **state) {
   static const int64_t shapes[][2] = {{1, 65536}, {1, 65537}, {300, 401}, {1024, 1025}, {2049, 1023}, {5000, 1111}};
   (void)state;
-  for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+  for (size_t i = 0; i < COUNT(shapes); i++) {
     sim_ask_seed(i);
     random_state = seed_of(i);
     for (place at = GPU0; at < NPLACES && have(at); at++) {
@@ -286,7 +286,7 @@ static void large_copies_of_strided_memory(void **state) {
 static void one_fill(place at, uint64_t seed) {
   static const char *const fillable[] = {"uint8",      "bool", "int16", "float32", "float64",
                                          "complex128", "int4", "int1",  "int3"};
-  const char *dtype = fillable[draw() % (sizeof fillable / sizeof *fillable)];
+  const char *dtype = fillable[draw() % (COUNT(fillable))];
   const mf_scalar value = {.kind = strcmp(dtype, "bool") == 0 ? MF_KIND_BOOL : MF_KIND_INT,
                            .i = draw() % 3 == 0              ? 0
                                 : strcmp(dtype, "bool") == 0 ? 1

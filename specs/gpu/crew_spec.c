@@ -32,8 +32,8 @@ __attribute__((no_sanitize("thread"))) static void look_at_mask(void) {
   static const int faults[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS};
   sigset_t now;
   if (pthread_sigmask(SIG_BLOCK, NULL, &now) != 0) abort();
-  for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) open_signals += !sigismember(&now, signals[i]);
-  for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) closed_faults += sigismember(&now, faults[i]);
+  for (size_t i = 0; i < COUNT(signals); i++) open_signals += !sigismember(&now, signals[i]);
+  for (size_t i = 0; i < COUNT(faults); i++) closed_faults += sigismember(&now, faults[i]);
 }
 
 __attribute__((no_sanitize("thread"))) static void *system_function(const char *name) {

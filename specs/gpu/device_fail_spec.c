@@ -230,8 +230,8 @@ static void each_call_fails_in_turn(void **state) {
   int struck = 0;
   (void)state;
   needs_simulator();
-  for (size_t i = 0; i < sizeof operations / sizeof *operations; i++)
-    for (size_t k = 0; k < sizeof names / sizeof *names; k++)
+  for (size_t i = 0; i < COUNT(operations); i++)
+    for (size_t k = 0; k < COUNT(names); k++)
       for (int nth = 1; strike(&operations[i], names[k], nth); nth++) struck++;
   print_message("%d failures\n", struck);
   assert_true(struck > 100);
@@ -247,7 +247,7 @@ static void a_surplus_event_leaves_nobody_inside(void **state) {
   needs_simulator();
   mf__event_trim(gpu, 0);
   const int64_t others = sim_ask_left("events");
-  for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+  for (size_t i = 0; i < COUNT(rules); i++) {
     void *const before = driver_current();
     for (int k = 0; k <= KEPT; k++) OK(mf__event_take(gpu, 0, &events[k], &err));
     for (int k = 0; k < KEPT; k++) mf__event_give(gpu, 0, events[k]);
@@ -274,7 +274,7 @@ static void a_lost_device_does_not_make_its_streams_gone(void **state) {
   };
   (void)state;
   needs_simulator();
-  for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+  for (size_t i = 0; i < COUNT(rules); i++) {
     sim_ask_reset();
     sim_ask_fail(rules[i]);
     assert_false(mf__queue_is_destroyed(&a));

@@ -128,7 +128,7 @@ static int expected_status(int code) {
 static bool may_be_silent(const char *name, int code) {
   static const char *const names[] = {"cuCtxPopCurrent", "cuCtxSetCurrent", "cuGetErrorString", "hipSetDevice",
                                       "hipGetLastError", "hipPeekAtLastError", "hipGetErrorString"};
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+  for (size_t i = 0; i < COUNT(names); i++)
     if (strcmp(names[i], name) == 0) return true;
   return code == 801 && strcmp(name, "hipMemPoolCreate") == 0;
 }
@@ -215,8 +215,8 @@ static void every_call_fails_in_turn(void **state) {
   (void)state;
   needs_simulator();
   OK(gpu->device_count(&n, &err));
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-    for (size_t k = 0; k < sizeof codes / sizeof *codes; k++)
+  for (size_t i = 0; i < COUNT(names); i++)
+    for (size_t k = 0; k < COUNT(codes); k++)
       for (int nth = 0; nth < 3 && strike(names[i], nth, codes[k]); nth++) struck++;
   print_message("%d failures\n", struck);
   assert_true(struck > 300);

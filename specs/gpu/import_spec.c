@@ -8,7 +8,6 @@ static const DLDevice cpu = {kDLCPU, 0};
 static void pinned_memory_with_another_gpus_label(void **state) {
   const DLDevice next = gpu(1);
   (void)state;
-  if (other_devices() < 2) print_message("skip %s: there is one GPU\n", __func__);
   needs_devices(2);
   for (uint64_t seed = 0; seed < seeds(10); seed++) {
     sim_ask_seed(seed);

@@ -86,7 +86,7 @@ static mf__entered before;
 
 static void hip_has_no_kernels(void **state) {
   (void)state;
-  for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {
+  for (size_t i = 0; i < COUNT(jobs); i++) {
     assert_int_equal(run_kernel(&jobs[i], 4, 0), MF_EDEVICE);
     SAYS("no kernels for the HIP runtime");
   }
@@ -179,21 +179,21 @@ static void each_size(int64_t numel, const job *some, size_t n) {
 
 static void kernels_copy_what_no_call_can(void **state) {
   (void)state;
-  each_size(0, jobs, sizeof jobs / sizeof *jobs);
+  each_size(0, jobs, COUNT(jobs));
   assert_int_equal(ntexts, MF__KERNEL_SIZES);
 }
 
 static void indices_of_64_bits_copy_the_same(void **state) {
   (void)state;
   first = "         0";
-  each_size(0, jobs, sizeof jobs / sizeof *jobs);
+  each_size(0, jobs, COUNT(jobs));
 }
 
 /* 40 elements are few, 48 and 60 many. */
 static void the_number_of_elements_decides(void **state) {
   (void)state;
   first = "        41";
-  each_size(0, jobs, sizeof jobs / sizeof *jobs);
+  each_size(0, jobs, COUNT(jobs));
 }
 
 /* The first elements of more than 2^32 along an axis, which an index of 32 bits cannot count through. */
@@ -205,7 +205,7 @@ static void extents_of_64_bits_are_read_whole(void **state) {
   };
   (void)state;
   first = "         0";
-  each_size(40, long_axes, sizeof long_axes / sizeof *long_axes);
+  each_size(40, long_axes, COUNT(long_axes));
 }
 
 static mf__entered before;
@@ -224,7 +224,7 @@ static void who_cannot_compile_is_asked_once(void **state) {
   static const CUresult final[] = {200, 209, 218, 221, 222, 223, 801};
   static const char *const logs[] = {"", "line 3 is wrong"};
   (void)state;
-  for (size_t i = 0; i < 2 * sizeof final / sizeof *final; i++) {
+  for (size_t i = 0; i < 2 * COUNT(final); i++) {
     char said[96];
     refusal = final[i / 2];
     words = logs[i % 2];
@@ -265,7 +265,7 @@ static void what_fails_once_is_tried_again(void **state) {
   static const char *const calls[] = {"cuModuleGetFunction", "cuModuleLoadDataEx",
                                       "cuThreadExchangeStreamCaptureMode", "cuLaunchKernel"};
   (void)state;
-  for (size_t i = 0; i < sizeof passing / sizeof *passing; i++) {
+  for (size_t i = 0; i < COUNT(passing); i++) {
     refusal = passing[i];
     words = "";
     assert_int_equal(run_kernel(&jobs[0], 4, 0), mf__driver_status(refusal));
@@ -274,7 +274,7 @@ static void what_fails_once_is_tried_again(void **state) {
     OK(run_kernel(&jobs[0], 4, 0));
     forget_kernels();
   }
-  for (size_t i = 0; i < sizeof calls / sizeof *calls && simulated(); i++) {
+  for (size_t i = 0; i < COUNT(calls) && simulated(); i++) {
     fail_to_run(calls[i]);
     forget_kernels();
   }

@@ -113,11 +113,9 @@ static int find_code(struct dl_phdr_info *info, size_t size, void *ctx) {
   return 0;
 }
 
-#define ONLY_WITHOUT_SANITIZER                                        \
-  if (!CAN_STAND_BEFORE) {                                            \
-    print_message("skipped: somebody else stands before malloc\n"); \
-    skip();                                                           \
-  }
+static void needs_malloc(void) {
+  skip_unless(CAN_STAND_BEFORE, "somebody else stands before malloc");
+}
 
 /* The first who asks for a pool makes it, if only to find nothing in it; of two at once one does, and the other's is
  * given back. This comes first, while nobody has asked. */
@@ -140,7 +138,7 @@ static void let_another_be_first(void) {
 
 static void two_who_make_a_pool_have_one(void **state) {
   (void)state;
-  ONLY_WITHOUT_SANITIZER
+  needs_malloc();
   const DLDevice device = pinned();
   const int64_t before = living;
   fails_in = 0;
@@ -200,7 +198,7 @@ static int fail_in_turn(int (*operation)(void)) {
 
 static void each_allocation_fails_in_turn(void **state) {
   (void)state;
-  ONLY_WITHOUT_SANITIZER
+  needs_malloc();
   assert_true(fail_in_turn(make_memory) >= 2);
   assert_true(fail_in_turn(make_host_memory) >= 2);
   assert_true(fail_in_turn(make_a_stream) >= 1);
@@ -240,7 +238,7 @@ static void many_blocks_fail_one_by_one(void **state) {
   enum { MANY = 140 }; /* the list doubles from 64 on */
   mf_tensor *all[MANY];
   (void)state;
-  ONLY_WITHOUT_SANITIZER
+  needs_malloc();
   all[0] = create(gpu(0), NBYTES);
   const int64_t before = living;
   all[1] = create(gpu(0), NBYTES);
@@ -261,7 +259,7 @@ static void child(void) {
 
 static void a_forked_child_keeps_no_header(void **state) {
   (void)state;
-  ONLY_WITHOUT_SANITIZER
+  needs_malloc();
   (void)make_memory(); /* what is made once is made */
   synchronize(0);
   trim_all();

@@ -140,7 +140,7 @@ static void each_missing_function_is_named(void **state) {
   char setting[128];
   (void)state;
   needs_simulator_later();
-  for (size_t i = 0; i < sizeof required / sizeof *required; i++) {
+  for (size_t i = 0; i < COUNT(required); i++) {
     missing = required[i];
     snprintf(setting, sizeof setting, "SIM_MISSING=%s", missing);
     in_fork_with(setting, refused_by_name);
@@ -192,7 +192,7 @@ static void without_an_optional_function_the_rest_works(void **state) {
   char setting[128];
   (void)state;
   needs_simulator_later();
-  for (size_t i = 0; i < sizeof optional / sizeof *optional; i++) {
+  for (size_t i = 0; i < COUNT(optional); i++) {
     snprintf(setting, sizeof setting, "SIM_LEDGER=off SIM_MISSING=%s", optional[i]);
     in_fork_with(setting, use_everything);
   }

@@ -88,7 +88,7 @@ static void the_next_use_waits_for_what_it_queued(void **state) {
                            by_another_consumer, by_a_copy,             by_nobody};
   (void)state;
   for (uint64_t seed = 0; seed < 50; seed++) {
-    for (size_t i = 0; i < sizeof uses / sizeof *uses; i++) {
+    for (size_t i = 0; i < COUNT(uses); i++) {
       sim_ask_seed(seed);
       mf_tensor *t = create(gpu(0), NBYTES);
       fill(t, 1);
@@ -318,7 +318,7 @@ static void a_stream_that_is_gone_has_to_be_waited_for(void **state) {
   /* Under odd seeds the handle is the next stream's, which HIP has no way to tell. */
   const uint64_t step = other_device_type() == kDLROCM ? 2 : 1;
   for (uint64_t seed = 0; seed < 20; seed += step) {
-    for (size_t i = 0; i < sizeof uses / sizeof *uses; i++) {
+    for (size_t i = 0; i < COUNT(uses); i++) {
       sim_ask_seed(seed);
       mf_tensor *t = used_on_a_gone_stream(6);
       expect_refused(t);

@@ -244,7 +244,7 @@ static void empty_tensors_are_given_to_any_stream(void **state) {
   const mf_stream all[] = {s, MF_STREAM_CURRENT, MF_STREAM_DEFAULT, MF_STREAM_PER_THREAD, MF_STREAM_NO_ORDER};
   mf_tensor *t;
   OK(mf_tensor_create(&like, 0, &t, &err));
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++) give_to(t, all[i]);
+  for (size_t i = 0; i < COUNT(all); i++) give_to(t, all[i]);
   fill(t, 1);
   mf_tensor_release(t);
   stream_end(0, s);

@@ -251,7 +251,7 @@ static void a_drivers_code_becomes_a_status(void **state) {
   static const int32_t codes[][2] = {{0, MF_OK}, {1, MF_EDRIVER}, {2, MF_ENOMEM}, {3, MF_EDRIVER}, {899, MF_EDRIVER},
                                      {900, MF_ECAPTURE}, {908, MF_ECAPTURE}, {909, MF_EDRIVER}, {999, MF_EDRIVER}};
   (void)state;
-  for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+  for (size_t i = 0; i < COUNT(codes); i++)
     assert_int_equal(mf__driver_status(codes[i][0]), codes[i][1]);
 }
 
@@ -280,7 +280,7 @@ static void open_one(void) {
 }
 
 static void tell_the_file(void) {
-  for (which = 0; which < sizeof no_libraries / sizeof *no_libraries; which++) CHECK(status_in_fork(open_one) == 0);
+  for (which = 0; which < COUNT(no_libraries); which++) CHECK(status_in_fork(open_one) == 0);
 }
 
 static void a_file_that_is_there_is_told_rather_than_one_that_is_not(void **state) {

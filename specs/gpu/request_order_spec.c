@@ -321,7 +321,6 @@ static void used_by_another_gpu(const scene *s) {
 
 static void shared_memory_and_another_gpus_streams(void **state) {
   (void)state;
-  if (other_devices() < 2) print_message("skip %s: there is one GPU\n", __func__);
   needs_devices(2);
   each_seed(used_by_another_gpu);
 }

@@ -41,7 +41,6 @@ static void requests_that_are_refused(void **state) {
 /* A stream of another GPU than the memory's, also one that has read the memory. */
 static void streams_of_another_gpu_are_refused(void **state) {
   (void)state;
-  if (other_devices() < 2) print_message("skip %s: there is one GPU\n", __func__);
   needs_devices(2);
   const int64_t there = other_stream(1, false);
   mf_tensor *t = create(gpu(0), NBYTES);

@@ -152,8 +152,8 @@ static const write_fn writes[] = {copied, copied_from_the_host, filled};
 
 static void only_its_own_bytes_are_written(void **state) {
   (void)state;
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    for (size_t w = 0; w < sizeof writes / sizeof *writes; w++) {
+  for (size_t i = 0; i < COUNT(cases); i++) {
+    for (size_t w = 0; w < COUNT(writes); w++) {
       canvas c = canvas_open(cases[i].dtype, cases[i].ndim, cases[i].shape);
       mf_tensor *host_view = cases[i].view(c.host), *gpu_view = cases[i].view(c.gpu);
       unsigned char *owned = owned_by(c.host, host_view);

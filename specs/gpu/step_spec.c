@@ -221,7 +221,7 @@ static void a_view_is_ready_on_the_stream_that_was_asked_for(void **state) {
 /* A stream of the source's may be named for a copy to the host; one that nobody orders is ordered all the same. */
 static void copied_on_a_stream(scene *s) {
   const mf_stream streams[] = {s->theirs, s->ours, MF_STREAM_CURRENT, MF_STREAM_HOST, MF_STREAM_NO_ORDER};
-  for (size_t i = 0; i < sizeof streams / sizeof *streams; i++) {
+  for (size_t i = 0; i < COUNT(streams); i++) {
     const mf_request on_host = {.device = {kDLCPU, 0}, .stream = streams[i]};
     mf_tensor *host;
     OK(mf_tensor_to(s->t, &on_host, &host, &err));

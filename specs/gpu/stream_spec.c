@@ -157,7 +157,6 @@ static void streams_of_another_gpu(void **state) {
   mf_stream now;
   int32_t done;
   (void)state;
-  if (other_devices() < 2) print_message("skip %s: there is one GPU\n", __func__);
   needs_devices(2);
   const int64_t there = other_stream(1, false);
   REFUSED(mf_stream_swap(&device, there, NULL, &err), MF_EINVAL, "expected");
@@ -243,7 +242,6 @@ static void a_trim_destroys_one_gpus_streams(void **state) {
   const DLDevice next = gpu(1);
   mf_stream there;
   (void)state;
-  if (other_devices() < 2) print_message("skip %s: there is one GPU\n", __func__);
   needs_devices(2);
   needs_simulator();
   const mf_stream here = stream_new(0), used = stream_new(0);

@@ -239,7 +239,7 @@ static void each_failure_of(const work *w) {
 static void each_copy_fails_in_turn(void **state) {
   (void)state;
   needs_simulator();
-  for (size_t i = 0; i < sizeof copies / sizeof *copies; i++) {
+  for (size_t i = 0; i < COUNT(copies); i++) {
     const copy_case *c = &copies[i];
     if (!have(c->from) || !have(c->to)) continue;
     random_state = seed_of(i);
@@ -255,7 +255,7 @@ static void each_copy_fails_in_turn(void **state) {
 static void each_fill_fails_in_turn(void **state) {
   (void)state;
   needs_simulator();
-  for (size_t i = 0; i < sizeof fills / sizeof *fills; i++) {
+  for (size_t i = 0; i < COUNT(fills); i++) {
     const fill_case *f = &fills[i];
     if (!have(f->at)) continue;
     random_state = seed_of(i);

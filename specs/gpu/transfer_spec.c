@@ -95,10 +95,7 @@ static void a_capture_takes_no_temporary_of_another_device(void **state) {
   const DLDevice first = device_at(GPU0), second = device_at(GPU1);
   mf_tensor *turned;
   (void)state;
-  if (!have(GPU1)) {
-    print_message("skipped: there is one device\n");
-    skip();
-  }
+  needs_devices(2);
   mf_tensor *src = create_shaped(GPU0, "float32", 2, shape), *dst = create_shaped(GPU1, "float32", 2, shape);
   const mf_scalar one = {.kind = MF_KIND_FLOAT, .f = 1};
   OK(mf_tensor_permute(src, NULL, 0, &turned, &err));
@@ -151,7 +148,7 @@ static uint64_t asks(void) {
                                       "hipSetDevice",    "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2",
                                       "cuStreamGetCaptureInfo", "hipStreamGetCaptureInfo"};
   uint64_t n = 0;
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++) n += sim_ask_calls(names[i]);
+  for (size_t i = 0; i < COUNT(names); i++) n += sim_ask_calls(names[i]);
   return n;
 }
 
@@ -219,7 +216,7 @@ static uint64_t moves(void) {
                                          {"cuMemcpy3DAsync", "hipMemcpy3DAsync"},
                                          {"cuLaunchKernel", "hipLaunchKernel"}};
   uint64_t n = 0;
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++) n += sim_ask_calls(named(names[i][0], names[i][1]));
+  for (size_t i = 0; i < COUNT(names); i++) n += sim_ask_calls(named(names[i][0], names[i][1]));
   return n;
 }
 
@@ -249,7 +246,7 @@ static void copies_between_devices_take_no_detour(void **state) {
   expect_moves(2, inner_there, packed);
   expect_moves(3, inner_there, inner);
   mf_tensor *all[] = {here, there, packed, packed_there, turned, turned_there, inner, inner_there};
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++) mf_tensor_release(all[i]);
+  for (size_t i = 0; i < COUNT(all); i++) mf_tensor_release(all[i]);
 }
 
 /* Too large for one piece of pinned memory: one run on both sides is brought over as it is, and only what has gaps on
@@ -278,7 +275,7 @@ static void large_copies_take_no_detour(void **state) {
   expect_moves(1, inner, packed_there);
   expect_moves(2, packed, inner_there);
   mf_tensor *all[] = {here, there, packed, packed_there, turned, turned_there, inner, inner_there};
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++) mf_tensor_release(all[i]);
+  for (size_t i = 0; i < COUNT(all); i++) mf_tensor_release(all[i]);
 }
 
 /* Several threads through one ring of buffers, up and down at once, each on a stream of its own. */
