@@ -8,7 +8,7 @@
 
 #include "guard.h"
 
-static void push_frame(mf__frame *frame, lua_State *L, mf__kit *kit) {
+static void push_frame(mf__frame *frame, lua_State *L, mf__kit *kit, int is_visit) {
   frame->below = mf__top;
   frame->L = L;
   frame->kit = kit;
@@ -16,7 +16,7 @@ static void push_frame(mf__frame *frame, lua_State *L, mf__kit *kit) {
   frame->thread = NULL;
   frame->nesting = 0;
   frame->count = 0;
-  frame->is_visit = 0;
+  frame->is_visit = is_visit;
   atomic_signal_fence(memory_order_release); /* a handler of a signal reads the frames */
   mf__top = frame;
 }
@@ -84,7 +84,6 @@ void mf__clear_error(void) {
 
 /* Gives back what a body holds that returned or raised. */
 void mf__let_all_go(mf__frame *frame) {
-  frame->nesting = 0;
   while (frame->count > 0) mf__let_go(frame->held[--frame->count]);
 }
 
@@ -123,7 +122,7 @@ __attribute__((noinline)) static int enter(lua_State *L, mf__kit *kit, mf__quick
   int lent = below != NULL && below->thread != NULL;
   PyGILState_STATE gil = take_gil(below);
   mf__frame frame;
-  push_frame(&frame, L, kit);
+  push_frame(&frame, L, kit, 0);
   mf__state_arrive(kit->state, L);
   mf__refs_drain();
   int status = 0;
@@ -211,8 +210,7 @@ lua_State *mf__visit_begin(mf__kit *kit, mf__frame *frame) {
     Py_DECREF((PyObject *)state);
     return NULL;
   }
-  push_frame(frame, L, kit);
-  frame->is_visit = 1;
+  push_frame(frame, L, kit, 1);
   frame->top = lua_gettop(L);
   /* What Python has dropped may be all that stands between the limit and what this visit needs. */
   if (mf__state_is_short(state)) {

@@ -8,11 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
+#include "forked.h"
 #include "moonferry.h"
 #include "other.h"
 #include "seeds.h"
@@ -186,31 +185,14 @@ static inline uint64_t random_of(uint64_t *state) {
   return z ^ (z >> 31);
 }
 
-/* The exit status of a forked child that runs fn, 0 if that returns; -1 if it ends otherwise. */
-static inline int status_in_fork(void (*fn)(void)) {
-  int status;
-  fflush(NULL);
-  const pid_t pid = fork();
-  if (pid == 0) {
-    fn();
-    _exit(0);
-  }
-  return pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
-/* Runs fn in a forked child, which must end well by itself. */
-static inline void in_fork(void (*fn)(void)) {
-  assert_int_equal(status_in_fork(fn), 0);
-}
-
 static void (*run_alone)(void);
 
 static inline void open_and_run(void) {
   if (other_open() && other_is_simulated()) run_alone();
 }
 
-/* The same of a child that opens the simulated driver before it runs fn, which its parent must not have done yet; 0
- * without running fn on a real driver. */
+/* status_in_fork of a child that opens the simulated driver before it runs fn, which its parent must not have done yet;
+ * 0 without running fn on a real driver. */
 static inline int status_alone(void (*fn)(void)) {
   run_alone = fn;
   return status_in_fork(open_and_run);

@@ -355,28 +355,30 @@ static void a_driver_is_opened_once(void **state) {
 }
 
 /* The child makes no call to the driver, not even a harmless one. */
-static void fork_after_use(void) {
-  mf__entered before;
+static mf__entered inherited;
+static int32_t inherited_devices;
+
+static void use_in_child(void) {
+  mf__entered inner;
   int32_t n;
-  CHECK(gpu->device_count(&n, &err) == MF_OK && gpu->enter(n - 1, &before, &err) == MF_OK); /* is not current */
-  const int32_t entered = n;
   const uint64_t calls = sim_calls(NULL);
-  const pid_t pid = fork();
-  if (pid == 0) {
-    mf__entered inner;
-    gpu->leave(&before);
-    CHECK(!gpu->usable());
-    CHECK(gpu->device_count(&n, &err) == MF_EDEVICE && n == 0);
-    CHECK(strstr(err.message, "forked after") != NULL && strstr(err.message, "spawn") != NULL);
-    CHECK(gpu->enter(0, &inner, &err) == MF_EDEVICE && strstr(err.message, "forked after") != NULL);
-    for (int32_t i = 0; i < entered; i++) gpu->device_forget(i);
-    CHECK(sim_calls(NULL) == calls);
-    _exit(0);
-  }
-  int status = 0;
-  CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+  gpu->leave(&inherited);
+  CHECK(!gpu->usable());
+  CHECK(gpu->device_count(&n, &err) == MF_EDEVICE && n == 0);
+  CHECK(strstr(err.message, "forked after") != NULL && strstr(err.message, "spawn") != NULL);
+  CHECK(gpu->enter(0, &inner, &err) == MF_EDEVICE && strstr(err.message, "forked after") != NULL);
+  for (int32_t i = 0; i < inherited_devices; i++) gpu->device_forget(i);
+  CHECK(sim_calls(NULL) == calls);
+}
+
+static void fork_after_use(void) {
+  int32_t n;
+  CHECK(gpu->device_count(&n, &err) == MF_OK);
+  CHECK(gpu->enter(n - 1, &inherited, &err) == MF_OK); /* is not current */
+  inherited_devices = n;
+  CHECK(status_in_fork(use_in_child) == 0);
   CHECK(gpu->usable() && gpu->device_count(&n, &err) == MF_OK);
-  gpu->leave(&before);
+  gpu->leave(&inherited);
 }
 
 static void a_forked_child_is_told_to_start_anew(void **state) {

@@ -2,7 +2,6 @@
  * one wait between two streams, and no more than must be; and which stream is refused, and how it says so. The calls
  * are counted by the simulator; on a real driver those counts are not looked at. */
 #include <pthread.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "use.h"
@@ -399,30 +398,28 @@ static void the_current_device_stays(void **state) {
 }
 
 /* The child makes no driver call, says why it cannot, and can still let go of what it inherited. */
+static mf_tensor *inherited;
+
+static void use_the_inherited(void) {
+  mf_tensor *u;
+  const DLTensor like = {.device = gpu_device(0), .ndim = 0, .dtype = {kDLUInt, 8, 1}};
+  sim_ask_reset();
+  if (mf_tensor_create(&like, 0, &u, &err) != MF_EDEVICE || strstr(err.message, "fork") == NULL) _exit(1);
+  if (use_try_fill(inherited, 2) == MF_OK || strstr(err.message, "fork") == NULL) _exit(2);
+  mf_tensor_release(inherited);
+  const DLTensor host = {.ndim = 0, .dtype = {kDLUInt, 8, 1}};
+  if (mf_tensor_create(&host, 0, &u, &err) != MF_OK) _exit(3);
+  mf_tensor_release(u);
+  if (sim_ask_calls(NULL) != 0) _exit(4);
+}
+
 static void a_forked_child_is_told(void **state) {
-  const DLDevice device = gpu_device(0);
   (void)state;
-  mf_tensor *t = use_create(device);
-  use_fill(t, 1);
-  const pid_t child = fork();
-  if (child == 0) {
-    mf_tensor *u;
-    const DLTensor like = {.device = device, .ndim = 0, .dtype = {kDLUInt, 8, 1}};
-    sim_ask_reset();
-    if (mf_tensor_create(&like, 0, &u, &err) != MF_EDEVICE || strstr(err.message, "fork") == NULL) _exit(1);
-    if (use_try_fill(t, 2) == MF_OK || strstr(err.message, "fork") == NULL) _exit(2);
-    mf_tensor_release(t);
-    const DLTensor host = {.ndim = 0, .dtype = {kDLUInt, 8, 1}};
-    if (mf_tensor_create(&host, 0, &u, &err) != MF_OK) _exit(3);
-    mf_tensor_release(u);
-    _exit(sim_ask_calls(NULL) == 0 ? 0 : 4);
-  }
-  int status;
-  waitpid(child, &status, 0);
-  assert_true(WIFEXITED(status));
-  assert_int_equal(WEXITSTATUS(status), 0);
-  use_expect(t, 1);
-  mf_tensor_release(t);
+  inherited = use_create(gpu_device(0));
+  use_fill(inherited, 1);
+  in_fork(use_the_inherited);
+  use_expect(inherited, 1);
+  mf_tensor_release(inherited);
 }
 
 int main(void) {

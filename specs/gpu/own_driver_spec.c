@@ -51,20 +51,20 @@ static void *open_late(void *unused) {
 }
 
 /* A fork waits for nobody, and in the child no driver is the child's. Nor does one of the child's own wait. */
-static void fork_often(int depth) {
+static void find_no_driver(void) {
   mf_error own;
-  for (int i = 0; i < 2; i++) {
-    const pid_t pid = fork();
-    if (pid == 0) {
-      alarm(HANGS_SECONDS);
-      CHECK(!mf__driver_usable(&late) && !mf__driver_usable(&many));
-      CHECK(mf__driver_open(&late, &own) == MF_EDEVICE && strstr(own.message, "forked after the late") != NULL);
-      if (depth > 0) fork_often(depth - 1);
-      _exit(0);
-    }
-    int status = 0;
-    CHECK(waitpid(pid, &status, 0) == pid && status == 0);
-  }
+  alarm(HANGS_SECONDS);
+  CHECK(!mf__driver_usable(&late) && !mf__driver_usable(&many));
+  CHECK(mf__driver_open(&late, &own) == MF_EDEVICE && strstr(own.message, "forked after the late") != NULL);
+}
+
+static void fork_twice(void) {
+  find_no_driver();
+  for (int i = 0; i < 2; i++) CHECK(status_in_fork(find_no_driver) == 0);
+}
+
+static void fork_often(void) {
+  for (int i = 0; i < 2; i++) CHECK(status_in_fork(fork_twice) == 0);
 }
 
 static void open_at_once(void) {
@@ -75,9 +75,9 @@ static void open_at_once(void) {
   for (int i = 0; i < NTHREADS; i++) CHECK(pthread_join(threads[i], NULL) == 0);
   watched = NULL;
   CHECK(starts == 1);
-  fork_often(1);
+  fork_often();
   CHECK(mf__driver_open(&many, &err) == MF_OK); /* after a fork */
-  fork_often(1);
+  fork_often();
   CHECK(mf__driver_usable(&late) && mf__driver_usable(&many));
 }
 
@@ -87,19 +87,17 @@ static void several_threads_open_one_driver(void **state) {
 }
 
 /* A child may open what its parent did not. */
+static void open_many(void) {
+  alarm(HANGS_SECONDS);
+  CHECK(mf__driver_open(&many, &err) == MF_OK && mf__driver_usable(&many));
+  fork_often();
+}
+
 static void open_in_child(void) {
   alarm(HANGS_SECONDS);
   arrived = NTHREADS;
   CHECK(mf__driver_open(&late, &err) == MF_OK);
-  const pid_t pid = fork();
-  if (pid == 0) {
-    alarm(HANGS_SECONDS);
-    CHECK(mf__driver_open(&many, &err) == MF_OK && mf__driver_usable(&many));
-    fork_often(0);
-    _exit(0);
-  }
-  int status = 0;
-  CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+  CHECK(status_in_fork(open_many) == 0);
   CHECK(!mf__driver_usable(&many));
 }
 
@@ -263,26 +261,26 @@ static int never(mf__driver *driver, mf_error *error) {
   return mf__fail(error, MF_EDEVICE, "no library was opened, and yet this is asked");
 }
 
+static const struct {
+  const char *list[4], *told;
+} no_libraries[] = {
+    {{"/etc/passwd", "/nonexistent/second.so", NULL}, "/etc/passwd"},
+    {{"/nonexistent/first.so", "/etc/passwd", "/nonexistent/third.so", NULL}, "/etc/passwd"},
+    {{"/nonexistent/first.so", "/nonexistent/second.so", NULL}, "/nonexistent/first.so"},
+};
+static size_t which;
+
+static void open_one(void) {
+  mf__driver own = MF__DRIVER("own", "own", "MOONFERRY_NO_SUCH_VARIABLE", no_libraries[which].list, never);
+  char words[96];
+  snprintf(words, sizeof words, "there is no own driver here: %s: ", no_libraries[which].told);
+  CHECK(mf__driver_open(&own, &err) == MF_EDEVICE && strstr(err.message, words) == err.message);
+  CHECK(strstr(err.message, "(MOONFERRY_NO_SUCH_VARIABLE names another file)") != NULL);
+  CHECK(err.call != NULL && mf__driver_open(&own, NULL) == MF_EDEVICE);
+}
+
 static void tell_the_file(void) {
-  static const char *const lists[][4] = {
-      {"/etc/passwd", "/nonexistent/second.so", NULL},
-      {"/nonexistent/first.so", "/etc/passwd", "/nonexistent/third.so", NULL},
-      {"/nonexistent/first.so", "/nonexistent/second.so", NULL},
-  };
-  static const char *const told[] = {"/etc/passwd", "/etc/passwd", "/nonexistent/first.so"};
-  for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
-    if (fork() == 0) {
-      mf__driver own = MF__DRIVER("own", "own", "MOONFERRY_NO_SUCH_VARIABLE", lists[i], never);
-      char words[96];
-      snprintf(words, sizeof words, "there is no own driver here: %s: ", told[i]);
-      CHECK(mf__driver_open(&own, &err) == MF_EDEVICE && strstr(err.message, words) == err.message);
-      CHECK(strstr(err.message, "(MOONFERRY_NO_SUCH_VARIABLE names another file)") != NULL);
-      CHECK(err.call != NULL && mf__driver_open(&own, NULL) == MF_EDEVICE);
-      _exit(0);
-    }
-    int status = 0;
-    CHECK(wait(&status) > 0 && status == 0);
-  }
+  for (which = 0; which < sizeof no_libraries / sizeof *no_libraries; which++) CHECK(status_in_fork(open_one) == 0);
 }
 
 static void a_file_that_is_there_is_told_rather_than_one_that_is_not(void **state) {

@@ -1,6 +1,6 @@
 /* record_fail_spec.c: the record of a memory where something fails: the driver that is asked about the memory, the
- * host's memory for one more stream, a stream that was destroyed and is named again, and a child that was forked while
- * the record was locked. */
+ * host's memory for one more stream or event, a stream that was destroyed and is named again, a child that was forked
+ * while the record was locked, and events that go back to the driver. */
 #include "api.h"
 
 enum { NBYTES = 4096, HANGS_SECONDS = 20 };
@@ -125,19 +125,19 @@ static mf_tensor *filled;
 static DLManagedTensorVersioned *given;
 static int status_of_child;
 
+static void release_both(void) {
+  mf_ledger alive;
+  alarm(HANGS_SECONDS);
+  given->deleter(given);
+  mf_tensor_release(filled);
+  mf_ledger_read(&alive);
+  _exit(alive.tensors != 0 || alive.storages != 0 || alive.blocks != 0);
+}
+
+/* Inside of a driver call, out of which no assertion may jump. */
 static void fork_here(void *ctx) {
   (void)ctx;
-  fflush(NULL);
-  const pid_t pid = fork();
-  if (pid == 0) {
-    mf_ledger alive;
-    alarm(HANGS_SECONDS);
-    given->deleter(given);
-    mf_tensor_release(filled);
-    mf_ledger_read(&alive);
-    _exit(alive.tensors != 0 || alive.storages != 0 || alive.blocks != 0);
-  }
-  assert_int_equal(waitpid(pid, &status_of_child, 0), pid);
+  status_of_child = status_in_fork(release_both);
 }
 
 static void a_child_is_not_kept_by_a_locked_record(void **state) {
@@ -150,11 +150,72 @@ static void a_child_is_not_kept_by_a_locked_record(void **state) {
   status_of_child = -1;
   sim_ask_at("cuMemsetD8Async", "hipMemsetD8Async", 1, fork_here, NULL);
   OK(mf_tensor_fill(filled, &value, &err));
-  assert_true(WIFEXITED(status_of_child));
-  assert_int_equal(WEXITSTATUS(status_of_child), 0);
+  assert_int_equal(status_of_child, 0);
   given->deleter(given);
   expect_filled(filled, 7);
   mf_tensor_release(filled);
+}
+
+/* More memories, each used by somebody's stream and given back, than there are events kept for others. */
+enum { MANY = 70 };
+
+static void lend_many(mf_stream theirs, DLManagedTensorVersioned **out) {
+  const mf_request request = {.stream = theirs};
+  for (int i = 0; i < MANY; i++) {
+    mf_tensor *t = create(gpu(0), NBYTES);
+    OK(mf_tensor_export_to(t, &request, &out[i], &err));
+    mf_tensor_release(t);
+  }
+}
+
+static void give_back_many(DLManagedTensorVersioned **lent) {
+  for (int i = 0; i < MANY; i++) lent[i]->deleter(lent[i]);
+}
+
+/* A call that fails while a trim gives their events back; false where there are fewer calls than that. */
+static bool trim_many(uint64_t number) {
+  char rule[32];
+  snprintf(rule, sizeof rule, "*@%llu:999:once", (unsigned long long)number);
+  sim_ask_reset();
+  sim_ask_fail(rule);
+  (void)mf_pools_trim(0, &err);
+  const bool failed = sim_ask_faults() != 0;
+  sim_ask_reset();
+  return failed;
+}
+
+static void events_that_are_too_many_go_back_though_a_call_fails(void **state) {
+  DLManagedTensorVersioned *lent[MANY];
+  uint64_t number = 0;
+  bool failed;
+  (void)state;
+  ONLY_SIMULATED
+  do {
+    const mf_stream theirs = other_stream(0, false);
+    lend_many(theirs, lent);
+    give_back_many(lent);
+    synchronize();
+    failed = trim_many(++number);
+    other_stream_end(theirs);
+    nothing_left();
+  } while (failed);
+  assert_true(number > MANY);
+}
+
+/* Memory for which there is no event waits for its stream itself. */
+static void no_memory_for_one_more_event(void **state) {
+  DLManagedTensorVersioned *lent[MANY];
+  (void)state;
+  ONLY_SIMULATED
+  const mf_stream theirs = other_stream(0, false);
+  lend_many(theirs, lent);
+  mf_fault_arm(0, 1);
+  give_back_many(lent);
+  mf_fault_arm(-1, 0);
+  assert_in_range(sim_ask_left("events"), 1, MANY - 1);
+  synchronize();
+  other_stream_end(theirs);
+  nothing_left();
 }
 
 int main(void) {
@@ -165,6 +226,8 @@ int main(void) {
       SPEC(a_stream_that_is_gone_is_refused_where_it_was_alone),
       SPEC(a_stream_for_a_copy_of_host_memory_is_checked),
       SPEC(a_child_is_not_kept_by_a_locked_record),
+      SPEC(events_that_are_too_many_go_back_though_a_call_fails),
+      SPEC(no_memory_for_one_more_event),
   };
   return RUN(tests);
 }

@@ -1,6 +1,5 @@
 /* request_spec.c: what may be asked for. Which requests are refused, and what they say; which memory goes under another
  * label and which is copied; which uses are refused. What a request orders is request_order_spec.c's. */
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "api.h"

@@ -15,10 +15,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "device/device.h"
+#include "forked.h"
 
 #ifdef SPEC_HIP
 #define BACKEND mf__backend_hip
@@ -164,18 +164,20 @@ static inline int forget_all(void **state) {
 
 /* Runs a spec in a process of its own, with settings for the simulator that only count at its start. */
 typedef void (*child_fn)(void);
+static const char *child_settings;
+static child_fn child_body;
+
+static inline void set_and_run(void) {
+  char *copy = strdup(child_settings), *save = NULL;
+  for (char *item = strtok_r(copy, " ", &save); item != NULL; item = strtok_r(NULL, " ", &save)) putenv(item);
+  child_body();
+}
+
 static inline void in_child(const char *settings, child_fn fn) {
-  const pid_t pid = fork();
-  assert_true(pid >= 0);
-  if (pid == 0) {
-    char *copy = strdup(settings), *save = NULL;
-    for (char *item = strtok_r(copy, " ", &save); item != NULL; item = strtok_r(NULL, " ", &save)) putenv(item);
-    fn();
-    _exit(0);
-  }
-  int status = 0;
-  assert_int_equal(waitpid(pid, &status, 0), pid);
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) fail_msg("the child of \"%s\" ended with %#x", settings, status);
+  child_settings = settings;
+  child_body = fn;
+  const int status = status_in_fork(set_and_run);
+  if (status != 0) fail_msg("the child of \"%s\" ended with %d", settings, status);
 }
 
 #define CHECK(condition)                                                             \
@@ -205,11 +207,12 @@ static inline void needs_simulator(void) {
 }
 
 /* The same before this process opens the driver: a child finds out, which may open it. */
+static inline void say_whether_simulated(void) {
+  if (!simulated()) _exit(1);
+}
+
 static inline void needs_simulator_later(void) {
-  const pid_t pid = fork();
-  int status = 1;
-  if (pid == 0) _exit(simulated() ? 0 : 1);
-  skip_unless(waitpid(pid, &status, 0) == pid && status == 0);
+  skip_unless(status_in_fork(say_whether_simulated) == 0);
 }
 
 #endif

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "forked.h"
 #include "moonferry.h"
 #include "other.h"
 

@@ -342,6 +342,28 @@ def thing():
       assert.are.equal(0, count())
     end)
 
+    it("gives back what a function was read from, as soon as the function goes", function()
+      py.exec [[
+import weakref
+class Owner:
+    pass
+owners = weakref.WeakSet()
+def owner():
+    o = Owner()
+    o.call = lambda: 5
+    owners.add(o)
+    return o
+]]
+      local function use()
+        local call = py.main.owner().call
+        collect()
+        assert.are.same({ 5, 1 }, { call(), #py.main.owners })
+      end
+      use()
+      collect()
+      assert.are.equal(0, #py.main.owners)
+    end)
+
     it("runs before large objects fill the memory", function()
       py.exec [[
 import weakref

@@ -1,31 +1,179 @@
 """Judges a mutant of the bridge between the languages by the specs of both that cross it.
 
 Both modules that hold the bridge, Lua's and Python's, have the mutants; they are linked by the commands of build/dev
-and lie in a copy of its package. A spec is a file of specs/lua or specs/python.
+and lie in a copy of its package. Python's specs are asked one by one, in children of a process that has imported all
+that they need (forks.py); Lua's are asked by files, each in a process of its own.
 """
 
+import collections
+import hashlib
 import json
+import mmap
+import os
 import shlex
 import shutil
+import sys
+import threading
+from multiprocessing import Pipe
 
 from . import find
-from .judge import ROOT, WORK, Judge, Spec, build
+from .judge import ROOT, WORK, Judge, Spec, build, end_group, start
 from .runtime import DEV
 
 BRIDGE = ROOT / "bindings" / "bridge"
 FILES = "guard.c lock.c refs.c stacks.c state.c visit.c".split()
 TARGETS = {"moonferry_bridge": "moonferry_bridge.so", "_lua": "_lua.abi3.so"}
 PYTHON = str(ROOT / ".venv" / "bin" / "python")
-START = 'require "busted.runner"({ standalone = false })'
+BUSTED = 'require "busted.runner"({ standalone = false })'
+PYTEST = [PYTHON, "-m", "pytest", "-q", "-x", "-p", "no:faulthandler", "-p", "mutation.forks"]
+UNASKED = "python_environment_spec"  # how a hosted Python is set up: long, and no matter of the bridge
+MEMORY = 12 << 30  # coroutines that nest to the end of a large C stack
+START_SECONDS = 120  # of pytest
+# One of Python's specs that runs so many times as long as without the mutation, and so long beyond that, hangs.
+PATIENCE, PATIENCE_SECONDS = 5, 5
+# Of the cases of one spec that take longer than this, so many are asked.
+LONG_SECONDS, LONG_CASES = 0.3, 2
+TOGETHER = "specs/python/test_memory.py::test_a_call_leaves_nothing["  # one process measures all its cases
+
+
+def environment(where):
+    """What makes a process use the package that is there."""
+    lua = f"{ROOT}/lua/?.lua;{ROOT}/lua/?/init.lua;{ROOT}/specs/lua/?.lua;;"
+    return {"LUA_PATH": lua, "MOONFERRY_BUILD": str(DEV), "MOONFERRY_PYTHON": PYTHON, "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONPATH": str(where), "MOONFERRY_LIBRARY": str(where / "moonferry/libmoonferry.so.0")}  # fmt: skip
+
+
+def python_files():
+    folder = ROOT / "specs" / "python"
+    return [*sorted(folder.glob("test_lua_*.py")), folder / "test_memory.py"]
 
 
 class FileSpec(Spec):
-    """A file of specs, in a process of its own, on a package that lies elsewhere."""
+    """A file of Lua's specs, in a process of its own, on a package that lies elsewhere."""
 
-    memory = 12 << 30  # coroutines that nest to the end of a large C stack
+    memory = MEMORY
 
     def environment(self, where):
-        return {**self.env, "PYTHONPATH": str(where), "MOONFERRY_LIBRARY": str(where / "moonferry/libmoonferry.so.0")}
+        return {**self.env, **environment(where)}
+
+
+class Forks:
+    """A process that has collected Python's specs, and forks for each question. ${number}: the mutant that it has."""
+
+    def __init__(self, where, number=0):
+        self.end, there = Pipe()
+        marks = where / f"reached-{threading.get_ident()}"
+        marks.write_bytes(bytes(mmap.PAGESIZE))
+        env = {**environment(where), "MUTANT": str(number), "MUTANT_REACHED": str(marks), "OMP_NUM_THREADS": "1",
+               "OPENBLAS_NUM_THREADS": "1", "MUTANT_JUDGE": str(there.fileno())}  # fmt: skip
+        env["PYTHONPATH"] += f"{os.pathsep}{ROOT / 'specs'}"
+        self.process = start([*PYTEST, *python_files()], env, MEMORY, [there.fileno()])
+        there.close()
+        try:
+            self.names, self.marks = self.end.recv() if self.end.poll(START_SECONDS) else ([], b"")
+        except EOFError:
+            self.names, self.marks = [], b""
+
+    def ask(self, number, names, usual, reached=None):
+        """What notices the mutant; "" if nothing does. ${usual}: how long each spec takes; ${reached}: gets how long it
+        took, and its marks."""
+        self.end.send((number, names))
+        child, at, hangs, patience = None, names[0], "", START_SECONDS
+        while True:
+            if not self.end.poll(patience):
+                hangs, patience = " (it hangs)", None
+                end_group(child)
+            what, *said = self.end.recv()
+            if what == "child":
+                child = said[0]
+            elif what == "begins":
+                at, patience = said[0], PATIENCE_SECONDS + PATIENCE * usual.get(said[0], START_SECONDS)
+            elif what == "reached" and reached is not None:
+                reached[at] = said[1:]
+            elif what == "ended":
+                end_group(child)
+                return at + hangs if hangs or said[0] else ""
+
+    def close(self):
+        self.end.close()
+        end_group(self.process.pid)
+        self.process.wait()
+
+
+class PythonSpecs:
+    """Python's specs on the package with a file's mutants: what each reaches, and how long it takes. That is remembered
+    for as long as neither the bindings nor the spec's own file change."""
+
+    def __init__(self, mutated):
+        self.mutated, self.own = mutated, threading.local()
+        memory = mutated.folder / "python.json"
+        known = json.loads(memory.read_text()) if memory.exists() else {}
+        digests = self.digests()
+        same = [file for file in digests if known.get(file, {}).get("digest") == digests[file]]
+        new = self.look([file for file in digests if file not in same])
+        found = {file: known[file] if file in same else {"digest": digests[file], **new[file]} for file in digests}
+        memory.write_text(json.dumps(found, indent=0))
+        self.at_start = {name for of in found.values() for name in of["at_start"]}
+        self.usual = {name: seconds for of in found.values() for name, (seconds, _) in of["specs"].items()}
+        self.reach = {name: reached for of in found.values() for name, (_, reached) in of["specs"].items()}
+        together = [name for name in self.reach if name.startswith(TOGETHER)]
+        reached = sorted({function for name in together for function in self.reach[name]})
+        self.reach.update(dict.fromkeys(together, reached))
+        self.usual.update(dict.fromkeys(together, sum(self.usual[name] for name in together)))
+
+    def digests(self):
+        """Of each file, all that says what it reaches."""
+        sources = [path for kind in ("c", "h", "py") for path in sorted((ROOT / "bindings").rglob(f"*.{kind}"))]
+        common = b"".join(path.read_bytes() for path in sources)
+        texts = {str(path.relative_to(ROOT)): path.read_bytes() for path in python_files()}
+        return {name: hashlib.sha256(common + text).hexdigest() for name, text in texts.items()}
+
+    def look(self, files):
+        """Runs the specs of the files without a mutation."""
+        if not files:
+            return {}
+        forks, reached = self.forks(), {}
+        names = [name for name in forks.names if name.partition("::")[0] in files]
+        if not names or (why := forks.ask(0, names, {}, reached)):
+            sys.exit(f"{names and why or 'collecting the specs'} fails without any mutation")
+        new = {file: {"at_start": self.functions(forks.marks), "specs": {}} for file in files}
+        for name, (seconds, marks) in reached.items():
+            new[name.partition("::")[0]]["specs"][name] = seconds, self.functions(marks)
+        return new
+
+    def functions(self, marks):
+        return [name for name, mark in zip(self.mutated.names, marks) if mark]
+
+    def forks(self):
+        """Each thread has one."""
+        if not hasattr(self.own, "forks"):
+            self.own.forks = Forks(self.mutated.where)
+        return self.own.forks
+
+    def in_order(self, function, first, seconds):
+        """The names of the specs that reach the function, all if it is called when the module is imported: those that
+        come ${first}, then the quick ones."""
+        cases, chosen = collections.Counter(), []
+        for name in sorted(self.reach, key=self.usual.get):
+            reaches = function in self.reach[name] or function in self.at_start
+            if reaches and (name in first or self.usual[name] <= seconds):
+                spec = name.partition("[")[0]
+                cases[spec] += self.usual[name] > LONG_SECONDS and not name.startswith(TOGETHER)
+                if name in first or cases[spec] <= LONG_CASES:
+                    chosen.append(name)
+        return sorted(chosen, key=lambda name: first.index(name) if name in first else len(first))
+
+    def judge(self, mutant, first, seconds):
+        """What catches the mutant; "" if nothing does. One of a function that is called when the module is imported
+        gets a process of its own, which imports the module with it."""
+        names = self.in_order(mutant.function, first, seconds)
+        if mutant.function not in self.at_start:
+            return self.forks().ask(mutant.index, names, self.usual) if names else ""
+        forks = Forks(self.mutated.where, mutant.index)
+        try:
+            return forks.ask(mutant.index, names, self.usual) if forks.names else "collecting the specs"
+        finally:
+            forks.close()
 
 
 class Bridge(Judge):
@@ -34,6 +182,7 @@ class Bridge(Judge):
     def __init__(self):
         sources = [*BRIDGE.glob("*.h"), *BRIDGE.glob("*.c"), *(ROOT / "runtime/src").rglob("*.h")]
         super().__init__(find.declared([*sources, ROOT / "runtime/include/moonferry.h"]))
+        self.python = {}  # of each file
 
     def paths(self, names):
         return [BRIDGE / name for name in names or FILES]
@@ -42,23 +191,34 @@ class Bridge(Judge):
         WORK.mkdir(parents=True, exist_ok=True)
         self.seconds = seconds or float("inf")
         self.commands = json.loads((DEV / "compile_commands.json").read_text())
-        self.specs = {"dev": [*self.of_lua(), *self.of_python()]}
-
-    def environment(self):
-        lua = f"{ROOT}/lua/?.lua;{ROOT}/lua/?/init.lua;{ROOT}/specs/lua/?.lua;;"
-        return {"LUA_PATH": lua, "MOONFERRY_BUILD": str(DEV), "MOONFERRY_PYTHON": PYTHON,
-                "PYTHONDONTWRITEBYTECODE": "1"}  # fmt: skip
+        self.specs = {"dev": list(self.of_lua())}
 
     def of_lua(self):
         for source in sorted((ROOT / "specs" / "lua").glob("python*_spec.lua")):
-            words = f"arg = {{[0] = 'busted', '--ignore-lua', '-o', 'TAP', 'specs/lua/{source.name}'}} {START}"
-            yield FileSpec(source.stem, ["luajit", "-e", words], self.environment())
+            words = f"arg = {{[0] = 'busted', '--ignore-lua', '-o', 'TAP', 'specs/lua/{source.name}'}} {BUSTED}"
+            if source.stem not in UNASKED:
+                yield FileSpec(source.stem, ["luajit", "-e", words], {})
 
-    def of_python(self):
-        folder = ROOT / "specs" / "python"
-        for source in [*sorted(folder.glob("test_lua_*.py")), folder / "test_memory.py"]:
-            command = [PYTHON, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", source]
-            yield FileSpec(source.stem, command, self.environment())
+    def judge(self, mutant, remembered):
+        """By Lua's specs first where one of them has caught it before."""
+        mutated = self.mutated_of("dev", mutant.path)
+        if mutant.index in mutated.no_code:
+            return None
+        ways = [self.by_python, super().judge]
+        if remembered and remembered.split()[0] in (spec.name for spec in self.specs["dev"]):
+            ways.reverse()
+        return ways[0](mutant, remembered) or ways[1](mutant, remembered)
+
+    def by_python(self, mutant, remembered):
+        name = mutant.path.name
+        with self.preparing:
+            if name not in self.python:
+                self.python[name] = PythonSpecs(self.mutated["dev", name])
+        first = [(remembered or "").removesuffix(" (it hangs)"), *self.killers.get(("python", name), [])]
+        why = self.python[name].judge(mutant, first, self.seconds)
+        if why:
+            self.caught("python", mutant.path, why.removesuffix(" (it hangs)"))
+        return why
 
     def compilers(self, kind, path, source, folder):
         """By the build's own words, without link-time optimization."""

@@ -27,27 +27,37 @@ PATIENCE, PATIENCE_SECONDS = 4, 10
 MEMORY = 6 << 30
 
 
-def run(command, env, seconds, memory=MEMORY):
-    """The exit status; None if it hangs. What the program started is ended with it."""
+def start(command, env, memory=MEMORY, keep=()):
+    """The program in a session of its own, with so much memory at most; ${keep}: file descriptors that it inherits."""
 
     def limit():
         if "TSAN_OPTIONS" not in env:  # whose shadow would count
             resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
-    done = subprocess.Popen(
+    return subprocess.Popen(
         list(map(str, command)), env={**os.environ, **env}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=limit,
+        stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=limit, pass_fds=keep,
     )  # fmt: skip
+
+
+def end_group(leader):
+    """Ends a program and what it has started."""
+    try:
+        os.killpg(leader, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+def run(command, env, seconds, memory=MEMORY):
+    """The exit status; None if it hangs. What the program started is ended with it."""
+    done = start(command, env, memory)
     try:
         return done.wait(seconds)
     except subprocess.TimeoutExpired:
         return None
     finally:
-        try:
-            os.killpg(done.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+        end_group(done.pid)
         done.wait()
 
 

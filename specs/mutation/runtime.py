@@ -28,7 +28,7 @@ THREADED = "storm pairs pool_trim pool_forget order retire return transfer crew"
 LONG = {"scenario": "cuda"}
 # Shapes, not order: asked about these files alone.
 OF_SHAPES = "copy.c image.c transfer.c move.c stage.c cuda_work.c hip_work.c".split()
-SHAPES = {name: OF_SHAPES for name in ("copy", "scatter")}
+SHAPES = dict.fromkeys(("copy", "scatter"), OF_SHAPES)
 UNASKED = ("gpu_types_spec", "gpu_large_spec", "gpu_seams_spec")
 OF_THREADS = re.compile(r"lock|atomic|cond|once|thread|alone|polling")
 

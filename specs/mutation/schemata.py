@@ -1,4 +1,5 @@
-"""One file that holds all of its mutants: which of them a process runs, an environment variable says.
+"""One file that holds all of its mutants: which of them a process runs, the environment variable MUTANT says where the
+file is loaded, and again after each fork.
 
 Responsible for: writing a copy of each function for each of its mutants, and in the function's place one that calls the
 copy that is asked for and notes that it was called. So a file is compiled and linked once, not once for each mutant.
@@ -9,14 +10,20 @@ from . import find
 
 BEGIN = """
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 static int mutant__number;
 static unsigned char *mutant__reached;
-__attribute__((constructor)) static void mutant__begin(void) {
-  const char *number = getenv("MUTANT"), *path = getenv("MUTANT_REACHED");
+static void mutant__choose(void) {
+  const char *number = getenv("MUTANT");
   if (number != NULL) mutant__number = atoi(number);
+}
+__attribute__((constructor)) static void mutant__begin(void) {
+  const char *path = getenv("MUTANT_REACHED");
+  mutant__choose();
+  pthread_atfork(NULL, NULL, mutant__choose);
   if (path == NULL) return;
   int file = open(path, O_RDWR);
   if (file < 0) return;

@@ -1,5 +1,6 @@
 """Who outlives whom: cycles through both heaps, states that go first, processes that end."""
 
+import ctypes
 import gc
 import os
 import subprocess
@@ -44,6 +45,13 @@ def test_lua_keeps_python_objects_and_lets_them_go():
     lua.gccollect()
     gc.collect()
     assert gone() is None
+
+
+def test_lua_lets_go_of_the_only_value_that_python_has_dropped():
+    lua = mf.Lua()
+    lua.execute("weak = setmetatable({ debug.getinfo(1, 'f').func }, { __mode = 'v' })")
+    lua.gccollect()
+    assert lua.eval("weak[1]") is None
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -178,13 +186,21 @@ def test_a_method_keeps_its_object_no_longer_than_itself():
     assert gone() is None
 
 
-def test_lua_finalizers_run_when_the_state_is_closed():
-    seen = []
+def test_lua_finalizers_run_when_the_state_is_closed_and_cannot_call_python():
+    called, said = [], ctypes.create_string_buffer(100)
     lua = mf.Lua()
-    lua.execute("local f = ... p = newproxy(true) getmetatable(p).__gc = function() pcall(f, 1) end", seen.append)
+    finalizer = """
+        local f, address = ...
+        local ffi = require "ffi"
+        p = newproxy(true)
+        getmetatable(p).__gc = function()
+          local _, message = pcall(f, 1)
+          ffi.copy(ffi.cast("char *", address), tostring(message))
+        end"""
+    lua.execute(finalizer, called.append, ctypes.addressof(said))
     del lua
     gc.collect()
-    assert seen in ([], [1])
+    assert (called, said.value) == ([], b"this Lua state is being closed")
 
 
 def test_nogc_and_gccollect():

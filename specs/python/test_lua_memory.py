@@ -264,6 +264,17 @@ def test_a_hot_loop_that_meets_the_limit():
     assert (done.returncode, done.stdout, done.stderr) == (0, "not enough memory\n", "")
 
 
+def test_a_finalizer_that_fails_in_the_collection_before_a_call_is_not_in_its_way():
+    """Memory is nearly all in use, and Python has dropped a value; the next call collects first."""
+    lua = mf.Lua(max_memory=0)
+    seen, call, dropped = lua.eval("{}"), lua.eval("function(...) return ... end"), lua.eval("{}")
+    fails = "local seen = ... getmetatable(newproxy(true)).__gc = function() seen[1] = true error 'no' end"
+    lua.execute(fails, seen)
+    lua.set_max_memory(int(lua.eval("collectgarbage 'count'") * 1024 * 1.1), total=True)
+    del dropped
+    assert (call(7), seen[1]) == (7, True)
+
+
 def test_finalizers_after_a_memory_error_do_not_lose_it():
     seen = []
 

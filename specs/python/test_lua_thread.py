@@ -2,6 +2,7 @@
 
 import gc
 import signal
+import sys
 import threading
 import time
 
@@ -122,6 +123,18 @@ def test_a_callback_may_wait_for_a_thread_that_uses_the_same_state():
     assert answers == [42]
 
 
+def test_a_callback_that_has_looked_into_a_table_may_wait_for_a_thread_that_uses_the_state():
+    """The look takes the lock for a moment."""
+    lua = mf.Lua()
+    names = lua.globals()
+
+    def look_and_wait():
+        assert names.absent is None
+        run_all([lambda: lua.eval("1")])
+
+    lua.execute("(...)()", look_and_wait)
+
+
 def test_two_threads_that_wait_for_each_other_inside_of_lua():
     lua = mf.Lua()
     call = lua.eval("function(f) return f() end")
@@ -209,6 +222,33 @@ def test_who_leaves_when_its_turn_has_come_passes_it_on(signals):
     assert lua.eval("3") == 3
 
 
+@pytest.fixture
+def no_switch():
+    """A thread keeps the GIL until it gives it up."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(60)
+    yield
+    sys.setswitchinterval(before)
+
+
+def test_who_comes_back_gets_in_after_those_in_line(no_switch):
+    """The other thread has the GIL from before it sets ${ready} until it waits in line."""
+    lua, began, ready = mf.Lua(), threading.Event(), mf.zeros(1)
+    names, enter = lua.globals(), lua.eval("function() order = order .. '2' end")
+
+    def other():
+        began.wait()
+        ready[0] = 1
+        enter()
+
+    thread = threading.Thread(target=other, daemon=True)
+    thread.start()
+    lua.execute("local began, ready = ... began() while ready:get(0) == 0 do end order = '1'", began.set, ready)
+    assert names.order == "12"
+    thread.join(20)
+    assert not thread.is_alive()
+
+
 def test_a_thread_for_which_there_is_no_memory():
     """It comes while another is inside, and needs a stack of its own; as soon as there is memory it gets one."""
     lua = mf.Lua(max_memory=0)
@@ -242,6 +282,13 @@ def test_references_may_be_dropped_on_any_thread():
     for _ in range(2000):
         lua.eval("{}")
     assert lua.eval("collectgarbage('collect'), collectgarbage('count')")[1] < before + 50
+
+
+def test_a_script_that_gives_objects_back_leaves_the_state_to_other_threads():
+    """The lock is given up while they go, and counts as it did before when they are gone."""
+    lua = mf.Lua()
+    lua.execute("local make, call = ... make() collectgarbage() collectgarbage() call()", object, lambda: None)
+    run_all([lambda: lua.eval("1")])
 
 
 def test_an_iterator_is_shared_by_threads():

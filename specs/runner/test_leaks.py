@@ -70,8 +70,9 @@ def test_a_planted_leak_is_found(count):
     run = importlib.util.module_from_spec(importlib.util.spec_from_loader("specs_run", loader))
     loader.exec_module(run)
 
-    def planted(preset, env):
-        code, text = run.run_program([run.PYTHON, "-c", PLANTED], {**env, "LEAKS": str(count)})
+    def planted(preset, more):
+        env = {**run.tests_of(preset, "python.test_")[0].env, **more, "LEAKS": str(count)}
+        code, text = run.run_program([run.PYTHON, "-c", PLANTED], env)
         assert code == 0, text
         return run.Result()
 

@@ -12,7 +12,9 @@ import pytest
 
 SPECS = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(SPECS))
+import checks  # noqa: E402
 import expected  # noqa: E402
+import programs  # noqa: E402
 
 BUILD = os.environ.get("MOONFERRY_BUILD", str(SPECS.parent / "build" / "dev"))
 
@@ -23,8 +25,8 @@ def run(tmp_path, monkeypatch):
     loader = importlib.machinery.SourceFileLoader("specs_run", str(SPECS / "run"))
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader("specs_run", loader))
     loader.exec_module(module)
-    monkeypatch.setattr(module, "LOGS", tmp_path / "logs")
-    monkeypatch.setattr(module, "BUILD", tmp_path / "build")
+    monkeypatch.setattr(programs, "LOGS", tmp_path / "logs")
+    monkeypatch.setattr(programs, "_done", {})
     monkeypatch.setattr(module, "SKIPS", skips(tmp_path))
     return module
 
@@ -91,20 +93,20 @@ def test_brackets_in_a_reason_are_themselves(tmp_path):
     ],
 )
 def test_a_program_that_reports_no_test_has_failed(run, tmp_path, text, why):
-    [(name, said)] = run.cmocka("name", program(tmp_path, text), {}).failures
+    [(name, said)] = programs.cmocka("name", program(tmp_path, text), {}).failures
     assert name == "name" and why in said
 
 
 def test_a_program_whose_tests_pass_and_that_ends_badly_has_failed(run, tmp_path):
     report = f"echo '{CASE.format('')}' >$CMOCKA_XML_FILE"
-    assert run.cmocka("name", program(tmp_path, report), {}).passed == 1
-    assert run.cmocka("name", program(tmp_path, f"{report}; exit 3"), {}).failures
+    assert programs.cmocka("name", program(tmp_path, report), {}).passed == 1
+    assert programs.cmocka("name", program(tmp_path, f"{report}; exit 3"), {}).failures
 
 
 def test_a_program_is_called_with_the_words_of_its_test(run, tmp_path):
     text = f"[ \"$*\" != 'two words' ] || echo '{CASE.format('')}' >$CMOCKA_XML_FILE"
-    assert run.cmocka("name", program(tmp_path, text), {}, ["two", "words"]).passed == 1
-    assert run.cmocka("name", program(tmp_path, text), {}).failures
+    assert programs.cmocka("name", program(tmp_path, text), {}, ["two", "words"]).passed == 1
+    assert programs.cmocka("name", program(tmp_path, text), {}).failures
 
 
 def test_the_reason_of_a_skip_in_c_is_the_line_that_says_so(run, tmp_path):
@@ -114,11 +116,11 @@ def test_the_reason_of_a_skip_in_c_is_the_line_that_says_so(run, tmp_path):
         ("skipped: one GPU", "one GPU"),
         ("chatter", "it gives no reason"),
     ):
-        assert run.cmocka("n", program(tmp_path, f"echo {line}; {report}"), {}).skips == [("a_spec", reason)]
+        assert programs.cmocka("n", program(tmp_path, f"echo {line}; {report}"), {}).skips == [("a_spec", reason)]
 
 
 def test_a_registered_program_that_is_not_there_has_failed(run, tmp_path):
-    [(name, said)] = run.cmocka("name", tmp_path / "no such program", {}).failures
+    [(name, said)] = programs.cmocka("name", tmp_path / "no such program", {}).failures
     assert name == "name" and "registered with CTest" in said
 
 
@@ -138,7 +140,7 @@ def test_a_name_finds_the_specs_of_every_language_and_nothing_else():
     ).stdout
     names = set(re.findall(r"^ +Test +#\d+: (\S+)$", found, re.MULTILINE))
     assert {"gpu.cuda.stream", "gpu.rocm.stream", "lua.cuda.gpu_stream", "python.rocm.test_stream"} <= names
-    assert all("stream" in name for name in names)
+    assert all("stream" in name or name in ("make_venv", "make_hip-venv") for name in names)
 
 
 def test_a_file_without_tests_and_a_folder_without_files_have_failed(run, tmp_path):
@@ -174,15 +176,15 @@ def test_a_matrix_without_its_last_line_has_failed(run, monkeypatch, text, why):
 
 
 def test_a_lua_file_without_tests_has_failed(run, monkeypatch):
-    monkeypatch.setattr(run, "run_program", lambda *_: (0, "1..0\n"))
-    test = run.Test("lua.x", [], {}, set(), 1)
-    assert run.busted("dev", test).failures == [("x", "there is no test in it")]
+    monkeypatch.setattr(programs, "run_program", lambda *_: (0, "1..0\n"))
+    test = programs.Test("lua.x", [], {}, set(), 1)
+    assert programs.busted("dev", test).failures == [("x", "there is no test in it")]
 
 
 def test_peers_that_cannot_be_installed_fail_the_suite(run, tmp_path, monkeypatch):
     script = program(tmp_path, "echo no network; exit 1")
-    monkeypatch.setattr(run, "PEERS", (script,))
-    [(_, said)] = run.run_suite("gpu", None, run.install_peers).failures
+    monkeypatch.setattr(checks, "PEERS", (script,))
+    [(_, said)] = run.run_suite("gpu", None, checks.install_peers).failures
     assert "no network" in said and "it ended with 1" in said
 
 

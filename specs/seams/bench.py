@@ -274,8 +274,10 @@ class Bench:
 
 def left(device):
     """What is alive that should not be, as text."""
-    for thread in threading.enumerate():  # that of a time limit
-        if thread is not threading.main_thread() and thread.ident is not None:  # None: its start was interrupted
+    # That of a time limit. One whose start was broken off may never have begun, or wait for ever for the lock by which
+    # it says that it has: neither is alive to `threading`, and neither can be joined.
+    for thread in threading.enumerate():
+        if thread is not threading.main_thread() and thread.is_alive():
             thread.join()
     for _ in range(3):
         gc.collect()

@@ -92,10 +92,15 @@ def point(kind="foreign"):
         now.reach(kind)
 
 
+# Errors that are texts in Lua: the bridge's own and LuaJIT's.
+TEXTS = {"interrupted": mf.LuaInterrupt, "not enough memory": mf.LuaMemoryError}
+
+
 def tell(error):
     """An error in a finalizer of Lua's, which nobody gets."""
     if not isinstance(error, BaseException):
-        error = mf.LuaInterrupt("told") if error == "interrupted" else mf.LuaError(str(error))
+        text = str(error)
+        error = TEXTS.get(text, mf.LuaError)(text)
     told.append(error)
 
 

@@ -156,6 +156,10 @@ bool mf__is_compact(const DLTensor *view);
 bool mf__is_empty(const DLTensor *view);
 int mf__axis_check(int64_t axis, int32_t ndim, int32_t *out, mf_error *err);
 
+/* The axes in the order of their strides, those that go farthest first; where they are equal in the order of ${ties}
+ * (NULL: none), and then as they are. False where that is the order that they have. */
+bool mf__axes_sort(int32_t ndim, const int64_t *strides, const int64_t *ties, int32_t *order);
+
 void mf__layout_of(const DLTensor *view, mf__layout *out);
 int mf__layout_index(mf__layout *l, const mf_index *items, int32_t nitems, mf_error *err);
 int mf__layout_permute(mf__layout *l, const int32_t *axes, int32_t naxes, mf_error *err);

@@ -116,6 +116,28 @@ int mf__axis_check(int64_t axis, int32_t ndim, int32_t *out, mf_error *err) {
   return MF_OK;
 }
 
+static uint64_t magnitude(int64_t stride) {
+  return stride < 0 ? -(uint64_t)stride : (uint64_t)stride;
+}
+
+/* Insertion: ranks are small, and axes are mostly in order already. */
+bool mf__axes_sort(int32_t ndim, const int64_t *strides, const int64_t *ties, int32_t *order) {
+  bool moved = false;
+  for (int32_t i = 0; i < ndim; i++) {
+    int32_t at = i;
+    for (; at > 0; at--) {
+      const int32_t before = order[at - 1];
+      const uint64_t mine = magnitude(strides[i]), its = magnitude(strides[before]);
+      if (mine < its) break;
+      if (mine == its && (ties == NULL || magnitude(ties[i]) <= magnitude(ties[before]))) break;
+      order[at] = before;
+      moved = true;
+    }
+    order[at] = i;
+  }
+  return moved;
+}
+
 void mf__layout_of(const DLTensor *view, mf__layout *out) {
   out->ndim = view->ndim;
   out->offset = 0;

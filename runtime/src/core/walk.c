@@ -2,9 +2,7 @@
  * strides allow. Everything that touches many elements is a row function under this walk. */
 #include "core/core.h"
 
-static int64_t magnitude(int64_t stride) {
-  return stride < 0 ? -stride : stride;
-}
+#include <string.h>
 
 static void take_axes(mf__walk *w, const DLTensor *first, const int64_t *second_strides) {
   w->ndim = 0;
@@ -17,27 +15,18 @@ static void take_axes(mf__walk *w, const DLTensor *first, const int64_t *second_
   }
 }
 
-static void swap(int64_t *a, int64_t *b) {
-  const int64_t t = *a;
-  *a = *b;
-  *b = t;
-}
-
-static bool comes_before(const mf__walk *w, int32_t a, int32_t b) {
-  const int64_t x = magnitude(w->strides[0][a]);
-  const int64_t y = magnitude(w->strides[0][b]);
-  return x > y || (x == y && magnitude(w->strides[1][a]) > magnitude(w->strides[1][b]));
-}
-
-/* Insertion sort: ranks are small, and axes are mostly in order already. */
 static void sort_axes(mf__walk *w) {
-  for (int32_t i = 1; i < w->ndim; i++) {
-    for (int32_t j = i; j > 0 && comes_before(w, j, j - 1); j--) {
-      swap(&w->shape[j], &w->shape[j - 1]);
-      swap(&w->strides[0][j], &w->strides[0][j - 1]);
-      swap(&w->strides[1][j], &w->strides[1][j - 1]);
-    }
+  int64_t shape[MF_MAX_NDIM], strides[2][MF_MAX_NDIM];
+  int32_t order[MF_MAX_NDIM];
+  if (!mf__axes_sort(w->ndim, w->strides[0], w->strides[1], order)) return;
+  for (int32_t i = 0; i < w->ndim; i++) {
+    shape[i] = w->shape[order[i]];
+    strides[0][i] = w->strides[0][order[i]];
+    strides[1][i] = w->strides[1][order[i]];
   }
+  memcpy(w->shape, shape, (size_t)w->ndim * sizeof *shape);
+  memcpy(w->strides[0], strides[0], (size_t)w->ndim * sizeof *shape);
+  memcpy(w->strides[1], strides[1], (size_t)w->ndim * sizeof *shape);
 }
 
 /* Axis i goes on where a whole run of axis i + 1 ends, in both operands. */
@@ -97,7 +86,7 @@ bool mf__walk_repeats(const DLTensor *view) {
   take_axes(&w, view, NULL);
   sort_axes(&w);
   for (int32_t i = w.ndim - 1; i >= 0; i--) {
-    const int64_t stride = magnitude(w.strides[0][i]);
+    const int64_t stride = w.strides[0][i] < 0 ? -w.strides[0][i] : w.strides[0][i];
     if (stride <= reach) return true;
     reach += stride * (w.shape[i] - 1);
   }

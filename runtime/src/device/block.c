@@ -1,13 +1,13 @@
 /* block.c: one block of a pool: what must be done before its memory may be used again.
  *
- * A block's home is a stream behind whose work it may be used at once. Its marks are events behind all other work, and
- * behind the home's where others than the stream that took it may want it. A block without a home is anybody's once its
- * marks are done; the home is then only where to look for it. Only streams that cannot vanish are homes, the named ones
- * and our own, because the handle of a foreign stream may be another stream's tomorrow: those always leave a mark. So
- * does everything that used pinned or managed memory, which the host can reach.
+ * A block's home is a stream behind whose work it may be used at once. Its events are behind all other work, and behind
+ * the home's where others than the stream that took it may want it. A block without a home is anybody's once its events
+ * are done; the home is then only where to look for it. Only streams that cannot vanish are homes, the named ones and
+ * our own, because the handle of a foreign stream may be another stream's tomorrow: of those an event always stays, as
+ * it is of everything that used pinned or managed memory, which the host can reach.
  *
- * Invariant: a mark goes when its event was found done, or when the one stream that was made to wait for it gets the
- * block. It must not know how blocks are kept. */
+ * Invariant: an event goes when it was found done, or when the one stream that was made to wait for it gets the block.
+ * It must not know how blocks are kept. */
 #include "device/block.h"
 
 #include <stdlib.h>
@@ -33,10 +33,10 @@ static bool can_be_home(const mf__block *b, const mf__home *h) {
 }
 
 /* A home that is a handle is a holder, for as long as the block has it: its stream must not be destroyed. */
-static void set_home(mf__block *b, bool homed, const mf__home *at) {
-  const bool held = b->homed && b->home.stream > MF_STREAM_PER_THREAD;
-  const bool holds = homed && at->stream > MF_STREAM_PER_THREAD;
-  b->homed = homed;
+static void set_home(mf__block *b, bool has_home, const mf__home *at) {
+  const bool held = b->has_home && b->home.stream > MF_STREAM_PER_THREAD;
+  const bool holds = has_home && at->stream > MF_STREAM_PER_THREAD;
+  b->has_home = has_home;
   b->home = *at;
   if (held != holds) mf__holders_add(b->device.backend, holds ? 1 : -1);
 }
@@ -46,14 +46,14 @@ static void leave_home(mf__block *b) {
   set_home(b, false, &at);
 }
 
-static void drop_mark(mf__block *b, int32_t i) {
-  mf__mark *m = &b->marks[i];
+static void drop_event(mf__block *b, int32_t i) {
+  mf__block_event *m = &b->events[i];
   mf__event_give(b->device.backend, m->ordinal, m->event);
-  *m = b->marks[--b->nmarks];
+  *m = b->events[--b->nevents];
 }
 
 void mf__block_take(mf__block *b, const mf__claim *c) {
-  while (b->nmarks > 0) drop_mark(b, 0);
+  while (b->nevents > 0) drop_event(b, 0);
   set_home(b, false, &c->home);
 }
 
@@ -70,20 +70,20 @@ int mf__claim_look(mf__claim *c, mf_error *err) {
   return rc;
 }
 
-/* Marks */
+/* Events */
 
 /* The entry's event is the block's from now on. */
-static void take_mark(mf__block *b, const mf__entry *t, bool of_home) {
-  b->marks[b->nmarks++] = (mf__mark){t->event, t->ordinal, of_home};
+static void take_event(mf__block *b, const mf__entry *t, bool of_home) {
+  b->events[b->nevents++] = (mf__block_event){t->event, t->ordinal, of_home};
 }
 
 static bool settle(const mf__block *b, mf__entry *t) {
   return t->event != NULL || mf__entry_event(b->device.backend, t, &t->event, NULL) == MF_OK;
 }
 
-static bool has_home_mark(const mf__block *b) {
-  for (int32_t i = 0; i < b->nmarks; i++)
-    if (b->marks[i].of_home) return true;
+static bool has_home_event(const mf__block *b) {
+  for (int32_t i = 0; i < b->nevents; i++)
+    if (b->events[i].of_home) return true;
   return false;
 }
 
@@ -92,16 +92,16 @@ static const mf__entry *choose_home(const mf__block *b, const mf__record *record
   const mf__entry *found = NULL;
   for (int32_t i = 0; i < record->count; i++) {
     const mf__home h = home_of(&record->entries[i]);
-    if (record->entries[i].event != NULL || record->entries[i].gone || !can_be_home(b, &h)) continue;
+    if (record->entries[i].event != NULL || record->entries[i].destroyed || !can_be_home(b, &h)) continue;
     if (mf__home_same(&h, &b->home)) return &record->entries[i];
     if (found == NULL) found = &record->entries[i];
   }
   return found;
 }
 
-/* The stream that the block was taken on may have it back with no mark. Another home gets one as well, so that the
+/* The stream that the block was taken on may have it back with no event. Another home gets one as well, so that the
  * stream which allocates can have the block back. */
-static bool needs_mark(const mf__entry *t, const mf__entry *home, const mf__home *taken) {
+static bool needs_event(const mf__entry *t, const mf__entry *home, const mf__home *taken) {
   const mf__home h = home_of(t);
   return t != home || !mf__home_same(&h, taken);
 }
@@ -111,7 +111,7 @@ static bool settle_all(const mf__block *b, mf__record *record, const mf__entry *
   int needed = 0;
   for (int32_t i = 0; i < record->count; i++) {
     mf__entry *t = &record->entries[i];
-    if (!needs_mark(t, home, &b->home)) continue;
+    if (!needs_event(t, home, &b->home)) continue;
     if (++needed > MF__ENTRIES_INSIDE || !settle(b, t)) return false;
   }
   return true;
@@ -124,7 +124,7 @@ bool mf__block_note(mf__block *b, mf__record *record) {
   for (int32_t i = 0; i < record->count; i++) {
     mf__entry *t = &record->entries[i];
     const mf__home h = home_of(t);
-    if (needs_mark(t, home, &b->home)) take_mark(b, t, mf__home_same(&h, &at));
+    if (needs_event(t, home, &b->home)) take_event(b, t, mf__home_same(&h, &at));
   }
   set_home(b, home != NULL, &at);
   return true;
@@ -134,11 +134,11 @@ bool mf__block_note(mf__block *b, mf__record *record) {
 
 bool mf__block_is_clean(const mf__block *b, const mf__claim *c) {
   if (!mf__home_same(&b->home, &c->home)) return false;
-  return b->nmarks == 0 || (b->homed && b->nmarks == 1 && b->marks[0].of_home);
+  return b->nevents == 0 || (b->has_home && b->nevents == 1 && b->events[0].of_home);
 }
 
 bool mf__block_is_candidate(const mf__block *b, const mf__claim *c) {
-  return !b->homed || c->patient || mf__home_same(&b->home, &c->home) || has_home_mark(b);
+  return !b->has_home || c->may_block || mf__home_same(&b->home, &c->home) || has_home_event(b);
 }
 
 typedef enum passing { NOT_YET, ORDERED, DONE } passing;
@@ -150,40 +150,40 @@ static bool event_is_done(const mf__backend *backend, void *event) {
 }
 
 /* The asked stream may wait for its own earlier work at no cost, for others' only if it must. */
-static bool may_wait(const mf__block *b, const mf__mark *m, const mf__claim *c) {
+static bool may_wait(const mf__block *b, const mf__block_event *m, const mf__claim *c) {
   if (c->captured) return false;
-  return c->patient || (b->device.space == MF__DEVICE && m->of_home && mf__home_same(&b->home, &c->home));
+  return c->may_block || (b->device.space == MF__DEVICE && m->of_home && mf__home_same(&b->home, &c->home));
 }
 
-static passing pass_mark(const mf__block *b, const mf__mark *m, const mf__claim *c) {
+static passing pass_event(const mf__block *b, const mf__block_event *m, const mf__claim *c) {
   const mf__backend *backend = c->on->backend;
-  if (b->homed && m->of_home && mf__home_same(&b->home, &c->home)) return ORDERED;
+  if (b->has_home && m->of_home && mf__home_same(&b->home, &c->home)) return ORDERED;
   if (event_is_done(backend, m->event)) return DONE;
   if (!may_wait(b, m, c)) return NOT_YET;
   if (b->device.space != MF__DEVICE) return backend->event_synchronize(m->event, NULL) == MF_OK ? DONE : NOT_YET;
   return backend->event_wait(m->event, c->on->stream, NULL) == MF_OK ? ORDERED : NOT_YET;
 }
 
-/* Makes the asked stream wait for a home that left no mark. */
+/* Makes the asked stream wait for a home of which there is no event. */
 static bool pass_home(const mf__block *b, const mf__claim *c) {
   const mf__entry t = entry_of(&b->home);
   void *event;
-  if (!c->patient || mf__entry_event(c->on->backend, &t, &event, NULL) != MF_OK) return false;
+  if (!c->may_block || mf__entry_event(c->on->backend, &t, &event, NULL) != MF_OK) return false;
   const bool ordered = c->on->backend->event_wait(event, c->on->stream, NULL) == MF_OK;
   mf__event_give(c->on->backend, t.ordinal, event);
   return ordered;
 }
 
-/* On failure only marks that were found done may go, because whoever asks next does not wait where this one did. */
+/* On failure only events that were found done may go, because whoever asks next does not wait where this one did. */
 bool mf__block_ready(mf__block *b, const mf__claim *c) {
-  for (int32_t i = b->nmarks - 1; i >= 0; i--) {
-    const passing how = pass_mark(b, &b->marks[i], c);
+  for (int32_t i = b->nevents - 1; i >= 0; i--) {
+    const passing how = pass_event(b, &b->events[i], c);
     if (how == NOT_YET) return false;
     if (how == ORDERED) continue;
-    if (b->marks[i].of_home) leave_home(b);
-    drop_mark(b, i);
+    if (b->events[i].of_home) leave_home(b);
+    drop_event(b, i);
   }
-  return !b->homed || has_home_mark(b) || mf__home_same(&b->home, &c->home) || pass_home(b, c);
+  return !b->has_home || has_home_event(b) || mf__home_same(&b->home, &c->home) || pass_home(b, c);
 }
 
 /* Giving to the driver */
@@ -207,8 +207,8 @@ mf__queue mf__block_queue(mf__block *b) {
   mf__entry t = entry_of(&b->home);
   const mf__queue home = {b->device.backend, b->ordinal, t.thread, t.stream};
   const mf__queue legacy = mf__queue_make(b->device.backend, b->ordinal, MF_STREAM_DEFAULT);
-  if (!b->homed) return legacy;
+  if (!b->has_home) return legacy;
   if (!mf__queue_is_elsewhere(&home)) return home;
-  if (!has_home_mark(b) && b->nmarks < MF__ENTRIES_INSIDE && settle(b, &t)) take_mark(b, &t, true);
+  if (!has_home_event(b) && b->nevents < MF__ENTRIES_INSIDE && settle(b, &t)) take_event(b, &t, true);
   return legacy;
 }

@@ -10,11 +10,11 @@ typedef struct mf__home {
   uint32_t thread; /* whose per-thread stream */
 } mf__home;
 
-typedef struct mf__mark {
+typedef struct mf__block_event {
   void *event;
   int32_t ordinal;
   bool of_home; /* of the stream that the block's home names */
-} mf__mark;
+} mf__block_event;
 
 typedef struct mf__block {
   struct mf__block *next;
@@ -24,12 +24,12 @@ typedef struct mf__block {
   mf__device device;
   int64_t nbytes;
   int32_t ordinal; /* of the device that it was allocated for */
-  int32_t nmarks;
+  int32_t nevents;
   _Atomic int32_t owner_locked;
   mf__storage *owner; /* while a tensor has it; under that lock, which is owned.c's */
-  bool homed;
+  bool has_home;
   mf__home home; /* in use: the stream that it was taken on */
-  mf__mark marks[MF__ENTRIES_INSIDE];
+  mf__block_event events[MF__ENTRIES_INSIDE];
 } mf__block;
 
 /* Who wants a block, and what may be done for it. */
@@ -37,7 +37,7 @@ typedef struct mf__claim {
   const mf__queue *on;
   mf__home home;
   bool captured;
-  bool patient; /* wait for what a block needs: on the device for its memory, on the host for the host's */
+  bool may_block; /* wait for what a block needs: on the device for its memory, on the host for the host's */
 } mf__claim;
 
 /* owned.c: a block that the driver gave, and one that it will get back. */

@@ -115,12 +115,10 @@ int mf_device_count(int32_t device_type, int32_t *out, mf_error *err) {
 }
 
 int mf__pointer_find(const mf__device *at, const void *ptr, mf__device *out, mf_error *err) {
-  mf__scope scope;
   *out = (mf__device){.backend = at->backend};
-  int rc = mf__enter(&scope, at->backend, at->ordinal, err);
-  if (rc != MF_OK) return rc;
-  rc = at->backend->memory_find(ptr, &out->space, &out->ordinal, err);
-  mf__leave(&scope);
+  int rc;
+  MF__CALL(rc, mf__enter, at->backend, at->ordinal, err,
+           at->backend->memory_find(ptr, &out->space, &out->ordinal, err));
   return rc;
 }
 

@@ -68,6 +68,16 @@ int mf__enter_relaxed(mf__scope *s, const mf__backend *backend, int32_t ordinal,
 /* To queue work: refuses the legacy stream while a capture forbids its use. */
 int mf__queue_enter(mf__scope *s, const mf__queue *on, mf_error *err);
 void mf__leave(const mf__scope *s);
+/* One driver call: enters, calls where that went well, and leaves; rc becomes what failed. */
+#define MF__CALL(rc, enter, backend, ordinal, err, call)         \
+  do {                                                           \
+    mf__scope call_scope;                                        \
+    (rc) = enter(&call_scope, (backend), (ordinal), (err));      \
+    if ((rc) == MF_OK) {                                         \
+      (rc) = (call);                                             \
+      mf__leave(&call_scope);                                    \
+    }                                                            \
+  } while (0)
 
 /* The capture that the queue's stream is in; 0: none. Refuses the legacy stream while that may not be used at all. */
 int mf__capture_of(const mf__queue *q, uint64_t *id, mf_error *err);
@@ -78,31 +88,32 @@ int mf__capture_refuse(const mf__queue *q, const char *why, mf_error *err);
  * of something earlier, having freed. NULL is allowed. Within mf__enter_relaxed. */
 int mf__memory_free(const mf__queue *on, mf__space space, void **ptr, mf_error *err);
 
-/* Events come from a pool for each device; take and give make no driver call after warming up. */
+/* Events come from a pool for each device; take and give make no driver call after warming up. One that is given is
+ * kept until the driver can be asked to destroy it. */
 int mf__event_take(const mf__backend *backend, int32_t ordinal, void **out, mf_error *err);
 void mf__event_give(const mf__backend *backend, int32_t ordinal, void *event);
 bool mf__events_exist(const mf__backend *backend, int32_t ordinal); /* kept ones */
 void mf__event_trim(const mf__backend *backend, int32_t ordinal); /* kept events to the driver */
 /* Whether it is known to be done; reach: the host waits for it. */
 bool mf__event_done(const mf__backend *backend, int32_t ordinal, void *event);
-int mf__event_reach(const mf__backend *backend, int32_t ordinal, void *event, mf_error *err);
+int mf__event_synchronize(const mf__backend *backend, int32_t ordinal, void *event, mf_error *err);
 
 /* Makes one stream wait for another, by one record and one wait; refuses what a capture makes impossible. */
 int mf__queue_wait(const mf__queue *on, const mf__queue *other, mf_error *err);
 /* The same in two steps. An event recorded behind everything that the queue has, and the stream's name if asked for;
  * MF_ECAPTURE while it is being captured. Then a wait for an event of a device. */
-int mf__queue_mark(const mf__queue *q, void **event, uint64_t *name, mf_error *err);
-int mf__queue_follow(const mf__queue *on, int32_t ordinal, void *event, mf_error *err);
+int mf__queue_record_event(const mf__queue *q, void **event, uint64_t *name, mf_error *err);
+int mf__queue_wait_event(const mf__queue *on, int32_t ordinal, void *event, mf_error *err);
 /* Whether all that the queue has is done; mf__queue_done: known without an event. reach: the host waits for it. */
 int mf__queue_query(const mf__queue *q, bool *done, mf_error *err); /* *done is false where it fails */
 bool mf__queue_done(const mf__queue *q);
-int mf__queue_reach(const mf__queue *q, mf_error *err);
+int mf__queue_synchronize(const mf__queue *q, mf_error *err);
 /* Whether the driver says that the handle is no living stream of that device. Drivers need not be able to say so. */
-bool mf__queue_gone(const mf__queue *q);
+bool mf__queue_is_destroyed(const mf__queue *q);
 uint64_t mf__queue_name(const mf__queue *q); /* mf__backend.stream_name */
 
 /* The host waits for all that a device has to do, because a program asked for that: it breaks any capture there. */
-int mf__device_reach(const mf__backend *backend, int32_t ordinal, mf_error *err);
+int mf__device_synchronize(const mf__backend *backend, int32_t ordinal, mf_error *err);
 /* How many such waits have begun; and whether one that began later has ended. */
 uint64_t mf__device_waits(const mf__backend *backend, int32_t ordinal);
 bool mf__device_waited(const mf__backend *backend, int32_t ordinal, uint64_t since);
@@ -137,15 +148,16 @@ typedef struct mf__entry {
   uint32_t thread; /* whose per-thread stream; 0 for every other stream */
   mf_stream stream;
   uint64_t id; /* of this entry in its record, never 0 */
-  bool lent;   /* nobody promised that the stream lives as long as the memory: it is left when its consumers are done */
+  bool owner_may_destroy; /* nobody promised that the stream lives as long as the memory: the entry is detached when
+                             its consumers are done */
   bool granted; /* its owner may queue more reads without a word, until somebody else writes */
-  bool gone;    /* the stream was destroyed with its work unknown: the handle is not used again */
+  bool destroyed;    /* the stream was destroyed with its work unknown: the handle is not used again */
   int32_t open_reads, open_writes; /* exports whose consumers may still queue work there */
   uint64_t last_read, last_write;  /* when it last did; 0 never */
   uint64_t seen_writes; /* it is ordered behind all writes of others up to then */
-  void *event;          /* behind all that the stream did: it was left, and may be gone, or another's handle */
+  void *event;          /* of a detached entry: behind all that the stream did */
   uint64_t stream_name; /* of a foreign stream, which tells it from a later one of the same handle; 0: unknown */
-  uint64_t waits;       /* mf__device_waits when the stream was found gone, or the record retired */
+  uint64_t waits;       /* mf__device_waits when the stream was found destroyed, or the record retired */
   int32_t tries;        /* retire.c's */
 } mf__entry;
 
@@ -161,11 +173,11 @@ struct mf__record {
   _Atomic int32_t locked; /* the lock of all that follows */
   /* The stream of the record's only entry, which has a write to it that nobody else has seen: another use by it would
    * change nothing. 0 where that is not known. Written under the lock. */
-  _Atomic mf_stream alone;
+  _Atomic mf_stream sole_writer;
   void *block;          /* pool.c's, for memory of ours */
   uint64_t clock;       /* the number of the last use */
-  uint64_t given;       /* uses up to this one were the producer's, who looks after them */
-  uint64_t names;       /* the last entry's id */
+  uint64_t producer_uses;      /* uses up to this one were the producer's, who looks after them */
+  uint64_t last_id;      /* the last entry's id */
   int32_t count, room;
   mf__entry *entries;  /* inside, or allocated */
   mf__entry inside[MF__ENTRIES_INSIDE];
@@ -195,7 +207,7 @@ bool mf__entry_done(const mf__backend *backend, const mf__entry *entry);
 typedef struct mf__usage {
   mf__record *record; /* NULL is allowed: plain host memory */
   bool write;
-  bool lasting; /* a grant: the caller may queue more there later, without a word, until somebody else writes (after a
+  bool grants;  /* a grant: the caller may queue more there later, without a word, until somebody else writes (after a
                    read) or uses the memory at all (after a write); and has promised that the stream lives on */
 } mf__usage;
 
@@ -208,10 +220,10 @@ void mf__order_end(const mf__queue *on, mf__usage *uses, int count, bool queued)
 bool mf__order_knows(mf__record *a, mf_stream stream, int32_t *ordinal);
 /* Begin and end in one, where the queue's stream is all that the record knows, which is the usual case; else false, and
  * nothing was done. */
-bool mf__order_again(const mf__queue *on, const mf__usage *use);
+bool mf__order_repeat(const mf__queue *on, const mf__usage *use);
 /* Whether there is nothing to do even for that. */
-static inline bool mf__order_is_alone(const mf__record *a, mf_stream stream) {
-  return atomic_load_explicit(&a->alone, memory_order_acquire) == stream;
+static inline bool mf__order_is_sole_writer(const mf__record *a, mf_stream stream) {
+  return atomic_load_explicit(&a->sole_writer, memory_order_acquire) == stream;
 }
 /* Enters without waiting. The queue is a stream's: neither the host nor MF_STREAM_NO_ORDER. */
 int mf__order_enter(const mf__queue *on, const mf__usage *use, mf_error *err);
@@ -220,7 +232,7 @@ int mf__order_enter(const mf__queue *on, const mf__usage *use, mf_error *err);
 int mf__order_open(const mf__queue *on, mf__record *a, bool write, uint64_t *id, mf_error *err);
 void mf__order_close(mf__record *a, uint64_t id, bool write);
 /* Whoever named the queue is done with this memory, and may destroy the stream. */
-void mf__order_leave(const mf__queue *on, mf__record *a);
+void mf__order_detach(const mf__queue *on, mf__record *a);
 /* The record of a driver's memory that comes in, ready on the current stream; and the same of memory that has one. */
 int mf__record_given(const mf__device *device, mf__record **out, mf_error *err);
 int mf__record_returned(const mf__device *device, mf__record *a, mf_error *err);
@@ -234,8 +246,8 @@ typedef void (*mf__finish_fn)(void *ctx);
 
 /* Calls finish(ctx) once all work that the record knows of is done: now, if it is; else from a later call of
  * mf__retire_poll. Never fails, never waits, calls finish under no lock. In a forked child it calls finish at once. The
- * record is lent until then, and nobody else may use it: finish frees it. finish calls no foreign code, because any
- * operation on a device may poll. */
+ * record is nobody else's until then, and finish frees it. finish calls no foreign code, because any operation on a
+ * device may poll. */
 void mf__retire(mf__record *record, mf__finish_fn finish, void *ctx);
 /* Looks at some of what waits; costs one load when nothing does. Every operation on a device calls it. */
 void mf__retire_poll(void);

@@ -13,19 +13,6 @@ static uint64_t padded(const mf_tensor *t) {
 
 /* Memory in another's order */
 
-static int64_t magnitude(int64_t stride) {
-  return stride < 0 ? -stride : stride;
-}
-
-/* The axes of t, those with the largest strides first. */
-static void sort_axes(const DLTensor *t, int32_t *axes) {
-  for (int32_t i = 0; i < t->ndim; i++) {
-    int32_t at = i;
-    for (; at > 0 && magnitude(t->strides[axes[at - 1]]) < magnitude(t->strides[i]); at--) axes[at] = axes[at - 1];
-    axes[at] = i;
-  }
-}
-
 int mf__arranged_create(const mf_tensor *like, const mf__place *place, mf_tensor **all, mf_tensor **out,
                         mf_error *err) {
   int64_t strides[MF_MAX_NDIM], step = 1, first = 0;
@@ -33,7 +20,7 @@ int mf__arranged_create(const mf_tensor *like, const mf__place *place, mf_tensor
   const int64_t size = mf__tensor_bits(like) / 8;
   int rc = mf__tensor_create_at(&like->dl, padded(like), place, all, err);
   if (rc != MF_OK) return rc;
-  sort_axes(&like->dl, axes);
+  (void)mf__axes_sort(like->dl.ndim, like->dl.strides, NULL, axes);
   for (int32_t i = like->dl.ndim; i-- > 0;) {
     const int64_t extent = like->dl.shape[axes[i]];
     const bool backwards = like->dl.strides[axes[i]] < 0;

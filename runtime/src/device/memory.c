@@ -98,10 +98,10 @@ int mf__memory_adopt(size_t room, const mf__region *memory, const mf__foreign *f
 /* Ending */
 
 /* What was queued before the memory came to us is the producer's to wait for. */
-static void forget_given(mf__record *a) {
+static void forget_producer(mf__record *a) {
   for (int32_t i = 0; i < a->count;) {
     const mf__entry *t = &a->entries[i];
-    if (t->last_read > a->given || t->last_write > a->given) i++;
+    if (t->last_read > a->producer_uses || t->last_write > a->producer_uses) i++;
     else mf__record_drop(a, i);
   }
 }
@@ -123,7 +123,7 @@ void mf__memory_release(mf__storage *s) {
     mf__pool_give(record->block, record);
     mf__storage_end(s);
   } else {
-    forget_given(record);
+    forget_producer(record);
     mf__retire(record, finish, s);
   }
 }

@@ -4,7 +4,7 @@
  * Invariant: between mf__order_begin and mf__order_end the record is locked, so whoever finds a stream in a record
  * finds its work queued. Events are recorded when somebody has to wait, never at a use: a use on one stream costs no
  * driver call. Only when a foreign stream's consumers are done an event is recorded on it, because its owner may then
- * destroy it; such an entry is left, and its handle is not used again.
+ * destroy it; such an entry is detached: the event stands for it, and the handle is not used again.
  *
  * It must not know about tensors, or what the numbers of the Python protocol mean. */
 #define _POSIX_C_SOURCE 200809L
@@ -25,14 +25,14 @@ static void lock(mf__record *a) {
     else nanosleep(&nap, NULL);
     if (!a->backend->usable()) break;
   }
-  atomic_store_explicit(&a->alone, MF_STREAM_CURRENT, memory_order_relaxed);
+  atomic_store_explicit(&a->sole_writer, MF_STREAM_CURRENT, memory_order_relaxed);
 }
 
 static void unlock(mf__record *a) {
   atomic_store_explicit(&a->locked, 0, memory_order_release);
 }
 
-static bool is_left(const mf__entry *t) {
+static bool is_detached(const mf__entry *t) {
   return t->event != NULL;
 }
 
@@ -40,7 +40,7 @@ static bool is_left(const mf__entry *t) {
 static void drop_done(mf__record *a) {
   for (int32_t i = 0; i < a->count;) {
     const mf__entry *t = &a->entries[i];
-    if (is_left(t) && mf__event_done(a->backend, t->ordinal, t->event)) mf__record_drop(a, i);
+    if (is_detached(t) && mf__event_done(a->backend, t->ordinal, t->event)) mf__record_drop(a, i);
     else i++;
   }
 }
@@ -57,15 +57,15 @@ static int reserve(mf__record *a, mf_error *err) {
   return MF_OK;
 }
 
-/* Whether the entry was made under the queue's name, which another stream may bear by now if the entry was left. */
+/* Whether the entry was made under the queue's name, which may be another stream's by now if it is detached. */
 static bool is_namesake(const mf__entry *t, const mf__queue *q) {
   return t->stream == q->stream && t->ordinal == q->ordinal && t->thread == q->thread;
 }
 
-static mf__entry *find(mf__record *a, const mf__queue *q, bool left) {
+static mf__entry *find(mf__record *a, const mf__queue *q, bool detached) {
   for (int32_t i = 0; i < a->count; i++) {
     mf__entry *t = &a->entries[i];
-    if (is_left(t) == left && !t->gone && is_namesake(t, q)) return t;
+    if (is_detached(t) == detached && !t->destroyed && is_namesake(t, q)) return t;
   }
   return NULL;
 }
@@ -86,15 +86,15 @@ static mf__entry *own_entry(mf__record *a, const mf__queue *q) {
   mf__entry *t = find(a, q, false);
   if (t != NULL) return t;
   t = &a->entries[a->count++];
-  *t = (mf__entry){.ordinal = q->ordinal, .thread = q->thread, .stream = q->stream, .id = ++a->names};
+  *t = (mf__entry){.ordinal = q->ordinal, .thread = q->thread, .stream = q->stream, .id = ++a->last_id};
   if (is_foreign(q)) {
-    t->lent = !is_current(q);
+    t->owner_may_destroy = !is_current(q);
     t->stream_name = mf__queue_name(q);
   }
   return t;
 }
 
-/* The same, where the queue has just waited for what its namesakes left: they are one with it again. Their reads need
+/* The same, where the queue has just waited for its detached namesakes: they are one with it again. Their reads need
  * no keeping: the use that comes now reads as well, or writes behind them. */
 static mf__entry *resumed_entry(mf__record *a, const mf__queue *q) {
   uint64_t last_write = 0;
@@ -110,7 +110,7 @@ bool mf__order_knows(mf__record *a, mf_stream stream, int32_t *ordinal) {
   if (a == NULL || stream <= MF_STREAM_PER_THREAD) return false;
   lock(a);
   for (int32_t i = 0; i < a->count && !known; i++) {
-    known = a->entries[i].stream == stream && !is_left(&a->entries[i]) && !a->entries[i].gone;
+    known = a->entries[i].stream == stream && !is_detached(&a->entries[i]) && !a->entries[i].destroyed;
     if (known) *ordinal = a->entries[i].ordinal;
   }
   unlock(a);
@@ -132,33 +132,33 @@ static bool must_wait(const mf__entry *t, const mf__entry *self, bool write) {
 static bool queue_must_wait(const mf__queue *on, mf__record *a, const mf__entry *t, bool write) {
   const mf__entry *self = find(a, on, false);
   if (self == NULL) self = find(a, on, true);
-  if (is_left(t) && is_namesake(t, on)) return t->stream_name == 0 || t->stream_name != mf__queue_name(on);
+  if (is_detached(t) && is_namesake(t, on)) return t->stream_name == 0 || t->stream_name != mf__queue_name(on);
   return must_wait(t, self, write);
 }
 
-/* Whether the stream of an entry that was not left is gone: the driver says so, or has given the handle to another. */
-static bool find_gone(const mf__record *a, mf__entry *t) {
+/* Whether the stream of an attached entry was destroyed: the driver says so, or has given the handle to another. */
+static bool find_destroyed(const mf__record *a, mf__entry *t) {
   const mf__queue q = mf__entry_queue(a->backend, t);
-  if (t->gone || is_left(t) || t->stream <= MF_STREAM_PER_THREAD) return t->gone;
+  if (t->destroyed || is_detached(t) || t->stream <= MF_STREAM_PER_THREAD) return t->destroyed;
   const uint64_t name = t->stream_name == 0 ? 0 : mf__queue_name(&q);
-  t->gone = name != 0 ? name != t->stream_name : mf__queue_gone(&q);
-  if (t->gone) t->waits = mf__device_waits(a->backend, t->ordinal);
-  return t->gone;
+  t->destroyed = name != 0 ? name != t->stream_name : mf__queue_is_destroyed(&q);
+  if (t->destroyed) t->waits = mf__device_waits(a->backend, t->ordinal);
+  return t->destroyed;
 }
 
 /* Nothing but a wait for the whole device reaches what a stream that was destroyed had queued, and that would break any
  * capture there: the program has to ask for it. */
-static int refuse_gone(const mf__record *a, const mf__entry *t, mf_error *err) {
+static int refuse_destroyed(const mf__record *a, const mf__entry *t, mf_error *err) {
   return mf__fail(err, MF_EINVAL,
                   "stream 0x%llx of %s:%d used this memory and was destroyed; mf_device_synchronize waits for what it "
                   "had queued",
                   (unsigned long long)t->stream, a->backend->name, t->ordinal);
 }
 
-static void drop_gone(mf__record *a) {
+static void drop_destroyed(mf__record *a) {
   for (int32_t i = 0; i < a->count;) {
     const mf__entry *t = &a->entries[i];
-    if (t->gone && mf__device_waited(a->backend, t->ordinal, t->waits)) mf__record_drop(a, i);
+    if (t->destroyed && mf__device_waited(a->backend, t->ordinal, t->waits)) mf__record_drop(a, i);
     else i++;
   }
 }
@@ -169,14 +169,15 @@ static int wait_for(const mf__queue *on, const mf__record *a, mf__entry *t, mf_e
   const mf__queue other = mf__entry_queue(a->backend, t);
   mf_error failed;
   int rc;
-  if (t->stream_name != 0 && !is_left(t)) (void)find_gone(a, t);
-  if (t->gone) return refuse_gone(a, t, err);
+  if (t->stream_name != 0 && !is_detached(t)) (void)find_destroyed(a, t);
+  if (t->destroyed) return refuse_destroyed(a, t, err);
   if (on->backend == NULL)
-    rc = is_left(t) ? mf__event_reach(a->backend, t->ordinal, t->event, &failed) : mf__queue_reach(&other, &failed);
+    rc = is_detached(t) ? mf__event_synchronize(a->backend, t->ordinal, t->event, &failed)
+                        : mf__queue_synchronize(&other, &failed);
   else
-    rc = is_left(t) ? mf__queue_follow(on, t->ordinal, t->event, &failed) : mf__queue_wait(on, &other, &failed);
+    rc = is_detached(t) ? mf__queue_wait_event(on, t->ordinal, t->event, &failed) : mf__queue_wait(on, &other, &failed);
   if (rc == MF_OK) return rc;
-  if (find_gone(a, t)) return refuse_gone(a, t, err);
+  if (find_destroyed(a, t)) return refuse_destroyed(a, t, err);
   if (err != NULL) *err = failed;
   return rc;
 }
@@ -218,7 +219,7 @@ static int sort_uses(mf__usage *uses, int count, mf__usage *sorted) {
     while (at < n && (uintptr_t)sorted[at].record < (uintptr_t)uses[i].record) at++;
     if (at < n && sorted[at].record == uses[i].record) {
       sorted[at].write |= uses[i].write;
-      sorted[at].lasting |= uses[i].lasting;
+      sorted[at].grants |= uses[i].grants;
       continue;
     }
     memmove(sorted + at + 1, sorted + at, (size_t)(n - at) * sizeof *sorted);
@@ -237,7 +238,7 @@ int mf__order_begin(const mf__queue *on, mf__usage *uses, int count, mf_error *e
   mf__retire_poll();
   for (int i = 0; i < n; i++) {
     lock(sorted[i].record);
-    drop_gone(sorted[i].record);
+    drop_destroyed(sorted[i].record);
   }
   for (int i = 0; rc == MF_OK && i < n; i++)
     rc = on->backend == NULL ? wait_on_host(sorted[i].record, sorted[i].write, err)
@@ -258,7 +259,7 @@ static void forget_others(mf__record *a, const mf__queue *on) {
 
 /* The caller has promised that the stream lives, and may queue more there. */
 static void grant(mf__entry *t) {
-  t->lent = false;
+  t->owner_may_destroy = false;
   t->granted = true;
 }
 
@@ -266,7 +267,7 @@ static void grant(mf__entry *t) {
 static mf__entry *enter_use(const mf__queue *on, const mf__usage *use) {
   mf__record *a = use->record;
   mf__entry *self = resumed_entry(a, on);
-  if (use->lasting) grant(self);
+  if (use->grants) grant(self);
   self->seen_writes = a->clock;
   a->clock++;
   if (!use->write) {
@@ -288,23 +289,23 @@ void mf__order_end(const mf__queue *on, mf__usage *uses, int count, bool queued)
   }
 }
 
-bool mf__order_again(const mf__queue *on, const mf__usage *use) {
+bool mf__order_repeat(const mf__queue *on, const mf__usage *use) {
   mf__record *a = use->record;
   if (atomic_exchange_explicit(&a->locked, 1, memory_order_acquire) != 0) return false;
   mf__entry *t = a->entries;
-  const bool alone = a->count == 1 && t->stream == on->stream && t->ordinal == on->ordinal &&
-                     on->stream != MF_STREAM_PER_THREAD && !is_left(t) && !t->gone;
-  if (alone) {
+  const bool same = a->count == 1 && t->stream == on->stream && t->ordinal == on->ordinal &&
+                     on->stream != MF_STREAM_PER_THREAD && !is_detached(t) && !t->destroyed;
+  if (same) {
     a->clock++;
     if (use->write) t->last_write = a->clock;
     else t->last_read = a->clock;
-    if (use->lasting) grant(t);
+    if (use->grants) grant(t);
     /* Whoever comes next from elsewhere waits for the write, and so for all that is queued until then. */
-    const bool stays = use->write && use->lasting && a->space == MF__DEVICE;
-    atomic_store_explicit(&a->alone, stays ? t->stream : MF_STREAM_CURRENT, memory_order_release);
+    const bool stays = use->write && use->grants && a->space == MF__DEVICE;
+    atomic_store_explicit(&a->sole_writer, stays ? t->stream : MF_STREAM_CURRENT, memory_order_release);
   }
   unlock(a);
-  return alone;
+  return same;
 }
 
 int mf__order_enter(const mf__queue *on, const mf__usage *use, mf_error *err) {
@@ -316,7 +317,7 @@ int mf__order_enter(const mf__queue *on, const mf__usage *use, mf_error *err) {
     a->clock++;
     if (use->write) self->last_write = a->clock;
     else self->last_read = a->clock;
-    if (use->lasting) grant(self);
+    if (use->grants) grant(self);
   }
   unlock(a);
   return rc;
@@ -340,17 +341,17 @@ int mf__order_open(const mf__queue *on, mf__record *a, bool write, uint64_t *id,
 
 /* From here on an event stands for what the stream has queued, so that the handle is not used again. Where none can
  * be recorded, as while the stream is being captured, the handle stays. */
-static void leave(const mf__record *a, mf__entry *t) {
+static void detach(const mf__record *a, mf__entry *t) {
   const mf__queue q = mf__entry_queue(a->backend, t);
-  if (!t->lent || is_open(t) || t->gone || !a->backend->usable()) return;
-  (void)mf__queue_mark(&q, &t->event, &t->stream_name, NULL);
+  if (!t->owner_may_destroy || is_open(t) || t->destroyed || !a->backend->usable()) return;
+  (void)mf__queue_record_event(&q, &t->event, &t->stream_name, NULL);
 }
 
-void mf__order_leave(const mf__queue *on, mf__record *a) {
+void mf__order_detach(const mf__queue *on, mf__record *a) {
   if (a == NULL) return;
   lock(a);
   mf__entry *t = find(a, on, false);
-  if (t != NULL) leave(a, t);
+  if (t != NULL) detach(a, t);
   unlock(a);
 }
 
@@ -369,7 +370,7 @@ static void close_use(mf__record *a, mf__entry *t, bool write) {
     t->open_reads--;
     t->last_read = a->clock;
   }
-  leave(a, t);
+  detach(a, t);
 }
 
 void mf__order_close(mf__record *a, uint64_t id, bool write) {
@@ -390,6 +391,6 @@ int mf__record_given(const mf__device *device, mf__record **out, mf_error *err) 
   const int rc = mf__record_create(device, out, err);
   if (rc != MF_OK) return rc;
   (void)mf__order_enter(&on, &(mf__usage){.record = *out, .write = true}, NULL); /* a new record has room */
-  (*out)->given = (*out)->clock;
+  (*out)->producer_uses = (*out)->clock;
   return MF_OK;
 }

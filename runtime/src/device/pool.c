@@ -79,10 +79,10 @@ static int pool_find(const mf__device *device, pool **out, mf_error *err) {
 
 /* The table: under the pool's lock */
 
-static chain *bucket_of(pool *p, int64_t nbytes, const mf__home *h) {
+static int bucket_of(int64_t nbytes, const mf__home *h) {
   uint64_t key = (uint64_t)nbytes ^ (uint64_t)h->stream * 0x9e3779b97f4a7c15u ^ (uint64_t)h->thread << 32;
   key *= 0xff51afd7ed558ccdu;
-  return &p->buckets[key >> 58];
+  return (int)(key >> 58);
 }
 
 static void append(chain *c, mf__block *b) {
@@ -103,31 +103,45 @@ static mf__block *take_behind(pool *p, chain *c, mf__block *before) {
   return b;
 }
 
-static bool is_clean(const mf__block *b, const request *r) {
-  return b->nbytes == r->nbytes && mf__block_is_clean(b, &r->claim);
+/* The usual case: a kept block of that size which the asked stream may use at once, found in its own bucket. */
+static mf__block *take_at_once(const request *r) {
+  pool *p = r->pool;
+  mf__block *found = NULL, *before = NULL;
+  pthread_mutex_lock(&p->lock);
+  chain *c = &p->buckets[bucket_of(r->nbytes, &r->claim.home)];
+  for (mf__block *b = c->first; b != NULL && found == NULL; before = b, b = b->next)
+    if (b->nbytes == r->nbytes && mf__block_is_clean(b, &r->claim)) found = take_behind(p, c, before);
+  if (found != NULL) p->hits++;
+  pthread_mutex_unlock(&p->lock);
+  return found;
 }
+
+typedef bool (*block_test)(const mf__block *b, const request *r);
 
 static bool is_candidate(const mf__block *b, const request *r) {
   const int64_t spare = b->nbytes - r->nbytes;
   return spare >= 0 && spare <= r->nbytes / 4 && mf__block_is_candidate(b, &r->claim);
 }
 
-typedef bool (*block_test)(const mf__block *b, const request *r);
-
-static mf__block *take_from(pool *p, chain *c, block_test fits, const request *r) {
-  mf__block *before = NULL;
-  for (mf__block *b = c->first; b != NULL; before = b, b = b->next)
-    if (fits(b, r)) return take_behind(p, c, before);
-  return NULL;
+static bool is_any(const mf__block *b, const request *r) {
+  (void)b;
+  (void)r;
+  return true;
 }
 
-/* Those of the asked stream first. */
-static mf__block *take_any(pool *p, block_test fits, const request *r) {
+/* Any block that passes, those of the asked stream first. */
+static mf__block *take_any(pool *p, block_test passes, const request *r) {
+  mf__block *found = NULL;
   pthread_mutex_lock(&p->lock);
-  mf__block *b = take_from(p, bucket_of(p, r->nbytes, &r->claim.home), fits, r);
-  for (int i = 0; b == NULL && i < NBUCKETS; i++) b = take_from(p, &p->buckets[i], fits, r);
+  const int first = bucket_of(r->nbytes, &r->claim.home);
+  for (int i = 0; i < NBUCKETS && found == NULL; i++) {
+    chain *c = &p->buckets[(first + i) % NBUCKETS];
+    mf__block *before = NULL;
+    for (mf__block *b = c->first; b != NULL && found == NULL; before = b, b = b->next)
+      if (passes(b, r)) found = take_behind(p, c, before);
+  }
   pthread_mutex_unlock(&p->lock);
-  return b;
+  return found;
 }
 
 static void put(mf__block *b) {
@@ -135,7 +149,7 @@ static void put(mf__block *b) {
   pthread_mutex_lock(&p->lock);
   p->used -= b->nbytes;
   p->cached += b->nbytes;
-  append(bucket_of(p, b->nbytes, &b->home), b);
+  append(&p->buckets[bucket_of(b->nbytes, &b->home)], b);
   pthread_mutex_unlock(&p->lock);
 }
 
@@ -162,15 +176,6 @@ void mf__pool_give(void *block_taken, mf__record *record) {
 }
 
 /* Taking */
-
-static mf__block *take_clean(const request *r) {
-  pool *p = r->pool;
-  pthread_mutex_lock(&p->lock);
-  mf__block *b = take_from(p, bucket_of(p, r->nbytes, &r->claim.home), is_clean, r);
-  if (b != NULL) p->hits++;
-  pthread_mutex_unlock(&p->lock);
-  return b;
-}
 
 /* Puts a list of blocks that were taken out back. */
 static void put_all(mf__block *all) {
@@ -251,12 +256,6 @@ static int grow(const request *r, mf__block **out, mf_error *err) {
   return MF_OK;
 }
 
-static bool is_any(const mf__block *b, const request *r) {
-  (void)b;
-  (void)r;
-  return true;
-}
-
 static mf__block *take_all(const request *r) {
   mf__block *all = NULL;
   for (mf__block *b = take_any(r->pool, is_any, r); b != NULL; b = take_any(r->pool, is_any, r)) {
@@ -294,7 +293,7 @@ static void wait_for_driver(const request *r) {
   const mf__queue *on = r->claim.on;
   mf__scope scope;
   mf__retire_wait(on->backend);
-  if (mf__queue_reach(on, NULL) != MF_OK) return;
+  if (mf__queue_synchronize(on, NULL) != MF_OK) return;
   if (mf__enter_relaxed(&scope, on->backend, on->ordinal, NULL) != MF_OK) return;
   (void)on->backend->memory_trim(NULL);
   mf__leave(&scope);
@@ -325,7 +324,7 @@ static int reclaim(request *r, mf__block **out, mf_error *err) {
   for (int step = 0; step < 3; step++) {
     if (step == 1) mf__retire_drain(r->pool->device.backend);
     if (step == 2) wait_for_driver(r);
-    r->claim.patient = r->pool->device.space == MF__DEVICE || step == 2;
+    r->claim.may_block = r->pool->device.space == MF__DEVICE || step == 2;
     *out = take_ready(r);
     if (*out != NULL) return MF_OK;
     kept = free_cached(r, &why);
@@ -349,20 +348,14 @@ static int take_slowly(request *r, mf__block **out, mf_error *err) {
   int rc = mf__claim_look(&r->claim, err);
   if (rc != MF_OK) return rc;
   *out = take_ready(r);
-  if (*out != NULL) return MF_OK;
-  if (r->claim.captured) return refuse_captured(r, err);
-  mf_error failed; /* which the caller sees only if nothing helps */
-  rc = grow(r, out, &failed);
-  if (rc == MF_ENOMEM) rc = reclaim(r, out, &failed);
-  if (rc != MF_OK && err != NULL) *err = failed;
-  return rc;
-}
-
-static int take(request *r, mf__block **out, mf_error *err) {
-  *out = take_clean(r);
-  if (*out != NULL) return MF_OK;
-  const int rc = take_slowly(r, out, err);
-  if (rc != MF_OK) return rc;
+  if (*out == NULL) {
+    if (r->claim.captured) return refuse_captured(r, err);
+    mf_error failed; /* which the caller sees only if nothing helps */
+    rc = grow(r, out, &failed);
+    if (rc == MF_ENOMEM) rc = reclaim(r, out, &failed);
+    if (rc != MF_OK && err != NULL) *err = failed;
+    if (rc != MF_OK) return rc;
+  }
   pthread_mutex_lock(&r->pool->lock);
   r->pool->misses++;
   pthread_mutex_unlock(&r->pool->lock);
@@ -372,13 +365,13 @@ static int take(request *r, mf__block **out, mf_error *err) {
 int mf__pool_take(const mf__queue *on, mf__space space, int64_t nbytes, void **data, void **block_out, mf_error *err) {
   const mf__device device = {on->backend, space, on->ordinal};
   request r = {.nbytes = round_up(nbytes), .asked = nbytes, .claim = mf__claim_of(on)};
-  mf__block *b = NULL;
   int32_t count;
   int rc = on->backend->usable() ? MF_OK : on->backend->device_count(&count, err);
   if (rc == MF_OK) rc = pool_find(&device, &r.pool, err);
   if (rc != MF_OK) return rc;
   mf__retire_poll();
-  rc = take(&r, &b, err);
+  mf__block *b = take_at_once(&r);
+  if (b == NULL) rc = take_slowly(&r, &b, err);
   if (rc != MF_OK) return rc;
   mf__block_take(b, &r.claim);
   *data = b->data;
@@ -424,7 +417,7 @@ static int trim_block(mf__block *b, mf_error *err) {
   const mf__queue q = mf__block_queue(b);
   mf__claim c = mf__claim_of(&q);
   const int rc = mf__claim_look(&c, err);
-  c.patient = b->homed && mf__home_same(&b->home, &c.home);
+  c.may_block = b->has_home && mf__home_same(&b->home, &c.home);
   if (rc == MF_OK && !c.captured) return free_or_put(b, &c, err);
   put(b);
   return rc == MF_ECAPTURE ? MF_OK : rc;

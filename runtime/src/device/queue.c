@@ -10,6 +10,9 @@
  * know about records, which say for whom to wait. */
 #include "device/device.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 /* Threads, backends */
 
 uint32_t mf__thread_number(void) {
@@ -66,12 +69,9 @@ static mf__queue named_queue(const mf__queue *q) {
 }
 
 int mf__capture_of(const mf__queue *q, uint64_t *id, mf_error *err) {
-  mf__scope scope;
   *id = 0;
-  int rc = mf__enter(&scope, q->backend, q->ordinal, err);
-  if (rc != MF_OK) return rc;
-  rc = q->backend->stream_capture(q->stream, id, err);
-  mf__leave(&scope);
+  int rc;
+  MF__CALL(rc, mf__enter, q->backend, q->ordinal, err, q->backend->stream_capture(q->stream, id, err));
   return rc;
 }
 
@@ -85,11 +85,8 @@ static int refuse_here(const mf__queue *q, const char *why, mf_error *err) {
 }
 
 int mf__capture_refuse(const mf__queue *q, const char *why, mf_error *err) {
-  mf__scope scope;
-  int rc = mf__enter(&scope, q->backend, q->ordinal, err);
-  if (rc != MF_OK) return rc;
-  rc = refuse_here(q, why, err);
-  mf__leave(&scope);
+  int rc;
+  MF__CALL(rc, mf__enter, q->backend, q->ordinal, err, refuse_here(q, why, err));
   return rc;
 }
 
@@ -106,9 +103,14 @@ int mf__queue_enter(mf__scope *s, const mf__queue *on, mf_error *err) {
 
 #define KEPT_EVENTS 64
 
+/* Each event that was made has a place, so that one that comes back is never lost: not where the device cannot be
+ * entered to destroy it, nor where the host has no memory. */
 typedef struct event_pool {
-  int32_t count;
-  void *events[KEPT_EVENTS];
+  int32_t count; /* of those that are kept */
+  int32_t made;  /* kept and in use */
+  int32_t room;  /* of more */
+  void *inside[KEPT_EVENTS];
+  void **more; /* instead of what is inside, where that is too small */
 } event_pool;
 
 static event_pool event_pools[MF__NBACKENDS][MF__MAX_ORDINALS];
@@ -118,28 +120,84 @@ static event_pool *event_pool_of(const mf__backend *backend, int32_t ordinal) {
   return &event_pools[backend->index][ordinal];
 }
 
+static void **places_of(event_pool *pool) {
+  return pool->more == NULL ? pool->inside : pool->more;
+}
+
 static void *event_pop(event_pool *pool) {
   pthread_mutex_lock(&events_lock);
-  void *event = pool->count > 0 ? pool->events[--pool->count] : NULL;
+  void *event = pool->count > 0 ? places_of(pool)[--pool->count] : NULL;
   pthread_mutex_unlock(&events_lock);
   return event;
 }
 
-int mf__event_take(const mf__backend *backend, int32_t ordinal, void **out, mf_error *err) {
-  mf__scope scope;
-  *out = event_pop(event_pool_of(backend, ordinal));
-  if (*out != NULL) return MF_OK;
-  int rc = mf__enter_relaxed(&scope, backend, ordinal, err);
-  if (rc != MF_OK) return rc;
-  rc = backend->event_create(out, err);
-  mf__leave(&scope);
+/* One of those beyond the most, which gives up its place. */
+static void *event_pop_beyond(event_pool *pool, int32_t most) {
+  void *event = NULL;
+  pthread_mutex_lock(&events_lock);
+  if (pool->count > most) {
+    event = places_of(pool)[--pool->count];
+    pool->made--;
+  }
+  if (pool->made == 0) {
+    free(pool->more);
+    pool->more = NULL;
+  }
+  pthread_mutex_unlock(&events_lock);
+  return event;
+}
+
+/* Under the lock. */
+static bool has_place(event_pool *pool) {
+  const int32_t room = pool->more == NULL ? KEPT_EVENTS : pool->room;
+  if (pool->made < room) return true;
+  void **grown = mf__lasting_grow(pool->more, 2 * (size_t)room * sizeof *grown);
+  if (grown == NULL) return false;
+  if (pool->more == NULL) memcpy(grown, pool->inside, sizeof pool->inside);
+  pool->more = grown;
+  pool->room = 2 * room;
+  return true;
+}
+
+static int place_take(event_pool *pool, mf_error *err) {
+  pthread_mutex_lock(&events_lock);
+  const bool has = has_place(pool);
+  if (has) pool->made++;
+  const int32_t made = pool->made;
+  pthread_mutex_unlock(&events_lock);
+  return has ? MF_OK : mf__fail(err, MF_ENOMEM, "no memory for more than %d events", made);
+}
+
+static void place_give(event_pool *pool) {
+  pthread_mutex_lock(&events_lock);
+  pool->made--;
+  pthread_mutex_unlock(&events_lock);
+}
+
+static int event_create(const mf__backend *backend, int32_t ordinal, void **out, mf_error *err) {
+  int rc;
+  MF__CALL(rc, mf__enter_relaxed, backend, ordinal, err, backend->event_create(out, err));
   return rc;
 }
 
-static void event_destroy(const mf__backend *backend, int32_t ordinal, void *event) {
+int mf__event_take(const mf__backend *backend, int32_t ordinal, void **out, mf_error *err) {
+  event_pool *pool = event_pool_of(backend, ordinal);
+  *out = event_pop(pool);
+  if (*out != NULL) return MF_OK;
+  int rc = place_take(pool, err);
+  if (rc != MF_OK) return rc;
+  rc = event_create(backend, ordinal, out, err);
+  if (rc != MF_OK) place_give(pool);
+  return rc;
+}
+
+/* Destroys kept events beyond the most. Where the device cannot be entered they stay kept. */
+static void events_shrink(const mf__backend *backend, int32_t ordinal, int32_t most) {
+  event_pool *pool = event_pool_of(backend, ordinal);
   mf__scope scope;
+  void *event;
   if (mf__enter_relaxed(&scope, backend, ordinal, NULL) != MF_OK) return;
-  (void)backend->event_destroy(event, NULL);
+  while ((event = event_pop_beyond(pool, most)) != NULL) (void)backend->event_destroy(event, NULL);
   mf__leave(&scope);
 }
 
@@ -148,10 +206,10 @@ void mf__event_give(const mf__backend *backend, int32_t ordinal, void *event) {
   event_pool *pool = event_pool_of(backend, ordinal);
   if (!backend->usable()) return;
   pthread_mutex_lock(&events_lock);
-  const bool kept = pool->count < KEPT_EVENTS;
-  if (kept) pool->events[pool->count++] = event;
+  places_of(pool)[pool->count++] = event;
+  const bool many = pool->count > KEPT_EVENTS;
   pthread_mutex_unlock(&events_lock);
-  if (!kept) event_destroy(backend, ordinal, event);
+  if (many) events_shrink(backend, ordinal, KEPT_EVENTS);
 }
 
 bool mf__events_exist(const mf__backend *backend, int32_t ordinal) {
@@ -163,12 +221,7 @@ bool mf__events_exist(const mf__backend *backend, int32_t ordinal) {
 }
 
 void mf__event_trim(const mf__backend *backend, int32_t ordinal) {
-  event_pool *pool = event_pool_of(backend, ordinal);
-  mf__scope scope;
-  if (!mf__events_exist(backend, ordinal)) return;
-  if (mf__enter_relaxed(&scope, backend, ordinal, NULL) != MF_OK) return;
-  for (void *event = event_pop(pool); event != NULL; event = event_pop(pool)) (void)backend->event_destroy(event, NULL);
-  mf__leave(&scope);
+  if (mf__events_exist(backend, ordinal)) events_shrink(backend, ordinal, 0);
 }
 
 /* Events that were recorded */
@@ -182,16 +235,13 @@ bool mf__event_done(const mf__backend *backend, int32_t ordinal, void *event) {
   return done;
 }
 
-int mf__event_reach(const mf__backend *backend, int32_t ordinal, void *event, mf_error *err) {
-  mf__scope scope;
-  int rc = mf__enter_relaxed(&scope, backend, ordinal, err);
-  if (rc != MF_OK) return rc;
-  rc = backend->event_synchronize(event, err);
-  mf__leave(&scope);
+int mf__event_synchronize(const mf__backend *backend, int32_t ordinal, void *event, mf_error *err) {
+  int rc;
+  MF__CALL(rc, mf__enter_relaxed, backend, ordinal, err, backend->event_synchronize(event, err));
   return rc;
 }
 
-int mf__queue_mark(const mf__queue *q, void **event, uint64_t *name, mf_error *err) {
+int mf__queue_record_event(const mf__queue *q, void **event, uint64_t *name, mf_error *err) {
   const mf_stream stream = named_queue(q).stream;
   mf__scope scope;
   int rc = mf__event_take(q->backend, q->ordinal, event, err);
@@ -210,15 +260,12 @@ int mf__queue_mark(const mf__queue *q, void **event, uint64_t *name, mf_error *e
 }
 
 static int wait_at(const mf__queue *at, void *event, mf_error *err) {
-  mf__scope scope;
-  int rc = mf__enter(&scope, at->backend, at->ordinal, err);
-  if (rc != MF_OK) return rc;
-  rc = at->backend->event_wait(event, at->stream, err);
-  mf__leave(&scope);
+  int rc;
+  MF__CALL(rc, mf__enter, at->backend, at->ordinal, err, at->backend->event_wait(event, at->stream, err));
   return rc;
 }
 
-int mf__queue_follow(const mf__queue *on, int32_t ordinal, void *event, mf_error *err) {
+int mf__queue_wait_event(const mf__queue *on, int32_t ordinal, void *event, mf_error *err) {
   uint64_t id;
   const int rc = mf__capture_of(on, &id, err);
   if (rc != MF_OK) return rc;
@@ -232,11 +279,8 @@ int mf__queue_follow(const mf__queue *on, int32_t ordinal, void *event, mf_error
 /* What a queue has to do */
 
 static int query(const mf__queue *q, bool *done, mf_error *err) {
-  mf__scope scope;
-  int rc = mf__enter_relaxed(&scope, q->backend, q->ordinal, err);
-  if (rc != MF_OK) return rc;
-  rc = q->backend->stream_query(q->stream, done, err);
-  mf__leave(&scope);
+  int rc;
+  MF__CALL(rc, mf__enter_relaxed, q->backend, q->ordinal, err, q->backend->stream_query(q->stream, done, err));
   return rc;
 }
 
@@ -244,7 +288,7 @@ static int query(const mf__queue *q, bool *done, mf_error *err) {
 static int is_done(const mf__queue *q, bool *done, mf_error *err) {
   void *event;
   if (!mf__queue_is_elsewhere(q)) return query(q, done, err);
-  const int rc = mf__queue_mark(q, &event, NULL, err);
+  const int rc = mf__queue_record_event(q, &event, NULL, err);
   if (rc != MF_OK) return rc;
   *done = mf__event_done(q->backend, q->ordinal, event);
   mf__event_give(q->backend, q->ordinal, event);
@@ -265,22 +309,19 @@ bool mf__queue_done(const mf__queue *q) {
 }
 
 static int synchronize(const mf__queue *q, mf_error *err) {
-  mf__scope scope;
-  int rc = mf__enter_relaxed(&scope, q->backend, q->ordinal, err);
-  if (rc != MF_OK) return rc;
-  rc = q->backend->stream_synchronize(q->stream, err);
-  mf__leave(&scope);
+  int rc;
+  MF__CALL(rc, mf__enter_relaxed, q->backend, q->ordinal, err, q->backend->stream_synchronize(q->stream, err));
   return rc;
 }
 
-int mf__queue_reach(const mf__queue *q, mf_error *err) {
+int mf__queue_synchronize(const mf__queue *q, mf_error *err) {
   void *event;
   int rc = mf__capture_refuse(q, "the host cannot wait for it", err);
   if (rc != MF_OK) return rc;
   if (!mf__queue_is_elsewhere(q)) return synchronize(q, err);
-  rc = mf__queue_mark(q, &event, NULL, err);
+  rc = mf__queue_record_event(q, &event, NULL, err);
   if (rc != MF_OK) return rc;
-  rc = mf__event_reach(q->backend, q->ordinal, event, err);
+  rc = mf__event_synchronize(q->backend, q->ordinal, event, err);
   mf__event_give(q->backend, q->ordinal, event);
   return rc;
 }
@@ -316,11 +357,8 @@ static int check_captures(const mf__queue *on, const mf__queue *other, bool *nee
 }
 
 static int record_at(const mf__queue *at, void *event, mf_error *err) {
-  mf__scope scope;
-  int rc = mf__enter(&scope, at->backend, at->ordinal, err);
-  if (rc != MF_OK) return rc;
-  rc = at->backend->event_record(event, at->stream, err);
-  mf__leave(&scope);
+  int rc;
+  MF__CALL(rc, mf__enter, at->backend, at->ordinal, err, at->backend->event_record(event, at->stream, err));
   return rc;
 }
 
@@ -343,13 +381,10 @@ int mf__queue_wait(const mf__queue *on, const mf__queue *other, mf_error *err) {
 
 static _Atomic uint64_t waits_begun[MF__NBACKENDS][MF__MAX_ORDINALS], waits_ended[MF__NBACKENDS][MF__MAX_ORDINALS];
 
-int mf__device_reach(const mf__backend *backend, int32_t ordinal, mf_error *err) {
+int mf__device_synchronize(const mf__backend *backend, int32_t ordinal, mf_error *err) {
   const uint64_t number = atomic_fetch_add(&waits_begun[backend->index][ordinal], 1) + 1;
-  mf__scope scope;
-  int rc = mf__enter_relaxed(&scope, backend, ordinal, err);
-  if (rc != MF_OK) return rc;
-  rc = backend->device_synchronize(err);
-  mf__leave(&scope);
+  int rc;
+  MF__CALL(rc, mf__enter_relaxed, backend, ordinal, err, backend->device_synchronize(err));
   _Atomic uint64_t *ended = &waits_ended[backend->index][ordinal];
   uint64_t last = atomic_load(ended);
   while (rc == MF_OK && last < number && !atomic_compare_exchange_weak(ended, &last, number)) {
@@ -373,7 +408,7 @@ static bool is_lost(const mf__backend *backend) {
   return rc != MF_OK && rc != MF_ECAPTURE;
 }
 
-bool mf__queue_gone(const mf__queue *q) {
+bool mf__queue_is_destroyed(const mf__queue *q) {
   mf__scope scope;
   int32_t ordinal;
   if (q->stream <= MF_STREAM_PER_THREAD || mf__enter(&scope, q->backend, q->ordinal, NULL) != MF_OK) return false;

@@ -47,11 +47,11 @@ mf__queue mf__entry_queue(const mf__backend *backend, const mf__entry *entry) {
 
 bool mf__entry_done(const mf__backend *backend, const mf__entry *entry) {
   const mf__queue q = mf__entry_queue(backend, entry);
-  return !entry->gone && mf__queue_done(&q);
+  return !entry->destroyed && mf__queue_done(&q);
 }
 
 int mf__entry_event(const mf__backend *backend, const mf__entry *entry, void **out, mf_error *err) {
   const mf__queue q = mf__entry_queue(backend, entry);
-  if (entry->gone) return mf__fail(err, MF_EINVAL, "the stream was destroyed");
-  return mf__queue_mark(&q, out, NULL, err);
+  if (entry->destroyed) return mf__fail(err, MF_EINVAL, "the stream was destroyed");
+  return mf__queue_record_event(&q, out, NULL, err);
 }

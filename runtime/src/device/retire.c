@@ -4,7 +4,7 @@
  * is done. What waits is the record itself, so that nothing has to be allocated and nothing can be lost.
  *
  * A stream that is being captured is asked again at every poll. One that fails otherwise (a consumer destroyed it
- * before it called the deleter, say) is tried twice and then left alone, because the handle may be nobody's by now;
+ * before it called the deleter, say) is tried twice and then not again, because the handle may be nobody's by now;
  * then only a wait for the whole device tells, mf_device_synchronize. Nothing is released earlier, and nothing stays
  * beyond such a wait.
  *
@@ -73,7 +73,7 @@ static mf__record *pop(waiting_list *l) {
 /* Whether there is nothing to wait for. */
 static bool begin_entry(const mf__record *a, mf__entry *t) {
   if (mf__device_waited(a->backend, t->ordinal, t->waits)) return true;
-  if (t->gone || t->tries >= MAX_TRIES) return false;
+  if (t->destroyed || t->tries >= MAX_TRIES) return false;
   if (mf__entry_done(a->backend, t)) return true;
   const int rc = mf__entry_event(a->backend, t, &t->event, NULL);
   if (rc != MF_OK && rc != MF_ECAPTURE) t->tries++;
@@ -83,7 +83,7 @@ static bool begin_entry(const mf__record *a, mf__entry *t) {
 static bool entry_is_done(const mf__record *a, mf__entry *t, bool wait) {
   if (t->event == NULL && begin_entry(a, t)) return true;
   if (t->event == NULL) return false;
-  return wait ? mf__event_reach(a->backend, t->ordinal, t->event, NULL) == MF_OK
+  return wait ? mf__event_synchronize(a->backend, t->ordinal, t->event, NULL) == MF_OK
               : mf__event_done(a->backend, t->ordinal, t->event);
 }
 
@@ -118,7 +118,7 @@ void mf__retire(mf__record *record, mf__finish_fn finish, void *ctx) {
   mf__record_prune(record);
   for (int32_t i = 0; i < record->count; i++) {
     mf__entry *t = &record->entries[i];
-    if (!t->gone) t->waits = mf__device_waits(record->backend, t->ordinal);
+    if (!t->destroyed) t->waits = mf__device_waits(record->backend, t->ordinal);
   }
   if (record->count == 0 || !record->backend->usable() || is_done(record, false)) {
     finish(ctx);

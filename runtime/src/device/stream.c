@@ -53,11 +53,8 @@ bool mf__stream_is_current(const mf__device *device, mf_stream stream) {
 }
 
 static int owner_of(const mf__device *device, mf_stream stream, int32_t *ordinal, mf_error *err) {
-  mf__scope scope;
-  int rc = mf__enter(&scope, device->backend, device->ordinal, err);
-  if (rc != MF_OK) return rc;
-  rc = device->backend->stream_device(stream, ordinal, err);
-  mf__leave(&scope);
+  int rc;
+  MF__CALL(rc, mf__enter, device->backend, device->ordinal, err, device->backend->stream_device(stream, ordinal, err));
   if (rc != MF_OK || *ordinal == device->ordinal || device->space != MF__DEVICE) return rc;
   return mf__fail(err, MF_EINVAL, "stream 0x%llx is one of %s:%d; a stream of %s:%d expected",
                   (unsigned long long)stream, device->backend->name, *ordinal, device->backend->name,

@@ -28,11 +28,8 @@ static own_stream *take_kept(const mf__device *device) {
 }
 
 static int create_handle(const mf__device *device, mf_stream *out, mf_error *err) {
-  mf__scope scope;
-  int rc = mf__enter_relaxed(&scope, device->backend, device->ordinal, err);
-  if (rc != MF_OK) return rc;
-  rc = device->backend->stream_create(out, err);
-  mf__leave(&scope);
+  int rc;
+  MF__CALL(rc, mf__enter_relaxed, device->backend, device->ordinal, err, device->backend->stream_create(out, err));
   return rc;
 }
 

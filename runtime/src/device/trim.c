@@ -15,11 +15,8 @@ static int count_of(const mf__backend *backend) {
 }
 
 static int trim_driver(const mf__device *device, mf_error *err) {
-  mf__scope scope;
-  int rc = mf__enter_relaxed(&scope, device->backend, device->ordinal, err);
-  if (rc != MF_OK) return rc;
-  rc = device->backend->memory_trim(err);
-  mf__leave(&scope);
+  int rc;
+  MF__CALL(rc, mf__enter_relaxed, device->backend, device->ordinal, err, device->backend->memory_trim(err));
   return rc;
 }
 

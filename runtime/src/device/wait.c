@@ -13,7 +13,7 @@ static int open_queue(const DLDevice *device, mf_stream stream, mf__queue *out, 
 int mf_stream_synchronize(const DLDevice *device, mf_stream stream, mf_error *err) {
   mf__queue q;
   int rc = open_queue(device, stream, &q, err);
-  if (rc == MF_OK) rc = mf__queue_reach(&q, err);
+  if (rc == MF_OK) rc = mf__queue_synchronize(&q, err);
   mf__retire_poll();
   mf_releases_run();
   return mf__end(rc, __func__, err);
@@ -46,7 +46,7 @@ int mf_device_synchronize(const DLDevice *device, mf_error *err) {
   mf__device d;
   int rc = mf__device_resolve(device, &d, err);
   if (rc != MF_OK || d.backend == NULL) return mf__end(rc, __func__, err);
-  rc = mf__device_reach(d.backend, d.ordinal, err);
+  rc = mf__device_synchronize(d.backend, d.ordinal, err);
   mf__retire_drain(d.backend);
   mf_releases_run();
   return mf__end(rc, __func__, err);

@@ -173,28 +173,13 @@ static bool has_kernel_calls(void) {
          mf__cu.cuLaunchKernel != NULL;
 }
 
-static int64_t magnitude(int64_t stride) {
-  return stride < 0 ? -stride : stride;
-}
-
 /* The axis along which the destination is closest comes first, so that neighbouring threads write neighbours. */
-static void sort_axes(mf__kernel_copy *job) {
-  for (int32_t i = 1; i < job->ndim; i++) {
-    for (int32_t k = i; k > 0 && magnitude(job->dst_strides[k]) < magnitude(job->dst_strides[k - 1]); k--) {
-      int64_t *const lists[] = {job->shape, job->dst_strides, job->src_strides};
-      for (size_t list = 0; list < sizeof lists / sizeof *lists; list++) {
-        const int64_t kept = lists[list][k];
-        lists[list][k] = lists[list][k - 1];
-        lists[list][k - 1] = kept;
-      }
-    }
-  }
-}
-
-static void reverse_axes(mf__kernel_copy *job, const mf__kernel_copy *from) {
+static void sort_axes(mf__kernel_copy *job, const mf__kernel_copy *from) {
+  int32_t order[MF__KERNEL_AXES];
   *job = *from;
+  (void)mf__axes_sort(from->ndim, from->dst_strides, NULL, order);
   for (int32_t i = 0; i < from->ndim; i++) {
-    const int32_t at = from->ndim - 1 - i;
+    const int32_t at = order[from->ndim - 1 - i];
     job->shape[i] = from->shape[at];
     job->dst_strides[i] = from->dst_strides[at];
     job->src_strides[i] = from->src_strides[at];
@@ -207,8 +192,7 @@ static int launch(CUfunction function, const mf__kernel_copy *job, int32_t grid,
   void *params[] = {&sorted};
   const int64_t blocks = (job->numel - 1) / BLOCK + 1;
   const unsigned n = blocks < grid ? (unsigned)blocks : (unsigned)grid;
-  reverse_axes(&sorted, job);
-  sort_axes(&sorted);
+  sort_axes(&sorted, job);
   return MF__ASK(cuLaunchKernel, (function, n, 1, 1, BLOCK, 1, 1, 0, stream, params, NULL));
 }
 

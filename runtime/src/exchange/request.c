@@ -94,7 +94,7 @@ static int make_copy(const mf_tensor *t, const plan *p, mf_tensor **out, mf_erro
     rc = copy_elements(*out, t, &place.on, err);
     /* Who asked for the copy has no other use for the original on that stream, also where some of it was queued before
      * it failed. */
-    mf__order_leave(&place.on, mf__tensor_record(t));
+    mf__order_detach(&place.on, mf__tensor_record(t));
   }
   if (rc == MF_OK && p->target.on.backend == NULL) rc = mf__host_wait(*out, true, err);
   return rc;
@@ -117,7 +117,7 @@ static int carry_out(mf_tensor *t, const plan *p, mf_tensor **out, mf_error *err
 
 /* Only what was asked for: nobody named means that the next operation will find its own order. */
 static int order_view(const mf_tensor *t, const plan *p, mf_error *err) {
-  mf__usage use = {.record = mf__tensor_record(t), .lasting = true};
+  mf__usage use = {.record = mf__tensor_record(t), .grants = true};
   if (p->target.on.backend == NULL) return mf__host_wait(t, !(t->flags & DLPACK_FLAG_BITMASK_READ_ONLY), err);
   if (p->target.on.stream == MF_STREAM_NO_ORDER) return MF_OK;
   const int rc = mf__order_begin(&p->target.on, &use, 1, err);
@@ -181,23 +181,23 @@ static int work_queue(const mf_tensor *t, mf_stream stream, mf__queue *on, bool 
   return rc;
 }
 
-/* The usual case on its own, because it is what every use costs: the stream that used the memory last, and alone. */
-static bool acquire_again(const mf_tensor *t, mf_stream stream, int32_t use) {
+/* The usual case on its own, because it is what every use costs: the stream that is the only one in the record. */
+static bool acquire_repeated(const mf_tensor *t, mf_stream stream, int32_t use) {
   mf__queue on;
   mf__record *record = mf__tensor_record(t);
   if (record == NULL || stream < MF_STREAM_CURRENT || !is_allowed(t, use)) return false;
   const mf__device device = mf__tensor_device(t);
   (void)mf__queue_resolve(&device, stream, false, &on, NULL);
-  return mf__order_is_alone(record, on.stream) ||
-         mf__order_again(&on, &(mf__usage){.record = record, .write = use == MF_WRITE, .lasting = true});
+  return mf__order_is_sole_writer(record, on.stream) ||
+         mf__order_repeat(&on, &(mf__usage){.record = record, .write = use == MF_WRITE, .grants = true});
 }
 
 /* Apart, so that the usual case makes no room for all of this. */
 static __attribute__((noinline)) int acquire_any(mf_tensor *t, mf_stream stream, int32_t use, mf_error *err) {
-  if (acquire_again(t, stream, use)) return MF_OK;
+  if (acquire_repeated(t, stream, use)) return MF_OK;
   mf__queue on;
   bool needed;
-  mf__usage usage = {.record = mf__tensor_record(t), .write = use == MF_WRITE, .lasting = true};
+  mf__usage usage = {.record = mf__tensor_record(t), .write = use == MF_WRITE, .grants = true};
   int rc = check_use(t, use, err);
   if (rc == MF_OK && stream == MF_STREAM_HOST) rc = mf__tensor_shared_check(t, err);
   if (rc == MF_OK) rc = work_queue(t, stream, &on, &needed, err);
@@ -209,8 +209,8 @@ static __attribute__((noinline)) int acquire_any(mf_tensor *t, mf_stream stream,
 
 int mf_tensor_acquire(mf_tensor *t, mf_stream stream, int32_t use, mf_error *err) {
   const mf__record *record = mf__tensor_record(t);
-  const bool alone = record != NULL && stream != MF_STREAM_CURRENT && mf__order_is_alone(record, stream);
-  return alone && is_allowed(t, use) ? MF_OK : acquire_any(t, stream, use, err);
+  const bool sole = record != NULL && stream != MF_STREAM_CURRENT && mf__order_is_sole_writer(record, stream);
+  return sole && is_allowed(t, use) ? MF_OK : acquire_any(t, stream, use, err);
 }
 
 int mf_tensor_record(mf_tensor *t, mf_stream stream, int32_t use, mf_error *err) {
