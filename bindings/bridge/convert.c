@@ -135,7 +135,6 @@ int mf__push_tuple(lua_State *L, PyObject *tuple, const char *too_many) {
 static int push_rest(lua_State *L, void *data) {
   if (data == NULL) return mf__raise(L);
   mf__key_to_lua(L, mf__hold(L, data));
-  mf__drop();
   return 1;
 }
 

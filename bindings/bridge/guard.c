@@ -84,7 +84,6 @@ void mf__clear_error(void) {
 
 /* Gives back what a body holds that returned or raised. */
 void mf__let_all_go(mf__frame *frame) {
-  frame->nesting = 0;
   while (frame->count > 0) mf__let_go(frame->held[--frame->count]);
 }
 

@@ -10,12 +10,12 @@ static void collect_after(mf__frame *frame) {
 
 void mf__visit_fail(mf__frame *frame, int status) {
   mf__state *state = frame->state;
+  frame->nesting = 0; /* the error's value may be a table */
   mf__let_all_go(frame);
   if (!mf__stopped(state)) {
     if (mf__visit_body(frame, mf__error_to_python, &status, 1) != 0) mf__error_fallback();
     mf__stopped(state); /* a script's __tostring may have run for the text, and was ended */
   }
-  lua_settop(frame->L, frame->top);
   if (status == LUA_ERRMEM) collect_after(frame);
 }
 

@@ -1,8 +1,8 @@
 """Judges a mutant of the bridge between the languages by the specs of both that cross it.
 
-Both modules that hold the bridge, Lua's and Python's, have the mutants; they are built by the commands of build/dev and
-lie in a copy of its package. Python's specs are asked one by one, in children of a process that has imported all that
-they need (forks.py); Lua's are asked by files, each in a process of its own.
+Both modules that hold the bridge, Lua's and Python's, have the mutants; they are linked by the commands of build/dev
+and lie in a copy of its package. Python's specs are asked one by one, in children of a process that has imported all
+that they need (forks.py); Lua's are asked by files, each in a process of its own.
 """
 
 import collections
