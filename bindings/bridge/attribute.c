@@ -5,7 +5,7 @@
 #include "objects.h"
 
 static const mf__options *options_here(void) {
-  return &mf__top->kit->state->options;
+  return &mf__top->bridge->state->options;
 }
 
 /* What an attribute is called, after the filter. Borrowed, or held. */

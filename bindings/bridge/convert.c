@@ -1,8 +1,8 @@
 /* convert.c: values as they are on the other side.
  *
- * What is plain is plain.c's; what a table, a function or an object is, is for the kit's policy to say. FFI values are
- * the same under any: an integer, a complex number, a tensor or a stream, else a LuaObject.
- * Every conversion is exact or an error. Invariant: a result is a new reference; on an error nothing stays. */
+ * What is plain is plain.c's; what a table, a function or an object is, is for the bridge's policy to say. FFI
+ * values are the same under any: an integer, a complex number, a tensor or a stream, else a LuaObject. Every
+ * conversion is exact or an error. Invariant: a result is a new reference; on an error nothing stays. */
 #include <string.h>
 
 #include "convert.h"
@@ -31,13 +31,13 @@ static PyObject *from_payload(int kind, const void *payload) {
 
 /* A value whose nature only Lua can tell: FFI values and tables with a metatable. */
 PyObject *mf__described_to_python(lua_State *L, int index) {
-  lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_DESCRIBE);
+  lua_rawgeti(L, lua_upvalueindex(1), MF__BRIDGE_DESCRIBE);
   lua_pushvalue(L, index);
   lua_call(L, 1, 2);
   int kind = (int)lua_tointeger(L, -2);
   PyObject *object = NULL;
   if (kind == MF__IS_NUMBER) {
-    object = mf__number_to_python(mf__top->kit, lua_tonumber(L, -1));
+    object = mf__number_to_python(mf__top->bridge, lua_tonumber(L, -1));
   } else if (kind == MF__IS_OBJECT) {
     object = mf__ref_check(L, -1)->object;
     Py_IncRef(object);
@@ -55,8 +55,8 @@ PyObject *mf__described_to_python(lua_State *L, int index) {
 
 PyObject *mf__to_python(lua_State *L, int index) {
   PyObject *object;
-  const mf__kit *kit = mf__top->kit;
-  if (!mf__plain_take(L, kit, index, &object)) return kit->policy->take(L, index);
+  const mf__bridge *bridge = mf__top->bridge;
+  if (!mf__plain_take(L, bridge, index, &object)) return bridge->policy->take(L, index);
   if (object == NULL) mf__raise(L);
   return object;
 }
@@ -80,9 +80,9 @@ PyObject *mf__argument(lua_State *L, int index) {
 
 /* What Lua holds without allocating, so that nothing can raise. */
 static int push_plain(lua_State *L, PyObject *object) {
-  const mf__kit *kit = mf__top->kit;
-  if (object != Py_None || kit->policy->none_is_nil) return mf__plain_push(L, kit, object);
-  lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_NONE);
+  const mf__bridge *bridge = mf__top->bridge;
+  if (object != Py_None || bridge->policy->none_is_nil) return mf__plain_push(L, bridge, object);
+  lua_rawgeti(L, lua_upvalueindex(1), MF__BRIDGE_NONE);
   return 1;
 }
 
@@ -93,13 +93,13 @@ void mf__to_lua(lua_State *L, PyObject *object) {
     return;
   }
   mf__hold(L, object);
-  mf__top->kit->policy->push(L, object);
+  mf__top->bridge->policy->push(L, object);
   mf__drop();
 }
 
 void mf__key_to_lua(lua_State *L, PyObject *object) {
   if (object == Py_None) {
-    lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_NONE);
+    lua_rawgeti(L, lua_upvalueindex(1), MF__BRIDGE_NONE);
     return;
   }
   Py_IncRef(object);
@@ -131,23 +131,23 @@ int mf__push_tuple(lua_State *L, PyObject *tuple, const char *too_many) {
   return (int)count;
 }
 
-/* What a quick way got of Python but could not push, or the exception that it got instead. */
+/* What a unprotected way got of Python but could not push, or the exception that it got instead. */
 static int push_rest(lua_State *L, void *data) {
   if (data == NULL) return mf__raise(L);
   mf__key_to_lua(L, mf__hold(L, data));
   return 1;
 }
 
-int mf__quick_rest(mf__frame *frame, PyObject *got) {
+int mf__unprotected_rest(mf__frame *frame, PyObject *got) {
   frame->body = push_rest;
   frame->data = got;
-  return MF__QUICK_REST;
+  return MF__UNPROTECTED_REST;
 }
 
-int mf__quick_result(lua_State *L, mf__frame *frame, PyObject *got) {
-  if (got != NULL && mf__plain_push(L, frame->kit, got)) {
+int mf__unprotected_result(lua_State *L, mf__frame *frame, PyObject *got) {
+  if (got != NULL && mf__plain_push(L, frame->bridge, got)) {
     Py_DecRef(got);
     return 1;
   }
-  return mf__quick_rest(frame, got);
+  return mf__unprotected_rest(frame, got);
 }

@@ -1,4 +1,4 @@
-/* convert.h: the layer of conversion: any value as it is on the other side, by the kit's policy; and errors. */
+/* convert.h: the layer of conversion: any value as it is on the other side, by the bridge's policy; and errors. */
 #ifndef MF__CONVERT_H
 #define MF__CONVERT_H
 
@@ -44,10 +44,10 @@ void mf__push_items(lua_State *L, PyObject *const *items, Py_ssize_t count);
 /* Both, for the elements of a ${tuple} that something holds. Returns how many there are. */
 int mf__push_tuple(lua_State *L, PyObject *tuple, const char *too_many);
 
-/* For a mf__quick_body: takes the new reference ${got}, or the pending exception for NULL, and returns what it has to
- * return; the second where it is known that only a body can push it. */
-int mf__quick_result(lua_State *L, mf__frame *frame, PyObject *got);
-int mf__quick_rest(mf__frame *frame, PyObject *got);
+/* For a mf__unprotected_body: takes the new reference ${got}, or the pending exception for NULL, and returns what it
+ * has to return; the second where it is known that only a body can push it. */
+int mf__unprotected_result(lua_State *L, mf__frame *frame, PyObject *got);
+int mf__unprotected_rest(mf__frame *frame, PyObject *got);
 
 /* lua_error.c */
 
@@ -57,7 +57,7 @@ int mf__error_to_python(lua_State *L, void *status);
 /* The same for when that fails. */
 void mf__error_fallback(void);
 
-/* The message handler of mf__visit. */
+/* The message handler of mf__call_in. */
 int mf__error_handler(lua_State *L);
 
 /* A new exception of ${type} (LuaError or below), with message, value and traceback; NULL with an exception. */
@@ -75,13 +75,13 @@ PyObject *mf__thrown_value(PyObject *exception);
 /* Pushes that; takes the reference over. */
 void mf__push_thrown(lua_State *L, PyObject *value);
 
-/* visit.c */
+/* call_in.c */
 
-/* Runs ${body} in Lua on behalf of Python code: protected, with the lock and the GIL, and with the kit as its first
+/* Runs ${body} in Lua on behalf of Python code: protected, with the lock and the GIL, and with the bridge as its first
  * upvalue, so that it may do all that bodies may. Returns 0, or -1 with the Lua error as the pending exception. */
-int mf__visit(mf__kit *kit, int (*body)(lua_State *L, void *data), void *data);
+int mf__call_in(mf__bridge *bridge, int (*body)(lua_State *L, void *data), void *data);
 
 /* Makes the error at the top of the stack the pending exception. */
-void mf__visit_fail(mf__frame *frame, int status);
+void mf__call_in_fail(mf__frame *frame, int status);
 
 #endif

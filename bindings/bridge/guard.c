@@ -1,6 +1,6 @@
 /* guard.c: how Lua code gets into Python and out again, and Python code into Lua.
  *
- * Invariant: outside mf__enter and mf__visit this thread holds neither a lock nor a reference on the bridge's behalf,
+ * Invariant: outside mf__enter and mf__call_in this thread holds neither a lock nor a reference on the bridge's behalf,
  * and has the GIL exactly if it had it before, whether a body returned or raised. Knows nothing of what bodies do. */
 #include <stdlib.h>
 #include <string.h>
@@ -8,15 +8,15 @@
 
 #include "guard.h"
 
-static void push_frame(mf__frame *frame, lua_State *L, mf__kit *kit, int is_visit) {
+static void push_frame(mf__frame *frame, lua_State *L, mf__bridge *bridge, int is_call_in) {
   frame->below = mf__top;
   frame->L = L;
-  frame->kit = kit;
-  frame->state = kit->state;
+  frame->bridge = bridge;
+  frame->state = bridge->state;
   frame->thread = NULL;
   frame->nesting = 0;
   frame->count = 0;
-  frame->is_visit = is_visit;
+  frame->is_call_in = is_call_in;
   atomic_signal_fence(memory_order_release); /* a handler of a signal reads the frames */
   mf__top = frame;
 }
@@ -101,14 +101,14 @@ static PyGILState_STATE take_gil(mf__frame *below) {
   return PyGILState_UNLOCKED;
 }
 
-static int run_body(lua_State *L, mf__frame *frame, int quick) {
-  if (quick == MF__QUICK_NOT) {
+static int run_body(lua_State *L, mf__frame *frame, int unprotected) {
+  if (unprotected == MF__UNPROTECTED_NOT) {
     lua_pushvalue(L, lua_upvalueindex(1));
     lua_insert(L, 1);
     return lua_pcall(L, lua_gettop(L) - 1, LUA_MULTRET, 0);
   }
   lua_settop(L, 0);
-  lua_rawgeti(L, LUA_REGISTRYINDEX, frame->kit->runner);
+  lua_rawgeti(L, LUA_REGISTRYINDEX, frame->bridge->runner);
   return lua_pcall(L, 0, LUA_MULTRET, 0);
 }
 
@@ -117,21 +117,22 @@ enum { STOPPED = -1 };
 /* Apart from mf__enter, so that its frame is gone when the error is raised: a message handler that fails in Python is
  * called again, by LuaJIT, on top of what raised the error. Returns 0, or the status of lua_pcall with the error at the
  * top, or STOPPED; raises nothing. */
-__attribute__((noinline)) static int enter(lua_State *L, mf__kit *kit, mf__quick_body quick, int *results) {
+__attribute__((noinline)) static int enter(lua_State *L, mf__bridge *bridge, mf__unprotected_body unprotected,
+                                           int *results) {
   mf__frame *below = mf__top;
   int lent = below != NULL && below->thread != NULL;
   PyGILState_STATE gil = take_gil(below);
   mf__frame frame;
-  push_frame(&frame, L, kit, 0);
-  mf__state_arrive(kit->state, L);
+  push_frame(&frame, L, bridge, 0);
+  mf__state_arrive(bridge->state, L);
   mf__refs_drain();
   int status = 0;
-  *results = quick != NULL ? quick(L, &frame) : MF__QUICK_NOT;
+  *results = unprotected != NULL ? unprotected(L, &frame) : MF__UNPROTECTED_NOT;
   if (*results < 0) {
     status = run_body(L, &frame, *results);
     *results = lua_gettop(L);
   }
-  if (status == 0 && mf__stops(kit->state)) status = STOPPED;
+  if (status == 0 && mf__stops(bridge->state)) status = STOPPED;
   pop_frame(&frame);
   if (lent) {
     below->thread = PyEval_SaveThread();
@@ -141,14 +142,14 @@ __attribute__((noinline)) static int enter(lua_State *L, mf__kit *kit, mf__quick
   return status;
 }
 
-int mf__enter_by(lua_State *L, mf__quick_body quick) {
-  mf__kit *kit = *(mf__kit **)lua_touserdata(L, lua_upvalueindex(2));
-  if (kit == NULL) return luaL_error(L, "this Lua state is being closed");
+int mf__enter_by(lua_State *L, mf__unprotected_body unprotected) {
+  mf__bridge *bridge = *(mf__bridge **)lua_touserdata(L, lua_upvalueindex(2));
+  if (bridge == NULL) return luaL_error(L, "this Lua state is being closed");
   if (!Py_IsInitialized()) return luaL_error(L, "Python is not running (any more)");
-  /* Later than mf__visit, so that calls which nest through both end as Python's do. */
+  /* Later than mf__call_in, so that calls which nest through both end as Python's do. */
   if (mf__stack_is_low(2)) return luaL_error(L, "C stack overflow");
   int results;
-  int status = enter(L, kit, quick, &results);
+  int status = enter(L, bridge, unprotected, &results);
   if (status == 0) return results;
   if (status == STOPPED) lua_pushliteral(L, "interrupted");
   return lua_error(L);
@@ -158,17 +159,17 @@ int mf__enter(lua_State *L) {
   return mf__enter_by(L, NULL);
 }
 
-/* The lua_CFunction that mf__visit calls: it is what has the kit as its upvalue. */
-int mf__visit_runner(lua_State *L) {
+/* The lua_CFunction that mf__call_in calls: it is what has the bridge as its upvalue. */
+int mf__call_in_runner(lua_State *L) {
   return mf__top->body(L, mf__top->data);
 }
 
-int mf__visit_body(mf__frame *frame, int (*body)(lua_State *, void *), void *data, int arguments) {
+int mf__call_in_body(mf__frame *frame, int (*body)(lua_State *, void *), void *data, int arguments) {
   lua_State *L = frame->L;
   frame->body = body;
   frame->data = data;
-  lua_rawgeti(L, LUA_REGISTRYINDEX, frame->kit->handler);
-  lua_rawgeti(L, LUA_REGISTRYINDEX, frame->kit->runner);
+  lua_rawgeti(L, LUA_REGISTRYINDEX, frame->bridge->handler);
+  lua_rawgeti(L, LUA_REGISTRYINDEX, frame->bridge->runner);
   int handler = lua_gettop(L) - 1 - arguments;
   if (arguments > 0) {
     lua_insert(L, handler);
@@ -187,18 +188,18 @@ static int collect(lua_State *L, void *unused) {
   return 0;
 }
 
-void mf__visit_collect(mf__frame *frame) {
-  if (mf__visit_body(frame, collect, NULL, 0) != 0) lua_settop(frame->L, frame->top);
+void mf__call_in_collect(mf__frame *frame) {
+  if (mf__call_in_body(frame, collect, NULL, 0) != 0) lua_settop(frame->L, frame->top);
 }
 
-lua_State *mf__visit_begin(mf__kit *kit, mf__frame *frame) {
+lua_State *mf__call_in_begin(mf__bridge *bridge, mf__frame *frame) {
   if (mf__stack_is_low(1)) {
     PyErr_SetString(PyExc_RecursionError, "maximum recursion depth exceeded: the C stack has no room to call Lua");
     return NULL;
   }
   /* Before the lock is taken, because what goes may run any Python code. */
   mf__refs_drain();
-  mf__state *state = kit->state;
+  mf__state *state = bridge->state;
   if (state == NULL) {
     PyErr_SetString(PyExc_RuntimeError, "this Lua state was closed");
     return NULL;
@@ -210,17 +211,17 @@ lua_State *mf__visit_begin(mf__kit *kit, mf__frame *frame) {
     Py_DECREF((PyObject *)state);
     return NULL;
   }
-  push_frame(frame, L, kit, 1);
+  push_frame(frame, L, bridge, 1);
   frame->top = lua_gettop(L);
-  /* What Python has dropped may be all that stands between the limit and what this visit needs. */
+  /* What Python has dropped may be all that stands between the limit and what this call needs. */
   if (mf__state_is_short(state)) {
-    mf__visit_collect(frame);
+    mf__call_in_collect(frame);
     mf__state_collected(state);
   }
   return L;
 }
 
-void mf__visit_end(mf__frame *frame) {
+void mf__call_in_end(mf__frame *frame) {
   mf__state *state = frame->state;
   lua_settop(frame->L, frame->top);
   pop_frame(frame);

@@ -5,7 +5,7 @@
  *      the GIL, runs the body protected, gives back what the body holds, and lets the GIL go. A body may
  *      therefore raise a Lua error at any point, and nothing leaks.
  *   2. What a body owns while Lua can raise, it holds (mf__hold), because an error jumps over it.
- *   3. The first upvalue of every body is the kit.
+ *   3. The first upvalue of every body is the bridge.
  * And three for the other way, from Python into Lua.
  *   1. Lua runs without the GIL (mf__run). Bodies run with the GIL and the lock. Around a Python call that may take
  *      long or wait for another thread, a body gives up the lock: MF__OUTSIDE.
@@ -20,12 +20,12 @@
 /* The lua_CFunction in front of every body; its upvalue is the body. */
 int mf__enter(lua_State *L);
 
-/* mf__enter with a quick way to try before the body, which has the lock and the GIL but is not protected: it must not
- * raise in Lua. It returns how many results it pushed; or, with the stack as it was, MF__QUICK_NOT if the body shall do
- * all, or MF__QUICK_REST if the frame's own body and data are what is left to do. */
-typedef int (*mf__quick_body)(lua_State *L, mf__frame *frame);
-enum { MF__QUICK_NOT = -1, MF__QUICK_REST = -2 };
-int mf__enter_by(lua_State *L, mf__quick_body quick);
+/* mf__enter with an unprotected way to try before the body, which has the lock and the GIL but is not protected: it
+ * must not raise in Lua. It returns how many results it pushed; or, with the stack as it was, MF__UNPROTECTED_NOT if
+ * the body shall do all, or MF__UNPROTECTED_REST if the frame's own body and data are what is left to do. */
+typedef int (*mf__unprotected_body)(lua_State *L, mf__frame *frame);
+enum { MF__UNPROTECTED_NOT = -1, MF__UNPROTECTED_REST = -2 };
+int mf__enter_by(lua_State *L, mf__unprotected_body unprotected);
 
 /* Around Python calls in a body: gives up the lock, takes it back. They must come in pairs. */
 void mf__outside_begin(void);
@@ -78,19 +78,19 @@ static inline int mf__is_inert(PyObject *object) {
          type == &PyBool_Type || object == Py_None;
 }
 
-/* A visit in pieces (convert.h has the whole): returns the stack, or NULL with an exception; then the visit has not
- * begun. Whoever begins ends. */
-lua_State *mf__visit_begin(mf__kit *kit, mf__frame *frame);
+/* A call into Lua in pieces (convert.h has the whole): returns the stack, or NULL with an exception; then the call
+ * has not begun. Whoever begins ends. */
+lua_State *mf__call_in_begin(mf__bridge *bridge, mf__frame *frame);
 
 /* Runs ${body} on the topmost ${arguments} values; returns lua_pcall's status, and leaves the error on the stack. */
-int mf__visit_body(mf__frame *frame, int (*body)(lua_State *, void *), void *data, int arguments);
+int mf__call_in_body(mf__frame *frame, int (*body)(lua_State *, void *), void *data, int arguments);
 
 /* Collects Lua's garbage, if Lua has the memory for that. */
-void mf__visit_collect(mf__frame *frame);
-void mf__visit_end(mf__frame *frame);
+void mf__call_in_collect(mf__frame *frame);
+void mf__call_in_end(mf__frame *frame);
 
-/* The lua_CFunction that a visit calls, in whose place its body runs. */
-int mf__visit_runner(lua_State *L);
+/* The lua_CFunction that a call into Lua calls, in whose place its body runs. */
+int mf__call_in_runner(lua_State *L);
 
 /* Around whatever runs a script's code on behalf of Python: lets the GIL go, takes it back. The second returns whether
  * the script is to stop, and then whatever it gave does not count: its last call may have been a pcall that caught the
@@ -98,7 +98,7 @@ int mf__visit_runner(lua_State *L);
 void mf__run_begin(mf__frame *frame);
 int mf__run_end(mf__frame *frame);
 
-/* In a body of mf__visit: lua_call, without the GIL. Raises if the script is to stop. */
+/* In a body of mf__call_in: lua_call, without the GIL. Raises if the script is to stop. */
 void mf__run(lua_State *L, int arguments, int results);
 
 /* The same in any body, by lua_pcall without a message handler; returns its status, or LUA_ERRRUN with an error if the

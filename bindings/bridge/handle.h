@@ -7,7 +7,7 @@
 #include "guard.h"
 
 /* How values cross: what differs between moonferry.python (mf__copy_policy, bindings/lua) and moonferry.Lua
- * (mf__wrap_policy, bindings/python/lua). A kit has one. The functions are called in bodies. */
+ * (mf__wrap_policy, bindings/python/lua). A bridge has one. The functions are called in bodies. */
 typedef struct mf__policy {
   /* Pushes the held ${object}, which is not plain. Raises. */
   void (*push)(lua_State *L, PyObject *object);
@@ -43,8 +43,8 @@ void mf__check_interrupt(lua_State *L);
 
 /* py_handle.c: the userdata of a Python object. */
 
-/* Whether a metatable is one of Python objects, of this kit or another one of the same state. */
-int mf__kit_knows(const mf__kit *kit, const void *metatable);
+/* Whether a metatable is one of Python objects, of this bridge or another one of the same state. */
+int mf__bridge_knows(const mf__bridge *bridge, const void *metatable);
 
 /* Whether the value at ${index} is a Python object, closed or not. */
 int mf__is_object(lua_State *L, int index);
@@ -59,7 +59,7 @@ mf__ref *mf__ref_check(lua_State *L, int index);
 PyObject *mf__held_at(lua_State *L, int index);
 
 /* The reference of the open Python object at ${index}, or NULL. Neither allocates nor raises. */
-mf__ref *mf__quick_ref(lua_State *L, const mf__kit *kit, int index);
+mf__ref *mf__unprotected_ref(lua_State *L, const mf__bridge *bridge, int index);
 
 /* The exception that the Lua value at ${index} is: that of an error which mf__raise raised, or a Python object that
  * is an exception; else NULL. Borrowed from the Lua value. */
@@ -76,9 +76,9 @@ void mf__handle_metatable(lua_State *L);
 
 /* Pushes ${body} behind mf__enter; behind ${enter}, which calls mf__enter_by; puts all of ${verbs} into the table at
  * the top of the stack. */
-void mf__push_verb(lua_State *L, lua_CFunction body, int kit);
-void mf__push_entry(lua_State *L, lua_CFunction enter, lua_CFunction body, int kit);
-void mf__put_verbs(lua_State *L, const luaL_Reg *verbs, int kit);
+void mf__push_verb(lua_State *L, lua_CFunction body, int bridge);
+void mf__push_entry(lua_State *L, lua_CFunction enter, lua_CFunction body, int bridge);
+void mf__put_verbs(lua_State *L, const luaL_Reg *verbs, int bridge);
 
 /* pressure.c */
 
@@ -93,7 +93,7 @@ typedef struct mf__value {
   PyObject ob_base;
   PyObject *weakrefs;
   mf__state *state;     /* strong */
-  mf__kit *kit;         /* lives as long as the Lua state */
+  mf__bridge *bridge;         /* lives as long as the Lua state */
   int ref;              /* in the registry */
   int kind;             /* LUA_T... */
   const void *identity; /* lua_topointer */
@@ -138,8 +138,9 @@ static inline int mf__is_value(PyObject *object) {
   return mf__object_type != NULL && PyObject_TypeCheck(object, mf__object_type);
 }
 
-/* Of a Lua value in Python: the kit, whose table is at ${table}, stays as long as there is one. The first may raise. */
-void mf__kit_retain(lua_State *L, mf__kit *kit, int table);
-void mf__kit_release(mf__kit *kit, mf__state *state);
+/* Of a Lua value in Python: the bridge, whose table is at ${table}, stays as long as there is one. The first may
+ * raise. */
+void mf__bridge_retain(lua_State *L, mf__bridge *bridge, int table);
+void mf__bridge_release(mf__bridge *bridge, mf__state *state);
 
 #endif

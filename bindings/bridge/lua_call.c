@@ -30,12 +30,13 @@ static int call_body(lua_State *L, void *data) {
 }
 
 /* Handler, function and arguments, if nothing about them can raise; else the stack is as before. */
-static int push_quickly(mf__frame *frame, struct call *call) {
+static int push_unprotected(mf__frame *frame, struct call *call) {
   lua_State *L = frame->L;
-  if (call->count > LUA_MINSTACK || !mf__has_room(L, (int)call->count + MF__VISIT_ROOM)) return 0;
-  lua_rawgeti(L, LUA_REGISTRYINDEX, frame->kit->handler);
-  int pushed = mf__quick_push(L, frame->kit, (PyObject *)call->callee);
-  for (Py_ssize_t i = 0; pushed && i < call->count; i++) pushed = mf__quick_push(L, frame->kit, call->arguments[i]);
+  if (call->count > LUA_MINSTACK || !mf__has_room(L, (int)call->count + MF__CALL_IN_ROOM)) return 0;
+  lua_rawgeti(L, LUA_REGISTRYINDEX, frame->bridge->handler);
+  int pushed = mf__unprotected_push(L, frame->bridge, (PyObject *)call->callee);
+  for (Py_ssize_t i = 0; pushed && i < call->count; i++)
+    pushed = mf__unprotected_push(L, frame->bridge, call->arguments[i]);
   if (!pushed) lua_settop(L, frame->top);
   return pushed;
 }
@@ -45,16 +46,16 @@ static int results_body(lua_State *L, void *data) {
   return 0;
 }
 
-static int call_quickly(mf__frame *frame, struct call *call) {
+static int call_unprotected(mf__frame *frame, struct call *call) {
   lua_State *L = frame->L;
   mf__run_begin(frame);
   int status = lua_pcall(L, (int)call->count, LUA_MULTRET, frame->top + 1);
   if (mf__run_end(frame) && status == 0) return LUA_ERRRUN;
   if (status != 0) return status;
   int results = lua_gettop(L) - frame->top - 1;
-  if (results <= 1 && mf__quick_take(L, frame->kit, frame->top + 2, &call->result)) return 0;
-  status = mf__room(L, MF__VISIT_ROOM);
-  return status == 0 ? mf__visit_body(frame, results_body, call, results) : status;
+  if (results <= 1 && mf__unprotected_take(L, frame->bridge, frame->top + 2, &call->result)) return 0;
+  status = mf__room(L, MF__CALL_IN_ROOM);
+  return status == 0 ? mf__call_in_body(frame, results_body, call, results) : status;
 }
 
 PyObject *mf__value_call(PyObject *self, PyObject *const *arguments, size_t flags, PyObject *names) {
@@ -65,11 +66,11 @@ PyObject *mf__value_call(PyObject *self, PyObject *const *arguments, size_t flag
   size_t count = flags & ~((size_t)1 << (8 * sizeof flags - 1));
   struct call call = {.callee = (mf__value *)self, .arguments = arguments, .count = (Py_ssize_t)count};
   mf__frame frame;
-  if (mf__visit_begin(call.callee->kit, &frame) == NULL) return NULL;
+  if (mf__call_in_begin(call.callee->bridge, &frame) == NULL) return NULL;
   int status =
-      push_quickly(&frame, &call) ? call_quickly(&frame, &call) : mf__visit_body(&frame, call_body, &call, 0);
-  if (status != 0) mf__visit_fail(&frame, status);
-  mf__visit_end(&frame);
+      push_unprotected(&frame, &call) ? call_unprotected(&frame, &call) : mf__call_in_body(&frame, call_body, &call, 0);
+  if (status != 0) mf__call_in_fail(&frame, status);
+  mf__call_in_end(&frame);
   return status == 0 ? call.result : NULL;
 }
 

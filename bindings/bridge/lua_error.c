@@ -9,14 +9,15 @@
 
 #include "convert.h"
 
-/* Whether the function at the top is one that mf__push_entry made, of whatever kind: its second upvalue is a kit's box.
- */
+/* Whether the function at the top is one that mf__push_entry made, of whatever kind: its second upvalue is a
+ * bridge's box.
+ * */
 static int is_entry(lua_State *L) {
   if (!lua_iscfunction(L, -1) || lua_getupvalue(L, -1, 2) == NULL) return 0;
   void *box = lua_touserdata(L, -1);
   lua_pop(L, 1);
-  for (const mf__kit *kit = mf__top->state->kits; box != NULL && kit != NULL; kit = kit->next) {
-    if (kit->box == box) return 1;
+  for (const mf__bridge *bridge = mf__top->state->bridges; box != NULL && bridge != NULL; bridge = bridge->next) {
+    if (bridge->box == box) return 1;
   }
   return 0;
 }
@@ -35,14 +36,15 @@ static int is_body_of(lua_State *L, int level) {
   return is;
 }
 
-/* How many calls there are above the one from Python: above mf__visit_runner or, where Lua was called without it, above
- * the entry by which Lua had called Python, or its body if it needed that. (An entry at the top is what failed.) */
-static int levels_above_visit(lua_State *L) {
+/* How many calls there are above the one from Python: above mf__call_in_runner or, where Lua was called without it,
+ * above the entry by which Lua had called Python, or its body if it needed that. (An entry at the top is what
+ * failed.) */
+static int levels_above_call_in(lua_State *L) {
   lua_Debug frame;
   int level = 1;
   for (; lua_getstack(L, level, &frame); level++) {
     lua_getinfo(L, "f", &frame);
-    int runner = lua_tocfunction(L, -1) == mf__visit_runner, entry = is_entry(L);
+    int runner = lua_tocfunction(L, -1) == mf__call_in_runner, entry = is_entry(L);
     int body = level > 1 && !entry && lua_iscfunction(L, -1) && is_body_of(L, level + 1);
     lua_pop(L, 1);
     if (runner || (entry && level > 1)) break;
@@ -68,18 +70,18 @@ int mf__error_handler(lua_State *L) {
   luaL_traceback(L, L, NULL, 1);
   size_t size;
   const char *text = lua_tolstring(L, -1, &size);
-  size = size_of_lines(text, size, levels_above_visit(L));
+  size = size_of_lines(text, size, levels_above_call_in(L));
   /* Without a line there was no Lua: the body itself failed. */
   if (memchr(text, '\n', size) != NULL) {
     lua_pushlstring(L, text, size);
-    lua_rawseti(L, lua_upvalueindex(1), MF__KIT_TRACE);
+    lua_rawseti(L, lua_upvalueindex(1), MF__BRIDGE_TRACE);
   }
   lua_settop(L, 1);
   return 1;
 }
 
 PyObject *mf__text_of_error(const char *text, size_t size) {
-  const mf__options *options = &mf__top->kit->state->options;
+  const mf__options *options = &mf__top->bridge->state->options;
   if (options->encoding != NULL && !options->utf8) {
     PyObject *object;
     MF__OUTSIDE(object, PyUnicode_Decode(text, (Py_ssize_t)size, options->encoding, NULL));
@@ -113,14 +115,14 @@ static PyObject *message_of(lua_State *L, int index) {
 
 /* Lua's stack at the last error, outermost call last, held; or None. */
 static PyObject *take_trace(lua_State *L) {
-  lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_TRACE);
+  lua_rawgeti(L, lua_upvalueindex(1), MF__BRIDGE_TRACE);
   size_t size;
   const char *text = lua_tolstring(L, -1, &size);
   if (text == NULL) Py_IncRef(Py_None);
   PyObject *trace = mf__hold(L, text != NULL ? mf__text_of_error(text, size) : Py_None);
   lua_pop(L, 1);
   lua_pushnil(L);
-  lua_rawseti(L, lua_upvalueindex(1), MF__KIT_TRACE);
+  lua_rawseti(L, lua_upvalueindex(1), MF__BRIDGE_TRACE);
   return trace;
 }
 
@@ -155,7 +157,7 @@ PyObject *mf__error_new(PyObject *type, PyObject *message, PyObject *value, PyOb
   PyObject *exception = full != NULL ? PyObject_CallFunctionObjArgs(type, full, NULL) : NULL;
   Py_DecRef(full);
   if (exception == NULL) return NULL;
-  PyObject *state = (PyObject *)mf__top->kit->state;
+  PyObject *state = (PyObject *)mf__top->bridge->state;
   if (set(exception, "message", message) || set(exception, "value", value) || set(exception, "traceback", trace) ||
       set(exception, "_state", value != NULL ? state : NULL)) {
     Py_DecRef(exception);
@@ -263,7 +265,7 @@ void mf__error_fallback(void) {
 PyObject *mf__thrown_value(PyObject *exception) {
   if (Py_TYPE(exception) != (PyTypeObject *)mf__lua_error_type) return NULL;
   PyObject *state = PyObject_GetAttrString(exception, "_state");
-  int ours = state == (PyObject *)mf__top->kit->state;
+  int ours = state == (PyObject *)mf__top->bridge->state;
   Py_DecRef(state);
   PyObject *value = ours ? PyObject_GetAttrString(exception, "value") : NULL;
   if (value == NULL) PyErr_Clear();

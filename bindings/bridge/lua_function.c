@@ -34,7 +34,7 @@ static PyObject *factory_call(PyObject *self, PyObject *arguments, PyObject *key
  * its own moonferry.Lua is none, as in lupa. */
 static PyObject *function_bind(PyObject *self, PyObject *object, PyObject *type) {
   (void)type;
-  int method = object != NULL && object != Py_None && ((mf__value *)self)->kit->policy->binds_functions;
+  int method = object != NULL && object != Py_None && ((mf__value *)self)->bridge->policy->binds_functions;
   if (method) return PyObject_CallFunctionObjArgs((PyObject *)mf__method_type, self, object, NULL);
   Py_IncRef(self);
   return self;

@@ -12,38 +12,38 @@ static mf__value *value_of(PyObject *object) {
   return (mf__value *)object;
 }
 
-static void anchor(lua_State *L, mf__kit *kit, int table) {
-  lua_rawgeti(L, table, MF__KIT_RUNNER);
-  kit->runner = mf__anchor(L, kit->state);
-  lua_rawgeti(L, table, MF__KIT_HANDLER);
-  kit->handler = mf__anchor(L, kit->state);
+static void anchor(lua_State *L, mf__bridge *bridge, int table) {
+  lua_rawgeti(L, table, MF__BRIDGE_RUNNER);
+  bridge->runner = mf__anchor(L, bridge->state);
+  lua_rawgeti(L, table, MF__BRIDGE_HANDLER);
+  bridge->handler = mf__anchor(L, bridge->state);
 }
 
-void mf__kit_retain(lua_State *L, mf__kit *kit, int table) {
-  if (kit->values == 0) anchor(L, kit, table);
-  kit->values++;
+void mf__bridge_retain(lua_State *L, mf__bridge *bridge, int table) {
+  if (bridge->values == 0) anchor(L, bridge, table);
+  bridge->values++;
 }
 
-void mf__kit_release(mf__kit *kit, mf__state *state) {
-  if (--kit->values > 0) return;
-  mf__state_unref(state, kit->runner);
-  mf__state_unref(state, kit->handler);
+void mf__bridge_release(mf__bridge *bridge, mf__state *state) {
+  if (--bridge->values > 0) return;
+  mf__state_unref(state, bridge->runner);
+  mf__state_unref(state, bridge->handler);
 }
 
 PyObject *mf__value_new(lua_State *L, int index, PyTypeObject *type) {
-  mf__kit *kit = mf__top->kit;
+  mf__bridge *bridge = mf__top->bridge;
   mf__state *state = mf__top->state;
   const void *identity = lua_topointer(L, index);
-  mf__kit_retain(L, kit, lua_upvalueindex(1));
+  mf__bridge_retain(L, bridge, lua_upvalueindex(1));
   lua_pushvalue(L, index);
   int ref = mf__anchor(L, state);
   mf__value *value = (mf__value *)PyType_GenericAlloc(type, 0);
   if (value == NULL) {
     mf__state_unref(state, ref);
-    mf__kit_release(kit, state);
+    mf__bridge_release(bridge, state);
     mf__raise(L);
   }
-  value->kit = kit;
+  value->bridge = bridge;
   value->state = state;
   Py_IncRef((PyObject *)state);
   value->ref = ref;
@@ -59,7 +59,7 @@ void mf__value_dealloc(PyObject *self) {
   if (value->weakrefs != NULL) PyObject_ClearWeakRefs(self);
   if (value->state != NULL) {
     mf__state_unref(value->state, value->ref);
-    mf__kit_release(value->kit, value->state);
+    mf__bridge_release(value->bridge, value->state);
   }
   Py_DecRef((PyObject *)value->state);
   ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
@@ -104,7 +104,7 @@ PyObject *mf__lua_object(lua_State *L, int index) {
 
 int mf__push_lua_object(lua_State *L, PyObject *object) {
   if (!mf__is_value(object)) return 0;
-  if (value_of(object)->state != mf__top->kit->state) {
+  if (value_of(object)->state != mf__top->bridge->state) {
     PyErr_SetString(mf__lua_error_type, "cannot mix objects from different Lua runtimes");
     mf__raise(L);
   }

@@ -56,24 +56,24 @@ static int has_fields(mf__value *value, PyObject *error) {
 }
 
 /* A field of a table without a metatable, by a key that is remembered or needs no memory. */
-static int get_quickly(const mf__value *value, PyObject *key, PyObject **result) {
+static int get_unprotected(const mf__value *value, PyObject *key, PyObject **result) {
   if (value->kind != LUA_TTABLE) return 0;
-  lua_State *L = mf__glance_begin(value->state);
+  lua_State *L = mf__peek_begin(value->state);
   if (L == NULL) return 0;
   int top = lua_gettop(L), found = 0;
-  if (mf__glance_table(L, value) && mf__glance_key(L, value->kit, key)) {
+  if (mf__peek_table(L, value) && mf__peek_key(L, value->bridge, key)) {
     lua_rawget(L, top + 1);
-    found = mf__quick_take(L, value->kit, top + 2, result);
+    found = mf__unprotected_take(L, value->bridge, top + 2, result);
   }
-  mf__glance_end(value->state, L, top);
+  mf__peek_end(value->state, L, top);
   return found;
 }
 
 PyObject *mf__value_get(PyObject *self, PyObject *key) {
   struct access access = {value_of(self), key, NULL};
-  if (get_quickly(access.value, key, &access.other)) return access.other;
+  if (get_unprotected(access.value, key, &access.other)) return access.other;
   if (!has_fields(access.value, PyExc_TypeError)) return NULL;
-  return mf__visit(access.value->kit, get_body, &access) == 0 ? access.other : NULL;
+  return mf__call_in(access.value->bridge, get_body, &access) == 0 ? access.other : NULL;
 }
 
 int mf__is_dunder(PyObject *name) {
@@ -144,7 +144,7 @@ static int str_body(lua_State *L, void *data) {
 
 static PyObject *value_str(PyObject *self) {
   struct access access = {value_of(self), NULL, NULL};
-  return mf__visit(access.value->kit, str_body, &access) == 0 ? access.other : NULL;
+  return mf__call_in(access.value->bridge, str_body, &access) == 0 ? access.other : NULL;
 }
 
 static Py_hash_t value_hash(PyObject *self) {
@@ -188,7 +188,7 @@ static int length_body(lua_State *L, void *data) {
 
 static Py_ssize_t value_length(PyObject *self) {
   struct access access = {value_of(self), NULL, NULL};
-  if (mf__visit(access.value->kit, length_body, &access) != 0) return -1;
+  if (mf__call_in(access.value->bridge, length_body, &access) != 0) return -1;
   Py_ssize_t length = PyLong_AsSsize_t(access.other);
   Py_DecRef(access.other);
   if (length >= 0) return length;

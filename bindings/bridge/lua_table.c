@@ -1,6 +1,6 @@
 /* lua_table.c: Lua tables in Python: items, fields, and iteration over keys, values or both.
  *
- * A lookup of what is not there gives None, as Lua gives nil; None as a key is the kit's None, because nil cannot be
+ * A lookup of what is not there gives None, as Lua gives nil; None as a key is the bridge's None, because nil cannot be
  * one. Metamethods are honoured, and run without the GIL. */
 #include <math.h>
 
@@ -46,26 +46,26 @@ static int set_body(lua_State *L, void *data) {
 }
 
 /* A field that is there already, so that the table need not grow. */
-static int set_quickly(const mf__value *table, PyObject *key, PyObject *value) {
-  lua_State *L = value != NULL ? mf__glance_begin(table->state) : NULL;
+static int set_unprotected(const mf__value *table, PyObject *key, PyObject *value) {
+  lua_State *L = value != NULL ? mf__peek_begin(table->state) : NULL;
   if (L == NULL) return 0;
   int top = lua_gettop(L), there = 0;
-  if (mf__glance_table(L, table) && mf__glance_key(L, table->kit, key)) {
+  if (mf__peek_table(L, table) && mf__peek_key(L, table->bridge, key)) {
     lua_pushvalue(L, top + 2);
     lua_rawget(L, top + 1);
     there = !lua_isnil(L, -1);
     lua_settop(L, top + 2);
-    there = there && mf__quick_push(L, table->kit, value);
+    there = there && mf__unprotected_push(L, table->bridge, value);
     if (there) lua_rawset(L, top + 1);
   }
-  mf__glance_end(table->state, L, top);
+  mf__peek_end(table->state, L, top);
   return there;
 }
 
 static int table_set(PyObject *self, PyObject *key, PyObject *value) {
   struct access access = {table_of(self), key, value, 0};
-  if (set_quickly(access.table, key, value)) return 0;
-  return mf__visit(access.table->kit, set_body, &access);
+  if (set_unprotected(access.table, key, value)) return 0;
+  return mf__call_in(access.table->bridge, set_body, &access);
 }
 
 static int table_setattro(PyObject *self, PyObject *name, PyObject *value) {
@@ -87,7 +87,7 @@ static int has_body(lua_State *L, void *data) {
 
 static int table_contains(PyObject *self, PyObject *key) {
   struct access access = {table_of(self), key, NULL, 0};
-  return mf__visit(access.table->kit, has_body, &access) == 0 ? access.found : -1;
+  return mf__call_in(access.table->bridge, has_body, &access) == 0 ? access.found : -1;
 }
 
 /* Iteration. */
@@ -228,22 +228,22 @@ static PyObject *element(const struct iterator *iterator, PyObject *value) {
 }
 
 /* Takes the value at the top where that runs no Python code: a table may be a tensor, for which Python may collect. */
-static int take_quietly(lua_State *L, const mf__kit *kit, PyObject **value) {
+static int take_quietly(lua_State *L, const mf__bridge *bridge, PyObject **value) {
   int top = lua_gettop(L);
-  if (mf__plain_take(L, kit, top, value)) return 1;
-  return lua_type(L, top) == LUA_TUSERDATA && mf__quick_take(L, kit, top, value);
+  if (mf__plain_take(L, bridge, top, value)) return 1;
+  return lua_type(L, top) == LUA_TUSERDATA && mf__unprotected_take(L, bridge, top, value);
 }
 
-/* An element that can be had without a visit, and without running Python code, which might end the iterator. */
-static int next_quickly(struct iterator *iterator, PyObject **value) {
+/* An element that can be had without a call into Lua, and without running Python code, which might end the iterator. */
+static int next_unprotected(struct iterator *iterator, PyObject **value) {
   mf__state *state = iterator->table->state;
-  const mf__kit *kit = iterator->table->kit;
-  lua_State *L = mf__glance_begin(state);
+  const mf__bridge *bridge = iterator->table->bridge;
+  lua_State *L = mf__peek_begin(state);
   if (L == NULL) return 0;
   int top = lua_gettop(L), before = iterator->index;
-  int taken = push_element(L, iterator) && (iterator->what == KEYS || take_quietly(L, kit, value));
+  int taken = push_element(L, iterator) && (iterator->what == KEYS || take_quietly(L, bridge, value));
   if (!taken) iterator->index = before;
-  mf__glance_end(state, L, top);
+  mf__peek_end(state, L, top);
   return taken;
 }
 
@@ -268,11 +268,11 @@ static PyObject *iterator_next(PyObject *self) {
   mf__value *table = iter->table;
   if (table == NULL) return NULL;
   PyObject *value = NULL;
-  if (next_quickly(iter, &value)) return element(iter, value);
+  if (next_unprotected(iter, &value)) return element(iter, value);
   /* The iterator lets go of its table at the end, and what runs meanwhile may let go of the iterator. */
   Py_IncRef(self);
   Py_IncRef((PyObject *)table);
-  if (mf__visit(table->kit, next_body, &step) != 0) step.result = NULL;
+  if (mf__call_in(table->bridge, next_body, &step) != 0) step.result = NULL;
   Py_DecRef((PyObject *)table);
   Py_DecRef(self);
   return step.result;

@@ -31,7 +31,7 @@ static PyObject *new_thread(lua_State *L, int index) {
 static PyObject *make_thread(lua_State *L, int index) {
   lua_State *coroutine = lua_tothread(L, index);
   int begun = lua_status(coroutine) != 0 || status_of(coroutine) != SUSPENDED || lua_gettop(coroutine) != 1;
-  if (begun || !mf__top->kit->policy->starts_coroutines) return new_thread(L, index);
+  if (begun || !mf__top->bridge->policy->starts_coroutines) return new_thread(L, index);
   lua_pushvalue(coroutine, 1);
   lua_xmove(coroutine, L, 1);
   PyObject *object = mf__value_new(L, lua_gettop(L), mf__factory_type);
@@ -60,7 +60,7 @@ static int start_body(lua_State *L, void *data) {
 
 PyObject *mf__thread_start(PyObject *function, PyObject *arguments) {
   struct start start = {(mf__value *)function, NULL};
-  if (mf__visit(start.function->kit, start_body, &start) != 0) return NULL;
+  if (mf__call_in(start.function->bridge, start_body, &start) != 0) return NULL;
   Py_IncRef(arguments);
   ((struct thread *)start.result)->arguments = arguments;
   return start.result;
@@ -108,7 +108,7 @@ static int resume_body(lua_State *L, void *data) {
   if (mf__run_end(mf__top) && (status == 0 || status == LUA_YIELD)) return luaL_error(L, "interrupted");
   if (status != 0 && status != LUA_YIELD) {
     luaL_traceback(L, coroutine, NULL, 0);
-    lua_rawseti(L, lua_upvalueindex(1), MF__KIT_TRACE);
+    lua_rawseti(L, lua_upvalueindex(1), MF__BRIDGE_TRACE);
     lua_xmove(coroutine, L, 1);
     return lua_error(L);
   }
@@ -121,7 +121,7 @@ static int resume_body(lua_State *L, void *data) {
 
 static PyObject *resume_thread(struct thread *thread, PyObject *arguments) {
   struct resume resume = {thread, arguments, NULL};
-  return mf__visit(thread->value.kit, resume_body, &resume) == 0 ? resume.result : NULL;
+  return mf__call_in(thread->value.bridge, resume_body, &resume) == 0 ? resume.result : NULL;
 }
 
 static PyObject *take_arguments(struct thread *thread) {
@@ -172,7 +172,7 @@ static int alive_body(lua_State *L, void *data) {
 
 static int thread_bool(PyObject *self) {
   struct question question = {(struct thread *)self, 0};
-  return mf__visit(question.thread->value.kit, alive_body, &question) == 0 ? question.answer : -1;
+  return mf__call_in(question.thread->value.bridge, alive_body, &question) == 0 ? question.answer : -1;
 }
 
 static void thread_dealloc(PyObject *self) {

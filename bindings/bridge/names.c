@@ -1,7 +1,7 @@
 /* names.c: strings that cross again and again, as the names of fields do, remembered for the next time.
  *
  *   a Lua string     by its address -> the interned str; one table for the process
- *   a Python str     by its address -> the Lua string; of each kit, because strings belong to a Lua state
+ *   a Python str     by its address -> the Lua string; of each bridge, because strings belong to a Lua state
  *
  * A str is remembered when it comes a second time in a row to its place, so that names that are made anew each time do
  * not drive out those that are not. Invariant: guarded by the GIL; what is remembered is kept alive, or compared. */
@@ -32,7 +32,7 @@ static void remember(size_t slot, const char *text, size_t size, PyObject *name)
 /* Whether strings are UTF-8 here, and where this one would be. */
 static int may_be_known(const char *text, size_t size, size_t *slot) {
   *slot = ((uintptr_t)text >> 4) % (sizeof names / sizeof *names);
-  return size <= NAME_MAX_SIZE && mf__is_utf8(mf__top->kit);
+  return size <= NAME_MAX_SIZE && mf__is_utf8(mf__top->bridge);
 }
 
 static int is_at(size_t slot, const char *text, size_t size) {
@@ -81,8 +81,8 @@ static size_t slot_of(const PyObject *key) {
   return ((uintptr_t)key >> 4) % KEYS;
 }
 
-int mf__key_push(lua_State *L, const mf__kit *kit, const PyObject *key) {
-  const struct mf__keys *keys = kit->keys;
+int mf__key_push(lua_State *L, const mf__bridge *bridge, const PyObject *key) {
+  const struct mf__keys *keys = bridge->keys;
   size_t slot = slot_of(key);
   if (keys == NULL || keys->slots[slot].key != key) return 0;
   lua_rawgeti(L, LUA_REGISTRYINDEX, keys->slots[slot].ref);
@@ -99,35 +99,35 @@ static int is_wanted(struct mf__keys *keys, const PyObject *key, size_t *slot) {
 }
 
 void mf__key_remember(lua_State *L, PyObject *key) {
-  mf__kit *kit = mf__top->kit;
+  mf__bridge *bridge = mf__top->bridge;
   size_t slot;
   if (Py_TYPE(key) != &PyUnicode_Type || lua_type(L, -1) != LUA_TSTRING || lua_objlen(L, -1) > NAME_MAX_SIZE) return;
-  if (kit->keys == NULL) kit->keys = calloc(1, sizeof *kit->keys);
-  if (!is_wanted(kit->keys, key, &slot)) return;
-  int *ref = &kit->keys->slots[slot].ref;
-  PyObject *before = kit->keys->slots[slot].key;
-  kit->keys->slots[slot].key = NULL;
+  if (bridge->keys == NULL) bridge->keys = calloc(1, sizeof *bridge->keys);
+  if (!is_wanted(bridge->keys, key, &slot)) return;
+  int *ref = &bridge->keys->slots[slot].ref;
+  PyObject *before = bridge->keys->slots[slot].key;
+  bridge->keys->slots[slot].key = NULL;
   Py_DecRef(before);
   lua_pushvalue(L, -1);
   if (*ref != 0) {
     lua_rawseti(L, LUA_REGISTRYINDEX, *ref);
   } else {
-    *ref = mf__anchor(L, kit->state);
+    *ref = mf__anchor(L, bridge->state);
   }
   Py_IncRef(key);
-  kit->keys->slots[slot].key = key;
+  bridge->keys->slots[slot].key = key;
 }
 
-void mf__keys_clear(lua_State *L, mf__kit *kit) {
-  for (int i = 0; kit->keys != NULL && i < KEYS; i++) {
-    if (kit->keys->slots[i].ref != 0) luaL_unref(L, LUA_REGISTRYINDEX, kit->keys->slots[i].ref);
+void mf__keys_clear(lua_State *L, mf__bridge *bridge) {
+  for (int i = 0; bridge->keys != NULL && i < KEYS; i++) {
+    if (bridge->keys->slots[i].ref != 0) luaL_unref(L, LUA_REGISTRYINDEX, bridge->keys->slots[i].ref);
   }
-  mf__keys_free(kit);
+  mf__keys_free(bridge);
 }
 
-void mf__keys_free(mf__kit *kit) {
-  struct mf__keys *keys = kit->keys;
-  kit->keys = NULL;
+void mf__keys_free(mf__bridge *bridge) {
+  struct mf__keys *keys = bridge->keys;
+  bridge->keys = NULL;
   for (int i = 0; keys != NULL && i < KEYS; i++) Py_DecRef(keys->slots[i].key);
   free(keys);
 }

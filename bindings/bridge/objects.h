@@ -42,7 +42,7 @@ int mf__thread_type_ready(void);
 
 /* operate.c: fills the metatable of Python objects at the top of the stack: with what is the same under any policy, and
  * with the policy's ${events}. */
-void mf__object_metatable(lua_State *L, const luaL_Reg *events, int kit);
+void mf__object_metatable(lua_State *L, const luaL_Reg *events, int bridge);
 
 /* The next item of an iterator, held; NULL at its end. */
 PyObject *mf__next_item(lua_State *L, PyObject *iterator);
@@ -55,6 +55,6 @@ void mf__attribute_set(lua_State *L, PyObject *object, PyObject *key, PyObject *
 
 /* py_exception.c: makes, of a copy of the metatable of Python objects at the top of the stack, that of exceptions that
  * were raised. */
-void mf__fault_metatable(lua_State *L, int kit);
+void mf__fault_metatable(lua_State *L, int bridge);
 
 #endif

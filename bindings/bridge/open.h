@@ -1,4 +1,4 @@
-/* open.h: the layer of opening: the types, states and kits. The two policies include this. */
+/* open.h: the layer of opening: the types, states and bridges. The two policies include this. */
 #ifndef MF__OPEN_H
 #define MF__OPEN_H
 
@@ -7,19 +7,20 @@
 /* types.c: makes the types of this bridge once. Returns 0, or -1 with an exception. */
 int mf__types_ready(void);
 
-/* kit.c */
+/* bridge.c */
 
-/* Makes the kit at ${kit}, a table, one of this Lua state. Whatever is needed of the state is made, too. Raises.
+/* Makes the bridge at ${bridge}, a table, one of this Lua state. Whatever is needed of the state is made, too. Raises.
  * The GIL must be held. */
-mf__kit *mf__kit_open(lua_State *L, int kit, const mf__policy *policy);
+mf__bridge *mf__bridge_new(lua_State *L, int bridge, const mf__policy *policy);
 
-/* Puts the table at the top of the stack into the kit as its metatable ${slot}: MF__KIT_OBJECT or MF__KIT_FAULT. */
-void mf__kit_metatable(lua_State *L, int kit, int slot);
+/* Puts the table at the top of the stack into the bridge as its metatable ${slot}: MF__BRIDGE_OBJECT or
+ * MF__BRIDGE_FAULT. */
+void mf__bridge_metatable(lua_State *L, int bridge, int slot);
 
 /* Makes the second of them; the first is there already. */
-void mf__put_fault(lua_State *L, int kit);
+void mf__put_fault(lua_State *L, int bridge);
 
-/* Enters a state that Python opens in Lua's registry, where mf__kit_open finds it. Raises. */
+/* Enters a state that Python opens in Lua's registry, where mf__bridge_new finds it. Raises. */
 void mf__state_register(lua_State *L, mf__state *state);
 
 /* state.c */

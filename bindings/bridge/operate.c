@@ -103,7 +103,7 @@ PyObject *mf__next_item(lua_State *L, PyObject *iterator) {
   return item != NULL ? mf__hold(L, item) : NULL;
 }
 
-void mf__object_metatable(lua_State *L, const luaL_Reg *events, int kit) {
+void mf__object_metatable(lua_State *L, const luaL_Reg *events, int bridge) {
   static const luaL_Reg operators[] = {{"__add", operator_add},
                                        {"__sub", operator_sub},
                                        {"__mul", operator_mul},
@@ -117,7 +117,7 @@ void mf__object_metatable(lua_State *L, const luaL_Reg *events, int kit) {
                                        {"__len", object_len},
                                        {"__concat", object_concat},
                                        {NULL, NULL}};
-  mf__put_verbs(L, operators, kit);
-  mf__put_verbs(L, events, kit);
+  mf__put_verbs(L, operators, bridge);
+  mf__put_verbs(L, events, bridge);
   mf__handle_metatable(L);
 }

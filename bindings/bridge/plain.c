@@ -1,6 +1,6 @@
 /* plain.c: what None, booleans, numbers and strings are on the other side, under either policy.
  *
- * Everything that crosses comes through here first; what is not plain is for the kit's policy to say.
+ * Everything that crosses comes through here first; what is not plain is for the bridge's policy to say.
  * Invariant: a number crosses exactly or not at all, and mf__plain_push never allocates in Lua or raises.
  * Must not know: tables, objects, who calls. */
 #ifndef _GNU_SOURCE
@@ -14,17 +14,17 @@
 
 #define EXACT_MAX 9007199254740992LL /* 2^53: up to here a double holds every integer */
 
-PyObject *mf__number_to_python(const mf__kit *kit, double number) {
-  if (!(fabs(number) < kit->policy->whole_below)) return PyFloat_FromDouble(number);
+PyObject *mf__number_to_python(const mf__bridge *bridge, double number) {
+  if (!(fabs(number) < bridge->policy->whole_below)) return PyFloat_FromDouble(number);
   long long whole = (long long)number;
   if ((double)whole != number || (whole == 0 && signbit(number))) return PyFloat_FromDouble(number);
   return PyLong_FromLongLong(whole);
 }
 
 /* Any other encoding is the policy's: it may be written in Python. */
-static int take_string(lua_State *L, const mf__kit *kit, int index, PyObject **result) {
-  int utf8 = mf__is_utf8(kit);
-  if (!utf8 && kit->state->options.encoding != NULL) return 0;
+static int take_string(lua_State *L, const mf__bridge *bridge, int index, PyObject **result) {
+  int utf8 = mf__is_utf8(bridge);
+  if (!utf8 && bridge->state->options.encoding != NULL) return 0;
   size_t size;
   const char *data = lua_tolstring(L, index, &size);
   *result =
@@ -32,13 +32,13 @@ static int take_string(lua_State *L, const mf__kit *kit, int index, PyObject **r
   return 1;
 }
 
-int mf__plain_take(lua_State *L, const mf__kit *kit, int index, PyObject **result) {
+int mf__plain_take(lua_State *L, const mf__bridge *bridge, int index, PyObject **result) {
   switch (lua_type(L, index)) {
     case LUA_TNUMBER:
-      *result = mf__number_to_python(kit, lua_tonumber(L, index));
+      *result = mf__number_to_python(bridge, lua_tonumber(L, index));
       return 1;
     case LUA_TSTRING:
-      return take_string(L, kit, index, result);
+      return take_string(L, bridge, index, result);
     case LUA_TBOOLEAN:
       *result = PyBool_FromLong(lua_toboolean(L, index));
       return 1;
@@ -60,14 +60,14 @@ int mf__push_int(lua_State *L, PyObject *object) {
   return 1;
 }
 
-int mf__plain_push(lua_State *L, const mf__kit *kit, PyObject *object) {
+int mf__plain_push(lua_State *L, const mf__bridge *bridge, PyObject *object) {
   PyTypeObject *type = Py_TYPE(object);
   if (type == &PyLong_Type) return mf__push_int(L, object);
   if (type == &PyFloat_Type) {
     lua_pushnumber(L, PyFloat_AsDouble(object));
   } else if (type == &PyBool_Type) {
     lua_pushboolean(L, object == Py_True);
-  } else if (object == Py_None && kit->policy->none_is_nil) {
+  } else if (object == Py_None && bridge->policy->none_is_nil) {
     lua_pushnil(L);
   } else {
     return 0;

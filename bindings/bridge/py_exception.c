@@ -87,7 +87,7 @@ static PyObject *formatted(PyObject *type, PyObject *value, PyObject *trace) {
 
 static int is_fault(lua_State *L, int index) {
   if (lua_type(L, index) != LUA_TUSERDATA || !lua_getmetatable(L, index)) return 0;
-  lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_FAULT);
+  lua_rawgeti(L, lua_upvalueindex(1), MF__BRIDGE_FAULT);
   int same = lua_rawequal(L, -1, -2);
   lua_pop(L, 2);
   return same;
@@ -118,7 +118,7 @@ static void push_headline(lua_State *L, PyObject *exception) {
 }
 
 static int in_sandbox(void) {
-  return mf__top->kit->state->options.sandbox;
+  return mf__top->bridge->state->options.sandbox;
 }
 
 /* Python's traceback, or nothing if there is none: the exception was not raised by Python code. In a sandbox nothing
@@ -250,8 +250,8 @@ static int fault_is(lua_State *L) {
   return 1;
 }
 
-void mf__fault_metatable(lua_State *L, int kit) {
+void mf__fault_metatable(lua_State *L, int bridge) {
   static const luaL_Reg events[] = {
       {"__index", fault_index}, {"__tostring", fault_tostring}, {"is", fault_is}, {NULL, NULL}};
-  mf__put_verbs(L, events, kit);
+  mf__put_verbs(L, events, bridge);
 }

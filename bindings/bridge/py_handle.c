@@ -4,9 +4,9 @@
  * the object. */
 #include "handle.h"
 
-int mf__kit_knows(const mf__kit *kit, const void *metatable) {
-  if (metatable == kit->object || metatable == kit->fault) return 1;
-  for (const mf__kit *other = kit->state->kits; other != NULL; other = other->next) {
+int mf__bridge_knows(const mf__bridge *bridge, const void *metatable) {
+  if (metatable == bridge->object || metatable == bridge->fault) return 1;
+  for (const mf__bridge *other = bridge->state->bridges; other != NULL; other = other->next) {
     if (metatable == other->object || metatable == other->fault) return 1;
   }
   return 0;
@@ -16,7 +16,7 @@ int mf__is_object(lua_State *L, int index) {
   if (lua_type(L, index) != LUA_TUSERDATA || !lua_getmetatable(L, index)) return 0;
   const void *metatable = lua_topointer(L, -1);
   lua_pop(L, 1);
-  return mf__kit_knows(mf__top->kit, metatable);
+  return mf__bridge_knows(mf__top->bridge, metatable);
 }
 
 mf__ref *mf__ref_at(lua_State *L, int index) {
@@ -38,12 +38,12 @@ PyObject *mf__held_at(lua_State *L, int index) {
   return mf__hold(L, object);
 }
 
-mf__ref *mf__quick_ref(lua_State *L, const mf__kit *kit, int index) {
+mf__ref *mf__unprotected_ref(lua_State *L, const mf__bridge *bridge, int index) {
   mf__ref **box = lua_touserdata(L, index);
   if (box == NULL || !lua_getmetatable(L, index)) return NULL;
   const void *metatable = lua_topointer(L, -1);
   lua_pop(L, 1);
-  return mf__kit_knows(kit, metatable) ? *box : NULL;
+  return mf__bridge_knows(bridge, metatable) ? *box : NULL;
 }
 
 PyObject *mf__fault_exception(lua_State *L, int index) {
@@ -55,7 +55,7 @@ PyObject *mf__fault_exception(lua_State *L, int index) {
 void mf__push_object(lua_State *L, PyObject *object) {
   mf__ref **box = lua_newuserdata(L, sizeof *box);
   *box = NULL;
-  lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_OBJECT);
+  lua_rawgeti(L, lua_upvalueindex(1), MF__BRIDGE_OBJECT);
   lua_setmetatable(L, -2);
   *box = mf__ref_new(&mf__top->state->refs, object);
   if (*box == NULL) mf__fail(L, "not enough memory");
@@ -84,20 +84,20 @@ void mf__handle_metatable(lua_State *L) {
   lua_setfield(L, -2, "__metatable");
 }
 
-void mf__push_entry(lua_State *L, lua_CFunction enter, lua_CFunction body, int kit) {
-  lua_pushvalue(L, kit);
+void mf__push_entry(lua_State *L, lua_CFunction enter, lua_CFunction body, int bridge) {
+  lua_pushvalue(L, bridge);
   lua_pushcclosure(L, body, 1);
-  lua_rawgeti(L, kit, MF__KIT_STATE);
+  lua_rawgeti(L, bridge, MF__BRIDGE_STATE);
   lua_pushcclosure(L, enter, 2);
 }
 
-void mf__push_verb(lua_State *L, lua_CFunction body, int kit) {
-  mf__push_entry(L, mf__enter, body, kit);
+void mf__push_verb(lua_State *L, lua_CFunction body, int bridge) {
+  mf__push_entry(L, mf__enter, body, bridge);
 }
 
-void mf__put_verbs(lua_State *L, const luaL_Reg *verbs, int kit) {
+void mf__put_verbs(lua_State *L, const luaL_Reg *verbs, int bridge) {
   for (const luaL_Reg *verb = verbs; verb->name; verb++) {
-    mf__push_verb(L, verb->func, kit);
+    mf__push_verb(L, verb->func, bridge);
     lua_setfield(L, -2, verb->name);
   }
 }

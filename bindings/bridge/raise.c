@@ -65,7 +65,7 @@ static void push_stack(lua_State *L) {
 static void push_fault(lua_State *L, PyObject *exception) {
   mf__ref **box = lua_newuserdata(L, sizeof *box);
   *box = NULL;
-  lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_FAULT);
+  lua_rawgeti(L, lua_upvalueindex(1), MF__BRIDGE_FAULT);
   lua_setmetatable(L, -2);
   *box = mf__ref_new(&mf__top->state->refs, exception);
   if (*box == NULL) mf__fail(L, "not enough memory");
@@ -90,7 +90,7 @@ int mf__raise(lua_State *L) {
   }
   luaL_checkstack(L, LUA_MINSTACK, "no room for a Python exception");
   mf__stop_by(mf__top->state, value);
-  if (mf__top->kit->policy->thrown(L, value)) return lua_error(L);
+  if (mf__top->bridge->policy->thrown(L, value)) return lua_error(L);
   push_fault(L, value);
   return lua_error(L);
 }

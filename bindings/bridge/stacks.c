@@ -68,7 +68,7 @@ lua_State *mf__state_enter(mf__state *state) {
   if (state->stop_hook != NULL) mf__stop_arm();
   lua_State *L = state->L != NULL ? choose_stack(state) : NULL;
   if (L != NULL) {
-    if (mf__room(L, MF__VISIT_ROOM) == 0) {
+    if (mf__room(L, MF__CALL_IN_ROOM) == 0) {
       drain(state, L);
       return L;
     }
@@ -91,13 +91,13 @@ void mf__state_leave(mf__state *state, lua_State *L) {
   }
   if (--state->depth == 0) mf__unlock(state);
   if (reason == NULL) return;
-  /* The visit may have ended with an exception, which whatever the reason runs at its end must not see. */
+  /* The call may have ended with an exception, which whatever the reason runs at its end must not see. */
   const aside exception = aside_begin();
   Py_DecRef(reason);
   aside_end(exception);
 }
 
-lua_State *mf__glance_begin(mf__state *state) {
+lua_State *mf__peek_begin(mf__state *state) {
   if (state->owner != NULL && state->owner != mf__self()) return NULL;
   lua_State *L = mf__top != NULL ? stack_of_thread(state) : NULL;
   if (L == NULL && state->busy == 0) L = state->L;
@@ -107,7 +107,7 @@ lua_State *mf__glance_begin(mf__state *state) {
   return L;
 }
 
-void mf__glance_end(mf__state *state, lua_State *L, int top) {
+void mf__peek_end(mf__state *state, lua_State *L, int top) {
   lua_settop(L, top);
   if (--state->depth == 0) mf__unlock(state);
 }

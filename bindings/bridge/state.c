@@ -11,10 +11,10 @@
 
 PyTypeObject *mf__state_type;
 
-static int visits_of_others(const mf__state *state) {
+static int calls_in_of_others(const mf__state *state) {
   int count = state->inside;
   for (const mf__frame *frame = mf__top; frame != NULL; frame = frame->below)
-    count -= frame->state == state && frame->is_visit;
+    count -= frame->state == state && frame->is_call_in;
   return count;
 }
 
@@ -42,36 +42,36 @@ static int waited_for_one(void) {
 }
 
 void mf__state_await(mf__state *state) {
-  if (visits_of_others(state) == 0 || !Py_IsInitialized()) return;
+  if (calls_in_of_others(state) == 0 || !Py_IsInitialized()) return;
   PyGILState_STATE gil = PyGILState_Ensure();
   int depth = state->depth;
   mf__unlock(state);
-  while (visits_of_others(state) > 0 && waited_for_one()) {
+  while (calls_in_of_others(state) > 0 && waited_for_one()) {
   }
   mf__lock(state, 1);
   state->depth = depth;
   PyGILState_Release(gil);
 }
 
-static void shut_kits(mf__state *state) {
-  for (mf__kit *kit = state->kits; kit != NULL; kit = kit->next) {
-    kit->state = NULL;
-    if (kit->box != NULL) *kit->box = NULL;
+static void shut_bridges(mf__state *state) {
+  for (mf__bridge *bridge = state->bridges; bridge != NULL; bridge = bridge->next) {
+    bridge->state = NULL;
+    if (bridge->box != NULL) *bridge->box = NULL;
   }
 }
 
 /* May lack the GIL: what others read of this with the GIL alone is a pointer or, in line, guarded by the mutex. */
 void mf__state_shut(mf__state *state) {
-  shut_kits(state);
+  shut_bridges(state);
   mf__lock_close(state);
 }
 
-static void free_kits(mf__state *state) {
-  while (state->kits != NULL) {
-    mf__kit *kit = state->kits;
-    state->kits = kit->next;
-    mf__keys_free(kit);
-    free(kit);
+static void free_bridges(mf__state *state) {
+  while (state->bridges != NULL) {
+    mf__bridge *bridge = state->bridges;
+    state->bridges = bridge->next;
+    mf__keys_free(bridge);
+    free(bridge);
   }
 }
 
@@ -93,7 +93,7 @@ static void state_dealloc(PyObject *self_object) {
     if (state->hosted) lua_close(L);
   }
   mf__refs_forget(&state->refs);
-  free_kits(state);
+  free_bridges(state);
   free(state->spare);
   free(state->unwanted);
   mf__options_clear(&state->options);

@@ -43,22 +43,22 @@ static int release_body(lua_State *L) {
 
 /* A finalizer may call it where there is no Python any more, or no state that anybody could wait for. */
 static int enter_release(lua_State *L) {
-  mf__kit *kit = *(mf__kit **)lua_touserdata(L, lua_upvalueindex(2));
-  if (kit != NULL && Py_IsInitialized()) return mf__enter(L);
+  mf__bridge *bridge = *(mf__bridge **)lua_touserdata(L, lua_upvalueindex(2));
+  if (bridge != NULL && Py_IsInitialized()) return mf__enter(L);
   mf_releases_run();
   return 0;
 }
 
-void mf__push_release(lua_State *L, int kit) {
-  mf__push_entry(L, enter_release, release_body, kit);
+void mf__push_release(lua_State *L, int bridge) {
+  mf__push_entry(L, enter_release, release_body, bridge);
 }
 
 int mf__crossing_ready(lua_State *L) {
-  lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_BOX);
+  lua_rawgeti(L, lua_upvalueindex(1), MF__BRIDGE_BOX);
   int ready = !lua_isnil(L, -1);
   lua_pop(L, 1);
   if (ready) return 1;
-  lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_LOAD);
+  lua_rawgeti(L, lua_upvalueindex(1), MF__BRIDGE_LOAD);
   if (lua_isnil(L, -1)) {
     lua_pop(L, 1);
     return 0;
@@ -71,23 +71,23 @@ int mf__crossing_ready(lua_State *L) {
  * than to find it again, so the same tensor is the same Lua value while that is open. Under its address negated is one
  * that Lua had made itself, which Python gives back as another Lua value, to be closed by itself. Whichever is open
  * holds its mf_tensor, so its address stands for no other. */
-static void make_known(lua_State *L, mf__kit *kit) {
+static void make_known(lua_State *L, mf__bridge *bridge) {
   lua_pushliteral(L, "handle");
-  kit->handle = mf__anchor(L, kit->state);
+  bridge->handle = mf__anchor(L, bridge->state);
   lua_newtable(L);
   lua_createtable(L, 0, 1);
   lua_pushliteral(L, "v");
   lua_setfield(L, -2, "__mode");
   lua_setmetatable(L, -2);
-  kit->tensors = mf__anchor(L, kit->state);
+  bridge->tensors = mf__anchor(L, bridge->state);
 }
 
 enum { MADE_OF_IT = 1, HAD_BEFORE = -1 };
 
 /* Pushes the Lua tensor that is known so and returns 1, or nothing and returns 0. */
-static int push_known(lua_State *L, const mf__kit *kit, const mf_tensor *tensor, int how) {
-  if (kit->tensors == 0) return 0;
-  lua_rawgeti(L, LUA_REGISTRYINDEX, kit->tensors);
+static int push_known(lua_State *L, const mf__bridge *bridge, const mf_tensor *tensor, int how) {
+  if (bridge->tensors == 0) return 0;
+  lua_rawgeti(L, LUA_REGISTRYINDEX, bridge->tensors);
   if (lua_istable(L, -1)) {
     lua_pushnumber(L, how * (double)(uintptr_t)tensor);
     lua_rawget(L, -2);
@@ -99,9 +99,9 @@ static int push_known(lua_State *L, const mf__kit *kit, const mf_tensor *tensor,
 }
 
 static void remember(lua_State *L, int index, const mf_tensor *tensor, int how) {
-  mf__kit *kit = mf__top->kit;
-  if (kit->tensors == 0) make_known(L, kit);
-  lua_rawgeti(L, LUA_REGISTRYINDEX, kit->tensors);
+  mf__bridge *bridge = mf__top->bridge;
+  if (bridge->tensors == 0) make_known(L, bridge);
+  lua_rawgeti(L, LUA_REGISTRYINDEX, bridge->tensors);
   lua_pushnumber(L, how * (double)(uintptr_t)tensor);
   lua_pushvalue(L, index);
   lua_rawset(L, -3);
@@ -109,24 +109,24 @@ static void remember(lua_State *L, int index, const mf_tensor *tensor, int how) 
 }
 
 /* What the table at ${index} says that it has, or NULL. Scripts can write there: it is an address to look for. */
-static mf_tensor *claim_of(lua_State *L, const mf__kit *kit, int index) {
+static mf_tensor *claim_of(lua_State *L, const mf__bridge *bridge, int index) {
   mf_tensor *tensor = NULL;
-  lua_rawgeti(L, LUA_REGISTRYINDEX, kit->handle);
+  lua_rawgeti(L, LUA_REGISTRYINDEX, bridge->handle);
   lua_rawget(L, index);
   if (lua_type(L, -1) == MF__LUA_TCDATA) memcpy(&tensor, lua_topointer(L, -1), sizeof tensor);
   lua_pop(L, 1);
   return tensor;
 }
 
-static int push_again(lua_State *L, const mf__kit *kit, const mf_tensor *tensor) {
-  if (!push_known(L, kit, tensor, MADE_OF_IT)) return 0;
-  if (claim_of(L, kit, lua_gettop(L)) == tensor) return 1;
+static int push_again(lua_State *L, const mf__bridge *bridge, const mf_tensor *tensor) {
+  if (!push_known(L, bridge, tensor, MADE_OF_IT)) return 0;
+  if (claim_of(L, bridge, lua_gettop(L)) == tensor) return 1;
   lua_pop(L, 1);
   return 0;
 }
 
-int mf__tensor_quick_push(lua_State *L, const mf__kit *kit, PyObject *object) {
-  return kit->tensors != 0 && api != NULL && api->check(object) && push_again(L, kit, api->unwrap(object));
+int mf__tensor_unprotected_push(lua_State *L, const mf__bridge *bridge, PyObject *object) {
+  return bridge->tensors != 0 && api != NULL && api->check(object) && push_again(L, bridge, api->unwrap(object));
 }
 
 PyObject *mf__tensor_to_python(lua_State *L, int index, mf_tensor *tensor) {
@@ -139,18 +139,18 @@ PyObject *mf__tensor_to_python(lua_State *L, int index, mf_tensor *tensor) {
 }
 
 /* Whether the table at ${index} is what is known so. */
-static int is_known(lua_State *L, const mf__kit *kit, int index, const mf_tensor *tensor, int how) {
-  if (!push_known(L, kit, tensor, how)) return 0;
+static int is_known(lua_State *L, const mf__bridge *bridge, int index, const mf_tensor *tensor, int how) {
+  if (!push_known(L, bridge, tensor, how)) return 0;
   int same = lua_rawequal(L, -1, index);
   lua_pop(L, 1);
   return same;
 }
 
-int mf__tensor_quick_take(lua_State *L, const mf__kit *kit, int index, PyObject **result) {
-  if (kit->tensors == 0 || api == NULL) return 0;
-  mf_tensor *tensor = claim_of(L, kit, index);
+int mf__tensor_unprotected_take(lua_State *L, const mf__bridge *bridge, int index, PyObject **result) {
+  if (bridge->tensors == 0 || api == NULL) return 0;
+  mf_tensor *tensor = claim_of(L, bridge, index);
   if (tensor == NULL) return 0;
-  if (!is_known(L, kit, index, tensor, MADE_OF_IT) && !is_known(L, kit, index, tensor, HAD_BEFORE)) return 0;
+  if (!is_known(L, bridge, index, tensor, MADE_OF_IT) && !is_known(L, bridge, index, tensor, HAD_BEFORE)) return 0;
   *result = api->wrap(mf_tensor_retain(tensor));
   if (*result == NULL) mf_tensor_release(tensor);
   return 1;
@@ -174,10 +174,10 @@ int mf__tensor_to_lua(lua_State *L, PyObject *object) {
   if (!package_is_there() || !api->check(object)) return 0;
   mf_tensor *tensor = api->unwrap(object);
   if (tensor == NULL) mf__raise(L);
-  if (push_again(L, mf__top->kit, tensor)) return 1;
+  if (push_again(L, mf__top->bridge, tensor)) return 1;
   if (!mf__crossing_ready(L)) return 0;
-  lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_ADOPT);
-  lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_BOX);
+  lua_rawgeti(L, lua_upvalueindex(1), MF__BRIDGE_ADOPT);
+  lua_rawgeti(L, lua_upvalueindex(1), MF__BRIDGE_BOX);
   void *box = (void *)(uintptr_t)lua_topointer(L, -1);
   lua_pop(L, 1);
   if (adopt(L, box, mf_tensor_retain(tensor)) != 0) return lua_error(L);

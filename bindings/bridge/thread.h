@@ -29,53 +29,53 @@ typedef struct mf__memory {
 
 typedef struct mf__state mf__state;
 
-/* The kit: what one opening of the bridge needs in its Lua state, a table. Its slots: */
+/* The bridge: what one opening of the bridge needs in its Lua state, a table. Its slots: */
 enum {
-  MF__KIT_OBJECT = 1, /* the metatable of Python objects */
-  MF__KIT_KEYWORDS,   /* the metatable that py.kw gives its table */
-  MF__KIT_NONE,       /* the one userdata that stands for None, so that x == py.None is cheap */
-  MF__KIT_NEXT,       /* the step of py.iter */
-  MF__KIT_DESCRIBE,   /* Lua: value -> what it is (MF__IS_...), payload; for FFI values and tensors */
-  MF__KIT_ADOPT,      /* Lua: makes a Lua tensor of the handle in the box */
-  MF__KIT_BOX,        /* an FFI value `mf_tensor *[1]`, through which handles go to Lua */
-  MF__KIT_FAULT,      /* the metatable of Python exceptions that were raised in Lua */
-  MF__KIT_NEXT_EACH,  /* the step of py.each */
-  MF__KIT_STATE,      /* the mf__kit */
-  MF__KIT_TRACE,      /* Lua's stack when the last error was raised in mf__visit */
-  MF__KIT_CACHE,      /* weak: address of a Python object -> its userdata; where userdata must be unique */
-  MF__KIT_OVERFLOW,   /* what is called for an int that no number holds, or nil */
-  MF__KIT_UNWRAP,     /* weak keys: functions of as_function -> their Python objects */
-  MF__KIT_LOAD,       /* fills DESCRIBE, ADOPT and BOX when they are first needed; nil where they are there */
-  MF__KIT_IMPORT,     /* Lua: a Python module of that name; for LOAD */
-  MF__KIT_RUNNER,     /* what mf__visit calls, and its message handler; kit.c */
-  MF__KIT_HANDLER,
-  MF__KIT_RELEASE, /* what runs the deleters that are due, for LOAD */
-  MF__KIT_SLOTS    /* so many places a kit has from the start: a table that has to grow may run out of memory */
+  MF__BRIDGE_OBJECT = 1, /* the metatable of Python objects */
+  MF__BRIDGE_KEYWORDS,   /* the metatable that py.kw gives its table */
+  MF__BRIDGE_NONE,       /* the one userdata that stands for None, so that x == py.None is cheap */
+  MF__BRIDGE_NEXT,       /* the step of py.iter */
+  MF__BRIDGE_DESCRIBE,   /* Lua: value -> what it is (MF__IS_...), payload; for FFI values and tensors */
+  MF__BRIDGE_ADOPT,      /* Lua: makes a Lua tensor of the handle in the box */
+  MF__BRIDGE_BOX,        /* an FFI value `mf_tensor *[1]`, through which handles go to Lua */
+  MF__BRIDGE_FAULT,      /* the metatable of Python exceptions that were raised in Lua */
+  MF__BRIDGE_NEXT_EACH,  /* the step of py.each */
+  MF__BRIDGE_STATE,      /* the mf__bridge */
+  MF__BRIDGE_TRACE,      /* Lua's stack when the last error was raised in mf__call_in */
+  MF__BRIDGE_CACHE,      /* weak: address of a Python object -> its userdata; where userdata must be unique */
+  MF__BRIDGE_OVERFLOW,   /* what is called for an int that no number holds, or nil */
+  MF__BRIDGE_UNWRAP,     /* weak keys: functions of as_function -> their Python objects */
+  MF__BRIDGE_LOAD,       /* fills DESCRIBE, ADOPT and BOX when they are first needed; nil where they are there */
+  MF__BRIDGE_IMPORT,     /* Lua: a Python module of that name; for LOAD */
+  MF__BRIDGE_RUNNER,     /* what mf__call_in calls, and its message handler; bridge.c */
+  MF__BRIDGE_HANDLER,
+  MF__BRIDGE_RELEASE, /* what runs the deleters that are due, for LOAD */
+  MF__BRIDGE_SLOTS    /* so many places a bridge has from the start: a table that has to grow may run out of memory */
 };
 
-/* What C knows of a kit; part of its state. A userdata in its slot MF__KIT_STATE, which is the second upvalue of every
- * mf__enter, points to it until the Lua state is closed. */
-typedef struct mf__kit {
+/* What C knows of a bridge; part of its state. A userdata in its slot MF__BRIDGE_STATE, which is the second upvalue
+ * of every mf__enter, points to it until the Lua state is closed. */
+typedef struct mf__bridge {
   mf__state *_Atomic state; /* borrowed. NULL once the Lua state is being closed */
-  struct mf__kit *next;     /* of the same state */
-  struct mf__kit **box;     /* in the kit's table; NULL once that was collected */
+  struct mf__bridge *next;     /* of the same state */
+  struct mf__bridge **box;     /* in the bridge's table; NULL once that was collected */
   const struct mf__policy *policy; /* handle.h */
   const void *object, *fault; /* lua_topointer of the metatables */
   int values;                 /* how many Lua values in Python were made by this one; as long as there are any: */
-  int runner;                 /* registry references to what mf__visit calls, */
-  int handler;                /* and its message handler; both have the kit */
+  int runner;                 /* registry references to what mf__call_in calls, */
+  int handler;                /* and its message handler; both have the bridge */
   int tensors;                /* weak: address of an mf_tensor -> the Lua tensor that has it; 0 before the first; */
   int handle;                 /* the string "handle", so that looking it up does not allocate; likewise */
   struct mf__keys *keys;      /* names.c; NULL before the first */
-} mf__kit;
+} mf__bridge;
 
 struct mf__state {
   PyObject ob_base;
   PyObject *weakrefs;
   lua_State *L; /* the main one; NULL once it is closed */
   int hosted;   /* by Python, which closes it */
-  mf__kit *kit;  /* of a moonferry.Lua */
-  mf__kit *kits; /* all of them; until the state goes, because Lua values in Python ask theirs even after lua_close */
+  mf__bridge *bridge;  /* of a moonferry.Lua */
+  mf__bridge *bridges; /* all; until the state goes, because Lua values in Python ask theirs even after lua_close */
   mf__options options;
 
   const void *owner; /* whose lock it is: the address of that thread's mf__top; NULL: nobody's */
@@ -83,7 +83,7 @@ struct mf__state {
   struct mf__waiter *first, *last;
   const void *heir;  /* the waiter that was last made the owner, until it has woken up */
   unsigned forks;    /* of how many forks this knows: those in line stay in the parent */
-  int inside;        /* how many visits there are, */
+  int inside;        /* how many calls into Lua there are, */
   int busy;          /* and how many of them are on the main stack */
   lua_State *service; /* a stack on which nothing ever runs but what makes other stacks */
   lua_State **spare;  /* stacks for threads that come while others are inside; anchored for good */
@@ -111,13 +111,13 @@ struct mf__state {
 typedef struct mf__frame {
   struct mf__frame *below;
   lua_State *L;
-  mf__kit *kit;
-  mf__state *state;      /* a visit holds it, because Lua or Python may drop the last reference in its course */
-  PyThreadState *thread; /* of a visit: while Lua runs, what the GIL is taken back with; else NULL */
+  mf__bridge *bridge;
+  mf__state *state;      /* a call into Lua holds it, because Lua or Python may drop the last reference in its course */
+  PyThreadState *thread; /* of a call into Lua: while Lua runs, what the GIL is taken back with; else NULL */
   int (*body)(lua_State *L, void *data);
   void *data;
-  int is_visit;
-  int top;                                  /* of a visit: the stack's, before it */
+  int is_call_in;
+  int top;                                  /* of a call into Lua: the stack's, before it */
   int depth;                                /* of the lock, while it is given up */
   int nesting;                              /* of tables that are copied */
   int count;                                /* of what is held */
@@ -150,8 +150,8 @@ static inline int mf__has_room(lua_State *L, int count) {
   return mf__top == NULL || mf__top->thread == NULL;
 }
 
-/* What a visit may push by itself, outside of its body. */
-enum { MF__VISIT_ROOM = 8 };
+/* What a call into Lua may push by itself, outside of its body. */
+enum { MF__CALL_IN_ROOM = 8 };
 
 /* Pops a value and returns a reference to it in the registry. Raises without memory, but not for max_memory. */
 int mf__anchor(lua_State *L, mf__state *state);
@@ -171,8 +171,8 @@ enum {
 /* Ends whatever runs in the state with ${reason}, an exception, borrowed. Any thread, with the GIL. */
 void mf__stop(mf__state *state, PyObject *reason);
 
-/* Of each visit of an interruptible state, and the second of any that is to stop; ${thread_left}: it is the last one of
- * this thread. The second returns a reference to give back without the lock, or NULL. */
+/* Of each call into an interruptible state, and the second of any that is to stop; ${thread_left}: it is the last
+ * one of this thread. The second returns a reference to give back without the lock, or NULL. */
 void mf__stop_arm(void);
 PyObject *mf__stop_disarm(mf__state *state, int thread_left);
 
@@ -245,11 +245,11 @@ lua_State *mf__state_enter(mf__state *state);
 void mf__state_leave(mf__state *state, lua_State *L);
 
 /* A look into Lua that neither allocates there nor raises nor runs code, so that it needs no frame: takes the lock if
- * that is free, and returns a stack with room for 8 values; NULL where only a visit will do. */
-lua_State *mf__glance_begin(mf__state *state);
+ * that is free, and returns a stack with room for 8 values; NULL where only a call into Lua will do. */
+lua_State *mf__peek_begin(mf__state *state);
 
 /* ${top}: lua_gettop of before. */
-void mf__glance_end(mf__state *state, lua_State *L, int top);
+void mf__peek_end(mf__state *state, lua_State *L, int top);
 
 /* Whether memory is near its limit and Python has dropped so much that a collection may help; what says that there was
  * one. */

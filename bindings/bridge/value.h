@@ -5,21 +5,21 @@
 #include "handle.h"
 
 /* Whether strings cross as UTF-8. */
-static inline int mf__is_utf8(const mf__kit *kit) {
-  return !kit->policy->has_encoding || kit->state->options.utf8;
+static inline int mf__is_utf8(const mf__bridge *bridge) {
+  return !bridge->policy->has_encoding || bridge->state->options.utf8;
 }
 
 /* plain.c: None, booleans, numbers and strings. */
 
 /* What a number is in Python; NULL with an exception. */
-PyObject *mf__number_to_python(const mf__kit *kit, double number);
+PyObject *mf__number_to_python(const mf__bridge *bridge, double number);
 
 /* If what is at ${index} is plain, puts it into ${result}, which is NULL with an exception if it failed, and returns 1,
  * else returns 0. Never raises. */
-int mf__plain_take(lua_State *L, const mf__kit *kit, int index, PyObject **result);
+int mf__plain_take(lua_State *L, const mf__bridge *bridge, int index, PyObject **result);
 
 /* Pushes the borrowed ${object} if Lua holds it without allocating and returns 1, or returns 0. Never raises. */
-int mf__plain_push(lua_State *L, const mf__kit *kit, PyObject *object);
+int mf__plain_push(lua_State *L, const mf__bridge *bridge, PyObject *object);
 
 /* Pushes an int that a Lua number holds exactly and returns 1, or nothing and returns 0. */
 int mf__push_int(lua_State *L, PyObject *object);
@@ -41,44 +41,44 @@ PyObject *mf__name_known(lua_State *L, int index);
 PyObject *mf__source_name(const mf__state *state, PyObject *name);
 
 /* Pushes the Lua string of ${key} if it is remembered and returns 1, or returns 0. Neither allocates nor raises. */
-int mf__key_push(lua_State *L, const mf__kit *kit, const PyObject *key);
+int mf__key_push(lua_State *L, const mf__bridge *bridge, const PyObject *key);
 
 /* Remembers that the string at the top of the stack is ${key} in Lua. */
 void mf__key_remember(lua_State *L, PyObject *key);
 
 /* Forgets all of them: what is in the registry, too; and only what Python has, once that is gone. */
-void mf__keys_clear(lua_State *L, mf__kit *kit);
-void mf__keys_free(mf__kit *kit);
+void mf__keys_clear(lua_State *L, mf__bridge *bridge);
+void mf__keys_free(mf__bridge *bridge);
 
 /* tensor.c */
 
 /* A new Python tensor that shares ${tensor}, which the Lua tensor at ${index} has. */
 PyObject *mf__tensor_to_python(lua_State *L, int index, mf_tensor *tensor);
 
-/* Makes sure that DESCRIBE, ADOPT and BOX are in the kit; 0 where this state cannot have them. */
+/* Makes sure that DESCRIBE, ADOPT and BOX are in the bridge; 0 where this state cannot have them. */
 int mf__crossing_ready(lua_State *L);
 
 /* If ${object} is a Moonferry tensor, pushes a Lua tensor that shares it and returns 1, else 0. */
 int mf__tensor_to_lua(lua_State *L, PyObject *object);
 
 /* The same two of a tensor that has crossed before, which neither allocate in Lua nor raise. */
-int mf__tensor_quick_push(lua_State *L, const mf__kit *kit, PyObject *object);
-int mf__tensor_quick_take(lua_State *L, const mf__kit *kit, int index, PyObject **result);
+int mf__tensor_unprotected_push(lua_State *L, const mf__bridge *bridge, PyObject *object);
+int mf__tensor_unprotected_take(lua_State *L, const mf__bridge *bridge, int index, PyObject **result);
 
 /* Pushes the function that runs the deleters and release callbacks that are due. */
-void mf__push_release(lua_State *L, int kit);
+void mf__push_release(lua_State *L, int bridge);
 
-/* quick.c: conversions that can neither allocate in Lua nor raise. */
+/* unprotected.c: conversions that can neither allocate in Lua nor raise. */
 
 /* Pushes the borrowed ${object} and returns 1, or returns 0. */
-int mf__quick_push(lua_State *L, const mf__kit *kit, PyObject *object);
+int mf__unprotected_push(lua_State *L, const mf__bridge *bridge, PyObject *object);
 
 /* Puts what is at ${index} (absolute) into ${result} and returns 1, or returns 0. The result may be NULL with an
  * exception. */
-int mf__quick_take(lua_State *L, const mf__kit *kit, int index, PyObject **result);
+int mf__unprotected_take(lua_State *L, const mf__bridge *bridge, int index, PyObject **result);
 
 /* Each of these pushes and returns 1, or returns 0: a table that has no metatable; a key, which is never nil. */
-int mf__glance_table(lua_State *L, const mf__value *value);
-int mf__glance_key(lua_State *L, const mf__kit *kit, PyObject *key);
+int mf__peek_table(lua_State *L, const mf__value *value);
+int mf__peek_key(lua_State *L, const mf__bridge *bridge, PyObject *key);
 
 #endif

@@ -22,7 +22,7 @@ extern void (*mf__after_import)(void);
  * metatable of keyword tables. The GIL need not be held. */
 int mf__bridge_open(lua_State *L);
 
-/* iterate.c: puts its verbs into the table at the top of the stack, and its steps into the kit. */
-void mf__put_iterators(lua_State *L, int kit);
+/* iterate.c: puts its verbs into the table at the top of the stack, and its steps into the bridge. */
+void mf__put_iterators(lua_State *L, int bridge);
 
 #endif

@@ -45,17 +45,17 @@ static int begin(lua_State *L, int step_slot, PyObject *iterable) {
 }
 
 static int verb_iter(lua_State *L) {
-  return begin(L, MF__KIT_NEXT, mf__argument(L, 1));
+  return begin(L, MF__BRIDGE_NEXT, mf__argument(L, 1));
 }
 
 static int verb_each(lua_State *L) {
-  return begin(L, MF__KIT_NEXT_EACH, mf__argument(L, 1));
+  return begin(L, MF__BRIDGE_NEXT_EACH, mf__argument(L, 1));
 }
 
 static int verb_items(lua_State *L) {
   PyObject *mapping = mf__argument(L, 1), *items;
   MF__OUTSIDE(items, PyObject_CallMethod(mapping, "items", NULL));
-  return begin(L, MF__KIT_NEXT_EACH, mf__hold(L, items));
+  return begin(L, MF__BRIDGE_NEXT_EACH, mf__hold(L, items));
 }
 
 static int verb_unpack(lua_State *L) {
@@ -64,12 +64,12 @@ static int verb_unpack(lua_State *L) {
   return push_elements(L, iterable);
 }
 
-void mf__put_iterators(lua_State *L, int kit) {
+void mf__put_iterators(lua_State *L, int bridge) {
   static const luaL_Reg verbs[] = {
       {"iter", verb_iter}, {"each", verb_each}, {"items", verb_items}, {"unpack", verb_unpack}, {NULL, NULL}};
-  mf__push_verb(L, step, kit);
-  lua_rawseti(L, kit, MF__KIT_NEXT);
-  mf__push_verb(L, step_each, kit);
-  lua_rawseti(L, kit, MF__KIT_NEXT_EACH);
-  mf__put_verbs(L, verbs, kit);
+  mf__push_verb(L, step, bridge);
+  lua_rawseti(L, bridge, MF__BRIDGE_NEXT);
+  mf__push_verb(L, step_each, bridge);
+  lua_rawseti(L, bridge, MF__BRIDGE_NEXT_EACH);
+  mf__put_verbs(L, verbs, bridge);
 }

@@ -45,7 +45,7 @@ static int object_newindex(lua_State *L) {
 /* The dict of the keyword table at ${index}, or NULL if that is no such table. */
 static PyObject *keywords_at(lua_State *L, int index) {
   if (lua_type(L, index) != LUA_TTABLE || !lua_getmetatable(L, index)) return NULL;
-  lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_KEYWORDS);
+  lua_rawgeti(L, lua_upvalueindex(1), MF__BRIDGE_KEYWORDS);
   int same = lua_rawequal(L, -1, -2);
   lua_pop(L, 2);
   return same ? mf__hold(L, mf__to_dict(L, index, 1)) : NULL;

@@ -305,8 +305,8 @@ static int verb_raise(lua_State *L) {
   return mf__raise(L);
 }
 
-static void put_verbs(lua_State *L, int kit) {
-  mf__put_iterators(L, kit);
+static void put_verbs(lua_State *L, int bridge) {
+  mf__put_iterators(L, bridge);
   static const luaL_Reg verbs[] = {
       {"import", verb_import}, {"evaluate", verb_eval},   {"execute", verb_exec},  {"object", verb_object},
       {"list", verb_list},     {"tuple", verb_tuple},     {"dict", verb_dict},     {"bytes", verb_bytes},
@@ -314,34 +314,34 @@ static void put_verbs(lua_State *L, int kit) {
       {"set", verb_set},       {"close", verb_close},     {"is", verb_is},         {"raise", verb_raise},
       {"call", verb_call},     {"integer", verb_integer}, {"enter", verb_enter},   {"leave", verb_leave},
       {"delete", verb_delete}, {"live", verb_live},       {"collect", verb_collect}, {NULL, NULL}};
-  mf__put_verbs(L, verbs, kit);
-  mf__push_release(L, kit);
+  mf__put_verbs(L, verbs, bridge);
+  mf__push_release(L, bridge);
   lua_setfield(L, -2, "release");
 }
 
 int mf__bridge_open(lua_State *L) {
-  static const int slots[] = {MF__KIT_DESCRIBE, MF__KIT_ADOPT, MF__KIT_BOX, MF__KIT_KEYWORDS};
+  static const int slots[] = {MF__BRIDGE_DESCRIBE, MF__BRIDGE_ADOPT, MF__BRIDGE_BOX, MF__BRIDGE_KEYWORDS};
   enum { COUNT = sizeof slots / sizeof *slots };
-  const int kit = COUNT + 1;
+  const int bridge = COUNT + 1;
   luaL_checkany(L, COUNT);
   lua_settop(L, COUNT);
-  lua_createtable(L, MF__KIT_SLOTS, 0);
+  lua_createtable(L, MF__BRIDGE_SLOTS, 0);
   for (int i = 0; i < COUNT; i++) {
     lua_pushvalue(L, i + 1);
-    lua_rawseti(L, kit, slots[i]);
+    lua_rawseti(L, bridge, slots[i]);
   }
-  mf__kit_open(L, kit, &mf__copy_policy);
+  mf__bridge_new(L, bridge, &mf__copy_policy);
   lua_newtable(L);
-  mf__object_metatable(L, mf__copy_events, kit);
-  mf__kit_metatable(L, kit, MF__KIT_OBJECT);
-  mf__put_fault(L, kit);
-  mf__push_verb(L, verb_none, kit);
+  mf__object_metatable(L, mf__copy_events, bridge);
+  mf__bridge_metatable(L, bridge, MF__BRIDGE_OBJECT);
+  mf__put_fault(L, bridge);
+  mf__push_verb(L, verb_none, bridge);
   lua_call(L, 0, 1);
   lua_pushvalue(L, -1);
-  lua_rawseti(L, kit, MF__KIT_NONE);
+  lua_rawseti(L, bridge, MF__BRIDGE_NONE);
   lua_newtable(L);
   lua_insert(L, -2);
   lua_setfield(L, -2, "None");
-  put_verbs(L, kit);
+  put_verbs(L, bridge);
   return 1;
 }

@@ -21,7 +21,7 @@ from .judge import ROOT, WORK, Judge, Spec, build, end_group, start
 from .runtime import DEV
 
 BRIDGE = ROOT / "bindings" / "bridge"
-FILES = "guard.c lock.c refs.c stacks.c state.c visit.c".split()
+FILES = "guard.c lock.c refs.c stacks.c state.c call_in.c".split()
 TARGETS = {"moonferry_bridge": "moonferry_bridge.so", "_lua": "_lua.abi3.so"}
 PYTHON = str(ROOT / ".venv" / "bin" / "python")
 BUSTED = 'require "busted.runner"({ standalone = false })'

@@ -27,7 +27,7 @@ static void put_positional(lua_State *L, PyObject *list, double key, PyObject *v
 }
 
 static void put_keyword(lua_State *L, PyObject *keywords, int key, PyObject *value) {
-  const mf__options *options = &mf__top->kit->state->options;
+  const mf__options *options = &mf__top->bridge->state->options;
   size_t size;
   const char *text = lua_tolstring(L, key, &size);
   PyObject *name;

@@ -20,9 +20,9 @@ static int push_tuple(lua_State *L, PyObject *tuple, int numbered) {
 }
 
 /* The same for one item that is no tuple to take apart, and mostly a number. */
-static int step_quickly(lua_State *L, mf__frame *frame) {
-  mf__ref *ref = mf__quick_ref(L, frame->kit, 1);
-  if (ref == NULL || ref->flags != 0 || !PyIter_Check(ref->object)) return MF__QUICK_NOT;
+static int step_unprotected(lua_State *L, mf__frame *frame) {
+  mf__ref *ref = mf__unprotected_ref(L, frame->bridge, 1);
+  if (ref == NULL || ref->flags != 0 || !PyIter_Check(ref->object)) return MF__UNPROTECTED_NOT;
   PyObject *iterator = ref->object;
   Py_IncRef(iterator);
   mf__outside_begin();
@@ -30,12 +30,12 @@ static int step_quickly(lua_State *L, mf__frame *frame) {
   Py_DecRef(iterator);
   mf__outside_end();
   if (item == NULL && !PyErr_Occurred()) return 0;
-  if (item != Py_None) return mf__quick_result(L, frame, item);
-  return mf__quick_rest(frame, item);
+  if (item != Py_None) return mf__unprotected_result(L, frame, item);
+  return mf__unprotected_rest(frame, item);
 }
 
 static int enter_step(lua_State *L) {
-  return mf__enter_by(L, step_quickly);
+  return mf__enter_by(L, step_unprotected);
 }
 
 /* next(iterator, control): the iterator's userdata says how. */
@@ -53,11 +53,11 @@ static int step(lua_State *L) {
 }
 
 static int begin(lua_State *L, int flags, double start) {
-  if (mf__top->kit->state->options.unpack) flags |= MF__AS_TUPLES;
+  if (mf__top->bridge->state->options.unpack) flags |= MF__AS_TUPLES;
   PyObject *object = mf__python_argument(L, 1), *iterator;
   MF__OUTSIDE(iterator, PyObject_GetIter(object));
   mf__hold(L, iterator);
-  lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_NEXT);
+  lua_rawgeti(L, lua_upvalueindex(1), MF__BRIDGE_NEXT);
   mf__push_flagged(L, iterator, flags);
   if (flags & MF__AS_NUMBERED) {
     lua_pushnumber(L, start - 1);
@@ -88,10 +88,10 @@ static int verb_enumerate(lua_State *L) {
   return begin(L, MF__AS_NUMBERED, lua_gettop(L) == 2 ? lua_tonumber(L, 2) : 0);
 }
 
-void mf__put_iteration(lua_State *L, int kit) {
+void mf__put_iteration(lua_State *L, int bridge) {
   static const luaL_Reg verbs[] = {
       {"iter", verb_iter}, {"iterex", verb_iterex}, {"enumerate", verb_enumerate}, {NULL, NULL}};
-  mf__push_entry(L, enter_step, step, kit);
-  lua_rawseti(L, kit, MF__KIT_NEXT);
-  mf__put_verbs(L, verbs, kit);
+  mf__push_entry(L, enter_step, step, bridge);
+  lua_rawseti(L, bridge, MF__BRIDGE_NEXT);
+  mf__put_verbs(L, verbs, bridge);
 }

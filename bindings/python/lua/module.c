@@ -12,13 +12,13 @@ static mf__state *state_argument(PyObject *object) {
   return NULL;
 }
 
-static PyObject *visit(mf__state *state, int (*body)(lua_State *, void *), void *data) {
+static PyObject *call_in(mf__state *state, int (*body)(lua_State *, void *), void *data) {
   if (state == NULL) return NULL;
-  if (state->kit == NULL || state->kit->state == NULL) {
+  if (state->bridge == NULL || state->bridge->state == NULL) {
     PyErr_SetString(PyExc_RuntimeError, "this Lua state was closed, or never opened");
     return NULL;
   }
-  if (mf__visit(state->kit, body, data) != 0) return NULL;
+  if (mf__call_in(state->bridge, body, data) != 0) return NULL;
   Py_IncRef(Py_None);
   return Py_None;
 }
@@ -31,7 +31,7 @@ struct request {
 };
 
 static PyObject *result_of(mf__state *state, int (*body)(lua_State *, void *), struct request *request) {
-  PyObject *none = visit(state, body, request);
+  PyObject *none = call_in(state, body, request);
   if (none == NULL) return NULL;
   Py_DecRef(none);
   return request->result;
@@ -131,7 +131,7 @@ static PyObject *collector(PyObject *module, PyObject *arguments) {
   struct request request;
   memset(&request, 0, sizeof request);
   if (!PyArg_ParseTuple(arguments, "Oii", &state, &request.what, &request.argument)) return NULL;
-  PyObject *none = visit(state_argument(state), collector_body, &request);
+  PyObject *none = call_in(state_argument(state), collector_body, &request);
   if (none == NULL) return NULL;
   Py_DecRef(none);
   mf__refs_drain();
@@ -142,7 +142,7 @@ static int handler_body(lua_State *L, void *data) {
   struct request *request = data;
   Py_IncRef(request->object);
   mf__to_lua(L, request->object);
-  lua_rawseti(L, lua_upvalueindex(1), MF__KIT_OVERFLOW);
+  lua_rawseti(L, lua_upvalueindex(1), MF__BRIDGE_OVERFLOW);
   return 0;
 }
 
@@ -152,7 +152,7 @@ static PyObject *set_overflow_handler(PyObject *module, PyObject *arguments) {
   struct request request;
   memset(&request, 0, sizeof request);
   if (!PyArg_ParseTuple(arguments, "OO", &state, &request.object)) return NULL;
-  return visit(state_argument(state), handler_body, &request);
+  return call_in(state_argument(state), handler_body, &request);
 }
 
 /* (used, base, limit) in bytes, or None for a state whose memory is not counted. */

@@ -17,7 +17,7 @@ static PyObject *held(lua_State *L, const mf__ref *ref) {
 /* The function behind python.as_function keeps its object beside it. */
 PyObject *mf__python_argument(lua_State *L, int index) {
   if (lua_iscfunction(L, index)) {
-    lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_UNWRAP);
+    lua_rawgeti(L, lua_upvalueindex(1), MF__BRIDGE_UNWRAP);
     lua_pushvalue(L, index);
     lua_rawget(L, -2);
     mf__ref *inside = lua_isnil(L, -1) ? NULL : mf__ref_check(L, lua_gettop(L));
@@ -30,7 +30,7 @@ PyObject *mf__python_argument(lua_State *L, int index) {
 }
 
 static const mf__options *options_here(void) {
-  return &mf__top->kit->state->options;
+  return &mf__top->bridge->state->options;
 }
 
 static PyObject *key_at_2(lua_State *L) {
@@ -52,13 +52,13 @@ static int object_index(lua_State *L) {
 }
 
 /* An attribute by a name that is known, of a state that has nothing to say about attributes. */
-static int index_quickly(lua_State *L, mf__frame *frame) {
-  const mf__options *options = &frame->kit->state->options;
-  mf__ref *ref = mf__quick_ref(L, frame->kit, 1);
+static int index_unprotected(lua_State *L, mf__frame *frame) {
+  const mf__options *options = &frame->bridge->state->options;
+  mf__ref *ref = mf__unprotected_ref(L, frame->bridge, 1);
   if (ref == NULL || (ref->flags & MF__AS_ITEMS) || options->getter != NULL || options->filter != NULL)
-    return MF__QUICK_NOT;
+    return MF__UNPROTECTED_NOT;
   PyObject *name = lua_type(L, 2) == LUA_TSTRING ? mf__name_known(L, 2) : NULL;
-  if (name == NULL) return MF__QUICK_NOT;
+  if (name == NULL) return MF__UNPROTECTED_NOT;
   PyObject *object = ref->object;
   Py_IncRef(object);
   mf__outside_begin();
@@ -66,11 +66,11 @@ static int index_quickly(lua_State *L, mf__frame *frame) {
   Py_DecRef(object);
   mf__outside_end();
   Py_DecRef(name);
-  return mf__quick_result(L, frame, value);
+  return mf__unprotected_result(L, frame, value);
 }
 
 static int enter_index(lua_State *L) {
-  return mf__enter_by(L, index_quickly);
+  return mf__enter_by(L, index_unprotected);
 }
 
 static int object_newindex(lua_State *L) {
@@ -187,14 +187,14 @@ static void push_shown(lua_State *L, const luaL_Reg *events) {
   lua_setfield(L, metatable, "__metatable");
 }
 
-void mf__wrapped_metatable(lua_State *L, int kit) {
+void mf__wrapped_metatable(lua_State *L, int bridge) {
   static const luaL_Reg events[] = {{"__index", object_index},
                                     {"__newindex", object_newindex},
                                     {"__call", mf__wrapped_call},
                                     {"__tostring", object_tostring},
                                     {NULL, NULL}};
-  mf__object_metatable(L, events, kit);
-  mf__push_entry(L, enter_index, object_index, kit);
+  mf__object_metatable(L, events, bridge);
+  mf__push_entry(L, enter_index, object_index, bridge);
   lua_setfield(L, -2, "__index");
   push_shown(L, events);
 }

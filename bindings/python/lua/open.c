@@ -16,7 +16,7 @@ struct plan {
   mf__state *state;
 };
 
-/* Before there is a kit: libraries, the entry in the registry, and then the kit. */
+/* Before there is a bridge: libraries, the entry in the registry, and then the bridge. */
 static int open_state(lua_State *L) {
   struct plan *plan = lua_touserdata(L, 1);
   if (plan->sandbox) {
@@ -25,21 +25,21 @@ static int open_state(lua_State *L) {
     luaL_openlibs(L);
   }
   mf__state_register(L, plan->state);
-  lua_createtable(L, MF__KIT_SLOTS, 0);
+  lua_createtable(L, MF__BRIDGE_SLOTS, 0);
   int table = lua_gettop(L);
-  mf__kit *kit = mf__kit_open(L, table, &mf__wrap_policy);
-  mf__kit_retain(L, kit, table);
-  plan->state->kit = kit;
+  mf__bridge *bridge = mf__bridge_new(L, table, &mf__wrap_policy);
+  mf__bridge_retain(L, bridge, table);
+  plan->state->bridge = bridge;
   return 0;
 }
 
-static void put_weak_table(lua_State *L, int kit, int slot, const char *mode) {
+static void put_weak_table(lua_State *L, int bridge, int slot, const char *mode) {
   lua_newtable(L);
   lua_newtable(L);
   lua_pushstring(L, mode);
   lua_setfield(L, -2, "__mode");
   lua_setmetatable(L, -2);
-  lua_rawseti(L, kit, slot);
+  lua_rawseti(L, bridge, slot);
 }
 
 /* Lua's half of tensors: moonferry's own Lua files, which most states never need. */
@@ -48,16 +48,16 @@ static int load_crossing(lua_State *L) {
   lua_pushliteral(L, "moonferry.crossing");
   lua_call(L, 1, 1);
   lua_getfield(L, -1, "describer");
-  lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_IMPORT);
+  lua_rawgeti(L, lua_upvalueindex(1), MF__BRIDGE_IMPORT);
   lua_call(L, 1, 1);
-  lua_rawseti(L, lua_upvalueindex(1), MF__KIT_DESCRIBE);
+  lua_rawseti(L, lua_upvalueindex(1), MF__BRIDGE_DESCRIBE);
   lua_getfield(L, -1, "adopt");
-  lua_rawseti(L, lua_upvalueindex(1), MF__KIT_ADOPT);
+  lua_rawseti(L, lua_upvalueindex(1), MF__BRIDGE_ADOPT);
   lua_getfield(L, -1, "through");
-  lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_RELEASE);
+  lua_rawgeti(L, lua_upvalueindex(1), MF__BRIDGE_RELEASE);
   lua_call(L, 1, 0);
   lua_getfield(L, -1, "box");
-  lua_rawseti(L, lua_upvalueindex(1), MF__KIT_BOX);
+  lua_rawseti(L, lua_upvalueindex(1), MF__BRIDGE_BOX);
   return 0;
 }
 
@@ -69,16 +69,16 @@ static int import_module(lua_State *L) {
   return 1;
 }
 
-static void put_loader(lua_State *L, int kit) {
+static void put_loader(lua_State *L, int bridge) {
   lua_getglobal(L, "require");
   lua_setfield(L, LUA_REGISTRYINDEX, "moonferry.require");
-  lua_pushvalue(L, kit);
+  lua_pushvalue(L, bridge);
   lua_pushcclosure(L, load_crossing, 1);
-  lua_rawseti(L, kit, MF__KIT_LOAD);
-  mf__push_verb(L, import_module, kit);
-  lua_rawseti(L, kit, MF__KIT_IMPORT);
-  mf__push_release(L, kit);
-  lua_rawseti(L, kit, MF__KIT_RELEASE);
+  lua_rawseti(L, bridge, MF__BRIDGE_LOAD);
+  mf__push_verb(L, import_module, bridge);
+  lua_rawseti(L, bridge, MF__BRIDGE_IMPORT);
+  mf__push_release(L, bridge);
+  lua_rawseti(L, bridge, MF__BRIDGE_RELEASE);
 }
 
 /* This package's Lua files come first, so that they are of the build of this process's library. */
@@ -98,9 +98,9 @@ static int exit_program(lua_State *L) {
   return mf__raise(L);
 }
 
-static void put_exit(lua_State *L, int kit) {
+static void put_exit(lua_State *L, int bridge) {
   lua_getglobal(L, "os");
-  mf__push_verb(L, exit_program, kit);
+  mf__push_verb(L, exit_program, bridge);
   lua_setfield(L, -2, "exit");
   lua_pop(L, 1);
 }
@@ -143,21 +143,21 @@ static void choose_compiler(lua_State *L, const struct plan *plan) {
 static int fill_state(lua_State *L, void *data) {
   struct plan *plan = data;
   lua_pushvalue(L, lua_upvalueindex(1));
-  int kit = lua_gettop(L);
-  put_weak_table(L, kit, MF__KIT_CACHE, "v");
-  put_weak_table(L, kit, MF__KIT_UNWRAP, "k");
+  int bridge = lua_gettop(L);
+  put_weak_table(L, bridge, MF__BRIDGE_CACHE, "v");
+  put_weak_table(L, bridge, MF__BRIDGE_UNWRAP, "k");
   lua_newtable(L);
-  mf__wrapped_metatable(L, kit);
-  mf__kit_metatable(L, kit, MF__KIT_OBJECT);
-  mf__put_fault(L, kit);
+  mf__wrapped_metatable(L, bridge);
+  mf__bridge_metatable(L, bridge, MF__BRIDGE_OBJECT);
+  mf__put_fault(L, bridge);
   mf__push_flagged(L, Py_None, 0);
-  lua_rawseti(L, kit, MF__KIT_NONE);
+  lua_rawseti(L, bridge, MF__BRIDGE_NONE);
   choose_compiler(L, plan);
   if (plan->sandbox) return 0;
   put_path(L, plan->path);
-  put_loader(L, kit);
-  put_exit(L, kit);
-  mf__push_python(L, kit, plan->eval, plan->builtins);
+  put_loader(L, bridge);
+  put_exit(L, bridge);
+  mf__push_python(L, bridge, plan->eval, plan->builtins);
   lua_pushvalue(L, -1);
   lua_setglobal(L, "python");
   lua_getfield(L, LUA_REGISTRYINDEX, "_LOADED");
@@ -220,7 +220,7 @@ static int run_opening(struct plan *plan, lua_State *L) {
   int status = lua_cpcall(L, open_state, plan);
   if (status != 0) PyErr_Format(mf__lua_error_type, "the Lua state cannot be opened: %s", lua_tostring(L, -1));
   lua_settop(L, 0);
-  return status == 0 ? mf__visit(plan->state->kit, fill_state, plan) : -1;
+  return status == 0 ? mf__call_in(plan->state->bridge, fill_state, plan) : -1;
 }
 
 /* Lua's own needs do not count: the limit is what comes on top of them. */
@@ -261,7 +261,7 @@ static PyObject *open_with(struct plan *plan) {
   plan->state->library = plan->interruptible ? library_at(plan->path) : NULL;
   take_options(&plan->state->options, plan);
   int failed = run_opening(plan, L);
-  if (!failed && plan->limit != Py_None) failed = mf__visit(plan->state->kit, tighten, NULL);
+  if (!failed && plan->limit != Py_None) failed = mf__call_in(plan->state->bridge, tighten, NULL);
   if (!failed) failed = set_limit(memory, plan->limit);
   if (!failed) return (PyObject *)plan->state;
   Py_DecRef((PyObject *)plan->state);

@@ -37,9 +37,9 @@ static int verb_as_function(lua_State *L) {
   lua_pushvalue(L, lua_upvalueindex(1));
   lua_pushvalue(L, object);
   lua_pushcclosure(L, call_inside, 2);
-  lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_STATE);
+  lua_rawgeti(L, lua_upvalueindex(1), MF__BRIDGE_STATE);
   lua_pushcclosure(L, mf__enter, 2);
-  lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_UNWRAP);
+  lua_rawgeti(L, lua_upvalueindex(1), MF__BRIDGE_UNWRAP);
   lua_pushvalue(L, -2);
   lua_pushvalue(L, object);
   lua_rawset(L, -3);
@@ -62,7 +62,7 @@ static int verb_set_overflow_handler(lua_State *L) {
   mf__ref *ref = type == LUA_TUSERDATA ? mf__ref_at(L, 1) : NULL;
   if (type != LUA_TNIL && type != LUA_TFUNCTION && (ref == NULL || !PyCallable_Check(ref->object)))
     mf__fail(L, "bad argument #1 to 'set_overflow_handler' (expected nil, a Lua function or a callable Python object)");
-  lua_rawseti(L, lua_upvalueindex(1), MF__KIT_OVERFLOW);
+  lua_rawseti(L, lua_upvalueindex(1), MF__BRIDGE_OVERFLOW);
   return 0;
 }
 
@@ -87,7 +87,7 @@ static void put_object(lua_State *L, const char *name, PyObject *object) {
   lua_setfield(L, -2, name);
 }
 
-void mf__push_python(lua_State *L, int kit, PyObject *eval, PyObject *builtins) {
+void mf__push_python(lua_State *L, int bridge, PyObject *eval, PyObject *builtins) {
   static const luaL_Reg verbs[] = {{"as_attrgetter", verb_as_attrgetter},
                                    {"as_itemgetter", verb_as_itemgetter},
                                    {"as_function", verb_as_function},
@@ -96,9 +96,9 @@ void mf__push_python(lua_State *L, int kit, PyObject *eval, PyObject *builtins) 
                                    {"tensor", verb_tensor},
                                    {NULL, NULL}};
   lua_newtable(L);
-  mf__put_verbs(L, verbs, kit);
-  mf__put_iteration(L, kit);
-  lua_rawgeti(L, kit, MF__KIT_NONE);
+  mf__put_verbs(L, verbs, bridge);
+  mf__put_iteration(L, bridge);
+  lua_rawgeti(L, bridge, MF__BRIDGE_NONE);
   lua_setfield(L, -2, "none");
   put_object(L, "eval", eval);
   put_object(L, "builtins", builtins);

@@ -27,7 +27,7 @@ PyObject *mf__view_new(PyObject *object, int flags);
 int mf__view_type_ready(void);
 
 /* object.c: fills the metatable at the top of the stack, for userdata of Python objects as lupa has them. */
-void mf__wrapped_metatable(lua_State *L, int kit);
+void mf__wrapped_metatable(lua_State *L, int bridge);
 
 /* The body of a call: the callee is at 1. */
 int mf__wrapped_call(lua_State *L);
@@ -36,10 +36,10 @@ int mf__wrapped_call(lua_State *L);
 PyObject *mf__python_argument(lua_State *L, int index);
 
 /* iterate.c: python.iter and its like, into the table at the top of the stack. */
-void mf__put_iteration(lua_State *L, int kit);
+void mf__put_iteration(lua_State *L, int bridge);
 
 /* python.c: leaves the table `python` on the stack. */
-void mf__push_python(lua_State *L, int kit, PyObject *eval, PyObject *builtins);
+void mf__push_python(lua_State *L, int bridge, PyObject *eval, PyObject *builtins);
 
 /* arguments.c: python.args{...}, and Python's unpacks_lua_table. */
 

@@ -20,7 +20,7 @@
 #include "runtime.h"
 
 static const mf__options *options_here(void) {
-  return &mf__top->kit->state->options;
+  return &mf__top->bridge->state->options;
 }
 
 static void push_str(lua_State *L, PyObject *object) {
@@ -38,7 +38,7 @@ static void push_str(lua_State *L, PyObject *object) {
 /* Finds the userdata of an object, or makes one and remembers it. */
 void mf__push_flagged(lua_State *L, PyObject *object, int flags) {
   double key = (double)(uintptr_t)object + flags;
-  lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_CACHE);
+  lua_rawgeti(L, lua_upvalueindex(1), MF__BRIDGE_CACHE);
   lua_pushnumber(L, key);
   lua_rawget(L, -2);
   mf__ref **box = lua_touserdata(L, -1);
@@ -70,7 +70,7 @@ static Py_ssize_t int_bits(PyObject *object) {
 }
 
 static void push_beyond(lua_State *L, PyObject *object) {
-  lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_OVERFLOW);
+  lua_rawgeti(L, lua_upvalueindex(1), MF__BRIDGE_OVERFLOW);
   if (!lua_isnil(L, -1)) {
     mf__push_flagged(L, object, 0);
     if (mf__run_protected(L, 1, 1) != 0) lua_error(L);
@@ -128,7 +128,7 @@ static PyObject *from_string(lua_State *L, int index) {
 
 static PyObject *from_function(lua_State *L, int index) {
   if (lua_iscfunction(L, index)) {
-    lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_UNWRAP);
+    lua_rawgeti(L, lua_upvalueindex(1), MF__BRIDGE_UNWRAP);
     lua_pushvalue(L, index);
     lua_rawget(L, -2);
     mf__ref *ref = lua_isnil(L, -1) ? NULL : mf__ref_at(L, lua_gettop(L));
@@ -140,7 +140,7 @@ static PyObject *from_function(lua_State *L, int index) {
 
 /* Only where a script has loaded moonferry, or a tensor has come in, can a table be one. */
 static int may_be_tensor(lua_State *L) {
-  lua_rawgeti(L, lua_upvalueindex(1), MF__KIT_BOX);
+  lua_rawgeti(L, lua_upvalueindex(1), MF__BRIDGE_BOX);
   int known = !lua_isnil(L, -1);
   lua_pop(L, 1);
   if (known) return 1;

@@ -15,100 +15,72 @@ static void describe(const mf_tensor *t, DLTensor *out) {
   if (t->empty) out->data = NULL;
 }
 
-/* Each deleter has a twin, _later, that calls no foreign code. */
-
-static void delete_versioned(DLManagedTensorVersioned *self) {
-  mf_tensor *t = self->manager_ctx;
-  mf__free(self, sizeof *self);
-  mf_tensor_release(t);
-}
-
-static void delete_versioned_later(DLManagedTensorVersioned *self) {
-  mf_tensor *t = self->manager_ctx;
-  mf__free(self, sizeof *self);
-  (void)mf_tensor_release_later(t);
-}
-
-static void delete_legacy(DLManagedTensor *self) {
-  mf_tensor *t = self->manager_ctx;
-  mf__free(self, sizeof *self);
-  mf_tensor_release(t);
-}
-
-static void delete_legacy_later(DLManagedTensor *self) {
-  mf_tensor *t = self->manager_ctx;
-  mf__free(self, sizeof *self);
-  (void)mf_tensor_release_later(t);
-}
-
-/* An export of memory with a record: on the stream that the record's entry id names the consumer may use it until the
- * deleter is called. */
-typedef struct stay {
+/* What a consumer gets, a struct of either sort, and what its deleter ends. */
+typedef struct exported {
+  union { /* first */
+    DLManagedTensorVersioned versioned;
+    DLManagedTensor legacy;
+  };
   mf_tensor *t;
-  uint64_t id;
+  uint64_t entry; /* of the record: until the deleter is called the consumer may use the memory there; 0: none */
   bool write;
-} stay;
+} exported;
 
-typedef struct ordered_versioned {
-  DLManagedTensorVersioned managed; /* first: what the consumer gets */
-  stay stay;
-} ordered_versioned;
-
-typedef struct ordered_legacy {
-  DLManagedTensor managed; /* first */
-  stay stay;
-} ordered_legacy;
-
-static int begin_stay(mf_tensor *t, const mf__queue *on, stay *out, mf_error *err) {
-  *out = (stay){.t = t, .write = !(t->flags & DLPACK_FLAG_BITMASK_READ_ONLY)};
-  return mf__order_open(on, mf__tensor_record(t), out->write, &out->id, err);
+static inline int begin_export(mf_tensor *t, const mf__queue *on, exported **out, mf_error *err) {
+  mf__record *record = mf__tensor_record(t);
+  exported *e = mf__alloc(sizeof *e);
+  if (e == NULL) return mf__fail(err, MF_ENOMEM, "no memory for the struct");
+  e->t = t;
+  e->entry = 0;
+  e->write = !(t->flags & DLPACK_FLAG_BITMASK_READ_ONLY);
+  const int rc = record == NULL ? MF_OK : mf__order_open(on, record, e->write, &e->entry, err);
+  if (rc != MF_OK) {
+    mf__free(e, sizeof *e);
+    return rc;
+  }
+  (void)mf_tensor_retain(t);
+  *out = e;
+  return MF_OK;
 }
 
 /* The tensor's reference is the caller's to give back. */
-static mf_tensor *end_stay(stay s) {
-  mf__order_close(mf__tensor_record(s.t), s.id, s.write);
-  return s.t;
+static inline mf_tensor *end_export(void *self) {
+  exported *e = self;
+  mf_tensor *t = e->t;
+  const uint64_t entry = e->entry;
+  const bool write = e->write;
+  mf__free(e, sizeof *e);
+  if (entry != 0) mf__order_close(mf__tensor_record(t), entry, write);
+  return t;
 }
 
-static mf_tensor *end_ordered(DLManagedTensorVersioned *self) {
-  const stay s = ((ordered_versioned *)self)->stay;
-  mf__free(self, sizeof(ordered_versioned));
-  return end_stay(s);
+/* The deleters, whose address says that a struct is ours. Each has a twin, _later, that calls no foreign code. */
+
+static void delete_versioned(DLManagedTensorVersioned *self) {
+  mf_tensor_release(end_export(self));
 }
 
-static mf_tensor *end_ordered_legacy(DLManagedTensor *self) {
-  const stay s = ((ordered_legacy *)self)->stay;
-  mf__free(self, sizeof(ordered_legacy));
-  return end_stay(s);
+static void delete_versioned_later(DLManagedTensorVersioned *self) {
+  (void)mf_tensor_release_later(end_export(self));
 }
 
-static void delete_ordered(DLManagedTensorVersioned *self) {
-  mf_tensor_release(end_ordered(self));
+static void delete_legacy(DLManagedTensor *self) {
+  mf_tensor_release(end_export(self));
 }
 
-static void delete_ordered_later(DLManagedTensorVersioned *self) {
-  (void)mf_tensor_release_later(end_ordered(self));
-}
-
-static void delete_ordered_legacy(DLManagedTensor *self) {
-  mf_tensor_release(end_ordered_legacy(self));
-}
-
-static void delete_ordered_legacy_later(DLManagedTensor *self) {
-  (void)mf_tensor_release_later(end_ordered_legacy(self));
+static void delete_legacy_later(DLManagedTensor *self) {
+  (void)mf_tensor_release_later(end_export(self));
 }
 
 /* Gives a struct of ours the deleter that calls no foreign code; false for a struct of somebody else's. */
 bool mf__delete_later(DLManagedTensorVersioned *m) {
   if (m->deleter == delete_versioned) m->deleter = delete_versioned_later;
-  if (m->deleter == delete_ordered) m->deleter = delete_ordered_later;
-  return m->deleter == delete_versioned_later || m->deleter == delete_ordered_later;
+  return m->deleter == delete_versioned_later;
 }
 
 bool mf__delete_later_legacy(DLManagedTensor *m) {
   if (m->deleter == delete_legacy) m->deleter = delete_legacy_later;
-  if (m->deleter == delete_ordered_legacy) m->deleter = delete_ordered_legacy_later;
-  return m->deleter == delete_legacy_later || m->deleter == delete_ordered_legacy_later;
+  return m->deleter == delete_legacy_later;
 }
 
 void mf_export_delete_later(DLManagedTensorVersioned *managed) {
@@ -119,68 +91,28 @@ void mf_export_delete_later_legacy(DLManagedTensor *managed) {
   (void)mf__delete_later_legacy(managed);
 }
 
-static void fill_versioned(mf_tensor *t, uint64_t flags, DLManagedTensorVersioned *m) {
+int mf__export(mf_tensor *t, uint64_t flags, const mf__queue *on, DLManagedTensorVersioned **out, mf_error *err) {
+  exported *e;
+  const int rc = begin_export(t, on, &e, err);
+  if (rc != MF_OK) return rc;
+  DLManagedTensorVersioned *m = *out = &e->versioned;
   m->version = (DLPackVersion){DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION};
-  m->manager_ctx = mf_tensor_retain(t);
+  m->manager_ctx = t;
   m->deleter = delete_versioned;
   /* Whether this is a copy is up to this export, not to how t once came in. */
   m->flags = (t->flags & ~(uint64_t)DLPACK_FLAG_BITMASK_IS_COPIED) | flags;
   describe(t, &m->dl_tensor);
-}
-
-static int no_memory(mf_error *err) {
-  return mf__fail(err, MF_ENOMEM, "no memory for the struct");
-}
-
-/* Of memory without a record. */
-static inline DLManagedTensorVersioned *export_plain(mf_tensor *t, uint64_t flags) {
-  DLManagedTensorVersioned *m = mf__alloc(sizeof *m);
-  if (m != NULL) fill_versioned(t, flags, m);
-  return m;
-}
-
-int mf__export(mf_tensor *t, uint64_t flags, const mf__queue *on, DLManagedTensorVersioned **out, mf_error *err) {
-  if (mf__tensor_record(t) == NULL) {
-    *out = export_plain(t, flags);
-    return *out == NULL ? no_memory(err) : MF_OK;
-  }
-  ordered_versioned *o = mf__alloc(sizeof *o);
-  if (o == NULL) return no_memory(err);
-  const int rc = begin_stay(t, on, &o->stay, err);
-  if (rc != MF_OK) {
-    mf__free(o, sizeof *o);
-    return rc;
-  }
-  fill_versioned(t, flags, &o->managed);
-  o->managed.deleter = delete_ordered;
-  *out = &o->managed;
   return MF_OK;
 }
 
-static void fill_legacy(mf_tensor *t, DLManagedTensor *m) {
-  m->manager_ctx = mf_tensor_retain(t);
+int mf__export_legacy(mf_tensor *t, const mf__queue *on, DLManagedTensor **out, mf_error *err) {
+  exported *e;
+  const int rc = begin_export(t, on, &e, err);
+  if (rc != MF_OK) return rc;
+  DLManagedTensor *m = *out = &e->legacy;
+  m->manager_ctx = t;
   m->deleter = delete_legacy;
   describe(t, &m->dl_tensor);
-}
-
-int mf__export_legacy(mf_tensor *t, const mf__queue *on, DLManagedTensor **out, mf_error *err) {
-  if (mf__tensor_record(t) == NULL) {
-    DLManagedTensor *m = mf__alloc(sizeof *m);
-    if (m == NULL) return no_memory(err);
-    fill_legacy(t, m);
-    *out = m;
-    return MF_OK;
-  }
-  ordered_legacy *o = mf__alloc(sizeof *o);
-  if (o == NULL) return no_memory(err);
-  const int rc = begin_stay(t, on, &o->stay, err);
-  if (rc != MF_OK) {
-    mf__free(o, sizeof *o);
-    return rc;
-  }
-  fill_legacy(t, &o->managed);
-  o->managed.deleter = delete_ordered_legacy;
-  *out = &o->managed;
   return MF_OK;
 }
 
@@ -206,8 +138,9 @@ static __attribute__((noinline)) int export_any(mf_tensor *t, uint64_t flags, DL
 int mf_tensor_export(mf_tensor *t, uint64_t flags, DLManagedTensorVersioned **out, mf_error *err) {
   if (flags != 0 || mf__tensor_record(t) != NULL || mf__storage_is_closed(t->storage))
     return export_any(t, flags, out, err);
-  *out = export_plain(t, 0);
-  return *out != NULL ? MF_OK : mf__end(no_memory(err), __func__, err);
+  *out = NULL;
+  const int rc = mf__export(t, 0, NULL, out, err);
+  return rc == MF_OK ? MF_OK : mf__end(rc, __func__, err);
 }
 
 /* A struct without flags can carry neither of these two. */

@@ -1,29 +1,29 @@
-/* visit.c: a call from Python into Lua as a whole, whose error becomes an exception. */
+/* call_in.c: a call from Python into Lua as a whole, whose error becomes an exception. */
 #include "convert.h"
 
 /* An exception is pending. What a script left behind that ran out of memory would keep the next one from running. */
 static void collect_after(mf__frame *frame) {
   const aside exception = aside_begin();
-  mf__visit_collect(frame);
+  mf__call_in_collect(frame);
   aside_end(exception);
 }
 
-void mf__visit_fail(mf__frame *frame, int status) {
+void mf__call_in_fail(mf__frame *frame, int status) {
   mf__state *state = frame->state;
   frame->nesting = 0; /* the error's value may be a table */
   mf__let_all_go(frame);
   if (!mf__stopped(state)) {
-    if (mf__visit_body(frame, mf__error_to_python, &status, 1) != 0) mf__error_fallback();
+    if (mf__call_in_body(frame, mf__error_to_python, &status, 1) != 0) mf__error_fallback();
     mf__stopped(state); /* a script's __tostring may have run for the text, and was ended */
   }
   if (status == LUA_ERRMEM) collect_after(frame);
 }
 
-int mf__visit(mf__kit *kit, int (*body)(lua_State *L, void *data), void *data) {
+int mf__call_in(mf__bridge *bridge, int (*body)(lua_State *L, void *data), void *data) {
   mf__frame frame;
-  if (mf__visit_begin(kit, &frame) == NULL) return -1;
-  int status = mf__visit_body(&frame, body, data, 0);
-  if (status != 0) mf__visit_fail(&frame, status);
-  mf__visit_end(&frame);
+  if (mf__call_in_begin(bridge, &frame) == NULL) return -1;
+  int status = mf__call_in_body(&frame, body, data, 0);
+  if (status != 0) mf__call_in_fail(&frame, status);
+  mf__call_in_end(&frame);
   return status == 0 ? 0 : -1;
 }

@@ -1,64 +1,65 @@
-/* kit.c: how a Lua state comes to what the bridge needs in it, and whose it is.
+/* bridge.c: how a Lua state comes to what the bridge needs in it, and whose it is.
  *
- * Each time that moonferry.python is loaded in a state there is a kit, because each comes with Lua files of its own; a
- * moonferry.Lua has one. A kit is Lua's: it goes when nothing in Lua has it and no Lua value in Python was made by it,
- * and its place is used again. Invariant: a kit has no metatable that is gone. Must not know: what a kit is for. */
+ * Each time that moonferry.python is loaded in a state there is a bridge, because each comes with Lua files of its
+ * own; a moonferry.Lua has one. A bridge is Lua's: it goes when nothing in Lua has it and no Lua value in Python was
+ * made by it, and its place is used again. Invariant: a bridge has no metatable that is gone. Must not know: what a
+ * bridge is for. */
 #include <stdlib.h>
 
 #include "open.h"
 
-/* The kit's box in Lua was collected, and with it everything that has the kit. No GIL: only what is read with the lock
- * changes. */
-static int kit_gc(lua_State *L) {
-  mf__kit **box = lua_touserdata(L, 1);
-  mf__kit *kit = *box;
+/* The bridge's box in Lua was collected, and with it everything that has the bridge. No GIL: only what is read with
+ * the lock changes. */
+static int bridge_gc(lua_State *L) {
+  mf__bridge **box = lua_touserdata(L, 1);
+  mf__bridge *bridge = *box;
   *box = NULL;
-  if (kit == NULL) return 0;
-  kit->object = kit->fault = NULL;
-  kit->box = NULL;
+  if (bridge == NULL) return 0;
+  bridge->object = bridge->fault = NULL;
+  bridge->box = NULL;
   return 0;
 }
 
-static mf__kit **push_kit_box(lua_State *L) {
-  mf__kit **box = lua_newuserdata(L, sizeof *box);
+static mf__bridge **push_bridge_box(lua_State *L) {
+  mf__bridge **box = lua_newuserdata(L, sizeof *box);
   *box = NULL;
   lua_createtable(L, 0, 1);
-  lua_pushcfunction(L, kit_gc);
+  lua_pushcfunction(L, bridge_gc);
   lua_setfield(L, -2, "__gc");
   lua_setmetatable(L, -2);
   return box;
 }
 
-/* What a kit that is gone has left in the registry. */
-static void clear_place(lua_State *L, mf__kit *kit) {
-  mf__keys_clear(L, kit);
-  if (kit->handle != 0) luaL_unref(L, LUA_REGISTRYINDEX, kit->handle);
-  if (kit->tensors != 0) luaL_unref(L, LUA_REGISTRYINDEX, kit->tensors);
-  kit->handle = kit->tensors = 0;
+/* What a bridge that is gone has left in the registry. */
+static void clear_place(lua_State *L, mf__bridge *bridge) {
+  mf__keys_clear(L, bridge);
+  if (bridge->handle != 0) luaL_unref(L, LUA_REGISTRYINDEX, bridge->handle);
+  if (bridge->tensors != 0) luaL_unref(L, LUA_REGISTRYINDEX, bridge->tensors);
+  bridge->handle = bridge->tensors = 0;
 }
 
-static mf__kit *place_for_kit(lua_State *L, mf__state *state) {
-  for (mf__kit *kit = state->kits; kit != NULL; kit = kit->next) {
-    if (kit->box != NULL || kit->values > 0) continue;
-    clear_place(L, kit);
-    return kit;
+static mf__bridge *place_for_bridge(lua_State *L, mf__state *state) {
+  for (mf__bridge *bridge = state->bridges; bridge != NULL; bridge = bridge->next) {
+    if (bridge->box != NULL || bridge->values > 0) continue;
+    clear_place(L, bridge);
+    return bridge;
   }
-  mf__kit *kit = calloc(1, sizeof *kit);
-  if (kit == NULL) luaL_error(L, "not enough memory for the bridge to Python");
-  kit->next = state->kits;
-  state->kits = kit;
-  return kit;
+  mf__bridge *bridge = calloc(1, sizeof *bridge);
+  if (bridge == NULL) luaL_error(L, "not enough memory for the bridge to Python");
+  bridge->next = state->bridges;
+  state->bridges = bridge;
+  return bridge;
 }
 
-static void put_closure(lua_State *L, int kit, int slot, lua_CFunction function) {
-  lua_pushvalue(L, kit);
+static void put_closure(lua_State *L, int bridge, int slot, lua_CFunction function) {
+  lua_pushvalue(L, bridge);
   lua_pushcclosure(L, function, 1);
-  lua_rawseti(L, kit, slot);
+  lua_rawseti(L, bridge, slot);
 }
 
 static mf__state *state_of(lua_State *L);
 
-mf__kit *mf__kit_open(lua_State *L, int kit, const mf__policy *policy) {
+mf__bridge *mf__bridge_new(lua_State *L, int bridge, const mf__policy *policy) {
   mf__state *state = state_of(L);
   if (state->service == NULL) {
     mf__anchors_open(L);
@@ -66,36 +67,36 @@ mf__kit *mf__kit_open(lua_State *L, int kit, const mf__policy *policy) {
     mf__anchor(L, state);
     state->service = service;
   }
-  put_closure(L, kit, MF__KIT_RUNNER, mf__visit_runner);
-  put_closure(L, kit, MF__KIT_HANDLER, mf__error_handler);
-  mf__kit **box = push_kit_box(L);
-  mf__kit *made = place_for_kit(L, state);
-  *made = (mf__kit){.state = state, .policy = policy, .box = box, .keys = made->keys, .next = made->next};
+  put_closure(L, bridge, MF__BRIDGE_RUNNER, mf__call_in_runner);
+  put_closure(L, bridge, MF__BRIDGE_HANDLER, mf__error_handler);
+  mf__bridge **box = push_bridge_box(L);
+  mf__bridge *made = place_for_bridge(L, state);
+  *made = (mf__bridge){.state = state, .policy = policy, .box = box, .keys = made->keys, .next = made->next};
   *box = made;
-  lua_rawseti(L, kit, MF__KIT_STATE);
+  lua_rawseti(L, bridge, MF__BRIDGE_STATE);
   return made;
 }
 
-void mf__kit_metatable(lua_State *L, int kit, int slot) {
-  lua_rawgeti(L, kit, MF__KIT_STATE);
-  mf__kit *own = *(mf__kit **)lua_touserdata(L, -1);
+void mf__bridge_metatable(lua_State *L, int bridge, int slot) {
+  lua_rawgeti(L, bridge, MF__BRIDGE_STATE);
+  mf__bridge *own = *(mf__bridge **)lua_touserdata(L, -1);
   lua_pop(L, 1);
-  *(slot == MF__KIT_OBJECT ? &own->object : &own->fault) = lua_topointer(L, -1);
-  lua_rawseti(L, kit, slot);
+  *(slot == MF__BRIDGE_OBJECT ? &own->object : &own->fault) = lua_topointer(L, -1);
+  lua_rawseti(L, bridge, slot);
 }
 
 /* The metatable of exceptions: with the same functions, so that == compares an error with the exception that it is. */
-void mf__put_fault(lua_State *L, int kit) {
+void mf__put_fault(lua_State *L, int bridge) {
   lua_newtable(L);
-  lua_rawgeti(L, kit, MF__KIT_OBJECT);
+  lua_rawgeti(L, bridge, MF__BRIDGE_OBJECT);
   for (lua_pushnil(L); lua_next(L, -2); lua_pop(L, 1)) {
     lua_pushvalue(L, -2);
     lua_pushvalue(L, -2);
     lua_rawset(L, -6);
   }
   lua_pop(L, 1);
-  mf__fault_metatable(L, kit);
-  mf__kit_metatable(L, kit, MF__KIT_FAULT);
+  mf__fault_metatable(L, bridge);
+  mf__bridge_metatable(L, bridge, MF__BRIDGE_FAULT);
 }
 
 /* What Lua's registry keeps: the state, and the reference that a state of Lua's own holds on it. */
