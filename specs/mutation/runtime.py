@@ -16,9 +16,9 @@ from .judge import ROOT, WORK, Judge, Spec, build
 SOURCES = ROOT / "runtime" / "src"
 DEV, TSAN = (Path(os.environ.get(f"MOONFERRY_BUILD_{n}", ROOT / "build" / n.lower())) for n in ("DEV", "TSAN"))
 FILES = (
-    "order.c record.c queue.c retire.c block.c request.c transfer.c move.c storage.c memory.c owned.c import.c export.c"
-    " pool.c trim.c gate.c stream.c stream_own.c wait.c stage.c image.c alloc.c device.c cuda.c cuda_context.c hip.c"
-    " hip_context.c cuda_work.c hip_work.c driver.c cuda_kernel.c copy.c tensor.c stream_number.c"
+    "order.c record.c queue.c scope.c retire.c block.c request.c transfer.c move.c storage.c memory.c owned.c import.c"
+    " export.c pool.c trim.c gate.c stream.c stream_own.c wait.c stage.c image.c alloc.c device.c cuda.c cuda_context.c"
+    " hip.c hip_context.c cuda_work.c hip_work.c driver.c cuda_kernel.c copy.c tensor.c stream_number.c"
 ).split()
 DRIVERS = {"cuda": ("cuda", "CUDA"), "rocm": ("hip", "HIP")}
 # Those that look inside, those with a device, those without one that reach one of FILES.

@@ -24,7 +24,7 @@ const char *mf__device_type_name(int32_t type); /* NULL for a type without a nam
 /* Where the driver says that a pointer lies, asked on a device. */
 int mf__pointer_find(const mf__device *at, const void *ptr, mf__device *out, mf_error *err);
 
-/* queue.c: events, and who waits for them */
+/* scope.c: driver calls on a device, and what a capture forbids */
 
 uint32_t mf__thread_number(void); /* of the calling thread, never 0 */
 
@@ -79,14 +79,19 @@ void mf__leave(const mf__scope *s);
     }                                                            \
   } while (0)
 
+/* The queue whose stream can be named from this thread: the legacy one for another thread's per-thread stream. */
+mf__queue mf__queue_named(const mf__queue *q);
 /* The capture that the queue's stream is in; 0: none. Refuses the legacy stream while that may not be used at all. */
 int mf__capture_of(const mf__queue *q, uint64_t *id, mf_error *err);
 /* MF_ECAPTURE, saying why, while the queue is being captured; "and ..." follows the queue's name. */
 int mf__capture_refuse(const mf__queue *q, const char *why, mf_error *err);
+int mf__capture_refuse_inside(const mf__queue *q, const char *why, mf_error *err); /* between enter and leave */
 
 /* Frees *ptr behind what the queue has and sets it to NULL, also where the driver reports a failure: it may tell there
  * of something earlier, having freed. NULL is allowed. Within mf__enter_relaxed. */
 int mf__memory_free(const mf__queue *on, mf__space space, void **ptr, mf_error *err);
+
+/* queue.c: events, and who waits for them */
 
 /* Events come from a pool for each device; take and give make no driver call after warming up. One that is given is
  * kept until the driver can be asked to destroy it. */
@@ -94,7 +99,7 @@ int mf__event_take(const mf__backend *backend, int32_t ordinal, void **out, mf_e
 void mf__event_give(const mf__backend *backend, int32_t ordinal, void *event);
 bool mf__events_exist(const mf__backend *backend, int32_t ordinal); /* kept ones */
 void mf__event_trim(const mf__backend *backend, int32_t ordinal); /* kept events to the driver */
-/* Whether it is known to be done; reach: the host waits for it. */
+/* Whether it is known to be done; and the host waits for it. */
 bool mf__event_done(const mf__backend *backend, int32_t ordinal, void *event);
 int mf__event_synchronize(const mf__backend *backend, int32_t ordinal, void *event, mf_error *err);
 
@@ -104,7 +109,7 @@ int mf__queue_wait(const mf__queue *on, const mf__queue *other, mf_error *err);
  * MF_ECAPTURE while it is being captured. Then a wait for an event of a device. */
 int mf__queue_record_event(const mf__queue *q, void **event, uint64_t *name, mf_error *err);
 int mf__queue_wait_event(const mf__queue *on, int32_t ordinal, void *event, mf_error *err);
-/* Whether all that the queue has is done; mf__queue_done: known without an event. reach: the host waits for it. */
+/* Whether all that the queue has is done; mf__queue_done: known without an event. Then the host waits for it. */
 int mf__queue_query(const mf__queue *q, bool *done, mf_error *err); /* *done is false where it fails */
 bool mf__queue_done(const mf__queue *q);
 int mf__queue_synchronize(const mf__queue *q, mf_error *err);
@@ -151,7 +156,7 @@ typedef struct mf__entry {
   bool owner_may_destroy; /* nobody promised that the stream lives as long as the memory: the entry is detached when
                              its consumers are done */
   bool granted; /* its owner may queue more reads without a word, until somebody else writes */
-  bool destroyed;    /* the stream was destroyed with its work unknown: the handle is not used again */
+  bool destroyed; /* the stream was destroyed with its work unknown: the handle is not used again */
   int32_t open_reads, open_writes; /* exports whose consumers may still queue work there */
   uint64_t last_read, last_write;  /* when it last did; 0 never */
   uint64_t seen_writes; /* it is ordered behind all writes of others up to then */
@@ -176,8 +181,8 @@ struct mf__record {
   _Atomic mf_stream sole_writer;
   void *block;          /* pool.c's, for memory of ours */
   uint64_t clock;       /* the number of the last use */
-  uint64_t producer_uses;      /* uses up to this one were the producer's, who looks after them */
-  uint64_t last_id;      /* the last entry's id */
+  uint64_t producer_uses; /* uses up to this one were the producer's, who looks after them */
+  uint64_t last_id;     /* the last entry's id */
   int32_t count, room;
   mf__entry *entries;  /* inside, or allocated */
   mf__entry inside[MF__ENTRIES_INSIDE];
@@ -207,8 +212,8 @@ bool mf__entry_done(const mf__backend *backend, const mf__entry *entry);
 typedef struct mf__usage {
   mf__record *record; /* NULL is allowed: plain host memory */
   bool write;
-  bool grants;  /* a grant: the caller may queue more there later, without a word, until somebody else writes (after a
-                   read) or uses the memory at all (after a write); and has promised that the stream lives on */
+  bool grants; /* the caller may queue more there later, without a word, until somebody else writes (after a
+                  read) or uses the memory at all (after a write); and has promised that the stream lives on */
 } mf__usage;
 
 /* Locks the records and makes the queue (or the host) wait for what it must. On failure nothing is locked. After it,

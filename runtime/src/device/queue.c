@@ -1,9 +1,7 @@
 /* queue.c: events, and one queue that waits for another or is waited for by the host. A queue is a stream of a device.
  *
- * Invariant: nothing here breaks a capture. A stream that is being captured is asked for nothing that a capture
- * forbids; calls that a capture elsewhere forbids are made in relaxed mode; and the whole device is waited for only
- * where a program asks for that, because this breaks any capture on it (CUDA Programming Guide, "Prohibited and
- * Unhandled Operations").
+ * Invariant: nothing here breaks a capture (scope.c), and the whole device is waited for only where a program asks for
+ * that, because this breaks any capture on it (CUDA Programming Guide, "Prohibited and Unhandled Operations").
  *
  * Another thread's per-thread stream has no name here. Only an action in the legacy stream is documented to be ordered
  * behind it, not a query of that stream or a wait for it, so an event that is recorded there stands for it. It must not
@@ -12,92 +10,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-
-/* Threads, backends */
-
-uint32_t mf__thread_number(void) {
-  static _Atomic uint32_t last;
-  static _Thread_local uint32_t mine;
-  if (mine == 0) mine = atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1;
-  return mine;
-}
-
-static _Atomic int64_t holders[MF__NBACKENDS];
-
-void mf__holders_add(const mf__backend *backend, int64_t delta) {
-  atomic_fetch_add_explicit(&holders[backend->index], delta, memory_order_acq_rel);
-}
-
-int64_t mf__holders(const mf__backend *backend) {
-  return atomic_load_explicit(&holders[backend->index], memory_order_acquire);
-}
-
-/* Between enter and leave */
-
-int mf__enter(mf__scope *s, const mf__backend *backend, int32_t ordinal, mf_error *err) {
-  *s = (mf__scope){.backend = backend};
-  return backend->enter(ordinal, &s->before, err);
-}
-
-/* A mode that cannot be had is a failure: the calls that come would break somebody's capture. */
-int mf__enter_relaxed(mf__scope *s, const mf__backend *backend, int32_t ordinal, mf_error *err) {
-  int rc = mf__enter(s, backend, ordinal, err);
-  if (rc != MF_OK) return rc;
-  rc = backend->capture_relax(true, err);
-  if (rc != MF_OK) {
-    mf__leave(s);
-    return rc;
-  }
-  s->relaxed = true;
-  return MF_OK;
-}
-
-void mf__leave(const mf__scope *s) {
-  if (s->relaxed) (void)s->backend->capture_relax(false, NULL);
-  s->backend->leave(&s->before);
-}
-
-/* Captures */
-
-/* The queue whose stream can be named from this thread. */
-static mf__queue named_queue(const mf__queue *q) {
-  mf__queue named = *q;
-  if (!mf__queue_is_elsewhere(q)) return named;
-  named.stream = MF_STREAM_DEFAULT;
-  named.thread = 0;
-  return named;
-}
-
-int mf__capture_of(const mf__queue *q, uint64_t *id, mf_error *err) {
-  *id = 0;
-  int rc;
-  MF__CALL(rc, mf__enter, q->backend, q->ordinal, err, q->backend->stream_capture(q->stream, id, err));
-  return rc;
-}
-
-/* Between enter and leave. */
-static int refuse_here(const mf__queue *q, const char *why, mf_error *err) {
-  uint64_t id;
-  const int rc = q->backend->stream_capture(named_queue(q).stream, &id, err);
-  if (rc != MF_OK || id == 0) return rc;
-  return mf__fail(err, MF_ECAPTURE, "stream 0x%llx of %s:%d is being captured, and %s", (unsigned long long)q->stream,
-                  q->backend->name, q->ordinal, why);
-}
-
-int mf__capture_refuse(const mf__queue *q, const char *why, mf_error *err) {
-  int rc;
-  MF__CALL(rc, mf__enter, q->backend, q->ordinal, err, refuse_here(q, why, err));
-  return rc;
-}
-
-int mf__queue_enter(mf__scope *s, const mf__queue *on, mf_error *err) {
-  uint64_t id;
-  int rc = mf__enter(s, on->backend, on->ordinal, err);
-  if (rc != MF_OK || on->stream != MF_STREAM_DEFAULT) return rc;
-  rc = on->backend->stream_capture(on->stream, &id, err);
-  if (rc != MF_OK) mf__leave(s);
-  return rc;
-}
 
 /* Events */
 
@@ -242,13 +154,13 @@ int mf__event_synchronize(const mf__backend *backend, int32_t ordinal, void *eve
 }
 
 int mf__queue_record_event(const mf__queue *q, void **event, uint64_t *name, mf_error *err) {
-  const mf_stream stream = named_queue(q).stream;
+  const mf_stream stream = mf__queue_named(q).stream;
   mf__scope scope;
   int rc = mf__event_take(q->backend, q->ordinal, event, err);
   if (rc != MF_OK) return rc;
   rc = mf__enter(&scope, q->backend, q->ordinal, err);
   if (rc == MF_OK) {
-    rc = refuse_here(q, "others cannot wait for what it has to do", err);
+    rc = mf__capture_refuse_inside(q, "others cannot wait for what it has to do", err);
     if (rc == MF_OK) rc = q->backend->event_record(*event, stream, err);
     if (rc == MF_OK && name != NULL) *name = q->backend->stream_name(stream);
     mf__leave(&scope);
@@ -342,7 +254,7 @@ static int refuse_mixture(const mf__queue *captured, const mf__queue *other, mf_
 
 /* *needed becomes false where the other's work is done, which is all that a capture can wait for. */
 static int check_captures(const mf__queue *on, const mf__queue *other, bool *needed, mf_error *err) {
-  const mf__queue named = named_queue(other);
+  const mf__queue named = mf__queue_named(other);
   uint64_t mine, theirs;
   bool done;
   *needed = true;
@@ -363,7 +275,7 @@ static int record_at(const mf__queue *at, void *event, mf_error *err) {
 }
 
 int mf__queue_wait(const mf__queue *on, const mf__queue *other, mf_error *err) {
-  const mf__queue named = named_queue(other);
+  const mf__queue named = mf__queue_named(other);
   bool needed;
   void *event;
   int rc = check_captures(on, other, &needed, err);
