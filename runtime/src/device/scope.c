@@ -1,8 +1,8 @@
 /* scope.c: driver calls on a device are made between enter and leave; and which of them a capture forbids.
  *
- * Invariant: nothing here breaks a capture. A stream that is being captured is asked for nothing that a capture forbids,
- * and calls that a capture elsewhere forbids are made in relaxed mode (CUDA Programming Guide, "Prohibited and Unhandled
- * Operations"). It must not know what the calls are made for. */
+ * Invariant: nothing here breaks a capture. A stream that is being captured is asked for nothing that a capture
+ * forbids, and calls that a capture elsewhere forbids are made in relaxed mode (CUDA Programming Guide, "Prohibited and
+ * Unhandled Operations"). It must not know what the calls are made for. */
 #include "device/device.h"
 
 /* Threads, backends */
