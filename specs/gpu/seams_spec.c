@@ -291,7 +291,7 @@ static uint64_t ncases;
 /* One call in so many, others with each seed; each of them where MOONFERRY_SPEC_EVERY is set. A sanitizer makes a case
  * some twenty times as slow and, of threads, takes 15 MB for it. */
 #if defined(__SANITIZE_THREAD__)
-enum { STRIDE = 64 };
+enum { STRIDE = 128 };
 #elif defined(__SANITIZE_ADDRESS__)
 enum { STRIDE = 16 };
 #else

@@ -61,7 +61,6 @@ static int move(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, bool 
 }
 
 int mf__move(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, bool *undone, mf_error *err) {
-  *undone = false;
   return move(on, dst, src, undone, err);
 }
 

@@ -92,7 +92,7 @@ void mf_export_delete_later_legacy(DLManagedTensor *managed) {
 }
 
 int mf__export(mf_tensor *t, uint64_t flags, const mf__queue *on, DLManagedTensorVersioned **out, mf_error *err) {
-  exported *e;
+  exported *e = NULL;
   const int rc = begin_export(t, on, &e, err);
   if (rc != MF_OK) return rc;
   DLManagedTensorVersioned *m = *out = &e->versioned;
@@ -106,7 +106,7 @@ int mf__export(mf_tensor *t, uint64_t flags, const mf__queue *on, DLManagedTenso
 }
 
 int mf__export_legacy(mf_tensor *t, const mf__queue *on, DLManagedTensor **out, mf_error *err) {
-  exported *e;
+  exported *e = NULL;
   const int rc = begin_export(t, on, &e, err);
   if (rc != MF_OK) return rc;
   DLManagedTensor *m = *out = &e->legacy;
