@@ -372,8 +372,8 @@ int mf__plan_run_fill_kernels(const mf__plan *p, const void *slot, const mf__que
 mf__queue mf__queue_for(const mf__record *a, const mf__queue *on);
 /* A compact tensor like t, in memory of the queue's device or pinned for it. */
 int mf__temporary(const mf_tensor *t, mf__space space, const mf__queue *on, mf_tensor **out, mf_error *err);
-/* Between memories that the queue's driver knows, which do not overlap; kernels and few driver copies. *undone, which is
- * false before, becomes true where that is not enough: nothing failed, and nothing was queued. */
+/* Between memories that the queue's driver knows, which do not overlap; kernels and few driver copies. *undone, false
+ * before, becomes true where that is not enough: nothing failed, and nothing was queued. */
 int mf__move(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, bool *undone, mf_error *err);
 /* The same for elements of whole bytes, by driver copies alone, however many it takes. */
 int mf__move_boxes(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, mf_error *err);

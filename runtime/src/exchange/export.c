@@ -21,55 +21,61 @@ typedef struct exported {
     DLManagedTensorVersioned versioned;
     DLManagedTensor legacy;
   };
-  mf_tensor *t;
   uint64_t entry; /* of the record: until the deleter is called the consumer may use the memory there; 0: none */
-  bool write;
 } exported;
 
-static inline int begin_export(mf_tensor *t, const mf__queue *on, exported **out, mf_error *err) {
-  mf__record *record = mf__tensor_record(t);
-  exported *e = mf__alloc(sizeof *e);
-  if (e == NULL) return mf__fail(err, MF_ENOMEM, "no memory for the struct");
-  e->t = t;
-  e->entry = 0;
-  e->write = !(t->flags & DLPACK_FLAG_BITMASK_READ_ONLY);
-  const int rc = record == NULL ? MF_OK : mf__order_open(on, record, e->write, &e->entry, err);
-  if (rc != MF_OK) {
-    mf__free(e, sizeof *e);
-    return rc;
-  }
-  (void)mf_tensor_retain(t);
-  *out = e;
-  return MF_OK;
+static inline bool is_writable(const mf_tensor *t) {
+  return !(t->flags & DLPACK_FLAG_BITMASK_READ_ONLY);
 }
 
-/* The tensor's reference is the caller's to give back. */
-static inline mf_tensor *end_export(void *self) {
-  exported *e = self;
-  mf_tensor *t = e->t;
-  const uint64_t entry = e->entry;
-  const bool write = e->write;
-  mf__free(e, sizeof *e);
-  if (entry != 0) mf__order_close(mf__tensor_record(t), entry, write);
+/* With a reference to the tensor. */
+static inline exported *exported_new(mf_tensor *t) {
+  exported *e = mf__alloc(sizeof *e);
+  if (e == NULL) return NULL;
+  e->entry = 0;
+  (void)mf_tensor_retain(t);
+  return e;
+}
+
+static int no_memory(mf_error *err) {
+  return mf__fail(err, MF_ENOMEM, "no memory for the struct");
+}
+
+static int begin_export(mf_tensor *t, const mf__queue *on, exported **out, mf_error *err) {
+  mf__record *record = mf__tensor_record(t);
+  *out = exported_new(t);
+  if (*out == NULL) return no_memory(err);
+  const int rc = record == NULL ? MF_OK : mf__order_open(on, record, is_writable(t), &(*out)->entry, err);
+  if (rc == MF_OK) return rc;
+  mf__free(*out, sizeof **out);
+  (void)mf_tensor_release_later(t); /* the caller has another reference */
+  return rc;
+}
+
+/* Returns ${t}, whose reference is the caller's to give back. */
+static inline mf_tensor *end_export(void *self, mf_tensor *t) {
+  const uint64_t entry = ((exported *)self)->entry;
+  mf__free(self, sizeof(exported));
+  if (entry != 0) mf__order_close(mf__tensor_record(t), entry, is_writable(t));
   return t;
 }
 
 /* The deleters, whose address says that a struct is ours. Each has a twin, _later, that calls no foreign code. */
 
 static void delete_versioned(DLManagedTensorVersioned *self) {
-  mf_tensor_release(end_export(self));
+  mf_tensor_release(end_export(self, self->manager_ctx));
 }
 
 static void delete_versioned_later(DLManagedTensorVersioned *self) {
-  (void)mf_tensor_release_later(end_export(self));
+  (void)mf_tensor_release_later(end_export(self, self->manager_ctx));
 }
 
 static void delete_legacy(DLManagedTensor *self) {
-  mf_tensor_release(end_export(self));
+  mf_tensor_release(end_export(self, self->manager_ctx));
 }
 
 static void delete_legacy_later(DLManagedTensor *self) {
-  (void)mf_tensor_release_later(end_export(self));
+  (void)mf_tensor_release_later(end_export(self, self->manager_ctx));
 }
 
 /* Gives a struct of ours the deleter that calls no foreign code; false for a struct of somebody else's. */
@@ -91,18 +97,22 @@ void mf_export_delete_later_legacy(DLManagedTensor *managed) {
   (void)mf__delete_later_legacy(managed);
 }
 
-int mf__export(mf_tensor *t, uint64_t flags, const mf__queue *on, DLManagedTensorVersioned **out, mf_error *err) {
-  exported *e = NULL;
-  const int rc = begin_export(t, on, &e, err);
-  if (rc != MF_OK) return rc;
-  DLManagedTensorVersioned *m = *out = &e->versioned;
+static inline DLManagedTensorVersioned *fill_versioned(exported *e, mf_tensor *t, uint64_t flags) {
+  DLManagedTensorVersioned *m = &e->versioned;
   m->version = (DLPackVersion){DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION};
   m->manager_ctx = t;
   m->deleter = delete_versioned;
   /* Whether this is a copy is up to this export, not to how t once came in. */
   m->flags = (t->flags & ~(uint64_t)DLPACK_FLAG_BITMASK_IS_COPIED) | flags;
   describe(t, &m->dl_tensor);
-  return MF_OK;
+  return m;
+}
+
+int mf__export(mf_tensor *t, uint64_t flags, const mf__queue *on, DLManagedTensorVersioned **out, mf_error *err) {
+  exported *e = NULL;
+  const int rc = begin_export(t, on, &e, err);
+  if (rc == MF_OK) *out = fill_versioned(e, t, flags);
+  return rc;
 }
 
 int mf__export_legacy(mf_tensor *t, const mf__queue *on, DLManagedTensor **out, mf_error *err) {
@@ -138,9 +148,9 @@ static __attribute__((noinline)) int export_any(mf_tensor *t, uint64_t flags, DL
 int mf_tensor_export(mf_tensor *t, uint64_t flags, DLManagedTensorVersioned **out, mf_error *err) {
   if (flags != 0 || mf__tensor_record(t) != NULL || mf__storage_is_closed(t->storage))
     return export_any(t, flags, out, err);
-  *out = NULL;
-  const int rc = mf__export(t, 0, NULL, out, err);
-  return rc == MF_OK ? MF_OK : mf__end(rc, __func__, err);
+  exported *e = exported_new(t);
+  *out = e != NULL ? fill_versioned(e, t, 0) : NULL;
+  return e != NULL ? MF_OK : mf__end(no_memory(err), __func__, err);
 }
 
 /* A struct without flags can carry neither of these two. */
