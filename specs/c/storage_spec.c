@@ -119,10 +119,13 @@ static void the_release_still_runs_once(void **state) {
 }
 
 static void only_wrapped_memory_can_be_taken_back(void **state) {
-  int32_t in_use;
+  int32_t in_use = 1;
   mf_tensor *t = spec_create("int8", DIMS(4));
   (void)state;
+  mf_tensor_retain(t);
   SAYS(MF_EINVAL, "Moonferry's own", mf_tensor_invalidate(t, &in_use, &spec_err));
+  assert_int_equal(in_use, 0);
+  mf_tensor_release(t);
   assert_int_equal(mf_tensor_invalidate(t, NULL, NULL), MF_EINVAL);
   assert_int_equal(mf_tensor_is_valid(t), 1);
   mf_tensor_release(t);
