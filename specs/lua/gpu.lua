@@ -364,4 +364,38 @@ end
 
 gpu.BOUNDS, gpu.MISUSE = BOUNDS, MISUSE
 
+-- Two streams, and bytes that go between them.
+
+gpu.NBYTES = 256
+
+-- Moonferry's stream and the other library's, as handle and as wrapped.
+function gpu.streams()
+  local theirs = gpu.driver.stream()
+  return mf.stream(gpu.name), theirs, mf.wrap_stream(gpu.name, theirs)
+end
+
+-- The other library is done with its stream once Moonferry has released what it touched there.
+function gpu.finish(theirs, wrapped)
+  collectgarbage()
+  collectgarbage()
+  wrapped:synchronize()
+  mf.synchronize(gpu.name)
+  wrapped:close()
+  gpu.driver.destroy(theirs)
+end
+
+-- All bytes of their memory, as the host sees them when their stream is done.
+function gpu.bytes_of(ptr, theirs)
+  gpu.driver.synchronize(theirs)
+  local t = mf.wrap(ptr, gpu.NBYTES, "uint8", { device = gpu.name, owner = false })
+  local first, last = t:totable()[1], t:totable()[gpu.NBYTES]
+  t:close()
+  assert.are.equal(first, last)
+  return first
+end
+
+function gpu.on(s, t, method, ...)
+  return mf.with_stream(s, t[method], t, ...)
+end
+
 return gpu

@@ -1,5 +1,5 @@
 -- Exchange with another library on the same driver, on two streams: the bytes are right under every seed, and the
--- simulator finds no unordered access. Then the mistakes that it must find, so that its silence means something.
+-- simulator finds no unordered access.
 local ffi = require "ffi"
 local mf = require "moonferry"
 local gpu = require "gpu"
@@ -7,39 +7,11 @@ local helper = require "helper"
 local refuses = helper.refuses
 
 local D, driver = gpu.name, gpu.driver
-local NBYTES = 256
+local NBYTES = gpu.NBYTES
 local READ_ONLY, COPIED = 1, 2
 local DEVICE_TYPE = gpu.kind == "cuda" and 2 or 10
 
--- Moonferry's stream and the other library's, as handle and as wrapped.
-local function streams()
-  local theirs = driver.stream()
-  return mf.stream(D), theirs, mf.wrap_stream(D, theirs)
-end
-
--- The other library is done with its stream once Moonferry has released what it touched there.
-local function finish(theirs, wrapped)
-  collectgarbage()
-  collectgarbage()
-  wrapped:synchronize()
-  mf.synchronize(D)
-  wrapped:close()
-  driver.destroy(theirs)
-end
-
--- All bytes of their memory, as the host sees them when their stream is done.
-local function bytes_of(ptr, theirs)
-  driver.synchronize(theirs)
-  local t = mf.wrap(ptr, NBYTES, "uint8", { device = D, owner = false })
-  local first, last = t:totable()[1], t:totable()[NBYTES]
-  t:close()
-  assert.are.equal(first, last)
-  return first
-end
-
-local function on(s, t, method, ...)
-  return mf.with_stream(s, t[method], t, ...)
-end
+local streams, finish, bytes_of, on = gpu.streams, gpu.finish, gpu.bytes_of, gpu.on
 
 -- Their memory as a struct that counts its deletions.
 local function their_struct(ptr, legacy, flags)
@@ -134,28 +106,6 @@ gpu.describe("memory of ours", function()
       q.deleter(q)
       t:close()
       p:close()
-      finish(theirs, wrapped)
-    end)
-  end)
-
-  it("is ordered by acquire and record for work that is queued by hand", function()
-    gpu.seeds(function(seed)
-      local mine, theirs, wrapped = streams()
-      local t = mf.with_stream(mine, mf.zeros, NBYTES, "uint8", { device = D })
-      assert.is_true(rawequal(t, t:acquire(wrapped, "write")))
-      driver.fill(gpu.address(t), seed, NBYTES, theirs)
-      assert.are.equal(seed, on(mine, t, "totable")[NBYTES])
-      local copy = driver.alloc(NBYTES)
-      wrapped:wait(mine)
-      driver.copy(copy, gpu.address(t), NBYTES, theirs)
-      assert.is_true(rawequal(t, t:record(wrapped, "read")))
-      on(mine, t, "fill", 77)
-      assert.are.equal(77, on(mine, t, "totable")[1])
-      assert.are.equal(seed, bytes_of(copy, theirs))
-      assert.is_true(rawequal(t, t:acquire("host", "read")))
-      assert.is_true(rawequal(t, on(mine, t, "acquire", nil, "write")))
-      t:close()
-      driver.free(copy)
       finish(theirs, wrapped)
     end)
   end)
@@ -270,59 +220,5 @@ gpu.describe("memory of theirs", function()
     assert.are.equal(mf.EDEVICE, code)
     assert.are.equal(0, count[0])
     driver.free(ptr)
-  end)
-end)
-
-gpu.describe("the simulator reports", function()
-  local function reports(name, body)
-    it(name, function()
-      if not gpu.simulated() then
-        return
-      end
-      local caught = 0
-      gpu.seeds(function()
-        local mine, theirs, wrapped = streams()
-        local other = driver.alloc(NBYTES)
-        body(mine, theirs, wrapped, other)
-        finish(theirs, wrapped)
-        driver.free(other)
-        caught = caught + (gpu.take_races() > 0 and 1 or 0)
-      end)
-      assert.are.equal(gpu.SEEDS + 1, caught)
-    end)
-  end
-
-  reports("a consumer that asked for no order and does not wait", function(mine, theirs, _, other)
-    local t = mf.with_stream(mine, mf.full, NBYTES, 1, "uint8", { device = D })
-    local m = t:to_dlpack { stream = "no_order" }
-    driver.copy(other, gpu.address(t), NBYTES, theirs)
-    driver.synchronize(theirs)
-    m.deleter(m)
-    t:close()
-  end)
-
-  reports("a consumer that takes the memory for another stream than its own", function(mine, theirs, _, other)
-    local t = mf.with_stream(mine, mf.full, NBYTES, 1, "uint8", { device = D })
-    local m = t:to_dlpack { stream = mf.per_thread_stream(D) }
-    driver.copy(other, gpu.address(t), NBYTES, theirs)
-    driver.synchronize(theirs)
-    m.deleter(m)
-    t:close()
-  end)
-
-  reports("a producer that names another stream than its own", function(mine, theirs, _, other)
-    driver.fill(other, 1, NBYTES, theirs)
-    local t = mf.wrap(other, NBYTES, "uint8", { device = D, stream = mine })
-    on(mine, t, "fill", 2)
-    t:close()
-  end)
-
-  reports("work of which Moonferry is not told", function(mine, theirs, wrapped)
-    local t = mf.with_stream(mine, mf.full, NBYTES, 1, "uint8", { device = D })
-    wrapped:wait(mine)
-    driver.fill(gpu.address(t), 2, NBYTES, theirs)
-    on(mine, t, "fill", 3)
-    driver.synchronize(theirs)
-    t:close()
   end)
 end)
