@@ -45,7 +45,7 @@ typedef enum mf__counter { MF__TENSORS, MF__STORAGES, MF__BYTES, MF__BLOCKS, MF_
 #define MF__SPARE_MAX 256
 #endif
 
-/* What a thread counts, and a free block of each small size, which is its alone. */
+/* A thread's own counters, and its free block of each small size. */
 typedef struct mf__slot {
   _Alignas(64) _Atomic int64_t counts[MF__NCOUNTERS];
   _Atomic int claimed;
@@ -78,8 +78,8 @@ static inline void mf__count(mf__counter which, int64_t delta) {
     mf__count_in(counts, which, delta);
 }
 
-/* What may outlive every tensor, and any allocator that a program sets: zeroed, in no ledger, and ended by free. It can
- * be made to fail like all other memory. */
+/* Memory that may outlive every tensor, and any allocator that a program sets: zeroed, in no ledger, and given back to
+ * free. It can be made to fail like all other memory. */
 void *mf__lasting_alloc(size_t nbytes);
 /* As realloc: NULL, and ${ptr} as it was, where there is no memory. */
 void *mf__lasting_grow(void *ptr, size_t nbytes);
@@ -141,7 +141,7 @@ typedef struct mf__layout {
   int64_t strides[MF_MAX_NDIM];
 } mf__layout;
 
-/* What a layout reaches, as checked sizes. */
+/* The sizes of a layout and the bytes that it reaches, checked. */
 typedef struct mf__span {
   int64_t numel;
   int64_t nbytes;  /* of the elements in compact form */
@@ -176,7 +176,7 @@ int mf__layout_resize(mf__layout *l, int64_t old_bits, int64_t new_bits, mf_erro
 typedef struct mf__record mf__record;
 typedef struct mf__storage mf__storage;
 
-/* What has to be done for memory with a record, because queued work may still use it. A record begins with a pointer to
+/* The operations on memory with a record, which queued work may still use. A record begins with a pointer to
  * this table, so that core/ calls nothing of device/ by name. */
 typedef struct mf__record_ops {
   /* The last reference to the storage was dropped; mf__storage_end is to be called when nothing uses the memory. */
@@ -211,9 +211,9 @@ typedef struct mf__foreign {
 
 /* Memory of others, nbytes as the ledger counts it. On failure nothing was taken over. */
 int mf__storage_adopt(size_t room, int64_t nbytes, const mf__foreign *from, mf__storage **out, mf_error *err);
-/* Of a new storage: what it holds of others calls no foreign code, and so need not wait for mf_releases_run. */
+/* For a new storage: its release calls no foreign code, and so need not wait for mf_releases_run. */
 void mf__storage_quieten(mf__storage *s);
-/* Of a new storage: the record of its memory. base: the storage of ours whose memory and record it is, if that came
+/* Gives a new storage the record of its memory. base: the storage of ours whose memory and record it is, if that came
  * back through another library; its reference goes with it. */
 void mf__storage_set_record(mf__storage *s, mf__record *record, mf__storage *base);
 mf__record *mf__storage_record(const mf__storage *s); /* NULL for plain host memory */

@@ -84,7 +84,7 @@ static int read_number(const char **text, int max) {
   return value;
 }
 
-/* What stands behind the code's name: width and lanes. */
+/* The width and the lanes behind a code's name. */
 static bool parse_suffix(const code_name *c, const char *rest, DLDataType *out) {
   int bits = c->implied_bits;
   int lanes = 1;

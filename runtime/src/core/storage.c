@@ -156,7 +156,7 @@ static mf__storage *take_due(void) {
   return first;
 }
 
-/* What a deleter makes due while it runs comes after it, not within it. */
+/* A deleter may make more due while it runs: that is called after it, not within it. */
 void mf_releases_run(void) {
   if (running) return;
   running = true;

@@ -11,7 +11,7 @@
 /* The three sorts of memory that a GPU driver gives. */
 typedef enum mf__space { MF__DEVICE, MF__PINNED, MF__MANAGED, MF__NSPACES } mf__space;
 
-/* What was current before mf__backend.enter. */
+/* The context or device that was current before mf__backend.enter. */
 typedef struct mf__entered {
   void *context;
   int32_t ordinal;
@@ -28,7 +28,7 @@ typedef struct mf__block_copy {
   int64_t dst_slice, src_slice;
 } mf__block_copy;
 
-/* What drivers accept from row to row. */
+/* The largest pitch that drivers accept, in bytes. */
 #define MF__MAX_PITCH ((int64_t)INT32_MAX)
 
 #define MF__KERNEL_AXES 8
@@ -46,7 +46,7 @@ typedef struct mf__kernel_copy {
   int64_t shape[MF__KERNEL_AXES], dst_strides[MF__KERNEL_AXES], src_strides[MF__KERNEL_AXES];
 } mf__kernel_copy;
 
-/* Who is between enter and leave on a device, so that what everybody uses there is not taken away meanwhile. */
+/* The count of threads between enter and leave on a device, so that nothing is taken away under them. */
 typedef struct mf__gate {
   _Atomic int32_t inside;
   _Atomic bool used; /* since the device was forgotten */

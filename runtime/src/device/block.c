@@ -87,7 +87,7 @@ static bool has_home_event(const mf__block *b) {
   return false;
 }
 
-/* The stream that the block was taken on, if it may; else any. */
+/* The stream that the block was taken on, if that can be a home; else any other that can. */
 static const mf__entry *choose_home(const mf__block *b, const mf__record *record) {
   const mf__entry *found = NULL;
   for (int32_t i = 0; i < record->count; i++) {
@@ -130,7 +130,7 @@ bool mf__block_note(mf__block *b, mf__record *record) {
   return true;
 }
 
-/* Who may have it */
+/* Which stream may have a block */
 
 bool mf__block_is_clean(const mf__block *b, const mf__claim *c) {
   if (!mf__home_same(&b->home, &c->home)) return false;

@@ -32,7 +32,7 @@ typedef struct mf__block {
   mf__block_event events[MF__ENTRIES_INSIDE];
 } mf__block;
 
-/* Who wants a block, and what may be done for it. */
+/* A request for a block: the stream that wants it, and what may be done to get it. */
 typedef struct mf__claim {
   const mf__queue *on;
   mf__home home;

@@ -8,7 +8,7 @@
 
 /* device.c: which devices there are */
 
-/* What a DLDevice means: no backend for the plain host. */
+/* A DLDevice, resolved; without a backend for the plain host. */
 typedef struct mf__device {
   const mf__backend *backend; /* NULL: the cpu */
   mf__space space;
@@ -226,7 +226,7 @@ bool mf__order_knows(mf__record *a, mf_stream stream, int32_t *ordinal);
 /* Begin and end in one, where the queue's stream is all that the record knows, which is the usual case; else false, and
  * nothing was done. */
 bool mf__order_repeat(const mf__queue *on, const mf__usage *use);
-/* Whether there is nothing to do even for that. */
+/* Whether the stream is the record's sole writer, so that even mf__order_repeat would change nothing. */
 static inline bool mf__order_is_sole_writer(const mf__record *a, mf_stream stream) {
   return atomic_load_explicit(&a->sole_writer, memory_order_acquire) == stream;
 }
@@ -236,7 +236,7 @@ int mf__order_enter(const mf__queue *on, const mf__usage *use, mf_error *err);
  * nothing to close. */
 int mf__order_open(const mf__queue *on, mf__record *a, bool write, uint64_t *id, mf_error *err);
 void mf__order_close(mf__record *a, uint64_t id, bool write);
-/* Whoever named the queue is done with this memory, and may destroy the stream. */
+/* The consumer that named the queue is done with this memory, and may destroy the stream. */
 void mf__order_detach(const mf__queue *on, mf__record *a);
 /* The record of a driver's memory that comes in, ready on the current stream; and the same of memory that has one. */
 int mf__record_given(const mf__device *device, mf__record **out, mf_error *err);
@@ -329,7 +329,7 @@ bool mf__tensor_on_host(const mf_tensor *t);
 int mf__tensor_shared_check(const mf_tensor *t, mf_error *err);
 /* The host waits for what the record demands, if there is one. */
 int mf__host_wait(const mf_tensor *t, bool write, mf_error *err);
-/* Of mf__device_ops. */
+/* Two members of mf__device_ops. */
 void mf__memory_release(mf__storage *s);
 int mf__memory_host_use(mf__record *record, bool write, mf_error *err);
 
@@ -388,7 +388,7 @@ int mf__move_staged(const mf__queue *on, mf__stage_job *job, const mf_tensor *de
 /* A compact tensor, and a view of it that has the shape of like and whose elements lie in the order of like's memory:
  * between the two, rows stay rows. Elements of whole bytes. */
 int mf__arranged_create(const mf_tensor *like, const mf__place *place, mf_tensor **all, mf_tensor **out, mf_error *err);
-/* What a transfer has no other way for. */
+/* Copies and fills that a transfer has no other way for. */
 int mf__image_copy(mf_tensor *dst, const mf_tensor *src, const mf__queue *on, mf_error *err);
 int mf__image_fill(mf_tensor *dst, const void *slot, const mf__queue *on, mf_error *err);
 

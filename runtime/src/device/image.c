@@ -52,7 +52,7 @@ static int bytes_of(const mf_tensor *t, char *first, int64_t nbytes, mf_tensor *
   return mf__tensor_view(&view, 0, t->storage, out, err);
 }
 
-/* What t reaches in its memory: it was checked when t was made. */
+/* The bytes that t reaches; they were checked when t was made. */
 static mf__span span_of(const mf_tensor *t) {
   mf__span span;
   (void)mf__span_compute(&t->dl, mf__tensor_bits(t), &span, NULL);
@@ -223,7 +223,7 @@ static int image_write(const mf__queue *on, image *m, mf_error *err) {
   return move_runs(on, m->bytes, m->pinned, m, is_touched, err);
 }
 
-/* Of the destination only bytes are read of which others have a part. */
+/* Reads only those bytes of the destination that hold a part of another element. */
 static int write_image(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, const void *slot, mf_error *err) {
   image m;
   int rc = image_open(&m, dst, on, err);

@@ -97,7 +97,7 @@ int mf__memory_adopt(size_t room, const mf__region *memory, const mf__foreign *f
 
 /* Ending */
 
-/* What was queued before the memory came to us is the producer's to wait for. */
+/* Drops the entries of before the memory came to us: that work is the producer's to wait for. */
 static void forget_producer(mf__record *a) {
   for (int32_t i = 0; i < a->count;) {
     const mf__entry *t = &a->entries[i];

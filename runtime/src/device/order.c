@@ -361,7 +361,7 @@ static mf__entry *find_id(mf__record *a, uint64_t id) {
   return NULL;
 }
 
-/* Whoever used the memory last has seen less than the clock, so that it will wait for what came until now. */
+/* The last user of the memory has seen less than the clock, so it will wait for all that came until now. */
 static void close_use(mf__record *a, mf__entry *t, bool write) {
   if (write) {
     t->open_writes--;

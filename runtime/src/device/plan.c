@@ -208,7 +208,7 @@ int mf__plan_run_boxes(const mf__plan *plan, const mf__queue *on, mf_error *err)
 
 /* Kernels */
 
-/* All that a unit must divide: bits below the unit's are 0. */
+/* The addresses, pitches and widths that a unit must divide, combined: bits below the unit's are 0. */
 static uint64_t alignment_bits(const mf__plan *p) {
   uint64_t all = (uint64_t)p->width | (uintptr_t)p->dst | (uintptr_t)p->src;
   for (int32_t i = 0; i < p->ndim; i++) all |= (uint64_t)p->dst_strides[i] | (uint64_t)p->src_strides[i];
@@ -340,7 +340,7 @@ int mf__plan_run_fill(const mf__plan *p, const void *slot, const mf__queue *on, 
   return t.narrow ? fill_narrow(p, slot, t.unit, on, err) : fill_wide(p, slot, t.unit, on, err);
 }
 
-/* What lies at the axis' first place, with all axes behind it, to its other places. */
+/* Copies the first place of an axis, with all axes behind it, to its other places. */
 static int spread(const mf__plan *p, int32_t axis, const mf__queue *on, mf_error *err) {
   mf__plan q = {.dst = p->dst + p->dst_strides[axis], .src = p->dst, .size = p->size, .width = p->size};
   for (int32_t i = axis; i < p->ndim; i++) {

@@ -82,7 +82,7 @@ static int buffer_make(const mf__queue *on, buffer *b, mf_error *err) {
   return rc;
 }
 
-/* Of a lost buffer a wait for the whole device tells, which only the program may ask for. */
+/* Only a wait for the whole device, which the program may ask for, tells that a lost buffer is free. */
 static int buffer_wait(const mf__queue *on, buffer *b, mf_error *err) {
   int rc = MF_OK;
   if (b->lost && mf__device_waited(on->backend, on->ordinal, b->waits)) b->queued = b->lost = false;
@@ -323,7 +323,7 @@ static bool buffer_is_done(const mf__queue *on, const buffer *b) {
   return done;
 }
 
-/* What queued work still uses is kept. */
+/* Keeps the buffers that queued work still uses. */
 static void buffer_free(const mf__queue *on, buffer *b) {
   if (b->lost && mf__device_waited(on->backend, on->ordinal, b->waits)) b->queued = b->lost = false;
   if (b->lost || (b->queued && !buffer_is_done(on, b))) return;

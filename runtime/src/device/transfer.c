@@ -321,7 +321,7 @@ static int transfer_fill(mf_tensor *dst, const void *slot, mf_error *err) {
   return fill_ordered(&q, dst, &p, mf__plan_run_fill, slot, err);
 }
 
-/* What tensors ask of memory with a record */
+/* mf__record_ops: copies and fills that tensors ask for */
 
 bool mf__copied_by_host(const mf_tensor *dst, const mf_tensor *src) {
   const mf__record *to = mf__tensor_record(dst), *from = mf__tensor_record(src);

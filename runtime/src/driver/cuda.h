@@ -42,14 +42,14 @@ int mf__cuda_current(int32_t *ordinal, mf_error *err);
 int mf__cuda_enter(int32_t ordinal, mf__entered *before, mf_error *err);
 void mf__cuda_leave(const mf__entered *before);
 
-/* What enter and leave do, but for the gate: make the device's context current, and the former one again. */
+/* Make the device's context current, and the former one again: enter and leave without the gate. */
 int mf__cuda_make_current(int32_t ordinal, mf__entered *before, mf_error *err);
 void mf__cuda_make_former(const mf__entered *before);
 /* It is not ours any more; the next use retains it anew. Nobody is between enter and leave. */
 void mf__cuda_context_forget(mf__cuda_device *d);
 /* Whether the device has a primary context, of whomsoever; makes none. */
 bool mf__cuda_is_active(int32_t ordinal);
-/* Of the device that the calling thread has entered. */
+/* The state of the device that the calling thread has entered. */
 mf__cuda_device *mf__cuda_here(void);
 int mf__cuda_primary(int32_t ordinal, CUcontext *out, mf_error *err);
 /* MF_OK, or the failure of a call. */

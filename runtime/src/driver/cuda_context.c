@@ -12,7 +12,7 @@ mf__cuda mf__cu;
 _Thread_local int32_t mf__cuda_ordinal MF__TLS;
 
 mf__cuda_device mf__cuda_devices[MF__MAX_ORDINALS];
-/* Of what is made once for each device. */
+/* Guards the contexts, which are retained once for each device. */
 static pthread_mutex_t devices_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static const mf__symbol symbols[] = {

@@ -103,7 +103,7 @@ static const char *const texts[MF__KERNEL_SIZES] = {
            "  st.global.v2.u64 [%to], {%value, %second};\n"),
 };
 
-/* Of making kernels; no lock of the runtime's is taken under it. */
+/* Guards the making of kernels; no lock of the runtime's is taken under it. */
 static pthread_mutex_t load_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* Whether the driver will say the same next time: it cannot compile, or not this, or not for this GPU. */

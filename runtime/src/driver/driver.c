@@ -14,7 +14,7 @@
 
 enum { CLOSED, OPEN, REFUSED, FORKED };
 
-/* Those that were asked for; each at most once. */
+/* The drivers that were asked for; each at most once. */
 static mf__driver *known[MF__NBACKENDS];
 static int32_t nknown;
 static pthread_mutex_t known_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -66,7 +66,7 @@ static void *open_file(mf__driver *driver, const char *file, mf_error *err) {
   return NULL;
 }
 
-/* Leaves in err the failure that says most: a file that is there and does not load, rather than one that is not. */
+/* err tells of a file that is there and does not load rather than of one that is not there: that says more. */
 static int open_library(mf__driver *driver, mf_error *err) {
   const char *chosen = secure_getenv(driver->variable);
   if (chosen != NULL && *chosen != '\0') {
@@ -209,7 +209,7 @@ void mf__driver_leave(mf__driver *driver, int32_t ordinal) {
 
 enum { UNDECIDED, DECIDED };
 
-/* Of what is decided once for each device. */
+/* Guards the decision about pools, which is made once for each device. */
 static pthread_mutex_t pooling_lock = PTHREAD_MUTEX_INITIALIZER;
 
 int mf__driver_pool(mf__pooling *p, int32_t ordinal, mf__pool_create_fn create, void **out, mf_error *err) {

@@ -31,7 +31,7 @@ int mf__hip_current(int32_t *ordinal, mf_error *err);
 int mf__hip_enter(int32_t ordinal, mf__entered *before, mf_error *err);
 void mf__hip_leave(const mf__entered *before);
 
-/* What enter and leave do, but for the gate: make the device current, and the former one again. */
+/* Make the device current, and the former one again: enter and leave without the gate. */
 int mf__hip_make_current(int32_t ordinal, mf__entered *before, mf_error *err);
 void mf__hip_make_former(const mf__entered *before);
 

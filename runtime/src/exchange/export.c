@@ -15,7 +15,7 @@ static void describe(const mf_tensor *t, DLTensor *out) {
   if (t->empty) out->data = NULL;
 }
 
-/* What a consumer gets, a struct of either sort, and what its deleter ends. */
+/* The struct that a consumer gets, of either sort, and what its deleter needs. */
 typedef struct exported {
   union { /* first */
     DLManagedTensorVersioned versioned;

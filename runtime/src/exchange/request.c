@@ -115,7 +115,7 @@ static int carry_out(mf_tensor *t, const plan *p, mf_tensor **out, mf_error *err
   return p->copy ? make_copy(t, p, out, err) : relabel(t, p->label, out, err);
 }
 
-/* Only what was asked for: nobody named means that the next operation will find its own order. */
+/* Orders the view behind its record if a stream was named; if none was, the next operation orders itself. */
 static int order_view(const mf_tensor *t, const plan *p, mf_error *err) {
   mf__usage use = {.record = mf__tensor_record(t), .grants = true};
   if (p->target.on.backend == NULL) return mf__host_wait(t, !(t->flags & DLPACK_FLAG_BITMASK_READ_ONLY), err);
