@@ -35,8 +35,7 @@ int mf__driver_open(mf__driver *driver, mf_error *err);
 bool mf__driver_usable(const mf__driver *driver);
 /* How many devices there are; opens the driver. */
 int mf__driver_count(mf__driver *driver, int32_t *out, mf_error *err);
-/* A thread that makes calls for a device is inside meanwhile. Waits while it is shut; refuses a device that there is
- * not. */
+/* A thread that makes calls for a device is inside meanwhile. Waits while it is shut; MF_EDEVICE if it is not there. */
 int mf__driver_enter(mf__driver *driver, int32_t ordinal, mf_error *err);
 void mf__driver_leave(mf__driver *driver, int32_t ordinal);
 typedef void (*mf__function)(void);
