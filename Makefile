@@ -43,7 +43,7 @@ test-gpu: setup ## the same specs on this machine's own driver and GPU
 	@specs/gpu/here .venv/bin/python specs/run --only real
 
 matrix: build ## every array library with every other, through Moonferry (ONLY="NumPy JAX": a part; SHARE=0.15: Moonferry and so much of the rest; PUBLISH=1: docs/matrix.md)
-	@.venv/bin/python specs/exchange/matrix $(if $(ONLY),--only $(ONLY)) $(if $(SHARE),--share $(SHARE)) $(if $(WITHIN),--seconds $(WITHIN)) $(if $(PUBLISH),--publish) $(if $(STRICT),--strict)
+	@.venv/bin/python specs/exchange/matrix $(if $(ONLY),--only $(ONLY)) $(if $(SHARE),--share $(SHARE)) $(if $(PUBLISH),--publish) $(if $(STRICT),--strict)
 	$(if $(ONLY)$(SHARE),,@.venv/bin/python specs/exchange/long)
 
 mutants: setup ## takes one ordering step after another out of the runtime: does a spec notice?

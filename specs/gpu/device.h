@@ -195,6 +195,9 @@ static inline uint64_t seeds(uint64_t otherwise) {
   return text == NULL ? otherwise : strtoull(text, NULL, 10);
 }
 
+/* One case in so many of a list that is only long, all of them where MOONFERRY_SPEC_EVERY is set. */
+static inline uint64_t one_in(uint64_t count) { return getenv("MOONFERRY_SPEC_EVERY") == NULL ? count : 1; }
+
 /* splitmix64. */
 static inline uint64_t random_of(uint64_t *state) {
   uint64_t z = (*state += 0x9e3779b97f4a7c15u);

@@ -288,8 +288,8 @@ static bool is_chosen(size_t which, size_t event, uint64_t *call) {
 
 static uint64_t ncases;
 
-/* One call in so many, others with each seed; each of them where MOONFERRY_SPEC_EVERY is set. A sanitizer makes a case
- * some twenty times as slow and, of threads, takes 15 MB for it. */
+/* One call in so many, others with each seed. A sanitizer makes a case some twenty times as slow and, of threads, takes
+ * 15 MB for it. */
 #if defined(__SANITIZE_THREAD__)
 enum { STRIDE = 128 };
 #elif defined(__SANITIZE_ADDRESS__)
@@ -298,19 +298,15 @@ enum { STRIDE = 16 };
 enum { STRIDE = 4 };
 #endif
 
-static uint64_t stride(void) {
-  return getenv("MOONFERRY_SPEC_EVERY") == NULL ? STRIDE : 1;
-}
-
 static uint64_t first_call(size_t which, size_t event) {
-  return 1 + (which * 13 + event * 29 + seed_of(1)) % stride();
+  return 1 + (which * 13 + event * 29 + seed_of(1)) % one_in(STRIDE);
 }
 
 static void each_call(size_t which, size_t event, bool warm) {
   enum { MOST = 120 };
   uint64_t only;
   if (!is_chosen(which, event, &only)) return;
-  for (uint64_t call = only == 0 ? first_call(which, event) : only; call < MOST; call += stride()) {
+  for (uint64_t call = only == 0 ? first_call(which, event) : only; call < MOST; call += one_in(STRIDE)) {
     open_tensors();
     mf_error said;
     const DLDevice device = gpu(0);
@@ -334,7 +330,7 @@ static void each_event(bool warm) {
     nothing_left();
   }
   sigaction(SIGUSR1, &former, NULL);
-  print_message("%d cases, one call in %d\n", (int)ncases, (int)stride());
+  print_message("%d cases, one call in %d\n", (int)ncases, (int)one_in(STRIDE));
 }
 
 static void the_first_time(void **state) {

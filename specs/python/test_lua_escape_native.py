@@ -4,11 +4,14 @@ Each attempt runs in a process of its own, so that a crash or a hang is that att
 stack that other systems give. Afterwards the same state must still compute.
 """
 
+import itertools
 import subprocess
 import sys
 import textwrap
 
 import pytest
+
+from drawn import one_in
 
 CHILD = """
 import sys, threading
@@ -86,8 +89,7 @@ NESTING = {
 }
 
 
-@pytest.mark.parametrize("name", NESTING)
-@pytest.mark.parametrize("kib", [256, 8192])
+@pytest.mark.parametrize(("name", "kib"), one_in(3, itertools.product(NESTING, [256, 8192])))
 def test_c_calls_that_nest_end_before_the_stack(name, kib):
     said = run_child(NESTING[name], kib=kib)
     assert said.startswith("LuaError")

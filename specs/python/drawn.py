@@ -1,0 +1,14 @@
+"""What `make test` runs of a list of cases that is long only: some of them, others with each commit.
+
+All of it where MOONFERRY_SPEC_EVERY is set. CPU time decides what is drawn from, never what a case is worth.
+"""
+
+import os
+
+
+def one_in(count, cases):
+    """Every count-th case, from the one at which MOONFERRY_SPEC_SEED points."""
+    cases = list(cases)
+    if os.environ.get("MOONFERRY_SPEC_EVERY"):
+        return cases
+    return cases[int(os.environ.get("MOONFERRY_SPEC_SEED", "0")) % count :: count]
