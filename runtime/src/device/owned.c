@@ -24,19 +24,16 @@ static size_t above(const void *ptr) {
   return low;
 }
 
-/* For one more, if the host has memory. */
-static void make_room(void) {
-  if (count < room) return;
-  const size_t more = room == 0 ? 64 : room * 2;
-  mf__block **grown = mf__lasting_grow(list, more * sizeof *grown);
-  if (grown == NULL) return;
-  list = grown;
-  room = more;
-}
-
 int mf__owned_add(mf__block *b, mf_error *err) {
   pthread_mutex_lock(&list_lock);
-  make_room();
+  if (count == room) {
+    const size_t more = room == 0 ? 64 : room * 2;
+    mf__block **grown = mf__lasting_grow(list, more * sizeof *grown);
+    if (grown != NULL) {
+      list = grown;
+      room = more;
+    }
+  }
   const bool fits = count < room;
   if (fits) {
     const size_t at = above(b->data);

@@ -48,34 +48,17 @@ static void condense(mf__plan *p) {
   }
 }
 
-static void plan_flat(mf__plan *p, int64_t nbytes) {
-  p->ndim = 0;
-  p->repeats = false;
-  p->width = nbytes;
-}
-
-void mf__plan_copy(mf__plan *p, const mf_tensor *dst, const mf_tensor *src) {
-  const int64_t bits = mf__tensor_bits(dst);
+void mf__plan_make(mf__plan *p, const mf_tensor *dst, const mf_tensor *src) {
   p->dst = dst->dl.data;
-  p->src = src->dl.data;
-  p->size = (bits + 7) / 8;
-  if (mf__is_compact(&dst->dl) && mf__is_compact(&src->dl)) {
-    plan_flat(p, mf_tensor_nbytes(dst));
-    return;
-  }
-  straighten(p, &dst->dl, src->dl.strides);
-  condense(p);
-}
-
-void mf__plan_fill(mf__plan *p, const mf_tensor *dst) {
-  p->dst = dst->dl.data;
-  p->src = NULL;
+  p->src = src == NULL ? NULL : src->dl.data;
   p->size = (mf__tensor_bits(dst) + 7) / 8;
-  if (mf__is_compact(&dst->dl)) {
-    plan_flat(p, mf_tensor_nbytes(dst));
+  if (mf__is_compact(&dst->dl) && (src == NULL || mf__is_compact(&src->dl))) {
+    p->ndim = 0;
+    p->repeats = false;
+    p->width = mf_tensor_nbytes(dst);
     return;
   }
-  straighten(p, &dst->dl, NULL);
+  straighten(p, &dst->dl, src == NULL ? NULL : src->dl.strides);
   condense(p);
 }
 

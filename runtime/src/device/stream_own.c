@@ -27,18 +27,14 @@ static own_stream *take_kept(const mf__device *device) {
   return s;
 }
 
-static int create_handle(const mf__device *device, mf_stream *out, mf_error *err) {
-  int rc;
-  MF__CALL(rc, mf__enter_relaxed, device->backend, device->ordinal, err, device->backend->stream_create(out, err));
-  return rc;
-}
-
 /* These entries outlive every tensor, so that they are no blocks of the ledger. */
 static int create_stream(const mf__device *device, own_stream **out, mf_error *err) {
   own_stream *s = mf__lasting_alloc(sizeof *s);
   if (s == NULL) return mf__fail(err, MF_ENOMEM, "no memory for a stream's entry");
   *s = (own_stream){.backend = device->backend, .ordinal = device->ordinal, .in_use = true};
-  const int rc = create_handle(device, &s->handle, err);
+  const mf__backend *backend = device->backend;
+  int rc;
+  MF__CALL(rc, mf__enter_relaxed, backend, device->ordinal, err, backend->stream_create(&s->handle, err));
   if (rc != MF_OK) {
     free(s);
     return rc;
