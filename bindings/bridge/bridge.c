@@ -30,18 +30,14 @@ static mf__bridge **push_bridge_box(lua_State *L) {
   return box;
 }
 
-/* What a bridge that is gone has left in the registry. */
-static void clear_place(lua_State *L, mf__bridge *bridge) {
-  mf__keys_clear(L, bridge);
-  if (bridge->handle != 0) luaL_unref(L, LUA_REGISTRYINDEX, bridge->handle);
-  if (bridge->tensors != 0) luaL_unref(L, LUA_REGISTRYINDEX, bridge->tensors);
-  bridge->handle = bridge->tensors = 0;
-}
-
+/* Memory for a new bridge: of one that is gone, whose values leave the registry, or allocated. */
 static mf__bridge *place_for_bridge(lua_State *L, mf__state *state) {
   for (mf__bridge *bridge = state->bridges; bridge != NULL; bridge = bridge->next) {
     if (bridge->box != NULL || bridge->values > 0) continue;
-    clear_place(L, bridge);
+    mf__keys_clear(L, bridge);
+    if (bridge->handle != 0) luaL_unref(L, LUA_REGISTRYINDEX, bridge->handle);
+    if (bridge->tensors != 0) luaL_unref(L, LUA_REGISTRYINDEX, bridge->tensors);
+    bridge->handle = bridge->tensors = 0;
     return bridge;
   }
   mf__bridge *bridge = calloc(1, sizeof *bridge);

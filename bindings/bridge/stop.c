@@ -97,12 +97,6 @@ void mf__stop_arm(void) {
   sigaction(SIGINT, &action, NULL);
 }
 
-static void take_handler_back(void) {
-  struct sigaction action;
-  if (sigaction(SIGINT, NULL, &action) != 0) return;
-  if (!(action.sa_flags & SA_SIGINFO) && action.sa_handler == on_signal) sigaction(SIGINT, &python_action, NULL);
-}
-
 static PyObject *forget(mf__state *state) {
   atomic_store(&state->stop, MF__STOP_NOT);
   mf__stop_take_hook(state);
@@ -113,7 +107,10 @@ static PyObject *forget(mf__state *state) {
 
 PyObject *mf__stop_disarm(mf__state *state, int thread_left) {
   int is_main = state->stop_hook != NULL && mf__on_main_thread();
-  if (is_main && --armed == 0) take_handler_back();
+  struct sigaction action;
+  if (is_main && --armed == 0 && sigaction(SIGINT, NULL, &action) == 0 && !(action.sa_flags & SA_SIGINFO) &&
+      action.sa_handler == on_signal)
+    sigaction(SIGINT, &python_action, NULL);
   int stop = atomic_load(&state->stop);
   if (stop == MF__STOP_NOT) return NULL;
   return state->inside == 0 || (is_main && thread_left && stop != MF__STOP_ASKED) ? forget(state) : NULL;
