@@ -136,7 +136,7 @@ static sim_alloc *append(sim_space space, int device, uintptr_t base, size_t nby
   return a;
 }
 
-static bool host_reaches(sim_space space) {
+static bool host_can_access(sim_space space) {
   return space == SIM_PINNED || space == SIM_MANAGED;
 }
 
@@ -172,8 +172,8 @@ sim_status sim_alloc_new(sim_space space, int device, size_t nbytes, sim_alloc *
   a->room = taken;
   if (at == NULL) r->next += taken + GAP;
   if (at != NULL) supersede(at);
-  if (host_reaches(space) && !program_access(a, true)) return SIM_NOMEM;
-  if (host_reaches(space)) sim_trap_born(a);
+  if (host_can_access(space) && !program_access(a, true)) return SIM_NOMEM;
+  if (host_can_access(space)) sim_trap_born(a);
   if (counts) d->used += taken;
   *out = a;
   return SIM_OK;
@@ -255,8 +255,8 @@ void sim_alloc_end(sim_alloc *a) {
     forget(a);
     return;
   }
-  if (host_reaches(a->space)) sim_trap_died(a);
-  if (host_reaches(a->space)) program_access(a, false);
+  if (host_can_access(a->space)) sim_trap_died(a);
+  if (host_can_access(a->space)) program_access(a, false);
   resting += a->room;
   purge_oldest();
   if (a->pool == NULL) sim_alloc_release(a);

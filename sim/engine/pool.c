@@ -194,7 +194,7 @@ sim_status sim_pool_alloc(sim_pool *p, sim_stream *s, size_t nbytes, uintptr_t *
   if (p->used > p->used_high) p->used_high = p->used;
   if (p->reserved > p->reserved_high) p->reserved_high = p->reserved;
   const sim_work w = {.kind = SIM_BIRTH, .to = a, .dst = sim_flat(a->base, nbytes)};
-  sim_note("%zu bytes at %#zx, %s", nbytes, (size_t)a->base, s->name);
+  sim_log_detail("%zu bytes at %#zx, %s", nbytes, (size_t)a->base, s->name);
   *out = a->base;
   return sim_submit(s, &w, NULL);
 }
@@ -210,7 +210,7 @@ static void adopt(sim_alloc *a) {
 sim_status sim_pool_free(sim_stream *s, uintptr_t p) {
   if (p == 0) return SIM_OK;
   sim_alloc *a = sim_alloc_find(p);
-  sim_note("%#zx, %s", (size_t)p, s->name);
+  sim_log_detail("%#zx, %s", (size_t)p, s->name);
   if (a != NULL && a->base == p && a->space == SIM_DEVICE) {
     if (a->pool == NULL && !a->freed && s->capture == NULL && sim_capture_implicit(s) == SIM_OK) adopt(a);
     return sim_free_in(s, a);

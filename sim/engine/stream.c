@@ -101,8 +101,8 @@ static sim_op *enqueue(sim_stream *s, const sim_work *w, sim_op *dep, const sim_
 }
 
 void sim_stream_after(sim_stream *s, sim_op *op, const sim_clock *clock) {
-  const sim_work mark = {.kind = SIM_MARK};
-  enqueue(s, &mark, op, clock);
+  const sim_work empty = {.kind = SIM_EMPTY};
+  enqueue(s, &empty, op, clock);
 }
 
 /* What gives back does so on a lost device too. */
@@ -126,8 +126,8 @@ void sim_host_after(const sim_op *op) {
  * To ask or to wait queues no action, so the legacy stream then speaks for itself alone; with SIM_LEGACY=kind a mark in
  * it gathers them. */
 static sim_status gather(sim_stream *s) {
-  const sim_work mark = {.kind = SIM_MARK};
-  return s->kind == SIM_LEGACY && sim_conf.legacy_covers ? sim_submit(s, &mark, NULL) : SIM_OK;
+  const sim_work empty = {.kind = SIM_EMPTY};
+  return s->kind == SIM_LEGACY && sim_conf.legacy_covers ? sim_submit(s, &empty, NULL) : SIM_OK;
 }
 
 static sim_status may_wait(sim_stream *s) {

@@ -173,7 +173,7 @@ static void perform(sim_op *op) {
 }
 
 static uint64_t cost(const sim_work *w) {
-  if (w->kind == SIM_MARK) return 10;
+  if (w->kind == SIM_EMPTY) return 10;
   return 1000 + w->dst.width * w->dst.rows * w->dst.depth / 10;
 }
 
