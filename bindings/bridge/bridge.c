@@ -1,9 +1,9 @@
-/* bridge.c: how a Lua state comes to what the bridge needs in it, and whose it is.
+/* bridge.c: makes the bridges of a Lua state, and finds the state of a bridge.
  *
- * Each time that moonferry.python is loaded in a state there is a bridge, because each comes with Lua files of its
- * own; a moonferry.Lua has one. A bridge is Lua's: it goes when nothing in Lua has it and no Lua value in Python was
- * made by it, and its place is used again. Invariant: a bridge has no metatable that is gone. Must not know: what a
- * bridge is for. */
+ * Each time that moonferry.python is loaded in a state it gets another bridge, because each comes with Lua files of
+ * its own; a moonferry.Lua has one. A bridge belongs to Lua: it goes when nothing in Lua has it and no Lua value in
+ * Python was made by it, and its memory is used again. Invariant: a bridge has no metatable that is gone. Must not
+ * know: what a bridge is for. */
 #include <stdlib.h>
 
 #include "open.h"

@@ -1,7 +1,7 @@
-/* convert.c: values as they are on the other side.
+/* convert.c: converts values to what they are on the other side.
  *
- * What is plain is plain.c's; what a table, a function or an object is, is for the bridge's policy to say. FFI
- * values are the same under any: an integer, a complex number, a tensor or a stream, else a LuaObject. Every
+ * plain.c converts plain values; the bridge's policy says what a table, a function or an object becomes. FFI values
+ * become the same under any policy: an integer, a complex number, a tensor or a stream, else a LuaObject. Every
  * conversion is exact or an error. Invariant: a result is a new reference; on an error nothing stays. */
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* lua_function.c: Lua functions in Python.
+/* lua_function.c: makes the Python types of Lua functions.
  *
  *   LuaFunction               calls, .coroutine(*arguments), which makes a LuaThread, what libraries ask of functions
  *   LuaCoroutineFunction      of a coroutine that has not begun: each call makes another one

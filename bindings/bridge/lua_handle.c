@@ -1,4 +1,4 @@
-/* lua_handle.c: a Lua value that Python holds.
+/* lua_handle.c: holds a Lua value for Python.
  *
  * Invariant: an object keeps its value and its state alive, and holds a registry reference that is queued, not given
  * back, when Python drops it: on any thread, at any time. Must not know: what Python may do with the object. */

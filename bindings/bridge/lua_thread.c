@@ -1,7 +1,7 @@
-/* lua_thread.c: Lua coroutines as Python generators.
+/* lua_thread.c: makes Lua coroutines Python generators.
  *
- * next() and send() resume; what the coroutine yields, and at last what it returns, are the values. A coroutine is
- * resumed only when it is suspended: Lua's own resume would harm one that runs. */
+ * next() and send() resume the coroutine; they return the values that it yields, and at last those that it returns. A
+ * coroutine is resumed only when it is suspended: Lua's resume would harm one that runs. */
 #include "objects.h"
 
 struct thread {

@@ -1,8 +1,8 @@
 /* stop_hook.c: ends a script that runs in a state that is to stop.
  *
- * The library's own functions come to their end first: between two of their instructions a new tensor may have two
- * owners, or none. They have a number of instructions for that (stop.c), because any script can name a chunk as if it
- * were the library's. Must not know: who wants the script to end. */
+ * The library's functions come to their end first: between two of their instructions a new tensor may have two owners,
+ * or none. They have a number of instructions for that (stop.c), because any script can name a chunk as if it were the
+ * library's. Must not know: who wants the script to end. */
 #include <string.h>
 
 #include "guard.h"

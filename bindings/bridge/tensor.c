@@ -1,4 +1,4 @@
-/* tensor.c: tensors across the two languages, one mf_tensor under both.
+/* tensor.c: passes tensors between the two languages, one mf_tensor under both.
  *
  * Python's side goes through the C-API capsule of the moonferry package, so that the bridge needs no second
  * Python type. Invariant: a crossing takes one reference and copies nothing. Must not know: how either

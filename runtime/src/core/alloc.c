@@ -1,14 +1,14 @@
-/* alloc.c: the one place where host memory is taken and given back, and the ledger of what is alive.
+/* alloc.c: takes all host memory and gives it back, and keeps the ledger of what is alive.
  *
  * Invariant: every block that mf__alloc gives out is counted until mf__free gets it back with the same size.
  *
- * The counters are on the path of every exchange, where a locked add costs as much as the exchange itself. So
- * each thread counts in a slot of its own with plain loads and stores (relaxed atomics), and a reader sums
- * the slots. A slot keeps its values when its thread ends and goes to the next thread that asks; a block
- * may be freed by another thread than the one that allocated it, so only the sum means anything.
+ * Every exchange changes the counters, and a locked add costs as much as the exchange itself. So each thread counts in
+ * a slot of its own with plain loads and stores (relaxed atomics), and a reader adds the slots up. A slot keeps its
+ * values when its thread ends and goes to the next thread that asks; a block may be freed by another thread than the
+ * one that allocated it, so only the sum means anything.
  *
- * A slot also keeps one free block of each small size: exchanges allocate and free the same few sizes over
- * and over, and malloc costs them more than all the rest. */
+ * A slot also keeps one free block of each small size: exchanges allocate and free the same few sizes over and over,
+ * and malloc costs them more than all the rest. */
 #include "core/core.h"
 
 #include <pthread.h>

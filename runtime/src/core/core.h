@@ -1,6 +1,6 @@
-/* core.h: what the files of core/ share, and offer to the rooms above: tensors on the host. No device, stream or driver
- * has a name here; memory that a driver knows is left to the functions of mf__record_ops. Nothing of it is visible
- * outside libmoonferry. */
+/* core.h: declares what the files of core/ share and offer to the rooms above: tensors on the host. It names no device,
+ * stream or driver; the functions of mf__record_ops look after memory that a driver knows. Nothing of it is visible
+ * outside of libmoonferry. */
 #ifndef MOONFERRY_CORE_H
 #define MOONFERRY_CORE_H
 

@@ -1,6 +1,5 @@
-/* reshape.c: the layout operations that change the number of axes: reshape, broadcast, squeeze, expand,
- * diagonal, and the resizing of the last axis when a dtype is reinterpreted. It goes on where layout.c ends,
- * under the same invariant. */
+/* reshape.c: changes the number of axes of a layout: reshape, broadcast, squeeze, expand, diagonal, and the resizing of
+ * the last axis when a dtype is reinterpreted. The invariant is that of layout.c. */
 #include "core/core.h"
 
 #include <string.h>

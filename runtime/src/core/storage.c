@@ -1,12 +1,12 @@
-/* storage.c: memory with a reference count: our own, wrapped, or imported.
+/* storage.c: owns memory by a reference count: our own, wrapped, or imported.
  *
- * The tensor that a storage is made for lies in the same block, in the room behind it, so an import costs
- * one allocation; elements of our own follow it there.
+ * The tensor that a storage is made for lies in the same block, in the room behind it, so that an import costs one
+ * allocation; elements of our own follow it there.
  *
- * Invariant: what a storage holds of others (release callback, deleter) is called exactly once, after which the
- * storage no longer exists; no lock is held then. This file is the only one that calls foreign code, and it does so
- * only below the functions that moonferry.h names for it: elsewhere the last reference of a storage puts it into the
- * due list, which needs no memory. It must not know about shapes or dtypes, nor what a record says. */
+ * Invariant: a release callback or deleter that a storage holds is called exactly once, after which the storage no
+ * longer exists; no lock is held then. Only this file calls foreign code, and it does so only below the functions that
+ * moonferry.h names for it: elsewhere the last reference of a storage puts it into the due list, which needs no memory.
+ * It must not know about shapes or dtypes, nor what a record says. */
 #include "core/core.h"
 
 typedef enum origin_kind { OWNED, WRAPPED, IMPORTED, IMPORTED_LEGACY } origin_kind;

@@ -1,4 +1,4 @@
-/* view.c: new tensors over the memory of an old one. The arithmetic is layout.c's and reshape.c's; here a
+/* view.c: makes new tensors over the memory of an old one. The arithmetic is that of layout.c and reshape.c; here a
  * finished layout becomes a tensor, or nothing happens at all. */
 #include "core/core.h"
 

@@ -1,10 +1,11 @@
-/* block.c: one block of a pool: what must be done before its memory may be used again.
+/* block.c: does what must be done before the memory of a pool's block may be used again.
  *
- * A block's home is a stream behind whose work it may be used at once. Its events are behind all other work, and behind
- * the home's where others than the stream that took it may want it. A block without a home is anybody's once its events
- * are done; the home is then only where to look for it. Only streams that cannot vanish are homes, the named ones and
- * our own, because the handle of a foreign stream may be another stream's tomorrow: of those an event always stays, as
- * it is of everything that used pinned or managed memory, which the host can reach.
+ * The home of a block is a stream behind whose work the memory may be used at once. Its events are behind all other
+ * work; there is one behind the home's work, too, where others than the stream that took the block may want it. A block
+ * without a home may be taken by any stream once its events are done; the home field then only tells where to look for
+ * it. Only streams that cannot vanish are homes, the named ones and our own, because the handle of a foreign stream may
+ * be another stream's tomorrow: a foreign stream always leaves an event, and so does everything that used pinned or
+ * managed memory, which the host can use.
  *
  * Invariant: an event goes when it was found done, or when the one stream that was made to wait for it gets the block.
  * It must not know how blocks are kept. */

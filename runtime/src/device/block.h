@@ -1,4 +1,4 @@
-/* block.h: what pool.c, block.c and owned.c share. */
+/* block.h: declares blocks and requests for them, which pool.c, block.c and owned.c share. */
 #ifndef MOONFERRY_BLOCK_H
 #define MOONFERRY_BLOCK_H
 

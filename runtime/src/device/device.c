@@ -1,5 +1,5 @@
-/* device.c: which kinds of devices there are, their names, and which of them this library can drive: the cpu, and
- * what a driver has. A kind without one is refused here, with the reason, so that nobody else has to ask. */
+/* device.c: lists the kinds of devices and their names, and finds the driver of one. It refuses a kind without a
+ * driver, and says why, so that no other file has to ask. */
 #include "device/device.h"
 
 #include <stdio.h>

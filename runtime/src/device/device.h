@@ -1,5 +1,5 @@
-/* device.h: the layers between a driver and a tensor: devices, streams, who waits for whom, pools, and copies in which
- * a device takes part. It must not name a driver, nor know what a consumer may ask for. */
+/* device.h: declares the layers between a driver and a tensor: devices, streams, the order between them, pools, and
+ * copies in which a device takes part. It must not name a driver, nor know what a consumer may ask for. */
 #ifndef MOONFERRY_DEVICE_H
 #define MOONFERRY_DEVICE_H
 

@@ -1,8 +1,8 @@
-/* image.c: copies and fills that the host has to do for a device, because no driver call expresses them: elements of
- * parts of bytes, places that repeat, layouts that would take too many driver copies.
+/* image.c: copies and fills by the host for a device, where no driver call expresses them: elements of parts of bytes,
+ * places that repeat, layouts that would take too many driver copies.
  *
- * Invariant: only bytes that hold an element of the two tensors are read or written. What lies between them may be
- * another view's, which another thread or another library writes meanwhile. It must not know which driver there is. */
+ * Invariant: only bytes that hold an element of the two tensors are read or written. The bytes between them may belong
+ * to another view, which another thread or another library writes meanwhile. It must not know which driver there is. */
 #include "device/device.h"
 
 #include <string.h>

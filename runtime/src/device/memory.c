@@ -1,9 +1,9 @@
-/* memory.c: storages and tensors whose memory a driver knows: making them, taking over what comes from elsewhere, and
- * what has to happen before the host uses such memory or it ends.
+/* memory.c: makes storages and tensors in memory that a driver knows, takes over such memory from others, and does what
+ * has to happen before the host uses it or it ends.
  *
  * Invariant: such a storage has a record from the moment that anybody can see it until nothing uses the memory any
- * more. Memory of ours that comes back through another library shares the record that it has already: one of its own
- * would let two streams use the same memory unordered. It must not know how memory is kept, or who waits for whom. */
+ * more. Memory of ours that comes back through another library shares the record that it has already: a second record
+ * would let two streams use the same memory unordered. It must not know how memory is kept, or the order of streams. */
 #include "device/device.h"
 
 /* Making */

@@ -1,7 +1,7 @@
-/* move.c: the steps that copies with a device are made of: between memories that one driver knows, and between a device
- * and pageable memory where both are contiguous. It must not know which way a copy takes (transfer.c).
+/* move.c: carries out the steps that copies with a device are made of: between memories that one driver knows, and
+ * between a device and pageable memory where both are contiguous. It must not know which way a copy takes (transfer.c).
  *
- * Invariant: every step is ordered by the records of what it reads and writes. */
+ * Invariant: every step is ordered by the records of the memory that it reads and writes. */
 #include "device/device.h"
 
 #include <string.h>

@@ -1,10 +1,11 @@
-/* order.c: who waits for whom. Each memory that a driver knows has a record of the streams that used it; an
- * operation waits on the device for those streams that it must, and for no other.
+/* order.c: decides which stream waits for which. Each memory that a driver knows has a record of the streams that used
+ * it; an operation waits on the device for those streams that it must, and for no other.
  *
- * Invariant: between mf__order_begin and mf__order_end the record is locked, so whoever finds a stream in a record
- * finds its work queued. Events are recorded when somebody has to wait, never at a use: a use on one stream costs no
- * driver call. Only when a foreign stream's consumers are done an event is recorded on it, because its owner may then
- * destroy it; such an entry is detached: the event stands for it, and the handle is not used again.
+ * Invariant: between mf__order_begin and mf__order_end the record is locked, so that the work of a stream is queued by
+ * the time that another thread finds the stream in a record. Events are recorded when a stream or the host has to wait,
+ * never at a use: a use on one stream costs no driver call. Only when the consumers on a foreign stream are done an
+ * event is recorded there, because the owner may then destroy the stream; such an entry is detached: the event stands
+ * for it, and the handle is not used again.
  *
  * It must not know about tensors, or what the numbers of the Python protocol mean. */
 #define _POSIX_C_SOURCE 200809L

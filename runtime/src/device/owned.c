@@ -1,9 +1,9 @@
-/* owned.c: which storage of ours a device's address belongs to, so that memory of ours which comes back through another
- * library is known again.
+/* owned.c: finds the storage of ours to which an address of a device belongs, so that memory of ours which comes back
+ * through another library is known again.
  *
- * Invariant: every block that a pool has of a driver is in the list, sorted by address. A block's owner is the storage
- * that has its memory, and is living while the block names it: who drops the last reference takes the name out under
- * the owner's lock. It must not know how blocks are kept. */
+ * Invariant: every block that a pool has of a driver is in the list, sorted by address. The owner of a block is the
+ * storage that has its memory, and lives while the block names it: the thread that drops the last reference takes the
+ * name out under the owner's lock. It must not know how blocks are kept. */
 #include "device/block.h"
 
 #include <sched.h>

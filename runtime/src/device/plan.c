@@ -1,9 +1,9 @@
-/* plan.c: a copy between two layouts as few driver copies: what is contiguous on both sides, which axes are a driver's
- * rows and slices, and how many copies the rest takes.
+/* plan.c: plans a copy between two layouts as few driver copies: finds what is contiguous on both sides, which axes are
+ * a driver's rows and slices, and how many copies the rest takes.
  *
  * Invariant: the strides of the destination are positive and fall from axis to axis, and no two coordinates share a
- * place of it (unless it says so), so the order in which parts are copied does not matter. It must not know who waits
- * for whom. */
+ * place of it (unless the plan says so), so that the order in which parts are copied does not matter. It must not know
+ * the order of streams. */
 #include "device/device.h"
 
 #include <string.h>

@@ -1,14 +1,14 @@
-/* pool.c: memory of devices that is kept for the next tensor when its last one is gone. One pool for each device and
+/* pool.c: keeps memory of devices for the next tensor when its last one is gone. There is one pool for each device and
  * space; block.c knows when a kept block may be used again.
  *
  * Invariant: a block is in use or in its pool's table, or mf__retire holds it; a thread that looks at one has taken it
  * out first, so that no driver call is made under the pool's lock.
  *
  * A stream that is being captured gets kept blocks only, and only such as need no waiting: the memory that a graph uses
- * stays the pool's, so whoever launches the graph must keep the tensors that were captured.
+ * stays the pool's, so that a program which launches the graph must keep the tensors that were captured.
  *
- * Kept memory outlives every tensor and any allocator that a program sets, so that the blocks' headers are malloc's and
- * not counted as mf_ledger.blocks. It must not know about tensors or storages. */
+ * Kept memory outlives every tensor and any allocator that a program sets, so that the headers of blocks come from
+ * malloc and are not counted as mf_ledger.blocks. It must not know about tensors or storages. */
 #include "device/block.h"
 
 #include <stdio.h>

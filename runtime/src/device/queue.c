@@ -1,11 +1,12 @@
-/* queue.c: events, and one queue that waits for another or is waited for by the host. A queue is a stream of a device.
+/* queue.c: keeps events, and makes one queue, or the host, wait for another queue. A queue is a stream of a device.
  *
  * Invariant: nothing here breaks a capture (scope.c), and the whole device is waited for only where a program asks for
  * that, because this breaks any capture on it (CUDA Programming Guide, "Prohibited and Unhandled Operations").
  *
- * Another thread's per-thread stream has no name here. Only an action in the legacy stream is documented to be ordered
- * behind it, not a query of that stream or a wait for it, so an event that is recorded there stands for it. It must not
- * know about records, which say for whom to wait. */
+ * The per-thread stream of another thread has no name here. Only an action in the legacy stream is documented to be
+ * ordered behind it, not a query of that stream or a wait for it (CUDA Driver API, "Stream synchronization behavior"),
+ * so that an event which is recorded there stands for it. It must not know about records, which say for which queues to
+ * wait. */
 #include "device/device.h"
 
 #include <stdlib.h>

@@ -1,10 +1,10 @@
-/* retire.c: memory that was released while queued work may still use it.
+/* retire.c: keeps memory that was released while queued work may still use it.
  *
  * Invariant: finish is called once, under no lock, when all that was queued on the record's streams before the release
- * is done. What waits is the record itself, so that nothing has to be allocated and nothing can be lost.
+ * is done. The record itself is the entry of the list, so that nothing has to be allocated and nothing can be lost.
  *
- * A stream that is being captured is asked again at every poll. One that fails otherwise (a consumer destroyed it
- * before it called the deleter, say) is tried twice and then not again, because the handle may be nobody's by now;
+ * A stream that is being captured is asked again at every poll. A stream that fails otherwise (its consumer destroyed
+ * it before it called the deleter, say) is tried twice and then not again, because the handle may be nobody's by now;
  * then only a wait for the whole device tells, mf_device_synchronize. Nothing is released earlier, and nothing stays
  * beyond such a wait.
  *

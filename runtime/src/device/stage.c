@@ -1,9 +1,10 @@
-/* stage.c: large copies between pageable host memory and a device, through a ring of pinned buffers for each device, so
+/* stage.c: copies much pageable host memory to and from a device, through a ring of pinned buffers for each device, so
  * that the host fills or empties one buffer while the device copies others.
  *
- * Invariant: whoever holds a buffer never waits for another one, so two copies at once cannot wait for each other. A
- * buffer that is free may still be in use by queued work; whoever takes it waits for that. All driver calls are made
- * by the calling thread (its per-thread stream is its own); helpers only move bytes. It must not know about layouts. */
+ * Invariant: a copy that holds a buffer never waits for another one, so that two copies at once cannot wait for each
+ * other. A buffer that is free may still be in use by queued work; the copy that takes it waits for that. The calling
+ * thread makes all driver calls (its per-thread stream belongs to it); helpers only move bytes. It must not know about
+ * layouts. */
 #define _DEFAULT_SOURCE
 #include "device/device.h"
 

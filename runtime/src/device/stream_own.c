@@ -1,7 +1,7 @@
-/* stream_own.c: the streams that we make.
+/* stream_own.c: makes and keeps streams of ours.
  *
- * Invariant: a stream of ours that was given back stays with us, for the next who asks, as long as a record or kept
- * memory may still name it: a record can always be waited for. */
+ * Invariant: a stream of ours that the program gave back stays with us, for the next that is asked for, as long as a
+ * record or kept memory may still name it: a record can always be waited for. */
 #include "device/device.h"
 
 #include <stdlib.h>

@@ -1,8 +1,9 @@
-/* trim.c: giving back to the drivers what is kept and not in use; and, once nothing of ours is left, all that they hold
+/* trim.c: gives back to the drivers what is kept and not in use; and, once nothing of ours is left, all that they hold
  * for us. It must not know how any of it is kept.
  *
- * Invariant: a device is forgotten only while nobody is between enter and leave there and nothing of ours exists that
- * could name anything on it. Whoever keeps a stream or an event from one entry to the next is a holder meanwhile. */
+ * Invariant: a device is forgotten only while no thread is between enter and leave there and nothing of ours exists
+ * that could name anything on it. A call that keeps a stream or an event from one entry to the next counts as a holder
+ * meanwhile. */
 #define _POSIX_C_SOURCE 200809L
 #include "device/device.h"
 

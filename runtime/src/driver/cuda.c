@@ -1,6 +1,6 @@
-/* cuda.c: mf__backend on the CUDA driver's interface: memory, streams and events. Opening and contexts are
- * cuda_context.c's, work that is queued is cuda_work.c's and cuda_kernel.c's. It must not know what a tensor is, nor
- * when work must be ordered. */
+/* cuda.c: fills mf__backend by the CUDA driver's calls: memory, streams and events. cuda_context.c has opening and
+ * contexts, cuda_work.c and cuda_kernel.c have the work that is queued. It must not know what a tensor is, nor when
+ * work must be ordered. */
 #include "driver/cuda.h"
 
 /* Memory. */

@@ -1,8 +1,8 @@
-/* cuda_kernel.c: copies that no copy call of the driver's can express, by a kernel that the driver compiles from the
- * text below. It must not know when a kernel is the better way.
+/* cuda_kernel.c: copies by a kernel what no copy call of the driver can express. The driver compiles the kernel from
+ * the text below. It must not know when a kernel is the better way.
  *
- * The text is PTX 6.0 for the oldest GPUs that drivers of today have, so any driver compiles it for any of its GPUs.
- * Each element size has a module of its own, made when it is first needed. */
+ * The text is PTX 6.0 for the oldest GPUs that drivers of today have, so that any driver compiles it for any of its
+ * GPUs (PTX ISA, "Release Notes"). Each element size has a module, which is made when it is first needed. */
 #include "driver/cuda.h"
 
 /* The kernel's one parameter is the job itself; the text below has its offsets. */

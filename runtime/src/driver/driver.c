@@ -1,5 +1,5 @@
-/* driver.c: what is the same for every GPU driver: opening its library once and keeping the reason when it cannot be,
- * finding its functions, and knowing after a fork that it is lost. It must not know any driver's calls.
+/* driver.c: does what is the same for every GPU driver: opens its library once and keeps the reason when that fails,
+ * finds its functions, and knows after a fork that the driver is lost. It must not know the calls of any driver.
  *
  * Invariant: a table is complete before its driver is called open, and a driver that was open before a fork is
  * never open in the child, because a driver's threads, mappings and locks do not survive one. */

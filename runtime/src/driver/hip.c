@@ -1,5 +1,5 @@
-/* hip.c: mf__backend on the HIP runtime: memory, streams and events. Opening is hip_context.c's, work that is queued
- * hip_work.c's. It must not know what a tensor is, nor when work must be ordered. */
+/* hip.c: fills mf__backend by the HIP runtime's calls: memory, streams and events. hip_context.c has opening,
+ * hip_work.c has the work that is queued. It must not know what a tensor is, nor when work must be ordered. */
 #include "driver/hip.h"
 
 enum { NPROBES = 4 };

@@ -1,4 +1,4 @@
-/* export.c: tensors go out as managed tensors of DLPack, or are borrowed as a DLTensor for one call.
+/* export.c: gives tensors out as managed tensors of DLPack, or for one call as a borrowed DLTensor.
  *
  * Invariant: an exported struct holds a reference to its tensor until its deleter is called, once, on any thread; the
  * deleter needs no interpreter. */

@@ -1,4 +1,4 @@
-/* import.c: memory of others comes in, as a managed tensor of DLPack or with a release callback. All of it passes
+/* import.c: takes memory of others over, as a managed tensor of DLPack or with a release callback. All of it passes
  * `resolve` before ownership is taken.
  *
  * Invariant: a managed struct is the producer's until import returns MF_OK, and ours from then on. Nothing

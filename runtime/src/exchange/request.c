@@ -1,8 +1,8 @@
-/* request.c: what a consumer may ask for, device, copy and stream, and what it then gets: the tensor itself, the same
- * memory under another label, or a copy.
+/* request.c: carries out what a consumer may ask for, device, copy and stream: the consumer gets the tensor itself, the
+ * same memory under another label, or a copy.
  *
- * Invariant: a request is refused before anything is queued, or carried out whole. What orders streams is order.c;
- * what copies is transfer.c. */
+ * Invariant: a request is refused before anything is queued, or carried out whole. It must not know how streams are
+ * ordered (order.c), nor how a copy is made (transfer.c). */
 #include "exchange/exchange.h"
 
 /* A request that was checked. */
