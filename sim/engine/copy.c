@@ -46,7 +46,7 @@ static sim_status wait_for(sim_op *op) {
   sim_op_run(op);
   sim_host_after(op);
   const sim_device *d = op->ctx->device;
-  sim_pools_settle(d);
+  sim_pools_shrink(d);
   sim_op_drop(op);
   return sim_device_verdict(d);
 }

@@ -109,7 +109,7 @@ bool sim_owns(const void *object) {
 }
 
 void sim_unlock(void) {
-  sim_trap_settle();
+  sim_trap_update();
   locked = false;
   pthread_mutex_unlock(&lock);
 }

@@ -134,7 +134,7 @@ sim_status sim_pool_free(sim_stream *s, uintptr_t p);
 void sim_pools_end(sim_device *d, const sim_context *c); /* with what c allocated from them */
 void sim_pool_freed(sim_alloc *a);                 /* the free has happened */
 void sim_pool_keep(sim_alloc *a, sim_op *death);   /* freed, by an operation or (NULL) at once */
-void sim_pools_settle(const sim_device *d);        /* the host has waited for something on the device */
+void sim_pools_shrink(const sim_device *d);        /* the host has waited for something on the device */
 
 /* trap.c: what the host itself loads and stores, and when */
 typedef struct sim_queued_access {
@@ -148,7 +148,7 @@ void sim_trap_died(sim_alloc *a);
 void sim_trap_access(sim_alloc *a, const sim_region *r, bool write, const sim_op *op);
 void sim_trap_works(const sim_op *op); /* a device has work from now on */
 void sim_trap_learned(void); /* the host has waited for something */
-void sim_trap_settle(void);  /* before the lock is dropped */
+void sim_trap_update(void);  /* before the lock is dropped */
 void sim_trap_look(void);    /* after it is taken */
 
 /* order.c */

@@ -89,7 +89,7 @@ sim_status sim_event_wait_host(sim_event *e) {
   sim_op_run(op);
   sim_host_after(op);
   sim_op_drop(op);
-  sim_pools_settle(e->ctx->device);
+  sim_pools_shrink(e->ctx->device);
   return sim_device_verdict(e->ctx->device);
 }
 

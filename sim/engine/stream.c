@@ -144,7 +144,7 @@ static void wait_for_last(const sim_stream *s) {
   sim_op_run(op);
   sim_host_after(op);
   sim_op_drop(op);
-  sim_pools_settle(s->ctx->device);
+  sim_pools_shrink(s->ctx->device);
 }
 
 sim_status sim_stream_wait_host(sim_stream *s) {
@@ -191,6 +191,6 @@ sim_status sim_context_drain(sim_context *c) {
   sim_clock_join(sim_host_clock(), &c->orphans);
   sim_clock_join(sim_host_clock(), &c->legacy->clock);
   for (const sim_stream *s = c->streams; s != NULL; s = s->next) sim_clock_join(sim_host_clock(), &s->clock);
-  sim_pools_settle(c->device);
+  sim_pools_shrink(c->device);
   return sim_device_verdict(c->device);
 }

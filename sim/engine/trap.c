@@ -158,14 +158,6 @@ static void be_the_handler(void) {
 
 /* Closing and opening, with the lock held */
 
-static bool may_be_watched(const sim_alloc *a) {
-  return pages != NULL && !a->freed && (a->space == SIM_PINNED || a->space == SIM_MANAGED);
-}
-
-static int access_for(unsigned char wanted) {
-  return (wanted & CLOSED) != 0 ? PROT_NONE : PROT_READ;
-}
-
 /* Pages that change alike are closed by one call. */
 static void close_pages(uint64_t page, uint64_t end, unsigned char more) {
   for (uint64_t n; page < end; page += n) {
@@ -173,7 +165,7 @@ static void close_pages(uint64_t page, uint64_t end, unsigned char more) {
     const unsigned char wanted = (first | more) & WANTED;
     for (n = 0; page + n < end && atomic_load(&pages[page + n]) == first; n++)
       atomic_store(&pages[page + n], LIVE | wanted);
-    if (first != (LIVE | wanted)) protect(page, n, access_for(wanted));
+    if (first != (LIVE | wanted)) protect(page, n, (wanted & CLOSED) != 0 ? PROT_NONE : PROT_READ);
   }
 }
 
@@ -214,7 +206,8 @@ static void push(sim_alloc ***list, size_t *n, size_t *room, sim_alloc *a) {
 }
 
 void sim_trap_access(sim_alloc *a, const sim_region *r, bool write, const sim_op *op) {
-  if (!may_be_watched(a) || sim_region_empty(r)) return;
+  if (pages == NULL || a->freed || (a->space != SIM_PINNED && a->space != SIM_MANAGED)) return;
+  if (sim_region_empty(r)) return;
   if (!a->watched) push(&watched, &nwatched, &watched_room, a);
   if (a->nto_close == 0) push(&fresh, &nfresh, &fresh_room, a);
   a->watched = true;
@@ -271,7 +264,7 @@ static void close_what_is_new(sim_alloc *a) {
 }
 
 /* Opens what is managed when the last work has been waited for, and closes it when there is work again. */
-static void settle_exclusive(void) {
+static void update_exclusive(void) {
   const bool now = is_unseen(&working);
   if (now == exclusive) return;
   exclusive = now;
@@ -283,9 +276,9 @@ static void settle_exclusive(void) {
   }
 }
 
-void sim_trap_settle(void) {
+void sim_trap_update(void) {
   if (pages == NULL) return;
-  if (sim_conf.managed_exclusive) settle_exclusive();
+  if (sim_conf.managed_exclusive) update_exclusive();
   for (size_t i = learned ? nwatched : 0; i-- > 0;) {
     sim_alloc *a = watched[i];
     if (is_unseen(&a->busy)) continue;
