@@ -1,7 +1,7 @@
-/* attribute.c: what scripts of moonferry.Lua see of the attributes of Python objects.
+/* attribute.c: reads and sets attributes of Python objects for the scripts of a moonferry.Lua.
  *
- * Invariant: no attribute is read or set for a script that attribute_filter or attribute_handlers have not been asked
- * about, exceptions' included. Must not know: what has items. */
+ * Invariant: no attribute is read or set for a script without asking attribute_filter or attribute_handlers first,
+ * attributes of exceptions included. Must not know: what has items. */
 #include "objects.h"
 
 static const mf__options *options_here(void) {

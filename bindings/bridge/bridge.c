@@ -1,9 +1,9 @@
-/* bridge.c: how a Lua state comes to what the bridge needs in it, and whose it is.
+/* bridge.c: makes the bridges of a Lua state, and finds the state of a bridge.
  *
- * Each time that moonferry.python is loaded in a state there is a bridge, because each comes with Lua files of its
- * own; a moonferry.Lua has one. A bridge is Lua's: it goes when nothing in Lua has it and no Lua value in Python was
- * made by it, and its place is used again. Invariant: a bridge has no metatable that is gone. Must not know: what a
- * bridge is for. */
+ * Each time that moonferry.python is loaded in a state it gets another bridge, because each comes with Lua files of
+ * its own; a moonferry.Lua has one. A bridge belongs to Lua: it goes when nothing in Lua has it and no Lua value in
+ * Python was made by it, and its memory is used again. Invariant: a bridge has no metatable that is gone. Must not
+ * know: what a bridge is for. */
 #include <stdlib.h>
 
 #include "open.h"
@@ -30,18 +30,14 @@ static mf__bridge **push_bridge_box(lua_State *L) {
   return box;
 }
 
-/* What a bridge that is gone has left in the registry. */
-static void clear_place(lua_State *L, mf__bridge *bridge) {
-  mf__keys_clear(L, bridge);
-  if (bridge->handle != 0) luaL_unref(L, LUA_REGISTRYINDEX, bridge->handle);
-  if (bridge->tensors != 0) luaL_unref(L, LUA_REGISTRYINDEX, bridge->tensors);
-  bridge->handle = bridge->tensors = 0;
-}
-
+/* Memory for a new bridge: of one that is gone, whose values leave the registry, or allocated. */
 static mf__bridge *place_for_bridge(lua_State *L, mf__state *state) {
   for (mf__bridge *bridge = state->bridges; bridge != NULL; bridge = bridge->next) {
     if (bridge->box != NULL || bridge->values > 0) continue;
-    clear_place(L, bridge);
+    mf__keys_clear(L, bridge);
+    if (bridge->handle != 0) luaL_unref(L, LUA_REGISTRYINDEX, bridge->handle);
+    if (bridge->tensors != 0) luaL_unref(L, LUA_REGISTRYINDEX, bridge->tensors);
+    bridge->handle = bridge->tensors = 0;
     return bridge;
   }
   mf__bridge *bridge = calloc(1, sizeof *bridge);

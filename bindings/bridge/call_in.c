@@ -1,4 +1,4 @@
-/* call_in.c: a call from Python into Lua as a whole, whose error becomes an exception. */
+/* call_in.c: calls from Python into Lua, and makes an exception of an error there. */
 #include "convert.h"
 
 /* An exception is pending. What a script left behind that ran out of memory would keep the next one from running. */

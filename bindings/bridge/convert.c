@@ -1,7 +1,7 @@
-/* convert.c: values as they are on the other side.
+/* convert.c: converts values to what they are on the other side.
  *
- * What is plain is plain.c's; what a table, a function or an object is, is for the bridge's policy to say. FFI
- * values are the same under any: an integer, a complex number, a tensor or a stream, else a LuaObject. Every
+ * plain.c converts plain values; the bridge's policy says what a table, a function or an object becomes. FFI values
+ * become the same under any policy: an integer, a complex number, a tensor or a stream, else a LuaObject. Every
  * conversion is exact or an error. Invariant: a result is a new reference; on an error nothing stays. */
 #include <string.h>
 
@@ -9,16 +9,14 @@
 
 /* Payloads are read through memcpy: Lua aligns FFI values, but says nothing of their type to C. */
 
-static PyObject *from_tensor(lua_State *L, int index, const void *payload) {
+static PyObject *from_payload(lua_State *L, int index, int kind, const void *payload) {
   mf_tensor *tensor;
-  memcpy(&tensor, payload, sizeof tensor);
-  return mf__tensor_to_python(L, index, tensor);
-}
-
-static PyObject *from_payload(int kind, const void *payload) {
   long long integer;
   double parts[2];
   switch (kind) {
+    case MF__IS_TENSOR:
+      memcpy(&tensor, payload, sizeof tensor);
+      return mf__tensor_to_python(L, index, tensor);
     case MF__IS_COMPLEX:
       memcpy(parts, payload, sizeof parts);
       return PyComplex_FromDoubles(parts[0], parts[1]);
@@ -41,10 +39,8 @@ PyObject *mf__described_to_python(lua_State *L, int index) {
   } else if (kind == MF__IS_OBJECT) {
     object = mf__ref_check(L, -1)->object;
     Py_IncRef(object);
-  } else if (kind == MF__IS_TENSOR) {
-    object = from_tensor(L, index, lua_topointer(L, -1));
   } else if (kind != MF__IS_UNKNOWN) {
-    object = from_payload(kind, lua_topointer(L, -1));
+    object = from_payload(L, index, kind, lua_topointer(L, -1));
   } else {
     object = mf__lua_object(L, index);
   }
@@ -78,22 +74,18 @@ PyObject *mf__argument(lua_State *L, int index) {
   return mf__hold(L, ref->object);
 }
 
-/* What Lua holds without allocating, so that nothing can raise. */
-static int push_plain(lua_State *L, PyObject *object) {
-  const mf__bridge *bridge = mf__top->bridge;
-  if (object != Py_None || bridge->policy->none_is_nil) return mf__plain_push(L, bridge, object);
-  lua_rawgeti(L, lua_upvalueindex(1), MF__BRIDGE_NONE);
-  return 1;
-}
-
 void mf__to_lua(lua_State *L, PyObject *object) {
+  const mf__bridge *bridge = mf__top->bridge;
   if (object == NULL) mf__raise(L);
-  if (push_plain(L, object)) {
+  /* First what Lua holds without allocating, so that nothing can raise. */
+  int pushed = object == Py_None && !bridge->policy->none_is_nil;
+  if (pushed) lua_rawgeti(L, lua_upvalueindex(1), MF__BRIDGE_NONE);
+  if (pushed || mf__plain_push(L, bridge, object)) {
     Py_DecRef(object);
     return;
   }
   mf__hold(L, object);
-  mf__top->bridge->policy->push(L, object);
+  bridge->policy->push(L, object);
   mf__drop();
 }
 
@@ -131,7 +123,7 @@ int mf__push_tuple(lua_State *L, PyObject *tuple, const char *too_many) {
   return (int)count;
 }
 
-/* What a unprotected way got of Python but could not push, or the exception that it got instead. */
+/* Pushes what an unprotected way got of Python but could not push, or raises the exception that it got instead. */
 static int push_rest(lua_State *L, void *data) {
   if (data == NULL) return mf__raise(L);
   mf__key_to_lua(L, mf__hold(L, data));

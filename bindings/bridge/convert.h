@@ -1,4 +1,5 @@
-/* convert.h: the layer of conversion: any value as it is on the other side, by the bridge's policy; and errors. */
+/* convert.h: declares the layer of conversion: any value as it is on the other side, by the bridge's policy; and
+ * errors. */
 #ifndef MF__CONVERT_H
 #define MF__CONVERT_H
 

@@ -1,6 +1,6 @@
-/* error_types.c: the exceptions that errors in Lua are in Python: LuaError and its kinds.
+/* error_types.c: makes the exception types of errors in Lua: LuaError and its kinds.
  *
- * They stand below everything else, so that any layer can raise them. Must not know: how an error becomes one. */
+ * They belong to the lowest layer, so that any layer can raise them. Must not know: how an error becomes one. */
 #include "lifetime.h"
 
 PyObject *mf__lua_error_type, *mf__lua_syntax_error_type, *mf__lua_memory_error_type;

@@ -1,4 +1,5 @@
-/* handle.h: the layer of handles: a Python object that Lua holds, a Lua value that Python holds, and errors in Lua. */
+/* handle.h: declares the layer of handles: a Python object that Lua holds, a Lua value that Python holds, and errors in
+ * Lua. */
 #ifndef MF__HANDLE_H
 #define MF__HANDLE_H
 

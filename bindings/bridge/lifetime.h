@@ -1,11 +1,11 @@
-/* lifetime.h: the lowest layer of the bridge: references that wait to be given back, the end of the C stack, and the
- * types of Lua's errors.
+/* lifetime.h: declares the lowest layer of the bridge: references that wait to be given back, the end of the C stack,
+ * and the types of Lua's errors.
  *
  * The bridge carries values between one Lua state and the process's Python interpreter. It does not know which of
- * the two is the host: whoever that is makes sure that Python runs and opens a bridge (open.h). Its layers, from
- * here upward, are lifetime, thread, guard, handle, value, convert, objects and open. Each has a header, which
- * includes the one below; a file includes the header of its layer, and calls only that layer's and lower ones. The
- * two ways in which values cross stand above all of them, in bindings/lua and bindings/python/lua. */
+ * the two is the host: the host makes sure that Python runs and opens a bridge (open.h). The layers, from here upward,
+ * are lifetime, thread, guard, handle, value, convert, objects and open. Each has a header, which includes the one
+ * below; a file includes the header of its layer, and calls only that layer's and lower ones. The two ways in which
+ * values cross stand above all of them, in bindings/lua and bindings/python/lua. */
 #ifndef MF__LIFETIME_H
 #define MF__LIFETIME_H
 

@@ -1,4 +1,4 @@
-/* lua_call.c: calls of Lua values from Python. */
+/* lua_call.c: calls Lua values from Python. */
 #include "objects.h"
 
 /* The arguments of a call. */

@@ -1,9 +1,9 @@
-/* lua_error.c: Lua errors as Python exceptions, and back.
+/* lua_error.c: turns Lua errors into Python exceptions, and back.
  *
- * An error that is a Python exception arrives as that exception, with Lua's stack as a note. Any other is a LuaError:
- * str() of it is the message and Lua's stack, `value` what was thrown, `message` and `traceback` the two texts. Where
- * such an exception gets back into its Lua state, `value` is thrown again, so that the same error arrives.
- * Invariant: after a failure exactly one Python exception is pending. */
+ * An error that is a Python exception arrives as that exception, with Lua's stack as a note. Any other becomes a
+ * LuaError: its str() is the message and Lua's stack, `value` is the value that was thrown, `message` and `traceback`
+ * are the two texts. Where such an exception gets back into its Lua state, `value` is thrown again, so that the same
+ * error arrives. Invariant: after a failure exactly one Python exception is pending. */
 #include <ctype.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* lua_function.c: Lua functions in Python.
+/* lua_function.c: makes the Python types of Lua functions.
  *
  *   LuaFunction               calls, .coroutine(*arguments), which makes a LuaThread, what libraries ask of functions
  *   LuaCoroutineFunction      of a coroutine that has not begun: each call makes another one
@@ -68,11 +68,6 @@ static PyType_Slot factory_slots[] = {{Py_tp_dealloc, mf__value_dealloc},
                                       {Py_tp_doc, "A Lua coroutine that has not begun: each call begins another one."},
                                       {0, NULL}};
 
-/* To a library (pandas asks so) what has __iter__ is a list of things, not a function. */
-static int not_iterable(PyTypeObject *type) {
-  return type != NULL ? PyObject_SetAttrString((PyObject *)type, "__iter__", Py_None) : -1;
-}
-
 /* Calls without a tuple of arguments come by the field; only functions have it. */
 static PyObject *make_function(lua_State *L, int index) {
   PyObject *function = mf__value_new(L, index, mf__function_type);
@@ -86,7 +81,9 @@ int mf__function_types_ready(void) {
   mf__makers.function = make_function;
   if (mf__function_type == NULL) {
     mf__function_type = mf__value_subtype("moonferry.LuaFunction", size, function_slots, HAVE_VECTORCALL);
-    if (not_iterable(mf__function_type) != 0) return -1;
+    /* A library (such as pandas) takes an object that has __iter__ for a list of things, not for a function. */
+    if (mf__function_type == NULL) return -1;
+    if (PyObject_SetAttrString((PyObject *)mf__function_type, "__iter__", Py_None) != 0) return -1;
   }
   if (mf__factory_type == NULL)
     mf__factory_type = mf__value_subtype("moonferry.LuaCoroutineFunction", size, factory_slots, 0);

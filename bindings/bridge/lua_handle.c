@@ -1,4 +1,4 @@
-/* lua_handle.c: a Lua value that Python holds.
+/* lua_handle.c: holds a Lua value for Python.
  *
  * Invariant: an object keeps its value and its state alive, and holds a registry reference that is queued, not given
  * back, when Python drops it: on any thread, at any time. Must not know: what Python may do with the object. */
@@ -12,15 +12,13 @@ static mf__value *value_of(PyObject *object) {
   return (mf__value *)object;
 }
 
-static void anchor(lua_State *L, mf__bridge *bridge, int table) {
-  lua_rawgeti(L, table, MF__BRIDGE_RUNNER);
-  bridge->runner = mf__anchor(L, bridge->state);
-  lua_rawgeti(L, table, MF__BRIDGE_HANDLER);
-  bridge->handler = mf__anchor(L, bridge->state);
-}
-
 void mf__bridge_retain(lua_State *L, mf__bridge *bridge, int table) {
-  if (bridge->values == 0) anchor(L, bridge, table);
+  if (bridge->values == 0) {
+    lua_rawgeti(L, table, MF__BRIDGE_RUNNER);
+    bridge->runner = mf__anchor(L, bridge->state);
+    lua_rawgeti(L, table, MF__BRIDGE_HANDLER);
+    bridge->handler = mf__anchor(L, bridge->state);
+  }
   bridge->values++;
 }
 

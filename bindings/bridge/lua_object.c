@@ -1,4 +1,4 @@
-/* lua_object.c: any Lua value as a Python object: its fields and items where Lua lets one index it, text, length.
+/* lua_object.c: makes the Python type of any Lua value: fields and items where Lua has some, text, length.
  *
  *   LuaObject                            the base of all: str, ==, hash, fields, items, calls
  *   LuaFunction, LuaCoroutineFunction    lua_function.c

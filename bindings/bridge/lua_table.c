@@ -1,7 +1,7 @@
-/* lua_table.c: Lua tables in Python: items, fields, and iteration over keys, values or both.
+/* lua_table.c: makes the Python type of Lua tables: items, fields, and iteration over keys, values or both.
  *
- * A lookup of what is not there gives None, as Lua gives nil; None as a key is the bridge's None, because nil cannot be
- * one. Metamethods are honoured, and run without the GIL. */
+ * A lookup of an absent key gives None, as Lua gives nil; None as a key is the bridge's None, because nil cannot be a
+ * key. Metamethods are honoured, and run without the GIL. */
 #include <math.h>
 
 #include "objects.h"

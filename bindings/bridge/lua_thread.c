@@ -1,7 +1,7 @@
-/* lua_thread.c: Lua coroutines as Python generators.
+/* lua_thread.c: makes Lua coroutines Python generators.
  *
- * next() and send() resume; what the coroutine yields, and at last what it returns, are the values. A coroutine is
- * resumed only when it is suspended: Lua's own resume would harm one that runs. */
+ * next() and send() resume the coroutine; they return the values that it yields, and at last those that it returns. A
+ * coroutine is resumed only when it is suspended: Lua's resume would harm one that runs. */
 #include "objects.h"
 
 struct thread {
@@ -72,14 +72,9 @@ struct resume {
   PyObject *result;    /* new; NULL at the end */
 };
 
-static int push_arguments(lua_State *L, const struct resume *resume) {
-  if (resume->arguments == NULL) return 0;
-  return mf__push_tuple(L, resume->arguments, "too many arguments");
-}
-
 /* Moves the topmost ${count} values to the coroutine. Its stack may grow for that; where there is no memory for it, the
  * error has taken LuaJIT's mark from the coroutine that it is suspended, so that it is dead. */
-static void give(lua_State *L, struct thread *thread, int count) {
+static void move_values(lua_State *L, struct thread *thread, int count) {
   lua_State *coroutine = thread->coroutine;
   if (count == 0) return;
   if (mf__grow(coroutine, count + LUA_MINSTACK) == 0) {
@@ -100,9 +95,9 @@ static int resume_body(lua_State *L, void *data) {
   int status = status_of(coroutine);
   if (status == DEAD) return 0;
   if (status == RUNNING) mf__fail(L, "cannot resume a coroutine that is running");
-  int count = push_arguments(L, resume);
+  int count = resume->arguments == NULL ? 0 : mf__push_tuple(L, resume->arguments, "too many arguments");
   if (status_of(coroutine) != SUSPENDED) mf__fail(L, "cannot resume this coroutine");
-  give(L, resume->thread, count);
+  move_values(L, resume->thread, count);
   mf__run_begin(mf__top);
   status = lua_resume(coroutine, count);
   if (mf__run_end(mf__top) && (status == 0 || status == LUA_YIELD)) return luaL_error(L, "interrupted");

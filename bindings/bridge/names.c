@@ -1,10 +1,11 @@
-/* names.c: strings that cross again and again, as the names of fields do, remembered for the next time.
+/* names.c: remembers strings that cross again and again, as the names of fields do.
  *
  *   a Lua string     by its address -> the interned str; one table for the process
  *   a Python str     by its address -> the Lua string; of each bridge, because strings belong to a Lua state
  *
  * A str is remembered when it comes a second time in a row to its place, so that names that are made anew each time do
- * not drive out those that are not. Invariant: guarded by the GIL; what is remembered is kept alive, or compared. */
+ * not drive out those that are not. Invariant: the tables are guarded by the GIL; a remembered string is kept alive, or
+ * compared. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,5 @@
-/* objects.h: the layer of objects: what Python can do with Lua values, and Lua with Python's objects and exceptions. */
+/* objects.h: declares the layer of objects: what Python can do with Lua values, and Lua with Python's objects and
+ * exceptions. */
 #ifndef MF__OBJECTS_H
 #define MF__OBJECTS_H
 

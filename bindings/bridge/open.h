@@ -1,4 +1,4 @@
-/* open.h: the layer of opening: the types, states and bridges. The two policies include this. */
+/* open.h: declares the layer of opening: types, states and bridges. The two policies include this header. */
 #ifndef MF__OPEN_H
 #define MF__OPEN_H
 

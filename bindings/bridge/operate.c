@@ -1,11 +1,11 @@
-/* operate.c: Lua's operators on Python objects.
+/* operate.c: applies Lua's operators to Python objects.
  *
  *   a + b, a - b, a * b, a / b, a % b, a ^ b, -a   Python's +, -, *, /, %, **, -; either side may be a Lua value
  *   #o, a .. b                                     len(o), and the texts of both
  *   a == b, a < b, a <= b                          Python's, as a boolean; both sides must be Python objects
  *
- * Lua 5.1 asks no metatable where two values of different types are compared, and makes a boolean of every answer;
- * py.op has functions for what that leaves out. Must not know: what the objects are. */
+ * Lua 5.1 asks no metatable where two values of different types are compared, and makes a boolean of every answer
+ * (Lua 5.1 Reference Manual, 2.8); py.op has functions for these cases. Must not know: what the objects are. */
 #include "objects.h"
 
 static int binary(lua_State *L, PyObject *(*operate)(PyObject *, PyObject *)) {

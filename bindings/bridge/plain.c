@@ -1,8 +1,8 @@
-/* plain.c: what None, booleans, numbers and strings are on the other side, under either policy.
+/* plain.c: converts None, booleans, numbers and strings, under either policy.
  *
- * Everything that crosses comes through here first; what is not plain is for the bridge's policy to say.
+ * Every value that crosses comes through here first; a value that is not plain goes on to the bridge's policy.
  * Invariant: a number crosses exactly or not at all, and mf__plain_push never allocates in Lua or raises.
- * Must not know: tables, objects, who calls. */
+ * Must not know: tables, objects, the callers. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* RTLD_DEFAULT */
 #endif

@@ -1,9 +1,9 @@
-/* pressure.c: what Python objects weigh, so that Lua's collector runs before memory runs out.
+/* pressure.c: weighs Python objects, so that Lua's collector runs before memory runs out.
  *
- * To Lua, an array of a gigabyte is a userdata of eight bytes. So the bytes that objects say they have are
- * added up, and when many have come since the last collection, everything is collected and given back at
- * once. Where that helps little the limit grows, so that a program with much live data is not slowed down.
- * Only guesses are at stake: nothing but the time of a collection depends on them. */
+ * To Lua, an array of a gigabyte is a userdata of eight bytes. So the bytes that objects say they have are added up,
+ * and when many have come since the last collection, everything is collected and given back at once. Where that helps
+ * little the limit grows, so that a program with much live data is not slowed down. Only guesses are at stake: nothing
+ * but the time of a collection depends on them. */
 #include "handle.h"
 
 #define GROWTH 1.4    /* of the limit, where more than ... */

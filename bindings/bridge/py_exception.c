@@ -1,4 +1,4 @@
-/* py_exception.c: a Python exception that was raised in Lua, as Lua sees it.
+/* py_exception.c: shows Lua a Python exception that was raised there.
  *
  * A Python exception becomes a userdata that owns the exception, so that it is the same one when it gets back into
  * Python, and that remembers where in Lua it was raised:

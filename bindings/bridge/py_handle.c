@@ -1,4 +1,4 @@
-/* py_handle.c: the userdata that stands for a Python object in Lua, and the functions of Lua's that are bodies.
+/* py_handle.c: makes the userdata that stands for a Python object in Lua, and the Lua functions that are bodies.
  *
  * Invariant: a userdata owns one mf__ref, or none once it was closed or collected. Must not know: what Lua may do with
  * the object. */

@@ -1,7 +1,7 @@
 /* raise.c: raises errors in Lua: our own, and Python's exceptions.
  *
- * An exception becomes a userdata that owns it and remembers where in Lua it was raised; its fields are
- * py_exception.c's. Invariant: no Python exception is pending afterwards. Must not know: how values cross. */
+ * An exception becomes a userdata that owns it and remembers where in Lua it was raised; py_exception.c gives it
+ * fields. Invariant: no Python exception is pending afterwards. Must not know: how values cross. */
 #include <stdarg.h>
 #include <string.h>
 

@@ -1,9 +1,9 @@
-/* room.c: room on Lua's stacks, and references in Lua's registry, where Lua's memory may end at any moment.
+/* room.c: makes room on Lua's stacks and keeps references in Lua's registry, where Lua's memory may end at any moment.
  *
- * A memory error outside of a protected call ends the process, or goes over Python's frames to the next protected call.
- * So outside of one nothing is called that allocates: what is pushed there is pushed where there is room already. A
- * stack that is at its end grows with any push; hence mf__room. A table of Lua's that runs out of memory while it grows
- * loses entries; hence mf__anchor. Must not know: what is pushed. */
+ * A memory error outside of a protected call ends the process, or jumps over Python's frames to the next protected
+ * call. So nothing that allocates is called outside of one: values are pushed there only where there is room already.
+ * A stack that is at its end grows with any push; hence mf__room. A Lua table that runs out of memory while it grows
+ * loses entries; hence mf__anchor. Must not know: which values are pushed. */
 #include <stdio.h>
 
 #include "thread.h"

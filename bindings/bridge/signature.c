@@ -1,4 +1,4 @@
-/* signature.c: what Python libraries ask of a Lua function that they were given, beside calling it.
+/* signature.c: answers what Python libraries ask of a Lua function beside calling it.
  *
  *   inspect.signature(f)    its parameters by name, then any more: SciPy's curve_fit asks how many there are
  *   copy.copy, deepcopy     the function itself, as of a Python function: so a model with a hook can be copied

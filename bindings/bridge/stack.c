@@ -1,7 +1,7 @@
-/* stack.c: how much of the C stack is left.
+/* stack.c: measures how much of the C stack is left.
  *
- * Calls between the languages nest on the C stack, where neither language's own limit counts them: Python's can be set
- * higher than the stack is, and a thread's stack can be small. Must not know: what is called. */
+ * Calls between the languages nest on the C stack, where neither language's limit counts them: Python's can be set
+ * higher than the stack is, and a thread's stack can be small. Must not know: which function is called. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stddef.h>

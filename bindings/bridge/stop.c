@@ -1,13 +1,13 @@
-/* stop.c: whether a script that runs is to end, for another thread or for Ctrl-C.
+/* stop.c: ends scripts that run, for another thread or for Ctrl-C.
  *
- * A state that is to stop gets a hook (stop_hook.c) that raises an error at every instruction, and keeps it until
- * the last call has left: a script that catches the error meets it again at once, outside of what caught it. LuaJIT
- * runs no hooks in compiled code, so only a state whose compiler is off (interruptible) has one and can always be
- * stopped; any other stops where it next calls Python. Ctrl-C is the main thread's: Python's own handler only leaves
- * a note for that thread, which is in Lua; so as long as it is inside of an interruptible state, ours comes before
- * Python's. It ends the main thread's calls, in whichever states they are, and not those of other threads.
- * Invariant: after the last call has left there is no hook and no reason, after the last of the main thread no
- * handler of ours. */
+ * A state that is to stop gets a hook (stop_hook.c) that raises an error at every instruction, and keeps it until the
+ * last call has left: a script that catches the error meets it again at once, outside of the pcall that caught it.
+ * LuaJIT runs no hooks in compiled code, so only a state whose compiler is off (interruptible) has one and can always
+ * be stopped; any other stops where it next calls Python. Ctrl-C belongs to the main thread. Python's handler only
+ * sets a flag for that thread, which is in Lua; so as long as it is inside of an interruptible state, our handler
+ * comes before Python's. It ends the calls of the main thread, in whichever states they are, and not those of other
+ * threads. Invariant: after the last call has left there is no hook and no reason, after the last of the main thread
+ * no handler of ours. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* sigaction */
 #endif
@@ -97,12 +97,6 @@ void mf__stop_arm(void) {
   sigaction(SIGINT, &action, NULL);
 }
 
-static void take_handler_back(void) {
-  struct sigaction action;
-  if (sigaction(SIGINT, NULL, &action) != 0) return;
-  if (!(action.sa_flags & SA_SIGINFO) && action.sa_handler == on_signal) sigaction(SIGINT, &python_action, NULL);
-}
-
 static PyObject *forget(mf__state *state) {
   atomic_store(&state->stop, MF__STOP_NOT);
   mf__stop_take_hook(state);
@@ -113,7 +107,10 @@ static PyObject *forget(mf__state *state) {
 
 PyObject *mf__stop_disarm(mf__state *state, int thread_left) {
   int is_main = state->stop_hook != NULL && mf__on_main_thread();
-  if (is_main && --armed == 0) take_handler_back();
+  struct sigaction action;
+  if (is_main && --armed == 0 && sigaction(SIGINT, NULL, &action) == 0 && !(action.sa_flags & SA_SIGINFO) &&
+      action.sa_handler == on_signal)
+    sigaction(SIGINT, &python_action, NULL);
   int stop = atomic_load(&state->stop);
   if (stop == MF__STOP_NOT) return NULL;
   return state->inside == 0 || (is_main && thread_left && stop != MF__STOP_ASKED) ? forget(state) : NULL;

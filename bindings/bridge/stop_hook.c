@@ -1,8 +1,8 @@
 /* stop_hook.c: ends a script that runs in a state that is to stop.
  *
- * The library's own functions come to their end first: between two of their instructions a new tensor may have two
- * owners, or none. They have a number of instructions for that (stop.c), because any script can name a chunk as if it
- * were the library's. Must not know: who wants the script to end. */
+ * The library's functions come to their end first: between two of their instructions a new tensor may have two owners,
+ * or none. They have a number of instructions for that (stop.c), because any script can name a chunk as if it were the
+ * library's. Must not know: who wants the script to end. */
 #include <string.h>
 
 #include "guard.h"
@@ -43,7 +43,7 @@ static void ask_python(mf__state *state) {
 
 /* As a memory error, because that is the one that runs no message handler of xpcall: in a handler, which would run
  * inside of this hook, there are no hooks. */
-static void throw(lua_State * L, mf__state *state) {
+static void throw(lua_State *L, mf__state *state) {
   if (state->memory != NULL) {
     state->memory->refuse = 1;
     lua_newuserdata(L, 64);
@@ -52,7 +52,8 @@ static void throw(lua_State * L, mf__state *state) {
   luaL_error(L, "interrupted");
 }
 
-static int may_end(lua_State *L, lua_Debug *activation, mf__state *state) {
+/* Whether a function of the library runs that may still come to its end. */
+static int may_finish(lua_State *L, lua_Debug *activation, mf__state *state) {
   if (state->library == NULL || state->grace == 0 || lua_getinfo(L, "S", activation) == 0) return 0;
   if (strncmp(activation->source, state->library, strlen(state->library)) != 0) return 0;
   state->grace--;
@@ -65,7 +66,7 @@ void mf__stop_hook(lua_State *L, lua_Debug *activation) {
   if (state == NULL) return;
   if (atomic_load(&state->stop) == MF__STOP_SIGNAL && mf__on_main_thread()) ask_python(state);
   if (atomic_load(&state->stop) == MF__STOP_NOT) mf__stop_take_hook(state);
-  if (mf__stops(state) && !may_end(L, activation, state)) throw(L, state);
+  if (mf__stops(state) && !may_finish(L, activation, state)) throw(L, state);
 }
 
 void mf__stop_by(mf__state *state, PyObject *exception) {

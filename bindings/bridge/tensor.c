@@ -1,4 +1,4 @@
-/* tensor.c: tensors across the two languages, one mf_tensor under both.
+/* tensor.c: passes tensors between the two languages, one mf_tensor under both.
  *
  * Python's side goes through the C-API capsule of the moonferry package, so that the bridge needs no second
  * Python type. Invariant: a crossing takes one reference and copies nothing. Must not know: how either
@@ -21,13 +21,6 @@ static int look_for_package(void) {
   if (module != NULL) api = mf_python_import();
   if (api == NULL) PyErr_Clear();
   return api != NULL;
-}
-
-static int package_is_there(void) {
-  int is;
-  if (api != NULL) return 1;
-  MF__OUTSIDE(is, look_for_package());
-  return is;
 }
 
 /* Without the GIL: foreign code that is no Python code may take long. */
@@ -67,10 +60,11 @@ int mf__crossing_ready(lua_State *L) {
   return 1;
 }
 
-/* Tensors that have crossed are known. Under its address is the Lua tensor that was made of one: that costs much more
- * than to find it again, so the same tensor is the same Lua value while that is open. Under its address negated is one
- * that Lua had made itself, which Python gives back as another Lua value, to be closed by itself. Whichever is open
- * holds its mf_tensor, so its address stands for no other. */
+/* The bridge's table of tensors has those that have crossed. Under the address of a tensor is the Lua tensor that was
+ * made of it: to make one costs much more than to find it again, so the same tensor is the same Lua value while that is
+ * open. Under the address negated is a Lua tensor that Lua had made itself; where Python gives it back it becomes
+ * another Lua value, to be closed by itself. An open Lua tensor holds its mf_tensor, so that the address stands for no
+ * other. */
 static void make_known(lua_State *L, mf__bridge *bridge) {
   lua_pushliteral(L, "handle");
   bridge->handle = mf__anchor(L, bridge->state);
@@ -82,14 +76,15 @@ static void make_known(lua_State *L, mf__bridge *bridge) {
   bridge->tensors = mf__anchor(L, bridge->state);
 }
 
-enum { MADE_OF_IT = 1, HAD_BEFORE = -1 };
+/* Where a known tensor comes from, as the sign of its address. */
+enum { FROM_PYTHON = 1, FROM_LUA = -1 };
 
 /* Pushes the Lua tensor that is known so and returns 1, or nothing and returns 0. */
-static int push_known(lua_State *L, const mf__bridge *bridge, const mf_tensor *tensor, int how) {
+static int push_known(lua_State *L, const mf__bridge *bridge, const mf_tensor *tensor, int origin) {
   if (bridge->tensors == 0) return 0;
   lua_rawgeti(L, LUA_REGISTRYINDEX, bridge->tensors);
   if (lua_istable(L, -1)) {
-    lua_pushnumber(L, how * (double)(uintptr_t)tensor);
+    lua_pushnumber(L, origin * (double)(uintptr_t)tensor);
     lua_rawget(L, -2);
     lua_remove(L, -2);
   }
@@ -98,18 +93,18 @@ static int push_known(lua_State *L, const mf__bridge *bridge, const mf_tensor *t
   return 0;
 }
 
-static void remember(lua_State *L, int index, const mf_tensor *tensor, int how) {
+static void remember(lua_State *L, int index, const mf_tensor *tensor, int origin) {
   mf__bridge *bridge = mf__top->bridge;
   if (bridge->tensors == 0) make_known(L, bridge);
   lua_rawgeti(L, LUA_REGISTRYINDEX, bridge->tensors);
-  lua_pushnumber(L, how * (double)(uintptr_t)tensor);
+  lua_pushnumber(L, origin * (double)(uintptr_t)tensor);
   lua_pushvalue(L, index);
   lua_rawset(L, -3);
   lua_pop(L, 1);
 }
 
-/* What the table at ${index} says that it has, or NULL. Scripts can write there: it is an address to look for. */
-static mf_tensor *claim_of(lua_State *L, const mf__bridge *bridge, int index) {
+/* The handle in the table at ${index}, or NULL. Scripts can write there: it is no more than an address to look for. */
+static mf_tensor *handle_of(lua_State *L, const mf__bridge *bridge, int index) {
   mf_tensor *tensor = NULL;
   lua_rawgeti(L, LUA_REGISTRYINDEX, bridge->handle);
   lua_rawget(L, index);
@@ -118,29 +113,30 @@ static mf_tensor *claim_of(lua_State *L, const mf__bridge *bridge, int index) {
   return tensor;
 }
 
-static int push_again(lua_State *L, const mf__bridge *bridge, const mf_tensor *tensor) {
-  if (!push_known(L, bridge, tensor, MADE_OF_IT)) return 0;
-  if (claim_of(L, bridge, lua_gettop(L)) == tensor) return 1;
+/* Pushes the Lua tensor that was made of ${tensor}, while that is open, and returns 1, or returns 0. */
+static int push_imported(lua_State *L, const mf__bridge *bridge, const mf_tensor *tensor) {
+  if (!push_known(L, bridge, tensor, FROM_PYTHON)) return 0;
+  if (handle_of(L, bridge, lua_gettop(L)) == tensor) return 1;
   lua_pop(L, 1);
   return 0;
 }
 
 int mf__tensor_unprotected_push(lua_State *L, const mf__bridge *bridge, PyObject *object) {
-  return bridge->tensors != 0 && api != NULL && api->check(object) && push_again(L, bridge, api->unwrap(object));
+  return bridge->tensors != 0 && api != NULL && api->check(object) && push_imported(L, bridge, api->unwrap(object));
 }
 
 PyObject *mf__tensor_to_python(lua_State *L, int index, mf_tensor *tensor) {
   if (api == NULL) MF__OUTSIDE(api, mf_python_import());
   if (api == NULL) mf__raise(L);
-  remember(L, index, tensor, HAD_BEFORE);
+  remember(L, index, tensor, FROM_LUA);
   PyObject *object = api->wrap(mf_tensor_retain(tensor));
   if (object == NULL) mf_tensor_release(tensor);
   return object;
 }
 
 /* Whether the table at ${index} is what is known so. */
-static int is_known(lua_State *L, const mf__bridge *bridge, int index, const mf_tensor *tensor, int how) {
-  if (!push_known(L, bridge, tensor, how)) return 0;
+static int is_known(lua_State *L, const mf__bridge *bridge, int index, const mf_tensor *tensor, int origin) {
+  if (!push_known(L, bridge, tensor, origin)) return 0;
   int same = lua_rawequal(L, -1, index);
   lua_pop(L, 1);
   return same;
@@ -148,9 +144,9 @@ static int is_known(lua_State *L, const mf__bridge *bridge, int index, const mf_
 
 int mf__tensor_unprotected_take(lua_State *L, const mf__bridge *bridge, int index, PyObject **result) {
   if (bridge->tensors == 0 || api == NULL) return 0;
-  mf_tensor *tensor = claim_of(L, bridge, index);
+  mf_tensor *tensor = handle_of(L, bridge, index);
   if (tensor == NULL) return 0;
-  if (!is_known(L, bridge, index, tensor, MADE_OF_IT) && !is_known(L, bridge, index, tensor, HAD_BEFORE)) return 0;
+  if (!is_known(L, bridge, index, tensor, FROM_PYTHON) && !is_known(L, bridge, index, tensor, FROM_LUA)) return 0;
   *result = api->wrap(mf_tensor_retain(tensor));
   if (*result == NULL) mf_tensor_release(tensor);
   return 1;
@@ -171,16 +167,18 @@ static int adopt(lua_State *L, void *box, mf_tensor *tensor) {
 }
 
 int mf__tensor_to_lua(lua_State *L, PyObject *object) {
-  if (!package_is_there() || !api->check(object)) return 0;
+  int found = api != NULL;
+  if (!found) MF__OUTSIDE(found, look_for_package());
+  if (!found || !api->check(object)) return 0;
   mf_tensor *tensor = api->unwrap(object);
   if (tensor == NULL) mf__raise(L);
-  if (push_again(L, mf__top->bridge, tensor)) return 1;
+  if (push_imported(L, mf__top->bridge, tensor)) return 1;
   if (!mf__crossing_ready(L)) return 0;
   lua_rawgeti(L, lua_upvalueindex(1), MF__BRIDGE_ADOPT);
   lua_rawgeti(L, lua_upvalueindex(1), MF__BRIDGE_BOX);
   void *box = (void *)(uintptr_t)lua_topointer(L, -1);
   lua_pop(L, 1);
   if (adopt(L, box, mf_tensor_retain(tensor)) != 0) return lua_error(L);
-  remember(L, lua_gettop(L), tensor, MADE_OF_IT);
+  remember(L, lua_gettop(L), tensor, FROM_PYTHON);
   return 1;
 }

@@ -1,4 +1,4 @@
-/* thread.c: what a thread is doing on the bridge, and whether it is the main one. */
+/* thread.c: keeps what the calling thread is doing on the bridge, and tells whether it is the main thread. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* syscall */
 #endif

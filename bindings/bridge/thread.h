@@ -1,8 +1,8 @@
-/* thread.h: the layer of threads: a Lua state, its lock and its stacks, and what this thread is doing there.
+/* thread.h: declares the layer of threads: a Lua state, its lock and its stacks, and what this thread is doing there.
  *
- * A state (mf__state, a Python object) is one Lua universe, whoever hosts whom. Only the thread that owns a state's
- * lock touches its Lua. The lock's fields change only with the GIL held, and nobody waits for the lock with the GIL
- * held. The thread that runs Lua owns it. */
+ * A state (mf__state, a Python object) is one Lua universe, whichever language is the host. Only the thread that owns a
+ * state's lock uses its Lua. The lock's fields change only with the GIL held, and no thread waits for the lock with the
+ * GIL held. The thread that runs Lua owns it. */
 #ifndef MF__THREAD_H
 #define MF__THREAD_H
 

@@ -1,9 +1,8 @@
-/* unprotected.c: what crosses without a protected call, because nothing about it can fail in Lua.
+/* unprotected.c: converts without a protected call, where nothing can fail in Lua.
  *
  * Most calls pass numbers and take one back; a protected call for each conversion would cost more than the call.
  * Invariant: nothing here allocates in Lua, runs Lua code or raises. Must not know: whether a call into Lua or a
- * peek asks.
- * */
+ * peek asks. */
 #include "value.h"
 
 static int push_value(lua_State *L, const mf__bridge *bridge, const mf__value *value) {

@@ -1,4 +1,4 @@
-/* value.h: the layer of values that are the same under any policy: numbers, strings, tensors. */
+/* value.h: declares the layer of values that are the same under any policy: numbers, strings, tensors. */
 #ifndef MF__VALUE_H
 #define MF__VALUE_H
 

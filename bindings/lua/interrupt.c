@@ -52,8 +52,9 @@ static int teach_python(void) {
   return result != NULL;
 }
 
-/* Python takes a SIGINT that nobody handles when its module is loaded, which is sooner or later. Then be it now. */
-static void leave_alone(const struct sigaction *now) {
+/* Python installs a handler of SIGINT, where there is none, when its module is loaded, which happens sooner or later.
+ * So the module is loaded now, and the disposition restored. */
+static void load_signal_module(const struct sigaction *now) {
   PyObject *module = PyImport_ImportModule("_signal");
   if (module == NULL) PyErr_Clear();
   Py_DecRef(module);
@@ -65,10 +66,10 @@ void mf__interrupt_arm(void) {
   struct sigaction now, ours;
   if (sigaction(SIGINT, NULL, &now) != 0) return;
   int is_ours = (now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_interrupt;
-  int is_alone = now.sa_handler == SIG_DFL || now.sa_handler == SIG_IGN;
-  if (is_alone && !begun) leave_alone(&now);
+  int is_unhandled = now.sa_handler == SIG_DFL || now.sa_handler == SIG_IGN;
+  if (is_unhandled && !begun) load_signal_module(&now);
   begun = 1;
-  if (is_ours || is_alone) return;
+  if (is_ours || is_unhandled) return;
   if (!taught && !teach_python()) return;
   taught = 1;
   host = now;

@@ -16,12 +16,6 @@ typedef struct question {
   int64_t number; /* of the stream */
 } question;
 
-static PyObject *device_pair(const core_state *state, DLDevice device) {
-  if (!core_is_cpu(device)) return Py_BuildValue("ii", (int)device.device_type, (int)device.device_id);
-  Py_INCREF(state->cpu_pair);
-  return state->cpu_pair;
-}
-
 static PyObject *call_method(const core_import *request, PyObject **stack, Py_ssize_t nargs, PyObject *keywords) {
   const size_t count = (size_t)nargs | PY_VECTORCALL_ARGUMENTS_OFFSET;
   if (request->method != NULL) return PyObject_Vectorcall(request->method, stack, count, keywords);
@@ -33,7 +27,8 @@ static PyObject *call(const core_import *request, const question *q) {
   PyObject *stack[6] = {NULL, request->x, state->max_version};
   PyObject *pair = NULL, *number = NULL, *capsule = NULL;
   int n = 3;
-  if ((q->what & ASK_DL_DEVICE) != 0) stack[n++] = pair = device_pair(state, q->device);
+  if ((q->what & ASK_DL_DEVICE) != 0)
+    stack[n++] = pair = Py_BuildValue("ii", (int)q->device.device_type, (int)q->device.device_id);
   if ((q->what & ASK_COPY) != 0) stack[n++] = request->copy == 1 ? Py_True : Py_False;
   if ((q->what & ASK_STREAM) != 0) stack[n++] = number = PyLong_FromLongLong((long long)q->number);
   if (!PyErr_Occurred()) capsule = call_method(request, stack + 1, 1, state->dlpack_kw[q->what]);
@@ -121,13 +116,6 @@ static int ask_place(const core_import *request, DLDevice *out) {
   return known;
 }
 
-static bool means_not_there(void) {
-  PyObject *const kinds[] = {PyExc_BufferError, PyExc_TypeError, PyExc_ValueError, PyExc_NotImplementedError};
-  for (int i = 0; i < 4; i++)
-    if (PyErr_ExceptionMatches(kinds[i])) return true;
-  return false;
-}
-
 static PyObject *ask_here(core_import *request, DLDevice where, int what) {
   question q = {.what = what, .device = where};
   choose_stream(request, &q);
@@ -145,7 +133,10 @@ static PyObject *ask_elsewhere(core_import *request, DLDevice where, int what) {
   choose_stream(request, &q);
   request->promised = true;
   PyObject *capsule = call(request, &q);
-  if (capsule != NULL || !means_not_there()) return capsule;
+  if (capsule != NULL) return capsule;
+  if (!PyErr_ExceptionMatches(PyExc_BufferError) && !PyErr_ExceptionMatches(PyExc_TypeError) &&
+      !PyErr_ExceptionMatches(PyExc_ValueError) && !PyErr_ExceptionMatches(PyExc_NotImplementedError))
+    return NULL;
   PyErr_Fetch(&type, &value, &traceback);
   capsule = ask_here(request, where, 0);
   core_chain(type, value, traceback);

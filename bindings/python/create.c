@@ -47,18 +47,14 @@ static int zero_device(mf_tensor *t, mf_error *err) {
   return status;
 }
 
-static int fill(mf_tensor *t, const mf_scalar *value, mf_error *err) {
-  int status = core_fill(t, value, err);
-  if (status != MF_EDTYPE || value->kind != MF_KIND_INT || value->i != 0) return status;
-  return core_is_cpu(mf_tensor_dltensor(t)->device) ? zero_host(t) : zero_device(t, err);
-}
-
 static PyObject *create(core_state *state, const request *what, const mf_scalar *value) {
   mf_tensor *t;
   mf_error err;
   int status = core_create(&what->like, &t, &err);
   if (status == MF_OK && value != NULL) {
-    status = fill(t, value, &err);
+    status = core_fill(t, value, &err);
+    if (status == MF_EDTYPE && value->kind == MF_KIND_INT && value->i == 0)
+      status = core_is_cpu(what->like.device) ? zero_host(t) : zero_device(t, &err);
     if (status != MF_OK) mf_tensor_release(t);
   }
   if (status == MF_OK) return core_tensor_new(state, t);

@@ -29,14 +29,6 @@ static core_state *state_of(PyObject *stream) {
   return PyType_GetModuleState(Py_TYPE(stream));
 }
 
-static int push(PyObject *list, PyObject *self, mf_stream before) {
-  PyObject *entry = Py_BuildValue("OL", self, (long long)before);
-  if (entry == NULL) return -1;
-  const int rc = PyList_Append(list, entry);
-  Py_DECREF(entry);
-  return rc;
-}
-
 PyObject *core_stream_enter(PyObject *self, PyObject *ignored) {
   (void)ignored;
   const core_stream *s = (core_stream *)self;
@@ -48,19 +40,15 @@ PyObject *core_stream_enter(PyObject *self, PyObject *ignored) {
     core_raise(state_of(self), &err);
     return NULL;
   }
-  if (push(list, self, before) < 0) {
+  PyObject *entry = Py_BuildValue("OL", self, (long long)before);
+  const int rc = entry == NULL ? -1 : PyList_Append(list, entry);
+  Py_XDECREF(entry);
+  if (rc < 0) {
     mf_stream_swap(&s->device, before, NULL, NULL);
     return NULL;
   }
   Py_INCREF(self);
   return self;
-}
-
-/* Where ${self} was entered last; -1 if nowhere. */
-static Py_ssize_t find_entry(PyObject *list, PyObject *self) {
-  for (Py_ssize_t i = PyList_GET_SIZE(list) - 1; i >= 0; i--)
-    if (PyTuple_GET_ITEM(PyList_GET_ITEM(list, i), 0) == self) return i;
-  return -1;
 }
 
 PyObject *core_stream_exit(PyObject *self, PyObject *args) {
@@ -69,7 +57,8 @@ PyObject *core_stream_exit(PyObject *self, PyObject *args) {
   mf_error err;
   PyObject *list = entered();
   if (list == NULL) return NULL;
-  const Py_ssize_t i = find_entry(list, self);
+  Py_ssize_t i = PyList_GET_SIZE(list) - 1;
+  while (i >= 0 && PyTuple_GET_ITEM(PyList_GET_ITEM(list, i), 0) != self) i--;
   if (i < 0) {
     PyErr_SetString(PyExc_RuntimeError, "the stream was not made current on this thread");
     return NULL;

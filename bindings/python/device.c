@@ -17,13 +17,6 @@ static int device_from_pair(PyObject *pair, DLDevice *out) {
   return 0;
 }
 
-static int device_from_name(core_state *state, PyObject *name, DLDevice *out) {
-  const char *text = PyUnicode_AsUTF8(name);
-  mf_error err;
-  if (text == NULL) return -1;
-  return mf_device_parse(text, out, &err) == MF_OK ? 0 : core_raise(state, &err);
-}
-
 /* None (the CPU), a name, a pair of numbers, or an object whose str() is a name (torch.device). */
 int core_device(core_state *state, PyObject *obj, DLDevice *out) {
   *out = (DLDevice){.device_type = kDLCPU, .device_id = 0};
@@ -33,10 +26,12 @@ int core_device(core_state *state, PyObject *obj, DLDevice *out) {
     PyErr_Format(PyExc_TypeError, "device must be a name or a pair (type, id), not '%s'", Py_TYPE(obj)->tp_name);
     return -1;
   }
+  mf_error err;
+  int rc = -1;
   PyObject *name = PyObject_Str(obj);
-  if (name == NULL) return -1;
-  const int rc = device_from_name(state, name, out);
-  Py_DECREF(name);
+  const char *text = name == NULL ? NULL : PyUnicode_AsUTF8(name);
+  if (text != NULL) rc = mf_device_parse(text, out, &err) == MF_OK ? 0 : core_raise(state, &err);
+  Py_XDECREF(name);
   return rc;
 }
 

@@ -154,32 +154,6 @@ static bool may_wait(const mf_tensor *t, const mf_request *ask) {
          !core_same_device(ask->device, mf_tensor_dltensor(t)->device);
 }
 
-static PyObject *refuse_target(PyObject *self, const mf_error *err) {
-  const char *what = err->status == MF_EDEVICE ? "__dlpack__: dl_device cannot be reached" : "__dlpack__";
-  core_raise_exchange(core_state_of_tensor(self), err, what, NULL);
-  return NULL;
-}
-
-static PyObject *ordered_versioned(PyObject *self, const mf_request *ask) {
-  DLManagedTensorVersioned *managed;
-  mf_tensor *t = core_handle(self);
-  mf_error err;
-  PyThreadState *saved = may_wait(t, ask) ? PyEval_SaveThread() : NULL;
-  const int status = mf_tensor_export_to(t, ask, &managed, &err);
-  if (saved != NULL) PyEval_RestoreThread(saved);
-  return status == MF_OK ? capsule_of(managed) : refuse_target(self, &err);
-}
-
-static PyObject *ordered_legacy(PyObject *self, const mf_request *ask) {
-  DLManagedTensor *managed;
-  mf_tensor *t = core_handle(self);
-  mf_error err;
-  PyThreadState *saved = may_wait(t, ask) ? PyEval_SaveThread() : NULL;
-  const int status = mf_tensor_export_legacy_to(t, ask, &managed, &err);
-  if (saved != NULL) PyEval_RestoreThread(saved);
-  return status == MF_OK ? capsule_of_legacy(managed) : refuse_target(self, &err);
-}
-
 /* A device that nobody drives has no table of streams either: then the device is what is wrong. */
 static int read_order(PyObject *self, const dlpack_request *request, mf_stream *out) {
   core_state *state = core_state_of_tensor(self);
@@ -190,11 +164,23 @@ static int read_order(PyObject *self, const dlpack_request *request, mf_stream *
   return core_raise(state, &err);
 }
 
+/* To or from a device: ready on the stream that the consumer named. */
 static PyObject *ordered_capsule(PyObject *self, const dlpack_request *request) {
   mf_request ask = {.device = request->device, .copy = MF_COPY_IF_NEEDED};
+  mf_tensor *t = core_handle(self);
+  DLManagedTensorVersioned *managed = NULL;
+  DLManagedTensor *legacy = NULL;
+  mf_error err;
   if (read_order(self, request, &ask.stream) < 0) return NULL;
   if (request->copy >= 0) ask.copy = request->copy ? MF_COPY_ALWAYS : MF_COPY_NEVER;
-  return request->versioned ? ordered_versioned(self, &ask) : ordered_legacy(self, &ask);
+  PyThreadState *saved = may_wait(t, &ask) ? PyEval_SaveThread() : NULL;
+  const int status = request->versioned ? mf_tensor_export_to(t, &ask, &managed, &err)
+                                        : mf_tensor_export_legacy_to(t, &ask, &legacy, &err);
+  if (saved != NULL) PyEval_RestoreThread(saved);
+  if (status == MF_OK) return managed != NULL ? capsule_of(managed) : capsule_of_legacy(legacy);
+  const char *what = err.status == MF_EDEVICE ? "__dlpack__: dl_device cannot be reached" : "__dlpack__";
+  core_raise_exchange(core_state_of_tensor(self), &err, what, NULL);
+  return NULL;
 }
 
 /* From the cpu to the cpu: nothing to order. */
@@ -221,22 +207,19 @@ static void remember_names(core_state *state, PyObject *kwnames) {
   Py_XDECREF(old);
 }
 
-static bool asks_for_version(const core_state *state, PyObject *const *args, Py_ssize_t count) {
-  for (Py_ssize_t i = 0; i < count; i++)
-    if (args[i] != (i == state->version_at ? state->good_version : Py_None)) return false;
-  return true;
-}
-
 /* __dlpack__(max_version=V) with the V of the last time, and with nothing else but None: what a consumer in a loop
  * does. */
 static bool is_usual_call(const core_state *state, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
   if (kwnames == NULL || nargs != 0 || state->good_version == NULL) return false;
   const Py_ssize_t count = PyTuple_GET_SIZE(kwnames);
   if (count == 1) return args[0] == state->good_version && PyTuple_GET_ITEM(kwnames, 0) == state->kw[KW_MAX_VERSION];
-  return kwnames == state->good_names && asks_for_version(state, args, count);
+  if (kwnames != state->good_names) return false;
+  for (Py_ssize_t i = 0; i < count; i++)
+    if (args[i] != (i == state->version_at ? state->good_version : Py_None)) return false;
+  return true;
 }
 
-/* Apart, so that the usual call makes no room for all of this. */
+/* Not inlined, so that the usual call does not pay for this one's stack frame. */
 static __attribute__((noinline)) PyObject *any_call(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
                                                     PyObject *kwnames) {
   static const core_signature signature = {"__dlpack__", 0, 0, 4, {KW_STREAM, KW_MAX_VERSION, KW_DL_DEVICE, KW_COPY}};

@@ -127,34 +127,26 @@ static int import_cuda_array(const core_import *request, mf_tensor **out) {
   return 0;
 }
 
-static int import_without_dlpack(const core_import *request, mf_tensor **out) {
-  const int rc = import_cuda_array(request, out);
-  if (rc != 1) return rc;
-  explain_missing(request);
-  return -1;
-}
-
-static void drop_capsule(PyObject *capsule) {
-  const aside exception = aside_begin();
-  Py_DECREF(capsule);
-  aside_end(exception);
-}
-
 static int import_from_method(core_import *request, mf_tensor **out) {
   PyObject *method = request->method;
   Py_XINCREF(method); /* the cache may let go of it while it runs */
   PyObject *capsule = core_ask(request);
   request->method = NULL;
   Py_XDECREF(method);
-  if (capsule == NULL && PyErr_ExceptionMatches(PyExc_AttributeError)) return import_without_dlpack(request, out);
-  if (capsule == NULL) return -1;
-  int rc;
+  int rc = -1;
+  if (capsule == NULL) {
+    const bool missing = PyErr_ExceptionMatches(PyExc_AttributeError);
+    if (missing && (rc = import_cuda_array(request, out)) == 1) explain_missing(request);
+    return rc == 1 ? -1 : rc;
+  }
   if (PyCapsule_CheckExact(capsule))
     rc = import_capsule(request, capsule, out);
   else
     rc = core_refuse(request->state, "from_dlpack: __dlpack__ of a '%s' gave a '%s', not a capsule",
                      Py_TYPE(request->x)->tp_name, Py_TYPE(capsule)->tp_name);
-  drop_capsule(capsule);
+  const aside exception = aside_begin();
+  Py_DECREF(capsule);
+  aside_end(exception);
   return rc;
 }
 

@@ -123,13 +123,6 @@ static int put_element(PyObject *self, const index_key *key, PyObject *value) {
   return status == MF_OK ? 0 : core_raise_element(state, &err, core_handle(self));
 }
 
-static int fill_with(core_state *state, mf_tensor *target, PyObject *value) {
-  mf_scalar scalar;
-  mf_error err;
-  if (core_scalar_from_python(state, value, &scalar) < 0) return -1;
-  return core_fill(target, &scalar, &err) == MF_OK ? 0 : core_raise(state, &err);
-}
-
 /* ${source} without the leading axes of extent 1 that ${target} has no place for. */
 static int drop_leading(mf_tensor *source, int32_t ndim, mf_tensor **out, mf_error *err) {
   const DLTensor *view = mf_tensor_dltensor(source);
@@ -178,7 +171,12 @@ static PyObject *as_tensor(PyObject *value) {
 /* Sets every element of ${target}, broadcast and converted; ${self} only says which module this is. */
 int core_assign(PyObject *self, mf_tensor *target, PyObject *value) {
   core_state *state = core_state_of_tensor(self);
-  if (core_is_scalar(value)) return fill_with(state, target, value);
+  if (core_is_scalar(value)) {
+    mf_scalar scalar;
+    mf_error err;
+    if (core_scalar_from_python(state, value, &scalar) < 0) return -1;
+    return core_fill(target, &scalar, &err) == MF_OK ? 0 : core_raise(state, &err);
+  }
   PyObject *source = as_tensor(value);
   if (source == NULL) return -1;
   int rc = copy_broadcast(state, target, core_handle(source));

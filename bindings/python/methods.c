@@ -8,22 +8,21 @@
 /* Below this many bytes, giving the GIL away costs more than the work. */
 enum { RELEASE_GIL_NBYTES = 1 << 16 };
 
-/* On a device even a small copy may have to wait for the driver. */
-static bool is_quick(const mf_tensor *t) {
+/* Whether work on the tensor keeps the GIL. On a device even a small copy may have to wait for the driver. */
+static bool keeps_gil(const mf_tensor *t) {
   return mf_tensor_nbytes(t) < RELEASE_GIL_NBYTES && mf_tensor_dltensor(t)->device.device_type == kDLCPU;
 }
 
 int core_clone(mf_tensor *t, mf_tensor **out, mf_error *err) {
-  if (is_quick(t)) return mf_tensor_clone(t, out, err);
+  if (keeps_gil(t)) return mf_tensor_clone(t, out, err);
   PyThreadState *saved = PyEval_SaveThread();
   const int status = mf_tensor_clone(t, out, err);
   PyEval_RestoreThread(saved);
   return status;
 }
 
-static int same_dtype(const mf_tensor *a, const mf_tensor *b) {
-  DLDataType x = mf_tensor_dltensor(a)->dtype, y = mf_tensor_dltensor(b)->dtype;
-  return x.code == y.code && x.bits == y.bits && x.lanes == y.lanes;
+static bool same_dtype(DLDataType a, DLDataType b) {
+  return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
 }
 
 static bool host_reads(const mf_tensor *t) {
@@ -60,7 +59,8 @@ static int copy_then_cast(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
 /* Copies where the dtypes are equal, because that works for those without arithmetic too, and on every device. */
 static int copy_or_cast(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
   const uint64_t padded = DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED;
-  if (same_dtype(dst, src) && ((mf_tensor_flags(dst) ^ mf_tensor_flags(src)) & padded) == 0)
+  if (same_dtype(mf_tensor_dltensor(dst)->dtype, mf_tensor_dltensor(src)->dtype) &&
+      ((mf_tensor_flags(dst) ^ mf_tensor_flags(src)) & padded) == 0)
     return mf_tensor_copy(dst, src, err);
   if (host_reads(src) && !host_reads(dst)) return cast_then_copy(dst, src, err);
   if (host_reads(dst) && !host_reads(src)) return copy_then_cast(dst, src, err);
@@ -68,7 +68,7 @@ static int copy_or_cast(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
 }
 
 int core_cast(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
-  if (is_quick(dst) && is_quick(src)) return copy_or_cast(dst, src, err);
+  if (keeps_gil(dst) && keeps_gil(src)) return copy_or_cast(dst, src, err);
   PyThreadState *saved = PyEval_SaveThread();
   const int status = copy_or_cast(dst, src, err);
   PyEval_RestoreThread(saved);
@@ -76,7 +76,7 @@ int core_cast(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
 }
 
 int core_fill(mf_tensor *t, const mf_scalar *value, mf_error *err) {
-  if (is_quick(t)) return mf_tensor_fill(t, value, err);
+  if (keeps_gil(t)) return mf_tensor_fill(t, value, err);
   PyThreadState *saved = PyEval_SaveThread();
   const int status = mf_tensor_fill(t, value, err);
   PyEval_RestoreThread(saved);
@@ -304,8 +304,7 @@ static PyObject *astype(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
   if (core_args_self(self, &signature, args, nargs, kwnames, values) < 0) return NULL;
   int force = values[1] == NULL ? 1 : PyObject_IsTrue(values[1]);
   if (force < 0 || core_dtype(core_state_of_tensor(self), values[0], &dtype) < 0) return NULL;
-  DLDataType own = core_view(self)->dtype;
-  if (!force && own.code == dtype.code && own.bits == dtype.bits && own.lanes == dtype.lanes) {
+  if (!force && same_dtype(core_view(self)->dtype, dtype)) {
     Py_INCREF(self);
     return self;
   }

@@ -139,12 +139,6 @@ static int check_build(void) {
   return -1;
 }
 
-static int check_interpreter(void) {
-  if (PyInterpreterState_Get() == PyInterpreterState_Main()) return 0;
-  PyErr_SetString(PyExc_ImportError, "moonferry works in the main interpreter only");
-  return -1;
-}
-
 static int intern_names(core_state *state) {
   static const char *const keywords[KW_NUMBER] = {"stream", "max_version", "dl_device",  "copy",   "device",
                                                   "shape",  "dtype",       "fill_value", "buffer", "count",
@@ -215,16 +209,12 @@ static int make_exceptions(core_state *state, PyObject *module) {
                        PyTuple_Pack(1, PyExc_RuntimeError));
 }
 
-static int make_tensor_type(core_state *state, PyObject *module) {
+static int make_types(core_state *state, PyObject *module) {
   state->tensor_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &core_tensor_spec, NULL);
   if (state->tensor_type == NULL || core_table_publish(state->tensor_type) < 0) return -1;
-  return PyModule_AddType(module, state->tensor_type);
-}
-
-static int make_stream_type(core_state *state, PyObject *module) {
+  if (PyModule_AddType(module, state->tensor_type) < 0) return -1;
   state->stream_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &core_stream_spec, NULL);
-  if (state->stream_type == NULL) return -1;
-  return PyModule_AddType(module, state->stream_type);
+  return state->stream_type == NULL ? -1 : PyModule_AddType(module, state->stream_type);
 }
 
 static int add_capi(PyObject *module) {
@@ -249,10 +239,13 @@ static int make_current(core_state *state, PyObject *module) {
 
 static int module_exec(PyObject *module) {
   core_state *state = core_state_of(module);
-  if (check_build() < 0 || check_interpreter() < 0) return -1;
+  if (check_build() < 0) return -1;
+  if (PyInterpreterState_Get() != PyInterpreterState_Main()) {
+    PyErr_SetString(PyExc_ImportError, "moonferry works in the main interpreter only");
+    return -1;
+  }
   if (intern_names(state) < 0 || make_constants(state) < 0) return -1;
-  if (make_exceptions(state, module) < 0 || make_tensor_type(state, module) < 0) return -1;
-  if (make_stream_type(state, module) < 0) return -1;
+  if (make_exceptions(state, module) < 0 || make_types(state, module) < 0) return -1;
   if (PyModule_AddFunctions(module, core_create_functions) < 0) return -1;
   if (PyModule_AddFunctions(module, core_device_functions) < 0) return -1;
   if (PyModule_AddStringConstant(module, "build_id", MF_BUILD_ID) < 0) return -1;

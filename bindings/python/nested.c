@@ -53,12 +53,12 @@ static int find_shape(PyObject *obj, int64_t *shape, int32_t *ndim) {
   return is;
 }
 
-typedef int (*visit_fn)(void *ctx, PyObject *leaf, const int64_t *coords);
+typedef int (*leaf_fn)(void *ctx, PyObject *leaf, const int64_t *coords);
 
 typedef struct walk {
   const int64_t *shape;
   int32_t ndim;
-  visit_fn visit;
+  leaf_fn on_leaf;
   void *ctx;
   int64_t coords[MF_MAX_NDIM];
 } walk;
@@ -76,7 +76,7 @@ static int walk_leaf(walk *w, PyObject *obj) {
     PyErr_Format(PyExc_ValueError, "the sequence is ragged: a sequence where depth %d has numbers", (int)w->ndim);
     return -1;
   }
-  return w->visit(w->ctx, obj, w->coords);
+  return w->on_leaf(w->ctx, obj, w->coords);
 }
 
 static int walk_depth(walk *w, PyObject *obj, int32_t depth) {
@@ -162,7 +162,7 @@ static PyObject *store_all(core_state *state, walk *w, PyObject *obj, DLDataType
     core_raise(state, &err);
     return NULL;
   }
-  w->visit = store_leaf;
+  w->on_leaf = store_leaf;
   w->ctx = &target;
   if (walk_depth(w, obj, 0) < 0) {
     mf_tensor_release(target.target);
@@ -177,7 +177,7 @@ PyObject *core_from_nested(PyObject *module, PyObject *const *args, Py_ssize_t n
   int64_t shape[MF_MAX_NDIM];
   DLDataType dtype;
   survey seen = {.state = state, .kind = -1};
-  walk w = {.shape = shape, .visit = survey_leaf, .ctx = &seen};
+  walk w = {.shape = shape, .on_leaf = survey_leaf, .ctx = &seen};
   if (nargs != 2) {
     PyErr_SetString(PyExc_TypeError, "_from_nested() takes 2 arguments");
     return NULL;

@@ -46,20 +46,6 @@ int core_on_host(PyObject *self, mf_tensor **out) {
   return core_to(t, &host, out, &err) == MF_OK ? 0 : core_raise(core_state_of_tensor(self), &err);
 }
 
-static PyObject *result(PyObject *self, mf_tensor *t) {
-  if (t != core_handle(self)) return core_tensor_new(core_state_of_tensor(self), t);
-  mf_tensor_release(t);
-  Py_INCREF(self);
-  return self;
-}
-
-/* The stream is one of the target; of the source where the target has none. */
-static int read_stream(core_state *state, PyObject *obj, DLDevice from, mf_request *out) {
-  const DLDevice *on = core_is_cpu(out->device) ? &from : &out->device;
-  if (obj == NULL || obj == Py_None) return 0;
-  return core_stream_argument(state, obj, on, &out->stream);
-}
-
 PyObject *core_tensor_to(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
   static const core_signature signature = {"to", 1, 1, 3, {KW_DEVICE, KW_COPY, KW_STREAM}};
   core_state *state = core_state_of_tensor(self);
@@ -70,15 +56,20 @@ PyObject *core_tensor_to(PyObject *self, PyObject *const *args, Py_ssize_t nargs
   int copy;
   if (core_args(state, &signature, args, nargs, kwnames, values) < 0) return NULL;
   if (core_device(state, values[0], &request.device) < 0 || core_copy_flag(values[1], &copy) < 0) return NULL;
-  if (read_stream(state, values[2], core_view(self)->device, &request) < 0) return NULL;
+  /* The stream is one of the target; of the source where the target has none. */
+  const DLDevice *on = core_is_cpu(request.device) ? &core_view(self)->device : &request.device;
+  if (core_stream_argument(state, values[2], on, &request.stream) < 0) return NULL;
   if (copy >= 0) request.copy = copy ? MF_COPY_ALWAYS : MF_COPY_NEVER;
   const int status = core_to(core_handle(self), &request, &out, &err);
-  if (status == MF_OK) return result(self, out);
-  if (status == MF_ELAYOUT)
-    core_raise_exchange(state, &err, "to", NULL);
-  else
-    core_raise(state, &err);
-  return NULL;
+  if (status != MF_OK) {
+    if (status == MF_ELAYOUT) core_raise_exchange(state, &err, "to", NULL);
+    else core_raise(state, &err);
+    return NULL;
+  }
+  if (out != core_handle(self)) return core_tensor_new(state, out);
+  mf_tensor_release(out);
+  Py_INCREF(self);
+  return self;
 }
 
 typedef int (*use_fn)(mf_tensor *t, mf_stream stream, int32_t use, mf_error *err);

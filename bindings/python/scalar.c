@@ -103,19 +103,17 @@ int core_is_scalar(PyObject *obj) {
   return methods != NULL && (methods->nb_float != NULL || methods->nb_index != NULL);
 }
 
-static int check_only(const mf_tensor *t) {
-  if (mf_tensor_numel(t) == 1) return 0;
-  PyErr_Format(PyExc_ValueError, "only a tensor of one element is a number; this one has %lld",
-               (long long)mf_tensor_numel(t));
-  return -1;
-}
-
 /* The value of a tensor that has exactly one element; of a GPU's by a copy. */
 int core_only_element(PyObject *self, mf_scalar *out) {
   static const int64_t zeros[MF_MAX_NDIM];
   mf_tensor *t;
   mf_error err;
-  if (check_only(core_handle(self)) < 0 || core_on_host(self, &t) < 0) return -1;
+  const int64_t numel = mf_tensor_numel(core_handle(self));
+  if (numel != 1) {
+    PyErr_Format(PyExc_ValueError, "only a tensor of one element is a number; this one has %lld", (long long)numel);
+    return -1;
+  }
+  if (core_on_host(self, &t) < 0) return -1;
   const int status = mf_tensor_get(t, zeros, mf_tensor_dltensor(t)->ndim, out, &err);
   mf_tensor_release(t);
   return status == MF_OK ? 0 : core_raise(core_state_of_tensor(self), &err);

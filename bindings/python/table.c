@@ -86,20 +86,17 @@ static int table_to_py(DLManagedTensorVersioned *managed, void **out) {
   return *out == NULL ? -1 : 0;
 }
 
-/* Who borrows may write; a DLTensor cannot forbid it, so read-only memory is never lent. */
-static int borrow_ordered(mf_tensor *t, DLTensor *out, mf_error *err) {
-  int status = mf_tensor_borrow(t, out, err);
-  if (status == MF_OK) status = wait_if_pinned(t, err);
-  return status == MF_OK ? mf_tensor_acquire(t, MF_STREAM_CURRENT, MF_WRITE, err) : status;
-}
-
-/* Apart, so that the room for the error is not made in the usual case. */
+/* The borrower may write, which a DLTensor cannot forbid: mf_tensor_borrow refuses read-only memory. A function of its
+ * own, so that the usual case does not pay for the error on the stack. */
 static int borrow_otherwise(PyObject *obj, DLTensor *out) {
   mf_error err;
   if (!core_is_tensor(obj)) return not_a_tensor(obj);
   mf_tensor *t = core_handle(obj);
-  const bool here = mf_tensor_dltensor(t)->device.device_type == kDLCPU;
-  const int status = here ? mf_tensor_borrow(t, out, &err) : borrow_ordered(t, out, &err);
+  int status = mf_tensor_borrow(t, out, &err);
+  if (mf_tensor_dltensor(t)->device.device_type != kDLCPU) {
+    if (status == MF_OK) status = wait_if_pinned(t, &err);
+    if (status == MF_OK) status = mf_tensor_acquire(t, MF_STREAM_CURRENT, MF_WRITE, &err);
+  }
   return status == MF_OK ? 0 : refuse(obj, &err);
 }
 

@@ -10,12 +10,6 @@
 #include <structmember.h>
 
 /* Exchanges make and drop one tensor after another, so a few dead ones are kept for reuse. */
-static core_tensor *new_object(core_state *state) {
-  if (state->nspares == 0) return PyObject_New(core_tensor, state->tensor_type);
-  core_tensor *spare = state->spares[--state->nspares];
-  return (core_tensor *)PyObject_Init((PyObject *)spare, state->tensor_type);
-}
-
 static void free_object(core_tensor *tensor) {
   core_state *state = core_now;
   if (state != NULL && Py_TYPE(tensor) == state->tensor_type && state->nspares < CORE_SPARES)
@@ -29,7 +23,11 @@ void core_spares_free(core_state *state) {
 }
 
 PyObject *core_tensor_new(core_state *state, mf_tensor *t) {
-  core_tensor *self = new_object(state);
+  core_tensor *self;
+  if (state->nspares > 0)
+    self = (core_tensor *)PyObject_Init((PyObject *)state->spares[--state->nspares], state->tensor_type);
+  else
+    self = PyObject_New(core_tensor, state->tensor_type);
   if (self == NULL) {
     mf_tensor_release(t);
     return NULL;

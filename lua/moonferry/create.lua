@@ -278,22 +278,23 @@ local function call_on(on, fn, ...)
 end
 
 local function wrap_described(flags, object, on, like, extents, strides)
-  local mark = nil
+  local release_flag = nil
   if object ~= false then
-    mark = owner.hold(object)
-    if not mark then
+    release_flag = owner.hold(object)
+    if not release_flag then
       return nil, "wrap: no memory for the owner's record", C.MF_ENOMEM
     end
   end
   local place = tensor.place()
   like[0].shape, like[0].strides = extents, strides
-  local rc = call_on(on, C.mf_tensor_wrap, like, flags, mark and owner.release or nil, mark, place, errors.last)
+  local release = release_flag and owner.release or nil
+  local rc = call_on(on, C.mf_tensor_wrap, like, flags, release, release_flag, place, errors.last)
   if rc == 0 then
     local t = tensor.take(place)
-    t._mark = mark or false
+    t._release_flag = release_flag or false
     return t
-  elseif mark then
-    owner.forget(mark)
+  elseif release_flag then
+    owner.forget(release_flag)
   end
   return errors.refused("wrap", rc)
 end

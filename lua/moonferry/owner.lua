@@ -2,9 +2,9 @@
 --
 -- A tensor over wrapped memory can outlive its Lua object: a view, an export or a Python tensor may hold the
 -- memory. So the owner stays in `held` until C has called the release callback. Lua must not be called back
--- from C (the last reference may go on any thread), so the callback is a C function that leaves a mark, and
--- the marks are looked at here now and then. Invariant: an owner is dropped only after its mark was left, and by one
--- call at a time: a finalizer that comes in between leaves them for later. Must not know: tensors.
+-- from C (the last reference may go on any thread), so the callback is a C function that sets a flag, and
+-- the flags are read here now and then. Invariant: an owner is dropped only after its flag was set, and by one
+-- call at a time: a finalizer that comes in between leaves the others for later. Must not know: tensors.
 local ffi = require "ffi"
 local C = require "moonferry.lib"
 
@@ -12,7 +12,7 @@ local owner = {}
 
 local SWEEP_FROM = 64
 
-local held = {} -- mark -> owner
+local held = {} -- flag -> owner
 local count, sweep_at = 0, SWEEP_FROM
 local busy = false
 
@@ -24,14 +24,14 @@ owner.release = C.mf_release_mark
 -- memory for that.
 local malloc, free = ffi.C.malloc, ffi.C.free
 
-local function is_left(mark)
-  return mark[0] ~= 0
+local function is_set(flag)
+  return flag[0] ~= 0
 end
 
-local function drop(mark)
-  held[mark] = nil
+local function drop(flag)
+  held[flag] = nil
   count = count - 1
-  free(mark)
+  free(flag)
 end
 
 --- Drops every owner whose memory C is done with. (No pairs: where it is compiled and left inside of a finalizer, the
@@ -41,19 +41,19 @@ function owner.sweep()
     return
   end
   busy = true
-  local mark = next(held)
-  while mark ~= nil do
-    local following = next(held, mark)
-    if is_left(mark) then
-      drop(mark)
+  local flag = next(held)
+  while flag ~= nil do
+    local following = next(held, flag)
+    if is_set(flag) then
+      drop(flag)
     end
-    mark = following
+    flag = following
   end
   busy, sweep_at = false, math.max(SWEEP_FROM, 2 * count)
 end
 
 --- Holds `object` until C releases the memory; gives the context for `owner.release`, or nil without memory.
---- The mark comes from malloc, because C may write it after this Lua state is gone.
+--- The flag comes from malloc, because C may write it after this Lua state is gone.
 ---@return ffi.cdata*?
 function owner.hold(object)
   if count >= sweep_at then
@@ -63,33 +63,33 @@ function owner.hold(object)
   if memory == nil then
     return nil
   end
-  local mark = ffi.cast("int32_t *", memory)
-  mark[0] = 0
-  held[mark] = object
+  local flag = ffi.cast("int32_t *", memory)
+  flag[0] = 0
+  held[flag] = object
   count = count + 1
-  return mark
+  return flag
 end
 
--- When the state closes, its tensors are released first; then the marks that they left are freed.
+-- When the state closes, its tensors are released first; then the flags that they set are freed.
 owner.last = newproxy(true)
 getmetatable(owner.last).__gc = owner.sweep
 
 --- Drops this owner if C is done with its memory.
-function owner.check(mark)
+function owner.check(flag)
   if busy then
     return
   end
   busy = true
-  if held[mark] ~= nil and is_left(mark) then
-    drop(mark)
+  if held[flag] ~= nil and is_set(flag) then
+    drop(flag)
   end
   busy = false
 end
 
 --- Takes back `hold` where the memory was not wrapped after all.
-function owner.forget(mark)
-  mark[0] = 1
-  owner.check(mark)
+function owner.forget(flag)
+  flag[0] = 1
+  owner.check(flag)
 end
 
 return owner

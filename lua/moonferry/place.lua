@@ -38,9 +38,9 @@ function place.prepare(object)
   return gc(object, nothing)
 end
 
--- A function that gives what nobody else has, made anew or left by an earlier call, and one that leaves it. What is not
--- left, because the call failed, is garbage.
-local function lent(make)
+-- Two functions: one takes an object that no other call has, made anew or returned by an earlier call, and one returns
+-- it. An object that a call does not return, because it failed, is garbage.
+local function reusable(make)
   local free
 
   -- The order counts: a call that comes between the first two lines takes the same, and is done with it when this one
@@ -66,7 +66,7 @@ end
 ---@return fun(at: ffi.cdata*) leave
 function place.of(type, give_back)
   local finalize = place.finalizer(give_back)
-  local take, leave = lent(function()
+  local take, leave = reusable(function()
     return gc(new(type), finalize)
   end)
   return take, function(at)
@@ -80,7 +80,7 @@ end
 ---@return fun(): ffi.cdata* take
 ---@return fun(at: ffi.cdata*) leave
 function place.of_answers(type)
-  return lent(ffi.typeof(type))
+  return reusable(ffi.typeof(type))
 end
 
 return place

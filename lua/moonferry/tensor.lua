@@ -120,7 +120,7 @@ local function adopt(handle, nbytes, waits)
   local t = setmetatable({
     handle = handle, _dl = C.mf_tensor_dltensor(handle),
     _cost = nbytes + DESCRIPTION_NBYTES, _waits = waits, _p = false, _shared = false, _locked = false, _s = false,
-    _n = false, _inner = false, _info = false, _mark = false,
+    _n = false, _inner = false, _info = false, _release_flag = false,
   }, meta)
   if scope.active() then
     scope.register(t)
@@ -198,7 +198,7 @@ function Tensor:close()
   if getmetatable(self) == closed then
     return
   end
-  local handle, mark = ffi.gc(handle_of(self), nil), self._mark
+  local handle, release_flag = ffi.gc(handle_of(self), nil), self._release_flag
   pressure.subtract(self._cost)
   self.handle, self._dl, self._p, self._shared, self._s, self._n = nil, nil, nil, nil, nil, nil
   self._inner, self._info = nil, nil
@@ -206,8 +206,8 @@ function Tensor:close()
   if C.mf_tensor_release_later(handle) ~= 0 then
     foreign.run()
   end
-  if mark then
-    owner.check(mark)
+  if release_flag then
+    owner.check(release_flag)
   end
 end
 

@@ -12,9 +12,9 @@ local tensor = require "moonferry.tensor"
 local misuse, show = errors.misuse, errors.show
 local Tensor, view = tensor.Tensor, tensor.view
 
-local marks = {}
+local sentinels = {}
 
-local function mark(name)
+local function sentinel(name)
   return setmetatable({}, {
     __tostring = function()
       return "mf." .. name
@@ -22,7 +22,7 @@ local function mark(name)
   })
 end
 
-marks.all, marks.newaxis, marks.ellipsis = mark "all", mark "newaxis", mark "ellipsis"
+sentinels.all, sentinels.newaxis, sentinels.ellipsis = sentinel "all", sentinel "newaxis", sentinel "ellipsis"
 
 local MAX_ITEMS = 128
 local NONE = -0x7fffffffffffffffLL - 1
@@ -30,7 +30,9 @@ local new_items, new_dtype = ffi.typeof "mf_index[?]", ffi.typeof "DLDataType[1]
 local int32s = ffi.typeof "int32_t[?]"
 
 local KINDS = {
-  [marks.all] = C.MF_INDEX_SLICE, [marks.newaxis] = C.MF_INDEX_NEWAXIS, [marks.ellipsis] = C.MF_INDEX_ELLIPSIS,
+  [sentinels.all] = C.MF_INDEX_SLICE,
+  [sentinels.newaxis] = C.MF_INDEX_NEWAXIS,
+  [sentinels.ellipsis] = C.MF_INDEX_ELLIPSIS,
 }
 
 local function bound(value, what)
@@ -161,4 +163,4 @@ function Tensor:as_readonly()
   return view("as_readonly", C.mf_tensor_readonly, self)
 end
 
-return marks
+return sentinels

@@ -37,7 +37,7 @@ sim_status sim_call_device_name(int device, char *text, int size);
 sim_status sim_call_device_bus(int device, char *text, int size);
 sim_status sim_call_device_uuid(int device, int filler, void *uuid); /* 15 times the filler, then the device */
 sim_status sim_call_device_total(int device, size_t *nbytes);
-sim_status sim_call_device_reaches(int device, int peer, int *can);
+sim_status sim_call_device_can_access(int device, int peer, int *can);
 sim_status sim_peer_access(sim_context *c, int peer, bool on);
 
 /* stream.c: streams, and the program's functions in them */

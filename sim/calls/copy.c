@@ -26,7 +26,7 @@ sim_status sim_call_fill(const void *stream, const sim_region *r, uint32_t value
   sim_stream *s;
   SIM_TRY(sim_stream_given(stream, &s));
   sim_status rc = sync ? sim_capture_sync(s) : SIM_OK;
-  sim_note("%#zx <- %#x, %zu x %zu bytes, %s", (size_t)r->base, value, r->width, r->rows, s->name);
+  sim_log_detail("%#zx <- %#x, %zu x %zu bytes, %s", (size_t)r->base, value, r->width, r->rows, s->name);
   if (rc == SIM_OK) rc = sim_fill(s, r, value, unit);
   if (rc != SIM_OK || !sync || sim_region_empty(r) || !is_host(r->base)) return rc;
   return sim_stream_wait_host(s);

@@ -44,7 +44,7 @@ sim_status sim_call_device_total(int device, size_t *nbytes) {
   return SIM_OK;
 }
 
-sim_status sim_call_device_reaches(int device, int peer, int *can) {
+sim_status sim_call_device_can_access(int device, int peer, int *can) {
   sim_device *a, *b;
   if (can == NULL) return SIM_INVALID;
   SIM_TRY(sim_device_given(device, &a));

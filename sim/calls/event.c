@@ -8,7 +8,7 @@ sim_status sim_call_event_new(unsigned flags, bool timing, void *out) {
   SIM_TRY(sim_context_of(&c));
   const sim_event *e = sim_event_new(c, flags, timing);
   sim_put(out, e->o.handle);
-  sim_note("%#zx", (size_t)e->o.handle);
+  sim_log_detail("%#zx", (size_t)e->o.handle);
   return SIM_OK;
 }
 
@@ -29,7 +29,7 @@ sim_status sim_call_event_record(const void *event, const void *stream) {
   sim_event *e;
   sim_stream *s;
   SIM_TRY(both_given(event, stream, &e, &s));
-  sim_note("%p, %s", event, s->name);
+  sim_log_detail("%p, %s", event, s->name);
   return sim_event_record(e, s);
 }
 
@@ -39,7 +39,7 @@ sim_status sim_call_event_wait(const void *stream, const void *event, unsigned f
   sim_stream *s;
   if (flags > EXTERNAL) return SIM_INVALID;
   SIM_TRY(both_given(event, stream, &e, &s));
-  sim_note("%s, %p", s->name, event);
+  sim_log_detail("%s, %p", s->name, event);
   return sim_event_wait(s, e);
 }
 

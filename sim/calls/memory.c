@@ -25,7 +25,7 @@ sim_status sim_call_alloc(sim_space space, size_t nbytes, unsigned flags, void *
   a->ctx = c;
   a->flags = flags;
   sim_poison(a, SIM_FRESH);
-  sim_note("%zu bytes at %#zx", nbytes, (size_t)a->base);
+  sim_log_detail("%zu bytes at %#zx", nbytes, (size_t)a->base);
   sim_put(out, a->base);
   return SIM_OK;
 }
@@ -36,7 +36,7 @@ sim_status sim_call_free(uintptr_t p, bool pinned) {
   SIM_TRY(sim_context_of(&c));
   sim_alloc *a = sim_alloc_find(p);
   const bool fits = a != NULL && a->base == p && a->space != SIM_FOREIGN && (a->space == SIM_PINNED) == pinned;
-  sim_note("%#zx", (size_t)p);
+  sim_log_detail("%#zx", (size_t)p);
   if (fits) return sim_free_host(a);
   sim_found(SIM_STALE, "%s of %#zx, which %s", sim_here().call, (size_t)p,
             a == NULL ? "is nobody's" : a->base != p ? "is inside an allocation" : "is memory of another kind");
@@ -79,12 +79,12 @@ sim_status sim_call_host_flags(void *p, unsigned *flags) {
 }
 
 sim_status sim_call_prefetch(const void *stream, uintptr_t p, size_t nbytes) {
-  const sim_work mark = {.kind = SIM_MARK};
+  const sim_work empty = {.kind = SIM_EMPTY};
   const sim_alloc *a = sim_live(p);
   sim_stream *s;
   SIM_TRY(sim_stream_given(stream, &s));
   SIM_TRY(sim_capture_implicit(s));
   if (sim_conf.managed_exclusive) return SIM_BAD_DEVICE;
   if (a == NULL || a->space != SIM_MANAGED || nbytes > a->nbytes - (p - a->base)) return SIM_INVALID;
-  return sim_submit(s, &mark, NULL);
+  return sim_submit(s, &empty, NULL);
 }

@@ -12,7 +12,7 @@ sim_status sim_call_stream_new(unsigned flags, int priority, void *out) {
   SIM_TRY(sim_context_of(&c));
   const sim_stream *s = sim_stream_new(c, SIM_ORDINARY, flags == 0, priority);
   sim_put(out, s->o.handle);
-  sim_note("%#zx", (size_t)s->o.handle);
+  sim_log_detail("%#zx", (size_t)s->o.handle);
   return SIM_OK;
 }
 
@@ -31,7 +31,7 @@ sim_status sim_call_stream_query(const void *stream) {
 sim_status sim_call_stream_wait(const void *stream) {
   sim_stream *s;
   SIM_TRY(sim_stream_given(stream, &s));
-  sim_note("%s", s->name);
+  sim_log_detail("%s", s->name);
   const bool null = stream == NULL && s->kind == SIM_LEGACY;
   return null && sim_driver.null_waits_for_blocking ? sim_stream_wait_blocking(s->ctx) : sim_stream_wait_host(s);
 }

@@ -8,7 +8,7 @@ static CUresult linear(CUstream handle, uintptr_t d, uintptr_t s, size_t n, bool
   sim_stream *stream;
   TRY(stream_of(handle, &stream));
   const sim_region to = sim_flat(d, n), source = sim_flat(s, n);
-  sim_note("%#zx <- %#zx, %zu bytes, %s", (size_t)d, (size_t)s, n, stream->name);
+  sim_log_detail("%#zx <- %#zx, %zu bytes, %s", (size_t)d, (size_t)s, n, stream->name);
   return from(sim_copy(stream, &to, &source, sync));
 }
 
@@ -118,7 +118,7 @@ static CUresult pitched(const CUDA_MEMCPY3D *c, CUstream handle, bool sync) {
   const side a = source_of(c), b = destination_of(c);
   TRY(place(&a, c, &source));
   TRY(place(&b, c, &to));
-  sim_note("%#zx <- %#zx, %zu x %zu x %zu, %s", (size_t)to.base, (size_t)source.base, c->WidthInBytes, c->Height,
+  sim_log_detail("%#zx <- %#zx, %zu x %zu x %zu, %s", (size_t)to.base, (size_t)source.base, c->WidthInBytes, c->Height,
            c->Depth, s->name);
   return from(sim_copy(s, &to, &source, sync));
 }

@@ -235,7 +235,7 @@ CUresult do_cuDeviceGetAttribute(int *v, int which, CUdevice d) {
 }
 
 CUresult do_cuDeviceCanAccessPeer(int *can, CUdevice d, CUdevice peer) {
-  return from(sim_call_device_reaches(d, peer, can));
+  return from(sim_call_device_can_access(d, peer, can));
 }
 
 CUresult do_cuDeviceGetP2PAttribute(int *v, int which, CUdevice a, CUdevice b) {

@@ -114,7 +114,7 @@ static any_function look_up(const char *name, int wanted, uint64_t flags, CUdriv
 static CUresult get(const char *name, void **fn, int wanted, uint64_t flags, CUdriverProcAddressQueryResult *why) {
   if (name == NULL || fn == NULL || flags > CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM || wanted > version())
     return CUDA_ERROR_INVALID_VALUE;
-  sim_note("%s, %d, %llu", name, wanted, (unsigned long long)flags);
+  sim_log_detail("%s, %d, %llu", name, wanted, (unsigned long long)flags);
   const any_function found = look_up(name, wanted, flags, why);
   memcpy(fn, &found, sizeof found);
   return CUDA_SUCCESS;

@@ -61,7 +61,7 @@ static unsigned newest_ptx(void) {
 
 static CUresult refuse(CUresult rc, const error_log *log, const char *text) {
   write_log(log, text);
-  sim_note("%s", text);
+  sim_log_detail("%s", text);
   return rc;
 }
 
@@ -93,7 +93,7 @@ CUresult do_cuModuleLoadDataEx(CUmodule *out, const void *image, unsigned n, int
   TRY(from(sim_capture_unsafe()));
   TRY(compile(image, &log, &p));
   *out = (CUmodule)sim_module_new(SIM_MODULE, c, p, drop_program)->o.handle;
-  sim_note("%p", (void *)*out);
+  sim_log_detail("%p", (void *)*out);
   return CUDA_SUCCESS;
 }
 
@@ -141,7 +141,7 @@ CUresult do_cuLibraryLoadData(CUlibrary *out, const void *code, int *options, vo
   TRY(from(sim_capture_unsafe()));
   TRY(compile(code, &log, &p));
   *out = (CUlibrary)sim_module_new(SIM_LIBRARY, NULL, p, drop_program)->o.handle;
-  sim_note("%p", (void *)*out);
+  sim_log_detail("%p", (void *)*out);
   return CUDA_SUCCESS;
 }
 
@@ -316,7 +316,7 @@ static CUresult launch(const CUlaunchConfig *c, CUfunction handle, void **params
   if (sim_current() != s->ctx || (f->ctx != NULL && f->ctx != s->ctx)) return other_context(f, s);
   TRY(prepare(c, f, &g));
   CUresult rc = copy_params(g->entry, params, extra, g->params);
-  sim_note("%s, %u x %u x %u blocks of %u x %u x %u, %s", g->entry->name, c->gridDimX, c->gridDimY, c->gridDimZ,
+  sim_log_detail("%s, %u x %u x %u blocks of %u x %u x %u, %s", g->entry->name, c->gridDimX, c->gridDimY, c->gridDimZ,
            c->blockDimX, c->blockDimY, c->blockDimZ, s->name);
   sim_launch *l = sim_launch_new(f->module, s->ctx->device->id);
   l->run = run;

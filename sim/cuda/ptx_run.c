@@ -105,17 +105,17 @@ static bool compare(lane *l, const ptx_inst *i) {
   return true;
 }
 
-static bool may_touch(lane *l, const ptx_inst *i, uintptr_t p, size_t nbytes) {
+static bool may_access(lane *l, const ptx_inst *i, uintptr_t p, size_t nbytes) {
   const char *why;
   char text[200];
   const bool write = i->code == PTX_ST;
-  const sim_reach reach = {p, nbytes, l->number, write};
+  const sim_thread_access access = {p, nbytes, l->number, write};
   const char *verb = write ? "writes" : "reads";
   if (p % nbytes != 0) {
     snprintf(text, sizeof text, "%s %zu bytes at %#zx, which is no multiple of that", verb, nbytes, (size_t)p);
     return wrong(l, i, PTX_MISALIGNED, SIM_BOUNDS, text);
   }
-  const sim_kind kind = sim_launch_touch(l->launch, &reach, &why);
+  const sim_kind kind = sim_launch_add_access(l->launch, &access, &why);
   if (kind == SIM_ANY) return true;
   snprintf(text, sizeof text, "%s %zu bytes at %#zx, %s", verb, nbytes, (size_t)p, why);
   return wrong(l, i, PTX_ILLEGAL, kind, text);
@@ -138,7 +138,7 @@ static bool load(lane *l, const ptx_inst *i) {
     from = parameter(l, i, at, nbytes);
     if (from == NULL) return false;
   } else if (followed) {
-    if (!may_touch(l, i, (uintptr_t)at, nbytes)) return false;
+    if (!may_access(l, i, (uintptr_t)at, nbytes)) return false;
   } else {
     from = sim_view((uintptr_t)at);
   }
@@ -157,7 +157,7 @@ static bool store(lane *l, const ptx_inst *i) {
   for (unsigned k = 0; k < i->lanes; k++)
     if (!readable(l, i, &i->args[k], &unknown)) return false;
   const uint64_t at = value(l, &i->base) + i->offset;
-  if (l->launch != NULL) return may_touch(l, i, (uintptr_t)at, nbytes);
+  if (l->launch != NULL) return may_access(l, i, (uintptr_t)at, nbytes);
   unsigned char *to = sim_view((uintptr_t)at);
   for (unsigned k = 0; k < i->lanes; k++) {
     const uint64_t v = value(l, &i->args[k]);

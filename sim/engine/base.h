@@ -151,7 +151,7 @@ typedef struct sim_call {
   sim_counter *counter;
   sim_place place;
   int raw; /* what to answer when sim_enter returns true */
-  char note[160];
+  char detail[160];
 } sim_call;
 
 /* ALWAYS: answers with a lost device too. ELSEWHERE: so does this unless a lost device takes all others with it
@@ -196,7 +196,7 @@ void sim_sleep_on_change(void); /* waits, without the lock, until some thread ha
 void sim_changed(void);
 bool sim_enter(sim_call *c, sim_counter *counter, void *caller, unsigned how);
 int sim_leave(sim_call *c, int raw); /* returns what the program gets: raw, or what a fault made of it */
-void sim_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void sim_log_detail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 bool sim_is_owner(void); /* false in a forked child */
 sim_thread *sim_self(void);
 sim_thread *sim_threads(void);

@@ -13,13 +13,6 @@ static sim_capture *ended;
 static uint64_t ids;
 static size_t nactive;
 
-static void report(const sim_capture *c, const char *what) {
-  char here[200];
-  const sim_place now = sim_here();
-  sim_found(SIM_CAPTURE, "%s while %s is being captured: %s", what, c->origin->name,
-            sim_place_text(&now, here, sizeof here));
-}
-
 static const char *reason(sim_status why) {
   if (why == SIM_CAP_MERGE) return "two captures are made to depend on each other";
   if (why == SIM_CAP_UNMATCHED) return "the capture is ended in a stream that it was not begun in,";
@@ -33,7 +26,10 @@ static const char *reason(sim_status why) {
 
 static sim_status break_capture(sim_capture *c, sim_status why) {
   if (c->invalid) return SIM_CAP_INVALIDATED;
-  report(c, reason(why));
+  char here[200];
+  const sim_place now = sim_here();
+  sim_found(SIM_CAPTURE, "%s while %s is being captured: %s", reason(why), c->origin->name,
+            sim_place_text(&now, here, sizeof here));
   c->invalid = true;
   return why;
 }

@@ -46,7 +46,7 @@ static sim_status wait_for(sim_op *op) {
   sim_op_run(op);
   sim_host_after(op);
   const sim_device *d = op->ctx->device;
-  sim_pools_settle(d);
+  sim_pools_shrink(d);
   sim_op_drop(op);
   return sim_device_verdict(d);
 }
@@ -96,7 +96,7 @@ sim_status sim_fill(sim_stream *s, const sim_region *dst, uint32_t value, unsign
   if (rc == SIM_OK) rc = resolve(dst, "destination", &w.to);
   if (rc != SIM_OK || sim_region_empty(dst)) return rc;
   if (w.to == NULL || dst->base % unit != 0) return SIM_INVALID;
-  if (!sim_reaches(s->ctx->device->id, w.to)) return unreachable(s, w.to);
+  if (!sim_device_can_access(s->ctx->device->id, w.to)) return unreachable(s, w.to);
   return sim_submit(s, &w, NULL);
 }
 

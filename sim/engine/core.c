@@ -109,7 +109,7 @@ bool sim_owns(const void *object) {
 }
 
 void sim_unlock(void) {
-  sim_trap_settle();
+  sim_trap_update();
   locked = false;
   pthread_mutex_unlock(&lock);
 }
@@ -213,7 +213,7 @@ bool sim_enter(sim_call *c, sim_counter *counter, void *caller, unsigned how) {
   sim_lock();
   counter_add(counter);
   c->counter = counter;
-  c->note[0] = '\0';
+  c->detail[0] = '\0';
   c->place = (sim_place){.call = counter->name, .number = ++ncalls, .caller = caller, .thread = sim_self()->id};
   call = c;
   sim_host_tick();
@@ -235,11 +235,11 @@ int sim_leave(sim_call *c, int raw) {
   return answer;
 }
 
-void sim_note(const char *format, ...) {
+void sim_log_detail(const char *format, ...) {
   if (call == NULL) return;
   va_list args;
   va_start(args, format);
-  vsnprintf(call->note, sizeof call->note, format, args);
+  vsnprintf(call->detail, sizeof call->detail, format, args);
   va_end(args);
 }
 

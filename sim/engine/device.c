@@ -174,13 +174,9 @@ void sim_primary_reset(sim_device *d) {
   d->primary = NULL;
 }
 
-static bool pool_reaches(int from, const sim_alloc *a) {
-  return a->pool != NULL && a->pool->access[from] != 0;
-}
-
-bool sim_reaches(int from, const sim_alloc *a) {
+bool sim_device_can_access(int from, const sim_alloc *a) {
   if (a->space != SIM_DEVICE || a->device == from) return true;
-  if (a->pool != NULL) return pool_reaches(from, a);
+  if (a->pool != NULL) return a->pool->access[from] != 0;
   const sim_context *primary = devices[from].primary;
   const sim_context *current = sim_current();
   if (current != NULL && current->device->id == from && current->peers[a->device]) return true;

@@ -45,7 +45,7 @@ struct sim_alloc {
   sim_alloc *below; /* freed: the next in the same stack, a pool's or that of unused addresses */
   bool watched;       /* by trap.c: queued work touches it that the host has not waited for */
   sim_clock busy;     /* that work */
-  struct sim_touched *to_close;
+  struct sim_queued_access *to_close;
   size_t nto_close;
   sim_access *accesses;
   size_t naccesses, capacity, keep; /* keep: how many there may be before it is looked what to forget */
@@ -100,7 +100,7 @@ sim_status sim_context_pop(sim_context **out);
 void sim_context_set(sim_context *c);
 sim_status sim_primary_retain(sim_device *d, sim_context **out);
 sim_status sim_primary_release(sim_device *d);
-bool sim_reaches(int from, const sim_alloc *a);
+bool sim_device_can_access(int from, const sim_alloc *a);
 
 /* memory.c */
 sim_status sim_memory_open(int devices);
@@ -134,39 +134,39 @@ sim_status sim_pool_free(sim_stream *s, uintptr_t p);
 void sim_pools_end(sim_device *d, const sim_context *c); /* with what c allocated from them */
 void sim_pool_freed(sim_alloc *a);                 /* the free has happened */
 void sim_pool_keep(sim_alloc *a, sim_op *death);   /* freed, by an operation or (NULL) at once */
-void sim_pools_settle(const sim_device *d);        /* the host has waited for something on the device */
+void sim_pools_shrink(const sim_device *d);        /* the host has waited for something on the device */
 
 /* trap.c: what the host itself loads and stores, and when */
-typedef struct sim_touched {
+typedef struct sim_queued_access {
   sim_region region;
   bool write;
-} sim_touched;
+} sim_queued_access;
 
 void sim_trap_open(uintptr_t at, uint64_t nbytes); /* addresses of the memory that the host may touch */
 void sim_trap_born(const sim_alloc *a);
 void sim_trap_died(sim_alloc *a);
-void sim_trap_touched(sim_alloc *a, const sim_region *r, bool write, const sim_op *op);
+void sim_trap_access(sim_alloc *a, const sim_region *r, bool write, const sim_op *op);
 void sim_trap_works(const sim_op *op); /* a device has work from now on */
 void sim_trap_learned(void); /* the host has waited for something */
-void sim_trap_settle(void);  /* before the lock is dropped */
+void sim_trap_update(void);  /* before the lock is dropped */
 void sim_trap_look(void);    /* after it is taken */
 
 /* order.c */
 /* Who touches memory without an operation: a thread (NULL: one that never called the driver), or a host function that
  * runs as part of an operation. */
-typedef struct sim_toucher {
+typedef struct sim_accessor {
   sim_thread *thread;
   const sim_op *acting;
   sim_place place;
-} sim_toucher;
+} sim_accessor;
 
-void sim_check_touch(sim_alloc *a, const sim_region *r, bool write, const sim_toucher *who);
+void sim_check_access(sim_alloc *a, const sim_region *r, bool write, const sim_accessor *who);
 void sim_check_op(sim_alloc *a, const sim_region *r, bool write, const sim_op *op);
 void sim_check_host(sim_alloc *a, const sim_region *r, bool write, bool is_free);
 sim_status sim_check_range(const sim_alloc *a, const sim_region *r, const char *what);
 
 /* work.c: operations, and the order they run in */
-typedef enum sim_work_kind { SIM_MARK, SIM_COPY, SIM_FILL, SIM_HOST, SIM_BIRTH, SIM_DEATH, SIM_KERNEL } sim_work_kind;
+typedef enum sim_work_kind { SIM_EMPTY, SIM_COPY, SIM_FILL, SIM_HOST, SIM_BIRTH, SIM_DEATH, SIM_KERNEL } sim_work_kind;
 
 typedef struct sim_work {
   sim_work_kind kind;

@@ -44,14 +44,14 @@ static sim_status wrong_context(const sim_event *e, const sim_stream *s) {
 }
 
 sim_status sim_event_record(sim_event *e, sim_stream *s) {
-  const sim_work mark = {.kind = SIM_MARK};
+  const sim_work empty = {.kind = SIM_EMPTY};
   sim_op *op = NULL;
   if (e->ctx != s->ctx) return wrong_context(e, s);
   if (s->capture != NULL) {
     forget(e);
     return sim_capture_record(e, s);
   }
-  const sim_status rc = sim_submit(s, &mark, &op);
+  const sim_status rc = sim_submit(s, &empty, &op);
   if (rc != SIM_OK) return rc;
   forget(e);
   e->op = sim_op_keep(op);
@@ -89,7 +89,7 @@ sim_status sim_event_wait_host(sim_event *e) {
   sim_op_run(op);
   sim_host_after(op);
   sim_op_drop(op);
-  sim_pools_settle(e->ctx->device);
+  sim_pools_shrink(e->ctx->device);
   return sim_device_verdict(e->ctx->device);
 }
 

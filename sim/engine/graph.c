@@ -122,13 +122,13 @@ static void launch_all(sim_graph *g, sim_stream *s, sim_op *begin) {
 }
 
 sim_status sim_graph_launch(sim_graph *g, sim_stream *s) {
-  const sim_work mark = {.kind = SIM_MARK};
+  const sim_work empty = {.kind = SIM_EMPTY};
   sim_op *begin = NULL;
   if (s->capture != NULL) return SIM_NOT_SUPPORTED;
   sim_status rc = sim_capture_implicit(s);
   if (rc != SIM_OK) return rc;
   if (g->last != NULL) sim_stream_after(s, g->last, &g->clock);
-  rc = sim_submit(s, &mark, &begin);
+  rc = sim_submit(s, &empty, &begin);
   if (rc != SIM_OK) return rc;
   sim_op_keep(begin);
   launch_all(g, s, begin);

@@ -95,14 +95,14 @@ void sim_launch_drop(sim_launch *l) {
   if (l->drop != NULL) l->drop(l->body);
   let_go(l->module);
   free(l->gathered);
-  free(l->touches);
+  free(l->accesses);
   free(l);
 }
 
 void sim_launch_pin(const sim_launch *l, bool on) {
-  for (size_t i = 0; l != NULL && i < l->ntouches; i++) {
-    if (on) l->touches[i].alloc->pins++;
-    if (!on) sim_alloc_unpin(l->touches[i].alloc);
+  for (size_t i = 0; l != NULL && i < l->naccesses; i++) {
+    if (on) l->accesses[i].alloc->pins++;
+    if (!on) sim_alloc_unpin(l->accesses[i].alloc);
   }
 }
 
@@ -118,8 +118,8 @@ static void report_unloaded(const sim_module *m, const sim_op *op) {
 void sim_launch_check(sim_launch *l, const sim_op *op) {
   if (l == NULL) return;
   report_unloaded(l->module, op);
-  for (size_t i = 0; i < l->ntouches; i++) {
-    const sim_touch *t = &l->touches[i];
+  for (size_t i = 0; i < l->naccesses; i++) {
+    const sim_launch_access *t = &l->accesses[i];
     sim_check_op(t->alloc, &t->region, t->write, op);
   }
   sim_clock now = {0};
@@ -132,8 +132,8 @@ void sim_launch_check(sim_launch *l, const sim_op *op) {
 
 /* The program's own memory may be gone by now; the simulator's is still there, freed or not. */
 static bool gone(const sim_launch *l) {
-  for (size_t i = 0; i < l->ntouches; i++)
-    if (l->touches[i].alloc->space == SIM_FOREIGN && l->touches[i].alloc->freed) return true;
+  for (size_t i = 0; i < l->naccesses; i++)
+    if (l->accesses[i].alloc->space == SIM_FOREIGN && l->accesses[i].alloc->freed) return true;
   return false;
 }
 
@@ -144,28 +144,28 @@ void sim_launch_run(sim_launch *l) {
     l->run(l);
 }
 
-static const char *reach(const sim_launch *l, const sim_alloc *a, const sim_reach *r, sim_kind *kind) {
+static const char *why_not(const sim_launch *l, const sim_alloc *a, const sim_thread_access *r, sim_kind *kind) {
   *kind = SIM_BOUNDS;
   if (a == NULL) return sim_ours(r->base) ? "which belongs to no allocation" : "which is the host's own memory";
   if (r->base + r->nbytes > a->base + a->nbytes) return "and ends behind its allocation";
-  if (!sim_reaches(l->device, a)) return "which is another device's memory";
+  if (!sim_device_can_access(l->device, a)) return "which is another device's memory";
   *kind = SIM_STALE;
   return a->freed ? "which is freed memory" : NULL;
 }
 
 static int by_address(const void *a, const void *b) {
-  const sim_reach *x = a, *y = b;
+  const sim_thread_access *x = a, *y = b;
   if (x->base != y->base) return x->base < y->base ? -1 : 1;
   return x->nbytes < y->nbytes ? -1 : x->nbytes > y->nbytes;
 }
 
 /* Joins what overlaps or leaves a gap of at most `gap`, never across the end of an allocation. The entries are
  * sorted by address. */
-static size_t join(sim_reach *r, size_t n, size_t gap) {
+static size_t join(sim_thread_access *r, size_t n, size_t gap) {
   size_t kept = 0;
   uintptr_t end = 0;
   for (size_t i = 0; i < n; i++) {
-    sim_reach *last = kept > 0 ? &r[kept - 1] : NULL;
+    sim_thread_access *last = kept > 0 ? &r[kept - 1] : NULL;
     if (last != NULL && r[i].base < end && r[i].base <= last->base + last->nbytes + gap) {
       const uintptr_t to = r[i].base + r[i].nbytes;
       if (to > last->base + last->nbytes) last->nbytes = to - last->base;
@@ -178,21 +178,21 @@ static size_t join(sim_reach *r, size_t n, size_t gap) {
   return kept;
 }
 
-static size_t part(sim_reach *r, size_t n, bool write, sim_reach *out) {
+static size_t part(sim_thread_access *r, size_t n, bool write, sim_thread_access *out) {
   size_t m = 0;
   for (size_t i = 0; i < n; i++)
     if (r[i].write == write) out[m++] = r[i];
   return m;
 }
 
-static sim_reach *room_for(size_t n) {
-  sim_reach *r = malloc((n + 1) * sizeof *r);
+static sim_thread_access *room_for(size_t n) {
+  sim_thread_access *r = malloc((n + 1) * sizeof *r);
   if (r == NULL) abort();
   return r;
 }
 
 static void blur(sim_launch *l) {
-  sim_reach *kept = room_for(l->ngathered);
+  sim_thread_access *kept = room_for(l->ngathered);
   size_t n = 0;
   qsort(l->gathered, l->ngathered, sizeof *l->gathered, by_address);
   for (int write = 0; write < 2; write++) {
@@ -205,8 +205,8 @@ static void blur(sim_launch *l) {
   l->blurred = true;
 }
 
-static void gather(sim_launch *l, const sim_reach *r) {
-  sim_reach *last = l->ngathered > 0 ? &l->gathered[l->ngathered - 1] : NULL;
+static void gather(sim_launch *l, const sim_thread_access *r) {
+  sim_thread_access *last = l->ngathered > 0 ? &l->gathered[l->ngathered - 1] : NULL;
   if (last != NULL && last->write == r->write && last->thread == r->thread && last->base + last->nbytes == r->base) {
     last->nbytes += r->nbytes;
     return;
@@ -221,11 +221,11 @@ static void gather(sim_launch *l, const sim_reach *r) {
   l->gathered[l->ngathered++] = *r;
 }
 
-sim_kind sim_launch_touch(sim_launch *l, const sim_reach *r, const char **why) {
+sim_kind sim_launch_add_access(sim_launch *l, const sim_thread_access *r, const char **why) {
   sim_kind kind;
   sim_alloc **cached = &l->recent[r->write];
   if (*cached == NULL || r->base - (*cached)->base >= (*cached)->nbytes) *cached = sim_alloc_find(r->base);
-  *why = reach(l, *cached, r, &kind);
+  *why = why_not(l, *cached, r, &kind);
   if (*why != NULL) return kind;
   gather(l, r);
   return SIM_ANY;
@@ -237,13 +237,13 @@ typedef struct frontier {
   uint32_t thread[2];
 } frontier;
 
-static bool crosses(const frontier *f, const sim_reach *r) {
+static bool crosses(const frontier *f, const sim_thread_access *r) {
   for (int i = 0; i < 2; i++)
     if (r->base < f->end[i] && f->thread[i] != r->thread) return true;
   return false;
 }
 
-static void extend(frontier *f, const sim_reach *r) {
+static void extend(frontier *f, const sim_thread_access *r) {
   const uintptr_t end = r->base + r->nbytes;
   const int same = f->thread[0] == r->thread ? 0 : f->thread[1] == r->thread ? 1 : -1;
   const int at = same >= 0 ? same : f->end[0] <= f->end[1] ? 0 : 1;
@@ -253,10 +253,10 @@ static void extend(frontier *f, const sim_reach *r) {
 }
 
 /* Nothing in the code orders two threads, so two that share a byte and of which one writes race. */
-static const sim_reach *collision(const sim_launch *l) {
+static const sim_thread_access *collision(const sim_launch *l) {
   frontier any = {.thread = {UINT32_MAX, UINT32_MAX}}, writes = any;
   for (size_t i = 0; i < l->ngathered && !l->blurred; i++) {
-    const sim_reach *r = &l->gathered[i];
+    const sim_thread_access *r = &l->gathered[i];
     if (crosses(&writes, r) || (r->write && crosses(&any, r))) return r;
     extend(&any, r);
     if (r->write) extend(&writes, r);
@@ -267,14 +267,14 @@ static const sim_reach *collision(const sim_launch *l) {
 static void report_collision(const sim_launch *l, const char *name) {
   char here[200];
   const sim_place now = sim_here(), itself = {.call = "itself"}; /* not the pair of two launches made here */
-  const sim_reach *r = collision(l);
+  const sim_thread_access *r = collision(l);
   if (r == NULL || !sim_found_pair(SIM_RACE, &now, &itself)) return;
   sim_found(SIM_RACE, "two threads of one launch of %s touch the same bytes at %#zx, and one of them writes: %s", name,
             (size_t)r->base, sim_place_text(&now, here, sizeof here));
 }
 
 /* Rows of one width at one distance become one region, and such regions at one distance become its slices. */
-static size_t rows(const sim_reach *r, size_t n, sim_region *out) {
+static size_t rows(const sim_thread_access *r, size_t n, sim_region *out) {
   *out = sim_flat(r->base, r->nbytes);
   if (n < 2 || r[1].nbytes != r->nbytes) return 1;
   size_t count = 2;
@@ -291,35 +291,35 @@ static bool extends(const sim_region *into, const sim_region *next) {
 }
 
 static void add_region(sim_launch *l, sim_alloc *a, const sim_region *r, bool write) {
-  sim_touch *last = l->ntouches > 0 ? &l->touches[l->ntouches - 1] : NULL;
+  sim_launch_access *last = l->naccesses > 0 ? &l->accesses[l->naccesses - 1] : NULL;
   if (last != NULL && last->alloc == a && last->write == write && extends(&last->region, r)) {
     if (last->region.depth == 1) last->region.slice = r->base - last->region.base;
     last->region.depth++;
     return;
   }
-  l->touches = realloc(l->touches, (l->ntouches + 1) * sizeof *l->touches);
-  if (l->touches == NULL) abort();
-  l->touches[l->ntouches++] = (sim_touch){a, *r, write};
+  l->accesses = realloc(l->accesses, (l->naccesses + 1) * sizeof *l->accesses);
+  if (l->accesses == NULL) abort();
+  l->accesses[l->naccesses++] = (sim_launch_access){a, *r, write};
 }
 
 /* What lies in one allocation: as it is, or with gaps filled until it is few enough. */
-static void add_all(sim_launch *l, sim_reach *r, size_t n, bool write) {
+static void add_all(sim_launch *l, sim_thread_access *r, size_t n, bool write) {
   sim_alloc *a = sim_alloc_find(r->base);
-  const size_t before = l->ntouches;
+  const size_t before = l->naccesses;
   for (size_t gap = 8; true; gap *= 2) {
     for (size_t i = 0; i < n;) {
       sim_region region;
       i += rows(r + i, n - i, &region);
       add_region(l, a, &region, write);
     }
-    if (l->ntouches - before <= MOST_REGIONS) return;
-    l->ntouches = before;
+    if (l->naccesses - before <= MOST_REGIONS) return;
+    l->naccesses = before;
     n = join(r, n, gap);
   }
 }
 
 static void add_kind(sim_launch *l, bool write) {
-  sim_reach *r = room_for(l->ngathered);
+  sim_thread_access *r = room_for(l->ngathered);
   const size_t n = join(r, part(l->gathered, l->ngathered, write, r), 0);
   for (size_t from = 0, to; from < n; from = to) {
     const sim_alloc *a = sim_alloc_find(r[from].base);

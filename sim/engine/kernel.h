@@ -22,21 +22,21 @@ typedef struct sim_function {
   const void *entry;
 } sim_function;
 
-typedef struct sim_touch {
+typedef struct sim_launch_access {
   sim_alloc *alloc;
   sim_region region;
   bool write;
-} sim_touch;
+} sim_launch_access;
 
 /* What one thread of a launch touches by one instruction. */
-typedef struct sim_reach {
+typedef struct sim_thread_access {
   uintptr_t base;
   size_t nbytes;
   uint32_t thread;
   bool write;
-} sim_reach;
+} sim_thread_access;
 
-/* A launch: made, followed (sim_launch_touch for what its threads touch), sealed, then queued. */
+/* A launch: made, followed (sim_launch_add_access for what its threads touch), sealed, then queued. */
 struct sim_launch {
   unsigned refs;
   sim_module *module;
@@ -46,9 +46,9 @@ struct sim_launch {
   void (*drop)(void *body);
   int illegal; /* the driver's number for a touch that may not be */
   int broken;  /* the driver's number that it fails with when it runs, or 0 */
-  sim_touch *touches;
-  size_t ntouches;
-  sim_reach *gathered;
+  sim_launch_access *accesses;
+  size_t naccesses;
+  sim_thread_access *gathered;
   size_t ngathered, room;
   bool blurred;
   sim_alloc *recent[2];
@@ -62,7 +62,7 @@ sim_launch *sim_launch_new(sim_module *m, int device);
 sim_launch *sim_launch_keep(sim_launch *l);
 void sim_launch_drop(sim_launch *l);
 /* SIM_ANY if the launch may touch these bytes; else the kind of finding, and why not. */
-sim_kind sim_launch_touch(sim_launch *l, const sim_reach *r, const char **why);
+sim_kind sim_launch_add_access(sim_launch *l, const sim_thread_access *r, const char **why);
 void sim_launch_seal(sim_launch *l, const char *name);
 void sim_launch_pin(const sim_launch *l, bool on);
 void sim_launch_check(sim_launch *l, const sim_op *op);

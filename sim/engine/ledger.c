@@ -239,12 +239,6 @@ uint64_t sim_report(int fd) {
   return n;
 }
 
-static void journal_ends(void) {
-  char text[MAX_TEXT];
-  totals_text(text, sizeof text);
-  sim_journal_line("%s", text);
-}
-
 static uint64_t report_at_end(void) {
   const char *path = getenv("SIM_REPORT");
   uint64_t shown = 0;
@@ -263,7 +257,9 @@ __attribute__((destructor)) static void at_end(void) {
   if (!sim_is_owner()) return;
   sim_lock();
   if (sim_conf.ledger && sim_ready()) draw_up();
-  journal_ends();
+  char text[MAX_TEXT];
+  totals_text(text, sizeof text);
+  sim_journal_line("%s", text);
   const uint64_t n = sim_ready() ? report_at_end() : 0;
   sim_unlock();
   if (n == 0 || status == NULL || *status == '\0') return;

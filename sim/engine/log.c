@@ -21,7 +21,7 @@ void sim_log_open(void) {
 void sim_log_call(const sim_call *c, int raw) {
   if (file == NULL) return;
   fprintf(file, "#%llu t%d %s", (unsigned long long)c->place.number, c->place.thread, c->place.call);
-  if (c->note[0] != '\0') fprintf(file, " (%s)", c->note);
+  if (c->detail[0] != '\0') fprintf(file, " (%s)", c->detail);
   fprintf(file, " -> %d\n", raw);
 }
 

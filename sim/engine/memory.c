@@ -136,7 +136,7 @@ static sim_alloc *append(sim_space space, int device, uintptr_t base, size_t nby
   return a;
 }
 
-static bool host_reaches(sim_space space) {
+static bool host_can_access(sim_space space) {
   return space == SIM_PINNED || space == SIM_MANAGED;
 }
 
@@ -154,12 +154,6 @@ static sim_alloc *take_spare(range *r, size_t room) {
   return a;
 }
 
-/* The bytes are another's now: what the quarantine kept of them is gone. */
-static void supersede(sim_alloc *a) {
-  if (!a->purged) resting -= a->room;
-  a->purged = true;
-}
-
 sim_status sim_alloc_new(sim_space space, int device, size_t nbytes, sim_alloc *at, sim_alloc **out) {
   range *r = &ranges[space == SIM_DEVICE ? device + 1 : 0];
   const size_t taken = sim_room(nbytes);
@@ -171,9 +165,11 @@ sim_status sim_alloc_new(sim_space space, int device, size_t nbytes, sim_alloc *
   sim_alloc *a = append(space, device, at != NULL ? at->base : r->program + r->next, nbytes);
   a->room = taken;
   if (at == NULL) r->next += taken + GAP;
-  if (at != NULL) supersede(at);
-  if (host_reaches(space) && !program_access(a, true)) return SIM_NOMEM;
-  if (host_reaches(space)) sim_trap_born(a);
+  /* The bytes are the new allocation's: what the quarantine kept of them is gone. */
+  if (at != NULL && !at->purged) resting -= at->room;
+  if (at != NULL) at->purged = true;
+  if (host_can_access(space) && !program_access(a, true)) return SIM_NOMEM;
+  if (host_can_access(space)) sim_trap_born(a);
   if (counts) d->used += taken;
   *out = a;
   return SIM_OK;
@@ -194,14 +190,10 @@ static sim_alloc *holds(sim_alloc *a, uintptr_t p) {
   return p - a->base < (a->nbytes > 0 ? a->nbytes : 1) ? a : NULL;
 }
 
-static sim_alloc *find_held(const range *r, uintptr_t p) {
-  const size_t n = held_up_to(r, p);
-  return n == 0 ? NULL : holds(r->held[n - 1], p);
-}
-
 sim_alloc *sim_alloc_find(uintptr_t p) {
   const range *r = range_of(p);
-  if (r != NULL) return find_held(r, p);
+  const size_t n = r != NULL ? held_up_to(r, p) : 0;
+  if (r != NULL) return n == 0 ? NULL : holds(r->held[n - 1], p);
   for (size_t i = 0; i < nforeign; i++)
     if (holds(foreign[i], p) != NULL) return foreign[i];
   return NULL;
@@ -240,23 +232,19 @@ static void purge_oldest(void) {
     if (allocs[i]->freed && !allocs[i]->purged && allocs[i]->pins == 0) purge(allocs[i]);
 }
 
-static void forget(const sim_alloc *a) {
-  size_t i = 0;
-  while (i < nforeign && foreign[i] != a) i++;
-  if (i < nforeign) foreign[i] = foreign[--nforeign];
-}
-
 void sim_alloc_end(sim_alloc *a) {
   a->freed = true;
   a->gone = sim_here();
   *(a->before == NULL ? &first : &a->before->after) = a->after;
   *(a->after == NULL ? &last : &a->after->before) = a->before;
   if (a->space == SIM_FOREIGN) {
-    forget(a);
+    size_t i = 0;
+    while (i < nforeign && foreign[i] != a) i++;
+    if (i < nforeign) foreign[i] = foreign[--nforeign];
     return;
   }
-  if (host_reaches(a->space)) sim_trap_died(a);
-  if (host_reaches(a->space)) program_access(a, false);
+  if (host_can_access(a->space)) sim_trap_died(a);
+  if (host_can_access(a->space)) program_access(a, false);
   resting += a->room;
   purge_oldest();
   if (a->pool == NULL) sim_alloc_release(a);

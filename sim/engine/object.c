@@ -46,13 +46,6 @@ static size_t new_slot(void) {
   return nslots++;
 }
 
-static size_t slot_for(sim_type type) {
-  if (!sim_reuses() || spare[type] == 0) return new_slot();
-  const size_t i = spare[type] - 1;
-  spare[type] = slots[i].below;
-  return i;
-}
-
 static size_t slot_of(const sim_object *o) {
   return (o->handle - FIRST_HANDLE) / STEP;
 }
@@ -62,7 +55,9 @@ unsigned sim_object_uses(const sim_object *o) {
 }
 
 void sim_object_add(sim_object *o, sim_type type) {
-  const size_t i = slot_for(type);
+  const bool reused = sim_reuses() && spare[type] != 0;
+  const size_t i = reused ? spare[type] - 1 : new_slot();
+  if (reused) spare[type] = slots[i].below;
   o->type = type;
   o->live = true;
   o->handle = FIRST_HANDLE + i * STEP;

@@ -135,24 +135,21 @@ void sim_check_op(sim_alloc *m, const sim_region *r, bool write, const sim_op *o
   const sim_access b = {.region = *r, .write = write, .is_free = op->work.kind == SIM_DEATH, .slot = op->slot,
                         .time = op->time, .who = op->who, .place = op->place};
   check(m, &b, &op->clock);
-  sim_trap_touched(m, r, write, op);
-}
-
-/* A host function runs when its turn comes: what was queued after it may well be ordered behind it, and was compared
- * with all that was known then. What was queued before it is not behind it. */
-static void check_acting(sim_alloc *m, sim_access *b, const sim_op *op) {
-  b->who = op->who;
-  b->slot = op->slot;
-  b->time = op->time;
-  check_until(m, b, &op->clock, op->place.number - 1);
+  sim_trap_access(m, r, write, op);
 }
 
 /* Where threads count apart, nothing is known to come before the access of one that never called the driver. */
-void sim_check_touch(sim_alloc *m, const sim_region *r, bool write, const sim_toucher *who) {
+void sim_check_access(sim_alloc *m, const sim_region *r, bool write, const sim_accessor *who) {
   static const sim_clock nothing;
   sim_access b = {.region = *r, .write = write, .who = "host", .place = who->place};
-  if (who->acting != NULL) {
-    check_acting(m, &b, who->acting);
+  const sim_op *op = who->acting;
+  if (op != NULL) {
+    /* A host function runs when its turn comes: what was queued after it may be ordered behind it, and was compared
+     * with all that was known then. What was queued before it is not behind it. */
+    b.who = op->who;
+    b.slot = op->slot;
+    b.time = op->time;
+    check_until(m, &b, &op->clock, op->place.number - 1);
     return;
   }
   if (sim_conf.separate_threads && who->thread == NULL) {

@@ -86,7 +86,7 @@ void sim_pool_freed(sim_alloc *a) {
   if (!a->pool->o.live) shrink(a->pool, 0, is_freed);
 }
 
-void sim_pools_settle(const sim_device *d) {
+void sim_pools_shrink(const sim_device *d) {
   for (sim_pool *p = pools; p != NULL; p = p->next)
     if (p->device == d->id && p->idle != NULL && p->reserved > p->threshold) shrink(p, p->threshold, is_seen_freed);
 }
@@ -194,25 +194,23 @@ sim_status sim_pool_alloc(sim_pool *p, sim_stream *s, size_t nbytes, uintptr_t *
   if (p->used > p->used_high) p->used_high = p->used;
   if (p->reserved > p->reserved_high) p->reserved_high = p->reserved;
   const sim_work w = {.kind = SIM_BIRTH, .to = a, .dst = sim_flat(a->base, nbytes)};
-  sim_note("%zu bytes at %#zx, %s", nbytes, (size_t)a->base, s->name);
+  sim_log_detail("%zu bytes at %#zx, %s", nbytes, (size_t)a->base, s->name);
   *out = a->base;
   return sim_submit(s, &w, NULL);
 }
 
-/* Memory that is no pool's may be freed so as well; the device has it again when the host next waits. */
-static void adopt(sim_alloc *a) {
-  sim_pool *p = sim_pool_default(sim_device_at(a->device));
-  a->pool = p;
-  p->used += a->nbytes;
-  p->reserved += a->room;
-}
-
+/* Memory of no pool may be freed so as well: it goes to the default pool, and to the device when the host next waits.
+ */
 sim_status sim_pool_free(sim_stream *s, uintptr_t p) {
   if (p == 0) return SIM_OK;
   sim_alloc *a = sim_alloc_find(p);
-  sim_note("%#zx, %s", (size_t)p, s->name);
+  sim_log_detail("%#zx, %s", (size_t)p, s->name);
   if (a != NULL && a->base == p && a->space == SIM_DEVICE) {
-    if (a->pool == NULL && !a->freed && s->capture == NULL && sim_capture_implicit(s) == SIM_OK) adopt(a);
+    if (a->pool == NULL && !a->freed && s->capture == NULL && sim_capture_implicit(s) == SIM_OK) {
+      a->pool = sim_pool_default(sim_device_at(a->device));
+      a->pool->used += a->nbytes;
+      a->pool->reserved += a->room;
+    }
     return sim_free_in(s, a);
   }
   sim_found(SIM_STALE, "%s of %#zx, which is no allocation", sim_here().call, (size_t)p);

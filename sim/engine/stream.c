@@ -101,8 +101,8 @@ static sim_op *enqueue(sim_stream *s, const sim_work *w, sim_op *dep, const sim_
 }
 
 void sim_stream_after(sim_stream *s, sim_op *op, const sim_clock *clock) {
-  const sim_work mark = {.kind = SIM_MARK};
-  enqueue(s, &mark, op, clock);
+  const sim_work empty = {.kind = SIM_EMPTY};
+  enqueue(s, &empty, op, clock);
 }
 
 /* What gives back does so on a lost device too. */
@@ -126,8 +126,8 @@ void sim_host_after(const sim_op *op) {
  * To ask or to wait queues no action, so the legacy stream then speaks for itself alone; with SIM_LEGACY=kind a mark in
  * it gathers them. */
 static sim_status gather(sim_stream *s) {
-  const sim_work mark = {.kind = SIM_MARK};
-  return s->kind == SIM_LEGACY && sim_conf.legacy_covers ? sim_submit(s, &mark, NULL) : SIM_OK;
+  const sim_work empty = {.kind = SIM_EMPTY};
+  return s->kind == SIM_LEGACY && sim_conf.legacy_covers ? sim_submit(s, &empty, NULL) : SIM_OK;
 }
 
 static sim_status may_wait(sim_stream *s) {
@@ -144,7 +144,7 @@ static void wait_for_last(const sim_stream *s) {
   sim_op_run(op);
   sim_host_after(op);
   sim_op_drop(op);
-  sim_pools_settle(s->ctx->device);
+  sim_pools_shrink(s->ctx->device);
 }
 
 sim_status sim_stream_wait_host(sim_stream *s) {
@@ -191,6 +191,6 @@ sim_status sim_context_drain(sim_context *c) {
   sim_clock_join(sim_host_clock(), &c->orphans);
   sim_clock_join(sim_host_clock(), &c->legacy->clock);
   for (const sim_stream *s = c->streams; s != NULL; s = s->next) sim_clock_join(sim_host_clock(), &s->clock);
-  sim_pools_settle(c->device);
+  sim_pools_shrink(c->device);
   return sim_device_verdict(c->device);
 }

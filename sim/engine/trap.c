@@ -1,9 +1,9 @@
 /* trap.c: the host's own loads and stores on pinned and managed memory while work on it may be running.
  *
- * Pages that queued work touches are closed to the program until the host has waited for that work: for writing if the
- * work reads, for all if it writes. The program's first access to a closed page faults; the handler notes it, opens the
- * page and lets the instruction go on. What was noted is looked at before the next call does anything, so with all that
- * was known when it happened, and then the page is closed again if the work is still running.
+ * Pages that queued work uses are closed to the program until the host has waited for that work: for writing if the
+ * work reads, for all if it writes. The program's first access to a closed page faults; the handler records the access,
+ * opens the page and lets the instruction go on. The record is checked before the next call does anything, so with all
+ * that was known when it was made, and then the page is closed again if the work is still running.
  * Invariants: the handler takes no lock and allocates nothing; a fault on any other page, and any other signal, goes
  * to the handler that was there before; a forked child may touch what it inherits. The simulator's own copies go by the
  * alias and never fault. It must not know how accesses are checked. */
@@ -20,24 +20,24 @@
 
 #include "engine.h"
 
-enum { PAGE = 4096, NOTES = 1024 };
+enum { PAGE = 4096, ACCESSES_KEPT = 1024 };
 
 /* Of a page of living memory: what queued work closes it to, and what a fault has opened it for since. */
 enum { LIVE = 1, CLOSED_TO_WRITES = 2, CLOSED = 4, OPEN_TO_READS = 8, OPEN = 16, WANTED = CLOSED_TO_WRITES | CLOSED };
 
-typedef struct note {
+typedef struct host_access {
   _Atomic bool ready;
   bool write;
   uintptr_t at;
   void *from, *caller; /* the instruction; what its function was called by, if that has no frame of its own */
   sim_thread *thread; /* NULL: it never called the driver */
   const sim_op *acting;
-} note;
+} host_access;
 
 static uintptr_t base;
 static uint64_t span;
 static _Atomic unsigned char *pages; /* one for each page of the range */
-static note notes[NOTES];
+static host_access host_accesses[ACCESSES_KEPT];
 static _Atomic uint64_t written, looked_at, lost;
 static struct sigaction previous;
 static sim_alloc **watched, **fresh; /* with work that the host has not waited for; with pages still to close */
@@ -101,14 +101,14 @@ static fault fault_of(const void *context) {
 #endif
 }
 
-static void take_note(uintptr_t at, const fault *a) {
+static void record_access(uintptr_t at, const fault *a) {
   uint64_t i = atomic_load(&written);
   do {
-    if (i - atomic_load(&looked_at) < NOTES) continue;
+    if (i - atomic_load(&looked_at) < ACCESSES_KEPT) continue;
     atomic_fetch_add(&lost, 1);
     return;
   } while (!atomic_compare_exchange_weak(&written, &i, i + 1));
-  note *n = &notes[i % NOTES];
+  host_access *n = &host_accesses[i % ACCESSES_KEPT];
   n->at = at;
   n->write = a->write;
   n->from = a->from;
@@ -133,7 +133,7 @@ static bool let_in(uintptr_t at, const void *context) {
     if ((was & WANTED) == 0) return true;
     now = was | (!a.write && (was & CLOSED) != 0 && (was & OPEN_TO_READS) == 0 ? OPEN_TO_READS : OPEN);
   } while (!atomic_compare_exchange_weak(&pages[page], &was, now));
-  if (now != was && sim_is_owner()) take_note(at, &a);
+  if (now != was && sim_is_owner()) record_access(at, &a);
   protect(page, 1, (now & OPEN) != 0 ? PROT_READ | PROT_WRITE : PROT_READ);
   return true;
 }
@@ -158,14 +158,6 @@ static void be_the_handler(void) {
 
 /* Closing and opening, with the lock held */
 
-static bool may_be_watched(const sim_alloc *a) {
-  return pages != NULL && !a->freed && (a->space == SIM_PINNED || a->space == SIM_MANAGED);
-}
-
-static int access_for(unsigned char wanted) {
-  return (wanted & CLOSED) != 0 ? PROT_NONE : PROT_READ;
-}
-
 /* Pages that change alike are closed by one call. */
 static void close_pages(uint64_t page, uint64_t end, unsigned char more) {
   for (uint64_t n; page < end; page += n) {
@@ -173,7 +165,7 @@ static void close_pages(uint64_t page, uint64_t end, unsigned char more) {
     const unsigned char wanted = (first | more) & WANTED;
     for (n = 0; page + n < end && atomic_load(&pages[page + n]) == first; n++)
       atomic_store(&pages[page + n], LIVE | wanted);
-    if (first != (LIVE | wanted)) protect(page, n, access_for(wanted));
+    if (first != (LIVE | wanted)) protect(page, n, (wanted & CLOSED) != 0 ? PROT_NONE : PROT_READ);
   }
 }
 
@@ -213,15 +205,16 @@ static void push(sim_alloc ***list, size_t *n, size_t *room, sim_alloc *a) {
   (*list)[(*n)++] = a;
 }
 
-void sim_trap_touched(sim_alloc *a, const sim_region *r, bool write, const sim_op *op) {
-  if (!may_be_watched(a) || sim_region_empty(r)) return;
+void sim_trap_access(sim_alloc *a, const sim_region *r, bool write, const sim_op *op) {
+  if (pages == NULL || a->freed || (a->space != SIM_PINNED && a->space != SIM_MANAGED)) return;
+  if (sim_region_empty(r)) return;
   if (!a->watched) push(&watched, &nwatched, &watched_room, a);
   if (a->nto_close == 0) push(&fresh, &nfresh, &fresh_room, a);
   a->watched = true;
   sim_clock_see(&a->busy, op->slot, op->time);
   a->to_close = realloc(a->to_close, (a->nto_close + 1) * sizeof *a->to_close);
   if (a->to_close == NULL) abort();
-  a->to_close[a->nto_close++] = (sim_touched){*r, write};
+  a->to_close[a->nto_close++] = (sim_queued_access){*r, write};
 }
 
 void sim_trap_works(const sim_op *op) {
@@ -271,7 +264,7 @@ static void close_what_is_new(sim_alloc *a) {
 }
 
 /* Opens what is managed when the last work has been waited for, and closes it when there is work again. */
-static void settle_exclusive(void) {
+static void update_exclusive(void) {
   const bool now = is_unseen(&working);
   if (now == exclusive) return;
   exclusive = now;
@@ -283,9 +276,9 @@ static void settle_exclusive(void) {
   }
 }
 
-void sim_trap_settle(void) {
+void sim_trap_update(void) {
   if (pages == NULL) return;
-  if (sim_conf.managed_exclusive) settle_exclusive();
+  if (sim_conf.managed_exclusive) update_exclusive();
   for (size_t i = learned ? nwatched : 0; i-- > 0;) {
     sim_alloc *a = watched[i];
     if (is_unseen(&a->busy)) continue;
@@ -299,13 +292,13 @@ void sim_trap_settle(void) {
 }
 
 /* Of what copies bytes, the place that called it says more. */
-static void *place_of(const note *n) {
+static void *place_of(const host_access *n) {
   Dl_info info;
   const bool in_libc = n->from != NULL && dladdr(n->from, &info) != 0 && strstr(info.dli_fname, "/libc.so") != NULL;
   return in_libc && dladdr(n->caller, &info) != 0 ? n->caller : n->from;
 }
 
-static void report_exclusive(const sim_alloc *a, const note *n, const sim_place *place) {
+static void report_exclusive(const sim_alloc *a, const host_access *n, const sim_place *place) {
   char here[200], made[200];
   if (!sim_found_pair(SIM_MISUSE, place, &a->made)) return;
   sim_found(SIM_MISUSE, "the host %s managed memory at %#zx while a device works, and none allows both at a time\n"
@@ -313,13 +306,13 @@ static void report_exclusive(const sim_alloc *a, const note *n, const sim_place 
             sim_place_text(place, here, sizeof here), sim_place_text(&a->made, made, sizeof made));
 }
 
-static void look_at(const note *n) {
+static void look_at(const host_access *n) {
   sim_alloc *a = sim_alloc_find(n->at);
   if (a == NULL || a->freed) return;
   const sim_region first_byte = sim_flat(n->at, 1);
   const sim_place place = {.call = "the program", .number = sim_number(), .caller = place_of(n),
                            .thread = n->thread == NULL ? 0 : n->thread->id, .looked = true};
-  sim_check_touch(a, &first_byte, n->write, &(sim_toucher){n->thread, n->acting, place});
+  sim_check_access(a, &first_byte, n->write, &(sim_accessor){n->thread, n->acting, place});
   if (is_exclusive(a)) report_exclusive(a, n, &place);
   const uint64_t page = (n->at - base) / PAGE;
   if (a->watched || is_exclusive(a)) close_pages(page, page + 1, 0);
@@ -335,10 +328,10 @@ static void say_what_was_lost(void) {
 
 void sim_trap_look(void) {
   while (atomic_load(&looked_at) != atomic_load(&written)) {
-    note *n = &notes[atomic_load(&looked_at) % NOTES];
+    host_access *n = &host_accesses[atomic_load(&looked_at) % ACCESSES_KEPT];
     while (!atomic_load(&n->ready)) sched_yield();
     atomic_store(&n->ready, false);
-    const note copy = *n;
+    const host_access copy = *n;
     atomic_fetch_add(&looked_at, 1);
     look_at(&copy);
   }

@@ -80,13 +80,6 @@ static void *helper(void *unused) {
   return unused;
 }
 
-static void start_helper(void) {
-  pthread_t thread;
-  if (helper_started) return;
-  helper_started = true;
-  if (pthread_create(&thread, NULL, helper, NULL) == 0) pthread_detach(thread);
-}
-
 void sim_op_queue(sim_op *op) {
   const sim_work *w = &op->work;
   sim_check_op(w->from, &w->src, false, op);
@@ -98,7 +91,11 @@ void sim_op_queue(sim_op *op) {
   if (last == NULL) first = op;
   last = op;
   npending++;
-  if (w->kind == SIM_HOST) start_helper();
+  if (w->kind == SIM_HOST && !helper_started) {
+    pthread_t thread;
+    helper_started = true;
+    if (pthread_create(&thread, NULL, helper, NULL) == 0) pthread_detach(thread);
+  }
   sim_op_keep(op);
 }
 
@@ -172,16 +169,12 @@ static void perform(sim_op *op) {
   if (w->kind == SIM_KERNEL) sim_launch_run(w->launch);
 }
 
-static uint64_t cost(const sim_work *w) {
-  if (w->kind == SIM_MARK) return 10;
-  return 1000 + w->dst.width * w->dst.rows * w->dst.depth / 10;
-}
-
 static void finish(sim_op *op) {
   if (op->work.to != NULL) sim_alloc_unpin(op->work.to);
   if (op->work.from != NULL) sim_alloc_unpin(op->work.from);
   sim_launch_pin(op->work.launch, false);
-  op->stamp = now_ns += cost(&op->work);
+  const sim_region *d = &op->work.dst;
+  op->stamp = now_ns += op->work.kind == SIM_EMPTY ? 10 : 1000 + d->width * d->rows * d->depth / 10;
   op->done = true;
   if (op->work.kind == SIM_DEATH) sim_pool_freed(op->work.to);
   for (size_t i = 0; i < op->ndeps; i++) sim_op_drop(op->deps[i]);

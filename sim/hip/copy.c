@@ -16,7 +16,7 @@ static hipError_t move(const sim_region *to, const sim_region *source, hipMemcpy
   TRY(stream_of(q, &s));
   if (sim_region_empty(to)) return hipSuccess;
   TRY(sides(to->base, source->base, kind));
-  sim_note("%#zx <- %#zx, %zu x %zu x %zu bytes, %s", (size_t)to->base, (size_t)source->base, to->width, to->rows,
+  sim_log_detail("%#zx <- %#zx, %zu x %zu x %zu bytes, %s", (size_t)to->base, (size_t)source->base, to->width, to->rows,
            to->depth, s->name);
   return from(sim_copy(s, to, source, sync));
 }

@@ -49,7 +49,7 @@ hipError_t do_hipSetDevice(int device) {
   sim_device *d;
   TRY(from(sim_init()));
   TRY(device_of(device, &d));
-  sim_note("%d", device);
+  sim_log_detail("%d", device);
   current = device;
   return device_enter();
 }
@@ -190,7 +190,7 @@ hipError_t do_hipDeviceGetPCIBusId(char *text, int size, int device) {
 }
 
 hipError_t do_hipDeviceCanAccessPeer(int *can, int device, int peer) {
-  return from(sim_call_device_reaches(device, peer, can));
+  return from(sim_call_device_can_access(device, peer, can));
 }
 
 hipError_t do_hipDeviceGetP2PAttribute(int *v, int which, int a, int b) {

@@ -33,7 +33,7 @@ static hipError_t leave(sim_call *c, int raw, unsigned how) {
 static hipError_t refuse(sim_counter *counter, void *caller) {
   sim_call c;
   sim_set_numbers(hipErrorIllegalState, hipErrorNotInitialized);
-  if (!sim_enter(&c, counter, caller, 0)) sim_note("not simulated");
+  if (!sim_enter(&c, counter, caller, 0)) sim_log_detail("not simulated");
   return leave(&c, hipErrorNotSupported, 0);
 }
 

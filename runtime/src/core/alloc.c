@@ -1,14 +1,14 @@
-/* alloc.c: the one place where host memory is taken and given back, and the ledger of what is alive.
+/* alloc.c: takes all host memory and gives it back, and keeps the ledger of what is alive.
  *
  * Invariant: every block that mf__alloc gives out is counted until mf__free gets it back with the same size.
  *
- * The counters are on the path of every exchange, where a locked add costs as much as the exchange itself. So
- * each thread counts in a slot of its own with plain loads and stores (relaxed atomics), and a reader sums
- * the slots. A slot keeps its values when its thread ends and goes to the next thread that asks; a block
- * may be freed by another thread than the one that allocated it, so only the sum means anything.
+ * Every exchange changes the counters, and a locked add costs as much as the exchange itself. So each thread counts in
+ * a slot of its own with plain loads and stores (relaxed atomics), and a reader adds the slots up. A slot keeps its
+ * values when its thread ends and goes to the next thread that asks; a block may be freed by another thread than the
+ * one that allocated it, so only the sum means anything.
  *
- * A slot also keeps one free block of each small size: exchanges allocate and free the same few sizes over
- * and over, and malloc costs them more than all the rest. */
+ * A slot also keeps one free block of each small size: exchanges allocate and free the same few sizes over and over,
+ * and malloc costs them more than all the rest. */
 #include "core/core.h"
 
 #include <pthread.h>
@@ -27,7 +27,7 @@ mf_realloc_fn mf__allocator;
 static void *allocator_ctx;
 
 typedef struct fault_state {
-  int64_t left; /* allocations until the one that fails, that one included; 0 is disarmed */
+  int64_t countdown; /* allocations until the one that fails, that one included; 0 is disarmed */
   int64_t hits;
   int32_t sticky;
 } fault_state;
@@ -41,7 +41,7 @@ _Thread_local mf__slot *mf__thread_slot MF__TLS;
 static void use_slot(mf__slot *s) {
   own_slot = s;
   mf__thread_counts = s == NULL ? NULL : s->counts;
-  mf__thread_slot = fault.left != 0 ? NULL : s;
+  mf__thread_slot = fault.countdown != 0 ? NULL : s;
 }
 
 static void give_slot_back(void *ptr) {
@@ -51,7 +51,7 @@ static void give_slot_back(void *ptr) {
     free(s->spares[i]);
     s->spares[i] = NULL;
   }
-  atomic_store_explicit(&s->claimed, 0, memory_order_release);
+  atomic_store_explicit(&s->taken, 0, memory_order_release);
 }
 
 static void make_key(void) {
@@ -59,12 +59,12 @@ static void make_key(void) {
   (void)pthread_key_create(&key, give_slot_back);
 }
 
-static mf__slot *claim_slot(void) {
+static mf__slot *take_slot(void) {
   pthread_once(&key_once, make_key);
   for (int i = 0; i < NSLOTS; i++) {
-    /* A look first: with more threads than slots this loop runs at each count, and a locked exchange costs more. */
-    if (atomic_load_explicit(&slots[i].claimed, memory_order_relaxed) == 0 &&
-        atomic_exchange_explicit(&slots[i].claimed, 1, memory_order_acquire) == 0) {
+    /* The load comes first: with more threads than slots this loop runs at each count, and an exchange costs more. */
+    if (atomic_load_explicit(&slots[i].taken, memory_order_relaxed) == 0 &&
+        atomic_exchange_explicit(&slots[i].taken, 1, memory_order_acquire) == 0) {
       (void)pthread_setspecific(key, &slots[i]);
       use_slot(&slots[i]);
       return &slots[i];
@@ -75,7 +75,7 @@ static mf__slot *claim_slot(void) {
 
 /* For a thread without a slot: it gets one, or counts in the shared one. */
 void mf__count_first(mf__counter which, int64_t delta) {
-  mf__slot *s = claim_slot();
+  mf__slot *s = take_slot();
   atomic_fetch_add_explicit(&s->counts[which], delta, memory_order_relaxed);
 }
 
@@ -106,9 +106,9 @@ int mf_allocator_set(mf_realloc_fn fn, void *ctx, mf_error *err) {
   return MF_OK;
 }
 
-static void arm(int64_t left) {
-  fault.left = left;
-  mf__thread_slot = left != 0 ? NULL : own_slot;
+static void arm(int64_t countdown) {
+  fault.countdown = countdown;
+  mf__thread_slot = countdown != 0 ? NULL : own_slot;
 }
 
 void mf_fault_arm(int64_t nth, int32_t sticky) {
@@ -122,8 +122,8 @@ int64_t mf_fault_hits(void) {
 }
 
 static bool fault_strikes(void) {
-  if (fault.left > 1) {
-    fault.left--;
+  if (fault.countdown > 1) {
+    fault.countdown--;
     return false;
   }
   fault.hits++;
@@ -133,7 +133,7 @@ static bool fault_strikes(void) {
 
 /* Rounded up, because any size of its unit may get the block later. */
 void *mf__alloc_any(size_t nbytes) {
-  if (fault.left != 0 && fault_strikes()) return NULL;
+  if (fault.countdown != 0 && fault_strikes()) return NULL;
   const size_t unit = (nbytes + 7) / 8 * 8;
   void *ptr = mf__allocator != NULL ? mf__allocator(allocator_ctx, NULL, 0, nbytes) : malloc(unit);
   if (ptr != NULL) mf__count(MF__BLOCKS, 1);
@@ -141,11 +141,11 @@ void *mf__alloc_any(size_t nbytes) {
 }
 
 void *mf__lasting_alloc(size_t nbytes) {
-  return fault.left != 0 && fault_strikes() ? NULL : calloc(1, nbytes);
+  return fault.countdown != 0 && fault_strikes() ? NULL : calloc(1, nbytes);
 }
 
 void *mf__lasting_grow(void *ptr, size_t nbytes) {
-  return fault.left != 0 && fault_strikes() ? NULL : realloc(ptr, nbytes);
+  return fault.countdown != 0 && fault_strikes() ? NULL : realloc(ptr, nbytes);
 }
 
 void mf__free_any(void *ptr, size_t nbytes) {

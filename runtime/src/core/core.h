@@ -1,6 +1,6 @@
-/* core.h: what the files of core/ share, and offer to the rooms above: tensors on the host. No device, stream or driver
- * has a name here; memory that a driver knows is left to the functions of mf__record_ops. Nothing of it is visible
- * outside libmoonferry. */
+/* core.h: declares what the files of core/ share and offer to the rooms above: tensors on the host. It names no device,
+ * stream or driver; the functions of mf__record_ops look after memory that a driver knows. Nothing of it is visible
+ * outside of libmoonferry. */
 #ifndef MOONFERRY_CORE_H
 #define MOONFERRY_CORE_H
 
@@ -48,7 +48,7 @@ typedef enum mf__counter { MF__TENSORS, MF__STORAGES, MF__BYTES, MF__BLOCKS, MF_
 /* A thread's own counters, and its free block of each small size. */
 typedef struct mf__slot {
   _Alignas(64) _Atomic int64_t counts[MF__NCOUNTERS];
-  _Atomic int claimed;
+  _Atomic int taken;
   void *spares[MF__SPARE_MAX / 8 + 1]; /* by size in units of 8 bytes */
 } mf__slot;
 
@@ -60,7 +60,7 @@ extern mf_realloc_fn mf__allocator; /* the user's, or NULL */
 
 void mf__count_first(mf__counter which, int64_t delta);
 
-/* Modulo 2^64: foreign structs may claim more bytes than exist, and each claim is taken off again. */
+/* Adds modulo 2^64: a foreign struct may say that it has more bytes than exist, and they are subtracted again. */
 static inline int64_t mf__count_sum(int64_t a, int64_t b) {
   return (int64_t)((uint64_t)a + (uint64_t)b);
 }

@@ -1,4 +1,4 @@
-/* dtype.c: DLDataType as names and widths. The table below is the only list of dtype codes; every
+/* dtype.c: translates DLDataType to names and widths. The table below is the only list of dtype codes; every
  * (code, bits, lanes) that DLPack 1.3 allows has exactly one name. It must not know about values. */
 #include "core/core.h"
 

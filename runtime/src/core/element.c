@@ -1,4 +1,5 @@
-/* element.c: one element at a time, checked, and the comparison of all of them. */
+/* element.c: reads and writes one element at a time, checked, and compares all elements of two tensors. It must not
+ * know how a value is encoded. */
 #include "core/core.h"
 
 #include <string.h>

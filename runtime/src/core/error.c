@@ -1,5 +1,5 @@
-/* error.c: the names of the statuses and the filling of mf_error. It keeps no state: an error lives in the
- * caller's struct or nowhere. It must not allocate, so that running out of memory can be reported. */
+/* error.c: names the statuses and fills mf_error. It keeps no state: an error lives in the caller's struct or nowhere.
+ * It must not allocate, so that running out of memory can be reported. */
 #include "core/core.h"
 
 #include <stdarg.h>

@@ -1,6 +1,5 @@
-/* reshape.c: the layout operations that change the number of axes: reshape, broadcast, squeeze, expand,
- * diagonal, and the resizing of the last axis when a dtype is reinterpreted. It goes on where layout.c ends,
- * under the same invariant. */
+/* reshape.c: changes the number of axes of a layout: reshape, broadcast, squeeze, expand, diagonal, and the resizing of
+ * the last axis when a dtype is reinterpreted. The invariant is that of layout.c. */
 #include "core/core.h"
 
 #include <string.h>
@@ -58,15 +57,6 @@ static int resolve_shape(int64_t have, const int64_t *shape, int32_t ndim, int64
   return MF_OK;
 }
 
-/* Lays the new extents over one run of old axes that is compact in itself (each stride is the next one's
- * times its extent): the run's innermost stride, multiplied up. */
-static void lay_over(const int64_t *shape, int32_t from, int32_t to, int64_t stride, int64_t *strides) {
-  for (int32_t i = to - 1; i >= from; i--) {
-    strides[i] = stride;
-    stride = (int64_t)((uint64_t)stride * (uint64_t)shape[i]);
-  }
-}
-
 static void drop_ones(mf__layout *l) {
   int32_t n = 0;
   for (int32_t i = 0; i < l->ndim; i++) {
@@ -77,13 +67,9 @@ static void drop_ones(mf__layout *l) {
   l->ndim = n;
 }
 
-/* Whether axis i goes on where a whole run of axis i + 1 ends. */
-static bool follows(const mf__layout *l, int32_t i) {
-  int64_t run;
-  return !__builtin_mul_overflow(l->strides[i + 1], l->shape[i + 1], &run) && l->strides[i] == run;
-}
-
-/* Matches groups of old axes (without those of extent 1) to groups of new ones with equal products. */
+/* Matches groups of old axes (without those of extent 1) to groups of new ones with equal products. A group of old axes
+ * must be compact in itself, each stride being the next one's times its extent; the new strides are then the group's
+ * innermost one, multiplied up. */
 static bool reshape_strides(const mf__layout *old, const int64_t *shape, int32_t ndim, int64_t *strides) {
   int32_t o = 0, n = 0;
   while (o < old->ndim) {
@@ -96,9 +82,15 @@ static bool reshape_strides(const mf__layout *old, const int64_t *shape, int32_t
       else
         want *= shape[n++];
     }
-    for (int32_t i = o_first; i + 1 < o; i++)
-      if (!follows(old, i)) return false;
-    lay_over(shape, n_first, n, old->strides[o - 1], strides);
+    for (int32_t i = o_first; i + 1 < o; i++) {
+      int64_t run;
+      if (__builtin_mul_overflow(old->strides[i + 1], old->shape[i + 1], &run) || old->strides[i] != run) return false;
+    }
+    int64_t stride = old->strides[o - 1];
+    for (int32_t i = n - 1; i >= n_first; i--) {
+      strides[i] = stride;
+      stride = (int64_t)((uint64_t)stride * (uint64_t)shape[i]);
+    }
   }
   for (; n < ndim; n++) strides[n] = n > 0 ? strides[n - 1] : 1;
   return true;

@@ -1,12 +1,12 @@
-/* storage.c: memory with a reference count: our own, wrapped, or imported.
+/* storage.c: owns memory by a reference count: our own, wrapped, or imported.
  *
- * The tensor that a storage is made for lies in the same block, in the room behind it, so an import costs
- * one allocation; elements of our own follow it there.
+ * The tensor that a storage is made for lies in the same block, in the room behind it, so that an import costs one
+ * allocation; elements of our own follow it there.
  *
- * Invariant: what a storage holds of others (release callback, deleter) is called exactly once, after which the
- * storage no longer exists; no lock is held then. This file is the only one that calls foreign code, and it does so
- * only below the functions that moonferry.h names for it: elsewhere the last reference of a storage puts it into the
- * due list, which needs no memory. It must not know about shapes or dtypes, nor what a record says. */
+ * Invariant: a release callback or deleter that a storage holds is called exactly once, after which the storage no
+ * longer exists; no lock is held then. Only this file calls foreign code, and it does so only below the functions that
+ * moonferry.h names for it: elsewhere the last reference of a storage puts it into the due list, which needs no memory.
+ * It must not know about shapes or dtypes, nor what a record says. */
 #include "core/core.h"
 
 typedef enum origin_kind { OWNED, WRAPPED, IMPORTED, IMPORTED_LEGACY } origin_kind;
@@ -57,12 +57,8 @@ int mf__storage_create_apart(size_t room, int64_t nbytes, mf__storage **out, mf_
   return storage_new(OWNED, room, nbytes, out, err);
 }
 
-static origin_kind origin_of(const mf__foreign *from) {
-  return from->versioned != NULL ? IMPORTED : from->legacy != NULL ? IMPORTED_LEGACY : WRAPPED;
-}
-
 int mf__storage_adopt(size_t room, int64_t nbytes, const mf__foreign *from, mf__storage **out, mf_error *err) {
-  const origin_kind origin = origin_of(from);
+  const origin_kind origin = from->versioned != NULL ? IMPORTED : from->legacy != NULL ? IMPORTED_LEGACY : WRAPPED;
   const int rc = storage_new(origin, room, nbytes, out, err);
   if (rc != MF_OK) return rc;
   (*out)->release = from->release;
@@ -135,12 +131,6 @@ static void end_storage(mf__storage *s) {
 static _Atomic(mf__storage *) due;
 static _Thread_local bool running;
 
-static void push_due(mf__storage *s) {
-  s->next = atomic_load_explicit(&due, memory_order_relaxed);
-  while (!atomic_compare_exchange_weak_explicit(&due, &s->next, s, memory_order_release, memory_order_relaxed)) {
-  }
-}
-
 bool mf__foreign_is_due(void) {
   return atomic_load_explicit(&due, memory_order_relaxed) != NULL;
 }
@@ -170,8 +160,13 @@ void mf_releases_run(void) {
 }
 
 void mf__storage_end(mf__storage *s) {
-  if (wants_release(s) && !s->quiet) push_due(s);
-  else end_storage(s);
+  if (!wants_release(s) || s->quiet) {
+    end_storage(s);
+    return;
+  }
+  s->next = atomic_load_explicit(&due, memory_order_relaxed);
+  while (!atomic_compare_exchange_weak_explicit(&due, &s->next, s, memory_order_release, memory_order_relaxed)) {
+  }
 }
 
 void mf__storage_release(mf__storage *s, bool foreign_allowed) {

@@ -1,5 +1,6 @@
-/* tensor.c: the immutable description of a tensor over one storage: making it, counting references, telling
- * what it is. Everything in it but the reference count is written once, before anybody else can see it. */
+/* tensor.c: makes tensors, counts references to them and answers questions about them. A tensor is the immutable
+ * description of elements in one storage: all of it but the reference count is written once, before anybody else can
+ * see it. */
 #include "core/core.h"
 
 #include <string.h>

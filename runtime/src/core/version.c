@@ -1,4 +1,4 @@
-/* version.c: which library this is. The build sets MF_BUILD_ID; see CMakeLists.txt. */
+/* version.c: says which library this is. The build sets MF_BUILD_ID; see CMakeLists.txt. */
 #include "core/core.h"
 
 #ifndef MF_BUILD_ID

@@ -1,28 +1,20 @@
-/* view.c: new tensors over the memory of an old one. The arithmetic is layout.c's and reshape.c's; here a
+/* view.c: makes new tensors over the memory of an old one. The arithmetic is that of layout.c and reshape.c; here a
  * finished layout becomes a tensor, or nothing happens at all. */
 #include "core/core.h"
 
-/* Where the layout's element 0 lies. Without elements the place does not matter, and strides that no check
- * has seen must not move it. */
-static int place(const mf_tensor *t, const mf__layout *l, void **data, mf_error *err) {
-  const DLTensor view = {.ndim = l->ndim, .shape = (int64_t *)l->shape};
-  *data = t->dl.data;
-  if (mf__is_empty(&view)) return MF_OK;
-  const int64_t bits = l->offset * mf__tensor_bits(t);
-  if (bits % 8 != 0)
-    return mf__fail(err, MF_ELAYOUT, "the view begins %lld bits into the tensor; a whole byte expected",
-                    (long long)bits);
-  *data = (char *)t->dl.data + bits / 8;
-  return MF_OK;
-}
-
+/* Without elements the place of element 0 does not matter, and strides that no check has seen must not move it. */
 static int make(const mf_tensor *t, mf__layout *l, uint64_t more_flags, mf_tensor **out, mf_error *err) {
   DLTensor view = t->dl;
-  int rc = place(t, l, &view.data, err);
-  if (rc != MF_OK) return rc;
   view.ndim = l->ndim;
   view.shape = l->shape;
   view.strides = l->strides;
+  if (!mf__is_empty(&view)) {
+    const int64_t bits = l->offset * mf__tensor_bits(t);
+    if (bits % 8 != 0)
+      return mf__fail(err, MF_ELAYOUT, "the view begins %lld bits into the tensor; a whole byte expected",
+                      (long long)bits);
+    view.data = (char *)view.data + bits / 8;
+  }
   return mf__tensor_view(&view, t->flags | more_flags, t->storage, out, err);
 }
 

@@ -1,5 +1,6 @@
-/* backend.h: what a GPU driver offers to the runtime, as one table for CUDA and one for HIP. Everything that is not a
- * driver call is shared and lies elsewhere. It must not know streams' order, tensors, or any driver's names. */
+/* backend.h: declares what a GPU driver offers to the runtime, as one table for CUDA and one for HIP. Everything that
+ * is not a driver call is shared and lies elsewhere. It must not know the order of streams, tensors, or the names of
+ * any driver. */
 #ifndef MOONFERRY_BACKEND_H
 #define MOONFERRY_BACKEND_H
 

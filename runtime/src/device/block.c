@@ -1,10 +1,11 @@
-/* block.c: one block of a pool: what must be done before its memory may be used again.
+/* block.c: does what must be done before the memory of a pool's block may be used again.
  *
- * A block's home is a stream behind whose work it may be used at once. Its events are behind all other work, and behind
- * the home's where others than the stream that took it may want it. A block without a home is anybody's once its events
- * are done; the home is then only where to look for it. Only streams that cannot vanish are homes, the named ones and
- * our own, because the handle of a foreign stream may be another stream's tomorrow: of those an event always stays, as
- * it is of everything that used pinned or managed memory, which the host can reach.
+ * The home of a block is a stream behind whose work the memory may be used at once. Its events are behind all other
+ * work; there is one behind the home's work, too, where others than the stream that took the block may want it. A block
+ * without a home may be taken by any stream once its events are done; the home field then only tells where to look for
+ * it. Only streams that cannot vanish are homes, the named ones and our own, because the handle of a foreign stream may
+ * be another stream's tomorrow: a foreign stream always leaves an event, and so does everything that used pinned or
+ * managed memory, which the host can use.
  *
  * Invariant: an event goes when it was found done, or when the one stream that was made to wait for it gets the block.
  * It must not know how blocks are kept. */
@@ -34,16 +35,12 @@ static bool can_be_home(const mf__block *b, const mf__home *h) {
 
 /* A home that is a handle is a holder, for as long as the block has it: its stream must not be destroyed. */
 static void set_home(mf__block *b, bool has_home, const mf__home *at) {
+  const mf__home home = *at; /* which may be the block's */
   const bool held = b->has_home && b->home.stream > MF_STREAM_PER_THREAD;
-  const bool holds = has_home && at->stream > MF_STREAM_PER_THREAD;
+  const bool holds = has_home && home.stream > MF_STREAM_PER_THREAD;
   b->has_home = has_home;
-  b->home = *at;
+  b->home = home;
   if (held != holds) mf__holders_add(b->device.backend, holds ? 1 : -1);
-}
-
-static void leave_home(mf__block *b) {
-  const mf__home at = b->home;
-  set_home(b, false, &at);
 }
 
 static void drop_event(mf__block *b, int32_t i) {
@@ -52,21 +49,21 @@ static void drop_event(mf__block *b, int32_t i) {
   *m = b->events[--b->nevents];
 }
 
-void mf__block_take(mf__block *b, const mf__claim *c) {
+void mf__block_take(mf__block *b, const mf__block_request *r) {
   while (b->nevents > 0) drop_event(b, 0);
-  set_home(b, false, &c->home);
+  set_home(b, false, &r->home);
 }
 
-/* Claims */
+/* Requests */
 
-mf__claim mf__claim_of(const mf__queue *on) {
-  return (mf__claim){.on = on, .home = {on->stream, on->ordinal, on->thread}};
+mf__block_request mf__block_request_make(const mf__queue *on) {
+  return (mf__block_request){.on = on, .home = {on->stream, on->ordinal, on->thread}};
 }
 
-int mf__claim_look(mf__claim *c, mf_error *err) {
+int mf__block_request_ask_capture(mf__block_request *r, mf_error *err) {
   uint64_t id;
-  const int rc = mf__capture_of(c->on, &id, err);
-  c->captured = id != 0;
+  const int rc = mf__capture_of(r->on, &id, err);
+  r->captured = id != 0;
   return rc;
 }
 
@@ -77,7 +74,8 @@ static void take_event(mf__block *b, const mf__entry *t, bool of_home) {
   b->events[b->nevents++] = (mf__block_event){t->event, t->ordinal, of_home};
 }
 
-static bool settle(const mf__block *b, mf__entry *t) {
+/* Records the entry's event, if it has none yet. */
+static bool ensure_event(const mf__block *b, mf__entry *t) {
   return t->event != NULL || mf__entry_event(b->device.backend, t, &t->event, NULL) == MF_OK;
 }
 
@@ -106,21 +104,15 @@ static bool needs_event(const mf__entry *t, const mf__entry *home, const mf__hom
   return t != home || !mf__home_same(&h, taken);
 }
 
-/* An event for each that needs one. Those that were recorded stay in the record if another cannot be. */
-static bool settle_all(const mf__block *b, mf__record *record, const mf__entry *home) {
-  int needed = 0;
-  for (int32_t i = 0; i < record->count; i++) {
-    mf__entry *t = &record->entries[i];
-    if (!needs_event(t, home, &b->home)) continue;
-    if (++needed > MF__ENTRIES_INSIDE || !settle(b, t)) return false;
-  }
-  return true;
-}
-
-bool mf__block_note(mf__block *b, mf__record *record) {
+/* Events that were recorded stay in the record if another cannot be. */
+bool mf__block_take_events(mf__block *b, mf__record *record) {
   const mf__entry *home = choose_home(b, record);
   const mf__home at = home != NULL ? home_of(home) : b->home;
-  if (!settle_all(b, record, home)) return false;
+  int needed = 0;
+  for (int32_t i = 0; i < record->count; i++) {
+    if (!needs_event(&record->entries[i], home, &b->home)) continue;
+    if (++needed > MF__ENTRIES_INSIDE || !ensure_event(b, &record->entries[i])) return false;
+  }
   for (int32_t i = 0; i < record->count; i++) {
     mf__entry *t = &record->entries[i];
     const mf__home h = home_of(t);
@@ -132,73 +124,67 @@ bool mf__block_note(mf__block *b, mf__record *record) {
 
 /* Which stream may have a block */
 
-bool mf__block_is_clean(const mf__block *b, const mf__claim *c) {
-  if (!mf__home_same(&b->home, &c->home)) return false;
+bool mf__block_is_clean(const mf__block *b, const mf__block_request *r) {
+  if (!mf__home_same(&b->home, &r->home)) return false;
   return b->nevents == 0 || (b->has_home && b->nevents == 1 && b->events[0].of_home);
 }
 
-bool mf__block_is_candidate(const mf__block *b, const mf__claim *c) {
-  return !b->has_home || c->may_block || mf__home_same(&b->home, &c->home) || has_home_event(b);
+bool mf__block_is_candidate(const mf__block *b, const mf__block_request *r) {
+  return !b->has_home || r->may_block || mf__home_same(&b->home, &r->home) || has_home_event(b);
 }
 
-typedef enum passing { NOT_YET, ORDERED, DONE } passing;
+/* How the requesting stream stands to an event of a block. */
+typedef enum standing { PENDING, ORDERED, DONE } standing;
 
-static bool event_is_done(const mf__backend *backend, void *event) {
+/* The requesting stream may wait for its earlier work at no cost, for the work of others only if it must. */
+static standing wait_for_event(const mf__block *b, const mf__block_event *m, const mf__block_request *r) {
+  const mf__backend *backend = r->on->backend;
+  const bool of_requester = m->of_home && mf__home_same(&b->home, &r->home);
   bool done;
-  (void)backend->event_query(event, &done, NULL);
-  return done;
+  if (b->has_home && of_requester) return ORDERED;
+  (void)backend->event_query(m->event, &done, NULL);
+  if (done) return DONE;
+  if (r->captured) return PENDING;
+  if (!r->may_block && !(of_requester && b->device.space == MF__DEVICE)) return PENDING;
+  if (b->device.space != MF__DEVICE) return backend->event_synchronize(m->event, NULL) == MF_OK ? DONE : PENDING;
+  return backend->event_wait(m->event, r->on->stream, NULL) == MF_OK ? ORDERED : PENDING;
 }
 
-/* The asked stream may wait for its own earlier work at no cost, for others' only if it must. */
-static bool may_wait(const mf__block *b, const mf__block_event *m, const mf__claim *c) {
-  if (c->captured) return false;
-  return c->may_block || (b->device.space == MF__DEVICE && m->of_home && mf__home_same(&b->home, &c->home));
-}
-
-static passing pass_event(const mf__block *b, const mf__block_event *m, const mf__claim *c) {
-  const mf__backend *backend = c->on->backend;
-  if (b->has_home && m->of_home && mf__home_same(&b->home, &c->home)) return ORDERED;
-  if (event_is_done(backend, m->event)) return DONE;
-  if (!may_wait(b, m, c)) return NOT_YET;
-  if (b->device.space != MF__DEVICE) return backend->event_synchronize(m->event, NULL) == MF_OK ? DONE : NOT_YET;
-  return backend->event_wait(m->event, c->on->stream, NULL) == MF_OK ? ORDERED : NOT_YET;
-}
-
-/* Makes the asked stream wait for a home of which there is no event. */
-static bool pass_home(const mf__block *b, const mf__claim *c) {
+/* Makes the requesting stream wait for a home that has no event. */
+static bool wait_for_home(const mf__block *b, const mf__block_request *r) {
   const mf__entry t = entry_of(&b->home);
   void *event;
-  if (!c->may_block || mf__entry_event(c->on->backend, &t, &event, NULL) != MF_OK) return false;
-  const bool ordered = c->on->backend->event_wait(event, c->on->stream, NULL) == MF_OK;
-  mf__event_give(c->on->backend, t.ordinal, event);
+  if (!r->may_block || mf__entry_event(r->on->backend, &t, &event, NULL) != MF_OK) return false;
+  const bool ordered = r->on->backend->event_wait(event, r->on->stream, NULL) == MF_OK;
+  mf__event_give(r->on->backend, t.ordinal, event);
   return ordered;
 }
 
-/* On failure only events that were found done may go, because whoever asks next does not wait where this one did. */
-bool mf__block_ready(mf__block *b, const mf__claim *c) {
+/* On failure only events that were found done may go, because the next request does not wait where this one did. */
+bool mf__block_ready(mf__block *b, const mf__block_request *r) {
   for (int32_t i = b->nevents - 1; i >= 0; i--) {
-    const passing how = pass_event(b, &b->events[i], c);
-    if (how == NOT_YET) return false;
-    if (how == ORDERED) continue;
-    if (b->events[i].of_home) leave_home(b);
+    const standing now = wait_for_event(b, &b->events[i], r);
+    if (now == PENDING) return false;
+    if (now == ORDERED) continue;
+    if (b->events[i].of_home) set_home(b, false, &b->home);
     drop_event(b, i);
   }
-  return !b->has_home || has_home_event(b) || mf__home_same(&b->home, &c->home) || pass_home(b, c);
+  return !b->has_home || has_home_event(b) || mf__home_same(&b->home, &r->home) || wait_for_home(b, r);
 }
 
 /* Giving to the driver */
 
-int mf__block_free(mf__block *b, const mf__claim *c, bool *freed, mf_error *err) {
+int mf__block_free(mf__block *b, const mf__block_request *r, bool *freed, mf_error *err) {
   mf__scope scope;
-  int rc = mf__enter_relaxed(&scope, c->on->backend, c->on->ordinal, err);
+  int rc = mf__enter_relaxed(&scope, r->on->backend, r->on->ordinal, err);
   if (rc != MF_OK) return rc;
-  if (mf__block_ready(b, c)) {
+  if (mf__block_ready(b, r)) {
     mf__owned_remove(b);
-    rc = mf__memory_free(c->on, b->device.space, &b->data, err);
+    rc = mf__memory_free(r->on, b->device.space, &b->data, err);
     *freed = true;
   }
   mf__leave(&scope);
-  if (*freed) mf__block_take(b, c);
+  if (*freed) mf__block_take(b, r);
   return rc;
 }
 
@@ -209,6 +195,6 @@ mf__queue mf__block_queue(mf__block *b) {
   const mf__queue legacy = mf__queue_make(b->device.backend, b->ordinal, MF_STREAM_DEFAULT);
   if (!b->has_home) return legacy;
   if (!mf__queue_is_elsewhere(&home)) return home;
-  if (!has_home_event(b) && b->nevents < MF__ENTRIES_INSIDE && settle(b, &t)) take_event(b, &t, true);
+  if (!has_home_event(b) && b->nevents < MF__ENTRIES_INSIDE && ensure_event(b, &t)) take_event(b, &t, true);
   return legacy;
 }

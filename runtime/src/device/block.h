@@ -1,4 +1,4 @@
-/* block.h: what pool.c, block.c and owned.c share. */
+/* block.h: declares blocks and requests for them, which pool.c, block.c and owned.c share. */
 #ifndef MOONFERRY_BLOCK_H
 #define MOONFERRY_BLOCK_H
 
@@ -33,37 +33,39 @@ typedef struct mf__block {
 } mf__block;
 
 /* A request for a block: the stream that wants it, and what may be done to get it. */
-typedef struct mf__claim {
+typedef struct mf__block_request {
   const mf__queue *on;
   mf__home home;
   bool captured;
   bool may_block; /* wait for what a block needs: on the device for its memory, on the host for the host's */
-} mf__claim;
+} mf__block_request;
 
 /* owned.c: a block that the driver gave, and one that it will get back. */
 int mf__owned_add(mf__block *b, mf_error *err);
 void mf__owned_remove(const mf__block *b);
 
-mf__claim mf__claim_of(const mf__queue *on);
-/* Asks the driver whether the claim's stream is being captured. */
-int mf__claim_look(mf__claim *c, mf_error *err);
+mf__block_request mf__block_request_make(const mf__queue *on);
+/* Asks the driver whether the requesting stream is being captured. */
+int mf__block_request_ask_capture(mf__block_request *r, mf_error *err);
 
 bool mf__home_same(const mf__home *a, const mf__home *b);
-/* The block is the claim's from now on, and nothing else has to be waited for. */
-void mf__block_take(mf__block *b, const mf__claim *c);
+/* Gives the block to the requesting stream, which has nothing left to wait for. */
+void mf__block_take(mf__block *b, const mf__block_request *r);
 
-/* Notes all that the record knows of, and takes its events. False, with nothing noted, if that is not possible now. */
-bool mf__block_note(mf__block *b, mf__record *record);
-/* Whether the claim's stream may have it with no call at all. */
-bool mf__block_is_clean(const mf__block *b, const mf__claim *c);
-/* Whether it can be found out, or be made so, that the claim's stream may have it. */
-bool mf__block_is_candidate(const mf__block *b, const mf__claim *c);
-/* Does that, within a scope; whoever is told so takes the block, or frees it. */
-bool mf__block_ready(mf__block *b, const mf__claim *c);
-/* Gives the memory to the driver in the order of the claim's stream. *freed becomes true if it is gone, even where that
- * failed. */
-int mf__block_free(mf__block *b, const mf__claim *c, bool *freed, mf_error *err);
-/* On which stream to do that: its home's, which waits for nothing else. */
+/* Takes the block's home and its events from the record of the tensor that had it. Returns false, and takes nothing,
+ * while an event cannot be recorded. */
+bool mf__block_take_events(mf__block *b, mf__record *record);
+/* Whether the requesting stream may have it with no call at all. */
+bool mf__block_is_clean(const mf__block *b, const mf__block_request *r);
+/* Whether mf__block_ready may succeed. */
+bool mf__block_is_candidate(const mf__block *b, const mf__block_request *r);
+/* Whether the requesting stream may have the block, once it was made to wait where the request allows that. Called
+ * within a scope; after true the caller takes the block or frees it. */
+bool mf__block_ready(mf__block *b, const mf__block_request *r);
+/* Gives the memory to the driver in the order of the requesting stream. *freed becomes true if it is gone, even where
+ * that failed. */
+int mf__block_free(mf__block *b, const mf__block_request *r, bool *freed, mf_error *err);
+/* The stream on which to free the block: its home, which waits for nothing else. */
 mf__queue mf__block_queue(mf__block *b);
 
 #endif

@@ -1,5 +1,5 @@
-/* device.c: which kinds of devices there are, their names, and which of them this library can drive: the cpu, and
- * what a driver has. A kind without one is refused here, with the reason, so that nobody else has to ask. */
+/* device.c: lists the kinds of devices and their names, and finds the driver of one. It refuses a kind without a
+ * driver, and says why, so that no other file has to ask. */
 #include "device/device.h"
 
 #include <stdio.h>
@@ -52,16 +52,6 @@ static int refuse(int32_t type, mf_error *err) {
                   type, name);
 }
 
-/* The driver's reason, behind the field that it is about. */
-static int explain(int32_t type, int rc, mf_error *err) {
-  char reason[sizeof err->message];
-  if (err == NULL) return rc;
-  memcpy(reason, err->message, sizeof reason);
-  (void)snprintf(err->message, sizeof err->message, "device.device_type is %d (%s): %.200s", type,
-                 mf__device_type_name(type), reason);
-  return rc;
-}
-
 /* How many GPUs the type's driver has; 1 for the cpu. */
 static int count_gpus(int32_t type, mf__device *device, int32_t *out, mf_error *err) {
   *out = 1;
@@ -70,7 +60,12 @@ static int count_gpus(int32_t type, mf__device *device, int32_t *out, mf_error *
   *out = 0;
   if (type == 0 || !find(type, device)) return refuse(type, err);
   const int rc = device->backend->device_count(out, err);
-  return rc == MF_OK ? rc : explain(type, rc, err);
+  if (rc == MF_OK || err == NULL) return rc;
+  char reason[sizeof err->message];
+  memcpy(reason, err->message, sizeof reason);
+  (void)snprintf(err->message, sizeof err->message, "device.device_type is %d (%s): %.200s", type,
+                 mf__device_type_name(type), reason);
+  return rc;
 }
 
 /* Pinned and managed memory have one device each, whatever the number of GPUs. */

@@ -1,5 +1,5 @@
-/* device.h: the layers between a driver and a tensor: devices, streams, who waits for whom, pools, and copies in which
- * a device takes part. It must not name a driver, nor know what a consumer may ask for. */
+/* device.h: declares the layers between a driver and a tensor: devices, streams, the order between them, pools, and
+ * copies in which a device takes part. It must not name a driver, nor know what a consumer may ask for. */
 #ifndef MOONFERRY_DEVICE_H
 #define MOONFERRY_DEVICE_H
 
@@ -221,6 +221,8 @@ typedef struct mf__usage {
  * may be there twice. At most 3 uses. The queue is the host, or of the records' driver. */
 int mf__order_begin(const mf__queue *on, mf__usage *uses, int count, mf_error *err);
 void mf__order_end(const mf__queue *on, mf__usage *uses, int count, bool queued);
+/* Begin and end in one, for a use that is the caller's alone: what follows on the queue needs no lock. */
+int mf__order_use(const mf__queue *on, mf__usage *use, mf_error *err);
 /* Whether a handle is in the record, and of which device it is: then it need not be checked again. */
 bool mf__order_knows(mf__record *a, mf_stream stream, int32_t *ordinal);
 /* Begin and end in one, where the queue's stream is all that the record knows, which is the usual case; else false, and
@@ -238,9 +240,10 @@ int mf__order_open(const mf__queue *on, mf__record *a, bool write, uint64_t *id,
 void mf__order_close(mf__record *a, uint64_t id, bool write);
 /* The consumer that named the queue is done with this memory, and may destroy the stream. */
 void mf__order_detach(const mf__queue *on, mf__record *a);
-/* The record of a driver's memory that comes in, ready on the current stream; and the same of memory that has one. */
-int mf__record_given(const mf__device *device, mf__record **out, mf_error *err);
-int mf__record_returned(const mf__device *device, mf__record *a, mf_error *err);
+/* Makes a record of a driver's memory that is imported, ready on the current stream; and enters the import of memory
+ * that has a record already. */
+int mf__record_import(const mf__device *device, mf__record **out, mf_error *err);
+int mf__record_reimport(const mf__device *device, mf__record *a, mf_error *err);
 
 /* retire.c: what was released while queued work may still use it */
 
@@ -346,9 +349,9 @@ typedef struct mf__plan {
   int64_t shape[MF_MAX_NDIM], dst_strides[MF_MAX_NDIM], src_strides[MF_MAX_NDIM];
 } mf__plan;
 
-/* Elements of whole bytes, or two compact layouts, whose last byte is then copied whole. */
-void mf__plan_copy(mf__plan *p, const mf_tensor *dst, const mf_tensor *src);
-void mf__plan_fill(mf__plan *p, const mf_tensor *dst);
+/* A copy, or a fill where src is NULL. Elements of whole bytes, or compact layouts, whose last byte is then written
+ * whole. */
+void mf__plan_make(mf__plan *p, const mf_tensor *dst, const mf_tensor *src);
 /* How many driver calls it takes as rows and slices, and by kernel. */
 int64_t mf__plan_count(const mf__plan *p);
 int64_t mf__plan_count_kernels(const mf__plan *p);

@@ -1,6 +1,6 @@
-/* gate.c: who is between enter and leave on a device, so that a trim can take away what everybody uses there.
+/* gate.c: counts the threads between enter and leave on a device, so that a trim can take away what they all use there.
  *
- * Invariant: while a device is shut nobody is inside, and whoever comes waits. */
+ * Invariant: while a device is shut no thread is inside, and a thread that comes waits. */
 #include "device/backend.h"
 
 #include <pthread.h>

@@ -1,8 +1,8 @@
-/* image.c: copies and fills that the host has to do for a device, because no driver call expresses them: elements of
- * parts of bytes, places that repeat, layouts that would take too many driver copies.
+/* image.c: copies and fills by the host for a device, where no driver call expresses them: elements of parts of bytes,
+ * places that repeat, layouts that would take too many driver copies.
  *
- * Invariant: only bytes that hold an element of the two tensors are read or written. What lies between them may be
- * another view's, which another thread or another library writes meanwhile. It must not know which driver there is. */
+ * Invariant: only bytes that hold an element of the two tensors are read or written. The bytes between them may belong
+ * to another view, which another thread or another library writes meanwhile. It must not know which driver there is. */
 #include "device/device.h"
 
 #include <string.h>
@@ -175,11 +175,11 @@ static int image_open(image *m, const mf_tensor *t, const mf__queue *on, mf_erro
 
 typedef bool (*byte_test)(unsigned char mask);
 
-static bool is_touched(unsigned char mask) {
+static bool has_own_bits(unsigned char mask) {
   return mask != 0;
 }
 
-static bool is_shared(unsigned char mask) {
+static bool has_other_bits(unsigned char mask) {
   return mask != 0 && mask != 0xff;
 }
 
@@ -219,18 +219,14 @@ static int image_read(const mf__queue *on, image *m, byte_test passes, mf_error 
   return rc == MF_OK ? mf__tensor_host_use(m->pinned, true, err) : rc;
 }
 
-static int image_write(const mf__queue *on, image *m, mf_error *err) {
-  return move_runs(on, m->bytes, m->pinned, m, is_touched, err);
-}
-
 /* Reads only those bytes of the destination that hold a part of another element. */
 static int write_image(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, const void *slot, mf_error *err) {
   image m;
   int rc = image_open(&m, dst, on, err);
-  if (rc == MF_OK) rc = image_read(on, &m, is_shared, err);
+  if (rc == MF_OK) rc = image_read(on, &m, has_other_bits, err);
   if (rc == MF_OK && src != NULL) rc = mf__copy_host(m.tensor, src, err);
   if (rc == MF_OK && src == NULL) mf__repeat(m.tensor, slot);
-  if (rc == MF_OK) rc = image_write(on, &m, err);
+  if (rc == MF_OK) rc = move_runs(on, m.bytes, m.pinned, &m, has_own_bits, err);
   image_release(&m);
   return rc;
 }
@@ -238,7 +234,7 @@ static int write_image(const mf__queue *on, mf_tensor *dst, const mf_tensor *src
 static int read_image(const mf__queue *on, const mf_tensor *src, mf_tensor **out, mf_error *err) {
   image m;
   int rc = image_open(&m, src, on, err);
-  if (rc == MF_OK) rc = image_read(on, &m, is_touched, err);
+  if (rc == MF_OK) rc = image_read(on, &m, has_own_bits, err);
   if (rc == MF_OK) *out = mf_tensor_retain(m.tensor);
   image_release(&m);
   return rc;

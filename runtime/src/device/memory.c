@@ -1,9 +1,9 @@
-/* memory.c: storages and tensors whose memory a driver knows: making them, taking over what comes from elsewhere, and
- * what has to happen before the host uses such memory or it ends.
+/* memory.c: makes storages and tensors in memory that a driver knows, takes over such memory from others, and does what
+ * has to happen before the host uses it or it ends.
  *
  * Invariant: such a storage has a record from the moment that anybody can see it until nothing uses the memory any
- * more. Memory of ours that comes back through another library shares the record that it has already: one of its own
- * would let two streams use the same memory unordered. It must not know how memory is kept, or who waits for whom. */
+ * more. Memory of ours that comes back through another library shares the record that it has already: a second record
+ * would let two streams use the same memory unordered. It must not know how memory is kept, or the order of streams. */
 #include "device/device.h"
 
 /* Making */
@@ -83,8 +83,8 @@ int mf__memory_adopt(size_t room, const mf__region *memory, const mf__foreign *f
   if (memory->device.backend == NULL) return mf__storage_adopt(room, memory->nbytes, from, out, err);
   mf__storage *base = mf__owned_find(memory);
   mf__record *record = base != NULL ? mf__storage_record(base) : NULL;
-  int rc = base != NULL ? mf__record_returned(&memory->device, record, err)
-                        : mf__record_given(&memory->device, &record, err);
+  int rc = base != NULL ? mf__record_reimport(&memory->device, record, err)
+                        : mf__record_import(&memory->device, &record, err);
   if (rc == MF_OK) rc = mf__storage_adopt(room, memory->nbytes, from, out, err);
   if (rc == MF_OK) {
     mf__storage_set_record(*out, record, base);
@@ -157,18 +157,13 @@ int mf__tensor_shared_check(const mf_tensor *t, mf_error *err) {
   return a == NULL || a->on_host || a->space != MF__MANAGED ? MF_OK : refuse_device(a, err);
 }
 
-static int wait_for(mf__record *record, bool write, mf_error *err) {
-  const mf__queue host = mf__queue_host();
-  mf__usage use = {.record = record, .write = write};
-  const int rc = mf__order_begin(&host, &use, 1, err);
-  if (rc == MF_OK) mf__order_end(&host, &use, 1, false);
-  return rc;
-}
-
 int mf__host_wait(const mf_tensor *t, bool write, mf_error *err) {
-  return wait_for(mf__tensor_record(t), write, err);
+  const mf__queue host = mf__queue_host();
+  return mf__order_use(&host, &(mf__usage){.record = mf__tensor_record(t), .write = write}, err);
 }
 
 int mf__memory_host_use(mf__record *record, bool write, mf_error *err) {
-  return record->on_host ? wait_for(record, write, err) : refuse_device(record, err);
+  const mf__queue host = mf__queue_host();
+  if (!record->on_host) return refuse_device(record, err);
+  return mf__order_use(&host, &(mf__usage){.record = record, .write = write}, err);
 }

@@ -1,7 +1,7 @@
-/* move.c: the steps that copies with a device are made of: between memories that one driver knows, and between a device
- * and pageable memory where both are contiguous. It must not know which way a copy takes (transfer.c).
+/* move.c: carries out the steps that copies with a device are made of: between memories that one driver knows, and
+ * between a device and pageable memory where both are contiguous. It must not know which way a copy takes (transfer.c).
  *
- * Invariant: every step is ordered by the records of what it reads and writes. */
+ * Invariant: every step is ordered by the records of the memory that it reads and writes. */
 #include "device/device.h"
 
 #include <string.h>
@@ -9,14 +9,12 @@
 /* Below this, the driver's pitched copies are slower than a kernel. */
 #define RUN_MIN 64
 
-static bool fits(const mf__queue *on, const mf__record *a) {
-  return on != NULL && on->backend == a->backend && (a->space != MF__DEVICE || on->ordinal == a->ordinal);
-}
-
 /* Pinned and managed memory is used on any device's streams. */
 mf__queue mf__queue_for(const mf__record *a, const mf__queue *on) {
   const mf__device device = {.backend = a->backend, .space = MF__DEVICE, .ordinal = a->ordinal};
-  return fits(on, a) ? *on : mf__queue_current(&device);
+  const bool fits =
+      on != NULL && on->backend == a->backend && (a->space != MF__DEVICE || on->ordinal == a->ordinal);
+  return fits ? *on : mf__queue_current(&device);
 }
 
 int mf__temporary(const mf_tensor *t, mf__space space, const mf__queue *on, mf_tensor **out, mf_error *err) {
@@ -44,7 +42,7 @@ static int move(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, bool 
   mf__usage uses[2] = {{.record = mf__tensor_record(dst), .write = true}, {.record = mf__tensor_record(src)}};
   mf__scope scope;
   mf__plan p;
-  mf__plan_copy(&p, dst, src);
+  mf__plan_make(&p, dst, src);
   if (p.repeats && undone != NULL) {
     *undone = true;
     return MF_OK;

@@ -1,10 +1,11 @@
-/* order.c: who waits for whom. Each memory that a driver knows has a record of the streams that used it; an
- * operation waits on the device for those streams that it must, and for no other.
+/* order.c: decides which stream waits for which. Each memory that a driver knows has a record of the streams that used
+ * it; an operation waits on the device for those streams that it must, and for no other.
  *
- * Invariant: between mf__order_begin and mf__order_end the record is locked, so whoever finds a stream in a record
- * finds its work queued. Events are recorded when somebody has to wait, never at a use: a use on one stream costs no
- * driver call. Only when a foreign stream's consumers are done an event is recorded on it, because its owner may then
- * destroy it; such an entry is detached: the event stands for it, and the handle is not used again.
+ * Invariant: between mf__order_begin and mf__order_end the record is locked, so that the work of a stream is queued by
+ * the time that another thread finds the stream in a record. Events are recorded when a stream or the host has to wait,
+ * never at a use: a use on one stream costs no driver call. Only when the consumers on a foreign stream are done an
+ * event is recorded there, because the owner may then destroy the stream; such an entry is detached: the event stands
+ * for it, and the handle is not used again.
  *
  * It must not know about tensors, or what the numbers of the Python protocol mean. */
 #define _POSIX_C_SOURCE 200809L
@@ -36,17 +37,15 @@ static bool is_detached(const mf__entry *t) {
   return t->event != NULL;
 }
 
-/* Streams that come and go would otherwise stay in the record of memory that is only read. */
-static void drop_done(mf__record *a) {
-  for (int32_t i = 0; i < a->count;) {
+/* Makes room for one more entry. Where there is none, entries of work that is done go first: streams that come and go
+ * would otherwise stay in the record of memory that is only read. */
+static int reserve(mf__record *a, mf_error *err) {
+  const bool full = a->count == a->room;
+  for (int32_t i = 0; full && i < a->count;) {
     const mf__entry *t = &a->entries[i];
     if (is_detached(t) && mf__event_done(a->backend, t->ordinal, t->event)) mf__record_drop(a, i);
     else i++;
   }
-}
-
-static int reserve(mf__record *a, mf_error *err) {
-  if (a->count == a->room) drop_done(a);
   if (a->count < a->room) return MF_OK;
   mf__entry *grown = mf__alloc((size_t)a->room * 2 * sizeof *grown);
   if (grown == NULL) return mf__fail(err, MF_ENOMEM, "no memory for a record of %d streams", a->room * 2);
@@ -70,25 +69,16 @@ static mf__entry *find(mf__record *a, const mf__queue *q, bool detached) {
   return NULL;
 }
 
-/* The owner of a foreign stream may destroy it, and the driver may give its handle to another. Ours stay. */
-static bool is_foreign(const mf__queue *q) {
-  return q->stream > MF_STREAM_PER_THREAD && !mf__stream_owned(q->backend, q->ordinal, q->stream);
-}
-
-/* The current stream's owner has promised that it stays. */
-static bool is_current(const mf__queue *q) {
+/* The queue's attached entry; there is room for a new one. The owner of a foreign stream may destroy it, and the driver
+ * may then give its handle to another; but the owner of a current stream has promised that it stays. */
+static mf__entry *attached_entry(mf__record *a, const mf__queue *q) {
   const mf__device device = {.backend = q->backend, .space = MF__DEVICE, .ordinal = q->ordinal};
-  return mf__stream_is_current(&device, q->stream);
-}
-
-/* The queue's own entry; there is room for a new one. */
-static mf__entry *own_entry(mf__record *a, const mf__queue *q) {
   mf__entry *t = find(a, q, false);
   if (t != NULL) return t;
   t = &a->entries[a->count++];
   *t = (mf__entry){.ordinal = q->ordinal, .thread = q->thread, .stream = q->stream, .id = ++a->last_id};
-  if (is_foreign(q)) {
-    t->owner_may_destroy = !is_current(q);
+  if (q->stream > MF_STREAM_PER_THREAD && !mf__stream_owned(q->backend, q->ordinal, q->stream)) {
+    t->owner_may_destroy = !mf__stream_is_current(&device, q->stream);
     t->stream_name = mf__queue_name(q);
   }
   return t;
@@ -100,7 +90,7 @@ static mf__entry *resumed_entry(mf__record *a, const mf__queue *q) {
   uint64_t last_write = 0;
   for (mf__entry *t; (t = find(a, q, true)) != NULL; mf__record_drop(a, (int32_t)(t - a->entries)))
     if (t->last_write > last_write) last_write = t->last_write;
-  mf__entry *self = own_entry(a, q);
+  mf__entry *self = attached_entry(a, q);
   if (last_write > self->last_write) self->last_write = last_write;
   return self;
 }
@@ -126,14 +116,6 @@ static bool must_wait(const mf__entry *t, const mf__entry *self, bool write) {
   if (t == self) return false;
   if (t->open_writes > 0 || t->last_write > seen_writes) return true;
   return write && (t->open_reads > 0 || t->last_read > 0 || t->granted);
-}
-
-/* The same for a queue. A handle may be a new stream's by now, unless the driver says that it is not. */
-static bool queue_must_wait(const mf__queue *on, mf__record *a, const mf__entry *t, bool write) {
-  const mf__entry *self = find(a, on, false);
-  if (self == NULL) self = find(a, on, true);
-  if (is_detached(t) && is_namesake(t, on)) return t->stream_name == 0 || t->stream_name != mf__queue_name(on);
-  return must_wait(t, self, write);
 }
 
 /* Whether the stream of an attached entry was destroyed: the driver says so, or has given the handle to another. */
@@ -184,8 +166,15 @@ static int wait_for(const mf__queue *on, const mf__record *a, mf__entry *t, mf_e
 
 static int wait_on_device(const mf__queue *on, mf__record *a, bool write, mf_error *err) {
   int rc = reserve(a, err);
-  for (int32_t i = 0; rc == MF_OK && i < a->count; i++)
-    if (queue_must_wait(on, a, &a->entries[i], write)) rc = wait_for(on, a, &a->entries[i], err);
+  const mf__entry *self = find(a, on, false);
+  if (self == NULL) self = find(a, on, true);
+  for (int32_t i = 0; rc == MF_OK && i < a->count; i++) {
+    mf__entry *t = &a->entries[i];
+    bool waits = must_wait(t, self, write);
+    /* The handle of a detached entry may be a new stream's by now, unless the driver says that it is not. */
+    if (is_detached(t) && is_namesake(t, on)) waits = t->stream_name == 0 || t->stream_name != mf__queue_name(on);
+    if (waits) rc = wait_for(on, a, t, err);
+  }
   return rc;
 }
 
@@ -248,22 +237,13 @@ int mf__order_begin(const mf__queue *on, mf__usage *uses, int count, mf_error *e
   return rc;
 }
 
-/* A write comes after all that was there, so whoever waits for it waits for them: they need not be kept. */
-static void forget_others(mf__record *a, const mf__queue *on) {
-  for (int32_t i = 0; i < a->count;) {
-    const mf__entry *t = &a->entries[i];
-    if (is_namesake(t, on) || is_open(t)) i++;
-    else mf__record_drop(a, i);
-  }
-}
-
 /* The caller has promised that the stream lives, and may queue more there. */
 static void grant(mf__entry *t) {
   t->owner_may_destroy = false;
   t->granted = true;
 }
 
-/* Leaves the record with the queue's own live entry. */
+/* Enters a use for which the queue has waited; returns the queue's attached entry. */
 static mf__entry *enter_use(const mf__queue *on, const mf__usage *use) {
   mf__record *a = use->record;
   mf__entry *self = resumed_entry(a, on);
@@ -275,8 +255,13 @@ static mf__entry *enter_use(const mf__queue *on, const mf__usage *use) {
     return self;
   }
   self->last_write = a->clock;
-  self->last_read = 0; /* before the write, so that who waits for that has waited for it */
-  forget_others(a, on);
+  self->last_read = 0;
+  /* Whoever waits for a write has waited for all that came before it, so that this need not be kept. */
+  for (int32_t i = 0; i < a->count;) {
+    const mf__entry *t = &a->entries[i];
+    if (is_namesake(t, on) || is_open(t)) i++;
+    else mf__record_drop(a, i);
+  }
   return find(a, on, false);
 }
 
@@ -287,6 +272,12 @@ void mf__order_end(const mf__queue *on, mf__usage *uses, int count, bool queued)
     if (queued && on->backend != NULL) (void)enter_use(on, &sorted[i]);
     unlock(sorted[i].record);
   }
+}
+
+int mf__order_use(const mf__queue *on, mf__usage *use, mf_error *err) {
+  const int rc = mf__order_begin(on, use, 1, err);
+  if (rc == MF_OK) mf__order_end(on, use, 1, true);
+  return rc;
 }
 
 bool mf__order_repeat(const mf__queue *on, const mf__usage *use) {
@@ -313,7 +304,7 @@ int mf__order_enter(const mf__queue *on, const mf__usage *use, mf_error *err) {
   lock(a);
   const int rc = reserve(a, err);
   if (rc == MF_OK) {
-    mf__entry *self = own_entry(a, on);
+    mf__entry *self = attached_entry(a, on);
     a->clock++;
     if (use->write) self->last_write = a->clock;
     else self->last_read = a->clock;
@@ -355,38 +346,30 @@ void mf__order_detach(const mf__queue *on, mf__record *a) {
   unlock(a);
 }
 
-static mf__entry *find_id(mf__record *a, uint64_t id) {
-  for (int32_t i = 0; i < a->count; i++)
-    if (a->entries[i].id == id) return &a->entries[i];
-  return NULL;
-}
-
-/* The last user of the memory has seen less than the clock, so it will wait for all that came until now. */
-static void close_use(mf__record *a, mf__entry *t, bool write) {
-  if (write) {
-    t->open_writes--;
-    t->last_write = a->clock;
-  } else {
-    t->open_reads--;
-    t->last_read = a->clock;
-  }
-  detach(a, t);
-}
-
+/* The entry is gone if its stream was found destroyed. Others have seen less than the clock, so that they will wait for
+ * all that came until now. */
 void mf__order_close(mf__record *a, uint64_t id, bool write) {
+  int32_t i = 0;
   if (id == 0) return;
   lock(a);
-  mf__entry *t = find_id(a, id);
-  if (t != NULL) close_use(a, t, write); /* else its stream was found destroyed */
+  while (i < a->count && a->entries[i].id != id) i++;
+  if (i < a->count) {
+    mf__entry *t = &a->entries[i];
+    int32_t *open = write ? &t->open_writes : &t->open_reads;
+    uint64_t *last = write ? &t->last_write : &t->last_read;
+    (*open)--;
+    *last = a->clock;
+    detach(a, t);
+  }
   unlock(a);
 }
 
-int mf__record_returned(const mf__device *device, mf__record *a, mf_error *err) {
+int mf__record_reimport(const mf__device *device, mf__record *a, mf_error *err) {
   const mf__queue on = mf__queue_current(device);
   return mf__order_enter(&on, &(mf__usage){.record = a, .write = true}, err);
 }
 
-int mf__record_given(const mf__device *device, mf__record **out, mf_error *err) {
+int mf__record_import(const mf__device *device, mf__record **out, mf_error *err) {
   const mf__queue on = mf__queue_current(device);
   const int rc = mf__record_create(device, out, err);
   if (rc != MF_OK) return rc;

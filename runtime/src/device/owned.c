@@ -1,9 +1,9 @@
-/* owned.c: which storage of ours a device's address belongs to, so that memory of ours which comes back through another
- * library is known again.
+/* owned.c: finds the storage of ours to which an address of a device belongs, so that memory of ours which comes back
+ * through another library is known again.
  *
- * Invariant: every block that a pool has of a driver is in the list, sorted by address. A block's owner is the storage
- * that has its memory, and is living while the block names it: who drops the last reference takes the name out under
- * the owner's lock. It must not know how blocks are kept. */
+ * Invariant: every block that a pool has of a driver is in the list, sorted by address. The owner of a block is the
+ * storage that has its memory, and lives while the block names it: the thread that drops the last reference takes the
+ * name out under the owner's lock. It must not know how blocks are kept. */
 #include "device/block.h"
 
 #include <sched.h>
@@ -24,19 +24,16 @@ static size_t above(const void *ptr) {
   return low;
 }
 
-/* For one more, if the host has memory. */
-static void make_room(void) {
-  if (count < room) return;
-  const size_t more = room == 0 ? 64 : room * 2;
-  mf__block **grown = mf__lasting_grow(list, more * sizeof *grown);
-  if (grown == NULL) return;
-  list = grown;
-  room = more;
-}
-
 int mf__owned_add(mf__block *b, mf_error *err) {
   pthread_mutex_lock(&list_lock);
-  make_room();
+  if (count == room) {
+    const size_t more = room == 0 ? 64 : room * 2;
+    mf__block **grown = mf__lasting_grow(list, more * sizeof *grown);
+    if (grown != NULL) {
+      list = grown;
+      room = more;
+    }
+  }
   const bool fits = count < room;
   if (fits) {
     const size_t at = above(b->data);

@@ -1,9 +1,9 @@
-/* plan.c: a copy between two layouts as few driver copies: what is contiguous on both sides, which axes are a driver's
- * rows and slices, and how many copies the rest takes.
+/* plan.c: plans a copy between two layouts as few driver copies: finds what is contiguous on both sides, which axes are
+ * a driver's rows and slices, and how many copies the rest takes.
  *
  * Invariant: the strides of the destination are positive and fall from axis to axis, and no two coordinates share a
- * place of it (unless it says so), so the order in which parts are copied does not matter. It must not know who waits
- * for whom. */
+ * place of it (unless the plan says so), so that the order in which parts are copied does not matter. It must not know
+ * the order of streams. */
 #include "device/device.h"
 
 #include <string.h>
@@ -48,34 +48,17 @@ static void condense(mf__plan *p) {
   }
 }
 
-static void plan_flat(mf__plan *p, int64_t nbytes) {
-  p->ndim = 0;
-  p->repeats = false;
-  p->width = nbytes;
-}
-
-void mf__plan_copy(mf__plan *p, const mf_tensor *dst, const mf_tensor *src) {
-  const int64_t bits = mf__tensor_bits(dst);
+void mf__plan_make(mf__plan *p, const mf_tensor *dst, const mf_tensor *src) {
   p->dst = dst->dl.data;
-  p->src = src->dl.data;
-  p->size = (bits + 7) / 8;
-  if (mf__is_compact(&dst->dl) && mf__is_compact(&src->dl)) {
-    plan_flat(p, mf_tensor_nbytes(dst));
-    return;
-  }
-  straighten(p, &dst->dl, src->dl.strides);
-  condense(p);
-}
-
-void mf__plan_fill(mf__plan *p, const mf_tensor *dst) {
-  p->dst = dst->dl.data;
-  p->src = NULL;
+  p->src = src == NULL ? NULL : src->dl.data;
   p->size = (mf__tensor_bits(dst) + 7) / 8;
-  if (mf__is_compact(&dst->dl)) {
-    plan_flat(p, mf_tensor_nbytes(dst));
+  if (mf__is_compact(&dst->dl) && (src == NULL || mf__is_compact(&src->dl))) {
+    p->ndim = 0;
+    p->repeats = false;
+    p->width = mf_tensor_nbytes(dst);
     return;
   }
-  straighten(p, &dst->dl, NULL);
+  straighten(p, &dst->dl, src == NULL ? NULL : src->dl.strides);
   condense(p);
 }
 

@@ -1,14 +1,14 @@
-/* pool.c: memory of devices that is kept for the next tensor when its last one is gone. One pool for each device and
+/* pool.c: keeps memory of devices for the next tensor when its last one is gone. There is one pool for each device and
  * space; block.c knows when a kept block may be used again.
  *
  * Invariant: a block is in use or in its pool's table, or mf__retire holds it; a thread that looks at one has taken it
  * out first, so that no driver call is made under the pool's lock.
  *
  * A stream that is being captured gets kept blocks only, and only such as need no waiting: the memory that a graph uses
- * stays the pool's, so whoever launches the graph must keep the tensors that were captured.
+ * stays the pool's, so that a program which launches the graph must keep the tensors that were captured.
  *
- * Kept memory outlives every tensor and any allocator that a program sets, so that the blocks' headers are malloc's and
- * not counted as mf_ledger.blocks. It must not know about tensors or storages. */
+ * Kept memory outlives every tensor and any allocator that a program sets, so that the headers of blocks come from
+ * malloc and are not counted as mf_ledger.blocks. It must not know about tensors or storages. */
 #include "device/block.h"
 
 #include <stdio.h>
@@ -32,12 +32,13 @@ typedef struct pool {
   chain buckets[NBUCKETS];
 } pool;
 
-typedef struct request {
+/* An allocation that is being carried out. */
+typedef struct allocation {
   pool *pool;
   int64_t nbytes; /* of the block */
   int64_t asked;
-  mf__claim claim;
-} request;
+  mf__block_request request;
+} allocation;
 
 static _Atomic(pool *) pools[MF__NBACKENDS][MF__MAX_ORDINALS][MF__NSPACES];
 
@@ -50,14 +51,6 @@ static int64_t round_up(int64_t nbytes) {
   return nbytes > INT64_MAX - step ? nbytes : (nbytes + step - 1) / step * step;
 }
 
-static pool *pool_new(const mf__device *device) {
-  pool *p = mf__lasting_alloc(sizeof *p);
-  if (p == NULL) return NULL;
-  pthread_mutex_init(&p->lock, NULL);
-  p->device = *device;
-  return p;
-}
-
 /* Pinned and managed memory have one pool for all devices of a driver. */
 static int pool_find(const mf__device *device, pool **out, mf_error *err) {
   const int32_t ordinal = device->space == MF__DEVICE ? device->ordinal : 0;
@@ -65,8 +58,10 @@ static int pool_find(const mf__device *device, pool **out, mf_error *err) {
   *out = atomic_load_explicit(place, memory_order_acquire);
   if (*out != NULL) return MF_OK;
   pool *none = NULL;
-  pool *made = pool_new(device);
+  pool *made = mf__lasting_alloc(sizeof *made);
   if (made == NULL) return mf__fail(err, MF_ENOMEM, "no host memory for a pool");
+  pthread_mutex_init(&made->lock, NULL);
+  made->device = *device;
   if (atomic_compare_exchange_strong(place, &none, made)) {
     *out = made;
     return MF_OK;
@@ -85,13 +80,6 @@ static int bucket_of(int64_t nbytes, const mf__home *h) {
   return (int)(key >> 58);
 }
 
-static void append(chain *c, mf__block *b) {
-  b->next = NULL;
-  if (c->first == NULL) c->first = b;
-  else c->last->next = b;
-  c->last = b;
-}
-
 /* Takes the block behind ${before} (NULL: the first) out of its chain and counts it as used. */
 static mf__block *take_behind(pool *p, chain *c, mf__block *before) {
   mf__block *b = before == NULL ? c->first : before->next;
@@ -103,42 +91,34 @@ static mf__block *take_behind(pool *p, chain *c, mf__block *before) {
   return b;
 }
 
-/* The usual case: a kept block of that size which the asked stream may use at once, found in its own bucket. */
-static mf__block *take_at_once(const request *r) {
-  pool *p = r->pool;
+/* The usual case: a kept block of that size which the requesting stream may use at once, found in its bucket. */
+static mf__block *take_at_once(const allocation *a) {
+  pool *p = a->pool;
   mf__block *found = NULL, *before = NULL;
   pthread_mutex_lock(&p->lock);
-  chain *c = &p->buckets[bucket_of(r->nbytes, &r->claim.home)];
+  chain *c = &p->buckets[bucket_of(a->nbytes, &a->request.home)];
   for (mf__block *b = c->first; b != NULL && found == NULL; before = b, b = b->next)
-    if (b->nbytes == r->nbytes && mf__block_is_clean(b, &r->claim)) found = take_behind(p, c, before);
+    if (b->nbytes == a->nbytes && mf__block_is_clean(b, &a->request)) found = take_behind(p, c, before);
   if (found != NULL) p->hits++;
   pthread_mutex_unlock(&p->lock);
   return found;
 }
 
-typedef bool (*block_test)(const mf__block *b, const request *r);
-
-static bool is_candidate(const mf__block *b, const request *r) {
-  const int64_t spare = b->nbytes - r->nbytes;
-  return spare >= 0 && spare <= r->nbytes / 4 && mf__block_is_candidate(b, &r->claim);
+static bool is_candidate(const mf__block *b, const allocation *a) {
+  const int64_t spare = b->nbytes - a->nbytes;
+  return spare >= 0 && spare <= a->nbytes / 4 && mf__block_is_candidate(b, &a->request);
 }
 
-static bool is_any(const mf__block *b, const request *r) {
-  (void)b;
-  (void)r;
-  return true;
-}
-
-/* Any block that passes, those of the asked stream first. */
-static mf__block *take_any(pool *p, block_test passes, const request *r) {
+/* A block that may serve the allocation (NULL: any block), those of the requesting stream first. */
+static mf__block *take_any(pool *p, const allocation *a) {
   mf__block *found = NULL;
   pthread_mutex_lock(&p->lock);
-  const int first = bucket_of(r->nbytes, &r->claim.home);
+  const int first = a == NULL ? 0 : bucket_of(a->nbytes, &a->request.home);
   for (int i = 0; i < NBUCKETS && found == NULL; i++) {
     chain *c = &p->buckets[(first + i) % NBUCKETS];
     mf__block *before = NULL;
     for (mf__block *b = c->first; b != NULL && found == NULL; before = b, b = b->next)
-      if (passes(b, r)) found = take_behind(p, c, before);
+      if (a == NULL || is_candidate(b, a)) found = take_behind(p, c, before);
   }
   pthread_mutex_unlock(&p->lock);
   return found;
@@ -149,7 +129,11 @@ static void put(mf__block *b) {
   pthread_mutex_lock(&p->lock);
   p->used -= b->nbytes;
   p->cached += b->nbytes;
-  append(&p->buckets[bucket_of(b->nbytes, &b->home)], b);
+  chain *c = &p->buckets[bucket_of(b->nbytes, &b->home)];
+  b->next = NULL;
+  if (c->first == NULL) c->first = b;
+  else c->last->next = b;
+  c->last = b;
   pthread_mutex_unlock(&p->lock);
 }
 
@@ -171,29 +155,21 @@ void mf__pool_give(void *block_taken, mf__record *record) {
     return;
   }
   mf__record_prune(record);
-  if (mf__block_note(b, record)) put_back(b);
+  if (mf__block_take_events(b, record)) put_back(b);
   else mf__retire(record, put_back, b);
 }
 
 /* Taking */
 
-/* Puts a list of blocks that were taken out back. */
-static void put_all(mf__block *all) {
-  for (mf__block *b = all, *next; b != NULL; b = next) {
-    next = b->next;
-    put(b);
-  }
-}
-
-/* Looks at some of the blocks that could do. */
-static mf__block *take_ready(const request *r) {
+/* Tries some of the candidates; those that are refused go back once all were tried, so that none is tried twice. */
+static mf__block *take_ready(const allocation *a) {
   mf__scope scope;
   mf__block *found = NULL, *refused = NULL;
-  if (mf__enter_relaxed(&scope, r->claim.on->backend, r->claim.on->ordinal, NULL) != MF_OK) return NULL;
+  if (mf__enter_relaxed(&scope, a->request.on->backend, a->request.on->ordinal, NULL) != MF_OK) return NULL;
   for (int tries = 0; found == NULL && tries < MAX_QUERIES; tries++) {
-    mf__block *b = take_any(r->pool, is_candidate, r);
+    mf__block *b = take_any(a->pool, a);
     if (b == NULL) break;
-    if (mf__block_ready(b, &r->claim)) {
+    if (mf__block_ready(b, &a->request)) {
       found = b;
     } else {
       b->next = refused;
@@ -201,7 +177,10 @@ static mf__block *take_ready(const request *r) {
     }
   }
   mf__leave(&scope);
-  put_all(refused);
+  for (mf__block *b = refused, *next; b != NULL; b = next) {
+    next = b->next;
+    put(b);
+  }
   return found;
 }
 
@@ -219,36 +198,34 @@ static void unreserve(pool *p, int64_t nbytes) {
   pthread_mutex_unlock(&p->lock);
 }
 
-static int driver_alloc(const request *r, mf__block *b, mf_error *err) {
-  const mf__queue *on = r->claim.on;
+static int driver_alloc(const allocation *a, mf__block *b, mf_error *err) {
+  const mf__queue *on = a->request.on;
   mf__scope scope;
   int rc = mf__enter_relaxed(&scope, on->backend, on->ordinal, err);
   if (rc != MF_OK) return rc;
-  rc = on->backend->memory_alloc(r->pool->device.space, r->nbytes, on->stream, &b->data, err);
+  rc = on->backend->memory_alloc(a->pool->device.space, a->nbytes, on->stream, &b->data, err);
   if (rc == MF_OK) {
     rc = mf__owned_add(b, err);
-    if (rc != MF_OK) (void)mf__memory_free(on, r->pool->device.space, &b->data, NULL);
+    if (rc != MF_OK) (void)mf__memory_free(on, a->pool->device.space, &b->data, NULL);
   }
   mf__leave(&scope);
   return rc;
 }
 
-static mf__block *block_new(const request *r) {
+/* A new block, if the limit and the driver allow it. */
+static int grow(const allocation *a, mf__block **out, mf_error *err) {
+  if (!reserve(a->pool, a->nbytes)) return mf__fail(err, MF_ENOMEM, "the limit would be exceeded");
   mf__block *b = mf__lasting_alloc(sizeof *b);
-  if (b == NULL) return NULL;
-  b->pool = r->pool;
-  b->device = r->pool->device;
-  b->nbytes = r->nbytes;
-  b->ordinal = r->claim.on->ordinal;
-  return b;
-}
-
-static int grow(const request *r, mf__block **out, mf_error *err) {
-  if (!reserve(r->pool, r->nbytes)) return mf__fail(err, MF_ENOMEM, "the limit would be exceeded");
-  mf__block *b = block_new(r);
-  const int rc = b == NULL ? mf__fail(err, MF_ENOMEM, "no host memory") : driver_alloc(r, b, err);
+  int rc = b == NULL ? mf__fail(err, MF_ENOMEM, "no host memory") : MF_OK;
+  if (rc == MF_OK) {
+    b->pool = a->pool;
+    b->device = a->pool->device;
+    b->nbytes = a->nbytes;
+    b->ordinal = a->request.on->ordinal;
+    rc = driver_alloc(a, b, err);
+  }
   if (rc != MF_OK) {
-    unreserve(r->pool, r->nbytes);
+    unreserve(a->pool, a->nbytes);
     free(b);
     return rc;
   }
@@ -256,9 +233,9 @@ static int grow(const request *r, mf__block **out, mf_error *err) {
   return MF_OK;
 }
 
-static mf__block *take_all(const request *r) {
+static mf__block *take_all(pool *p) {
   mf__block *all = NULL;
-  for (mf__block *b = take_any(r->pool, is_any, r); b != NULL; b = take_any(r->pool, is_any, r)) {
+  for (mf__block *b = take_any(p, NULL); b != NULL; b = take_any(p, NULL)) {
     b->next = all;
     all = b;
   }
@@ -266,9 +243,9 @@ static mf__block *take_all(const request *r) {
 }
 
 /* To the driver if that can be now, else back into the pool. */
-static int free_or_put(mf__block *b, const mf__claim *c, mf_error *err) {
+static int free_or_put(mf__block *b, const mf__block_request *r, mf_error *err) {
   bool freed = false;
-  const int rc = mf__block_free(b, c, &freed, err);
+  const int rc = mf__block_free(b, r, &freed, err);
   if (!freed) {
     put(b);
     return rc;
@@ -278,19 +255,19 @@ static int free_or_put(mf__block *b, const mf__claim *c, mf_error *err) {
   return rc;
 }
 
-static int free_cached(const request *r, mf_error *err) {
+static int free_cached(const allocation *a, mf_error *err) {
   int first = MF_OK;
-  for (mf__block *b = take_all(r), *next; b != NULL; b = next) {
+  for (mf__block *b = take_all(a->pool), *next; b != NULL; b = next) {
     next = b->next;
-    const int rc = free_or_put(b, &r->claim, first == MF_OK ? err : NULL);
+    const int rc = free_or_put(b, &a->request, first == MF_OK ? err : NULL);
     if (first == MF_OK) first = rc;
   }
   return first;
 }
 
-/* The host waits for what the asked stream has to do, so that the driver has its freed memory back. */
-static void wait_for_driver(const request *r) {
-  const mf__queue *on = r->claim.on;
+/* The host waits for what the requesting stream has to do, so that the driver has its freed memory back. */
+static void wait_for_driver(const allocation *a) {
+  const mf__queue *on = a->request.on;
   mf__scope scope;
   mf__retire_wait(on->backend);
   if (mf__queue_synchronize(on, NULL) != MF_OK) return;
@@ -300,17 +277,17 @@ static void wait_for_driver(const request *r) {
 }
 
 /* Keeps the driver's own number, if it was the driver that had no memory. */
-static int out_of_memory(const request *r, mf_error *err) {
+static int out_of_memory(const allocation *a, mf_error *err) {
   char name[MF__NAME_CAP], limit[32] = "no limit";
   mf_pool_stats s;
-  const DLDevice device = mf__device_name(&r->pool->device);
+  const DLDevice device = mf__device_name(&a->pool->device);
   if (err == NULL) return MF_ENOMEM;
   const mf_error driver = *err;
   (void)mf_device_format(&device, name, sizeof name, NULL);
   (void)mf_pool_read(&device, &s, NULL);
   if (s.limit_bytes != 0) snprintf(limit, sizeof limit, "a limit of %lld", (long long)s.limit_bytes);
   (void)mf__fail(err, MF_ENOMEM, "no memory for %lld bytes on %s: %lld are used and %lld cached, with %s",
-                 (long long)r->asked, name, (long long)s.used_bytes, (long long)s.cached_bytes, limit);
+                 (long long)a->asked, name, (long long)s.used_bytes, (long long)s.cached_bytes, limit);
   err->driver_code = driver.driver_code;
   err->call = driver.call;
   return MF_ENOMEM;
@@ -318,62 +295,59 @@ static int out_of_memory(const request *r, mf_error *err) {
 
 /* Others' blocks; then without the cache; then with what became free meanwhile; then the host waits. A limit that is
  * exceeded only because the driver frees nothing is the driver's failure. */
-static int reclaim(request *r, mf__block **out, mf_error *err) {
+static int reclaim(allocation *a, mf__block **out, mf_error *err) {
   mf_error why;
   int kept = MF_OK;
   for (int step = 0; step < 3; step++) {
-    if (step == 1) mf__retire_drain(r->pool->device.backend);
-    if (step == 2) wait_for_driver(r);
-    r->claim.may_block = r->pool->device.space == MF__DEVICE || step == 2;
-    *out = take_ready(r);
+    if (step == 1) mf__retire_drain(a->pool->device.backend);
+    if (step == 2) wait_for_driver(a);
+    a->request.may_block = a->pool->device.space == MF__DEVICE || step == 2;
+    *out = take_ready(a);
     if (*out != NULL) return MF_OK;
-    kept = free_cached(r, &why);
-    const int rc = grow(r, out, err);
+    kept = free_cached(a, &why);
+    const int rc = grow(a, out, err);
     if (rc != MF_ENOMEM) return rc;
   }
-  if (kept == MF_OK || err->driver_code != 0) return out_of_memory(r, err);
+  if (kept == MF_OK || err->driver_code != 0) return out_of_memory(a, err);
   *err = why;
   return kept;
 }
 
-static int refuse_captured(const request *r, mf_error *err) {
-  const mf__queue *on = r->claim.on;
-  return mf__fail(err, MF_ECAPTURE,
-                  "stream 0x%llx of %s:%d is being captured, and no memory of %lld bytes is kept for it; allocate "
-                  "before the capture",
-                  (unsigned long long)on->stream, on->backend->name, on->ordinal, (long long)r->asked);
-}
-
-static int take_slowly(request *r, mf__block **out, mf_error *err) {
-  int rc = mf__claim_look(&r->claim, err);
+static int take_slowly(allocation *a, mf__block **out, mf_error *err) {
+  const mf__queue *on = a->request.on;
+  int rc = mf__block_request_ask_capture(&a->request, err);
   if (rc != MF_OK) return rc;
-  *out = take_ready(r);
+  *out = take_ready(a);
   if (*out == NULL) {
-    if (r->claim.captured) return refuse_captured(r, err);
     mf_error failed; /* which the caller sees only if nothing helps */
-    rc = grow(r, out, &failed);
-    if (rc == MF_ENOMEM) rc = reclaim(r, out, &failed);
+    if (a->request.captured)
+      return mf__fail(err, MF_ECAPTURE,
+                      "stream 0x%llx of %s:%d is being captured, and no memory of %lld bytes is kept for it; allocate "
+                      "before the capture",
+                      (unsigned long long)on->stream, on->backend->name, on->ordinal, (long long)a->asked);
+    rc = grow(a, out, &failed);
+    if (rc == MF_ENOMEM) rc = reclaim(a, out, &failed);
     if (rc != MF_OK && err != NULL) *err = failed;
     if (rc != MF_OK) return rc;
   }
-  pthread_mutex_lock(&r->pool->lock);
-  r->pool->misses++;
-  pthread_mutex_unlock(&r->pool->lock);
+  pthread_mutex_lock(&a->pool->lock);
+  a->pool->misses++;
+  pthread_mutex_unlock(&a->pool->lock);
   return MF_OK;
 }
 
 int mf__pool_take(const mf__queue *on, mf__space space, int64_t nbytes, void **data, void **block_out, mf_error *err) {
   const mf__device device = {on->backend, space, on->ordinal};
-  request r = {.nbytes = round_up(nbytes), .asked = nbytes, .claim = mf__claim_of(on)};
+  allocation a = {.nbytes = round_up(nbytes), .asked = nbytes, .request = mf__block_request_make(on)};
   int32_t count;
   int rc = on->backend->usable() ? MF_OK : on->backend->device_count(&count, err);
-  if (rc == MF_OK) rc = pool_find(&device, &r.pool, err);
+  if (rc == MF_OK) rc = pool_find(&device, &a.pool, err);
   if (rc != MF_OK) return rc;
   mf__retire_poll();
-  mf__block *b = take_at_once(&r);
-  if (b == NULL) rc = take_slowly(&r, &b, err);
+  mf__block *b = take_at_once(&a);
+  if (b == NULL) rc = take_slowly(&a, &b, err);
   if (rc != MF_OK) return rc;
-  mf__block_take(b, &r.claim);
+  mf__block_take(b, &a.request);
   *data = b->data;
   *block_out = b;
   return MF_OK;
@@ -415,19 +389,19 @@ int mf_pool_limit(const DLDevice *device, int64_t nbytes, mf_error *err) {
 
 static int trim_block(mf__block *b, mf_error *err) {
   const mf__queue q = mf__block_queue(b);
-  mf__claim c = mf__claim_of(&q);
-  const int rc = mf__claim_look(&c, err);
-  c.may_block = b->has_home && mf__home_same(&b->home, &c.home);
-  if (rc == MF_OK && !c.captured) return free_or_put(b, &c, err);
+  mf__block_request r = mf__block_request_make(&q);
+  const int rc = mf__block_request_ask_capture(&r, err);
+  r.may_block = b->has_home && mf__home_same(&b->home, &r.home);
+  if (rc == MF_OK && !r.captured) return free_or_put(b, &r, err);
   put(b);
   return rc == MF_ECAPTURE ? MF_OK : rc;
 }
 
 int mf__pool_trim(const mf__device *device, mf_error *err) {
-  request r = {0};
-  int first = pool_find(device, &r.pool, err);
+  pool *p;
+  int first = pool_find(device, &p, err);
   if (first != MF_OK) return first;
-  for (mf__block *b = take_all(&r), *next; b != NULL; b = next) {
+  for (mf__block *b = take_all(p), *next; b != NULL; b = next) {
     next = b->next;
     const int rc = trim_block(b, first == MF_OK ? err : NULL);
     if (first == MF_OK) first = rc;
@@ -435,17 +409,15 @@ int mf__pool_trim(const mf__device *device, mf_error *err) {
   return first;
 }
 
-static bool caches(pool *p) {
-  if (p == NULL) return false;
-  pthread_mutex_lock(&p->lock);
-  const bool something = p->cached != 0;
-  pthread_mutex_unlock(&p->lock);
-  return something;
-}
-
 bool mf__pools_cache(const mf__backend *backend) {
+  bool something = false;
   for (int32_t i = 0; i < MF__MAX_ORDINALS; i++)
-    for (int space = 0; space < MF__NSPACES; space++)
-      if (caches(atomic_load_explicit(&pools[backend->index][i][space], memory_order_acquire))) return true;
-  return false;
+    for (int space = 0; space < MF__NSPACES && !something; space++) {
+      pool *p = atomic_load_explicit(&pools[backend->index][i][space], memory_order_acquire);
+      if (p == NULL) continue;
+      pthread_mutex_lock(&p->lock);
+      something = p->cached != 0;
+      pthread_mutex_unlock(&p->lock);
+    }
+  return something;
 }

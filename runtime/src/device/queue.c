@@ -1,11 +1,12 @@
-/* queue.c: events, and one queue that waits for another or is waited for by the host. A queue is a stream of a device.
+/* queue.c: keeps events, and makes one queue, or the host, wait for another queue. A queue is a stream of a device.
  *
  * Invariant: nothing here breaks a capture (scope.c), and the whole device is waited for only where a program asks for
  * that, because this breaks any capture on it (CUDA Programming Guide, "Prohibited and Unhandled Operations").
  *
- * Another thread's per-thread stream has no name here. Only an action in the legacy stream is documented to be ordered
- * behind it, not a query of that stream or a wait for it, so an event that is recorded there stands for it. It must not
- * know about records, which say for whom to wait. */
+ * The per-thread stream of another thread has no name here. Only an action in the legacy stream is documented to be
+ * ordered behind it, not a query of that stream or a wait for it (CUDA Driver API, "Stream synchronization behavior"),
+ * so that an event which is recorded there stands for it. It must not know about records, which say for which queues to
+ * wait. */
 #include "device/device.h"
 
 #include <stdlib.h>
@@ -36,13 +37,6 @@ static void **places_of(event_pool *pool) {
   return pool->more == NULL ? pool->inside : pool->more;
 }
 
-static void *event_pop(event_pool *pool) {
-  pthread_mutex_lock(&events_lock);
-  void *event = pool->count > 0 ? places_of(pool)[--pool->count] : NULL;
-  pthread_mutex_unlock(&events_lock);
-  return event;
-}
-
 /* One of those beyond the most, which gives up its place. */
 static void *event_pop_beyond(event_pool *pool, int32_t most) {
   void *event = NULL;
@@ -59,7 +53,7 @@ static void *event_pop_beyond(event_pool *pool, int32_t most) {
   return event;
 }
 
-/* Under the lock. */
+/* Whether one more event can have a place, which may need more room. Under the lock. */
 static bool has_place(event_pool *pool) {
   const int32_t room = pool->more == NULL ? KEPT_EVENTS : pool->room;
   if (pool->made < room) return true;
@@ -71,35 +65,23 @@ static bool has_place(event_pool *pool) {
   return true;
 }
 
-static int place_take(event_pool *pool, mf_error *err) {
+/* A kept event, or a new one, which takes its place before it is created. */
+int mf__event_take(const mf__backend *backend, int32_t ordinal, void **out, mf_error *err) {
+  event_pool *pool = event_pool_of(backend, ordinal);
   pthread_mutex_lock(&events_lock);
-  const bool has = has_place(pool);
-  if (has) pool->made++;
+  *out = pool->count > 0 ? places_of(pool)[--pool->count] : NULL;
+  const bool has = *out != NULL || has_place(pool);
+  if (*out == NULL && has) pool->made++;
   const int32_t made = pool->made;
   pthread_mutex_unlock(&events_lock);
-  return has ? MF_OK : mf__fail(err, MF_ENOMEM, "no memory for more than %d events", made);
-}
-
-static void place_give(event_pool *pool) {
+  if (*out != NULL) return MF_OK;
+  if (!has) return mf__fail(err, MF_ENOMEM, "no memory for more than %d events", made);
+  int rc;
+  MF__CALL(rc, mf__enter_relaxed, backend, ordinal, err, backend->event_create(out, err));
+  if (rc == MF_OK) return rc;
   pthread_mutex_lock(&events_lock);
   pool->made--;
   pthread_mutex_unlock(&events_lock);
-}
-
-static int event_create(const mf__backend *backend, int32_t ordinal, void **out, mf_error *err) {
-  int rc;
-  MF__CALL(rc, mf__enter_relaxed, backend, ordinal, err, backend->event_create(out, err));
-  return rc;
-}
-
-int mf__event_take(const mf__backend *backend, int32_t ordinal, void **out, mf_error *err) {
-  event_pool *pool = event_pool_of(backend, ordinal);
-  *out = event_pop(pool);
-  if (*out != NULL) return MF_OK;
-  int rc = place_take(pool, err);
-  if (rc != MF_OK) return rc;
-  rc = event_create(backend, ordinal, out, err);
-  if (rc != MF_OK) place_give(pool);
   return rc;
 }
 
@@ -190,17 +172,15 @@ int mf__queue_wait_event(const mf__queue *on, int32_t ordinal, void *event, mf_e
 
 /* What a queue has to do */
 
-static int query(const mf__queue *q, bool *done, mf_error *err) {
-  int rc;
-  MF__CALL(rc, mf__enter_relaxed, q->backend, q->ordinal, err, q->backend->stream_query(q->stream, done, err));
-  return rc;
-}
-
 /* The queue is not being captured. */
 static int is_done(const mf__queue *q, bool *done, mf_error *err) {
   void *event;
-  if (!mf__queue_is_elsewhere(q)) return query(q, done, err);
-  const int rc = mf__queue_record_event(q, &event, NULL, err);
+  int rc;
+  if (!mf__queue_is_elsewhere(q)) {
+    MF__CALL(rc, mf__enter_relaxed, q->backend, q->ordinal, err, q->backend->stream_query(q->stream, done, err));
+    return rc;
+  }
+  rc = mf__queue_record_event(q, &event, NULL, err);
   if (rc != MF_OK) return rc;
   *done = mf__event_done(q->backend, q->ordinal, event);
   mf__event_give(q->backend, q->ordinal, event);
@@ -220,17 +200,14 @@ bool mf__queue_done(const mf__queue *q) {
   return done;
 }
 
-static int synchronize(const mf__queue *q, mf_error *err) {
-  int rc;
-  MF__CALL(rc, mf__enter_relaxed, q->backend, q->ordinal, err, q->backend->stream_synchronize(q->stream, err));
-  return rc;
-}
-
 int mf__queue_synchronize(const mf__queue *q, mf_error *err) {
   void *event;
   int rc = mf__capture_refuse(q, "the host cannot wait for it", err);
   if (rc != MF_OK) return rc;
-  if (!mf__queue_is_elsewhere(q)) return synchronize(q, err);
+  if (!mf__queue_is_elsewhere(q)) {
+    MF__CALL(rc, mf__enter_relaxed, q->backend, q->ordinal, err, q->backend->stream_synchronize(q->stream, err));
+    return rc;
+  }
   rc = mf__queue_record_event(q, &event, NULL, err);
   if (rc != MF_OK) return rc;
   rc = mf__event_synchronize(q->backend, q->ordinal, event, err);
@@ -239,10 +216,6 @@ int mf__queue_synchronize(const mf__queue *q, mf_error *err) {
 }
 
 /* One queue waits for another */
-
-static bool same_queue(const mf__queue *a, const mf__queue *b) {
-  return a->ordinal == b->ordinal && a->stream == b->stream && a->thread == b->thread;
-}
 
 static int refuse_mixture(const mf__queue *captured, const mf__queue *other, mf_error *err) {
   return mf__fail(err, MF_ECAPTURE,
@@ -268,22 +241,18 @@ static int check_captures(const mf__queue *on, const mf__queue *other, bool *nee
   return rc;
 }
 
-static int record_at(const mf__queue *at, void *event, mf_error *err) {
-  int rc;
-  MF__CALL(rc, mf__enter, at->backend, at->ordinal, err, at->backend->event_record(event, at->stream, err));
-  return rc;
-}
-
 int mf__queue_wait(const mf__queue *on, const mf__queue *other, mf_error *err) {
   const mf__queue named = mf__queue_named(other);
   bool needed;
   void *event;
   int rc = check_captures(on, other, &needed, err);
-  if (rc != MF_OK || !needed || same_queue(on, &named)) return rc;
+  if (rc != MF_OK || !needed) return rc;
+  if (on->ordinal == named.ordinal && on->stream == named.stream && on->thread == named.thread) return MF_OK;
   rc = mf__event_take(other->backend, other->ordinal, &event, err);
   if (rc != MF_OK) return rc;
-  rc = record_at(&named, event, err);
-  /* A wait looks at the event as it is now, so that the event may be recorded anew at once. */
+  MF__CALL(rc, mf__enter, named.backend, named.ordinal, err, named.backend->event_record(event, named.stream, err));
+  /* A wait is for the last record of the event at the time of the call, so that the event may be recorded anew at once
+   * (CUDA Driver API, Event Management, cuEventRecord). */
   if (rc == MF_OK) rc = wait_at(on, event, err);
   mf__event_give(other->backend, other->ordinal, event);
   return rc;

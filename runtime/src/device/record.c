@@ -1,5 +1,6 @@
-/* record.c: the record of one memory that a driver knows, as a list of the streams that used it, and what can be asked
- * of one of them. It must not know for whom somebody has to wait (order.c), nor when memory ends (retire.c). */
+/* record.c: makes and frees the record of one memory that a driver knows, which lists the streams that used it, and
+ * answers questions about one entry. It must not know which stream waits for which (order.c), nor when memory ends
+ * (retire.c). */
 #include "device/device.h"
 
 #include <string.h>

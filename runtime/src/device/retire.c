@@ -1,17 +1,17 @@
-/* retire.c: memory that was released while queued work may still use it.
+/* retire.c: keeps memory that was released while queued work may still use it.
  *
  * Invariant: finish is called once, under no lock, when all that was queued on the record's streams before the release
- * is done. What waits is the record itself, so that nothing has to be allocated and nothing can be lost.
+ * is done. The record itself is the entry of the list, so that nothing has to be allocated and nothing can be lost.
  *
- * A stream that is being captured is asked again at every poll. One that fails otherwise (a consumer destroyed it
- * before it called the deleter, say) is tried twice and then not again, because the handle may be nobody's by now;
+ * A stream that is being captured is asked again at every poll. A stream that fails otherwise (its consumer destroyed
+ * it before it called the deleter, say) is tried twice and then not again, because the handle may be nobody's by now;
  * then only a wait for the whole device tells, mf_device_synchronize. Nothing is released earlier, and nothing stays
  * beyond such a wait.
  *
  * It must not know what is released. */
 #include "device/device.h"
 
-enum { LOOKS_PER_POLL = 4, MAX_TRIES = 2 };
+enum { RECORDS_PER_POLL = 4, MAX_TRIES = 2 };
 
 typedef struct waiting_list {
   pthread_mutex_t lock;
@@ -24,12 +24,12 @@ typedef struct waiting_list {
 static waiting_list lists[MF__NBACKENDS] = {MF__BACKENDS(MF__BACKEND)};
 #undef MF__BACKEND
 
-
 static waiting_list *list_of(const mf__backend *backend) {
   return &lists[backend->index];
 }
 
-static bool speaks_for_all(const mf__record *a, const mf__entry *t) {
+/* Whether the entry's last write, or what it waited for, is behind all that the others did. */
+static bool is_behind_all(const mf__record *a, const mf__entry *t) {
   for (int32_t i = 0; i < a->count; i++) {
     const mf__entry *other = &a->entries[i];
     if (other == t) continue;
@@ -41,10 +41,10 @@ static bool speaks_for_all(const mf__record *a, const mf__entry *t) {
 
 void mf__record_prune(mf__record *a) {
   for (int32_t i = 0; i < a->count && a->count > 1; i++) {
-    if (!speaks_for_all(a, &a->entries[i])) continue;
-    const mf__entry speaker = a->entries[i];
+    if (!is_behind_all(a, &a->entries[i])) continue;
+    const mf__entry last = a->entries[i];
     a->entries[i] = a->entries[0];
-    a->entries[0] = speaker;
+    a->entries[0] = last;
     while (a->count > 1) mf__record_drop(a, a->count - 1);
   }
 }
@@ -70,19 +70,16 @@ static mf__record *pop(waiting_list *l) {
 
 /* One record */
 
-/* Whether there is nothing to wait for. */
-static bool begin_entry(const mf__record *a, mf__entry *t) {
-  if (mf__device_waited(a->backend, t->ordinal, t->waits)) return true;
-  if (t->destroyed || t->tries >= MAX_TRIES) return false;
-  if (mf__entry_done(a->backend, t)) return true;
-  const int rc = mf__entry_event(a->backend, t, &t->event, NULL);
-  if (rc != MF_OK && rc != MF_ECAPTURE) t->tries++;
-  return rc == MF_OK && t->event == NULL;
-}
-
+/* An entry that has no event yet gets one, if its work is not known to be done without. */
 static bool entry_is_done(const mf__record *a, mf__entry *t, bool wait) {
-  if (t->event == NULL && begin_entry(a, t)) return true;
-  if (t->event == NULL) return false;
+  if (t->event == NULL) {
+    if (mf__device_waited(a->backend, t->ordinal, t->waits)) return true;
+    if (t->destroyed || t->tries >= MAX_TRIES) return false;
+    if (mf__entry_done(a->backend, t)) return true;
+    const int rc = mf__entry_event(a->backend, t, &t->event, NULL);
+    if (rc != MF_OK && rc != MF_ECAPTURE) t->tries++;
+    if (rc != MF_OK) return false;
+  }
   return wait ? mf__event_synchronize(a->backend, t->ordinal, t->event, NULL) == MF_OK
               : mf__event_done(a->backend, t->ordinal, t->event);
 }
@@ -95,8 +92,8 @@ static bool is_done(mf__record *a, bool wait) {
   return a->count == 0;
 }
 
-/* Looks at up to n of the list. */
-static void look(const mf__backend *backend, int64_t n, bool wait) {
+/* Ends those of the first n records in the list whose work is done. */
+static void poll_list(const mf__backend *backend, int64_t n, bool wait) {
   waiting_list *l = list_of(backend);
   for (mf__record *a; n > 0 && (a = pop(l)) != NULL; n--) {
     if (!is_done(a, wait)) {
@@ -108,7 +105,7 @@ static void look(const mf__backend *backend, int64_t n, bool wait) {
   }
 }
 
-static bool has_waiting(const mf__backend *backend) {
+bool mf__retire_waits(const mf__backend *backend) {
   return atomic_load_explicit(&list_of(backend)->count, memory_order_relaxed) != 0 && backend->usable();
 }
 
@@ -131,29 +128,26 @@ void mf__retire(mf__record *record, mf__finish_fn finish, void *ctx) {
 
 void mf__retire_poll(void) {
   for (int i = 0; i < MF__NBACKENDS; i++)
-    if (has_waiting(mf__backends[i])) look(mf__backends[i], LOOKS_PER_POLL, false);
+    if (mf__retire_waits(mf__backends[i])) poll_list(mf__backends[i], RECORDS_PER_POLL, false);
 }
 
-static void look_at_all(const mf__backend *backend, bool wait) {
-  if (has_waiting(backend)) look(backend, atomic_load_explicit(&list_of(backend)->count, memory_order_relaxed), wait);
+static void poll_all(const mf__backend *backend, bool wait) {
+  const int64_t all = atomic_load_explicit(&list_of(backend)->count, memory_order_relaxed);
+  if (mf__retire_waits(backend)) poll_list(backend, all, wait);
 }
 
 void mf__retire_drain(const mf__backend *backend) {
-  look_at_all(backend, false);
+  poll_all(backend, false);
 }
 
 void mf__retire_wait(const mf__backend *backend) {
-  look_at_all(backend, true);
-}
-
-bool mf__retire_waits(const mf__backend *backend) {
-  return has_waiting(backend);
+  poll_all(backend, true);
 }
 
 int64_t mf__retire_count(const mf__device *device) {
   waiting_list *l = list_of(device->backend);
   int64_t n = 0;
-  if (!has_waiting(device->backend)) return 0;
+  if (!mf__retire_waits(device->backend)) return 0;
   pthread_mutex_lock(&l->lock);
   for (const mf__record *a = l->first; a != NULL; a = a->next)
     n += a->space == device->space && (a->space != MF__DEVICE || a->ordinal == device->ordinal);

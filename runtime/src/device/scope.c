@@ -1,4 +1,4 @@
-/* scope.c: driver calls on a device are made between enter and leave; and which of them a capture forbids.
+/* scope.c: makes driver calls on a device possible, between enter and leave, and refuses those that a capture forbids.
  *
  * Invariant: nothing here breaks a capture. A stream that is being captured is asked for nothing that a capture
  * forbids, and calls that a capture elsewhere forbids are made in relaxed mode (CUDA Programming Guide, "Prohibited and

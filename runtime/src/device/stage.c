@@ -1,9 +1,10 @@
-/* stage.c: large copies between pageable host memory and a device, through a ring of pinned buffers for each device, so
+/* stage.c: copies much pageable host memory to and from a device, through a ring of pinned buffers for each device, so
  * that the host fills or empties one buffer while the device copies others.
  *
- * Invariant: whoever holds a buffer never waits for another one, so two copies at once cannot wait for each other. A
- * buffer that is free may still be in use by queued work; whoever takes it waits for that. All driver calls are made
- * by the calling thread (its per-thread stream is its own); helpers only move bytes. It must not know about layouts. */
+ * Invariant: a copy that holds a buffer never waits for another one, so that two copies at once cannot wait for each
+ * other. A buffer that is free may still be in use by queued work; the copy that takes it waits for that. The calling
+ * thread makes all driver calls (its per-thread stream belongs to it); helpers only move bytes. It must not know about
+ * layouts. */
 #define _DEFAULT_SOURCE
 #include "device/device.h"
 
@@ -31,7 +32,7 @@ typedef struct ring {
 
 static ring rings[MF__NBACKENDS][MF__MAX_ORDINALS];
 static pthread_mutex_t rings_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t given_back = PTHREAD_COND_INITIALIZER;
+static pthread_cond_t buffer_returned = PTHREAD_COND_INITIALIZER;
 
 static ring *ring_of(const mf__backend *backend, int32_t ordinal) {
   return &rings[backend->index][ordinal];
@@ -59,7 +60,7 @@ static buffer *buffer_take(ring *r, bool wait) {
   pthread_mutex_lock(&rings_lock);
   buffer *b = find_free(r);
   while (b == NULL && wait) {
-    pthread_cond_wait(&given_back, &rings_lock);
+    pthread_cond_wait(&buffer_returned, &rings_lock);
     b = find_free(r);
   }
   pthread_mutex_unlock(&rings_lock);
@@ -70,7 +71,7 @@ static void buffer_give(ring *r, buffer *b) {
   pthread_mutex_lock(&rings_lock);
   b->taken = false;
   b->since = ++r->clock;
-  pthread_cond_broadcast(&given_back);
+  pthread_cond_broadcast(&buffer_returned);
   pthread_mutex_unlock(&rings_lock);
 }
 
@@ -317,28 +318,17 @@ int mf__stage_copy(const mf__queue *on, const mf__stage_job *job, mf_error *err)
 
 /* Trimming */
 
-static bool buffer_is_done(const mf__queue *on, const buffer *b) {
-  bool done;
-  (void)on->backend->event_query(b->event, &done, NULL);
-  return done;
-}
-
 /* Keeps the buffers that queued work still uses. */
 static void buffer_free(const mf__queue *on, buffer *b) {
+  bool done = true;
   if (b->lost && mf__device_waited(on->backend, on->ordinal, b->waits)) b->queued = b->lost = false;
-  if (b->lost || (b->queued && !buffer_is_done(on, b))) return;
+  if (b->lost) return;
+  if (b->queued) (void)on->backend->event_query(b->event, &done, NULL);
+  if (!done) return;
   b->queued = false;
   (void)mf__memory_free(on, MF__PINNED, &b->data, NULL);
   if (b->event != NULL) mf__event_give(on->backend, on->ordinal, b->event);
   b->event = NULL;
-}
-
-static bool buffer_claim(buffer *b) {
-  pthread_mutex_lock(&rings_lock);
-  const bool mine = !b->taken;
-  b->taken = true;
-  pthread_mutex_unlock(&rings_lock);
-  return mine;
 }
 
 bool mf__stage_exists(const mf__backend *backend, int32_t ordinal) {
@@ -359,7 +349,11 @@ void mf__stage_trim(const mf__backend *backend, int32_t ordinal) {
   if (mf__enter_relaxed(&scope, backend, ordinal, NULL) != MF_OK) return;
   for (int i = 0; i < NBUFFERS; i++) {
     buffer *b = &r->buffers[i];
-    if (!buffer_claim(b)) continue;
+    pthread_mutex_lock(&rings_lock);
+    const bool mine = !b->taken;
+    b->taken = true;
+    pthread_mutex_unlock(&rings_lock);
+    if (!mine) continue;
     buffer_free(&on, b);
     buffer_give(r, b);
   }

@@ -1,5 +1,5 @@
-/* stream.c: which stream a name or a handle means, and the threads' current streams. It must not know who waits for
- * whom. */
+/* stream.c: tells which stream a name or a handle means, and keeps the current streams of each thread. It must not know
+ * the order of streams. */
 #include "device/device.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
-/* stream_own.c: the streams that we make.
+/* stream_own.c: makes and keeps streams of ours.
  *
- * Invariant: a stream of ours that was given back stays with us, for the next who asks, as long as a record or kept
- * memory may still name it: a record can always be waited for. */
+ * Invariant: a stream of ours that the program gave back stays with us, for the next that is asked for, as long as a
+ * record or kept memory may still name it: a record can always be waited for. */
 #include "device/device.h"
 
 #include <stdlib.h>
@@ -27,18 +27,14 @@ static own_stream *take_kept(const mf__device *device) {
   return s;
 }
 
-static int create_handle(const mf__device *device, mf_stream *out, mf_error *err) {
-  int rc;
-  MF__CALL(rc, mf__enter_relaxed, device->backend, device->ordinal, err, device->backend->stream_create(out, err));
-  return rc;
-}
-
 /* These entries outlive every tensor, so that they are no blocks of the ledger. */
 static int create_stream(const mf__device *device, own_stream **out, mf_error *err) {
   own_stream *s = mf__lasting_alloc(sizeof *s);
   if (s == NULL) return mf__fail(err, MF_ENOMEM, "no memory for a stream's entry");
   *s = (own_stream){.backend = device->backend, .ordinal = device->ordinal, .in_use = true};
-  const int rc = create_handle(device, &s->handle, err);
+  const mf__backend *backend = device->backend;
+  int rc;
+  MF__CALL(rc, mf__enter_relaxed, backend, device->ordinal, err, backend->stream_create(&s->handle, err));
   if (rc != MF_OK) {
     free(s);
     return rc;

@@ -17,10 +17,6 @@
 
 #include <string.h>
 
-static mf__record *record_of(const mf_tensor *t) {
-  return mf__tensor_record(t);
-}
-
 static bool on_device(const mf__record *a) {
   return a != NULL && a->space == MF__DEVICE;
 }
@@ -73,7 +69,7 @@ static int move_overlapping(const mf__queue *on, mf_tensor *dst, const mf_tensor
 }
 
 static int peer_flat(const mf__queue *on, const mf__plan *p, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
-  mf__record *to = record_of(dst), *from = record_of(src);
+  mf__record *to = mf__tensor_record(dst), *from = mf__tensor_record(src);
   mf__usage uses[2] = {{.record = to, .write = true}, {.record = from}};
   mf__scope scope;
   int rc = mf__order_begin(on, uses, 2, err);
@@ -90,16 +86,16 @@ static int peer_flat(const mf__queue *on, const mf__plan *p, mf_tensor *dst, con
 
 /* The source is contiguous, or becomes so on its own device first: by a temporary that neither queue may capture. */
 static int peer_from(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
-  const mf__queue there = mf__queue_for(record_of(src), on);
+  const mf__queue there = mf__queue_for(mf__tensor_record(src), on);
   mf_tensor *packed;
   mf__plan p;
-  mf__plan_copy(&p, dst, src);
+  mf__plan_make(&p, dst, src);
   if (p.ndim == 0 && !p.repeats) return peer_flat(on, &p, dst, src, err);
   int rc = refuse_scratch(on, err);
   if (rc == MF_OK) rc = scratch(src, &there, &packed, err);
   if (rc != MF_OK) return rc;
   rc = move_or_image(&there, packed, src, err);
-  mf__plan_copy(&p, dst, packed);
+  mf__plan_make(&p, dst, packed);
   if (rc == MF_OK) rc = peer_flat(on, &p, dst, packed, err);
   (void)mf_tensor_release_later(packed);
   return rc;
@@ -108,7 +104,7 @@ static int peer_from(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, 
 static int peer(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
   mf_tensor *arrived;
   mf__plan p;
-  mf__plan_copy(&p, dst, src);
+  mf__plan_make(&p, dst, src);
   if ((p.ndim == 0 && !p.repeats) || mf__is_compact(&dst->dl)) return peer_from(on, dst, src, err);
   int rc = scratch(src, on, &arrived, err);
   if (rc != MF_OK) return rc;
@@ -147,7 +143,7 @@ static void write_host(const void *ctx, int64_t at, int64_t nbytes, char *buffer
 static int upload_large(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
   mf_tensor *arrived;
   mf__plan p;
-  mf__plan_copy(&p, dst, src);
+  mf__plan_make(&p, dst, src);
   host_part host = {NULL, (char *)p.src, p.size};
   mf__stage_job job = {p.dst, p.width, 1, true, read_host, &host};
   if (p.ndim == 0 && !p.repeats) return mf__move_staged(on, &job, dst, err);
@@ -176,7 +172,7 @@ static int download_repeated(const mf__queue *on, mf_tensor *dst, const mf_tenso
 static int download_large(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
   mf_tensor *packed;
   mf__plan p;
-  mf__plan_copy(&p, dst, src);
+  mf__plan_make(&p, dst, src);
   host_part host = {NULL, p.dst, p.size};
   mf__stage_job job = {(char *)p.src, p.width, 1, false, write_host, &host};
   if (p.ndim == 0 && !p.repeats) return mf__move_staged(on, &job, src, err);
@@ -214,7 +210,7 @@ static int download_small(const mf__queue *on, mf_tensor *dst, const mf_tensor *
 
 /* One side is not known to the queue's driver, and the host uses it. */
 static int with_pageable(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
-  const bool up = is_known(record_of(dst), on);
+  const bool up = is_known(mf__tensor_record(dst), on);
   const bool small = mf_tensor_nbytes(dst) <= MF__SMALL_NBYTES;
   int rc = mf__capture_refuse(on, "pageable host memory cannot take part; use pinned memory (cuda_host)", err);
   if (rc == MF_OK) rc = up ? mf__tensor_host_use(src, false, err) : mf__tensor_host_use(dst, true, err);
@@ -225,20 +221,17 @@ static int with_pageable(const mf__queue *on, mf_tensor *dst, const mf_tensor *s
 
 /* The ways */
 
-/* Memory of ours with one tensor: what is left of its last byte is nobody's. */
-static bool is_alone(const mf_tensor *t) {
-  return mf__storage_is_own(t->storage) && !mf__storage_is_shared(t->storage);
-}
-
-/* Elements of parts of bytes go as bytes where both sides are compact and no bit of the last byte is another's. */
+/* Elements of parts of bytes go as bytes where both sides are compact and no bit of the last byte is another's: it is
+ * full, or in memory of ours that has no other tensor. */
 static bool is_bytes(const mf_tensor *dst, const mf_tensor *src) {
   if (!is_part_byte(dst)) return true;
   if (!mf__is_compact(&dst->dl) || !mf__is_compact(&src->dl)) return false;
-  return mf_tensor_numel(dst) * mf__tensor_bits(dst) % 8 == 0 || is_alone(dst);
+  return mf_tensor_numel(dst) * mf__tensor_bits(dst) % 8 == 0 ||
+         (mf__storage_is_own(dst->storage) && !mf__storage_is_shared(dst->storage));
 }
 
 int mf__transfer(mf_tensor *dst, const mf_tensor *src, const mf__queue *on, mf_error *err) {
-  const mf__record *to = record_of(dst), *from = record_of(src);
+  const mf__record *to = mf__tensor_record(dst), *from = mf__tensor_record(src);
   const bool both = on_device(to) && on_device(from);
   if (both && to->backend != from->backend) return across_drivers(dst, src, on, err);
   const mf__queue q = mf__queue_for(to == NULL || (on_device(from) && !on_device(to)) ? from : to, on);
@@ -254,7 +247,7 @@ typedef int (*fill_fn)(const mf__plan *p, const void *slot, const mf__queue *on,
 
 static int fill_ordered(const mf__queue *on, mf_tensor *dst, const mf__plan *p, fill_fn fill, const void *slot,
                         mf_error *err) {
-  mf__usage use = {.record = record_of(dst), .write = true};
+  mf__usage use = {.record = mf__tensor_record(dst), .write = true};
   mf__scope scope;
   int rc = mf__order_begin(on, &use, 1, err);
   if (rc != MF_OK) return rc;
@@ -269,7 +262,7 @@ static int fill_ordered(const mf__queue *on, mf_tensor *dst, const mf__plan *p, 
 
 static int fill_compact(const mf__queue *on, mf_tensor *dst, const void *slot, mf_error *err) {
   mf__plan p;
-  mf__plan_fill(&p, dst);
+  mf__plan_make(&p, dst, NULL);
   return fill_ordered(on, dst, &p, mf__plan_run_fill, slot, err);
 }
 
@@ -312,10 +305,10 @@ static int fill_part_bytes(const mf__queue *on, mf_tensor *dst, const void *slot
 #define FILLS_MAX 8
 
 static int transfer_fill(mf_tensor *dst, const void *slot, mf_error *err) {
-  const mf__queue q = mf__queue_for(record_of(dst), NULL);
+  const mf__queue q = mf__queue_for(mf__tensor_record(dst), NULL);
   mf__plan p;
   if (is_part_byte(dst)) return fill_part_bytes(&q, dst, slot, err);
-  mf__plan_fill(&p, dst);
+  mf__plan_make(&p, dst, NULL);
   if (p.repeats) return mf__image_fill(dst, slot, &q, err);
   if (p.ndim > 0 && mf__plan_count_fill(&p, slot) > FILLS_MAX) return fill_strided(&q, dst, &p, slot, err);
   return fill_ordered(&q, dst, &p, mf__plan_run_fill, slot, err);

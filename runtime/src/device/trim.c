@@ -1,8 +1,9 @@
-/* trim.c: giving back to the drivers what is kept and not in use; and, once nothing of ours is left, all that they hold
+/* trim.c: gives back to the drivers what is kept and not in use; and, once nothing of ours is left, all that they hold
  * for us. It must not know how any of it is kept.
  *
- * Invariant: a device is forgotten only while nobody is between enter and leave there and nothing of ours exists that
- * could name anything on it. Whoever keeps a stream or an event from one entry to the next is a holder meanwhile. */
+ * Invariant: a device is forgotten only while no thread is between enter and leave there and nothing of ours exists
+ * that could name anything on it. A call that keeps a stream or an event from one entry to the next counts as a holder
+ * meanwhile. */
 #define _POSIX_C_SOURCE 200809L
 #include "device/device.h"
 
@@ -12,12 +13,6 @@ static int count_of(const mf__backend *backend) {
   int32_t count = 0;
   if (backend->usable()) (void)backend->device_count(&count, NULL);
   return count;
-}
-
-static int trim_driver(const mf__device *device, mf_error *err) {
-  int rc;
-  MF__CALL(rc, mf__enter_relaxed, device->backend, device->ordinal, err, device->backend->memory_trim(err));
-  return rc;
 }
 
 /* Events and streams of a device that are kept. */
@@ -30,14 +25,15 @@ static void trim_queues(const mf__backend *backend, int32_t ordinal) {
 static int trim_gpu(const mf__device *d, mf_error *err) {
   if (!mf__device_used(d->backend, d->ordinal)) return MF_OK;
   mf__stage_trim(d->backend, d->ordinal);
-  int rc = mf__pool_trim(d, err);
-  const int driver = trim_driver(d, rc == MF_OK ? err : NULL);
+  int driver, rc = mf__pool_trim(d, err);
+  mf_error *first = rc == MF_OK ? err : NULL;
+  MF__CALL(driver, mf__enter_relaxed, d->backend, d->ordinal, first, d->backend->memory_trim(first));
   if (rc == MF_OK) rc = driver;
   trim_queues(d->backend, d->ordinal);
   return rc;
 }
 
-/* Pinned and managed memory was allocated on any device, and is marked by events of all. */
+/* Pinned and managed memory was allocated on any device, and its blocks may have events of all. */
 static int trim_shared(const mf__device *d, mf_error *err) {
   const int32_t count = count_of(d->backend);
   for (int32_t i = 0; d->space == MF__PINNED && i < count; i++)
@@ -79,7 +75,7 @@ int mf_pool_trim(const DLDevice *device, mf_error *err) {
   return mf__end(rc, __func__, err);
 }
 
-/* The host's memory first, because its blocks are marked by events of all devices. */
+/* The host's memory first, because its blocks may have events of all devices. */
 static int trim_all_of(const mf__backend *backend, mf_error *err) {
   const int32_t count = count_of(backend);
   int first = MF_OK;
@@ -89,7 +85,7 @@ static int trim_all_of(const mf__backend *backend, mf_error *err) {
       const int rc = backend->types[space] == 0 ? MF_OK : trim_device(&d, first == MF_OK ? err : NULL);
       if (first == MF_OK) first = rc;
     }
-  /* A device's blocks may have been marked by events of one that came before it. */
+  /* A device's blocks may have had events of one that came before it. */
   for (int32_t i = 0; i < count; i++) trim_queues(backend, i);
   forget_unused(backend);
   return first;
@@ -107,17 +103,15 @@ static int trim_all(bool delete, mf_error *err) {
 }
 
 /* Whether a later trim would find more, once queued work is done. */
-static bool is_waiting(const mf__backend *backend, bool delete) {
-  const int32_t count = count_of(backend);
-  bool waits = mf__pools_cache(backend) || (delete && mf__retire_waits(backend));
-  for (int32_t i = 0; i < count && !waits; i++) waits = mf__stage_exists(backend, i);
-  return count > 0 && waits;
-}
-
-static bool any_waiting(bool delete) {
-  bool waits = false;
-  for (size_t i = 0; i < MF__NBACKENDS; i++) waits = waits || is_waiting(mf__backends[i], delete);
-  return waits;
+static bool is_pending(bool delete) {
+  bool pending = false;
+  for (size_t i = 0; i < MF__NBACKENDS && !pending; i++) {
+    const mf__backend *backend = mf__backends[i];
+    const int32_t count = count_of(backend);
+    pending = count > 0 && (mf__pools_cache(backend) || (delete && mf__retire_waits(backend)));
+    for (int32_t k = 0; k < count && !pending; k++) pending = mf__stage_exists(backend, k);
+  }
+  return pending;
 }
 
 static int64_t now_ms(void) {
@@ -131,7 +125,7 @@ static int trim_within(int32_t wait_ms, bool delete, mf_error *err) {
   const struct timespec nap = {.tv_nsec = 500000};
   const int64_t until = now_ms() + wait_ms;
   int rc = trim_all(delete, err);
-  while (rc == MF_OK && any_waiting(delete) && now_ms() < until) {
+  while (rc == MF_OK && is_pending(delete) && now_ms() < until) {
     nanosleep(&nap, NULL);
     rc = trim_all(delete, err);
   }

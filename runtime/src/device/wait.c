@@ -1,4 +1,5 @@
-/* wait.c: what a program waits for by itself: a stream, one stream behind another, a whole device. */
+/* wait.c: carries out the waits that a program asks for: for a stream, of one stream for another, for a whole device.
+ * */
 #include "device/device.h"
 
 static int open_queue(const DLDevice *device, mf_stream stream, mf__queue *out, mf_error *err) {

@@ -1,6 +1,6 @@
-/* cuda.c: mf__backend on the CUDA driver's interface: memory, streams and events. Opening and contexts are
- * cuda_context.c's, work that is queued is cuda_work.c's and cuda_kernel.c's. It must not know what a tensor is, nor
- * when work must be ordered. */
+/* cuda.c: fills mf__backend by the CUDA driver's calls: memory, streams and events. cuda_context.c has opening and
+ * contexts, cuda_work.c and cuda_kernel.c have the work that is queued. It must not know what a tensor is, nor when
+ * work must be ordered. */
 #include "driver/cuda.h"
 
 /* Memory. */
@@ -113,14 +113,6 @@ static int memory_trim(mf_error *err) {
   return pool != NULL ? MF__ASK(cuMemPoolTrimTo, (pool, 0)) : MF_OK;
 }
 
-/* The device's context is current. */
-static void give_back_all(mf__cuda_device *d) {
-  mf__cuda_kernels_forget(d);
-  void *pool = mf__driver_pool_forget(&d->pooling);
-  if (pool != NULL) (void)mf__cu.cuMemPoolDestroy(pool);
-  mf__cuda_context_forget(d);
-}
-
 /* In relaxed mode, because another library may capture on this device meanwhile. */
 static void device_forget(int32_t ordinal) {
   mf__entered before;
@@ -129,8 +121,13 @@ static void device_forget(int32_t ordinal) {
   if (atomic_load(&d->context) != NULL) {
     if (mf__cuda_make_current(ordinal, &before, NULL) != MF_OK) return;
     const bool relaxed = mf__cuda_capture_relax(true, NULL) == MF_OK;
-    if (relaxed) give_back_all(d);
-    if (relaxed) (void)mf__cuda_capture_relax(false, NULL);
+    if (relaxed) {
+      mf__cuda_kernels_forget(d);
+      void *pool = mf__driver_pool_forget(&d->pooling);
+      if (pool != NULL) (void)mf__cu.cuMemPoolDestroy(pool);
+      mf__cuda_context_forget(d);
+      (void)mf__cuda_capture_relax(false, NULL);
+    }
     mf__cuda_make_former(&before);
     if (!relaxed) return;
     (void)mf__cu.cuDevicePrimaryCtxRelease(d->device);

@@ -1,5 +1,5 @@
-/* cuda.h: what the files of the CUDA backend share: the table of the driver's functions, and what is kept
- * for each device. */
+/* cuda.h: declares what the files of the CUDA backend share: the table of the driver's functions, and the state of each
+ * device. */
 #ifndef MOONFERRY_CUDA_H
 #define MOONFERRY_CUDA_H
 

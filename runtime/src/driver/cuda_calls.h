@@ -1,6 +1,6 @@
-/* cuda_calls.h: every function of the CUDA driver that is used, by the name and version under which
+/* cuda_calls.h: lists every function of the CUDA driver that is used, by the name and version under which
  * cuGetProcAddress knows it, with its signature. A list of macros and nothing else, so that a spec can compare it with
- * the toolkit's own declarations. It must not declare a type. */
+ * the toolkit's declarations. It must not declare a type. */
 #ifndef MOONFERRY_CUDA_CALLS_H
 #define MOONFERRY_CUDA_CALLS_H
 

@@ -1,5 +1,5 @@
-/* cuda_context.c: opening the CUDA driver, and the contexts that its calls are made in. It must not know what they are
- * made for.
+/* cuda_context.c: opens the CUDA driver and enters the contexts that its calls are made in. It must not know what the
+ * calls are made for.
  *
  * Invariant: the calling thread's current context after leave is the one before enter, whatever failed between. The
  * primary context of each device is retained once, and everything of ours lives in it. */

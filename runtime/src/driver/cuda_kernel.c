@@ -1,10 +1,9 @@
-/* cuda_kernel.c: copies that no copy call of the driver's can express, by a kernel that the driver compiles from the
- * text below. It must not know when a kernel is the better way.
+/* cuda_kernel.c: copies by a kernel what no copy call of the driver can express. The driver compiles the kernel from
+ * the text below. It must not know when a kernel is the better way.
  *
- * The text is PTX 6.0 for the oldest GPUs that drivers of today have, so any driver compiles it for any of its GPUs.
- * Each element size has a module of its own, made when it is first needed. */
+ * The text is PTX 6.0 for the oldest GPUs that drivers of today have, so that any driver compiles it for any of its
+ * GPUs (PTX ISA, "Release Notes"). Each element size has a module, which is made when it is first needed. */
 #include "driver/cuda.h"
-
 
 /* The kernel's one parameter is the job itself; the text below has its offsets. */
 #define AT(member, offset) _Static_assert(offsetof(mf__kernel_copy, member) == (offset), "the kernel's text")
@@ -113,13 +112,6 @@ static bool is_final(CUresult code) {
          code == CUDA_ERROR_NOT_SUPPORTED;
 }
 
-static int refuse(mf__cuda_device *d, int32_t which, const char *log, mf_error *err) {
-  const char *between = *log == '\0' ? "" : ": ";
-  (void)mf__driver_explain(err, MF_EDEVICE, "the CUDA driver does not compile the copy kernel%s%.80s", between, log);
-  d->refused[which] = *err;
-  return MF_EDEVICE;
-}
-
 static int find_function(mf__cuda_device *d, int32_t which, CUmodule module, mf_error *err) {
   CUfunction function = NULL;
   int rc = MF_OK;
@@ -139,6 +131,7 @@ static int find_function(mf__cuda_device *d, int32_t which, CUmodule module, mf_
   return MF_OK;
 }
 
+/* Compiles a kernel, under the lock. */
 static int load(mf__cuda_device *d, int32_t which, mf_error *err) {
   enum { NOPTIONS = 2, LOG_NBYTES = 1024 };
   char log[LOG_NBYTES] = "";
@@ -153,12 +146,17 @@ static int load(mf__cuda_device *d, int32_t which, mf_error *err) {
   }
   const CUresult code = mf__cu.cuModuleLoadDataEx(&module, texts[which], NOPTIONS, options, values);
   const int rc = mf__cuda_answer(code, "cuModuleLoadDataEx", err);
-  if (is_final(code)) return refuse(d, which, log, err);
+  if (is_final(code)) {
+    const char *between = *log == '\0' ? "" : ": ";
+    (void)mf__driver_explain(err, MF_EDEVICE, "the CUDA driver does not compile the copy kernel%s%.80s", between, log);
+    d->refused[which] = *err;
+    return MF_EDEVICE;
+  }
   return rc == MF_OK ? find_function(d, which, module, err) : rc;
 }
 
 /* Making a kernel has no part in anybody's capture, and a capture elsewhere may not forbid it. */
-static int load_apart(mf__cuda_device *d, int32_t which, mf_error *err) {
+static int load_once(mf__cuda_device *d, int32_t which, mf_error *err) {
   int rc = mf__cuda_capture_relax(true, err);
   if (rc != MF_OK) return rc;
   pthread_mutex_lock(&load_lock);
@@ -174,25 +172,20 @@ static bool has_kernel_calls(void) {
 }
 
 /* The axis along which the destination is closest comes first, so that neighbouring threads write neighbours. */
-static void sort_axes(mf__kernel_copy *job, const mf__kernel_copy *from) {
-  int32_t order[MF__KERNEL_AXES];
-  *job = *from;
-  (void)mf__axes_sort(from->ndim, from->dst_strides, NULL, order);
-  for (int32_t i = 0; i < from->ndim; i++) {
-    const int32_t at = order[from->ndim - 1 - i];
-    job->shape[i] = from->shape[at];
-    job->dst_strides[i] = from->dst_strides[at];
-    job->src_strides[i] = from->src_strides[at];
-  }
-}
-
 static int launch(CUfunction function, const mf__kernel_copy *job, int32_t grid, CUstream stream, mf_error *err) {
   enum { BLOCK = 256 };
-  mf__kernel_copy sorted;
+  mf__kernel_copy sorted = *job;
   void *params[] = {&sorted};
+  int32_t order[MF__KERNEL_AXES];
   const int64_t blocks = (job->numel - 1) / BLOCK + 1;
   const unsigned n = blocks < grid ? (unsigned)blocks : (unsigned)grid;
-  sort_axes(&sorted, job);
+  (void)mf__axes_sort(job->ndim, job->dst_strides, NULL, order);
+  for (int32_t i = 0; i < job->ndim; i++) {
+    const int32_t from = order[job->ndim - 1 - i];
+    sorted.shape[i] = job->shape[from];
+    sorted.dst_strides[i] = job->dst_strides[from];
+    sorted.src_strides[i] = job->src_strides[from];
+  }
   return MF__ASK(cuLaunchKernel, (function, n, 1, 1, BLOCK, 1, 1, 0, stream, params, NULL));
 }
 
@@ -203,7 +196,7 @@ int mf__cuda_kernel_copy(const mf__kernel_copy *job, mf_stream stream, mf_error 
   if (!has_kernel_calls()) return mf__fail(err, MF_EDEVICE, "this CUDA driver has no calls for kernels");
   CUfunction function = atomic_load_explicit(&d->kernels[which], memory_order_acquire);
   if (function == NULL) {
-    const int rc = load_apart(d, which, err);
+    const int rc = load_once(d, which, err);
     if (rc != MF_OK) return rc;
     function = atomic_load_explicit(&d->kernels[which], memory_order_acquire);
   }

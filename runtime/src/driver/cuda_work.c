@@ -1,5 +1,4 @@
-/* cuda_work.c: what the CUDA backend queues on a stream by the driver's own calls: copies and fills. It must not know
- * why. */
+/* cuda_work.c: queues copies and fills on a stream by the CUDA driver's calls. It must not know why. */
 #include "driver/cuda.h"
 
 static int copy_plane(const mf__block_copy *job, CUstream stream, mf_error *err) {

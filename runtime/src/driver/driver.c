@@ -1,5 +1,5 @@
-/* driver.c: what is the same for every GPU driver: opening its library once and keeping the reason when it cannot be,
- * finding its functions, and knowing after a fork that it is lost. It must not know any driver's calls.
+/* driver.c: does what is the same for every GPU driver: opens its library once and keeps the reason when that fails,
+ * finds its functions, and knows after a fork that the driver is lost. It must not know the calls of any driver.
  *
  * Invariant: a table is complete before its driver is called open, and a driver that was open before a fork is
  * never open in the child, because a driver's threads, mappings and locks do not survive one. */
@@ -50,23 +50,19 @@ static void remember(mf__driver *driver) {
   pthread_mutex_unlock(&known_lock);
 }
 
-/* Whether the message says no more than that there is no such file. */
-static bool says_absent(const char *text, const char *file) {
-  return strncmp(text, file, strlen(file)) == 0 && strstr(text, "No such file") != NULL;
-}
-
+/* A message that the file is absent stays only where there is no other, which says more. */
 static void *open_file(mf__driver *driver, const char *file, mf_error *err) {
   void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
   driver->file = file;
   if (library != NULL) return library;
   const char *text = dlerror();
-  if (err->status == MF_OK || !says_absent(text, file))
+  const bool absent = strncmp(text, file, strlen(file)) == 0 && strstr(text, "No such file") != NULL;
+  if (err->status == MF_OK || !absent)
     (void)mf__fail(err, MF_EDEVICE, "there is no %s driver here: %s (%s names another file)", driver->name, text,
                    driver->variable);
   return NULL;
 }
 
-/* err tells of a file that is there and does not load rather than of one that is not there: that says more. */
 static int open_library(mf__driver *driver, mf_error *err) {
   const char *chosen = secure_getenv(driver->variable);
   if (chosen != NULL && *chosen != '\0') {

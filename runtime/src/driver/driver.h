@@ -1,6 +1,6 @@
-/* driver.h: what the GPU backends share, and the few declarations of the drivers' interfaces that they need. No
- * toolkit's header is included and nothing is linked; names, values and layouts are those of the public interfaces,
- * and specs/c/driver_spec compares each with the real headers where there are some. */
+/* driver.h: declares what the GPU backends share. It includes no toolkit's header and links nothing: the few
+ * declarations of the drivers' interfaces have the names, values and layouts of the public interfaces, and
+ * specs/gpu/types compares each with the real headers. */
 #ifndef MOONFERRY_DRIVER_H
 #define MOONFERRY_DRIVER_H
 

@@ -1,5 +1,5 @@
-/* hip.c: mf__backend on the HIP runtime: memory, streams and events. Opening is hip_context.c's, work that is queued
- * hip_work.c's. It must not know what a tensor is, nor when work must be ordered. */
+/* hip.c: fills mf__backend by the HIP runtime's calls: memory, streams and events. hip_context.c has opening,
+ * hip_work.c has the work that is queued. It must not know what a tensor is, nor when work must be ordered. */
 #include "driver/hip.h"
 
 enum { NPROBES = 4 };
@@ -244,13 +244,6 @@ static int event_synchronize(void *event, mf_error *err) {
   return rc;
 }
 
-static void probes_forget(probes *p) {
-  for (int i = 0; i < NPROBES; i++) {
-    if (p->streams[i] != NULL) end_stream(p->streams[i]);
-    p->streams[i] = NULL;
-  }
-}
-
 static int exchange_mode(int *mode, mf_error *err) {
   return MF__HIP_ASK(hipThreadExchangeStreamCaptureMode, (mode));
 }
@@ -262,13 +255,17 @@ static int capture_relax(bool on, mf_error *err) {
 
 /* In relaxed mode, because another library may capture on this device meanwhile. */
 static void device_forget(int32_t ordinal) {
+  probes *p = &all_probes[ordinal];
   mf__entered before;
   if (!mf__hip_usable() || mf__hip_make_current(ordinal, &before, NULL) != MF_OK) return;
   const bool relaxed = capture_relax(true, NULL) == MF_OK;
   if (relaxed) {
     void *pool = mf__driver_pool_forget(&poolings[ordinal]);
     if (pool != NULL) mf__hip_clear(mf__hip.hipMemPoolDestroy(pool));
-    probes_forget(&all_probes[ordinal]);
+    for (int i = 0; i < NPROBES; i++) {
+      if (p->streams[i] != NULL) end_stream(p->streams[i]);
+      p->streams[i] = NULL;
+    }
     (void)capture_relax(false, NULL);
     mf__gate_forget(&mf__hip_driver.gates[ordinal]);
   }

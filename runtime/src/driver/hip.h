@@ -1,5 +1,5 @@
-/* hip.h: what the files of the HIP backend share: the table of the runtime's functions, and how a call's answer
- * becomes a status. */
+/* hip.h: declares what the files of the HIP backend share: the table of the runtime's functions, and the way from a
+ * call's result to a status. */
 #ifndef MOONFERRY_HIP_H
 #define MOONFERRY_HIP_H
 

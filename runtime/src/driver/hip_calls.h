@@ -1,5 +1,5 @@
-/* hip_calls.h: every function of the HIP runtime that is used, with what it answers and its signature. A list of macros
- * and nothing else, so that a spec can compare it with the public header. It must not declare a type. */
+/* hip_calls.h: lists every function of the HIP runtime that is used, with its result and its signature. A list of
+ * macros and nothing else, so that a spec can compare it with the public header. It must not declare a type. */
 #ifndef MOONFERRY_HIP_CALLS_H
 #define MOONFERRY_HIP_CALLS_H
 

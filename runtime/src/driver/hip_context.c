@@ -1,9 +1,9 @@
-/* hip_context.c: opening the HIP runtime, the device that its calls are made on, and what becomes of an answer. It
- * must not know what the calls are made for.
+/* hip_context.c: opens the HIP runtime, enters the device that its calls are made on, and turns the result of a call
+ * into a status. It must not know what the calls are made for.
  *
  * Invariant: the calling thread's current device after leave is the one before enter, whatever failed between. And a
- * failure of ours does not stay behind as the thread's last error, where the program would take it for its own: HIP
- * puts each error there, over whatever the program had not looked at. */
+ * failure of ours does not stay behind as the thread's last error, which the program would take for one of its calls:
+ * HIP puts each error there, over one that the program had not looked at (HIP documentation, "Error handling"). */
 #include "driver/hip.h"
 
 mf__hip_table mf__hip;

@@ -1,4 +1,4 @@
-/* hip_work.c: what the HIP backend queues on a stream: copies and fills. It must not know why. */
+/* hip_work.c: queues copies and fills on a stream by the HIP runtime's calls. It must not know why. */
 #include "driver/hip.h"
 
 static hipPitchedPtr pitched(const void *ptr, int64_t pitch, int64_t slice, int64_t width) {

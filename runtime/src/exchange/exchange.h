@@ -1,5 +1,5 @@
-/* exchange.h: what the files of exchange/ share: structs of DLPack that come in and go out. Outside of this folder only
- * moonferry.h knows of them. */
+/* exchange.h: declares what the files of exchange/ share: structs of DLPack that come in and go out. Outside of this
+ * folder only moonferry.h knows of them. */
 #ifndef MOONFERRY_EXCHANGE_H
 #define MOONFERRY_EXCHANGE_H
 

@@ -1,4 +1,4 @@
-/* export.c: tensors go out as managed tensors of DLPack, or are lent as a DLTensor for one call.
+/* export.c: gives tensors out as managed tensors of DLPack, or for one call as a borrowed DLTensor.
  *
  * Invariant: an exported struct holds a reference to its tensor until its deleter is called, once, on any thread; the
  * deleter needs no interpreter. */
@@ -176,9 +176,7 @@ int mf_tensor_export_legacy(mf_tensor *t, DLManagedTensor **out, mf_error *err) 
 static int order_borrow(const mf_tensor *t, mf_error *err) {
   const mf__queue on = usual_queue(t);
   mf__usage use = {mf__tensor_record(t), !(t->flags & DLPACK_FLAG_BITMASK_READ_ONLY), true};
-  const int rc = mf__order_begin(&on, &use, 1, err);
-  if (rc == MF_OK) mf__order_end(&on, &use, 1, true);
-  return rc;
+  return mf__order_use(&on, &use, err);
 }
 
 /* Consumers call this for each argument of each kernel: the usual tensor leaves before any check that could

@@ -1,4 +1,4 @@
-/* import.c: memory of others comes in, as a managed tensor of DLPack or with a release callback. All of it passes
+/* import.c: takes memory of others over, as a managed tensor of DLPack or with a release callback. All of it passes
  * `resolve` before ownership is taken.
  *
  * Invariant: a managed struct is the producer's until import returns MF_OK, and ours from then on. Nothing
@@ -30,13 +30,6 @@ static int check_pointer(const DLTensor *view, mf__device *device, mf_error *err
   return MF_OK;
 }
 
-static mf__region region_of(const resolved *r) {
-  const mf__checked *c = &r->checked;
-  const uintptr_t first = (uintptr_t)c->view.data + (uintptr_t)c->view.byte_offset;
-  const int64_t nbytes = c->span.hi_byte - c->span.lo_byte;
-  return (mf__region){r->device, (const void *)(first - (uintptr_t)-c->span.lo_byte), nbytes};
-}
-
 static int resolve(const DLTensor *view, uint64_t flags, resolved *out, mf_error *err) {
   DLTensor labelled = *view;
   int rc = mf__device_resolve_label(&labelled.device, &out->device, err);
@@ -53,8 +46,11 @@ int mf_dltensor_check(const DLTensor *view, uint64_t flags, mf_error *err) {
 }
 
 static int adopt(const resolved *r, const mf__foreign *from, mf__storage **out, mf_error *err) {
-  const mf__region memory = region_of(r);
-  return mf__memory_adopt(mf__tensor_nbytes(r->checked.view.ndim), &memory, from, out, err);
+  const mf__checked *c = &r->checked;
+  const uintptr_t first = (uintptr_t)c->view.data + (uintptr_t)c->view.byte_offset;
+  const int64_t nbytes = c->span.hi_byte - c->span.lo_byte;
+  const mf__region memory = {r->device, (const void *)(first - (uintptr_t)-c->span.lo_byte), nbytes};
+  return mf__memory_adopt(mf__tensor_nbytes(c->view.ndim), &memory, from, out, err);
 }
 
 int mf_tensor_wrap(const DLTensor *view, uint64_t flags, mf_release_fn release, void *ctx, mf_tensor **out,

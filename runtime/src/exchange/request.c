@@ -1,8 +1,8 @@
-/* request.c: what a consumer may ask for, device, copy and stream, and what it then gets: the tensor itself, the same
- * memory under another label, or a copy.
+/* request.c: carries out what a consumer may ask for, device, copy and stream: the consumer gets the tensor itself, the
+ * same memory under another label, or a copy.
  *
- * Invariant: a request is refused before anything is queued, or carried out whole. What orders streams is order.c;
- * what copies is transfer.c. */
+ * Invariant: a request is refused before anything is queued, or carried out whole. It must not know how streams are
+ * ordered (order.c), nor how a copy is made (transfer.c). */
 #include "exchange/exchange.h"
 
 /* A request that was checked. */
@@ -71,13 +71,6 @@ static int make_plan(const mf_tensor *t, const mf_request *request, plan *out, m
   return mf__fail(err, MF_ELAYOUT, "the elements are on %s; %s needs a copy, which copy=False forbids", from, to);
 }
 
-/* Where the copy is queued: the stream that was asked for. Where none was, because the host waits or nobody orders it,
- * it is the target's current one, and for a target that has none mf__transfer finds the source's. */
-static mf__queue copy_queue(const plan *p) {
-  const mf__queue *on = &p->target.on;
-  return on->backend != NULL && on->stream != MF_STREAM_NO_ORDER ? *on : mf__queue_current(&p->target.device);
-}
-
 /* dst was just made, so that nobody uses it. */
 static int copy_elements(mf_tensor *dst, const mf_tensor *src, const mf__queue *on, mf_error *err) {
   if (mf__is_empty(&src->dl)) return MF_OK;
@@ -86,14 +79,17 @@ static int copy_elements(mf_tensor *dst, const mf_tensor *src, const mf__queue *
   return rc == MF_OK ? mf__copy_host(dst, src, err) : rc;
 }
 
+/* The copy is queued on the stream that was asked for. Where none was, because the host waits or nobody orders it, this
+ * is the target's current one, and for a target without streams mf__transfer finds the source's. */
 static int make_copy(const mf_tensor *t, const plan *p, mf_tensor **out, mf_error *err) {
   const uint64_t padded = t->flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED;
-  const mf__place place = {.device = p->target.device, .on = copy_queue(p)};
+  const bool named = p->target.on.backend != NULL && p->target.on.stream != MF_STREAM_NO_ORDER;
+  const mf__place place = {.device = p->target.device,
+                           .on = named ? p->target.on : mf__queue_current(&p->target.device)};
   int rc = mf__tensor_create_at(&t->dl, padded, &place, out, err);
   if (rc == MF_OK) {
     rc = copy_elements(*out, t, &place.on, err);
-    /* Who asked for the copy has no other use for the original on that stream, also where some of it was queued before
-     * it failed. */
+    /* The caller has no other use for the original on that stream, also where a part was queued before a failure. */
     mf__order_detach(&place.on, mf__tensor_record(t));
   }
   if (rc == MF_OK && p->target.on.backend == NULL) rc = mf__host_wait(*out, true, err);
@@ -120,9 +116,7 @@ static int order_view(const mf_tensor *t, const plan *p, mf_error *err) {
   mf__usage use = {.record = mf__tensor_record(t), .grants = true};
   if (p->target.on.backend == NULL) return mf__host_wait(t, !(t->flags & DLPACK_FLAG_BITMASK_READ_ONLY), err);
   if (p->target.on.stream == MF_STREAM_NO_ORDER) return MF_OK;
-  const int rc = mf__order_begin(&p->target.on, &use, 1, err);
-  if (rc == MF_OK) mf__order_end(&p->target.on, &use, 1, true);
-  return rc;
+  return mf__order_use(&p->target.on, &use, err);
 }
 
 int mf_tensor_to(mf_tensor *t, const mf_request *request, mf_tensor **out, mf_error *err) {
@@ -140,25 +134,25 @@ int mf_tensor_to(mf_tensor *t, const mf_request *request, mf_tensor **out, mf_er
 
 int mf_tensor_export_to(mf_tensor *t, const mf_request *request, DLManagedTensorVersioned **out, mf_error *err) {
   plan p;
-  mf_tensor *given = NULL;
+  mf_tensor *result = NULL;
   *out = NULL;
   int rc = make_plan(t, request, &p, err);
-  if (rc == MF_OK) rc = carry_out(t, &p, &given, err);
+  if (rc == MF_OK) rc = carry_out(t, &p, &result, err);
   if (rc == MF_OK)
-    rc = mf__export(given, p.copy ? (uint64_t)DLPACK_FLAG_BITMASK_IS_COPIED : 0, &p.target.on, out, err);
-  (void)mf_tensor_release_later(given);
+    rc = mf__export(result, p.copy ? (uint64_t)DLPACK_FLAG_BITMASK_IS_COPIED : 0, &p.target.on, out, err);
+  (void)mf_tensor_release_later(result);
   return mf__end(rc, __func__, err);
 }
 
 int mf_tensor_export_legacy_to(mf_tensor *t, const mf_request *request, DLManagedTensor **out, mf_error *err) {
   plan p;
-  mf_tensor *given = NULL;
+  mf_tensor *result = NULL;
   *out = NULL;
   int rc = make_plan(t, request, &p, err);
-  if (rc == MF_OK) rc = carry_out(t, &p, &given, err);
-  if (rc == MF_OK) rc = mf__flagless_check(given, err);
-  if (rc == MF_OK) rc = mf__export_legacy(given, &p.target.on, out, err);
-  (void)mf_tensor_release_later(given);
+  if (rc == MF_OK) rc = carry_out(t, &p, &result, err);
+  if (rc == MF_OK) rc = mf__flagless_check(result, err);
+  if (rc == MF_OK) rc = mf__export_legacy(result, &p.target.on, out, err);
+  (void)mf_tensor_release_later(result);
   return mf__end(rc, __func__, err);
 }
 
@@ -201,9 +195,7 @@ static __attribute__((noinline)) int acquire_any(mf_tensor *t, mf_stream stream,
   int rc = check_use(t, use, err);
   if (rc == MF_OK && stream == MF_STREAM_HOST) rc = mf__tensor_shared_check(t, err);
   if (rc == MF_OK) rc = work_queue(t, stream, &on, &needed, err);
-  if (rc != MF_OK || !needed) return mf__end(rc, "mf_tensor_acquire", err);
-  rc = mf__order_begin(&on, &usage, 1, err);
-  if (rc == MF_OK) mf__order_end(&on, &usage, 1, true);
+  if (rc == MF_OK && needed) rc = mf__order_use(&on, &usage, err);
   return mf__end(rc, "mf_tensor_acquire", err);
 }
 

@@ -1,5 +1,5 @@
-/* stream_number.c: what a number of the Python array protocol means as a stream, one row for each device type (array
- * API standard, __dlpack__; DLPack's Python specification). It must not know who waits for whom. */
+/* stream_number.c: translates the numbers of the Python array protocol to streams and back, by one row for each device
+ * type (array API standard, __dlpack__; DLPack's Python specification). It must not know the order of streams. */
 #include "exchange/exchange.h"
 
 static _Atomic int32_t none_meaning;

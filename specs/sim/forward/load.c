@@ -120,7 +120,7 @@ int sim_leave(sim_call *c, int raw) {
   return c->raw != 0 ? c->raw : raw;
 }
 
-void sim_note(const char *format, ...) {
+void sim_log_detail(const char *format, ...) {
   (void)format;
 }
 
