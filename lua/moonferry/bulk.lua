@@ -20,18 +20,16 @@ local take_answer, leave_answer = places.of_answers "int32_t[1]"
 function Tensor:fill(value)
   local scalar = new_scalar()
   dtype.to_scalar(tensor.info(self), value, scalar[0], "fill: value")
-  local rc = C.mf_tensor_fill(self.handle, scalar, errors.last)
-  if rc ~= 0 then
-    return errors.refused("fill", rc)
-  end
-  return self
+  local err = errors.place()
+  local rc = C.mf_tensor_fill(self.handle, scalar, err)
+  return errors.done("fill", rc, err, self)
 end
 
 local function clone(t)
-  local handle, place = handle_of(t), tensor.place()
-  local rc = errors.call(C.mf_tensor_clone, handle, place, errors.last)
-  if rc ~= 0 then
-    return errors.refused("copy", rc)
+  local handle, place, err = handle_of(t), tensor.place(), errors.place()
+  local rc = errors.call(C.mf_tensor_clone, handle, place, err)
+  if not errors.passed(rc, err) then
+    return errors.refused("copy", rc, err)
   end
   return tensor.take(place)
 end
@@ -44,11 +42,8 @@ function Tensor:copy(...)
   if select("#", ...) == 0 then
     return clone(self)
   end
-  local rc = errors.call(C.mf_tensor_copy, handle_of(self), handle_of((...)), errors.last)
-  if rc ~= 0 then
-    return errors.refused("copy", rc)
-  end
-  return self
+  local to, from, err = handle_of(self), handle_of((...)), errors.place()
+  return errors.done("copy", errors.call(C.mf_tensor_copy, to, from, err), err, self)
 end
 
 --- A new tensor with the elements converted: rounded to nearest for floats, truncated and saturated for
@@ -64,22 +59,23 @@ function Tensor:cast(name)
   if not t then
     return nil, message, code
   end
-  local rc = errors.call(C.mf_tensor_cast, t.handle, self.handle, errors.last)
-  if rc == 0 then
+  local err = errors.place()
+  local rc = errors.call(C.mf_tensor_cast, t.handle, self.handle, err)
+  if errors.passed(rc, err) then
     return t
   end
   t:close()
-  return errors.refused("cast", rc)
+  return errors.refused("cast", rc, err)
 end
 
 --- Whether shape, dtype and all elements are equal (NaN differs from itself).
 ---@param other moonferry.Tensor
 ---@return boolean
 function Tensor:equal(other)
-  local at = take_answer()
-  local rc = C.mf_tensor_equal(handle_of(self), handle_of(other), at, errors.last)
-  if rc ~= 0 then
-    return errors.refused("equal", rc)
+  local a, b, at, err = handle_of(self), handle_of(other), take_answer(), errors.place()
+  local rc = C.mf_tensor_equal(a, b, at, err)
+  if not errors.passed(rc, err) then
+    return errors.refused("equal", rc, err)
   end
   local equal = at[0] ~= 0
   leave_answer(at)

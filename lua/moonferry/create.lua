@@ -44,11 +44,11 @@ local function describe(shape, name, where_to)
 end
 
 local function create_described(verb, flags, like, extents)
-  local place = tensor.place()
+  local place, err = tensor.place(), errors.place()
   like[0].shape = extents
-  local rc = errors.call(C.mf_tensor_create, like, flags, place, errors.last)
-  if rc ~= 0 then
-    return errors.refused(verb, rc)
+  local rc = errors.call(C.mf_tensor_create, like, flags, place, err)
+  if not errors.passed(rc, err) then
+    return errors.refused(verb, rc, err)
   end
   return tensor.take(place)
 end
@@ -82,15 +82,17 @@ local function filled(verb, shape, value, name, opts)
   end
   local scalar = new_scalar()
   local ok, failure = pcall(dtype.to_scalar, tensor.info(t), value, scalar[0], verb .. ": value")
-  local rc = ok and C.mf_tensor_fill(handle_of(t), scalar, errors.last) or 0
-  if ok and rc == 0 then
+  if not ok then
+    t:close()
+    error(failure, 0)
+  end
+  local err = errors.place()
+  local rc = C.mf_tensor_fill(handle_of(t), scalar, err)
+  if errors.passed(rc, err) then
     return t
   end
   t:close()
-  if not ok then
-    error(failure, 0)
-  end
-  return errors.refused(verb, rc)
+  return errors.refused(verb, rc, err)
 end
 
 --- A new tensor of which every element is `value`.
@@ -285,18 +287,18 @@ local function wrap_described(flags, object, on, like, extents, strides)
       return nil, "wrap: no memory for the owner's record", C.MF_ENOMEM
     end
   end
-  local place = tensor.place()
+  local place, err = tensor.place(), errors.place()
   like[0].shape, like[0].strides = extents, strides
   local release = release_flag and owner.release or nil
-  local rc = call_on(on, C.mf_tensor_wrap, like, flags, release, release_flag, place, errors.last)
-  if rc == 0 then
+  local rc = call_on(on, C.mf_tensor_wrap, like, flags, release, release_flag, place, err)
+  if errors.passed(rc, err) then
     local t = tensor.take(place)
     t._release_flag = release_flag or false
     return t
   elseif release_flag then
     owner.forget(release_flag)
   end
-  return errors.refused("wrap", rc)
+  return errors.refused("wrap", rc, err)
 end
 
 ---@class moonferry.WrapOptions

@@ -60,8 +60,10 @@ end
 function device.parse(name, into, what)
   if type(name) ~= "string" then
     misuse("%s: expected a name such as \"cpu\", got %s", what, show(name))
-  elseif C.mf_device_parse(name, into, errors.last) ~= 0 then
-    misuse("%s: %s", what, ffi.string(errors.last.message))
+  end
+  local err = errors.place()
+  if not errors.passed(C.mf_device_parse(name, into, err), err) then
+    misuse("%s: %s", what, errors.text(err))
   end
 end
 
@@ -79,9 +81,9 @@ end
 ---@param dl ffi.cdata*
 ---@return string
 function device.format(dl)
-  local at = take_name()
-  if C.mf_device_format(dl, at, NAME_NBYTES, errors.last) ~= 0 then
-    misuse("device: %s", ffi.string(errors.last.message))
+  local at, err = take_name(), errors.place()
+  if not errors.passed(C.mf_device_format(dl, at, NAME_NBYTES, err), err) then
+    misuse("device: %s", errors.text(err))
   end
   local name = ffi.string(at)
   leave_name(at)
@@ -95,10 +97,10 @@ function device.count(kind)
   if type(kind) ~= "string" or kind:find(":", 1, true) then
     misuse("device_count: type: expected a name such as \"cuda\", got %s", show(kind))
   end
-  local first, at = device.parsed(kind .. ":0", "device_count: type"), take_count()
-  local rc = C.mf_device_count(first[0].device_type, at, errors.last)
-  if rc ~= 0 then
-    return errors.refused("device_count", rc)
+  local first, at, err = device.parsed(kind .. ":0", "device_count: type"), take_count(), errors.place()
+  local rc = C.mf_device_count(first[0].device_type, at, err)
+  if not errors.passed(rc, err) then
+    return errors.refused("device_count", rc, err)
   end
   local count = at[0]
   leave_count(at)
@@ -109,8 +111,8 @@ end
 ---@param name string
 ---@return true?, string? message, number? code
 function device.synchronize(name)
-  local which = device.parsed(name, "synchronize: device")
-  return errors.done("synchronize", foreign.call(C.mf_device_synchronize, which, errors.last))
+  local which, err = device.parsed(name, "synchronize: device"), errors.place()
+  return errors.done("synchronize", foreign.call(C.mf_device_synchronize, which, err), err)
 end
 
 ---@class moonferry.Pool
@@ -125,10 +127,10 @@ end
 ---@param name string a GPU, or pinned or managed memory
 ---@return moonferry.Pool?, string? message, number? code
 function device.pool(name)
-  local which, stats = device.parsed(name, "pool: device"), new_stats()
-  local rc = C.mf_pool_read(which, stats, errors.last)
-  if rc ~= 0 then
-    return errors.refused("pool", rc)
+  local which, stats, err = device.parsed(name, "pool: device"), new_stats(), errors.place()
+  local rc = C.mf_pool_read(which, stats, err)
+  if not errors.passed(rc, err) then
+    return errors.refused("pool", rc, err)
   end
   local s = stats[0]
   return {
@@ -142,16 +144,17 @@ end
 ---@param nbytes number 0: no limit
 ---@return true?, string? message, number? code
 function device.limit(name, nbytes)
-  local which = device.parsed(name, "pool_limit: device")
-  return errors.done("pool_limit",
-    C.mf_pool_limit(which, numbers.integer(nbytes, "pool_limit: nbytes"), errors.last))
+  local which, err = device.parsed(name, "pool_limit: device"), errors.place()
+  local rc = C.mf_pool_limit(which, numbers.integer(nbytes, "pool_limit: nbytes"), err)
+  return errors.done("pool_limit", rc, err)
 end
 
 --- Gives back to the driver what is kept of a device and not in use; waits for no work.
 ---@param name string
 ---@return true?, string? message, number? code
 function device.trim(name)
-  return errors.done("trim", foreign.call(C.mf_pool_trim, device.parsed(name, "trim: device"), errors.last))
+  local which, err = device.parsed(name, "trim: device"), errors.place()
+  return errors.done("trim", foreign.call(C.mf_pool_trim, which, err), err)
 end
 
 return device

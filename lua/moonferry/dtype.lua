@@ -45,10 +45,9 @@ local function kind_of(code, bits)
 end
 
 local function new_record(d)
-  local text = new_name(NAME_NBYTES)
-  local rc = C.mf_dtype_format(d, text, NAME_NBYTES, errors.last)
-  if rc ~= 0 then
-    misuse("%s", ffi.string(errors.last.message))
+  local text, err = new_name(NAME_NBYTES), errors.place()
+  if not errors.passed(C.mf_dtype_format(d, text, NAME_NBYTES, err), err) then
+    misuse("%s", errors.text(err))
   end
   local code, bits, lanes = d.code, d.bits, d.lanes
   local record = { name = ffi.string(text), kind = kind_of(code, bits), plain = false }
@@ -90,9 +89,9 @@ function dtype.parse(name, into)
     if type(name) ~= "string" or name:find("%z") then
       misuse("dtype: expected a name such as \"float32\", got %s", show(name))
     end
-    local parsed = new_dtype()
-    if C.mf_dtype_parse(name, parsed[0], errors.last) ~= 0 then
-      misuse("%s", ffi.string(errors.last.message))
+    local parsed, err = new_dtype(), errors.place()
+    if not errors.passed(C.mf_dtype_parse(name, parsed[0], err), err) then
+      misuse("%s", errors.text(err))
     end
     known = { parsed[0].code, parsed[0].bits, parsed[0].lanes }
     by_name[name] = known

@@ -59,8 +59,9 @@ local function check_memory(t)
 end
 
 local function wait(t, use)
-  if C.mf_tensor_acquire(t.handle, THE_HOST, use, errors.last) ~= 0 then
-    misuse("%s", ffi.string(errors.last.message))
+  local err = errors.place()
+  if not errors.passed(C.mf_tensor_acquire(t.handle, THE_HOST, use, err), err) then
+    misuse("%s", errors.text(err))
   end
 end
 
@@ -267,10 +268,9 @@ end
 
 local function get_by_c(t, count, ...)
   check_memory(t)
-  local coords, scalar = coordinates("get", { ... }, count), new_scalar()
-  local rc = C.mf_tensor_get(t.handle, coords, count, scalar, errors.last)
-  if rc ~= 0 then
-    misuse("get: %s", ffi.string(errors.last.message))
+  local coords, scalar, err = coordinates("get", { ... }, count), new_scalar(), errors.place()
+  if not errors.passed(C.mf_tensor_get(t.handle, coords, count, scalar, err), err) then
+    misuse("get: %s", errors.text(err))
   end
   return dtype.from_scalar(scalar[0])
 end
@@ -296,9 +296,9 @@ local function put_by_c(t, info, count, ...)
   local list = { ... }
   local coords, scalar = coordinates("put", list, count), new_scalar()
   dtype.to_scalar(info, list[count + 1], scalar[0], "put")
-  local rc = C.mf_tensor_put(t.handle, coords, count, scalar, errors.last)
-  if rc ~= 0 then
-    misuse("put: %s", ffi.string(errors.last.message))
+  local err = errors.place()
+  if not errors.passed(C.mf_tensor_put(t.handle, coords, count, scalar, err), err) then
+    misuse("put: %s", errors.text(err))
   end
 end
 

@@ -4,6 +4,7 @@
 -- program can meet: no memory, no such device, a driver that fails, a graph being captured. Invariant: an error
 -- never names a line of Moonferry's own files. Must not know: tensors.
 local ffi = require "ffi"
+local places = require "moonferry.place"
 
 local errors = {}
 
@@ -42,12 +43,31 @@ function errors.show(value)
   return tostring(value)
 end
 
---- Attaches the library: `errors.last` is the one mf_error that every call of this module fills.
+--- Attaches the library.
 function errors.attach(C)
-  local last = ffi.new("mf_error")
+  local take, leave = places.of_answers "mf_error"
   local NOMEM = C.MF_ENOMEM
   local OF_THE_ENVIRONMENT = { [NOMEM] = true, [C.MF_EDEVICE] = true, [C.MF_EDRIVER] = true, [C.MF_ECAPTURE] = true }
-  errors.last = last
+
+  --- A place for what a C function says of its failure, as its last argument. `passed`, `refused` or `text` is next.
+  ---@type fun(): ffi.cdata*
+  errors.place = take
+
+  --- Whether the call that had the place went well; the place is for other calls then.
+  function errors.passed(rc, place)
+    if rc == 0 then
+      leave(place)
+    end
+    return rc == 0
+  end
+
+  --- What the failed call said.
+  ---@return string
+  function errors.text(place)
+    local text = ffi.string(place.message)
+    leave(place)
+    return text
+  end
 
   --- Calls a C function; where memory is short, collects all garbage and tries once more.
   function errors.call(fn, ...)
@@ -60,8 +80,8 @@ function errors.attach(C)
   end
 
   --- What the public function `verb` returns for the failure `rc`: misuse raises.
-  function errors.refused(verb, rc)
-    local message = verb .. ": " .. ffi.string(last.message)
+  function errors.refused(verb, rc, place)
+    local message = verb .. ": " .. errors.text(place)
     if not OF_THE_ENVIRONMENT[rc] then
       errors.misuse("%s", message)
     end
@@ -69,9 +89,9 @@ function errors.attach(C)
   end
 
   --- The same for a function that gives nothing but `result` (true when left out) where all is well.
-  function errors.done(verb, rc, result)
-    if rc ~= 0 then
-      return errors.refused(verb, rc)
+  function errors.done(verb, rc, place, result)
+    if not errors.passed(rc, place) then
+      return errors.refused(verb, rc, place)
     end
     return result == nil or result
   end

@@ -33,7 +33,8 @@ local function export_to(t, fn, at, opts)
   if opts.stream == nil and device.on_host(request[0].device.device_type) then
     request[0].stream = constants.MF_STREAM_HOST
   end
-  return errors.done("to_dlpack", errors.call(fn, handle, request, at, errors.last))
+  local err = errors.place()
+  return errors.done("to_dlpack", errors.call(fn, handle, request, at, err), err)
 end
 
 -- The verb that gives out structs of one kind. One that nobody took is deleted with the place.
@@ -51,7 +52,8 @@ local function exporter(ctype, plain, requested, delete_later)
     if opts ~= nil or self._waits then
       ok, message, code = export_to(self, requested, at, opts)
     else
-      ok, message, code = errors.done("to_dlpack", errors.call(plain, handle, at))
+      local err = errors.place()
+      ok, message, code = errors.done("to_dlpack", errors.call(plain, handle, at, err), err)
     end
     if not ok then
       return nil, message, code
@@ -74,21 +76,21 @@ end
 --- then the memory lives, and is taken to be in use on the consumer's stream. Where the memory is another library's,
 --- that gets it back with the next tensor that is closed or collected.
 ---@type fun(self: moonferry.Tensor, opts?: moonferry.ExportOptions): ffi.cdata*?, string?, number?
-Tensor.to_dlpack = exporter("DLManagedTensorVersioned *[1]", function(handle, at)
-  return C.mf_tensor_export(handle, 0, at, errors.last)
+Tensor.to_dlpack = exporter("DLManagedTensorVersioned *[1]", function(handle, at, err)
+  return C.mf_tensor_export(handle, 0, at, err)
 end, C.mf_tensor_export_to, C.mf_export_delete_later)
 
 --- A `DLManagedTensor *`, the struct before DLPack 1.0. It cannot say read-only, so such tensors raise.
 ---@type fun(self: moonferry.Tensor, opts?: moonferry.ExportOptions): ffi.cdata*?, string?, number?
-Tensor.to_dlpack_legacy = exporter("DLManagedTensor *[1]", function(handle, at)
-  return C.mf_tensor_export_legacy(handle, at, errors.last)
+Tensor.to_dlpack_legacy = exporter("DLManagedTensor *[1]", function(handle, at, err)
+  return C.mf_tensor_export_legacy(handle, at, err)
 end, C.mf_tensor_export_legacy_to, C.mf_export_delete_later_legacy)
 
 local function import(fn, cdata)
-  local at = tensor.place()
-  local rc = errors.call(fn, cdata, at, errors.last)
-  if rc ~= 0 then
-    return errors.refused("from_dlpack", rc)
+  local at, err = tensor.place(), errors.place()
+  local rc = errors.call(fn, cdata, at, err)
+  if not errors.passed(rc, err) then
+    return errors.refused("from_dlpack", rc, err)
   end
   return tensor.take(at)
 end

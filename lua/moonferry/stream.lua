@@ -145,9 +145,10 @@ function stream.create(name)
   local which = device.parsed(name, "stream: device")
   local place = ffi.gc(place_type(which[0], NONE), finalize)
   local out = ffi.cast(stream_pointer, ffi.cast(char_pointer, place) + STREAM_NBYTES)
-  local rc = errors.call(C.mf_stream_create, which, out, errors.last)
-  if rc ~= 0 then
-    return errors.refused("stream", rc)
+  local err = errors.place()
+  local rc = errors.call(C.mf_stream_create, which, out, err)
+  if not errors.passed(rc, err) then
+    return errors.refused("stream", rc, err)
   end
   local s = new(place, true)
   if scope.active() then
@@ -158,9 +159,10 @@ end
 
 -- A stream that nobody has to give back, if the device has it.
 local function existing(verb, which, number, owner)
-  local rc = C.mf_stream_check(which, number, errors.last)
-  if rc ~= 0 then
-    return errors.refused(verb, rc)
+  local err = errors.place()
+  local rc = C.mf_stream_check(which, number, err)
+  if not errors.passed(rc, err) then
+    return errors.refused(verb, rc, err)
   end
   return new(place_type(which[0], number), false, owner)
 end
@@ -190,9 +192,9 @@ end
 
 -- The mf_stream of an integer, which means what it means to __dlpack__ for the device; `what` begins an error.
 local function from_number(dl, integer, what)
-  local at = take_number()
-  if C.mf_stream_from_number(dl, integer, at, errors.last) ~= 0 then
-    misuse("%s: %s", what, ffi.string(errors.last.message))
+  local at, err = take_number(), errors.place()
+  if not errors.passed(C.mf_stream_from_number(dl, integer, at, err), err) then
+    misuse("%s: %s", what, errors.text(err))
   end
   return number_at(at)
 end
@@ -225,10 +227,10 @@ end
 ---@param name string
 ---@return moonferry.Stream?, string? message, number? code
 function stream.current(name)
-  local which, at = device.parsed(name, "current_stream: device"), take_number()
-  local rc = C.mf_stream_current(which, at, errors.last)
-  if rc ~= 0 then
-    return errors.refused("current_stream", rc)
+  local which, at, err = device.parsed(name, "current_stream: device"), take_number(), errors.place()
+  local rc = C.mf_stream_current(which, at, err)
+  if not errors.passed(rc, err) then
+    return errors.refused("current_stream", rc, err)
   end
   local place = place_type(which[0], number_at(at))
   return living[key_of(place)] or new(place, false)
@@ -258,19 +260,18 @@ end
 --- The host waits until what was queued on this stream is done.
 ---@return true?, string? message, number? code
 function Stream:synchronize()
-  local place = place_of(self, "synchronize")
-  local rc = foreign.call(C.mf_stream_synchronize, place.device, place.stream, errors.last)
-  return errors.done("synchronize", rc)
+  local place, err = place_of(self, "synchronize"), errors.place()
+  return errors.done("synchronize", foreign.call(C.mf_stream_synchronize, place.device, place.stream, err), err)
 end
 
 --- Whether what was queued on this stream is done.
 ---@return boolean?, string? message, number? code
 function Stream:query()
   local place = place_of(self, "query")
-  local at = take_answer()
-  local rc = C.mf_stream_query(place.device, place.stream, at, errors.last)
-  if rc ~= 0 then
-    return errors.refused("query", rc)
+  local at, err = take_answer(), errors.place()
+  local rc = C.mf_stream_query(place.device, place.stream, at, err)
+  if not errors.passed(rc, err) then
+    return errors.refused("query", rc, err)
   end
   local done = at[0] ~= 0
   leave_answer(at)
@@ -282,16 +283,17 @@ end
 ---@return moonferry.Stream?, string? message, number? code
 function Stream:wait(other)
   local place, before = place_of(self, "wait"), place_of(other, "wait: other")
-  local rc = C.mf_stream_wait(place.device, place.stream, before.device, before.stream, errors.last)
-  return errors.done("wait", rc, self)
+  local err = errors.place()
+  local rc = C.mf_stream_wait(place.device, place.stream, before.device, before.stream, err)
+  return errors.done("wait", rc, err, self)
 end
 
 -- Makes `s` current; gives the number of the stream before.
 local function enter(s)
-  local place, at = place_of(s, "with_stream"), take_number()
-  local rc = C.mf_stream_swap(place.device, place.stream, at, errors.last)
-  if rc ~= 0 then
-    return errors.refused("with_stream", rc)
+  local place, at, err = place_of(s, "with_stream"), take_number(), errors.place()
+  local rc = C.mf_stream_swap(place.device, place.stream, at, err)
+  if not errors.passed(rc, err) then
+    return errors.refused("with_stream", rc, err)
   end
   s._entered = s._entered + 1
   return number_at(at)
@@ -299,12 +301,11 @@ end
 
 -- What was current before may be gone by now; the default stream is never.
 local function leave(s, before)
-  local place = s._place
+  local place, err = s._place, errors.place()
   s._entered = s._entered - 1
-  if C.mf_stream_swap(place.device, before, nil, errors.last) ~= 0 then
-    local message = ffi.string(errors.last.message)
+  if not errors.passed(C.mf_stream_swap(place.device, before, nil, err), err) then
     C.mf_stream_swap(place.device, DEFAULT, nil, nil)
-    misuse("with_stream: the stream that was current before cannot be again: %s", message)
+    misuse("with_stream: the stream that was current before cannot be again: %s", errors.text(err))
   end
 end
 
@@ -398,7 +399,7 @@ function stream.none(meaning)
     if not known then
       misuse("stream_none: expected \"default\", \"no_order\" or \"refuse\", got %s", show(meaning))
     end
-    C.mf_stream_none_set(known, errors.last)
+    C.mf_stream_none_set(known, nil)
   end
   return MEANING_NAMES[tonumber(C.mf_stream_none())]
 end

@@ -166,18 +166,18 @@ end
 ---@param t moonferry.Tensor
 ---@return moonferry.Tensor?, string?, number?
 function tensor.view(verb, fn, t, ...)
-  local handle, count, at = handle_of(t), select("#", ...), take_place()
+  local handle, count, at, err = handle_of(t), select("#", ...), take_place(), errors.place()
   local a, b = ...
   local rc
   if count == 0 then
-    rc = errors.call(fn, handle, at, errors.last)
+    rc = errors.call(fn, handle, at, err)
   elseif count == 1 then
-    rc = errors.call(fn, handle, a, at, errors.last)
+    rc = errors.call(fn, handle, a, at, err)
   else
-    rc = errors.call(fn, handle, a, b, at, errors.last)
+    rc = errors.call(fn, handle, a, b, at, err)
   end
-  if rc ~= 0 then
-    return errors.refused(verb, rc)
+  if not errors.passed(rc, err) then
+    return errors.refused(verb, rc, err)
   end
   return adopt(handle_at(at), 0, t._waits)
 end
@@ -217,10 +217,10 @@ local take_answer, leave_answer = places.of_answers "int32_t[1]"
 --- refuse to touch it. Pointers that were taken before (`row`, `ptr`) cannot be revoked.
 ---@return boolean in_use others, views or exports, still refer to the memory
 function Tensor:invalidate()
-  local at = take_answer()
-  local rc = C.mf_tensor_invalidate(handle_of(self), at, errors.last)
-  if rc ~= 0 then
-    errors.refused("invalidate", rc)
+  local handle, at, err = handle_of(self), take_answer(), errors.place()
+  local rc = C.mf_tensor_invalidate(handle, at, err)
+  if not errors.passed(rc, err) then
+    errors.refused("invalidate", rc, err)
   end
   self._p, self._shared = false, false
   local in_use = at[0] ~= 0

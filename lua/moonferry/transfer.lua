@@ -87,10 +87,10 @@ function Tensor:to(name, opts)
   end
   opts = transfer.options(opts, TO_OPTIONS, "to")
   local asked = transfer.request(self, name, opts, NO_WORDS, "to")
-  local place = tensor.place()
-  local rc = errors.call(C.mf_tensor_to, handle, asked, place, errors.last)
-  if rc ~= 0 then
-    return errors.refused("to", rc)
+  local place, err = tensor.place(), errors.place()
+  local rc = errors.call(C.mf_tensor_to, handle, asked, place, err)
+  if not errors.passed(rc, err) then
+    return errors.refused("to", rc, err)
   end
   return tensor.take_from(place, self)
 end
@@ -106,7 +106,8 @@ end
 local function ordered(t, verb, fn, s, use, words)
   local handle = handle_of(t)
   local number = stream.number_of(s, t._dl.device, verb .. ": stream", words)
-  return errors.done(verb, fn(handle, number, use_of(use, verb), errors.last), t)
+  local known, err = use_of(use, verb), errors.place()
+  return errors.done(verb, fn(handle, number, known, err), err, t)
 end
 
 local HOST_WORD = { host = true }

@@ -276,6 +276,31 @@ static void a_trim_that_cannot_enter_changes_nothing(void **state) {
   close_scene(&s);
 }
 
+/* While a trim gives a buffer back another copy begins, as on another thread: it has a buffer of its own, and both are
+ * whole afterwards. */
+static void upload_inside(void *ctx) {
+  OK(upload(ctx, 2));
+}
+
+static void a_copy_inside_of_a_trim_takes_another_buffer(void **state) {
+  (void)state;
+  needs_simulator();
+  scene s = open_scene();
+  for (int freed = 1; freed <= BUFFERS; freed++) {
+    for (int i = 0; i < BUFFERS; i++) OK(upload(&s, 1));
+    synchronize(0);
+    sim_ask_at("cuMemFreeHost", "hipHostFree", (uint64_t)freed, upload_inside, &s);
+    trim(gpu(0));
+    expect_filled(s.there, 2);
+    for (int i = 0; i < BUFFERS; i++) OK(upload(&s, 3));
+    expect_filled(s.there, 3);
+    synchronize(0);
+    trim(gpu(0));
+    assert_int_equal(sim_ask_left("memory"), NBYTES);
+  }
+  close_scene(&s);
+}
+
 /* The event that it got before goes back, too. */
 static void a_buffer_without_memory_leaves_no_event(void **state) {
   (void)state;
@@ -305,6 +330,7 @@ int main(void) {
       SPEC(either_trim_gives_them_back),
       SPEC(a_trim_leaves_a_buffer_that_is_in_use),
       SPEC(a_trim_that_cannot_enter_changes_nothing),
+      SPEC(a_copy_inside_of_a_trim_takes_another_buffer),
       SPEC(a_buffer_without_memory_leaves_no_event),
   };
   return RUN(tests);

@@ -4,6 +4,16 @@ local ffi = require "ffi"
 local helper = require "helper"
 local mf = require "moonferry"
 
+-- What the calls say of what is wrong.
+local function said(...)
+  local texts = {}
+  for i, call in ipairs { ... } do
+    local ok, result, message = pcall(call[1], unpack(call, 2, table.maxn(call)))
+    texts[i] = ok and tostring(message) or result
+  end
+  return table.concat(texts, "\n")
+end
+
 local function described(t)
   local first = t:get(unpack({ 0, 0, 0, 0 }, 1, t.ndim))
   local text = ("%s %s %s %s"):format(table.concat(t.shape, ","), t.dtype, t.device, tostring(first))
@@ -54,6 +64,27 @@ local CALLS = {
     end
     return tostring(in_use)
   end,
+  misuse = function(n)
+    local t, other, far = mf.full({ n + 1, 2 }, 1, "int8"), mf.zeros({ n + 7 }, "int8"), mf.zeros({ 1, 1, 1, n })
+    local locked = t:as_readonly()
+    local text = said({ mf.zeros, n, "nonsense" .. n }, { mf.zeros, n, "int8", { device = "nowhere:" .. n } },
+      { t.reshape, t, n + 9 }, { t.copy, t, other }, { far.get, far, 0, 0, 0, n + 5 },
+      { far.put, far, 0, 0, 0, n + 5, 1 }, { locked.fill, locked, n }, { t.invalidate, t },
+      { t.broadcast, t, { n + 3 } }, { t.reinterpret, t, "uint4x" .. n })
+    for _, each in ipairs { t, other, far, locked } do
+      each:close()
+    end
+    return text
+  end,
+  refusal = function(n)
+    local t = mf.zeros({ n }, "int8")
+    local gpu = n % 2 == 0 and "cuda:" .. n or "rocm:" .. n
+    local text = said({ mf.zeros, n, "int8", { device = gpu } }, { t.to, t, gpu }, { mf.pool, gpu }, { mf.trim, gpu },
+      { mf.synchronize, gpu }, { mf.pool_limit, gpu, n }, { mf.stream, gpu }, { mf.current_stream, gpu },
+      { mf.default_stream, gpu }, { t.to_dlpack, t, { device = gpu } })
+    t:close()
+    return text
+  end,
   device = function(n)
     local _, message = mf.device_count(n % 2 == 0 and "cpu" or "vulkan")
     return tostring(mf.device_count "cpu") .. tostring(message) .. tostring(mf.stream_none())
@@ -79,7 +110,7 @@ local function with_a_call_inside(call, n, at, meanwhile)
   return text, count
 end
 
--- Prints what another shape or dtype than the wanted one came out as.
+-- Prints what another shape, dtype or error than the wanted one came out as.
 local FINALIZERS = [[
 local mf = require "moonferry"
 local unwanted, count = newproxy(true), 0
@@ -89,13 +120,14 @@ getmetatable(unwanted).__gc = function()
   t:view({ 0, 1, 1 }, 1, mf.all):close()
   t:permute(2, 0, 1):close()
   mf.tensor({ 5, 5, 5, 5, 5 }, "int16"):close()
+  pcall(t.reshape, t, 5)
   t:close()
 end
 local base = mf.zeros({ 4, 5, 6 }, "float64")
 local function check(wanted, make, ...)
   newproxy(unwanted)
   local ok, t = pcall(make, ...)
-  local got = ok and table.concat(t.shape, ",") .. " " .. t.dtype or t
+  local got = ok and table.concat(t.shape, ",") .. " " .. t.dtype or t:match("permute: .*") or t
   if got ~= wanted then print(wanted .. " was wanted: " .. got) end
 end
 for i = 1, 3000 do
@@ -107,6 +139,7 @@ for i = 1, 3000 do
   check("2,4,5,6 float64", base.broadcast, base, { 2, 4, 5, 6 })
   check("2,2 int32", mf.tensor, { { 1, 2 }, { 3, 4 } }, "int32")
   check("4,5,6 float32", base.cast, base, "float32")
+  check("permute: axis is " .. i + 3 .. "; -3 to 2 expected", base.permute, base, 0, i + 3, 1)
 end
 print(count > 10000 and "done" or count)
 ]]
@@ -171,7 +204,7 @@ describe("a call of the library that comes inside of another one", function()
   end
 
   for name, how in pairs { compiled = "-jon", interpreted = "-joff" } do
-    it("from a finalizer changes neither shape nor dtype, " .. name, function()
+    it("from a finalizer changes no shape, dtype or error, " .. name, function()
       local output, code = helper.luajit(FINALIZERS, how)
       assert.are.equal(0, code, output)
       assert.are.equal("done\n", output)
