@@ -57,23 +57,18 @@ static int create_pool(int32_t ordinal, void **out, mf_error *err) {
   return rc;
 }
 
-static int alloc_device(size_t nbytes, CUstream stream, CUdeviceptr *out, mf_error *err) {
-  void *pool;
-  const int rc = mf__driver_pool(&mf__cuda_here()->pooling, mf__cuda_ordinal, create_pool, &pool, err);
-  if (rc != MF_OK) return rc;
-  if (pool == NULL) return MF__ASK(cuMemAlloc, (out, nbytes));
-  return MF__ASK(cuMemAllocFromPoolAsync, (out, nbytes, pool, stream));
-}
-
 static int memory_alloc(mf__space space, int64_t nbytes, mf_stream stream, void **out, mf_error *err) {
   const unsigned flags = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
+  const size_t n = (size_t)nbytes;
   CUdeviceptr ptr = 0;
-  int rc;
-  if (space == MF__PINNED) return MF__ASK(cuMemHostAlloc, (out, (size_t)nbytes, flags));
-  if (space == MF__MANAGED)
-    rc = MF__ASK(cuMemAllocManaged, (&ptr, (size_t)nbytes, CU_MEM_ATTACH_GLOBAL));
-  else
-    rc = alloc_device((size_t)nbytes, mf__cuda_stream(stream), &ptr, err);
+  void *pool = NULL;
+  int rc = MF_OK;
+  if (space == MF__PINNED) return MF__ASK(cuMemHostAlloc, (out, n, flags));
+  if (space == MF__DEVICE)
+    rc = mf__driver_pool(&mf__cuda_here()->pooling, mf__cuda_ordinal, create_pool, &pool, err);
+  if (rc == MF_OK && space == MF__MANAGED) rc = MF__ASK(cuMemAllocManaged, (&ptr, n, CU_MEM_ATTACH_GLOBAL));
+  else if (rc == MF_OK && pool != NULL) rc = MF__ASK(cuMemAllocFromPoolAsync, (&ptr, n, pool, mf__cuda_stream(stream)));
+  else if (rc == MF_OK) rc = MF__ASK(cuMemAlloc, (&ptr, n));
   *out = (void *)(uintptr_t)ptr;
   return rc;
 }

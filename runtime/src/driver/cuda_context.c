@@ -94,21 +94,18 @@ mf__cuda_device *mf__cuda_here(void) {
   return &mf__cuda_devices[mf__cuda_ordinal];
 }
 
-static int retain(int32_t ordinal, mf__cuda_device *d, mf_error *err) {
-  CUcontext context = NULL;
-  int rc = MF__ASK(cuDeviceGet, (&d->device, ordinal));
-  if (rc == MF_OK) rc = MF__ASK(cuDevicePrimaryCtxRetain, (&context, d->device));
-  atomic_store_explicit(&d->context, context, memory_order_release);
-  return rc;
-}
-
 int mf__cuda_primary(int32_t ordinal, CUcontext *out, mf_error *err) {
   int rc = MF_OK;
   mf__cuda_device *d = &mf__cuda_devices[ordinal];
   *out = atomic_load_explicit(&d->context, memory_order_acquire);
   if (*out != NULL) return MF_OK;
   pthread_mutex_lock(&devices_lock);
-  if (atomic_load_explicit(&d->context, memory_order_relaxed) == NULL) rc = retain(ordinal, d, err);
+  if (atomic_load_explicit(&d->context, memory_order_relaxed) == NULL) {
+    CUcontext context = NULL;
+    rc = MF__ASK(cuDeviceGet, (&d->device, ordinal));
+    if (rc == MF_OK) rc = MF__ASK(cuDevicePrimaryCtxRetain, (&context, d->device));
+    atomic_store_explicit(&d->context, context, memory_order_release);
+  }
   *out = atomic_load_explicit(&d->context, memory_order_relaxed);
   pthread_mutex_unlock(&devices_lock);
   return rc;
