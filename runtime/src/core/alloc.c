@@ -128,7 +128,7 @@ static bool fault_strikes(void) {
   return true;
 }
 
-/* Rounded up, because any size of its unit may get the block later. */
+/* Rounds up, because any size of the same unit may get the block later. */
 void *mf__alloc_any(size_t nbytes) {
   if (fault.countdown != 0 && fault_strikes()) return NULL;
   const size_t unit = (nbytes + 7) / 8 * 8;

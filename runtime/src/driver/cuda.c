@@ -5,8 +5,9 @@
 
 /* Memory. */
 
-/* CUDA Programming Guide, "Coherency and Concurrency" of unified memory: where the attribute is 0 the host may not
- * touch managed memory while any kernel runs. One device without it decides, because all devices can use the memory. */
+/* Asks whether the host may use managed memory while a kernel runs, which it may not where the attribute is 0 (CUDA
+ * Programming Guide, Unified Memory Programming, "Coherency and Concurrency"). One device without it decides, because
+ * all devices can use the memory. */
 static int ask_sharing(bool *out, mf_error *err) {
   *out = true;
   for (int32_t i = 0; i < mf__cuda_driver.count; i++) {
@@ -37,7 +38,8 @@ static bool has_pool_calls(void) {
          mf__cu.cuMemPoolTrimTo != NULL && mf__cu.cuMemAllocFromPoolAsync != NULL && mf__cu.cuMemFreeAsync != NULL;
 }
 
-/* A pool of our own, so that no other library's settings, nor its trimming, touch our memory. */
+/* Creates a pool of our own, so that no other library changes its settings or trims it (CUDA Driver API, "Stream
+ * Ordered Memory Allocator"). */
 static int create_pool(int32_t ordinal, void **out, mf_error *err) {
   const CUdevice device = mf__cuda_devices[ordinal].device;
   const CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -108,7 +110,7 @@ static int memory_trim(mf_error *err) {
   return pool != NULL ? MF__ASK(cuMemPoolTrimTo, (pool, 0)) : MF_OK;
 }
 
-/* In relaxed mode, because another library may capture on this device meanwhile. */
+/* Works in relaxed mode, because another library may capture on this device meanwhile. */
 static void device_forget(int32_t ordinal) {
   mf__entered before;
   mf__cuda_device *d = &mf__cuda_devices[ordinal];
@@ -143,7 +145,8 @@ static int stream_destroy(mf_stream stream, mf_error *err) {
   return MF__ASK(cuStreamDestroy, (mf__cuda_stream(stream)));
 }
 
-/* The ordinal whose primary context this is, -1 if it is none's. A context that is not active is not made so. */
+/* Finds the ordinal whose primary context this is, -1 if there is none. Activates no context (CUDA Driver API, "Primary
+ * Context Management"). */
 static int32_t find_primary(CUcontext context) {
   CUcontext primary = NULL;
   for (int32_t i = 0; i < mf__cuda_driver.count; i++)
