@@ -164,12 +164,16 @@ sim_status sim_alloc_new(sim_space space, int device, size_t nbytes, sim_alloc *
   if (at == NULL && r->next + taken + GAP > span) return SIM_NOMEM;
   sim_alloc *a = append(space, device, at != NULL ? at->base : r->program + r->next, nbytes);
   a->room = taken;
-  if (at == NULL) r->next += taken + GAP;
-  /* The bytes are the new allocation's: what the quarantine kept of them is gone. */
-  if (at != NULL && !at->purged) resting -= at->room;
-  if (at != NULL) at->purged = true;
-  if (host_can_access(space) && !program_access(a, true)) return SIM_NOMEM;
-  if (host_can_access(space)) sim_trap_born(a);
+  if (at == NULL) {
+    r->next += taken + GAP;
+  } else { /* the bytes are the new allocation's: what the quarantine kept of them is gone */
+    if (!at->purged) resting -= at->room;
+    at->purged = true;
+  }
+  if (host_can_access(space)) {
+    if (!program_access(a, true)) return SIM_NOMEM;
+    sim_trap_born(a);
+  }
   if (counts) d->used += taken;
   *out = a;
   return SIM_OK;

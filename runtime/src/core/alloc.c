@@ -59,23 +59,20 @@ static void make_key(void) {
   (void)pthread_key_create(&key, give_slot_back);
 }
 
-static mf__slot *take_slot(void) {
+/* For a thread without a slot: it gets one, or counts in the shared one. */
+void mf__count_first(mf__counter which, int64_t delta) {
+  mf__slot *s = &shared_slot;
   pthread_once(&key_once, make_key);
   for (int i = 0; i < NSLOTS; i++) {
     /* The load comes first: with more threads than slots this loop runs at each count, and an exchange costs more. */
     if (atomic_load_explicit(&slots[i].taken, memory_order_relaxed) == 0 &&
         atomic_exchange_explicit(&slots[i].taken, 1, memory_order_acquire) == 0) {
-      (void)pthread_setspecific(key, &slots[i]);
-      use_slot(&slots[i]);
-      return &slots[i];
+      s = &slots[i];
+      (void)pthread_setspecific(key, s);
+      use_slot(s);
+      break;
     }
   }
-  return &shared_slot;
-}
-
-/* For a thread without a slot: it gets one, or counts in the shared one. */
-void mf__count_first(mf__counter which, int64_t delta) {
-  mf__slot *s = take_slot();
   atomic_fetch_add_explicit(&s->counts[which], delta, memory_order_relaxed);
 }
 
@@ -131,7 +128,7 @@ static bool fault_strikes(void) {
   return true;
 }
 
-/* Rounded up, because any size of its unit may get the block later. */
+/* Rounds up, because any size of the same unit may get the block later. */
 void *mf__alloc_any(size_t nbytes) {
   if (fault.countdown != 0 && fault_strikes()) return NULL;
   const size_t unit = (nbytes + 7) / 8 * 8;

@@ -63,7 +63,7 @@ int mf_dtype_format(const DLDataType *dtype, char *buf, size_t cap, mf_error *er
   if (rc != MF_OK) return mf__end(rc, __func__, err);
   const code_name *c = &codes[dtype->code];
   if (dtype->bits != c->implied_bits) {
-    /* A width that the name denies is set off, so that "float8_e5m2" with 16 bits cannot be misread. */
+    /* A width that contradicts the name is set off, so that "float8_e5m2" with 16 bits cannot be misread. */
     const char *separator = c->implied_bits != 0 && c->name[0] != 'b' ? "_b" : "";
     snprintf(bits, sizeof bits, "%s%d", separator, dtype->bits);
   }

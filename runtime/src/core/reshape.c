@@ -17,7 +17,7 @@ static int64_t layout_numel(const mf__layout *l) {
   return n;
 }
 
-/* The product of a wanted shape, with the extent -1 left out and reported in *hole (-1: none). */
+/* Multiplies the extents of a wanted shape, leaving out the extent -1, whose axis is *hole (-1: none). */
 static int wanted_numel(const int64_t *shape, int32_t ndim, int64_t *numel, int32_t *hole, mf_error *err) {
   bool empty = false;
   *numel = 1;

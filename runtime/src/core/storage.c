@@ -15,12 +15,13 @@ struct mf__storage {
   _Atomic int64_t refs;
   _Atomic int32_t closed;
   int16_t origin;
-  bool quiet;            /* what it holds of others calls no foreign code */
+  bool quiet;            /* its release calls no foreign code */
   size_t block;          /* bytes of the whole block, from this struct on */
   int64_t nbytes;        /* of element memory, as the ledger counts it */
   mf_release_fn release; /* WRAPPED */
   void *holder;          /* WRAPPED: the callback's context; IMPORTED: the managed struct */
-  mf__storage *base;     /* of memory of ours that came back: whose memory and record it is, with a reference */
+  mf__storage *base;     /* of memory of ours that came back: the storage that it shares memory and record with, with
+                            a reference */
   union {
     mf__record *record; /* of memory that a driver knows */
     mf__storage *next;  /* in the due list, where the record is gone */
@@ -101,7 +102,7 @@ bool mf__storage_let_go(mf__storage *s) {
   return atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) == 1;
 }
 
-/* Whether somebody wants the memory back. */
+/* Whether there is a release callback or a deleter. */
 static bool wants_release(const mf__storage *s) {
   switch ((origin_kind)s->origin) {
     case WRAPPED: return s->release != NULL;
@@ -127,7 +128,7 @@ static void end_storage(mf__storage *s) {
 }
 
 /* Storages whose foreign code is due, the last one first. A stack without a lock, so that a fork cannot leave one
- * locked; whoever takes from it takes all. */
+ * locked; a thread that takes from it takes all. */
 static _Atomic(mf__storage *) due;
 static _Thread_local bool running;
 
@@ -135,7 +136,7 @@ bool mf__foreign_is_due(void) {
   return atomic_load_explicit(&due, memory_order_relaxed) != NULL;
 }
 
-/* All that is due, the first one first. */
+/* Takes all that is due, the first one first. */
 static mf__storage *take_due(void) {
   mf__storage *first = NULL;
   for (mf__storage *s = atomic_exchange_explicit(&due, NULL, memory_order_acquire), *next; s != NULL; s = next) {
@@ -146,7 +147,7 @@ static mf__storage *take_due(void) {
   return first;
 }
 
-/* A deleter may make more due while it runs: that is called after it, not within it. */
+/* A deleter may make more storages due while it runs: their deleters are called after it, not within it. */
 void mf_releases_run(void) {
   if (running) return;
   running = true;

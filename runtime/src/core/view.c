@@ -18,7 +18,7 @@ static int make(const mf_tensor *t, mf__layout *l, uint64_t more_flags, mf_tenso
   return mf__tensor_view(&view, t->flags | more_flags, t->storage, out, err);
 }
 
-/* Every view begins so, works on the layout, and ends with make(). */
+/* Begins every view, which then works on the layout and ends with make(). */
 static int begin(const mf_tensor *t, mf__layout *l, mf_tensor **out, mf_error *err) {
   *out = NULL;
   mf__layout_of(&t->dl, l);

@@ -29,12 +29,12 @@ typedef struct mf__block_copy {
   int64_t dst_slice, src_slice;
 } mf__block_copy;
 
-/* The largest pitch that drivers accept, in bytes. */
+/* The largest pitch that drivers accept, in bytes (CUDA Driver API, CU_DEVICE_ATTRIBUTE_MAX_PITCH). */
 #define MF__MAX_PITCH ((int64_t)INT32_MAX)
 
 #define MF__KERNEL_AXES 8
 
-/* More GPUs than these are not looked at. */
+/* The most GPUs of a driver; further ones are ignored. */
 #define MF__MAX_ORDINALS 64
 
 /* A copy by kernel: element i of the row-major index space goes from src to dst; strides are in bytes, of either
@@ -85,7 +85,7 @@ typedef struct mf__backend {
   /* Whether the host may use managed memory while devices are at work; NULL where there is no such space. Outside
    * enter and leave. */
   int (*managed_is_shared)(bool *out, mf_error *err);
-  int (*memory_trim)(mf_error *err); /* what the driver itself keeps of freed memory */
+  int (*memory_trim)(mf_error *err); /* gives back what the driver itself keeps of freed memory */
   /* Gives back what the driver holds for us on a device: pool, compiled kernels, context. Nothing of ours may be left
    * there and no thread between enter and leave; the next enter makes it all anew. Called outside enter and leave. */
   void (*device_forget)(int32_t ordinal);
@@ -121,7 +121,7 @@ typedef struct mf__backend {
   int (*capture_relax)(bool on, mf_error *err);
 } mf__backend;
 
-/* Every driver there is: this list, and a file that fills the table, mf__backend_<name>. */
+/* Lists the drivers. Each has a file that fills the table, mf__backend_<name>. */
 #define MF__BACKENDS(X) X(cuda) X(hip)
 
 #define MF__BACKEND(name) MF__INDEX_##name,
@@ -133,7 +133,7 @@ MF__BACKENDS(MF__BACKEND)
 
 extern const mf__backend *const mf__backends[MF__NBACKENDS];
 
-/* gate.c: who is between enter and leave */
+/* gate.c: threads between enter and leave */
 
 /* Waits while the gate is shut. */
 void mf__gate_enter(mf__gate *gate);
@@ -143,7 +143,7 @@ void mf__gate_forget(mf__gate *gate);
 /* Whether a device was entered since it was forgotten. */
 bool mf__gate_used(const mf__gate *gate);
 bool mf__device_used(const mf__backend *backend, int32_t ordinal);
-/* Keeps everybody from entering until mf__device_open; false, and nothing to open, if somebody has entered. The thread
+/* Keeps threads from entering until mf__device_open; false, and nothing to open, if a thread has entered. The thread
  * that shut it makes no call that enters. */
 bool mf__device_shut(const mf__backend *backend, int32_t ordinal);
 void mf__device_open(const mf__backend *backend, int32_t ordinal);

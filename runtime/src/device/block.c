@@ -69,7 +69,7 @@ int mf__block_request_ask_capture(mf__block_request *r, mf_error *err) {
 
 /* Events */
 
-/* The entry's event is the block's from now on. */
+/* Moves the entry's event to the block. */
 static void take_event(mf__block *b, const mf__entry *t, bool of_home) {
   b->events[b->nevents++] = (mf__block_event){t->event, t->ordinal, of_home};
 }
@@ -85,7 +85,7 @@ static bool has_home_event(const mf__block *b) {
   return false;
 }
 
-/* The stream that the block was taken on, if that can be a home; else any other that can. */
+/* Prefers the stream that the block was taken on; else takes any other that can be a home. */
 static const mf__entry *choose_home(const mf__block *b, const mf__record *record) {
   const mf__entry *found = NULL;
   for (int32_t i = 0; i < record->count; i++) {
@@ -133,7 +133,7 @@ bool mf__block_is_candidate(const mf__block *b, const mf__block_request *r) {
   return !b->has_home || r->may_block || mf__home_same(&b->home, &r->home) || has_home_event(b);
 }
 
-/* How the requesting stream stands to an event of a block. */
+/* What is known of an event of a block: neither, that the requesting stream is behind it, or that it is done. */
 typedef enum standing { PENDING, ORDERED, DONE } standing;
 
 /* The requesting stream may wait for its earlier work at no cost, for the work of others only if it must. */
@@ -188,7 +188,7 @@ int mf__block_free(mf__block *b, const mf__block_request *r, bool *freed, mf_err
   return rc;
 }
 
-/* Nothing can be freed on another thread's stream; an event stands for it. */
+/* Nothing can be freed on another thread's stream, so that an event is recorded in its place. */
 mf__queue mf__block_queue(mf__block *b) {
   mf__entry t = entry_of(&b->home);
   const mf__queue home = {b->device.backend, b->ordinal, t.thread, t.stream};

@@ -37,10 +37,10 @@ typedef struct mf__block_request {
   const mf__queue *on;
   mf__home home;
   bool captured;
-  bool may_block; /* wait for what a block needs: on the device for its memory, on the host for the host's */
+  bool may_block; /* a device's stream, or for host memory the host, may wait for what a block needs */
 } mf__block_request;
 
-/* owned.c: a block that the driver gave, and one that it will get back. */
+/* owned.c: adds a block that the driver has allocated, and removes one that it will free. */
 int mf__owned_add(mf__block *b, mf_error *err);
 void mf__owned_remove(const mf__block *b);
 

@@ -31,7 +31,7 @@ const char *mf__device_type_name(int32_t type) {
   return NULL;
 }
 
-/* The driver behind a device type, and which of its memories the type means. */
+/* Finds the driver of a device type, and the space that the type means. */
 static bool find(int32_t type, mf__device *out) {
   for (size_t i = 0; i < MF__NBACKENDS; i++)
     for (int space = 0; space < MF__NSPACES; space++)
@@ -52,7 +52,7 @@ static int refuse(int32_t type, mf_error *err) {
                   type, name);
 }
 
-/* How many GPUs the type's driver has; 1 for the cpu. */
+/* Counts the GPUs of the type's driver; 1 for the cpu. */
 static int count_gpus(int32_t type, mf__device *device, int32_t *out, mf_error *err) {
   *out = 1;
   *device = (mf__device){0};
@@ -136,7 +136,7 @@ int mf_device_of_pointer(int32_t device_type, const void *ptr, DLDevice *out, mf
   return mf__end(rc, __func__, err);
 }
 
-/* The ordinal behind "name:"; -1 if it is none. */
+/* Reads the ordinal behind "name:"; -1 for text that is no ordinal. */
 static int64_t parse_ordinal(const char *text) {
   int64_t value = 0;
   if (*text == '\0') return -1;

@@ -6,7 +6,7 @@
 #include "core/core.h"
 #include "device/backend.h"
 
-/* device.c: which devices there are */
+/* device.c: devices and their names */
 
 /* A DLDevice, resolved; without a backend for the plain host. */
 typedef struct mf__device {
@@ -16,15 +16,15 @@ typedef struct mf__device {
 } mf__device;
 
 int mf__device_resolve(const DLDevice *device, mf__device *out, mf_error *err);
-/* The same for a label that somebody gave to memory: pinned and managed memory may carry the number of a GPU, as CuPy's
- * does, and is called 0 here. */
+/* Resolves the label of memory: pinned and managed memory may carry the number of a GPU, as CuPy's does, and gets the
+ * number 0 here. */
 int mf__device_resolve_label(DLDevice *device, mf__device *out, mf_error *err);
 DLDevice mf__device_name(const mf__device *device);
 const char *mf__device_type_name(int32_t type); /* NULL for a type without a name */
-/* Where the driver says that a pointer lies, asked on a device. */
+/* Asks the driver, on a device, where a pointer lies. */
 int mf__pointer_find(const mf__device *at, const void *ptr, mf__device *out, mf_error *err);
 
-/* scope.c: driver calls on a device, and what a capture forbids */
+/* scope.c: driver calls on a device, and captures */
 
 uint32_t mf__thread_number(void); /* of the calling thread, never 0 */
 
@@ -36,7 +36,7 @@ typedef struct mf__queue {
   mf_stream stream;
 } mf__queue;
 
-/* As the calling thread names it. */
+/* The queue of a stream as the calling thread names it. */
 static inline mf__queue mf__queue_make(const mf__backend *backend, int32_t ordinal, mf_stream stream) {
   const uint32_t thread = stream == MF_STREAM_PER_THREAD ? mf__thread_number() : 0;
   return (mf__queue){backend, ordinal, thread, stream};
@@ -46,17 +46,18 @@ static inline mf__queue mf__queue_host(void) {
   return (mf__queue){.stream = MF_STREAM_HOST};
 }
 
-/* Whether it is another thread's per-thread stream. */
+/* Whether the queue is another thread's per-thread stream. */
 static inline bool mf__queue_is_elsewhere(const mf__queue *q) {
   return q->thread != 0 && q->thread != mf__thread_number();
 }
 
-/* Counts who may name a stream later: records, and kept memory with a home. Streams of ours stay while there is one. */
+/* Counts holders, which may name a stream later: records, and kept blocks with a home. Streams of ours stay while there
+ * is a holder. */
 void mf__holders_add(const mf__backend *backend, int64_t delta);
 int64_t mf__holders(const mf__backend *backend);
 
-/* Driver calls on a device are made between enter and leave. Relaxed: also those that a capture elsewhere forbids,
- * which are all but what is queued on a stream. */
+/* Driver calls on a device are made between enter and leave. A relaxed scope allows also the calls that a capture
+ * elsewhere forbids: all but those that queue work on a stream. */
 typedef struct mf__scope {
   const mf__backend *backend;
   mf__entered before;
@@ -65,10 +66,10 @@ typedef struct mf__scope {
 
 int mf__enter(mf__scope *s, const mf__backend *backend, int32_t ordinal, mf_error *err);
 int mf__enter_relaxed(mf__scope *s, const mf__backend *backend, int32_t ordinal, mf_error *err);
-/* To queue work: refuses the legacy stream while a capture forbids its use. */
+/* Enters to queue work; refuses the legacy stream while a capture forbids its use. */
 int mf__queue_enter(mf__scope *s, const mf__queue *on, mf_error *err);
 void mf__leave(const mf__scope *s);
-/* One driver call: enters, calls where that went well, and leaves; rc becomes what failed. */
+/* Makes one driver call: enters, calls if that succeeded, and leaves; rc becomes the first failure. */
 #define MF__CALL(rc, enter, backend, ordinal, err, call)         \
   do {                                                           \
     mf__scope call_scope;                                        \
@@ -81,25 +82,25 @@ void mf__leave(const mf__scope *s);
 
 /* The queue whose stream can be named from this thread: the legacy one for another thread's per-thread stream. */
 mf__queue mf__queue_named(const mf__queue *q);
-/* The capture that the queue's stream is in; 0: none. Refuses the legacy stream while that may not be used at all. */
+/* Finds the capture that the queue's stream is in; 0: none. Refuses the legacy stream while it may not be used. */
 int mf__capture_of(const mf__queue *q, uint64_t *id, mf_error *err);
 /* MF_ECAPTURE, saying why, while the queue is being captured; "and ..." follows the queue's name. */
 int mf__capture_refuse(const mf__queue *q, const char *why, mf_error *err);
 int mf__capture_refuse_inside(const mf__queue *q, const char *why, mf_error *err); /* between enter and leave */
 
-/* Frees *ptr behind what the queue has and sets it to NULL, also where the driver reports a failure: it may tell there
- * of something earlier, having freed. NULL is allowed. Within mf__enter_relaxed. */
+/* Frees *ptr behind the work of the queue and sets it to NULL, also where the driver reports a failure: after it has
+ * freed the memory it may still report an earlier error. NULL is allowed. Called within mf__enter_relaxed. */
 int mf__memory_free(const mf__queue *on, mf__space space, void **ptr, mf_error *err);
 
-/* queue.c: events, and who waits for them */
+/* queue.c: events, and waits for them */
 
 /* Events come from a pool for each device; take and give make no driver call after warming up. One that is given is
  * kept until the driver can be asked to destroy it. */
 int mf__event_take(const mf__backend *backend, int32_t ordinal, void **out, mf_error *err);
 void mf__event_give(const mf__backend *backend, int32_t ordinal, void *event);
-bool mf__events_exist(const mf__backend *backend, int32_t ordinal); /* kept ones */
-void mf__event_trim(const mf__backend *backend, int32_t ordinal); /* kept events to the driver */
-/* Whether it is known to be done; and the host waits for it. */
+bool mf__events_exist(const mf__backend *backend, int32_t ordinal); /* whether any is kept */
+void mf__event_trim(const mf__backend *backend, int32_t ordinal);   /* gives kept events to the driver */
+/* Whether an event is known to be done; and a wait of the host for it. */
 bool mf__event_done(const mf__backend *backend, int32_t ordinal, void *event);
 int mf__event_synchronize(const mf__backend *backend, int32_t ordinal, void *event, mf_error *err);
 
@@ -109,7 +110,8 @@ int mf__queue_wait(const mf__queue *on, const mf__queue *other, mf_error *err);
  * MF_ECAPTURE while it is being captured. Then a wait for an event of a device. */
 int mf__queue_record_event(const mf__queue *q, void **event, uint64_t *name, mf_error *err);
 int mf__queue_wait_event(const mf__queue *on, int32_t ordinal, void *event, mf_error *err);
-/* Whether all that the queue has is done; mf__queue_done: known without an event. Then the host waits for it. */
+/* Whether all work of the queue is done; mf__queue_done asks only where no event is needed. The last one makes the host
+ * wait for it. */
 int mf__queue_query(const mf__queue *q, bool *done, mf_error *err); /* *done is false where it fails */
 bool mf__queue_done(const mf__queue *q);
 int mf__queue_synchronize(const mf__queue *q, mf_error *err);
@@ -119,11 +121,11 @@ uint64_t mf__queue_name(const mf__queue *q); /* mf__backend.stream_name */
 
 /* The host waits for all that a device has to do, because a program asked for that: it breaks any capture there. */
 int mf__device_synchronize(const mf__backend *backend, int32_t ordinal, mf_error *err);
-/* How many such waits have begun; and whether one that began later has ended. */
+/* How many such waits have begun; and whether one that began after ${since} has ended. */
 uint64_t mf__device_waits(const mf__backend *backend, int32_t ordinal);
 bool mf__device_waited(const mf__backend *backend, int32_t ordinal, uint64_t since);
 
-/* stream.c: which stream a name or a handle means */
+/* stream.c: streams by name or handle */
 
 /* A device, and where work for it is queued. */
 typedef struct mf__place {
@@ -140,7 +142,7 @@ bool mf__stream_is_current(const mf__device *device, mf_stream stream);
 /* stream_own.c: the streams that we make */
 
 bool mf__streams_exist(const mf__backend *backend); /* of ours, kept ones included */
-/* Kept streams to the driver, if nobody may name them. */
+/* Gives kept streams to the driver, if no holder may name them. */
 void mf__stream_trim(const mf__backend *backend, int32_t ordinal);
 /* Whether a handle is a stream of ours, given back or not: then it stays valid while a holder is counted. */
 bool mf__stream_owned(const mf__backend *backend, int32_t ordinal, mf_stream stream);
@@ -194,20 +196,20 @@ struct mf__record {
 extern const mf__record_ops mf__device_ops; /* transfer.c's, which stands above all that it calls */
 
 int mf__record_create(const mf__device *device, mf__record **out, mf_error *err);
-/* Events that its entries had are with somebody else by then, or given back. */
+/* The caller has taken or given back the events of its entries. */
 void mf__record_free(mf__record *a);
 mf__device mf__record_device(const mf__record *a);
-/* Takes entry i out; the last one then has its place. Nobody else uses the record. */
+/* Takes entry i out; the last one then has its place. No other thread uses the record. */
 void mf__record_drop(mf__record *a, int32_t i);
 
 mf__queue mf__entry_queue(const mf__backend *backend, const mf__entry *entry);
-/* Of an entry that has no event: one recorded behind everything that its stream has queued. MF_ECAPTURE while that is
- * being captured. */
+/* Records an event behind everything that the stream of an entry has queued. MF_ECAPTURE while that is being captured.
+ */
 int mf__entry_event(const mf__backend *backend, const mf__entry *entry, void **out, mf_error *err);
 /* Whether all that its stream has queued is known to be done. */
 bool mf__entry_done(const mf__backend *backend, const mf__entry *entry);
 
-/* order.c: who waits for whom */
+/* order.c: which stream waits for which */
 
 typedef struct mf__usage {
   mf__record *record; /* NULL is allowed: plain host memory */
@@ -245,9 +247,9 @@ void mf__order_detach(const mf__queue *on, mf__record *a);
 int mf__record_import(const mf__device *device, mf__record **out, mf_error *err);
 int mf__record_reimport(const mf__device *device, mf__record *a, mf_error *err);
 
-/* retire.c: what was released while queued work may still use it */
+/* retire.c: memory that was released while queued work may still use it */
 
-/* Leaves one stream in the record if that is ordered behind all others. The record must be nobody else's. */
+/* Leaves one stream in the record if that is ordered behind all others. The caller is the only user of the record. */
 void mf__record_prune(mf__record *a);
 
 typedef void (*mf__finish_fn)(void *ctx);
@@ -264,7 +266,7 @@ void mf__retire_drain(const mf__backend *backend);
 /* The host waits for all that an event can be waited for. Allocations that found no memory call it. */
 void mf__retire_wait(const mf__backend *backend);
 int64_t mf__retire_count(const mf__device *device);
-bool mf__retire_waits(const mf__backend *backend); /* something does */
+bool mf__retire_waits(const mf__backend *backend); /* whether anything waits */
 
 /* pool.c: memory of devices, kept for reuse */
 
@@ -275,9 +277,9 @@ int mf__pool_take(const mf__queue *on, mf__space space, int64_t nbytes, void **d
  * pool frees it. */
 void mf__pool_give(void *block, mf__record *record);
 
-/* Kept blocks to the driver, as far as nothing uses them any more. */
+/* Gives kept blocks to the driver, as far as nothing uses them any more. */
 int mf__pool_trim(const mf__device *device, mf_error *err);
-bool mf__pools_cache(const mf__backend *backend); /* something is kept */
+bool mf__pools_cache(const mf__backend *backend); /* whether anything is kept */
 
 /* stage.c: pageable host memory to and from a device, through pinned buffers */
 
@@ -295,20 +297,20 @@ typedef struct mf__stage_job {
 
 /* Returns when the host memory may be used again: read to the end, or written. The stream is not being captured. */
 int mf__stage_copy(const mf__queue *on, const mf__stage_job *job, mf_error *err);
-bool mf__stage_exists(const mf__backend *backend, int32_t ordinal); /* a buffer */
+bool mf__stage_exists(const mf__backend *backend, int32_t ordinal); /* whether there is a buffer */
 void mf__stage_trim(const mf__backend *backend, int32_t ordinal);
 
-/* owned.c: which storage of ours has an address of a device */
+/* owned.c: the storage of ours that an address of a device belongs to */
 
-/* Memory of others: what it reaches, and whose it is. */
+/* Memory of others: its bytes, and the device that it is on. */
 typedef struct mf__region {
   mf__device device; /* where it really is */
   const void *first; /* the lowest byte */
   int64_t nbytes;
 } mf__region;
 
-/* The storage that has the block's memory from now on; and, when its last reference was dropped, that it has it no
- * more: false if somebody found it meanwhile and has a reference. */
+/* The first says which storage has the block's memory from now on; the second, when its last reference was dropped,
+ * that it has it no more: false if another thread found the storage meanwhile and has a reference. */
 void mf__owned_set(void *block, mf__storage *owner);
 bool mf__owned_clear(void *block, mf__storage *owner);
 /* The living storage of ours whose memory this is, with a reference; NULL for all other memory. */
@@ -323,12 +325,13 @@ int mf__memory_create(size_t room, int64_t nbytes, const mf__place *place, void 
 int mf__memory_adopt(size_t room, const mf__region *memory, const mf__foreign *from, mf__storage **out, mf_error *err);
 /* A new compact tensor like ${like} (dtype, ndim, shape) at a place; host memory where the place has no driver. */
 int mf__tensor_create_at(const DLTensor *like, uint64_t flags, const mf__place *place, mf_tensor **out, mf_error *err);
-/* Where a tensor's memory is, whatever its label; no backend for plain host memory. */
+/* The device that a tensor's memory is on, whatever its label; without a backend for plain host memory. */
 mf__device mf__tensor_device(const mf_tensor *t);
 /* Whether the host can read and write the elements: on the cpu, pinned, and managed where host and devices may use it
  * at once. */
 bool mf__tensor_on_host(const mf_tensor *t);
-/* MF_EDEVICE for managed memory that the host may not use while its devices work: concurrent access is not theirs. */
+/* MF_EDEVICE for managed memory that the host may not use while its devices work, because they have no concurrent
+ * managed access (CUDA Programming Guide, "Unified Memory Programming"). */
 int mf__tensor_shared_check(const mf_tensor *t, mf_error *err);
 /* The host waits for what the record demands, if there is one. */
 int mf__host_wait(const mf_tensor *t, bool write, mf_error *err);
@@ -336,7 +339,7 @@ int mf__host_wait(const mf_tensor *t, bool write, mf_error *err);
 void mf__memory_release(mf__storage *s);
 int mf__memory_host_use(mf__record *record, bool write, mf_error *err);
 
-/* plan.c: a copy between two layouts as few driver copies */
+/* plan.c: copies between two layouts by few driver copies */
 
 /* Bytes from src to dst: runs of width bytes, contiguous on both sides, along ndim axes with strides in bytes. */
 typedef struct mf__plan {
@@ -355,7 +358,7 @@ void mf__plan_make(mf__plan *p, const mf_tensor *dst, const mf_tensor *src);
 /* How many driver calls it takes as rows and slices, and by kernel. */
 int64_t mf__plan_count(const mf__plan *p);
 int64_t mf__plan_count_kernels(const mf__plan *p);
-/* Queue them; the queue's context is current. */
+/* Queue the copies; the queue's context is current. */
 int mf__plan_run_boxes(const mf__plan *p, const mf__queue *on, mf_error *err);
 int mf__plan_run_kernels(const mf__plan *p, const mf__queue *on, mf_error *err);
 /* A fill with the element at slot: how many driver calls, or INT64_MAX where there is no direct way. */
@@ -386,7 +389,7 @@ int mf__move_bytes(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, mf
 /* A staged copy, ordered by the record of its device's side. */
 int mf__move_staged(const mf__queue *on, mf__stage_job *job, const mf_tensor *device, mf_error *err);
 
-/* image.c: what the host does for a device */
+/* image.c: copies and fills by the host for a device */
 
 /* A compact tensor, and a view of it that has the shape of like and whose elements lie in the order of like's memory:
  * between the two, rows stay rows. Elements of whole bytes. */
@@ -405,7 +408,7 @@ int mf__transfer(mf_tensor *dst, const mf_tensor *src, const mf__queue *on, mf_e
  * stream. */
 bool mf__copied_by_host(const mf_tensor *dst, const mf_tensor *src);
 
-/* trim.c: what is not in use goes back to the drivers */
+/* trim.c: giving back to the drivers what is not in use */
 
 void mf__trim_at_exit(void);
 

@@ -7,7 +7,7 @@
 
 #define SHUT (INT32_MIN / 2)
 
-/* Held while a gate is shut, for others to wait on. */
+/* Held while a gate is shut, so that others wait for it. */
 static pthread_mutex_t shut_lock = PTHREAD_MUTEX_INITIALIZER;
 
 void mf__gate_enter(mf__gate *gate) {

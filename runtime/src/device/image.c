@@ -52,7 +52,7 @@ static int bytes_of(const mf_tensor *t, char *first, int64_t nbytes, mf_tensor *
   return mf__tensor_view(&view, 0, t->storage, out, err);
 }
 
-/* The bytes that t reaches; they were checked when t was made. */
+/* The bytes that t's elements span; they were checked when t was made. */
 static mf__span span_of(const mf_tensor *t) {
   mf__span span;
   (void)mf__span_compute(&t->dl, mf__tensor_bits(t), &span, NULL);
@@ -63,8 +63,9 @@ static mf__place place_on(const mf__queue *on, mf__space space) {
   return (mf__place){.device = {on->backend, space, on->ordinal}, .on = *on};
 }
 
-/* In the order of the destination's memory the elements go over in one piece, from which driver copies of rows and
- * slices take them; or straight into the destination, where nothing lies between its elements. */
+/* The elements are arranged in the order of the destination's memory and copied in one piece: straight into the
+ * destination, where nothing lies between its elements; else into memory of the device, from which driver copies of
+ * rows and slices take them. */
 static int write_arranged(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
   const mf__place host = {0}, device = place_on(on, MF__DEVICE);
   mf_tensor *all = NULL, *arranged = NULL, *there = NULL, *arrived = NULL, *bytes = NULL;
@@ -94,7 +95,7 @@ static int without_repeats(const mf_tensor *t, mf_tensor **out, mf_error *err) {
   return mf__tensor_view(&view, t->flags, t->storage, out, err);
 }
 
-/* ${out} has src's shape on the host. */
+/* Gives ${out} the shape of src, on the host. */
 static int read_arranged(const mf__queue *on, const mf_tensor *src, mf_tensor **out, mf_error *err) {
   const mf__place host = {0}, device = place_on(on, MF__DEVICE);
   mf_tensor *once = NULL, *packed = NULL, *arranged = NULL, *all = NULL, *arrived = NULL;
@@ -118,10 +119,10 @@ static int read_arranged(const mf__queue *on, const mf_tensor *src, mf_tensor **
 
 /* Images: everything else, run by run of the bytes that have something of an element */
 
-/* A device's tensor, and what the host sees of it. */
+/* A device's tensor, and its image on the host. */
 typedef struct image {
   const mf_tensor *of;
-  mf_tensor *bytes;  /* what the original reaches, in its own memory */
+  mf_tensor *bytes;  /* the bytes that the original spans, in its memory */
   mf_tensor *pinned; /* as many bytes that both sides can use */
   mf_tensor *tensor; /* the original's layout over those */
   mf_tensor *mask;   /* for each byte, which of its bits are an element's */
@@ -246,7 +247,7 @@ static bool is_whole(const mf_tensor *t) {
   return mf__tensor_bits(t) % 8 == 0;
 }
 
-/* const is cast away from a tensor that is only counted. */
+/* Only the reference count of src changes, so that const may be cast away. */
 static int read_side(const mf__queue *on, const mf_tensor *src, mf_tensor **out, mf_error *err) {
   if (!mf__tensor_on_host(src))
     return is_whole(src) ? read_arranged(on, src, out, err) : read_image(on, src, out, err);

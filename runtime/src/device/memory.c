@@ -8,7 +8,8 @@
 
 /* Making */
 
-/* The pool's memory. A device's is ready on that stream, with which the record begins; the host's is ready for all. */
+/* Takes memory from the pool. Memory of a device is ready on the stream of the place, with which the record begins;
+ * pinned and managed memory is ready for all streams. */
 static int take_memory(const mf__place *place, int64_t nbytes, void **data, mf__record **out, mf_error *err) {
   const mf__device *device = &place->device;
   int rc = mf__record_create(device, out, err);
@@ -97,7 +98,7 @@ int mf__memory_adopt(size_t room, const mf__region *memory, const mf__foreign *f
 
 /* Ending */
 
-/* Drops the entries of before the memory came to us: that work is the producer's to wait for. */
+/* Drops the entries that are older than the import: the producer waits for that work. */
 static void forget_producer(mf__record *a) {
   for (int32_t i = 0; i < a->count;) {
     const mf__entry *t = &a->entries[i];
@@ -106,7 +107,7 @@ static void forget_producer(mf__record *a) {
   }
 }
 
-/* Nothing uses the memory of others any more. */
+/* Ends a storage whose memory nothing uses any more. */
 static void finish(void *ctx) {
   mf__record_free(mf__storage_record(ctx));
   mf__storage_end(ctx);
@@ -115,7 +116,7 @@ static void finish(void *ctx) {
 void mf__memory_release(mf__storage *s) {
   mf__storage *base = mf__storage_base(s);
   mf__record *record = mf__storage_record(s);
-  if (base != NULL) { /* what its record knows of, its own release waits for */
+  if (base != NULL) { /* the release of the base waits for all that their record knows of */
     mf__storage_release(base, false);
     mf__storage_end(s);
   } else if (record->block != NULL) {
@@ -134,7 +135,7 @@ mf__device mf__tensor_device(const mf_tensor *t) {
   const mf__record *record = mf__tensor_record(t);
   if (record == NULL) return (mf__device){0};
   mf__device device = mf__record_device(record);
-  /* Managed memory that is labelled as a GPU's is used there. */
+  /* Managed memory that is labelled as a GPU's is used on that GPU. */
   if ((int32_t)t->dl.device.device_type == device.backend->types[MF__DEVICE]) device.ordinal = t->dl.device.device_id;
   return device;
 }

@@ -83,7 +83,7 @@ static void write_bytes(const void *ctx, int64_t at, int64_t nbytes, char *buffe
   memcpy((char *)(uintptr_t)ctx + at, buffer, (size_t)nbytes);
 }
 
-/* By way of pinned memory, which the host fills or empties. */
+/* Copies by way of pinned memory, which the host fills or empties. */
 static int move_small(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, bool up, mf_error *err) {
   mf_tensor *pinned;
   int rc = mf__temporary(src, MF__PINNED, on, &pinned, err);

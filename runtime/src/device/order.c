@@ -15,10 +15,10 @@
 #include <string.h>
 #include <time.h>
 
-/* One atomic exchange, where a mutex takes two, because every use of a tensor pays for it. Who finds it taken
- * sleeps: a staged copy holds it until the host's part is done. That cannot deadlock: what the copy waits for,
- * buffers and queued work, needs no record, and records are taken in the order of their addresses. In a forked child
- * nobody is left who could unlock. */
+/* Takes one atomic exchange, where a mutex takes two, because every use of a tensor pays for it. A thread that finds
+ * the record locked sleeps: a staged copy keeps it locked until the host's part is done. That cannot deadlock: the copy
+ * waits for buffers and queued work, which need no record, and records are locked in the order of their addresses. In a
+ * forked child no thread is left that could unlock it. */
 static void lock(mf__record *a) {
   const struct timespec nap = {.tv_nsec = 20000};
   for (int tries = 0; atomic_exchange_explicit(&a->locked, 1, memory_order_acquire) != 0; tries++) {
@@ -56,7 +56,7 @@ static int reserve(mf__record *a, mf_error *err) {
   return MF_OK;
 }
 
-/* Whether the entry was made under the queue's name, which may be another stream's by now if it is detached. */
+/* Whether the entry was made under the queue's name, which may be that of another stream by now if it is detached. */
 static bool is_namesake(const mf__entry *t, const mf__queue *q) {
   return t->stream == q->stream && t->ordinal == q->ordinal && t->thread == q->thread;
 }
@@ -84,8 +84,8 @@ static mf__entry *attached_entry(mf__record *a, const mf__queue *q) {
   return t;
 }
 
-/* The same, where the queue has just waited for its detached namesakes: they are one with it again. Their reads need
- * no keeping: the use that comes now reads as well, or writes behind them. */
+/* The queue's attached entry, once the queue has waited for its detached namesakes, which are merged into it. Their
+ * reads need not be kept: the use that comes now reads as well, or writes behind them. */
 static mf__entry *resumed_entry(mf__record *a, const mf__queue *q) {
   uint64_t last_write = 0;
   for (mf__entry *t; (t = find(a, q, true)) != NULL; mf__record_drop(a, (int32_t)(t - a->entries)))
@@ -128,8 +128,8 @@ static bool find_destroyed(const mf__record *a, mf__entry *t) {
   return t->destroyed;
 }
 
-/* Nothing but a wait for the whole device reaches what a stream that was destroyed had queued, and that would break any
- * capture there: the program has to ask for it. */
+/* Only a wait for the whole device covers the work that a destroyed stream had queued, and that would break any capture
+ * there: the program has to ask for it. */
 static int refuse_destroyed(const mf__record *a, const mf__entry *t, mf_error *err) {
   return mf__fail(err, MF_EINVAL,
                   "stream 0x%llx of %s:%d used this memory and was destroyed; mf_device_synchronize waits for what it "
@@ -178,8 +178,8 @@ static int wait_on_device(const mf__queue *on, mf__record *a, bool write, mf_err
   return rc;
 }
 
-/* What the host has seen finished need not be waited for again; but who was granted a use may go on reading until
- * somebody else writes. */
+/* Work that the host has seen finished need not be waited for again; but a stream with a grant may go on reading until
+ * another one writes. */
 static int wait_on_host(mf__record *a, bool write, mf_error *err) {
   const mf__queue host = mf__queue_host();
   for (int32_t i = 0; i < a->count;) {
@@ -256,7 +256,7 @@ static mf__entry *enter_use(const mf__queue *on, const mf__usage *use) {
   }
   self->last_write = a->clock;
   self->last_read = 0;
-  /* Whoever waits for a write has waited for all that came before it, so that this need not be kept. */
+  /* A wait for this write covers all that came before it, so that older entries need not be kept. */
   for (int32_t i = 0; i < a->count;) {
     const mf__entry *t = &a->entries[i];
     if (is_namesake(t, on) || is_open(t)) i++;
@@ -291,7 +291,7 @@ bool mf__order_repeat(const mf__queue *on, const mf__usage *use) {
     if (use->write) t->last_write = a->clock;
     else t->last_read = a->clock;
     if (use->grants) grant(t);
-    /* Whoever comes next from elsewhere waits for the write, and so for all that is queued until then. */
+    /* The next use on another queue waits for the write, and so for all that is queued until then. */
     const bool stays = use->write && use->grants && a->space == MF__DEVICE;
     atomic_store_explicit(&a->sole_writer, stays ? t->stream : MF_STREAM_CURRENT, memory_order_release);
   }

@@ -53,7 +53,7 @@ void mf__owned_remove(const mf__block *b) {
   pthread_mutex_unlock(&list_lock);
 }
 
-/* Held for a few instructions. In a forked child nobody may be left who could unlock it. */
+/* Held for a few instructions. In a forked child no thread may be left that could unlock it. */
 static void lock_owner(mf__block *b) {
   while (atomic_exchange_explicit(&b->owner_locked, 1, memory_order_acquire) != 0 && b->device.backend->usable())
     sched_yield();

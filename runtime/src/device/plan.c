@@ -8,8 +8,8 @@
 
 #include <string.h>
 
-/* Axes that go backwards in the destination are turned round on both sides. Where one repeats a place, what comes
- * last stays, so the others need not be copied. */
+/* Reverses axes with a negative stride in the destination, on both sides. Of an axis that repeats a place only the last
+ * element is copied, because it would stay. */
 static void straighten(mf__plan *p, const DLTensor *dst, const int64_t *src_strides) {
   p->ndim = 0;
   for (int32_t i = 0; i < dst->ndim; i++) {
@@ -86,7 +86,7 @@ static int64_t places(const mf__plan *p, int32_t naxes) {
   return n;
 }
 
-/* The rows and slices that cover the most. */
+/* Finds the rows and slices that cover the most. */
 static int64_t best_box(const mf__plan *p, int32_t *row, int32_t *slice) {
   int64_t best = 1;
   *row = *slice = -1;
@@ -146,7 +146,7 @@ static void swap_axes(mf__plan *p, int32_t a, int32_t b) {
   swap(&p->src_strides[a], &p->src_strides[b]);
 }
 
-/* Moves the box's axes behind all others, takes them out of the plan, and describes them. */
+/* Takes the axes of rows and slices out of the plan, and describes them. */
 static void take_box(mf__plan *p, mf__block_copy *box) {
   int32_t row, slice;
   (void)best_box(p, &row, &slice);
@@ -217,7 +217,7 @@ static int copy_by_kernel(void *arg, char *dst, const char *src, mf_error *err) 
   return c->on->backend->kernel_copy(&c->job, c->on->stream, err);
 }
 
-/* The axes from first on, and the units of a run. */
+/* Describes the axes from ${first} on, and the units of a run. */
 static void describe_kernel(const mf__plan *p, int32_t first, mf__kernel_copy *job) {
   const int32_t size = unit_of(p);
   *job = (mf__kernel_copy){.size = size, .numel = 1};
@@ -235,7 +235,7 @@ static void describe_kernel(const mf__plan *p, int32_t first, mf__kernel_copy *j
   job->ndim++;
 }
 
-/* How many axes are left to be counted through outside of the kernel. */
+/* How many axes are left for a loop outside of the kernel. */
 static int32_t kernel_first(const mf__plan *p) {
   const int32_t room = MF__KERNEL_AXES - (p->width == unit_of(p) ? 0 : 1);
   return p->ndim > room ? p->ndim - room : 0;
@@ -254,7 +254,7 @@ int mf__plan_run_kernels(const mf__plan *p, const mf__queue *on, mf_error *err) 
 
 /* Fills */
 
-/* An element as a driver's fill takes it. */
+/* An element as units of a driver's fill. */
 typedef struct pattern {
   int32_t unit;
   bool narrow; /* it repeats after one unit */
@@ -289,19 +289,12 @@ static int fill_box(void *arg, char *dst, const char *src, mf_error *err) {
   return c->on->backend->fill(&c->box, c->value, c->unit, c->on->stream, err);
 }
 
-static int fill_narrow(const mf__plan *plan, const void *slot, int32_t unit, const mf__queue *on, mf_error *err) {
-  mf__plan p = *plan;
-  box_ctx c = {.on = on, .value = value_of(slot, unit), .unit = unit};
-  take_box(&p, &c.box);
-  c.box.width /= unit;
-  return each_part(&p, p.ndim, fill_box, &c, err);
-}
-
 static mf__block_copy flat(char *dst, const char *src, int64_t nbytes) {
   return (mf__block_copy){dst, src, nbytes, 1, 1, nbytes, nbytes, nbytes, nbytes};
 }
 
-/* No driver fills with more than 4 bytes: the first element unit by unit, and then what is there is doubled. */
+/* No driver fills with more than 4 bytes (CUDA Driver API, "Memory Management", cuMemsetD32Async; HIP documentation,
+ * hipMemsetD32Async): fills the first element unit by unit, and then doubles what is filled. */
 static int fill_wide(const mf__plan *p, const char *slot, int32_t unit, const mf__queue *on, mf_error *err) {
   int rc = MF_OK;
   for (int64_t at = 0; rc == MF_OK && at < p->size; at += unit) {
@@ -318,9 +311,14 @@ static int fill_wide(const mf__plan *p, const char *slot, int32_t unit, const mf
   return rc;
 }
 
-int mf__plan_run_fill(const mf__plan *p, const void *slot, const mf__queue *on, mf_error *err) {
-  const pattern t = pattern_of(p, slot);
-  return t.narrow ? fill_narrow(p, slot, t.unit, on, err) : fill_wide(p, slot, t.unit, on, err);
+int mf__plan_run_fill(const mf__plan *plan, const void *slot, const mf__queue *on, mf_error *err) {
+  const pattern t = pattern_of(plan, slot);
+  if (!t.narrow) return fill_wide(plan, slot, t.unit, on, err);
+  mf__plan p = *plan;
+  box_ctx c = {.on = on, .value = value_of(slot, t.unit), .unit = t.unit};
+  take_box(&p, &c.box);
+  c.box.width /= t.unit;
+  return each_part(&p, p.ndim, fill_box, &c, err);
 }
 
 /* Copies the first place of an axis, with all axes behind it, to its other places. */
@@ -334,7 +332,7 @@ static int spread(const mf__plan *p, int32_t axis, const mf__queue *on, mf_error
   return mf__plan_run_kernels(&q, on, err);
 }
 
-/* The first element, and from it axis by axis, so that no kernel reads what it writes. */
+/* Fills the first element, and spreads it axis by axis, so that no kernel reads what it writes. */
 int mf__plan_run_fill_kernels(const mf__plan *plan, const void *slot, const mf__queue *on, mf_error *err) {
   mf__plan first = *plan, p = *plan;
   first.ndim = 0;
@@ -343,7 +341,7 @@ int mf__plan_run_fill_kernels(const mf__plan *plan, const void *slot, const mf__
     p.shape[p.ndim] = p.width / p.size;
     p.dst_strides[p.ndim++] = p.size;
   }
-  /* The kernel before anything is queued: where there is none, the caller goes another way, or refuses. */
+  /* Ask for the kernel before anything is queued: where there is none, the caller goes another way, or refuses. */
   const mf__kernel_copy none = {.size = unit_of(&p)};
   int rc = on->backend->kernel_copy(&none, on->stream, err);
   if (rc == MF_OK) rc = mf__plan_run_fill(&first, slot, on, err);

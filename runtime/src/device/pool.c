@@ -42,7 +42,7 @@ typedef struct allocation {
 
 static _Atomic(pool *) pools[MF__NBACKENDS][MF__MAX_ORDINALS][MF__NSPACES];
 
-/* Sizes in four steps from one power of two to the next, of 2 MiB at most, so that little is wasted and much fits. */
+/* Rounds to four steps from one power of two to the next, of 2 MiB at most, so that little is wasted and much fits. */
 static int64_t round_up(int64_t nbytes) {
   int64_t step = MIN_NBYTES;
   if (nbytes <= MIN_NBYTES) return MIN_NBYTES;
@@ -109,7 +109,7 @@ static bool is_candidate(const mf__block *b, const allocation *a) {
   return spare >= 0 && spare <= a->nbytes / 4 && mf__block_is_candidate(b, &a->request);
 }
 
-/* A block that may serve the allocation (NULL: any block), those of the requesting stream first. */
+/* Takes a block that may serve the allocation (NULL: any block), those of the requesting stream first. */
 static mf__block *take_any(pool *p, const allocation *a) {
   mf__block *found = NULL;
   pthread_mutex_lock(&p->lock);
@@ -242,7 +242,7 @@ static mf__block *take_all(pool *p) {
   return all;
 }
 
-/* To the driver if that can be now, else back into the pool. */
+/* Gives the block to the driver if that is possible now, else back to the pool. */
 static int free_or_put(mf__block *b, const mf__block_request *r, mf_error *err) {
   bool freed = false;
   const int rc = mf__block_free(b, r, &freed, err);
@@ -276,7 +276,7 @@ static void wait_for_driver(const allocation *a) {
   mf__leave(&scope);
 }
 
-/* Keeps the driver's own number, if it was the driver that had no memory. */
+/* Keeps the driver's number, if it was the driver that had no memory. */
 static int out_of_memory(const allocation *a, mf_error *err) {
   char name[MF__NAME_CAP], limit[32] = "no limit";
   mf_pool_stats s;
@@ -293,8 +293,9 @@ static int out_of_memory(const allocation *a, mf_error *err) {
   return MF_ENOMEM;
 }
 
-/* Others' blocks; then without the cache; then with what became free meanwhile; then the host waits. A limit that is
- * exceeded only because the driver frees nothing is the driver's failure. */
+/* Tries in turn: blocks of other streams; the driver, once the cache is freed; both again, with the memory that became
+ * free meanwhile; and both after the host has waited. A limit that is exceeded only because the driver frees nothing is
+ * the driver's failure. */
 static int reclaim(allocation *a, mf__block **out, mf_error *err) {
   mf_error why;
   int kept = MF_OK;

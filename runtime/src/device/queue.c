@@ -16,8 +16,8 @@
 
 #define KEPT_EVENTS 64
 
-/* Each event that was made has a place, so that one that comes back is never lost: not where the device cannot be
- * entered to destroy it, nor where the host has no memory. */
+/* Each event that was created has a place, so that an event which is given back is never lost: neither where the device
+ * cannot be entered to destroy it, nor where the host has no memory. */
 typedef struct event_pool {
   int32_t count; /* of those that are kept */
   int32_t made;  /* kept and in use */
@@ -35,22 +35,6 @@ static event_pool *event_pool_of(const mf__backend *backend, int32_t ordinal) {
 
 static void **places_of(event_pool *pool) {
   return pool->more == NULL ? pool->inside : pool->more;
-}
-
-/* One of those beyond the most, which gives up its place. */
-static void *event_pop_beyond(event_pool *pool, int32_t most) {
-  void *event = NULL;
-  pthread_mutex_lock(&events_lock);
-  if (pool->count > most) {
-    event = places_of(pool)[--pool->count];
-    pool->made--;
-  }
-  if (pool->made == 0) {
-    free(pool->more);
-    pool->more = NULL;
-  }
-  pthread_mutex_unlock(&events_lock);
-  return event;
 }
 
 /* Whether one more event can have a place, which may need more room. Under the lock. */
@@ -85,13 +69,26 @@ int mf__event_take(const mf__backend *backend, int32_t ordinal, void **out, mf_e
   return rc;
 }
 
-/* Destroys kept events beyond the most. Where the device cannot be entered they stay kept. */
+/* Destroys kept events beyond the most, which give up their places. Where the device cannot be entered they stay. */
 static void events_shrink(const mf__backend *backend, int32_t ordinal, int32_t most) {
   event_pool *pool = event_pool_of(backend, ordinal);
   mf__scope scope;
   void *event;
   if (mf__enter_relaxed(&scope, backend, ordinal, NULL) != MF_OK) return;
-  while ((event = event_pop_beyond(pool, most)) != NULL) (void)backend->event_destroy(event, NULL);
+  do {
+    event = NULL;
+    pthread_mutex_lock(&events_lock);
+    if (pool->count > most) {
+      event = places_of(pool)[--pool->count];
+      pool->made--;
+    }
+    if (pool->made == 0) {
+      free(pool->more);
+      pool->more = NULL;
+    }
+    pthread_mutex_unlock(&events_lock);
+    if (event != NULL) (void)backend->event_destroy(event, NULL);
+  } while (event != NULL);
   mf__leave(&scope);
 }
 
@@ -258,7 +255,7 @@ int mf__queue_wait(const mf__queue *on, const mf__queue *other, mf_error *err) {
   return rc;
 }
 
-/* Devices, and what a driver says of the handle itself */
+/* Devices, and the state of a handle */
 
 static _Atomic uint64_t waits_begun[MF__NBACKENDS][MF__MAX_ORDINALS], waits_ended[MF__NBACKENDS][MF__MAX_ORDINALS];
 
@@ -281,20 +278,19 @@ bool mf__device_waited(const mf__backend *backend, int32_t ordinal, uint64_t sin
   return atomic_load(&waits_ended[backend->index][ordinal]) > since;
 }
 
-/* A lost device may answer to everything what a driver answers to a dead handle. A stream that cannot be dead tells the
- * two apart. */
-static bool is_lost(const mf__backend *backend) {
-  uint64_t id;
-  const int rc = backend->stream_capture(MF_STREAM_PER_THREAD, &id, NULL);
-  return rc != MF_OK && rc != MF_ECAPTURE;
-}
-
 bool mf__queue_is_destroyed(const mf__queue *q) {
   mf__scope scope;
   int32_t ordinal;
   if (q->stream <= MF_STREAM_PER_THREAD || mf__enter(&scope, q->backend, q->ordinal, NULL) != MF_OK) return false;
   const int rc = q->backend->stream_device(q->stream, &ordinal, NULL);
-  const bool gone = (rc == MF_EINVAL && !is_lost(q->backend)) || (rc == MF_OK && ordinal != q->ordinal);
+  bool gone = rc == MF_OK && ordinal != q->ordinal;
+  if (rc == MF_EINVAL) {
+    /* A lost device may fail every call as a driver fails one about a dead handle. A stream that cannot be dead tells
+     * the two apart. */
+    uint64_t id;
+    const int living = q->backend->stream_capture(MF_STREAM_PER_THREAD, &id, NULL);
+    gone = living == MF_OK || living == MF_ECAPTURE;
+  }
   mf__leave(&scope);
   return gone;
 }

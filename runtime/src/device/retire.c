@@ -70,7 +70,7 @@ static mf__record *pop(waiting_list *l) {
 
 /* One record */
 
-/* An entry that has no event yet gets one, if its work is not known to be done without. */
+/* Records an event for an entry that has none, unless its work is known to be done without one. */
 static bool entry_is_done(const mf__record *a, mf__entry *t, bool wait) {
   if (t->event == NULL) {
     if (mf__device_waited(a->backend, t->ordinal, t->waits)) return true;

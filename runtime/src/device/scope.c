@@ -31,7 +31,7 @@ int mf__enter(mf__scope *s, const mf__backend *backend, int32_t ordinal, mf_erro
   return backend->enter(ordinal, &s->before, err);
 }
 
-/* A mode that cannot be had is a failure: the calls that come would break somebody's capture. */
+/* Fails where the mode cannot be set: the calls that come would break a capture. */
 int mf__enter_relaxed(mf__scope *s, const mf__backend *backend, int32_t ordinal, mf_error *err) {
   int rc = mf__enter(s, backend, ordinal, err);
   if (rc != MF_OK) return rc;

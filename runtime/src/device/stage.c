@@ -38,8 +38,8 @@ static ring *ring_of(const mf__backend *backend, int32_t ordinal) {
   return &rings[backend->index][ordinal];
 }
 
-/* Ready buffers come first, then those to be made, those to be waited for, and the lost ones; among equals the one that
- * was given back first. */
+/* Ranks ready buffers first, then those to be made, those to be waited for, and the lost ones; among equals the one
+ * that was given back first. */
 static uint64_t rank(const buffer *b) {
   const uint64_t kind = b->lost ? 3 : b->data == NULL ? 1 : b->queued ? 2 : 0;
   return (kind << 62) + b->since;
@@ -55,7 +55,7 @@ static buffer *find_free(ring *r) {
   return best;
 }
 
-/* NULL only if it may not wait. */
+/* Returns NULL only if it may not wait. */
 static buffer *buffer_take(ring *r, bool wait) {
   pthread_mutex_lock(&rings_lock);
   buffer *b = find_free(r);
@@ -75,14 +75,6 @@ static void buffer_give(ring *r, buffer *b) {
   pthread_mutex_unlock(&rings_lock);
 }
 
-static int buffer_make(const mf__queue *on, buffer *b, mf_error *err) {
-  void *data = NULL;
-  int rc = b->event == NULL ? mf__event_take(on->backend, on->ordinal, &b->event, err) : MF_OK;
-  if (rc == MF_OK) rc = on->backend->memory_alloc(MF__PINNED, BUFFER_NBYTES, on->stream, &data, err);
-  b->data = data;
-  return rc;
-}
-
 /* Only a wait for the whole device, which the program may ask for, tells that a lost buffer is free. */
 static int buffer_wait(const mf__queue *on, buffer *b, mf_error *err) {
   int rc = MF_OK;
@@ -97,8 +89,14 @@ static int buffer_wait(const mf__queue *on, buffer *b, mf_error *err) {
   return rc;
 }
 
+/* Makes the buffer, if there is none yet, or waits for the work that uses it. */
 static int buffer_ready(const mf__queue *on, buffer *b, mf_error *err) {
-  return b->data == NULL ? buffer_make(on, b, err) : buffer_wait(on, b, err);
+  void *data = NULL;
+  if (b->data != NULL) return buffer_wait(on, b, err);
+  int rc = b->event == NULL ? mf__event_take(on->backend, on->ordinal, &b->event, err) : MF_OK;
+  if (rc == MF_OK) rc = on->backend->memory_alloc(MF__PINNED, BUFFER_NBYTES, on->stream, &data, err);
+  b->data = data;
+  return rc;
 }
 
 /* Queues a copy between the buffer and the device, and the event behind it. */
@@ -151,7 +149,8 @@ static void crew_step(crew *c) {
   if (c->left == 0) pthread_cond_signal(&c->done);
 }
 
-/* The next buffer comes soon, and to be woken takes as long as a part of it. With the lock held before and after. */
+/* Spins for a while before it sleeps: the next buffer comes soon, and waking up takes as long as a part of it. The lock
+ * is held before and after. */
 static void crew_watch(crew *c) {
   const int32_t now = atomic_load_explicit(&c->turn, memory_order_relaxed);
   pthread_mutex_unlock(&c->lock);
@@ -190,8 +189,9 @@ static void crew_move(crew *c, int64_t at, int64_t nbytes, char *to) {
   pthread_mutex_unlock(&c->lock);
 }
 
-/* Signals are the program's: none is handled on a helper, but for faults, which belong to the thread that they happen
- * on. A program may let its memory fault and repair that in a handler; blocked, the fault would end the process. */
+/* Blocks signals on the helpers, because they are for the program's threads; but not faults, which belong to the thread
+ * that they happen on: a program may let its memory fault and repair that in a handler, and a blocked fault would end
+ * the process (POSIX, pthread_sigmask). */
 static void block_signals(sigset_t *before) {
   const int faults[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS};
   sigset_t most;
@@ -200,7 +200,7 @@ static void block_signals(sigset_t *before) {
   pthread_sigmask(SIG_BLOCK, &most, before);
 }
 
-/* A helper that cannot be started is done without. */
+/* Goes on with fewer helpers where one cannot be started. */
 static void crew_start(crew *c, const mf__stage_job *job) {
   sigset_t before;
   *c = (crew){.job = job};

@@ -27,7 +27,7 @@ static own_stream *take_kept(const mf__device *device) {
   return s;
 }
 
-/* These entries outlive every tensor, so that they are no blocks of the ledger. */
+/* Entries of the list outlive every tensor, so that they are no blocks of the ledger. */
 static int create_stream(const mf__device *device, own_stream **out, mf_error *err) {
   own_stream *s = mf__lasting_alloc(sizeof *s);
   if (s == NULL) return mf__fail(err, MF_ENOMEM, "no memory for a stream's entry");

@@ -21,7 +21,7 @@ static bool on_device(const mf__record *a) {
   return a != NULL && a->space == MF__DEVICE;
 }
 
-/* Whether the queue's driver can reach the memory by itself. */
+/* Whether the queue's driver can access the memory. */
 static bool is_known(const mf__record *a, const mf__queue *on) {
   return a != NULL && a->backend == on->backend;
 }
@@ -30,7 +30,7 @@ static bool is_part_byte(const mf_tensor *t) {
   return mf__tensor_bits(t) % 8 != 0;
 }
 
-/* Where a capture has not been refused yet: a graph would use the temporary when it is another tensor's. */
+/* Refuses a capture: its graph would use the temporary when that is another tensor's memory. */
 static int refuse_scratch(const mf__queue *on, mf_error *err) {
   return mf__capture_refuse(on, "this copy needs memory of its own for a while", err);
 }
@@ -41,7 +41,7 @@ static int scratch(const mf_tensor *t, const mf__queue *on, mf_tensor **out, mf_
   return rc == MF_OK ? mf__temporary(t, MF__DEVICE, on, out, err) : rc;
 }
 
-/* Each driver brings its part to the host, or takes it from there. */
+/* Copies by way of the host, from one driver's memory and to the other's. */
 static int across_drivers(mf_tensor *dst, const mf_tensor *src, const mf__queue *on, mf_error *err) {
   mf_tensor *host;
   int rc = mf__tensor_create_host(&src->dl, src->flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED, &host, err);
@@ -84,7 +84,7 @@ static int peer_flat(const mf__queue *on, const mf__plan *p, mf_tensor *dst, con
   return rc;
 }
 
-/* The source is contiguous, or becomes so on its own device first: by a temporary that neither queue may capture. */
+/* Makes the source contiguous on its device first, if it is not, by a temporary, which no capture may use. */
 static int peer_from(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
   const mf__queue there = mf__queue_for(mf__tensor_record(src), on);
   mf_tensor *packed;
@@ -139,7 +139,7 @@ static void write_host(const void *ctx, int64_t at, int64_t nbytes, char *buffer
     mf__scatter(h->tensor, at / h->size, nbytes / h->size, buffer);
 }
 
-/* Contiguous on the device, or made so there; the host's side as it is. */
+/* Copies to contiguous memory of the device, which is a temporary if need be; the host's side stays as it is. */
 static int upload_large(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
   mf_tensor *arrived;
   mf__plan p;
@@ -266,7 +266,8 @@ static int fill_compact(const mf__queue *on, mf_tensor *dst, const void *slot, m
   return fill_ordered(on, dst, &p, mf__plan_run_fill, slot, err);
 }
 
-/* Without kernels, and with too many rows or elements of more than 4 bytes: from memory that is full of the element. */
+/* Copies from memory that is filled with the element, where there are no kernels and too many rows, or elements of more
+ * than 4 bytes. */
 static int fill_by_copy(const mf__queue *on, mf_tensor *dst, const void *slot, mf_error *err) {
   const mf__place place = {.device = {on->backend, MF__DEVICE, on->ordinal}, .on = *on};
   mf_tensor *all, *filled;
@@ -291,7 +292,7 @@ static int fill_strided(const mf__queue *on, mf_tensor *dst, const mf__plan *p, 
   return fill_ordered(on, dst, p, mf__plan_run_fill, slot, err);
 }
 
-/* Elements of 1, 2 or 4 bits as the bytes that they repeat in. */
+/* Fills elements of 1, 2 or 4 bits as bytes that repeat them. */
 static int fill_part_bytes(const mf__queue *on, mf_tensor *dst, const void *slot, mf_error *err) {
   const int64_t bits = mf__tensor_bits(dst);
   unsigned byte = *(const unsigned char *)slot & ((1u << (bits & 7)) - 1);
@@ -322,7 +323,7 @@ bool mf__copied_by_host(const mf_tensor *dst, const mf_tensor *src) {
   return to == NULL || from == NULL || to->backend != from->backend;
 }
 
-/* One at least lies in memory that a driver knows. */
+/* At least one side lies in memory that a driver knows. */
 static int copy_ordered(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
   if (!mf__copied_by_host(dst, src)) return mf__transfer(dst, src, NULL, err);
   int rc = mf__tensor_host_use(src, false, err);

@@ -15,7 +15,7 @@ static int count_of(const mf__backend *backend) {
   return count;
 }
 
-/* Events and streams of a device that are kept. */
+/* Gives back the kept events and streams of a device. */
 static void trim_queues(const mf__backend *backend, int32_t ordinal) {
   if (!mf__device_used(backend, ordinal)) return;
   mf__event_trim(backend, ordinal);
@@ -75,7 +75,7 @@ int mf_pool_trim(const DLDevice *device, mf_error *err) {
   return mf__end(rc, __func__, err);
 }
 
-/* The host's memory first, because its blocks may have events of all devices. */
+/* Trims the host's memory first, because its blocks may have events of all devices. */
 static int trim_all_of(const mf__backend *backend, mf_error *err) {
   const int32_t count = count_of(backend);
   int first = MF_OK;
@@ -139,7 +139,7 @@ int mf_pools_trim(int32_t wait_ms, mf_error *err) {
   return mf__end(rc, __func__, err);
 }
 
-/* No deleter is called: whatever language it is of may be gone. */
+/* Calls no deleter: the language that it belongs to may be gone. */
 void mf__trim_at_exit(void) {
   enum { SHORTLY_MS = 100 };
   (void)trim_within(SHORTLY_MS, false, NULL);

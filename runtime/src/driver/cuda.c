@@ -5,8 +5,9 @@
 
 /* Memory. */
 
-/* CUDA Programming Guide, "Coherency and Concurrency" of unified memory: where the attribute is 0 the host may not
- * touch managed memory while any kernel runs. One device without it decides, because all devices can use the memory. */
+/* Asks whether the host may use managed memory while a kernel runs, which it may not where the attribute is 0 (CUDA
+ * Programming Guide, Unified Memory Programming, "Coherency and Concurrency"). One device without it decides, because
+ * all devices can use the memory. */
 static int ask_sharing(bool *out, mf_error *err) {
   *out = true;
   for (int32_t i = 0; i < mf__cuda_driver.count; i++) {
@@ -37,7 +38,8 @@ static bool has_pool_calls(void) {
          mf__cu.cuMemPoolTrimTo != NULL && mf__cu.cuMemAllocFromPoolAsync != NULL && mf__cu.cuMemFreeAsync != NULL;
 }
 
-/* A pool of our own, so that no other library's settings, nor its trimming, touch our memory. */
+/* Creates a pool of our own, so that no other library changes its settings or trims it (CUDA Driver API, "Stream
+ * Ordered Memory Allocator"). */
 static int create_pool(int32_t ordinal, void **out, mf_error *err) {
   const CUdevice device = mf__cuda_devices[ordinal].device;
   const CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -57,23 +59,18 @@ static int create_pool(int32_t ordinal, void **out, mf_error *err) {
   return rc;
 }
 
-static int alloc_device(size_t nbytes, CUstream stream, CUdeviceptr *out, mf_error *err) {
-  void *pool;
-  const int rc = mf__driver_pool(&mf__cuda_here()->pooling, mf__cuda_ordinal, create_pool, &pool, err);
-  if (rc != MF_OK) return rc;
-  if (pool == NULL) return MF__ASK(cuMemAlloc, (out, nbytes));
-  return MF__ASK(cuMemAllocFromPoolAsync, (out, nbytes, pool, stream));
-}
-
 static int memory_alloc(mf__space space, int64_t nbytes, mf_stream stream, void **out, mf_error *err) {
   const unsigned flags = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
+  const size_t n = (size_t)nbytes;
   CUdeviceptr ptr = 0;
-  int rc;
-  if (space == MF__PINNED) return MF__ASK(cuMemHostAlloc, (out, (size_t)nbytes, flags));
-  if (space == MF__MANAGED)
-    rc = MF__ASK(cuMemAllocManaged, (&ptr, (size_t)nbytes, CU_MEM_ATTACH_GLOBAL));
-  else
-    rc = alloc_device((size_t)nbytes, mf__cuda_stream(stream), &ptr, err);
+  void *pool = NULL;
+  int rc = MF_OK;
+  if (space == MF__PINNED) return MF__ASK(cuMemHostAlloc, (out, n, flags));
+  if (space == MF__DEVICE)
+    rc = mf__driver_pool(&mf__cuda_here()->pooling, mf__cuda_ordinal, create_pool, &pool, err);
+  if (rc == MF_OK && space == MF__MANAGED) rc = MF__ASK(cuMemAllocManaged, (&ptr, n, CU_MEM_ATTACH_GLOBAL));
+  else if (rc == MF_OK && pool != NULL) rc = MF__ASK(cuMemAllocFromPoolAsync, (&ptr, n, pool, mf__cuda_stream(stream)));
+  else if (rc == MF_OK) rc = MF__ASK(cuMemAlloc, (&ptr, n));
   *out = (void *)(uintptr_t)ptr;
   return rc;
 }
@@ -113,7 +110,7 @@ static int memory_trim(mf_error *err) {
   return pool != NULL ? MF__ASK(cuMemPoolTrimTo, (pool, 0)) : MF_OK;
 }
 
-/* In relaxed mode, because another library may capture on this device meanwhile. */
+/* Works in relaxed mode, because another library may capture on this device meanwhile. */
 static void device_forget(int32_t ordinal) {
   mf__entered before;
   mf__cuda_device *d = &mf__cuda_devices[ordinal];
@@ -148,7 +145,8 @@ static int stream_destroy(mf_stream stream, mf_error *err) {
   return MF__ASK(cuStreamDestroy, (mf__cuda_stream(stream)));
 }
 
-/* The ordinal whose primary context this is, -1 if it is none's. A context that is not active is not made so. */
+/* Finds the ordinal whose primary context this is, -1 if there is none. Activates no context (CUDA Driver API, "Primary
+ * Context Management"). */
 static int32_t find_primary(CUcontext context) {
   CUcontext primary = NULL;
   for (int32_t i = 0; i < mf__cuda_driver.count; i++)

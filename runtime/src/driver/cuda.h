@@ -13,7 +13,7 @@ typedef struct mf__cuda {
 #undef MEMBER
 } mf__cuda;
 
-/* Complete once mf__driver_open has said so. */
+/* Complete once mf__driver_open has succeeded. */
 extern mf__cuda mf__cu;
 
 #define MF__KERNEL_SIZES 5 /* elements of 1, 2, 4, 8 and 16 bytes */
@@ -45,18 +45,19 @@ void mf__cuda_leave(const mf__entered *before);
 /* Make the device's context current, and the former one again: enter and leave without the gate. */
 int mf__cuda_make_current(int32_t ordinal, mf__entered *before, mf_error *err);
 void mf__cuda_make_former(const mf__entered *before);
-/* It is not ours any more; the next use retains it anew. Nobody is between enter and leave. */
+/* Forgets a context that was released; the next use retains it anew. No thread is between enter and leave. */
 void mf__cuda_context_forget(mf__cuda_device *d);
-/* Whether the device has a primary context, of whomsoever; makes none. */
+/* Whether the device has a primary context, which any library may have made; makes none. */
 bool mf__cuda_is_active(int32_t ordinal);
 /* The state of the device that the calling thread has entered. */
 mf__cuda_device *mf__cuda_here(void);
 int mf__cuda_primary(int32_t ordinal, CUcontext *out, mf_error *err);
-/* MF_OK, or the failure of a call. */
+/* Turns the result of a call into a status. */
 int mf__cuda_answer(CUresult code, const char *call, mf_error *err);
 #define MF__ASK(name, arguments) mf__cuda_answer(mf__cu.name arguments, #name, err)
 
-/* The names 1 and 2 are the driver's own numbers for the same streams. */
+/* The names 1 and 2 are the driver's numbers for the same streams (CUDA Driver API, "Data types", CU_STREAM_LEGACY and
+ * CU_STREAM_PER_THREAD). */
 static inline CUstream mf__cuda_stream(mf_stream stream) {
   return (CUstream)(intptr_t)stream;
 }
@@ -73,7 +74,7 @@ int mf__cuda_copy_peer(const mf__block_copy *job, int32_t dst_ordinal, int32_t s
 int mf__cuda_fill(const mf__block_copy *job, uint32_t value, int32_t unit, mf_stream stream, mf_error *err);
 int mf__cuda_capture_relax(bool on, mf_error *err);
 int mf__cuda_kernel_copy(const mf__kernel_copy *job, mf_stream stream, mf_error *err);
-/* Its context is current, and nobody uses them. */
+/* Unloads the kernels of a device whose context is current. No thread uses them. */
 void mf__cuda_kernels_forget(mf__cuda_device *d);
 
 #endif

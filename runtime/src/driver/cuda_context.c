@@ -32,7 +32,8 @@ int mf__cuda_answer(CUresult code, const char *call, mf_error *err) {
   return mf__fail_driver(err, mf__driver_status(code), code, call, text);
 }
 
-/* cuGetProcAddress, which has two signatures. */
+/* Both signatures of cuGetProcAddress, which got another parameter in CUDA 12.0 (CUDA Driver API, "Driver Entry Point
+ * Access"). */
 typedef struct getter {
   CUresult (*old)(const char *name, void **out, int version, uint64_t flags);
   CUresult (*current)(const char *name, void **out, int version, uint64_t flags, int *why);
@@ -94,21 +95,18 @@ mf__cuda_device *mf__cuda_here(void) {
   return &mf__cuda_devices[mf__cuda_ordinal];
 }
 
-static int retain(int32_t ordinal, mf__cuda_device *d, mf_error *err) {
-  CUcontext context = NULL;
-  int rc = MF__ASK(cuDeviceGet, (&d->device, ordinal));
-  if (rc == MF_OK) rc = MF__ASK(cuDevicePrimaryCtxRetain, (&context, d->device));
-  atomic_store_explicit(&d->context, context, memory_order_release);
-  return rc;
-}
-
 int mf__cuda_primary(int32_t ordinal, CUcontext *out, mf_error *err) {
   int rc = MF_OK;
   mf__cuda_device *d = &mf__cuda_devices[ordinal];
   *out = atomic_load_explicit(&d->context, memory_order_acquire);
   if (*out != NULL) return MF_OK;
   pthread_mutex_lock(&devices_lock);
-  if (atomic_load_explicit(&d->context, memory_order_relaxed) == NULL) rc = retain(ordinal, d, err);
+  if (atomic_load_explicit(&d->context, memory_order_relaxed) == NULL) {
+    CUcontext context = NULL;
+    rc = MF__ASK(cuDeviceGet, (&d->device, ordinal));
+    if (rc == MF_OK) rc = MF__ASK(cuDevicePrimaryCtxRetain, (&context, d->device));
+    atomic_store_explicit(&d->context, context, memory_order_release);
+  }
   *out = atomic_load_explicit(&d->context, memory_order_relaxed);
   pthread_mutex_unlock(&devices_lock);
   return rc;
@@ -120,8 +118,9 @@ void mf__cuda_context_forget(mf__cuda_device *d) {
   pthread_mutex_unlock(&devices_lock);
 }
 
-/* After a push or a pop that failed: a driver may report there what went wrong earlier, having done what it was
- * told. */
+/* Restores the context after a push or a pop that failed: these may return errors of previous, asynchronous launches,
+ * and have changed the context all the same (CUDA Driver API, "Context Management", notes of cuCtxPushCurrent and
+ * cuCtxPopCurrent). */
 static void restore(CUcontext wanted) {
   CUcontext current = NULL;
   if (mf__cu.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current == wanted) return;
@@ -167,7 +166,7 @@ void mf__cuda_leave(const mf__entered *before) {
   mf__driver_leave(&mf__cuda_driver, left);
 }
 
-/* The ordinal of the context that the calling thread has; -1 if it has none. */
+/* Finds the ordinal of the calling thread's context; -1 if it has none. */
 static int current_ordinal(int32_t *out, mf_error *err) {
   CUcontext context = NULL;
   CUdevice device = -1, each;
@@ -193,8 +192,8 @@ bool mf__cuda_is_active(int32_t ordinal) {
          mf__cu.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active != 0;
 }
 
-/* To enter a device makes its primary context, which takes hundreds of megabytes of it and fails where it is full or
- * another process's alone. */
+/* Prefers a device that is in use, because entering another one makes its primary context, which takes hundreds of
+ * megabytes of the device and fails where that is full or belongs to another process alone. */
 int mf__cuda_current(int32_t *ordinal, mf_error *err) {
   int rc = current_ordinal(ordinal, err);
   for (int32_t i = 0; rc == MF_OK && *ordinal < 0 && i < mf__cuda_driver.count; i++)

@@ -16,8 +16,9 @@ AT(dst_strides, 96);
 AT(src_strides, 160);
 _Static_assert(sizeof(mf__kernel_copy) == 224, "the kernel's text");
 
-/* Thread by thread through the elements, a grid at a time. Axis 0 of the job is the fastest here. The index is split by
- * divisions, one less than there are axes; in 32 bits where the count allows, which is several times faster. */
+/* Goes through the elements thread by thread, a grid at a time. Axis 0 of the job is the fastest here. The index is
+ * split by divisions, one less than there are axes; in 32 bits where the count allows, which is several times
+ * faster. */
 #define WALK(w, bits, move)                                                                                      \
   "  mul.lo.u32 %step, %blocks, %width;\n"                                                                       \
   "  cvt.u" bits ".u32 %step" w ", %step;\n"                                                                     \
@@ -102,10 +103,11 @@ static const char *const texts[MF__KERNEL_SIZES] = {
            "  st.global.v2.u64 [%to], {%value, %second};\n"),
 };
 
-/* Guards the making of kernels; no lock of the runtime's is taken under it. */
+/* Guards the making of kernels; no lock of the runtime is taken under it. */
 static pthread_mutex_t load_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Whether the driver will say the same next time: it cannot compile, or not this, or not for this GPU. */
+/* Whether the driver will answer the same next time: it cannot compile at all, or not this text, or not for this GPU
+ * (CUDA Driver API, "Data types", CUresult). */
 static bool is_final(CUresult code) {
   return code == CUDA_ERROR_INVALID_IMAGE || code == CUDA_ERROR_NO_BINARY_FOR_GPU ||
          (code >= CUDA_ERROR_INVALID_PTX && code <= CUDA_ERROR_JIT_COMPILATION_DISABLED) ||
@@ -155,7 +157,8 @@ static int load(mf__cuda_device *d, int32_t which, mf_error *err) {
   return rc == MF_OK ? find_function(d, which, module, err) : rc;
 }
 
-/* Making a kernel has no part in anybody's capture, and a capture elsewhere may not forbid it. */
+/* Compiles a kernel once, in relaxed mode: the calls have no part in any capture, and no capture elsewhere may forbid
+ * them. */
 static int load_once(mf__cuda_device *d, int32_t which, mf_error *err) {
   int rc = mf__cuda_capture_relax(true, err);
   if (rc != MF_OK) return rc;

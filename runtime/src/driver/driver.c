@@ -3,7 +3,7 @@
  *
  * Invariant: a table is complete before its driver is called open, and a driver that was open before a fork is
  * never open in the child, because a driver's threads, mappings and locks do not survive one. */
-#define _GNU_SOURCE /* secure_getenv: a program that runs with others' rights loads no library that they name */
+#define _GNU_SOURCE /* secure_getenv: a program with raised privileges loads no library that its caller names */
 #include "driver/driver.h"
 
 #include <dlfcn.h>
@@ -40,7 +40,7 @@ static void watch_forks(void) {
   (void)pthread_atfork(before_fork, unlock_all, in_child);
 }
 
-/* The driver is in the list before its lock is ever taken. */
+/* Puts the driver into the list before its lock is ever taken. */
 static void remember(mf__driver *driver) {
   bool there = false;
   pthread_once(&fork_once, watch_forks);
@@ -50,7 +50,7 @@ static void remember(mf__driver *driver) {
   pthread_mutex_unlock(&known_lock);
 }
 
-/* A message that the file is absent stays only where there is no other, which says more. */
+/* Keeps the message that a file is absent only where there is no other one, which says more. */
 static void *open_file(mf__driver *driver, const char *file, mf_error *err) {
   void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
   driver->file = file;
@@ -78,7 +78,7 @@ static int32_t start(mf__driver *driver) {
   int rc = open_library(driver, &driver->why);
   if (rc == MF_OK) rc = driver->start(driver, &driver->why);
   if (driver->count > MF__MAX_ORDINALS) driver->count = MF__MAX_ORDINALS;
-  /* After the driver's own, so that it is called before them. */
+  /* Registered after the driver's handlers, so that it is called before them (C11, 7.22.4.2). */
   if (rc == MF_OK) (void)atexit(mf__trim_at_exit);
   return rc == MF_OK ? OPEN : REFUSED;
 }

@@ -29,13 +29,14 @@ typedef struct mf__driver {
   {.name = (kind), .device = (dev), .variable = (env), .files = (list), .start = (begin), \
    .lock = PTHREAD_MUTEX_INITIALIZER}
 
-/* MF_OK once the driver is there, started and this process's own. */
+/* Returns MF_OK once the driver is loaded and started, in this process and not before a fork. */
 int mf__driver_open(mf__driver *driver, mf_error *err);
-/* The same without opening it. */
+/* Answers the same without opening the driver. */
 bool mf__driver_usable(const mf__driver *driver);
 /* How many devices there are; opens the driver. */
 int mf__driver_count(mf__driver *driver, int32_t *out, mf_error *err);
-/* A thread that makes calls for a device is inside meanwhile. Waits while it is shut; MF_EDEVICE if it is not there. */
+/* Count a thread as inside while it makes calls for a device. Entering waits while the device is shut; MF_EDEVICE for a
+ * device that does not exist. */
 int mf__driver_enter(mf__driver *driver, int32_t ordinal, mf_error *err);
 void mf__driver_leave(mf__driver *driver, int32_t ordinal);
 typedef void (*mf__function)(void);
@@ -63,26 +64,27 @@ typedef struct mf__symbols {
 /* Fills the table. MF_EDEVICE names the first required function that is missing. */
 int mf__driver_fill(const mf__driver *driver, const mf__symbols *symbols, void *table, mf_error *err);
 
-/* The status of a driver's code; both drivers count alike. */
+/* Translates a driver's code to a status. Both drivers use the same numbers (CUDA Driver API, CUresult; HIP
+ * documentation, hipError_t). */
 int mf__driver_status(int32_t code);
 
-/* Refuses what cannot be a stream's handle; those with a name have none. */
+/* Refuses a number that cannot be a stream's handle. Streams with a name have no handle. */
 int mf__driver_handle_check(mf_stream stream, mf_error *err);
 
-/* Puts what a driver call's failure means before it; the status becomes ${status}, which is returned. */
+/* Puts the meaning of a driver call's failure before its message; the status becomes ${status}, which is returned. */
 int mf__driver_explain(mf_error *err, int32_t status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* A call about the handle failed and filled err; rc is what it returned. Where the driver blames the handle this says
- * so, with MF_EINVAL. */
+/* Explains the failure of a call about a stream's handle, which has filled err and returned rc: MF_EINVAL where the
+ * driver blames the handle, else rc. */
 int mf__driver_dead_stream(mf_stream stream, int32_t code, int rc, mf_error *err);
 
-/* A question about the legacy stream answered ${code}, and rc is what came of it: says what that code means there. */
+/* Explains the failure of a query of the legacy stream, which returned ${code} and became rc. */
 int mf__driver_implicit(int rc, int32_t code, mf_error *err);
 
-/* A stream is being captured: MF_OK if it goes well and id says by whom. */
+/* Checks the capture of a stream: MF_OK while it is valid and has an id. */
 int mf__driver_captured(mf_stream stream, bool invalidated, const uint64_t *id, mf_error *err);
 
-/* Whether a device's memory comes from a pool of the driver's, decided once for each device. */
+/* Whether a device's memory comes from a driver's pool, decided once for each device. */
 typedef struct mf__pooling {
   _Atomic int32_t state; /* 0 until it is decided */
   void *pool;            /* NULL: there are no pools */
@@ -91,15 +93,15 @@ typedef struct mf__pooling {
 /* *out NULL: the driver has no pools there. */
 typedef int (*mf__pool_create_fn)(int32_t ordinal, void **out, mf_error *err);
 
-/* The device's pool, or NULL; made when it is first asked for. A failure decides nothing. */
+/* Gives the device's pool, or NULL, and creates it at the first call. A failure decides nothing. */
 int mf__driver_pool(mf__pooling *p, int32_t ordinal, mf__pool_create_fn create, void **out, mf_error *err);
 /* The pool if it was made. */
 void *mf__driver_pool_made(mf__pooling *p);
-/* Takes it out, to be destroyed. */
+/* Takes the pool out, to be destroyed. */
 void *mf__driver_pool_forget(mf__pooling *p);
 
-/* How deep in mf__backend.capture_relax a thread is, the capture mode that it had before, and whether the driver would
- * not give it back. */
+/* A thread's depth in mf__backend.capture_relax, the capture mode that it had before, and whether the driver failed to
+ * restore that mode. */
 typedef struct mf__relaxation {
   int32_t depth, former;
   bool owed;
@@ -107,17 +109,18 @@ typedef struct mf__relaxation {
 
 typedef int (*mf__exchange_fn)(int *mode, mf_error *err);
 
-/* The outermost pair exchanges the thread's mode. Leaving counts even if it fails; the next pair makes up for it. */
+/* Exchanges the thread's mode in the outermost pair (CUDA Driver API, "Stream Management",
+ * cuThreadExchangeStreamCaptureMode). Leaving counts even if it fails; the next pair makes up for it. */
 int mf__driver_relax(mf__relaxation *r, bool on, mf__exchange_fn exchange, mf_error *err);
 
-/* A slab of equal rows: what is left of a block that is filled. */
+/* A slab of equal rows, which remains of a block that is filled. */
 typedef struct mf__rows {
   char *at;
   size_t width, height, pitch, slice;
   int64_t depth;
 } mf__rows;
 
-/* A fill's rows: slices that follow each other without a gap are one. Width is in units. */
+/* Makes rows of a fill: slices that follow each other without a gap are one. Width is in units. */
 mf__rows mf__driver_rows(const mf__block_copy *job, int32_t unit);
 
 /* The CUDA driver. */
@@ -254,7 +257,7 @@ enum {
   hipMemAllocationTypePinned = 1,
   hipMemLocationTypeDevice = 1,
   hipMemPoolAttrReleaseThreshold = 4,
-  /* From ROCm 6 on; before, host memory was 0 and a device's 1. */
+  /* From ROCm 6.0 on; before, host memory was 0 and a device's 1 (HIP documentation, hipMemoryType). */
   hipMemoryTypeHost = 1,
   hipMemoryTypeDevice = 2,
   hipMemoryTypeManaged = 3

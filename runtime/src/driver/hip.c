@@ -4,7 +4,7 @@
 
 enum { NPROBES = 4 };
 
-/* Streams of ours for asking after events; see event_query. NULL until one is needed. */
+/* Streams of ours by which events are queried; see event_query. NULL until one is needed. */
 typedef struct probes {
   hipStream_t streams[NPROBES];
   bool taken[NPROBES];
@@ -22,7 +22,8 @@ static bool has_pool_calls(void) {
          mf__hip.hipMemPoolTrimTo != NULL && mf__hip.hipMallocFromPoolAsync != NULL && mf__hip.hipFreeAsync != NULL;
 }
 
-/* The attribute that says whether a device has pools changed its number; creating one says it too. */
+/* Creates a pool without asking for the attribute of pools first, whose number changed between versions of HIP:
+ * creation fails with hipErrorNotSupported where there are none. */
 static int create_pool(int32_t ordinal, void **out, mf_error *err) {
   const hipMemPoolProps props = {.allocType = hipMemAllocationTypePinned,
                                  .location = {hipMemLocationTypeDevice, ordinal}};
@@ -61,7 +62,7 @@ static int memory_free(mf__space space, void *ptr, mf_stream stream, mf_error *e
   return rc;
 }
 
-/* Managed memory goes by the name of its device, as every other library gives it out. */
+/* Managed memory counts as its device's memory, as in every other library. */
 static int memory_find(const void *ptr, mf__space *space, int32_t *ordinal, mf_error *err) {
   enum { FIRST_WITH_UNREGISTERED = 600, HOST_BEFORE = 0, DEVICE_BEFORE = 1 };
   const bool newer = mf__hip_version >= FIRST_WITH_UNREGISTERED;
@@ -189,7 +190,7 @@ static bool is_idle(hipStream_t stream) {
   return done;
 }
 
-/* A stream that has nothing to do; *which is -1 where all wait for earlier events. */
+/* Takes a stream that has nothing to do; *which is -1 where all wait for earlier events. */
 static int probe_take(probes *p, int *which, mf_error *err) {
   int rc = MF_OK;
   *which = -1;
@@ -210,8 +211,8 @@ static void probe_give(probes *p, int which) {
   pthread_mutex_unlock(&probes_lock);
 }
 
-/* The runtime may take a moment to see that the wait is over, so it is asked more than once. An event that cannot be
- * asked after, because all probes wait, counts as not done: that is never wrong. */
+/* Asks more than once, because the runtime may take a moment to see that the wait is over. An event that cannot be
+ * queried, because all probes wait, counts as not done: that is never wrong. */
 static int event_query(void *event, bool *done, mf_error *err) {
   enum { TRIES = 4 };
   probes *p = &all_probes[mf__hip_ordinal];
@@ -227,7 +228,8 @@ static int event_query(void *event, bool *done, mf_error *err) {
   return rc;
 }
 
-/* Where every probe waits for something, which may be what the host does only after this, on a stream of its own. */
+/* Takes a new stream where every probe waits, because a probe may wait for work that the host queues only after this
+ * call. */
 static int event_synchronize(void *event, mf_error *err) {
   probes *p = &all_probes[mf__hip_ordinal];
   hipStream_t own = NULL;
@@ -253,7 +255,7 @@ static int capture_relax(bool on, mf_error *err) {
   return mf__driver_relax(&own, on, exchange_mode, err);
 }
 
-/* In relaxed mode, because another library may capture on this device meanwhile. */
+/* Works in relaxed mode, because another library may capture on this device meanwhile. */
 static void device_forget(int32_t ordinal) {
   probes *p = &all_probes[ordinal];
   mf__entered before;

@@ -13,13 +13,13 @@ typedef struct mf__hip_table {
 #undef MEMBER
 } mf__hip_table;
 
-/* Complete once mf__driver_open has said so. */
+/* Complete once mf__driver_open has succeeded. */
 extern mf__hip_table mf__hip;
 
 /* hip_context.c */
 
 extern mf__driver mf__hip_driver;
-/* The runtime's version, major * 100 + minor. What a pointer's type is called changed with 6.0. */
+/* The runtime's version, major * 100 + minor. The numbers of memory types changed with 6.0. */
 extern int32_t mf__hip_version;
 /* The ordinal that this thread entered. */
 extern _Thread_local int32_t mf__hip_ordinal MF__TLS;
@@ -37,9 +37,9 @@ void mf__hip_make_former(const mf__entered *before);
 
 /* Takes the thread's last error away if it is the one that a call of ours has just left there. */
 void mf__hip_clear(hipError_t code);
-/* For a query: "not ready" is an answer. */
+/* Turns the result of a query into a status; "not ready" is no failure. */
 int mf__hip_answer_done(hipError_t code, const char *call, bool *done, mf_error *err);
-/* MF_OK, or the failure of a call. */
+/* Turns the result of a call into a status. */
 int mf__hip_answer(hipError_t code, const char *call, mf_error *err);
 #define MF__HIP_ASK(name, arguments) mf__hip_answer(mf__hip.name arguments, #name, err)
 

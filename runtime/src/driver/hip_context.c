@@ -32,7 +32,7 @@ int mf__hip_answer(hipError_t code, const char *call, mf_error *err) {
   return mf__fail_driver(err, mf__driver_status(code), code, call, text != NULL ? text : "unknown to this runtime");
 }
 
-/* For a query: "not ready" is an answer. */
+/* "Not ready" is no failure of a query. */
 int mf__hip_answer_done(hipError_t code, const char *call, bool *done, mf_error *err) {
   *done = code == hipSuccess;
   if (code != hipErrorNotReady) return mf__hip_answer(code, call, err);

@@ -34,8 +34,8 @@ static int fill_row(const mf__rows *r, uint32_t value, int32_t unit, hipStream_t
   return MF__HIP_ASK(hipMemsetD32Async, (r->at, (int)value, r->width, s));
 }
 
-/* HIP fills planes with bytes only. Wider values: fill a row, then copy what is filled over as many rows more, and
- * again, which takes few calls even for many rows. */
+/* HIP fills planes with bytes only (HIP documentation, hipMemset2DAsync). For wider values: fills a row, copies it to
+ * the next one, both to the next two, and so on, which takes few calls even for many rows. */
 static int fill_plane(const mf__rows *r, uint32_t value, int32_t unit, hipStream_t s, mf_error *err) {
   const size_t nbytes = r->width * (size_t)unit;
   if (unit == 1) return MF__HIP_ASK(hipMemset2DAsync, (r->at, r->pitch, (int)(value & 0xff), nbytes, r->height, s));

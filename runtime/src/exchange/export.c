@@ -52,7 +52,7 @@ static int begin_export(mf_tensor *t, const mf__queue *on, exported **out, mf_er
   return rc;
 }
 
-/* Returns ${t}, whose reference is the caller's to give back. */
+/* Returns ${t}, whose reference the caller gives back. */
 static inline mf_tensor *end_export(void *self, mf_tensor *t) {
   const uint64_t entry = ((exported *)self)->entry;
   mf__free(self, sizeof(exported));
@@ -60,7 +60,7 @@ static inline mf_tensor *end_export(void *self, mf_tensor *t) {
   return t;
 }
 
-/* The deleters, whose address says that a struct is ours. Each has a twin, _later, that calls no foreign code. */
+/* Deleters. Their addresses tell that a struct is ours. Each has a twin, _later, that calls no foreign code. */
 
 static void delete_versioned(DLManagedTensorVersioned *self) {
   mf_tensor_release(end_export(self, self->manager_ctx));
@@ -78,7 +78,7 @@ static void delete_legacy_later(DLManagedTensor *self) {
   (void)mf_tensor_release_later(end_export(self, self->manager_ctx));
 }
 
-/* Gives a struct of ours the deleter that calls no foreign code; false for a struct of somebody else's. */
+/* Gives a struct of ours the deleter that calls no foreign code; false for a struct of another library. */
 bool mf__delete_later(DLManagedTensorVersioned *m) {
   if (m->deleter == delete_versioned) m->deleter = delete_versioned_later;
   return m->deleter == delete_versioned_later;
@@ -126,13 +126,13 @@ int mf__export_legacy(mf_tensor *t, const mf__queue *on, DLManagedTensor **out, 
   return MF_OK;
 }
 
-/* Where a consumer works that was told no stream: on the host if the label says so, else on the current stream. */
+/* The queue of a consumer that was told no stream: the host if the label says so, else the current stream. */
 static mf__queue usual_queue(const mf_tensor *t) {
   const mf__device device = mf__tensor_device(t);
   return t->dl.device.device_type == kDLCPU ? mf__queue_host() : mf__queue_current(&device);
 }
 
-/* Apart, so that the short way makes no room for all of this. */
+/* Not inlined, so that the short way does not pay for this one's stack frame. */
 static __attribute__((noinline)) int export_any(mf_tensor *t, uint64_t flags, DLManagedTensorVersioned **out,
                                                 mf_error *err) {
   *out = NULL;
@@ -153,7 +153,7 @@ int mf_tensor_export(mf_tensor *t, uint64_t flags, DLManagedTensorVersioned **ou
   return e != NULL ? MF_OK : mf__end(no_memory(err), __func__, err);
 }
 
-/* A struct without flags can carry neither of these two. */
+/* Refuses what a struct without flags cannot say. */
 int mf__flagless_check(const mf_tensor *t, mf_error *err) {
   if (t->flags & DLPACK_FLAG_BITMASK_READ_ONLY)
     return mf__fail(err, MF_EREADONLY, "the tensor is read-only, which this struct cannot say; a versioned one can");
@@ -172,7 +172,7 @@ int mf_tensor_export_legacy(mf_tensor *t, DLManagedTensor **out, mf_error *err) 
   return mf__end(rc, __func__, err);
 }
 
-/* The borrower works on the current stream, and is done with queuing when it gives control back. */
+/* The borrower works on the current stream, and has queued its work when it returns control. */
 static int order_borrow(const mf_tensor *t, mf_error *err) {
   const mf__queue on = usual_queue(t);
   mf__usage use = {mf__tensor_record(t), !(t->flags & DLPACK_FLAG_BITMASK_READ_ONLY), true};

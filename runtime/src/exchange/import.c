@@ -11,9 +11,9 @@ typedef struct resolved {
   mf__device device;
 } resolved;
 
-/* The label is the producer's word; the driver knows better. Managed memory may be labelled as any GPU's, and pinned
- * memory as the GPU's that can read it: its streams then are those of that GPU. *device becomes where the memory really
- * is. */
+/* Compares the producer's label with what the driver says. Managed memory may be labelled as any GPU's, and pinned
+ * memory as that of a GPU which can read it: its streams then are those of that GPU. *device becomes the device that
+ * the memory really is on. */
 static int check_pointer(const DLTensor *view, mf__device *device, mf_error *err) {
   const void *first = (const void *)((uintptr_t)view->data + (uintptr_t)view->byte_offset);
   mf__device found;
@@ -81,7 +81,7 @@ static int adopt_managed(const resolved *r, const mf__foreign *from, mf__storage
   return rc;
 }
 
-/* Flat, because the calls of the many checks cost as much as the checks. */
+/* Inlines everything, because the calls of the many checks cost as much as the checks. */
 __attribute__((flatten)) int mf_tensor_import(DLManagedTensorVersioned *managed, mf_tensor **out, mf_error *err) {
   resolved r;
   mf__storage *storage = NULL;

@@ -39,14 +39,6 @@ static int queue_for(const mf_tensor *t, const mf__device *device, mf_stream str
   return rc;
 }
 
-/* The stream is one of the target's; a target that has none is the host, and a stream of the source's may be named to
- * do the copy on. */
-static int plan_stream(const mf_tensor *t, mf_stream stream, plan *p, mf_error *err) {
-  const mf__device memory = mf__tensor_device(t);
-  const bool of_source = p->target.device.backend == NULL && memory.backend != NULL && stream > MF_STREAM_CURRENT;
-  return queue_for(t, of_source ? &memory : &p->target.device, stream, &p->target.on, err);
-}
-
 static int check_request(const mf_request *request, mf_error *err) {
   if (request->zero != 0) return mf__fail(err, MF_EINVAL, "request.zero is %d; 0 expected", request->zero);
   if (request->copy >= MF_COPY_IF_NEEDED && request->copy <= MF_COPY_ALWAYS) return MF_OK;
@@ -54,16 +46,23 @@ static int check_request(const mf_request *request, mf_error *err) {
                   request->copy);
 }
 
+/* The stream is one of the target; a target without streams is the host, and then the program may name a stream of the
+ * source to do the copy on. */
 static int make_plan(const mf_tensor *t, const mf_request *request, plan *out, mf_error *err) {
+  const mf__device memory = mf__tensor_device(t);
+  mf__place *target = &out->target;
   char from[MF__NAME_CAP], to[MF__NAME_CAP];
   int rc = mf__tensor_open(t, err);
   if (rc == MF_OK) rc = check_request(request, err);
   if (rc != MF_OK) return rc;
   out->label = (int)request->device.device_type == 0 ? t->dl.device : request->device;
-  rc = mf__device_resolve(&out->label, &out->target.device, err);
-  if (rc == MF_OK) rc = plan_stream(t, request->stream, out, err);
+  rc = mf__device_resolve(&out->label, &target->device, err);
   if (rc != MF_OK) return rc;
-  const bool needed = !may_carry(t, out->label, &out->target.device);
+  const bool of_source =
+      target->device.backend == NULL && memory.backend != NULL && request->stream > MF_STREAM_CURRENT;
+  rc = queue_for(t, of_source ? &memory : &target->device, request->stream, &target->on, err);
+  if (rc != MF_OK) return rc;
+  const bool needed = !may_carry(t, out->label, &target->device);
   out->copy = needed || request->copy == MF_COPY_ALWAYS;
   if (!needed || request->copy != MF_COPY_NEVER) return MF_OK;
   (void)mf_device_format(&t->dl.device, from, sizeof from, NULL);
@@ -106,7 +105,8 @@ static int relabel(mf_tensor *t, DLDevice label, mf_tensor **out, mf_error *err)
   return mf__tensor_view(&view, t->flags, t->storage, out, err);
 }
 
-/* The memory as asked for, not yet ordered unless it is a copy. The caller gives *out back, also after a failure. */
+/* Makes the tensor that was asked for, not yet ordered unless it is a copy. The caller gives *out back, also after a
+ * failure. */
 static int carry_out(mf_tensor *t, const plan *p, mf_tensor **out, mf_error *err) {
   return p->copy ? make_copy(t, p, out, err) : relabel(t, p->label, out, err);
 }
@@ -175,7 +175,7 @@ static int work_queue(const mf_tensor *t, mf_stream stream, mf__queue *on, bool 
   return rc;
 }
 
-/* The usual case on its own, because it is what every use costs: the stream that is the only one in the record. */
+/* The usual case, which every use pays for: the stream is the only one in the record. */
 static bool acquire_repeated(const mf_tensor *t, mf_stream stream, int32_t use) {
   mf__queue on;
   mf__record *record = mf__tensor_record(t);
@@ -186,7 +186,7 @@ static bool acquire_repeated(const mf_tensor *t, mf_stream stream, int32_t use) 
          mf__order_repeat(&on, &(mf__usage){.record = record, .write = use == MF_WRITE, .grants = true});
 }
 
-/* Apart, so that the usual case makes no room for all of this. */
+/* Not inlined, so that the usual case does not pay for this one's stack frame. */
 static __attribute__((noinline)) int acquire_any(mf_tensor *t, mf_stream stream, int32_t use, mf_error *err) {
   if (acquire_repeated(t, stream, use)) return MF_OK;
   mf__queue on;

@@ -17,8 +17,6 @@ int32_t mf_stream_none(void) {
   return atomic_load(&none_meaning);
 }
 
-/* Numbers of the Python protocol: one row for each device type. */
-
 typedef enum meaning { REFUSED, HOST, NO_ORDER, DEFAULT, PER_THREAD, HANDLE, SETTING } meaning;
 
 typedef struct number_row {
@@ -54,18 +52,15 @@ static meaning meaning_of(const number_row *row, int64_t number) {
   return (meaning)m;
 }
 
-static const char *expectation(int32_t type) {
-  if (type == kDLCPU) return "None or -1";
-  if (type == kDLROCM || type == kDLROCMHost) return "None, -1, 0 (default) or a handle above 2";
-  return "None, -1, 1 (legacy default), 2 (per thread) or a handle";
-}
-
 static int refuse_number(const DLDevice *device, int64_t number, mf_error *err) {
   const int32_t type = (int32_t)device->device_type;
   if (number == 0 && type != kDLCPU)
     return mf__fail(err, MF_EINVAL, "stream is 0, which could be either default stream of %s; 1 (legacy default), 2 "
                     "(per thread), None, -1 or a handle expected", mf__device_type_name(type));
-  return mf__fail(err, MF_EINVAL, "stream is %lld; %s expected for memory on %s", (long long)number, expectation(type),
+  const char *expected = "None, -1, 1 (legacy default), 2 (per thread) or a handle";
+  if (type == kDLCPU) expected = "None or -1";
+  if (type == kDLROCM || type == kDLROCMHost) expected = "None, -1, 0 (default) or a handle above 2";
+  return mf__fail(err, MF_EINVAL, "stream is %lld; %s expected for memory on %s", (long long)number, expected,
                   mf__device_type_name(type));
 }
 
