@@ -8,7 +8,7 @@ static const mf__options *options_here(void) {
   return &mf__top->bridge->state->options;
 }
 
-/* What an attribute is called, after the filter. Borrowed, or held. */
+/* The name of an attribute after the filter. Borrowed, or held. */
 static PyObject *name_of(lua_State *L, PyObject *object, PyObject *key, PyObject *setting) {
   const mf__options *options = options_here();
   PyObject *name = key;

@@ -8,8 +8,8 @@
 
 #include "open.h"
 
-/* The bridge's box in Lua was collected, and with it everything that has the bridge. No GIL: only what is read with
- * the lock changes. */
+/* Finalizes the bridge's box, which was collected with everything that has the bridge. Runs without the GIL, and
+ * changes only fields that are read with the lock. */
 static int bridge_gc(lua_State *L) {
   mf__bridge **box = lua_touserdata(L, 1);
   mf__bridge *bridge = *box;
@@ -81,7 +81,8 @@ void mf__bridge_metatable(lua_State *L, int bridge, int slot) {
   lua_rawseti(L, bridge, slot);
 }
 
-/* The metatable of exceptions: with the same functions, so that == compares an error with the exception that it is. */
+/* Makes the metatable of exceptions, with the functions of that of objects, so that == compares an error with the
+ * exception that it is. */
 void mf__put_fault(lua_State *L, int bridge) {
   lua_newtable(L);
   lua_rawgeti(L, bridge, MF__BRIDGE_OBJECT);
@@ -95,7 +96,7 @@ void mf__put_fault(lua_State *L, int bridge) {
   mf__bridge_metatable(L, bridge, MF__BRIDGE_FAULT);
 }
 
-/* What Lua's registry keeps: the state, and the reference that a state of Lua's own holds on it. */
+/* The value that Lua's registry keeps: the state, and the reference on it that a Lua program holds. */
 struct box {
   mf__state *state;
   mf__ref *ref;
@@ -128,8 +129,8 @@ void mf__state_register(lua_State *L, mf__state *state) {
   lua_setfield(L, LUA_REGISTRYINDEX, BOX);
 }
 
-/* The state of a Lua program that got here by itself: its thread owns the lock. Calls from other threads get a stack
- * that the program knows nothing of, because it may be anywhere on its own. */
+/* Makes the state of a Lua program that loads the bridge itself: its thread owns the lock. Calls from other threads get
+ * a stack that the program does not use. */
 static int adopt_foreign(lua_State *stack, struct box *box) {
   if (mf__types_ready() != 0) return -1;
   mf__state *state = mf__state_new(mf__state_type, stack, 0);

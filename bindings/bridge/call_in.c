@@ -1,7 +1,8 @@
 /* call_in.c: calls from Python into Lua, and makes an exception of an error there. */
 #include "convert.h"
 
-/* An exception is pending. What a script left behind that ran out of memory would keep the next one from running. */
+/* Collects after a script that ran out of memory: its garbage would keep the next one from running. An exception is
+ * pending. */
 static void collect_after(mf__frame *frame) {
   const aside exception = aside_begin();
   mf__call_in_collect(frame);

@@ -7,7 +7,7 @@
 
 #include "convert.h"
 
-/* Payloads are read through memcpy: Lua aligns FFI values, but says nothing of their type to C. */
+/* Payloads are read through memcpy, because Lua aligns FFI values, but does not tell C their type. */
 
 static PyObject *from_payload(lua_State *L, int index, int kind, const void *payload) {
   mf_tensor *tensor;
@@ -27,7 +27,7 @@ static PyObject *from_payload(lua_State *L, int index, int kind, const void *pay
   }
 }
 
-/* A value whose nature only Lua can tell: FFI values and tables with a metatable. */
+/* Converts a value whose type only Lua can tell: an FFI value or a table with a metatable. */
 PyObject *mf__described_to_python(lua_State *L, int index) {
   lua_rawgeti(L, lua_upvalueindex(1), MF__BRIDGE_DESCRIBE);
   lua_pushvalue(L, index);

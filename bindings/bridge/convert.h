@@ -5,7 +5,7 @@
 
 #include "value.h"
 
-/* What the describing Lua function answers. */
+/* Results of the describing Lua function. */
 enum {
   MF__IS_UNKNOWN = 0,
   MF__IS_TENSOR,  /* payload: an FFI value that holds a mf_tensor * */
@@ -18,31 +18,31 @@ enum {
 
 /* convert.c */
 
-/* A new reference to what ${index} (absolute) is in Python. */
+/* Converts the value at ${index} (absolute) to Python; a new reference. */
 PyObject *mf__to_python(lua_State *L, int index);
 
-/* The same of a value whose nature only Lua can tell: FFI values and tables with a metatable. */
+/* Does so for a value whose type only Lua can tell: an FFI value or a table with a metatable. */
 PyObject *mf__described_to_python(lua_State *L, int index);
 
 /* A tuple of the values from ${first} to ${last}. */
 PyObject *mf__to_tuple(lua_State *L, int first, int last);
 
-/* What a verb's argument is in Python, held; of a Python object itself. Raises KeyboardInterrupt if one is due. */
+/* Converts an argument of a verb to Python, held; a Python object is itself. Raises KeyboardInterrupt if one is due. */
 PyObject *mf__argument(lua_State *L, int index);
 
-/* Pushes what ${object} is in Lua and takes the reference over. NULL raises the pending exception. */
+/* Converts ${object} to Lua and takes the reference over. NULL raises the pending exception. */
 void mf__to_lua(lua_State *L, PyObject *object);
 
-/* Pushes what the borrowed ${object} is as a key: None is never nil. */
+/* Converts the borrowed ${object} to a key: None is never nil. */
 void mf__key_to_lua(lua_State *L, PyObject *object);
 
-/* Makes room for ${count} values; raises if those are more than a function of Lua's can take or give. */
+/* Makes room for ${count} values; raises if those are more than a Lua function can take or return. */
 void mf__room_for(lua_State *L, Py_ssize_t count, const char *too_many);
 
 /* Pushes borrowed objects that something holds; there must be room. */
 void mf__push_items(lua_State *L, PyObject *const *items, Py_ssize_t count);
 
-/* Both, for the elements of a ${tuple} that something holds. Returns how many there are. */
+/* Makes room for the elements of a ${tuple} that something holds, and pushes them. Returns how many there are. */
 int mf__push_tuple(lua_State *L, PyObject *tuple, const char *too_many);
 
 /* For a mf__unprotected_body: takes the new reference ${got}, or the pending exception for NULL, and returns what it
@@ -52,7 +52,7 @@ int mf__unprotected_rest(mf__frame *frame, PyObject *got);
 
 /* lua_error.c */
 
-/* A body: makes the error value at 1 the pending exception. ${status}: an int, what lua_pcall returned. */
+/* A body: makes the error value at 1 the pending exception. ${status} points to the int that lua_pcall returned. */
 int mf__error_to_python(lua_State *L, void *status);
 
 /* The same for when that fails. */
@@ -70,10 +70,10 @@ PyObject *mf__text_of_error(const char *text, size_t size);
 /* The exception that the error at ${index} is (mf__fault_exception); one that is none becomes one, which is held. */
 PyObject *mf__exception_of(lua_State *L, int index);
 
-/* What a LuaError that comes back into its own state carries, new; NULL without an exception for any other. */
+/* The value of a LuaError that comes back into its state, new; NULL without an exception for any other exception. */
 PyObject *mf__thrown_value(PyObject *exception);
 
-/* Pushes that; takes the reference over. */
+/* Pushes such a value; takes the reference over. */
 void mf__push_thrown(lua_State *L, PyObject *value);
 
 /* call_in.c */

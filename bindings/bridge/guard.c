@@ -27,7 +27,7 @@ void mf__outside_begin(void) {
   mf__unlock(state);
 }
 
-/* The stack that this thread would go on with is gone; only what waits for daemon threads to end can end this one. */
+/* Waits for ever: the stack that this thread would go on with is gone. Daemon threads end with the process. */
 static void stay_outside(void) {
   PyEval_SaveThread();
   for (;;) pause();
@@ -44,7 +44,7 @@ void mf__outside_end(void) {
   state->depth = mf__top->depth;
 }
 
-/* Apart, because each crossing asks whether there are any, and few have some. */
+/* Not inlined, because each crossing asks whether it holds any, and few do. */
 __attribute__((noinline)) static void give_back_outside(void) {
   const int inside = mf__is_inside();
   if (inside) mf__outside_begin();
@@ -82,7 +82,7 @@ void mf__clear_error(void) {
   mf__outside_end();
 }
 
-/* Gives back what a body holds that returned or raised. */
+/* Gives back the references that a body holds when it has returned or raised. */
 void mf__let_all_go(mf__frame *frame) {
   while (frame->count > 0) mf__let_go(frame->held[--frame->count]);
 }
@@ -92,7 +92,8 @@ static void pop_frame(mf__frame *frame) {
   mf__top = frame->below;
 }
 
-/* Where this thread let the GIL go in mf__run, it takes the same thread state back, which is quicker than asking. */
+/* Takes the GIL. Where this thread let it go in mf__run, it takes the same thread state back, which costs less than
+ * PyGILState_Ensure. */
 static PyGILState_STATE take_gil(mf__frame *below) {
   if (below == NULL || below->thread == NULL) return PyGILState_Ensure();
   PyThreadState *thread = below->thread;
@@ -114,13 +115,13 @@ static int run_body(lua_State *L, mf__frame *frame, int unprotected) {
 
 enum { STOPPED = -1 };
 
-/* Apart from mf__enter, so that its frame is gone when the error is raised: a message handler that fails in Python is
- * called again, by LuaJIT, on top of what raised the error. Returns 0, or the status of lua_pcall with the error at the
- * top, or STOPPED; raises nothing. */
+/* Not inlined in mf__enter, so that this C frame is gone when the error is raised: LuaJIT calls a message handler that
+ * fails in Python again, on top of the frame that raised the error. Returns 0, or the status of lua_pcall with the
+ * error at the top, or STOPPED; never raises. */
 __attribute__((noinline)) static int enter(lua_State *L, mf__bridge *bridge, mf__unprotected_body unprotected,
                                            int *results) {
   mf__frame *below = mf__top;
-  int lent = below != NULL && below->thread != NULL;
+  int saved = below != NULL && below->thread != NULL;
   PyGILState_STATE gil = take_gil(below);
   mf__frame frame;
   push_frame(&frame, L, bridge, 0);
@@ -134,7 +135,7 @@ __attribute__((noinline)) static int enter(lua_State *L, mf__bridge *bridge, mf_
   }
   if (status == 0 && mf__stops(bridge->state)) status = STOPPED;
   pop_frame(&frame);
-  if (lent) {
+  if (saved) {
     below->thread = PyEval_SaveThread();
   } else {
     PyGILState_Release(gil);
@@ -181,7 +182,7 @@ int mf__call_in_body(mf__frame *frame, int (*body)(lua_State *, void *), void *d
   return status;
 }
 
-/* What a script left behind that ran out of memory would keep the next one from running. */
+/* Collects after a script that ran out of memory: its garbage would keep the next one from running. */
 static int collect(lua_State *L, void *unused) {
   (void)unused;
   lua_gc(L, LUA_GCCOLLECT, 0);
@@ -213,7 +214,7 @@ lua_State *mf__call_in_begin(mf__bridge *bridge, mf__frame *frame) {
   }
   push_frame(frame, L, bridge, 1);
   frame->top = lua_gettop(L);
-  /* What Python has dropped may be all that stands between the limit and what this call needs. */
+  /* Values that Python has dropped may take the memory that this call needs below the limit. */
   if (mf__state_is_short(state)) {
     mf__call_in_collect(frame);
     mf__state_collected(state);

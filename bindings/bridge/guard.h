@@ -17,7 +17,7 @@
 
 #include "thread.h"
 
-/* The lua_CFunction in front of every body; its upvalue is the body. */
+/* The lua_CFunction that runs a body, which is its first upvalue. */
 int mf__enter(lua_State *L);
 
 /* mf__enter with an unprotected way to try before the body, which has the lock and the GIL but is not protected: it
@@ -52,7 +52,7 @@ int mf__collections_watch(void);
  * what may be NULL with an exception. */
 void mf__keep(PyObject *object);
 
-/* Lets go of what was held last: mf__drop gives the reference back, mf__take hands it to the caller. */
+/* Both end the latest hold: mf__drop gives the reference back, mf__take hands it to the caller. */
 void mf__drop(void);
 PyObject *mf__take(void);
 
@@ -78,8 +78,8 @@ static inline int mf__is_inert(PyObject *object) {
          type == &PyBool_Type || object == Py_None;
 }
 
-/* A call into Lua in pieces (convert.h has the whole): returns the stack, or NULL with an exception; then the call
- * has not begun. Whoever begins ends. */
+/* Begins a call into Lua, for callers that do it in pieces (mf__call_in in convert.h does all of it): returns the
+ * stack, or NULL with an exception, and then the call has not begun. mf__call_in_end must follow. */
 lua_State *mf__call_in_begin(mf__bridge *bridge, mf__frame *frame);
 
 /* Runs ${body} on the topmost ${arguments} values; returns lua_pcall's status, and leaves the error on the stack. */
@@ -92,8 +92,8 @@ void mf__call_in_end(mf__frame *frame);
 /* The lua_CFunction that a call into Lua calls, in whose place its body runs. */
 int mf__call_in_runner(lua_State *L);
 
-/* Around whatever runs a script's code on behalf of Python: lets the GIL go, takes it back. The second returns whether
- * the script is to stop, and then whatever it gave does not count: its last call may have been a pcall that caught the
+/* Let the GIL go and take it back, around the code of a script that runs on behalf of Python. The second returns
+ * whether the script is to stop, and then its results do not count: its last call may have been a pcall that caught the
  * error which ended it. */
 void mf__run_begin(mf__frame *frame);
 int mf__run_end(mf__frame *frame);

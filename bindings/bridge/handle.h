@@ -53,7 +53,7 @@ int mf__is_object(lua_State *L, int index);
 /* The reference at ${index}, or NULL if it is something else. Raises for an object that was closed. */
 mf__ref *mf__ref_at(lua_State *L, int index);
 
-/* The same, and raises for something else. */
+/* The reference at ${index}; raises for something else. */
 mf__ref *mf__ref_check(lua_State *L, int index);
 
 /* The object of the userdata at ${index}, held: while Python runs, Lua may close or collect it. */
@@ -83,8 +83,7 @@ void mf__put_verbs(lua_State *L, const luaL_Reg *verbs, int bridge);
 
 /* pressure.c */
 
-/* Takes account of what a new ${ref} weighs, and collects if there is reason to; says that it was given back by hand.
- */
+/* Adds the weight of a new ${ref}, and collects if too much has come; and subtracts that of one which was closed. */
 void mf__weigh(lua_State *L, mf__ref *ref);
 void mf__weigh_closed(const mf__ref *ref);
 
@@ -101,7 +100,7 @@ typedef struct mf__value {
   PyObject *(*vectorcall)(PyObject *, PyObject *const *, size_t, PyObject *);
 } mf__value;
 
-/* The layer of objects fills these, once: the types, and what makes an object of a function or a coroutine. */
+/* The layer of objects sets these once: the types, and the functions that make objects of functions and coroutines. */
 extern PyTypeObject *mf__object_type, *mf__table_type, *mf__function_type, *mf__factory_type, *mf__thread_type,
     *mf__iterator_type;
 typedef struct mf__value_makers {
@@ -128,7 +127,7 @@ void mf__value_push(lua_State *L, mf__value *value);
  * another. */
 void mf__table_push(lua_State *L, mf__value *value);
 
-/* What Lua calls the type of the value. */
+/* The name of the value's type in Lua. */
 const char *mf__kind_name(const mf__value *value);
 
 /* tp_new of types that only C makes objects of. */
@@ -139,8 +138,8 @@ static inline int mf__is_value(PyObject *object) {
   return mf__object_type != NULL && PyObject_TypeCheck(object, mf__object_type);
 }
 
-/* Of a Lua value in Python: the bridge, whose table is at ${table}, stays as long as there is one. The first may
- * raise. */
+/* Counts the Lua values in Python that a bridge has made: it stays, with its table at ${table}, while there is one. The
+ * first may raise. */
 void mf__bridge_retain(lua_State *L, mf__bridge *bridge, int table);
 void mf__bridge_release(mf__bridge *bridge, mf__state *state);
 

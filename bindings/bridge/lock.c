@@ -20,8 +20,9 @@ unsigned mf__forks;
 /* The owner of a state that another thread was inside of when the process was forked. */
 static const char lost;
 
-/* In a child: who waited is not here. Whose turn had come had not begun; whoever was inside will never come out. */
-static void note_fork(mf__state *state) {
+/* Resets the lock in a forked child: the threads that waited do not exist there. A thread whose turn had come had not
+ * begun; a thread that was inside will never come out. */
+static void reset_after_fork(mf__state *state) {
   if (state->forks == mf__forks) return;
   state->forks = mf__forks;
   state->first = state->last = NULL;
@@ -29,13 +30,13 @@ static void note_fork(mf__state *state) {
   state->owner = state->owner == state->heir ? NULL : &lost;
 }
 
-/* Only the thread that has forked is left. What it is inside of is its own; other states are looked at when they are
- * used. Somebody may have been at the mutex. */
+/* Only the thread that has forked is left. Resets the states that it is inside of; other states are reset when they are
+ * used. Another thread may have held the mutex. */
 static void in_child(void) {
   pthread_mutex_init(&mutex, NULL);
   mf__forks++;
   for (const mf__frame *frame = mf__top; frame != NULL; frame = frame->below) {
-    if (frame->state != NULL) note_fork(frame->state);
+    if (frame->state != NULL) reset_after_fork(frame->state);
   }
 }
 
@@ -126,7 +127,7 @@ static int wait_for(mf__state *state, int patient) {
 }
 
 int mf__lock_wait(mf__state *state, int patient) {
-  if (state->forks != mf__forks) note_fork(state);
+  if (state->forks != mf__forks) reset_after_fork(state);
   if (state->owner == &lost && !patient) return refuse_lost();
   return state->owner != NULL ? wait_for(state, patient) : 0;
 }

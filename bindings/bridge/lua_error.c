@@ -181,20 +181,15 @@ static int may_trace(lua_State *L) {
   return may;
 }
 
-static PyObject *note_list(PyObject *exception) {
-  PyObject *notes = PyObject_GetAttrString(exception, "__notes__");
-  if (notes != NULL) return notes;
-  PyErr_Clear();
-  notes = PyList_New(0);
-  if (notes != NULL && PyObject_SetAttrString(exception, "__notes__", notes) == 0) return notes;
-  Py_DecRef(notes);
-  return NULL;
-}
-
 /* Python prints notes below the traceback, from 3.11 on. An exception that takes none does without. */
 static int add_note(PyObject *exception, PyObject *trace) {
   PyObject *text = trace != Py_None ? PyUnicode_FromFormat("Lua %U", trace) : NULL;
-  PyObject *notes = text != NULL ? note_list(exception) : NULL;
+  PyObject *notes = text != NULL ? PyObject_GetAttrString(exception, "__notes__") : NULL;
+  if (text != NULL && notes == NULL) {
+    PyErr_Clear();
+    notes = PyList_New(0);
+    if (notes != NULL && PyObject_SetAttrString(exception, "__notes__", notes) != 0) Py_CLEAR(notes);
+  }
   int added = notes != NULL && PyList_Check(notes) && PyList_Append(notes, text) == 0;
   Py_DecRef(notes);
   Py_DecRef(text);
@@ -232,11 +227,6 @@ static int is_memory_text(const char *text) {
   return size == 0 || (size >= 3 && memcmp(text + size - 2, ": ", 2) == 0 && isdigit((unsigned char)text[size - 3]));
 }
 
-static PyObject *type_of_error(lua_State *L, int status) {
-  int memory = status == LUA_ERRMEM || (lua_type(L, 1) == LUA_TSTRING && is_memory_text(lua_tostring(L, 1)));
-  return memory ? mf__lua_memory_error_type : mf__lua_error_type;
-}
-
 int mf__error_to_python(lua_State *L, void *status) {
   PyObject *trace = take_trace(L);
   PyObject *exception = mf__fault_exception(L, 1);
@@ -249,8 +239,10 @@ int mf__error_to_python(lua_State *L, void *status) {
     restore(exception);
     return 0;
   }
-  PyObject *type = type_of_error(L, *(int *)status);
-  if (!may_trace(L) || type == mf__lua_memory_error_type) trace = NULL;
+  int no_memory = *(int *)status == LUA_ERRMEM;
+  if (lua_type(L, 1) == LUA_TSTRING) no_memory = no_memory || is_memory_text(lua_tostring(L, 1));
+  PyObject *type = no_memory ? mf__lua_memory_error_type : mf__lua_error_type;
+  if (!may_trace(L) || no_memory) trace = NULL;
   PyObject *message = message_of(L, 1), *value = value_of(L, 1);
   MF__OUTSIDE(exception, mf__error_new(type, message, value, trace));
   restore(mf__hold(L, exception));

@@ -207,8 +207,10 @@ static int push_element(lua_State *L, struct iterator *iterator) {
   return 0;
 }
 
-/* The index that the iterator is at, and ${value}, which is taken over. */
-static PyObject *pair_of(const struct iterator *iterator, PyObject *value) {
+/* What the step to an element gives, of its ${value}: taken over, unused for keys, maybe NULL with an exception. */
+static PyObject *element(const struct iterator *iterator, PyObject *value) {
+  if (iterator->what == KEYS) return PyLong_FromLong(iterator->index);
+  if (iterator->what == VALUES || value == NULL) return value;
   PyObject *index = PyLong_FromLong(iterator->index);
   PyObject *pair = index != NULL ? PyTuple_New(2) : NULL;
   if (pair == NULL) {
@@ -219,12 +221,6 @@ static PyObject *pair_of(const struct iterator *iterator, PyObject *value) {
   PyTuple_SetItem(pair, 0, index);
   PyTuple_SetItem(pair, 1, value);
   return pair;
-}
-
-/* What the step to an element gives, of its ${value}: taken over, unused for keys, maybe NULL with an exception. */
-static PyObject *element(const struct iterator *iterator, PyObject *value) {
-  if (iterator->what == KEYS) return PyLong_FromLong(iterator->index);
-  return iterator->what == VALUES || value == NULL ? value : pair_of(iterator, value);
 }
 
 /* Takes the value at the top where that runs no Python code: a table may be a tensor, for which Python may collect. */

@@ -23,11 +23,6 @@ static size_t place_of(const PyTypeObject *type) {
   return ((uintptr_t)type >> 6) % (sizeof known / sizeof *known);
 }
 
-static int is_known_to_weigh_nothing(const PyTypeObject *type) {
-  size_t place = place_of(type);
-  return known[place].type == type && !known[place].has_nbytes;
-}
-
 static int has_nbytes(PyTypeObject *type) {
   size_t place = place_of(type);
   if (known[place].type != type) {
@@ -61,7 +56,8 @@ static void relieve(lua_State *L) {
 
 void mf__weigh(lua_State *L, mf__ref *ref) {
   double nbytes;
-  if (is_known_to_weigh_nothing(Py_TYPE(ref->object))) return;
+  size_t place = place_of(Py_TYPE(ref->object));
+  if (known[place].type == Py_TYPE(ref->object) && !known[place].has_nbytes) return;
   MF__OUTSIDE(nbytes, has_nbytes(Py_TYPE(ref->object)) ? nbytes_of(ref->object) : 0);
   if (!(nbytes > 0 && nbytes < 1e18)) return;
   mf__ref_weigh(ref, nbytes);

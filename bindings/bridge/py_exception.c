@@ -85,23 +85,21 @@ static PyObject *formatted(PyObject *type, PyObject *value, PyObject *trace) {
   return text;
 }
 
-static int is_fault(lua_State *L, int index) {
-  if (lua_type(L, index) != LUA_TUSERDATA || !lua_getmetatable(L, index)) return 0;
-  lua_rawgeti(L, lua_upvalueindex(1), MF__BRIDGE_FAULT);
-  int same = lua_rawequal(L, -1, -2);
-  lua_pop(L, 2);
-  return same;
-}
-
 static void push_slot(lua_State *L, int index, int slot) {
   lua_getfenv(L, index);
   lua_rawgeti(L, -1, slot);
   lua_remove(L, -2);
 }
 
-/* The exception of the error at 1; nothing else has these fields, whoever asks. */
+/* The exception of the error at 1, held; raises for anything else, because only errors have these fields. */
 static PyObject *exception_of(lua_State *L) {
-  if (!is_fault(L, 1)) mf__fail(L, "the error of a Python exception is expected, not a %s", luaL_typename(L, 1));
+  int same = lua_type(L, 1) == LUA_TUSERDATA && lua_getmetatable(L, 1);
+  if (same) {
+    lua_rawgeti(L, lua_upvalueindex(1), MF__BRIDGE_FAULT);
+    same = lua_rawequal(L, -1, -2);
+    lua_pop(L, 2);
+  }
+  if (!same) mf__fail(L, "the error of a Python exception is expected, not a %s", luaL_typename(L, 1));
   PyObject *exception = mf__ref_check(L, 1)->object;
   Py_IncRef(exception);
   return mf__hold(L, exception);

@@ -12,7 +12,7 @@
 
 static _Atomic(mf__ref *) retired;
 
-/* Bytes that those weigh which are alive. Guarded by the GIL. */
+/* The weight of all living references, in bytes. Guarded by the GIL. */
 static double nbytes_alive;
 
 /* Nodes to use again, guarded by the GIL. As many as were ever alive at once; never given back. */
@@ -43,7 +43,7 @@ static void unlink_ref(mf__ref *ref) {
   }
 }
 
-/* They stay linked with one another: each leaves its neighbours when it is given back. */
+/* The references stay linked with one another: each leaves its neighbours when it is given back. */
 void mf__refs_forget(mf__ref **newest) {
   for (mf__ref *ref = *newest; ref != NULL; ref = ref->older) ref->newest = NULL;
 }

@@ -42,7 +42,7 @@ void mf__anchors_open(lua_State *L) {
   lua_pop(L, 1);
 }
 
-/* Reached by no call of ours; whoever makes one nevertheless shall read what happened. */
+/* Says what happened before the process ends. No call of ours leads here. */
 int mf__panic(lua_State *L) {
   const char *text = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "an error that is no text";
   fprintf(stderr, "moonferry: Lua raised an error outside of a protected call, which ends the process: %s\n", text);

@@ -9,7 +9,7 @@
 
 #include "lifetime.h"
 
-/* What is kept free, for whatever C code comes next: this much, and no more than a part of a small stack. */
+/* Bytes that are kept free for further C code; of a small stack no more than a part of it. */
 enum { MARGIN = 256 * 1024, PART = 4 };
 
 static _Thread_local struct {

@@ -39,7 +39,7 @@ static int new_stack(lua_State *L) {
   return 0;
 }
 
-/* A stack of its own for a thread that comes while others are inside. */
+/* Gives a thread that comes while others are inside a separate stack. */
 static lua_State *spare_stack(mf__state *state) {
   if (state->spare_count == 0) {
     size_t size = sizeof *state->spare * (size_t)(state->spare_total + 1);
@@ -129,7 +129,7 @@ void mf__state_collected(mf__state *state) {
   if (state->patience > PATIENCE_MAX) state->patience = PATIENCE_MAX;
 }
 
-/* Without memory the reference is lost: Lua keeps the value as long as the state lives. */
+/* Loses the reference where there is no memory: Lua keeps the value as long as the state lives. */
 void mf__state_unref(mf__state *state, int ref) {
   if (state->L == NULL) return;
   if (state->unwanted_count == state->unwanted_room) {

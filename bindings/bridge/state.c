@@ -115,7 +115,7 @@ void mf__options_clear(mf__options *options) {
   options->encoding = options->source_encoding = NULL;
 }
 
-/* What a hosted state holds of Python is held by nobody else; what Lua's own program holds, Lua's program holds. */
+/* Visits the Python objects that a hosted state holds; those that a Lua program holds belong to that program. */
 static int state_traverse(PyObject *self_object, visitproc visit, void *arg) {
   mf__state *state = (mf__state *)self_object;
   Py_VISIT(Py_TYPE(self_object));
@@ -137,7 +137,8 @@ static int count_refs(const mf__state *state) {
   return count;
 }
 
-/* Lua's objects become None. All are taken out before the first goes, because that may run any code. */
+/* Makes the objects that Lua holds None. Takes all of them out before the first is given back, because that may run any
+ * code. */
 static int state_clear(PyObject *self_object) {
   mf__state *state = (mf__state *)self_object;
   if (!state->hosted) return 0;

@@ -7,7 +7,7 @@
 
 #include "guard.h"
 
-/* The state of a thread that Ctrl-C has come for is to end with ${reason}, which is taken over. */
+/* Makes Ctrl-C end the main thread's calls in the state with ${reason}, which is taken over. */
 static void stop_main(mf__state *state, PyObject *reason) {
   int stop = atomic_load(&state->stop);
   if (stop != MF__STOP_ASKED) {
@@ -19,8 +19,8 @@ static void stop_main(mf__state *state, PyObject *reason) {
   mf__let_go(reason);
 }
 
-/* What Python's handlers of the signal make of it, with the GIL taken for that: their exception is the reason. Another
- * signal may come meanwhile, and then finds that none is waiting. */
+/* Takes the GIL and runs Python's handlers of the signal: their exception is the reason. Another signal may come
+ * meanwhile, and then finds that none is waiting. */
 static void ask_python(mf__state *state) {
   int waiting = MF__STOP_SIGNAL;
   PyThreadState *thread = mf__top->thread;
@@ -41,8 +41,8 @@ static void ask_python(mf__state *state) {
   mf__top->thread = thread != NULL ? PyEval_SaveThread() : NULL;
 }
 
-/* As a memory error, because that is the one that runs no message handler of xpcall: in a handler, which would run
- * inside of this hook, there are no hooks. */
+/* Throws a memory error where it can, because that runs no message handler of xpcall: a handler would run inside of
+ * this hook, where there are no hooks. */
 static void throw(lua_State *L, mf__state *state) {
   if (state->memory != NULL) {
     state->memory->refuse = 1;

@@ -23,7 +23,7 @@ static int look_for_package(void) {
   return api != NULL;
 }
 
-/* Without the GIL: foreign code that is no Python code may take long. */
+/* Runs deleters without the GIL, because foreign code that is no Python code may take long. */
 static int release_body(lua_State *L) {
   (void)L;
   mf__outside_begin();
@@ -65,16 +65,6 @@ int mf__crossing_ready(lua_State *L) {
  * open. Under the address negated is a Lua tensor that Lua had made itself; where Python gives it back it becomes
  * another Lua value, to be closed by itself. An open Lua tensor holds its mf_tensor, so that the address stands for no
  * other. */
-static void make_known(lua_State *L, mf__bridge *bridge) {
-  lua_pushliteral(L, "handle");
-  bridge->handle = mf__anchor(L, bridge->state);
-  lua_newtable(L);
-  lua_createtable(L, 0, 1);
-  lua_pushliteral(L, "v");
-  lua_setfield(L, -2, "__mode");
-  lua_setmetatable(L, -2);
-  bridge->tensors = mf__anchor(L, bridge->state);
-}
 
 /* Where a known tensor comes from, as the sign of its address. */
 enum { FROM_PYTHON = 1, FROM_LUA = -1 };
@@ -93,9 +83,19 @@ static int push_known(lua_State *L, const mf__bridge *bridge, const mf_tensor *t
   return 0;
 }
 
+/* Puts the Lua tensor at ${index} into the table, which is made when the first one crosses. */
 static void remember(lua_State *L, int index, const mf_tensor *tensor, int origin) {
   mf__bridge *bridge = mf__top->bridge;
-  if (bridge->tensors == 0) make_known(L, bridge);
+  if (bridge->tensors == 0) {
+    lua_pushliteral(L, "handle");
+    bridge->handle = mf__anchor(L, bridge->state);
+    lua_newtable(L);
+    lua_createtable(L, 0, 1);
+    lua_pushliteral(L, "v");
+    lua_setfield(L, -2, "__mode");
+    lua_setmetatable(L, -2);
+    bridge->tensors = mf__anchor(L, bridge->state);
+  }
   lua_rawgeti(L, LUA_REGISTRYINDEX, bridge->tensors);
   lua_pushnumber(L, origin * (double)(uintptr_t)tensor);
   lua_pushvalue(L, index);
@@ -134,7 +134,7 @@ PyObject *mf__tensor_to_python(lua_State *L, int index, mf_tensor *tensor) {
   return object;
 }
 
-/* Whether the table at ${index} is what is known so. */
+/* Whether the table at ${index} is the known Lua tensor of that origin. */
 static int is_known(lua_State *L, const mf__bridge *bridge, int index, const mf_tensor *tensor, int origin) {
   if (!push_known(L, bridge, tensor, origin)) return 0;
   int same = lua_rawequal(L, -1, index);

@@ -10,7 +10,7 @@
 
 #include "lifetime.h"
 
-/* What moonferry.Lua(...) was given that values are converted by. All but the flags may be NULL. */
+/* The arguments of moonferry.Lua(...) by which values are converted. All but the flags may be NULL. */
 typedef struct mf__options {
   PyObject *filter, *getter, *setter; /* of attributes */
   char *encoding, *source_encoding;   /* NULL encoding: strings are bytes */
@@ -107,7 +107,7 @@ struct mf__state {
 /* How deeply the tables may be nested that a body copies. */
 #define MF__NESTING_MAX 80
 
-/* What a thread is doing on the bridge; the innermost is mf__top. The guard makes them. */
+/* A call that a thread is making on the bridge; mf__top is the innermost one. The guard makes frames. */
 typedef struct mf__frame {
   struct mf__frame *below;
   lua_State *L;
@@ -127,7 +127,7 @@ typedef struct mf__frame {
 /* thread.c */
 extern _Thread_local mf__frame *mf__top;
 
-/* How this thread is named as the owner of a lock. */
+/* The name of this thread as the owner of a lock. */
 static inline const void *mf__self(void) {
   return &mf__top;
 }
@@ -140,7 +140,7 @@ int mf__on_main_thread(void);
  * on the stack. */
 int mf__room(lua_State *L, int count);
 
-/* The same for a stack of which nothing is known. */
+/* Makes room on a stack of which nothing is known. */
 int mf__grow(lua_State *L, int count);
 
 /* Whether there is room already. A C function that Lua has called has LUA_MINSTACK slots above its arguments, and so
@@ -160,7 +160,7 @@ void mf__anchors_open(lua_State *L);
 /* lua_atpanic's function of every state that Moonferry makes for Python. */
 int mf__panic(lua_State *L);
 
-/* stop.c: what says that a script which runs is to end. */
+/* stop.c: ending scripts that run. */
 enum {
   MF__STOP_NOT,
   MF__STOP_ASKED,  /* whatever runs there ends */
@@ -181,7 +181,7 @@ PyObject *mf__stop_disarm(mf__state *state, int thread_left);
 void mf__stop_renew(mf__state *state);
 void mf__stop_pause(mf__state *state);
 
-/* Takes the hook away, unless the state is to stop by now. */
+/* Takes the hook away, unless a signal has asked for a stop meanwhile. */
 void mf__stop_take_hook(mf__state *state);
 
 /* Of a handler of SIGINT on the main thread: the interruptible states that this thread is in are to stop, as Python's
@@ -233,7 +233,7 @@ int mf__forks_watch(void);
 
 /* stacks.c */
 
-/* What Lua code does first in Python: whoever gets here owns the lock. */
+/* Begins every call from Lua into Python: the thread that gets here owns the lock. */
 void mf__state_arrive(mf__state *state, lua_State *L);
 
 /* Makes the lock of a state that a Lua program has, this thread's. */

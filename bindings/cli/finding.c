@@ -15,7 +15,7 @@
 
 #include "cli.h"
 
-static const char mark[] = "sim: ";
+static const char prefix[] = "sim: ";
 
 /* The text without its numbers, but with each caller's place ("library.so+0x123"). A number starts where a word
  * does, so cuMemsetD8Async stays what it is. */
@@ -40,13 +40,7 @@ static cli_finding *same(const cli_findings *all, const cli_finding *f) {
   return NULL;
 }
 
-static void saw(cli_finding *f, uint64_t seed) {
-  f->times++;
-  if (f->nseeds > 0 && f->seeds[f->nseeds - 1] == seed) return;
-  f->seeds = cli_room(f->seeds, (f->nseeds + 1) * sizeof *f->seeds);
-  f->seeds[f->nseeds++] = seed;
-}
-
+/* Adds a finding under a seed, to the same one if that is known already. */
 static void merge(cli_findings *all, const cli_finding *f, uint64_t seed) {
   cli_finding *known = same(all, f);
   if (known == NULL) {
@@ -54,7 +48,10 @@ static void merge(cli_findings *all, const cli_finding *f, uint64_t seed) {
     known = &all->at[all->count++];
     *known = *f;
   }
-  saw(known, seed);
+  known->times++;
+  if (known->nseeds > 0 && known->seeds[known->nseeds - 1] == seed) return;
+  known->seeds = cli_room(known->seeds, (known->nseeds + 1) * sizeof *known->seeds);
+  known->seeds[known->nseeds++] = seed;
 }
 
 /* One journal while it is read. */
@@ -66,11 +63,6 @@ typedef struct journal {
   int pid;
   bool ended;
 } journal;
-
-static void add(journal *j, const char *kind, size_t length, const char *text) {
-  j->at = cli_room(j->at, (j->count + 1) * sizeof *j->at);
-  j->at[j->count++] = (cli_finding){.kind = cli_copy(kind, length), .text = cli_copy(text, strlen(text))};
-}
 
 static void read_totals(journal *j, const char *line) {
   j->ended = true;
@@ -95,7 +87,9 @@ static void read_record(journal *j, char *record) {
   } else if (cli_begins(record, "seed ")) {
     read_totals(j, record);
   } else if (colon != NULL) {
-    add(j, record, (size_t)(colon - record), colon + 2);
+    j->at = cli_room(j->at, (j->count + 1) * sizeof *j->at);
+    j->at[j->count++] = (cli_finding){.kind = cli_copy(record, (size_t)(colon - record)),
+                                      .text = cli_copy(colon + 2, strlen(colon + 2))};
   }
 }
 
@@ -105,15 +99,15 @@ static char *next_record(char *p) {
     char *line = strchr(p, '\n');
     if (line == NULL) return p + strlen(p);
     p = line + 1;
-    if (cli_begins(p, mark)) return p;
+    if (cli_begins(p, prefix)) return p;
   }
   return p;
 }
 
 static void read_journal(journal *j, char *text) {
-  for (char *p = cli_begins(text, mark) ? text : next_record(text); *p != '\0';) {
+  for (char *p = cli_begins(text, prefix) ? text : next_record(text); *p != '\0';) {
     char *next = next_record(p);
-    char *record = cli_copy(p + strlen(mark), (size_t)(next - p) - strlen(mark));
+    char *record = cli_copy(p + strlen(prefix), (size_t)(next - p) - strlen(prefix));
     read_record(j, record);
     p = next;
   }

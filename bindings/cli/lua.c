@@ -96,24 +96,21 @@ static int control_compiler(lua_State *L, char option, const char *text) {
   return host_report(L, loaded != 0 ? loaded : lua_pcall(L, 2, 0, 0));
 }
 
-static int run_library(lua_State *L, const char *name) {
-  lua_pushstring(L, name);
-  lua_getglobal(L, "require");
-  return run_chunk(L, 0, 1);
-}
-
 static int run_options(lua_State *L, const request *r) {
   int status = 0;
   for (int i = 1; i < r->script && i < r->argc && status == 0; i++) {
     const char option = r->argv[i][1];
     if (strchr("eljO", option) == NULL || option == '-') continue;
     const char *text = r->argv[i][2] != '\0' || option == 'O' ? r->argv[i] + 2 : r->argv[++i];
-    if (option == 'e')
+    if (option == 'e') {
       status = run_text(L, text, "=(command line)");
-    else if (option == 'l')
-      status = run_library(L, text);
-    else
+    } else if (option == 'l') {
+      lua_pushstring(L, text);
+      lua_getglobal(L, "require");
+      status = run_chunk(L, 0, 1);
+    } else {
       status = control_compiler(L, option, text);
+    }
   }
   return status;
 }

@@ -22,23 +22,16 @@
 
 /* Python -> Lua. */
 
-static int push_str(lua_State *L, PyObject *object) {
-  if (mf__push_utf8(L, object)) return 1;
-  PyErr_Clear();
-  return 0;
-}
-
-/* Pushes one value and returns 1, or nothing and returns 0. */
-static int push_value(lua_State *L, PyObject *object) {
-  PyTypeObject *type = Py_TYPE(object);
-  if (type == &PyUnicode_Type) return push_str(L, object);
-  if (type != &PyBytes_Type) return mf__push_lua_object(L, object) || mf__tensor_to_lua(L, object);
-  mf__push_bytes(L, object);
-  return 1;
-}
-
 static void push(lua_State *L, PyObject *object) {
-  if (!push_value(L, object)) mf__push_object(L, object);
+  if (Py_TYPE(object) == &PyBytes_Type) {
+    mf__push_bytes(L, object);
+  } else if (Py_TYPE(object) == &PyUnicode_Type) {
+    if (mf__push_utf8(L, object)) return;
+    PyErr_Clear();
+    mf__push_object(L, object);
+  } else if (!mf__push_lua_object(L, object) && !mf__tensor_to_lua(L, object)) {
+    mf__push_object(L, object);
+  }
 }
 
 static int push_thrown(lua_State *L, PyObject *exception) {

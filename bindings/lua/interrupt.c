@@ -14,17 +14,9 @@
 
 static struct sigaction host;
 
-static int in_python(void) {
-  return mf__top != NULL && mf__top->thread == NULL;
-}
-
-/* Python's own moonferry.Lua is stopped as Python stops it, if it can be. */
-static int in_script_of_python(void) {
-  return mf__top != NULL && mf__top->state->stop_hook != NULL;
-}
-
+/* Where Python runs, and in a moonferry.Lua that can be stopped, the signal is Python's; else it is the host's. */
 static void on_interrupt(int number, siginfo_t *info, void *context) {
-  if (in_python() || in_script_of_python()) {
+  if (mf__top != NULL && (mf__top->thread == NULL || mf__top->state->stop_hook != NULL)) {
     mf__interrupted = 1;
     PyErr_SetInterrupt();
     mf__stop_signal();

@@ -64,15 +64,7 @@ static int read_pair(PyObject *obj, const char *what, long out[2]) {
   return -1;
 }
 
-/* Consumers pass the same constant every time. A tuple of ints cannot change, so that one is remembered. */
-static void remember_version(core_state *state, PyObject *obj) {
-  if (!PyTuple_CheckExact(obj)) return;
-  PyObject *old = state->good_version;
-  Py_INCREF(obj);
-  state->good_version = obj;
-  Py_XDECREF(old);
-}
-
+/* Consumers pass the same constant every time. A tuple of ints cannot change, so that the last good one is kept. */
 static int read_max_version(core_state *state, PyObject *obj, bool *versioned) {
   long version[2] = {0, 0};
   *versioned = obj != NULL && obj == state->good_version;
@@ -83,7 +75,10 @@ static int read_max_version(core_state *state, PyObject *obj, bool *versioned) {
     return -1;
   }
   *versioned = version[0] >= 1;
-  if (*versioned) remember_version(state, obj);
+  if (*versioned && PyTuple_CheckExact(obj)) {
+    Py_INCREF(obj);
+    Py_XSETREF(state->good_version, obj);
+  }
   return 0;
 }
 
@@ -200,11 +195,9 @@ static void remember_names(core_state *state, PyObject *kwnames) {
   const Py_ssize_t n = PyTuple_GET_SIZE(kwnames);
   while (at < n && PyTuple_GET_ITEM(kwnames, at) != state->kw[KW_MAX_VERSION]) at++;
   if (at == n || n == 1) return;
-  PyObject *old = state->good_names;
   Py_INCREF(kwnames);
-  state->good_names = kwnames;
   state->version_at = at;
-  Py_XDECREF(old);
+  Py_XSETREF(state->good_names, kwnames);
 }
 
 /* __dlpack__(max_version=V) with the V of the last time, and with nothing else but None: what a consumer in a loop

@@ -16,18 +16,6 @@ static int fail(const core_import *request, const mf_error *err) {
   return core_raise_exchange(request->state, err, "from_dlpack", request->x);
 }
 
-static int wrong_name(const core_import *request, const char *name) {
-  if (name != NULL && strncmp(name, "used_dltensor", strlen("used_dltensor")) == 0)
-    return core_refuse(request->state,
-                       "from_dlpack: the capsule was consumed before (its name is "
-                       "'%s'); every exchange needs a fresh one",
-                       name);
-  return core_refuse(request->state,
-                     "from_dlpack: the capsule's name must be 'dltensor_versioned' or "
-                     "'dltensor', not %s%s%s",
-                     name == NULL ? "" : "'", name == NULL ? "NULL" : name, name == NULL ? "" : "'");
-}
-
 typedef union managed_struct {
   DLManagedTensorVersioned *versioned;
   DLManagedTensor *legacy;
@@ -59,22 +47,20 @@ static int take_ordered(const core_import *request, managed_struct from, mf_tens
   return status;
 }
 
-static int import_struct(core_import *request, void *pointer, mf_tensor **out) {
-  managed_struct from;
-  mf_error err;
-  if (request->versioned)
-    from.versioned = pointer;
-  else
-    from.legacy = pointer;
-  return take_ordered(request, from, out, &err) == MF_OK ? 0 : fail(request, &err);
-}
-
 /* What the capsule holds if its name is the older one; NULL with an exception if it is neither. */
 static void *legacy_pointer(const core_import *request, PyObject *capsule) {
   PyErr_Clear();
   const char *name = PyCapsule_GetName(capsule);
   if (name != NULL && strcmp(name, "dltensor") == 0) return PyCapsule_GetPointer(capsule, name);
-  if (name != NULL || !PyErr_Occurred()) wrong_name(request, name);
+  if (name == NULL && PyErr_Occurred()) return NULL;
+  if (name != NULL && strncmp(name, "used_dltensor", strlen("used_dltensor")) == 0)
+    core_refuse(request->state,
+                "from_dlpack: the capsule was consumed before (its name is '%s'); every exchange needs a fresh one",
+                name);
+  else
+    core_refuse(request->state,
+                "from_dlpack: the capsule's name must be 'dltensor_versioned' or 'dltensor', not %s%s%s",
+                name == NULL ? "" : "'", name == NULL ? "NULL" : name, name == NULL ? "" : "'");
   return NULL;
 }
 
@@ -82,9 +68,11 @@ static void *legacy_pointer(const core_import *request, PyObject *capsule) {
  * still be in charge, and leaving our reference unreturned is what keeps the deleter to one call. */
 static int import_capsule(core_import *request, PyObject *capsule, mf_tensor **out) {
   void *pointer = PyCapsule_GetPointer(capsule, "dltensor_versioned");
+  managed_struct from = {.versioned = pointer};
+  mf_error err;
   request->versioned = pointer != NULL;
-  if (pointer == NULL && (pointer = legacy_pointer(request, capsule)) == NULL) return -1;
-  if (import_struct(request, pointer, out) < 0) return -1;
+  if (pointer == NULL && (from.legacy = legacy_pointer(request, capsule)) == NULL) return -1;
+  if (take_ordered(request, from, out, &err) != MF_OK) return fail(request, &err);
   if (PyCapsule_SetName(capsule, request->versioned ? "used_dltensor_versioned" : "used_dltensor") < 0) return -1;
   /* Some producers' destructors delete whatever the name is. */
   return PyCapsule_SetDestructor(capsule, NULL);

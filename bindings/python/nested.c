@@ -191,18 +191,15 @@ PyObject *core_from_nested(PyObject *module, PyObject *const *args, Py_ssize_t n
   return store_all(state, &w, args[0], dtype);
 }
 
-static PyObject *list_element(core_state *state, const mf_tensor *t, const int64_t *coords) {
-  mf_scalar value;
-  mf_error err;
-  if (mf_tensor_get(t, coords, mf_tensor_dltensor(t)->ndim, &value, &err) == MF_OK)
-    return core_scalar_to_python(&value);
-  core_raise(state, &err);
-  return NULL;
-}
-
 static PyObject *list_depth(core_state *state, const mf_tensor *t, int64_t *coords, int32_t depth) {
   const DLTensor *view = mf_tensor_dltensor(t);
-  if (depth == view->ndim) return list_element(state, t, coords);
+  if (depth == view->ndim) {
+    mf_scalar value;
+    mf_error err;
+    if (mf_tensor_get(t, coords, depth, &value, &err) == MF_OK) return core_scalar_to_python(&value);
+    core_raise(state, &err);
+    return NULL;
+  }
   PyObject *list = PyList_New((Py_ssize_t)view->shape[depth]);
   for (int64_t i = 0; list != NULL && i < view->shape[depth]; i++) {
     coords[depth] = i;

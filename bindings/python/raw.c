@@ -42,14 +42,6 @@ PyObject *core_raw_bytes(PyObject *module, PyObject *obj) {
   return wrap_memory_of(state, obj, &view, 0, &raw) < 0 ? NULL : core_tensor_new(state, raw);
 }
 
-static PyObject *check_length(core_state *state, mf_tensor *t, PyObject *raw) {
-  long long have = mf_tensor_nbytes(core_handle(raw)), need = mf_tensor_nbytes(t);
-  if (have == need) return core_tensor_new(state, t);
-  PyErr_Format(PyExc_ValueError, "%lld bytes given for a tensor of %lld", have, need);
-  mf_tensor_release(t);
-  return NULL;
-}
-
 /* _from_raw(raw, shape, dtype, padded): the reverse of _raw_bytes. */
 PyObject *core_from_raw(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
   core_state *state = core_state_of(module);
@@ -65,5 +57,9 @@ PyObject *core_from_raw(PyObject *module, PyObject *const *args, Py_ssize_t narg
   if (core_dtype(state, args[2], &view.dtype) < 0) return NULL;
   uint64_t flags = padded ? DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED : 0;
   if (wrap_memory_of(state, args[0], &view, flags, &t) < 0) return NULL;
-  return check_length(state, t, args[0]);
+  const long long have = mf_tensor_nbytes(core_handle(args[0])), need = mf_tensor_nbytes(t);
+  if (have == need) return core_tensor_new(state, t);
+  PyErr_Format(PyExc_ValueError, "%lld bytes given for a tensor of %lld", have, need);
+  mf_tensor_release(t);
+  return NULL;
 }

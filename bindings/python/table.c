@@ -193,12 +193,6 @@ static loan *loan_offer(core_state *state, const DLPackExchangeAPI *api, mf_tens
   return l;
 }
 
-/* The taker succeeded: from now on its deleter call frees the loan too. */
-static void loan_taken(loan *l) {
-  int offered = LOAN_OFFERED;
-  if (!atomic_compare_exchange_strong(&l->state, &offered, LOAN_TAKEN)) free(l);
-}
-
 /* The taker failed. If it did not delete, the memory goes back now; the few bytes of the loan stay, in case
  * the taker still calls the deleter. */
 static void loan_refused(loan *l) {
@@ -250,7 +244,9 @@ PyObject *core_into(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
   void *result = NULL;
   int rc = api->managed_tensor_to_py_object_no_sync(&l->outer, &result);
   if (rc == 0 && result != NULL) {
-    loan_taken(l);
+    /* From now on the deleter call of the taker frees the loan too. */
+    int offered = LOAN_OFFERED;
+    if (!atomic_compare_exchange_strong(&l->state, &offered, LOAN_TAKEN)) free(l);
     return result;
   }
   loan_refused(l);

@@ -10,14 +10,6 @@
 #include <structmember.h>
 
 /* Exchanges make and drop one tensor after another, so a few dead ones are kept for reuse. */
-static void free_object(core_tensor *tensor) {
-  core_state *state = core_now;
-  if (state != NULL && Py_TYPE(tensor) == state->tensor_type && state->nspares < CORE_SPARES)
-    state->spares[state->nspares++] = tensor;
-  else
-    PyObject_Free(tensor);
-}
-
 void core_spares_free(core_state *state) {
   while (state->nspares > 0) PyObject_Free(state->spares[--state->nspares]);
 }
@@ -61,7 +53,11 @@ void core_tensor_dealloc(PyObject *self) {
   PyTypeObject *type = Py_TYPE(self);
   if (tensor->weakrefs != NULL) PyObject_ClearWeakRefs(self);
   release_quietly(tensor->t);
-  free_object(tensor);
+  core_state *state = core_now;
+  if (state != NULL && type == state->tensor_type && state->nspares < CORE_SPARES)
+    state->spares[state->nspares++] = tensor;
+  else
+    PyObject_Free(tensor);
   Py_DECREF(type);
 }
 

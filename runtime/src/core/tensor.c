@@ -64,6 +64,7 @@ int64_t mf__tensor_bits(const mf_tensor *t) {
   return mf_dtype_bits(&t->dl.dtype, t->flags);
 }
 
+/* Checks that data is there if there are elements, and that all their bytes are in the address space. */
 static int check_memory(const DLTensor *view, const mf__span *span, mf_error *err) {
   const uintptr_t base = (uintptr_t)view->data;
   const uint64_t bytes_below = (uint64_t)-span->lo_byte;

@@ -227,6 +227,20 @@ void mf__order_end(const mf__queue *on, mf__usage *uses, int count, bool queued)
 int mf__order_use(const mf__queue *on, mf__usage *use, mf_error *err);
 /* Whether a handle is in the record, and of which device it is: then it need not be checked again. */
 bool mf__order_knows(mf__record *a, mf_stream stream, int32_t *ordinal);
+/* Queues work for which the queue waits: begins, enters, calls, leaves and ends; rc becomes the first failure. */
+#define MF__ORDERED(rc, on, uses, count, queued, err, call)         \
+  do {                                                              \
+    mf__scope ordered_scope;                                        \
+    (rc) = mf__order_begin((on), (uses), (count), (err));           \
+    if ((rc) == MF_OK) {                                            \
+      (rc) = mf__queue_enter(&ordered_scope, (on), (err));          \
+      if ((rc) == MF_OK) {                                          \
+        (rc) = (call);                                              \
+        mf__leave(&ordered_scope);                                  \
+      }                                                             \
+      mf__order_end((on), (uses), (count), (queued));               \
+    }                                                               \
+  } while (0)
 /* Begin and end in one, where the queue's stream is all that the record knows, which is the usual case; else false, and
  * nothing was done. */
 bool mf__order_repeat(const mf__queue *on, const mf__usage *use);

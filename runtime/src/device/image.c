@@ -202,15 +202,8 @@ static int move_runs(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, 
                      mf_error *err) {
   mf__usage uses[2] = {{.record = mf__tensor_record(dst), .write = true},
                        {.record = mf__tensor_record(src)}};
-  mf__scope scope;
-  int rc = mf__order_begin(on, uses, 2, err);
-  if (rc != MF_OK) return rc;
-  rc = mf__queue_enter(&scope, on, err);
-  if (rc == MF_OK) {
-    rc = copy_runs(on, dst, src, m, passes, err);
-    mf__leave(&scope);
-  }
-  mf__order_end(on, uses, 2, true);
+  int rc;
+  MF__ORDERED(rc, on, uses, 2, true, err, copy_runs(on, dst, src, m, passes, err));
   return rc;
 }
 

@@ -40,21 +40,15 @@ static int run_plan(const mf__plan *p, const mf__queue *on, bool *undone, mf_err
 /* Both sides are known to the queue's driver and do not overlap. undone NULL: however many driver copies it takes. */
 static int move(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, bool *undone, mf_error *err) {
   mf__usage uses[2] = {{.record = mf__tensor_record(dst), .write = true}, {.record = mf__tensor_record(src)}};
-  mf__scope scope;
+  int rc;
   mf__plan p;
   mf__plan_make(&p, dst, src);
   if (p.repeats && undone != NULL) {
     *undone = true;
     return MF_OK;
   }
-  int rc = mf__order_begin(on, uses, 2, err);
-  if (rc != MF_OK) return rc;
-  rc = mf__queue_enter(&scope, on, err);
-  if (rc == MF_OK) {
-    rc = undone != NULL ? run_plan(&p, on, undone, err) : mf__plan_run_boxes(&p, on, err);
-    mf__leave(&scope);
-  }
-  mf__order_end(on, uses, 2, undone == NULL || !*undone);
+  MF__ORDERED(rc, on, uses, 2, undone == NULL || !*undone, err,
+              undone != NULL ? run_plan(&p, on, undone, err) : mf__plan_run_boxes(&p, on, err));
   return rc;
 }
 

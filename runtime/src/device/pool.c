@@ -91,19 +91,6 @@ static mf__block *take_behind(pool *p, chain *c, mf__block *before) {
   return b;
 }
 
-/* The usual case: a kept block of that size which the requesting stream may use at once, found in its bucket. */
-static mf__block *take_at_once(const allocation *a) {
-  pool *p = a->pool;
-  mf__block *found = NULL, *before = NULL;
-  pthread_mutex_lock(&p->lock);
-  chain *c = &p->buckets[bucket_of(a->nbytes, &a->request.home)];
-  for (mf__block *b = c->first; b != NULL && found == NULL; before = b, b = b->next)
-    if (b->nbytes == a->nbytes && mf__block_is_clean(b, &a->request)) found = take_behind(p, c, before);
-  if (found != NULL) p->hits++;
-  pthread_mutex_unlock(&p->lock);
-  return found;
-}
-
 static bool is_candidate(const mf__block *b, const allocation *a) {
   const int64_t spare = b->nbytes - a->nbytes;
   return spare >= 0 && spare <= a->nbytes / 4 && mf__block_is_candidate(b, &a->request);
@@ -345,12 +332,19 @@ int mf__pool_take(const mf__queue *on, mf__space space, int64_t nbytes, void **d
   if (rc == MF_OK) rc = pool_find(&device, &a.pool, err);
   if (rc != MF_OK) return rc;
   mf__retire_poll();
-  mf__block *b = take_at_once(&a);
-  if (b == NULL) rc = take_slowly(&a, &b, err);
+  /* The usual case: a kept block of that size which the requesting stream may use at once, found in its bucket. */
+  mf__block *found = NULL, *before = NULL;
+  pthread_mutex_lock(&a.pool->lock);
+  chain *c = &a.pool->buckets[bucket_of(a.nbytes, &a.request.home)];
+  for (mf__block *b = c->first; b != NULL && found == NULL; before = b, b = b->next)
+    if (b->nbytes == a.nbytes && mf__block_is_clean(b, &a.request)) found = take_behind(a.pool, c, before);
+  if (found != NULL) a.pool->hits++;
+  pthread_mutex_unlock(&a.pool->lock);
+  if (found == NULL) rc = take_slowly(&a, &found, err);
   if (rc != MF_OK) return rc;
-  mf__block_take(b, &a.request);
-  *data = b->data;
-  *block_out = b;
+  mf__block_take(found, &a.request);
+  *data = found->data;
+  *block_out = found;
   return MF_OK;
 }
 

@@ -71,16 +71,10 @@ static int move_overlapping(const mf__queue *on, mf_tensor *dst, const mf_tensor
 static int peer_flat(const mf__queue *on, const mf__plan *p, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
   mf__record *to = mf__tensor_record(dst), *from = mf__tensor_record(src);
   mf__usage uses[2] = {{.record = to, .write = true}, {.record = from}};
-  mf__scope scope;
-  int rc = mf__order_begin(on, uses, 2, err);
-  if (rc != MF_OK) return rc;
-  rc = mf__queue_enter(&scope, on, err);
-  if (rc == MF_OK) {
-    const mf__block_copy job = {.dst = p->dst, .src = p->src, .width = p->width, .height = 1, .depth = 1};
-    rc = on->backend->copy_peer(&job, to->ordinal, from->ordinal, on->stream, err);
-    mf__leave(&scope);
-  }
-  mf__order_end(on, uses, 2, true);
+  const mf__block_copy job = {.dst = p->dst, .src = p->src, .width = p->width, .height = 1, .depth = 1};
+  int rc;
+  MF__ORDERED(rc, on, uses, 2, true, err,
+              on->backend->copy_peer(&job, to->ordinal, from->ordinal, on->stream, err));
   return rc;
 }
 
@@ -248,15 +242,8 @@ typedef int (*fill_fn)(const mf__plan *p, const void *slot, const mf__queue *on,
 static int fill_ordered(const mf__queue *on, mf_tensor *dst, const mf__plan *p, fill_fn fill, const void *slot,
                         mf_error *err) {
   mf__usage use = {.record = mf__tensor_record(dst), .write = true};
-  mf__scope scope;
-  int rc = mf__order_begin(on, &use, 1, err);
-  if (rc != MF_OK) return rc;
-  rc = mf__queue_enter(&scope, on, err);
-  if (rc == MF_OK) {
-    rc = fill(p, slot, on, err);
-    mf__leave(&scope);
-  }
-  mf__order_end(on, &use, 1, true);
+  int rc;
+  MF__ORDERED(rc, on, &use, 1, true, err, fill(p, slot, on, err));
   return rc;
 }
 
