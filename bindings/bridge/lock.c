@@ -40,7 +40,9 @@ static void in_child(void) {
   }
 }
 
-static int refuse_lost(void) {
+/* A patient caller has Lua below, and would go on there: no exception can lead past that. */
+static int refuse_lost(int patient) {
+  if (patient) Py_FatalError("a forked child cannot go back into a Lua state that another thread was using");
   PyErr_SetString(PyExc_RuntimeError, "the Lua state was in use by another thread when this process was forked");
   return -1;
 }
@@ -128,7 +130,7 @@ static int wait_for(mf__state *state, int patient) {
 
 int mf__lock_wait(mf__state *state, int patient) {
   if (state->forks != mf__forks) reset_after_fork(state);
-  if (state->owner == &lost && !patient) return refuse_lost();
+  if (state->owner == &lost) return refuse_lost(patient);
   return state->owner != NULL ? wait_for(state, patient) : 0;
 }
 

@@ -129,6 +129,7 @@ static void *write_on_my_stream(void *arg) {
  * one that was just recorded CUDA need not say so at once, even where all is done. */
 static void another_threads_work_is_asked_about_by_an_event(void **state) {
   const DLDevice device = gpu(0);
+  char rule[64];
   pthread_t thread;
   (void)state;
   needs_simulator();
@@ -141,6 +142,9 @@ static void another_threads_work_is_asked_about_by_an_event(void **state) {
   const int64_t events = sim_ask_left("events");
   for (int i = 0; i < 3; i++) FAILS(mf_tensor_acquire(shared, s, MF_READ, &err), MF_ECAPTURE);
   assert_int_equal(sim_ask_left("events"), events);
+  snprintf(rule, sizeof rule, "%s:999:once", named("cuEventRecord", "hipEventRecord"));
+  sim_ask_fail(rule);
+  REFUSED(mf_tensor_acquire(shared, s, MF_READ, &err), MF_EDRIVER, "EventRecord");
   other_graph_end(0, other_capture_end(0, s));
   OK(mf_device_synchronize(&device, &err));
   other_capture(0, s);

@@ -215,6 +215,24 @@ static void no_memory_for_one_more_event(void **state) {
   nothing_left();
 }
 
+/* No place is kept for those: without memory there are still as many to have as before. */
+static void events_that_cannot_be_made_take_no_place(void **state) {
+  const DLDevice device = gpu(0);
+  char rule[64];
+  (void)state;
+  needs_simulator();
+  const mf_stream a = stream_new(0), b = stream_new(0);
+  snprintf(rule, sizeof rule, "%s:999:on", named("cuEventCreate", "hipEventCreateWithFlags"));
+  sim_ask_fail(rule);
+  mf_fault_arm(0, 1);
+  for (int i = 0; i < MANY; i++) REFUSED(mf_stream_wait(&device, a, &device, b, &err), MF_EDRIVER, "EventCreate");
+  sim_ask_reset();
+  OK(mf_stream_wait(&device, a, &device, b, &err));
+  mf_fault_arm(-1, 0);
+  stream_end(0, a);
+  stream_end(0, b);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(managed_memory_of_unknown_use_is_refused),
@@ -225,6 +243,7 @@ int main(void) {
       SPEC(a_child_is_not_kept_by_a_locked_record),
       SPEC(events_that_are_too_many_go_back_though_a_call_fails),
       SPEC(no_memory_for_one_more_event),
+      SPEC(events_that_cannot_be_made_take_no_place),
   };
   return RUN(tests);
 }

@@ -1,6 +1,7 @@
 """A process that forks while threads use or wait for a Lua state."""
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -78,3 +79,38 @@ def test_a_fork(name):
     command = [sys.executable, "-W", "ignore", "-c", FORK + code]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=os.environ)
     assert (done.returncode, done.stdout, done.stderr) == (0, said, told)
+
+
+# Another thread is in Lua, in the same state, while Python code that Lua has called forks.
+BELOW = """
+flags = mf.zeros(2)
+other = threading.Thread(target=lambda: lua.execute("local f = ... f:put(0, 1) while f:get(1) == 0 do end", flags))
+pid = 0
+
+def fork():
+    global pid
+    other.start()
+    while flags[0] == 0: pass
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(20)
+    else:
+        print(os.waitpid(pid, 0)[1], flush=True)
+        flags[1] = 1
+
+lua.execute("(...)()", fork)
+if pid == 0:
+    os.write(1, b"the child went on in Lua\\n")
+    os._exit(0)
+other.join()
+print(lua.eval("5"))
+"""
+
+
+def test_a_fork_below_lua_while_another_thread_is_inside():
+    """The child has no Lua to go back to: it ends, and says so."""
+    command = [sys.executable, "-W", "ignore", "-c", FORK + BELOW]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=os.environ)
+    assert (done.returncode, done.stdout) == (0, f"{signal.SIGABRT}\n5\n"), done.stderr
+    why = "a forked child cannot go back into a Lua state that another thread was using"
+    assert done.stderr.startswith(f"Fatal Python error: {why}\n"), done.stderr
