@@ -31,7 +31,7 @@ struct init_api {
   int (*run)(PyInitConfig *);
 };
 
-/* Why there is no start: ours, where CPython has no error of its own to tell. */
+/* A start of Python, and the place for the reason why it failed, where CPython reports none. */
 struct start {
   struct init_api api;
   PyInitConfig *config;
@@ -51,13 +51,13 @@ static int load_init_api(struct init_api *api) {
   return api->create && api->free && api->has && api->set_int && api->set_str && api->error && api->run;
 }
 
-/* An option that this CPython does not have (any more) is as it is. */
+/* Leaves out an option that this CPython does not have. */
 static int set(struct start *start, const char *option, int64_t value) {
   if (!start->api.has(start->config, option)) return 0;
   return start->api.set_int(start->config, option, value);
 }
 
-/* The variable's value, or NULL; python3 takes an empty one for none. */
+/* The variable's value, or NULL; to python3 an empty one counts as unset. */
 static const char *variable(const char *name) {
   const char *value = getenv(name);
   return value != NULL && *value != 0 ? value : NULL;

@@ -43,7 +43,7 @@ static int push_thrown(lua_State *L, PyObject *exception) {
 
 /* Lua -> Python. */
 
-/* Around the copying of a table; raises if tables are nested so deeply that one most likely contains itself. */
+/* Begins the copying of a table; raises if tables are nested so deeply that one most likely contains itself. */
 static void nest(lua_State *L) {
   if (mf__top->nesting == MF__NESTING_MAX)
     mf__fail(L, "a table is nested more than %d deep, or contains itself", MF__NESTING_MAX);
@@ -89,8 +89,8 @@ PyObject *mf__to_dict(lua_State *L, int index, int keywords) {
   return mf__take();
 }
 
-/* What a table is in Python: how many elements a list of it has, or -1 for a dict. It is a list only if 1 ... n are all
- * the keys that it has, and a dict only if it has none of them. */
+/* Decides what a table becomes in Python: returns the length of a list, or -1 for a dict. A list has the keys 1 ... n
+ * and no others, a dict has none of them. */
 static int list_count(lua_State *L, int index) {
   int count = (int)lua_objlen(L, index);
   int whole = 0, other = 0;

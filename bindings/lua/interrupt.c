@@ -27,8 +27,8 @@ static void on_interrupt(int number, siginfo_t *info, void *context) {
   }
 }
 
-/* What Python does about the signal, once it was told of it. Not signal.default_int_handler, although that does the
- * same: asyncio.run would replace that, and this file's handler with it. */
+/* Sets Python's handler of the signal. Not signal.default_int_handler, although that does the same: asyncio.run would
+ * replace that, and this file's handler with it. */
 static int teach_python(void) {
   static const char code[] =
       "def interrupt(number, frame):\n"
@@ -68,7 +68,8 @@ void mf__interrupt_arm(void) {
   memset(&ours, 0, sizeof ours);
   sigemptyset(&ours.sa_mask);
   ours.sa_sigaction = on_interrupt;
-  /* Without SA_RESTART: what Python waits in has to come back for the exception to be raised. */
+  /* Without SA_RESTART, because a system call in which Python waits has to return for the exception to be raised
+   * (POSIX, sigaction). */
   ours.sa_flags = SA_SIGINFO;
   sigaction(SIGINT, &ours, NULL);
 }

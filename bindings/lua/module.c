@@ -32,7 +32,7 @@ static int module_arm(lua_State *L) {
   return 0;
 }
 
-/* lua_close comes before exit in most programs: the last chance to be first at the door. */
+/* Runs at lua_close, which comes before exit in most programs: registers what has to run first at exit. */
 static void arm_at_close(lua_State *L) {
   lua_newuserdata(L, 1);
   lua_newtable(L);

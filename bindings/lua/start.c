@@ -27,8 +27,8 @@ static void *symbol(const char *name) {
   return dlsym(RTLD_DEFAULT, name);
 }
 
-/* Before PEP 741 the program's name is what leads CPython to a virtual environment, and such a start looks neither at
- * PYTHONUTF8 nor at the locale. */
+/* Starts a CPython older than PEP 741, which finds a virtual environment by the program's name; such a start looks
+ * neither at PYTHONUTF8 nor at the locale. */
 static int start_named(const char *program, char *why, size_t cap) {
   void (*set_program_name)(const wchar_t *);
   int *utf8_mode = symbol("Py_UTF8Mode");
@@ -45,7 +45,7 @@ static int start_named(const char *program, char *why, size_t cap) {
   return 1;
 }
 
-/* Runs ${module}.${name}() if the module is there. A failure can only be printed any more. */
+/* Runs ${module}.${name}() if the module is loaded. A failure can only be printed, because the process ends. */
 static void call_if_loaded(const char *module, const char *name) {
   PyObject *modules = PyImport_GetModuleDict();
   PyObject *owner = PyDict_GetItemString(modules, module);
@@ -63,8 +63,8 @@ static void flush(const char *stream) {
 
 static void (*drain_references)(void);
 
-/* What the end of a Python program does, as far as it can be done without finalising. The GIL is kept:
- * daemon threads must not run Python while the libraries under them are torn down. */
+/* Does what the end of a Python program does, as far as it can be done without finalising. Keeps the GIL: daemon
+ * threads must not run Python while the libraries under them are torn down. */
 static void farewell(void) {
   static int done;
   if (done || !Py_IsInitialized()) return;

@@ -39,7 +39,7 @@ static PyObject *field_of(lua_State *L, PyObject *object, const char *name) {
   return mf__hold(L, value);
 }
 
-/* eval and exec of the code at 1, in the dict or module at 2, or in __main__, with the mapping at 3 before it. */
+/* Evaluates or executes the code at 1, in the dict or module at 2, or in __main__, with the mapping at 3 as locals. */
 static int run_code(lua_State *L, const char *builtin) {
   if (lua_type(L, 1) != LUA_TSTRING) mf__fail(L, "py.%s takes Python code as a string", builtin);
   lua_settop(L, 3);
@@ -106,7 +106,7 @@ static int verb_bytes(lua_State *L) {
   return 1;
 }
 
-/* What the number at 1 is as a float or an int, new. */
+/* Converts the number at 1 to a float or an int, new. */
 static PyObject *number_at_1(lua_State *L, PyObject *(*convert)(PyObject *)) {
   PyObject *object = mf__argument(L, 1), *number;
   MF__OUTSIDE(number, convert(object));
@@ -169,7 +169,7 @@ static int verb_is(lua_State *L) {
   return 1;
 }
 
-/* Whatever calls Python gives back what waits (mf__enter): so does this, which does nothing else. */
+/* Does nothing but call Python, because every such call gives back the references that wait (mf__enter). */
 static int verb_collect(lua_State *L) {
   (void)L;
   return 0;

@@ -37,7 +37,7 @@ static PyObject *call(const core_import *request, const question *q) {
   return capsule;
 }
 
-/* As producers before max_version were called. */
+/* Calls __dlpack__ as it was before it had max_version. */
 static PyObject *call_old(const core_import *request, const question *q) {
   core_state *state = request->state;
   PyObject *stack[3] = {NULL, request->x, NULL};
@@ -68,8 +68,8 @@ static PyObject *call_again(core_import *request, question *q) {
   return capsule;
 }
 
-/* The current stream of the device that the memory is to be on, as a number. A device that nobody drives has none;
- * what comes of that is decided when its memory is imported. */
+/* Finds the current stream of the device that the memory is to be on, as a number. A device without a driver here has
+ * none; the import then decides about its memory. */
 static void choose_stream(core_import *request, question *q) {
   mf_stream stream;
   request->ordered = false;
@@ -98,7 +98,7 @@ static int read_device_pair(PyObject *pair, DLDevice *out) {
   return 1;
 }
 
-/* Where x says that it is: 1, 0 if it does not say (or nonsense), or -1 with its exception. */
+/* Asks x for its device: 1, 0 if it does not say (or says nonsense), or -1 with its exception. */
 static int ask_place(const core_import *request, DLDevice *out) {
   *out = (DLDevice){.device_type = kDLCPU, .device_id = 0};
   if (request->host) return 1;
@@ -125,7 +125,7 @@ static PyObject *ask_here(core_import *request, DLDevice where, int what) {
   return capsule;
 }
 
-/* On another device than it is on: what the producer does not do is done after the import. */
+/* Asks for memory on another device than x is on. If the producer does not copy it there, the import does. */
 static PyObject *ask_elsewhere(core_import *request, DLDevice where, int what) {
   question q = {.what = what | ASK_DL_DEVICE, .device = request->device};
   PyObject *type, *value, *traceback;
@@ -143,7 +143,7 @@ static PyObject *ask_elsewhere(core_import *request, DLDevice where, int what) {
   return capsule;
 }
 
-/* Of memory on the cpu, as it is: what NumPy's arrays are asked for. */
+/* Asks for memory on the cpu, as it is: the call that NumPy's arrays get. */
 static PyObject *ask_host(core_import *request) {
   core_state *state = request->state;
   PyObject *stack[3] = {NULL, request->x, state->max_version};

@@ -29,7 +29,7 @@ static bool host_reads(const mf_tensor *t) {
   return core_host_reads(mf_tensor_dltensor(t)->device);
 }
 
-/* From the host to a GPU, which does no arithmetic: the host converts. */
+/* Converts on the host, and copies to a GPU, which does no arithmetic. */
 static int cast_then_copy(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
   DLTensor like = *mf_tensor_dltensor(src);
   mf_tensor *converted;
@@ -44,7 +44,7 @@ static int cast_then_copy(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
   return status;
 }
 
-/* From a GPU to the host, as it is, and then converted. */
+/* Copies from a GPU to the host, and converts there. */
 static int copy_then_cast(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
   static const mf_request host = {.device = {kDLCPU, 0}, .stream = MF_STREAM_HOST};
   mf_tensor *brought, *same = mf_tensor_retain((mf_tensor *)src);

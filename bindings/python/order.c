@@ -5,7 +5,7 @@
  */
 #include "core.h"
 
-/* mf_tensor_to, without the GIL where it may take its time. */
+/* Calls mf_tensor_to, without the GIL where it may wait. */
 int core_to(mf_tensor *t, const mf_request *request, mf_tensor **out, mf_error *err) {
   const DLDevice from = mf_tensor_dltensor(t)->device;
   const bool stays = request->device.device_type == 0 || core_same_device(from, request->device);
@@ -25,7 +25,7 @@ int core_acquire(mf_tensor *t, mf_stream stream, int32_t use, mf_error *err) {
   return status;
 }
 
-/* Pinned and managed memory, whatever it is called: what was queued on it is done before the host may use it. */
+/* Waits for the work that is queued on pinned or managed memory, whatever its label, before the host uses it. */
 int core_wait_on_host(PyObject *self, bool write, const char *what) {
   mf_tensor *t = core_handle(self);
   mf_error err;

@@ -103,7 +103,7 @@ int core_is_scalar(PyObject *obj) {
   return methods != NULL && (methods->nb_float != NULL || methods->nb_index != NULL);
 }
 
-/* The value of a tensor that has exactly one element; of a GPU's by a copy. */
+/* Reads the value of a tensor that has exactly one element; of a GPU's by a copy. */
 int core_only_element(PyObject *self, mf_scalar *out) {
   static const int64_t zeros[MF_MAX_NDIM];
   mf_tensor *t;

@@ -53,12 +53,13 @@ void core_stream_dealloc(PyObject *self) {
   Py_DECREF(type);
 }
 
-/* The driver's own handle, as __cuda_stream__ and exchange tables want it. On ROCm the default stream is NULL. */
+/* The driver's handle, as __cuda_stream__ and exchange tables want it. On ROCm the default stream is NULL. */
 int64_t core_stream_handle(DLDevice device, mf_stream stream) {
   return stream == MF_STREAM_DEFAULT && core_gpu_of(device).device_type == kDLROCM ? 0 : (int64_t)stream;
 }
 
-/* The reverse. Handle 0 is the default stream: 1 of the legacy one, because nobody says how it was compiled. */
+/* Makes a stream of a handle. Handle 0 is the legacy default stream, because the handle does not tell whether its
+ * library was compiled for per-thread default streams. */
 int core_stream_from_handle(DLDevice device, int64_t handle, mf_stream *out) {
   (void)device;
   *out = handle == 0 ? MF_STREAM_DEFAULT : (mf_stream)handle;
@@ -205,7 +206,7 @@ static PyObject *stream_per_thread(PyObject *type, PyObject *device) {
   return named(type, device, MF_STREAM_PER_THREAD);
 }
 
-/* The first GPU whose living stream ${stream} is. */
+/* Finds the first GPU to which the living stream ${stream} belongs. */
 static int find_device(PyObject *obj, mf_stream stream, DLDevice *out) {
   static const int32_t kinds[] = {kDLCUDA, kDLROCM};
   const bool is_name = stream == MF_STREAM_DEFAULT || stream == MF_STREAM_PER_THREAD;

@@ -16,7 +16,7 @@ typedef void (*set_error_fn)(void *error_ctx, const char *kind, const char *mess
 /* "No sync" means that the memory is ready on the stream that current_work_stream names, which is our current one. */
 static const mf_request as_is = {.stream = MF_STREAM_CURRENT};
 
-/* Needs neither the GIL nor an interpreter: what goes wrong is told through ${set_error}. */
+/* Needs neither the GIL nor an interpreter: an error goes to ${set_error}. */
 static int table_allocate(DLTensor *prototype, DLManagedTensorVersioned **out, void *error_ctx,
                           set_error_fn set_error) {
   mf_tensor *t;
@@ -41,7 +41,7 @@ static int refuse(PyObject *obj, const mf_error *err) {
   return core_raise_exchange(core_state_of_tensor(obj), err, "__dlpack_c_exchange_api__", NULL);
 }
 
-/* Pinned memory is what a library takes for its host's memory: then the host waits as well. */
+/* Makes the host wait as well for pinned memory, which other libraries use as memory of the host. */
 static int wait_if_pinned(mf_tensor *t, mf_error *err) {
   const DLDeviceType type = mf_tensor_dltensor(t)->device.device_type;
   const int32_t use = (mf_tensor_flags(t) & DLPACK_FLAG_BITMASK_READ_ONLY) != 0 ? MF_READ : MF_WRITE;
@@ -150,7 +150,7 @@ typedef struct loan {
 
 enum { LOAN_OFFERED, LOAN_TAKEN, LOAN_RETURNED };
 
-/* Of takers that failed without deleting, and may do so yet. */
+/* Loans of takers that failed without calling the deleter, and may call it yet. */
 static _Atomic(loan *) kept_loans;
 
 static void loan_delete(DLManagedTensorVersioned *outer) {
