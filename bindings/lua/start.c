@@ -61,6 +61,24 @@ static void flush(const char *stream) {
   Py_DecRef(result);
 }
 
+/* To CPython the main thread is the one that started Python, or (up to 3.12) that imported threading first. At the end
+ * threading._shutdown waits for that one, for ever unless it is the caller: so the thread that sees the process off is
+ * the main one. Later CPythons mark it as ended themselves, whoever calls. */
+static const char become_main[] =
+    "import sys, _thread\n"
+    "threading = sys.modules.get('threading')\n"
+    "if threading is not None:\n"
+    "    threading._main_thread._ident = _thread.get_ident()\n";
+
+static void run(const char *code) {
+  PyObject *names = PyDict_New(), *builtins = PyEval_GetBuiltins();
+  PyObject *exec = builtins != NULL ? PyDict_GetItemString(builtins, "exec") : NULL;
+  PyObject *done = names != NULL && exec != NULL ? PyObject_CallFunction(exec, "sO", code, names) : NULL;
+  if (done == NULL) PyErr_WriteUnraisable(exec);
+  Py_DecRef(done);
+  Py_DecRef(names);
+}
+
 static void (*drain_references)(void);
 
 /* What the end of a Python program does, as far as it can be done without finalising. The GIL is kept:
@@ -71,6 +89,7 @@ static void farewell(void) {
   done = 1;
   (void)PyGILState_Ensure();
   drain_references();
+  run(become_main);
   call_if_loaded("threading", "_shutdown");
   call_if_loaded("atexit", "_run_exitfuncs");
   flush("stdout");

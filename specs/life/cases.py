@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Case:
-    """One ending. `host` is the language that the process began with."""
+    """One ending. `host` is the language that the process began with, or the program: engine.c, which has Lua states on
+    several threads, and is linked with libmoonferry where it says so."""
 
     name: str
     host: str
@@ -247,6 +248,48 @@ end
         'held = py.list { 1 } print "done" io.stdout:flush() error {}',
         "done\nluajit: (error object is not a string)\n",
         status=1,
+    ),
+    # An engine with threads hosts LuaJIT, and that Python.
+    Case(
+        "Python was first used on a thread that has ended",
+        "engine",
+        """
+thread [[ require("moonferry.python").import "threading" ]]
+join()
+print "done"
+""",
+    ),
+    Case(
+        "a thread that was the first to import threading waits in Python",
+        "engine",
+        """
+require("moonferry.python").start()
+thread [[
+local py = require "moonferry.python"
+py.main.set = function() set "inside" end
+py.exec "import threading; set(); threading.Event().wait()"
+]]
+await "inside"
+print "done"
+""",
+    ),
+    Case(
+        "a thread of Python waits for a main thread that never used Python",
+        "engine",
+        """
+thread [=[
+require("moonferry.python").exec [[
+import threading
+def work():
+    threading.main_thread().join()
+    print("the main thread ended", flush=True)
+threading.Thread(target=work).start()
+]]
+]=]
+join()
+print "done" io.stdout:flush()
+""",
+        "done\nthe main thread ended\n",
     ),
     # Python hosts LuaJIT.
     Case("a state that a module holds", "python", "lua = mf.Lua(); lua.execute('x = 1'); print('done')"),

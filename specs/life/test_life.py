@@ -18,10 +18,18 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 LIVES = int(os.environ.get("MOONFERRY_SPEC_LIVES", "3"))
 VALGRIND = bool(os.environ.get("MOONFERRY_SPEC_VALGRIND"))
-HOSTS = {"lua": (["luajit"], cases.LUA, ".lua"), "python": ([sys.executable], cases.PYTHON, ".py")}
+ENGINES = Path(os.environ["MOONFERRY_BUILD"]) / "specs"
+HOSTS = {
+    "lua": (["luajit"], cases.LUA, ".lua"),
+    "python": ([sys.executable], cases.PYTHON, ".py"),
+    "engine": ([ENGINES / "life_engine"], "", ".lua"),
+    "linked engine": ([ENGINES / "life_engine_linked"], "", ".lua"),
+}
 
 COMPILER_OFF = {
     "lua": "jit.off()\n",
+    "engine": "jit.off()\n",
+    "linked engine": "jit.off()\n",
     "python": """
 class Interpreted(mf.Lua):
     def __init__(self, *args, **options):
