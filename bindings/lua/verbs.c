@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "copy.h"
+#include "start.h"
 
 void (*mf__after_import)(void);
 
@@ -175,6 +176,17 @@ static int verb_collect(lua_State *L) {
   return 0;
 }
 
+/* finish_within(milliseconds): how many threads are still inside, or Python's own and no daemons, when that is over. */
+static int verb_finish(lua_State *L) {
+  if (!mf__python_is_guest()) mf__fail(L, "Python was not started by Lua in this process: its host ends it");
+  mf_error error;
+  int32_t late, rc;
+  MF__OUTSIDE(rc, mf_guest_finish((int32_t)lua_tointeger(L, 1), &late, &error));
+  if (rc != MF_OK) mf__fail(L, "%s", error.message);
+  lua_pushinteger(L, late);
+  return 1;
+}
+
 /* The userdata of None, made once: two of them would be equal, but not the same key of a table. */
 static int verb_none(lua_State *L) {
   Py_IncRef(Py_None);
@@ -313,7 +325,8 @@ static void put_verbs(lua_State *L, int bridge) {
       {"float", verb_float},   {"int", verb_int},         {"number", verb_number}, {"get", verb_get},
       {"set", verb_set},       {"close", verb_close},     {"is", verb_is},         {"raise", verb_raise},
       {"call", verb_call},     {"integer", verb_integer}, {"enter", verb_enter},   {"leave", verb_leave},
-      {"delete", verb_delete}, {"live", verb_live},       {"collect", verb_collect}, {NULL, NULL}};
+      {"delete", verb_delete}, {"live", verb_live},       {"collect", verb_collect},
+      {"finish_within", verb_finish}, {NULL, NULL}};
   mf__put_verbs(L, verbs, bridge);
   mf__push_release(L, bridge);
   lua_setfield(L, -2, "release");

@@ -127,6 +127,7 @@ function py.start(options)
   end
   py.None = verbs.None
   crossing.through(verbs.release)
+  verbs.ended = bridge.ended
   -- os.exit leaves without closing this state, which is when the bridge gets ready for the end.
   local exit = os.exit
   os.exit = function(...) -- luacheck: ignore 122
@@ -461,6 +462,9 @@ function py.stream(object, device)
   local found = stream_class.wrap(object, device)
   return mf.wrap_stream(tostring(found.device), ffi.cast("void *", ffi.cast("intptr_t", found.handle)), object)
 end
+
+-- py.finish, py.settle, py.preload.
+require("moonferry.life")(py, verbs)
 
 local into
 ---Hands a tensor to another library through the exchange table on its class: py.into(torch.Tensor, t).

@@ -249,47 +249,12 @@ end
         "done\nluajit: (error object is not a string)\n",
         status=1,
     ),
-    # An engine with threads hosts LuaJIT, and that Python.
     Case(
-        "Python was first used on a thread that has ended",
-        "engine",
-        """
-thread [[ require("moonferry.python").import "threading" ]]
-join()
-print "done"
-""",
-    ),
-    Case(
-        "a thread that was the first to import threading waits in Python",
-        "engine",
-        """
-require("moonferry.python").start()
-thread [[
-local py = require "moonferry.python"
-py.main.set = function() set "inside" end
-py.exec "import threading; set(); threading.Event().wait()"
-]]
-await "inside"
-print "done"
-""",
-    ),
-    Case(
-        "a thread of Python waits for a main thread that never used Python",
-        "engine",
-        """
-thread [=[
-require("moonferry.python").exec [[
-import threading
-def work():
-    threading.main_thread().join()
-    print("the main thread ended", flush=True)
-threading.Thread(target=work).start()
-]]
-]=]
-join()
-print "done" io.stdout:flush()
-""",
-        "done\nthe main thread ended\n",
+        "py.finish inside of a call of Python's is refused",
+        "lua",
+        "local ok, why = pcall(py.builtins.list, py.builtins.map(function() py.finish() end, { 1 })) "
+        'print(ok, (why:gsub("^.*:%d+: ", ""))) print "done"',
+        "false\tPython cannot be ended from inside of one of its calls\ndone\n",
     ),
     # Python hosts LuaJIT.
     Case("a state that a module holds", "python", "lua = mf.Lua(); lua.execute('x = 1'); print('done')"),
