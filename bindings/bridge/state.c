@@ -93,6 +93,7 @@ static void state_dealloc(PyObject *self_object) {
     if (state->hosted) lua_close(L);
   }
   mf__refs_forget(&state->refs);
+  mf__scopes_free(&state->scopes);
   free_bridges(state);
   free(state->spare);
   free(state->unwanted);

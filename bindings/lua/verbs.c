@@ -155,12 +155,13 @@ static int verb_set(lua_State *L) {
 }
 
 static int verb_close(lua_State *L) {
-  mf__ref **box = lua_touserdata(L, 1);
+  mf__ref **box = lua_touserdata(L, 1), *ref = mf__ref_check(L, 1);
   /* None is shared by the whole state, and costs nothing to keep. */
-  if (mf__ref_check(L, 1)->object == Py_None) return 0;
-  mf__weigh_closed(*box);
-  mf__ref_retire(*box);
+  if (ref->object == Py_None) return 0;
+  mf__weigh_closed(ref);
   *box = NULL;
+  mf__close_callables(ref);
+  mf__ref_retire(ref);
   mf__refs_drain();
   return 0;
 }
@@ -319,6 +320,7 @@ static int verb_raise(lua_State *L) {
 
 static void put_verbs(lua_State *L, int bridge) {
   mf__put_iterators(L, bridge);
+  mf__put_scopes(L, bridge);
   static const luaL_Reg verbs[] = {
       {"import", verb_import}, {"evaluate", verb_eval},   {"execute", verb_exec},  {"object", verb_object},
       {"list", verb_list},     {"tuple", verb_tuple},     {"dict", verb_dict},     {"bytes", verb_bytes},
@@ -333,7 +335,8 @@ static void put_verbs(lua_State *L, int bridge) {
 }
 
 int mf__bridge_open(lua_State *L) {
-  static const int slots[] = {MF__BRIDGE_DESCRIBE, MF__BRIDGE_ADOPT, MF__BRIDGE_BOX, MF__BRIDGE_KEYWORDS};
+  static const int slots[] = {MF__BRIDGE_DESCRIBE, MF__BRIDGE_ADOPT, MF__BRIDGE_BOX, MF__BRIDGE_KEYWORDS,
+                              MF__BRIDGE_SCOPES};
   enum { COUNT = sizeof slots / sizeof *slots };
   const int bridge = COUNT + 1;
   luaL_checkany(L, COUNT);

@@ -5,6 +5,7 @@
 local ffi = require "ffi"
 local mf = require "moonferry"
 local errors = require "moonferry.errors"
+local scope = require "moonferry.scope"
 local C = require "moonferry.lib"
 
 local WAIT, WAIT_MAX = 10, 86400
@@ -72,6 +73,15 @@ function Preload:errors()
   return found
 end
 
+local function preload(py, names)
+  local counts = mf.zeros({ 1 }, "int32")
+  local failures, made = py.dict {}, py.dict {}
+  py.exec(PRELOAD, made)
+  local thread = py.get(made, "preload")(py.list(names), counts, failures)
+  return setmetatable({ total = #names, _count = counts:ptr(), _counts = counts, _errors = failures, _thread = thread,
+    _py = py }, Preload)
+end
+
 return function(py, verbs)
   ---Ends Python now, so that the end of the process has nothing left to do: an engine calls it before it leaves. No
   ---thread gets into Python from here on; those inside have `wait` seconds (10 unless told) to come out, and so have
@@ -120,11 +130,6 @@ return function(py, verbs)
         errors.misuse("py.preload: a module's name is %s; a string is expected", errors.show(name))
       end
     end
-    local counts = mf.zeros({ 1 }, "int32")
-    local failures, scope = py.dict {}, py.dict {}
-    py.exec(PRELOAD, scope)
-    local thread = py.get(scope, "preload")(py.list(names), counts, failures)
-    return setmetatable({ total = #names, _count = counts:ptr(), _counts = counts, _errors = failures,
-      _thread = thread, _py = py }, Preload)
+    return scope.outside(preload, py, names)
   end
 end

@@ -77,6 +77,50 @@ print "done" io.stdout:flush()
         for host in ("engine", "linked engine")
     ),
     Case(
+        "a level ends while its Lua has views of the engine's memory",
+        "engine",
+        """
+local mf, ffi = require "moonferry", require "ffi"
+local levels = {
+  "x = np.from_dlpack(t)",
+  "x = np.from_dlpack(t) x:fill(1) y = x:reshape(64) f = function() return x end py.main.f = f",
+  "py.exec 'def g(t):\\\\n  x = numpy.from_dlpack(t)\\\\n  raise ValueError' ok, e = pcall(py.main.g, t)",
+  "turn = coroutine.wrap(function() py.scope(function() x = np.from_dlpack(t) coroutine.yield() end) end) turn()",
+}
+for _, level in ipairs(levels) do
+  local memory = ffi.new "float[64]"
+  local t = mf.wrap(memory, { 8, 8 }, "float32")
+  state(([[
+local ffi, mf, C = require "ffi", require "moonferry", require "moonferry.lib"
+py = require "moonferry.python"
+np = py.import "numpy"
+py.main.numpy = np
+t = mf.from_handle(C.mf_tensor_retain(ffi.cast("mf_tensor *", %s)))
+]]):format(tostring(tonumber(ffi.cast("intptr_t", t.handle)))) .. level)
+  print(t:invalidate())
+  t:close()
+end
+print "done"
+""",
+        "false\n" * 4 + "done\n",
+    ),
+    Case(
+        "a thread closes its state after py.finish",
+        "engine",
+        """
+thread [[
+x = require("moonferry.python").list { 1 }
+set "ready"
+await "closing"
+]]
+await "ready"
+py = require "moonferry.python"
+assert(py.finish { wait = 60 })
+local keep = newproxy(true)
+getmetatable(keep).__gc = function() set "closing" join() print "done" end
+""",
+    ),
+    Case(
         "a thread ends Python by py.finish, and then main leaves",
         "engine",
         """
