@@ -28,6 +28,7 @@ build = {
     ["moonferry"] = "lua/moonferry/init.lua",
     ["moonferry.interpreter"] = "lua/moonferry/interpreter.lua",
     ["moonferry.lib"] = "lua/moonferry/lib.lua",
+    ["moonferry.life"] = "lua/moonferry/life.lua",
     ["moonferry.numbers"] = "lua/moonferry/numbers.lua",
     ["moonferry.owner"] = "lua/moonferry/owner.lua",
     ["moonferry.place"] = "lua/moonferry/place.lua",

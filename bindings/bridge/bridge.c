@@ -104,6 +104,15 @@ struct box {
 
 #define BOX "moonferry.state"
 
+/* lua_close is no finalizer of a value that happens to be collected: it may wait for the GIL. What the state held of
+ * Python is retired by now, because the younger goes first, and an engine may want its memory back. */
+static void give_back_all(void) {
+  if (!mf__refs_wait() || !Py_IsInitialized() || mf__door == MF__DOOR_GONE) return;
+  PyGILState_STATE gil = PyGILState_Ensure();
+  mf__refs_drain();
+  PyGILState_Release(gil);
+}
+
 static int box_gc(lua_State *L) {
   struct box *box = lua_touserdata(L, 1);
   if (box->ref == NULL) return 0;
@@ -111,6 +120,7 @@ static int box_gc(lua_State *L) {
   mf__state_shut(box->state);
   mf__ref_retire(box->ref);
   box->ref = NULL;
+  give_back_all();
   return 0;
 }
 

@@ -113,16 +113,29 @@ static int run_body(lua_State *L, mf__frame *frame, int unprotected) {
   return lua_pcall(L, 0, LUA_MULTRET, 0);
 }
 
-enum { STOPPED = -1 };
+enum { STOPPED = -1, ENDED = -2 };
+
+static void visit(const mf__frame *below) {
+  if (below == NULL) mf__visitors++;
+}
+
+static void end_visit(const mf__frame *below) {
+  if (below == NULL && --mf__visitors >= 0 && mf__door != MF__DOOR_OPEN) mf__visit_last();
+}
 
 /* Not inlined in mf__enter, so that this C frame is gone when the error is raised: LuaJIT calls a message handler that
  * fails in Python again, on top of the frame that raised the error. Returns 0, or the status of lua_pcall with the
- * error at the top, or STOPPED; never raises. */
+ * error at the top, or STOPPED, or ENDED; never raises. */
 __attribute__((noinline)) static int enter(lua_State *L, mf__bridge *bridge, mf__unprotected_body unprotected,
                                            int *results) {
   mf__frame *below = mf__top;
   int saved = below != NULL && below->thread != NULL;
   PyGILState_STATE gil = take_gil(below);
+  if (!mf__door_is_open()) {
+    if (!saved) PyGILState_Release(gil);
+    return ENDED;
+  }
+  visit(below);
   mf__frame frame;
   push_frame(&frame, L, bridge, 0);
   mf__state_arrive(bridge->state, L);
@@ -135,6 +148,7 @@ __attribute__((noinline)) static int enter(lua_State *L, mf__bridge *bridge, mf_
   }
   if (status == 0 && mf__stops(bridge->state)) status = STOPPED;
   pop_frame(&frame);
+  end_visit(below);
   if (saved) {
     below->thread = PyEval_SaveThread();
   } else {
@@ -143,15 +157,19 @@ __attribute__((noinline)) static int enter(lua_State *L, mf__bridge *bridge, mf_
   return status;
 }
 
+static const char ended[] = "Python has ended in this process";
+
 int mf__enter_by(lua_State *L, mf__unprotected_body unprotected) {
   mf__bridge *bridge = *(mf__bridge **)lua_touserdata(L, lua_upvalueindex(2));
   if (bridge == NULL) return luaL_error(L, "this Lua state is being closed");
   if (!Py_IsInitialized()) return luaL_error(L, "Python is not running (any more)");
+  if (!mf__door_is_open()) return luaL_error(L, ended);
   /* Later than mf__call_in, so that calls which nest through both end as Python's do. */
   if (mf__stack_is_low(2)) return luaL_error(L, "C stack overflow");
   int results;
   int status = enter(L, bridge, unprotected, &results);
   if (status == 0) return results;
+  if (status == ENDED) return luaL_error(L, ended);
   if (status == STOPPED) lua_pushliteral(L, "interrupted");
   return lua_error(L);
 }
@@ -194,6 +212,10 @@ void mf__call_in_collect(mf__frame *frame) {
 }
 
 lua_State *mf__call_in_begin(mf__bridge *bridge, mf__frame *frame) {
+  if (mf__door == MF__DOOR_GONE) {
+    PyErr_SetString(PyExc_RuntimeError, ended);
+    return NULL;
+  }
   if (mf__stack_is_low(1)) {
     PyErr_SetString(PyExc_RecursionError, "maximum recursion depth exceeded: the C stack has no room to call Lua");
     return NULL;

@@ -27,6 +27,25 @@ typedef int (*mf__unprotected_body)(lua_State *L, mf__frame *frame);
 enum { MF__UNPROTECTED_NOT = -1, MF__UNPROTECTED_REST = -2 };
 int mf__enter_by(lua_State *L, mf__unprotected_body unprotected);
 
+/* door.c: the end of Python, where Lua brought it in. Once the door is closed, Lua's threads get no further call into
+ * Python; code of Python's that runs still may call Lua, and that Python. Once all is gone, nobody may ask for the GIL,
+ * which the thread that ends the process keeps. Read without the GIL, and again with it. */
+enum { MF__DOOR_OPEN, MF__DOOR_CLOSED, MF__DOOR_GONE };
+extern volatile int mf__door;
+
+/* How many threads are in a body that Lua itself has called. Guarded by the GIL. */
+extern int mf__visitors;
+__attribute__((cold)) void mf__visit_last(void);
+
+/* Whether Lua code of this thread may go into Python. */
+static inline int mf__door_is_open(void) {
+  return mf__door == MF__DOOR_OPEN || (mf__door == MF__DOOR_CLOSED && mf__top != NULL);
+}
+
+/* Closes the door, and gives those inside, but for the caller where it is one (${own}), so long to come out. Returns
+ * how many did not. With the GIL, which they get meanwhile. */
+int mf__door_close(int own, int wait_ms);
+
 /* Around Python calls in a body: gives up the lock, takes it back. They must come in pairs. */
 void mf__outside_begin(void);
 void mf__outside_end(void);

@@ -62,6 +62,18 @@ PyObject *mf__held_at(lua_State *L, int index);
 /* The reference of the open Python object at ${index}, or NULL. Neither allocates nor raises. */
 mf__ref *mf__unprotected_ref(lua_State *L, const mf__bridge *bridge, int index);
 
+/* scope.c: a new ${ref} is of the innermost scope of the coroutine ${L}, if there is one. Neither raises nor allocates.
+ */
+void mf__scope_register(lua_State *L, mf__ref *ref);
+
+/* Whether an address is that of a scope of the state which has not ended. */
+int mf__scope_is_open(const mf__state *state, const void *scope);
+
+/* Gives back what ${ref} holds: the Lua value counts as closed. The same of the callables that were read from it. In
+ * bodies. */
+void mf__close_ref(mf__ref *ref);
+void mf__close_callables(mf__ref *ref);
+
 /* The exception that the Lua value at ${index} is: that of an error which mf__raise raised, or a Python object that
  * is an exception; else NULL. Borrowed from the Lua value. */
 PyObject *mf__fault_exception(lua_State *L, int index);

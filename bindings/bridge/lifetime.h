@@ -27,13 +27,23 @@
 /* refs.c: references that Lua values own, and those that wait to be given back. */
 
 typedef struct mf__ref {
-  PyObject *object;
+  PyObject *object;     /* NULL once it was taken out: the Lua value counts as closed */
   PyObject *origin;     /* what a callable was read from, so that o:method(x) can leave o out; or NULL */
+  struct mf__ref *callables;                             /* those that were read from this one, */
+  struct mf__ref *source, *next_callable, *last_callable; /* and its place there */
+  struct mf__scope *scope;                               /* that it was made in, or NULL, */
+  struct mf__ref *next_made, *last_made;                 /* and its place there */
   double nbytes;        /* what it weighs */
   int flags;            /* what the policy wants to know of it */
   struct mf__ref *next; /* on the list of those that wait, or are spare */
   struct mf__ref *newer, *older, **newest; /* in its state, for Python's collector; guarded by the GIL */
 } mf__ref;
+
+/* What Lua got of Python between the beginning of a scope and its end. Guarded by the GIL. */
+typedef struct mf__scope {
+  mf__ref *made;
+  struct mf__scope *next; /* in its state */
+} mf__scope;
 
 /* A new pair that owns ${object}, on the list that begins at ${newest}; NULL without memory, and then nothing is owned.
  */
@@ -41,6 +51,18 @@ mf__ref *mf__ref_new(mf__ref **newest, PyObject *object);
 
 /* Cuts the references of the list that begins at ${newest} off from it, because it is about to be freed. */
 void mf__refs_forget(mf__ref **newest);
+
+/* ${ref}, a callable, was read from the object of ${source}: it goes with that one. */
+void mf__ref_read_from(mf__ref *ref, mf__ref *source);
+
+/* ${ref} is of ${scope} from now on; NULL: of none. */
+void mf__ref_enter(mf__ref *ref, mf__scope *scope);
+
+/* Takes out what ${ref} holds, for the caller to give back; some of it may be NULL. */
+void mf__ref_empty(mf__ref *ref, PyObject *held[2]);
+
+/* Cuts all references off from the scopes that begin at ${scopes}, and frees those. */
+void mf__scopes_free(mf__scope **scopes);
 
 /* Queues ${ref} to be given back. Any thread, no GIL, no lock, no allocation: fit for a finalizer. */
 void mf__ref_retire(mf__ref *ref);

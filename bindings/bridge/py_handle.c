@@ -22,7 +22,8 @@ int mf__is_object(lua_State *L, int index) {
 mf__ref *mf__ref_at(lua_State *L, int index) {
   if (!mf__is_object(L, index)) return NULL;
   mf__ref **box = lua_touserdata(L, index);
-  if (*box == NULL) mf__fail(L, "this Python object was closed: it is a deleted python object");
+  if (*box == NULL || (*box)->object == NULL)
+    mf__fail(L, "this Python object was closed: it is a deleted python object");
   return *box;
 }
 
@@ -43,13 +44,14 @@ mf__ref *mf__unprotected_ref(lua_State *L, const mf__bridge *bridge, int index) 
   if (box == NULL || !lua_getmetatable(L, index)) return NULL;
   const void *metatable = lua_topointer(L, -1);
   lua_pop(L, 1);
-  return mf__bridge_knows(bridge, metatable) ? *box : NULL;
+  if (!mf__bridge_knows(bridge, metatable) || *box == NULL) return NULL;
+  return (*box)->object != NULL ? *box : NULL;
 }
 
 PyObject *mf__fault_exception(lua_State *L, int index) {
   if (!mf__is_object(L, index)) return NULL;
   mf__ref **box = lua_touserdata(L, index);
-  return *box && PyExceptionInstance_Check((*box)->object) ? (*box)->object : NULL;
+  return *box && (*box)->object && PyExceptionInstance_Check((*box)->object) ? (*box)->object : NULL;
 }
 
 void mf__push_object(lua_State *L, PyObject *object) {
@@ -60,6 +62,7 @@ void mf__push_object(lua_State *L, PyObject *object) {
   *box = mf__ref_new(&mf__top->state->refs, object);
   if (*box == NULL) mf__fail(L, "not enough memory");
   Py_IncRef(object);
+  mf__scope_register(L, *box);
   mf__weigh(L, *box);
 }
 

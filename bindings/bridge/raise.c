@@ -70,6 +70,7 @@ static void push_fault(lua_State *L, PyObject *exception) {
   *box = mf__ref_new(&mf__top->state->refs, exception);
   if (*box == NULL) mf__fail(L, "not enough memory");
   Py_IncRef(exception);
+  mf__scope_register(L, *box);
   lua_createtable(L, MF__FAULT_STACK, 0);
   push_place(L);
   lua_rawseti(L, -2, MF__FAULT_WHERE);

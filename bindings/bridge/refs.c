@@ -43,6 +43,64 @@ static void unlink_ref(mf__ref *ref) {
   }
 }
 
+void mf__ref_read_from(mf__ref *ref, mf__ref *source) {
+  Py_IncRef(source->object);
+  ref->origin = source->object;
+  ref->source = source;
+  ref->next_callable = source->callables;
+  if (source->callables != NULL) source->callables->last_callable = ref;
+  source->callables = ref;
+}
+
+static void leave_source(mf__ref *ref) {
+  if (ref->source == NULL) return;
+  if (ref->next_callable != NULL) ref->next_callable->last_callable = ref->last_callable;
+  *(ref->last_callable != NULL ? &ref->last_callable->next_callable : &ref->source->callables) = ref->next_callable;
+  ref->source = ref->next_callable = ref->last_callable = NULL;
+}
+
+static void leave_scope(mf__ref *ref) {
+  if (ref->scope == NULL) return;
+  if (ref->next_made != NULL) ref->next_made->last_made = ref->last_made;
+  *(ref->last_made != NULL ? &ref->last_made->next_made : &ref->scope->made) = ref->next_made;
+  ref->scope = NULL;
+  ref->next_made = ref->last_made = NULL;
+}
+
+void mf__ref_enter(mf__ref *ref, mf__scope *scope) {
+  leave_scope(ref);
+  if (scope == NULL) return;
+  ref->scope = scope;
+  ref->next_made = scope->made;
+  if (scope->made != NULL) scope->made->last_made = ref;
+  scope->made = ref;
+}
+
+void mf__scopes_free(mf__scope **scopes) {
+  while (*scopes != NULL) {
+    mf__scope *scope = *scopes;
+    *scopes = scope->next;
+    while (scope->made != NULL) leave_scope(scope->made);
+    free(scope);
+  }
+}
+
+/* From every list but its state's. */
+static void leave_others(mf__ref *ref) {
+  leave_source(ref);
+  leave_scope(ref);
+  while (ref->callables != NULL) leave_source(ref->callables);
+}
+
+void mf__ref_empty(mf__ref *ref, PyObject *held[2]) {
+  leave_others(ref);
+  held[0] = ref->object;
+  held[1] = ref->origin;
+  ref->object = ref->origin = NULL;
+  nbytes_alive -= ref->nbytes;
+  ref->nbytes = 0;
+}
+
 /* The references stay linked with one another: each leaves its neighbours when it is given back. */
 void mf__refs_forget(mf__ref **newest) {
   for (mf__ref *ref = *newest; ref != NULL; ref = ref->older) ref->newest = NULL;
@@ -61,6 +119,7 @@ static void give_back(mf__ref *ref) {
     PyObject *object = ref->object, *origin = ref->origin;
     nbytes_alive -= ref->nbytes;
     unlink_ref(ref);
+    leave_others(ref);
     ref->next = spare;
     spare = ref;
     /* May run any Python code, this function included. */

@@ -42,7 +42,7 @@ static int waited_for_one(void) {
 }
 
 void mf__state_await(mf__state *state) {
-  if (calls_in_of_others(state) == 0 || !Py_IsInitialized()) return;
+  if (calls_in_of_others(state) == 0 || !Py_IsInitialized() || mf__door == MF__DOOR_GONE) return;
   PyGILState_STATE gil = PyGILState_Ensure();
   int depth = state->depth;
   mf__unlock(state);
@@ -93,6 +93,7 @@ static void state_dealloc(PyObject *self_object) {
     if (state->hosted) lua_close(L);
   }
   mf__refs_forget(&state->refs);
+  mf__scopes_free(&state->scopes);
   free_bridges(state);
   free(state->spare);
   free(state->unwanted);

@@ -37,7 +37,7 @@ static int release_body(lua_State *L) {
 /* A finalizer may call it where there is no Python any more, or no state that anybody could wait for. */
 static int enter_release(lua_State *L) {
   mf__bridge *bridge = *(mf__bridge **)lua_touserdata(L, lua_upvalueindex(2));
-  if (bridge != NULL && Py_IsInitialized()) return mf__enter(L);
+  if (bridge != NULL && Py_IsInitialized() && mf__door_is_open()) return mf__enter(L);
   mf_releases_run();
   return 0;
 }

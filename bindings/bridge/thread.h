@@ -49,6 +49,7 @@ enum {
   MF__BRIDGE_IMPORT,     /* Lua: a Python module of that name; for LOAD */
   MF__BRIDGE_RUNNER,     /* what mf__call_in calls, and its message handler; bridge.c */
   MF__BRIDGE_HANDLER,
+  MF__BRIDGE_SCOPES,  /* of moonferry.python: by coroutine, the innermost scope, whose field `guest` is an mf__scope */
   MF__BRIDGE_RELEASE, /* what runs the deleters that are due, for LOAD */
   MF__BRIDGE_SLOTS    /* so many places a bridge has from the start: a table that has to grow may run out of memory */
 };
@@ -94,6 +95,7 @@ struct mf__state {
   int dropped;   /* how many were given back since the last collection for them, */
   int patience;  /* and how many may be before the next */
   mf__ref *refs; /* newest of what Lua holds of Python */
+  mf__scope *scopes; /* those that are open */
   mf__ref *own;  /* what a Lua program holds of this state; leak checkers do not look into the memory of Lua */
 
   mf__memory *memory; /* or NULL */

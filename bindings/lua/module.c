@@ -8,21 +8,23 @@
 #include "copy.h"
 #include "start.h"
 
-static void drain(void) {
-  mf__refs_drain();
-}
-
 /* start(program or nil): makes sure that Python runs. True if it was started, false if it ran already; nil and a
  * message if it cannot. */
 static int module_start(lua_State *L) {
   char why[512];
-  int status = mf__python_start(luaL_optstring(L, 1, NULL), drain, why, sizeof why);
+  int status = mf__python_start(luaL_optstring(L, 1, NULL), why, sizeof why);
   if (status < 0) {
     lua_pushnil(L);
     lua_pushstring(L, why);
     return 2;
   }
   lua_pushboolean(L, status);
+  return 1;
+}
+
+/* Whether Python has ended, or is about to. */
+static int module_ended(lua_State *L) {
+  lua_pushboolean(L, mf__door != MF__DOOR_OPEN);
   return 1;
 }
 
@@ -50,7 +52,7 @@ int luaopen_moonferry_bridge(lua_State *L) {
                       mf_build_id());
   }
   static const luaL_Reg functions[] = {
-      {"start", module_start}, {"arm", module_arm}, {"open", mf__bridge_open}, {NULL, NULL}};
+      {"start", module_start}, {"arm", module_arm}, {"ended", module_ended}, {"open", mf__bridge_open}, {NULL, NULL}};
   /* Python keeps pointers to code of ours, and exit comes after lua_close has closed this module. */
   mf__python_pin((void *)(uintptr_t)luaopen_moonferry_bridge, 0);
   mf__after_import = mf__python_imported;

@@ -8,13 +8,15 @@
  *   tostring(o)          str(), which must be UTF-8; bindings/bridge/operate.c has the operators */
 #include "copy.h"
 
-/* Remembers what a callable was read from. Bound methods keep that alive anyway. */
+/* Remembers what a callable was read from, the Python object at 1, unless that was closed meanwhile. Bound methods keep
+ * it alive anyway, so they are closed with it. */
 static void set_origin(lua_State *L, PyObject *origin) {
+  mf__ref *source = *(mf__ref **)lua_touserdata(L, 1);
+  if (source == NULL || source->object != origin) return;
   if (lua_type(L, -1) != LUA_TUSERDATA) return;
   mf__ref *ref = mf__ref_at(L, -1);
   if (ref == NULL || ref->origin != NULL || !PyCallable_Check(ref->object)) return;
-  Py_IncRef(origin);
-  ref->origin = origin;
+  mf__ref_read_from(ref, source);
 }
 
 static int object_index(lua_State *L) {

@@ -6,10 +6,15 @@
 
 /* Makes sure that an interpreter runs; returns 1 if it was started here and now, 0 if it ran already. ${program}: path
  * of the interpreter that it stands for, which is what leads it to a virtual environment; NULL lets CPython decide.
- * ${drain} runs at exit, with the GIL. On failure returns -1 and writes the reason to ${why}. Threads: any. */
-int mf__python_start(const char *program, void (*drain)(void), char *why, size_t cap);
+ * On failure returns -1 and writes the reason to ${why}. Threads: any. */
+int mf__python_start(const char *program, char *why, size_t cap);
 
-/* Makes Python's farewell at exit come before every destructor that is registered now. */
+/* Whether Lua brought Python in, so that the process's end is Python's. */
+int mf__python_is_guest(void);
+
+/* finish.c: of a Python that was just started: its end comes with the process's, or by mf_guest_finish. The second
+ * makes Python's farewell at exit come before every destructor that is registered now. */
+void mf__python_watch_for_the_end(void);
 void mf__python_arm_farewell(void);
 
 /* The same after an import, if that loaded anything; and mf__interrupt_arm. The GIL must be held. */

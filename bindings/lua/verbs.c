@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "copy.h"
+#include "start.h"
 
 void (*mf__after_import)(void);
 
@@ -154,12 +155,13 @@ static int verb_set(lua_State *L) {
 }
 
 static int verb_close(lua_State *L) {
-  mf__ref **box = lua_touserdata(L, 1);
+  mf__ref **box = lua_touserdata(L, 1), *ref = mf__ref_check(L, 1);
   /* None is shared by the whole state, and costs nothing to keep. */
-  if (mf__ref_check(L, 1)->object == Py_None) return 0;
-  mf__weigh_closed(*box);
-  mf__ref_retire(*box);
+  if (ref->object == Py_None) return 0;
+  mf__weigh_closed(ref);
   *box = NULL;
+  mf__close_callables(ref);
+  mf__ref_retire(ref);
   mf__refs_drain();
   return 0;
 }
@@ -173,6 +175,17 @@ static int verb_is(lua_State *L) {
 static int verb_collect(lua_State *L) {
   (void)L;
   return 0;
+}
+
+/* finish_within(milliseconds): how many threads are still inside, or Python's own and no daemons, when that is over. */
+static int verb_finish(lua_State *L) {
+  if (!mf__python_is_guest()) mf__fail(L, "Python was not started by Lua in this process: its host ends it");
+  mf_error error;
+  int32_t late, rc;
+  MF__OUTSIDE(rc, mf_guest_finish((int32_t)lua_tointeger(L, 1), &late, &error));
+  if (rc != MF_OK) mf__fail(L, "%s", error.message);
+  lua_pushinteger(L, late);
+  return 1;
 }
 
 /* The userdata of None, made once: two of them would be equal, but not the same key of a table. */
@@ -307,20 +320,23 @@ static int verb_raise(lua_State *L) {
 
 static void put_verbs(lua_State *L, int bridge) {
   mf__put_iterators(L, bridge);
+  mf__put_scopes(L, bridge);
   static const luaL_Reg verbs[] = {
       {"import", verb_import}, {"evaluate", verb_eval},   {"execute", verb_exec},  {"object", verb_object},
       {"list", verb_list},     {"tuple", verb_tuple},     {"dict", verb_dict},     {"bytes", verb_bytes},
       {"float", verb_float},   {"int", verb_int},         {"number", verb_number}, {"get", verb_get},
       {"set", verb_set},       {"close", verb_close},     {"is", verb_is},         {"raise", verb_raise},
       {"call", verb_call},     {"integer", verb_integer}, {"enter", verb_enter},   {"leave", verb_leave},
-      {"delete", verb_delete}, {"live", verb_live},       {"collect", verb_collect}, {NULL, NULL}};
+      {"delete", verb_delete}, {"live", verb_live},       {"collect", verb_collect},
+      {"finish_within", verb_finish}, {NULL, NULL}};
   mf__put_verbs(L, verbs, bridge);
   mf__push_release(L, bridge);
   lua_setfield(L, -2, "release");
 }
 
 int mf__bridge_open(lua_State *L) {
-  static const int slots[] = {MF__BRIDGE_DESCRIBE, MF__BRIDGE_ADOPT, MF__BRIDGE_BOX, MF__BRIDGE_KEYWORDS};
+  static const int slots[] = {MF__BRIDGE_DESCRIBE, MF__BRIDGE_ADOPT, MF__BRIDGE_BOX, MF__BRIDGE_KEYWORDS,
+                              MF__BRIDGE_SCOPES};
   enum { COUNT = sizeof slots / sizeof *slots };
   const int bridge = COUNT + 1;
   luaL_checkany(L, COUNT);

@@ -2,7 +2,7 @@
 -- Each part is declared only if its name is still unknown: another library may have declared
 -- DLPack's structs, and a second run of this module in one process must not declare ours again.
 return {
-  header_hash = "826204eb2180f9fc",
+  header_hash = "f7b3da666999b6c3",
   constants = {
     MF_MAX_NDIM = 64,
     MF_ALIGNMENT = 256,
@@ -226,6 +226,14 @@ int mf_pool_read(const DLDevice *device, mf_pool_stats *out, mf_error *err);
 int mf_pool_limit(const DLDevice *device, int64_t nbytes, mf_error *err);
 int mf_pool_trim(const DLDevice *device, mf_error *err);
 int mf_pools_trim(int32_t wait_ms, mf_error *err);
+typedef struct mf_guest {
+  int (*collect)(mf_error *err);
+  int (*finish)(int32_t wait_ms, int32_t *late, mf_error *err);
+  void (*leave)(void);
+} mf_guest;
+int32_t mf_guest_set(const mf_guest *guest);
+int mf_guest_collect(mf_error *err);
+int mf_guest_finish(int32_t wait_ms, int32_t *late, mf_error *err);
 const char *mf_version_string(void);
 const char *mf_build_id(void);
 typedef struct mf_ledger {

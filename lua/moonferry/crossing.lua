@@ -7,6 +7,7 @@ local mf = require "moonferry"
 local constants = require("moonferry.cdef").constants
 local foreign = require "moonferry.foreign"
 local prepare = require("moonferry.place").prepare
+local scope = require "moonferry.scope"
 
 local crossing = {}
 
@@ -55,7 +56,9 @@ function crossing.describer(import)
       end
       return IS_TENSOR, handle
     elseif mf.is_stream(value) then
-      stream_class = stream_class or import("moonferry").Stream
+      stream_class = stream_class or scope.outside(function()
+        return import("moonferry").Stream
+      end)
       return IS_OBJECT, stream_object(value, stream_class)
     elseif ffi.istype(int64_type, value) then
       return IS_INT64, value

@@ -43,6 +43,7 @@ local mf = require "moonferry"
 local beside = require "moonferry.beside"
 local crossing = require "moonferry.crossing"
 local interpreter = require "moonferry.interpreter"
+local scopes = require "moonferry.scope"
 local views = require "moonferry.views"
 
 local py = {}
@@ -101,6 +102,38 @@ local started = false
 -- The functions of the bridge, once Python runs.
 local verbs = {}
 
+local function start(options)
+  local bridge, fresh = prepare(options or {})
+  if not bridge then
+    return nil, fresh
+  end
+  for name, verb in pairs(bridge.open(describe, crossing.adopt, crossing.box, keywords, scopes.innermost)) do
+    verbs[name] = verb
+    if rawget(py, name) then
+      py[name] = verb
+    end
+  end
+  py.None = verbs.None
+  crossing.through(verbs.release)
+  verbs.ended = bridge.ended
+  -- os.exit leaves without closing this state, which is when the bridge gets ready for the end.
+  local exit = os.exit
+  os.exit = function(...) -- luacheck: ignore 122
+    bridge.arm()
+    return exit(...)
+  end
+  scopes.attach(verbs)
+  started = true
+  py.builtins = py.import "builtins"
+  py.main = py.import "__main__"
+  py.op = py.import "operator"
+  if fresh then
+    give_arguments()
+    beside.offer(py)
+  end
+  return py
+end
+
 ---Starts Python. Optional: the first use does it too. Where an interpreter runs in this process already,
 ---that one is used. The interpreter is that of `python` (a path), else of the virtual environment `venv`,
 ---else of MOONFERRY_PYTHON, VIRTUAL_ENV, `.venv` in the working directory or beside these Lua files, the
@@ -115,33 +148,7 @@ function py.start(options)
     end
     return py
   end
-  local bridge, fresh = prepare(options or {})
-  if not bridge then
-    return nil, fresh
-  end
-  for name, verb in pairs(bridge.open(describe, crossing.adopt, crossing.box, keywords)) do
-    verbs[name] = verb
-    if rawget(py, name) then
-      py[name] = verb
-    end
-  end
-  py.None = verbs.None
-  crossing.through(verbs.release)
-  -- os.exit leaves without closing this state, which is when the bridge gets ready for the end.
-  local exit = os.exit
-  os.exit = function(...) -- luacheck: ignore 122
-    bridge.arm()
-    return exit(...)
-  end
-  started = true
-  py.builtins = py.import "builtins"
-  py.main = py.import "__main__"
-  py.op = py.import "operator"
-  if fresh then
-    give_arguments()
-    beside.offer(py)
-  end
-  return py
+  return scopes.outside(start, options)
 end
 
 local function started_or_error()
@@ -425,7 +432,17 @@ function py.is_instance(value, ...)
   return py.call(py.builtins.isinstance, py.tuple({ value, py.tuple({ ... }, select("#", ...)) }, 2))
 end
 
----Lets go of a Python object now instead of when Lua collects it. Its later use is an error.
+---Calls fn with a scope, and lets go at its end of every Python object that this coroutine got meanwhile (methods that
+---were called and errors that were caught among them), tensor and stream, but for what is given to s:keep: mf.scope.
+---@param fn fun(s: moonferry.Scope): ...
+---@return ...
+function py.scope(fn)
+  started_or_error()
+  return mf.scope(fn)
+end
+
+---Lets go of a Python object now instead of when Lua collects it, and of the methods that were read from it. Their
+---later use is an error.
 ---@type fun(object: any)
 py.close = lazily "close"
 
@@ -439,7 +456,9 @@ py.is = lazily "is"
 
 local function moonferry_function(name)
   started_or_error()
-  return py.import("moonferry")[name]
+  return scopes.outside(function()
+    return py.import("moonferry")[name]
+  end)
 end
 
 local from_dlpack
@@ -461,6 +480,9 @@ function py.stream(object, device)
   local found = stream_class.wrap(object, device)
   return mf.wrap_stream(tostring(found.device), ffi.cast("void *", ffi.cast("intptr_t", found.handle)), object)
 end
+
+-- py.finish, py.settle, py.preload.
+require("moonferry.life")(py, verbs)
 
 local into
 ---Hands a tensor to another library through the exchange table on its class: py.into(torch.Tensor, t).

@@ -1,4 +1,4 @@
--- Scopes: tensors and streams made inside are closed at the end, whether the end is a return or an error.
+-- Scopes: tensors, streams and Python objects made inside are closed at the end, whether that is a return or an error.
 --
 -- Invariant: a scope belongs to the coroutine that opened it, so what another coroutine makes while this one is
 -- suspended is not its business. Must not know: what a tensor or a stream is, beyond `close` and the mark
@@ -16,6 +16,18 @@ Scope.__index = Scope
 
 local innermost = setmetatable({}, { __mode = "k" }) -- by coroutine
 local open = 0
+
+--- For whoever has more to close than what is registered here: where it finds a coroutine's scope.
+scope.innermost = innermost
+
+-- Functions of moonferry.python, once Python runs: scope_begin, scope_keep, scope_end, and `is` for its objects. A
+-- scope's part there is its field `guest`.
+local guests
+
+--- From here on scopes close these objects, too.
+function scope.attach(verbs)
+  guests = verbs
+end
 
 --- Whether any scope is open in any coroutine.
 function scope.active()
@@ -53,10 +65,14 @@ end
 ---@return T
 function Scope:keep(t)
   local mt = getmetatable(t)
-  if not (mt and mt.moonferry_open) then
-    errors.misuse("keep: expected an open tensor or stream, got %s", errors.show(t))
+  local is_guests = type(t) == "userdata" and guests ~= nil and guests.is(t)
+  if not is_guests and not (type(mt) == "table" and mt.moonferry_open) then
+    errors.misuse("keep: expected an open tensor or stream, or a Python object, got %s", errors.show(t))
   elseif self.ended then
     errors.misuse("keep: the scope has ended")
+  elseif is_guests then
+    guests.scope_keep(self.guest, self.outer and self.outer.guest, t)
+    return t
   end
   self.kept[t] = true
   return t
@@ -66,6 +82,24 @@ end
 ---@param thread thread
 function scope.inherit(thread)
   innermost[thread] = innermost[coroutine.running() or MAIN]
+end
+
+--- Calls `fn` with nothing that it makes being of a scope: for what a module keeps.
+function scope.outside(fn, ...)
+  local thread = coroutine.running() or MAIN
+  local s = innermost[thread]
+  if not s then
+    return fn(...)
+  end
+  innermost[thread] = nil
+  local function back(ok, ...)
+    innermost[thread] = s
+    if not ok then
+      error((...), 0)
+    end
+    return ...
+  end
+  return back(pcall(fn, ...))
 end
 
 local function finish(s, thread, ok, ...)
@@ -80,6 +114,9 @@ local function finish(s, thread, ok, ...)
       s.outer.made[#s.outer.made + 1] = t
     end
   end
+  if s.guest then
+    guests.scope_end(s.guest, s.outer and s.outer.guest, not ok and (...) or nil)
+  end
   if not ok then
     error((...), 0)
   end
@@ -87,7 +124,8 @@ local function finish(s, thread, ok, ...)
 end
 
 --- Calls `fn` with a scope, closes every tensor and stream made during the call except those given to `s:keep`, and
---- returns what `fn` returned. An error closes them too and goes on unchanged.
+--- returns what `fn` returned. An error closes them too and goes on unchanged. Once this state uses Python, the same
+--- goes for every Python object that it got meanwhile.
 ---@param fn fun(s: moonferry.Scope): ...
 function scope.run(fn)
   if type(fn) ~= "function" then
@@ -95,6 +133,7 @@ function scope.run(fn)
   end
   local thread = coroutine.running() or MAIN
   local s = setmetatable({ made = {}, kept = {}, outer = innermost[thread], prune_at = PRUNE_FROM }, Scope)
+  s.guest = guests and guests.scope_begin()
   innermost[thread] = s
   open = open + 1
   return finish(s, thread, pcall(fn, s))

@@ -84,15 +84,21 @@ def iterate(step):
         yield values if len(values) > 1 else values[0]
 ]]
 
+local outside = require("moonferry.scope").outside
+
 local views = {}
 
-local function code(py)
+local function made_code(py)
   views.scope = views.scope or py.dict { __name__ = "moonferry.views" }
   if not views.ready then
     py.exec(SOURCE, views.scope)
     views.ready = true
   end
   return views.scope
+end
+
+local function code(py)
+  return outside(made_code, py)
 end
 
 ---@param py table the module moonferry.python

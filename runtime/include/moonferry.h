@@ -641,6 +641,34 @@ MF_API int mf_pool_trim(const DLDevice *device, mf_error *err);
  * Owns: nothing. Fails: with the first failure, MF_EDRIVER; MF_EINVAL. Threads: any. Standard: none. */
 MF_API int mf_pools_trim(int32_t wait_ms, mf_error *err);
 
+/* A guest: a language that another one brought into this process, as moonferry.python does with Python. An engine that
+ * embeds Lua can speak to it here, without a Lua state. */
+
+typedef struct mf_guest {
+  int (*collect)(mf_error *err);                                /* see mf_guest_collect */
+  int (*finish)(int32_t wait_ms, int32_t *late, mf_error *err); /* see mf_guest_finish */
+  void (*leave)(void); /* the main thread ends the process: nothing that was loaded is torn down yet; or NULL */
+} mf_guest;
+
+/* mf_guest_set(guest): for the binding that brings the language in, once; NULL: there is none any more. Returns 1 if
+ * ${leave} will be called, which is where the main thread had loaded this library; else 0.
+ * Owns: ${guest} must stay. Fails: never. Threads: any. Standard: none. */
+MF_API int32_t mf_guest_set(const mf_guest *guest);
+
+/* mf_guest_collect(err): the guest gives back at once what its host has dropped, such as views of an engine's memory
+ * that a closed Lua state had. Without a guest there is nothing to do.
+ * Owns: nothing. Fails: never yet. Threads: any that may wait for the guest; deleters and finalizers run here.
+ * Standard: none. */
+MF_API int mf_guest_collect(mf_error *err);
+
+/* mf_guest_finish(wait_ms, late, err): ends the guest now, on this thread, so that the end of the process has nothing
+ * left to do: no new call gets into it, calls that are inside have ${wait_ms} to come out, and so have its own threads
+ * that a program of it would wait for; then its exit functions run. Whoever has not come out is left behind; ${late}
+ * (may be NULL) becomes their count. The second call does nothing. Without a guest there is nothing to do.
+ * Owns: nothing. Fails: MF_EINVAL for a negative ${wait_ms}, and from inside of a call of the guest. Threads: any.
+ * Standard: none. */
+MF_API int mf_guest_finish(int32_t wait_ms, int32_t *late, mf_error *err);
+
 /* The library itself: which one it is, what is alive, where its memory comes from. */
 
 /* mf_version_string(): the version of the loaded library, "major.minor.patch".

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Case:
-    """One ending. `host` is the language that the process began with."""
+    """One ending. `host` is the language that the process began with, or the program: engine.c, which has Lua states on
+    several threads, and is linked with libmoonferry where it says so."""
 
     name: str
     host: str
@@ -247,6 +248,13 @@ end
         'held = py.list { 1 } print "done" io.stdout:flush() error {}',
         "done\nluajit: (error object is not a string)\n",
         status=1,
+    ),
+    Case(
+        "py.finish inside of a call of Python's is refused",
+        "lua",
+        "local ok, why = pcall(py.builtins.list, py.builtins.map(function() py.finish() end, { 1 })) "
+        'print(ok, (why:gsub("^.*:%d+: ", ""))) print "done"',
+        "false\tPython cannot be ended from inside of one of its calls\ndone\n",
     ),
     # Python hosts LuaJIT.
     Case("a state that a module holds", "python", "lua = mf.Lua(); lua.execute('x = 1'); print('done')"),

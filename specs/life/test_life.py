@@ -1,4 +1,4 @@
-"""Every ending of cases.py, as often as MOONFERRY_SPEC_LIVES says (3 unless told): it ends as it should each time.
+"""Every ending of cases.py and engine_cases.py ends as it should, each as often as MOONFERRY_SPEC_LIVES says (3).
 
 A program that dies, hangs, prints more or prints less fails. docs/life.md lists the same cases. With
 MOONFERRY_SPEC_VALGRIND set each runs under Valgrind, with LuaJIT's compiler off because Valgrind cannot follow it, and
@@ -13,15 +13,25 @@ import sys
 from pathlib import Path
 
 import cases
+import engine_cases
 import pytest
 
+CASES = cases.CASES + engine_cases.CASES
 ROOT = Path(__file__).resolve().parents[2]
 LIVES = int(os.environ.get("MOONFERRY_SPEC_LIVES", "3"))
 VALGRIND = bool(os.environ.get("MOONFERRY_SPEC_VALGRIND"))
-HOSTS = {"lua": (["luajit"], cases.LUA, ".lua"), "python": ([sys.executable], cases.PYTHON, ".py")}
+ENGINES = Path(os.environ["MOONFERRY_BUILD"]) / "specs"
+HOSTS = {
+    "lua": (["luajit"], cases.LUA, ".lua"),
+    "python": ([sys.executable], cases.PYTHON, ".py"),
+    "engine": ([ENGINES / "life_engine"], "", ".lua"),
+    "linked engine": ([ENGINES / "life_engine_linked"], "", ".lua"),
+}
 
 COMPILER_OFF = {
     "lua": "jit.off()\n",
+    "engine": "jit.off()\n",
+    "linked engine": "jit.off()\n",
     "python": """
 class Interpreted(mf.Lua):
     def __init__(self, *args, **options):
@@ -67,7 +77,7 @@ def end_of(case, folder):
     return done.returncode, done.stdout + "".join(complaints)
 
 
-@pytest.mark.parametrize("case", cases.CASES, ids=lambda case: f"{case.host}: {case.name}")
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.host}: {case.name}")
 def test_it_ends_well(case, tmp_path):
     if VALGRIND and not shutil.which("valgrind"):
         pytest.skip("valgrind is not installed")
@@ -78,4 +88,4 @@ def test_it_ends_well(case, tmp_path):
 
 def test_the_page_lists_every_case():
     page = (ROOT / "docs" / "life.md").read_text()
-    assert [case.name for case in cases.CASES if f"| {case.name} |" not in page] == []
+    assert [case.name for case in CASES if f"| {case.name} |" not in page] == []

@@ -1,0 +1,51 @@
+/* scope.c: what Lua got of Python while a scope was open, and lets go of at its end.
+ *
+ * Which scope is whose is Lua's to say (lua/moonferry/scope.lua). Invariant: a reference is of one scope or none, and
+ * leaves it when it is given back; a scope that is never ended goes with its state. Must not know: what the objects
+ * are. */
+#include "handle.h"
+
+int mf__scope_is_open(const mf__state *state, const void *scope) {
+  const mf__scope *found = state->scopes;
+  while (found != NULL && found != scope) found = found->next;
+  return found != NULL;
+}
+
+/* Pushes the field `guest` of what the table at the top has for this coroutine, in place of the table. On the main one
+ * that is under "main", unless LuaJIT has Lua 5.2's coroutine.running. */
+static void push_innermost(lua_State *L) {
+  int is_main = lua_pushthread(L);
+  lua_rawget(L, -2);
+  if (is_main && lua_isnil(L, -1)) {
+    lua_pop(L, 1);
+    lua_getfield(L, -1, "main");
+  }
+  lua_remove(L, -2);
+  if (!lua_istable(L, -1)) return;
+  lua_pushliteral(L, "guest");
+  lua_rawget(L, -2);
+  lua_remove(L, -2);
+}
+
+void mf__scope_register(lua_State *L, mf__ref *ref) {
+  mf__state *state = mf__top->state;
+  if (state->scopes == NULL || !lua_checkstack(L, 4)) return;
+  int top = lua_gettop(L);
+  lua_rawgeti(L, lua_upvalueindex(1), MF__BRIDGE_SCOPES);
+  if (lua_istable(L, -1)) push_innermost(L);
+  void *scope = lua_touserdata(L, -1);
+  lua_settop(L, top);
+  if (scope != NULL && mf__scope_is_open(state, scope)) mf__ref_enter(ref, scope);
+}
+
+void mf__close_ref(mf__ref *ref) {
+  PyObject *held[2];
+  mf__ref_empty(ref, held);
+  mf__let_go(held[0]);
+  mf__let_go(held[1]);
+}
+
+/* What comes first each time, because letting go of it may run any code, which may close others. */
+void mf__close_callables(mf__ref *ref) {
+  while (ref->callables != NULL) mf__close_ref(ref->callables);
+}

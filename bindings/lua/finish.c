@@ -1,0 +1,217 @@
+/* finish.c: the end of a Python that Lua started: by the process's end, or earlier because the program says so.
+ *
+ * Python is never finalised: extension modules and their threads do not survive that, and the system takes everything
+ * back anyway. Invariant: threads are waited for and exit functions run once, whoever comes first; whatever was loaded
+ * is still there then. Must not know: Lua values, tensors. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* dl_iterate_phdr, RTLD_DEFAULT */
+#endif
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#ifdef __GLIBC__
+#include <link.h>
+#endif
+
+#include "../bridge/open.h"
+#include "start.h"
+
+/* Taken by whoever ends Python, for as long as that takes; recursive, because an exit function may end the process. */
+static pthread_mutex_t ending;
+static int has_begun, is_done;
+
+/* Whether Python is ours to end. */
+static int is_watched;
+
+/* Whether the end of the main thread begins with our farewell. */
+static int main_will_tell;
+
+/* Runs ${module}.${name}() if the module is there. A failure can only be printed any more. */
+static void call_if_loaded(const char *module, const char *name) {
+  PyObject *modules = PyImport_GetModuleDict();
+  PyObject *owner = PyDict_GetItemString(modules, module);
+  PyObject *result = owner ? PyObject_CallMethod(owner, name, NULL) : NULL;
+  if (owner && result == NULL) PyErr_WriteUnraisable(owner);
+  Py_DecRef(result);
+}
+
+static void flush(const char *stream) {
+  PyObject *file = PySys_GetObject(stream);
+  PyObject *result = file && file != Py_None ? PyObject_CallMethod(file, "flush", NULL) : NULL;
+  if (result == NULL) PyErr_Clear();
+  Py_DecRef(result);
+}
+
+/* Waits for Python's threads that are no daemons, up to `seconds` if that is no None; `late`: who has not ended.
+ * To CPython the main thread is the one that started Python, or (up to 3.12) that imported threading first.
+ * threading._shutdown waits for that one, for ever unless it is the caller or gone: so whoever calls is the main thread
+ * from then on. Later CPythons mark it as ended themselves. */
+static const char await_threads[] =
+    "import sys, _thread\n"
+    "late = []\n"
+    "threading = sys.modules.get('threading')\n"
+    "def shutdown():\n"
+    "    lock = getattr(threading._main_thread, '_tstate_lock', None)\n"
+    "    if lock is not None and lock.locked():\n"
+    "        threading._main_thread._ident = _thread.get_ident()\n"
+    "    threading._shutdown()\n"
+    "if threading is not None and seconds is None:\n"
+    "    shutdown()\n"
+    "elif threading is not None:\n"
+    "    waiter = threading.Thread(target=shutdown, name='moonferry.finish', daemon=True)\n"
+    "    waiter.start()\n"
+    "    waiter.join(seconds)\n"
+    "    if waiter.is_alive():\n"
+    "        late = [t for t in threading.enumerate() if not (t.daemon or t is threading.main_thread())]\n"
+    "        late = late or [waiter]\n";
+
+/* ${seconds}: a new reference, or NULL after a failure. Returns how many threads are late. */
+static int32_t wait_for_threads(PyObject *seconds) {
+  PyObject *names = PyDict_New(), *builtins = PyEval_GetBuiltins();
+  PyObject *exec = builtins != NULL ? PyDict_GetItemString(builtins, "exec") : NULL;
+  int ready = names != NULL && exec != NULL && seconds != NULL && PyDict_SetItemString(names, "seconds", seconds) == 0;
+  PyObject *done = ready ? PyObject_CallFunction(exec, "sO", await_threads, names) : NULL;
+  PyObject *late = done != NULL ? PyDict_GetItemString(names, "late") : NULL;
+  Py_ssize_t count = late != NULL ? PyList_Size(late) : 0;
+  if (done == NULL) PyErr_WriteUnraisable(exec);
+  Py_DecRef(done);
+  Py_DecRef(seconds);
+  Py_DecRef(names);
+  return (int32_t)count;
+}
+
+/* What the end of a Python program does, as far as it can be done without finalising. */
+static int32_t end_program(PyObject *seconds) {
+  mf__refs_drain();
+  int32_t late = wait_for_threads(seconds);
+  call_if_loaded("atexit", "_run_exitfuncs");
+  flush("stdout");
+  flush("stderr");
+  mf__refs_drain();
+  return late;
+}
+
+/* At the process's end. The GIL is kept: no thread must run Python while the libraries under it are torn down. */
+static void farewell(void) {
+  if (is_done || !Py_IsInitialized()) return;
+  pthread_mutex_lock(&ending);
+  int first = !has_begun;
+  has_begun = is_done = 1;
+  (void)PyGILState_Ensure();
+  if (first) {
+    Py_IncRef(Py_None);
+    end_program(Py_None);
+  }
+  mf__door = MF__DOOR_GONE;
+  pthread_mutex_unlock(&ending);
+}
+
+static void farewell_of_thread(void *unused) {
+  (void)unused;
+  farewell();
+}
+
+static long long now_ms(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
+}
+
+static int refuse_inside(mf_error *err) {
+  if (err == NULL) return MF_EINVAL;
+  *err = (mf_error){.status = MF_EINVAL};
+  snprintf(err->message, sizeof err->message, "Python cannot be ended from inside of one of its calls");
+  return MF_EINVAL;
+}
+
+/* A body of Lua's may be the caller, and is one visitor then. */
+static int finish(int32_t wait_ms, int32_t *late, mf_error *err) {
+  const int own = mf__top != NULL;
+  if (own && (mf__top->below != NULL || mf__top->is_call_in)) return refuse_inside(err);
+  const long long deadline = now_ms() + wait_ms;
+  PyGILState_STATE gil = PyGILState_Ensure();
+  PyThreadState *thread = PyEval_SaveThread();
+  pthread_mutex_lock(&ending); /* waited for without the GIL */
+  PyEval_RestoreThread(thread);
+  if (!has_begun) {
+    has_begun = 1;
+    *late = mf__door_close(own, wait_ms);
+    const long long left = deadline - now_ms();
+    *late += end_program(PyFloat_FromDouble(left > 0 ? (double)left / 1000 : 0));
+    mf__door = MF__DOOR_GONE;
+  }
+  PyGILState_Release(gil);
+  pthread_mutex_unlock(&ending);
+  return MF_OK;
+}
+
+static int collect(mf_error *err) {
+  (void)err;
+  if (!mf__refs_wait() || mf__door == MF__DOOR_GONE) return MF_OK;
+  PyGILState_STATE gil = PyGILState_Ensure();
+  mf__refs_drain();
+  PyGILState_Release(gil);
+  return MF_OK;
+}
+
+static const mf_guest guest = {collect, finish, farewell};
+
+/* At exit first the calling thread's thread_local objects die, then the handlers of atexit run, among them
+ * the destructors of libraries; each in the reverse order of registration. Python's exit functions need
+ * what both destroy (JAX's do), so the farewell is registered as either, and again after whatever may have
+ * registered more; the first to run does it. Only the main thread's end is the end of the process. */
+void mf__python_arm_farewell(void) {
+  int (*at_thread_exit)(void (*)(void *), void *, void *);
+  if (!is_watched) return;
+  *(void **)&at_thread_exit = dlsym(RTLD_DEFAULT, "__cxa_thread_atexit_impl");
+  if (at_thread_exit && mf__on_main_thread() && at_thread_exit(farewell_of_thread, NULL, &is_done) == 0)
+    main_will_tell = 1;
+  atexit(farewell);
+}
+
+#ifdef __GLIBC__
+static int note_loads(struct dl_phdr_info *info, size_t size, void *loads) {
+  (void)size;
+  *(unsigned long long *)loads = info->dlpi_adds;
+  return 1;
+}
+
+/* While only other threads have to do with us, an exit function that is younger than all libraries is the best that
+ * there is. Of CPython's audit events one comes before whatever an import loads, and one with the next import. */
+static int on_audit(const char *event, PyObject *arguments, void *unused) {
+  static unsigned long long known;
+  unsigned long long loads = known;
+  (void)arguments;
+  (void)unused;
+  if (main_will_tell || strcmp(event, "import") != 0) return 0;
+  dl_iterate_phdr(note_loads, &loads);
+  if (loads != known) atexit(farewell);
+  known = loads;
+  return 0;
+}
+#endif
+
+/* Again in a child: whoever was ending Python there is not here. */
+static void make_mutex(void) {
+  pthread_mutexattr_t recursive;
+  pthread_mutexattr_init(&recursive);
+  pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
+  pthread_mutex_init(&ending, &recursive);
+  pthread_mutexattr_destroy(&recursive);
+}
+
+void mf__python_watch_for_the_end(void) {
+  make_mutex();
+  is_watched = 1;
+  pthread_atfork(NULL, NULL, make_mutex);
+  mf__python_arm_farewell();
+  if (mf_guest_set(&guest)) main_will_tell = 1;
+#ifdef __GLIBC__
+  int (*add_hook)(int (*)(const char *, PyObject *, void *), void *);
+  *(void **)&add_hook = dlsym(RTLD_DEFAULT, "PySys_AddAuditHook"); /* outside of the limited API */
+  if (!main_will_tell && add_hook != NULL) add_hook(on_audit, NULL);
+#endif
+}

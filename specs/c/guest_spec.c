@@ -1,0 +1,93 @@
+/* guest_spec.c: the language that another one brought into this process, as a program in C speaks to it. */
+#include "spec.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+static int collected, finished, output;
+
+static int collect(mf_error *err) {
+  (void)err;
+  collected++;
+  return MF_OK;
+}
+
+static int finish(int32_t wait_ms, int32_t *late, mf_error *err) {
+  (void)err;
+  finished = wait_ms;
+  *late = 3;
+  return MF_OK;
+}
+
+static int refuse(int32_t wait_ms, int32_t *late, mf_error *err) {
+  (void)wait_ms;
+  (void)late;
+  *err = (mf_error){.status = MF_EINVAL, .message = "not from here"};
+  return MF_EINVAL;
+}
+
+static void say(const char *what) {
+  if (write(output, what, 1) != 1) _exit(9);
+}
+
+static void leave(void) {
+  say("l");
+}
+
+static void at_exit(void) {
+  say("a");
+}
+
+static void without_a_guest_there_is_nothing_to_do(void **state) {
+  int32_t late = 7;
+  (void)state;
+  OK(mf_guest_collect(&spec_err));
+  OK(mf_guest_finish(1, &late, &spec_err));
+  assert_int_equal(late, 0);
+  FAILS(MF_EINVAL, mf_guest_finish(-1, &late, &spec_err));
+}
+
+static void the_guest_is_asked(void **state) {
+  static const mf_guest guest = {collect, finish, NULL}, other = {collect, refuse, NULL};
+  int32_t late = 0;
+  (void)state;
+  mf_guest_set(&guest);
+  OK(mf_guest_collect(&spec_err));
+  OK(mf_guest_finish(250, &late, &spec_err));
+  OK(mf_guest_finish(250, NULL, NULL));
+  mf_guest_set(&other);
+  SAYS(MF_EINVAL, "not from here", mf_guest_finish(0, &late, &spec_err));
+  assert_int_equal(late, 0);
+  SAYS(MF_EINVAL, "wait_ms is -5", mf_guest_finish(-5, &late, &spec_err));
+  mf_guest_set(NULL);
+  assert_int_equal(collected, 1);
+  assert_int_equal(finished, 250);
+}
+
+/* This program is linked with the library, so its main thread has loaded it. */
+static void main_leaves_before_any_exit_function_runs(void **state) {
+  static const mf_guest guest = {collect, finish, leave};
+  char said[3] = "";
+  int ends[2], status;
+  (void)state;
+  assert_int_equal(pipe(ends), 0);
+  pid_t child = fork();
+  if (child == 0) {
+    output = ends[1];
+    int32_t told = mf_guest_set(&guest);
+    if (!told || atexit(at_exit) != 0) _exit(8);
+    exit(0);
+  }
+  assert_int_equal(waitpid(child, &status, 0), child);
+  assert_true(WIFEXITED(status));
+  assert_int_equal(read(ends[0], said, 2), 2);
+  assert_string_equal(said, "la");
+  close(ends[0]);
+  close(ends[1]);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {SPEC(without_a_guest_there_is_nothing_to_do), SPEC(the_guest_is_asked),
+                                     SPEC(main_leaves_before_any_exit_function_runs)};
+  return cmocka_run_group_tests(tests, spec_group_setup, NULL);
+}

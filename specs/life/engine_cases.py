@@ -1,0 +1,185 @@
+"""The endings of an engine with threads (engine.c) that hosts LuaJIT, and that Python; as in cases.py."""
+
+from cases import Case
+
+IMPORTS_TORCH = """
+thread [=[
+local py = require "moonferry.python"
+py.main.set = function() set "inside" end
+py.exec [[
+import sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "%s": set()
+sys.meta_path.insert(0, Finder())
+import torch
+]]
+]=]
+await "inside"
+print "done"
+"""
+
+CASES = [
+    Case(
+        "Python was first used on a thread that has ended",
+        "engine",
+        """
+thread [[ require("moonferry.python").import "threading" ]]
+join()
+print "done"
+""",
+    ),
+    Case(
+        "a thread that was the first to import threading has ended",
+        "engine",
+        """
+require("moonferry.python").start()
+thread [[ require("moonferry.python").import "threading" ]]
+join()
+print "done"
+""",
+    ),
+    Case(
+        "a thread that was the first to import threading waits in Python",
+        "engine",
+        """
+require("moonferry.python").start()
+thread [[
+local py = require "moonferry.python"
+py.main.set = function() set "inside" end
+py.exec "import threading; set(); threading.Event().wait()"
+]]
+await "inside"
+print "done"
+""",
+    ),
+    Case(
+        "a thread of Python waits for a main thread that never used Python",
+        "engine",
+        """
+thread [=[
+require("moonferry.python").exec [[
+import threading
+def work():
+    threading.main_thread().join()
+    print("the main thread ended", flush=True)
+threading.Thread(target=work).start()
+]]
+]=]
+join()
+print "done" io.stdout:flush()
+""",
+        "done\nthe main thread ended\n",
+    ),
+    *(
+        Case(f"main leaves while a thread imports PyTorch, which is at {module}", host, IMPORTS_TORCH % module)
+        for module in ("torch._C", "torch.nn")
+        for host in ("engine", "linked engine")
+    ),
+    Case(
+        "a level ends while its Lua has views of the engine's memory",
+        "engine",
+        """
+local mf, ffi = require "moonferry", require "ffi"
+local levels = {
+  "x = np.from_dlpack(t)",
+  "x = np.from_dlpack(t) x:fill(1) y = x:reshape(64) f = function() return x end py.main.f = f",
+  "py.exec 'def g(t):\\\\n  x = numpy.from_dlpack(t)\\\\n  raise ValueError' ok, e = pcall(py.main.g, t)",
+  "turn = coroutine.wrap(function() py.scope(function() x = np.from_dlpack(t) coroutine.yield() end) end) turn()",
+}
+for _, level in ipairs(levels) do
+  local memory = ffi.new "float[64]"
+  local t = mf.wrap(memory, { 8, 8 }, "float32")
+  state(([[
+local ffi, mf, C = require "ffi", require "moonferry", require "moonferry.lib"
+py = require "moonferry.python"
+np = py.import "numpy"
+py.main.numpy = np
+t = mf.from_handle(C.mf_tensor_retain(ffi.cast("mf_tensor *", %s)))
+]]):format(tostring(tonumber(ffi.cast("intptr_t", t.handle)))) .. level)
+  print(t:invalidate())
+  t:close()
+end
+print "done"
+""",
+        "false\n" * 4 + "done\n",
+    ),
+    Case(
+        "a thread closes its state after py.finish",
+        "engine",
+        """
+thread [[
+x = require("moonferry.python").list { 1 }
+set "ready"
+await "closing"
+]]
+await "ready"
+py = require "moonferry.python"
+assert(py.finish { wait = 60 })
+local keep = newproxy(true)
+getmetatable(keep).__gc = function() set "closing" join() print "done" end
+""",
+    ),
+    Case(
+        "a thread ends Python by py.finish, and then main leaves",
+        "engine",
+        """
+thread [=[
+local py = require "moonferry.python"
+py.exec [[
+import atexit, threading
+atexit.register(print, "an exit function", flush=True)
+threading.Thread(target=print, args=("a thread",), kwargs={"flush": True}).start()
+]]
+assert(py.finish { wait = 60 } == true)
+assert(py.finish() == true)
+print(pcall(py.import, "os"))
+print "done"
+io.stdout:flush()
+]=]
+join()
+""",
+        "a thread\nan exit function\nfalse\tPython has ended in this process\ndone\n",
+    ),
+    Case(
+        "py.finish leaves behind a thread that is inside of Python, and a thread of Python",
+        "engine",
+        """
+thread [=[
+local py = require "moonferry.python"
+py.main.set = function() set "inside" end
+py.exec [[
+import threading
+for_ever = threading.Event()
+threading.Thread(target=for_ever.wait).start()
+set()
+for_ever.wait()
+]]
+]=]
+await "inside"
+local py = require "moonferry.python"
+print(py.finish { wait = 0.05 })
+print "done"
+""",
+        "nil\tpy.finish: 2 threads had not ended after 0.05 seconds\ndone\n",
+    ),
+    Case(
+        "py.finish waits for a thread that is inside of Python",
+        "engine",
+        """
+thread [=[
+local py = require "moonferry.python"
+py.main.set = function() set "inside" end
+py.main.await = function() await "leaving" end
+py.exec "set(); await_ = globals()['await']; await_(); import json; print('out', flush=True)"
+]=]
+await "inside"
+local py = require "moonferry.python"
+py.exec "import threading"
+set "leaving"
+print(py.finish { wait = 60 })
+print "done"
+""",
+        "out\ntrue\ndone\n",
+    ),
+]

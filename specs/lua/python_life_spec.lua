@@ -1,0 +1,85 @@
+-- What an engine wants of a hosted Python beside calls: py.settle, py.preload, py.finish's refusals.
+local helper = require "helper"
+local process = require "process"
+local py = require "moonferry.python"
+
+after_each(function()
+  collectgarbage()
+  collectgarbage()
+  py.collect()
+  helper.nothing_left()
+end)
+
+local prelude = 'local py = require "moonferry.python"\n'
+
+describe("py.settle", function()
+  it("collects, and has the collector leave alone what is alive", function()
+    local status, text = process.run(prelude .. [[
+py.exec "class Node: pass\nnode = Node(); node.itself = node\nimport weakref; ref = weakref.ref(node); del node"
+local before = py.import("gc").get_freeze_count()
+local frozen = py.settle()
+print(before, frozen > 1000, frozen == py.import("gc").get_freeze_count(), py.main.ref())
+]])
+    assert.are.equal("0\ttrue\ttrue\tNone\n", text)
+    assert.are.equal(0, status)
+  end)
+end)
+
+describe("py.preload", function()
+  it("imports on a thread of Python's, and counts without the GIL", function()
+    local status, text = process.run(prelude .. [[
+local loading = py.preload { "json", "no_such_module", "wave" }
+local first = loading:count()
+print(loading.total, first >= 0 and first <= 3)
+local errors = loading:wait()
+print(loading:count(), loading:done(), tostring(errors.no_such_module))
+print(errors.json, py.import("sys").modules.__contains__("wave"))
+]])
+    assert.are.equal("3\ttrue\n3\ttrue\tNo module named 'no_such_module'\nnil\ttrue\n", text)
+    assert.are.equal(0, status)
+  end)
+
+  it("is not done while a module is being loaded", function()
+    py.exec [[
+import sys, types, threading
+going_on = threading.Event()
+class Slow:
+    def find_spec(self, name, path=None, target=None):
+        if name == "slow_module":
+            going_on.wait()
+            raise ImportError("it was slow")
+sys.meta_path.insert(0, Slow())
+]]
+    local loading = py.preload { "slow_module" }
+    assert.is_false(loading:done())
+    assert.are.equal(0, loading:count())
+    py.main.going_on:set()
+    assert.matches("it was slow", tostring(loading:wait().slow_module))
+    assert.is_true(loading:done())
+    py.exec "sys.meta_path.pop(0)"
+  end)
+
+  it("says what it takes", function()
+    assert.has_error(function() py.preload {} end, "py.preload: a list of modules' names is expected, not a table")
+  end)
+end)
+
+describe("py.finish", function()
+  it("says what it takes", function()
+    for _, wait in ipairs { "soon", -1, 0 / 0, 1e9 } do
+      assert.has_error(function() py.finish { wait = wait } end)
+    end
+  end)
+
+  it("leaves Python to whoever started it", function()
+    local status, text = process.shell(("%s -c %s"):format(os.getenv "MOONFERRY_PYTHON", [["
+import moonferry
+print(moonferry.Lua().execute('''
+local py = require \"moonferry.python\"
+py.import \"os\"
+return tostring(select(2, pcall(py.finish)))
+'''))"]]))
+    assert.matches("was not started by Lua in this process", text)
+    assert.are.equal(0, status)
+  end)
+end)

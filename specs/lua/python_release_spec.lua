@@ -1,0 +1,188 @@
+-- That memory can be taken back: after py.close, a scope's end and lua_close nothing of Python has a view of it that
+-- only Lua had asked for.
+local ffi = require "ffi"
+local helper = require "helper"
+local mf = require "moonferry"
+local py = require "moonferry.python"
+local np = py.import "numpy"
+
+py.exec [[
+import numpy
+def fails(tensor):
+    view = numpy.from_dlpack(tensor)
+    raise ValueError(view.shape)
+]]
+local fails = py.main.fails
+
+before_each(function()
+  collectgarbage()
+  collectgarbage()
+  collectgarbage "stop"
+end)
+
+after_each(function()
+  collectgarbage "restart"
+  collectgarbage()
+  collectgarbage()
+  py.collect()
+  helper.nothing_left()
+end)
+
+-- Whether anybody still has memory that `body` got as a tensor, once that has returned.
+local function is_in_use(body)
+  local memory = ffi.new "float[64]"
+  local t = mf.wrap(memory, { 8, 8 }, "float32")
+  body(t)
+  local in_use = t:invalidate()
+  t:close()
+  return in_use
+end
+
+describe("py.close", function()
+  it("lets go of an object whose methods were called", function()
+    assert.is_false(is_in_use(function(t)
+      local x = np.from_dlpack(t)
+      x:fill(1)
+      x:fill(2)
+      local fill = x.fill
+      py.close(x)
+      assert.has_error(function() fill(3) end)
+    end))
+  end)
+
+  it("leaves alone what a method gave, and the same object elsewhere", function()
+    assert.is_true(is_in_use(function(t)
+      local x = np.from_dlpack(t)
+      local view = x:reshape(64)
+      local again = py.tuple({ x })[0]
+      local fill = again.fill
+      py.close(x)
+      assert.are.equal(64, #view)
+      fill(4)
+      assert.are.equal(4, again:min():item())
+    end))
+  end)
+
+  it("lets go of an error with its traceback", function()
+    assert.is_false(is_in_use(function(t)
+      local ok, err = pcall(fails, t)
+      assert.is_false(ok)
+      py.close(err)
+    end))
+  end)
+
+  it("may come twice, and while the object is used", function()
+    local x = np.zeros(3)
+    local fill = x.fill
+    py.main.close = function() py.close(x) end
+    py.exec "def close_and_give(f): close(); return 5"
+    assert.are.equal(5, py.main.close_and_give(fill))
+    assert.has_error(function() py.close(x) end)
+    assert.has_error(function() fill(1) end)
+    py.main.close, py.main.close_and_give = nil, nil
+  end)
+end)
+
+describe("a scope", function()
+  local function lets_go(name, body)
+    it("lets go of " .. name, function()
+      for _, scope in ipairs { py.scope, mf.scope } do
+        assert.is_false(is_in_use(function(t)
+          scope(function(s) body(t, s) end)
+        end))
+      end
+    end)
+  end
+
+  lets_go("views and methods", function(t)
+    local x = np.from_dlpack(t)
+    x:fill(1)
+    x:reshape(64):fill(2)
+    assert.are.equal(64, #x.T:reshape(64))
+  end)
+  lets_go("errors that were caught in it", function(t)
+    assert.is_false((pcall(fails, t)))
+  end)
+  lets_go("what iterators and items gave", function(t)
+    for row in py.iter(np.from_dlpack(t)) do
+      row:fill(1)
+    end
+  end)
+  lets_go("what a scope inside has kept", function(t)
+    local x = mf.scope(function(s) return s:keep(np.from_dlpack(t)) end)
+    x:fill(3)
+  end)
+
+  it("keeps what it is told to, and what was there before", function()
+    local before = np.zeros(3)
+    local kept, lost = py.scope(function(s) return s:keep(np.ones(2)), np.ones(2) end)
+    assert.are.equal(2, #kept)
+    assert.are.equal(3, #before)
+    assert.has_error(function() return #lost end)
+    assert.has_error(function() py.scope(function(s) s:keep(lost) end) end)
+  end)
+
+  it("lets an error through as it was", function()
+    local ok, err = pcall(py.scope, function() fails(mf.zeros({ 2 }, "float32")) end)
+    assert.is_false(ok)
+    assert.are.equal("ValueError", err.type)
+    py.close(err)
+  end)
+
+  it("is its coroutine's own", function()
+    local other
+    local thread = coroutine.create(function()
+      other = np.zeros(4)
+      coroutine.yield()
+      assert.are.equal(4, #other)
+    end)
+    py.scope(function()
+      assert(coroutine.resume(thread))
+    end)
+    assert(coroutine.resume(thread))
+    local inner
+    thread = coroutine.create(function()
+      py.scope(function()
+        inner = np.zeros(5)
+        coroutine.yield()
+      end)
+    end)
+    assert(coroutine.resume(thread))
+    local outside = np.zeros(6)
+    assert.are.equal(5, #inner)
+    assert(coroutine.resume(thread))
+    assert.has_error(function() return #inner end)
+    assert.are.equal(6, #outside)
+  end)
+
+  it("does not close what the library keeps for itself", function()
+    local process = require "process"
+    assert.are.equal("3.0\t2\t{1: 5}\tNone\n", process.runs [[
+local mf, py = require "moonferry", require "moonferry.python"
+py.scope(function()
+  local a = py.import("numpy").ones(3)
+  py.tensor(a)
+  py.into(py.import("moonferry").Tensor, mf.zeros({ 1 }, "float32"))
+  py.sequence { 1 }
+  assert(py.main and py.op and py.builtins)
+end)
+local a = py.import("numpy").ones(3)
+print(py.tensor(a):get(0) + 2 .. ".0", #py.sequence { 1, 2 }, py.builtins.dict(py.mapping { [1] = 5 }), py.None)
+]])
+  end)
+
+  it("may be left open by a coroutine that nobody resumes", function()
+    for _ = 1, 100 do
+      local thread = coroutine.create(function()
+        py.scope(function()
+          np.zeros(10)
+          coroutine.yield()
+        end)
+      end)
+      assert(coroutine.resume(thread))
+    end
+    collectgarbage()
+    collectgarbage()
+    py.collect()
+  end)
+end)
