@@ -166,7 +166,8 @@ static int wait_for(mf__record *record, bool write, mf_error *err) {
 }
 
 int mf__host_wait(const mf_tensor *t, bool write, mf_error *err) {
-  return wait_for(mf__tensor_record(t), write, err);
+  mf__record *record = mf__tensor_record(t);
+  return record == NULL ? mf__fences_settle(t, write, err) : wait_for(record, write, err);
 }
 
 int mf__memory_host_use(mf__record *record, bool write, mf_error *err) {
