@@ -102,6 +102,12 @@ static PyGILState_STATE take_gil(mf__frame *below) {
   return PyGILState_UNLOCKED;
 }
 
+/* As it was before take_gil; saver: the frame that had let it go, NULL if none had. */
+static void give_gil(mf__frame *saver, PyGILState_STATE gil) {
+  if (saver != NULL) saver->thread = PyEval_SaveThread();
+  else PyGILState_Release(gil);
+}
+
 static int run_body(lua_State *L, mf__frame *frame, int unprotected) {
   if (unprotected == MF__UNPROTECTED_NOT) {
     lua_pushvalue(L, lua_upvalueindex(1));
@@ -132,7 +138,7 @@ __attribute__((noinline)) static int enter(lua_State *L, mf__bridge *bridge, mf_
   int saved = below != NULL && below->thread != NULL;
   PyGILState_STATE gil = take_gil(below);
   if (!mf__door_is_open()) {
-    if (!saved) PyGILState_Release(gil);
+    give_gil(saved ? below : NULL, gil);
     return ENDED;
   }
   visit(below);
@@ -149,11 +155,7 @@ __attribute__((noinline)) static int enter(lua_State *L, mf__bridge *bridge, mf_
   if (status == 0 && mf__stops(bridge->state)) status = STOPPED;
   pop_frame(&frame);
   end_visit(below);
-  if (saved) {
-    below->thread = PyEval_SaveThread();
-  } else {
-    PyGILState_Release(gil);
-  }
+  give_gil(saved ? below : NULL, gil);
   return status;
 }
 

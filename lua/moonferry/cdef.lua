@@ -2,7 +2,7 @@
 -- Each part is declared only if its name is still unknown: another library may have declared
 -- DLPack's structs, and a second run of this module in one process must not declare ours again.
 return {
-  header_hash = "f7b3da666999b6c3",
+  header_hash = "1a930b04dec9f526",
   constants = {
     MF_MAX_NDIM = 64,
     MF_ALIGNMENT = 256,
@@ -79,6 +79,7 @@ typedef enum mf_status {
   MF_EVERSION = -10,
   MF_EDRIVER = -11,
   MF_ECAPTURE = -12,
+  MF_ETIMEOUT = -13,
 } mf_status;
 typedef struct mf_error {
   int32_t status;
@@ -205,6 +206,26 @@ typedef enum mf_use {
 int mf_tensor_acquire(mf_tensor *t, mf_stream stream, int32_t use, mf_error *err);
 int mf_tensor_record(mf_tensor *t, mf_stream stream, int32_t use, mf_error *err);
 int32_t mf_tensor_is_ordered(const mf_tensor *t);
+typedef struct mf_fence {
+  void *ctx;
+  uint64_t value;
+  int32_t (*wait)(void *ctx, uint64_t value, int64_t ns);
+  void (*drop)(void *ctx, uint64_t value);
+} mf_fence;
+int mf_tensor_fence(mf_tensor *t, const mf_fence *fence, int32_t use, mf_error *err);
+int mf_tensor_fence_wait(const mf_tensor *t, int32_t use, int64_t ns, int32_t *out,
+  mf_error *err);
+typedef struct mf_ring mf_ring;
+int mf_ring_create(mf_tensor *const *slots, int32_t n, mf_ring **out, mf_error *err);
+mf_ring *mf_ring_retain(mf_ring *r);
+void mf_ring_release(mf_ring *r);
+int32_t mf_ring_count(const mf_ring *r);
+mf_tensor *mf_ring_slot(const mf_ring *r, int32_t i);
+int mf_ring_begin(mf_ring *r, int64_t ns, int32_t *slot, mf_error *err);
+int mf_ring_end(mf_ring *r, const mf_fence *fence, int32_t use, mf_error *err);
+int mf_ring_publish(mf_ring *r, mf_error *err);
+int mf_ring_latest(mf_ring *r, int32_t *slot, int32_t *fresh, mf_error *err);
+int mf_ring_fence(mf_ring *r, const mf_fence *fence, int32_t use, mf_error *err);
 typedef enum mf_none {
   MF_NONE_DEFAULT = 0,
   MF_NONE_NO_ORDER = 1,

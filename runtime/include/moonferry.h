@@ -70,7 +70,8 @@ typedef enum mf_status {
   MF_EDEVICE = -9,   /* no such device, or no backend for it */
   MF_EVERSION = -10, /* a DLPack major version that this library does not know */
   MF_EDRIVER = -11,  /* a driver call failed; mf_error says which, and with what code */
-  MF_ECAPTURE = -12  /* a stream is being captured into a graph, and this cannot be part of it */
+  MF_ECAPTURE = -12, /* a stream is being captured into a graph, and this cannot be part of it */
+  MF_ETIMEOUT = -13  /* what was waited for did not happen in the time that was given */
 } mf_status;
 
 typedef struct mf_error {
@@ -567,9 +568,112 @@ MF_API int mf_tensor_acquire(mf_tensor *t, mf_stream stream, int32_t use, mf_err
 MF_API int mf_tensor_record(mf_tensor *t, mf_stream stream, int32_t use, mf_error *err);
 
 /* mf_tensor_is_ordered(t): 1 if the memory of ${t} has a record, because a driver knows it, whatever device ${t}
- * names; 0 for plain host memory, which the host may use without mf_tensor_acquire.
+ * names, or a list of fences (mf_tensor_fence); 0 for other host memory, which the host may use without
+ * mf_tensor_acquire.
  * Owns: nothing. Fails: never. Threads: any. Standard: none. */
 MF_API int32_t mf_tensor_is_ordered(const mf_tensor *t);
+
+/* Fences: host memory that somebody else's queue still uses. */
+
+/* A point in a queue that this library does not know, such as OpenGL's or Vulkan's, or an engine's own. Both functions
+ * are plain C: they call no interpreter and do not use the memory. They may be called on any thread that uses the
+ * memory, several at once for `wait`. */
+typedef struct mf_fence {
+  void *ctx;
+  uint64_t value; /* the functions' own, such as a GLsync, or the value of a timeline */
+  /* Waits for ${ns} nanoseconds at most; 0 only asks. Returns 0 if the point was reached, also when asked again; 1 if
+   * not yet; a negative number if it cannot be known on this thread. */
+  int32_t (*wait)(void *ctx, uint64_t value, int64_t ns);
+  /* Gives the fence back: once, right after `wait` returned 0, on the same thread. May be NULL. */
+  void (*drop)(void *ctx, uint64_t value);
+} mf_fence;
+
+/* mf_tensor_fence(t, fence, use, err): the memory of ${t}, which no GPU's driver knows, is in use until ${fence}: read
+ * there (MF_READ), or also written (MF_WRITE). What reads the memory from now on (get, copies from it, exports,
+ * mf_tensor_acquire for MF_READ) first waits for fences of MF_WRITE, what may write it for all of them; and the memory
+ * ends, and its release callback or deleter is called, when all are done: where the last release may not wait, in a
+ * later mf_tensor_release, mf_tensor_release_later or mf_releases_run on a thread that may. Pointers that were given
+ * out before are not held up. With ${fence} NULL nothing waits yet, but the memory counts as ordered
+ * (mf_tensor_is_ordered) from now on: do so before a language is given the tensor that looks at that once.
+ * Owns: on MF_OK the fence is the library's until it is dropped; on failure the caller's. Fails: MF_EINVAL for another
+ * ${use}, a fence without `wait`, memory that a driver knows; MF_ENOMEM. From then on uses of the memory can fail with
+ * MF_EINVAL, naming the thread that set a fence, where that cannot be waited for on the calling thread. Threads: any.
+ * Standard: none. */
+MF_API int mf_tensor_fence(mf_tensor *t, const mf_fence *fence, int32_t use, mf_error *err);
+
+/* mf_tensor_fence_wait(t, use, ns, out, err): waits, for each fence ${ns} nanoseconds at most, until the host may read
+ * the memory of ${t} (MF_READ) or also write it (MF_WRITE). ${out} becomes 1 if it may by then, else 0. ${ns} 0 only
+ * asks; INT64_MAX waits for ever.
+ * Owns: nothing. Fails: MF_EINVAL for another ${use}, a negative ${ns}, memory that a driver knows, and where a fence
+ * cannot be waited for on this thread. Threads: any. Standard: none. */
+MF_API int mf_tensor_fence_wait(const mf_tensor *t, int32_t use, int64_t ns, int32_t *out, mf_error *err);
+
+/* Rings: some memories in turn, so that one is written while others are still drawn. */
+
+typedef struct mf_ring mf_ring;
+
+#define MF_RING_MAX 64
+
+/* mf_ring_create(slots, n, out, err): a ring of the ${n} tensors in ${slots} (1 to MF_RING_MAX), which are plain host
+ * memory and count as ordered from now on. There is one writer at a time, and one reader. Where both are the same
+ * thread, as in a renderer: mf_ring_begin, write, draw, mf_ring_end with a fence behind what was drawn. Where a worker
+ * writes for a renderer: the worker calls mf_ring_begin, writes, mf_ring_publish; the renderer calls mf_ring_latest,
+ * draws, mf_ring_fence. With four slots neither waits for the other: one is written, one is the latest, one is drawn,
+ * one waits for its fence. None of these calls takes a lock or allocates (but for a memory's fifth fence at once).
+ * Owns: ${out} is the caller's reference; the ring has one to each slot. Fails: MF_EINVAL for another ${n}, for slots
+ * that overlap or are views of one memory, for memory that a driver knows; MF_ECLOSED, MF_ENOMEM. Threads: any.
+ * Standard: none. */
+MF_API int mf_ring_create(mf_tensor *const *slots, int32_t n, mf_ring **out, mf_error *err);
+
+/* mf_ring_retain(r): one more reference to ${r}, for another thread say; returns ${r}. NULL is allowed.
+ * Owns: the new reference is the caller's. Fails: never. Threads: any. Standard: none. */
+MF_API mf_ring *mf_ring_retain(mf_ring *r);
+
+/* mf_ring_release(r): returns one reference; the last one frees the ring, which gives its slots back: each lives until
+ * its fences are done. NULL is allowed.
+ * Owns: the caller's reference is gone. Fails: never. Threads: any. Standard: none. */
+MF_API void mf_ring_release(mf_ring *r);
+
+/* mf_ring_count(r): how many slots it has.
+ * Owns: nothing. Fails: never. Threads: any. Standard: none. */
+MF_API int32_t mf_ring_count(const mf_ring *r);
+
+/* mf_ring_slot(r, i): slot ${i}, counted from 0; NULL for another number.
+ * Owns: borrowed from the ring. Fails: never. Threads: any. Standard: none. */
+MF_API mf_tensor *mf_ring_slot(const mf_ring *r, int32_t i);
+
+/* mf_ring_begin(r, ns, slot, err): the slot to write next: the one that has been free for longest; where each of the
+ * others is in use, the latest one, if nobody has taken it yet; else it waits for ${ns} nanoseconds at most (INT64_MAX:
+ * for ever) for the fence of the slot that was given back first. A fence that cannot be waited for here is left to
+ * mf_ring_latest, which looks at it on the reader's thread, and is looked at again until the time is over.
+ * Owns: the slot's elements are the writer's until mf_ring_end or mf_ring_publish. ${slot} is -1 after a failure. Fails:
+ * MF_EINVAL while a slot is being written and for a negative ${ns}; MF_ETIMEOUT. Threads: one writer at a time.
+ * Standard: none. */
+MF_API int mf_ring_begin(mf_ring *r, int64_t ns, int32_t *slot, mf_error *err);
+
+/* mf_ring_end(r, fence, use, err): the slot that is being written goes to the end of the ring, in use until ${fence}
+ * (NULL: free at once), for MF_READ or MF_WRITE as in mf_tensor_fence.
+ * Owns: as mf_tensor_fence. Fails: MF_EINVAL where none is being written, and as mf_tensor_fence: then it still is.
+ * Threads: the writer. Standard: none. */
+MF_API int mf_ring_end(mf_ring *r, const mf_fence *fence, int32_t use, mf_error *err);
+
+/* mf_ring_publish(r, err): the slot that is being written is the latest from now on. The one that was, if nobody took
+ * it, is free again.
+ * Owns: the slot's elements are the reader's from then on; what was written before is visible to it. Fails: MF_EINVAL
+ * where none is being written. Threads: the writer. Standard: none. */
+MF_API int mf_ring_publish(mf_ring *r, mf_error *err);
+
+/* mf_ring_latest(r, slot, fresh, err): the slot that was published last, for the reader; -1 if none was yet. ${fresh}
+ * (may be NULL) becomes 1 if it is another one than the last time. The slot that the reader had before goes back, and
+ * is free when its fences are done. Never waits.
+ * Owns: the slot's elements are the reader's until the next call finds a fresh one. Fails: never. Threads: one reader at
+ * a time. Standard: none. */
+MF_API int mf_ring_latest(mf_ring *r, int32_t *slot, int32_t *fresh, mf_error *err);
+
+/* mf_ring_fence(r, fence, use, err): mf_tensor_fence for the slot that the reader has.
+ * Owns: as mf_tensor_fence. Fails: MF_EINVAL where the reader has none, and as mf_tensor_fence. Threads: the reader.
+ * Standard: none. */
+MF_API int mf_ring_fence(mf_ring *r, const mf_fence *fence, int32_t use, mf_error *err);
 
 /* Streams in the Python protocol. */
 

@@ -76,8 +76,9 @@ static int fill(mf_tensor *t, const void *slot, mf_error *err) {
   if (mf__is_empty(&t->dl)) return MF_OK;
   const mf__record *record = mf__tensor_record(t);
   if (record != NULL) return mf__ops_of(record)->fill(t, slot, err);
-  mf__repeat(t, slot);
-  return MF_OK;
+  const int rc = mf__fences_settle(t, true, err);
+  if (rc == MF_OK) mf__repeat(t, slot);
+  return rc;
 }
 
 int mf_tensor_fill(mf_tensor *t, const mf_scalar *value, mf_error *err) {

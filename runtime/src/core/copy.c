@@ -217,12 +217,17 @@ static const mf__record *either_record(const mf_tensor *a, const mf_tensor *b) {
 
 static int copy_any(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
   const mf__record *record = either_record(dst, src);
-  return record == NULL ? mf__copy_host(dst, src, err) : mf__ops_of(record)->copy(dst, src, err);
+  if (record != NULL) return mf__ops_of(record)->copy(dst, src, err);
+  int rc = mf__fences_settle(src, false, err);
+  if (rc == MF_OK) rc = mf__fences_settle(dst, true, err);
+  return rc == MF_OK ? mf__copy_host(dst, src, err) : rc;
 }
 
 int mf__copy_new(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
   const mf__record *record = either_record(dst, src);
   if (record != NULL) return mf__ops_of(record)->copy(dst, src, err);
+  const int rc = mf__fences_settle(src, false, err);
+  if (rc != MF_OK) return rc;
   if (!copy_compact(dst, src)) copy_apart(dst, src->dl.data, src->dl.strides);
   return MF_OK;
 }

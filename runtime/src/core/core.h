@@ -193,6 +193,20 @@ static inline const mf__record_ops *mf__ops_of(const mf__record *record) {
   return *(const mf__record_ops *const *)(const void *)record;
 }
 
+/* fence.c: the fences of one memory, the program's (mf_fence) */
+
+typedef struct mf__fences mf__fences;
+
+mf__fences *mf__fences_create(void); /* NULL where there is no memory */
+void mf__fences_free(mf__fences *f); /* without a fence by then */
+/* Takes the fence over. writes: the queue that it is of writes the memory, and does not only read. */
+int mf__fences_add(mf__fences *f, const mf_fence *fence, bool writes, mf_error *err);
+/* Waits, each fence for ns at most, INT64_MAX being for ever, until the host may read, or also write. *done: it may. */
+int mf__fences_wait(mf__fences *f, bool write, int64_t ns, bool *done, mf_error *err);
+/* Drops what is done, of memory that nobody else has any more; true where that is all. Never waits. */
+bool mf__fences_end(mf__fences *f);
+int64_t mf__thread_id(void); /* of the calling thread, as the system and its tools name it */
+
 /* storage.c */
 
 /* room is how many bytes the storage's first tensor takes; mf__storage_room is where. It lives as long as the
@@ -235,6 +249,10 @@ bool mf__storage_is_own(const mf__storage *s); /* the memory is ours */
 bool mf__storage_retain_living(mf__storage *s);
 bool mf__storage_let_go(mf__storage *s);
 bool mf__storage_is_closed(const mf__storage *s);
+bool mf__storage_is_marked(const mf__storage *s); /* closed, or with a list of fences */
+mf__fences *mf__storage_fences(const mf__storage *s); /* NULL: none was ever set */
+/* Gives the storage the list, unless it has one; returns the one that it has. */
+mf__fences *mf__storage_set_fences(mf__storage *s, mf__fences *fences);
 
 /* tensor.c */
 
@@ -361,13 +379,18 @@ bool mf__walk_rows(const mf__walk *w, mf__row_fn row, void *ctx);
 /* Whether several coordinates may share one place. */
 bool mf__walk_repeats(const DLTensor *view);
 
+/* use.c */
+
+/* Waits for the fences of memory without a record, until the host may read, or also write. */
+int mf__fences_settle(const mf_tensor *t, bool write, mf_error *err);
+
 /* copy.c */
 
-/* For the host's use: waits for what a record demands. MF_EDEVICE for a device's memory, saying that mf_tensor_to
- * copies it. */
+/* For the host's use: waits for what a record or fences demand. MF_EDEVICE for a device's memory, saying that
+ * mf_tensor_to copies it. */
 static inline int mf__tensor_host_use(const mf_tensor *t, bool write, mf_error *err) {
   mf__record *record = mf__tensor_record(t);
-  return record == NULL ? MF_OK : mf__ops_of(record)->host_use(record, write, err);
+  return record == NULL ? mf__fences_settle(t, write, err) : mf__ops_of(record)->host_use(record, write, err);
 }
 
 /* Host to host, after the waiting. */

@@ -8,7 +8,7 @@
 static const char *const status_names[] = {
     "MF_OK",        "MF_EINVAL",  "MF_ENOMEM", "MF_EOVERFLOW", "MF_EBOUNDS", "MF_EREADONLY",
     "MF_ECLOSED",   "MF_EDTYPE",  "MF_ELAYOUT", "MF_EDEVICE",  "MF_EVERSION", "MF_EDRIVER",
-    "MF_ECAPTURE",
+    "MF_ECAPTURE",  "MF_ETIMEOUT",
 };
 
 const char *mf_status_name(int32_t status) {

@@ -9,11 +9,13 @@
  * It must not know about shapes or dtypes, nor what a record says. */
 #include "core/core.h"
 
+enum { CLOSED = 1, FENCED = 2 };
+
 typedef enum origin_kind { OWNED, WRAPPED, IMPORTED, IMPORTED_LEGACY } origin_kind;
 
 struct mf__storage {
   _Atomic int64_t refs;
-  _Atomic int32_t closed;
+  _Atomic int32_t marks; /* CLOSED, FENCED */
   int16_t origin;
   bool quiet;            /* its release calls no foreign code */
   size_t block;          /* bytes of the whole block, from this struct on */
@@ -22,9 +24,10 @@ struct mf__storage {
   void *holder;          /* WRAPPED: the callback's context; IMPORTED: the managed struct */
   mf__storage *base;     /* of memory of ours that came back: the storage that it shares memory and record with, with
                             a reference */
+  _Atomic(mf__fences *) fences; /* of memory without a record */
   union {
     mf__record *record; /* of memory that a driver knows */
-    mf__storage *next;  /* in the due list, where the record is gone */
+    mf__storage *next;  /* in the due list or the fenced one, where the record is gone */
   };
 };
 
@@ -118,6 +121,7 @@ static void end_storage(mf__storage *s) {
   const mf_release_fn release = s->release;
   void *holder = s->holder;
   const bool wanted = wants_release(s);
+  mf__fences_free(atomic_load_explicit(&s->fences, memory_order_acquire));
   mf__count(MF__STORAGES, -1);
   mf__count(MF__BYTES, -s->nbytes);
   mf__free(s, s->block);
@@ -131,15 +135,19 @@ static void end_storage(mf__storage *s) {
  * locked; a thread that takes from it takes all. */
 static _Atomic(mf__storage *) due;
 static _Thread_local bool running;
+/* The same of storages without a reference whose fences were not all done when somebody last looked. */
+static _Atomic(mf__storage *) fenced;
 
-bool mf__foreign_is_due(void) {
-  return atomic_load_explicit(&due, memory_order_relaxed) != NULL;
+static void push(_Atomic(mf__storage *) *list, mf__storage *s) {
+  s->next = atomic_load_explicit(list, memory_order_relaxed);
+  while (!atomic_compare_exchange_weak_explicit(list, &s->next, s, memory_order_release, memory_order_relaxed)) {
+  }
 }
 
-/* Takes all that is due, the first one first. */
-static mf__storage *take_due(void) {
+/* All that the list has, the first one first. */
+static mf__storage *take_all(_Atomic(mf__storage *) *list) {
   mf__storage *first = NULL;
-  for (mf__storage *s = atomic_exchange_explicit(&due, NULL, memory_order_acquire), *next; s != NULL; s = next) {
+  for (mf__storage *s = atomic_exchange_explicit(list, NULL, memory_order_acquire), *next; s != NULL; s = next) {
     next = s->next;
     s->next = first;
     first = s;
@@ -147,11 +155,30 @@ static mf__storage *take_due(void) {
   return first;
 }
 
+static bool fences_are_done(const mf__storage *s) {
+  return mf__fences_end(atomic_load_explicit(&s->fences, memory_order_acquire));
+}
+
+static void look_at_fenced(void) {
+  if (atomic_load_explicit(&fenced, memory_order_relaxed) == NULL) return;
+  for (mf__storage *s = take_all(&fenced), *next; s != NULL; s = next) {
+    next = s->next;
+    if (fences_are_done(s)) mf__storage_end(s);
+    else push(&fenced, s);
+  }
+}
+
+bool mf__foreign_is_due(void) {
+  look_at_fenced();
+  return atomic_load_explicit(&due, memory_order_relaxed) != NULL;
+}
+
 /* A deleter may make more storages due while it runs: their deleters are called after it, not within it. */
 void mf_releases_run(void) {
   if (running) return;
   running = true;
-  for (mf__storage *s = take_due(); s != NULL; s = take_due()) {
+  look_at_fenced();
+  for (mf__storage *s = take_all(&due); s != NULL; s = take_all(&due)) {
     for (mf__storage *next; s != NULL; s = next) {
       next = s->next;
       end_storage(s);
@@ -161,18 +188,14 @@ void mf_releases_run(void) {
 }
 
 void mf__storage_end(mf__storage *s) {
-  if (!wants_release(s) || s->quiet) {
-    end_storage(s);
-    return;
-  }
-  s->next = atomic_load_explicit(&due, memory_order_relaxed);
-  while (!atomic_compare_exchange_weak_explicit(&due, &s->next, s, memory_order_release, memory_order_relaxed)) {
-  }
+  if (wants_release(s) && !s->quiet) push(&due, s);
+  else end_storage(s);
 }
 
 void mf__storage_release(mf__storage *s, bool foreign_allowed) {
   if (!mf__refs_drop(&s->refs)) return;
   if (s->record != NULL) mf__ops_of(s->record)->release(s);
+  else if (!fences_are_done(s)) push(&fenced, s);
   else if (foreign_allowed) end_storage(s);
   else mf__storage_end(s);
 }
@@ -185,7 +208,7 @@ int mf__storage_invalidate(mf__storage *s, mf_error *err) {
   if (s->origin != WRAPPED)
     return mf__fail(err, MF_EINVAL, "the memory is %s; only wrapped memory can be taken back",
                     s->origin == OWNED ? "Moonferry's own" : "imported");
-  atomic_store_explicit(&s->closed, 1, memory_order_release);
+  atomic_fetch_or_explicit(&s->marks, CLOSED, memory_order_release);
   return MF_OK;
 }
 
@@ -198,5 +221,21 @@ bool mf__storage_is_own(const mf__storage *s) {
 }
 
 bool mf__storage_is_closed(const mf__storage *s) {
-  return atomic_load_explicit(&s->closed, memory_order_acquire) != 0;
+  return (atomic_load_explicit(&s->marks, memory_order_acquire) & CLOSED) != 0;
+}
+
+bool mf__storage_is_marked(const mf__storage *s) {
+  return atomic_load_explicit(&s->marks, memory_order_acquire) != 0;
+}
+
+mf__fences *mf__storage_fences(const mf__storage *s) {
+  return atomic_load_explicit(&s->fences, memory_order_acquire);
+}
+
+mf__fences *mf__storage_set_fences(mf__storage *s, mf__fences *fences) {
+  mf__fences *had = NULL;
+  if (!atomic_compare_exchange_strong_explicit(&s->fences, &had, fences, memory_order_acq_rel, memory_order_acquire))
+    return had;
+  atomic_fetch_or_explicit(&s->marks, FENCED, memory_order_release);
+  return fences;
 }

@@ -177,7 +177,7 @@ int64_t mf_tensor_nbytes(const mf_tensor *t) {
 }
 
 int32_t mf_tensor_is_ordered(const mf_tensor *t) {
-  return mf__tensor_record(t) != NULL;
+  return mf__tensor_record(t) != NULL || mf__storage_fences(t->storage) != NULL;
 }
 
 int32_t mf_tensor_is_contiguous(const mf_tensor *t) {

@@ -159,8 +159,10 @@ int mf__tensor_shared_check(const mf_tensor *t, mf_error *err) {
 }
 
 int mf__host_wait(const mf_tensor *t, bool write, mf_error *err) {
+  mf__record *record = mf__tensor_record(t);
+  if (record == NULL) return mf__fences_settle(t, write, err);
   const mf__queue host = mf__queue_host();
-  return mf__order_use(&host, &(mf__usage){.record = mf__tensor_record(t), .write = write}, err);
+  return mf__order_use(&host, &(mf__usage){.record = record, .write = write}, err);
 }
 
 int mf__memory_host_use(mf__record *record, bool write, mf_error *err) {

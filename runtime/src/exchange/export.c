@@ -45,7 +45,8 @@ static int begin_export(mf_tensor *t, const mf__queue *on, exported **out, mf_er
   mf__record *record = mf__tensor_record(t);
   *out = exported_new(t);
   if (*out == NULL) return no_memory(err);
-  const int rc = record == NULL ? MF_OK : mf__order_open(on, record, is_writable(t), &(*out)->entry, err);
+  const int rc = record == NULL ? mf__fences_settle(t, is_writable(t), err)
+                                : mf__order_open(on, record, is_writable(t), &(*out)->entry, err);
   if (rc == MF_OK) return rc;
   mf__free(*out, sizeof **out);
   (void)mf_tensor_release_later(t); /* the caller has another reference */
@@ -146,7 +147,7 @@ static __attribute__((noinline)) int export_any(mf_tensor *t, uint64_t flags, DL
 
 /* Most exchanges are of plain memory, where nothing but the allocation can fail: they take the short way. */
 int mf_tensor_export(mf_tensor *t, uint64_t flags, DLManagedTensorVersioned **out, mf_error *err) {
-  if (flags != 0 || mf__tensor_record(t) != NULL || mf__storage_is_closed(t->storage))
+  if (flags != 0 || mf__tensor_record(t) != NULL || mf__storage_is_marked(t->storage))
     return export_any(t, flags, out, err);
   exported *e = exported_new(t);
   *out = e != NULL ? fill_versioned(e, t, 0) : NULL;
@@ -175,19 +176,19 @@ int mf_tensor_export_legacy(mf_tensor *t, DLManagedTensor **out, mf_error *err) 
 /* The borrower works on the current stream, and has queued its work when it returns control. */
 static int order_borrow(const mf_tensor *t, mf_error *err) {
   const mf__queue on = usual_queue(t);
-  mf__usage use = {mf__tensor_record(t), !(t->flags & DLPACK_FLAG_BITMASK_READ_ONLY), true};
-  return mf__order_use(&on, &use, err);
+  mf__usage use = {mf__tensor_record(t), is_writable(t), true};
+  return use.record == NULL ? mf__fences_settle(t, use.write, err) : mf__order_use(&on, &use, err);
 }
 
 /* Consumers call this for each argument of each kernel: the usual tensor leaves before any check that could
  * fail has to be set up. */
 int mf_tensor_borrow(const mf_tensor *t, DLTensor *out, mf_error *err) {
   if (t->flags & ~(uint64_t)DLPACK_FLAG_BITMASK_IS_COPIED || t->dl.dtype.bits == 1 ||
-      mf__storage_is_closed(t->storage)) {
+      mf__storage_is_marked(t->storage)) {
     const int rc = mf__flagless_check(t, err);
     if (rc != MF_OK) return mf__end(rc, __func__, err);
   }
-  if (mf__tensor_record(t) != NULL) {
+  if (mf__tensor_record(t) != NULL || mf__storage_is_marked(t->storage)) {
     const int rc = order_borrow(t, err);
     if (rc != MF_OK) return mf__end(rc, __func__, err);
   }

@@ -195,6 +195,7 @@ static __attribute__((noinline)) int acquire_any(mf_tensor *t, mf_stream stream,
   int rc = check_use(t, use, err);
   if (rc == MF_OK && stream == MF_STREAM_HOST) rc = mf__tensor_shared_check(t, err);
   if (rc == MF_OK) rc = work_queue(t, stream, &on, &needed, err);
+  if (rc == MF_OK && usage.record == NULL) rc = mf__fences_settle(t, usage.write, err);
   if (rc == MF_OK && needed) rc = mf__order_use(&on, &usage, err);
   return mf__end(rc, "mf_tensor_acquire", err);
 }

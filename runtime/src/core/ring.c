@@ -1,0 +1,255 @@
+/* ring.c: some memories of the host in turn: one is written while others are drawn.
+ *
+ * Invariant: each slot is in one state, and only who put it there, or takes it from there by an exchange, goes on with
+ * it: FREE and COOLING slots are the next writer's to take, a WRITTEN one is the writer's, a LATEST one belongs to who
+ * takes its number out of `latest`, a READ one is the reader's. No lock is taken. It must not know what a fence is of. */
+#define _POSIX_C_SOURCE 200809L /* nanosleep, clock_gettime */
+#include "core/core.h"
+
+#include <time.h>
+
+enum { FREE, COOLING, WRITTEN, LATEST, READ };
+
+/* A state and, above it, the turn, counted from 1, in which the slot was given back: the lowest one has been free for
+ * longest. Both change as one, so
+ * that who has looked at the fences of an earlier turn cannot free a later one. */
+#define STATES 8
+
+typedef struct slot {
+  mf_tensor *tensor;
+  _Atomic uint64_t word; /* turn * STATES + state */
+} slot;
+
+struct mf_ring {
+  _Atomic int64_t refs;
+  int32_t n;
+  _Atomic int32_t written; /* the writer's slot, -1 for none */
+  _Atomic int32_t latest;  /* the published slot that nobody took, -1 for none */
+  _Atomic int32_t read;    /* the reader's slot, -1 for none */
+  _Atomic uint64_t turns;
+  slot slots[];
+};
+
+static size_t ring_nbytes(int32_t n) {
+  return sizeof(mf_ring) + (size_t)n * sizeof(slot);
+}
+
+/* Making */
+
+static int check_apart(mf_tensor *const *slots, int32_t i, mf_error *err) {
+  for (int32_t k = 0; k < i; k++) {
+    if (slots[i]->storage == slots[k]->storage)
+      return mf__fail(err, MF_EINVAL, "slots[%d] and slots[%d] are views of one memory; a memory for each expected", k,
+                      i);
+    if (!slots[i]->empty && !slots[k]->empty && mf__overlap(slots[i], slots[k]))
+      return mf__fail(err, MF_EINVAL, "slots[%d] and slots[%d] overlap", k, i);
+  }
+  return MF_OK;
+}
+
+static int check_slots(mf_tensor *const *slots, int32_t n, mf_error *err) {
+  if (n < 1 || n > MF_RING_MAX)
+    return mf__fail(err, MF_EINVAL, "n is %d; 1 to %d slots expected", n, MF_RING_MAX);
+  for (int32_t i = 0; i < n; i++) {
+    int rc = slots[i] == NULL ? mf__fail(err, MF_EINVAL, "slots[%d] is NULL; a tensor expected", i) : MF_OK;
+    if (rc == MF_OK) rc = mf__tensor_open(slots[i], err);
+    if (rc == MF_OK) rc = check_apart(slots, i, err);
+    if (rc == MF_OK) rc = mf_tensor_fence(slots[i], NULL, MF_READ, err);
+    if (rc != MF_OK) return rc;
+  }
+  return MF_OK;
+}
+
+int mf_ring_create(mf_tensor *const *slots, int32_t n, mf_ring **out, mf_error *err) {
+  *out = NULL;
+  const int rc = check_slots(slots, n, err);
+  if (rc != MF_OK) return mf__end(rc, __func__, err);
+  mf_ring *r = mf__alloc(ring_nbytes(n));
+  if (r == NULL) return mf__end(mf__fail(err, MF_ENOMEM, "no memory for a ring of %d slots", n), __func__, err);
+  atomic_init(&r->refs, 1);
+  r->n = n;
+  atomic_init(&r->written, -1);
+  atomic_init(&r->latest, -1);
+  atomic_init(&r->read, -1);
+  atomic_init(&r->turns, (uint64_t)n + 1);
+  for (int32_t i = 0; i < n; i++) {
+    r->slots[i].tensor = mf_tensor_retain(slots[i]);
+    atomic_init(&r->slots[i].word, (uint64_t)(i + 1) * STATES + FREE);
+  }
+  *out = r;
+  return MF_OK;
+}
+
+mf_ring *mf_ring_retain(mf_ring *r) {
+  if (r != NULL) atomic_fetch_add_explicit(&r->refs, 1, memory_order_relaxed);
+  return r;
+}
+
+void mf_ring_release(mf_ring *r) {
+  if (r == NULL || !mf__refs_drop(&r->refs)) return;
+  mf_tensor *slots[MF_RING_MAX];
+  const int32_t n = r->n;
+  for (int32_t i = 0; i < n; i++) slots[i] = r->slots[i].tensor;
+  mf__free(r, ring_nbytes(n));
+  for (int32_t i = 0; i < n; i++) mf_tensor_release(slots[i]); /* foreign code comes last */
+}
+
+int32_t mf_ring_count(const mf_ring *r) {
+  return r->n;
+}
+
+mf_tensor *mf_ring_slot(const mf_ring *r, int32_t i) {
+  return i >= 0 && i < r->n ? r->slots[i].tensor : NULL;
+}
+
+/* Slots that come and go */
+
+static void set_state(slot *s, uint64_t state) {
+  atomic_store_explicit(&s->word, state, memory_order_relaxed);
+}
+
+static void give_back(mf_ring *r, int32_t i) {
+  const uint64_t turn = atomic_fetch_add_explicit(&r->turns, 1, memory_order_relaxed);
+  atomic_store_explicit(&r->slots[i].word, turn * STATES + COOLING, memory_order_release);
+}
+
+/* The slot in that state that was given back first, of those with a higher word; -1 if there is none. */
+static int32_t oldest(const mf_ring *r, uint64_t state, uint64_t above, uint64_t *word) {
+  int32_t found = -1;
+  *word = UINT64_MAX;
+  for (int32_t i = 0; i < r->n; i++) {
+    const uint64_t w = atomic_load_explicit(&r->slots[i].word, memory_order_acquire);
+    if (w % STATES != state || w >= *word || w <= above) continue;
+    found = i;
+    *word = w;
+  }
+  return found;
+}
+
+/* Makes slots free whose fences are done. */
+static void cool(mf_ring *r) {
+  uint64_t word;
+  for (int32_t i = oldest(r, COOLING, 0, &word); i >= 0; i = oldest(r, COOLING, word, &word)) {
+    int32_t done;
+    uint64_t expected = word;
+    (void)mf_tensor_fence_wait(r->slots[i].tensor, MF_WRITE, 0, &done, NULL);
+    if (done)
+      (void)atomic_compare_exchange_strong_explicit(&r->slots[i].word, &expected, word - COOLING + FREE,
+                                                    memory_order_acq_rel, memory_order_relaxed);
+  }
+}
+
+/* A free slot, or the latest one if nobody has taken it; -1 if there is neither. */
+static int32_t take_now(mf_ring *r) {
+  uint64_t word;
+  cool(r);
+  const int32_t i = oldest(r, FREE, 0, &word); /* only the writer takes them */
+  return i >= 0 ? i : atomic_exchange_explicit(&r->latest, -1, memory_order_acq_rel);
+}
+
+static int64_t now_ns(void) {
+  struct timespec t;
+  (void)clock_gettime(CLOCK_MONOTONIC, &t);
+  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* Waits for the fence of the slot that was given back first. For a moment only where the reader has to look at it, or
+ * to give a slot back: then why says so. */
+static void wait_a_while(const mf_ring *r, int64_t ns, mf_error *why) {
+  const struct timespec nap = {.tv_nsec = ns < 50000 ? (long)ns : 50000};
+  uint64_t word;
+  int32_t done;
+  const int32_t i = oldest(r, COOLING, 0, &word);
+  int rc = mf__fail(why, MF_EINVAL, "the reader has not given one back");
+  if (i >= 0) rc = mf_tensor_fence_wait(r->slots[i].tensor, MF_WRITE, ns, &done, why);
+  if (rc == MF_OK) (void)mf__fail(why, MF_OK, "their fences are not done");
+  else (void)nanosleep(&nap, NULL);
+}
+
+static int take(mf_ring *r, int64_t ns, int32_t *out, mf_error *err) {
+  mf_error why = {.message = "nobody waited"};
+  const int64_t start = ns > 0 ? now_ns() : 0;
+  *out = take_now(r);
+  for (int64_t left = ns; *out < 0 && left > 0; left = ns == INT64_MAX ? ns : ns - (now_ns() - start)) {
+    wait_a_while(r, left, &why);
+    *out = take_now(r);
+  }
+  if (*out >= 0) return MF_OK;
+  return mf__fail(err, MF_ETIMEOUT, "none of the %d slots was free within %lld ns: %s", r->n, (long long)ns,
+                  why.message);
+}
+
+/* The writer */
+
+#define TAKING (-2)
+
+int mf_ring_begin(mf_ring *r, int64_t ns, int32_t *out, mf_error *err) {
+  int32_t none = -1;
+  *out = -1;
+  if (ns < 0) {
+    const int rc = mf__fail(err, MF_EINVAL, "ns is %lld; 0 or more nanoseconds expected", (long long)ns);
+    return mf__end(rc, __func__, err);
+  }
+  if (!atomic_compare_exchange_strong_explicit(&r->written, &none, TAKING, memory_order_acquire,
+                                               memory_order_relaxed)) {
+    const int rc = mf__fail(err, MF_EINVAL, "a slot is being written; mf_ring_end or mf_ring_publish expected first");
+    return mf__end(rc, __func__, err);
+  }
+  const int rc = take(r, ns, out, err);
+  if (rc == MF_OK) set_state(&r->slots[*out], WRITTEN);
+  atomic_store_explicit(&r->written, *out, memory_order_release);
+  return mf__end(rc, __func__, err);
+}
+
+static int writers_slot(mf_ring *r, int32_t *out, mf_error *err) {
+  *out = atomic_load_explicit(&r->written, memory_order_acquire);
+  return *out >= 0 ? MF_OK : mf__fail(err, MF_EINVAL, "no slot is being written; mf_ring_begin expected first");
+}
+
+int mf_ring_end(mf_ring *r, const mf_fence *fence, int32_t use, mf_error *err) {
+  int32_t i;
+  int rc = writers_slot(r, &i, err);
+  if (rc == MF_OK && fence != NULL) rc = mf_tensor_fence(r->slots[i].tensor, fence, use, err);
+  if (rc == MF_OK) {
+    give_back(r, i);
+    atomic_store_explicit(&r->written, -1, memory_order_release);
+  }
+  return mf__end(rc, __func__, err);
+}
+
+int mf_ring_publish(mf_ring *r, mf_error *err) {
+  int32_t i;
+  const int rc = writers_slot(r, &i, err);
+  if (rc == MF_OK) {
+    set_state(&r->slots[i], LATEST);
+    const int32_t before = atomic_exchange_explicit(&r->latest, i, memory_order_acq_rel);
+    if (before >= 0) give_back(r, before);
+    atomic_store_explicit(&r->written, -1, memory_order_release);
+  }
+  return mf__end(rc, __func__, err);
+}
+
+/* The reader */
+
+int mf_ring_latest(mf_ring *r, int32_t *out, int32_t *fresh, mf_error *err) {
+  (void)err;
+  const int32_t i = atomic_exchange_explicit(&r->latest, -1, memory_order_acq_rel);
+  if (i >= 0) {
+    const int32_t before = atomic_load_explicit(&r->read, memory_order_relaxed);
+    set_state(&r->slots[i], READ);
+    atomic_store_explicit(&r->read, i, memory_order_relaxed);
+    if (before >= 0) give_back(r, before);
+  }
+  cool(r);
+  *out = atomic_load_explicit(&r->read, memory_order_relaxed);
+  if (fresh != NULL) *fresh = i >= 0;
+  return MF_OK;
+}
+
+int mf_ring_fence(mf_ring *r, const mf_fence *fence, int32_t use, mf_error *err) {
+  const int32_t i = atomic_load_explicit(&r->read, memory_order_relaxed);
+  int rc = i >= 0 ? MF_OK : mf__fail(err, MF_EINVAL, "the reader has no slot; mf_ring_latest expected first");
+  if (rc == MF_OK && fence == NULL) rc = mf__fail(err, MF_EINVAL, "fence is NULL; a fence expected");
+  if (rc == MF_OK) rc = mf_tensor_fence(r->slots[i].tensor, fence, use, err);
+  return mf__end(rc, __func__, err);
+}

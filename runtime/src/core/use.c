@@ -1,0 +1,51 @@
+/* use.c: the host's use of plain memory of the host, which waits for the fences that others have set there.
+ *
+ * Invariant: a memory's list of fences is made once and lives as long as the memory. It must not know how a fence is
+ * kept, nor who sets one. */
+#include "core/core.h"
+
+int mf__fences_settle(const mf_tensor *t, bool write, mf_error *err) {
+  bool done;
+  mf__fences *f = mf__storage_fences(t->storage);
+  return f == NULL ? MF_OK : mf__fences_wait(f, write, INT64_MAX, &done, err);
+}
+
+/* The list of the memory's fences, made if there is none. */
+static int open_fences(mf_tensor *t, mf__fences **out, mf_error *err) {
+  *out = mf__storage_fences(t->storage);
+  if (*out != NULL) return MF_OK;
+  mf__fences *made = mf__fences_create();
+  if (made == NULL) return mf__fail(err, MF_ENOMEM, "no memory for the fences of this memory");
+  *out = mf__storage_set_fences(t->storage, made);
+  if (*out != made) mf__fences_free(made);
+  return MF_OK;
+}
+
+static int check_plain(const mf_tensor *t, int32_t use, mf_error *err) {
+  if (use != MF_READ && use != MF_WRITE)
+    return mf__fail(err, MF_EINVAL, "use is %d; 1 (MF_READ) or 2 (MF_WRITE) expected", use);
+  if (mf__tensor_record(t) == NULL) return MF_OK;
+  return mf__fail(err, MF_EINVAL, "the memory is a GPU driver's, which has streams (mf_tensor_record); plain memory of "
+                                  "the host expected");
+}
+
+int mf_tensor_fence(mf_tensor *t, const mf_fence *fence, int32_t use, mf_error *err) {
+  mf__fences *f = NULL;
+  int rc = check_plain(t, use, err);
+  if (rc == MF_OK && fence != NULL && fence->wait == NULL)
+    rc = mf__fail(err, MF_EINVAL, "fence.wait is NULL; a function expected");
+  if (rc == MF_OK) rc = open_fences(t, &f, err);
+  if (rc == MF_OK && fence != NULL) rc = mf__fences_add(f, fence, use == MF_WRITE, err);
+  return mf__end(rc, __func__, err);
+}
+
+int mf_tensor_fence_wait(const mf_tensor *t, int32_t use, int64_t ns, int32_t *out, mf_error *err) {
+  bool done = true;
+  mf__fences *f = mf__storage_fences(t->storage);
+  int rc = check_plain(t, use, err);
+  if (rc == MF_OK && ns < 0)
+    rc = mf__fail(err, MF_EINVAL, "ns is %lld; 0 or more nanoseconds expected", (long long)ns);
+  if (rc == MF_OK && f != NULL) rc = mf__fences_wait(f, use == MF_WRITE, ns, &done, err);
+  *out = rc == MF_OK && done;
+  return mf__end(rc, __func__, err);
+}

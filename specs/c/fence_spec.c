@@ -1,0 +1,416 @@
+/* fence_spec.c: fences of host memory: who waits for which, that each is dropped once on a thread that could wait, that
+ * memory ends after them, and that a frame's fence costs no allocation. */
+#define _GNU_SOURCE /* getpid */
+#include "spec.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+/* A fence that the test moves by hand; thread 0: it can be waited for anywhere. */
+typedef struct point {
+  atomic_int reached, asked, waited, dropped;
+  bool opens; /* a wait with time reaches it */
+  pthread_t only;
+  bool bound;
+} point;
+
+static int32_t point_wait(void *ctx, uint64_t value, int64_t ns) {
+  point *p = ctx;
+  if (value != 7) abort();
+  if (p->bound && !pthread_equal(p->only, pthread_self())) return -5;
+  atomic_fetch_add(ns == 0 ? &p->asked : &p->waited, 1);
+  if (ns > 0 && p->opens) atomic_store(&p->reached, 1);
+  return atomic_load(&p->reached) ? 0 : 1;
+}
+
+static void point_drop(void *ctx, uint64_t value) {
+  point *p = ctx;
+  if (value != 7 || (p->bound && !pthread_equal(p->only, pthread_self()))) abort();
+  atomic_fetch_add(&p->dropped, 1);
+}
+
+static mf_fence fence_of(point *p) {
+  return (mf_fence){.ctx = p, .value = 7, .wait = point_wait, .drop = point_drop};
+}
+
+static void set_fence(mf_tensor *t, point *p, int32_t use) {
+  const mf_fence f = fence_of(p);
+  OK(mf_tensor_fence(t, &f, use, &spec_err));
+}
+
+/* Each use of the memory, and whether it writes. */
+typedef struct use {
+  const char *name;
+  int (*run)(mf_tensor *t, mf_error *err);
+  bool writes;
+} use;
+
+static int use_get(mf_tensor *t, mf_error *err) {
+  mf_scalar v;
+  return mf_tensor_get(t, (int64_t[]){1}, 1, &v, err);
+}
+
+static int use_put(mf_tensor *t, mf_error *err) {
+  const mf_scalar v = {.kind = MF_KIND_FLOAT, .f = 2};
+  return mf_tensor_put(t, (int64_t[]){1}, 1, &v, err);
+}
+
+static int use_fill(mf_tensor *t, mf_error *err) {
+  const mf_scalar v = {.kind = MF_KIND_FLOAT, .f = 2};
+  return mf_tensor_fill(t, &v, err);
+}
+
+static int with_other(mf_tensor *t, mf_error *err, int (*call)(mf_tensor *, const mf_tensor *, mf_error *),
+                      const char *dtype, bool from) {
+  mf_tensor *other = spec_create(dtype, DIMS(4));
+  const mf_scalar v = {.kind = MF_KIND_FLOAT, .f = 2};
+  if (mf_tensor_fill(other, &v, NULL) != MF_OK) abort();
+  const int rc = from ? call(other, t, err) : call(t, other, err);
+  mf_tensor_release(other);
+  return rc;
+}
+
+static int use_copy_from(mf_tensor *t, mf_error *err) { return with_other(t, err, mf_tensor_copy, "float32", true); }
+static int use_copy_to(mf_tensor *t, mf_error *err) { return with_other(t, err, mf_tensor_copy, "float32", false); }
+static int use_cast_from(mf_tensor *t, mf_error *err) { return with_other(t, err, mf_tensor_cast, "int8", true); }
+static int use_cast_to(mf_tensor *t, mf_error *err) { return with_other(t, err, mf_tensor_cast, "int8", false); }
+
+static int use_equal(mf_tensor *t, mf_error *err) {
+  int32_t same;
+  return mf_tensor_equal(t, t, &same, err);
+}
+
+static int use_clone(mf_tensor *t, mf_error *err) {
+  mf_tensor *out;
+  const int rc = mf_tensor_clone(t, &out, err);
+  mf_tensor_release(out);
+  return rc;
+}
+
+static int use_to_copy(mf_tensor *t, mf_error *err) {
+  mf_tensor *out;
+  const int rc = mf_tensor_to(t, &(mf_request){.copy = MF_COPY_ALWAYS}, &out, err);
+  mf_tensor_release(out);
+  return rc;
+}
+
+static int use_to_itself(mf_tensor *t, mf_error *err) {
+  mf_tensor *out;
+  const int rc = mf_tensor_to(t, &(mf_request){0}, &out, err);
+  mf_tensor_release(out);
+  return rc;
+}
+
+static int use_export(mf_tensor *t, mf_error *err) {
+  DLManagedTensorVersioned *m;
+  const int rc = mf_tensor_export(t, 0, &m, err);
+  if (m != NULL) m->deleter(m);
+  return rc;
+}
+
+static int use_export_legacy(mf_tensor *t, mf_error *err) {
+  DLManagedTensor *m;
+  const int rc = mf_tensor_export_legacy(t, &m, err);
+  if (m != NULL) m->deleter(m);
+  return rc;
+}
+
+static int use_export_to(mf_tensor *t, mf_error *err) {
+  DLManagedTensorVersioned *m;
+  const int rc = mf_tensor_export_to(t, &(mf_request){0}, &m, err);
+  if (m != NULL) m->deleter(m);
+  return rc;
+}
+
+static int use_export_readonly(mf_tensor *t, mf_error *err) {
+  mf_tensor *view;
+  if (mf_tensor_readonly(t, &view, NULL) != MF_OK) abort();
+  const int rc = use_export(view, err);
+  mf_tensor_release(view);
+  return rc;
+}
+
+static int use_borrow(mf_tensor *t, mf_error *err) {
+  DLTensor d;
+  return mf_tensor_borrow(t, &d, err);
+}
+
+static int use_acquire_read(mf_tensor *t, mf_error *err) { return mf_tensor_acquire(t, MF_STREAM_HOST, MF_READ, err); }
+static int use_acquire_write(mf_tensor *t, mf_error *err) {
+  return mf_tensor_acquire(t, MF_STREAM_HOST, MF_WRITE, err);
+}
+
+static int use_wait(mf_tensor *t, mf_error *err) {
+  int32_t done;
+  return mf_tensor_fence_wait(t, MF_WRITE, INT64_MAX, &done, err);
+}
+
+static const use uses[] = {
+    {"get", use_get, false},
+    {"put", use_put, true},
+    {"fill", use_fill, true},
+    {"copy from", use_copy_from, false},
+    {"copy to", use_copy_to, true},
+    {"cast from", use_cast_from, false},
+    {"cast to", use_cast_to, true},
+    {"equal", use_equal, false},
+    {"clone", use_clone, false},
+    {"to, copied", use_to_copy, false},
+    {"to, itself", use_to_itself, true},
+    {"export", use_export, true},
+    {"export legacy", use_export_legacy, true},
+    {"export to", use_export_to, true},
+    {"export read-only", use_export_readonly, false},
+    {"borrow", use_borrow, true},
+    {"acquire to read", use_acquire_read, false},
+    {"acquire to write", use_acquire_write, true},
+    {"fence wait", use_wait, true},
+};
+
+static void uses_wait_for_what_they_must(void **state) {
+  (void)state;
+  for (size_t i = 0; i < COUNT(uses); i++) {
+    for (int32_t kind = MF_READ; kind <= MF_WRITE; kind++) {
+      point p = {.opens = true};
+      const bool waits = uses[i].writes || kind == MF_WRITE;
+      mf_tensor *t = spec_create("float32", DIMS(4));
+      const mf_scalar v = {.kind = MF_KIND_FLOAT, .f = 1};
+      OK(mf_tensor_fill(t, &v, &spec_err));
+      set_fence(t, &p, kind);
+      if (uses[i].run(t, &spec_err) != MF_OK) fail_msg("%s: %s", uses[i].name, spec_err.message);
+      if (atomic_load(&p.waited) != waits || atomic_load(&p.dropped) != waits)
+        fail_msg("%s after a fence of use %d: waited %d, dropped %d", uses[i].name, kind, p.waited, p.dropped);
+      atomic_store(&p.reached, 1);
+      mf_tensor_release(t);
+      assert_int_equal(p.dropped, 1);
+    }
+  }
+}
+
+static void views_make_no_wait(void **state) {
+  (void)state;
+  point p = {0};
+  mf_tensor *t = spec_create("float32", DIMS(4)), *v;
+  set_fence(t, &p, MF_WRITE);
+  OK(mf_tensor_permute(t, NULL, 0, &v, &spec_err));
+  assert_int_equal(p.waited + p.asked, 0);
+  assert_int_equal(mf_tensor_is_ordered(v), 1);
+  atomic_store(&p.reached, 1);
+  mf_tensor_release(v);
+  mf_tensor_release(t);
+  assert_int_equal(p.dropped, 1);
+}
+
+static void it_says_whether_it_is_done(void **state) {
+  (void)state;
+  point p = {0};
+  int32_t done = -1;
+  mf_tensor *t = spec_create("float32", DIMS(4));
+  assert_int_equal(mf_tensor_is_ordered(t), 0);
+  OK(mf_tensor_fence(t, NULL, MF_READ, &spec_err));
+  assert_int_equal(mf_tensor_is_ordered(t), 1);
+  set_fence(t, &p, MF_READ);
+  OK(mf_tensor_fence_wait(t, MF_WRITE, 0, &done, &spec_err));
+  assert_int_equal(done, 0);
+  OK(mf_tensor_fence_wait(t, MF_READ, 0, &done, &spec_err));
+  assert_int_equal(done, 1); /* it is only read there */
+  assert_int_equal(p.dropped, 0);
+  atomic_store(&p.reached, 1);
+  OK(mf_tensor_fence_wait(t, MF_WRITE, 0, &done, &spec_err));
+  assert_int_equal(done, 1);
+  assert_int_equal(p.dropped, 1);
+  mf_tensor_release(t);
+}
+
+static void memory_ends_after_its_fences(void **state) {
+  (void)state;
+  float memory[4] = {0};
+  point first = {0}, second = {0};
+  spec_once *once = spec_once_new();
+  DLTensor view = {.data = memory, .ndim = 1, .dtype = {kDLFloat, 32, 1}, .shape = (int64_t[]){4}};
+  mf_tensor *t;
+  OK(mf_tensor_wrap(&view, 0, spec_once_run, once, &t, &spec_err));
+  set_fence(t, &first, MF_READ);
+  set_fence(t, &second, MF_WRITE);
+  mf_tensor_release(t);
+  assert_int_equal(spec_once_calls(once), 0);
+  atomic_store(&first.reached, 1);
+  mf_releases_run();
+  assert_int_equal(first.dropped, 1);
+  assert_int_equal(spec_once_calls(once), 0);
+  atomic_store(&second.reached, 1);
+  mf_releases_run();
+  assert_int_equal(second.dropped, 1);
+  assert_int_equal(spec_once_calls(once), 1);
+}
+
+/* Another thread, which the fence cannot be waited for on. */
+static void *use_elsewhere(void *arg) {
+  mf_error *err = malloc(sizeof *err);
+  mf_tensor *t = arg;
+  if (use_put(t, err) != MF_EINVAL) abort();
+  mf_tensor_release(t);
+  return err;
+}
+
+static void another_thread_is_refused_by_name(void **state) {
+  (void)state;
+  point p = {.bound = true, .only = pthread_self()};
+  char thread[64];
+  void *err;
+  pthread_t other;
+  mf_tensor *t = spec_create("float32", DIMS(4));
+  set_fence(t, &p, MF_READ);
+  assert_int_equal(pthread_create(&other, NULL, use_elsewhere, t), 0);
+  pthread_join(other, &err);
+  snprintf(thread, sizeof thread, "set by thread %ld, cannot be waited for on this thread", (long)getpid());
+  if (strstr(((mf_error *)err)->message, thread) == NULL) fail_msg("%s", ((mf_error *)err)->message);
+  assert_string_equal(((mf_error *)err)->call, "mf_tensor_put");
+  free(err);
+  assert_int_equal(p.dropped, 0); /* the last reference went there, where nobody could know */
+  atomic_store(&p.reached, 1);
+  assert_int_equal(mf_tensor_release_later(NULL), 0);
+  assert_int_equal(p.dropped, 1);
+}
+
+static void many_fences_at_once(void **state) {
+  (void)state;
+  point points[19] = {{0}};
+  mf_ledger before, after;
+  mf_tensor *t = spec_create("float32", DIMS(4));
+  OK(mf_tensor_fence(t, NULL, MF_READ, &spec_err));
+  mf_ledger_read(&before);
+  for (size_t i = 0; i < COUNT(points); i++) set_fence(t, &points[i], MF_READ);
+  mf_ledger_read(&after);
+  assert_true(after.blocks > before.blocks);
+  for (size_t i = 0; i < COUNT(points); i++) atomic_store(&points[i].reached, 1);
+  mf_tensor_release(t);
+  for (size_t i = 0; i < COUNT(points); i++) assert_int_equal(points[i].dropped, 1);
+}
+
+static void a_frame_allocates_nothing(void **state) {
+  (void)state;
+  point points[3] = {{0}};
+  mf_tensor *t = spec_create("float32", DIMS(4));
+  OK(mf_tensor_fence(t, NULL, MF_READ, &spec_err));
+  mf_fault_arm(0, 1);
+  for (int frame = 0; frame < 1000; frame++) {
+    point *p = &points[frame % 3];
+    atomic_store(&p->reached, 0);
+    set_fence(t, p, MF_READ);
+    atomic_store(&points[(frame + 2) % 3].reached, 1); /* the queue is a frame behind */
+  }
+  assert_int_equal(mf_fault_hits(), 0);
+  mf_fault_arm(-1, 0);
+  for (int i = 0; i < 3; i++) atomic_store(&points[i].reached, 1);
+  mf_tensor_release(t);
+  assert_int_equal(points[0].dropped + points[1].dropped + points[2].dropped, 1000);
+}
+
+static int set_many(void *ctx, mf_error *err) {
+  point *p = ctx;
+  const mf_fence f = fence_of(p);
+  mf_tensor *t = spec_create("float32", DIMS(0));
+  int rc = MF_OK;
+  atomic_store(&p->reached, 0);
+  for (int i = 0; rc == MF_OK && i < 6; i++) rc = mf_tensor_fence(t, &f, MF_READ, err);
+  atomic_store(&p->reached, 1);
+  mf_tensor_release(t);
+  return rc;
+}
+
+/* Those that were set before are dropped, the one that was not is the caller's. */
+static void no_memory(void **state) {
+  (void)state;
+  mf_tensor *t = spec_create("float32", DIMS(0));
+  point p = {0};
+  const mf_fence f = fence_of(&p);
+  mf_fault_arm(0, 1);
+  FAILS(MF_ENOMEM, mf_tensor_fence(t, &f, MF_READ, &spec_err));
+  mf_fault_arm(-1, 0);
+  assert_int_equal(mf_tensor_is_ordered(t), 0);
+  assert_int_equal(set_many(&p, &spec_err), MF_OK);
+  assert_int_equal(p.dropped, 6);
+  OK(mf_tensor_fence(t, NULL, MF_READ, &spec_err));
+  atomic_store(&p.reached, 0);
+  for (int i = 0; i < 4; i++) set_fence(t, &p, MF_READ);
+  mf_fault_arm(0, 1);
+  FAILS(MF_ENOMEM, mf_tensor_fence(t, &f, MF_READ, &spec_err));
+  mf_fault_arm(-1, 0);
+  atomic_store(&p.reached, 1);
+  mf_tensor_release(t);
+  assert_int_equal(p.dropped, 10);
+}
+
+static void misuse(void **state) {
+  (void)state;
+  point p = {0};
+  int32_t done;
+  mf_fence f = fence_of(&p);
+  mf_tensor *t = spec_create("float32", DIMS(4));
+  SAYS(MF_EINVAL, "use is 3", mf_tensor_fence(t, &f, 3, &spec_err));
+  SAYS(MF_EINVAL, "ns is -1", mf_tensor_fence_wait(t, MF_READ, -1, &done, &spec_err));
+  f.wait = NULL;
+  SAYS(MF_EINVAL, "fence.wait is NULL", mf_tensor_fence(t, &f, MF_READ, &spec_err));
+  mf_tensor_release(t);
+  assert_int_equal(p.dropped, 0);
+}
+
+/* Threads that set and wait for fences of one memory. */
+
+enum { THREADS = 4, EACH = 2000 };
+static mf_tensor *shared;
+static atomic_int drops;
+
+static int32_t always(void *ctx, uint64_t value, int64_t ns) {
+  (void)ctx;
+  (void)ns;
+  return (int32_t)(value & 1) && ns == 0 ? 1 : 0; /* an odd one is done for who waits */
+}
+
+static void count_drop(void *ctx, uint64_t value) {
+  (void)ctx;
+  (void)value;
+  atomic_fetch_add(&drops, 1);
+}
+
+static void *fences_of_a_thread(void *arg) {
+  int32_t done;
+  for (uint64_t i = 0; i < EACH; i++) {
+    const mf_fence f = {.value = i, .wait = always, .drop = count_drop};
+    if (mf_tensor_fence(shared, &f, i % 3 == 0 ? MF_WRITE : MF_READ, NULL) != MF_OK) abort();
+    if (i % 4 == 0 && mf_tensor_fence_wait(shared, MF_WRITE, INT64_MAX, &done, NULL) != MF_OK) abort();
+  }
+  return arg;
+}
+
+static void threads_drop_each_fence_once(void **state) {
+  (void)state;
+  pthread_t threads[THREADS];
+  int32_t done;
+  shared = spec_create("float32", DIMS(4));
+  atomic_store(&drops, 0);
+  for (int i = 0; i < THREADS; i++)
+    assert_int_equal(pthread_create(&threads[i], NULL, fences_of_a_thread, NULL), 0);
+  for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+  OK(mf_tensor_fence_wait(shared, MF_WRITE, INT64_MAX, &done, &spec_err));
+  assert_int_equal(drops, THREADS * EACH);
+  mf_tensor_release(shared);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      SPEC(uses_wait_for_what_they_must),
+      SPEC(views_make_no_wait),
+      SPEC(it_says_whether_it_is_done),
+      SPEC(memory_ends_after_its_fences),
+      SPEC(another_thread_is_refused_by_name),
+      SPEC(many_fences_at_once),
+      SPEC(a_frame_allocates_nothing),
+      SPEC(no_memory),
+      SPEC(misuse),
+      SPEC(threads_drop_each_fence_once),
+  };
+  return cmocka_run_group_tests(tests, spec_group_setup, NULL);
+}
