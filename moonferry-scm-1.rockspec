@@ -25,6 +25,7 @@ build = {
     ["moonferry.exchange"] = "lua/moonferry/exchange.lua",
     ["moonferry.foreign"] = "lua/moonferry/foreign.lua",
     ["moonferry.format"] = "lua/moonferry/format.lua",
+    ["moonferry.hint"] = "lua/moonferry/hint.lua",
     ["moonferry"] = "lua/moonferry/init.lua",
     ["moonferry.interpreter"] = "lua/moonferry/interpreter.lua",
     ["moonferry.lib"] = "lua/moonferry/lib.lua",

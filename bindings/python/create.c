@@ -125,7 +125,7 @@ static DLDataType natural_dtype(const mf_scalar *value) {
 PyDoc_STRVAR(full_doc,
              "full($module, /, shape, fill_value, dtype=None, *, device=None)\n--\n\n"
              "As empty, with every element fill_value; without dtype bool, int64, float64 or complex128, as the\n"
-             "value is.");
+             "value is. Raises OverflowError where the dtype does not hold the value.");
 
 static PyObject *full(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
   static const core_signature signature = {"full", 3, 2, 4, {KW_SHAPE, KW_FILL_VALUE, KW_DTYPE, KW_DEVICE}};
@@ -138,6 +138,7 @@ static PyObject *full(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
   PyObject *rest[3] = {values[0], values[2], values[3]};
   if (read_request(state, rest, &what) < 0) return NULL;
   if (values[2] == NULL || values[2] == Py_None) what.like.dtype = natural_dtype(&value);
+  if (core_scalar_fits(state, what.like.dtype, &value) < 0) return NULL;
   return create(state, &what, &value);
 }
 

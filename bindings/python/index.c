@@ -117,10 +117,17 @@ static int put_element(PyObject *self, const index_key *key, PyObject *value) {
   int64_t coords[MF_MAX_NDIM];
   mf_scalar scalar;
   mf_error err;
-  if (core_scalar_from_python(state, value, &scalar) < 0) return -1;
+  if (core_scalar_for(state, value, core_view(self)->dtype, &scalar) < 0) return -1;
   read_coordinates(key, coords);
   int status = mf_tensor_put(core_handle(self), coords, key->count, &scalar, &err);
   return status == MF_OK ? 0 : core_raise_element(state, &err, core_handle(self));
+}
+
+static int fill_with(core_state *state, mf_tensor *target, PyObject *value) {
+  mf_scalar scalar;
+  mf_error err;
+  if (core_scalar_for(state, value, mf_tensor_dltensor(target)->dtype, &scalar) < 0) return -1;
+  return core_fill(target, &scalar, &err) == MF_OK ? 0 : core_raise(state, &err);
 }
 
 /* ${source} without the leading axes of extent 1 that ${target} has no place for. */
@@ -152,17 +159,19 @@ static int copy_broadcast(core_state *state, mf_tensor *target, mf_tensor *sourc
   return status == MF_OK ? 0 : core_raise_element(state, &err, target);
 }
 
-static PyObject *as_tensor(PyObject *value) {
+/* An array as it is, to be cast; numbers in sequences as elements of ${dtype}, each of which must fit. */
+static PyObject *as_tensor(core_state *state, DLDataType dtype, PyObject *value) {
   if (core_is_tensor(value)) {
     Py_INCREF(value);
     return value;
   }
-  PyObject *module = PyImport_ImportModule("moonferry._convert");
-  if (module == NULL) return NULL;
-  PyObject *made = PyObject_CallMethod(module, "asarray", "(O)", value);
-  Py_DECREF(module);
+  PyObject *name = core_dtype_object(state, dtype);
+  PyObject *module = name != NULL ? PyImport_ImportModule("moonferry._convert") : NULL;
+  PyObject *made = module != NULL ? PyObject_CallMethod(module, "source_for", "OO", value, name) : NULL;
+  Py_XDECREF(module);
+  Py_XDECREF(name);
   if (made != NULL && !core_is_tensor(made)) {
-    PyErr_SetString(PyExc_TypeError, "moonferry._convert.asarray did not give a Tensor");
+    PyErr_SetString(PyExc_TypeError, "moonferry._convert.source_for did not give a Tensor");
     Py_CLEAR(made);
   }
   return made;
@@ -171,13 +180,8 @@ static PyObject *as_tensor(PyObject *value) {
 /* Sets every element of ${target}, broadcast and converted; ${self} only says which module this is. */
 int core_assign(PyObject *self, mf_tensor *target, PyObject *value) {
   core_state *state = core_state_of_tensor(self);
-  if (core_is_scalar(value)) {
-    mf_scalar scalar;
-    mf_error err;
-    if (core_scalar_from_python(state, value, &scalar) < 0) return -1;
-    return core_fill(target, &scalar, &err) == MF_OK ? 0 : core_raise(state, &err);
-  }
-  PyObject *source = as_tensor(value);
+  if (core_is_scalar(value)) return fill_with(state, target, value);
+  PyObject *source = as_tensor(state, mf_tensor_dltensor(target)->dtype, value);
   if (source == NULL) return -1;
   int rc = copy_broadcast(state, target, core_handle(source));
   Py_DECREF(source);

@@ -239,15 +239,15 @@ static PyObject *as_readonly(PyObject *self, PyObject *ignored) {
 
 PyDoc_STRVAR(fill_doc,
              "fill($self, value, /)\n--\n\n"
-             "Sets every element to one number, converted to the dtype (floats toward zero and saturating,\n"
-             "integers by their low bits). Returns None. Raises ValueError if read-only, TypeError for a dtype\n"
-             "without arithmetic.");
+             "Sets every element to one number; in an integer dtype without its fraction. Returns None. Raises\n"
+             "OverflowError for a number that the dtype does not hold, ValueError for nan in an integer dtype and\n"
+             "if read-only, TypeError for a dtype without arithmetic.");
 
 static PyObject *fill(PyObject *self, PyObject *value) {
   core_state *state = core_state_of_tensor(self);
   mf_scalar scalar;
   mf_error err;
-  if (core_scalar_from_python(state, value, &scalar) < 0) return NULL;
+  if (core_scalar_for(state, value, core_view(self)->dtype, &scalar) < 0) return NULL;
   if (core_fill(core_handle(self), &scalar, &err) == MF_OK) Py_RETURN_NONE;
   core_raise(state, &err);
   return NULL;

@@ -147,7 +147,7 @@ static int store_leaf(void *ctx, PyObject *leaf, const int64_t *coords) {
   store *s = ctx;
   mf_scalar value;
   mf_error err;
-  if (core_scalar_from_python(s->state, leaf, &value) < 0) return -1;
+  if (core_scalar_for(s->state, leaf, mf_tensor_dltensor(s->target)->dtype, &value) < 0) return -1;
   if (mf_tensor_put(s->target, coords, s->ndim, &value, &err) == MF_OK) return 0;
   return core_raise(s->state, &err);
 }

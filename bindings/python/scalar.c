@@ -1,9 +1,11 @@
 /* scalar.c: one element's value between mf_scalar and Python, and Tensor's conversions to a number.
  *
- * Invariant: a Python int reaches an integer tensor exactly or raises OverflowError; no other rounding
- * happens here, the runtime does that. It must not know about shapes.
+ * Invariant: a Python number reaches an integer tensor exactly, but for its fraction, or raises OverflowError; no
+ * other rounding happens here, the runtime does that. It must not know about shapes.
  */
 #include "core.h"
+
+#include <math.h>
 
 PyObject *core_scalar_to_python(const mf_scalar *value) {
   switch (value->kind) {
@@ -93,6 +95,50 @@ int core_scalar_from_python(core_state *state, PyObject *obj, mf_scalar *out) {
   if (PyObject_HasAttr(obj, state->names[NAME_ITEM])) return scalar_from_item(state, obj, out);
   if (PyIndex_Check(obj)) return scalar_from_index(obj, out);
   return scalar_from_float(obj, out);
+}
+
+static int is_integer(DLDataType dtype) {
+  return (dtype.code == kDLInt || dtype.code == kDLUInt) && dtype.lanes == 1 && dtype.bits <= 64;
+}
+
+static uint64_t highest_of(DLDataType dtype) {
+  return UINT64_MAX >> (64 - dtype.bits + (dtype.code == kDLInt));
+}
+
+/* Whether an integer dtype holds what is left of a real number without its fraction. */
+static int holds(DLDataType dtype, const mf_scalar *value) {
+  const int is_signed = dtype.code == kDLInt;
+  const uint64_t highest = highest_of(dtype);
+  if (value->kind == MF_KIND_FLOAT) {
+    const double above = ldexp(1.0, dtype.bits - is_signed), whole = trunc(value->f);
+    return whole < above && whole >= (is_signed ? -above : 0.0);
+  }
+  if (value->kind == MF_KIND_UINT || value->i >= 0) return value->u <= highest;
+  return is_signed && value->i >= -(int64_t)highest - 1;
+}
+
+static int refuse_number(core_state *state, DLDataType dtype, const mf_scalar *value) {
+  const unsigned long long highest = highest_of(dtype);
+  const long long lowest = dtype.code == kDLInt ? -(long long)highest - 1 : 0;
+  PyObject *name = core_dtype_object(state, dtype), *number = core_scalar_to_python(value);
+  if (name != NULL && number != NULL && value->kind == MF_KIND_FLOAT && isnan(value->f))
+    PyErr_Format(PyExc_ValueError, "nan does not become an integer of dtype %U; astype makes it 0", name);
+  else if (name != NULL && number != NULL)
+    PyErr_Format(PyExc_OverflowError, "%R does not fit in dtype %U, which holds %lld to %llu; astype converts it",
+                 number, name, lowest, highest);
+  Py_XDECREF(name);
+  Py_XDECREF(number);
+  return -1;
+}
+
+int core_scalar_fits(core_state *state, DLDataType dtype, const mf_scalar *value) {
+  if (!is_integer(dtype) || value->kind == MF_KIND_COMPLEX || holds(dtype, value)) return 0;
+  return refuse_number(state, dtype, value);
+}
+
+/* A Python number as an element of ${dtype}. */
+int core_scalar_for(core_state *state, PyObject *obj, DLDataType dtype, mf_scalar *out) {
+  return core_scalar_from_python(state, obj, out) < 0 ? -1 : core_scalar_fits(state, dtype, out);
 }
 
 /* Whether ${obj} is one number rather than something with elements. */

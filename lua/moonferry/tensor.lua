@@ -13,6 +13,7 @@ local device = require "moonferry.device"
 local dtype = require "moonferry.dtype"
 local errors = require "moonferry.errors"
 local foreign = require "moonferry.foreign"
+local hint = require "moonferry.hint"
 local owner = require "moonferry.owner"
 local places = require "moonferry.place"
 local pressure = require "moonferry.pressure"
@@ -47,6 +48,26 @@ end)
 
 local meta, closed = { moonferry_open = true }, {}
 
+-- What an object of this class may hold beside its fields and methods; nil where an owner took it out.
+local PRIVATE = {
+  handle = true, _dl = true, _cost = true, _waits = true, _p = true, _shared = true, _locked = true, _s = true,
+  _n = true, _inner = true, _info = true, _mark = true,
+}
+
+local function shown_key(key)
+  return "[" .. errors.show(key) .. "]"
+end
+
+local function missing(key)
+  if type(key) ~= "string" then
+    misuse("a tensor is not indexed with [], got %s; use t:get, t:row or t:view, whose coordinates count from 0",
+      shown_key(key))
+  elseif not PRIVATE[key] then
+    local instead = hint.of_tensor(key, Tensor, Fields)
+    misuse("a tensor has no field %s%s", errors.show(key), instead and "; use " .. instead or "")
+  end
+end
+
 function meta.__index(t, key)
   local method = Tensor[key]
   if method then
@@ -55,10 +76,41 @@ function meta.__index(t, key)
   local field = Fields[key]
   if field then
     return field(t)
-  elseif type(key) == "number" then
-    misuse("a tensor is not indexed with []; use t:get, t:row or t:view")
   end
+  return missing(key)
 end
+
+-- What gives another tensor that differs in a field.
+local INSTEAD = {
+  shape = "t:reshape gives another view", strides = "t:permute, t:view and t:broadcast give another view",
+  dtype = "t:cast gives a converted copy, t:reinterpret another view", device = "t:to gives a tensor there",
+  readonly = "t:as_readonly gives another view",
+}
+
+function meta.__newindex(_, key)
+  if type(key) ~= "string" then
+    misuse("a tensor is not assigned to with [], got %s; use t:put, t:set or t:fill, or a row of t:rows()",
+      shown_key(key))
+  elseif Fields[key] then
+    misuse("%s cannot be set%s", key, INSTEAD[key] and "; " .. INSTEAD[key] or "")
+  elseif Tensor[key] then
+    misuse("%s is a method of tensors and cannot be set", key)
+  end
+  misuse("a tensor has no field %s, and takes no others; a table with tensors as its keys can hold what is yours",
+    errors.show(key))
+end
+
+-- LuaJIT asks these of a table only where it was built with the rules of Lua 5.2; elsewhere # gives 0, and ipairs
+-- nothing.
+function meta.__len()
+  misuse("a tensor has no length; t.numel is the number of its elements, t.shape[1] its first extent")
+end
+
+function meta.__pairs()
+  misuse("a tensor is not iterated with pairs or ipairs; use t:rows(), or t:totable()")
+end
+
+meta.__ipairs = meta.__pairs
 
 function closed.__index(_, key)
   if key == "close" then

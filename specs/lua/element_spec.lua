@@ -278,7 +278,9 @@ describe("a tensor", function()
     refuses("not indexed with []", function()
       return t[0]
     end)
-    assert.is_nil(t.nonsense)
+    refuses("no field \"nonsense\"", function()
+      return t.nonsense
+    end)
   end)
 
   it("is told from everything else", function()

@@ -200,13 +200,19 @@ def asarray(obj: Any, dtype: Any = None, *, device: Any = None, copy: bool | Non
     return _placed(_core._from_nested(obj, dtype), device, None)
 
 
+def source_for(obj, dtype):
+    """What t[...] = obj copies: an array of any kind as it is, numbers as elements of the dtype."""
+    made = _from_array(obj, None, None, None)
+    return _core._from_nested(obj, dtype) if made is None else made
+
+
 def tensor(obj: Any, dtype: Any = None, *, device: Any = None) -> Tensor:
     """A new Tensor with a copy of obj: a number, nested sequences of numbers, or any array.
 
     dtype: None infers bool, int64, float64 or complex128 from numbers, as NumPy does, and keeps an array's.
     device: None is where obj is, for numbers the cpu. The memory is the tensor's own, compact and writable. Raises
-    ValueError for ragged sequences, TypeError for what is neither number nor array, OverflowError for integers
-    beyond 64 bits.
+    ValueError for ragged sequences and for nan in an integer dtype, TypeError for what is neither number nor array,
+    OverflowError for a number that the dtype does not hold. (astype converts whatever it is given.)
     """
     made = _from_protocols(obj, True if dtype is None and device is None else None)
     if made is None:

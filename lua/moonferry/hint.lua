@@ -1,0 +1,74 @@
+-- What to write instead of a name that is not there: a slip of the finger, or another library's word.
+--
+-- Invariant: asked only on the way to an error, and answers nothing rather than a bad guess. Must not know: tensors.
+local hint = {}
+
+-- Restricted Damerau-Levenshtein distance: letters added, left out, changed, or two neighbours exchanged.
+local function distance(a, b)
+  local last, row = nil, {}
+  for j = 0, #b do
+    row[j] = j
+  end
+  for i = 1, #a do
+    local before = last
+    last, row = row, { [0] = i }
+    for j = 1, #b do
+      local same = a:byte(i) == b:byte(j)
+      row[j] = math.min(last[j] + 1, row[j - 1] + 1, last[j - 1] + (same and 0 or 1))
+      if before and j > 1 and a:byte(i) == b:byte(j - 1) and a:byte(i - 1) == b:byte(j) then
+        row[j] = math.min(row[j], before[j - 2] + 1)
+      end
+    end
+  end
+  return row[#b]
+end
+
+--- The name among `names` (its keys) that `typed` was probably meant to be: one slip for each three letters.
+---@param typed any
+---@param ... table<string, any>
+---@return string?
+function hint.nearest(typed, ...)
+  if type(typed) ~= "string" or #typed > 40 then
+    return nil
+  end
+  local best, least = nil, math.floor(#typed / 3) + 1
+  for i = 1, select("#", ...) do
+    for name in pairs((select(i, ...))) do
+      local steps = distance(typed:lower(), name)
+      if steps < least or steps == least and best and name < best then
+        best, least = name, steps
+      end
+    end
+  end
+  return best
+end
+
+-- What others call a tensor's fields and methods, and how that is written here.
+local ELSEWHERE = {
+  size = "t.numel", length = "t.numel", count = "t.numel", len = "t.numel", n = "t.numel", rank = "t.ndim",
+  T = "t:permute()", transpose = "t:permute", swapaxes = "t:permute", permute_dims = "t:permute",
+  astype = "t:cast", type = "t.dtype or t:cast", float = "t:cast \"float32\"", int = "t:cast \"int32\"",
+  tolist = "t:totable", list = "t:totable", table = "t:totable", item = "t:get", value = "t:get",
+  clone = "t:copy", contiguous_copy = "t:copy", flatten = "t:reshape(-1)", ravel = "t:reshape(-1)",
+  unsqueeze = "t:expand", expand_dims = "t:expand", broadcast_to = "t:broadcast", expand_as = "t:broadcast",
+  slice = "t:view", narrow = "t:view", select = "t:view", sub = "t:view", index = "t:view",
+  data = "t:ptr", data_ptr = "t:ptr", pointer = "t:ptr", is_contiguous = "t.contiguous", writable = "t.readonly",
+  cpu = "t:to \"cpu\"", cuda = "t:to \"cuda:0\"", free = "t:close", destroy = "t:close", release = "t:close",
+  numpy = "moonferry.python's values, which NumPy takes as they are", zero = "t:fill(0)", fill_ = "t:fill",
+  copy_ = "t:copy(src)", equals = "t:equal", allclose = "t:equal", __dlpack__ = "t:to_dlpack",
+}
+
+--- How what somebody calls `typed` is written, or nil.
+---@param typed any
+---@param methods table<string, function>
+---@param fields table<string, function>
+---@return string?
+function hint.of_tensor(typed, methods, fields)
+  if ELSEWHERE[typed] then
+    return ELSEWHERE[typed]
+  end
+  local name = hint.nearest(typed, methods, fields)
+  return name and (methods[name] and "t:" or "t.") .. name
+end
+
+return hint
