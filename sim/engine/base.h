@@ -222,6 +222,9 @@ void sim_hide(const char *symbol); /* from now on dlsym does not find it */
 /* fault.c */
 bool sim_fault_strikes(const sim_counter *counter, uint64_t number, int *raw);
 
+/* core.c: runs what is the program's own inside of a call, without the lock */
+void sim_from_program(void (*fn)(void *), void *arg);
+
 /* hook.c */
 
 /* Runs what sim_at wants to happen inside this call. The caller does not hold the lock. */

@@ -19,6 +19,10 @@ static sim_thread *threads;
 static _Thread_local sim_thread *self;
 static _Thread_local sim_call *call;
 static _Thread_local bool locked;
+static _Thread_local struct {
+  const char *call; /* of a library between the program and the driver, or NULL */
+  const void *caller;
+} behalf;
 static pthread_key_t at_end;
 static uint64_t ncalls;
 static bool is_child;
@@ -176,7 +180,9 @@ sim_place sim_here(void) {
     call->place.looked = true;
     return call->place;
   }
-  return (sim_place){.call = "the program", .number = ncalls, .thread = sim_self()->id};
+  return (sim_place){.call = behalf.call != NULL ? behalf.call : "the program", .number = ncalls,
+                     .thread = sim_self()->id, .caller = (void *)(uintptr_t)behalf.caller, .looked = true,
+                     .line = behalf.call != NULL ? sim_script_place() : NULL};
 }
 
 static void counter_add(sim_counter *c) {
@@ -208,13 +214,33 @@ static sim_status verdict_of_current(void) {
   return sim_device_verdict(NULL);
 }
 
+void sim_from(const char *library_call, const void *caller) {
+  behalf.call = library_call;
+  behalf.caller = caller;
+}
+
+/* What the program does in the middle of a library's call is not that call's. */
+void sim_from_program(void (*fn)(void *), void *arg) {
+  const char *was = behalf.call;
+  const void *whose = behalf.caller;
+  sim_from(NULL, NULL);
+  fn(arg);
+  sim_from(was, whose);
+}
+
+static sim_place place_of(const sim_counter *counter, void *caller) {
+  const bool own = behalf.call == NULL;
+  return (sim_place){.call = own ? counter->name : behalf.call, .number = ++ncalls, .thread = sim_self()->id,
+                     .caller = own ? caller : (void *)(uintptr_t)behalf.caller};
+}
+
 bool sim_enter(sim_call *c, sim_counter *counter, void *caller, unsigned how) {
   sim_hooks_run(counter->name);
   sim_lock();
   counter_add(counter);
   c->counter = counter;
   c->note[0] = '\0';
-  c->place = (sim_place){.call = counter->name, .number = ++ncalls, .caller = caller, .thread = sim_self()->id};
+  c->place = place_of(counter, caller);
   call = c;
   sim_host_tick();
   if (refused(c)) return true;
