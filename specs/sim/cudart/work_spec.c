@@ -256,6 +256,9 @@ static void memory_of_pools_belongs_to_streams(void **state) {
 static void what_is_captured_runs_when_the_graph_is_launched(void **state) {
   (void)state;
   cudaStreamCaptureStatus status;
+  const cudaGraphNode_t *front = NULL;
+  const cudaGraphEdgeData *edges = NULL;
+  cudaGraphNode_t node = NULL, only = NULL;
   cudaGraph_t g;
   cudaGraphExec_t x;
   size_t n = 0;
@@ -265,14 +268,19 @@ static void what_is_captured_runs_when_the_graph_is_launched(void **state) {
   OK(cudaDeviceSynchronize());
   OK(cudaStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
   OK(cudaMemsetAsync(p, 8, NBYTES, s));
-  OK(cudaStreamGetCaptureInfo(s, &status, NULL, NULL, NULL, NULL, NULL));
+  OK(cudaStreamGetCaptureInfo(s, &status, NULL, NULL, &front, &edges, &n));
   assert_int_equal(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
+  assert_int_equal(n, 1);
+  node = front[0];
+  assert_true(all_bytes(edges, sizeof *edges, 0));
   FAILS(cudaEventCreateWithFlags(NULL, 0), cudaErrorInvalidValue);
   OK(cudaStreamEndCapture(s, &g));
   OK(cudaStreamIsCapturing(s, &status));
   assert_int_equal(status, CU_STREAM_CAPTURE_STATUS_NONE);
   OK(cudaGraphGetNodes(g, NULL, &n));
   assert_int_equal(n, 1);
+  OK(cudaGraphGetNodes(g, &only, &n));
+  assert_ptr_equal(only, node);
   OK(cudaGraphInstantiate(&x, g, 0));
   OK(cudaGraphDestroy(g));
   OK(cudaMemcpy(host, p, NBYTES, cudaMemcpyDeviceToHost));
