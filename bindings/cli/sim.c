@@ -21,9 +21,9 @@ static const char runtime[] = "libcudart.so.13";
 
 static cli_option options[COUNT] = {
     [HELP] = {"--help", NULL, "this text", CLI_FLAG, NULL, 0, 0, NULL, 0},
-    [SETUP] = {"--setup", "torch", "instead of running anything, make a virtual environment with PyTorch for CUDA in it,\n"
-               "small because the libraries of kernels are stand-ins; COMMAND is its folder (torch-venv)", CLI_WORD,
-               NULL, 0, 0, NULL, 0},
+    [SETUP] = {"--setup", "torch", "run nothing, but make a virtual environment with PyTorch for CUDA, small because\n"
+               "the libraries of kernels are stand-ins, in the folder that follows (torch-venv)", CLI_WORD, NULL, 0, 0,
+               NULL, 0},
     [DEVICE] = {"--device", "cuda|hip", "which driver is simulated: libcuda.so.1 (the default) or libamdhip64.so.7",
                 CLI_WORD, NULL, 0, 0, NULL, 0},
     [SEED] = {"--seed", "N", "the order in which queued work runs: 0 as late as it may (the default), others random",
@@ -148,7 +148,7 @@ static void add_to_list(const char *variable, const char *entry, bool first) {
 static char *beside(const session *s, const char *file) {
   cli_text path = {0};
   const char *slash = strrchr(s->folder, '/');
-  cli_addf(&path, "%.*s/cudart/%s", slash == NULL ? 1 : (int)(slash - s->folder), slash == NULL ? "." : s->folder, file);
+  cli_addf(&path, "%.*s/cudart/%s", slash == NULL ? 0 : (int)(slash - s->folder), s->folder, file);
   return access(path.at, R_OK) == 0 ? path.at : NULL;
 }
 

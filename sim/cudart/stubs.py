@@ -25,12 +25,14 @@ NEEDED = 1
 SIMULATED = re.compile(r"^(libcuda|libcudart)\.so\.\d+$")
 SYSTEM = [Path("/lib"), Path("/lib64"), Path("/usr/lib"), Path("/usr/lib64"), Path("/usr/local/lib")]
 
-FUNCTION = "long {name}(void);\nlong {name}(void) {{\n  return refuse(\"{name}\");\n}}\n"
+FUNCTION = 'long {name}(void);\nlong {name}(void) {{\n  return refuse("{name}");\n}}\n'
+MARK = b"is a stand-in for the real one"
 SOURCE = """#include <stdio.h>
-static long refuse(const char *name) {{
-  fprintf(stderr, "{library} is a stand-in for the real one: %s does nothing and fails\\n", name);
+__attribute__((unused)) static long refuse(const char *name) {{
+  fprintf(stderr, "{library} {mark}: %s does nothing and fails\\n", name);
   return 1;
 }}
+__attribute__((used)) static const char what[] = "{library} {mark}";
 """
 
 
@@ -86,11 +88,18 @@ class Library:
         return wanted, defined
 
 
+def stands_in(path):
+    """Whether it was made here before, and may be made again."""
+    return path.is_file() and path.stat().st_size < 1 << 20 and MARK in path.read_bytes()
+
+
 def libraries(folders):
     for folder in folders:
         for path in sorted(Path(folder).rglob("*.so*")):
-            if path.is_file() and not path.is_symlink():
-                yield path
+            if path.is_file() and not path.is_symlink() and not stands_in(path):
+                with open(path, "rb") as file:
+                    if file.read(5) == b"\x7fELF\x02":
+                        yield path
 
 
 def is_there(name, folders):
@@ -99,12 +108,12 @@ def is_there(name, folders):
     places = [*SYSTEM, *(Path(p) for p in os.environ.get("LD_LIBRARY_PATH", "").split(":") if p)]
     if any((place / name).exists() or any(place.glob(f"*-linux-gnu/{name}")) for place in places):
         return True
-    return any(path.name == name for folder in folders for path in Path(folder).rglob(name))
+    return any(not stands_in(path) for folder in folders for path in Path(folder).rglob(name))
 
 
 def by_name(name, missing):
     """The missing library whose name the symbol begins with: ncclSend is of libnccl.so.2."""
-    stems = {re.match(r"lib(\w+?)(_host)?\.so", library).group(1).lower(): library for library in missing}
+    stems = {re.sub(r"^lib|(_host)?\.so.*$", "", library).lower(): library for library in missing}
     fitting = [stem for stem in stems if name.lower().startswith(stem)]
     return stems[max(fitting, key=len)] if fitting else None
 
@@ -114,18 +123,19 @@ def ask(folders):
     needed, wanted, defined = set(), set(), set()
     for path in libraries(folders):
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            if data[:5] != b"\x7fELF\x02":
-                continue
-            library = Library(data)
-            symbols, own = library.symbols()
+            try:
+                library = Library(data)
+                symbols, own = library.symbols()
+            except (struct.error, IndexError, UnicodeDecodeError):
+                sys.exit(f"{path}: its tables are damaged, or it is not whole")
             needed.update(library.needed)
             wanted.update(symbols)
             defined |= own
-    missing = {name: {} for name in sorted(needed) if not is_there(name, folders)}
-    for name, version, library in sorted(wanted, key=str):
-        library = library or (None if name in defined else by_name(name, missing))
-        if library in missing:
-            missing[library][name] = version or missing[library].get(name)
+    missing: dict[str, dict[str, str | None]] = {name: {} for name in sorted(needed) if not is_there(name, folders)}
+    for name, version, asked in sorted(wanted, key=str):
+        of = asked or (None if name in defined else by_name(name, missing))
+        if of in missing:
+            missing[of][name] = version or missing[of].get(name)
     return missing
 
 
@@ -144,7 +154,7 @@ def compile_standin(out, library, symbols):
     with tempfile.TemporaryDirectory() as folder:
         source, script = Path(folder, "standin.c"), Path(folder, "versions.map")
         functions = "".join(FUNCTION.format(name=name) for name in symbols)
-        source.write_text((SOURCE.format(library=library) if symbols else "") + functions)
+        source.write_text(SOURCE.format(library=library, mark=MARK.decode()) + functions)
         versions = version_script(symbols)
         script.write_text(versions or "")
         command = [os.environ.get("CC", "cc"), "-shared", "-fPIC", "-O1", "-fno-builtin", f"-Wl,-soname,{library}"]

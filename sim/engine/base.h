@@ -197,7 +197,7 @@ void sim_changed(void);
 bool sim_enter(sim_call *c, sim_counter *counter, void *caller, unsigned how);
 int sim_leave(sim_call *c, int raw); /* returns what the program gets: raw, or what a fault made of it */
 void sim_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
-bool sim_is_owner(void); /* false in a forked child */
+bool sim_is_owner(void); /* false in a forked child, and in a process that has not asked the driver for anything */
 sim_thread *sim_self(void);
 sim_thread *sim_threads(void);
 sim_thread *sim_known_self(void); /* NULL for a thread that has made no call; may be called in a signal handler */

@@ -25,7 +25,7 @@ static _Thread_local struct {
 } behalf;
 static pthread_key_t at_end;
 static uint64_t ncalls;
-static bool is_child;
+static bool is_child, configured;
 static _Atomic int number_not_permitted, number_forked;
 static uint32_t shared_slot;
 static sim_clock shared_clock;
@@ -64,6 +64,7 @@ static void end_thread(void *thread) {
 
 static void configure(void) {
   const uint64_t devices = setting("SIM_DEVICES", 2);
+  configured = true;
   (void)pthread_atfork(NULL, NULL, in_child);
   (void)pthread_key_create(&at_end, end_thread);
   sim_conf.devices = devices > SIM_MAX_DEVICES ? SIM_MAX_DEVICES : (int)devices;
@@ -132,7 +133,7 @@ void sim_set_numbers(int not_permitted, int forked) {
 }
 
 bool sim_is_owner(void) {
-  return !is_child;
+  return configured && !is_child;
 }
 
 sim_thread *sim_self(void) {

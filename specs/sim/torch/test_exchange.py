@@ -4,8 +4,9 @@
 streams that have used the memory.
 """
 
-import moonferry
 import torch
+
+import moonferry
 
 N = 1 << 12
 
