@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 export LUA_PATH := lua/?.lua;lua/?/init.lua;;
 
-.PHONY: help setup build demo test seams test-sim-long test-valgrind test-gpu matrix mutants lint bench bench-gpu coverage fuzz test-pythons test-platforms clean
+.PHONY: help setup build demo test seams test-sim-long test-sim-torch test-valgrind test-gpu matrix mutants lint bench bench-gpu coverage fuzz test-pythons test-platforms clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1 \t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 24
@@ -32,6 +32,9 @@ bench: setup ## the table of the README: Moonferry beside its peers
 test-sim-long: setup ## the specs of specs/gpu under 200 seeds, on every simulated driver
 	@specs/build dev
 	@MOONFERRY_SPEC_SEEDS=200 .venv/bin/python specs/run --only gpu
+
+test-sim-torch: build ## PyTorch's CUDA build on the simulated driver: fetches 530 MB for build/sim/torch-venv, then some minutes
+	@.venv/bin/python specs/run --only torch
 
 test-valgrind: setup ## how processes with both languages end, each under Valgrind (four minutes and more)
 	@./setup.sh valgrind

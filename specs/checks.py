@@ -190,6 +190,6 @@ def headers():
         if code:
             result.fail("build/types", text[-6000:])
             return result
-    for name in ("types_spec", "sim_cuda_types_spec", "sim_hip_types_spec"):
+    for name in ("types_spec", "sim_cuda_types_spec", "sim_cudart_types_spec", "sim_hip_types_spec"):
         result.add(cmocka(name, BUILD / "types" / name, {}))
     return result

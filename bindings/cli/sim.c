@@ -15,11 +15,15 @@
 
 static const char program[] = "moonferry sim";
 
-enum { HELP, DEVICE, SEED, SEEDS, REPORT, DEVICES, MEMORY, FAIL, MISSING, VERSION, LOG, STRICT,
+enum { HELP, SETUP, DEVICE, SEED, SEEDS, REPORT, DEVICES, MEMORY, FAIL, MISSING, VERSION, LOG, STRICT,
   NO_LEDGER, OF, LINES, COUNT };
+static const char runtime[] = "libcudart.so.13";
 
 static cli_option options[COUNT] = {
     [HELP] = {"--help", NULL, "this text", CLI_FLAG, NULL, 0, 0, NULL, 0},
+    [SETUP] = {"--setup", "torch", "run nothing, but make a virtual environment with PyTorch for CUDA, small because\n"
+               "the libraries of kernels are stand-ins, in the folder that follows (torch-venv)", CLI_WORD, NULL, 0, 0,
+               NULL, 0},
     [DEVICE] = {"--device", "cuda|hip", "which driver is simulated: libcuda.so.1 (the default) or libamdhip64.so.7",
                 CLI_WORD, NULL, 0, 0, NULL, 0},
     [SEED] = {"--seed", "N", "the order in which queued work runs: 0 as late as it may (the default), others random",
@@ -131,12 +135,36 @@ static char *value_of(const cli_option *o) {
   return t.at;
 }
 
-static void set_environment(const session *s) {
-  const char *before = getenv("LD_LIBRARY_PATH");
-  cli_text path = {0};
+/* A list with another entry, which comes first or last. */
+static void add_to_list(const char *variable, const char *entry, bool first) {
+  const char *before = getenv(variable);
+  cli_text list = {0};
   const bool some = before != NULL && *before != '\0';
-  cli_addf(&path, "%s%s%s", s->folder, some ? ":" : "", some ? before : "");
-  setenv("LD_LIBRARY_PATH", path.at, 1);
+  cli_addf(&list, "%s%s%s", some && !first ? before : entry, some ? ":" : "", !some ? "" : first ? before : entry);
+  setenv(variable, list.at, 1);
+}
+
+/* What stands beside the simulated driver, or NULL. */
+static char *beside(const session *s, const char *file) {
+  cli_text path = {0};
+  const char *slash = strrchr(s->folder, '/');
+  cli_addf(&path, "%.*s/cudart/%s", slash == NULL ? 0 : (int)(slash - s->folder), s->folder, file);
+  return access(path.at, R_OK) == 0 ? path.at : NULL;
+}
+
+/* The runtime is preloaded, because PyTorch's libraries name the folder of the real one, and the loader looks there
+ * before it looks where LD_LIBRARY_PATH says. By its name alone, since a path in LD_PRELOAD cannot have a space. */
+static void set_runtime(const session *s) {
+  char *path = strcmp(s->device, "cuda") == 0 ? beside(s, runtime) : NULL;
+  if (path == NULL) return;
+  *strrchr(path, '/') = '\0';
+  add_to_list("LD_LIBRARY_PATH", path, true);
+  add_to_list("LD_PRELOAD", runtime, false);
+}
+
+static void set_environment(const session *s) {
+  set_runtime(s);
+  add_to_list("LD_LIBRARY_PATH", s->folder, true);
   setenv("SIM_JOURNAL", s->journal, 1);
   setenv("SIM_LINES", "5000", 0);
   for (size_t i = 0; i < COUNT; i++)
@@ -161,6 +189,23 @@ static bool find_simulator(session *s) {
     return options[FAIL].text == NULL || cli_simulator_takes(s->folder, s->device, options[FAIL].text);
   fprintf(stderr, "%s: the simulator lies in '%s', a folder that LD_LIBRARY_PATH cannot name\n", program, s->folder);
   return false;
+}
+
+/* Does not come back if it can be begun. */
+static int set_up(session *s, char *const *words) {
+  const char *what_for = options[SETUP].text;
+  if (strcmp(what_for, "torch") != 0) {
+    fprintf(stderr, "%s: --setup is '%s'; expected: torch\n", program, what_for);
+    return CLI_TROUBLE;
+  }
+  if (words[0] != NULL && words[1] != NULL) return wrong("--setup takes one folder");
+  if (!choose_device(s) || !find_simulator(s)) return CLI_TROUBLE;
+  const char *script = beside(s, "setup-torch.sh");
+  const char *folder = words[0] != NULL ? words[0] : "torch-venv";
+  if (script != NULL) execlp("sh", "sh", script, folder, (char *)NULL);
+  fprintf(stderr, "%s: cannot run the script cudart/setup-torch.sh beside '%s': %s\n", program, s->folder,
+          strerror(errno));
+  return CLI_TROUBLE;
 }
 
 /* Before anything runs: a long run must not end without a place for its report. */
@@ -236,6 +281,7 @@ int cli_sim(int argc, char **argv) {
   const int taken = cli_options_read(options, COUNT, argv + 1, program);
   if (taken < 0) return CLI_TROUBLE;
   if (options[HELP].text != NULL) return help();
+  if (options[SETUP].text != NULL) return set_up(&s, argv + 1 + taken);
   if (taken + 1 >= argc) return wrong("there is no command to run");
   s.command = argv + 1 + taken;
   if (!choose_device(&s) || !choose_seeds(&s) || !find_simulator(&s)) return CLI_TROUBLE;

@@ -65,7 +65,7 @@ sim_status sim_call_event_elapsed(const void *first, const void *second, float *
 sim_status sim_call_capture_begin(const void *stream, unsigned mode);
 sim_status sim_call_capture_end(const void *stream, void *out);
 sim_status sim_call_capture_status(const void *stream, void *status);
-sim_status sim_call_capture_info(const void *stream, void *status, void *id, void *graph, const void *deps, size_t *n);
+sim_status sim_call_capture_info(const void *stream, void *status, void *id, void *graph, void *deps, size_t *n);
 sim_status sim_call_capture_exchange(void *mode);
 sim_status sim_call_graph_new(unsigned flags, void *out);
 sim_status sim_call_graph_instantiate(const void *graph, unsigned long long flags, void *out);

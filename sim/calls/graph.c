@@ -33,7 +33,7 @@ sim_status sim_call_capture_status(const void *stream, void *status) {
   return sim_call_capture_info(stream, status, NULL, NULL, NULL, NULL);
 }
 
-sim_status sim_call_capture_info(const void *stream, void *status, void *id, void *graph, const void *deps, size_t *n) {
+sim_status sim_call_capture_info(const void *stream, void *status, void *id, void *graph, void *deps, size_t *n) {
   enum { NONE, ACTIVE, BROKEN };
   sim_stream *s;
   if (status == NULL) return SIM_INVALID;
@@ -43,9 +43,9 @@ sim_status sim_call_capture_info(const void *stream, void *status, void *id, voi
   const int is = c == NULL ? NONE : c->invalid ? BROKEN : ACTIVE;
   memcpy(status, &is, sizeof is);
   if (is != ACTIVE) return SIM_OK;
-  if (deps != NULL) return SIM_NOT_SUPPORTED;
   if (id != NULL) memcpy(id, &c->id, sizeof c->id);
   if (graph != NULL) sim_put(graph, c->graph->o.handle);
+  if (deps != NULL) sim_put(deps, (uintptr_t)s->front_handles);
   if (n != NULL) *n = s->nfront;
   return SIM_OK;
 }

@@ -65,7 +65,9 @@ typedef struct CUfunc_st *CUfunction;
 typedef struct CUlib_st *CUlibrary;
 typedef struct CUkern_st *CUkernel;
 typedef struct CUuserObject_st *CUuserObject;
-typedef struct CUgraphEdgeData_st CUgraphEdgeData;
+typedef struct CUgraphEdgeData_st {
+  unsigned char from_port, to_port, type, reserved[5];
+} CUgraphEdgeData;
 typedef struct CUctxCreateParams_st CUctxCreateParams;
 typedef struct CUuuid_st {
   char bytes[16];

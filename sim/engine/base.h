@@ -197,7 +197,7 @@ void sim_changed(void);
 bool sim_enter(sim_call *c, sim_counter *counter, void *caller, unsigned how);
 int sim_leave(sim_call *c, int raw); /* returns what the program gets: raw, or what a fault made of it */
 void sim_log_detail(const char *format, ...) __attribute__((format(printf, 1, 2)));
-bool sim_is_owner(void); /* false in a forked child */
+bool sim_is_owner(void); /* false in a forked child, and in a process that has not asked the driver for anything */
 sim_thread *sim_self(void);
 sim_thread *sim_threads(void);
 sim_thread *sim_known_self(void); /* NULL for a thread that has made no call; may be called in a signal handler */
@@ -221,6 +221,9 @@ void sim_hide(const char *symbol); /* from now on dlsym does not find it */
 
 /* fault.c */
 bool sim_fault_strikes(const sim_counter *counter, uint64_t number, int *raw);
+
+/* core.c: runs what is the program's own inside of a call, without the lock */
+void sim_from_program(void (*fn)(void *), void *arg);
 
 /* hook.c */
 

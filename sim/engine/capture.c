@@ -63,6 +63,13 @@ sim_status sim_capture_begin(sim_stream *s, int mode) {
   return SIM_OK;
 }
 
+static uintptr_t *handles_of(sim_node *const *nodes, size_t n) {
+  uintptr_t *handles = n == 0 ? NULL : calloc(n, sizeof *handles);
+  if (n > 0 && handles == NULL) abort();
+  for (size_t i = 0; i < n; i++) handles[i] = nodes[i]->o.handle;
+  return handles;
+}
+
 static void set_front(sim_stream *s, sim_node *const *front, size_t n) {
   sim_node **copy = NULL;
   if (n > 0) {
@@ -71,8 +78,10 @@ static void set_front(sim_stream *s, sim_node *const *front, size_t n) {
     memcpy(copy, front, n * sizeof(sim_node *));
   }
   free(s->front);
+  free(s->front_handles);
   s->front = copy;
   s->nfront = n;
+  s->front_handles = handles_of(copy, n);
 }
 
 static void mark_ancestors(const sim_node *n, bool *seen) {

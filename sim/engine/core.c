@@ -19,9 +19,13 @@ static sim_thread *threads;
 static _Thread_local sim_thread *self;
 static _Thread_local sim_call *call;
 static _Thread_local bool locked;
+static _Thread_local struct {
+  const char *call; /* of a library between the program and the driver, or NULL */
+  const void *caller;
+} behalf;
 static pthread_key_t at_end;
 static uint64_t ncalls;
-static bool is_child;
+static bool is_child, configured;
 static _Atomic int number_not_permitted, number_forked;
 static uint32_t shared_slot;
 static sim_clock shared_clock;
@@ -60,6 +64,7 @@ static void end_thread(void *thread) {
 
 static void configure(void) {
   const uint64_t devices = setting("SIM_DEVICES", 2);
+  configured = true;
   (void)pthread_atfork(NULL, NULL, in_child);
   (void)pthread_key_create(&at_end, end_thread);
   sim_conf.devices = devices > SIM_MAX_DEVICES ? SIM_MAX_DEVICES : (int)devices;
@@ -128,7 +133,7 @@ void sim_set_numbers(int not_permitted, int forked) {
 }
 
 bool sim_is_owner(void) {
-  return !is_child;
+  return configured && !is_child;
 }
 
 sim_thread *sim_self(void) {
@@ -176,7 +181,9 @@ sim_place sim_here(void) {
     call->place.looked = true;
     return call->place;
   }
-  return (sim_place){.call = "the program", .number = ncalls, .thread = sim_self()->id};
+  return (sim_place){.call = behalf.call != NULL ? behalf.call : "the program", .number = ncalls,
+                     .thread = sim_self()->id, .caller = (void *)(uintptr_t)behalf.caller, .looked = true,
+                     .line = behalf.call != NULL ? sim_script_place() : NULL};
 }
 
 static void counter_add(sim_counter *c) {
@@ -208,13 +215,33 @@ static sim_status verdict_of_current(void) {
   return sim_device_verdict(NULL);
 }
 
+void sim_from(const char *library_call, const void *caller) {
+  behalf.call = library_call;
+  behalf.caller = caller;
+}
+
+/* What the program does in the middle of a library's call is not that call's. */
+void sim_from_program(void (*fn)(void *), void *arg) {
+  const char *was = behalf.call;
+  const void *whose = behalf.caller;
+  sim_from(NULL, NULL);
+  fn(arg);
+  sim_from(was, whose);
+}
+
+static sim_place place_of(const sim_counter *counter, void *caller) {
+  const bool own = behalf.call == NULL;
+  return (sim_place){.call = own ? counter->name : behalf.call, .number = ++ncalls, .thread = sim_self()->id,
+                     .caller = own ? caller : (void *)(uintptr_t)behalf.caller};
+}
+
 bool sim_enter(sim_call *c, sim_counter *counter, void *caller, unsigned how) {
   sim_hooks_run(counter->name);
   sim_lock();
   counter_add(counter);
   c->counter = counter;
   c->detail[0] = '\0';
-  c->place = (sim_place){.call = counter->name, .number = ++ncalls, .caller = caller, .thread = sim_self()->id};
+  c->place = place_of(counter, caller);
   call = c;
   sim_host_tick();
   if (refused(c)) return true;

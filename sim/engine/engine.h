@@ -229,6 +229,7 @@ struct sim_stream {
   sim_stream *captured; /* the next stream of that capture */
   sim_node **front; /* capturing: what the next node depends on */
   size_t nfront;
+  uintptr_t *front_handles; /* of these nodes, for the program */
   sim_stream *next;
 };
 

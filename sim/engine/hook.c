@@ -60,5 +60,5 @@ static bool take(const char *name, hook *out) {
 void sim_hooks_run(const char *name) {
   hook h;
   if (atomic_load_explicit(&waiting, memory_order_relaxed) == 0) return;
-  if (take(name, &h)) h.fn(h.ctx);
+  if (take(name, &h)) sim_from_program(h.fn, h.ctx);
 }

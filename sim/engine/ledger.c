@@ -84,6 +84,16 @@ void sim_found(sim_kind kind, const char *format, ...) {
   sim_journal_line("%s", whole);
 }
 
+void sim_add_finding(sim_kind kind, const char *text) {
+  char where[200];
+  if (kind < SIM_RACE || kind > SIM_WARNING) return;
+  sim_lock();
+  const sim_place here = sim_here();
+  if (sim_found_pair(kind, &here, &here))
+    sim_found(kind, "%s\n  here   %s", text, sim_place_text(&here, where, sizeof where));
+  sim_unlock();
+}
+
 void sim_findings_reset(void) {
   sim_journal_line("reset");
   for (size_t i = 0; i < nfindings; i++) free(findings[i].text);

@@ -20,7 +20,8 @@ void sim_log_open(void) {
 
 void sim_log_call(const sim_call *c, int raw) {
   if (file == NULL) return;
-  fprintf(file, "#%llu t%d %s", (unsigned long long)c->place.number, c->place.thread, c->place.call);
+  fprintf(file, "#%llu t%d %s", (unsigned long long)c->place.number, c->place.thread, c->counter->name);
+  if (c->place.call != c->counter->name) fprintf(file, " for %s", c->place.call);
   if (c->detail[0] != '\0') fprintf(file, " (%s)", c->detail);
   fprintf(file, " -> %d\n", raw);
 }

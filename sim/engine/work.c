@@ -139,7 +139,7 @@ void sim_call_out(void (*fn)(void *), void *arg) {
   const bool was = self->in_callback;
   self->in_callback = true;
   sim_unlock();
-  fn(arg);
+  sim_from_program(fn, arg);
   sim_lock();
   self->in_callback = was;
 }

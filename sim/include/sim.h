@@ -55,6 +55,12 @@ SIM_PUBLIC void sim_host_access(const void *p, size_t nbytes, int write);
  * variable, a queue without locks. */
 SIM_PUBLIC void sim_released(const void *object);
 SIM_PUBLIC void sim_acquired(const void *object);
+/* For a library between the program and the driver, such as the CUDA runtime: this thread's driver calls are made for
+ * `caller`, who made that call of the library, and findings say so. NULL and NULL: the driver's callers are the program
+ * again. The text must stay valid. */
+SIM_PUBLIC void sim_from(const char *call, const void *caller);
+/* Adds a finding that such a library has made, at the place of its call. */
+SIM_PUBLIC void sim_add_finding(sim_kind kind, const char *text);
 /* Reads device memory behind the driver's back, as it is now: no call, no wait. 0, or -1: not ours. */
 SIM_PUBLIC int sim_peek(const void *device, void *host, size_t nbytes);
 /* Chooses the seed and thereby the order of everything that runs from now on; 0 is strictly lazy. */

@@ -36,7 +36,7 @@ def test_help_and_version():
 def test_the_page_has_every_option_and_the_example_as_it_is():
     page = (ROOT / "docs" / "sim.md").read_text()
     options = re.findall(r"^  (--[a-z-]+(?: \S+)?)  ", moonferry("sim", "--help").stdout, re.MULTILINE)
-    assert len(options) == 15
+    assert len(options) == 16
     for option in options:
         assert option == "--help" or f"| `{option}` |".replace("cuda|hip", "cuda\\|hip") in page, option
     (shown,) = re.findall(r"```python\n(    # cuda.core.*?)```", page, re.DOTALL)
@@ -186,7 +186,7 @@ def test_the_simulators_of_a_program_that_pip_installed(sim, package):
     there = home / package / "moonferry" / "sim"
     shutil.copytree(PACKAGE / "sim", there, symlinks=True)
     done = subprocess.run([copy, "sim", "printenv", "LD_LIBRARY_PATH"], capture_output=True, text=True)
-    assert done.stdout == f"{os.path.realpath(there)}/cuda\n", done.stderr
+    assert done.stdout == f"{os.path.realpath(there)}/cuda:{os.path.realpath(there)}/cudart\n", done.stderr
 
 
 def test_a_folder_that_no_library_path_can_name(sim):
@@ -224,14 +224,80 @@ def test_the_environment_without_options(sim):
     got = environment_of(sim)
     assert {k for k in got if k.startswith("SIM_")} == {"SIM_SEED", "SIM_JOURNAL", "SIM_LINES"}
     assert (got["SIM_SEED"], got["SIM_LINES"]) == ("0", "5000")
-    assert got["LD_LIBRARY_PATH"] == os.path.realpath(PACKAGE / "sim" / "cuda")
+    assert got["LD_LIBRARY_PATH"].split(":") == [os.path.realpath(PACKAGE / "sim" / n) for n in ("cuda", "cudart")]
 
 
 def test_what_the_user_has_set_stays(sim):
     mine = {"SIM_DEVICES": "3", "SIM_REPORT": "mine", "SIM_SEED": "9", "SIM_LEDGER": "off", "SIM_LINES": "7"}
     got = environment_of(sim, **mine, LD_LIBRARY_PATH="/a:/b")
     assert {k: got[k] for k in mine} == mine
-    assert got["LD_LIBRARY_PATH"].endswith("/sim/cuda:/a:/b")
+    assert got["LD_LIBRARY_PATH"].endswith("/sim/cuda:" + os.path.realpath(PACKAGE / "sim" / "cudart") + ":/a:/b")
+
+
+def test_the_runtime_is_preloaded_behind_what_the_user_preloads(sim):
+    before = os.environ.get("LD_PRELOAD", "")
+    assert environment_of(sim)["LD_PRELOAD"].split(":") == [*filter(None, [before]), "libcudart.so.13"]
+    mine = ":".join(filter(None, [before, "libm.so.6"]))
+    assert environment_of(sim, LD_PRELOAD=mine)["LD_PRELOAD"] == f"{mine}:libcudart.so.13"
+    assert environment_of(sim, "--device", "hip").get("LD_PRELOAD", "") == before
+
+
+def test_the_runtime_is_left_out_where_there_is_none(sim):
+    shutil.copytree(PACKAGE / "sim" / "cuda", sim.folder / "cuda")
+    got = environment_of(sim, MOONFERRY_SIM=str(sim.folder))
+    assert got["LD_LIBRARY_PATH"] == os.path.realpath(sim.folder / "cuda")
+    assert "libcudart" not in got.get("LD_PRELOAD", "")
+
+
+# A program that has the real runtime in a folder of its own, as PyTorch does, and is on the simulated one all the same.
+RUNTIME = """
+import ctypes
+cudart = ctypes.CDLL("libcudart.so.13")
+def ok(name, *args):
+    status = getattr(cudart, name)(*args)
+    assert status == 0, (name, status)
+p, s, t = (ctypes.c_void_p() for _ in "pst")
+ok("cudaMalloc", ctypes.byref(p), ctypes.c_size_t(64))
+ok("cudaStreamCreateWithFlags", ctypes.byref(s), 1)
+ok("cudaStreamCreateWithFlags", ctypes.byref(t), 1)
+ok("cudaMemsetAsync", p, 7, ctypes.c_size_t(64), s)
+ok("cudaMemsetAsync", p, 8, ctypes.c_size_t(64), t)
+ok("cudaDeviceSynchronize")
+for stream in (s, t):
+    ok("cudaStreamDestroy", stream)
+ok("cudaFree", p)
+"""
+
+
+def test_a_program_of_the_runtime_is_checked(sim):
+    done = sim("--", sys.executable, sim.script("", head=RUNTIME))
+    assert done.returncode == 1
+    assert done.stderr.count("cudaMemsetAsync") == 2
+    assert "moonferry sim: 1 finding: race 1; 1 run (seed 0), 1 process on the simulated driver" in done.stderr
+
+
+def test_set_up_is_for_what_is_known(sim):
+    done = sim("--setup", "jax")
+    assert done.returncode == 125
+    assert "--setup is 'jax'; expected: torch" in done.stderr
+    done = sim("--setup", "torch", "here", "there")
+    assert done.returncode == 125
+    assert "--setup takes one folder" in done.stderr
+    shutil.copytree(PACKAGE / "sim" / "cuda", sim.folder / "cuda")
+    done = sim("--setup", "torch", env={"MOONFERRY_SIM": str(sim.folder)})
+    assert done.returncode == 125
+    assert "cannot run the script cudart/setup-torch.sh" in done.stderr
+
+
+def test_set_up_makes_the_folder_that_it_is_given(sim):
+    """The interpreter stands for pip here: nothing is fetched, and where it fails set-up fails."""
+    fake = sim.folder / "python"
+    fake.write_text('#!/bin/sh\necho "$@" >>"$LOG"\nexit 3\n')
+    fake.chmod(0o755)
+    log = sim.folder / "log"
+    done = sim("--setup", "torch", "mine", env={"PYTHON": str(fake), "LOG": str(log)})
+    assert done.returncode == 3
+    assert log.read_text() == "-m venv mine\n"
 
 
 def test_the_report_that_the_user_has_set_is_written_too(sim):

@@ -115,10 +115,11 @@ def test_hip(sim):
 
 @pytest.mark.parametrize("device, name", [("cuda", "libcuda"), ("hip", "libamdhip64")])
 def test_the_libraries_of_the_other_device_are_not_there(sim, device, name):
-    program = "import os; print(*sorted(os.listdir(os.environ['LD_LIBRARY_PATH'])))"
+    program = "import os; print(*(n for d in os.environ['LD_LIBRARY_PATH'].split(':') for n in sorted(os.listdir(d))))"
     done = sim("--device", device, "--", sys.executable, "-c", program)
     assert f"{name}.so" in done.stdout
     assert ("libcuda" in done.stdout) == (device == "cuda")
+    assert ("libcudart.so.13" in done.stdout) == (device == "cuda")
     assert ("libamdhip64" in done.stdout) == (device == "hip")
 
 

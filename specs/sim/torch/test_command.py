@@ -1,0 +1,52 @@
+"""`moonferry sim` with PyTorch: the example of the page, in processes of its own."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+MOONFERRY = ROOT / "build" / "dev" / "bin" / "moonferry"
+EXAMPLE = ROOT / "examples" / "race" / "torch_race.py"
+OWN = ("LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH")
+
+
+def moonferry_sim(*words):
+    environment = {name: value for name, value in os.environ.items() if name not in OWN}
+    return subprocess.run([MOONFERRY, "sim", *words], env=environment, capture_output=True, text=True, timeout=300)
+
+
+def test_the_example_races_unless_it_waits():
+    done = moonferry_sim("--no-ledger", "--seeds", "4", "--", sys.executable, EXAMPLE)
+    assert done.returncode == 1, done.stderr
+    assert re.search(r"first  written by stream .* cudaMemcpyAsync, .*torch_race\.py:29 in main", done.stderr)
+    assert re.search(r"then   read by stream .* cuMemcpyAsync, .*torch_race\.py:35 in main", done.stderr)
+    assert "seen   under all seeds 0 to 3" in done.stderr
+    assert "wrong bytes: [203, 203, 203, 203] ..." in done.stdout
+    done = moonferry_sim("--no-ledger", "--seeds", "4", "--", sys.executable, EXAMPLE, "--wait")
+    assert (done.returncode, done.stdout) == (0, "all bytes are 7\n" * 4), done.stderr
+
+
+def test_the_page_shows_the_example_as_it_is():
+    page = (ROOT / "docs" / "sim-torch.md").read_text()
+    (shown,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert shown in EXAMPLE.read_text()
+
+
+@pytest.mark.parametrize("statement", ["torch.zeros(4, device='cuda')", "x.zero_()", "x.to(torch.float64)", "x == x"])
+def test_what_the_page_says_is_a_kernel_is_named(statement):
+    program = f"import torch; x = torch.arange(6).cuda(); print(x, x[1].item(), x.clone().cpu().tolist()); {statement}"
+    done = moonferry_sim("--", sys.executable, "-c", program)
+    assert done.stdout == "tensor([0, 1, 2, 3, 4, 5], device='cuda:0') 1 [0, 1, 2, 3, 4, 5]\n", done.stderr
+    assert "operation not supported" in done.stderr
+    assert re.search(r"misuse: kernel \w+ is compiled code", done.stderr)
+
+
+def test_a_standin_says_that_it_was_called():
+    program = "import torch; x = torch.ones(3, 3).cuda(); x @ x"
+    done = moonferry_sim("--", sys.executable, "-c", program)
+    assert "CUBLAS_STATUS_NOT_INITIALIZED" in done.stderr
+    assert re.search(r"libcublas\.so\.13 is a stand-in for the real one: cublasCreate\w* does nothing", done.stderr)
