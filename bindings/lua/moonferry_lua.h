@@ -1,4 +1,4 @@
-/* moonferry_lua.h: for programs in C that embed LuaJIT: hands tensors to a Lua state and takes them from it. Header only.
+/* moonferry_lua.h: for programs in C that embed LuaJIT: hands tensors to a Lua state and takes them from it.
  *
  *   if (mf_lua_push(L, t) == 0) lua_setglobal(L, "vertices");   // else an error message is at the top, as of lua_pcall
  *   mf_tensor *t = mf_lua_check(L, 1);                          // in a lua_CFunction
@@ -22,8 +22,8 @@ static inline void mf_lua__field(lua_State *L, const char *module, const char *n
   lua_remove(L, -2);
 }
 
-/* The box is an FFI value, mf_tensor *[1], which whoever takes the reference over empties. What lies in it may be that of
- * another call, which a hook or a finalizer has interrupted. */
+/* The box is an FFI value, mf_tensor *[1], which whoever takes the reference over empties. What lies in it may be that
+ * of another call, which a hook or a finalizer has interrupted. */
 static inline int mf_lua__push(lua_State *L) {
   mf_tensor *t = (mf_tensor *)lua_touserdata(L, 1), *before, *left;
   mf_lua__field(L, "moonferry.crossing", "box");
@@ -40,8 +40,8 @@ static inline int mf_lua__push(lua_State *L) {
   return lua_error(L);
 }
 
-/* mf_lua_push(L, t): pushes a Lua tensor over the memory of ${t}, which has a reference of its own until it is closed or
- * collected: the caller keeps the one it has. Returns 0, or the status of lua_pcall with an error message at the top.
+/* mf_lua_push(L, t): pushes a Lua tensor over the memory of ${t}, which has a reference of its own until it is closed
+ * or collected: the caller keeps the one it has. Returns 0, or the status of lua_pcall with an error message at the top.
  * Threads: the one that has ${L}. */
 static inline int mf_lua_push(lua_State *L, mf_tensor *t) {
   lua_pushcfunction(L, mf_lua__push);
