@@ -33,6 +33,7 @@ needs=(
   'libclang-rt-14-dev|test -e "$(clang-14 -print-file-name=libclang_rt.fuzzer-x86_64.a)" -o -e "$(clang-14 -print-file-name=libclang_rt.fuzzer-aarch64.a)"'
   'gcovr|command -v gcovr'
   'git|command -v git'
+  'love|command -v love'
   'ca-certificates|test -e /etc/ssl/certs/ca-certificates.crt -o -n "${SSL_CERT_FILE:-}" -o "$(uname)" = Darwin'
 )
 for program in "$@"; do needs+=("$program|command -v $program"); done

@@ -4,7 +4,7 @@
  * back anyway. Invariant: threads are waited for and exit functions run once, whoever comes first; whatever was loaded
  * is still there then. Must not know: Lua values, tensors. */
 #ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* dl_iterate_phdr, RTLD_DEFAULT */
+#define _GNU_SOURCE /* RTLD_DEFAULT */
 #endif
 #include <dlfcn.h>
 #include <pthread.h>
@@ -12,9 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#ifdef __GLIBC__
-#include <link.h>
-#endif
 
 #include "../bridge/open.h"
 #include "start.h"
@@ -172,46 +169,82 @@ void mf__python_arm_farewell(void) {
   atexit(farewell);
 }
 
-#ifdef __GLIBC__
-static int note_loads(struct dl_phdr_info *info, size_t size, void *loads) {
-  (void)size;
-  *(unsigned long long *)loads = info->dlpi_adds;
-  return 1;
+/* While only other threads have to do with us, an exit function that is younger than those of all libraries is the best
+ * that there is. What a library registers while it is loaded comes before ours, and main may leave then: so ours is
+ * registered anew each millisecond, from CPython's audit event before the loading to the next one. */
+static struct {
+  pthread_mutex_t mutex;
+  pthread_cond_t changed;
+  int has_thread, is_loading;
+} loading;
+
+static void *stay_young(void *unused) {
+  enum { MILLISECOND = 1000000, SECOND = 1000000000 };
+  (void)unused;
+  pthread_mutex_lock(&loading.mutex);
+  for (;;) {
+    while (!loading.is_loading) pthread_cond_wait(&loading.changed, &loading.mutex);
+    atexit(farewell);
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += until.tv_nsec + MILLISECOND >= SECOND;
+    until.tv_nsec = (until.tv_nsec + MILLISECOND) % SECOND;
+    pthread_cond_timedwait(&loading.changed, &loading.mutex, &until);
+  }
+  return NULL;
 }
 
-/* While only other threads have to do with us, an exit function that is younger than all libraries is the best that
- * there is. Of CPython's audit events one comes before whatever an import loads, and one with the next import. */
+static void set_loading(int is_loading) {
+  pthread_t thread;
+  pthread_mutex_lock(&loading.mutex);
+  if (!loading.has_thread && is_loading && pthread_create(&thread, NULL, stay_young, NULL) == 0) {
+    pthread_detach(thread);
+    loading.has_thread = 1;
+  }
+  loading.is_loading = is_loading;
+  pthread_cond_signal(&loading.changed);
+  pthread_mutex_unlock(&loading.mutex);
+}
+
+/* Of an extension module there are two events of this name; the second knows its file, and comes before that is loaded.
+ * After other modules' there may be code that loads a library by itself, which ctypes tells. */
 static int on_audit(const char *event, PyObject *arguments, void *unused) {
-  static unsigned long long known;
-  unsigned long long loads = known;
-  (void)arguments;
   (void)unused;
-  if (main_will_tell || strcmp(event, "import") != 0) return 0;
-  dl_iterate_phdr(note_loads, &loads);
-  if (loads != known) atexit(farewell);
-  known = loads;
+  const int is_import = strcmp(event, "import") == 0, is_load = strcmp(event, "ctypes.dlopen") == 0;
+  if (main_will_tell) {
+    if (loading.is_loading) set_loading(0);
+    return 0;
+  }
+  const int names_file = is_import && PyTuple_Check(arguments) && PyTuple_Size(arguments) > 1 &&
+                         PyTuple_GetItem(arguments, 1) != Py_None;
+  if (is_load || names_file) {
+    set_loading(1);
+  } else if (loading.is_loading) {
+    set_loading(0);
+    atexit(farewell);
+  }
   return 0;
 }
-#endif
 
-/* Again in a child: whoever was ending Python there is not here. */
-static void make_mutex(void) {
+/* Again in a child: neither whoever was ending Python nor the thread above is there. */
+static void make_mutexes(void) {
   pthread_mutexattr_t recursive;
   pthread_mutexattr_init(&recursive);
   pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
   pthread_mutex_init(&ending, &recursive);
   pthread_mutexattr_destroy(&recursive);
+  pthread_mutex_init(&loading.mutex, NULL);
+  pthread_cond_init(&loading.changed, NULL);
+  loading.has_thread = loading.is_loading = 0;
 }
 
 void mf__python_watch_for_the_end(void) {
-  make_mutex();
+  make_mutexes();
   is_watched = 1;
-  pthread_atfork(NULL, NULL, make_mutex);
+  pthread_atfork(NULL, NULL, make_mutexes);
   mf__python_arm_farewell();
   if (mf_guest_set(&guest)) main_will_tell = 1;
-#ifdef __GLIBC__
   int (*add_hook)(int (*)(const char *, PyObject *, void *), void *);
   *(void **)&add_hook = dlsym(RTLD_DEFAULT, "PySys_AddAuditHook"); /* outside of the limited API */
   if (!main_will_tell && add_hook != NULL) add_hook(on_audit, NULL);
-#endif
 }

@@ -19,7 +19,55 @@ await "inside"
 print "done"
 """
 
+# LÖVE without a window, which quits when a thread of its own says so.
+LOVE_CONF = """
+function love.conf(t)
+  for name in pairs(t.modules) do t.modules[name] = false end
+  t.modules.event, t.modules.thread, t.modules.data = true, true, true
+end
+"""
+
+LOVE = """
+local code = [=[
+local channel = love.thread.getChannel "said"
+%s
+]=]
+function love.load()
+  love.thread.newThread(code):start()
+end
+function love.update()
+  love.thread.getChannel("said"):demand()
+  print "done"
+  love.event.quit()
+end
+"""
+
 CASES = [
+    Case(
+        "LÖVE quits after a thread of its own has used Python",
+        "love",
+        LOVE % 'require("moonferry.python").import "threading" channel:push "ended"',
+    ),
+    Case(
+        "LÖVE quits while a thread of its own waits in Python",
+        "love",
+        LOVE
+        % """
+local py = require "moonferry.python"
+py.main.push = function() channel:push "inside" end
+py.exec "import logging, threading; push(); threading.Event().wait()"
+""",
+    ),
+    Case(
+        "LÖVE quits while a thread of its own imports PyTorch",
+        "love",
+        LOVE
+        % """
+local py = require "moonferry.python"
+channel:push "starting"
+py.import "torch"
+""",
+    ),
     Case(
         "Python was first used on a thread that has ended",
         "engine",

@@ -26,12 +26,14 @@ HOSTS = {
     "python": ([sys.executable], cases.PYTHON, ".py"),
     "engine": ([ENGINES / "life_engine"], "", ".lua"),
     "linked engine": ([ENGINES / "life_engine_linked"], "", ".lua"),
+    "love": (["love"], "", ".lua"),
 }
 
 COMPILER_OFF = {
     "lua": "jit.off()\n",
     "engine": "jit.off()\n",
     "linked engine": "jit.off()\n",
+    "love": "jit.off()\n",
     "python": """
 class Interpreted(mf.Lua):
     def __init__(self, *args, **options):
@@ -60,8 +62,11 @@ def end_of(case, folder):
     if VALGRIND:
         command = [*under_valgrind(folder), *command]
         prologue += COMPILER_OFF[case.host]
-    program = folder / f"program{suffix}"
+    program = folder / f"{'main' if case.host == 'love' else 'program'}{suffix}"
     program.write_text(prologue + case.program)
+    if case.host == "love":
+        (folder / "conf.lua").write_text(engine_cases.LOVE_CONF)
+        program = folder
     environment = {**os.environ, "MOONFERRY_PYTHON": sys.executable, "PYTHONFAULTHANDLER": "1"}
     if leaves_lua_open(case) and "ASAN_OPTIONS" in environment:
         environment["ASAN_OPTIONS"] += ":detect_leaks=0"
