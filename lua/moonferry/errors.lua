@@ -1,7 +1,7 @@
 -- How misuse is told from what the environment refuses.
 --
 -- Responsible for: raising misuse at the line of the caller, and giving back `nil, message, code` for what a correct
--- program can meet: no memory, no such device, a driver that fails, a graph being captured. Invariant: an error
+-- program can meet: no memory, no such device, a driver that fails, a graph being captured, a time that is over. Invariant: an error
 -- never names a line of Moonferry's own files. Must not know: tensors.
 local ffi = require "ffi"
 
@@ -46,7 +46,8 @@ end
 function errors.attach(C)
   local last = ffi.new("mf_error")
   local NOMEM = C.MF_ENOMEM
-  local OF_THE_ENVIRONMENT = { [NOMEM] = true, [C.MF_EDEVICE] = true, [C.MF_EDRIVER] = true, [C.MF_ECAPTURE] = true }
+  local OF_THE_ENVIRONMENT = { [NOMEM] = true, [C.MF_EDEVICE] = true, [C.MF_EDRIVER] = true, [C.MF_ECAPTURE] = true,
+    [C.MF_ETIMEOUT] = true }
   errors.last = last
 
   --- Calls a C function; where memory is short, collects all garbage and tries once more.
