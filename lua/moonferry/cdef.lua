@@ -2,7 +2,7 @@
 -- Each part is declared only if its name is still unknown: another library may have declared
 -- DLPack's structs, and a second run of this module in one process must not declare ours again.
 return {
-  header_hash = "1a930b04dec9f526",
+  header_hash = "a1ce1a0150479fc1",
   constants = {
     MF_MAX_NDIM = 64,
     MF_ALIGNMENT = 256,
@@ -226,6 +226,17 @@ int mf_ring_end(mf_ring *r, const mf_fence *fence, int32_t use, mf_error *err);
 int mf_ring_publish(mf_ring *r, mf_error *err);
 int mf_ring_latest(mf_ring *r, int32_t *slot, int32_t *fresh, mf_error *err);
 int mf_ring_fence(mf_ring *r, const mf_fence *fence, int32_t use, mf_error *err);
+typedef struct mf_gl mf_gl;
+typedef struct mf_gl_calls {
+  void *(*fence_sync)(uint32_t condition, uint32_t flags);
+  uint32_t (*client_wait_sync)(void *sync, uint32_t flags, uint64_t timeout_ns);
+  void (*delete_sync)(void *sync);
+  void *(*current_context)(void);
+} mf_gl_calls;
+int mf_gl_create(const mf_gl_calls *calls, mf_gl **out, mf_error *err);
+void mf_gl_release(mf_gl *gl);
+void mf_gl_end(mf_gl *gl);
+int mf_gl_fence(mf_gl *gl, mf_fence *out, mf_error *err);
 typedef enum mf_none {
   MF_NONE_DEFAULT = 0,
   MF_NONE_NO_ORDER = 1,

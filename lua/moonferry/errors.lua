@@ -1,8 +1,8 @@
 -- How misuse is told from what the environment refuses.
 --
 -- Responsible for: raising misuse at the line of the caller, and giving back `nil, message, code` for what a correct
--- program can meet: no memory, no such device, a driver that fails, a graph being captured. Invariant: an error
--- never names a line of Moonferry's own files. Must not know: tensors.
+-- program can meet: no memory, no such device, a driver that fails, a graph being captured, a time that is over.
+-- Invariant: an error never names a line of Moonferry's own files. Must not know: tensors.
 local ffi = require "ffi"
 local places = require "moonferry.place"
 
@@ -47,7 +47,8 @@ end
 function errors.attach(C)
   local take, leave = places.of_answers "mf_error"
   local NOMEM = C.MF_ENOMEM
-  local OF_THE_ENVIRONMENT = { [NOMEM] = true, [C.MF_EDEVICE] = true, [C.MF_EDRIVER] = true, [C.MF_ECAPTURE] = true }
+  local OF_THE_ENVIRONMENT = { [NOMEM] = true, [C.MF_EDEVICE] = true, [C.MF_EDRIVER] = true, [C.MF_ECAPTURE] = true,
+    [C.MF_ETIMEOUT] = true }
 
   --- A place for what a C function says of its failure, as its last argument. `passed`, `refused` or `text` is next.
   ---@type fun(): ffi.cdata*

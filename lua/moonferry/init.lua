@@ -30,6 +30,8 @@ local foreign = require "moonferry.foreign"
 local owner = require "moonferry.owner"
 local pressure = require "moonferry.pressure"
 local scope = require "moonferry.scope"
+local fields = require "moonferry.fields"
+local ring = require "moonferry.ring"
 local stream = require "moonferry.stream"
 require "moonferry.element"
 require "moonferry.bulk"
@@ -43,6 +45,7 @@ require "moonferry.format"
 ---@field EDEVICE number the code for "no such device"
 ---@field EDRIVER number the code for "a driver call failed"
 ---@field ECAPTURE number the code for "a stream is being captured, and this cannot be part of it"
+---@field ETIMEOUT number the code for "what was waited for did not happen in time"
 ---@field version string
 local mf = {
   empty = create.empty,
@@ -55,6 +58,9 @@ local mf = {
   from_handle = exchange.from_handle,
   is_tensor = tensor.is_tensor,
   scope = scope.run,
+  fields = fields.of,
+  ring = ring.create,
+  ring_from_handle = ring.from_handle,
   stream = stream.create,
   default_stream = stream.default,
   per_thread_stream = stream.per_thread,
@@ -75,6 +81,7 @@ local mf = {
   EDEVICE = C.MF_EDEVICE,
   EDRIVER = C.MF_EDRIVER,
   ECAPTURE = C.MF_ECAPTURE,
+  ETIMEOUT = C.MF_ETIMEOUT,
   version = ffi.string(C.mf_version_string()),
 }
 

@@ -646,8 +646,8 @@ MF_API mf_tensor *mf_ring_slot(const mf_ring *r, int32_t i);
  * others is in use, the latest one, if nobody has taken it yet; else it waits for ${ns} nanoseconds at most (INT64_MAX:
  * for ever) for the fence of the slot that was given back first. A fence that cannot be waited for here is left to
  * mf_ring_latest, which looks at it on the reader's thread, and is looked at again until the time is over.
- * Owns: the slot's elements are the writer's until mf_ring_end or mf_ring_publish. ${slot} is -1 after a failure. Fails:
- * MF_EINVAL while a slot is being written and for a negative ${ns}; MF_ETIMEOUT. Threads: one writer at a time.
+ * Owns: the slot's elements are the writer's until mf_ring_end or mf_ring_publish. ${slot} is -1 after a failure.
+ * Fails: MF_EINVAL while a slot is being written and for a negative ${ns}; MF_ETIMEOUT. Threads: one writer at a time.
  * Standard: none. */
 MF_API int mf_ring_begin(mf_ring *r, int64_t ns, int32_t *slot, mf_error *err);
 
@@ -666,14 +666,46 @@ MF_API int mf_ring_publish(mf_ring *r, mf_error *err);
 /* mf_ring_latest(r, slot, fresh, err): the slot that was published last, for the reader; -1 if none was yet. ${fresh}
  * (may be NULL) becomes 1 if it is another one than the last time. The slot that the reader had before goes back, and
  * is free when its fences are done. Never waits.
- * Owns: the slot's elements are the reader's until the next call finds a fresh one. Fails: never. Threads: one reader at
- * a time. Standard: none. */
+ * Owns: the slot's elements are the reader's until the next call finds a fresh one. Fails: never. Threads: one reader
+ * at a time. Standard: none. */
 MF_API int mf_ring_latest(mf_ring *r, int32_t *slot, int32_t *fresh, mf_error *err);
 
 /* mf_ring_fence(r, fence, use, err): mf_tensor_fence for the slot that the reader has.
  * Owns: as mf_tensor_fence. Fails: MF_EINVAL where the reader has none, and as mf_tensor_fence. Threads: the reader.
  * Standard: none. */
 MF_API int mf_ring_fence(mf_ring *r, const mf_fence *fence, int32_t use, mf_error *err);
+
+/* OpenGL's sync objects as fences. */
+
+typedef struct mf_gl mf_gl; /* one context of OpenGL's */
+
+/* Where the program's functions are, as SDL_GL_GetProcAddress and its like find them. */
+typedef struct mf_gl_calls {
+  void *(*fence_sync)(uint32_t condition, uint32_t flags);                        /* glFenceSync */
+  uint32_t (*client_wait_sync)(void *sync, uint32_t flags, uint64_t timeout_ns); /* glClientWaitSync */
+  void (*delete_sync)(void *sync);                                                /* glDeleteSync */
+  void *(*current_context)(void); /* eglGetCurrentContext, SDL_GL_GetCurrentContext, glXGetCurrentContext ... */
+} mf_gl_calls;
+
+/* mf_gl_create(calls, out, err): the context that is current on the calling thread, for fences.
+ * Owns: ${out} is the caller's reference. Fails: MF_EINVAL where none is current or a function is NULL, MF_ENOMEM.
+ * Threads: the one that the context is current on. Standard: OpenGL 4.6, 4.1. */
+MF_API int mf_gl_create(const mf_gl_calls *calls, mf_gl **out, mf_error *err);
+
+/* mf_gl_release(gl): returns the reference; fences go on. NULL is allowed.
+ * Owns: the caller's reference is gone. Fails: never. Threads: any. Standard: none. */
+MF_API void mf_gl_release(mf_gl *gl);
+
+/* mf_gl_end(gl): the context is about to be destroyed, and the program has called glFinish: all its fences count as
+ * done on every thread, and OpenGL is not called for them any more.
+ * Owns: nothing. Fails: never. Threads: any; none may be inside of a wait. Standard: none. */
+MF_API void mf_gl_end(mf_gl *gl);
+
+/* mf_gl_fence(gl, out, err): a fence behind all that the context was told to draw until now, for mf_ring_end,
+ * mf_ring_fence or mf_tensor_fence. It can be waited for on threads on which the context is current.
+ * Owns: ${out} is the caller's, until one of those takes it or the caller calls out->drop. Fails: MF_EINVAL where the
+ * context is not current here or has ended; MF_EDRIVER. Threads: as said. Standard: OpenGL 4.6, 4.1. */
+MF_API int mf_gl_fence(mf_gl *gl, mf_fence *out, mf_error *err);
 
 /* Streams in the Python protocol. */
 

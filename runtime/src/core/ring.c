@@ -1,8 +1,9 @@
 /* ring.c: some memories of the host in turn: one is written while others are drawn.
  *
- * Invariant: each slot is in one state, and only who put it there, or takes it from there by an exchange, goes on with
- * it: FREE and COOLING slots are the next writer's to take, a WRITTEN one is the writer's, a LATEST one belongs to who
- * takes its number out of `latest`, a READ one is the reader's. No lock is taken. It must not know what a fence is of. */
+ * Invariant: each slot is in one state, and one thread goes on with it from there: FREE slots are the writer's to take,
+ * a COOLING one becomes free for the thread that sees its fences done, a WRITTEN one is the writer's, a LATEST one
+ * belongs to the thread that takes its number out of `latest`, a READ one is the reader's. No lock is taken. It must
+ * not know what a fence is of. */
 #define _POSIX_C_SOURCE 200809L /* nanosleep, clock_gettime */
 #include "core/core.h"
 

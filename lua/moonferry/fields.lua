@@ -1,0 +1,133 @@
+-- Named fields of interleaved records, such as the vertices of a mesh: each a strided tensor over the same memory.
+--
+-- Invariant: a field is a view of the bytes that were given, so that it lives, waits and is taken back with them. Must
+-- not know: what the fields are for.
+local ffi = require "ffi"
+local dtype = require "moonferry.dtype"
+local create = require "moonferry.create"
+local errors = require "moonferry.errors"
+local numbers = require "moonferry.numbers"
+local tensor = require "moonferry.tensor"
+local view = require "moonferry.view"
+
+local misuse, show = errors.misuse, errors.show
+
+local fields = {}
+
+local function positive(value, what)
+  local n = tonumber(numbers.integer(value, what))
+  if n < 0 then
+    misuse("%s: expected an integer of at least 0, got %s", what, show(value))
+  end
+  return n
+end
+
+local new_dtype = ffi.typeof "DLDataType"
+
+local function element_nbytes(name, what)
+  local parsed = new_dtype()
+  dtype.parse(name, parsed)
+  local bits = parsed.bits * parsed.lanes
+  if bits % 8 ~= 0 then
+    misuse("%s: %s is narrower than a byte", what, name)
+  end
+  return bits / 8
+end
+
+-- One field: its name, dtype, how many elements, and at which byte of the record they begin.
+local function parse_field(entry, i, after)
+  local what = "fields: field " .. i
+  if type(entry) ~= "table" or type(entry[1]) ~= "string" or type(entry[2]) ~= "string" then
+    misuse("%s: expected { name, dtype, count }, got %s", what, show(entry))
+  end
+  local size = element_nbytes(entry[2], what)
+  local offset = entry.offset and positive(entry.offset, what .. ": offset") or math.ceil(after / size) * size
+  if offset % size ~= 0 then
+    misuse("%s: offset: expected a multiple of %d, the size of %s, got %d", what, size, entry[2], offset)
+  end
+  return {
+    name = entry[1], dtype = entry[2], size = size, offset = offset,
+    count = positive(entry[3] or 1, what .. ": count"), flat = entry[3] == nil,
+  }
+end
+
+--- The layout that a list of fields describes: in the order of the list, each at the next byte that its dtype may stand
+--- at, as a C compiler would place it, or at its own `offset`. The record ends at a multiple of its largest element.
+---@param list { [1]: string, [2]: string, [3]: number?, offset: number? }[] name, dtype, count
+---@param stride? number bytes from one record to the next
+---@return table[] fields, number stride
+function fields.layout(list, stride)
+  if type(list) ~= "table" or #list == 0 then
+    misuse("fields: expected a list of { name, dtype, count }, got %s", show(list))
+  end
+  local parsed, after, largest, known = {}, 0, 1, {}
+  for i, entry in ipairs(list) do
+    local f = parse_field(entry, i, after)
+    if known[f.name] then
+      misuse("fields: field %d: the name %q is field %d's", i, f.name, known[f.name])
+    end
+    parsed[i], known[f.name] = f, i
+    after, largest = math.max(after, f.offset + f.size * f.count), math.max(largest, f.size)
+  end
+  local least = math.ceil(after / largest) * largest
+  local given = stride and positive(stride, "fields: stride") or least
+  if given < after or given % largest ~= 0 then
+    misuse("fields: stride: expected a multiple of %d of at least %d, got %d", largest, after, given)
+  end
+  return parsed, given
+end
+
+local function field_of(bytes, f)
+  local first = bytes:view(view.all, { f.offset, f.offset + f.size * f.count })
+  local t = first:reinterpret(f.dtype)
+  first:close()
+  if not f.flat then
+    return t
+  end
+  local flat = t:view(view.all, 0)
+  t:close()
+  return flat
+end
+
+local function split(bytes, parsed)
+  local made = {}
+  for _, f in ipairs(parsed) do
+    made[f.name] = field_of(bytes, f)
+  end
+  return made
+end
+
+--- Named strided tensors over records: `mf.fields(t, list)` of a tensor of bytes with a record in each row (n x stride,
+--- uint8), or `mf.fields(pointer, n, list, options)`, with `stride` and the options of `mf.wrap`. A field with a count
+--- is n x count, one without is n.
+---
+---     local v = mf.fields(pointer, 20000, { { "position", "float32", 2 }, { "color", "uint8", 4 } })
+---     v.position:view(mf.all, 0)
+---@return table<string, moonferry.Tensor>, number stride
+function fields.of(base, ...)
+  if tensor.is_tensor(base) then
+    local list = ...
+    local shape = base.shape
+    if base.ndim ~= 2 or base.dtype ~= "uint8" then
+      misuse("fields: expected a uint8 tensor of rank 2, a record in each row, got %s of rank %d", base.dtype, base.ndim)
+    end
+    local parsed, stride = fields.layout(list, shape[2])
+    return split(base, parsed), stride
+  end
+  local n, list, opts = ...
+  local words = {}
+  for key, value in pairs(opts or {}) do
+    words[key] = value
+  end
+  words.stride = nil
+  local parsed, stride = fields.layout(list, opts and opts.stride)
+  local bytes, message, code = create.wrap(base, { n, stride }, "uint8", words)
+  if not bytes then
+    return nil, message, code
+  end
+  local made = split(bytes, parsed)
+  bytes:close()
+  return made, stride
+end
+
+return fields

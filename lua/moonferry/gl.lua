@@ -1,0 +1,623 @@
+-- OpenGL memory as tensors: rings of slots in buffers that stay mapped, pictures up to textures and back without a
+-- stall.
+--
+-- Responsible for: finding OpenGL's functions through whatever the program has (SDL, GLFW, EGL, or a function of its
+-- own), and its fences behind what was drawn. Invariant: what is bound, and the pixel store, are as they were when a
+-- function returns; all of this is for the thread on which the context is current. A mapped buffer is unmapped only
+-- when no tensor refers to it. Must not know: what is drawn.
+local ffi = require "ffi"
+local C = require "moonferry.lib"
+local create = require "moonferry.create"
+local errors = require "moonferry.errors"
+local foreign = require "moonferry.foreign"
+local rings = require "moonferry.ring"
+local tensor = require "moonferry.tensor"
+
+local misuse, show = errors.misuse, errors.show
+
+local gl = {}
+
+-- Numbers of OpenGL 4.6, and of GL_AMD_pinned_memory.
+local TARGETS = { vertex = 0x8892, index = 0x8893, unpack = 0x88EC, pack = 0x88EB, storage = 0x90D2, uniform = 0x8A11 }
+local BINDINGS = {
+  vertex = 0x8894, index = 0x8895, unpack = 0x88EF, pack = 0x88ED, storage = 0x90D3, uniform = 0x8A28,
+}
+local MAP_READ, MAP_WRITE, PERSISTENT, COHERENT = 0x1, 0x2, 0x40, 0x80
+local TEXTURE_2D, TEXTURE_BINDING_2D, PINNED = 0x0DE1, 0x8069, 0x9160
+local STREAM_DRAW, STREAM_READ = 0x88E0, 0x88E1
+local MAJOR, MINOR, NUM_EXTENSIONS, EXTENSIONS = 0x821B, 0x821C, 0x821D, 0x1F03
+local PAGE = 4096
+
+-- The pixel store that an upload or a read sets, with what it has to be.
+local UNPACK = { row_length = 0x0CF2, alignment = 0x0CF5, others = { 0x0CF0, 0x0CF1, 0x0CF3, 0x0CF4 } }
+local PACK = { row_length = 0x0D02, alignment = 0x0D05, others = { 0x0D00, 0x0D01, 0x0D03, 0x0D04 } }
+
+--- What a tensor's elements are to OpenGL: format, type, dtype, and channels: with 0 an element is a whole pixel.
+gl.formats = {
+  r8 = { 0x1903, 0x1401, "uint8", 1 }, rg8 = { 0x8227, 0x1401, "uint8", 2 }, rgb8 = { 0x1907, 0x1401, "uint8", 3 },
+  rgba8 = { 0x1908, 0x1401, "uint8", 4 }, bgr8 = { 0x80E0, 0x1401, "uint8", 3 }, bgra8 = { 0x80E1, 0x1401, "uint8", 4 },
+  srgb8 = { 0x1907, 0x1401, "uint8", 3 }, srgb8_alpha8 = { 0x1908, 0x1401, "uint8", 4 },
+  r16f = { 0x1903, 0x140B, "float16", 1 }, rgba16f = { 0x1908, 0x140B, "float16", 4 },
+  r32f = { 0x1903, 0x1406, "float32", 1 }, rg32f = { 0x8227, 0x1406, "float32", 2 },
+  rgb32f = { 0x1907, 0x1406, "float32", 3 }, rgba32f = { 0x1908, 0x1406, "float32", 4 },
+  rgb10_a2 = { 0x1908, 0x8368, "uint32", 0 }, bgr10_a2 = { 0x80E1, 0x8368, "uint32", 0 },
+  r11f_g11f_b10f = { 0x1907, 0x8C3B, "uint32", 0 },
+}
+
+local SIGNATURES = {
+  GetError = "uint32_t (*)(void)", GetIntegerv = "void (*)(uint32_t, int32_t *)",
+  GetStringi = "const char *(*)(uint32_t, uint32_t)",
+  GenBuffers = "void (*)(int32_t, uint32_t *)", DeleteBuffers = "void (*)(int32_t, const uint32_t *)",
+  BindBuffer = "void (*)(uint32_t, uint32_t)", BufferData = "void (*)(uint32_t, intptr_t, const void *, uint32_t)",
+  BufferSubData = "void (*)(uint32_t, intptr_t, intptr_t, const void *)",
+  BufferStorage = "void (*)(uint32_t, intptr_t, const void *, uint32_t)",
+  MapBufferRange = "void *(*)(uint32_t, intptr_t, intptr_t, uint32_t)", UnmapBuffer = "uint8_t (*)(uint32_t)",
+  PixelStorei = "void (*)(uint32_t, int32_t)", BindTexture = "void (*)(uint32_t, uint32_t)",
+  TexSubImage2D = "void (*)(uint32_t, int32_t, int32_t, int32_t, int32_t, int32_t, uint32_t, uint32_t, const void *)",
+  ReadPixels = "void (*)(int32_t, int32_t, int32_t, int32_t, uint32_t, uint32_t, void *)",
+  Finish = "void (*)(void)",
+}
+local OPTIONAL = { GetStringi = true, BufferStorage = true }
+
+-- Where the usual libraries have their functions: the file, the resolver, the current context.
+local LIBRARIES = {
+  { "sdl", "libSDL2-2.0.so.0", "SDL_GL_GetProcAddress", "SDL_GL_GetCurrentContext" },
+  { "glfw", "libglfw.so.3", "glfwGetProcAddress", "glfwGetCurrentContext" },
+  { "egl", "libEGL.so.1", "eglGetProcAddress", "eglGetCurrentContext" },
+}
+
+---@class moonferry.gl.Context
+---@field buffer_storage string? why buffers cannot stay mapped
+---@field pinned_memory string? why memory of the program's cannot be a buffer
+local Context = {}
+Context.__index = Context
+
+local release_gl = function(handle)
+  C.mf_gl_release(handle)
+end
+
+-- Declared under a name of ours, so that a program which declares SDL or EGL itself is not in the way.
+local function symbol(library, name, kind)
+  local alias = "mf_symbol_" .. name
+  pcall(ffi.cdef, kind:format(alias) .. (" __asm__(%q);"):format(name))
+  local found, value = pcall(function()
+    return library[alias]
+  end)
+  return found and value or nil
+end
+
+local function open_library(entry)
+  local loaded, library = pcall(ffi.load, entry[2])
+  if not loaded then
+    return nil
+  end
+  local resolve = symbol(library, entry[3], "void *%s(const char *name)")
+  local current = symbol(library, entry[4], "void *%s(void)")
+  return resolve and current and { getproc = resolve, current = ffi.cast("void *(*)(void)", current) }
+end
+
+-- The library that has a current context, or the one that was named.
+local function find_library(name)
+  local known = false
+  for _, entry in ipairs(LIBRARIES) do
+    if name == nil or name == entry[1] then
+      known = true
+      local found = open_library(entry)
+      if found and (name ~= nil or found.current() ~= nil) then
+        return found
+      end
+    end
+  end
+  if not known then
+    misuse("gl.open: expected \"sdl\", \"glfw\", \"egl\" or a table with getproc and current, got %s", show(name))
+  end
+  return nil, "gl.open: no context of OpenGL is current in " .. (name or "SDL, GLFW or EGL"), C.MF_EDEVICE
+end
+
+local function load_functions(getproc)
+  local call = {}
+  for name, signature in pairs(SIGNATURES) do
+    local pointer = getproc("gl" .. name)
+    if pointer ~= nil then
+      call[name] = ffi.cast(signature, pointer)
+    elseif not OPTIONAL[name] then
+      return nil, "gl.open: there is no gl" .. name, C.MF_EDEVICE
+    end
+  end
+  return call
+end
+
+local function integer(self, name)
+  self.call.GetIntegerv(name, self._int)
+  return self._int[0]
+end
+
+local function has_extension(self, name)
+  if not self.call.GetStringi then
+    return false
+  end
+  for i = 0, integer(self, NUM_EXTENSIONS) - 1 do
+    if ffi.string(self.call.GetStringi(EXTENSIONS, i)) == name then
+      return true
+    end
+  end
+  return false
+end
+
+local function ask_routes(self)
+  local version = integer(self, MAJOR) * 10 + integer(self, MINOR)
+  if not self.call.BufferStorage or not (version >= 44 or has_extension(self, "GL_ARB_buffer_storage")) then
+    self.buffer_storage = ("OpenGL %d.%d has no GL_ARB_buffer_storage"):format(version / 10, version % 10)
+  end
+  if not has_extension(self, "GL_AMD_pinned_memory") then
+    self.pinned_memory = "there is no GL_AMD_pinned_memory"
+  end
+end
+
+--- The context that is current on this thread: of SDL, GLFW or EGL ("sdl", "glfw", "egl"; the first that has one, where
+--- nothing is said), or of anything else that finds functions: `{ getproc = function(name) -> pointer, current = a C
+--- function without arguments that returns the current context }`. LÖVE's is SDL's.
+---@param from? string|{ getproc: function, current: ffi.cdata* }
+---@return moonferry.gl.Context?, string? message, number? code
+function gl.open(from)
+  local library, message, code = from, nil, nil
+  if type(from) ~= "table" then
+    library, message, code = find_library(from)
+  elseif from.getproc == nil or from.current == nil then
+    misuse("gl.open: getproc and current expected, got %s and %s", show(from.getproc), show(from.current))
+  end
+  if not library then
+    return nil, message, code
+  end
+  local call
+  call, message, code = load_functions(library.getproc)
+  if not call then
+    return nil, message, code
+  end
+  local calls, out = ffi.new("mf_gl_calls"), ffi.new("mf_gl *[1]")
+  calls.fence_sync = ffi.cast("void *(*)(uint32_t, uint32_t)", library.getproc("glFenceSync"))
+  calls.client_wait_sync = ffi.cast("uint32_t (*)(void *, uint32_t, uint64_t)", library.getproc("glClientWaitSync"))
+  calls.delete_sync = ffi.cast("void (*)(void *)", library.getproc("glDeleteSync"))
+  calls.current_context = ffi.cast("void *(*)(void)", library.current)
+  local err = errors.place()
+  local rc = C.mf_gl_create(calls, out, err)
+  if not errors.passed(rc, err) then
+    return errors.refused("gl.open", rc, err)
+  end
+  local self = setmetatable({
+    call = call, handle = ffi.gc(out[0], release_gl), _int = ffi.new("int32_t[1]"), _fence = ffi.new("mf_fence"),
+  }, Context)
+  ask_routes(self)
+  return self
+end
+
+--- An mf_fence behind all that was drawn until now; the next call of this writes it anew.
+---@return ffi.cdata*?, string? message, number? code
+function Context:fence()
+  local err = errors.place()
+  local rc = C.mf_gl_fence(self.handle, self._fence, err)
+  if not errors.passed(rc, err) then
+    return errors.refused("fence", rc, err)
+  end
+  return self._fence
+end
+
+-- Who refuses a fence leaves it to us.
+local function hand_over(self, verb, give, a, b)
+  local fence, message, code = self:fence()
+  if not fence then
+    return nil, message, code
+  end
+  local err = errors.place()
+  local rc = give(a, fence, b, err)
+  if rc ~= 0 then
+    fence.drop(fence.ctx, fence.value)
+  end
+  return errors.done(verb, rc, err)
+end
+
+--- The memory of `t` is in use by what was drawn until now: uses that must wait for that do.
+---@param t moonferry.Tensor
+---@param use? number C.MF_READ, the default, or C.MF_WRITE
+function Context:fence_tensor(t, use)
+  return hand_over(self, "fence_tensor", C.mf_tensor_fence, tensor.handle_of(t), use or C.MF_READ)
+end
+
+--- Before the context is destroyed: waits for what was drawn, after which no fence of it keeps anybody waiting.
+function Context:finish()
+  self.call.Finish()
+  C.mf_gl_end(self.handle)
+  foreign.run()
+end
+
+-- Calls fn with a buffer bound, and binds what was bound before.
+local function with_buffer(self, target, binding, buffer, fn)
+  local before = integer(self, binding)
+  self.call.BindBuffer(target, buffer)
+  local ok, result = pcall(fn)
+  self.call.BindBuffer(target, before)
+  if not ok then
+    error(result, 0)
+  end
+  return result
+end
+
+local function new_buffer(self)
+  local name = ffi.new("uint32_t[1]")
+  self.call.GenBuffers(1, name)
+  return name[0]
+end
+
+local function delete_buffer(self, buffer)
+  self.call.DeleteBuffers(1, ffi.new("uint32_t[1]", buffer))
+end
+
+---@class moonferry.gl.Ring: moonferry.Ring
+---@field route "mapped"|"copied" how what is written gets to OpenGL: it is there at once, or `submit` copies it
+---@field reason string? why a better route was not taken
+---@field buffer number OpenGL's name of the buffer that all slots are in
+local GLRing = {}
+
+local function slot_nbytes(self, shape, name)
+  local probe = assert(create.empty(shape, name))
+  local nbytes = probe.nbytes
+  probe:close()
+  self.slot_nbytes = math.ceil(math.max(nbytes, 1) / PAGE) * PAGE
+  return self.slot_nbytes
+end
+
+-- The slots as tensors over a buffer that stays mapped; nil and why not.
+local function map_slots(r, context, shape, name, count)
+  local flags = (r.reads and MAP_READ or 0) + MAP_WRITE + PERSISTENT + COHERENT
+  local total = r.slot_nbytes * count
+  r.buffer = new_buffer(context)
+  local pointer = with_buffer(context, r.target, r.binding, r.buffer, function()
+    context.call.BufferStorage(r.target, total, nil, flags)
+    return context.call.MapBufferRange(r.target, 0, total, flags)
+  end)
+  if pointer == nil then
+    delete_buffer(context, r.buffer)
+    return nil, ("glMapBufferRange failed (error 0x%x)"):format(context.call.GetError())
+  end
+  local slots = {}
+  for i = 1, count do
+    local at = ffi.cast("uint8_t *", pointer) + (i - 1) * r.slot_nbytes
+    slots[i] = assert(create.wrap(at, shape, name, { owner = false }))
+    slots[i]:fill(0)
+  end
+  return slots
+end
+
+local function copied_slots(r, context, shape, name, count)
+  r.buffer = new_buffer(context)
+  with_buffer(context, r.target, r.binding, r.buffer, function()
+    context.call.BufferData(r.target, r.slot_nbytes * count, nil, r.reads and STREAM_READ or STREAM_DRAW)
+  end)
+  local slots = {}
+  for i = 1, count do
+    slots[i] = assert(create.zeros(shape, name))
+  end
+  return slots
+end
+
+local ring_meta = {}
+
+function ring_meta.__index(r, key)
+  return GLRing[key] or r.ring[key]
+end
+
+---@class moonferry.gl.RingOptions
+---@field slots? number default 3
+---@field target? "vertex"|"index"|"storage"|"uniform"|"unpack"|"pack" default "vertex"
+---@field route? "mapped"|"copied" the best that there is, where nothing is said
+
+--- A ring whose slots lie in one buffer of OpenGL's that stays mapped, so that what is written is in the vertex buffer
+--- already; where buffers cannot stay mapped, host memory that `submit` copies. In a frame: `begin`, write, `submit`,
+--- draw, `done`.
+---@param shape number[]
+---@param name? string dtype, default "float32"
+---@param opts? moonferry.gl.RingOptions
+---@return moonferry.gl.Ring?, string? message, number? code
+function Context:ring(shape, name, opts)
+  opts = opts or {}
+  local target = TARGETS[opts.target or "vertex"]
+  if not target then
+    misuse("gl.ring: target: expected \"vertex\", \"index\", \"storage\", \"uniform\", \"unpack\" or \"pack\", got %s",
+      show(opts.target))
+  elseif opts.route ~= nil and opts.route ~= "mapped" and opts.route ~= "copied" then
+    misuse("gl.ring: route: expected \"mapped\" or \"copied\", got %s", show(opts.route))
+  end
+  local r = { context = self, target = target, binding = BINDINGS[opts.target or "vertex"], route = opts.route }
+  r.reads = opts.target == "pack"
+  slot_nbytes(r, shape, name)
+  local count, slots = opts.slots or 3, nil
+  if r.route ~= "copied" then
+    r.reason = self.buffer_storage
+    if not r.reason then
+      r.route = "mapped"
+      slots, r.reason = map_slots(r, self, shape, name, count)
+    end
+    if not slots and opts.route == "mapped" then
+      return nil, "gl.ring: " .. r.reason, C.MF_EDEVICE
+    end
+  end
+  if not slots then
+    r.route, slots = "copied", copied_slots(r, self, shape, name, count)
+  end
+  local made, message, code = rings.of(slots)
+  for _, t in ipairs(slots) do
+    t:close()
+  end
+  if not made then
+    delete_buffer(self, r.buffer)
+    return nil, message, code
+  end
+  r.ring = made
+  return setmetatable(r, ring_meta)
+end
+
+--- The slot to write next, and its number; see mf.ring.
+function GLRing:begin(seconds)
+  local t, i, code = self.ring:begin(seconds)
+  self.at = t and i
+  return t, i, code
+end
+
+--- What was written is OpenGL's to draw: returns the buffer's name and the byte at which the slot begins there.
+---@return number buffer, number offset
+function GLRing:submit()
+  if not self.at then
+    misuse("submit: no slot was begun")
+  end
+  local offset = (self.at - 1) * self.slot_nbytes
+  if self.route == "copied" then
+    local dl, call = self.ring.slots[self.at]._dl, self.context.call
+    local before = integer(self.context, self.binding)
+    call.BindBuffer(self.target, self.buffer)
+    call.BufferSubData(self.target, offset, C.mf_tensor_nbytes(self.ring.slots[self.at].handle), dl.data)
+    call.BindBuffer(self.target, before)
+  end
+  return self.buffer, offset
+end
+
+--- After the draw: the slot comes again when OpenGL has drawn it.
+---@return true?, string? message, number? code
+function GLRing:done(use)
+  if self.route == "copied" then
+    self.at = nil
+    return self.ring:done()
+  end
+  local done, message, code = hand_over(self.context, "done", C.mf_ring_end, self.ring.handle, use or C.MF_READ)
+  self.at = done and nil or self.at
+  return done, message, code
+end
+
+-- The slots by handles of the ring's own: what refers to their memory beside these is a view of somebody's.
+local function let_go(r)
+  local left = {}
+  for i, t in ipairs(r.ring.slots) do
+    left[i] = C.mf_tensor_retain(t.handle)
+  end
+  r.ring:close()
+  return left
+end
+
+-- Whether somebody refers to the memory of a slot, which refuses to be used from now on.
+local function is_in_use(context, handle)
+  C.mf_tensor_fence_wait(handle, C.MF_WRITE, 0, context._int, nil)
+  C.mf_tensor_invalidate(handle, context._int, nil)
+  return context._int[0] ~= 0
+end
+
+--- Ends the ring and its buffer. False while views of its tensors are alive: their memory refuses to be used from then
+--- on, but the mapping stays for them; call it again when they are gone. True once the buffer is gone.
+---@return boolean
+function GLRing:close()
+  if self.closed then
+    return true
+  end
+  local context, mapped = self.context, self.route == "mapped"
+  context.call.Finish()
+  self.left = self.left or let_go(self)
+  collectgarbage()
+  foreign.run()
+  for _, handle in ipairs(self.left) do
+    if mapped and is_in_use(context, handle) then
+      return false
+    end
+  end
+  self.closed = true
+  for _, handle in ipairs(self.left) do
+    foreign.give_back(handle)
+  end
+  if mapped then
+    with_buffer(context, self.target, self.binding, self.buffer, function()
+      context.call.UnmapBuffer(self.target)
+    end)
+  end
+  delete_buffer(context, self.buffer)
+  return true
+end
+
+-- The pixel store for rows that begin every so many pixels, and back to what it was.
+local function with_store(self, store, row_length, fn)
+  local before, call = { integer(self, store.row_length), integer(self, store.alignment) }, self.call
+  local others = {}
+  for i, name in ipairs(store.others) do
+    others[i] = integer(self, name)
+    call.PixelStorei(name, 0)
+  end
+  call.PixelStorei(store.row_length, row_length)
+  call.PixelStorei(store.alignment, 1)
+  local ok, failure = pcall(fn)
+  call.PixelStorei(store.row_length, before[1])
+  call.PixelStorei(store.alignment, before[2])
+  for i, name in ipairs(store.others) do
+    call.PixelStorei(name, others[i])
+  end
+  if not ok then
+    error(failure, 0)
+  end
+end
+
+local function format_of(name, verb)
+  local format = gl.formats[name]
+  if not format then
+    misuse("%s: format: expected a name of gl.formats, such as \"rgba8\", got %s", verb, show(name))
+  end
+  return format
+end
+
+-- A picture's height, width, bytes of a pixel and from one row to the next; its pixels must be compact in a row.
+local function picture_of(t, format, verb)
+  local channels = format[4]
+  local dl = t._dl
+  if t.dtype ~= format[3] then
+    misuse("%s: dtype: expected %s, got %s", verb, format[3], t.dtype)
+  elseif dl.ndim ~= (channels > 0 and 3 or 2) or channels > 0 and tonumber(dl.shape[2]) ~= channels then
+    misuse("%s: shape: expected height x width%s, got {%s}", verb, channels > 0 and " x " .. channels or "",
+      table.concat(t.shape, ", "))
+  end
+  local unit = math.max(channels, 1)
+  local compact = (tonumber(dl.shape[1]) <= 1 or tonumber(dl.strides[1]) == unit)
+    and (channels <= 1 or tonumber(dl.strides[2]) == 1)
+  if not compact then
+    misuse("%s: strides: expected compact pixels in each row, got {%s}; t:copy() has them", verb,
+      table.concat(t.strides, ", "))
+  end
+  return tonumber(dl.shape[0]), tonumber(dl.shape[1]), unit, tonumber(dl.strides[0])
+end
+
+--- The elements of `t` to a texture's image, from pixel x, y on. Rows may lie any number of elements apart, in either
+--- direction: row 0 of `t` is OpenGL's lowest, so the view `t:view({ nil, nil, -1 })` puts a picture upright. Returns
+--- when OpenGL has taken them.
+---@param texture number OpenGL's name of a 2D texture with storage
+---@param t moonferry.Tensor height x width x channels, or height x width of whole pixels
+---@param format string of gl.formats
+---@param x? number
+---@param y? number
+function Context:upload(texture, t, format, x, y)
+  local known, call = format_of(format, "upload"), self.call
+  local height, width, unit, pitch = picture_of(t, known, "upload")
+  local handle, err = tensor.handle_of(t), errors.place()
+  local rc = C.mf_tensor_acquire(handle, -2, C.MF_READ, err)
+  if not errors.passed(rc, err) then
+    return errors.refused("upload", rc, err)
+  end
+  local data = ffi.cast("const uint8_t *", t._dl.data)
+  local size = tonumber(C.mf_dtype_bits(t._dl.dtype, 0)) / 8
+  local rows = pitch >= width * unit and pitch % unit == 0 and height or 1
+  local before, unpack = integer(self, TEXTURE_BINDING_2D), integer(self, BINDINGS.unpack)
+  call.BindTexture(TEXTURE_2D, texture)
+  call.BindBuffer(TARGETS.unpack, 0)
+  with_store(self, UNPACK, rows > 1 and pitch / unit or 0, function()
+    for row = 0, height - 1, math.max(rows, 1) do
+      call.TexSubImage2D(TEXTURE_2D, 0, x or 0, (y or 0) + row, width, rows, known[1], known[2],
+        data + row * pitch * size)
+    end
+  end)
+  call.BindBuffer(TARGETS.unpack, unpack)
+  call.BindTexture(TEXTURE_2D, before)
+  return true
+end
+
+---@class moonferry.gl.Reader
+local Reader = {}
+Reader.__index = Reader
+
+--- Reads pictures back without a stall: `read` queues, `latest` gives the newest picture that has come.
+---@param width number
+---@param height number
+---@param format? string of gl.formats, default "rgba8"
+---@param opts? moonferry.gl.RingOptions slots, route
+---@return moonferry.gl.Reader?, string? message, number? code
+function Context:reader(width, height, format, opts)
+  local known = format_of(format or "rgba8", "reader")
+  local shape = known[4] > 0 and { height, width, known[4] } or { height, width }
+  local r, message, code = self:ring(shape, known[3], {
+    target = "pack", slots = opts and opts.slots, route = opts and opts.route,
+  })
+  if not r then
+    return nil, message, code
+  end
+  return setmetatable({ ring = r, width = width, height = height, format = known, queued = {}, came = false }, Reader)
+end
+
+--- Queues a read of the frame buffer that is bound for reading, from pixel x, y on. The picture that `latest` gave stays
+--- as it is for as many more reads as there are slots but one.
+---@return true?, string? message, number? code
+function Reader:read(x, y)
+  local r, context = self.ring, self.ring.context
+  local t, i, code = r:begin()
+  if not t then
+    return nil, i, code
+  end
+  local before, mapped = integer(context, BINDINGS.pack), r.route == "mapped"
+  local to = mapped and ffi.cast("void *", (i - 1) * r.slot_nbytes) or t._dl.data
+  context.call.BindBuffer(TARGETS.pack, mapped and r.buffer or 0)
+  with_store(context, PACK, 0, function()
+    context.call.ReadPixels(x or 0, y or 0, self.width, self.height, self.format[1], self.format[2], to)
+  end)
+  context.call.BindBuffer(TARGETS.pack, before)
+  if self.came == i then
+    self.came = false
+  end
+  self.queued[#self.queued + 1] = i
+  return r:done(C.MF_WRITE)
+end
+
+--- The newest picture that has come, row 0 OpenGL's lowest; nil before the first one. Never waits.
+---@return moonferry.Tensor?
+function Reader:latest()
+  local slots, at = self.ring.ring.slots, self.ring.context._int
+  while self.queued[1] do
+    C.mf_tensor_fence_wait(slots[self.queued[1]].handle, C.MF_READ, 0, at, nil)
+    if at[0] == 0 then
+      break
+    end
+    self.came = table.remove(self.queued, 1)
+  end
+  return self.came and slots[self.came] or nil
+end
+
+--- Ends it; see the ring's.
+function Reader:close()
+  return self.ring:close()
+end
+
+--- A buffer of OpenGL's over the memory of `t` itself (GL_AMD_pinned_memory): what is written to `t` is in the buffer. The
+--- memory lives as long as the buffer; after a draw from it, `fence_tensor(t)` makes those who write wait.
+---@param t moonferry.Tensor compact, in host memory
+---@return { buffer: number, close: fun(self) }?, string? message, number? code
+function Context:pinned(t)
+  if self.pinned_memory then
+    return nil, "pinned: " .. self.pinned_memory, C.MF_EDEVICE
+  elseif not t.contiguous or t.device ~= "cpu" then
+    misuse("pinned: expected a compact tensor on the cpu, got one with strides {%s} on %s",
+      table.concat(t.strides, ", "), t.device)
+  end
+  local context, buffer, call = self, new_buffer(self), self.call
+  while call.GetError() ~= 0 do end
+  call.BindBuffer(PINNED, buffer)
+  call.BufferData(PINNED, t.nbytes, t._dl.data, STREAM_DRAW)
+  call.BindBuffer(PINNED, 0)
+  local failure = call.GetError()
+  if failure ~= 0 then
+    delete_buffer(self, buffer)
+    return nil, ("pinned: glBufferData answered 0x%x"):format(failure), C.MF_EDRIVER
+  end
+  local kept = C.mf_tensor_retain(t.handle)
+  return {
+    buffer = buffer,
+    close = function(pinned)
+      if pinned.buffer then
+        call.Finish()
+        delete_buffer(context, pinned.buffer)
+        pinned.buffer = nil
+        foreign.give_back(kept)
+      end
+    end,
+  }
+end
+
+return gl

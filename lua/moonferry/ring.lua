@@ -1,0 +1,230 @@
+-- Rings: some host memories in turn, so that one is written while others are still drawn.
+--
+-- Responsible for: mf.ring and what its methods do with C's mf_ring. Invariant: the tensors of the slots are made once,
+-- and so are the views that another library has of them, so that a frame makes no object. Must not know: whose queue a
+-- fence is of.
+local ffi = require "ffi"
+local C = require "moonferry.lib"
+local create = require "moonferry.create"
+local errors = require "moonferry.errors"
+local numbers = require "moonferry.numbers"
+local places = require "moonferry.place"
+local tensor = require "moonferry.tensor"
+
+local misuse, show = errors.misuse, errors.show
+
+---@class moonferry.Ring
+---@field slots moonferry.Tensor[] from 1 on
+---@field handle ffi.cdata* the mf_ring *, for C or for another Lua state
+local Ring = {}
+local meta, closed = { __index = Ring }, {}
+
+local ring = { Ring = Ring }
+
+local take_number, leave_number = places.of_answers "int32_t[2]"
+local take_place, leave_place = places.of("mf_ring *[1]", function(at)
+  C.mf_ring_release(at[0])
+end)
+local new_handles = ffi.typeof "mf_tensor *[?]"
+local FOREVER, SECOND = 0x7fffffffffffffffLL, 1e9
+
+local release = places.finalizer(function(handle)
+  C.mf_ring_release(handle)
+end)
+
+function closed.__index(_, key)
+  if key == "close" then
+    return Ring.close
+  end
+  misuse("ring closed")
+end
+
+function closed.__tostring()
+  return "mf.ring<closed>"
+end
+
+function meta.__tostring(r)
+  return ("mf.ring<%d slots of %s>"):format(#r.slots, tostring(r.slots[1]))
+end
+
+local function handle_of(r, verb)
+  if getmetatable(r) ~= meta then
+    misuse("%s: expected an open ring, got %s", verb, show(r))
+  end
+  return r.handle
+end
+
+local function adopt(at, slots)
+  local handle = places.prepare(at[0])
+  leave_place(at)
+  return setmetatable({ handle = ffi.gc(handle, release), slots = slots, _views = false }, meta)
+end
+
+-- The ring holds a reference to each slot; Lua's tensors are made of others, which wait for fences.
+local function tensors_of(handle)
+  local slots = {}
+  for i = 1, C.mf_ring_count(handle) do
+    slots[i] = tensor.adopt(C.mf_tensor_retain(C.mf_ring_slot(handle, i - 1)))
+  end
+  return slots
+end
+
+local function create_of(tensors)
+  local handles, at, err = new_handles(math.max(#tensors, 1)), take_place(), errors.place()
+  for i = 1, #tensors do
+    handles[i - 1] = tensor.handle_of(tensors[i])
+  end
+  local rc = errors.call(C.mf_ring_create, handles, #tensors, at, err)
+  if not errors.passed(rc, err) then
+    return errors.refused("ring", rc, err)
+  end
+  return adopt(at, tensors_of(at[0]))
+end
+
+--- A ring of tensors, each over a memory of its own.
+---@param tensors moonferry.Tensor[]
+---@return moonferry.Ring?, string? message, number? code
+function ring.of(tensors)
+  if type(tensors) ~= "table" or tensor.is_tensor(tensors) then
+    misuse("ring: expected a list of tensors, got %s", show(tensors))
+  end
+  return create_of(tensors)
+end
+
+--- A ring of new tensors, or of those in a list.
+---@param shape number[]|moonferry.Tensor[]
+---@param name? string dtype, default "float32"
+---@param count? number of slots, default 3
+---@return moonferry.Ring?, string? message, number? code
+function ring.create(shape, name, count)
+  if type(shape) == "table" and tensor.is_tensor(shape[1]) then
+    return ring.of(shape)
+  end
+  local tensors = {}
+  for i = 1, tonumber(numbers.integer(count or 3, "ring: slots")) do
+    local t, message, code = create.zeros(shape, name)
+    if not t then
+      return nil, message, code
+    end
+    tensors[i] = t
+  end
+  local r, message, code = create_of(tensors)
+  for i = 1, #tensors do
+    tensors[i]:close()
+  end
+  return r, message, code
+end
+
+--- The ring of an `mf_ring *`, another Lua state's say, with a reference of its own.
+---@param handle ffi.cdata*
+---@return moonferry.Ring
+function ring.from_handle(handle)
+  if not ffi.istype("mf_ring *", handle) or handle == nil then
+    misuse("ring_from_handle: expected an mf_ring *, got %s", show(handle))
+  end
+  local at = take_place()
+  at[0] = C.mf_ring_retain(handle)
+  return adopt(at, tensors_of(handle))
+end
+
+local function nanoseconds(seconds, what)
+  if seconds == nil then
+    return FOREVER
+  elseif type(seconds) ~= "number" or not (seconds >= 0 and seconds < 9e9) then
+    misuse("%s: seconds: expected a number of at least 0, got %s", what, show(seconds))
+  end
+  return ffi.cast("int64_t", seconds * SECOND)
+end
+
+--- The slot to write next and its number. Waits for that slot's own fence, as long as it takes, or for so many seconds.
+---@param seconds? number
+---@return moonferry.Tensor?, number|string number_or_message, number? code
+function Ring:begin(seconds)
+  local handle, at, time = handle_of(self, "begin"), take_number(), nanoseconds(seconds, "begin")
+  local err = errors.place()
+  local rc = C.mf_ring_begin(handle, time, at, err)
+  if not errors.passed(rc, err) then
+    return errors.refused("begin", rc, err)
+  end
+  local i = at[0] + 1
+  leave_number(at)
+  return self.slots[i], i
+end
+
+--- The slot that was begun goes to the end of the ring, in use until `fence` (an mf_fence; nil: free at once).
+---@param fence? ffi.cdata*
+---@param use? number C.MF_READ, the default, or C.MF_WRITE
+---@return true?, string? message, number? code
+function Ring:done(fence, use)
+  local handle, err = handle_of(self, "done"), errors.place()
+  return errors.done("done", C.mf_ring_end(handle, fence, use or C.MF_READ, err), err)
+end
+
+--- The slot that was begun is the latest from now on, for the reader.
+---@return true?, string? message, number? code
+function Ring:publish()
+  local handle, err = handle_of(self, "publish"), errors.place()
+  return errors.done("publish", C.mf_ring_publish(handle, err), err)
+end
+
+--- The slot that was published last, its number, and whether it is another one than the last time; nil if there was
+--- none yet.
+---@return moonferry.Tensor?, number?, boolean?
+function Ring:latest()
+  local handle, at = handle_of(self, "latest"), take_number()
+  C.mf_ring_latest(handle, at, at + 1, nil)
+  local i, fresh = at[0] + 1, at[1] ~= 0
+  leave_number(at)
+  if i == 0 then
+    return nil
+  end
+  return self.slots[i], i, fresh
+end
+
+--- The slot that the reader has is in use until `fence`.
+---@param fence ffi.cdata*
+---@param use? number
+---@return true?, string? message, number? code
+function Ring:hold(fence, use)
+  local handle, err = handle_of(self, "hold"), errors.place()
+  return errors.done("hold", C.mf_ring_fence(handle, fence, use or C.MF_READ, err), err)
+end
+
+--- What `convert` makes of each slot, in a list: made at the first call, and the same list from then on, so that a frame
+--- imports nothing. `convert` gets a tensor and may return any value, such as a Python library's array of it.
+---@param convert fun(t: moonferry.Tensor, number: number): any
+---@return any[]
+function Ring:into(convert)
+  handle_of(self, "into")
+  if not self._views then
+    local views = {}
+    for i, t in ipairs(self.slots) do
+      views[i] = convert(t, i)
+    end
+    self._views = views
+  end
+  return self._views
+end
+
+--- Ends the ring: its tensors are closed, and its memory goes when no view is left and all fences are done.
+function Ring:close()
+  if getmetatable(self) == closed then
+    return
+  end
+  local handle, slots = ffi.gc(handle_of(self, "close"), nil), self.slots
+  self.handle, self.slots, self._views = nil, nil, nil
+  setmetatable(self, closed)
+  for _, t in ipairs(slots) do
+    t:close()
+  end
+  ring.give_back(handle)
+end
+
+-- The last reference may run release callbacks.
+function ring.give_back(handle)
+  C.mf_ring_release(handle)
+end
+
+jit.off(ring.give_back)
+
+return ring

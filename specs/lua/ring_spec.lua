@@ -1,0 +1,218 @@
+-- Rings of slots and fields of interleaved records. OpenGL's own part is in gl_spec.lua.
+local ffi = require "ffi"
+local mf = require "moonferry"
+local helper = require "helper"
+local C, refuses = helper.C, helper.refuses
+
+describe("a ring", function()
+  after_each(helper.nothing_left)
+
+  it("gives its slots in turn", function()
+    local r = mf.ring({ 4, 2 }, "float32", 3)
+    local seen = {}
+    for frame = 1, 7 do
+      local t, i = r:begin()
+      assert.is_true(rawequal(t, r.slots[i]))
+      t:fill(frame)
+      seen[frame] = i
+      assert.is_true(r:done())
+    end
+    assert.are.same({ 1, 2, 3, 1, 2, 3, 1 }, seen)
+    assert.are.equal(7, r.slots[1]:get(0, 0))
+    r:close()
+    r:close()
+    refuses("ring closed", function()
+      return r.slots
+    end)
+  end)
+
+  it("makes the views of its slots once", function()
+    local r, calls = mf.ring({ 4 }, "float32", 2), 0
+    local function convert(t, i)
+      calls = calls + 1
+      assert.are.equal(r.slots[i], t)
+      return t:ptr()
+    end
+    local views = r:into(convert)
+    assert.are.equal(views, r:into(convert))
+    assert.are.equal(2, calls)
+    r:close()
+  end)
+
+  it("is a mailbox between a writer and a reader", function()
+    local r = mf.ring({ 1 }, "int32", 3)
+    assert.is_nil(r:latest())
+    for n = 1, 5 do
+      local t = r:begin(0)
+      t:put(0, n)
+      r:publish()
+    end
+    local t, i, fresh = r:latest()
+    assert.are.equal(5, t:get(0))
+    assert.is_true(fresh)
+    assert.are.same({ i, false }, { select(2, r:latest()) })
+    r:close()
+  end)
+
+  it("says that no slot was free in time", function()
+    local r = mf.ring({ 1 }, "int32", 1)
+    r:begin()
+    r:publish()
+    r:latest()
+    local t, message, code = r:begin(0)
+    assert.is_nil(t)
+    assert.matches("none of the 1 slots was free", message, 1, true)
+    assert.are.equal(mf.ETIMEOUT, code)
+    r:close()
+  end)
+
+  it("is shared through its handle", function()
+    local r = mf.ring({ 1 }, "int32", 2)
+    local other = mf.ring_from_handle(r.handle)
+    r:begin():put(0, 9)
+    r:publish()
+    assert.are.equal(9, (other:latest()):get(0))
+    r:close()
+    assert.are.equal(9, (other:latest()):get(0))
+    other:close()
+  end)
+
+  it("is left to the collector", function()
+    mf.ring({ 1000 }, "float32", 4)
+  end)
+
+  it("makes no garbage in a frame", function()
+    local r = mf.ring({ 16 }, "float32", 3)
+    local function frames(n)
+      for _ = 1, n do
+        local t = r:begin(0)
+        t:fill(1)
+        r:done()
+      end
+    end
+    frames(500)
+    collectgarbage()
+    collectgarbage("stop")
+    local before = collectgarbage("count")
+    frames(1000)
+    local per_frame = (collectgarbage("count") - before) / 1000
+    collectgarbage("restart")
+    assert.is_true(per_frame < 1, per_frame .. " KiB a frame")
+    r:close()
+  end)
+
+  it("survives each allocation that fails", function()
+    for nth = 0, 12 do
+      C.mf_fault_arm(nth, 1)
+      local r, message, code = mf.ring({ 4 }, "float32", 2)
+      local hits = tonumber(C.mf_fault_hits())
+      C.mf_fault_arm(-1, 0)
+      if r then
+        assert.are.equal(0, hits)
+        r:close()
+        return
+      end
+      assert.is_string(message)
+      assert.are.equal(mf.ENOMEM, code)
+      helper.nothing_left()
+    end
+    error("it never succeeded")
+  end)
+
+  it("refuses misuse", function()
+    local r = mf.ring({ 4 }, "float32", 2)
+    refuses("no slot is being written", r.done, r)
+    refuses("no slot is being written", r.publish, r)
+    refuses("begin: seconds", r.begin, r, -1)
+    refuses("begin: seconds", r.begin, r, "soon")
+    refuses("begin: expected an open ring", r.begin, {})
+    r:begin()
+    refuses("a slot is being written", r.begin, r)
+    r:close()
+    local t = mf.zeros(4)
+    refuses("views of one memory", mf.ring, { t, t:view({ 1 }) })
+    refuses("ring: slots", mf.ring, { 4 }, "float32", "three")
+    refuses("n is 0", mf.ring, { 4 }, "float32", 0)
+    refuses("ring_from_handle", mf.ring_from_handle, 7)
+    collectgarbage()
+  end)
+end)
+
+describe("fields", function()
+  after_each(helper.nothing_left)
+
+  local VERTEX = { { "position", "float32", 2 }, { "color", "uint8", 4 }, { "size", "float32" } }
+
+  it("are strided tensors over the records of C", function()
+    pcall(ffi.cdef, "typedef struct { float position[2]; uint8_t color[4]; float size; } spec_vertex;")
+    local vertices = ffi.new("spec_vertex[5]")
+    local v, stride = mf.fields(vertices, 5, VERTEX)
+    assert.are.equal(ffi.sizeof "spec_vertex", stride)
+    assert.are.same({ 5, 2 }, v.position.shape)
+    assert.are.same({ 4, 1 }, v.position.strides)
+    assert.are.same({ 5, 4 }, v.color.shape)
+    assert.are.same({ 5 }, v.size.shape)
+    v.position:put(3, 1, 2.5)
+    v.color:fill(9)
+    v.size:put(4, 7)
+    assert.are.equal(2.5, vertices[3].position[1])
+    assert.are.equal(9, vertices[4].color[3])
+    assert.are.equal(7, vertices[4].size)
+    assert.are.equal(0, vertices[3].size)
+    for _, t in pairs(v) do
+      t:close()
+    end
+  end)
+
+  it("are placed as a C compiler places them", function()
+    pcall(ffi.cdef, "typedef struct { uint8_t a; double b; uint16_t c; uint8_t d; } spec_record;")
+    local list = { { "a", "uint8" }, { "b", "float64" }, { "c", "uint16" }, { "d", "uint8" } }
+    local records = ffi.new("spec_record[3]")
+    local v, stride = mf.fields(records, 3, list)
+    assert.are.equal(ffi.sizeof "spec_record", stride)
+    for i = 0, 2 do
+      v.a:put(i, i + 1)
+      v.b:put(i, i + 0.5)
+      v.c:put(i, 1000 + i)
+      v.d:put(i, 20 + i)
+    end
+    for i = 0, 2 do
+      local r = records[i]
+      assert.are.same({ i + 1, i + 0.5, 1000 + i, 20 + i }, { r.a, r.b, r.c, r.d })
+    end
+    for _, t in pairs(v) do
+      t:close()
+    end
+  end)
+
+  it("of a slot share its memory", function()
+    local r = mf.ring({ 10, 16 }, "uint8", 2)
+    local views = r:into(function(t)
+      return mf.fields(t, VERTEX)
+    end)
+    local t, i = r:begin()
+    views[i].size:fill(3)
+    assert.are.equal(0x40, t:get(9, 15)) -- 3.0 is 0x40400000
+    r:done()
+    for _, v in ipairs(views) do
+      for _, field in pairs(v) do
+        field:close()
+      end
+    end
+    r:close()
+  end)
+
+  it("refuse what is no layout", function()
+    local t = mf.zeros({ 4, 16 }, "uint8")
+    refuses("fields: expected a list", mf.fields, t, {})
+    refuses("fields: field 1: expected { name, dtype, count }", mf.fields, t, { { "a" } })
+    refuses("the name \"a\" is field 1's", mf.fields, t, { { "a", "uint8" }, { "a", "uint8" } })
+    refuses("narrower than a byte", mf.fields, t, { { "a", "int4" } })
+    refuses("offset: expected a multiple of 4", mf.fields, t, { { "a", "float32", 1, offset = 2 } })
+    refuses("stride: expected a multiple of 4 of at least 20", mf.fields, t, { { "a", "float32", 5 } })
+    local f = mf.zeros({ 4, 16 })
+    refuses("fields: expected a uint8 tensor of rank 2", mf.fields, f, VERTEX)
+    t:close()
+    f:close()
+  end)
+end)
