@@ -12,6 +12,7 @@ dependencies = { "lua == 5.1" }
 build = {
   type = "builtin",
   modules = {
+    ["moonferry.array"] = "lua/moonferry/array.lua",
     ["moonferry.beside"] = "lua/moonferry/beside.lua",
     ["moonferry.bridge"] = "lua/moonferry/bridge.lua",
     ["moonferry.bulk"] = "lua/moonferry/bulk.lua",

@@ -245,6 +245,8 @@ int core_create(const DLTensor *like, mf_tensor **out, mf_error *err);
 PyObject *core_nested_list(PyObject *self, PyObject *ignored);
 PyObject *core_from_nested(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 
+PyObject *core_call_python(const char *module_name, const char *function, PyObject *self);
+
 /* scalar.c */
 PyObject *core_scalar_to_python(const mf_scalar *value);
 int core_scalar_from_python(core_state *state, PyObject *obj, mf_scalar *out);

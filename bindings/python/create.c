@@ -145,16 +145,11 @@ static PyObject *full(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
 PyDoc_STRVAR(equal_doc,
              "equal($module, a, b, /)\n--\n\n"
              "Whether two tensors have the same shape, dtype and elements, as numbers (NaN differs from itself, -0\n"
-             "equals 0). Raises TypeError for anything but tensors, and for the memory of a GPU.");
+             "equals 0). One of them may be anything that asarray takes. Raises TypeError for the memory of a GPU.");
 
-static PyObject *equal(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
+static PyObject *equal_tensors(PyObject *module, const mf_tensor *a, const mf_tensor *b) {
   int32_t same;
   mf_error err;
-  if (nargs != 2 || !core_is_tensor(args[0]) || !core_is_tensor(args[1])) {
-    PyErr_SetString(PyExc_TypeError, "equal() takes two tensors");
-    return NULL;
-  }
-  const mf_tensor *a = core_handle(args[0]), *b = core_handle(args[1]);
   PyThreadState *saved = PyEval_SaveThread();
   const int status = mf_tensor_equal(a, b, &same, &err);
   PyEval_RestoreThread(saved);
@@ -162,6 +157,29 @@ static PyObject *equal(PyObject *module, PyObject *const *args, Py_ssize_t nargs
   const bool first = !core_host_reads(mf_tensor_dltensor(a)->device);
   core_raise_element(core_state_of(module), &err, first ? a : b);
   return NULL;
+}
+
+static PyObject *tensor_of(PyObject *obj) {
+  if (!core_is_tensor(obj)) return core_call_python("moonferry._convert", "asarray", obj);
+  Py_INCREF(obj);
+  return obj;
+}
+
+static PyObject *equal(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
+  if (nargs != 2 || !(core_is_tensor(args[0]) || core_is_tensor(args[1]))) {
+    PyErr_Format(PyExc_TypeError, "equal() takes two tensors, or a tensor and an array; got %zd arguments%s", nargs,
+                 nargs == 2 ? ", of which none is a tensor" : "");
+    return NULL;
+  }
+  PyObject *a = tensor_of(args[0]), *b = a != NULL ? tensor_of(args[1]) : NULL;
+  PyObject *result = NULL;
+  if (b != NULL && core_is_tensor(a) && core_is_tensor(b))
+    result = equal_tensors(module, core_handle(a), core_handle(b));
+  else if (b != NULL)
+    PyErr_SetString(PyExc_TypeError, "moonferry._convert.asarray did not give a Tensor");
+  Py_XDECREF(a);
+  Py_XDECREF(b);
+  return result;
 }
 
 PyDoc_STRVAR(dtype_parse_doc,

@@ -37,10 +37,12 @@ PyDoc_STRVAR(
 PyDoc_STRVAR(into_doc,
              "into($module, cls, t, /)\n--\n\n"
              "The tensor t as an array of another library, through the exchange table on its array type cls, such as\n"
-             "torch.Tensor (DLPack 1.3, C exchange API). The memory is shared and kept alive by the result. Memory of\n"
+             "torch.Tensor (DLPack 1.3, C exchange API), or else through its from_dlpack, as for numpy.ndarray and\n"
+             "jax.Array. The memory is shared and kept alive by the result. Memory of\n"
              "a GPU is ready on the library's own current stream; for pinned memory the host waits, too.\n"
-             "Raises AttributeError if cls has no table, ExchangeError for layouts that cls is known to die of, and\n"
-             "whatever the library raises. A library without read-only arrays will let read-only memory be written.");
+             "Raises AttributeError if cls has no table and its library no from_dlpack, ExchangeError for layouts\n"
+             "that cls is known to die of, and whatever the library raises. A library without read-only arrays will\n"
+             "let read-only memory be written.");
 
 PyDoc_STRVAR(
     frombuffer_doc,

@@ -217,29 +217,45 @@ static int check_strides(core_state *state, PyObject *cls, const DLTensor *view)
   return 0;
 }
 
-static const DLPackExchangeAPI *table_for(core_state *state, PyObject *cls, mf_tensor *t) {
+/* The table of ${cls} into ${out}, NULL where it has none that can make an array. */
+static int table_for(core_state *state, PyObject *cls, mf_tensor *t, const DLPackExchangeAPI **out) {
   const core_producer *producer = core_producer_of(state, (PyTypeObject *)cls);
-  if (producer == NULL) return NULL;
-  if (producer->api == NULL || producer->api->managed_tensor_to_py_object_no_sync == NULL) {
-    PyErr_Format(PyExc_AttributeError, "into: '%s' has no __dlpack_c_exchange_api__ of DLPack %d",
-                 ((PyTypeObject *)cls)->tp_name, DLPACK_MAJOR_VERSION);
-    return NULL;
-  }
-  const DLPackExchangeAPI *api = producer->api;
-  if (producer->lazy && check_strides(state, cls, mf_tensor_dltensor(t)) < 0) return NULL;
-  return api;
+  if (producer == NULL) return -1;
+  *out = NULL;
+  if (producer->api == NULL || producer->api->managed_tensor_to_py_object_no_sync == NULL) return 0;
+  *out = producer->api;
+  return producer->lazy ? check_strides(state, cls, mf_tensor_dltensor(t)) : 0;
+}
+
+static PyObject *without_table(PyObject *cls, PyObject *t) {
+  PyObject *both = PyTuple_Pack(2, cls, t);
+  PyObject *made = both != NULL ? core_call_python("moonferry._convert", "into_by_protocol", both) : NULL;
+  Py_XDECREF(both);
+  return made;
+}
+
+static int check_into(PyObject *const *args, Py_ssize_t nargs) {
+  if (nargs != 2)
+    PyErr_Format(PyExc_TypeError, "into() takes an array class and a moonferry.Tensor, got %zd arguments", nargs);
+  else if (!PyType_Check(args[0]))
+    PyErr_Format(PyExc_TypeError, "into(): cls must be an array class such as torch.Tensor, not %R", args[0]);
+  else if (!core_is_tensor(args[1]))
+    PyErr_Format(PyExc_TypeError, "into(): t must be a moonferry.Tensor, not '%s'; moonferry.from_dlpack makes one",
+                 Py_TYPE(args[1])->tp_name);
+  else
+    return 0;
+  return -1;
 }
 
 /* into(cls, t), see the docstring in module.c. */
 PyObject *core_into(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
   core_state *state = core_state_of(module);
-  if (nargs != 2 || !PyType_Check(args[0]) || !core_is_tensor(args[1])) {
-    PyErr_SetString(PyExc_TypeError, "into() takes a type and a moonferry.Tensor");
-    return NULL;
-  }
+  if (check_into(args, nargs) < 0) return NULL;
   mf_tensor *t = core_handle(args[1]);
-  const DLPackExchangeAPI *api = table_for(state, args[0], t);
-  loan *l = api == NULL ? NULL : loan_offer(state, api, t);
+  const DLPackExchangeAPI *api;
+  if (table_for(state, args[0], t, &api) < 0) return NULL;
+  if (api == NULL) return without_table(args[0], args[1]);
+  loan *l = loan_offer(state, api, t);
   if (l == NULL) return NULL;
   void *result = NULL;
   int rc = api->managed_tensor_to_py_object_no_sync(&l->outer, &result);

@@ -151,8 +151,8 @@ static PyObject *get_transposed(PyObject *self, void *closure) {
 }
 
 /* Slow and comfortable things are written in Python, in a function of moonferry._convert or _format
- * that takes the tensor. */
-static PyObject *call_python(const char *module_name, const char *function, PyObject *self) {
+ * that takes one object. */
+PyObject *core_call_python(const char *module_name, const char *function, PyObject *self) {
   PyObject *module = PyImport_ImportModule(module_name);
   if (module == NULL) return NULL;
   PyObject *result = PyObject_CallMethod(module, function, "(O)", self);
@@ -161,17 +161,44 @@ static PyObject *call_python(const char *module_name, const char *function, PyOb
 }
 
 static PyObject *tensor_repr(PyObject *self) {
-  return call_python("moonferry._format", "tensor_repr", self);
+  return core_call_python("moonferry._format", "tensor_repr", self);
 }
 
 static PyObject *get_array_interface(PyObject *self, void *closure) {
   (void)closure;
-  return call_python("moonferry._convert", "array_interface", self);
+  return core_call_python("moonferry._convert", "array_interface", self);
 }
 
 static PyObject *get_cuda_array_interface(PyObject *self, void *closure) {
   (void)closure;
-  return call_python("moonferry._cuda", "array_interface", self);
+  return core_call_python("moonferry._cuda", "array_interface", self);
+}
+
+static PyObject *get_numpy_dtype(PyObject *self, void *closure) {
+  (void)closure;
+  return core_call_python("moonferry._convert", "numpy_dtype", self);
+}
+
+static int compares_elsewhere(PyObject *other) {
+  return core_is_tensor(other) || PyLong_Check(other) || PyFloat_Check(other) || PyComplex_Check(other) ||
+         PyList_Check(other);
+}
+
+/* One object is equal to itself, and to nothing of another kind. False for what has elements of its own, or is one,
+ * would say something of contents that nobody has looked at. */
+static PyObject *tensor_compare(PyObject *self, PyObject *other, int op) {
+  if ((op != Py_EQ && op != Py_NE) || (self != other && !compares_elsewhere(other))) Py_RETURN_NOTIMPLEMENTED;
+  if (self == other) return PyBool_FromLong(op == Py_EQ);
+  PyErr_Format(PyExc_TypeError,
+               "%s does not compare a moonferry.Tensor with a '%s'; moonferry.equal(a, b) compares contents, "
+               "np.asarray(a) %s b each element, `a is b` identity",
+               op == Py_EQ ? "==" : "!=", Py_TYPE(other)->tp_name, op == Py_EQ ? "==" : "!=");
+  return NULL;
+}
+
+/* By identity, as equality is. */
+static Py_hash_t tensor_hash(PyObject *self) {
+  return PyBaseObject_Type.tp_hash(self);
 }
 
 static PyObject *tensor_iter(PyObject *self) {
@@ -205,6 +232,9 @@ static PyGetSetDef getset[] = {
      "the host waits until the memory is ready. AttributeError for other devices, and for dtypes that it cannot\n"
      "express.",
      NULL},
+    {"__numpy_dtype__", get_numpy_dtype, NULL,
+     "numpy.dtype: the element type, for NumPy and for what asks NumPy, as JAX does. AttributeError where it has none.",
+     NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -221,8 +251,9 @@ PyDoc_STRVAR(doc,
              "Made by moonferry.tensor, empty, zeros, ones, full, asarray, frombuffer, from_dlpack and\n"
              "from_cuda_array. Exchanges through __dlpack__ and __dlpack_c_exchange_api__ (DLPack 1.3, array API\n"
              "2025.12), the buffer protocol (PEP 3118), __array_interface__, __cuda_array_interface__ and pickling\n"
-             "with out-of-band buffers (PEP 574). Two tensors are equal (==) only if they are one object;\n"
-             "moonferry.equal compares contents. \n"
+             "with out-of-band buffers (PEP 574). A tensor is equal (==) to itself; between two tensors, or a tensor\n"
+             "and a number or a list, == is a TypeError: moonferry.equal compares contents, np.asarray(t) == x\n"
+             "each element.\n"
              "In the memory of a GPU no element can be read or written alone, and nothing is copied to the host\n"
              "behind the program's back: to(\"cpu\") copies, and so do tolist, item, float, int, bool, complex and\n"
              "repr, each of which needs the values on the host. Work is ordered on the thread's current stream (see\n"
@@ -234,6 +265,8 @@ static PyType_Slot slots[] = {
     {Py_tp_dealloc, core_tensor_dealloc},
     {Py_tp_repr, tensor_repr},
     {Py_tp_iter, tensor_iter},
+    {Py_tp_richcompare, tensor_compare},
+    {Py_tp_hash, tensor_hash},
     {Py_tp_getset, getset},
     {Py_tp_members, members},
     {Py_tp_methods, core_tensor_methods},

@@ -4,6 +4,7 @@
 -- Must not know: how exchange works.
 local ffi = require "ffi"
 local C = require "moonferry.lib"
+local array = require "moonferry.array"
 local constants = require("moonferry.cdef").constants
 local device = require "moonferry.device"
 local dtype = require "moonferry.dtype"
@@ -20,6 +21,7 @@ local handle_of, options = tensor.handle_of, transfer.options
 local create = {}
 
 local CPU = 1
+local maxn = table.maxn
 local MAX_DEPTH = constants.MF_MAX_NDIM
 local new_like, new_scalar = ffi.typeof "DLTensor[1]", ffi.typeof "mf_scalar[1]"
 local new_const_pointer, new_pointer = ffi.typeof "const void *[1]", ffi.typeof "void *[1]"
@@ -143,6 +145,19 @@ local function where(path, axis)
   return "tensor: value" .. table.concat(parts)
 end
 
+-- Where a table has a hole, Lua may take it to end there.
+local function check_whole(values, path, axis)
+  local last = maxn(values)
+  for i = 1, last > #values and last or 0 do
+    if values[i] == nil then
+      misuse("%s[%d]: expected a value, got nil; a table has no holes", where(path, axis - 1), i)
+    end
+  end
+  if next(values) ~= nil and last == 0 then
+    misuse("%s: expected a list that counts from 1, got the key %s", where(path, axis - 1), show(next(values)))
+  end
+end
+
 -- Appends the leaves of nested tables to `flat`, checking that every table has the length that its level has.
 local function flatten(values, shape, axis, path, flat)
   if axis > #shape then
@@ -156,6 +171,7 @@ local function flatten(values, shape, axis, path, flat)
   elseif #values ~= shape[axis] then
     misuse("%s: expected %d entries, got %d", where(path, axis - 1), shape[axis], #values)
   end
+  check_whole(values, path, axis)
   for i = 1, shape[axis] do
     path[axis] = i
     flatten(values[i], shape, axis + 1, path, flat)
@@ -309,8 +325,9 @@ end
 ---@field device? string default "cpu"
 ---@field stream? moonferry.Stream on which a device's memory is ready; default the current one
 
---- A tensor over memory that is somebody else's, without a copy. The pointer is trusted. A device's memory may be
---- given as an integer (CUDA's CUdeviceptr).
+--- A tensor over memory that is somebody else's, without a copy. A pointer is trusted; an array must hold elements of
+--- the dtype (one of bytes may hold any), and all that the shape, the strides and the offset reach. A device's
+--- memory may be given as an integer (CUDA's CUdeviceptr).
 ---@param cdata ffi.cdata*|number a pointer or an array
 ---@param shape number[]|number
 ---@param name? string dtype, default "float32"
@@ -322,6 +339,7 @@ function create.wrap(cdata, shape, name, opts)
   local address, writable = address_of(like, cdata)
   local flags = wrap_flags(opts, writable)
   local strides = wrap_layout(like, opts)
+  array.check(cdata, like[0], dtype.of(like[0].dtype), extents, strides)
   stream.number_of(opts.stream, like[0].device, "wrap: stream", NO_WORDS)
   like[0].data = address
   local object = opts.owner

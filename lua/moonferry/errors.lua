@@ -80,9 +80,15 @@ function errors.attach(C)
     return rc
   end
 
+  -- C counts from 0 what is a table in Lua.
+  local LISTS = { shape = true, strides = true, axes = true }
+  local function in_lua(name, index)
+    return LISTS[name] and ("%s[%d]"):format(name, index + 1) or nil
+  end
+
   --- What the public function `verb` returns for the failure `rc`: misuse raises.
   function errors.refused(verb, rc, place)
-    local message = verb .. ": " .. errors.text(place)
+    local message = verb .. ": " .. errors.text(place):gsub("(%a+)%[(%d+)%]", in_lua)
     if not OF_THE_ENVIRONMENT[rc] then
       errors.misuse("%s", message)
     end

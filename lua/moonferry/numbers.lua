@@ -11,6 +11,7 @@ local misuse, show = errors.misuse, errors.show
 local numbers = {}
 
 local EXACT = 2 ^ 53
+local MAX_COUNT = 64
 local INT64_MAX = 0x7fffffffffffffffULL
 local int64_t, uint64_t = ffi.typeof("int64_t"), ffi.typeof("uint64_t")
 
@@ -21,7 +22,8 @@ local int64_t, uint64_t = ffi.typeof("int64_t"), ffi.typeof("uint64_t")
 function numbers.integer(value, what)
   if type(value) == "number" then
     if value ~= floor(value) or value > EXACT or value < -EXACT then
-      misuse("%s: expected an integer of at most 2^53, got %s", what, show(value))
+      local exact = value ~= floor(value) or value - value ~= 0
+      misuse("%s: expected an integer%s, got %s", what, exact and "" or " of at most 2^53", show(value))
     end
     return value
   elseif ffi.istype(int64_t, value) then
@@ -56,8 +58,14 @@ end
 ---@return ffi.cdata*, number
 function numbers.list(values, check, array, what)
   local count = #values
-  if count > 64 then
-    misuse("%s: expected at most 64 entries, got %d", what, count)
+  if count > MAX_COUNT then
+    misuse("%s: expected at most %d entries, got %d", what, MAX_COUNT, count)
+  end
+  -- Where a table has a hole, Lua may take it to end there. (LuaJIT does not compile next and table.maxn.)
+  for i = count + 2, MAX_COUNT do
+    if values[i] ~= nil then
+      misuse("%s[%d]: expected an integer, got nil; a list has no holes", what, count + 1)
+    end
   end
   if count == 0 and next(values) ~= nil then
     misuse("%s: expected a list that counts from 1, got the key %s", what, show(next(values)))

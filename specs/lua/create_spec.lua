@@ -96,7 +96,7 @@ describe("making tensors", function()
     for _, bad in ipairs { 1.5, 0 / 0, 1 / 0, -1 / 0, 2 ^ 60, "3", true, print, { 1.5 }, { "2" }, { 0 / 0 }, { {} } } do
       refuses("shape", mf.empty, bad)
     end
-    refuses("shape[0] is -1", mf.empty, { -1 })
+    refuses("shape[1] is -1", mf.empty, { -1 })
     refuses("expected a list of integers", mf.empty, nil)
     refuses("counts from 1, got the key \"rows\"", mf.empty, { rows = 2 })
     local long = {}

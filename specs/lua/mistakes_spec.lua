@@ -37,6 +37,34 @@ local READS = {
   { "return t.wholly_unlike", "no field \"wholly_unlike\"" },
 }
 
+-- Tables with holes, which Lua takes to end at one of them, and indices, which count from 1 in a list.
+local LISTS = {
+  { "local _ = mf.tensor { 1, nil, 3 }", "value[2]", "got nil", "holes" },
+  { "local _ = mf.tensor { { 1, 2 }, { 1, 2, nil, 4 } }", "value[2]" },
+  { "local _ = mf.tensor { x = 1 }", "counts from 1", "\"x\"" },
+  { "local _ = mf.zeros { [1] = 2, [3] = 3 }", "shape[2]", "got nil", "holes" },
+  { "local _ = t:permute { [1] = 0, [3] = 1 }", "axes[2]", "got nil", "holes" },
+  { "local _ = mf.zeros { 2, -1 }", "shape[2] is -1" },
+  { "local _ = t:broadcast { 4, 3 }", "shape[1] is 4" },
+  { "local _ = t:permute(0, 0)", "axes[2] is 0" },
+  { "local _ = mf.zeros { 2.5 }", "shape[1]: expected an integer, got 2.5" },
+  { "local _ = mf.zeros(0 / 0)", "expected an integer, got " },
+  { "local _ = mf.zeros(2 ^ 60)", "of at most 2^53" },
+}
+
+local ARRAYS = {
+  { "local _ = mf.wrap(ffi.new 'float[4]', { 400 })", "bytes 0 to 1600", "of 16 bytes" },
+  { "local _ = mf.wrap(ffi.new('float[?]', 4), 5)", "bytes 0 to 20", "of 16 bytes" },
+  { "local _ = mf.wrap(ffi.new 'double[4]', 4)", "holds double", "float64", "got float32" },
+  { "local _ = mf.wrap(ffi.new 'float[2][2]', { 2, 2 }, 'int32')", "holds float", "float32", "got int32" },
+  { "local _ = mf.wrap(ffi.new 'int[4]', 4)", "holds int", "int32", "got float32" },
+  { "local _ = mf.wrap(ffi.new 'const double[4]', 4)", "holds double" },
+  { "local _ = mf.wrap(ffi.new 'float[4]', 2, nil, { strides = { 4 } })", "bytes 0 to 20" },
+  { "local _ = mf.wrap(ffi.new 'float[4]', 2, nil, { strides = { -1 } })", "bytes -4 to 4" },
+  { "local _ = mf.wrap(ffi.new 'float[4]', 4, nil, { byte_offset = 4 })", "bytes 4 to 20" },
+  { "local _ = mf.wrap(ffi.new 'uint8_t[4]', 9, 'int4')", "bytes 0 to 5", "of 4 bytes" },
+}
+
 local function run(typed)
   local chunk = assert(loadstring(typed, "=specs/lua/mistakes_spec.lua"))
   local t = mf.tensor({ { 1, 2, 3 }, { 4, 5, 6 } }, "int32")
@@ -64,6 +92,33 @@ end
 describe("assignment to a tensor", function()
   after_each(helper.nothing_left)
   each_is_refused(ASSIGNMENTS)
+end)
+
+describe("a list with a hole or a bad entry", function()
+  after_each(helper.nothing_left)
+  each_is_refused(LISTS)
+end)
+
+describe("an array that is wrapped", function()
+  after_each(helper.nothing_left)
+  each_is_refused(ARRAYS)
+
+  it("is taken where its elements are there and can be such", function()
+    for _, case in ipairs {
+      { "float[4]", { 2, 2 } }, { "float[2][2]", 4 }, { "float[0]", 0 }, { "uint8_t[16]", 4, "float32" },
+      { "char[2]", 4, "int4" }, { "uint16_t[3]", 3, "bfloat16" }, { "int[3]", 3, "uint32" },
+      { "int64_t[1]", 1, "int64" }, { "long[2]", 2, "int64" }, { "complex float[1]", 1, "complex64" },
+      { "bool[4]", 4, "bool" },
+      { "struct { float x, y; }[2]", 4 }, { "float[4]", { 0, 1000 } },
+    } do
+      local t = mf.wrap(ffi.new(case[1]), case[2], case[3])
+      assert.are.equal(case[3] or "float32", t.dtype)
+      t:close()
+    end
+    local four = ffi.new "float[4]"
+    mf.wrap(ffi.cast("double *", four), 2, "float64", { owner = four }):close()
+    mf.wrap(four, 4, "float32", { strides = { -1 }, byte_offset = 12 }):close()
+  end)
 end)
 
 describe("reading what a tensor does not have", function()

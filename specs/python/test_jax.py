@@ -90,3 +90,27 @@ def test_through_every_hand(jax, torch):
     a = mf.ones((64,))
     x = torch.from_dlpack(jax.numpy.from_dlpack(a))
     assert mf.from_dlpack(x).data_ptr == a.data_ptr
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, "float8_e4m3fn"])
+def test_jax_numpy_takes_a_tensor(jax, dtype):
+    t = mf.ones((2, 3), dtype)
+    x = jax.numpy.asarray(t)
+    assert str(x.dtype) == dtype and x.shape == (2, 3) and np.asarray(x).tolist() == t.tolist()
+    assert str(np.result_type(t)) == dtype and np.dtype(t) == x.dtype
+    del x
+    gc.collect()
+
+
+def test_what_numpy_has_no_dtype_for_has_no_numpy_dtype():
+    t = mf.empty((2,), "float32x4")
+    assert not hasattr(t, "__numpy_dtype__")
+
+
+def test_into_a_jax_array_is_jaxs_own_import(jax):
+    t = mf.tensor([[1.0, 2.0], [3.0, 4.0]], "float32")
+    for cls in (jax.Array, type(jax.numpy.zeros(1))):
+        x = mf.into(cls, t)
+        assert isinstance(x, jax.Array) and x.unsafe_buffer_pointer() == t.data_ptr
+        del x
+    gc.collect()

@@ -95,3 +95,55 @@ def test_a_range_is_checked_and_an_array_is_cast():
         t[:] = range(255, 257)
     t[:] = np.array([256, 257])
     assert t.tolist() == [0, 1] == mf.tensor([256, 257]).astype("uint8").tolist()
+
+
+@pytest.mark.parametrize(
+    "make", [mf.tensor, lambda x: x[0, 0], list, lambda x: 2.0, lambda x: 2j, lambda x: x.tolist()]
+)
+def test_a_comparison_that_would_say_nothing_of_contents_is_refused(make):
+    t = mf.tensor([[1, 2], [3, 4]])
+    other = make(t)
+    for compare in (lambda: t == other, lambda: t != other, lambda: other == t, lambda: other in t):
+        with pytest.raises(TypeError, match=r"(moonferry.equal.*np.asarray|does not compare)"):
+            compare()
+
+
+def test_a_tensor_is_itself_and_no_other_kind_of_thing():
+    t, u = mf.zeros(2), mf.zeros(2)
+    assert t == t and not t != t and t != None and not t == "x"  # noqa: E711
+    assert {t: 1, u: 2}[u] == 2 and hash(t) != hash(u) and t in [t]
+    assert (t == np.zeros(2)).all()
+
+
+def test_equal_takes_any_array():
+    t = mf.tensor([1.0, 2.0])
+    assert mf.equal(t, np.array([1.0, 2.0])) and mf.equal([1.0, 2.0], t) and not mf.equal(t, np.array([1.0, 3.0]))
+    for arguments in ((), (t,), (t, t, t), ([1], [1])):
+        with pytest.raises(TypeError, match=r"equal\(\) takes two tensors"):
+            mf.equal(*arguments)
+    with pytest.raises(TypeError):
+        mf.equal(t, object())
+
+
+def test_into_takes_a_class_with_from_dlpack_beside_it():
+    t = mf.tensor([[1.0, 2.0], [3.0, 4.0]])
+    made = mf.into(np.ndarray, t.T)
+    assert type(made) is np.ndarray and made.ctypes.data == t.data_ptr and made.tolist() == [[1, 3], [2, 4]]
+    with pytest.raises(TypeError, match="numpy.from_dlpack gave a numpy.ndarray, not a numpy.float64"):
+        mf.into(np.float64, t)
+    with pytest.raises(AttributeError, match="has no __dlpack_c_exchange_api__.*and builtins has no from_dlpack"):
+        mf.into(dict, t)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "got 0 arguments"),
+        ((np, mf.zeros), "cls must be an array class .*not <module 'numpy'"),
+        (("numpy", mf.zeros), "cls must be an array class .*not 'numpy'"),
+        ((np.ndarray, np.zeros(1)), "t must be a moonferry.Tensor, not 'numpy.ndarray'; moonferry.from_dlpack"),
+    ],
+)
+def test_into_says_what_was_given(arguments, said):
+    with pytest.raises(TypeError, match=said):
+        mf.into(*[mf.zeros(1) if argument is mf.zeros else argument for argument in arguments])

@@ -25,8 +25,12 @@ _KINDS = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
 _WIDTHS = {0: (8, 16, 32, 64), 1: (8, 16, 32, 64), 2: (16, 32, 64), 5: (64, 128), 6: (8,)}
 
 
+def describe_class(cls):
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
 def describe(obj):
-    return f"{type(obj).__module__}.{type(obj).__qualname__}"
+    return describe_class(type(obj))
 
 
 def _is_buffer(obj):
@@ -220,6 +224,45 @@ def tensor(obj: Any, dtype: Any = None, *, device: Any = None) -> Tensor:
     if device is not None and (dtype is None or _on_gpu(made)):
         return _converted(made.to(device, copy=True), dtype)
     return made if dtype is None else _placed(made.astype(dtype), device, None)
+
+
+def numpy_dtype(t):
+    """Tensor.__numpy_dtype__. AttributeError where NumPy has none, because then the property is what is missing."""
+    import numpy
+
+    try:
+        return numpy.dtype(str(t.dtype))
+    except TypeError:
+        pass
+    try:
+        import ml_dtypes
+
+        return numpy.dtype(getattr(ml_dtypes, t.dtype))
+    except (ImportError, AttributeError):
+        raise AttributeError(f"__numpy_dtype__: neither NumPy nor ml_dtypes has a dtype for {t.dtype}") from None
+
+
+# Where from_dlpack is, below a library's first name, and libraries that define their classes under another name.
+_PLACES = ("", ".dlpack")
+_LIBRARIES = {"jaxlib": "jax"}
+
+
+def into_by_protocol(both):
+    """into(cls, t) for a class without an exchange table: what its library's own from_dlpack makes."""
+    cls, t = both
+    first = cls.__module__.partition(".")[0]
+    library = _LIBRARIES.get(first, first)
+    for place in _PLACES:
+        take = getattr(sys.modules.get(library + place), "from_dlpack", None)
+        if take is not None:
+            made = take(t)
+            if not isinstance(made, cls):
+                gave = f"{library + place}.from_dlpack gave a {describe(made)}"
+                raise TypeError(f"into: {gave}, not a {describe_class(cls)}")
+            return made
+    raise AttributeError(
+        f"into: '{describe_class(cls)}' has no __dlpack_c_exchange_api__ of DLPack 1, and {library} has no from_dlpack"
+    )
 
 
 def array_interface(t):
