@@ -159,8 +159,7 @@ static void records_that_always_fail(void **state) {
   stream_end(0, s);
 }
 
-/* A process that ends looks once more for what is done, and deletes none of it: whatever language a deleter is of may be
- * gone. */
+/* A process that ends looks once more for what is done, and calls no deleter: its language may be gone. */
 static loan *left_behind;
 static int status_of_an_end = -1;
 

@@ -38,7 +38,7 @@ held = true
 describe("the end of a Lua state that hosts Python", function()
   after_each(helper.nothing_left)
 
-  -- A thread that waited in line by then is let go; one that gets in line afterwards would have nobody to let it go. Its
+  -- A thread that waited in line by then is let go; one that gets in line afterwards would have nobody to do that. Its
   -- next call finds the state closed.
   it("is told to a thread that had found it open and was not yet in line", function()
     local output, code = helper.luajit(PROGRAM, "", preloads)

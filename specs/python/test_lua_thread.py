@@ -272,6 +272,17 @@ def test_a_thread_for_which_there_is_no_memory():
     assert got == [None] * 5000 + [1]
 
 
+def test_a_call_below_lua_is_part_of_the_coroutine_that_called_out():
+    """So a scope that is open there is the call's as well."""
+    lua = mf.Lua()
+    running = lua.eval("coroutine.running")
+    assert lua.eval("function(f) return f() end")(lambda: running()) is None
+    same = lua.eval("function(f) return coroutine.wrap(function() return f() == coroutine.running() end)() end")
+    assert same(lambda: running()) is True
+    tensor = lua.eval("function(f) local t require('moonferry').scope(function() t = f() end) return tostring(t) end")
+    assert tensor(lambda: lua.eval("require('moonferry').zeros(1)")) == "mf.tensor<closed>"
+
+
 def test_references_may_be_dropped_on_any_thread():
     lua = mf.Lua()
     box = [lua.eval("{}"), lua.eval("print"), iter(lua.table(1, 2))]
