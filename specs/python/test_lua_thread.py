@@ -272,6 +272,34 @@ def test_a_thread_for_which_there_is_no_memory():
     assert got == [None] * 5000 + [1]
 
 
+def test_who_looks_at_a_python_object_keeps_the_state():
+    """Another thread comes in when the script gives the state up, which such a look does not."""
+    lua = mf.Lua()
+    flags = mf.zeros(2)
+
+    def come():
+        while flags[0] == 0:
+            pass
+        lua.execute("(...):put(1, 1)", flags)
+
+    thread = threading.Thread(target=come)
+    thread.start()
+    alone = lua.execute(
+        """
+local flags, object = ...
+python.as_attrgetter(object)
+flags:put(0, 1)
+local spins = 0
+while flags:get(1) == 0 and spins < 2e7 do spins = spins + 1 end
+return flags:get(1) == 0
+""",
+        flags,
+        object(),
+    )
+    thread.join()
+    assert alone and flags[1] == 1
+
+
 def test_a_call_below_lua_is_part_of_the_coroutine_that_called_out():
     """So a scope that is open there is the call's as well."""
     lua = mf.Lua()
