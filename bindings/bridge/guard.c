@@ -285,11 +285,8 @@ void mf__keep(PyObject *object) {
   mf__top->held[mf__top->count++] = object;
 }
 
-/* Of the collection that has the lock given up; there is never more than one. */
-static struct {
-  mf__frame *frame;
-  int depth; /* what an earlier mf__outside_begin of that frame has to give back */
-} collection;
+/* Whether the collection that is under way has the lock given up; there is never more than one. */
+static int collects_outside;
 
 static PyObject *around_collection(PyObject *self, PyObject *arguments) {
   const char *phase;
@@ -297,14 +294,11 @@ static PyObject *around_collection(PyObject *self, PyObject *arguments) {
   (void)self;
   if (!PyArg_ParseTuple(arguments, "sO", &phase, &info)) return NULL;
   if (strcmp(phase, "start") == 0 && mf__is_inside() && mf__top->thread == NULL) {
-    collection.frame = mf__top;
-    collection.depth = mf__top->depth;
+    collects_outside = 1;
     mf__outside_begin();
-  } else if (strcmp(phase, "stop") == 0 && collection.frame != NULL) {
-    mf__frame *frame = collection.frame;
-    collection.frame = NULL;
+  } else if (strcmp(phase, "stop") == 0 && collects_outside) {
+    collects_outside = 0;
     mf__outside_end();
-    frame->depth = collection.depth;
   }
   Py_RETURN_NONE;
 }

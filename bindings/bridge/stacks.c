@@ -17,7 +17,6 @@ static void drain(mf__state *state, lua_State *L) {
 
 void mf__state_arrive(mf__state *state, lua_State *L) {
   state->owner = mf__self();
-  if (state->depth == 0) state->depth = 1;
   drain(state, L);
 }
 

@@ -73,6 +73,40 @@ static void staging_buffers_are_waited_for(void **state) {
   stream_end(0, stream);
 }
 
+/* Pinned memory that is in use until its work is done. */
+static void leave_busy(mf_stream stream, int fills) {
+  mf_tensor *t = create(pinned(), NBYTES);
+  OK(mf_tensor_acquire(t, stream, MF_WRITE, &err));
+  for (int i = 0; i < fills; i++) other_fill(0, data_of(t), 1, 1, stream);
+  mf_tensor_release(t);
+}
+
+/* Nothing is tried again that would hide it. */
+static void a_failure_is_told_though_more_is_waited_for(void **state) {
+  char rule[64];
+  (void)state;
+  needs_simulator();
+  const mf_stream stream = stream_new(0);
+  leave_busy(stream, 300);
+  cache(gpu(0));
+  snprintf(rule, sizeof rule, "%s:999:once", named("cuMemFreeAsync", "hipFreeAsync"));
+  sim_ask_fail(rule);
+  REFUSED(mf_pools_trim(LONG_MS, &err), MF_EDRIVER, "FreeAsync");
+  stream_end(0, stream);
+}
+
+/* Each look finishes a little of it, and the time is over long before all of it is done. */
+static void work_is_not_waited_for_beyond_the_time(void **state) {
+  enum { SHORTLY_MS = 5, FILLS = 50000 };
+  (void)state;
+  needs_simulator();
+  const mf_stream stream = stream_new(0);
+  leave_busy(stream, FILLS);
+  OK(mf_pools_trim(SHORTLY_MS, &err));
+  assert_int_equal(stats(pinned()).cached_bytes, NBYTES);
+  stream_end(0, stream);
+}
+
 /* In a forked child there is nothing to wait for. */
 static void trim_in_child(void) {
   alarm(60);
@@ -111,6 +145,8 @@ int main(void) {
       SPEC(the_first_device_that_fails_is_told),
       SPEC(events_of_another_device_go_as_well),
       SPEC(staging_buffers_are_waited_for),
+      SPEC(a_failure_is_told_though_more_is_waited_for),
+      SPEC(work_is_not_waited_for_beyond_the_time),
       SPEC(a_forked_child_waits_for_nothing),
       SPEC(where_there_is_one_device),
   };

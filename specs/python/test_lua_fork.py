@@ -52,12 +52,11 @@ FORKS = {
         "",
     ),
     "while another thread is inside": (
-        "inside, go = threading.Event(), threading.Event()\n"
-        "def callback():\n    inside.set()\n    go.wait()\n"
-        "thread = threading.Thread(target=lambda: lua.execute('(...)() local t = os.clock()"
-        " while os.clock() - t < 0.5 do end', callback))\n"
-        "thread.start()\ninside.wait()\ngo.set()\nimport time\ntime.sleep(0.1)\n"
-        "in_child(lambda: lua.eval('3'))\nthread.join()\nprint(lua.eval('5'))",
+        "flags = mf.zeros(2)\n"
+        "thread = threading.Thread(target=lambda: lua.execute('local f = ... f:put(0, 1)"
+        " while f:get(1) == 0 do end', flags))\n"
+        "thread.start()\nwhile flags[0] == 0: pass\n"
+        "in_child(lambda: lua.eval('3'))\nflags[1] = 1\nthread.join()\nprint(lua.eval('5'))",
         "256\n5\n",
         "RuntimeError: the Lua state was in use by another thread when this process was forked\n",
     ),

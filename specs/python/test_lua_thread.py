@@ -250,25 +250,65 @@ def test_who_comes_back_gets_in_after_those_in_line(no_switch):
 
 
 def test_a_thread_for_which_there_is_no_memory():
-    """It comes while another is inside, and needs a stack of its own; as soon as there is memory it gets one."""
+    """It comes while another is inside, and needs a stack of its own; as soon as there is memory it gets one, however
+    often it came."""
     lua = mf.Lua(max_memory=0)
     got = []
 
-    def come():
-        try:
-            got.append(lua.eval("1"))
-        except MemoryError:
-            got.append(None)
+    def come(times):
+        for _ in range(times):
+            try:
+                got.append(lua.eval("1"))
+            except MemoryError:
+                got.append(None)
 
     def callback():
         lua.set_max_memory(1, total=True)
-        for _ in range(20):
-            run_all([come])
+        run_all([lambda: come(5000)])
         lua.set_max_memory(0)
-        run_all([come])
+        run_all([lambda: come(1)])
 
     lua.eval("function(f) f() end")(callback)
-    assert got == [None] * 20 + [1]
+    assert got == [None] * 5000 + [1]
+
+
+def test_who_looks_at_a_python_object_keeps_the_state():
+    """Another thread comes in when the script gives the state up, which such a look does not."""
+    lua = mf.Lua()
+    flags = mf.zeros(2)
+
+    def come():
+        while flags[0] == 0:
+            pass
+        lua.execute("(...):put(1, 1)", flags)
+
+    thread = threading.Thread(target=come)
+    thread.start()
+    alone = lua.execute(
+        """
+local flags, object = ...
+python.as_attrgetter(object)
+flags:put(0, 1)
+local spins = 0
+while flags:get(1) == 0 and spins < 2e7 do spins = spins + 1 end
+return flags:get(1) == 0
+""",
+        flags,
+        object(),
+    )
+    thread.join()
+    assert alone and flags[1] == 1
+
+
+def test_a_call_below_lua_is_part_of_the_coroutine_that_called_out():
+    """So a scope that is open there is the call's as well."""
+    lua = mf.Lua()
+    running = lua.eval("coroutine.running")
+    assert lua.eval("function(f) return f() end")(lambda: running()) is None
+    same = lua.eval("function(f) return coroutine.wrap(function() return f() == coroutine.running() end)() end")
+    assert same(lambda: running()) is True
+    tensor = lua.eval("function(f) local t require('moonferry').scope(function() t = f() end) return tostring(t) end")
+    assert tensor(lambda: lua.eval("require('moonferry').zeros(1)")) == "mf.tensor<closed>"
 
 
 def test_references_may_be_dropped_on_any_thread():
