@@ -5,10 +5,12 @@
  * what they are for. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <glob.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "cli.h"
@@ -97,20 +99,30 @@ char *cli_simulator(const char *device) {
   return NULL;
 }
 
-/* Whether rules are what SIM_FAIL takes: the simulator itself says so, so that there is one grammar. */
+/* What the simulator says of rules: 0 if it takes them, 1 if not, 2 if it is none. */
+static int ask_simulator(const char *file, const char *rules) {
+  int (*parse)(const char *) = NULL;
+  void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+  if (library != NULL) *(void **)&parse = dlsym(library, "sim_fail");
+  if (parse != NULL) return parse(rules) == 0 ? 0 : 1;
+  fprintf(stderr, "moonferry sim: %s is no simulated driver: %s\n", file, dlerror());
+  return 2;
+}
+
+/* Whether rules are what SIM_FAIL takes: the simulator itself says so, so that there is one grammar. A child asks it,
+ * because a simulator stays in the process that has loaded it and writes its findings when that ends. */
 bool cli_simulator_takes(const char *folder, const char *device, const char *rules) {
   cli_text path = {0};
-  int (*parse)(const char *) = NULL;
+  int status = 0;
   cli_addf(&path, "%s/%s", folder, cli_simulator_file(device));
-  void *library = dlopen(path.at, RTLD_NOW | RTLD_LOCAL);
-  if (library != NULL) *(void **)&parse = dlsym(library, "sim_fail");
-  if (parse == NULL) {
-    fprintf(stderr, "moonferry sim: %s is no simulated driver: %s\n", path.at, dlerror());
-    return false;
-  }
-  if (parse(rules) == 0) return true;
-  fprintf(stderr,
-          "moonferry sim: --fail is '%s'; expected: rules CALL:STATUS, CALL@K:STATUS, #N:STATUS or *:STATUS, each\n"
-          "  perhaps followed by :once, :on, :sticky or :late, separated by commas\n", rules);
-  return false;
+  const pid_t child = fork();
+  if (child == 0) _exit(ask_simulator(path.at, rules));
+  while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
+  if (child < 0) fprintf(stderr, "moonferry sim: no process to check --fail in: %s\n", strerror(errno));
+  const int answer = child > 0 && WIFEXITED(status) ? WEXITSTATUS(status) : 2;
+  if (answer == 1)
+    fprintf(stderr,
+            "moonferry sim: --fail is '%s'; expected: rules CALL:STATUS, CALL@K:STATUS, #N:STATUS or *:STATUS, each\n"
+            "  perhaps followed by :once, :on, :sticky or :late, separated by commas\n", rules);
+  return answer == 0;
 }

@@ -23,6 +23,12 @@ def test_a_right_program_has_no_findings(sim):
     assert done.stderr == "moonferry sim: 0 findings; 1 run (seed 0), 1 process on the simulated driver\n"
 
 
+def test_rules_of_failures_leave_no_simulator_in_the_program_itself(sim):
+    done = sim.python(RIGHT, "--fail", "cuArrayCreate_v2:2")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == "moonferry sim: 0 findings; 1 run (seed 0), 1 process on the simulated driver\n"
+
+
 def test_a_race_is_reported_with_both_places_and_what_is_missing(sim):
     done = sim.python(RACE)
     assert done.returncode == 1
