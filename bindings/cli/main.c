@@ -1,8 +1,10 @@
 /* main.c: the `moonferry` program: one table of subcommands, what it says of itself, and Lua for all other words.
  *
  * A subcommand gets the words from its own name on and returns the program's exit status. A script that has the name
- * of a subcommand is run as ./NAME. It must not know what a subcommand does, nor Lua. */
+ * of a subcommand is run as ./NAME; a word that names no file and is nearly a subcommand is told so. It must not know
+ * what a subcommand does, nor Lua. */
 #include <string.h>
+#include <unistd.h>
 
 #include "cli.h"
 
@@ -46,10 +48,30 @@ static int help(void) {
   return 0;
 }
 
+/* Whether one letter added, left out or changed, or two neighbours exchanged, makes ${typed} this name. */
+static bool is_a_slip(const char *typed, const char *name) {
+  while (*typed != '\0' && *typed == *name) typed++, name++;
+  if (*typed == '\0' || *name == '\0') return strlen(typed) + strlen(name) == 1;
+  if (typed[1] == name[0] && typed[0] == name[1] && strcmp(typed + 2, name + 2) == 0) return true;
+  return strcmp(typed + 1, name + 1) == 0 || strcmp(typed + 1, name) == 0 || strcmp(typed, name + 1) == 0;
+}
+
+/* What was meant by a word that is neither a subcommand nor a file; -1 where nobody can say. */
+static int no_script(const char *word) {
+  if (strcmp(word, "help") == 0) return help();
+  for (size_t i = 0; i < SUBCOMMANDS; i++) {
+    if (!is_a_slip(word, subcommands[i].name)) continue;
+    fprintf(stderr, "moonferry: no file is called %s; 'moonferry %s' is a subcommand\n", word, subcommands[i].name);
+    return 1;
+  }
+  return -1;
+}
+
 int main(int argc, char **argv) {
   const char *word = argc > 1 ? argv[1] : "";
   for (size_t i = 0; i < SUBCOMMANDS; i++)
     if (strcmp(word, subcommands[i].name) == 0) return subcommands[i].run(argc - 1, argv + 1);
   if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) return help();
-  return cli_lua(argc, argv);
+  const int answered = access(word, F_OK) != 0 ? no_script(word) : -1;
+  return answered >= 0 ? answered : cli_lua(argc, argv);
 }

@@ -46,6 +46,23 @@ def test_the_page_has_every_option_and_the_example_as_it_is():
     assert "buffer.fill" in lines[39] and "copy_to_host" in lines[45], "the lines that the page names"
 
 
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [("doctro", "doctor"), ("docto", "doctor"), ("doctoor", "doctor"), ("chock", "check"), ("sm", "sim")],
+)
+def test_what_is_nearly_a_subcommand_is_told_so(word, meant, tmp_path):
+    done = moonferry(word, cwd=tmp_path)
+    said = f"moonferry: no file is called {word}; 'moonferry {meant}' is a subcommand\n"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", said)
+    (tmp_path / word).write_text("print 'a script'")
+    assert moonferry(word, cwd=tmp_path).stdout == "a script\n"
+
+
+def test_help_is_a_word_too(tmp_path):
+    assert moonferry("help", cwd=tmp_path).stdout == moonferry("--help").stdout != ""
+    assert "cannot open doctrine" in moonferry("doctrine", cwd=tmp_path).stderr
+
+
 def test_what_is_no_subcommand_is_a_script():
     done = moonferry("simulate")
     assert (done.returncode, done.stdout) == (1, "")
