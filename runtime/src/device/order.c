@@ -349,17 +349,17 @@ void mf__order_detach(const mf__queue *on, mf__record *a) {
 /* The entry is gone if its stream was found destroyed. Others have seen less than the clock, so that they will wait for
  * all that came until now. */
 void mf__order_close(mf__record *a, uint64_t id, bool write) {
-  int32_t i = 0;
   if (id == 0) return;
   lock(a);
-  while (i < a->count && a->entries[i].id != id) i++;
-  if (i < a->count) {
+  for (int32_t i = 0; i < a->count; i++) {
     mf__entry *t = &a->entries[i];
-    int32_t *open = write ? &t->open_writes : &t->open_reads;
-    uint64_t *last = write ? &t->last_write : &t->last_read;
-    (*open)--;
-    *last = a->clock;
+    if (t->id != id) continue;
+    if (write) t->open_writes--;
+    else t->open_reads--;
+    if (write) t->last_write = a->clock;
+    else t->last_read = a->clock;
     detach(a, t);
+    break;
   }
   unlock(a);
 }
