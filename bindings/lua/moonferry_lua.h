@@ -50,7 +50,8 @@ static inline int mf_lua_push(lua_State *L, mf_tensor *t) {
 }
 
 /* mf_lua_check(L, index): the tensor of the Lua tensor at ${index}; raises an argument error for anything else, and for
- * one that was closed. It is borrowed: mf_tensor_retain it to keep it longer than that value is open. */
+ * one that was closed. It is borrowed: mf_tensor_retain it to keep it longer than that value is open. Threads: the one
+ * that has ${L}. */
 static inline mf_tensor *mf_lua_check(lua_State *L, int index) {
   mf_tensor *t = NULL;
   lua_pushvalue(L, index); /* which may count from the top */

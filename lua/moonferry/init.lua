@@ -68,6 +68,7 @@ local mf = {
   pool = device.pool,
   pool_limit = device.limit,
   trim = device.trim,
+  guard = require "moonferry.guard",
   all = marks.all,
   newaxis = marks.newaxis,
   ellipsis = marks.ellipsis,
