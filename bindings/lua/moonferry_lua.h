@@ -41,8 +41,8 @@ static inline int mf_lua__push(lua_State *L) {
 }
 
 /* mf_lua_push(L, t): pushes a Lua tensor over the memory of ${t}, which has a reference of its own until it is closed
- * or collected: the caller keeps the one it has. Returns 0, or the status of lua_pcall with an error message at the top.
- * Threads: the one that has ${L}. */
+ * or collected: the caller keeps the one it has. Returns 0, or the status of lua_pcall with an error message at the
+ * top. Threads: the one that has ${L}. */
 static inline int mf_lua_push(lua_State *L, mf_tensor *t) {
   lua_pushcfunction(L, mf_lua__push);
   lua_pushlightuserdata(L, t);
