@@ -29,6 +29,7 @@ build = {
     ["moonferry.hint"] = "lua/moonferry/hint.lua",
     ["moonferry"] = "lua/moonferry/init.lua",
     ["moonferry.interpreter"] = "lua/moonferry/interpreter.lua",
+    ["moonferry.guard"] = "lua/moonferry/guard.lua",
     ["moonferry.lib"] = "lua/moonferry/lib.lua",
     ["moonferry.life"] = "lua/moonferry/life.lua",
     ["moonferry.numbers"] = "lua/moonferry/numbers.lua",

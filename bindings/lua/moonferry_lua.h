@@ -41,8 +41,8 @@ static inline int mf_lua__push(lua_State *L) {
 }
 
 /* mf_lua_push(L, t): pushes a Lua tensor over the memory of ${t}, which has a reference of its own until it is closed
- * or collected: the caller keeps the one it has. Returns 0, or the status of lua_pcall with an error message at the top.
- * Threads: the one that has ${L}. */
+ * or collected: the caller keeps the one it has. Returns 0, or the status of lua_pcall with an error message at the
+ * top. Threads: the one that has ${L}. */
 static inline int mf_lua_push(lua_State *L, mf_tensor *t) {
   lua_pushcfunction(L, mf_lua__push);
   lua_pushlightuserdata(L, t);
@@ -50,7 +50,8 @@ static inline int mf_lua_push(lua_State *L, mf_tensor *t) {
 }
 
 /* mf_lua_check(L, index): the tensor of the Lua tensor at ${index}; raises an argument error for anything else, and for
- * one that was closed. It is borrowed: mf_tensor_retain it to keep it longer than that value is open. */
+ * one that was closed. It is borrowed: mf_tensor_retain it to keep it longer than that value is open. Threads: the one
+ * that has ${L}. */
 static inline mf_tensor *mf_lua_check(lua_State *L, int index) {
   mf_tensor *t = NULL;
   lua_pushvalue(L, index); /* which may count from the top */

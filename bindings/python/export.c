@@ -189,6 +189,24 @@ static PyObject *plain_capsule(PyObject *self, const dlpack_request *request) {
   return request->versioned ? versioned_capsule(self, core_handle(self), 0) : legacy_capsule(self, core_handle(self));
 }
 
+static bool runs_backwards(const DLTensor *d) {
+  for (int32_t i = 0; i < d->ndim; i++)
+    if (d->strides[i] < 0 && d->shape[i] > 1) return true;
+  return false;
+}
+
+/* PyTorch (2.13) ends the process where an extent's stride is negative. DLPack allows those and has no word by which a
+ * consumer says so, so where there is one, and only there, we look at whose Python code has called. */
+static __attribute__((noinline, cold)) int refuse_who_would_abort(PyObject *self) {
+  PyObject *globals = PyEval_GetGlobals();
+  PyObject *name = globals != NULL ? PyDict_GetItemString(globals, "__name__") : NULL;
+  const char *module = name != NULL && PyUnicode_Check(name) ? PyUnicode_AsUTF8AndSize(name, NULL) : NULL;
+  if (module == NULL) PyErr_Clear();
+  if (module == NULL || strncmp(module, "torch.", 6) != 0) return 0;
+  return core_refuse(core_state_of_tensor(self), "%s",
+                     "__dlpack__: a stride is negative, for which PyTorch would end the process; t.copy() is compact");
+}
+
 /* Consumers pass the same tuple of names every time, too. */
 static void remember_names(core_state *state, PyObject *kwnames) {
   Py_ssize_t at = 0;
@@ -224,12 +242,14 @@ static __attribute__((noinline)) PyObject *any_call(PyObject *self, PyObject *co
   if (core_args(state, &signature, args, nargs, kwnames, values) < 0) return NULL;
   if (read_keywords(state, values, &request) < 0) return NULL;
   if (kwnames != NULL && kwnames != state->good_names) remember_names(state, kwnames);
+  if (request.copy != 1 && runs_backwards(core_view(self)) && refuse_who_would_abort(self) < 0) return NULL;
   if (here && core_is_cpu(request.device)) return plain_capsule(self, &request);
   return ordered_capsule(self, &request);
 }
 
 PyObject *core_dlpack(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
-  if (!is_usual_call(core_state_of_tensor(self), args, nargs, kwnames) || !core_is_cpu(core_view(self)->device))
+  if (!is_usual_call(core_state_of_tensor(self), args, nargs, kwnames) || !core_is_cpu(core_view(self)->device) ||
+      runs_backwards(core_view(self)))
     return any_call(self, args, nargs, kwnames);
   return versioned_capsule(self, core_handle(self), 0);
 }

@@ -74,6 +74,7 @@ local mf = {
   pool = device.pool,
   pool_limit = device.limit,
   trim = device.trim,
+  guard = require "moonferry.guard",
   all = sentinels.all,
   newaxis = sentinels.newaxis,
   ellipsis = sentinels.ellipsis,

@@ -133,7 +133,8 @@ typedef struct mf_scalar {
 typedef struct mf_tensor mf_tensor;
 
 /* Runs once, when the last tensor and the last export over wrapped memory are gone, on whichever thread
- * dropped it. It may call this library. */
+ * dropped it: a thread of Python's among them, where no context of a graphics API is current. What only one thread
+ * may do is handed on from here, by mf_release_mark or a queue of the program's. It may call this library. */
 typedef void (*mf_release_fn)(void *ctx);
 
 /* mf_release_mark(ctx): an mf_release_fn for languages that cannot be called back from C: sets the int32_t that

@@ -103,8 +103,17 @@ def test_layouts_cross_both_ways(torch):
 
 
 def test_negative_strides_are_refused_and_nothing_crashes(torch):
-    # torch.from_dlpack of this PyTorch ends the process on them, whoever the producer is: into() does not.
+    # PyTorch's own code ends the process on them. Who else asks gets them.
     t = mf.tensor([1.0, 2.0, 3.0])[::-1]
+    for _ in range(3):
+        with pytest.raises(mf.ExchangeError, match=r"stride is negative.*copy\(\)"):
+            torch.from_dlpack(t)
+        assert np.from_dlpack(t).tolist() == [3.0, 2.0, 1.0]
+    with pytest.raises(mf.ExchangeError, match="stride is negative"):
+        torch.from_dlpack(mf.asarray(np.arange(6).reshape(2, 3))[:, ::-1].T)
+    assert torch.from_dlpack(t, copy=True).tolist() == [3.0, 2.0, 1.0]
+    assert torch.from_dlpack(t.copy()).tolist() == [3.0, 2.0, 1.0]
+    assert torch.from_dlpack(t[1:2]).tolist() == [2.0]
     with pytest.raises(mf.ExchangeError, match=r"negative strides.*copy\(\)"):
         mf.into(torch.Tensor, t)
     assert mf.into(torch.Tensor, t.copy()).tolist() == [3.0, 2.0, 1.0]

@@ -1,0 +1,61 @@
+-- mf.guard: a tensor for code that is not trusted.
+local helper = require "helper"
+local mf = require "moonferry"
+
+after_each(helper.nothing_left)
+
+describe("a guarded tensor", function()
+  it("reads and writes the tensor's elements, checked", function()
+    local t = mf.zeros({ 2, 3 }, "float32")
+    local g = mf.guard(t)
+    assert.are.equal(g, g:put(1, 2, 7))
+    assert.are.equal(7, t:get(1, 2))
+    assert.are.equal(7, g:get(-1, -1))
+    g:fill(4)
+    assert.are.equal(4, t:get(0, 0))
+    assert.are.same({ 2, 3 }, g.shape)
+    assert.are.equal("float32", g.dtype)
+    assert.are.equal(2, g.ndim)
+    assert.are.equal("guarded tensor: 2 x 3, float32", tostring(g))
+    for _, wrong in ipairs { { 2, 0 }, { 0, 3 }, { 0 }, { 0, 0, 0 }, { 0.5, 0 }, { "a", 0 } } do
+      assert.has_error(function() g:get(unpack(wrong)) end)
+    end
+    for _, wrong in ipairs { { 2, 0, 1 }, { 0, -4, 1 }, { 0, 0 }, { 0, 0, "a" }, { 0, 0, {} } } do
+      assert.has_error(function() g:put(unpack(wrong)) end)
+    end
+    t:close()
+    assert.has_error(function() g:get(0, 0) end)
+    assert.has_error(function() g:put(0, 0, 1) end)
+  end)
+
+  it("leads to nothing else", function()
+    local t = mf.zeros({ 2 }, "float32")
+    local g = mf.guard(t)
+    for _, name in ipairs { "ptr", "handle", "rows", "view", "close", "_dl", "invalidate", 1 } do
+      assert.is_nil(g[name])
+    end
+    assert.are.equal("guarded tensor", getmetatable(g))
+    assert.has_error(function() setmetatable(g, {}) end)
+    assert.has_error(function() g.get = 5 end,
+      'a guarded tensor has no field "get" to write to: put(...) writes an element')
+    g.shape[1] = 100
+    assert.are.same({ 2 }, g.shape)
+    assert.has_error(function() g.get(t, 0) end, "get: expected a guarded tensor, got a table")
+    assert.has_error(function() g.get(newproxy(true), 0) end, "get: expected a guarded tensor, got a userdata")
+    t:close()
+  end)
+
+  it("may be for reading alone", function()
+    local t = mf.ones({ 2 }, "float32")
+    local g = mf.guard(t, { readonly = true })
+    assert.are.equal(1, g:get(1))
+    assert.has_error(function() g:put(1, 5) end, "put: this guarded tensor is for reading alone")
+    assert.has_error(function() g:fill(5) end, "fill: this guarded tensor is for reading alone")
+    assert.are.equal(1, t:get(1))
+    t:close()
+  end)
+
+  it("is of a tensor", function()
+    assert.has_error(function() mf.guard {} end, "guard: expected a tensor, got a table")
+  end)
+end)
