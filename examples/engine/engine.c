@@ -117,7 +117,7 @@ static void must(lua_State *lua, int rc) {
   die("script", lua_tostring(lua, -1));
 }
 
-/* The script finds the ring in `ring` and gives a global function, `frame`. Read anew, it finds what it left in globals. */
+/* The script finds the ring in `ring` and gives two global functions, `frame` and `finish`. Read anew, it finds what it left in globals. */
 static void load_script(engine *e) {
   must(e->lua, luaL_loadfile(e->lua, e->script));
   must(e->lua, lua_pcall(e->lua, 0, 0, 0));
@@ -125,7 +125,7 @@ static void load_script(engine *e) {
 
 static void run_frame(engine *e, int slot, double time) {
   int x = SIZE / 2, y = SIZE / 2;
-  (void)SDL_GetMouseState(&x, &y);
+  if (SDL_GetMouseFocus() == e->window) (void)SDL_GetMouseState(&x, &y);
   lua_getglobal(e->lua, "frame");
   lua_pushinteger(e->lua, slot + 1);
   lua_pushnumber(e->lua, time);
@@ -235,6 +235,8 @@ static void run_window(engine *e) {
 /* The script's views go first, then the fences, then the mapping. */
 static void end(engine *e) {
   mf_ledger l;
+  lua_getglobal(e->lua, "finish");
+  must(e->lua, lua_pcall(e->lua, 0, 0, 0));
   lua_close(e->lua);
   mf_ring_release(e->ring);
   glFinish();
