@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 export LUA_PATH := lua/?.lua;lua/?/init.lua;;
 
-.PHONY: help setup build demo test seams test-sim-long test-sim-torch test-valgrind test-gpu matrix mutants lint bench bench-gpu coverage fuzz test-pythons test-platforms clean
+.PHONY: help setup build demo engine test seams test-sim-long test-sim-torch test-valgrind test-gpu matrix mutants lint bench bench-gpu coverage fuzz test-pythons test-platforms clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1 \t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 24
@@ -15,6 +15,9 @@ build: setup ## the runtime and the bindings, in build/dev
 
 demo: build ## the main job: a picture through LuaJIT, Pillow and PyTorch
 	@luajit examples/ferry.lua
+
+engine: build ## 100,000 particles that PyTorch moves in an engine's vertex buffer; R reads their script anew
+	@MOONFERRY_PYTHON=.venv/bin/python PYTHONPATH=build/dev/python build/dev/examples/engine
 
 test: build ## every spec, in every build; ends with the counts
 	@.venv/bin/python specs/run

@@ -103,7 +103,7 @@ local function find_library(name)
     if name == nil or name == entry[1] then
       known = true
       local found = open_library(entry)
-      if found and (name ~= nil or found.current() ~= nil) then
+      if found and found.current() ~= nil then
         return found
       end
     end
@@ -216,11 +216,14 @@ local function hand_over(self, verb, give, a, b)
   return errors.done(verb, rc, err)
 end
 
---- The memory of `t` is in use by what was drawn until now: uses that must wait for that do.
+--- The memory of `t` is in use by what was drawn until now: uses that must wait for that do. Pointers that were taken
+--- before, and views of `t` that Lua made before its first fence, are not held up.
 ---@param t moonferry.Tensor
 ---@param use? number C.MF_READ, the default, or C.MF_WRITE
 function Context:fence_tensor(t, use)
-  return hand_over(self, "fence_tensor", C.mf_tensor_fence, tensor.handle_of(t), use or C.MF_READ)
+  local handle = tensor.handle_of(t)
+  t._waits, t._p = true, false
+  return hand_over(self, "fence_tensor", C.mf_tensor_fence, handle, use or C.MF_READ)
 end
 
 --- Before the context is destroyed: waits for what was drawn, after which no fence of it keeps anybody waiting.
@@ -327,7 +330,8 @@ function Context:ring(shape, name, opts)
   elseif opts.route ~= nil and opts.route ~= "mapped" and opts.route ~= "copied" then
     misuse("gl.ring: route: expected \"mapped\" or \"copied\", got %s", show(opts.route))
   end
-  local r = { context = self, target = target, binding = BINDINGS[opts.target or "vertex"], route = opts.route }
+  local r = { context = self, target = target, binding = BINDINGS[opts.target or "vertex"], route = opts.route,
+    at = false, left = false, closed = false }
   r.reads = opts.target == "pack"
   slot_nbytes(r, shape, name)
   local count, slots = opts.slots or 3, nil
@@ -359,7 +363,7 @@ end
 --- The slot to write next, and its number; see mf.ring.
 function GLRing:begin(seconds)
   local t, i, code = self.ring:begin(seconds)
-  self.at = t and i
+  self.at = t and i or false
   return t, i, code
 end
 
@@ -384,11 +388,11 @@ end
 ---@return true?, string? message, number? code
 function GLRing:done(use)
   if self.route == "copied" then
-    self.at = nil
+    self.at = false
     return self.ring:done()
   end
   local done, message, code = hand_over(self.context, "done", C.mf_ring_end, self.ring.handle, use or C.MF_READ)
-  self.at = done and nil or self.at
+  self.at = not done and self.at
   return done, message, code
 end
 
