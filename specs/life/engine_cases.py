@@ -143,8 +143,8 @@ local ffi, mf, C = require "ffi", require "moonferry", require "moonferry.lib"
 py = require "moonferry.python"
 np = py.import "numpy"
 py.main.numpy = np
-t = mf.from_handle(C.mf_tensor_retain(ffi.cast("mf_tensor *", %s)))
-]]):format(tostring(tonumber(ffi.cast("intptr_t", t.handle)))) .. level)
+t = mf.from_handle(C.mf_tensor_retain(ffi.cast("mf_tensor *", %.0f)))
+]]):format(tonumber(ffi.cast("intptr_t", t.handle))) .. level)
   print(t:invalidate())
   t:close()
 end

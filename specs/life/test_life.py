@@ -70,6 +70,9 @@ def end_of(case, folder):
     environment = {**os.environ, "MOONFERRY_PYTHON": sys.executable, "PYTHONFAULTHANDLER": "1"}
     if leaves_lua_open(case) and "ASAN_OPTIONS" in environment:
         environment["ASAN_OPTIONS"] += ":detect_leaks=0"
+    if case.host not in ("lua", "python") and "ASAN_OPTIONS" in environment:
+        # Python's faulthandler puts its stack for signals in place of ASan's, which that unmaps where a thread ends.
+        environment["ASAN_OPTIONS"] += ":use_sigaltstack=0"
     done = subprocess.run(
         [*command, program],
         stdout=subprocess.PIPE,
