@@ -27,13 +27,10 @@ build = {
     ["moonferry.foreign"] = "lua/moonferry/foreign.lua",
     ["moonferry.fields"] = "lua/moonferry/fields.lua",
     ["moonferry.format"] = "lua/moonferry/format.lua",
-<<<<<<< HEAD
     ["moonferry.hint"] = "lua/moonferry/hint.lua",
-=======
     ["moonferry.gl"] = "lua/moonferry/gl.lua",
     ["moonferry.gl_picture"] = "lua/moonferry/gl_picture.lua",
     ["moonferry.ring"] = "lua/moonferry/ring.lua",
->>>>>>> 292f4dd (gl: pictures have a file of their own; style)
     ["moonferry"] = "lua/moonferry/init.lua",
     ["moonferry.interpreter"] = "lua/moonferry/interpreter.lua",
     ["moonferry.guard"] = "lua/moonferry/guard.lua",
