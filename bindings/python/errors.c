@@ -23,6 +23,8 @@ static PyObject *exception_for(const core_state *state, int32_t status) {
       return state->driver_error;
     case MF_ECAPTURE:
       return PyExc_RuntimeError;
+    case MF_ETIMEOUT:
+      return PyExc_TimeoutError;
     default:
       return PyExc_ValueError;
   }

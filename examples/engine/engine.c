@@ -1,10 +1,10 @@
-/* engine.c: a small engine of SDL2, OpenGL and LuaJIT, whose swarm is moved by PyTorch in the engine's own vertex buffer.
+/* engine.c: a small engine of SDL2, OpenGL and LuaJIT, whose swarm PyTorch moves in the engine's own vertex buffer.
  *
  *   make engine                          in a window; R reads swarm.lua anew, Escape ends
- *   engine SCRIPT [FRAMES [PICTURE]]     so many frames; then checks each pixel against the vertices, and writes a picture
+ *   engine SCRIPT [FRAMES [PICTURE]]     so many frames; checks each pixel against the vertices, and writes a picture
  *
  * The vertex buffer stays mapped. Each of its three parts is a tensor, and the three are a ring: while one is drawn the
- * script fills the next. Nothing is copied, and the engine waits for OpenGL only where all three are still being drawn. */
+ * script fills the next. Nothing is copied, and the engine waits for OpenGL only where all three are being drawn. */
 #define GL_GLEXT_PROTOTYPES
 #define SDL_MAIN_HANDLED
 #include <GL/gl.h>
@@ -15,6 +15,7 @@
 #include <moonferry.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { SIZE = 720, SWARM = 100000, SLOTS = 3 };
 
@@ -117,7 +118,8 @@ static void must(lua_State *lua, int rc) {
   die("script", lua_tostring(lua, -1));
 }
 
-/* The script finds the ring in `ring` and gives two global functions, `frame` and `finish`. Read anew, it finds what it left in globals. */
+/* The script finds the ring in `ring` and gives two global functions, `frame` and `finish`. Read anew, it finds
+ * what it left in globals. */
 static void load_script(engine *e) {
   must(e->lua, luaL_loadfile(e->lua, e->script));
   must(e->lua, lua_pcall(e->lua, 0, 0, 0));
@@ -141,11 +143,12 @@ static int draw_frame(engine *e, double time) {
   mf_error err;
   mf_fence fence;
   check(mf_ring_begin(e->ring, INT64_MAX, &slot, &err), &err);
+  const size_t offset = (size_t)slot * SWARM * sizeof(vertex);
   run_frame(e, slot, time);
   glClear(GL_COLOR_BUFFER_BIT);
   glUseProgram(e->program);
   glBindBuffer(GL_ARRAY_BUFFER, e->buffer);
-  glVertexAttribPointer(0, 4, GL_FLOAT, GL_FALSE, sizeof(vertex), (const void *)((size_t)slot * SWARM * sizeof(vertex)));
+  glVertexAttribPointer(0, 4, GL_FLOAT, GL_FALSE, sizeof(vertex), (const void *)offset);
   glEnableVertexAttribArray(0);
   glDrawArrays(GL_POINTS, 0, SWARM);
   check(mf_gl_fence(e->gl, &fence, &err), &err);
@@ -153,35 +156,32 @@ static int draw_frame(engine *e, double time) {
   return slot;
 }
 
-/* Whether a pixel within the rasterizer's 1/16 of a pixel around the point is marked. */
-static int is_near(const unsigned char *marks, double x, double y) {
+/* Marks the pixels within the rasterizer's 1/16 of a pixel around a vertex, or says whether one of them is marked. */
+static int around(unsigned char *marks, const vertex *v, int mark) {
+  const double x = ((double)v->x + 1) * SIZE / 2, y = ((double)v->y + 1) * SIZE / 2;
+  int found = 0;
   for (int k = 0; k < 4; k++) {
     const int px = (int)(x + (k % 2 ? 0.0625 : -0.0625)), py = (int)(y + (k / 2 ? 0.0625 : -0.0625));
-    if (px >= 0 && px < SIZE && py >= 0 && py < SIZE && marks[py * SIZE + px]) return 1;
+    if (px < 0 || px >= SIZE || py < 0 || py >= SIZE) continue;
+    found |= marks[py * SIZE + px];
+    if (mark) marks[py * SIZE + px] = 1;
   }
-  return 0;
+  return found;
 }
 
 /* A pixel is lit where a vertex is, and nowhere else. Returns how many are lit; -1 where that does not hold. */
 static int check_pixels(const vertex *v, const unsigned char *rgb) {
-  unsigned char *lit = calloc(SIZE, SIZE), *hit = calloc(SIZE, SIZE);
-  int nlit = 0, wrong = lit == NULL || hit == NULL;
-  for (int i = 0; !wrong && i < SIZE * SIZE; i++) lit[i] = rgb[3 * i] + rgb[3 * i + 1] + rgb[3 * i + 2] > 0;
-  for (int i = 0; !wrong && i < SWARM; i++) {
-    const double x = ((double)v[i].x + 1) * SIZE / 2, y = ((double)v[i].y + 1) * SIZE / 2;
-    wrong = !is_near(lit, x, y);
-    for (int k = 0; k < 4; k++) {
-      const int px = (int)(x + (k % 2 ? 0.0625 : -0.0625)), py = (int)(y + (k / 2 ? 0.0625 : -0.0625));
-      if (px >= 0 && px < SIZE && py >= 0 && py < SIZE) hit[py * SIZE + px] = 1;
-    }
+  static unsigned char lit[SIZE * SIZE], near[SIZE * SIZE];
+  int nlit = 0;
+  memset(near, 0, sizeof near);
+  for (int i = 0; i < SIZE * SIZE; i++) nlit += lit[i] = rgb[3 * i] + rgb[3 * i + 1] + rgb[3 * i + 2] > 0;
+  for (int i = 0; i < SWARM; i++) {
+    if (!around(lit, &v[i], 0)) return -1;
+    (void)around(near, &v[i], 1);
   }
-  for (int i = 0; !wrong && i < SIZE * SIZE; i++) {
-    wrong = lit[i] && !hit[i];
-    nlit += lit[i];
-  }
-  free(lit);
-  free(hit);
-  return wrong ? -1 : nlit;
+  for (int i = 0; i < SIZE * SIZE; i++)
+    if (lit[i] && !near[i]) return -1;
+  return nlit;
 }
 
 static void write_picture(const char *path, const unsigned char *rgb) {

@@ -60,7 +60,8 @@ function finish()
   swarm.slots:close()
   swarm, frame, finish = nil, nil, nil
   s, position, velocity, away, distance, goal = nil, nil, nil, nil, nil, nil
-  move, clamp, slow, pull, turn, widen, divide, weigh, size, reach, to_away, to_distance = nil
+  move, clamp, slow, pull, turn, widen, divide, weigh = nil, nil, nil, nil, nil, nil, nil, nil
+  size, reach, to_away, to_distance = nil, nil, nil, nil
   collectgarbage()
   collectgarbage()
   py.collect()

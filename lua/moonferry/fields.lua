@@ -109,7 +109,8 @@ function fields.of(base, ...)
     local list = ...
     local shape = base.shape
     if base.ndim ~= 2 or base.dtype ~= "uint8" then
-      misuse("fields: expected a uint8 tensor of rank 2, a record in each row, got %s of rank %d", base.dtype, base.ndim)
+      misuse("fields: expected a uint8 tensor of rank 2, a record in each row, got %s of rank %d",
+        base.dtype, base.ndim)
     end
     local parsed, stride = fields.layout(list, shape[2])
     return split(base, parsed), stride

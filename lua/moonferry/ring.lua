@@ -190,8 +190,8 @@ function Ring:hold(fence, use)
   return errors.done("hold", C.mf_ring_fence(handle, fence, use or C.MF_READ, err), err)
 end
 
---- What `convert` makes of each slot, in a list: made at the first call, and the same list from then on, so that a frame
---- imports nothing. `convert` gets a tensor and may return any value, such as a Python library's array of it.
+--- What `convert` makes of each slot, in a list: made at the first call, and the same list from then on, so that a
+--- frame imports nothing. `convert` gets a tensor and may return any value, such as a Python library's array of it.
 ---@param convert fun(t: moonferry.Tensor, number: number): any
 ---@return any[]
 function Ring:into(convert)

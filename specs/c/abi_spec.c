@@ -60,7 +60,8 @@ AT(DLManagedTensorVersioned, dl_tensor, 32);
 _Static_assert(MF_MAX_NDIM == 64 && MF_ALIGNMENT == 256, "the header's numbers");
 _Static_assert(MF_OK == 0 && MF_EINVAL == -1 && MF_ENOMEM == -2 && MF_EOVERFLOW == -3 && MF_EBOUNDS == -4 &&
                    MF_EREADONLY == -5 && MF_ECLOSED == -6 && MF_EDTYPE == -7 && MF_ELAYOUT == -8 &&
-                   MF_EDEVICE == -9 && MF_EVERSION == -10 && MF_EDRIVER == -11 && MF_ECAPTURE == -12,
+                   MF_EDEVICE == -9 && MF_EVERSION == -10 && MF_EDRIVER == -11 && MF_ECAPTURE == -12 &&
+                   MF_ETIMEOUT == -13,
                "statuses keep their numbers");
 _Static_assert(MF_KIND_BOOL == 0 && MF_KIND_INT == 1 && MF_KIND_UINT == 2 && MF_KIND_FLOAT == 3 &&
                    MF_KIND_COMPLEX == 4 && MF_INDEX_AT == 0 && MF_INDEX_SLICE == 1 &&

@@ -4,7 +4,7 @@ local ffi = require "ffi"
 local mf = require "moonferry"
 local gl = require "moonferry.gl"
 local helper = require "helper"
-local C, refuses = helper.C, helper.refuses
+local refuses = helper.refuses
 
 ffi.cdef [[
 void *eglGetPlatformDisplay(unsigned platform, void *native, const intptr_t *attributes);
@@ -57,7 +57,8 @@ local G = {
   DrawArrays = fn("DrawArrays", "void (*)(unsigned, int, int)"),
   ClearColor = fn("ClearColor", "void (*)(float, float, float, float)"), Clear = fn("Clear", "void (*)(unsigned)"),
   Viewport = fn("Viewport", "void (*)(int, int, int, int)"), GetError = fn("GetError", "unsigned (*)(void)"),
-  GetIntegerv = fn("GetIntegerv", "void (*)(unsigned, int *)"), PixelStorei = fn("PixelStorei", "void (*)(unsigned, int)"),
+  GetIntegerv = fn("GetIntegerv", "void (*)(unsigned, int *)"),
+  PixelStorei = fn("PixelStorei", "void (*)(unsigned, int)"),
 }
 
 local W, H = 32, 16

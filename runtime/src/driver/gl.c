@@ -3,7 +3,7 @@
  *
  * Invariant: a function of OpenGL's is called only while the context that the fences are of is current on the calling
  * thread. It must not know what memory a fence is for. */
-#include "core/core.h"
+#include "driver/driver.h"
 
 struct mf_gl {
   _Atomic int64_t refs; /* the program's, and one for each fence */
