@@ -94,6 +94,7 @@ static bool find_stream(tiles *c, const mf__tile *t) {
   /* What is gathered from lines of which it needs little waits for memory, not for the bus; one element that is
    * repeated, and a row backwards, are as fast without a buffer. */
   if (!crossed && (t->src_column > 2 * size || t->src_column <= 0)) return false;
+  if (t->src_column == size && width < 8 * LINE) return false; /* nor do short rows need one */
   if (t->dst_column != size || size > LINE || (width < 2 * LINE && !c->run)) return false;
   if (crossed) {
     /* Lines of both sides from end to end: where lines begin with columns, one of each row; else more, because the
