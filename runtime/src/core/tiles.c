@@ -86,16 +86,24 @@ static void stream_rows(void *ctx, const mf__tile *t) {
     c->simd->stream(t->dst + i * t->dst_row, t->src + i * t->src_row, t->columns * t->size);
 }
 
-/* How large a tile is. False where lines of the destination would be written in parts. */
+static bool is_crossed(const mf__tile *t) {
+  return t->src_row == t->size && t->src_column != t->size && t->src_column != 0;
+}
+
+/* What is gathered from lines of which it needs little waits for memory, not for the bus; one element that is repeated,
+ * a row backwards and short rows are as fast without a buffer. */
+static bool gains(const mf__tile *t) {
+  if (is_crossed(t)) return true;
+  if (t->src_column == t->size) return t->columns * t->size >= 8 * LINE;
+  return t->src_column > 0 && t->src_column <= 2 * t->size;
+}
+
+/* How large a tile is. False where lines of the destination would be written in parts, or nothing is gained. */
 static bool find_stream(tiles *c, const mf__tile *t) {
   const int64_t size = t->size, width = t->columns * size;
-  const bool crossed = t->src_row == size && t->src_column != size && t->src_column != 0;
+  const bool crossed = is_crossed(t);
   c->run = t->dst_row == width;
-  /* What is gathered from lines of which it needs little waits for memory, not for the bus; one element that is
-   * repeated, and a row backwards, are as fast without a buffer. */
-  if (!crossed && (t->src_column > 2 * size || t->src_column <= 0)) return false;
-  if (t->src_column == size && width < 8 * LINE) return false; /* nor do short rows need one */
-  if (t->dst_column != size || size > LINE || (width < 2 * LINE && !c->run)) return false;
+  if (t->dst_column != size || size > LINE || (width < 2 * LINE && !c->run) || !gains(t)) return false;
   if (crossed) {
     /* Lines of both sides from end to end: where lines begin with columns, one of each row; else more, because the
      * parts of lines at a tile's ends are moved twice. */
