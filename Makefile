@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 export LUA_PATH := lua/?.lua;lua/?/init.lua;;
 
-.PHONY: help setup build demo engine test seams test-sim-long test-sim-torch test-valgrind test-gpu matrix mutants lint bench bench-gpu coverage fuzz test-pythons test-platforms clean
+.PHONY: help setup build demo engine test seams test-sim-long test-sim-torch test-valgrind test-gpu matrix mutants lint bench bench-copy bench-gpu coverage fuzz test-pythons test-platforms clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1 \t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 24
@@ -31,6 +31,10 @@ lint: build ## only the style checks
 bench: setup ## the table of the README: Moonferry beside its peers
 	@specs/build bench
 	@.venv/bin/python specs/bench/bench.py
+
+bench-copy: setup ## copies and casts beside NumPy and PyTorch: docs/copy.md and its picture
+	@specs/build bench
+	@.venv/bin/python specs/bench/copies.py --publish
 
 test-sim-long: setup ## the specs of specs/gpu under 200 seeds, on every simulated driver
 	@specs/build dev

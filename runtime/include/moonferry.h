@@ -314,6 +314,7 @@ MF_API int mf_tensor_copy(mf_tensor *dst, const mf_tensor *src, mf_error *err);
  *   to a float     rounds to nearest, ties to even, once; too large becomes infinity, or NaN in an 8-bit
  *                  float that has no infinity, or the largest value in one that has neither, where NaN
  *                  becomes -0; float8_e8m0fnu has no sign and no zero, which become NaN
+ *   NaN            stays one; from and to floats of 16 bits and less, the positive one without a payload
  *   float to int   rounds toward zero and saturates; NaN becomes 0
  *   int to int     keeps the low bits
  *   to bool        is "not zero" (NaN is not zero); from bool gives 0 or 1, or the same byte as a bool
@@ -347,6 +348,20 @@ MF_API int mf_tensor_clone(const mf_tensor *t, mf_tensor **out, mf_error *err);
  * numbers (NaN differs from itself, -0 equals 0); dtypes without arithmetic are compared bit by bit.
  * Owns: nothing. Fails: MF_ECLOSED. Threads: any. Standard: none. */
 MF_API int mf_tensor_equal(const mf_tensor *a, const mf_tensor *b, int32_t *out, mf_error *err);
+
+/* The kernels that copies, casts, fills and comparisons of host memory are made of. There is a set for each instruction
+ * set of the processor; all of them give the same bits. */
+
+/* mf_simd(): the name of the set in use: plain, sse2, avx2, avx512 or neon. The best that this machine has, until
+ * mf_simd_set names another.
+ * Owns: nothing; the string is static. Fails: never. Threads: any. Standard: none. */
+MF_API const char *mf_simd(void);
+
+/* mf_simd_set(name, err): that set from now on, in the whole process; ${name} plain is for no kernels: element by
+ * element. For specs and measurements.
+ * Owns: nothing. Fails: MF_EINVAL for a name that is none of a set that this machine has. Threads: any; what runs in
+ * another thread goes on as it began. Standard: none. */
+MF_API int mf_simd_set(const char *name, mf_error *err);
 
 /* Exchange: DLPack 1.3. */
 

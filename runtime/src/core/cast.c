@@ -1,23 +1,12 @@
 /* cast.c: elements from one dtype to another, and filling. The rules of conversion are codec.c's. */
-#include "core/core.h"
+#include "core/simd.h"
 
 typedef struct cast_ctx {
   mf__codec to;
   mf__codec from;
-  mf__convert convert; /* where there is a fast way */
   char *dst;
   char *src; /* only read */
 } cast_ctx;
-
-static bool convert_row(void *arg, const int64_t at[2], int64_t n, const int64_t step[2]) {
-  const cast_ctx *c = arg;
-  const int64_t to = c->to.slot_bits / 8;
-  const int64_t from = c->from.slot_bits / 8;
-  const mf__strided dst = {c->dst + at[0] * to, step[0] * to};
-  const mf__strided src = {c->src + at[1] * from, step[1] * from};
-  mf__convert_row(&c->convert, &dst, &src, n);
-  return true;
-}
 
 static bool cast_row(void *arg, const int64_t at[2], int64_t n, const int64_t step[2]) {
   const cast_ctx *c = arg;
@@ -30,12 +19,19 @@ static bool cast_row(void *arg, const int64_t at[2], int64_t n, const int64_t st
 }
 
 static void cast_apart(cast_ctx *c, mf_tensor *dst, const mf_tensor *src) {
+  const mf__simd *simd = mf__simd_now();
+  const bool repeats = mf__walk_repeats(&dst->dl);
+  mf__convert convert;
   mf__walk w;
-  const bool fast = mf__convert_find(&dst->dl.dtype, &src->dl.dtype, &c->convert);
+  if (!repeats && mf__convert_find(simd, &c->to, &c->from, &convert)) {
+    const mf__side from = {src->dl.data, src->dl.strides, convert.from};
+    mf__tiles_cast(simd, &convert, &dst->dl, &from);
+    return;
+  }
   c->dst = dst->dl.data;
   c->src = src->dl.data;
-  mf__walk_plan(&w, &dst->dl, src->dl.strides, mf__walk_repeats(&dst->dl));
-  (void)mf__walk_rows(&w, fast ? convert_row : cast_row, c);
+  mf__walk_plan(&w, &dst->dl, src->dl.strides, repeats);
+  (void)mf__walk_rows(&w, cast_row, c);
 }
 
 static int cast_staged(cast_ctx *c, mf_tensor *dst, const mf_tensor *src, mf_error *err) {

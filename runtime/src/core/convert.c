@@ -1,171 +1,131 @@
-/* convert.c: rows of the common dtypes converted at machine speed. A row goes through a block of int64_t or
- * double that holds every value of the source exactly, so n sources and m targets need n + m loops. What is
- * not common (packed, narrow floats as targets, uint64 as a float) stays with codec.c.
+/* convert.c: which loops take a row of one number type to another, and running them. A row goes in pieces, which stay
+ * in the cache, through as many loops as it takes: into a type that holds every value of the source, once more where a
+ * double has to be rounded to a small float, and into the target. What is not common (packed elements, complex ones,
+ * float8_e8m0fnu) stays with codec.c.
  *
- * Invariant: the result of a row is what codec.c gives element by element, but for the payload of a NaN. */
-#include "core/core.h"
+ * Invariant: the result of a row is what codec.c gives element by element. */
+#include "core/simd.h"
 
 #include <string.h>
 
-#define BLOCK 256
+#define PIECE 512
 
-/* Steps are in bytes. Elements may be unaligned, so all access is by memcpy, which compiles to a move; the
- * loop with a constant step is the one that the compiler turns into vector instructions. */
-#define LOAD_LOOP(type, step, value)                                                                 \
-  for (int64_t i = 0; i < n; i++) {                                                                  \
-    type x;                                                                                          \
-    memcpy(&x, src + i * (step), sizeof x);                                                          \
-    out[i] = (value);                                                                                \
-  }
-
-#define LOADER(name, type, block, value)                                                             \
-  static void name(const char *src, int64_t stride, int64_t n, void *to) {                           \
-    block *out = to;                                                                                 \
-    if (stride == (int64_t)sizeof(type))                                                             \
-      LOAD_LOOP(type, (int64_t)sizeof(type), value)                                                  \
-    else                                                                                             \
-      LOAD_LOOP(type, stride, value)                                                                 \
-  }
-
-#define STORE_LOOP(type, step, value)                                                                \
-  for (int64_t i = 0; i < n; i++) {                                                                  \
-    const type y = (value);                                                                          \
-    memcpy(dst + i * (step), &y, sizeof y);                                                          \
-  }
-
-#define STORER(name, type, block, value)                                                             \
-  static void name(char *dst, int64_t stride, int64_t n, const void *from) {                         \
-    const block *x = from;                                                                           \
-    if (stride == (int64_t)sizeof(type))                                                             \
-      STORE_LOOP(type, (int64_t)sizeof(type), value)                                                 \
-    else                                                                                             \
-      STORE_LOOP(type, stride, value)                                                                \
-  }
-
-static double half_value(uint16_t half) {
-  /* The exponent's rebasing by a multiplication makes subnormals right, too. */
-  const uint32_t magnitude = (uint32_t)(half & 0x7fff) << 13;
-  const uint32_t special = (half & 0x7c00) == 0x7c00 ? 0x7f800000u : 0;
-  uint32_t bits;
-  float f;
-  memcpy(&f, &magnitude, sizeof f);
-  f *= 0x1p112f;
-  memcpy(&bits, &f, sizeof bits);
-  bits |= special | (uint32_t)(half & 0x8000) << 16;
-  memcpy(&f, &bits, sizeof f);
-  return (double)f;
+static int small_number(const mf__codec *c) {
+  if (c->format.special == MF__SCALE) return -1;
+  if (c->dtype.bits == 16) return c->dtype.code == kDLBfloat ? MF__N_BF16 : MF__N_F16;
+  return c->dtype.bits == 8 ? MF__N_SMALL8 : -1;
 }
 
-static double brain_value(uint16_t brain) {
-  const uint32_t bits = (uint32_t)brain << 16;
-  float f;
-  memcpy(&f, &bits, sizeof f);
-  return (double)f;
-}
-
-LOADER(load_bool, uint8_t, int64_t, x != 0)
-LOADER(load_i8, int8_t, int64_t, x)
-LOADER(load_i16, int16_t, int64_t, x)
-LOADER(load_i32, int32_t, int64_t, x)
-LOADER(load_i64, int64_t, int64_t, x)
-LOADER(load_u8, uint8_t, int64_t, x)
-LOADER(load_u16, uint16_t, int64_t, x)
-LOADER(load_u32, uint32_t, int64_t, x)
-LOADER(load_f16, uint16_t, double, half_value(x))
-LOADER(load_bf16, uint16_t, double, brain_value(x))
-LOADER(load_f32, float, double, (double)x)
-LOADER(load_f64, double, double, x)
-
-/* Integers keep their low bits, so signed and unsigned targets share a loop. */
-STORER(int_to_bool, uint8_t, int64_t, x[i] != 0)
-STORER(int_to_8, uint8_t, int64_t, (uint8_t)x[i])
-STORER(int_to_16, uint16_t, int64_t, (uint16_t)x[i])
-STORER(int_to_32, uint32_t, int64_t, (uint32_t)x[i])
-STORER(int_to_64, int64_t, int64_t, x[i])
-STORER(int_to_f32, float, int64_t, (float)x[i])
-STORER(int_to_f64, double, int64_t, (double)x[i])
-
-/* Saturation before the conversion, which would be undefined outside; NaN fails every comparison. */
-static double clamp(double x, double lo, double hi) {
-  return x > lo ? (x < hi ? x : hi) : x <= lo ? lo : 0;
-}
-
-STORER(real_to_bool, uint8_t, double, !(x[i] == 0))
-STORER(real_to_i8, int8_t, double, (int8_t)clamp(x[i], INT8_MIN, INT8_MAX))
-STORER(real_to_i16, int16_t, double, (int16_t)clamp(x[i], INT16_MIN, INT16_MAX))
-STORER(real_to_i32, int32_t, double, (int32_t)clamp(x[i], INT32_MIN, INT32_MAX))
-STORER(real_to_i64, int64_t, double, mf__double_to_int(x[i], 64))
-STORER(real_to_u8, uint8_t, double, (uint8_t)clamp(x[i], 0, UINT8_MAX))
-STORER(real_to_u16, uint16_t, double, (uint16_t)clamp(x[i], 0, UINT16_MAX))
-STORER(real_to_u32, uint32_t, double, (uint32_t)clamp(x[i], 0, UINT32_MAX))
-STORER(real_to_u64, uint64_t, double, mf__double_to_uint(x[i], 64))
-STORER(real_to_f32, float, double, (float)x[i])
-STORER(real_to_f64, double, double, x[i])
-
-typedef struct plain {
-  uint8_t code;
-  uint8_t bits;
-  void (*load)(const char *src, int64_t stride, int64_t n, void *to);
-  void (*from_int)(char *dst, int64_t stride, int64_t n, const void *from);
-  void (*from_real)(char *dst, int64_t stride, int64_t n, const void *from);
-} plain;
-
-static const plain plains[] = {
-    {kDLBool, 8, load_bool, int_to_bool, real_to_bool}, {kDLInt, 8, load_i8, int_to_8, real_to_i8},
-    {kDLInt, 16, load_i16, int_to_16, real_to_i16},     {kDLInt, 32, load_i32, int_to_32, real_to_i32},
-    {kDLInt, 64, load_i64, int_to_64, real_to_i64},     {kDLUInt, 8, load_u8, int_to_8, real_to_u8},
-    {kDLUInt, 16, load_u16, int_to_16, real_to_u16},    {kDLUInt, 32, load_u32, int_to_32, real_to_u32},
-    {kDLUInt, 64, load_i64, int_to_64, real_to_u64},    {kDLFloat, 32, load_f32, int_to_f32, real_to_f32},
-    {kDLFloat, 64, load_f64, int_to_f64, real_to_f64},  {kDLFloat, 16, load_f16, NULL, NULL},
-    {kDLBfloat, 16, load_bf16, NULL, NULL},
-};
-
-static const plain *find(const DLDataType *d) {
-  for (size_t i = 0; d->lanes == 1 && i < sizeof plains / sizeof plains[0]; i++)
-    if (plains[i].code == d->code && plains[i].bits == d->bits) return &plains[i];
-  return NULL;
-}
-
-bool mf__convert_find(const DLDataType *to, const DLDataType *from, mf__convert *out) {
-  const plain *target = find(to);
-  const plain *source = find(from);
-  if (target == NULL || source == NULL) return false;
-  const bool real = source->code == kDLFloat || source->code == kDLBfloat;
-  /* A uint64 above INT64_MAX is no int64_t, which matters only as a float. */
-  if (source->code == kDLUInt && source->bits == 64 && target->code == kDLFloat) return false;
-  out->real = real;
-  out->load = source->load;
-  out->store = real ? target->from_real : target->from_int;
-  return out->store != NULL;
-}
-
-typedef union block {
-  int64_t i[BLOCK];
-  double f[BLOCK];
-} block;
-
-void mf__convert_row(const mf__convert *c, const mf__strided *dst, const mf__strided *src, int64_t n) {
-  block b;
-  for (int64_t done = 0; done < n; done += BLOCK) {
-    const int64_t count = n - done < BLOCK ? n - done : BLOCK;
-    c->load(src->data + done * src->stride, src->stride, count, &b);
-    c->store(dst->data + done * dst->stride, dst->stride, count, &b);
+/* Which of MF__N_..., or -1. */
+static int number_of(const mf__codec *c) {
+  const int bits = c->dtype.bits;
+  const int log = bits == 8 ? 0 : bits == 16 ? 1 : bits == 32 ? 2 : bits == 64 ? 3 : -1;
+  if (log < 0 || c->slot_bits != bits) return -1;
+  switch (c->kind) {
+    case MF_KIND_BOOL: return log == 0 ? MF__N_BOOL : -1;
+    case MF_KIND_INT: return MF__N_I8 + log;
+    case MF_KIND_UINT: return MF__N_U8 + log;
+    case MF_KIND_FLOAT: return log == 3 ? MF__N_F64 : log == 2 ? MF__N_F32 : small_number(c);
+    default: return -1;
   }
 }
 
-static bool same_block(const block *a, const block *b, int64_t n, bool real) {
-  bool same = true;
-  for (int64_t i = 0; i < n; i++) same &= real ? a->f[i] == b->f[i] : a->i[i] == b->i[i];
-  return same;
+static bool is_real(int number) {
+  return number >= MF__N_SMALL8;
 }
 
-bool mf__convert_same_row(const mf__convert *c, const mf__strided *a, const mf__strided *b, int64_t n) {
-  block x, y;
-  for (int64_t done = 0; done < n; done += BLOCK) {
-    const int64_t count = n - done < BLOCK ? n - done : BLOCK;
-    c->load(a->data + done * a->stride, a->stride, count, &x);
-    c->load(b->data + done * b->stride, b->stride, count, &y);
-    if (!same_block(&x, &y, count, c->real)) return false;
+static bool is_small(int number) {
+  return is_real(number) && number < MF__N_F32;
+}
+
+static bool is_wide(int number) {
+  return number == MF__N_I64 || number == MF__N_U64;
+}
+
+/* The type that holds all of ${from}, and from which ${to} is one rounding away, if there is one. */
+static int pivot_of(int to, int from) {
+  if (is_real(from)) return from == MF__N_F64 ? MF__P_F64 : MF__P_F32;
+  if (!is_real(to)) {
+    const bool grows = from == MF__N_U32 && is_wide(to);
+    return is_wide(from) || grows ? MF__P_LONG : MF__P_INT;
+  }
+  if (is_wide(from)) return is_small(to) ? -1 : from == MF__N_I64 ? MF__P_LONG : MF__P_U64;
+  if (from == MF__N_I32 && to == MF__N_F32) return MF__P_INT;
+  return from == MF__N_I32 || from == MF__N_U32 ? MF__P_F64 : MF__P_F32;
+}
+
+static void push(mf__convert *c, mf__loop run, const mf__codec *format, int64_t size) {
+  if (run == NULL) return;
+  if (format != NULL && is_small(number_of(format))) mf__small_of(&format->format, &c->stages[c->nstages].format);
+  c->stages[c->nstages].run = run;
+  c->stages[c->nstages++].size = size;
+}
+
+bool mf__convert_find(const mf__simd *simd, const mf__codec *to, const mf__codec *from, mf__convert *out) {
+  const int target = number_of(to), source = number_of(from);
+  if (simd == NULL || target < 0 || source < 0) return false;
+  const int pivot = pivot_of(target, source);
+  if (pivot < 0) return false;
+  const int64_t width = pivot == MF__P_INT || pivot == MF__P_F32 ? 4 : 8;
+  const bool odd = pivot == MF__P_F64 && is_small(target);
+  out->nstages = 0;
+  out->from = from->slot_bits / 8;
+  out->to = to->slot_bits / 8;
+  push(out, simd->loops->load[pivot][source], from, width);
+  if (odd) push(out, simd->loops->odd, NULL, 4);
+  push(out, simd->loops->store[odd ? MF__P_F32 : pivot][target], to, out->to);
+  return true;
+}
+
+void mf__convert_row(const mf__convert *c, char *dst, const char *src, int64_t n) {
+  _Alignas(64) char between[2][PIECE * 8];
+  if (c->nstages == 0) memcpy(dst, src, (size_t)(n * c->to)); /* another name for the same bits */
+  for (int64_t done = 0; done < n; done += PIECE) {
+    const int64_t count = n - done < PIECE ? n - done : PIECE;
+    const void *from = src + done * c->from;
+    for (int32_t s = 0; s < c->nstages; s++) {
+      void *to = s == c->nstages - 1 ? dst + done * c->to : between[s];
+      c->stages[s].run(to, from, count, &c->stages[s].format);
+      from = to;
+    }
+  }
+}
+
+bool mf__compare_find(const mf__simd *simd, const mf__codec *codec, mf__compare *out) {
+  const int number = number_of(codec);
+  if (simd == NULL || number < 0) return false;
+  const int pivot = is_real(number) && number != MF__N_F64 ? MF__P_F32 : MF__P_INT;
+  *out = (mf__compare){.size = codec->slot_bits / 8, .width = codec->slot_bits / 8};
+  if (number == MF__N_BOOL || is_small(number)) {
+    out->load = simd->loops->load[pivot][number];
+    out->width = 4;
+  }
+  if (is_small(number)) mf__small_of(&codec->format, &out->format);
+  if (is_real(number)) out->same = number == MF__N_F64 ? simd->loops->same_f64 : simd->loops->same_f32;
+  return true;
+}
+
+/* A piece of a row, as it is compared: where it lies, or in ${room}. */
+static const void *compared(const mf__compare *c, const mf__strided *row, int64_t first, int64_t n,
+                            char room[2][PIECE * 8]) {
+  const char *from = row->data + first * row->stride;
+  if (row->stride != c->size) {
+    const mf__tile t = {.dst = room[0], .src = from, .size = c->size, .rows = 1, .columns = n, .dst_column = c->size,
+                        .src_column = row->stride};
+    mf__move_plain(&t);
+    from = room[0];
+  }
+  if (c->load == NULL) return from;
+  c->load(room[1], from, n, &c->format);
+  return room[1];
+}
+
+bool mf__compare_row(const mf__compare *c, const mf__strided *a, const mf__strided *b, int64_t n) {
+  _Alignas(64) char room[2][2][PIECE * 8];
+  for (int64_t done = 0; done < n; done += PIECE) {
+    const int64_t count = n - done < PIECE ? n - done : PIECE;
+    const void *x = compared(c, a, done, count, room[0]), *y = compared(c, b, done, count, room[1]);
+    if (c->same != NULL ? !c->same(x, y, count) : memcmp(x, y, (size_t)(count * c->width)) != 0) return false;
   }
   return true;
 }

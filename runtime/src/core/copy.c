@@ -2,7 +2,7 @@
  * converts is cast.c.
  *
  * Invariant: the source is read as it was before the copy, however the two overlap. */
-#include "core/core.h"
+#include "core/simd.h"
 
 #include <string.h>
 
@@ -56,21 +56,6 @@ static bool copy_bits_row(void *arg, const int64_t at[2], int64_t n, const int64
   return true;
 }
 
-/* Doubles what is written so far, so that even one byte repeats at the speed of memcpy. */
-static void repeat_row(char *dst, const char *src, int64_t size, int64_t n) {
-  const int64_t total = size * n;
-  /* A chunk that stays in the cache is read again faster than one that does not. */
-  const int64_t most = size < 32768 ? 32768 / size * size : size;
-  int64_t done = size;
-  memcpy(dst, src, (size_t)size);
-  while (done < total) {
-    int64_t chunk = done < most ? done : most;
-    if (chunk > total - done) chunk = total - done;
-    memcpy(dst + done, dst, (size_t)chunk);
-    done += chunk;
-  }
-}
-
 /* A size that the compiler knows makes memcpy a plain load and store. */
 #define COPY_EACH(nbytes)                                                                            \
   for (int64_t i = 0; i < n; i++) memcpy(dst + i * dst_step, src + i * src_step, (nbytes))
@@ -87,7 +72,7 @@ static bool copy_row(void *arg, const int64_t at[2], int64_t n, const int64_t st
     return true;
   }
   if (step[0] == 1 && step[1] == 0) {
-    repeat_row(dst, src, size, n);
+    mf__repeat_row(dst, src, size, n);
     return true;
   }
   switch (size) {
@@ -103,10 +88,16 @@ static bool copy_row(void *arg, const int64_t at[2], int64_t n, const int64_t st
 
 static void copy_apart(mf_tensor *dst, const void *src, const int64_t *src_strides) {
   const int64_t bits = mf__tensor_bits(dst);
-  const bool whole = bits % 8 == 0;
+  const bool whole = bits % 8 == 0, repeats = mf__walk_repeats(&dst->dl);
+  const mf__simd *simd = mf__simd_now();
   copy_ctx ctx = {dst->dl.data, src, whole ? bits / 8 : bits};
   mf__walk w;
-  mf__walk_plan(&w, &dst->dl, src_strides, mf__walk_repeats(&dst->dl));
+  if (whole && !repeats && simd != NULL) {
+    const mf__side from = {ctx.src, src_strides, ctx.size};
+    mf__tiles_copy(simd, &dst->dl, &from);
+    return;
+  }
+  mf__walk_plan(&w, &dst->dl, src_strides, repeats);
   (void)mf__walk_rows(&w, whole ? copy_row : copy_bits_row, &ctx);
 }
 

@@ -341,26 +341,6 @@ int mf__codec_accepts(const mf__codec *c, int32_t kind, mf_error *err);
 void mf__codec_load(const mf__codec *c, const void *data, int64_t bit, mf_scalar *out);
 void mf__codec_store(const mf__codec *c, void *data, int64_t bit, const mf_scalar *value);
 
-/* convert.c: rows of common dtypes, fast */
-
-typedef struct mf__convert {
-  bool real; /* the source is a float */
-  void (*load)(const char *src, int64_t stride, int64_t n, void *to);
-  void (*store)(char *dst, int64_t stride, int64_t n, const void *from);
-} mf__convert;
-
-/* A row in memory; the stride is in bytes. */
-typedef struct mf__strided {
-  char *data;
-  int64_t stride;
-} mf__strided;
-
-/* False where the pair is not a common one. */
-bool mf__convert_find(const DLDataType *to, const DLDataType *from, mf__convert *out);
-void mf__convert_row(const mf__convert *c, const mf__strided *dst, const mf__strided *src, int64_t n);
-/* Whether two rows of the source dtype hold the same numbers. */
-bool mf__convert_same_row(const mf__convert *c, const mf__strided *a, const mf__strided *b, int64_t n);
-
 /* walk.c: two layouts of one shape, row by row */
 
 typedef struct mf__walk {

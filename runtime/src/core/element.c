@@ -1,6 +1,6 @@
 /* element.c: reads and writes one element at a time, checked, and compares all elements of two tensors. It must not
  * know how a value is encoded. */
-#include "core/core.h"
+#include "core/simd.h"
 
 #include <string.h>
 
@@ -47,8 +47,8 @@ int mf_tensor_put(mf_tensor *t, const int64_t *coords, int32_t ncoords, const mf
 
 typedef struct equal_ctx {
   mf__codec codec[2];
-  mf__convert convert; /* where there is a fast way */
-  char *data[2];       /* only read */
+  mf__compare compare; /* where there is a fast way */
+  const char *data[2];
   int64_t bits[2];      /* from one element to the next */
   int64_t element_bits; /* of which the element takes */
   bool as_numbers;
@@ -85,12 +85,12 @@ static bool equal_row(void *arg, const int64_t at[2], int64_t n, const int64_t s
   return true;
 }
 
-static bool convert_row(void *arg, const int64_t at[2], int64_t n, const int64_t step[2]) {
+static bool compare_row(void *arg, const int64_t at[2], int64_t n, const int64_t step[2]) {
   const equal_ctx *c = arg;
   const int64_t size = c->bits[0] / 8;
   const mf__strided a = {c->data[0] + at[0] * size, step[0] * size};
   const mf__strided b = {c->data[1] + at[1] * size, step[1] * size};
-  return mf__convert_same_row(&c->convert, &a, &b, n);
+  return mf__compare_row(&c->compare, &a, &b, n);
 }
 
 static bool all_equal(const mf_tensor *a, const mf_tensor *b) {
@@ -102,8 +102,8 @@ static bool all_equal(const mf_tensor *a, const mf_tensor *b) {
   (void)mf__codec_find(&b->dl.dtype, b->flags, &c.codec[1], NULL); /* the same dtype, perhaps padded */
   c.element_bits = (int64_t)a->dl.dtype.bits * a->dl.dtype.lanes;
   mf__walk_plan(&w, &a->dl, b->dl.strides, false);
-  const bool fast = mf__convert_find(&a->dl.dtype, &a->dl.dtype, &c.convert);
-  return mf__walk_rows(&w, fast ? convert_row : equal_row, &c);
+  const bool fast = c.as_numbers && c.bits[0] == c.bits[1] && mf__compare_find(mf__simd_now(), &c.codec[0], &c.compare);
+  return mf__walk_rows(&w, fast ? compare_row : equal_row, &c);
 }
 
 int mf_tensor_equal(const mf_tensor *a, const mf_tensor *b, int32_t *out, mf_error *err) {

@@ -2,9 +2,10 @@
  * twice. Everything rounds once, to nearest with ties to even, whatever the way to the target.
  *
  * It must not know about tensors or memory. */
-#include "core/core.h"
+#include "core/simd.h"
 
 #include <math.h>
+#include <string.h>
 
 static uint32_t exponent_max(const mf__float_format *f) {
   return (1u << f->exponent_bits) - 1;
@@ -113,4 +114,32 @@ uint64_t mf__double_to_uint(double value, int bits) {
   if (isnan(value) || value <= 0) return 0;
   if (value >= ldexp(1.0, bits)) return UINT64_MAX >> (64 - bits);
   return (uint64_t)value;
+}
+
+static float power(int exponent) {
+  return (float)ldexp(1.0, exponent);
+}
+
+static uint32_t float_bits(float f) {
+  uint32_t bits;
+  memcpy(&bits, &f, sizeof bits);
+  return bits;
+}
+
+void mf__small_of(const mf__float_format *f, mf__small *out) {
+  const int m = f->mantissa_bits;
+  const bool fnuz = f->special == MF__FNUZ;
+  out->sign = sign_bit(f);
+  out->shift = (uint32_t)(23 - m);
+  out->rebias = (uint32_t)(127 - f->bias) << m;
+  out->half = (1u << (22 - m)) - 1;
+  out->step = float_bits(power(24 - f->bias - m));
+  out->least_normal = float_bits(power(1 - f->bias));
+  out->scale = power(127 - f->bias);
+  out->max_finite = max_finite(f);
+  out->infinity = f->special == MF__IEEE ? max_finite(f) + 1 : UINT32_MAX;
+  out->overflow = overflow_code(f);
+  out->nan = nan_code(f);
+  out->unsigned_zero = fnuz ? 0 : UINT32_MAX;
+  out->nan_alone = fnuz ? nan_code(f) : UINT32_MAX;
 }

@@ -1,0 +1,243 @@
+/* move.c: the elements of one tile to another place, by the fastest kernel that its strides allow. The element by
+ * element way is here, too; it takes what no kernel does, the edges of a kernel's tiles included.
+ *
+ * Must not know about whole layouts, which planes.c makes into tiles. */
+#include "core/simd.h"
+
+#include <string.h>
+
+/* A size that the compiler knows makes memcpy a plain load and store. */
+static inline void move_each(const mf__tile *t, size_t size) {
+  for (int64_t i = 0; i < t->rows; i++) {
+    char *dst = t->dst + i * t->dst_row;
+    const char *src = t->src + i * t->src_row;
+    for (int64_t j = 0; j < t->columns; j++) memcpy(dst + j * t->dst_column, src + j * t->src_column, size);
+  }
+}
+
+void mf__move_plain(const mf__tile *given) {
+  mf__tile t = *given;
+  if (t.columns < t.rows && t.columns < 16) { /* the loop inside is the long one */
+    t = (mf__tile){t.dst, t.src, t.size, t.columns, t.rows, t.dst_column, t.dst_row, t.src_column, t.src_row};
+  }
+  switch (t.size) {
+    case 1: move_each(&t, 1); break;
+    case 2: move_each(&t, 2); break;
+    case 3: move_each(&t, 3); break;
+    case 4: move_each(&t, 4); break;
+    case 6: move_each(&t, 6); break;
+    case 8: move_each(&t, 8); break;
+    case 12: move_each(&t, 12); break;
+    case 16: move_each(&t, 16); break;
+    default: move_each(&t, (size_t)t.size);
+  }
+}
+
+static void move_plain(const mf__mover *m, const mf__tile *t) {
+  (void)m;
+  mf__move_plain(t);
+}
+
+/* Columns are compact on both sides. */
+static void move_rows(const mf__mover *m, const mf__tile *t) {
+  (void)m;
+  for (int64_t i = 0; i < t->rows; i++)
+    memcpy(t->dst + i * t->dst_row, t->src + i * t->src_row, (size_t)(t->columns * t->size));
+}
+
+/* Doubles what is written so far, so that even one byte repeats at the speed of memcpy. */
+void mf__repeat_row(char *dst, const char *src, int64_t size, int64_t n) {
+  const int64_t total = size * n;
+  /* A chunk that stays in the cache is read again faster than one that does not. */
+  const int64_t most = size < 32768 ? 32768 / size * size : size;
+  int64_t done = size;
+  memcpy(dst, src, (size_t)size);
+  while (done < total) {
+    int64_t chunk = done < most ? done : most;
+    if (chunk > total - done) chunk = total - done;
+    memcpy(dst + done, dst, (size_t)chunk);
+    done += chunk;
+  }
+}
+
+static void move_repeated(const mf__mover *m, const mf__tile *t) {
+  (void)m;
+  for (int64_t i = 0; i < t->rows; i++)
+    mf__repeat_row(t->dst + i * t->dst_row, t->src + i * t->src_row, t->size, t->columns);
+}
+
+static void move_transposed(const mf__mover *m, const mf__tile *t) {
+  if (t->rows * t->size < 16 || t->columns * t->size < 16)
+    mf__move_plain(t);
+  else
+    m->simd->transpose[__builtin_ctz((unsigned)t->size)](t);
+}
+
+/* The columns from ${done} on, of which no kernel takes care. */
+static void move_rest(const mf__tile *t, int64_t done) {
+  mf__tile rest = *t;
+  rest.dst += done * t->dst_column;
+  rest.src += done * t->src_column;
+  rest.columns -= done;
+  if (rest.columns > 0) mf__move_plain(&rest);
+}
+
+/* Byte ${out} of what a group becomes is byte ${in} of it. */
+static void connect(mf__network *n, int64_t out, int64_t in) {
+  n->mask[out / 16][in / 16][out % 16] = (unsigned char)(in % 16);
+}
+
+static void network_begin(mf__network *n, int64_t inputs, int64_t outputs) {
+  n->inputs = (int)inputs;
+  n->outputs = (int)outputs;
+  memset(n->mask, 0x80, sizeof n->mask);
+}
+
+/* Pixels of n->inputs elements, side by side, of which the first n->outputs become a row each. */
+static void connect_planes(mf__network *n, int64_t size, int64_t width, int64_t planes) {
+  network_begin(n, width, planes);
+  for (int64_t plane = 0; plane < planes; plane++)
+    for (int64_t b = 0; b < 16; b++)
+      connect(n, plane * 16 + b, (b / size * width + plane) * size + b % size);
+}
+
+static void move_planes(const mf__mover *m, const mf__tile *t) {
+  const int64_t pixels = 16 / t->size;
+  const bool whole = t->rows == m->network.inputs;
+  /* The last pixel may end where the memory does, before the elements that are not wanted. */
+  const mf__groups g = {t->dst, t->src, (whole ? t->columns : t->columns - 1) / pixels, t->dst_row, 16,
+                        16, t->src_column * pixels};
+  m->simd->network(&m->network, &g);
+  move_rest(t, g.count * pixels);
+}
+
+/* Rows of their own, each from every ${inputs}-th element. */
+static void move_every(const mf__mover *m, const mf__tile *t) {
+  mf__tile row = *t;
+  row.rows = 1;
+  for (int64_t i = 0; i < t->rows; i++) {
+    row.dst = t->dst + i * t->dst_row;
+    row.src = t->src + i * t->src_row;
+    move_planes(m, &row);
+  }
+}
+
+/* The other way: rows of the tile are pixels, side by side in the destination; each column is a plane of the source. */
+static void connect_pixels(mf__network *n, int64_t size, int64_t width) {
+  network_begin(n, width, width);
+  for (int64_t b = 0; b < 16 * width; b++) {
+    const int64_t element = b / size;
+    connect(n, b, element % width * 16 + element / width * size + b % size);
+  }
+}
+
+static void move_pixels(const mf__mover *m, const mf__tile *t) {
+  const int64_t pixels = 16 / t->size, width = t->columns * t->size;
+  const mf__groups g = {t->dst, t->src, t->rows / pixels, 16, width * pixels, t->src_column, 16};
+  mf__tile rest = *t;
+  m->simd->network(&m->network, &g);
+  rest.dst += g.count * pixels * t->dst_row;
+  rest.src += g.count * pixels * t->src_row;
+  rest.rows -= g.count * pixels;
+  if (rest.rows > 0) mf__move_plain(&rest);
+}
+
+/* Elements of each pixel backwards: RGB to BGR. */
+static void connect_swapped(mf__network *n, int64_t size, int64_t width) {
+  network_begin(n, width, width);
+  for (int64_t b = 0; b < 16 * width; b++) {
+    const int64_t element = b / size, first = element / width * width;
+    connect(n, b, (2 * first + width - 1 - element) * size + b % size);
+  }
+}
+
+/* The tile's element 0 is the last of the first pixel. */
+static void move_swapped(const mf__mover *m, const mf__tile *t) {
+  const int64_t pixels = 16 / t->size, group = t->dst_row * pixels, behind = (t->columns - 1) * t->size;
+  const mf__groups g = {t->dst, t->src - behind, t->rows / pixels, 16, group, 16, group};
+  mf__tile rest = *t;
+  m->simd->network(&m->network, &g);
+  rest.dst += g.count * group;
+  rest.src += g.count * group;
+  rest.rows -= g.count * pixels;
+  if (rest.rows > 0) mf__move_plain(&rest);
+}
+
+/* A row backwards: a group's elements, and the groups themselves, in the other order. */
+static void connect_reversed(mf__network *n, int64_t size) {
+  const int64_t vectors = size % 3 == 0 ? 3 : 1;
+  network_begin(n, vectors, vectors);
+  for (int64_t b = 0; b < 16 * vectors; b++) connect(n, b, (16 * vectors / size - 1 - b / size) * size + b % size);
+}
+
+static void move_reversed(const mf__mover *m, const mf__tile *t) {
+  const int64_t group = m->network.inputs * 16;
+  mf__groups g = {.count = t->columns * t->size / group, .dst_vector = 16, .dst_group = group,
+                  .src_vector = 16, .src_group = -group};
+  for (int64_t i = 0; i < t->rows; i++) {
+    g.dst = t->dst + i * t->dst_row;
+    g.src = t->src + i * t->src_row + t->size - group; /* the element at src is the last of its group */
+    m->simd->network(&m->network, &g);
+  }
+  move_rest(t, g.count * group / t->size);
+}
+
+static bool is_power(int64_t size, int64_t most) {
+  return size <= most && (size & (size - 1)) == 0;
+}
+
+/* Where columns are compact in the destination, and rows in the source. */
+static void find_transposing(mf__mover *m, const mf__tile *t) {
+  const int64_t size = t->size;
+  const bool small = m->simd->network != NULL && is_power(size, 8);
+  if (small && t->rows <= 4 && t->src_column % size == 0) {
+    const int64_t width = t->src_column / size;
+    if (width >= t->rows && (width == t->rows || (width == 4 && t->rows == 3)) && width >= 2) {
+      connect_planes(&m->network, size, width, t->rows);
+      m->move = move_planes;
+      return;
+    }
+  }
+  if (small && t->columns >= 2 && t->columns <= 4 && t->dst_row == t->columns * size) {
+    connect_pixels(&m->network, size, t->columns);
+    m->move = move_pixels;
+  } else if (is_power(size, 16)) {
+    m->move = move_transposed;
+  }
+}
+
+static bool is_swapped(const mf__tile *t) {
+  const bool pixels = t->dst_row == t->columns * t->size && t->src_row == t->dst_row;
+  return pixels && is_power(t->size, 8) && t->columns >= 2 && t->columns <= 4;
+}
+
+/* Where bytes can be permuted, and columns are the closest axis on both sides. */
+static void find_permuting(mf__mover *m, const mf__tile *t) {
+  const int64_t size = t->size, step = t->src_column;
+  if (step == -size && is_swapped(t)) {
+    connect_swapped(&m->network, size, t->columns);
+    m->move = move_swapped;
+  } else if (step == -size && (is_power(size, 16) || size == 3 || size == 6 || size == 12)) {
+    connect_reversed(&m->network, size);
+    m->move = move_reversed;
+  } else if (is_power(size, 8) && (step == 2 * size || step == 3 * size || step == 4 * size)) {
+    connect_planes(&m->network, size, step / size, 1);
+    m->move = move_every;
+  }
+}
+
+void mf__mover_find(mf__mover *m, const mf__simd *simd, const mf__tile *like) {
+  const bool crossed = like->src_row == like->size && like->src_column != like->size && like->src_column != 0;
+  m->simd = simd;
+  m->move = move_plain;
+  if (like->dst_column != like->size) return;
+  if (crossed) {
+    find_transposing(m, like);
+  } else if (like->src_column == like->size) {
+    m->move = move_rows;
+  } else if (like->src_column == 0) {
+    m->move = move_repeated;
+  } else if (simd->network != NULL) {
+    find_permuting(m, like);
+  }
+}

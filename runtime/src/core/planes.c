@@ -1,0 +1,105 @@
+/* planes.c: two layouts of one shape as planes of rows and columns, with as few planes as strides allow, and the axes
+ * around them. Knows no kernel and no dtype.
+ *
+ * Invariant: destination strides of columns and of the axes around are not negative, and neither is the source's of
+ * rows. */
+#include "core/simd.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void take(mf__planes *p, const mf__walk *w, const DLTensor *dst, int64_t dst_size, const mf__side *src) {
+  p->ndim = w->ndim;
+  p->plane = (mf__tile){.dst = dst->data, .src = src->data, .size = src->size, .rows = 1, .columns = 1,
+                        .dst_column = dst_size, .src_column = src->size};
+  for (int32_t i = 0; i < w->ndim; i++) {
+    p->shape[i] = w->shape[i];
+    p->dst[i] = w->strides[0][i] * dst_size;
+    p->src[i] = w->strides[1][i] * src->size;
+    if (p->dst[i] >= 0) continue;
+    /* From the other end. */
+    p->plane.dst += p->dst[i] * (p->shape[i] - 1);
+    p->plane.src += p->src[i] * (p->shape[i] - 1);
+    p->dst[i] = -p->dst[i];
+    p->src[i] = -p->src[i];
+  }
+}
+
+static void fuse(mf__planes *p) {
+  while (p->ndim > 0) {
+    const int32_t last = p->ndim - 1;
+    if (p->dst[last] != p->plane.size || p->src[last] != p->plane.size || p->shape[last] > 16 / p->plane.size) return;
+    p->plane.size *= p->shape[last];
+    p->plane.dst_column = p->plane.src_column = p->plane.size;
+    p->ndim--;
+  }
+}
+
+static void remove_axis(mf__planes *p, int32_t axis) {
+  const size_t behind = (size_t)(--p->ndim - axis) * sizeof *p->shape;
+  memmove(p->shape + axis, p->shape + axis + 1, behind);
+  memmove(p->dst + axis, p->dst + axis + 1, behind);
+  memmove(p->src + axis, p->src + axis + 1, behind);
+}
+
+/* The axis that is closest in the source, if that is closer than ${than}; else the last. */
+static int32_t closest(const mf__planes *p, int64_t than) {
+  int32_t found = p->ndim - 1;
+  int64_t least = than < 0 ? -than : than;
+  for (int32_t i = 0; i < p->ndim; i++) {
+    const int64_t stride = p->src[i] < 0 ? -p->src[i] : p->src[i];
+    if (stride == 0 || stride >= least) continue;
+    least = stride;
+    found = i;
+  }
+  return found;
+}
+
+static void take_columns(mf__planes *p) {
+  const int32_t last = p->ndim - 1;
+  p->plane.columns = p->shape[last];
+  p->plane.dst_column = p->dst[last];
+  p->plane.src_column = p->src[last];
+  remove_axis(p, last);
+}
+
+static void take_rows(mf__planes *p) {
+  mf__tile *t = &p->plane;
+  const int32_t axis = closest(p, t->src_column);
+  t->rows = p->shape[axis];
+  t->dst_row = p->dst[axis];
+  t->src_row = p->src[axis];
+  remove_axis(p, axis);
+  if (t->src_row >= 0) return;
+  t->dst += t->dst_row * (t->rows - 1);
+  t->src += t->src_row * (t->rows - 1);
+  t->dst_row = -t->dst_row;
+  t->src_row = -t->src_row;
+}
+
+void mf__planes_make(mf__planes *p, const DLTensor *dst, int64_t dst_size, const mf__side *src, bool fuses) {
+  mf__walk w;
+  mf__walk_plan(&w, dst, src->strides, false);
+  take(p, &w, dst, dst_size, src);
+  if (fuses) fuse(p);
+  if (p->ndim > 0) take_columns(p);
+  if (p->ndim > 0) take_rows(p);
+}
+
+void mf__planes_each(const mf__planes *p, void (*plane)(void *ctx, const mf__tile *t), void *ctx) {
+  mf__tile t = p->plane;
+  int64_t index[MF_MAX_NDIM] = {0};
+  for (;;) {
+    int32_t i = p->ndim - 1;
+    plane(ctx, &t);
+    for (; i >= 0; i--) {
+      t.dst += p->dst[i];
+      t.src += p->src[i];
+      if (++index[i] < p->shape[i]) break;
+      t.dst -= p->dst[i] * p->shape[i];
+      t.src -= p->src[i] * p->shape[i];
+      index[i] = 0;
+    }
+    if (i < 0) return;
+  }
+}

@@ -1,0 +1,176 @@
+/* simd.h: the kernels that move and convert many elements at once, of which there is one set for each instruction set
+ * that a machine may have; and the planes of two layouts that they work on.
+ *
+ * A kernel knows addresses and strides in bytes. It must not know about tensors, dtypes' names or errors. */
+#ifndef MOONFERRY_SIMD_H
+#define MOONFERRY_SIMD_H
+
+#include "core/core.h"
+
+/* rows x columns elements of two layouts. Strides are in bytes, and of any sign. */
+typedef struct mf__tile {
+  char *dst;
+  const char *src;
+  int64_t size; /* of an element, in bytes */
+  int64_t rows, columns;
+  int64_t dst_row, dst_column;
+  int64_t src_row, src_column;
+} mf__tile;
+
+/* How the bytes of up to four vectors of 16 change places: byte b of output i is byte mask[i][j][b] of that input j for
+ * which it is less than 128. There are networks of n inputs and n outputs, of n and one, and of four and three. */
+typedef struct mf__network {
+  int inputs, outputs;
+  unsigned char mask[4][4][16];
+} mf__network;
+
+/* Where the vectors of a network lie: from one to the next in a group, and from one group to the next, in bytes. */
+typedef struct mf__groups {
+  char *dst;
+  const char *src;
+  int64_t count;
+  int64_t dst_vector, dst_group;
+  int64_t src_vector, src_group;
+} mf__groups;
+
+/* A float format of 8 or 16 bits, in the bits of a float, from which and to which it is converted. A code without sign
+ * that the format does not have is UINT32_MAX here. */
+typedef struct mf__small {
+  uint32_t sign;       /* the bit of a code */
+  uint32_t shift;      /* from a mantissa to a float's */
+  uint32_t rebias;     /* of the exponent, in place in a code */
+  uint32_t half, step; /* what rounds a normal number and one below */
+  uint32_t least_normal;
+  float scale;
+  uint32_t max_finite, infinity, overflow; /* codes without sign */
+  uint32_t nan;
+  uint32_t unsigned_zero; /* codes that take no sign: zero, where there is one alone, */
+  uint32_t nan_alone;     /* and NaN, where it stands in place of the other zero */
+} mf__small;
+
+/* number.c: for the formats of 8 and 16 bits but float8_e8m0fnu, which is no number with a sign. */
+void mf__small_of(const mf__float_format *f, mf__small *out);
+
+/* The number types that have loops, and the types that rows go through. */
+enum {
+  MF__N_BOOL, MF__N_I8, MF__N_I16, MF__N_I32, MF__N_I64, MF__N_U8, MF__N_U16, MF__N_U32, MF__N_U64,
+  MF__N_SMALL8, MF__N_BF16, MF__N_F16, MF__N_F32, MF__N_F64, MF__NNUMBERS
+};
+enum { MF__P_INT, MF__P_LONG, MF__P_U64, MF__P_F32, MF__P_F64, MF__NPIVOTS };
+
+/* n elements that follow each other; the format is that of the side that has one. */
+typedef void (*mf__loop)(void *out, const void *in, int64_t n, const mf__small *f);
+
+/* NULL where nothing need be done, or no pair needs it. */
+typedef struct mf__loops {
+  mf__loop load[MF__NPIVOTS][MF__NNUMBERS];
+  mf__loop store[MF__NPIVOTS][MF__NNUMBERS];
+  bool (*same_f32)(const void *a, const void *b, int64_t n); /* as numbers: NaN differs, zeros are equal */
+  bool (*same_f64)(const void *a, const void *b, int64_t n);
+  mf__loop odd; /* from doubles to floats that a small format is rounded from */
+} mf__loops;
+
+/* What an instruction set can do. */
+typedef struct mf__simd {
+  const char *name;
+  /* By the logarithm of the element's size, 1 to 16 bytes. Source rows and destination columns are compact: src_row and
+   * dst_column are ${size}. There are at least 16 bytes of rows and of columns. */
+  void (*transpose[5])(const mf__tile *t);
+  void (*network)(const mf__network *n, const mf__groups *g); /* NULL where bytes cannot be permuted */
+  const mf__loops *loops;
+  /* As memcpy; what is written goes past the caches, where the next to read it will not look for it soon. */
+  void (*stream)(char *dst, const char *src, int64_t nbytes);
+  void (*stream_end)(void); /* what was streamed is seen before what is written next */
+} mf__simd;
+
+extern const mf__simd mf__simd_base, mf__simd_avx2, mf__simd_avx512;
+
+/* simd.c */
+
+/* The set in use; NULL where every element takes the plain walk. */
+const mf__simd *mf__simd_now(void);
+
+/* planes.c: two layouts of one shape as planes, and the axes around them */
+
+typedef struct mf__planes {
+  mf__tile plane; /* the first */
+  int32_t ndim;   /* of the axes around, those that go farthest in the destination first */
+  int64_t shape[MF_MAX_NDIM];
+  int64_t dst[MF_MAX_NDIM], src[MF_MAX_NDIM]; /* strides in bytes */
+} mf__planes;
+
+/* A source: where element 0 is, strides in elements, and an element's bytes. */
+typedef struct mf__side {
+  const char *data;
+  const int64_t *strides; /* NULL repeats one element */
+  int64_t size;
+} mf__side;
+
+/* Columns are the axis that is closest in the destination, and rows the one that is closest in the source. ${fuses}:
+ * elements, of one size then, that lie side by side on both sides count as one element of up to 16 bytes. */
+void mf__planes_make(mf__planes *p, const DLTensor *dst, int64_t dst_size, const mf__side *src, bool fuses);
+void mf__planes_each(const mf__planes *p, void (*plane)(void *ctx, const mf__tile *t), void *ctx);
+
+/* move.c: the elements of a tile */
+
+typedef struct mf__mover mf__mover;
+struct mf__mover {
+  void (*move)(const mf__mover *m, const mf__tile *t);
+  const mf__simd *simd;
+  mf__network network;
+};
+
+/* The fastest way for tiles with the strides of ${like}; rows and columns may be fewer, and a row may go elsewhere. */
+void mf__mover_find(mf__mover *m, const mf__simd *simd, const mf__tile *like);
+/* Element by element, whatever the strides. */
+void mf__move_plain(const mf__tile *t);
+/* Repeats an element n times. */
+void mf__repeat_row(char *dst, const char *src, int64_t size, int64_t n);
+
+/* convert.c: rows of numbers from one dtype to another */
+
+typedef struct mf__convert {
+  int32_t nstages;
+  struct {
+    mf__loop run;
+    mf__small format;
+    int64_t size; /* of what it makes */
+  } stages[3];
+  int64_t from, to; /* bytes of an element */
+} mf__convert;
+
+/* False where the pair is not a common one. */
+bool mf__convert_find(const mf__simd *simd, const mf__codec *to, const mf__codec *from, mf__convert *out);
+/* Elements that follow each other on both sides. */
+void mf__convert_row(const mf__convert *c, char *dst, const char *src, int64_t n);
+
+/* How rows of one dtype are compared, as numbers. */
+typedef struct mf__compare {
+  mf__loop load; /* NULL: as they lie */
+  mf__small format;
+  bool (*same)(const void *a, const void *b, int64_t n); /* NULL: by their bytes */
+  int64_t size, width;                                   /* of an element, and of what is compared of it */
+} mf__compare;
+
+/* A row in memory; the stride is in bytes. */
+typedef struct mf__strided {
+  const char *data;
+  int64_t stride;
+} mf__strided;
+
+bool mf__compare_find(const mf__simd *simd, const mf__codec *codec, mf__compare *out);
+bool mf__compare_row(const mf__compare *c, const mf__strided *a, const mf__strided *b, int64_t n);
+
+/* tiles.c: whole layouts by tiles */
+
+/* Elements of whole bytes; the two do not overlap, and no place of ${dst} has several elements. */
+void mf__tiles_copy(const mf__simd *simd, const DLTensor *dst, const mf__side *src);
+void mf__tiles_cast(const mf__simd *simd, const mf__convert *c, const DLTensor *dst, const mf__side *src);
+
+#ifdef __clang__
+#define MF__UNROLL
+#else
+#define MF__UNROLL _Pragma("GCC unroll 16")
+#endif
+
+#endif

@@ -1,0 +1,233 @@
+/* tiles.c: whole layouts copied by tiles. What is large is gathered tile by tile in a buffer that stays in the cache,
+ * and from there written past the caches in whole lines: memory that is not read before it is replaced takes a third
+ * less of the bus, and a line that comes once does not evict what will be used again. */
+#include "core/simd.h"
+
+#include <string.h>
+
+/* From so many bytes on, what was written first is not in the cache any more at the end. */
+#define STREAM_FROM (INT64_C(2) << 20)
+#define BUFFER (32 << 10)
+#define ROW_BUFFER (4 << 10)
+#define LINE 64
+
+typedef struct tiles {
+  mf__mover mover;
+  const mf__simd *simd;
+  int64_t rows, columns; /* of a tile */
+  bool streams;
+  bool run;              /* rows of the destination follow each other, so that a tile is one run */
+} tiles;
+
+static void move_tile(const tiles *c, const mf__tile *t) {
+  c->mover.move(&c->mover, t);
+}
+
+static int64_t least(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+
+typedef void (*part_fn)(const tiles *c, const mf__tile *t);
+
+/* How many elements of ${size} bytes lie before the next line; a tile's ${usual} where none or parts of some do. */
+static int64_t lead(const char *from, int64_t size, int64_t usual) {
+  const int64_t nbytes = -(intptr_t)from & (LINE - 1);
+  return nbytes > 0 && nbytes % size == 0 ? least(nbytes / size, usual) : usual;
+}
+
+/* The tiles of a plane: along the rows first, on which the source is close. Those that are streamed begin with a line
+ * of the destination: a line that is written in two parts is read in between. */
+static void each_part(const tiles *c, const mf__tile *t, part_fn part) {
+  const bool crossed = c->streams && !c->run && t->src_row == t->size;
+  const int64_t columns = c->streams && !c->run ? lead(t->dst, t->dst_column, c->columns) : c->columns;
+  const int64_t rows = crossed ? lead(t->src, t->size, c->rows) : c->rows;
+  for (int64_t column = 0, wide = columns; column < t->columns; column += wide, wide = c->columns) {
+    for (int64_t row = 0, high = rows; row < t->rows; row += high, high = c->rows) {
+      mf__tile one = *t;
+      one.dst += row * t->dst_row + column * t->dst_column;
+      one.src += row * t->src_row + column * t->src_column;
+      one.rows = least(high, t->rows - row);
+      one.columns = least(wide, t->columns - column);
+      part(c, &one);
+    }
+  }
+}
+
+static void stream_tile(const tiles *c, const mf__tile *t) {
+  _Alignas(LINE) char buffer[BUFFER];
+  const int64_t width = t->columns * t->size;
+  mf__tile inside = *t;
+  inside.dst = buffer;
+  inside.dst_row = width;
+  c->mover.move(&c->mover, &inside);
+  if (c->run) {
+    c->simd->stream(t->dst, buffer, t->rows * width);
+    return;
+  }
+  for (int64_t i = 0; i < t->rows; i++) c->simd->stream(t->dst + i * t->dst_row, buffer + i * width, width);
+}
+
+static void copy_plane(void *ctx, const mf__tile *t) {
+  const tiles *c = ctx;
+  if (c->rows > 0)
+    each_part(c, t, move_tile);
+  else
+    move_tile(c, t);
+}
+
+static void stream_plane(void *ctx, const mf__tile *t) {
+  each_part(ctx, t, stream_tile);
+}
+
+/* Rows that are compact on both sides need no buffer. */
+static void stream_rows(void *ctx, const mf__tile *t) {
+  const tiles *c = ctx;
+  for (int64_t i = 0; i < t->rows; i++)
+    c->simd->stream(t->dst + i * t->dst_row, t->src + i * t->src_row, t->columns * t->size);
+}
+
+static bool is_crossed(const mf__tile *t) {
+  return t->src_row == t->size && t->src_column != t->size && t->src_column != 0;
+}
+
+/* What is gathered from lines of which it needs little waits for memory, not for the bus; one element that is repeated,
+ * a row backwards and short rows are as fast without a buffer. */
+static bool gains(const mf__tile *t) {
+  if (is_crossed(t)) return true;
+  if (t->src_column == t->size) return t->columns * t->size >= 8 * LINE;
+  return t->src_column > 0 && t->src_column <= 2 * t->size;
+}
+
+/* How large a tile is. False where lines of the destination would be written in parts, or nothing is gained. */
+static bool find_stream(tiles *c, const mf__tile *t) {
+  const int64_t size = t->size, width = t->columns * size;
+  const bool crossed = is_crossed(t);
+  c->run = t->dst_row == width;
+  if (t->dst_column != size || size > LINE || (width < 2 * LINE && !c->run) || !gains(t)) return false;
+  if (crossed) {
+    /* Lines of both sides from end to end: where lines begin with columns, one of each row; else more, because the
+     * parts of lines at a tile's ends are moved twice. */
+    const bool aligned = t->src_column % LINE == 0 && t->dst_row % LINE == 0;
+    c->rows = (aligned ? LINE : 4 * LINE) / size;
+    c->columns = aligned ? 4 * LINE / size : BUFFER / size / c->rows;
+  } else {
+    c->columns = ROW_BUFFER / size;
+    c->rows = 1;
+  }
+  c->run &= c->columns >= t->columns;
+  c->columns = least(c->columns, t->columns);
+  if (c->run) c->rows = ROW_BUFFER / width;
+  return true;
+}
+
+/* A plane whose sides are close on different axes goes by squares, of which the lines of both stay in the cache. */
+static void find_tile(tiles *c, const mf__tile *t) {
+  const bool crossed = t->src_row < t->src_column && t->src_row > 0;
+  const bool large = t->rows * t->columns * t->size > BUFFER;
+  c->rows = crossed && large ? 4 * LINE / least(t->size, LINE) : 0;
+  c->columns = c->rows;
+}
+
+void mf__tiles_copy(const mf__simd *simd, const DLTensor *dst, const mf__side *src) {
+  tiles c = {.simd = simd};
+  mf__planes p;
+  int64_t nbytes = src->size;
+  for (int32_t i = 0; i < dst->ndim; i++) nbytes *= dst->shape[i];
+  mf__planes_make(&p, dst, src->size, src, true);
+  mf__mover_find(&c.mover, simd, &p.plane);
+  if (nbytes < STREAM_FROM || !find_stream(&c, &p.plane)) {
+    find_tile(&c, &p.plane);
+    mf__planes_each(&p, copy_plane, &c);
+    return;
+  }
+  c.streams = true;
+  const bool rows = p.plane.src_column == p.plane.size && p.plane.columns * p.plane.size >= 8 * LINE;
+  mf__planes_each(&p, rows ? stream_rows : stream_plane, &c);
+  simd->stream_end();
+}
+
+/* Casts: a tile is gathered in the source's dtype, unless its rows are compact, and then converted row by row. */
+
+#define CAST_BUFFER (16 << 10)
+#define CAST_ROW 512
+
+typedef struct casts {
+  tiles t; /* first: the parts of a plane find the size of a tile there */
+  const mf__convert *convert;
+  bool gathers;
+} casts;
+
+/* A row of n elements, which lie side by side at src. */
+static void cast_row(const casts *c, const mf__tile *t, char *dst, const char *src, int64_t n) {
+  _Alignas(LINE) char buffer[CAST_ROW * 8 * 4];
+  const int64_t size = c->convert->to;
+  if (t->dst_column == size && !c->t.streams) {
+    mf__convert_row(c->convert, dst, src, n);
+    return;
+  }
+  mf__convert_row(c->convert, buffer, src, n);
+  if (t->dst_column == size) {
+    c->t.simd->stream(dst, buffer, n * size);
+  } else {
+    const mf__tile row = {.dst = dst, .src = buffer, .size = size, .rows = 1, .columns = n,
+                          .dst_column = t->dst_column, .src_column = size};
+    mf__move_plain(&row);
+  }
+}
+
+static void cast_tile(const tiles *ctx, const mf__tile *t) {
+  const casts *c = (const casts *)(const void *)ctx;
+  _Alignas(LINE) char buffer[CAST_BUFFER];
+  mf__tile inside = *t;
+  if (c->gathers) {
+    inside.dst = buffer;
+    inside.dst_column = t->size;
+    inside.dst_row = t->columns * t->size;
+    c->t.mover.move(&c->t.mover, &inside);
+    inside.src = buffer;
+    inside.src_row = inside.dst_row;
+  }
+  if (c->t.run) {
+    cast_row(c, t, t->dst, inside.src, t->rows * t->columns);
+    return;
+  }
+  for (int64_t i = 0; i < t->rows; i++)
+    cast_row(c, t, t->dst + i * t->dst_row, inside.src + i * inside.src_row, t->columns);
+}
+
+static void cast_plane(void *ctx, const mf__tile *t) {
+  each_part(ctx, t, cast_tile);
+}
+
+/* The destination's rows follow each other, and so do the source's, or they are gathered so. */
+static bool is_run(const casts *c, const mf__tile *t) {
+  const int64_t to = c->convert->to;
+  if (t->dst_column != to || t->dst_row != t->columns * to || c->t.columns != t->columns) return false;
+  return c->gathers || t->src_row == t->columns * t->size;
+}
+
+static void find_cast_tile(casts *c, const mf__tile *t) {
+  const bool crossed = t->src_row > 0 && t->src_row < t->src_column;
+  const mf__tile inside = {.size = t->size, .rows = t->rows, .columns = t->columns, .dst_row = t->columns * t->size,
+                           .dst_column = t->size, .src_row = t->src_row, .src_column = t->src_column};
+  c->gathers = t->src_column != t->size;
+  if (c->gathers) mf__mover_find(&c->t.mover, c->t.simd, &inside);
+  c->t.columns = least(t->columns, crossed && t->rows > 4 ? CAST_ROW / 2 : CAST_ROW * (c->gathers ? 1 : 4));
+  c->t.rows = crossed ? LINE / t->size : 1;
+  if (crossed && t->rows <= 4) c->t.rows = t->rows;
+  c->t.run = is_run(c, t);
+  if (c->t.run) c->t.rows = CAST_ROW * 4 / t->columns;
+  if (c->t.run && c->gathers) c->t.rows = least(c->t.rows, CAST_BUFFER / t->size / t->columns);
+}
+
+void mf__tiles_cast(const mf__simd *simd, const mf__convert *convert, const DLTensor *dst, const mf__side *src) {
+  casts c = {.t = {.simd = simd}, .convert = convert};
+  mf__planes p;
+  int64_t nbytes = convert->to;
+  for (int32_t i = 0; i < dst->ndim; i++) nbytes *= dst->shape[i];
+  mf__planes_make(&p, dst, convert->to, src, false);
+  find_cast_tile(&c, &p.plane);
+  c.t.streams = nbytes >= STREAM_FROM && (c.t.run || c.t.columns * convert->to >= 2 * LINE);
+  mf__planes_each(&p, cast_plane, &c);
+  if (c.t.streams) simd->stream_end();
+}

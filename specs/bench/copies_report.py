@@ -1,0 +1,58 @@
+"""What the benchmark of copies says: lines, docs/copy.md, and a picture. Knows nothing of how it was measured."""
+
+from report import machine, number
+
+__all__ = ["line", "machine", "publish"]
+COLUMNS = ("moonferry", "numpy", "torch", "memmove", "plain walk")
+
+
+def line(row):
+    cells = "  ".join(f"{name} {number(ns)}" for name, ns in row["ns"].items())
+    head = f"{row['family']:<10} {row['name']:<44} {row['of_peer']:5.2f} of the best peer"
+    return f"{head}, {row['share']:6.1%} of memmove | {cells}"
+
+
+def markdown(result):
+    lines = [
+        "# Copies and casts, measured",
+        "",
+        "`make bench-copy` writes this page: nanoseconds of each operation, the least of the rounds of one run in",
+        "which all took turns, one thread each. `memmove` copies as many bytes as the operation reads and writes, from",
+        "one compact memory to another; the share is its time by Moonferry's. The plain walk is Moonferry without",
+        "kernels.",
+        "",
+        "| operation | " + " | ".join(COLUMNS) + " | of the best peer | share |",
+        "| --- |" + " ---: |" * (len(COLUMNS) + 2),
+    ]
+    for row in result["rows"]:
+        cells = [number(row["ns"][name]) if name in row["ns"] else "" for name in COLUMNS]
+        cells += [f"{row['of_peer']:.2f}", f"{row['share']:.0%}"]
+        lines.append(f"| {row['family']}: {row['name']} | " + " | ".join(cells) + " |")
+    lines += ["", "![Share of a contiguous copy's speed](copy.png)", ""]
+    lines += [f"Measured on: {result['machine']}; kernels of {result['simd']}. {result['load']}", ""]
+    return "\n".join(lines)
+
+
+def picture(result, path):
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    rows = result["rows"][::-1]
+    figure, axes = plt.subplots(figsize=(9, 0.24 * len(rows) + 1))
+    for shift, name, color in ((0.25, "moonferry", "#2b6cb0"), (0, "numpy", "#b7b7b7"), (-0.25, "torch", "#e0a458")):
+        shares = [row["ns"]["memmove"] / row["ns"][name] if name in row["ns"] else 0 for row in rows]
+        axes.barh([i + shift for i in range(len(rows))], shares, height=0.25, label=name, color=color)
+    axes.set_yticks(range(len(rows)), [f"{row['family']}: {row['name']}" for row in rows], fontsize=7)
+    axes.set_xlim(0, 1.6)
+    axes.set_xlabel("share of a contiguous copy's speed")
+    axes.axvline(1, color="#444444", linewidth=0.8)
+    axes.legend(loc="lower right")
+    figure.savefig(path, dpi=110, bbox_inches="tight")
+    plt.close(figure)
+
+
+def publish(result, root):
+    (root / "docs" / "copy.md").write_text(markdown(result))
+    picture(result, root / "docs" / "copy.png")

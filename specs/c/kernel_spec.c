@@ -1,0 +1,330 @@
+/* kernel_spec.c: the kernels of every instruction set that this machine has, against the plain walk: random layouts of
+ * all element sizes and number types, small and large, at the edges of memory that may be touched. What either leaves
+ * in the destination's memory must be the same to the last bit, gaps included.
+ *
+ * MOONFERRY_SPEC_ROUNDS sets how many random layouts; `make test` takes some thousands.
+ */
+#define _GNU_SOURCE /* MAP_ANONYMOUS */
+#include "spec.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+static const char *const known[] = {"sse2", "avx2", "avx512", "neon"};
+
+static int rounds(int usual) {
+  const char *given = getenv("MOONFERRY_SPEC_ROUNDS");
+  return given != NULL ? atoi(given) : ROUNDS_OF(usual);
+}
+
+/* Calls ${test} with each set of kernels in use. */
+static void with_each_set(void (*test)(const char *name)) {
+  int found = 0;
+  for (size_t i = 0; i < COUNT(known); i++) {
+    if (mf_simd_set(known[i], NULL) != MF_OK) continue;
+    assert_string_equal(mf_simd(), known[i]);
+    test(known[i]);
+    found++;
+  }
+  assert_true(found > 0);
+}
+
+/* Memory with a page on either side that may not be touched. */
+typedef struct region {
+  unsigned char *start;
+  size_t nbytes;
+} region;
+
+static region guarded(size_t nbytes) {
+  const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+  const size_t whole = (nbytes + page - 1) / page * page;
+  unsigned char *pages = mmap(NULL, whole + 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  assert_ptr_not_equal(pages, MAP_FAILED);
+  assert_int_equal(mprotect(pages, page, PROT_NONE), 0);
+  assert_int_equal(mprotect(pages + page + whole, page, PROT_NONE), 0);
+  return (region){pages + page, whole};
+}
+
+static void unguard(region r) {
+  const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+  munmap(r.start - page, r.nbytes + 2 * page);
+}
+
+/* A random layout for a shape: permuted, reversed and spread axes; now and then one that repeats an axis.
+ * Gives how many elements it reaches below and above element 0. */
+static void draw_strides(const DLTensor *view, bool repeats, int64_t *lo, int64_t *hi) {
+  bool taken[MF_MAX_NDIM] = {false};
+  int64_t step = spec_random() % 4 == 0 ? spec_between(2, 5) : 1;
+  *lo = *hi = 0;
+  for (int32_t n = 0; n < view->ndim; n++) {
+    int32_t axis = view->ndim - 1 - n;
+    if (spec_random() % 2) axis = (int32_t)spec_between(0, view->ndim - 1);
+    while (taken[axis]) axis = (axis + view->ndim - 1) % view->ndim;
+    taken[axis] = true;
+    const bool back = spec_random() % 5 == 0, repeated = repeats && spec_random() % 8 == 0;
+    view->strides[axis] = repeated ? 0 : back ? -step : step;
+    if (repeated) continue;
+    *(back ? lo : hi) += (view->shape[axis] - 1) * step;
+    step *= view->shape[axis];
+    if (spec_random() % 6 == 0) step += spec_between(1, 9);
+  }
+}
+
+/* At one of the ends of the region, or anywhere. */
+static unsigned char *place(region r, int64_t size, int64_t lo, int64_t hi) {
+  const int64_t nbytes = (lo + hi + 1) * size, room = (int64_t)r.nbytes - nbytes;
+  assert_true(room >= 0);
+  const int64_t at = spec_random() % 3 == 0 ? 0 : spec_random() % 2 ? room : spec_between(0, room);
+  return r.start + at + lo * size;
+}
+
+static const char *const dtypes[] = {"uint8",     "int16",     "float32", "float64",  "complex128", "uint8x3",
+                                     "uint16x3",  "uint32x3",  "uint8x5", "float64x4", "uint8x31",  "bfloat16"};
+
+/* Extents around the widths of vectors, few elements in all, or some millions of bytes. */
+static void draw_shape(DLTensor *view, int64_t most) {
+  static const int64_t extents[] = {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 128, 255, 1000};
+  int64_t numel = 1;
+  view->ndim = (int32_t)spec_between(1, spec_random() % 4 == 0 ? 8 : 4);
+  for (int32_t i = 0; i < view->ndim; i++) {
+    int64_t extent = extents[spec_random() % COUNT(extents)];
+    if (numel * extent > most) extent = spec_between(1, most / numel < 4 ? most / numel : 4);
+    view->shape[i] = extent;
+    numel *= extent;
+  }
+}
+
+/* Those that are converted to each other, and one that has no loops. */
+static const char *const numbers[] = {
+    "bool",          "int8",          "int16",       "int32",           "int64",         "uint8",
+    "uint16",        "uint32",        "uint64",      "float16",         "bfloat16",      "float32",
+    "float64",       "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e3m4",
+    "float8_e4m3b11fnuz", "float8_e4m3", "float8_e8m0fnu",
+};
+
+/* The tensor over that memory: dst[0] is filled by the plain walk, dst[1] by the kernels. */
+typedef struct trial {
+  DLTensor view;
+  DLDataType to; /* of the destination */
+  int64_t shape[MF_MAX_NDIM], dst_strides[MF_MAX_NDIM], src_strides[MF_MAX_NDIM];
+  region dst[2], src;
+} trial;
+
+static mf_tensor *wrapped(const trial *t, unsigned char *data, DLDataType dtype, const int64_t *strides) {
+  DLTensor view = t->view;
+  view.dtype = dtype;
+  mf_tensor *out;
+  view.data = data;
+  view.strides = (int64_t *)strides;
+  OK(mf_tensor_wrap(&view, 0, NULL, NULL, &out, &spec_err));
+  return out;
+}
+
+static void compare(trial *t, const char *set, unsigned char *src_data) {
+  int64_t lo, hi;
+  const int64_t size = mf_dtype_bits(&t->to, 0) / 8;
+  DLTensor view = t->view;
+  view.strides = t->dst_strides;
+  draw_strides(&view, false, &lo, &hi);
+  const int64_t at = place(t->dst[0], size, lo, hi) - t->dst[0].start;
+  mf_tensor *src = wrapped(t, src_data, t->view.dtype, t->src_strides);
+  for (int i = 0; i < 2; i++) {
+    mf_tensor *dst = wrapped(t, t->dst[i].start + at, t->to, t->dst_strides);
+    OK(mf_simd_set(i == 0 ? "plain" : set, &spec_err));
+    OK(mf_tensor_cast(dst, src, &spec_err));
+    mf_tensor_release(dst);
+  }
+  if (memcmp(t->dst[0].start, t->dst[1].start, t->dst[0].nbytes) != 0) {
+    for (int32_t i = 0; i < t->view.ndim; i++)
+      print_error("shape %lld, strides %lld <- %lld\n", (long long)t->shape[i], (long long)t->dst_strides[i],
+                  (long long)t->src_strides[i]);
+    fail_msg("the kernels of %s and the plain walk differ, from dtype %d of %d bits to %d of %d", set,
+             t->view.dtype.code, t->view.dtype.bits, t->to.code, t->to.bits);
+  }
+  mf_tensor_release(src);
+}
+
+static void trials(const char *set, int n, int64_t most, bool casts) {
+  const size_t room = (size_t)most * 40;
+  trial t = {.dst = {guarded(room), guarded(room)}, .src = guarded(room)};
+  spec_random_bytes(t.src.start, t.src.nbytes);
+  t.view.shape = t.shape;
+  for (int round = 0; round < n; round++) {
+    int64_t lo, hi;
+    t.to = t.view.dtype = spec_dtype(dtypes[spec_random() % COUNT(dtypes)]);
+    if (casts) t.view.dtype = spec_dtype(numbers[spec_random() % COUNT(numbers)]);
+    if (casts) t.to = spec_dtype(numbers[spec_random() % COUNT(numbers)]);
+    const int64_t size = mf_dtype_bits(&t.view.dtype, 0) / 8;
+    do {
+      draw_shape(&t.view, most / (casts ? 8 : size));
+      t.view.strides = t.src_strides;
+      draw_strides(&t.view, true, &lo, &hi);
+    } while ((lo + hi + 1) * size > (int64_t)t.src.nbytes);
+    compare(&t, set, place(t.src, size, lo, hi));
+  }
+  unguard(t.src);
+  unguard(t.dst[0]);
+  unguard(t.dst[1]);
+}
+
+static void small_layouts(const char *set) {
+  trials(set, rounds(3000), 1 << 14, false);
+}
+
+static void large_layouts(const char *set) {
+  trials(set, rounds(3000) / 150, 3 << 20, false);
+}
+
+static void small_casts(const char *set) {
+  trials(set, rounds(3000), 1 << 14, true);
+}
+
+static void large_casts(const char *set) {
+  trials(set, rounds(3000) / 300, 3 << 20, true);
+}
+
+static void casts_are_as_codecs_have_them(void **state) {
+  (void)state;
+  with_each_set(small_casts);
+  with_each_set(large_casts);
+}
+
+/* Floats around every midpoint of a format, every code of one, and doubles that only just are no float: what random
+ * bits seldom are. */
+static void edges_of(const char *set) {
+  enum { N = 65536 * 4 };
+  static uint64_t from[N], to[2][N];
+  for (size_t i = 0; i < COUNT(numbers); i++) {
+    for (size_t j = 0; j < COUNT(numbers); j++) {
+      const DLDataType dtype = spec_dtype(numbers[i]);
+      const int64_t n = 4096 + (int64_t)(spec_random() % 64);
+      for (int64_t k = 0; k < n; k++) {
+        const uint64_t code = spec_random() >> 48, ulps = spec_random() % 5;
+        const uint64_t far = (code << 48) >> (spec_random() % 12) << (spec_random() % 12);
+        const uint64_t wide = dtype.bits == 64 ? far : code << 16;
+        const uint64_t raw = dtype.bits <= 16 ? code : wide + ulps - 2 + (spec_random() % 4 == 0 ? 0x8000u : 0u);
+        memcpy((char *)from + k * dtype.bits / 8, &raw, dtype.bits / 8u);
+      }
+      mf_tensor *src = spec_wrap(from, numbers[i], DIMS(n), NULL);
+      for (int side = 0; side < 2; side++) {
+        mf_tensor *dst = spec_wrap(to[side], numbers[j], DIMS(n), NULL);
+        OK(mf_simd_set(side == 0 ? "plain" : set, &spec_err));
+        OK(mf_tensor_cast(dst, src, &spec_err));
+        mf_tensor_release(dst);
+      }
+      mf_tensor_release(src);
+      if (memcmp(to[0], to[1], (size_t)n * 8) != 0) fail_msg("%s: %s to %s differs", set, numbers[i], numbers[j]);
+    }
+  }
+}
+
+static void edge_values_are_as_codecs_have_them(void **state) {
+  (void)state;
+  with_each_set(edges_of);
+}
+
+/* One element of many differs, or is a NaN, or a zero of the other sign: equal is what the plain walk says. */
+static void comparisons(const char *set) {
+  static unsigned char a[8 * 3000], b[8 * 3000];
+  for (int round = 0; round < rounds(1500); round++) {
+    const char *name = numbers[spec_random() % COUNT(numbers)];
+    const DLDataType dtype = spec_dtype(name);
+    const int64_t n = spec_between(1, 1400), step = spec_between(1, 2), size = dtype.bits / 8;
+    int32_t equal[2];
+    for (int64_t k = 0; k < n * step * size; k++) a[k] = (unsigned char)(spec_random() % 0x38);
+    memcpy(b, a, sizeof b);
+    unsigned char *other = b + spec_between(0, n - 1) * step * size;
+    const uint64_t kind = spec_random() % 4;
+    if (kind == 0) other[size - 1] ^= 0x80;
+    if (kind == 1) memset(other, 0, (size_t)size), memset(a + (other - b), 0, (size_t)size), other[size - 1] = 0x80;
+    if (kind == 2) memset(other, 0xff, (size_t)size), memset(a + (other - b), 0xff, (size_t)size);
+    mf_tensor *x = spec_wrap(a, name, DIMS(n), &step), *y = spec_wrap(b, name, DIMS(n), &step);
+    for (int i = 0; i < 2; i++) {
+      OK(mf_simd_set(i == 0 ? "plain" : set, &spec_err));
+      OK(mf_tensor_equal(x, y, &equal[i], &spec_err));
+    }
+    if (equal[0] != equal[1]) fail_msg("%s: equal of %s is %d, not %d", set, name, equal[1], equal[0]);
+    mf_tensor_release(x);
+    mf_tensor_release(y);
+  }
+}
+
+static void comparisons_are_as_codecs_have_them(void **state) {
+  (void)state;
+  with_each_set(comparisons);
+}
+
+static void small_copies_are_as_the_walk_has_them(void **state) {
+  (void)state;
+  with_each_set(small_layouts);
+}
+
+static void large_copies_are_as_the_walk_has_them(void **state) {
+  (void)state;
+  with_each_set(large_layouts);
+}
+
+/* Pictures of 1 to 5 channels to planes and back, whole or a part of the channels, of every small width: the tiles of
+ * the kernels that permute bytes, and their edges; and channels the other way around. */
+static void pictures(const char *set) {
+  static unsigned char from[5 * 300 * 8], to[2][4 * 5 * 300 * 8];
+  static const char *const names[] = {"uint8", "uint16", "float32", "float64"};
+  spec_random_bytes(from, sizeof from);
+  for (int64_t n = 1; n < 150; n += n < 70 ? 1 : 13) {
+    for (int64_t channels = 1; channels <= 5; channels++) {
+      for (int64_t taken = 1; taken <= channels; taken++) {
+        const char *name = names[spec_random() % COUNT(names)];
+        mf_tensor *packed = spec_wrap(from, name, DIMS(n, taken), (int64_t[]){channels, 1});
+        mf_tensor *planes = spec_wrap(from, name, DIMS(n, taken), (int64_t[]){1, n + 3});
+        unsigned char *last = from + (taken - 1) * spec_dtype(name).bits / 8;
+        mf_tensor *swapped = spec_wrap(last, name, DIMS(n, taken), (int64_t[]){channels, -1});
+        for (int i = 0; i < 2; i++) {
+          OK(mf_simd_set(i == 0 ? "plain" : set, &spec_err));
+          memset(to[i], 0x55, sizeof to[i]);
+          mf_tensor *dst = spec_wrap(to[i], name, DIMS(n, taken), (int64_t[]){1, n});
+          OK(mf_tensor_copy(dst, packed, &spec_err));
+          mf_tensor_release(dst);
+          dst = spec_wrap(to[i] + sizeof to[i] / 2, name, DIMS(n, taken), NULL);
+          OK(mf_tensor_copy(dst, planes, &spec_err));
+          mf_tensor_release(dst);
+          dst = spec_wrap(to[i] + sizeof to[i] / 4, name, DIMS(n, taken), NULL);
+          OK(mf_tensor_copy(dst, swapped, &spec_err));
+          mf_tensor_release(dst);
+        }
+        mf_tensor_release(swapped);
+        assert_memory_equal(to[0], to[1], sizeof to[0]);
+        mf_tensor_release(packed);
+        mf_tensor_release(planes);
+      }
+    }
+  }
+}
+
+static void pictures_and_planes(void **state) {
+  (void)state;
+  with_each_set(pictures);
+}
+
+static void a_set_is_chosen_by_name(void **state) {
+  (void)state;
+  assert_int_equal(mf_simd_set("mmx", NULL), MF_EINVAL);
+  SAYS(MF_EINVAL, "name is mmx; one of ", mf_simd_set("mmx", &spec_err));
+  SAYS(MF_EINVAL, "name is NULL; one of ", mf_simd_set(NULL, &spec_err));
+  OK(mf_simd_set("plain", &spec_err));
+  assert_string_equal(mf_simd(), "plain");
+  FAILS(MF_EINVAL, mf_simd_set("", &spec_err));
+  assert_string_equal(mf_simd(), "plain");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      SPEC(small_copies_are_as_the_walk_has_them),
+      SPEC(large_copies_are_as_the_walk_has_them),
+      SPEC(casts_are_as_codecs_have_them),
+      SPEC(edge_values_are_as_codecs_have_them),
+      SPEC(comparisons_are_as_codecs_have_them),
+      SPEC(pictures_and_planes),
+      SPEC(a_set_is_chosen_by_name),
+  };
+  return cmocka_run_group_tests(tests, spec_group_setup, NULL);
+}
