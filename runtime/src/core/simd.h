@@ -111,7 +111,7 @@ typedef struct mf__side {
 void mf__planes_make(mf__planes *p, const DLTensor *dst, int64_t dst_size, const mf__side *src, bool fuses);
 void mf__planes_each(const mf__planes *p, void (*plane)(void *ctx, const mf__tile *t), void *ctx);
 
-/* move.c: the elements of a tile */
+/* tile.c: the elements of a tile */
 
 typedef struct mf__mover mf__mover;
 struct mf__mover {

@@ -1,4 +1,4 @@
-/* move.c: the elements of one tile to another place, by the fastest kernel that its strides allow. The element by
+/* tile.c: the elements of one tile to another place, by the fastest kernel that its strides allow. The element by
  * element way is here, too; it takes what no kernel does, the edges of a kernel's tiles included.
  *
  * Must not know about whole layouts, which planes.c makes into tiles. */
