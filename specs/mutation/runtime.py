@@ -5,6 +5,7 @@ that use it. What has to do with threads and no spec of build/dev notices is jud
 have several.
 """
 
+import json
 import os
 import re
 import sys
@@ -22,7 +23,7 @@ FILES = (
 ).split()
 DRIVERS = {"cuda": ("cuda", "CUDA"), "rocm": ("hip", "HIP")}
 # Those that look inside, those with a device, those without one that reach one of FILES.
-HOST = "dlpack import storage tensor copy device alloc threads view".split()
+HOST = "dlpack import storage tensor copy device alloc threads view fence ring".split()
 THREADED = "storm pairs pool_trim pool_forget order retire return transfer crew".split()
 # What a simulated driver fails at, in turn, takes seconds: one driver's is asked, where a file is not the other's own.
 LONG = {"scenario": "cuda"}
@@ -49,6 +50,13 @@ class DeviceSpec(Spec):
         if "cuda" in path.name or "hip" in path.name:
             return device in (None, "rocm" if "hip" in path.name else "cuda")
         return LONG.get(which) != other and path.name in SHAPES.get(which, [path.name])
+
+
+def of_instruction_set(source):
+    """The options that CMake gives this file alone, for the instructions that it may use."""
+    commands = json.loads((BUILDS["dev"] / "compile_commands.json").read_text())
+    words = next((c["command"].split() for c in commands if Path(c["file"]) == source), [])
+    return [word for word in words if word.startswith("-m")]
 
 
 class Runtime(Judge):
@@ -90,7 +98,7 @@ class Runtime(Judge):
             self.objects[kind] = {}
             for source in sorted(SOURCES.rglob("*.c")):
                 output = self.objects[kind][source.name] = folder / (source.name + ".o")
-                build(["cc", *FLAGS, *KINDS[kind], "-c", source, "-o", output])
+                build(["cc", *FLAGS, *KINDS[kind], *of_instruction_set(source), "-c", source, "-o", output])
         return self.objects[kind]
 
     def link(self, kind, objects, output):

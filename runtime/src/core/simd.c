@@ -5,8 +5,16 @@
 #include <string.h>
 
 #if defined(__x86_64__)
+#include <cpuid.h>
+
+/* Clang's __builtin_cpu_supports knows no "f16c" up to version 14: CPUID leaf 1 has it in bit 29 of ECX. */
+static bool has_f16c(void) {
+  unsigned eax, ebx, ecx, edx;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+
 static bool has_avx2(void) {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+  return __builtin_cpu_supports("avx2") && has_f16c();
 }
 
 static bool has_avx512(void) {
