@@ -220,7 +220,8 @@ class Bench:
             self.helpers, self.ops = self.host
             return
         made = self.lua.execute((HERE / "operations.lua").read_text(), point, tell, name="=operations.lua")
-        self.lua.execute((HERE / "python_operations.lua").read_text(), made.shared, name="=python_operations.lua")
+        for more in ("python_operations.lua", "engine_operations.lua"):
+            self.lua.execute((HERE / more).read_text(), made.shared, name=f"={more}")
         self.helpers, self.ops = made.helpers, made.operations
 
     @classmethod

@@ -466,12 +466,12 @@ end
 -- The public names that no operation stands for.
 function helpers.without_operation()
   local named, missing = { ["t:set"] = true, ["py.None"] = true, ["py.kw"] = true, ["py.builtins"] = true }, {}
-  for _, name in ipairs { "all", "newaxis", "ellipsis", "ENOMEM", "EDEVICE", "EDRIVER", "ECAPTURE", "version",
-    "is_stream", "current_stream" } do
+  for _, name in ipairs { "all", "newaxis", "ellipsis", "ENOMEM", "EDEVICE", "EDRIVER", "ECAPTURE", "ETIMEOUT",
+    "version", "is_stream", "current_stream" } do
     named["mf." .. name] = true -- values, and what others call
   end
-  for _, name in ipairs { "int", "int64", "is" } do
-    named["py." .. name] = true
+  for _, name in ipairs { "int", "int64", "is", "finish", "settle", "preload" } do
+    named["py." .. name] = true -- the last three: what a process does once
   end
   for name in pairs(operations) do
     named[name:match "^[^-]*"] = true

@@ -1,0 +1,47 @@
+-- The operations that are for engines: rings, fields, guarded tensors, scopes with Python in them; each a function that
+-- gives the same each time. Called with what operations.lua shares, into whose table it enters them. Must not know which
+-- event strikes, nor where.
+local shared = ...
+local ffi = require "ffi"
+local mf = require "moonferry"
+local py = require "moonferry.python"
+local bench = py.import "bench"
+local op, plain, reach, tensor, ok = shared.op, shared.plain, shared.reach, shared.tensor, shared.ok
+
+op["mf.ring"] = function()
+  local ring = ok(mf.ring({ 2, 2 }, "float32", 2))
+  local slot = ok(ring:begin(0))
+  slot:fill(3)
+  reach()
+  ok(ring:publish())
+  local text = plain(ok(ring:latest()))
+  ring:close()
+  return text
+end
+op["mf.ring_from_handle"] = function()
+  local ring = ok(mf.ring({ 3 }, "int8", 2))
+  local other = mf.ring_from_handle(ring.handle)
+  ring:close()
+  local text = plain(other.slots[2])
+  other:close()
+  return text
+end
+op["mf.fields"] = function()
+  local memory = ffi.new("uint8_t[48]")
+  local fields = ok(mf.fields(memory, 4, { { "at", "float32", 2 }, { "color", "uint8", 4 } }, { owner = memory }))
+  fields.at:fill(2)
+  return plain(fields.at) .. plain(fields.color)
+end
+op["mf.guard"] = function()
+  local made = ok(mf.zeros({ 2, 2 }))
+  local guarded = mf.guard(made)
+  guarded:put(0, 1, 4)
+  return guarded:get(0, 1) + guarded:get(1, 1)
+end
+op["py.scope"] = function()
+  return py.scope(function()
+    local items = bench.Items(1)
+    reach()
+    return #items(plain(tensor()))
+  end)
+end
