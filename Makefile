@@ -28,7 +28,7 @@ seams: build ## what can happen inside of a call, with each public operation: ma
 lint: build ## only the style checks
 	@.venv/bin/python specs/run --only lint
 
-bench: setup ## the table of the README: Moonferry beside its peers
+bench: setup ## the table of docs/bench.md: Moonferry beside its peers
 	@specs/build bench
 	@.venv/bin/python specs/bench/bench.py
 

@@ -2,8 +2,8 @@
 
 Every cell is the minimum over rounds in which all contenders of a row take turns, so that a slow spell of
 the machine meets all of them. C rows have the cost of their loop taken off; Python rows carry the loop of
-`timeit`, the same for everyone. Writes build/bench/bench.json, .md and .png; with --publish also the table
-in the README.
+`timeit`, the same for everyone. Writes build/bench/bench.json, .md and .png; with --publish also
+docs/bench.md, and some rows of it in the README.
 """
 
 import argparse
@@ -180,7 +180,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--exchanges", type=int, default=10_000_000)
-    parser.add_argument("--publish", action="store_true", help="also write the README's table")
+    parser.add_argument("--publish", action="store_true", help="also write docs/bench.md and the README's rows")
     options = parser.parse_args()
 
     own = tensors()

@@ -7,7 +7,9 @@ import re
 LIBRARIES = ["moonferry", "numpy", "torch", "tvm-ffi", "nanobind", "jax"]
 # What no library can be faster than; the others of a row are peers.
 FLOORS = ("gcc -O2", "memcpy", "lua_pcall", "PyObject_Vectorcall")
-BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
+# What the README shows of it.
+SHOWN = ["from_dlpack(NumPy array)", "from_dlpack(PyTorch tensor)", "Python calls a Lua function of two numbers",
+         "Lua calls a Python function of two numbers"]  # fmt: skip
 
 
 def machine():
@@ -32,11 +34,16 @@ def number(value):
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.1f}"
 
 
+def peers_of(ns):
+    return {name: value for name, value in ns.items() if name not in ("moonferry", *FLOORS)}
+
+
 def rank(ns):
     """The place among all peers of a row, by the figures as measured; empty where there is none."""
-    peers = [value for name, value in ns.items() if name not in ("moonferry", *FLOORS)]
-    ours = ns.get("moonferry")
-    return f"{1 + sum(value < ours for value in peers)} of {1 + len(peers)}" if peers and ours is not None else ""
+    peers, ours = peers_of(ns), ns.get("moonferry")
+    if not peers or ours is None:
+        return ""
+    return f"{1 + sum(value < ours for value in peers.values())} of {1 + len(peers)}"
 
 
 def cells(row):
@@ -105,9 +112,27 @@ def wrapped(cell):
     return cell.replace("; ", "\n").replace(" where ", "\nwhere ").replace(" less ", "\nless ")
 
 
+def summary(result):
+    """The rows of SHOWN, each beside the fastest of its peers."""
+    rows = {row["operation"]: row for row in result["rows"]}
+    lines = ["| operation | Moonferry | the fastest peer |", "| --- | ---: | ---: |"]
+    for operation in SHOWN:
+        ns = rows[operation]["ns"]
+        peers = peers_of(ns)
+        best = min(peers, key=peers.get)
+        lines.append(f"| {operation} | {number(ns['moonferry'])} ns | {number(peers[best])} ns, {best} |")
+    return "\n".join(lines) + "\n"
+
+
+def put(path, name, text):
+    """Puts a text between the two marks of that name."""
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    before, _, rest = path.read_text().partition(begin)
+    _, _, after = rest.partition(end)
+    path.write_text(f"{before}{begin}\n{text}{end}{after}")
+
+
 def publish(result, root):
-    """Puts the table between the README's two marks."""
-    readme = root / "README.md"
-    before, _, rest = readme.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    readme.write_text(f"{before}{BEGIN}\n{markdown(result)}{END}{after}")
+    """The table goes to its page, some rows of it to the README."""
+    put(root / "docs" / "bench.md", "bench", markdown(result))
+    put(root / "README.md", "speed", summary(result))

@@ -265,8 +265,7 @@ def test_the_pages_say_what_is_expected():
     readme, page = report.README.read_text(), (ROOT / "docs" / "matrix.md").read_text()
     assert report.with_counts(readme, cells) == readme
     assert f"\n{report.counts(cells)}.\n" in page
-    for text in (readme, page):
-        assert report.entry_text("ONNX Runtime") in text
+    assert report.entry_text("ONNX Runtime") in page
 
 
 @pytest.mark.parametrize("path", sorted(HERE.glob("environments/*.txt")), ids=lambda path: path.stem)
