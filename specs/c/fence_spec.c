@@ -1,6 +1,6 @@
 /* fence_spec.c: fences of host memory: who waits for which, that each is dropped once on a thread that could wait, that
  * memory ends after them, and that a frame's fence costs no allocation. */
-#define _GNU_SOURCE /* getpid */
+#define _GNU_SOURCE /* gettid */
 #include "spec.h"
 
 #include <pthread.h>
@@ -10,6 +10,7 @@
 /* A fence that the test moves by hand; thread 0: it can be waited for anywhere. */
 typedef struct point {
   atomic_int reached, asked, waited, dropped;
+  int early; /* waits that come back before it is reached, whatever time they were given */
   bool opens; /* a wait with time reaches it */
   pthread_t only;
   bool bound;
@@ -20,7 +21,7 @@ static int32_t point_wait(void *ctx, uint64_t value, int64_t ns) {
   if (value != 7) abort();
   if (p->bound && !pthread_equal(p->only, pthread_self())) return -5;
   atomic_fetch_add(ns == 0 ? &p->asked : &p->waited, 1);
-  if (ns > 0 && p->opens) atomic_store(&p->reached, 1);
+  if (ns > 0 && p->opens && p->early-- <= 0) atomic_store(&p->reached, 1);
   return atomic_load(&p->reached) ? 0 : 1;
 }
 
@@ -188,6 +189,17 @@ static void uses_wait_for_what_they_must(void **state) {
   }
 }
 
+static void a_wait_that_comes_back_early_is_asked_again(void **state) {
+  (void)state;
+  point p = {.opens = true, .early = 2};
+  mf_tensor *t = spec_create("float32", DIMS(4));
+  set_fence(t, &p, MF_READ);
+  OK(use_put(t, &spec_err));
+  assert_int_equal(p.waited, 3);
+  assert_int_equal(p.dropped, 1);
+  mf_tensor_release(t);
+}
+
 static void views_make_no_wait(void **state) {
   (void)state;
   point p = {0};
@@ -246,9 +258,12 @@ static void memory_ends_after_its_fences(void **state) {
 }
 
 /* Another thread, which the fence cannot be waited for on. */
+static pid_t elsewhere;
+
 static void *use_elsewhere(void *arg) {
   mf_error *err = malloc(sizeof *err);
   mf_tensor *t = arg;
+  elsewhere = gettid();
   if (use_put(t, err) != MF_EINVAL) abort();
   mf_tensor_release(t);
   return err;
@@ -257,15 +272,17 @@ static void *use_elsewhere(void *arg) {
 static void another_thread_is_refused_by_name(void **state) {
   (void)state;
   point p = {.bound = true, .only = pthread_self()};
-  char thread[64];
+  char expected[160];
   void *err;
   pthread_t other;
   mf_tensor *t = spec_create("float32", DIMS(4));
   set_fence(t, &p, MF_READ);
   assert_int_equal(pthread_create(&other, NULL, use_elsewhere, t), 0);
   pthread_join(other, &err);
-  snprintf(thread, sizeof thread, "set by thread %ld, cannot be waited for on this thread", (long)getpid());
-  if (strstr(((mf_error *)err)->message, thread) == NULL) fail_msg("%s", ((mf_error *)err)->message);
+  snprintf(expected, sizeof expected,
+           "a fence of this memory, set by thread %d, cannot be waited for on this thread, %d (its wait answered -5)",
+           (int)gettid(), (int)elsewhere);
+  assert_string_equal(((mf_error *)err)->message, expected);
   assert_string_equal(((mf_error *)err)->call, "mf_tensor_put");
   free(err);
   assert_int_equal(p.dropped, 0); /* the last reference went there, where nobody could know */
@@ -281,7 +298,9 @@ static void many_fences_at_once(void **state) {
   mf_tensor *t = spec_create("float32", DIMS(4));
   OK(mf_tensor_fence(t, NULL, MF_READ, &spec_err));
   mf_ledger_read(&before);
-  for (size_t i = 0; i < COUNT(points); i++) set_fence(t, &points[i], MF_READ);
+  for (size_t i = 0; i < 4; i++) set_fence(t, &points[i], MF_READ);
+  for (size_t i = 0; i < 4; i++) assert_int_equal(points[i].asked, 0); /* while there is room, nobody is asked */
+  for (size_t i = 4; i < COUNT(points); i++) set_fence(t, &points[i], MF_READ);
   mf_ledger_read(&after);
   assert_true(after.blocks > before.blocks);
   for (size_t i = 0; i < COUNT(points); i++) atomic_store(&points[i].reached, 1);
@@ -328,6 +347,7 @@ static void no_memory(void **state) {
   const mf_fence f = fence_of(&p);
   mf_fault_arm(0, 1);
   FAILS(MF_ENOMEM, mf_tensor_fence(t, &f, MF_READ, &spec_err));
+  FAILS(MF_ENOMEM, mf_tensor_fence(t, NULL, MF_READ, &spec_err));
   mf_fault_arm(-1, 0);
   assert_int_equal(mf_tensor_is_ordered(t), 0);
   assert_int_equal(set_many(&p, &spec_err), MF_OK);
@@ -343,6 +363,25 @@ static void no_memory(void **state) {
   assert_int_equal(p.dropped, 10);
 }
 
+/* What was made for more fences than usual is there the next time, too. */
+static void many_again_allocate_nothing(void **state) {
+  (void)state;
+  point p = {0};
+  int32_t done;
+  mf_tensor *t = spec_create("float32", DIMS(4));
+  for (int i = 0; i < 6; i++) set_fence(t, &p, MF_READ);
+  atomic_store(&p.reached, 1);
+  OK(mf_tensor_fence_wait(t, MF_WRITE, 0, &done, &spec_err));
+  atomic_store(&p.reached, 0);
+  mf_fault_arm(0, 1);
+  for (int i = 0; i < 6; i++) set_fence(t, &p, MF_READ);
+  assert_int_equal(mf_fault_hits(), 0);
+  mf_fault_arm(-1, 0);
+  atomic_store(&p.reached, 1);
+  mf_tensor_release(t);
+  assert_int_equal(p.dropped, 12);
+}
+
 static void misuse(void **state) {
   (void)state;
   point p = {0};
@@ -351,10 +390,21 @@ static void misuse(void **state) {
   mf_tensor *t = spec_create("float32", DIMS(4));
   SAYS(MF_EINVAL, "use is 3", mf_tensor_fence(t, &f, 3, &spec_err));
   SAYS(MF_EINVAL, "ns is -1", mf_tensor_fence_wait(t, MF_READ, -1, &done, &spec_err));
+  SAYS(MF_EINVAL, "use is 0", mf_tensor_fence_wait(t, 0, -1, &done, &spec_err));
+  OK(mf_tensor_fence_wait(t, MF_WRITE, 0, &done, &spec_err));
+  assert_int_equal(done, 1);
   f.wait = NULL;
   SAYS(MF_EINVAL, "fence.wait is NULL", mf_tensor_fence(t, &f, MF_READ, &spec_err));
-  mf_tensor_release(t);
+  SAYS(MF_EINVAL, "use is 3", mf_tensor_fence(t, &f, 3, &spec_err));
+  p.opens = true;
+  set_fence(t, &p, MF_READ);
+  SAYS(MF_EINVAL, "use is 0", mf_tensor_fence_wait(t, 0, INT64_MAX, &done, &spec_err));
+  SAYS(MF_EINVAL, "ns is -1", mf_tensor_fence_wait(t, MF_WRITE, -1, &done, &spec_err));
   assert_int_equal(p.dropped, 0);
+  assert_int_equal(done, 0);
+  atomic_store(&p.reached, 1);
+  mf_tensor_release(t);
+  assert_int_equal(p.dropped, 1);
 }
 
 /* Threads that set and wait for fences of one memory. */
@@ -402,6 +452,7 @@ static void threads_drop_each_fence_once(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(uses_wait_for_what_they_must),
+      SPEC(a_wait_that_comes_back_early_is_asked_again),
       SPEC(views_make_no_wait),
       SPEC(it_says_whether_it_is_done),
       SPEC(memory_ends_after_its_fences),
@@ -409,6 +460,7 @@ int main(void) {
       SPEC(many_fences_at_once),
       SPEC(a_frame_allocates_nothing),
       SPEC(no_memory),
+      SPEC(many_again_allocate_nothing),
       SPEC(misuse),
       SPEC(threads_drop_each_fence_once),
   };

@@ -32,14 +32,16 @@ static int32_t latest(int32_t want_fresh) {
 
 /* A queue that is reached up to a number, as a timeline is. */
 static atomic_uint_least64_t reached;
-static atomic_int drops, waits;
+static atomic_int drops, waits, asks;
 static _Thread_local bool stranger;
+static int early; /* waits that come back before their number is reached */
 
 static int32_t timeline_wait(void *ctx, uint64_t value, int64_t ns) {
   (void)ctx;
   if (stranger) return -1;
-  if (ns > 0) atomic_fetch_add(&waits, 1);
-  if (ns > 0 && atomic_load(&reached) < value) atomic_store(&reached, value);
+  atomic_fetch_add(ns > 0 ? &waits : &asks, 1);
+  if (ns > 0 && early > 0) early--;
+  else if (ns > 0 && atomic_load(&reached) < value) atomic_store(&reached, value);
   return atomic_load(&reached) < value;
 }
 
@@ -53,6 +55,7 @@ static void reset(void) {
   atomic_store(&reached, 0);
   atomic_store(&drops, 0);
   atomic_store(&waits, 0);
+  atomic_store(&asks, 0);
 }
 
 static mf_fence at(uint64_t value) {
@@ -89,8 +92,10 @@ static void it_waits_for_the_slots_own_fence(void **state) {
   }
   assert_int_equal(waits, 0);
   int32_t i;
+  atomic_store(&asks, 0);
   SAYS(MF_ETIMEOUT, "none of the 3 slots", mf_ring_begin(ring, 0, &i, &spec_err));
   assert_int_equal(i, -1);
+  assert_int_equal(asks, 3); /* each once */
   OK(mf_ring_begin(ring, INT64_MAX, &i, &spec_err));
   assert_int_equal(i, 0);
   assert_int_equal(reached, 1); /* and for no later one */
@@ -101,6 +106,45 @@ static void it_waits_for_the_slots_own_fence(void **state) {
   atomic_store(&reached, 4);
   mf_ring_release(ring);
   assert_int_equal(drops, 4);
+}
+
+/* Slots whose turn it is come in their order also after a call that found none. */
+static void a_timeout_changes_nothing(void **state) {
+  (void)state;
+  int32_t i;
+  reset();
+  make(3);
+  for (uint64_t frame = 1; frame <= 12; frame++) {
+    SAYS(MF_EINVAL, "ns is -1", mf_ring_begin(ring, -1, &i, &spec_err));
+    assert_int_equal(i, -1);
+    assert_int_equal(begin(), (int)((frame - 1) % 3));
+    i = 7;
+    SAYS(MF_EINVAL, "a slot is being written", mf_ring_begin(ring, 0, &i, &spec_err));
+    assert_int_equal(i, -1);
+    end(frame);
+    if (frame % 3 != 0) continue;
+    SAYS(MF_ETIMEOUT, "none of the 3 slots", mf_ring_begin(ring, 0, &i, &spec_err));
+    assert_int_equal(i, -1);
+    atomic_store(&reached, frame);
+  }
+  mf_ring_release(ring);
+}
+
+static void a_wait_that_comes_back_early_is_asked_again(void **state) {
+  (void)state;
+  int32_t i;
+  reset();
+  make(1);
+  assert_int_equal(begin(), 0);
+  end(1);
+  early = 1000000000;
+  SAYS(MF_ETIMEOUT, "their fences are not done", mf_ring_begin(ring, 100000, &i, &spec_err));
+  early = 3;
+  OK(mf_ring_begin(ring, INT64_C(600000000000), &i, &spec_err));
+  assert_int_equal(i, 0);
+  assert_int_equal(early, 0);
+  OK(mf_ring_end(ring, NULL, 0, &spec_err));
+  mf_ring_release(ring);
 }
 
 static void a_frame_allocates_nothing(void **state) {
@@ -159,6 +203,19 @@ static void what_nobody_took_is_written_again(void **state) {
   mf_ring_release(ring);
 }
 
+/* A slot that was published and not taken goes back behind the others. */
+static void what_nobody_took_comes_back_in_its_turn(void **state) {
+  (void)state;
+  make(3);
+  for (int32_t frame = 0; frame < 9; frame++) {
+    assert_int_equal(begin(), frame % 3);
+    OK(mf_ring_publish(ring, &spec_err));
+  }
+  SAYS(MF_EINVAL, "no slot is being written", mf_ring_publish(ring, &spec_err));
+  assert_int_equal(latest(1), 2);
+  mf_ring_release(ring);
+}
+
 static void the_readers_fence_holds_the_slot(void **state) {
   (void)state;
   reset();
@@ -212,7 +269,10 @@ static void it_outlives_its_fences(void **state) {
   end(1);
   mf_ledger l;
   assert_ptr_equal(mf_ring_retain(ring), ring);
+  assert_null(mf_ring_retain(NULL));
   mf_ring_release(ring);
+  mf_ledger_read(&l);
+  assert_int_equal(l.storages, 2);
   mf_ring_release(ring);
   mf_ring_release(NULL);
   mf_ledger_read(&l);
@@ -220,6 +280,33 @@ static void it_outlives_its_fences(void **state) {
   atomic_store(&reached, 1);
   mf_releases_run();
   assert_int_equal(drops, 1);
+}
+
+static void as_many_slots_as_a_ring_may_have(void **state) {
+  (void)state;
+  mf_tensor *many[MF_RING_MAX];
+  for (int32_t i = 0; i < MF_RING_MAX; i++) many[i] = spec_create("int8", DIMS(1));
+  OK(mf_ring_create(many, MF_RING_MAX, &ring, &spec_err));
+  for (int32_t i = 0; i < MF_RING_MAX; i++) mf_tensor_release(many[i]);
+  for (int32_t frame = 0; frame < 2 * MF_RING_MAX; frame++) {
+    assert_int_equal(begin(), frame % MF_RING_MAX);
+    OK(mf_ring_end(ring, NULL, 0, &spec_err));
+  }
+  mf_ring_release(ring);
+}
+
+/* New memory of an allocator may hold anything, zeros as well. */
+static void *zeroing_realloc(void *ctx, void *ptr, size_t old_nbytes, size_t new_nbytes) {
+  (void)ctx;
+  (void)old_nbytes;
+  if (new_nbytes == 0) free(ptr);
+  return new_nbytes == 0 ? NULL : ptr == NULL ? calloc(1, new_nbytes) : realloc(ptr, new_nbytes);
+}
+
+static void whatever_new_memory_holds(void **state) {
+  OK(mf_allocator_set(zeroing_realloc, NULL, &spec_err));
+  slots_come_in_turn(state);
+  OK(mf_allocator_set(NULL, NULL, &spec_err));
 }
 
 static void misuse(void **state) {
@@ -230,7 +317,7 @@ static void misuse(void **state) {
   make(2);
   mf_ring *none;
   REFUSES(MF_EINVAL, none, mf_ring_create(tensors, 0, &none, &spec_err));
-  REFUSES(MF_EINVAL, none, mf_ring_create(tensors, MF_RING_MAX + 1, &none, &spec_err));
+  SAYS(MF_EINVAL, "n is 65; 1 to 64 slots expected", mf_ring_create(tensors, MF_RING_MAX + 1, &none, &spec_err));
   OK(mf_tensor_permute(tensors[0], NULL, 0, &view, &spec_err));
   SAYS(MF_EINVAL, "slots[0] and slots[1] are views of one memory",
        mf_ring_create((mf_tensor *[]){tensors[0], view}, 2, &none, &spec_err));
@@ -246,6 +333,8 @@ static void misuse(void **state) {
   mf_tensor_release(low);
   mf_tensor_release(high);
   SAYS(MF_EINVAL, "no slot is being written", mf_ring_end(ring, NULL, 0, &spec_err));
+  SAYS(MF_EINVAL, "no slot is being written", mf_ring_end(ring, &f, MF_READ, &spec_err));
+  SAYS(MF_EINVAL, "the reader has no slot", mf_ring_fence(ring, NULL, MF_READ, &spec_err));
   SAYS(MF_EINVAL, "no slot is being written", mf_ring_publish(ring, &spec_err));
   SAYS(MF_EINVAL, "the reader has no slot", mf_ring_fence(ring, &f, MF_READ, &spec_err));
   SAYS(MF_EINVAL, "ns is -1", mf_ring_begin(ring, -1, &i, &spec_err));
@@ -349,12 +438,17 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(slots_come_in_turn),
       SPEC(it_waits_for_the_slots_own_fence),
+      SPEC(a_timeout_changes_nothing),
+      SPEC(a_wait_that_comes_back_early_is_asked_again),
       SPEC(a_frame_allocates_nothing),
       SPEC(a_mailbox_has_the_latest),
       SPEC(what_nobody_took_is_written_again),
+      SPEC(what_nobody_took_comes_back_in_its_turn),
       SPEC(the_readers_fence_holds_the_slot),
       SPEC(the_time_that_was_given_ends),
       SPEC(it_outlives_its_fences),
+      SPEC(as_many_slots_as_a_ring_may_have),
+      SPEC(whatever_new_memory_holds),
       SPEC(misuse),
       SPEC(no_memory),
       SPEC(a_worker_and_a_renderer),

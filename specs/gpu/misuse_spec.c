@@ -252,6 +252,27 @@ static void memory_that_a_driver_knows_is_ordered(void **state) {
   expect_ordered(empty(gpu(0)), 0);
 }
 
+static int32_t never_asked(void *ctx, uint64_t value, int64_t ns) {
+  fail_msg("%p, %llu, %lld", ctx, (unsigned long long)value, (long long)ns);
+  return 0;
+}
+
+/* What a driver knows has streams; the fence stays its owner's. */
+static void memory_that_a_driver_knows_takes_no_fence(void **state) {
+  const mf_fence fence = {.wait = never_asked};
+  const DLDevice devices[] = {gpu(0), pinned()};
+  (void)state;
+  for (int i = 0; i < 2; i++) {
+    int32_t done = 7;
+    mf_tensor *t = create(devices[i], NBYTES);
+    REFUSED(mf_tensor_fence(t, &fence, MF_READ, &err), MF_EINVAL, "the memory is a GPU driver's, which has streams");
+    REFUSED(mf_tensor_fence(t, NULL, MF_READ, &err), MF_EINVAL, "the memory is a GPU driver's, which has streams");
+    REFUSED(mf_tensor_fence_wait(t, MF_READ, 0, &done, &err), MF_EINVAL, "the memory is a GPU driver's");
+    assert_int_equal(done, 0);
+    mf_tensor_release(t);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(given_no_order_is_reported),
@@ -264,6 +285,7 @@ int main(void) {
       SPEC(the_host_does_not_ask_is_reported),
       SPEC(writes_and_said_reads_is_reported),
       SPEC(memory_that_a_driver_knows_is_ordered),
+      SPEC(memory_that_a_driver_knows_takes_no_fence),
   };
   return RUN(tests);
 }

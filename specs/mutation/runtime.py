@@ -18,6 +18,7 @@ SOURCES = ROOT / "runtime" / "src"
 DEV, TSAN = (Path(os.environ.get(f"MOONFERRY_BUILD_{n}", ROOT / "build" / n.lower())) for n in ("DEV", "TSAN"))
 FILES = (
     "order.c record.c queue.c scope.c retire.c block.c request.c transfer.c move.c storage.c memory.c owned.c import.c"
+    " fence.c ring.c use.c"
     " export.c pool.c trim.c gate.c stream.c stream_own.c wait.c stage.c image.c alloc.c device.c cuda.c cuda_context.c"
     " hip.c hip_context.c cuda_work.c hip_work.c driver.c cuda_kernel.c copy.c tensor.c stream_number.c"
 ).split()
@@ -28,7 +29,7 @@ THREADED = "storm pairs pool_trim pool_forget order retire return transfer crew"
 # What a simulated driver fails at, in turn, takes seconds: one driver's is asked, where a file is not the other's own.
 LONG = {"scenario": "cuda"}
 # Shapes, not order: asked about these files alone.
-OF_SHAPES = "copy.c image.c transfer.c move.c stage.c cuda_work.c hip_work.c".split()
+OF_SHAPES = "copy.c image.c plan.c transfer.c move.c stage.c cuda_work.c hip_work.c".split()
 SHAPES = dict.fromkeys(("copy", "scatter"), OF_SHAPES)
 UNASKED = ("gpu_types_spec", "gpu_large_spec", "gpu_seams_spec")
 OF_THREADS = re.compile(r"lock|atomic|cond|once|thread|alone|polling")

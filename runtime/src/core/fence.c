@@ -90,7 +90,6 @@ static int refuse(int64_t thread, int32_t said, mf_error *err) {
 }
 
 int mf__fences_wait(mf__fences *f, bool write, int64_t ns, bool *done, mf_error *err) {
-  *done = true;
   for (; f != NULL; f = atomic_load_explicit(&f->more, memory_order_acquire)) {
     for (int i = 0; i < ENTRIES; i++) {
       entry *e = &f->entries[i];

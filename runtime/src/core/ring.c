@@ -1,20 +1,19 @@
 /* ring.c: some memories of the host in turn: one is written while others are drawn.
  *
  * Invariant: each slot is in one state, and one thread goes on with it from there: FREE slots are the writer's to take,
- * a COOLING one becomes free for the thread that sees its fences done, a WRITTEN one is the writer's, a LATEST one
- * belongs to the thread that takes its number out of `latest`, a READ one is the reader's. No lock is taken. It must
- * not know what a fence is of. */
+ * a COOLING one becomes free for the thread that sees its fences done, and a HELD one is the writer's, the reader's or,
+ * in `latest`, that of the thread which takes its number out of there. No lock is taken. It must not know what a fence
+ * is of. */
 #define _POSIX_C_SOURCE 200809L /* nanosleep, clock_gettime */
 #include "core/core.h"
 
 #include <time.h>
 
-enum { FREE, COOLING, WRITTEN, LATEST, READ };
+enum { FREE, COOLING, HELD };
 
 /* A state and, above it, the turn, counted from 1, in which the slot was given back: the lowest one has been free for
- * longest. Both change as one, so
- * that who has looked at the fences of an earlier turn cannot free a later one. */
-#define STATES 8
+ * longest. Both change as one: a thread that has looked at the fences of an earlier turn cannot free a later one. */
+#define STATES 4
 
 typedef struct slot {
   mf_tensor *tensor;
@@ -105,10 +104,6 @@ mf_tensor *mf_ring_slot(const mf_ring *r, int32_t i) {
 
 /* Slots that come and go */
 
-static void set_state(slot *s, uint64_t state) {
-  atomic_store_explicit(&s->word, state, memory_order_relaxed);
-}
-
 static void give_back(mf_ring *r, int32_t i) {
   const uint64_t turn = atomic_fetch_add_explicit(&r->turns, 1, memory_order_relaxed);
   atomic_store_explicit(&r->slots[i].word, turn * STATES + COOLING, memory_order_release);
@@ -197,7 +192,7 @@ int mf_ring_begin(mf_ring *r, int64_t ns, int32_t *out, mf_error *err) {
     return mf__end(rc, __func__, err);
   }
   const int rc = take(r, ns, out, err);
-  if (rc == MF_OK) set_state(&r->slots[*out], WRITTEN);
+  if (rc == MF_OK) atomic_store_explicit(&r->slots[*out].word, HELD, memory_order_relaxed);
   atomic_store_explicit(&r->written, *out, memory_order_release);
   return mf__end(rc, __func__, err);
 }
@@ -222,7 +217,6 @@ int mf_ring_publish(mf_ring *r, mf_error *err) {
   int32_t i;
   const int rc = writers_slot(r, &i, err);
   if (rc == MF_OK) {
-    set_state(&r->slots[i], LATEST);
     const int32_t before = atomic_exchange_explicit(&r->latest, i, memory_order_acq_rel);
     if (before >= 0) give_back(r, before);
     atomic_store_explicit(&r->written, -1, memory_order_release);
@@ -237,7 +231,6 @@ int mf_ring_latest(mf_ring *r, int32_t *out, int32_t *fresh, mf_error *err) {
   const int32_t i = atomic_exchange_explicit(&r->latest, -1, memory_order_acq_rel);
   if (i >= 0) {
     const int32_t before = atomic_load_explicit(&r->read, memory_order_relaxed);
-    set_state(&r->slots[i], READ);
     atomic_store_explicit(&r->read, i, memory_order_relaxed);
     if (before >= 0) give_back(r, before);
   }
