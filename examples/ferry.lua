@@ -118,17 +118,6 @@ local function print_hops()
   print(("copied: whether the elements' address changed on the way; ns: the shortest of %d"):format(REPEATS))
 end
 
--- The hops that copied nothing in one line.
-local function footing()
-  local parts = {}
-  for _, row in ipairs(hops) do
-    if row[8] == "no" then
-      parts[#parts + 1] = ("%s to %s %.1f \194\181s"):format(row[1], row[2], tonumber(row[9]) / 1000)
-    end
-  end
-  return "nothing copied:    " .. table.concat(parts, "    ")
-end
-
 -- Lua's part, first half: light and edges. Images are planes, [channel][y][x], as PyTorch wants them.
 
 -- What film makes of each sRGB byte: linear light, through a toe and a shoulder, back to display values.
@@ -392,28 +381,59 @@ end
 
 -- The sheet of all stages.
 
-local INK, PALE, NIGHT = "#f0ede6", "#8b949e", "#0b0f14"
-local COLUMNS, WIDTH, HEIGHT, MARGIN, GAP, HEAD, FOOT, LEGEND = 3, 1560, 1500, 48, 24, 120, 72, 84
+local INK, PALE, NIGHT, SAME, COPIED = "#f0ede6", "#8b949e", "#0b0f14", "#56c98d", "#e8b04a"
+local COLUMNS, WIDTH, MARGIN, GAP, HEAD, PANELS, LEGEND, HOP = 3, 1200, 36, 20, 92, 988, 70, 58
+local LANES = { Pillow = 0.09, NumPy = 0.34, Lua = 0.63, PyTorch = 0.91 }
 
-local function sheet(panels, heading, footer, path)
+-- The hops, from the top to the bottom: an arrow from lane to lane, with what crossed and where it lay.
+local function crossings(figure, text, top, bottom)
+  local lines, annotate = py.import "matplotlib.lines", figure:add_axes({ 0, 0, 1, 1 })
+  annotate:set_axis_off()
+  annotate:set_xlim(0, WIDTH)
+  annotate:set_ylim(bottom, 0)
+  for name, x in pairs(LANES) do
+    text(x * WIDTH, top, name, { fontsize = 15, fontweight = "bold", ha = "center" })
+    annotate:add_line(lines.Line2D({ x * WIDTH, x * WIDTH }, { top + 18, bottom - 24 }, py.kw { color = "#30363d" }))
+  end
+  for i, row in ipairs(hops) do
+    local from, to, y = LANES[row[1]] * WIDTH, LANES[row[2]] * WIDTH, top + i * HOP
+    local colour = row[8] == "no" and SAME or COPIED
+    annotate:annotate("", py.kw { xy = py.tuple { to, y }, xytext = py.tuple { from, y },
+      arrowprops = py.dict { arrowstyle = "-|>", color = colour, lw = 2.5 } })
+    local middle, fate = (from + to) / 2, row[8] == "no" and "same memory" or "copied"
+    text(middle, y - 14, ("%s, %s %s"):format(row[3], row[5], row[6]), { fontsize = 11, ha = "center" })
+    text(middle, y + 14, ("%s  %s  %.1f \194\181s"):format(row[7], fate, tonumber(row[9]) / 1000),
+      { fontsize = 11, color = colour, ha = "center" })
+  end
+end
+
+-- Few colours make a small file.
+local function shrink(path)
+  local image = py.import("PIL.Image").open(path):convert("RGB")
+  image:quantize(py.kw { palette = image:quantize(200) }):save(path, py.kw { optimize = true })
+end
+
+local function sheet(panels, heading, path)
   py.import("matplotlib").use("Agg")
   local np, plt = py.import "numpy", py.import "matplotlib.pyplot"
-  local size = py.tuple { WIDTH / 100, HEIGHT / 100 }
+  local lanes = HEAD + PANELS + 24
+  local bottom = lanes + (#hops + 1) * HOP
+  local size = py.tuple { WIDTH / 100, bottom / 100 }
   local figure = plt.figure(py.kw { figsize = size, dpi = 100, facecolor = NIGHT })
   -- Positions count in pixels from the top left corner.
   local function text(x, y, what, options)
     options.color, options.va = options.color or INK, "center"
-    figure:text(x / WIDTH, 1 - y / HEIGHT, what, py.kw(options))
+    figure:text(x / WIDTH, 1 - y / bottom, what, py.kw(options))
   end
-  text(MARGIN, HEAD / 2, "Moonferry", { fontsize = 30, fontweight = "bold" })
-  text(WIDTH - MARGIN, HEAD / 2, heading, { fontsize = 15, color = PALE, ha = "right" })
-  text(WIDTH / 2, HEIGHT - FOOT / 2, footer, { fontsize = 12.5, color = PALE, ha = "center" })
+  text(MARGIN, HEAD / 2, "Moonferry", { fontsize = 26, fontweight = "bold" })
+  text(WIDTH - MARGIN, HEAD / 2, heading, { fontsize = 13, color = PALE, ha = "right" })
+  crossings(figure, text, lanes, bottom)
   local width = (WIDTH - 2 * MARGIN - (COLUMNS - 1) * GAP) / COLUMNS
-  local height = (HEIGHT - HEAD - FOOT) / 2 - LEGEND
+  local height = PANELS / 2 - LEGEND
   for i, panel in ipairs(panels) do
     local left = MARGIN + (i - 1) % COLUMNS * (width + GAP)
     local top = HEAD + floor((i - 1) / COLUMNS) * (height + LEGEND)
-    local place = { left / WIDTH, 1 - (top + height) / HEIGHT, width / WIDTH, height / HEIGHT }
+    local place = { left / WIDTH, 1 - (top + height) / bottom, width / WIDTH, height / bottom }
     local axes = figure:add_axes(place)
     local picture = panel.picture
     if mf.is_tensor(picture) then
@@ -421,11 +441,12 @@ local function sheet(panels, heading, footer, path)
     end
     axes:imshow(picture, py.kw { interpolation = "lanczos", aspect = "equal" })
     axes:set_axis_off()
-    text(left, top + height + 22, ("%d   %s"):format(i, panel.title), { fontsize = 15, fontweight = "bold" })
-    text(left, top + height + 46, panel.caption, { fontsize = 12, color = PALE })
+    text(left, top + height + 18, ("%d   %s"):format(i, panel.title), { fontsize = 13, fontweight = "bold" })
+    text(left, top + height + 38, panel.caption, { fontsize = 10, color = PALE })
   end
   figure:savefig(path, py.kw { facecolor = NIGHT })
   plt.close(figure)
+  shrink(path)
 end
 
 -- The journey.
@@ -464,7 +485,7 @@ local function journey(path)
   let_go(hop("Lua", "NumPy", "painting", final, np.from_dlpack))
 
   local function took(what, milliseconds)
-    return ("%s, %.1f ms"):format(what, milliseconds)
+    return ("%s, %.0f ms"):format(what, milliseconds)
   end
   sheet({
     { picture = pixels, title = "Pillow and NumPy", caption = "grace_hopper.jpg, uint8, as decoded" },
@@ -474,7 +495,7 @@ local function journey(path)
     { picture = glow, title = "PyTorch: light", caption = took("conv2d of what is bright, at three widths", glow_ms) },
     { picture = final, title = "Lua: painted",
       caption = took("brush strokes along the flow, lit", paint_ms + finish_ms) },
-  }, "CPython inside LuaJIT: every library looks at the same memory", footing(), path)
+  }, "CPython inside LuaJIT: one memory crosses from library to library", path)
 end
 
 local path = arg[1] or root .. "build/ferry.png"
