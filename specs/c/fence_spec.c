@@ -291,6 +291,37 @@ static void another_thread_is_refused_by_name(void **state) {
   assert_int_equal(p.dropped, 1);
 }
 
+/* Two that look at one fence at the same time: here the second one while the first is inside of its wait. */
+static mf_tensor *looked_at;
+static int lookers, dropped_by_all;
+
+static int32_t look_once_more(void *ctx, uint64_t value, int64_t ns) {
+  int32_t done;
+  (void)ctx;
+  (void)value;
+  if (ns > 0 && mf_tensor_fence_wait(looked_at, MF_WRITE, 0, &done, NULL) != MF_OK) abort();
+  lookers++;
+  return 0;
+}
+
+static void drop_for_all(void *ctx, uint64_t value) {
+  (void)ctx;
+  (void)value;
+  dropped_by_all++;
+}
+
+static void two_that_look_at_once_drop_it_once(void **state) {
+  (void)state;
+  const mf_fence f = {.wait = look_once_more, .drop = drop_for_all};
+  looked_at = spec_create("float32", DIMS(4));
+  for (int i = 0; i < 6; i++) OK(mf_tensor_fence(looked_at, &f, MF_READ, &spec_err));
+  OK(use_put(looked_at, &spec_err));
+  assert_int_equal(dropped_by_all, 6);
+  assert_true(lookers > 6);
+  mf_tensor_release(looked_at);
+  assert_int_equal(dropped_by_all, 6);
+}
+
 static void many_fences_at_once(void **state) {
   (void)state;
   point points[19] = {{0}};
@@ -457,6 +488,7 @@ int main(void) {
       SPEC(it_says_whether_it_is_done),
       SPEC(memory_ends_after_its_fences),
       SPEC(another_thread_is_refused_by_name),
+      SPEC(two_that_look_at_once_drop_it_once),
       SPEC(many_fences_at_once),
       SPEC(a_frame_allocates_nothing),
       SPEC(no_memory),

@@ -21,9 +21,9 @@ TITLES = {
 # What a cell is called, its colour, and what that means.
 KINDS = {
     "zero-copy": ("#2a9d6f", "one memory: the same address, and each side sees what is written there"),
-    "copied": ("#e9c46a", "one end makes a copy, or lies on another device"),
-    "second process": ("#8ab6d6", "one copy into shared memory, which a second process has too"),
-    "copied on request": ("#f4a261", "refused as it is; the copy that Moonferry makes when asked is taken"),
+    "copied": ("#f2d16b", "the receiver owns its memory, or one end lies on another device"),
+    "second process": ("#8ab6d6", "the two cannot live in one process: one copy, into memory that two processes share"),
+    "copied on request": ("#c8553d", "refused zero-copy; accepted after copy=True"),
     "refused": ("#d1495b", "refused by one end, and so is Moonferry's copy"),
     "crash": ("#7b2d8b", "a library ended its process"),
     "fault": ("#b00000", "Moonferry was at fault"),
@@ -60,9 +60,9 @@ def shorten(text, width=110):
 
 # The picture. Places and sizes are in inches, from the top left, so that a cell is of one size in every table.
 
-CELL = (0.64, 0.38)
-LEFT, TOP, LABELS, GAP = 1.45, 0.85, 0.85, 0.5
-LEGEND = (4.8, 0.43)  # how wide it is, and how high a line of it
+CELL = (0.42, 0.34)
+LEFT, TOP, LABELS, GAP = 1.5, 0.75, 1.0, 0.45
+LEGEND = (5.0, 0.5)  # how wide it is, and how high a line of it
 GREY = "#606060"
 
 
@@ -96,13 +96,13 @@ def draw(result, path):
 
     plt.rcParams["font.family"] = "DejaVu Sans"
     found, legend, (width, height) = places(result)
-    figure = plt.figure(figsize=(width, height), dpi=130)
+    figure = plt.figure(figsize=(width, height), dpi=110)
     ax = figure.add_axes((0, 0, 1, 1))
     ax.set_xlim(0, width)
     ax.set_ylim(height, 0)
     ax.axis("off")
-    ax.text(LEFT, 0.42, "From one array library to another, through Moonferry", fontsize=16, va="center")
-    ax.text(LEFT, 0.74, "from the row to the column; the time of one exchange", fontsize=9.5, color=GREY, va="center")
+    ax.text(LEFT, 0.36, "From one array library to another, through Moonferry", fontsize=17, va="center")
+    ax.text(LEFT, 0.66, "from the row to the column", fontsize=11, color=GREY, va="center")
     for table, corner in found.items():
         draw_table(ax, result, table, corner)
     draw_legend(ax, result, legend)
@@ -120,7 +120,12 @@ def corner_mark(ax, x, y):
     """For cells that are less where memory is not aligned to 64 bytes: x and y are the right upper corner."""
     from matplotlib.patches import Polygon
 
-    ax.add_patch(Polygon([(x - 0.12, y + 0.012), (x - 0.012, y + 0.012), (x - 0.012, y + 0.12)], facecolor="#f4a261"))
+    ax.add_patch(
+        Polygon(
+            [(x - 0.12, y + 0.012), (x - 0.012, y + 0.012), (x - 0.012, y + 0.12)],
+            facecolor=KINDS["copied on request"][0],
+        )
+    )
 
 
 def draw_table(ax, result, table, corner):
@@ -128,24 +133,21 @@ def draw_table(ax, result, table, corner):
     names = names_of(result, table)
     cells = {(c["from"], c["to"]): c for c in result["cells"] if c["table"] == table}
     for i, name in enumerate(names):
-        ax.text(x - 0.09, y + (i + 0.5) * CELL[1], name, fontsize=9, ha="right", va="center")
+        ax.text(x - 0.09, y + (i + 0.5) * CELL[1], name, fontsize=11, ha="right", va="center")
         at = (x + (i + 0.42) * CELL[0], y - 0.06)
-        ax.text(*at, name, fontsize=9, rotation=35, rotation_mode="anchor", ha="left", va="baseline")
+        ax.text(*at, name, fontsize=11, rotation=40, rotation_mode="anchor", ha="left", va="baseline")
     for row, a in enumerate(names):
         for column, b in enumerate(names):
             if (a, b) in cells:
                 draw_cell(ax, cells[a, b], x + column * CELL[0], y + row * CELL[1])
-    below = y + len(names) * CELL[1] + 0.16
-    ax.text(x, below, TITLES[table], fontsize=9.5, color=GREY, va="center")
+    below = y + len(names) * CELL[1] + 0.18
+    ax.text(x, below, TITLES[table], fontsize=11, color=GREY, va="center")
 
 
 def draw_cell(ax, cell, x, y):
     square(ax, x, y, *CELL, KINDS[cell["kind"]][0])
     if cell["checks"].get("sharing", {}).get("unaligned"):
         corner_mark(ax, x + CELL[0], y)
-    colour = "white" if cell["kind"] in ("crash", "fault", "zero-copy", "refused") else "#202020"
-    text = short_time(time_of(cell)) or ("" if cell["kind"] == "missing" else "\u2013")
-    ax.text(x + CELL[0] / 2, y + CELL[1] / 2, text, fontsize=7.4, color=colour, ha="center", va="center")
 
 
 def draw_legend(ax, result, corner):
@@ -155,14 +157,14 @@ def draw_legend(ax, result, corner):
         if count[kind]:
             square(ax, x, y, 0.34, 0.3, colour)
             cells = f"{count[kind]} cell" + "s" * (count[kind] != 1)
-            ax.text(x + 0.46, y + 0.075, f"{kind}: {cells}", fontsize=9, weight="bold", va="center")
-            ax.text(x + 0.46, y + 0.235, meaning, fontsize=8.3, color=GREY, va="center")
+            ax.text(x + 0.46, y + 0.075, f"{kind}: {cells}", fontsize=11, weight="bold", va="center")
+            ax.text(x + 0.46, y + 0.265, meaning, fontsize=10, color=GREY, va="center")
             y += LEGEND[1]
     if any(cell["checks"].get("sharing", {}).get("unaligned") for cell in result["cells"]):
         square(ax, x, y, 0.34, 0.3, KINDS["zero-copy"][0])
         corner_mark(ax, x + 0.34, y)
         meaning = "where memory is not aligned to 64 bytes: copied, or copied on request"
-        ax.text(x + 0.46, y + 0.155, meaning, fontsize=8.3, color=GREY, va="center")
+        ax.text(x + 0.46, y + 0.155, meaning, fontsize=10, color=GREY, va="center")
 
 
 # The table.
@@ -257,8 +259,8 @@ Each cell is a process of its own, and LuaJIT runs it (`specs/exchange/pair.lua`
 * read-only: kept, refused, or lost by whom;
 * lifetime: the source goes first, the sink goes first, and {rounds} rounds, after which nothing is left alive and, on
   the host, the process has not grown;
-* time: both steps together for a float32 array of 4 x 6, each called from Python (where a second process or a device
-  takes part: from Lua). It is the shortest of many. On a simulated driver it says nothing of a GPU.
+* time, on the host: both steps together for a float32 array of 4 x 6, each called from Python (where a second process
+  takes part: from Lua). It is the shortest of many.
 
 On the devices each library works on a stream of its own and Moonferry on a third, under 21 orders of the queued work; a
 race that the simulated driver reports is a fault.
@@ -306,7 +308,9 @@ def table_in_words(result, table):
     lines = [f"## {TITLES[table]}", "", "| from \\ to | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
     for a in names:
         row = [cells.get((a, b)) for b in names]
-        words = [f"{c['kind']} {short_time(time_of(c))}".strip() if c else "" for c in row]
+        # A simulated driver's time says nothing of a GPU.
+        times = [short_time(time_of(c)) if c and table == "host" else "" for c in row]
+        words = [f"{c['kind']} {time}".strip() if c else "" for c, time in zip(row, times)]
         lines.append(f"| {a} | " + " | ".join(words) + " |")
     lines += ["", "What each does with Moonferry alone, as source and as sink:", ""]
     for entry in result["libraries"]:
