@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 export LUA_PATH := lua/?.lua;lua/?/init.lua;;
 
-.PHONY: help setup build demo engine test seams test-sim-long test-sim-torch test-valgrind test-gpu matrix mutants lint bench bench-copy bench-gpu coverage fuzz test-pythons test-platforms clean
+.PHONY: help setup build demo engine test seams test-sim-long test-sim-torch test-valgrind test-gpu matrix mutants lint bench bench-copy bench-gpu site coverage fuzz test-pythons test-platforms clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1 \t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 24
@@ -27,6 +27,9 @@ seams: build ## what can happen inside of a call, with each public operation: ma
 
 lint: build ## only the style checks
 	@.venv/bin/python specs/run --only lint
+
+site: setup ## the pages of docs/ as a site: build/site/html
+	@.venv/bin/python docs/site
 
 bench: setup ## the table of docs/bench.md: Moonferry beside its peers
 	@specs/build bench

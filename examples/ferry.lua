@@ -93,27 +93,11 @@ local function hop(from, to, what, object, carry, origin)
   return result
 end
 
-local HEADINGS = { "from", "to", "what", "device", "dtype", "shape", "pointer", "copied", "ns" }
-
 local function print_hops()
-  local widths = {}
-  for column, heading in ipairs(HEADINGS) do
-    widths[column] = #heading
-    for _, row in ipairs(hops) do
-      widths[column] = max(widths[column], #row[column])
-    end
-  end
-  local function line(row)
-    local cells = {}
-    for column, cell in ipairs(row) do
-      local right = column == #HEADINGS and "" or "-"
-      cells[column] = (("%%%s%ds"):format(right, widths[column])):format(cell)
-    end
-    print(table.concat(cells, "  "))
-  end
-  line(HEADINGS)
+  local line = "%-7s  %-7s  %-10s  %-6s  %-7s  %-11s  %-14s  %-6s  %7s"
+  print(line:format("from", "to", "what", "device", "dtype", "shape", "pointer", "copied", "ns"))
   for _, row in ipairs(hops) do
-    line(row)
+    print(line:format(unpack(row)))
   end
   print(("copied: whether the elements' address changed on the way; ns: the shortest of %d"):format(REPEATS))
 end
@@ -407,12 +391,6 @@ local function crossings(figure, text, top, bottom)
   end
 end
 
--- Few colours make a small file.
-local function shrink(path)
-  local image = py.import("PIL.Image").open(path):convert("RGB")
-  image:quantize(py.kw { palette = image:quantize(200) }):save(path, py.kw { optimize = true })
-end
-
 local function sheet(panels, heading, path)
   py.import("matplotlib").use("Agg")
   local np, plt = py.import "numpy", py.import "matplotlib.pyplot"
@@ -446,7 +424,8 @@ local function sheet(panels, heading, path)
   end
   figure:savefig(path, py.kw { facecolor = NIGHT })
   plt.close(figure)
-  shrink(path)
+  local image = py.import("PIL.Image").open(path):convert("RGB") -- few colours make a small file
+  image:quantize(py.kw { palette = image:quantize(200) }):save(path, py.kw { optimize = true })
 end
 
 -- The journey.

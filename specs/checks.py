@@ -126,6 +126,7 @@ def lint():
                 {"MYPYPATH": str(ROOT / "specs")},
             ),
             ("stubtest", stubtest, env),
+            ("site", [PYTHON, "docs/site"], {}),
             ("cdef.lua is fresh", [PYTHON, "lua/generate_cdef.py", "--check"], {}),
         ]
     )

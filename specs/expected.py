@@ -123,5 +123,10 @@ def seed():
 
 def python_programs():
     """The programs in Python whose names do not say so."""
-    files = [path for path in (ROOT / "specs").rglob("*") if not path.suffix and path.is_file()]
+    files = [
+        path
+        for folder in ("specs", "docs")
+        for path in (ROOT / folder).rglob("*")
+        if not path.suffix and path.is_file()
+    ]
     return sorted(str(p.relative_to(ROOT)) for p in files if p.read_bytes().startswith(b"#!/usr/bin/env python3"))
