@@ -125,8 +125,13 @@ static void a_timeout_changes_nothing(void **state) {
     if (frame % 3 != 0) continue;
     SAYS(MF_ETIMEOUT, "none of the 3 slots", mf_ring_begin(ring, 0, &i, &spec_err));
     assert_int_equal(i, -1);
-    atomic_store(&reached, frame);
+    atomic_store(&reached, frame < 12 ? frame : 11);
   }
+  assert_int_equal(begin(), 0); /* the last one is still in use */
+  end(13);
+  atomic_store(&reached, 13);
+  assert_int_equal(begin(), 1); /* all are free: what was given back last comes last */
+  OK(mf_ring_end(ring, NULL, 0, &spec_err));
   mf_ring_release(ring);
 }
 
