@@ -44,7 +44,7 @@ void mf__outside_end(void) {
   state->depth = mf__top->depth;
 }
 
-/* Not inlined, because each crossing asks whether it holds any, and few do. */
+/* Kept out of line: each crossing asks whether it holds any references, and few do. */
 __attribute__((noinline)) static void give_back_outside(void) {
   const int inside = mf__is_inside();
   if (inside) mf__outside_begin();
@@ -102,7 +102,7 @@ static PyGILState_STATE take_gil(mf__frame *below) {
   return PyGILState_UNLOCKED;
 }
 
-/* As it was before take_gil; saver: the frame that had let it go, NULL if none had. */
+/* Undoes take_gil; saver: the frame that had let the GIL go, NULL if none had. */
 static void give_gil(mf__frame *saver, PyGILState_STATE gil) {
   if (saver != NULL) saver->thread = PyEval_SaveThread();
   else PyGILState_Release(gil);
@@ -129,7 +129,7 @@ static void end_visit(const mf__frame *below) {
   if (below == NULL && --mf__visitors >= 0 && mf__door != MF__DOOR_OPEN) mf__visit_last();
 }
 
-/* Not inlined in mf__enter, so that this C frame is gone when the error is raised: LuaJIT calls a message handler that
+/* Kept out of mf__enter, so that this C frame is gone when the error is raised: LuaJIT calls a message handler that
  * fails in Python again, on top of the frame that raised the error. Returns 0, or the status of lua_pcall with the
  * error at the top, or STOPPED, or ENDED; never raises. */
 __attribute__((noinline)) static int enter(lua_State *L, mf__bridge *bridge, mf__unprotected_body unprotected,
@@ -166,7 +166,7 @@ int mf__enter_by(lua_State *L, mf__unprotected_body unprotected) {
   if (bridge == NULL) return luaL_error(L, "this Lua state is being closed");
   if (!Py_IsInitialized()) return luaL_error(L, "Python is not running (any more)");
   if (!mf__door_is_open()) return luaL_error(L, ended);
-  /* Later than mf__call_in, so that calls which nest through both end as Python's do. */
+  /* Less room is asked for than in mf__call_in, so that calls which nest through both end as Python's do. */
   if (mf__stack_is_low(2)) return luaL_error(L, "C stack overflow");
   int results;
   int status = enter(L, bridge, unprotected, &results);

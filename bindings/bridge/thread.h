@@ -173,21 +173,22 @@ enum {
 /* Ends whatever runs in the state with ${reason}, an exception, borrowed. Any thread, with the GIL. */
 void mf__stop(mf__state *state, PyObject *reason);
 
-/* Of each call into an interruptible state, and the second of any that is to stop; ${thread_left}: it is the last
- * one of this thread. The second returns a reference to give back without the lock, or NULL. */
+/* Begin and end of each call into an interruptible state; mf__stop_disarm also ends calls into any state that is to
+ * stop. ${thread_left}: it is the last call of this thread. Returns a reference to give back without the lock, or NULL.
+ * */
 void mf__stop_arm(void);
 PyObject *mf__stop_disarm(mf__state *state, int thread_left);
 
-/* Of a thread that takes the lock of a state that is to stop, or gives it up: only where that thread is meant, there is
- * a hook. */
+/* A thread takes the lock of a state that is to stop, or gives it up: the hook is there only while the lock is held by
+ * the thread that is meant. */
 void mf__stop_renew(mf__state *state);
 void mf__stop_pause(mf__state *state);
 
 /* Takes the hook away, unless a signal has asked for a stop meanwhile. */
 void mf__stop_take_hook(mf__state *state);
 
-/* Of a handler of SIGINT on the main thread: the interruptible states that this thread is in are to stop, as Python's
- * handlers will have it. Returns how many there are. */
+/* Called by a handler of SIGINT on the main thread: the interruptible states that this thread is in are to stop, as
+ * Python's handlers will have it. Returns how many there are. */
 int mf__stop_signal(void);
 
 /* Whether the state is to stop; and whether it is, with the reason as the pending exception then. */
@@ -226,7 +227,7 @@ static inline void mf__unlock(mf__state *state) {
   if (state->first != NULL) mf__lock_pass_on(state);
 }
 
-/* Of a new state; of one that is closed: its L is NULL from now on, and who waits in line finds out. */
+/* Begin and end of a state's lock. Once it is closed, its L is NULL, and the threads that wait in line find out. */
 void mf__lock_create(mf__state *state);
 void mf__lock_close(mf__state *state);
 

@@ -206,8 +206,8 @@ static void set_loading(int is_loading) {
   pthread_mutex_unlock(&loading.mutex);
 }
 
-/* Of an extension module there are two events of this name; the second knows its file, and comes before that is loaded.
- * After other modules' there may be code that loads a library by itself, which ctypes tells. */
+/* An extension module raises two events of this name; the second knows its file, and comes before that is loaded. Code
+ * of other modules may load a library by itself, which ctypes tells. */
 static int on_audit(const char *event, PyObject *arguments, void *unused) {
   (void)unused;
   const int is_import = strcmp(event, "import") == 0, is_load = strcmp(event, "ctypes.dlopen") == 0;

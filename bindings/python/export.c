@@ -230,7 +230,7 @@ static bool is_usual_call(const core_state *state, PyObject *const *args, Py_ssi
   return true;
 }
 
-/* Not inlined, so that the usual call does not pay for this one's stack frame. */
+/* Kept out of line, so that the usual call does not pay for this one's stack frame. */
 static __attribute__((noinline)) PyObject *any_call(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
                                                     PyObject *kwnames) {
   static const core_signature signature = {"__dlpack__", 0, 0, 4, {KW_STREAM, KW_MAX_VERSION, KW_DL_DEVICE, KW_COPY}};

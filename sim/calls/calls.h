@@ -86,7 +86,7 @@ sim_status sim_call_host_flags(void *p, unsigned *flags);
 sim_status sim_call_prefetch(const void *stream, uintptr_t p, size_t nbytes);
 
 /* pool.c */
-/* As both drivers lay out a place, and who may touch a pool's memory there. */
+/* A place as both drivers lay it out, and who may touch a pool's memory there. */
 typedef struct sim_location {
   int type, id;
 } sim_location;

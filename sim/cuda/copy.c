@@ -123,8 +123,8 @@ static CUresult pitched(const CUDA_MEMCPY3D *c, CUstream handle, bool sync) {
   return from(sim_copy(s, &to, &source, sync));
 }
 
-/* Of copies within one device's memory cuMemcpy2D says that they may fail for pitches that cuMemAllocPitch did not
- * compute, and cuMemcpy2DUnaligned that it does not. */
+/* Copies within one device's memory may fail in cuMemcpy2D for pitches that cuMemAllocPitch did not compute;
+ * cuMemcpy2DUnaligned does not fail (CUDA Driver API, "Memory Management"). */
 static CUresult aligned_rows(const CUDA_MEMCPY3D *c) {
   enum { UNIT = 512 }; /* of cuMemAllocPitch */
   sim_region to, source;

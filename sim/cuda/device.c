@@ -95,8 +95,8 @@ CUresult from(sim_status rc) {
   return rc == SIM_STUCK ? (CUresult)sim_stuck_code() : codes[rc];
 }
 
-/* As cuThreadExchangeStreamCaptureMode and the CUDA Programming Guide have it: a wait breaks the captures of its own
- * context, and a thread that is not in global mode need not mind other threads' captures. */
+/* The rules of cuThreadExchangeStreamCaptureMode and of the CUDA Programming Guide: a wait breaks the captures of its
+ * own context, and a thread that is not in global mode need not mind other threads' captures. */
 void sim_driver_rules(sim_rules *out) {
   *out = (sim_rules){.waits_break_all = false};
 }

@@ -52,7 +52,7 @@ static CUkernel handle_of(const void *f) {
   return k;
 }
 
-/* Of compiled kernels what any kernel of the simulated device may use. */
+/* A compiled kernel is said to use what any kernel of the simulated device may use. */
 cudaError_t do_cudaFuncGetAttributes(cudaFuncAttributes *out, const void *f) {
   enum { THREADS = 0, CONSTANT = 2, REGISTERS = 4 };
   int device = 0, constant = 0;
@@ -91,7 +91,7 @@ cudaError_t do_cudaKernelSetAttributeForDevice(cudaKernel_t k, int which, int va
   return do_cudaFuncSetAttribute((const void *)k, which, value);
 }
 
-/* As many blocks as the device has threads and room in shared memory for. */
+/* Gives as many blocks as the device has threads and room in shared memory for. */
 cudaError_t do_cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, const void *f, int threads,
                                                                       size_t shared, unsigned flags) {
   enum { SHARED_IN_ALL = 102400 };

@@ -87,7 +87,7 @@ cudaError_t do_cudaMemPrefetchAsync(const void *p, size_t n, cudaMemLocation whe
   return from(cuMemPrefetchAsync_v2((uintptr_t)p, n, where, flags, stream_of(s)));
 }
 
-/* Of memory that nobody knows the host's address is the pointer itself, and there is no device. */
+/* Memory that nobody knows has the pointer itself as its address on the host, and no device. */
 cudaError_t do_cudaPointerGetAttributes(cudaPointerAttributes *out, const void *p) {
   enum { MEMORY_TYPE = 2, DEVICE_POINTER = 3, HOST_POINTER = 4, IS_MANAGED = 8, DEVICE_ORDINAL = 9, N = 5 };
   unsigned type = 0;

@@ -106,7 +106,7 @@ static bool joined(const sim_capture *c) {
   return ok;
 }
 
-/* Its graph is the caller's from now on. */
+/* Lets the streams of the capture go; its graph is the caller's from now on. */
 static void detach(sim_capture *c) {
   for (sim_stream *s = c->streams; s != NULL; s = s->captured) {
     set_front(s, NULL, 0);

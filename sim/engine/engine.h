@@ -152,8 +152,8 @@ void sim_trap_update(void);  /* before the lock is dropped */
 void sim_trap_look(void);    /* after it is taken */
 
 /* order.c */
-/* Who touches memory without an operation: a thread (NULL: one that never called the driver), or a host function that
- * runs as part of an operation. */
+/* Somebody that touches memory without an operation: a thread (NULL: one that never called the driver), or a host
+ * function that runs as part of an operation. */
 typedef struct sim_accessor {
   sim_thread *thread;
   const sim_op *acting;

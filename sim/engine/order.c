@@ -71,7 +71,7 @@ static bool seen_by_all(const sim_access *a) {
   return true;
 }
 
-/* That it was freed must be known to the last. */
+/* Keeps the free of the memory, which must be known to the last. */
 static void drop_seen(sim_alloc *m) {
   size_t kept = 0;
   for (size_t i = 0; i < m->naccesses; i++)

@@ -22,7 +22,7 @@
 
 enum { PAGE = 4096, ACCESSES_KEPT = 1024 };
 
-/* Of a page of living memory: what queued work closes it to, and what a fault has opened it for since. */
+/* Marks of a page of living memory: what queued work closes it to, and what a fault has opened it for since. */
 enum { LIVE = 1, CLOSED_TO_WRITES = 2, CLOSED = 4, OPEN_TO_READS = 8, OPEN = 16, WANTED = CLOSED_TO_WRITES | CLOSED };
 
 typedef struct host_access {
@@ -291,7 +291,7 @@ void sim_trap_update(void) {
   learned = false;
 }
 
-/* Of what copies bytes, the place that called it says more. */
+/* The caller of a function that copies bytes says more than that function. */
 static void *place_of(const host_access *n) {
   Dl_info info;
   const bool in_libc = n->from != NULL && dladdr(n->from, &info) != 0 && strstr(info.dli_fname, "/libc.so") != NULL;

@@ -44,7 +44,7 @@ static void acquired(const void *object) {
   (void)call(atomic_load(&on_acquire), object);
 }
 
-/* Of calls that exist in two versions dlsym may find the old one. */
+/* Looks for the new version first: dlsym may find the old one of calls that exist in two. */
 static void *real(const char *name) {
   void *at = dlvsym(RTLD_NEXT, name, "GLIBC_2.3.2");
   if (at == NULL) at = dlsym(RTLD_NEXT, name);
@@ -112,8 +112,8 @@ PUBLIC int pthread_barrier_wait(pthread_barrier_t *b) {
   return rc;
 }
 
-/* Who reads comes after who wrote; who writes after both. A writer is told from a reader when it lets go by what its
- * thread holds, and the two have a byte of the lock each for a name. */
+/* A reader comes after the writers before it, a writer after readers and writers. A writer is told from a reader when
+ * it lets go by what its thread holds, and the two have a byte of the lock each for a name. */
 enum { MOST_HELD = 64 };
 static _Thread_local const pthread_rwlock_t *held_to_write[MOST_HELD];
 
@@ -156,7 +156,7 @@ PUBLIC int pthread_rwlock_unlock(pthread_rwlock_t *l) {
   return next(l);
 }
 
-/* Who comes later comes after what was done once, and after nothing else of who did it. */
+/* A thread that comes later comes after what was done once, and after nothing else of the thread that did it. */
 static _Thread_local struct {
   void (*run)(void);
   const void *object;

@@ -27,8 +27,8 @@
 #define DLPACK_DLL __declspec(dllimport)
 #endif
 
-/* Of DLManagedTensorVersioned.flags: its consumer may not write; it is the consumer's alone; elements smaller than a
- * byte take one each. */
+/* Bits of DLManagedTensorVersioned.flags: its consumer may not write; it is the consumer's alone; elements smaller than
+ * a byte take one each. */
 #define DLPACK_FLAG_BITMASK_READ_ONLY (1UL << 0UL)
 #define DLPACK_FLAG_BITMASK_IS_COPIED (1UL << 1UL)
 #define DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED (1UL << 2UL)

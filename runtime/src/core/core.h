@@ -81,7 +81,7 @@ static inline void mf__count(mf__counter which, int64_t delta) {
 /* Memory that may outlive every tensor, and any allocator that a program sets: zeroed, in no ledger, and given back to
  * free. It can be made to fail like all other memory. */
 void *mf__lasting_alloc(size_t nbytes);
-/* As realloc: NULL, and ${ptr} as it was, where there is no memory. */
+/* Works as realloc does: NULL, and ${ptr} as it was, where there is no memory. */
 void *mf__lasting_grow(void *ptr, size_t nbytes);
 
 /* Without a kept block. */
@@ -375,7 +375,7 @@ static inline int mf__tensor_host_use(const mf_tensor *t, bool write, mf_error *
 
 /* Host to host, after the waiting. */
 int mf__copy_host(mf_tensor *dst, const mf_tensor *src, mf_error *err);
-/* As mf_tensor_copy, after its checks; dst is new, so that nothing overlaps it. */
+/* Does what mf_tensor_copy does after its checks; dst is new, so that nothing overlaps it. */
 int mf__copy_new(mf_tensor *dst, const mf_tensor *src, mf_error *err);
 /* The n elements of whole bytes from first on, in row-major order, to compact memory, and from it. */
 void mf__gather(const mf_tensor *t, int64_t first, int64_t n, char *to);

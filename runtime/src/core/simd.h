@@ -78,7 +78,7 @@ typedef struct mf__simd {
   void (*transpose[5])(const mf__tile *t);
   void (*network)(const mf__network *n, const mf__groups *g); /* NULL where bytes cannot be permuted */
   const mf__loops *loops;
-  /* As memcpy; what is written goes past the caches, where the next to read it will not look for it soon. */
+  /* Copies as memcpy does, past the caches: nobody reads what is written soon. */
   void (*stream)(char *dst, const char *src, int64_t nbytes);
   void (*stream_end)(void); /* what was streamed is seen before what is written next */
 } mf__simd;

@@ -12,7 +12,7 @@ size_t mf__tensor_nbytes(int32_t ndim) {
 static void tensor_init(mf_tensor *t, const DLTensor *view, uint64_t flags, mf__storage *storage) {
   const int32_t ndim = view->ndim;
   t->dl = *view;
-  /* As numbers: an offset above PTRDIFF_MAX, checked to stay in the address space, is no pointer arithmetic. */
+  /* Numbers are added, not pointers: the offset may be above PTRDIFF_MAX, checked to stay in the address space. */
   t->dl.data = view->data == NULL ? NULL : (void *)((uintptr_t)view->data + (uintptr_t)view->byte_offset);
   t->dl.byte_offset = 0;
   t->dl.shape = ndim > 0 ? t->extents : NULL;

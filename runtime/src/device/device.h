@@ -332,10 +332,11 @@ mf__storage *mf__owned_find(const mf__region *memory);
 
 /* memory.c: storages and tensors whose memory a driver knows */
 
-/* As mf__storage_create, at a place that has a driver: ready on the queue's stream, with which the record begins. */
+/* Does what mf__storage_create does, at a place that has a driver: ready on the queue's stream, with which the record
+ * begins. */
 int mf__memory_create(size_t room, int64_t nbytes, const mf__place *place, void **data, mf__storage **out,
                       mf_error *err);
-/* As mf__storage_adopt, with a record where the memory is a driver's. */
+/* Does what mf__storage_adopt does, with a record where the memory is a driver's. */
 int mf__memory_adopt(size_t room, const mf__region *memory, const mf__foreign *from, mf__storage **out, mf_error *err);
 /* A new compact tensor like ${like} (dtype, ndim, shape) at a place; host memory where the place has no driver. */
 int mf__tensor_create_at(const DLTensor *like, uint64_t flags, const mf__place *place, mf_tensor **out, mf_error *err);
@@ -383,7 +384,7 @@ int mf__plan_run_fill_kernels(const mf__plan *p, const void *slot, const mf__que
 
 /* move.c: the steps that copies with a device are made of */
 
-/* So many driver copies in a row cost about as much as the way through the host. */
+/* The number of driver copies in a row that cost about as much as the way through the host. */
 #define MF__CALLS_MAX 4096
 /* Up to here pageable memory goes through pinned memory in one piece. */
 #define MF__SMALL_NBYTES (INT64_C(64) << 10)

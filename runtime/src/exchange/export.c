@@ -133,7 +133,7 @@ static mf__queue usual_queue(const mf_tensor *t) {
   return t->dl.device.device_type == kDLCPU ? mf__queue_host() : mf__queue_current(&device);
 }
 
-/* Not inlined, so that the short way does not pay for this one's stack frame. */
+/* Kept out of line, so that the short way does not pay for this one's stack frame. */
 static __attribute__((noinline)) int export_any(mf_tensor *t, uint64_t flags, DLManagedTensorVersioned **out,
                                                 mf_error *err) {
   *out = NULL;

@@ -186,7 +186,7 @@ static bool acquire_repeated(const mf_tensor *t, mf_stream stream, int32_t use) 
          mf__order_repeat(&on, &(mf__usage){.record = record, .write = use == MF_WRITE, .grants = true});
 }
 
-/* Not inlined, so that the usual case does not pay for this one's stack frame. */
+/* Kept out of line, so that the usual case does not pay for this one's stack frame. */
 static __attribute__((noinline)) int acquire_any(mf_tensor *t, mf_stream stream, int32_t use, mf_error *err) {
   if (acquire_repeated(t, stream, use)) return MF_OK;
   mf__queue on;
