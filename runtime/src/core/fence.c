@@ -90,6 +90,7 @@ static int refuse(int64_t thread, int32_t said, mf_error *err) {
 }
 
 int mf__fences_wait(mf__fences *f, bool write, int64_t ns, bool *done, mf_error *err) {
+  bool all = true;
   for (; f != NULL; f = atomic_load_explicit(&f->more, memory_order_acquire)) {
     for (int i = 0; i < ENTRIES; i++) {
       entry *e = &f->entries[i];
@@ -101,9 +102,10 @@ int mf__fences_wait(mf__fences *f, bool write, int64_t ns, bool *done, mf_error 
       const int64_t thread = e->thread;
       const int32_t said = wait_for(e, ns);
       if (said < 0) return refuse(thread, said, err);
-      *done &= said == 0;
+      all &= said == 0;
     }
   }
+  *done = all;
   return MF_OK;
 }
 

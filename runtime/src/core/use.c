@@ -5,7 +5,7 @@
 #include "core/core.h"
 
 int mf__fences_settle(const mf_tensor *t, bool write, mf_error *err) {
-  bool done = true;
+  bool done;
   mf__fences *f = mf__storage_fences(t->storage);
   return f == NULL ? MF_OK : mf__fences_wait(f, write, INT64_MAX, &done, err);
 }
