@@ -134,10 +134,6 @@ static PyObject *reshape(PyObject *self, PyObject *const *args, Py_ssize_t nargs
   mf_tensor *out;
   if (core_varargs_shape(args, nargs, shape, &ndim) < 0) return NULL;
   int status = mf_tensor_reshape(core_handle(self), shape, ndim, &out, &err);
-  if (status == MF_ELAYOUT) {
-    PyErr_Format(PyExc_ValueError, "%s; t.copy().reshape(...) makes the copy that it needs", err.message);
-    return NULL;
-  }
   return core_wrap_view(self, status, out, &err);
 }
 
@@ -404,6 +400,19 @@ static PyObject *reduce_ex(PyObject *self, PyObject *args) {
   return call_convert(self, "reduce_ex", args, NULL);
 }
 
+PyDoc_STRVAR(sizeof_doc,
+             "__sizeof__($self, /)\n--\n\n"
+             "The object and the elements that it shows on the host, whoever owns their memory; repeated ones once.");
+
+static PyObject *size_of(PyObject *self, PyObject *ignored) {
+  (void)ignored;
+  const DLTensor *view = core_view(self);
+  int64_t nbytes = host_reads(core_handle(self)) ? mf_tensor_nbytes(core_handle(self)) : 0;
+  for (int32_t i = 0; i < view->ndim; i++)
+    if (view->strides[i] == 0 && view->shape[i] > 1) nbytes /= view->shape[i];
+  return PyLong_FromLongLong((int64_t)sizeof(core_tensor) + nbytes);
+}
+
 #define FASTCALL(function) ((PyCFunction)(void (*)(void))(function))
 
 PyMethodDef core_tensor_methods[] = {
@@ -426,6 +435,7 @@ PyMethodDef core_tensor_methods[] = {
     {"__complex__", core_number_complex, METH_NOARGS, complex_doc},
     {"__dlpack__", FASTCALL(core_dlpack), METH_FASTCALL | METH_KEYWORDS, dlpack_doc},
     {"__dlpack_device__", core_dlpack_device, METH_NOARGS, dlpack_device_doc},
+    {"__sizeof__", size_of, METH_NOARGS, sizeof_doc},
     {"__array__", FASTCALL(array), METH_VARARGS | METH_KEYWORDS, array_doc},
     {"__reduce_ex__", reduce_ex, METH_VARARGS, reduce_doc},
     {NULL, NULL, 0, NULL},

@@ -37,8 +37,7 @@ static int scalar_from_long(PyObject *number, mf_scalar *out) {
     }
     PyErr_Clear();
   }
-  PyErr_SetString(PyExc_OverflowError, "the integer does not fit in 64 bits");
-  return -1;
+  return core_raise_too_large(PyExc_OverflowError, "an element", number);
 }
 
 /* A scalar of another library: its item(), which is a Python number. */

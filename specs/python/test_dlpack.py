@@ -201,7 +201,7 @@ def test_the_struct_describes_the_tensor(shape, version):
 @pytest.mark.parametrize("name", sorted(TRIPLES))
 @pytest.mark.parametrize("version", [None, (1, 3)])
 def test_dtypes_leave_exactly(name, version):
-    dtype = abi.managed(capsule := mf.zeros((4,), name).__dlpack__(max_version=version)).dl_tensor.dtype
+    dtype = abi.managed(capsule := mf.zeros((4,), mf.DType(name)).__dlpack__(max_version=version)).dl_tensor.dtype
     assert (dtype.code, dtype.bits, dtype.lanes) == TRIPLES[name]
     del capsule
 
