@@ -112,15 +112,20 @@ end
 
 meta.__ipairs = meta.__pairs
 
+local function is_closed(verb)
+  misuse("%stensor closed, by t:close() or at the end of mf.scope; s:keep(t) lets one out of a scope",
+    verb and verb .. ": " or "")
+end
+
 function closed.__index(_, key)
   if key == "close" then
     return Tensor.close
   end
-  misuse("tensor closed")
+  is_closed(type(key) == "string" and key or nil)
 end
 
 function closed.__newindex()
-  misuse("tensor closed")
+  is_closed()
 end
 
 function closed.__tostring()
@@ -129,11 +134,31 @@ end
 
 local tensor = { Tensor = Tensor, meta = meta }
 
+-- The method that was called with `value` in the place of the tensor: t.get(0) for t:get(0).
+local function self_of(value)
+  for level = 3, 8 do
+    local info = debug.getinfo(level, "f")
+    if not info then
+      return nil
+    end
+    local name, found = debug.getlocal(level, 1)
+    if name == "self" and rawequal(found, value) then
+      for verb, method in pairs(Tensor) do
+        if method == info.func then
+          return verb
+        end
+      end
+    end
+  end
+end
+
 local function no_tensor(value)
   if getmetatable(value) == closed then
-    misuse("tensor closed")
+    is_closed()
   end
-  misuse("expected a tensor, got %s", errors.show(value))
+  local verb = not errors.is_python(value) and self_of(value)
+  misuse("%sexpected a tensor, got %s%s", verb and verb .. ": " or "", errors.show(value),
+    verb and ("; a method is called with a colon: t:%s(...)"):format(verb) or "")
 end
 
 --- The handle of an open tensor; anything else raises.

@@ -65,6 +65,18 @@ local ARRAYS = {
   { "local _ = mf.wrap(ffi.new 'uint8_t[4]', 9, 'int4')", "bytes 0 to 5", "of 4 bytes" },
 }
 
+-- What is not a tensor, or not any more.
+local NO_TENSORS = {
+  { "t:copy():close() local u = t:copy() u:close() return u:get(0, 0)", "get: tensor closed", "t:close()", "s:keep(t)" },
+  { "local u mf.scope(function() u = t:copy() end) return u.shape", "shape: tensor closed", "mf.scope", "s:keep(t)" },
+  { "local u = t:copy() u:close() u.shape = 1", "tensor closed", "s:keep(t)" },
+  { "local u = t:copy() u:close() local _ = t:equal(u)", "tensor closed", "s:keep(t)" },
+  { "local _ = t.get(0, 0)", "get: expected a tensor, got 0", "with a colon", "t:get(" },
+  { "t.fill(7)", "fill: expected a tensor, got 7", "t:fill(" },
+  { "local _ = t.totable()", "totable: expected a tensor, got nil", "t:totable(" },
+  { "local _ = t:equal(7)", "expected a tensor, got 7" },
+}
+
 local function run(typed)
   local chunk = assert(loadstring(typed, "=specs/lua/mistakes_spec.lua"))
   local t = mf.tensor({ { 1, 2, 3 }, { 4, 5, 6 } }, "int32")
@@ -92,6 +104,16 @@ end
 describe("assignment to a tensor", function()
   after_each(helper.nothing_left)
   each_is_refused(ASSIGNMENTS)
+end)
+
+describe("what is used as a tensor", function()
+  after_each(helper.nothing_left)
+  each_is_refused(NO_TENSORS)
+
+  it("is no method's self where it is another argument", function()
+    local _, message = run "local _ = t:equal(7)"
+    assert.is_nil(message:find("colon", 1, true), message)
+  end)
 end)
 
 describe("a list with a hole or a bad entry", function()
