@@ -164,7 +164,7 @@ static int copy_broadcast(core_state *state, mf_tensor *target, mf_tensor *sourc
   mf_error err;
   mf_tensor *fitting, *wide;
   if (drop_leading(source, to->ndim, &fitting, &err) != MF_OK) return core_raise(state, &err);
-  int status = mf_tensor_broadcast(fitting, to->shape, to->ndim, &wide, &err);
+  int status = mf_tensor_broadcast_to(fitting, to->shape, to->ndim, &wide, &err);
   mf_tensor_release(fitting);
   if (status != MF_OK) return core_raise(state, &err);
   status = core_cast(target, wide, &err);

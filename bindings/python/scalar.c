@@ -153,7 +153,7 @@ int core_only_element(PyObject *self, mf_scalar *out) {
   static const int64_t zeros[MF_MAX_NDIM];
   mf_tensor *t;
   mf_error err;
-  const int64_t numel = mf_tensor_numel(core_handle(self));
+  const int64_t numel = mf_tensor_size(core_handle(self));
   if (numel != 1) {
     PyErr_Format(PyExc_ValueError, "only a tensor of one element is a number; this one has %lld", (long long)numel);
     return -1;

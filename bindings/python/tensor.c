@@ -119,7 +119,7 @@ static PyObject *get_nbytes(PyObject *self, void *closure) {
 
 static PyObject *get_size(PyObject *self, void *closure) {
   (void)closure;
-  return PyLong_FromLongLong(mf_tensor_numel(core_handle(self)));
+  return PyLong_FromLongLong(mf_tensor_size(core_handle(self)));
 }
 
 static PyObject *get_readonly(PyObject *self, void *closure) {
@@ -146,7 +146,7 @@ static PyObject *get_transposed(PyObject *self, void *closure) {
   (void)closure;
   mf_error err;
   mf_tensor *out;
-  int status = mf_tensor_permute(core_handle(self), NULL, 0, &out, &err);
+  int status = mf_tensor_permute_dims(core_handle(self), NULL, 0, &out, &err);
   return core_wrap_view(self, status, out, &err);
 }
 

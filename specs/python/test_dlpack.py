@@ -221,7 +221,7 @@ def test_views_leave_with_offset_zero_and_their_own_strides(index):
 
 
 def test_a_broadcast_leaves_with_zero_strides_and_read_only():
-    capsule = mf.zeros((3,)).broadcast((4, 3)).__dlpack__(**VERSIONED)
+    capsule = mf.zeros((3,)).broadcast_to((4, 3)).__dlpack__(**VERSIONED)
     struct = abi.managed(capsule)
     assert abi.strides(struct.dl_tensor) == (0, 1) and struct.flags == abi.READ_ONLY
 

@@ -179,7 +179,7 @@ SAID = [  # what is typed over t, float32 of 2 x 3; the exception; what it must 
     ("t[mf.tensor([0, 1])]", IndexError, ["moonferry.Tensor", "np.asarray(t)[...]"]),
     ("t[range(2)] = 0", IndexError, ["range", "np.asarray(t)[...]"]),
     ("t['a']", IndexError, ["not 'str'"]),
-    ("t.permute(0)", ValueError, ["axes has 1 ", "2 expected"]),
+    ("t.permute_dims(0)", ValueError, ["axes has 1 ", "2 expected"]),
     ("t.T.reshape(6)", ValueError, ["copy()"]),
     ("mf.from_dlpack([1, 2])", AttributeError, ["'list'", "moonferry.asarray"]),
     ("t.to('float64')", ValueError, ["'float64'", "astype"]),
