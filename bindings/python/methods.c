@@ -390,6 +390,46 @@ static PyObject *array(PyObject *self, PyObject *args, PyObject *kwargs) {
   return call_convert(self, "to_numpy", args, kwargs);
 }
 
+PyDoc_STRVAR(numpy_doc,
+             "numpy($self, /)\n--\n\n"
+             "A NumPy array over the same memory; numpy.asarray(t) is the same. Raises as __array__ does.");
+
+static PyObject *numpy(PyObject *self, PyObject *ignored) {
+  (void)ignored;
+  PyObject *none = PyTuple_New(0);
+  PyObject *made = none == NULL ? NULL : call_convert(self, "to_numpy", none, NULL);
+  Py_XDECREF(none);
+  return made;
+}
+
+PyDoc_STRVAR(tobytes_doc,
+             "tobytes($self, /)\n--\n\n"
+             "The elements in row-major order as bytes. From the memory of a GPU they are copied once.");
+
+static PyObject *tobytes(PyObject *self, PyObject *ignored) {
+  (void)ignored;
+  PyObject *none = PyTuple_New(0);
+  PyObject *made = none == NULL ? NULL : call_convert(self, "to_bytes", none, NULL);
+  Py_XDECREF(none);
+  return made;
+}
+
+PyDoc_STRVAR(contiguous_doc,
+             "contiguous($self, /)\n--\n\n"
+             "This tensor if it is compact and row-major, else a copy that is.");
+
+static PyObject *contiguous(PyObject *self, PyObject *ignored) {
+  (void)ignored;
+  mf_error err;
+  mf_tensor *out;
+  if (mf_tensor_is_contiguous(core_handle(self))) {
+    Py_INCREF(self);
+    return self;
+  }
+  int status = core_clone(core_handle(self), &out, &err);
+  return core_wrap_view(self, status, out, &err);
+}
+
 PyDoc_STRVAR(reduce_doc,
              "__reduce_ex__($self, protocol, /)\n--\n\n"
              "For pickle: from protocol 5 on the elements travel as a pickle.PickleBuffer, out of band if the\n"
@@ -435,6 +475,9 @@ PyMethodDef core_tensor_methods[] = {
     {"__complex__", core_number_complex, METH_NOARGS, complex_doc},
     {"__dlpack__", FASTCALL(core_dlpack), METH_FASTCALL | METH_KEYWORDS, dlpack_doc},
     {"__dlpack_device__", core_dlpack_device, METH_NOARGS, dlpack_device_doc},
+    {"numpy", numpy, METH_NOARGS, numpy_doc},
+    {"tobytes", tobytes, METH_NOARGS, tobytes_doc},
+    {"contiguous", contiguous, METH_NOARGS, contiguous_doc},
     {"__sizeof__", size_of, METH_NOARGS, sizeof_doc},
     {"__array__", FASTCALL(array), METH_VARARGS | METH_KEYWORDS, array_doc},
     {"__reduce_ex__", reduce_ex, METH_VARARGS, reduce_doc},

@@ -169,7 +169,16 @@ def test_as_readonly_is_the_same_memory():
 
 def test_views_share_one_storage():
     t = mf.zeros((4, 4))
-    views = [t[1:], t.T, t.reshape(16), t.diagonal(), t.expand_dims(0), t.squeeze(), t.broadcast_to((2, 4, 4)), t.as_readonly()]
+    views = [
+        t[1:],
+        t.T,
+        t.reshape(16),
+        t.diagonal(),
+        t.expand_dims(0),
+        t.squeeze(),
+        t.broadcast_to((2, 4, 4)),
+        t.as_readonly(),
+    ]
     assert mf.ledger().storages == 1 and mf.ledger().tensors >= 9 - 1
     t[...] = 3
     assert all(set(np.asarray(view).ravel().tolist()) == {3.0} for view in views)

@@ -21,7 +21,7 @@ import os
 from typing import Any, NamedTuple
 
 from moonferry import _core
-from moonferry._convert import asarray, tensor
+from moonferry._convert import asarray, tensor, wrap
 from moonferry._core import (
     _C_API as _C_API,
 )
@@ -272,5 +272,6 @@ __all__ = [
     "uint16",
     "uint32",
     "uint64",
+    "wrap",
     "zeros",
 ]

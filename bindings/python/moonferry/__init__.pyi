@@ -2,6 +2,7 @@ from typing import Any, NamedTuple
 
 from moonferry._convert import asarray as asarray
 from moonferry._convert import tensor as tensor
+from moonferry._convert import wrap as wrap
 from moonferry._core import _C_API as _C_API
 from moonferry._core import DriverError as DriverError
 from moonferry._core import ExchangeError as ExchangeError
@@ -150,5 +151,6 @@ __all__ = [
     "uint16",
     "uint32",
     "uint64",
+    "wrap",
     "zeros",
 ]

@@ -401,6 +401,44 @@ def to_numpy(t, dtype=None, copy=None):
     return made.copy() if copy else made
 
 
+def to_bytes(t):
+    """Tensor.tobytes."""
+    host = t.to("cpu") if _on_gpu(t) else t
+    return bytes(memoryview(_core._raw_bytes(host.contiguous())))
+
+
+def wrap(
+    pointer: Any,
+    shape: Any,
+    dtype: Any = "float32",
+    *,
+    strides: Any = None,
+    owner: Any = None,
+    readonly: bool = False,
+    device: Any = None,
+) -> Tensor:
+    """A Tensor over memory that is somebody else's, without a copy.
+
+    pointer: an address, or a pointer or an array of ctypes; it is trusted. shape, dtype and strides (in elements; None is
+    compact row-major) describe the memory. owner: what keeps the memory, kept alive as long as the memory is used; None
+    is the pointer itself. device: where the memory is; None is the cpu. Raises TypeError or ValueError for what cannot
+    be.
+    """
+    address = pointer
+    if isinstance(pointer, bool) or not isinstance(pointer, int):
+        import ctypes
+
+        try:
+            if isinstance(pointer, (str, bytes)):  # which ctypes would take as texts of C
+                raise TypeError
+            address = ctypes.cast(pointer, ctypes.c_void_p).value or 0
+        except (TypeError, ctypes.ArgumentError):
+            raise TypeError(f"wrap: pointer must be an address or of ctypes, not a {describe(pointer)}") from None
+    keep = pointer if owner is None else owner
+    extents = (shape,) if isinstance(shape, int) else tuple(shape)
+    return _core._wrap_pointer(address, extents, strides, dtype, readonly, keep, device)
+
+
 def rebuild_shared(buffer, shape, dtype, padded):
     """Unpickles a tensor over a buffer, which it keeps; read-only if the buffer is."""
     flat = _core.frombuffer(buffer)
