@@ -17,6 +17,7 @@ build = {
     ["moonferry.bridge"] = "lua/moonferry/bridge.lua",
     ["moonferry.bulk"] = "lua/moonferry/bulk.lua",
     ["moonferry.cdef"] = "lua/moonferry/cdef.lua",
+    ["moonferry.checked"] = "lua/moonferry/checked.lua",
     ["moonferry.create"] = "lua/moonferry/create.lua",
     ["moonferry.crossing"] = "lua/moonferry/crossing.lua",
     ["moonferry.device"] = "lua/moonferry/device.lua",

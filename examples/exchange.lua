@@ -21,9 +21,9 @@ print("written through the import, read from the array:", samples[4])
 
 -- Everything that a scope makes is closed at its end, except what it keeps.
 local sum = mf.scope(function(s)
-  local wide = again:cast("float64")
+  local wide = again:astype("float64")
   local total = s:keep(mf.zeros({}, "float64"))
-  for i = 0, wide.numel - 1 do
+  for i = 0, wide.size - 1 do
     total:put(total:get() + wide:get(i))
   end
   return total

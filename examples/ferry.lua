@@ -300,7 +300,7 @@ local function noise(height, width)
   local grain = mf.empty({ 3, height, width }, "float32")
   local p = grain:ptr()
   math.randomseed(1906)
-  for i = 0, grain.numel - 1 do
+  for i = 0, grain.size - 1 do
     p[i] = math.random()
   end
   return grain

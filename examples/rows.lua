@@ -17,7 +17,7 @@ print(picture:get(8, 32), picture:get(-1, -1))
 print(select(2, pcall(picture.get, picture, 99, 0)))
 
 -- A ring, from an 8-bit copy.
-for _, row in picture:cast("uint8"):rows() do
+for _, row in picture:astype("uint8"):rows() do
   local line = {}
   for x = 0, 63 do
     line[x + 1] = (row[x] > 8 and row[x] < 13) and "#" or "."

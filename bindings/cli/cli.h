@@ -78,10 +78,19 @@ typedef struct cli_findings {
   cli_finding *at;
   size_t count;
   uint64_t processes; /* that called the simulated driver */
+  char **struck;      /* the rules of --fail that a call met, each as often as that was said */
+  size_t nstruck;
 } cli_findings;
 
 /* Takes what the processes of one run left in the folder, and empties it. */
 void cli_collect(cli_findings *all, const char *folder, uint64_t seed);
+
+/* Adds what concerns the run as a whole: a note, or a warning, which counts under --strict. */
+void cli_note(cli_findings *all, bool warning, uint64_t seed, const char *text);
+
+/* rules.c */
+/* Notes the rules of SIM_FAIL that met no call and the names of SIM_MISSING that the driver does not have. */
+void cli_note_idle_rules(cli_findings *all, const char *folder, const char *device, uint64_t seed, bool warning);
 
 /* report.c */
 typedef struct cli_report {

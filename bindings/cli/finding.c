@@ -2,7 +2,7 @@
  *
  * Each process that called the simulated driver leaves a journal, a file of records: "sim: process ...", findings
  * ("sim: race: ..." and lines that go on with it), "sim: reset" when the program asked to forget them, and in
- * the end "sim: seed N: race 0 ...". Invariant: two findings that differ only in numbers that change from run to
+ * the end "sim: seed N: race 0 ..."; "sim: struck RULE" names a rule of --fail that a call met. Invariant: two findings that differ only in numbers that change from run to
  * run (addresses, call numbers, sizes) are one. It must not know how a report looks. */
 #define _GNU_SOURCE
 #include <ctype.h>
@@ -62,6 +62,7 @@ typedef struct journal {
   uint64_t totals; /* as the last line has it */
   int pid;
   bool ended;
+  cli_findings *all;
 } journal;
 
 static void read_totals(journal *j, const char *line) {
@@ -84,6 +85,9 @@ static void read_record(journal *j, char *record) {
     j->pid = atoi(record + strlen("process "));
   } else if (strcmp(record, "reset") == 0) {
     j->count = 0;
+  } else if (cli_begins(record, "struck ")) {
+    j->all->struck = cli_room(j->all->struck, (j->all->nstruck + 1) * sizeof *j->all->struck);
+    j->all->struck[j->all->nstruck++] = cli_copy(record + strlen("struck "), strlen(record + strlen("struck ")));
   } else if (cli_begins(record, "seed ")) {
     read_totals(j, record);
   } else if (colon != NULL) {
@@ -135,7 +139,7 @@ static void take_notes(cli_findings *all, const journal *j, uint64_t seed) {
 }
 
 static void take_journal(cli_findings *all, char *text, uint64_t seed) {
-  journal j = {.process = cli_copy("?", 1)};
+  journal j = {.process = cli_copy("?", 1), .all = all};
   read_journal(&j, text);
   all->processes++;
   for (size_t i = 0; i < j.count; i++) {
@@ -145,6 +149,14 @@ static void take_journal(cli_findings *all, char *text, uint64_t seed) {
   }
   take_notes(all, &j, seed);
   free(j.at);
+}
+
+void cli_note(cli_findings *all, bool warning, uint64_t seed, const char *text) {
+  char kind[] = "note", warns[] = "warning";
+  cli_finding f = {.kind = warning ? cli_copy(warns, strlen(warns)) : cli_copy(kind, strlen(kind)),
+                   .text = cli_copy(text, strlen(text)), .key = cli_copy(text, strlen(text)),
+                   .process = cli_copy("all of them", strlen("all of them")), .note = !warning};
+  merge(all, &f, seed);
 }
 
 static char *whole_file(const char *path) {

@@ -255,10 +255,11 @@ static bool is_json(const char *path) {
   return n >= 5 && strcmp(path + n - 5, ".json") == 0;
 }
 
-static int report(const session *s) {
+static int report(session *s) {
   uint64_t strict = 0;
   const char *set = getenv("SIM_STRICT");
   if (set != NULL && !cli_number(set, false, &strict)) strict = 0;
+  if (s->done > 0) cli_note_idle_rules(&s->all, s->folder, s->device, s->first, strict != 0);
   const cli_report r = {.all = &s->all, .command = s->command, .options = s->repeat, .device = s->device,
                         .first_seed = s->first, .nseeds = s->done, .statuses = s->statuses, .strict = strict != 0};
   cli_text shown = {0}, kept = {0};

@@ -2,6 +2,7 @@
  *
  * Invariant: `require "moonferry"` gives the files that belong to this program, whatever LUA_PATH says, and needs
  * no variable. It must not know the command line. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli.h"
@@ -62,6 +63,50 @@ static void leave_if_asked(lua_State *L) {
   lua_settop(L, top);
 }
 
+/* Whether a line of a traceback, "\tFILE:LINE: ...", names a file of Moonferry's own. Lua shows the end of a long path. */
+static bool is_own(const char *line, size_t size) {
+  const char *package = cli_package(), *colon = memchr(line, ':', size);
+  if (package == NULL || colon == NULL || *line != '\t') return false;
+  const char *slash = colon;
+  while (slash > line && *slash != '/') slash--;
+  cli_text own = {0};
+  cli_addf(&own, "%s/lua/moonferry%.*s", package, (int)(colon - slash), slash);
+  const bool cut = strncmp(line + 1, "...", 3) == 0;
+  const char *shown = line + (cut ? 4 : 1);
+  const size_t length = (size_t)(colon - shown);
+  const bool same = length <= own.size && (cut || length == own.size) &&
+                    memcmp(own.at + own.size - length, shown, length) == 0;
+  free(own.at);
+  return same;
+}
+
+/* The program's own main, and the error() of Moonferry's own files. */
+static bool is_own_c(const char *line, const char *next) {
+  if (strncmp(line, "\t[C]: at 0x", 11) == 0) return true;
+  return strncmp(line, "\t[C]: in function 'error'", 24) == 0 && next != NULL && is_own(next + 1, strcspn(next + 1, "\n"));
+}
+
+/* Pushes the traceback at the top without the frames that are not the user's. */
+static void push_users_frames(lua_State *L) {
+  const char *text = lua_tostring(L, -1), *at = strstr(text, "\nstack traceback:");
+  if (at == NULL) return;
+  luaL_Buffer kept;
+  luaL_buffinit(L, &kept);
+  luaL_addlstring(&kept, text, (size_t)(at - text));
+  bool any = false;
+  for (const char *line = strchr(at + 1, '\n'); line != NULL;) {
+    const char *end = strchr(line + 1, '\n');
+    const size_t size = end != NULL ? (size_t)(end - line) : strlen(line);
+    if (!is_own(line + 1, size - 1) && !is_own_c(line + 1, end)) {
+      if (!any) luaL_addstring(&kept, "\nstack traceback:");
+      luaL_addlstring(&kept, line, size);
+      any = true;
+    }
+    line = end;
+  }
+  luaL_pushresult(&kept);
+}
+
 /* An error that is no string stays what it is if nothing says how to print it. */
 static int with_traceback(lua_State *L) {
   if (lua_type(L, 1) == LUA_TUSERDATA) leave_if_asked(L);
@@ -74,6 +119,7 @@ static int with_traceback(lua_State *L) {
     lua_replace(L, 1);
   }
   luaL_traceback(L, L, lua_tostring(L, 1), 1);
+  push_users_frames(L);
   return 1;
 }
 
@@ -93,16 +139,36 @@ void host_prefix(const char *prefix) {
   report_prefix = prefix;
 }
 
+static int show_value(lua_State *L) {
+  lua_getglobal(L, "require");
+  lua_pushliteral(L, "moonferry.program.show");
+  lua_call(L, 1, 1);
+  lua_getfield(L, -1, "value");
+  lua_pushvalue(L, 1);
+  lua_call(L, 1, 1);
+  return 1;
+}
+
+/* The value at the top as the prompt shows it; NULL where that cannot be had. It stays on the stack. */
+static const char *show(lua_State *L) {
+  lua_pushcfunction(L, show_value);
+  lua_pushvalue(L, -2);
+  return lua_pcall(L, 1, 1, 0) == 0 ? lua_tostring(L, -1) : NULL;
+}
+
 int host_report(lua_State *L, int status) {
   if (status == 0) return 0;
   fflush(stdout);
-  const char *message = lua_tostring(L, -1);
+  const int base = lua_gettop(L) - 1;
+  const char *message = lua_tostring(L, -1), *shown = message == NULL ? show(L) : NULL;
   if (message != NULL)
     fprintf(stderr, "%s%s\n", report_prefix, message);
+  else if (shown != NULL)
+    fprintf(stderr, "%s(error object is %s)\n", report_prefix, shown);
   else
-    fprintf(stderr, "%s(error object is %s)\n", report_prefix, lua_isnil(L, -1) ? "nil" : "not a string");
+    fprintf(stderr, "%s(error object is not a string)\n", report_prefix);
   fflush(stderr);
-  lua_pop(L, 1);
+  lua_settop(L, base);
   return status;
 }
 

@@ -64,6 +64,18 @@ int core_args_self(PyObject *self, const core_signature *sig, PyObject *const *a
   return core_args(core_state_of_tensor(self), sig, args, nargs, kwnames, out);
 }
 
+/* ${number} does not fit in 64 bits. Python refuses to print the longest, which must not become another error. */
+int core_raise_too_large(PyObject *kind, const char *what, PyObject *number) {
+  PyObject *digits = PyObject_Str(number);
+  if (digits == NULL) PyErr_Clear();
+  if (digits != NULL && PyUnicode_GET_LENGTH(digits) <= 80)
+    PyErr_Format(kind, "%s is %U, which does not fit in 64 bits", what, digits);
+  else
+    PyErr_Format(kind, "%s does not fit in 64 bits", what);
+  Py_XDECREF(digits);
+  return -1;
+}
+
 /* An int, or whatever has __index__; bool is refused, because as a size or an axis it is a mistake. */
 int core_int64(PyObject *obj, const char *what, int64_t *out) {
   if (PyBool_Check(obj) || !PyIndex_Check(obj)) {
@@ -73,14 +85,10 @@ int core_int64(PyObject *obj, const char *what, int64_t *out) {
   PyObject *number = PyNumber_Index(obj);
   if (number == NULL) return -1;
   int overflow;
-  long long value = PyLong_AsLongLongAndOverflow(number, &overflow);
+  *out = PyLong_AsLongLongAndOverflow(number, &overflow);
+  if (overflow != 0) core_raise_too_large(PyExc_OverflowError, what, number);
   Py_DECREF(number);
-  if (overflow != 0) {
-    PyErr_Format(PyExc_OverflowError, "%s does not fit in 64 bits", what);
-    return -1;
-  }
-  *out = value;
-  return 0;
+  return overflow != 0 ? -1 : 0;
 }
 
 int core_axis(PyObject *obj, const char *what, int32_t *out) {
@@ -122,7 +130,8 @@ int core_shape(PyObject *obj, int64_t *shape, int32_t *ndim) {
   return rc;
 }
 
-static int dtype_from_name(core_state *state, PyObject *name, DLDataType *out) {
+/* A dtype of any width by the runtime's name. */
+int core_dtype_name(core_state *state, PyObject *name, DLDataType *out) {
   Py_ssize_t length;
   const char *text = PyUnicode_AsUTF8AndSize(name, &length);
   if (text == NULL) return -1;
@@ -142,9 +151,36 @@ static PyObject *dtype_module(const char *attribute) {
   return value;
 }
 
-/* A dtype by name, or anything that moonferry._dtype.resolve makes a DType of. */
+/* Whether a library has the dtype. Another width, int23 or float33, is rather a slip where it is a plain name. */
+static bool is_common(DLDataType dtype) {
+  switch (dtype.code) {
+    case kDLInt:
+    case kDLUInt:
+      return dtype.bits <= 8 || dtype.bits == 16 || dtype.bits == 32 || dtype.bits == 64;
+    case kDLFloat:
+      return dtype.bits == 16 || dtype.bits == 32 || dtype.bits == 64;
+    case kDLComplex:
+      return dtype.bits == 32 || dtype.bits == 64 || dtype.bits == 128;
+    case kDLBool:
+      return dtype.bits == 8;
+    case kDLBfloat:
+      return dtype.bits == 16;
+    default:
+      return true; /* the names of the others say their width */
+  }
+}
+
+/* A dtype by name, or anything that moonferry._dtype.resolve makes a DType of, names that are not usual included. */
 int core_dtype(core_state *state, PyObject *obj, DLDataType *out) {
-  if (PyUnicode_Check(obj)) return dtype_from_name(state, obj, out);
+  mf_error err;
+  if (PyUnicode_CheckExact(obj)) {
+    Py_ssize_t length;
+    const char *text = PyUnicode_AsUTF8AndSize(obj, &length);
+    if (text == NULL) return -1;
+    if ((size_t)length == strlen(text) && mf_dtype_parse(text, out, &err) == MF_OK && is_common(*out)) return 0;
+  } else if (PyUnicode_Check(obj)) {
+    return core_dtype_name(state, obj, out);
+  }
   if (state->dtype_resolve == NULL) {
     state->dtype_resolve = dtype_module("resolve");
     if (state->dtype_resolve == NULL) return -1;
@@ -153,7 +189,7 @@ int core_dtype(core_state *state, PyObject *obj, DLDataType *out) {
   if (name == NULL) return -1;
   int rc = -1;
   if (PyUnicode_Check(name))
-    rc = dtype_from_name(state, name, out);
+    rc = core_dtype_name(state, name, out);
   else
     PyErr_SetString(PyExc_TypeError, "moonferry._dtype.resolve did not give a str");
   Py_DECREF(name);

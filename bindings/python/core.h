@@ -139,10 +139,12 @@ static inline int core_args(core_state *state, const core_signature *signature, 
 
 int core_args_self(PyObject *self, const core_signature *signature, PyObject *const *args, Py_ssize_t nargs,
                    PyObject *kwnames, PyObject **out);
+int core_raise_too_large(PyObject *kind, const char *what, PyObject *number);
 int core_int64(PyObject *obj, const char *what, int64_t *out);
 int core_axis(PyObject *obj, const char *what, int32_t *out);
 int core_shape(PyObject *obj, int64_t *shape, int32_t *ndim);
 int core_varargs_shape(PyObject *const *args, Py_ssize_t nargs, int64_t *shape, int32_t *ndim);
+int core_dtype_name(core_state *state, PyObject *name, DLDataType *out);
 int core_dtype(core_state *state, PyObject *obj, DLDataType *out);
 PyObject *core_dtype_object(core_state *state, DLDataType dtype);
 int core_copy_flag(PyObject *obj, int *out); /* 1, 0, or -1 for None */

@@ -192,7 +192,7 @@ static PyObject *dtype_parse(PyObject *module, PyObject *name) {
     PyErr_SetString(PyExc_TypeError, "a dtype name must be a str");
     return NULL;
   }
-  if (core_dtype(core_state_of(module), name, &dtype) < 0) return NULL;
+  if (core_dtype_name(core_state_of(module), name, &dtype) < 0) return NULL;
   int64_t nbytes = (mf_dtype_bits(&dtype, 0) + 7) / 8;
   return Py_BuildValue("iiiL", dtype.code, dtype.bits, dtype.lanes, (long long)nbytes);
 }

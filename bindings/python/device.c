@@ -5,6 +5,8 @@
  */
 #include "core.h"
 
+#include <string.h>
+
 static int device_from_pair(PyObject *pair, DLDevice *out) {
   int64_t type, id;
   if (core_int64(PyTuple_GET_ITEM(pair, 0), "a device type", &type) < 0) return -1;
@@ -15,6 +17,18 @@ static int device_from_pair(PyObject *pair, DLDevice *out) {
   }
   *out = (DLDevice){.device_type = (DLDeviceType)type, .device_id = (int32_t)id};
   return 0;
+}
+
+/* A dtype is what to() of other libraries takes, too. Its text ends in its name: torch.float64, <class 'numpy.int8'>. */
+static int refuse_device(core_state *state, const char *text, const mf_error *err) {
+  const char *dot = strrchr(text, '.'), *name = dot != NULL ? dot + 1 : text;
+  char alone[64] = "";
+  DLDataType dtype;
+  const size_t length = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_");
+  if (length < sizeof alone) memcpy(alone, name, length);
+  if (mf_dtype_parse(alone, &dtype, NULL) != MF_OK) return core_raise(state, err);
+  PyErr_Format(PyExc_ValueError, "device is '%s', a dtype; astype converts the elements", text);
+  return -1;
 }
 
 /* None (the CPU), a name, a pair of numbers, or an object whose str() is a name (torch.device). */
@@ -30,7 +44,7 @@ int core_device(core_state *state, PyObject *obj, DLDevice *out) {
   int rc = -1;
   PyObject *name = PyObject_Str(obj);
   const char *text = name == NULL ? NULL : PyUnicode_AsUTF8(name);
-  if (text != NULL) rc = mf_device_parse(text, out, &err) == MF_OK ? 0 : core_raise(state, &err);
+  if (text != NULL) rc = mf_device_parse(text, out, &err) == MF_OK ? 0 : refuse_device(state, text, &err);
   Py_XDECREF(name);
   return rc;
 }

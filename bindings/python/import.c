@@ -88,7 +88,7 @@ static void explain_missing(const core_import *request) {
   }
   PyErr_Format(PyExc_AttributeError,
                "from_dlpack: a '%s' cannot be imported: it is no DLPack capsule "
-               "and has no __dlpack__ method",
+               "and has no __dlpack__ method; moonferry.asarray takes numbers and other arrays",
                Py_TYPE(request->x)->tp_name);
   core_chain(type, value, traceback);
 }

@@ -34,15 +34,28 @@ static int read_slice(PyObject *obj, mf_index *item) {
   return read_bound(slice->step, &item->step);
 }
 
+/* An array or a list of coordinates or of bools, which NumPy would take. */
+static int refuse_coordinate(PyObject *obj) {
+  const bool several = PySequence_Check(obj) && !PyUnicode_Check(obj) && !PyBytes_Check(obj);
+  PyErr_Clear();
+  PyErr_Format(PyExc_IndexError, "an index must be an integer, a slice, ... or None, not '%s'%s", Py_TYPE(obj)->tp_name,
+               several ? "; np.asarray(t)[...] takes lists, masks and arrays" : "");
+  return -1;
+}
+
 static int read_coordinate(PyObject *obj, mf_index *item) {
-  if (PyBool_Check(obj) || !PyIndex_Check(obj)) {
-    PyErr_Format(PyExc_IndexError, "an index must be an integer, a slice, ... or None, not '%s'",
-                 Py_TYPE(obj)->tp_name);
-    return -1;
+  if (PyBool_Check(obj) || !PyIndex_Check(obj)) return refuse_coordinate(obj);
+  PyObject *number = PyNumber_Index(obj);
+  if (number == NULL) {
+    const bool array = PyErr_ExceptionMatches(PyExc_TypeError) && PySequence_Check(obj);
+    return array ? refuse_coordinate(obj) : -1;
   }
+  int overflow;
   item->kind = MF_INDEX_AT;
-  item->start = PyNumber_AsSsize_t(obj, PyExc_IndexError);
-  return item->start == -1 && PyErr_Occurred() ? -1 : 0;
+  item->start = PyLong_AsLongLongAndOverflow(number, &overflow);
+  if (overflow != 0) core_raise_too_large(PyExc_IndexError, "an index", number);
+  Py_DECREF(number);
+  return overflow != 0 ? -1 : 0;
 }
 
 static int read_item(index_key *key, PyObject *obj) {
@@ -151,7 +164,7 @@ static int copy_broadcast(core_state *state, mf_tensor *target, mf_tensor *sourc
   mf_error err;
   mf_tensor *fitting, *wide;
   if (drop_leading(source, to->ndim, &fitting, &err) != MF_OK) return core_raise(state, &err);
-  int status = mf_tensor_broadcast(fitting, to->shape, to->ndim, &wide, &err);
+  int status = mf_tensor_broadcast_to(fitting, to->shape, to->ndim, &wide, &err);
   mf_tensor_release(fitting);
   if (status != MF_OK) return core_raise(state, &err);
   status = core_cast(target, wide, &err);

@@ -38,7 +38,7 @@ static int cast_then_copy(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
   const uint64_t padded = mf_tensor_flags(dst) & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED;
   int status = mf_tensor_create(&like, padded, &converted, err);
   if (status != MF_OK) return status;
-  status = mf_tensor_cast(converted, src, err);
+  status = mf_tensor_astype(converted, src, err);
   if (status == MF_OK) status = mf_tensor_copy(dst, converted, err);
   mf_tensor_release(converted);
   return status;
@@ -51,7 +51,7 @@ static int copy_then_cast(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
   int status = mf_tensor_to(same, &host, &brought, err);
   mf_tensor_release(same);
   if (status != MF_OK) return status;
-  status = mf_tensor_cast(dst, brought, err);
+  status = mf_tensor_astype(dst, brought, err);
   mf_tensor_release(brought);
   return status;
 }
@@ -64,7 +64,7 @@ static int copy_or_cast(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
     return mf_tensor_copy(dst, src, err);
   if (host_reads(src) && !host_reads(dst)) return cast_then_copy(dst, src, err);
   if (host_reads(dst) && !host_reads(src)) return copy_then_cast(dst, src, err);
-  return mf_tensor_cast(dst, src, err);
+  return mf_tensor_astype(dst, src, err);
 }
 
 int core_cast(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
@@ -106,7 +106,7 @@ static int read_axes(PyObject *const *args, Py_ssize_t nargs, int32_t *axes, int
 }
 
 PyDoc_STRVAR(permute_doc,
-             "permute($self, /, *axes)\n--\n\n"
+             "permute_dims($self, /, *axes)\n--\n\n"
              "A view whose axis i is axis axes[i] of this tensor; without arguments, with the axes reversed.\n"
              "Shares the memory. Raises ValueError unless axes is a permutation.");
 
@@ -117,7 +117,7 @@ static PyObject *permute(PyObject *self, PyObject *const *args, Py_ssize_t nargs
   if (nargs == 1 && args[0] == Py_None) nargs = 0;
   if (read_axes(args, nargs, axes, &count) < 0) return NULL;
   /* An empty list of axes is the identity of rank 0, not a transposition. */
-  int status = mf_tensor_permute(core_handle(self), nargs == 0 ? NULL : axes, count, &out, &err);
+  int status = mf_tensor_permute_dims(core_handle(self), nargs == 0 ? NULL : axes, count, &out, &err);
   return core_wrap_view(self, status, out, &err);
 }
 
@@ -134,15 +134,11 @@ static PyObject *reshape(PyObject *self, PyObject *const *args, Py_ssize_t nargs
   mf_tensor *out;
   if (core_varargs_shape(args, nargs, shape, &ndim) < 0) return NULL;
   int status = mf_tensor_reshape(core_handle(self), shape, ndim, &out, &err);
-  if (status == MF_ELAYOUT) {
-    PyErr_Format(PyExc_ValueError, "%s; t.copy().reshape(...) makes the copy that it needs", err.message);
-    return NULL;
-  }
   return core_wrap_view(self, status, out, &err);
 }
 
 PyDoc_STRVAR(broadcast_doc,
-             "broadcast($self, shape, /)\n--\n\n"
+             "broadcast_to($self, shape, /)\n--\n\n"
              "A view repeated to shape, with strides of 0; read-only where an element is repeated.\n"
              "Shares the memory. Raises ValueError if the shapes do not fit.");
 
@@ -152,7 +148,7 @@ static PyObject *broadcast(PyObject *self, PyObject *arg) {
   mf_error err;
   mf_tensor *out;
   if (core_shape(arg, shape, &ndim) < 0) return NULL;
-  int status = mf_tensor_broadcast(core_handle(self), shape, ndim, &out, &err);
+  int status = mf_tensor_broadcast_to(core_handle(self), shape, ndim, &out, &err);
   return core_wrap_view(self, status, out, &err);
 }
 
@@ -179,7 +175,7 @@ static PyObject *squeeze(PyObject *self, PyObject *const *args, Py_ssize_t nargs
 }
 
 PyDoc_STRVAR(expand_doc,
-             "expand($self, axis, /)\n--\n\n"
+             "expand_dims($self, axis, /)\n--\n\n"
              "A view with a new axis of extent 1 at axis, in 0 ... ndim. Shares the memory. Raises IndexError.");
 
 static PyObject *expand(PyObject *self, PyObject *arg) {
@@ -187,7 +183,7 @@ static PyObject *expand(PyObject *self, PyObject *arg) {
   mf_error err;
   mf_tensor *out;
   if (core_axis(arg, "axis", &axis) < 0) return NULL;
-  int status = mf_tensor_expand(core_handle(self), axis, &out, &err);
+  int status = mf_tensor_expand_dims(core_handle(self), axis, &out, &err);
   return core_wrap_view(self, status, out, &err);
 }
 
@@ -233,7 +229,7 @@ static PyObject *as_readonly(PyObject *self, PyObject *ignored) {
   (void)ignored;
   mf_error err;
   mf_tensor *out;
-  int status = mf_tensor_readonly(core_handle(self), &out, &err);
+  int status = mf_tensor_as_readonly(core_handle(self), &out, &err);
   return core_wrap_view(self, status, out, &err);
 }
 
@@ -394,6 +390,46 @@ static PyObject *array(PyObject *self, PyObject *args, PyObject *kwargs) {
   return call_convert(self, "to_numpy", args, kwargs);
 }
 
+PyDoc_STRVAR(numpy_doc,
+             "numpy($self, /)\n--\n\n"
+             "A NumPy array over the same memory; numpy.asarray(t) is the same. Raises as __array__ does.");
+
+static PyObject *numpy(PyObject *self, PyObject *ignored) {
+  (void)ignored;
+  PyObject *none = PyTuple_New(0);
+  PyObject *made = none == NULL ? NULL : call_convert(self, "to_numpy", none, NULL);
+  Py_XDECREF(none);
+  return made;
+}
+
+PyDoc_STRVAR(tobytes_doc,
+             "tobytes($self, /)\n--\n\n"
+             "The elements in row-major order as bytes. From the memory of a GPU they are copied once.");
+
+static PyObject *tobytes(PyObject *self, PyObject *ignored) {
+  (void)ignored;
+  PyObject *none = PyTuple_New(0);
+  PyObject *made = none == NULL ? NULL : call_convert(self, "to_bytes", none, NULL);
+  Py_XDECREF(none);
+  return made;
+}
+
+PyDoc_STRVAR(contiguous_doc,
+             "contiguous($self, /)\n--\n\n"
+             "This tensor if it is compact and row-major, else a copy that is.");
+
+static PyObject *contiguous(PyObject *self, PyObject *ignored) {
+  (void)ignored;
+  mf_error err;
+  mf_tensor *out;
+  if (mf_tensor_is_contiguous(core_handle(self))) {
+    Py_INCREF(self);
+    return self;
+  }
+  int status = core_clone(core_handle(self), &out, &err);
+  return core_wrap_view(self, status, out, &err);
+}
+
 PyDoc_STRVAR(reduce_doc,
              "__reduce_ex__($self, protocol, /)\n--\n\n"
              "For pickle: from protocol 5 on the elements travel as a pickle.PickleBuffer, out of band if the\n"
@@ -404,14 +440,27 @@ static PyObject *reduce_ex(PyObject *self, PyObject *args) {
   return call_convert(self, "reduce_ex", args, NULL);
 }
 
+PyDoc_STRVAR(sizeof_doc,
+             "__sizeof__($self, /)\n--\n\n"
+             "The object and the elements that it shows on the host, whoever owns their memory; repeated ones once.");
+
+static PyObject *size_of(PyObject *self, PyObject *ignored) {
+  (void)ignored;
+  const DLTensor *view = core_view(self);
+  int64_t nbytes = host_reads(core_handle(self)) ? mf_tensor_nbytes(core_handle(self)) : 0;
+  for (int32_t i = 0; i < view->ndim; i++)
+    if (view->strides[i] == 0 && view->shape[i] > 1) nbytes /= view->shape[i];
+  return PyLong_FromLongLong((int64_t)sizeof(core_tensor) + nbytes);
+}
+
 #define FASTCALL(function) ((PyCFunction)(void (*)(void))(function))
 
 PyMethodDef core_tensor_methods[] = {
-    {"permute", FASTCALL(permute), METH_FASTCALL, permute_doc},
+    {"permute_dims", FASTCALL(permute), METH_FASTCALL, permute_doc},
     {"reshape", FASTCALL(reshape), METH_FASTCALL, reshape_doc},
-    {"broadcast", broadcast, METH_O, broadcast_doc},
+    {"broadcast_to", broadcast, METH_O, broadcast_doc},
     {"squeeze", FASTCALL(squeeze), METH_FASTCALL | METH_KEYWORDS, squeeze_doc},
-    {"expand", expand, METH_O, expand_doc},
+    {"expand_dims", expand, METH_O, expand_doc},
     {"diagonal", FASTCALL(diagonal), METH_FASTCALL | METH_KEYWORDS, diagonal_doc},
     {"reinterpret", reinterpret, METH_O, reinterpret_doc},
     {"as_readonly", as_readonly, METH_NOARGS, as_readonly_doc},
@@ -426,6 +475,10 @@ PyMethodDef core_tensor_methods[] = {
     {"__complex__", core_number_complex, METH_NOARGS, complex_doc},
     {"__dlpack__", FASTCALL(core_dlpack), METH_FASTCALL | METH_KEYWORDS, dlpack_doc},
     {"__dlpack_device__", core_dlpack_device, METH_NOARGS, dlpack_device_doc},
+    {"numpy", numpy, METH_NOARGS, numpy_doc},
+    {"tobytes", tobytes, METH_NOARGS, tobytes_doc},
+    {"contiguous", contiguous, METH_NOARGS, contiguous_doc},
+    {"__sizeof__", size_of, METH_NOARGS, sizeof_doc},
     {"__array__", FASTCALL(array), METH_VARARGS | METH_KEYWORDS, array_doc},
     {"__reduce_ex__", reduce_ex, METH_VARARGS, reduce_doc},
     {NULL, NULL, 0, NULL},

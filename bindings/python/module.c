@@ -41,8 +41,8 @@ PyDoc_STRVAR(into_doc,
              "jax.Array. The memory is shared and kept alive by the result. Memory of\n"
              "a GPU is ready on the library's own current stream; for pinned memory the host waits, too.\n"
              "Raises AttributeError if cls has no table and its library no from_dlpack, ExchangeError for layouts\n"
-             "that cls is known to die of, and whatever the library raises. A library without read-only arrays will\n"
-             "let read-only memory be written.");
+             "that cls is known to die of, and whatever the library raises. Where read-only memory\n"
+             "goes to a library that has no read-only arrays, a UserWarning says so.");
 
 PyDoc_STRVAR(
     frombuffer_doc,

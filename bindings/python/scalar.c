@@ -37,8 +37,7 @@ static int scalar_from_long(PyObject *number, mf_scalar *out) {
     }
     PyErr_Clear();
   }
-  PyErr_SetString(PyExc_OverflowError, "the integer does not fit in 64 bits");
-  return -1;
+  return core_raise_too_large(PyExc_OverflowError, "an element", number);
 }
 
 /* A scalar of another library: its item(), which is a Python number. */
@@ -154,7 +153,7 @@ int core_only_element(PyObject *self, mf_scalar *out) {
   static const int64_t zeros[MF_MAX_NDIM];
   mf_tensor *t;
   mf_error err;
-  const int64_t numel = mf_tensor_numel(core_handle(self));
+  const int64_t numel = mf_tensor_size(core_handle(self));
   if (numel != 1) {
     PyErr_Format(PyExc_ValueError, "only a tensor of one element is a number; this one has %lld", (long long)numel);
     return -1;

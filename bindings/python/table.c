@@ -247,6 +247,15 @@ static int check_into(PyObject *const *args, Py_ssize_t nargs) {
   return -1;
 }
 
+/* The table's struct says that the memory is read-only, and no taker but Moonferry looks at that. */
+static int warn_of_writes(const core_state *state, PyObject *cls, const mf_tensor *t) {
+  if ((mf_tensor_flags(t) & DLPACK_FLAG_BITMASK_READ_ONLY) == 0 || cls == (PyObject *)state->tensor_type) return 0;
+  return PyErr_WarnFormat(PyExc_UserWarning, 1,
+                          "into: the tensor is read-only, which a '%s' does not know: writing to it would change the "
+                          "memory; into(cls, t.copy()) makes one that may be written",
+                          ((PyTypeObject *)cls)->tp_name);
+}
+
 /* into(cls, t), see the docstring in module.c. */
 PyObject *core_into(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
   core_state *state = core_state_of(module);
@@ -263,7 +272,9 @@ PyObject *core_into(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
     /* From now on the deleter call of the taker frees the loan too. */
     int offered = LOAN_OFFERED;
     if (!atomic_compare_exchange_strong(&l->state, &offered, LOAN_TAKEN)) free(l);
-    return result;
+    if (warn_of_writes(state, args[0], t) == 0) return result;
+    Py_DECREF((PyObject *)result);
+    return NULL;
   }
   loan_refused(l);
   if (!PyErr_Occurred()) core_refuse(state, "into: '%s' did not take the tensor", ((PyTypeObject *)args[0])->tp_name);

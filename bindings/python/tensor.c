@@ -117,9 +117,15 @@ static PyObject *get_nbytes(PyObject *self, void *closure) {
   return PyLong_FromLongLong(mf_tensor_nbytes(core_handle(self)));
 }
 
+static PyObject *get_itemsize(PyObject *self, void *closure) {
+  (void)closure;
+  const uint64_t padded = mf_tensor_flags(core_handle(self)) & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED;
+  return PyLong_FromLongLong((mf_dtype_bits(&core_view(self)->dtype, padded) + 7) / 8);
+}
+
 static PyObject *get_size(PyObject *self, void *closure) {
   (void)closure;
-  return PyLong_FromLongLong(mf_tensor_numel(core_handle(self)));
+  return PyLong_FromLongLong(mf_tensor_size(core_handle(self)));
 }
 
 static PyObject *get_readonly(PyObject *self, void *closure) {
@@ -146,7 +152,7 @@ static PyObject *get_transposed(PyObject *self, void *closure) {
   (void)closure;
   mf_error err;
   mf_tensor *out;
-  int status = mf_tensor_permute(core_handle(self), NULL, 0, &out, &err);
+  int status = mf_tensor_permute_dims(core_handle(self), NULL, 0, &out, &err);
   return core_wrap_view(self, status, out, &err);
 }
 
@@ -215,6 +221,7 @@ static PyGetSetDef getset[] = {
     {"device", get_device, NULL, "Device: where the memory is, equal to its name.", NULL},
     {"ndim", get_ndim, NULL, "int: how many axes there are.", NULL},
     {"nbytes", get_nbytes, NULL, "int: the bytes that the elements take in compact form.", NULL},
+    {"itemsize", get_itemsize, NULL, "The bytes of one element, rounded up.", NULL},
     {"size", get_size, NULL, "int: how many elements there are, the product of the shape.", NULL},
     {"readonly", get_readonly, NULL, "bool: whether the elements must not be written.", NULL},
     {"is_contiguous", get_is_contiguous, NULL, "bool: whether the elements are compact and in row-major order.", NULL},

@@ -50,22 +50,22 @@ end
 --- integers (NaN becomes 0), "not zero" for bool.
 ---@param name string
 ---@return moonferry.Tensor?, string? message, number? code
-function Tensor:cast(name)
+function Tensor:astype(name)
   handle_of(self)
   if name == nil then
-    errors.misuse("cast: expected a dtype, got nil")
+    errors.misuse("astype: expected a dtype, got nil")
   end
   local t, message, code = create.alike(self, name)
   if not t then
     return nil, message, code
   end
   local err = errors.place()
-  local rc = errors.call(C.mf_tensor_cast, t.handle, self.handle, err)
+  local rc = errors.call(C.mf_tensor_astype, t.handle, self.handle, err)
   if errors.passed(rc, err) then
     return t
   end
   t:close()
-  return errors.refused("cast", rc, err)
+  return errors.refused("astype", rc, err)
 end
 
 --- Whether shape, dtype and all elements are equal (NaN differs from itself).

@@ -2,7 +2,7 @@
 -- Each part is declared only if its name is still unknown: another library may have declared
 -- DLPack's structs, and a second run of this module in one process must not declare ours again.
 return {
-  header_hash = "335fa6c453272a38",
+  header_hash = "7f69189d93c0c5f9",
   constants = {
     MF_MAX_NDIM = 64,
     MF_ALIGNMENT = 256,
@@ -118,7 +118,7 @@ int mf_tensor_invalidate(mf_tensor *t, int32_t *in_use, mf_error *err);
 int32_t mf_tensor_is_valid(const mf_tensor *t);
 const DLTensor *mf_tensor_dltensor(const mf_tensor *t);
 uint64_t mf_tensor_flags(const mf_tensor *t);
-int64_t mf_tensor_numel(const mf_tensor *t);
+int64_t mf_tensor_size(const mf_tensor *t);
 int64_t mf_tensor_nbytes(const mf_tensor *t);
 int32_t mf_tensor_is_contiguous(const mf_tensor *t);
 typedef enum mf_index_kind {
@@ -136,22 +136,22 @@ typedef struct mf_index {
 } mf_index;
 int mf_tensor_index(const mf_tensor *t, const mf_index *items, int32_t nitems, mf_tensor **out,
   mf_error *err);
-int mf_tensor_permute(const mf_tensor *t, const int32_t *axes, int32_t naxes, mf_tensor **out,
-  mf_error *err);
+int mf_tensor_permute_dims(const mf_tensor *t, const int32_t *axes, int32_t naxes,
+  mf_tensor **out, mf_error *err);
 int mf_tensor_reshape(const mf_tensor *t, const int64_t *shape, int32_t ndim, mf_tensor **out,
   mf_error *err);
-int mf_tensor_broadcast(const mf_tensor *t, const int64_t *shape, int32_t ndim, mf_tensor **out,
-  mf_error *err);
+int mf_tensor_broadcast_to(const mf_tensor *t, const int64_t *shape, int32_t ndim,
+  mf_tensor **out, mf_error *err);
 int mf_tensor_squeeze(const mf_tensor *t, const int32_t *axes, int32_t naxes, mf_tensor **out,
   mf_error *err);
-int mf_tensor_expand(const mf_tensor *t, int32_t axis, mf_tensor **out, mf_error *err);
+int mf_tensor_expand_dims(const mf_tensor *t, int32_t axis, mf_tensor **out, mf_error *err);
 int mf_tensor_diagonal(const mf_tensor *t, int64_t offset, const int32_t axes[2],
   mf_tensor **out, mf_error *err);
 int mf_tensor_reinterpret(const mf_tensor *t, const DLDataType *dtype, mf_tensor **out,
   mf_error *err);
-int mf_tensor_readonly(const mf_tensor *t, mf_tensor **out, mf_error *err);
+int mf_tensor_as_readonly(const mf_tensor *t, mf_tensor **out, mf_error *err);
 int mf_tensor_copy(mf_tensor *dst, const mf_tensor *src, mf_error *err);
-int mf_tensor_cast(mf_tensor *dst, const mf_tensor *src, mf_error *err);
+int mf_tensor_astype(mf_tensor *dst, const mf_tensor *src, mf_error *err);
 int mf_tensor_fill(mf_tensor *t, const mf_scalar *value, mf_error *err);
 int mf_tensor_get(const mf_tensor *t, const int64_t *coords, int32_t ncoords, mf_scalar *out,
   mf_error *err);

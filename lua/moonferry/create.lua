@@ -214,7 +214,7 @@ function create.tensor(values, name, opts)
   opts = options(opts, EMPTY_OPTIONS, "tensor")
   set_device(new_like(), opts.device)
   if tensor.is_tensor(values) then
-    misuse("tensor: expected nested tables, got a tensor; use t:copy() or t:cast(dtype)")
+    misuse("tensor: expected nested tables, got a tensor; use t:copy() or t:astype(dtype)")
   end
   local shape, flat = shape_of(values), {}
   flatten(values, shape, 1, {}, flat)
@@ -354,7 +354,7 @@ function create.alike(t, name)
   local like = new_like()
   like[0] = t._dl[0]
   dtype.parse(name, like[0].dtype)
-  return create_described("cast", 0, like, t._dl.shape)
+  return create_described("astype", 0, like, t._dl.shape)
 end
 
 return create

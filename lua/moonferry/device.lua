@@ -126,11 +126,11 @@ end
 --- What Moonferry holds of a device's memory.
 ---@param name string a GPU, or pinned or managed memory
 ---@return moonferry.Pool?, string? message, number? code
-function device.pool(name)
-  local which, stats, err = device.parsed(name, "pool: device"), new_stats(), errors.place()
+function device.pool_stats(name)
+  local which, stats, err = device.parsed(name, "pool_stats: device"), new_stats(), errors.place()
   local rc = C.mf_pool_read(which, stats, err)
   if not errors.passed(rc, err) then
-    return errors.refused("pool", rc, err)
+    return errors.refused("pool_stats", rc, err)
   end
   local s = stats[0]
   return {

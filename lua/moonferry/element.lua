@@ -105,7 +105,7 @@ local function inner(t)
     axis = axis - 1
     expected = expected * dl.shape[axis]
   end
-  t._inner = C.mf_tensor_numel(t.handle) == 0 and 0 or axis
+  t._inner = C.mf_tensor_size(t.handle) == 0 and 0 or axis
   return t._inner
 end
 
@@ -348,7 +348,7 @@ end
 --- The elements as nested tables (a plain value for rank 0), as `get` gives them. From a GPU's memory they are
 --- copied to the host once, as a whole.
 ---@return table|any|nil, string? message, number? code
-function Tensor:totable()
+function Tensor:tolist()
   handle_of(self)
   if device.is_cpu(self._dl.device.device_type) then
     check_memory(self)

@@ -37,10 +37,20 @@ function errors.show(value)
     return ("%q"):format(#value > 40 and value:sub(1, 40) .. "..." or value)
   elseif kind == "number" then
     return ("%.17g"):format(value)
+  elseif errors.is_python(value) then
+    return "a Python object; py.tensor(x) makes a tensor of a Python array (python.tensor(x) where Python hosts Lua)"
   elseif kind == "table" or kind == "function" or kind == "userdata" or kind == "thread" then
     return "a " .. kind
   end
   return tostring(value)
+end
+
+--- Whether `value` is an object of Python's, under either host.
+---@param value any
+---@return boolean
+function errors.is_python(value)
+  local shown = type(value) == "userdata" and getmetatable(value)
+  return shown == "python object" or type(shown) == "table" and rawget(shown, "__name") == "python object"
 end
 
 --- Attaches the library.

@@ -12,7 +12,7 @@ local ELLIPSIS = "..."
 
 local function header(t)
   local line = ("mf.tensor<%s[%s] %s"):format(t.dtype, table.concat(t.shape, ","), t.device)
-  if not t.contiguous then
+  if not t.is_contiguous then
     line = line .. " strides=[" .. table.concat(t.strides, ",") .. "]"
   end
   if t.readonly then
@@ -101,7 +101,7 @@ end
 local function host_values(t)
   local shape = t.shape
   local state = {
-    tensor = t, shape = shape, at = {}, width = 0, kind = tensor.info(t).kind, summarise = t.numel > THRESHOLD,
+    tensor = t, shape = shape, at = {}, width = 0, kind = tensor.info(t).kind, summarise = t.size > THRESHOLD,
   }
   return join(texts(state, 1), state.width, 1, #shape)
 end

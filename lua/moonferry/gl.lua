@@ -436,7 +436,7 @@ end
 function Context:pinned(t)
   if self.pinned_memory then
     return nil, "pinned: " .. self.pinned_memory, C.MF_EDEVICE
-  elseif not t.contiguous or t.device ~= "cpu" then
+  elseif not t.is_contiguous or t.device ~= "cpu" then
     misuse("pinned: expected a compact tensor on the cpu, got one with strides {%s} on %s",
       table.concat(t.strides, ", "), t.device)
   end

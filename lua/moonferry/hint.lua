@@ -45,14 +45,15 @@ end
 
 -- What others call a tensor's fields and methods, and how that is written here.
 local ELSEWHERE = {
-  size = "t.numel", length = "t.numel", count = "t.numel", len = "t.numel", n = "t.numel", rank = "t.ndim",
-  T = "t:permute()", transpose = "t:permute", swapaxes = "t:permute", permute_dims = "t:permute",
-  astype = "t:cast", type = "t.dtype or t:cast", float = "t:cast \"float32\"", int = "t:cast \"int32\"",
-  tolist = "t:totable", list = "t:totable", table = "t:totable", item = "t:get", value = "t:get",
-  clone = "t:copy", contiguous_copy = "t:copy", flatten = "t:reshape(-1)", ravel = "t:reshape(-1)",
-  unsqueeze = "t:expand", expand_dims = "t:expand", broadcast_to = "t:broadcast", expand_as = "t:broadcast",
+  numel = "t.size", length = "t.size", count = "t.size", len = "t.size", n = "t.size", rank = "t.ndim",
+  T = "t:permute_dims()", transpose = "t:permute_dims", swapaxes = "t:permute_dims", permute = "t:permute_dims",
+  cast = "t:astype", type = "t.dtype or t:astype", float = "t:astype \"float32\"", int = "t:astype \"int32\"",
+  totable = "t:tolist", list = "t:tolist", table = "t:tolist", item = "t:get", value = "t:get",
+  clone = "t:copy", contiguous = "t.is_contiguous or t:copy()", flatten = "t:reshape(-1)", ravel = "t:reshape(-1)",
+  unsqueeze = "t:expand_dims", expand = "t:expand_dims or t:broadcast_to", broadcast = "t:broadcast_to",
+  expand_as = "t:broadcast_to",
   slice = "t:view", narrow = "t:view", select = "t:view", sub = "t:view", index = "t:view",
-  data = "t:ptr", data_ptr = "t:ptr", pointer = "t:ptr", is_contiguous = "t.contiguous", writable = "t.readonly",
+  data = "t:ptr", data_ptr = "t:ptr", pointer = "t:ptr", writable = "t.readonly",
   cpu = "t:to \"cpu\"", cuda = "t:to \"cuda:0\"", free = "t:close", destroy = "t:close", release = "t:close",
   numpy = "moonferry.python's values, which NumPy takes as they are", zero = "t:fill(0)", fill_ = "t:fill",
   copy_ = "t:copy(src)", equals = "t:equal", allclose = "t:equal", __dlpack__ = "t:to_dlpack",

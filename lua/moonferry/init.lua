@@ -3,7 +3,9 @@
 --- Coordinates and axes count from 0 (negative ones from the end); anything that is a Lua table counts from 1
 --- (`t.shape[1]` is the first extent). Misuse raises an error at the caller's line. What a correct program can
 --- meet, no memory, no such device, a driver's failure or a graph being captured, comes back as `nil, message,
---- code`. Only `row`, `rows`, `ptr`, `at` and `set` go unchecked, for loops.
+--- code`. Only `row`, `rows`, `ptr`, `at` and `set` go unchecked, for loops: `row[4]` of a row of four elements is
+--- memory of something else. With MOONFERRY_CHECKED=1 in the environment all of them but `ptr` are checked, too, which
+--- is slow, and for development.
 ---
 ---     local mf = require "moonferry"
 ---     local t = mf.zeros({ 480, 640 }, "float32")
@@ -36,6 +38,9 @@ local stream = require "moonferry.stream"
 require "moonferry.element"
 require "moonferry.bulk"
 require "moonferry.format"
+if os.getenv "MOONFERRY_CHECKED" == "1" then
+  require "moonferry.checked"
+end
 
 ---@class moonferry
 ---@field all table in `t:view`: the whole axis
@@ -71,7 +76,7 @@ local mf = {
   is_stream = stream.is_stream,
   device_count = device.count,
   synchronize = device.synchronize,
-  pool = device.pool,
+  pool_stats = device.pool_stats,
   pool_limit = device.limit,
   trim = device.trim,
   guard = require "moonferry.guard",

@@ -29,9 +29,9 @@ local misuse = errors.misuse
 ---@field device string
 ---@field ndim number
 ---@field nbytes number of the elements in compact form
----@field numel number
+---@field size number how many elements
 ---@field readonly boolean
----@field contiguous boolean compact row-major
+---@field is_contiguous boolean compact row-major
 ---@field handle ffi.cdata* the mf_tensor *, owned by this object
 local Tensor = {}
 local Fields = {}
@@ -82,8 +82,8 @@ end
 
 -- What gives another tensor that differs in a field.
 local INSTEAD = {
-  shape = "t:reshape gives another view", strides = "t:permute, t:view and t:broadcast give another view",
-  dtype = "t:cast gives a converted copy, t:reinterpret another view", device = "t:to gives a tensor there",
+  shape = "t:reshape gives another view", strides = "t:permute_dims, t:view and t:broadcast_to give another view",
+  dtype = "t:astype gives a converted copy, t:reinterpret another view", device = "t:to gives a tensor there",
   readonly = "t:as_readonly gives another view",
 }
 
@@ -103,24 +103,29 @@ end
 -- LuaJIT asks these of a table only where it was built with the rules of Lua 5.2; elsewhere # gives 0, and ipairs
 -- nothing.
 function meta.__len()
-  misuse("a tensor has no length; t.numel is the number of its elements, t.shape[1] its first extent")
+  misuse("a tensor has no length; t.size is the number of its elements, t.shape[1] its first extent")
 end
 
 function meta.__pairs()
-  misuse("a tensor is not iterated with pairs or ipairs; use t:rows(), or t:totable()")
+  misuse("a tensor is not iterated with pairs or ipairs; use t:rows(), or t:tolist()")
 end
 
 meta.__ipairs = meta.__pairs
+
+local function is_closed(verb)
+  misuse("%stensor closed, by t:close() or at the end of mf.scope; s:keep(t) lets one out of a scope",
+    verb and verb .. ": " or "")
+end
 
 function closed.__index(_, key)
   if key == "close" then
     return Tensor.close
   end
-  misuse("tensor closed")
+  is_closed(type(key) == "string" and key or nil)
 end
 
 function closed.__newindex()
-  misuse("tensor closed")
+  is_closed()
 end
 
 function closed.__tostring()
@@ -129,11 +134,31 @@ end
 
 local tensor = { Tensor = Tensor, meta = meta }
 
+-- The method that was called with `value` in the place of the tensor: t.get(0) for t:get(0).
+local function self_of(value)
+  for level = 3, 8 do
+    local info = debug.getinfo(level, "f")
+    if not info then
+      return nil
+    end
+    local name, found = debug.getlocal(level, 1)
+    if name == "self" and rawequal(found, value) then
+      for verb, method in pairs(Tensor) do
+        if method == info.func then
+          return verb
+        end
+      end
+    end
+  end
+end
+
 local function no_tensor(value)
   if getmetatable(value) == closed then
-    misuse("tensor closed")
+    is_closed()
   end
-  misuse("expected a tensor, got %s", errors.show(value))
+  local verb = not errors.is_python(value) and self_of(value)
+  misuse("%sexpected a tensor, got %s%s", verb and verb .. ": " or "", errors.show(value),
+    verb and ("; a method is called with a colon: t:%s(...)"):format(verb) or "")
 end
 
 --- The handle of an open tensor; anything else raises.
@@ -308,8 +333,8 @@ function Fields.device(t)
   return device.format(t._dl.device)
 end
 
-function Fields.numel(t)
-  return tonumber(C.mf_tensor_numel(t.handle))
+function Fields.size(t)
+  return tonumber(C.mf_tensor_size(t.handle))
 end
 
 function Fields.nbytes(t)
@@ -328,7 +353,7 @@ function Fields.padded(t)
   return bit.band(t.flags, constants.DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED) ~= 0
 end
 
-function Fields.contiguous(t)
+function Fields.is_contiguous(t)
   return C.mf_tensor_is_contiguous(t.handle) ~= 0
 end
 

@@ -98,9 +98,9 @@ end
 
 --- Reorders axes: axis i of the result is axis `axes[i]`. Without arguments reverses them all.
 ---@return moonferry.Tensor?, string?, number?
-function Tensor:permute(...)
-  local axes, count = axes_of("permute", ...)
-  return view("permute", C.mf_tensor_permute, self, count > 0 and axes or nil, count)
+function Tensor:permute_dims(...)
+  local axes, count = axes_of("permute_dims", ...)
+  return view("permute_dims", C.mf_tensor_permute_dims, self, count > 0 and axes or nil, count)
 end
 
 --- The same elements under another shape; one extent may be -1. Where that needs a copy it raises.
@@ -114,9 +114,9 @@ end
 --- Repeats to `shape` with strides of 0; read-only where an element is repeated.
 ---@param shape number[]|number
 ---@return moonferry.Tensor?, string?, number?
-function Tensor:broadcast(shape)
-  local extents, ndim = numbers.shape(shape, "broadcast: shape")
-  return view("broadcast", C.mf_tensor_broadcast, self, extents, ndim)
+function Tensor:broadcast_to(shape)
+  local extents, ndim = numbers.shape(shape, "broadcast_to: shape")
+  return view("broadcast_to", C.mf_tensor_broadcast_to, self, extents, ndim)
 end
 
 --- Drops the given axes, which must have extent 1; without arguments all such axes.
@@ -129,8 +129,8 @@ end
 --- Adds an axis of extent 1 at `axis`.
 ---@param axis number
 ---@return moonferry.Tensor?, string?, number?
-function Tensor:expand(axis)
-  return view("expand", C.mf_tensor_expand, self, numbers.small(axis, "expand: axis"))
+function Tensor:expand_dims(axis)
+  return view("expand_dims", C.mf_tensor_expand_dims, self, numbers.small(axis, "expand_dims: axis"))
 end
 
 --- The diagonal of the planes that two axes span, as a new last axis.
@@ -160,7 +160,7 @@ end
 --- The same view, read-only.
 ---@return moonferry.Tensor?, string?, number?
 function Tensor:as_readonly()
-  return view("as_readonly", C.mf_tensor_readonly, self)
+  return view("as_readonly", C.mf_tensor_as_readonly, self)
 end
 
 return sentinels

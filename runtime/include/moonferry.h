@@ -205,9 +205,9 @@ MF_API const DLTensor *mf_tensor_dltensor(const mf_tensor *t);
  * Owns: nothing. Fails: never. Threads: any. Standard: DLPack 1.3, DLManagedTensorVersioned.flags. */
 MF_API uint64_t mf_tensor_flags(const mf_tensor *t);
 
-/* mf_tensor_numel(t): the product of the shape; 1 for ndim 0.
+/* mf_tensor_size(t): the product of the shape; 1 for ndim 0.
  * Owns: nothing. Fails: never. Threads: any. Standard: none. */
-MF_API int64_t mf_tensor_numel(const mf_tensor *t);
+MF_API int64_t mf_tensor_size(const mf_tensor *t);
 
 /* mf_tensor_nbytes(t): the bytes that ${t}'s elements take in compact form.
  * Owns: nothing. Fails: never. Threads: any. Standard: none. */
@@ -249,11 +249,11 @@ typedef struct mf_index {
 MF_API int mf_tensor_index(const mf_tensor *t, const mf_index *items, int32_t nitems, mf_tensor **out,
                            mf_error *err);
 
-/* mf_tensor_permute(t, axes, naxes, out, err): axis i of the result is axis ${axes}[i] of ${t}. NULL axes with naxes
+/* mf_tensor_permute_dims(t, axes, naxes, out, err): axis i of the result is axis ${axes}[i] of ${t}. NULL axes with naxes
  * 0 reverse all of them (transpose).
  * Owns: ${out} is the caller's reference. Fails: MF_EINVAL unless ${axes} is a permutation, MF_EBOUNDS for an axis
  * out of range. Threads: any. Standard: none. */
-MF_API int mf_tensor_permute(const mf_tensor *t, const int32_t *axes, int32_t naxes, mf_tensor **out,
+MF_API int mf_tensor_permute_dims(const mf_tensor *t, const int32_t *axes, int32_t naxes, mf_tensor **out,
                              mf_error *err);
 
 /* mf_tensor_reshape(t, shape, ndim, out, err): the same elements in row-major order under another shape; one extent
@@ -263,11 +263,11 @@ MF_API int mf_tensor_permute(const mf_tensor *t, const int32_t *axes, int32_t na
 MF_API int mf_tensor_reshape(const mf_tensor *t, const int64_t *shape, int32_t ndim, mf_tensor **out,
                              mf_error *err);
 
-/* mf_tensor_broadcast(t, shape, ndim, out, err): ${t} repeated to ${shape} with strides of 0. The result is
+/* mf_tensor_broadcast_to(t, shape, ndim, out, err): ${t} repeated to ${shape} with strides of 0. The result is
  * read-only where an element is repeated.
  * Owns: ${out} is the caller's reference. Fails: MF_EINVAL if the shapes do not fit, MF_EOVERFLOW. Threads: any.
  * Standard: none. */
-MF_API int mf_tensor_broadcast(const mf_tensor *t, const int64_t *shape, int32_t ndim, mf_tensor **out,
+MF_API int mf_tensor_broadcast_to(const mf_tensor *t, const int64_t *shape, int32_t ndim, mf_tensor **out,
                                mf_error *err);
 
 /* mf_tensor_squeeze(t, axes, naxes, out, err): without the given axes, which must have extent 1; NULL axes with
@@ -276,9 +276,9 @@ MF_API int mf_tensor_broadcast(const mf_tensor *t, const int64_t *shape, int32_t
 MF_API int mf_tensor_squeeze(const mf_tensor *t, const int32_t *axes, int32_t naxes, mf_tensor **out,
                              mf_error *err);
 
-/* mf_tensor_expand(t, axis, out, err): with a new axis of extent 1 at ${axis}, in 0 ... ndim.
+/* mf_tensor_expand_dims(t, axis, out, err): with a new axis of extent 1 at ${axis}, in 0 ... ndim.
  * Owns: ${out} is the caller's reference. Fails: MF_EBOUNDS. Threads: any. Standard: none. */
-MF_API int mf_tensor_expand(const mf_tensor *t, int32_t axis, mf_tensor **out, mf_error *err);
+MF_API int mf_tensor_expand_dims(const mf_tensor *t, int32_t axis, mf_tensor **out, mf_error *err);
 
 /* mf_tensor_diagonal(t, offset, axes, out, err): the diagonal of the planes that the two ${axes} span, ${offset}
  * above (or below, negative) the main one, as a new last axis.
@@ -292,10 +292,10 @@ MF_API int mf_tensor_diagonal(const mf_tensor *t, int64_t offset, const int32_t 
 MF_API int mf_tensor_reinterpret(const mf_tensor *t, const DLDataType *dtype, mf_tensor **out,
                                  mf_error *err);
 
-/* mf_tensor_readonly(t, out, err): the same view, read-only.
+/* mf_tensor_as_readonly(t, out, err): the same view, read-only.
  * Owns: ${out} is the caller's reference. Fails: MF_ECLOSED, MF_ENOMEM. Threads: any. Standard: DLPack 1.3,
  * DLPACK_FLAG_BITMASK_READ_ONLY. */
-MF_API int mf_tensor_readonly(const mf_tensor *t, mf_tensor **out, mf_error *err);
+MF_API int mf_tensor_as_readonly(const mf_tensor *t, mf_tensor **out, mf_error *err);
 
 /* Elements. Copies and fills work on every device, queued on the destination's current stream, or on the source's if
  * the destination is the host; what ends in pageable host memory is complete on return. The others need memory that
@@ -310,7 +310,7 @@ MF_API int mf_tensor_readonly(const mf_tensor *t, mf_tensor **out, mf_error *err
  * temporary). Threads: any. Standard: none. */
 MF_API int mf_tensor_copy(mf_tensor *dst, const mf_tensor *src, mf_error *err);
 
-/* mf_tensor_cast(dst, src, err): as mf_tensor_copy, with conversion between numeric dtypes:
+/* mf_tensor_astype(dst, src, err): as mf_tensor_copy, with conversion between numeric dtypes:
  *   to a float     rounds to nearest, ties to even, once; too large becomes infinity, or NaN in an 8-bit
  *                  float that has no infinity, or the largest value in one that has neither, where NaN
  *                  becomes -0; float8_e8m0fnu has no sign and no zero, which become NaN
@@ -321,9 +321,9 @@ MF_API int mf_tensor_copy(mf_tensor *dst, const mf_tensor *src, mf_error *err);
  *   to complex     the imaginary part is 0; from complex to a dtype that is not complex is refused
  * Owns: nothing moves. Fails: also MF_EDTYPE for handles, lanes other than 1 and widths that no arithmetic is known
  * for. Threads: any. Standard: none. */
-MF_API int mf_tensor_cast(mf_tensor *dst, const mf_tensor *src, mf_error *err);
+MF_API int mf_tensor_astype(mf_tensor *dst, const mf_tensor *src, mf_error *err);
 
-/* mf_tensor_fill(t, value, err): every element becomes ${value}, converted as by mf_tensor_cast.
+/* mf_tensor_fill(t, value, err): every element becomes ${value}, converted as by mf_tensor_astype.
  * Owns: nothing moves. Fails: MF_EREADONLY, MF_ECLOSED, MF_EDTYPE, MF_EINVAL for an unknown kind. Threads: any.
  * Standard: none. */
 MF_API int mf_tensor_fill(mf_tensor *t, const mf_scalar *value, mf_error *err);
@@ -334,7 +334,7 @@ MF_API int mf_tensor_fill(mf_tensor *t, const mf_scalar *value, mf_error *err);
 MF_API int mf_tensor_get(const mf_tensor *t, const int64_t *coords, int32_t ncoords, mf_scalar *out,
                          mf_error *err);
 
-/* mf_tensor_put(t, coords, ncoords, value, err): sets one element, converted as by mf_tensor_cast.
+/* mf_tensor_put(t, coords, ncoords, value, err): sets one element, converted as by mf_tensor_astype.
  * Owns: nothing. Fails: as mf_tensor_get, and MF_EREADONLY. Threads: any. Standard: none. */
 MF_API int mf_tensor_put(mf_tensor *t, const int64_t *coords, int32_t ncoords, const mf_scalar *value,
                          mf_error *err);

@@ -15,6 +15,7 @@
 typedef enum fault_how { ONCE, ON, STICKY, LATE } fault_how;
 
 typedef struct fault {
+  char text[96]; /* the rule, as it was given */
   char name[64]; /* "" for a rule by number, "*" for any */
   uint64_t number, seen;
   int status;
@@ -50,10 +51,11 @@ static bool parse_which(const char *text, fault *f) {
 
 static bool parse(char *text, fault *f) {
   char *save = NULL;
+  *f = (fault){.how = ONCE};
+  if (snprintf(f->text, sizeof f->text, "%s", text) >= (int)sizeof f->text) return false;
   const char *which = strtok_r(text, ":", &save);
   const char *status = strtok_r(NULL, ":", &save);
   const char *how = strtok_r(NULL, ":", &save);
-  *f = (fault){.how = ONCE};
   if (which == NULL || status == NULL || !parse_which(which, f)) return false;
   if (sscanf(status, "%d", &f->status) != 1 || f->status == 0) return false;
   return how == NULL || parse_how(how, &f->how);
@@ -82,6 +84,7 @@ static bool strikes_now(fault *f, const sim_counter *counter, uint64_t number) {
 
 static bool apply(fault *f, int *raw) {
   strikes++;
+  if (!f->open) sim_journal_line("struck %s", f->text);
   f->open = f->how == ON;
   f->spent = !f->open;
   if (f->how == STICKY) sim_stick(sim_current() == NULL ? NULL : sim_current()->device, f->status);

@@ -173,7 +173,7 @@ static void transfers(bench *b, int64_t side) {
   b->pinned = create((DLDevice){(DLDeviceType)other_pinned_type(), 0}, side);
   b->columns = half_of(b->big, side);
   b->other_columns = half_of(b->other, side);
-  OK(mf_tensor_permute(b->big, NULL, 0, &b->turned, &err));
+  OK(mf_tensor_permute_dims(b->big, NULL, 0, &b->turned, &err));
   speed("pinned to device", pinned_to_device, b, b->big, "the link");
   speed("pageable to device", copy_to_device, b, b->big, ">= 0.9 of pinned");
   speed("device to pinned", pinned_to_host, b, b->big, "the link");

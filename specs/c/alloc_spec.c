@@ -33,14 +33,14 @@ static int64_t six[] = {6};
 static int64_t wide[] = {4, 2, 3};
 
 VIEW(indexes, mf_tensor_index(subject, &first, 1, &out, err))
-VIEW(permutes, mf_tensor_permute(subject, NULL, 0, &out, err))
+VIEW(permutes, mf_tensor_permute_dims(subject, NULL, 0, &out, err))
 VIEW(reshapes, mf_tensor_reshape(subject, six, 1, &out, err))
-VIEW(broadcasts, mf_tensor_broadcast(subject, wide, 3, &out, err))
+VIEW(broadcasts, mf_tensor_broadcast_to(subject, wide, 3, &out, err))
 VIEW(squeezes, mf_tensor_squeeze(subject, NULL, 0, &out, err))
-VIEW(expands, mf_tensor_expand(subject, 0, &out, err))
+VIEW(expands, mf_tensor_expand_dims(subject, 0, &out, err))
 VIEW(diagonals, mf_tensor_diagonal(subject, 0, (int32_t[]){0, 1}, &out, err))
 VIEW(reinterprets, mf_tensor_reinterpret(subject, &bytes, &out, err))
-VIEW(makes_readonly, mf_tensor_readonly(subject, &out, err))
+VIEW(makes_readonly, mf_tensor_as_readonly(subject, &out, err))
 VIEW(clones, mf_tensor_clone(subject, &out, err))
 VIEW(creates, mf_tensor_create(mf_tensor_dltensor(subject), 0, &out, err))
 VIEW(creates_nothing, mf_tensor_create(&(DLTensor){.ndim = 1, .dtype = bytes, .shape = (int64_t[]){0}}, 0, &out, err))
@@ -116,7 +116,7 @@ static int casts_in_place(void *ctx, mf_error *err) {
   static const int32_t before[2][2] = {{1, 2}, {3, 4}};
   (void)ctx;
   memcpy(plane, before, sizeof plane);
-  int rc = mf_tensor_cast(subject, other, err);
+  int rc = mf_tensor_astype(subject, other, err);
   if (rc != MF_OK) assert_memory_equal(plane, before, sizeof plane);
   else assert_true(plane[0][0] != 1);
   return rc;
@@ -138,7 +138,7 @@ static void every_call_that_allocates(void **state) {
 static void copies_that_need_a_temporary(void **state) {
   (void)state;
   subject = spec_wrap(plane, "int32", DIMS(2, 2), NULL);
-  OK(mf_tensor_permute(subject, NULL, 0, &other, &spec_err));
+  OK(mf_tensor_permute_dims(subject, NULL, 0, &other, &spec_err));
   assert_true(spec_each_failure(copies_in_place, NULL) > 0);
   mf_tensor_release(other);
   other = spec_wrap(plane, "float32", DIMS(2, 2), (int64_t[]){1, 2});
@@ -166,7 +166,7 @@ static void what_needs_no_memory(void **state) {
   OK(mf_tensor_put(t, (int64_t[]){0, 0}, 2, &value, &spec_err));
   OK(mf_tensor_get(t, (int64_t[]){0, 0}, 2, &value, &spec_err));
   OK(mf_tensor_copy(u, t, &spec_err));
-  OK(mf_tensor_cast(i, t, &spec_err));
+  OK(mf_tensor_astype(i, t, &spec_err));
   OK(mf_tensor_equal(u, t, &n, &spec_err));
   assert_int_equal(n, 1);
   OK(mf_tensor_borrow(t, &d, &spec_err));
@@ -195,21 +195,21 @@ static void arming(void **state) {
   for (int i = 0; i < 5; i++) {
     assert_int_equal(mf_fault_hits(), i > 2);
     if (i == 2) {
-      REFUSES(MF_ENOMEM, v, mf_tensor_permute(t, NULL, 0, &v, &spec_err));
+      REFUSES(MF_ENOMEM, v, mf_tensor_permute_dims(t, NULL, 0, &v, &spec_err));
     } else {
-      OK(mf_tensor_permute(t, NULL, 0, &v, &spec_err));
+      OK(mf_tensor_permute_dims(t, NULL, 0, &v, &spec_err));
       mf_tensor_release(v);
     }
   }
   mf_fault_arm(0, 1);
   assert_int_equal(mf_fault_hits(), 0);
-  for (int i = 0; i < 3; i++) REFUSES(MF_ENOMEM, v, mf_tensor_permute(t, NULL, 0, &v, &spec_err));
+  for (int i = 0; i < 3; i++) REFUSES(MF_ENOMEM, v, mf_tensor_permute_dims(t, NULL, 0, &v, &spec_err));
   assert_int_equal(mf_fault_hits(), 3);
-  assert_int_equal(mf_tensor_permute(t, NULL, 0, &v, NULL), MF_ENOMEM);
+  assert_int_equal(mf_tensor_permute_dims(t, NULL, 0, &v, NULL), MF_ENOMEM);
   static const int64_t never[] = {-1, INT64_MAX, INT64_MIN};
   for (size_t i = 0; i < COUNT(never); i++) {
     mf_fault_arm(never[i], 1);
-    OK(mf_tensor_permute(t, NULL, 0, &v, &spec_err));
+    OK(mf_tensor_permute_dims(t, NULL, 0, &v, &spec_err));
     mf_tensor_release(v);
     assert_int_equal(mf_fault_hits(), 0);
   }
@@ -265,7 +265,7 @@ static void *use_blocks(void *failures) {
     *(int *)failures += n > 0 && mf_tensor_dltensor(t[0])->data == mf_tensor_dltensor(t[1])->data;
     for (int i = 0; i < 2; i++) {
       mf_tensor *view;
-      *(int *)failures += mf_tensor_readonly(t[i], &view, NULL) != MF_OK;
+      *(int *)failures += mf_tensor_as_readonly(t[i], &view, NULL) != MF_OK;
       mf_tensor_release(t[i]);
       mf_tensor_release(view);
     }

@@ -336,9 +336,9 @@ static void cast_pair(const char *from, const char *to, int64_t step) {
   for (int64_t i = 0; i < n; i++)
     spec_write(s->data, spec_bit(s, 0, &i), source.bits, (const unsigned char *)&raw[i]);
   if (source.code == kDLComplex && target.code != kDLComplex) {
-    SAYS(MF_EDTYPE, "complex", mf_tensor_cast(dst, src, &spec_err));
+    SAYS(MF_EDTYPE, "complex", mf_tensor_astype(dst, src, &spec_err));
   } else {
-    OK(mf_tensor_cast(dst, src, &spec_err));
+    OK(mf_tensor_astype(dst, src, &spec_err));
     for (int64_t i = 0; i < n; i++) {
       number x = number_from(&source, raw[i]);
       bits128 got = raw_at(mf_tensor_dltensor(dst), i);
@@ -372,7 +372,7 @@ static void narrow_floats_are_read_exactly(void **state) {
     const DLTensor *s = mf_tensor_dltensor(src);
     for (int64_t k = 0; k < n; k++)
       spec_write(s->data, spec_bit(s, 0, &k), width(f), (const unsigned char *)&k);
-    OK(mf_tensor_cast(dst, src, &spec_err));
+    OK(mf_tensor_astype(dst, src, &spec_err));
     for (int64_t k = 0; k < n; k++) {
       double got = ((const double *)mf_tensor_dltensor(dst)->data)[k];
       long double want = value_of(f, (unsigned)k);
@@ -405,7 +405,7 @@ static void narrow_floats_round_once(void **state) {
                        -nextafter(middle, 0), -nextafter(middle, INFINITY)};
       memcpy(&x[k * 6], near, sizeof near);
     }
-    OK(mf_tensor_cast(dst, src, &spec_err));
+    OK(mf_tensor_astype(dst, src, &spec_err));
     for (int64_t k = 0; k < n; k++) {
       unsigned got = (unsigned)raw_at(mf_tensor_dltensor(dst), k);
       if (!as_expected(f, encoded(f, (long double)x[k]), got))

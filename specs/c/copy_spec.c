@@ -132,7 +132,7 @@ static void reversed_and_transposed_in_place(void **state) {
   (void)state;
   for (int i = 0; i < N * N; i++) a[i / N][i % N] = (int16_t)i;
   t = spec_wrap(a, "int16", DIMS(N, N), NULL);
-  OK(mf_tensor_permute(t, NULL, 0, &v, &spec_err));
+  OK(mf_tensor_permute_dims(t, NULL, 0, &v, &spec_err));
   OK(mf_tensor_copy(t, v, &spec_err));
   for (int i = 0; i < N * N; i++) assert_int_equal(a[i % N][i / N], (int16_t)i);
   mf_tensor_release(v);
@@ -174,7 +174,7 @@ static void an_overlap_without_memory_changes_nothing(void **state) {
   int32_t memory[9] = {0, 1, 2, 3, 4, 5, 6, 7, 8};
   pair p = {.dst = spec_wrap(memory, "int32", DIMS(3, 3), NULL)};
   (void)state;
-  OK(mf_tensor_permute(p.dst, NULL, 0, &p.src, &spec_err));
+  OK(mf_tensor_permute_dims(p.dst, NULL, 0, &p.src, &spec_err));
   mf_fault_arm(0, 1);
   FAILS(MF_ENOMEM, mf_tensor_copy(p.dst, p.src, &spec_err));
   mf_fault_arm(-1, 0);
@@ -255,7 +255,7 @@ static void a_huge_element(void **state) {
   spec_random_bytes(element, sizeof element);
   mf_tensor *src = spec_wrap(element, "float64x65535", DIMS(1), NULL);
   mf_tensor *dst = spec_create("float64x65535", DIMS(5));
-  OK(mf_tensor_broadcast(src, TO(5), &v, &spec_err));
+  OK(mf_tensor_broadcast_to(src, TO(5), &v, &spec_err));
   OK(mf_tensor_copy(dst, v, &spec_err));
   for (size_t i = 0; i < 5; i++)
     assert_memory_equal((char *)mf_tensor_dltensor(dst)->data + i * sizeof element, element, sizeof element);
@@ -283,12 +283,12 @@ static void copy_refuses(void **state) {
   mf_tensor *dst = spec_wrap(memory, "float32", DIMS(2, 3), NULL);
   mf_tensor *ro;
   (void)state;
-  OK(mf_tensor_readonly(dst, &ro, &spec_err));
+  OK(mf_tensor_as_readonly(dst, &ro, &spec_err));
   static const int64_t shapes[][3] = {{3, 2, 0}, {2, 2, 0}, {2, 4, 0}, {1, 3, 0}, {2, 0, 0}};
   for (size_t i = 0; i < COUNT(shapes); i++) {
     mf_tensor *src = spec_create("float32", 2, shapes[i]);
     FAILS(MF_EINVAL, mf_tensor_copy(dst, src, &spec_err));
-    FAILS(MF_EINVAL, mf_tensor_cast(dst, src, &spec_err));
+    FAILS(MF_EINVAL, mf_tensor_astype(dst, src, &spec_err));
     assert_int_equal(mf_tensor_copy(dst, src, NULL), MF_EINVAL);
     mf_tensor_release(src);
   }
@@ -301,7 +301,7 @@ static void copy_refuses(void **state) {
   SAYS(MF_EDTYPE, "float32x2", mf_tensor_copy(dst, lanes, &spec_err));
   mf_tensor_release(lanes);
   FAILS(MF_EREADONLY, mf_tensor_copy(ro, dst, &spec_err));
-  FAILS(MF_EREADONLY, mf_tensor_cast(ro, other, &spec_err));
+  FAILS(MF_EREADONLY, mf_tensor_astype(ro, other, &spec_err));
   for (int i = 0; i < 6; i++) assert_true(memory[i] == (float)(i + 1));
   mf_tensor_release(other);
   mf_tensor_release(ro);
@@ -319,7 +319,7 @@ static void packed_is_not_padded(void **state) {
   FAILS(MF_EDTYPE, mf_tensor_copy(padded, packed, &spec_err));
   for (int64_t i = 0; i < 4; i++)
     OK(mf_tensor_put(packed, &i, 1, &(mf_scalar){.kind = MF_KIND_INT, .i = i - 3}, &spec_err));
-  OK(mf_tensor_cast(padded, packed, &spec_err)); /* a cast changes the form, too */
+  OK(mf_tensor_astype(padded, packed, &spec_err)); /* a cast changes the form, too */
   for (int64_t i = 0; i < 4; i++) {
     mf_scalar value;
     OK(mf_tensor_get(padded, &i, 1, &value, &spec_err));

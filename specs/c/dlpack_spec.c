@@ -77,7 +77,7 @@ static void without_elements(void **state) {
     if (which & 4) loan->strides[0] = INT64_MIN, loan->strides[2] = INT64_MAX;
     DLManagedTensorVersioned *m;
     mf_tensor *t = import(loan);
-    assert_int_equal(mf_tensor_numel(t), 0);
+    assert_int_equal(mf_tensor_size(t), 0);
     assert_int_equal(mf_tensor_is_contiguous(t), 1);
     OK(mf_tensor_export(t, 0, &m, &spec_err));
     assert_null(m->dl_tensor.data);
@@ -275,7 +275,7 @@ static void is_copied_is_not_exported_again(void **state) {
   DLManagedTensorVersioned *m;
   mf_tensor *v;
   mf_tensor *t = import(loan);
-  OK(mf_tensor_permute(t, NULL, 0, &v, &spec_err));
+  OK(mf_tensor_permute_dims(t, NULL, 0, &v, &spec_err));
   assert_int_equal(mf_tensor_flags(v), COPIED);
   OK(mf_tensor_export(v, 0, &m, &spec_err));
   assert_int_equal(m->flags, 0);
@@ -293,7 +293,7 @@ static void the_deleter_runs_with_the_last(void **state) {
     mf_tensor *v;
     DLManagedTensorVersioned *m;
     DLManagedTensor *l;
-    OK(mf_tensor_permute(t, NULL, 0, &v, &spec_err));
+    OK(mf_tensor_permute_dims(t, NULL, 0, &v, &spec_err));
     OK(mf_tensor_export(t, 0, &m, &spec_err));
     OK(mf_tensor_export_legacy(v, &l, &spec_err));
     int left[] = {0, 1, 2, 3};

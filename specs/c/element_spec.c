@@ -136,10 +136,10 @@ static void what_is_no_number(void **state) {
     SAYS(MF_EDTYPE, dtypes[i], mf_tensor_get(t, (int64_t[]){0}, 1, &s, &spec_err));
     FAILS(MF_EDTYPE, mf_tensor_put(t, (int64_t[]){0}, 1, &s, &spec_err));
     FAILS(MF_EDTYPE, mf_tensor_fill(t, &s, &spec_err));
-    FAILS(MF_EDTYPE, mf_tensor_cast(number, t, &spec_err));
-    FAILS(MF_EDTYPE, mf_tensor_cast(t, number, &spec_err));
+    FAILS(MF_EDTYPE, mf_tensor_astype(number, t, &spec_err));
+    FAILS(MF_EDTYPE, mf_tensor_astype(t, number, &spec_err));
     mf_tensor *same = spec_create(dtypes[i], DIMS(2));
-    OK(mf_tensor_cast(same, t, &spec_err)); /* the same dtype is a copy */
+    OK(mf_tensor_astype(same, t, &spec_err)); /* the same dtype is a copy */
     mf_tensor_release(same);
     mf_tensor_release(t);
   }
@@ -162,7 +162,7 @@ static void scalars_are_checked(void **state) {
   SAYS(MF_EINVAL, "zero", mf_tensor_put(t, (int64_t[]){0}, 1, &s, &spec_err));
   mf_tensor *ro;
   s.zero = 0;
-  OK(mf_tensor_readonly(t, &ro, &spec_err));
+  OK(mf_tensor_as_readonly(t, &ro, &spec_err));
   FAILS(MF_EREADONLY, mf_tensor_fill(ro, &s, &spec_err));
   FAILS(MF_EREADONLY, mf_tensor_put(ro, (int64_t[]){0}, 1, &s, &spec_err));
   mf_tensor_release(ro);
@@ -245,7 +245,7 @@ static void equal_in_any_layout(void **state) {
     assert_int_equal(equal(t, c), 1);
     const DLTensor *d = mf_tensor_dltensor(c);
     if (spec_first(d->ndim, d->shape, coords)) {
-      for (int64_t k = spec_between(0, mf_tensor_numel(c) - 1); k > 0; k--) spec_next(d->ndim, d->shape, coords);
+      for (int64_t k = spec_between(0, mf_tensor_size(c) - 1); k > 0; k--) spec_next(d->ndim, d->shape, coords);
       int64_t bits = (int64_t)d->dtype.bits * d->dtype.lanes;
       int64_t flip = d->dtype.code == kDLComplex ? 0 : spec_between(0, bits - 1);
       spec_read(d, flags, coords, element);
@@ -309,7 +309,7 @@ static void packed_and_padded(void **state) {
 static void cast_one_by_one(mf_tensor *dst, const mf_tensor *src) {
   const DLTensor *d = mf_tensor_dltensor(src);
   int64_t coords[MF_MAX_NDIM];
-  mf_scalar *values = malloc((size_t)(mf_tensor_numel(src) + 1) * sizeof *values);
+  mf_scalar *values = malloc((size_t)(mf_tensor_size(src) + 1) * sizeof *values);
   size_t n = 0;
   for (bool more = spec_first(d->ndim, d->shape, coords); more; more = spec_next(d->ndim, d->shape, coords))
     values[n++] = get(src, coords);
@@ -372,7 +372,7 @@ static void cast_any_layout(void **state) {
     cast_one_by_one(dst, src);
     memcpy(want, block, NBYTES);
     memcpy(block, before, NBYTES);
-    OK(mf_tensor_cast(dst, src, &spec_err));
+    OK(mf_tensor_astype(dst, src, &spec_err));
     forget_nans(&d.view, block, want);
     assert_memory_equal(block, want, NBYTES);
     mf_tensor_release(dst);

@@ -74,8 +74,8 @@ static int with_other(mf_tensor *t, mf_error *err, int (*call)(mf_tensor *, cons
 
 static int use_copy_from(mf_tensor *t, mf_error *err) { return with_other(t, err, mf_tensor_copy, "float32", true); }
 static int use_copy_to(mf_tensor *t, mf_error *err) { return with_other(t, err, mf_tensor_copy, "float32", false); }
-static int use_cast_from(mf_tensor *t, mf_error *err) { return with_other(t, err, mf_tensor_cast, "int8", true); }
-static int use_cast_to(mf_tensor *t, mf_error *err) { return with_other(t, err, mf_tensor_cast, "int8", false); }
+static int use_cast_from(mf_tensor *t, mf_error *err) { return with_other(t, err, mf_tensor_astype, "int8", true); }
+static int use_cast_to(mf_tensor *t, mf_error *err) { return with_other(t, err, mf_tensor_astype, "int8", false); }
 
 static int use_equal(mf_tensor *t, mf_error *err) {
   int32_t same;
@@ -126,7 +126,7 @@ static int use_export_to(mf_tensor *t, mf_error *err) {
 
 static int use_export_readonly(mf_tensor *t, mf_error *err) {
   mf_tensor *view;
-  if (mf_tensor_readonly(t, &view, NULL) != MF_OK) abort();
+  if (mf_tensor_as_readonly(t, &view, NULL) != MF_OK) abort();
   const int rc = use_export(view, err);
   mf_tensor_release(view);
   return rc;
@@ -205,7 +205,7 @@ static void views_make_no_wait(void **state) {
   point p = {0};
   mf_tensor *t = spec_create("float32", DIMS(4)), *v;
   set_fence(t, &p, MF_WRITE);
-  OK(mf_tensor_permute(t, NULL, 0, &v, &spec_err));
+  OK(mf_tensor_permute_dims(t, NULL, 0, &v, &spec_err));
   assert_int_equal(p.waited + p.asked, 0);
   assert_int_equal(mf_tensor_is_ordered(v), 1);
   atomic_store(&p.reached, 1);

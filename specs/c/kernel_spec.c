@@ -131,7 +131,7 @@ static void compare(trial *t, const char *set, unsigned char *src_data) {
   for (int i = 0; i < 2; i++) {
     mf_tensor *dst = wrapped(t, t->dst[i].start + at, t->to, t->dst_strides);
     OK(mf_simd_set(i == 0 ? "plain" : set, &spec_err));
-    OK(mf_tensor_cast(dst, src, &spec_err));
+    OK(mf_tensor_astype(dst, src, &spec_err));
     mf_tensor_release(dst);
   }
   if (memcmp(t->dst[0].start, t->dst[1].start, t->dst[0].nbytes) != 0) {
@@ -209,7 +209,7 @@ static void edges_of(const char *set) {
       for (int side = 0; side < 2; side++) {
         mf_tensor *dst = spec_wrap(to[side], numbers[j], DIMS(n), NULL);
         OK(mf_simd_set(side == 0 ? "plain" : set, &spec_err));
-        OK(mf_tensor_cast(dst, src, &spec_err));
+        OK(mf_tensor_astype(dst, src, &spec_err));
         mf_tensor_release(dst);
       }
       mf_tensor_release(src);

@@ -64,7 +64,7 @@ static void same_description(const subject *s, const mf_tensor *v, const oracle 
   assert_memory_equal(&d->dtype, &s->l.view.dtype, sizeof d->dtype);
   assert_int_equal(d->device.device_type, kDLCPU);
   assert_int_equal(d->byte_offset, 0);
-  assert_int_equal(mf_tensor_numel(v), numel);
+  assert_int_equal(mf_tensor_size(v), numel);
   assert_int_equal(mf_tensor_nbytes(v), (numel * mf_dtype_bits(&d->dtype, s->flags) + 7) / 8);
 }
 
@@ -221,7 +221,7 @@ static void permute_reorders_axes(void **state) {
       axes[i] = o.axis[i] - (spec_random() % 2 ? ndim : 0);
       o.shape[i] = s.l.shape[o.axis[i]];
     }
-    int rc = mf_tensor_permute(s.t, transpose ? NULL : axes, transpose ? 0 : ndim, &v, NULL);
+    int rc = mf_tensor_permute_dims(s.t, transpose ? NULL : axes, transpose ? 0 : ndim, &v, NULL);
     matches(&s, &o, rc, v, s.flags);
     subject_end(&s);
   }
@@ -263,7 +263,7 @@ static void expand_adds_an_axis(void **state) {
       o.axis[i] = i < at ? i : i == at ? -1 : i - 1;
       o.shape[i] = i == at ? 1 : s.l.shape[o.axis[i]];
     }
-    int rc = mf_tensor_expand(s.t, spec_random() % 2 ? at : at - o.ndim, &v, NULL);
+    int rc = mf_tensor_expand_dims(s.t, spec_random() % 2 ? at : at - o.ndim, &v, NULL);
     matches(&s, &o, rc, v, s.flags);
     subject_end(&s);
   }
@@ -286,7 +286,7 @@ static void broadcast_repeats(void **state) {
       repeats = repeats || (extent == 1 && o.shape[i] > 1);
       some = some && o.shape[i] > 0;
     }
-    int rc = mf_tensor_broadcast(s.t, o.shape, o.ndim, &v, NULL);
+    int rc = mf_tensor_broadcast_to(s.t, o.shape, o.ndim, &v, NULL);
     uint64_t flags = rc == MF_OK && !some ? mf_tensor_flags(v) : s.flags;
     if (some && repeats) flags |= DLPACK_FLAG_BITMASK_READ_ONLY;
     matches(&s, &o, rc, v, flags);
@@ -384,7 +384,7 @@ static void reshape_where_strides_can(void **state) {
     mf_tensor *v;
     subject_begin(&s, 4);
     int64_t wanted[MF_MAX_NDIM];
-    int64_t numel = mf_tensor_numel(s.t);
+    int64_t numel = mf_tensor_size(s.t);
     oracle o = {.map = same_place, .from = &s.l.view};
     if (numel > 0) random_shape_of(numel, &o);
     else o.shape[o.ndim++] = 0;

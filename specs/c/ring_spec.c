@@ -323,7 +323,7 @@ static void misuse(void **state) {
   mf_ring *none;
   REFUSES(MF_EINVAL, none, mf_ring_create(tensors, 0, &none, &spec_err));
   SAYS(MF_EINVAL, "n is 65; 1 to 64 slots expected", mf_ring_create(tensors, MF_RING_MAX + 1, &none, &spec_err));
-  OK(mf_tensor_permute(tensors[0], NULL, 0, &view, &spec_err));
+  OK(mf_tensor_permute_dims(tensors[0], NULL, 0, &view, &spec_err));
   SAYS(MF_EINVAL, "slots[0] and slots[1] are views of one memory",
        mf_ring_create((mf_tensor *[]){tensors[0], view}, 2, &none, &spec_err));
   SAYS(MF_EINVAL, "slots[1] is NULL", mf_ring_create((mf_tensor *[]){tensors[0], NULL}, 2, &none, &spec_err));

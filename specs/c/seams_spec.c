@@ -163,14 +163,14 @@ MAKES(create, mf_tensor_create(mf_tensor_dltensor(subject), 0, &out, e))
 MAKES(clone, mf_tensor_clone(subject, &out, e))
 MAKES(clone_foreign, mf_tensor_clone(foreign, &out, e))
 MAKES(index_, mf_tensor_index(subject, &second, 1, &out, e))
-MAKES(permute, mf_tensor_permute(foreign, NULL, 0, &out, e))
+MAKES(permute, mf_tensor_permute_dims(foreign, NULL, 0, &out, e))
 MAKES(reshape, mf_tensor_reshape(subject, (int64_t[]){6}, 1, &out, e))
-MAKES(broadcast, mf_tensor_broadcast(subject, (int64_t[]){4, 2, 3}, 3, &out, e))
+MAKES(broadcast, mf_tensor_broadcast_to(subject, (int64_t[]){4, 2, 3}, 3, &out, e))
 MAKES(squeeze, mf_tensor_squeeze(subject, NULL, 0, &out, e))
-MAKES(expand, mf_tensor_expand(subject, 0, &out, e))
+MAKES(expand, mf_tensor_expand_dims(subject, 0, &out, e))
 MAKES(diagonal, mf_tensor_diagonal(subject, 0, (int32_t[]){0, 1}, &out, e))
 MAKES(reinterpret, mf_tensor_reinterpret(subject, &bytes, &out, e))
-MAKES(make_readonly, mf_tensor_readonly(foreign, &out, e))
+MAKES(make_readonly, mf_tensor_as_readonly(foreign, &out, e))
 MAKES(to, mf_tensor_to(foreign, &a_copy, &out, e))
 MAKES(import_and_release, import(&out, e))
 MAKES(import_legacy_and_release, import_legacy(&out, e))
@@ -198,7 +198,7 @@ static int cast(mf_error *e) {
   mf_tensor *t;
   like.dtype = bytes;
   int rc = mf_tensor_create(&like, 0, &t, e);
-  return rc == MF_OK ? end(mf_tensor_cast(t, subject, e), t) : rc;
+  return rc == MF_OK ? end(mf_tensor_astype(t, subject, e), t) : rc;
 }
 
 static int fill_put_get(mf_error *e) {
@@ -255,7 +255,7 @@ static int view_outlives(mf_error *e) {
   mf_tensor *t, *view;
   int rc = wrap(&t, e);
   if (rc != MF_OK) return rc;
-  rc = mf_tensor_permute(t, NULL, 0, &view, e);
+  rc = mf_tensor_permute_dims(t, NULL, 0, &view, e);
   mf_tensor_release(t);
   return end(rc, view);
 }
@@ -326,7 +326,7 @@ static void uses_the_tensors(void) {
   MUST(mf_tensor_equal(t, subject, &same, &e));
   if (!same) atomic_store(&wrong, "a copy of what nobody writes is another one");
   mf_tensor_release(t);
-  MUST(mf_tensor_permute(foreign, NULL, 0, &view, &e));
+  MUST(mf_tensor_permute_dims(foreign, NULL, 0, &view, &e));
   MUST(mf_tensor_export(view, 0, &m, &e));
   mf_tensor_release(view);
   m->deleter(m);

@@ -16,7 +16,7 @@ static void create_is_compact_and_aligned(void **state) {
     assert_int_equal(d->device.device_type, kDLCPU);
     assert_int_equal(d->device.device_id, 0);
     assert_int_equal(d->byte_offset, 0);
-    assert_int_equal(mf_tensor_numel(t), numel);
+    assert_int_equal(mf_tensor_size(t), numel);
     assert_int_equal(mf_tensor_nbytes(t), numel * 4);
     assert_int_equal(mf_tensor_is_contiguous(t), 1);
     assert_int_equal(mf_tensor_flags(t), 0);
@@ -51,7 +51,7 @@ static void create_of_nothing(void **state) {
   (void)state;
   mf_tensor *t = spec_create("float64", DIMS(3, 0, 2));
   assert_null(mf_tensor_dltensor(t)->data);
-  assert_int_equal(mf_tensor_numel(t), 0);
+  assert_int_equal(mf_tensor_size(t), 0);
   assert_int_equal(mf_tensor_nbytes(t), 0);
   assert_int_equal(mf_tensor_is_contiguous(t), 1);
   mf_tensor_release(t);
@@ -181,10 +181,10 @@ static void wrap_without_release(void **state) {
   (void)state;
   mf_tensor *t = spec_wrap(memory, "float32", DIMS(2, 3), (int64_t[]){1, 2});
   assert_int_equal(mf_tensor_is_contiguous(t), 0);
-  assert_int_equal(mf_tensor_numel(t), 6);
+  assert_int_equal(mf_tensor_size(t), 6);
   mf_tensor_release(t);
   t = spec_wrap(memory, "float32", 0, NULL, NULL);
-  assert_int_equal(mf_tensor_numel(t), 1);
+  assert_int_equal(mf_tensor_size(t), 1);
   assert_null(mf_tensor_dltensor(t)->shape);
   mf_tensor_release(t);
 }
@@ -220,7 +220,7 @@ static void a_view_keeps_the_memory(void **state) {
   mf_tensor *v;
   (void)state;
   OK(mf_tensor_wrap(&like, 0, spec_once_run, once, &t, &spec_err));
-  OK(mf_tensor_permute(t, NULL, 0, &v, &spec_err));
+  OK(mf_tensor_permute_dims(t, NULL, 0, &v, &spec_err));
   mf_tensor_release(t);
   assert_int_equal(spec_once_calls(once), 0);
   assert_ptr_equal(mf_tensor_dltensor(v)->data, memory);

@@ -60,7 +60,7 @@ static void *retain_and_release(void *arg) {
   pthread_barrier_wait(&barrier);
   for (int i = 0; i < 4 * ROUNDS; i++) {
     mf_tensor *t = mf_tensor_retain(shared);
-    expect(mf_tensor_numel(t) == 6);
+    expect(mf_tensor_size(t) == 6);
     mf_tensor_release(t);
   }
   mf_tensor_release(shared);
@@ -81,7 +81,7 @@ static void hop(int i) {
   mf_error err;
   mf_tensor *v = NULL;
   mf_tensor *back = NULL;
-  expect(mf_tensor_permute(shared, NULL, 0, &v, &err) == MF_OK);
+  expect(mf_tensor_permute_dims(shared, NULL, 0, &v, &err) == MF_OK);
   if (i % 2 == 0) {
     DLManagedTensorVersioned *m;
     expect(mf_tensor_export(v, 0, &m, &err) == MF_OK);
@@ -156,7 +156,7 @@ static void *ask(void *arg) {
   pthread_barrier_wait(&barrier);
   for (int i = 0; i < 1000; i++) {
     mf_tensor *v = NULL;
-    int rc = mf_tensor_permute(shared, NULL, 0, &v, NULL);
+    int rc = mf_tensor_permute_dims(shared, NULL, 0, &v, NULL);
     expect(rc == MF_OK ? v != NULL : rc == MF_ECLOSED && v == NULL);
     mf_tensor_release(v);
   }

@@ -80,6 +80,56 @@ def test_numpy(tmp_path):
     assert all(r["standard"] and r["text"] and r["level"] in ("must", "should", "may") for r in rules.values())
 
 
+NAMED = """
+import numpy as np
+
+class Array:
+    def __init__(self, inner):
+        self.inner, self.dtype = inner, inner.dtype.name
+    def __dlpack_device__(self):
+        return (1, 0)
+    def __dlpack__(self, **keywords):
+        return self.inner.__dlpack__(**keywords)
+
+def array(values, dtype="float64"):
+    assert isinstance(dtype, KIND), dtype
+    return Array(np.array(values, dtype=dtype))
+
+def from_dlpack(x, **keywords):
+    return Array(np.from_dlpack(x, **keywords))
+"""
+
+
+@pytest.mark.parametrize("kind", ["str", "np.dtype"])
+def test_a_library_without_dtypes_is_asked_by_name_or_by_numpys(tmp_path, kind):
+    rules, found, _ = results(tmp_path, library(tmp_path, NAMED.replace("KIND", kind)))
+    assert found["array"] == "mine.Array"
+    assert rules["contents"]["result"] == rules["dtype-float64"]["result"] == rules["dtype-int8"]["result"] == "holds"
+
+
+def test_a_library_that_cannot_be_asked_is_told_of_make(tmp_path):
+    for text in ("x = 1", "def asarray(x, dtype): raise ValueError('no')", "def array(x): return x"):
+        done = check(tmp_path, library(tmp_path, text))
+        assert done.returncode == 2 and "--make 'xp.empty(shape, dtype)'" in done.stderr, done.stderr
+
+
+def test_what_is_broken_is_what_is_shown(tmp_path):
+    done = check(tmp_path, "numpy")
+    lines = [line for line in done.stdout.splitlines()[2:] if line and not line.startswith(" ")]
+    assert [line.split()[:3] for line in lines[:-1]] == [["refusal-kind", "should", "BROKEN"],
+                                                         ["size-0-null", "should", "BROKEN"]]  # fmt: skip
+    assert " hold, 2 broken, " in lines[-1] and "(--all shows each rule)" in lines[-1]
+    every = check(tmp_path, "--all", "numpy").stdout.splitlines()
+    assert len(every) > 80 and any(line.split()[:3] == ["contents", "must", "holds"] for line in every)
+
+
+def test_a_reader_of_the_list_may_leave(tmp_path):
+    command = f"{MOONFERRY} check --list | head -n 1"
+    env = {**os.environ, "MOONFERRY_PYTHON": sys.executable}
+    done = subprocess.run(["bash", "-c", command], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.stdout.count("\n") == 1 and done.stderr == "" and done.returncode == 0
+
+
 def test_one_s_own_module_in_the_working_folder(tmp_path):
     rules, found, status = results(tmp_path, library(tmp_path, GOOD))
     assert (bad(rules), status) == ({"size-0-null": "broken", "refusal-kind": "broken"}, 0)
@@ -192,12 +242,12 @@ def test_words(tmp_path):
 
 
 def test_the_table(tmp_path):
-    done = check(tmp_path, "numpy")
+    done = check(tmp_path, "--all", "numpy")
     assert done.returncode == 0
     lines = done.stdout.splitlines()
     assert lines[0].startswith("numpy ") and lines[0].endswith("arrays are numpy.ndarray")
     assert any(line.split()[:3] == ["contents", "must", "holds"] for line in lines)
-    assert lines[-1].startswith("numpy: ") and " holds, 2 broken, " in lines[-1]
+    assert lines[-1].startswith("numpy: ") and " hold, 2 broken, " in lines[-1]
     assert max(map(len, lines)) <= 120
 
 

@@ -67,7 +67,6 @@ def test_arguments_of_a_script(moonferry, tmp_path, words):
         ("-Ohotloop=10", "-e", "print(1)"),
         ("-Ononsense", "-e", "print(1)"),
         ("-e", "error 'x'"),
-        ("-e", "error({})"),
         ("-e", "local function f() error('deep', 2) end f()"),
         ("-e", "syntax error"),
         ("-e", "os.exit(3)"),
@@ -113,6 +112,8 @@ def test_lua_init(moonferry, tmp_path):
 def test_errors_that_are_clearer_than_luajits(moonferry):
     done = moonferry("-e", "error()")
     assert (done.returncode, done.stderr) == (1, "moonferry: (error object is nil)\n")
+    done = moonferry("-e", "error { why = 'x' }")
+    assert (done.returncode, done.stderr) == (1, 'moonferry: (error object is { why = "x" })\n')
     done = moonferry("-jnonsense", "-e", "print(1)")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "moonferry: -j: nonsense is neither on, off or flush nor a module jit.*\n"

@@ -116,7 +116,7 @@ def test_errors_leave_the_prompt(prompt):
     said = t.line("error('boo')")
     assert said.startswith("stdin:1: boo\nstack traceback:\n") and "stdin:1: in main chunk" in said
     assert "unexpected symbol near '*'" in t.line("x =* 2")
-    assert t.line("error({})") == "(error object is not a string)"
+    assert t.line("error({})") == "(error object is {})"
     assert "ZeroDivisionError" in t.line("py.eval('1/0')")
     assert t.line("1") == "1"
 
@@ -364,3 +364,55 @@ def test_what_is_declared_of_libedit(tmp_path):
     source.write_text(f"#include <stdio.h>\n#include <histedit.h>\n{checks}")
     compiler = shutil.which("cc") or shutil.which("gcc")
     subprocess.run([compiler, "-fsyntax-only", source], check=True)
+
+
+@pytest.mark.parametrize("word", ["help", "?", "help()"])
+def test_help_is_there(prompt, word):
+    t = prompt()
+    said = t.line(word)
+    assert 'py.import "numpy"' in said and "quit" in said
+    assert t.line("help = 5") == "" and t.line("help") == "5"
+    assert t.end() == 0
+
+
+@pytest.mark.parametrize("word", ["quit", "exit", "quit()", " exit "])
+def test_quit_ends_it(prompt, word):
+    t = prompt()
+    t.type(word + "\r")
+    assert t.wait() == 0
+
+
+@pytest.mark.parametrize(
+    "lines, shown",
+    [(["1 +", "2"], "3"), (["'a' ..", "'b'"], '"ab"'), (["not", "nil"], "true"), (["x = 1 +", "2"], "")],
+)
+def test_an_expression_goes_on(prompt, lines, shown):
+    t = prompt()
+    t.line(lines[0], prompt="\n>> ")
+    assert t.line(lines[1]) == shown
+    assert t.end() == 0
+
+
+def test_a_traceback_has_the_users_frames_alone(prompt):
+    t = prompt()
+    t.line("function f(n) local a = mf.zeros(2) local v = a:get(n) return v end")
+    said = t.line("local _ = f(9)")
+    assert said.splitlines()[0] == "stdin:1: get: coordinate 0 is 9, outside 0 ... 1"
+    assert "stdin:1: in function 'f'" in said and "stdin:1: in main chunk" in said
+    assert ".lua" not in said and "[C]" not in said
+    assert t.line("error('x')").splitlines()[0] == "stdin:1: x"
+    assert t.end() == 0
+
+
+@pytest.mark.parametrize(
+    "typed, shown",
+    [
+        ("error({ a = 1 })", "(error object is { a = 1 })"),
+        ("error(nil)", "(error object is nil)"),
+        ("error(true)", "(error object is true)"),
+    ],
+)
+def test_an_error_that_is_no_text_is_shown(prompt, typed, shown):
+    t = prompt()
+    assert t.line(typed) == shown
+    assert t.end() == 0

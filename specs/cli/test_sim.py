@@ -26,7 +26,31 @@ def test_a_right_program_has_no_findings(sim):
 def test_rules_of_failures_leave_no_simulator_in_the_program_itself(sim):
     done = sim.python(RIGHT, "--fail", "cuArrayCreate_v2:2")
     assert done.returncode == 0, done.stderr
-    assert done.stderr == "moonferry sim: 0 findings; 1 run (seed 0), 1 process on the simulated driver\n"
+    assert done.stderr.endswith("moonferry sim: 0 findings; 1 run (seed 0), 1 process on the simulated driver\n")
+
+
+IDLE = [
+    (("--fail", "cuNope:2"), "the rule cuNope:2 of --fail matched no call"),
+    (("--fail", "cuMemAlloc_v2@99:2:late"), "the rule cuMemAlloc_v2@99:2:late of --fail matched no call"),
+    (("--missing", "cuNope,cuMemFree_v2x"), "the name cuNope of --missing is no function"),
+]
+
+
+@pytest.mark.parametrize("words, said", IDLE)
+def test_a_rule_that_meets_nothing_is_told(sim, words, said):
+    done = sim.python(RIGHT, "--seeds", "2", *words)
+    assert done.returncode == 0 and done.stderr.count(said) == 1, done.stderr
+    assert f"note: {said}" in done.stderr and "sim: 0 findings" in done.stderr
+    strict = sim.python(RIGHT, "--strict", *words)
+    assert strict.returncode == 1 and f"warning: {said}" in strict.stderr, strict.stderr
+
+
+def test_a_rule_that_some_process_meets_is_not_told(sim):
+    for rule in ("cuStreamCreate@1:2:late", "#1:3", "*:3"):
+        done = sim.python("import ctypes\nctypes.CDLL('libcuda.so.1').cuInit(0)\n", "--fail", rule)
+        assert rule.startswith("cuStream") == ("matched no call" in done.stderr), done.stderr
+    done = sim.python(RIGHT, "--missing", "cuMemAllocManaged")
+    assert "of --missing" not in done.stderr
 
 
 def test_a_race_is_reported_with_both_places_and_what_is_missing(sim):

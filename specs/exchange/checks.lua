@@ -30,10 +30,10 @@ checks.MANY = { 4, 132 }
 -- Each layout: the shape of the array that it is a view of, and how Moonferry and NumPy make it of that.
 checks.LAYOUTS = {
   { "c", SHAPE, function(t) return t end, "a" },
-  { "fortran", SHAPE, function(t) return t:permute() end, "a.T" },
+  { "fortran", SHAPE, function(t) return t:permute_dims() end, "a.T" },
   { "sliced", SHAPE, function(t) return t:view({ 1, 3 }, { nil, nil, 2 }) end, "a[1:3, ::2]" },
   { "negative", SHAPE, function(t) return t:view({ nil, nil, -1 }, { nil, nil, -1 }) end, "a[::-1, ::-1]" },
-  { "zero", SHAPE, function(t) return t:view(mf.all, { 0, 1 }):broadcast(SHAPE) end,
+  { "zero", SHAPE, function(t) return t:view(mf.all, { 0, 1 }):broadcast_to(SHAPE) end,
     "numpy.broadcast_to(a[:, :1], (4, 6))" },
   { "empty", { 0, 3 }, function(t) return t end, "a" },
   { "scalar", {}, function(t) return t end, "a" },

@@ -129,10 +129,10 @@ end
 
 local LAYOUTS = {
   { "c", function(t) return t:reshape(8, 8) end },
-  { "fortran", function(t) return t:reshape(8, 8):permute() end },
+  { "fortran", function(t) return t:reshape(8, 8):permute_dims() end },
   { "sliced", function(t) return t:reshape(8, 8):view({ 1, 5 }, { nil, nil, 2 }) end },
   { "negative", function(t) return t:reshape(8, 8):view { nil, nil, -1 } end },
-  { "zero", function(t) return t:view({ 0, 1 }):broadcast { 8, 1 } end },
+  { "zero", function(t) return t:view({ 0, 1 }):broadcast_to { 8, 1 } end },
   { "empty", function(t) return t:view { 0, 0 } end },
   { "scalar", function(t) return t:view(0) end },
   { "rank 12", function(t) return t:reshape(1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2) end },

@@ -65,7 +65,7 @@ end
 function checks.strided()
   local t = rank == 0 and ramp() or mf.zeros({ 4, 6 }, "float32")
   local view = t:view(mf.all, { nil, nil, 2 })
-  local columns = MPI.FLOAT:Create_vector(view.numel, 1, view.strides[2]):Commit()
+  local columns = MPI.FLOAT:Create_vector(view.size, 1, view.strides[2]):Commit()
   local message = py.list { t:reshape { 24 }, 1, columns }
   if rank == 0 then
     world:Send(message, py.kw { dest = 1 })

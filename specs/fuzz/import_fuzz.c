@@ -170,14 +170,14 @@ static int make_view(reader *in, mf_tensor *t, mf_tensor **out, mf_error *err) {
   int32_t n;
   switch (take(in) % 9) {
     case 0: n = take_items(in, items); return mf_tensor_index(t, items, n, out, err);
-    case 1: n = take_axes(in, axes); return mf_tensor_permute(t, n == 0 ? NULL : axes, n, out, err);
+    case 1: n = take_axes(in, axes); return mf_tensor_permute_dims(t, n == 0 ? NULL : axes, n, out, err);
     case 2: n = take_shape(in, shape); return mf_tensor_reshape(t, shape, n, out, err);
-    case 3: n = take_shape(in, shape); return mf_tensor_broadcast(t, shape, n, out, err);
+    case 3: n = take_shape(in, shape); return mf_tensor_broadcast_to(t, shape, n, out, err);
     case 4: n = take_axes(in, axes); return mf_tensor_squeeze(t, n == 0 ? NULL : axes, n, out, err);
-    case 5: return mf_tensor_expand(t, (int8_t)take(in), out, err);
+    case 5: return mf_tensor_expand_dims(t, (int8_t)take(in), out, err);
     case 6: (void)take_axes(in, axes); return mf_tensor_diagonal(t, take_number(in), axes, out, err);
     case 7: return mf_tensor_reinterpret(t, &dtype, out, err);
-    default: return mf_tensor_readonly(t, out, err);
+    default: return mf_tensor_as_readonly(t, out, err);
   }
 }
 
@@ -214,8 +214,8 @@ static int work(reader *in, mf_tensor *t, mf_tensor **out, mf_error *err) {
   (void)mf_tensor_get(t, coords, like.ndim, &value, NULL);
   if (mf_tensor_create(&like, 0, &other, err) == MF_OK) {
     (void)mf_tensor_fill(other, &value, NULL);
-    (void)mf_tensor_cast(other, t, NULL);
-    (void)mf_tensor_cast(t, other, NULL);
+    (void)mf_tensor_astype(other, t, NULL);
+    (void)mf_tensor_astype(t, other, NULL);
     mf_tensor_release(other);
   }
   int rc = mf_tensor_clone(t, out, err);
@@ -230,13 +230,13 @@ static void copy_within(reader *in, mf_tensor *t) {
   mf_tensor *v = NULL;
   if (make_view(in, t, &v, NULL) == MF_OK && mf_tensor_nbytes(v) <= MOST_NBYTES) {
     (void)mf_tensor_copy(t, v, NULL);
-    (void)mf_tensor_cast(v, t, NULL);
+    (void)mf_tensor_astype(v, t, NULL);
   }
   mf_tensor_release(v);
 }
 
 static bool is_small(const run *r, const mf_tensor *t) {
-  return r->touchable && mf_tensor_numel(t) <= MOST_NBYTES && mf_tensor_nbytes(t) <= MOST_NBYTES;
+  return r->touchable && mf_tensor_size(t) <= MOST_NBYTES && mf_tensor_nbytes(t) <= MOST_NBYTES;
 }
 
 static mf_tensor *operate(run *r, mf_tensor *t) {

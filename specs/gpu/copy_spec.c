@@ -131,9 +131,9 @@ static void clones_stay_on_their_device(void **state) {
     mf_tensor *turned, *clone, *host_turned, *host_clone;
     if (!have(at)) continue;
     mf_tensor *host = random_host("float32", 2, shape), *t = at_place(host, at);
-    OK(mf_tensor_permute(host, NULL, 0, &host_turned, &err));
+    OK(mf_tensor_permute_dims(host, NULL, 0, &host_turned, &err));
     OK(mf_tensor_clone(host_turned, &host_clone, &err));
-    OK(mf_tensor_permute(t, NULL, 0, &turned, &err));
+    OK(mf_tensor_permute_dims(t, NULL, 0, &turned, &err));
     OK(mf_tensor_clone(turned, &clone, &err));
     assert_int_equal(mf_tensor_dltensor(clone)->device.device_type, device_at(at).device_type);
     assert_int_equal(mf_tensor_dltensor(clone)->device.device_id, device_at(at).device_id);
@@ -158,8 +158,8 @@ static void padded_elements_in_another_order(void **state) {
   unsigned char *data = mf_tensor_dltensor(host)->data;
   for (int i = 0; i < 1 << NDIM; i++) data[i] = (unsigned char)(i * 7 % 16);
   mf_tensor *there = at_place(host, GPU0);
-  OK(mf_tensor_permute(host, NULL, 0, &host_turned, &err));
-  OK(mf_tensor_permute(there, NULL, 0, &there_turned, &err));
+  OK(mf_tensor_permute_dims(host, NULL, 0, &host_turned, &err));
+  OK(mf_tensor_permute_dims(there, NULL, 0, &there_turned, &err));
   OK(mf_tensor_create(&like, padded, &copies[0], &err));
   OK(mf_tensor_create(&like_there, padded, &copies[1], &err));
   OK(mf_tensor_copy(copies[0], host_turned, &err));
@@ -209,8 +209,8 @@ static void one_large(place at, const char *dtype, const int64_t *shape, bool tu
   mf_tensor *host = random_host(dtype, 2, shape), *from = host, *to, *back = create_shaped(CPU, dtype, 2, shape);
   mf_tensor *back_view = back;
   if (turned) {
-    OK(mf_tensor_permute(host, NULL, 0, &from, &err));
-    OK(mf_tensor_permute(back, NULL, 0, &back_view, &err));
+    OK(mf_tensor_permute_dims(host, NULL, 0, &from, &err));
+    OK(mf_tensor_permute_dims(back, NULL, 0, &back_view, &err));
   }
   use_any_stream();
   to = create_shaped(at, dtype, 2, turned ? other_shape : shape);
@@ -381,7 +381,7 @@ static void elements_of_a_gpu_are_not_read_by_the_host(void **state) {
   REFUSED(mf_tensor_get(t, coords, 1, &value, &err), MF_EDEVICE, "mf_tensor_to");
   REFUSED(mf_tensor_put(t, coords, 1, &one, &err), MF_EDEVICE, "mf_tensor_to");
   REFUSED(mf_tensor_equal(t, t, &equal, &err), MF_EDEVICE, "mf_tensor_to");
-  REFUSED(mf_tensor_cast(t, u, &err), MF_EDEVICE, "mf_tensor_to");
+  REFUSED(mf_tensor_astype(t, u, &err), MF_EDEVICE, "mf_tensor_to");
   mf_tensor_release(t);
   mf_tensor_release(u);
 }

@@ -100,8 +100,8 @@ static void strided_elements_go_over_in_order(void **state) {
     const mf_stream s = stream_new(0);
     mf_tensor *here = counted(gpu(0)), *there = counted(second), *turned_here, *turned_there, *back = counted(gpu(0));
     const mf_scalar zero = {.kind = MF_KIND_UINT};
-    OK(mf_tensor_permute(here, NULL, 0, &turned_here, &err));
-    OK(mf_tensor_permute(there, NULL, 0, &turned_there, &err));
+    OK(mf_tensor_permute_dims(here, NULL, 0, &turned_here, &err));
+    OK(mf_tensor_permute_dims(there, NULL, 0, &turned_there, &err));
     OK(mf_tensor_fill(there, &zero, &err));
     keep_busy(back, s);
     OK(mf_tensor_copy(turned_there, turned_here, &err));

@@ -55,7 +55,7 @@ static int exports(held *h) {
   STEP(make(h, device, "uint8", ROWS, &t));
   STEP(try_fill(t, 5));
   for (size_t i = 0; i < COUNT(consumers); i++) STEP(give(h, t, consumers[i]));
-  STEP(keep(h, mf_tensor_readonly(t, &constant, &err), &constant));
+  STEP(keep(h, mf_tensor_as_readonly(t, &constant, &err), &constant));
   STEP(give(h, constant, h->ours[1]));
   STEP(mf_tensor_export_legacy_to(t, &last, &h->legacy, &err));
   STEP(mf_tensor_acquire(t, h->ours[0], MF_WRITE, &err));

@@ -40,7 +40,7 @@ static void the_host_does_not_use_a_devices_elements(void **state) {
   mf_tensor *wide;
   const DLTensor like = {.ndim = 1, .dtype = {kDLFloat, 32, 1}, .shape = (int64_t[]){4}};
   OK(mf_tensor_create(&like, 0, &wide, &err));
-  REFUSED(mf_tensor_cast(wide, there, &err), MF_EDEVICE, says);
+  REFUSED(mf_tensor_astype(wide, there, &err), MF_EDEVICE, says);
   mf_tensor_release(wide);
   mf_tensor_release(here);
   mf_tensor_release(there);

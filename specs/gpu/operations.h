@@ -185,7 +185,7 @@ static inline void open_tensors(void) {
   OK(mf_tensor_create(&like, 0, &square, &err));
   OK(mf_tensor_reshape(square, flat, 1, &small_gpu, &err));
   OK(mf_tensor_create(&like, 0, &source, &err));
-  OK(mf_tensor_permute(source, NULL, 0, &strided, &err));
+  OK(mf_tensor_permute_dims(source, NULL, 0, &strided, &err));
   mf_tensor_release(source);
   for (int i = 0; i < NLENT; i++) lent[i] = loan_new();
   nlent = 0;

@@ -111,7 +111,7 @@ static void what_only_reads_is_waited_for_by_a_write(void **state) {
     unsigned char *seen = other_pinned(NBYTES);
     mf_tensor *t = create(gpu(0), NBYTES), *constant;
     fill(t, 3);
-    OK(mf_tensor_readonly(t, &constant, &err));
+    OK(mf_tensor_as_readonly(t, &constant, &err));
     read_by_other(constant, seen);
     fill(t, 4);
     expect_filled(t, 4);
@@ -130,7 +130,7 @@ static void readers_that_come_and_go_leave_nothing(void **state) {
   unsigned char *seen = other_pinned(READERS * NBYTES);
   mf_tensor *t = create(gpu(0), NBYTES), *constant;
   fill(t, 3);
-  OK(mf_tensor_readonly(t, &constant, &err));
+  OK(mf_tensor_as_readonly(t, &constant, &err));
   for (int i = 0; i < READERS; i++) {
     read_by_other(constant, seen + i * NBYTES);
     if (i % 10 == 9) other_sync_all(0);

@@ -115,7 +115,7 @@ static void a_stream_is_alone_until_another_comes(void **state) {
   (void)state;
   const mf_stream a = stream_new(0), b = stream_new(0);
   t = create(gpu(0), NBYTES);
-  OK(mf_tensor_broadcast(t, twice, 2, &view, &err));
+  OK(mf_tensor_broadcast_to(t, twice, 2, &view, &err));
   for (int round = 0; round < 3; round++) OK(mf_tensor_acquire(t, a, MF_WRITE, &err));
   FAILS(mf_tensor_acquire(view, a, MF_WRITE, &err), MF_EREADONLY);
   FAILS(mf_tensor_acquire(t, a, 3, &err), MF_EINVAL);
@@ -166,7 +166,7 @@ static void a_consumer_that_is_not_done_is_waited_for_each_time(void **state) {
   mf_tensor *t = create(gpu(0), NBYTES);
   mf_tensor *constant;
   OK(mf_tensor_acquire(t, a, MF_WRITE, &err));
-  OK(mf_tensor_readonly(t, &constant, &err));
+  OK(mf_tensor_as_readonly(t, &constant, &err));
   OK(mf_tensor_export_to(t, &request, &given, &err));
   sim_ask_reset();
   OK(mf_tensor_acquire(t, a, MF_READ, &err));

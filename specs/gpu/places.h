@@ -95,7 +95,7 @@ static inline mf_tensor *at_place(mf_tensor *t, place p) {
 
 static inline void same_bytes(mf_tensor *device, const mf_tensor *host, const char *what) {
   mf_tensor *back = at_place(device, CPU);
-  const int64_t bits = mf_tensor_numel(host) * mf_dtype_bits(&mf_tensor_dltensor(host)->dtype, 0);
+  const int64_t bits = mf_tensor_size(host) * mf_dtype_bits(&mf_tensor_dltensor(host)->dtype, 0);
   const unsigned char *a = mf_tensor_dltensor(back)->data, *b = mf_tensor_dltensor(host)->data;
   for (int64_t i = 0; i < bits / 8; i++)
     if (a[i] != b[i])
@@ -155,10 +155,10 @@ static inline mf_tensor *go(const way *w, mf_tensor *parent, const int64_t *shap
     return NULL;
   }
   OK(w->ndim == 0 ? (turned = mf_tensor_retain(sliced), MF_OK)
-                  : mf_tensor_permute(sliced, w->axes, w->ndim, &turned, &err));
+                  : mf_tensor_permute_dims(sliced, w->axes, w->ndim, &turned, &err));
   mf_tensor_release(sliced);
   if (w->broadcast < 0) return turned;
-  OK(mf_tensor_broadcast(turned, shape, w->ndim, &out, &err));
+  OK(mf_tensor_broadcast_to(turned, shape, w->ndim, &out, &err));
   mf_tensor_release(turned);
   return out;
 }

@@ -54,7 +54,7 @@ static void what_was_left_is_kept_while_it_runs(void **state) {
     unsigned char *seen = other_pinned(READERS * NBYTES);
     mf_tensor *t = create(gpu(0), NBYTES), *constant;
     write_on(t, MF_STREAM_DEFAULT, EARLY);
-    OK(mf_tensor_readonly(t, &constant, &err));
+    OK(mf_tensor_as_readonly(t, &constant, &err));
     for (int i = 0; i < READERS; i++) {
       const mf_stream s = other_stream(0, false);
       DLManagedTensorVersioned *given = give(constant, s);
@@ -108,7 +108,7 @@ static void a_reader_stays_where_its_own_stream_writes(void **state) {
     unsigned char *seen = other_pinned(NBYTES);
     mf_tensor *t = create(gpu(0), NBYTES), *constant;
     const mf_scalar early = {.kind = MF_KIND_UINT, .u = EARLY};
-    OK(mf_tensor_readonly(t, &constant, &err));
+    OK(mf_tensor_as_readonly(t, &constant, &err));
     DLManagedTensorVersioned *given = give(constant, a);
     use_stream(0, a);
     OK(mf_tensor_fill(t, &early, &err));
@@ -135,7 +135,7 @@ static void readers_do_not_wait_for_a_reader_that_left(void **state) {
   const mf_stream a = stream_new(0), b = stream_new(0), theirs = other_stream(0, false);
   mf_tensor *t = create(gpu(0), NBYTES), *constant;
   write_on(t, a, EARLY);
-  OK(mf_tensor_readonly(t, &constant, &err));
+  OK(mf_tensor_as_readonly(t, &constant, &err));
   DLManagedTensorVersioned *given = give(constant, theirs);
   given->deleter(given);
   other_stream_end(theirs);
@@ -203,7 +203,7 @@ static void a_consumer_that_comes_again_has_seen_the_write(void **state) {
   const mf_stream a = stream_new(0), theirs = other_stream(0, false);
   mf_tensor *t = create(gpu(0), NBYTES), *constant;
   write_on(t, a, EARLY);
-  OK(mf_tensor_readonly(t, &constant, &err));
+  OK(mf_tensor_as_readonly(t, &constant, &err));
   DLManagedTensorVersioned *given = give(constant, theirs);
   given->deleter(given);
   sim_ask_reset();

@@ -267,7 +267,7 @@ static void a_write_is_waited_for(void **state) {
 static void as_the_cpus(const scene *s) {
   mf_tensor *t = create(pinned(), NBYTES), *constant, *mine;
   memset(data_of(t), 5, NBYTES);
-  OK(mf_tensor_readonly(t, &constant, &err));
+  OK(mf_tensor_as_readonly(t, &constant, &err));
   OK(mf_tensor_acquire(t, s->theirs, MF_READ, &err));
   for (int i = 0; i < 300; i++) other_copy(0, s->seen, data_of(t), NBYTES, s->theirs);
   const uint64_t waited = host_waits();
@@ -416,7 +416,7 @@ static void a_consumer_that_is_done_may_end_its_stream(void **state) {
 static void write_what_is_borrowed(const scene *s) {
   mf_tensor *t = create(gpu(0), NBYTES), *constant;
   DLTensor view;
-  OK(mf_tensor_readonly(t, &constant, &err));
+  OK(mf_tensor_as_readonly(t, &constant, &err));
   use_stream(0, s->ours);
   OK(mf_tensor_borrow(t, &view, &err));
   other_fill(0, view.data, 3, NBYTES, s->ours);

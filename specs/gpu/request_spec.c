@@ -94,7 +94,7 @@ static void uses_that_are_refused(void **state) {
   (void)state;
   const mf_stream s = stream_new(0);
   mf_tensor *t = create(gpu(0), NBYTES), *constant;
-  OK(mf_tensor_readonly(t, &constant, &err));
+  OK(mf_tensor_as_readonly(t, &constant, &err));
   OK(mf_tensor_acquire(t, s, MF_WRITE, &err));
   for (int32_t use_of = 0; use_of < 4; use_of += 3) {
     REFUSED(mf_tensor_acquire(t, s, use_of, &err), MF_EINVAL, "use is");
@@ -117,7 +117,7 @@ static void what_the_old_struct_cannot_say(void **state) {
   mf_tensor *t = create(gpu(0), NBYTES), *constant;
   const mf_request as_it_is = {0}, copied = {.copy = MF_COPY_ALWAYS};
   DLManagedTensor *given = (DLManagedTensor *)(uintptr_t)16;
-  OK(mf_tensor_readonly(t, &constant, &err));
+  OK(mf_tensor_as_readonly(t, &constant, &err));
   write_on(t, MF_STREAM_DEFAULT, 1);
   REFUSED(mf_tensor_export_legacy_to(constant, &as_it_is, &given, &err), MF_EREADONLY, "read-only");
   assert_null(given);
@@ -198,9 +198,9 @@ static void one_without_elements(DLDevice from, DLDevice at, int64_t rows) {
   mf_tensor *t, *none, *turned;
   OK(mf_tensor_create(&like, 0, &t, &err));
   OK(mf_tensor_index(t, items, 1, &none, &err));
-  OK(mf_tensor_permute(none, NULL, 0, &turned, &err));
+  OK(mf_tensor_permute_dims(none, NULL, 0, &turned, &err));
   mf_tensor *copy = moved(turned, at, MF_COPY_ALWAYS);
-  assert_int_equal(mf_tensor_numel(copy), 0);
+  assert_int_equal(mf_tensor_size(copy), 0);
   assert_int_equal(mf_tensor_dltensor(copy)->shape[0], 3);
   mf_tensor *all[] = {copy, turned, none, t};
   for (size_t i = 0; i < COUNT(all); i++) mf_tensor_release(all[i]);

@@ -90,7 +90,7 @@ static mf_tensor *every_second(mf_tensor *whole) {
 
 static mf_tensor *every_second_turned(mf_tensor *whole) {
   mf_tensor *view = every_second(whole), *turned;
-  OK(mf_tensor_permute(view, NULL, 0, &turned, &err));
+  OK(mf_tensor_permute_dims(view, NULL, 0, &turned, &err));
   mf_tensor_release(view);
   return turned;
 }
@@ -221,7 +221,7 @@ static void two_threads_with_a_half_each(void **state) {
     halves[i] = (half){.rounds = 10, .good = true};
     OK(mf_tensor_index(whole, items, 2, &halves[i].view, &err));
     OK(mf_tensor_fill(from, &value, &err));
-    OK(mf_tensor_permute(from, NULL, 0, &halves[i].from, &err));
+    OK(mf_tensor_permute_dims(from, NULL, 0, &halves[i].from, &err));
     mf_tensor_release(from);
   }
   assert_int_equal(pthread_create(&thread, NULL, write_half, &halves[0]), 0);
@@ -229,7 +229,7 @@ static void two_threads_with_a_half_each(void **state) {
   pthread_join(thread, NULL);
   mf_tensor *back = at_place(whole, CPU);
   const float *data = mf_tensor_dltensor(back)->data;
-  for (int64_t i = 0; i < mf_tensor_numel(back); i++)
+  for (int64_t i = 0; i < mf_tensor_size(back); i++)
     if (data[i] != (float)(i % 2 + 1)) fail_msg("element %lld is %f", (long long)i, (double)data[i]);
   for (int i = 0; i < 2; i++) {
     assert_true(halves[i].good);

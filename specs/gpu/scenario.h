@@ -146,7 +146,7 @@ static inline int to(held *h, mf_tensor *t, DLDevice device, mf_tensor **out) {
 }
 
 static inline int turned(held *h, mf_tensor *t, mf_tensor **out) {
-  return keep(h, mf_tensor_permute(t, NULL, 0, out, &err), out);
+  return keep(h, mf_tensor_permute_dims(t, NULL, 0, out, &err), out);
 }
 
 /* Every second column. */

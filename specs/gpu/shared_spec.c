@@ -260,7 +260,7 @@ static mf_tensor *half_bytes(DLDevice device, int value) {
 /* The host copies and fills these itself, because no driver call writes half bytes in another order. */
 static mf_tensor *turned_of(mf_tensor *t) {
   mf_tensor *turned;
-  OK(mf_tensor_permute(t, NULL, 0, &turned, &err));
+  OK(mf_tensor_permute_dims(t, NULL, 0, &turned, &err));
   return turned;
 }
 

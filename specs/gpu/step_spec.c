@@ -24,7 +24,7 @@ static scene scene_open(void) {
   use_stream(0, s.ours);
   s.t = create(gpu(0), NBYTES);
   fill(s.t, 1);
-  OK(mf_tensor_readonly(s.t, &s.constant, &err));
+  OK(mf_tensor_as_readonly(s.t, &s.constant, &err));
   return s;
 }
 

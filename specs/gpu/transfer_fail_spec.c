@@ -88,8 +88,8 @@ static mf_tensor *repeated_of(mf_tensor *whole) {
   int64_t shape[MANY];
   mf_tensor *turned, *view;
   for (int i = 0; i < MANY; i++) shape[i] = 2;
-  OK(mf_tensor_permute(whole, NULL, 0, &turned, &err));
-  OK(mf_tensor_broadcast(turned, shape, MANY, &view, &err));
+  OK(mf_tensor_permute_dims(whole, NULL, 0, &turned, &err));
+  OK(mf_tensor_broadcast_to(turned, shape, MANY, &view, &err));
   mf_tensor_release(turned);
   return view;
 }
@@ -103,7 +103,7 @@ static mf_tensor *view_of(mf_tensor *whole, layout how, const int64_t *shape) {
                            {.kind = MF_INDEX_SLICE, .start = 0, .stop = shape[1], .step = 1}};
   mf_tensor *view;
   if (how == FLAT) return mf_tensor_retain(whole);
-  if (how == TURNED) OK(mf_tensor_permute(whole, NULL, 0, &view, &err));
+  if (how == TURNED) OK(mf_tensor_permute_dims(whole, NULL, 0, &view, &err));
   else if (how == LEFT) OK(mf_tensor_index(whole, left, 2, &view, &err));
   else OK(mf_tensor_index(whole, every_second, 2, &view, &err));
   return view;

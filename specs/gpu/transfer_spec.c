@@ -16,7 +16,7 @@ static void captured_copies_run_at_each_launch(void **state) {
   mf_tensor *pageable = create_shaped(CPU, "float64", 2, shape);
   const mf_scalar one = {.kind = MF_KIND_INT, .i = 1}, nine = {.kind = MF_KIND_INT, .i = 9};
   OK(mf_tensor_fill(pinned, &one, &err));
-  OK(mf_tensor_permute(a, NULL, 0, &turned, &err));
+  OK(mf_tensor_permute_dims(a, NULL, 0, &turned, &err));
   OK(mf_tensor_copy(b, turned, &err)); /* whatever the driver prepares once */
   OK(mf_device_synchronize(&(DLDevice){(DLDeviceType)other_device_type(), 0}, &err));
   other_capture(0, streams[0][1]);
@@ -49,7 +49,7 @@ static void a_capture_refuses_what_needs_memory_of_its_own(void **state) {
   mf_tensor *a = create_shaped(GPU0, "float64", 2, shape), *b = create_shaped(GPU0, "float64", 1, shape);
   const mf_scalar one = {.kind = MF_KIND_INT, .i = 1}, nine = {.kind = MF_KIND_INT, .i = 9};
   const mf_index first[] = {{.kind = MF_INDEX_ELLIPSIS}, {.kind = MF_INDEX_AT, .start = 0}};
-  OK(mf_tensor_permute(a, NULL, 0, &turned, &err));
+  OK(mf_tensor_permute_dims(a, NULL, 0, &turned, &err));
   OK(mf_tensor_index(a, first, 2, &column, &err));
   OK(mf_tensor_fill(column, &one, &err)); /* whatever the driver prepares once */
   OK(mf_device_synchronize(&(DLDevice){(DLDeviceType)other_device_type(), 0}, &err));
@@ -98,7 +98,7 @@ static void a_capture_takes_no_temporary_of_another_device(void **state) {
   needs_devices(2);
   mf_tensor *src = create_shaped(GPU0, "float32", 2, shape), *dst = create_shaped(GPU1, "float32", 2, shape);
   const mf_scalar one = {.kind = MF_KIND_FLOAT, .f = 1};
-  OK(mf_tensor_permute(src, NULL, 0, &turned, &err));
+  OK(mf_tensor_permute_dims(src, NULL, 0, &turned, &err));
   use_stream(0, streams[0][1]);
   use_stream(1, streams[1][1]);
   OK(mf_tensor_fill(src, &one, &err));
@@ -201,8 +201,8 @@ static void plain_copies_are_one_driver_call(void **state) {
   COSTS(1, mf_tensor_copy(outer, cut, &err));
   /* The same order of axes on both sides is one run, whatever it is. */
   mf_tensor *turned_too;
-  OK(mf_tensor_permute(a, NULL, 0, &turned, &err));
-  OK(mf_tensor_permute(b, NULL, 0, &turned_too, &err));
+  OK(mf_tensor_permute_dims(a, NULL, 0, &turned, &err));
+  OK(mf_tensor_permute_dims(b, NULL, 0, &turned_too, &err));
   COSTS(1, mf_tensor_copy(turned, turned_too, &err));
   mf_tensor *all[] = {a, b, pinned, inner, outer, packed, cut, turned, turned_too};
   for (int i = 0; i < 9; i++) mf_tensor_release(all[i]);
@@ -236,8 +236,8 @@ static void copies_between_devices_take_no_detour(void **state) {
   needs_devices(2);
   mf_tensor *here = create_shaped(GPU0, "float32", 2, shape), *there = create_shaped(GPU1, "float32", 2, shape);
   mf_tensor *packed = create_shaped(GPU0, "float32", 2, part), *packed_there = create_shaped(GPU1, "float32", 2, part);
-  OK(mf_tensor_permute(here, NULL, 0, &turned, &err));
-  OK(mf_tensor_permute(there, NULL, 0, &turned_there, &err));
+  OK(mf_tensor_permute_dims(here, NULL, 0, &turned, &err));
+  OK(mf_tensor_permute_dims(there, NULL, 0, &turned_there, &err));
   OK(mf_tensor_index(here, columns, 2, &inner, &err));
   OK(mf_tensor_index(there, columns, 2, &inner_there, &err));
   expect_moves(1, there, here);
@@ -260,8 +260,8 @@ static void large_copies_take_no_detour(void **state) {
   needs_simulator();
   mf_tensor *here = create_shaped(CPU, "float32", 2, shape), *there = create_shaped(GPU0, "float32", 2, shape);
   mf_tensor *packed = create_shaped(CPU, "float32", 2, part), *packed_there = create_shaped(GPU0, "float32", 2, part);
-  OK(mf_tensor_permute(here, NULL, 0, &turned, &err));
-  OK(mf_tensor_permute(there, NULL, 0, &turned_there, &err));
+  OK(mf_tensor_permute_dims(here, NULL, 0, &turned, &err));
+  OK(mf_tensor_permute_dims(there, NULL, 0, &turned_there, &err));
   OK(mf_tensor_index(here, columns, 2, &inner, &err));
   OK(mf_tensor_index(there, columns, 2, &inner_there, &err));
   memset(mf_tensor_dltensor(here)->data, 1, (size_t)mf_tensor_nbytes(here));
@@ -328,7 +328,7 @@ static void a_kernel_that_fails_is_told(void **state) {
   mf_tensor *a = create_shaped(GPU0, "float64", 2, shape), *thin;
   mf_tensor *b = create_shaped(GPU0, "float64", 2, (int64_t[]){30, 40});
   const mf_index odd[] = {{.kind = MF_INDEX_ELLIPSIS}, {.kind = MF_INDEX_SLICE, .start = 0, .stop = 40, .step = 2}};
-  OK(mf_tensor_permute(a, NULL, 0, &turned, &err));
+  OK(mf_tensor_permute_dims(a, NULL, 0, &turned, &err));
   OK(mf_tensor_index(b, odd, 2, &thin, &err));
   OK(mf_tensor_copy(b, turned, &err));
   for (int i = 0; i < 2; i++) {

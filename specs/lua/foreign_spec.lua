@@ -162,7 +162,7 @@ settle()
 local own = 0
 for i = 1, 200 do
   local t = mf.zeros({ 2, 3 })
-  own = own + t.numel
+  own = own + t.size
   t:close()
 end
 assert(own == 1200)

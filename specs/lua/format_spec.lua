@@ -28,7 +28,7 @@ describe("tostring", function()
 
   it("says what is particular", function()
     local t = mf.zeros({ 2, 2 }, "int8")
-    assert.is_truthy(tostring(t:permute()):find("strides=[1,2]", 1, true))
+    assert.is_truthy(tostring(t:permute_dims()):find("strides=[1,2]", 1, true))
     assert.is_truthy(tostring(t:as_readonly()):find("cpu readonly>", 1, true))
   end)
 

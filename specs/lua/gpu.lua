@@ -388,7 +388,7 @@ end
 function gpu.bytes_of(ptr, theirs)
   gpu.driver.synchronize(theirs)
   local t = mf.wrap(ptr, gpu.NBYTES, "uint8", { device = gpu.name, owner = false })
-  local first, last = t:totable()[1], t:totable()[gpu.NBYTES]
+  local first, last = t:tolist()[1], t:tolist()[gpu.NBYTES]
   t:close()
   assert.are.equal(first, last)
   return first

@@ -19,7 +19,7 @@ local CALLS = {
     local m = own:to_dlpack { stream = s }
     m.deleter(m)
     own:as_readonly():close()]],
-  ["the pool's figures"] = [[gpu.driver.synchronize(s.handle) mf.pool(D) own:as_readonly():close()]],
+  ["the pool's figures"] = [[gpu.driver.synchronize(s.handle) mf.pool_stats(D) own:as_readonly():close()]],
 }
 
 local PROGRAM = [[

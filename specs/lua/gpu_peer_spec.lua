@@ -110,7 +110,7 @@ describe("another library", function()
       -- Neither library knows which of its streams wrote last, so the one that did is current for the import.
       local t = mf.with_stream(wrapped, py.tensor, array)
       assert.are.equal(D, t.device)
-      assert.are.equal(seed, mf.with_stream(s, t.totable, t)[NBYTES])
+      assert.are.equal(seed, mf.with_stream(s, t.tolist, t)[NBYTES])
       t:close()
       s:close()
       wrapped:synchronize()

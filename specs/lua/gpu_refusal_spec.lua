@@ -46,7 +46,7 @@ local function steps(state)
     end,
     function()
       if state.t then
-        return state.t:totable()
+        return state.t:tolist()
       end
     end,
     function()
@@ -172,7 +172,7 @@ gpu.describe("a stream that is being captured", function()
     wrapped:synchronize()
     driver.capture(theirs)
     local refused = {
-      { wrapped:synchronize() }, { wrapped:query() }, { mf.with_stream(wrapped, t.totable, t) },
+      { wrapped:synchronize() }, { wrapped:query() }, { mf.with_stream(wrapped, t.tolist, t) },
       { mf.with_stream(wrapped, t.to, t, "cpu") }, { wrapped:wait(mine[1]) },
       { mf.with_stream(wrapped, t.copy, busy[2], t) }, { busy[3]:acquire(wrapped, "read") },
       { busy[4]:to_dlpack { stream = wrapped } },
@@ -184,8 +184,8 @@ gpu.describe("a stream that is being captured", function()
       assert.is_truthy(answer[2]:find("captur", 1, true), answer[2])
     end
     assert.are.equal("mf.tensor<int32[64] " .. D .. ">", shown)
-    assert.are.equal(1, busy[4]:totable()[64])
-    assert.are.equal(0, mf.with_stream(wrapped, t.totable, t)[64])
+    assert.are.equal(1, busy[4]:tolist()[64])
+    assert.are.equal(0, mf.with_stream(wrapped, t.tolist, t)[64])
     t:close()
     finish()
   end)

@@ -23,7 +23,7 @@ static int sum(lua_State *L) {
 
 /* last(...): what the last argument is, counted from the top. */
 static int last(lua_State *L) {
-  lua_pushinteger(L, (lua_Integer)mf_tensor_numel(mf_lua_check(L, -1)));
+  lua_pushinteger(L, (lua_Integer)mf_tensor_size(mf_lua_check(L, -1)));
   return 1;
 }
 

@@ -34,12 +34,12 @@ local CALLS = {
   end,
   view = function(n)
     local t = mf.full({ 3, n + 2 }, n, "float64")
-    local text = described(t:view({ 0, 2 }, n)) .. described(t:permute(1, 0)) .. described(t:reshape(-1))
-    return text .. described(t:broadcast { 2, 3, n + 2 }) .. described(t)
+    local text = described(t:view({ 0, 2 }, n)) .. described(t:permute_dims(1, 0)) .. described(t:reshape(-1))
+    return text .. described(t:broadcast_to { 2, 3, n + 2 }) .. described(t)
   end,
   cast = function(n)
     local t = mf.full({ n + 1 }, n, n % 2 == 0 and "uint8" or "int64")
-    local text = described(t:cast(n % 2 == 0 and "float32" or "float64"))
+    local text = described(t:astype(n % 2 == 0 and "float32" or "float64"))
     return text .. described(t:copy()) .. described(t:to("cpu", { copy = true })) .. described(t)
   end,
   equal = function(n)
@@ -70,7 +70,7 @@ local CALLS = {
     local text = said({ mf.zeros, n, "nonsense" .. n }, { mf.zeros, n, "int8", { device = "nowhere:" .. n } },
       { t.reshape, t, n + 9 }, { t.copy, t, other }, { far.get, far, 0, 0, 0, n + 5 },
       { far.put, far, 0, 0, 0, n + 5, 1 }, { locked.fill, locked, n }, { t.invalidate, t },
-      { t.broadcast, t, { n + 3 } }, { t.reinterpret, t, "uint4x" .. n })
+      { t.broadcast_to, t, { n + 3 } }, { t.reinterpret, t, "uint4x" .. n })
     for _, each in ipairs { t, other, far, locked } do
       each:close()
     end
@@ -79,7 +79,7 @@ local CALLS = {
   refusal = function(n)
     local t = mf.zeros({ n }, "int8")
     local gpu = n % 2 == 0 and "cuda:" .. n or "rocm:" .. n
-    local text = said({ mf.zeros, n, "int8", { device = gpu } }, { t.to, t, gpu }, { mf.pool, gpu }, { mf.trim, gpu },
+    local text = said({ mf.zeros, n, "int8", { device = gpu } }, { t.to, t, gpu }, { mf.pool_stats, gpu }, { mf.trim, gpu },
       { mf.synchronize, gpu }, { mf.pool_limit, gpu, n }, { mf.stream, gpu }, { mf.current_stream, gpu },
       { mf.default_stream, gpu }, { t.to_dlpack, t, { device = gpu } })
     t:close()
@@ -118,7 +118,7 @@ getmetatable(unwanted).__gc = function()
   count = count + 1
   local t = mf.full({ 7, 7, 7 }, 3, "int8")
   t:view({ 0, 1, 1 }, 1, mf.all):close()
-  t:permute(2, 0, 1):close()
+  t:permute_dims(2, 0, 1):close()
   mf.tensor({ 5, 5, 5, 5, 5 }, "int16"):close()
   pcall(t.reshape, t, 5)
   t:close()
@@ -127,19 +127,19 @@ local base = mf.zeros({ 4, 5, 6 }, "float64")
 local function check(wanted, make, ...)
   newproxy(unwanted)
   local ok, t = pcall(make, ...)
-  local got = ok and table.concat(t.shape, ",") .. " " .. t.dtype or t:match("permute: .*") or t
+  local got = ok and table.concat(t.shape, ",") .. " " .. t.dtype or t:match("permute_dims: .*") or t
   if got ~= wanted then print(wanted .. " was wanted: " .. got) end
 end
 for i = 1, 3000 do
   check("2,3 float32", mf.zeros, { 2, 3 }, "float32", { device = "cpu" })
   check("2,3 int64", mf.full, { 2, 3 }, i, "int64")
   check("2,5,3 float64", base.view, base, { 1, 3 }, mf.all, { 0, 6, 2 })
-  check("5,6,4 float64", base.permute, base, 1, 2, 0)
+  check("5,6,4 float64", base.permute_dims, base, 1, 2, 0)
   check("10,12 float64", base.reshape, base, 10, 12)
-  check("2,4,5,6 float64", base.broadcast, base, { 2, 4, 5, 6 })
+  check("2,4,5,6 float64", base.broadcast_to, base, { 2, 4, 5, 6 })
   check("2,2 int32", mf.tensor, { { 1, 2 }, { 3, 4 } }, "int32")
-  check("4,5,6 float32", base.cast, base, "float32")
-  check("permute: axis is " .. i + 3 .. "; -3 to 2 expected", base.permute, base, 0, i + 3, 1)
+  check("4,5,6 float32", base.astype, base, "float32")
+  check("permute_dims: axis is " .. i + 3 .. "; -3 to 2 expected", base.permute_dims, base, 0, i + 3, 1)
 end
 print(count > 10000 and "done" or count)
 ]]

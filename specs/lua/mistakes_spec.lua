@@ -9,11 +9,11 @@ local ASSIGNMENTS = {
   { "t[0] = 7", "t:put", "t:set", "got [0]" },
   { "t[{ 0, 1 }] = 7", "t:put" },
   { "t.shape = { 6 }", "shape cannot be set", "t:reshape" },
-  { "t.strides = { 1 }", "strides cannot be set", "t:permute" },
-  { "t.dtype = 'int8'", "dtype cannot be set", "t:cast" },
+  { "t.strides = { 1 }", "strides cannot be set", "t:permute_dims" },
+  { "t.dtype = 'int8'", "dtype cannot be set", "t:astype" },
   { "t.device = 'cuda:0'", "device cannot be set", "t:to" },
   { "t.readonly = true", "readonly cannot be set", "t:as_readonly" },
-  { "t.numel = 99", "numel cannot be set" },
+  { "t.size = 99", "size cannot be set" },
   { "t.get = print", "get is a method" },
   { "t.label = 'mask'", "no field \"label\"" },
 }
@@ -22,18 +22,20 @@ local READS = {
   { "return t[0]", "not indexed with []", "t:get", "got [0]" },
   { "return t[1][2]", "not indexed with []", "got [1]" },
   { "return t[{ 0, 1 }]", "not indexed with []", "a table" },
-  { "return t.size", "no field \"size\"", "t.numel" },
-  { "return t.T", "no field \"T\"", "t:permute()" },
-  { "return t.length", "no field \"length\"", "t.numel" },
-  { "return t:astype 'int8'", "no field \"astype\"", "t:cast" },
-  { "return t:tolist()", "no field \"tolist\"", "t:totable" },
+  { "return t.numel", "no field \"numel\"", "t.size" },
+  { "return t:permute(1, 0)", "no field \"permute\"", "t:permute_dims" },
+  { "return t:cast 'int8'", "no field \"cast\"", "t:astype" },
+  { "return t:totable()", "no field \"totable\"", "t:tolist" },
+  { "return t.contiguous", "no field \"contiguous\"", "t.is_contiguous" },
+  { "return t.T", "no field \"T\"", "t:permute_dims()" },
+  { "return t.length", "no field \"length\"", "t.size" },
   { "return t:item()", "no field \"item\"", "t:get" },
   { "return t:clone()", "no field \"clone\"", "t:copy" },
   { "return t:numpy()", "no field \"numpy\"", "moonferry.python" },
   { "return t:cpu()", "no field \"cpu\"", "t:to \"cpu\"" },
   { "return t.shap", "no field \"shap\"", "t.shape" },
   { "return t:reshap(6)", "no field \"reshap\"", "t:reshape" },
-  { "return t:bradcast(6)", "no field \"bradcast\"", "t:broadcast" },
+  { "return t:bradcast_to(6)", "no field \"bradcast_to\"", "t:broadcast_to" },
   { "return t.wholly_unlike", "no field \"wholly_unlike\"" },
 }
 
@@ -43,10 +45,10 @@ local LISTS = {
   { "local _ = mf.tensor { { 1, 2 }, { 1, 2, nil, 4 } }", "value[2]" },
   { "local _ = mf.tensor { x = 1 }", "counts from 1", "\"x\"" },
   { "local _ = mf.zeros { [1] = 2, [3] = 3 }", "shape[2]", "got nil", "holes" },
-  { "local _ = t:permute { [1] = 0, [3] = 1 }", "axes[2]", "got nil", "holes" },
+  { "local _ = t:permute_dims { [1] = 0, [3] = 1 }", "axes[2]", "got nil", "holes" },
   { "local _ = mf.zeros { 2, -1 }", "shape[2] is -1" },
-  { "local _ = t:broadcast { 4, 3 }", "shape[1] is 4" },
-  { "local _ = t:permute(0, 0)", "axes[2] is 0" },
+  { "local _ = t:broadcast_to { 4, 3 }", "shape[1] is 4" },
+  { "local _ = t:permute_dims(0, 0)", "axes[2] is 0" },
   { "local _ = mf.zeros { 2.5 }", "shape[1]: expected an integer, got 2.5" },
   { "local _ = mf.zeros(0 / 0)", "expected an integer, got " },
   { "local _ = mf.zeros(2 ^ 60)", "of at most 2^53" },
@@ -63,6 +65,18 @@ local ARRAYS = {
   { "local _ = mf.wrap(ffi.new 'float[4]', 2, nil, { strides = { -1 } })", "bytes -4 to 4" },
   { "local _ = mf.wrap(ffi.new 'float[4]', 4, nil, { byte_offset = 4 })", "bytes 4 to 20" },
   { "local _ = mf.wrap(ffi.new 'uint8_t[4]', 9, 'int4')", "bytes 0 to 5", "of 4 bytes" },
+}
+
+-- What is not a tensor, or not any more.
+local NO_TENSORS = {
+  { "local u = t:copy() u:close() local _ = u:get(0, 0)", "get: tensor closed", "t:close()", "s:keep(t)" },
+  { "local u mf.scope(function() u = t:copy() end) return u.shape", "shape: tensor closed", "mf.scope", "s:keep(t)" },
+  { "local u = t:copy() u:close() u.shape = 1", "tensor closed", "s:keep(t)" },
+  { "local u = t:copy() u:close() local _ = t:equal(u)", "tensor closed", "s:keep(t)" },
+  { "local _ = t.get(0, 0)", "get: expected a tensor, got 0", "with a colon", "t:get(" },
+  { "t.fill(7)", "fill: expected a tensor, got 7", "t:fill(" },
+  { "local _ = t.tolist()", "tolist: expected a tensor, got nil", "t:tolist(" },
+  { "local _ = t:equal(7)", "expected a tensor, got 7" },
 }
 
 local function run(typed)
@@ -92,6 +106,16 @@ end
 describe("assignment to a tensor", function()
   after_each(helper.nothing_left)
   each_is_refused(ASSIGNMENTS)
+end)
+
+describe("what is used as a tensor", function()
+  after_each(helper.nothing_left)
+  each_is_refused(NO_TENSORS)
+
+  it("is no method's self where it is another argument", function()
+    local _, message = run "local _ = t:equal(7)"
+    assert.is_nil(message:find("colon", 1, true), message)
+  end)
 end)
 
 describe("a list with a hole or a bad entry", function()
@@ -133,7 +157,7 @@ describe("reading what a tensor does not have", function()
   it("is told by #, pairs and ipairs where this LuaJIT asks", function()
     local t = mf.zeros({ 2, 3 })
     local meta = getmetatable(t)
-    helper.refuses("t.numel", meta.__len, t)
+    helper.refuses("t.size", meta.__len, t)
     helper.refuses("t:rows()", meta.__pairs, t)
     helper.refuses("t:rows()", meta.__ipairs, t)
   end)

@@ -34,11 +34,11 @@ for y = 0, 49 do
   end
 end
 assert(sum == 49 * 25 * 39 * 20)
-assert(t:permute():copy():permute():equal(t))
+assert(t:permute_dims():copy():permute_dims():equal(t))
 assert(t:view({ nil, nil, -1 }, mf.all):get(0, 1) == 49)
 assert(refused(t.get, t, 50, 0):find("outside 0 ... 49", 1, true))
 assert(mf.scope(function(s)
-  return s:keep(t:cast("float64"))
+  return s:keep(t:astype("float64"))
 end):get(2, 3) == 6)
 
 local wrapped = mf.wrap(ffi.new("double[3]", 1, 2, 3), 3, "float64")

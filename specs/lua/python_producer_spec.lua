@@ -21,7 +21,7 @@ describe("py.tensor", function()
       return
     end
     assert.is_true(ok, tostring(t))
-    assert.are.same({ { 0, 1, 2 }, { 3, 4, 5 } }, t:totable())
+    assert.are.same({ { 0, 1, 2 }, { 3, 4, 5 } }, t:tolist())
     assert.are.equal("cpu", tostring(t.device))
     assert.is_false(t.readonly)
     t:close()

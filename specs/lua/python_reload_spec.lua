@@ -33,7 +33,7 @@ for i, one in ipairs(all) do
   assert(#one.object == 2 and one.py.is(one.object))
   assert(one.py.main["f" .. i](1) == 1 + i)
   local back = one.f(one.t)
-  assert(one.mf.is_tensor(back) and back:totable()[2][3] == i)
+  assert(one.mf.is_tensor(back) and back:tolist()[2][3] == i)
   local ok, e = pcall(one.py.eval, "1 / 0")
   assert(not ok and e:is "ZeroDivisionError")
   assert(one.py.get(one.py.builtins.dict(one.py.kw { a = 5 }), "a") == 5)

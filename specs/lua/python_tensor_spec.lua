@@ -24,6 +24,17 @@ describe("tensors through moonferry.python", function()
     assert.are.same(before, mf.ledger())
   end)
 
+  it("tells what to do with an array in the place of a tensor", function()
+    local array = py.import("numpy").zeros(py.tuple { 2, 3 })
+    for _, call in ipairs {
+      function() mf.from_dlpack(array) end, function() mf.tensor(array) end, function() mf.wrap(array, 6) end,
+      function() mf.zeros({ 2, 3 }):copy(array) end, function() mf.zeros(2).get(array, 0) end,
+    } do
+      local said = failure(call)
+      assert.is_truthy(said:find("a Python object; py.tensor(x)", 1, true), said)
+    end
+  end)
+
   describe("tensors", function()
     it("is the same Lua value each time it comes, as long as that is open", function()
     local held = py.list { mf.zeros { 2 } }

@@ -31,7 +31,7 @@ describe("scope", function()
       return s:keep(whole:view({ 1 }))
     end)
     assert.are.equal(1, live())
-    assert.are.same({ 2, 3 }, t:totable())
+    assert.are.same({ 2, 3 }, t:tolist())
   end)
 
   it("closes on errors, which go on as they were", function()

@@ -54,7 +54,7 @@ CALLS = {
     "memoryview of many axes": lambda: memoryview(mf.asarray(many_axes)),
     "buffer import": lambda: mf.asarray(memoryview(a)),
     "frombuffer": lambda: mf.frombuffer(b"12345678", "uint8"),
-    "views": lambda: t.T[1:, None].expand(0),
+    "views": lambda: t.T[1:, None].expand_dims(0),
     "into": lambda: mf.into(mf.Tensor, t),
     "asarray": lambda: np.asarray(t),
     "attributes": lambda: (t.shape, t.strides, t.dtype, t.device, t.nbytes),

@@ -222,7 +222,7 @@ def test_astype_of_the_same_dtype():
         t.astype("float32", False)
 
 
-@pytest.mark.parametrize("dtype", ["handle64", "float32x4", "float24"])
+@pytest.mark.parametrize("dtype", ["handle64", "float32x4", mf.DType("float24")])
 def test_casts_without_arithmetic_are_refused(dtype):
     with pytest.raises(TypeError):
         mf.zeros((2,), dtype).astype("float32")

@@ -201,7 +201,7 @@ def test_the_struct_describes_the_tensor(shape, version):
 @pytest.mark.parametrize("name", sorted(TRIPLES))
 @pytest.mark.parametrize("version", [None, (1, 3)])
 def test_dtypes_leave_exactly(name, version):
-    dtype = abi.managed(capsule := mf.zeros((4,), name).__dlpack__(max_version=version)).dl_tensor.dtype
+    dtype = abi.managed(capsule := mf.zeros((4,), mf.DType(name)).__dlpack__(max_version=version)).dl_tensor.dtype
     assert (dtype.code, dtype.bits, dtype.lanes) == TRIPLES[name]
     del capsule
 
@@ -221,7 +221,7 @@ def test_views_leave_with_offset_zero_and_their_own_strides(index):
 
 
 def test_a_broadcast_leaves_with_zero_strides_and_read_only():
-    capsule = mf.zeros((3,)).broadcast((4, 3)).__dlpack__(**VERSIONED)
+    capsule = mf.zeros((3,)).broadcast_to((4, 3)).__dlpack__(**VERSIONED)
     struct = abi.managed(capsule)
     assert abi.strides(struct.dl_tensor) == (0, 1) and struct.flags == abi.READ_ONLY
 

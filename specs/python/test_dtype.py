@@ -81,8 +81,6 @@ def test_ml_dtypes_are_taken(ml_dtypes):
     "given",
     [
         "",
-        "float",
-        "int",
         "float0",
         "float256",
         "bfloat",

@@ -108,7 +108,7 @@ for _ in range(3):
     lua.gccollect()
     gc.collect()
 lua.execute("mf.ledger()")
-print(lua.globals().count, lua.eval("mf.zeros(2):totable()[1]"))
+print(lua.globals().count, lua.eval("mf.zeros(2):tolist()[1]"))
 """
 
 

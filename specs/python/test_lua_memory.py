@@ -131,7 +131,7 @@ CROSSINGS = {
     ),
     "a Lua error": ("f = lua.eval('function() error({}) end')", "caught(f)", "True"),
     "a tensor to Lua": (
-        "f = lua.eval('function(t) return t.numel end'); f(mf.zeros(2)); a = mf.zeros((2, 3))",
+        "f = lua.eval('function(t) return t.size end'); f(mf.zeros(2)); a = mf.zeros((2, 3))",
         "f(a)",
         "6",
     ),

@@ -61,10 +61,10 @@ local mf, ffi = require "moonferry", require "ffi"
 ffi.cdef "int raise(int)"
 debug.sethook(function() debug.sethook() ffi.C.raise(2) end, "", n)
 local a = mf.zeros({ 2, 3 })
-local b, c = a:reshape({ 6 }), a:cast("int32")
+local b, c = a:reshape({ 6 }), a:astype("int32")
 assert(a:equal(a))
 b:close()
-mf.scope(function() a:permute({ 1, 0 }) end)
+mf.scope(function() a:permute_dims({ 1, 0 }) end)
 debug.sethook()
 """
 

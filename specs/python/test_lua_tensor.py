@@ -73,3 +73,31 @@ def test_moonferry_python_in_a_hosted_state_is_this_interpreter(lua):
     assert lua.execute(py + "return py.import('sys').version_info[0]") == 3
     assert lua.execute(py + "return py.builtins.id(marker)") == id(marker)
     assert lua.execute(py + "return py.eval('[1, 2]')") == [1, 2]
+
+
+ARRAYS = {  # Lua code over `t`, a NumPy array that was given for a tensor, and the exception
+    "t:rows()": IndexError,
+    "t:get(0, 0)": IndexError,
+    "t.shape[1]": IndexError,
+    "mf.from_dlpack(t)": mf.LuaError,
+    "mf.tensor(t)": mf.LuaError,
+    "mf.wrap(t, 6)": mf.LuaError,
+    "mf.zeros({ 2, 3 }):copy(t)": mf.LuaError,
+    "mf.zeros(2).get(t, 0)": mf.LuaError,
+}
+
+
+@pytest.mark.parametrize("code", ARRAYS)
+def test_an_array_in_the_place_of_a_tensor_is_told_what_to_do(lua, code):
+    run = lua.eval("function(t) local mf = require 'moonferry' local _ = " + code + " end")
+    with pytest.raises(ARRAYS[code], match=r"Python.*python\.tensor"):
+        run(np.zeros((2, 3), "float32"))
+
+
+def test_an_objects_own_error_of_an_item_stays(lua):
+    with pytest.raises(TypeError, match="list indices"):
+        lua.eval("(...).rows", [1, 2])
+    with pytest.raises(IndexError, match="out of bounds"):
+        lua.eval("(...)[7]", np.zeros(2))
+    with pytest.raises(KeyError, match="rows"):
+        lua.eval("(...).rows", {})

@@ -1,6 +1,7 @@
 """What somebody types who comes from another library, and what must be said: the thing, the value and the remedy."""
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -147,3 +148,130 @@ def test_into_takes_a_class_with_from_dlpack_beside_it():
 def test_into_says_what_was_given(arguments, said):
     with pytest.raises(TypeError, match=said):
         mf.into(*[mf.zeros(1) if argument is mf.zeros else argument for argument in arguments])
+
+
+class Opaque:
+    """An array's element that no library exchanges."""
+
+
+SAID = [  # what is typed over t, float32 of 2 x 3; the exception; what it must say
+    ("mf.zeros(2, 3)", TypeError, ["dtype", "got 3", "zeros((2, 3))"]),
+    ("mf.zeros(2, object())", TypeError, ["a dtype must be a name such as 'float32'", "<object object"]),
+    ("mf.zeros(2, 'int23')", TypeError, ["'int23'", "'int32'", "DType('int23')"]),
+    ("mf.zeros(2, 'float33')", TypeError, ["'float33'", "'float32'"]),
+    ("mf.zeros(2, 'uint61')", TypeError, ["'uint61'", "did you mean 'uint"]),
+    ("mf.zeros(2, 'flaot32')", TypeError, ["'flaot32'", "'float32'"]),
+    ("mf.zeros(2, 'Float32')", TypeError, ["'Float32'", "'float32'"]),
+    ("mf.zeros(2, 'nothing')", TypeError, ["'nothing'", "such as"]),
+    ("mf.zeros(2, '>f4')", TypeError, ["'>f4'", "other order", "'<f4'"]),
+    ("t.astype('int23')", TypeError, ["'int23'"]),
+    ("t.reinterpret('int33')", TypeError, ["'int33'"]),
+    ("mf.tensor([1], 'int23')", TypeError, ["'int23'"]),
+    ("mf.asarray(np.zeros(2), 'int23')", TypeError, ["'int23'"]),
+    ("mf.zeros(2**70)", OverflowError, ["extent of shape", str(2**70)]),
+    ("mf.full(2, 2**70)", OverflowError, [str(2**70), "64 bits"]),
+    ("mf.tensor([2**70])", OverflowError, [str(2**70), "64 bits"]),
+    ("t[2**70]", IndexError, [str(2**70)]),
+    ("t[[0, 1]]", IndexError, ["list", "np.asarray(t)[...]"]),
+    ("t[[True, False]]", IndexError, ["np.asarray(t)[...]"]),
+    ("t[np.array([0, 1])]", IndexError, ["numpy.ndarray", "np.asarray(t)[...]"]),
+    ("t[np.array([True, False])]", IndexError, ["np.asarray(t)[...]"]),
+    ("t[mf.tensor([0, 1])]", IndexError, ["moonferry.Tensor", "np.asarray(t)[...]"]),
+    ("t[range(2)] = 0", IndexError, ["range", "np.asarray(t)[...]"]),
+    ("t['a']", IndexError, ["not 'str'"]),
+    ("t.permute_dims(0)", ValueError, ["axes has 1 ", "2 expected"]),
+    ("t.T.reshape(6)", ValueError, ["copy()"]),
+    ("mf.from_dlpack([1, 2])", AttributeError, ["'list'", "moonferry.asarray"]),
+    ("t.to('float64')", ValueError, ["'float64'", "astype"]),
+    ("t.to(np.float32)", ValueError, ["float32", "astype"]),
+    ("mf.asarray(np.array(['a']))", BufferError, ["numpy.ndarray", "<U1"]),
+    ("mf.asarray(np.array([Opaque()]))", BufferError, ["dtype object"]),
+    ("mf.array([1])", AttributeError, ["'array'", "moonferry.tensor", "moonferry.asarray"]),
+    ("mf.asaray([1])", AttributeError, ["'asaray'", "asarray"]),
+    ("mf.asarray(np.ma.masked_array([1.0, 2.0], mask=[0, 1]))", BufferError, ["1 masked", "filled", ".data"]),
+    ("mf.tensor(np.ma.masked_array([1.0, 2.0], mask=[0, 1]))", BufferError, ["1 masked", "filled"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("typed", "kind", "said"), SAID)
+def test_a_mistake_is_named_with_its_remedy(typed, kind, said):
+    t, before = mf.tensor([[1, 2, 3], [4, 5, 6]], "float32"), mf.ledger()
+    names = {"t": t, "mf": mf, "np": np, "Opaque": Opaque}
+    with pytest.raises(kind) as refused:
+        exec(typed, names)
+    text = str(refused.value)
+    assert all(part in text for part in said), text
+    assert t.tolist() == [[1, 2, 3], [4, 5, 6]]
+    del refused
+    assert mf.ledger() == before
+
+
+def test_reshape_says_copy_once():
+    with pytest.raises(ValueError, match="copy") as refused:
+        mf.zeros((2, 3)).T.reshape(6)
+    assert str(refused.value).count("copy()") == 1
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_number_too_long_to_be_printed_is_refused_too(sign):
+    with pytest.raises(OverflowError, match="64 bits"):
+        mf.full(2, sign * 10**10000)
+    with pytest.raises(IndexError, match="64 bits"):
+        mf.zeros(2)[sign * 10**10000]
+
+
+NUMPYS = [
+    ("f4", "float32"), ("<f8", "float64"), ("=i2", "int16"), ("|u1", "uint8"), ("b1", "bool"), ("?", "bool"),
+    ("c16", "complex128"), ("half", "float16"), ("single", "float32"), ("double", "float64"), ("float", "float64"),
+    ("int", "int64"), ("complex", "complex128"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "meant"), NUMPYS)
+def test_numpys_names_are_taken_as_numpy_means_them(name, meant):
+    assert mf.zeros(2, name).dtype == mf.DType(name) == meant == np.dtype(name)
+
+
+@pytest.mark.parametrize("name", ["int4", "uint3", "float32x4", "float4_e2m1fn", "float8_e5m2", "bfloat16"])
+def test_names_of_what_some_library_has_are_taken(name):
+    assert mf.zeros(2, name).dtype == name
+
+
+def test_an_uncommon_width_is_said_by_the_dtypes_own_class():
+    odd = mf.DType("int23")
+    t = mf.zeros(2, odd)
+    assert t.dtype == "int23" and mf.zeros(2, t.dtype).dtype is t.dtype
+
+
+def test_a_dtype_is_equal_to_what_it_can_be_made_of():
+    torch = pytest.importorskip("torch")
+    t = mf.zeros(2)
+    for same in ("float32", np.float32, np.dtype("f4"), torch.float32, mf.float32):
+        assert t.dtype == same and same == t.dtype and not t.dtype != same
+    for other in (np.float64, float, "float64", torch.float16, None, 3, object(), "no such", np.dtype("O"), "U1"):
+        assert t.dtype != other and not t.dtype == other
+    assert mf.zeros(2, "float64").dtype == float
+    assert {t.dtype: 1}["float32"] == 1 and t.dtype in ("int8", "float32") and hash(t.dtype) == hash("float32")
+
+
+def test_dir_lists_what_is_public():
+    for name in dir(mf):
+        assert name in mf.__all__ or name in mf._LUA or name.startswith("__"), name
+    assert set(mf.__all__) <= set(dir(mf))
+
+
+def test_into_warns_where_read_only_is_lost():
+    torch = pytest.importorskip("torch")
+    data = b"Moonferry"
+    t = mf.frombuffer(data)
+    with pytest.warns(UserWarning, match=r"read-only, which a .*Tensor' does not know.*t.copy\(\)"):
+        mf.into(torch.Tensor, t)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        before = mf.ledger()
+        with pytest.raises(UserWarning, match="read-only"):
+            mf.into(torch.Tensor, t)
+        assert mf.ledger() == before
+        assert bytes(mf.into(torch.Tensor, t.copy()).tolist()) == data
+        assert mf.into(mf.Tensor, t).readonly
+        assert not mf.into(np.ndarray, t).flags.writeable

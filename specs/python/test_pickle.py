@@ -32,7 +32,7 @@ def test_every_shape_survives(shape, protocol):
 
 def test_views_are_pickled_compact():
     t = mf.asarray(np.arange(10000.0).reshape(100, 100))
-    for view in (t[:2, :3], t.T[1:3, ::7], t[::-1, 0], t[0, 0:1].broadcast((5,))):
+    for view in (t[:2, :3], t.T[1:3, ::7], t[::-1, 0], t[0, 0:1].broadcast_to((5,))):
         data = pickle.dumps(view, 5)
         assert len(data) < 2000 and mf.equal(pickle.loads(data), view)
 

@@ -154,6 +154,7 @@ def test_tensors_without_strided_memory_are_refused(torch):
         mf.from_dlpack(torch.zeros(2, device="meta"))
 
 
+@pytest.mark.filterwarnings("ignore:into. the tensor is read-only")
 def test_read_only_is_said_and_pytorch_does_not_look(torch):
     """What PyTorch does with the flag is PyTorch's; a struct that cannot carry it is not made."""
     gives = (torch.from_dlpack, lambda t: mf.into(torch.Tensor, t))
@@ -210,7 +211,7 @@ def test_asarray_and_assignment_take_torch_tensors(torch):
 
 def test_refused_exports_leave_nothing_behind(torch):
     for dtype in ("int4", "float6_e2m3fn", "handle64", "float32x4", "int24"):
-        t = mf.zeros((4,), dtype)
+        t = mf.zeros((4,), mf.DType(dtype))
         for give, error in ((torch.from_dlpack, BufferError), (lambda t: mf.into(torch.Tensor, t), RuntimeError)):
             with pytest.raises(error, match="Unsupported|does not support"):
                 give(t)

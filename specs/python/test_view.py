@@ -28,16 +28,16 @@ def test_permute_is_transpose(shape, random):
     axes = list(range(a.ndim))
     random.shuffle(axes)
     signed = [axis - a.ndim if random.random() < 0.5 else axis for axis in axes]
-    is_the_same_view(t.permute(*signed), a.transpose(axes))
-    is_the_same_view(t.permute(signed), a.transpose(axes))
+    is_the_same_view(t.permute_dims(*signed), a.transpose(axes))
+    is_the_same_view(t.permute_dims(signed), a.transpose(axes))
     is_the_same_view(t.T, a.T)
-    is_the_same_view(t.permute(), a.T)
+    is_the_same_view(t.permute_dims(), a.T)
 
 
 @pytest.mark.parametrize("axes", [(0,), (0, 0), (0, 2), (0, 1, 2), (-3, 0), ("a", 0), (0.5, 1), (2**40, 0)])
 def test_permute_wants_each_axis_once(axes):
     with pytest.raises((ValueError, IndexError, TypeError, OverflowError)):
-        mf.zeros((2, 3)).permute(*axes)
+        mf.zeros((2, 3)).permute_dims(*axes)
 
 
 @given(
@@ -80,16 +80,16 @@ def test_broadcast_is_numpys(shape, target):
         expected = np.broadcast_to(a, target)
     except ValueError:
         with pytest.raises(ValueError):
-            t.broadcast(target)
+            t.broadcast_to(target)
         return
-    got = t.broadcast(target)
+    got = t.broadcast_to(target)
     is_the_same_view(got, expected)
     repeats = any(n > 1 and s == 0 for n, s in zip(expected.shape, expected.strides)) and expected.size
     assert got.readonly or not repeats
 
 
 def test_what_is_repeated_is_read_only():
-    t = mf.zeros((1, 3)).broadcast((2, 3))
+    t = mf.zeros((1, 3)).broadcast_to((2, 3))
     assert t.readonly and t.strides[0] == 0
     with pytest.raises(ValueError):
         t[0, 0] = 1
@@ -108,7 +108,7 @@ def test_squeeze_and_expand_are_numpys(shape):
             with pytest.raises(ValueError):
                 t.squeeze(axis)
     for axis in range(-a.ndim - 1, a.ndim + 1):
-        is_the_same_view(t.expand(axis), np.expand_dims(a, axis))
+        is_the_same_view(t.expand_dims(axis), np.expand_dims(a, axis))
 
 
 @pytest.mark.parametrize("axis", [2, -3, 2**40])
@@ -117,7 +117,7 @@ def test_axes_out_of_range_are_refused(axis):
     with pytest.raises((IndexError, ValueError, OverflowError)):
         t.squeeze(axis)
     with pytest.raises((IndexError, ValueError, OverflowError)):
-        t.expand(axis + (1 if axis > 0 else -1))
+        t.expand_dims(axis + (1 if axis > 0 else -1))
     with pytest.raises((IndexError, ValueError, OverflowError)):
         t.diagonal(0, axis, 0)
 
@@ -162,14 +162,23 @@ def test_as_readonly_is_the_same_memory():
     r = t.as_readonly()
     t[0] = 5
     assert r.readonly and r.flags & 1 and not t.readonly and r.data_ptr == t.data_ptr and r[0] == 5
-    for view in (r[0:1], r.T, r.reshape(2, 1), r.broadcast((3, 2)), r.expand(0), r.reinterpret("int32")):
+    for view in (r[0:1], r.T, r.reshape(2, 1), r.broadcast_to((3, 2)), r.expand_dims(0), r.reinterpret("int32")):
         assert view.readonly
     assert not r.copy().readonly
 
 
 def test_views_share_one_storage():
     t = mf.zeros((4, 4))
-    views = [t[1:], t.T, t.reshape(16), t.diagonal(), t.expand(0), t.squeeze(), t.broadcast((2, 4, 4)), t.as_readonly()]
+    views = [
+        t[1:],
+        t.T,
+        t.reshape(16),
+        t.diagonal(),
+        t.expand_dims(0),
+        t.squeeze(),
+        t.broadcast_to((2, 4, 4)),
+        t.as_readonly(),
+    ]
     assert mf.ledger().storages == 1 and mf.ledger().tensors >= 9 - 1
     t[...] = 3
     assert all(set(np.asarray(view).ravel().tolist()) == {3.0} for view in views)

@@ -160,7 +160,7 @@ local op = operations
 
 -- What a tensor holds, as text.
 local function plain(x)
-  local made = x:to("cpu"):totable()
+  local made = x:to("cpu"):tolist()
   if type(made) ~= "table" then return tostring(made) end
   return #made > 0 and type(made[1]) == "table" and table.concat(made[1], ",") or table.concat(made, ",")
 end
@@ -210,7 +210,7 @@ local function foreign()
   return py.tensor(bench.noisy())
 end
 
-op["mf.empty"] = function() return ok(mf.empty({ 2, 3 }, "float32", on_device())).numel end
+op["mf.empty"] = function() return ok(mf.empty({ 2, 3 }, "float32", on_device())).size end
 op["mf.zeros"] = function() return plain(ok(mf.zeros(list(2, 3), "float32", on_device()))) end
 op["mf.ones"] = function() return plain(ok(mf.ones(4, "float32", on_device()))) end
 op["mf.full"] = function() return plain(ok(mf.full({ 2 }, 7, "int8", on_device()))) end
@@ -250,7 +250,7 @@ end
 op["mf.scope-foreign"] = function()
   return mf.scope(function()
     foreign()
-    return foreign().numel
+    return foreign().size
   end)
 end
 op["mf.scope-error"] = function()
@@ -264,9 +264,9 @@ op["mf.scope-coroutine"] = function()
   local thread = coroutine.wrap(function()
     return mf.scope(function()
       local a = ok(mf.zeros(3))
-      coroutine.yield(a.numel)
+      coroutine.yield(a.size)
       reach()
-      return a.numel
+      return a.size
     end)
   end)
   return thread() + thread()
@@ -287,16 +287,16 @@ end
 op["t:view"] = function() return plain(ok(t:view(1))) end
 op["t:view-slice"] = function() return plain(ok(t:view(mf.all, list(0, 2)))) end
 op["t:view-axes"] = function() return ok(t:view(mf.newaxis, mf.ellipsis, 1)).ndim end
-op["t:permute"] = function() return plain(ok(t:permute(1, 0))) end
+op["t:permute_dims"] = function() return plain(ok(t:permute_dims(1, 0))) end
 op["t:reshape"] = function() return plain(ok(t:reshape(-1))) end
-op["t:broadcast"] = function() return ok(t:broadcast(list(2, 2, 3))).numel end
+op["t:broadcast_to"] = function() return ok(t:broadcast_to(list(2, 2, 3))).size end
 op["t:squeeze"] = function() return plain(ok(t:view({ 0, 1 }):squeeze())) end
-op["t:expand"] = function() return ok(t:expand(0)).ndim end
+op["t:expand_dims"] = function() return ok(t:expand_dims(0)).ndim end
 op["t:diagonal"] = function() return plain(ok(t:diagonal())) end
-op["t:reinterpret"] = function() return ok(t:reinterpret("uint8")).numel end
+op["t:reinterpret"] = function() return ok(t:reinterpret("uint8")).size end
 op["t:as_readonly"] = function() return t:as_readonly().readonly end
 op["t:fields"] = function()
-  return t.ndim + t.numel + t.nbytes + #t.dtype + #t.shape + #t.strides + (t.contiguous and 1 or 0)
+  return t.ndim + t.size + t.nbytes + #t.dtype + #t.shape + #t.strides + (t.is_contiguous and 1 or 0)
 end
 op["t:tostring"] = function() return tostring(t):sub(1, 9) end
 op["t:fill"] = function()
@@ -321,9 +321,9 @@ op["t:copy-foreign"] = function()
   made:close()
   return plain(a)
 end
-op["t:cast"] = function() return plain(ok(t:to("cpu"):cast("int16"))) end
+op["t:astype"] = function() return plain(ok(t:to("cpu"):astype("int16"))) end
 op["t:equal"] = function() return t:equal(ok(t:copy())) end
-op["t:totable"] = function() return plain(t) end
+op["t:tolist"] = function() return plain(t) end
 op["t:to"] = function() return plain(ok(t:to(device, { copy = true }))) end
 op["t:to-host"] = function() return plain(ok(t:to("cpu"))) end
 op["t:acquire"] = function() return t:acquire("host", "write") ~= nil end
@@ -421,7 +421,7 @@ gpu["mf.with_stream-coroutine"] = function()
   local run = coroutine.wrap(on_stream(function()
     coroutine.yield(1)
     reach()
-    return ok(t:copy()).numel
+    return ok(t:copy()).size
   end))
   return run() + run()
 end
@@ -434,7 +434,7 @@ gpu["mf.wrap_stream"] = function()
   return same
 end
 gpu["mf.synchronize"] = function() return ok(mf.synchronize(device)) end
-gpu["mf.pool"] = function() return ok(mf.pool(device)).limit_bytes >= 0 end
+gpu["mf.pool_stats"] = function() return ok(mf.pool_stats(device)).limit_bytes >= 0 end
 gpu["mf.pool_limit"] = function() return ok(mf.pool_limit(device, 0)) end
 gpu["s:wait"] = function()
   local a, b = ok(mf.stream(device)), ok(mf.stream(device))

@@ -38,12 +38,33 @@ static PyObject *key_at_2(lua_State *L) {
   return mf__hold(L, name != NULL ? name : mf__to_python(L, 2));
 }
 
+/* The item; where a script takes an array for a tensor, t:rows(), the array's own error would not say so. */
+static PyObject *item_of(PyObject *object, PyObject *key) {
+  PyObject *value = PyObject_GetItem(object, key);
+  if (value != NULL || !PyUnicode_Check(key)) return value;
+  if (!PyErr_ExceptionMatches(PyExc_IndexError) && !PyErr_ExceptionMatches(PyExc_TypeError)) return NULL;
+  PyObject *type, *error, *traceback;
+  PyErr_Fetch(&type, &error, &traceback);
+  if (!PyObject_HasAttrString((PyObject *)Py_TYPE(object), "__dlpack__")) {
+    PyErr_Restore(type, error, traceback);
+    return NULL;
+  }
+  PyErr_Format(PyErr_GivenExceptionMatches(type, PyExc_IndexError) ? PyExc_IndexError : PyExc_TypeError,
+               "an array of Python's, %R, has no item %R, which is what o.name asks for; python.tensor(o) or "
+               "moonferry.from_dlpack makes a tensor of it, python.as_attrgetter(o) has its attributes",
+               Py_TYPE(object), key);
+  Py_DecRef(type);
+  Py_DecRef(error);
+  Py_DecRef(traceback);
+  return NULL;
+}
+
 static int object_index(lua_State *L) {
   int flags = mf__ref_check(L, 1)->flags;
   PyObject *object = mf__held_at(L, 1), *value;
   PyObject *key = key_at_2(L);
   if (options_here()->getter == NULL && (flags & MF__AS_ITEMS)) {
-    MF__OUTSIDE(value, PyObject_GetItem(object, key));
+    MF__OUTSIDE(value, item_of(object, key));
   } else {
     value = mf__attribute_get(L, object, key);
   }
@@ -184,6 +205,8 @@ static void push_shown(lua_State *L, const luaL_Reg *events) {
     lua_getfield(L, metatable, event->name);
     lua_setfield(L, -2, event->name);
   }
+  lua_pushliteral(L, "python object"); /* as LuaJIT's own getmetatable says of one where it hosts Python */
+  lua_setfield(L, -2, "__name");
   lua_setfield(L, metatable, "__metatable");
 }
 

@@ -21,7 +21,7 @@ import os
 from typing import Any, NamedTuple
 
 from moonferry import _core
-from moonferry._convert import asarray, tensor
+from moonferry._convert import asarray, tensor, wrap
 from moonferry._core import (
     _C_API as _C_API,
 )
@@ -185,13 +185,33 @@ _LUA = frozenset(
 )
 
 
+# What NumPy and PyTorch call what is here.
+_ELSEWHERE = {
+    "array": "moonferry.tensor copies, moonferry.asarray shares",
+    "from_numpy": "moonferry.from_dlpack or moonferry.asarray",
+    "as_tensor": "moonferry.asarray",
+    "array_equal": "moonferry.equal",
+}
+
+
 def __getattr__(name: str) -> Any:
     """LuaJIT is loaded when it is first asked for, and not needed by anything else."""
-    if name not in _LUA:
-        raise AttributeError(f"module 'moonferry' has no attribute {name!r}")
-    from moonferry import luajit
+    if name in _LUA:
+        from moonferry import luajit
 
-    return getattr(luajit, name)
+        return getattr(luajit, name)
+    text = f"module 'moonferry' has no attribute {name!r}"
+    if name.startswith("_"):
+        raise AttributeError(text)
+    import difflib
+
+    near = difflib.get_close_matches(name, [*__all__, *_LUA], 1)
+    hint = _ELSEWHERE.get(name) or (near and f"moonferry.{near[0]}")
+    raise AttributeError(f"{text}; {hint}" if hint else text)
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *_LUA, *(name for name in globals() if name.startswith("__"))})
 
 
 __all__ = [
@@ -252,5 +272,6 @@ __all__ = [
     "uint16",
     "uint32",
     "uint64",
+    "wrap",
     "zeros",
 ]

@@ -2,6 +2,7 @@ from typing import Any, NamedTuple
 
 from moonferry._convert import asarray as asarray
 from moonferry._convert import tensor as tensor
+from moonferry._convert import wrap as wrap
 from moonferry._core import _C_API as _C_API
 from moonferry._core import DriverError as DriverError
 from moonferry._core import ExchangeError as ExchangeError
@@ -90,6 +91,7 @@ def device_reason(kind: str = "cuda") -> str | None: ...
 def stream_none(mode: str | None = None) -> str: ...
 def get_include() -> str: ...
 def get_lua_path() -> str: ...
+def __dir__() -> list[str]: ...
 
 __all__ = [
     "DType",
@@ -149,5 +151,6 @@ __all__ = [
     "uint16",
     "uint32",
     "uint64",
+    "wrap",
     "zeros",
 ]

@@ -24,6 +24,14 @@ _KINDS = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
 # The widths that each code has in a type string, in bits.
 _WIDTHS = {0: (8, 16, 32, 64), 1: (8, 16, 32, 64), 2: (16, 32, 64), 5: (64, 128), 6: (8,)}
 
+# The formats of PEP 3118 whose byte order matters, in the sizes that stand behind a sign for it.
+_FORMATS = {
+    **{"h": DType("int16"), "i": DType("int32"), "l": DType("int32"), "q": DType("int64")},
+    **{"H": DType("uint16"), "I": DType("uint32"), "L": DType("uint32"), "Q": DType("uint64")},
+    **{"e": DType("float16"), "f": DType("float32"), "d": DType("float64")},
+    **{"Zf": DType("complex64"), "Zd": DType("complex128")},
+}
+
 
 def describe_class(cls):
     return f"{cls.__module__}.{cls.__qualname__}"
@@ -43,8 +51,9 @@ def _is_buffer(obj):
     return True
 
 
-def _from_ml_dtypes(obj):
-    """A tensor over a NumPy array of a dtype that NumPy cannot export itself; None for any other obj."""
+def _from_ml_dtypes(obj, copy):
+    """A tensor over a NumPy array of a dtype that NumPy cannot export itself; None for any other obj. Where each
+    element lies in a byte of its own, only a compact array is shared."""
     numpy = sys.modules.get("numpy")
     if numpy is None or not isinstance(obj, numpy.ndarray) or obj.dtype.kind not in "fViu":
         return None
@@ -55,19 +64,33 @@ def _from_ml_dtypes(obj):
     if dtype.bits == 8 * obj.dtype.itemsize:
         return raw.reinterpret(dtype)
     # Narrower than a byte: ml_dtypes keeps each element in a byte of its own.
-    raw = raw if raw.is_contiguous else raw.copy()
+    if not raw.is_contiguous:
+        if copy is False:
+            raise ExchangeError(f"asarray: copy=False, but elements of {dtype} with strides must be copied")
+        raw = raw.copy()
     return _core._from_raw(raw, obj.shape, dtype, True)
 
 
-def _from_protocols(obj, copy):
-    """A tensor that shares the memory of an array of any kind, None if obj is no array."""
+def _refuse_mask(obj):
+    """NumPy's masked arrays give their data without their mask, by each protocol."""
+    ma = sys.modules.get("numpy.ma")
+    if ma is None or not isinstance(obj, ma.MaskedArray) or not ma.is_masked(obj):
+        return
+    count = int(obj.mask.sum())
+    raise ExchangeError(f"asarray: {count} masked elements; a tensor has no mask: x.filled(value) or x.data has none")
+
+
+def _from_protocols(obj, copy, device=None):
+    """A tensor that shares the memory of an array of any kind, None if obj is no array. device: what the producer is
+    asked for where it does not give what it has as it is."""
     refused = None
-    made = obj if isinstance(obj, Tensor) else _from_ml_dtypes(obj)
+    made = obj if isinstance(obj, Tensor) else _from_ml_dtypes(obj, copy)
     if made is not None:
         return made.copy() if copy else made
+    _refuse_mask(obj)
     if hasattr(type(obj), "__dlpack__"):
         try:
-            return _core.from_dlpack(obj, copy=copy)
+            return _from_dlpack(obj, copy, device)
         except (BufferError, TypeError) as error:  # a TypeError is how NumPy 1 refuses what is read-only
             refused = error
     if getattr(obj, "__cuda_array_interface__", None) is not None:
@@ -77,35 +100,89 @@ def _from_protocols(obj, copy):
         return made.copy() if copy else made
     shared: Any = None if isinstance(obj, (str, list, tuple)) else _from_memory(obj, copy, refused)
     if shared is not None:
-        return shared.copy() if copy else shared
+        return shared
     if refused is not None:
         raise refused
     return None
 
 
+def _from_dlpack(obj, copy, device):
+    try:
+        return _core.from_dlpack(obj, copy=copy)
+    except (BufferError, TypeError):
+        if device is None:
+            raise
+    return _core.from_dlpack(obj, device=device, copy=copy)
+
+
 def _from_memory(obj, copy, refused):
-    """By buffer protocol, __array_interface__ or __array__; None if there is none of them."""
+    """By buffer protocol, __array_interface__ or __array__, copied if copy says so; None if there is none of them."""
     if _is_buffer(obj):
-        try:
-            return _core._from_buffer(obj, copy is not False)
-        except (BufferError, ValueError) as error:
-            raise (refused or ExchangeError(f"asarray: {error} (from a {describe(obj)})")) from None
-    interface = getattr(obj, "__array_interface__", None)
-    if isinstance(interface, dict):
-        return _from_interface(obj, interface)
-    if hasattr(type(obj), "__array__"):
-        return _from_protocols(obj.__array__(), copy)
-    return None
+        made = _from_buffer(obj, copy, refused)
+    elif isinstance(interface := getattr(obj, "__array_interface__", None), dict):
+        made = _from_interface(obj, interface, copy)
+    elif hasattr(type(obj), "__array__"):
+        return _from_protocols(*_array_of(obj, copy))
+    else:
+        return None
+    return made.copy() if copy else made
+
+
+def _from_swapped(obj):
+    """A copy of a buffer whose elements have their bytes in the other order; None of any other."""
+    with memoryview(obj) as memory:
+        swapped = memory.format[:1] in (">!" if _LITTLE else "<")
+        dtype = _FORMATS.get(memory.format[1:]) if swapped else None
+        if dtype is None:
+            return None
+        return _native(_core.frombuffer(bytearray(memory.tobytes())), memory.shape, dtype)
+
+
+def _from_buffer(obj, copy, refused):
+    try:
+        made = None if copy is False else _from_swapped(obj)
+        return _core._from_buffer(obj, copy is not False) if made is None else made
+    except (BufferError, ValueError) as error:
+        why, kind = refused or error, getattr(obj, "dtype", None)
+        of = f"a {describe(obj)}" + (f" of dtype {kind}" if kind is not None else "")
+        raise ExchangeError(f"asarray: {str(why).rstrip('.')} (from {of})") from None
+
+
+def _native(raw, shape, dtype):
+    """A tensor of elements whose bytes lie in the other order in ${raw}."""
+    parts = 2 if dtype.code == 5 else 1
+    size = dtype.itemsize // parts
+    swapped = raw.reshape(raw.size // size, size)[:, ::-1].copy()
+    return swapped.reshape(-1).reinterpret(dtype).reshape(shape)
+
+
+def _array_of(obj, copy):
+    """What __array__ gives, and what is left to be done of copy. Before NumPy 2 it took no copy."""
+    if copy is None:
+        return obj.__array__(), None
+    try:
+        return obj.__array__(copy=copy), False if copy is False else None
+    except TypeError:
+        if copy:
+            return obj.__array__(), True
+        refused = f"__array__ of a {describe(obj)} cannot be told not to copy"
+    except ValueError as error:
+        refused = str(error)
+    raise ExchangeError(f"asarray: copy=False, but {refused}") from None
+
+
+def is_swapped(text):
+    """Whether an array interface's type string means the other byte order."""
+    return text[:1] == (">" if _LITTLE else "<") and text[2:] != "1"
 
 
 def dtype_of_typestr(text, what):
-    """The DType of an array interface's type string."""
+    """The DType of an array interface's type string, in this machine's byte order."""
     order, kind, digits = text[:1], text[1:2], text[2:]
-    swapped = order == (">" if _LITTLE else "<")
     code = _KINDS.get(kind)
     bits = 8 * int(digits) if digits.isdigit() else 0
     known = code is not None and bits in _WIDTHS.get(code, ())
-    if order not in ("<", ">", "|", "=") or not known or (swapped and bits > 8):
+    if order not in ("<", ">", "|", "=") or not known:
         raise ExchangeError(f"{what}: typestr {text!r} has no dtype")
     names = {"i": "int", "u": "uint", "f": "float", "c": "complex"}
     return DType("bool" if kind == "b" else f"{names[kind]}{bits}")
@@ -130,20 +207,25 @@ def element_strides(strides, shape, itemsize, what):
     return tuple(step // itemsize for step in strides)
 
 
-def _from_interface(obj, interface):
+def _from_interface(obj, interface, copy):
     shape = tuple(interface["shape"])
-    dtype = dtype_of_typestr(interface["typestr"], "__array_interface__")
+    text, swapped = interface["typestr"], is_swapped(interface["typestr"])
+    dtype = dtype_of_typestr(text, "__array_interface__")
+    if swapped and copy is False:
+        raise ExchangeError(f"asarray: copy=False, but the bytes of {text!r} are in the other order")
     if interface.get("mask") is not None:
         raise ExchangeError("__array_interface__: a mask cannot be exchanged")
     strides = element_strides(interface.get("strides"), shape, dtype.itemsize, "__array_interface__")
     data = interface.get("data")
     if isinstance(data, tuple):
         address, readonly = data
-        return _core._wrap_pointer(address or 0, shape, strides, dtype, readonly, obj)
-    offset = interface.get("offset", 0)
-    memory = _core.frombuffer(obj if data is None else data, "uint8", -1, offset)
-    _check_interface_extent(memory, shape, strides, dtype.itemsize)
-    return _core._wrap_pointer(memory.data_ptr, shape, strides, dtype, memory.readonly, memory)
+        made = _core._wrap_pointer(address or 0, shape, strides, dtype, readonly, obj)
+    else:
+        offset = interface.get("offset", 0)
+        memory = _core.frombuffer(obj if data is None else data, "uint8", -1, offset)
+        _check_interface_extent(memory, shape, strides, dtype.itemsize)
+        made = _core._wrap_pointer(memory.data_ptr, shape, strides, dtype, memory.readonly, memory)
+    return _native(made.copy().reshape(-1).reinterpret("uint8"), shape, dtype) if swapped else made
 
 
 def _check_interface_extent(memory, shape, strides, itemsize):
@@ -173,7 +255,7 @@ def _placed(made, device, copy):
 
 def _from_array(obj, dtype, device, copy):
     """A tensor of an array of any kind, None if obj is no array. A GPU converts nothing, so the host does."""
-    made = _from_protocols(obj, None if device is not None and copy else copy)
+    made = _from_protocols(obj, None if device is not None and copy else copy, device)
     if made is None:
         return None
     if copy is False and dtype is not None and made.dtype != DType(dtype):
@@ -319,15 +401,53 @@ def to_numpy(t, dtype=None, copy=None):
     return made.copy() if copy else made
 
 
+def to_bytes(t):
+    """Tensor.tobytes."""
+    host = t.to("cpu") if _on_gpu(t) else t
+    return bytes(memoryview(_core._raw_bytes(host.contiguous())))
+
+
+def wrap(
+    pointer: Any,
+    shape: Any,
+    dtype: Any = "float32",
+    *,
+    strides: Any = None,
+    owner: Any = None,
+    readonly: bool = False,
+    device: Any = None,
+) -> Tensor:
+    """A Tensor over memory that is somebody else's, without a copy.
+
+    pointer: an address, or a pointer or an array of ctypes; it is trusted. shape, dtype and strides (in elements; None is
+    compact row-major) describe the memory. owner: what keeps the memory, kept alive as long as the memory is used; None
+    is the pointer itself. device: where the memory is; None is the cpu. Raises TypeError or ValueError for what cannot
+    be.
+    """
+    address = pointer
+    if isinstance(pointer, bool) or not isinstance(pointer, int):
+        import ctypes
+
+        try:
+            if isinstance(pointer, (str, bytes)):  # which ctypes would take as texts of C
+                raise TypeError
+            address = ctypes.cast(pointer, ctypes.c_void_p).value or 0
+        except (TypeError, ctypes.ArgumentError):
+            raise TypeError(f"wrap: pointer must be an address or of ctypes, not a {describe(pointer)}") from None
+    keep = pointer if owner is None else owner
+    extents = (shape,) if isinstance(shape, int) else tuple(shape)
+    return _core._wrap_pointer(address, extents, strides, dtype, readonly, keep, device)
+
+
 def rebuild_shared(buffer, shape, dtype, padded):
     """Unpickles a tensor over a buffer, which it keeps; read-only if the buffer is."""
     flat = _core.frombuffer(buffer)
-    return _core._from_raw(flat, shape, dtype, padded)
+    return _core._from_raw(flat, shape, DType(dtype), padded)
 
 
 def rebuild_copied(data, shape, dtype, padded, readonly):
     """Unpickles a tensor from bytes, which it copies."""
-    made = _core._from_raw(_core.frombuffer(data).copy(), shape, dtype, padded)
+    made = _core._from_raw(_core.frombuffer(data).copy(), shape, DType(dtype), padded)
     return made.as_readonly() if readonly else made
 
 

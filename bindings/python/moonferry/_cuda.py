@@ -152,7 +152,10 @@ def from_cuda_array(obj: Any, *, stream: Stream | Any = None, sync: bool = True)
     """
     interface = _interface_of(obj)
     shape = _shape(interface, obj)
-    dtype = _convert.dtype_of_typestr(_field(interface, "typestr", str, obj), _NAME)
+    text = _field(interface, "typestr", str, obj)
+    dtype = _convert.dtype_of_typestr(text, _NAME)
+    if _convert.is_swapped(text):
+        raise ExchangeError(f"{_NAME}: typestr {text!r} has its bytes in the other order")
     strides = _strides(interface, shape, dtype.itemsize, obj)
     address, readonly = _data(interface, shape, obj)
     number = _producer_stream(interface)

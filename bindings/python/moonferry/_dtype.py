@@ -19,9 +19,11 @@ class DType(str):
     """An element type of DLPack 1.3: equal to its name, such as "float32".
 
     `code`, `bits`, `lanes` are DLDataType's numbers, `itemsize` is the bytes of one element (rounded up
-    for a dtype narrower than a byte). DType(x) accepts what every dtype parameter does: a name, a dtype
-    of NumPy, PyTorch, JAX or ml_dtypes, a NumPy scalar type, or float, int, bool, complex.
-    Raises TypeError for anything else.
+    for a dtype narrower than a byte). `name`, `kind` and `byteorder` are as NumPy's dtypes have them; the kind of
+    every float, bfloat16 and the narrow ones included, is "f". DType(x) accepts what every dtype parameter does: a
+    name, NumPy's "f4" or "double" as well, a dtype of NumPy, PyTorch, JAX or ml_dtypes, a NumPy scalar type, or
+    float, int, bool, complex. Beyond that it accepts names of any width, such as "int23". Raises TypeError for
+    anything else. Equal to a name, and to what DType makes this dtype of: t.dtype == np.float32.
     """
 
     __slots__ = ("code", "bits", "lanes", "itemsize")
@@ -42,11 +44,43 @@ class DType(str):
 
     @classmethod
     def _make(cls, name: str) -> DType:
-        code, bits, lanes, itemsize = _core._dtype_parse(str(name))
+        try:
+            code, bits, lanes, itemsize = _core._dtype_parse(str(name))
+        except TypeError:
+            return _named(str(name))
         self = str.__new__(cls, name)
         for attribute, value in zip(cls.__slots__, (code, bits, lanes, itemsize)):
             object.__setattr__(self, attribute, value)
         return _dtypes.setdefault(str(name), self)
+
+    @property
+    def name(self) -> str:
+        """The dtype's name, as a plain str."""
+        return str.__str__(self)
+
+    @property
+    def kind(self) -> str:
+        """NumPy's letter: "b", "i", "u", "f" or "c"; "V" for opaque handles."""
+        return _KINDS.get(self.code, "f")
+
+    @property
+    def byteorder(self) -> str:
+        """NumPy's sign: "|" where an element is one byte or less, else "=", the machine's own order."""
+        return "|" if self.itemsize == 1 else "="
+
+    def __eq__(self, other):
+        if isinstance(other, str):
+            return str.__eq__(self, other)
+        try:
+            return str.__eq__(self, DType(other))
+        except TypeError:
+            return NotImplemented
+
+    def __ne__(self, other):
+        equal = self.__eq__(other)
+        return equal if equal is NotImplemented else not equal
+
+    __hash__ = str.__hash__
 
     def __setattr__(self, name, value):
         raise AttributeError(f"a DType cannot be changed: {name}")
@@ -98,6 +132,45 @@ class Device(str):
         return f"moonferry.Device({str(self)!r})"
 
 
+# The kinds of DLDataType's codes that are no floats.
+_KINDS = {0: "i", 1: "u", 3: "V", 5: "c", 6: "b"}
+
+# What NumPy calls a dtype beside its name, without the sign of the byte order.
+_NUMPY = {
+    "?": "bool", "b1": "bool", "i1": "int8", "i2": "int16", "i4": "int32", "i8": "int64", "u1": "uint8",
+    "u2": "uint16", "u4": "uint32", "u8": "uint64", "f2": "float16", "f4": "float32", "f8": "float64",
+    "c8": "complex64", "c16": "complex128", "half": "float16", "single": "float32", "double": "float64",
+    "float": "float64", "int": "int64", "complex": "complex128", "bool_": "bool",
+}  # fmt: skip
+_NATIVE = "<" if sys.byteorder == "little" else ">"
+
+# What a slip of the finger was meant to be.
+_USUAL = (
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "bfloat16", "float32", "float64", "complex64", "complex128", "int4", "uint4"),
+    *("float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "float4_e2m1fn"),
+)
+
+
+def _named(text: str) -> DType:
+    """The dtype that NumPy calls so. Raises TypeError, with what was probably meant."""
+    order, rest = text[:1], text[1:]
+    alias = _NUMPY.get(rest if order and order in "=|" + _NATIVE else text)
+    if alias is not None:
+        return DType(alias)
+    if order and order in "<>" and rest in _NUMPY:
+        raise TypeError(f"dtype {text!r} has its bytes in the other order; {_NATIVE + rest!r} is this machine's")
+    import difflib
+
+    near = difflib.get_close_matches(text.lower(), _USUAL, 1)
+    said = f"did you mean {near[0]!r}?" if near else "a name such as 'float32' is needed"
+    try:
+        _core._dtype_parse(text)
+    except TypeError:
+        raise TypeError(f"there is no dtype {text!r}; {said}") from None
+    raise TypeError(f"no library has the dtype {text!r}; {said} (DType({text!r}) takes it as it is)")
+
+
 _PYTHON = {bool: "bool", int: "int64", float: "float64", complex: "complex128"}
 
 # PyTorch's names for what DLPack calls otherwise.
@@ -116,7 +189,10 @@ def _name_of(dtype):
         name = _numpy_name(numpy, dtype)
         if name is not None:
             return name
-    raise TypeError(f"{dtype!r} is no dtype: a name, or a dtype of an array library, is needed")
+    shape = "; the extents of a shape go into a tuple: zeros((2, 3))" if isinstance(dtype, int) else ""
+    raise TypeError(
+        f"a dtype must be a name such as 'float32', or a dtype of NumPy or another array library, got {dtype!r}{shape}"
+    )
 
 
 def _numpy_name(numpy, dtype):
@@ -134,5 +210,5 @@ def _numpy_name(numpy, dtype):
 
 
 def resolve(dtype: Any) -> DType:
-    """The DType of anything that a dtype parameter accepts. Raises TypeError."""
-    return DType(dtype)
+    """The DType of anything that a dtype parameter accepts. A plain str comes only if it is no usual name."""
+    return _named(dtype) if type(dtype) is str else DType(dtype)

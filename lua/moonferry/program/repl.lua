@@ -49,29 +49,31 @@ local function load_chunk(text)
   return loadstring(text .. "\n__moonferry_keep()", "=stdin") or whole
 end
 
+-- Whether more lines may make it right.
+local function is_incomplete(message)
+  return message:match("'<eof>'$") ~= nil or message:match("unfinished long string") ~= nil
+    or message:match("unfinished long comment") ~= nil
+end
+
 ---The function that a text stands for; an expression stands for its values.
 ---@param text string
 ---@return function?, string? message
+---@return boolean? incomplete more lines may make it right
 function repl.compile(text)
   local expression = text:match("^%s*=(.*)$") or text
   local chunk, message = load_expression(expression)
+  local incomplete = not chunk and is_incomplete(message)
   if not chunk and expression == text then
     chunk, message = load_chunk(text)
   end
   if not chunk then
-    return nil, message
+    return nil, message, incomplete or is_incomplete(message)
   end
   setfenv(chunk, env)
   if not repl.compiled then
     jit.off(chunk, true)
   end
   return chunk
-end
-
--- Whether more lines may make it right.
-local function is_incomplete(message)
-  return message:match("'<eof>'$") ~= nil or message:match("unfinished long string") ~= nil
-    or message:match("unfinished long comment") ~= nil
 end
 
 -- The file, or nil where there is no home; MOONFERRY_HISTORY names another, or none if it is empty.
@@ -150,7 +152,7 @@ function repl.open(tools)
   repl.line, repl.remember, repl.editing, repl.compiled = tools.line, tools.remember, tools.editing, tools.compiled
   rawset(env, "__moonferry_keep", keep)
   rawset(env, "__moonferry_values", values)
-  print(("moonferry %s, %s, JIT %s; Tab completes, Ctrl-D ends"):format(tools.version, jit.version,
+  print(("moonferry %s, %s, JIT %s; Tab completes, quit ends, help says more"):format(tools.version, jit.version,
     not jit.status() and "off" or repl.compiled and "on" or "on, but not for what is typed here (-jon)"))
   offer("mf", "moonferry")
   offer("py", "moonferry.python")
@@ -159,6 +161,21 @@ function repl.open(tools)
   if repl.editing and repl.history then
     load_history()
   end
+end
+
+local HELP = [[
+1 + 1               an expression shows its values; "= 1 + 1" and "return 1 + 1" do, too
+x = 1; local y = 2  a statement; locals stay
+mf.zeros { 2, 3 }   mf is require "moonferry": tensors
+py.import "numpy"   py is require "moonferry.python": Python's modules
+Tab completes names and fields, a line that is not complete goes on in the next, Ctrl-C ends what runs or clears the line.
+quit or Ctrl-D ends the prompt. The shell has "moonferry --help".]]
+
+-- A word that is typed alone and means something here, unless the program has a variable of that name.
+local function said_alone(line)
+  local word = line:match("^%s*(%S+)%s*$")
+  word = word and word:gsub("%(%)$", "")
+  return word and (word == "?" or env[word] == nil) and word
 end
 
 ---Reads the next chunk; nil at the end of the input.
@@ -171,13 +188,17 @@ function repl.next()
       return nil
     elseif line == false then
       lines = {}
+    elseif #lines == 0 and (said_alone(line) == "quit" or said_alone(line) == "exit") then
+      return nil
+    elseif #lines == 0 and (said_alone(line) == "help" or said_alone(line) == "?") then
+      print(HELP)
     elseif #lines > 0 or line:match("%S") then
       remember(line)
       lines[#lines + 1] = line
-      local chunk, message = repl.compile(table.concat(lines, "\n"))
+      local chunk, message, incomplete = repl.compile(table.concat(lines, "\n"))
       if chunk then
         return chunk
-      elseif not is_incomplete(message) then
+      elseif not incomplete then
         io.stderr:write(message, "\n")
         lines = {}
       end

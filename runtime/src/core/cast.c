@@ -48,7 +48,7 @@ static bool same_elements(const mf_tensor *a, const mf_tensor *b) {
   return mf__dtype_equal(&a->dl.dtype, &b->dl.dtype) && mf__tensor_bits(a) == mf__tensor_bits(b);
 }
 
-int mf_tensor_cast(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
+int mf_tensor_astype(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
   cast_ctx c;
   if (same_elements(dst, src)) return mf__end(mf_tensor_copy(dst, src, err), __func__, err);
   int rc = mf__tensor_writable(dst, err);

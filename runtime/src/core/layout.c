@@ -266,7 +266,9 @@ int mf__layout_permute(mf__layout *l, const int32_t *axes, int32_t naxes, mf_err
     }
     return MF_OK;
   }
-  if (naxes != l->ndim) return mf__fail(err, MF_EINVAL, "naxes is %d; ndim, %d, expected", naxes, l->ndim);
+  if (naxes != l->ndim)
+    return mf__fail(err, MF_EINVAL, "axes has %d entr%s; ndim is %d, so %d expected", naxes, naxes == 1 ? "y" : "ies",
+                    l->ndim, l->ndim);
   if (axes == NULL) return mf__fail(err, MF_EINVAL, "axes is NULL, with naxes %d", naxes);
   const int rc = mark_axes(axes, naxes, l->ndim, marked, err);
   if (rc != MF_OK) return rc;

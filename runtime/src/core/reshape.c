@@ -106,7 +106,7 @@ int mf__layout_reshape(mf__layout *l, const int64_t *shape, int32_t ndim, mf_err
   } else {
     drop_ones(l);
     if (!reshape_strides(l, to.shape, ndim, to.strides))
-      rc = mf__fail(err, MF_ELAYOUT, "the elements do not lie so that this shape is a view; copy first");
+      rc = mf__fail(err, MF_ELAYOUT, "the elements do not lie so that this shape is a view; copy() makes them compact");
   }
   if (rc == MF_OK) *l = to;
   return rc;

@@ -165,7 +165,7 @@ uint64_t mf_tensor_flags(const mf_tensor *t) {
   return t->flags;
 }
 
-int64_t mf_tensor_numel(const mf_tensor *t) {
+int64_t mf_tensor_size(const mf_tensor *t) {
   int64_t n = 1;
   if (mf__is_empty(&t->dl)) return 0;
   for (int32_t i = 0; i < t->dl.ndim; i++) n *= t->dl.shape[i];
@@ -173,7 +173,7 @@ int64_t mf_tensor_numel(const mf_tensor *t) {
 }
 
 int64_t mf_tensor_nbytes(const mf_tensor *t) {
-  return (mf_tensor_numel(t) * mf__tensor_bits(t) + 7) / 8;
+  return (mf_tensor_size(t) * mf__tensor_bits(t) + 7) / 8;
 }
 
 int32_t mf_tensor_is_ordered(const mf_tensor *t) {

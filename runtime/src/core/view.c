@@ -33,7 +33,7 @@ int mf_tensor_index(const mf_tensor *t, const mf_index *items, int32_t nitems, m
   return mf__end(rc, __func__, err);
 }
 
-int mf_tensor_permute(const mf_tensor *t, const int32_t *axes, int32_t naxes, mf_tensor **out, mf_error *err) {
+int mf_tensor_permute_dims(const mf_tensor *t, const int32_t *axes, int32_t naxes, mf_tensor **out, mf_error *err) {
   mf__layout l;
   int rc = begin(t, &l, out, err);
   if (rc == MF_OK) rc = mf__layout_permute(&l, axes, naxes, err);
@@ -54,11 +54,11 @@ static int check_repeated(const mf_tensor *t, mf__layout *l, uint64_t *more_flag
   mf__span span;
   const DLTensor view = {.ndim = l->ndim, .shape = l->shape, .strides = l->strides};
   const int rc = mf__span_compute(&view, mf__tensor_bits(t), &span, err);
-  if (rc == MF_OK && span.numel > mf_tensor_numel(t)) *more_flags = DLPACK_FLAG_BITMASK_READ_ONLY;
+  if (rc == MF_OK && span.numel > mf_tensor_size(t)) *more_flags = DLPACK_FLAG_BITMASK_READ_ONLY;
   return rc;
 }
 
-int mf_tensor_broadcast(const mf_tensor *t, const int64_t *shape, int32_t ndim, mf_tensor **out,
+int mf_tensor_broadcast_to(const mf_tensor *t, const int64_t *shape, int32_t ndim, mf_tensor **out,
                         mf_error *err) {
   mf__layout l;
   uint64_t more_flags = 0;
@@ -77,7 +77,7 @@ int mf_tensor_squeeze(const mf_tensor *t, const int32_t *axes, int32_t naxes, mf
   return mf__end(rc, __func__, err);
 }
 
-int mf_tensor_expand(const mf_tensor *t, int32_t axis, mf_tensor **out, mf_error *err) {
+int mf_tensor_expand_dims(const mf_tensor *t, int32_t axis, mf_tensor **out, mf_error *err) {
   mf__layout l;
   int rc = begin(t, &l, out, err);
   if (rc == MF_OK) rc = mf__layout_expand(&l, axis, err);
@@ -104,7 +104,7 @@ int mf_tensor_reinterpret(const mf_tensor *t, const DLDataType *dtype, mf_tensor
   return mf__end(rc, __func__, err);
 }
 
-int mf_tensor_readonly(const mf_tensor *t, mf_tensor **out, mf_error *err) {
+int mf_tensor_as_readonly(const mf_tensor *t, mf_tensor **out, mf_error *err) {
   mf__layout l;
   int rc = begin(t, &l, out, err);
   if (rc == MF_OK) rc = make(t, &l, DLPACK_FLAG_BITMASK_READ_ONLY, out, err);

@@ -220,7 +220,7 @@ static int with_pageable(const mf__queue *on, mf_tensor *dst, const mf_tensor *s
 static bool is_bytes(const mf_tensor *dst, const mf_tensor *src) {
   if (!is_part_byte(dst)) return true;
   if (!mf__is_compact(&dst->dl) || !mf__is_compact(&src->dl)) return false;
-  return mf_tensor_numel(dst) * mf__tensor_bits(dst) % 8 == 0 ||
+  return mf_tensor_size(dst) * mf__tensor_bits(dst) % 8 == 0 ||
          (mf__storage_is_own(dst->storage) && !mf__storage_is_shared(dst->storage));
 }
 

@@ -169,7 +169,7 @@ def test_elements_that_the_host_can_read(gpu, place, seed):
         lambda t: pickle.loads(pickle.dumps(t, 5), buffers=None)[5],
         lambda t: in_lua("(...):get(5)", t),
         lambda t: in_lua("(...):row()[5]", t),
-        lambda t: in_lua("(...):totable()[6]", t),
+        lambda t: in_lua("(...):tolist()[6]", t),
         lambda t: in_lua("tonumber(tostring(...):match('(%d+)%.?%]$'))", t),
     ],
 )
@@ -218,7 +218,7 @@ with s:
     three = [3.0] * 4
     assert t.tolist() == t.to("cpu").tolist() == np.from_dlpack(t, device="cpu").tolist() == three
     assert t.to("cpu").data_ptr != t.data_ptr and "3., 3." in repr(t) + lua.eval("tostring(...)", t)
-    assert pickle.loads(pickle.dumps(t)).tolist() == three == list(lua.eval("(...):totable()", t).values())
+    assert pickle.loads(pickle.dumps(t)).tolist() == three == list(lua.eval("(...):tolist()", t).values())
     assert t.to("cuda:0").data_ptr == t.data_ptr
     t[:] = 4
     assert t.copy().tolist() == t.to("cuda_host").tolist() == [4.0] * 4

@@ -17,6 +17,19 @@ MAKERS = ("asarray", "tensor", "array", "as_tensor", "to_tensor")
 IMPORTERS = ("from_dlpack", "utils.dlpack.from_dlpack", "dlpack.from_dlpack")
 
 
+# The dtypes that a library without names for them can be asked for.
+NUMPYS = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
+          "float64", "complex64", "complex128")  # fmt: skip
+
+# What to do where the names above lead nowhere.
+MAKE = "--make EXPRESSION says how it makes an array, such as --make 'xp.empty(shape, dtype)'"
+
+
+def _numpy_dtype(name: str) -> Any:
+    numpy = importlib.import_module("numpy")
+    return numpy.dtype(name)
+
+
 class NotOffered(Exception):
     """The library has nothing that the rule is about."""
 
@@ -63,6 +76,7 @@ class Library:
         self.name = name
         self.xp = load(name)
         self.make = make
+        self._stand_in: Callable[[str], Any] | None = None
         if not any(_lookup(self.xp, n) for n in (*MAKERS, "zeros", *IMPORTERS)):
             for inner in ("numpy", "array_api"):  # jax itself has no arrays, jax.numpy has
                 try:
@@ -70,12 +84,30 @@ class Library:
                     break
                 except ImportError:
                     continue
+        self._stand_in = self._choose_stand_in()
 
     def dtype(self, name: str) -> Any:
+        """The module's attribute of that name, or what stands for dtypes where it has no such attributes."""
         for n in (name, name + "_") if name == "bool" else (name,):
             if (found := getattr(self.xp, n, None)) is not None:
                 return found
-        raise NotOffered(f"{self.name} has no {name}")
+        if self._stand_in is None or name not in NUMPYS:
+            raise NotOffered(f"{self.name} has no {name}")
+        return self._stand_in(name)
+
+    def _choose_stand_in(self) -> Callable[[str], Any] | None:
+        """Some libraries have no dtypes of their own: their functions take names, or NumPy's dtypes."""
+        if self.make is not None or getattr(self.xp, "float32", None) is not None:
+            return None
+        for kind in (str, _numpy_dtype):
+            for name in MAKERS:
+                maker = getattr(self.xp, name, None)
+                try:
+                    if callable(maker) and "float32" in str(maker([0.0], dtype=kind("float32")).dtype):
+                        return kind
+                except Exception:
+                    continue
+        return None
 
     def array(self, shape: tuple[int, ...] = (2, 3), dtype: str = "float32", values: Any = None) -> Any:
         """An array of that shape; its elements are `values`, or 0, 1, 2 ..."""
@@ -89,7 +121,7 @@ class Library:
         if made is None and dtype == "float32":
             made = self.take(Foreign(float32(*flat) or b"", shape, FLOAT32.triple))
         if made is None:
-            raise NotOffered(f"{self.name} has none of {', '.join(MAKERS)}")
+            raise NotOffered(f"{self.name} has none of {', '.join(MAKERS)}; {MAKE}")
         return made
 
     def _by_expression(self, shape: tuple[int, ...], dtype: str) -> Any:

@@ -122,7 +122,9 @@ def row(options: argparse.Namespace, width: int, rule: Rule, answer: Answer) -> 
 
 
 def summary(options: argparse.Namespace, found: Found) -> str:
-    return f"\n{options.module}: " + ", ".join(f"{n} {name}" for name, n in count(found).items() if n)
+    counts = {"hold" if name == "holds" and n != 1 else name: n for name, n in count(found).items() if n}
+    text = f"{options.module}: " + ", ".join(f"{n} {name}" for name, n in counts.items())
+    return text if options.all or not counts.keys() - {"hold", "holds"} else f"{text} (--all shows each rule)"
 
 
 def as_json(options: argparse.Namespace, found: Found) -> str:
@@ -141,22 +143,33 @@ def parse(words: list[str]) -> argparse.Namespace:
     parser.add_argument("module", nargs="?", help="an importable library, such as numpy, torch or jax.numpy")
     parser.add_argument("--json", action="store_true", help="the result as JSON")
     parser.add_argument("--make", metavar="EXPRESSION", help="makes an array from xp, shape and dtype, such as"
-                        " 'xp.empty(shape, dtype)', where the library has no asarray, array or tensor")  # fmt: skip
+                        " 'xp.empty(shape, dtype)', where no asarray, array or tensor of the library does")  # fmt: skip
     parser.add_argument("--rule", action="append", metavar="NAME", help="only this rule; may be given several times")
     parser.add_argument("--seconds", type=float, default=30, help="after which a rule hangs (30)")
     parser.add_argument("--import-seconds", type=float, default=120, metavar="SECONDS",
                         help="after which importing the library hangs (120)")  # fmt: skip
     parser.add_argument("--strict", action="store_true", help="a broken 'should' counts too")
-    parser.add_argument("--verbose", action="store_true", help="what was seen where a rule holds, too")
+    parser.add_argument("--all", action="store_true", help="a line for each rule, not only for those that do not hold")
+    parser.add_argument("--verbose", action="store_true", help="as --all, with what was seen where a rule holds, too")
     parser.add_argument("--list", action="store_true", help="the rules, and nothing is checked")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(words)
+    options.all = options.all or options.verbose or bool(options.rule)
     if options.module is None and not options.list:
         parser.error("which MODULE?")
     unknown = [name for name in options.rule or () if name not in RULES]
     if unknown:
         parser.error(f"there is no rule {unknown[0]!r}; --list shows them")
     return options
+
+
+def list_rules(chosen: list[Rule]) -> int:
+    """The rules, to a reader that may leave before the end, as head does."""
+    try:
+        print("\n".join(f"{r.name:<22}{r.level:<8}{r.standard}: {r.text}" for r in chosen), flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else Python says so once more when it ends
+    return 0
 
 
 def main(words: list[str], start: list[str]) -> int:
@@ -168,12 +181,11 @@ def main(words: list[str], start: list[str]) -> int:
         return 0
     chosen = [rule for rule in RULES.values() if not options.rule or rule.name in options.rule]
     if options.list:
-        print("\n".join(f"{r.name:<22}{r.level:<8}{r.standard}: {r.text}" for r in chosen))
-        return 0
+        return list_rules(chosen)
     width = max(len(rule.name) for rule in chosen) + 2
 
     def show(rule: Rule, answer: Answer) -> None:
-        if not options.json:
+        if not options.json and (options.all or answer["result"] in BAD):
             print(row(options, width, rule, answer), flush=True)
 
     try:
@@ -181,6 +193,7 @@ def main(words: list[str], start: list[str]) -> int:
     except Unable as why:
         print(f"moonferry check: {options.module} cannot be checked: {why}", file=sys.stderr)
         return 2
-    print(as_json(options, found) if options.json else summary(options, found))
+    bad = [answer for _, answer in found if answer["result"] in BAD]
+    print(as_json(options, found) if options.json else "\n" * bool(bad or options.all) + summary(options, found))
     counted = ("must", "should") if options.strict else ("must",)
     return int(any(a["result"] in BAD and (r.level in counted or a["result"] != "broken") for r, a in found))

@@ -20,7 +20,7 @@ from . import consume as _consume  # noqa: F401  (the modules of rules fill the 
 from . import interfaces as _interfaces  # noqa: F401
 from . import produce as _produce  # noqa: F401
 from . import table as _table  # noqa: F401
-from .library import Broken, Library, NotOffered, said
+from .library import MAKE, Broken, Library, NotOffered, said
 from .rules import RULES
 
 Answer = dict[str, Any]
@@ -99,9 +99,9 @@ def describe(library: Library) -> Answer:
     try:
         kind = type(library.array())
     except NotOffered as error:
-        return {"ready": False, "why": str(error)}
+        return {"ready": False, "why": str(error) if MAKE in str(error) else f"{error}; {MAKE}"}
     except BaseException as error:
-        return {"ready": False, "why": f"no array can be made: {said(error)}"}
+        return {"ready": False, "why": f"no array can be made: {said(error)}; {MAKE}"}
     package = sys.modules[library.name.partition(".")[0]]
     version = getattr(library.xp, "__version__", getattr(package, "__version__", ""))
     array = f"{kind.__module__}.{kind.__qualname__}"

@@ -1,0 +1,143 @@
+"""asarray and its promises: copy=False never copies, other byte orders are swapped where a copy is allowed."""
+
+import ctypes
+import sys
+
+import numpy as np
+import pytest
+
+import moonferry as mf
+
+SWAPPED = {"<": ">", ">": "<"}["<" if sys.byteorder == "little" else ">"]
+
+
+class Told:
+    """An object with nothing but __array__, which writes down what it is asked."""
+
+    def __init__(self, array, obeys=True):
+        self.array, self.asked, self.obeys = array, [], obeys
+
+    def __array__(self, dtype=None, copy=None):
+        self.asked.append(copy)
+        if copy is False and not self.obeys:
+            raise ValueError("this is computed anew")
+        return self.array.copy() if copy else self.array
+
+
+class Old:
+    """As objects before NumPy 2: its __array__ cannot be told whether to copy."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __array__(self, dtype=None):
+        return self.array
+
+
+def test_what_array_is_asked_for_is_what_asarray_was():
+    x = Told(np.arange(3.0))
+    shared, copied, never = mf.asarray(x), mf.asarray(x, copy=True), mf.asarray(x, copy=False)
+    assert x.asked == [None, True, False]
+    assert shared.data_ptr == never.data_ptr == x.array.ctypes.data != copied.data_ptr
+    assert copied.tolist() == [0, 1, 2]
+
+
+def test_an_array_that_would_copy_is_refused():
+    before = mf.ledger()
+    with pytest.raises(mf.ExchangeError, match="copy=False, but this is computed anew"):
+        mf.asarray(Told(np.arange(3.0), obeys=False), copy=False)
+    with pytest.raises(mf.ExchangeError, match=r"Old.* cannot be told not to copy"):
+        mf.asarray(Old(np.arange(3.0)), copy=False)
+    assert mf.ledger() == before
+    made = mf.asarray(Old(np.arange(3.0)), copy=True)
+    assert made.tolist() == [0, 1, 2] and not made.readonly
+
+
+def test_narrow_elements_with_strides_are_not_copied_behind_ones_back():
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    a = np.arange(16).astype(ml_dtypes.uint4).reshape(4, 4)
+    assert mf.asarray(a, copy=False).data_ptr == a.ctypes.data
+    with pytest.raises(mf.ExchangeError, match="copy=False, but elements of uint4"):
+        mf.asarray(a[:, ::2], copy=False)
+    assert mf.asarray(a[:, ::2]).tolist() == [[0, 2], [4, 6], [8, 10], [12, 14]]
+
+
+@pytest.mark.parametrize("dtype", ["i2", "u4", "i8", "f2", "f4", "f8", "c8", "c16"])
+@pytest.mark.parametrize("index", [np.s_[:], np.s_[::-1], np.s_[:, ::2], np.s_[1], np.s_[:, :0], np.s_[0, 0]])
+def test_the_other_byte_order_is_swapped_in_a_copy(dtype, index):
+    native = (np.arange(12).reshape(3, 4) - 5).astype(dtype)
+    if native.dtype.kind == "c":
+        native.imag = np.arange(12).reshape(3, 4) * 2
+    a, expected = native.astype(SWAPPED + dtype)[index], native[index]
+    a = np.asarray(a, SWAPPED + dtype)
+    for made in (mf.asarray(a), mf.asarray(a, copy=True), mf.tensor(a), mf.asarray(memoryview(a))):
+        assert made.dtype == expected.dtype.name and made.shape == expected.shape
+        assert made.tolist() == expected.tolist() and not made.readonly
+    assert mf.asarray(a, "float64" if a.dtype.kind != "c" else "complex128").tolist() == expected.tolist()
+    t = mf.zeros(expected.shape, expected.dtype)
+    t[...] = a
+    assert t.tolist() == expected.tolist()
+    with pytest.raises(mf.ExchangeError, match="native byte order"):
+        mf.asarray(a, copy=False)
+
+
+def test_a_described_array_of_the_other_byte_order_is_swapped_in_a_copy():
+    native = np.arange(6, dtype="u2").reshape(2, 3)
+    a = native.astype(SWAPPED + "u2").T
+
+    class Described:
+        __array_interface__ = a.__array_interface__
+
+    assert mf.asarray(Described()).tolist() == native.T.tolist()
+    with pytest.raises(mf.ExchangeError, match="copy=False, but the bytes of '.u2' are in the other order"):
+        mf.asarray(Described(), copy=False)
+
+
+def test_ctypes_of_the_other_byte_order():
+    swapped = ctypes.c_int32.__ctype_be__ if sys.byteorder == "little" else ctypes.c_int32.__ctype_le__
+    assert mf.asarray((swapped * 3)(1, -2, 3)).tolist() == [1, -2, 3]
+
+
+def test_a_mask_without_masked_elements_is_none():
+    assert mf.asarray(np.ma.masked_array([1.0, 2.0], mask=[0, 0])).tolist() == [1, 2]
+
+
+class Elsewhere:
+    """Memory that its producer gives only where it is asked to put it on the cpu."""
+
+    def __init__(self):
+        self.array, self.asked = np.arange(3.0), []
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+        self.asked.append(dl_device)
+        if dl_device is None:
+            raise BufferError("not on the cpu")
+        return self.array.__dlpack__(max_version=max_version)
+
+
+def test_the_device_is_what_a_producer_is_asked_for():
+    x = Elsewhere()
+    assert mf.asarray(x, device="cpu").tolist() == [0, 1, 2]
+    assert x.asked == [None, (1, 0)]
+    with pytest.raises(BufferError, match="not on the cpu"):
+        mf.asarray(x)
+
+
+def test_dtypes_are_described_as_numpy_describes_its():
+    for name in ("bool", "int8", "uint16", "int64", "float16", "float32", "float64", "complex64", "complex128"):
+        dtype, numpys = mf.DType(name), np.dtype(name)
+        said = (dtype.name, dtype.kind, dtype.itemsize, dtype.byteorder)
+        assert said == (numpys.name, numpys.kind, numpys.itemsize, numpys.byteorder) and type(dtype.name) is str
+    assert (mf.bfloat16.kind, mf.bfloat16.byteorder, mf.float8_e5m2.kind, mf.int4.kind) == ("f", "=", "f", "i")
+
+
+def test_the_size_in_memory_counts_the_elements():
+    t, empty = mf.zeros((1000, 250), "float64"), sys.getsizeof(mf.zeros((0,)))
+    assert 0 < empty < 500
+    for x in (t, t[::2], t.T, mf.from_dlpack(np.zeros((10, 10))), mf.zeros((), "int8")):
+        assert sys.getsizeof(x) == empty + x.nbytes
+    wide = mf.zeros((1, 250)).broadcast_to((10**9, 250))
+    assert sys.getsizeof(wide) == empty + 1000
