@@ -56,6 +56,11 @@ local function candidates()
   }
 end
 
+local REMEDY = [[
+
+Either of these mends it: pip install . in the source tree, and on LUA_PATH what Python's moonferry.get_lua_path() says;
+make build in the source tree, for its own Lua files; MOONFERRY_LIBRARY, set to the file of the library.]]
+
 local function open()
   local name = resident()
   if name then
@@ -71,7 +76,7 @@ local function open()
     end
     tried[#tried + 1] = ("  %s (%s): %s"):format(path, origin, tostring(result))
   end
-  error("moonferry cannot load its C library. Tried:\n" .. table.concat(tried, "\n"), 0)
+  error("moonferry cannot load its C library. Tried:\n" .. table.concat(tried, "\n") .. REMEDY, 0)
 end
 
 local C, path = open()

@@ -68,6 +68,9 @@ describe("the library", function()
     assert.is_truthy(output:find(elsewhere .. "/moonferry/libmoonferry.so.0 (beside the Lua files)", 1, true), output)
     assert.is_truthy(output:find("(the build directory)", 1, true), output)
     assert.is_truthy(output:find("(the system's library path)", 1, true), output)
+    for _, remedy in ipairs { "pip install .", "moonferry.get_lua_path()", "make build", "MOONFERRY_LIBRARY" } do
+      assert.is_truthy(output:find(remedy, 1, true), output)
+    end
     output = run(PRINT, "MOONFERRY_LIBRARY=/nowhere/lib.so")
     assert.is_truthy(output:find("/nowhere/lib.so (MOONFERRY_LIBRARY): ", 1, true), output)
     assert.is_nil(output:find("build directory", 1, true), output)
