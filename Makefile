@@ -73,7 +73,7 @@ fuzz: setup ## a longer fuzz run: make fuzz SECONDS_EACH=600
 	@specs/build fuzz
 	@.venv/bin/python specs/run --only fuzz --fuzz-seconds $(or $(SECONDS_EACH),600)
 
-test-pythons: setup ## the Python specs on every CPython 3.9 to 3.14 that this machine has
+test-pythons: build ## the Python specs on every CPython 3.9 to 3.14 that this machine has, and Lua hosting it
 	@.venv/bin/python specs/pythons
 
 test-platforms: ## the specs in the next Debian: newest gcc, cmocka, LuaJIT and CPython (as root; 2 GB below /var/tmp)
