@@ -19,7 +19,7 @@ HOSTING = """
 import moonferry
 lua = moonferry.Lua()
 t = moonferry.tensor([1.0, 2.0], "float32")
-lua.eval("function(t) for i = 0, 1 do t:set(10 * t:at(i), i) end end")(t)
+lua.eval("function(t) for i = 0, 1 do t:put(i, 10 * t:get(i)) end end")(t)
 assert t.tolist() == [10, 20], t
 """
 # A C module of Lua's finds LuaJIT's functions in the process; lua_newstate is not called, only looked for.
