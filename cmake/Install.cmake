@@ -1,4 +1,4 @@
-# What `cmake --install` gives beside what the parts install themselves, and what of it a wheel has.
+# What `cmake --install` gives beside what the parts install themselves, and what of it a wheel and a rock have.
 #
 #   <lib>/moonferry/          the package: library, Lua and Python files, headers, the program, laid out as a wheel's is
 #   <lib>/libmoonferry.so*    links to the library in the package, beside which bridge and Python module are found
@@ -18,6 +18,14 @@ function(install_link folder name target)
   file(CREATE_LINK ${target} ${made} SYMBOLIC)
   install(FILES ${made} DESTINATION ${folder})
 endfunction()
+
+# A rock's go where luarocks says, and there are no others.
+if(MOONFERRY_ROCK_LUADIR)
+  install(TARGETS moonferry LIBRARY DESTINATION ${MOONFERRY_ROCK_LIBDIR} NAMELINK_SKIP)
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/lua/moonferry DESTINATION ${MOONFERRY_ROCK_LUADIR}
+    FILES_MATCHING PATTERN "*.lua" PATTERN program EXCLUDE)
+  return()
+endif()
 
 # A wheel's files go where pip wants them, and a wheel cannot hold links.
 if(SKBUILD)

@@ -49,11 +49,16 @@ local function candidates()
   if given and given ~= "" then
     return { { given, "MOONFERRY_LIBRARY" } }
   end
-  return {
+  local places = {
     { root .. FILE, "beside the Lua files" },
     { root .. "build/dev/python/moonferry/" .. FILE, "the build directory" },
     { FILE, "the system's library path" },
   }
+  local rock = package.searchpath(FILE, (package.cpath:gsub("%?%.so", "?")), "")
+  if rock then
+    table.insert(places, 3, { rock, "package.cpath" })
+  end
+  return places
 end
 
 local REMEDY = [[

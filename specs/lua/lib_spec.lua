@@ -50,6 +50,18 @@ describe("the library", function()
     assert.are.equal(0, code, output)
   end)
 
+  it("is found on package.cpath, as luarocks lays it out", function()
+    sh(("mkdir %s/rocks && cp %s %s/rocks/libmoonferry.so.0"):format(elsewhere, LIBRARY, elsewhere))
+    local output, code = run(PRINT, ("LUA_CPATH='/nowhere/?.so;%s/rocks/?.so'"):format(elsewhere))
+    assert.are.equal(0, code, output)
+    local found = [[require "moonferry"
+      for line in io.lines "/proc/self/maps" do
+        if line:find("libmoonferry", 1, true) then print(line:match "(/.*)") break end
+      end]]
+    output = run(found, ("LUA_CPATH='/nowhere/?.so;%s/rocks/?.so'"):format(elsewhere))
+    assert.are.equal(elsewhere .. "/rocks/libmoonferry.so.0\n", output)
+  end)
+
   it("is the one that MOONFERRY_LIBRARY names", function()
     local output, code = run(PRINT, "MOONFERRY_LIBRARY=" .. absolute(LIBRARY))
     assert.are.equal(0, code, output)
