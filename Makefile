@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 export LUA_PATH := lua/?.lua;lua/?/init.lua;;
 
-.PHONY: help setup build demo engine test seams test-sim-long test-sim-torch test-valgrind test-gpu matrix mutants lint bench bench-copy bench-gpu site coverage fuzz test-pythons test-platforms clean
+.PHONY: help setup build demo engine test seams test-sim-long test-sim-torch test-valgrind test-gpu matrix mutants lint bench bench-copy bench-gpu site coverage fuzz test-pythons test-platforms dist wheels try-wheels clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1 \t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 24
@@ -76,11 +76,20 @@ fuzz: setup ## a longer fuzz run: make fuzz SECONDS_EACH=600
 	@specs/build fuzz
 	@.venv/bin/python specs/run --only fuzz --fuzz-seconds $(or $(SECONDS_EACH),600)
 
-test-pythons: setup ## the Python specs on every CPython 3.9 to 3.14 that this machine has
+test-pythons: build ## the Python specs on every CPython 3.9 to 3.14 that this machine has, and Lua hosting it
 	@.venv/bin/python specs/pythons
 
 test-platforms: ## the specs in the next Debian: newest gcc, cmocka, LuaJIT and CPython (as root; 2 GB below /var/tmp)
 	@specs/platforms
+
+dist: setup ## all that a release consists of, in dist/: make dist URL=ADDRESS (docs/release.md)
+	@specs/release/dist $(if $(URL),--url $(URL))
+
+wheels: setup ## a manylinux wheel for each CPython here, with LuaJIT inside, in dist/
+	@specs/release/dist --only wheels $(if $(URL),--url $(URL))
+
+try-wheels: ## what is in dist/, in a Debian that has Python and nothing else (as root; 300 MB below /var/tmp)
+	@specs/release/bare
 
 clean: ## removes build/, .venv/ and every cache, nothing else
 	@rm -rf build .venv .pytest_cache .ruff_cache .mypy_cache .hypothesis .cache

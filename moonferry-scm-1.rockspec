@@ -1,5 +1,5 @@
--- The Lua files alone. The runtime, libmoonferry.so.0, comes from `pip install .`, from the distribution,
--- or from a build in this tree; MOONFERRY_LIBRARY names one that lies elsewhere.
+-- What LuaJIT needs of Moonferry: the Lua files, and the runtime, libmoonferry.so.0, which is built with CMake and a C
+-- compiler. Hosting Python is no part of it: pip install brings that, with Lua files of its own.
 rockspec_format = "3.0"
 package = "moonferry"
 version = "scm-1"
@@ -10,43 +10,12 @@ description = {
 }
 dependencies = { "lua == 5.1" }
 build = {
-  type = "builtin",
-  modules = {
-    ["moonferry.array"] = "lua/moonferry/array.lua",
-    ["moonferry.beside"] = "lua/moonferry/beside.lua",
-    ["moonferry.bridge"] = "lua/moonferry/bridge.lua",
-    ["moonferry.bulk"] = "lua/moonferry/bulk.lua",
-    ["moonferry.cdef"] = "lua/moonferry/cdef.lua",
-    ["moonferry.checked"] = "lua/moonferry/checked.lua",
-    ["moonferry.create"] = "lua/moonferry/create.lua",
-    ["moonferry.crossing"] = "lua/moonferry/crossing.lua",
-    ["moonferry.device"] = "lua/moonferry/device.lua",
-    ["moonferry.dtype"] = "lua/moonferry/dtype.lua",
-    ["moonferry.element"] = "lua/moonferry/element.lua",
-    ["moonferry.errors"] = "lua/moonferry/errors.lua",
-    ["moonferry.exchange"] = "lua/moonferry/exchange.lua",
-    ["moonferry.foreign"] = "lua/moonferry/foreign.lua",
-    ["moonferry.fields"] = "lua/moonferry/fields.lua",
-    ["moonferry.format"] = "lua/moonferry/format.lua",
-    ["moonferry.hint"] = "lua/moonferry/hint.lua",
-    ["moonferry.gl"] = "lua/moonferry/gl.lua",
-    ["moonferry.gl_picture"] = "lua/moonferry/gl_picture.lua",
-    ["moonferry.ring"] = "lua/moonferry/ring.lua",
-    ["moonferry"] = "lua/moonferry/init.lua",
-    ["moonferry.interpreter"] = "lua/moonferry/interpreter.lua",
-    ["moonferry.guard"] = "lua/moonferry/guard.lua",
-    ["moonferry.lib"] = "lua/moonferry/lib.lua",
-    ["moonferry.life"] = "lua/moonferry/life.lua",
-    ["moonferry.numbers"] = "lua/moonferry/numbers.lua",
-    ["moonferry.owner"] = "lua/moonferry/owner.lua",
-    ["moonferry.place"] = "lua/moonferry/place.lua",
-    ["moonferry.pressure"] = "lua/moonferry/pressure.lua",
-    ["moonferry.python"] = "lua/moonferry/python.lua",
-    ["moonferry.scope"] = "lua/moonferry/scope.lua",
-    ["moonferry.stream"] = "lua/moonferry/stream.lua",
-    ["moonferry.tensor"] = "lua/moonferry/tensor.lua",
-    ["moonferry.transfer"] = "lua/moonferry/transfer.lua",
-    ["moonferry.view"] = "lua/moonferry/view.lua",
-    ["moonferry.views"] = "lua/moonferry/views.lua",
+  type = "cmake",
+  variables = {
+    CMAKE_BUILD_TYPE = "Release",
+    MOONFERRY_PYTHON = "OFF",
+    MOONFERRY_SIM = "OFF",
+    MOONFERRY_ROCK_LIBDIR = "$(LIBDIR)",
+    MOONFERRY_ROCK_LUADIR = "$(LUADIR)",
   },
 }

@@ -109,7 +109,7 @@ void cli_report_json(const cli_report *r, cli_text *out);
 /* sim.c */
 int cli_sim(int argc, char **argv);
 
-/* lua.c, or nolua.c where LuaJIT was not there when the program was built */
+/* lua.c, or nolua.c where the program was built without LuaJIT */
 int cli_lua(int argc, char **argv);
 
 /* tool.c, or nolua.c */

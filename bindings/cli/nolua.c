@@ -1,6 +1,5 @@
-/* nolua.c: the program where LuaJIT was not there when it was built: it can simulate GPUs, and says so of the rest.
- *
- * It must not know why LuaJIT was not there. */
+/* nolua.c: the program where it was built without LuaJIT (MOONFERRY_LUA=OFF): it can simulate GPUs, and says so of the
+ * rest. */
 #include <string.h>
 
 #include "cli.h"

@@ -8,14 +8,29 @@ local lib = require "moonferry.lib"
 
 local beside = {}
 
-pcall(ffi.cdef, 'int mf_python_dladdr(const void *address, void *info) __asm__("dladdr");')
+pcall(ffi.cdef, [[
+int mf_python_dladdr(const void *address, void *info) __asm__("dladdr");
+char *mf_python_realpath(const char *path, char *resolved) __asm__("realpath");
+void mf_python_free(void *block) __asm__("free");
+]])
 
----The folder of the library, or nil.
+-- A path with its links resolved, or as it is.
+local function resolved(path)
+  local real = ffi.C.mf_python_realpath(path, nil)
+  if real == nil then
+    return path
+  end
+  local text = ffi.string(real)
+  ffi.C.mf_python_free(real)
+  return text
+end
+
+---The folder of the library, or nil: of the file itself, since a program may be linked with a link to it.
 ---@return string? with its last slash
 function beside.folder()
   local info = ffi.new("const char *[4]")
   local found = ffi.C.mf_python_dladdr(ffi.cast("void *", lib.mf_build_id), info) ~= 0
-  return found and ffi.string(info[0]):match("^(.*/)[^/]*$") or nil
+  return found and resolved(ffi.string(info[0])):match("^(.*/)[^/]*$") or nil
 end
 
 local FINDER = [==[

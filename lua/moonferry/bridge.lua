@@ -8,6 +8,9 @@ local interpreter = require "moonferry.interpreter"
 
 local bridge = {}
 
+local ABSENT = [[moonferry_bridge.so is neither beside libmoonferry (%s) nor on package.cpath.
+Moonferry's Python package has it: pip install, and on LUA_PATH what moonferry.get_lua_path() says there.]]
+
 -- Where Python hosts this state, its own module moonferry._lua holds the bridge.
 local function find()
   local folder = beside.folder()
@@ -22,8 +25,7 @@ local function find()
     return path
   end
   local elsewhere = package.searchpath("moonferry_bridge", package.cpath)
-  return elsewhere, not elsewhere and ("moonferry_bridge.so is neither beside libmoonferry (%s) nor on package.cpath")
-    :format(folder or "?")
+  return elsewhere, not elsewhere and ABSENT:format(folder or "?")
 end
 
 local ADVICE = [[%s

@@ -49,12 +49,22 @@ local function candidates()
   if given and given ~= "" then
     return { { given, "MOONFERRY_LIBRARY" } }
   end
-  return {
+  local places = {
     { root .. FILE, "beside the Lua files" },
     { root .. "build/dev/python/moonferry/" .. FILE, "the build directory" },
     { FILE, "the system's library path" },
   }
+  local rock = package.searchpath(FILE, (package.cpath:gsub("%?%.so", "?")), "")
+  if rock then
+    table.insert(places, 3, { rock, "package.cpath" })
+  end
+  return places
 end
+
+local REMEDY = [[
+
+Either of these mends it: pip install . in the source tree, and on LUA_PATH what Python's moonferry.get_lua_path() says;
+make build in the source tree, for its own Lua files; MOONFERRY_LIBRARY, set to the file of the library.]]
 
 local function open()
   local name = resident()
@@ -71,7 +81,7 @@ local function open()
     end
     tried[#tried + 1] = ("  %s (%s): %s"):format(path, origin, tostring(result))
   end
-  error("moonferry cannot load its C library. Tried:\n" .. table.concat(tried, "\n"), 0)
+  error("moonferry cannot load its C library. Tried:\n" .. table.concat(tried, "\n") .. REMEDY, 0)
 end
 
 local C, path = open()

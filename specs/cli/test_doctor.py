@@ -31,6 +31,8 @@ def test_what_is_found(tmp_path):
     assert found["python"]["executable"] == sys.executable and found["python"]["from"] == "MOONFERRY_PYTHON"
     assert found["python"]["hosted"] is True and "libpython" in found["python"]["library"]
     assert found["python"]["moonferry"] == found["program"]["version"] == found["moonferry"]["version"]
+    lua = found["python"]["lua"]
+    assert lua["available"] is True and lua["version"].startswith("LuaJIT 2.1") and "libluajit" in lua["library"]
     numpy, torch = found["libraries"]["numpy"], found["libraries"]["torch"]
     assert (numpy["dlpack_default"], numpy["dlpack_max_version_1_3"]) == ("legacy", "1.0")
     assert numpy["exchange_table"] == "no"

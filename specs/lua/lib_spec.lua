@@ -50,6 +50,18 @@ describe("the library", function()
     assert.are.equal(0, code, output)
   end)
 
+  it("is found on package.cpath, as luarocks lays it out", function()
+    sh(("mkdir %s/rocks && cp %s %s/rocks/libmoonferry.so.0"):format(elsewhere, LIBRARY, elsewhere))
+    local output, code = run(PRINT, ("LUA_CPATH='/nowhere/?.so;%s/rocks/?.so'"):format(elsewhere))
+    assert.are.equal(0, code, output)
+    local found = [[require "moonferry"
+      for line in io.lines "/proc/self/maps" do
+        if line:find("libmoonferry", 1, true) then print(line:match "(/.*)") break end
+      end]]
+    output = run(found, ("LUA_CPATH='/nowhere/?.so;%s/rocks/?.so'"):format(elsewhere))
+    assert.are.equal(elsewhere .. "/rocks/libmoonferry.so.0\n", output)
+  end)
+
   it("is the one that MOONFERRY_LIBRARY names", function()
     local output, code = run(PRINT, "MOONFERRY_LIBRARY=" .. absolute(LIBRARY))
     assert.are.equal(0, code, output)
@@ -68,6 +80,9 @@ describe("the library", function()
     assert.is_truthy(output:find(elsewhere .. "/moonferry/libmoonferry.so.0 (beside the Lua files)", 1, true), output)
     assert.is_truthy(output:find("(the build directory)", 1, true), output)
     assert.is_truthy(output:find("(the system's library path)", 1, true), output)
+    for _, remedy in ipairs { "pip install .", "moonferry.get_lua_path()", "make build", "MOONFERRY_LIBRARY" } do
+      assert.is_truthy(output:find(remedy, 1, true), output)
+    end
     output = run(PRINT, "MOONFERRY_LIBRARY=/nowhere/lib.so")
     assert.is_truthy(output:find("/nowhere/lib.so (MOONFERRY_LIBRARY): ", 1, true), output)
     assert.is_nil(output:find("build directory", 1, true), output)

@@ -185,7 +185,9 @@ def test_a_time_limit_ends_where_an_exception_comes_into_its_end(stoppable):
 
     def profile(frame, event, arg):
         nonlocal left
-        left -= event == "call"
+        # Before 3.11 what is raised as a generator goes on does not come into its frame, as a signal's exception does.
+        goes_on = frame.f_code.co_name == "time_limit" and sys.version_info < (3, 11)
+        left -= event == "call" and not goes_on
         if left == 0:
             sys.setprofile(None)
             raise KeyboardInterrupt

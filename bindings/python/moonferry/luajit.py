@@ -43,11 +43,13 @@ def _load_extension() -> Any:
             return importlib.import_module(name)
         except ModuleNotFoundError as error:
             raise ImportError(
-                "moonferry.Lua is not part of this installation: LuaJIT's headers were missing when it was built"
+                "moonferry.Lua is not part of this installation, which was built with MOONFERRY_LUA=OFF; "
+                "build it with LuaJIT's headers there (Debian and Ubuntu: apt-get install libluajit-5.1-dev)"
             ) from error
         except ImportError as error:
             raise ImportError(
-                f"moonferry.Lua needs LuaJIT's shared library (libluajit-5.1.so.2), and it cannot be loaded: {error}"
+                "moonferry.Lua needs LuaJIT's shared library (Debian and Ubuntu: apt-get install libluajit-5.1-2), "
+                f"and it cannot be loaded: {error}"
             ) from error
     if not hasattr(process, "luaJIT_setmode"):
         raise ImportError("moonferry.Lua cannot be had in this process: it exports another Lua than LuaJIT")
@@ -65,6 +67,16 @@ if TYPE_CHECKING:
     from moonferry import _lua
 else:
     _lua = _load_extension()
+
+
+def _library() -> str:
+    """The file that this process has LuaJIT from: a library of the system, one that a wheel brings, or the program."""
+    place = (ctypes.c_char_p * 4)()  # Dl_info of <dlfcn.h>, whose first field is the file
+    function = ctypes.cast(ctypes.CDLL(_lua.__file__).lua_newstate, ctypes.c_void_p)
+    if not ctypes.CDLL(None).dladdr(function, place):
+        raise ImportError("moonferry.Lua: the loader does not say where LuaJIT is")
+    return os.fsdecode(place[0] or b"")
+
 
 LuaObject = _lua.LuaObject
 LuaTable = _lua.LuaTable
@@ -230,7 +242,7 @@ class Lua(_lua.State):
         for codec in filter(None, (encoding, source_encoding)):
             "".encode(codec)
         if c_modules:
-            ctypes.CDLL("libluajit-5.1.so.2", mode=ctypes.RTLD_GLOBAL)
+            ctypes.CDLL(_library(), mode=ctypes.RTLD_GLOBAL)
         self = _lua.open(
             cls,
             encoding,

@@ -17,7 +17,8 @@ local SECONDS = 90
 local USAGE = [[
 usage: moonferry doctor [--json] [--python PATH] [LIBRARY ...]
 
-Says what was found: LuaJIT, Moonferry, Python, drivers, and what array libraries offer of the exchange protocols.
+Says what was found: LuaJIT, Moonferry, Python and whether it can have moonferry.Lua, drivers, and what array libraries
+offer of the exchange protocols.
 LIBRARY ...: only these; else those that are known. Exit status: 0; 1 if Moonferry itself or Python cannot be used.]]
 
 -- Runs where a driver may crash: prints the facts of one kind of device as lines KEY<TAB>VALUE.
@@ -116,6 +117,7 @@ local function about_python(path)
     return facts, false
   end
   facts[#facts + 1] = { "library", found.library }
+  facts[#facts + 1] = { "lua", (ask((python.command(path, "lua", {})))) }
   local hosted, status = ask_lua(("require('moonferry.python').start { python = %q } %s"):format(command[1], HOSTED))
   facts[#facts + 1] = { "hosted", status == 0 }
   for _, fact in ipairs(hosted) do
