@@ -366,7 +366,7 @@ typedef void (*mf__part_fn)(void *ctx, int64_t part);
 /* Calls part(ctx, i) for each i below nparts, in any order and on any thread, and returns when all have returned. A
  * part allocates nothing and calls nothing of others. */
 void mf__share(int64_t nparts, mf__part_fn part, void *ctx);
-/* As pthread_create; signals are blocked in the thread, because they are for the program's, but not faults, which belong
+/* As pthread_create. Signals are blocked in the thread, because they are for the program's; not so faults, which belong
  * to the thread that they happen on: a program may let its memory fault and repair that in a handler, and a blocked
  * fault would end the process (POSIX, pthread_sigmask). */
 int mf__thread_start(pthread_t *out, void *(*run)(void *), void *arg);

@@ -174,7 +174,7 @@ bool mf__compare_row(const mf__compare *c, const mf__strided *a, const mf__strid
 
 /* tiles.c: whole layouts by tiles */
 
-/* From so many bytes on, what was written first is not in the cache any more at the end, and the work is worth sharing. */
+/* From so many bytes on, what was written first has left the cache at the end, and it is worth to wake threads. */
 #define MF__LARGE (INT64_C(2) << 20)
 
 /* Elements of whole bytes; the two do not overlap, and no place of ${dst} has several elements. */

@@ -141,7 +141,7 @@ static void give(void) {
   atomic_store(&taken, 0);
 }
 
-/* Ends the workers if there are more than are wanted. Whoever has taken them looks again after giving them back, because
+/* Ends the workers if there are more than are wanted. Whoever had them looks again after giving them back, because
  * mf_threads_set may not have found them free. */
 static void shrink(void) {
   while (crew.nthreads >= mf_threads() && take()) {
