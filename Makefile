@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 export LUA_PATH := lua/?.lua;lua/?/init.lua;;
 
-.PHONY: help setup build demo engine test seams test-sim-long test-sim-torch test-valgrind test-gpu matrix mutants lint bench bench-copy bench-gpu coverage fuzz test-pythons test-platforms clean
+.PHONY: help setup build demo engine test seams test-sim-long test-sim-torch test-valgrind test-gpu matrix mutants lint bench bench-copy bench-gpu coverage fuzz test-pythons test-platforms test-aarch64 clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1 \t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 24
@@ -78,6 +78,9 @@ test-pythons: setup ## the Python specs on every CPython 3.9 to 3.14 that this m
 
 test-platforms: ## the specs in the next Debian: newest gcc, cmocka, LuaJIT and CPython (as root; 2 GB below /var/tmp)
 	@specs/platforms
+
+test-aarch64: ## the C specs of copies, casts and threads for aarch64 in QEMU: the kernels for NEON (as root)
+	@specs/aarch64
 
 clean: ## removes build/, .venv/ and every cache, nothing else
 	@rm -rf build .venv .pytest_cache .ruff_cache .mypy_cache .hypothesis .cache
