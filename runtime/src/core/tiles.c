@@ -8,6 +8,9 @@
 #define BUFFER (32 << 10)
 #define ROW_BUFFER (4 << 10)
 #define LINE 64
+/* From so many bytes on, rows pass the caches. Fewer may still lie in the last cache from their last use, and writing
+ * past it would then evict them first. Planes that are crossed gain from MF__LARGE on: they write parts of many lines. */
+#define STREAM_FROM (INT64_C(24) << 20)
 /* What one thread takes at a time of work that is shared: some tens of microseconds. */
 #define PART (INT64_C(512) << 10)
 
@@ -98,6 +101,11 @@ static bool gains(const mf__tile *t) {
   return t->src_column > 0 && t->src_column <= 2 * t->size;
 }
 
+static bool is_worth_streaming(const mf__tile *t, int64_t nbytes) {
+  const bool strewn = is_crossed(t) && t->rows > 4 && t->columns > 4;
+  return nbytes >= (strewn ? MF__LARGE : STREAM_FROM);
+}
+
 /* How large a tile is. False where lines of the destination would be written in parts, or nothing is gained. */
 static bool find_stream(tiles *c, const mf__tile *t) {
   const int64_t size = t->size, width = t->columns * size;
@@ -166,7 +174,7 @@ void mf__tiles_copy(const mf__simd *simd, const DLTensor *dst, const mf__side *s
   for (int32_t i = 0; i < dst->ndim; i++) nbytes *= dst->shape[i];
   mf__planes_make(&p, dst, src->size, src, true);
   mf__mover_find(&c.mover, simd, &p.plane);
-  if (nbytes < MF__LARGE || !find_stream(&c, &p.plane)) {
+  if (!is_worth_streaming(&p.plane, nbytes) || !find_stream(&c, &p.plane)) {
     find_tile(&c, &p.plane);
     each_plane(&c, &p, nbytes, copy_plane, &c);
     return;
@@ -257,6 +265,6 @@ void mf__tiles_cast(const mf__simd *simd, const mf__convert *convert, const DLTe
   for (int32_t i = 0; i < dst->ndim; i++) nbytes *= dst->shape[i];
   mf__planes_make(&p, dst, convert->to, src, false);
   find_cast_tile(&c, &p.plane);
-  c.t.streams = nbytes >= MF__LARGE && (c.t.run || c.t.columns * convert->to >= 2 * LINE);
+  c.t.streams = is_worth_streaming(&p.plane, nbytes) && (c.t.run || c.t.columns * convert->to >= 2 * LINE);
   each_plane(&c.t, &p, nbytes, cast_plane, &c);
 }
