@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 export LUA_PATH := lua/?.lua;lua/?/init.lua;;
 
-.PHONY: help setup build demo engine test seams test-sim-long test-sim-torch test-valgrind test-gpu matrix mutants lint bench bench-copy bench-gpu site coverage fuzz test-pythons test-platforms dist wheels try-wheels clean
+.PHONY: help setup build demo engine test seams test-sim-long test-sim-torch test-valgrind test-gpu matrix mutants lint bench bench-copy bench-gpu site coverage fuzz test-pythons test-platforms dist wheels try-wheels test-aarch64 clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1 \t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 24
@@ -90,6 +90,9 @@ wheels: setup ## a manylinux wheel for each CPython here, with LuaJIT inside, in
 
 try-wheels: ## what is in dist/, in a Debian that has Python and nothing else (as root; 300 MB below /var/tmp)
 	@specs/release/bare
+
+test-aarch64: ## the C specs of copies, casts and threads for aarch64 in QEMU: the kernels for NEON (as root)
+	@specs/aarch64
 
 clean: ## removes build/, .venv/ and every cache, nothing else
 	@rm -rf build .venv .pytest_cache .ruff_cache .mypy_cache .hypothesis .cache

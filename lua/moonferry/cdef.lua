@@ -2,7 +2,7 @@
 -- Each part is declared only if its name is still unknown: another library may have declared
 -- DLPack's structs, and a second run of this module in one process must not declare ours again.
 return {
-  header_hash = "7f69189d93c0c5f9",
+  header_hash = "3cc7f96875636ead",
   constants = {
     MF_MAX_NDIM = 64,
     MF_ALIGNMENT = 256,
@@ -161,6 +161,8 @@ int mf_tensor_clone(const mf_tensor *t, mf_tensor **out, mf_error *err);
 int mf_tensor_equal(const mf_tensor *a, const mf_tensor *b, int32_t *out, mf_error *err);
 const char *mf_simd(void);
 int mf_simd_set(const char *name, mf_error *err);
+int32_t mf_threads(void);
+int mf_threads_set(int32_t n, mf_error *err);
 int mf_dltensor_check(const DLTensor *view, uint64_t flags, mf_error *err);
 int mf_tensor_import(DLManagedTensorVersioned *managed, mf_tensor **out, mf_error *err);
 int mf_tensor_import_legacy(DLManagedTensor *managed, mf_tensor **out, mf_error *err);

@@ -363,6 +363,22 @@ MF_API const char *mf_simd(void);
  * another thread goes on as it began. Standard: none. */
 MF_API int mf_simd_set(const char *name, mf_error *err);
 
+/* How many threads share one large copy, cast, fill or comparison of host memory. They are the library's own: the first
+ * work that is worth it starts them, they run none of the program's code and have its signals blocked (faults aside),
+ * and they end with the process. A child of fork begins without any. What is small, and what another thread asks for
+ * meanwhile, is done by the thread that asks. A handler that leaves a fault of such memory by longjmp needs 1 here. */
+#define MF_THREADS_MAX 64
+
+/* mf_threads(): that number, the asking thread included. At first what the environment variable MOONFERRY_THREADS says,
+ * if that is a number from 1 to MF_THREADS_MAX; else as many as the process has processors, 8 at most.
+ * Owns: nothing. Fails: never. Threads: any. Standard: none. */
+MF_API int32_t mf_threads(void);
+
+/* mf_threads_set(n, err): that number from now on, in the whole process; 1 is for none but the asking thread, 0 for
+ * the number at first. Threads beyond it end, at once or behind the work that they have.
+ * Owns: nothing. Fails: MF_EINVAL for a number below 0 or above MF_THREADS_MAX. Threads: any. Standard: none. */
+MF_API int mf_threads_set(int32_t n, mf_error *err);
+
 /* Exchange: DLPack 1.3. */
 
 /* mf_dltensor_check(view, flags, err): what every import and wrap checks, and nothing else does. In order:

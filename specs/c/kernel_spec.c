@@ -131,6 +131,7 @@ static void compare(trial *t, const char *set, unsigned char *src_data) {
   for (int i = 0; i < 2; i++) {
     mf_tensor *dst = wrapped(t, t->dst[i].start + at, t->to, t->dst_strides);
     OK(mf_simd_set(i == 0 ? "plain" : set, &spec_err));
+    OK(mf_threads_set((int32_t)spec_between(1, 4), &spec_err));
     OK(mf_tensor_astype(dst, src, &spec_err));
     mf_tensor_release(dst);
   }

@@ -175,9 +175,10 @@ bool mf__overlap(const mf_tensor *a, const mf_tensor *b) {
   return a_lo < b_hi && b_lo < a_hi;
 }
 
-/* Both compact, both in whole bytes: one call does it, overlap or not. */
+/* Both compact, both in whole bytes: one call does it, overlap or not. What is large and lies apart goes by tiles. */
 static bool copy_compact(mf_tensor *dst, const mf_tensor *src) {
   if (mf__tensor_bits(dst) % 8 != 0 || !mf__is_compact(&dst->dl) || !mf__is_compact(&src->dl)) return false;
+  if (mf_tensor_nbytes(dst) >= MF__LARGE && !mf__overlap(dst, src)) return false;
   memmove(dst->dl.data, src->dl.data, (size_t)mf_tensor_nbytes(dst));
   return true;
 }

@@ -359,6 +359,18 @@ bool mf__walk_rows(const mf__walk *w, mf__row_fn row, void *ctx);
 /* Whether several coordinates may share one place. */
 bool mf__walk_repeats(const DLTensor *view);
 
+/* workers.c: one piece of work by several threads */
+
+typedef void (*mf__part_fn)(void *ctx, int64_t part);
+
+/* Calls part(ctx, i) for each i below nparts, in any order and on any thread, and returns when all have returned. A
+ * part allocates nothing and calls nothing of others. */
+void mf__share(int64_t nparts, mf__part_fn part, void *ctx);
+/* As pthread_create. Signals are blocked in the thread, because they are for the program's; not so faults, which belong
+ * to the thread that they happen on: a program may let its memory fault and repair that in a handler, and a blocked
+ * fault would end the process (POSIX, pthread_sigmask). */
+int mf__thread_start(pthread_t *out, void *(*run)(void *), void *arg);
+
 /* use.c */
 
 /* Waits for the fences of memory without a record, until the host may read, or also write. */

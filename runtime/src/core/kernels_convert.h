@@ -57,25 +57,33 @@ static inline uint32_t encoded(uint32_t bits, const mf__small *f) {
 }
 
 /* A double to a float with the last bit set if anything was lost: a rounding to a format with fewer bits then still
- * sees on which side of a tie the double lay. What is larger than any float becomes the largest, which has that bit. */
+ * sees on which side of a tie the double lay. The nearest float, or the one before it in value if that is beyond the
+ * double; of what is larger than any float, the largest, which has that bit. */
 static inline uint32_t rounded_odd(double x) {
-  uint64_t bits;
-  memcpy(&bits, &x, sizeof bits);
-  const uint32_t sign = (uint32_t)(bits >> 32) & 0x80000000u;
-  bits &= INT64_MAX;
-  /* Below the least normal float, in units of the least float: to a whole number toward zero. */
-  const double units = bits < UINT64_C(0x3810000000000000) ? (x < 0 ? -x : x) * 0x1p149 : 0;
-  const double near = units + 0x1p52 - 0x1p52;
-  const double whole = near > units ? near - 1 : near;
-  const uint32_t tiny = (uint32_t)(int32_t)whole | (whole != units ? 1u : 0u);
-  const uint32_t normal = (uint32_t)(bits >> 29) - ((1023u - 127u) << 23);
-  uint32_t magnitude = normal | ((bits & 0x1fffffffu) != 0 ? 1u : 0u);
-  magnitude = bits < UINT64_C(0x3810000000000000) ? tiny : magnitude;
-  magnitude = bits >= UINT64_C(0x47f0000000000000) ? 0x7f7fffffu : magnitude;
-  return bits > UINT64_C(0x7ff0000000000000) ? NAN_BITS : magnitude | sign;
+  const float near = (float)x;
+  const double back = (double)near;
+  const bool beyond = __builtin_fabs(back) > __builtin_fabs(x);
+  return (as_bits(near) - (beyond ? 1u : 0u)) | (back == x ? 0u : 1u);
 }
 
+#ifdef __AVX512F__
+LOOP(odd_rest, double, uint32_t, rounded_odd(x))
+/* Toward zero at once, which is odd where the last bit is set if that was not exact. */
+static void odd(void *out, const void *in, int64_t n, const mf__small *f) {
+  const __m256i one = _mm256_set1_epi32(1);
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    const __m512d x = _mm512_loadu_pd((const char *)in + i * 8);
+    const __m256 near = _mm512_cvt_roundpd_ps(x, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+    const __mmask8 lost = _mm512_cmp_pd_mask(_mm512_cvtps_pd(near), x, _CMP_NEQ_UQ);
+    const __m256i bits = _mm256_castps_si256(near);
+    _mm256_storeu_si256((__m256i *)(void *)((char *)out + i * 4), _mm256_mask_or_epi32(bits, lost, bits, one));
+  }
+  odd_rest((char *)out + i * 4, (const char *)in + i * 8, n - i, f);
+}
+#else
 LOOP(odd, double, uint32_t, rounded_odd(x))
+#endif
 
 /* Integers as int32_t or int64_t; those that are wider than their target keep their low bits. */
 LOOP(bool_to_int, uint8_t, int32_t, x != 0)

@@ -103,3 +103,49 @@ void mf__planes_each(const mf__planes *p, void (*plane)(void *ctx, const mf__til
     if (i < 0) return;
   }
 }
+
+/* A plane is cut where whole lines of the cache begin, if it begins with one. */
+#define LINE 64
+/* So many parts are enough for several threads that are not equally fast. */
+#define ENOUGH 16
+
+/* The outermost axis that gives enough parts, else the longest; MF__COLUMNS where the plane has to be cut. */
+static int32_t cut_around(const mf__planes *p, int64_t enough) {
+  int32_t best = MF__COLUMNS;
+  for (int32_t i = 0; i < p->ndim; i++) {
+    if (p->shape[i] >= enough) return i;
+    if (best == MF__COLUMNS || p->shape[i] > p->shape[best]) best = i;
+  }
+  return best != MF__COLUMNS && p->plane.rows * p->plane.columns < LINE * LINE ? best : MF__COLUMNS;
+}
+
+void mf__planes_cut(const mf__planes *p, int64_t nparts, mf__cut *out) {
+  const mf__tile *t = &p->plane;
+  const int64_t enough = nparts < ENOUGH ? nparts : ENOUGH;
+  const bool crossed = t->src_row < t->src_column && t->src_row > 0;
+  int64_t extent, unit = 1;
+  out->axis = cut_around(p, enough);
+  if (out->axis == MF__COLUMNS) {
+    /* Tiles go along the rows first where the source does; and rows that follow each other stay whole. */
+    if (t->rows >= enough && (!crossed || t->columns < enough * LINE || t->dst_row % LINE != 0)) out->axis = MF__ROWS;
+    extent = out->axis == MF__ROWS ? t->rows : t->columns;
+    unit = crossed || out->axis == MF__COLUMNS ? LINE : 1;
+  } else {
+    extent = p->shape[out->axis];
+  }
+  out->step = (extent + nparts - 1) / nparts;
+  out->step = (out->step + unit - 1) / unit * unit;
+  out->nparts = (extent + out->step - 1) / out->step;
+}
+
+void mf__planes_part(const mf__planes *p, const mf__cut *cut, int64_t i, mf__planes *out) {
+  mf__tile *t = &out->plane;
+  const int64_t first = i * cut->step;
+  *out = *p;
+  int64_t *extent = cut->axis == MF__COLUMNS ? &t->columns : cut->axis == MF__ROWS ? &t->rows : &out->shape[cut->axis];
+  const int64_t dst = cut->axis == MF__COLUMNS ? t->dst_column : cut->axis == MF__ROWS ? t->dst_row : p->dst[cut->axis];
+  const int64_t src = cut->axis == MF__COLUMNS ? t->src_column : cut->axis == MF__ROWS ? t->src_row : p->src[cut->axis];
+  t->dst += first * dst;
+  t->src += first * src;
+  *extent = cut->step < *extent - first ? cut->step : *extent - first;
+}

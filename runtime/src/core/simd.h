@@ -111,6 +111,17 @@ typedef struct mf__side {
 void mf__planes_make(mf__planes *p, const DLTensor *dst, int64_t dst_size, const mf__side *src, bool fuses);
 void mf__planes_each(const mf__planes *p, void (*plane)(void *ctx, const mf__tile *t), void *ctx);
 
+/* Where planes are cut into parts: every ${step} along one axis. */
+enum { MF__COLUMNS = -1, MF__ROWS = -2 };
+typedef struct mf__cut {
+  int32_t axis; /* one of those around, MF__COLUMNS or MF__ROWS */
+  int64_t step, nparts;
+} mf__cut;
+
+/* Into ${nparts} parts or fewer, 1 at least, which go over memory as the whole does. */
+void mf__planes_cut(const mf__planes *p, int64_t nparts, mf__cut *out);
+void mf__planes_part(const mf__planes *p, const mf__cut *cut, int64_t i, mf__planes *out);
+
 /* tile.c: the elements of a tile */
 
 typedef struct mf__mover mf__mover;
@@ -162,6 +173,9 @@ bool mf__compare_find(const mf__simd *simd, const mf__codec *codec, mf__compare 
 bool mf__compare_row(const mf__compare *c, const mf__strided *a, const mf__strided *b, int64_t n);
 
 /* tiles.c: whole layouts by tiles */
+
+/* From so many bytes on, what was written first has left the cache at the end, and it is worth to wake threads. */
+#define MF__LARGE (INT64_C(2) << 20)
 
 /* Elements of whole bytes; the two do not overlap, and no place of ${dst} has several elements. */
 void mf__tiles_copy(const mf__simd *simd, const DLTensor *dst, const mf__side *src);

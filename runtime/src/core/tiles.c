@@ -5,11 +5,14 @@
 
 #include <string.h>
 
-/* From so many bytes on, what was written first is not in the cache any more at the end. */
-#define STREAM_FROM (INT64_C(2) << 20)
 #define BUFFER (32 << 10)
 #define ROW_BUFFER (4 << 10)
 #define LINE 64
+/* From so many bytes on, rows pass the caches. Fewer may still lie in the last cache from their last use, and writing
+ * past it would then evict them first. Planes that are crossed gain from MF__LARGE on: they write parts of many lines. */
+#define STREAM_FROM (INT64_C(24) << 20)
+/* What one thread takes at a time of work that is shared: some tens of microseconds. */
+#define PART (INT64_C(512) << 10)
 
 typedef struct tiles {
   mf__mover mover;
@@ -98,6 +101,11 @@ static bool gains(const mf__tile *t) {
   return t->src_column > 0 && t->src_column <= 2 * t->size;
 }
 
+static bool is_worth_streaming(const mf__tile *t, int64_t nbytes) {
+  const bool strewn = is_crossed(t) && t->rows > 4 && t->columns > 4;
+  return nbytes >= (strewn ? MF__LARGE : STREAM_FROM);
+}
+
 /* How large a tile is. False where lines of the destination would be written in parts, or nothing is gained. */
 static bool find_stream(tiles *c, const mf__tile *t) {
   const int64_t size = t->size, width = t->columns * size;
@@ -128,6 +136,37 @@ static void find_tile(tiles *c, const mf__tile *t) {
   c->columns = c->rows;
 }
 
+typedef void (*plane_fn)(void *ctx, const mf__tile *t);
+
+/* The planes of a layout, in parts. */
+typedef struct shares {
+  const mf__simd *simd;
+  const mf__planes *planes;
+  mf__cut cut;
+  plane_fn plane;
+  void *ctx;
+} shares;
+
+static void do_part(void *ctx, int64_t i) {
+  const shares *s = ctx;
+  mf__planes part;
+  mf__planes_part(s->planes, &s->cut, i, &part);
+  mf__planes_each(&part, s->plane, s->ctx);
+  s->simd->stream_end();
+}
+
+/* Calls ${plane} for each of the planes, in which ${nbytes} are written; large ones on several threads. */
+static void each_plane(const tiles *c, const mf__planes *p, int64_t nbytes, plane_fn plane, void *ctx) {
+  shares s = {.simd = c->simd, .planes = p, .plane = plane, .ctx = ctx};
+  if (nbytes >= MF__LARGE && mf_threads() > 1) {
+    mf__planes_cut(p, nbytes / PART, &s.cut);
+    mf__share(s.cut.nparts, do_part, &s);
+    return;
+  }
+  mf__planes_each(p, plane, ctx);
+  if (c->streams) c->simd->stream_end();
+}
+
 void mf__tiles_copy(const mf__simd *simd, const DLTensor *dst, const mf__side *src) {
   tiles c = {.simd = simd};
   mf__planes p;
@@ -135,15 +174,14 @@ void mf__tiles_copy(const mf__simd *simd, const DLTensor *dst, const mf__side *s
   for (int32_t i = 0; i < dst->ndim; i++) nbytes *= dst->shape[i];
   mf__planes_make(&p, dst, src->size, src, true);
   mf__mover_find(&c.mover, simd, &p.plane);
-  if (nbytes < STREAM_FROM || !find_stream(&c, &p.plane)) {
+  if (!is_worth_streaming(&p.plane, nbytes) || !find_stream(&c, &p.plane)) {
     find_tile(&c, &p.plane);
-    mf__planes_each(&p, copy_plane, &c);
+    each_plane(&c, &p, nbytes, copy_plane, &c);
     return;
   }
   c.streams = true;
   const bool rows = p.plane.src_column == p.plane.size && p.plane.columns * p.plane.size >= 8 * LINE;
-  mf__planes_each(&p, rows ? stream_rows : stream_plane, &c);
-  simd->stream_end();
+  each_plane(&c, &p, nbytes, rows ? stream_rows : stream_plane, &c);
 }
 
 /* Casts: a tile is gathered in the source's dtype, unless its rows are compact, and then converted row by row. */
@@ -227,7 +265,6 @@ void mf__tiles_cast(const mf__simd *simd, const mf__convert *convert, const DLTe
   for (int32_t i = 0; i < dst->ndim; i++) nbytes *= dst->shape[i];
   mf__planes_make(&p, dst, convert->to, src, false);
   find_cast_tile(&c, &p.plane);
-  c.t.streams = nbytes >= STREAM_FROM && (c.t.run || c.t.columns * convert->to >= 2 * LINE);
-  mf__planes_each(&p, cast_plane, &c);
-  if (c.t.streams) simd->stream_end();
+  c.t.streams = is_worth_streaming(&p.plane, nbytes) && (c.t.run || c.t.columns * convert->to >= 2 * LINE);
+  each_plane(&c.t, &p, nbytes, cast_plane, &c);
 }

@@ -9,7 +9,6 @@
 #include "device/device.h"
 
 #include <sched.h>
-#include <signal.h>
 #include <unistd.h>
 
 #define NBUFFERS 4
@@ -189,32 +188,18 @@ static void crew_move(crew *c, int64_t at, int64_t nbytes, char *to) {
   pthread_mutex_unlock(&c->lock);
 }
 
-/* Blocks signals on the helpers, because they are for the program's threads; but not faults, which belong to the thread
- * that they happen on: a program may let its memory fault and repair that in a handler, and a blocked fault would end
- * the process (POSIX, pthread_sigmask). */
-static void block_signals(sigset_t *before) {
-  const int faults[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS};
-  sigset_t most;
-  sigfillset(&most);
-  for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) sigdelset(&most, faults[i]);
-  pthread_sigmask(SIG_BLOCK, &most, before);
-}
-
 /* Goes on with fewer helpers where one cannot be started. */
 static void crew_start(crew *c, const mf__stage_job *job) {
-  sigset_t before;
   *c = (crew){.job = job};
   if (job->nbytes < HELPERS_FROM) return;
   const long cores = sysconf(_SC_NPROCESSORS_ONLN);
   pthread_mutex_init(&c->lock, NULL);
   pthread_cond_init(&c->work, NULL);
   pthread_cond_init(&c->done, NULL);
-  block_signals(&before);
   while (c->nhelpers < HELPERS_MAX && c->nhelpers + 1 < cores) {
-    if (pthread_create(&c->helpers[c->nhelpers], NULL, crew_help, c) != 0) break;
+    if (mf__thread_start(&c->helpers[c->nhelpers], crew_help, c) != 0) break;
     c->nhelpers++;
   }
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 static void crew_end(crew *c) {

@@ -1,0 +1,196 @@
+/* workers.c: threads of the library's own that take parts of a large copy, cast, fill or comparison. The thread that
+ * asks is one of those that work; it takes whatever no worker takes, so that nothing depends on a worker.
+ *
+ * Invariants: there is no worker before the first work that wants one; workers call no foreign code, allocate nothing
+ * and have the program's signals blocked; one piece of work has the workers at a time, and who finds them taken works
+ * alone; a child process begins without any. Must not know what a part is. */
+#define _GNU_SOURCE /* sched_getaffinity, secure_getenv */
+#include "core/core.h"
+
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* What fills the memory bus of the machines that are known; mf_threads_set may ask for more. */
+#define USUAL_MOST 8
+
+static _Atomic int32_t wanted; /* threads for one piece of work, its own included; 0 until somebody asks */
+static _Atomic int32_t taken;  /* the process in which the workers have work; 0: none, or that of a parent */
+
+/* Belongs to whoever has taken the workers; ${lock} guards what workers see. */
+static struct {
+  pid_t home; /* the process that the threads are in */
+  _Atomic int32_t nthreads;
+  pthread_t threads[MF_THREADS_MAX - 1];
+  pthread_mutex_t lock;
+  pthread_cond_t work, done;
+  bool stop;
+  mf__part_fn part; /* NULL: nothing to do */
+  void *ctx;
+  int64_t nparts;
+  int32_t inside; /* workers that have seen the work and not left it */
+  _Atomic int64_t next;
+} crew = {.lock = PTHREAD_MUTEX_INITIALIZER, .work = PTHREAD_COND_INITIALIZER, .done = PTHREAD_COND_INITIALIZER};
+
+/* The processors that the program's first thread may run on: any other thread may be bound to fewer for a reason of its
+ * own. False where the system does not say. */
+static bool processors(cpu_set_t *out) {
+  return sched_getaffinity(getpid(), sizeof *out, out) == 0;
+}
+
+static int32_t usual(void) {
+  cpu_set_t allowed;
+  const int n = processors(&allowed) ? CPU_COUNT(&allowed) : 1;
+  return n < 1 ? 1 : n < USUAL_MOST ? n : USUAL_MOST;
+}
+
+/* What the environment says, where that is a number that mf_threads_set takes. */
+static int32_t first_wanted(void) {
+  const char *text = secure_getenv("MOONFERRY_THREADS");
+  char *end = NULL;
+  const long n = text == NULL ? 0 : strtol(text, &end, 10);
+  return text != NULL && end != text && *end == '\0' && n >= 1 && n <= MF_THREADS_MAX ? (int32_t)n : usual();
+}
+
+int32_t mf_threads(void) {
+  int32_t n = atomic_load_explicit(&wanted, memory_order_relaxed);
+  if (n != 0) return n;
+  int32_t unset = 0;
+  n = first_wanted();
+  return atomic_compare_exchange_strong(&wanted, &unset, n) ? n : unset;
+}
+
+int mf__thread_start(pthread_t *out, void *(*run)(void *), void *arg) {
+  const int faults[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS};
+  sigset_t most, before;
+  sigfillset(&most);
+  for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) sigdelset(&most, faults[i]);
+  pthread_sigmask(SIG_BLOCK, &most, &before);
+  const int failed = pthread_create(out, NULL, run, arg);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  return failed;
+}
+
+static void take_parts(mf__part_fn part, void *ctx, int64_t nparts) {
+  int64_t i;
+  while ((i = atomic_fetch_add_explicit(&crew.next, 1, memory_order_relaxed)) < nparts) part(ctx, i);
+}
+
+static void *serve(void *arg) {
+  cpu_set_t allowed;
+  (void)arg;
+  if (processors(&allowed)) (void)sched_setaffinity(0, sizeof allowed, &allowed); /* not those of whoever started it */
+  pthread_mutex_lock(&crew.lock);
+  while (!crew.stop) {
+    if (crew.part == NULL || atomic_load_explicit(&crew.next, memory_order_relaxed) >= crew.nparts) {
+      pthread_cond_wait(&crew.work, &crew.lock);
+      continue;
+    }
+    const mf__part_fn part = crew.part;
+    void *ctx = crew.ctx;
+    const int64_t nparts = crew.nparts;
+    crew.inside++;
+    pthread_mutex_unlock(&crew.lock);
+    take_parts(part, ctx, nparts);
+    pthread_mutex_lock(&crew.lock);
+    if (--crew.inside == 0) pthread_cond_signal(&crew.done);
+  }
+  pthread_mutex_unlock(&crew.lock);
+  return NULL;
+}
+
+/* After fork the child has its parent's crew without its threads, perhaps in the middle of work. */
+static void settle(pid_t self) {
+  if (crew.home == self) return;
+  crew.home = self;
+  crew.nthreads = crew.inside = 0;
+  crew.stop = false;
+  crew.part = NULL;
+  pthread_mutex_init(&crew.lock, NULL);
+  pthread_cond_init(&crew.work, NULL);
+  pthread_cond_init(&crew.done, NULL);
+}
+
+/* False where another thread of this process has the workers. */
+static bool take(void) {
+  const pid_t self = getpid();
+  int32_t by = atomic_load_explicit(&taken, memory_order_relaxed);
+  if (by == self || !atomic_compare_exchange_strong(&taken, &by, self)) return false;
+  settle(self);
+  return true;
+}
+
+/* Goes on with fewer workers where one cannot be started. */
+static void grow(int32_t nthreads) {
+  while (crew.nthreads < nthreads && mf__thread_start(&crew.threads[crew.nthreads], serve, NULL) == 0) crew.nthreads++;
+}
+
+/* The workers have no work. */
+static void dismiss(void) {
+  pthread_mutex_lock(&crew.lock);
+  crew.stop = true;
+  pthread_cond_broadcast(&crew.work);
+  pthread_mutex_unlock(&crew.lock);
+  for (int32_t i = 0; i < crew.nthreads; i++) pthread_join(crew.threads[i], NULL);
+  crew.nthreads = 0;
+  crew.stop = false;
+}
+
+static void give(void) {
+  atomic_store(&taken, 0);
+}
+
+/* Ends the workers if there are more than are wanted. Whoever had them looks again after giving them back, because
+ * mf_threads_set may not have found them free. */
+static void shrink(void) {
+  while (crew.nthreads >= mf_threads() && take()) {
+    if (crew.nthreads >= mf_threads()) dismiss();
+    give();
+  }
+}
+
+int mf_threads_set(int32_t n, mf_error *err) {
+  if (n < 0 || n > MF_THREADS_MAX)
+    return mf__end(mf__fail(err, MF_EINVAL, "n is %d; 0 to %d expected", n, MF_THREADS_MAX), __func__, err);
+  atomic_store(&wanted, n == 0 ? first_wanted() : n);
+  shrink();
+  return MF_OK;
+}
+
+static void work_together(int64_t nparts, mf__part_fn part, void *ctx) {
+  int cancelling;
+  /* A thread that is cancelled while it waits would leave its stack to the workers. */
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelling);
+  pthread_mutex_lock(&crew.lock);
+  crew.part = part;
+  crew.ctx = ctx;
+  crew.nparts = nparts;
+  atomic_store_explicit(&crew.next, 0, memory_order_relaxed);
+  pthread_cond_broadcast(&crew.work);
+  pthread_mutex_unlock(&crew.lock);
+  take_parts(part, ctx, nparts);
+  pthread_mutex_lock(&crew.lock);
+  crew.part = NULL;
+  while (crew.inside > 0) pthread_cond_wait(&crew.done, &crew.lock);
+  pthread_mutex_unlock(&crew.lock);
+  pthread_setcancelstate(cancelling, NULL);
+}
+
+void mf__share(int64_t nparts, mf__part_fn part, void *ctx) {
+  const int32_t nthreads = nparts < mf_threads() ? (int32_t)nparts : mf_threads();
+  if (nthreads < 2 || !take()) {
+    for (int64_t i = 0; i < nparts; i++) part(ctx, i);
+    return;
+  }
+  grow(nthreads - 1);
+  work_together(nparts, part, ctx);
+  give();
+  shrink();
+}
+
+/* At the end of the process, so that no tool takes the workers for threads that were forgotten. The crew stays taken:
+ * what is copied from now on, this thread copies alone. */
+__attribute__((destructor)) static void end_workers(void) {
+  if (crew.home == getpid() && take()) dismiss();
+}
