@@ -1,4 +1,5 @@
--- Scopes: tensors, streams, rings and Python objects made inside are closed at the end, whether that is a return or an error.
+-- Scopes: tensors, streams, rings and Python objects made inside are closed at the end, whether that is a return or an
+-- error.
 --
 -- Invariant: a scope belongs to the coroutine that opened it, so what another coroutine makes while this one is
 -- suspended is not its business. Must not know: what a tensor, a stream or a ring is, beyond `close` and the mark
@@ -123,9 +124,9 @@ local function finish(s, thread, ok, ...)
   return ...
 end
 
---- Calls `fn` with a scope, closes every tensor, stream and ring made during the call except those given to `s:keep`, and
---- returns what `fn` returned. An error closes them too and goes on unchanged. Once this state uses Python, the same
---- goes for every Python object that it got meanwhile.
+--- Calls `fn` with a scope, closes every tensor, stream and ring made during the call except those given to `s:keep`,
+--- and returns what `fn` returned. An error closes them too and goes on unchanged. Once this state uses Python, the
+--- same goes for every Python object that it got meanwhile.
 ---@param fn fun(s: moonferry.Scope): ...
 function scope.run(fn)
   if type(fn) ~= "function" then

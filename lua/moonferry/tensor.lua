@@ -2,8 +2,8 @@
 --
 -- Responsible for: taking a reference into Lua, its fields, and giving it back, by close or by the garbage
 -- collector. Invariant: a table with this metatable holds a live handle; close changes the metatable, so a
--- closed tensor cannot be used by mistake. Memory is kept by C's reference counts, never by Lua's order of collection. Must
--- not know: how elements are read, how views are described.
+-- closed tensor cannot be used by mistake. Memory is kept by C's reference counts, never by Lua's order of
+-- collection. Must not know: how elements are read, how views are described.
 local ffi = require "ffi"
 local bit = require "bit"
 local C = require "moonferry.lib"

@@ -624,9 +624,9 @@ MF_API int mf_tensor_fence(mf_tensor *t, const mf_fence *fence, int32_t use, mf_
  * cannot be waited for on this thread. Threads: any. Standard: none. */
 MF_API int mf_tensor_fence_wait(const mf_tensor *t, int32_t use, int64_t ns, int32_t *out, mf_error *err);
 
-/* mf_fence_epoch(): a number that changes whenever some memory begins to count as ordered because of mf_tensor_fence, for
- * a language that keeps pointers to elements: one to memory that was not ordered is good as long as the number is what it
- * was before mf_tensor_is_ordered was asked.
+/* mf_fence_epoch(): a number that changes whenever some memory begins to count as ordered because of mf_tensor_fence,
+ * for a language that keeps pointers to elements: one to memory that was not ordered is good as long as the number is
+ * what it was before mf_tensor_is_ordered was asked.
  * Owns: the number lives as long as the library; it is read alone. Fails: never. Threads: any. Standard: none. */
 MF_API const uint32_t *mf_fence_epoch(void);
 
