@@ -33,7 +33,8 @@ typedef struct mf__ref {
   struct mf__ref *source, *next_callable, *last_callable; /* and its place there */
   struct mf__scope *scope;                               /* that it was made in, or NULL, */
   struct mf__ref *next_made, *last_made;                 /* and its place there */
-  double nbytes;        /* what it weighs */
+  double nbytes;        /* what it weighs; not 0 where it is in the list of those that weigh */
+  struct mf__ref *next_weighed;
   int flags;            /* what the policy wants to know of it */
   struct mf__ref *next; /* on the list of those that wait, or are spare */
   struct mf__ref *newer, *older, **newest; /* in its state, for Python's collector; guarded by the GIL */
@@ -71,8 +72,11 @@ void mf__ref_retire(mf__ref *ref);
 int mf__refs_wait(void);
 void mf__refs_give_back(void);
 
-/* Takes account of what ${ref} weighs, until it is given back; what all of them weigh. */
+/* Takes account of what ${ref} weighs, until it is given back, or until its object is about to change; whether a
+ * reference to ${object} weighs already; what all of them weigh. */
 void mf__ref_weigh(mf__ref *ref, double nbytes);
+void mf__ref_unweigh(mf__ref *ref);
+int mf__is_weighed(const PyObject *object);
 double mf__refs_nbytes(void);
 
 /* stack.c: whether what nests further might not find room on this thread's C stack: less than 1/${part} of what is kept

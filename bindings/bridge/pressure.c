@@ -2,7 +2,8 @@
  *
  * To Lua, an array of a gigabyte is a userdata of eight bytes. So the bytes that objects say they have are added up,
  * and when many have come since the last collection, everything is collected and given back at once. Where that helps
- * little the limit grows, so that a program with much live data is not slowed down. Only guesses are at stake: nothing
+ * little the limit grows, so that a program with much live data is not slowed down. An object that comes again while
+ * Lua has it, as what was given as `out` does from each call, has its weight once. Only guesses are at stake: nothing
  * but the time of a collection depends on them. */
 #include "handle.h"
 
@@ -58,6 +59,7 @@ void mf__weigh(lua_State *L, mf__ref *ref) {
   double nbytes;
   size_t place = place_of(Py_TYPE(ref->object));
   if (known[place].type == Py_TYPE(ref->object) && !known[place].has_nbytes) return;
+  if (mf__is_weighed(ref->object)) return;
   MF__OUTSIDE(nbytes, has_nbytes(Py_TYPE(ref->object)) ? nbytes_of(ref->object) : 0);
   if (!(nbytes > 0 && nbytes < 1e18)) return;
   mf__ref_weigh(ref, nbytes);

@@ -6,14 +6,17 @@
  * it is emptied it is in its state's list, where Python's collector sees what Lua keeps alive.
  * Must not know: Lua, and who waits for its lock. */
 #include <stdatomic.h>
+#include <stdint.h>
 #include <stdlib.h>
 
 #include "lifetime.h"
 
 static _Atomic(mf__ref *) retired;
 
-/* The weight of all living references, in bytes. Guarded by the GIL. */
+/* The weight of all living references, in bytes, and those that have some, by their objects' addresses. Guarded by the
+ * GIL. */
 static double nbytes_alive;
+static mf__ref *weighed[256];
 
 /* Nodes to use again, guarded by the GIL. As many as were ever alive at once; never given back. */
 static mf__ref *spare;
@@ -92,13 +95,39 @@ static void leave_others(mf__ref *ref) {
   while (ref->callables != NULL) leave_source(ref->callables);
 }
 
+static mf__ref **weighed_at(const PyObject *object) {
+  return &weighed[((uintptr_t)object >> 4) % (sizeof weighed / sizeof *weighed)];
+}
+
+void mf__ref_weigh(mf__ref *ref, double nbytes) {
+  mf__ref **at = weighed_at(ref->object);
+  ref->nbytes = nbytes;
+  ref->next_weighed = *at;
+  *at = ref;
+  nbytes_alive += nbytes;
+}
+
+int mf__is_weighed(const PyObject *object) {
+  const mf__ref *ref = *weighed_at(object);
+  while (ref != NULL && ref->object != object) ref = ref->next_weighed;
+  return ref != NULL;
+}
+
+void mf__ref_unweigh(mf__ref *ref) {
+  if (ref->nbytes == 0) return;
+  mf__ref **at = weighed_at(ref->object);
+  while (*at != ref) at = &(*at)->next_weighed;
+  *at = ref->next_weighed;
+  nbytes_alive -= ref->nbytes;
+  ref->nbytes = 0;
+}
+
 void mf__ref_empty(mf__ref *ref, PyObject *held[2]) {
   leave_others(ref);
+  mf__ref_unweigh(ref);
   held[0] = ref->object;
   held[1] = ref->origin;
   ref->object = ref->origin = NULL;
-  nbytes_alive -= ref->nbytes;
-  ref->nbytes = 0;
 }
 
 /* The references stay linked with one another: each leaves its neighbours when it is given back. */
@@ -117,7 +146,7 @@ static void give_back(mf__ref *ref) {
   while (ref != NULL) {
     mf__ref *next = ref->next;
     PyObject *object = ref->object, *origin = ref->origin;
-    nbytes_alive -= ref->nbytes;
+    mf__ref_unweigh(ref);
     unlink_ref(ref);
     leave_others(ref);
     ref->next = spare;
@@ -136,11 +165,6 @@ int mf__refs_wait(void) {
 /* The whole list is taken at once: no node can come back to its head meanwhile. */
 void mf__refs_give_back(void) {
   give_back(atomic_exchange_explicit(&retired, NULL, memory_order_acquire));
-}
-
-void mf__ref_weigh(mf__ref *ref, double nbytes) {
-  ref->nbytes = nbytes;
-  nbytes_alive += nbytes;
 }
 
 double mf__refs_nbytes(void) {

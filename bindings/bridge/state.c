@@ -150,6 +150,7 @@ static int state_clear(PyObject *self_object) {
   for (mf__ref *ref = state->refs; ref != NULL; ref = ref->older) {
     objects[number++] = ref->object;
     objects[number++] = ref->origin;
+    mf__ref_unweigh(ref);
     Py_IncRef(Py_None);
     ref->object = Py_None;
     ref->origin = NULL;

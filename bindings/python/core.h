@@ -181,6 +181,7 @@ typedef struct core_stream {
 } core_stream;
 
 extern PyType_Spec core_stream_spec;
+extern PyType_Spec core_ring_spec;
 void core_stream_dealloc(PyObject *self);
 PyObject *core_stream_new(core_state *state, DLDevice device, mf_stream stream);
 int core_stream_argument(core_state *state, PyObject *obj, const DLDevice *device, mf_stream *out);
@@ -244,6 +245,7 @@ int core_clone(mf_tensor *t, mf_tensor **out, mf_error *err);
 int core_cast(mf_tensor *dst, const mf_tensor *src, mf_error *err);
 int core_fill(mf_tensor *t, const mf_scalar *value, mf_error *err);
 int core_create(const DLTensor *like, mf_tensor **out, mf_error *err);
+PyObject *core_zeros(core_state *state, PyObject *shape, PyObject *dtype);
 PyObject *core_nested_list(PyObject *self, PyObject *ignored);
 PyObject *core_from_nested(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 

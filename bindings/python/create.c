@@ -68,6 +68,14 @@ static PyObject *create_from(PyObject *module, PyObject *const args[3], const mf
   return read_request(state, args, &what) < 0 ? NULL : create(state, &what, value);
 }
 
+/* A new tensor of zeros on the host; without a ${dtype} (NULL) of float32. */
+PyObject *core_zeros(core_state *state, PyObject *shape, PyObject *dtype) {
+  static const mf_scalar zero = {.kind = MF_KIND_INT};
+  PyObject *args[3] = {shape, dtype, NULL};
+  request what;
+  return read_request(state, args, &what) < 0 ? NULL : create(state, &what, &zero);
+}
+
 PyDoc_STRVAR(empty_doc,
              "empty($module, /, shape, dtype='float32', *, device=None)\n--\n\n"
              "A compact tensor that owns its memory, aligned to 256 bytes; the elements are not initialised.\n"

@@ -216,7 +216,11 @@ static int make_types(core_state *state, PyObject *module) {
   if (state->tensor_type == NULL || core_table_publish(state->tensor_type) < 0) return -1;
   if (PyModule_AddType(module, state->tensor_type) < 0) return -1;
   state->stream_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &core_stream_spec, NULL);
-  return state->stream_type == NULL ? -1 : PyModule_AddType(module, state->stream_type);
+  if (state->stream_type == NULL || PyModule_AddType(module, state->stream_type) < 0) return -1;
+  PyTypeObject *ring = (PyTypeObject *)PyType_FromModuleAndSpec(module, &core_ring_spec, NULL);
+  const int rc = ring == NULL ? -1 : PyModule_AddType(module, ring);
+  Py_XDECREF(ring);
+  return rc;
 }
 
 static int add_capi(PyObject *module) {

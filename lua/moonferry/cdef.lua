@@ -2,7 +2,7 @@
 -- Each part is declared only if its name is still unknown: another library may have declared
 -- DLPack's structs, and a second run of this module in one process must not declare ours again.
 return {
-  header_hash = "3cc7f96875636ead",
+  header_hash = "5371b059f52fd6af",
   constants = {
     MF_MAX_NDIM = 64,
     MF_ALIGNMENT = 256,
@@ -219,6 +219,7 @@ typedef struct mf_fence {
 int mf_tensor_fence(mf_tensor *t, const mf_fence *fence, int32_t use, mf_error *err);
 int mf_tensor_fence_wait(const mf_tensor *t, int32_t use, int64_t ns, int32_t *out,
   mf_error *err);
+const uint32_t *mf_fence_epoch(void);
 typedef struct mf_ring mf_ring;
 int mf_ring_create(mf_tensor *const *slots, int32_t n, mf_ring **out, mf_error *err);
 mf_ring *mf_ring_retain(mf_ring *r);

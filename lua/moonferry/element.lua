@@ -3,9 +3,10 @@
 -- Responsible for: `row`, `rows`, `ptr`, `at`, `set` (unchecked: coordinates out of range, memory that was
 -- taken back and writes through a kept pointer are the caller's to avoid) and `get`, `put` (checked).
 -- Invariant: only memory that the host can read is touched, and pinned or managed memory only after the host has
--- waited for what a GPU still does there. Such a pointer is good until the next operation on that memory, so it is
--- not kept: each call of a method waits again, which costs little where there is nothing to wait for. Must not
--- know: how tensors are made.
+-- waited for what a GPU still does there, or another queue that has fences there. Such a pointer is good until the next
+-- operation on that memory, so it is not kept: each call of a method waits again, which costs little where there is
+-- nothing to wait for. One to memory without streams and fences is kept (`_p`) until some memory gets its first fence
+-- (`_epoch`). Must not know: how tensors are made.
 --
 -- Address arithmetic is done in int64_t when the JIT compiles it, and in Lua numbers when it does not:
 -- either is several times faster than the other in its own case.
@@ -27,6 +28,7 @@ local THE_HOST, READ, WRITE = constants.MF_STREAM_HOST, C.MF_READ, C.MF_WRITE
 local COMPILES = jit.status()
 
 local new_scalar = ffi.typeof "mf_scalar[1]"
+local epoch = C.mf_fence_epoch()
 
 -- Extents or strides in the form that is fast here; both count from 0.
 local function axes_of(array, ndim)
@@ -84,15 +86,15 @@ end
 
 -- The typed pointer to element 0; pointer to constant for a read-only tensor. use is MF_READ or MF_WRITE.
 local function pointer(t, use)
-  local p = t._shared
+  local p, now = t._shared or t._p, epoch[0]
   if not p then
     p = typed_pointer(t)
-    if not t._waits then
-      t._p = p
-      return p
-    end
-    t._shared = p
   end
+  if C.mf_tensor_is_ordered(t.handle) == 0 then
+    t._p, t._epoch = p, now
+    return p
+  end
+  t._p, t._shared = false, p
   wait(t, t._locked and READ or use)
   return p
 end
@@ -122,7 +124,7 @@ end
 --- no C type holds (float16, float8 ...) are pointed to as unsigned integers of their size.
 ---@return ffi.cdata*
 function Tensor:row(a, b, c, ...)
-  local p = self._p or pointer(self, WRITE)
+  local p = self._epoch == epoch[0] and self._p or pointer(self, WRITE)
   local s = self._s or strides(self)
   if b == nil then
     if a == nil then
@@ -154,7 +156,7 @@ end
 --- Iterates over the first axis: `for i, row in t:rows() do`, with `row` a typed pointer as from `row(i)`.
 function Tensor:rows()
   handle_of(self)
-  if not self._p then
+  if self._epoch ~= epoch[0] or not self._p then
     pointer(self, WRITE)
   end
   if self._dl.ndim == 0 then
@@ -176,7 +178,7 @@ function Tensor:ptr()
   if C.mf_tensor_is_contiguous(handle_of(self)) == 0 then
     misuse("ptr: the tensor is not contiguous; use t:copy() first, or rows")
   end
-  return self._p or pointer(self, WRITE)
+  return self._epoch == epoch[0] and self._p or pointer(self, WRITE)
 end
 
 local function far(t, first, ...)
@@ -190,7 +192,7 @@ end
 --- The element at these coordinates, as C reads it (64-bit integers stay 64-bit cdata; raw bits where no C
 --- type holds the dtype). Nothing is checked.
 function Tensor:at(a, b, c, d, ...)
-  local p = self._p or pointer(self, READ)
+  local p = self._epoch == epoch[0] and self._p or pointer(self, READ)
   local s = self._s or strides(self)
   local ndim = self._dl.ndim
   if ndim == 1 then
@@ -208,7 +210,7 @@ end
 --- Sets the element at these coordinates; the value comes last and is converted as C does. Nothing is
 --- checked.
 function Tensor:set(a, b, c, d, ...)
-  local p = self._p or pointer(self, WRITE)
+  local p = self._epoch == epoch[0] and self._p or pointer(self, WRITE)
   local s = self._s or strides(self)
   local ndim = self._dl.ndim
   if ndim == 1 then
@@ -287,7 +289,7 @@ function Tensor:get(...)
   elseif C.mf_tensor_is_valid(handle) == 0 then
     check_memory(self)
   end
-  local p = self._p or pointer(self, READ)
+  local p = self._epoch == epoch[0] and self._p or pointer(self, READ)
   return dtype.decode(info, p[place(self, "get", ndim, ...)])
 end
 
@@ -326,7 +328,7 @@ function Tensor:put(...)
   elseif C.mf_tensor_is_valid(handle) == 0 then
     check_memory(self)
   end
-  local p = self._p or pointer(self, WRITE)
+  local p = self._epoch == epoch[0] and self._p or pointer(self, WRITE)
   if self._locked then
     return put_by_c(self, info, count - 1, ...)
   end

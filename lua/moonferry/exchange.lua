@@ -49,7 +49,7 @@ local function exporter(ctype, plain, requested, delete_later)
   return function(self, opts)
     local handle, at = handle_of(self), take()
     local ok, message, code
-    if opts ~= nil or self._waits then
+    if opts ~= nil or C.mf_tensor_is_ordered(handle) ~= 0 then
       ok, message, code = export_to(self, requested, at, opts)
     else
       local err = errors.place()

@@ -12,6 +12,7 @@ local errors = require "moonferry.errors"
 local foreign = require "moonferry.foreign"
 local picture = require "moonferry.gl_picture"
 local rings = require "moonferry.ring"
+local scope = require "moonferry.scope"
 local tensor = require "moonferry.tensor"
 
 local misuse, show = errors.misuse, errors.show
@@ -199,12 +200,11 @@ local function hand_over(self, verb, give, a, b)
 end
 
 --- The memory of `t` is in use by what was drawn until now: uses that must wait for that do. Pointers that were taken
---- before, and views of `t` that Lua made before its first fence, are not held up.
+--- before are not held up.
 ---@param t moonferry.Tensor
 ---@param use? number C.MF_READ, the default, or C.MF_WRITE
 function Context:fence_tensor(t, use)
   local handle = tensor.handle_of(t)
-  t._waits, t._p = true, false
   return hand_over(self, "fence_tensor", C.mf_tensor_fence, handle, use or C.MF_READ)
 end
 
@@ -311,7 +311,7 @@ end
 
 --- A ring whose slots lie in one buffer of OpenGL's that stays mapped, so that what is written is in the vertex buffer
 --- already; where buffers cannot stay mapped, host memory that `submit` copies. In a frame: `begin`, write, `submit`,
---- draw, `done`.
+--- draw, `done`. No scope ends it, because its buffer waits for those who still have views: `close` does.
 ---@param shape number[]
 ---@param name? string dtype, default "float32"
 ---@param opts? moonferry.gl.RingOptions
@@ -334,7 +334,7 @@ function Context:ring(shape, name, opts)
   if not slots then
     r.route, slots = "copied", copied_slots(r, self, shape, name, count)
   end
-  local made, message, code = rings.of(slots)
+  local made, message, code = scope.outside(rings.of, slots)
   for _, t in ipairs(slots) do
     t:close()
   end

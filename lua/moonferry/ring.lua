@@ -1,14 +1,15 @@
 -- Rings: some host memories in turn, so that one is written while others are still drawn.
 --
 -- Responsible for: mf.ring and what its methods do with C's mf_ring. Invariant: the tensors of the slots are made once,
--- and so are the views that another library has of them, so that a frame makes no object. Must not know: whose queue a
--- fence is of.
+-- and so are the views that another library has of them, so that a frame makes no object. Both are the ring's and of no
+-- scope: a scope closes the ring. Must not know: whose queue a fence is of.
 local ffi = require "ffi"
 local C = require "moonferry.lib"
 local create = require "moonferry.create"
 local errors = require "moonferry.errors"
 local numbers = require "moonferry.numbers"
 local places = require "moonferry.place"
+local scope = require "moonferry.scope"
 local tensor = require "moonferry.tensor"
 
 local misuse, show = errors.misuse, errors.show
@@ -17,7 +18,7 @@ local misuse, show = errors.misuse, errors.show
 ---@field slots moonferry.Tensor[] from 1 on
 ---@field handle ffi.cdata* the mf_ring *, for C or for another Lua state
 local Ring = {}
-local meta, closed = { __index = Ring }, {}
+local meta, closed = { __index = Ring, moonferry_open = true }, {}
 
 local ring = { Ring = Ring }
 
@@ -54,19 +55,23 @@ local function handle_of(r, verb)
   return r.handle
 end
 
-local function adopt(at, slots)
-  local handle = places.prepare(at[0])
-  leave_place(at)
-  return setmetatable({ handle = ffi.gc(handle, release), slots = slots, _views = false }, meta)
-end
-
--- The ring holds a reference to each slot; Lua's tensors are made of others, which wait for fences.
+-- The ring holds a reference to each slot; Lua's tensors are made of others.
 local function tensors_of(handle)
   local slots = {}
   for i = 1, C.mf_ring_count(handle) do
     slots[i] = tensor.adopt(C.mf_tensor_retain(C.mf_ring_slot(handle, i - 1)))
   end
   return slots
+end
+
+local function adopt(at)
+  local slots, handle = scope.outside(tensors_of, at[0]), places.prepare(at[0])
+  leave_place(at)
+  local r = setmetatable({ handle = ffi.gc(handle, release), slots = slots, _views = false }, meta)
+  if scope.active() then
+    scope.register(r)
+  end
+  return r
 end
 
 local function create_of(tensors)
@@ -78,7 +83,7 @@ local function create_of(tensors)
   if not errors.passed(rc, err) then
     return errors.refused("ring", rc, err)
   end
-  return adopt(at, tensors_of(at[0]))
+  return adopt(at)
 end
 
 --- A ring of tensors, each over a memory of its own.
@@ -124,7 +129,7 @@ function ring.from_handle(handle)
   end
   local at = take_place()
   at[0] = C.mf_ring_retain(handle)
-  return adopt(at, tensors_of(handle))
+  return adopt(at)
 end
 
 local function nanoseconds(seconds, what)
@@ -190,18 +195,23 @@ function Ring:hold(fence, use)
   return errors.done("hold", C.mf_ring_fence(handle, fence, use or C.MF_READ, err), err)
 end
 
+local function convert_all(slots, convert)
+  local views = {}
+  for i, t in ipairs(slots) do
+    views[i] = convert(t, i)
+  end
+  return views
+end
+
 --- What `convert` makes of each slot, in a list: made at the first call, and the same list from then on, so that a
---- frame imports nothing. `convert` gets a tensor and may return any value, such as a Python library's array of it.
+--- frame imports nothing. `convert` gets a tensor and may return any value, such as a Python library's array of it. No
+--- scope closes what it makes: the list lives as long as the ring.
 ---@param convert fun(t: moonferry.Tensor, number: number): any
 ---@return any[]
 function Ring:into(convert)
   handle_of(self, "into")
   if not self._views then
-    local views = {}
-    for i, t in ipairs(self.slots) do
-      views[i] = convert(t, i)
-    end
-    self._views = views
+    self._views = scope.outside(convert_all, self.slots, convert)
   end
   return self._views
 end

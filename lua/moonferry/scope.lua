@@ -1,7 +1,8 @@
--- Scopes: tensors, streams and Python objects made inside are closed at the end, whether that is a return or an error.
+-- Scopes: tensors, streams, rings and Python objects made inside are closed at the end, whether that is a return or an
+-- error.
 --
 -- Invariant: a scope belongs to the coroutine that opened it, so what another coroutine makes while this one is
--- suspended is not its business. Must not know: what a tensor or a stream is, beyond `close` and the mark
+-- suspended is not its business. Must not know: what a tensor, a stream or a ring is, beyond `close` and the mark
 -- `moonferry_open` on the metatable of one that is open.
 local errors = require "moonferry.errors"
 
@@ -48,7 +49,7 @@ local function prune(s)
   s.prune_at = math.max(PRUNE_FROM, 2 * live)
 end
 
---- Enters a new tensor or stream into the innermost scope of the running coroutine.
+--- Enters a new tensor, stream or ring into the innermost scope of the running coroutine.
 function scope.register(t)
   local s = innermost[coroutine.running() or MAIN]
   if s then
@@ -59,7 +60,7 @@ function scope.register(t)
   end
 end
 
---- Lets a tensor or a stream outlive the scope; the enclosing scope, if any, closes it.
+--- Lets a tensor, a stream or a ring outlive the scope; the enclosing scope, if any, closes it.
 ---@generic T
 ---@param t T
 ---@return T
@@ -67,7 +68,7 @@ function Scope:keep(t)
   local mt = getmetatable(t)
   local is_guests = type(t) == "userdata" and guests ~= nil and guests.is(t)
   if not is_guests and not (type(mt) == "table" and mt.moonferry_open) then
-    errors.misuse("keep: expected an open tensor or stream, or a Python object, got %s", errors.show(t))
+    errors.misuse("keep: expected an open tensor, stream or ring, or a Python object, got %s", errors.show(t))
   elseif self.ended then
     errors.misuse("keep: the scope has ended")
   elseif is_guests then
@@ -123,9 +124,9 @@ local function finish(s, thread, ok, ...)
   return ...
 end
 
---- Calls `fn` with a scope, closes every tensor and stream made during the call except those given to `s:keep`, and
---- returns what `fn` returned. An error closes them too and goes on unchanged. Once this state uses Python, the same
---- goes for every Python object that it got meanwhile.
+--- Calls `fn` with a scope, closes every tensor, stream and ring made during the call except those given to `s:keep`,
+--- and returns what `fn` returned. An error closes them too and goes on unchanged. Once this state uses Python, the
+--- same goes for every Python object that it got meanwhile.
 ---@param fn fun(s: moonferry.Scope): ...
 function scope.run(fn)
   if type(fn) ~= "function" then

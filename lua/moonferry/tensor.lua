@@ -2,9 +2,8 @@
 --
 -- Responsible for: taking a reference into Lua, its fields, and giving it back, by close or by the garbage
 -- collector. Invariant: a table with this metatable holds a live handle; close changes the metatable, so a
--- closed tensor cannot be used by mistake. `_waits` is true where the memory has a record of streams, so that the
--- host must wait before it touches it. Memory is kept by C's reference counts, never by Lua's order of collection. Must
--- not know: how elements are read, how views are described.
+-- closed tensor cannot be used by mistake. Memory is kept by C's reference counts, never by Lua's order of
+-- collection. Must not know: how elements are read, how views are described.
 local ffi = require "ffi"
 local bit = require "bit"
 local C = require "moonferry.lib"
@@ -50,7 +49,7 @@ local meta, closed = { moonferry_open = true }, {}
 
 -- What an object of this class may hold beside its fields and methods; nil where an owner took it out.
 local PRIVATE = {
-  handle = true, _dl = true, _cost = true, _waits = true, _p = true, _shared = true, _locked = true, _s = true,
+  handle = true, _dl = true, _cost = true, _epoch = true, _p = true, _shared = true, _locked = true, _s = true,
   _n = true, _inner = true, _info = true, _mark = true,
 }
 
@@ -190,13 +189,12 @@ local function handle_at(at)
   return ffi.gc(handle, foreign.give_back)
 end
 
--- Takes a handle, which has its finalizer, into Lua. nbytes: what it newly keeps alive beside itself; waits: whether
--- the memory has a record of streams. The private fields that begin as false are filled by those that need them
--- (element.lua).
-local function adopt(handle, nbytes, waits)
+-- Takes a handle, which has its finalizer, into Lua. nbytes: what it newly keeps alive beside itself. The private
+-- fields that begin as false are filled by those that need them (element.lua).
+local function adopt(handle, nbytes)
   local t = setmetatable({
     handle = handle, _dl = C.mf_tensor_dltensor(handle),
-    _cost = nbytes + DESCRIPTION_NBYTES, _waits = waits, _p = false, _shared = false, _locked = false, _s = false,
+    _cost = nbytes + DESCRIPTION_NBYTES, _epoch = false, _p = false, _shared = false, _locked = false, _s = false,
     _n = false, _inner = false, _info = false, _release_flag = false,
   }, meta)
   if scope.active() then
@@ -208,7 +206,7 @@ end
 
 -- The same of one whose memory Lua has not counted yet.
 local function adopt_counted(handle)
-  return adopt(handle, tonumber(C.mf_tensor_nbytes(handle)), C.mf_tensor_is_ordered(handle) ~= 0)
+  return adopt(handle, tonumber(C.mf_tensor_nbytes(handle)))
 end
 
 --- Takes over one reference of an `mf_tensor *`, to memory that Lua has not counted yet.
@@ -232,7 +230,7 @@ end
 function tensor.take_from(at, t)
   local handle = handle_at(at)
   if C.mf_tensor_dltensor(handle).data == t._dl.data then
-    return adopt(handle, 0, t._waits)
+    return adopt(handle, 0)
   end
   return adopt_counted(handle)
 end
@@ -256,7 +254,7 @@ function tensor.view(verb, fn, t, ...)
   if not errors.passed(rc, err) then
     return errors.refused(verb, rc, err)
   end
-  return adopt(handle_at(at), 0, t._waits)
+  return adopt(handle_at(at), 0)
 end
 
 --- The dtype record, looked up once.

@@ -626,7 +626,7 @@ typedef struct mf_fence {
  * ends, and its release callback or deleter is called, when all are done: where the last release may not wait, in a
  * later mf_tensor_release, mf_tensor_release_later or mf_releases_run on a thread that may. Pointers that were given
  * out before are not held up. With ${fence} NULL nothing waits yet, but the memory counts as ordered
- * (mf_tensor_is_ordered) from now on: do so before a language is given the tensor that looks at that once.
+ * (mf_tensor_is_ordered) from now on.
  * Owns: on MF_OK the fence is the library's until it is dropped; on failure the caller's. Fails: MF_EINVAL for another
  * ${use}, a fence without `wait`, memory that a driver knows; MF_ENOMEM. From then on uses of the memory can fail with
  * MF_EINVAL, naming the thread that set a fence, where that cannot be waited for on the calling thread. Threads: any.
@@ -639,6 +639,12 @@ MF_API int mf_tensor_fence(mf_tensor *t, const mf_fence *fence, int32_t use, mf_
  * Owns: nothing. Fails: MF_EINVAL for another ${use}, a negative ${ns}, memory that a driver knows, and where a fence
  * cannot be waited for on this thread. Threads: any. Standard: none. */
 MF_API int mf_tensor_fence_wait(const mf_tensor *t, int32_t use, int64_t ns, int32_t *out, mf_error *err);
+
+/* mf_fence_epoch(): a number that changes whenever some memory begins to count as ordered because of mf_tensor_fence,
+ * for a language that keeps pointers to elements: one to memory that was not ordered is good as long as the number is
+ * what it was before mf_tensor_is_ordered was asked.
+ * Owns: the number lives as long as the library; it is read alone. Fails: never. Threads: any. Standard: none. */
+MF_API const uint32_t *mf_fence_epoch(void);
 
 /* Rings: some memories in turn, so that one is written while others are still drawn. */
 

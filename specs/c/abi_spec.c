@@ -134,7 +134,7 @@ static bool declared(const char *name) {
       "mf_gl_create", "mf_gl_end", "mf_gl_fence", "mf_gl_release", "mf_guest_collect", "mf_guest_finish",
       "mf_guest_set", "mf_ring_begin", "mf_ring_count", "mf_ring_create", "mf_ring_end", "mf_ring_fence",
       "mf_ring_latest", "mf_ring_publish", "mf_ring_release", "mf_ring_retain", "mf_ring_slot", "mf_tensor_fence",
-      "mf_tensor_fence_wait",
+      "mf_tensor_fence_wait", "mf_fence_epoch",
   };
   for (size_t i = 0; i < COUNT(names); i++) {
     if (strcmp(names[i], name) == 0) return true;

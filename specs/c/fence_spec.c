@@ -218,11 +218,15 @@ static void it_says_whether_it_is_done(void **state) {
   (void)state;
   point p = {0};
   int32_t done = -1;
+  const uint32_t *epoch = mf_fence_epoch(), before = *epoch;
   mf_tensor *t = spec_create("float32", DIMS(4));
   assert_int_equal(mf_tensor_is_ordered(t), 0);
   OK(mf_tensor_fence(t, NULL, MF_READ, &spec_err));
   assert_int_equal(mf_tensor_is_ordered(t), 1);
+  assert_int_not_equal(*epoch, before);
+  const uint32_t ordered = *epoch;
   set_fence(t, &p, MF_READ);
+  assert_int_equal(*epoch, ordered);
   OK(mf_tensor_fence_wait(t, MF_WRITE, 0, &done, &spec_err));
   assert_int_equal(done, 0);
   OK(mf_tensor_fence_wait(t, MF_READ, 0, &done, &spec_err));

@@ -13,6 +13,7 @@ int support_on_thread(void (*run)(void *), void *argument);
 void support_call(void *ctx);
 void support_delete_and_call(DLManagedTensorVersioned *self);
 int support_failures(void);
+int32_t support_wait(void *ctx, uint64_t value, int64_t ns);
 ]])
 
 -- lent: what calling deleters point to, by their numbers, kept as long as the process.
@@ -110,6 +111,13 @@ end
 --- Calls a C function of one pointer on another thread.
 function helper.on_thread(fn, argument)
   assert.are.equal(0, support.support_on_thread(ffi.cast("void (*)(void *)", fn), ffi.cast("void *", argument)))
+end
+
+--- A fence that cannot be waited for until the number that comes with it is set to something else than 0.
+function helper.fence()
+  local fence, reached = ffi.new("mf_fence"), ffi.new("int32_t[1]")
+  fence.ctx, fence.wait = reached, support.support_wait
+  return fence, reached
 end
 
 --- Runs luajit on a program text; gives what it printed and its exit code.

@@ -384,6 +384,21 @@ def array():
       end
       assert.is_true(py.main.most <= 8, ("%d alive"):format(py.main.most))
       kept:close()
+      -- One object is one weight, however often it comes to Lua, as what was given as `out` comes back from each call.
+      local same, collected = array(), false
+      collect()
+      py.main.same = same
+      local told = newproxy(true)
+      getmetatable(told).__gc = function()
+        collected = true
+      end
+      told = nil
+      collectgarbage "stop"
+      for _ = 1, 500 do
+        assert.is_true(py.main.same == same)
+      end
+      collectgarbage "restart"
+      assert.is_false(collected)
       py.exec "class Odd:\n    nbytes = property(lambda self: 1 / 0)\nclass Odder:\n    nbytes = 'many'"
       assert.is_true(py.is(py.main.Odd()) and py.is(py.main.Odder()))
     end)

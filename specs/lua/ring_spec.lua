@@ -101,6 +101,40 @@ describe("a ring", function()
     r:close()
   end)
 
+  it("ends with the scope that it was made in", function()
+    local inside = mf.scope(function()
+      local r = mf.ring({ 4 }, "float32", 3)
+      r:into(function(t)
+        return t:view({ 1 })
+      end)
+      return r
+    end)
+    refuses("ring closed", function()
+      return inside.slots
+    end)
+    collectgarbage()
+    assert.are.equal(0, mf.ledger().tensors)
+  end)
+
+  it("outlives the scope with all its slots where it is kept", function()
+    local made = { mf.zeros(2), mf.zeros(2) }
+    local r, views = mf.scope(function(s)
+      local kept = s:keep(mf.ring(made))
+      return kept, kept:into(function(t)
+        return t:view({ 1 })
+      end)
+    end)
+    local t, i = r:begin(0)
+    t:fill(5)
+    assert.are.equal(5, views[i]:get(0))
+    r:done()
+    r:close()
+    for k = 1, 2 do
+      views[k]:close()
+      made[k]:close()
+    end
+  end)
+
   it("survives each allocation that fails", function()
     for nth = 0, 12 do
       C.mf_fault_arm(nth, 1)
@@ -135,6 +169,80 @@ describe("a ring", function()
     refuses("n is 0", mf.ring, { 4 }, "float32", 0)
     refuses("ring_from_handle", mf.ring_from_handle, 7)
     collectgarbage()
+  end)
+end)
+
+describe("a view that was there before its memory's first fence", function()
+  after_each(helper.nothing_left)
+
+  local function elements(t)
+    return {
+      get = function() return t:get(1, 0) end,
+      put = function() return t:put(1, 0, 7) end,
+      at = function() return t:at(1, 0) end,
+      set = function() return t:set(1, 0, 7) end,
+      row = function() return t:row(1) end,
+      rows = function() return t:rows() end,
+      ptr = function() return t:ptr() end,
+    }
+  end
+
+  for _, name in ipairs { "get", "put", "at", "set", "row", "rows", "ptr" } do
+    it("waits for it in " .. name, function()
+      local t = mf.zeros({ 3, 2 })
+      local v = t:view({ 0, 2 })
+      local fence, reached = helper.fence()
+      local use = elements(v)[name]
+      for _ = 1, 100 do
+        use()
+      end
+      assert.are.equal(0, C.mf_tensor_fence(t.handle, fence, C.MF_WRITE, nil))
+      refuses("cannot be waited for on this thread", use)
+      local late = t:view({ 0, 2 })
+      refuses("cannot be waited for on this thread", elements(late)[name])
+      reached[0] = 1
+      use()
+      use()
+      late:close()
+      v:close()
+      t:close()
+    end)
+  end
+
+  it("waits for it in a compiled loop", function()
+    local t = mf.zeros(1000)
+    local fence, reached = helper.fence()
+    local seen = 0
+    local function loop()
+      for i = 0, 999 do
+        if i == 500 and reached[0] == 0 then
+          C.mf_tensor_fence(t.handle, fence, C.MF_WRITE, nil)
+        end
+        t:set(i, i)
+        seen = i
+      end
+    end
+    reached[0] = 1
+    for _ = 1, 10 do
+      loop()
+    end
+    reached[0] = 0
+    refuses("cannot be waited for on this thread", loop)
+    assert.are.equal(499, seen)
+    reached[0] = 1
+    t:close()
+  end)
+
+  it("waits for it in to_dlpack", function()
+    local t = mf.zeros({ 3, 2 })
+    local v = t:view({ 0, 2 })
+    local fence, reached = helper.fence()
+    C.mf_tensor_fence(t.handle, fence, C.MF_WRITE, nil)
+    refuses("cannot be waited for on this thread", v.to_dlpack, v)
+    reached[0] = 1
+    mf.from_dlpack(v:to_dlpack()):close()
+    v:close()
+    t:close()
   end)
 end)
 

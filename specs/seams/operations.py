@@ -47,6 +47,29 @@ def filled(b, change, of=None):
     return t
 
 
+def ring_of(b, *steps):
+    """What the last of some steps of a new ring gives."""
+    ring = mf.Ring(b.list(2, Index(3)), FLOATS, Index(3))
+    return [step(ring) for step in steps][-1]
+
+
+def begin(ring):
+    return ring.begin(0.5)[1]
+
+
+RING = {
+    "Ring": lambda b: len(mf.Ring([mf.zeros(Index(2)), mf.zeros(2)]).slots),
+    "Ring.begin": lambda b: ring_of(b, begin),
+    "Ring.done": lambda b: ring_of(b, begin, mf.Ring.done, begin),
+    "Ring.publish": lambda b: ring_of(b, begin, mf.Ring.publish),
+    "Ring.latest": lambda b: ring_of(b, begin, mf.Ring.publish, lambda r: r.latest()[1:]),
+    "Ring.into": lambda b: ring_of(b, lambda r: len(r.into(np.ndarray)), lambda r: len(r.into(lambda t: noisy()))),
+    "Ring.close": lambda b: ring_of(b, begin, mf.Ring.close),
+    "Ring.from_handle": lambda b: ring_of(b, lambda r: len(mf.Ring.from_handle(r.handle).slots)),
+    "fields": lambda b: mf.fields(noisy(), [("a", FLOATS, Index(2)), ("b", "int16")])["b"].shape,
+}
+
+
 def on(b, function):
     with b.s:
         return function()
@@ -352,7 +375,7 @@ def _meta(b):
     return table.anything, table(4), table == table
 
 
-TENSORS = {**MAKE, **VIEWS, **ELEMENTS, **EXCHANGE}
+TENSORS = {**MAKE, **RING, **VIEWS, **ELEMENTS, **EXCHANGE}
 TENSORS_IN_LUA = {"py.call-tensor", "py.into", "py.main", "py.numpy", "py.stream", "py.tensor"}
 PYTHON = {**TENSORS, **LUA}
 PYTHON_ON_DEVICE = {**PYTHON, **DEVICE}
@@ -384,6 +407,7 @@ LEFT_OUT = {
     "Ledger, PoolStats": "what ledger and pool_stats return",
     "DriverError, ExchangeError, LuaError, LuaSyntaxError, LuaMemoryError, LuaInterrupt": "raised by others",
     "get_include, get_lua_path": "a path that was there before",
+    "Ring.hold": "needs a fence, a C struct (specs/python/test_ring.py)",
     "from_cuda_array": "needs another library's array (specs/python/gpu/test_cuda_array.py)",
     "LuaRuntime, LuaCoroutineFunction": "another name of Lua, and LuaFunction's methods",
     "LUA_VERSION, LUA_MAXINTEGER, LUA_MININTEGER": "numbers",
@@ -398,7 +422,7 @@ def uses_lua(name):
 def public_names():
     """Those of the package that are no dtypes, and of the classes."""
     names = {name for name in mf.__all__ if not isinstance(getattr(mf, name), mf.DType)} | set(luajit.__all__)
-    for kind in (mf.Tensor, mf.Stream, mf.Lua):
+    for kind in (mf.Tensor, mf.Stream, mf.Lua, mf.Ring):
         names |= {f"{kind.__name__}.{n}" for n in vars(kind) if not n.startswith("_") and callable(getattr(kind, n))}
     return names
 

@@ -28,6 +28,7 @@ from moonferry._core import (
 from moonferry._core import (
     DriverError,
     ExchangeError,
+    Ring,
     Stream,
     Tensor,
     current_stream,
@@ -44,6 +45,7 @@ from moonferry._core import (
 )
 from moonferry._cuda import from_cuda_array
 from moonferry._dtype import Device, DType
+from moonferry._fields import fields
 
 __version__ = _core.version
 
@@ -221,6 +223,7 @@ __all__ = [
     "ExchangeError",
     "Ledger",
     "PoolStats",
+    "Ring",
     "Stream",
     "Tensor",
     "asarray",
@@ -233,6 +236,7 @@ __all__ = [
     "device_reason",
     "empty",
     "equal",
+    "fields",
     "float4_e2m1fn",
     "float6_e2m3fn",
     "float6_e3m2fn",

@@ -6,6 +6,7 @@ from moonferry._convert import wrap as wrap
 from moonferry._core import _C_API as _C_API
 from moonferry._core import DriverError as DriverError
 from moonferry._core import ExchangeError as ExchangeError
+from moonferry._core import Ring as Ring
 from moonferry._core import Stream as Stream
 from moonferry._core import Tensor as Tensor
 from moonferry._core import current_stream as current_stream
@@ -22,6 +23,7 @@ from moonferry._core import zeros as zeros
 from moonferry._cuda import from_cuda_array as from_cuda_array
 from moonferry._dtype import Device as Device
 from moonferry._dtype import DType as DType
+from moonferry._fields import fields as fields
 from moonferry.luajit import Lua as Lua
 from moonferry.luajit import LuaError as LuaError
 from moonferry.luajit import LuaFunction as LuaFunction
@@ -100,6 +102,7 @@ __all__ = [
     "ExchangeError",
     "Ledger",
     "PoolStats",
+    "Ring",
     "Stream",
     "Tensor",
     "asarray",
@@ -112,6 +115,7 @@ __all__ = [
     "device_reason",
     "empty",
     "equal",
+    "fields",
     "float4_e2m1fn",
     "float6_e2m3fn",
     "float6_e3m2fn",

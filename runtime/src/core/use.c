@@ -1,8 +1,15 @@
 /* use.c: the host's use of plain memory of the host, which waits for the fences that others have set there.
  *
- * Invariant: a memory's list of fences is made once and lives as long as the memory. It must not know how a fence is
- * kept, nor who sets one. */
+ * Invariant: a memory's list of fences is made once and lives as long as the memory; the epoch changes after that, so
+ * that who read it before and saw no list notices. It must not know how a fence is kept, nor who sets one. */
 #include "core/core.h"
+
+static _Atomic uint32_t epoch;
+_Static_assert(sizeof epoch == sizeof(uint32_t), "an atomic number is read as a plain one by other languages");
+
+const uint32_t *mf_fence_epoch(void) {
+  return (const uint32_t *)&epoch;
+}
 
 int mf__fences_settle(const mf_tensor *t, bool write, mf_error *err) {
   bool done;
@@ -17,7 +24,8 @@ static int open_fences(mf_tensor *t, mf__fences **out, mf_error *err) {
   mf__fences *made = mf__fences_create();
   if (made == NULL) return mf__fail(err, MF_ENOMEM, "no memory for the fences of this memory");
   *out = mf__storage_set_fences(t->storage, made);
-  if (*out != made) mf__fences_free(made);
+  if (*out == made) atomic_fetch_add_explicit(&epoch, 1, memory_order_release);
+  else mf__fences_free(made);
   return MF_OK;
 }
 

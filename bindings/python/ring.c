@@ -1,0 +1,495 @@
+/* ring.c: the type moonferry.Ring: some memories of the host in turn.
+ *
+ * Invariant: what a frame gets is made with the ring (the tensors, and the tuples in which they are handed out), so
+ * that a frame allocates nothing; the GIL is released only where no slot is free. It must not know whose queue a fence
+ * is of.
+ */
+#include "core.h"
+
+#include <stddef.h>
+#include <structmember.h>
+
+typedef struct core_ring {
+  PyObject ob_base;
+  mf_ring *ring;      /* NULL: closed, and the next four are, too */
+  PyObject *slots;    /* a tuple of Tensors */
+  PyObject *begun;    /* of each slot (tensor, number) */
+  PyObject *stale;    /* of each slot (tensor, number, False) */
+  PyObject *fresh;    /* of each slot (tensor, number, True) */
+  PyObject *views;    /* what `into` was given -> a tuple of what it made of each slot */
+  PyObject *weakrefs;
+} core_ring;
+
+static core_ring *as_ring(PyObject *obj) {
+  return (core_ring *)obj;
+}
+
+static core_state *state_of(PyObject *ring) {
+  return PyType_GetModuleState(Py_TYPE(ring));
+}
+
+/* Making */
+
+static PyObject *triple(PyObject *tensor, Py_ssize_t i, PyObject *word) {
+  return word == NULL ? Py_BuildValue("On", tensor, i) : Py_BuildValue("OnO", tensor, i, word);
+}
+
+/* A tuple with a tuple for each slot: the tensor, its number, and ${word} if there is one. */
+static PyObject *answers(PyObject *slots, PyObject *word) {
+  const Py_ssize_t n = PyTuple_GET_SIZE(slots);
+  PyObject *all = PyTuple_New(n);
+  for (Py_ssize_t i = 0; all != NULL && i < n; i++) {
+    PyObject *one = triple(PyTuple_GET_ITEM(slots, i), i, word);
+    if (one == NULL) Py_CLEAR(all);
+    else PyTuple_SET_ITEM(all, i, one);
+  }
+  return all;
+}
+
+/* Takes the reference to ${ring} over; ${slots} stays the caller's. */
+static PyObject *ring_new(PyTypeObject *type, mf_ring *ring, PyObject *slots) {
+  core_ring *self = PyObject_GC_New(core_ring, type);
+  if (self == NULL) {
+    mf_ring_release(ring);
+    return NULL;
+  }
+  Py_INCREF(slots);
+  *self = (core_ring){.ob_base = self->ob_base, .ring = ring, .slots = slots};
+  self->begun = answers(slots, NULL);
+  self->stale = answers(slots, Py_False);
+  self->fresh = answers(slots, Py_True);
+  self->views = PyDict_New();
+  PyObject_GC_Track(self);
+  if (self->begun != NULL && self->stale != NULL && self->fresh != NULL && self->views != NULL) return (PyObject *)self;
+  Py_DECREF(self);
+  return NULL;
+}
+
+static PyObject *ring_of(PyTypeObject *type, PyObject *slots) {
+  core_state *state = PyType_GetModuleState(type);
+  mf_tensor *handles[MF_RING_MAX];
+  const Py_ssize_t n = PyTuple_GET_SIZE(slots);
+  mf_ring *ring;
+  mf_error err;
+  for (Py_ssize_t i = 0; i < n && i < MF_RING_MAX; i++) {
+    PyObject *slot = PyTuple_GET_ITEM(slots, i);
+    if (!core_is_tensor(slot)) {
+      PyErr_Format(PyExc_TypeError, "slot %zd must be a moonferry.Tensor, not '%s'", i, Py_TYPE(slot)->tp_name);
+      return NULL;
+    }
+    handles[i] = core_handle(slot);
+  }
+  if (mf_ring_create(handles, n > INT32_MAX ? INT32_MAX : (int32_t)n, &ring, &err) == MF_OK)
+    return ring_new(type, ring, slots);
+  core_raise(state, &err);
+  return NULL;
+}
+
+static PyObject *new_slots(core_state *state, PyObject *shape, PyObject *dtype, PyObject *count) {
+  const Py_ssize_t n = count == NULL ? 3 : PyNumber_AsSsize_t(count, NULL);
+  if (n == -1 && PyErr_Occurred()) return NULL;
+  if (n < 1 || n > MF_RING_MAX) {
+    PyErr_Format(PyExc_ValueError, "slots is %R; 1 to %d expected", count, MF_RING_MAX);
+    return NULL;
+  }
+  PyObject *slots = PyTuple_New(n);
+  for (Py_ssize_t i = 0; slots != NULL && i < n; i++) {
+    PyObject *t = core_zeros(state, shape, dtype);
+    if (t == NULL) Py_CLEAR(slots);
+    else PyTuple_SET_ITEM(slots, i, t);
+  }
+  return slots;
+}
+
+/* Whether what stands for a shape is a list or a tuple of tensors. */
+static bool is_tensors(PyObject *obj) {
+  if (PyTuple_Check(obj)) return PyTuple_GET_SIZE(obj) > 0 && core_is_tensor(PyTuple_GET_ITEM(obj, 0));
+  return PyList_Check(obj) && PyList_GET_SIZE(obj) > 0 && core_is_tensor(PyList_GET_ITEM(obj, 0));
+}
+
+static PyObject *ring_create(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+  static char *keywords[] = {"shape", "dtype", "slots", NULL};
+  PyObject *shape, *dtype = NULL, *count = NULL, *slots = NULL;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|OO:Ring", keywords, &shape, &dtype, &count)) return NULL;
+  if (!is_tensors(shape)) {
+    slots = new_slots(PyType_GetModuleState(type), shape, dtype, count);
+  } else if (dtype != NULL || count != NULL) {
+    PyErr_SetString(PyExc_TypeError, "Ring() of tensors takes neither dtype nor slots");
+  } else {
+    slots = PySequence_Tuple(shape);
+  }
+  PyObject *self = slots == NULL ? NULL : ring_of(type, slots);
+  Py_XDECREF(slots);
+  return self;
+}
+
+PyDoc_STRVAR(from_handle_doc,
+             "from_handle($type, handle, /)\n--\n\n"
+             "The ring of an mf_ring *, given as an int: a C program's or a Lua state's (its `handle`), which goes on\n"
+             "to have it, too. The number is trusted. Raises ValueError for 0.");
+
+static PyObject *ring_from_handle(PyObject *type, PyObject *obj) {
+  mf_ring *ring = PyLong_AsVoidPtr(obj);
+  if (ring == NULL) {
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "handle is 0; the address of an mf_ring expected");
+    return NULL;
+  }
+  core_state *state = PyType_GetModuleState((PyTypeObject *)type);
+  PyObject *slots = PyTuple_New(mf_ring_count(ring));
+  for (int32_t i = 0; slots != NULL && i < mf_ring_count(ring); i++) {
+    PyObject *t = core_tensor_new(state, mf_tensor_retain(mf_ring_slot(ring, i)));
+    if (t == NULL) Py_CLEAR(slots);
+    else PyTuple_SET_ITEM(slots, i, t);
+  }
+  if (slots == NULL) return NULL;
+  PyObject *self = ring_new((PyTypeObject *)type, mf_ring_retain(ring), slots);
+  Py_DECREF(slots);
+  return self;
+}
+
+static int ring_traverse(PyObject *self, visitproc visit, void *arg) {
+  const core_ring *r = as_ring(self);
+  Py_VISIT(Py_TYPE(self));
+  Py_VISIT(r->slots);
+  Py_VISIT(r->begun);
+  Py_VISIT(r->stale);
+  Py_VISIT(r->fresh);
+  Py_VISIT(r->views);
+  return 0;
+}
+
+/* The C ring goes last: release callbacks may run then. */
+static int ring_clear(PyObject *self) {
+  core_ring *r = as_ring(self);
+  mf_ring *ring = r->ring;
+  r->ring = NULL;
+  Py_CLEAR(r->views);
+  Py_CLEAR(r->begun);
+  Py_CLEAR(r->stale);
+  Py_CLEAR(r->fresh);
+  Py_CLEAR(r->slots);
+  mf_ring_release(ring);
+  return 0;
+}
+
+static void ring_dealloc(PyObject *self) {
+  PyTypeObject *type = Py_TYPE(self);
+  PyObject_GC_UnTrack(self);
+  if (as_ring(self)->weakrefs != NULL) PyObject_ClearWeakRefs(self);
+  (void)ring_clear(self);
+  PyObject_GC_Del(self);
+  Py_DECREF(type);
+}
+
+static core_ring *open_ring(PyObject *self) {
+  if (as_ring(self)->ring != NULL) return as_ring(self);
+  PyErr_SetString(PyExc_ValueError, "the ring is closed");
+  return NULL;
+}
+
+/* A new reference to the answer about a slot. */
+static PyObject *answer(PyObject *all, int32_t slot) {
+  PyObject *one = PyTuple_GET_ITEM(all, slot);
+  Py_INCREF(one);
+  return one;
+}
+
+/* The writer */
+
+/* Ctrl-C is looked at so often while a thread waits for a slot. */
+#define CHUNK_NS 50000000
+
+/* None as for ever, else seconds. */
+static int read_timeout(PyObject *obj, int64_t *ns) {
+  *ns = INT64_MAX;
+  if (obj == NULL || obj == Py_None) return 0;
+  const double seconds = PyFloat_AsDouble(obj);
+  if (seconds == -1.0 && PyErr_Occurred()) return -1;
+  if (!(seconds >= 0 && seconds < 9e9)) {
+    PyErr_Format(PyExc_ValueError, "timeout is %R; None or seconds from 0 to 9e9 expected", obj);
+    return -1;
+  }
+  *ns = (int64_t)(seconds * 1e9);
+  return 0;
+}
+
+/* MF_OK, or a status with an exception. Another thread may close the ring meanwhile. */
+static int wait_for_slot(core_ring *self, PyObject *timeout, int64_t ns, int32_t *slot) {
+  core_state *state = state_of((PyObject *)self);
+  mf_error err;
+  int rc = mf_ring_begin(self->ring, 0, slot, &err);
+  if (rc == MF_ETIMEOUT && ns > 0) {
+    mf_ring *ring = mf_ring_retain(self->ring);
+    for (int64_t left = ns; rc == MF_ETIMEOUT && left > 0; left = left == INT64_MAX ? left : left - CHUNK_NS) {
+      PyThreadState *saved = PyEval_SaveThread();
+      rc = mf_ring_begin(ring, left < CHUNK_NS ? left : CHUNK_NS, slot, &err);
+      PyEval_RestoreThread(saved);
+      if (rc == MF_ETIMEOUT && PyErr_CheckSignals() < 0) break;
+    }
+    mf_ring_release(ring);
+    if (PyErr_Occurred()) return rc;
+  }
+  if (rc == MF_ETIMEOUT) PyErr_Format(PyExc_TimeoutError, "timeout is %R s: %s", timeout, err.message);
+  else if (rc != MF_OK) core_raise(state, &err);
+  return rc;
+}
+
+PyDoc_STRVAR(begin_doc,
+             "begin($self, /, timeout=None)\n--\n\n"
+             "(tensor, number): the slot to write next, and its number, from 0. Waits for that slot's own fence, as\n"
+             "long as it takes or for timeout seconds; the GIL is released meanwhile.\n"
+             "Raises TimeoutError, ValueError while a slot is being written and for a closed ring.");
+
+static PyObject *ring_begin(PyObject *self, PyObject *args, PyObject *kwargs) {
+  static char *keywords[] = {"timeout", NULL};
+  PyObject *timeout = NULL;
+  int64_t ns;
+  int32_t slot;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O:begin", keywords, &timeout)) return NULL;
+  core_ring *r = open_ring(self);
+  if (r == NULL || read_timeout(timeout, &ns) < 0) return NULL;
+  PyObject *begun = r->begun;
+  Py_INCREF(begun);
+  PyObject *told = wait_for_slot(r, timeout, ns, &slot) == MF_OK ? answer(begun, slot) : NULL;
+  Py_DECREF(begun);
+  return told;
+}
+
+#define CAPSULE "mf_fence"
+#define USED_CAPSULE "used_mf_fence"
+
+/* The fence in a capsule, or NULL for None; it is the caller's until forget_fence. -1 with an exception. */
+static int read_fence(PyObject *obj, const mf_fence **out) {
+  *out = NULL;
+  if (obj == NULL || obj == Py_None) return 0;
+  if (!PyCapsule_IsValid(obj, CAPSULE)) {
+    PyErr_Format(PyExc_TypeError, "fence must be None or a capsule named \"%s\" that nobody has used, not %R", CAPSULE,
+                 obj);
+    return -1;
+  }
+  *out = PyCapsule_GetPointer(obj, CAPSULE);
+  return 0;
+}
+
+static PyObject *taken(PyObject *self, PyObject *capsule, const mf_fence *fence, int rc, const mf_error *err) {
+  if (rc != MF_OK) {
+    core_raise(state_of(self), err);
+    return NULL;
+  }
+  if (fence != NULL && PyCapsule_SetName(capsule, USED_CAPSULE) < 0) return NULL;
+  Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(done_doc,
+             "done($self, /, fence=None, write=False)\n--\n\n"
+             "The slot that was begun goes to the end of the ring, in use until fence: None is free at once, else a\n"
+             "capsule named \"mf_fence\" around an mf_fence, which is copied; the capsule is renamed. write: what the\n"
+             "fence stands for writes the memory; else it reads.\n"
+             "Raises ValueError where none was begun, TypeError, MemoryError; the slot is the writer's still.");
+
+static PyObject *ring_done(PyObject *self, PyObject *args, PyObject *kwargs) {
+  static char *keywords[] = {"fence", "write", NULL};
+  PyObject *capsule = NULL;
+  const mf_fence *fence;
+  int write = 0;
+  mf_error err;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|Op:done", keywords, &capsule, &write)) return NULL;
+  const core_ring *r = open_ring(self);
+  if (r == NULL || read_fence(capsule, &fence) < 0) return NULL;
+  const int rc = mf_ring_end(r->ring, fence, write ? MF_WRITE : MF_READ, &err);
+  return taken(self, capsule, fence, rc, &err);
+}
+
+PyDoc_STRVAR(publish_doc,
+             "publish($self, /)\n--\n\n"
+             "The slot that was begun is the latest from now on, for the reader.\n"
+             "Raises ValueError where none was begun.");
+
+static PyObject *ring_publish(PyObject *self, PyObject *ignored) {
+  (void)ignored;
+  mf_error err;
+  const core_ring *r = open_ring(self);
+  return r == NULL ? NULL : taken(self, NULL, NULL, mf_ring_publish(r->ring, &err), &err);
+}
+
+/* The reader */
+
+PyDoc_STRVAR(latest_doc,
+             "latest($self, /)\n--\n\n"
+             "(tensor, number, fresh): the slot that was published last, its number, and whether it is another one\n"
+             "than the last time; None if there was none yet. Never waits. The slot is the reader's until the next\n"
+             "call finds a fresh one.");
+
+static PyObject *ring_latest(PyObject *self, PyObject *ignored) {
+  (void)ignored;
+  int32_t slot, fresh;
+  const core_ring *r = open_ring(self);
+  if (r == NULL) return NULL;
+  (void)mf_ring_latest(r->ring, &slot, &fresh, NULL);
+  if (slot < 0) Py_RETURN_NONE;
+  return answer(fresh ? r->fresh : r->stale, slot);
+}
+
+PyDoc_STRVAR(hold_doc,
+             "hold($self, /, fence, write=False)\n--\n\n"
+             "The slot that the reader has is in use until fence; see done.\n"
+             "Raises ValueError where the reader has none, TypeError, MemoryError.");
+
+static PyObject *ring_hold(PyObject *self, PyObject *args, PyObject *kwargs) {
+  static char *keywords[] = {"fence", "write", NULL};
+  PyObject *capsule;
+  const mf_fence *fence;
+  int write = 0;
+  mf_error err;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|p:hold", keywords, &capsule, &write)) return NULL;
+  const core_ring *r = open_ring(self);
+  if (r == NULL || read_fence(capsule, &fence) < 0) return NULL;
+  return taken(self, capsule, fence, mf_ring_fence(r->ring, fence, write ? MF_WRITE : MF_READ, &err), &err);
+}
+
+/* Views */
+
+static PyObject *convert(PyObject *self, PyObject *with, PyObject *slot) {
+  PyObject *pair[2] = {with, slot};
+  if (!PyType_Check(with)) return PyObject_CallOneArg(with, slot);
+  return core_into(PyType_GetModule(Py_TYPE(self)), pair, 2);
+}
+
+/* Runs any code, which may close the ring. */
+static PyObject *convert_all(PyObject *self, PyObject *with, PyObject *slots) {
+  const Py_ssize_t n = PyTuple_GET_SIZE(slots);
+  PyObject *made = PyTuple_New(n);
+  for (Py_ssize_t i = 0; made != NULL && i < n; i++) {
+    PyObject *one = convert(self, with, PyTuple_GET_ITEM(slots, i));
+    if (one == NULL) Py_CLEAR(made);
+    else PyTuple_SET_ITEM(made, i, one);
+  }
+  return made;
+}
+
+PyDoc_STRVAR(into_doc,
+             "into($self, convert, /)\n--\n\n"
+             "What convert makes of each slot, in a tuple: an array type, such as torch.Tensor, takes it as\n"
+             "moonferry.into does; anything else is called with the slot's tensor. Made at the first call with that\n"
+             "convert, and the same tuple from then on, so that a frame imports nothing.\n"
+             "Raises what convert raises, and TypeError if it has no hash.");
+
+static PyObject *ring_into(PyObject *self, PyObject *with) {
+  core_ring *r = open_ring(self);
+  if (r == NULL) return NULL;
+  PyObject *made = PyDict_GetItemWithError(r->views, with);
+  if (made != NULL || PyErr_Occurred()) {
+    Py_XINCREF(made);
+    return made;
+  }
+  PyObject *slots = r->slots;
+  Py_INCREF(slots);
+  made = convert_all(self, with, slots);
+  Py_DECREF(slots);
+  if (made != NULL && r->views != NULL && PyDict_SetItem(r->views, with, made) < 0) Py_CLEAR(made);
+  return made;
+}
+
+/* Ending, and what it is */
+
+PyDoc_STRVAR(close_doc,
+             "close($self, /)\n--\n\n"
+             "Ends the ring: it lets go of its slots and of what into made. The memory goes when no view is left and\n"
+             "all fences are done. Calling it again does nothing; anything else raises ValueError from then on.");
+
+static PyObject *ring_close(PyObject *self, PyObject *ignored) {
+  (void)ignored;
+  (void)ring_clear(self);
+  Py_RETURN_NONE;
+}
+
+static PyObject *ring_enter(PyObject *self, PyObject *ignored) {
+  (void)ignored;
+  if (open_ring(self) == NULL) return NULL;
+  Py_INCREF(self);
+  return self;
+}
+
+static PyObject *ring_exit(PyObject *self, PyObject *args) {
+  (void)args;
+  (void)ring_clear(self);
+  Py_RETURN_FALSE;
+}
+
+static PyObject *get_slots(PyObject *self, void *closure) {
+  (void)closure;
+  const core_ring *r = open_ring(self);
+  if (r == NULL) return NULL;
+  Py_INCREF(r->slots);
+  return r->slots;
+}
+
+static PyObject *get_handle(PyObject *self, void *closure) {
+  (void)closure;
+  const core_ring *r = open_ring(self);
+  return r == NULL ? NULL : PyLong_FromVoidPtr(r->ring);
+}
+
+static PyObject *ring_repr(PyObject *self) {
+  const core_ring *r = as_ring(self);
+  if (r->ring == NULL) return PyUnicode_FromString("<moonferry.Ring, closed>");
+  return PyUnicode_FromFormat("<moonferry.Ring of %zd slots>", PyTuple_GET_SIZE(r->slots));
+}
+
+#define WITH_KEYWORDS(function) ((PyCFunction)(void (*)(void))(function))
+
+static PyMethodDef methods[] = {
+    {"from_handle", ring_from_handle, METH_O | METH_CLASS, from_handle_doc},
+    {"begin", WITH_KEYWORDS(ring_begin), METH_VARARGS | METH_KEYWORDS, begin_doc},
+    {"done", WITH_KEYWORDS(ring_done), METH_VARARGS | METH_KEYWORDS, done_doc},
+    {"publish", ring_publish, METH_NOARGS, publish_doc},
+    {"latest", ring_latest, METH_NOARGS, latest_doc},
+    {"hold", WITH_KEYWORDS(ring_hold), METH_VARARGS | METH_KEYWORDS, hold_doc},
+    {"into", ring_into, METH_O, into_doc},
+    {"close", ring_close, METH_NOARGS, close_doc},
+    {"__enter__", ring_enter, METH_NOARGS, "__enter__($self, /)\n--\n\nThe ring itself."},
+    {"__exit__", ring_exit, METH_VARARGS, "__exit__($self, /, *exc)\n--\n\nCloses the ring."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef getset[] = {
+    {"slots", get_slots, NULL, "tuple of Tensors: the memories.", NULL},
+    {"handle", get_handle, NULL, "int: the mf_ring *, for C or for a Lua state (mf.ring_from_handle).", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMemberDef members[] = {
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(core_ring, weakrefs), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+PyDoc_STRVAR(doc,
+             "Ring(shape, dtype='float32', slots=3)\n--\n\n"
+             "Some memories of the host in turn, so that one is written while others are still used: new ones of\n"
+             "zeros, or those of a list of tensors, Ring([a, b, c]). There is one writer at a time, and one reader:\n"
+             "\n"
+             "    t, i = ring.begin(); ...; ring.done(fence)       # in one thread, as in a renderer\n"
+             "    t, i = ring.begin(); ...; ring.publish()         # a worker, for the reader, which asks for latest\n"
+             "\n"
+             "A frame allocates nothing. In a with statement the ring is closed at its end.\n"
+             "Raises ValueError for slots that overlap or that a GPU's driver knows, TypeError, MemoryError.");
+
+static PyType_Slot type_slots[] = {
+    {Py_tp_doc, (void *)doc},
+    {Py_tp_new, ring_create},
+    {Py_tp_dealloc, ring_dealloc},
+    {Py_tp_traverse, ring_traverse},
+    {Py_tp_clear, ring_clear},
+    {Py_tp_repr, ring_repr},
+    {Py_tp_methods, methods},
+    {Py_tp_getset, getset},
+    {Py_tp_members, members},
+    {0, NULL},
+};
+
+PyType_Spec core_ring_spec = {
+    .name = "moonferry.Ring",
+    .basicsize = sizeof(core_ring),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .slots = type_slots,
+};
