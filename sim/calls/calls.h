@@ -85,6 +85,20 @@ sim_status sim_call_host_address(void *p, unsigned flags, void *out);
 sim_status sim_call_host_flags(void *p, unsigned *flags);
 sim_status sim_call_prefetch(const void *stream, uintptr_t p, size_t nbytes);
 
+/* graphics.c: OpenGL's buffers as a device's memory */
+sim_status sim_call_gl_register(unsigned buffer, unsigned flags, void *out);
+sim_status sim_call_graphics_flags(const void *resource, unsigned flags);
+sim_status sim_call_graphics_map(unsigned n, const void *const *resources, const void *stream);
+sim_status sim_call_graphics_unmap(unsigned n, const void *const *resources, const void *stream);
+sim_status sim_call_graphics_pointer(const void *resource, void *out, size_t *nbytes);
+sim_status sim_call_graphics_end(const void *resource);
+
+/* gl.c: the OpenGL that the program has; functions return false where no context of it is current */
+bool sim_gl_size(unsigned buffer, size_t *nbytes); /* 0 for what is no buffer */
+bool sim_gl_read(unsigned buffer, void *bytes, size_t nbytes);
+bool sim_gl_write(unsigned buffer, const void *bytes, size_t nbytes);
+uintptr_t sim_gl_storage(unsigned buffer, size_t nbytes); /* where it lies in the host's memory, or 0 */
+
 /* pool.c */
 /* A place as both drivers lay it out, and who may touch a pool's memory there. */
 typedef struct sim_location {

@@ -35,11 +35,15 @@ sim_status sim_call_free(uintptr_t p, bool pinned) {
   if (p == 0) return SIM_OK;
   SIM_TRY(sim_context_of(&c));
   sim_alloc *a = sim_alloc_find(p);
-  const bool fits = a != NULL && a->base == p && a->space != SIM_FOREIGN && (a->space == SIM_PINNED) == pinned;
+  const bool known = a != NULL && a->base == p && a->space != SIM_FOREIGN && !a->lent;
+  const bool fits = known && (a->space == SIM_PINNED) == pinned;
   sim_log_detail("%#zx", (size_t)p);
   if (fits) return sim_free_host(a);
   sim_found(SIM_STALE, "%s of %#zx, which %s", sim_here().call, (size_t)p,
-            a == NULL ? "is nobody's" : a->base != p ? "is inside an allocation" : "is memory of another kind");
+            a == NULL        ? "is nobody's"
+            : a->base != p ? "is inside an allocation"
+            : a->lent      ? "is a graphics resource's, which unmapping ends"
+                           : "is memory of another kind");
   return SIM_INVALID;
 }
 

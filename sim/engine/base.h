@@ -35,6 +35,9 @@ typedef enum sim_status {
   SIM_PEER_OFF,
   SIM_PEER_NONE,
   SIM_REGISTERED,
+  SIM_MAPPED,
+  SIM_NOT_MAPPED,
+  SIM_NO_GRAPHICS,
   SIM_NOT_REGISTERED,
   SIM_PRIMARY_ACTIVE,
   SIM_CAP_UNSUPPORTED,
@@ -100,6 +103,7 @@ typedef enum sim_type {
   SIM_USER,
   SIM_MODULE,
   SIM_LIBRARY, /* a module of every context */
+  SIM_GRAPHICS,
   SIM_FUNCTION
 } sim_type;
 

@@ -37,6 +37,7 @@ struct sim_alloc {
   uint64_t id;
   unsigned flags;
   bool freed, purged;
+  bool lent; /* loan.c: no free of the program's ends it */
   unsigned pins; /* queued operations that will touch it */
   sim_alloc *before, *after; /* among those that are not freed */
   sim_context *ctx;
@@ -136,6 +137,13 @@ void sim_pool_freed(sim_alloc *a);                 /* the free has happened */
 void sim_pool_keep(sim_alloc *a, sim_op *death);   /* freed, by an operation or (NULL) at once */
 void sim_pools_shrink(const sim_device *d);        /* the host has waited for something on the device */
 
+/* loan.c: memory that is a device's for a while, and somebody else's before and after */
+/* Its bytes may be written by sim_view at once; on the device they are there for what is queued behind s from now. */
+sim_status sim_loan_begin(sim_stream *s, size_t nbytes, sim_alloc **out);
+/* What s has been told before is done, and the bytes are what they then are until sim_loan_end. */
+sim_status sim_loan_settle(sim_stream *s, sim_alloc *a);
+void sim_loan_end(sim_stream *s, sim_alloc *a);
+
 /* trap.c: what the host itself loads and stores, and when */
 typedef struct sim_queued_access {
   sim_region region;
@@ -147,6 +155,9 @@ void sim_trap_born(const sim_alloc *a);
 void sim_trap_died(sim_alloc *a);
 void sim_trap_access(sim_alloc *a, const sim_region *r, bool write, const sim_op *op);
 void sim_trap_works(const sim_op *op); /* a device has work from now on */
+/* Nobody may touch what lies wholly in these pages until they are given back, which says whether somebody did. */
+void sim_trap_lend(uintptr_t at, size_t nbytes);
+void sim_trap_give_back(uintptr_t at, bool *was_read, bool *was_written);
 void sim_trap_learned(void); /* the host has waited for something */
 void sim_trap_update(void);  /* before the lock is dropped */
 void sim_trap_look(void);    /* after it is taken */

@@ -25,7 +25,7 @@ static uint64_t ids;
 static sim_object *first, *last; /* those that live, in the order of making */
 
 static const char *const names[] = {"",     "context",     "stream", "event",   "pool",    "graph", "executable graph",
-                                    "node", "user object", "module", "library", "function"};
+                                    "node", "user object", "module", "library", "graphics resource", "function"};
 
 const char *sim_type_name(sim_type type) {
   return names[type];

@@ -4,6 +4,8 @@
  * work reads, for all if it writes. The program's first access to a closed page faults; the handler records the access,
  * opens the page and lets the instruction go on. The record is checked before the next call does anything, so with all
  * that was known when it was made, and then the page is closed again if the work is still running.
+ * Pages of other memory that are lent (to a device, by a graphics API) are closed until they are given back, and the
+ * first access to them is noted.
  * Invariants: the handler takes no lock and allocates nothing; a fault on any other page, and any other signal, goes
  * to the handler that was there before; a forked child may touch what it inherits. The simulator's own copies go by the
  * alias and never fault. It must not know how accesses are checked. */
@@ -45,6 +47,13 @@ static size_t nwatched, watched_room, nfresh, fresh_room;
 static bool learned; /* the host waited for something since the lock was taken */
 static sim_clock working; /* all work of all devices, where managed memory is theirs meanwhile */
 static bool exclusive;    /* and so closed to the host as a whole */
+enum { LOANS = 64 };
+typedef struct loan {
+  _Atomic uintptr_t at; /* 0: unused */
+  _Atomic size_t nbytes;
+  _Atomic bool read, written;
+} loan;
+static loan loans[LOANS];
 static _Thread_local uintptr_t chained; /* where on the stack the last fault was handed on */
 
 void sim_trap_open(uintptr_t at, uint64_t nbytes) {
@@ -138,10 +147,23 @@ static bool let_in(uintptr_t at, const void *context) {
   return true;
 }
 
+/* All of a loan is opened at the first access, which is noted as what it was. */
+static bool of_a_loan(uintptr_t at, const void *context) {
+  for (int i = 0; i < LOANS; i++) {
+    const uintptr_t from = atomic_load(&loans[i].at);
+    if (from == 0 || at - from >= atomic_load(&loans[i].nbytes)) continue;
+    atomic_store(fault_of(context).write ? &loans[i].written : &loans[i].read, true);
+    (void)mprotect((void *)from, atomic_load(&loans[i].nbytes), PROT_READ | PROT_WRITE);
+    return true;
+  }
+  return false;
+}
+
 static void on_fault(int signal_number, siginfo_t *info, void *context) {
   const uintptr_t at = (uintptr_t)info->si_addr;
   const bool a_fault = info->si_code == SEGV_ACCERR;
   if (a_fault && at - base < span && let_in(at, context)) return;
+  if (a_fault && of_a_loan(at, context)) return;
   chain(signal_number, info, context);
 }
 
@@ -289,6 +311,38 @@ void sim_trap_update(void) {
   for (size_t i = 0; i < nfresh; i++) close_what_is_new(fresh[i]);
   nfresh = 0;
   learned = false;
+}
+
+static uintptr_t whole_pages(uintptr_t at, size_t *nbytes) {
+  const uintptr_t first = (at + PAGE - 1) / PAGE * PAGE, end = (at + *nbytes) / PAGE * PAGE;
+  *nbytes = end > first ? end - first : 0;
+  return first;
+}
+
+void sim_trap_lend(uintptr_t at, size_t nbytes) {
+  const uintptr_t first = whole_pages(at, &nbytes);
+  int i = 0;
+  while (i < LOANS && atomic_load(&loans[i].at) != 0) i++;
+  if (i == LOANS || nbytes == 0 || !sim_conf.host_trap) return;
+  be_the_handler();
+  atomic_store(&loans[i].read, false);
+  atomic_store(&loans[i].written, false);
+  atomic_store(&loans[i].nbytes, nbytes);
+  atomic_store(&loans[i].at, first);
+  (void)mprotect((void *)first, nbytes, PROT_NONE);
+}
+
+void sim_trap_give_back(uintptr_t at, bool *was_read, bool *was_written) {
+  size_t unused = 0;
+  const uintptr_t first = whole_pages(at, &unused);
+  *was_read = *was_written = false;
+  for (int i = 0; i < LOANS; i++) {
+    if (first == 0 || atomic_load(&loans[i].at) != first) continue;
+    (void)mprotect((void *)first, atomic_load(&loans[i].nbytes), PROT_READ | PROT_WRITE);
+    *was_read = atomic_load(&loans[i].read);
+    *was_written = atomic_load(&loans[i].written);
+    atomic_store(&loans[i].at, 0);
+  }
 }
 
 /* The caller of a function that copies bytes says more than that function. */

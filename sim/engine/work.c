@@ -176,7 +176,7 @@ static void finish(sim_op *op) {
   const sim_region *d = &op->work.dst;
   op->stamp = now_ns += op->work.kind == SIM_EMPTY ? 10 : 1000 + d->width * d->rows * d->depth / 10;
   op->done = true;
-  if (op->work.kind == SIM_DEATH) sim_pool_freed(op->work.to);
+  if (op->work.kind == SIM_DEATH && op->work.to->pool != NULL) sim_pool_freed(op->work.to);
   for (size_t i = 0; i < op->ndeps; i++) sim_op_drop(op->deps[i]);
   op->ndeps = 0;
   unlink_op(op);

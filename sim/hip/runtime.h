@@ -20,8 +20,11 @@ typedef enum hipError_t {
   hipErrorNoDevice = 100,
   hipErrorInvalidDevice = 101,
   hipErrorInvalidContext = 201,
+  hipErrorAlreadyMapped = 208,
+  hipErrorNotMapped = 211,
   hipErrorUnsupportedLimit = 215,
   hipErrorPeerAccessUnsupported = 217,
+  hipErrorInvalidGraphicsContext = 219,
   hipErrorInvalidHandle = 400,
   hipErrorIllegalState = 401,
   hipErrorNotFound = 500,
@@ -50,6 +53,7 @@ typedef enum hipError_t {
 typedef int hipDevice_t;
 typedef void *hipDeviceptr_t;
 typedef struct ihipStream_t *hipStream_t;
+typedef struct _hipGraphicsResource *hipGraphicsResource_t;
 typedef struct ihipEvent_t *hipEvent_t;
 typedef struct ihipGraph *hipGraph_t;
 typedef struct hipGraphExec *hipGraphExec_t;
