@@ -9,7 +9,7 @@
 #define ROW_BUFFER (4 << 10)
 #define LINE 64
 /* From so many bytes on, rows pass the caches. Fewer may still lie in the last cache from their last use, and writing
- * past it would then evict them first. Planes that are crossed gain from MF__LARGE on: they write parts of many lines. */
+ * past it would then evict them first. Crossed planes gain from MF__LARGE on: they write parts of many lines. */
 #define STREAM_FROM (INT64_C(24) << 20)
 /* What one thread takes at a time of work that is shared: some tens of microseconds. */
 #define PART (INT64_C(512) << 10)
