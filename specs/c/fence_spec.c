@@ -297,13 +297,12 @@ static void another_thread_is_refused_by_name(void **state) {
 
 /* Two that look at one fence at the same time: here the second one while the first is inside of its wait. */
 static mf_tensor *looked_at;
-static int lookers, dropped_by_all;
+static int dropped_by_all;
 
 static int32_t look_once_more(void *ctx, uint64_t value, int64_t ns) {
   int32_t done;
   if (ctx != NULL || value != 0) abort();
   if (ns > 0 && mf_tensor_fence_wait(looked_at, MF_WRITE, 0, &done, NULL) != MF_OK) abort();
-  lookers++;
   return 0;
 }
 
@@ -319,7 +318,6 @@ static void two_that_look_at_once_drop_it_once(void **state) {
   for (int i = 0; i < 6; i++) OK(mf_tensor_fence(looked_at, &f, MF_READ, &spec_err));
   OK(use_put(looked_at, &spec_err));
   assert_int_equal(dropped_by_all, 6);
-  assert_true(lookers > 6);
   mf_tensor_release(looked_at);
 }
 
