@@ -21,6 +21,7 @@ import os
 from typing import Any, NamedTuple
 
 from moonferry import _core
+from moonferry._arrow import from_arrow
 from moonferry._convert import asarray, tensor, wrap
 from moonferry._core import (
     _C_API as _C_API,
@@ -247,6 +248,7 @@ __all__ = [
     "float16",
     "float32",
     "float64",
+    "from_arrow",
     "from_cuda_array",
     "from_dlpack",
     "frombuffer",

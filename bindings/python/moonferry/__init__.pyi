@@ -1,5 +1,6 @@
 from typing import Any, NamedTuple
 
+from moonferry._arrow import from_arrow as from_arrow
 from moonferry._convert import asarray as asarray
 from moonferry._convert import tensor as tensor
 from moonferry._convert import wrap as wrap
@@ -126,6 +127,7 @@ __all__ = [
     "float16",
     "float32",
     "float64",
+    "from_arrow",
     "from_cuda_array",
     "from_dlpack",
     "frombuffer",

@@ -123,6 +123,11 @@ def _from_memory(obj, copy, refused):
         made = _from_interface(obj, interface, copy)
     elif hasattr(type(obj), "__array__"):
         return _from_protocols(*_array_of(obj, copy))
+    elif hasattr(type(obj), "__arrow_c_array__") or hasattr(type(obj), "__arrow_c_stream__"):
+        from moonferry import _arrow
+
+        made = _arrow.from_arrow(obj, copy=copy)
+        return made.copy() if copy and made.readonly else made
     else:
         return None
     return made.copy() if copy else made
