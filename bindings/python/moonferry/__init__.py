@@ -16,12 +16,12 @@ What each function shares, keeps alive and raises stands in its docstring.
 from __future__ import annotations
 
 import atexit
+import builtins
 import contextlib
 import os
 from typing import Any, NamedTuple
 
 from moonferry import _core
-from moonferry._arrow import from_arrow
 from moonferry._convert import asarray, tensor, wrap
 from moonferry._core import (
     _C_API as _C_API,
@@ -168,6 +168,20 @@ if os.environ.get("MOONFERRY_STREAM_NONE"):
         stream_none(os.environ["MOONFERRY_STREAM_NONE"])
     except ValueError as error:
         raise ImportError(f"MOONFERRY_STREAM_NONE: {error}") from None
+
+
+def from_arrow(obj: Any, /, *, copy: builtins.bool | None = None) -> Tensor:
+    """A read-only Tensor over an array of Apache Arrow: anything with __arrow_c_array__ or __arrow_c_stream__, such as
+    a column of pyarrow, polars, pandas or duckdb.
+
+    The dtype is Arrow's own; lists of fixed size become axes. The memory is shared, but for truth values, which are
+    bits there and are copied. copy: True gives a writable copy, False refuses one. Raises ExchangeError for nulls, for
+    more than one chunk, and for what is no number, TypeError for an object without these methods.
+    Standard: Arrow PyCapsule interface.
+    """
+    from moonferry import _arrow
+
+    return _arrow.read(obj, copy)
 
 
 def get_include() -> str:

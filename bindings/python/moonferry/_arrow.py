@@ -1,17 +1,15 @@
 """Arrays of Apache Arrow that come in: one column of pyarrow, polars, pandas or duckdb.
 
-Responsible for reading the structs of Arrow's C data interface. Invariant: the memory is shared and read-only, as Arrow's
-arrays are, and an array is released once, with the last tensor over it. Going out is arrow.c's. Must not know whose array
-it is.
+Responsible for reading the structs of Arrow's C data interface. Invariant: the memory is shared and read-only, as
+Arrow's arrays are, and an array is released once, with the last tensor over it. Going out is arrow.c's. Must not know
+whose array it is.
 """
 
 from __future__ import annotations
 
 import ctypes
-from typing import Any
-
 from moonferry import _core
-from moonferry._core import ExchangeError, Tensor
+from moonferry._core import ExchangeError
 from moonferry._dtype import DType
 
 _DTYPES = {
@@ -135,14 +133,8 @@ def _unpacked(address, first, count):
     return _core.frombuffer(bytearray(values)).reinterpret("bool")
 
 
-def from_arrow(obj: Any, /, *, copy: bool | None = None) -> Tensor:
-    """A read-only Tensor over an array of Apache Arrow: anything with __arrow_c_array__ or __arrow_c_stream__, such as a
-    column of pyarrow, polars, pandas or duckdb.
-
-    The dtype is Arrow's own; lists of fixed size become axes. The memory is shared, but for truth values, which are bits
-    there and are copied. copy: True gives a writable copy, False refuses one. Raises ExchangeError for nulls, for more
-    than one chunk, and for what is no number, TypeError for an object without these methods.
-    """
+def read(obj, copy):
+    """moonferry.from_arrow."""
     what = _name(obj)
     if hasattr(obj, "__arrow_c_array__"):
         schema_capsule, owner = obj.__arrow_c_array__()

@@ -168,7 +168,7 @@ local HELP = [[
 x = 1; local y = 2  a statement; locals stay
 mf.zeros { 2, 3 }   mf is require "moonferry": tensors
 py.import "numpy"   py is require "moonferry.python": Python's modules
-Tab completes names and fields, a line that is not complete goes on in the next, Ctrl-C ends what runs or clears the line.
+Tab completes names and fields, an unfinished line goes on in the next, Ctrl-C ends what runs or clears the line.
 quit or Ctrl-D ends the prompt. The shell has "moonferry --help".]]
 
 -- A word that is typed alone and means something here, unless the program has a variable of that name.
