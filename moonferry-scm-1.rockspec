@@ -37,6 +37,7 @@ build = {
     ["moonferry.guard"] = "lua/moonferry/guard.lua",
     ["moonferry.lib"] = "lua/moonferry/lib.lua",
     ["moonferry.life"] = "lua/moonferry/life.lua",
+    ["moonferry.npy"] = "lua/moonferry/npy.lua",
     ["moonferry.numbers"] = "lua/moonferry/numbers.lua",
     ["moonferry.owner"] = "lua/moonferry/owner.lua",
     ["moonferry.place"] = "lua/moonferry/place.lua",

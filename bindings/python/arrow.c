@@ -1,8 +1,8 @@
 /* arrow.c: Tensor.__arrow_c_schema__, __arrow_c_array__ and __arrow_c_device_array__.
  *
  * Responsible for: a tensor as an array of Apache Arrow, over the same memory. A tensor with one axis is a primitive
- * array; each further axis makes a list of fixed size of it. Invariant: the release callbacks are C alone and may run on
- * any thread, and the memory lives until the last part of an array is released, wherever its parts were moved. It must
+ * array; each further axis makes a list of fixed size of it. Invariant: the release callbacks are C alone and may run
+ * on any thread, and the memory lives until the last part of an array is released, wherever its parts were moved. It must
  * not know who consumes.
  *
  * Standard: Apache Arrow 1.0, C data interface, C device data interface, PyCapsule interface.
@@ -154,6 +154,22 @@ static void drop_array(PyObject *capsule) {
   aside_end(exception);
   free(array);
 }
+
+const char core_arrow_schema_doc[] =
+    "__arrow_c_schema__($self, /)\n--\n\n"
+    "A capsule with the type that __arrow_c_array__ gives. Standard: Arrow PyCapsule interface.";
+
+const char core_arrow_array_doc[] =
+    "__arrow_c_array__($self, /, requested_schema=None)\n--\n\n"
+    "Two capsules, of a type and an array of Apache Arrow, for pyarrow, polars, pandas and duckdb. The memory is\n"
+    "shared if it is compact, else copied; truth values are packed into bits. Each axis but the last is a list\n"
+    "of fixed size. requested_schema is not looked at. Raises ExchangeError for a tensor without axes, for a\n"
+    "dtype that Arrow does not have, and for memory of a GPU. Standard: Arrow PyCapsule interface.";
+
+const char core_arrow_device_array_doc[] =
+    "__arrow_c_device_array__($self, /, requested_schema=None, **kwargs)\n--\n\n"
+    "The same of memory on any device. The host waits until the memory is ready, so that there is no event\n"
+    "to wait for. Standard: Arrow PyCapsule interface, C device data interface.";
 
 PyObject *core_arrow_schema(PyObject *self, PyObject *ignored) {
   (void)ignored;

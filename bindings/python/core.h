@@ -239,6 +239,7 @@ PyObject *core_tensor_record(PyObject *self, PyObject *const *args, Py_ssize_t n
 
 /* methods.c, create.c, nested.c */
 /* arrow.c */
+extern const char core_arrow_schema_doc[], core_arrow_array_doc[], core_arrow_device_array_doc[];
 PyObject *core_arrow_schema(PyObject *self, PyObject *ignored);
 PyObject *core_arrow_array(PyObject *self, PyObject *args, PyObject *kwargs);
 PyObject *core_arrow_device_array(PyObject *self, PyObject *args, PyObject *kwargs);

@@ -440,22 +440,6 @@ static PyObject *reduce_ex(PyObject *self, PyObject *args) {
   return call_convert(self, "reduce_ex", args, NULL);
 }
 
-PyDoc_STRVAR(arrow_schema_doc,
-             "__arrow_c_schema__($self, /)\n--\n\n"
-             "A capsule with the type that __arrow_c_array__ gives. Standard: Arrow PyCapsule interface.");
-
-PyDoc_STRVAR(arrow_array_doc,
-             "__arrow_c_array__($self, /, requested_schema=None)\n--\n\n"
-             "Two capsules, of a type and an array of Apache Arrow, for pyarrow, polars, pandas and duckdb. The memory is\n"
-             "shared if it is compact, else copied; truth values are packed into bits. Each axis but the last is a list\n"
-             "of fixed size. requested_schema is not looked at. Raises ExchangeError for a tensor without axes, for a\n"
-             "dtype that Arrow does not have, and for memory of a GPU. Standard: Arrow PyCapsule interface.");
-
-PyDoc_STRVAR(arrow_device_array_doc,
-             "__arrow_c_device_array__($self, /, requested_schema=None, **kwargs)\n--\n\n"
-             "The same of memory on any device. The host waits until the memory is ready, so that there is no event to\n"
-             "wait for. Standard: Arrow PyCapsule interface, C device data interface.");
-
 PyDoc_STRVAR(sizeof_doc,
              "__sizeof__($self, /)\n--\n\n"
              "The object and the elements that it shows on the host, whoever owns their memory; repeated ones once.");
@@ -495,10 +479,10 @@ PyMethodDef core_tensor_methods[] = {
     {"tobytes", tobytes, METH_NOARGS, tobytes_doc},
     {"contiguous", contiguous, METH_NOARGS, contiguous_doc},
     {"__sizeof__", size_of, METH_NOARGS, sizeof_doc},
-    {"__arrow_c_schema__", core_arrow_schema, METH_NOARGS, arrow_schema_doc},
-    {"__arrow_c_array__", FASTCALL(core_arrow_array), METH_VARARGS | METH_KEYWORDS, arrow_array_doc},
+    {"__arrow_c_schema__", core_arrow_schema, METH_NOARGS, core_arrow_schema_doc},
+    {"__arrow_c_array__", FASTCALL(core_arrow_array), METH_VARARGS | METH_KEYWORDS, core_arrow_array_doc},
     {"__arrow_c_device_array__", FASTCALL(core_arrow_device_array), METH_VARARGS | METH_KEYWORDS,
-     arrow_device_array_doc},
+     core_arrow_device_array_doc},
     {"__array__", FASTCALL(array), METH_VARARGS | METH_KEYWORDS, array_doc},
     {"__reduce_ex__", reduce_ex, METH_VARARGS, reduce_doc},
     {NULL, NULL, 0, NULL},

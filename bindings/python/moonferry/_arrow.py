@@ -8,6 +8,7 @@ whose array it is.
 from __future__ import annotations
 
 import ctypes
+
 from moonferry import _core
 from moonferry._core import ExchangeError
 from moonferry._dtype import DType

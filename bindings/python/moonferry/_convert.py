@@ -425,8 +425,8 @@ def wrap(
 
     pointer: an address on the host, or a pointer or an array of ctypes; it is trusted. shape, dtype and strides (in
     elements; None is compact row-major) describe the memory. owner: what keeps the memory, kept alive as long as the
-    memory is used; None is the pointer itself. Raises TypeError or ValueError for what cannot be. (from_cuda_array takes
-    a GPU's memory.)
+    memory is used; None is the pointer itself. Raises TypeError or ValueError for what cannot be.
+    (from_cuda_array takes a GPU's memory.)
     """
     address = pointer
     if isinstance(pointer, bool) or not isinstance(pointer, int):

@@ -178,30 +178,36 @@ local function said_alone(line)
   return word and (word == "?" or env[word] == nil) and word
 end
 
+-- The chunk of the lines, or nil and whether more lines may complete it.
+local function chunk_of(lines)
+  local chunk, message, incomplete = repl.compile(table.concat(lines, "\n"))
+  if not chunk and not incomplete then
+    io.stderr:write(message, "\n")
+  end
+  return chunk, incomplete
+end
+
 ---Reads the next chunk; nil at the end of the input.
 ---@return function?
 function repl.next()
   local lines = {}
   while true do
     local line = repl.line(#lines == 0 and "> " or ">> ")
-    if line == nil then
+    local word = line and #lines == 0 and said_alone(line)
+    if line == nil or word == "quit" or word == "exit" then
       return nil
     elseif line == false then
       lines = {}
-    elseif #lines == 0 and (said_alone(line) == "quit" or said_alone(line) == "exit") then
-      return nil
-    elseif #lines == 0 and (said_alone(line) == "help" or said_alone(line) == "?") then
+    elseif word == "help" or word == "?" then
       print(HELP)
     elseif #lines > 0 or line:match("%S") then
       remember(line)
       lines[#lines + 1] = line
-      local chunk, message, incomplete = repl.compile(table.concat(lines, "\n"))
+      local chunk, incomplete = chunk_of(lines)
       if chunk then
         return chunk
-      elseif not incomplete then
-        io.stderr:write(message, "\n")
-        lines = {}
       end
+      lines = incomplete and lines or {}
     end
   end
 end
