@@ -12,7 +12,10 @@ local op, plain, reach, tensor, ok = shared.op, shared.plain, shared.reach, shar
 local function saved(then_do)
   local path = os.tmpname()
   local done, message = mf.save(path, tensor())
-  local given, why = ok(done, message) and then_do(path)
+  local given, why
+  if ok(done, message) then
+    given, why = then_do(path)
+  end
   os.remove(path)
   return ok(given, why)
 end
