@@ -51,7 +51,7 @@ void cli_note_idle_rules(cli_findings *all, const char *folder, const char *devi
   for (char *name = names != NULL ? next_of(names, &save) : NULL; name != NULL; name = next_of(names, &save)) {
     cli_text text = {0};
     if (driver_has(file.at, name)) continue;
-    cli_addf(&text, "the name %s of --missing is no function of the simulated driver, so that nothing is missing", name);
+    cli_addf(&text, "the name %s of --missing is no function of the simulated driver, so nothing is missing", name);
     cli_note(all, warning, seed, text.at);
   }
   free(file.at);

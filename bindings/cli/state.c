@@ -63,7 +63,8 @@ static void leave_if_asked(lua_State *L) {
   lua_settop(L, top);
 }
 
-/* Whether a line of a traceback, "\tFILE:LINE: ...", names a file of Moonferry's own. Lua shows the end of a long path. */
+/* Whether a line of a traceback, "\tFILE:LINE: ...", names a file of Moonferry's own. Of a long path Lua
+ * shows the end. */
 static bool is_own(const char *line, size_t size) {
   const char *package = cli_package(), *colon = memchr(line, ':', size);
   if (package == NULL || colon == NULL || *line != '\t') return false;
@@ -83,7 +84,8 @@ static bool is_own(const char *line, size_t size) {
 /* The program's own main, and the error() of Moonferry's own files. */
 static bool is_own_c(const char *line, const char *next) {
   if (strncmp(line, "\t[C]: at 0x", 11) == 0) return true;
-  return strncmp(line, "\t[C]: in function 'error'", 24) == 0 && next != NULL && is_own(next + 1, strcspn(next + 1, "\n"));
+  if (strncmp(line, "\t[C]: in function 'error'", 24) != 0 || next == NULL) return false;
+  return is_own(next + 1, strcspn(next + 1, "\n"));
 }
 
 /* Pushes the traceback at the top without the frames that are not the user's. */

@@ -239,6 +239,12 @@ PyObject *core_tensor_acquire(PyObject *self, PyObject *const *args, Py_ssize_t 
 PyObject *core_tensor_record(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 
 /* methods.c, create.c, nested.c */
+/* arrow.c */
+extern const char core_arrow_schema_doc[], core_arrow_array_doc[], core_arrow_device_array_doc[];
+PyObject *core_arrow_schema(PyObject *self, PyObject *ignored);
+PyObject *core_arrow_array(PyObject *self, PyObject *args, PyObject *kwargs);
+PyObject *core_arrow_device_array(PyObject *self, PyObject *args, PyObject *kwargs);
+
 extern PyMethodDef core_tensor_methods[];
 extern PyMethodDef core_create_functions[];
 int core_clone(mf_tensor *t, mf_tensor **out, mf_error *err);

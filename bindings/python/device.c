@@ -19,7 +19,7 @@ static int device_from_pair(PyObject *pair, DLDevice *out) {
   return 0;
 }
 
-/* A dtype is what to() of other libraries takes, too. Its text ends in its name: torch.float64, <class 'numpy.int8'>. */
+/* A dtype is what to() of other libraries takes, too. Its text ends in its name: torch.float64, numpy.int8'>. */
 static int refuse_device(core_state *state, const char *text, const mf_error *err) {
   const char *dot = strrchr(text, '.'), *name = dot != NULL ? dot + 1 : text;
   char alone[64] = "";

@@ -46,6 +46,15 @@ function Tensor:copy(...)
   return errors.done("copy", errors.call(C.mf_tensor_copy, to, from, err), err, self)
 end
 
+--- A compact row-major tensor with these elements: another view of this one where it is so already, else a copy.
+---@return moonferry.Tensor?, string? message, number? code
+function Tensor:contiguous()
+  if C.mf_tensor_is_contiguous(handle_of(self)) ~= 0 then
+    return self:view()
+  end
+  return clone(self)
+end
+
 --- A new tensor with the elements converted: rounded to nearest for floats, truncated and saturated for
 --- integers (NaN becomes 0), "not zero" for bool.
 ---@param name string

@@ -335,6 +335,19 @@ function Tensor:put(...)
   p[place(self, "put", ndim, ...)] = dtype.encode(info, value_behind(ndim, ...), "put")
 end
 
+--- The only element, as `get` gives it. From a GPU's memory it is copied.
+function Tensor:item()
+  handle_of(self)
+  if self.size ~= 1 then
+    misuse("item: expected a tensor of one element, got one of %.0f", self.size)
+  end
+  local value = self:tolist()
+  while type(value) == "table" do
+    value = value[1]
+  end
+  return value
+end
+
 local function nested(t, prefix, axis)
   if axis > t._dl.ndim then
     return t:get(unpack(prefix, 1, axis - 1))

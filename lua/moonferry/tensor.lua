@@ -28,6 +28,7 @@ local misuse = errors.misuse
 ---@field device string
 ---@field ndim number
 ---@field nbytes number of the elements in compact form
+---@field itemsize number the bytes of one element, rounded up
 ---@field size number how many elements
 ---@field readonly boolean
 ---@field is_contiguous boolean compact row-major
@@ -333,6 +334,11 @@ end
 
 function Fields.size(t)
   return tonumber(C.mf_tensor_size(t.handle))
+end
+
+function Fields.itemsize(t)
+  local bits = tonumber(C.mf_dtype_bits(t._dl.dtype, C.mf_tensor_flags(t.handle)))
+  return math.ceil(bits / 8)
 end
 
 function Fields.nbytes(t)

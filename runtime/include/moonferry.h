@@ -249,8 +249,8 @@ typedef struct mf_index {
 MF_API int mf_tensor_index(const mf_tensor *t, const mf_index *items, int32_t nitems, mf_tensor **out,
                            mf_error *err);
 
-/* mf_tensor_permute_dims(t, axes, naxes, out, err): axis i of the result is axis ${axes}[i] of ${t}. NULL axes with naxes
- * 0 reverse all of them (transpose).
+/* mf_tensor_permute_dims(t, axes, naxes, out, err): axis i of the result is axis ${axes}[i] of ${t}. NULL axes with
+ * naxes 0 reverse all of them (transpose).
  * Owns: ${out} is the caller's reference. Fails: MF_EINVAL unless ${axes} is a permutation, MF_EBOUNDS for an axis
  * out of range. Threads: any. Standard: none. */
 MF_API int mf_tensor_permute_dims(const mf_tensor *t, const int32_t *axes, int32_t naxes, mf_tensor **out,

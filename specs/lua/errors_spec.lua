@@ -52,9 +52,9 @@ local FUNCTIONS = {
 }
 local OTHER = {} -- stands for another tensor of 2 x 3
 local METHODS = {
-  view = { 0, { 0, 1 }, mf.all }, permute_dims = { 0, 1 }, reshape = { 3, 2 }, broadcast_to = { { 2, 3 } }, squeeze = { 0 },
-  expand_dims = { 0 }, diagonal = { 0, 0, 1 }, reinterpret = { "int32" }, as_readonly = {}, get = { 0, 0 },
-  put = { 0, 0, 1 },
+  view = { 0, { 0, 1 }, mf.all }, permute_dims = { 0, 1 }, reshape = { 3, 2 }, broadcast_to = { { 2, 3 } },
+  squeeze = { 0 }, expand_dims = { 0 }, diagonal = { 0, 0, 1 }, reinterpret = { "int32" }, as_readonly = {},
+  get = { 0, 0 }, put = { 0, 0, 1 }, contiguous = {},
   fill = { 1 }, copy = { OTHER }, astype = { "int8" }, equal = { OTHER }, tolist = {}, ptr = {},
   rows = {}, invalidate = {}, to_dlpack = {}, to_dlpack_legacy = {}, close = {},
 }

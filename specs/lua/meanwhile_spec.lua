@@ -79,9 +79,9 @@ local CALLS = {
   refusal = function(n)
     local t = mf.zeros({ n }, "int8")
     local gpu = n % 2 == 0 and "cuda:" .. n or "rocm:" .. n
-    local text = said({ mf.zeros, n, "int8", { device = gpu } }, { t.to, t, gpu }, { mf.pool_stats, gpu }, { mf.trim, gpu },
-      { mf.synchronize, gpu }, { mf.pool_limit, gpu, n }, { mf.stream, gpu }, { mf.current_stream, gpu },
-      { mf.default_stream, gpu }, { t.to_dlpack, t, { device = gpu } })
+    local text = said({ mf.zeros, n, "int8", { device = gpu } }, { t.to, t, gpu }, { mf.pool_stats, gpu },
+      { mf.trim, gpu }, { mf.synchronize, gpu }, { mf.pool_limit, gpu, n }, { mf.stream, gpu },
+      { mf.current_stream, gpu }, { mf.default_stream, gpu }, { t.to_dlpack, t, { device = gpu } })
     t:close()
     return text
   end,

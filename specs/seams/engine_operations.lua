@@ -8,6 +8,21 @@ local py = require "moonferry.python"
 local bench = py.import "bench"
 local op, plain, reach, tensor, ok = shared.op, shared.plain, shared.reach, shared.tensor, shared.ok
 
+-- A tensor to a file in NumPy's format, and what `then_do` gives for the path.
+local function saved(then_do)
+  local path = os.tmpname()
+  local done, message = mf.save(path, tensor())
+  local given, why
+  if ok(done, message) then
+    given, why = then_do(path)
+  end
+  os.remove(path)
+  return ok(given, why)
+end
+op["mf.save"] = function() return saved(function() return true end) end
+op["mf.load"] = function() return plain(saved(mf.load)) end
+op["t:contiguous"] = function() return plain(ok(tensor():permute_dims(1, 0):contiguous())) end
+op["t:item"] = function() return ok(tensor():view({ 0, 1 }, { 0, 1 })):item() end
 op["mf.ring"] = function()
   local ring = ok(mf.ring({ 2, 2 }, "float32", 2))
   local slot = ok(ring:begin(0))

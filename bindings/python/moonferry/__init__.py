@@ -16,6 +16,7 @@ What each function shares, keeps alive and raises stands in its docstring.
 from __future__ import annotations
 
 import atexit
+import builtins
 import contextlib
 import os
 from typing import Any, NamedTuple
@@ -171,6 +172,20 @@ if os.environ.get("MOONFERRY_STREAM_NONE"):
         raise ImportError(f"MOONFERRY_STREAM_NONE: {error}") from None
 
 
+def from_arrow(obj: Any, /, *, copy: builtins.bool | None = None) -> Tensor:
+    """A read-only Tensor over an array of Apache Arrow: anything with __arrow_c_array__ or __arrow_c_stream__, such as
+    a column of pyarrow, polars, pandas or duckdb.
+
+    The dtype is Arrow's own; lists of fixed size become axes. The memory is shared, but for truth values, which are
+    bits there and are copied. copy: True gives a writable copy, False refuses one. Raises ExchangeError for nulls, for
+    more than one chunk, and for what is no number, TypeError for an object without these methods.
+    Standard: Arrow PyCapsule interface.
+    """
+    from moonferry import _arrow
+
+    return _arrow.read(obj, copy)
+
+
 def get_include() -> str:
     """The directory of moonferry.h and moonferry_python.h, for a C compiler's -I."""
     return os.path.join(os.path.dirname(os.path.abspath(__file__)), "include")
@@ -251,6 +266,7 @@ __all__ = [
     "float16",
     "float32",
     "float64",
+    "from_arrow",
     "from_cuda_array",
     "from_dlpack",
     "frombuffer",

@@ -123,6 +123,11 @@ def _from_memory(obj, copy, refused):
         made = _from_interface(obj, interface, copy)
     elif hasattr(type(obj), "__array__"):
         return _from_protocols(*_array_of(obj, copy))
+    elif hasattr(type(obj), "__arrow_c_array__") or hasattr(type(obj), "__arrow_c_stream__"):
+        from moonferry import _arrow
+
+        made = _arrow.read(obj, copy)
+        return made.copy() if copy and made.readonly else made
     else:
         return None
     return made.copy() if copy else made
@@ -415,14 +420,13 @@ def wrap(
     strides: Any = None,
     owner: Any = None,
     readonly: bool = False,
-    device: Any = None,
 ) -> Tensor:
     """A Tensor over memory that is somebody else's, without a copy.
 
-    pointer: an address, or a pointer or an array of ctypes; it is trusted. shape, dtype and strides (in elements; None is
-    compact row-major) describe the memory. owner: what keeps the memory, kept alive as long as the memory is used; None
-    is the pointer itself. device: where the memory is; None is the cpu. Raises TypeError or ValueError for what cannot
-    be.
+    pointer: an address on the host, or a pointer or an array of ctypes; it is trusted. shape, dtype and strides (in
+    elements; None is compact row-major) describe the memory. owner: what keeps the memory, kept alive as long as the
+    memory is used; None is the pointer itself. Raises TypeError or ValueError for what cannot be.
+    (from_cuda_array takes a GPU's memory.)
     """
     address = pointer
     if isinstance(pointer, bool) or not isinstance(pointer, int):
@@ -436,7 +440,7 @@ def wrap(
             raise TypeError(f"wrap: pointer must be an address or of ctypes, not a {describe(pointer)}") from None
     keep = pointer if owner is None else owner
     extents = (shape,) if isinstance(shape, int) else tuple(shape)
-    return _core._wrap_pointer(address, extents, strides, dtype, readonly, keep, device)
+    return _core._wrap_pointer(address, extents, strides, dtype, readonly, keep)
 
 
 def rebuild_shared(buffer, shape, dtype, padded):

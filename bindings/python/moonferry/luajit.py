@@ -446,6 +446,7 @@ class Lua(_lua.State):
 
     @property
     def lua_version(self):
+        """The version of the language, (5, 1)."""
         return LUA_VERSION
 
     @property

@@ -168,7 +168,7 @@ local HELP = [[
 x = 1; local y = 2  a statement; locals stay
 mf.zeros { 2, 3 }   mf is require "moonferry": tensors
 py.import "numpy"   py is require "moonferry.python": Python's modules
-Tab completes names and fields, a line that is not complete goes on in the next, Ctrl-C ends what runs or clears the line.
+Tab completes names and fields, an unfinished line goes on in the next, Ctrl-C ends what runs or clears the line.
 quit or Ctrl-D ends the prompt. The shell has "moonferry --help".]]
 
 -- A word that is typed alone and means something here, unless the program has a variable of that name.
@@ -178,30 +178,36 @@ local function said_alone(line)
   return word and (word == "?" or env[word] == nil) and word
 end
 
+-- The chunk of the lines, or nil and whether more lines may complete it.
+local function chunk_of(lines)
+  local chunk, message, incomplete = repl.compile(table.concat(lines, "\n"))
+  if not chunk and not incomplete then
+    io.stderr:write(message, "\n")
+  end
+  return chunk, incomplete
+end
+
 ---Reads the next chunk; nil at the end of the input.
 ---@return function?
 function repl.next()
   local lines = {}
   while true do
     local line = repl.line(#lines == 0 and "> " or ">> ")
-    if line == nil then
+    local word = line and #lines == 0 and said_alone(line)
+    if line == nil or word == "quit" or word == "exit" then
       return nil
     elseif line == false then
       lines = {}
-    elseif #lines == 0 and (said_alone(line) == "quit" or said_alone(line) == "exit") then
-      return nil
-    elseif #lines == 0 and (said_alone(line) == "help" or said_alone(line) == "?") then
+    elseif word == "help" or word == "?" then
       print(HELP)
     elseif #lines > 0 or line:match("%S") then
       remember(line)
       lines[#lines + 1] = line
-      local chunk, message, incomplete = repl.compile(table.concat(lines, "\n"))
+      local chunk, incomplete = chunk_of(lines)
       if chunk then
         return chunk
-      elseif not incomplete then
-        io.stderr:write(message, "\n")
-        lines = {}
       end
+      lines = incomplete and lines or {}
     end
   end
 end

@@ -1,0 +1,165 @@
+"""Arrays of Apache Arrow that come in: one column of pyarrow, polars, pandas or duckdb.
+
+Responsible for reading the structs of Arrow's C data interface. Invariant: the memory is shared and read-only, as
+Arrow's arrays are, and an array is released once, with the last tensor over it. Going out is arrow.c's. Must not know
+whose array it is.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+from moonferry import _core
+from moonferry._core import ExchangeError
+from moonferry._dtype import DType
+
+_DTYPES = {
+    **{"c": "int8", "s": "int16", "i": "int32", "l": "int64", "C": "uint8", "S": "uint16", "I": "uint32"},
+    **{"L": "uint64", "e": "float16", "f": "float32", "g": "float64", "b": "bool"},
+}
+
+
+class _Schema(ctypes.Structure):
+    pass
+
+
+class _Array(ctypes.Structure):
+    pass
+
+
+_RELEASE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_int64, _pointer = ctypes.c_int64, ctypes.c_void_p
+_Schema._fields_ = [
+    ("format", ctypes.c_char_p), ("name", _pointer), ("metadata", _pointer), ("flags", _int64),
+    ("n_children", _int64), ("children", ctypes.POINTER(ctypes.POINTER(_Schema))), ("dictionary", _pointer),
+    ("release", _RELEASE), ("private_data", _pointer),
+]  # fmt: skip
+_Array._fields_ = [
+    ("length", _int64), ("null_count", _int64), ("offset", _int64), ("n_buffers", _int64), ("n_children", _int64),
+    ("buffers", ctypes.POINTER(_pointer)), ("children", ctypes.POINTER(ctypes.POINTER(_Array))),
+    ("dictionary", _pointer), ("release", _RELEASE), ("private_data", _pointer),
+]  # fmt: skip
+
+
+class _Stream(ctypes.Structure):
+    _fields_ = [
+        ("get_schema", ctypes.CFUNCTYPE(ctypes.c_int, _pointer, ctypes.POINTER(_Schema))),
+        ("get_next", ctypes.CFUNCTYPE(ctypes.c_int, _pointer, ctypes.POINTER(_Array))),
+        ("get_last_error", ctypes.CFUNCTYPE(ctypes.c_char_p, _pointer)),
+        ("release", _RELEASE),
+        ("private_data", _pointer),
+    ]
+
+
+_address = ctypes.pythonapi.PyCapsule_GetPointer
+_address.restype, _address.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+
+
+class _Owned:
+    """A struct that is ours to release."""
+
+    def __init__(self, struct):
+        self.struct = struct
+
+    def __del__(self):
+        if self.struct.release:
+            self.struct.release(ctypes.addressof(self.struct))
+
+
+def _struct_in(capsule, kind, name):
+    return kind.from_address(_address(capsule, name))
+
+
+def _chunk_of(stream, obj):
+    """The schema and the only chunk of a stream."""
+
+    def call(function, into):
+        if function(ctypes.byref(stream), ctypes.byref(into.struct)) != 0:
+            said = stream.get_last_error(ctypes.byref(stream))
+            raise ExchangeError(
+                f"from_arrow: {(said or b'it gives no reason').decode(errors='replace')} ({_name(obj)})"
+            )
+        return into
+
+    schema, chunks = call(stream.get_schema, _Owned(_Schema())), []
+    while not chunks or chunks[-1].struct.release:
+        chunks.append(call(stream.get_next, _Owned(_Array())))
+    filled = [c for c in chunks[:-1] if c.struct.length > 0] or chunks[:-1][:1]
+    if len(filled) != 1:
+        raise ExchangeError(
+            f"from_arrow: {len(filled)} chunks in a {_name(obj)}; one array of them is needed, as of rechunk()"
+        )
+    return schema, filled[0]
+
+
+def _name(obj):
+    return f"{type(obj).__module__}.{type(obj).__qualname__}"
+
+
+def _refuse_nulls(array, what):
+    """A validity bitmap may be there without a null, and how many there are may not have been counted (-1)."""
+    if array.null_count == 0 or not array.buffers[0]:
+        return
+    bits = ctypes.string_at(array.buffers[0], (array.offset + array.length + 7) // 8)
+    valid = int.from_bytes(bits, "little") >> array.offset & ((1 << array.length) - 1)
+    nulls = array.length - bin(valid).count("1")
+    if nulls:
+        raise ExchangeError(f"from_arrow: {nulls} nulls in a {what}; a tensor has none: fill or drop them first")
+
+
+def _layout(schema, array, what):
+    """The format of the elements, the array that has them, the shape, and which element is the first."""
+    shape, first = [array.length], array.offset
+    while True:
+        if schema.dictionary or array.dictionary:
+            raise ExchangeError(f"from_arrow: a {what} is encoded by a dictionary; cast it to the type of its values")
+        text = schema.format.decode()
+        if array.n_buffers > 0:
+            _refuse_nulls(array, what)
+        if not text.startswith("+w:"):
+            return text, array, shape, first
+        extent = int(text[3:])
+        schema, array = schema.children[0].contents, array.children[0].contents
+        shape.append(extent)
+        first = first * extent + array.offset
+
+
+_BITS = [bytes(byte >> bit & 1 for bit in range(8)) for byte in range(256)]
+
+
+def _unpacked(address, first, count):
+    """Truth values, which Arrow keeps as bits, in a byte each."""
+    bits = ctypes.string_at(address + first // 8, (first % 8 + count + 7) // 8) if count else b""
+    values = b"".join(map(_BITS.__getitem__, bits))[first % 8 : first % 8 + count]
+    return _core.frombuffer(bytearray(values)).reinterpret("bool")
+
+
+def read(obj, copy):
+    """moonferry.from_arrow."""
+    what = _name(obj)
+    if hasattr(obj, "__arrow_c_array__"):
+        schema_capsule, owner = obj.__arrow_c_array__()
+        schema, array = _struct_in(schema_capsule, _Schema, b"arrow_schema"), _struct_in(owner, _Array, b"arrow_array")
+    elif hasattr(obj, "__arrow_c_stream__"):
+        capsule = obj.__arrow_c_stream__()
+        held, owner = _chunk_of(_struct_in(capsule, _Stream, b"arrow_array_stream"), obj)
+        schema, array = held.struct, owner.struct
+    else:
+        raise TypeError(f"from_arrow: a {what} has neither __arrow_c_array__ nor __arrow_c_stream__")
+    text, leaf, shape, first = _layout(schema, array, what)
+    name = _DTYPES.get(text)
+    if name is None:
+        kind = "a table; give one column of it" if text == "+s" else f"of Arrow's format {text!r}, which is no dtype"
+        raise ExchangeError(f"from_arrow: a {what} is {kind}")
+    count = 1
+    for extent in shape:
+        count *= extent
+    address = leaf.buffers[1] or 0
+    if name == "bool":
+        if copy is False:
+            raise ExchangeError("from_arrow: copy=False, but truth values of Arrow are bits, and are copied")
+        return _unpacked(address, first, count).reshape(shape)
+    dtype = DType(name)
+    start = address + first * dtype.itemsize if count else 0
+    made = _core._wrap_pointer(start, tuple(shape), None, dtype, True, owner)
+    return made.copy() if copy else made

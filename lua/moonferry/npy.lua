@@ -1,0 +1,245 @@
+-- NumPy's .npy files: a tensor to a file and back, without Python.
+--
+-- Responsible for: the format's versions 1.0 to 3.0 on reading, 1.0 on writing. Invariant: a file that is not as the
+-- format says gives `nil, message`, and no tensor; nothing of it is run as code. Must not know: devices' streams.
+-- Source: NumPy's documentation, numpy.lib.format.
+local ffi = require "ffi"
+local create = require "moonferry.create"
+local errors = require "moonferry.errors"
+local tensor = require "moonferry.tensor"
+
+local misuse, show = errors.misuse, errors.show
+
+local npy = {}
+
+local MAGIC = "\147NUMPY"
+local CHUNK, ALIGNMENT, LONGEST_HEADER = 2 ^ 20, 64, 2 ^ 20
+local NATIVE = ffi.abi "le" and "<" or ">"
+
+-- What the format calls a dtype, behind the sign of the byte order, and back.
+local CODES = {
+  bool = "b1", int8 = "i1", int16 = "i2", int32 = "i4", int64 = "i8", uint8 = "u1", uint16 = "u2", uint32 = "u4",
+  uint64 = "u8", float16 = "f2", float32 = "f4", float64 = "f8", complex64 = "c8", complex128 = "c16",
+}
+local NAMES = {}
+for name, code in pairs(CODES) do
+  NAMES[code] = name
+end
+
+local function header_of(t)
+  local code = CODES[t.dtype]
+  if not code then
+    misuse("save: NumPy's format has no dtype %s; t:astype or t:reinterpret gives one that it has", t.dtype)
+  end
+  local extents = {}
+  for i, extent in ipairs(t.shape) do
+    extents[i] = ("%.0f,"):format(extent)
+  end
+  local order = code:match("%d+$") == "1" and "|" or NATIVE
+  local text = ("{'descr': '%s%s', 'fortran_order': False, 'shape': (%s), }"):format(order, code,
+    table.concat(extents, " "))
+  local before = #MAGIC + 4
+  text = text .. (" "):rep(-(before + #text + 1) % ALIGNMENT) .. "\n"
+  return MAGIC .. "\1\0" .. string.char(#text % 256, math.floor(#text / 256)) .. text
+end
+
+local function write_elements(file, t)
+  local bytes, left = ffi.cast("const char *", t:ptr()), t.nbytes
+  while left > 0 do
+    local size = math.min(left, CHUNK)
+    local ok, message = file:write(ffi.string(bytes, size))
+    if not ok then
+      return nil, message
+    end
+    bytes, left = bytes + size, left - size
+  end
+  return true
+end
+
+-- A compact tensor on the host with these elements, an object of its own.
+local function compact_on_host(t)
+  local host, message, code = t:to "cpu"
+  if not host or host.is_contiguous then
+    return host, message, code
+  end
+  local copy
+  copy, message, code = host:copy()
+  host:close()
+  return copy, message, code
+end
+
+--- Writes a tensor to a file in NumPy's format, which numpy.load reads. From a GPU it is copied to the host once.
+---@param path string
+---@param t moonferry.Tensor
+---@return true?, string? message, number? code
+function npy.save(path, t)
+  if type(path) ~= "string" then
+    misuse("save: path: expected a string, got %s", show(path))
+  end
+  tensor.handle_of(t)
+  local header = header_of(t)
+  local host, message, code = compact_on_host(t)
+  if not host then
+    return nil, message, code
+  end
+  local file, why = io.open(path, "wb")
+  if not file then
+    host:close()
+    return nil, "save: " .. why
+  end
+  local ok
+  ok, why = file:write(header)
+  if ok and host.size > 0 then
+    ok, why = write_elements(file, host)
+  end
+  host:close()
+  local closed, late = file:close()
+  if not (ok and closed) then
+    return nil, ("save: %s: %s"):format(path, tostring(why or late))
+  end
+  return true
+end
+
+-- The header as text and where the elements begin, or nil and what is wrong.
+local function read_header(file)
+  local head = file:read(8)
+  if not head or #head < 8 or head:sub(1, 6) ~= MAGIC then
+    return nil, "it does not begin as NumPy's files do"
+  end
+  local version = head:byte(7)
+  local count = version == 1 and 2 or 4
+  local digits = (version >= 1 and version <= 3) and file:read(count)
+  if not digits or #digits < count then
+    return nil, ("its format version is %d; expected: 1, 2 or 3"):format(version)
+  end
+  local size = 0
+  for i = count, 1, -1 do
+    size = size * 256 + digits:byte(i)
+  end
+  local text = size > 0 and size <= LONGEST_HEADER and file:read(size)
+  if not text or #text < size then
+    return nil, ("its header should have %.0f bytes"):format(size)
+  end
+  return text
+end
+
+-- What the header says: a table in Python's notation of three entries, of which nothing is evaluated.
+local function described(text)
+  local descr = text:match("'descr'%s*:%s*'([^']*)'")
+  local fortran = text:match("'fortran_order'%s*:%s*(%a+)")
+  local inside = text:match("'shape'%s*:%s*%(([%d%sL,]*)%)")
+  if not descr then
+    return nil, "its elements are records, or it does not say what they are"
+  elseif fortran ~= "True" and fortran ~= "False" or not inside then
+    return nil, "its header does not say shape and fortran_order"
+  end
+  local shape = {}
+  for digits in inside:gmatch("%d+") do
+    shape[#shape + 1] = tonumber(digits)
+    if shape[#shape] >= 2 ^ 53 then
+      return nil, ("an extent of its shape is %s"):format(digits)
+    end
+  end
+  local order, name = descr:sub(1, 1), NAMES[descr:sub(2)]
+  if not name or not order:find "^[<>|=]" then
+    return nil, ("its elements are '%s', which no tensor holds"):format(descr)
+  elseif #shape > 64 then
+    return nil, ("it has %d axes; at most 64 are possible"):format(#shape)
+  end
+  local swapped = (order == "<" or order == ">") and order ~= NATIVE and descr:sub(3) ~= "1"
+  return { name = name, shape = shape, fortran = fortran == "True", swapped = swapped }
+end
+
+local function read_elements(file, t)
+  local bytes, left = ffi.cast("char *", t:ptr()), t.nbytes
+  while left > 0 do
+    local part = file:read(math.min(left, CHUNK))
+    if not part then
+      return nil, ("it ends %.0f bytes too early"):format(left)
+    end
+    ffi.copy(bytes, part, #part)
+    bytes, left = bytes + #part, left - #part
+  end
+  return true
+end
+
+-- Turns the bytes of each number round, in place. A complex number is two.
+local function swap(t, name)
+  local bytes, size = ffi.cast("uint8_t *", t:ptr()), t.nbytes / t.size / (name:match "^complex" and 2 or 1)
+  for first = 0, t.nbytes - 1, size do
+    for i = 0, size / 2 - 1 do
+      local a, b = first + i, first + size - 1 - i
+      bytes[a], bytes[b] = bytes[b], bytes[a]
+    end
+  end
+end
+
+local function reversed(list)
+  local turned = {}
+  for i = 1, #list do
+    turned[i] = list[#list + 1 - i]
+  end
+  return turned
+end
+
+local function fill(file, t, what)
+  local ok, why = true, nil
+  if t.size > 0 then
+    ok, why = read_elements(file, t)
+  end
+  if ok and what.swapped and t.size > 0 then
+    swap(t, what.name)
+  end
+  return ok, why
+end
+
+local function load_from(file)
+  local text, why = read_header(file)
+  local what = nil
+  if text then
+    what, why = described(text)
+  end
+  if not what then
+    return nil, why
+  end
+  local t, message, code = create.empty(what.fortran and reversed(what.shape) or what.shape, what.name)
+  if not t then
+    return nil, message, code
+  end
+  local ok
+  ok, why = fill(file, t, what)
+  if not ok then
+    t:close()
+    return nil, why
+  elseif not what.fortran or #what.shape < 2 then
+    return t
+  end
+  local turned
+  turned, message, code = t:permute_dims()
+  t:close()
+  return turned, message, code
+end
+
+--- A new tensor on the host with what a file in NumPy's format holds. Fortran's order stays, as strides; bytes in the
+--- other order are turned round. Files with Python objects or records are refused.
+---@param path string
+---@return moonferry.Tensor?, string? message, number? code
+function npy.load(path)
+  if type(path) ~= "string" then
+    misuse("load: path: expected a string, got %s", show(path))
+  end
+  local file, why = io.open(path, "rb")
+  if not file then
+    return nil, "load: " .. why
+  end
+  local ok, t, message, code = pcall(load_from, file)
+  file:close()
+  if not ok then
+    error(t, 0)
+  elseif not t then
+    return nil, ("load: %s: %s"):format(path, message), code
+  end
+  return t
+end
+
+return npy

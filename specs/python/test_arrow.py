@@ -1,0 +1,170 @@
+"""Apache Arrow's PyCapsule interface, out and in: structs read as the standard has them. specs/exchange/test_arrow.py
+has pyarrow, polars and duckdb."""
+
+import ctypes
+import gc
+
+import numpy as np
+import pytest
+
+import moonferry as mf
+from moonferry import _arrow
+
+FORMATS = {"int8": "c", "int16": "s", "int32": "i", "int64": "l", "uint8": "C", "uint16": "S", "uint32": "I",
+           "uint64": "L", "float16": "e", "float32": "f", "float64": "g"}  # fmt: skip
+
+
+def structs(t):
+    schema, array = t.__arrow_c_array__()
+    return (schema, array, _arrow._struct_in(schema, _arrow._Schema, b"arrow_schema"),
+            _arrow._struct_in(array, _arrow._Array, b"arrow_array"))  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def nothing_left():
+    gc.collect()
+    before = mf.ledger()
+    yield
+    gc.collect()
+    assert mf.ledger() == before
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_a_tensor_with_one_axis_is_a_primitive_array_over_its_memory(dtype):
+    t = mf.asarray(np.arange(5).astype(dtype))
+    _held, _kept, schema, array = structs(t)
+    assert schema.format.decode() == FORMATS[dtype] and schema.n_children == 0 and schema.flags == 2
+    assert (array.length, array.null_count, array.offset, array.n_buffers, array.n_children) == (5, 0, 0, 2, 0)
+    assert array.buffers[0] is None and array.buffers[1] == t.data_ptr
+
+
+def test_each_further_axis_is_a_list_of_fixed_size():
+    t = mf.tensor([[[1, 2], [3, 4], [5, 6]]] * 4, "int16")
+    _held, _kept, schema, array = structs(t)
+    formats, lengths = [], []
+    for _ in range(3):
+        formats.append(schema.format.decode())
+        lengths.append(array.length)
+        last = array
+        if schema.n_children:
+            assert array.n_buffers == 1 and array.n_children == 1
+            schema, array = schema.children[0].contents, array.children[0].contents
+    assert formats == ["+w:3", "+w:2", "s"] and lengths == [4, 12, 24]
+    assert last.buffers[1] == t.data_ptr
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: mf.tensor([1, 2, 3], "int32"), lambda: mf.tensor([[1.5, 2], [3, 4]], "float64"),
+        lambda: mf.tensor([1, 2, 3, 4])[::-2], lambda: mf.tensor([[1, 2], [3, 4]]).T, lambda: mf.zeros((0,)),
+        lambda: mf.zeros((3, 0)), lambda: mf.zeros((0, 4, 2), "uint8"), lambda: mf.tensor([True, False, True]),
+        lambda: mf.tensor([[True] * 9, [False, True] * 4 + [True]]), lambda: mf.zeros((1,)).broadcast_to((4, 1)),
+    ],
+)  # fmt: skip
+def test_out_and_in_again(make):
+    t = make()
+    u = mf.from_arrow(t)
+    assert (u.shape, u.dtype, u.tolist()) == (t.shape, t.dtype, t.tolist())
+    if t.dtype != "bool":
+        assert u.readonly and (u.data_ptr == t.data_ptr or not t.is_contiguous or not t.size)
+    del t
+    gc.collect()
+    assert u.tolist() == make().tolist()
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: mf.zeros(()), "has an axis"), (lambda: mf.zeros(2, "bfloat16"), "bfloat16"),
+        (lambda: mf.zeros(2, "complex64"), "complex64"), (lambda: mf.zeros(2, "int4"), "int4"),
+        (lambda: mf.zeros(2, "float8_e5m2"), "float8_e5m2"), (lambda: mf.zeros(2, "float32x4"), "float32x4"),
+    ],
+)  # fmt: skip
+def test_what_arrow_has_no_type_for_is_refused(make, said):
+    for call in (mf.Tensor.__arrow_c_array__, mf.Tensor.__arrow_c_schema__, mf.Tensor.__arrow_c_device_array__):
+        with pytest.raises(mf.ExchangeError, match=said):
+            call(make())
+
+
+def test_the_memory_lives_until_the_last_part_that_was_moved_is_released():
+    t = mf.tensor([[1, 2], [3, 4]], "int32")
+    _schema, capsule, _, array = structs(t)
+    child = array.children[0].contents
+    moved = _arrow._Array.from_buffer_copy(child)
+    child.release = ctypes.cast(None, _arrow._RELEASE)
+    before = mf.ledger()
+    del t, _schema, array, child, capsule
+    gc.collect()
+    assert mf.ledger().storages == before.storages
+    assert (ctypes.c_int32 * 4).from_address(moved.buffers[1])[:] == [1, 2, 3, 4]
+    moved.release(ctypes.addressof(moved))
+    assert not moved.release
+
+
+def test_a_consumer_that_releases_leaves_nothing_to_the_capsule():
+    t = mf.zeros((2, 2))
+    _schema, _capsule, schema, array = structs(t)
+    array.release(ctypes.addressof(array))
+    schema.release(ctypes.addressof(schema))
+    assert not array.release and not schema.release
+
+
+def test_the_device_array_says_where_it_is():
+    schema, capsule = mf.tensor([1, 2]).__arrow_c_device_array__(None, more=None)
+    address = _arrow._address(capsule, b"arrow_device_array") + ctypes.sizeof(_arrow._Array)
+    assert ctypes.c_int64.from_address(address).value == -1
+    assert ctypes.c_int32.from_address(address + 8).value == 1
+    assert ctypes.c_void_p.from_address(address + 16).value is None
+    with pytest.raises(NotImplementedError, match="stream"):
+        mf.zeros(2).__arrow_c_device_array__(stream=3)
+
+
+class Given:
+    """Another library's array, with some of its fields set."""
+
+    def __init__(self, t, format=None, **fields):
+        self.t, self.format, self.fields = t, format, fields
+
+    def __arrow_c_array__(self, requested_schema=None):
+        schema, array, s, a = structs(self.t)
+        for name, value in self.fields.items():
+            setattr(a, name, value)
+        if self.format:
+            s.format = self.format
+        if "validity" in self.fields:
+            self.bits = ctypes.create_string_buffer(self.fields["validity"])
+            a.buffers[0] = ctypes.addressof(self.bits)
+        return schema, array
+
+
+def test_an_offset_and_a_part_are_taken():
+    t = mf.from_arrow(Given(mf.tensor([0, 1, 2, 3, 4], "int16"), offset=2, length=2))
+    assert t.tolist() == [2, 3]
+    assert mf.from_arrow(Given(mf.tensor([True, False] * 8), offset=3, length=10)).tolist() == [False, True] * 5
+
+
+def test_nulls_are_refused_and_a_bitmap_without_nulls_is_not():
+    t = mf.tensor([1, 2, 3], "int8")
+    assert mf.from_arrow(Given(t, validity=b"\x07", null_count=-1)).tolist() == [1, 2, 3]
+    with pytest.raises(mf.ExchangeError, match="1 nulls in a .*Given"):
+        mf.from_arrow(Given(t, validity=b"\x05", null_count=-1))
+    with pytest.raises(mf.ExchangeError, match="2 nulls"):
+        mf.asarray(Given(t, validity=b"\x02", null_count=2))
+
+
+@pytest.mark.parametrize(("text", "said"), [(b"u", "'u'"), (b"+s", "one column"), (b"tdD", "'tdD'"), (b"n", "'n'")])
+def test_what_is_no_number_is_refused(text, said):
+    with pytest.raises(mf.ExchangeError, match=said):
+        mf.from_arrow(Given(mf.zeros(2), format=text))
+
+
+def test_copies_are_made_as_asked():
+    t = mf.tensor([1, 2, 3])
+    copied = mf.from_arrow(t, copy=True)
+    assert not copied.readonly and copied.data_ptr != t.data_ptr and mf.from_arrow(t, copy=False).readonly
+    with pytest.raises(mf.ExchangeError, match="bits"):
+        mf.from_arrow(mf.tensor([True]), copy=False)
+    with pytest.raises(TypeError, match="neither __arrow_c_array__ nor"):
+        mf.from_arrow([1, 2])
+    assert not mf.asarray(Given(t), copy=True).readonly and mf.asarray(Given(t)).data_ptr == t.data_ptr
