@@ -6,3 +6,4 @@ files["specs/lua"] = { std = "luajit+busted" }
 files["lua/moonferry/cdef.lua"] = { max_line_length = false }
 files["examples/engine"] = { globals = { "swarm", "frame", "finish" }, read_globals = { "ring" } }
 files["examples/love"] = { globals = { "love" } }
+files["examples/worker"] = { globals = { "love" } }
