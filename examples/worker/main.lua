@@ -20,6 +20,9 @@ function love.load(arguments)
     slots[i] = mf.wrap(memory, { SIZE, SIZE, 4 }, "uint8", { owner = data[i] })
   end
   pictures, image = mf.ring(slots), love.graphics.newImage(data[1])
+  for i = 1, SLOTS do
+    slots[i]:close() -- the ring has its own
+  end
   thread = love.thread.newThread "worker.lua"
   thread:start(tonumber(ffi.cast("intptr_t", pictures.handle)), love.filesystem.getSource())
 end

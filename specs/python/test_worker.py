@@ -31,7 +31,6 @@ def test_three_hundred_frames(tmp_path, torch):
     for number, one in zip(numbers, expected):
         painter.paint(torch.from_numpy(one), number)
     nearest = min(expected, key=lambda one: abs(picture.astype(int) - one).sum())
-    assert numbers[-1] >= 5
     assert abs(picture.astype(int) - nearest).max() <= 1
     assert (picture != nearest).mean() < 0.01
     assert nearest[..., :3].std() > 40
