@@ -11,7 +11,6 @@ import subprocess
 
 import numpy as np
 import pytest
-from PIL import Image
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 GAME = ROOT / "examples" / "love"
@@ -22,12 +21,13 @@ pytestmark = pytest.mark.skipif("LD_PRELOAD" in os.environ, reason="a sanitizer 
 
 def play(folder):
     """What the game printed, the screen and the picture."""
+    image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
     environment = {**os.environ, "SDL_VIDEODRIVER": "offscreen", "LIBGL_ALWAYS_SOFTWARE": "1", "OMP_NUM_THREADS": "1"}
     screen, picture = folder / "screen.png", folder / "picture"
     command = ["love", GAME, str(FRAMES), screen, picture]
     told = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert told.returncode == 0, told.stderr
-    return told.stdout, np.asarray(Image.open(screen))[..., :3], np.fromfile(picture, "uint8").reshape(150, 200, 4)
+    return told.stdout, np.asarray(image.open(screen))[..., :3], np.fromfile(picture, "uint8").reshape(150, 200, 4)
 
 
 def slope(height, leaf):
