@@ -5,3 +5,5 @@ max_cyclomatic_complexity = 15
 files["specs/lua"] = { std = "luajit+busted" }
 files["lua/moonferry/cdef.lua"] = { max_line_length = false }
 files["examples/engine"] = { globals = { "swarm", "frame", "finish" }, read_globals = { "ring" } }
+files["examples/love"] = { globals = { "love" } }
+files["examples/worker"] = { globals = { "love" } }

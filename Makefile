@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 export LUA_PATH := lua/?.lua;lua/?/init.lua;;
 
-.PHONY: help setup build demo engine test seams test-sim-long test-sim-torch test-valgrind test-gpu matrix mutants lint bench bench-copy bench-gpu site coverage fuzz test-pythons test-platforms dist wheels try-wheels test-aarch64 clean
+.PHONY: $(shell sed -n 's/^\([a-z0-9-]*\):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1 \t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 24
@@ -18,6 +18,12 @@ demo: build ## the main job: a picture through LuaJIT, Pillow and PyTorch
 
 engine: build ## 100,000 particles that PyTorch moves in an engine's vertex buffer; R reads their script anew
 	@MOONFERRY_PYTHON=.venv/bin/python PYTHONPATH=build/dev/python build/dev/examples/engine
+
+love: build ## a game of LÖVE's whose water NumPy moves: carry the leaf into the ring with the mouse's waves
+	@MOONFERRY_PYTHON=.venv/bin/python PYTHONPATH=build/dev/python love examples/love
+
+worker: build ## a model of PyTorch's on a worker thread, while LÖVE draws at its own rate
+	@MOONFERRY_PYTHON=.venv/bin/python PYTHONPATH=build/dev/python love examples/worker
 
 test: build ## every spec, in every build; ends with the counts
 	@.venv/bin/python specs/run

@@ -5,6 +5,7 @@
 -- own), and its fences behind what was drawn. Invariant: what is bound, and the pixel store, are as they were when a
 -- function returns; all of this is for the thread on which the context is current. A mapped buffer is unmapped only
 -- when no tensor refers to it. Must not know: what is drawn.
+require "moonferry" -- what tensors can is in its parts
 local ffi = require "ffi"
 local C = require "moonferry.lib"
 local create = require "moonferry.create"

@@ -198,15 +198,15 @@ end
 local function convert_all(slots, convert)
   local views = {}
   for i, t in ipairs(slots) do
-    views[i] = convert(t, i)
+    views[i] = convert(t)
   end
   return views
 end
 
 --- What `convert` makes of each slot, in a list: made at the first call, and the same list from then on, so that a
---- frame imports nothing. `convert` gets a tensor and may return any value, such as a Python library's array of it. No
---- scope closes what it makes: the list lives as long as the ring.
----@param convert fun(t: moonferry.Tensor, number: number): any
+--- frame imports nothing. `convert` is a function of a tensor, such as Python's torch.from_dlpack, and may return any
+--- value. No scope closes what it makes: the list lives as long as the ring.
+---@param convert fun(t: moonferry.Tensor): any
 ---@return any[]
 function Ring:into(convert)
   handle_of(self, "into")

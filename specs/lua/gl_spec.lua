@@ -133,6 +133,16 @@ local function check_frame(picture, frame)
 end
 
 describe("moonferry.gl", function()
+  it("brings all that tensors can, also where nothing else was loaded", function()
+    assert.are.same({ "true\n", 0 }, { helper.luajit [[
+      require "moonferry.gl"
+      local Tensor = require("moonferry.tensor").Tensor
+      print(Tensor.fill ~= nil and Tensor.get ~= nil)
+    ]] })
+  end)
+end)
+
+describe("moonferry.gl", function()
   local context
   before_each(function()
     make_current(true)

@@ -388,11 +388,9 @@ def array():
       local same, collected = array(), false
       collect()
       py.main.same = same
-      local told = newproxy(true)
-      getmetatable(told).__gc = function()
+      getmetatable(newproxy(true)).__gc = function()
         collected = true
       end
-      told = nil
       collectgarbage "stop"
       for _ = 1, 500 do
         assert.is_true(py.main.same == same)
