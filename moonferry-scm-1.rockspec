@@ -30,6 +30,7 @@ build = {
     ["moonferry.hint"] = "lua/moonferry/hint.lua",
     ["moonferry.gl"] = "lua/moonferry/gl.lua",
     ["moonferry.gl_picture"] = "lua/moonferry/gl_picture.lua",
+    ["moonferry.gl_share"] = "lua/moonferry/gl_share.lua",
     ["moonferry.ring"] = "lua/moonferry/ring.lua",
     ["moonferry"] = "lua/moonferry/init.lua",
     ["moonferry.interpreter"] = "lua/moonferry/interpreter.lua",

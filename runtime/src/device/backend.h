@@ -119,6 +119,14 @@ typedef struct mf__backend {
   int (*kernel_copy)(const mf__kernel_copy *job, mf_stream stream, mf_error *err);
   /* While on, this thread's calls that a capture on another stream would forbid are allowed. */
   int (*capture_relax)(bool on, mf_error *err);
+
+  /* Buffers of OpenGL's, whose context is current on the thread. Flags are MF_GL_BUFFER_...; MF_EDEVICE where the
+   * driver has no such calls. A mapping is ready on the stream, and its data is the device's until the stream gets to
+   * where it is unmapped. */
+  int (*graphics_register)(uint32_t buffer, uint32_t flags, void **out, mf_error *err);
+  int (*graphics_unregister)(void *resource, mf_error *err);
+  int (*graphics_map)(void *resource, mf_stream stream, void **data, size_t *nbytes, mf_error *err);
+  int (*graphics_unmap)(void *resource, mf_stream stream, mf_error *err);
 } mf__backend;
 
 /* Lists the drivers. Each has a file that fills the table, mf__backend_<name>. */

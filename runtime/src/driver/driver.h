@@ -144,6 +144,7 @@ typedef struct CUmemPoolHandle_st *CUmemoryPool;
 typedef struct CUarray_st *CUarray;
 typedef struct CUmod_st *CUmodule;
 typedef struct CUfunc_st *CUfunction;
+typedef struct CUgraphicsResource_st *CUgraphicsResource;
 
 enum {
   CUDA_SUCCESS = 0,
@@ -241,6 +242,7 @@ typedef void *hipDeviceptr_t;
 typedef struct ihipStream_t *hipStream_t;
 typedef struct ihipEvent_t *hipEvent_t;
 typedef struct ihipMemPoolHandle_t *hipMemPool_t;
+typedef struct _hipGraphicsResource *hipGraphicsResource_t;
 
 enum {
   hipSuccess = 0,
