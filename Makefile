@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 export LUA_PATH := lua/?.lua;lua/?/init.lua;;
 
-.PHONY: help setup build demo engine test seams test-sim-long test-sim-torch test-valgrind test-gpu matrix mutants lint bench bench-copy bench-gpu coverage fuzz test-pythons test-platforms clean
+.PHONY: help setup build demo engine shared test seams test-sim-long test-sim-torch test-valgrind test-gpu matrix mutants lint bench bench-copy bench-gpu coverage fuzz test-pythons test-platforms clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1 \t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 24
@@ -18,6 +18,9 @@ demo: build ## the main job: a picture through LuaJIT, Pillow and PyTorch
 
 engine: build ## 100,000 particles that PyTorch moves in an engine's vertex buffer; R reads their script anew
 	@MOONFERRY_PYTHON=.venv/bin/python PYTHONPATH=build/dev/python build/dev/examples/engine
+
+shared: build ## one memory that NumPy paints, Vulkan mirrors and OpenGL draws
+	@MOONFERRY_PYTHON=.venv/bin/python PYTHONPATH=build/dev/python build/dev/examples/shared
 
 test: build ## every spec, in every build; ends with the counts
 	@.venv/bin/python specs/run
