@@ -2,7 +2,7 @@
 -- Each part is declared only if its name is still unknown: another library may have declared
 -- DLPack's structs, and a second run of this module in one process must not declare ours again.
 return {
-  header_hash = "a7857acf5e4ba5fb",
+  header_hash = "23eef7a6f95b7855",
   constants = {
     MF_MAX_NDIM = 64,
     MF_ALIGNMENT = 256,
@@ -239,6 +239,8 @@ int mf_gl_create(const mf_gl_calls *calls, mf_gl **out, mf_error *err);
 void mf_gl_release(mf_gl *gl);
 void mf_gl_end(mf_gl *gl);
 int mf_gl_fence(mf_gl *gl, mf_fence *out, mf_error *err);
+int mf_tensor_from_fd(const DLTensor *like, int32_t fd, uint64_t nbytes, mf_tensor **out,
+  mf_error *err);
 typedef struct mf_gl_buffer mf_gl_buffer;
 int mf_gl_buffer_open(const DLDevice *device, uint32_t buffer, uint32_t flags,
   mf_gl_buffer **out, mf_error *err);

@@ -723,6 +723,19 @@ MF_API void mf_gl_end(mf_gl *gl);
  * context is not current here or has ended; MF_EDRIVER. Threads: as said. Standard: OpenGL 4.6, 4.1. */
 MF_API int mf_gl_fence(mf_gl *gl, mf_fence *out, mf_error *err);
 
+/* Memory of another graphics API as a GPU's. */
+
+/* mf_tensor_from_fd(like, fd, nbytes, out, err): a tensor of a GPU over memory that another API has exported as an
+ * opaque file descriptor, such as Vulkan's vkGetMemoryFdKHR does: ${nbytes} of it as it was allocated there; compact,
+ * with ${like}'s dtype, ndim, shape and device, from its byte_offset on; data and strides are not read. The memory is
+ * taken to be ready on the current stream: what the other API still does there is waited for before.
+ * Owns: on MF_OK ${fd} is the library's, and the driver's import ends when the last tensor and export over the memory
+ * are gone and their work is done. Fails: MF_EINVAL for another device than a GPU, a tensor that does not fit or a
+ * descriptor that is none; as mf_tensor_create; MF_EDEVICE for a driver without these calls; MF_EDRIVER where it cannot
+ * import this memory, as that of another GPU. Threads: any. Standard: CUDA Driver API, "External Resource
+ * Interoperability"; HIP, the same. */
+MF_API int mf_tensor_from_fd(const DLTensor *like, int32_t fd, uint64_t nbytes, mf_tensor **out, mf_error *err);
+
 /* OpenGL's buffers as tensors of a GPU. */
 
 typedef struct mf_gl_buffer mf_gl_buffer; /* a buffer that is registered with a GPU's driver */

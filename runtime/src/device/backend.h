@@ -53,6 +53,11 @@ typedef struct mf__gate {
   _Atomic bool used; /* since the device was forgotten */
 } mf__gate;
 
+/* Another API's memory. */
+typedef struct mf__external {
+  void *handle, *data;
+} mf__external;
+
 /* Between enter and leave the device's (primary) context is current; all slots from memory_alloc on want that, with
  * the ordinal of the streams and memory that they are given. A stream is MF_STREAM_DEFAULT, MF_STREAM_PER_THREAD or a
  * handle. No slot waits for the host unless its name says so; none takes a lock of the runtime; each is thread-safe.
@@ -127,6 +132,11 @@ typedef struct mf__backend {
   int (*graphics_unregister)(void *resource, mf_error *err);
   int (*graphics_map)(void *resource, mf_stream stream, void **data, size_t *nbytes, mf_error *err);
   int (*graphics_unmap)(void *resource, mf_stream stream, mf_error *err);
+
+  /* Memory that another API exports as an opaque file descriptor, which stays the caller's; MF_EDEVICE where the driver
+   * has no such calls. Work on the memory must be done before it ends. */
+  int (*external_import)(int fd, size_t nbytes, mf__external *out, mf_error *err);
+  int (*external_end)(const mf__external *memory, mf_error *err);
 } mf__backend;
 
 /* Lists the drivers. Each has a file that fills the table, mf__backend_<name>. */

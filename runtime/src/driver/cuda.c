@@ -274,4 +274,6 @@ const mf__backend mf__backend_cuda = {
     .graphics_unregister = mf__cuda_graphics_unregister,
     .graphics_map = mf__cuda_graphics_map,
     .graphics_unmap = mf__cuda_graphics_unmap,
+    .external_import = mf__cuda_external_import,
+    .external_end = mf__cuda_external_end,
 };

@@ -78,6 +78,10 @@
   X(cuGraphicsUnregisterResource, 3000, (CUgraphicsResource resource))                                           \
   X(cuGraphicsResourceGetMappedPointer, 3020, (CUdeviceptr *out, size_t *nbytes, CUgraphicsResource resource))   \
   X(cuGraphicsMapResources, 3000, (unsigned count, CUgraphicsResource *resources, CUstream stream))              \
-  X(cuGraphicsUnmapResources, 3000, (unsigned count, CUgraphicsResource *resources, CUstream stream))
+  X(cuGraphicsUnmapResources, 3000, (unsigned count, CUgraphicsResource *resources, CUstream stream))            \
+  X(cuImportExternalMemory, 10000, (CUexternalMemory * out, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *memory))     \
+  X(cuExternalMemoryGetMappedBuffer, 10000,                                                                      \
+    (CUdeviceptr *out, CUexternalMemory memory, const CUDA_EXTERNAL_MEMORY_BUFFER_DESC *part))                   \
+  X(cuDestroyExternalMemory, 10000, (CUexternalMemory memory))
 
 #endif

@@ -318,4 +318,6 @@ const mf__backend mf__backend_hip = {
     .graphics_unregister = mf__hip_graphics_unregister,
     .graphics_map = mf__hip_graphics_map,
     .graphics_unmap = mf__hip_graphics_unmap,
+    .external_import = mf__hip_external_import,
+    .external_end = mf__hip_external_end,
 };

@@ -61,6 +61,10 @@
   X(hipError_t, hipGraphicsUnregisterResource, (hipGraphicsResource_t resource))                                 \
   X(hipError_t, hipGraphicsResourceGetMappedPointer, (void **out, size_t *nbytes, hipGraphicsResource_t resource)) \
   X(hipError_t, hipGraphicsMapResources, (int count, hipGraphicsResource_t *resources, hipStream_t stream))      \
-  X(hipError_t, hipGraphicsUnmapResources, (int count, hipGraphicsResource_t *resources, hipStream_t stream))
+  X(hipError_t, hipGraphicsUnmapResources, (int count, hipGraphicsResource_t *resources, hipStream_t stream))    \
+  X(hipError_t, hipImportExternalMemory, (hipExternalMemory_t *out, const hipExternalMemoryHandleDesc *memory))  \
+  X(hipError_t, hipExternalMemoryGetMappedBuffer,                                                                \
+    (void **out, hipExternalMemory_t memory, const hipExternalMemoryBufferDesc *part))                           \
+  X(hipError_t, hipDestroyExternalMemory, (hipExternalMemory_t memory))
 
 #endif
