@@ -4,6 +4,7 @@ codes = true
 max_cyclomatic_complexity = 15
 files["specs/lua"] = { std = "luajit+busted" }
 files["lua/moonferry/cdef.lua"] = { max_line_length = false }
+files["examples/shared"] = { globals = { "paint", "compare" }, read_globals = { "memory" } }
 files["examples/engine"] = { globals = { "swarm", "frame", "finish" }, read_globals = { "ring" } }
 files["examples/love"] = { globals = { "love" } }
 files["examples/worker"] = { globals = { "love" } }

@@ -5,7 +5,7 @@ export LUA_PATH := lua/?.lua;lua/?/init.lua;;
 .PHONY: $(shell sed -n 's/^\([a-z0-9-]*\):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /  make \1 \t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 24
+	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1 \t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 24
 
 setup: ## Debian packages and .venv/ (quick when there is nothing to do)
 	@./setup.sh
@@ -24,6 +24,9 @@ love: build ## a game of LÖVE's whose water NumPy moves: carry the leaf into th
 
 worker: build ## a model of PyTorch's on a worker thread, while LÖVE draws at its own rate
 	@MOONFERRY_PYTHON=.venv/bin/python PYTHONPATH=build/dev/python love examples/worker
+
+shared: build ## one memory that NumPy paints, Vulkan mirrors and OpenGL draws
+	@MOONFERRY_PYTHON=.venv/bin/python PYTHONPATH=build/dev/python build/dev/examples/shared
 
 test: build ## every spec, in every build; ends with the counts
 	@.venv/bin/python specs/run

@@ -2,7 +2,7 @@
 -- Each part is declared only if its name is still unknown: another library may have declared
 -- DLPack's structs, and a second run of this module in one process must not declare ours again.
 return {
-  header_hash = "84abfa3c44931365",
+  header_hash = "8f8d0e4bd3c03ac4",
   constants = {
     MF_MAX_NDIM = 64,
     MF_ALIGNMENT = 256,
@@ -242,6 +242,15 @@ int mf_gl_create(const mf_gl_calls *calls, mf_gl **out, mf_error *err);
 void mf_gl_release(mf_gl *gl);
 void mf_gl_end(mf_gl *gl);
 int mf_gl_fence(mf_gl *gl, mf_fence *out, mf_error *err);
+int mf_tensor_from_fd(const DLTensor *like, int32_t fd, uint64_t nbytes, mf_tensor **out,
+  mf_error *err);
+typedef struct mf_gl_buffer mf_gl_buffer;
+int mf_gl_buffer_open(const DLDevice *device, uint32_t buffer, uint32_t flags,
+  mf_gl_buffer **out, mf_error *err);
+int mf_gl_buffer_map(mf_gl_buffer *b, mf_stream stream, const DLTensor *like, mf_tensor **out,
+  mf_error *err);
+int mf_gl_buffer_unmap(mf_gl_buffer *b, int32_t *in_use, mf_error *err);
+int mf_gl_buffer_close(mf_gl_buffer *b, mf_error *err);
 typedef enum mf_none {
   MF_NONE_DEFAULT = 0,
   MF_NONE_NO_ORDER = 1,

@@ -45,6 +45,9 @@ local function describe(shape, name, where_to)
   return like, extents
 end
 
+--- A DLTensor[1] of that shape, dtype and device, and the array that its shape is to point to.
+create.describe = describe
+
 local function create_described(verb, flags, like, extents)
   local place, err = tensor.place(), errors.place()
   like[0].shape = extents

@@ -12,6 +12,7 @@ local create = require "moonferry.create"
 local errors = require "moonferry.errors"
 local foreign = require "moonferry.foreign"
 local picture = require "moonferry.gl_picture"
+require "moonferry.gl_share"
 local rings = require "moonferry.ring"
 local scope = require "moonferry.scope"
 local tensor = require "moonferry.tensor"
@@ -37,6 +38,7 @@ local SIGNATURES = {
   GenBuffers = "void (*)(int32_t, uint32_t *)", DeleteBuffers = "void (*)(int32_t, const uint32_t *)",
   BindBuffer = "void (*)(uint32_t, uint32_t)", BufferData = "void (*)(uint32_t, intptr_t, const void *, uint32_t)",
   BufferSubData = "void (*)(uint32_t, intptr_t, intptr_t, const void *)",
+  GetBufferSubData = "void (*)(uint32_t, intptr_t, intptr_t, void *)",
   BufferStorage = "void (*)(uint32_t, intptr_t, const void *, uint32_t)",
   MapBufferRange = "void *(*)(uint32_t, intptr_t, intptr_t, uint32_t)", UnmapBuffer = "uint8_t (*)(uint32_t)",
   PixelStorei = "void (*)(uint32_t, int32_t)", BindTexture = "void (*)(uint32_t, uint32_t)",

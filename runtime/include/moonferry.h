@@ -745,6 +745,56 @@ MF_API void mf_gl_end(mf_gl *gl);
  * context is not current here or has ended; MF_EDRIVER. Threads: as said. Standard: OpenGL 4.6, 4.1. */
 MF_API int mf_gl_fence(mf_gl *gl, mf_fence *out, mf_error *err);
 
+/* Memory of another graphics API as a GPU's. */
+
+/* mf_tensor_from_fd(like, fd, nbytes, out, err): a tensor of a GPU over memory that another API has exported as an
+ * opaque file descriptor, such as Vulkan's vkGetMemoryFdKHR does: ${nbytes} of it as it was allocated there; compact,
+ * with ${like}'s dtype, ndim, shape and device, from its byte_offset on; data and strides are not read. The memory is
+ * taken to be ready on the current stream: what the other API still does there is waited for before.
+ * Owns: on MF_OK ${fd} is the library's, and the driver's import ends when the last tensor and export over the memory
+ * are gone and their work is done. Fails: MF_EINVAL for another device than a GPU, a tensor that does not fit or a
+ * descriptor that is none; as mf_tensor_create; MF_EDEVICE for a driver without these calls; MF_EDRIVER where it cannot
+ * import this memory, as that of another GPU. Threads: any. Standard: CUDA Driver API, "External Resource
+ * Interoperability"; HIP, the same. */
+MF_API int mf_tensor_from_fd(const DLTensor *like, int32_t fd, uint64_t nbytes, mf_tensor **out, mf_error *err);
+
+/* OpenGL's buffers as tensors of a GPU. */
+
+typedef struct mf_gl_buffer mf_gl_buffer; /* a buffer that is registered with a GPU's driver */
+
+#define MF_GL_BUFFER_READ 1u    /* the GPU only reads it: its tensors are read-only */
+#define MF_GL_BUFFER_DISCARD 2u /* the GPU writes all of it: what was there need not be kept */
+
+/* mf_gl_buffer_open(device, buffer, flags, out, err): registers OpenGL's ${buffer} with the driver of ${device}
+ * (cuda:N or rocm:N), which takes long: once for a buffer, not in each frame. ${flags}: 0, or MF_GL_BUFFER_READ or
+ * MF_GL_BUFFER_DISCARD.
+ * Owns: ${out} is the caller's, until mf_gl_buffer_close; the buffer must live and keep its storage until then. Fails:
+ * MF_EINVAL; MF_EDEVICE for no such device, or a driver without these calls; MF_EDRIVER where no context of OpenGL is
+ * current here, it is of another GPU, or the buffer is none; MF_ENOMEM. Threads: the one that OpenGL's context is
+ * current on. Standard: CUDA Driver API, "OpenGL Interoperability"; HIP, the same. */
+MF_API int mf_gl_buffer_open(const DLDevice *device, uint32_t buffer, uint32_t flags, mf_gl_buffer **out,
+                             mf_error *err);
+
+/* mf_gl_buffer_map(b, stream, like, out, err): the buffer is the GPU's from now on, and ${out} a tensor over it:
+ * compact, with ${like}'s dtype, ndim and shape, from its byte_offset on; the other fields are not read. What OpenGL
+ * was told before is done for what is queued on ${stream} from now on, and for the tensor's uses on other streams.
+ * Owns: ${out} is borrowed from ${b}, until mf_gl_buffer_unmap. OpenGL must not use the buffer until then. Fails:
+ * MF_EINVAL for one that is mapped, another ${stream}, or a tensor that does not fit; MF_ECAPTURE, MF_EDRIVER,
+ * MF_ENOMEM. Threads: as mf_gl_buffer_open, one at a time. Standard: the same. */
+MF_API int mf_gl_buffer_map(mf_gl_buffer *b, mf_stream stream, const DLTensor *like, mf_tensor **out, mf_error *err);
+
+/* mf_gl_buffer_unmap(b, in_use, err): the buffer is OpenGL's again, for what it is told from now on, after all that the
+ * record of the tensor knows of: the stream of mf_gl_buffer_map waits for that, the host does not. The tensor and its
+ * views fail with MF_ECLOSED from then on. ${in_use} (may be NULL) becomes 1 if references, views or exports are
+ * alive: those of another library, which has the pointer, must not be used.
+ * Owns: references stay as they are. Fails: MF_EINVAL for one that is not mapped; MF_EDRIVER, after which it is not
+ * mapped either. Threads: as mf_gl_buffer_map, and the same for a per-thread stream. Standard: the same. */
+MF_API int mf_gl_buffer_unmap(mf_gl_buffer *b, int32_t *in_use, mf_error *err);
+
+/* mf_gl_buffer_close(b, err): unmaps it if need be, and gives it back to OpenGL alone. NULL is allowed.
+ * Owns: ${b} is gone, also after a failure. Fails: MF_EDRIVER. Threads: as mf_gl_buffer_open. Standard: the same. */
+MF_API int mf_gl_buffer_close(mf_gl_buffer *b, mf_error *err);
+
 /* Streams in the Python protocol. */
 
 /* What __dlpack__(stream=None) means for memory of a GPU; None for memory that the host reads is the host. */

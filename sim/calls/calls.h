@@ -93,6 +93,11 @@ sim_status sim_call_graphics_unmap(unsigned n, const void *const *resources, con
 sim_status sim_call_graphics_pointer(const void *resource, void *out, size_t *nbytes);
 sim_status sim_call_graphics_end(const void *resource);
 
+/* external.c: memory that another API exports as a file descriptor, which is the driver's from then on */
+sim_status sim_call_external_import(int fd, uint64_t nbytes, void *out);
+sim_status sim_call_external_map(const void *external, uint64_t offset, uint64_t nbytes, void *out);
+sim_status sim_call_external_end(const void *external);
+
 /* gl.c: the OpenGL that the program has; functions return false where no context of it is current */
 bool sim_gl_size(unsigned buffer, size_t *nbytes); /* 0 for what is no buffer */
 bool sim_gl_read(unsigned buffer, void *bytes, size_t nbytes);

@@ -69,6 +69,7 @@ typedef struct CUlib_st *CUlibrary;
 typedef struct CUkern_st *CUkernel;
 typedef struct CUuserObject_st *CUuserObject;
 typedef struct CUgraphicsResource_st *CUgraphicsResource;
+typedef struct CUextMemory_st *CUexternalMemory;
 typedef struct CUgraphEdgeData_st {
   unsigned char from_port, to_port, type, reserved[5];
 } CUgraphEdgeData;
@@ -205,7 +206,27 @@ typedef struct CUDA_GRAPH_INSTANTIATE_PARAMS_st {
   int result_out;
 } CUDA_GRAPH_INSTANTIATE_PARAMS;
 
+typedef struct CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st {
+  int type;
+  union {
+    int fd;
+    struct {
+      void *handle;
+      const void *name;
+    } win32;
+    const void *object;
+  } handle;
+  unsigned long long size;
+  unsigned flags, reserved[16];
+} CUDA_EXTERNAL_MEMORY_HANDLE_DESC;
+
+typedef struct CUDA_EXTERNAL_MEMORY_BUFFER_DESC_st {
+  unsigned long long offset, size;
+  unsigned flags, reserved[16];
+} CUDA_EXTERNAL_MEMORY_BUFFER_DESC;
+
 enum {
+  CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD = 1,
   CU_STREAM_NON_BLOCKING = 1,
   CU_EVENT_BLOCKING_SYNC = 1,
   CU_EVENT_DISABLE_TIMING = 2,

@@ -104,6 +104,7 @@ typedef enum sim_type {
   SIM_MODULE,
   SIM_LIBRARY, /* a module of every context */
   SIM_GRAPHICS,
+  SIM_EXTERNAL,
   SIM_FUNCTION
 } sim_type;
 

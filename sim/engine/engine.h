@@ -37,7 +37,8 @@ struct sim_alloc {
   uint64_t id;
   unsigned flags;
   bool freed, purged;
-  bool lent; /* loan.c: no free of the program's ends it */
+  bool backed; /* its bytes are a file's */
+  bool lent;   /* loan.c: no free of the program's ends it */
   unsigned pins; /* queued operations that will touch it */
   sim_alloc *before, *after; /* among those that are not freed */
   sim_context *ctx;
@@ -111,6 +112,8 @@ size_t sim_room(size_t nbytes); /* of the device's memory; 0 if there cannot be 
 sim_status sim_register(void *p, size_t nbytes, sim_alloc **out);
 sim_alloc *sim_alloc_find(uintptr_t p); /* the allocation whose bytes hold p, freed ones included */
 bool sim_ours(uintptr_t p);             /* inside the simulator's address ranges */
+/* Its bytes are those of a file from an offset on, a multiple of a page, until it ends. */
+sim_status sim_alloc_back(sim_alloc *a, int fd, uint64_t offset);
 void sim_alloc_end(sim_alloc *a);       /* marks as freed; bytes stay mapped until nothing is queued on them */
 void sim_alloc_release(sim_alloc *a);   /* freed: the device has its bytes again, and the address may be used again */
 void sim_alloc_unpin(sim_alloc *a);

@@ -208,9 +208,20 @@ void *sim_view(uintptr_t p) {
   return r == NULL ? (void *)p : (void *)(r->alias + (p - r->program));
 }
 
+static bool map_alias(const sim_alloc *a, int fd, uint64_t offset) {
+  const range *r = range_of(a->base);
+  void *at = (void *)(r->alias + (a->base - r->program));
+  return mmap(at, a->room, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, fd, (off_t)offset) == at;
+}
+
+sim_status sim_alloc_back(sim_alloc *a, int fd, uint64_t offset) {
+  a->backed = map_alias(a, fd, offset);
+  return a->backed ? SIM_OK : SIM_NOMEM;
+}
+
 /* Beyond the limit only both ends are filled: a large allocation need not cost its size in real memory. */
 void sim_poison(sim_alloc *a, int byte) {
-  if (a->space == SIM_FOREIGN) return;
+  if (a->space == SIM_FOREIGN || a->backed) return;
   const uint64_t limit = sim_conf.poison;
   char *view = sim_view(a->base);
   if (a->nbytes <= limit) {
@@ -247,6 +258,7 @@ void sim_alloc_end(sim_alloc *a) {
     if (i < nforeign) foreign[i] = foreign[--nforeign];
     return;
   }
+  if (a->backed && !map_alias(a, range_of(a->base)->fd, a->base - range_of(a->base)->program)) abort();
   if (host_can_access(a->space)) sim_trap_died(a);
   if (host_can_access(a->space)) program_access(a, false);
   resting += a->room;

@@ -54,6 +54,27 @@ typedef int hipDevice_t;
 typedef void *hipDeviceptr_t;
 typedef struct ihipStream_t *hipStream_t;
 typedef struct _hipGraphicsResource *hipGraphicsResource_t;
+typedef void *hipExternalMemory_t;
+
+typedef struct hipExternalMemoryHandleDesc {
+  int type;
+  union {
+    int fd;
+    struct {
+      void *handle;
+      const void *name;
+    } win32;
+    const void *object;
+  } handle;
+  unsigned long long size;
+  unsigned flags, reserved[16];
+} hipExternalMemoryHandleDesc;
+
+typedef struct hipExternalMemoryBufferDesc {
+  unsigned long long offset, size;
+  unsigned flags, reserved[16];
+} hipExternalMemoryBufferDesc;
+enum { hipExternalMemoryHandleTypeOpaqueFd = 1 };
 typedef struct ihipEvent_t *hipEvent_t;
 typedef struct ihipGraph *hipGraph_t;
 typedef struct hipGraphExec *hipGraphExec_t;

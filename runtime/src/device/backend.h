@@ -53,6 +53,11 @@ typedef struct mf__gate {
   _Atomic bool used; /* since the device was forgotten */
 } mf__gate;
 
+/* Another API's memory. */
+typedef struct mf__external {
+  void *handle, *data;
+} mf__external;
+
 /* Between enter and leave the device's (primary) context is current; all slots from memory_alloc on want that, with
  * the ordinal of the streams and memory that they are given. A stream is MF_STREAM_DEFAULT, MF_STREAM_PER_THREAD or a
  * handle. No slot waits for the host unless its name says so; none takes a lock of the runtime; each is thread-safe.
@@ -119,6 +124,19 @@ typedef struct mf__backend {
   int (*kernel_copy)(const mf__kernel_copy *job, mf_stream stream, mf_error *err);
   /* While on, this thread's calls that a capture on another stream would forbid are allowed. */
   int (*capture_relax)(bool on, mf_error *err);
+
+  /* Buffers of OpenGL's, whose context is current on the thread. Flags are MF_GL_BUFFER_...; MF_EDEVICE where the
+   * driver has no such calls. A mapping is ready on the stream, and its data is the device's until the stream gets to
+   * where it is unmapped. */
+  int (*graphics_register)(uint32_t buffer, uint32_t flags, void **out, mf_error *err);
+  int (*graphics_unregister)(void *resource, mf_error *err);
+  int (*graphics_map)(void *resource, mf_stream stream, void **data, size_t *nbytes, mf_error *err);
+  int (*graphics_unmap)(void *resource, mf_stream stream, mf_error *err);
+
+  /* Memory that another API exports as an opaque file descriptor, which stays the caller's; MF_EDEVICE where the driver
+   * has no such calls. Work on the memory must be done before it ends. */
+  int (*external_import)(int fd, size_t nbytes, mf__external *out, mf_error *err);
+  int (*external_end)(const mf__external *memory, mf_error *err);
 } mf__backend;
 
 /* Lists the drivers. Each has a file that fills the table, mf__backend_<name>. */

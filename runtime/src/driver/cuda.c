@@ -270,4 +270,10 @@ const mf__backend mf__backend_cuda = {
     .fill = mf__cuda_fill,
     .kernel_copy = mf__cuda_kernel_copy,
     .capture_relax = mf__cuda_capture_relax,
+    .graphics_register = mf__cuda_graphics_register,
+    .graphics_unregister = mf__cuda_graphics_unregister,
+    .graphics_map = mf__cuda_graphics_map,
+    .graphics_unmap = mf__cuda_graphics_unmap,
+    .external_import = mf__cuda_external_import,
+    .external_end = mf__cuda_external_end,
 };

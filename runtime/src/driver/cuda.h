@@ -66,7 +66,14 @@ static inline CUdeviceptr mf__cuda_ptr(const void *ptr) {
   return (CUdeviceptr)(uintptr_t)ptr;
 }
 
-/* cuda_work.c and cuda_kernel.c: slots of mf__backend */
+/* cuda_work.c, cuda_kernel.c and cuda_graphics.c: slots of mf__backend */
+
+int mf__cuda_graphics_register(uint32_t buffer, uint32_t flags, void **out, mf_error *err);
+int mf__cuda_graphics_unregister(void *resource, mf_error *err);
+int mf__cuda_graphics_map(void *resource, mf_stream stream, void **data, size_t *nbytes, mf_error *err);
+int mf__cuda_graphics_unmap(void *resource, mf_stream stream, mf_error *err);
+int mf__cuda_external_import(int fd, size_t nbytes, mf__external *out, mf_error *err);
+int mf__cuda_external_end(const mf__external *memory, mf_error *err);
 
 int mf__cuda_copy(const mf__block_copy *job, mf_stream stream, mf_error *err);
 int mf__cuda_copy_peer(const mf__block_copy *job, int32_t dst_ordinal, int32_t src_ordinal, mf_stream stream,

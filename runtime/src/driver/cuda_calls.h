@@ -73,6 +73,15 @@
   X(cuModuleGetFunction, 2000, (CUfunction * out, CUmodule module, const char *name))                            \
   X(cuLaunchKernel, 4000,                                                                                        \
     (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, \
-     unsigned block_z, unsigned shared_nbytes, CUstream stream, void **params, void **extra))
+     unsigned block_z, unsigned shared_nbytes, CUstream stream, void **params, void **extra))                    \
+  X(cuGraphicsGLRegisterBuffer, 3000, (CUgraphicsResource * out, unsigned buffer, unsigned flags))               \
+  X(cuGraphicsUnregisterResource, 3000, (CUgraphicsResource resource))                                           \
+  X(cuGraphicsResourceGetMappedPointer, 3020, (CUdeviceptr *out, size_t *nbytes, CUgraphicsResource resource))   \
+  X(cuGraphicsMapResources, 3000, (unsigned count, CUgraphicsResource *resources, CUstream stream))              \
+  X(cuGraphicsUnmapResources, 3000, (unsigned count, CUgraphicsResource *resources, CUstream stream))            \
+  X(cuImportExternalMemory, 10000, (CUexternalMemory * out, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *memory))     \
+  X(cuExternalMemoryGetMappedBuffer, 10000,                                                                      \
+    (CUdeviceptr *out, CUexternalMemory memory, const CUDA_EXTERNAL_MEMORY_BUFFER_DESC *part))                   \
+  X(cuDestroyExternalMemory, 10000, (CUexternalMemory memory))
 
 #endif

@@ -7,6 +7,7 @@
 #include "driver/driver.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -276,4 +277,9 @@ mf__rows mf__driver_rows(const mf__block_copy *job, int32_t unit) {
     rows.height = 1;
   }
   return rows;
+}
+
+int mf__driver_copy_fd(int fd, int *out, mf_error *err) {
+  *out = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+  return *out >= 0 ? MF_OK : mf__fail(err, MF_EINVAL, "fd is %d; an open file descriptor expected", fd);
 }

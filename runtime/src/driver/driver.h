@@ -84,6 +84,9 @@ int mf__driver_implicit(int rc, int32_t code, mf_error *err);
 /* Checks the capture of a stream: MF_OK while it is valid and has an id. */
 int mf__driver_captured(mf_stream stream, bool invalidated, const uint64_t *id, mf_error *err);
 
+/* A descriptor of the same file, for a driver to take over. */
+int mf__driver_copy_fd(int fd, int *out, mf_error *err);
+
 /* Whether a device's memory comes from a driver's pool, decided once for each device. */
 typedef struct mf__pooling {
   _Atomic int32_t state; /* 0 until it is decided */
@@ -144,6 +147,8 @@ typedef struct CUmemPoolHandle_st *CUmemoryPool;
 typedef struct CUarray_st *CUarray;
 typedef struct CUmod_st *CUmodule;
 typedef struct CUfunc_st *CUfunction;
+typedef struct CUgraphicsResource_st *CUgraphicsResource;
+typedef struct CUextMemory_st *CUexternalMemory;
 
 enum {
   CUDA_SUCCESS = 0,
@@ -157,6 +162,7 @@ enum {
 
 enum {
   CU_GET_PROC_ADDRESS_LEGACY_STREAM = 1,
+  CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD = 1,
   CU_STREAM_NON_BLOCKING = 1,
   CU_EVENT_DISABLE_TIMING = 2,
   CU_MEMHOSTALLOC_PORTABLE = 1,
@@ -229,6 +235,25 @@ typedef struct CUDA_MEMCPY3D {
   size_t WidthInBytes, Height, Depth;
 } CUDA_MEMCPY3D;
 
+typedef struct CUDA_EXTERNAL_MEMORY_HANDLE_DESC {
+  int type;
+  union {
+    int fd;
+    struct {
+      void *handle;
+      const void *name;
+    } win32;
+    const void *object;
+  } handle;
+  unsigned long long size;
+  unsigned flags, reserved[16];
+} CUDA_EXTERNAL_MEMORY_HANDLE_DESC;
+
+typedef struct CUDA_EXTERNAL_MEMORY_BUFFER_DESC {
+  unsigned long long offset, size;
+  unsigned flags, reserved[16];
+} CUDA_EXTERNAL_MEMORY_BUFFER_DESC;
+
 /* The HIP runtime. */
 
 typedef int hipError_t;
@@ -241,6 +266,8 @@ typedef void *hipDeviceptr_t;
 typedef struct ihipStream_t *hipStream_t;
 typedef struct ihipEvent_t *hipEvent_t;
 typedef struct ihipMemPoolHandle_t *hipMemPool_t;
+typedef struct _hipGraphicsResource *hipGraphicsResource_t;
+typedef void *hipExternalMemory_t;
 
 enum {
   hipSuccess = 0,
@@ -248,6 +275,7 @@ enum {
   hipErrorNotReady = 600,
   hipErrorNotSupported = 801,
   hipMemcpyDefault = 4,
+  hipExternalMemoryHandleTypeOpaqueFd = 1,
   hipStreamNonBlocking = 1,
   hipEventDisableTiming = 2,
   hipHostMallocPortable = 1,
@@ -274,6 +302,25 @@ typedef struct hipPointerAttribute_t {
   int isManaged;
   unsigned allocationFlags;
 } hipPointerAttribute_t;
+
+typedef struct hipExternalMemoryHandleDesc {
+  int type;
+  union {
+    int fd;
+    struct {
+      void *handle;
+      const void *name;
+    } win32;
+    const void *object;
+  } handle;
+  unsigned long long size;
+  unsigned flags, reserved[16];
+} hipExternalMemoryHandleDesc;
+
+typedef struct hipExternalMemoryBufferDesc {
+  unsigned long long offset, size;
+  unsigned flags, reserved[16];
+} hipExternalMemoryBufferDesc;
 
 typedef struct hipPitchedPtr {
   void *ptr;

@@ -314,4 +314,10 @@ const mf__backend mf__backend_hip = {
     .fill = mf__hip_fill,
     .kernel_copy = kernel_copy,
     .capture_relax = capture_relax,
+    .graphics_register = mf__hip_graphics_register,
+    .graphics_unregister = mf__hip_graphics_unregister,
+    .graphics_map = mf__hip_graphics_map,
+    .graphics_unmap = mf__hip_graphics_unmap,
+    .external_import = mf__hip_external_import,
+    .external_end = mf__hip_external_end,
 };

@@ -56,6 +56,15 @@
   X(hipError_t, hipMemPoolSetAttribute, (hipMemPool_t pool, hipMemPoolAttr which, void *value))                  \
   X(hipError_t, hipMemPoolTrimTo, (hipMemPool_t pool, size_t keep))                                              \
   X(hipError_t, hipMallocFromPoolAsync, (void **out, size_t nbytes, hipMemPool_t pool, hipStream_t stream))      \
-  X(hipError_t, hipFreeAsync, (void *ptr, hipStream_t stream))
+  X(hipError_t, hipFreeAsync, (void *ptr, hipStream_t stream))                                                   \
+  X(hipError_t, hipGraphicsGLRegisterBuffer, (hipGraphicsResource_t *out, unsigned buffer, unsigned flags))      \
+  X(hipError_t, hipGraphicsUnregisterResource, (hipGraphicsResource_t resource))                                 \
+  X(hipError_t, hipGraphicsResourceGetMappedPointer, (void **out, size_t *nbytes, hipGraphicsResource_t resource)) \
+  X(hipError_t, hipGraphicsMapResources, (int count, hipGraphicsResource_t *resources, hipStream_t stream))      \
+  X(hipError_t, hipGraphicsUnmapResources, (int count, hipGraphicsResource_t *resources, hipStream_t stream))    \
+  X(hipError_t, hipImportExternalMemory, (hipExternalMemory_t *out, const hipExternalMemoryHandleDesc *memory))  \
+  X(hipError_t, hipExternalMemoryGetMappedBuffer,                                                                \
+    (void **out, hipExternalMemory_t memory, const hipExternalMemoryBufferDesc *part))                           \
+  X(hipError_t, hipDestroyExternalMemory, (hipExternalMemory_t memory))
 
 #endif

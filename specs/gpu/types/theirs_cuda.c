@@ -1,6 +1,8 @@
 /* theirs_cuda.c: the CUDA driver's declarations as the toolkit has them, and whether each function that the runtime
  * asks for has the signature that it takes it to have, in the version that it names: that this compiles says so. */
 #include <cuda.h>
+#include <cudaGL.h>
+#include <cudaGLTypedefs.h>
 #include <cudaTypedefs.h>
 
 #include "driver/cuda_calls.h"

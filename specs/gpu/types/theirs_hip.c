@@ -2,6 +2,10 @@
  * runtime asks for has the signature that it takes it to have: that this compiles says so. */
 #include <hip/hip_runtime_api.h>
 #include <hip/hip_version.h>
+#if HIP_VERSION_MAJOR >= 6
+#include <GL/gl.h>
+#include <hip/amd_detail/amd_hip_gl_interop.h>
+#endif
 
 #define OF_HIP
 #if HIP_VERSION_MAJOR >= 6

@@ -1,0 +1,200 @@
+-- Buffers of OpenGL's as tensors of a GPU: registered with CUDA or HIP, mapped for the length of a function.
+--
+-- Responsible for: Context:share. Invariant: outside of `map` the buffer is OpenGL's, and no tensor over it is valid.
+-- Must not know: how OpenGL's functions were found (gl.lua), nor the drivers' calls (C's mf_gl_buffer).
+local ffi = require "ffi"
+local C = require "moonferry.lib"
+local create = require "moonferry.create"
+local device = require "moonferry.device"
+local errors = require "moonferry.errors"
+local foreign = require "moonferry.foreign"
+local picture = require "moonferry.gl_picture"
+local stream = require "moonferry.stream"
+local tensor = require "moonferry.tensor"
+
+local misuse, show = errors.misuse, errors.show
+local Context = picture.Context
+
+local DEFAULT = require("moonferry.cdef").constants.MF_STREAM_DEFAULT
+local COPY_READ = 0x8F36 -- the name of its binding, too
+local FLAGS = { read = 1, discard = 2 } -- MF_GL_BUFFER_...
+local NO_WORDS = {}
+local new_buffer, new_tensor = ffi.typeof "mf_gl_buffer *[1]", ffi.typeof "mf_tensor *[1]"
+
+---@class moonferry.gl.Shared
+---@field route "mapped"|"copied" the GPU has the buffer itself, or its bytes go through the host
+---@field reason string? why it has not
+---@field in_use boolean whether something had a tensor of the last `map` when that was over: it must not be used
+local Shared = {}
+Shared.__index = Shared
+
+local function check_options(opts)
+  local route, use = opts.route, opts.use
+  if use ~= nil and not FLAGS[use] then
+    misuse("share: use: expected \"read\" or \"discard\", got %s", show(use))
+  elseif route ~= nil and route ~= "mapped" and route ~= "copied" then
+    misuse("share: route: expected \"mapped\" or \"copied\", got %s", show(route))
+  end
+end
+
+-- The buffer as the driver has registered it; nil and why not.
+local function register(which, buffer, use)
+  local out, err = new_buffer(), errors.place()
+  local rc = C.mf_gl_buffer_open(which, buffer, FLAGS[use] or 0, out, err)
+  if not errors.passed(rc, err) then
+    return nil, errors.text(err)
+  end
+  return out[0]
+end
+
+--- Shares a buffer with a GPU. `use` says what the GPU does with it: "read" alone, or "discard" where it writes all of
+--- it; else both. Where the driver cannot register it (its OpenGL is another GPU's, or none of its calls is there),
+--- bytes are copied through the host, and `reason` says why. Close it before the buffer is deleted.
+---@param buffer number OpenGL's name of it, or that of a ring (`ring.buffer`)
+---@param opts { device: string, use: "read"|"discard"|nil, route: "mapped"|"copied"|nil }
+---@return moonferry.gl.Shared?, string? message, number? code
+function Context:share(buffer, opts)
+  if type(opts) ~= "table" then
+    misuse("share: options: expected a table with a device, got %s", show(opts))
+  end
+  check_options(opts)
+  local which, err = device.parsed(opts.device, "share: device"), errors.place()
+  local rc = C.mf_stream_check(which, DEFAULT, err)
+  if not errors.passed(rc, err) then
+    return errors.refused("share", rc, err)
+  end
+  local shared = setmetatable({ context = self, buffer = buffer, device = opts.device, use = opts.use, in_use = false,
+    _dl = which, _mapping = false, handle = false }, Shared)
+  if opts.route ~= "copied" then
+    local handle, why = register(which, buffer, opts.use)
+    shared.handle, shared.reason = handle or false, why
+    if not handle and opts.route == "mapped" then
+      return nil, "share: " .. why, C.MF_EDEVICE
+    end
+  end
+  shared.route = shared.handle and "mapped" or "copied"
+  return shared
+end
+
+-- Before the buffer goes back: whether somebody refers to its memory, who is refused from now on.
+local function end_tensor(handle, in_use)
+  C.mf_tensor_invalidate(handle, in_use, nil)
+  if in_use[0] ~= 0 then -- it may be what Lua has not collected
+    collectgarbage()
+    foreign.run()
+    C.mf_tensor_invalidate(handle, in_use, nil)
+  end
+end
+
+local function unmap(self, t, handle, verb)
+  local in_use, err = self.context._int, errors.place()
+  t:close()
+  end_tensor(handle, in_use)
+  self.in_use = in_use[0] ~= 0
+  local rc = C.mf_gl_buffer_unmap(self.handle, nil, err)
+  if not errors.passed(rc, err) then
+    misuse("%s: %s", verb, errors.text(err))
+  end
+end
+
+local function mapped(self, number, like, fn)
+  local out, err = new_tensor(), errors.place()
+  local rc = C.mf_gl_buffer_map(self.handle, number, like, out, err)
+  if not errors.passed(rc, err) then
+    return errors.refused("map", rc, err)
+  end
+  local t = tensor.adopt(C.mf_tensor_retain(out[0]))
+  local ok, result = pcall(fn, t)
+  unmap(self, t, out[0], "map")
+  if not ok then
+    error(result, 0)
+  end
+  return true, result
+end
+
+local function bytes_of(self, verb, t)
+  local call = self.context.call
+  local before = picture.integer(self.context, COPY_READ)
+  while call.GetError() ~= 0 do end
+  call.BindBuffer(COPY_READ, self.buffer)
+  call[verb](COPY_READ, 0, C.mf_tensor_nbytes(t.handle), t._dl.data)
+  call.BindBuffer(COPY_READ, before)
+  local failure = call.GetError()
+  if failure ~= 0 then
+    misuse("map: gl%s answered 0x%x for %d bytes", verb, failure, tonumber(C.mf_tensor_nbytes(t.handle)))
+  end
+end
+
+local function copied(self, on, shape, name, fn)
+  local host = assert(create.zeros(shape, name))
+  if self.use ~= "discard" then
+    bytes_of(self, "GetBufferSubData", host) -- where that raises, Lua collects what is left
+  end
+  local t, message, code = host:to(self.device, { stream = on })
+  if not t then
+    return nil, message, code
+  end
+  local ok, result = pcall(fn, t)
+  if ok and self.use ~= "read" then
+    local back = assert(t:to("cpu"))
+    bytes_of(self, "BufferSubData", back)
+    back:close()
+  end
+  t:close()
+  host:close()
+  if not ok then
+    error(result, 0)
+  end
+  return true, result
+end
+
+--- Calls `fn` with the buffer as a tensor of the GPU, which is ready on that stream (nil: the current one), compact and
+--- from the buffer's first byte on. OpenGL must not use the buffer meanwhile; afterwards it is OpenGL's, for what it is
+--- told next, behind all that used the tensor. The tensor and its views are invalid then, and say so. The host waits
+--- for nothing where the route is "mapped". Returns true and what `fn` returned.
+---@param on moonferry.Stream?
+---@param shape number[]
+---@param name string dtype
+---@param fn fun(t: moonferry.Tensor): any
+---@return true?, any result_or_message, number? code
+function Shared:map(on, shape, name, fn)
+  if self._mapping then
+    misuse("map: the buffer is mapped already")
+  elseif self.handle == nil then
+    misuse("map: the shared buffer is closed")
+  elseif type(fn) ~= "function" then
+    misuse("map: expected a function, got %s", show(fn))
+  end
+  local like, extents = create.describe(shape, name)
+  local number = stream.number_of(on, self._dl[0], "map: stream", NO_WORDS)
+  like[0].shape = extents
+  self._mapping = true
+  local ok, done, result, code = pcall(function()
+    if self.route == "mapped" then
+      return mapped(self, number, like, fn)
+    end
+    return copied(self, on, shape, name, fn)
+  end)
+  self._mapping = false
+  if not ok then
+    error(done, 0)
+  end
+  return done, result, code
+end
+
+--- Gives the buffer back to OpenGL alone.
+---@return true?, string? message, number? code
+function Shared:close()
+  if self._mapping then
+    misuse("close: the buffer is mapped")
+  end
+  local handle = self.handle
+  self.handle = nil
+  if not handle then
+    return true
+  end
+  local err = errors.place()
+  return errors.done("close", C.mf_gl_buffer_close(handle, err), err)
+end
+
+return Shared

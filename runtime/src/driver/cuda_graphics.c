@@ -1,0 +1,76 @@
+/* cuda_graphics.c: OpenGL's buffers, and other APIs' memory, by the CUDA driver's calls. It must not know what a
+ * tensor is. */
+#define _POSIX_C_SOURCE 200809L
+#include "driver/cuda.h"
+
+#include <unistd.h>
+
+static bool has_graphics_calls(void) {
+  return mf__cu.cuGraphicsGLRegisterBuffer != NULL && mf__cu.cuGraphicsUnregisterResource != NULL &&
+         mf__cu.cuGraphicsResourceGetMappedPointer != NULL && mf__cu.cuGraphicsMapResources != NULL &&
+         mf__cu.cuGraphicsUnmapResources != NULL;
+}
+
+/* The flags have CUDA's numbers (CUDA Driver API, CUgraphicsRegisterFlags). */
+int mf__cuda_graphics_register(uint32_t buffer, uint32_t flags, void **out, mf_error *err) {
+  CUgraphicsResource resource = NULL;
+  if (!has_graphics_calls()) return mf__fail(err, MF_EDEVICE, "the CUDA driver has no calls for OpenGL's buffers");
+  const int rc = MF__ASK(cuGraphicsGLRegisterBuffer, (&resource, buffer, flags));
+  *out = rc == MF_OK ? resource : NULL;
+  return rc;
+}
+
+int mf__cuda_graphics_unregister(void *resource, mf_error *err) {
+  return MF__ASK(cuGraphicsUnregisterResource, (resource));
+}
+
+int mf__cuda_graphics_map(void *resource, mf_stream stream, void **data, size_t *nbytes, mf_error *err) {
+  CUgraphicsResource one = resource;
+  CUdeviceptr ptr = 0;
+  int rc = MF__ASK(cuGraphicsMapResources, (1, &one, mf__cuda_stream(stream)));
+  if (rc != MF_OK) return rc;
+  rc = MF__ASK(cuGraphicsResourceGetMappedPointer, (&ptr, nbytes, resource));
+  if (rc != MF_OK) (void)mf__cu.cuGraphicsUnmapResources(1, &one, mf__cuda_stream(stream));
+  *data = (void *)(uintptr_t)ptr;
+  return rc;
+}
+
+int mf__cuda_graphics_unmap(void *resource, mf_stream stream, mf_error *err) {
+  CUgraphicsResource one = resource;
+  return MF__ASK(cuGraphicsUnmapResources, (1, &one, mf__cuda_stream(stream)));
+}
+
+static int map_all(CUexternalMemory memory, size_t nbytes, void **data, mf_error *err) {
+  const CUDA_EXTERNAL_MEMORY_BUFFER_DESC all = {.size = nbytes};
+  CUdeviceptr ptr = 0;
+  const int rc = MF__ASK(cuExternalMemoryGetMappedBuffer, (&ptr, memory, &all));
+  *data = (void *)(uintptr_t)ptr;
+  return rc;
+}
+
+/* An import takes the descriptor over (CUDA Driver API, cuImportExternalMemory), so a copy of it is imported. */
+int mf__cuda_external_import(int fd, size_t nbytes, mf__external *out, mf_error *err) {
+  CUDA_EXTERNAL_MEMORY_HANDLE_DESC memory = {.type = CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD, .size = nbytes};
+  CUexternalMemory handle = NULL;
+  if (mf__cu.cuImportExternalMemory == NULL || mf__cu.cuExternalMemoryGetMappedBuffer == NULL ||
+      mf__cu.cuDestroyExternalMemory == NULL)
+    return mf__fail(err, MF_EDEVICE, "the CUDA driver has no calls for external memory");
+  int rc = mf__driver_copy_fd(fd, &memory.handle.fd, err);
+  if (rc != MF_OK) return rc;
+  rc = MF__ASK(cuImportExternalMemory, (&handle, &memory));
+  if (rc != MF_OK) {
+    close(memory.handle.fd);
+    return rc;
+  }
+  rc = map_all(handle, nbytes, &out->data, err);
+  if (rc != MF_OK) (void)mf__cu.cuDestroyExternalMemory(handle);
+  out->handle = handle;
+  return rc;
+}
+
+int mf__cuda_external_end(const mf__external *memory, mf_error *err) {
+  const int rc = MF__ASK(cuMemFree, (mf__cuda_ptr(memory->data)));
+  const int end = mf__cuda_answer(mf__cu.cuDestroyExternalMemory(memory->handle), "cuDestroyExternalMemory",
+                                  rc == MF_OK ? err : NULL);
+  return rc != MF_OK ? rc : end;
+}

@@ -1,0 +1,79 @@
+/* external.c: memory of another graphics API, exported as a file descriptor, as a tensor of a GPU.
+ *
+ * Invariant: the descriptor is the caller's until MF_OK; from then on the driver's import ends after the last use that
+ * the tensor's record knows of. It must not know which API it came from. */
+#define _POSIX_C_SOURCE 200809L
+#include "exchange/exchange.h"
+
+#include <unistd.h>
+
+typedef struct import {
+  mf__device device;
+  mf__external memory;
+} import;
+
+/* A driver that cannot give it back keeps it: nobody could be told. */
+static void end_memory(const import *i) {
+  const mf__backend *backend = i->device.backend;
+  mf__scope scope;
+  if (mf__enter_relaxed(&scope, backend, i->device.ordinal, NULL) == MF_OK) {
+    (void)backend->external_end(&i->memory, NULL);
+    mf__leave(&scope);
+  }
+  mf__holders_add(backend, -1);
+}
+
+static void end_import(void *ctx) {
+  import *i = ctx;
+  end_memory(i);
+  mf__free(i, sizeof *i);
+}
+
+static int resolve(const DLTensor *like, uint64_t nbytes, mf__device *out, mf_error *err) {
+  char name[MF__NAME_CAP];
+  DLTensor view = *like;
+  mf__checked c;
+  int rc = mf__device_resolve(&like->device, out, err);
+  if (rc != MF_OK) return rc;
+  if (out->backend == NULL || out->space != MF__DEVICE) {
+    (void)mf_device_format(&like->device, name, sizeof name, NULL);
+    return mf__fail(err, MF_EINVAL, "device is %s; a GPU's own memory expected", name);
+  }
+  view.strides = NULL;
+  view.data = NULL;
+  rc = mf__checked_new(&view, 0, &c, err);
+  if (rc != MF_OK) return rc;
+  const uint64_t wanted = (uint64_t)c.span.nbytes;
+  if (nbytes > 0 && like->byte_offset <= nbytes && wanted <= nbytes - like->byte_offset) return MF_OK;
+  return mf__fail(err, MF_EINVAL, "the tensor's %llu bytes from %llu on do not fit in the memory's %llu",
+                  (unsigned long long)wanted, (unsigned long long)like->byte_offset, (unsigned long long)nbytes);
+}
+
+static int take(const DLTensor *like, int fd, uint64_t nbytes, import *i, mf_tensor **out, mf_error *err) {
+  const mf__backend *backend = i->device.backend;
+  DLTensor view = *like;
+  int rc;
+  MF__CALL(rc, mf__enter_relaxed, backend, i->device.ordinal, err,
+           backend->external_import(fd, (size_t)nbytes, &i->memory, err));
+  if (rc != MF_OK) return rc;
+  mf__holders_add(backend, 1);
+  view.data = i->memory.data;
+  view.strides = NULL;
+  rc = mf_tensor_wrap(&view, 0, end_import, i, out, err);
+  if (rc != MF_OK) end_memory(i);
+  return rc;
+}
+
+int mf_tensor_from_fd(const DLTensor *like, int32_t fd, uint64_t nbytes, mf_tensor **out, mf_error *err) {
+  mf__device device;
+  int rc = resolve(like, nbytes, &device, err);
+  *out = NULL;
+  import *i = rc == MF_OK ? mf__alloc(sizeof *i) : NULL;
+  if (rc == MF_OK && i == NULL) rc = mf__fail(err, MF_ENOMEM, "no memory for %zu bytes", sizeof *i);
+  if (rc != MF_OK) return mf__end(rc, __func__, err);
+  *i = (import){.device = device};
+  rc = take(like, fd, nbytes, i, out, err);
+  if (rc == MF_OK) close(fd);
+  else mf__free(i, sizeof *i);
+  return mf__end(rc, __func__, err);
+}

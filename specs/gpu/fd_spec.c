@@ -1,0 +1,159 @@
+/* fd_spec.c: Vulkan's memory as a tensor of a GPU, by the file descriptor that Vulkan exports: the bytes both ways, who
+ * owns the descriptor, and when the import ends. */
+#include "../vulkan/device.h"
+#include "device.h"
+
+#include <fcntl.h>
+
+enum { NBYTES = 1 << 16 };
+
+static vk_device vulkan;
+static VkDeviceMemory memory;
+static unsigned char *seen; /* the memory, as Vulkan maps it */
+
+/* A GPU's own Vulkan exports what the simulator does not know, and the other way round. */
+static void open_memory(void) {
+  void *at;
+  needs_simulator();
+  vk_open(&vulkan, false);
+  memory = vk_allocate(&vulkan, NBYTES, VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT);
+  VK(vkMapMemory(vulkan.device, memory, 0, VK_WHOLE_SIZE, 0, &at));
+  seen = at;
+  for (int i = 0; i < NBYTES; i++) seen[i] = (unsigned char)(i * 7 + i / 256);
+}
+
+static void close_memory(void) {
+  vkFreeMemory(vulkan.device, memory, NULL);
+  vk_close(&vulkan);
+  assert_int_equal(vk_complaints(), 0);
+}
+
+static int exported(void) {
+  const PFN_vkGetMemoryFdKHR get = (PFN_vkGetMemoryFdKHR)vkGetDeviceProcAddr(vulkan.device, "vkGetMemoryFdKHR");
+  const VkMemoryGetFdInfoKHR info = {.sType = VK_STRUCTURE_TYPE_MEMORY_GET_FD_INFO_KHR,
+                                     .memory = memory,
+                                     .handleType = VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT};
+  int fd;
+  VK(get(vulkan.device, &info, &fd));
+  return fd;
+}
+
+static bool is_open(int fd) {
+  return fcntl(fd, F_GETFD) >= 0;
+}
+
+static DLTensor bytes(int64_t *count) {
+  return (DLTensor){.device = gpu(0), .ndim = 1, .shape = count, .dtype = {kDLUInt, 8, 1}};
+}
+
+static mf_tensor *imported(int fd) {
+  int64_t count = NBYTES;
+  const DLTensor like = bytes(&count);
+  mf_tensor *t;
+  OK(mf_tensor_from_fd(&like, fd, NBYTES, &t, &err));
+  return t;
+}
+
+static void one_memory(void **state) {
+  (void)state;
+  const mf_request host = {.device = {kDLCPU, 0}};
+  open_memory();
+  const mf_stream s = stream_new(0);
+  for (uint64_t seed = 0; seed < seeds(20); seed++) {
+    sim_ask_seed(seed);
+    const int fd = exported();
+    mf_tensor *t = imported(fd), *copy;
+    assert_false(is_open(fd));
+    OK(mf_tensor_to(t, &host, &copy, &err));
+    assert_memory_equal(data_of(copy), seen, NBYTES);
+    mf_tensor_release(copy);
+    OK(mf_tensor_acquire(t, s, MF_WRITE, &err));
+    other_fill(0, data_of(t), (int)seed + 1, NBYTES, s);
+    OK(mf_tensor_acquire(t, MF_STREAM_DEFAULT, MF_READ, &err));
+    synchronize(0);
+    for (int i = 0; i < NBYTES; i++) assert_int_equal(seen[i], seed + 1);
+    mf_tensor_release(t);
+    mf_releases_run();
+  }
+  assert_int_equal(sim_ask_findings(), 0);
+  stream_end(0, s);
+  close_memory();
+}
+
+/* The import outlives the tensor while work on it is queued, and the bytes stay Vulkan's after it. */
+static void it_ends_after_its_work(void **state) {
+  (void)state;
+  open_memory();
+  const mf_stream s = stream_new(0);
+  mf_tensor *t = imported(exported());
+  keep_busy(t, s);
+  other_fill(0, data_of(t), 9, NBYTES, s);
+  mf_tensor_release(t);
+  synchronize(0);
+  mf_releases_run();
+  assert_int_equal(seen[NBYTES - 1], 9);
+  trim(gpu(0));
+  assert_int_equal(seen[NBYTES - 1], 9);
+  stream_end(0, s);
+  close_memory();
+}
+
+static void misuse(void **state) {
+  (void)state;
+  int64_t count = NBYTES + 1;
+  DLTensor like = bytes(&count);
+  mf_tensor *t;
+  open_memory();
+  const int fd = exported();
+  REFUSED(mf_tensor_from_fd(&like, fd, NBYTES, &t, &err), MF_EINVAL, "do not fit in the memory's 65536");
+  assert_null(t);
+  count = NBYTES;
+  like.byte_offset = 1;
+  FAILS(mf_tensor_from_fd(&like, fd, NBYTES, &t, &err), MF_EINVAL);
+  like.byte_offset = 0;
+  REFUSED(mf_tensor_from_fd(&like, -1, NBYTES, &t, &err), MF_EINVAL, "fd is -1");
+  like.device = (DLDevice){kDLCPU, 0};
+  REFUSED(mf_tensor_from_fd(&like, fd, NBYTES, &t, &err), MF_EINVAL, "device is cpu");
+  like.device = gpu(0);
+  count = -1;
+  FAILS(mf_tensor_from_fd(&like, fd, NBYTES, &t, &err), MF_EINVAL);
+  assert_true(is_open(fd));
+  close(fd);
+  close_memory();
+}
+
+/* Whichever call fails, the descriptor is still the caller's, and nothing is left. */
+static void each_failing_call(void **state) {
+  (void)state;
+  static const char *const calls[][2] = {{"cuImportExternalMemory", "hipImportExternalMemory"},
+                                         {"cuExternalMemoryGetMappedBuffer", "hipExternalMemoryGetMappedBuffer"}};
+  int64_t count = NBYTES, failures = 0;
+  const DLTensor like = bytes(&count);
+  mf_tensor *t;
+  open_memory();
+  const int fd = exported();
+  for (size_t i = 0; i < COUNT(calls); i++) {
+    char rule[100];
+    snprintf(rule, sizeof rule, "%s@1:999:once", named(calls[i][0], calls[i][1]));
+    sim_ask_fail(rule);
+    FAILS(mf_tensor_from_fd(&like, fd, NBYTES, &t, &err), MF_EDRIVER);
+    assert_string_equal(err.call, named(calls[i][0], calls[i][1]));
+    assert_true(is_open(fd));
+  }
+  for (int rc = MF_ENOMEM; rc == MF_ENOMEM; failures++) {
+    assert_true(is_open(fd));
+    mf_fault_arm(failures, 0);
+    rc = mf_tensor_from_fd(&like, fd, NBYTES, &t, &err);
+  }
+  mf_fault_arm(-1, 0);
+  assert_true(failures > 2 && t != NULL && !is_open(fd));
+  mf_tensor_release(t);
+  sim_ask_reset();
+  close_memory();
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {SPEC(one_memory), SPEC(it_ends_after_its_work), SPEC(misuse),
+                                     SPEC(each_failing_call)};
+  return RUN(tests);
+}
