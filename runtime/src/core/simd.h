@@ -181,6 +181,14 @@ bool mf__compare_row(const mf__compare *c, const mf__strided *a, const mf__strid
 void mf__tiles_copy(const mf__simd *simd, const DLTensor *dst, const mf__side *src);
 void mf__tiles_cast(const mf__simd *simd, const mf__convert *c, const DLTensor *dst, const mf__side *src);
 
+/* How far ahead of a loop that reads memory its next lines are asked for. */
+#define MF__AHEAD 4096
+
+/* Nothing is read; the place may be outside of all memory. */
+static inline void mf__prefetch(const char *from, int64_t nbytes) {
+  __builtin_prefetch((const void *)((uintptr_t)from + (uintptr_t)nbytes));
+}
+
 #ifdef __clang__
 #define MF__UNROLL
 #else

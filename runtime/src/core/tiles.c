@@ -8,8 +8,8 @@
 #define BUFFER (32 << 10)
 #define ROW_BUFFER (4 << 10)
 #define LINE 64
-/* From so many bytes on, rows pass the caches. Fewer may still lie in the last cache from their last use, and writing
- * past it would then evict them first. Planes that are crossed gain from MF__LARGE on: they write parts of many lines. */
+/* From so many bytes on, rows pass the caches. Fewer may still lie in the last cache from their last use, and to write
+ * past it would evict them first. Planes that are crossed gain from MF__LARGE on: they write parts of many lines. */
 #define STREAM_FROM (INT64_C(24) << 20)
 /* What one thread takes at a time of work that is shared: some tens of microseconds. */
 #define PART (INT64_C(512) << 10)
@@ -93,12 +93,11 @@ static bool is_crossed(const mf__tile *t) {
   return t->src_row == t->size && t->src_column != t->size && t->src_column != 0;
 }
 
-/* What is gathered from lines of which it needs little waits for memory, not for the bus; one element that is repeated,
- * a row backwards and short rows are as fast without a buffer. */
+/* What is gathered from parts of lines waits for memory, not for the bus; one element that is repeated, a row backwards
+ * and short rows are as fast without a buffer. */
 static bool gains(const mf__tile *t) {
   if (is_crossed(t)) return true;
-  if (t->src_column == t->size) return t->columns * t->size >= 8 * LINE;
-  return t->src_column > 0 && t->src_column <= 2 * t->size;
+  return t->src_column == t->size && t->columns * t->size >= 8 * LINE;
 }
 
 static bool is_worth_streaming(const mf__tile *t, int64_t nbytes) {
