@@ -306,6 +306,41 @@ static void pictures_and_planes(void **state) {
   with_each_set(pictures);
 }
 
+/* Layouts of some millions of bytes with short rows, which begin at a line or do not, and all axes the other way
+ * around: several planes go at once, on one thread or on several. */
+static void reversed(const char *set) {
+  static const char *const names[] = {"uint8", "uint16", "float32", "float64", "uint8x3"};
+  enum { BYTES = 8 << 20 };
+  region from = guarded(BYTES), to[2] = {guarded(BYTES), guarded(BYTES)};
+  spec_random_bytes(from.start, BYTES);
+  for (size_t i = 0; i < COUNT(names) * 4; i++) {
+    const char *name = names[i / 4];
+    const int64_t size = spec_dtype(name).bits * spec_dtype(name).lanes / 8;
+    const int64_t d = 16 * spec_between(1, 4) / size + 1, a = spec_between(16, 40), b = spec_between(3, 70);
+    const int64_t c = (INT64_C(2200) << 10) / (a * b * d * size) + 1, nbytes = a * b * c * d * size;
+    const int64_t at = i % 2 == 0 ? 0 : BYTES - nbytes;
+    mf_tensor *src = spec_wrap(from.start + at, name, DIMS(a, b, c, d), (int64_t[]){1, a, a * b, a * b * c});
+    for (int side = 0; side < 2; side++) {
+      OK(mf_simd_set(side == 0 ? "plain" : set, &spec_err));
+      OK(mf_threads_set(1 + (int32_t)(i % 3), &spec_err));
+      mf_tensor *dst = spec_wrap(to[side].start + BYTES - nbytes - at, name, DIMS(a, b, c, d), NULL);
+      OK(mf_tensor_copy(dst, src, &spec_err));
+      mf_tensor_release(dst);
+    }
+    mf_tensor_release(src);
+    if (memcmp(to[0].start, to[1].start, BYTES) != 0)
+      fail_msg("%s: %s, %d x %d x %d x %d differs", set, name, (int)a, (int)b, (int)c, (int)d);
+  }
+  unguard(from);
+  unguard(to[0]);
+  unguard(to[1]);
+}
+
+static void reversed_axes(void **state) {
+  (void)state;
+  with_each_set(reversed);
+}
+
 static void a_set_is_chosen_by_name(void **state) {
   (void)state;
   assert_int_equal(mf_simd_set("mmx", NULL), MF_EINVAL);
@@ -325,6 +360,7 @@ int main(void) {
       SPEC(edge_values_are_as_codecs_have_them),
       SPEC(comparisons_are_as_codecs_have_them),
       SPEC(pictures_and_planes),
+      SPEC(reversed_axes),
       SPEC(a_set_is_chosen_by_name),
   };
   return cmocka_run_group_tests(tests, spec_group_setup, NULL);

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #define PIECE 512
-#define AHEAD 4096 /* bytes */
 
 static int small_number(const mf__codec *c) {
   if (c->format.special == MF__SCALE) return -1;
@@ -78,20 +77,14 @@ bool mf__convert_find(const mf__simd *simd, const mf__codec *to, const mf__codec
   return true;
 }
 
-/* Asks for memory ahead of the loop that reads it: the loops have vectors that lie across lines of the cache, of which
- * the processor asks for too few at a time by itself. What is asked for behind the end is not read. */
-static void prefetch(const char *from, int64_t nbytes) {
-  const uintptr_t first = (uintptr_t)from + AHEAD;
-  for (int64_t i = 0; i < nbytes; i += 64) __builtin_prefetch((const void *)(first + (uintptr_t)i));
-}
-
 void mf__convert_row(const mf__convert *c, char *dst, const char *src, int64_t n) {
   _Alignas(64) char between[2][PIECE * 8];
   if (c->nstages == 0) memcpy(dst, src, (size_t)(n * c->to)); /* another name for the same bits */
   for (int64_t done = 0; done < n; done += PIECE) {
     const int64_t count = n - done < PIECE ? n - done : PIECE;
     const void *from = src + done * c->from;
-    if (count == PIECE) prefetch(src + done * c->from, count * c->from);
+    if (count == PIECE) /* as the kernels do; a shorter piece costs more to ask for than it gains */
+      for (int64_t i = 0; i < count * c->from; i += 64) mf__prefetch(from, i + MF__AHEAD);
     for (int32_t s = 0; s < c->nstages; s++) {
       void *to = s == c->nstages - 1 ? dst + done * c->to : between[s];
       c->stages[s].run(to, from, count, &c->stages[s].format);

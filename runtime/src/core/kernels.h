@@ -53,7 +53,8 @@ static inline void NAME(stream)(char *dst, const char *src, int64_t nbytes) {
 
 #ifdef MF__HAS_PICK
 /* The numbers of inputs and outputs are known to the compiler, so that the masks stay in registers. Returns how many
- * groups were done: those that fill whole vectors. */
+ * groups were done: those that fill whole vectors. Memory ahead is asked for, a line for each input: the vectors lie
+ * across lines, of which the processor asks for too few at a time by itself. */
 #define MF__NETWORK(INPUTS, OUTPUTS)                                                                 \
   static int64_t NAME(network##INPUTS##OUTPUTS)(const mf__network *n, const mf__groups *g) {         \
     enum { LANES = MF__WIDTH / 16 };                                                                 \
@@ -62,7 +63,11 @@ static inline void NAME(stream)(char *dst, const char *src, int64_t nbytes) {
     MF__UNROLL for (int i = 0; i < (OUTPUTS); i++)                                                   \
       MF__UNROLL for (int j = 0; j < (INPUTS); j++)                                                  \
         mask[i][j] = NAME(load)((const char *)n->mask[i][j], 0);                                     \
+    const int64_t apart = g->src_vector < 64 ? 64 : g->src_vector;                                   \
+    const int64_t ahead = g->src_group < 0 ? -MF__AHEAD : MF__AHEAD;                                 \
     for (; done + LANES <= g->count; done += LANES) {                                                \
+      MF__UNROLL for (int j = 0; j < (INPUTS); j++)                                                  \
+        mf__prefetch(g->src, done * g->src_group + j * apart + ahead);                               \
       const char *src = g->src + done * g->src_group;                                                \
       char *dst = g->dst + done * g->dst_group;                                                      \
       MF__UNROLL for (int j = 0; j < (INPUTS); j++)                                                  \

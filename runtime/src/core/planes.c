@@ -119,6 +119,10 @@ static int32_t cut_around(const mf__planes *p, int64_t enough) {
   return best != MF__COLUMNS && p->plane.rows * p->plane.columns < LINE * LINE ? best : MF__COLUMNS;
 }
 
+static int64_t least(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+
 void mf__planes_cut(const mf__planes *p, int64_t nparts, mf__cut *out) {
   const mf__tile *t = &p->plane;
   const int64_t enough = nparts < ENOUGH ? nparts : ENOUGH;
@@ -135,17 +139,21 @@ void mf__planes_cut(const mf__planes *p, int64_t nparts, mf__cut *out) {
   }
   out->step = (extent + nparts - 1) / nparts;
   out->step = (out->step + unit - 1) / unit * unit;
-  out->nparts = (extent + out->step - 1) / out->step;
+  /* Rows whose lines two threads write are read by both in between. */
+  const int64_t before_line = -(intptr_t)t->dst & (LINE - 1);
+  const bool meets = out->axis == MF__COLUMNS && t->dst_column > 0 && before_line % t->dst_column == 0;
+  out->first = least(extent, out->step + (meets ? before_line / t->dst_column : 0));
+  out->nparts = 1 + (extent - out->first + out->step - 1) / out->step;
 }
 
 void mf__planes_part(const mf__planes *p, const mf__cut *cut, int64_t i, mf__planes *out) {
   mf__tile *t = &out->plane;
-  const int64_t first = i * cut->step;
+  const int64_t begin = i == 0 ? 0 : cut->first + (i - 1) * cut->step;
   *out = *p;
   int64_t *extent = cut->axis == MF__COLUMNS ? &t->columns : cut->axis == MF__ROWS ? &t->rows : &out->shape[cut->axis];
   const int64_t dst = cut->axis == MF__COLUMNS ? t->dst_column : cut->axis == MF__ROWS ? t->dst_row : p->dst[cut->axis];
   const int64_t src = cut->axis == MF__COLUMNS ? t->src_column : cut->axis == MF__ROWS ? t->src_row : p->src[cut->axis];
-  t->dst += first * dst;
-  t->src += first * src;
-  *extent = cut->step < *extent - first ? cut->step : *extent - first;
+  t->dst += begin * dst;
+  t->src += begin * src;
+  *extent = least(*extent - begin, i == 0 ? cut->first : cut->step);
 }

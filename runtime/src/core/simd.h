@@ -111,11 +111,11 @@ typedef struct mf__side {
 void mf__planes_make(mf__planes *p, const DLTensor *dst, int64_t dst_size, const mf__side *src, bool fuses);
 void mf__planes_each(const mf__planes *p, void (*plane)(void *ctx, const mf__tile *t), void *ctx);
 
-/* Where planes are cut into parts: every ${step} along one axis. */
+/* Where planes are cut into parts: behind ${first} along one axis, and then every ${step}. */
 enum { MF__COLUMNS = -1, MF__ROWS = -2 };
 typedef struct mf__cut {
   int32_t axis; /* one of those around, MF__COLUMNS or MF__ROWS */
-  int64_t step, nparts;
+  int64_t first, step, nparts;
 } mf__cut;
 
 /* Into ${nparts} parts or fewer, 1 at least, which go over memory as the whole does. */
@@ -131,8 +131,9 @@ struct mf__mover {
   mf__network network;
 };
 
-/* The fastest way for tiles with the strides of ${like}; rows and columns may be fewer, and a row may go elsewhere. */
-void mf__mover_find(mf__mover *m, const mf__simd *simd, const mf__tile *like);
+/* The fastest way to move ${nbytes} in tiles with the strides of ${like}; rows and columns may be fewer, and a row may
+ * go elsewhere. */
+void mf__mover_find(mf__mover *m, const mf__simd *simd, const mf__tile *like, int64_t nbytes);
 /* Element by element, whatever the strides. */
 void mf__move_plain(const mf__tile *t);
 /* Repeats an element n times. */
@@ -180,6 +181,14 @@ bool mf__compare_row(const mf__compare *c, const mf__strided *a, const mf__strid
 /* Elements of whole bytes; the two do not overlap, and no place of ${dst} has several elements. */
 void mf__tiles_copy(const mf__simd *simd, const DLTensor *dst, const mf__side *src);
 void mf__tiles_cast(const mf__simd *simd, const mf__convert *c, const DLTensor *dst, const mf__side *src);
+
+/* How far ahead of a loop that reads memory its next lines are asked for. */
+#define MF__AHEAD 4096
+
+/* Nothing is read; the place may be outside of all memory. */
+static inline void mf__prefetch(const char *from, int64_t nbytes) {
+  __builtin_prefetch((const void *)((uintptr_t)from + (uintptr_t)nbytes));
+}
 
 #ifdef __clang__
 #define MF__UNROLL

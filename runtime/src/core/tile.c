@@ -6,6 +6,9 @@
 
 #include <string.h>
 
+/* A network takes as long to connect as it takes to move so many bytes one by one. */
+#define NETWORK_FROM 512
+
 /* A size that the compiler knows makes memcpy a plain load and store. */
 static inline void move_each(const mf__tile *t, size_t size) {
   for (int64_t i = 0; i < t->rows; i++) {
@@ -187,9 +190,9 @@ static bool is_power(int64_t size, int64_t most) {
 }
 
 /* Where columns are compact in the destination, and rows in the source. */
-static void find_transposing(mf__mover *m, const mf__tile *t) {
+static void find_transposing(mf__mover *m, const mf__tile *t, bool permutes) {
   const int64_t size = t->size;
-  const bool small = m->simd->network != NULL && is_power(size, 8);
+  const bool small = permutes && is_power(size, 8);
   if (small && t->rows <= 4 && t->src_column % size == 0) {
     const int64_t width = t->src_column / size;
     if (width >= t->rows && (width == t->rows || (width == 4 && t->rows == 3)) && width >= 2) {
@@ -226,18 +229,19 @@ static void find_permuting(mf__mover *m, const mf__tile *t) {
   }
 }
 
-void mf__mover_find(mf__mover *m, const mf__simd *simd, const mf__tile *like) {
+void mf__mover_find(mf__mover *m, const mf__simd *simd, const mf__tile *like, int64_t nbytes) {
   const bool crossed = like->src_row == like->size && like->src_column != like->size && like->src_column != 0;
+  const bool permutes = simd->network != NULL && nbytes >= NETWORK_FROM;
   m->simd = simd;
   m->move = move_plain;
   if (like->dst_column != like->size) return;
   if (crossed) {
-    find_transposing(m, like);
+    find_transposing(m, like, permutes);
   } else if (like->src_column == like->size) {
     m->move = move_rows;
   } else if (like->src_column == 0) {
     m->move = move_repeated;
-  } else if (simd->network != NULL) {
+  } else if (permutes) {
     find_permuting(m, like);
   }
 }

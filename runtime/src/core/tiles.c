@@ -8,8 +8,8 @@
 #define BUFFER (32 << 10)
 #define ROW_BUFFER (4 << 10)
 #define LINE 64
-/* From so many bytes on, rows pass the caches. Fewer may still lie in the last cache from their last use, and writing
- * past it would then evict them first. Crossed planes gain from MF__LARGE on: they write parts of many lines. */
+/* From so many bytes on, rows pass the caches. Fewer may still lie in the last cache from their last use, and to write
+ * past it would evict them first. Planes that are crossed gain from MF__LARGE on: they write parts of many lines. */
 #define STREAM_FROM (INT64_C(24) << 20)
 /* What one thread takes at a time of work that is shared: some tens of microseconds. */
 #define PART (INT64_C(512) << 10)
@@ -20,6 +20,8 @@ typedef struct tiles {
   int64_t rows, columns; /* of a tile */
   bool streams;
   bool run;              /* rows of the destination follow each other, so that a tile is one run */
+  int64_t depth;         /* of a stack of planes */
+  int64_t src_plane;     /* from one of its planes to the next */
 } tiles;
 
 static void move_tile(const tiles *c, const mf__tile *t) {
@@ -42,7 +44,8 @@ static int64_t lead(const char *from, int64_t size, int64_t usual) {
  * of the destination: a line that is written in two parts is read in between. */
 static void each_part(const tiles *c, const mf__tile *t, part_fn part) {
   const bool crossed = c->streams && !c->run && t->src_row == t->size;
-  const int64_t columns = c->streams && !c->run ? lead(t->dst, t->dst_column, c->columns) : c->columns;
+  const bool lines = !c->run && (c->streams || (t->dst_row % LINE == 0 && t->columns * t->dst_column >= 4 * LINE));
+  const int64_t columns = lines ? lead(t->dst, t->dst_column, c->columns) : c->columns;
   const int64_t rows = crossed ? lead(t->src, t->size, c->rows) : c->rows;
   for (int64_t column = 0, wide = columns; column < t->columns; column += wide, wide = c->columns) {
     for (int64_t row = 0, high = rows; row < t->rows; row += high, high = c->rows) {
@@ -89,16 +92,39 @@ static void stream_rows(void *ctx, const mf__tile *t) {
     c->simd->stream(t->dst + i * t->dst_row, t->src + i * t->src_row, t->columns * t->size);
 }
 
+/* Planes whose rows are short and follow each other in the destination, plane after plane: several are gathered at
+ * once, so that what is written are long rows, which have few parts of lines at their ends. */
+static void stream_stack(void *ctx, const mf__tile *t) {
+  _Alignas(LINE) char buffer[BUFFER];
+  const tiles *c = ctx;
+  const int64_t width = t->columns * t->size, most = BUFFER / c->rows / width;
+  const int64_t first = lead(t->src, t->size, c->rows);
+  for (int64_t plane = 0; plane < c->depth; plane += most) {
+    const int64_t n = least(most, c->depth - plane);
+    for (int64_t row = 0, high = first; row < t->rows; row += high, high = c->rows) {
+      mf__tile one = *t;
+      one.rows = least(high, t->rows - row);
+      one.dst_row = n * width;
+      for (int64_t i = 0; i < n; i++) {
+        one.dst = buffer + i * width;
+        one.src = t->src + row * t->src_row + (plane + i) * c->src_plane;
+        c->mover.move(&c->mover, &one);
+      }
+      for (int64_t i = 0; i < one.rows; i++)
+        c->simd->stream(t->dst + (row + i) * t->dst_row + plane * width, buffer + i * n * width, n * width);
+    }
+  }
+}
+
 static bool is_crossed(const mf__tile *t) {
   return t->src_row == t->size && t->src_column != t->size && t->src_column != 0;
 }
 
-/* What is gathered from lines of which it needs little waits for memory, not for the bus; one element that is repeated,
- * a row backwards and short rows are as fast without a buffer. */
+/* What is gathered from parts of lines waits for memory, not for the bus; one element that is repeated, a row backwards
+ * and short rows are as fast without a buffer. */
 static bool gains(const mf__tile *t) {
   if (is_crossed(t)) return true;
-  if (t->src_column == t->size) return t->columns * t->size >= 8 * LINE;
-  return t->src_column > 0 && t->src_column <= 2 * t->size;
+  return t->src_column == t->size && t->columns * t->size >= 8 * LINE;
 }
 
 static bool is_worth_streaming(const mf__tile *t, int64_t nbytes) {
@@ -125,6 +151,23 @@ static bool find_stream(tiles *c, const mf__tile *t) {
   c->run &= c->columns >= t->columns;
   c->columns = least(c->columns, t->columns);
   if (c->run) c->rows = ROW_BUFFER / width;
+  return true;
+}
+
+/* Takes the innermost axis around the planes for a stack, where that gains. */
+static bool find_stack(tiles *c, mf__planes *p) {
+  const mf__tile *t = &p->plane;
+  const int32_t last = p->ndim - 1;
+  const int64_t width = t->columns * t->size;
+  if (last < 0 || !is_crossed(t) || c->run || t->columns > c->columns || p->dst[last] != width) return false;
+  const uintptr_t aligned = (uintptr_t)t->dst | (uintptr_t)t->dst_row | (uintptr_t)width;
+  if (aligned % LINE == 0) return false; /* no parts of lines */
+  const int64_t rows = LINE / t->size;   /* a line of the source */
+  if (width > BUFFER / rows / 2) return false;
+  c->rows = rows;
+  c->depth = p->shape[last];
+  c->src_plane = p->src[last];
+  p->ndim = last;
   return true;
 }
 
@@ -173,13 +216,17 @@ void mf__tiles_copy(const mf__simd *simd, const DLTensor *dst, const mf__side *s
   int64_t nbytes = src->size;
   for (int32_t i = 0; i < dst->ndim; i++) nbytes *= dst->shape[i];
   mf__planes_make(&p, dst, src->size, src, true);
-  mf__mover_find(&c.mover, simd, &p.plane);
+  mf__mover_find(&c.mover, simd, &p.plane, nbytes);
   if (!is_worth_streaming(&p.plane, nbytes) || !find_stream(&c, &p.plane)) {
     find_tile(&c, &p.plane);
     each_plane(&c, &p, nbytes, copy_plane, &c);
     return;
   }
   c.streams = true;
+  if (find_stack(&c, &p)) {
+    each_plane(&c, &p, nbytes, stream_stack, &c);
+    return;
+  }
   const bool rows = p.plane.src_column == p.plane.size && p.plane.columns * p.plane.size >= 8 * LINE;
   each_plane(&c, &p, nbytes, rows ? stream_rows : stream_plane, &c);
 }
@@ -244,12 +291,12 @@ static bool is_run(const casts *c, const mf__tile *t) {
   return c->gathers || t->src_row == t->columns * t->size;
 }
 
-static void find_cast_tile(casts *c, const mf__tile *t) {
+static void find_cast_tile(casts *c, const mf__tile *t, int64_t nbytes) {
   const bool crossed = t->src_row > 0 && t->src_row < t->src_column;
   const mf__tile inside = {.size = t->size, .rows = t->rows, .columns = t->columns, .dst_row = t->columns * t->size,
                            .dst_column = t->size, .src_row = t->src_row, .src_column = t->src_column};
   c->gathers = t->src_column != t->size;
-  if (c->gathers) mf__mover_find(&c->t.mover, c->t.simd, &inside);
+  if (c->gathers) mf__mover_find(&c->t.mover, c->t.simd, &inside, nbytes);
   c->t.columns = least(t->columns, crossed && t->rows > 4 ? CAST_ROW / 2 : CAST_ROW * (c->gathers ? 1 : 4));
   c->t.rows = crossed ? LINE / t->size : 1;
   if (crossed && t->rows <= 4) c->t.rows = t->rows;
@@ -264,7 +311,7 @@ void mf__tiles_cast(const mf__simd *simd, const mf__convert *convert, const DLTe
   int64_t nbytes = convert->to;
   for (int32_t i = 0; i < dst->ndim; i++) nbytes *= dst->shape[i];
   mf__planes_make(&p, dst, convert->to, src, false);
-  find_cast_tile(&c, &p.plane);
+  find_cast_tile(&c, &p.plane, nbytes);
   c.t.streams = is_worth_streaming(&p.plane, nbytes) && (c.t.run || c.t.columns * convert->to >= 2 * LINE);
   each_plane(&c.t, &p, nbytes, cast_plane, &c);
 }
