@@ -126,9 +126,15 @@ describe("tensors through moonferry.python", function()
       local copied = py.tensor(straight, py.kw { copy = true })
       assert.are_not.equal(b.ctypes.data, tonumber(ffi.cast("uintptr_t", copied:ptr())))
       b.flags.writeable = false
-      local locked = py.tensor(b)
-      assert.is_true(locked.readonly)
-      for _, each in ipairs { t, u, rows, copied, locked } do
+      local major, minor = np.__version__:match "^(%d+)%.(%d+)"
+      if tonumber(major) * 100 + tonumber(minor) >= 201 then
+        local locked = py.tensor(b)
+        assert.is_true(locked.readonly)
+        locked:close()
+      else -- which knows no structs with a version, and so cannot say read-only
+        assert.matches("BufferError", failure(py.tensor, b))
+      end
+      for _, each in ipairs { t, u, rows, copied } do
         each:close()
       end
     end)
