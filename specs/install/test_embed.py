@@ -95,11 +95,10 @@ def test_add_subdirectory(embed):
 
 
 def test_the_compile_line_of_the_readme(prefix, tmp_path):
-    [line] = re.findall(r"^ +(cc .*exchange\.c.*)$", (ROOT / "README.md").read_text(), re.MULTILINE)
-    shutil.copy(ROOT / "examples" / "exchange.c", tmp_path)
+    [(line, name)] = re.findall(r"^ +(cc (\w+)\.c .*)$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    shutil.copy(ROOT / "examples" / f"{name}.c", tmp_path)
     run(["sh", "-ec", line], tmp_path, PKG_CONFIG_PATH=f"{prefix}/lib/pkgconfig")
-    said = run(["./exchange"], tmp_path, LD_LIBRARY_PATH=f"{prefix}/lib")
-    assert said.endswith("alive at the end: 0 tensors\n")
+    assert run([f"./{name}"], tmp_path, LD_LIBRARY_PATH=f"{prefix}/lib") != ""
 
 
 ENGINE = """

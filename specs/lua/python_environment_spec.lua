@@ -72,8 +72,8 @@ local SILENT = {
   { "PYTHON_LAZY_IMPORTS", "normal" },
 }
 
--- The locale is the process's, so Lua's; docs/lua-hosts-python.md says so.
-local NOT_OURS = { PYTHONCOERCECLOCALE = true }
+-- The locale is the process's, so Lua's; docs/lua-hosts-python.md says so. The other parser is 3.9's alone.
+local NOT_OURS = { PYTHONCOERCECLOCALE = true, PYTHONOLDPARSER = true }
 
 -- Runs a command with a variable, and with no other one of Python's.
 local function with(variable, command)
@@ -162,12 +162,15 @@ describe("a hosted Python", function()
       end
     end
     local _, help = with(nil, python .. " --help-env")
+    if not help:find("PYTHONPATH", 1, true) then -- before CPython 3.11
+      _, help = with(nil, python .. " --help")
+    end
     local count = 0
     for name in help:gmatch "%f[%w_]PYTHON[%u%d_]+" do
       count = count + 1
       assert.is_true(known[name], name .. " is not in the list")
     end
-    assert.is_true(count > 20)
+    assert.is_true(count > 12)
   end)
 
   it("has a random hash where it is asked for one", function()

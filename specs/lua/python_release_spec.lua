@@ -41,7 +41,7 @@ end
 describe("py.close", function()
   it("lets go of an object whose methods were called", function()
     assert.is_false(is_in_use(function(t)
-      local x = np.from_dlpack(t)
+      local x = np.asarray(t)
       x:fill(1)
       x:fill(2)
       local fill = x.fill
@@ -52,7 +52,7 @@ describe("py.close", function()
 
   it("leaves alone what a method gave, and the same object elsewhere", function()
     assert.is_true(is_in_use(function(t)
-      local x = np.from_dlpack(t)
+      local x = np.asarray(t)
       local view = x:reshape(64)
       local again = py.tuple({ x })[0]
       local fill = again.fill
@@ -95,7 +95,7 @@ describe("a scope", function()
   end
 
   lets_go("views and methods", function(t)
-    local x = np.from_dlpack(t)
+    local x = np.asarray(t)
     x:fill(1)
     x:reshape(64):fill(2)
     assert.are.equal(64, #x.T:reshape(64))
@@ -104,12 +104,12 @@ describe("a scope", function()
     assert.is_false((pcall(fails, t)))
   end)
   lets_go("what iterators and items gave", function(t)
-    for row in py.iter(np.from_dlpack(t)) do
+    for row in py.iter(np.asarray(t)) do
       row:fill(1)
     end
   end)
   lets_go("what a scope inside has kept", function(t)
-    local x = mf.scope(function(s) return s:keep(np.from_dlpack(t)) end)
+    local x = mf.scope(function(s) return s:keep(np.asarray(t)) end)
     x:fill(3)
   end)
 

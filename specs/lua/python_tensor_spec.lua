@@ -109,9 +109,11 @@ describe("tensors through moonferry.python", function()
       local np = py.import "numpy"
       local t = mf.zeros({ 3, 4 }, "float32")
       local a = np.from_dlpack(t)
-      py.set(a, 1, 2, 5)
-      assert.are.equal(5, t:get(1, 2))
+      t:put(1, 2, 5)
+      assert.are.equal(5, a:item(1, 2))
       assert.are.equal(tonumber(ffi.cast("uintptr_t", t:ptr())), a.ctypes.data)
+      py.set(np.asarray(t), 1, 2, 6) -- NumPy before 2.1 takes DLPack's structs as read-only
+      assert.are.equal(6, t:get(1, 2))
       local straight = np.arange(6, py.kw { dtype = "int64" }):reshape(2, 3)
       local b = straight.T
       local u = py.tensor(b)
@@ -124,9 +126,15 @@ describe("tensors through moonferry.python", function()
       local copied = py.tensor(straight, py.kw { copy = true })
       assert.are_not.equal(b.ctypes.data, tonumber(ffi.cast("uintptr_t", copied:ptr())))
       b.flags.writeable = false
-      local locked = py.tensor(b)
-      assert.is_true(locked.readonly)
-      for _, each in ipairs { t, u, rows, copied, locked } do
+      local major, minor = np.__version__:match "^(%d+)%.(%d+)"
+      if tonumber(major) * 100 + tonumber(minor) >= 201 then
+        local locked = py.tensor(b)
+        assert.is_true(locked.readonly)
+        locked:close()
+      else -- which knows no structs with a version, and so cannot say read-only
+        assert.matches("BufferError", failure(py.tensor, b))
+      end
+      for _, each in ipairs { t, u, rows, copied } do
         each:close()
       end
     end)
