@@ -204,7 +204,7 @@ describe("a device that this machine lacks", function()
       for _, kind in ipairs { "cuda", "rocm" } do
         check("device_count", mf.device_count(kind))
         for _, verb in ipairs { "stream", "default_stream", "per_thread_stream", "current_stream", "synchronize",
-          "pool", "trim" } do
+          "pool_stats", "trim" } do
           check(verb, mf[verb](kind .. ":0"))
         end
         check("pool_limit", mf.pool_limit(kind, 5))

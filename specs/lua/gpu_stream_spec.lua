@@ -288,7 +288,7 @@ gpu.describe("a device", function()
     again:close()
     assert.is_true(mf.trim(D))
     assert.are.equal(0, mf.pool_stats(D).cached_bytes)
-    for _, verb in ipairs { "pool", "trim", "synchronize" } do
+    for _, verb in ipairs { "pool_stats", "trim", "synchronize" } do
       refuses(verb .. ": device", mf[verb], "nowhere")
       refuses(verb .. ": device", mf[verb])
       local nothing, _, code = mf[verb](gpu.kind .. ":99")
