@@ -64,13 +64,15 @@ static int memory_alloc(mf__space space, int64_t nbytes, mf_stream stream, void 
   const size_t n = (size_t)nbytes;
   CUdeviceptr ptr = 0;
   void *pool = NULL;
-  int rc = MF_OK;
+  int rc;
   if (space == MF__PINNED) return MF__ASK(cuMemHostAlloc, (out, n, flags));
-  if (space == MF__DEVICE)
+  if (space == MF__MANAGED) {
+    rc = MF__ASK(cuMemAllocManaged, (&ptr, n, CU_MEM_ATTACH_GLOBAL));
+  } else {
     rc = mf__driver_pool(&mf__cuda_here()->pooling, mf__cuda_ordinal, create_pool, &pool, err);
-  if (rc == MF_OK && space == MF__MANAGED) rc = MF__ASK(cuMemAllocManaged, (&ptr, n, CU_MEM_ATTACH_GLOBAL));
-  else if (rc == MF_OK && pool != NULL) rc = MF__ASK(cuMemAllocFromPoolAsync, (&ptr, n, pool, mf__cuda_stream(stream)));
-  else if (rc == MF_OK) rc = MF__ASK(cuMemAlloc, (&ptr, n));
+    if (rc == MF_OK && pool == NULL) rc = MF__ASK(cuMemAlloc, (&ptr, n));
+    else if (rc == MF_OK) rc = MF__ASK(cuMemAllocFromPoolAsync, (&ptr, n, pool, mf__cuda_stream(stream)));
+  }
   *out = (void *)(uintptr_t)ptr;
   return rc;
 }
