@@ -1,8 +1,8 @@
 /* external.c: memory that another API has exported as an opaque file descriptor.
  *
  * The descriptors of one driver are known: Mesa's for the CPU (lavapipe, llvmpipe), whose file begins with a header
- * that says where the memory lies in it. Invariant: what is mapped is the memory itself, so that each side sees what the
- * other writes. It must not know which API it came from. */
+ * that says where the memory lies in it. Invariant: what is mapped is the memory itself, so that each side sees what
+ * the other writes. It must not know which API it came from. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdlib.h>
 #include <sys/stat.h>
