@@ -42,8 +42,11 @@ static bool is_open(int fd) {
   return fcntl(fd, F_GETFD) >= 0;
 }
 
+/* With junk in the fields that are not read. */
 static DLTensor bytes(int64_t *count) {
-  return (DLTensor){.device = gpu(0), .ndim = 1, .shape = count, .dtype = {kDLUInt, 8, 1}};
+  static int64_t junk = -3;
+  return (DLTensor){.data = &junk, .device = gpu(0), .ndim = 1, .shape = count, .strides = &junk,
+                    .dtype = {kDLUInt, 8, 1}};
 }
 
 static mf_tensor *imported(int fd) {
@@ -102,7 +105,7 @@ static void misuse(void **state) {
   (void)state;
   int64_t count = NBYTES + 1;
   DLTensor like = bytes(&count);
-  mf_tensor *t;
+  mf_tensor *t = (mf_tensor *)(uintptr_t)16;
   open_memory();
   const int fd = exported();
   REFUSED(mf_tensor_from_fd(&like, fd, NBYTES, &t, &err), MF_EINVAL, "do not fit in the memory's 65536");
@@ -114,11 +117,19 @@ static void misuse(void **state) {
   REFUSED(mf_tensor_from_fd(&like, -1, NBYTES, &t, &err), MF_EINVAL, "fd is -1");
   like.device = (DLDevice){kDLCPU, 0};
   REFUSED(mf_tensor_from_fd(&like, fd, NBYTES, &t, &err), MF_EINVAL, "device is cpu");
+  like.device = gpu(63);
+  FAILS(mf_tensor_from_fd(&like, fd, NBYTES, &t, &err), MF_EDEVICE);
   like.device = gpu(0);
+  count = 0;
+  REFUSED(mf_tensor_from_fd(&like, fd, 0, &t, &err), MF_EINVAL, "do not fit in the memory's 0");
   count = -1;
   FAILS(mf_tensor_from_fd(&like, fd, NBYTES, &t, &err), MF_EINVAL);
   assert_true(is_open(fd));
-  close(fd);
+  count = 0;
+  like.byte_offset = NBYTES;
+  OK(mf_tensor_from_fd(&like, fd, NBYTES, &t, &err)); /* nothing, at the very end */
+  mf_tensor_release(t);
+  mf_releases_run();
   close_memory();
 }
 

@@ -22,8 +22,11 @@ static mf_gl_buffer *opened(unsigned buffer, uint32_t flags) {
   return b;
 }
 
+/* With junk in the fields that are not read. */
 static DLTensor floats(int64_t *count) {
-  return (DLTensor){.ndim = 1, .shape = count, .dtype = {kDLFloat, 32, 1}};
+  static int64_t junk = -3;
+  return (DLTensor){.data = &junk, .device = {kDLCPU, 7}, .ndim = 1, .shape = count, .strides = &junk,
+                    .dtype = {kDLFloat, 32, 1}};
 }
 
 static mf_tensor *mapped(mf_gl_buffer *b, mf_stream s) {
@@ -48,6 +51,10 @@ static void bytes_go_both_ways_in_order(void **state) {
   for (uint64_t seed = 0; seed < seeds(20); seed++) {
     sim_ask_seed(seed);
     mf_tensor *t = mapped(b, seed % 4 == 0 ? MF_STREAM_DEFAULT : s);
+    const DLDevice device = gpu(0);
+    mf_stream current;
+    OK(mf_stream_current(&device, &current, &err));
+    assert_int_equal(current, MF_STREAM_DEFAULT);
     const DLDevice at = mf_tensor_dltensor(t)->device;
     assert_true(at.device_type == gpu(0).device_type && at.device_id == 0);
     use_stream(0, other); /* which waits for the mapping, and is waited for by its end */
@@ -98,7 +105,9 @@ static void a_tensor_says_that_it_is_over(void **state) {
   mf_tensor_release(view);
   (void)mapped(b, MF_STREAM_DEFAULT);
   assert_int_equal(unmapped(b), 0);
-  REFUSED(mf_gl_buffer_unmap(b, NULL, &err), MF_EINVAL, "is not mapped");
+  int32_t in_use = 5;
+  REFUSED(mf_gl_buffer_unmap(b, &in_use, &err), MF_EINVAL, "is not mapped");
+  assert_int_equal(in_use, 0);
   OK(mf_gl_buffer_close(b, &err));
   gl_delete(buffer);
 }
@@ -118,6 +127,14 @@ static void whoever_acquired_it_is_waited_for(void **state) {
     gl_read(buffer, got, SIZE);
     for (size_t i = 0; i < SIZE; i++) assert_int_equal(((unsigned char *)got)[i], 7);
   }
+  unsigned char *seen = other_pinned(SIZE);
+  mf_tensor *t = mapped(b, MF_STREAM_DEFAULT);
+  fill(t, 0);
+  OK(mf_tensor_acquire(t, s, MF_READ, &err)); /* who reads is waited for, too */
+  other_copy(0, seen, data_of(t), SIZE, s);
+  assert_int_equal(unmapped(b), 0);
+  other_sync_all(0);
+  other_pinned_free(seen);
   assert_int_equal(sim_ask_findings(), 0);
   OK(mf_gl_buffer_close(b, &err));
   other_sync_all(0);
@@ -138,8 +155,19 @@ static void misuse(void **state) {
   REFUSED(mf_gl_buffer_map(b, MF_STREAM_HOST, &like, &t, &err), MF_EINVAL, "stream is -2");
   count = -1;
   FAILS(mf_gl_buffer_map(b, MF_STREAM_DEFAULT, &like, &t, &err), MF_EINVAL);
+  count = 0;
+  like.byte_offset = SIZE;
+  OK(mf_gl_buffer_map(b, MF_STREAM_DEFAULT, &like, &t, &err)); /* nothing, at the very end */
+  assert_int_equal(unmapped(b), 0);
+  if (other_devices() > 1) {
+    const mf_stream elsewhere = stream_new(1);
+    FAILS(mf_gl_buffer_map(b, elsewhere, &like, &t, &err), MF_EINVAL);
+    assert_null(t);
+    stream_end(1, elsewhere);
+  }
   t = mapped(b, MF_STREAM_DEFAULT);
   REFUSED(mf_gl_buffer_map(b, MF_STREAM_DEFAULT, &like, &t, &err), MF_EINVAL, "the buffer is mapped");
+  assert_null(t);
   REFUSED(mf_gl_buffer_open(&host, buffer, 0, &none, &err), MF_EINVAL, "device is cpu");
   REFUSED(mf_gl_buffer_open(&shared, buffer, 0, &none, &err), MF_EINVAL, "a GPU's own memory expected");
   FAILS(mf_gl_buffer_open(&far, buffer, 0, &none, &err), MF_EDEVICE);
