@@ -103,6 +103,10 @@ def checks(named_commands):
     return result
 
 
+# A program as a user's editor checks it: its right lines pass, and each wrong one is an error, which the comment wants.
+TYPED = "specs/python/typed_sample.py"
+
+
 def lint():
     package = str(BUILD / "dev" / "python")
     python_files = ["bindings", "specs", "examples", "lua", *expected.python_programs()]
@@ -124,6 +128,11 @@ def lint():
                 "mypy exchange",
                 [PYTHON, "-m", "mypy", "--cache-dir", f"{BUILD}/mypy", *tools],
                 {"MYPYPATH": str(ROOT / "specs")},
+            ),
+            (
+                "mypy sample",
+                [PYTHON, "-m", "mypy", "--strict", "--follow-imports=silent", "--cache-dir", f"{BUILD}/mypy", TYPED],
+                env,
             ),
             ("stubtest", stubtest, env),
             ("site", [PYTHON, "docs/site"], {}),

@@ -3,7 +3,8 @@
  * Each process that called the simulated driver leaves a journal, a file of records: "sim: process ...", findings
  * ("sim: race: ..." and lines that go on with it), "sim: reset" when the program asked to forget them, and in
  * the end "sim: seed N: race 0 ..."; "sim: struck RULE" names a rule of --fail that a call met. Invariant: two
- * findings that differ only in numbers that change from run to run (addresses, call numbers, sizes) are one. It must not know how a report looks. */
+ * findings that differ only in numbers that change from run to run (addresses, call numbers, sizes) are one. It must
+ * not know how a report looks. */
 #define _GNU_SOURCE
 #include <ctype.h>
 #include <dirent.h>

@@ -9,6 +9,7 @@ local errors = require "moonferry.errors"
 local places = require "moonferry.place"
 local tensor = require "moonferry.tensor"
 
+---@class moonferry.Tensor
 local Tensor, handle_of = tensor.Tensor, tensor.handle_of
 
 local new_scalar = ffi.typeof "mf_scalar[1]"
@@ -36,7 +37,7 @@ end
 
 --- With a tensor: copies its elements into this one (same shape and dtype, any layout; overlap is handled)
 --- and returns this one. Without: a new compact copy.
----@param src? moonferry.Tensor
+---@param ... moonferry.Tensor the other tensor
 ---@return moonferry.Tensor?, string? message, number? code
 function Tensor:copy(...)
   if select("#", ...) == 0 then

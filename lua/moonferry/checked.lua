@@ -8,6 +8,7 @@ local numbers = require "moonferry.numbers"
 local tensor = require "moonferry.tensor"
 
 local misuse, show = errors.misuse, errors.show
+---@class moonferry.Tensor
 local Tensor, handle_of = tensor.Tensor, tensor.handle_of
 
 -- The parts of a row: its pointer, its number of elements, and the tensor, whose memory it keeps.

@@ -21,6 +21,7 @@ local tensor = require "moonferry.tensor"
 
 local floor = math.floor
 local misuse, show = errors.misuse, errors.show
+---@class moonferry.Tensor
 local Tensor, handle_of, info_of = tensor.Tensor, tensor.handle_of, tensor.info
 
 local EXACT = 2 ^ 53
@@ -122,6 +123,10 @@ end
 --- A typed pointer to what the leading coordinates select: with all but the last, one row. The axes that are
 --- left must be compact, so that `pointer[k]` walks them in order. Coordinates are not checked. Dtypes that
 --- no C type holds (float16, float8 ...) are pointed to as unsigned integers of their size.
+---@param a? number the first leading coordinate
+---@param b? number
+---@param c? number
+---@param ... number
 ---@return ffi.cdata*
 function Tensor:row(a, b, c, ...)
   local p = self._epoch == epoch[0] and self._p or pointer(self, WRITE)
@@ -154,6 +159,9 @@ local function next_row(t, i)
 end
 
 --- Iterates over the first axis: `for i, row in t:rows() do`, with `row` a typed pointer as from `row(i)`.
+---@return fun(t: moonferry.Tensor, i: number): number?, ffi.cdata*
+---@return moonferry.Tensor
+---@return number
 function Tensor:rows()
   handle_of(self)
   if self._epoch ~= epoch[0] or not self._p then
@@ -191,6 +199,12 @@ end
 
 --- The element at these coordinates, as C reads it (64-bit integers stay 64-bit cdata; raw bits where no C
 --- type holds the dtype). Nothing is checked.
+---@param a? number
+---@param b? number
+---@param c? number
+---@param d? number
+---@param ... number
+---@return any
 function Tensor:at(a, b, c, d, ...)
   local p = self._epoch == epoch[0] and self._p or pointer(self, READ)
   local s = self._s or strides(self)
@@ -209,6 +223,11 @@ end
 
 --- Sets the element at these coordinates; the value comes last and is converted as C does. Nothing is
 --- checked.
+---@param a any a coordinate, or the value
+---@param b? any
+---@param c? any
+---@param d? any
+---@param ... any
 function Tensor:set(a, b, c, d, ...)
   local p = self._epoch == epoch[0] and self._p or pointer(self, WRITE)
   local s = self._s or strides(self)
@@ -279,6 +298,8 @@ end
 
 --- The element at these coordinates, checked; negative ones count from the end. 64-bit integers come as a
 --- Lua number below 2^53, else as 64-bit cdata; complex ones as LuaJIT's `complex` (fields re and im).
+---@param ... number the coordinates
+---@return any
 function Tensor:get(...)
   local handle, count = handle_of(self), select("#", ...)
   local info, ndim = self._info or info_of(self), self._dl.ndim
@@ -318,6 +339,7 @@ end
 
 --- Sets the element at these coordinates; the value comes last. Checked: an integer dtype takes integers in
 --- its range, bool takes true, false, 1 and 0. (`cast` converts between dtypes.)
+---@param ... any the coordinates, then the value
 function Tensor:put(...)
   local handle, count = handle_of(self), select("#", ...)
   local info, ndim = self._info or info_of(self), self._dl.ndim
@@ -336,6 +358,7 @@ function Tensor:put(...)
 end
 
 --- The only element, as `get` gives it. From a GPU's memory it is copied.
+---@return any
 function Tensor:item()
   handle_of(self)
   if self.size ~= 1 then

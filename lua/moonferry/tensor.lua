@@ -31,6 +31,8 @@ local misuse = errors.misuse
 ---@field itemsize number the bytes of one element, rounded up
 ---@field size number how many elements
 ---@field readonly boolean
+---@field padded boolean each element narrower than a byte lies in a byte of its own
+---@field flags number DLPack's, of the memory
 ---@field is_contiguous boolean compact row-major
 ---@field handle ffi.cdata* the mf_tensor *, owned by this object
 local Tensor = {}

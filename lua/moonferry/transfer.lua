@@ -10,6 +10,7 @@ local stream = require "moonferry.stream"
 local tensor = require "moonferry.tensor"
 
 local misuse, show = errors.misuse, errors.show
+---@class moonferry.Tensor
 local Tensor, handle_of = tensor.Tensor, tensor.handle_of
 
 local transfer = {}

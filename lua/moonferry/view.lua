@@ -10,6 +10,7 @@ local numbers = require "moonferry.numbers"
 local tensor = require "moonferry.tensor"
 
 local misuse, show = errors.misuse, errors.show
+---@class moonferry.Tensor
 local Tensor, view = tensor.Tensor, tensor.view
 
 local sentinels = {}
@@ -75,6 +76,7 @@ end
 --- A view by one item for each axis: a number selects, `{start, stop, step}` slices half-open with any
 --- entry nil, `mf.all` keeps the axis, `mf.newaxis` adds one, `mf.ellipsis` stands for the axes left over.
 --- Axes without an item are kept.
+---@param ... number|table
 ---@return moonferry.Tensor?, string?, number?
 function Tensor:view(...)
   local count = select("#", ...)
@@ -97,6 +99,7 @@ local function axes_of(verb, first, ...)
 end
 
 --- Reorders axes: axis i of the result is axis `axes[i]`. Without arguments reverses them all.
+---@param ... number|number[] the axes
 ---@return moonferry.Tensor?, string?, number?
 function Tensor:permute_dims(...)
   local axes, count = axes_of("permute_dims", ...)
@@ -104,6 +107,8 @@ function Tensor:permute_dims(...)
 end
 
 --- The same elements under another shape; one extent may be -1. Where that needs a copy it raises.
+---@param first number|number[] the shape, or its first extent
+---@param ... number
 ---@return moonferry.Tensor?, string?, number?
 function Tensor:reshape(first, ...)
   local shape = type(first) == "table" and select("#", ...) == 0 and first or { first, ... }
@@ -120,6 +125,7 @@ function Tensor:broadcast_to(shape)
 end
 
 --- Drops the given axes, which must have extent 1; without arguments all such axes.
+---@param ... number|number[] the axes
 ---@return moonferry.Tensor?, string?, number?
 function Tensor:squeeze(...)
   local axes, count = axes_of("squeeze", ...)

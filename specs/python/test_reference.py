@@ -67,6 +67,19 @@ def test_every_name_of_python_is_there():
                 assert re.search(rf"### `{kind.__name__}\.{name}[`(]", text), name
 
 
+def test_an_editor_knows_every_method_of_lua_and_its_arguments():
+    """In each file that adds methods the class is named again, for lua-language-server, and arguments have types."""
+    for path in sorted(reference.LUA.glob("*.lua")):
+        text = path.read_text()
+        if "function Tensor:" in text:
+            assert "---@class moonferry.Tensor\n" in text, path
+        for name, (arguments, comment) in reference.entries_of(text).items():
+            typed = {m[1] for line in comment for m in re.finditer(r"^@param ([\w.]+)", line)}
+            if name.startswith("Tensor:") and not any(line.startswith("@type") for line in comment):
+                missing = {a.strip() for a in arguments.split(",") if a.strip()} - typed
+                assert not missing or path.stem == "checked", (path, name, missing)
+
+
 def test_no_entry_is_without_words():
     for name in ("lua.md", "python.md"):
         entries = re.split(r"^##+ ", page(name), flags=re.MULTILINE)[1:]

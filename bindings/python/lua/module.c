@@ -244,7 +244,8 @@ static PyMethodDef functions[] = {{"open", mf__open, METH_VARARGS, NULL},
                                   {"interrupt", interrupt, METH_VARARGS, NULL},
                                   {"encoding", encoding, METH_O, NULL},
                                   {"lua_type", type_name, METH_O,
-                                   "lua_type(obj, /)\n--\n\nThe name of Lua's type of an object of Lua's; None for any other."},
+                                   "lua_type(obj, /)\n--\n\n"
+                                   "The name of Lua's type of an object of Lua's; None for any other."},
                                   {"view", view, METH_VARARGS, NULL},
                                   {"arguments_of", arguments_of, METH_O, NULL},
                                   {NULL, NULL, 0, NULL}};

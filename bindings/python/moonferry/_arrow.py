@@ -81,7 +81,8 @@ def _chunk_of(stream, obj):
             )
         return into
 
-    schema, chunks = call(stream.get_schema, _Owned(_Schema())), []
+    schema = call(stream.get_schema, _Owned(_Schema()))
+    chunks: list[_Owned] = []
     while not chunks or chunks[-1].struct.release:
         chunks.append(call(stream.get_next, _Owned(_Array())))
     filled = [c for c in chunks[:-1] if c.struct.length > 0] or chunks[:-1][:1]

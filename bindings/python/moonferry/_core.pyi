@@ -1,18 +1,38 @@
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from types import EllipsisType
-from typing import Any, Protocol, SupportsIndex, TypeVar, final
+from typing import Any, Literal, Protocol, SupportsIndex, TypeVar, final
 
 from typing_extensions import Buffer, CapsuleType, TypeAlias
 
 from moonferry._dtype import Device, DType
 
+_A = TypeVar("_A")
 _Number: TypeAlias = bool | int | float | complex
 _Shape: TypeAlias = SupportsIndex | Sequence[SupportsIndex]
 
+_Name: TypeAlias = Literal[
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "bfloat16", "float32",
+    "float64", "complex64", "complex128", "int4", "uint4", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz",
+    "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "float6_e2m3fn",
+    "float6_e3m2fn", "float4_e2m1fn",
+]  # fmt: skip
+
+class _DTypeObject(Protocol):
+    """A dtype of NumPy, PyTorch, JAX or ml_dtypes. A str has no itemsize, so that a slip in a name is seen."""
+    @property
+    def itemsize(self) -> int: ...
+
 # A name, a dtype of an array library, a NumPy scalar type, or float, int, bool, complex.
-_DTypeLike: TypeAlias = Any
-_DeviceLike: TypeAlias = Any
+_DTypeLike: TypeAlias = _Name | DType | type[Any] | _DTypeObject | None
+_DeviceLike: TypeAlias = str | tuple[int, int] | _DeviceObject | None
+
+class _DeviceObject(Protocol):
+    """A device of PyTorch."""
+    @property
+    def type(self) -> Any: ...
+    @property
+    def index(self) -> Any: ...
+
 _StreamLike: TypeAlias = Stream | _HasCudaStream | int | None
 _Key: TypeAlias = SupportsIndex | slice | EllipsisType | None | tuple[SupportsIndex | slice | EllipsisType | None, ...]
 
@@ -143,9 +163,8 @@ class Tensor:
     def __index__(self) -> int: ...
     def __bool__(self) -> bool: ...
     def __complex__(self) -> complex: ...
-    if sys.version_info >= (3, 12):
-        def __buffer__(self, flags: int, /) -> memoryview: ...
-        def __release_buffer__(self, buffer: memoryview, /) -> None: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+    def __release_buffer__(self, buffer: memoryview, /) -> None: ...
     def __sizeof__(self) -> int: ...
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any: ...
     def __dlpack__(
@@ -173,7 +192,7 @@ def from_dlpack(x: Any, /, *, device: _DeviceLike = None, copy: bool | None = No
 def frombuffer(
     buffer: Buffer, dtype: _DTypeLike = "uint8", count: SupportsIndex = -1, offset: SupportsIndex = 0
 ) -> Tensor: ...
-def into(cls: type[Any], t: Tensor, /) -> Any: ...
+def into(cls: type[_A], t: Tensor, /) -> _A: ...
 def _from_buffer(obj: Buffer, may_copy: bool, /) -> Tensor: ...
 def _wrap_pointer(
     address: int,

@@ -8,6 +8,7 @@ import itertools
 import math
 
 from moonferry import _core
+from moonferry._dtype import DType
 
 THRESHOLD = 1000  # more elements than this are summarised
 EDGE = 3  # how many are shown at each end of an axis then
@@ -137,7 +138,7 @@ def _digits_for(t, parts):
     bits = t.dtype.bits // parts
     if t.dtype.code in (2, 5) and bits == 64:
         return repr
-    name = f"float{bits}" if t.dtype.code == 5 else t.dtype
+    name = DType(f"float{bits}") if t.dtype.code == 5 else t.dtype
     scratch = _core.empty((1,), name)
 
     def digits(value):

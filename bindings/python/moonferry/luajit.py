@@ -210,21 +210,21 @@ class Lua(_lua.State):
 
     def __new__(  # noqa: PLR0913  (lupa has so many)
         cls,
-        encoding="UTF-8",
-        source_encoding=None,
-        attribute_filter=None,
-        attribute_handlers=None,
-        register_eval=True,
-        unpack_returned_tuples=False,
-        register_builtins=True,
-        overflow_handler=None,
-        max_memory=None,
-        string_hash_seed=None,
+        encoding: str | None = "UTF-8",
+        source_encoding: str | None = None,
+        attribute_filter: Any = None,
+        attribute_handlers: Any = None,
+        register_eval: bool = True,
+        unpack_returned_tuples: bool = False,
+        register_builtins: bool = True,
+        overflow_handler: Any = None,
+        max_memory: int | None = None,
+        string_hash_seed: Any = None,
         *,
-        interruptible=False,
-        sandbox=False,
-        c_modules=False,
-    ):
+        interruptible: bool = False,
+        sandbox: bool = False,
+        c_modules: bool = False,
+    ) -> Lua:
         encoding = _ascii(encoding, "encoding")
         source_encoding = _ascii(source_encoding, "source_encoding") or encoding or "UTF-8"
         if attribute_filter is not None and not callable(attribute_filter):
@@ -280,11 +280,11 @@ class Lua(_lua.State):
         except LuaSyntaxError as error:
             raise error.with_traceback(None) from None
 
-    def eval(self, lua_code, *args, name=None, mode=None):
+    def eval(self, lua_code: str | bytes, *args: Any, name: Any = None, mode: Any = None) -> Any:
         """The value of a Lua expression, in which ... are the args. name stands in error messages."""
         return self._loaded(b"return " + self._encode(lua_code), name, mode)(*args)
 
-    def execute(self, lua_code, *args, name=None, mode=None):
+    def execute(self, lua_code: str | bytes, *args: Any, name: Any = None, mode: Any = None) -> Any:
         """Runs a Lua program, in which ... are the args, and returns what it returns."""
         return self._loaded(self._encode(lua_code), name, mode)(*args)
 
@@ -296,11 +296,11 @@ class Lua(_lua.State):
             told.value, told.message = error.value, error.message
             raise told from None
 
-    def compile(self, lua_code, name=None, mode=None):
+    def compile(self, lua_code: str | bytes, name: Any = None, mode: Any = None) -> LuaFunction:
         """A Lua program as a function, which is not yet called. mode: "t" for text alone, "b" for bytecode alone."""
         return self._load(self._encode(lua_code), name, mode)
 
-    def require(self, modulename):
+    def require(self, modulename: str | bytes) -> Any:
         """What Lua's require gives for the module."""
         if not isinstance(modulename, (str, bytes)):
             raise TypeError("modulename must be a string")
@@ -312,15 +312,15 @@ class Lua(_lua.State):
     def _is_text(self) -> bool:
         return _lua.encoding(self) is not None
 
-    def globals(self):
+    def globals(self) -> LuaTable:
         """The table of Lua's globals."""
         return _lua.globals(self)
 
-    def table(self, *items, **kwargs):
+    def table(self, *items: Any, **kwargs: Any) -> LuaTable:
         """A new table of the items, from 1 on, and of the keywords."""
         return self.table_from(items, kwargs)
 
-    def table_from(self, *args, recursive=False):
+    def table_from(self, *args: Any, recursive: bool = False) -> LuaTable:
         """A new table of what mappings and iterables hold: pairs of the former, items of the latter from 1 on.
 
         recursive: mappings and sequences inside become tables too, each object one table, however often it occurs.
@@ -365,7 +365,7 @@ class Lua(_lua.State):
         return made
 
     @contextlib.contextmanager
-    def nogc(self):
+    def nogc(self) -> collections.abc.Iterator[None]:
         """Without Lua's garbage collector."""
         _lua.collector(self, _STOP, 0)
         try:
@@ -373,17 +373,17 @@ class Lua(_lua.State):
         finally:
             _lua.collector(self, _RESTART, 0)
 
-    def gccollect(self):
+    def gccollect(self) -> None:
         """Collects Lua's garbage."""
         _lua.collector(self, _COLLECT, 0)
 
-    def set_overflow_handler(self, overflow_handler):
+    def set_overflow_handler(self, overflow_handler: Any) -> None:
         """What is called for an int beyond 2**53 on its way to Lua, and gives what is passed instead; or None."""
         if overflow_handler is not None and not callable(overflow_handler):
             raise ValueError("overflow_handler must be callable")
         _lua.set_overflow_handler(self, overflow_handler)
 
-    def get_max_memory(self, total=False):
+    def get_max_memory(self, total: bool = False) -> int | None:
         """The limit in bytes, 0 if there is none, None if memory is not counted.
 
         total: with what an empty state needs.
@@ -394,7 +394,7 @@ class Lua(_lua.State):
         _, base, limit = account
         return limit if total or limit == 0 else limit - base
 
-    def get_memory_used(self, total=False):
+    def get_memory_used(self, total: bool = False) -> int | None:
         """The bytes in use, or None if memory is not counted."""
         account = _lua.memory(self)
         if account is None:
@@ -402,14 +402,14 @@ class Lua(_lua.State):
         used, base, _ = account
         return used if total else used - base
 
-    def set_max_memory(self, max_memory, total=False):
+    def set_max_memory(self, max_memory: int, total: bool = False) -> None:
         """Sets the limit; 0 is none."""
         account = _lua.memory(self)
         if account is None:
             raise RuntimeError("max_memory must be set on creation of the Lua state")
         _lua.set_limit(self, max_memory + account[1] if max_memory and not total else max_memory)
 
-    def interrupt(self, exception=None):
+    def interrupt(self, exception: Any = None) -> None:
         """Ends what runs in this state, from another thread: the call there raises the exception (LuaInterrupt).
 
         Compiled code is not interrupted, and such a script ends where it next calls Python, unless the state is
@@ -424,7 +424,7 @@ class Lua(_lua.State):
         _lua.interrupt(self, exception)
 
     @contextlib.contextmanager
-    def time_limit(self, seconds):
+    def time_limit(self, seconds: float) -> collections.abc.Iterator[None]:
         """In an interruptible state: what runs in it for longer inside of the with is ended with TimeoutError."""
         if not self._interruptible:
             raise RuntimeError("time_limit needs a state that is interruptible=True")
@@ -445,12 +445,12 @@ class Lua(_lua.State):
                 pass
 
     @property
-    def lua_version(self):
+    def lua_version(self) -> tuple[int, int]:
         """The version of the language, (5, 1)."""
         return LUA_VERSION
 
     @property
-    def lua_implementation(self):
+    def lua_implementation(self) -> str:
         """Such as "LuaJIT 2.1.0-beta3"."""
         return _lua.implementation
 

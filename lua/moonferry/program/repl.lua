@@ -178,6 +178,17 @@ local function said_alone(line)
   return word and (word == "?" or env[word] == nil) and word
 end
 
+-- What a line is to the prompt itself: "end", "help", which is given here, or nil.
+local function command(line)
+  local word = said_alone(line)
+  if word == "quit" or word == "exit" then
+    return "end"
+  elseif word == "help" or word == "?" then
+    print(HELP)
+    return "help"
+  end
+end
+
 -- The chunk of the lines, or nil and whether more lines may complete it.
 local function chunk_of(lines)
   local chunk, message, incomplete = repl.compile(table.concat(lines, "\n"))
@@ -193,14 +204,12 @@ function repl.next()
   local lines = {}
   while true do
     local line = repl.line(#lines == 0 and "> " or ">> ")
-    local word = line and #lines == 0 and said_alone(line)
-    if line == nil or word == "quit" or word == "exit" then
+    local told = line and #lines == 0 and command(line)
+    if line == nil or told == "end" then
       return nil
     elseif line == false then
       lines = {}
-    elseif word == "help" or word == "?" then
-      print(HELP)
-    elseif #lines > 0 or line:match("%S") then
+    elseif not told and (#lines > 0 or line:match("%S")) then
       remember(line)
       lines[#lines + 1] = line
       local chunk, incomplete = chunk_of(lines)
