@@ -8,6 +8,7 @@ whose array it is.
 from __future__ import annotations
 
 import ctypes
+from ctypes import c_int64, c_void_p
 
 from moonferry import _core
 from moonferry._core import ExchangeError
@@ -27,32 +28,31 @@ class _Array(ctypes.Structure):
     pass
 
 
-_RELEASE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-_int64, _pointer = ctypes.c_int64, ctypes.c_void_p
+_RELEASE = ctypes.CFUNCTYPE(None, c_void_p)
 _Schema._fields_ = [
-    ("format", ctypes.c_char_p), ("name", _pointer), ("metadata", _pointer), ("flags", _int64),
-    ("n_children", _int64), ("children", ctypes.POINTER(ctypes.POINTER(_Schema))), ("dictionary", _pointer),
-    ("release", _RELEASE), ("private_data", _pointer),
+    ("format", ctypes.c_char_p), ("name", c_void_p), ("metadata", c_void_p), ("flags", c_int64),
+    ("n_children", c_int64), ("children", ctypes.POINTER(ctypes.POINTER(_Schema))), ("dictionary", c_void_p),
+    ("release", _RELEASE), ("private_data", c_void_p),
 ]  # fmt: skip
 _Array._fields_ = [
-    ("length", _int64), ("null_count", _int64), ("offset", _int64), ("n_buffers", _int64), ("n_children", _int64),
-    ("buffers", ctypes.POINTER(_pointer)), ("children", ctypes.POINTER(ctypes.POINTER(_Array))),
-    ("dictionary", _pointer), ("release", _RELEASE), ("private_data", _pointer),
+    ("length", c_int64), ("null_count", c_int64), ("offset", c_int64), ("n_buffers", c_int64), ("n_children", c_int64),
+    ("buffers", ctypes.POINTER(c_void_p)), ("children", ctypes.POINTER(ctypes.POINTER(_Array))),
+    ("dictionary", c_void_p), ("release", _RELEASE), ("private_data", c_void_p),
 ]  # fmt: skip
 
 
 class _Stream(ctypes.Structure):
     _fields_ = [
-        ("get_schema", ctypes.CFUNCTYPE(ctypes.c_int, _pointer, ctypes.POINTER(_Schema))),
-        ("get_next", ctypes.CFUNCTYPE(ctypes.c_int, _pointer, ctypes.POINTER(_Array))),
-        ("get_last_error", ctypes.CFUNCTYPE(ctypes.c_char_p, _pointer)),
+        ("get_schema", ctypes.CFUNCTYPE(ctypes.c_int, c_void_p, ctypes.POINTER(_Schema))),
+        ("get_next", ctypes.CFUNCTYPE(ctypes.c_int, c_void_p, ctypes.POINTER(_Array))),
+        ("get_last_error", ctypes.CFUNCTYPE(ctypes.c_char_p, c_void_p)),
         ("release", _RELEASE),
-        ("private_data", _pointer),
+        ("private_data", c_void_p),
     ]
 
 
 _address = ctypes.pythonapi.PyCapsule_GetPointer
-_address.restype, _address.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+_address.restype, _address.argtypes = c_void_p, (ctypes.py_object, ctypes.c_char_p)
 
 
 class _Owned:
