@@ -31,6 +31,7 @@ enum {
   KW_AXIS1,
   KW_AXIS2,
   KW_WRITE,
+  KW_PROGRESS,
   KW_NUMBER,
   KW_POSITIONAL = 255 /* a parameter that cannot be given by name */
 };
@@ -249,6 +250,7 @@ extern PyMethodDef core_tensor_methods[];
 extern PyMethodDef core_create_functions[];
 int core_clone(mf_tensor *t, mf_tensor **out, mf_error *err);
 int core_cast(mf_tensor *dst, const mf_tensor *src, mf_error *err);
+int core_copy_watched(core_state *state, mf_tensor *dst, const mf_tensor *src, PyObject *progress);
 int core_fill(mf_tensor *t, const mf_scalar *value, mf_error *err);
 int core_create(const DLTensor *like, mf_tensor **out, mf_error *err);
 PyObject *core_zeros(core_state *state, PyObject *shape, PyObject *dtype);
@@ -276,7 +278,8 @@ Py_ssize_t core_length(PyObject *self);
 PyObject *core_sequence_item(PyObject *self, Py_ssize_t i);
 PyObject *core_getitem(PyObject *self, PyObject *key);
 int core_setitem(PyObject *self, PyObject *key, PyObject *value);
-int core_assign(PyObject *self, mf_tensor *target, PyObject *value);
+/* progress: called after each part of a copy, or NULL. */
+int core_assign(PyObject *self, mf_tensor *target, PyObject *value, PyObject *progress);
 
 /* buffer.c, format.c, hold.c, raw.c */
 int core_getbuffer(PyObject *self, Py_buffer *view, int flags);
