@@ -3,7 +3,7 @@
 from report import machine, number
 
 __all__ = ["line", "machine", "publish"]
-COLUMNS = ("moonferry", "numpy", "torch", "memmove", "plain walk")
+COLUMNS = ("moonferry", "threads", "numpy", "torch", "memmove", "plain walk")
 
 
 def line(row):
@@ -19,7 +19,7 @@ def markdown(result):
         "`make bench-copy` writes this page: nanoseconds of each operation, the least of the rounds of one run in",
         "which all took turns, one thread each. `memmove` copies as many bytes as the operation reads and writes, from",
         "one compact memory to another; the share is its time by Moonferry's. The plain walk is Moonferry without",
-        "kernels.",
+        f"kernels; `threads` is Moonferry with {result['threads']}, where the row is large enough for them.",
         "",
         "| operation | " + " | ".join(COLUMNS) + " | of the best peer | share |",
         "| --- |" + " ---: |" * (len(COLUMNS) + 2),
