@@ -250,7 +250,6 @@ extern PyMethodDef core_tensor_methods[];
 extern PyMethodDef core_create_functions[];
 int core_clone(mf_tensor *t, mf_tensor **out, mf_error *err);
 int core_cast(mf_tensor *dst, const mf_tensor *src, mf_error *err);
-int core_copy_watched(core_state *state, mf_tensor *dst, const mf_tensor *src, PyObject *progress);
 int core_fill(mf_tensor *t, const mf_scalar *value, mf_error *err);
 int core_create(const DLTensor *like, mf_tensor **out, mf_error *err);
 PyObject *core_zeros(core_state *state, PyObject *shape, PyObject *dtype);
@@ -272,6 +271,10 @@ PyObject *core_number_int(PyObject *self);
 PyObject *core_number_index(PyObject *self);
 int core_number_bool(PyObject *self);
 PyObject *core_number_complex(PyObject *self, PyObject *ignored);
+
+/* copy.c */
+PyObject *core_tensor_copy(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+int core_copy_watched(core_state *state, mf_tensor *dst, const mf_tensor *src, PyObject *progress);
 
 /* index.c */
 Py_ssize_t core_length(PyObject *self);
