@@ -31,6 +31,7 @@ enum {
   KW_AXIS1,
   KW_AXIS2,
   KW_WRITE,
+  KW_PROGRESS,
   KW_NUMBER,
   KW_POSITIONAL = 255 /* a parameter that cannot be given by name */
 };
@@ -271,12 +272,17 @@ PyObject *core_number_index(PyObject *self);
 int core_number_bool(PyObject *self);
 PyObject *core_number_complex(PyObject *self, PyObject *ignored);
 
+/* copy.c */
+PyObject *core_tensor_copy(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+int core_copy_watched(core_state *state, mf_tensor *dst, const mf_tensor *src, PyObject *progress);
+
 /* index.c */
 Py_ssize_t core_length(PyObject *self);
 PyObject *core_sequence_item(PyObject *self, Py_ssize_t i);
 PyObject *core_getitem(PyObject *self, PyObject *key);
 int core_setitem(PyObject *self, PyObject *key, PyObject *value);
-int core_assign(PyObject *self, mf_tensor *target, PyObject *value);
+/* progress: called after each part of a copy, or NULL. */
+int core_assign(PyObject *self, mf_tensor *target, PyObject *value, PyObject *progress);
 
 /* buffer.c, format.c, hold.c, raw.c */
 int core_getbuffer(PyObject *self, Py_buffer *view, int flags);

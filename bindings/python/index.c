@@ -159,7 +159,7 @@ static int drop_leading(mf_tensor *source, int32_t ndim, mf_tensor **out, mf_err
   return mf_tensor_squeeze(source, axes, n, out, err);
 }
 
-static int copy_broadcast(core_state *state, mf_tensor *target, mf_tensor *source) {
+static int copy_broadcast(core_state *state, mf_tensor *target, mf_tensor *source, PyObject *progress) {
   const DLTensor *to = mf_tensor_dltensor(target);
   mf_error err;
   mf_tensor *fitting, *wide;
@@ -167,9 +167,13 @@ static int copy_broadcast(core_state *state, mf_tensor *target, mf_tensor *sourc
   int status = mf_tensor_broadcast_to(fitting, to->shape, to->ndim, &wide, &err);
   mf_tensor_release(fitting);
   if (status != MF_OK) return core_raise(state, &err);
-  status = core_cast(target, wide, &err);
+  int rc;
+  if (progress != NULL)
+    rc = core_copy_watched(state, target, wide, progress);
+  else
+    rc = core_cast(target, wide, &err) == MF_OK ? 0 : core_raise_element(state, &err, target);
   mf_tensor_release(wide);
-  return status == MF_OK ? 0 : core_raise_element(state, &err, target);
+  return rc;
 }
 
 /* An array as it is, to be cast; numbers in sequences as elements of ${dtype}, each of which must fit. */
@@ -191,12 +195,12 @@ static PyObject *as_tensor(core_state *state, DLDataType dtype, PyObject *value)
 }
 
 /* Sets every element of ${target}, broadcast and converted; ${self} only says which module this is. */
-int core_assign(PyObject *self, mf_tensor *target, PyObject *value) {
+int core_assign(PyObject *self, mf_tensor *target, PyObject *value, PyObject *progress) {
   core_state *state = core_state_of_tensor(self);
   if (core_is_scalar(value)) return fill_with(state, target, value);
   PyObject *source = as_tensor(state, mf_tensor_dltensor(target)->dtype, value);
   if (source == NULL) return -1;
-  int rc = copy_broadcast(state, target, core_handle(source));
+  int rc = copy_broadcast(state, target, core_handle(source), progress);
   Py_DECREF(source);
   return rc;
 }
@@ -213,7 +217,7 @@ int core_setitem(PyObject *self, PyObject *obj, PyObject *value) {
   if (names_element(&key, core_handle(self)) && core_is_scalar(value)) return put_element(self, &key, value);
   if (mf_tensor_index(core_handle(self), key.items, key.count, &target, &err) != MF_OK)
     return core_raise(core_state_of_tensor(self), &err);
-  int rc = core_assign(self, target, value);
+  int rc = core_assign(self, target, value, NULL);
   mf_tensor_release(target);
   return rc;
 }

@@ -250,26 +250,12 @@ static PyObject *fill(PyObject *self, PyObject *value) {
 }
 
 PyDoc_STRVAR(copy_doc,
-             "copy($self, src=None, /)\n--\n\n"
+             "copy($self, src=None, /, *, progress=None)\n--\n\n"
              "Without an argument: a new compact, writable tensor with the same elements, which owns its memory.\n"
              "With one: takes over the elements of src (a tensor, or what asarray accepts), broadcast and\n"
-             "converted, and returns this tensor. Raises ValueError if read-only or if the shapes do not fit.");
-
-static PyObject *copy(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {
-  mf_error err;
-  mf_tensor *out;
-  if (nargs > 1) {
-    PyErr_Format(PyExc_TypeError, "copy() takes at most 1 positional argument (%zd given)", nargs);
-    return NULL;
-  }
-  if (nargs == 0 || args[0] == Py_None) {
-    int status = core_clone(core_handle(self), &out, &err);
-    return core_wrap_view(self, status, out, &err);
-  }
-  if (core_assign(self, core_handle(self), args[0]) < 0) return NULL;
-  Py_INCREF(self);
-  return self;
-}
+             "converted, and returns this tensor. Raises ValueError if read-only or if the shapes do not fit.\n"
+             "progress(done, total) is called after each 16 MiB or so, with numbers of elements; what it raises\n"
+             "ends the copy. src and this tensor may then not share memory, nor be of a GPU and another dtype.");
 
 static PyObject *cast_to(PyObject *self, DLDataType dtype) {
   const DLTensor *view = core_view(self);
@@ -465,7 +451,7 @@ PyMethodDef core_tensor_methods[] = {
     {"reinterpret", reinterpret, METH_O, reinterpret_doc},
     {"as_readonly", as_readonly, METH_NOARGS, as_readonly_doc},
     {"fill", fill, METH_O, fill_doc},
-    {"copy", FASTCALL(copy), METH_FASTCALL, copy_doc},
+    {"copy", FASTCALL(core_tensor_copy), METH_FASTCALL | METH_KEYWORDS, copy_doc},
     {"astype", FASTCALL(astype), METH_FASTCALL | METH_KEYWORDS, astype_doc},
     {"to", FASTCALL(core_tensor_to), METH_FASTCALL | METH_KEYWORDS, to_doc},
     {"acquire", FASTCALL(core_tensor_acquire), METH_FASTCALL | METH_KEYWORDS, acquire_doc},

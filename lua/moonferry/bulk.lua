@@ -35,15 +35,48 @@ local function clone(t)
   return tensor.take(place)
 end
 
+local new_position = ffi.typeof "int64_t[1]"
+
+-- Nothing is held while `progress` runs: it may raise, yield or close either tensor.
+local function copy_in_parts(dst, src, progress)
+  local at, total = new_position(), tonumber(C.mf_tensor_size(handle_of(dst)))
+  repeat
+    local to, from, err = handle_of(dst), handle_of(src), errors.place()
+    local rc = errors.call(C.mf_tensor_copy_part, to, from, at, err)
+    if not errors.passed(rc, err) then
+      return errors.refused("copy", rc, err)
+    end
+    local done = tonumber(at[0])
+    if progress(done, total) == false then
+      return nil, ("copy: progress ended it after %d of %d elements"):format(done, total)
+    end
+  until done == total
+  return dst
+end
+
 --- With a tensor: copies its elements into this one (same shape and dtype, any layout; overlap is handled)
+<<<<<<< HEAD
 --- and returns this one. Without: a new compact copy.
 ---@param ... moonferry.Tensor the other tensor
+=======
+--- and returns this one. Without: a new compact copy. progress(done, total) is called after each 16 MiB or so, with
+--- numbers of elements, and ends the copy by returning false; the two may then share no memory.
+---@param src? moonferry.Tensor
+---@param progress? fun(done: number, total: number): boolean?
+>>>>>>> s7-copy
 ---@return moonferry.Tensor?, string? message, number? code
 function Tensor:copy(...)
+  local src, progress = ...
   if select("#", ...) == 0 then
     return clone(self)
   end
-  local to, from, err = handle_of(self), handle_of((...)), errors.place()
+  if progress ~= nil then
+    if type(progress) ~= "function" then
+      errors.misuse("copy: progress: expected a function, got " .. type(progress))
+    end
+    return copy_in_parts(self, src, progress)
+  end
+  local to, from, err = handle_of(self), handle_of(src), errors.place()
   return errors.done("copy", errors.call(C.mf_tensor_copy, to, from, err), err, self)
 end
 

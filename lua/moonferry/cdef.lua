@@ -2,7 +2,7 @@
 -- Each part is declared only if its name is still unknown: another library may have declared
 -- DLPack's structs, and a second run of this module in one process must not declare ours again.
 return {
-  header_hash = "8f8d0e4bd3c03ac4",
+  header_hash = "3be7779be06ec8ed",
   constants = {
     MF_MAX_NDIM = 64,
     MF_ALIGNMENT = 256,
@@ -152,6 +152,7 @@ int mf_tensor_reinterpret(const mf_tensor *t, const DLDataType *dtype, mf_tensor
 int mf_tensor_as_readonly(const mf_tensor *t, mf_tensor **out, mf_error *err);
 int mf_tensor_copy(mf_tensor *dst, const mf_tensor *src, mf_error *err);
 int mf_tensor_astype(mf_tensor *dst, const mf_tensor *src, mf_error *err);
+int mf_tensor_copy_part(mf_tensor *dst, const mf_tensor *src, int64_t *at, mf_error *err);
 int mf_tensor_fill(mf_tensor *t, const mf_scalar *value, mf_error *err);
 int mf_tensor_get(const mf_tensor *t, const int64_t *coords, int32_t ncoords, mf_scalar *out,
   mf_error *err);

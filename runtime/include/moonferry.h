@@ -323,6 +323,14 @@ MF_API int mf_tensor_copy(mf_tensor *dst, const mf_tensor *src, mf_error *err);
  * for. Threads: any. Standard: none. */
 MF_API int mf_tensor_astype(mf_tensor *dst, const mf_tensor *src, mf_error *err);
 
+/* mf_tensor_copy_part(dst, src, at, err): the next part of a copy, for whoever shows how far it is, or stops it. ${*at}
+ * is how many elements have been copied: 0 before the first call, mf_tensor_size(dst) behind the last one, which need
+ * not be made. As mf_tensor_astype in all else, but that ${src} and ${dst} may not reach into the same memory. A part
+ * is some 16 MiB, so that a copy in parts takes no longer than one at once; between two calls nothing is held.
+ * Owns: nothing moves. Fails: as mf_tensor_astype; also MF_EINVAL for an ${*at} that no call has left there, and for
+ * memory that both reach into. ${*at} then stays. Threads: any. Standard: none. */
+MF_API int mf_tensor_copy_part(mf_tensor *dst, const mf_tensor *src, int64_t *at, mf_error *err);
+
 /* mf_tensor_fill(t, value, err): every element becomes ${value}, converted as by mf_tensor_astype.
  * Owns: nothing moves. Fails: MF_EREADONLY, MF_ECLOSED, MF_EDTYPE, MF_EINVAL for an unknown kind. Threads: any.
  * Standard: none. */

@@ -1,4 +1,5 @@
-"""The table of `make bench-copy`: copies and casts of host memory by Moonferry, NumPy and PyTorch, one thread each.
+"""The table of `make bench-copy`: copies and casts of host memory by Moonferry, NumPy and PyTorch, one thread each;
+and by as many threads of Moonferry's as it uses by itself, where a row is large enough for them.
 
 Each row is one pair of layouts; whoever can do it takes turns, and the least of the rounds counts, so that a slow
 spell of the machine meets all. The floor of a row is a contiguous copy (memmove) of as many bytes as the row reads and
@@ -27,6 +28,8 @@ from turns import least  # noqa: E402
 import moonferry as mf  # noqa: E402
 
 LIBRARY = ctypes.CDLL(str(BUILD / "python" / "moonferry" / "libmoonferry.so.0"))
+# Below, Moonferry starts no threads.
+SHARED_FROM = 2 << 20
 TORCH = {"bfloat16": torch.bfloat16, "float8_e4m3fn": torch.float8_e4m3fn, "float8_e5m2": torch.float8_e5m2}
 # What NumPy has no dtype for goes to Moonferry as bytes with another name.
 FOREIGN = {"bfloat16": "uint16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
@@ -67,17 +70,23 @@ class Case:
 
     def statements(self):
         """{who: (statement, names)} of all that can do it."""
-        ours = {"d": as_moonferry(self.dst, self.to), "s": as_moonferry(self.src, self.dtype)}
+        ours = {
+            "d": as_moonferry(self.dst, self.to),
+            "s": as_moonferry(self.src, self.dtype),
+            "t": LIBRARY.mf_threads_set,
+        }
         half = max(1, self.nbytes() // 2)
         floor = {"f": ctypes.memmove, "d": bytes_of(half), "s": bytes_of(half), "n": half}
         plain = {**ours, "use": LIBRARY.mf_simd_set, "set": LIBRARY.mf_simd()}
         found = {
-            "moonferry": ("d.copy(s)", ours),
+            "moonferry": ("d.copy(s)", ours, "t(1, None)"),
             "memmove": ("f(d, s, n)", floor),
             "numpy": ("f(d, s, casting='unsafe')", {"f": np.copyto, "d": self.dst, "s": self.src}),
         }
+        if self.dst.nbytes >= SHARED_FROM:
+            found["threads"] = ("d.copy(s)", ours, "t(0, None)\nd.copy(s)")
         if self.family != "cast":  # which takes seconds, one element at a time
-            found["plain walk"] = ("use(b'plain', None)\nd.copy(s)\nuse(set, None)", plain)
+            found["plain walk"] = ("use(b'plain', None)\nd.copy(s)\nuse(set, None)", plain, "t(1, None)")
         try:
             theirs = {"d": as_torch(self.dst, self.to), "s": as_torch(self.src, self.dtype)}
             found["torch"] = ("d.copy_(s)", theirs)
@@ -193,7 +202,9 @@ def measure(case, rounds):
 
 def load():
     """Whether the machine had other work: figures from a busy one are worse for whoever needs the caches."""
-    return f"The load was {os.getloadavg()[2]:.1f} in the last quarter of an hour, on {os.cpu_count()} cores."
+    alone = os.sched_getscheduler(0) in (os.SCHED_FIFO, os.SCHED_RR)
+    prior = ", but this ran before all of it, with real-time priority" if alone else ""
+    return f"The load was {os.getloadavg()[2]:.1f} in the last quarter of an hour, on {os.cpu_count()} cores{prior}."
 
 
 def main():
@@ -204,13 +215,21 @@ def main():
     options = parser.parse_args()
     torch.set_num_threads(1)
     LIBRARY.mf_simd.restype = ctypes.c_char_p
+    LIBRARY.mf_threads_set(0, None)
+    threads = LIBRARY.mf_threads()
     rows = []
     for arguments in (*layout_cases(), *cast_cases()):
         if options.only in f"{arguments[0]} {arguments[1]}":
             rows.append(measure(Case(*arguments), options.rounds))
             KEPT.clear()
             print(copies_report.line(rows[-1]), flush=True)
-    result = {"machine": copies_report.machine(), "simd": LIBRARY.mf_simd().decode(), "load": load(), "rows": rows}
+    result = {
+        "machine": copies_report.machine(),
+        "simd": LIBRARY.mf_simd().decode(),
+        "load": load(),
+        "threads": threads,
+    }
+    result["rows"] = rows
     (BUILD / "copy.json").write_text(json.dumps(result, indent=1) + "\n")
     if options.publish:
         copies_report.publish(result, ROOT)

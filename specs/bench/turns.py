@@ -8,10 +8,12 @@ import timeit
 
 
 def least(statements, rounds, fewest=100):
-    """{name: ns} for {name: (statement, names)}; a round runs each about 4 ms long, but `fewest` times at least."""
+    """{name: ns} for {name: (statement, names)}; a round runs each about 4 ms long, but `fewest` times at least.
+
+    A third in the tuple is a statement that is run before each round, and not timed."""
     timers, counts, best = {}, {}, {}
-    for name, (statement, names) in statements.items():
-        timers[name] = timeit.Timer(statement, globals=names)
+    for name, (statement, names, *setup) in statements.items():
+        timers[name] = timeit.Timer(statement, *setup, globals=names)
         once = timers[name].timeit(2 * fewest) / (2 * fewest)
         counts[name] = max(fewest, int(0.004 / once))
     gc.disable()

@@ -265,3 +265,37 @@ def test_equal_is_strict_about_description():
     assert not mf.equal(mf.tensor([math.nan]), mf.tensor([math.nan]))
     with pytest.raises(TypeError):
         mf.equal(one, 3.5j and "x")
+
+
+def test_progress_is_told_and_may_end_a_copy():
+    a = mf.asarray(np.full((40, 1024, 1024), 7, "uint8"))
+    b = mf.zeros(a.shape, dtype="uint8")
+    seen = []
+    assert b.copy(a, progress=lambda *so_far: seen.append(so_far)) is b
+    total = 40 * 1024 * 1024
+    assert len(seen) > 1 and seen[-1] == (total, total) and all(n == total for _, n in seen)
+    assert mf.equal(a, b)
+
+    class Enough(Exception):
+        pass
+
+    def enough(done, total):
+        raise Enough(done)
+
+    b.fill(0)
+    with pytest.raises(Enough) as raised:
+        b.copy(a, progress=enough)
+    assert raised.value.args == (seen[0][0],)
+    assert (b[0, 0, 0], b[-1, -1, -1]) == (7, 0)
+    assert mf.equal(a.T.copy(progress=lambda *_: None), a.T)
+    assert b.copy([[7.0]], progress=lambda *_: None)[39, 0, 0] == 7
+
+
+def test_progress_is_checked():
+    t = mf.zeros(3)
+    with pytest.raises(TypeError, match="progress is a int; a callable or None expected"):
+        t.copy(t, progress=5)
+    with pytest.raises(TypeError, match="not a number"):
+        t.copy(5, progress=print)
+    with pytest.raises(ValueError, match="reach into the same memory"):
+        t.copy(t, progress=print)

@@ -299,6 +299,11 @@ int mf__checked_new(const DLTensor *like, uint64_t flags, mf__checked *out, mf_e
 /* A new compact tensor like ${like} in plain host memory. */
 int mf__tensor_create_host(const DLTensor *like, uint64_t flags, mf_tensor **out, mf_error *err);
 
+/* view.c */
+
+/* A view of n places of an axis from ${first} on, which are there. */
+int mf__tensor_narrow(const mf_tensor *t, int32_t axis, int64_t first, int64_t n, mf_tensor **out, mf_error *err);
+
 /* number.c: one element's bits to a value and back */
 
 /* A float format by its field widths; what the all-ones exponent means differs. */

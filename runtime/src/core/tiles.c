@@ -8,9 +8,10 @@
 #define BUFFER (32 << 10)
 #define ROW_BUFFER (4 << 10)
 #define LINE 64
-/* From so many bytes on, rows pass the caches. Fewer may still lie in the last cache from their last use, and to write
- * past it would evict them first. Planes that are crossed gain from MF__LARGE on: they write parts of many lines. */
-#define STREAM_FROM (INT64_C(24) << 20)
+/* What reads and writes so many bytes passes the caches. What takes fewer may still lie in the last cache from its last
+ * use, and to write past it would evict it first. Planes that are crossed gain from MF__LARGE on: they write parts of
+ * many lines. */
+#define STREAM_FROM (INT64_C(72) << 20)
 /* What one thread takes at a time of work that is shared: some tens of microseconds. */
 #define PART (INT64_C(512) << 10)
 
@@ -127,9 +128,10 @@ static bool gains(const mf__tile *t) {
   return t->src_column == t->size && t->columns * t->size >= 8 * LINE;
 }
 
-static bool is_worth_streaming(const mf__tile *t, int64_t nbytes) {
-  const bool strewn = is_crossed(t) && t->rows > 4 && t->columns > 4;
-  return nbytes >= (strewn ? MF__LARGE : STREAM_FROM);
+/* ${nbytes} are written, ${to} of each element. */
+static bool is_worth_streaming(const mf__tile *t, int64_t nbytes, int64_t to) {
+  const bool strewn = is_crossed(t) && t->rows > 4 && t->columns > 4 && t->size < 16;
+  return strewn ? nbytes >= MF__LARGE : nbytes / to * (to + t->size) >= STREAM_FROM;
 }
 
 /* How large a tile is. False where lines of the destination would be written in parts, or nothing is gained. */
@@ -217,7 +219,7 @@ void mf__tiles_copy(const mf__simd *simd, const DLTensor *dst, const mf__side *s
   for (int32_t i = 0; i < dst->ndim; i++) nbytes *= dst->shape[i];
   mf__planes_make(&p, dst, src->size, src, true);
   mf__mover_find(&c.mover, simd, &p.plane, nbytes);
-  if (!is_worth_streaming(&p.plane, nbytes) || !find_stream(&c, &p.plane)) {
+  if (!is_worth_streaming(&p.plane, nbytes, p.plane.size) || !find_stream(&c, &p.plane)) {
     find_tile(&c, &p.plane);
     each_plane(&c, &p, nbytes, copy_plane, &c);
     return;
@@ -312,6 +314,6 @@ void mf__tiles_cast(const mf__simd *simd, const mf__convert *convert, const DLTe
   for (int32_t i = 0; i < dst->ndim; i++) nbytes *= dst->shape[i];
   mf__planes_make(&p, dst, convert->to, src, false);
   find_cast_tile(&c, &p.plane, nbytes);
-  c.t.streams = is_worth_streaming(&p.plane, nbytes) && (c.t.run || c.t.columns * convert->to >= 2 * LINE);
+  c.t.streams = is_worth_streaming(&p.plane, nbytes, convert->to) && (c.t.run || c.t.columns * convert->to >= 2 * LINE);
   each_plane(&c.t, &p, nbytes, cast_plane, &c);
 }

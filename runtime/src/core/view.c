@@ -25,6 +25,15 @@ static int begin(const mf_tensor *t, mf__layout *l, mf_tensor **out, mf_error *e
   return mf__tensor_open(t, err);
 }
 
+int mf__tensor_narrow(const mf_tensor *t, int32_t axis, int64_t first, int64_t n, mf_tensor **out, mf_error *err) {
+  mf__layout l;
+  const int rc = begin(t, &l, out, err);
+  if (rc != MF_OK) return rc;
+  l.offset += first * l.strides[axis];
+  l.shape[axis] = n;
+  return make(t, &l, 0, out, err);
+}
+
 int mf_tensor_index(const mf_tensor *t, const mf_index *items, int32_t nitems, mf_tensor **out, mf_error *err) {
   mf__layout l;
   int rc = begin(t, &l, out, err);
