@@ -104,11 +104,11 @@ local function percentile(list, share)
 end
 
 local function garbage()
-  local per_frame, before = {}, collectgarbage "count"
+  local per_frame = {}
   collectgarbage()
   collectgarbage "stop"
   for i = 1, 101 do
-    before = collectgarbage "count"
+    local before = collectgarbage "count"
     frame()
     per_frame[i] = collectgarbage "count" - before
   end

@@ -1,5 +1,5 @@
--- A picture of 4k from a tensor to OpenGL, for `make bench-engine`: what the engine's thread pays to hand it over and to
--- draw it, from a buffer that stays mapped and through glBufferSubData. A shader reads the buffer.
+-- A picture of 4k from a tensor to OpenGL, for `make bench-engine`: what the engine's thread pays to hand it over and
+-- to draw it, from a buffer that stays mapped and through glBufferSubData. A shader reads the buffer.
 --
 --   luajit engine_transfer.lua FRAMES     prints the figures
 --
