@@ -12,7 +12,7 @@ local function now()
 end
 
 local np = py.import "numpy"
-local memory = ffi.new "float[80000]"
+local memory, records = ffi.new "float[80000]", ffi.new "uint8_t[320000]"
 local t = mf.wrap(memory, { 20000, 4 })
 local ring, mailbox = mf.ring { 20000, 4 }, mf.ring({ 20000, 4 }, "float32", 4)
 local view, guarded = np.from_dlpack(t), mf.guard(t)
@@ -33,7 +33,7 @@ local COSTS = {
     view:item(0)
   end },
   { "`mf.fields` of three, and their `close`", function()
-    for _, field in pairs((mf.fields(memory, 20000, VERTEX))) do
+    for _, field in pairs((mf.fields(records, 20000, VERTEX))) do
       field:close()
     end
   end },

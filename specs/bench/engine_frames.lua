@@ -118,6 +118,9 @@ end
 
 py.settle()
 local scripted, alone = {}, {}
+for i = 1, FRAMES do
+  scripted[i], alone[i] = 0, 0
+end
 local kib, blocks
 for n = 1, FRAMES + WARM do
   if n == WARM + 1 then
