@@ -15,7 +15,7 @@ local function now()
   return tonumber(clock.s) * 1e9 + tonumber(clock.ns)
 end
 
-local FRAMES, WARM, times = tonumber(arg[1]), 1000, assert(io.open(arg[2], "w"))
+local FRAMES, WARM, times = tonumber(arg[1]), 3000, assert(io.open(arg[2], "w"))
 local torch = py.import "torch"
 torch.set_num_threads(1)
 local rings = {
@@ -86,6 +86,8 @@ local function frame()
 end
 
 local function resident()
+  collectgarbage()
+  collectgarbage()
   for line in io.lines "/proc/self/status" do
     local kib = line:match "^VmRSS:%s+(%d+)"
     if kib then
