@@ -1,5 +1,5 @@
 -- docs/engines.md: every block of Lua on the page runs, with OpenGL where it needs that, and prints what the page says;
--- its blocks of C are one program, which is compiled and runs. Vulkan and the interop with CUDA have specs of their own.
+-- its blocks of C are one program, which is compiled and runs. Vulkan and interop with CUDA have specs of their own.
 local ffi = require "ffi"
 local mf = require "moonferry"
 local py = require "moonferry.python"
