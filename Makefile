@@ -48,6 +48,10 @@ bench-copy: setup ## copies and casts beside NumPy and PyTorch: docs/copy.md and
 	@specs/build bench
 	@.venv/bin/python specs/bench/copies.py --publish
 
+bench-engine: setup ## what a frame of an engine costs: docs/engine-bench.md and its picture (two minutes)
+	@specs/build bench
+	@.venv/bin/python specs/bench/engine.py --publish
+
 test-sim-long: setup ## the specs of specs/gpu under 200 seeds, on every simulated driver
 	@specs/build dev
 	@MOONFERRY_SPEC_SEEDS=200 .venv/bin/python specs/run --only gpu

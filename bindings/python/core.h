@@ -32,6 +32,7 @@ enum {
   KW_AXIS2,
   KW_WRITE,
   KW_PROGRESS,
+  KW_PAGES,
   KW_NUMBER,
   KW_POSITIONAL = 255 /* a parameter that cannot be given by name */
 };
@@ -251,7 +252,7 @@ extern PyMethodDef core_create_functions[];
 int core_clone(mf_tensor *t, mf_tensor **out, mf_error *err);
 int core_cast(mf_tensor *dst, const mf_tensor *src, mf_error *err);
 int core_fill(mf_tensor *t, const mf_scalar *value, mf_error *err);
-int core_create(const DLTensor *like, mf_tensor **out, mf_error *err);
+int core_create(const DLTensor *like, uint64_t flags, mf_tensor **out, mf_error *err);
 PyObject *core_zeros(core_state *state, PyObject *shape, PyObject *dtype);
 PyObject *core_nested_list(PyObject *self, PyObject *ignored);
 PyObject *core_from_nested(PyObject *module, PyObject *const *args, Py_ssize_t nargs);

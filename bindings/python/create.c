@@ -9,10 +9,14 @@
 typedef struct request {
   int64_t shape[MF_MAX_NDIM];
   DLTensor like;
+  uint64_t flags;
 } request;
 
-/* ${args}: shape, dtype, device; an absent dtype is float32. */
-static int read_request(core_state *state, PyObject *const args[3], request *out) {
+/* ${args}: shape, dtype, device, pages; an absent dtype is float32. */
+static int read_request(core_state *state, PyObject *const args[4], request *out) {
+  const int pages = args[3] == NULL ? 0 : PyObject_IsTrue(args[3]);
+  if (pages < 0) return -1;
+  out->flags = pages ? MF_CREATE_PAGES : 0;
   out->like = (DLTensor){.shape = out->shape, .dtype = {kDLFloat, 32, 1}};
   if (core_shape(args[0], out->shape, &out->like.ndim) < 0) return -1;
   if (args[1] != NULL && args[1] != Py_None && core_dtype(state, args[1], &out->like.dtype) < 0) return -1;
@@ -20,10 +24,10 @@ static int read_request(core_state *state, PyObject *const args[3], request *out
 }
 
 /* A GPU's first use opens its driver, and its memory may have to be waited for. */
-int core_create(const DLTensor *like, mf_tensor **out, mf_error *err) {
-  if (like->device.device_type == kDLCPU) return mf_tensor_create(like, 0, out, err);
+int core_create(const DLTensor *like, uint64_t flags, mf_tensor **out, mf_error *err) {
+  if (like->device.device_type == kDLCPU) return mf_tensor_create(like, flags, out, err);
   PyThreadState *saved = PyEval_SaveThread();
-  const int status = mf_tensor_create(like, 0, out, err);
+  const int status = mf_tensor_create(like, flags, out, err);
   PyEval_RestoreThread(saved);
   return status;
 }
@@ -50,7 +54,7 @@ static int zero_device(mf_tensor *t, mf_error *err) {
 static PyObject *create(core_state *state, const request *what, const mf_scalar *value) {
   mf_tensor *t;
   mf_error err;
-  int status = core_create(&what->like, &t, &err);
+  int status = core_create(&what->like, what->flags, &t, &err);
   if (status == MF_OK && value != NULL) {
     status = core_fill(t, value, &err);
     if (status == MF_EDTYPE && value->kind == MF_KIND_INT && value->i == 0)
@@ -62,7 +66,7 @@ static PyObject *create(core_state *state, const request *what, const mf_scalar 
   return NULL;
 }
 
-static PyObject *create_from(PyObject *module, PyObject *const args[3], const mf_scalar *value) {
+static PyObject *create_from(PyObject *module, PyObject *const args[4], const mf_scalar *value) {
   core_state *state = core_state_of(module);
   request what;
   return read_request(state, args, &what) < 0 ? NULL : create(state, &what, value);
@@ -71,46 +75,47 @@ static PyObject *create_from(PyObject *module, PyObject *const args[3], const mf
 /* A new tensor of zeros on the host; without a ${dtype} (NULL) of float32. */
 PyObject *core_zeros(core_state *state, PyObject *shape, PyObject *dtype) {
   static const mf_scalar zero = {.kind = MF_KIND_INT};
-  PyObject *args[3] = {shape, dtype, NULL};
+  PyObject *args[4] = {shape, dtype};
   request what;
   return read_request(state, args, &what) < 0 ? NULL : create(state, &what, &zero);
 }
 
 PyDoc_STRVAR(empty_doc,
-             "empty($module, /, shape, dtype='float32', *, device=None)\n--\n\n"
+             "empty($module, /, shape, dtype='float32', *, device=None, pages=False)\n--\n\n"
              "A compact tensor that owns its memory, aligned to 256 bytes; the elements are not initialised.\n"
              "device: None or \"cpu\", a GPU such as \"cuda:0\" or \"rocm:1\", \"cuda_host\" or \"rocm_host\" for\n"
              "pinned and \"cuda_managed\" for managed memory; a pair of DLPack's numbers; a device of PyTorch. On a\n"
              "GPU it is ready on the current stream.\n"
+             "pages: on the cpu, memory in whole pages of the system's, as a graphics API imports it.\n"
              "Raises ValueError, TypeError, OverflowError, MemoryError or DriverError.");
 
 static PyObject *empty(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
-  static const core_signature signature = {"empty", 2, 1, 3, {KW_SHAPE, KW_DTYPE, KW_DEVICE}};
-  PyObject *values[3];
+  static const core_signature signature = {"empty", 2, 1, 4, {KW_SHAPE, KW_DTYPE, KW_DEVICE, KW_PAGES}};
+  PyObject *values[4];
   if (core_args(core_state_of(module), &signature, args, nargs, kwnames, values) < 0) return NULL;
   return create_from(module, values, NULL);
 }
 
 PyDoc_STRVAR(zeros_doc,
-             "zeros($module, /, shape, dtype='float32', *, device=None)\n--\n\n"
+             "zeros($module, /, shape, dtype='float32', *, device=None, pages=False)\n--\n\n"
              "As empty, with every element 0.");
 
 static PyObject *zeros(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
-  static const core_signature signature = {"zeros", 2, 1, 3, {KW_SHAPE, KW_DTYPE, KW_DEVICE}};
+  static const core_signature signature = {"zeros", 2, 1, 4, {KW_SHAPE, KW_DTYPE, KW_DEVICE, KW_PAGES}};
   static const mf_scalar zero = {.kind = MF_KIND_INT};
-  PyObject *values[3];
+  PyObject *values[4];
   if (core_args(core_state_of(module), &signature, args, nargs, kwnames, values) < 0) return NULL;
   return create_from(module, values, &zero);
 }
 
 PyDoc_STRVAR(ones_doc,
-             "ones($module, /, shape, dtype='float32', *, device=None)\n--\n\n"
+             "ones($module, /, shape, dtype='float32', *, device=None, pages=False)\n--\n\n"
              "As empty, with every element 1.");
 
 static PyObject *ones(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
-  static const core_signature signature = {"ones", 2, 1, 3, {KW_SHAPE, KW_DTYPE, KW_DEVICE}};
+  static const core_signature signature = {"ones", 2, 1, 4, {KW_SHAPE, KW_DTYPE, KW_DEVICE, KW_PAGES}};
   static const mf_scalar one = {.kind = MF_KIND_INT, .i = 1};
-  PyObject *values[3];
+  PyObject *values[4];
   if (core_args(core_state_of(module), &signature, args, nargs, kwnames, values) < 0) return NULL;
   return create_from(module, values, &one);
 }
@@ -131,19 +136,19 @@ static DLDataType natural_dtype(const mf_scalar *value) {
 }
 
 PyDoc_STRVAR(full_doc,
-             "full($module, /, shape, fill_value, dtype=None, *, device=None)\n--\n\n"
+             "full($module, /, shape, fill_value, dtype=None, *, device=None, pages=False)\n--\n\n"
              "As empty, with every element fill_value; without dtype bool, int64, float64 or complex128, as the\n"
              "value is. Raises OverflowError where the dtype does not hold the value.");
 
 static PyObject *full(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
-  static const core_signature signature = {"full", 3, 2, 4, {KW_SHAPE, KW_FILL_VALUE, KW_DTYPE, KW_DEVICE}};
+  static const core_signature signature = {"full", 3, 2, 5, {KW_SHAPE, KW_FILL_VALUE, KW_DTYPE, KW_DEVICE, KW_PAGES}};
   core_state *state = core_state_of(module);
-  PyObject *values[4];
+  PyObject *values[5];
   mf_scalar value;
   request what;
   if (core_args(state, &signature, args, nargs, kwnames, values) < 0) return NULL;
   if (core_scalar_from_python(state, values[1], &value) < 0) return NULL;
-  PyObject *rest[3] = {values[0], values[2], values[3]};
+  PyObject *rest[4] = {values[0], values[2], values[3], values[4]};
   if (read_request(state, rest, &what) < 0) return NULL;
   if (values[2] == NULL || values[2] == Py_None) what.like.dtype = natural_dtype(&value);
   if (core_scalar_fits(state, what.like.dtype, &value) < 0) return NULL;

@@ -262,7 +262,7 @@ static PyObject *cast_to(PyObject *self, DLDataType dtype) {
   DLTensor like = {.device = view->device, .ndim = view->ndim, .dtype = dtype, .shape = view->shape};
   mf_error err;
   mf_tensor *out;
-  int status = core_create(&like, &out, &err);
+  int status = core_create(&like, 0, &out, &err);
   if (status == MF_OK) {
     status = core_cast(out, core_handle(self), &err);
     if (status != MF_OK) mf_tensor_release(out);

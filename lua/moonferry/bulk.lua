@@ -55,15 +55,10 @@ local function copy_in_parts(dst, src, progress)
 end
 
 --- With a tensor: copies its elements into this one (same shape and dtype, any layout; overlap is handled)
-<<<<<<< HEAD
---- and returns this one. Without: a new compact copy.
----@param ... moonferry.Tensor the other tensor
-=======
 --- and returns this one. Without: a new compact copy. progress(done, total) is called after each 16 MiB or so, with
 --- numbers of elements, and ends the copy by returning false; the two may then share no memory.
 ---@param src? moonferry.Tensor
 ---@param progress? fun(done: number, total: number): boolean?
->>>>>>> s7-copy
 ---@return moonferry.Tensor?, string? message, number? code
 function Tensor:copy(...)
   local src, progress = ...

@@ -2,10 +2,11 @@
 -- Each part is declared only if its name is still unknown: another library may have declared
 -- DLPack's structs, and a second run of this module in one process must not declare ours again.
 return {
-  header_hash = "3be7779be06ec8ed",
+  header_hash = "dc0bc7b2d4602a31",
   constants = {
     MF_MAX_NDIM = 64,
     MF_ALIGNMENT = 256,
+    MF_CREATE_PAGES = 256,
     DLPACK_MAJOR_VERSION = 1,
     DLPACK_MINOR_VERSION = 3,
     DLPACK_FLAG_BITMASK_READ_ONLY = 1,

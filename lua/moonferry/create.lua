@@ -58,18 +58,19 @@ local function create_described(verb, flags, like, extents)
   return tensor.take(place)
 end
 
-local EMPTY_OPTIONS = { device = true, padded = true }
+local EMPTY_OPTIONS = { device = true, padded = true, pages = true }
 
 local function new(verb, shape, name, opts)
   opts = options(opts, EMPTY_OPTIONS, verb)
   local like, extents = describe(shape, name, opts.device)
-  local flags = opts.padded and constants.DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED or 0
-  return create_described(verb, flags, like, extents)
+  local padded = opts.padded and constants.DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED or 0
+  return create_described(verb, padded + (opts.pages and constants.MF_CREATE_PAGES or 0), like, extents)
 end
 
 ---@class moonferry.Options
 ---@field device? string default "cpu"; memory of a GPU is ready, and filled, on the current stream
 ---@field padded? boolean elements narrower than a byte take a byte each
+---@field pages? boolean memory of the cpu in whole pages, as a graphics API imports it
 
 --- A new tensor; its elements are not initialised.
 ---@param shape number[]|number
@@ -221,7 +222,7 @@ function create.tensor(values, name, opts)
   end
   local shape, flat = shape_of(values), {}
   flatten(values, shape, 1, {}, flat)
-  local t, message, code = new("tensor", shape, name, { padded = opts.padded })
+  local t, message, code = new("tensor", shape, name, { padded = opts.padded, pages = opts.pages })
   if not t then
     return nil, message, code
   end

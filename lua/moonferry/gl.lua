@@ -385,6 +385,13 @@ function GLRing:done(use)
   return done, message, code
 end
 
+--- What `convert` makes of each slot; see mf.ring.
+---@param convert fun(t: moonferry.Tensor): any
+---@return any[]
+function GLRing:into(convert)
+  return self.ring:into(convert)
+end
+
 -- The slots by handles of the ring's own: what refers to their memory beside these is a view of somebody's.
 local function let_go(r)
   local left = {}

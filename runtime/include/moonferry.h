@@ -55,6 +55,10 @@ extern "C" {
 /* The alignment, in bytes, of memory that Moonferry allocates (DLTensor.data asks for 256). */
 #define MF_ALIGNMENT 256
 
+/* A flag of mf_tensor_create, of ours and not of DLPack's: memory of the cpu in whole pages of the system's, beginning
+ * at one, as VK_EXT_external_memory_host and GL_AMD_pinned_memory import it. */
+#define MF_CREATE_PAGES 0x100
+
 /* Status and errors. */
 
 typedef enum mf_status {
@@ -144,8 +148,8 @@ MF_API void mf_release_mark(void *ctx);
 
 /* mf_tensor_create(like, flags, out, err): a new compact row-major tensor with ${like}'s dtype, ndim, shape and
  * device (device_type 0 means the CPU); the other fields are not read. Its elements are not initialised. ${flags}:
- * 0, or DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED. A GPU's memory is ready on the current stream; pinned and
- * managed memory at once.
+ * a sum of DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED and, on the cpu, MF_CREATE_PAGES. A GPU's memory is ready on the
+ * current stream; pinned and managed memory at once.
  * Owns: ${out} is the caller's reference. Fails: MF_EINVAL, MF_EDTYPE, MF_EOVERFLOW, MF_EDEVICE, MF_ENOMEM,
  * MF_EDRIVER, MF_ECAPTURE while the current stream is captured and no kept memory fits. Threads: any. Standard: data
  * is aligned to 256. */

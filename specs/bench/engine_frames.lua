@@ -15,7 +15,7 @@ local function now()
   return tonumber(clock.s) * 1e9 + tonumber(clock.ns)
 end
 
-local FRAMES, WARM, times = tonumber(arg[1]), 1000, assert(io.open(arg[2], "w"))
+local FRAMES, WARM, times = tonumber(arg[1]), 3000, assert(io.open(arg[2], "w"))
 local torch = py.import "torch"
 torch.set_num_threads(1)
 local rings = {
@@ -86,6 +86,8 @@ local function frame()
 end
 
 local function resident()
+  collectgarbage()
+  collectgarbage()
   for line in io.lines "/proc/self/status" do
     local kib = line:match "^VmRSS:%s+(%d+)"
     if kib then
@@ -104,11 +106,11 @@ local function percentile(list, share)
 end
 
 local function garbage()
-  local per_frame, before = {}, collectgarbage "count"
+  local per_frame = {}
   collectgarbage()
   collectgarbage "stop"
   for i = 1, 101 do
-    before = collectgarbage "count"
+    local before = collectgarbage "count"
     frame()
     per_frame[i] = collectgarbage "count" - before
   end
@@ -118,6 +120,9 @@ end
 
 py.settle()
 local scripted, alone = {}, {}
+for i = 1, FRAMES do
+  scripted[i], alone[i] = 0, 0
+end
 local kib, blocks
 for n = 1, FRAMES + WARM do
   if n == WARM + 1 then

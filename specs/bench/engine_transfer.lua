@@ -1,5 +1,5 @@
--- A picture of 4k from a tensor to OpenGL, for `make bench-engine`: what the engine's thread pays to hand it over and to
--- draw it, from a buffer that stays mapped and through glBufferSubData. A shader reads the buffer.
+-- A picture of 4k from a tensor to OpenGL, for `make bench-engine`: what the engine's thread pays to hand it over and
+-- to draw it, from a buffer that stays mapped and through glBufferSubData. A shader reads the buffer.
 --
 --   luajit engine_transfer.lua FRAMES     prints the figures
 --
@@ -10,13 +10,6 @@ local gl = require "moonferry.gl"
 ffi.cdef [[
 typedef struct { long s, ns; } bench_timespec;
 int clock_gettime(int clock, bench_timespec *out);
-void *eglGetPlatformDisplay(unsigned platform, void *native, const intptr_t *attributes);
-unsigned eglInitialize(void *display, int *major, int *minor);
-unsigned eglBindAPI(unsigned api);
-unsigned eglChooseConfig(void *display, const int *attributes, void **configs, int size, int *count);
-void *eglCreateContext(void *display, void *config, void *share, const int *attributes);
-unsigned eglMakeCurrent(void *display, void *draw, void *read, void *context);
-void *eglGetProcAddress(const char *name);
 ]]
 local FRAMES, W, H = tonumber(arg[1]), 3840, 2160
 local THREAD_CPUTIME, clock = 3, ffi.new "bench_timespec"
@@ -25,21 +18,7 @@ local function now()
   return tonumber(clock.s) * 1e9 + tonumber(clock.ns)
 end
 
-local function open_context()
-  local egl = ffi.load "libEGL.so.1"
-  local display = egl.eglGetPlatformDisplay(0x31DD, nil, nil) -- EGL_PLATFORM_SURFACELESS_MESA
-  assert(egl.eglInitialize(display, nil, nil) ~= 0 and egl.eglBindAPI(0x30A2) ~= 0, "EGL")
-  local config, count = ffi.new "void *[1]", ffi.new "int[1]"
-  assert(egl.eglChooseConfig(display, ffi.new("int[3]", 0x3040, 8, 0x3038), config, 1, count) ~= 0)
-  local context = egl.eglCreateContext(display, config[0], nil, ffi.new("int[7]", 0x3098, 4, 0x30FB, 5, 0x30FD, 1,
-    0x3038))
-  assert(context ~= nil and egl.eglMakeCurrent(display, nil, nil, context) ~= 0, "no OpenGL 4.5")
-  return function(name, signature)
-    return ffi.cast(signature, egl.eglGetProcAddress("gl" .. name))
-  end
-end
-
-local fn = open_context()
+local fn = require("egl").open()
 local CreateShader, ShaderSource = fn("CreateShader", "unsigned (*)(unsigned)"),
   fn("ShaderSource", "void (*)(unsigned, int, const char *const *, const int *)")
 local CompileShader, AttachShader = fn("CompileShader", "void (*)(unsigned)"),

@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <unistd.h>
 
 static mf_tensor *subject;
 static mf_tensor *other;
@@ -228,6 +229,31 @@ static void *count_realloc(void *ctx, void *ptr, size_t old_nbytes, size_t new_n
   return c->empty && new_nbytes > 0 ? NULL : spec_strict_realloc(NULL, ptr, old_nbytes, new_nbytes);
 }
 
+/* Whole pages: an importer (VK_EXT_external_memory_host, GL_AMD_pinned_memory) may take all of the last one. */
+static void pages_begin_and_end_with_the_memory(void **state) {
+  const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+  (void)state;
+  for (int64_t n = 1; n < 20000; n = 3 * n + 1) {
+    DLTensor like = {.ndim = 1, .dtype = bytes, .shape = &n};
+    mf_tensor *tensors[8];
+    for (int i = 0; i < 8; i++) {
+      OK(mf_tensor_create(&like, MF_CREATE_PAGES, &tensors[i], &spec_err));
+      char *data = mf_tensor_dltensor(tensors[i])->data;
+      assert_int_equal((uintptr_t)data % page, 0);
+      memset(data, i, ((size_t)n + page - 1) / page * page);
+      assert_int_equal(mf_tensor_flags(tensors[i]), 0);
+      assert_int_equal(mf_tensor_nbytes(tensors[i]), n);
+    }
+    for (int i = 0; i < 8; i++) {
+      assert_int_equal(*(char *)mf_tensor_dltensor(tensors[i])->data, i);
+      mf_tensor_release(tensors[i]);
+    }
+  }
+  mf_tensor *t;
+  DLTensor wrong = {.ndim = 0, .dtype = bytes};
+  REFUSES(MF_EINVAL, t, mf_tensor_create(&wrong, MF_CREATE_PAGES | 1, &t, &spec_err));
+}
+
 static void the_allocator_changes_only_while_nothing_lives(void **state) {
   counting c = {0};
   mf_tensor *t = spec_create("int8", DIMS(4));
@@ -403,6 +429,7 @@ int main(void) {
       SPEC(copies_that_need_a_temporary),
       SPEC(what_needs_no_memory),
       SPEC(arming),
+      SPEC(pages_begin_and_end_with_the_memory),
       SPEC(the_allocator_changes_only_while_nothing_lives),
       SPEC(blocks_of_malloc_are_used_again),
       SPEC(a_thread_that_has_ended_counts_apart),

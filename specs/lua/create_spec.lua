@@ -131,6 +131,19 @@ describe("making tensors", function()
     assert.are.equal(mf.EDEVICE, code)
   end)
 
+  it("takes whole pages when asked", function()
+    for _, make in ipairs { mf.empty, mf.zeros, mf.ones } do
+      for _ = 1, 8 do
+        local t = make({ 3, 7 }, "int16", { pages = true })
+        assert.are.equal(0, tonumber(ffi.cast("uintptr_t", t:ptr())) % 4096)
+        assert.are.equal(42, t.nbytes)
+        t:close()
+      end
+    end
+    local t = mf.tensor({ 1, 2 }, "float32", { pages = true })
+    assert.are.equal(0, tonumber(ffi.cast("uintptr_t", t:ptr())) % 4096)
+  end)
+
   it("pads sub-byte dtypes to bytes when asked", function()
     assert.are.equal(2, mf.zeros(4, "int4").nbytes)
     local t = mf.zeros(4, "int4", { padded = true })

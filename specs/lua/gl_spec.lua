@@ -178,6 +178,25 @@ describe("moonferry.gl", function()
     end)
   end
 
+  it("makes the views of its slots once, in whatever scope", function()
+    local ring = mf.scope(function()
+      return assert(context:ring({ 2 }, "float32", { slots = 2 }))
+    end)
+    local calls = 0
+    local function convert(t)
+      calls = calls + 1
+      return t:ptr()
+    end
+    local views = ring:into(convert)
+    assert.are.equal(views, ring:into(convert))
+    assert.are.equal(2, calls)
+    local t, i = ring:begin()
+    views[i][1] = 4
+    assert.are.equal(4, t:get(1))
+    ring:done()
+    assert.is_true(ring:close())
+  end)
+
   it("says why a route was not taken", function()
     context.buffer_storage = "OpenGL 3.3 has no GL_ARB_buffer_storage"
     local ring = assert(context:ring({ 4 }))

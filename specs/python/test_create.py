@@ -1,6 +1,7 @@
 """Making tensors: empty, zeros, ones, full, tensor, asarray, frombuffer."""
 
 import array
+import mmap
 
 import numpy as np
 import pytest
@@ -288,3 +289,11 @@ def test_attributes_cannot_be_set():
     for name in ("shape", "strides", "dtype", "device", "data_ptr", "new_name"):
         with pytest.raises((AttributeError, TypeError)):
             setattr(t, name, 1)
+
+
+@pytest.mark.parametrize("make", [mf.empty, mf.zeros, mf.ones, lambda *a, **k: mf.full(a[0], 3, *a[1:], **k)])
+def test_memory_in_whole_pages(make):
+    made = [make((3, 7), "int16", pages=True) for _ in range(8)]
+    assert {t.data_ptr % mmap.PAGESIZE for t in made} == {0}
+    assert [t.nbytes for t in made] == [42] * 8
+    assert {t.data_ptr % mmap.PAGESIZE for t in [make((3, 7), pages=False) for _ in range(8)]} != {0}

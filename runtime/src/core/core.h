@@ -211,7 +211,7 @@ int64_t mf__thread_id(void); /* of the calling thread, as the system and its too
 
 /* room is how many bytes the storage's first tensor takes; mf__storage_room is where. It lives as long as the
  * storage. No bytes have no place: *data then stays as it was. */
-int mf__storage_create(size_t room, int64_t nbytes, void **data, mf__storage **out, mf_error *err);
+int mf__storage_create(size_t room, int64_t nbytes, bool pages, void **data, mf__storage **out, mf_error *err);
 /* Memory of ours whose elements lie elsewhere. */
 int mf__storage_create_apart(size_t room, int64_t nbytes, mf__storage **out, mf_error *err);
 

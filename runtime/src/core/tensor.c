@@ -101,7 +101,8 @@ int mf__checked_new(const DLTensor *like, uint64_t flags, mf__checked *out, mf_e
   DLTensor *view = &out->view;
   *view = (DLTensor){.device = {kDLCPU, 0}, .ndim = like->ndim, .dtype = like->dtype, .shape = like->shape};
   if (flags & ~(uint64_t)DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED)
-    return mf__fail(err, MF_EINVAL, "flags is 0x%llx; 0 or 0x4 (sub-byte padded) expected",
+    return mf__fail(err, MF_EINVAL,
+                    "flags is 0x%llx; a sum of 0x4 (sub-byte padded) and, on the cpu, 0x100 (whole pages) expected",
                     (unsigned long long)flags);
   int rc = mf__dtype_check(&view->dtype, err);
   if (rc == MF_OK) rc = mf__shape_check(view->shape, view->ndim, err);
@@ -114,10 +115,12 @@ int mf__checked_new(const DLTensor *like, uint64_t flags, mf__checked *out, mf_e
 int mf__tensor_create_host(const DLTensor *like, uint64_t flags, mf_tensor **out, mf_error *err) {
   mf__checked c;
   mf__storage *storage = NULL;
+  const bool pages = (flags & MF_CREATE_PAGES) != 0;
   *out = NULL;
+  flags &= ~(uint64_t)MF_CREATE_PAGES;
   int rc = mf__checked_new(like, flags, &c, err);
   if (rc == MF_OK)
-    rc = mf__storage_create(mf__tensor_nbytes(c.view.ndim), c.span.nbytes, &c.view.data, &storage, err);
+    rc = mf__storage_create(mf__tensor_nbytes(c.view.ndim), c.span.nbytes, pages, &c.view.data, &storage, err);
   if (rc == MF_OK) *out = mf__tensor_first(&c.view, flags, storage);
   return rc;
 }
