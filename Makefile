@@ -92,10 +92,10 @@ test-platforms: ## the specs in the next Debian: newest gcc, cmocka, LuaJIT and 
 	@specs/platforms
 
 dist: setup ## all that a release consists of, in dist/: make dist URL=ADDRESS (docs/release.md)
-	@specs/release/dist $(if $(URL),--url $(URL))
+	@specs/release/dist $(if $(URL),--url $(URL)) $(if $(SYSTEM),--system $(SYSTEM))
 
 wheels: setup ## a manylinux wheel for each CPython here, with LuaJIT inside, in dist/
-	@specs/release/dist --only wheels $(if $(URL),--url $(URL))
+	@specs/release/dist --only wheels $(if $(URL),--url $(URL)) $(if $(SYSTEM),--system $(SYSTEM))
 
 try-wheels: ## what is in dist/, in a Debian that has Python and nothing else (as root; 300 MB below /var/tmp)
 	@specs/release/bare
