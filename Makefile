@@ -96,13 +96,13 @@ test-platforms: ## the specs in the next Debian: newest gcc, cmocka, LuaJIT and 
 	@specs/platforms
 
 dist: setup ## all that a release consists of, in dist/: make dist URL=ADDRESS (docs/release.md)
-	@specs/release/dist $(if $(URL),--url $(URL))
+	@specs/release/dist $(if $(URL),--url $(URL)) $(if $(SYSTEM),--system $(SYSTEM))
 
 wheels: setup ## a manylinux wheel for each CPython here, with LuaJIT inside, in dist/
-	@specs/release/dist --only wheels $(if $(URL),--url $(URL))
+	@specs/release/dist --only wheels $(if $(URL),--url $(URL)) $(if $(SYSTEM),--system $(SYSTEM))
 
 try-wheels: ## what is in dist/, in a Debian that has Python and nothing else (as root; 300 MB below /var/tmp)
-	@specs/release/bare
+	@specs/release/bare $(if $(SUITE),--suite $(SUITE))
 
 test-aarch64: ## the C specs of copies, casts and threads for aarch64 in QEMU: the kernels for NEON (as root)
 	@specs/aarch64

@@ -82,7 +82,7 @@ def test_without_python(tmp_path):
     found, status = facts(tmp_path, "numpy", MOONFERRY_PYTHON="/no/such/python")
     assert status == 1
     assert found["python"]["hosted"] is False and "/no/such/python" in found["python"]["reason"]
-    assert "failure" in found["libraries"]["numpy"]
+    assert "failure" in found["libraries"]["numpy"] and "failure" in found["python"]["lua"]
 
 
 def test_options(tmp_path):

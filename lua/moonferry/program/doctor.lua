@@ -110,6 +110,7 @@ end
 local function about_python(path)
   local command, reason = python.command(path, "probe", {})
   local facts = { { "executable", command[1] }, { "from", reason } }
+  facts[#facts + 1] = { "lua", (ask((python.command(path, "lua", {})))) }
   local found, why = interpreter.find { python = command[1] }
   if not found then
     facts[#facts + 1] = { "hosted", false }
@@ -117,7 +118,6 @@ local function about_python(path)
     return facts, false
   end
   facts[#facts + 1] = { "library", found.library }
-  facts[#facts + 1] = { "lua", (ask((python.command(path, "lua", {})))) }
   local hosted, status = ask_lua(("require('moonferry.python').start { python = %q } %s"):format(command[1], HOSTED))
   facts[#facts + 1] = { "hosted", status == 0 }
   for _, fact in ipairs(hosted) do
