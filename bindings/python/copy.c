@@ -27,7 +27,7 @@ static PyObject *clone_watched(PyObject *self, PyObject *progress) {
   DLTensor like = {.device = view->device, .ndim = view->ndim, .dtype = view->dtype, .shape = view->shape};
   mf_error err;
   mf_tensor *out, *same;
-  if (core_create(&like, &out, &err) != MF_OK) {
+  if (core_create(&like, 0, &out, &err) != MF_OK) {
     core_raise(state, &err);
     return NULL;
   }
