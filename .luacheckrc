@@ -8,3 +8,4 @@ files["examples/shared"] = { globals = { "paint", "compare" }, read_globals = { 
 files["examples/engine"] = { globals = { "swarm", "frame", "finish" }, read_globals = { "ring" } }
 files["examples/love"] = { globals = { "love" } }
 files["examples/worker"] = { globals = { "love" } }
+files["specs/lua/alone.lua"] = { globals = { "assert", "describe", "it", "finally", "pending" } }

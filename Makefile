@@ -104,8 +104,14 @@ wheels: setup ## a manylinux wheel for each CPython here, with LuaJIT inside, in
 try-wheels: ## what is in dist/, in a Debian that has Python and nothing else (as root; 300 MB below /var/tmp)
 	@specs/release/bare $(if $(SUITE),--suite $(SUITE))
 
-test-aarch64: ## the C specs of copies, casts and threads for aarch64 in QEMU: the kernels for NEON (as root)
-	@specs/aarch64
+test-musl: ## the C specs and the plain Lua specs with musl (some minutes; a network, as root)
+	@specs/cross musl
+
+test-windows: ## the same for Windows, built by MinGW, in Wine
+	@specs/cross windows
+
+test-aarch64: ## the same for aarch64, in QEMU: the kernels for NEON
+	@specs/cross aarch64
 
 clean: ## removes build/, .venv/ and every cache, nothing else
 	@rm -rf build .venv .pytest_cache .ruff_cache .mypy_cache .hypothesis .cache

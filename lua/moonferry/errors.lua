@@ -9,12 +9,13 @@ local places = require "moonferry.place"
 local errors = {}
 
 -- Where our own files are; frames from there are skipped when an error is placed.
-local here = debug.getinfo(1, "S").source:match("^(.*[/\\])") or "@moonferry:"
+-- `require` joins folders with backslashes on Windows, and LUA_PATH has slashes there as well.
+local here = (debug.getinfo(1, "S").source:match("^(.*[/\\])") or "@moonferry:"):gsub("\\", "/")
 
 local function caller()
   local level = 3
   local info = debug.getinfo(level, "S")
-  while info and (info.what == "C" or info.source:sub(1, #here) == here) do
+  while info and (info.what == "C" or info.source:sub(1, #here):gsub("\\", "/") == here) do
     level = level + 1
     info = debug.getinfo(level, "S")
   end

@@ -18,12 +18,20 @@ end
 
 local NOW = 2
 local NOLOAD = ({ Linux = 4, OSX = 0x10 })[ffi.os]
-local NAMES = ({ OSX = { "@rpath/libmoonferry.0.dylib", "libmoonferry.0.dylib" } })[ffi.os] or { "libmoonferry.so.0" }
+local NAMES = ({
+  OSX = { "@rpath/libmoonferry.0.dylib", "libmoonferry.0.dylib" },
+  Windows = { "moonferry.dll" },
+})[ffi.os] or { "libmoonferry.so.0" }
 local FILE = NAMES[#NAMES]
+local BUILD = ffi.os == "Windows" and "build/windows" or "build/dev"
 
 -- The name under which the library is in this process already, or nil. Each hit counts a reference that is
 -- never given back: that pins the library, because finalizers of tensors may run after every Lua module.
 local function resident()
+  if ffi.os == "Windows" then -- where the library pins itself
+    pcall(ffi.cdef, "void *GetModuleHandleA(const char *name);")
+    return ffi.C.GetModuleHandleA(FILE) ~= nil and FILE or nil
+  end
   if not NOLOAD then
     return nil
   end
@@ -51,7 +59,7 @@ local function candidates()
   end
   local places = {
     { root .. FILE, "beside the Lua files" },
-    { root .. "build/dev/python/moonferry/" .. FILE, "the build directory" },
+    { root .. BUILD .. "/python/moonferry/" .. FILE, "the build directory" },
     { FILE, "the system's library path" },
   }
   local rock = package.searchpath(FILE, (package.cpath:gsub("%?%.so", "?")), "")
@@ -74,6 +82,9 @@ local function open()
   local tried = {}
   for _, candidate in ipairs(candidates()) do
     local path, origin = candidate[1], candidate[2]
+    if ffi.os == "Windows" then -- LoadLibraryEx wants backslashes
+      path = path:gsub("/", "\\")
+    end
     local ok, result = pcall(ffi.load, path)
     if ok then
       resident()

@@ -44,7 +44,11 @@ extern "C" {
 #endif
 
 #ifndef MF_API
+#ifdef _WIN32
+#define MF_API __declspec(dllimport)
+#else
 #define MF_API __attribute__((visibility("default")))
+#endif
 #endif
 
 #define MF_VERSION_STRING "0.1.0"
@@ -887,7 +891,7 @@ typedef struct mf_guest {
 } mf_guest;
 
 /* mf_guest_set(guest): for the binding that brings the language in, once; NULL: there is none any more. Returns 1 if
- * ${leave} will be called, which is where the main thread had loaded this library; else 0.
+ * ${leave} will be called, which is with glibc where the main thread had loaded this library; else 0.
  * Owns: ${guest} must stay. Fails: never. Threads: any. Standard: none. */
 MF_API int32_t mf_guest_set(const mf_guest *guest);
 

@@ -1,11 +1,7 @@
 /* copy_spec.c: any layout to any layout, against an oracle that copies one element after another from a
  * snapshot of the source; cloning; fills of any layout.
  */
-#define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include "spec.h"
-
-#include <sys/mman.h>
-#include <unistd.h>
 
 #define READ_ONLY ((uint64_t)DLPACK_FLAG_BITMASK_READ_ONLY)
 #define PADDED ((uint64_t)DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED)
@@ -189,29 +185,27 @@ static void an_overlap_without_memory_changes_nothing(void **state) {
 static void nothing_behind_the_last_element_is_touched(void **state) {
   static const char *const widths[] = {"uint1", "uint2", "int3", "uint4", "uint5", "float6_e2m3fn", "uint7", "uint12"};
   enum { N = 16 };
-  const int64_t page = sysconf(_SC_PAGESIZE);
   (void)state;
-  unsigned char *pages = mmap(NULL, (size_t)page * 2, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  assert_ptr_not_equal(pages, MAP_FAILED);
-  assert_int_equal(mprotect(pages + page, (size_t)page, PROT_NONE), 0);
+  const spec_region region = spec_guarded(1);
+  unsigned char *end = region.start + region.nbytes;
   for (size_t w = 0; w < COUNT(widths); w++) {
     const DLDataType dtype = spec_dtype(widths[w]);
     const int64_t bits = mf_dtype_bits(&dtype, 0), nbytes = N * bits / 8;
     unsigned char elsewhere[2 * N * 2];
-    mf_tensor *last = spec_wrap(pages + page - nbytes, widths[w], DIMS(N), NULL);
+    mf_tensor *last = spec_wrap(end - nbytes, widths[w], DIMS(N), NULL);
     mf_tensor *apart = spec_wrap(elsewhere, widths[w], DIMS(N), (int64_t[]){2});
     mf_tensor *copy;
-    spec_random_bytes(pages + page - nbytes, (size_t)nbytes);
+    spec_random_bytes(end - nbytes, (size_t)nbytes);
     OK(mf_tensor_clone(last, &copy, &spec_err));
     OK(mf_tensor_copy(apart, last, &spec_err));
-    memset(pages + page - nbytes, 0, (size_t)nbytes);
+    memset(end - nbytes, 0, (size_t)nbytes);
     OK(mf_tensor_copy(last, apart, &spec_err));
-    assert_memory_equal(pages + page - nbytes, mf_tensor_dltensor(copy)->data, (size_t)nbytes);
+    assert_memory_equal(end - nbytes, mf_tensor_dltensor(copy)->data, (size_t)nbytes);
     mf_tensor_release(copy);
     mf_tensor_release(apart);
     mf_tensor_release(last);
   }
-  munmap(pages, (size_t)page * 2);
+  spec_unguard(region);
 }
 
 /* Sizes around any block edge inside, contiguous, with a step, and repeated from one element. */

@@ -1,11 +1,9 @@
 /* fence_spec.c: fences of host memory: who waits for which, that each is dropped once on a thread that could wait, that
  * memory ends after them, and that a frame's fence costs no allocation. */
-#define _GNU_SOURCE /* gettid */
 #include "spec.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <unistd.h>
 
 /* A fence that the test moves by hand; thread 0: it can be waited for anywhere. */
 typedef struct point {
@@ -262,12 +260,12 @@ static void memory_ends_after_its_fences(void **state) {
 }
 
 /* Another thread, which the fence cannot be waited for on. */
-static pid_t elsewhere;
+static int64_t elsewhere;
 
 static void *use_elsewhere(void *arg) {
   mf_error *err = malloc(sizeof *err);
   mf_tensor *t = arg;
-  elsewhere = gettid();
+  elsewhere = spec_thread_id();
   if (use_put(t, err) != MF_EINVAL) abort();
   mf_tensor_release(t);
   return err;
@@ -285,7 +283,7 @@ static void another_thread_is_refused_by_name(void **state) {
   pthread_join(other, &err);
   snprintf(expected, sizeof expected,
            "a fence of this memory, set by thread %d, cannot be waited for on this thread, %d (its wait answered -5)",
-           (int)gettid(), (int)elsewhere);
+           (int)spec_thread_id(), (int)elsewhere);
   assert_string_equal(((mf_error *)err)->message, expected);
   assert_string_equal(((mf_error *)err)->call, "mf_tensor_put");
   free(err);

@@ -64,6 +64,13 @@ static void the_guest_is_asked(void **state) {
   assert_int_equal(finished, 250);
 }
 
+/* glibc tells the end of main; musl tells it nobody. */
+#ifdef __GLIBC__
+enum { TOLD = 1 };
+#else
+enum { TOLD = 0 };
+#endif
+
 /* This program is linked with the library, so its main thread has loaded it. */
 static void main_leaves_before_any_exit_function_runs(void **state) {
   static const mf_guest guest = {collect, finish, leave};
@@ -75,15 +82,15 @@ static void main_leaves_before_any_exit_function_runs(void **state) {
   if (child == 0) {
     output = ends[1];
     int32_t told = mf_guest_set(&guest);
-    if (!told || atexit(at_exit) != 0) _exit(8);
+    if (told != TOLD || atexit(at_exit) != 0) _exit(8);
     exit(0);
   }
-  assert_int_equal(waitpid(child, &status, 0), child);
-  assert_true(WIFEXITED(status));
-  assert_int_equal(read(ends[0], said, 2), 2);
-  assert_string_equal(said, "la");
-  close(ends[0]);
   close(ends[1]);
+  assert_int_equal(waitpid(child, &status, 0), child);
+  assert_int_equal(status, 0);
+  assert_int_equal(read(ends[0], said, 2), TOLD ? 2 : 1);
+  assert_string_equal(said, TOLD ? "la" : "a");
+  close(ends[0]);
 }
 
 int main(void) {

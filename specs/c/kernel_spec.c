@@ -4,11 +4,7 @@
  *
  * MOONFERRY_SPEC_ROUNDS sets how many random layouts; `make test` takes some thousands.
  */
-#define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include "spec.h"
-
-#include <sys/mman.h>
-#include <unistd.h>
 
 static const char *const known[] = {"sse2", "avx2", "avx512", "neon"};
 
@@ -27,27 +23,6 @@ static void with_each_set(void (*test)(const char *name)) {
     found++;
   }
   assert_true(found > 0);
-}
-
-/* Memory with a page on either side that may not be touched. */
-typedef struct region {
-  unsigned char *start;
-  size_t nbytes;
-} region;
-
-static region guarded(size_t nbytes) {
-  const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-  const size_t whole = (nbytes + page - 1) / page * page;
-  unsigned char *pages = mmap(NULL, whole + 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  assert_ptr_not_equal(pages, MAP_FAILED);
-  assert_int_equal(mprotect(pages, page, PROT_NONE), 0);
-  assert_int_equal(mprotect(pages + page + whole, page, PROT_NONE), 0);
-  return (region){pages + page, whole};
-}
-
-static void unguard(region r) {
-  const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-  munmap(r.start - page, r.nbytes + 2 * page);
 }
 
 /* A random layout for a shape: permuted, reversed and spread axes; now and then one that repeats an axis.
@@ -71,7 +46,7 @@ static void draw_strides(const DLTensor *view, bool repeats, int64_t *lo, int64_
 }
 
 /* At one of the ends of the region, or anywhere. */
-static unsigned char *place(region r, int64_t size, int64_t lo, int64_t hi) {
+static unsigned char *place(spec_region r, int64_t size, int64_t lo, int64_t hi) {
   const int64_t nbytes = (lo + hi + 1) * size, room = (int64_t)r.nbytes - nbytes;
   assert_true(room >= 0);
   const int64_t at = spec_random() % 3 == 0 ? 0 : spec_random() % 2 ? room : spec_between(0, room);
@@ -107,7 +82,7 @@ typedef struct trial {
   DLTensor view;
   DLDataType to; /* of the destination */
   int64_t shape[MF_MAX_NDIM], dst_strides[MF_MAX_NDIM], src_strides[MF_MAX_NDIM];
-  region dst[2], src;
+  spec_region dst[2], src;
 } trial;
 
 static mf_tensor *wrapped(const trial *t, unsigned char *data, DLDataType dtype, const int64_t *strides) {
@@ -147,7 +122,7 @@ static void compare(trial *t, const char *set, unsigned char *src_data) {
 
 static void trials(const char *set, int n, int64_t most, bool casts) {
   const size_t room = (size_t)most * 40;
-  trial t = {.dst = {guarded(room), guarded(room)}, .src = guarded(room)};
+  trial t = {.dst = {spec_guarded(room), spec_guarded(room)}, .src = spec_guarded(room)};
   spec_random_bytes(t.src.start, t.src.nbytes);
   t.view.shape = t.shape;
   for (int round = 0; round < n; round++) {
@@ -163,9 +138,9 @@ static void trials(const char *set, int n, int64_t most, bool casts) {
     } while ((lo + hi + 1) * size > (int64_t)t.src.nbytes);
     compare(&t, set, place(t.src, size, lo, hi));
   }
-  unguard(t.src);
-  unguard(t.dst[0]);
-  unguard(t.dst[1]);
+  spec_unguard(t.src);
+  spec_unguard(t.dst[0]);
+  spec_unguard(t.dst[1]);
 }
 
 static void small_layouts(const char *set) {
@@ -311,7 +286,7 @@ static void pictures_and_planes(void **state) {
 static void reversed(const char *set) {
   static const char *const names[] = {"uint8", "uint16", "float32", "float64", "uint8x3"};
   enum { BYTES = 8 << 20 };
-  region from = guarded(BYTES), to[2] = {guarded(BYTES), guarded(BYTES)};
+  spec_region from = spec_guarded(BYTES), to[2] = {spec_guarded(BYTES), spec_guarded(BYTES)};
   spec_random_bytes(from.start, BYTES);
   for (size_t i = 0; i < COUNT(names) * 4; i++) {
     const char *name = names[i / 4];
@@ -331,9 +306,9 @@ static void reversed(const char *set) {
     if (memcmp(to[0].start, to[1].start, BYTES) != 0)
       fail_msg("%s: %s, %d x %d x %d x %d differs", set, name, (int)a, (int)b, (int)c, (int)d);
   }
-  unguard(from);
-  unguard(to[0]);
-  unguard(to[1]);
+  spec_unguard(from);
+  spec_unguard(to[0]);
+  spec_unguard(to[1]);
 }
 
 static void reversed_axes(void **state) {

@@ -70,6 +70,18 @@ void spec_random_bytes(void *out, size_t nbytes);
 int64_t spec_strict_live(void);
 void *spec_strict_realloc(void *ctx, void *ptr, size_t old_nbytes, size_t new_nbytes);
 
+/* Memory between two pages without access, that it ends at: whole pages from `start`. */
+typedef struct spec_region {
+  unsigned char *start;
+  size_t nbytes;
+} spec_region;
+
+spec_region spec_guarded(size_t nbytes);
+void spec_unguard(spec_region r);
+
+/* The calling thread's number, as the system names it. */
+int64_t spec_thread_id(void);
+
 /* Tensors. */
 DLDataType spec_dtype(const char *name);
 mf_tensor *spec_create(const char *dtype, int32_t ndim, const int64_t *shape);

@@ -298,7 +298,7 @@ static void a_process_ends_with_its_workers(void **state) {
 /* Memory for a few more stacks, and not for all. */
 static bool copies_where_no_thread_starts(void) {
   const int before = tasks();
-  rlim_t pages = 0;
+  unsigned long pages = 0;
   FILE *f = fopen("/proc/self/statm", "r");
   if (f == NULL || fscanf(f, "%lu", &pages) != 1) return false;
   fclose(f);

@@ -4,24 +4,15 @@
 #ifndef MOONFERRY_CORE_H
 #define MOONFERRY_CORE_H
 
+#include "core/system.h"
 #include "moonferry.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-
-/* The initial-exec model saves a call per access. It takes static thread-local storage, of which there is little for
- * what is loaded late, so only a few words on the path of every exchange have it; musl has none at all. */
-#ifdef __GLIBC__
-#define MF__TLS __attribute__((tls_model("initial-exec")))
-#else
-#define MF__TLS
-#endif
 
 /* error.c */
 
 /* Fills err (if not NULL) and returns status, so that a failure is one statement. */
-int mf__fail(mf_error *err, int32_t status, const char *format, ...) __attribute__((cold, format(printf, 3, 4)));
+int mf__fail(mf_error *err, int32_t status, const char *format, ...) __attribute__((cold, MF__PRINTF(3, 4)));
 
 /* The same for a driver call that answered ${code}; call and text are static storage. */
 int mf__fail_driver(mf_error *err, int32_t status, int32_t code, const char *call, const char *text);
@@ -205,7 +196,6 @@ int mf__fences_add(mf__fences *f, const mf_fence *fence, bool writes, mf_error *
 int mf__fences_wait(mf__fences *f, bool write, int64_t ns, bool *done, mf_error *err);
 /* Drops what is done, of memory that nobody else has any more; true where that is all. Never waits. */
 bool mf__fences_end(mf__fences *f);
-int64_t mf__thread_id(void); /* of the calling thread, as the system and its tools name it */
 
 /* storage.c */
 
@@ -371,10 +361,6 @@ typedef void (*mf__part_fn)(void *ctx, int64_t part);
 /* Calls part(ctx, i) for each i below nparts, in any order and on any thread, and returns when all have returned. A
  * part allocates nothing and calls nothing of others. */
 void mf__share(int64_t nparts, mf__part_fn part, void *ctx);
-/* As pthread_create. Signals are blocked in the thread, because they are for the program's; not so faults, which belong
- * to the thread that they happen on: a program may let its memory fault and repair that in a handler, and a blocked
- * fault would end the process (POSIX, pthread_sigmask). */
-int mf__thread_start(pthread_t *out, void *(*run)(void *), void *arg);
 
 /* use.c */
 

@@ -5,12 +5,9 @@
  * because a queue's objects may be usable on some threads only. Its functions are called under no lock: an entry that a
  * thread looks at is pinned, and only who has the only pin takes it out. Entries are used again, so that a program that
  * sets a fence in each frame allocates nothing. It must not know whose memory it is. */
-#define _GNU_SOURCE /* syscall */
 #include "core/core.h"
 
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 /* An entry's state: FREE, BUSY while one thread fills or empties it, else SET and the number of pins. */
 enum { FREE = 0, BUSY = 1, SET = 2 };
@@ -29,10 +26,6 @@ struct mf__fences {
   _Atomic(mf__fences *) more;
   entry entries[ENTRIES];
 };
-
-int64_t mf__thread_id(void) {
-  return (int64_t)syscall(SYS_gettid);
-}
 
 mf__fences *mf__fences_create(void) {
   mf__fences *f = mf__alloc(sizeof *f);

@@ -3,23 +3,10 @@
  * And the first moment of the process's end. There the thread_local objects of the main thread die, before any exit
  * function and any destructor of a library. Only the main thread can have that moment told, so it is asked for where
  * the main thread loads this library. Invariant: there is one guest or none. Must not know: which language it is. */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* syscall */
-#endif
 #include "core/core.h"
-
-#ifdef __linux__
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
 
 static const mf_guest *_Atomic guest;
 static int32_t tells_of_the_end;
-
-#ifdef __linux__
-/* The C++ ABI's, in libc. Another libc may lack it. */
-int __cxa_thread_atexit_impl(void (*destroy)(void *), void *object, void *library) __attribute__((weak));
-extern void *__dso_handle __attribute__((visibility("hidden")));
 
 static void end_of_main(void *unused) {
   (void)unused;
@@ -28,10 +15,8 @@ static void end_of_main(void *unused) {
 }
 
 __attribute__((constructor)) static void ask_for_the_end(void) {
-  if (__cxa_thread_atexit_impl == NULL || syscall(SYS_gettid) != getpid()) return;
-  tells_of_the_end = __cxa_thread_atexit_impl(end_of_main, NULL, &__dso_handle) == 0;
+  tells_of_the_end = mf__at_end_of_main(end_of_main);
 }
-#endif
 
 int32_t mf_guest_set(const mf_guest *there) {
   atomic_store(&guest, there);

@@ -4,13 +4,9 @@
  * Invariants: there is no worker before the first work that wants one; workers call no foreign code, allocate nothing
  * and have the program's signals blocked; one piece of work has the workers at a time, and who finds them taken works
  * alone; a child process begins without any. Must not know what a part is. */
-#define _GNU_SOURCE /* sched_getaffinity, secure_getenv */
 #include "core/core.h"
 
-#include <sched.h>
-#include <signal.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 /* What fills the memory bus of the machines that are known; mf_threads_set may ask for more. */
 #define USUAL_MOST 8
@@ -20,7 +16,7 @@ static _Atomic int32_t taken;  /* the process in which the workers have work; 0:
 
 /* Belongs to whoever has taken the workers; ${lock} guards what workers see. */
 static struct {
-  pid_t home; /* the process that the threads are in */
+  int32_t home; /* the process that the threads are in */
   _Atomic int32_t nthreads;
   pthread_t threads[MF_THREADS_MAX - 1];
   pthread_mutex_t lock;
@@ -33,21 +29,14 @@ static struct {
   _Atomic int64_t next;
 } crew = {.lock = PTHREAD_MUTEX_INITIALIZER, .work = PTHREAD_COND_INITIALIZER, .done = PTHREAD_COND_INITIALIZER};
 
-/* The processors that the program's first thread may run on: any other thread may be bound to fewer for a reason of its
- * own. False where the system does not say. */
-static bool processors(cpu_set_t *out) {
-  return sched_getaffinity(getpid(), sizeof *out, out) == 0;
-}
-
 static int32_t usual(void) {
-  cpu_set_t allowed;
-  const int n = processors(&allowed) ? CPU_COUNT(&allowed) : 1;
-  return n < 1 ? 1 : n < USUAL_MOST ? n : USUAL_MOST;
+  const int32_t n = mf__processors();
+  return n < USUAL_MOST ? n : USUAL_MOST;
 }
 
 /* What the environment says, where that is a number that mf_threads_set takes. */
 static int32_t first_wanted(void) {
-  const char *text = secure_getenv("MOONFERRY_THREADS");
+  const char *text = mf__environment("MOONFERRY_THREADS");
   char *end = NULL;
   const long n = text == NULL ? 0 : strtol(text, &end, 10);
   return text != NULL && end != text && *end == '\0' && n >= 1 && n <= MF_THREADS_MAX ? (int32_t)n : usual();
@@ -61,26 +50,14 @@ int32_t mf_threads(void) {
   return atomic_compare_exchange_strong(&wanted, &unset, n) ? n : unset;
 }
 
-int mf__thread_start(pthread_t *out, void *(*run)(void *), void *arg) {
-  const int faults[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS};
-  sigset_t most, before;
-  sigfillset(&most);
-  for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) sigdelset(&most, faults[i]);
-  pthread_sigmask(SIG_BLOCK, &most, &before);
-  const int failed = pthread_create(out, NULL, run, arg);
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
-  return failed;
-}
-
 static void take_parts(mf__part_fn part, void *ctx, int64_t nparts) {
   int64_t i;
   while ((i = atomic_fetch_add_explicit(&crew.next, 1, memory_order_relaxed)) < nparts) part(ctx, i);
 }
 
 static void *serve(void *arg) {
-  cpu_set_t allowed;
   (void)arg;
-  if (processors(&allowed)) (void)sched_setaffinity(0, sizeof allowed, &allowed); /* not those of whoever started it */
+  mf__thread_unbind();
   pthread_mutex_lock(&crew.lock);
   while (!crew.stop) {
     if (crew.part == NULL || atomic_load_explicit(&crew.next, memory_order_relaxed) >= crew.nparts) {
@@ -101,7 +78,7 @@ static void *serve(void *arg) {
 }
 
 /* After fork the child has its parent's crew without its threads, perhaps in the middle of work. */
-static void settle(pid_t self) {
+static void settle(int32_t self) {
   if (crew.home == self) return;
   crew.home = self;
   crew.nthreads = crew.inside = 0;
@@ -114,7 +91,7 @@ static void settle(pid_t self) {
 
 /* False where another thread of this process has the workers. */
 static bool take(void) {
-  const pid_t self = getpid();
+  const int32_t self = mf__process_id();
   int32_t by = atomic_load_explicit(&taken, memory_order_relaxed);
   if (by == self || !atomic_compare_exchange_strong(&taken, &by, self)) return false;
   settle(self);
@@ -191,6 +168,6 @@ void mf__share(int64_t nparts, mf__part_fn part, void *ctx) {
 
 /* At the end of the process, so that no tool takes the workers for threads that were forgotten. The crew stays taken:
  * what is copied from now on, this thread copies alone. */
-__attribute__((destructor)) static void end_workers(void) {
-  if (crew.home == getpid() && take()) dismiss();
+MF__AT_END static void end_workers(void) {
+  if (crew.home == mf__process_id() && take()) dismiss();
 }

@@ -5,11 +5,9 @@
  * other. A buffer that is free may still be in use by queued work; the copy that takes it waits for that. The calling
  * thread makes all driver calls (its per-thread stream belongs to it); helpers only move bytes. It must not know about
  * layouts. */
-#define _DEFAULT_SOURCE
 #include "device/device.h"
 
 #include <sched.h>
-#include <unistd.h>
 
 #define NBUFFERS 4
 #define BUFFER_NBYTES (INT64_C(4) << 20)
@@ -192,7 +190,7 @@ static void crew_move(crew *c, int64_t at, int64_t nbytes, char *to) {
 static void crew_start(crew *c, const mf__stage_job *job) {
   *c = (crew){.job = job};
   if (job->nbytes < HELPERS_FROM) return;
-  const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+  const int32_t cores = mf__processors();
   pthread_mutex_init(&c->lock, NULL);
   pthread_cond_init(&c->work, NULL);
   pthread_cond_init(&c->done, NULL);

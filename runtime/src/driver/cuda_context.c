@@ -80,7 +80,7 @@ static int start(mf__driver *driver, mf_error *err) {
   return rc == MF_OK ? MF_OK : MF_EDEVICE;
 }
 
-static const char *const files[] = {"libcuda.so.1", NULL};
+static const char *const files[] = {MF__FILE("libcuda.so.1", "nvcuda.dll"), NULL};
 mf__driver mf__cuda_driver = MF__DRIVER("CUDA", "cuda", "MOONFERRY_CUDA_LIBRARY", files, start);
 
 int mf__cuda_count(int32_t *out, mf_error *err) {

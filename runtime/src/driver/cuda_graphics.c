@@ -1,9 +1,6 @@
 /* cuda_graphics.c: OpenGL's buffers, and other APIs' memory, by the CUDA driver's calls. It must not know what a
  * tensor is. */
-#define _POSIX_C_SOURCE 200809L
 #include "driver/cuda.h"
-
-#include <unistd.h>
 
 static bool has_graphics_calls(void) {
   return mf__cu.cuGraphicsGLRegisterBuffer != NULL && mf__cu.cuGraphicsUnregisterResource != NULL &&
@@ -59,7 +56,7 @@ int mf__cuda_external_import(int fd, size_t nbytes, mf__external *out, mf_error 
   if (rc != MF_OK) return rc;
   rc = MF__ASK(cuImportExternalMemory, (&handle, &memory));
   if (rc != MF_OK) {
-    close(memory.handle.fd);
+    mf__fd_close(memory.handle.fd);
     return rc;
   }
   rc = map_all(handle, nbytes, &out->data, err);

@@ -3,11 +3,8 @@
  *
  * Invariant: a table is complete before its driver is called open, and a driver that was open before a fork is
  * never open in the child, because a driver's threads, mappings and locks do not survive one. */
-#define _GNU_SOURCE /* secure_getenv: a program with raised privileges loads no library that its caller names */
 #include "driver/driver.h"
 
-#include <dlfcn.h>
-#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,7 +35,7 @@ static void in_child(void) {
 }
 
 static void watch_forks(void) {
-  (void)pthread_atfork(before_fork, unlock_all, in_child);
+  mf__at_fork(before_fork, unlock_all, in_child);
 }
 
 /* Puts the driver into the list before its lock is ever taken. */
@@ -53,19 +50,20 @@ static void remember(mf__driver *driver) {
 
 /* Keeps the message that a file is absent only where there is no other one, which says more. */
 static void *open_file(mf__driver *driver, const char *file, mf_error *err) {
-  void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+  char why[sizeof err->message];
+  bool absent;
+  void *library = mf__library_open(file, why, sizeof why, &absent);
   driver->file = file;
   if (library != NULL) return library;
-  const char *text = dlerror();
-  const bool absent = strncmp(text, file, strlen(file)) == 0 && strstr(text, "No such file") != NULL;
   if (err->status == MF_OK || !absent)
-    (void)mf__fail(err, MF_EDEVICE, "there is no %s driver here: %s (%s names another file)", driver->name, text,
+    (void)mf__fail(err, MF_EDEVICE, "there is no %s driver here: %s (%s names another file)", driver->name, why,
                    driver->variable);
   return NULL;
 }
 
 static int open_library(mf__driver *driver, mf_error *err) {
-  const char *chosen = secure_getenv(driver->variable);
+  /* A program with raised privileges loads no library that its caller names. */
+  const char *chosen = mf__environment(driver->variable);
   if (chosen != NULL && *chosen != '\0') {
     driver->library = open_file(driver, chosen, err);
   } else {
@@ -80,7 +78,7 @@ static int32_t start(mf__driver *driver) {
   if (rc == MF_OK) rc = driver->start(driver, &driver->why);
   if (driver->count > MF__MAX_ORDINALS) driver->count = MF__MAX_ORDINALS;
   /* Registered after the driver's handlers, so that it is called before them (C11, 7.22.4.2). */
-  if (rc == MF_OK) (void)atexit(mf__trim_at_exit);
+  if (rc == MF_OK) mf__at_exit(mf__trim_at_exit);
   return rc == MF_OK ? OPEN : REFUSED;
 }
 
@@ -113,7 +111,7 @@ bool mf__driver_usable(const mf__driver *driver) {
 
 mf__function mf__driver_symbol(void *library, const char *name, int32_t version) {
   mf__function function = NULL;
-  void *found = dlsym(library, name);
+  void *found = mf__library_symbol(library, name);
   (void)version;
   memcpy(&function, &found, sizeof function);
   return function;
@@ -280,6 +278,6 @@ mf__rows mf__driver_rows(const mf__block_copy *job, int32_t unit) {
 }
 
 int mf__driver_copy_fd(int fd, int *out, mf_error *err) {
-  *out = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+  *out = mf__fd_copy(fd);
   return *out >= 0 ? MF_OK : mf__fail(err, MF_EINVAL, "fd is %d; an open file descriptor expected", fd);
 }

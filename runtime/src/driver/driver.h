@@ -72,7 +72,7 @@ int mf__driver_status(int32_t code);
 int mf__driver_handle_check(mf_stream stream, mf_error *err);
 
 /* Puts the meaning of a driver call's failure before its message; the status becomes ${status}, which is returned. */
-int mf__driver_explain(mf_error *err, int32_t status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+int mf__driver_explain(mf_error *err, int32_t status, const char *format, ...) __attribute__((MF__PRINTF(3, 4)));
 
 /* Explains the failure of a call about a stream's handle, which has filled err and returned rc: MF_EINVAL where the
  * driver blames the handle, else rc. */

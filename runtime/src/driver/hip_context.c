@@ -56,7 +56,10 @@ static int start(mf__driver *driver, mf_error *err) {
   return rc == MF_OK ? MF_OK : MF_EDEVICE;
 }
 
-static const char *const files[] = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so", NULL};
+static const char *const files[] = {MF__FILE("libamdhip64.so.7", "amdhip64_7.dll"),
+                                    MF__FILE("libamdhip64.so.6", "amdhip64_6.dll"),
+                                    MF__FILE("libamdhip64.so.5", "amdhip64.dll"),
+                                    MF__FILE("libamdhip64.so", NULL), NULL};
 mf__driver mf__hip_driver = MF__DRIVER("HIP", "rocm", "MOONFERRY_HIP_LIBRARY", files, start);
 
 int mf__hip_count(int32_t *out, mf_error *err) {

@@ -1,9 +1,6 @@
 /* hip_graphics.c: OpenGL's buffers, and other APIs' memory, by the HIP runtime's calls. It must not know what a
  * tensor is. */
-#define _POSIX_C_SOURCE 200809L
 #include "driver/hip.h"
-
-#include <unistd.h>
 
 static bool has_graphics_calls(void) {
   return mf__hip.hipGraphicsGLRegisterBuffer != NULL && mf__hip.hipGraphicsUnregisterResource != NULL &&
@@ -49,7 +46,7 @@ int mf__hip_external_import(int fd, size_t nbytes, mf__external *out, mf_error *
   if (rc != MF_OK) return rc;
   rc = MF__HIP_ASK(hipImportExternalMemory, (&out->handle, &memory));
   if (rc != MF_OK) {
-    close(memory.handle.fd);
+    mf__fd_close(memory.handle.fd);
     return rc;
   }
   rc = MF__HIP_ASK(hipExternalMemoryGetMappedBuffer, (&out->data, out->handle, &all));

@@ -2,10 +2,7 @@
  *
  * Invariant: the descriptor is the caller's until MF_OK; from then on the driver's import ends after the last use that
  * the tensor's record knows of. It must not know which API it came from. */
-#define _POSIX_C_SOURCE 200809L
 #include "exchange/exchange.h"
-
-#include <unistd.h>
 
 typedef struct import {
   mf__device device;
@@ -73,7 +70,7 @@ int mf_tensor_from_fd(const DLTensor *like, int32_t fd, uint64_t nbytes, mf_tens
   if (rc != MF_OK) return mf__end(rc, __func__, err);
   *i = (import){.device = device};
   rc = take(like, fd, nbytes, i, out, err);
-  if (rc == MF_OK) close(fd);
+  if (rc == MF_OK) mf__fd_close(fd);
   else mf__free(i, sizeof *i);
   return mf__end(rc, __func__, err);
 }
