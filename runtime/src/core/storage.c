@@ -7,10 +7,7 @@
  * longer exists; no lock is held then. Only this file calls foreign code, and it does so only below the functions that
  * moonferry.h names for it: elsewhere the last reference of a storage puts it into the due list, which needs no memory.
  * It must not know about shapes or dtypes, nor what a record says. */
-#define _POSIX_C_SOURCE 200809L /* sysconf */
 #include "core/core.h"
-
-#include <unistd.h>
 
 enum { CLOSED = 1, FENCED = 2 };
 
@@ -57,7 +54,7 @@ static size_t to_multiple(size_t n, size_t of) {
 /* The elements begin at the first aligned byte behind the room; with ${pages} all of the last page is the memory's,
  * too. Nothing overflows: a layout whose bits fit into int64_t has fewer than 2^61 bytes. */
 int mf__storage_create(size_t room, int64_t nbytes, bool pages, void **data, mf__storage **out, mf_error *err) {
-  const size_t unit = pages ? (size_t)sysconf(_SC_PAGESIZE) : MF_ALIGNMENT;
+  const size_t unit = pages ? mf__page_nbytes() : MF_ALIGNMENT;
   const size_t elements = pages ? to_multiple((size_t)nbytes, unit) : (size_t)nbytes;
   const int rc = storage_new(OWNED, room + elements + unit - 1, nbytes, out, err);
   if (*out == NULL || nbytes == 0) return rc;

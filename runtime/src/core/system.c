@@ -40,6 +40,12 @@ int32_t mf__process_id(void) {
   return (int32_t)GetCurrentProcessId();
 }
 
+size_t mf__page_nbytes(void) {
+  SYSTEM_INFO info;
+  GetSystemInfo(&info);
+  return info.dwPageSize;
+}
+
 int mf__fd_copy(int fd) {
   (void)fd;
   return -1;
@@ -157,6 +163,10 @@ void mf__thread_unbind(void) {}
 
 int32_t mf__process_id(void) {
   return (int32_t)getpid();
+}
+
+size_t mf__page_nbytes(void) {
+  return (size_t)sysconf(_SC_PAGESIZE);
 }
 
 int mf__fd_copy(int fd) {

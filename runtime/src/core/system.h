@@ -64,6 +64,9 @@ const char *mf__environment(const char *name);
 /* Has functions called around each fork. Nothing can be done where that fails, and Windows has no fork. */
 void mf__at_fork(void (*before)(void), void (*parent)(void), void (*child)(void));
 
+/* The size of a page of memory, a power of two. */
+size_t mf__page_nbytes(void);
+
 /* A copy of a file descriptor, -1 where there is no such one; and its end. No driver of Windows takes descriptors. */
 int mf__fd_copy(int fd);
 void mf__fd_close(int fd);
