@@ -65,13 +65,13 @@ function Tensor:copy(...)
   if select("#", ...) == 0 then
     return clone(self)
   end
+  local to, from, err = handle_of(self), handle_of(src), errors.place()
   if progress ~= nil then
     if type(progress) ~= "function" then
       errors.misuse("copy: progress: expected a function, got " .. type(progress))
     end
     return copy_in_parts(self, src, progress)
   end
-  local to, from, err = handle_of(self), handle_of(src), errors.place()
   return errors.done("copy", errors.call(C.mf_tensor_copy, to, from, err), err, self)
 end
 

@@ -22,6 +22,7 @@ SAFE = (
     ValueError,
     IndexError,
     OverflowError,
+    NotImplementedError,
     AttributeError,
     MemoryError,
     BufferError,

@@ -77,6 +77,7 @@ def test_an_editor_knows_every_method_of_lua_and_its_arguments():
             typed = {m[1] for line in comment for m in re.finditer(r"^@param ([\w.]+)", line)}
             if name.startswith("Tensor:") and not any(line.startswith("@type") for line in comment):
                 missing = {a.strip() for a in arguments.split(",") if a.strip()} - typed
+                missing -= {"..."} if typed else set()  # what stands for several arguments, each of which has its line
                 assert not missing or path.stem == "checked", (path, name, missing)
 
 
