@@ -42,10 +42,13 @@ __attribute__((no_sanitize("thread"))) static void *system_function(const char *
   return found;
 }
 
-long FUNCTION(sysconf)(int name) {
-  long (*real)(int);
-  *(void **)&real = system_function("sysconf");
-  return name == _SC_NPROCESSORS_ONLN && watching ? cores : real(name);
+int FUNCTION(sched_getaffinity)(pid_t pid, size_t nbytes, cpu_set_t *out) {
+  int (*real)(pid_t, size_t, cpu_set_t *);
+  *(void **)&real = system_function("sched_getaffinity");
+  if (!watching) return real(pid, nbytes, out);
+  CPU_ZERO_S(nbytes, out);
+  for (size_t i = 0; i < (size_t)cores; i++) CPU_SET_S(i, nbytes, out);
+  return 0;
 }
 
 int FUNCTION(pthread_create)(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *arg) {
