@@ -18,8 +18,8 @@ REMEDIES = (
 
 
 def run(folder, *command):
-    """Without what pkg-config knows."""
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("PKG_CONFIG", "CMAKE_", "PYTHON"))}
+    """Without what pkg-config knows, and what a make around this says to make."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("PKG_CONFIG", "CMAKE_", "PYTHON", "MAKE"))}
     env["PKG_CONFIG_LIBDIR"] = str(folder)
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=600)
     return done.returncode, " ".join((done.stdout + done.stderr).split())
