@@ -174,8 +174,8 @@ enum {
 void mf__stop(mf__state *state, PyObject *reason);
 
 /* Begin and end of each call into an interruptible state; mf__stop_disarm also ends calls into any state that is to
- * stop. ${thread_left}: it is the last call of this thread. Returns a reference to give back without the lock, or NULL.
- * */
+ * stop. ${thread_left}: it is the last call of this thread. What it returns is a reference to give back without the
+ * lock, or NULL. */
 void mf__stop_arm(void);
 PyObject *mf__stop_disarm(mf__state *state, int thread_left);
 

@@ -376,16 +376,21 @@ static PyObject *array(PyObject *self, PyObject *args, PyObject *kwargs) {
   return call_convert(self, "to_numpy", args, kwargs);
 }
 
+/* The same without arguments. */
+static PyObject *convert_alone(PyObject *self, const char *name) {
+  PyObject *none = PyTuple_New(0);
+  PyObject *made = none == NULL ? NULL : call_convert(self, name, none, NULL);
+  Py_XDECREF(none);
+  return made;
+}
+
 PyDoc_STRVAR(numpy_doc,
              "numpy($self, /)\n--\n\n"
              "A NumPy array over the same memory; numpy.asarray(t) is the same. Raises as __array__ does.");
 
 static PyObject *numpy(PyObject *self, PyObject *ignored) {
   (void)ignored;
-  PyObject *none = PyTuple_New(0);
-  PyObject *made = none == NULL ? NULL : call_convert(self, "to_numpy", none, NULL);
-  Py_XDECREF(none);
-  return made;
+  return convert_alone(self, "to_numpy");
 }
 
 PyDoc_STRVAR(tobytes_doc,
@@ -394,10 +399,7 @@ PyDoc_STRVAR(tobytes_doc,
 
 static PyObject *tobytes(PyObject *self, PyObject *ignored) {
   (void)ignored;
-  PyObject *none = PyTuple_New(0);
-  PyObject *made = none == NULL ? NULL : call_convert(self, "to_bytes", none, NULL);
-  Py_XDECREF(none);
-  return made;
+  return convert_alone(self, "to_bytes");
 }
 
 PyDoc_STRVAR(contiguous_doc,

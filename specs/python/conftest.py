@@ -35,6 +35,15 @@ settings.register_profile(
 settings.load_profile("moonferry")
 
 
+@pytest.fixture
+def lua():
+    """A state whose garbage is gone when the ledger is read."""
+    state = mf.Lua()
+    yield state
+    for _ in range(3):
+        state.gccollect()
+
+
 def pytest_configure(config):
     for mark, module in LIBRARIES.items():
         config.addinivalue_line("markers", f"{mark}: needs the module {module}")

@@ -6,14 +6,6 @@ import pytest
 import moonferry as mf
 
 
-@pytest.fixture
-def lua():
-    state = mf.Lua()
-    yield state
-    for _ in range(3):
-        state.gccollect()
-
-
 def test_a_tensor_arrives_as_a_tensor_over_the_same_memory(lua):
     t = mf.zeros((2, 3), dtype="float32")
     lua.execute("local t = ... assert(t.shape[2] == 3 and t.dtype == 'float32') t:put(1, 2, 5)", t)

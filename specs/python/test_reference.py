@@ -16,14 +16,6 @@ reference = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(reference)
 
 
-@pytest.fixture
-def lua():
-    state = mf.Lua()
-    yield state
-    for _ in range(3):
-        state.gccollect()
-
-
 def page(name):
     return (ROOT / "docs" / name).read_text()
 

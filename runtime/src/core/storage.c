@@ -47,8 +47,9 @@ void *mf__storage_room(mf__storage *s) {
   return s + 1;
 }
 
+/* ${of} is a power of two. */
 static size_t to_multiple(size_t n, size_t of) {
-  return (n + of - 1) / of * of;
+  return (n + of - 1) & ~(of - 1);
 }
 
 /* The elements begin at the first aligned byte behind the room; with ${pages} all of the last page is the memory's,

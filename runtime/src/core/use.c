@@ -1,7 +1,7 @@
 /* use.c: the host's use of plain memory of the host, which waits for the fences that others have set there.
  *
  * Invariant: a memory's list of fences is made once and lives as long as the memory; the epoch changes after that, so
- * that who read it before and saw no list notices. It must not know how a fence is kept, nor who sets one. */
+ * that a reader who saw no list before notices. It must not know how a fence is kept, nor who sets one. */
 #include "core/core.h"
 
 static _Atomic uint32_t epoch;

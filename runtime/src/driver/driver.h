@@ -303,24 +303,9 @@ typedef struct hipPointerAttribute_t {
   unsigned allocationFlags;
 } hipPointerAttribute_t;
 
-typedef struct hipExternalMemoryHandleDesc {
-  int type;
-  union {
-    int fd;
-    struct {
-      void *handle;
-      const void *name;
-    } win32;
-    const void *object;
-  } handle;
-  unsigned long long size;
-  unsigned flags, reserved[16];
-} hipExternalMemoryHandleDesc;
-
-typedef struct hipExternalMemoryBufferDesc {
-  unsigned long long offset, size;
-  unsigned flags, reserved[16];
-} hipExternalMemoryBufferDesc;
+/* HIP lays them out as CUDA does. */
+typedef CUDA_EXTERNAL_MEMORY_HANDLE_DESC hipExternalMemoryHandleDesc;
+typedef CUDA_EXTERNAL_MEMORY_BUFFER_DESC hipExternalMemoryBufferDesc;
 
 typedef struct hipPitchedPtr {
   void *ptr;

@@ -26,24 +26,36 @@ static void end_import(void *ctx) {
   mf__free(i, sizeof *i);
 }
 
+int mf__gpu_resolve(const DLDevice *name, mf__device *out, mf_error *err) {
+  char text[MF__NAME_CAP];
+  const int rc = mf__device_resolve(name, out, err);
+  if (rc != MF_OK || (out->backend != NULL && out->space == MF__DEVICE)) return rc;
+  (void)mf_device_format(name, text, sizeof text, NULL);
+  return mf__fail(err, MF_EINVAL, "device is %s; a GPU's own memory expected", text);
+}
+
+static int refuse_size(const DLTensor *like, uint64_t wanted, uint64_t nbytes, const char *what, mf_error *err) {
+  return mf__fail(err, MF_EINVAL, "the tensor's %llu bytes from %llu on do not fit in the %s's %llu",
+                  (unsigned long long)wanted, (unsigned long long)like->byte_offset, what, (unsigned long long)nbytes);
+}
+
+int mf__fit_check(const DLTensor *like, uint64_t wanted, uint64_t nbytes, const char *what, mf_error *err) {
+  if (like->byte_offset <= nbytes && wanted <= nbytes - like->byte_offset) return MF_OK;
+  return refuse_size(like, wanted, nbytes, what, err);
+}
+
 static int resolve(const DLTensor *like, uint64_t nbytes, mf__device *out, mf_error *err) {
-  char name[MF__NAME_CAP];
   DLTensor view = *like;
   mf__checked c;
-  int rc = mf__device_resolve(&like->device, out, err);
+  int rc = mf__gpu_resolve(&like->device, out, err);
   if (rc != MF_OK) return rc;
-  if (out->backend == NULL || out->space != MF__DEVICE) {
-    (void)mf_device_format(&like->device, name, sizeof name, NULL);
-    return mf__fail(err, MF_EINVAL, "device is %s; a GPU's own memory expected", name);
-  }
   view.strides = NULL;
   view.data = NULL;
   rc = mf__checked_new(&view, 0, &c, err);
   if (rc != MF_OK) return rc;
   const uint64_t wanted = (uint64_t)c.span.nbytes;
-  if (nbytes > 0 && like->byte_offset <= nbytes && wanted <= nbytes - like->byte_offset) return MF_OK;
-  return mf__fail(err, MF_EINVAL, "the tensor's %llu bytes from %llu on do not fit in the memory's %llu",
-                  (unsigned long long)wanted, (unsigned long long)like->byte_offset, (unsigned long long)nbytes);
+  if (nbytes == 0) return refuse_size(like, wanted, nbytes, "memory", err); /* no driver imports it */
+  return mf__fit_check(like, wanted, nbytes, "memory", err);
 }
 
 static int take(const DLTensor *like, int fd, uint64_t nbytes, import *i, mf_tensor **out, mf_error *err) {

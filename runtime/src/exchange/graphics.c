@@ -13,17 +13,10 @@ struct mf_gl_buffer {
   mf_tensor *mapped; /* NULL: it is not */
 };
 
-static int refuse_place(const DLDevice *device, mf_error *err) {
-  char name[MF__NAME_CAP];
-  (void)mf_device_format(device, name, sizeof name, NULL);
-  return mf__fail(err, MF_EINVAL, "device is %s; a GPU's own memory expected", name);
-}
-
 static int register_buffer(const DLDevice *device, uint32_t buffer, uint32_t flags, mf_gl_buffer *b, mf_error *err) {
   const uint32_t known = MF_GL_BUFFER_READ | MF_GL_BUFFER_DISCARD;
-  int rc = mf__device_resolve(device, &b->device, err);
+  int rc = mf__gpu_resolve(device, &b->device, err);
   if (rc != MF_OK) return rc;
-  if (b->device.backend == NULL || b->device.space != MF__DEVICE) return refuse_place(device, err);
   if ((flags & ~known) != 0 || flags == known)
     return mf__fail(err, MF_EINVAL, "flags is %u; 0, MF_GL_BUFFER_READ or MF_GL_BUFFER_DISCARD expected", flags);
   b->flags = flags;
@@ -62,13 +55,6 @@ static int wrap(const mf_gl_buffer *b, const DLTensor *like, void *data, mf_tens
   return rc;
 }
 
-static int check_size(const mf_tensor *t, const DLTensor *like, size_t nbytes, mf_error *err) {
-  const uint64_t wanted = (uint64_t)mf_tensor_nbytes(t);
-  if (like->byte_offset <= nbytes && wanted <= nbytes - like->byte_offset) return MF_OK;
-  return mf__fail(err, MF_EINVAL, "the tensor's %llu bytes from %llu on do not fit in the buffer's %zu",
-                  (unsigned long long)wanted, (unsigned long long)like->byte_offset, nbytes);
-}
-
 static int driver_unmap(const mf_gl_buffer *b, mf_error *err) {
   const mf__backend *backend = b->device.backend;
   int rc;
@@ -91,7 +77,7 @@ static int map(mf_gl_buffer *b, mf_stream stream, const DLTensor *like, mf_tenso
            backend->graphics_map(b->resource, b->on.stream, &data, &nbytes, err));
   if (rc != MF_OK) return rc;
   rc = wrap(b, like, data, out, err);
-  if (rc == MF_OK) rc = check_size(*out, like, nbytes, err);
+  if (rc == MF_OK) rc = mf__fit_check(like, (uint64_t)mf_tensor_nbytes(*out), nbytes, "buffer", err);
   if (rc == MF_OK) {
     b->mapped = *out;
     return rc;
