@@ -32,9 +32,8 @@ static int refuse_device(core_state *state, const char *text, const mf_error *er
 }
 
 /* None (the CPU), a name, a pair of numbers, or an object whose str() is a name (torch.device). */
-int core_device(core_state *state, PyObject *obj, DLDevice *out) {
-  *out = (DLDevice){.device_type = kDLCPU, .device_id = 0};
-  if (obj == NULL || obj == Py_None || obj == state->cpu) return 0;
+/* Kept out of line, so that whoever names no device does not pay for this one's stack frame. */
+static __attribute__((noinline)) int named_device(core_state *state, PyObject *obj, DLDevice *out) {
   if (PyTuple_Check(obj) && PyTuple_GET_SIZE(obj) == 2) return device_from_pair(obj, out);
   if (PyLong_Check(obj) || PyFloat_Check(obj) || PyTuple_Check(obj)) {
     PyErr_Format(PyExc_TypeError, "device must be a name or a pair (type, id), not '%s'", Py_TYPE(obj)->tp_name);
@@ -47,6 +46,11 @@ int core_device(core_state *state, PyObject *obj, DLDevice *out) {
   if (text != NULL) rc = mf_device_parse(text, out, &err) == MF_OK ? 0 : refuse_device(state, text, &err);
   Py_XDECREF(name);
   return rc;
+}
+
+int core_device(core_state *state, PyObject *obj, DLDevice *out) {
+  *out = (DLDevice){.device_type = kDLCPU, .device_id = 0};
+  return obj == NULL || obj == Py_None || obj == state->cpu ? 0 : named_device(state, obj, out);
 }
 
 static PyObject *make_device(core_state *state, DLDevice device) {

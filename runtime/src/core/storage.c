@@ -162,8 +162,9 @@ static mf__storage *take_all(_Atomic(mf__storage *) *list) {
   return first;
 }
 
-static bool fences_are_done(const mf__storage *s) {
-  return mf__fences_end(atomic_load_explicit(&s->fences, memory_order_acquire));
+static inline bool fences_are_done(const mf__storage *s) {
+  mf__fences *f = atomic_load_explicit(&s->fences, memory_order_acquire);
+  return f == NULL || mf__fences_end(f);
 }
 
 static void look_at_fenced(void) {

@@ -57,7 +57,7 @@ static int create(const DLTensor *like, uint64_t flags, mf_tensor **out, mf_erro
   if ((int)device.device_type == 0) device.device_type = kDLCPU;
   const int rc = mf__device_resolve(&device, &place.device, err);
   if (rc != MF_OK) return rc;
-  place.on = mf__queue_current(&place.device);
+  if (place.device.backend != NULL) place.on = mf__queue_current(&place.device);
   return mf__tensor_create_at(like, flags, &place, out, err);
 }
 

@@ -109,6 +109,14 @@ static inline DLManagedTensorVersioned *fill_versioned(exported *e, mf_tensor *t
   return m;
 }
 
+static inline DLManagedTensor *fill_legacy(exported *e, mf_tensor *t) {
+  DLManagedTensor *m = &e->legacy;
+  m->manager_ctx = t;
+  m->deleter = delete_legacy;
+  describe(t, &m->dl_tensor);
+  return m;
+}
+
 int mf__export(mf_tensor *t, uint64_t flags, const mf__queue *on, DLManagedTensorVersioned **out, mf_error *err) {
   exported *e = NULL;
   const int rc = begin_export(t, on, &e, err);
@@ -119,12 +127,8 @@ int mf__export(mf_tensor *t, uint64_t flags, const mf__queue *on, DLManagedTenso
 int mf__export_legacy(mf_tensor *t, const mf__queue *on, DLManagedTensor **out, mf_error *err) {
   exported *e = NULL;
   const int rc = begin_export(t, on, &e, err);
-  if (rc != MF_OK) return rc;
-  DLManagedTensor *m = *out = &e->legacy;
-  m->manager_ctx = t;
-  m->deleter = delete_legacy;
-  describe(t, &m->dl_tensor);
-  return MF_OK;
+  if (rc == MF_OK) *out = fill_legacy(e, t);
+  return rc;
 }
 
 /* The queue of a consumer that was told no stream: the host if the label says so, else the current stream. */
@@ -146,9 +150,12 @@ static __attribute__((noinline)) int export_any(mf_tensor *t, uint64_t flags, DL
 }
 
 /* Most exchanges are of plain memory, where nothing but the allocation can fail: they take the short way. */
+static inline bool is_plain(const mf_tensor *t) {
+  return mf__tensor_record(t) == NULL && !mf__storage_is_marked(t->storage);
+}
+
 int mf_tensor_export(mf_tensor *t, uint64_t flags, DLManagedTensorVersioned **out, mf_error *err) {
-  if (flags != 0 || mf__tensor_record(t) != NULL || mf__storage_is_marked(t->storage))
-    return export_any(t, flags, out, err);
+  if (flags != 0 || !is_plain(t)) return export_any(t, flags, out, err);
   exported *e = exported_new(t);
   *out = e != NULL ? fill_versioned(e, t, 0) : NULL;
   return e != NULL ? MF_OK : mf__end(no_memory(err), __func__, err);
@@ -166,10 +173,16 @@ int mf__flagless_check(const mf_tensor *t, mf_error *err) {
 }
 
 int mf_tensor_export_legacy(mf_tensor *t, DLManagedTensor **out, mf_error *err) {
-  const mf__queue on = usual_queue(t);
   *out = NULL;
   int rc = mf__flagless_check(t, err);
-  if (rc == MF_OK) rc = mf__export_legacy(t, &on, out, err);
+  if (rc == MF_OK && is_plain(t)) {
+    exported *e = exported_new(t);
+    if (e != NULL) *out = fill_legacy(e, t);
+    else rc = no_memory(err);
+  } else if (rc == MF_OK) {
+    const mf__queue on = usual_queue(t);
+    rc = mf__export_legacy(t, &on, out, err);
+  }
   return mf__end(rc, __func__, err);
 }
 

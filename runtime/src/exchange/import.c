@@ -31,9 +31,10 @@ static int check_pointer(const DLTensor *view, mf__device *device, mf_error *err
 }
 
 static int resolve(const DLTensor *view, uint64_t flags, resolved *out, mf_error *err) {
-  DLTensor labelled = *view;
-  int rc = mf__device_resolve_label(&labelled.device, &out->device, err);
-  if (rc == MF_OK) rc = mf__checked_view(&labelled, flags, &out->checked, err);
+  DLDevice label = view->device;
+  int rc = mf__device_resolve_label(&label, &out->device, err);
+  if (rc == MF_OK) rc = mf__checked_view(view, flags, &out->checked, err);
+  out->checked.view.device = label;
   if (rc != MF_OK || out->device.backend == NULL) return rc;
   if (out->checked.span.numel > 0) return check_pointer(view, &out->device, err);
   out->device.backend = NULL; /* nothing there that anybody could use */
