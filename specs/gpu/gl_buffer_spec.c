@@ -197,6 +197,7 @@ static void each_failing_call(void **state) {
   int64_t count = FLOATS;
   const DLTensor like = floats(&count);
   const unsigned buffer = new_buffer(0);
+  const mf_stream s = stream_new(0);
   for (size_t i = 0; i < COUNT(calls); i++) {
     mf_gl_buffer *b = NULL;
     mf_tensor *t = NULL;
@@ -204,18 +205,21 @@ static void each_failing_call(void **state) {
     snprintf(rule, sizeof rule, "%s@1:999:once", named(calls[i][0], calls[i][1]));
     sim_ask_fail(rule);
     int rc = mf_gl_buffer_open(&device, buffer, 0, &b, &err), close;
-    if (rc == MF_OK) rc = mf_gl_buffer_map(b, MF_STREAM_DEFAULT, &like, &t, &err);
+    if (rc == MF_OK) rc = mf_gl_buffer_map(b, s, &like, &t, &err);
     if (t != NULL) rc = mf_gl_buffer_unmap(b, NULL, &err);
     close = mf_gl_buffer_close(b, rc == MF_OK ? &err : NULL);
     if (rc == MF_OK) rc = close;
     assert_int_equal(rc, MF_EDRIVER);
     assert_int_equal(err.driver_code, 999);
     assert_string_equal(err.call, named(calls[i][0], calls[i][1]));
+    if (i == 2) assert_int_equal(sim_ask_findings(), 0); /* it was unmapped before it was given back */
+    sim_ask_reset();
     b = opened(buffer, 0);
-    (void)mapped(b, MF_STREAM_DEFAULT);
+    (void)mapped(b, s);
     OK(mf_gl_buffer_close(b, &err));
+    assert_int_equal(sim_ask_findings(), 0);
   }
-  sim_ask_reset();
+  stream_end(0, s);
   gl_delete(buffer);
 }
 
