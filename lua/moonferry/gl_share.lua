@@ -182,7 +182,8 @@ function Shared:map(on, shape, name, fn)
   return done, result, code
 end
 
---- Gives the buffer back to OpenGL alone.
+--- Gives the buffer back to OpenGL alone. Where a capture that began in `map` goes on, it fails with ECAPTURE, and is
+--- called again when that is over.
 ---@return true?, string? message, number? code
 function Shared:close()
   if self._mapping then
@@ -194,7 +195,11 @@ function Shared:close()
     return true
   end
   local err = errors.place()
-  return errors.done("close", C.mf_gl_buffer_close(handle, err), err)
+  local rc = C.mf_gl_buffer_close(handle, err)
+  if rc == C.MF_ECAPTURE then -- it is mapped still
+    self.handle = handle
+  end
+  return errors.done("close", rc, err)
 end
 
 return Shared

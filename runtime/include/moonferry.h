@@ -795,20 +795,23 @@ MF_API int mf_gl_buffer_open(const DLDevice *device, uint32_t buffer, uint32_t f
  * compact, with ${like}'s dtype, ndim and shape, from its byte_offset on; the other fields are not read. What OpenGL
  * was told before is done for what is queued on ${stream} from now on, and for the tensor's uses on other streams.
  * Owns: ${out} is borrowed from ${b}, until mf_gl_buffer_unmap. OpenGL must not use the buffer until then. Fails:
- * MF_EINVAL for one that is mapped, another ${stream}, or a tensor that does not fit; MF_ECAPTURE, MF_EDRIVER,
- * MF_ENOMEM. Threads: as mf_gl_buffer_open, one at a time. Standard: the same. */
+ * MF_EINVAL for one that is mapped or that another thread's call has, another ${stream}, or a tensor that does not fit;
+ * MF_ECAPTURE where ${stream} is being captured, which stays whole; MF_EDRIVER, MF_ENOMEM. Threads: as
+ * mf_gl_buffer_open, one at a time. Standard: the same. */
 MF_API int mf_gl_buffer_map(mf_gl_buffer *b, mf_stream stream, const DLTensor *like, mf_tensor **out, mf_error *err);
 
 /* mf_gl_buffer_unmap(b, in_use, err): the buffer is OpenGL's again, for what it is told from now on, after all that the
  * record of the tensor knows of: the stream of mf_gl_buffer_map waits for that, the host does not. The tensor and its
  * views fail with MF_ECLOSED from then on. ${in_use} (may be NULL) becomes 1 if references, views or exports are
  * alive: those of another library, which has the pointer, must not be used.
- * Owns: references stay as they are. Fails: MF_EINVAL for one that is not mapped; MF_EDRIVER, after which it is not
- * mapped either. Threads: as mf_gl_buffer_map, and the same for a per-thread stream. Standard: the same. */
+ * Owns: references stay as they are. Fails: MF_EINVAL for one that is not mapped or that another thread's call has;
+ * MF_ECAPTURE while that stream, or one that used the tensor, is being captured, after which it is mapped as before;
+ * MF_EDRIVER, after which it is not mapped either. Threads: as mf_gl_buffer_map, and the same for a per-thread stream. Standard: the same. */
 MF_API int mf_gl_buffer_unmap(mf_gl_buffer *b, int32_t *in_use, mf_error *err);
 
 /* mf_gl_buffer_close(b, err): unmaps it if need be, and gives it back to OpenGL alone. NULL is allowed.
- * Owns: ${b} is gone, also after a failure. Fails: MF_EDRIVER. Threads: as mf_gl_buffer_open. Standard: the same. */
+ * Owns: ${b} is gone, also after MF_EDRIVER. Fails: MF_EDRIVER; MF_ECAPTURE, as mf_gl_buffer_unmap, and MF_EINVAL where
+ * another thread's call has it: ${b} is there as before. Threads: as mf_gl_buffer_open. Standard: the same. */
 MF_API int mf_gl_buffer_close(mf_gl_buffer *b, mf_error *err);
 
 /* Streams in the Python protocol. */

@@ -32,6 +32,7 @@ sim_status sim_call_gl_register(unsigned buffer, unsigned flags, void *out) {
   sim_context *c;
   size_t nbytes;
   if (out == NULL || flags > REGISTER_FLAGS) return SIM_INVALID;
+  SIM_TRY(sim_capture_unsafe());
   SIM_TRY(sim_context_of(&c));
   if (!sim_gl_size(buffer, &nbytes)) return SIM_NO_GRAPHICS;
   if (nbytes == 0) return SIM_BAD_HANDLE;
@@ -112,6 +113,7 @@ sim_status sim_call_graphics_map(unsigned n, const void *const *resources, const
   sim_stream *s;
   SIM_TRY(sim_stream_given(stream, &s));
   if (s->capture != NULL) return sim_capture_forbid(s, SIM_CAP_UNSUPPORTED);
+  SIM_TRY(sim_capture_unsafe());
   SIM_TRY(all_of(n, resources, false));
   for (unsigned i = 0; i < n; i++) {
     graphics *g;
@@ -159,6 +161,7 @@ sim_status sim_call_graphics_unmap(unsigned n, const void *const *resources, con
   sim_stream *s;
   SIM_TRY(sim_stream_given(stream, &s));
   if (s->capture != NULL) return sim_capture_forbid(s, SIM_CAP_UNSUPPORTED);
+  SIM_TRY(sim_capture_unsafe());
   SIM_TRY(all_of(n, resources, true));
   sim_status rc = SIM_OK;
   for (unsigned i = 0; i < n; i++) {
@@ -182,6 +185,7 @@ sim_status sim_call_graphics_pointer(const void *resource, void *out, size_t *nb
 
 sim_status sim_call_graphics_end(const void *resource) {
   graphics *g;
+  SIM_TRY(sim_capture_unsafe());
   SIM_TRY(sim_given(resource, SIM_GRAPHICS, &g));
   if (g->mapped != NULL) {
     sim_context *c;

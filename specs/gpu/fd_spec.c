@@ -49,6 +49,13 @@ static DLTensor bytes(int64_t *count) {
                     .dtype = {kDLUInt, 8, 1}};
 }
 
+/* The next one that the process would get: what was kept open is seen by it. */
+static int next_fd(void) {
+  const int fd = dup(STDERR_FILENO);
+  close(fd);
+  return fd;
+}
+
 static mf_tensor *imported(int fd) {
   int64_t count = NBYTES;
   const DLTensor like = bytes(&count);
@@ -142,7 +149,7 @@ static void each_failing_call(void **state) {
   const DLTensor like = bytes(&count);
   mf_tensor *t;
   open_memory();
-  const int fd = exported();
+  const int fd = exported(), next = next_fd();
   for (size_t i = 0; i < COUNT(calls); i++) {
     char rule[100];
     snprintf(rule, sizeof rule, "%s@1:999:once", named(calls[i][0], calls[i][1]));
@@ -150,6 +157,7 @@ static void each_failing_call(void **state) {
     FAILS(mf_tensor_from_fd(&like, fd, NBYTES, &t, &err), MF_EDRIVER);
     assert_string_equal(err.call, named(calls[i][0], calls[i][1]));
     assert_true(is_open(fd));
+    assert_int_equal(next_fd(), next);
   }
   for (int rc = MF_ENOMEM; rc == MF_ENOMEM; failures++) {
     assert_true(is_open(fd));

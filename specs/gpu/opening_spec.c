@@ -113,7 +113,7 @@ static void a_driver_that_does_not_start_is_quoted(void **state) {
 
 /* Missing functions. */
 
-static const char *missing;
+static const char *missing = "";
 
 static void refused_by_name(void) {
   refused(missing);
@@ -147,6 +147,17 @@ static void each_missing_function_is_named(void **state) {
   }
 }
 
+/* What other APIs share takes calls of its own, all of them. */
+static void ask_for_what_others_share(void) {
+  void *resource = NULL;
+  mf__external memory;
+  const bool graphics = strstr(missing, "Graphics") != NULL, external = strstr(missing, "External") != NULL;
+  CHECK(gpu->graphics_register(1, 0, &resource, &err) == (graphics ? MF_EDEVICE : MF_EDRIVER) && resource == NULL);
+  CHECK((strstr(err.message, "no calls for OpenGL's buffers") != NULL) == graphics);
+  CHECK(gpu->external_import(-1, 64, &memory, &err) == (external ? MF_EDEVICE : MF_EINVAL));
+  CHECK((strstr(err.message, "no calls for external memory") != NULL) == external);
+}
+
 /* Allocates, copies, orders and frees: what must work without any one of the optional functions. */
 static void use_everything(void) {
   mf__entered before;
@@ -176,6 +187,7 @@ static void use_everything(void) {
   CHECK(gpu->stream_synchronize(s, &err) == MF_OK);
   CHECK(gpu->memory_free(MF__PINNED, host, s, &err) == MF_OK);
   CHECK(gpu->memory_trim(&err) == MF_OK);
+  ask_for_what_others_share();
   CHECK(gpu->stream_destroy(s, &err) == MF_OK);
   gpu->leave(&before);
   gpu->device_forget(0);
@@ -193,9 +205,11 @@ static void without_an_optional_function_the_rest_works(void **state) {
   (void)state;
   needs_simulator_later();
   for (size_t i = 0; i < COUNT(optional); i++) {
-    snprintf(setting, sizeof setting, "SIM_LEDGER=off SIM_MISSING=%s", optional[i]);
+    missing = optional[i];
+    snprintf(setting, sizeof setting, "SIM_LEDGER=off SIM_MISSING=%s", missing);
     in_fork_with(setting, use_everything);
   }
+  missing = "";
 }
 
 /* Without its id a capture is known, and refused. */

@@ -28,6 +28,7 @@ WORDS = re.compile(
     r"snprintf|vsnprintf|fprintf|va_\w+|str\w+|sizeof|offsetof|mf__end|mf_device_format|mf__\w*_name|if|for|while"
     r"|switch|return|assert|_Static_assert|lua_\w*string\w*|luaL_check\w+|_Alignof"
 )
+DEFINED = {"_WIN32": False, "__linux__": True}  # where mutants are judged
 KEYWORDS = {"if", "for", "while", "switch", "return", "else", "do", "case", "default", "break", "continue", "goto"}
 # Functions of the system whose answer is no status.
 TRUTHS = ("atomic_compare_exchange_strong", "atomic_compare_exchange_strong_explicit")
@@ -56,6 +57,23 @@ class Mutant:
 
     def __str__(self):
         return f"{self.place} (line {self.line}): {self.old}  ->  {self.new}"
+
+
+def of_this_system(text):
+    """The text with what `#ifdef` keeps for other systems blanked out, every other character where it was."""
+    lines, within = [], []  # (whether DEFINED knows the condition, whether it holds) of each `#if` around the line
+    for line in text.split("\n"):
+        words = line.split()
+        if words and words[0] in ("#if", "#ifdef", "#ifndef"):
+            known = words[0] != "#if" and words[1] in DEFINED
+            within.append((known, not known or DEFINED[words[1]] == (words[0] == "#ifdef")))
+        elif words and words[0] == "#else":
+            known, holds = within.pop()
+            within.append((known, not (known and holds)))
+        elif words and words[0] == "#endif":
+            within.pop()
+        lines.append(line if all(holds for _, holds in within) else " " * len(line))
+    return "\n".join(lines)
 
 
 def blank(text):
@@ -120,7 +138,7 @@ class Finder:
     def __init__(self, path, kinds):
         self.path, self.kinds = path, kinds
         self.text = path.read_text()
-        self.tokens = [(m[0], m.start(), m.end()) for m in TOKEN.finditer(blank(self.text))]
+        self.tokens = [(m[0], m.start(), m.end()) for m in TOKEN.finditer(blank(of_this_system(self.text)))]
         self.seen = {}
 
     def mutant(self, function, what, start, end, new):

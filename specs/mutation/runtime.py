@@ -16,15 +16,32 @@ from .judge import ROOT, WORK, Judge, Spec, build
 
 SOURCES = ROOT / "runtime" / "src"
 DEV, TSAN = (Path(os.environ.get(f"MOONFERRY_BUILD_{n}", ROOT / "build" / n.lower())) for n in ("DEV", "TSAN"))
-FILES = (
-    "order.c record.c queue.c scope.c retire.c block.c request.c transfer.c move.c storage.c memory.c owned.c import.c"
-    " fence.c ring.c use.c"
-    " export.c pool.c trim.c gate.c stream.c stream_own.c wait.c stage.c image.c alloc.c device.c cuda.c cuda_context.c"
-    " hip.c hip_context.c cuda_work.c hip_work.c driver.c cuda_kernel.c copy.c tensor.c stream_number.c"
-).split()
+# Files whose functions make numbers of numbers. All others of SOURCES are judged, each new one by itself.
+NUMBERS = {
+    "codec.c": "an element's bits to a value and back",
+    "convert.c": "a row of numbers to a row of other numbers",
+    "dtype.c": "a table of names",
+    "error.c": "words of an error, in the caller's struct",
+    "kernels_avx2.c": "rows of numbers, for processors that not every machine has",
+    "kernels_avx512.c": "rows of numbers, for processors that not every machine has",
+    "kernels_base.c": "rows of numbers",
+    "layout.c": "shapes and strides",
+    "number.c": "bits of small floats",
+    "planes.c": "layouts as planes",
+    "reshape.c": "shapes and strides",
+    "tile.c": "elements of one tile to another place",
+    "version.c": "two texts",
+    "walk.c": "layouts as rows",
+}
+# What such a file cannot do without: it gets or gives back memory or references, has state that threads share, waits,
+# shares work, or has somebody wait.
+OWNS = re.compile(
+    r"\b(?:mf__\w*(?:alloc|free|retain|release|refs|lock|wait|settle|order|fence|use|share|drop)\w*|mf_tensor_\w*re\w+"
+    r"|malloc|calloc|realloc|free|pthread_\w+|atomic_\w+|_Atomic|_Thread_local)\b"
+)
 DRIVERS = {"cuda": ("cuda", "CUDA"), "rocm": ("hip", "HIP")}
-# Those that look inside, those with a device, those without one that reach one of FILES.
-HOST = "dlpack import storage tensor copy device alloc threads view fence ring".split()
+# Of the specs without a device, those of NUMBERS, of a library's symbols, and a campaign.
+NOT_ASKED_ON_HOST = {f"{name}_spec" for name in "abi dtype kernel layout seams".split()}
 THREADED = "storm pairs pool_trim pool_forget order retire return transfer crew".split()
 # What a simulated driver fails at, in turn, takes seconds: one driver's is asked, where a file is not the other's own.
 LONG = {"scenario": "cuda"}
@@ -38,6 +55,17 @@ FLAGS = ["-std=c11", "-O1", "-g0", "-w", "-fPIC", "-D_GNU_SOURCE", f"-I{ROOT}/ru
 FLAGS += [f"-I{DEV}/include", f"-I{ROOT}/sim/include", '-DMF_BUILD_ID="mutant"']
 KINDS = {"dev": [], "tsan": ["-fsanitize=thread"]}
 BUILDS = {"dev": DEV, "tsan": TSAN}
+
+
+def judged(sources):
+    """The files of a folder that are judged, and what is wrong with NUMBERS."""
+    paths = sorted(sources.rglob("*.c"))
+    texts = {path: find.blank(path.read_text()) for path in paths if path.name in NUMBERS}
+    wrong = [f"NUMBERS has {path.name}, in which {found[0]} is" for path, text in texts.items()
+             if (found := OWNS.search(text))]  # fmt: skip
+    gone = NUMBERS.keys() - {path.name for path in texts}
+    wrong += [f"NUMBERS has {name}, and there is no such file" for name in gone]
+    return [path for path in paths if path.name not in NUMBERS], wrong
 
 
 class DeviceSpec(Spec):
@@ -75,7 +103,12 @@ class Runtime(Judge):
         self.specs = {"dev": self.dev_specs(), "tsan": self.tsan_specs()}
 
     def paths(self, names):
-        return [next(SOURCES.rglob(name)) for name in names or FILES]
+        if names:
+            return [next(SOURCES.rglob(name)) for name in names]
+        paths, wrong = judged(SOURCES)
+        if wrong:
+            sys.exit("\n".join(wrong))
+        return paths
 
     def builds_for(self, mutant):
         return KINDS if OF_THREADS.search(mutant.old + mutant.what) else ["dev"]
@@ -120,7 +153,8 @@ class Runtime(Judge):
                 yield device, program
 
     def dev_specs(self):
-        specs = [DeviceSpec(f"{n}_spec", [DEV / "specs" / f"{n}_spec"], {}) for n in HOST]
+        host = [p for p in sorted((DEV / "specs").glob("*_spec")) if not p.name.startswith(("gpu_", "sim_"))]
+        specs = [DeviceSpec(p.name, [p], {}) for p in host if p.name not in NOT_ASKED_ON_HOST]
         programs = [(d, p) for d in DRIVERS for p in sorted((DEV / "specs").glob("gpu_*_spec"))]
         for device, program in [*self.inside(), *programs]:
             if program.stem not in UNASKED:

@@ -6,6 +6,8 @@ copy that is asked for and notes that it was called. So a file is compiled and l
 Must not know: how a mutant is found or judged.
 """
 
+import re
+
 from . import find
 
 BEGIN = """
@@ -32,6 +34,10 @@ __attribute__((constructor)) static void mutant__begin(void) {
   if (map != MAP_FAILED) mutant__reached = map;
 }
 """
+
+
+# The copies are called by the function alone.
+CALLED_BY_THE_LOADER = re.compile(r"__attribute__\s*\(\((?:con|de)structor\)\)|\bMF__AT_END\b")
 
 
 class Function:
@@ -75,7 +81,8 @@ def copy_of(text, function, number, start=None, end=None, new=""):
         shift = function.name_at + len(function.name)
         body = body[: start - shift] + new + body[end - shift :]
     body = body.replace("__func__", f'"{function.name}"')  # the errors tell the function's own name
-    return f"{text[function.start : function.name_at]}{function.name}__m{number}{body}\n"
+    head = CALLED_BY_THE_LOADER.sub("", text[function.start : function.name_at])
+    return f"{head}{function.name}__m{number}{body}\n"
 
 
 def dispatcher(text, function, numbers, index):

@@ -136,7 +136,7 @@ typedef struct mf__backend {
   /* Memory that another API exports as an opaque file descriptor, which stays the caller's; MF_EDEVICE where the driver
    * has no such calls. Work on the memory must be done before it ends. */
   int (*external_import)(int fd, size_t nbytes, mf__external *out, mf_error *err);
-  int (*external_end)(const mf__external *memory, mf_error *err);
+  void (*external_end)(const mf__external *memory);
 } mf__backend;
 
 /* Lists the drivers. Each has a file that fills the table, mf__backend_<name>. */

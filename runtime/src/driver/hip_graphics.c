@@ -13,7 +13,7 @@ int mf__hip_graphics_register(uint32_t buffer, uint32_t flags, void **out, mf_er
   hipGraphicsResource_t resource = NULL;
   if (!has_graphics_calls()) return mf__fail(err, MF_EDEVICE, "the HIP runtime has no calls for OpenGL's buffers");
   const int rc = MF__HIP_ASK(hipGraphicsGLRegisterBuffer, (&resource, buffer, flags));
-  *out = rc == MF_OK ? resource : NULL;
+  *out = resource;
   return rc;
 }
 
@@ -54,9 +54,8 @@ int mf__hip_external_import(int fd, size_t nbytes, mf__external *out, mf_error *
   return rc;
 }
 
-int mf__hip_external_end(const mf__external *memory, mf_error *err) {
-  const int rc = MF__HIP_ASK(hipFree, (memory->data));
-  const int end = mf__hip_answer(mf__hip.hipDestroyExternalMemory(memory->handle), "hipDestroyExternalMemory",
-                                 rc == MF_OK ? err : NULL);
-  return rc != MF_OK ? rc : end;
+/* What fails here stays the runtime's: nobody could be told. */
+void mf__hip_external_end(const mf__external *memory) {
+  mf__hip_clear(mf__hip.hipFree(memory->data));
+  mf__hip_clear(mf__hip.hipDestroyExternalMemory(memory->handle));
 }

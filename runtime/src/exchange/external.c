@@ -14,7 +14,7 @@ static void end_memory(const import *i) {
   const mf__backend *backend = i->device.backend;
   mf__scope scope;
   if (mf__enter_relaxed(&scope, backend, i->device.ordinal, NULL) == MF_OK) {
-    (void)backend->external_end(&i->memory, NULL);
+    backend->external_end(&i->memory);
     mf__leave(&scope);
   }
   mf__holders_add(backend, -1);

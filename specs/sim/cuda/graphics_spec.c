@@ -222,6 +222,39 @@ static void a_capture_forbids_it(void **state) {
   end_all(r, buffer, s);
 }
 
+/* Registering, mapping and their ends may be unsafe during a capture, as allocating is; a relaxed thread may. */
+static void a_capture_elsewhere_forbids_it_without_relaxing(void **state) {
+  (void)state;
+  const unsigned buffer = filled(0, 0);
+  CUgraphicsResource r = registered(buffer, 0), none;
+  CUstream s = stream(), mapping = stream();
+  for (int call = 0; call < 4; call++) {
+    CUgraph g = NULL;
+    int rc = 0;
+    if (call == 2) (void)mapped(r, mapping);
+    OK(cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    if (call == 0) rc = cuGraphicsGLRegisterBuffer(&none, buffer, 0);
+    if (call == 1) rc = cuGraphicsMapResources(1, &r, mapping);
+    if (call == 2) rc = cuGraphicsUnmapResources(1, &r, mapping);
+    if (call == 3) rc = cuGraphicsUnregisterResource(r);
+    assert_int_equal(rc, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    FAILS(cuStreamEndCapture(s, &g), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    found(SIM_CAPTURE, 1);
+    if (call == 2) OK(cuGraphicsUnmapResources(1, &r, mapping));
+  }
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  CUgraph whole = NULL;
+  OK(cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+  OK(cuThreadExchangeStreamCaptureMode(&mode));
+  (void)mapped(r, mapping);
+  OK(cuGraphicsUnmapResources(1, &r, mapping));
+  OK(cuThreadExchangeStreamCaptureMode(&mode));
+  OK(cuStreamEndCapture(s, &whole));
+  OK(cuGraphDestroy(whole));
+  OK(cuStreamDestroy_v2(mapping));
+  end_all(r, buffer, s);
+}
+
 static void a_reset_ends_the_mapping(void **state) {
   (void)state;
   const unsigned buffer = filled(3, 0);
@@ -260,6 +293,7 @@ int main(void) {
       SPEC(each_once),
       SPEC(what_is_no_buffer_or_has_no_context),
       SPEC(a_capture_forbids_it),
+      SPEC(a_capture_elsewhere_forbids_it_without_relaxing),
       SPEC(a_reset_ends_the_mapping),
   };
   return cmocka_run_group_tests(specs, enter, leave);

@@ -1,0 +1,88 @@
+"""specs/mutation: which files are judged, and what of a file is made a mutant."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+SPECS = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(SPECS))
+from mutation import find, runtime, schemata  # noqa: E402
+
+
+@pytest.fixture
+def sources(tmp_path):
+    """A folder with the files of NUMBERS, which own nothing, and one more."""
+    for name in (*runtime.NUMBERS, "new.c"):
+        (tmp_path / name).write_text("static int f(int a) { return a + 1; }\n")
+    return tmp_path
+
+
+def test_a_new_file_is_judged_by_itself(sources):
+    paths, wrong = runtime.judged(sources)
+    assert ([path.name for path in paths], wrong) == (["new.c"], [])
+
+
+@pytest.mark.parametrize(
+    "what", ["mf__alloc(8)", "mf_tensor_release(t)", "pthread_mutex_lock(&lock)", "atomic_load(&word)", "free(t)",
+             "mf__order_use(on, use, err)", "mf__fences_settle(t, true, err)", "mf__tensor_host_use(t, false, err)",
+             "mf__share(3, part, ctx)"])  # fmt: skip
+def test_what_owns_or_orders_is_no_file_of_numbers(sources, what):
+    (sources / "walk.c").write_text(f"/* mf__free is only named here */\nint f(void) {{ return {what}; }}\n")
+    (sources / "tile.c").write_text("/* mf__free is only named here */\n")
+    assert runtime.judged(sources)[1] == [f"NUMBERS has walk.c, in which {what.partition('(')[0]} is"]
+
+
+def test_what_is_not_there_is_no_file_of_numbers(sources):
+    (sources / "walk.c").unlink()
+    assert runtime.judged(sources)[1] == ["NUMBERS has walk.c, and there is no such file"]
+
+
+def test_the_runtime_has_all_of_them():
+    paths, wrong = runtime.judged(runtime.SOURCES)
+    assert wrong == []
+    assert {path.name for path in paths} >= {"order.c", "workers.c", "gl.c", "hip_graphics.c"}
+
+
+def functions_of(path, text):
+    path.write_text(text)
+    return {mutant.function for mutant in find.mutants_of(path, {})}
+
+
+def test_what_is_for_another_system_is_no_mutant(tmp_path):
+    text = """
+#ifdef _WIN32
+int there(int a) { return a == 1; }
+#if SOMETHING
+int there_too(int a) { return a == 1; }
+#endif
+#else
+#ifdef __linux__
+int here(int a) { return a == 1; }
+#else
+int elsewhere(int a) { return a == 1; }
+#endif
+#endif
+#ifndef __linux__
+int nowhere(int a) { return a == 1; }
+#endif
+#if SOMETHING
+int perhaps(int a) { return a == 1; }
+#endif
+"""
+    assert functions_of(tmp_path / "a.c", text) == {"here", "perhaps"}
+
+
+def test_the_loader_calls_one_copy(tmp_path):
+    path = tmp_path / "a.c"
+    path.write_text("__attribute__((constructor)) static void f(void) { g(); }\n"
+                    "MF__AT_END static void e(void) { g(); }\n")  # fmt: skip
+    finder = find.finder_of(path, {})
+    text = schemata.write(finder, finder.mutants())[0]
+    heads = [line for line in text.splitlines() if "(void)" in line]
+    names = {True: [], False: []}  # called by the loader, or not
+    for head in heads:
+        names[bool(re.search(r"constructor|MF__AT_END", head))].append(re.search(r"(\w+)\(void\)", head)[1])
+    assert names[True] == ["mutant__begin", "f", "f", "e", "e"]  # declared and defined
+    assert {"f__m0", "f__m1", "e__m0", "e__m2"} <= set(names[False])
