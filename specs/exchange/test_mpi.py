@@ -15,10 +15,14 @@ PYTHON = [
     "all-reduce",
     "scatter, gather",
     "strided, by a derived datatype",
+    "a datatype of one's own",
+    "a request keeps the memory",
+    "a reduction takes a compact message",
+    "read-only and broadcast views: sent, and not received into",
     "strided: refused, and its copy sent",
     "read-only: sent, and not received into",
     "one memory for both ranks",
-    "1000 messages, nothing left",
+    "2000 messages, nothing left",
 ]
 LUA = [
     "send, receive",
