@@ -42,7 +42,7 @@ def ranks(*program):
     if mpiexec is None:
         pytest.skip("there is no mpiexec")
     lua = f"{HERE.parent.parent}/lua/?.lua;{HERE.parent.parent}/lua/?/init.lua;;"
-    environment = {**os.environ, "LUA_PATH": lua, "MOONFERRY_PYTHON": sys.executable}
+    environment = {**os.environ, "LUA_PATH": lua, "MOONFERRY_PYTHON": sys.executable, "PYTHONUNBUFFERED": ""}
     command = [mpiexec, "-n", "2", *map(str, program)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
