@@ -72,6 +72,9 @@ matrix: build ## every array library with every other, through Moonferry (ONLY="
 	@.venv/bin/python specs/exchange/matrix $(if $(ONLY),--only $(ONLY)) $(if $(SHARE),--share $(SHARE)) $(if $(PUBLISH),--publish) $(if $(STRICT),--strict)
 	$(if $(ONLY)$(SHARE),,@.venv/bin/python specs/exchange/long)
 
+test-distributed: build ## Ray, Dask, MPI and torch.distributed, each in two processes: fetches 100 MB once, then a minute
+	@.venv/bin/python specs/exchange/distributed
+
 mutants: setup ## takes one ordering step after another out of the runtime: does a spec notice?
 	@specs/build dev
 	@specs/build tsan

@@ -155,7 +155,7 @@ def python_class(prefix, kind):
 
 def python_page():
     import moonferry
-    from moonferry import luajit
+    from moonferry import luajit, mpi
 
     parts = [HEAD + "# Python\n", python_words(moonferry.__doc__) + "\n", "## Functions\n"]
     public = {name: getattr(moonferry, name) for name in moonferry.__all__}
@@ -167,6 +167,11 @@ def python_page():
     parts.append("## Dtypes\n\n" + ", ".join(f"`{name}`" for name in sorted(dtypes)) + "\n")
     for kind in sorted(classes, key=lambda kind: kind.__name__):
         parts += python_class("moonferry.", kind)
+    about = mpi.__doc__.split("Responsible")[0]
+    parts.append(f"# MPI\n\n{python_words(about)}\n\n[distributed.md](distributed.md) is the guide.\n")
+    for name in sorted(mpi.__all__):
+        value = getattr(mpi, name)
+        parts.append(f"## `moonferry.mpi.{name}{signature_of(value)}`\n\n{python_words(value.__doc__)}\n")
     parts.append("# Lua in Python\n\n[python-hosts-lua.md](python-hosts-lua.md) is the guide.\n")
     for name in sorted(luajit.__all__):
         value = getattr(luajit, name)

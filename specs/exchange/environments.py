@@ -21,7 +21,12 @@ BUILT = Path(os.environ.get("MOONFERRY_BUILD", ROOT / "build" / "dev"))
 
 # Which CPythons an environment can have (none named: that of .venv), and whether it sees what .venv has. MXNet's wheel
 # wants a NumPy of before 1.24, of which CPython 3.11 is the newest that has one.
-WANTS = {"host": ((), True), "tensorflow": ((), False), "mxnet": (("3.11", "3.10", "3.9"), False)}
+WANTS = {
+    "host": ((), True),
+    "distributed": ((), True),
+    "tensorflow": ((), False),
+    "mxnet": (("3.11", "3.10", "3.9"), False),
+}
 
 
 def say(text):

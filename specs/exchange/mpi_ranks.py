@@ -1,7 +1,7 @@
 """Two ranks that send each other Moonferry's tensors: mpiexec -n 2 python mpi_ranks.py
 
 Run by test_mpi.py. Each rank prints `ok NAME` for what held; an exception ends both. mpi4py takes the tensors as they
-are, by DLPack; a view goes with a derived datatype over the memory that it is a view of.
+are, by DLPack; a view goes by a derived datatype, which moonferry.mpi makes of its strides.
 """
 
 import gc
@@ -9,6 +9,7 @@ import gc
 from mpi4py import MPI
 
 import moonferry as mf
+from moonferry import mpi
 
 world = MPI.COMM_WORLD
 rank, other = world.rank, 1 - world.rank
@@ -69,20 +70,82 @@ def scatter_and_gather():
     done("scatter, gather")
 
 
+LAYOUTS = {
+    "compact": lambda t: t,
+    "transposed": lambda t: t.T,
+    "columns": lambda t: t[:, 1::2],
+    "reversed": lambda t: t[::-1, ::-2],
+    "rows": lambda t: t[1:3],
+    "turned": lambda t: t.T[::-1],
+    "three axes": lambda t: t.reshape(2, 2, 6)[:, ::-1, 2:4],
+    "no axes": lambda t: t[2:3, 3:4].reshape(()),
+    "empty": lambda t: t[:, 6:],
+}
+
+
 def strided():
-    """Every second column: no copy, a vector datatype that begins at the view's first element."""
-    t = ramp() if rank == 0 else mf.zeros((4, 6))
-    view = t[:, ::2]
-    columns = ITEM["float32"].Create_vector(view.size, 1, view.strides[1]).Commit()
-    memory = t.reshape(-1)
-    if rank == 0:
-        world.Send([memory, 1, columns], dest=1)
-    else:
-        world.Recv([memory, 1, columns], source=0)
-        wanted = [[float(v) if i % 2 == 0 else 0.0 for i, v in enumerate(row)] for row in ramp().tolist()]
-        assert t.tolist() == wanted
-    columns.Free()
+    """Each layout into each of as many elements: no copy, and what the view leaves out stays as it was."""
+    for dtype in (*ITEM, "bool", "float16", "bfloat16", "float8_e4m3fn"):
+        for take in LAYOUTS.values():
+            for put in LAYOUTS.values():
+                source, target = ramp(dtype), mf.zeros((4, 6), dtype)
+                sent, got = take(source), put(target)
+                if sent.size == got.size:
+                    world.Sendrecv(mpi.message(sent), other, recvbuf=mpi.message(got), source=other)
+                    assert mf.equal(got.copy().reshape(-1), sent.copy().reshape(-1)), dtype
+                    wanted = mf.zeros((4, 6), dtype)
+                    put(wanted)[...] = got
+                    assert mf.equal(target, wanted), dtype
     done("strided, by a derived datatype")
+
+
+def a_datatype_of_its_own():
+    """The caller's own datatype, relative to the first element; freed while the message is under way."""
+    whole, got = ramp(), mf.zeros((4, 3))
+    view = whole[:, ::2]
+    kind = mpi.datatype(view)
+    assert kind.Get_size() == 48 and kind.Get_extent() == (0, 92)
+    request = world.Isend([whole.reshape(-1), 1, kind], other)
+    kind.Free()
+    world.Recv(got, source=other)
+    request.Wait()
+    assert mf.equal(got, view)
+    done("a datatype of one's own")
+
+
+def a_request_keeps_the_memory():
+    request = world.Isend(mpi.message(ramp()[:, ::2]), other)
+    gc.collect()
+    held = [mf.ones((4, 6)) for _ in range(64)]
+    world.Recv(got := mf.zeros((4, 3)), source=other)
+    request.Wait()
+    assert mf.equal(got, ramp()[:, ::2]) and len(held) == 64
+    done("a request keeps the memory")
+
+
+def messages_that_reductions_take():
+    total = mf.zeros((4, 6))
+    world.Allreduce(mpi.message(ramp()), mpi.message(total))
+    assert total[3, 5] == 46
+    try:
+        world.Allreduce(mpi.message(ramp()[:, ::2]), mf.zeros((4, 3)))
+        raise AssertionError("a reduction took a derived datatype")
+    except (MPI.Exception, ValueError):
+        done("a reduction takes a compact message")
+
+
+def what_cannot_be_received_into():
+    for view in (ramp().as_readonly()[:, ::2], ramp()[:, :1].broadcast_to((4, 6))):
+        try:
+            world.Irecv(mpi.message(view), source=other)
+            raise AssertionError("received into what must not be written")
+        except (BufferError, ValueError):
+            pass
+    world.Sendrecv(
+        mpi.message(ramp()[:, :1].broadcast_to((4, 6))), other, recvbuf=(got := mf.zeros((4, 6))), source=other
+    )
+    assert mf.equal(got, ramp()[:, :1].broadcast_to((4, 6)))
+    done("read-only and broadcast views: sent, and not received into")
 
 
 def strided_without_a_datatype():
@@ -130,9 +193,12 @@ def one_memory_for_both():
 def nothing_left():
     for _ in range(1000):
         world.Sendrecv(mf.ones((16,)), other, recvbuf=mf.zeros((16,)), source=other)
+        view = mf.ones((4, 8))[:, ::2]
+        world.Sendrecv(mpi.message(view), other, recvbuf=mpi.message(view.T), source=other)
+    del view
     gc.collect()
     assert mf.ledger()[:3] == (0, 0, 0), mf.ledger()
-    done("1000 messages, nothing left")
+    done("2000 messages, nothing left")
 
 
 for check in (
@@ -141,6 +207,10 @@ for check in (
     all_reduce,
     scatter_and_gather,
     strided,
+    a_datatype_of_its_own,
+    a_request_keeps_the_memory,
+    messages_that_reductions_take,
+    what_cannot_be_received_into,
     strided_without_a_datatype,
     read_only,
     one_memory_for_both,

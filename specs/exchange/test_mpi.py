@@ -15,10 +15,14 @@ PYTHON = [
     "all-reduce",
     "scatter, gather",
     "strided, by a derived datatype",
+    "a datatype of one's own",
+    "a request keeps the memory",
+    "a reduction takes a compact message",
+    "read-only and broadcast views: sent, and not received into",
     "strided: refused, and its copy sent",
     "read-only: sent, and not received into",
     "one memory for both ranks",
-    "1000 messages, nothing left",
+    "2000 messages, nothing left",
 ]
 LUA = [
     "send, receive",
@@ -38,7 +42,7 @@ def ranks(*program):
     if mpiexec is None:
         pytest.skip("there is no mpiexec")
     lua = f"{HERE.parent.parent}/lua/?.lua;{HERE.parent.parent}/lua/?/init.lua;;"
-    environment = {**os.environ, "LUA_PATH": lua, "MOONFERRY_PYTHON": sys.executable}
+    environment = {**os.environ, "LUA_PATH": lua, "MOONFERRY_PYTHON": sys.executable, "PYTHONUNBUFFERED": ""}
     command = [mpiexec, "-n", "2", *map(str, program)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr

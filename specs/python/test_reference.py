@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import moonferry as mf
-from moonferry import luajit
+from moonferry import luajit, mpi
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 spec = importlib.util.spec_from_file_location("reference", ROOT / "docs" / "reference.py")
@@ -53,6 +53,8 @@ def test_every_name_of_python_is_there():
         value = getattr(luajit, name)
         if callable(value) and getattr(value, "__name__", "") == name:
             assert re.search(rf"`moonferry\.luajit\.{name}[`(]", text), name
+    for name in mpi.__all__:
+        assert f"`moonferry.mpi.{name}(" in text, name
     for kind in (mf.Tensor, mf.Stream, mf.Lua):
         for name in vars(kind):
             if not name.startswith("_"):

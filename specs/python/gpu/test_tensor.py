@@ -38,6 +38,14 @@ def test_counts_and_reasons(gpu):
             ask("nothing")
 
 
+def test_a_message_of_mpi_is_of_the_hosts_memory(gpu):
+    from moonferry import mpi
+
+    for make in (mpi.message, mpi.datatype):
+        with pytest.raises(mf.ExchangeError, match=rf"the tensor is on {gpu.kind}:0; .*to\('cpu'\) copies"):
+            make(far_away(gpu))
+
+
 def test_makers(place):
     assert mf.empty((2, 3), device=place).device == mf.Device(place)
     assert mf.zeros((2,), "int8", device=place).tolist() == [0, 0]
