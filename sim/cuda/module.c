@@ -6,20 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "compile.h"
 #include "front.h"
 #include "ptx_run.h"
 
 enum { CAPABILITY = 90, SHARED = 49152, MOST_THREADS = 1024 };
 enum { ERROR_LOG = 5, ERROR_LOG_SIZE = 6, INFO_LOG = 3, INFO_LOG_SIZE = 4, LAST_OPTION = 64 };
 
-/* Where the program wants to read why its text was refused. */
-typedef struct error_log {
-  char *text;
-  size_t size;
-  void **length; /* in: the size, out: what was written */
-} error_log;
-
-static CUresult log_of(unsigned n, const int *options, void **values, error_log *out) {
+CUresult log_of(unsigned n, const int *options, void **values, error_log *out) {
   void *text = NULL;
   *out = (error_log){NULL, 0, NULL};
   if (n > 0 && (options == NULL || values == NULL)) return CUDA_ERROR_INVALID_VALUE;
@@ -65,7 +59,7 @@ static CUresult refuse(CUresult rc, const error_log *log, const char *text) {
   return rc;
 }
 
-static CUresult compile(const void *image, const error_log *log, ptx_program **out) {
+CUresult compile(const void *image, const error_log *log, ptx_program **out) {
   ptx_message why = {""};
   if (is_binary(image)) return refuse(CUDA_ERROR_INVALID_IMAGE, log, "the simulator runs PTX text, no machine code");
   ptx_program *p = ptx_read(image, &why);

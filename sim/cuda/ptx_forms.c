@@ -335,7 +335,8 @@ static bool rounds(const ptx_inst *i, const pieces *p) {
   if (i->code == PTX_CVT) return is_conversion(i);
   if (!real) return none && !p->approximate;
   if (i->round >= PTX_TO_EVEN || (half && i->round > PTX_NEAREST)) return false;
-  if (p->approximate || is_approximated(i)) return p->approximate && none && i->type.bits < 64;
+  const bool wide = i->type.bits == 64 && i->code != PTX_RCP && i->code != PTX_RSQRT;
+  if (p->approximate || is_approximated(i)) return p->approximate && none && !wide;
   return !none || !must_round(i);
 }
 
@@ -379,10 +380,14 @@ static bool is_access(const ptx_inst *i, const pieces *p) {
 
 static bool modifies(const form *f, const ptx_inst *i, const pieces *p) {
   const bool integer = !ptx_is_real(i->type), real = !integer || ptx_is_real(i->from), wide = i->type.bits == 64;
-  if (i->flushes && (!real || wide || i->type.class == PTX_BRAIN)) return false;
-  if (i->saturates && i->code != PTX_CVT && (integer || wide)) return false;
+  const bool reciprocal = i->code == PTX_RCP || i->code == PTX_RSQRT;
+  if (i->flushes && (!real || (wide && !reciprocal) || i->type.class == PTX_BRAIN)) return false;
   if (i->code == PTX_VOTE) return (i->act == PTX_VOTE_BALLOT) == (i->type.class == PTX_BITS);
   return i->code != PTX_CVTA || (p->has_space && i->space != PTX_PARAM && f->code == PTX_CVTA);
+}
+
+static bool can_saturate(const ptx_inst *i) {
+  return !i->saturates || i->code == PTX_CVT || (ptx_is_real(i->type) && i->type.bits < 64);
 }
 
 static bool can_carry(const ptx_inst *i, const pieces *p) {
@@ -424,7 +429,7 @@ bool ptx_opcode(ptx_reader *r, ptx_inst *i, const char **operands) {
     if (!matches(f, &p, i)) continue;
     known = f;
     if (!take_modifiers(&p, f, i) || !rounds(i, &p) || !multiplies(i) || !compares_well(i, &p)) continue;
-    if (!is_atomic(f, i) || !is_access(i, &p) || !modifies(f, i, &p) || !can_carry(i, &p)) continue;
+    if (!is_atomic(f, i) || !is_access(i, &p) || !modifies(f, i, &p) || !can_carry(i, &p) || !can_saturate(i)) continue;
     carry(r, f, &p, i);
     r->program->fences |= i->code == PTX_FENCE && p.is_wide;
     *operands = f->operands;
