@@ -36,7 +36,7 @@ def sim_missing(tests, preset="dev"):
     libraries."""
     wanted = [names for _, names in sim_sources()]
     if preset == "dev":
-        wanted += [[f"sim_{name}"] for name in ("libraries", "stubs", "hip_cupy", "forward_cupy")]
+        wanted += [[f"sim_{name}"] for name in ("libraries", "kernels", "stubs", "hip_cupy", "forward_cupy")]
     return [" or ".join(names) for names in wanted if not set(names) & set(tests)]
 
 

@@ -6,20 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "compile.h"
 #include "front.h"
 #include "ptx_run.h"
 
 enum { CAPABILITY = 90, SHARED = 49152, MOST_THREADS = 1024 };
 enum { ERROR_LOG = 5, ERROR_LOG_SIZE = 6, INFO_LOG = 3, INFO_LOG_SIZE = 4, LAST_OPTION = 64 };
 
-/* Where the program wants to read why its text was refused. */
-typedef struct error_log {
-  char *text;
-  size_t size;
-  void **length; /* in: the size, out: what was written */
-} error_log;
-
-static CUresult log_of(unsigned n, const int *options, void **values, error_log *out) {
+CUresult log_of(unsigned n, const int *options, void **values, error_log *out) {
   void *text = NULL;
   *out = (error_log){NULL, 0, NULL};
   if (n > 0 && (options == NULL || values == NULL)) return CUDA_ERROR_INVALID_VALUE;
@@ -65,7 +59,7 @@ static CUresult refuse(CUresult rc, const error_log *log, const char *text) {
   return rc;
 }
 
-static CUresult compile(const void *image, const error_log *log, ptx_program **out) {
+CUresult compile(const void *image, const error_log *log, ptx_program **out) {
   ptx_message why = {""};
   if (is_binary(image)) return refuse(CUDA_ERROR_INVALID_IMAGE, log, "the simulator runs PTX text, no machine code");
   ptx_program *p = ptx_read(image, &why);
@@ -173,15 +167,19 @@ CUresult do_cuKernelGetFunction(CUfunction *out, CUkernel handle) {
   return CUDA_SUCCESS;
 }
 
-static CUresult attribute(const ptx_entry *e, int which, int *v) {
-  enum { THREADS = 0, CONSTANT = 2, REGISTERS = 4, PTX_VERSION = 5, BINARY_VERSION = 6, DYNAMIC = 8, CARVEOUT = 9 };
+static CUresult attribute(const sim_function *f, int which, int *v) {
+  const ptx_entry *e = f->entry;
+  const ptx_program *p = f->module->code;
+  enum { THREADS = 0, STATIC = 1, CONSTANT = 2 };
+  enum { REGISTERS = 4, PTX_VERSION = 5, BINARY_VERSION = 6, DYNAMIC = 8, CARVEOUT = 9 };
   if (which < 0 || which > 16) return CUDA_ERROR_INVALID_VALUE;
   *v = 0;
   if (which == THREADS) *v = e->most_threads != 0 ? (int)e->most_threads : MOST_THREADS;
+  if (which == STATIC) *v = (int)p->shared;
   if (which == CONSTANT) *v = (int)e->nbytes;
   if (which == REGISTERS) *v = 32;
   if (which == PTX_VERSION || which == BINARY_VERSION) *v = CAPABILITY;
-  if (which == DYNAMIC) *v = SHARED;
+  if (which == DYNAMIC) *v = SHARED - (int)p->shared;
   if (which == CARVEOUT) *v = -1;
   return CUDA_SUCCESS;
 }
@@ -190,7 +188,7 @@ CUresult do_cuFuncGetAttribute(int *v, int which, CUfunction handle) {
   sim_function *f;
   if (v == NULL) return CUDA_ERROR_INVALID_VALUE;
   TRY(object_of(handle, SIM_FUNCTION, &f));
-  return attribute(f->entry, which, v);
+  return attribute(f, which, v);
 }
 
 CUresult do_cuKernelGetAttribute(int *v, int which, CUkernel handle, CUdevice d) {
@@ -199,7 +197,7 @@ CUresult do_cuKernelGetAttribute(int *v, int which, CUkernel handle, CUdevice d)
   return do_cuFuncGetAttribute(v, which, (CUfunction)(void *)handle);
 }
 
-/* Only what concerns shared memory can be set, and no kernel of the subset has any. */
+/* Only what concerns shared memory can be set, and all of it may be used without asking. */
 CUresult do_cuFuncSetAttribute(CUfunction handle, int which, int value) {
   enum { DYNAMIC = 8, CARVEOUT = 9 };
   sim_function *f;
@@ -257,11 +255,23 @@ static bool fits(const ptx_grid *g, unsigned shared) {
   for (int k = 0; k < 3; k++)
     if (b[k] == 0 || t[k] == 0 || t[k] > MOST_THREADS || (exact[0] != 0 && t[k] != exact[k])) return false;
   if (b[0] > INT32_MAX || b[1] > UINT16_MAX || b[2] > UINT16_MAX || t[2] > 64) return false;
-  return (uint64_t)t[0] * t[1] * t[2] <= most && shared <= SHARED;
+  return (uint64_t)t[0] * t[1] * t[2] <= most && shared <= SHARED && g->program->shared <= SHARED - shared;
+}
+
+/* The driver's number for how a launch ended. */
+static CUresult end_of(ptx_end end) {
+  static const CUresult ends[] = {[PTX_ILLEGAL] = CUDA_ERROR_ILLEGAL_ADDRESS,
+                                  [PTX_MISALIGNED] = CUDA_ERROR_MISALIGNED_ADDRESS,
+                                  [PTX_ENDLESS] = CUDA_ERROR_LAUNCH_TIMEOUT,
+                                  [PTX_STUCK] = CUDA_ERROR_LAUNCH_FAILED};
+  return end < PTX_LOOSE ? ends[end] : CUDA_ERROR_LAUNCH_FAILED;
 }
 
 static void run(sim_launch *l) {
-  ptx_run(l->body);
+  const ptx_grid *g = l->body;
+  const ptx_end end = ptx_run(g, l);
+  if (end != PTX_DONE) sim_stick(sim_device_at(l->device), (int)end_of(end));
+  if (g->loose) sim_launch_ran(l, g->entry->name, &g->made);
 }
 
 static void drop_grid(void *body) {
@@ -280,24 +290,31 @@ static CUresult other_context(const sim_function *f, const sim_stream *s) {
 }
 
 static CUresult queue(sim_stream *s, sim_launch *l) {
-  static const CUresult ends[] = {[PTX_ILLEGAL] = CUDA_ERROR_ILLEGAL_ADDRESS,
-                                  [PTX_MISALIGNED] = CUDA_ERROR_MISALIGNED_ADDRESS,
-                                  [PTX_ENDLESS] = CUDA_ERROR_LAUNCH_TIMEOUT};
-  const ptx_grid *g = l->body;
-  const ptx_end end = ptx_follow(g, l);
+  ptx_grid *g = l->body;
+  ptx_end end = ptx_follow(g, l);
+  g->loose = end == PTX_LOOSE;
+  if (g->loose) {
+    sim_launch_forget(l);
+    end = ptx_follow_params(g, l);
+  }
   if (end == PTX_BEYOND) return CUDA_ERROR_NOT_SUPPORTED;
   l->illegal = CUDA_ERROR_ILLEGAL_ADDRESS;
   if (end == PTX_DONE)
     sim_launch_seal(l, g->entry->name);
   else
-    l->broken = (int)ends[end];
+    l->broken = (int)end_of(end);
   const sim_work w = {.kind = SIM_KERNEL, .launch = l};
   return from(sim_submit(s, &w, NULL));
 }
 
 static CUresult prepare(const CUlaunchConfig *c, const sim_function *f, ptx_grid **out) {
   const ptx_entry *e = f->entry;
-  const ptx_grid g = {e, {c->gridDimX, c->gridDimY, c->gridDimZ}, {c->blockDimX, c->blockDimY, c->blockDimZ}, NULL};
+  const ptx_grid g = {.program = f->module->code,
+                      .entry = e,
+                      .blocks = {c->gridDimX, c->gridDimY, c->gridDimZ},
+                      .threads = {c->blockDimX, c->blockDimY, c->blockDimZ},
+                      .dynamic = c->sharedMemBytes,
+                      .made = sim_here()};
   if (!fits(&g, c->sharedMemBytes)) return CUDA_ERROR_INVALID_VALUE;
   *out = calloc(1, sizeof g);
   if (*out == NULL) abort();
@@ -320,6 +337,7 @@ static CUresult launch(const CUlaunchConfig *c, CUfunction handle, void **params
            c->blockDimX, c->blockDimY, c->blockDimZ, s->name);
   sim_launch *l = sim_launch_new(f->module, s->ctx->device->id);
   l->run = run;
+  l->fenced = g->program->fences;
   l->body = g;
   l->drop = drop_grid;
   if (rc == CUDA_SUCCESS) rc = queue(s, l);

@@ -1,10 +1,7 @@
-/* ptx_alu.c: what the arithmetic instructions compute.
+/* ptx_alu.c: what the arithmetic instructions compute of integers and bits.
  *
  * Values are zero-extended from the width of their type, and results are cut to it. Division by zero gives all ones,
  * as devices do; so does nothing else trap. It must not know about registers or memory. */
-#include <math.h>
-#include <string.h>
-
 #include "ptx.h"
 
 typedef uint64_t (*operation)(const ptx_inst *i, const uint64_t *args);
@@ -133,116 +130,146 @@ static uint64_t same(const ptx_inst *i, const uint64_t *a) {
   return a[0];
 }
 
-static double real_of(uint64_t v, unsigned bits) {
-  const uint32_t low = (uint32_t)v;
-  float narrow;
-  double wide;
-  memcpy(&narrow, &low, sizeof narrow);
-  memcpy(&wide, &v, sizeof wide);
-  return bits == 32 ? (double)narrow : wide;
+static uint64_t ones(uint64_t v) {
+  return (uint64_t)__builtin_popcountll(v);
 }
 
-static uint64_t bits_of(double v, unsigned bits) {
-  const float narrow = (float)v;
-  uint32_t low;
-  uint64_t all;
-  memcpy(&low, &narrow, sizeof low);
-  memcpy(&all, &v, sizeof all);
-  return bits == 32 ? low : all;
+static uint64_t leading_zeros(const ptx_inst *i, uint64_t v) {
+  return v == 0 ? i->type.bits : (uint64_t)__builtin_clzll(v) - (64 - i->type.bits);
 }
 
-/* Sums, products and quotients of two floats, rounded to double and then to float, are rounded once. */
-static double real_operation(const ptx_inst *i, double x, double y) {
-  if (i->code == PTX_ADD) return x + y;
-  if (i->code == PTX_SUB) return x - y;
-  if (i->code == PTX_MUL) return x * y;
-  if (i->code == PTX_DIV) return x / y;
-  return i->code == PTX_MIN ? fmin(x, y) : fmax(x, y);
+static uint64_t count(const ptx_inst *i, const uint64_t *a) {
+  return i->code == PTX_POPC ? ones(a[0]) : leading_zeros(i, a[0]);
 }
 
-static uint64_t real_two(const ptx_inst *i, const uint64_t *a) {
-  const unsigned bits = i->type.bits;
-  return bits_of(real_operation(i, real_of(a[0], bits), real_of(a[1], bits)), bits);
+static uint64_t reverse(const ptx_inst *i, const uint64_t *a) {
+  uint64_t out = 0;
+  for (unsigned k = 0; k < i->type.bits; k++) out |= (a[0] >> k & 1) << (i->type.bits - 1 - k);
+  return out;
 }
 
-static uint64_t real_fused(const ptx_inst *i, const uint64_t *a) {
-  const unsigned bits = i->type.bits;
-  const double x = real_of(a[0], bits), y = real_of(a[1], bits), z = real_of(a[2], bits);
-  return bits == 32 ? bits_of((double)fmaf((float)x, (float)y, (float)z), 32) : bits_of(fma(x, y, z), 64);
+/* Bits behind the end are copies of the field's sign, or of the value's. */
+static uint64_t extract(const ptx_inst *i, const uint64_t *a) {
+  const unsigned bits = i->type.bits, from = (unsigned)(a[1] & 0xff), n = (unsigned)(a[2] & 0xff);
+  if (n == 0) return 0;
+  const unsigned last = from + n - 1 < bits - 1 ? from + n - 1 : bits - 1;
+  const bool sign = is_signed(i) && (a[0] >> last & 1) != 0;
+  const unsigned kept = from >= bits ? 0 : n < bits - from ? n : bits - from;
+  const uint64_t field = kept == 0 ? 0 : ptx_truncate(a[0] >> from, kept);
+  return sign && kept < 64 ? field | ~(uint64_t)0 << kept : field;
 }
 
-static uint64_t real_sign(const ptx_inst *i, const uint64_t *a) {
-  const uint64_t sign = 1ull << (i->type.bits - 1);
-  return i->code == PTX_NEG ? a[0] ^ sign : a[0] & ~sign;
+static uint64_t insert(const ptx_inst *i, const uint64_t *a) {
+  const unsigned bits = i->type.bits, from = (unsigned)(a[2] & 0xff), n = (unsigned)(a[3] & 0xff);
+  if (from >= bits) return a[1];
+  const uint64_t mask = ptx_truncate(UINT64_MAX, n) << from;
+  return (a[1] & ~mask) | (a[0] << from & mask);
 }
 
-static double whole(double v, ptx_round round) {
-  if (round == PTX_TO_EVEN) return nearbyint(v);
-  if (round == PTX_TO_ZERO) return trunc(v);
-  if (round == PTX_DOWN) return floor(v);
-  return round == PTX_UP ? ceil(v) : v;
+/* Four of the eight bytes of two words, or the sign of one in all its bits. */
+static uint64_t permute(const ptx_inst *i, const uint64_t *a) {
+  const uint64_t bytes = a[0] | a[1] << 32;
+  uint64_t out = 0;
+  (void)i;
+  for (unsigned k = 0; k < 4; k++) {
+    const uint64_t which = a[2] >> 4 * k & 15, byte = bytes >> 8 * (which & 7) & 0xff;
+    out |= (which < 8 ? byte : byte >> 7 != 0 ? 0xff : 0) << 8 * k;
+  }
+  return out;
 }
 
-/* Beyond the range of the type its nearest end, and 0 for what is no number. */
-static uint64_t clamp(double v, ptx_type t) {
-  const bool sign = t.class == PTX_SIGNED;
-  const double high = ldexp(1.0, (int)t.bits - sign), low = sign ? -high : 0.0;
-  const uint64_t most = (sign ? 1ull << (t.bits - 1) : 0) - 1;
-  if (isnan(v)) return 0;
-  if (v >= high) return sign ? most : UINT64_MAX;
-  if (v <= low) return sign ? most + 1 : 0;
-  return v < 0 ? (uint64_t)(int64_t)v : (uint64_t)v;
+static uint64_t table_of_three(const ptx_inst *i, const uint64_t *a) {
+  uint64_t out = 0;
+  for (unsigned k = 0; k < i->type.bits; k++) {
+    const uint64_t row = (a[0] >> k & 1) << 2 | (a[1] >> k & 1) << 1 | (a[2] >> k & 1);
+    out |= (a[3] >> row & 1) << k;
+  }
+  return out;
 }
 
-/* A 64-bit integer goes to float at once: by way of double it would be rounded twice. */
-static uint64_t from_integer(const ptx_inst *i, uint64_t v) {
-  const int64_t wide = ptx_extend(v, i->from);
-  const bool sign = i->from.class == PTX_SIGNED;
-  if (i->type.bits == 32) return bits_of(sign ? (double)(float)wide : (double)(float)v, 32);
-  return bits_of(sign ? (double)wide : (double)v, 64);
+static uint64_t funnel(const ptx_inst *i, const uint64_t *a) {
+  const uint64_t wide = a[0] | a[1] << 32, n = i->wraps ? a[2] & 31 : a[2] > 32 ? 32 : a[2];
+  return i->left ? wide << n >> 32 : wide >> n;
 }
 
-static uint64_t convert(const ptx_inst *i, const uint64_t *a) {
-  const bool from = i->from.class == PTX_FLOAT, to = i->type.class == PTX_FLOAT;
-  if (!from && !to) return (uint64_t)ptx_extend(a[0], i->from);
-  if (!from) return from_integer(i, a[0]);
-  const double v = whole(real_of(a[0], i->from.bits), i->round);
-  return to ? bits_of(v, i->type.bits) : clamp(v, i->type);
+static uint64_t pack(const ptx_inst *i, const uint64_t *a) {
+  uint64_t out = 0;
+  for (unsigned k = 0; k < i->lanes; k++) out |= a[k] << k * (i->type.bits / i->lanes);
+  return out;
+}
+
+/* Between a generic address and one in a space. */
+static uint64_t convert_address(const ptx_inst *i, const uint64_t *a) {
+  if (i->space == PTX_GLOBAL) return a[0];
+  return i->to_space ? a[0] - PTX_WINDOW(i->space) : a[0] + PTX_WINDOW(i->space);
+}
+
+static uint64_t widen(const ptx_inst *i, const uint64_t *a) {
+  return (uint64_t)ptx_extend(a[0], i->from);
 }
 
 static const operation on_integers[] = {
-    [PTX_ADD] = add,       [PTX_SUB] = subtract,     [PTX_MUL] = multiply,   [PTX_MAD] = multiply_add,
-    [PTX_DIV] = divide,    [PTX_REM] = remainder_of, [PTX_MIN] = smaller,    [PTX_MAX] = larger,
-    [PTX_ABS] = magnitude, [PTX_NEG] = negate,       [PTX_AND] = both,       [PTX_OR] = either,
-    [PTX_XOR] = differs,   [PTX_NOT] = invert,       [PTX_SHL] = shift_left, [PTX_SHR] = shift_right,
-    [PTX_SELP] = choose,   [PTX_MOV] = same,         [PTX_CVT] = convert,
+    [PTX_ADD] = add,         [PTX_SUB] = subtract,     [PTX_MUL] = multiply,   [PTX_MAD] = multiply_add,
+    [PTX_DIV] = divide,      [PTX_REM] = remainder_of, [PTX_MIN] = smaller,    [PTX_MAX] = larger,
+    [PTX_ABS] = magnitude,   [PTX_NEG] = negate,       [PTX_AND] = both,       [PTX_OR] = either,
+    [PTX_XOR] = differs,     [PTX_NOT] = invert,       [PTX_SHL] = shift_left, [PTX_SHR] = shift_right,
+    [PTX_SELP] = choose,     [PTX_MOV] = same,         [PTX_CVT] = widen,      [PTX_POPC] = count,
+    [PTX_CLZ] = count,       [PTX_BREV] = reverse,     [PTX_BFE] = extract,    [PTX_BFI] = insert,
+    [PTX_PRMT] = permute,    [PTX_LOP3] = table_of_three, [PTX_SHF] = funnel,  [PTX_PACK] = pack,
+    [PTX_CVTA] = convert_address,
 };
 
-static const operation on_reals[] = {
-    [PTX_ADD] = real_two,  [PTX_SUB] = real_two, [PTX_MUL] = real_two, [PTX_FMA] = real_fused,
-    [PTX_DIV] = real_two,  [PTX_MIN] = real_two, [PTX_MAX] = real_two, [PTX_ABS] = real_sign,
-    [PTX_NEG] = real_sign, [PTX_SELP] = choose,  [PTX_MOV] = same,     [PTX_CVT] = convert,
-};
-
-uint64_t ptx_compute(const ptx_inst *i, const uint64_t *args) {
-  const operation *table = i->type.class == PTX_FLOAT ? on_reals : on_integers;
-  return ptx_truncate(table[i->code](i, args), i->mode == PTX_WIDE ? i->type.bits * 2 : i->type.bits);
+bool ptx_is_real(ptx_type t) {
+  return t.class == PTX_FLOAT || t.class == PTX_BRAIN || t.class == PTX_PAIR;
 }
 
-static bool real_holds(const ptx_inst *i, double a, double b) {
-  static const bool when_less[] = {[PTX_NE] = true, [PTX_LT] = true, [PTX_LE] = true, [PTX_GE] = false};
-  static const bool when_more[] = {[PTX_NE] = true, [PTX_GT] = true, [PTX_GE] = true};
-  if (isnan(a) || isnan(b)) return false;
-  if (a < b) return when_less[i->compare];
-  if (a > b) return when_more[i->compare];
-  return i->compare == PTX_EQ || i->compare == PTX_LE || i->compare == PTX_GE;
+uint64_t ptx_compute(const ptx_inst *i, const uint64_t *args) {
+  const unsigned bits = i->mode == PTX_WIDE ? i->type.bits * 2 : i->type.bits;
+  if (i->code == PTX_SELP || i->code == PTX_MOV || i->code == PTX_PACK)
+    return ptx_truncate(on_integers[i->code](i, args), bits);
+  const bool real = ptx_is_real(i->type) || (i->code == PTX_CVT && ptx_is_real(i->from));
+  return ptx_truncate(real ? ptx_real_compute(i, args) : on_integers[i->code](i, args), bits);
 }
 
 bool ptx_holds(const ptx_inst *i, uint64_t a, uint64_t b) {
-  if (i->type.class == PTX_FLOAT) return real_holds(i, real_of(a, i->type.bits), real_of(b, i->type.bits));
+  if (ptx_is_real(i->type)) return ptx_real_holds(i, a, b);
   if (i->compare == PTX_EQ) return a == b;
   if (i->compare == PTX_NE) return a != b;
   if (i->compare == PTX_LT) return less(i, a, b);
   if (i->compare == PTX_GE) return !less(i, a, b);
   return i->compare == PTX_GT ? less(i, b, a) : !less(i, b, a);
+}
+
+uint64_t ptx_atomic(const ptx_inst *i, uint64_t old, const uint64_t *a) {
+  const uint64_t both_values[] = {old, a[0]};
+  ptx_inst plain = *i;
+  plain.round = PTX_NEAREST;
+  plain.code = i->act == PTX_ATOM_MIN ? PTX_MIN : i->act == PTX_ATOM_MAX ? PTX_MAX : PTX_ADD;
+  switch (i->act) {
+    case PTX_ATOM_AND: return old & a[0];
+    case PTX_ATOM_OR: return old | a[0];
+    case PTX_ATOM_XOR: return old ^ a[0];
+    case PTX_ATOM_EXCH: return a[0];
+    case PTX_ATOM_CAS: return old == a[0] ? a[1] : old;
+    case PTX_ATOM_INC: return old >= a[0] ? 0 : old + 1;
+    case PTX_ATOM_DEC: return old == 0 || old > a[0] ? a[0] : old - 1;
+    default: return ptx_compute(&plain, both_values);
+  }
+}
+
+/* What comes out at the upper end of a sum, or is missing at that of a difference. */
+uint64_t ptx_with_carry(const ptx_inst *i, const uint64_t *args, bool in, bool *out) {
+  uint64_t a = args[0], b = args[1];
+  if (i->code == PTX_MAD) {
+    const uint64_t factors[] = {args[0], args[1], 0};
+    a = ptx_compute(i, factors);
+    b = args[2];
+  }
+  if (i->code == PTX_SUB) {
+    *out = a < b || (in && a == b);
+    return ptx_truncate(a - b - in, i->type.bits);
+  }
+  const uint64_t sum = ptx_truncate(a + b, i->type.bits), all = ptx_truncate(sum + in, i->type.bits);
+  *out = sum < a || all < sum;
+  return all;
 }

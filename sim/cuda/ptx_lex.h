@@ -18,7 +18,7 @@ typedef struct ptx_token {
   unsigned bits;  /* of a real written as bits: 32 or 64; 0 for a decimal one, whose value is that of a double */
 } ptx_token;
 
-typedef enum ptx_symbol_kind { PTX_ONE, PTX_FAMILY, PTX_PARAMETER, PTX_LABEL } ptx_symbol_kind;
+typedef enum ptx_symbol_kind { PTX_ONE, PTX_FAMILY, PTX_VARIABLE, PTX_LABEL } ptx_symbol_kind;
 
 typedef struct ptx_symbol {
   ptx_symbol_kind kind;
@@ -26,7 +26,10 @@ typedef struct ptx_symbol {
   size_t length;
   unsigned scope;
   ptx_type type;
-  uint32_t first, count; /* registers; for a parameter its number; for a label the instruction */
+  uint32_t first, count; /* registers; for a label the instruction */
+  ptx_space space;       /* of a variable, parameters included */
+  bool formal;           /* a parameter of the entry itself */
+  uint64_t offset, nbytes;
 } ptx_symbol;
 
 /* A branch to a label that may come later. */
@@ -44,6 +47,7 @@ typedef struct ptx_reader {
   ptx_message *why;
   ptx_program *program;
   ptx_entry *entry;
+  ptx_entry pending; /* what comes before its name */
   ptx_symbol *symbols;
   size_t nsymbols, symbols_room;
   ptx_jump *jumps;
@@ -51,8 +55,13 @@ typedef struct ptx_reader {
   unsigned scope, nscopes;
   unsigned *parents; /* of scopes */
   ptx_type *types;   /* of registers */
-  size_t regs_room, insts_room, params_room;
+  size_t regs_room, insts_room, params_room, calls_room, consts_room;
+  size_t noutside;     /* symbols of the module itself */
+  bool carries;        /* the entry has a condition code, which is one more register */
+  uint32_t carry;
 } ptx_reader;
+
+enum { PTX_OUTSIDE = UINT32_MAX }; /* the scope of the module itself */
 
 void ptx_advance(ptx_reader *r);
 bool ptx_is(const ptx_reader *r, const char *text); /* whether the next token is this word or punctuation */
@@ -70,5 +79,20 @@ bool ptx_type_named(const char *text, size_t length, ptx_type *out);
 const ptx_symbol *ptx_lookup(const ptx_reader *r, const ptx_token *name, uint32_t *index);
 /* An instruction without its guard, from the opcode to the semicolon. */
 bool ptx_instruction(ptx_reader *r, ptx_inst *out);
+/* The opcode with its modifiers, and the letters of its operands (ptx_forms.c). */
+bool ptx_opcode(ptx_reader *r, ptx_inst *out, const char **operands);
+uint32_t ptx_carry(ptx_reader *r); /* the register of the condition code */
+bool ptx_add_symbol(ptx_reader *r, const ptx_token *name, ptx_symbol s);
+bool ptx_take_type(ptx_reader *r, ptx_type *out);
+/* Variables of .shared, .local, .const, .global and, in a body, .param; the parameters of an entry or function. */
+bool ptx_variables(ptx_reader *r, ptx_space space, bool is_extern);
+bool ptx_parameters(ptx_reader *r);
+bool ptx_space_word(ptx_reader *r, ptx_space *out);
+/* call, behind its opcode. */
+bool ptx_call_operands(ptx_reader *r, ptx_inst *i);
+
+static inline int ptx_shown(const ptx_token *t) {
+  return (int)(t->length < 80 ? t->length : 80);
+}
 
 #endif

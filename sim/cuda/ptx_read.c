@@ -10,15 +10,10 @@
 
 enum {
   MOST_REGISTERS = 65536,
-  MOST_PARAM_BYTES = 4096,
   MOST_SCOPES = 4096,
   MOST_SYMBOLS = 32768,
   MOST_INSTRUCTIONS = 1 << 20
 };
-
-static int shown(const ptx_token *t) {
-  return (int)(t->length < 80 ? t->length : 80);
-}
 
 bool ptx_type_named(const char *text, size_t length, ptx_type *out) {
   static const struct {
@@ -28,7 +23,8 @@ bool ptx_type_named(const char *text, size_t length, ptx_type *out) {
                {"b64", {PTX_BITS, 64}},     {"u8", {PTX_UNSIGNED, 8}},   {"u16", {PTX_UNSIGNED, 16}},
                {"u32", {PTX_UNSIGNED, 32}}, {"u64", {PTX_UNSIGNED, 64}}, {"s8", {PTX_SIGNED, 8}},
                {"s16", {PTX_SIGNED, 16}},   {"s32", {PTX_SIGNED, 32}},   {"s64", {PTX_SIGNED, 64}},
-               {"f32", {PTX_FLOAT, 32}},    {"f64", {PTX_FLOAT, 64}},    {"pred", {PTX_PREDICATE, 1}}};
+               {"f32", {PTX_FLOAT, 32}},    {"f64", {PTX_FLOAT, 64}},    {"pred", {PTX_PREDICATE, 1}},
+               {"f16", {PTX_FLOAT, 16}},    {"bf16", {PTX_BRAIN, 16}},   {"f16x2", {PTX_PAIR, 32}}};
   for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
     if (strlen(types[i].name) != length || memcmp(types[i].name, text, length) != 0) continue;
     *out = types[i].type;
@@ -68,24 +64,24 @@ const ptx_symbol *ptx_lookup(const ptx_reader *r, const ptx_token *name, uint32_
   return NULL;
 }
 
-static bool add_symbol(ptx_reader *r, const ptx_token *name, ptx_symbol s) {
+bool ptx_add_symbol(ptx_reader *r, const ptx_token *name, ptx_symbol s) {
   s.at = name->at;
   s.length = name->length;
   s.scope = r->scope;
   for (size_t i = r->nsymbols; i-- > 0;)
     if (r->symbols[i].scope == r->scope && clash(&r->symbols[i], &s))
-      return ptx_fail(r, name->line, "'%.*s' is declared twice", shown(name), name->at);
+      return ptx_fail(r, name->line, "'%.*s' is declared twice", ptx_shown(name), name->at);
   if (r->nsymbols == MOST_SYMBOLS) return ptx_fail(r, name->line, "more than %d names", MOST_SYMBOLS);
   r->symbols = ptx_grow(r->symbols, r->nsymbols, &r->symbols_room, sizeof s);
   r->symbols[r->nsymbols++] = s;
   return true;
 }
 
-static bool type_of(ptx_reader *r, ptx_type *out) {
+bool ptx_take_type(ptx_reader *r, ptx_type *out) {
   ptx_token t;
   if (!ptx_take(r, PTX_WORD, "a type", &t)) return false;
   if (t.at[0] == '.' && ptx_type_named(t.at + 1, t.length - 1, out)) return true;
-  return ptx_fail(r, t.line, "'%.*s' is not a type of the simulator's subset", shown(&t), t.at);
+  return ptx_fail(r, t.line, "'%.*s' is not a type of the simulator's subset", ptx_shown(&t), t.at);
 }
 
 static char *name_of(const ptx_token *t, bool numbered, uint32_t n) {
@@ -122,67 +118,28 @@ static bool one_declaration(ptx_reader *r, ptx_type type) {
                         .type = type,
                         .first = (uint32_t)r->entry->nregs,
                         .count = (uint32_t)count.value};
-  if (!add_symbol(r, &name, s)) return false;
+  if (!ptx_add_symbol(r, &name, s)) return false;
   add_registers(r, &name, type, s.count, family);
   return true;
 }
 
 static bool declaration(ptx_reader *r) {
   ptx_type type;
-  if (!type_of(r, &type)) return false;
+  if (!ptx_take_type(r, &type)) return false;
   do {
     if (!one_declaration(r, type)) return false;
   } while (ptx_accept(r, ","));
   return ptx_expect(r, ";");
 }
 
-static bool alignment(ptx_reader *r, size_t *align) {
-  ptx_token t;
-  if (!ptx_accept(r, ".align")) return true;
-  if (!ptx_take(r, PTX_INTEGER, "an alignment", &t)) return false;
-  if (t.value == 0 || t.value > 128 || (t.value & (t.value - 1)) != 0)
-    return ptx_fail(r, t.line, "an alignment of %llu", (unsigned long long)t.value);
-  if (t.value > *align) *align = (size_t)t.value;
-  return true;
-}
-
-/* .ptr says what a parameter points to, which changes nothing here. */
-static bool pointer_hint(ptx_reader *r) {
-  size_t unused = 1;
-  if (!ptx_accept(r, ".ptr")) return true;
-  if (ptx_is(r, ".global") || ptx_is(r, ".const") || ptx_is(r, ".shared") || ptx_is(r, ".local")) ptx_advance(r);
-  return alignment(r, &unused);
-}
-
-static bool parameter(ptx_reader *r) {
-  ptx_entry *e = r->entry;
-  ptx_token name, count = {.value = 1};
-  ptx_type type;
-  size_t align = 1;
-  if (!ptx_expect(r, ".param") || !alignment(r, &align) || !type_of(r, &type)) return false;
-  if (!pointer_hint(r) || !ptx_take(r, PTX_WORD, "the name of a parameter", &name)) return false;
-  if (ptx_accept(r, "[") && (!ptx_take(r, PTX_INTEGER, "a number of elements", &count) || !ptx_expect(r, "]")))
-    return false;
-  const size_t unit = type.bits / 8;
-  if (unit == 0) return ptx_fail(r, name.line, "a parameter cannot be a predicate");
-  if (align < unit) align = unit;
-  const size_t offset = (e->nbytes + align - 1) / align * align;
-  if (count.value == 0 || offset > MOST_PARAM_BYTES || count.value > (MOST_PARAM_BYTES - offset) / unit)
-    return ptx_fail(r, name.line, "parameters of more than %d bytes, or of none", MOST_PARAM_BYTES);
-  const ptx_symbol s = {.kind = PTX_PARAMETER, .type = type, .first = (uint32_t)e->nparams};
-  if (!add_symbol(r, &name, s)) return false;
-  e->params = ptx_grow(e->params, e->nparams, &r->params_room, sizeof *e->params);
-  e->params[e->nparams++] = (ptx_param){offset, (size_t)count.value * unit};
-  e->nbytes = offset + (size_t)count.value * unit;
-  return true;
-}
-
-static bool parameters(ptx_reader *r) {
-  if (!ptx_accept(r, "(") || ptx_accept(r, ")")) return !r->failed;
-  do {
-    if (!parameter(r)) return false;
-  } while (ptx_accept(r, ","));
-  return ptx_expect(r, ")");
+uint32_t ptx_carry(ptx_reader *r) {
+  static const ptx_token name = {.at = "the carry", .length = 9};
+  if (!r->carries) {
+    r->carry = (uint32_t)r->entry->nregs;
+    add_registers(r, &name, (ptx_type){PTX_PREDICATE, 1}, 1, false);
+  }
+  r->carries = true;
+  return r->carry;
 }
 
 static bool extents(ptx_reader *r, unsigned out[3]) {
@@ -239,8 +196,8 @@ static bool guard(ptx_reader *r, ptx_operand *out) {
   out->negated = ptx_accept(r, "!");
   if (!ptx_take(r, PTX_WORD, "a predicate", &name)) return false;
   const ptx_symbol *s = ptx_lookup(r, &name, &index);
-  if (s == NULL || s->kind == PTX_PARAMETER || s->type.class != PTX_PREDICATE)
-    return ptx_fail(r, name.line, "'%.*s' is not a predicate", shown(&name), name.at);
+  if (s == NULL || s->kind == PTX_VARIABLE || s->type.class != PTX_PREDICATE)
+    return ptx_fail(r, name.line, "'%.*s' is not a predicate", ptx_shown(&name), name.at);
   out->kind = PTX_REGISTER;
   out->index = s->first + index;
   return true;
@@ -265,6 +222,7 @@ static bool guarded_instruction(ptx_reader *r) {
   if (has_guard && !guard(r, &i.guard)) return false;
   if (!ptx_instruction(r, &i)) return false;
   if (i.code == PTX_BRA && !ptx_take(r, PTX_WORD, "a label", &label)) return false;
+  r->program->waits |= i.code >= PTX_BAR;
   return ptx_expect(r, ";") && add_instruction(r, &i, &label);
 }
 
@@ -278,7 +236,9 @@ static bool passed_over(ptx_reader *r) {
 }
 
 static bool statement(ptx_reader *r) {
+  ptx_space space;
   if (ptx_accept(r, ".reg")) return declaration(r);
+  if (ptx_space_word(r, &space)) return ptx_variables(r, space, false);
   if (passed_over(r)) return !r->failed;
   if (r->token.kind != PTX_WORD || r->token.at[0] == '.') return guarded_instruction(r);
   const ptx_token name = r->token;
@@ -288,7 +248,7 @@ static bool statement(ptx_reader *r) {
   ptx_advance(r);
   ptx_advance(r);
   const ptx_symbol s = {.kind = PTX_LABEL, .first = (uint32_t)r->entry->ninsts};
-  return add_symbol(r, &name, s);
+  return ptx_add_symbol(r, &name, s);
 }
 
 static bool body(ptx_reader *r) {
@@ -322,7 +282,7 @@ static bool resolve(ptx_reader *r) {
   for (size_t i = 0; i < r->njumps; i++) {
     const ptx_jump *j = &r->jumps[i];
     const ptx_symbol *s = label_of(r, j);
-    if (s == NULL) return ptx_fail(r, j->label.line, "there is no label '%.*s'", shown(&j->label), j->label.at);
+    if (s == NULL) return ptx_fail(r, j->label.line, "there is no label '%.*s'", ptx_shown(&j->label), j->label.at);
     r->entry->insts[j->inst].target = s->first;
   }
   return true;
@@ -335,27 +295,90 @@ static void keep_widths(ptx_reader *r) {
   for (size_t i = 0; i < e->nregs; i++) e->bits[i] = (uint8_t)r->types[i].bits;
 }
 
-static bool entry(ptx_reader *r) {
-  ptx_token name;
-  if (!ptx_take(r, PTX_WORD, "the name of an entry", &name)) return false;
-  ptx_program *p = r->program;
-  char *own = name_of(&name, false, 0);
-  if (ptx_find(p, own) != NULL) {
-    free(own);
-    return ptx_fail(r, name.line, "'%.*s' is declared twice", shown(&name), name.at);
+static void drop_entry(ptx_entry *e) {
+  for (size_t k = 0; k < e->nregs; k++) free(e->names[k]);
+  for (size_t k = 0; k < e->ncalls; k++) {
+    free(e->calls[k].name);
+    free(e->calls[k].places);
   }
-  p->entries = realloc(p->entries, (p->nentries + 1) * sizeof *p->entries);
-  if (p->entries == NULL) abort();
-  r->entry = &p->entries[p->nentries++];
-  *r->entry = (ptx_entry){.name = own};
-  r->nsymbols = r->njumps = r->insts_room = r->regs_room = r->params_room = 0;
+  free(e->calls);
+  free(e->names);
+  free(e->bits);
+  free(e->params);
+  free(e->insts);
+  free(e->name);
+}
+
+static size_t index_of(const ptx_program *p, const char *name) {
+  size_t i = 0;
+  while (i < p->nentries && strcmp(p->entries[i].name, name) != 0) i++;
+  return i;
+}
+
+/* A function may be declared before it is defined: then it keeps its place, and what was declared is forgotten. */
+static bool begin_entry(ptx_reader *r, const ptx_token *name, bool is_function) {
+  ptx_program *p = r->program;
+  char *own = name_of(name, false, 0);
+  const size_t at = index_of(p, own);
+  if (at < p->nentries && (p->entries[at].has_body || !is_function)) {
+    free(own);
+    return ptx_fail(r, name->line, "'%.*s' is declared twice", ptx_shown(name), name->at);
+  }
+  if (at == p->nentries) {
+    p->entries = realloc(p->entries, (p->nentries + 1) * sizeof *p->entries);
+    if (p->entries == NULL) abort();
+    p->entries[p->nentries++] = r->pending;
+  } else {
+    drop_entry(&p->entries[at]);
+    p->entries[at] = r->pending;
+  }
+  r->pending = (ptx_entry){.name = NULL};
+  r->entry = &p->entries[at];
+  r->entry->name = own;
+  r->entry->is_function = is_function;
+  return true;
+}
+
+/* Results come before the name of a function, so all of it is read into r->pending until it has one. */
+static bool entry(ptx_reader *r, bool is_function) {
+  ptx_token name;
+  r->nsymbols = r->noutside;
+  r->njumps = r->insts_room = r->regs_room = r->params_room = r->calls_room = 0;
   r->scope = 0;
   r->nscopes = 1;
+  r->carries = false;
   free(r->types);
   r->types = NULL;
-  const bool ok = parameters(r) && tuning(r) && body(r) && resolve(r);
+  r->entry = &r->pending;
+  if (is_function && !ptx_parameters(r)) return false;
+  r->pending.nresults = r->pending.nparams;
+  if (!ptx_take(r, PTX_WORD, is_function ? "the name of a function" : "the name of an entry", &name)) return false;
+  if (!begin_entry(r, &name, is_function)) return false;
+  if (!ptx_parameters(r)) return false;
+  r->entry->frame = r->entry->nbytes;
+  if (is_function) ptx_accept(r, ".noreturn");
+  if (is_function && ptx_accept(r, ";")) return !r->failed;
+  r->entry->has_body = true;
+  const bool ok = tuning(r) && body(r) && resolve(r);
   keep_widths(r);
   return ok;
+}
+
+/* Every call finds its function, and hands over what that declares. */
+static bool find_callees(ptx_reader *r) {
+  const ptx_program *p = r->program;
+  for (size_t i = 0; i < p->nentries; i++)
+    for (size_t k = 0; k < p->entries[i].ncalls; k++) {
+      ptx_call *c = &p->entries[i].calls[k];
+      c->callee = index_of(p, c->name);
+      const ptx_entry *f = c->callee < p->nentries ? &p->entries[c->callee] : NULL;
+      if (f == NULL || !f->is_function || !f->has_body)
+        return ptx_fail(r, c->line, "the function '%.80s' is not defined in this text", c->name);
+      if (f->nresults != c->results || f->nparams != c->results + c->arguments)
+        return ptx_fail(r, c->line, "'%.80s' has %zu results and %zu parameters, not %zu and %zu", c->name, f->nresults,
+                        f->nparams - f->nresults, c->results, c->arguments);
+    }
+  return true;
 }
 
 /* "8.0" comes as a real number, so its text is read again. */
@@ -364,7 +387,7 @@ static bool version_line(ptx_reader *r) {
   unsigned major = 0, minor = 0;
   if (!ptx_expect(r, ".version") || !ptx_take(r, PTX_REAL, "a version", &t)) return false;
   if (t.length > 5 || sscanf(t.at, "%2u.%2u", &major, &minor) != 2)
-    return ptx_fail(r, t.line, "'%.*s' is not a version", shown(&t), t.at);
+    return ptx_fail(r, t.line, "'%.*s' is not a version", ptx_shown(&t), t.at);
   r->program->version = major * 10 + minor;
   return true;
 }
@@ -376,7 +399,7 @@ static bool target_line(ptx_reader *r) {
     if (!ptx_take(r, PTX_WORD, "a target", &t)) return false;
     if (t.length > 3 && t.length < 9 && memcmp(t.at, "sm_", 3) == 0) sscanf(t.at + 3, "%4u", &r->program->target);
   } while (ptx_accept(r, ","));
-  return r->program->target > 0 || ptx_fail(r, t.line, "'%.*s' is not a target", shown(&t), t.at);
+  return r->program->target > 0 || ptx_fail(r, t.line, "'%.*s' is not a target", ptx_shown(&t), t.at);
 }
 
 static bool header(ptx_reader *r) {
@@ -394,17 +417,30 @@ static bool file_line(ptx_reader *r) {
   return true;
 }
 
+static bool declared(ptx_reader *r, bool is_extern) {
+  ptx_space space;
+  if (ptx_accept(r, ".entry")) return entry(r, false);
+  if (ptx_accept(r, ".func")) return entry(r, true);
+  if (!ptx_is(r, ".param") && ptx_space_word(r, &space)) {
+    r->nsymbols = r->noutside;
+    r->scope = PTX_OUTSIDE;
+    const bool ok = ptx_variables(r, space, is_extern);
+    r->noutside = r->nsymbols;
+    return ok;
+  }
+  return ptx_fail(r, r->token.line, "'%.*s' is not in the simulator's subset, which has entries, functions and "
+                  "variables here", ptx_shown(&r->token), r->token.at);
+}
+
 static bool module(ptx_reader *r) {
   if (!header(r)) return false;
   while (!r->failed && r->token.kind != PTX_END) {
     if (file_line(r)) continue;
-    if (!ptx_accept(r, ".visible")) ptx_accept(r, ".weak");
-    if (!ptx_accept(r, ".entry"))
-      return ptx_fail(r, r->token.line, "'%.*s' is not in the simulator's subset, which has only .entry here",
-                      shown(&r->token), r->token.at);
-    if (!entry(r)) return false;
+    const bool is_extern = ptx_accept(r, ".extern");
+    if (!is_extern && !ptx_accept(r, ".visible") && !ptx_accept(r, ".weak")) ptx_accept(r, ".common");
+    if (!declared(r, is_extern)) return false;
   }
-  return !r->failed;
+  return !r->failed && find_callees(r);
 }
 
 ptx_program *ptx_read(const char *text, ptx_message *why) {
@@ -418,27 +454,21 @@ ptx_program *ptx_read(const char *text, ptx_message *why) {
   free(r.symbols);
   free(r.jumps);
   free(r.types);
+  drop_entry(&r.pending);
   if (ok) return p;
   ptx_free(p);
   return NULL;
 }
 
 void ptx_free(ptx_program *p) {
-  for (size_t i = 0; i < p->nentries; i++) {
-    ptx_entry *e = &p->entries[i];
-    for (size_t k = 0; k < e->nregs; k++) free(e->names[k]);
-    free(e->names);
-    free(e->bits);
-    free(e->params);
-    free(e->insts);
-    free(e->name);
-  }
+  for (size_t i = 0; i < p->nentries; i++) drop_entry(&p->entries[i]);
   free(p->entries);
+  free(p->consts);
   free(p);
 }
 
 const ptx_entry *ptx_find(const ptx_program *p, const char *name) {
   for (size_t i = 0; i < p->nentries; i++)
-    if (strcmp(p->entries[i].name, name) == 0) return &p->entries[i];
+    if (!p->entries[i].is_function && strcmp(p->entries[i].name, name) == 0) return &p->entries[i];
   return NULL;
 }

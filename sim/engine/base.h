@@ -105,6 +105,7 @@ typedef enum sim_type {
   SIM_LIBRARY, /* a module of every context */
   SIM_GRAPHICS,
   SIM_EXTERNAL,
+  SIM_LINK, /* of texts to be one module's */
   SIM_FUNCTION
 } sim_type;
 

@@ -94,7 +94,7 @@ void sim_launch_drop(sim_launch *l) {
   if (l == NULL || --l->refs > 0) return;
   if (l->drop != NULL) l->drop(l->body);
   let_go(l->module);
-  free(l->gathered);
+  sim_launch_forget(l);
   free(l->accesses);
   free(l);
 }
@@ -156,7 +156,11 @@ static const char *why_not(const sim_launch *l, const sim_alloc *a, const sim_th
 static int by_address(const void *a, const void *b) {
   const sim_thread_access *x = a, *y = b;
   if (x->base != y->base) return x->base < y->base ? -1 : 1;
-  return x->nbytes < y->nbytes ? -1 : x->nbytes > y->nbytes;
+  if (x->nbytes != y->nbytes) return x->nbytes < y->nbytes ? -1 : 1;
+  if (x->write != y->write) return x->write - y->write;
+  if (x->block != y->block) return x->block < y->block ? -1 : 1;
+  if (x->phase != y->phase) return x->phase < y->phase ? -1 : 1;
+  return x->thread < y->thread ? -1 : x->thread > y->thread;
 }
 
 /* Joins what overlaps or leaves a gap of at most `gap`, never across the end of an allocation. The entries are
@@ -205,9 +209,14 @@ static void blur(sim_launch *l) {
   l->blurred = true;
 }
 
+static bool same_but_place(const sim_thread_access *a, const sim_thread_access *b) {
+  return a->write == b->write && a->thread == b->thread && a->phase == b->phase && a->sync == b->sync &&
+         a->line == b->line && a->atomic == b->atomic;
+}
+
 static void gather(sim_launch *l, const sim_thread_access *r) {
   sim_thread_access *last = l->ngathered > 0 ? &l->gathered[l->ngathered - 1] : NULL;
-  if (last != NULL && last->write == r->write && last->thread == r->thread && last->base + last->nbytes == r->base) {
+  if (last != NULL && same_but_place(last, r) && last->base + last->nbytes == r->base) {
     last->nbytes += r->nbytes;
     return;
   }
@@ -231,46 +240,32 @@ sim_kind sim_launch_add_access(sim_launch *l, const sim_thread_access *r, const 
   return SIM_ANY;
 }
 
-/* The two furthest ends so far, of different threads: enough to see whether the next entry overlaps another's. */
-typedef struct frontier {
-  uintptr_t end[2];
-  uint32_t thread[2];
-} frontier;
-
-static bool crosses(const frontier *f, const sim_thread_access *r) {
-  for (int i = 0; i < 2; i++)
-    if (r->base < f->end[i] && f->thread[i] != r->thread) return true;
-  return false;
+void sim_launch_add_whole(sim_launch *l, uintptr_t at, bool write) {
+  const char *why;
+  const sim_alloc *a = sim_alloc_find(at);
+  if (a == NULL) return;
+  const sim_thread_access all = {.base = a->base, .nbytes = a->nbytes, .write = write};
+  if (sim_launch_add_access(l, &all, &why) == SIM_ANY) l->blurred = true;
 }
 
-static void extend(frontier *f, const sim_thread_access *r) {
-  const uintptr_t end = r->base + r->nbytes;
-  const int same = f->thread[0] == r->thread ? 0 : f->thread[1] == r->thread ? 1 : -1;
-  const int at = same >= 0 ? same : f->end[0] <= f->end[1] ? 0 : 1;
-  if (end <= f->end[at]) return;
-  f->end[at] = end;
-  f->thread[at] = r->thread;
+void sim_launch_forget(sim_launch *l) {
+  free(l->gathered);
+  l->gathered = NULL;
+  l->ngathered = l->room = 0;
+  l->blurred = false;
+  l->recent[0] = l->recent[1] = NULL;
 }
 
-/* Nothing in the code orders two threads, so two that share a byte and of which one writes race. */
-static const sim_thread_access *collision(const sim_launch *l) {
-  frontier any = {.thread = {UINT32_MAX, UINT32_MAX}}, writes = any;
-  for (size_t i = 0; i < l->ngathered && !l->blurred; i++) {
-    const sim_thread_access *r = &l->gathered[i];
-    if (crosses(&writes, r) || (r->write && crosses(&any, r))) return r;
-    extend(&any, r);
-    if (r->write) extend(&writes, r);
+sim_kind sim_launch_add_checked(sim_launch *l, const sim_thread_access *r, const char **why) {
+  for (size_t i = 0; i < l->naccesses; i++) {
+    const sim_launch_access *t = &l->accesses[i];
+    const bool inside = r->base >= t->region.base && r->base + r->nbytes <= t->region.base + t->region.width;
+    if (!inside || t->write != r->write) continue;
+    gather(l, r);
+    return SIM_ANY;
   }
-  return NULL;
-}
-
-static void report_collision(const sim_launch *l, const char *name) {
-  char here[200];
-  const sim_place now = sim_here(), itself = {.call = "itself"}; /* not the pair of two launches made here */
-  const sim_thread_access *r = collision(l);
-  if (r == NULL || !sim_found_pair(SIM_RACE, &now, &itself)) return;
-  sim_found(SIM_RACE, "two threads of one launch of %s touch the same bytes at %#zx, and one of them writes: %s", name,
-            (size_t)r->base, sim_place_text(&now, here, sizeof here));
+  *why = "which is in no allocation that its parameters lead to";
+  return SIM_BOUNDS;
 }
 
 /* Rows of one width at one distance become one region, and such regions at one distance become its slices. */
@@ -330,11 +325,16 @@ static void add_kind(sim_launch *l, bool write) {
 }
 
 void sim_launch_seal(sim_launch *l, const char *name) {
+  const sim_place now = sim_here();
   if (l->ngathered > 0) qsort(l->gathered, l->ngathered, sizeof *l->gathered, by_address);
-  report_collision(l, name);
+  sim_launch_collide(l, name, &now);
   add_kind(l, false);
   add_kind(l, true);
-  free(l->gathered);
-  l->gathered = NULL;
-  l->ngathered = l->room = 0;
+  sim_launch_forget(l);
+}
+
+void sim_launch_ran(sim_launch *l, const char *name, const sim_place *made) {
+  if (l->ngathered > 0) qsort(l->gathered, l->ngathered, sizeof *l->gathered, by_address);
+  sim_launch_collide(l, name, made);
+  sim_launch_forget(l);
 }

@@ -28,12 +28,15 @@ typedef struct sim_launch_access {
   bool write;
 } sim_launch_access;
 
-/* What one thread of a launch touches by one instruction. */
+/* What one thread of a launch touches by one instruction. A block's barriers count its phases, a warp's its syncs:
+ * they order what its threads do. */
 typedef struct sim_thread_access {
   uintptr_t base;
   size_t nbytes;
-  uint32_t thread;
-  bool write;
+  uint32_t thread, index; /* in the launch, in its block */
+  uint32_t block, phase, sync;
+  uint32_t line; /* of the code */
+  bool write, atomic;
 } sim_thread_access;
 
 /* A launch: made, followed (sim_launch_add_access for what its threads touch), sealed, then queued. */
@@ -51,6 +54,7 @@ struct sim_launch {
   sim_thread_access *gathered;
   size_t ngathered, room;
   bool blurred;
+  bool fenced; /* its code has fences that may order blocks, so that those are not told to race */
   sim_alloc *recent[2];
 };
 
@@ -63,7 +67,16 @@ sim_launch *sim_launch_keep(sim_launch *l);
 void sim_launch_drop(sim_launch *l);
 /* SIM_ANY if the launch may touch these bytes; else the kind of finding, and why not. */
 sim_kind sim_launch_add_access(sim_launch *l, const sim_thread_access *r, const char **why);
+/* All of the allocation that this address lies in, if there is one. */
+void sim_launch_add_whole(sim_launch *l, uintptr_t at, bool write);
+void sim_launch_forget(sim_launch *l); /* what was added */
 void sim_launch_seal(sim_launch *l, const char *name);
+/* While it runs: SIM_ANY if these bytes are among those that it was sealed with. What was added is looked at when it
+ * has run: its threads may race with each other. */
+sim_kind sim_launch_add_checked(sim_launch *l, const sim_thread_access *r, const char **why);
+/* Reports the first two threads that race; what was gathered is sorted by address. */
+void sim_launch_collide(const sim_launch *l, const char *name, const sim_place *made);
+void sim_launch_ran(sim_launch *l, const char *name, const sim_place *made);
 void sim_launch_pin(const sim_launch *l, bool on);
 void sim_launch_check(sim_launch *l, const sim_op *op);
 void sim_launch_run(sim_launch *l);

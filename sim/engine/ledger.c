@@ -169,7 +169,8 @@ static int64_t left(const char *what) {
   if (strcmp(what, "events") == 0) return left_objects(SIM_EVENT);
   if (strcmp(what, "pools") == 0) return left_objects(SIM_POOL);
   if (strcmp(what, "graphs") == 0) return left_objects(SIM_GRAPH) + left_objects(SIM_EXEC);
-  if (strcmp(what, "modules") == 0) return left_objects(SIM_MODULE) + left_objects(SIM_LIBRARY);
+  if (strcmp(what, "modules") == 0)
+    return left_objects(SIM_MODULE) + left_objects(SIM_LIBRARY) + left_objects(SIM_LINK);
   if (strcmp(what, "contexts") == 0) return left_pushed();
   if (strcmp(what, "retains") == 0) return left_retained();
   if (strcmp(what, "captures") == 0) return (int64_t)sim_captures();

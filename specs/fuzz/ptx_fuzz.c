@@ -73,6 +73,7 @@ static void launch_all(const ptx_program *p, const char *text) {
   CUfunction f;
   if (cuModuleLoadData(&module, text) != CUDA_SUCCESS) return; /* for a newer driver or device */
   for (size_t i = 0; i < p->nentries; i++) {
+    if (p->entries[i].is_function) continue;
     check(cuModuleGetFunction(&f, module, p->entries[i].name) == CUDA_SUCCESS, "an entry has a function");
     launch(f, &p->entries[i]);
   }
