@@ -91,11 +91,11 @@ bool mf__delete_later_legacy(DLManagedTensor *m) {
 }
 
 void mf_export_delete_later(DLManagedTensorVersioned *managed) {
-  (void)mf__delete_later(managed);
+  if (managed != NULL) (void)mf__delete_later(managed);
 }
 
 void mf_export_delete_later_legacy(DLManagedTensor *managed) {
-  (void)mf__delete_later_legacy(managed);
+  if (managed != NULL) (void)mf__delete_later_legacy(managed);
 }
 
 static inline DLManagedTensorVersioned *fill_versioned(exported *e, mf_tensor *t, uint64_t flags) {
@@ -147,6 +147,8 @@ static __attribute__((noinline)) int export_any(mf_tensor *t, uint64_t flags, DL
 
 /* Most exchanges are of plain memory, where nothing but the allocation can fail: they take the short way. */
 int mf_tensor_export(mf_tensor *t, uint64_t flags, DLManagedTensorVersioned **out, mf_error *err) {
+  MF__NEED_OUT(out);
+  MF__NEED(t);
   if (flags != 0 || mf__tensor_record(t) != NULL || mf__storage_is_marked(t->storage))
     return export_any(t, flags, out, err);
   exported *e = exported_new(t);
@@ -166,8 +168,9 @@ int mf__flagless_check(const mf_tensor *t, mf_error *err) {
 }
 
 int mf_tensor_export_legacy(mf_tensor *t, DLManagedTensor **out, mf_error *err) {
+  MF__NEED_OUT(out);
+  MF__NEED(t);
   const mf__queue on = usual_queue(t);
-  *out = NULL;
   int rc = mf__flagless_check(t, err);
   if (rc == MF_OK) rc = mf__export_legacy(t, &on, out, err);
   return mf__end(rc, __func__, err);
@@ -183,6 +186,8 @@ static int order_borrow(const mf_tensor *t, mf_error *err) {
 /* Consumers call this for each argument of each kernel: the usual tensor leaves before any check that could
  * fail has to be set up. */
 int mf_tensor_borrow(const mf_tensor *t, DLTensor *out, mf_error *err) {
+  MF__NEED(t);
+  MF__NEED(out);
   if (t->flags & ~(uint64_t)DLPACK_FLAG_BITMASK_IS_COPIED || t->dl.dtype.bits == 1 ||
       mf__storage_is_marked(t->storage)) {
     const int rc = mf__flagless_check(t, err);
