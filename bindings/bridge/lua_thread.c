@@ -139,6 +139,18 @@ static int raise_at_once(lua_State *L, const struct resume *resume) {
   return mf__raise(L);
 }
 
+/* Returns lua_resume's status, and raises what did not come from the coroutine. */
+static int run_coroutine(lua_State *L, struct resume *resume, int count) {
+  if (resume->exception != NULL) arm_fault(L, resume);
+  mf__run_begin(mf__top);
+  const int status = lua_resume(resume->thread->coroutine, count);
+  resume->ended = status != LUA_YIELD;
+  const int stopped = mf__run_end(mf__top);
+  if (resume->fault != LUA_NOREF) return raise_late(L, resume);
+  if (stopped && (status == 0 || status == LUA_YIELD)) return luaL_error(L, "interrupted");
+  return status;
+}
+
 static int resume_body(lua_State *L, void *data) {
   struct resume *resume = data;
   lua_State *coroutine = resume->thread->coroutine;
@@ -153,13 +165,7 @@ static int resume_body(lua_State *L, void *data) {
   int count = resume->arguments == NULL ? 0 : mf__push_tuple(L, resume->arguments, "too many arguments");
   if (status_of(coroutine) != SUSPENDED) mf__fail(L, "cannot resume this coroutine");
   move_values(L, resume->thread, count);
-  if (resume->exception != NULL) arm_fault(L, resume);
-  mf__run_begin(mf__top);
-  status = lua_resume(coroutine, count);
-  resume->ended = status != LUA_YIELD;
-  const int stopped = mf__run_end(mf__top);
-  if (resume->fault != LUA_NOREF) return raise_late(L, resume);
-  if (stopped && (status == 0 || status == LUA_YIELD)) return luaL_error(L, "interrupted");
+  status = run_coroutine(L, resume, count);
   if (status != 0 && status != LUA_YIELD) {
     luaL_traceback(L, coroutine, NULL, 0);
     lua_rawseti(L, lua_upvalueindex(1), MF__BRIDGE_TRACE);

@@ -102,14 +102,14 @@ def test_a_closed_state_gives_back_what_it_held_while_others_keep_it():
     thing = Thing()
     gone = weakref.ref(thing)
     table = lua.table(thing=thing, tensor=mf.zeros(4))
-    lua.execute("local t = ... ; closed = newproxy(true); getmetatable(closed).__gc = function() t.ran = true end", table)
+    lua.execute("local t = ... ; p = newproxy(true); getmetatable(p).__gc = function() t.ran = true end", table)
     del thing
     lua.close()
     gc.collect()
     assert gone() is None
     assert mf.ledger().tensors == 0
     with pytest.raises(RuntimeError, match=CLOSED):
-        table.thing
+        _ = table.thing
 
 
 def test_tensors_that_came_from_it_stay():
@@ -285,8 +285,7 @@ def test_throw_into_one_that_waits_in_its_last_instruction(lua):
 def test_throw_runs_through_a_message_handler_and_leaves_a_hook_of_the_scripts(lua):
     lua.execute("hits = 0; function hook() hits = hits + 1 end")
     thread = lua.eval(
-        "function() local _, m = xpcall(wait, function(e) return 'handled ' .. tostring(e) end)"
-        " coroutine.yield(m) end"
+        "function() local _, m = xpcall(wait, function(e) return 'handled ' .. tostring(e) end) coroutine.yield(m) end"
     ).coroutine()
     next(thread)
     if not lua._interruptible:
