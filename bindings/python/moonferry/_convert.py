@@ -446,8 +446,10 @@ def wrap(
 
 
 def rebuild_shared(buffer, shape, dtype, padded, axes=None):
-    """Unpickles a tensor over a buffer, which it keeps; read-only if the buffer is. axes: of the tensor, in the order in
-    which they lie in the buffer; None is row-major."""
+    """Unpickles a tensor over a buffer, which it keeps; read-only if the buffer is.
+
+    axes: those of the tensor, in the order in which they lie in the buffer; None is row-major.
+    """
     flat = _core.frombuffer(buffer)
     return _in_order(_core._from_raw(flat, shape, DType(dtype), padded), axes)
 
@@ -463,8 +465,11 @@ def _in_order(t, axes):
 
 
 def _dense(t):
-    """A tensor as a compact row-major one: itself; else its axes in the order in which they lie in memory, and which they
-    are; else a copy, where the memory has gaps or elements share it."""
+    """A tensor as a compact row-major one, and the order of its axes there.
+
+    Itself; else with its axes in the order in which they lie in memory; else a copy, where the memory has gaps or
+    elements share it.
+    """
     if t.is_contiguous:
         return t, None
     axes = tuple(sorted(range(t.ndim), key=lambda i: (t.shape[i] == 1, -t.strides[i])))
