@@ -31,6 +31,9 @@ int mf__fail(lua_State *L, const char *format, ...);
 /* Raises the pending Python exception as a Lua error: a userdata that knows the exception and where it was raised. */
 int mf__raise(lua_State *L);
 
+/* Pushes it instead. */
+void mf__push_raised(lua_State *L);
+
 /* Slots of the environment of such a userdata. */
 enum { MF__FAULT_WHERE = 1, MF__FAULT_STACK };
 

@@ -87,10 +87,10 @@ int mf__is_dunder(PyObject *name) {
 static PyObject *method_names;
 
 static int name_methods(void) {
-  static const char *const names[] = {"keys", "values", "items", "coroutine", "send"};
+  static const char *const names[] = {"keys", "values", "items", "coroutine", "send", "throw", "close"};
   if (method_names != NULL) return 0;
   PyObject *list = PyList_New(0);
-  for (int i = 0; list != NULL && i < 5; i++) {
+  for (int i = 0; list != NULL && i < (int)(sizeof names / sizeof *names); i++) {
     PyObject *name = PyUnicode_InternFromString(names[i]);
     if (name == NULL || PyList_Append(list, name) != 0) Py_CLEAR(list);
     Py_DecRef(name);

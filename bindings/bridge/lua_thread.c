@@ -2,6 +2,8 @@
  *
  * next() and send() resume the coroutine; they return the values that it yields, and at last those that it returns. A
  * coroutine is resumed only when it is suspended: Lua's resume would harm one that runs. */
+#include <luajit.h>
+
 #include "objects.h"
 
 struct thread {
@@ -69,7 +71,12 @@ PyObject *mf__thread_start(PyObject *function, PyObject *arguments) {
 struct resume {
   struct thread *thread;
   PyObject *arguments; /* a tuple, or NULL; borrowed */
+  PyObject *exception; /* to raise where the coroutine waits, or NULL; borrowed */
   PyObject *result;    /* new; NULL at the end */
+  int ended;
+  int fault;           /* a registry reference to the exception as Lua has it, until it was raised; else LUA_NOREF */
+  lua_Hook hook;       /* what the state's hook was before */
+  int mask, count;
 };
 
 /* Moves the topmost ${count} values to the coroutine. Its stack may grow for that; where there is no memory for it, the
@@ -87,20 +94,78 @@ static void move_values(lua_State *L, struct thread *thread, int count) {
   lua_error(L);
 }
 
+static void give_fault_back(lua_State *L, struct resume *resume) {
+  luaL_unref(L, LUA_REGISTRYINDEX, resume->fault);
+  resume->fault = LUA_NOREF;
+}
+
+/* Runs before the first instruction of the coroutine that was resumed, as if what it waits in had failed. */
+static void raise_where_it_waits(lua_State *L, lua_Debug *activation) {
+  (void)activation;
+  struct resume *resume = mf__top->data;
+  if (L != resume->thread->coroutine || resume->fault == LUA_NOREF) return;
+  lua_sethook(L, resume->hook, resume->mask, resume->count);
+  lua_rawgeti(L, LUA_REGISTRYINDEX, resume->fault);
+  give_fault_back(L, resume);
+  lua_error(L);
+}
+
+/* LuaJIT has no call that resumes with an error, but runs the hook of a state in each of its coroutines; not in
+ * compiled code, in which a coroutine may go on that had yielded there, so that none is left. */
+static void arm_fault(lua_State *L, struct resume *resume) {
+  resume->hook = lua_gethook(L);
+  resume->mask = lua_gethookmask(L);
+  resume->count = lua_gethookcount(L);
+  PyErr_SetObject((PyObject *)Py_TYPE(resume->exception), resume->exception);
+  mf__push_raised(L);
+  resume->fault = mf__anchor(L, mf__top->state);
+  luaJIT_setmode(L, 0, LUAJIT_MODE_ENGINE | LUAJIT_MODE_FLUSH);
+  lua_sethook(L, raise_where_it_waits, LUA_MASKCOUNT, 1);
+}
+
+/* The coroutine came to its end, or to the next yield, without an instruction. */
+static int raise_late(lua_State *L, struct resume *resume) {
+  if (lua_gethook(L) == raise_where_it_waits) lua_sethook(L, resume->hook, resume->mask, resume->count);
+  lua_settop(resume->thread->coroutine, 0);
+  lua_rawgeti(L, LUA_REGISTRYINDEX, resume->fault);
+  give_fault_back(L, resume);
+  return lua_error(L);
+}
+
+/* One that has not begun, or has ended, waits nowhere. */
+static int raise_at_once(lua_State *L, const struct resume *resume) {
+  if (resume->thread->coroutine != NULL) lua_settop(resume->thread->coroutine, 0);
+  PyErr_SetObject((PyObject *)Py_TYPE(resume->exception), resume->exception);
+  return mf__raise(L);
+}
+
+/* Returns lua_resume's status, and raises what did not come from the coroutine. */
+static int run_coroutine(lua_State *L, struct resume *resume, int count) {
+  if (resume->exception != NULL) arm_fault(L, resume);
+  mf__run_begin(mf__top);
+  const int status = lua_resume(resume->thread->coroutine, count);
+  resume->ended = status != LUA_YIELD;
+  const int stopped = mf__run_end(mf__top);
+  if (resume->fault != LUA_NOREF) return raise_late(L, resume);
+  if (stopped && (status == 0 || status == LUA_YIELD)) return luaL_error(L, "interrupted");
+  return status;
+}
+
 static int resume_body(lua_State *L, void *data) {
   struct resume *resume = data;
   lua_State *coroutine = resume->thread->coroutine;
   mf__value_push(L, &resume->thread->value); /* kept alive by this stack, whatever Python drops meanwhile */
   int first = lua_gettop(L) + 1;
   int status = status_of(coroutine);
-  if (status == DEAD) return 0;
+  resume->ended = 1;
   if (status == RUNNING) mf__fail(L, "cannot resume a coroutine that is running");
+  if (resume->exception != NULL && (status == DEAD || lua_status(coroutine) != LUA_YIELD))
+    return raise_at_once(L, resume);
+  if (status == DEAD) return 0;
   int count = resume->arguments == NULL ? 0 : mf__push_tuple(L, resume->arguments, "too many arguments");
   if (status_of(coroutine) != SUSPENDED) mf__fail(L, "cannot resume this coroutine");
   move_values(L, resume->thread, count);
-  mf__run_begin(mf__top);
-  status = lua_resume(coroutine, count);
-  if (mf__run_end(mf__top) && (status == 0 || status == LUA_YIELD)) return luaL_error(L, "interrupted");
+  status = run_coroutine(L, resume, count);
   if (status != 0 && status != LUA_YIELD) {
     luaL_traceback(L, coroutine, NULL, 0);
     lua_rawseti(L, lua_upvalueindex(1), MF__BRIDGE_TRACE);
@@ -115,7 +180,7 @@ static int resume_body(lua_State *L, void *data) {
 }
 
 static PyObject *resume_thread(struct thread *thread, PyObject *arguments) {
-  struct resume resume = {thread, arguments, NULL};
+  struct resume resume = {.thread = thread, .arguments = arguments, .fault = LUA_NOREF};
   return mf__call_in(thread->value.bridge, resume_body, &resume) == 0 ? resume.result : NULL;
 }
 
@@ -151,6 +216,58 @@ static PyObject *thread_send(PyObject *self, PyObject *value) {
   Py_DecRef(arguments);
   if (result == NULL && !PyErr_Occurred()) PyErr_SetNone(PyExc_StopIteration);
   return result;
+}
+
+/* An exception of ${given}, a class or an exception. */
+static PyObject *exception_of(PyObject *given) {
+  if (PyExceptionClass_Check(given)) {
+    PyObject *made = PyObject_CallObject(given, NULL);
+    if (made == NULL || PyExceptionInstance_Check(made)) return made;
+    PyErr_Format(PyExc_TypeError, "throw: %R() gave no exception", given);
+    Py_DecRef(made);
+    return NULL;
+  }
+  if (PyExceptionInstance_Check(given)) {
+    Py_IncRef(given);
+    return given;
+  }
+  PyErr_Format(PyExc_TypeError, "throw: an exception or its class expected, got %R", given);
+  return NULL;
+}
+
+/* Raises ${exception} where the coroutine waits. What it yields then; at its end NULL without an exception. */
+static PyObject *throw_into(struct thread *thread, PyObject *exception, int *ended) {
+  struct resume resume = {.thread = thread, .exception = exception, .fault = LUA_NOREF};
+  Py_DecRef(take_arguments(thread));
+  const int status = mf__call_in(thread->value.bridge, resume_body, &resume);
+  *ended = resume.ended;
+  return status == 0 ? resume.result : NULL;
+}
+
+static PyObject *thread_throw(PyObject *self, PyObject *given) {
+  int ended;
+  PyObject *exception = exception_of(given);
+  if (exception == NULL) return NULL;
+  PyObject *result = throw_into((struct thread *)self, exception, &ended);
+  Py_DecRef(exception);
+  if (result == NULL && !PyErr_Occurred()) PyErr_SetNone(PyExc_StopIteration);
+  return result;
+}
+
+static PyObject *thread_close(PyObject *self, PyObject *unused) {
+  (void)unused;
+  int ended;
+  if (((struct thread *)self)->value.bridge->state == NULL) return Py_BuildValue("");
+  PyObject *exit = PyObject_CallObject(PyExc_GeneratorExit, NULL);
+  if (exit == NULL) return NULL;
+  PyObject *result = throw_into((struct thread *)self, exit, &ended);
+  Py_DecRef(exit);
+  if (result == NULL && PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_GeneratorExit)) return NULL;
+  PyErr_Clear();
+  Py_XDECREF(result);
+  if (ended) return Py_BuildValue("");
+  PyErr_SetString(PyExc_RuntimeError, "the coroutine caught GeneratorExit and went on; it has not ended");
+  return NULL;
 }
 
 struct question {
@@ -190,6 +307,16 @@ static int thread_clear(PyObject *self) {
 static PyMethodDef methods[] = {
     {"send", thread_send, METH_O,
      "send(value): resumes the coroutine with a value, or with the values of a tuple, and returns what it yields."},
+    {"throw", thread_throw, METH_O,
+     "throw(exception, /)\n--\n\n"
+     "Raises an exception (or one of a class) in the coroutine, in the code that has yielded, and returns what it\n"
+     "yields next. (pcall(coroutine.yield) has no code inside that could; pcall(function() coroutine.yield() end)\n"
+     "has.)\n"
+     "Raises what the coroutine lets out, StopIteration if it caught the exception and ended without a value."},
+    {"close", thread_close, METH_NOARGS,
+     "close($self, /)\n--\n\n"
+     "Ends the coroutine as throw(GeneratorExit) does, and returns None. Raises RuntimeError if it caught that and\n"
+     "yielded again. Of one that has ended, or whose state was closed, nothing is left to do."},
     {NULL, NULL, 0, NULL}};
 
 static PyType_Slot slots[] = {{Py_tp_dealloc, thread_dealloc},

@@ -35,6 +35,10 @@ mf__state *mf__state_new(PyTypeObject *type, lua_State *L, int hosted);
  * which never come back. Without the GIL, or with it. */
 void mf__state_await(mf__state *state);
 
+/* Closes a hosted state for Python: what Lua has of Python is given back, and calls raise RuntimeError from then on.
+ * Returns 0, also for one that is closed; -1 with a RuntimeError while calls are inside, this thread's own included. */
+int mf__state_close(mf__state *state);
+
 /* From here on nobody gets in. Those who wait find out. */
 void mf__state_shut(mf__state *state);
 void mf__options_clear(mf__options *options);

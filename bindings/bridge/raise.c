@@ -79,10 +79,10 @@ static void push_fault(lua_State *L, PyObject *exception) {
   lua_setfenv(L, -2);
 }
 
-int mf__raise(lua_State *L) {
+void mf__push_raised(lua_State *L) {
   PyObject *type, *value, *trace;
   mf__fetch_error(&type, &value, &trace);
-  if (type == NULL) return mf__fail(L, "Python reported a failure without an exception");
+  if (type == NULL) mf__fail(L, "Python reported a failure without an exception");
   mf__hold(L, type);
   mf__hold(L, value);
   if (trace != NULL) {
@@ -91,8 +91,11 @@ int mf__raise(lua_State *L) {
   }
   luaL_checkstack(L, LUA_MINSTACK, "no room for a Python exception");
   mf__stop_by(mf__top->state, value);
-  if (mf__top->bridge->policy->thrown(L, value)) return lua_error(L);
-  push_fault(L, value);
+  if (!mf__top->bridge->policy->thrown(L, value)) push_fault(L, value);
+}
+
+int mf__raise(lua_State *L) {
+  mf__push_raised(L);
   return lua_error(L);
 }
 

@@ -79,19 +79,57 @@ static void free_bridges(mf__state *state) {
  * then is lost. */
 #define CLOSING_NBYTES 65536
 
-/* Closing runs finalizers of Lua's, and those may run Python code: a pending exception waits. */
+/* Runs finalizers of Lua's and deleters, and those may run Python code, which finds the state closed. */
+static void close_lua(mf__state *state) {
+  lua_State *L = state->L;
+  mf__state_shut(state);
+  if (state->memory != NULL && state->memory->limit != 0) state->memory->limit = state->memory->used + CLOSING_NBYTES;
+  if (state->hosted) lua_close(L);
+}
+
+static int refuse_close(const mf__state *state) {
+  const int of_others = calls_in_of_others(state);
+  if (of_others > 0)
+    PyErr_Format(PyExc_RuntimeError,
+                 "close: %d call(s) into this Lua state run on other threads; close it after them, or end them by "
+                 "interrupt()",
+                 of_others);
+  else
+    PyErr_SetString(PyExc_RuntimeError,
+                    "close: called from inside of a call into this Lua state; close it when that has returned");
+  return -1;
+}
+
+int mf__state_close(mf__state *state) {
+  if (state->inside > 0) return refuse_close(state);
+  if (state->L == NULL) return 0;
+  if (!state->hosted) {
+    PyErr_SetString(PyExc_RuntimeError, "close: this Lua state belongs to the program that opened it");
+    return -1;
+  }
+  Py_INCREF((PyObject *)state);
+  /* Another thread may be about to take the lock, or be in line for it. */
+  int status = mf__lock(state, 0);
+  if (status == 0) {
+    if (state->inside > 0)
+      status = refuse_close(state);
+    else if (state->L != NULL)
+      close_lua(state);
+    if (--state->depth == 0) mf__unlock(state);
+  }
+  Py_DECREF((PyObject *)state);
+  if (status == 0) mf__refs_drain();
+  return status;
+}
+
+/* A pending exception waits meanwhile. */
 static void state_dealloc(PyObject *self_object) {
   mf__state *state = (mf__state *)self_object;
   PyTypeObject *type = Py_TYPE(self_object);
   const aside exception = aside_begin();
   PyObject_GC_UnTrack(self_object);
   if (state->weakrefs != NULL) PyObject_ClearWeakRefs(self_object);
-  lua_State *L = state->L;
-  if (L != NULL) {
-    mf__state_shut(state);
-    if (state->memory != NULL && state->memory->limit != 0) state->memory->limit = state->memory->used + CLOSING_NBYTES;
-    if (state->hosted) lua_close(L);
-  }
+  if (state->L != NULL) close_lua(state);
   mf__refs_forget(&state->refs);
   mf__scopes_free(&state->scopes);
   free_bridges(state);

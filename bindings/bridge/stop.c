@@ -73,6 +73,7 @@ void mf__stop_renew(mf__state *state) {
 
 void mf__stop_pause(mf__state *state) {
   int stop = atomic_load(&state->stop);
+  if (state->L == NULL) return;
   if (stop == MF__STOP_SIGNAL || stop == MF__STOP_MAIN) lua_sethook(state->L, NULL, 0, 0);
 }
 

@@ -25,9 +25,11 @@
  *   Threads     A tensor's description never changes, so every function may be called on any thread and on
  *               one tensor from several threads at once. Its elements are the caller's to guard: two
  *               threads that write the same bytes race, as with memcpy.
- *   Pointers    Pointers must be good for what the signature says; C cannot check that. In an imported
- *               struct that goes for the struct, `shape`, `strides`, `data` over the declared extent and
- *               `deleter`: a producer's pointers are trusted, its numbers are not.
+ *   Pointers    NULL is MF_EINVAL where a pointer is needed, and the message names the argument; a function
+ *               without a status then does nothing, or returns 0 or NULL. Other pointers must be good for what
+ *               the signature says; C cannot check that. In an imported struct that goes for the struct,
+ *               `shape`, `strides`, `data` over the declared extent and `deleter`: a producer's pointers are
+ *               trusted, its numbers are not.
  *
  * Each function's comment has five parts: what it does; Owns, who owns what afterwards; Fails, with which
  * status; Threads, which may call it; Standard, the text that it implements.
@@ -720,8 +722,8 @@ MF_API int mf_ring_publish(mf_ring *r, mf_error *err);
 /* mf_ring_latest(r, slot, fresh, err): the slot that was published last, for the reader; -1 if none was yet. ${fresh}
  * (may be NULL) becomes 1 if it is another one than the last time. The slot that the reader had before goes back, and
  * is free when its fences are done. Never waits.
- * Owns: the slot's elements are the reader's until the next call finds a fresh one. Fails: never. Threads: one reader
- * at a time. Standard: none. */
+ * Owns: the slot's elements are the reader's until the next call finds a fresh one. Fails: MF_EINVAL for NULL. Threads:
+ * one reader at a time. Standard: none. */
 MF_API int mf_ring_latest(mf_ring *r, int32_t *slot, int32_t *fresh, mf_error *err);
 
 /* mf_ring_fence(r, fence, use, err): mf_tensor_fence for the slot that the reader has.

@@ -62,6 +62,28 @@ def test_narrow_elements_with_strides_are_not_copied_behind_ones_back():
     assert mf.asarray(a[:, ::2]).tolist() == [[0, 2], [4, 6], [8, 10], [12, 14]]
 
 
+@pytest.mark.parametrize("name", ["int4", "uint4", "int2", "uint2", "float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn"])
+def test_narrow_elements_go_out_as_they_came_in(name):
+    """Where each lies in a byte of its own, which is how ml_dtypes keeps them; without a copy, in every layout."""
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    a = (np.arange(12) % 2).astype(getattr(ml_dtypes, name)).reshape(3, 4)
+    t = mf.asarray(a)
+    for view, same in ((t, a), (t.T, a.T), (t[::-1, ::2], a[::-1, ::2]), (t[1, 2:3], a[1, 2:3])):
+        out = np.asarray(view)
+        assert out.dtype == a.dtype and out.ctypes.data == view.data_ptr == same.ctypes.data
+        assert (out == same).all() and out.strides == same.strides
+    t.numpy()[0, 0] = 1
+    assert a[0, 0] == 1
+    assert not np.asarray(t.as_readonly()).flags.writeable
+    assert (np.asarray(t, "float32") == a.astype("float32")).all()
+
+
+def test_packed_elements_are_refused_with_a_remedy():
+    with pytest.raises(TypeError, match=r'NumPy has no dtype for int4; astype\("int8"\)'):
+        np.asarray(mf.zeros(4, "int4"))
+    assert np.asarray(mf.zeros(4, "int4").astype("int8")).tolist() == [0] * 4
+
+
 @pytest.mark.parametrize("dtype", ["i2", "u4", "i8", "f2", "f4", "f8", "c8", "c16"])
 @pytest.mark.parametrize("index", [np.s_[:], np.s_[::-1], np.s_[:, ::2], np.s_[1], np.s_[:, :0], np.s_[0, 0]])
 def test_the_other_byte_order_is_swapped_in_a_copy(dtype, index):

@@ -88,3 +88,32 @@ def test_protocols_before_2_work_or_say_why():
             assert mf.equal(pickle.loads(pickle.dumps(mf.ones((2,)), protocol)), mf.ones((2,)))
         except (TypeError, ValueError, pickle.PicklingError) as error:
             assert "protocol" in str(error)
+
+
+@pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
+def test_axes_in_another_order_travel_without_a_copy(protocol):
+    """As NumPy's arrays in Fortran's order do."""
+    base = mf.asarray(np.arange(24.0).reshape(2, 3, 4))
+    for view in (base.T, base.permute_dims(1, 0, 2), base.permute_dims(2, 0, 1), base[:, :1].T, base.as_readonly().T):
+        back = pickle.loads(pickle.dumps(view, protocol))
+        assert mf.equal(back, view) and back.shape == view.shape
+        longer = [i for i, n in enumerate(view.shape) if n > 1]
+        if view.size == 24:
+            assert [back.strides[i] for i in longer] == [view.strides[i] for i in longer]
+
+
+def test_axes_in_another_order_hand_their_memory_out():
+    t = mf.asarray(np.arange(1000.0).reshape(10, 100)).T
+    buffers = []
+    data = pickle.dumps(t, 5, buffer_callback=buffers.append)
+    assert np.frombuffer(buffers[0].raw(), "uint8").ctypes.data == t.data_ptr
+    back = pickle.loads(data, buffers=buffers)
+    assert back.data_ptr == t.data_ptr and back.strides == t.strides and mf.equal(back, t)
+    buffers.clear()
+
+
+def test_memory_that_runs_backwards_or_repeats_is_copied():
+    t = mf.asarray(np.arange(6.0).reshape(2, 3))
+    for view in (t[::-1], t.T[:, ::-1], t[:, :1].broadcast_to((2, 5)), t[::2], t[:, ::2].T):
+        back = pickle.loads(pickle.dumps(view, 5))
+        assert back.is_contiguous and mf.equal(back, view)

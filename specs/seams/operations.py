@@ -196,6 +196,26 @@ def stepped(thread):
     return first, thread.send(5)
 
 
+def waiting(b):
+    """A coroutine that waits."""
+    thread = b.lua.eval("function(o) o() coroutine.yield(1) coroutine.yield(2) end").coroutine(Items())
+    next(thread)
+    return thread
+
+
+def thrown(b):
+    try:
+        waiting(b).throw(KeyError("thrown"))
+    except KeyError as error:
+        return str(error)
+
+
+def closed(b):
+    with mf.Lua() as lua:
+        lua.globals().held = Items(1), b.t
+        return lua.eval("1 + 1")
+
+
 def nested(b):
     return b.lua.execute("local f, g = ... return pcall(f, g)", lambda g: g(3), lambda n: Index(n))
 
@@ -276,6 +296,7 @@ class Method:
 LUA = {
     "Lua": lambda b: mf.Lua().eval("1"),
     "Lua-options": lambda b: mf.Lua(encoding="latin-1", max_memory=0, unpack_returned_tuples=True).eval("'x'"),
+    "Lua.close": closed,
     "Lua.sandbox": in_a_sandbox,
     "Lua.attribute_filter": with_filter,
     "Lua.eval": lambda b: b.lua.eval("1 + ...", Index(1)),
@@ -332,6 +353,8 @@ LUA = {
         b.lua.eval("function(o) for i = 1, 3 do coroutine.yield(o(i)) end end").coroutine(Items())),
     "LuaThread-send": lambda b: stepped(
         b.lua.eval("function(x) while true do x = coroutine.yield(x) end end").coroutine(1)),
+    "LuaThread-throw": thrown,
+    "LuaThread-close": lambda b: waiting(b).close(),
     "LuaThread-dropped": lambda b: next(b.lua.eval("function(o) o() coroutine.yield(1) end").coroutine(Items())),
     "LuaObject": lambda b: b.lua.eval("newproxy()") is not None,
     "LuaObject-equal": lambda b: b.table == b.lua.eval("...", b.table) if b.host is None else True,

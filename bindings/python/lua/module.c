@@ -12,12 +12,14 @@ static mf__state *state_argument(PyObject *object) {
   return NULL;
 }
 
+static PyObject *refuse_closed(void) {
+  PyErr_SetString(PyExc_RuntimeError, "this Lua state was closed, or never opened");
+  return NULL;
+}
+
 static PyObject *call_in(mf__state *state, int (*body)(lua_State *, void *), void *data) {
   if (state == NULL) return NULL;
-  if (state->bridge == NULL || state->bridge->state == NULL) {
-    PyErr_SetString(PyExc_RuntimeError, "this Lua state was closed, or never opened");
-    return NULL;
-  }
+  if (state->bridge == NULL || state->bridge->state == NULL) return refuse_closed();
   if (mf__call_in(state->bridge, body, data) != 0) return NULL;
   Py_IncRef(Py_None);
   return Py_None;
@@ -155,11 +157,18 @@ static PyObject *set_overflow_handler(PyObject *module, PyObject *arguments) {
   return call_in(state_argument(state), handler_body, &request);
 }
 
+static PyObject *close_state(PyObject *module, PyObject *object) {
+  (void)module;
+  mf__state *state = state_argument(object);
+  return state != NULL && mf__state_close(state) == 0 ? Py_BuildValue("") : NULL;
+}
+
 /* (used, base, limit) in bytes, or None for a state whose memory is not counted. */
 static PyObject *memory(PyObject *module, PyObject *object) {
   (void)module;
   mf__state *state = state_argument(object);
   if (state == NULL) return NULL;
+  if (state->L == NULL) return refuse_closed();
   mf__memory *account = state->memory;
   if (account == NULL || !account->counted) return Py_BuildValue("");
   return Py_BuildValue("nnn", (Py_ssize_t)account->used, (Py_ssize_t)account->base, (Py_ssize_t)account->limit);
@@ -172,6 +181,7 @@ static PyObject *set_limit(PyObject *module, PyObject *arguments) {
   if (!PyArg_ParseTuple(arguments, "On", &object, &limit)) return NULL;
   mf__state *state = state_argument(object);
   if (state == NULL) return NULL;
+  if (state->L == NULL) return refuse_closed();
   if (state->memory == NULL || !state->memory->counted || limit < 0) {
     PyErr_SetString(PyExc_RuntimeError, "max_memory must be set on creation of the Lua state");
     return NULL;
@@ -237,6 +247,7 @@ static PyMethodDef functions[] = {{"open", mf__open, METH_VARARGS, NULL},
                                   {"load", load, METH_VARARGS, NULL},
                                   {"globals", globals, METH_O, NULL},
                                   {"table", table, METH_VARARGS, NULL},
+                                  {"close", close_state, METH_O, NULL},
                                   {"collector", collector, METH_VARARGS, NULL},
                                   {"set_overflow_handler", set_overflow_handler, METH_VARARGS, NULL},
                                   {"memory", memory, METH_O, NULL},

@@ -380,8 +380,10 @@ def _numpy_view(numpy, t):
     try:
         return numpy.asarray(memoryview(t))
     except BufferError:
-        if t.dtype.lanes != 1 or t.dtype.bits % 8:
-            raise TypeError(f"NumPy has no dtype for {t.dtype}") from None
+        padded = t.dtype.bits < 8 and t.flags & 4  # each element in a byte of its own, as ml_dtypes has it
+        if t.dtype.lanes != 1 or (t.dtype.bits % 8 and not padded):
+            hint = '; astype("int8") or astype("float32") has one' if t.dtype.lanes == 1 else ""
+            raise TypeError(f"NumPy has no dtype for {t.dtype}{hint}") from None
     try:
         import ml_dtypes
     except ImportError:
@@ -389,7 +391,7 @@ def _numpy_view(numpy, t):
     foreign = getattr(ml_dtypes, t.dtype, None)
     if foreign is None:
         raise TypeError(f"neither NumPy nor ml_dtypes has a dtype for {t.dtype}")
-    return numpy.asarray(memoryview(t.reinterpret(f"uint{t.dtype.bits}"))).view(foreign)
+    return numpy.asarray(memoryview(t.reinterpret(f"uint{max(8, t.dtype.bits)}"))).view(foreign)
 
 
 def to_numpy(t, dtype=None, copy=None):
@@ -443,16 +445,36 @@ def wrap(
     return _core._wrap_pointer(address, extents, strides, dtype, readonly, keep)
 
 
-def rebuild_shared(buffer, shape, dtype, padded):
-    """Unpickles a tensor over a buffer, which it keeps; read-only if the buffer is."""
+def rebuild_shared(buffer, shape, dtype, padded, axes=None):
+    """Unpickles a tensor over a buffer, which it keeps; read-only if the buffer is.
+
+    axes: those of the tensor, in the order in which they lie in the buffer; None is row-major.
+    """
     flat = _core.frombuffer(buffer)
-    return _core._from_raw(flat, shape, DType(dtype), padded)
+    return _in_order(_core._from_raw(flat, shape, DType(dtype), padded), axes)
 
 
-def rebuild_copied(data, shape, dtype, padded, readonly):
+def rebuild_copied(data, shape, dtype, padded, readonly, axes=None):
     """Unpickles a tensor from bytes, which it copies."""
-    made = _core._from_raw(_core.frombuffer(data).copy(), shape, DType(dtype), padded)
+    made = _in_order(_core._from_raw(_core.frombuffer(data).copy(), shape, DType(dtype), padded), axes)
     return made.as_readonly() if readonly else made
+
+
+def _in_order(t, axes):
+    return t if axes is None else t.permute_dims(*(axes.index(i) for i in range(len(axes))))
+
+
+def _dense(t):
+    """A tensor as a compact row-major one, and the order of its axes there.
+
+    Itself; else with its axes in the order in which they lie in memory; else a copy, where the memory has gaps or
+    elements share it.
+    """
+    if t.is_contiguous:
+        return t, None
+    axes = tuple(sorted(range(t.ndim), key=lambda i: (t.shape[i] == 1, -t.strides[i])))
+    turned = t.permute_dims(*axes)
+    return (turned, axes) if turned.is_contiguous else (t.copy(), None)
 
 
 def rebuild_placed(t, device):
@@ -466,12 +488,12 @@ def reduce_ex(t, protocol):
     if t.device != "cpu":
         host = t.to("cpu")
         return rebuild_placed, (host.as_readonly() if t.readonly else host, str(t.device))
-    compact = t if t.is_contiguous else t.copy()
-    if t.readonly and compact is not t:
+    compact, axes = _dense(t)
+    if t.readonly and not compact.readonly:
         compact = compact.as_readonly()
     raw: Any = _core._raw_bytes(compact)
     padded = bool(t.flags & 4)
     if protocol >= 5:
-        return rebuild_shared, (pickle.PickleBuffer(raw), t.shape, str(t.dtype), padded)
+        return rebuild_shared, (pickle.PickleBuffer(raw), compact.shape, str(t.dtype), padded, axes)
     data = bytes(memoryview(raw))
-    return rebuild_copied, (data, t.shape, str(t.dtype), padded, t.readonly)
+    return rebuild_copied, (data, compact.shape, str(t.dtype), padded, t.readonly, axes)

@@ -265,6 +265,21 @@ class Lua(_lua.State):
             _lua.set_overflow_handler(self, overflow_handler)
         return self
 
+    def close(self) -> None:
+        """Ends the state now: Lua's finalizers run, and it gives back what it holds of Python.
+
+        From then on each use of it and of its functions, tables and coroutines raises RuntimeError. Tensors that came
+        from it stay. Raises RuntimeError while a call into it runs, on any thread, this one included; any thread may
+        close it, and the second time nothing happens. `with moonferry.Lua() as lua:` closes it at the end.
+        """
+        _lua.close(self)
+
+    def __enter__(self) -> Lua:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        _lua.close(self)
+
     def _encode(self, code: Any) -> bytes:
         if isinstance(code, str):
             return code.encode(self._source_encoding)

@@ -84,6 +84,7 @@ static int64_t total(mf__counter which) {
 }
 
 void mf_ledger_read(mf_ledger *out) {
+  if (out == NULL) return;
   out->tensors = total(MF__TENSORS);
   out->storages = total(MF__STORAGES);
   out->bytes = total(MF__BYTES);

@@ -49,6 +49,8 @@ static bool same_elements(const mf_tensor *a, const mf_tensor *b) {
 }
 
 int mf_tensor_astype(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
+  MF__NEED(dst);
+  MF__NEED(src);
   cast_ctx c;
   if (same_elements(dst, src)) return mf__end(mf_tensor_copy(dst, src, err), __func__, err);
   int rc = mf__tensor_writable(dst, err);
@@ -78,6 +80,8 @@ static int fill(mf_tensor *t, const void *slot, mf_error *err) {
 }
 
 int mf_tensor_fill(mf_tensor *t, const mf_scalar *value, mf_error *err) {
+  MF__NEED(t);
+  MF__NEED(value);
   unsigned char slot[32] = {0}; /* complex128 takes 16, a padded width at most as much */
   mf__codec c;
   int rc = mf__tensor_writable(t, err);

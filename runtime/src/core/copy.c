@@ -225,6 +225,8 @@ int mf__copy_new(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
 }
 
 int mf_tensor_copy(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
+  MF__NEED(dst);
+  MF__NEED(src);
   int rc = mf__tensor_writable(dst, err);
   if (rc == MF_OK) rc = mf__tensor_open(src, err);
   if (rc == MF_OK) rc = same_dtype(dst, src, err);

@@ -17,6 +17,21 @@ int mf__fail(mf_error *err, int32_t status, const char *format, ...) __attribute
 /* The same for a driver call that answered ${code}; call and text are static storage. */
 int mf__fail_driver(mf_error *err, int32_t status, int32_t code, const char *call, const char *text);
 
+/* What a public function that has a status says, first of all, of a pointer that is NULL where it must not be. */
+int mf__missing(const char *argument, const char *call, mf_error *err) __attribute__((cold));
+
+#define MF__NEED(argument)                                                     \
+  do {                                                                         \
+    if ((argument) == NULL) return mf__missing(#argument, __func__, err);      \
+  } while (0)
+
+/* The same of the place for an object, which is NULL from then on until there is one. */
+#define MF__NEED_OUT(argument) \
+  do {                         \
+    MF__NEED(argument);        \
+    *(argument) = NULL;        \
+  } while (0)
+
 /* Ends a public function: puts its name into err->call on failure, unless a driver call's is there; returns rc. */
 int mf__end(int rc, const char *call, mf_error *err);
 

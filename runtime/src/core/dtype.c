@@ -51,12 +51,15 @@ bool mf__dtype_equal(const DLDataType *a, const DLDataType *b) {
 }
 
 int64_t mf_dtype_bits(const DLDataType *dtype, uint64_t flags) {
+  if (dtype == NULL) return 0;
   const int64_t bits = (int64_t)dtype->bits * dtype->lanes;
   const bool packed = dtype->bits < 8 && !(flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED);
   return packed ? bits : (bits + 7) / 8 * 8;
 }
 
 int mf_dtype_format(const DLDataType *dtype, char *buf, size_t cap, mf_error *err) {
+  MF__NEED(dtype);
+  MF__NEED(buf);
   char bits[8] = "";
   char lanes[8] = "";
   int rc = mf__dtype_check(dtype, err);
@@ -107,6 +110,8 @@ static bool is_canonical(const DLDataType *dtype, const char *name) {
 }
 
 int mf_dtype_parse(const char *name, DLDataType *out, mf_error *err) {
+  MF__NEED(name);
+  MF__NEED(out);
   for (int code = 0; code < NCODES; code++) {
     const size_t length = strlen(codes[code].name);
     DLDataType found = {.code = (uint8_t)code};

@@ -9,6 +9,7 @@ static int locate(const mf_tensor *t, const int64_t *coords, int32_t ncoords, in
   *at = 0;
   if (ncoords != t->dl.ndim)
     return mf__fail(err, MF_EINVAL, "ncoords is %d; ndim, %d, expected", ncoords, t->dl.ndim);
+  if (coords == NULL && ncoords > 0) return mf__fail(err, MF_EINVAL, "coords is NULL, with ncoords %d", ncoords);
   for (int32_t i = 0; i < ncoords; i++) {
     const int64_t extent = t->dl.shape[i];
     const int64_t c = coords[i] < 0 ? coords[i] + extent : coords[i];
@@ -22,6 +23,8 @@ static int locate(const mf_tensor *t, const int64_t *coords, int32_t ncoords, in
 }
 
 int mf_tensor_get(const mf_tensor *t, const int64_t *coords, int32_t ncoords, mf_scalar *out, mf_error *err) {
+  MF__NEED(t);
+  MF__NEED(out);
   mf__codec c;
   int64_t at;
   int rc = mf__tensor_open(t, err);
@@ -33,6 +36,8 @@ int mf_tensor_get(const mf_tensor *t, const int64_t *coords, int32_t ncoords, mf
 }
 
 int mf_tensor_put(mf_tensor *t, const int64_t *coords, int32_t ncoords, const mf_scalar *value, mf_error *err) {
+  MF__NEED(t);
+  MF__NEED(value);
   mf__codec c;
   int64_t at;
   int rc = mf__tensor_writable(t, err);
@@ -107,6 +112,9 @@ static bool all_equal(const mf_tensor *a, const mf_tensor *b) {
 }
 
 int mf_tensor_equal(const mf_tensor *a, const mf_tensor *b, int32_t *out, mf_error *err) {
+  MF__NEED(a);
+  MF__NEED(b);
+  MF__NEED(out);
   *out = 0;
   int rc = mf__tensor_open(a, err);
   if (rc == MF_OK) rc = mf__tensor_open(b, err);

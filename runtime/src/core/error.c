@@ -38,6 +38,10 @@ int mf__fail_driver(mf_error *err, int32_t status, int32_t code, const char *cal
   return status;
 }
 
+int mf__missing(const char *argument, const char *call, mf_error *err) {
+  return mf__end(mf__fail(err, MF_EINVAL, "%s is NULL; a valid pointer expected", argument), call, err);
+}
+
 int mf__end(int rc, const char *call, mf_error *err) {
   if (rc != MF_OK && err != NULL && err->driver_code == 0) err->call = call;
   return rc;

@@ -197,6 +197,7 @@ static int count_items(const mf_index *items, int32_t nitems, int32_t *taken, in
   *taken = *added = 0;
   *ellipsis = false;
   if (nitems < 0) return mf__fail(err, MF_EINVAL, "nitems is %d; at least 0 expected", nitems);
+  if (items == NULL && nitems > 0) return mf__fail(err, MF_EINVAL, "items is NULL, with nitems %d", nitems);
   for (int32_t i = 0; i < nitems; i++) {
     const int32_t kind = items[i].kind;
     if (kind < MF_INDEX_AT || kind > MF_INDEX_ELLIPSIS)

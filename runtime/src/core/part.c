@@ -77,6 +77,9 @@ static int copy_next(mf_tensor *dst, const mf_tensor *src, int64_t *at, mf_error
 }
 
 int mf_tensor_copy_part(mf_tensor *dst, const mf_tensor *src, int64_t *at, mf_error *err) {
+  MF__NEED(dst);
+  MF__NEED(src);
+  MF__NEED(at);
   int rc = mf__tensor_writable(dst, err);
   if (rc == MF_OK) rc = mf__tensor_open(src, err);
   if (rc == MF_OK) rc = mf__same_shape(dst, src, err);

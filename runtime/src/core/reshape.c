@@ -24,6 +24,7 @@ static int wanted_numel(const int64_t *shape, int32_t ndim, int64_t *numel, int3
   *hole = -1;
   if (ndim < 0 || ndim > MF_MAX_NDIM)
     return mf__fail(err, MF_EINVAL, "ndim is %d; 0 to %d expected", ndim, MF_MAX_NDIM);
+  if (shape == NULL && ndim > 0) return mf__fail(err, MF_EINVAL, "shape is NULL, with ndim %d", ndim);
   for (int32_t i = 0; i < ndim; i++) {
     if (shape[i] == -1 && *hole < 0) {
       *hole = i;

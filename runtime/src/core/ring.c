@@ -15,10 +15,10 @@ enum { FREE, COOLING, HELD };
  * longest. Both change as one: a thread that has looked at the fences of an earlier turn cannot free a later one. */
 #define STATES 4
 
-typedef struct slot {
+typedef struct ring_slot {
   mf_tensor *tensor;
   _Atomic uint64_t word; /* turn * STATES + state */
-} slot;
+} ring_slot;
 
 struct mf_ring {
   _Atomic int64_t refs;
@@ -27,11 +27,11 @@ struct mf_ring {
   _Atomic int32_t latest;  /* the published slot that nobody took, -1 for none */
   _Atomic int32_t read;    /* the reader's slot, -1 for none */
   _Atomic uint64_t turns;
-  slot slots[];
+  ring_slot slots[];
 };
 
 static size_t ring_nbytes(int32_t n) {
-  return sizeof(mf_ring) + (size_t)n * sizeof(slot);
+  return sizeof(mf_ring) + (size_t)n * sizeof(ring_slot);
 }
 
 /* Making */
@@ -61,7 +61,8 @@ static int check_slots(mf_tensor *const *slots, int32_t n, mf_error *err) {
 }
 
 int mf_ring_create(mf_tensor *const *slots, int32_t n, mf_ring **out, mf_error *err) {
-  *out = NULL;
+  MF__NEED_OUT(out);
+  MF__NEED(slots);
   const int rc = check_slots(slots, n, err);
   if (rc != MF_OK) return mf__end(rc, __func__, err);
   mf_ring *r = mf__alloc(ring_nbytes(n));
@@ -95,11 +96,11 @@ void mf_ring_release(mf_ring *r) {
 }
 
 int32_t mf_ring_count(const mf_ring *r) {
-  return r->n;
+  return r != NULL ? r->n : 0;
 }
 
 mf_tensor *mf_ring_slot(const mf_ring *r, int32_t i) {
-  return i >= 0 && i < r->n ? r->slots[i].tensor : NULL;
+  return r != NULL && i >= 0 && i < r->n ? r->slots[i].tensor : NULL;
 }
 
 /* Slots that come and go */
@@ -179,9 +180,11 @@ static int take(mf_ring *r, int64_t ns, int32_t *out, mf_error *err) {
 
 #define TAKING (-2)
 
-int mf_ring_begin(mf_ring *r, int64_t ns, int32_t *out, mf_error *err) {
+int mf_ring_begin(mf_ring *r, int64_t ns, int32_t *slot, mf_error *err) {
   int32_t none = -1;
-  *out = -1;
+  MF__NEED(slot);
+  *slot = -1;
+  MF__NEED(r);
   if (ns < 0) {
     const int rc = mf__fail(err, MF_EINVAL, "ns is %lld; 0 or more nanoseconds expected", (long long)ns);
     return mf__end(rc, __func__, err);
@@ -191,9 +194,9 @@ int mf_ring_begin(mf_ring *r, int64_t ns, int32_t *out, mf_error *err) {
     const int rc = mf__fail(err, MF_EINVAL, "a slot is being written; mf_ring_end or mf_ring_publish expected first");
     return mf__end(rc, __func__, err);
   }
-  const int rc = take(r, ns, out, err);
-  if (rc == MF_OK) atomic_store_explicit(&r->slots[*out].word, HELD, memory_order_relaxed);
-  atomic_store_explicit(&r->written, *out, memory_order_release);
+  const int rc = take(r, ns, slot, err);
+  if (rc == MF_OK) atomic_store_explicit(&r->slots[*slot].word, HELD, memory_order_relaxed);
+  atomic_store_explicit(&r->written, *slot, memory_order_release);
   return mf__end(rc, __func__, err);
 }
 
@@ -203,6 +206,7 @@ static int writers_slot(mf_ring *r, int32_t *out, mf_error *err) {
 }
 
 int mf_ring_end(mf_ring *r, const mf_fence *fence, int32_t use, mf_error *err) {
+  MF__NEED(r);
   int32_t i;
   int rc = writers_slot(r, &i, err);
   if (rc == MF_OK && fence != NULL) rc = mf_tensor_fence(r->slots[i].tensor, fence, use, err);
@@ -214,6 +218,7 @@ int mf_ring_end(mf_ring *r, const mf_fence *fence, int32_t use, mf_error *err) {
 }
 
 int mf_ring_publish(mf_ring *r, mf_error *err) {
+  MF__NEED(r);
   int32_t i;
   const int rc = writers_slot(r, &i, err);
   if (rc == MF_OK) {
@@ -226,8 +231,9 @@ int mf_ring_publish(mf_ring *r, mf_error *err) {
 
 /* The reader */
 
-int mf_ring_latest(mf_ring *r, int32_t *out, int32_t *fresh, mf_error *err) {
-  (void)err;
+int mf_ring_latest(mf_ring *r, int32_t *slot, int32_t *fresh, mf_error *err) {
+  MF__NEED(r);
+  MF__NEED(slot);
   const int32_t i = atomic_exchange_explicit(&r->latest, -1, memory_order_acq_rel);
   if (i >= 0) {
     const int32_t before = atomic_load_explicit(&r->read, memory_order_relaxed);
@@ -235,12 +241,13 @@ int mf_ring_latest(mf_ring *r, int32_t *out, int32_t *fresh, mf_error *err) {
     if (before >= 0) give_back(r, before);
   }
   cool(r);
-  *out = atomic_load_explicit(&r->read, memory_order_relaxed);
+  *slot = atomic_load_explicit(&r->read, memory_order_relaxed);
   if (fresh != NULL) *fresh = i >= 0;
   return MF_OK;
 }
 
 int mf_ring_fence(mf_ring *r, const mf_fence *fence, int32_t use, mf_error *err) {
+  MF__NEED(r);
   const int32_t i = atomic_load_explicit(&r->read, memory_order_relaxed);
   int rc = i >= 0 ? MF_OK : mf__fail(err, MF_EINVAL, "the reader has no slot; mf_ring_latest expected first");
   if (rc == MF_OK && fence == NULL) rc = mf__fail(err, MF_EINVAL, "fence is NULL; a fence expected");

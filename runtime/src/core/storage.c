@@ -209,7 +209,7 @@ void mf__storage_release(mf__storage *s, bool foreign_allowed) {
 }
 
 void mf_release_mark(void *ctx) {
-  atomic_store_explicit((_Atomic int32_t *)ctx, 1, memory_order_release);
+  if (ctx != NULL) atomic_store_explicit((_Atomic int32_t *)ctx, 1, memory_order_release);
 }
 
 int mf__storage_invalidate(mf__storage *s, mf_error *err) {

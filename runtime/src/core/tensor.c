@@ -149,6 +149,7 @@ int32_t mf_tensor_release_later(mf_tensor *t) {
 }
 
 int mf_tensor_invalidate(mf_tensor *t, int32_t *in_use, mf_error *err) {
+  MF__NEED(t);
   const int rc = mf__storage_invalidate(t->storage, err);
   if (in_use != NULL)
     *in_use = rc == MF_OK && (mf__storage_is_shared(t->storage) ||
@@ -157,32 +158,32 @@ int mf_tensor_invalidate(mf_tensor *t, int32_t *in_use, mf_error *err) {
 }
 
 int32_t mf_tensor_is_valid(const mf_tensor *t) {
-  return !mf__storage_is_closed(t->storage);
+  return t != NULL && !mf__storage_is_closed(t->storage);
 }
 
 const DLTensor *mf_tensor_dltensor(const mf_tensor *t) {
-  return &t->dl;
+  return t != NULL ? &t->dl : NULL;
 }
 
 uint64_t mf_tensor_flags(const mf_tensor *t) {
-  return t->flags;
+  return t != NULL ? t->flags : 0;
 }
 
 int64_t mf_tensor_size(const mf_tensor *t) {
   int64_t n = 1;
-  if (mf__is_empty(&t->dl)) return 0;
+  if (t == NULL || mf__is_empty(&t->dl)) return 0;
   for (int32_t i = 0; i < t->dl.ndim; i++) n *= t->dl.shape[i];
   return n;
 }
 
 int64_t mf_tensor_nbytes(const mf_tensor *t) {
-  return (mf_tensor_size(t) * mf__tensor_bits(t) + 7) / 8;
+  return t != NULL ? (mf_tensor_size(t) * mf__tensor_bits(t) + 7) / 8 : 0;
 }
 
 int32_t mf_tensor_is_ordered(const mf_tensor *t) {
-  return mf__tensor_record(t) != NULL || mf__storage_fences(t->storage) != NULL;
+  return t != NULL && (mf__tensor_record(t) != NULL || mf__storage_fences(t->storage) != NULL);
 }
 
 int32_t mf_tensor_is_contiguous(const mf_tensor *t) {
-  return mf__is_compact(&t->dl);
+  return t != NULL && mf__is_compact(&t->dl);
 }

@@ -38,6 +38,7 @@ static int check_plain(const mf_tensor *t, int32_t use, mf_error *err) {
 }
 
 int mf_tensor_fence(mf_tensor *t, const mf_fence *fence, int32_t use, mf_error *err) {
+  MF__NEED(t);
   mf__fences *f = NULL;
   int rc = check_plain(t, use, err);
   if (rc == MF_OK && fence != NULL && fence->wait == NULL)
@@ -48,6 +49,8 @@ int mf_tensor_fence(mf_tensor *t, const mf_fence *fence, int32_t use, mf_error *
 }
 
 int mf_tensor_fence_wait(const mf_tensor *t, int32_t use, int64_t ns, int32_t *out, mf_error *err) {
+  MF__NEED(t);
+  MF__NEED(out);
   bool done = true;
   mf__fences *f = mf__storage_fences(t->storage);
   int rc = check_plain(t, use, err);

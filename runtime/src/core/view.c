@@ -20,7 +20,8 @@ static int make(const mf_tensor *t, mf__layout *l, uint64_t more_flags, mf_tenso
 
 /* Begins every view, which then works on the layout and ends with make(). */
 static int begin(const mf_tensor *t, mf__layout *l, mf_tensor **out, mf_error *err) {
-  *out = NULL;
+  MF__NEED_OUT(out);
+  MF__NEED(t);
   mf__layout_of(&t->dl, l);
   return mf__tensor_open(t, err);
 }
@@ -96,6 +97,8 @@ int mf_tensor_expand_dims(const mf_tensor *t, int32_t axis, mf_tensor **out, mf_
 
 int mf_tensor_diagonal(const mf_tensor *t, int64_t offset, const int32_t axes[2], mf_tensor **out,
                        mf_error *err) {
+  MF__NEED_OUT(out);
+  MF__NEED(axes);
   mf__layout l;
   int rc = begin(t, &l, out, err);
   if (rc == MF_OK) rc = mf__layout_diagonal(&l, offset, axes, err);
@@ -104,6 +107,8 @@ int mf_tensor_diagonal(const mf_tensor *t, int64_t offset, const int32_t axes[2]
 }
 
 int mf_tensor_reinterpret(const mf_tensor *t, const DLDataType *dtype, mf_tensor **out, mf_error *err) {
+  MF__NEED_OUT(out);
+  MF__NEED(dtype);
   mf__layout l;
   int rc = begin(t, &l, out, err);
   if (rc == MF_OK) rc = mf__dtype_check(dtype, err);

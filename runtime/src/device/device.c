@@ -114,6 +114,7 @@ DLDevice mf__device_name(const mf__device *device) {
 }
 
 int mf_device_count(int32_t device_type, int32_t *out, mf_error *err) {
+  MF__NEED(out);
   mf__device device;
   return mf__end(count_devices(device_type, &device, out, err), __func__, err);
 }
@@ -133,6 +134,7 @@ int mf__memory_free(const mf__queue *on, mf__space space, void **ptr, mf_error *
 }
 
 int mf_device_of_pointer(int32_t device_type, const void *ptr, DLDevice *out, mf_error *err) {
+  MF__NEED(out);
   mf__device device, found;
   int32_t count;
   *out = (DLDevice){kDLCPU, 0};
@@ -158,6 +160,8 @@ static int64_t parse_ordinal(const char *text) {
 }
 
 int mf_device_parse(const char *name, DLDevice *out, mf_error *err) {
+  MF__NEED(name);
+  MF__NEED(out);
   for (size_t i = 0; i < NNAMES; i++) {
     const size_t length = strlen(names[i].name);
     if (strncmp(name, names[i].name, length) != 0) continue;
@@ -173,6 +177,8 @@ int mf_device_parse(const char *name, DLDevice *out, mf_error *err) {
 }
 
 int mf_device_format(const DLDevice *device, char *buf, size_t cap, mf_error *err) {
+  MF__NEED(device);
+  MF__NEED(buf);
   const int32_t type = (int32_t)device->device_type;
   const char *name = mf__device_type_name(type);
   int n;

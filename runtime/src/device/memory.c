@@ -62,11 +62,14 @@ static int create(const DLTensor *like, uint64_t flags, mf_tensor **out, mf_erro
 }
 
 int mf_tensor_create(const DLTensor *like, uint64_t flags, mf_tensor **out, mf_error *err) {
+  MF__NEED_OUT(out);
+  MF__NEED(like);
   return mf__end(create(like, flags, out, err), __func__, err);
 }
 
 int mf_tensor_clone(const mf_tensor *t, mf_tensor **out, mf_error *err) {
-  *out = NULL;
+  MF__NEED_OUT(out);
+  MF__NEED(t);
   int rc = mf__tensor_open(t, err);
   if (rc == MF_OK) rc = create(&t->dl, t->flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED, out, err);
   if (rc == MF_OK && !mf__is_empty(&t->dl)) rc = mf__copy_new(*out, t, err);

@@ -359,6 +359,8 @@ static int find_public(const DLDevice *device, pool **out, mf_error *err) {
 }
 
 int mf_pool_read(const DLDevice *device, mf_pool_stats *out, mf_error *err) {
+  MF__NEED(device);
+  MF__NEED(out);
   pool *p;
   memset(out, 0, sizeof *out);
   const int rc = find_public(device, &p, err);
@@ -371,6 +373,7 @@ int mf_pool_read(const DLDevice *device, mf_pool_stats *out, mf_error *err) {
 }
 
 int mf_pool_limit(const DLDevice *device, int64_t nbytes, mf_error *err) {
+  MF__NEED(device);
   pool *p;
   int rc = find_public(device, &p, err);
   if (rc == MF_OK && nbytes < 0)

@@ -77,6 +77,7 @@ int mf__queue_resolve(const mf__device *device, mf_stream stream, bool check, mf
 }
 
 int mf_stream_check(const DLDevice *device, mf_stream stream, mf_error *err) {
+  MF__NEED(device);
   mf__device d;
   mf__queue q;
   int rc = mf__device_resolve(device, &d, err);
@@ -85,6 +86,8 @@ int mf_stream_check(const DLDevice *device, mf_stream stream, mf_error *err) {
 }
 
 int mf_stream_current(const DLDevice *device, mf_stream *out, mf_error *err) {
+  MF__NEED(device);
+  MF__NEED(out);
   mf__device d;
   *out = MF_STREAM_HOST;
   const int rc = mf__device_resolve(device, &d, err);
@@ -110,6 +113,7 @@ static int swap(const DLDevice *device, mf_stream stream, mf_stream *old, mf_err
 }
 
 int mf_stream_swap(const DLDevice *device, mf_stream stream, mf_stream *old, mf_error *err) {
+  MF__NEED(device);
   if (old != NULL) *old = MF_STREAM_CURRENT;
   return mf__end(swap(device, stream, old, err), __func__, err);
 }

@@ -48,6 +48,8 @@ static int create_stream(const mf__device *device, own_stream **out, mf_error *e
 }
 
 int mf_stream_create(const DLDevice *device, mf_stream *out, mf_error *err) {
+  MF__NEED(device);
+  MF__NEED(out);
   mf__device d;
   *out = MF_STREAM_CURRENT;
   int rc = mf__device_resolve(device, &d, err);
@@ -72,6 +74,7 @@ static bool give_back(const mf__device *device, mf_stream stream) {
 }
 
 int mf_stream_destroy(const DLDevice *device, mf_stream stream, mf_error *err) {
+  MF__NEED(device);
   mf__device d;
   int rc = mf__device_resolve(device, &d, err);
   if (rc == MF_OK && !give_back(&d, stream))

@@ -63,6 +63,7 @@ static void forget_unused(const mf__backend *backend) {
 }
 
 int mf_pool_trim(const DLDevice *device, mf_error *err) {
+  MF__NEED(device);
   mf__device d;
   int rc = mf__device_resolve(device, &d, err);
   if (rc == MF_OK && d.backend == NULL)

@@ -12,6 +12,7 @@ static int open_queue(const DLDevice *device, mf_stream stream, mf__queue *out, 
 }
 
 int mf_stream_synchronize(const DLDevice *device, mf_stream stream, mf_error *err) {
+  MF__NEED(device);
   mf__queue q;
   int rc = open_queue(device, stream, &q, err);
   if (rc == MF_OK) rc = mf__queue_synchronize(&q, err);
@@ -21,6 +22,8 @@ int mf_stream_synchronize(const DLDevice *device, mf_stream stream, mf_error *er
 }
 
 int mf_stream_query(const DLDevice *device, mf_stream stream, int32_t *out, mf_error *err) {
+  MF__NEED(device);
+  MF__NEED(out);
   mf__queue q;
   bool done = false;
   int rc = open_queue(device, stream, &q, err);
@@ -31,6 +34,8 @@ int mf_stream_query(const DLDevice *device, mf_stream stream, int32_t *out, mf_e
 
 int mf_stream_wait(const DLDevice *device, mf_stream stream, const DLDevice *other_device, mf_stream other,
                    mf_error *err) {
+  MF__NEED(device);
+  MF__NEED(other_device);
   mf__queue on, behind;
   int rc = open_queue(device, stream, &on, err);
   if (rc == MF_OK) rc = open_queue(other_device, other, &behind, err);
@@ -44,6 +49,7 @@ int mf_stream_wait(const DLDevice *device, mf_stream stream, const DLDevice *oth
 }
 
 int mf_device_synchronize(const DLDevice *device, mf_error *err) {
+  MF__NEED(device);
   mf__device d;
   int rc = mf__device_resolve(device, &d, err);
   if (rc != MF_OK || d.backend == NULL) return mf__end(rc, __func__, err);

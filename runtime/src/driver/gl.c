@@ -20,8 +20,9 @@ struct mf_gl {
 #define CONDITION_SATISFIED 0x911Cu
 
 int mf_gl_create(const mf_gl_calls *calls, mf_gl **out, mf_error *err) {
+  MF__NEED_OUT(out);
+  MF__NEED(calls);
   int rc = MF_OK;
-  *out = NULL;
   if (calls->fence_sync == NULL || calls->client_wait_sync == NULL || calls->delete_sync == NULL ||
       calls->current_context == NULL)
     rc = mf__fail(err, MF_EINVAL, "a function is NULL; fence_sync, client_wait_sync, delete_sync and current_context "
@@ -45,7 +46,7 @@ void mf_gl_release(mf_gl *gl) {
 }
 
 void mf_gl_end(mf_gl *gl) {
-  atomic_store_explicit(&gl->ended, 1, memory_order_release);
+  if (gl != NULL) atomic_store_explicit(&gl->ended, 1, memory_order_release);
 }
 
 static bool has_ended(const mf_gl *gl) {
@@ -73,6 +74,8 @@ static void gl_drop(void *ctx, uint64_t value) {
 }
 
 int mf_gl_fence(mf_gl *gl, mf_fence *out, mf_error *err) {
+  MF__NEED(gl);
+  MF__NEED(out);
   void *sync = NULL;
   int rc = MF_OK;
   *out = (mf_fence){0};

@@ -91,11 +91,11 @@ bool mf__delete_later_legacy(DLManagedTensor *m) {
 }
 
 void mf_export_delete_later(DLManagedTensorVersioned *managed) {
-  (void)mf__delete_later(managed);
+  if (managed != NULL) (void)mf__delete_later(managed);
 }
 
 void mf_export_delete_later_legacy(DLManagedTensor *managed) {
-  (void)mf__delete_later_legacy(managed);
+  if (managed != NULL) (void)mf__delete_later_legacy(managed);
 }
 
 static inline DLManagedTensorVersioned *fill_versioned(exported *e, mf_tensor *t, uint64_t flags) {
@@ -155,6 +155,8 @@ static inline bool is_plain(const mf_tensor *t) {
 }
 
 int mf_tensor_export(mf_tensor *t, uint64_t flags, DLManagedTensorVersioned **out, mf_error *err) {
+  MF__NEED_OUT(out);
+  MF__NEED(t);
   if (flags != 0 || !is_plain(t)) return export_any(t, flags, out, err);
   exported *e = exported_new(t);
   *out = e != NULL ? fill_versioned(e, t, 0) : NULL;
@@ -173,7 +175,8 @@ int mf__flagless_check(const mf_tensor *t, mf_error *err) {
 }
 
 int mf_tensor_export_legacy(mf_tensor *t, DLManagedTensor **out, mf_error *err) {
-  *out = NULL;
+  MF__NEED_OUT(out);
+  MF__NEED(t);
   int rc = mf__flagless_check(t, err);
   if (rc == MF_OK && is_plain(t)) {
     exported *e = exported_new(t);
@@ -196,6 +199,8 @@ static int order_borrow(const mf_tensor *t, mf_error *err) {
 /* Consumers call this for each argument of each kernel: the usual tensor leaves before any check that could
  * fail has to be set up. */
 int mf_tensor_borrow(const mf_tensor *t, DLTensor *out, mf_error *err) {
+  MF__NEED(t);
+  MF__NEED(out);
   if (t->flags & ~(uint64_t)DLPACK_FLAG_BITMASK_IS_COPIED || t->dl.dtype.bits == 1 ||
       mf__storage_is_marked(t->storage)) {
     const int rc = mf__flagless_check(t, err);

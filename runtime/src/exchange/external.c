@@ -74,9 +74,10 @@ static int take(const DLTensor *like, int fd, uint64_t nbytes, import *i, mf_ten
 }
 
 int mf_tensor_from_fd(const DLTensor *like, int32_t fd, uint64_t nbytes, mf_tensor **out, mf_error *err) {
+  MF__NEED_OUT(out);
+  MF__NEED(like);
   mf__device device;
   int rc = resolve(like, nbytes, &device, err);
-  *out = NULL;
   import *i = rc == MF_OK ? mf__alloc(sizeof *i) : NULL;
   if (rc == MF_OK && i == NULL) rc = mf__fail(err, MF_ENOMEM, "no memory for %zu bytes", sizeof *i);
   if (rc != MF_OK) return mf__end(rc, __func__, err);

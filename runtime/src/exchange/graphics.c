@@ -40,7 +40,8 @@ static int register_buffer(const DLDevice *device, uint32_t buffer, uint32_t fla
 }
 
 int mf_gl_buffer_open(const DLDevice *device, uint32_t buffer, uint32_t flags, mf_gl_buffer **out, mf_error *err) {
-  *out = NULL;
+  MF__NEED_OUT(out);
+  MF__NEED(device);
   mf_gl_buffer *b = mf__alloc(sizeof *b);
   int rc = b == NULL ? mf__fail(err, MF_ENOMEM, "no memory for %zu bytes", sizeof *b) : MF_OK;
   if (rc == MF_OK) {
@@ -105,7 +106,9 @@ static int map(mf_gl_buffer *b, mf_stream stream, const DLTensor *like, mf_tenso
 }
 
 int mf_gl_buffer_map(mf_gl_buffer *b, mf_stream stream, const DLTensor *like, mf_tensor **out, mf_error *err) {
-  *out = NULL;
+  MF__NEED_OUT(out);
+  MF__NEED(b);
+  MF__NEED(like);
   int rc = begin(b, err);
   if (rc == MF_OK) {
     rc = map(b, stream, like, out, err);
@@ -136,6 +139,7 @@ static int unmap(mf_gl_buffer *b, int32_t *in_use, mf_error *err) {
 }
 
 int mf_gl_buffer_unmap(mf_gl_buffer *b, int32_t *in_use, mf_error *err) {
+  MF__NEED(b);
   int32_t unused;
   if (in_use == NULL) in_use = &unused;
   *in_use = 0;

@@ -42,6 +42,7 @@ static int resolve(const DLTensor *view, uint64_t flags, resolved *out, mf_error
 }
 
 int mf_dltensor_check(const DLTensor *view, uint64_t flags, mf_error *err) {
+  MF__NEED(view);
   resolved r;
   return mf__end(resolve(view, flags, &r, err), __func__, err);
 }
@@ -56,11 +57,12 @@ static int adopt(const resolved *r, const mf__foreign *from, mf__storage **out, 
 
 int mf_tensor_wrap(const DLTensor *view, uint64_t flags, mf_release_fn release, void *ctx, mf_tensor **out,
                    mf_error *err) {
+  MF__NEED_OUT(out);
+  MF__NEED(view);
   const mf__foreign from = {.release = release, .ctx = ctx};
   resolved r;
   DLTensor placed = *view;
   mf__storage *storage = NULL;
-  *out = NULL;
   if ((int)placed.device.device_type == 0) placed.device.device_type = kDLCPU;
   int rc = MF_OK;
   if (flags & ~MF__FLAGS_KNOWN)
@@ -84,11 +86,12 @@ static int adopt_managed(const resolved *r, const mf__foreign *from, mf__storage
 
 /* Inlines everything, because the calls of the many checks cost as much as the checks. */
 __attribute__((flatten)) int mf_tensor_import(DLManagedTensorVersioned *managed, mf_tensor **out, mf_error *err) {
+  MF__NEED_OUT(out);
+  MF__NEED(managed);
   resolved r;
   mf__storage *storage = NULL;
   const mf__foreign from = {.versioned = managed};
   int rc = MF_OK;
-  *out = NULL;
   if (managed->version.major != DLPACK_MAJOR_VERSION) {
     rc = mf__fail(err, MF_EVERSION, "version.major is %u; %d expected", managed->version.major,
                   DLPACK_MAJOR_VERSION);
@@ -102,11 +105,12 @@ __attribute__((flatten)) int mf_tensor_import(DLManagedTensorVersioned *managed,
 }
 
 int mf_tensor_import_legacy(DLManagedTensor *managed, mf_tensor **out, mf_error *err) {
+  MF__NEED_OUT(out);
+  MF__NEED(managed);
   resolved r;
   mf__storage *storage = NULL;
   const mf__foreign from = {.legacy = managed};
   DLTensor view = managed->dl_tensor;
-  *out = NULL;
   if (mf__is_old_bool(&view.dtype)) view.dtype = (DLDataType){kDLBool, 8, 1};
   int rc = resolve(&view, 0, &r, err);
   if (rc == MF_OK) rc = adopt_managed(&r, &from, &storage, err);

@@ -120,8 +120,10 @@ static int order_view(const mf_tensor *t, const plan *p, mf_error *err) {
 }
 
 int mf_tensor_to(mf_tensor *t, const mf_request *request, mf_tensor **out, mf_error *err) {
+  MF__NEED_OUT(out);
+  MF__NEED(t);
+  MF__NEED(request);
   plan p;
-  *out = NULL;
   int rc = make_plan(t, request, &p, err);
   if (rc == MF_OK) rc = carry_out(t, &p, out, err);
   if (rc == MF_OK && (!p.copy || p.target.on.backend != NULL)) rc = order_view(*out, &p, err);
@@ -133,9 +135,11 @@ int mf_tensor_to(mf_tensor *t, const mf_request *request, mf_tensor **out, mf_er
 }
 
 int mf_tensor_export_to(mf_tensor *t, const mf_request *request, DLManagedTensorVersioned **out, mf_error *err) {
+  MF__NEED_OUT(out);
+  MF__NEED(t);
+  MF__NEED(request);
   plan p;
   mf_tensor *result = NULL;
-  *out = NULL;
   int rc = make_plan(t, request, &p, err);
   if (rc == MF_OK) rc = carry_out(t, &p, &result, err);
   if (rc == MF_OK)
@@ -145,9 +149,11 @@ int mf_tensor_export_to(mf_tensor *t, const mf_request *request, DLManagedTensor
 }
 
 int mf_tensor_export_legacy_to(mf_tensor *t, const mf_request *request, DLManagedTensor **out, mf_error *err) {
+  MF__NEED_OUT(out);
+  MF__NEED(t);
+  MF__NEED(request);
   plan p;
   mf_tensor *result = NULL;
-  *out = NULL;
   int rc = make_plan(t, request, &p, err);
   if (rc == MF_OK) rc = carry_out(t, &p, &result, err);
   if (rc == MF_OK) rc = mf__flagless_check(result, err);
@@ -201,12 +207,14 @@ static __attribute__((noinline)) int acquire_any(mf_tensor *t, mf_stream stream,
 }
 
 int mf_tensor_acquire(mf_tensor *t, mf_stream stream, int32_t use, mf_error *err) {
+  MF__NEED(t);
   const mf__record *record = mf__tensor_record(t);
   const bool sole = record != NULL && stream != MF_STREAM_CURRENT && mf__order_is_sole_writer(record, stream);
   return sole && is_allowed(t, use) ? MF_OK : acquire_any(t, stream, use, err);
 }
 
 int mf_tensor_record(mf_tensor *t, mf_stream stream, int32_t use, mf_error *err) {
+  MF__NEED(t);
   const mf__usage usage = {mf__tensor_record(t), use == MF_WRITE, true};
   mf__queue on;
   bool needed;

@@ -75,6 +75,8 @@ static int none_by_setting(const DLDevice *device, mf_stream *out, mf_error *err
 }
 
 int mf_stream_from_number(const DLDevice *device, int64_t number, mf_stream *out, mf_error *err) {
+  MF__NEED(device);
+  MF__NEED(out);
   static const mf_stream names[] = {[HOST] = MF_STREAM_HOST, [NO_ORDER] = MF_STREAM_NO_ORDER,
                                     [DEFAULT] = MF_STREAM_DEFAULT, [PER_THREAD] = MF_STREAM_PER_THREAD};
   const number_row *row = row_of(device);
@@ -108,6 +110,8 @@ static int number_of(const DLDevice *device, mf_stream stream, int64_t *out, mf_
 }
 
 int mf_stream_to_number(const DLDevice *device, mf_stream stream, int64_t *out, mf_error *err) {
+  MF__NEED(device);
+  MF__NEED(out);
   *out = MF_NUMBER_NONE;
   return mf__end(number_of(device, stream, out, err), __func__, err);
 }

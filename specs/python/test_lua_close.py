@@ -1,0 +1,360 @@
+"""Lua.close and `with moonferry.Lua()`; a coroutine's close and throw."""
+
+import gc
+import sys
+import threading
+import time
+import weakref
+
+import pytest
+
+import moonferry as mf
+
+CLOSED = "this Lua state was closed"
+
+
+class Thing:
+    pass
+
+
+def closed(**options):
+    """A closed state, and what it had made."""
+    lua = mf.Lua(**options)
+    made = {
+        "table": lua.eval("{1, 2, x = 3}"),
+        "function": lua.eval("function(x) return x end"),
+        "coroutine": lua.eval("coroutine.wrap(function() coroutine.yield(1) end)"),
+        "thread": lua.eval("function() coroutine.yield(1) end").coroutine(),
+        "begun": lua.eval("function() coroutine.yield(1) coroutine.yield(2) end").coroutine(),
+        "globals": lua.globals(),
+        "userdata": lua.eval("newproxy()"),
+    }
+    assert next(made["begun"]) == 1
+    lua.close()
+    return lua, made
+
+
+USES = {
+    "eval": lambda lua, made: lua.eval("1"),
+    "execute": lambda lua, made: lua.execute("x = 1"),
+    "compile": lambda lua, made: lua.compile("x = 1"),
+    "require": lambda lua, made: lua.require("string"),
+    "globals": lambda lua, made: lua.globals(),
+    "table of": lambda lua, made: lua.table(1, 2),
+    "collect": lambda lua, made: lua.gccollect(),
+    "overflow": lambda lua, made: lua.set_overflow_handler(None),
+    "get memory": lambda lua, made: lua.get_memory_used(),
+    "set memory": lambda lua, made: lua.set_max_memory(1 << 20),
+    "get": lambda lua, made: made["table"]["x"],
+    "get attribute": lambda lua, made: made["table"].x,
+    "set": lambda lua, made: made["table"].__setitem__("x", 1),
+    "set attribute": lambda lua, made: setattr(made["table"], "x", 1),
+    "delete": lambda lua, made: made["table"].__delitem__("x"),
+    "length": lambda lua, made: len(made["table"]),
+    "contains": lambda lua, made: "x" in made["table"],
+    "iterate": lambda lua, made: list(made["table"]),
+    "items": lambda lua, made: list(made["table"].items()),
+    "call": lambda lua, made: made["function"](1),
+    "call of a wrapper": lambda lua, made: made["coroutine"](),
+    "start": lambda lua, made: made["function"].coroutine(1),
+    "next": lambda lua, made: next(made["thread"]),
+    "send": lambda lua, made: made["begun"].send(1),
+    "throw": lambda lua, made: made["begun"].throw(KeyError("x")),
+    "global": lambda lua, made: made["globals"].print,
+}
+
+
+@pytest.mark.parametrize("options", [{}, {"max_memory": 1 << 22}, {"interruptible": True}], ids=str)
+@pytest.mark.parametrize("name", USES)
+def test_what_a_closed_state_made_raises(name, options):
+    lua, made = closed(**options)
+    with pytest.raises(RuntimeError, match=CLOSED):
+        USES[name](lua, made)
+
+
+def test_what_asks_nothing_of_a_closed_state_still_works():
+    lua, made = closed(interruptible=True)
+    assert lua.lua_version == (5, 1) and mf.lua_type(made["table"]) == "table"
+    lua.interrupt()  # a watchdog may come late
+    made["thread"].close()
+    made["begun"].close()
+    for value in [lua, *made.values()]:
+        assert repr(value) and hash(value) is not None and value == value
+    lua.close()
+    lua.close()
+    del lua, made, value
+    gc.collect()
+
+
+def test_with_closes_at_the_end_and_after_an_exception():
+    with mf.Lua() as lua:
+        assert lua.eval("1 + 1") == 2
+        lua.close()
+    with pytest.raises(KeyError), mf.Lua() as other:
+        raise KeyError
+    for state in (lua, other):
+        with pytest.raises(RuntimeError, match=CLOSED):
+            state.eval("1")
+
+
+def test_a_closed_state_gives_back_what_it_held_while_others_keep_it():
+    lua = mf.Lua()
+    thing = Thing()
+    gone = weakref.ref(thing)
+    table = lua.table(thing=thing, tensor=mf.zeros(4))
+    lua.execute("local t = ... ; p = newproxy(true); getmetatable(p).__gc = function() t.ran = true end", table)
+    del thing
+    lua.close()
+    gc.collect()
+    assert gone() is None
+    assert mf.ledger().tensors == 0
+    with pytest.raises(RuntimeError, match=CLOSED):
+        _ = table.thing
+
+
+def test_tensors_that_came_from_it_stay():
+    with mf.Lua() as lua:
+        t = lua.eval("require('moonferry').tensor { 1, 2, 3 }")
+    assert t.tolist() == [1, 2, 3]
+
+
+def test_finalizers_that_use_the_state_find_it_closed():
+    seen = []
+
+    class Late:
+        def __init__(self, lua):
+            self.lua = lua
+
+        def __del__(self):
+            try:
+                self.lua.eval("1")
+            except RuntimeError as error:
+                seen.append(str(error))
+            self.lua.close()
+
+    lua = mf.Lua()
+    lua.globals().late = Late(lua)
+    lua.close()
+    assert seen and CLOSED in seen[0]
+
+
+def test_from_inside_of_its_own_call_it_is_refused():
+    lua = mf.Lua()
+    with pytest.raises(RuntimeError, match="called from inside of a call into this Lua state"):
+        lua.execute("local close = ... ; close()", lua.close)
+    assert lua.eval("1 + 1") == 2
+    outer = mf.Lua()
+    outer.execute("local close = ... ; close()", lua.close)
+    with pytest.raises(RuntimeError, match=CLOSED):
+        lua.eval("1")
+
+
+def test_while_another_thread_is_inside_it_is_refused():
+    lua = mf.Lua()
+    inside, leave = threading.Event(), threading.Event()
+
+    def wait():
+        inside.set()
+        assert leave.wait(60)
+
+    thread = threading.Thread(target=lua.eval("function(wait) wait() return 1 end"), args=(wait,))
+    thread.start()
+    assert inside.wait(60)
+    try:
+        with pytest.raises(RuntimeError, match=r"1 call\(s\) into this Lua state run on other threads"):
+            lua.close()
+        assert lua.eval("2") == 2
+    finally:
+        leave.set()
+        thread.join()
+    lua.close()
+
+
+def test_threads_that_race_with_it_compute_or_raise():
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(20):
+            lua, refused, wrong = mf.Lua(), [], []
+            work = lua.eval("function(f) local s = 0 for i = 1, 50 do s = s + f(i) end return s end")
+
+            def run(work=work, refused=refused, wrong=wrong):
+                for _ in range(40):
+                    try:
+                        if work(int) != 1275:
+                            wrong.append(1)
+                    except RuntimeError as error:
+                        refused.append(str(error))
+
+            threads = [threading.Thread(target=run) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            while True:
+                try:
+                    lua.close()
+                    break
+                except RuntimeError as error:
+                    assert "run on other threads" in str(error)
+                    time.sleep(0)
+            for thread in threads:
+                thread.join(60)
+            assert not wrong and all(CLOSED in text for text in refused)
+    finally:
+        sys.setswitchinterval(interval)
+
+
+# Coroutines.
+
+CATCHER = """function()
+    local ok, err = pcall(wait, 1)
+    local more = coroutine.yield(ok)
+    return "end", more
+end"""
+
+
+WAIT = "function wait(...) local x = coroutine.yield(...) return x end"
+
+
+@pytest.fixture(params=[{}, {"interruptible": True}], ids=str)
+def lua(request):
+    state = mf.Lua(**request.param)
+    state.execute(WAIT)
+    return state
+
+
+def test_throw_raises_where_the_coroutine_waits(lua):
+    thread = lua.eval(CATCHER).coroutine()
+    assert next(thread) == 1
+    assert thread.throw(KeyError("k")) is False
+    assert thread.send(7) == ("end", 7)
+    with pytest.raises(StopIteration):
+        thread.send(None)
+
+
+def test_throw_lets_an_exception_out_that_nobody_catches(lua):
+    thread = lua.eval("function() local x = coroutine.yield(1) coroutine.yield(x) end").coroutine()
+    assert next(thread) == 1
+    error = KeyError("k")
+    with pytest.raises(KeyError) as caught:
+        thread.throw(error)
+    assert caught.value is error and not thread
+    assert list(thread) == []
+
+
+def test_lua_sees_the_exception_itself(lua):
+    seen = []
+    thread = lua.eval("function(seen) local _, err = pcall(wait) seen(err) end").coroutine(seen.append)
+    next(thread)
+    error = KeyError("k")
+    with pytest.raises(StopIteration):
+        thread.throw(error)
+    assert seen == [error]
+
+
+def test_throw_of_a_class_and_of_what_is_no_exception(lua):
+    thread = lua.eval("function() coroutine.yield(1) end").coroutine()
+    with pytest.raises(TypeError, match="an exception or its class expected, got 3"):
+        thread.throw(3)
+    assert next(thread) == 1
+    with pytest.raises(ZeroDivisionError):
+        thread.throw(ZeroDivisionError)
+
+
+def test_throw_into_one_that_has_not_begun_or_has_ended(lua):
+    ran = []
+    thread = lua.eval("function(ran) ran(1) end").coroutine(ran.append)
+    for _ in range(2):
+        with pytest.raises(KeyError):
+            thread.throw(KeyError("k"))
+        assert not thread and not ran
+
+
+def test_throw_into_one_that_waits_in_its_last_instruction(lua):
+    thread = lua.eval("function() return coroutine.yield(1) end").coroutine()
+    assert next(thread) == 1
+    with pytest.raises(KeyError):
+        thread.throw(KeyError("k"))
+    bare = lua.eval("coroutine.yield").coroutine(5)
+    assert next(bare) == 5
+    with pytest.raises(KeyError):
+        bare.throw(KeyError("k"))
+    assert not bare
+    assert lua.eval("1 + 1") == 2
+
+
+def test_throw_runs_through_a_message_handler_and_leaves_a_hook_of_the_scripts(lua):
+    lua.execute("hits = 0; function hook() hits = hits + 1 end")
+    thread = lua.eval(
+        "function() local _, m = xpcall(wait, function(e) return 'handled ' .. tostring(e) end) coroutine.yield(m) end"
+    ).coroutine()
+    next(thread)
+    if not lua._interruptible:
+        lua.execute("debug.sethook(hook, '', 1)")
+    assert "handled" in thread.throw(KeyError("k"))
+    if not lua._interruptible:
+        lua.execute("local before = hits; local x = 1; x = x + 1; assert(hits > before, hits); debug.sethook()")
+    assert lua.eval("(function() local s = 0 for i = 1, 1000 do s = s + i end return s end)()") == 500500
+
+
+def test_throw_while_it_runs_is_refused(lua):
+    thread = lua.eval("function(f) f() coroutine.yield(1) end").coroutine(lambda: thread.throw(KeyError("k")))
+    with pytest.raises(mf.LuaError, match="running"):
+        next(thread)
+
+
+def test_a_compiled_loop_that_yields_is_thrown_out_of(lua):
+    thread = lua.eval("function() local n = 0 while true do n = n + 1 coroutine.yield(n) end end").coroutine()
+    for expected in range(1, 500):
+        assert next(thread) == expected
+    with pytest.raises(KeyError):
+        thread.throw(KeyError("k"))
+    assert not thread
+
+
+def test_close_ends_a_coroutine(lua):
+    thread = lua.eval("function() coroutine.yield(1) coroutine.yield(2) end").coroutine()
+    assert next(thread) == 1
+    assert thread.close() is None
+    assert not thread and list(thread) == []
+    thread.close()
+    fresh = lua.eval("function(x) error(x) end").coroutine(Thing())
+    fresh.close()
+    assert not fresh and list(fresh) == []
+
+
+def test_close_runs_what_catches_and_raises_what_comes_of_it(lua):
+    ran = []
+    cleans = lua.eval("function(ran) local ok, e = pcall(wait, 1) ran(ok) error(e, 0) end").coroutine(ran.append)
+    next(cleans)
+    cleans.close()
+    assert ran == [False] and not cleans
+    returns = lua.eval("function() pcall(wait, 1) return 5 end").coroutine()
+    next(returns)
+    returns.close()
+    assert not returns
+    stays = lua.eval(CATCHER).coroutine()
+    next(stays)
+    with pytest.raises(RuntimeError, match="the coroutine caught GeneratorExit and went on"):
+        stays.close()
+    assert stays.send(3) == ("end", 3)
+    fails = lua.eval("function() pcall(wait, 1) error('mine', 0) end").coroutine()
+    next(fails)
+    with pytest.raises(mf.LuaError, match="mine"):
+        fails.close()
+
+
+def test_throw_keeps_nothing(lua):
+    f = lua.eval("function() pcall(wait) end")
+    gone = []
+    for _ in range(20):
+        error, thread = KeyError("k"), f.coroutine()
+        thing = error.thing = Thing()
+        gone.append(weakref.ref(thing))
+        next(thread, None)
+        with pytest.raises(StopIteration):
+            thread.throw(error)
+        del error, thread, thing
+    lua.gccollect()
+    lua.eval("1")
+    gc.collect()
+    assert [r for r in gone if r() is not None] == []
