@@ -9,7 +9,8 @@
 # Everything is relative, so that the whole may be moved. Sets install_package for all parts.
 include(GNUInstallDirs)
 set(headers ${public_header} ${PROJECT_SOURCE_DIR}/bindings/python/moonferry_python.h
-  ${PROJECT_SOURCE_DIR}/bindings/lua/moonferry_lua.h ${PROJECT_SOURCE_DIR}/runtime/include/moonferry_vulkan.h)
+  ${PROJECT_SOURCE_DIR}/bindings/lua/moonferry_lua.h ${PROJECT_SOURCE_DIR}/runtime/include/moonferry_vulkan.h
+  ${PROJECT_SOURCE_DIR}/runtime/include/moonferry_vulkan_stream.h)
 
 # install_link(FOLDER NAME TARGET): a link that is installed as one.
 function(install_link folder name target)

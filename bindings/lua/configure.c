@@ -1,4 +1,5 @@
-/* configure.c: starts CPython 3.14 or later as `python3` starts it, but for its signal handlers and its arguments.
+/* configure.c: starts CPython 3.14 or later as `python3` starts it, but for its signal handlers, its arguments and the
+ * locale, which is the host's and stays as it is.
  *
  * PEP 741 is the way that stays, and begins isolated: from the environment, from the user's packages, from the script's
  * folder. Invariant: a PYTHON* variable means what it means to python3; specs/lua/python_environment_spec.lua compares
@@ -67,7 +68,7 @@ int mf__python_utf8_mode(void) {
   const char *wish = variable("PYTHONUTF8");
   if (wish != NULL) return strcmp(wish, "0") != 0;
   if (atoi(Py_GetVersion() + 2) >= 15) return 1; /* PEP 686 */
-  const char *locale = setlocale(LC_CTYPE, "");
+  const char *locale = setlocale(LC_CTYPE, NULL);
   return locale == NULL || strcmp(locale, "C") == 0 || strcmp(locale, "POSIX") == 0; /* PEP 540 */
 }
 
@@ -77,7 +78,7 @@ static int set_always(struct start *start) {
     int64_t value;
   } options[] = {
       {"isolated", 0},    {"use_environment", 1},  {"user_site_directory", 1},     {"safe_path", 0},
-      {"site_import", 1}, {"configure_locale", 1}, {"install_signal_handlers", 0}, {"pathconfig_warnings", 1}};
+      {"site_import", 1}, {"configure_locale", 0}, {"install_signal_handlers", 0}, {"pathconfig_warnings", 1}};
   for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
     if (set(start, options[i].name, options[i].value) != 0) return -1;
   }

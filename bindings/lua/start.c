@@ -20,12 +20,36 @@ static void *symbol(const char *name) {
   return dlsym(RTLD_DEFAULT, name);
 }
 
-/* Starts a CPython older than PEP 741, which finds a virtual environment by the program's name; such a start looks
- * neither at PYTHONUTF8 nor at the locale. */
+/* PyPreConfig (PEP 587) of CPython 3.8 to 3.13 off Windows, which the limited API leaves out. */
+typedef struct preconfig {
+  int kind, parse_argv, isolated, use_environment, configure_locale, coerce_c_locale, coerce_c_locale_warn, utf8_mode,
+      dev_mode, allocator;
+  int room[16]; /* no CPython fills it; one that is newer than we know would */
+} preconfig;
+
+/* What comes before all else: which encodings Python works with. The host's locale stays as it is. */
+static void choose_encodings(void) {
+  void (*begin)(preconfig *);
+  typedef struct status { /* PyStatus */
+    int type;
+    const char *function, *message;
+    int exit_code;
+  } status;
+  status (*run)(const preconfig *);
+  preconfig config = {0};
+  *(void **)&begin = symbol("PyPreConfig_InitPythonConfig");
+  *(void **)&run = symbol("Py_PreInitialize");
+  if (begin == NULL || run == NULL) return;
+  begin(&config);
+  config.parse_argv = config.configure_locale = config.coerce_c_locale = 0;
+  config.utf8_mode = mf__python_utf8_mode();
+  (void)run(&config); /* what it refuses, the start itself refuses with its words */
+}
+
+/* Starts a CPython older than PEP 741, which finds a virtual environment by the program's name. */
 static int start_named(const char *program, char *why, size_t cap) {
   void (*set_program_name)(const wchar_t *);
-  int *utf8_mode = symbol("Py_UTF8Mode");
-  if (utf8_mode != NULL) *utf8_mode = mf__python_utf8_mode();
+  choose_encodings();
   *(void **)&set_program_name = symbol("Py_SetProgramName");
   wchar_t *name = program ? Py_DecodeLocale(program, NULL) : NULL;
   if (program && (name == NULL || set_program_name == NULL)) {

@@ -28,8 +28,7 @@ void mf__interrupt_arm(void);
  * older than that way. */
 int mf__python_configured(const char *program, char *why, size_t cap);
 
-/* Whether python3 would be in UTF-8 mode here. May set the process's LC_CTYPE from the environment, as every start of
- * CPython then does. */
+/* Whether Python is to be in UTF-8 mode: as PYTHONUTF8 says, else where the host's LC_CTYPE is C. */
 int mf__python_utf8_mode(void);
 
 /* Keeps the library that ${address} is in for ever; ${flags}: 0, or RTLD_GLOBAL to promote it. Extension

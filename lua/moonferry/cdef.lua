@@ -2,7 +2,7 @@
 -- Each part is declared only if its name is still unknown: another library may have declared
 -- DLPack's structs, and a second run of this module in one process must not declare ours again.
 return {
-  header_hash = "a0dcbf61281e37a4",
+  header_hash = "a413a6748ce1d9fd",
   constants = {
     MF_MAX_NDIM = 64,
     MF_ALIGNMENT = 256,
@@ -108,6 +108,17 @@ typedef struct mf_scalar {
 typedef struct mf_tensor mf_tensor;
 typedef void (*mf_release_fn)(void *ctx);
 void mf_release_mark(void *ctx);
+typedef struct mf_release_list {
+  struct mf_release_entry *first;
+} mf_release_list;
+typedef struct mf_release_entry {
+  mf_release_fn release;
+  void *ctx;
+  mf_release_list *list;
+  struct mf_release_entry *next;
+} mf_release_entry;
+void mf_release_defer(void *entry);
+int64_t mf_release_list_run(mf_release_list *list);
 int mf_tensor_create(const DLTensor *like, uint64_t flags, mf_tensor **out, mf_error *err);
 int mf_tensor_wrap(const DLTensor *view, uint64_t flags, mf_release_fn release, void *ctx,
   mf_tensor **out, mf_error *err);
@@ -246,6 +257,12 @@ void mf_gl_end(mf_gl *gl);
 int mf_gl_fence(mf_gl *gl, mf_fence *out, mf_error *err);
 int mf_tensor_from_fd(const DLTensor *like, int32_t fd, uint64_t nbytes, mf_tensor **out,
   mf_error *err);
+typedef struct mf_semaphore mf_semaphore;
+int mf_semaphore_from_fd(const DLDevice *device, int32_t fd, uint32_t flags, mf_semaphore **out,
+  mf_error *err);
+int mf_semaphore_wait(mf_semaphore *s, mf_stream stream, uint64_t value, mf_error *err);
+int mf_semaphore_signal(mf_semaphore *s, mf_stream stream, uint64_t value, mf_error *err);
+void mf_semaphore_release(mf_semaphore *s);
 typedef struct mf_gl_buffer mf_gl_buffer;
 int mf_gl_buffer_open(const DLDevice *device, uint32_t buffer, uint32_t flags,
   mf_gl_buffer **out, mf_error *err);

@@ -303,7 +303,7 @@ local function ring_record(context, opts)
     misuse("gl.ring: route: expected \"mapped\" or \"copied\", got %s", show(opts.route))
   end
   return { context = context, target = target, binding = BINDINGS[opts.target or "vertex"], route = opts.route,
-    at = false, left = false, closed = false, reads = opts.target == "pack",
+    at = false, seen = false, left = false, closed = false, reads = opts.target == "pack",
   }
 end
 
@@ -356,18 +356,31 @@ function GLRing:begin(seconds)
   return t, i, code
 end
 
---- What was written is OpenGL's to draw: returns the buffer's name and the byte at which the slot begins there.
+--- The slot that a worker has published last, its number, and whether it is another one than the last time; see
+--- mf.ring. The worker's own ring is `mf.ring_from_handle(ring.handle)`.
+---@return moonferry.Tensor?, number?, boolean?
+function GLRing:latest()
+  local t, i, fresh = self.ring:latest()
+  self.seen = i or false
+  return t, i, fresh
+end
+
+--- What was written is OpenGL's to draw: returns the buffer's name and the byte at which the slot begins there: of the
+--- one that was begun, or of `i`, which `latest` gave.
+---@param i? number
 ---@return number buffer, number offset
-function GLRing:submit()
-  if not self.at then
+function GLRing:submit(i)
+  if i ~= nil and i ~= self.seen then
+    misuse("submit: expected the slot that latest gave, %s, got %s", show(self.seen), show(i))
+  elseif i == nil and not self.at then
     misuse("submit: no slot was begun")
   end
-  local offset = (self.at - 1) * self.slot_nbytes
+  local slot = i or self.at
+  local offset, t = (slot - 1) * self.slot_nbytes, self.ring.slots[slot]
   if self.route == "copied" then
-    local dl, call = self.ring.slots[self.at]._dl, self.context.call
-    local before = integer(self.context, self.binding)
+    local call, before = self.context.call, integer(self.context, self.binding)
     call.BindBuffer(self.target, self.buffer)
-    call.BufferSubData(self.target, offset, C.mf_tensor_nbytes(self.ring.slots[self.at].handle), dl.data)
+    call.BufferSubData(self.target, offset, C.mf_tensor_nbytes(t.handle), t._dl.data)
     call.BindBuffer(self.target, before)
   end
   return self.buffer, offset
@@ -383,6 +396,15 @@ function GLRing:done(use)
   local done, message, code = hand_over(self.context, "done", C.mf_ring_end, self.ring.handle, use or C.MF_READ)
   self.at = not done and self.at
   return done, message, code
+end
+
+--- After a draw of the slot that `latest` gave: no worker writes it before OpenGL has drawn it.
+---@return true?, string? message, number? code
+function GLRing:hold(use)
+  if not self.seen then
+    misuse("hold: latest gave no slot yet")
+  end
+  return self.route == "copied" or hand_over(self.context, "hold", C.mf_ring_fence, self.ring.handle, use or C.MF_READ)
 end
 
 --- What `convert` makes of each slot; see mf.ring.

@@ -21,7 +21,7 @@
  *               mf_tensor_release, the deleter of an exported struct, mf_releases_run, mf_pool_trim,
  *               mf_pools_trim, mf_stream_synchronize and mf_device_synchronize, and within no other
  *               function: elsewhere they become due, and the next of these calls runs them. They must
- *               return, and may call this library. mf_release_mark is not one of them: it is plain C of ours.
+ *               return, and may call this library. mf_release_mark and mf_release_defer are none of them: plain C of ours.
  *   Threads     A tensor's description never changes, so every function may be called on any thread and on
  *               one tensor from several threads at once. Its elements are the caller's to guard: two
  *               threads that write the same bytes race, as with memcpy.
@@ -144,13 +144,38 @@ typedef struct mf_tensor mf_tensor;
 
 /* Runs once, when the last tensor and the last export over wrapped memory are gone, on whichever thread
  * dropped it: a thread of Python's among them, where no context of a graphics API is current. What only one thread
- * may do is handed on from here, by mf_release_mark or a queue of the program's. It may call this library. */
+ * may do is handed on from here, by mf_release_mark or mf_release_defer. It may call this library. */
 typedef void (*mf_release_fn)(void *ctx);
 
 /* mf_release_mark(ctx): an mf_release_fn for languages that cannot be called back from C: sets the int32_t that
  * ${ctx} points to, to 1. What was written to the memory before is then visible.
  * Owns: ${ctx} is the caller's from then on. Fails: never. Threads: any. Standard: none. */
 MF_API void mf_release_mark(void *ctx);
+
+/* Release callbacks that wait for the thread that may run them, such as a renderer's: a list of the program's, empty
+ * while it is zero, and an entry in the program's memory for each wrapped memory, with what to call there. */
+typedef struct mf_release_list {
+  struct mf_release_entry *first; /* the library's */
+} mf_release_list;
+
+typedef struct mf_release_entry {
+  mf_release_fn release;
+  void *ctx;
+  mf_release_list *list;
+  struct mf_release_entry *next; /* the library's */
+} mf_release_entry;
+
+/* mf_release_defer(entry): an mf_release_fn, to give to mf_tensor_wrap with an mf_release_entry as its ctx: puts that
+ * into its list, and does nothing else.
+ * Owns: the entry and its list must stay until mf_release_list_run has called its release. Fails: never. Threads: any;
+ * takes no lock, allocates nothing. Standard: none. */
+MF_API void mf_release_defer(void *entry);
+
+/* mf_release_list_run(list): calls the release of each entry that is in ${list}, the first one first; returns how many.
+ * A release may free its entry, and may call this library. What comes into the list meanwhile is for the next call.
+ * Owns: the entries are the program's again. Fails: never. Threads: any; the functions run on the calling one.
+ * Standard: none. */
+MF_API int64_t mf_release_list_run(mf_release_list *list);
 
 /* mf_tensor_create(like, flags, out, err): a new compact row-major tensor with ${like}'s dtype, ndim, shape and
  * device (device_type 0 means the CPU); the other fields are not read. Its elements are not initialised. ${flags}:
@@ -775,6 +800,41 @@ MF_API int mf_gl_fence(mf_gl *gl, mf_fence *out, mf_error *err);
  * import this memory, as that of another GPU. Threads: any. Standard: CUDA Driver API, "External Resource
  * Interoperability"; HIP, the same. */
 MF_API int mf_tensor_from_fd(const DLTensor *like, int32_t fd, uint64_t nbytes, mf_tensor **out, mf_error *err);
+
+/* Semaphores of another graphics API, for streams of a GPU. */
+
+typedef struct mf_semaphore mf_semaphore;
+
+#define MF_SEMAPHORE_BINARY 1u /* it is signalled or not, and has no value; else a timeline, whose value rises */
+
+/* mf_semaphore_from_fd(device, fd, flags, out, err): a semaphore for streams of ${device} (cuda:N or rocm:N) that
+ * another API has exported as an opaque file descriptor, such as Vulkan's vkGetSemaphoreFdKHR does. ${flags}: 0 for a
+ * timeline, or MF_SEMAPHORE_BINARY.
+ * Owns: on MF_OK ${fd} is the library's, and ${out} the caller's, until mf_semaphore_release. Fails: MF_EINVAL for
+ * another device than a GPU, other flags or a descriptor that is none; MF_EDEVICE for no such device, or a driver
+ * without these calls: then the host waits instead (mf_tensor_fence, mf_stream_synchronize); MF_EDRIVER where it cannot
+ * import this one, as ROCm on Linux; MF_ENOMEM. Threads: any. Standard: CUDA Driver API, "External Resource
+ * Interoperability"; HIP, the same. */
+MF_API int mf_semaphore_from_fd(const DLDevice *device, int32_t fd, uint32_t flags, mf_semaphore **out, mf_error *err);
+
+/* mf_semaphore_wait(s, stream, value, err): what is queued on ${stream} from now on comes after the semaphore has
+ * ${value} or more (a binary one: after it was signalled, which it then is no more). What the other API wrote before is
+ * then there for ${stream}; mf_tensor_record says so of a memory, so that other streams wait for ${stream}. Never waits
+ * on the host, and a value that nobody signals keeps ${stream} for ever.
+ * Owns: nothing. Fails: MF_EINVAL for a stream that is none of the device's; MF_ECAPTURE while it is captured, because
+ * each launch would wait for the same value; MF_EDRIVER, MF_ENOMEM. Threads: any. Standard: the same. */
+MF_API int mf_semaphore_wait(mf_semaphore *s, mf_stream stream, uint64_t value, mf_error *err);
+
+/* mf_semaphore_signal(s, stream, value, err): the semaphore gets ${value}, which must be more than it has by then (a
+ * binary one: is signalled), when all that ${stream} has queued until now is done. mf_tensor_acquire makes ${stream}
+ * wait for what other streams do with a memory, before.
+ * Owns: nothing. Fails: as mf_semaphore_wait. Threads: any. Standard: the same. */
+MF_API int mf_semaphore_signal(mf_semaphore *s, mf_stream stream, uint64_t value, mf_error *err);
+
+/* mf_semaphore_release(s): gives the semaphore back to the driver when the work that was queued with it is done; nobody
+ * waits for that. NULL is allowed.
+ * Owns: ${s} is gone. Fails: never. Threads: any. Standard: the same. */
+MF_API void mf_semaphore_release(mf_semaphore *s);
 
 /* OpenGL's buffers as tensors of a GPU. */
 

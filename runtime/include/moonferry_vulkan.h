@@ -43,6 +43,7 @@ typedef struct mf_vulkan {
   PFN_vkWaitForFences wait_fences;
   PFN_vkDestroyFence destroy_fence;
   PFN_vkWaitSemaphores wait_semaphores;                 /* NULL: no timeline semaphores */
+  PFN_vkSignalSemaphore signal_semaphore;               /* the same */
   PFN_vkGetMemoryHostPointerPropertiesEXT host_pointer; /* NULL: no VK_EXT_external_memory_host */
   /* Of these three only by the atomic functions below. */
   int32_t refs, memories, ended;
@@ -103,6 +104,8 @@ static inline const char *mf_vulkan__load(mf_vulkan *vk) {
   if ((vk->destroy_fence = (PFN_vkDestroyFence)at(d, "vkDestroyFence")) == NULL) return "vkDestroyFence";
   vk->wait_semaphores = (PFN_vkWaitSemaphores)at(d, "vkWaitSemaphores");
   if (vk->wait_semaphores == NULL) vk->wait_semaphores = (PFN_vkWaitSemaphores)at(d, "vkWaitSemaphoresKHR");
+  vk->signal_semaphore = (PFN_vkSignalSemaphore)at(d, "vkSignalSemaphore");
+  if (vk->signal_semaphore == NULL) vk->signal_semaphore = (PFN_vkSignalSemaphore)at(d, "vkSignalSemaphoreKHR");
   vk->host_pointer =
       (PFN_vkGetMemoryHostPointerPropertiesEXT)at(d, "vkGetMemoryHostPointerPropertiesEXT");
   return NULL;

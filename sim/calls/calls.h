@@ -98,6 +98,13 @@ sim_status sim_call_external_import(int fd, uint64_t nbytes, void *out);
 sim_status sim_call_external_map(const void *external, uint64_t offset, uint64_t nbytes, void *out);
 sim_status sim_call_external_end(const void *external);
 
+/* semaphore.c: semaphores that another API exports so */
+sim_status sim_call_semaphore_import(int fd, bool binary, unsigned flags, void *out);
+/* Waits or signals, one value for each: ${stride} bytes from one to the next. */
+sim_status sim_call_semaphores(const void *const *semaphores, const void *values, size_t stride, unsigned n,
+                               const void *stream, sim_work_kind kind);
+sim_status sim_call_semaphore_end(const void *semaphore);
+
 /* gl.c: the OpenGL that the program has; functions return false where no context of it is current */
 bool sim_gl_size(unsigned buffer, size_t *nbytes); /* 0 for what is no buffer */
 bool sim_gl_read(unsigned buffer, void *bytes, size_t nbytes);

@@ -19,3 +19,26 @@ CUresult do_cuExternalMemoryGetMappedBuffer(CUdeviceptr *p, CUexternalMemory m,
 CUresult do_cuDestroyExternalMemory(CUexternalMemory m) {
   return from(sim_call_external_end(m));
 }
+
+CUresult do_cuImportExternalSemaphore(CUexternalSemaphore *out, const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC *desc) {
+  if (desc == NULL) return CUDA_ERROR_INVALID_VALUE;
+  const bool binary = desc->type == CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD;
+  if (!binary && desc->type != CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD)
+    return CUDA_ERROR_NOT_SUPPORTED;
+  return from(sim_call_semaphore_import(desc->handle.fd, binary, desc->flags, out));
+}
+
+CUresult do_cuSignalExternalSemaphoresAsync(const CUexternalSemaphore *m,
+                                            const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS *values, unsigned n,
+                                            CUstream s) {
+  return from(sim_call_semaphores((const void *const *)m, values, sizeof *values, n, s, SIM_SIGNAL));
+}
+
+CUresult do_cuWaitExternalSemaphoresAsync(const CUexternalSemaphore *m,
+                                          const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *values, unsigned n, CUstream s) {
+  return from(sim_call_semaphores((const void *const *)m, values, sizeof *values, n, s, SIM_WAIT));
+}
+
+CUresult do_cuDestroyExternalSemaphore(CUexternalSemaphore m) {
+  return from(sim_call_semaphore_end(m));
+}

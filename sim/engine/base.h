@@ -106,6 +106,7 @@ typedef enum sim_type {
   SIM_GRAPHICS,
   SIM_EXTERNAL,
   SIM_LINK, /* of texts to be one module's */
+  SIM_SEMAPHORE,
   SIM_FUNCTION
 } sim_type;
 
@@ -168,6 +169,7 @@ enum { SIM_ENTER_ALWAYS = 1, SIM_ENTER_ENDS = 2, SIM_ENTER_ELSEWHERE = 4 };
 typedef struct sim_config {
   int devices;
   uint64_t memory, quarantine, poison, history;
+  uint64_t patience; /* seconds that a wait for another API may take */
   int version;
   uint64_t seed, random;
   bool separate_threads, free_waits, strict, ledger, legacy_covers, host_trap, sticky_process;
@@ -199,6 +201,7 @@ void sim_unlock(void);
 bool sim_is_locked(void); /* by this thread */
 bool sim_owns(const void *object); /* the lock, or what comes with it */
 void sim_sleep_on_change(void); /* waits, without the lock, until some thread has run something */
+void sim_sleep_a_while(long ns); /* the same, for so long at most, less than a second */
 void sim_changed(void);
 bool sim_enter(sim_call *c, sim_counter *counter, void *caller, unsigned how);
 int sim_leave(sim_call *c, int raw); /* returns what the program gets: raw, or what a fault made of it */

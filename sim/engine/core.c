@@ -2,12 +2,14 @@
  *
  * Invariant: between sim_enter and sim_leave the calling thread holds the lock, except while it runs a
  * callback of the program or waits for another thread that does. It must not know what a call does. */
+#define _POSIX_C_SOURCE 200809L
 #include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "engine.h"
 
@@ -70,6 +72,7 @@ static void configure(void) {
   sim_conf.devices = devices > SIM_MAX_DEVICES ? SIM_MAX_DEVICES : (int)devices;
   sim_conf.memory = setting("SIM_MEMORY", 4ull << 30);
   sim_conf.quarantine = setting("SIM_QUARANTINE", 256ull << 20);
+  sim_conf.patience = setting("SIM_PATIENCE", 60);
   sim_conf.poison = setting("SIM_POISON", 64ull << 20);
   sim_conf.history = setting("SIM_HISTORY", 16384);
   if (sim_conf.history < 2) sim_conf.history = 2;
@@ -121,6 +124,15 @@ void sim_unlock(void) {
 
 void sim_sleep_on_change(void) {
   pthread_cond_wait(&changed, &lock);
+}
+
+void sim_sleep_a_while(long ns) {
+  struct timespec until;
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_nsec += ns;
+  until.tv_sec += until.tv_nsec / 1000000000;
+  until.tv_nsec %= 1000000000;
+  (void)pthread_cond_timedwait(&changed, &lock, &until);
 }
 
 void sim_changed(void) {

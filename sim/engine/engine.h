@@ -180,7 +180,17 @@ void sim_check_host(sim_alloc *a, const sim_region *r, bool write, bool is_free)
 sim_status sim_check_range(const sim_alloc *a, const sim_region *r, const char *what);
 
 /* work.c: operations, and the order they run in */
-typedef enum sim_work_kind { SIM_EMPTY, SIM_COPY, SIM_FILL, SIM_HOST, SIM_BIRTH, SIM_DEATH, SIM_KERNEL } sim_work_kind;
+typedef enum sim_work_kind {
+  SIM_EMPTY,
+  SIM_COPY,
+  SIM_FILL,
+  SIM_HOST,
+  SIM_BIRTH,
+  SIM_DEATH,
+  SIM_KERNEL,
+  SIM_WAIT,
+  SIM_SIGNAL
+} sim_work_kind;
 
 typedef struct sim_work {
   sim_work_kind kind;
@@ -192,6 +202,8 @@ typedef struct sim_work {
   void *arg;
   void *staged; /* bytes of a pageable source, taken when the call was made */
   sim_launch *launch;
+  struct sim_semaphore *semaphore; /* WAIT, SIGNAL */
+  uint64_t reach;                  /* the value that it waits for, or signals */
 } sim_work;
 
 struct sim_op {
@@ -207,6 +219,7 @@ struct sim_op {
   sim_context *ctx;
   sim_place place;
   uint64_t stamp; /* simulated time at which it was done, ns */
+  uint64_t since; /* when the host began to wait for what another API signals, ns */
   sim_op *next, *prev;
 };
 
@@ -221,6 +234,9 @@ void sim_op_stir(void); /* what the device may do by itself after a call */
 void sim_op_run_context(const sim_context *c);
 void sim_call_out(void (*fn)(void *), void *arg); /* calls the program, without the lock */
 size_t sim_pending(void);
+/* The first pending signal that reaches the value; and any pending work with the semaphore. */
+sim_op *sim_op_signals(const struct sim_semaphore *m, uint64_t value);
+const sim_op *sim_op_uses(const struct sim_semaphore *m);
 uint64_t sim_random(void);
 
 /* stream.c */
@@ -252,6 +268,7 @@ sim_status sim_stream_end(sim_stream *s);
 sim_stream *sim_stream_per_thread(sim_context *c);
 /* Queues work: on a capturing stream it becomes a node and *out is NULL. The op is borrowed. */
 sim_status sim_submit(sim_stream *s, const sim_work *w, sim_op **out);
+void sim_stream_learns(sim_stream *s, const sim_clock *clock); /* what s does from now on is after that */
 sim_status sim_stream_wait_host(sim_stream *s);
 sim_status sim_stream_query(sim_stream *s);
 sim_status sim_stream_wait_blocking(sim_context *c); /* for the legacy stream and all blocking ones */
@@ -259,6 +276,25 @@ sim_status sim_context_wait_host(sim_context *c);
 sim_status sim_context_drain(sim_context *c); /* the same for the driver's own purposes, whatever is captured */
 void sim_host_after(const sim_op *op); /* the host has seen op finished */
 void sim_stream_after(sim_stream *s, sim_op *op, const sim_clock *clock); /* s waits for op */
+
+/* semaphore.c: what another API waits for and signals, too, by a file descriptor */
+typedef struct sim_semaphore sim_semaphore;
+
+int sim_semaphore_new(uint64_t value, bool binary); /* the descriptor; -1: none */
+/* The semaphore of a descriptor, with a reference, or NULL. */
+sim_semaphore *sim_semaphore_open(int fd);
+void sim_semaphore_drop(sim_semaphore *m);
+sim_semaphore *sim_semaphore_keep(sim_semaphore *m);
+bool sim_semaphore_binary(const sim_semaphore *m);
+uint64_t sim_semaphore_value(const sim_semaphore *m);
+bool sim_semaphore_reached(const sim_semaphore *m, uint64_t value);
+/* A wait has ended; and a signal, here or by the other API. */
+void sim_semaphore_taken(sim_semaphore *m);
+void sim_semaphore_set(sim_semaphore *m, uint64_t value);
+/* Queues a wait or a signal behind what the stream has. */
+sim_status sim_semaphore_queue(sim_stream *s, sim_semaphore *m, sim_work_kind kind, uint64_t value);
+bool sim_semaphore_blocks(const sim_op *op); /* a wait that may not run yet */
+void sim_semaphore_sleep(sim_op *op);        /* until something changes; a wait in vain ends with a finding */
 
 /* event.c */
 struct sim_event {

@@ -100,6 +100,10 @@ static sim_op *enqueue(sim_stream *s, const sim_work *w, sim_op *dep, const sim_
   return op;
 }
 
+void sim_stream_learns(sim_stream *s, const sim_clock *clock) {
+  sim_clock_join(&s->clock, clock);
+}
+
 void sim_stream_after(sim_stream *s, sim_op *op, const sim_clock *clock) {
   const sim_work empty = {.kind = SIM_EMPTY};
   enqueue(s, &empty, op, clock);

@@ -12,6 +12,8 @@
 #include "engine.h"
 #include "kernel.h"
 
+static sim_op *needed(sim_op *op);
+
 static sim_op *first, *last;
 static size_t npending;
 static uint64_t now_ns;
@@ -37,6 +39,7 @@ sim_op *sim_op_new(const sim_work *w, const char *who, sim_context *ctx) {
   sim_launch_pin(sim_launch_keep(w->launch), true);
   if (w->to != NULL) w->to->pins++;
   if (w->from != NULL) w->from->pins++;
+  sim_semaphore_keep(w->semaphore);
   return op;
 }
 
@@ -52,6 +55,7 @@ void sim_op_drop(sim_op *op) {
   free(op->deps);
   free(op->work.staged);
   sim_launch_drop(op->work.launch);
+  sim_semaphore_drop(op->work.semaphore);
   free(op);
 }
 
@@ -69,7 +73,7 @@ static void *helper(void *unused) {
     nanosleep(&pause, NULL);
     sim_lock();
     sim_op *op = first;
-    while (op != NULL && (op->work.kind != SIM_HOST || op->running)) op = op->next;
+    while (op != NULL && (op->work.kind != SIM_HOST || op->running || sim_semaphore_blocks(needed(op)))) op = op->next;
     if (op != NULL) {
       sim_op_keep(op);
       sim_op_run(op);
@@ -167,6 +171,8 @@ static void perform(sim_op *op) {
   if (w->kind == SIM_DEATH) sim_poison(w->to, SIM_GONE);
   if (w->kind == SIM_HOST) call_host(op);
   if (w->kind == SIM_KERNEL) sim_launch_run(w->launch);
+  if (w->kind == SIM_WAIT) sim_semaphore_taken(w->semaphore);
+  if (w->kind == SIM_SIGNAL) sim_semaphore_set(w->semaphore, w->reach);
 }
 
 static void finish(sim_op *op) {
@@ -196,9 +202,21 @@ static void execute(sim_op *op) {
   sim_op_drop(op);
 }
 
-/* One that is ready and that op waits for, by whatever way; op itself in the end. */
+/* Of a wait that blocks, a queued signal that ends it is needed, too. */
+static sim_op *before(const sim_op *op) {
+  sim_op *dep = unmet(op);
+  if (dep != NULL || !sim_semaphore_blocks(op)) return dep;
+  return sim_op_signals(op->work.semaphore, op->work.reach);
+}
+
+/* One that op waits for, by whatever way, and that waits for none itself: ready, unless it waits for another API. */
 static sim_op *needed(sim_op *op) {
-  for (sim_op *dep = unmet(op); dep != NULL; dep = unmet(op)) op = dep;
+  size_t steps = 0;
+  for (sim_op *dep = before(op); dep != NULL; dep = before(op)) {
+    const bool in_circle = steps++ > npending;
+    if (in_circle && sim_semaphore_blocks(op) && unmet(op) == NULL) return op;
+    op = dep;
+  }
   return op;
 }
 
@@ -207,6 +225,7 @@ static sim_op *pick(bool with_host) {
   sim_op *chosen = NULL;
   for (sim_op *op = first; op != NULL; op = op->next) {
     if (op->running || unmet(op) != NULL || (op->work.kind == SIM_HOST && !with_host)) continue;
+    if (sim_semaphore_blocks(op)) continue;
     if (sim_random() % ++n == 0) chosen = op;
   }
   return chosen;
@@ -219,13 +238,15 @@ void sim_op_step(sim_op *op) {
     sim_op *other = pick(true);
     if (other != NULL) next = other;
   }
-  if (next->running) return;
+  if (next->running || sim_semaphore_blocks(next)) return;
   execute(next);
 }
 
 void sim_op_run(sim_op *op) {
   while (!op->done) {
-    if (needed(op)->running) sim_sleep_on_change();
+    sim_op *next = needed(op);
+    if (next->running) sim_sleep_on_change();
+    else if (sim_semaphore_blocks(next)) sim_semaphore_sleep(next);
     if (!op->done) sim_op_step(op);
   }
 }
@@ -258,6 +279,21 @@ void sim_op_run_context(const sim_context *c) {
     sim_op_run(op);
     sim_op_drop(op);
   }
+}
+
+sim_op *sim_op_signals(const sim_semaphore *m, uint64_t value) {
+  sim_op *found = NULL;
+  for (sim_op *op = first; op != NULL; op = op->next)
+    if (op->work.kind == SIM_SIGNAL && op->work.semaphore == m && op->work.reach >= value &&
+        (found == NULL || op->work.reach < found->work.reach))
+      found = op;
+  return found;
+}
+
+const sim_op *sim_op_uses(const sim_semaphore *m) {
+  const sim_op *op = first;
+  while (op != NULL && op->work.semaphore != m) op = op->next;
+  return op;
 }
 
 size_t sim_pending(void) {

@@ -17,3 +17,25 @@ hipError_t do_hipExternalMemoryGetMappedBuffer(void **p, hipExternalMemory_t m,
 hipError_t do_hipDestroyExternalMemory(hipExternalMemory_t m) {
   return from(sim_call_external_end(m));
 }
+
+hipError_t do_hipImportExternalSemaphore(hipExternalSemaphore_t *out, const hipExternalSemaphoreHandleDesc *desc) {
+  if (desc == NULL) return hipErrorInvalidValue;
+  const bool binary = desc->type == hipExternalSemaphoreHandleTypeOpaqueFd;
+  if (!binary && desc->type != hipExternalSemaphoreHandleTypeTimelineSemaphoreFd) return hipErrorNotSupported;
+  return from(sim_call_semaphore_import(desc->handle.fd, binary, desc->flags, out));
+}
+
+hipError_t do_hipSignalExternalSemaphoresAsync(const hipExternalSemaphore_t *m,
+                                               const hipExternalSemaphoreSignalParams *values, unsigned n,
+                                               hipStream_t s) {
+  return from(sim_call_semaphores((const void *const *)m, values, sizeof *values, n, s, SIM_SIGNAL));
+}
+
+hipError_t do_hipWaitExternalSemaphoresAsync(const hipExternalSemaphore_t *m,
+                                             const hipExternalSemaphoreWaitParams *values, unsigned n, hipStream_t s) {
+  return from(sim_call_semaphores((const void *const *)m, values, sizeof *values, n, s, SIM_WAIT));
+}
+
+hipError_t do_hipDestroyExternalSemaphore(hipExternalSemaphore_t m) {
+  return from(sim_call_semaphore_end(m));
+}

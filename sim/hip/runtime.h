@@ -55,6 +55,7 @@ typedef void *hipDeviceptr_t;
 typedef struct ihipStream_t *hipStream_t;
 typedef struct _hipGraphicsResource *hipGraphicsResource_t;
 typedef void *hipExternalMemory_t;
+typedef void *hipExternalSemaphore_t;
 
 typedef struct hipExternalMemoryHandleDesc {
   int type;
@@ -74,7 +75,37 @@ typedef struct hipExternalMemoryBufferDesc {
   unsigned long long offset, size;
   unsigned flags, reserved[16];
 } hipExternalMemoryBufferDesc;
-enum { hipExternalMemoryHandleTypeOpaqueFd = 1 };
+typedef struct hipExternalSemaphoreHandleDesc {
+  int type;
+  union {
+    int fd;
+    struct {
+      void *handle;
+      const void *name;
+    } win32;
+    const void *object;
+  } handle;
+  unsigned flags, reserved[16];
+} hipExternalSemaphoreHandleDesc;
+
+/* A signal's, and a wait's: laid out alike as far as semaphores go. */
+typedef struct hipExternalSemaphoreSignalParams {
+  struct {
+    struct {
+      unsigned long long value;
+    } fence;
+    unsigned long long object, key;
+    unsigned reserved[12];
+  } params;
+  unsigned flags, reserved[16];
+} hipExternalSemaphoreSignalParams;
+typedef hipExternalSemaphoreSignalParams hipExternalSemaphoreWaitParams;
+
+enum {
+  hipExternalMemoryHandleTypeOpaqueFd = 1,
+  hipExternalSemaphoreHandleTypeOpaqueFd = 1,
+  hipExternalSemaphoreHandleTypeTimelineSemaphoreFd = 9
+};
 typedef struct ihipEvent_t *hipEvent_t;
 typedef struct ihipGraph *hipGraph_t;
 typedef struct hipGraphExec *hipGraphExec_t;

@@ -61,6 +61,12 @@ SIM_PUBLIC void sim_acquired(const void *object);
 SIM_PUBLIC void sim_from(const char *call, const void *caller);
 /* Adds a finding that such a library has made, at the place of its call. */
 SIM_PUBLIC void sim_add_finding(sim_kind kind, const char *text);
+/* A semaphore as another API exports it: an opaque file descriptor, the caller's to close; a timeline that has
+ * ${value}, or a binary one that is signalled (1) or not (0). -1: none could be made. What that API's queue does with
+ * it then: it asks for the value, and signals it (a binary one: with 1). 0, or -1: it is no such descriptor. */
+SIM_PUBLIC int sim_semaphore_create(uint64_t value, int binary);
+SIM_PUBLIC int sim_semaphore_read(int fd, uint64_t *value);
+SIM_PUBLIC int sim_semaphore_signal(int fd, uint64_t value);
 /* Reads device memory behind the driver's back, as it is now: no call, no wait. 0, or -1: not ours. */
 SIM_PUBLIC int sim_peek(const void *device, void *host, size_t nbytes);
 /* Chooses the seed and thereby the order of everything that runs from now on; 0 is strictly lazy. */

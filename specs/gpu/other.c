@@ -47,6 +47,7 @@ static struct {
   int64_t (*left)(const char *);
   void (*host)(const void *, size_t, int);
   int (*at)(const char *, uint64_t, void (*)(void *), void *);
+  int (*semaphore)(uint64_t, int), (*semaphore_read)(int, uint64_t *), (*semaphore_signal)(int, uint64_t);
 } sim;
 
 typedef struct entry {
@@ -97,6 +98,9 @@ static const entry questions[] = {
     {&sim.reset, "sim_reset", "sim_reset"},       {&sim.seed, "sim_seed", "sim_seed"},
     {&sim.fail, "sim_fail", "sim_fail"},          {&sim.left, "sim_left", "sim_left"},
     {&sim.host, "sim_host_access", "sim_host_access"}, {&sim.at, "sim_at", "sim_at"},
+    {&sim.semaphore, "sim_semaphore_create", "sim_semaphore_create"},
+    {&sim.semaphore_read, "sim_semaphore_read", "sim_semaphore_read"},
+    {&sim.semaphore_signal, "sim_semaphore_signal", "sim_semaphore_signal"},
 };
 
 static bool is_hip;
@@ -446,4 +450,18 @@ void sim_ask_at(const char *cuda, const char *hip, uint64_t nth, void (*fn)(void
 
 void sim_ask_host(const void *p, size_t nbytes, bool write) {
   if (sim.host != NULL) sim.host(p, nbytes, write);
+}
+
+int sim_ask_semaphore(uint64_t value, bool binary) {
+  return sim.semaphore == NULL ? -1 : sim.semaphore(value, binary);
+}
+
+uint64_t sim_ask_semaphore_value(int fd) {
+  uint64_t value = 0;
+  if (sim.semaphore_read != NULL) check(sim.semaphore_read(fd, &value), "semaphore_read");
+  return value;
+}
+
+void sim_ask_semaphore_signal(int fd, uint64_t value) {
+  if (sim.semaphore_signal != NULL) check(sim.semaphore_signal(fd, value), "semaphore_signal");
 }

@@ -64,6 +64,10 @@ void sim_ask_fail(const char *rules);
 uint64_t sim_ask_faults(void);
 /* As sim_at, by either driver's name for the call. */
 void sim_ask_at(const char *cuda, const char *hip, uint64_t nth, void (*fn)(void *ctx), void *ctx);
+/* A semaphore of another API's, by the descriptor that it exports; what it has; and that API's signal. */
+int sim_ask_semaphore(uint64_t value, bool binary);
+uint64_t sim_ask_semaphore_value(int fd);
+void sim_ask_semaphore_signal(int fd, uint64_t value);
 void sim_ask_host(const void *p, size_t nbytes, bool write); /* the host uses shared memory now */
 
 #endif

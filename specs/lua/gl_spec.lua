@@ -178,6 +178,39 @@ describe("moonferry.gl", function()
     end)
   end
 
+  for _, route in ipairs { "mapped", "copied" } do
+    it("draws what a worker has published, " .. route, function()
+      target(0x8058)
+      local program = points_program()
+      local ring = assert(context:ring({ W * H, 4 }, "float32", { slots = 4, route = route }))
+      local worker = mf.ring_from_handle(ring.handle)
+      local reader = assert(context:reader(W, H, "rgba8", { route = route }))
+      assert.is_nil(ring:latest())
+      refuses("latest gave no slot yet", ring.hold, ring)
+      local taken = {}
+      for frame = 1, 20 do
+        local t, at = worker:begin()
+        assert.is_nil(taken[at]) -- not the one that is drawn
+        write_vertices(t, frame)
+        worker:publish()
+        local _, i, fresh = ring:latest()
+        assert.is_true(fresh)
+        local buffer, offset = ring:submit(i)
+        draw_points(program, buffer, offset, W * H)
+        assert(ring:hold())
+        taken = { [i] = true }
+        assert(reader:read())
+        context.call.Finish()
+        check_frame(reader:latest(), frame)
+      end
+      refuses("the slot that latest gave", ring.submit, ring, 9)
+      refuses("no slot was begun", ring.submit, ring)
+      worker:close()
+      assert.is_true(ring:close())
+      assert.is_true(reader:close())
+    end)
+  end
+
   it("makes the views of its slots once, in whatever scope", function()
     local ring = mf.scope(function()
       return assert(context:ring({ 2 }, "float32", { slots = 2 }))

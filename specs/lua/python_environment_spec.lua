@@ -72,7 +72,7 @@ local SILENT = {
   { "PYTHON_LAZY_IMPORTS", "normal" },
 }
 
--- The locale is the process's, so Lua's; docs/lua-hosts-python.md says so. The other parser is 3.9's alone.
+-- The locale is the host's; docs/lua-hosts-python.md says so. The other parser is 3.9's alone.
 local NOT_OURS = { PYTHONCOERCECLOCALE = true, PYTHONOLDPARSER = true }
 
 -- Runs a command with a variable, and with no other one of Python's.
@@ -114,6 +114,9 @@ local by_python = ("%s %s"):format(python, observer)
 
 local hosted_script = os.tmpname()
 process.write_file(hosted_script, ([[
+local ffi = require "ffi"
+ffi.cdef "char *setlocale(int category, const char *name);"
+ffi.C.setlocale(0, "") -- LC_CTYPE, as python3 does; the host's locale is the host's
 local py = require "moonferry.python"
 py.exec(io.open(%q):read "*a")
 ]]):format(observer))
@@ -131,6 +134,30 @@ local function check(variable, must_change, beside)
 end
 
 describe("a hosted Python", function()
+  -- A host that has chosen no locale has C, whatever the environment says.
+  it("leaves the host's locale as it is, and reads UTF-8 in C", function()
+    local script = os.tmpname()
+    process.write_file(script, [[
+local ffi = require "ffi"
+ffi.cdef "char *setlocale(int category, const char *name);"
+if arg[1] then assert(ffi.C.setlocale(0, arg[1]) ~= nil) end
+local before = ffi.string(ffi.C.setlocale(0, nil))
+local py = require "moonferry.python"
+py.exec "import sys, os, locale, io"
+local text = py.eval "(sys.flags.utf8_mode, sys.getfilesystemencoding(), io.TextIOWrapper(io.BytesIO()).encoding)"
+local name = py.eval "os.fsdecode(b'\\xc3\\xa4') == chr(228)"
+print(before, ffi.string(ffi.C.setlocale(0, nil)), text[0], text[1]:lower(), text[2]:lower(), name)
+]])
+    for words, expected in pairs {
+      [""] = "C\tC\t1\tutf-8\tutf-8\ttrue",
+      ["C.UTF-8"] = "C.UTF-8\tC.UTF-8\t0\tutf-8\tutf-8\ttrue",
+    } do
+      local _, text = with(nil, ("luajit %s %s"):format(script, words))
+      assert.are.equal(expected, text:gsub("%s+$", ""))
+    end
+    os.remove(script)
+  end)
+
   it("is as python3 where no variable is set", function()
     check(nil, false)
     check("LC_ALL=C", true)

@@ -74,7 +74,7 @@ int mf__storage_adopt(size_t room, int64_t nbytes, const mf__foreign *from, mf__
   if (rc != MF_OK) return rc;
   (*out)->release = from->release;
   (*out)->holder = origin == IMPORTED ? (void *)from->versioned : origin == WRAPPED ? from->ctx : (void *)from->legacy;
-  (*out)->quiet = origin == WRAPPED && from->release == mf_release_mark;
+  (*out)->quiet = origin == WRAPPED && (from->release == mf_release_mark || from->release == mf_release_defer);
   return rc;
 }
 
@@ -206,10 +206,6 @@ void mf__storage_release(mf__storage *s, bool foreign_allowed) {
   else if (!fences_are_done(s)) push(&fenced, s);
   else if (foreign_allowed) end_storage(s);
   else mf__storage_end(s);
-}
-
-void mf_release_mark(void *ctx) {
-  if (ctx != NULL) atomic_store_explicit((_Atomic int32_t *)ctx, 1, memory_order_release);
 }
 
 int mf__storage_invalidate(mf__storage *s, mf_error *err) {

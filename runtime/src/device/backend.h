@@ -137,6 +137,12 @@ typedef struct mf__backend {
    * has no such calls. Work on the memory must be done before it ends. */
   int (*external_import)(int fd, size_t nbytes, mf__external *out, mf_error *err);
   void (*external_end)(const mf__external *memory);
+  /* The same of semaphores: a timeline's, or a binary one, whose value does not count. Waits and signals are queued on
+   * the stream, and done before the semaphore ends. */
+  int (*semaphore_import)(int fd, bool binary, void **out, mf_error *err);
+  int (*semaphore_end)(void *semaphore, mf_error *err);
+  int (*semaphore_wait)(void *semaphore, uint64_t value, mf_stream stream, mf_error *err);
+  int (*semaphore_signal)(void *semaphore, uint64_t value, mf_stream stream, mf_error *err);
 } mf__backend;
 
 /* Lists the drivers. Each has a file that fills the table, mf__backend_<name>. */

@@ -278,4 +278,8 @@ const mf__backend mf__backend_cuda = {
     .graphics_unmap = mf__cuda_graphics_unmap,
     .external_import = mf__cuda_external_import,
     .external_end = mf__cuda_external_end,
+    .semaphore_import = mf__cuda_semaphore_import,
+    .semaphore_end = mf__cuda_semaphore_end,
+    .semaphore_wait = mf__cuda_semaphore_wait,
+    .semaphore_signal = mf__cuda_semaphore_signal,
 };

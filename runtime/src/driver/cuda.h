@@ -74,6 +74,10 @@ int mf__cuda_graphics_map(void *resource, mf_stream stream, void **data, size_t 
 int mf__cuda_graphics_unmap(void *resource, mf_stream stream, mf_error *err);
 int mf__cuda_external_import(int fd, size_t nbytes, mf__external *out, mf_error *err);
 void mf__cuda_external_end(const mf__external *memory);
+int mf__cuda_semaphore_import(int fd, bool binary, void **out, mf_error *err);
+int mf__cuda_semaphore_end(void *semaphore, mf_error *err);
+int mf__cuda_semaphore_wait(void *semaphore, uint64_t value, mf_stream stream, mf_error *err);
+int mf__cuda_semaphore_signal(void *semaphore, uint64_t value, mf_stream stream, mf_error *err);
 
 int mf__cuda_copy(const mf__block_copy *job, mf_stream stream, mf_error *err);
 int mf__cuda_copy_peer(const mf__block_copy *job, int32_t dst_ordinal, int32_t src_ordinal, mf_stream stream,

@@ -82,6 +82,15 @@
   X(cuImportExternalMemory, 10000, (CUexternalMemory * out, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *memory))     \
   X(cuExternalMemoryGetMappedBuffer, 10000,                                                                      \
     (CUdeviceptr *out, CUexternalMemory memory, const CUDA_EXTERNAL_MEMORY_BUFFER_DESC *part))                   \
-  X(cuDestroyExternalMemory, 10000, (CUexternalMemory memory))
+  X(cuDestroyExternalMemory, 10000, (CUexternalMemory memory))                                                   \
+  X(cuImportExternalSemaphore, 10000,                                                                            \
+    (CUexternalSemaphore * out, const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC *semaphore))                           \
+  X(cuSignalExternalSemaphoresAsync, 10000,                                                                      \
+    (const CUexternalSemaphore *semaphores, const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS *values,                 \
+     unsigned count, CUstream stream))                                                                           \
+  X(cuWaitExternalSemaphoresAsync, 10000,                                                                        \
+    (const CUexternalSemaphore *semaphores, const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *values,                   \
+     unsigned count, CUstream stream))                                                                           \
+  X(cuDestroyExternalSemaphore, 10000, (CUexternalSemaphore semaphore))
 
 #endif

@@ -1,5 +1,5 @@
-/* cuda_graphics.c: OpenGL's buffers, and other APIs' memory, by the CUDA driver's calls. It must not know what a
- * tensor is. */
+/* cuda_graphics.c: OpenGL's buffers, and other APIs' memory and semaphores, by the CUDA driver's calls. It must not
+ * know what a tensor is. */
 #include "driver/cuda.h"
 
 static bool has_graphics_calls(void) {
@@ -69,4 +69,39 @@ int mf__cuda_external_import(int fd, size_t nbytes, mf__external *out, mf_error 
 void mf__cuda_external_end(const mf__external *memory) {
   (void)mf__cu.cuMemFree(mf__cuda_ptr(memory->data));
   (void)mf__cu.cuDestroyExternalMemory(memory->handle);
+}
+
+static bool has_semaphore_calls(void) {
+  return mf__cu.cuImportExternalSemaphore != NULL && mf__cu.cuDestroyExternalSemaphore != NULL &&
+         mf__cu.cuWaitExternalSemaphoresAsync != NULL && mf__cu.cuSignalExternalSemaphoresAsync != NULL;
+}
+
+int mf__cuda_semaphore_import(int fd, bool binary, void **out, mf_error *err) {
+  CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC semaphore = {
+      .type = binary ? CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD
+                     : CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD};
+  CUexternalSemaphore handle = NULL;
+  if (!has_semaphore_calls()) return mf__fail(err, MF_EDEVICE, "the CUDA driver has no calls for external semaphores");
+  int rc = mf__driver_copy_fd(fd, &semaphore.handle.fd, err);
+  if (rc != MF_OK) return rc;
+  rc = MF__ASK(cuImportExternalSemaphore, (&handle, &semaphore));
+  if (rc != MF_OK) mf__fd_close(semaphore.handle.fd);
+  *out = rc == MF_OK ? handle : NULL;
+  return rc;
+}
+
+int mf__cuda_semaphore_end(void *semaphore, mf_error *err) {
+  return MF__ASK(cuDestroyExternalSemaphore, (semaphore));
+}
+
+int mf__cuda_semaphore_wait(void *semaphore, uint64_t value, mf_stream stream, mf_error *err) {
+  const CUexternalSemaphore one = semaphore;
+  const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS reach = {.params.fence.value = value};
+  return MF__ASK(cuWaitExternalSemaphoresAsync, (&one, &reach, 1, mf__cuda_stream(stream)));
+}
+
+int mf__cuda_semaphore_signal(void *semaphore, uint64_t value, mf_stream stream, mf_error *err) {
+  const CUexternalSemaphore one = semaphore;
+  const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS reach = {.params.fence.value = value};
+  return MF__ASK(cuSignalExternalSemaphoresAsync, (&one, &reach, 1, mf__cuda_stream(stream)));
 }

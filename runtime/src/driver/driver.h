@@ -149,6 +149,7 @@ typedef struct CUmod_st *CUmodule;
 typedef struct CUfunc_st *CUfunction;
 typedef struct CUgraphicsResource_st *CUgraphicsResource;
 typedef struct CUextMemory_st *CUexternalMemory;
+typedef struct CUextSemaphore_st *CUexternalSemaphore;
 
 enum {
   CUDA_SUCCESS = 0,
@@ -163,6 +164,8 @@ enum {
 enum {
   CU_GET_PROC_ADDRESS_LEGACY_STREAM = 1,
   CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD = 1,
+  CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD = 1,
+  CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD = 9,
   CU_STREAM_NON_BLOCKING = 1,
   CU_EVENT_DISABLE_TIMING = 2,
   CU_MEMHOSTALLOC_PORTABLE = 1,
@@ -254,6 +257,32 @@ typedef struct CUDA_EXTERNAL_MEMORY_BUFFER_DESC {
   unsigned flags, reserved[16];
 } CUDA_EXTERNAL_MEMORY_BUFFER_DESC;
 
+typedef struct CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC {
+  int type;
+  union {
+    int fd;
+    struct {
+      void *handle;
+      const void *name;
+    } win32;
+    const void *object;
+  } handle;
+  unsigned flags, reserved[16];
+} CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC;
+
+/* A signal's and a wait's begin with the value; what follows differs, and is 0 for semaphores. */
+typedef struct CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS {
+  struct {
+    struct {
+      unsigned long long value;
+    } fence;
+    unsigned long long object, key;
+    unsigned reserved[12];
+  } params;
+  unsigned flags, reserved[16];
+} CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS;
+typedef CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS;
+
 /* The HIP runtime. */
 
 typedef int hipError_t;
@@ -268,6 +297,7 @@ typedef struct ihipEvent_t *hipEvent_t;
 typedef struct ihipMemPoolHandle_t *hipMemPool_t;
 typedef struct _hipGraphicsResource *hipGraphicsResource_t;
 typedef void *hipExternalMemory_t;
+typedef void *hipExternalSemaphore_t;
 
 enum {
   hipSuccess = 0,
@@ -276,6 +306,8 @@ enum {
   hipErrorNotSupported = 801,
   hipMemcpyDefault = 4,
   hipExternalMemoryHandleTypeOpaqueFd = 1,
+  hipExternalSemaphoreHandleTypeOpaqueFd = 1,
+  hipExternalSemaphoreHandleTypeTimelineSemaphoreFd = 9, /* from ROCm 6 on */
   hipStreamNonBlocking = 1,
   hipEventDisableTiming = 2,
   hipHostMallocPortable = 1,
@@ -306,6 +338,9 @@ typedef struct hipPointerAttribute_t {
 /* HIP lays them out as CUDA does. */
 typedef CUDA_EXTERNAL_MEMORY_HANDLE_DESC hipExternalMemoryHandleDesc;
 typedef CUDA_EXTERNAL_MEMORY_BUFFER_DESC hipExternalMemoryBufferDesc;
+typedef CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC hipExternalSemaphoreHandleDesc;
+typedef CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS hipExternalSemaphoreSignalParams;
+typedef CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS hipExternalSemaphoreWaitParams;
 
 typedef struct hipPitchedPtr {
   void *ptr;

@@ -320,4 +320,8 @@ const mf__backend mf__backend_hip = {
     .graphics_unmap = mf__hip_graphics_unmap,
     .external_import = mf__hip_external_import,
     .external_end = mf__hip_external_end,
+    .semaphore_import = mf__hip_semaphore_import,
+    .semaphore_end = mf__hip_semaphore_end,
+    .semaphore_wait = mf__hip_semaphore_wait,
+    .semaphore_signal = mf__hip_semaphore_signal,
 };

@@ -65,6 +65,15 @@
   X(hipError_t, hipImportExternalMemory, (hipExternalMemory_t *out, const hipExternalMemoryHandleDesc *memory))  \
   X(hipError_t, hipExternalMemoryGetMappedBuffer,                                                                \
     (void **out, hipExternalMemory_t memory, const hipExternalMemoryBufferDesc *part))                           \
-  X(hipError_t, hipDestroyExternalMemory, (hipExternalMemory_t memory))
+  X(hipError_t, hipDestroyExternalMemory, (hipExternalMemory_t memory))                                          \
+  X(hipError_t, hipImportExternalSemaphore,                                                                      \
+    (hipExternalSemaphore_t *out, const hipExternalSemaphoreHandleDesc *semaphore))                              \
+  X(hipError_t, hipSignalExternalSemaphoresAsync,                                                                \
+    (const hipExternalSemaphore_t *semaphores, const hipExternalSemaphoreSignalParams *values,                   \
+     unsigned count, hipStream_t stream))                                                                        \
+  X(hipError_t, hipWaitExternalSemaphoresAsync,                                                                  \
+    (const hipExternalSemaphore_t *semaphores, const hipExternalSemaphoreWaitParams *values,                     \
+     unsigned count, hipStream_t stream))                                                                        \
+  X(hipError_t, hipDestroyExternalSemaphore, (hipExternalSemaphore_t semaphore))
 
 #endif

@@ -1,5 +1,5 @@
-/* hip_graphics.c: OpenGL's buffers, and other APIs' memory, by the HIP runtime's calls. It must not know what a
- * tensor is. */
+/* hip_graphics.c: OpenGL's buffers, and other APIs' memory and semaphores, by the HIP runtime's calls. It must not
+ * know what a tensor is. */
 #include "driver/hip.h"
 
 static bool has_graphics_calls(void) {
@@ -58,4 +58,39 @@ int mf__hip_external_import(int fd, size_t nbytes, mf__external *out, mf_error *
 void mf__hip_external_end(const mf__external *memory) {
   mf__hip_clear(mf__hip.hipFree(memory->data));
   mf__hip_clear(mf__hip.hipDestroyExternalMemory(memory->handle));
+}
+
+static bool has_semaphore_calls(void) {
+  return mf__hip.hipImportExternalSemaphore != NULL && mf__hip.hipDestroyExternalSemaphore != NULL &&
+         mf__hip.hipWaitExternalSemaphoresAsync != NULL && mf__hip.hipSignalExternalSemaphoresAsync != NULL;
+}
+
+int mf__hip_semaphore_import(int fd, bool binary, void **out, mf_error *err) {
+  hipExternalSemaphoreHandleDesc semaphore = {
+      .type = binary ? hipExternalSemaphoreHandleTypeOpaqueFd
+                     : hipExternalSemaphoreHandleTypeTimelineSemaphoreFd};
+  hipExternalSemaphore_t handle = NULL;
+  if (!has_semaphore_calls()) return mf__fail(err, MF_EDEVICE, "the HIP runtime has no calls for external semaphores");
+  int rc = mf__driver_copy_fd(fd, &semaphore.handle.fd, err);
+  if (rc != MF_OK) return rc;
+  rc = MF__HIP_ASK(hipImportExternalSemaphore, (&handle, &semaphore));
+  if (rc != MF_OK) mf__fd_close(semaphore.handle.fd);
+  *out = rc == MF_OK ? handle : NULL;
+  return rc;
+}
+
+int mf__hip_semaphore_end(void *semaphore, mf_error *err) {
+  return MF__HIP_ASK(hipDestroyExternalSemaphore, (semaphore));
+}
+
+int mf__hip_semaphore_wait(void *semaphore, uint64_t value, mf_stream stream, mf_error *err) {
+  const hipExternalSemaphore_t one = semaphore;
+  const hipExternalSemaphoreWaitParams reach = {.params.fence.value = value};
+  return MF__HIP_ASK(hipWaitExternalSemaphoresAsync, (&one, &reach, 1, mf__hip_stream(stream)));
+}
+
+int mf__hip_semaphore_signal(void *semaphore, uint64_t value, mf_stream stream, mf_error *err) {
+  const hipExternalSemaphore_t one = semaphore;
+  const hipExternalSemaphoreSignalParams reach = {.params.fence.value = value};
+  return MF__HIP_ASK(hipSignalExternalSemaphoresAsync, (&one, &reach, 1, mf__hip_stream(stream)));
 }

@@ -18,10 +18,12 @@ int mf__export_legacy(mf_tensor *t, const mf__queue *on, DLManagedTensor **out, 
 bool mf__delete_later(DLManagedTensorVersioned *m);
 bool mf__delete_later_legacy(DLManagedTensor *m);
 
-/* external.c: what memory of another graphics API must be */
+/* external.c: what memory of another graphics API must be, and where it is used */
 
 /* Resolves the name of a GPU; refuses what is no GPU's own memory. */
 int mf__gpu_resolve(const DLDevice *name, mf__device *out, mf_error *err);
+/* The queue of one of its streams. */
+int mf__gpu_queue(const mf__device *device, mf_stream stream, mf__queue *out, mf_error *err);
 /* Whether so many bytes behind the tensor's byte_offset are there; ${what} has ${nbytes}. */
 int mf__fit_check(const DLTensor *like, uint64_t wanted, uint64_t nbytes, const char *what, mf_error *err);
 

@@ -34,6 +34,12 @@ int mf__gpu_resolve(const DLDevice *name, mf__device *out, mf_error *err) {
   return mf__fail(err, MF_EINVAL, "device is %s; a GPU's own memory expected", text);
 }
 
+int mf__gpu_queue(const mf__device *device, mf_stream stream, mf__queue *out, mf_error *err) {
+  if (stream >= MF_STREAM_CURRENT) return mf__queue_resolve(device, stream, true, out, err);
+  return mf__fail(err, MF_EINVAL, "stream is %lld; a name of a stream (0 to 2) or a handle expected",
+                  (long long)stream);
+}
+
 static int refuse_size(const DLTensor *like, uint64_t wanted, uint64_t nbytes, const char *what, mf_error *err) {
   return mf__fail(err, MF_EINVAL, "the tensor's %llu bytes from %llu on do not fit in the %s's %llu",
                   (unsigned long long)wanted, (unsigned long long)like->byte_offset, what, (unsigned long long)nbytes);

@@ -86,10 +86,7 @@ static int map(mf_gl_buffer *b, mf_stream stream, const DLTensor *like, mf_tenso
   void *data = NULL;
   size_t nbytes = 0;
   if (b->mapped != NULL) return mf__fail(err, MF_EINVAL, "the buffer is mapped; mf_gl_buffer_unmap comes first");
-  if (stream < MF_STREAM_CURRENT)
-    return mf__fail(err, MF_EINVAL, "stream is %lld; a name of a stream (0 to 2) or a handle expected",
-                    (long long)stream);
-  int rc = mf__queue_resolve(&b->device, stream, true, &b->on, err);
+  int rc = mf__gpu_queue(&b->device, stream, &b->on, err);
   if (rc != MF_OK) return rc;
   MF__CALL(rc, mf__enter_relaxed, backend, b->device.ordinal, err, driver_map_inside(b, &data, &nbytes, err));
   if (rc != MF_OK) return rc;

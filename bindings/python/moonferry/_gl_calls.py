@@ -1,0 +1,206 @@
+"""What moonferry.gl calls: OpenGL's functions, found through the library that has a current context, and libmoonferry's
+for fences and for buffers that are shared with a GPU.
+
+Invariant: a fence in a capsule is dropped once, by who took it or with the capsule. It must not know what is drawn.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import POINTER, byref, c_char, c_char_p, c_int32, c_int64, c_ssize_t, c_uint8, c_uint32, c_uint64, c_void_p
+from typing import Any
+
+import moonferry
+from moonferry import _core
+
+_EINVAL, _ENOMEM, _EDEVICE, _EDRIVER = -1, -2, -9, -11
+
+
+class Error(ctypes.Structure):
+    _fields_ = [("status", c_int32), ("driver_code", c_int32), ("call", c_char_p), ("message", c_char * 240)]
+
+    def text(self) -> str:
+        return self.message.decode("utf-8", "replace")
+
+    def check(self, status: int) -> None:
+        """Raises what a failed function of libmoonferry's says."""
+        if status == 0:
+            return
+        if status == _EDRIVER:
+            raise moonferry.DriverError(self.text())
+        raise {_ENOMEM: MemoryError, _EDEVICE: RuntimeError, _EINVAL: ValueError}.get(status, RuntimeError)(self.text())
+
+
+class Fence(ctypes.Structure):
+    _fields_ = [
+        ("ctx", c_void_p),
+        ("value", c_uint64),
+        ("wait", c_void_p),
+        ("drop", ctypes.CFUNCTYPE(None, c_void_p, c_uint64)),
+    ]
+
+
+class Device(ctypes.Structure):
+    _fields_ = [("device_type", c_int32), ("device_id", c_int32)]
+
+
+class DType(ctypes.Structure):
+    _fields_ = [("code", c_uint8), ("bits", c_uint8), ("lanes", ctypes.c_uint16)]
+
+
+class DLTensor(ctypes.Structure):
+    _fields_ = [
+        ("data", c_void_p),
+        ("device", Device),
+        ("ndim", c_int32),
+        ("dtype", DType),
+        ("shape", POINTER(c_int64)),
+        ("strides", POINTER(c_int64)),
+        ("byte_offset", c_uint64),
+    ]
+
+
+class _Table(ctypes.Structure):
+    """moonferry_python.h: mf_python_api."""
+
+    _fields_ = [
+        ("version", c_uint32),
+        ("size", c_uint32),
+        ("build_id", c_char_p),
+        ("wrap", ctypes.PYFUNCTYPE(ctypes.py_object, c_void_p)),
+        ("unwrap", ctypes.PYFUNCTYPE(c_void_p, ctypes.py_object)),
+    ]
+
+
+class _Calls(ctypes.Structure):
+    _fields_ = [(name, c_void_p) for name in ("fence_sync", "client_wait_sync", "delete_sync", "current_context")]
+
+
+C = ctypes.CDLL(_core.__file__)  # libmoonferry's functions are found through what is linked with it
+_python = ctypes.pythonapi
+for _name, _result, _types in (
+    ("mf_gl_create", c_int32, [POINTER(_Calls), POINTER(c_void_p), POINTER(Error)]),
+    ("mf_gl_release", None, [c_void_p]),
+    ("mf_gl_end", None, [c_void_p]),
+    ("mf_gl_fence", c_int32, [c_void_p, POINTER(Fence), POINTER(Error)]),
+    ("mf_gl_buffer_open", c_int32, [POINTER(Device), c_uint32, c_uint32, POINTER(c_void_p), POINTER(Error)]),
+    ("mf_gl_buffer_map", c_int32, [c_void_p, c_int64, POINTER(DLTensor), POINTER(c_void_p), POINTER(Error)]),
+    ("mf_gl_buffer_unmap", c_int32, [c_void_p, POINTER(c_int32), POINTER(Error)]),
+    ("mf_gl_buffer_close", c_int32, [c_void_p, POINTER(Error)]),
+    ("mf_device_parse", c_int32, [c_char_p, POINTER(Device), POINTER(Error)]),
+    ("mf_stream_check", c_int32, [POINTER(Device), c_int64, POINTER(Error)]),
+    ("mf_dtype_parse", c_int32, [c_char_p, POINTER(DType), POINTER(Error)]),
+    ("mf_tensor_fence", c_int32, [c_void_p, POINTER(Fence), c_int32, POINTER(Error)]),
+    ("mf_tensor_fence_wait", c_int32, [c_void_p, c_int32, c_int64, POINTER(c_int32), POINTER(Error)]),
+    ("mf_tensor_invalidate", c_int32, [c_void_p, POINTER(c_int32), POINTER(Error)]),
+    ("mf_tensor_retain", c_void_p, [c_void_p]),
+    ("mf_tensor_release", None, [c_void_p]),
+):
+    getattr(C, _name).restype, getattr(C, _name).argtypes = _result, _types
+_python.PyCapsule_GetPointer.restype = c_void_p
+_python.PyCapsule_GetPointer.argtypes = [ctypes.py_object, c_char_p]
+_python.PyCapsule_New.restype = ctypes.py_object
+_python.PyCapsule_New.argtypes = [c_void_p, c_char_p, c_void_p]
+_table = _Table.from_address(_python.PyCapsule_GetPointer(_core._C_API, b"moonferry._C_API"))
+wrap, unwrap = _table.wrap, _table.unwrap
+
+
+class FenceCapsule:
+    """A fence on its way to who takes it. The struct lives in here, and so does the capsule."""
+
+    def __init__(self, gl: c_void_p) -> None:
+        error = Error()
+        self.fence = Fence()
+        error.check(C.mf_gl_fence(gl, byref(self.fence), byref(error)))
+        self.capsule = _python.PyCapsule_New(ctypes.addressof(self.fence), b"mf_fence", None)
+
+    def give(self, take: Any, *args: Any) -> None:
+        """Gives it to a method that takes a capsule; who refuses it leaves it to us."""
+        try:
+            take(self.capsule, *args)
+        except BaseException:
+            self.drop()
+            raise
+
+    def drop(self) -> None:
+        self.fence.drop(self.fence.ctx, self.fence.value)
+
+
+_I, _U, _N, _P = c_int32, c_uint32, c_ssize_t, c_void_p
+_SIGNATURES: dict[str, tuple[Any, ...]] = {
+    "GetError": (_U,),
+    "GetIntegerv": (None, _U, POINTER(_I)),
+    "GetStringi": (c_char_p, _U, _U),
+    "GenBuffers": (None, _I, POINTER(_U)),
+    "DeleteBuffers": (None, _I, POINTER(_U)),
+    "BindBuffer": (None, _U, _U),
+    "BufferData": (None, _U, _N, _P, _U),
+    "BufferSubData": (None, _U, _N, _N, _P),
+    "GetBufferSubData": (None, _U, _N, _N, _P),
+    "BufferStorage": (None, _U, _N, _P, _U),
+    "MapBufferRange": (_P, _U, _N, _N, _U),
+    "UnmapBuffer": (c_uint8, _U),
+    "PixelStorei": (None, _U, _I),
+    "BindTexture": (None, _U, _U),
+    "TexSubImage2D": (None, _U, _I, _I, _I, _I, _I, _U, _U, _P),
+    "ReadPixels": (None, _I, _I, _I, _I, _U, _U, _P),
+    "Finish": (None,),
+}
+_OPTIONAL = {"GetStringi", "BufferStorage"}
+
+_LIBRARIES = {
+    "sdl": ("libSDL2-2.0.so.0", "SDL_GL_GetProcAddress", "SDL_GL_GetCurrentContext"),
+    "glfw": ("libglfw.so.3", "glfwGetProcAddress", "glfwGetCurrentContext"),
+    "egl": ("libEGL.so.1", "eglGetProcAddress", "eglGetCurrentContext"),
+}
+
+
+def _open_library(name: str) -> tuple[Any, Any] | None:
+    file, getproc, current = _LIBRARIES[name]
+    try:
+        library = ctypes.CDLL(file)
+        resolve, context = getattr(library, getproc), getattr(library, current)
+    except (OSError, AttributeError):
+        return None
+    resolve.restype, resolve.argtypes, context.restype = _P, [c_char_p], _P
+    return resolve, context
+
+
+def find_library(name: str | None) -> tuple[Any, Any]:
+    """The resolver and the question for the current context, of the library that has one, or that was named."""
+    if name is not None and name not in _LIBRARIES:
+        raise ValueError(f'library is {name!r}; "sdl", "glfw", "egl" or a pair of functions expected')
+    for each in _LIBRARIES if name is None else [name]:
+        found = _open_library(each)
+        if found is not None and found[1]():
+            return found
+    raise RuntimeError(f"no context of OpenGL is current in {name or 'SDL, GLFW or EGL'}")
+
+
+def load_functions(getproc: Any) -> dict[str, Any]:
+    calls = {}
+    for name, signature in _SIGNATURES.items():
+        address = getproc(f"gl{name}".encode())
+        if address:
+            calls[name] = ctypes.CFUNCTYPE(*signature)(address)
+        elif name not in _OPTIONAL:
+            raise RuntimeError(f"there is no gl{name}")
+    return calls
+
+
+def create_gl(getproc: Any, current: Any) -> c_void_p:
+    """libmoonferry's part of the context: its fences."""
+    address = ctypes.cast(current, c_void_p).value
+    calls = _Calls(getproc(b"glFenceSync"), getproc(b"glClientWaitSync"), getproc(b"glDeleteSync"), address)
+    out, error = c_void_p(), Error()
+    error.check(C.mf_gl_create(byref(calls), byref(out), byref(error)))
+    return out
+
+
+def describe(shape: Any, dtype: str) -> tuple[DLTensor, Any]:
+    """A description but for data and device, and the extents that it points to."""
+    extents = [shape] if isinstance(shape, int) else [int(extent) for extent in shape]
+    array = (c_int64 * max(len(extents), 1))(*extents)
+    like, error = DLTensor(ndim=len(extents), shape=array), Error()
+    error.check(C.mf_dtype_parse(dtype.encode(), byref(like.dtype), byref(error)))
+    return like, array

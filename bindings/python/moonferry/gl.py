@@ -1,0 +1,419 @@
+"""OpenGL memory as tensors: rings of slots in buffers that stay mapped, pictures up to textures and back without a
+stall, and buffers that a GPU library works on. The names are those of Lua's moonferry.gl.
+
+    context = moonferry.gl.open()
+    vertices = context.ring((20000, 4), "float32", target="vertex")
+    arrays = vertices.into(numpy.from_dlpack)
+    _, i = vertices.begin()              # waits until this slot has been drawn
+    arrays[i][:] = positions
+    buffer, offset = vertices.submit()   # for glBindBuffer and glVertexAttribPointer
+    draw(buffer, offset)
+    vertices.done()                      # a fence behind the draw
+
+Invariant: what is bound, and the pixel store, are as they were when a function returns; all of this is for the thread
+on which the context is current. A mapped buffer is unmapped only when no tensor refers to it. It must not know what is
+drawn.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import math
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import moonferry
+from moonferry import _core
+from moonferry._gl_calls import (
+    C,
+    Device,
+    Error,
+    FenceCapsule,
+    create_gl,
+    describe,
+    find_library,
+    load_functions,
+    unwrap,
+    wrap,
+)
+from moonferry._gl_picture import FORMATS as formats
+from moonferry._gl_picture import Reader, upload
+
+__all__ = ["Context", "Reader", "Ring", "Shared", "formats", "open"]
+
+# Numbers of OpenGL 4.6, and of GL_AMD_pinned_memory: the target, and the name of its binding.
+_TARGETS = {
+    "vertex": (0x8892, 0x8894),
+    "index": (0x8893, 0x8895),
+    "unpack": (0x88EC, 0x88EF),
+    "pack": (0x88EB, 0x88ED),
+    "storage": (0x90D2, 0x90D3),
+    "uniform": (0x8A11, 0x8A28),
+}
+_MAP_READ, _MAP_WRITE, _PERSISTENT, _COHERENT = 0x1, 0x2, 0x40, 0x80
+_PINNED, _COPY_READ = 0x9160, 0x8F36
+_STREAM_DRAW, _STREAM_READ = 0x88E0, 0x88E1
+_MAJOR, _MINOR, _NUM_EXTENSIONS, _EXTENSIONS = 0x821B, 0x821C, 0x821D, 0x1F03
+_PAGE = 4096
+_READ, _WRITE = 1, 2
+_CURRENT, _DEFAULT, _ROCM = 0, 1, 10
+
+
+def open(library: str | tuple[Any, Any] | None = None) -> Context:
+    """The context that is current on this thread: of SDL, GLFW or EGL ("sdl", "glfw", "egl"; the first that has one),
+    or of a pair of ctypes functions: one that finds OpenGL's functions by name, as bytes, and one without arguments
+    that returns the current context.
+
+    Raises RuntimeError where no context is current, ValueError for another library.
+    """
+    getproc, current = library if isinstance(library, tuple) else find_library(library)
+    return Context(getproc, current)
+
+
+class Context:
+    """A context of OpenGL's. buffer_storage, pinned_memory: why buffers cannot stay mapped, and why memory of the
+    program's cannot be a buffer; None where they can."""
+
+    def __init__(self, getproc: Any, current: Any) -> None:
+        self.call = load_functions(getproc)
+        self._gl = create_gl(getproc, current)
+        self._keep = (getproc, current)
+        self._release = weakref.finalize(self, C.mf_gl_release, self._gl)
+        self._release.atexit = False
+        self._ask_routes()
+
+    def _integer(self, name: int) -> int:
+        out = ctypes.c_int32()
+        self.call["GetIntegerv"](name, ctypes.byref(out))
+        return out.value
+
+    def _extensions(self) -> set[str]:
+        if "GetStringi" not in self.call:
+            return set()
+        return {self.call["GetStringi"](_EXTENSIONS, i).decode() for i in range(self._integer(_NUM_EXTENSIONS))}
+
+    def _ask_routes(self) -> None:
+        version, known = (self._integer(_MAJOR), self._integer(_MINOR)), self._extensions()
+        self.buffer_storage: str | None = None
+        if "BufferStorage" not in self.call or not (version >= (4, 4) or "GL_ARB_buffer_storage" in known):
+            self.buffer_storage = f"OpenGL {version[0]}.{version[1]} has no GL_ARB_buffer_storage"
+        has_pinned = "GL_AMD_pinned_memory" in known
+        self.pinned_memory: str | None = None if has_pinned else "there is no GL_AMD_pinned_memory"
+
+    @contextlib.contextmanager
+    def _bound(self, target: int, binding: int, buffer: int) -> Iterator[None]:
+        before = self._integer(binding)
+        self.call["BindBuffer"](target, buffer)
+        try:
+            yield
+        finally:
+            self.call["BindBuffer"](target, before)
+
+    def _new_buffer(self) -> int:
+        name = ctypes.c_uint32()
+        self.call["GenBuffers"](1, ctypes.byref(name))
+        return name.value
+
+    def _delete_buffer(self, buffer: int) -> None:
+        self.call["DeleteBuffers"](1, ctypes.byref(ctypes.c_uint32(buffer)))
+
+    def fence_tensor(self, t: moonferry.Tensor, write: bool = False) -> None:
+        """The memory of t is in use by what was drawn until now, which reads it, or writes it: uses that must wait for
+        that do. Pointers that were taken before are not held up. Raises ValueError for a GPU's memory."""
+        handle, error = unwrap(t), Error()
+        fence = self._fence()
+        status = C.mf_tensor_fence(handle, ctypes.byref(fence.fence), _WRITE if write else _READ, ctypes.byref(error))
+        if status != 0:
+            fence.drop()
+        error.check(status)
+
+    def ring(
+        self, shape: Any, dtype: str = "float32", *, slots: int = 3, target: str = "vertex", route: str | None = None
+    ) -> Ring:
+        """A ring whose slots lie in one buffer that stays mapped, so that what is written is in it already; where
+        buffers cannot stay mapped, host memory that submit copies. target: "vertex", "index", "storage", "uniform",
+        "unpack" or "pack". route: "mapped" or "copied"; the best that there is. Raises RuntimeError where "mapped" is
+        asked for and is not there."""
+        return Ring(self, shape, dtype, slots, target, route)
+
+    def upload(self, texture: int, t: moonferry.Tensor, format: str, x: int = 0, y: int = 0) -> None:
+        """The elements of t, height x width x channels, to the image of a 2D texture that has storage, from pixel x, y
+        on. Rows may lie any number of elements apart, in either direction: row 0 is OpenGL's lowest. Returns when
+        OpenGL has taken them. format: a name of gl.formats. Raises ValueError for another dtype or shape, or pixels
+        that are not compact."""
+        upload(self, texture, t, format, x, y)
+
+    def reader(
+        self, width: int, height: int, format: str = "rgba8", *, slots: int = 3, route: str | None = None
+    ) -> Reader:
+        """Reads pictures back without a stall: read queues, latest gives the newest picture that has come."""
+        return Reader(self, width, height, format, slots, route)
+
+    @contextlib.contextmanager
+    def pinned(self, t: moonferry.Tensor) -> Iterator[int]:
+        """The name of a buffer over the memory of t itself (GL_AMD_pinned_memory), for the length of a with block: what
+        is written to t is in the buffer. After a draw from it, fence_tensor(t) makes those who write wait. Raises
+        RuntimeError where there is no such extension, ValueError for a tensor that is not compact and on the cpu."""
+        if self.pinned_memory:
+            raise RuntimeError(self.pinned_memory)
+        if not t.is_contiguous or str(t.device) != "cpu":
+            raise ValueError(f"t has strides {t.strides} on {t.device}; a compact tensor on the cpu expected")
+        buffer = self._new_buffer()
+        while self.call["GetError"]():
+            pass
+        self.call["BindBuffer"](_PINNED, buffer)
+        self.call["BufferData"](_PINNED, t.nbytes, t.data_ptr, _STREAM_DRAW)
+        self.call["BindBuffer"](_PINNED, 0)
+        failure = self.call["GetError"]()
+        try:
+            if failure:
+                raise RuntimeError(f"glBufferData answered {failure:#x}")
+            yield buffer
+        finally:
+            self.call["Finish"]()
+            self._delete_buffer(buffer)
+
+    def share(self, buffer: int, device: str, *, use: str | None = None, route: str | None = None) -> Shared:
+        """Shares a buffer with a GPU ("cuda:0", "rocm:0"). use: "read", or "discard" where it writes all of the buffer;
+        else both. Where the driver cannot register it, bytes are copied through the host, and `reason` says why. Close
+        it before the buffer is deleted. Raises ValueError, and RuntimeError for no such device."""
+        return Shared(self, buffer, device, use, route)
+
+    def finish(self) -> None:
+        """Before the context is destroyed: waits for what was drawn; then no fence of it keeps anybody waiting."""
+        if self._release.alive:
+            self.call["Finish"]()
+            C.mf_gl_end(self._gl)
+            self._release()
+
+    def _fence(self) -> FenceCapsule:
+        if not self._release.alive:
+            raise ValueError("the context has ended (finish)")
+        return FenceCapsule(self._gl)
+
+
+class Ring:
+    """Slots in one buffer of OpenGL's. slots: their tensors; buffer: OpenGL's name of it; route: "mapped" or "copied";
+    reason: why a better route was not taken, or None; handle: for a worker's moonferry.Ring.from_handle."""
+
+    def __init__(self, context: Context, shape: Any, dtype: str, slots: int, target: str, route: str | None) -> None:
+        if target not in _TARGETS or route not in (None, "mapped", "copied"):
+            raise ValueError(f"target is {target!r}, route is {route!r}; names of moonferry.gl expected")
+        like = moonferry.empty(shape, dtype)
+        self._context, self._target, self._nbytes = context, _TARGETS[target], like.nbytes
+        self._slot_nbytes = max(math.ceil(like.nbytes / _PAGE), 1) * _PAGE
+        self._at: int | None = None
+        self._seen: int | None = None
+        self._left: list[Any] | None = None
+        self.reason = None if route == "copied" else context.buffer_storage
+        self.route = "copied" if route == "copied" or self.reason else "mapped"
+        if self.reason and route == "mapped":
+            raise RuntimeError(self.reason)
+        self.buffer = context._new_buffer()
+        make = self._mapped if self.route == "mapped" else self._copied
+        try:
+            self.ring = moonferry.Ring(make(like, slots, target == "pack"))
+        except BaseException:
+            context._delete_buffer(self.buffer)
+            raise
+
+    def _mapped(self, like: moonferry.Tensor, slots: int, reads: bool) -> list[moonferry.Tensor]:
+        call, flags = self._context.call, (_MAP_READ if reads else 0) | _MAP_WRITE | _PERSISTENT | _COHERENT
+        total = self._slot_nbytes * slots
+        with self._context._bound(*self._target, self.buffer):
+            call["BufferStorage"](self._target[0], total, None, flags)
+            pointer = call["MapBufferRange"](self._target[0], 0, total, flags)
+        if not pointer:
+            raise RuntimeError(f"glMapBufferRange failed ({call['GetError']():#x})")
+        ctypes.memset(pointer, 0, total)
+        at = range(pointer, pointer + total, self._slot_nbytes)
+        return [_core._wrap_pointer(p, like.shape, None, like.dtype, False, None) for p in at]
+
+    def _copied(self, like: moonferry.Tensor, slots: int, reads: bool) -> list[moonferry.Tensor]:
+        with self._context._bound(*self._target, self.buffer):
+            use = _STREAM_READ if reads else _STREAM_DRAW
+            self._context.call["BufferData"](self._target[0], self._slot_nbytes * slots, None, use)
+        return [moonferry.zeros(like.shape, like.dtype) for _ in range(slots)]
+
+    @property
+    def slots(self) -> tuple[moonferry.Tensor, ...]:
+        return self.ring.slots
+
+    @property
+    def handle(self) -> int:
+        return self.ring.handle
+
+    def begin(self, timeout: float | None = None) -> tuple[moonferry.Tensor, int]:
+        """The slot to write next, and its number; see moonferry.Ring."""
+        t, self._at = self.ring.begin(timeout)
+        return t, self._at
+
+    def latest(self) -> tuple[moonferry.Tensor, int, bool] | None:
+        """The slot that a worker has published last, its number, and whether it is fresh; see moonferry.Ring."""
+        found = self.ring.latest()
+        self._seen = None if found is None else found[1]
+        return found
+
+    def publish(self) -> None:
+        """The slot that was begun is the latest from now on; see moonferry.Ring."""
+        self.ring.publish()
+        self._at = None
+
+    def submit(self, number: int | None = None) -> tuple[int, int]:
+        """What was written is OpenGL's to draw: the buffer's name, and the byte at which the slot begins there: of the
+        one that was begun, or of the number that latest gave. Raises ValueError for another one."""
+        slot = self._at if number is None else number
+        if slot is None or (number is not None and number != self._seen):
+            raise ValueError(f"slot is {number}; one that was begun, or that latest gave ({self._seen}), expected")
+        offset = slot * self._slot_nbytes
+        if self.route == "copied":
+            with self._context._bound(*self._target, self.buffer):
+                data = self.slots[slot].data_ptr
+                self._context.call["BufferSubData"](self._target[0], offset, self._nbytes, data)
+        return self.buffer, offset
+
+    def _fence(self, take: Callable[..., None], write: bool) -> None:
+        if self.route == "copied":
+            take(None)
+        else:
+            self._context._fence().give(take, write)
+
+    def done(self, write: bool = False) -> None:
+        """After the draw: the slot comes again when OpenGL has drawn it."""
+        self._fence(self.ring.done, write)
+        self._at = None
+
+    def hold(self, write: bool = False) -> None:
+        """After a draw of the slot that latest gave: no worker writes it before OpenGL has drawn it."""
+        if self._seen is None:
+            raise ValueError("latest gave no slot yet")
+        if self.route == "mapped":
+            self._fence(self.ring.hold, write)
+
+    def into(self, convert: Any) -> tuple[Any, ...]:
+        """What convert makes of each slot, made once; see moonferry.Ring."""
+        return self.ring.into(convert)
+
+    def _in_use(self, handle: Any) -> bool:
+        out = ctypes.c_int32()
+        C.mf_tensor_fence_wait(handle, _WRITE, 0, ctypes.byref(out), None)
+        C.mf_tensor_invalidate(handle, ctypes.byref(out), None)
+        return out.value != 0
+
+    def _any_in_use(self) -> bool:
+        return sum(self._in_use(handle) for handle in self._left or ()) > 0  # each refuses from now on
+
+    def close(self) -> bool:
+        """Ends the ring and its buffer. False while views of its tensors are alive: their memory refuses to be used
+        from then on, but the mapping stays for them; call it again when they are gone. True once the buffer is gone."""
+        if not self.buffer:
+            return True
+        self._context.call["Finish"]()
+        if self._left is None:
+            self._left = [C.mf_tensor_retain(unwrap(t)) for t in self.slots]
+            self.ring.close()
+        mapped = self.route == "mapped"
+        if mapped and self._any_in_use():
+            gc.collect()
+            if self._any_in_use():
+                return False
+        while self._left:
+            C.mf_tensor_release(self._left.pop())
+        if mapped:
+            with self._context._bound(*self._target, self.buffer):
+                self._context.call["UnmapBuffer"](self._target[0])
+        self._context._delete_buffer(self.buffer)
+        self.buffer = 0
+        return True
+
+
+class Shared:
+    """A buffer of OpenGL's that a GPU works on. route: "mapped": the GPU has the buffer itself, or "copied": its bytes
+    go through the host; reason: why; in_use: whether something had a tensor of the last map when that was over, which
+    must not be used."""
+
+    def __init__(self, context: Context, buffer: int, device: str, use: str | None, route: str | None) -> None:
+        if use not in (None, "read", "discard") or route not in (None, "mapped", "copied"):
+            raise ValueError(f"use is {use!r}, route is {route!r}; names of moonferry.gl expected")
+        self._context, self._buffer, self._use, self._device = context, buffer, use, device
+        self._handle, self._which, self._mapping = ctypes.c_void_p(), Device(), False
+        self.in_use, self.reason = False, None
+        error = Error()
+        error.check(C.mf_device_parse(device.encode(), ctypes.byref(self._which), ctypes.byref(error)))
+        error.check(C.mf_stream_check(ctypes.byref(self._which), _DEFAULT, ctypes.byref(error)))
+        if route != "copied":
+            flags, out = {"read": 1, "discard": 2}.get(use or "", 0), ctypes.byref(self._handle)
+            if C.mf_gl_buffer_open(ctypes.byref(self._which), buffer, flags, out, ctypes.byref(error)) != 0:
+                self.reason = error.text()
+                if route == "mapped":
+                    raise RuntimeError(self.reason)
+        self.route = "mapped" if self._handle else "copied"
+
+    def _number(self, stream: moonferry.Stream | None) -> int:
+        if stream is None:
+            return _CURRENT
+        is_default = stream.handle == 0 and self._which.device_type == _ROCM
+        return _DEFAULT if is_default else stream.handle
+
+    @contextlib.contextmanager
+    def map(self, stream: moonferry.Stream | None, shape: Any, dtype: str = "float32") -> Iterator[moonferry.Tensor]:
+        """The buffer as a tensor of the GPU in a with block, ready on that stream (None: the current one), compact and
+        from the buffer's first byte on. OpenGL must not use the buffer meanwhile; afterwards it is OpenGL's, behind all
+        that used the tensor, which is invalid then, and says so. The host waits for nothing where the route is
+        "mapped". Raises ValueError while it is mapped, for a tensor that does not fit, and once it is closed."""
+        if self._mapping or self.route == "closed":
+            raise ValueError("the buffer is mapped already" if self._mapping else "the shared buffer is closed")
+        self._mapping = True
+        try:
+            way = self._by_driver if self.route == "mapped" else self._by_host
+            with way(stream, shape, dtype) as t:
+                yield t
+        finally:
+            self._mapping = False
+
+    @contextlib.contextmanager
+    def _by_driver(self, stream: Any, shape: Any, dtype: str) -> Iterator[moonferry.Tensor]:
+        like, keep = describe(shape, dtype)
+        out, error, in_use = ctypes.c_void_p(), Error(), ctypes.c_int32()
+        where = ctypes.byref(out), ctypes.byref(error)
+        error.check(C.mf_gl_buffer_map(self._handle, self._number(stream), ctypes.byref(like), *where))
+        del keep
+        t = wrap(C.mf_tensor_retain(out))
+        try:
+            yield t
+        finally:
+            status = C.mf_gl_buffer_unmap(self._handle, ctypes.byref(in_use), ctypes.byref(error))
+            self.in_use = in_use.value != 0
+            error.check(status)
+
+    def _bytes(self, call: str, t: moonferry.Tensor) -> None:
+        functions = self._context.call
+        while functions["GetError"]():
+            pass
+        with self._context._bound(_COPY_READ, _COPY_READ, self._buffer):
+            functions[call](_COPY_READ, 0, t.nbytes, t.data_ptr)
+        failure = functions["GetError"]()
+        if failure:
+            raise ValueError(f"gl{call} answered {failure:#x} for {t.nbytes} bytes")
+
+    @contextlib.contextmanager
+    def _by_host(self, stream: Any, shape: Any, dtype: str) -> Iterator[moonferry.Tensor]:
+        host = moonferry.zeros(shape, dtype)
+        if self._use != "discard":
+            self._bytes("GetBufferSubData", host)
+        t = host.to(self._device, stream=stream)
+        yield t
+        if self._use != "read":
+            self._bytes("BufferSubData", t.to("cpu"))
+
+    def close(self) -> None:
+        """Gives the buffer back to OpenGL alone. Raises ValueError while it is mapped."""
+        if self._mapping:
+            raise ValueError("the buffer is mapped")
+        handle, error = self._handle, Error()
+        self._handle, self.route = ctypes.c_void_p(), "closed"
+        if handle:
+            error.check(C.mf_gl_buffer_close(handle, ctypes.byref(error)))

@@ -1,0 +1,96 @@
+"""moonferry.gl in Python: OpenGL's buffers as tensors of a GPU, the same bytes by both routes, valid inside of the
+block alone. A GPU's own OpenGL is not what EGL gives without a window, so that this runs on a simulated driver."""
+
+import gc
+import sys
+from pathlib import Path
+
+import pytest
+
+import moonferry as mf
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "sim"))
+opengl = pytest.importorskip("opengl", reason="needs EGL (libegl1)")
+gl = pytest.importorskip("moonferry.gl")
+
+N = 1024
+
+
+@pytest.fixture(scope="module", autouse=True)
+def egl():
+    opengl.open_context()
+
+
+@pytest.fixture
+def context(gpu):
+    if not gpu.simulated:
+        pytest.skip("needs a simulated driver")
+    context = gl.open("egl")
+    yield context
+    context.finish()
+
+
+def floats(buffer):
+    return memoryview(opengl.read(buffer, 4 * N)).cast("f")
+
+
+@pytest.mark.parametrize("route", ["mapped", "copied"])
+def test_both_ways(context, device, seed, route):
+    buffer = opengl.buffer_of(bytes(4 * N))
+    shared = context.share(buffer, str(device), route=route)
+    assert shared.route == route
+    stream = mf.Stream(device)
+    for value in range(1, 4):
+        with shared.map(stream if value > 1 else None, (32, N // 32)) as t:
+            assert str(t.device) == str(device) and t.shape == (32, N // 32)
+            assert t.to("cpu").tolist()[1][1] == value - 1
+            t.fill(value)
+            with pytest.raises(ValueError, match="mapped already"), shared.map(None, N):
+                pass
+            with pytest.raises(ValueError, match="is mapped"):
+                shared.close()
+        assert set(floats(buffer)) == {value}
+        if route == "mapped":
+            with pytest.raises(ValueError, match="taken back"):
+                t.fill(0)
+        del t
+    shared.close()
+    shared.close()
+    with pytest.raises(ValueError, match="closed"), shared.map(None, N):
+        pass
+
+
+def test_an_error_inside_unmaps(context, device):
+    buffer = opengl.buffer_of(bytes(4 * N))
+    shared = context.share(buffer, str(device), use="discard")
+    with pytest.raises(KeyError), shared.map(None, N) as t:
+        t.fill(2)
+        raise KeyError
+    del t
+    gc.collect()
+    assert set(floats(buffer)) == {2}
+    with pytest.raises(ValueError, match="do not fit"), shared.map(None, N + 1):
+        pass
+    shared.close()
+
+
+def test_reads_alone(context, device):
+    buffer = opengl.buffer_of(bytes(4 * N))
+    shared = context.share(buffer, str(device), use="read")
+    with shared.map(None, N) as t:
+        assert t.readonly
+        kept = t
+    assert shared.in_use
+    del t, kept
+    shared.close()
+
+
+def test_reasons(context, device, gpu):
+    buffer = opengl.buffer_of(bytes(4 * N))
+    with pytest.raises(ValueError, match="use is 'write'"):
+        context.share(buffer, str(device), use="write")
+    with pytest.raises(RuntimeError):
+        context.share(99999, str(device), route="mapped")
+    shared = context.share(99999, str(device))
+    assert shared.route == "copied" and "GLRegisterBuffer" in shared.reason
+    shared.close()
