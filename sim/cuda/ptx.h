@@ -183,6 +183,7 @@ typedef struct ptx_call {
 typedef struct ptx_entry {
   char *name;
   bool is_function, has_body;
+  bool waits, has_shared; /* its threads wait for others; it names shared memory */
   ptx_param *params;      /* of a function: its results, then its arguments */
   size_t nparams, nbytes; /* nbytes: of all parameters together */
   size_t nresults;
@@ -201,8 +202,8 @@ typedef struct ptx_program {
   ptx_entry *entries;
   size_t nentries;
   size_t shared;         /* bytes of a block's static shared memory */
-  bool has_shared;       /* anything in it, that of dynamic size included */
-  bool waits, fences;    /* threads wait for others; a fence orders blocks */
+  bool waits, has_shared; /* of any function: as of an entry */
+  bool fences;           /* one for the device, which may order blocks */
   unsigned char *consts; /* what .const says */
   size_t nconsts;
   unsigned version, target; /* 80 for .version 8.0, 90 for sm_90 */

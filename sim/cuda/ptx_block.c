@@ -96,7 +96,7 @@ bool ptx_enter(lane *l, const ptx_inst *i) {
   const ptx_entry *e = &l->b->grid->program->entries[c->callee];
   ptx_frame *mine = &l->frames[l->depth];
   if (l->depth + 1 == PTX_MOST_DEPTH)
-    return ptx_wrong(l, i, PTX_ENDLESS, SIM_MISUSE, "functions call each other more than 64 deep");
+    return ptx_wrong(l, i, PTX_ENDLESS, SIM_MISUSE, "functions call each other more than 32 deep");
   mine->next = l->next;
   l->depth++;
   open_frame(l, e, c);
@@ -228,8 +228,7 @@ static bool together(ptx_block *b, lane *lanes) {
 }
 
 bool ptx_block_run(ptx_block *b, lane *lanes) {
-  b->phase = 0;
+  b->phase++; /* so that what the last block left in b->cells is older */
   memset(b->shared, 0xCB, b->nshared);
-  if (b->cells != NULL) memset(b->cells, 0, b->nshared * sizeof *b->cells);
-  return b->grid->program->waits ? together(b, lanes) : one_by_one(b, lanes);
+  return b->waits ? together(b, lanes) : one_by_one(b, lanes);
 }

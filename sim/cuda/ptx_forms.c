@@ -394,6 +394,12 @@ static bool can_carry(const ptx_inst *i, const pieces *p) {
   return !p->carries || (!ptx_is_real(i->type) && i->type.bits >= 32 && i->mode != PTX_WIDE);
 }
 
+/* What the order of modifiers does not say. */
+static bool agrees(const form *f, const ptx_inst *i, const pieces *p) {
+  if (!rounds(i, p) || !multiplies(i) || !compares_well(i, p) || !is_atomic(f, i) || !is_access(i, p)) return false;
+  return modifies(f, i, p) && can_carry(i, p) && can_saturate(i);
+}
+
 static bool matches(const form *f, pieces *p, ptx_inst *i) {
   char name[32];
   size_t n = 0;
@@ -428,8 +434,7 @@ bool ptx_opcode(ptx_reader *r, ptx_inst *i, const char **operands) {
     split(&t, &p);
     if (!matches(f, &p, i)) continue;
     known = f;
-    if (!take_modifiers(&p, f, i) || !rounds(i, &p) || !multiplies(i) || !compares_well(i, &p)) continue;
-    if (!is_atomic(f, i) || !is_access(i, &p) || !modifies(f, i, &p) || !can_carry(i, &p) || !can_saturate(i)) continue;
+    if (!take_modifiers(&p, f, i) || !agrees(f, i, &p)) continue;
     carry(r, f, &p, i);
     r->program->fences |= i->code == PTX_FENCE && p.is_wide;
     *operands = f->operands;

@@ -109,7 +109,8 @@ static unsigned special(const ptx_token *t, uint32_t *index) {
 }
 
 /* Variables in global memory lie with the constants. */
-static uint64_t address_of(const ptx_symbol *s) {
+static uint64_t address_of(ptx_reader *r, const ptx_symbol *s) {
+  r->entry->has_shared |= s->space == PTX_SHARED;
   return s->space == PTX_GLOBAL ? PTX_WINDOW(PTX_CONST) + s->offset : s->offset;
 }
 
@@ -134,7 +135,7 @@ static bool moved(ptx_reader *r, const ptx_inst *i, ptx_operand *out) {
   if (s == NULL || s->kind != PTX_VARIABLE) return source(r, i->type, false, out);
   const bool near = s->space == PTX_SHARED && i->type.bits == 32;
   if ((i->type.bits != 64 && !near) || ptx_is_real(i->type)) return ptx_fail(r, t.line, "an address has 64 bits");
-  *out = (ptx_operand){.kind = s->space == PTX_LOCAL ? PTX_OWN_PLACE : PTX_CONSTANT, .value = address_of(s)};
+  *out = (ptx_operand){.kind = s->space == PTX_LOCAL ? PTX_OWN_PLACE : PTX_CONSTANT, .value = address_of(r, s)};
   ptx_advance(r);
   return true;
 }
@@ -207,7 +208,7 @@ static bool offset(ptx_reader *r, ptx_inst *i) {
 static bool address_in_variable(ptx_reader *r, ptx_inst *i, const ptx_symbol *s, const ptx_token *name) {
   if (!is_placed(r, i, s, name) || !offset(r, i)) return false;
   if (s->space == PTX_LOCAL) i->base.kind = PTX_OWN_PLACE;
-  i->offset += address_of(s);
+  i->offset += address_of(r, s);
   return (s->space != PTX_PARAM || inside(r, i, s, name)) && ptx_expect(r, "]");
 }
 

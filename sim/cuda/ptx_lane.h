@@ -7,7 +7,7 @@
 #include "ptx_run.h"
 
 enum { PTX_UNSET, PTX_KNOWN, PTX_UNKNOWN }; /* what is known of a register */
-enum { PTX_MOST_DEPTH = 64 };
+enum { PTX_MOST_DEPTH = 32 };
 
 /* What a thread does next; from PTX_AT_BARRIER on it waits at the instruction `at`. */
 typedef enum ptx_status { PTX_RUNNING, PTX_ENDED, PTX_AT_BARRIER, PTX_IN_WARP } ptx_status;
@@ -34,12 +34,13 @@ typedef struct ptx_cell {
 typedef struct ptx_block {
   const ptx_grid *grid;
   sim_launch *launch;
+  bool waits;   /* its threads wait for each other */
   bool follows; /* no memory is touched, and what it holds is unknown */
   bool tracks;  /* the state of registers is kept */
   bool gathers; /* what is touched in global memory is told to the launch */
   uint64_t steps, limit;
   ptx_end end;
-  uint32_t number, phase; /* of the block; of its barriers, how many it passed */
+  uint32_t number, phase; /* of the block; how many barriers and blocks were passed */
   uint64_t place[3];
   unsigned char *shared;
   ptx_cell *cells;

@@ -222,7 +222,7 @@ static bool guarded_instruction(ptx_reader *r) {
   if (has_guard && !guard(r, &i.guard)) return false;
   if (!ptx_instruction(r, &i)) return false;
   if (i.code == PTX_BRA && !ptx_take(r, PTX_WORD, "a label", &label)) return false;
-  r->program->waits |= i.code >= PTX_BAR;
+  r->entry->waits |= i.code >= PTX_BAR;
   return ptx_expect(r, ";") && add_instruction(r, &i, &label);
 }
 
@@ -360,6 +360,8 @@ static bool entry(ptx_reader *r, bool is_function) {
   if (is_function && ptx_accept(r, ";")) return !r->failed;
   r->entry->has_body = true;
   const bool ok = tuning(r) && body(r) && resolve(r);
+  if (is_function) r->program->waits |= r->entry->waits;
+  if (is_function) r->program->has_shared |= r->entry->has_shared;
   keep_widths(r);
   return ok;
 }

@@ -225,14 +225,18 @@ static void *room(size_t n, size_t size) {
 /* Threads that never wait for others run one after the other, and need one place. */
 static ptx_end go(const ptx_grid *g, sim_launch *launch, bool follows) {
   const size_t threads = (size_t)g->threads[0] * g->threads[1] * g->threads[2];
-  const size_t nlanes = g->program->waits ? threads : 1;
-  const size_t nshared = g->program->has_shared ? g->program->shared + g->dynamic : 0;
+  const bool calls = g->entry->ncalls > 0;
+  const bool waits = g->entry->waits || (calls && g->program->waits);
+  const size_t nlanes = waits ? threads : 1;
+  const bool has_shared = g->entry->has_shared || (calls && g->program->has_shared);
+  const size_t nshared = has_shared ? g->program->shared + g->dynamic : 0;
   ptx_block b = {.grid = g,
                  .launch = launch,
                  .follows = follows,
                  .tracks = follows || g->loose,
                  .gathers = follows || g->loose,
                  .limit = STEPS_OF_LAUNCH,
+                 .waits = waits,
                  .end = PTX_DONE,
                  .nshared = nshared};
   lane *lanes = room(nlanes, sizeof *lanes);

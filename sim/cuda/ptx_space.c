@@ -84,7 +84,7 @@ static void mark(lane *l, const ptx_inst *i, ptx_cell *c, uint64_t at) {
 
 static bool in_shared(lane *l, const ptx_inst *i, span *s) {
   ptx_block *b = l->b;
-  const uint64_t fixed = b->grid->program->shared;
+  const uint64_t fixed = b->nshared == 0 ? 0 : b->nshared - b->grid->dynamic;
   uint64_t at = s->at;
   if (at >= PTX_DYNAMIC_AT) at = at - PTX_DYNAMIC_AT + fixed;
   const uint64_t end = s->at >= PTX_DYNAMIC_AT ? b->nshared : fixed;

@@ -181,7 +181,6 @@ static bool one(ptx_reader *r, variable *v, ptx_space space, bool is_extern) {
   size_t *end = end_of(r, space, &most);
   if (!place(r, v, most, end, &s)) return false;
   if (v->count == 0 && space == PTX_SHARED) s.offset = PTX_DYNAMIC_AT;
-  r->program->has_shared |= space == PTX_SHARED;
   return initialise(r, v, &s) && ptx_add_symbol(r, &v->name, s);
 }
 

@@ -9,7 +9,7 @@
 
 #include "spec.h"
 
-enum { NBYTES = 4096 };
+enum { NBYTES = 64 * 1024 };
 
 /* The strides are in elements; the job begins dst_at and src_at elements into its memory. */
 typedef struct job {
@@ -125,6 +125,8 @@ static struct {
 } rival;
 static _Thread_local bool is_rival;
 static CUresult (*exchange_mode)(CUstreamCaptureMode *);
+static CUresult (*get_function)(CUfunction *, CUmodule, const char *);
+static const char *only; /* the name of the kernel that all are, or NULL */
 
 /* The way to make a kernel begins with this call. */
 static CUresult exchange_hook(CUstreamCaptureMode *mode) {
@@ -183,6 +185,49 @@ static void kernels_copy_what_no_call_can(void **state) {
   assert_int_equal(ntexts, MF__KERNEL_SIZES);
 }
 
+static mf__entered before;
+
+/* The device as it was before any kernel was made. */
+static void forget_kernels(void) {
+  OK(gpu->device_synchronize(&err));
+  gpu->leave(&before);
+  gpu->device_forget(0);
+  OK(gpu->enter(0, &before, &err));
+  ntexts = 0;
+}
+
+/* Axes that swap: tiles of 32 by 32, whole and cut, with axes behind them, backwards, and from every n-th place. */
+static const job transposes[] = {
+    {{.ndim = 2, .shape = {32, 32}, .dst_strides = {32, 1}, .src_strides = {1, 32}}, 0, 0},
+    {{.ndim = 2, .shape = {37, 70}, .dst_strides = {70, 1}, .src_strides = {1, 37}}, 1, 2},
+    {{.ndim = 3, .shape = {2, 33, 41}, .dst_strides = {41 * 33, 41, 1}, .src_strides = {41 * 33, 1, 33}}, 0, 0},
+    {{.ndim = 3, .shape = {40, 2, 17}, .dst_strides = {34, 17, 1}, .src_strides = {1, 700, -41}}, 0, 700},
+    {{.ndim = 2, .shape = {17, 16}, .dst_strides = {17, 1}, .src_strides = {-2, 36}}, 0, 40},
+    {{.ndim = 5,
+      .shape = {2, 16, 3, 1, 18},
+      .dst_strides = {864, 54, 18, 18, 1},
+      .src_strides = {1, 4, 64, 7, 192}},
+     0,
+     0},
+};
+
+/* The other kernel would do something else with what it is given. */
+static CUresult get_hook(CUfunction *f, CUmodule module, const char *name) {
+  return get_function(f, module, only == NULL ? name : only);
+}
+
+/* The copy by tiles, which is taken where the closest axes of both sides differ and are long enough. */
+static void axes_that_swap_go_by_tiles(void **state) {
+  const job straight = {{.ndim = 2, .shape = {17, 40}, .dst_strides = {80, 2}, .src_strides = {80, 1}}, 1, 2};
+  (void)state;
+  only = "mf_transpose";
+  each_size(0, transposes, COUNT(transposes));
+  forget_kernels();
+  only = "mf_copy";
+  each_size(0, jobs, COUNT(jobs));
+  each_size(0, &straight, 1);
+}
+
 static void indices_of_64_bits_copy_the_same(void **state) {
   (void)state;
   first = "         0";
@@ -206,17 +251,6 @@ static void extents_of_64_bits_are_read_whole(void **state) {
   (void)state;
   first = "         0";
   each_size(40, long_axes, COUNT(long_axes));
-}
-
-static mf__entered before;
-
-/* The device as it was before any kernel was made. */
-static void forget_kernels(void) {
-  OK(gpu->device_synchronize(&err));
-  gpu->leave(&before);
-  gpu->device_forget(0);
-  OK(gpu->enter(0, &before, &err));
-  ntexts = 0;
 }
 
 /* A driver that cannot compile is asked once, and refuses in the same words until the device is forgotten. */
@@ -352,6 +386,9 @@ static int begin(void **state) {
   mf__cu.cuModuleLoadDataEx = load_hook;
   exchange_mode = mf__cu.cuThreadExchangeStreamCaptureMode;
   mf__cu.cuThreadExchangeStreamCaptureMode = exchange_hook;
+  get_function = mf__cu.cuModuleGetFunction;
+  mf__cu.cuModuleGetFunction = get_hook;
+  only = NULL;
   ntexts = 0;
   first = NULL;
 #endif
@@ -367,6 +404,7 @@ static int end(void **state) {
 #if !IS_HIP
   mf__cu.cuModuleLoadDataEx = load;
   mf__cu.cuThreadExchangeStreamCaptureMode = exchange_mode;
+  mf__cu.cuModuleGetFunction = get_function;
 #endif
   expect_clean_driver();
   assert_int_equal(sim_ask_left("modules"), 0);
@@ -380,7 +418,7 @@ int main(void) {
       SPEC(hip_has_no_kernels),
 #else
       SPEC(the_first_kernel_asks_for_the_device),
-      SPEC(kernels_copy_what_no_call_can),  SPEC(indices_of_64_bits_copy_the_same),
+      SPEC(kernels_copy_what_no_call_can), SPEC(axes_that_swap_go_by_tiles), SPEC(indices_of_64_bits_copy_the_same),
       SPEC(the_number_of_elements_decides), SPEC(extents_of_64_bits_are_read_whole),
       SPEC(who_cannot_compile_is_asked_once), SPEC(what_fails_once_is_tried_again),
       SPEC(making_a_kernel_breaks_no_capture), SPEC(two_threads_make_one_kernel),

@@ -23,6 +23,7 @@ typedef struct mf__cuda_device {
   _Atomic(CUcontext) context; /* primary; NULL until it is first needed */
   mf__pooling pooling;
   _Atomic(CUfunction) kernels[MF__KERNEL_SIZES];
+  CUfunction transposes[MF__KERNEL_SIZES]; /* set before its neighbour in kernels */
   CUmodule modules[MF__KERNEL_SIZES];
   mf_error refused[MF__KERNEL_SIZES]; /* why one cannot be made */
   int32_t grid; /* blocks that fill the device */
