@@ -121,12 +121,31 @@ static bool reads_the_environment(void) {
   sched_getaffinity(0, sizeof all, &all);
   const int n = CPU_COUNT(&all) < 8 ? CPU_COUNT(&all) : 8;
   good = good && mf_threads_set(0, NULL) == MF_OK && mf_threads() == n;
+  for (int wanted = 1; wanted <= MF_THREADS_MAX; wanted += MF_THREADS_MAX - 1) {
+    char text[16];
+    snprintf(text, sizeof text, "%d", wanted);
+    setenv("MOONFERRY_THREADS", text, 1);
+    good = good && mf_threads_set(0, NULL) == MF_OK && mf_threads() == wanted;
+  }
   const char *const no_number[] = {"", "0", "-1", "65", "two", "2x", "99999999999999999999"};
   for (size_t i = 0; i < COUNT(no_number); i++) {
     setenv("MOONFERRY_THREADS", no_number[i], 1);
     good = good && mf_threads_set(0, NULL) == MF_OK && mf_threads() == n;
   }
   return good;
+}
+
+/* Nobody has asked before. */
+static bool asks_the_environment_once(void) {
+  setenv("MOONFERRY_THREADS", "5", 1);
+  const bool first = mf_threads() == 5;
+  setenv("MOONFERRY_THREADS", "6", 1);
+  return first && mf_threads() == 5;
+}
+
+static void the_environment_is_asked_once(void **state) {
+  (void)state;
+  assert_true(in_child(asks_the_environment_once));
 }
 
 static void the_environment_says_how_many_at_first(void **state) {
@@ -354,6 +373,7 @@ int main(void) {
   pthread_t first; /* with which ThreadSanitizer starts one of its own */
   if (pthread_create(&first, NULL, nothing, NULL) != 0 || pthread_join(first, NULL) != 0) return 1;
   const struct CMUnitTest tests[] = {
+      SPEC(the_environment_is_asked_once),
       SPEC(threads_begin_with_the_first_large_copy),
       SPEC(a_number_out_of_range_is_refused),
       SPEC(the_environment_says_how_many_at_first),

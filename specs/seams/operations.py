@@ -47,16 +47,11 @@ def filled(b, change, of=None):
     return t
 
 
-def watched(b, make):
-    """A copy in two parts, the memory of which is ours or `make`s."""
-    seen = []
-    dst = make(b)
-    dst.copy(mf.zeros((1,), "uint8", device=b.device).broadcast_to(dst.shape),
-             progress=lambda *told: seen.append(Index(told[0])))  # fmt: skip
+def watched(b):
+    """A copy in two parts."""
+    seen, dst = [], mf.empty((17 << 20,), "uint8", device=b.device)
+    dst.copy(mf.zeros(dst.shape, "uint8", device=b.device), progress=lambda *told: seen.append(Index(told[0])))
     return [int(done) for done in seen], dst[-1:]
-
-
-TWO_PARTS = (17 << 20,)  # bytes
 
 
 def ring_of(b, *steps):
@@ -156,7 +151,7 @@ ELEMENTS = {
     "Tensor.copy": lambda b: b.t.copy(),
     "Tensor.copy-from": lambda b: filled(b, lambda t: t.copy(noisy())),
     "Tensor.copy-from_a_producer": lambda b: filled(b, lambda t: t.copy(Producer(noisy()))),
-    "Tensor.copy-progress": lambda b: watched(b, lambda b: mf.empty(TWO_PARTS, "uint8", device=b.device)),
+    "Tensor.copy-progress": watched,
     "Tensor.copy-progress_of_a_clone": lambda b: b.h.T.copy(progress=lambda *_: int(Index(1))),
     "Tensor.copy-cast": lambda b: filled(b, lambda t: t.copy(b.h.astype("int16"))),
     "Tensor.astype": lambda b: b.h.astype("int32"),

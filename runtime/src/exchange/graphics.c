@@ -116,10 +116,9 @@ int mf_gl_buffer_map(mf_gl_buffer *b, mf_stream stream, const DLTensor *like, mf
 
 /* The stream waits for all that used the tensor. */
 static int order_unmap(const mf_gl_buffer *b, mf_error *err) {
-  mf__record *record = mf__tensor_record(b->mapped);
   const int rc = mf__capture_refuse(&b->on, "no buffer of OpenGL's can be unmapped by it", err);
-  if (rc != MF_OK || record == NULL) return rc;
-  return mf__order_use(&b->on, &(mf__usage){.record = record, .write = true}, err);
+  if (rc != MF_OK) return rc;
+  return mf__order_use(&b->on, &(mf__usage){.record = mf__tensor_record(b->mapped), .write = true}, err);
 }
 
 /* A capture would break, or launch what uses the memory later: the buffer stays mapped. Where the streams cannot be
