@@ -1,6 +1,6 @@
--- The operations that are for engines: rings, fields, guarded tensors, copies in parts, scopes with Python in them; each
--- a function that gives the same each time. Called with what operations.lua shares, into whose table it enters them.
--- Must not know which event strikes, nor where.
+-- The operations that are for engines: rings, fields, guarded tensors, copies in parts, scopes with Python in them;
+-- each a function that gives the same each time. Called with what operations.lua shares, into whose table it enters
+-- them. Must not know which event strikes, nor where.
 local shared = ...
 local ffi = require "ffi"
 local mf = require "moonferry"

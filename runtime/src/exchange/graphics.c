@@ -2,8 +2,8 @@
  *
  * Invariant: a buffer has one tensor at most, from mapping to unmapping; it is invalid before the driver unmaps, and
  * the stream that unmaps waits for all that its record knows of. One call at a time has the buffer, so that the stream
- * that maps is the one that unmaps. A registered buffer counts as a holder, so that its device is not forgotten. It must
- * not know OpenGL. */
+ * that maps is the one that unmaps. A registered buffer counts as a holder, so that its device is not forgotten. It
+ * must not know OpenGL. */
 #include "exchange/exchange.h"
 
 struct mf_gl_buffer {
