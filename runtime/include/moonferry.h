@@ -868,7 +868,8 @@ MF_API int mf_gl_buffer_map(mf_gl_buffer *b, mf_stream stream, const DLTensor *l
  * alive: those of another library, which has the pointer, must not be used.
  * Owns: references stay as they are. Fails: MF_EINVAL for one that is not mapped or that another thread's call has;
  * MF_ECAPTURE while that stream, or one that used the tensor, is being captured, after which it is mapped as before;
- * MF_EDRIVER, after which it is not mapped either. Threads: as mf_gl_buffer_map, and the same for a per-thread stream. Standard: the same. */
+ * MF_EDRIVER, after which it is not mapped either. Threads: as mf_gl_buffer_map, and the same for a per-thread stream.
+ * Standard: the same. */
 MF_API int mf_gl_buffer_unmap(mf_gl_buffer *b, int32_t *in_use, mf_error *err);
 
 /* mf_gl_buffer_close(b, err): unmaps it if need be, and gives it back to OpenGL alone. NULL is allowed.

@@ -56,6 +56,14 @@ static mf_fence fence_of(mf_gl *g) {
   return f;
 }
 
+/* What the last failure said names the thread that it is about. */
+static void says_this_thread(void) {
+  char number[32];
+  snprintf(number, sizeof number, "thread%s %lld", strstr(spec_err.message, "this") ? "," : "",
+           (long long)spec_thread_id());
+  if (strstr(spec_err.message, number) == NULL) fail_msg("\"%s\" does not say \"%s\"", spec_err.message, number);
+}
+
 static void each_function_is_needed_and_a_context(void **state) {
   (void)state;
   mf_gl *g = opened();
@@ -73,6 +81,7 @@ static void each_function_is_needed_and_a_context(void **state) {
   gl.current = NULL;
   REFUSES(MF_EINVAL, g, mf_gl_create(&calls, &g, &spec_err));
   SAYS(MF_EINVAL, "no context of OpenGL is current", mf_gl_create(&calls, &g, &spec_err));
+  says_this_thread();
   mf_gl_release(NULL);
 }
 
@@ -147,6 +156,7 @@ static void a_fence_needs_its_context_and_a_sync_object(void **state) {
   mf_fence f = {.value = 3};
   gl.current = &other_context;
   SAYS(MF_EINVAL, "is not current on this thread", mf_gl_fence(g, &f, &spec_err));
+  says_this_thread();
   assert_int_equal(gl.made, 0);
   assert_int_equal(f.value, 0);
   gl.current = &context;

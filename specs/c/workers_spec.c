@@ -121,12 +121,31 @@ static bool reads_the_environment(void) {
   sched_getaffinity(0, sizeof all, &all);
   const int n = CPU_COUNT(&all) < 8 ? CPU_COUNT(&all) : 8;
   good = good && mf_threads_set(0, NULL) == MF_OK && mf_threads() == n;
+  for (int wanted = 1; wanted <= MF_THREADS_MAX; wanted += MF_THREADS_MAX - 1) {
+    char text[16];
+    snprintf(text, sizeof text, "%d", wanted);
+    setenv("MOONFERRY_THREADS", text, 1);
+    good = good && mf_threads_set(0, NULL) == MF_OK && mf_threads() == wanted;
+  }
   const char *const no_number[] = {"", "0", "-1", "65", "two", "2x", "99999999999999999999"};
   for (size_t i = 0; i < COUNT(no_number); i++) {
     setenv("MOONFERRY_THREADS", no_number[i], 1);
     good = good && mf_threads_set(0, NULL) == MF_OK && mf_threads() == n;
   }
   return good;
+}
+
+/* Nobody has asked before. */
+static bool asks_the_environment_once(void) {
+  setenv("MOONFERRY_THREADS", "5", 1);
+  const bool first = mf_threads() == 5;
+  setenv("MOONFERRY_THREADS", "6", 1);
+  return first && mf_threads() == 5;
+}
+
+static void the_environment_is_asked_once(void **state) {
+  (void)state;
+  assert_true(in_child(asks_the_environment_once));
 }
 
 static void the_environment_says_how_many_at_first(void **state) {
@@ -323,6 +342,41 @@ static void open_it(int number, siginfo_t *info, void *context) {
   if (mprotect((void *)((uintptr_t)info->si_addr & ~(page - 1)), page, PROT_READ | PROT_WRITE) != 0) _exit(2);
 }
 
+/* The thread that asks comes to nothing before a worker has taken a part. */
+static _Atomic int by_workers, waited_in_vain;
+
+static void wait_for_a_worker(int number, siginfo_t *info, void *context) {
+  const struct timespec nap = {.tv_nsec = 1000 * 1000};
+  const bool asks = spec_thread_id() == (int64_t)getpid();
+  if (!asks) atomic_fetch_add(&by_workers, 1);
+  for (int i = 0; asks && atomic_load(&by_workers) == 0 && i < 20000; i++) nanosleep(&nap, NULL);
+  if (asks && atomic_load(&by_workers) == 0) atomic_store(&waited_in_vain, 1);
+  open_it(number, info, context);
+}
+
+static void workers_take_part(void **state) {
+  struct sigaction action = {.sa_sigaction = wait_for_a_worker, .sa_flags = SA_SIGINFO}, before;
+  uint32_t *src = picture_new(SIDE);
+  (void)state;
+  closed = picture_new(SIDE);
+  OK(mf_threads_set(3, &spec_err));
+  mf_tensor *s = wrapped(src, SIDE, true), *d = wrapped(closed, SIDE, false);
+  assert_int_equal(sigaction(SIGSEGV, &action, &before), 0);
+  for (int round = 0; round < 3; round++) {
+    atomic_store(&by_workers, 0);
+    assert_int_equal(mprotect(closed, (size_t)SIDE * SIDE * 4, PROT_NONE), 0);
+    OK(mf_tensor_copy(d, s, &spec_err));
+    assert_int_equal(atomic_load(&waited_in_vain), 0);
+  }
+  assert_int_equal(sigaction(SIGSEGV, &before, NULL), 0);
+  mf_tensor_release(s);
+  mf_tensor_release(d);
+  OK(mf_threads_set(1, &spec_err));
+  assert_true(is_transposed(closed, src, SIDE));
+  picture_free(src, SIDE);
+  picture_free(closed, SIDE);
+}
+
 /* A program that opens its memory when it is touched (a pager in user space) sees the workers' faults, too. */
 static void faults_on_workers_reach_the_programs_handler(void **state) {
   struct sigaction action = {.sa_sigaction = open_it, .sa_flags = SA_SIGINFO}, before;
@@ -354,6 +408,7 @@ int main(void) {
   pthread_t first; /* with which ThreadSanitizer starts one of its own */
   if (pthread_create(&first, NULL, nothing, NULL) != 0 || pthread_join(first, NULL) != 0) return 1;
   const struct CMUnitTest tests[] = {
+      SPEC(the_environment_is_asked_once),
       SPEC(threads_begin_with_the_first_large_copy),
       SPEC(a_number_out_of_range_is_refused),
       SPEC(the_environment_says_how_many_at_first),
@@ -368,6 +423,7 @@ int main(void) {
       SPEC(a_copy_goes_on_where_no_thread_starts),
 #endif
       SPEC(faults_on_workers_reach_the_programs_handler),
+      SPEC(workers_take_part),
   };
   return cmocka_run_group_tests(tests, spec_group_setup, NULL);
 }

@@ -115,6 +115,7 @@ static void misuse(void **state) {
   mf_tensor *t = (mf_tensor *)(uintptr_t)16;
   open_memory();
   const int fd = exported();
+  const uint64_t imports = sim_ask_calls(named("cuImportExternalMemory", "hipImportExternalMemory"));
   REFUSED(mf_tensor_from_fd(&like, fd, NBYTES, &t, &err), MF_EINVAL, "do not fit in the memory's 65536");
   assert_null(t);
   count = NBYTES;
@@ -134,6 +135,7 @@ static void misuse(void **state) {
   assert_true(is_open(fd));
   count = 0;
   like.byte_offset = NBYTES;
+  assert_int_equal(sim_ask_calls(named("cuImportExternalMemory", "hipImportExternalMemory")), imports);
   OK(mf_tensor_from_fd(&like, fd, NBYTES, &t, &err)); /* nothing, at the very end */
   mf_tensor_release(t);
   mf_releases_run();

@@ -1,49 +1,8 @@
 /* gl_buffer_spec.c: OpenGL's buffers as tensors of a GPU: the bytes both ways, the order between the mapping's stream
  * and others, that the tensor says so when it is over, and what each failure leaves. */
-#include "../sim/gl.h"
-#include "device.h"
+#include "gl_buffer.h"
 
 #include <pthread.h>
-
-enum { FLOATS = 16384, SIZE = FLOATS * sizeof(float) };
-
-static float values[FLOATS], got[FLOATS];
-
-/* A GPU's own OpenGL is not what EGL gives without a window. */
-static unsigned new_buffer(float first) {
-  needs_simulator();
-  if (gl_of.context == NULL) gl_open();
-  for (int i = 0; i < FLOATS; i++) values[i] = first + (float)i;
-  return gl_buffer(values, SIZE, 0);
-}
-
-static mf_gl_buffer *opened(unsigned buffer, uint32_t flags) {
-  const DLDevice device = gpu(0);
-  mf_gl_buffer *b;
-  OK(mf_gl_buffer_open(&device, buffer, flags, &b, &err));
-  return b;
-}
-
-/* With junk in the fields that are not read. */
-static DLTensor floats(int64_t *count) {
-  static int64_t junk = -3;
-  return (DLTensor){.data = &junk, .device = {kDLCPU, 7}, .ndim = 1, .shape = count, .strides = &junk,
-                    .dtype = {kDLFloat, 32, 1}};
-}
-
-static mf_tensor *mapped(mf_gl_buffer *b, mf_stream s) {
-  int64_t count = FLOATS;
-  const DLTensor like = floats(&count);
-  mf_tensor *t;
-  OK(mf_gl_buffer_map(b, s, &like, &t, &err));
-  return t;
-}
-
-static int32_t unmapped(mf_gl_buffer *b) {
-  int32_t in_use = -1;
-  OK(mf_gl_buffer_unmap(b, &in_use, &err));
-  return in_use;
-}
 
 static void bytes_go_both_ways_in_order(void **state) {
   (void)state;
@@ -162,10 +121,12 @@ static void misuse(void **state) {
   OK(mf_gl_buffer_map(b, MF_STREAM_DEFAULT, &like, &t, &err)); /* nothing, at the very end */
   assert_int_equal(unmapped(b), 0);
   if (other_devices() > 1) {
-    const mf_stream elsewhere = stream_new(1);
-    FAILS(mf_gl_buffer_map(b, elsewhere, &like, &t, &err), MF_EINVAL);
+    const mf_stream far_stream = stream_new(1);
+    const uint64_t maps = sim_ask_calls(named("cuGraphicsMapResources", "hipGraphicsMapResources"));
+    FAILS(mf_gl_buffer_map(b, far_stream, &like, &t, &err), MF_EINVAL);
     assert_null(t);
-    stream_end(1, elsewhere);
+    assert_int_equal(sim_ask_calls(named("cuGraphicsMapResources", "hipGraphicsMapResources")), maps);
+    stream_end(1, far_stream);
   }
   t = mapped(b, MF_STREAM_DEFAULT);
   REFUSED(mf_gl_buffer_map(b, MF_STREAM_DEFAULT, &like, &t, &err), MF_EINVAL, "the buffer is mapped");
@@ -223,6 +184,68 @@ static void each_failing_call(void **state) {
   gl_delete(buffer);
 }
 
+/* Of two that fail the first is told, and the buffer goes back whichever fails. */
+static void the_first_failure_is_told(void **state) {
+  (void)state;
+  const unsigned buffer = new_buffer(0);
+  const char *question = named("cuStreamGetCaptureInfo", "hipStreamGetCaptureInfo");
+  const char *ends[] = {named("cuGraphicsUnmapResources", "hipGraphicsUnmapResources"),
+                        named("cuGraphicsUnregisterResource", "hipGraphicsUnregisterResource")};
+  const mf_stream s = stream_new(0);
+  for (int i = 0; i < 4; i++) {
+    char rules[160];
+    mf_gl_buffer *b = opened(buffer, 0);
+    (void)mapped(b, s);
+    if (i < 2) snprintf(rules, sizeof rules, "%s@1:999:once", question);
+    else snprintf(rules, sizeof rules, "%s@1:999:once,%s@1:998:once", question, ends[i - 2]);
+    sim_ask_fail(rules);
+    const int rc = i == 0 || i == 2 ? mf_gl_buffer_unmap(b, NULL, &err) : mf_gl_buffer_close(b, &err);
+    assert_int_equal(rc, MF_EDRIVER);
+    assert_string_equal(err.call, question);
+    assert_int_equal(err.driver_code, 999);
+    sim_ask_reset();
+    if (i == 0 || i == 2) REFUSED(mf_gl_buffer_unmap(b, NULL, &err), MF_EINVAL, "is not mapped");
+    if (i == 0 || i == 2) OK(mf_gl_buffer_close(b, &err));
+    sim_ask_reset(); /* one that could not be unmapped was given back mapped */
+  }
+  stream_end(0, s);
+  gl_delete(buffer);
+}
+
+/* A thread's first stream takes memory: without it nothing is mapped. */
+static mf_gl_buffer *on_thread;
+
+static void *maps_without_memory(void *stream) {
+  int64_t count = FLOATS;
+  const DLTensor like = floats(&count);
+  mf_tensor *t;
+  mf_error e;
+  gl_current(1);
+  mf_fault_arm(0, 0);
+  const int rc = mf_gl_buffer_map(on_thread, *(mf_stream *)stream, &like, &t, &e);
+  mf_fault_arm(-1, 0);
+  gl_current(0);
+  return rc == MF_ENOMEM && t == NULL ? NULL : stream;
+}
+
+static void no_memory_on_a_new_thread(void **state) {
+  (void)state;
+  const unsigned buffer = new_buffer(0);
+  mf_stream s = stream_new(0);
+  pthread_t thread;
+  void *wrong;
+  on_thread = opened(buffer, 0);
+  gl_current(0);
+  assert_int_equal(pthread_create(&thread, NULL, maps_without_memory, &s), 0);
+  pthread_join(thread, &wrong);
+  gl_current(1);
+  assert_null(wrong);
+  OK(mf_gl_buffer_close(on_thread, &err));
+  assert_int_equal(sim_ask_findings(), 0);
+  stream_end(0, s);
+  gl_delete(buffer);
+}
+
 static void no_memory(void **state) {
   (void)state;
   const DLDevice device = gpu(0);
@@ -259,236 +282,12 @@ static void a_trim_leaves_it_alone(void **state) {
   gl_delete(buffer);
 }
 
-static void expect_floats(unsigned buffer, uint64_t value) {
-  gl_read(buffer, got, SIZE);
-  for (int i = 0; i < FLOATS; i++) assert_true(got[i] == (float)value);
-}
-
-static void expect_bytes(unsigned buffer, int byte) {
-  gl_read(buffer, got, SIZE);
-  for (size_t i = 0; i < SIZE; i++) assert_int_equal(((unsigned char *)got)[i], byte);
-}
-
-/* A capture forbids to map and to unmap: that is refused, nothing changes, and the capture stays whole. */
-static void a_capture_of_its_stream_is_left_whole(void **state) {
-  (void)state;
-  const unsigned buffer = new_buffer(0);
-  mf_gl_buffer *b = opened(buffer, 0);
-  const int64_t s = other_stream(0, false);
-  int64_t count = FLOATS;
-  const DLTensor like = floats(&count);
-  mf_tensor *t;
-  int32_t in_use = 5;
-  other_capture(0, s);
-  REFUSED(mf_gl_buffer_map(b, s, &like, &t, &err), MF_ECAPTURE, "is being captured");
-  assert_null(t);
-  assert_true(other_capture_is_whole(0, s));
-  other_graph_end(0, other_capture_end(0, s));
-  t = mapped(b, s);
-  fill(t, 4);
-  other_capture(0, s);
-  REFUSED(mf_gl_buffer_unmap(b, &in_use, &err), MF_ECAPTURE, "is being captured");
-  assert_int_equal(in_use, 0);
-  REFUSED(mf_gl_buffer_close(b, &err), MF_ECAPTURE, "is being captured");
-  assert_true(other_capture_is_whole(0, s));
-  other_graph_end(0, other_capture_end(0, s));
-  fill(t, 5); /* it is mapped still */
-  assert_int_equal(unmapped(b), 0);
-  expect_floats(buffer, 5);
-  OK(mf_gl_buffer_close(b, &err));
-  assert_int_equal(sim_ask_findings(), 0);
-  other_stream_end(s);
-  gl_delete(buffer);
-}
-
-/* What a capture has used cannot go before the capture is over. */
-static void a_capture_that_used_it_keeps_it_mapped(void **state) {
-  (void)state;
-  const unsigned buffer = new_buffer(0);
-  mf_gl_buffer *b = opened(buffer, 0);
-  const mf_stream s = stream_new(0);
-  const int64_t other = other_stream(0, false);
-  mf_tensor *t = mapped(b, s);
-  synchronize(0);
-  other_capture(0, other);
-  write_on(t, other, 6);
-  FAILS(mf_gl_buffer_unmap(b, NULL, &err), MF_ECAPTURE);
-  FAILS(mf_gl_buffer_close(b, &err), MF_ECAPTURE);
-  assert_true(other_capture_is_whole(0, other));
-  expect_captured(t, other, 6);
-  assert_int_equal(unmapped(b), 0);
-  expect_bytes(buffer, 6);
-  OK(mf_gl_buffer_close(b, &err));
-  assert_int_equal(sim_ask_findings(), 0);
-  other_stream_end(other);
-  stream_end(0, s);
-  gl_delete(buffer);
-}
-
-/* Beside a capture of a stream that has nothing to do with it, all can be done. */
-static void a_capture_elsewhere_is_no_concern_of_it(void **state) {
-  (void)state;
-  const unsigned buffer = new_buffer(0);
-  const mf_stream s = stream_new(0);
-  const int64_t other = other_stream(0, false);
-  mf_gl_buffer *b = opened(buffer, 0);
-  fill(mapped(b, s), 2); /* the first use makes what is kept */
-  assert_int_equal(unmapped(b), 0);
-  OK(mf_gl_buffer_close(b, &err));
-  for (int mapped_at_end = 0; mapped_at_end < 2; mapped_at_end++) {
-    other_capture(0, other);
-    b = opened(buffer, 0);
-    (void)mapped(b, s);
-    assert_true(other_capture_is_whole(0, other));
-    if (!mapped_at_end) assert_int_equal(unmapped(b), 0);
-    OK(mf_gl_buffer_close(b, &err));
-    assert_true(other_capture_is_whole(0, other));
-    other_graph_end(0, other_capture_end(0, other));
-  }
-  assert_int_equal(sim_ask_findings(), 0);
-  other_stream_end(other);
-  stream_end(0, s);
-  gl_delete(buffer);
-}
-
-/* Between mapping and unmapping */
-
-static mf_gl_buffer *held; /* which what happens there uses */
-
-static void child_ends_what_it_has(void) {
-  int64_t count = FLOATS;
-  const DLTensor like = floats(&count);
-  mf_tensor *t;
-  mf_error e;
-  alarm(20);
-  if (mf_gl_buffer_map(held, MF_STREAM_DEFAULT, &like, &t, &e) == MF_OK) _exit(1);
-  if (mf_gl_buffer_unmap(held, NULL, &e) == MF_OK) _exit(2);
-  if (mf_gl_buffer_close(held, &e) == MF_OK) _exit(3);
-}
-
-static void forks(void *unused) {
-  (void)unused;
-  in_fork(child_ends_what_it_has);
-}
-
-static void *trims_in_thread(void *unused) {
-  OK(mf_pools_trim(0, &err));
-  return unused;
-}
-
-static void another_thread_trims(void *unused) {
-  pthread_t thread;
-  (void)unused;
-  assert_int_equal(pthread_create(&thread, NULL, trims_in_thread, NULL), 0);
-  pthread_join(thread, NULL);
-}
-
-static void trims(void *unused) {
-  (void)trims_in_thread(unused);
-}
-
-/* Maps on one stream, uses on another and unmaps, where the event strikes at that driver call. */
-static bool maps_with(void (*happen)(void *ctx), uint64_t call, unsigned buffer) {
-  const mf_stream s = stream_new(0), other = stream_new(0);
-  const uint64_t before = sim_ask_calls(NULL);
-  sim_ask_at("*", "*", call, happen, NULL);
-  mf_tensor *t = mapped(held, s);
-  use_stream(0, other);
-  fill(t, call % 100);
-  use_stream(0, MF_STREAM_DEFAULT);
-  assert_int_equal(unmapped(held), 0);
-  const bool happened = sim_ask_calls(NULL) - before >= call;
-  sim_ask_at("*", "*", 1, NULL, NULL);
-  expect_floats(buffer, call % 100);
-  assert_int_equal(sim_ask_findings(), 0);
-  stream_end(0, s);
-  stream_end(0, other);
-  return happened;
-}
-
-static void each_call_with(void (*happen)(void *ctx)) {
-  const unsigned buffer = new_buffer(0);
-  uint64_t call = 1;
-  held = opened(buffer, 0);
-  while (maps_with(happen, call, buffer)) call++;
-  assert_true(call > 4);
-  OK(mf_gl_buffer_close(held, &err));
-  gl_delete(buffer);
-}
-
-static void a_fork_in_between(void **state) {
-  (void)state;
-  each_call_with(forks);
-  /* and while it is mapped */
-  const unsigned buffer = new_buffer(0);
-  held = opened(buffer, 0);
-  fill(mapped(held, MF_STREAM_DEFAULT), 9);
-  in_fork(child_ends_what_it_has);
-  assert_int_equal(unmapped(held), 0);
-  OK(mf_gl_buffer_close(held, &err));
-  expect_floats(buffer, 9);
-  gl_delete(buffer);
-}
-
-static void a_trim_in_between(void **state) {
-  (void)state;
-  each_call_with(trims);
-  each_call_with(another_thread_trims);
-}
-
-/* One maps it, the other is told so, and where it would have been mapped stays unknown. */
-static int told;
-static mf_stream elsewhere;
-
-static void *maps_and_ends_it(void *unused) {
-  int64_t count = FLOATS;
-  const DLTensor like = floats(&count);
-  mf_tensor *t;
-  mf_error e;
-  told += mf_gl_buffer_map(held, elsewhere, &like, &t, &e) == MF_EINVAL && t == NULL;
-  told += mf_gl_buffer_unmap(held, NULL, &e) == MF_EINVAL;
-  told += mf_gl_buffer_close(held, &e) == MF_EINVAL;
-  return unused;
-}
-
-static void another_thread_maps(void *unused) {
-  pthread_t thread;
-  (void)unused;
-  assert_int_equal(pthread_create(&thread, NULL, maps_and_ends_it, NULL), 0);
-  pthread_join(thread, NULL);
-}
-
-static void of_two_threads_one_has_it(void **state) {
-  static const char *const calls[][2] = {{"cuGraphicsMapResources", "hipGraphicsMapResources"},
-                                         {"cuGraphicsUnmapResources", "hipGraphicsUnmapResources"},
-                                         {"cuGraphicsUnregisterResource", "hipGraphicsUnregisterResource"}};
-  (void)state;
-  const unsigned buffer = new_buffer(0);
-  const mf_stream s = stream_new(0);
-  elsewhere = stream_new(0);
-  for (size_t i = 0; i < COUNT(calls); i++) {
-    held = opened(buffer, 0);
-    told = 0;
-    sim_ask_at(calls[i][0], calls[i][1], 1, another_thread_maps, NULL);
-    fill(mapped(held, s), i);
-    assert_int_equal(unmapped(held), 0);
-    OK(mf_gl_buffer_close(held, &err));
-    assert_int_equal(told, 3);
-    expect_floats(buffer, i);
-  }
-  assert_int_equal(sim_ask_findings(), 0);
-  stream_end(0, s);
-  stream_end(0, elsewhere);
-  gl_delete(buffer);
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(bytes_go_both_ways_in_order), SPEC(the_gpu_reads_what_opengl_wrote), SPEC(a_tensor_says_that_it_is_over),
-      SPEC(whoever_acquired_it_is_waited_for), SPEC(misuse), SPEC(each_failing_call), SPEC(no_memory),
-      SPEC(a_trim_leaves_it_alone), SPEC(a_capture_of_its_stream_is_left_whole),
-      SPEC(a_capture_that_used_it_keeps_it_mapped), SPEC(a_capture_elsewhere_is_no_concern_of_it),
-      SPEC(a_fork_in_between), SPEC(a_trim_in_between), SPEC(of_two_threads_one_has_it),
+      SPEC(whoever_acquired_it_is_waited_for), SPEC(misuse), SPEC(each_failing_call), SPEC(the_first_failure_is_told),
+      SPEC(no_memory), SPEC(no_memory_on_a_new_thread),
+      SPEC(a_trim_leaves_it_alone),
   };
   return RUN(tests);
 }

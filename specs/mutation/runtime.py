@@ -43,6 +43,7 @@ DRIVERS = {"cuda": ("cuda", "CUDA"), "rocm": ("hip", "HIP")}
 # Of the specs without a device, those of NUMBERS, of a library's symbols, and a campaign.
 NOT_ASKED_ON_HOST = {f"{name}_spec" for name in "abi dtype kernel layout seams".split()}
 THREADED = "storm pairs pool_trim pool_forget order retire return transfer crew".split()
+THREADED_ON_HOST = "fence gl ring threads workers".split()
 # What a simulated driver fails at, in turn, takes seconds: one driver's is asked, where a file is not the other's own.
 LONG = {"scenario": "cuda"}
 # Shapes, not order: asked about these files alone.
@@ -165,7 +166,8 @@ class Runtime(Judge):
         env = {"TSAN_OPTIONS": f"halt_on_error=1:suppressions={ROOT}/specs/tsan.supp"}
         programs = [TSAN / "specs" / f"gpu_{name}_spec" for name in THREADED]
         specs = [self.on_device(d, p, f"{p.name} on {d} under tsan", env) for d in DRIVERS for p in programs]
-        return [*specs, DeviceSpec("threads_spec under tsan", [TSAN / "specs" / "threads_spec"], env)]
+        host = [f"{name}_spec" for name in THREADED_ON_HOST]
+        return [*specs, *(DeviceSpec(f"{name} under tsan", [TSAN / "specs" / name], env) for name in host)]
 
     def on_device(self, device, program, name, more=None):
         folder = DEV / "python" / "moonferry" / "sim" / DRIVERS[device][0]

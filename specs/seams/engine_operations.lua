@@ -1,6 +1,6 @@
--- The operations that are for engines: rings, fields, guarded tensors, scopes with Python in them; each a function that
--- gives the same each time. Called with what operations.lua shares, into whose table it enters them. Must not know
--- which event strikes, nor where.
+-- The operations that are for engines: rings, fields, guarded tensors, copies in parts, scopes with Python in them;
+-- each a function that gives the same each time. Called with what operations.lua shares, into whose table it enters
+-- them. Must not know which event strikes, nor where.
 local shared = ...
 local ffi = require "ffi"
 local mf = require "moonferry"
@@ -23,6 +23,18 @@ op["mf.save"] = function() return saved(function() return true end) end
 op["mf.load"] = function() return plain(saved(mf.load)) end
 op["t:contiguous"] = function() return plain(ok(tensor():permute_dims(1, 0):contiguous())) end
 op["t:item"] = function() return ok(tensor():view({ 0, 1 }, { 0, 1 })):item() end
+op["t:copy-progress"] = function()
+  local n, on, told = 17 * 2 ^ 20, { device = tensor().device }, {} -- bytes, which are two parts
+  local a, zeros = ok(mf.empty(n, "uint8", on)), ok(mf.zeros(n, "uint8", on))
+  ok(a:copy(zeros, function(done)
+    reach()
+    told[#told + 1] = tostring(done)
+  end))
+  told[#told + 1] = plain(ok(a:view { n - 1, n }))
+  a:close()
+  zeros:close()
+  return table.concat(told, ",")
+end
 op["mf.ring"] = function()
   local ring = ok(mf.ring({ 2, 2 }, "float32", 2))
   local slot = ok(ring:begin(0))

@@ -47,6 +47,13 @@ def filled(b, change, of=None):
     return t
 
 
+def watched(b):
+    """A copy in two parts."""
+    seen, dst = [], mf.empty((17 << 20,), "uint8", device=b.device)
+    dst.copy(mf.zeros(dst.shape, "uint8", device=b.device), progress=lambda *told: seen.append(Index(told[0])))
+    return [int(done) for done in seen], dst[-1:]
+
+
 def ring_of(b, *steps):
     """What the last of some steps of a new ring gives."""
     ring = mf.Ring(b.list(2, Index(3)), FLOATS, Index(3))
@@ -144,6 +151,8 @@ ELEMENTS = {
     "Tensor.copy": lambda b: b.t.copy(),
     "Tensor.copy-from": lambda b: filled(b, lambda t: t.copy(noisy())),
     "Tensor.copy-from_a_producer": lambda b: filled(b, lambda t: t.copy(Producer(noisy()))),
+    "Tensor.copy-progress": watched,
+    "Tensor.copy-progress_of_a_clone": lambda b: b.h.T.copy(progress=lambda *_: int(Index(1))),
     "Tensor.copy-cast": lambda b: filled(b, lambda t: t.copy(b.h.astype("int16"))),
     "Tensor.astype": lambda b: b.h.astype("int32"),
     "Tensor.tolist": lambda b: b.h.T.tolist(),

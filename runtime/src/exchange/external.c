@@ -51,13 +51,10 @@ int mf__fit_check(const DLTensor *like, uint64_t wanted, uint64_t nbytes, const 
 }
 
 static int resolve(const DLTensor *like, uint64_t nbytes, mf__device *out, mf_error *err) {
-  DLTensor view = *like;
   mf__checked c;
   int rc = mf__gpu_resolve(&like->device, out, err);
   if (rc != MF_OK) return rc;
-  view.strides = NULL;
-  view.data = NULL;
-  rc = mf__checked_new(&view, 0, &c, err);
+  rc = mf__checked_new(like, 0, &c, err);
   if (rc != MF_OK) return rc;
   const uint64_t wanted = (uint64_t)c.span.nbytes;
   if (nbytes == 0) return refuse_size(like, wanted, nbytes, "memory", err); /* no driver imports it */

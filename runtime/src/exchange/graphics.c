@@ -2,8 +2,8 @@
  *
  * Invariant: a buffer has one tensor at most, from mapping to unmapping; it is invalid before the driver unmaps, and
  * the stream that unmaps waits for all that its record knows of. One call at a time has the buffer, so that the stream
- * that maps is the one that unmaps. A registered buffer counts as a holder, so that its device is not forgotten. It must
- * not know OpenGL. */
+ * that maps is the one that unmaps. A registered buffer counts as a holder, so that its device is not forgotten. It
+ * must not know OpenGL. */
 #include "exchange/exchange.h"
 
 struct mf_gl_buffer {
@@ -116,10 +116,9 @@ int mf_gl_buffer_map(mf_gl_buffer *b, mf_stream stream, const DLTensor *like, mf
 
 /* The stream waits for all that used the tensor. */
 static int order_unmap(const mf_gl_buffer *b, mf_error *err) {
-  mf__record *record = mf__tensor_record(b->mapped);
   const int rc = mf__capture_refuse(&b->on, "no buffer of OpenGL's can be unmapped by it", err);
-  if (rc != MF_OK || record == NULL) return rc;
-  return mf__order_use(&b->on, &(mf__usage){.record = record, .write = true}, err);
+  if (rc != MF_OK) return rc;
+  return mf__order_use(&b->on, &(mf__usage){.record = mf__tensor_record(b->mapped), .write = true}, err);
 }
 
 /* A capture would break, or launch what uses the memory later: the buffer stays mapped. Where the streams cannot be
