@@ -14,9 +14,15 @@ STRIDES, INDIRECT = 0x10 | ND, 0x100 | 0x10 | ND
 C_CONTIGUOUS, F_CONTIGUOUS, ANY_CONTIGUOUS = (flag | STRIDES for flag in (0x20, 0x40, 0x80))
 FORMATS = {
     "bool": "?", "int8": "b", "uint8": "B", "int16": "h", "uint16": "H", "int32": "i", "uint32": "I",
-    "int64": "q", "uint64": "Q", "float16": "e", "float32": "f", "float64": "d", "complex64": "Zf",
+    "int64": np.dtype("int64").char, "uint64": np.dtype("uint64").char, "float16": "e", "float32": "f", "float64": "d", "complex64": "Zf",
     "complex128": "Zd",
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [name for name in FORMATS if name not in ("complex64", "complex128")])
+def test_numpy_sees_its_own_type(dtype):
+    """Not one that is only as wide: libraries look for the type, and refuse C's long long where it is not int64."""
+    assert np.asarray(mf.zeros((2,), dtype)).dtype.char == np.dtype(dtype).char
 
 
 class Buffer(c.Structure):
