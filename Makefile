@@ -98,6 +98,9 @@ test-pythons: build ## the Python specs on every CPython 3.9 to 3.14 that this m
 test-platforms: ## the specs in the next Debian: newest gcc, cmocka, LuaJIT and CPython (as root; 2 GB below /var/tmp)
 	@specs/platforms
 
+test-luajit: setup ## the specs of engines that embed LuaJIT with another one: make test-luajit LUAJIT=FOLDER, of its sources
+	@specs/luajit "$(LUAJIT)"
+
 dist: setup ## all that a release consists of, in dist/: make dist URL=ADDRESS (docs/release.md)
 	@specs/release/dist $(if $(URL),--url $(URL)) $(if $(SYSTEM),--system $(SYSTEM))
 

@@ -21,7 +21,7 @@
  *               mf_tensor_release, the deleter of an exported struct, mf_releases_run, mf_pool_trim,
  *               mf_pools_trim, mf_stream_synchronize and mf_device_synchronize, and within no other
  *               function: elsewhere they become due, and the next of these calls runs them. They must
- *               return, and may call this library. mf_release_mark and mf_release_defer are none of them: plain C of ours.
+ *               return, and may call this library. mf_release_mark and mf_release_defer are none of them, but ours.
  *   Threads     A tensor's description never changes, so every function may be called on any thread and on
  *               one tensor from several threads at once. Its elements are the caller's to guard: two
  *               threads that write the same bytes race, as with memcpy.

@@ -125,7 +125,7 @@ print(ok, err.type, err.code)
 end)
 
 describe("an engine that embeds LuaJIT", function()
-  local build = os.getenv "MOONFERRY_BUILD" or "build/dev"
+  local hosts = os.getenv "MOONFERRY_SPEC_HOSTS" or (os.getenv "MOONFERRY_BUILD" or "build/dev") .. "/specs"
 
   -- Each frame calls Python, which calls Lua; the engine closes its state and starts another one.
   local script = prelude .. [[
@@ -147,13 +147,13 @@ end
 ]]
 
   local function hosted(program, plugin)
-    local path = build .. "/specs/" .. program
+    local path = hosts .. "/" .. program
     local file = io.open(path)
     if not file then
       return nil, pending(program .. " was not built: LuaJIT's static library is not installed")
     end
     file:close()
-    local with = path .. (plugin and " " .. build .. "/specs/" .. plugin or "")
+    local with = path .. (plugin and " " .. hosts .. "/" .. plugin or "")
     return with
   end
 
