@@ -98,6 +98,14 @@ test-pythons: build ## the Python specs on every CPython 3.9 to 3.14 that this m
 test-platforms: ## the specs in the next Debian: newest gcc, cmocka, LuaJIT and CPython (as root; 2 GB below /var/tmp)
 	@specs/platforms
 
+neovim: build ## a map of a text beside it, in Neovim: make neovim FILE=...
+	@MOONFERRY_PYTHON=.venv/bin/python PYTHONPATH=build/dev/python LUA_PATH="lua/?.lua;lua/?/init.lua;;" \
+	  nvim -c 'luafile examples/neovim/minimap.lua' -c Minimap $(or $(FILE),examples/neovim/minimap.lua)
+
+test-neovim: build ## examples/neovim in a Neovim without a window (Debian: neovim)
+	@MOONFERRY_PYTHON=$(CURDIR)/.venv/bin/python PYTHONPATH=$(CURDIR)/build/dev/python \
+	  LUA_PATH="$(CURDIR)/lua/?.lua;$(CURDIR)/lua/?/init.lua;;" .venv/bin/python -m pytest -q specs/neovim
+
 test-luajit: setup ## the specs of engines that embed LuaJIT with another one: make test-luajit LUAJIT=FOLDER, of its sources
 	@specs/luajit "$(LUAJIT)"
 
