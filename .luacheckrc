@@ -8,4 +8,5 @@ files["examples/shared"] = { globals = { "paint", "compare" }, read_globals = { 
 files["examples/engine"] = { globals = { "swarm", "frame", "finish" }, read_globals = { "ring" } }
 files["examples/love"] = { globals = { "love" } }
 files["examples/worker"] = { globals = { "love" } }
+files["examples/neovim"] = { globals = { "vim" } }
 files["specs/lua/alone.lua"] = { globals = { "assert", "describe", "it", "finally", "pending" } }

@@ -1,5 +1,5 @@
--- minimap.lua: a map of the whole text beside it, in Neovim. Lua writes the characters' kinds into a tensor, NumPy makes
--- braille of it for a floating window, and a coloured picture for a file; nothing is copied between the two.
+-- minimap.lua: a map of the whole text beside it, in Neovim. Lua writes the characters' kinds into a tensor, NumPy
+-- makes braille of it for a floating window, and a coloured picture for a file; nothing is copied between the two.
 --
 --   nvim -c 'luafile examples/neovim/minimap.lua' FILE     or: make neovim FILE=...
 --   :Minimap                shows or updates the window
