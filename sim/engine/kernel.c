@@ -216,7 +216,9 @@ static bool same_but_place(const sim_thread_access *a, const sim_thread_access *
 
 static void gather(sim_launch *l, const sim_thread_access *r) {
   sim_thread_access *last = l->ngathered > 0 ? &l->gathered[l->ngathered - 1] : NULL;
-  if (last != NULL && same_but_place(last, r) && last->base + last->nbytes == r->base) {
+  const bool again = last != NULL && same_but_place(last, r) && last->base <= r->base;
+  if (again && r->base + r->nbytes <= last->base + last->nbytes) return;
+  if (again && r->base == last->base + last->nbytes) {
     last->nbytes += r->nbytes;
     return;
   }

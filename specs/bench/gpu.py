@@ -53,6 +53,24 @@ def library(name):
     return module, None
 
 
+def permutes(mf, simulated):
+    """A copy within the GPU, and permutes of as many bytes; on a GPU of 4096 x 4096 elements."""
+    n = 64 if simulated else 4096
+    for dtype in ("uint8", "float16", "float32", "float64"):
+        src, dst = (mf.zeros((n, n), dtype, device="cuda:0") for _ in range(2))
+        boxes = (16, n // 16, n)
+        names = {"dst": dst, "src": src, "wait": lambda: mf.synchronize("cuda:0")}
+        yield f"{n} x {n} {dtype}: copied", "moonferry", "dst.copy(src); wait()", names
+        yield f"{n} x {n} {dtype}: transposed", "moonferry", "dst.copy(src.T); wait()", names
+        swapped = {**names, "dst": dst.reshape((boxes[0], boxes[2], boxes[1])), "src": src.reshape(boxes)}
+        yield (
+            f"{boxes[0]} x {boxes[1]} x {boxes[2]} {dtype}: the last two swapped",
+            "moonferry",
+            "dst.copy(src.permute_dims((0, 2, 1))); wait()",
+            swapped,
+        )
+
+
 WAIT, POOL = "a stream waits for another", "1 MiB allocated and freed"
 
 
@@ -91,8 +109,8 @@ def beside_torch(mf, t, torch):
     yield "torch.from_dlpack(Moonferry tensor)", "torch", "f(t)", {"f": torch.from_dlpack, "t": t}
 
 
-def rows_of(statements, simulated):
-    effort = (2, 1) if simulated else (2000, 15)
+def rows_of(statements, simulated, number=2000):
+    effort = (2, 1) if simulated else (number, 15)
     for operation, who, statement, names in statements:
         value = least(statement, names, *effort)
         yield {"operation": operation, "library": who, "value": value, "unit": "(simulated)" if simulated else "ns"}
@@ -106,6 +124,7 @@ def main():
     gpu, version, simulated = driver()
     t = mf.zeros(NBYTES, "uint8", device="cuda:0")
     rows += rows_of(ours(mf, t), simulated)
+    rows += rows_of(permutes(mf, simulated), simulated, 100)
     versions = {}
     for name, beside in (("cupy", beside_cupy), ("torch", beside_torch)):
         module, why = library(name)

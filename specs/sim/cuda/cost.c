@@ -73,6 +73,51 @@ static void brief(int i) {
   ok(cuStreamDestroy_v2(s));
 }
 
+static double seconds(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+  return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* 1000 times the four instructions of a loop, in 64 threads; followed when the call is made, and run after it. */
+enum { TIMES = 1000, IN_LOOP = 4, THREADS = 64, LAUNCHES = 8 };
+
+static const char *const loop =
+    ".version 7.0\n.target sm_50\n.address_size 64\n.visible .entry k()\n{\n.reg .pred %p;\n.reg .u32 %r, %s;\n"
+    "mov.u32 %r, 0;\nmov.u32 %s, 1;\nagain:\nmad.lo.u32 %s, %s, %s, %r;\nadd.u32 %r, %r, 1;\n"
+    "setp.lt.u32 %p, %r, 1000;\n@%p bra again;\nret;\n}\n";
+
+/* The same with a load of global memory among the four. */
+static const char *const accesses =
+    ".version 7.0\n.target sm_50\n.address_size 64\n.visible .entry k(.param .u64 to)\n{\n.reg .pred %p;\n"
+    ".reg .u32 %r, %s, %t;\n.reg .u64 %d;\nmov.u32 %r, 0;\nmov.u32 %t, %tid.x;\nld.param.u64 %d, [to];\n"
+    "mad.wide.u32 %d, %t, 4, %d;\nagain:\nld.global.u32 %s, [%d];\nadd.u32 %r, %r, 1;\nsetp.lt.u32 %p, %r, 1000;\n"
+    "@%p bra again;\nret;\n}\n";
+
+/* The same with a store to shared memory, and a barrier instead of the multiplication. */
+static const char *const barriers =
+    ".version 7.0\n.target sm_50\n.address_size 64\n.visible .entry k()\n{\n.reg .pred %p;\n.reg .u32 %r, %s, %t;\n"
+    ".shared .align 4 .b8 s[256];\nmov.u32 %r, 0;\nmov.u32 %t, %tid.x;\nmov.u32 %s, s;\nmad.lo.u32 %s, %t, 4, %s;\n"
+    "again:\nst.shared.u32 [%s], %r;\nadd.u32 %r, %r, 1;\nbar.sync 0;\nsetp.lt.u32 %p, %r, 1000;\n"
+    "@%p bra again;\nret;\n}\n";
+
+static double nanoseconds_of_kernel(const char *text) {
+  CUmodule m;
+  CUfunction f;
+  void *params[] = {&buffers[0]};
+  double least = 1e18;
+  ok(cuModuleLoadData(&m, text));
+  ok(cuModuleGetFunction(&f, m, "k"));
+  for (int round = 0; round < ROUNDS; round++) {
+    const double start = seconds();
+    for (int i = 0; i < LAUNCHES; i++) ok(cuLaunchKernel(f, 1, 1, 1, THREADS, 1, 1, 0, a, params, NULL));
+    ok(cuCtxSynchronize());
+    const double ns = (seconds() - start) / ((double)LAUNCHES * THREADS * TIMES * IN_LOOP) * 1e9;
+    if (ns < least) least = ns;
+  }
+  return least;
+}
+
 static const struct {
   const char *name;
   void (*run)(int);
@@ -84,11 +129,6 @@ static const struct {
             {"allocate from a pool, fill, free", pooled, 3},
             {"stream and event made and destroyed", brief, 4}};
 
-static double seconds(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-  return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
 
 static double round_of(void (*run)(int), int calls) {
   const double start = seconds();
@@ -118,6 +158,10 @@ int main(int argc, char **argv) {
     }
     printf("%-48s %7.0f ns a call\n", rows[i].name, least);
   }
+  printf("%-48s %7.1f ns an instruction\n", "kernel of arithmetic, followed and run", nanoseconds_of_kernel(loop));
+  printf("%-48s %7.1f ns an instruction\n", "kernel with loads, followed and run", nanoseconds_of_kernel(accesses));
+  printf("%-48s %7.1f ns an instruction\n", "kernel with shared memory and barriers, of 5",
+         nanoseconds_of_kernel(barriers) * IN_LOOP / (IN_LOOP + 1));
   fflush(stdout);
   _Exit(0);
 }
