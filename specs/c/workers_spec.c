@@ -2,10 +2,11 @@
  * they are (their signals, their processors), and what happens around them: fork, faults, a limit on threads, several
  * copies at once. That a shared copy has the bits of one that is not is kernel_spec.c's.
  */
-#define _GNU_SOURCE /* MAP_ANONYMOUS, sched_setaffinity, pthread_barrier_t */
+#define _GNU_SOURCE /* MAP_ANONYMOUS, sched_setaffinity, pthread_barrier_t, RTLD_NEXT */
 #include "spec.h"
 
 #include <dirent.h>
+#include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -305,6 +306,37 @@ static bool ends_with_exit(void) {
   exit(0);
 }
 
+/* The library's, while it ends the workers. */
+static bool forks_at_join, went_well;
+
+static bool begins_anew(void) {
+  return mf_threads_set(3, NULL) == MF_OK && copies_with_threads_of_its_own();
+}
+
+__attribute__((visibility("default"))) int pthread_join(pthread_t thread, void **result) {
+  int (*real)(pthread_t, void **);
+  *(void **)&real = dlsym(RTLD_NEXT, "pthread_join");
+  if (real == NULL) abort();
+  if (forks_at_join) {
+    forks_at_join = false;
+    went_well = in_child(begins_anew);
+  }
+  return real(thread, result);
+}
+
+/* The child's own workers are not told to stop, though the parent's were. */
+static void a_child_of_fork_at_the_end_of_the_workers_has_its_own(void **state) {
+  (void)state;
+  for (int i = 0; i < 5; i++) {
+    OK(mf_threads_set(4, &spec_err));
+    assert_true(transposes(SIDE, 6));
+    went_well = false;
+    forks_at_join = true;
+    OK(mf_threads_set(1, &spec_err));
+    assert_true(went_well);
+  }
+}
+
 static void a_process_ends_with_its_workers(void **state) {
   (void)state;
   OK(mf_threads_set(3, &spec_err));
@@ -417,6 +449,7 @@ int main(void) {
       SPEC(copies_at_once_while_the_number_changes),
 #ifndef __SANITIZE_THREAD__
       SPEC(a_child_of_fork_starts_its_own),
+      SPEC(a_child_of_fork_at_the_end_of_the_workers_has_its_own),
       SPEC(a_process_ends_with_its_workers),
 #endif
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)

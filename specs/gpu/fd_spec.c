@@ -125,6 +125,8 @@ static void misuse(void **state) {
   REFUSED(mf_tensor_from_fd(&like, -1, NBYTES, &t, &err), MF_EINVAL, "fd is -1");
   like.device = (DLDevice){kDLCPU, 0};
   REFUSED(mf_tensor_from_fd(&like, fd, NBYTES, &t, &err), MF_EINVAL, "device is cpu");
+  like.device.device_id = 3;
+  REFUSED(mf_tensor_from_fd(&like, fd, NBYTES, &t, &err), MF_EDEVICE, "device.device_id is 3");
   like.device = gpu(63);
   FAILS(mf_tensor_from_fd(&like, fd, NBYTES, &t, &err), MF_EDEVICE);
   like.device = gpu(0);

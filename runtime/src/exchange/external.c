@@ -12,11 +12,9 @@ typedef struct import {
 /* A driver that cannot give it back keeps it: nobody could be told. */
 static void end_memory(const import *i) {
   const mf__backend *backend = i->device.backend;
-  mf__scope scope;
-  if (mf__enter_relaxed(&scope, backend, i->device.ordinal, NULL) == MF_OK) {
-    backend->external_end(&i->memory);
-    mf__leave(&scope);
-  }
+  int unused;
+  MF__CALL(unused, mf__enter_relaxed, backend, i->device.ordinal, NULL, (backend->external_end(&i->memory), MF_OK));
+  (void)unused;
   mf__holders_add(backend, -1);
 }
 
