@@ -78,6 +78,9 @@ matrix: build ## every array library with every other, through Moonferry (ONLY="
 test-distributed: build ## Ray, Dask, MPI and torch.distributed, each in two processes: fetches 100 MB once, then a minute
 	@.venv/bin/python specs/exchange/distributed
 
+libraries: build ## more array libraries with Moonferry alone (ONLY="Polars VTK": a part; PUBLISH=1: docs/libraries.md)
+	@.venv/bin/python specs/exchange/matrix --table more $(if $(ONLY),--only Moonferry $(ONLY)) $(if $(PUBLISH),--publish) $(if $(STRICT),--strict)
+
 mutants: setup ## takes one ordering step after another out of the runtime: does a spec notice?
 	@specs/build dev
 	@specs/build tsan

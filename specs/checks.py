@@ -110,8 +110,8 @@ TYPED = "specs/python/typed_sample.py"
 def lint():
     package = str(BUILD / "dev" / "python")
     python_files = ["bindings", "specs", "examples", "lua", *expected.python_programs()]
-    names = ["matrix", "entries.py", "environments.py", "rule.py", "verdict.py", "report.py", "support.py"]
-    tools = [ROOT / "specs" / "exchange" / name for name in names]
+    names = ["entries", "environments", "libraries", "others", "rule", "verdict", "report", "support"]
+    tools = [ROOT / "specs" / "exchange" / name for name in ["matrix", *(f"{name}.py" for name in names)]]
     lua_files = ["lua", "specs/lua", "examples", "specs/bench", "specs/exchange", "specs/seams"]
     env = tests_of("dev", "python.test_")[0].env
     stubtest = [PYTHON, "-m", "mypy.stubtest", "moonferry", "--mypy-config-file", "pyproject.toml"]

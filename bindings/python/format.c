@@ -7,16 +7,22 @@
  */
 #include "core.h"
 
+#include <limits.h>
 #include <string.h>
 
-/* Whether int64 is C's long. NumPy takes that for it where it can, and libraries that compare types by their letters
- * refuse a long long. */
-#define LONG (sizeof(long) == 8)
+/* Where int64 is C's long, NumPy's is that, and libraries that compare types by their letters refuse a long long. */
+#if LONG_MAX > INT32_MAX
+#define INT64_FORMAT "l"
+#define UINT64_FORMAT "L"
+#else
+#define INT64_FORMAT "q"
+#define UINT64_FORMAT "Q"
+#endif
 
 /* The format of a dtype, static storage, or NULL where PEP 3118 has none. */
 const char *core_buffer_format(DLDataType dtype) {
-  static const char *const ints[4] = {"b", "h", "i", LONG ? "l" : "q"};
-  static const char *const uints[4] = {"B", "H", "I", LONG ? "L" : "Q"};
+  static const char *const ints[4] = {"b", "h", "i", INT64_FORMAT};
+  static const char *const uints[4] = {"B", "H", "I", UINT64_FORMAT};
   static const char *const floats[4] = {NULL, "e", "f", "d"};
   int log2 = dtype.bits == 8 ? 0 : dtype.bits == 16 ? 1 : dtype.bits == 32 ? 2 : 3;
   if (dtype.lanes != 1) return NULL;

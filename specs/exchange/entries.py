@@ -1,4 +1,4 @@
-"""The entries of host.lua, cuda.lua and rocm.lua, as list.lua writes them.
+"""The entries of host.lua, more.lua, cuda.lua and rocm.lua, as list.lua writes them.
 
 Responsible for asking it. Must not know what an entry says.
 """
@@ -9,7 +9,9 @@ import subprocess
 
 from environments import HERE, ROOT
 
+# Every library of one of these with every other; those of "more", which are the host's as well, with Moonferry alone.
 TABLES = ["host", "cuda", "rocm"]
+ALONE = "more"
 
 
 def libraries(table):

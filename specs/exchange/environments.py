@@ -24,6 +24,7 @@ BUILT = Path(os.environ.get("MOONFERRY_BUILD", ROOT / "build" / "dev"))
 WANTS = {
     "host": ((), True),
     "distributed": ((), True),
+    "more": ((), True),
     "tensorflow": ((), False),
     "mxnet": (("3.11", "3.10", "3.9"), False),
 }

@@ -1,7 +1,7 @@
 -- One cell of the matrix: luajit pair.lua LIBRARY LIBRARY OUTPUT [CHECK ...]
 --
--- MATRIX_TABLE: the table that has both (host, cuda or rocm; host when left out). MATRIX_FAR: the command of a process
--- that has the second library, where this one cannot. MATRIX_ROUNDS: rounds on devices, 10000 when left out.
+-- MATRIX_TABLE: the table that has both (host, more, cuda or rocm; host when left out). MATRIX_FAR: the command of a
+-- process that has the second library, where this one cannot. MATRIX_ROUNDS: rounds on devices, 10000 when left out.
 -- Responsible for: running the checks one by one and writing a line of JSON before and after each, so that whoever
 -- started this process knows what ran when a library ended it. Must not know: libraries, or what is checked.
 local directory = arg[0]:match("^(.*)/[^/]*$") or "."
@@ -22,7 +22,7 @@ local function say(fields)
 end
 
 local function open_host()
-  local entries = require "host"
+  local entries = require(kind)
   local checks = require(far and "far_checks" or "checks")
   local A = library.open(library.find(entries, from), library.HOST)
   local sink = library.find(entries, to)
@@ -45,7 +45,8 @@ local function run(checks, name, A, B)
 end
 
 say { begin = "import" }
-local checks, A, B = (kind == "host" and open_host or open_device)()
+local is_device = kind == "cuda" or kind == "rocm"
+local checks, A, B = (is_device and open_device or open_host)()
 py.import("gc").freeze() -- a collection then looks at what the checks made, not at all that the libraries are made of
 say { done = "import", seen = { [from] = A.version, [to] = B.version } }
 for _, name in ipairs { select(4, unpack(arg)) } do

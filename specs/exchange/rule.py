@@ -107,6 +107,11 @@ def trait(entry, side, key):
     return Trait("kept", "", f"{side} of {entry['name']}, which says nothing of {key!r}")
 
 
+def on_host(entry):
+    """Whether a library is one of the host's."""
+    return entry["table"] not in ("cuda", "rocm")
+
+
 def lacks(entry, dtype):
     return any(dtype in GROUPS.get(name, (name,)) for name in entry["lacks"])
 
@@ -193,7 +198,7 @@ def takes_dtype(b, name):
 
 def dtype(a, b, name, unaligned):
     """What becomes of the elements; `unaligned` has the dtypes whose arrays lay at an odd address."""
-    if a["table"] == "host":  # on a device Moonferry gives the same bytes under each dtype
+    if on_host(a):  # on a device Moonferry gives the same bytes under each dtype
         for end in (a,) if are_far(a, b) else (a, b):
             if lacks(end, name):
                 return Word("not tried", "", f"lacks of {end['name']}")
@@ -235,7 +240,7 @@ def layout(a, b, name, unaligned):
         return found
     if a["host"] or b["host"]:
         return Word("copied by Moonferry", "", f"host of {a['name'] if a['host'] else b['name']}")
-    return Word("taken", "", found.because) if name == "empty" and a["table"] == "host" else found
+    return Word("taken", "", found.because) if name == "empty" and on_host(a) else found
 
 
 def readonly(a, b):
@@ -245,7 +250,7 @@ def readonly(a, b):
         return Word("a copy", "", f"{'host' if b['host'] else 'env'} of {b['name']}")
     if locked.word == "refused" and not is_copied_on_request(a, b):
         return Word("refused", locked.text, locked.name)
-    if a["table"] == "host" and not b["writes"]:
+    if on_host(a) and not b["writes"]:
         return Word("nothing writes there", "", f"write of {b['name']}")
     if copies.word == "copied" or locked.word == "refused":
         return Word("a copy", "", copies.name if copies.word == "copied" else locked.name)
@@ -263,7 +268,7 @@ def expected(a, b, unaligned):
     that lay at an address that is no multiple of 64."""
     b = in_environment(a, b)
     words: dict[str, Word] = {}
-    if a["table"] == "host":
+    if on_host(a):
         words |= dict(sharing(a, b, unaligned.get("sharing", [])))
     elif a["host"] or b["host"]:
         end = (a if a["host"] else b)["name"]

@@ -64,6 +64,13 @@ def typed(raw, name, shape):
         return None
 
 
+def among(a, names):
+    """The array itself if its dtype is one of these: some libraries silently take others for something else."""
+    if a.dtype.name not in names.split():
+        raise TypeError(f"{a.dtype} is not among {names}")
+    return a
+
+
 def as_bytes(a):
     """What the elements are, in C's order."""
     return np.ascontiguousarray(a).tobytes()

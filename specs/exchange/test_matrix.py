@@ -7,6 +7,9 @@ from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 
 import entries
+import environments
+import libraries
+import others
 import pytest
 import report
 import rule
@@ -16,6 +19,9 @@ from environments import HERE, ROOT
 ENTRIES = [entry for table in entries.TABLES for entry in entries.libraries(table)]
 BY_NAME = {(entry["table"], entry["name"]): entry for entry in ENTRIES}
 PAIRS = [(a, b) for a in ENTRIES for b in ENTRIES if a["table"] == b["table"]]
+# Those that are tried with Moonferry alone, which is the first.
+OURS, *MORE = entries.libraries(entries.ALONE)
+ALONE = [pair for entry in MORE for pair in ((OURS, entry), (entry, OURS))]
 # Chance put all arrays at multiples of 64, or none.
 ALIGNED, UNALIGNED = {}, {"sharing": ["first", "second"], "dtypes": rule.DTYPES, "layouts": rule.LAYOUTS}
 
@@ -188,7 +194,7 @@ def matters(entry, traits):
     changed = {**entry, **traits}
     return any(
         words_of(*pair, where) != words_of(*(changed if e is entry else e for e in pair), where)
-        for pair in PAIRS
+        for pair in [*PAIRS, *ALONE]
         if entry in pair
         for where in (ALIGNED, UNALIGNED)
     )
@@ -201,7 +207,7 @@ def without(said, name):
     return [other for other in said if other != name]
 
 
-@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: f"{entry['table']}-{entry['name']}")
+@pytest.mark.parametrize("entry", [*ENTRIES, *MORE], ids=lambda entry: f"{entry['table']}-{entry['name']}")
 def test_each_trait_of_an_entry_changes_a_word_of_a_cell(entry):
     rule.check([entry])
     for field in ("lacks", "gives", "takes", "brings", "limits", "grows"):
@@ -266,6 +272,25 @@ def test_the_pages_say_what_is_expected():
     assert report.with_counts(readme, cells) == readme
     assert f"\n{report.counts(cells)}.\n" in page
     assert report.entry_text("ONNX Runtime") in page
+
+
+def test_the_page_of_those_that_are_tried_alone_says_what_is_expected():
+    page = (ROOT / "docs" / "libraries.md").read_text()
+    for entry in MORE:
+        words = [
+            rule.expected(*pair, ALIGNED)["sharing"].word.split(" by ")[0] for pair in ((entry, OURS), (OURS, entry))
+        ]
+        assert re.search(rf"^\| {re.escape(entry['name'])} \| {words[0]} .*?\| {words[1]} ", page, re.MULTILINE), entry
+    for other in others.OTHERS:
+        assert f"| {other.name} | {other.words} |\n" in page
+    assert libraries.OTHERS.split("{")[0] in page
+
+
+def test_a_program_that_says_something_else_is_noticed():
+    here = environments.Environment("host")
+    here.here, here.python = ROOT, ROOT / ".venv" / "bin" / "python"
+    assert others.run(others.Other("NumPy", "", "assert moonferry.asarray(t) is t"), here) is None
+    assert others.run(others.Other("NumPy", "", "assert t[0, 0] == 1"), here) == "AssertionError"
 
 
 @pytest.mark.parametrize("path", sorted(HERE.glob("environments/*.txt")), ids=lambda path: path.stem)

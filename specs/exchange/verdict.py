@@ -46,7 +46,7 @@ def layout_word(words, a, b):
 def found(cell, a, b):
     """Each word of a cell, with the reason beside it, under the names of rule.expected."""
     checks, ends = cell["checks"], (cell["from"], cell["to"])
-    is_near = cell["table"] == "host" and not rule.are_far(a, b)
+    is_near = rule.on_host(cell) and not rule.are_far(a, b)
     unaligned = cell["unaligned"].get("sharing", [])
     words = dict(sharing_words(checks["sharing"], unaligned, is_near))
     for name in {*rule.DTYPES, *checks["dtypes"]}:

@@ -14,7 +14,8 @@ STRIDES, INDIRECT = 0x10 | ND, 0x100 | 0x10 | ND
 C_CONTIGUOUS, F_CONTIGUOUS, ANY_CONTIGUOUS = (flag | STRIDES for flag in (0x20, 0x40, 0x80))
 FORMATS = {
     "bool": "?", "int8": "b", "uint8": "B", "int16": "h", "uint16": "H", "int32": "i", "uint32": "I",
-    "int64": np.dtype("int64").char, "uint64": np.dtype("uint64").char, "float16": "e", "float32": "f", "float64": "d", "complex64": "Zf",
+    "int64": np.dtype("int64").char, "uint64": np.dtype("uint64").char, "float16": "e", "float32": "f",
+    "float64": "d", "complex64": "Zf",
     "complex128": "Zd",
 }  # fmt: skip
 

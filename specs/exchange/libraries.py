@@ -1,0 +1,48 @@
+"""Makes docs/libraries.md: the libraries that are tried with Moonferry alone, and those that are no row of a matrix.
+
+Responsible for the page's words. Must not know how a cell is run.
+"""
+
+import report
+
+INTRODUCTION = """# More libraries
+
+[The exchange matrix](matrix.md) has each of its libraries with every other. These have been tried with Moonferry
+alone, by the same checks. Their entries, which are written as that page says, are in `specs/exchange/more.lua`.
+`make libraries` runs them in some minutes, in an environment of its own; `make libraries PUBLISH=1` writes this page.
+
+{counts}.
+
+| library | given to Moonferry | taken from Moonferry | |
+|---|---|---|---|
+{rows}
+"""
+OTHERS = """## No row of a matrix
+
+These libraries keep arrays in files or on a GPU of their own, or exchange nothing but NumPy's arrays. Each line but
+those "by hand" is asserted by a program of `specs/exchange/others.py`, which `make libraries` runs, too.
+
+| library | what it does |
+|---|---|
+{rows}
+"""
+
+
+def word(cell):
+    return f"{cell['kind']} {report.short_time(report.time_of(cell))}".strip() if cell else "not run"
+
+
+def row(entry, result):
+    given, taken = report.summary_of(entry["name"], result, entry["table"])
+    note = entry["note"][:1].upper() + entry["note"][1:]
+    return f"| {entry['name']} | {word(given)} | {word(taken)} | {note} |"
+
+
+def page(result, others):
+    entries = [entry for entry in result["libraries"] if entry["name"] != "Moonferry"]
+    rows = "\n".join(row(entry, result) for entry in entries)
+    lines = [INTRODUCTION.format(counts=report.counts(result["cells"]), rows=rows)]
+    for entry in entries:
+        lines += report.of_library(entry, result)
+    lines.append(OTHERS.format(rows="\n".join(f"| {other.name} | {other.words} |" for other in others)))
+    return "\n".join(lines).replace("\n\n\n", "\n\n").rstrip() + "\n"

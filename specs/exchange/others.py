@@ -1,0 +1,209 @@
+"""The libraries that exchange arrays with Moonferry, but are no row of a matrix: what each does, and a program that
+says so.
+
+Responsible for the list of docs/libraries.md below its table. Each program runs in a process of its own, in the
+environment "more", with moonferry and a float32 tensor t of 4 x 6; an assertion that does not hold ends it. Must not
+know how they are run (matrix).
+"""
+
+import os
+import subprocess
+from typing import NamedTuple
+
+
+class Other(NamedTuple):
+    """A library, what it does with a tensor, and the program that asserts it ("" where nothing here can run it)."""
+
+    name: str
+    words: str
+    program: str
+
+
+BEGIN = """\
+import moonferry, numpy
+t = moonferry.asarray(range(24), "float32").reshape(4, 6)
+def refuses(kind, do):
+    try:
+        do()
+    except kind:
+        return True
+"""
+
+FILES = "assert moonferry.equal(moonferry.asarray(x), t)\n"
+
+OTHERS = [
+    Other(
+        "DuckDB",
+        "a table of tensors by pyarrow, and its columns by `from_arrow`, without a copy of ours",
+        """
+import duckdb, pyarrow
+columns = pyarrow.table({"a": t.reshape(-1)})
+given = duckdb.sql("select a + 1 as a from columns").to_arrow_table()["a"].combine_chunks()
+assert moonferry.from_arrow(given).tolist() == [float(n + 1) for n in range(24)]
+""",
+    ),
+    Other(
+        "h5py",
+        "a file: `create_dataset(data=t)` and `d[...] = t` write, `asarray(d)` reads; copy=False is refused",
+        """
+import h5py
+x = h5py.File("x", "w", driver="core", backing_store=False).create_dataset("x", data=t.T)
+x = h5py.File("y", "w", driver="core", backing_store=False).create_dataset("x", data=t)
+x[...] = t
+assert refuses(BufferError, lambda: moonferry.asarray(x, copy=False))
+"""
+        + FILES,
+    ),
+    Other(
+        "Zarr",
+        "a file: `z[...] = t.numpy()` writes, for it asks whole arrays for `ravel`; `asarray(z)` reads",
+        """
+import zarr
+x = zarr.zeros((4, 6), dtype="f4")
+x[...] = t.numpy()
+"""
+        + FILES,
+    ),
+    Other(
+        "netCDF4",
+        "a file: `v[:] = t` writes, `asarray(v[:])` reads; cells that nobody wrote are masked, and refused",
+        """
+import netCDF4
+f = netCDF4.Dataset("x", "w", diskless=True)
+f.createDimension("a", 4), f.createDimension("b", 6)
+x, gap = f.createVariable("x", "f4", ("a", "b")), f.createVariable("gap", "f4", ("a", "b"))
+x[:] = t
+gap[0] = t[0]
+assert refuses(BufferError, lambda: moonferry.asarray(gap[:]))
+x = x[:]
+"""
+        + FILES,
+    ),
+    Other(
+        "Blosc2",
+        "compressed: `blosc2.asarray(t)` packs, `asarray(x)` unpacks",
+        "import blosc2\nx = blosc2.asarray(t)\n" + FILES,
+    ),
+    Other(
+        "safetensors",
+        '`save({"a": t.numpy()})` writes, and what it loads is taken as NumPy\'s',
+        "import safetensors.numpy as s\nx = s.load(s.save({'a': t.numpy()}))['a']\n" + FILES,
+    ),
+    Other(
+        "sparse, SciPy",
+        "`sparse.COO.from_numpy(t)` and `scipy.sparse.csr_array(t)` pick the elements out; `todense` is NumPy's",
+        """
+import sparse, scipy.sparse
+x = sparse.COO.from_numpy(t).todense()
+assert moonferry.equal(scipy.sparse.csr_array(t).todense(), t)
+"""
+        + FILES,
+    ),
+    Other(
+        "OpenCV",
+        "its arrays are NumPy's, and it refuses others: `cv2.add(t.numpy(), 1)` reads and writes the tensor's memory",
+        """
+import cv2
+assert refuses(cv2.error, lambda: cv2.add(t, 1.0))
+was = t.copy()
+cv2.add(t.numpy(), 1.0, dst=t.numpy())
+assert t[0, 0] == was[0, 0] + 1
+""",
+    ),
+    Other(
+        "NumExpr",
+        "takes a tensor as it is, and gives NumPy's arrays",
+        "import numexpr\nx = numexpr.evaluate('u * 1', {'u': t})\n" + FILES,
+    ),
+    Other(
+        "PyAV",
+        "planes are taken without a copy (`asarray(frame.planes[0])`), and `VideoFrame.from_dlpack` takes tensors",
+        """
+import av
+frame = av.VideoFrame(64, 4, "gray")
+x = moonferry.asarray(frame.planes[0])
+x.fill(7)
+assert frame.to_ndarray()[3, 63] == 7 and hasattr(av.VideoFrame, "from_dlpack")
+""",
+    ),
+    Other(
+        "Taichi",
+        "no DLPack and no buffers: `from_numpy(t.numpy())` and `to_numpy()` copy; `asarray` refuses its arrays",
+        """
+import taichi as ti
+ti.init(arch=ti.cpu, log_level=ti.ERROR)
+assert refuses(TypeError, lambda: moonferry.asarray(ti.ndarray(ti.f32, (4,))))
+field = ti.field(ti.f32, (4, 6))
+field.from_numpy(t.numpy())
+x = field.to_numpy()
+"""
+        + FILES,
+    ),
+    Other(
+        "tinygrad",
+        "no DLPack and no buffers: `Tensor(t.numpy())` and `asarray(x.numpy())`; `asarray(x)` reads number by number",
+        """
+import os
+os.environ["DEV"] = "PYTHON"
+import tinygrad
+x = tinygrad.Tensor(t.numpy())
+assert moonferry.asarray(tinygrad.Tensor([1.0])).dtype == "float64"
+x = x.numpy()
+"""
+        + FILES,
+    ),
+    Other(
+        "ModernGL",
+        "`buffer(t)` copies to the GPU and `read_into(t)` back; views have to be compact",
+        """
+import moderngl
+buffer = moderngl.create_context(standalone=True, backend="egl").buffer(t)
+x = moonferry.zeros((4, 6))
+buffer.read_into(x)
+"""
+        + FILES,
+    ),
+    Other(
+        "wgpu",
+        "`create_buffer_with_data(data=t)` copies to the GPU, `asarray(queue.read_buffer(b))` is what comes back",
+        """
+import wgpu
+device = wgpu.gpu.request_adapter_sync().request_device_sync()
+buffer = device.create_buffer_with_data(data=t, usage=wgpu.BufferUsage.COPY_SRC)
+x = moonferry.asarray(device.queue.read_buffer(buffer)).reinterpret("float32").reshape(4, 6)
+"""
+        + FILES,
+    ),
+    Other(
+        "SharedMemory, pools",
+        "`frombuffer(memory.buf)` without a copy; a pool pickles ([distributed.md](distributed.md))",
+        """
+from multiprocessing.shared_memory import SharedMemory
+memory = SharedMemory(create=True, size=96)
+x = moonferry.frombuffer(memory.buf, "float32").reshape(4, 6)
+x[...] = t
+assert bytes(memory.buf)[:96] == t.tobytes()
+"""
+        + FILES
+        + "del x\nmemory.close()\nmemory.unlink()\n",
+    ),
+    Other("Dask, Ray, MPI, torch.distributed", "[distributed.md](distributed.md) has what each copies", ""),
+    Other("Open3D 0.20", "by hand: zero-copy both ways; not run here, since it wants Debian's libusb-1.0-0", ""),
+    Other(
+        "dpctl, dpnp",
+        "by hand: `dpnp.asarray(t)` and `from_dlpack(x, device='cpu')` copy, and without a device oneAPI's memory is "
+        "refused; not run here, since dpnp 0.20 does not load beside the MKL and TBB that pip gives it",
+        "",
+    ),
+    Other("MindSpore 2.10", "by hand: `asarray` and `from_dlpack(t.__dlpack__())` without a copy", ""),
+]
+
+
+def run(other, environment):
+    """Why what is said of a library does not hold; None if it does."""
+    if not other.program:
+        return None
+    command = [environment.python, "-c", BEGIN + other.program]
+    variables = {**os.environ, **environment.variables()}
+    done = subprocess.run(command, env=variables, cwd=environment.here, capture_output=True, text=True, timeout=300)
+    return done.stderr.strip().splitlines()[-1][:300] if done.returncode else None
