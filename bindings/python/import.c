@@ -299,8 +299,8 @@ PyObject *core_from_dlpack(PyObject *module, PyObject *const *args, Py_ssize_t n
   return import_object(&request, &t) < 0 ? NULL : finish(&request, t);
 }
 
-/* _from_any(x, ...): from_dlpack; what has no DLPack is given to moonferry.asarray, with the same keywords. Of what is no
- * array either, from_dlpack's error says more. */
+/* _from_any(x, ...): from_dlpack; what has no DLPack is given to moonferry.asarray, with the same keywords. Of what is
+ * no array either, from_dlpack's error says more. */
 PyObject *core_from_any(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
   PyObject *made = core_from_dlpack(module, args, nargs, kwnames);
   if (made != NULL || nargs != 1 || !PyErr_ExceptionMatches(PyExc_AttributeError)) return made;

@@ -462,9 +462,9 @@ local function moonferry_function(name)
 end
 
 local from_any
----Imports any array (of NumPy, PyTorch, JAX ...) as a tensor over the same memory, by DLPack; what has no DLPack (a column
----of pandas or polars, a picture of Pillow's, a buffer, a list or table of numbers) as moonferry.asarray does: over the
----same memory where that can be, else a copy.
+---Imports any array (of NumPy, PyTorch, JAX ...) as a tensor over the same memory, by DLPack; what has no DLPack (a
+---column of pandas or polars, a picture of Pillow's, a buffer, a list or table of numbers) as moonferry.asarray does:
+---over the same memory where that can be, else a copy.
 ---Keywords are those of Python's moonferry.from_dlpack: py.tensor(a, py.kw{copy = true}).
 function py.tensor(object, ...)
   from_any = from_any or moonferry_function("_core")._from_any

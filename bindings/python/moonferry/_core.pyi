@@ -24,7 +24,13 @@ class _DTypeObject(Protocol):
 
 # A name, a dtype of an array library, a NumPy scalar type, or float, int, bool, complex.
 _DTypeLike: TypeAlias = _Name | DType | type[Any] | _DTypeObject | None
-_DeviceLike: TypeAlias = str | tuple[int, int] | _DeviceObject | None
+# Of another name, or of one that is not known before the program runs, moonferry.Device(name) makes a device.
+_DeviceName: TypeAlias = Literal[
+    "cpu", "cuda", "cuda:0", "cuda:1", "cuda:2", "cuda:3", "cuda:4", "cuda:5", "cuda:6", "cuda:7", "cuda_host",
+    "cuda_managed", "rocm", "rocm:0", "rocm:1", "rocm:2", "rocm:3", "rocm:4", "rocm:5", "rocm:6", "rocm:7",
+    "rocm_host",
+]  # fmt: skip
+_DeviceLike: TypeAlias = _DeviceName | Device | tuple[int, int] | _DeviceObject | None
 
 class _DeviceObject(Protocol):
     """A device of PyTorch."""
