@@ -321,6 +321,7 @@ PyObject *core_ask(core_import *request);
 
 /* import.c */
 PyObject *core_from_dlpack(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+PyObject *core_from_any(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 
 /* table.c, producer.c */
 int core_table_publish(PyTypeObject *type);

@@ -298,3 +298,28 @@ PyObject *core_from_dlpack(PyObject *module, PyObject *const *args, Py_ssize_t n
   mf_tensor *t = NULL;
   return import_object(&request, &t) < 0 ? NULL : finish(&request, t);
 }
+
+/* _from_any(x, ...): from_dlpack; what has no DLPack is given to moonferry.asarray, with the same keywords. Of what is
+ * no array either, from_dlpack's error says more. */
+PyObject *core_from_any(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+  PyObject *made = core_from_dlpack(module, args, nargs, kwnames);
+  if (made != NULL || nargs != 1 || !PyErr_ExceptionMatches(PyExc_AttributeError)) return made;
+  aside refused = aside_begin();
+  if (PyObject_HasAttr(args[0], core_state_of(module)->names[NAME_DLPACK])) {
+    aside_end(refused);
+    return NULL;
+  }
+  PyObject *convert = PyImport_ImportModule("moonferry._convert");
+  PyObject *function = convert != NULL ? PyObject_GetAttrString(convert, "asarray") : NULL;
+  Py_XDECREF(convert);
+  made = function != NULL ? PyObject_Vectorcall(function, args, (size_t)nargs, kwnames) : NULL;
+  Py_XDECREF(function);
+  if (made == NULL && PyErr_ExceptionMatches(PyExc_TypeError) && !PySequence_Check(args[0])) {
+    aside_end(refused);
+    return NULL;
+  }
+  Py_XDECREF(refused.type);
+  Py_XDECREF(refused.value);
+  Py_XDECREF(refused.traceback);
+  return made;
+}

@@ -64,6 +64,10 @@ PyDoc_STRVAR(raw_bytes_doc,
              "_raw_bytes($module, t, /)\n--\n\n"
              "The memory of a contiguous tensor as uint8 with one axis, whatever its dtype.");
 
+PyDoc_STRVAR(from_any_doc,
+             "_from_any($module, x, /, *, device=None, copy=None)\n--\n\n"
+             "from_dlpack(x) of what has DLPack, else asarray(x).");
+
 PyDoc_STRVAR(from_raw_doc,
              "_from_raw($module, raw, shape, dtype, padded, /)\n--\n\n"
              "A tensor over the memory of one made by _raw_bytes.");
@@ -117,6 +121,7 @@ static PyObject *fault_hits(PyObject *module, PyObject *ignored) {
 #define FASTCALL(function) ((PyCFunction)(void (*)(void))(function))
 
 static PyMethodDef functions[] = {
+    {"_from_any", FASTCALL(core_from_any), METH_FASTCALL | METH_KEYWORDS, from_any_doc},
     {"from_dlpack", FASTCALL(core_from_dlpack), METH_FASTCALL | METH_KEYWORDS, from_dlpack_doc},
     {"into", FASTCALL(core_into), METH_FASTCALL, into_doc},
     {"frombuffer", FASTCALL(core_frombuffer), METH_FASTCALL | METH_KEYWORDS, frombuffer_doc},

@@ -6,6 +6,7 @@
 local ffi = require "ffi"
 local C = require "moonferry.lib"
 local errors = require "moonferry.errors"
+local hint = require "moonferry.hint"
 local numbers = require "moonferry.numbers"
 
 local floor = math.floor
@@ -29,7 +30,20 @@ local C_TYPES = {
   float32 = "float", float64 = "double", complex64 = "complex float", complex128 = "complex double",
 }
 local RAW = { [8] = "uint8_t", [16] = "uint16_t", [32] = "uint32_t", [64] = "uint64_t" }
-local INT, UINT, HANDLE, COMPLEX, BOOL = 0, 1, 3, 5, 6
+local INT, UINT, FLOAT, HANDLE, COMPLEX, BOOL = 0, 1, 2, 3, 5, 6
+
+-- What a slip of the finger was meant to be, and what others call it.
+local USUAL = {
+  bool = true, int8 = true, int16 = true, int32 = true, int64 = true, uint8 = true, uint16 = true, uint32 = true,
+  uint64 = true, float16 = true, bfloat16 = true, float32 = true, float64 = true, complex64 = true, complex128 = true,
+  int4 = true, uint4 = true, float8_e4m3fn = true, float8_e5m2 = true, float8_e8m0fnu = true, float4_e2m1fn = true,
+}
+local ELSEWHERE = {
+  float = "float32", single = "float32", double = "float64", half = "float16", int = "int32", long = "int64",
+  byte = "uint8", char = "int8", short = "int16", boolean = "bool", complex = "complex128", f2 = "float16",
+  f4 = "float32", f8 = "float64", i1 = "int8", i2 = "int16", i4 = "int32", i8 = "int64", u1 = "uint8", u2 = "uint16",
+  u4 = "uint32", u8 = "uint64", ["unsigned char"] = "uint8",
+}
 
 local by_name, by_key = {}, {}
 local NAME_NBYTES = 64
@@ -75,11 +89,26 @@ function dtype.of(d)
   if not record then
     record = new_record(d)
     by_key[key] = record
+    by_name[record.name] = { d.code, d.bits, d.lanes }
   end
   return record
 end
 
---- Reads a dtype's name into a DLDataType; nil means float32. What is no dtype's name raises.
+local function meant(name)
+  local near = ELSEWHERE[name] or hint.nearest(name, USUAL)
+  return near and ("; did you mean \"%s\"?"):format(near) or ""
+end
+
+-- Whether a library has such numbers. Another width, int23 or float33, is rather a slip.
+local function is_common(d)
+  if d.code == INT or d.code == UINT then
+    return d.bits <= 8 or d.bits == 16 or d.bits == 32 or d.bits == 64
+  end
+  return d.code ~= FLOAT or d.bits == 16 or d.bits == 32 or d.bits == 64
+end
+
+--- Reads a dtype's name into a DLDataType; nil means float32. What is no dtype's name raises, and so does an integer or
+--- a float of a width that no library has, but for the dtype of a tensor that there was.
 ---@param name? string
 ---@param into ffi.cdata*
 function dtype.parse(name, into)
@@ -91,7 +120,9 @@ function dtype.parse(name, into)
     end
     local parsed, err = new_dtype(), errors.place()
     if not errors.passed(C.mf_dtype_parse(name, parsed[0], err), err) then
-      misuse("%s", errors.text(err))
+      misuse("%s%s", errors.text(err), meant(name))
+    elseif not is_common(parsed[0]) then
+      misuse("dtype: no library has %s%s", show(name), meant(name))
     end
     known = { parsed[0].code, parsed[0].bits, parsed[0].lanes }
     by_name[name] = known

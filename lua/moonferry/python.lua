@@ -461,12 +461,14 @@ local function moonferry_function(name)
   end)
 end
 
-local from_dlpack
----Imports any object that speaks DLPack (NumPy, PyTorch, JAX ...) as a tensor over the same memory.
+local from_any
+---Imports any array (of NumPy, PyTorch, JAX ...) as a tensor over the same memory, by DLPack; what has no DLPack (a
+---column of pandas or polars, a picture of Pillow's, a buffer, a list or table of numbers) as moonferry.asarray does:
+---over the same memory where that can be, else a copy.
 ---Keywords are those of Python's moonferry.from_dlpack: py.tensor(a, py.kw{copy = true}).
 function py.tensor(object, ...)
-  from_dlpack = from_dlpack or moonferry_function "from_dlpack"
-  return from_dlpack(object, ...)
+  from_any = from_any or moonferry_function("_core")._from_any
+  return from_any(object, ...)
 end
 
 local stream_class

@@ -53,6 +53,18 @@ local LISTS = {
   { "local _ = mf.zeros(2 ^ 60)", "of at most 2^53" },
 }
 
+local DTYPES = {
+  { "local _ = mf.zeros(2, 'int23')", "no library has \"int23\"", "did you mean \"int32\"?" },
+  { "local _ = mf.zeros(2, 'float33')", "no library has \"float33\"", "did you mean \"float32\"?" },
+  { "local _ = t:astype 'uint61'", "no library has \"uint61\"", "did you mean \"uint16\"?" },
+  { "local _ = mf.zeros(2, 'flaot32')", "flaot32", "did you mean \"float32\"?" },
+  { "local _ = mf.zeros(2, 'float')", "\"float32\"?" },
+  { "local _ = mf.zeros(2, 'double')", "\"float64\"?" },
+  { "local _ = mf.zeros(2, 'f4')", "\"float32\"?" },
+  { "local _ = mf.zeros(2, 'Float32')", "\"float32\"?" },
+  { "local _ = mf.zeros(2, 'wholly_unlike')", "wholly_unlike" },
+}
+
 local ARRAYS = {
   { "local _ = mf.wrap(ffi.new 'float[4]', { 400 })", "bytes 0 to 1600", "of 16 bytes" },
   { "local _ = mf.wrap(ffi.new('float[?]', 4), 5)", "bytes 0 to 20", "of 16 bytes" },
@@ -105,6 +117,23 @@ end
 describe("assignment to a tensor", function()
   after_each(helper.nothing_left)
   each_is_refused(ASSIGNMENTS)
+end)
+
+describe("a dtype's name", function()
+  after_each(helper.nothing_left)
+  each_is_refused(DTYPES)
+
+  it("is that of a tensor that there was, whatever its width", function()
+    local like, out = ffi.new "DLTensor", ffi.new "mf_tensor *[1]"
+    local shape = ffi.new("int64_t[1]", 2)
+    like.ndim, like.shape, like.dtype.code, like.dtype.bits, like.dtype.lanes = 1, shape, 0, 19, 1
+    assert.are.equal(0, helper.C.mf_tensor_create(like, 0, out, nil))
+    local t = mf.from_handle(out[0])
+    local u = mf.empty(2, t.dtype)
+    assert.are.equal("int19", u.dtype)
+    t:close()
+    u:close()
+  end)
 end)
 
 describe("what is used as a tensor", function()

@@ -102,6 +102,28 @@ describe("tensors through moonferry.python", function()
       t:close()
     end)
 
+    it("takes what has no DLPack, as moonferry.asarray does", function()
+      local memory = py.import("array").array("f", { 1, 2, 3 })
+      local t = py.tensor(memory)
+      assert.are.equal("float32", t.dtype)
+      t:put(1, 20)
+      assert.are.equal(20, memory[1]) -- the same memory
+      local copied = py.tensor(memory, py.kw { copy = true })
+      t:put(0, 10)
+      assert.are.same({ 1, 20, 3 }, copied:tolist())
+      local listed = py.tensor(py.eval "[[1, 2], [3, 4]]")
+      assert.are.same({ { 1, 2 }, { 3, 4 } }, listed:tolist())
+      assert.matches("copy=False", failure(py.tensor, py.eval "[1, 2]", py.kw { copy = false }))
+      assert.matches("a 'module' cannot be imported", failure(py.tensor, py.import "sys"))
+      assert.matches("TypeError", failure(py.tensor, py.eval "['one']"))
+      -- What has DLPack and fails says why.
+      assert.matches("KeyError", failure(py.tensor, py.eval(
+        "type('X', (), {'__dlpack__': lambda s, **k: {}['no'], '__dlpack_device__': lambda s: (1, 0)})()")))
+      for _, each in ipairs { t, copied, listed } do
+        each:close()
+      end
+    end)
+
     it("are shared with NumPy both ways", function()
       if not has "numpy" then
         return pending "NumPy is not installed"

@@ -10,7 +10,8 @@ import moonferry
 from moonferry.luajit import Lua, LuaTable
 
 
-def arrays(scale: float) -> npt.NDArray[Any]:
+def arrays(scale: float, where: str = "cuda:1") -> npt.NDArray[Any]:
+    moonferry.zeros(2).to("cuda:0").to(moonferry.Device(where)).to((1, 0))
     t = moonferry.zeros((2, 3), "float32", device="cpu")
     t.fill(scale)
     for dtype in (np.float32, np.dtype("int8"), moonferry.bfloat16, float):
@@ -26,6 +27,8 @@ def mistakes() -> None:
     moonferry.zeros(2, "float23")  # type: ignore[arg-type]
     moonferry.zeros(2, 3)  # type: ignore[arg-type]
     moonferry.zeros(2).astype("flaot32")  # type: ignore[arg-type]
+    moonferry.zeros(2, device="cdua")  # type: ignore[arg-type]
+    moonferry.zeros(2).to("cuda:0 ")  # type: ignore[arg-type]
     moonferry.zeros(2).permute(0)  # type: ignore[attr-defined]
     x: str = moonferry.into(np.ndarray, moonferry.zeros(2))  # type: ignore[assignment]
     moonferry.zeros(2).to(3)  # type: ignore[arg-type]

@@ -66,16 +66,16 @@ static int verb_set_overflow_handler(lua_State *L) {
   return 0;
 }
 
-static PyObject *from_dlpack(void) {
-  PyObject *package = PyImport_ImportModule("moonferry");
-  PyObject *function = package != NULL ? PyObject_GetAttrString(package, "from_dlpack") : NULL;
+static PyObject *from_any(void) {
+  PyObject *package = PyImport_ImportModule("moonferry._core");
+  PyObject *function = package != NULL ? PyObject_GetAttrString(package, "_from_any") : NULL;
   Py_DecRef(package);
   return function;
 }
 
 static int verb_tensor(lua_State *L) {
   PyObject *import;
-  MF__OUTSIDE(import, from_dlpack());
+  MF__OUTSIDE(import, from_any());
   mf__push_flagged(L, mf__hold(L, import), 0);
   lua_insert(L, 1);
   return mf__wrapped_call(L);
