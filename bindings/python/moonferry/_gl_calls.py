@@ -197,10 +197,11 @@ def create_gl(getproc: Any, current: Any) -> c_void_p:
     return out
 
 
-def describe(shape: Any, dtype: str) -> tuple[DLTensor, Any]:
+def describe(shape: Any, dtype: Any) -> tuple[DLTensor, Any]:
     """A description but for data and device, and the extents that it points to."""
     extents = [shape] if isinstance(shape, int) else [int(extent) for extent in shape]
     array = (c_int64 * max(len(extents), 1))(*extents)
     like, error = DLTensor(ndim=len(extents), shape=array), Error()
-    error.check(C.mf_dtype_parse(dtype.encode(), byref(like.dtype), byref(error)))
+    name = str(moonferry.empty(0, dtype).dtype)
+    error.check(C.mf_dtype_parse(name.encode(), byref(like.dtype), byref(error)))
     return like, array

@@ -23,7 +23,7 @@ import gc
 import math
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import moonferry
 from moonferry import _core
@@ -41,6 +41,9 @@ from moonferry._gl_calls import (
 )
 from moonferry._gl_picture import FORMATS as formats
 from moonferry._gl_picture import Reader, upload
+
+if TYPE_CHECKING:
+    from moonferry._core import _DTypeLike
 
 __all__ = ["Context", "Reader", "Ring", "Shared", "formats", "open"]
 
@@ -131,7 +134,13 @@ class Context:
         error.check(status)
 
     def ring(
-        self, shape: Any, dtype: str = "float32", *, slots: int = 3, target: str = "vertex", route: str | None = None
+        self,
+        shape: Any,
+        dtype: _DTypeLike = "float32",
+        *,
+        slots: int = 3,
+        target: str = "vertex",
+        route: str | None = None,
     ) -> Ring:
         """A ring whose slots lie in one buffer that stays mapped, so that what is written is in it already; where
         buffers cannot stay mapped, host memory that submit copies. target: "vertex", "index", "storage", "uniform",
@@ -199,7 +208,9 @@ class Ring:
     """Slots in one buffer of OpenGL's. slots: their tensors; buffer: OpenGL's name of it; route: "mapped" or "copied";
     reason: why a better route was not taken, or None; handle: for a worker's moonferry.Ring.from_handle."""
 
-    def __init__(self, context: Context, shape: Any, dtype: str, slots: int, target: str, route: str | None) -> None:
+    def __init__(
+        self, context: Context, shape: Any, dtype: _DTypeLike, slots: int, target: str, route: str | None
+    ) -> None:
         if target not in _TARGETS or route not in (None, "mapped", "copied"):
             raise ValueError(f"target is {target!r}, route is {route!r}; names of moonferry.gl expected")
         like = moonferry.empty(shape, dtype)
@@ -359,7 +370,9 @@ class Shared:
         return _DEFAULT if is_default else stream.handle
 
     @contextlib.contextmanager
-    def map(self, stream: moonferry.Stream | None, shape: Any, dtype: str = "float32") -> Iterator[moonferry.Tensor]:
+    def map(
+        self, stream: moonferry.Stream | None, shape: Any, dtype: _DTypeLike = "float32"
+    ) -> Iterator[moonferry.Tensor]:
         """The buffer as a tensor of the GPU in a with block, ready on that stream (None: the current one), compact and
         from the buffer's first byte on. OpenGL must not use the buffer meanwhile; afterwards it is OpenGL's, behind all
         that used the tensor, which is invalid then, and says so. The host waits for nothing where the route is
@@ -375,7 +388,7 @@ class Shared:
             self._mapping = False
 
     @contextlib.contextmanager
-    def _by_driver(self, stream: Any, shape: Any, dtype: str) -> Iterator[moonferry.Tensor]:
+    def _by_driver(self, stream: Any, shape: Any, dtype: _DTypeLike) -> Iterator[moonferry.Tensor]:
         like, keep = describe(shape, dtype)
         out, error, in_use = ctypes.c_void_p(), Error(), ctypes.c_int32()
         where = ctypes.byref(out), ctypes.byref(error)
@@ -400,11 +413,11 @@ class Shared:
             raise ValueError(f"gl{call} answered {failure:#x} for {t.nbytes} bytes")
 
     @contextlib.contextmanager
-    def _by_host(self, stream: Any, shape: Any, dtype: str) -> Iterator[moonferry.Tensor]:
+    def _by_host(self, stream: Any, shape: Any, dtype: _DTypeLike) -> Iterator[moonferry.Tensor]:
         host = moonferry.zeros(shape, dtype)
         if self._use != "discard":
             self._bytes("GetBufferSubData", host)
-        t = host.to(self._device, stream=stream)
+        t = host.to(moonferry.Device(self._device), stream=stream)
         yield t
         if self._use != "read":
             self._bytes("BufferSubData", t.to("cpu"))
