@@ -59,9 +59,6 @@ test-sim-long: setup ## the specs of specs/gpu under 200 seeds, on every simulat
 test-sim-torch: build ## PyTorch's CUDA build on the simulated driver: fetches 530 MB for build/sim/torch-venv, then some minutes
 	@.venv/bin/python specs/run --only torch
 
-test-sim-nvrtc: build ## kernels that NVRTC compiles, on the simulated driver: fetches 100 MB into build/sim/venv, then a minute
-	@.venv/bin/python specs/run --only nvrtc
-
 test-valgrind: setup ## how processes with both languages end, each under Valgrind (four minutes and more)
 	@./setup.sh valgrind
 	@specs/build dev

@@ -7,8 +7,6 @@ import sys
 import ml_dtypes
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 from programs import Programs
 
 BEGINNING = """
