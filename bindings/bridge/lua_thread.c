@@ -308,7 +308,7 @@ static PyMethodDef methods[] = {
     {"send", thread_send, METH_O,
      "send(value): resumes the coroutine with a value, or with the values of a tuple, and returns what it yields."},
     {"throw", thread_throw, METH_O,
-     "throw(exception, /)\n--\n\n"
+     "throw($self, exception, /)\n--\n\n"
      "Raises an exception (or one of a class) in the coroutine, in the code that has yielded, and returns what it\n"
      "yields next. (pcall(coroutine.yield) has no code inside that could; pcall(function() coroutine.yield() end)\n"
      "has.)\n"
