@@ -62,6 +62,8 @@ USES = {
     "memoryview": lambda t: memoryview(t),
     "bytes": lambda t: bytes(t),
     "asarray": lambda t: np.asarray(t),
+    "numpy": lambda t: t.numpy(),
+    "tobytes": lambda t: t.tobytes(),
     "NumPy": lambda t: np.from_dlpack(t),
     "__array_interface__": lambda t: t.__array_interface__,
     "pickle": lambda t: pickle.dumps(t),

@@ -380,6 +380,8 @@ def _numpy_view(numpy, t):
     try:
         return numpy.asarray(memoryview(t))
     except BufferError:
+        if hasattr(numpy, t.dtype):
+            raise  # it is the memory that cannot be had
         padded = t.dtype.bits < 8 and t.flags & 4  # each element in a byte of its own, as ml_dtypes has it
         if t.dtype.lanes != 1 or (t.dtype.bits % 8 and not padded):
             hint = '; astype("int8") or astype("float32") has one' if t.dtype.lanes == 1 else ""
