@@ -454,10 +454,10 @@ py.collect = lazily "collect"
 ---@type fun(value: any): boolean
 py.is = lazily "is"
 
-local function moonferry_function(name)
+local function moonferry_function(name, module)
   started_or_error()
   return scopes.outside(function()
-    return py.import("moonferry")[name]
+    return py.import(module or "moonferry")[name]
   end)
 end
 
@@ -467,7 +467,7 @@ local from_any
 ---over the same memory where that can be, else a copy.
 ---Keywords are those of Python's moonferry.from_dlpack: py.tensor(a, py.kw{copy = true}).
 function py.tensor(object, ...)
-  from_any = from_any or moonferry_function("_core")._from_any
+  from_any = from_any or moonferry_function("_from_any", "moonferry._core")
   return from_any(object, ...)
 end
 

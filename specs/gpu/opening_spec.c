@@ -151,11 +151,14 @@ static void each_missing_function_is_named(void **state) {
 static void ask_for_what_others_share(void) {
   void *resource = NULL;
   mf__external memory;
-  const bool graphics = strstr(missing, "Graphics") != NULL, external = strstr(missing, "External") != NULL;
+  const bool graphics = strstr(missing, "Graphics") != NULL, external = strstr(missing, "ExternalMemory") != NULL;
+  const bool semaphore = strstr(missing, "ExternalSemaphore") != NULL;
   CHECK(gpu->graphics_register(1, 0, &resource, &err) == (graphics ? MF_EDEVICE : MF_EDRIVER) && resource == NULL);
   CHECK((strstr(err.message, "no calls for OpenGL's buffers") != NULL) == graphics);
   CHECK(gpu->external_import(-1, 64, &memory, &err) == (external ? MF_EDEVICE : MF_EINVAL));
   CHECK((strstr(err.message, "no calls for external memory") != NULL) == external);
+  CHECK(gpu->semaphore_import(-1, false, &resource, &err) == (semaphore ? MF_EDEVICE : MF_EINVAL) && resource == NULL);
+  CHECK((strstr(err.message, "no calls for external semaphores") != NULL) == semaphore);
 }
 
 /* Allocates, copies, orders and frees: what must work without any one of the optional functions. */
