@@ -382,8 +382,7 @@ def _numpy_view(numpy, t):
     except BufferError:
         if hasattr(numpy, t.dtype):
             raise  # it is the memory that cannot be had
-        padded = t.dtype.bits < 8 and t.flags & 4  # each element in a byte of its own, as ml_dtypes has it
-        if t.dtype.lanes != 1 or (t.dtype.bits % 8 and not padded):
+        if t.dtype.lanes != 1 or (t.dtype.bits % 8 and not t.flags & 4):  # ml_dtypes pads each element to a byte
             hint = '; astype("int8") or astype("float32") has one' if t.dtype.lanes == 1 else ""
             raise TypeError(f"NumPy has no dtype for {t.dtype}{hint}") from None
     try:
