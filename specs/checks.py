@@ -123,6 +123,7 @@ def lint():
             ("luacheck", ["luacheck", "--quiet", "--no-color", *lua_files], {}),
             ("style", [PYTHON, "specs/style"], {}),
             ("arrows", [PYTHON, "specs/arrows"], {}),
+            ("mutants' list", [PYTHON, "specs/mutants", "--stale"], {}),
             ("mypy", [PYTHON, "-m", "mypy", "--cache-dir", f"{BUILD}/mypy", f"{package}/moonferry"], env),
             (
                 "mypy exchange",
