@@ -293,9 +293,9 @@ static uint64_t ncases;
 #if defined(__SANITIZE_THREAD__)
 enum { STRIDE = 128 };
 #elif defined(__SANITIZE_ADDRESS__)
-enum { STRIDE = 16 };
+enum { STRIDE = 32 };
 #else
-enum { STRIDE = 4 };
+enum { STRIDE = 12 };
 #endif
 
 static uint64_t first_call(size_t which, size_t event) {
