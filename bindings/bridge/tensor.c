@@ -122,7 +122,15 @@ static int push_imported(lua_State *L, const mf__bridge *bridge, const mf_tensor
 }
 
 int mf__tensor_unprotected_push(lua_State *L, const mf__bridge *bridge, PyObject *object) {
-  return bridge->tensors != 0 && api != NULL && api->check(object) && push_imported(L, bridge, api->unwrap(object));
+  if (bridge->tensors == 0 || api == NULL || !api->check(object)) return 0;
+  mf_tensor *tensor = api->retain(object);
+  if (tensor == NULL) {
+    PyErr_Clear(); /* a closed one: the protected way says so */
+    return 0;
+  }
+  const int found = push_imported(L, bridge, tensor);
+  mf_tensor_release(tensor);
+  return found;
 }
 
 PyObject *mf__tensor_to_python(lua_State *L, int index, mf_tensor *tensor) {
@@ -170,15 +178,18 @@ int mf__tensor_to_lua(lua_State *L, PyObject *object) {
   int found = api != NULL;
   if (!found) MF__OUTSIDE(found, look_for_package());
   if (!found || !api->check(object)) return 0;
-  mf_tensor *tensor = api->unwrap(object);
-  if (tensor == NULL) mf__raise(L);
-  if (push_imported(L, mf__top->bridge, tensor)) return 1;
   if (!mf__crossing_ready(L)) return 0;
+  mf_tensor *tensor = api->retain(object);
+  if (tensor == NULL) mf__raise(L);
+  if (push_imported(L, mf__top->bridge, tensor)) {
+    mf_tensor_release(tensor);
+    return 1;
+  }
   lua_rawgeti(L, lua_upvalueindex(1), MF__BRIDGE_ADOPT);
   lua_rawgeti(L, lua_upvalueindex(1), MF__BRIDGE_BOX);
   void *box = (void *)(uintptr_t)lua_topointer(L, -1);
   lua_pop(L, 1);
-  if (adopt(L, box, mf_tensor_retain(tensor)) != 0) return lua_error(L);
+  if (adopt(L, box, tensor) != 0) return lua_error(L);
   remember(L, lua_gettop(L), tensor, FROM_PYTHON);
   return 1;
 }

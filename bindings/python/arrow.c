@@ -171,7 +171,7 @@ const char core_arrow_device_array_doc[] =
     "The same of memory on any device. The host waits until the memory is ready, so that there is no event\n"
     "to wait for. Standard: Arrow PyCapsule interface, C device data interface.";
 
-PyObject *core_arrow_schema(PyObject *self, PyObject *ignored) {
+static PyObject *schema_capsule(PyObject *self, PyObject *ignored) {
   (void)ignored;
   if (check(self) < 0) return NULL;
   arrow_schema *schema = calloc(1, sizeof *schema);
@@ -185,6 +185,8 @@ PyObject *core_arrow_schema(PyObject *self, PyObject *ignored) {
   free(schema);
   return NULL;
 }
+
+CORE_PLAIN(core_arrow_schema, schema_capsule)
 
 /* Arrow keeps eight truth values in a byte. */
 static int pack(const mf_tensor *t, mf_tensor **out, mf_error *err) {
@@ -294,7 +296,7 @@ static PyObject *array_capsule(PyObject *self, const char *name) {
 
 static PyObject *both(PyObject *self, const char *name) {
   PyObject *array = array_capsule(self, name);
-  PyObject *schema = array == NULL ? NULL : core_arrow_schema(self, NULL);
+  PyObject *schema = array == NULL ? NULL : schema_capsule(self, NULL);
   PyObject *pair = schema == NULL ? NULL : PyTuple_Pack(2, schema, array);
   Py_XDECREF(schema);
   Py_XDECREF(array);
@@ -302,7 +304,7 @@ static PyObject *both(PyObject *self, const char *name) {
 }
 
 /* A requested schema is a wish; the tensor's own type is what is given. */
-PyObject *core_arrow_array(PyObject *self, PyObject *args, PyObject *kwargs) {
+static PyObject *array(PyObject *self, PyObject *args, PyObject *kwargs) {
   static char *names[] = {"requested_schema", NULL};
   PyObject *wish = Py_None;
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O:__arrow_c_array__", names, &wish)) return NULL;
@@ -313,8 +315,10 @@ PyObject *core_arrow_array(PyObject *self, PyObject *args, PyObject *kwargs) {
   return NULL;
 }
 
+CORE_TUPLE(core_arrow_array, array)
+
 /* Keywords that are not known are to be None, says the interface. */
-PyObject *core_arrow_device_array(PyObject *self, PyObject *args, PyObject *kwargs) {
+static PyObject *device_array(PyObject *self, PyObject *args, PyObject *kwargs) {
   PyObject *wish = Py_None, *key, *value;
   Py_ssize_t at = 0;
   if (!PyArg_ParseTuple(args, "|O:__arrow_c_device_array__", &wish)) return NULL;
@@ -325,3 +329,5 @@ PyObject *core_arrow_device_array(PyObject *self, PyObject *args, PyObject *kwar
   }
   return both(self, "arrow_device_array");
 }
+
+CORE_TUPLE(core_arrow_device_array, device_array)

@@ -1,6 +1,7 @@
 /* buffer.c: Tensor's side of the buffer protocol.
  *
- * Invariant: a buffer that is out holds the tensor, and a tensor's memory and description never move; only
+ * Invariant: a buffer that is out holds the tensor and is counted, so that nothing closes it, and its memory and
+ * description never move; only
  * the strides, which PEP 3118 wants in bytes, need a block of their own. It must not know who asked.
  *
  * Standard: PEP 3118.
@@ -87,14 +88,9 @@ static void describe(Py_buffer *view, const DLTensor *from, const char *format, 
   view->internal = NULL;
 }
 
-int core_getbuffer(PyObject *self, Py_buffer *view, int flags) {
+static int get_buffer(PyObject *self, Py_buffer *view, int flags) {
   const mf_tensor *t = core_handle(self);
   const DLTensor *from = mf_tensor_dltensor(t);
-  if (view == NULL) {
-    PyErr_SetString(PyExc_BufferError, "a buffer was asked for without a place to describe it");
-    return -1;
-  }
-  view->obj = NULL;
   const char *problem = buffer_problem(t, flags);
   if (problem != NULL) return core_refuse(core_state_of_tensor(self), "the tensor %s", problem);
   const char *format = core_buffer_format(from->dtype);
@@ -103,12 +99,25 @@ int core_getbuffer(PyObject *self, Py_buffer *view, int flags) {
   view->readonly = (mf_tensor_flags(t) & DLPACK_FLAG_BITMASK_READ_ONLY) != 0;
   if (core_wait_on_host(self, view->readonly == 0, "buffer") < 0) return -1;
   if (wants(flags, PyBUF_STRIDES) && from->ndim > 0 && fill_strides(view, from) < 0) return -1;
+  ((core_tensor *)self)->buffers++;
   Py_INCREF(self);
   view->obj = self;
   return 0;
 }
 
+int core_getbuffer(PyObject *self, Py_buffer *view, int flags) {
+  if (view == NULL) {
+    PyErr_SetString(PyExc_BufferError, "a buffer was asked for without a place to describe it");
+    return -1;
+  }
+  view->obj = NULL;
+  if (core_enter(self) < 0) return -1;
+  const int rc = get_buffer(self, view, flags);
+  core_leave(self);
+  return rc;
+}
+
 void core_releasebuffer(PyObject *self, Py_buffer *view) {
-  (void)self;
+  ((core_tensor *)self)->buffers--;
   PyMem_Free(view->internal);
 }

@@ -17,9 +17,21 @@ static int api_check(PyObject *obj) {
 }
 
 static mf_tensor *api_unwrap(PyObject *obj) {
-  if (core_is_tensor(obj)) return core_handle(obj);
+  if (core_is_tensor(obj) && core_is_closed(obj)) {
+    core_refuse_closed();
+    return NULL;
+  }
+  if (core_is_tensor(obj)) {
+    core_lend(obj);
+    return core_handle(obj);
+  }
   PyErr_Format(PyExc_TypeError, "expected a moonferry.Tensor, not '%s'", Py_TYPE(obj)->tp_name);
   return NULL;
+}
+
+static mf_tensor *api_retain(PyObject *obj) {
+  if (!core_is_tensor(obj) || core_is_closed(obj)) return api_unwrap(obj);
+  return mf_tensor_retain(core_handle(obj));
 }
 
 static mf_python_api api = {
@@ -28,6 +40,7 @@ static mf_python_api api = {
     .wrap = api_wrap,
     .unwrap = api_unwrap,
     .check = api_check,
+    .retain = api_retain,
 };
 
 /* A new capsule around the one table. */

@@ -52,7 +52,7 @@ static PyObject *copy_from(PyObject *self, PyObject *src, PyObject *progress) {
   return self;
 }
 
-PyObject *core_tensor_copy(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+static PyObject *copy(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
   static const core_signature signature = {"copy", 1, 0, 2, {KW_POSITIONAL, KW_PROGRESS}};
   PyObject *values[2];
   mf_error err;
@@ -68,3 +68,5 @@ PyObject *core_tensor_copy(PyObject *self, PyObject *const *args, Py_ssize_t nar
   const int status = core_clone(core_handle(self), &out, &err);
   return core_wrap_view(self, status, out, &err);
 }
+
+CORE_KEYWORDS(core_tensor_copy, copy)

@@ -65,8 +65,12 @@ enum { CORE_PRODUCERS = 32 };
 
 typedef struct core_tensor {
   PyObject ob_base;
-  mf_tensor *t; /* one reference; never NULL */
+  mf_tensor *t; /* one reference; NULL once it is closed and nobody is inside */
   PyObject *weakrefs;
+  int32_t inside;  /* how many calls, on all threads, use t now: it stays until the last one leaves */
+  int32_t buffers; /* how many are out: they point into t, so that it cannot be closed */
+  bool closed;     /* no call may enter */
+  bool lent;       /* somebody was promised t for as long as the object lives */
 } core_tensor;
 
 enum { CORE_SPARES = 16 };
@@ -221,6 +225,57 @@ static inline bool core_is_tensor(PyObject *obj) {
   return Py_TYPE(obj)->tp_dealloc == core_tensor_dealloc;
 }
 
+/* close.c: the door of a tensor. What uses its handle while Python code, a collection or another thread may run is
+ * between core_enter and core_leave: each of these may close it, and then it ends when the last call has left. */
+int core_refuse_closed(void);
+void core_release_quietly(mf_tensor *t);
+void core_drop(core_tensor *tensor);
+PyObject *core_close(PyObject *self, PyObject *ignored);
+PyObject *core_tensor_enter(PyObject *self, PyObject *ignored);
+PyObject *core_tensor_exit(PyObject *self, PyObject *args);
+PyObject *core_get_closed(PyObject *self, void *closure);
+extern const char core_close_doc[];
+
+static inline bool core_is_closed(PyObject *tensor) {
+  return ((core_tensor *)tensor)->closed;
+}
+
+/* 0, or -1 with a ValueError where ${tensor} is closed. */
+static inline int core_enter(PyObject *tensor) {
+  if (core_is_closed(tensor)) return core_refuse_closed();
+  ((core_tensor *)tensor)->inside++;
+  return 0;
+}
+
+static inline void core_leave(PyObject *tensor) {
+  core_tensor *self = (core_tensor *)tensor;
+  if (--self->inside == 0 && self->closed) core_drop(self);
+}
+
+/* Somebody was given the handle, or an address, for as long as ${tensor} lives: closed, it keeps its memory. */
+static inline void core_lend(PyObject *tensor) {
+  ((core_tensor *)tensor)->lent = true;
+}
+
+/* Methods whose bodies run inside of the door. */
+#define CORE_METHOD(name, body, parameters, arguments)       \
+  PyObject *name parameters {                                \
+    if (core_enter(self) < 0) return NULL;                   \
+    PyObject *core_result = body arguments;                  \
+    core_leave(self);                                        \
+    return core_result;                                      \
+  }
+#define CORE_PLAIN(name, body) CORE_METHOD(name, body, (PyObject * self, PyObject * arg), (self, arg))
+#define CORE_TUPLE(name, body) \
+  CORE_METHOD(name, body, (PyObject * self, PyObject * args, PyObject * kwargs), (self, args, kwargs))
+#define CORE_VECTOR(name, body) \
+  CORE_METHOD(name, body, (PyObject * self, PyObject *const *args, Py_ssize_t nargs), (self, args, nargs))
+#define CORE_KEYWORDS(name, body)                                                                              \
+  CORE_METHOD(name, body, (PyObject * self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames), \
+              (self, args, nargs, kwnames))
+
+/* Borrowed, and not NULL between core_enter and core_leave, or where core_is_closed was asked and nothing has run
+ * since. */
 static inline mf_tensor *core_handle(PyObject *tensor) {
   return ((core_tensor *)tensor)->t;
 }
@@ -240,7 +295,18 @@ PyObject *core_tensor_to(PyObject *self, PyObject *const *args, Py_ssize_t nargs
 PyObject *core_tensor_acquire(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *core_tensor_record(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 
-/* methods.c, create.c, nested.c */
+/* methods.c, create.c, nested.c, view.c */
+PyObject *core_permute_dims(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
+PyObject *core_reshape(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+PyObject *core_broadcast_to(PyObject *self, PyObject *arg);
+PyObject *core_squeeze(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+PyObject *core_expand_dims(PyObject *self, PyObject *arg);
+PyObject *core_diagonal(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+PyObject *core_reinterpret(PyObject *self, PyObject *arg);
+PyObject *core_as_readonly(PyObject *self, PyObject *ignored);
+extern const char core_permute_doc[], core_reshape_doc[], core_broadcast_doc[], core_squeeze_doc[];
+extern const char core_expand_doc[], core_diagonal_doc[], core_reinterpret_doc[], core_as_readonly_doc[];
+
 /* arrow.c */
 extern const char core_arrow_schema_doc[], core_arrow_array_doc[], core_arrow_device_array_doc[];
 PyObject *core_arrow_schema(PyObject *self, PyObject *ignored);

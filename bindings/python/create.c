@@ -160,7 +160,8 @@ PyDoc_STRVAR(equal_doc,
              "Whether two tensors have the same shape, dtype and elements, as numbers (NaN differs from itself, -0\n"
              "equals 0). One of them may be anything that asarray takes. Raises TypeError for the memory of a GPU.");
 
-static PyObject *equal_tensors(PyObject *module, const mf_tensor *a, const mf_tensor *b) {
+static PyObject *equal_tensors(PyObject *module, PyObject *left, PyObject *right) {
+  const mf_tensor *a = core_handle(left), *b = core_handle(right);
   int32_t same;
   mf_error err;
   PyThreadState *saved = PyEval_SaveThread();
@@ -170,6 +171,17 @@ static PyObject *equal_tensors(PyObject *module, const mf_tensor *a, const mf_te
   const bool first = !core_host_reads(mf_tensor_dltensor(a)->device);
   core_raise_element(core_state_of(module), &err, first ? a : b);
   return NULL;
+}
+
+static PyObject *equal_inside(PyObject *module, PyObject *a, PyObject *b) {
+  PyObject *result = NULL;
+  if (core_enter(a) < 0) return NULL;
+  if (core_enter(b) == 0) {
+    result = equal_tensors(module, a, b);
+    core_leave(b);
+  }
+  core_leave(a);
+  return result;
 }
 
 static PyObject *tensor_of(PyObject *obj) {
@@ -187,7 +199,7 @@ static PyObject *equal(PyObject *module, PyObject *const *args, Py_ssize_t nargs
   PyObject *a = tensor_of(args[0]), *b = a != NULL ? tensor_of(args[1]) : NULL;
   PyObject *result = NULL;
   if (b != NULL && core_is_tensor(a) && core_is_tensor(b))
-    result = equal_tensors(module, core_handle(a), core_handle(b));
+    result = equal_inside(module, a, b);
   else if (b != NULL)
     PyErr_SetString(PyExc_TypeError, "moonferry._convert.asarray did not give a Tensor");
   Py_XDECREF(a);

@@ -234,9 +234,7 @@ static bool is_usual_call(const core_state *state, PyObject *const *args, Py_ssi
   return true;
 }
 
-/* Kept out of line, so that the usual call does not pay for this one's stack frame. */
-static __attribute__((noinline)) PyObject *any_call(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
-                                                    PyObject *kwnames) {
+static PyObject *any_call(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
   static const core_signature signature = {"__dlpack__", 0, 0, 4, {KW_STREAM, KW_MAX_VERSION, KW_DL_DEVICE, KW_COPY}};
   PyObject *values[4];
   core_state *state = core_state_of_tensor(self);
@@ -251,15 +249,18 @@ static __attribute__((noinline)) PyObject *any_call(PyObject *self, PyObject *co
   return ordered_capsule(self, &request);
 }
 
+/* Kept out of line, so that the usual call does not pay for this one's stack frame. */
+static __attribute__((noinline)) CORE_KEYWORDS(any_call_inside, any_call)
+
 PyObject *core_dlpack(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
-  if (is_usual_call(core_state_of_tensor(self), args, nargs, kwnames)) {
+  if (is_usual_call(core_state_of_tensor(self), args, nargs, kwnames) && !core_is_closed(self)) {
     const DLTensor *view = core_view(self);
     if (core_is_cpu(view->device) && !runs_backwards(view)) return versioned_capsule(self, core_handle(self), 0);
   }
-  return any_call(self, args, nargs, kwnames);
+  return any_call_inside(self, args, nargs, kwnames);
 }
 
-PyObject *core_dlpack_device(PyObject *self, PyObject *ignored) {
+static PyObject *dlpack_device(PyObject *self, PyObject *ignored) {
   (void)ignored;
   DLDevice device = core_view(self)->device;
   core_state *state = core_state_of_tensor(self);
@@ -269,3 +270,5 @@ PyObject *core_dlpack_device(PyObject *self, PyObject *ignored) {
   }
   return Py_BuildValue("ii", (int)device.device_type, (int)device.device_id);
 }
+
+CORE_PLAIN(core_dlpack_device, dlpack_device)

@@ -276,6 +276,11 @@ static PyObject *share_own(const core_import *request) {
   return is_plain(request) ? core_tensor_new(request->state, t) : place(request, t, request->copy == 1);
 }
 
+static PyObject *refuse_closed(void) {
+  core_refuse_closed();
+  return NULL;
+}
+
 static int read_device(core_import *request, PyObject *obj) {
   if (obj == NULL || obj == Py_None) return 0;
   request->placed = true;
@@ -294,7 +299,7 @@ PyObject *core_from_dlpack(PyObject *module, PyObject *const *args, Py_ssize_t n
   if (core_args(state, &signature, args, nargs, kwnames, values) < 0) return NULL;
   core_import request = {.state = state, .x = values[0], .copy = -1};
   if (read_device(&request, values[1]) < 0 || core_copy_flag(values[2], &request.copy) < 0) return NULL;
-  if (core_is_tensor(request.x)) return share_own(&request);
+  if (core_is_tensor(request.x)) return core_is_closed(request.x) ? refuse_closed() : share_own(&request);
   mf_tensor *t = NULL;
   return import_object(&request, &t) < 0 ? NULL : finish(&request, t);
 }

@@ -113,16 +113,21 @@ static PyObject *get_by_key(PyObject *self, const index_key *key) {
   return NULL;
 }
 
-PyObject *core_getitem(PyObject *self, PyObject *obj) {
+static PyObject *getitem(PyObject *self, PyObject *obj) {
   index_key key;
   return read_key(obj, &key) < 0 ? NULL : get_by_key(self, &key);
 }
+
+CORE_PLAIN(core_getitem, getitem)
 
 PyObject *core_sequence_item(PyObject *self, Py_ssize_t i) {
   index_key key;
   key.count = key.coordinates = 1;
   key.items[0] = (mf_index){.kind = MF_INDEX_AT, .start = i};
-  return get_by_key(self, &key);
+  if (core_enter(self) < 0) return NULL;
+  PyObject *item = get_by_key(self, &key);
+  core_leave(self);
+  return item;
 }
 
 static int put_element(PyObject *self, const index_key *key, PyObject *value) {
@@ -200,19 +205,19 @@ int core_assign(PyObject *self, mf_tensor *target, PyObject *value, PyObject *pr
   if (core_is_scalar(value)) return fill_with(state, target, value);
   PyObject *source = as_tensor(state, mf_tensor_dltensor(target)->dtype, value);
   if (source == NULL) return -1;
-  int rc = copy_broadcast(state, target, core_handle(source), progress);
+  int rc = core_enter(source);
+  if (rc == 0) {
+    rc = copy_broadcast(state, target, core_handle(source), progress);
+    core_leave(source);
+  }
   Py_DECREF(source);
   return rc;
 }
 
-int core_setitem(PyObject *self, PyObject *obj, PyObject *value) {
+static int setitem(PyObject *self, PyObject *obj, PyObject *value) {
   index_key key;
   mf_tensor *target;
   mf_error err;
-  if (value == NULL) {
-    PyErr_SetString(PyExc_TypeError, "elements of a tensor cannot be deleted");
-    return -1;
-  }
   if (read_key(obj, &key) < 0) return -1;
   if (names_element(&key, core_handle(self)) && core_is_scalar(value)) return put_element(self, &key, value);
   if (mf_tensor_index(core_handle(self), key.items, key.count, &target, &err) != MF_OK)
@@ -222,7 +227,19 @@ int core_setitem(PyObject *self, PyObject *obj, PyObject *value) {
   return rc;
 }
 
+int core_setitem(PyObject *self, PyObject *obj, PyObject *value) {
+  if (value == NULL) {
+    PyErr_SetString(PyExc_TypeError, "elements of a tensor cannot be deleted");
+    return -1;
+  }
+  if (core_enter(self) < 0) return -1;
+  const int rc = setitem(self, obj, value);
+  core_leave(self);
+  return rc;
+}
+
 Py_ssize_t core_length(PyObject *self) {
+  if (core_is_closed(self)) return core_refuse_closed();
   const DLTensor *view = core_view(self);
   if (view->ndim > 0) return (Py_ssize_t)view->shape[0];
   PyErr_SetString(PyExc_TypeError, "len() of a tensor without axes");

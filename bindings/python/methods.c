@@ -1,4 +1,4 @@
-/* methods.c: Tensor's methods: views, copies and conversions, one call of the runtime each.
+/* methods.c: Tensor's methods: copies and conversions, one call of the runtime each; and the table of all methods.
  *
  * Invariant: a method parses its arguments, calls one mf_tensor_* function and wraps the result. It must
  * not know what the runtime checks.
@@ -83,156 +83,6 @@ int core_fill(mf_tensor *t, const mf_scalar *value, mf_error *err) {
   return status;
 }
 
-static int read_axis_items(PyObject *const *items, Py_ssize_t n, int32_t *axes, int32_t *count) {
-  if (n > MF_MAX_NDIM) {
-    PyErr_Format(PyExc_ValueError, "%zd axes given, at most %d are possible", n, MF_MAX_NDIM);
-    return -1;
-  }
-  for (Py_ssize_t i = 0; i < n; i++)
-    if (core_axis(items[i], "an axis", &axes[i]) < 0) return -1;
-  *count = (int32_t)n;
-  return 0;
-}
-
-/* Integers by position, or one tuple or list of them. */
-static int read_axes(PyObject *const *args, Py_ssize_t nargs, int32_t *axes, int32_t *count) {
-  if (nargs != 1 || !(PyTuple_Check(args[0]) || PyList_Check(args[0])))
-    return read_axis_items(args, nargs, axes, count);
-  PyObject *items = PySequence_Tuple(args[0]);
-  if (items == NULL) return -1;
-  int rc = read_axis_items(((PyTupleObject *)items)->ob_item, PyTuple_GET_SIZE(items), axes, count);
-  Py_DECREF(items);
-  return rc;
-}
-
-PyDoc_STRVAR(permute_doc,
-             "permute_dims($self, /, *axes)\n--\n\n"
-             "A view whose axis i is axis axes[i] of this tensor; without arguments, with the axes reversed.\n"
-             "Shares the memory. Raises ValueError unless axes is a permutation.");
-
-static PyObject *permute(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {
-  int32_t axes[MF_MAX_NDIM], count = 0;
-  mf_error err;
-  mf_tensor *out;
-  if (nargs == 1 && args[0] == Py_None) nargs = 0;
-  if (read_axes(args, nargs, axes, &count) < 0) return NULL;
-  /* An empty list of axes is the identity of rank 0, not a transposition. */
-  int status = mf_tensor_permute_dims(core_handle(self), nargs == 0 ? NULL : axes, count, &out, &err);
-  return core_wrap_view(self, status, out, &err);
-}
-
-PyDoc_STRVAR(reshape_doc,
-             "reshape($self, /, *shape)\n--\n\n"
-             "A view of the same elements, in row-major order, under another shape; one extent may be -1.\n"
-             "Shares the memory. Raises ValueError if the counts differ, or if the layout needs a copy: then\n"
-             "t.copy().reshape(...) does it.");
-
-static PyObject *reshape(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {
-  int64_t shape[MF_MAX_NDIM];
-  int32_t ndim;
-  mf_error err;
-  mf_tensor *out;
-  if (core_varargs_shape(args, nargs, shape, &ndim) < 0) return NULL;
-  int status = mf_tensor_reshape(core_handle(self), shape, ndim, &out, &err);
-  return core_wrap_view(self, status, out, &err);
-}
-
-PyDoc_STRVAR(broadcast_doc,
-             "broadcast_to($self, shape, /)\n--\n\n"
-             "A view repeated to shape, with strides of 0; read-only where an element is repeated.\n"
-             "Shares the memory. Raises ValueError if the shapes do not fit.");
-
-static PyObject *broadcast(PyObject *self, PyObject *arg) {
-  int64_t shape[MF_MAX_NDIM];
-  int32_t ndim;
-  mf_error err;
-  mf_tensor *out;
-  if (core_shape(arg, shape, &ndim) < 0) return NULL;
-  int status = mf_tensor_broadcast_to(core_handle(self), shape, ndim, &out, &err);
-  return core_wrap_view(self, status, out, &err);
-}
-
-PyDoc_STRVAR(squeeze_doc,
-             "squeeze($self, /, axis=None)\n--\n\n"
-             "A view without the given axis or axes (an int or a tuple), which must have extent 1; without an\n"
-             "argument, without every such axis. Shares the memory. Raises IndexError or ValueError.");
-
-static PyObject *squeeze(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
-  static const core_signature signature = {"squeeze", 1, 0, 1, {KW_AXIS}};
-  PyObject *axis;
-  int32_t axes[MF_MAX_NDIM], count = 0;
-  mf_error err;
-  mf_tensor *out;
-  if (core_args_self(self, &signature, args, nargs, kwnames, &axis) < 0) return NULL;
-  bool all = axis == NULL || axis == Py_None;
-  if (!all && read_axes(&axis, 1, axes, &count) < 0) return NULL;
-  if (!all && count == 0) {
-    Py_INCREF(self);
-    return self;
-  }
-  int status = mf_tensor_squeeze(core_handle(self), all ? NULL : axes, count, &out, &err);
-  return core_wrap_view(self, status, out, &err);
-}
-
-PyDoc_STRVAR(expand_doc,
-             "expand_dims($self, axis, /)\n--\n\n"
-             "A view with a new axis of extent 1 at axis, in 0 ... ndim. Shares the memory. Raises IndexError.");
-
-static PyObject *expand(PyObject *self, PyObject *arg) {
-  int32_t axis;
-  mf_error err;
-  mf_tensor *out;
-  if (core_axis(arg, "axis", &axis) < 0) return NULL;
-  int status = mf_tensor_expand_dims(core_handle(self), axis, &out, &err);
-  return core_wrap_view(self, status, out, &err);
-}
-
-PyDoc_STRVAR(diagonal_doc,
-             "diagonal($self, /, offset=0, axis1=0, axis2=1)\n--\n\n"
-             "A view of the diagonal of the planes that two axes span, offset above the main one, as a new last\n"
-             "axis. Shares the memory, writable as this tensor is. Raises IndexError or ValueError.");
-
-static PyObject *diagonal(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
-  static const core_signature signature = {"diagonal", 3, 0, 3, {KW_OFFSET, KW_AXIS1, KW_AXIS2}};
-  PyObject *values[3];
-  int64_t offset = 0;
-  int32_t axes[2] = {0, 1};
-  mf_error err;
-  mf_tensor *out;
-  if (core_args_self(self, &signature, args, nargs, kwnames, values) < 0) return NULL;
-  if (values[0] != NULL && core_int64(values[0], "offset", &offset) < 0) return NULL;
-  if (values[1] != NULL && core_axis(values[1], "axis1", &axes[0]) < 0) return NULL;
-  if (values[2] != NULL && core_axis(values[2], "axis2", &axes[1]) < 0) return NULL;
-  int status = mf_tensor_diagonal(core_handle(self), offset, axes, &out, &err);
-  return core_wrap_view(self, status, out, &err);
-}
-
-PyDoc_STRVAR(reinterpret_doc,
-             "reinterpret($self, dtype, /)\n--\n\n"
-             "A view of the same bytes as another dtype. Where the element size differs, the last axis must be\n"
-             "compact and becomes longer or shorter. Shares the memory. Raises TypeError or ValueError.");
-
-static PyObject *reinterpret(PyObject *self, PyObject *arg) {
-  DLDataType dtype;
-  mf_error err;
-  mf_tensor *out;
-  if (core_dtype(core_state_of_tensor(self), arg, &dtype) < 0) return NULL;
-  int status = mf_tensor_reinterpret(core_handle(self), &dtype, &out, &err);
-  return core_wrap_view(self, status, out, &err);
-}
-
-PyDoc_STRVAR(as_readonly_doc,
-             "as_readonly($self, /)\n--\n\n"
-             "The same view, read-only. Shares the memory.");
-
-static PyObject *as_readonly(PyObject *self, PyObject *ignored) {
-  (void)ignored;
-  mf_error err;
-  mf_tensor *out;
-  int status = mf_tensor_as_readonly(core_handle(self), &out, &err);
-  return core_wrap_view(self, status, out, &err);
-}
-
 PyDoc_STRVAR(fill_doc,
              "fill($self, value, /)\n--\n\n"
              "Sets every element to one number; in an integer dtype without its fraction. Returns None. Raises\n"
@@ -248,6 +98,8 @@ static PyObject *fill(PyObject *self, PyObject *value) {
   core_raise(state, &err);
   return NULL;
 }
+
+static CORE_PLAIN(open_fill, fill)
 
 PyDoc_STRVAR(copy_doc,
              "copy($self, src=None, /, *, progress=None)\n--\n\n"
@@ -292,6 +144,8 @@ static PyObject *astype(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
   }
   return cast_to(self, dtype);
 }
+
+static CORE_KEYWORDS(open_astype, astype)
 
 PyDoc_STRVAR(to_doc,
              "to($self, /, device, *, copy=None, stream=None)\n--\n\n"
@@ -376,6 +230,8 @@ static PyObject *array(PyObject *self, PyObject *args, PyObject *kwargs) {
   return call_convert(self, "to_numpy", args, kwargs);
 }
 
+static CORE_TUPLE(open_array, array)
+
 /* The same without arguments. */
 static PyObject *convert_alone(PyObject *self, const char *name) {
   PyObject *none = PyTuple_New(0);
@@ -393,6 +249,8 @@ static PyObject *numpy(PyObject *self, PyObject *ignored) {
   return convert_alone(self, "to_numpy");
 }
 
+static CORE_PLAIN(open_numpy, numpy)
+
 PyDoc_STRVAR(tobytes_doc,
              "tobytes($self, /)\n--\n\n"
              "The elements in row-major order as bytes. From the memory of a GPU they are copied once.");
@@ -401,6 +259,8 @@ static PyObject *tobytes(PyObject *self, PyObject *ignored) {
   (void)ignored;
   return convert_alone(self, "to_bytes");
 }
+
+static CORE_PLAIN(open_tobytes, tobytes)
 
 PyDoc_STRVAR(contiguous_doc,
              "contiguous($self, /)\n--\n\n"
@@ -418,6 +278,8 @@ static PyObject *contiguous(PyObject *self, PyObject *ignored) {
   return core_wrap_view(self, status, out, &err);
 }
 
+static CORE_PLAIN(open_contiguous, contiguous)
+
 PyDoc_STRVAR(reduce_doc,
              "__reduce_ex__($self, protocol, /)\n--\n\n"
              "For pickle: from protocol 5 on the elements travel as a pickle.PickleBuffer, out of band if the\n"
@@ -428,12 +290,15 @@ static PyObject *reduce_ex(PyObject *self, PyObject *args) {
   return call_convert(self, "reduce_ex", args, NULL);
 }
 
+static CORE_PLAIN(open_reduce_ex, reduce_ex)
+
 PyDoc_STRVAR(sizeof_doc,
              "__sizeof__($self, /)\n--\n\n"
              "The object and the elements that it shows on the host, whoever owns their memory; repeated ones once.");
 
 static PyObject *size_of(PyObject *self, PyObject *ignored) {
   (void)ignored;
+  if (core_is_closed(self)) return PyLong_FromSize_t(sizeof(core_tensor));
   const DLTensor *view = core_view(self);
   int64_t nbytes = host_reads(core_handle(self)) ? mf_tensor_nbytes(core_handle(self)) : 0;
   for (int32_t i = 0; i < view->ndim; i++)
@@ -441,20 +306,38 @@ static PyObject *size_of(PyObject *self, PyObject *ignored) {
   return PyLong_FromLongLong((int64_t)sizeof(core_tensor) + nbytes);
 }
 
+PyDoc_STRVAR(mlx_doc,
+             "__mlx_array__($self, /)\n--\n\n"
+             "What mlx.core.array(t) takes: MLX's array with a copy of the elements, in each dtype that MLX has.");
+
+static PyObject *mlx_array(PyObject *self, PyObject *ignored) {
+  (void)ignored;
+  PyObject *module = PyImport_ImportModule("mlx.core");
+  if (module == NULL) return NULL;
+  PyObject *made = PyObject_CallMethod(module, "from_dlpack", "(O)", self);
+  Py_DECREF(module);
+  return made;
+}
+
+static CORE_PLAIN(open_mlx_array, mlx_array)
+
+PyDoc_STRVAR(enter_doc, "__enter__($self, /)\n--\n\nThe tensor itself, which __exit__ closes.");
+PyDoc_STRVAR(exit_doc, "__exit__($self, /, *exc)\n--\n\nCloses the tensor; an exception goes on.");
+
 #define FASTCALL(function) ((PyCFunction)(void (*)(void))(function))
 
 PyMethodDef core_tensor_methods[] = {
-    {"permute_dims", FASTCALL(permute), METH_FASTCALL, permute_doc},
-    {"reshape", FASTCALL(reshape), METH_FASTCALL, reshape_doc},
-    {"broadcast_to", broadcast, METH_O, broadcast_doc},
-    {"squeeze", FASTCALL(squeeze), METH_FASTCALL | METH_KEYWORDS, squeeze_doc},
-    {"expand_dims", expand, METH_O, expand_doc},
-    {"diagonal", FASTCALL(diagonal), METH_FASTCALL | METH_KEYWORDS, diagonal_doc},
-    {"reinterpret", reinterpret, METH_O, reinterpret_doc},
-    {"as_readonly", as_readonly, METH_NOARGS, as_readonly_doc},
-    {"fill", fill, METH_O, fill_doc},
+    {"permute_dims", FASTCALL(core_permute_dims), METH_FASTCALL, core_permute_doc},
+    {"reshape", FASTCALL(core_reshape), METH_FASTCALL | METH_KEYWORDS, core_reshape_doc},
+    {"broadcast_to", core_broadcast_to, METH_O, core_broadcast_doc},
+    {"squeeze", FASTCALL(core_squeeze), METH_FASTCALL | METH_KEYWORDS, core_squeeze_doc},
+    {"expand_dims", core_expand_dims, METH_O, core_expand_doc},
+    {"diagonal", FASTCALL(core_diagonal), METH_FASTCALL | METH_KEYWORDS, core_diagonal_doc},
+    {"reinterpret", core_reinterpret, METH_O, core_reinterpret_doc},
+    {"as_readonly", core_as_readonly, METH_NOARGS, core_as_readonly_doc},
+    {"fill", open_fill, METH_O, fill_doc},
     {"copy", FASTCALL(core_tensor_copy), METH_FASTCALL | METH_KEYWORDS, copy_doc},
-    {"astype", FASTCALL(astype), METH_FASTCALL | METH_KEYWORDS, astype_doc},
+    {"astype", FASTCALL(open_astype), METH_FASTCALL | METH_KEYWORDS, astype_doc},
     {"to", FASTCALL(core_tensor_to), METH_FASTCALL | METH_KEYWORDS, to_doc},
     {"acquire", FASTCALL(core_tensor_acquire), METH_FASTCALL | METH_KEYWORDS, acquire_doc},
     {"record", FASTCALL(core_tensor_record), METH_FASTCALL | METH_KEYWORDS, record_doc},
@@ -463,15 +346,19 @@ PyMethodDef core_tensor_methods[] = {
     {"__complex__", core_number_complex, METH_NOARGS, complex_doc},
     {"__dlpack__", FASTCALL(core_dlpack), METH_FASTCALL | METH_KEYWORDS, dlpack_doc},
     {"__dlpack_device__", core_dlpack_device, METH_NOARGS, dlpack_device_doc},
-    {"numpy", numpy, METH_NOARGS, numpy_doc},
-    {"tobytes", tobytes, METH_NOARGS, tobytes_doc},
-    {"contiguous", contiguous, METH_NOARGS, contiguous_doc},
+    {"numpy", open_numpy, METH_NOARGS, numpy_doc},
+    {"tobytes", open_tobytes, METH_NOARGS, tobytes_doc},
+    {"contiguous", open_contiguous, METH_NOARGS, contiguous_doc},
     {"__sizeof__", size_of, METH_NOARGS, sizeof_doc},
     {"__arrow_c_schema__", core_arrow_schema, METH_NOARGS, core_arrow_schema_doc},
     {"__arrow_c_array__", FASTCALL(core_arrow_array), METH_VARARGS | METH_KEYWORDS, core_arrow_array_doc},
     {"__arrow_c_device_array__", FASTCALL(core_arrow_device_array), METH_VARARGS | METH_KEYWORDS,
      core_arrow_device_array_doc},
-    {"__array__", FASTCALL(array), METH_VARARGS | METH_KEYWORDS, array_doc},
-    {"__reduce_ex__", reduce_ex, METH_VARARGS, reduce_doc},
+    {"__array__", FASTCALL(open_array), METH_VARARGS | METH_KEYWORDS, array_doc},
+    {"close", core_close, METH_NOARGS, core_close_doc},
+    {"__enter__", core_tensor_enter, METH_NOARGS, enter_doc},
+    {"__exit__", core_tensor_exit, METH_VARARGS, exit_doc},
+    {"__mlx_array__", open_mlx_array, METH_NOARGS, mlx_doc},
+    {"__reduce_ex__", open_reduce_ex, METH_VARARGS, reduce_doc},
     {NULL, NULL, 0, NULL},
 };

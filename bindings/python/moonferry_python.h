@@ -31,12 +31,16 @@ typedef struct mf_python_api {
    * imported here. Threads: with the GIL. */
   PyObject *(*wrap)(mf_tensor *t);
 
-  /* unwrap(obj): the tensor inside a moonferry.Tensor. Owns: borrowed, for as long as ${obj} lives.
-   * Fails: NULL with TypeError for any other object. Threads: with the GIL. */
+  /* unwrap(obj): the tensor inside a moonferry.Tensor. Owns: borrowed, for as long as ${obj} lives, though it may be
+   * closed meanwhile: then the memory is given back with the object. Fails: NULL with TypeError for any other object,
+   * ValueError for a closed tensor. Threads: with the GIL. */
   mf_tensor *(*unwrap)(PyObject *obj);
 
   /* check(obj): 1 if ${obj} is a moonferry.Tensor, else 0. Never fails. Threads: with the GIL. */
   int (*check)(PyObject *obj);
+
+  /* retain(obj): as unwrap, but a new reference: close gives the memory back as soon as it is released. */
+  mf_tensor *(*retain)(PyObject *obj);
 } mf_python_api;
 
 /* mf_python_import(): the table, after importing moonferry. Owns: static storage. Fails: NULL with

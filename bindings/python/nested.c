@@ -212,7 +212,7 @@ static PyObject *list_depth(core_state *state, const mf_tensor *t, int64_t *coor
   return list;
 }
 
-PyObject *core_nested_list(PyObject *self, PyObject *ignored) {
+static PyObject *nested_list(PyObject *self, PyObject *ignored) {
   (void)ignored;
   int64_t coords[MF_MAX_NDIM] = {0};
   mf_tensor *t;
@@ -221,3 +221,5 @@ PyObject *core_nested_list(PyObject *self, PyObject *ignored) {
   mf_tensor_release(t);
   return list;
 }
+
+CORE_PLAIN(core_nested_list, nested_list)

@@ -46,7 +46,7 @@ int core_on_host(PyObject *self, mf_tensor **out) {
   return core_to(t, &host, out, &err) == MF_OK ? 0 : core_raise(core_state_of_tensor(self), &err);
 }
 
-PyObject *core_tensor_to(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+static PyObject *to(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
   static const core_signature signature = {"to", 1, 1, 3, {KW_DEVICE, KW_COPY, KW_STREAM}};
   core_state *state = core_state_of_tensor(self);
   PyObject *values[3];
@@ -71,6 +71,8 @@ PyObject *core_tensor_to(PyObject *self, PyObject *const *args, Py_ssize_t nargs
   Py_INCREF(self);
   return self;
 }
+
+CORE_KEYWORDS(core_tensor_to, to)
 
 typedef int (*use_fn)(mf_tensor *t, mf_stream stream, int32_t use, mf_error *err);
 
@@ -98,16 +100,20 @@ static PyObject *use(PyObject *self, PyObject *const values[2], use_fn function)
   return NULL;
 }
 
-PyObject *core_tensor_acquire(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+static PyObject *acquire(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
   static const core_signature signature = {"acquire", 2, 0, 2, {KW_STREAM, KW_WRITE}};
   PyObject *values[2];
   if (core_args_self(self, &signature, args, nargs, kwnames, values) < 0) return NULL;
   return use(self, values, core_acquire);
 }
 
-PyObject *core_tensor_record(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+CORE_KEYWORDS(core_tensor_acquire, acquire)
+
+static PyObject *record(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
   static const core_signature signature = {"record", 2, 0, 2, {KW_STREAM, KW_WRITE}};
   PyObject *values[2];
   if (core_args_self(self, &signature, args, nargs, kwnames, values) < 0) return NULL;
   return use(self, values, mf_tensor_record);
 }
+
+CORE_KEYWORDS(core_tensor_record, record)

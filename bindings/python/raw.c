@@ -28,30 +28,35 @@ static bool is_compact(PyObject *obj) {
   return core_is_tensor(obj) && mf_tensor_is_contiguous(core_handle(obj)) && core_is_cpu(core_view(obj)->device);
 }
 
-/* _raw_bytes(t): the memory of a contiguous tensor as uint8, whatever its dtype. */
-PyObject *core_raw_bytes(PyObject *module, PyObject *obj) {
-  core_state *state = core_state_of(module);
+/* Enters ${obj}, if it is a compact tensor on the cpu, or raises and returns -1. */
+static int enter_compact(PyObject *obj, const char *expected) {
+  if (core_is_tensor(obj) && core_enter(obj) < 0) return -1;
+  if (is_compact(obj)) return 0;
+  PyErr_SetString(PyExc_TypeError, expected);
+  if (core_is_tensor(obj)) core_leave(obj);
+  return -1;
+}
+
+static PyObject *raw_bytes(core_state *state, PyObject *obj) {
   mf_tensor *raw;
-  if (!is_compact(obj)) {
-    PyErr_SetString(PyExc_TypeError, "_raw_bytes() takes a contiguous Tensor on the cpu");
-    return NULL;
-  }
   if (core_wait_on_host(obj, false, "_raw_bytes()") < 0) return NULL;
   int64_t nbytes = mf_tensor_nbytes(core_handle(obj));
   DLTensor view = {.ndim = 1, .shape = &nbytes, .dtype = {kDLUInt, 8, 1}};
   return wrap_memory_of(state, obj, &view, 0, &raw) < 0 ? NULL : core_tensor_new(state, raw);
 }
 
-/* _from_raw(raw, shape, dtype, padded): the reverse of _raw_bytes. */
-PyObject *core_from_raw(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
-  core_state *state = core_state_of(module);
+/* _raw_bytes(t): the memory of a contiguous tensor as uint8, whatever its dtype. */
+PyObject *core_raw_bytes(PyObject *module, PyObject *obj) {
+  if (enter_compact(obj, "_raw_bytes() takes a contiguous Tensor on the cpu") < 0) return NULL;
+  PyObject *raw = raw_bytes(core_state_of(module), obj);
+  core_leave(obj);
+  return raw;
+}
+
+static PyObject *from_raw(core_state *state, PyObject *const *args) {
   int64_t shape[MF_MAX_NDIM];
   DLTensor view = {.shape = shape};
   mf_tensor *t;
-  if (nargs != 4 || !is_compact(args[0])) {
-    PyErr_SetString(PyExc_TypeError, "_from_raw() takes a contiguous Tensor on the cpu, shape, dtype and padded");
-    return NULL;
-  }
   int padded = PyObject_IsTrue(args[3]);
   if (padded < 0 || core_shape(args[1], shape, &view.ndim) < 0) return NULL;
   if (core_dtype(state, args[2], &view.dtype) < 0) return NULL;
@@ -62,4 +67,17 @@ PyObject *core_from_raw(PyObject *module, PyObject *const *args, Py_ssize_t narg
   PyErr_Format(PyExc_ValueError, "%lld bytes given for a tensor of %lld", have, need);
   mf_tensor_release(t);
   return NULL;
+}
+
+/* _from_raw(raw, shape, dtype, padded): the reverse of _raw_bytes. */
+PyObject *core_from_raw(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
+  static const char *const expected = "_from_raw() takes a contiguous Tensor on the cpu, shape, dtype and padded";
+  if (nargs != 4) {
+    PyErr_SetString(PyExc_TypeError, expected);
+    return NULL;
+  }
+  if (enter_compact(args[0], expected) < 0) return NULL;
+  PyObject *made = from_raw(core_state_of(module), args);
+  core_leave(args[0]);
+  return made;
 }

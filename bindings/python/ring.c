@@ -77,6 +77,10 @@ static PyObject *ring_of(PyTypeObject *type, PyObject *slots) {
       PyErr_Format(PyExc_TypeError, "slot %zd must be a moonferry.Tensor, not '%s'", i, Py_TYPE(slot)->tp_name);
       return NULL;
     }
+    if (core_is_closed(slot)) {
+      core_refuse_closed();
+      return NULL;
+    }
     handles[i] = core_handle(slot);
   }
   if (mf_ring_create(handles, n > INT32_MAX ? INT32_MAX : (int32_t)n, &ring, &err) == MF_OK)

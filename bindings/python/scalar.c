@@ -149,7 +149,7 @@ int core_is_scalar(PyObject *obj) {
 }
 
 /* Reads the value of a tensor that has exactly one element; of a GPU's by a copy. */
-int core_only_element(PyObject *self, mf_scalar *out) {
+static int only_element(PyObject *self, mf_scalar *out) {
   static const int64_t zeros[MF_MAX_NDIM];
   mf_tensor *t;
   mf_error err;
@@ -162,6 +162,13 @@ int core_only_element(PyObject *self, mf_scalar *out) {
   const int status = mf_tensor_get(t, zeros, mf_tensor_dltensor(t)->ndim, out, &err);
   mf_tensor_release(t);
   return status == MF_OK ? 0 : core_raise(core_state_of_tensor(self), &err);
+}
+
+int core_only_element(PyObject *self, mf_scalar *out) {
+  if (core_enter(self) < 0) return -1;
+  const int rc = only_element(self, out);
+  core_leave(self);
+  return rc;
 }
 
 PyObject *core_item(PyObject *self, PyObject *ignored) {
@@ -187,6 +194,10 @@ PyObject *core_number_int(PyObject *self) {
 }
 
 PyObject *core_number_index(PyObject *self) {
+  if (core_is_closed(self)) {
+    core_refuse_closed();
+    return NULL;
+  }
   const DLTensor *view = core_view(self);
   uint8_t code = view->dtype.code;
   if (view->ndim != 0 || (code != kDLInt && code != kDLUInt)) {

@@ -55,19 +55,22 @@ static int export_ordered(mf_tensor *t, const mf_request *ask, DLManagedTensorVe
   return status == MF_OK ? mf_tensor_export_to(t, ask, out, err) : status;
 }
 
+/* Of a GPU's memory. */
+static int from_py_ordered(PyObject *obj, DLManagedTensorVersioned **out, mf_error *err) {
+  if (core_enter(obj) < 0) return -1;
+  const int status = export_ordered(core_handle(obj), &as_is, out, err);
+  core_leave(obj);
+  return status == MF_OK ? 0 : refuse(obj, err);
+}
+
 static int table_from_py(void *py_object, DLManagedTensorVersioned **out) {
   mf_error err;
-  if (!core_is_tensor(py_object)) {
-    *out = NULL;
-    return not_a_tensor(py_object);
-  }
+  *out = NULL;
+  if (!core_is_tensor(py_object)) return not_a_tensor(py_object);
+  if (core_is_closed(py_object)) return core_refuse_closed();
   mf_tensor *t = core_handle(py_object);
-  if (mf_tensor_dltensor(t)->device.device_type == kDLCPU) {
-    if (mf_tensor_export(t, 0, out, &err) == MF_OK) return 0;
-  } else if (export_ordered(t, &as_is, out, &err) == MF_OK) {
-    return 0;
-  }
-  return refuse(py_object, &err);
+  if (mf_tensor_dltensor(t)->device.device_type != kDLCPU) return from_py_ordered(py_object, out, &err);
+  return mf_tensor_export(t, 0, out, &err) == MF_OK ? 0 : refuse(py_object, &err);
 }
 
 /* Takes the struct over always: on failure it is deleted. */
@@ -91,7 +94,9 @@ static int table_to_py(DLManagedTensorVersioned *managed, void **out) {
 static int borrow_otherwise(PyObject *obj, DLTensor *out) {
   mf_error err;
   if (!core_is_tensor(obj)) return not_a_tensor(obj);
+  if (core_is_closed(obj)) return core_refuse_closed();
   mf_tensor *t = core_handle(obj);
+  core_lend(obj);
   int status = mf_tensor_borrow(t, out, &err);
   if (mf_tensor_dltensor(t)->device.device_type != kDLCPU) {
     if (status == MF_OK) status = wait_if_pinned(t, &err);
@@ -101,10 +106,11 @@ static int borrow_otherwise(PyObject *obj, DLTensor *out) {
 }
 
 static int table_borrow(void *py_object, DLTensor *out) {
-  if (core_is_tensor(py_object) && core_view(py_object)->device.device_type == kDLCPU &&
-      mf_tensor_borrow(core_handle(py_object), out, NULL) == MF_OK)
-    return 0;
-  return borrow_otherwise(py_object, out);
+  if (!core_is_tensor(py_object) || core_is_closed(py_object) || core_view(py_object)->device.device_type != kDLCPU ||
+      mf_tensor_borrow(core_handle(py_object), out, NULL) != MF_OK)
+    return borrow_otherwise(py_object, out);
+  core_lend(py_object);
+  return 0;
 }
 
 static int table_current_stream(DLDeviceType device_type, int32_t device_id, void **out) {
@@ -256,10 +262,7 @@ static int warn_of_writes(const core_state *state, PyObject *cls, const mf_tenso
                           ((PyTypeObject *)cls)->tp_name);
 }
 
-/* into(cls, t), see the docstring in module.c. */
-PyObject *core_into(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
-  core_state *state = core_state_of(module);
-  if (check_into(args, nargs) < 0) return NULL;
+static PyObject *into(core_state *state, PyObject *const *args) {
   mf_tensor *t = core_handle(args[1]);
   const DLPackExchangeAPI *api;
   if (table_for(state, args[0], t, &api) < 0) return NULL;
@@ -279,4 +282,12 @@ PyObject *core_into(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
   loan_refused(l);
   if (!PyErr_Occurred()) core_refuse(state, "into: '%s' did not take the tensor", ((PyTypeObject *)args[0])->tp_name);
   return NULL;
+}
+
+/* into(cls, t), see the docstring in module.c. */
+PyObject *core_into(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
+  if (check_into(args, nargs) < 0 || core_enter(args[1]) < 0) return NULL;
+  PyObject *made = into(core_state_of(module), args);
+  core_leave(args[1]);
+  return made;
 }

@@ -26,6 +26,8 @@ PyObject *core_tensor_new(core_state *state, mf_tensor *t) {
   }
   self->t = t;
   self->weakrefs = NULL;
+  self->inside = self->buffers = 0;
+  self->closed = self->lent = false;
   return (PyObject *)self;
 }
 
@@ -37,22 +39,11 @@ PyObject *core_wrap_view(PyObject *self, int status, mf_tensor *t, const mf_erro
   return NULL;
 }
 
-/* The last reference to imported memory runs its producer's deleter, which may run Python code. */
-static void release_quietly(mf_tensor *t) {
-  if (!PyErr_Occurred()) {
-    mf_tensor_release(t);
-    return;
-  }
-  const aside exception = aside_begin();
-  mf_tensor_release(t);
-  aside_end(exception);
-}
-
 void core_tensor_dealloc(PyObject *self) {
   core_tensor *tensor = (core_tensor *)self;
   PyTypeObject *type = Py_TYPE(self);
   if (tensor->weakrefs != NULL) PyObject_ClearWeakRefs(self);
-  release_quietly(tensor->t);
+  if (tensor->t != NULL) core_release_quietly(tensor->t);
   core_state *state = core_now;
   if (state != NULL && type == state->tensor_type && state->nspares < CORE_SPARES)
     state->spares[state->nspares++] = tensor;
@@ -85,71 +76,73 @@ PyObject *core_int_tuple(const int64_t *values, int32_t count, int64_t factor) {
   return tuple;
 }
 
-static PyObject *get_shape(PyObject *self, void *closure) {
-  (void)closure;
+typedef struct attribute {
+  PyObject *(*read)(PyObject *self);
+} attribute;
+
+#define READ(function) ((void *)&(const attribute){function})
+
+/* Every attribute: its function, inside of the door. */
+static PyObject *get(PyObject *self, void *closure) {
+  const attribute *of = closure;
+  if (core_enter(self) < 0) return NULL;
+  PyObject *value = of->read(self);
+  core_leave(self);
+  return value;
+}
+
+static PyObject *get_shape(PyObject *self) {
   const DLTensor *view = core_view(self);
   return core_int_tuple(view->shape, view->ndim, 1);
 }
 
-static PyObject *get_strides(PyObject *self, void *closure) {
-  (void)closure;
+static PyObject *get_strides(PyObject *self) {
   const DLTensor *view = core_view(self);
   return core_int_tuple(view->strides, view->ndim, 1);
 }
 
-static PyObject *get_dtype(PyObject *self, void *closure) {
-  (void)closure;
+static PyObject *get_dtype(PyObject *self) {
   return core_dtype_object(core_state_of_tensor(self), core_view(self)->dtype);
 }
 
-static PyObject *get_device(PyObject *self, void *closure) {
-  (void)closure;
+static PyObject *get_device(PyObject *self) {
   return core_device_object(core_state_of_tensor(self), core_view(self)->device);
 }
 
-static PyObject *get_ndim(PyObject *self, void *closure) {
-  (void)closure;
+static PyObject *get_ndim(PyObject *self) {
   return PyLong_FromLong(core_view(self)->ndim);
 }
 
-static PyObject *get_nbytes(PyObject *self, void *closure) {
-  (void)closure;
+static PyObject *get_nbytes(PyObject *self) {
   return PyLong_FromLongLong(mf_tensor_nbytes(core_handle(self)));
 }
 
-static PyObject *get_itemsize(PyObject *self, void *closure) {
-  (void)closure;
+static PyObject *get_itemsize(PyObject *self) {
   const uint64_t padded = mf_tensor_flags(core_handle(self)) & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED;
   return PyLong_FromLongLong((mf_dtype_bits(&core_view(self)->dtype, padded) + 7) / 8);
 }
 
-static PyObject *get_size(PyObject *self, void *closure) {
-  (void)closure;
+static PyObject *get_size(PyObject *self) {
   return PyLong_FromLongLong(mf_tensor_size(core_handle(self)));
 }
 
-static PyObject *get_readonly(PyObject *self, void *closure) {
-  (void)closure;
+static PyObject *get_readonly(PyObject *self) {
   return PyBool_FromLong((mf_tensor_flags(core_handle(self)) & DLPACK_FLAG_BITMASK_READ_ONLY) != 0);
 }
 
-static PyObject *get_is_contiguous(PyObject *self, void *closure) {
-  (void)closure;
+static PyObject *get_is_contiguous(PyObject *self) {
   return PyBool_FromLong(mf_tensor_is_contiguous(core_handle(self)));
 }
 
-static PyObject *get_data_ptr(PyObject *self, void *closure) {
-  (void)closure;
+static PyObject *get_data_ptr(PyObject *self) {
   return PyLong_FromVoidPtr(core_view(self)->data);
 }
 
-static PyObject *get_flags(PyObject *self, void *closure) {
-  (void)closure;
+static PyObject *get_flags(PyObject *self) {
   return PyLong_FromUnsignedLongLong(mf_tensor_flags(core_handle(self)));
 }
 
-static PyObject *get_transposed(PyObject *self, void *closure) {
-  (void)closure;
+static PyObject *get_transposed(PyObject *self) {
   mf_error err;
   mf_tensor *out;
   int status = mf_tensor_permute_dims(core_handle(self), NULL, 0, &out, &err);
@@ -167,21 +160,22 @@ PyObject *core_call_python(const char *module_name, const char *function, PyObje
 }
 
 static PyObject *tensor_repr(PyObject *self) {
+  if (core_is_closed(self)) return PyUnicode_FromString("moonferry.Tensor(closed)");
   return core_call_python("moonferry._format", "tensor_repr", self);
 }
 
-static PyObject *get_array_interface(PyObject *self, void *closure) {
-  (void)closure;
+/* Who takes a dict with an address keeps the object, and no more. */
+static PyObject *get_array_interface(PyObject *self) {
+  core_lend(self);
   return core_call_python("moonferry._convert", "array_interface", self);
 }
 
-static PyObject *get_cuda_array_interface(PyObject *self, void *closure) {
-  (void)closure;
+static PyObject *get_cuda_array_interface(PyObject *self) {
+  core_lend(self);
   return core_call_python("moonferry._cuda", "array_interface", self);
 }
 
-static PyObject *get_numpy_dtype(PyObject *self, void *closure) {
-  (void)closure;
+static PyObject *get_numpy_dtype(PyObject *self) {
   return core_call_python("moonferry._convert", "numpy_dtype", self);
 }
 
@@ -208,40 +202,46 @@ static Py_hash_t tensor_hash(PyObject *self) {
 }
 
 static PyObject *tensor_iter(PyObject *self) {
+  if (core_is_closed(self)) {
+    core_refuse_closed();
+    return NULL;
+  }
   if (core_view(self)->ndim > 0) return PySeqIter_New(self);
   PyErr_SetString(PyExc_TypeError, "iteration over a tensor without axes");
   return NULL;
 }
 
 static PyGetSetDef getset[] = {
-    {"shape", get_shape, NULL, "tuple of int: the extent of each axis.", NULL},
-    {"strides", get_strides, NULL,
-     "tuple of int: from one element to the next along each axis, in elements, as in DLPack.", NULL},
-    {"dtype", get_dtype, NULL, "DType: the element type, equal to its name.", NULL},
-    {"device", get_device, NULL, "Device: where the memory is, equal to its name.", NULL},
-    {"ndim", get_ndim, NULL, "int: how many axes there are.", NULL},
-    {"nbytes", get_nbytes, NULL, "int: the bytes that the elements take in compact form.", NULL},
-    {"itemsize", get_itemsize, NULL, "The bytes of one element, rounded up.", NULL},
-    {"size", get_size, NULL, "int: how many elements there are, the product of the shape.", NULL},
-    {"readonly", get_readonly, NULL, "bool: whether the elements must not be written.", NULL},
-    {"is_contiguous", get_is_contiguous, NULL, "bool: whether the elements are compact and in row-major order.", NULL},
-    {"data_ptr", get_data_ptr, NULL, "int: the address of the first element.", NULL},
-    {"flags", get_flags, NULL,
-     "int: DLPack's flag bits: 1 read-only, 2 copied by its producer, 4 sub-byte elements padded.", NULL},
-    {"T", get_transposed, NULL, "Tensor: a view with the axes in reverse order.", NULL},
-    {"__array_interface__", get_array_interface, NULL,
+    {"shape", get, NULL, "tuple of int: the extent of each axis.", READ(get_shape)},
+    {"strides", get, NULL,
+     "tuple of int: from one element to the next along each axis, in elements, as in DLPack.", READ(get_strides)},
+    {"dtype", get, NULL, "DType: the element type, equal to its name.", READ(get_dtype)},
+    {"device", get, NULL, "Device: where the memory is, equal to its name.", READ(get_device)},
+    {"ndim", get, NULL, "int: how many axes there are.", READ(get_ndim)},
+    {"nbytes", get, NULL, "int: the bytes that the elements take in compact form.", READ(get_nbytes)},
+    {"itemsize", get, NULL, "The bytes of one element, rounded up.", READ(get_itemsize)},
+    {"size", get, NULL, "int: how many elements there are, the product of the shape.", READ(get_size)},
+    {"readonly", get, NULL, "bool: whether the elements must not be written.", READ(get_readonly)},
+    {"is_contiguous", get, NULL, "bool: whether the elements are compact and in row-major order.",
+     READ(get_is_contiguous)},
+    {"data_ptr", get, NULL, "int: the address of the first element.", READ(get_data_ptr)},
+    {"flags", get, NULL,
+     "int: DLPack's flag bits: 1 read-only, 2 copied by its producer, 4 sub-byte elements padded.", READ(get_flags)},
+    {"T", get, NULL, "Tensor: a view with the axes in reverse order.", READ(get_transposed)},
+    {"__array_interface__", get, NULL,
      "dict: NumPy's array interface, version 3. AttributeError for dtypes that it cannot express, and for the memory\n"
      "of a GPU.",
-     NULL},
-    {"__cuda_array_interface__", get_cuda_array_interface, NULL,
+     READ(get_array_interface)},
+    {"__cuda_array_interface__", get, NULL,
      "dict: the CUDA array interface, version 3, of a tensor in memory that CUDA can use, ready on the current\n"
      "stream, which it names. With MOONFERRY_CUDA_ARRAY_INTERFACE=2 in the environment version 2, which names none:\n"
      "the host waits until the memory is ready. AttributeError for other devices, and for dtypes that it cannot\n"
      "express.",
-     NULL},
-    {"__numpy_dtype__", get_numpy_dtype, NULL,
+     READ(get_cuda_array_interface)},
+    {"__numpy_dtype__", get, NULL,
      "numpy.dtype: the element type, for NumPy and for what asks NumPy, as JAX does. AttributeError where it has none.",
-     NULL},
+     READ(get_numpy_dtype)},
+    {"closed", core_get_closed, NULL, "bool: whether close() was called.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

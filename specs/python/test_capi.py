@@ -22,6 +22,7 @@ class Api(c.Structure):
         ("wrap", c.PYFUNCTYPE(c.py_object, c.c_void_p)),
         ("unwrap", c.PYFUNCTYPE(c.c_void_p, c.py_object)),
         ("check", c.PYFUNCTYPE(c.c_int, c.py_object)),
+        ("retain", c.PYFUNCTYPE(c.c_void_p, c.py_object)),
     ]
 
 

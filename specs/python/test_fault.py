@@ -72,6 +72,8 @@ CALLS = {
     "T": lambda t, u, s: t.T,
     "permute": lambda t, u, s: t.permute_dims(1, 0),
     "reshape": lambda t, u, s: t.reshape(24),
+    "reshape, a copy": lambda t, u, s: t.T.reshape(-1, copy=None),
+    "close": lambda t, u, s: t.T.close(),
     "broadcast": lambda t, u, s: t.broadcast_to((2, 4, 6)),
     "squeeze": lambda t, u, s: t[:1].squeeze(0),
     "expand": lambda t, u, s: t.expand_dims(0),

@@ -2,6 +2,7 @@
 
 import ctypes as c
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -95,3 +96,17 @@ def test_ctypes_pointers_can_be_described():
     x = Described(shape=(2, 2), typestr="<i2", data=(c.addressof(memory), False), strides=(2, 4))
     t = mf.asarray(x)
     assert t.tolist() == [[1, 3], [2, 4]] and t.strides == (1, 2)
+
+
+def test_mlx_is_given_its_own_array(monkeypatch):
+    """mlx.core.array asks for __mlx_array__; for a dtype that NumPy has not it went on as with NumPy's arrays."""
+    core = types.ModuleType("mlx.core")
+    core.from_dlpack = np.from_dlpack
+    monkeypatch.setitem(sys.modules, "mlx", types.ModuleType("mlx"))
+    monkeypatch.setitem(sys.modules, "mlx.core", core)
+    t = mf.tensor([1, 2], "int16")
+    made = t.__mlx_array__()
+    assert type(made) is np.ndarray and made.ctypes.data == t.data_ptr
+    monkeypatch.setitem(sys.modules, "mlx.core", None)
+    with pytest.raises(ImportError, match="mlx"):
+        t.__mlx_array__()

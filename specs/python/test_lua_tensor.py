@@ -93,3 +93,17 @@ def test_an_objects_own_error_of_an_item_stays(lua):
         lua.eval("(...)[7]", np.zeros(2))
     with pytest.raises(KeyError, match="rows"):
         lua.eval("(...).rows", {})
+
+
+def test_a_closed_tensor_is_refused_and_lua_keeps_what_it_has(lua):
+    before = mf.ledger()
+    t = mf.tensor([1.0, 2.0])
+    keep, get = lua.eval("function(t) kept = t end"), lua.eval("function() return kept:get(1) end")
+    keep(t)
+    t.close()
+    assert get() == 2.0
+    for use in (keep, lua.eval("function(t) return t end"), lambda t: lua.globals().__setitem__("x", t)):
+        with pytest.raises(ValueError, match="tensor is closed"):
+            use(t)
+    lua.execute("kept:close()")
+    assert mf.ledger() == before

@@ -189,3 +189,24 @@ def test_contiguity_is_numpys():
     for index in (np.s_[:], np.s_[1:], np.s_[:, 1:], np.s_[::2], np.s_[1:2, ::2], np.s_[0:0, ::3], np.s_[:, 0:1]):
         assert mf.asarray(a)[index].is_contiguous == a[index].flags.c_contiguous
     assert not mf.asarray(a).T.is_contiguous and mf.asarray(a)[:, 0:1].T.is_contiguous is False
+
+
+@pytest.mark.parametrize("index", [np.s_[:], np.s_[::-1], np.s_[:, ::2], np.s_[1], np.s_[:, :0], np.s_[0:1, 1:2]])
+def test_reshape_copies_only_where_it_may(index):
+    a = np.arange(12, dtype="int32").reshape(3, 4)[index]
+    t = mf.from_dlpack(a)
+    for array, tensor in ((a, t), (a.T, t.T)):
+        flat = array.ravel().tolist()
+        one, own = tensor.reshape(array.size, copy=None), tensor.reshape([array.size], copy=True)
+        assert one.tolist() == own.tolist() == flat
+        is_view = np.shares_memory(array, array.reshape(-1)) or array.size == 0
+        assert (one.data_ptr == tensor.data_ptr or array.size == 0) == is_view
+        assert own.data_ptr != tensor.data_ptr or array.size == 0
+        if not is_view:
+            for refused in ({}, {"copy": False}):
+                with pytest.raises(ValueError, match="copy"):
+                    tensor.reshape(-1, **refused)
+    with pytest.raises(TypeError, match="order"):
+        t.reshape(-1, order="C")
+    with pytest.raises(TypeError, match="copy"):
+        t.reshape(-1, copy=2)

@@ -4,6 +4,7 @@ Responsible for the events, for the errors that the operation may raise because 
 clear away after the operation. Must not know where an event strikes, nor which operation it is in.
 """
 
+import contextlib
 import gc
 import os
 import signal
@@ -207,6 +208,18 @@ def drops_the_tensors(b):
 @event(takes=True, allows=CLOSED)
 def closes_the_tensors_in_lua(b):
     b.helpers["closes"]()
+
+
+@event(takes=True, allows=CLOSED)
+def closes_the_tensors(b):
+    for t in (b.t, b.u, b.h, b.w, b.one):
+        with contextlib.suppress(BufferError, AttributeError):  # a buffer is out, or another event has taken it
+            t.close()
+
+
+@event(takes=True, allows=CLOSED, waits=True)
+def another_thread_closes_the_tensors(b):
+    in_thread(closes_the_tensors, b)
 
 
 @event(takes=True, needs="state")

@@ -47,6 +47,12 @@ def filled(b, change, of=None):
     return t
 
 
+def within(b):
+    """What a block that closes its tensor makes of it."""
+    with b.t.copy() as t:
+        return t.to("cpu").tolist(), int(Index(1))
+
+
 def watched(b):
     """A copy in two parts."""
     seen, dst = [], mf.empty((17 << 20,), "uint8", device=b.device)
@@ -126,6 +132,7 @@ VIEWS = {
     "Tensor.contiguous": lambda b: b.t.T.contiguous(),
     "Tensor.permute_dims": lambda b: b.t.permute_dims(Index(1), Index(0)),
     "Tensor.reshape": lambda b: b.t.reshape(b.list(Index(3), Index(2))),
+    "Tensor.reshape-copy": lambda b: b.t.T.reshape(Index(-1), copy=None),
     "Tensor.broadcast_to": lambda b: b.t.broadcast_to(b.list(2, Index(2), 3)),
     "Tensor.squeeze": lambda b: b.t[:1].squeeze(Index(0)),
     "Tensor.expand_dims": lambda b: b.t.expand_dims(Index(0)),
@@ -157,6 +164,9 @@ ELEMENTS = {
     "Tensor.astype": lambda b: b.h.astype("int32"),
     "Tensor.tolist": lambda b: b.h.T.tolist(),
     "Tensor.item": lambda b: b.one.item(),
+    "Tensor.close": lambda b: filled(b, lambda t: t[Index(0)].close()),
+    "Tensor.close-the_last": lambda b: mf.from_dlpack(Loan()).close(),
+    "Tensor.close-with": within,
     "Tensor.__float__": lambda b: (float(b.one), int(b.one), bool(b.one), complex(b.one)),
 }
 
@@ -427,7 +437,7 @@ CATCHES |= {
 }
 CATCHES |= {"py.with-error", "py.raise", "t:invalidate", "mf.with_stream-error"}
 # They say what a tensor is, or that it is none any more.
-ASK_WHETHER = {"mf.is_tensor", "t:tostring", "lua_type", "LuaTable-tensor_fields", "t:close"}
+ASK_WHETHER = {"Tensor.__repr__", "mf.is_tensor", "t:tostring", "lua_type", "LuaTable-tensor_fields", "t:close"}
 # Tensors are Lua's in them.
 LUA_HAS_TENSORS = {"Lua.eval-a_tensor", "Lua.eval-a_new_tensor", "Lua-python_tensor", "Lua-holds_tensors", "Lua-scope"}
 LUA_HAS_TENSORS |= {"LuaTable-tensor_fields"}

@@ -86,7 +86,7 @@ def _from_protocols(obj, copy, device=None):
     refused = None
     made = obj if isinstance(obj, Tensor) else _from_ml_dtypes(obj, copy)
     if made is not None:
-        return made.copy() if copy else made
+        return made.copy() if copy else made.__enter__()  # which refuses a closed one
     _refuse_mask(obj)
     if hasattr(type(obj), "__dlpack__"):
         try:

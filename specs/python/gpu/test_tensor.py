@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -356,3 +357,54 @@ def test_the_python_of_other_threads_runs_while_we_wait(gpu, device):
     stop.set()
     thread.join()
     assert ticks
+
+
+CLOSED_WORK = {
+    "copy": lambda t, u: t.copy(),
+    "copy from": lambda t, u: u.copy(t),
+    "fill": lambda t, u: t.fill(3),
+    "to the host": lambda t, u: t.to("cpu"),
+    "from the host": lambda t, u: u.to(t.device, copy=True),
+    "export to the host": lambda t, u: t.__dlpack__(dl_device=(1, 0)),
+    "acquire": lambda t, u: t.acquire("host"),
+    "tolist": lambda t, u: t[:8].tolist(),
+}
+
+
+@pytest.mark.parametrize("name", CLOSED_WORK)
+def test_one_thread_may_close_what_another_works_with(place, name):
+    """The wait for a device gives up the interpreter's lock, and the tensor may be closed there."""
+    with mf.zeros((64, 64), device=place) as t, mf.zeros((64, 64)) as u:
+        wrong, begun = [], threading.Event()
+
+        def work(t=t, u=u, begun=begun, wrong=wrong):
+            try:
+                while True:
+                    CLOSED_WORK[name](t, u)
+                    begun.set()
+            except ValueError as e:
+                wrong.extend([] if "tensor is closed" in str(e) else [e])
+            except BaseException as e:
+                wrong.append(e)
+            begun.set()
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        begun.wait()
+    u.close()
+    thread.join()
+    assert not wrong and t.closed
+
+
+def test_a_closed_tensor_gives_its_block_back_and_what_uses_its_address_keeps_it(gpu):
+    blocks = mf.ledger().blocks
+    far_away(gpu).close()
+    assert mf.ledger().blocks == blocks
+    t = far_away(gpu)
+    if gpu.kind == "cuda":
+        assert t.__cuda_array_interface__["data"][0] == t.data_ptr
+        held = mf.ledger().blocks
+        t.close()
+        assert mf.ledger().blocks == held
+        del t
+        assert mf.ledger().blocks == blocks
