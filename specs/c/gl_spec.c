@@ -82,6 +82,7 @@ static void each_function_is_needed_and_a_context(void **state) {
   REFUSES(MF_EINVAL, g, mf_gl_create(&calls, &g, &spec_err));
   SAYS(MF_EINVAL, "no context of OpenGL is current", mf_gl_create(&calls, &g, &spec_err));
   says_this_thread();
+  mf_gl_end(NULL);
   mf_gl_release(NULL);
 }
 

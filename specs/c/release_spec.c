@@ -52,6 +52,15 @@ static void each_waits_for_its_thread(void **state) {
   assert_int_equal(mf_release_list_run(&list), 0);
 }
 
+static void null_is_nothing(void **state) {
+  mf_release_entry unlisted = {.release = release};
+  (void)state;
+  mf_release_mark(NULL);
+  mf_release_defer(NULL);
+  mf_release_defer(&unlisted);
+  assert_int_equal(mf_release_list_run(NULL), 0);
+}
+
 /* What a release makes due comes with the next call, and an entry may be used again at once. */
 static void release_and_wrap_again(void *ctx) {
   buffer *b = ctx;
@@ -96,7 +105,7 @@ static void threads_release_and_one_runs(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {SPEC(each_waits_for_its_thread), SPEC(a_release_may_wrap_again),
-                                     SPEC(threads_release_and_one_runs)};
+  const struct CMUnitTest tests[] = {SPEC(each_waits_for_its_thread), SPEC(null_is_nothing),
+                                     SPEC(a_release_may_wrap_again), SPEC(threads_release_and_one_runs)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

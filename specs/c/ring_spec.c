@@ -275,6 +275,8 @@ static void it_outlives_its_fences(void **state) {
   mf_ledger l;
   assert_ptr_equal(mf_ring_retain(ring), ring);
   assert_null(mf_ring_retain(NULL));
+  assert_int_equal(mf_ring_count(NULL), 0);
+  assert_null(mf_ring_slot(NULL, 0));
   mf_ring_release(ring);
   mf_ledger_read(&l);
   assert_int_equal(l.storages, 2);

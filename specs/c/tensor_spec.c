@@ -189,10 +189,21 @@ static void wrap_without_release(void **state) {
   mf_tensor_release(t);
 }
 
-static void null_is_allowed(void **state) {
+/* Where there is no status to say so. */
+static void null_is_nothing(void **state) {
   (void)state;
   assert_null(mf_tensor_retain(NULL));
   mf_tensor_release(NULL);
+  assert_int_equal(mf_tensor_release_later(NULL), 0);
+  assert_int_equal(mf_tensor_is_valid(NULL), 0);
+  assert_null(mf_tensor_dltensor(NULL));
+  assert_int_equal(mf_tensor_flags(NULL), 0);
+  assert_int_equal(mf_tensor_size(NULL), 0);
+  assert_int_equal(mf_tensor_nbytes(NULL), 0);
+  assert_int_equal(mf_tensor_is_ordered(NULL), 0);
+  assert_int_equal(mf_tensor_is_contiguous(NULL), 0);
+  mf_export_delete_later(NULL);
+  mf_export_delete_later_legacy(NULL);
 }
 
 static void references_count(void **state) {
@@ -252,7 +263,7 @@ int main(void) {
       SPEC(wrap_describes),
       SPEC(wrap_refuses_and_does_not_release),
       SPEC(wrap_without_release),
-      SPEC(null_is_allowed),
+      SPEC(null_is_nothing),
       SPEC(references_count),
       SPEC(a_view_keeps_the_memory),
       SPEC(borrow_describes),

@@ -8,7 +8,6 @@ that they need (forks.py); Lua's are asked by files, each in a process of its ow
 import collections
 import hashlib
 import json
-import mmap
 import os
 import shlex
 import shutil
@@ -16,7 +15,7 @@ import sys
 import threading
 from multiprocessing import Pipe
 
-from . import find
+from . import find, schemata
 from .judge import ROOT, WORK, Judge, Spec, build, end_group, start
 from .runtime import DEV
 
@@ -63,7 +62,7 @@ class Forks:
     def __init__(self, where, number=0):
         self.end, there = Pipe()
         marks = where / f"reached-{threading.get_ident()}"
-        marks.write_bytes(bytes(mmap.PAGESIZE))
+        marks.write_bytes(bytes(schemata.MARKS_NBYTES))
         env = {**environment(where), "MUTANT": str(number), "MUTANT_REACHED": str(marks), "OMP_NUM_THREADS": "1",
                "OPENBLAS_NUM_THREADS": "1", "MUTANT_JUDGE": str(there.fileno())}  # fmt: skip
         env["PYTHONPATH"] += f"{os.pathsep}{ROOT / 'specs'}"

@@ -19,9 +19,11 @@ import tvm_ffi  # noqa: F401
 
 import moonferry.luajit  # noqa: F401
 
+from . import schemata
+
 judge = Connection(int(os.environ["MUTANT_JUDGE"]))
 with open(os.environ["MUTANT_REACHED"], "r+b") as file:
-    marks = mmap.mmap(file.fileno(), mmap.PAGESIZE)
+    marks = mmap.mmap(file.fileno(), schemata.MARKS_NBYTES)
 reached_by_import = bytes(marks)
 
 

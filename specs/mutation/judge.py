@@ -5,8 +5,8 @@ those are asked. Must not know: how mutants are made, which library it is, or wh
 """
 
 import bisect
+import ctypes
 import json
-import mmap
 import os
 import re
 import resource
@@ -20,17 +20,21 @@ from pathlib import Path
 from . import find, schemata
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-WORK = ROOT / "build" / "mutants"
+WORK = Path(os.environ.get("MOONFERRY_BUILD_MUTANTS", ROOT / "build" / "mutants"))
 USUAL = WORK / "usual.json"  # how long each spec took
 # A spec that runs so many times as long as without the mutation, and so long beyond that, hangs.
 PATIENCE, PATIENCE_SECONDS = 4, 10
+LONGEST_SECONDS = 600
+HANGS = " (it hangs)"
 MEMORY = 6 << 30
+LIBC, PR_SET_PDEATHSIG = ctypes.CDLL(None), 1  # a spec ends with the judge
 
 
 def start(command, env, memory=MEMORY, keep=()):
     """The program in a session of its own, with so much memory at most; ${keep}: file descriptors that it inherits."""
 
     def limit():
+        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if "TSAN_OPTIONS" not in env:  # whose shadow would count
             resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -61,6 +65,18 @@ def run(command, env, seconds, memory=MEMORY):
         done.wait()
 
 
+def is_newer(output, sources):
+    """Whether the file was made after the last change of each of the others."""
+    return output.exists() and output.stat().st_mtime > max(path.stat().st_mtime for path in sources)
+
+
+def make(output, command):
+    """The file that the command writes, which is there whole or not at all."""
+    part = output.with_name(f"{output.name}.part")
+    build([*command, "-o", part])
+    part.replace(output)
+
+
 def build(command, folder=None):
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, cwd=folder)
     if done.returncode:
@@ -85,17 +101,41 @@ class Spec:
         """Whether it is worth its time for a mutant of that file."""
         return True
 
-    def judge(self, where, number=0, reached=None):
-        """Why the mutant of that number fails it; "" if it does not."""
-        patience = 600 if self.usual is None else PATIENCE_SECONDS + PATIENCE * self.usual
-        env = {**self.environment(where), "MUTANT": str(number)}
+    def measure(self, where, marks, seconds):
+        """The marks of the functions that it comes to without any mutation; None if it is stopped at ${seconds}."""
+        marks.write_bytes(bytes(schemata.MARKS_NBYTES))
+        env = {**self.environment(where), "MUTANT": "0", "MUTANT_REACHED": str(marks)}
         began = time.monotonic()
-        if reached is not None:
-            env["MUTANT_REACHED"] = str(reached)
-        code = run(self.command, env, patience, self.memory)
-        if self.usual is None:
-            self.usual = time.monotonic() - began
-        return "" if code in (0, 77) else f"{self.name} (it hangs)" if code is None else self.name
+        code = run(self.command, env, min(LONGEST_SECONDS, seconds), self.memory)
+        self.usual = time.monotonic() - began
+        if code is None and seconds < LONGEST_SECONDS:
+            return None
+        if code not in (0, 77):
+            sys.exit(f"{self.name} {'hangs' if code is None else 'fails'} without any mutation")
+        return marks.read_bytes()
+
+    def ask(self, where, number):
+        """Why the mutant of that number fails it; "" if it does not."""
+        code = run(self.command, {**self.environment(where), "MUTANT": str(number)},
+                   PATIENCE_SECONDS + PATIENCE * self.usual, self.memory)  # fmt: skip
+        return "" if code in (0, 77) else f"{self.name}{HANGS}" if code is None else self.name
+
+    def judge(self, where, number):
+        """As ask. A machine that has more to do now than when the spec was measured makes no mutant hang."""
+        why = self.ask(where, number)
+        if not why.endswith(HANGS):
+            return why
+        began, usual = time.monotonic(), self.usual
+        if self.ask(where, 0):
+            self.usual = PATIENCE_SECONDS + PATIENCE * usual
+        else:
+            self.usual = max(usual, time.monotonic() - began)
+        return self.ask(where, number) if self.usual > 2 * usual else why
+
+
+def is_named_like(spec, path):
+    """storage_spec for storage.c, gpu_order_gone_spec for order.c."""
+    return re.match(rf"(gpu_)?{re.escape(path.stem)}_", spec.name) is not None
 
 
 class Mutated:
@@ -127,13 +167,10 @@ class Mutated:
                 sys.exit(done.stderr[-3000:])
             self.no_code |= bad
 
-    def reached_by(self, spec):
-        """The functions that the spec comes to; None if it fails without any mutation."""
-        marks = self.folder / f"reached-{threading.get_ident()}"
-        marks.write_bytes(bytes(mmap.PAGESIZE))
-        if why := spec.judge(self.where, 0, marks):
-            sys.exit(f"{why} fails without any mutation")
-        return {name for name, mark in zip(self.names, marks.read_bytes()) if mark}
+    def reached_by(self, spec, seconds):
+        """The functions that the spec comes to; None if it is stopped."""
+        marks = spec.measure(self.where, self.folder / f"reached-{threading.get_ident()}", seconds)
+        return marks and {name for name, mark in zip(self.names, marks) if mark}
 
 
 class Judge:
@@ -146,7 +183,7 @@ class Judge:
         self.mutated, self.reach = {}, {}
         self.lock, self.preparing = threading.Lock(), threading.Lock()
         self.asking = {}  # the lock of each question which functions of a file a spec reaches
-        self.seconds = float("inf")
+        self.seconds, self.stopped = float("inf"), set()
         self.usual = json.loads(USUAL.read_text()) if USUAL.exists() else {}
 
     def mutants_of(self, path):
@@ -162,17 +199,25 @@ class Judge:
                 self.mutated[kind, path.name] = Mutated(self, path, kind)
             return self.mutated[kind, path.name]
 
+    def reach_of(self, kind, path, spec, seconds):
+        """The functions of the file that the spec comes to; None if it is stopped."""
+        return self.mutated[kind, path.name].reached_by(spec, seconds)
+
     def reaches(self, kind, mutant, spec):
-        """Whether the spec comes to the mutant's function. One run of it tells that of all functions of the file."""
-        key = (spec, mutant.path.name)
+        """Whether the spec comes to the mutant's function. One run of it tells that of all functions of the file. One
+        that is stopped while it is asked is not asked about any other mutant either."""
+        path = mutant.path
+        key, seconds = (spec, path.name), float("inf") if is_named_like(spec, path) else self.seconds
         with self.lock:
             asking = self.asking.setdefault(key, threading.Lock())
         with asking:
             if key not in self.reach:
-                self.reach[key] = self.mutated[kind, mutant.path.name].reached_by(spec)
+                self.reach[key] = self.reach_of(kind, path, spec, seconds)
                 with self.lock:
                     self.usual[spec.name] = spec.usual
-        return mutant.function in self.reach[key]
+        if self.reach[key] is None:
+            self.stopped.add(spec.name)
+        return self.reach[key] is not None and mutant.function in self.reach[key]
 
     def remember(self):
         """For the next run: how long each spec takes."""
@@ -181,17 +226,19 @@ class Judge:
 
     def in_order(self, kind, mutant, remembered):
         """The spec that caught it before, those that caught the file's mutants last, those that are named like the
-        file, then the quick ones."""
+        file, which are asked however long they take, then the quick ones."""
         path = mutant.path
         with self.lock:
             known = list(self.killers.get((kind, path.name), []))
 
         def rank(spec):
             last = known.index(spec) if spec in known else len(known)
-            return spec.name != remembered, last, path.stem not in spec.name, self.usual.get(spec.name, 1)
+            return spec.name != remembered, last, not is_named_like(spec, path), self.usual.get(spec.name, 1)
 
-        worth = [s for s in self.specs[kind] if s.may_notice(path) and self.usual.get(s.name, 0) <= self.seconds]
-        return sorted(worth, key=rank)
+        worth = [s for s in self.specs[kind] if s.may_notice(path)]
+        quick = [s for s in worth if self.usual.get(s.name, 0) <= self.seconds or is_named_like(s, path)]
+        self.stopped.update(s.name for s in worth if s not in quick)
+        return sorted(quick, key=rank)
 
     def caught(self, kind, path, spec):
         with self.lock:

@@ -9,10 +9,11 @@ import json
 import os
 import re
 import sys
+import threading
 from pathlib import Path
 
-from . import find
-from .judge import ROOT, WORK, Judge, Spec, build
+from . import find, schemata
+from .judge import ROOT, WORK, Judge, Spec, is_newer, make
 
 SOURCES = ROOT / "runtime" / "src"
 DEV, TSAN = (Path(os.environ.get(f"MOONFERRY_BUILD_{n}", ROOT / "build" / n.lower())) for n in ("DEV", "TSAN"))
@@ -60,6 +61,8 @@ FLAGS = ["-std=c11", "-O1", "-g0", "-w", "-fPIC", "-D_GNU_SOURCE", f"-I{ROOT}/ru
 FLAGS += [f"-I{DEV}/include", f"-I{ROOT}/sim/include", '-DMF_BUILD_ID="mutant"']
 KINDS = {"dev": [], "tsan": ["-fsanitize=thread"]}
 BUILDS = {"dev": DEV, "tsan": TSAN}
+REACHED = WORK / "reached.json"  # which functions each spec comes to, and how long it took
+FUNCTIONS = 128  # of a file at most
 
 
 def judged(sources):
@@ -99,12 +102,16 @@ class Runtime(Judge):
     def __init__(self):
         sources = [*SOURCES.rglob("*.h"), *SOURCES.rglob("*.c"), ROOT / "runtime/include/moonferry.h"]
         super().__init__(find.declared(sources))
+        folders = [SOURCES, ROOT / "runtime" / "include", ROOT / "sim" / "include", DEV / "include"]
+        self.shared = [*(p for folder in folders for p in folder.rglob("*.h")), *Path(__file__).parent.glob("*.py")]
+        self.objects, self.functions = {}, {}
+        self.known, self.measuring = {}, {}
 
     def prepare(self, seconds=None):
         """The specs, some of which are linked with the library without mutations."""
         WORK.mkdir(parents=True, exist_ok=True)
         self.seconds = seconds or float("inf")
-        self.objects = {}
+        self.known = json.loads(REACHED.read_text()) if REACHED.exists() else {}
         self.specs = {"dev": self.dev_specs(), "tsan": self.tsan_specs()}
 
     def paths(self, names):
@@ -128,33 +135,78 @@ class Runtime(Judge):
         return library
 
     def objects_of(self, kind):
-        """Of the files without mutations."""
+        """Of the files without mutations, whose functions note that they are called."""
         if kind not in self.objects:
             if not (BUILDS[kind] / "specs").exists():
                 sys.exit(f"{BUILDS[kind]} has no specs; specs/build {kind} makes them")
             folder = WORK / kind
             folder.mkdir(exist_ok=True)
-            self.objects[kind] = {}
-            for source in sorted(SOURCES.rglob("*.c")):
-                output = self.objects[kind][source.name] = folder / (source.name + ".o")
-                build(["cc", *FLAGS, *KINDS[kind], *of_instruction_set(source), "-c", source, "-o", output])
+            sources = sorted(SOURCES.rglob("*.c"))
+            self.objects[kind] = {s.name: self.object_of(kind, s, i, folder) for i, s in enumerate(sources)}
         return self.objects[kind]
 
+    def object_of(self, kind, source, index, folder):
+        """Each file has FUNCTIONS marks, those of NUMBERS use none."""
+        output, text = folder / f"{source.name}.o", folder / source.name
+        self.functions[source.name] = FUNCTIONS * index, []
+        if source.name in NUMBERS:
+            text = source
+        else:
+            marked, names, _ = schemata.write(find.finder_of(source, self.kinds), [], mark=FUNCTIONS * index)
+            self.functions[source.name] = FUNCTIONS * index, names
+            if len(names) > FUNCTIONS or FUNCTIONS * (index + 1) > schemata.MARKS_NBYTES:
+                sys.exit(f"{source.name}, file {index} with {len(names)} functions, has too few marks")
+            if not text.exists() or text.read_text() != marked:
+                text.write_text(marked)
+        if not is_newer(output, [text, *self.shared]):
+            make(output, ["cc", *FLAGS, *KINDS[kind], *of_instruction_set(source), "-c", text])
+        return output
+
     def link(self, kind, objects, output):
-        build(["cc", "-shared", *KINDS[kind], "-Wl,-soname,libmoonferry.so.0", "-o", output, *objects, "-lpthread",
-               "-lm", "-ldl"])  # fmt: skip
+        make(output, ["cc", "-shared", *KINDS[kind], "-Wl,-soname,libmoonferry.so.0", *objects, "-lpthread", "-lm",
+                      "-ldl"])  # fmt: skip
+
+    def library(self, kind):
+        """Without mutations."""
+        output, objects = WORK / kind / "libmoonferry.so.0", self.objects_of(kind).values()
+        if not is_newer(output, objects):
+            self.link(kind, objects, output)
+        return output
+
+    def reach_of(self, kind, path, spec, seconds):
+        """One run tells it of all files. It is remembered as long as neither the library nor the spec's program
+        changes."""
+        with self.measuring.setdefault(spec.name, threading.Lock()):
+            with self.preparing:
+                library = self.library(kind)
+            made = [library.stat().st_mtime, Path(spec.command[0]).stat().st_mtime]
+            known = self.known.get(spec.name)
+            if known is None or known["made"] != made:
+                marks = spec.measure(library, WORK / f"reached-{threading.get_ident()}", seconds)
+                if marks is None:
+                    return None
+                reached = {name: [f for f, mark in zip(functions, marks[first:]) if mark]
+                           for name, (first, functions) in self.functions.items()}  # fmt: skip
+                known = self.known[spec.name] = {"made": made, "seconds": spec.usual, "reached": reached}
+            spec.usual = known["seconds"]
+            return set(known["reached"][path.name])
+
+    def remember(self):
+        super().remember()
+        REACHED.write_text(json.dumps(dict(self.known)))
 
     def inside(self):
         """The programs that look inside, linked with the library instead of its sources."""
-        library = WORK / "dev" / "libmoonferry.so.0"
-        self.link("dev", self.objects_of("dev").values(), library)
+        library, headers = self.library("dev"), (ROOT / "specs" / "gpu").glob("*.h")
+        shared = [*self.shared, *headers]
         for source in sorted((ROOT / "specs" / "gpu").glob("*_spec.c")):
             if '#include "spec.h"' not in source.read_text():
                 continue
             for device, (_, name) in DRIVERS.items():
                 program = WORK / f"{source.stem}_{device}"
                 flags = ["-DSPEC_HIP"] if name == "HIP" else []
-                build(["cc", *FLAGS, *flags, source, library, "-lcmocka", "-ldl", "-lpthread", "-lm", "-o", program])
+                if not is_newer(program, [source, *shared]):
+                    make(program, ["cc", *FLAGS, *flags, source, library, "-lcmocka", "-ldl", "-lpthread", "-lm"])
                 yield device, program
 
     def dev_specs(self):

@@ -10,6 +10,7 @@ import re
 
 from . import find
 
+MARKS_NBYTES = 1 << 14  # one mark for each function
 BEGIN = """
 #include <fcntl.h>
 #include <pthread.h>
@@ -29,11 +30,11 @@ __attribute__((constructor)) static void mutant__begin(void) {
   if (path == NULL) return;
   int file = open(path, O_RDWR);
   if (file < 0) return;
-  void *map = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  void *map = mmap(NULL, MARKS_NBYTES, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   close(file);
   if (map != MAP_FAILED) mutant__reached = map;
 }
-"""
+""".replace("MARKS_NBYTES", str(MARKS_NBYTES))
 
 
 # The copies are called by the function alone.
@@ -97,9 +98,9 @@ def dispatcher(text, function, numbers, index):
     return "\n".join([*lines, "  }", "}\n"])
 
 
-def write(finder, mutants, left_out=()):
-    """The text, and the names of the functions in the order of their marks. The mutants are numbered from 1; those left
-    out are no code. Each mutant's lines come with their number: (first line, number)."""
+def write(finder, mutants, left_out=(), mark=0):
+    """The text, and the names of the functions in the order of their marks, which begin at ${mark}. The mutants are
+    numbered from 1; those left out are no code. Each mutant's lines come with their number: (first line, number)."""
     text, parts, at, lines, names = finder.text, [], 0, [], []
     total = 0
 
@@ -121,7 +122,7 @@ def write(finder, mutants, left_out=()):
             lines.append((total, number))
             add(copy_of(text, function, number, mutant.start, mutant.end, mutant.to))
         lines.append((total, 0))
-        add(dispatcher(text, function, [n for n, _ in mine], len(names)))
+        add(dispatcher(text, function, [n for n, _ in mine], mark + len(names)))
         names.append(name)
         at = function.end
     add(text[at:])

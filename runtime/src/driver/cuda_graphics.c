@@ -86,7 +86,7 @@ int mf__cuda_semaphore_import(int fd, bool binary, void **out, mf_error *err) {
   if (rc != MF_OK) return rc;
   rc = MF__ASK(cuImportExternalSemaphore, (&handle, &semaphore));
   if (rc != MF_OK) mf__fd_close(semaphore.handle.fd);
-  *out = rc == MF_OK ? handle : NULL;
+  *out = handle;
   return rc;
 }
 

@@ -75,7 +75,7 @@ int mf__hip_semaphore_import(int fd, bool binary, void **out, mf_error *err) {
   if (rc != MF_OK) return rc;
   rc = MF__HIP_ASK(hipImportExternalSemaphore, (&handle, &semaphore));
   if (rc != MF_OK) mf__fd_close(semaphore.handle.fd);
-  *out = rc == MF_OK ? handle : NULL;
+  *out = handle;
   return rc;
 }
 
