@@ -85,12 +85,32 @@ sim_status sim_call_host_address(void *p, unsigned flags, void *out);
 sim_status sim_call_host_flags(void *p, unsigned *flags);
 sim_status sim_call_prefetch(const void *stream, uintptr_t p, size_t nbytes);
 
-/* graphics.c: OpenGL's buffers as a device's memory */
+/* array.c: memory with a form. A format has the same number in both drivers. */
+enum { SIM_FORMAT_HALF = 0x10, SIM_FORMAT_FLOAT = 0x20 };
+typedef struct sim_image {
+  size_t width, height;
+  unsigned format, channels;
+} sim_image;
+typedef struct sim_box { /* x and width in bytes */
+  size_t x, y, z, width, rows, depth;
+} sim_box;
+typedef struct sim_array sim_array;
+
+size_t sim_image_pixel(const sim_image *form); /* bytes */
+sim_array *sim_array_new(const sim_image *form, sim_alloc *memory);
+void sim_array_end(sim_array *a);
+uintptr_t sim_array_handle(const sim_array *a);
+sim_status sim_call_array_form(const void *array, sim_image *out);
+sim_status sim_call_array_part(const void *array, const sim_box *box, sim_region *out);
+
+/* graphics.c: OpenGL's buffers and textures as a device's memory */
 sim_status sim_call_gl_register(unsigned buffer, unsigned flags, void *out);
+sim_status sim_call_gl_register_image(unsigned texture, unsigned target, unsigned flags, void *out);
 sim_status sim_call_graphics_flags(const void *resource, unsigned flags);
 sim_status sim_call_graphics_map(unsigned n, const void *const *resources, const void *stream);
 sim_status sim_call_graphics_unmap(unsigned n, const void *const *resources, const void *stream);
 sim_status sim_call_graphics_pointer(const void *resource, void *out, size_t *nbytes);
+sim_status sim_call_graphics_array(const void *resource, unsigned index, unsigned level, void *out);
 sim_status sim_call_graphics_end(const void *resource);
 
 /* external.c: memory that another API exports as a file descriptor, which is the driver's from then on */
@@ -110,6 +130,13 @@ bool sim_gl_size(unsigned buffer, size_t *nbytes); /* 0 for what is no buffer */
 bool sim_gl_read(unsigned buffer, void *bytes, size_t nbytes);
 bool sim_gl_write(unsigned buffer, const void *bytes, size_t nbytes);
 uintptr_t sim_gl_storage(unsigned buffer, size_t nbytes); /* where it lies in the host's memory, or 0 */
+/* gl_image.c: a texture's level 0: its form, whose channels are 0 for what is no such texture or has another format than
+ * drivers share; its pixels, row by row from the lowest on. */
+bool sim_gl_image(unsigned texture, unsigned target, sim_image *form);
+bool sim_gl_image_read(unsigned texture, unsigned target, void *bytes);
+bool sim_gl_image_write(unsigned texture, unsigned target, const void *bytes);
+typedef void *(*sim_get_proc)(const char *);
+sim_get_proc sim_gl_resolver(void); /* gl.c: of the library with a current context on this thread; NULL: none has */
 
 /* pool.c */
 /* A place as both drivers lay it out, and who may touch a pool's memory there. */

@@ -41,17 +41,14 @@ typedef struct gl_functions {
 
 static gl_functions gl;
 
-typedef void *(*get_proc)(const char *);
-
-/* Of the library that has a current context on this thread; NULL where none has. */
-static get_proc resolver(void) {
+sim_get_proc sim_gl_resolver(void) {
   static const char *const known[][3] = {{"libEGL.so.1", "eglGetCurrentContext", "eglGetProcAddress"},
                                          {"libGLX.so.0", "glXGetCurrentContext", "glXGetProcAddressARB"},
                                          {"libGL.so.1", "glXGetCurrentContext", "glXGetProcAddressARB"}};
   for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
     void *library = dlopen(known[i][0], RTLD_LAZY | RTLD_NOLOAD);
     void *(*current)(void) = NULL;
-    get_proc find = NULL;
+    sim_get_proc find = NULL;
     if (library == NULL) continue;
     *(void **)&current = dlsym(library, known[i][1]);
     *(void **)&find = dlsym(library, known[i][2]);
@@ -66,7 +63,7 @@ static bool load(void) {
       "glFinish", "glGetIntegerv", "glGetString", "glIsBuffer", "glGenBuffers", "glDeleteBuffers", "glBindBuffer",
       "glBufferData", "glGetBufferSubData", "glCopyBufferSubData", "glGetBufferParameteri64v", "glGetBufferPointerv",
       "glMapBufferRange", "glUnmapBuffer"};
-  const get_proc find = resolver();
+  const sim_get_proc find = sim_gl_resolver();
   void **at = (void **)&gl;
   if (find == NULL) return false;
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)

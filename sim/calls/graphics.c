@@ -1,8 +1,9 @@
-/* graphics.c: OpenGL's buffers as a device's memory, while they are mapped.
+/* graphics.c: OpenGL's buffers and textures as a device's memory, while they are mapped.
  *
- * A buffer that is mapped is the device's alone: its bytes are copied to memory of the device and back, and in between
- * OpenGL's own are poison and closed, so that drawing from it shows and is reported. Invariant: a resource is mapped
- * once at most, and its pointer dies with the mapping. It must not know how OpenGL is reached. */
+ * What is mapped is the device's alone: its bytes are copied to memory of the device and back, and in between OpenGL's
+ * own are poison and (a buffer's) closed, so that drawing from it or on it shows and is reported. A buffer has a
+ * pointer, a texture an array. Invariant: a resource is mapped once at most, and its pointer or array dies with the
+ * mapping. It must not know how OpenGL is reached. */
 #include <stdlib.h>
 
 #include "calls.h"
@@ -11,21 +12,50 @@ enum { READ_ONLY = 1, WRITE_DISCARD = 2, REGISTER_FLAGS = 15, MAP_FLAGS = 2 };
 
 typedef struct graphics {
   sim_object o;
-  unsigned buffer, flags;
+  unsigned name, target, flags; /* target: 0 for a buffer */
   size_t nbytes;
+  sim_image form; /* of a texture */
   sim_alloc *mapped;
-  void *before;      /* of a buffer that is mapped for reading alone: its bytes */
+  sim_array *array; /* of a texture that is mapped */
+  void *before;      /* of what is mapped for reading alone: its bytes */
   uintptr_t storage; /* where OpenGL has it, or 0 */
   sim_place map;
 } graphics;
+
+static const char *sort_of(const graphics *g) {
+  return g->target != 0 ? "texture" : "buffer";
+}
 
 static sim_status misuse(const graphics *g, const char *what) {
   char here[200], made[200];
   const sim_place now = sim_here();
   if (sim_found_pair(SIM_MISUSE, &now, &g->o.made))
-    sim_found(SIM_MISUSE, "%s: buffer %u of OpenGL %s\n  here        %s\n  registered  %s", now.call, g->buffer, what,
-              sim_place_text(&now, here, sizeof here), sim_place_text(&g->o.made, made, sizeof made));
+    sim_found(SIM_MISUSE, "%s: %s %u of OpenGL %s\n  here        %s\n  registered  %s", now.call, sort_of(g), g->name,
+              what, sim_place_text(&now, here, sizeof here), sim_place_text(&g->o.made, made, sizeof made));
   return SIM_INVALID;
+}
+
+/* All its bytes, from OpenGL and to it. */
+static void pull(const graphics *g, void *bytes) {
+  if (g->target != 0) (void)sim_gl_image_read(g->name, g->target, bytes);
+  else (void)sim_gl_read(g->name, bytes, g->nbytes);
+}
+
+static void push(const graphics *g, const void *bytes) {
+  if (g->target != 0) (void)sim_gl_image_write(g->name, g->target, bytes);
+  else (void)sim_gl_write(g->name, bytes, g->nbytes);
+}
+
+/* ${like} with a handle. */
+static sim_status add(const graphics *like, unsigned flags, void *out) {
+  graphics *g = malloc(sizeof *g);
+  if (g == NULL) return SIM_NOMEM;
+  *g = *like;
+  g->flags = flags & (READ_ONLY | WRITE_DISCARD);
+  sim_object_add(&g->o, SIM_GRAPHICS);
+  sim_put(out, g->o.handle);
+  sim_log_detail("%s %u of OpenGL, %zu bytes", sort_of(g), g->name, g->nbytes);
+  return SIM_OK;
 }
 
 sim_status sim_call_gl_register(unsigned buffer, unsigned flags, void *out) {
@@ -36,15 +66,23 @@ sim_status sim_call_gl_register(unsigned buffer, unsigned flags, void *out) {
   SIM_TRY(sim_context_of(&c));
   if (!sim_gl_size(buffer, &nbytes)) return SIM_NO_GRAPHICS;
   if (nbytes == 0) return SIM_BAD_HANDLE;
-  graphics *g = calloc(1, sizeof *g);
-  if (g == NULL) return SIM_NOMEM;
-  sim_object_add(&g->o, SIM_GRAPHICS);
-  g->buffer = buffer;
-  g->flags = flags & (READ_ONLY | WRITE_DISCARD);
-  g->nbytes = nbytes;
-  sim_put(out, g->o.handle);
-  sim_log_detail("buffer %u of OpenGL, %zu bytes", buffer, nbytes);
-  return SIM_OK;
+  return add(&(graphics){.name = buffer, .nbytes = nbytes}, flags, out);
+}
+
+static size_t nbytes_of(const sim_image *form) {
+  return form->width * form->height * sim_image_pixel(form);
+}
+
+sim_status sim_call_gl_register_image(unsigned texture, unsigned target, unsigned flags, void *out) {
+  sim_context *c;
+  sim_image form;
+  if (out == NULL || flags > REGISTER_FLAGS) return SIM_INVALID;
+  SIM_TRY(sim_capture_unsafe());
+  SIM_TRY(sim_context_of(&c));
+  if (!sim_gl_image(texture, target, &form)) return SIM_NO_GRAPHICS;
+  if (form.width == 0) return SIM_BAD_HANDLE;
+  if (form.channels == 0) return SIM_INVALID;
+  return add(&(graphics){.name = texture, .target = target, .nbytes = nbytes_of(&form), .form = form}, flags, out);
 }
 
 sim_status sim_call_graphics_flags(const void *resource, unsigned flags) {
@@ -59,12 +97,16 @@ sim_status sim_call_graphics_flags(const void *resource, unsigned flags) {
 /* As it was when it was registered, and with OpenGL at hand. */
 static sim_status usable(const graphics *g) {
   size_t nbytes;
-  if (!sim_gl_size(g->buffer, &nbytes)) {
+  sim_image form;
+  const bool current = g->target != 0 ? sim_gl_image(g->name, g->target, &form) : sim_gl_size(g->name, &nbytes);
+  if (!current) {
     (void)misuse(g, "is used while no context of OpenGL is current on this thread");
     return SIM_NO_GRAPHICS;
   }
-  if (nbytes == 0) return misuse(g, "was deleted before it was unregistered");
-  return nbytes == g->nbytes ? SIM_OK : misuse(g, "got other storage after it was registered");
+  const bool deleted = g->target != 0 ? form.width == 0 : nbytes == 0;
+  if (deleted) return misuse(g, "was deleted before it was unregistered");
+  const bool same = g->target != 0 ? memcmp(&form, &g->form, sizeof form) == 0 : nbytes == g->nbytes;
+  return same ? SIM_OK : misuse(g, "got other storage after it was registered");
 }
 
 /* Of those in the list, each once, and mapped or not. */
@@ -91,7 +133,7 @@ static sim_status all_of(unsigned n, const void *const *resources, bool mapped) 
 static sim_status map(graphics *g, sim_stream *s) {
   SIM_TRY(sim_loan_begin(s, g->nbytes, &g->mapped));
   void *view = sim_view(g->mapped->base);
-  (void)sim_gl_read(g->buffer, view, g->nbytes);
+  pull(g, view);
   if (g->flags == READ_ONLY) {
     g->before = malloc(g->nbytes);
     if (g->before == NULL) abort();
@@ -100,11 +142,12 @@ static sim_status map(graphics *g, sim_stream *s) {
   void *poison = malloc(g->nbytes);
   if (poison == NULL) abort();
   memset(poison, SIM_FRESH, g->nbytes);
-  (void)sim_gl_write(g->buffer, poison, g->nbytes);
+  push(g, poison);
   free(poison);
   if (g->flags == WRITE_DISCARD) sim_poison(g->mapped, SIM_FRESH);
   g->map = sim_here();
-  g->storage = sim_gl_storage(g->buffer, g->nbytes);
+  if (g->target != 0) g->array = sim_array_new(&g->form, g->mapped);
+  else g->storage = sim_gl_storage(g->name, g->nbytes);
   if (g->storage != 0) sim_trap_lend(g->storage, g->nbytes);
   return SIM_OK;
 }
@@ -119,7 +162,7 @@ sim_status sim_call_graphics_map(unsigned n, const void *const *resources, const
     graphics *g;
     SIM_TRY(sim_given(resources[i], SIM_GRAPHICS, &g));
     SIM_TRY(map(g, s));
-    sim_log_detail("buffer %u of OpenGL at %#zx", g->buffer, (size_t)g->mapped->base);
+    sim_log_detail("%s %u of OpenGL at %#zx", sort_of(g), g->name, (size_t)g->mapped->base);
   }
   return SIM_OK;
 }
@@ -128,8 +171,9 @@ static void report_drawing(const graphics *g, const char *what) {
   char mapped[200], here[200];
   const sim_place now = sim_here();
   if (!sim_found_pair(SIM_MISUSE, &g->map, &now)) return;
-  sim_found(SIM_MISUSE, "OpenGL has %s its buffer %u while it was mapped for a device\n  mapped    %s\n  unmapped  %s",
-            what, g->buffer, sim_place_text(&g->map, mapped, sizeof mapped), sim_place_text(&now, here, sizeof here));
+  sim_found(SIM_MISUSE, "OpenGL has %s its %s %u while it was mapped for a device\n  mapped    %s\n  unmapped  %s",
+            what, sort_of(g), g->name, sim_place_text(&g->map, mapped, sizeof mapped),
+            sim_place_text(&now, here, sizeof here));
 }
 
 /* What OpenGL did meanwhile: it touched closed pages, or its bytes are not the poison any more. */
@@ -138,7 +182,7 @@ static void look_for_drawing(graphics *g) {
   if (g->storage != 0) sim_trap_give_back(g->storage, &read, &written);
   unsigned char *bytes = malloc(g->nbytes);
   if (bytes == NULL) abort();
-  (void)sim_gl_read(g->buffer, bytes, g->nbytes);
+  pull(g, bytes);
   for (size_t i = 0; i < g->nbytes; i++) written |= bytes[i] != SIM_FRESH;
   free(bytes);
   if (written) report_drawing(g, "written");
@@ -150,10 +194,12 @@ static void unmap(graphics *g, sim_stream *s) {
   look_for_drawing(g);
   if (g->flags == READ_ONLY && memcmp(bytes, g->before, g->nbytes) != 0)
     (void)misuse(g, "was written, though it was mapped for reading alone");
-  (void)sim_gl_write(g->buffer, g->flags == READ_ONLY ? g->before : bytes, g->nbytes);
+  push(g, g->flags == READ_ONLY ? g->before : bytes);
   free(g->before);
   g->before = NULL;
   if (!g->mapped->freed) sim_loan_end(s, g->mapped); /* else its context was reset */
+  if (g->array != NULL) sim_array_end(g->array);
+  g->array = NULL;
   g->mapped = NULL;
 }
 
@@ -178,8 +224,19 @@ sim_status sim_call_graphics_pointer(const void *resource, void *out, size_t *nb
   graphics *g;
   SIM_TRY(sim_given(resource, SIM_GRAPHICS, &g));
   if (g->mapped == NULL) return SIM_NOT_MAPPED;
+  if (g->array != NULL) return SIM_NOT_POINTER;
   if (out != NULL) sim_put(out, g->mapped->base);
   if (nbytes != NULL) *nbytes = g->nbytes;
+  return SIM_OK;
+}
+
+sim_status sim_call_graphics_array(const void *resource, unsigned index, unsigned level, void *out) {
+  graphics *g;
+  SIM_TRY(sim_given(resource, SIM_GRAPHICS, &g));
+  if (g->mapped == NULL) return SIM_NOT_MAPPED;
+  if (g->array == NULL) return SIM_NOT_ARRAY;
+  if (index != 0 || level != 0 || out == NULL) return SIM_INVALID; /* one image, of which level 0 is shared */
+  sim_put(out, sim_array_handle(g->array));
   return SIM_OK;
 }
 

@@ -82,6 +82,7 @@ typedef struct side {
   CUmemorytype type;
   const void *host;
   CUdeviceptr device;
+  CUarray array;
   size_t x, y, z, pitch, height;
 } side;
 
@@ -90,7 +91,8 @@ static CUresult place(const side *p, const CUDA_MEMCPY3D *c, sim_region *out) {
   const uintptr_t base = host ? (uintptr_t)p->host : (uintptr_t)p->device;
   const size_t pitch = p->pitch != 0 ? p->pitch : c->WidthInBytes + p->x;
   const size_t slice = pitch * (p->height != 0 ? p->height : c->Height + p->y);
-  if (p->type == CU_MEMORYTYPE_ARRAY) return CUDA_ERROR_NOT_SUPPORTED;
+  const sim_box box = {p->x, p->y, p->z, c->WidthInBytes, c->Height, c->Depth};
+  if (p->type == CU_MEMORYTYPE_ARRAY) return from(sim_call_array_part(p->array, &box, out));
   if (p->type < CU_MEMORYTYPE_HOST || p->type > CU_MEMORYTYPE_UNIFIED) return CUDA_ERROR_INVALID_VALUE;
   if (p->pitch > sim_conf.max_pitch || (c->Height > 1 && pitch > sim_conf.max_pitch)) return CUDA_ERROR_INVALID_VALUE;
   if (pitch < c->WidthInBytes + p->x || (p->height != 0 && p->height < c->Height + p->y))
@@ -101,12 +103,12 @@ static CUresult place(const side *p, const CUDA_MEMCPY3D *c, sim_region *out) {
 }
 
 static side source_of(const CUDA_MEMCPY3D *c) {
-  return (side){c->srcMemoryType, c->srcHost, c->srcDevice, c->srcXInBytes, c->srcY, c->srcZ, c->srcPitch,
+  return (side){c->srcMemoryType, c->srcHost, c->srcDevice, c->srcArray, c->srcXInBytes, c->srcY, c->srcZ, c->srcPitch,
                 c->srcHeight};
 }
 
 static side destination_of(const CUDA_MEMCPY3D *c) {
-  return (side){c->dstMemoryType, c->dstHost, c->dstDevice, c->dstXInBytes, c->dstY, c->dstZ, c->dstPitch,
+  return (side){c->dstMemoryType, c->dstHost, c->dstDevice, c->dstArray, c->dstXInBytes, c->dstY, c->dstZ, c->dstPitch,
                 c->dstHeight};
 }
 
@@ -131,6 +133,7 @@ static CUresult aligned_rows(const CUDA_MEMCPY3D *c) {
   const side a = source_of(c), b = destination_of(c);
   TRY(place(&a, c, &source));
   TRY(place(&b, c, &to));
+  if (a.type == CU_MEMORYTYPE_ARRAY || b.type == CU_MEMORYTYPE_ARRAY) return CUDA_SUCCESS;
   const sim_alloc *from_memory = sim_live(source.base), *to_memory = sim_live(to.base);
   if (!sim_conf.pitch_strict || from_memory == NULL || to_memory == NULL) return CUDA_SUCCESS;
   if (from_memory->space != SIM_DEVICE || to_memory->space != SIM_DEVICE) return CUDA_SUCCESS;
@@ -140,9 +143,11 @@ static CUresult aligned_rows(const CUDA_MEMCPY3D *c) {
 
 static CUDA_MEMCPY3D widen(const CUDA_MEMCPY2D *c) {
   return (CUDA_MEMCPY3D){.srcXInBytes = c->srcXInBytes, .srcY = c->srcY, .srcMemoryType = c->srcMemoryType,
-                         .srcHost = c->srcHost, .srcDevice = c->srcDevice, .srcPitch = c->srcPitch,
+                         .srcHost = c->srcHost, .srcDevice = c->srcDevice, .srcArray = c->srcArray,
+                         .srcPitch = c->srcPitch,
                          .dstXInBytes = c->dstXInBytes, .dstY = c->dstY, .dstMemoryType = c->dstMemoryType,
-                         .dstHost = c->dstHost, .dstDevice = c->dstDevice, .dstPitch = c->dstPitch,
+                         .dstHost = c->dstHost, .dstDevice = c->dstDevice, .dstArray = c->dstArray,
+                         .dstPitch = c->dstPitch,
                          .WidthInBytes = c->WidthInBytes, .Height = c->Height, .Depth = 1};
 }
 
@@ -177,9 +182,10 @@ static CUresult peer_3d(const CUDA_MEMCPY3D_PEER *c, CUstream q, bool sync) {
   if (c == NULL) return CUDA_ERROR_INVALID_VALUE;
   TRY(two_contexts(c->srcContext, c->dstContext));
   const CUDA_MEMCPY3D plain = {
-      c->srcXInBytes, c->srcY, c->srcZ, c->srcLOD, c->srcMemoryType, c->srcHost, c->srcDevice, NULL, NULL,
+      c->srcXInBytes, c->srcY, c->srcZ, c->srcLOD, c->srcMemoryType, c->srcHost, c->srcDevice,
+      c->srcArray, NULL,
       c->srcPitch, c->srcHeight, c->dstXInBytes, c->dstY, c->dstZ, c->dstLOD, c->dstMemoryType, c->dstHost,
-      c->dstDevice, NULL, NULL, c->dstPitch, c->dstHeight, c->WidthInBytes, c->Height, c->Depth};
+      c->dstDevice, c->dstArray, NULL, c->dstPitch, c->dstHeight, c->WidthInBytes, c->Height, c->Depth};
   return pitched(&plain, q, sync);
 }
 

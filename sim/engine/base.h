@@ -37,6 +37,8 @@ typedef enum sim_status {
   SIM_REGISTERED,
   SIM_MAPPED,
   SIM_NOT_MAPPED,
+  SIM_NOT_ARRAY,
+  SIM_NOT_POINTER,
   SIM_NO_GRAPHICS,
   SIM_NOT_REGISTERED,
   SIM_PRIMARY_ACTIVE,
@@ -107,6 +109,7 @@ typedef enum sim_type {
   SIM_EXTERNAL,
   SIM_LINK, /* of texts to be one module's */
   SIM_SEMAPHORE,
+  SIM_ARRAY,
   SIM_FUNCTION
 } sim_type;
 

@@ -96,6 +96,25 @@ hipError_t do_hipMemcpy2DAsync(void *d, size_t dp, const void *s, size_t sp, siz
   return pitched(&to, &source, kind, q, false);
 }
 
+/* One array and rows of memory: x and width are in bytes, y and height in rows. */
+hipError_t do_hipMemcpy2DToArrayAsync(hipArray_t a, size_t x, size_t y, const void *s, size_t sp, size_t w, size_t h,
+                                      hipMemcpyKind kind, hipStream_t q) {
+  const sim_box part = {x, y, 0, w, h, 1};
+  const sim_region source = sim_plane((uintptr_t)s, sp, w, h);
+  sim_region to;
+  TRY(from(sim_call_array_part(a, &part, &to)));
+  return pitched(&to, &source, kind, q, false);
+}
+
+hipError_t do_hipMemcpy2DFromArrayAsync(void *d, size_t dp, hipArray_const_t a, size_t x, size_t y, size_t w, size_t h,
+                                        hipMemcpyKind kind, hipStream_t q) {
+  const sim_box part = {x, y, 0, w, h, 1};
+  const sim_region to = sim_plane((uintptr_t)d, dp, w, h);
+  sim_region source;
+  TRY(from(sim_call_array_part(a, &part, &source)));
+  return pitched(&to, &source, kind, q, false);
+}
+
 static sim_region box(const hipPitchedPtr *p, const hipPos *at, const hipExtent *e) {
   const size_t slice = p->pitch * p->ysize;
   const uintptr_t base = (uintptr_t)p->ptr + at->z * slice + at->y * p->pitch + at->x;
@@ -128,6 +147,7 @@ hipError_t do_hipMemcpy3DAsync(const hipMemcpy3DParms *p, hipStream_t q) {
 typedef struct side {
   hipMemoryType type;
   const void *host, *device;
+  hipArray_t array;
   size_t x, y, z, pitch, height;
 } side;
 
@@ -138,7 +158,9 @@ static hipError_t locate(const side *p, const hipExtent *e, sim_region *out) {
   const hipPitchedPtr whole = {(void *)(uintptr_t)(host ? p->host : p->device), pitch, pitch,
                                p->height != 0 ? p->height : p->y + e->height};
   const hipPos at = {p->x, p->y, p->z};
-  if (!known) return p->type == hipMemoryTypeArray ? hipErrorNotSupported : hipErrorInvalidValue;
+  const sim_box part = {p->x, p->y, p->z, e->width, e->height, e->depth};
+  if (p->type == hipMemoryTypeArray) return from(sim_call_array_part(p->array, &part, out));
+  if (!known) return hipErrorInvalidValue;
   *out = box(&whole, &at, e);
   return fits(&whole, &at, e);
 }
@@ -152,10 +174,10 @@ static hipMemcpyKind kind_of(hipMemoryType to, hipMemoryType source) {
 hipError_t described(const HIP_MEMCPY3D *c, hipStream_t q, bool sync) {
   sim_region to, source;
   const hipExtent e = {c->WidthInBytes, c->Height, c->Depth};
-  const side a = {c->srcMemoryType, c->srcHost, c->srcDevice, c->srcXInBytes, c->srcY, c->srcZ, c->srcPitch,
-                  c->srcHeight};
-  const side b = {c->dstMemoryType, c->dstHost, c->dstDevice, c->dstXInBytes, c->dstY, c->dstZ, c->dstPitch,
-                  c->dstHeight};
+  const side a = {c->srcMemoryType, c->srcHost, c->srcDevice, c->srcArray, c->srcXInBytes, c->srcY, c->srcZ,
+                  c->srcPitch, c->srcHeight};
+  const side b = {c->dstMemoryType, c->dstHost, c->dstDevice, c->dstArray, c->dstXInBytes, c->dstY, c->dstZ,
+                  c->dstPitch, c->dstHeight};
   TRY(locate(&a, &e, &source));
   TRY(locate(&b, &e, &to));
   return move(&to, &source, kind_of(b.type, a.type), q, sync);

@@ -28,6 +28,8 @@ hipError_t from(sim_status rc) {
       [SIM_NOT_REGISTERED] = hipErrorHostMemoryNotRegistered,
       [SIM_MAPPED] = hipErrorAlreadyMapped,
       [SIM_NOT_MAPPED] = hipErrorNotMapped,
+      [SIM_NOT_ARRAY] = hipErrorNotMappedAsArray,
+      [SIM_NOT_POINTER] = hipErrorNotMappedAsPointer,
       [SIM_NO_GRAPHICS] = hipErrorInvalidGraphicsContext,
       [SIM_PRIMARY_ACTIVE] = hipErrorSetOnActiveProcess,
       [SIM_CAP_UNSUPPORTED] = hipErrorStreamCaptureUnsupported,

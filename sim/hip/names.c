@@ -20,6 +20,8 @@ static const struct {
     {hipErrorInvalidContext, "hipErrorInvalidContext", "invalid device context"},
     {hipErrorAlreadyMapped, "hipErrorAlreadyMapped", "resource already mapped"},
     {hipErrorNotMapped, "hipErrorNotMapped", "resource not mapped"},
+    {hipErrorNotMappedAsArray, "hipErrorNotMappedAsArray", "resource not mapped as array"},
+    {hipErrorNotMappedAsPointer, "hipErrorNotMappedAsPointer", "resource not mapped as pointer"},
     {hipErrorUnsupportedLimit, "hipErrorUnsupportedLimit", "limit is not supported on this architecture"},
     {hipErrorPeerAccessUnsupported, "hipErrorPeerAccessUnsupported", "peer access is not supported"},
     {hipErrorInvalidGraphicsContext, "hipErrorInvalidGraphicsContext", "invalid OpenGL or DirectX context"},

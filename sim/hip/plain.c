@@ -87,9 +87,11 @@ hipError_t known_kind(hipMemcpyKind kind) {
 
 static HIP_MEMCPY3D widened(const hip_Memcpy2D *c) {
   return (HIP_MEMCPY3D){.srcXInBytes = c->srcXInBytes, .srcY = c->srcY, .srcMemoryType = c->srcMemoryType,
-                        .srcHost = c->srcHost, .srcDevice = c->srcDevice, .srcPitch = c->srcPitch,
+                        .srcHost = c->srcHost, .srcDevice = c->srcDevice, .srcArray = c->srcArray,
+                        .srcPitch = c->srcPitch,
                         .dstXInBytes = c->dstXInBytes, .dstY = c->dstY, .dstMemoryType = c->dstMemoryType,
-                        .dstHost = c->dstHost, .dstDevice = c->dstDevice, .dstPitch = c->dstPitch,
+                        .dstHost = c->dstHost, .dstDevice = c->dstDevice, .dstArray = c->dstArray,
+                        .dstPitch = c->dstPitch,
                         .WidthInBytes = c->WidthInBytes, .Height = c->Height, .Depth = 1};
 }
 

@@ -22,6 +22,8 @@ typedef enum hipError_t {
   hipErrorInvalidContext = 201,
   hipErrorAlreadyMapped = 208,
   hipErrorNotMapped = 211,
+  hipErrorNotMappedAsArray = 212,
+  hipErrorNotMappedAsPointer = 213,
   hipErrorUnsupportedLimit = 215,
   hipErrorPeerAccessUnsupported = 217,
   hipErrorInvalidGraphicsContext = 219,
@@ -112,6 +114,7 @@ typedef struct hipGraphExec *hipGraphExec_t;
 typedef struct hipGraphNode *hipGraphNode_t;
 typedef struct ihipMemPoolHandle_t *hipMemPool_t;
 typedef struct hipArray *hipArray_t;
+typedef const struct hipArray *hipArray_const_t;
 typedef struct hipUUID_t {
   char bytes[16];
 } hipUUID;
@@ -212,6 +215,29 @@ typedef struct HIP_MEMCPY3D {
   size_t dstPitch, dstHeight;
   size_t WidthInBytes, Height, Depth;
 } HIP_MEMCPY3D;
+
+typedef enum hipArray_Format {
+  HIP_AD_FORMAT_UNSIGNED_INT8 = 0x01,
+  HIP_AD_FORMAT_UNSIGNED_INT16 = 0x02,
+  HIP_AD_FORMAT_UNSIGNED_INT32 = 0x03,
+  HIP_AD_FORMAT_SIGNED_INT8 = 0x08,
+  HIP_AD_FORMAT_SIGNED_INT16 = 0x09,
+  HIP_AD_FORMAT_SIGNED_INT32 = 0x0a,
+  HIP_AD_FORMAT_HALF = 0x10,
+  HIP_AD_FORMAT_FLOAT = 0x20
+} hipArray_Format;
+
+typedef struct HIP_ARRAY_DESCRIPTOR {
+  size_t Width, Height;
+  hipArray_Format Format;
+  unsigned NumChannels;
+} HIP_ARRAY_DESCRIPTOR;
+
+typedef struct HIP_ARRAY3D_DESCRIPTOR {
+  size_t Width, Height, Depth;
+  hipArray_Format Format;
+  unsigned NumChannels, Flags;
+} HIP_ARRAY3D_DESCRIPTOR;
 
 typedef enum hipPointer_attribute {
   HIP_POINTER_ATTRIBUTE_MEMORY_TYPE = 2,

@@ -65,10 +65,12 @@ hipError_t do_hipMemcpyPeerAsync(void *d, int dd, const void *s, int sd, size_t 
 typedef struct side {
   const void *p;
   bool host;
+  hipArray_t array; /* instead of p; NULL: none */
   size_t x, y, z, pitch, height;
 } side;
 
 static CUmemorytype type_of(const side *a) {
+  if (a->array != NULL) return CU_MEMORYTYPE_ARRAY;
   return a->host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_UNIFIED;
 }
 
@@ -82,9 +84,9 @@ static hipError_t box(const side *d, const side *s, const hipExtent *e, hipStrea
   if (d->pitch < d->x + e->width || s->pitch < s->x + e->width) return hipErrorInvalidPitchValue;
   const CUDA_MEMCPY3D c = {
       .srcXInBytes = s->x, .srcY = s->y, .srcZ = s->z, .srcMemoryType = type_of(s), .srcHost = s->p,
-      .srcDevice = address(s->p), .srcPitch = s->pitch, .srcHeight = height_of(s, e),
+      .srcDevice = address(s->p), .srcArray = (CUarray)s->array, .srcPitch = s->pitch, .srcHeight = height_of(s, e),
       .dstXInBytes = d->x, .dstY = d->y, .dstZ = d->z, .dstMemoryType = type_of(d), .dstHost = (void *)(uintptr_t)d->p,
-      .dstDevice = address(d->p), .dstPitch = d->pitch, .dstHeight = height_of(d, e),
+      .dstDevice = address(d->p), .dstArray = (CUarray)d->array, .dstPitch = d->pitch, .dstHeight = height_of(d, e),
       .WidthInBytes = e->width, .Height = e->height, .Depth = e->depth};
   return sync ? DO_DEFAULT(cuMemcpy3D_v2, &c) : DO(cuMemcpy3DAsync_v2, &c, forward_stream(q));
 }
@@ -118,13 +120,33 @@ hipError_t do_hipMemcpy2DAsync(void *d, size_t dp, const void *s, size_t sp, siz
   return flat(&c, kind, q, false);
 }
 
+hipError_t do_hipMemcpy2DToArrayAsync(hipArray_t a, size_t x, size_t y, const void *s, size_t sp, size_t w, size_t h,
+                                      hipMemcpyKind kind, hipStream_t q) {
+  const CUDA_MEMCPY2D two = {.srcMemoryType = from_host(kind) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_UNIFIED,
+                             .srcHost = s, .srcDevice = address(s), .srcPitch = sp, .dstXInBytes = x, .dstY = y,
+                             .dstMemoryType = CU_MEMORYTYPE_ARRAY, .dstArray = (CUarray)a, .WidthInBytes = w,
+                             .Height = h};
+  TRY(known_kind(kind));
+  return DO(cuMemcpy2DAsync_v2, &two, forward_stream(q));
+}
+
+hipError_t do_hipMemcpy2DFromArrayAsync(void *d, size_t dp, hipArray_const_t a, size_t x, size_t y, size_t w, size_t h,
+                                        hipMemcpyKind kind, hipStream_t q) {
+  const CUDA_MEMCPY2D two = {.dstMemoryType = to_host(kind) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_UNIFIED,
+                             .dstHost = d, .dstDevice = address(d), .dstPitch = dp, .srcXInBytes = x, .srcY = y,
+                             .srcMemoryType = CU_MEMORYTYPE_ARRAY, .srcArray = (CUarray)(uintptr_t)a,
+                             .WidthInBytes = w, .Height = h};
+  TRY(known_kind(kind));
+  return DO(cuMemcpy2DAsync_v2, &two, forward_stream(q));
+}
+
 static hipError_t three(const hipMemcpy3DParms *p, hipStream_t q, bool sync) {
   if (p == NULL) return hipErrorInvalidValue;
   if (p->srcArray != NULL || p->dstArray != NULL) return hipErrorNotSupported;
   TRY(known_kind(p->kind));
-  const side s = {p->srcPtr.ptr, from_host(p->kind), p->srcPos.x, p->srcPos.y, p->srcPos.z, p->srcPtr.pitch,
+  const side s = {p->srcPtr.ptr, from_host(p->kind), NULL, p->srcPos.x, p->srcPos.y, p->srcPos.z, p->srcPtr.pitch,
                   p->srcPtr.ysize};
-  const side d = {p->dstPtr.ptr, to_host(p->kind), p->dstPos.x, p->dstPos.y, p->dstPos.z, p->dstPtr.pitch,
+  const side d = {p->dstPtr.ptr, to_host(p->kind), NULL, p->dstPos.x, p->dstPos.y, p->dstPos.z, p->dstPtr.pitch,
                   p->dstPtr.ysize};
   return box(&d, &s, &p->extent, q, sync);
 }
@@ -141,13 +163,18 @@ static size_t or_else(size_t given, size_t otherwise) {
   return given != 0 ? given : otherwise;
 }
 
+static hipArray_t array_of(hipMemoryType type, hipArray_t array) {
+  return type == hipMemoryTypeArray ? array : NULL;
+}
+
 hipError_t described(const HIP_MEMCPY3D *c, hipStream_t q, bool sync) {
-  if (c->srcMemoryType == hipMemoryTypeArray || c->dstMemoryType == hipMemoryTypeArray) return hipErrorNotSupported;
   const bool out = c->srcMemoryType == hipMemoryTypeHost, in = c->dstMemoryType == hipMemoryTypeHost;
   const hipExtent e = {c->WidthInBytes, c->Height, c->Depth};
-  const side s = {out ? c->srcHost : c->srcDevice, out, c->srcXInBytes, c->srcY, c->srcZ,
+  const hipArray_t from_array = array_of(c->srcMemoryType, c->srcArray);
+  const hipArray_t to_array = array_of(c->dstMemoryType, c->dstArray);
+  const side s = {out ? c->srcHost : c->srcDevice, out, from_array, c->srcXInBytes, c->srcY, c->srcZ,
                   or_else(c->srcPitch, c->srcXInBytes + e.width), or_else(c->srcHeight, c->srcY + e.height)};
-  const side d = {in ? c->dstHost : c->dstDevice, in, c->dstXInBytes, c->dstY, c->dstZ,
+  const side d = {in ? c->dstHost : c->dstDevice, in, to_array, c->dstXInBytes, c->dstY, c->dstZ,
                   or_else(c->dstPitch, c->dstXInBytes + e.width), or_else(c->dstHeight, c->dstY + e.height)};
   return box(&d, &s, &e, q, sync);
 }

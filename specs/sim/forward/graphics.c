@@ -1,10 +1,28 @@
-/* graphics.c: OpenGL's buffers.
+/* graphics.c: OpenGL's buffers and textures, and their arrays.
  *
- * A resource is CUDA's under HIP's name. It must not know about streams. */
+ * A resource and an array are CUDA's under HIP's names. It must not know about streams. */
 #include "forward.h"
 
 hipError_t do_hipGraphicsGLRegisterBuffer(hipGraphicsResource_t *out, unsigned buffer, unsigned flags) {
   return DO(cuGraphicsGLRegisterBuffer, (CUgraphicsResource *)out, buffer, flags);
+}
+
+hipError_t do_hipGraphicsGLRegisterImage(hipGraphicsResource_t *out, unsigned texture, unsigned target,
+                                         unsigned flags) {
+  return DO(cuGraphicsGLRegisterImage, (CUgraphicsResource *)out, texture, target, flags);
+}
+
+hipError_t do_hipGraphicsSubResourceGetMappedArray(hipArray_t *out, hipGraphicsResource_t r, unsigned index,
+                                                   unsigned level) {
+  return DO(cuGraphicsSubResourceGetMappedArray, (CUarray *)out, (CUgraphicsResource)r, index, level);
+}
+
+hipError_t do_hipArrayGetDescriptor(HIP_ARRAY_DESCRIPTOR *out, hipArray_t a) {
+  return DO(cuArrayGetDescriptor_v2, (CUDA_ARRAY_DESCRIPTOR *)out, (CUarray)a);
+}
+
+hipError_t do_hipArray3DGetDescriptor(HIP_ARRAY3D_DESCRIPTOR *out, hipArray_t a) {
+  return DO(cuArray3DGetDescriptor_v2, (CUDA_ARRAY3D_DESCRIPTOR *)out, (CUarray)a);
 }
 
 hipError_t do_hipGraphicsUnregisterResource(hipGraphicsResource_t r) {
