@@ -4,6 +4,7 @@ Keeps the layouts of `dlpack.h`, nothing of Moonferry's: a spec that compares wi
 standard. A `Producer` owns the struct it hands out and counts how often its deleter ran.
 """
 
+import atexit
 import collections
 import ctypes as c
 import os
@@ -150,9 +151,22 @@ def compiler():
     return None
 
 
+@cache
+def temporary_directory():
+    """Of this process, gone at its end; a fork of it leaves it alone."""
+
+    def remove(owner):
+        if os.getpid() == owner:
+            shutil.rmtree(path, ignore_errors=True)
+
+    path = tempfile.mkdtemp(prefix="moonferry-specs-")
+    atexit.register(remove, os.getpid())
+    return path
+
+
 def compile_shared(source, name, flags=(), libraries=()):
-    """Compiles one C file to a shared object in a new temporary directory; its path."""
-    folder = tempfile.mkdtemp(prefix="moonferry-specs-")
+    """Compiles one C file to a shared object in a new directory of temporary_directory(); its path."""
+    folder = tempfile.mkdtemp(dir=temporary_directory())
     target = os.path.join(folder, name)
     options = ["-std=c11", "-D_DEFAULT_SOURCE", "-O1", "-g", "-fPIC", "-shared", "-Wall", "-Werror", *flags]
     # A sanitizer that is loaded before everything else is for Python, not for the compiler.
