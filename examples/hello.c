@@ -1,13 +1,6 @@
-/* hello.c: a tensor is made, filled and handed to a consumer that knows nothing but DLPack's struct. */
+/* hello.c: a tensor is made, filled and given to a consumer that knows nothing but DLPack's struct. */
 #include <moonferry.h>
 #include <stdio.h>
-
-static void consume(DLManagedTensorVersioned *managed) {
-  const DLTensor *d = &managed->dl_tensor;
-  const double first = (double)*(const float *)d->data;
-  printf("%lld x %lld, the first is %g\n", (long long)d->shape[0], (long long)d->shape[1], first);
-  managed->deleter(managed); /* on any thread, when it is done; then the memory goes */
-}
 
 int main(void) {
   const DLTensor like = {.ndim = 2, .shape = (int64_t[]){2, 3}, .dtype = {kDLFloat, 32, 1}};
@@ -18,8 +11,8 @@ int main(void) {
   int rc = mf_tensor_create(&like, 0, &t, &err);
   if (rc == MF_OK) rc = mf_tensor_fill(t, &half, &err);
   if (rc == MF_OK) rc = mf_tensor_export(t, 0, &managed, &err);
-  mf_tensor_release(t); /* the consumer keeps the memory alive */
-  if (rc == MF_OK) consume(managed);
-  else fprintf(stderr, "%s: %s: %s\n", err.call, mf_status_name(err.status), err.message);
-  return rc != MF_OK;
+  mf_tensor_release(t); /* the struct keeps the memory alive */
+  if (rc != MF_OK) return fprintf(stderr, "%s: %s\n", err.call, err.message), 1;
+  printf("the first element is %g\n", (double)*(const float *)managed->dl_tensor.data);
+  managed->deleter(managed); /* by the consumer, on any thread; then the memory goes */
 }

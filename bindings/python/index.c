@@ -107,8 +107,9 @@ static PyObject *get_by_key(PyObject *self, const index_key *key) {
   read_coordinates(key, coords);
   int status = mf_tensor_get(t, coords, key->count, &value, &err);
   if (status == MF_OK) return core_scalar_to_python(&value);
-  /* A dtype without arithmetic has no Python number: a view of the one element is what is left. */
-  if (status == MF_EDTYPE) return get_view(self, key);
+  /* A dtype without arithmetic has no Python number: a view of the one element is what is left. What is out of bounds
+   * is out of bounds there, too, and said in words of an index. */
+  if (status == MF_EDTYPE || status == MF_EBOUNDS) return get_view(self, key);
   core_raise_element(core_state_of_tensor(self), &err, t);
   return NULL;
 }
@@ -138,6 +139,10 @@ static int put_element(PyObject *self, const index_key *key, PyObject *value) {
   if (core_scalar_for(state, value, core_view(self)->dtype, &scalar) < 0) return -1;
   read_coordinates(key, coords);
   int status = mf_tensor_put(core_handle(self), coords, key->count, &scalar, &err);
+  if (status == MF_EBOUNDS) {
+    Py_XDECREF(get_view(self, key)); /* which says it in words of an index */
+    return -1;
+  }
   return status == MF_OK ? 0 : core_raise_element(state, &err, core_handle(self));
 }
 
@@ -164,6 +169,16 @@ static int drop_leading(mf_tensor *source, int32_t ndim, mf_tensor **out, mf_err
   return mf_tensor_squeeze(source, axes, n, out, err);
 }
 
+static int refuse_shape(const mf_tensor *source, const DLTensor *to) {
+  const DLTensor *from = mf_tensor_dltensor(source);
+  PyObject *given = core_int_tuple(from->shape, from->ndim, 1), *wanted = core_int_tuple(to->shape, to->ndim, 1);
+  if (given != NULL && wanted != NULL)
+    PyErr_Format(PyExc_ValueError, "elements of shape %R do not broadcast to shape %R", given, wanted);
+  Py_XDECREF(given);
+  Py_XDECREF(wanted);
+  return -1;
+}
+
 static int copy_broadcast(core_state *state, mf_tensor *target, mf_tensor *source, PyObject *progress) {
   const DLTensor *to = mf_tensor_dltensor(target);
   mf_error err;
@@ -171,6 +186,7 @@ static int copy_broadcast(core_state *state, mf_tensor *target, mf_tensor *sourc
   if (drop_leading(source, to->ndim, &fitting, &err) != MF_OK) return core_raise(state, &err);
   int status = mf_tensor_broadcast_to(fitting, to->shape, to->ndim, &wide, &err);
   mf_tensor_release(fitting);
+  if (status == MF_EINVAL) return refuse_shape(source, to);
   if (status != MF_OK) return core_raise(state, &err);
   int rc;
   if (progress != NULL)

@@ -65,7 +65,9 @@ static int scalar_from_index(PyObject *obj, mf_scalar *out) {
 static int scalar_from_float(PyObject *obj, mf_scalar *out) {
   PyNumberMethods *methods = Py_TYPE(obj)->tp_as_number;
   if (PyUnicode_Check(obj) || methods == NULL || methods->nb_float == NULL) {
-    PyErr_Format(PyExc_TypeError, "an element must be a number, not '%s'", Py_TYPE(obj)->tp_name);
+    const bool several = Py_TYPE(obj)->tp_iter != NULL && !PyUnicode_Check(obj) && !PySequence_Check(obj);
+    PyErr_Format(PyExc_TypeError, "an element must be a number, not '%s'%s", Py_TYPE(obj)->tp_name,
+                 several ? "; list() of it is taken where lists are" : "");
     return -1;
   }
   PyObject *number = PyNumber_Float(obj);
@@ -155,7 +157,8 @@ static int only_element(PyObject *self, mf_scalar *out) {
   mf_error err;
   const int64_t numel = mf_tensor_size(core_handle(self));
   if (numel != 1) {
-    PyErr_Format(PyExc_ValueError, "only a tensor of one element is a number; this one has %lld", (long long)numel);
+    PyErr_Format(PyExc_ValueError, "only a tensor of one element is a number; this one has %lld, which tolist() gives",
+                 (long long)numel);
     return -1;
   }
   if (core_on_host(self, &t) < 0) return -1;

@@ -77,10 +77,14 @@ PyObject *core_int_tuple(const int64_t *values, int32_t count, int64_t factor) {
 }
 
 typedef struct attribute {
+  const char *name;
   PyObject *(*read)(PyObject *self);
+  const char *instead; /* of setting it */
 } attribute;
 
-#define READ(function) ((void *)&(const attribute){function})
+/* A row of the table of attributes. */
+#define ATTRIBUTE(name, function, instead, doc) \
+  { name, get, set, doc, (void *)&(const attribute){name, function, instead} }
 
 /* Every attribute: its function, inside of the door. */
 static PyObject *get(PyObject *self, void *closure) {
@@ -89,6 +93,16 @@ static PyObject *get(PyObject *self, void *closure) {
   PyObject *value = of->read(self);
   core_leave(self);
   return value;
+}
+
+/* No attribute can be set. */
+static int set(PyObject *self, PyObject *value, void *closure) {
+  const attribute *of = closure;
+  (void)value;
+  if (core_is_closed(self)) return core_refuse_closed();
+  PyErr_Format(PyExc_AttributeError, "%s of a tensor cannot be set%s%s", of->name, of->instead[0] ? "; " : "",
+               of->instead);
+  return -1;
 }
 
 static PyObject *get_shape(PyObject *self) {
@@ -212,35 +226,42 @@ static PyObject *tensor_iter(PyObject *self) {
 }
 
 static PyGetSetDef getset[] = {
-    {"shape", get, NULL, "tuple of int: the extent of each axis.", READ(get_shape)},
-    {"strides", get, NULL,
-     "tuple of int: from one element to the next along each axis, in elements, as in DLPack.", READ(get_strides)},
-    {"dtype", get, NULL, "DType: the element type, equal to its name.", READ(get_dtype)},
-    {"device", get, NULL, "Device: where the memory is, equal to its name.", READ(get_device)},
-    {"ndim", get, NULL, "int: how many axes there are.", READ(get_ndim)},
-    {"nbytes", get, NULL, "int: the bytes that the elements take in compact form.", READ(get_nbytes)},
-    {"itemsize", get, NULL, "The bytes of one element, rounded up.", READ(get_itemsize)},
-    {"size", get, NULL, "int: how many elements there are, the product of the shape.", READ(get_size)},
-    {"readonly", get, NULL, "bool: whether the elements must not be written.", READ(get_readonly)},
-    {"is_contiguous", get, NULL, "bool: whether the elements are compact and in row-major order.",
-     READ(get_is_contiguous)},
-    {"data_ptr", get, NULL, "int: the address of the first element.", READ(get_data_ptr)},
-    {"flags", get, NULL,
-     "int: DLPack's flag bits: 1 read-only, 2 copied by its producer, 4 sub-byte elements padded.", READ(get_flags)},
-    {"T", get, NULL, "Tensor: a view with the axes in reverse order.", READ(get_transposed)},
-    {"__array_interface__", get, NULL,
-     "dict: NumPy's array interface, version 3. AttributeError for dtypes that it cannot express, and for the memory\n"
-     "of a GPU.",
-     READ(get_array_interface)},
-    {"__cuda_array_interface__", get, NULL,
-     "dict: the CUDA array interface, version 3, of a tensor in memory that CUDA can use, ready on the current\n"
-     "stream, which it names. With MOONFERRY_CUDA_ARRAY_INTERFACE=2 in the environment version 2, which names none:\n"
-     "the host waits until the memory is ready. AttributeError for other devices, and for dtypes that it cannot\n"
-     "express.",
-     READ(get_cuda_array_interface)},
-    {"__numpy_dtype__", get, NULL,
-     "numpy.dtype: the element type, for NumPy and for what asks NumPy, as JAX does. AttributeError where it has none.",
-     READ(get_numpy_dtype)},
+    ATTRIBUTE("shape", get_shape, "reshape gives another view",
+              "tuple of int: the extent of each axis."),
+    ATTRIBUTE("strides", get_strides, "permute_dims and broadcast_to give another view",
+              "tuple of int: from one element to the next along each axis, in elements, as in DLPack."),
+    ATTRIBUTE("dtype", get_dtype, "astype gives a converted copy, reinterpret another view",
+              "DType: the element type, equal to its name."),
+    ATTRIBUTE("device", get_device, "to() gives the tensor there",
+              "Device: where the memory is, equal to its name."),
+    ATTRIBUTE("ndim", get_ndim, "",
+              "int: how many axes there are."),
+    ATTRIBUTE("nbytes", get_nbytes, "",
+              "int: the bytes that the elements take in compact form."),
+    ATTRIBUTE("itemsize", get_itemsize, "",
+              "The bytes of one element, rounded up."),
+    ATTRIBUTE("size", get_size, "",
+              "int: how many elements there are, the product of the shape."),
+    ATTRIBUTE("readonly", get_readonly, "as_readonly gives another view",
+              "bool: whether the elements must not be written."),
+    ATTRIBUTE("is_contiguous", get_is_contiguous, "",
+              "bool: whether the elements are compact and in row-major order."),
+    ATTRIBUTE("data_ptr", get_data_ptr, "",
+              "int: the address of the first element."),
+    ATTRIBUTE("flags", get_flags, "",
+              "int: DLPack's flag bits: 1 read-only, 2 copied by its producer, 4 sub-byte elements padded."),
+    ATTRIBUTE("T", get_transposed, "",
+              "Tensor: a view with the axes in reverse order."),
+    ATTRIBUTE("__array_interface__", get_array_interface, "",
+              "dict: NumPy's array interface, version 3. AttributeError for dtypes that it cannot express, and for the memory\n"
+              "of a GPU."),
+    ATTRIBUTE("__cuda_array_interface__", get_cuda_array_interface, "",
+              "dict: the CUDA array interface, version 3, of a tensor in memory that CUDA can use, ready on the current\n"
+              "stream, which it names. With MOONFERRY_CUDA_ARRAY_INTERFACE=2 in the environment version 2, which names none:\n"
+              "the host waits until the memory is ready. AttributeError for other devices, and for dtypes that it cannot\n"
+              "express."),
+    ATTRIBUTE("__numpy_dtype__", get_numpy_dtype, "",
+              "numpy.dtype: the element type, for NumPy and for what asks NumPy, as JAX does. AttributeError where it has none."),
     {"closed", core_get_closed, NULL, "bool: whether close() was called.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

@@ -72,4 +72,27 @@ function hint.of_tensor(typed, methods, fields)
   return name and (methods[name] and "t:" or "t.") .. name
 end
 
+-- What NumPy, PyTorch and other Lua libraries call what the module has, or has not.
+local MODULE_ELSEWHERE = {
+  array = "mf.tensor", asarray = "mf.tensor, or python.tensor for Python's arrays", new = "mf.empty or mf.tensor",
+  Tensor = "mf.tensor", from_numpy = "moonferry.python's tensor", frombuffer = "mf.wrap", from_table = "mf.tensor",
+  arange = "mf.tensor of a table", range = "mf.tensor of a table", linspace = "mf.tensor of a table",
+  rand = "mf.empty and a loop over t:rows()", equal = "t:equal", copy = "t:copy", to_dlpack = "t:to_dlpack",
+  device_reason = "what mf.empty gives beside nil", float32 = "the name \"float32\"", int32 = "the name \"int32\"",
+  python = "require \"moonferry.python\"", gl = "require \"moonferry.gl\"", Lua = "moonferry.Lua, in Python",
+  add = "a loop over t:rows(), or NumPy by moonferry.python",
+}
+
+--- The same of the module's names.
+---@param typed any
+---@param names table<string, any>
+---@return string?
+function hint.of_module(typed, names)
+  if MODULE_ELSEWHERE[typed] then
+    return MODULE_ELSEWHERE[typed]
+  end
+  local name = hint.nearest(typed, names)
+  return name and "mf." .. name
+end
+
 return hint

@@ -28,6 +28,7 @@ local exchange = require "moonferry.exchange"
 local sentinels = require "moonferry.view"
 local numbers = require "moonferry.numbers"
 local errors = require "moonferry.errors"
+local hint = require "moonferry.hint"
 local foreign = require "moonferry.foreign"
 local owner = require "moonferry.owner"
 local npy = require "moonferry.npy"
@@ -131,4 +132,9 @@ function mf.gc_limit(nbytes)
   return pressure.limit(nbytes)
 end
 
-return mf
+local function missing(_, key)
+  local instead = hint.of_module(key, mf)
+  errors.misuse("moonferry has no %s%s", errors.show(key), instead and "; use " .. instead or "")
+end
+
+return setmetatable(mf, { __index = missing })

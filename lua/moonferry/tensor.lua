@@ -114,6 +114,23 @@ end
 
 meta.__ipairs = meta.__pairs
 
+-- t == u stays the identity of the objects, as of every table; t:equal compares elements.
+local function no_arithmetic()
+  misuse("a tensor has no arithmetic and no order; a loop over t:rows() has, or NumPy by moonferry.python")
+end
+
+for _, operator in ipairs { "add", "sub", "mul", "div", "mod", "pow", "unm", "lt", "le" } do
+  meta["__" .. operator] = no_arithmetic
+end
+
+function meta.__concat()
+  misuse("a tensor is not joined to a text; tostring(t) is")
+end
+
+function meta.__call()
+  misuse("a tensor is not called; t:get(...) gives an element, t:view(...) a part")
+end
+
 local function is_closed(verb)
   misuse("%stensor closed, by t:close() or at the end of mf.scope; s:keep(t) lets one out of a scope",
     verb and verb .. ": " or "")

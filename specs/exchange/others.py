@@ -56,7 +56,8 @@ assert refuses(BufferError, lambda: moonferry.asarray(x, copy=False))
     ),
     Other(
         "Zarr",
-        "a file: `z[...] = t.numpy()` writes, for it asks whole arrays for `ravel`; `asarray(z)` reads",
+        "a file: `z[...] = t.numpy()` writes, for it asks whole arrays for NumPy's `ravel` and `view`; "
+        "`asarray(z)` reads",
         """
 import zarr
 x = zarr.zeros((4, 6), dtype="f4")
@@ -86,8 +87,98 @@ x = x[:]
     ),
     Other(
         "safetensors",
-        '`save({"a": t.numpy()})` writes, and what it loads is taken as NumPy\'s',
-        "import safetensors.numpy as s\nx = s.load(s.save({'a': t.numpy()}))['a']\n" + FILES,
+        '`save({"a": t.numpy()})` writes, for it asks for NumPy\'s `ctypes`; `TensorSpec` takes '
+        "`t.data_ptr`, in bfloat16, too",
+        """
+import safetensors, safetensors.numpy as s
+half = t.astype("bfloat16")
+spec = safetensors.TensorSpec(dtype=half.dtype.name, shape=half.shape, data_ptr=half.data_ptr, data_len=half.nbytes)
+read = dict(safetensors.deserialize(safetensors.serialize({"a": spec})))["a"]
+assert moonferry.equal(moonferry.frombuffer(read["data"], "bfloat16").reshape(read["shape"]), half)
+x = s.load(s.save({"a": t.numpy()}))["a"]
+"""
+        + FILES,
+    ),
+    Other(
+        "gguf",
+        "`add_tensor(name, t.numpy())` writes, for it asks for NumPy's `tofile`; what a reader maps is taken "
+        "without a copy",
+        """
+import gguf, tempfile
+path = tempfile.mkstemp()[1]
+file = gguf.GGUFWriter(path, "none")
+file.add_tensor("a", t.numpy())
+file.write_header_to_file(), file.write_kv_data_to_file(), file.write_tensors_to_file(), file.close()
+x = gguf.GGUFReader(path).tensors[0].data
+mapped = moonferry.asarray(x)
+assert mapped.data_ptr == x.ctypes.data and mapped.readonly
+"""
+        + FILES,
+    ),
+    Other(
+        "ONNX",
+        "`from_array(t.numpy())` and `asarray(to_array(x))`, with bfloat16 and int4; `from_array(t)` wants "
+        "NumPy's dtype",
+        """
+import onnx, onnx.numpy_helper as h
+assert refuses(ValueError, lambda: h.from_array(t))
+narrow = moonferry.asarray(h.to_array(onnx.helper.make_tensor("", onnx.TensorProto.INT4, [4], [1, -2, 3, -4])))
+assert narrow.dtype == "int4" and narrow.tolist() == [1, -2, 3, -4]
+assert moonferry.equal(moonferry.asarray(h.to_array(h.from_array(narrow.numpy()))), narrow)
+x = h.to_array(h.from_array(t.numpy()))
+"""
+        + FILES,
+    ),
+    Other(
+        "PyVista",
+        "`PolyData(t.numpy())` and `d['a'] = t.numpy()` without a copy, and so is `asarray(d.points)`; it "
+        "refuses others",
+        """
+import pyvista
+points = t.reshape(8, 3)
+assert refuses(TypeError, lambda: pyvista.PolyData(points))
+d = pyvista.PolyData(points.numpy())
+assert moonferry.asarray(d.points).data_ptr == t.data_ptr
+d["a"] = t.reshape(8, 3).numpy()
+assert moonferry.asarray(d["a"]).data_ptr == t.data_ptr
+""",
+    ),
+    Other(
+        "VisPy",
+        "its buffers want NumPy's arrays: `VertexBuffer(t.numpy())`",
+        """
+from vispy.gloo import VertexBuffer
+assert refuses(ValueError, lambda: VertexBuffer(t))
+assert VertexBuffer(t.numpy()).nbytes == t.nbytes
+""",
+    ),
+    Other(
+        "joblib",
+        "pickles tensors and hashes what they hold; NumPy's files are mapped (`dump(t.numpy())`, "
+        "`load(mmap_mode='r')`)",
+        """
+import joblib, os, tempfile
+path = os.path.join(tempfile.mkdtemp(), "x")
+joblib.dump(t, path)
+x = joblib.load(path)
+assert type(x) is moonferry.Tensor and joblib.hash(x) == joblib.hash(t) != joblib.hash(t.T)
+joblib.dump(t.numpy(), path)
+mapped = joblib.load(path, mmap_mode="r")
+assert moonferry.asarray(mapped).readonly and moonferry.asarray(mapped).data_ptr == mapped.ctypes.data
+"""
+        + FILES,
+    ),
+    Other(
+        "array-api-compat",
+        "a tensor computes nothing, so it has no namespace and `array_namespace(t)` refuses it; `t.numpy()` has one",
+        """
+import array_api_compat as compat
+assert not compat.is_array_api_obj(t) and refuses(TypeError, lambda: compat.array_namespace(t))
+xp = compat.array_namespace(t.numpy())
+x = xp.permute_dims(xp.permute_dims(t.numpy(), (1, 0)), (1, 0))
+assert moonferry.asarray(x).data_ptr == t.data_ptr
+"""
+        + FILES,
     ),
     Other(
         "sparse, SciPy",
@@ -195,6 +286,7 @@ assert bytes(memory.buf)[:96] == t.tobytes()
         "refused; not run here, since dpnp 0.20 does not load beside the MKL and TBB that pip gives it",
         "",
     ),
+    Other("llama-cpp-python", "not run: PyPI has no wheel of it; its logits are NumPy's arrays", ""),
     Other("MindSpore 2.10", "by hand: `asarray` and `from_dlpack(t.__dlpack__())` without a copy", ""),
 ]
 

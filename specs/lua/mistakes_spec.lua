@@ -90,6 +90,65 @@ local NO_TENSORS = {
   { "local _ = t:equal(7)", "expected a tensor, got 7" },
 }
 
+local MODULE = {
+  { "local _ = mf.array { 1 }", "moonferry has no \"array\"", "mf.tensor" },
+  { "local _ = mf.arange(3)", "no \"arange\"", "mf.tensor of a table" },
+  { "local _ = mf.zeroes(3)", "no \"zeroes\"", "mf.zeros" },
+  { "local _ = mf.from_numpy(3)", "no \"from_numpy\"", "moonferry.python" },
+  { "local _ = mf.frombuffer(3)", "no \"frombuffer\"", "mf.wrap" },
+  { "local _ = mf.float32", "no \"float32\"", "the name" },
+  { "local _ = mf.equal(t, t)", "no \"equal\"", "t:equal" },
+  { "local _ = mf.wholly_unlike", "no \"wholly_unlike\"" },
+  { "local _ = mf[1]", "moonferry has no 1" },
+}
+
+local OPERATORS = {
+  { "local _ = t + 1", "no arithmetic", "t:rows()", "moonferry.python" },
+  { "local _ = 2 * t", "no arithmetic" },
+  { "local _ = t - t", "no arithmetic" },
+  { "local _ = t / 2", "no arithmetic" },
+  { "local _ = t % 2", "no arithmetic" },
+  { "local _ = t ^ 2", "no arithmetic" },
+  { "local _ = -t", "no arithmetic" },
+  { "local _ = t < t", "no order" },
+  { "local _ = t <= t", "no order" },
+  { "local _ = 'a ' .. t", "tostring(t)" },
+  { "local _ = t(0, 1)", "not called", "t:get" },
+}
+
+-- Coordinates, axes and extents: Lua's lists count from 1, coordinates and axes from 0.
+local NUMBERS = {
+  { "local _ = t:get(2, 0)", "get: coordinate 0 is 2", "0 ... 1" },
+  { "local _ = t:get(0, -4)", "get: coordinate 1 is -4", "0 ... 2" },
+  { "local _ = t:get(0)", "get: expected 2 coordinates, got 1" },
+  { "local _ = t:get(0, 0, 0)", "get: expected 2 coordinates, got 3" },
+  { "local _ = t:get(0, 0.5)", "coordinate", "0.5" },
+  { "local _ = t:get(0, 'x')", "coordinate", "\"x\"" },
+  { "t:put(0, 0, 2 ^ 40)", "put: dtype int32 expects an integer in -2147483648 ... 2147483647" },
+  { "t:put(0, 0, 0.5)", "put: dtype int32 expects an integer", "0.5" },
+  { "t:put(0, 0, 'x')", "put: dtype int32 expects", "\"x\"" },
+  { "t:put(0, 0)", "put: expected 2 coordinates and a value, got 2 arguments" },
+  { "t:fill 'x'", "fill", "\"x\"" },
+  { "t:fill(2 ^ 40)", "fill", "int32" },
+  { "t:as_readonly():fill(1)", "read-only", "a copy" },
+  { "t:copy(mf.zeros({ 4 }, 'int32'))", "copy: ", "src" },
+  { "local _ = t:reshape(4)", "reshape: the new shape holds 4 elements; 6 expected" },
+  { "local _ = t:reshape(-1, -1)", "reshape: shape[2] is -1" },
+  { "local _ = t:permute_dims(1, 0):reshape(6)", "reshape", "copy()" },
+  { "local _ = t:squeeze(0)", "squeeze: axis 0 has extent 2; 1 expected" },
+  { "local _ = t:expand_dims(5)", "expand_dims: axis is 5", "-3 to 2" },
+  { "local _ = t:diagonal(0, 0, 0)", "diagonal: axes" },
+  { "local _ = t:reinterpret 'complex128'", "reinterpret", "128 bits" },
+  { "local _ = t:to 'gpu'", "to: device", "\"gpu\"", "\"cuda:0\"" },
+  { "local _ = t:to 'float32'", "to: device", "\"float32\"" },
+  { "local _ = mf.tensor { { 1, 2 }, { 3 } }", "value[2]: expected 2 entries, got 1" },
+  { "local _ = mf.tensor 'abc'", "tensor", "\"abc\"" },
+  { "local _ = mf.zeros()", "shape: expected a list of integers or one integer, got nil" },
+  { "local _ = mf.zeros(2, 3)", "dtype: expected a name such as \"float32\", got 3" },
+  { "local _ = mf.from_dlpack {}", "from_dlpack: expected a DLManagedTensorVersioned *", "a table" },
+  { "local _ = mf.from_dlpack(1)", "from_dlpack", "got 1" },
+}
+
 local function run(typed)
   local chunk = assert(loadstring(typed, "=specs/lua/mistakes_spec.lua"))
   local t = mf.tensor({ { 1, 2, 3 }, { 4, 5, 6 } }, "int32")
@@ -117,6 +176,28 @@ end
 describe("assignment to a tensor", function()
   after_each(helper.nothing_left)
   each_is_refused(ASSIGNMENTS)
+end)
+
+describe("a name of the module", function()
+  after_each(helper.nothing_left)
+  each_is_refused(MODULE)
+end)
+
+describe("an operator", function()
+  after_each(helper.nothing_left)
+  each_is_refused(OPERATORS)
+
+  it("of identity stays what it is of tables", function()
+    local t, u = mf.zeros(2), mf.zeros(2)
+    assert.is_true(t == t and t ~= u and t:equal(u))
+    t:close()
+    u:close()
+  end)
+end)
+
+describe("a number or another argument", function()
+  after_each(helper.nothing_left)
+  each_is_refused(NUMBERS)
 end)
 
 describe("a dtype's name", function()

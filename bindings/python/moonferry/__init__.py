@@ -208,6 +208,14 @@ _ELSEWHERE = {
     "from_numpy": "moonferry.from_dlpack or moonferry.asarray",
     "as_tensor": "moonferry.asarray",
     "array_equal": "moonferry.equal",
+    "allclose": "np.allclose takes tensors",
+    "arange": "moonferry.tensor(range(n))",
+    "linspace": "moonferry.asarray(np.linspace(...))",
+    "rand": "moonferry.asarray(np.random.rand(...))",
+    "stack": "moonferry.asarray(np.stack(...)), which takes tensors",
+    "concatenate": "moonferry.asarray(np.concatenate(...)), which takes tensors",
+    "load": "moonferry.asarray(np.load(...))",
+    "save": "np.save, which takes tensors",
 }
 
 

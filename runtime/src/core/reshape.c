@@ -122,7 +122,7 @@ int mf__layout_broadcast(mf__layout *l, const int64_t *shape, int32_t ndim, mf_e
   for (int32_t i = 0; i < ndim; i++) {
     const int64_t extent = i < added ? 1 : from.shape[i - added];
     if (extent != shape[i] && extent != 1)
-      return mf__fail(err, MF_EINVAL, "shape[%d] is %lld; extent %lld repeats only from 1", i,
+      return mf__fail(err, MF_EINVAL, "shape[%d] is %lld; %lld expected, for only an extent of 1 repeats", i,
                       (long long)shape[i], (long long)extent);
     l->shape[i] = shape[i];
     l->strides[i] = extent == shape[i] && i >= added ? from.strides[i - added] : 0;

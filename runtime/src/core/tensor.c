@@ -53,7 +53,7 @@ int mf__tensor_open(const mf_tensor *t, mf_error *err) {
 
 int mf__tensor_writable(const mf_tensor *t, mf_error *err) {
   if (!(t->flags & DLPACK_FLAG_BITMASK_READ_ONLY)) return mf__tensor_open(t, err);
-  return mf__fail(err, MF_EREADONLY, "the tensor is read-only; a writable one expected");
+  return mf__fail(err, MF_EREADONLY, "the tensor is read-only; a writable one, such as a copy, expected");
 }
 
 bool mf__tensor_padded(const mf_tensor *t) {
