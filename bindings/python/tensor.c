@@ -253,15 +253,16 @@ static PyGetSetDef getset[] = {
     ATTRIBUTE("T", get_transposed, "",
               "Tensor: a view with the axes in reverse order."),
     ATTRIBUTE("__array_interface__", get_array_interface, "",
-              "dict: NumPy's array interface, version 3. AttributeError for dtypes that it cannot express, and for the memory\n"
-              "of a GPU."),
+              "dict: NumPy's array interface, version 3. AttributeError for dtypes that it cannot express, and for\n"
+              "the memory of a GPU."),
     ATTRIBUTE("__cuda_array_interface__", get_cuda_array_interface, "",
-              "dict: the CUDA array interface, version 3, of a tensor in memory that CUDA can use, ready on the current\n"
-              "stream, which it names. With MOONFERRY_CUDA_ARRAY_INTERFACE=2 in the environment version 2, which names none:\n"
-              "the host waits until the memory is ready. AttributeError for other devices, and for dtypes that it cannot\n"
-              "express."),
+              "dict: the CUDA array interface, version 3, of a tensor in memory that CUDA can use, ready on the\n"
+              "current stream, which it names. With MOONFERRY_CUDA_ARRAY_INTERFACE=2 in the environment version 2,\n"
+              "which names none: the host waits until the memory is ready. AttributeError for other devices, and\n"
+              "for dtypes that it cannot express."),
     ATTRIBUTE("__numpy_dtype__", get_numpy_dtype, "",
-              "numpy.dtype: the element type, for NumPy and for what asks NumPy, as JAX does. AttributeError where it has none."),
+              "numpy.dtype: the element type, for NumPy and for what asks NumPy, as JAX does. AttributeError where\n"
+              "it has none."),
     {"closed", core_get_closed, NULL, "bool: whether close() was called.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
