@@ -159,11 +159,11 @@ static void each_failing_call(void **state) {
   int64_t failures = 0;
   for (size_t i = 0; i < COUNT(calls); i++) {
     char rule[100];
-    const int next = next_descriptor(), given = dup(fd);
+    const int given = dup(fd), next = next_descriptor();
     snprintf(rule, sizeof rule, "%s@1:999:once", named(calls[i][0], calls[i][1]));
     sim_ask_fail(rule);
     int rc = mf_semaphore_from_fd(&device, given, 0, &second, &err);
-    if (i == 0) assert_true(rc != MF_OK && second == NULL && close(given) == 0 && next_descriptor() == next);
+    if (i == 0) assert_true(rc != MF_OK && second == NULL && next_descriptor() == next && close(given) == 0);
     if (rc == MF_OK) rc = mf_semaphore_wait(second, MF_STREAM_DEFAULT, 0, &err);
     if (rc == MF_OK) rc = mf_semaphore_signal(second, MF_STREAM_DEFAULT, 1, &err);
     assert_int_equal(rc, MF_EDRIVER);

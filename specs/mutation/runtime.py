@@ -173,6 +173,9 @@ class Runtime(Judge):
             self.link(kind, objects, output)
         return output
 
+    def has_reached(self, mutant, spec):
+        return mutant.function in self.known.get(spec.name, {"reached": {}})["reached"].get(mutant.path.name, [])
+
     def reach_of(self, kind, path, spec, seconds):
         """One run tells it of all files. It is remembered as long as neither the library nor the spec's program
         changes."""
