@@ -75,18 +75,11 @@ static int driver_map_inside(const mf_gl_buffer *b, void **data, size_t *nbytes,
   return rc == MF_OK ? b->gl.device.backend->graphics_map(b->gl.handle, b->on.stream, data, nbytes, err) : rc;
 }
 
-/* Enters to give something back: also where the capture mode cannot be relaxed, because the GPU would keep it. */
-static int enter_to_end(mf__scope *scope, const mf__gl_resource *r, mf_error *err) {
-  const int rc = mf__enter_relaxed(scope, r->device.backend, r->device.ordinal, err);
-  return rc == MF_OK ? rc : mf__enter(scope, r->device.backend, r->device.ordinal, err);
-}
-
 int mf__gl_unmap(const mf__gl_resource *r, const mf__queue *on, mf_error *err) {
-  mf__scope scope;
-  int rc = enter_to_end(&scope, r, err);
-  if (rc != MF_OK) return rc;
-  rc = r->device.backend->graphics_unmap(r->handle, on->stream, err);
-  mf__leave(&scope);
+  const mf__backend *backend = r->device.backend;
+  int rc;
+  MF__CALL(rc, mf__enter_to_end, backend, r->device.ordinal, err,
+           backend->graphics_unmap(r->handle, on->stream, err));
   return rc;
 }
 
@@ -157,13 +150,10 @@ int mf_gl_buffer_unmap(mf_gl_buffer *b, int32_t *in_use, mf_error *err) {
 }
 
 int mf__gl_unregister(const mf__gl_resource *r, mf_error *err) {
-  mf__scope scope;
-  int rc = enter_to_end(&scope, r, err);
-  if (rc == MF_OK) {
-    rc = r->device.backend->graphics_unregister(r->handle, err);
-    mf__leave(&scope);
-  }
-  mf__holders_add(r->device.backend, -1);
+  const mf__backend *backend = r->device.backend;
+  int rc;
+  MF__CALL(rc, mf__enter_to_end, backend, r->device.ordinal, err, backend->graphics_unregister(r->handle, err));
+  mf__holders_add(backend, -1);
   return rc;
 }
 
