@@ -37,7 +37,7 @@ static void bytes_go_both_ways_in_order(void **state) {
 static void the_gpu_reads_what_opengl_wrote(void **state) {
   (void)state;
   const unsigned buffer = new_buffer(3);
-  mf_gl_buffer *b = opened(buffer, MF_GL_BUFFER_READ);
+  mf_gl_buffer *b = opened(buffer, MF_GL_READ);
   int64_t count = FLOATS - 10;
   DLTensor like = floats(&count);
   const mf_request host = {.device = {kDLCPU, 0}};
@@ -77,7 +77,7 @@ static void a_tensor_says_that_it_is_over(void **state) {
 static void whoever_acquired_it_is_waited_for(void **state) {
   (void)state;
   const unsigned buffer = new_buffer(0);
-  mf_gl_buffer *b = opened(buffer, MF_GL_BUFFER_DISCARD);
+  mf_gl_buffer *b = opened(buffer, MF_GL_DISCARD);
   const mf_stream s = stream_new(0);
   for (uint64_t seed = 0; seed < seeds(20); seed++) {
     sim_ask_seed(seed);

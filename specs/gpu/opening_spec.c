@@ -153,8 +153,15 @@ static void ask_for_what_others_share(void) {
   mf__external memory;
   const bool graphics = strstr(missing, "Graphics") != NULL, external = strstr(missing, "ExternalMemory") != NULL;
   const bool semaphore = strstr(missing, "ExternalSemaphore") != NULL;
-  CHECK(gpu->graphics_register(1, 0, &resource, &err) == (graphics ? MF_EDEVICE : MF_EDRIVER) && resource == NULL);
-  CHECK((strstr(err.message, "no calls for OpenGL's buffers") != NULL) == graphics);
+  const bool array = strstr(missing, "Array") != NULL || strstr(missing, "GLRegisterImage") != NULL;
+  const bool buffer = graphics && !array;
+  for (uint32_t target = 0; target <= 1; target++) {
+    const bool none = target == 0 ? buffer : graphics || array;
+    const mf__gl_name name = {1, target};
+    CHECK(gpu->graphics_register(&name, 0, &resource, &err) == (none ? MF_EDEVICE : MF_EDRIVER) && resource == NULL);
+    const char *why = target == 0 ? "no calls for OpenGL's buffers" : "no calls for OpenGL's textures";
+    CHECK((strstr(err.message, why) != NULL) == none);
+  }
   CHECK(gpu->external_import(-1, 64, &memory, &err) == (external ? MF_EDEVICE : MF_EINVAL));
   CHECK((strstr(err.message, "no calls for external memory") != NULL) == external);
   CHECK(gpu->semaphore_import(-1, false, &resource, &err) == (semaphore ? MF_EDEVICE : MF_EINVAL) && resource == NULL);
