@@ -17,7 +17,7 @@ static int locate(const mf_tensor *t, const int64_t *coords, int32_t ncoords, in
       return mf__fail(err, MF_EBOUNDS, "coords[%d] is %lld, out of range for extent %lld", i,
                       (long long)coords[i], (long long)extent);
     /* Unsigned, because a tensor without elements may carry any strides until its empty axis refuses. */
-    if (c > 0) *at = (int64_t)((uint64_t)*at + (uint64_t)c * (uint64_t)t->dl.strides[i]);
+    *at = (int64_t)((uint64_t)*at + (uint64_t)c * (uint64_t)t->dl.strides[i]);
   }
   return MF_OK;
 }
