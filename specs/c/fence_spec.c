@@ -79,7 +79,6 @@ static int are_equal(mf_tensor *a, const mf_tensor *b, mf_error *err) {
   int32_t same;
   return mf_tensor_equal(a, b, &same, err);
 }
-
 static int use_equal(mf_tensor *t, mf_error *err) { return with_other(t, err, are_equal, "float32", false); }
 static int use_equal_to(mf_tensor *t, mf_error *err) { return with_other(t, err, are_equal, "float32", true); }
 
