@@ -146,8 +146,8 @@ static int next_descriptor(void) {
   return next;
 }
 
-/* Whichever call fails, the descriptor is still the caller's, the driver's copy of it is closed, the value stays, and the
- * next attempt succeeds. */
+/* Whichever call fails, the descriptor is still the caller's, the driver's copy of it is closed, the value stays, and
+ * the next attempt succeeds. */
 static void each_failing_call(void **state) {
   (void)state;
   static const char *const calls[][2] = {
