@@ -179,8 +179,8 @@ local function transfer(self, way, t, on, x, y)
 end
 
 --- The elements of `t`, height x width x channels (or height x width of one channel) in the texture's own dtype and
---- order of channels, to level 0 of the texture, from pixel x, y on. Row 0 is OpenGL's lowest; strides may be any. It is
---- queued on that stream (nil: the current one), behind what OpenGL was told before and what used `t`; what OpenGL is
+--- order of channels, to level 0 of the texture, from pixel x, y on. Row 0 is OpenGL's lowest; strides may be any.
+--- Queued on that stream (nil: the current one), behind what OpenGL was told before and what used `t`; what OpenGL is
 --- told next comes after it. The host waits for nothing where the route is "mapped".
 ---@param t moonferry.Tensor
 ---@param on? moonferry.Stream
