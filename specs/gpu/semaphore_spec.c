@@ -118,6 +118,7 @@ static void misuse(void **state) {
   REFUSED(mf_semaphore_from_fd(&host, fd, 0, &none, &err), MF_EINVAL, "device is cpu");
   assert_null(none);
   FAILS(mf_semaphore_from_fd(&far, fd, 0, &none, &err), MF_EDEVICE);
+  FAILS(mf_semaphore_from_fd(&far, fd, 2, &none, &err), MF_EDEVICE);
   REFUSED(mf_semaphore_from_fd(&device, fd, 2, &none, &err), MF_EINVAL, "flags is 2");
   REFUSED(mf_semaphore_from_fd(&device, -1, 0, &none, &err), MF_EINVAL, "fd is -1");
   assert_true(fcntl(fd, F_GETFD) >= 0);
