@@ -2,7 +2,7 @@
 -- Each part is declared only if its name is still unknown: another library may have declared
 -- DLPack's structs, and a second run of this module in one process must not declare ours again.
 return {
-  header_hash = "e3ecc17f3e3a13f4",
+  header_hash = "a33b0b2cd2bbf1d6",
   constants = {
     MF_MAX_NDIM = 64,
     MF_ALIGNMENT = 256,
@@ -270,6 +270,14 @@ int mf_gl_buffer_map(mf_gl_buffer *b, mf_stream stream, const DLTensor *like, mf
   mf_error *err);
 int mf_gl_buffer_unmap(mf_gl_buffer *b, int32_t *in_use, mf_error *err);
 int mf_gl_buffer_close(mf_gl_buffer *b, mf_error *err);
+typedef struct mf_gl_texture mf_gl_texture;
+int mf_gl_texture_open(const DLDevice *device, uint32_t texture, uint32_t target,
+  uint32_t flags, mf_gl_texture **out, mf_error *err);
+int mf_gl_texture_upload(mf_gl_texture *texture, mf_tensor *t, int64_t x, int64_t y,
+  mf_stream stream, mf_error *err);
+int mf_gl_texture_download(mf_gl_texture *texture, mf_tensor *t, int64_t x, int64_t y,
+  mf_stream stream, mf_error *err);
+int mf_gl_texture_close(mf_gl_texture *texture, mf_error *err);
 typedef enum mf_none {
   MF_NONE_DEFAULT = 0,
   MF_NONE_NO_ORDER = 1,

@@ -1,18 +1,19 @@
 -- OpenGL memory as tensors: rings of slots in buffers that stay mapped, pictures up to textures and back without a
 -- stall.
 --
--- Responsible for: finding OpenGL's functions through whatever the program has (SDL, GLFW, EGL, or a function of its
--- own), and its fences behind what was drawn. Invariant: what is bound, and the pixel store, are as they were when a
--- function returns; all of this is for the thread on which the context is current. A mapped buffer is unmapped only
--- when no tensor refers to it. Must not know: what is drawn.
+-- Responsible for: contexts, their rings and pinned buffers, and OpenGL's fences behind what was drawn. Invariant: what
+-- is bound, and the pixel store, are as they were when a function returns; all of this is for the thread on which the
+-- context is current. A mapped buffer is unmapped only when no tensor refers to it. Must not know: what is drawn.
 require "moonferry" -- what tensors can is in its parts
 local ffi = require "ffi"
 local C = require "moonferry.lib"
+local calls = require "moonferry.gl_calls"
 local create = require "moonferry.create"
 local errors = require "moonferry.errors"
 local foreign = require "moonferry.foreign"
 local picture = require "moonferry.gl_picture"
 require "moonferry.gl_share"
+require "moonferry.gl_texture"
 local rings = require "moonferry.ring"
 local scope = require "moonferry.scope"
 local tensor = require "moonferry.tensor"
@@ -32,29 +33,6 @@ local STREAM_DRAW, STREAM_READ = 0x88E0, 0x88E1
 local MAJOR, MINOR, NUM_EXTENSIONS, EXTENSIONS = 0x821B, 0x821C, 0x821D, 0x1F03
 local PAGE = 4096
 
-local SIGNATURES = {
-  GetError = "uint32_t (*)(void)", GetIntegerv = "void (*)(uint32_t, int32_t *)",
-  GetStringi = "const char *(*)(uint32_t, uint32_t)",
-  GenBuffers = "void (*)(int32_t, uint32_t *)", DeleteBuffers = "void (*)(int32_t, const uint32_t *)",
-  BindBuffer = "void (*)(uint32_t, uint32_t)", BufferData = "void (*)(uint32_t, intptr_t, const void *, uint32_t)",
-  BufferSubData = "void (*)(uint32_t, intptr_t, intptr_t, const void *)",
-  GetBufferSubData = "void (*)(uint32_t, intptr_t, intptr_t, void *)",
-  BufferStorage = "void (*)(uint32_t, intptr_t, const void *, uint32_t)",
-  MapBufferRange = "void *(*)(uint32_t, intptr_t, intptr_t, uint32_t)", UnmapBuffer = "uint8_t (*)(uint32_t)",
-  PixelStorei = "void (*)(uint32_t, int32_t)", BindTexture = "void (*)(uint32_t, uint32_t)",
-  TexSubImage2D = "void (*)(uint32_t, int32_t, int32_t, int32_t, int32_t, int32_t, uint32_t, uint32_t, const void *)",
-  ReadPixels = "void (*)(int32_t, int32_t, int32_t, int32_t, uint32_t, uint32_t, void *)",
-  Finish = "void (*)(void)",
-}
-local OPTIONAL = { GetStringi = true, BufferStorage = true }
-
--- Where the usual libraries have their functions: the file, the resolver, the current context.
-local LIBRARIES = {
-  { "sdl", "libSDL2-2.0.so.0", "SDL_GL_GetProcAddress", "SDL_GL_GetCurrentContext" },
-  { "glfw", "libglfw.so.3", "glfwGetProcAddress", "glfwGetCurrentContext" },
-  { "egl", "libEGL.so.1", "eglGetProcAddress", "eglGetCurrentContext" },
-}
-
 ---@class moonferry.gl.Context
 ---@field buffer_storage string? why buffers cannot stay mapped
 ---@field pinned_memory string? why memory of the program's cannot be a buffer
@@ -63,57 +41,6 @@ Context.__index = Context
 
 local release_gl = function(handle)
   C.mf_gl_release(handle)
-end
-
--- Declared under a name of ours, so that a program which declares SDL or EGL itself is not in the way.
-local function symbol(library, name, kind)
-  local alias = "mf_symbol_" .. name
-  pcall(ffi.cdef, kind:format(alias) .. (" __asm__(%q);"):format(name))
-  local found, value = pcall(function()
-    return library[alias]
-  end)
-  return found and value or nil
-end
-
-local function open_library(entry)
-  local loaded, library = pcall(ffi.load, entry[2])
-  if not loaded then
-    return nil
-  end
-  local resolve = symbol(library, entry[3], "void *%s(const char *name)")
-  local current = symbol(library, entry[4], "void *%s(void)")
-  return resolve and current and { getproc = resolve, current = ffi.cast("void *(*)(void)", current) }
-end
-
--- The library that has a current context, or the one that was named.
-local function find_library(name)
-  local known = false
-  for _, entry in ipairs(LIBRARIES) do
-    if name == nil or name == entry[1] then
-      known = true
-      local found = open_library(entry)
-      if found and found.current() ~= nil then
-        return found
-      end
-    end
-  end
-  if not known then
-    misuse("gl.open: expected \"sdl\", \"glfw\", \"egl\" or a table with getproc and current, got %s", show(name))
-  end
-  return nil, "gl.open: no context of OpenGL is current in " .. (name or "SDL, GLFW or EGL"), C.MF_EDEVICE
-end
-
-local function load_functions(getproc)
-  local call = {}
-  for name, signature in pairs(SIGNATURES) do
-    local pointer = getproc("gl" .. name)
-    if pointer ~= nil then
-      call[name] = ffi.cast(signature, pointer)
-    elseif not OPTIONAL[name] then
-      return nil, "gl.open: there is no gl" .. name, C.MF_EDEVICE
-    end
-  end
-  return call
 end
 
 local integer = picture.integer
@@ -148,7 +75,7 @@ end
 function gl.open(from)
   local library, message, code = from, nil, nil
   if type(from) ~= "table" then
-    library, message, code = find_library(from)
+    library, message, code = calls.find_library(from)
   elseif from.getproc == nil or from.current == nil then
     misuse("gl.open: getproc and current expected, got %s and %s", show(from.getproc), show(from.current))
   end
@@ -156,17 +83,17 @@ function gl.open(from)
     return nil, message, code
   end
   local call
-  call, message, code = load_functions(library.getproc)
+  call, message, code = calls.load_functions(library.getproc)
   if not call then
     return nil, message, code
   end
-  local calls, out = ffi.new("mf_gl_calls"), ffi.new("mf_gl *[1]")
-  calls.fence_sync = ffi.cast("void *(*)(uint32_t, uint32_t)", library.getproc("glFenceSync"))
-  calls.client_wait_sync = ffi.cast("uint32_t (*)(void *, uint32_t, uint64_t)", library.getproc("glClientWaitSync"))
-  calls.delete_sync = ffi.cast("void (*)(void *)", library.getproc("glDeleteSync"))
-  calls.current_context = ffi.cast("void *(*)(void)", library.current)
+  local fences, out = ffi.new("mf_gl_calls"), ffi.new("mf_gl *[1]")
+  fences.fence_sync = ffi.cast("void *(*)(uint32_t, uint32_t)", library.getproc("glFenceSync"))
+  fences.client_wait_sync = ffi.cast("uint32_t (*)(void *, uint32_t, uint64_t)", library.getproc("glClientWaitSync"))
+  fences.delete_sync = ffi.cast("void (*)(void *)", library.getproc("glDeleteSync"))
+  fences.current_context = ffi.cast("void *(*)(void)", library.current)
   local err = errors.place()
-  local rc = C.mf_gl_create(calls, out, err)
+  local rc = C.mf_gl_create(fences, out, err)
   if not errors.passed(rc, err) then
     return errors.refused("gl.open", rc, err)
   end

@@ -28,13 +28,15 @@ local PACK = { target = 0x88EB, binding = 0x88ED, row_length = 0x0D02, alignment
   others = { 0x0D00, 0x0D01, 0x0D03, 0x0D04 } }
 
 local TEXTURE_2D, TEXTURE_BINDING_2D = 0x0DE1, 0x8069
+picture.PACK = PACK
 
 --- What a tensor's elements are to OpenGL: format, type, dtype, and channels: with 0 an element is a whole pixel.
 picture.formats = {
   r8 = { 0x1903, 0x1401, "uint8", 1 }, rg8 = { 0x8227, 0x1401, "uint8", 2 }, rgb8 = { 0x1907, 0x1401, "uint8", 3 },
   rgba8 = { 0x1908, 0x1401, "uint8", 4 }, bgr8 = { 0x80E0, 0x1401, "uint8", 3 }, bgra8 = { 0x80E1, 0x1401, "uint8", 4 },
   srgb8 = { 0x1907, 0x1401, "uint8", 3 }, srgb8_alpha8 = { 0x1908, 0x1401, "uint8", 4 },
-  r16f = { 0x1903, 0x140B, "float16", 1 }, rgba16f = { 0x1908, 0x140B, "float16", 4 },
+  r16f = { 0x1903, 0x140B, "float16", 1 }, rg16f = { 0x8227, 0x140B, "float16", 2 },
+  rgba16f = { 0x1908, 0x140B, "float16", 4 },
   r32f = { 0x1903, 0x1406, "float32", 1 }, rg32f = { 0x8227, 0x1406, "float32", 2 },
   rgb32f = { 0x1907, 0x1406, "float32", 3 }, rgba32f = { 0x1908, 0x1406, "float32", 4 },
   rgb10_a2 = { 0x1908, 0x8368, "uint32", 0 }, bgr10_a2 = { 0x80E1, 0x8368, "uint32", 0 },
@@ -42,7 +44,7 @@ picture.formats = {
 }
 
 -- The pixel store for rows that begin every so many pixels, and back to what it was.
-local function with_store(self, store, row_length, fn)
+function picture.with_store(self, store, row_length, fn)
   local before, call = { integer(self, store.row_length), integer(self, store.alignment) }, self.call
   local others = {}
   for i, name in ipairs(store.others) do
@@ -61,6 +63,8 @@ local function with_store(self, store, row_length, fn)
     error(failure, 0)
   end
 end
+
+local with_store = picture.with_store
 
 local function format_of(name, verb)
   local format = picture.formats[name]

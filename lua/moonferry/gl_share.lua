@@ -17,7 +17,7 @@ local Context = picture.Context
 
 local DEFAULT = require("moonferry.cdef").constants.MF_STREAM_DEFAULT
 local COPY_READ = 0x8F36 -- the name of its binding, too
-local FLAGS = { read = 1, discard = 2 } -- MF_GL_BUFFER_...
+local FLAGS = { read = 1, discard = 2 } -- MF_GL_...
 local NO_WORDS = {}
 local new_buffer, new_tensor = ffi.typeof "mf_gl_buffer *[1]", ffi.typeof "mf_tensor *[1]"
 
@@ -28,13 +28,23 @@ local new_buffer, new_tensor = ffi.typeof "mf_gl_buffer *[1]", ffi.typeof "mf_te
 local Shared = {}
 Shared.__index = Shared
 
-local function check_options(opts)
+-- The device that options of a share name, checked; nil and why there is none.
+local function device_of(opts, verb)
+  if type(opts) ~= "table" then
+    misuse("%s: options: expected a table with a device, got %s", verb, show(opts))
+  end
   local route, use = opts.route, opts.use
   if use ~= nil and not FLAGS[use] then
-    misuse("share: use: expected \"read\" or \"discard\", got %s", show(use))
+    misuse("%s: use: expected \"read\" or \"discard\", got %s", verb, show(use))
   elseif route ~= nil and route ~= "mapped" and route ~= "copied" then
-    misuse("share: route: expected \"mapped\" or \"copied\", got %s", show(route))
+    misuse("%s: route: expected \"mapped\" or \"copied\", got %s", verb, show(route))
   end
+  local which, err = device.parsed(opts.device, verb .. ": device"), errors.place()
+  local rc = C.mf_stream_check(which, DEFAULT, err)
+  if not errors.passed(rc, err) then
+    return errors.refused(verb, rc, err)
+  end
+  return which
 end
 
 -- The buffer as the driver has registered it; nil and why not.
@@ -54,14 +64,9 @@ end
 ---@param opts { device: string, use: "read"|"discard"|nil, route: "mapped"|"copied"|nil }
 ---@return moonferry.gl.Shared?, string? message, number? code
 function Context:share(buffer, opts)
-  if type(opts) ~= "table" then
-    misuse("share: options: expected a table with a device, got %s", show(opts))
-  end
-  check_options(opts)
-  local which, err = device.parsed(opts.device, "share: device"), errors.place()
-  local rc = C.mf_stream_check(which, DEFAULT, err)
-  if not errors.passed(rc, err) then
-    return errors.refused("share", rc, err)
+  local which, message, code = device_of(opts, "share")
+  if not which then
+    return nil, message, code
   end
   local shared = setmetatable({ context = self, buffer = buffer, device = opts.device, use = opts.use, in_use = false,
     _dl = which, _mapping = false, handle = false }, Shared)
@@ -202,4 +207,4 @@ function Shared:close()
   return errors.done("close", rc, err)
 end
 
-return Shared
+return { FLAGS = FLAGS, device_of = device_of }

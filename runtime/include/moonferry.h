@@ -836,16 +836,16 @@ MF_API int mf_semaphore_signal(mf_semaphore *s, mf_stream stream, uint64_t value
  * Owns: ${s} is gone. Fails: never. Threads: any. Standard: the same. */
 MF_API void mf_semaphore_release(mf_semaphore *s);
 
-/* OpenGL's buffers as tensors of a GPU. */
+/* OpenGL's buffers as tensors of a GPU, and its textures beside them. */
+
+#define MF_GL_READ 1u    /* the GPU only reads it: a buffer's tensors are read-only */
+#define MF_GL_DISCARD 2u /* the GPU writes all of it: what was there need not be kept */
 
 typedef struct mf_gl_buffer mf_gl_buffer; /* a buffer that is registered with a GPU's driver */
 
-#define MF_GL_BUFFER_READ 1u    /* the GPU only reads it: its tensors are read-only */
-#define MF_GL_BUFFER_DISCARD 2u /* the GPU writes all of it: what was there need not be kept */
-
 /* mf_gl_buffer_open(device, buffer, flags, out, err): registers OpenGL's ${buffer} with the driver of ${device}
- * (cuda:N or rocm:N), which takes long: once for a buffer, not in each frame. ${flags}: 0, or MF_GL_BUFFER_READ or
- * MF_GL_BUFFER_DISCARD.
+ * (cuda:N or rocm:N), which takes long: once for a buffer, not in each frame. ${flags}: 0, or MF_GL_READ or
+ * MF_GL_DISCARD.
  * Owns: ${out} is the caller's, until mf_gl_buffer_close; the buffer must live and keep its storage until then. Fails:
  * MF_EINVAL; MF_EDEVICE for no such device, or a driver without these calls; MF_EDRIVER where no context of OpenGL is
  * current here, it is of another GPU, or the buffer is none; MF_ENOMEM. Threads: the one that OpenGL's context is
@@ -876,6 +876,43 @@ MF_API int mf_gl_buffer_unmap(mf_gl_buffer *b, int32_t *in_use, mf_error *err);
  * Owns: ${b} is gone, also after MF_EDRIVER. Fails: MF_EDRIVER; MF_ECAPTURE, as mf_gl_buffer_unmap, and MF_EINVAL where
  * another thread's call has it: ${b} is there as before. Threads: as mf_gl_buffer_open. Standard: the same. */
 MF_API int mf_gl_buffer_close(mf_gl_buffer *b, mf_error *err);
+
+typedef struct mf_gl_texture mf_gl_texture; /* a texture that is registered with a GPU's driver */
+
+/* mf_gl_texture_open(device, texture, target, flags, out, err): registers OpenGL's ${texture}, bound as ${target} (0:
+ * GL_TEXTURE_2D; GL_TEXTURE_RECTANGLE), with the driver of ${device} (cuda:N or rocm:N), which takes long: once for a
+ * texture. Its storage has one, two or four channels of 8, 16 or 32 bits (GL_R8 to GL_RGBA32F and the integer formats;
+ * no sRGB, no three channels). ${flags}: 0, or MF_GL_READ or MF_GL_DISCARD.
+ * Owns: ${out} is the caller's, until mf_gl_texture_close; the texture must live and keep its storage until then.
+ * Fails: as mf_gl_buffer_open. Threads: the one that OpenGL's context is current on. Standard: CUDA Driver API, "OpenGL
+ * Interoperability"; HIP, the same. */
+MF_API int mf_gl_texture_open(const DLDevice *device, uint32_t texture, uint32_t target, uint32_t flags,
+                              mf_gl_texture **out, mf_error *err);
+
+/* mf_gl_texture_upload(texture, t, x, y, stream, err): the elements of ${t}, height x width x channels (or height x
+ * width of one channel) with the texture's dtype (uint8 for GL_RGBA8), to level 0 of the texture, from pixel ${x},
+ * ${y} on. Row 0 is OpenGL's lowest; strides may be any, and what is not on the device in compact rows goes by way of
+ * compact memory of the device. The channels are in the texture's order, red first. Queued on ${stream}, behind what
+ * OpenGL was told before and what used ${t}; what OpenGL is told next is behind it, and the host waits for nothing.
+ * With MF_GL_DISCARD the rest of the texture is undefined afterwards.
+ * Owns: nothing. Fails: MF_EDTYPE, MF_EINVAL for a shape that does not fit, another ${stream}, a texture that is only
+ * read, or that another thread's call has; MF_ECAPTURE where ${stream} is being captured, which stays whole;
+ * MF_ECLOSED, MF_EDRIVER, MF_ENOMEM. OpenGL has the texture back in each case. Threads: as mf_gl_texture_open.
+ * Standard: the same. */
+MF_API int mf_gl_texture_upload(mf_gl_texture *texture, mf_tensor *t, int64_t x, int64_t y, mf_stream stream,
+                                mf_error *err);
+
+/* mf_gl_texture_download(texture, t, x, y, stream, err): the other way, from the texture to ${t}. What ends in pageable
+ * host memory is complete on return, for which the host waits.
+ * Owns: nothing. Fails: as mf_gl_texture_upload; MF_EREADONLY; MF_EINVAL for a texture that was opened with
+ * MF_GL_DISCARD. Threads: as mf_gl_texture_open. Standard: the same. */
+MF_API int mf_gl_texture_download(mf_gl_texture *texture, mf_tensor *t, int64_t x, int64_t y, mf_stream stream,
+                                  mf_error *err);
+
+/* mf_gl_texture_close(texture, err): gives it back to OpenGL alone. NULL is allowed.
+ * Owns: ${texture} is gone, also after MF_EDRIVER; after MF_EINVAL, where another thread's call has it, it is there as
+ * before. Fails: those two. Threads: as mf_gl_texture_open. Standard: the same. */
+MF_API int mf_gl_texture_close(mf_gl_texture *texture, mf_error *err);
 
 /* Streams in the Python protocol. */
 

@@ -130,8 +130,8 @@ bool sim_gl_size(unsigned buffer, size_t *nbytes); /* 0 for what is no buffer */
 bool sim_gl_read(unsigned buffer, void *bytes, size_t nbytes);
 bool sim_gl_write(unsigned buffer, const void *bytes, size_t nbytes);
 uintptr_t sim_gl_storage(unsigned buffer, size_t nbytes); /* where it lies in the host's memory, or 0 */
-/* gl_image.c: a texture's level 0: its form, whose channels are 0 for what is no such texture or has another format than
- * drivers share; its pixels, row by row from the lowest on. */
+/* gl_image.c: a texture's level 0: its form, whose width is 0 for what is no such texture, and whose channels are 0
+ * for a format that drivers do not share; its pixels, row by row from the lowest on. */
 bool sim_gl_image(unsigned texture, unsigned target, sim_image *form);
 bool sim_gl_image_read(unsigned texture, unsigned target, void *bytes);
 bool sim_gl_image_write(unsigned texture, unsigned target, const void *bytes);

@@ -1,5 +1,6 @@
 /* opening_spec.c: how a driver is opened, or why it is not. Each spec runs in a process of its own, because a driver
  * is opened once in each. */
+#include "driver/driver.h"
 #include "spec.h"
 
 #include <pthread.h>
@@ -153,8 +154,15 @@ static void ask_for_what_others_share(void) {
   mf__external memory;
   const bool graphics = strstr(missing, "Graphics") != NULL, external = strstr(missing, "ExternalMemory") != NULL;
   const bool semaphore = strstr(missing, "ExternalSemaphore") != NULL;
-  CHECK(gpu->graphics_register(1, 0, &resource, &err) == (graphics ? MF_EDEVICE : MF_EDRIVER) && resource == NULL);
-  CHECK((strstr(err.message, "no calls for OpenGL's buffers") != NULL) == graphics);
+  const bool array = strstr(missing, "Array") != NULL || strstr(missing, "GLRegisterImage") != NULL;
+  const bool buffer = graphics && !array;
+  for (uint32_t target = 0; target <= 1; target++) {
+    const bool none = target == 0 ? buffer : graphics || array;
+    const mf__gl_name name = {1, target};
+    CHECK(gpu->graphics_register(&name, 0, &resource, &err) == (none ? MF_EDEVICE : MF_EDRIVER) && resource == NULL);
+    const char *why = target == 0 ? "no calls for OpenGL's buffers" : "no calls for OpenGL's textures";
+    CHECK((strstr(err.message, why) != NULL) == none);
+  }
   CHECK(gpu->external_import(-1, 64, &memory, &err) == (external ? MF_EDEVICE : MF_EINVAL));
   CHECK((strstr(err.message, "no calls for external memory") != NULL) == external);
   CHECK(gpu->semaphore_import(-1, false, &resource, &err) == (semaphore ? MF_EDEVICE : MF_EINVAL) && resource == NULL);
@@ -412,6 +420,15 @@ static void a_child_forked_before_any_use_is_free(void **state) {
   in_fork_with("SIM_LEDGER=off", use_everything);
 }
 
+static void an_array_of_an_unknown_format_is_refused(void **state) {
+  (void)state;
+  DLDataType dtype;
+  OK(mf__driver_array_dtype(0x0a, &dtype, &err));
+  assert_true(dtype.code == kDLInt && dtype.bits == 32 && dtype.lanes == 1);
+  FAILS(mf__driver_array_dtype(0xb0, &dtype, &err), MF_EDTYPE);
+  assert_non_null(strstr(err.message, "format 0xb0"));
+}
+
 int main(void) {
   const struct CMUnitTest specs[] = {
       cmocka_unit_test(a_driver_that_is_not_there_is_named),
@@ -421,6 +438,7 @@ int main(void) {
       cmocka_unit_test(a_machine_without_devices_says_so),
       cmocka_unit_test(a_driver_that_does_not_start_is_quoted),
       cmocka_unit_test(each_missing_function_is_named),
+      cmocka_unit_test(an_array_of_an_unknown_format_is_refused),
       cmocka_unit_test(without_an_optional_function_the_rest_works),
 #if !IS_HIP
       cmocka_unit_test(a_driver_too_old_is_told_what_is_needed),

@@ -3,7 +3,10 @@
 #ifndef MOONFERRY_SPEC_OPERATIONS_H
 #define MOONFERRY_SPEC_OPERATIONS_H
 
+#include "../sim/gl_texture.h"
 #include "loan.h"
+
+#include <unistd.h>
 
 enum { LARGE = (17 << 20) + 1000 }; /* through the staging ring, with helpers */
 
@@ -144,6 +147,47 @@ static inline int use_from_two_streams(mf_error *e) {
   return rc;
 }
 
+/* A semaphore that this signals before it waits for it. The other API is the simulator, which alone has one. */
+static inline int use_a_semaphore(mf_error *e) {
+  const DLDevice device = gpu(0);
+  mf_semaphore *s;
+  if (!other_is_simulated()) return MF_OK;
+  const int fd = sim_ask_semaphore(0, false);
+  int rc = mf_semaphore_from_fd(&device, fd, 0, &s, e);
+  if (rc != MF_OK) {
+    close(fd);
+    return rc;
+  }
+  rc = mf_semaphore_signal(s, mine, 1, e);
+  if (rc == MF_OK) rc = mf_semaphore_wait(s, mine, 1, e);
+  mf_semaphore_release(s);
+  return rc;
+}
+
+/* Up as it is and down by way of memory that is made for it, with OpenGL's context current on this thread alone. */
+static inline int use_a_texture(mf_error *e) {
+  enum { WIDTH = 64, HEIGHT = 16 };
+  static unsigned texture;
+  const DLDevice device = gpu(0);
+  mf_gl_texture *x = NULL;
+  mf_tensor *pixels = NULL, *upside_down = NULL;
+  const mf_index flip = {.kind = MF_INDEX_SLICE, .start = MF_INDEX_NONE, .stop = MF_INDEX_NONE, .step = -1};
+  if (!other_is_simulated()) return MF_OK;
+  if (gl_of.context == NULL) gl_open();
+  gl_current(1);
+  if (texture == 0) texture = gl_texture(&gl_forms[2], WIDTH, HEIGHT, NULL);
+  int rc = mf_gl_texture_open(&device, texture, 0, 0, &x, e);
+  if (rc == MF_OK) rc = mf_tensor_reshape(square, (int64_t[]){HEIGHT, WIDTH, 4}, 3, &pixels, e);
+  if (rc == MF_OK) rc = mf_tensor_index(pixels, &flip, 1, &upside_down, e);
+  if (rc == MF_OK) rc = mf_gl_texture_upload(x, pixels, 0, 0, mine, e);
+  if (rc == MF_OK) rc = mf_gl_texture_download(x, upside_down, 0, 0, mine, e);
+  mf_tensor_release(upside_down);
+  mf_tensor_release(pixels);
+  const int closed = mf_gl_texture_close(x, rc == MF_OK ? e : NULL);
+  gl_current(0);
+  return rc != MF_OK ? rc : closed;
+}
+
 static const struct {
   const char *name;
   operation run;
@@ -167,6 +211,8 @@ static const struct {
     {"to_the_host", to_the_host},
     {"acquire_for_the_host", acquire_for_the_host},
     {"use_from_two_streams", use_from_two_streams},
+    {"use_a_semaphore", use_a_semaphore},
+    {"use_a_texture", use_a_texture},
     {"trim_gpu", trim_gpu},
     {"trim_pinned", trim_pinned},
     {"trim_everything", trim_everything},

@@ -118,6 +118,7 @@ static void misuse(void **state) {
   REFUSED(mf_semaphore_from_fd(&host, fd, 0, &none, &err), MF_EINVAL, "device is cpu");
   assert_null(none);
   FAILS(mf_semaphore_from_fd(&far, fd, 0, &none, &err), MF_EDEVICE);
+  FAILS(mf_semaphore_from_fd(&far, fd, 2, &none, &err), MF_EDEVICE);
   REFUSED(mf_semaphore_from_fd(&device, fd, 2, &none, &err), MF_EINVAL, "flags is 2");
   REFUSED(mf_semaphore_from_fd(&device, -1, 0, &none, &err), MF_EINVAL, "fd is -1");
   assert_true(fcntl(fd, F_GETFD) >= 0);
@@ -146,8 +147,8 @@ static int next_descriptor(void) {
   return next;
 }
 
-/* Whichever call fails, the descriptor is still the caller's, the driver's copy of it is closed, the value stays, and the
- * next attempt succeeds. */
+/* Whichever call fails, the descriptor is still the caller's, the driver's copy of it is closed, the value stays, and
+ * the next attempt succeeds. */
 static void each_failing_call(void **state) {
   (void)state;
   static const char *const calls[][2] = {
@@ -159,11 +160,11 @@ static void each_failing_call(void **state) {
   int64_t failures = 0;
   for (size_t i = 0; i < COUNT(calls); i++) {
     char rule[100];
-    const int next = next_descriptor(), given = dup(fd);
+    const int given = dup(fd), next = next_descriptor();
     snprintf(rule, sizeof rule, "%s@1:999:once", named(calls[i][0], calls[i][1]));
     sim_ask_fail(rule);
     int rc = mf_semaphore_from_fd(&device, given, 0, &second, &err);
-    if (i == 0) assert_true(rc != MF_OK && second == NULL && close(given) == 0 && next_descriptor() == next);
+    if (i == 0) assert_true(rc != MF_OK && second == NULL && next_descriptor() == next && close(given) == 0);
     if (rc == MF_OK) rc = mf_semaphore_wait(second, MF_STREAM_DEFAULT, 0, &err);
     if (rc == MF_OK) rc = mf_semaphore_signal(second, MF_STREAM_DEFAULT, 1, &err);
     assert_int_equal(rc, MF_EDRIVER);

@@ -10,6 +10,7 @@ local optional = {
   ["mf_tensor_wrap.release"] = true, ["mf_tensor_wrap.ctx"] = true, ["mf_tensor_invalidate.in_use"] = true,
   ["mf_tensor_fence.fence"] = true, ["mf_ring_end.fence"] = true, ["mf_ring_latest.fresh"] = true,
   ["mf_stream_swap.old"] = true, ["mf_gl_buffer_unmap.in_use"] = true, ["mf_gl_buffer_close.b"] = true,
+  ["mf_gl_texture_close.texture"] = true,
   ["mf_guest_finish.late"] = true, ["mf_guest_set.guest"] = true, ["mf_allocator_set.fn"] = true,
   ["mf_allocator_set.ctx"] = true, ["mf_device_of_pointer.ptr"] = true,
 }

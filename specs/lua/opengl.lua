@@ -52,4 +52,36 @@ function opengl.delete(name)
   return fn("GetError", "unsigned (*)(void)")()
 end
 
+local TEXTURE_2D = 0x0DE1
+
+local function bind_texture(name)
+  fn("BindTexture", "void (*)(unsigned, unsigned)")(TEXTURE_2D, name)
+  fn("PixelStorei", "void (*)(unsigned, int)")(0x0CF5, 1)
+  fn("PixelStorei", "void (*)(unsigned, int)")(0x0D05, 1)
+end
+
+--- A texture of a sized format with these pixels, which are of OpenGL's format and type.
+function opengl.texture(internal, width, height, format, kind, bytes)
+  local name = ffi.new "unsigned[1]"
+  fn("GenTextures", "void (*)(int, unsigned *)")(1, name)
+  bind_texture(name[0])
+  fn("TexStorage2D", "void (*)(unsigned, int, unsigned, int, int)")(TEXTURE_2D, 1, internal, width, height)
+  fn("TexSubImage2D", "void (*)(unsigned, int, int, int, int, int, unsigned, unsigned, const void *)")(TEXTURE_2D, 0, 0,
+    0, width, height, format, kind, bytes)
+  return name[0]
+end
+
+--- The bytes of its pixels.
+function opengl.read_texture(name, format, kind, nbytes)
+  local out = ffi.new("char[?]", nbytes)
+  bind_texture(name)
+  fn("GetTexImage", "void (*)(unsigned, int, unsigned, unsigned, void *)")(TEXTURE_2D, 0, format, kind, out)
+  return ffi.string(out, nbytes)
+end
+
+function opengl.delete_texture(name)
+  fn("DeleteTextures", "void (*)(int, const unsigned *)")(1, ffi.new("unsigned[1]", name))
+  return fn("GetError", "unsigned (*)(void)")()
+end
+
 return opengl

@@ -199,6 +199,10 @@ class Judge:
                 self.mutated[kind, path.name] = Mutated(self, path, kind)
             return self.mutated[kind, path.name]
 
+    def has_reached(self, mutant, spec):
+        """Whether the spec came to the mutant's function in an earlier run, as far as that is known."""
+        return False
+
     def reach_of(self, kind, path, spec, seconds):
         """The functions of the file that the spec comes to; None if it is stopped."""
         return self.mutated[kind, path.name].reached_by(spec, seconds)
@@ -226,14 +230,15 @@ class Judge:
 
     def in_order(self, kind, mutant, remembered):
         """The spec that caught it before, those that caught the file's mutants last, those that are named like the
-        file, which are asked however long they take, then the quick ones."""
+        file, which are asked however long they take, those that came to the function before, then the quick ones."""
         path = mutant.path
         with self.lock:
             known = list(self.killers.get((kind, path.name), []))
 
         def rank(spec):
             last = known.index(spec) if spec in known else len(known)
-            return spec.name != remembered, last, not is_named_like(spec, path), self.usual.get(spec.name, 1)
+            return (spec.name != remembered, last, not is_named_like(spec, path), not self.has_reached(mutant, spec),
+                    self.usual.get(spec.name, 1))  # fmt: skip
 
         worth = [s for s in self.specs[kind] if s.may_notice(path)]
         quick = [s for s in worth if self.usual.get(s.name, 0) <= self.seconds or is_named_like(s, path)]

@@ -105,6 +105,17 @@ def test_the_table_of_names_says_what_exists(lua):
             assert hasattr(mf if prefix == "moonferry." else mf.Tensor, name), (what, name)
 
 
+def test_the_names_of_opengl_are_there(lua):
+    from moonferry import gl
+
+    contexts = keys(lua, 'require("moonferry.gl") and require("moonferry.gl_picture").Context')
+    for what, _, in_lua, in_python in rows():
+        for name in re.findall(r"`gl:(\w+)", in_lua):
+            assert name in contexts, (what, name)
+        for name in re.findall(r"`gl\.(\w+)", in_python):
+            assert hasattr(gl.Context, name) or hasattr(gl, name), (what, name)
+
+
 def test_what_python_and_lua_both_have_is_in_the_table(lua):
     text = "\n".join("|".join(row) for row in rows())
     both = set(keys(lua, 'require("moonferry.tensor").Tensor')) & set(vars(mf.Tensor))

@@ -38,3 +38,37 @@ def read(name, nbytes):
     _gl("glGetBufferSubData", _u, _n, _n, _p)(ARRAY_BUFFER, 0, nbytes, out)
     assert _gl("glGetError", result=_u)() == 0
     return out.raw
+
+
+TEXTURE_2D = 0x0DE1
+
+
+def _bind_texture(name):
+    _gl("glBindTexture", _u, _u)(TEXTURE_2D, name)
+    for store in (0x0CF5, 0x0D05):  # rows follow each other
+        _gl("glPixelStorei", _u, _i)(store, 1)
+
+
+def texture_of(internal, width, height, format, kind, data):
+    """A texture of a sized format with these pixels, which are of OpenGL's format and kind."""
+    name = _u()
+    _gl("glGenTextures", _i, _p)(1, ctypes.byref(name))
+    _bind_texture(name.value)
+    _gl("glTexStorage2D", _u, _i, _u, _i, _i)(TEXTURE_2D, 1, internal, width, height)
+    _gl("glTexSubImage2D", _u, _i, _i, _i, _i, _i, _u, _u, ctypes.c_char_p)(
+        TEXTURE_2D, 0, 0, 0, width, height, format, kind, data
+    )
+    return name.value
+
+
+def read_texture(name, format, kind, nbytes):
+    """The bytes of its pixels, as OpenGL has them."""
+    out = ctypes.create_string_buffer(nbytes)
+    _bind_texture(name)
+    _gl("glGetTexImage", _u, _i, _u, _u, _p)(TEXTURE_2D, 0, format, kind, out)
+    assert _gl("glGetError", result=_u)() == 0
+    return out.raw
+
+
+def delete_texture(name):
+    _gl("glDeleteTextures", _i, _p)(1, ctypes.byref(_u(name)))

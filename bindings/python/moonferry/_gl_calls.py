@@ -13,7 +13,8 @@ from typing import Any
 import moonferry
 from moonferry import _core
 
-_EINVAL, _ENOMEM, _EDEVICE, _EDRIVER = -1, -2, -9, -11
+_ENOMEM, _EDTYPE, _EDEVICE, _EDRIVER, _ECAPTURE = -2, -7, -9, -11, -12
+_CURRENT, _DEFAULT, _ROCM = 0, 1, 10
 
 
 class Error(ctypes.Structure):
@@ -28,7 +29,8 @@ class Error(ctypes.Structure):
             return
         if status == _EDRIVER:
             raise moonferry.DriverError(self.text())
-        raise {_ENOMEM: MemoryError, _EDEVICE: RuntimeError, _EINVAL: ValueError}.get(status, RuntimeError)(self.text())
+        known = {_ENOMEM: MemoryError, _EDTYPE: TypeError, _EDEVICE: RuntimeError, _ECAPTURE: RuntimeError}
+        raise known.get(status, ValueError)(self.text())
 
 
 class Fence(ctypes.Structure):
@@ -87,6 +89,10 @@ for _name, _result, _types in (
     ("mf_gl_buffer_map", c_int32, [c_void_p, c_int64, POINTER(DLTensor), POINTER(c_void_p), POINTER(Error)]),
     ("mf_gl_buffer_unmap", c_int32, [c_void_p, POINTER(c_int32), POINTER(Error)]),
     ("mf_gl_buffer_close", c_int32, [c_void_p, POINTER(Error)]),
+    ("mf_gl_texture_open", c_int32, [POINTER(Device), c_uint32, c_uint32, c_uint32, POINTER(c_void_p), POINTER(Error)]),
+    ("mf_gl_texture_upload", c_int32, [c_void_p, c_void_p, c_int64, c_int64, c_int64, POINTER(Error)]),
+    ("mf_gl_texture_download", c_int32, [c_void_p, c_void_p, c_int64, c_int64, c_int64, POINTER(Error)]),
+    ("mf_gl_texture_close", c_int32, [c_void_p, POINTER(Error)]),
     ("mf_device_parse", c_int32, [c_char_p, POINTER(Device), POINTER(Error)]),
     ("mf_stream_check", c_int32, [POINTER(Device), c_int64, POINTER(Error)]),
     ("mf_dtype_parse", c_int32, [c_char_p, POINTER(DType), POINTER(Error)]),
@@ -142,11 +148,13 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "UnmapBuffer": (c_uint8, _U),
     "PixelStorei": (None, _U, _I),
     "BindTexture": (None, _U, _U),
+    "GetTexLevelParameteriv": (None, _U, _I, _U, POINTER(_I)),
+    "GetTexImage": (None, _U, _I, _U, _U, _P),
     "TexSubImage2D": (None, _U, _I, _I, _I, _I, _I, _U, _U, _P),
     "ReadPixels": (None, _I, _I, _I, _I, _U, _U, _P),
     "Finish": (None,),
 }
-_OPTIONAL = {"GetStringi", "BufferStorage"}
+_OPTIONAL = {"GetStringi", "BufferStorage", "GetTexLevelParameteriv", "GetTexImage"}
 
 _LIBRARIES = {
     "sdl": ("libSDL2-2.0.so.0", "SDL_GL_GetProcAddress", "SDL_GL_GetCurrentContext"),
@@ -205,3 +213,20 @@ def describe(shape: Any, dtype: Any) -> tuple[DLTensor, Any]:
     name = str(moonferry.empty(0, dtype).dtype)
     error.check(C.mf_dtype_parse(name.encode(), byref(like.dtype), byref(error)))
     return like, array
+
+
+def shared_device(device: str, use: str | None, route: str | None) -> Device:
+    """The device that is to share something of OpenGL's; checks the other words, too."""
+    if use not in (None, "read", "discard") or route not in (None, "mapped", "copied"):
+        raise ValueError(f"use is {use!r}, route is {route!r}; names of moonferry.gl expected")
+    which, error = Device(), Error()
+    error.check(C.mf_device_parse(device.encode(), byref(which), byref(error)))
+    error.check(C.mf_stream_check(byref(which), _DEFAULT, byref(error)))
+    return which
+
+
+def stream_number(stream: moonferry.Stream | None, which: Device) -> int:
+    """What libmoonferry calls the stream of that device; None: the current one."""
+    if stream is None:
+        return _CURRENT
+    return _DEFAULT if stream.handle == 0 and which.device_type == _ROCM else stream.handle

@@ -25,6 +25,7 @@ FORMATS: dict[str, tuple[int, int, str, int]] = {
     "srgb8": (0x1907, 0x1401, "uint8", 3),
     "srgb8_alpha8": (0x1908, 0x1401, "uint8", 4),
     "r16f": (0x1903, 0x140B, "float16", 1),
+    "rg16f": (0x8227, 0x140B, "float16", 2),
     "rgba16f": (0x1908, 0x140B, "float16", 4),
     "r32f": (0x1903, 0x1406, "float32", 1),
     "rg32f": (0x8227, 0x1406, "float32", 2),
@@ -36,13 +37,13 @@ FORMATS: dict[str, tuple[int, int, str, int]] = {
 }
 
 # The target and binding of each buffer, and of the pixel store: row length, alignment, and what has to be 0.
-_UNPACK = (0x88EC, 0x88EF, 0x0CF2, 0x0CF5, (0x0CF0, 0x0CF1, 0x0CF3, 0x0CF4))
-_PACK = (0x88EB, 0x88ED, 0x0D02, 0x0D05, (0x0D00, 0x0D01, 0x0D03, 0x0D04))
+UNPACK = (0x88EC, 0x88EF, 0x0CF2, 0x0CF5, (0x0CF0, 0x0CF1, 0x0CF3, 0x0CF4))
+PACK = (0x88EB, 0x88ED, 0x0D02, 0x0D05, (0x0D00, 0x0D01, 0x0D03, 0x0D04))
 _TEXTURE_2D, _TEXTURE_BINDING_2D = 0x0DE1, 0x8069
 
 
 @contextlib.contextmanager
-def _store(context: Any, of: Any, buffer: int, row_length: int) -> Iterator[None]:
+def store(context: Any, of: Any, buffer: int, row_length: int) -> Iterator[None]:
     target, binding, length, alignment, others = of
     wanted = {length: row_length, alignment: 1, **dict.fromkeys(others, 0)}
     before = {name: context._integer(name) for name in wanted}
@@ -83,7 +84,7 @@ def upload(context: Any, texture: int, t: moonferry.Tensor, format: str, x: int,
     rows = height if pitch >= width * unit and pitch % unit == 0 else 1
     before = context._integer(_TEXTURE_BINDING_2D)
     call["BindTexture"](_TEXTURE_2D, texture)
-    with _store(context, _UNPACK, 0, pitch // unit if rows > 1 else 0):
+    with store(context, UNPACK, 0, pitch // unit if rows > 1 else 0):
         for row in range(0, height, max(rows, 1)):
             data = t.data_ptr + row * pitch * size
             call["TexSubImage2D"](_TEXTURE_2D, 0, x, y + row, width, rows, known[0], known[1], data)
@@ -107,7 +108,7 @@ class Reader:
         t, i = ring.begin()
         mapped = ring.route == "mapped"
         to = i * ring._slot_nbytes if mapped else t.data_ptr
-        with _store(context, _PACK, ring.buffer if mapped else 0, 0):
+        with store(context, PACK, ring.buffer if mapped else 0, 0):
             context.call["ReadPixels"](x, y, *self._size, self._format[0], self._format[1], to)
         if self._came == i:
             self._came = None

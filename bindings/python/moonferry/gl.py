@@ -29,23 +29,25 @@ import moonferry
 from moonferry import _core
 from moonferry._gl_calls import (
     C,
-    Device,
     Error,
     FenceCapsule,
     create_gl,
     describe,
     find_library,
     load_functions,
+    shared_device,
+    stream_number,
     unwrap,
     wrap,
 )
 from moonferry._gl_picture import FORMATS as formats
 from moonferry._gl_picture import Reader, upload
+from moonferry._gl_texture import SharedTexture
 
 if TYPE_CHECKING:
     from moonferry._core import _DTypeLike
 
-__all__ = ["Context", "Reader", "Ring", "Shared", "formats", "open"]
+__all__ = ["Context", "Reader", "Ring", "Shared", "SharedTexture", "formats", "open"]
 
 # Numbers of OpenGL 4.6, and of GL_AMD_pinned_memory: the target, and the name of its binding.
 _TARGETS = {
@@ -62,7 +64,6 @@ _STREAM_DRAW, _STREAM_READ = 0x88E0, 0x88E1
 _MAJOR, _MINOR, _NUM_EXTENSIONS, _EXTENSIONS = 0x821B, 0x821C, 0x821D, 0x1F03
 _PAGE = 4096
 _READ, _WRITE = 1, 2
-_CURRENT, _DEFAULT, _ROCM = 0, 1, 10
 
 
 def open(library: str | tuple[Any, Any] | None = None) -> Context:
@@ -190,6 +191,16 @@ class Context:
         else both. Where the driver cannot register it, bytes are copied through the host, and `reason` says why. Close
         it before the buffer is deleted. Raises ValueError, and RuntimeError for no such device."""
         return Shared(self, buffer, device, use, route)
+
+    def share_texture(
+        self, texture: int, device: str, *, use: str | None = None, route: str | None = None
+    ) -> SharedTexture:
+        """Shares a 2D texture with a GPU, whose tensors are then copied to it and from it on a stream. Its storage has
+        one, two or four channels of 8, 16 or 32 bits ("r8" to "rgba32f" of gl.formats, and OpenGL's integer formats).
+        use: "read" where the GPU only reads it, or "discard" where each upload writes all of it. Where the driver
+        cannot register it, pixels are copied through the host, and `reason` says why. Close it before the texture is
+        deleted. Raises ValueError, and RuntimeError for no such device."""
+        return SharedTexture(self, texture, device, use, route)
 
     def finish(self) -> None:
         """Before the context is destroyed: waits for what was drawn; then no fence of it keeps anybody waiting."""
@@ -347,14 +358,10 @@ class Shared:
     must not be used."""
 
     def __init__(self, context: Context, buffer: int, device: str, use: str | None, route: str | None) -> None:
-        if use not in (None, "read", "discard") or route not in (None, "mapped", "copied"):
-            raise ValueError(f"use is {use!r}, route is {route!r}; names of moonferry.gl expected")
+        self._which = shared_device(device, use, route)
         self._context, self._buffer, self._use, self._device = context, buffer, use, device
-        self._handle, self._which, self._mapping = ctypes.c_void_p(), Device(), False
+        self._handle, self._mapping, error = ctypes.c_void_p(), False, Error()
         self.in_use, self.reason = False, None
-        error = Error()
-        error.check(C.mf_device_parse(device.encode(), ctypes.byref(self._which), ctypes.byref(error)))
-        error.check(C.mf_stream_check(ctypes.byref(self._which), _DEFAULT, ctypes.byref(error)))
         if route != "copied":
             flags, out = {"read": 1, "discard": 2}.get(use or "", 0), ctypes.byref(self._handle)
             if C.mf_gl_buffer_open(ctypes.byref(self._which), buffer, flags, out, ctypes.byref(error)) != 0:
@@ -362,12 +369,6 @@ class Shared:
                 if route == "mapped":
                     raise RuntimeError(self.reason)
         self.route = "mapped" if self._handle else "copied"
-
-    def _number(self, stream: moonferry.Stream | None) -> int:
-        if stream is None:
-            return _CURRENT
-        is_default = stream.handle == 0 and self._which.device_type == _ROCM
-        return _DEFAULT if is_default else stream.handle
 
     @contextlib.contextmanager
     def map(
@@ -392,7 +393,7 @@ class Shared:
         like, keep = describe(shape, dtype)
         out, error, in_use = ctypes.c_void_p(), Error(), ctypes.c_int32()
         where = ctypes.byref(out), ctypes.byref(error)
-        error.check(C.mf_gl_buffer_map(self._handle, self._number(stream), ctypes.byref(like), *where))
+        error.check(C.mf_gl_buffer_map(self._handle, stream_number(stream, self._which), ctypes.byref(like), *where))
         del keep
         t = wrap(C.mf_tensor_retain(out))
         try:

@@ -17,9 +17,10 @@ local SECONDS = 90
 local USAGE = [[
 usage: moonferry doctor [--json] [--python PATH] [LIBRARY ...]
 
-Begins with what works and what does not, and then says what was found: LuaJIT, Moonferry, Python and whether it can have
-moonferry.Lua, drivers, and what array libraries offer of the exchange protocols.
-LIBRARY ...: only these; else those of the known that are installed. Exit status: 0; 1 if Moonferry itself or Python cannot be used.]]
+Begins with what works and what does not, and then says what was found: LuaJIT, Moonferry, Python and whether it can
+have moonferry.Lua, drivers, and what array libraries offer of the exchange protocols.
+LIBRARY ...: only these; else those of the known that are installed.
+Exit status: 0; 1 if Moonferry itself or Python cannot be used.]]
 
 -- Runs where a driver may crash: prints the facts of one kind of device as lines KEY<TAB>VALUE.
 local DRIVER = [[

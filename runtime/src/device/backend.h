@@ -53,6 +53,26 @@ typedef struct mf__gate {
   _Atomic bool used; /* since the device was forgotten */
 } mf__gate;
 
+/* OpenGL's name of a buffer (target 0), or of a texture and its target. */
+typedef struct mf__gl_name {
+  uint32_t name, target;
+} mf__gl_name;
+
+/* The image of a texture, which has no address. */
+typedef struct mf__array {
+  void *handle;
+  int64_t width, height;
+  int32_t channels;
+  DLDataType dtype; /* of a channel */
+} mf__array;
+
+/* x, width and pitch are in bytes; y and height in rows, the lowest first. */
+typedef struct mf__array_copy {
+  void *array, *data;
+  int64_t x, y, width, height, pitch;
+  bool upload; /* to the image */
+} mf__array_copy;
+
 /* Another API's memory. */
 typedef struct mf__external {
   void *handle, *data;
@@ -125,13 +145,16 @@ typedef struct mf__backend {
   /* While on, this thread's calls that a capture on another stream would forbid are allowed. */
   int (*capture_relax)(bool on, mf_error *err);
 
-  /* Buffers of OpenGL's, whose context is current on the thread. Flags are MF_GL_BUFFER_...; MF_EDEVICE where the
+  /* Buffers and textures of OpenGL's, whose context is current on the thread. Flags are MF_GL_...; MF_EDEVICE where the
    * driver has no such calls. A mapping is ready on the stream, and its data is the device's until the stream gets to
    * where it is unmapped. */
-  int (*graphics_register)(uint32_t buffer, uint32_t flags, void **out, mf_error *err);
+  int (*graphics_register)(const mf__gl_name *name, uint32_t flags, void **out, mf_error *err);
   int (*graphics_unregister)(void *resource, mf_error *err);
   int (*graphics_map)(void *resource, mf_stream stream, void **data, size_t *nbytes, mf_error *err);
+  int (*graphics_map_array)(void *resource, mf_stream stream, mf__array *out, mf_error *err); /* a texture's */
   int (*graphics_unmap)(void *resource, mf_stream stream, mf_error *err);
+  /* Between rows of the device's memory and a part of an image, which is there. */
+  int (*array_copy)(const mf__array_copy *job, mf_stream stream, mf_error *err);
 
   /* Memory that another API exports as an opaque file descriptor, which stays the caller's; MF_EDEVICE where the driver
    * has no such calls. Work on the memory must be done before it ends. */

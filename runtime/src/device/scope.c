@@ -44,6 +44,12 @@ int mf__enter_relaxed(mf__scope *s, const mf__backend *backend, int32_t ordinal,
   return MF_OK;
 }
 
+/* Where even that fails, the driver keeps it. */
+int mf__enter_to_end(mf__scope *s, const mf__backend *backend, int32_t ordinal, mf_error *err) {
+  const int rc = mf__enter_relaxed(s, backend, ordinal, err);
+  return rc == MF_OK ? rc : mf__enter(s, backend, ordinal, err);
+}
+
 void mf__leave(const mf__scope *s) {
   if (s->relaxed) (void)s->backend->capture_relax(false, NULL);
   s->backend->leave(&s->before);

@@ -75,6 +75,11 @@
     (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, \
      unsigned block_z, unsigned shared_nbytes, CUstream stream, void **params, void **extra))                    \
   X(cuGraphicsGLRegisterBuffer, 3000, (CUgraphicsResource * out, unsigned buffer, unsigned flags))               \
+  X(cuGraphicsGLRegisterImage, 3000,                                                                             \
+    (CUgraphicsResource * out, unsigned texture, unsigned target, unsigned flags))                               \
+  X(cuGraphicsSubResourceGetMappedArray, 3000,                                                                   \
+    (CUarray * out, CUgraphicsResource resource, unsigned index, unsigned level))                                \
+  X(cuArrayGetDescriptor, 3020, (CUDA_ARRAY_DESCRIPTOR * out, CUarray array))                                    \
   X(cuGraphicsUnregisterResource, 3000, (CUgraphicsResource resource))                                           \
   X(cuGraphicsResourceGetMappedPointer, 3020, (CUdeviceptr *out, size_t *nbytes, CUgraphicsResource resource))   \
   X(cuGraphicsMapResources, 3000, (unsigned count, CUgraphicsResource *resources, CUstream stream))              \

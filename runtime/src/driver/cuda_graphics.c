@@ -1,5 +1,5 @@
-/* cuda_graphics.c: OpenGL's buffers, and other APIs' memory and semaphores, by the CUDA driver's calls. It must not
- * know what a tensor is. */
+/* cuda_graphics.c: OpenGL's buffers and textures, and other APIs' memory and semaphores, by the CUDA driver's calls.
+ * It must not know what a tensor is. */
 #include "driver/cuda.h"
 
 static bool has_graphics_calls(void) {
@@ -8,11 +8,19 @@ static bool has_graphics_calls(void) {
          mf__cu.cuGraphicsUnmapResources != NULL;
 }
 
+static bool has_texture_calls(void) {
+  return mf__cu.cuGraphicsGLRegisterImage != NULL && mf__cu.cuGraphicsSubResourceGetMappedArray != NULL &&
+         mf__cu.cuArrayGetDescriptor != NULL;
+}
+
 /* The flags have CUDA's numbers (CUDA Driver API, CUgraphicsRegisterFlags). */
-int mf__cuda_graphics_register(uint32_t buffer, uint32_t flags, void **out, mf_error *err) {
+int mf__cuda_graphics_register(const mf__gl_name *name, uint32_t flags, void **out, mf_error *err) {
   CUgraphicsResource resource = NULL;
-  if (!has_graphics_calls()) return mf__fail(err, MF_EDEVICE, "the CUDA driver has no calls for OpenGL's buffers");
-  const int rc = MF__ASK(cuGraphicsGLRegisterBuffer, (&resource, buffer, flags));
+  const bool texture = name->target != 0;
+  if (!has_graphics_calls() || (texture && !has_texture_calls()))
+    return mf__fail(err, MF_EDEVICE, "the CUDA driver has no calls for OpenGL's %s", texture ? "textures" : "buffers");
+  const int rc = texture ? MF__ASK(cuGraphicsGLRegisterImage, (&resource, name->name, name->target, flags))
+                       : MF__ASK(cuGraphicsGLRegisterBuffer, (&resource, name->name, flags));
   *out = resource;
   return rc;
 }
@@ -30,6 +38,47 @@ int mf__cuda_graphics_map(void *resource, mf_stream stream, void **data, size_t 
   if (rc != MF_OK) (void)mf__cu.cuGraphicsUnmapResources(1, &one, mf__cuda_stream(stream));
   *data = (void *)(uintptr_t)ptr;
   return rc;
+}
+
+static int describe(CUgraphicsResource resource, mf__array *out, mf_error *err) {
+  CUDA_ARRAY_DESCRIPTOR form = {.Width = 0};
+  CUarray array = NULL;
+  int rc = MF__ASK(cuGraphicsSubResourceGetMappedArray, (&array, resource, 0, 0));
+  if (rc == MF_OK) rc = MF__ASK(cuArrayGetDescriptor, (&form, array));
+  if (rc != MF_OK) return rc;
+  *out = (mf__array){array, (int64_t)form.Width, (int64_t)form.Height, (int32_t)form.NumChannels, {0}};
+  return mf__driver_array_dtype(form.Format, &out->dtype, err);
+}
+
+int mf__cuda_graphics_map_array(void *resource, mf_stream stream, mf__array *out, mf_error *err) {
+  CUgraphicsResource one = resource;
+  int rc = MF__ASK(cuGraphicsMapResources, (1, &one, mf__cuda_stream(stream)));
+  if (rc != MF_OK) return rc;
+  rc = describe(one, out, err);
+  if (rc != MF_OK) (void)mf__cu.cuGraphicsUnmapResources(1, &one, mf__cuda_stream(stream));
+  return rc;
+}
+
+int mf__cuda_array_copy(const mf__array_copy *job, mf_stream stream, mf_error *err) {
+  CUDA_MEMCPY2D copy = {.WidthInBytes = (size_t)job->width, .Height = (size_t)job->height};
+  if (job->upload) {
+    copy.srcMemoryType = CU_MEMORYTYPE_UNIFIED;
+    copy.srcDevice = mf__cuda_ptr(job->data);
+    copy.srcPitch = (size_t)job->pitch;
+    copy.dstMemoryType = CU_MEMORYTYPE_ARRAY;
+    copy.dstArray = job->array;
+    copy.dstXInBytes = (size_t)job->x;
+    copy.dstY = (size_t)job->y;
+  } else {
+    copy.srcMemoryType = CU_MEMORYTYPE_ARRAY;
+    copy.srcArray = job->array;
+    copy.srcXInBytes = (size_t)job->x;
+    copy.srcY = (size_t)job->y;
+    copy.dstMemoryType = CU_MEMORYTYPE_UNIFIED;
+    copy.dstDevice = mf__cuda_ptr(job->data);
+    copy.dstPitch = (size_t)job->pitch;
+  }
+  return MF__ASK(cuMemcpy2DAsync, (&copy, mf__cuda_stream(stream)));
 }
 
 int mf__cuda_graphics_unmap(void *resource, mf_stream stream, mf_error *err) {

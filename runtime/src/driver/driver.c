@@ -277,6 +277,20 @@ mf__rows mf__driver_rows(const mf__block_copy *job, int32_t unit) {
   return rows;
 }
 
+int mf__driver_array_dtype(int32_t format, DLDataType *out, mf_error *err) {
+  static const struct {
+    uint8_t number, code, bits;
+  } formats[] = {{0x01, kDLUInt, 8}, {0x02, kDLUInt, 16}, {0x03, kDLUInt, 32},  {0x08, kDLInt, 8},
+                 {0x09, kDLInt, 16}, {0x0a, kDLInt, 32},  {0x10, kDLFloat, 16}, {0x20, kDLFloat, 32}};
+  for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
+    if (formats[i].number == format) {
+      *out = (DLDataType){formats[i].code, formats[i].bits, 1};
+      return MF_OK;
+    }
+  return mf__fail(err, MF_EDTYPE, "the texture's array has format %#x; integers of 8 to 32 bits, or floats, expected",
+                  (unsigned)format);
+}
+
 int mf__driver_copy_fd(int fd, int *out, mf_error *err) {
   *out = mf__fd_copy(fd);
   return *out >= 0 ? MF_OK : mf__fail(err, MF_EINVAL, "fd is %d; an open file descriptor expected", fd);

@@ -84,6 +84,9 @@ int mf__driver_implicit(int rc, int32_t code, mf_error *err);
 /* Checks the capture of a stream: MF_OK while it is valid and has an id. */
 int mf__driver_captured(mf_stream stream, bool invalidated, const uint64_t *id, mf_error *err);
 
+/* The dtype of a channel of a driver's array; both drivers use the same numbers (CUDA Driver API, CUarray_format). */
+int mf__driver_array_dtype(int32_t format, DLDataType *out, mf_error *err);
+
 /* A descriptor of the same file, for a driver to take over. */
 int mf__driver_copy_fd(int fd, int *out, mf_error *err);
 
@@ -137,6 +140,7 @@ typedef int CUjit_option;
 typedef int CUstreamCaptureStatus;
 typedef int CUstreamCaptureMode;
 typedef int CUmemorytype;
+typedef int CUarray_format;
 typedef unsigned long long CUdeviceptr;
 typedef struct CUctx_st *CUcontext;
 typedef struct CUstream_st *CUstream;
@@ -173,6 +177,7 @@ enum {
   CU_MEM_ATTACH_GLOBAL = 1,
   CU_MEMORYTYPE_HOST = 1,
   CU_MEMORYTYPE_DEVICE = 2,
+  CU_MEMORYTYPE_ARRAY = 3,
   CU_MEMORYTYPE_UNIFIED = 4,
   CU_POINTER_ATTRIBUTE_MEMORY_TYPE = 2,
   CU_POINTER_ATTRIBUTE_IS_MANAGED = 8,
@@ -203,6 +208,12 @@ typedef struct CUmemPoolProps {
   unsigned short usage;
   unsigned char reserved[54];
 } CUmemPoolProps;
+
+typedef struct CUDA_ARRAY_DESCRIPTOR {
+  size_t Width, Height;
+  CUarray_format Format;
+  unsigned NumChannels;
+} CUDA_ARRAY_DESCRIPTOR;
 
 typedef struct CUDA_MEMCPY2D {
   size_t srcXInBytes, srcY;
@@ -296,6 +307,8 @@ typedef struct ihipStream_t *hipStream_t;
 typedef struct ihipEvent_t *hipEvent_t;
 typedef struct ihipMemPoolHandle_t *hipMemPool_t;
 typedef struct _hipGraphicsResource *hipGraphicsResource_t;
+typedef struct hipArray *hipArray_t;
+typedef const struct hipArray *hipArray_const_t;
 typedef void *hipExternalMemory_t;
 typedef void *hipExternalSemaphore_t;
 
@@ -336,6 +349,7 @@ typedef struct hipPointerAttribute_t {
 } hipPointerAttribute_t;
 
 /* HIP lays them out as CUDA does. */
+typedef CUDA_ARRAY_DESCRIPTOR HIP_ARRAY_DESCRIPTOR;
 typedef CUDA_EXTERNAL_MEMORY_HANDLE_DESC hipExternalMemoryHandleDesc;
 typedef CUDA_EXTERNAL_MEMORY_BUFFER_DESC hipExternalMemoryBufferDesc;
 typedef CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC hipExternalSemaphoreHandleDesc;

@@ -50,10 +50,12 @@ static inline hipStream_t mf__hip_stream(mf_stream stream) {
 
 /* hip_work.c and hip_graphics.c: slots of mf__backend */
 
-int mf__hip_graphics_register(uint32_t buffer, uint32_t flags, void **out, mf_error *err);
+int mf__hip_graphics_register(const mf__gl_name *name, uint32_t flags, void **out, mf_error *err);
 int mf__hip_graphics_unregister(void *resource, mf_error *err);
 int mf__hip_graphics_map(void *resource, mf_stream stream, void **data, size_t *nbytes, mf_error *err);
+int mf__hip_graphics_map_array(void *resource, mf_stream stream, mf__array *out, mf_error *err);
 int mf__hip_graphics_unmap(void *resource, mf_stream stream, mf_error *err);
+int mf__hip_array_copy(const mf__array_copy *job, mf_stream stream, mf_error *err);
 int mf__hip_external_import(int fd, size_t nbytes, mf__external *out, mf_error *err);
 void mf__hip_external_end(const mf__external *memory);
 int mf__hip_semaphore_import(int fd, bool binary, void **out, mf_error *err);

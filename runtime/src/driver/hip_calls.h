@@ -58,6 +58,17 @@
   X(hipError_t, hipMallocFromPoolAsync, (void **out, size_t nbytes, hipMemPool_t pool, hipStream_t stream))      \
   X(hipError_t, hipFreeAsync, (void *ptr, hipStream_t stream))                                                   \
   X(hipError_t, hipGraphicsGLRegisterBuffer, (hipGraphicsResource_t *out, unsigned buffer, unsigned flags))      \
+  X(hipError_t, hipGraphicsGLRegisterImage,                                                                      \
+    (hipGraphicsResource_t *out, unsigned texture, unsigned target, unsigned flags))                             \
+  X(hipError_t, hipGraphicsSubResourceGetMappedArray,                                                            \
+    (hipArray_t *out, hipGraphicsResource_t resource, unsigned index, unsigned level))                           \
+  X(hipError_t, hipArrayGetDescriptor, (HIP_ARRAY_DESCRIPTOR *out, hipArray_t array))                            \
+  X(hipError_t, hipMemcpy2DToArrayAsync,                                                                         \
+    (hipArray_t dst, size_t x, size_t y, const void *src, size_t pitch, size_t width, size_t height,             \
+     hipMemcpyKind kind, hipStream_t stream))                                                                    \
+  X(hipError_t, hipMemcpy2DFromArrayAsync,                                                                       \
+    (void *dst, size_t pitch, hipArray_const_t src, size_t x, size_t y, size_t width, size_t height,             \
+     hipMemcpyKind kind, hipStream_t stream))                                                                    \
   X(hipError_t, hipGraphicsUnregisterResource, (hipGraphicsResource_t resource))                                 \
   X(hipError_t, hipGraphicsResourceGetMappedPointer, (void **out, size_t *nbytes, hipGraphicsResource_t resource)) \
   X(hipError_t, hipGraphicsMapResources, (int count, hipGraphicsResource_t *resources, hipStream_t stream))      \

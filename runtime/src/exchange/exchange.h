@@ -27,4 +27,23 @@ int mf__gpu_queue(const mf__device *device, mf_stream stream, mf__queue *out, mf
 /* Whether so many bytes behind the tensor's byte_offset are there; ${what} has ${nbytes}. */
 int mf__fit_check(const DLTensor *like, uint64_t wanted, uint64_t nbytes, const char *what, mf_error *err);
 
+/* graphics.c: a buffer or a texture of OpenGL's that is registered with a GPU's driver */
+
+typedef struct mf__gl_resource {
+  mf__device device;
+  void *handle;
+  const char *sort; /* "buffer", "texture" */
+  uint32_t flags;   /* MF_GL_... */
+  atomic_bool busy; /* a call has it */
+} mf__gl_resource;
+
+int mf__gl_register(mf__gl_resource *r, const DLDevice *device, const mf__gl_name *name, uint32_t flags,
+                    mf_error *err);
+/* Also where it fails, the driver has it no more. */
+int mf__gl_unregister(const mf__gl_resource *r, mf_error *err);
+/* One call at a time has it: MF_EINVAL for the second one. */
+int mf__gl_begin(mf__gl_resource *r, mf_error *err);
+void mf__gl_end(mf__gl_resource *r);
+int mf__gl_unmap(const mf__gl_resource *r, const mf__queue *on, mf_error *err);
+
 #endif

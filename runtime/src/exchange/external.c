@@ -13,7 +13,7 @@ typedef struct import {
 static void end_memory(const import *i) {
   const mf__backend *backend = i->device.backend;
   int unused;
-  MF__CALL(unused, mf__enter_relaxed, backend, i->device.ordinal, NULL, (backend->external_end(&i->memory), MF_OK));
+  MF__CALL(unused, mf__enter_to_end, backend, i->device.ordinal, NULL, (backend->external_end(&i->memory), MF_OK));
   (void)unused;
   mf__holders_add(backend, -1);
 }

@@ -17,11 +17,10 @@ typedef int (*semaphore_call)(void *semaphore, uint64_t value, mf_stream stream,
 /* A driver that cannot give it back keeps it: nobody could be told. */
 static void finish(void *ctx) {
   mf_semaphore *s = ctx;
-  mf__scope scope;
-  if (mf__enter_relaxed(&scope, s->device.backend, s->device.ordinal, NULL) == MF_OK) {
-    (void)s->device.backend->semaphore_end(s->handle, NULL);
-    mf__leave(&scope);
-  }
+  const mf__backend *backend = s->device.backend;
+  int unused;
+  MF__CALL(unused, mf__enter_to_end, backend, s->device.ordinal, NULL, backend->semaphore_end(s->handle, NULL));
+  (void)unused;
   mf__record_free(s->record);
   mf__free(s, sizeof *s);
 }
