@@ -365,27 +365,6 @@ static void the_half_byte_beside_a_view_stays(void **state) {
 
 /* The host's part */
 
-static void elements_of_a_gpu_are_not_read_by_the_host(void **state) {
-  int64_t shape[] = {3}, coords[] = {1};
-  const mf_scalar one = {.kind = MF_KIND_INT, .i = 1};
-  const place at = have(GPU1) ? GPU1 : GPU0;
-  const DLDevice device = device_at(at);
-  char name[32], said[64];
-  mf_scalar value;
-  int32_t equal;
-  (void)state;
-  mf_tensor *t = create_shaped(at, "int32", 1, shape), *u = create_shaped(at, "float32", 1, shape);
-  OK(mf_device_format(&device, name, sizeof name, &err));
-  (void)snprintf(said, sizeof said, "the elements are on %s;", name);
-  REFUSED(mf_tensor_get(t, coords, 1, &value, &err), MF_EDEVICE, said);
-  REFUSED(mf_tensor_get(t, coords, 1, &value, &err), MF_EDEVICE, "mf_tensor_to");
-  REFUSED(mf_tensor_put(t, coords, 1, &one, &err), MF_EDEVICE, "mf_tensor_to");
-  REFUSED(mf_tensor_equal(t, t, &equal, &err), MF_EDEVICE, "mf_tensor_to");
-  REFUSED(mf_tensor_astype(t, u, &err), MF_EDEVICE, "mf_tensor_to");
-  mf_tensor_release(t);
-  mf_tensor_release(u);
-}
-
 static void shared_memory_is_read_when_it_is_written(void **state) {
   int64_t shape[] = {1000}, coords[] = {999};
   (void)state;
@@ -422,7 +401,6 @@ int main(void) {
       WITH_STREAMS(large_copies_of_strided_memory),
       WITH_STREAMS(fills_of_any_layout),
       WITH_STREAMS(the_half_byte_beside_a_view_stays),
-      WITH_STREAMS(elements_of_a_gpu_are_not_read_by_the_host),
       WITH_STREAMS(shared_memory_is_read_when_it_is_written),
   };
   return RUN(tests);

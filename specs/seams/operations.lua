@@ -276,6 +276,7 @@ op["mf.ledger"] = function() return type(mf.ledger().tensors) end
 op["mf.gc_limit"] = function() return mf.gc_limit() > 0 end
 op["mf.trim"] = function() return device == "cpu" or ok(mf.trim(device)) end
 op["mf.device_count"] = function() return mf.device_count("cuda") ~= false end
+op["mf.threads"] = function() return mf.threads(mf.threads()) > 0 end
 op["mf.stream_none"] = function() return mf.stream_none() end
 op["mf.garbage"] = function()
   local made = foreign() -- luacheck: ignore 231

@@ -119,6 +119,7 @@ MAKE = {
     "device_count": lambda b: mf.device_count("cuda") >= 0,
     "device_reason": lambda b: isinstance(mf.device_reason("rocm"), (str, type(None))),
     "stream_none": lambda b: mf.stream_none(),
+    "threads": lambda b: mf.threads(Index(mf.threads())),
     "trim": lambda b: mf.trim(),
 }
 

@@ -31,7 +31,10 @@ static void cast_apart(cast_ctx *c, mf_tensor *dst, const mf_tensor *src) {
   c->dst = dst->dl.data;
   c->src = src->dl.data;
   mf__walk_plan(&w, &dst->dl, src->dl.strides, repeats);
-  (void)mf__walk_rows(&w, cast_row, c);
+  if (repeats || !mf__walk_is_apart(&w, c->to.slot_bits))
+    (void)mf__walk_rows(&w, cast_row, c);
+  else
+    (void)mf__walk_share(&w, mf_tensor_size(dst), 8, cast_row, c);
 }
 
 static int cast_staged(cast_ctx *c, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
@@ -44,6 +47,32 @@ static int cast_staged(cast_ctx *c, mf_tensor *dst, const mf_tensor *src, mf_err
   return rc;
 }
 
+int mf__cast_host(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
+  cast_ctx c;
+  int rc = mf__codec_find(&dst->dl.dtype, dst->flags, &c.to, err);
+  if (rc == MF_OK) rc = mf__codec_find(&src->dl.dtype, src->flags, &c.from, err);
+  if (rc != MF_OK) return rc;
+  if (mf__overlap(dst, src)) return cast_staged(&c, dst, src, err);
+  cast_apart(&c, dst, src);
+  return MF_OK;
+}
+
+static int check_cast(const mf_tensor *dst, const mf_tensor *src, mf_error *err) {
+  mf__codec to, from;
+  int rc = mf__codec_find(&dst->dl.dtype, dst->flags, &to, err);
+  if (rc == MF_OK) rc = mf__codec_find(&src->dl.dtype, src->flags, &from, err);
+  return rc == MF_OK ? mf__codec_accepts(&to, from.kind, err) : rc;
+}
+
+static int cast(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
+  if (mf__is_empty(&dst->dl)) return MF_OK;
+  const mf__record *record = mf__either_record(dst, src);
+  if (record != NULL) return mf__ops_of(record)->cast(dst, src, err);
+  int rc = mf__fences_settle(src, false, err);
+  if (rc == MF_OK) rc = mf__fences_settle(dst, true, err);
+  return rc == MF_OK ? mf__cast_host(dst, src, err) : rc;
+}
+
 static bool same_elements(const mf_tensor *a, const mf_tensor *b) {
   return mf__dtype_equal(&a->dl.dtype, &b->dl.dtype) && mf__tensor_bits(a) == mf__tensor_bits(b);
 }
@@ -51,22 +80,12 @@ static bool same_elements(const mf_tensor *a, const mf_tensor *b) {
 int mf_tensor_astype(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
   MF__NEED(dst);
   MF__NEED(src);
-  cast_ctx c;
   if (same_elements(dst, src)) return mf__end(mf_tensor_copy(dst, src, err), __func__, err);
   int rc = mf__tensor_writable(dst, err);
   if (rc == MF_OK) rc = mf__tensor_open(src, err);
-  if (rc == MF_OK) rc = mf__codec_find(&dst->dl.dtype, dst->flags, &c.to, err);
-  if (rc == MF_OK) rc = mf__codec_find(&src->dl.dtype, src->flags, &c.from, err);
-  if (rc == MF_OK) rc = mf__codec_accepts(&c.to, c.from.kind, err);
+  if (rc == MF_OK) rc = check_cast(dst, src, err);
   if (rc == MF_OK) rc = mf__same_shape(dst, src, err);
-  if (rc != MF_OK || mf__is_empty(&dst->dl)) return mf__end(rc, __func__, err);
-  rc = mf__tensor_host_use(src, false, err);
-  if (rc == MF_OK) rc = mf__tensor_host_use(dst, true, err);
-  if (rc != MF_OK) return mf__end(rc, __func__, err);
-  if (mf__overlap(dst, src))
-    rc = cast_staged(&c, dst, src, err);
-  else
-    cast_apart(&c, dst, src);
+  if (rc == MF_OK) rc = cast(dst, src, err);
   return mf__end(rc, __func__, err);
 }
 

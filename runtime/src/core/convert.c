@@ -16,8 +16,7 @@ static int small_number(const mf__codec *c) {
   return c->dtype.bits == 8 ? MF__N_SMALL8 : -1;
 }
 
-/* Which of MF__N_..., or -1. */
-static int number_of(const mf__codec *c) {
+int mf__number_of(const mf__codec *c) {
   const int bits = c->dtype.bits;
   const int log = bits == 8 ? 0 : bits == 16 ? 1 : bits == 32 ? 2 : bits == 64 ? 3 : -1;
   if (log < 0 || c->slot_bits != bits) return -1;
@@ -56,13 +55,13 @@ static int pivot_of(int to, int from) {
 
 static void push(mf__convert *c, mf__loop run, const mf__codec *format, int64_t size) {
   if (run == NULL) return;
-  if (format != NULL && is_small(number_of(format))) mf__small_of(&format->format, &c->stages[c->nstages].format);
+  if (format != NULL && is_small(mf__number_of(format))) mf__small_of(&format->format, &c->stages[c->nstages].format);
   c->stages[c->nstages].run = run;
   c->stages[c->nstages++].size = size;
 }
 
 bool mf__convert_find(const mf__simd *simd, const mf__codec *to, const mf__codec *from, mf__convert *out) {
-  const int target = number_of(to), source = number_of(from);
+  const int target = mf__number_of(to), source = mf__number_of(from);
   if (simd == NULL || target < 0 || source < 0) return false;
   const int pivot = pivot_of(target, source);
   if (pivot < 0) return false;
@@ -94,7 +93,7 @@ void mf__convert_row(const mf__convert *c, char *dst, const char *src, int64_t n
 }
 
 bool mf__compare_find(const mf__simd *simd, const mf__codec *codec, mf__compare *out) {
-  const int number = number_of(codec);
+  const int number = mf__number_of(codec);
   if (simd == NULL || number < 0) return false;
   const int pivot = is_real(number) && number != MF__N_F64 ? MF__P_F32 : MF__P_INT;
   *out = (mf__compare){.size = codec->slot_bits / 8, .width = codec->slot_bits / 8};

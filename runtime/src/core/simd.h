@@ -33,29 +33,7 @@ typedef struct mf__groups {
   int64_t src_vector, src_group;
 } mf__groups;
 
-/* A float format of 8 or 16 bits, in the bits of a float, from which and to which it is converted. A code without sign
- * that the format does not have is UINT32_MAX here. */
-typedef struct mf__small {
-  uint32_t sign;       /* the bit of a code */
-  uint32_t shift;      /* from a mantissa to a float's */
-  uint32_t rebias;     /* of the exponent, in place in a code */
-  uint32_t half, step; /* what rounds a normal number and one below */
-  uint32_t least_normal;
-  float scale;
-  uint32_t max_finite, infinity, overflow; /* codes without sign */
-  uint32_t nan;
-  uint32_t unsigned_zero; /* codes that take no sign: zero, where there is one alone, */
-  uint32_t nan_alone;     /* and NaN, where it stands in place of the other zero */
-} mf__small;
-
-/* number.c: for the formats of 8 and 16 bits but float8_e8m0fnu, which is no number with a sign. */
-void mf__small_of(const mf__float_format *f, mf__small *out);
-
-/* The number types that have loops, and the types that rows go through. */
-enum {
-  MF__N_BOOL, MF__N_I8, MF__N_I16, MF__N_I32, MF__N_I64, MF__N_U8, MF__N_U16, MF__N_U32, MF__N_U64,
-  MF__N_SMALL8, MF__N_BF16, MF__N_F16, MF__N_F32, MF__N_F64, MF__NNUMBERS
-};
+/* The types that rows of numbers go through. */
 enum { MF__P_INT, MF__P_LONG, MF__P_U64, MF__P_F32, MF__P_F64, MF__NPIVOTS };
 
 /* n elements that follow each other; the format is that of the side that has one. */
@@ -174,9 +152,6 @@ bool mf__compare_find(const mf__simd *simd, const mf__codec *codec, mf__compare 
 bool mf__compare_row(const mf__compare *c, const mf__strided *a, const mf__strided *b, int64_t n);
 
 /* tiles.c: whole layouts by tiles */
-
-/* From so many bytes on, what was written first has left the cache at the end, and it is worth to wake threads. */
-#define MF__LARGE (INT64_C(2) << 20)
 
 /* Elements of whole bytes; the two do not overlap, and no place of ${dst} has several elements. */
 void mf__tiles_copy(const mf__simd *simd, const DLTensor *dst, const mf__side *src);
