@@ -31,6 +31,23 @@ static void straighten(mf__plan *p, const DLTensor *dst, const int64_t *src_stri
   }
 }
 
+/* Places m times s apart and n times k * s, k <= m, lie s apart without a gap: a fill makes them one axis, which has
+ * each place once. */
+static bool join_overlapping(mf__plan *p) {
+  for (int32_t i = 0; i < p->ndim; i++) {
+    for (int32_t j = 0; j < p->ndim; j++) {
+      const int64_t k = p->dst_strides[j] / p->dst_strides[i];
+      if (i == j || p->dst_strides[j] % p->dst_strides[i] != 0 || k > p->shape[i]) continue;
+      p->shape[i] += (p->shape[j] - 1) * k;
+      p->ndim--;
+      p->shape[j] = p->shape[p->ndim];
+      p->dst_strides[j] = p->dst_strides[p->ndim];
+      return true;
+    }
+  }
+  return false;
+}
+
 /* Sorts and joins the axes, and takes what is contiguous out of them. */
 static void condense(mf__plan *p) {
   const DLTensor view = {.ndim = p->ndim, .shape = p->shape, .strides = p->dst_strides};
@@ -59,6 +76,8 @@ void mf__plan_make(mf__plan *p, const mf_tensor *dst, const mf_tensor *src) {
     return;
   }
   straighten(p, &dst->dl, src == NULL ? NULL : src->dl.strides);
+  while (src == NULL && join_overlapping(p)) {
+  }
   condense(p);
 }
 
