@@ -30,6 +30,7 @@ NUMBERS = {
     "kernels_base.c": "rows of numbers",
     "layout.c": "shapes and strides",
     "number.c": "bits of small floats",
+    "packed.c": "elements of less than a byte as bytes",
     "planes.c": "layouts as planes",
     "reshape.c": "shapes and strides",
     "tile.c": "elements of one tile to another place",

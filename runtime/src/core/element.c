@@ -92,6 +92,7 @@ int mf_tensor_put(mf_tensor *t, const int64_t *coords, int32_t ncoords, const mf
 typedef struct equal_ctx {
   mf__codec codec[2];
   mf__compare compare; /* where there is a fast way */
+  mf__slots slots[2];  /* of elements of less than a byte */
   const char *data[2];
   int64_t bits[2];      /* from one element to the next */
   int64_t element_bits; /* of which the element takes */
@@ -137,6 +138,32 @@ static bool compare_row(void *arg, const int64_t at[2], int64_t n, const int64_t
   return mf__compare_row(&c->compare, &a, &b, n);
 }
 
+/* Elements of less than a byte, as bytes. */
+static bool compare_bytes_row(void *arg, const int64_t at[2], int64_t n, const int64_t step[2]) {
+  enum { PIECE = 512 };
+  char room[2][PIECE];
+  const equal_ctx *c = arg;
+  bool same = true;
+  for (int64_t done = 0; same && done < n; done += PIECE) {
+    mf__strided bytes[2];
+    const int64_t count = n - done < PIECE ? n - done : PIECE;
+    for (int i = 0; i < 2; i++) {
+      const mf__run run = {at[i] + done * step[i], step[i], count};
+      bytes[i] = (mf__strided){mf__slots_load(&c->slots[i], c->data[i], &run, room[i]), 1};
+    }
+    same = mf__compare_row(&c->compare, &bytes[0], &bytes[1], count);
+  }
+  return same;
+}
+
+static mf__row_fn find_row(equal_ctx *c) {
+  if (!c->as_numbers || !mf__compare_find(mf__simd_now(), &c->codec[0], &c->compare)) return equal_row;
+  if (c->codec[0].dtype.bits >= 8) return compare_row;
+  for (int i = 0; i < 2; i++)
+    if (!mf__slots_of(&c->codec[i], false, &c->slots[i])) return equal_row;
+  return compare_bytes_row;
+}
+
 bool mf__equal_host(const mf_tensor *a, const mf_tensor *b) {
   equal_ctx c = {.data = {a->dl.data, b->dl.data}, .bits = {mf__tensor_bits(a), mf__tensor_bits(b)}};
   mf__walk w;
@@ -144,9 +171,7 @@ bool mf__equal_host(const mf_tensor *a, const mf_tensor *b) {
   (void)mf__codec_find(&b->dl.dtype, b->flags, &c.codec[1], NULL); /* the same dtype, perhaps padded */
   c.element_bits = (int64_t)a->dl.dtype.bits * a->dl.dtype.lanes;
   mf__walk_plan(&w, &a->dl, b->dl.strides, false);
-  /* There are kernels for whole bytes alone, where padded is as packed. */
-  const bool fast = c.as_numbers && mf__compare_find(mf__simd_now(), &c.codec[0], &c.compare);
-  return mf__walk_share(&w, mf_tensor_nbytes(a), 1, fast ? compare_row : equal_row, &c);
+  return mf__walk_share(&w, mf_tensor_nbytes(a), 1, find_row(&c), &c);
 }
 
 static int equal(const mf_tensor *a, const mf_tensor *b, bool *out, mf_error *err) {

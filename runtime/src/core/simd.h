@@ -129,10 +129,33 @@ typedef struct mf__convert {
   int64_t from, to; /* bytes of an element */
 } mf__convert;
 
-/* False where the pair is not a common one. */
+/* False where the pair is not a common one. An element of less than a byte is a byte to it, as mf__slots_load gives
+ * it. */
 bool mf__convert_find(const mf__simd *simd, const mf__codec *to, const mf__codec *from, mf__convert *out);
 /* Elements that follow each other on both sides. */
 void mf__convert_row(const mf__convert *c, char *dst, const char *src, int64_t n);
+
+/* packed.c: elements of less than a byte, as bytes */
+
+/* Where the elements of a dtype lie, and which part of a byte one takes. */
+typedef struct mf__slots {
+  int64_t bits;        /* from one to the next */
+  unsigned mask, sign; /* bits of an element; no mask: it has its whole bytes */
+  signed char least, most; /* numbers beyond become these; that far, only the low bits stay */
+} mf__slots;
+
+/* n elements, counted from the first of all. */
+typedef struct mf__run {
+  int64_t at, step, n;
+} mf__run;
+
+/* False where elements lie across bytes. ${clamps}: what is stored comes from a float. */
+bool mf__slots_of(const mf__codec *c, bool clamps, mf__slots *out);
+/* Elements one behind the other, where they lie or in ${room}: numbers of 8 bits in place of smaller ones, codes of
+ * floats in place of codes. */
+const char *mf__slots_load(const mf__slots *s, const char *data, const mf__run *r, char *room);
+/* The same back; ${from} is changed. */
+void mf__slots_store(const mf__slots *s, char *data, const mf__run *r, char *from);
 
 /* How rows of one dtype are compared, as numbers. */
 typedef struct mf__compare {
@@ -148,6 +171,7 @@ typedef struct mf__strided {
   int64_t stride;
 } mf__strided;
 
+/* False where the dtype is no common one. An element of less than a byte is a byte to it, too. */
 bool mf__compare_find(const mf__simd *simd, const mf__codec *codec, mf__compare *out);
 bool mf__compare_row(const mf__compare *c, const mf__strided *a, const mf__strided *b, int64_t n);
 
