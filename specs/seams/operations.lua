@@ -322,7 +322,7 @@ op["t:copy-foreign"] = function()
   made:close()
   return plain(a)
 end
-op["t:astype"] = function() return plain(ok(t:to("cpu"):astype("int16"))) end
+op["t:astype"] = function() return plain(ok(t:astype("int16"))) end
 op["t:equal"] = function() return t:equal(ok(t:copy())) end
 op["t:tolist"] = function() return plain(t) end
 op["t:to"] = function() return plain(ok(t:to(device, { copy = true }))) end
@@ -374,9 +374,9 @@ op["t:invalidate"] = function()
   a:invalidate()
   return (pcall(a.get, a, 0))
 end
-op["t:get"] = function() return t:to("cpu"):get(1, 2) end
+op["t:get"] = function() return t:get(1, 2) end
 op["t:put"] = function()
-  local a = ok(t:to("cpu", { copy = true }))
+  local a = ok(t:copy())
   a:put(0, 1, 9)
   return plain(a)
 end
