@@ -107,7 +107,7 @@ static int shift_of(const mf__slots *s, int64_t at) {
 static void load_some(const mf__slots *s, const char *data, const mf__run *r, int64_t first, unsigned char *out) {
   for (int64_t i = first; i < r->n; i++) {
     const int64_t at = r->at + i * r->step;
-    out[i] = (unsigned char)(*byte_of(s, data, at) >> shift_of(s, at) & s->mask);
+    out[i] = (unsigned char)((unsigned)*byte_of(s, data, at) >> shift_of(s, at) & s->mask);
   }
 }
 
@@ -115,7 +115,7 @@ static void store_some(const mf__slots *s, char *data, const mf__run *r, int64_t
   for (int64_t i = first; i < r->n; i++) {
     const int64_t at = r->at + i * r->step;
     unsigned char *byte = byte_of(s, data, at);
-    *byte = (unsigned char)((*byte & ~(s->mask << shift_of(s, at))) | in[i] << shift_of(s, at));
+    *byte = (unsigned char)((*byte & ~(s->mask << shift_of(s, at))) | (unsigned)in[i] << shift_of(s, at));
   }
 }
 
