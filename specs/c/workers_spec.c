@@ -100,14 +100,17 @@ static void threads_begin_with_a_large_comparison_too(void **state) {
   uint32_t *picture = picture_new(SIDE);
   int32_t same = 0;
   (void)state;
-  mf_tensor *t = wrapped(picture, SIDE, false);
+  mf_tensor *t = wrapped(picture, SIDE, false), *small = wrapped(picture, 64, false);
   const int before = tasks();
   OK(mf_threads_set(3, &spec_err));
+  OK(mf_tensor_equal(small, small, &same, &spec_err));
+  assert_int_equal(tasks(), before);
   OK(mf_tensor_equal(t, t, &same, &spec_err));
   assert_int_equal(same, 1);
   assert_int_equal(tasks(), before + 2);
   OK(mf_threads_set(1, &spec_err));
   assert_true(tasks_become(before));
+  mf_tensor_release(small);
   mf_tensor_release(t);
   picture_free(picture, SIDE);
 }
