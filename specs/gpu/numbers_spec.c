@@ -366,6 +366,53 @@ static void elements_at_odd_places_are_converted_all_the_same(void **state) {
   for (size_t i = 0; i < COUNT(all); i++) mf_tensor_release(all[i]);
 }
 
+/* Elements of less than a byte, packed, and padded to a byte each; the host converts them. */
+static void packed_and_padded_elements_are_converted(void **state) {
+  enum { N = 13 };
+  const int64_t n = N;
+  const DLTensor like = {.device = gpu(0), .ndim = 1, .dtype = {kDLInt, 4, 1}, .shape = (int64_t *)(uintptr_t)&n};
+  mf_tensor *padded, *packed, *src = random_host("int8", 1, &n), *there = at_place(src, GPU0);
+  mf_tensor *got = create_shaped(GPU0, "int8", 1, &n), *want = create_shaped(CPU, "int8", 1, &n);
+  (void)state;
+  for (int64_t i = 0; i < N; i++) {
+    const mf_scalar low = {.kind = MF_KIND_INT, .i = i % 16 - 8};
+    OK(mf_tensor_put(there, &i, 1, &low, &err));
+    OK(mf_tensor_put(want, &i, 1, &low, &err));
+  }
+  OK(mf_tensor_create(&like, DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED, &padded, &err));
+  OK(mf_tensor_create(&like, 0, &packed, &err));
+  OK(mf_tensor_astype(padded, there, &err));
+  OK(mf_tensor_astype(packed, padded, &err));
+  assert_true(equal(packed, padded));
+  OK(mf_tensor_astype(got, packed, &err));
+  same_bytes(got, want, "from packed");
+  fill(got, 0);
+  OK(mf_tensor_astype(got, padded, &err));
+  same_bytes(got, want, "from padded");
+  mf_tensor *all[] = {padded, packed, src, there, got, want};
+  for (size_t i = 0; i < COUNT(all); i++) mf_tensor_release(all[i]);
+}
+
+/* Memory that the GPU can reach takes part in a kernel as its own does: nothing else is copied. */
+static void pinned_memory_takes_part_in_kernels(void **state) {
+  const int64_t n = 300;
+  (void)state;
+  if (!has_kernels()) return;
+  mf_tensor *there = create_shaped(GPU0, "float32", 1, &n), *here = create_shaped(PINNED, "uint8", 1, &n);
+  mf_tensor *same = create_shaped(PINNED, "float32", 1, &n);
+  fill(here, 3);
+  const uint64_t before = copies();
+  OK(mf_tensor_astype(there, here, &err));
+  OK(mf_tensor_astype(here, there, &err));
+  OK(mf_tensor_copy(same, there, &err));
+  const uint64_t copied = copies();
+  assert_int_equal(copied - before, other_is_simulated() ? 1 : 0);
+  assert_true(equal(there, same));
+  assert_int_equal(copies() - copied, other_is_simulated() ? 1 : 0); /* what the comparison says */
+  mf_tensor *all[] = {there, here, same};
+  for (size_t i = 0; i < COUNT(all); i++) mf_tensor_release(all[i]);
+}
+
 /* More axes than a kernel has, none of which joins another. */
 static void axes_beyond_the_kernels_are_gone_through(void **state) {
   const int64_t shape[] = {2, 2, 2, 2, 2, 2, 2, 2, 2, 3};
@@ -488,6 +535,8 @@ int main(void) {
       WITH_STREAMS(elements_are_in_order),
       WITH_STREAMS(an_element_is_checked_as_on_the_host),
       WITH_STREAMS(elements_at_odd_places_are_converted_all_the_same),
+      WITH_STREAMS(packed_and_padded_elements_are_converted),
+      WITH_STREAMS(pinned_memory_takes_part_in_kernels),
       WITH_STREAMS(axes_beyond_the_kernels_are_gone_through),
       WITH_STREAMS(where_places_repeat_the_last_stays),
       WITH_STREAMS(overlapping_casts_as_if_read_first),
