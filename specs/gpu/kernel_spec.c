@@ -400,7 +400,7 @@ static mf__codec codec_of(size_t which) {
 }
 
 /* The texts of copies and comparisons, and of one cast in fourteen, drawn anew with each commit: all take minutes
- * (MOONFERRY_SPEC_EVERY=1 ctest --preset dev -R gpu.cuda.kernel). */
+ * (make test-ptxas). */
 static void some_texts(void) {
   const char *seed = getenv("MOONFERRY_SPEC_SEED");
   const size_t every = getenv("MOONFERRY_SPEC_EVERY") == NULL ? 14 : 1;
