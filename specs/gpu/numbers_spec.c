@@ -331,6 +331,32 @@ static void an_element_is_checked_as_on_the_host(void **state) {
   mf_tensor_release(t);
 }
 
+/* A driver that fails leaves what was asked for, and the element, as they were. */
+static void an_element_that_the_driver_does_not_copy(void **state) {
+  static const char *const all[] = {"uint8", "int4"}; /* the other half of a byte is read first */
+  const int64_t n[] = {4}, at[] = {1};
+  const mf_scalar seven = {.kind = MF_KIND_INT, .i = 7};
+  (void)state;
+  needs_simulator();
+  for (size_t i = 0; i < COUNT(all); i++) {
+    mf_tensor *t = create_shaped(GPU0, all[i], 1, n);
+    mf_scalar got = seven, before;
+    fill(t, 3);
+    OK(mf_tensor_get(t, at, 1, &before, &err));
+    sim_ask_fail(named("cuMemcpyAsync:999:once", "hipMemcpyAsync:999:once"));
+    FAILS(mf_tensor_get(t, at, 1, &got, &err), MF_EDRIVER);
+    assert_memory_equal(&got, &seven, sizeof got);
+    sim_ask_fail(named("cuMemcpyAsync:999:once", "hipMemcpyAsync:999:once"));
+    FAILS(mf_tensor_put(t, at, 1, &seven, &err), MF_EDRIVER);
+    OK(mf_tensor_get(t, at, 1, &got, &err));
+    assert_memory_equal(&got, &before, sizeof got);
+    OK(mf_tensor_put(t, at, 1, &seven, &err));
+    OK(mf_tensor_get(t, at, 1, &got, &err));
+    assert_int_equal(got.i, 7);
+    mf_tensor_release(t);
+  }
+}
+
 /* Ways that have no kernel */
 
 /* Bytes of a float32 that begin one byte behind a multiple of 4. */
@@ -534,6 +560,7 @@ int main(void) {
       WITH_STREAMS(one_element_is_read_and_written),
       WITH_STREAMS(elements_are_in_order),
       WITH_STREAMS(an_element_is_checked_as_on_the_host),
+      WITH_STREAMS(an_element_that_the_driver_does_not_copy),
       WITH_STREAMS(elements_at_odd_places_are_converted_all_the_same),
       WITH_STREAMS(packed_and_padded_elements_are_converted),
       WITH_STREAMS(pinned_memory_takes_part_in_kernels),
