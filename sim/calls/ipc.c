@@ -48,6 +48,7 @@ static sim_status give_memory(sim_alloc *a, void *out) {
     const int data = sim_alloc_file(a, &at), fd = sim_share_file(0);
     a->share = fd < 0 ? NULL : sim_share_new(fd, a, data, at);
     if (a->share == NULL) return SIM_NOMEM;
+    for (size_t i = 0; i < a->naccesses; i++) sim_share_write(a, &a->accesses[i]);
   }
   write_ticket(MEMORY, sim_share_facts(a->share).serial, sim_share_descriptor(a->share), out);
   return SIM_OK;

@@ -1,7 +1,8 @@
 /* virtual_spec.c: memory that is mapped at reserved addresses, in one process and in two. */
 #define _GNU_SOURCE
 #include "kernel.h"
-#include "pair.h"
+
+#include "../pair.h"
 
 enum { PIECE = 2 << 20 };
 

@@ -12,10 +12,11 @@ ROOT = Path(__file__).resolve().parents[3]
 MOONFERRY = ROOT / "build" / "dev" / "bin" / "moonferry"
 EXAMPLE = ROOT / "examples" / "race" / "torch_race.py"
 OWN = ("LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH")
+PYTHON = ROOT / "build" / "dev" / "python"
 
 
 def moonferry_sim(*words):
-    environment = {name: value for name, value in os.environ.items() if name not in OWN}
+    environment = {name: value for name, value in os.environ.items() if name not in OWN} | {"PYTHONPATH": str(PYTHON)}
     return subprocess.run([MOONFERRY, "sim", *words], env=environment, capture_output=True, text=True, timeout=300)
 
 

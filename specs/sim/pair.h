@@ -1,7 +1,7 @@
 /* pair.h: two processes of one simulated machine, which tell each other things.
  *
  * The second one is this program again, in a role of its own; it begins without a driver, as a process that is spawned
- * does. It must not know what either does. */
+ * does. What includes this has included the spec.h of a simulator. It must not know what either does. */
 #ifndef SIM_PAIR_H
 #define SIM_PAIR_H
 
@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "spec.h"
+#include "common.h"
 
 typedef struct pair {
   pid_t child;
