@@ -50,9 +50,9 @@ static cli_option options[COUNT] = {
             CLI_WORD, "SIM_LEDGER_OF", 0, 0, NULL, 0},
     [LINES] = {"--lines", "N", "for how many calls of a process the line of Python that made them is looked up (5000)",
                CLI_NUMBER, "SIM_LINES", 0, UINT64_MAX, NULL, 0},
-    [KERNELS] = {"--kernels", "refuse|opaque", "what becomes of a launch of compiled code, which cannot run: it is refused\n"
-                 "(the default), or stands for a write to all memory that its arguments reach", CLI_WORD, "SIM_KERNELS",
-                 0, 0, NULL, 0},
+    [KERNELS] = {"--kernels", "refuse|opaque", "what becomes of a launch of compiled code, which cannot run: it is\n"
+                 "refused (the default), or stands for a write to all memory that its arguments reach", CLI_WORD,
+                 "SIM_KERNELS", 0, 0, NULL, 0},
 };
 
 static const char usage[] = "usage: moonferry sim [OPTION ...] [--] COMMAND [ARGUMENT ...]\n";

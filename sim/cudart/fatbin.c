@@ -129,7 +129,8 @@ static bool inside(const elf_file *f, uint64_t at, uint64_t n) {
 
 static bool section_at(const elf_file *f, const Elf64_Ehdr *h, unsigned i, Elf64_Shdr *out) {
   const uint64_t at = h->e_shoff + (uint64_t)i * sizeof *out;
-  if (i >= h->e_shnum || h->e_shentsize != sizeof *out || h->e_shoff > f->n || !inside(f, at, sizeof *out)) return false;
+  if (i >= h->e_shnum || h->e_shentsize != sizeof *out || h->e_shoff > f->n) return false;
+  if (!inside(f, at, sizeof *out)) return false;
   memcpy(out, f->bytes + at, sizeof *out);
   return out->sh_type == SHT_NOBITS || inside(f, out->sh_offset, out->sh_size);
 }
@@ -144,7 +145,8 @@ static bool find_info(const elf_file *f, const char *name, Elf64_Shdr *out) {
   if (memcmp(h.e_ident, ELFMAG, SELFMAG) != 0 || !section_at(f, &h, h.e_shstrndx, &names)) return false;
   const int n = snprintf(wanted, sizeof wanted, ".nv.info.%s", name) + 1;
   for (unsigned i = 0; i < h.e_shnum && n < (int)sizeof wanted; i++) {
-    if (!section_at(f, &h, i, out) || out->sh_name > names.sh_size || (size_t)n > names.sh_size - out->sh_name) continue;
+    if (!section_at(f, &h, i, out) || out->sh_name > names.sh_size) continue;
+    if ((size_t)n > names.sh_size - out->sh_name) continue;
     if (memcmp(f->bytes + names.sh_offset + out->sh_name, wanted, (size_t)n) == 0) return true;
   }
   return false;

@@ -1,8 +1,8 @@
 /* opaque.c: launches of compiled kernels, which cannot run, as accesses to all memory that their arguments reach.
  *
  * With SIM_KERNELS=opaque each whole allocation that a word of an argument points into counts as written, in the
- * stream's order, and holds poison after. Nothing is known of pointers that lie in memory. It must not know how a kernel
- * is registered. */
+ * stream's order, and holds poison after. Nothing is known of pointers that lie in memory. It must not know how a
+ * kernel is registered. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,8 +40,9 @@ static void reach(reached *r, const unsigned char *argument, size_t nbytes) {
 
 static void mark(const char *name, size_t n) {
   char text[1400];
-  snprintf(text, sizeof text, "kernel %s is compiled code: it was followed, not computed. The %zu allocation%s that its "
-           "arguments reach count as written, and what they hold is not known (0x%x)", name, n, n == 1 ? "" : "s", POISON);
+  snprintf(text, sizeof text, "kernel %s is compiled code: it was followed, not computed. The %zu allocation%s that "
+           "its arguments reach count as written, and what they hold is not known (0x%x)", name, n, n == 1 ? "" : "s",
+           POISON);
   sim_add_finding(SIM_WARNING, text);
 }
 

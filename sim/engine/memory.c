@@ -1,7 +1,8 @@
 /* memory.c: where memory lies, live and freed.
  *
- * Each device, pinned memory, and what is reserved for mappings have one range of addresses each, mapped twice: at the address that the program
- * holds (without access, or with access for what the host may touch) and at the simulator's alias. Invariant:
+ * Each device, pinned memory, and what is reserved for mappings have one range of addresses each, mapped twice: at the
+ * address that the program holds (without access, or with access for what the host may touch) and at the simulator's
+ * alias. Invariant:
  * no two allocations that live have an address in common, there is a gap behind every allocation, and freed bytes stay
  * behind the alias as long as a queued operation may touch them. An address is given out again where sim_reuses says
  * so, that freed last before others, and only to a new allocation of as many pages. It must not know about streams. */

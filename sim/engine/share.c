@@ -1,8 +1,8 @@
 /* share.c: memory that several processes of the machine use, and what each must know of the others' accesses to it.
  *
- * At the beginning of a file stands who has the memory open and the accesses that some process's work makes and its host
- * has not waited for yet. A process reads the others' before it checks an access of its own, and writes its own down
- * after. Calls of all processes are taken to be ordered as they came, as those of threads are, so what a host has
+ * At the beginning of a file stands who has the memory open and the accesses that some process's work makes and its
+ * host has not waited for yet. A process reads the others' before it checks an access of its own, and writes its own
+ * down after. Calls of all processes are taken to be ordered as they came, as those of threads are, so what a host has
  * waited for is before all that anybody does later, and is taken out. Invariant: whoever changes what the file says
  * holds its lock. It must not know what the memory is used for. */
 #define _GNU_SOURCE
@@ -217,8 +217,8 @@ static void put_text(char *to, size_t size, const char *text) {
 static void forget_first(shared *s) {
   memmove(s->accesses, s->accesses + 1, --s->naccesses * sizeof *s->accesses);
   if (!s->forgetful)
-    sim_found(SIM_WARNING, "more than %d accesses to memory of several processes that no host has waited for: the first "
-              "of them are forgotten, and races between processes with those are not found", ACCESSES);
+    sim_found(SIM_WARNING, "more than %d accesses to memory of several processes that no host has waited for: the "
+              "first of them are forgotten, and races between processes with those are not found", ACCESSES);
   s->forgetful = true;
 }
 

@@ -73,7 +73,8 @@ static void take_from_pool(int fd) {
 
 static void memory_of_a_pool_crosses(void **state) {
   (void)state;
-  const cudaMemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0},
+  const cudaMemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                  .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0},
                                   .handleTypes = cudaMemHandleTypePosixFileDescriptor};
   cudaMemPool_t pool;
   cudaMemPoolPtrExportData data;

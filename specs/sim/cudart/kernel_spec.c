@@ -35,7 +35,7 @@ static void a_compiled_kernel_is_refused_by_its_name(void **state) {
   __cudaUnregisterFatBinary(handle);
 }
 
-/* A fat binary with one file, which says that the kernel takes a pointer, a number and a struct with a pointer in it. */
+/* A fat binary with one file, which says that the kernel takes a pointer, a number and a struct with a pointer. */
 typedef struct fat {
   struct {
     uint32_t magic, version;
@@ -149,7 +149,7 @@ static void a_broken_file_is_refused(void **state) {
     fill_fat(broken);
     if (at >= 16 || at < 6) memset((char *)&broken->code + at, 0xff, 2);
     broken->code.elf.e_shnum = at % 4 == 0 ? 2 : broken->code.elf.e_shnum;
-    void **handle = __cudaRegisterFatBinary(broken), *p = NULL, *args[] = {&p, &p, (void *)(uintptr_t)image};
+    void **handle = __cudaRegisterFatBinary(broken), *p = NULL, *inside[3] = {NULL}, *args[] = {&p, &p, inside};
     __cudaRegisterFunction(handle, &stub_b, NULL, "_Z6secondPf", -1, NULL, NULL, NULL, NULL, NULL);
     (void)cudaLaunchKernel(&stub_b, one, one, args, 0, NULL);
     __cudaUnregisterFatBinary(handle);
@@ -244,6 +244,7 @@ static void a_kernel_of_ptx_runs(void **state) {
 }
 
 RUN(SPEC(a_compiled_kernel_is_refused_by_its_name),
-    SPEC(a_compiled_kernel_can_stand_for_what_its_arguments_reach), SPEC(a_broken_file_is_refused), SPEC(a_kernel_is_known_while_its_library_is_loaded),
+    SPEC(a_compiled_kernel_can_stand_for_what_its_arguments_reach), SPEC(a_broken_file_is_refused),
+    SPEC(a_kernel_is_known_while_its_library_is_loaded),
     SPEC(configurations_are_taken_as_they_were_left), SPEC(what_is_no_kernel_is_not_launched),
     SPEC(a_kernel_of_ptx_runs))

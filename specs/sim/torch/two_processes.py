@@ -1,7 +1,7 @@
 """A CUDA tensor of PyTorch's in two processes, by torch.multiprocessing, and one that Moonferry sees in the second.
 
-`right`: the second process reads what the first wrote on a stream, writes, and tells when that is done. `early`: it tells
-before, and the first one writes meanwhile. Must not know: how anything is checked.
+`right`: the second process reads what the first wrote on a stream, writes, and tells when that is done. `early`: it
+tells before, and the first one writes meanwhile. Must not know: how anything is checked.
 """
 
 import sys
