@@ -147,6 +147,8 @@ static bool owned_attribute(void *out, int which, const sim_alloc *a) {
     case ATTR_DEVICE_ORDINAL: put(out, (uint64_t)a->device, 4); return true;
     case ATTR_LEGACY_IPC: put(out, plain, 4); return true;
     case ATTR_HANDLE_TYPES: put(out, a->pool != NULL && a->pool->exportable, 8); return true;
+    case ATTR_SYNC_MEMOPS: put(out, 0, 4); return true;
+    case ATTR_MAPPED: put(out, 1, 4); return true;
     case ATTR_ACCESS_FLAGS: put(out, 3, 4); return true;
     case ATTR_MEMPOOL: put(out, a->pool == NULL ? 0 : a->pool->o.handle, 8); return true;
     default: return extent_attribute(out, which, a->base, a->nbytes, a->id);
@@ -164,9 +166,7 @@ static CUresult attribute(void *out, int which, const sim_alloc *a, uintptr_t p)
       if (a->space == SIM_DEVICE) return CUDA_ERROR_INVALID_VALUE;
       put(out, host_address(a, p), 8);
       break;
-    case ATTR_SYNC_MEMOPS: put(out, 0, 4); break;
     case ATTR_IS_MANAGED: put(out, a->space == SIM_MANAGED, 4); break;
-    case ATTR_MAPPED: put(out, 1, 4); break;
     default: return owned_attribute(out, which, a) ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
   }
   return CUDA_SUCCESS;
