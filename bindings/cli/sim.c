@@ -16,7 +16,7 @@
 static const char program[] = "moonferry sim";
 
 enum { HELP, SETUP, DEVICE, SEED, SEEDS, REPORT, DEVICES, MEMORY, FAIL, MISSING, VERSION, LOG, STRICT,
-  NO_LEDGER, OF, LINES, COUNT };
+  NO_LEDGER, OF, LINES, KERNELS, COUNT };
 static const char runtime[] = "libcudart.so.13";
 
 static cli_option options[COUNT] = {
@@ -50,6 +50,9 @@ static cli_option options[COUNT] = {
             CLI_WORD, "SIM_LEDGER_OF", 0, 0, NULL, 0},
     [LINES] = {"--lines", "N", "for how many calls of a process the line of Python that made them is looked up (5000)",
                CLI_NUMBER, "SIM_LINES", 0, UINT64_MAX, NULL, 0},
+    [KERNELS] = {"--kernels", "refuse|opaque", "what becomes of a launch of compiled code, which cannot run: it is\n"
+                 "refused (the default), or stands for a write to all memory that its arguments reach", CLI_WORD,
+                 "SIM_KERNELS", 0, 0, NULL, 0},
 };
 
 static const char usage[] = "usage: moonferry sim [OPTION ...] [--] COMMAND [ARGUMENT ...]\n";
@@ -94,6 +97,13 @@ static bool choose_device(session *s) {
   s->device = options[DEVICE].text != NULL ? options[DEVICE].text : "cuda";
   if (strcmp(s->device, "cuda") == 0 || strcmp(s->device, "hip") == 0) return true;
   fprintf(stderr, "%s: --device is '%s'; expected: cuda or hip\n", program, s->device);
+  return false;
+}
+
+static bool choose_kernels(void) {
+  const char *text = options[KERNELS].text;
+  if (text == NULL || strcmp(text, "refuse") == 0 || strcmp(text, "opaque") == 0) return true;
+  fprintf(stderr, "%s: --kernels is '%s'; expected: refuse or opaque\n", program, text);
   return false;
 }
 
@@ -285,7 +295,7 @@ int cli_sim(int argc, char **argv) {
   if (options[SETUP].text != NULL) return set_up(&s, argv + 1 + taken);
   if (taken + 1 >= argc) return wrong("there is no command to run");
   s.command = argv + 1 + taken;
-  if (!choose_device(&s) || !choose_seeds(&s) || !find_simulator(&s)) return CLI_TROUBLE;
+  if (!choose_device(&s) || !choose_seeds(&s) || !choose_kernels() || !find_simulator(&s)) return CLI_TROUBLE;
   if (!open_report(&s) || !make_journal(&s)) return CLI_TROUBLE;
   remember_options(&s);
   set_environment(&s);

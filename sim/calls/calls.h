@@ -118,6 +118,32 @@ sim_status sim_call_external_import(int fd, uint64_t nbytes, void *out);
 sim_status sim_call_external_map(const void *external, uint64_t offset, uint64_t nbytes, void *out);
 sim_status sim_call_external_end(const void *external);
 
+/* ipc.c: memory, events and pools of other processes, by handles of SIM_TICKET bytes, a pool by a descriptor */
+enum { SIM_TICKET = 64, SIM_POSIX_FD = 1 };
+sim_status sim_call_ipc_memory(uintptr_t p, void *out);
+sim_status sim_call_ipc_open(const void *handle, unsigned flags, void *out);
+sim_status sim_call_ipc_close(uintptr_t p);
+sim_status sim_call_ipc_event(const void *event, void *out);
+sim_status sim_call_ipc_open_event(const void *handle, unsigned flags, void *out);
+sim_status sim_call_pool_export(const void *pool, unsigned kind, unsigned long long flags, int *out);
+sim_status sim_call_pool_import(int fd, unsigned kind, unsigned long long flags, void *out);
+sim_status sim_call_pool_export_pointer(uintptr_t p, void *out);
+sim_status sim_call_pool_import_pointer(const void *pool, const void *handle, void *out);
+
+/* virtual.c: memory and addresses apart */
+sim_status sim_call_granularity(int device, size_t *out);
+sim_status sim_call_physical_new(int device, size_t nbytes, bool exportable, void *out);
+sim_status sim_call_physical_end(const void *handle);
+sim_status sim_call_physical_facts(const void *handle, int *device, bool *exportable);
+sim_status sim_call_physical_at(uintptr_t at, void *out); /* one more reference */
+sim_status sim_call_physical_export(const void *handle, unsigned kind, unsigned long long flags, int *out);
+sim_status sim_call_physical_import(int fd, unsigned kind, void *out);
+sim_status sim_call_reserve(size_t nbytes, size_t align, unsigned long long flags, void *out);
+sim_status sim_call_map(uintptr_t at, size_t nbytes, size_t offset, const void *handle, unsigned long long flags);
+sim_status sim_call_unmap(uintptr_t at, size_t nbytes);
+sim_status sim_call_map_permit(uintptr_t at, size_t nbytes, const void *permits, size_t n);
+sim_status sim_call_map_permitted(uintptr_t at, const void *location, unsigned long long *flags);
+
 /* semaphore.c: semaphores that another API exports so */
 sim_status sim_call_semaphore_import(int fd, bool binary, unsigned flags, void *out);
 /* Waits or signals, one value for each: ${stride} bytes from one to the next. */

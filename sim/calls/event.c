@@ -4,9 +4,16 @@
 #include "calls.h"
 
 sim_status sim_call_event_new(unsigned flags, bool timing, void *out) {
+  enum { INTERPROCESS = 4 };
   sim_context *c;
+  const bool shared = (flags & INTERPROCESS) != 0;
+  if (shared && timing) return SIM_INVALID;
   SIM_TRY(sim_context_of(&c));
-  const sim_event *e = sim_event_new(c, flags, timing);
+  const int fd = shared ? sim_semaphore_new(0, SIM_SHARED_EVENT) : -1;
+  if (shared && fd < 0) return SIM_NOMEM;
+  sim_event *e = sim_event_new(c, flags, timing);
+  e->fd = fd;
+  if (shared) e->shared = sim_semaphore_open(fd);
   sim_put(out, e->o.handle);
   sim_log_detail("%#zx", (size_t)e->o.handle);
   return SIM_OK;

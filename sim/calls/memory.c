@@ -6,7 +6,8 @@
 
 sim_alloc *sim_live(uintptr_t p) {
   sim_alloc *a = sim_alloc_find(p);
-  return a == NULL || a->freed ? NULL : a;
+  if (a == NULL || a->freed || (a->maps != NULL && sim_map_at(a, p) == NULL)) return NULL;
+  return a;
 }
 
 sim_alloc *sim_host_memory(uintptr_t p) {
@@ -35,13 +36,16 @@ sim_status sim_call_free(uintptr_t p, bool pinned) {
   if (p == 0) return SIM_OK;
   SIM_TRY(sim_context_of(&c));
   sim_alloc *a = sim_alloc_find(p);
-  const bool known = a != NULL && a->base == p && a->space != SIM_FOREIGN && !a->lent;
+  const bool whole = a != NULL && a->base == p && a->maps == NULL;
+  const bool known = whole && a->space != SIM_FOREIGN && !a->lent && a->opened == 0;
   const bool fits = known && (a->space == SIM_PINNED) == pinned;
   sim_log_detail("%#zx", (size_t)p);
   if (fits) return sim_free_host(a);
   sim_found(SIM_STALE, "%s of %#zx, which %s", sim_here().call, (size_t)p,
             a == NULL        ? "is nobody's"
+            : a->maps != NULL ? "lies in reserved addresses, which unmapping ends"
             : a->base != p ? "is inside an allocation"
+            : a->opened > 0 ? "is another process's memory, which is closed"
             : a->lent      ? "is a graphics resource's, which unmapping ends"
                            : "is memory of another kind");
   return SIM_INVALID;
@@ -50,8 +54,9 @@ sim_status sim_call_free(uintptr_t p, bool pinned) {
 sim_status sim_call_address_range(uintptr_t p, void *base, size_t *nbytes) {
   const sim_alloc *a = sim_live(p);
   if (a == NULL) return SIM_NOT_FOUND;
-  if (base != NULL) sim_put(base, a->base);
-  if (nbytes != NULL) *nbytes = a->nbytes;
+  const sim_map *m = a->maps == NULL ? NULL : sim_map_at(a, p);
+  if (base != NULL) sim_put(base, m != NULL ? m->at : a->base);
+  if (nbytes != NULL) *nbytes = m != NULL ? m->nbytes : a->nbytes;
   return SIM_OK;
 }
 

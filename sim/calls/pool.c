@@ -40,9 +40,11 @@ sim_status sim_call_pool_choose(int device, const void *pool) {
 sim_status sim_call_pool_new(const void *location, int kind, unsigned handles, void *out) {
   int device;
   if (out == NULL) return SIM_INVALID;
-  if (handles != 0) return SIM_NOT_SUPPORTED;
+  if ((handles & ~(unsigned)SIM_POSIX_FD) != 0) return SIM_NOT_SUPPORTED;
   SIM_TRY(sim_located(location, kind, &device));
-  sim_put(out, sim_pool_new(sim_device_at(device), false)->o.handle);
+  sim_pool *p = sim_pool_new(sim_device_at(device), false);
+  p->exportable = handles != 0;
+  sim_put(out, p->o.handle);
   return SIM_OK;
 }
 

@@ -76,7 +76,7 @@ sim_status sim_call_semaphore_end(const void *semaphore) {
 }
 
 int sim_semaphore_create(uint64_t value, int binary) {
-  return sim_semaphore_new(value, binary != 0);
+  return sim_semaphore_new(value, binary != 0 ? SIM_BINARY : SIM_TIMELINE);
 }
 
 int sim_semaphore_read(int fd, uint64_t *value) {

@@ -223,3 +223,10 @@ static CUresult fill(const sim_region *r, uint32_t value, unsigned unit, CUstrea
 FILLS(8, unsigned char)
 FILLS(16, unsigned short)
 FILLS(32, unsigned)
+
+/* A write of one word, whether or not what was written before must be seen with it. */
+CUresult do_cuStreamWriteValue32_v2(CUstream s, CUdeviceptr p, unsigned value, unsigned flags) {
+  enum { NO_BARRIER = 1 };
+  const sim_region word = sim_flat((uintptr_t)p, sizeof value);
+  return flags > NO_BARRIER ? CUDA_ERROR_INVALID_VALUE : fill(&word, value, sizeof value, s, false);
+}

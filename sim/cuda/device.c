@@ -227,8 +227,12 @@ static const struct {
     {91, 1},            /* registered memory keeps its address */
     {97, 49152},        /* shared memory per block, opt-in */
     {99, 1},            /* host registration */
+    {102, 1},           /* virtual memory */
+    {103, 1},           /* exported as a descriptor */
     {106, 32},          /* blocks per multiprocessor */
     {115, 1},           /* memory pools */
+    {119, 1},           /* pools exported as a descriptor */
+    {125, 1},           /* events of several processes */
 };
 
 CUresult do_cuDeviceGetAttribute(int *v, int which, CUdevice d) {

@@ -140,6 +140,29 @@ typedef struct CUmemAccessDesc_st {
   int flags;
 } CUmemAccessDesc;
 
+typedef struct CUmemAllocationProp_st {
+  CUmemAllocationType type;
+  int requestedHandleTypes;
+  CUmemLocation location;
+  void *win32HandleMetaData;
+  struct {
+    unsigned char compressionType, gpuDirectRDMACapable;
+    unsigned short usage;
+    unsigned char reserved[4];
+  } allocFlags;
+} CUmemAllocationProp;
+
+typedef unsigned long long CUmemGenericAllocationHandle;
+typedef struct CUipcMemHandle_st {
+  char reserved[64];
+} CUipcMemHandle;
+typedef struct CUipcEventHandle_st {
+  char reserved[64];
+} CUipcEventHandle;
+typedef struct CUmemPoolPtrExportData_st {
+  unsigned char reserved[64];
+} CUmemPoolPtrExportData;
+
 typedef enum CUarray_format_enum {
   CU_AD_FORMAT_UNSIGNED_INT8 = 0x01,
   CU_AD_FORMAT_UNSIGNED_INT16 = 0x02,
@@ -285,6 +308,11 @@ enum {
   CU_STREAM_NON_BLOCKING = 1,
   CU_EVENT_BLOCKING_SYNC = 1,
   CU_EVENT_DISABLE_TIMING = 2,
+  CU_EVENT_INTERPROCESS = 4,
+  CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS = 1,
+  CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR = 1,
+  CU_MEM_ACCESS_FLAGS_PROT_READ = 1,
+  CU_MEM_ACCESS_FLAGS_PROT_READWRITE = 3,
   CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM = 2,
   CU_MEMHOSTALLOC_PORTABLE = 1,
   CU_MEMHOSTALLOC_DEVICEMAP = 2,

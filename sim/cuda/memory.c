@@ -95,12 +95,16 @@ enum {
   ATTR_BUFFER_ID = 7,
   ATTR_IS_MANAGED = 8,
   ATTR_DEVICE_ORDINAL = 9,
+  ATTR_LEGACY_IPC = 10,
   ATTR_RANGE_START = 11,
   ATTR_RANGE_SIZE = 12,
   ATTR_MAPPED = 13,
   ATTR_HANDLE_TYPES = 14,
   ATTR_ACCESS_FLAGS = 16,
-  ATTR_MEMPOOL = 17
+  ATTR_MEMPOOL = 17,
+  ATTR_MAPPING_SIZE = 18,
+  ATTR_MAPPING_BASE = 19,
+  ATTR_BLOCK_ID = 20
 };
 
 static void put(void *out, uint64_t value, size_t size) {
@@ -111,9 +115,49 @@ static uint64_t host_address(const sim_alloc *a, uintptr_t p) {
   return a->space == SIM_DEVICE ? 0 : p;
 }
 
-/* unknown says that a is nobody's: one attribute asked alone then fails, in a list it comes out as zero. */
+/* Which memory it is, and where it begins and ends. */
+static bool extent_attribute(void *out, int which, uintptr_t base, size_t nbytes, uint64_t id) {
+  switch (which) {
+    case ATTR_BUFFER_ID:
+    case ATTR_BLOCK_ID: put(out, id, 8); return true;
+    case ATTR_RANGE_START:
+    case ATTR_MAPPING_BASE: put(out, base, 8); return true;
+    case ATTR_RANGE_SIZE:
+    case ATTR_MAPPING_SIZE: put(out, nbytes, 8); return true;
+    default: return false;
+  }
+}
+
+/* Who may have it, where memory is mapped at the address. */
+static bool mapped_attribute(void *out, int which, const sim_map *m) {
+  const sim_context *c = sim_current();
+  switch (which) {
+    case ATTR_DEVICE_ORDINAL: put(out, (uint64_t)m->of->memory->device, 4); return true;
+    case ATTR_LEGACY_IPC: put(out, 0, 4); return true;
+    case ATTR_HANDLE_TYPES: put(out, m->of->exportable, 8); return true;
+    case ATTR_ACCESS_FLAGS: put(out, c == NULL ? 0 : m->access[c->device->id], 4); return true;
+    default: return extent_attribute(out, which, m->at, m->nbytes, m->of->memory->id);
+  }
+}
+
+/* And where it is an allocation. */
+static bool owned_attribute(void *out, int which, const sim_alloc *a) {
+  const bool plain = a->space == SIM_DEVICE && a->pool == NULL && a->opened == 0;
+  switch (which) {
+    case ATTR_DEVICE_ORDINAL: put(out, (uint64_t)a->device, 4); return true;
+    case ATTR_LEGACY_IPC: put(out, plain, 4); return true;
+    case ATTR_HANDLE_TYPES: put(out, a->pool != NULL && a->pool->exportable, 8); return true;
+    case ATTR_SYNC_MEMOPS: put(out, 0, 4); return true;
+    case ATTR_MAPPED: put(out, 1, 4); return true;
+    case ATTR_ACCESS_FLAGS: put(out, 3, 4); return true;
+    case ATTR_MEMPOOL: put(out, a->pool == NULL ? 0 : a->pool->o.handle, 8); return true;
+    default: return extent_attribute(out, which, a->base, a->nbytes, a->id);
+  }
+}
+
 static CUresult attribute(void *out, int which, const sim_alloc *a, uintptr_t p) {
   const bool device = a->space == SIM_DEVICE || a->space == SIM_MANAGED;
+  if (a->maps != NULL && mapped_attribute(out, which, sim_map_at(a, p))) return CUDA_SUCCESS;
   switch (which) {
     case ATTR_CONTEXT: put(out, a->pool != NULL || a->ctx == NULL ? 0 : a->ctx->o.handle, 8); break;
     case ATTR_MEMORY_TYPE: put(out, device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST, 4); break;
@@ -122,17 +166,8 @@ static CUresult attribute(void *out, int which, const sim_alloc *a, uintptr_t p)
       if (a->space == SIM_DEVICE) return CUDA_ERROR_INVALID_VALUE;
       put(out, host_address(a, p), 8);
       break;
-    case ATTR_SYNC_MEMOPS: put(out, 0, 4); break;
-    case ATTR_BUFFER_ID: put(out, a->id, 8); break;
     case ATTR_IS_MANAGED: put(out, a->space == SIM_MANAGED, 4); break;
-    case ATTR_DEVICE_ORDINAL: put(out, (uint64_t)a->device, 4); break;
-    case ATTR_RANGE_START: put(out, a->base, 8); break;
-    case ATTR_RANGE_SIZE: put(out, a->nbytes, 8); break;
-    case ATTR_MAPPED: put(out, 1, 4); break;
-    case ATTR_HANDLE_TYPES: put(out, 0, 8); break;
-    case ATTR_ACCESS_FLAGS: put(out, 3, 4); break;
-    case ATTR_MEMPOOL: put(out, a->pool == NULL ? 0 : a->pool->o.handle, 8); break;
-    default: return CUDA_ERROR_NOT_SUPPORTED;
+    default: return owned_attribute(out, which, a) ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
   }
   return CUDA_SUCCESS;
 }
@@ -145,7 +180,8 @@ CUresult do_cuPointerGetAttribute(void *out, int which, CUdeviceptr p) {
 
 static size_t width_of(int which) {
   const bool narrow = which == ATTR_MEMORY_TYPE || which == ATTR_SYNC_MEMOPS || which == ATTR_IS_MANAGED ||
-                      which == ATTR_DEVICE_ORDINAL || which == ATTR_MAPPED || which == ATTR_ACCESS_FLAGS;
+                      which == ATTR_DEVICE_ORDINAL || which == ATTR_LEGACY_IPC || which == ATTR_MAPPED ||
+                      which == ATTR_ACCESS_FLAGS;
   return narrow ? 4 : 8;
 }
 

@@ -124,12 +124,13 @@ static double whole(double v, ptx_round round) {
   return round == PTX_UP ? ceil(v) : v;
 }
 
-/* Beyond the range of the type its nearest end, and 0 for what is no number. */
-static uint64_t clamp(double v, ptx_type t) {
+/* Beyond the range of the type its nearest end. What is no number is 0, but where 64 bits are the source's or the
+ * result's the lowest signed number's bits (PTX ISA, cvt). */
+static uint64_t clamp(double v, ptx_type from, ptx_type t) {
   const bool sign = t.class == PTX_SIGNED;
   const double high = ldexp(1.0, (int)t.bits - sign), low = sign ? -high : 0.0;
   const uint64_t most = (sign ? 1ull << (t.bits - 1) : 0) - 1;
-  if (isnan(v)) return 0;
+  if (isnan(v)) return from.bits == 64 || t.bits == 64 ? 1ull << (t.bits - 1) : 0;
   if (v >= high) return sign ? most : UINT64_MAX;
   if (v <= low) return sign ? most + 1 : 0;
   return v < 0 ? (uint64_t)(int64_t)v : (uint64_t)v;
@@ -146,7 +147,7 @@ static uint64_t from_integer(const ptx_inst *i, uint64_t v) {
 static uint64_t convert(const ptx_inst *i, const uint64_t *a) {
   if (!ptx_is_real(i->from)) return from_integer(i, a[0]);
   const double v = whole(argument(i, a[0], i->from), i->round);
-  return ptx_is_real(i->type) ? result(i, v) : clamp(v, i->type);
+  return ptx_is_real(i->type) ? result(i, v) : clamp(v, i->from, i->type);
 }
 
 static uint64_t in_mode(const ptx_inst *i, const uint64_t *a) {

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "front.h"
+#include "opaque.h"
 #include "registry.h"
 
 enum { CAPABILITY = 90, MOST_THREADS = 1024, THREADS_AT_ONCE = 2048, BLOCKS_AT_ONCE = 32, SHARED = 49152 };
@@ -108,10 +109,18 @@ cudaError_t do_cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const 
   return do_cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, f, threads, shared, 0);
 }
 
-static cudaError_t refuse_kernel(const char *name) {
-  char text[1200];
-  snprintf(text, sizeof text, "kernel %s is compiled code, which cannot run here: its launch is refused", name);
+static cudaError_t refuse_kernel(const char *name, const char *why) {
+  char text[1400];
+  snprintf(text, sizeof text, "kernel %s is compiled code, which cannot run here: its launch is refused%s%s", name,
+           why == NULL ? "" : ", because ", why == NULL ? "" : why);
   return refuse(text);
+}
+
+static cudaError_t launch_compiled(const void *f, const char *name, void **args, cudaStream_t s) {
+  const char *why = NULL;
+  if (!kernels_are_opaque()) return refuse_kernel(name, NULL);
+  const cudaError_t rc = launch_opaque(kernel_image(f), name, args, stream_of(s), &why);
+  return rc == cudaErrorNotSupported ? refuse_kernel(name, why) : rc;
 }
 
 static bool fits(dim3 grid, dim3 block) {
@@ -124,7 +133,7 @@ cudaError_t do_cudaLaunchKernel(const void *f, dim3 grid, dim3 block, void **arg
   TRY(context());
   if (!fits(grid, block) || shared > UINT32_MAX) return cudaErrorInvalidConfiguration;
   const char *name = kernel_name(f);
-  if (name != NULL) return refuse_kernel(name);
+  if (name != NULL) return launch_compiled(f, name, args, s);
   if (cuKernelGetFunction(&function, handle_of(f)) != CUDA_SUCCESS) return cudaErrorInvalidDeviceFunction;
   return from(cuLaunchKernel(function, grid.x, grid.y, grid.z, block.x, block.y, block.z, (unsigned)shared,
                              stream_of(s), args, NULL));

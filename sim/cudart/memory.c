@@ -169,3 +169,40 @@ cudaError_t do_cudaMemPoolSetAccess(cudaMemPool_t pool, const cudaMemAccessDesc 
 cudaError_t do_cudaMemPoolGetAccess(int *flags, cudaMemPool_t pool, cudaMemLocation *where) {
   return from(cuMemPoolGetAccess(flags, pool, where));
 }
+
+cudaError_t do_cudaMemPoolExportToShareableHandle(void *out, cudaMemPool_t pool, int kind, unsigned flags) {
+  return from(cuMemPoolExportToShareableHandle(out, pool, kind, flags));
+}
+
+cudaError_t do_cudaMemPoolImportFromShareableHandle(cudaMemPool_t *pool, void *handle, int kind, unsigned flags) {
+  TRY(context());
+  return from(cuMemPoolImportFromShareableHandle(pool, handle, kind, flags));
+}
+
+cudaError_t do_cudaMemPoolExportPointer(cudaMemPoolPtrExportData *out, void *p) {
+  return from(cuMemPoolExportPointer(out, (uintptr_t)p));
+}
+
+cudaError_t do_cudaMemPoolImportPointer(void **p, cudaMemPool_t pool, cudaMemPoolPtrExportData *data) {
+  CUdeviceptr address = 0;
+  if (p == NULL) return cudaErrorInvalidValue;
+  TRY(context());
+  return given(cuMemPoolImportPointer(&address, pool, data), &address, p);
+}
+
+cudaError_t do_cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *p) {
+  TRY(context());
+  return from(cuIpcGetMemHandle(handle, (uintptr_t)p));
+}
+
+cudaError_t do_cudaIpcOpenMemHandle(void **p, cudaIpcMemHandle_t handle, unsigned flags) {
+  CUdeviceptr address = 0;
+  if (p == NULL) return cudaErrorInvalidValue;
+  TRY(context());
+  return given(cuIpcOpenMemHandle_v2(&address, handle, flags), &address, p);
+}
+
+cudaError_t do_cudaIpcCloseMemHandle(void *p) {
+  TRY(context());
+  return from(cuIpcCloseMemHandle((uintptr_t)p));
+}

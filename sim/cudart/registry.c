@@ -6,11 +6,13 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "fatbin.h"
 #include "front.h"
 #include "registry.h"
 
 typedef struct binary {
   void *unused; /* the handle is a pointer to a pointer, which only the runtime looks at */
+  const void *image;
 } binary;
 
 typedef struct function {
@@ -30,15 +32,24 @@ static int by_host(const void *a, const void *b) {
 }
 
 /* Libraries register by the ten thousand, and launches are looked up later. */
-const char *kernel_name(const void *host) {
+static function known(const void *host) {
   const function wanted = {.host = host};
   pthread_mutex_lock(&lock);
   if (!sorted && nfunctions > 0) qsort(functions, nfunctions, sizeof *functions, by_host);
   sorted = true;
   const function *f = nfunctions == 0 ? NULL : bsearch(&wanted, functions, nfunctions, sizeof *functions, by_host);
-  const char *name = f == NULL ? NULL : f->name;
+  const function found = f == NULL ? (function){0} : *f;
   pthread_mutex_unlock(&lock);
-  return name;
+  return found;
+}
+
+const char *kernel_name(const void *host) {
+  return known(host).name;
+}
+
+const void *kernel_image(const void *host) {
+  const function f = known(host);
+  return f.of == NULL ? NULL : f.of->image;
 }
 
 static void add(const binary *of, const void *host, const char *name) {
@@ -65,8 +76,8 @@ static void take_back(const binary *of) {
 SIM_PUBLIC void **__cudaRegisterFatBinary(const void *image);
 void **__cudaRegisterFatBinary(const void *image) {
   binary *b = calloc(1, sizeof *b);
-  (void)image;
   if (b == NULL) abort();
+  b->image = image;
   return &b->unused;
 }
 
@@ -78,7 +89,9 @@ void __cudaRegisterFatBinaryEnd(void **handle) {
 SIM_PUBLIC void __cudaUnregisterFatBinary(void **handle);
 void __cudaUnregisterFatBinary(void **handle) {
   if (handle == NULL) return;
-  take_back((const binary *)(const void *)handle);
+  const binary *b = (const binary *)(const void *)handle;
+  take_back(b);
+  if (b->image != NULL) kernel_forget(b->image);
   free(handle);
 }
 

@@ -77,6 +77,9 @@ typedef CUstreamCaptureStatus cudaStreamCaptureStatus;
 typedef CUstreamCaptureMode cudaStreamCaptureMode;
 typedef CUdriverProcAddressQueryResult cudaDriverEntryPointQueryResult;
 typedef CUgraphEdgeData cudaGraphEdgeData;
+typedef CUipcMemHandle cudaIpcMemHandle_t;
+typedef CUipcEventHandle cudaIpcEventHandle_t;
+typedef CUmemPoolPtrExportData cudaMemPoolPtrExportData;
 typedef CUDA_GRAPH_INSTANTIATE_PARAMS cudaGraphInstantiateParams;
 typedef CUhostFn cudaHostFn_t;
 typedef void (*cudaStreamCallback_t)(cudaStream_t stream, cudaError_t status, void *userData);
@@ -190,6 +193,7 @@ typedef struct cudaDeviceProp {
 
 enum { cudaHostAllocPortable = 1, cudaHostAllocMapped = 2, cudaHostAllocWriteCombined = 4 };
 enum { cudaStreamNonBlocking = 1, cudaEventBlockingSync = 1, cudaEventDisableTiming = 2, cudaEventInterprocess = 4 };
+enum { cudaIpcMemLazyEnablePeerAccess = 1, cudaMemHandleTypePosixFileDescriptor = 1 };
 enum { cudaMemAttachGlobal = 1, cudaMemAttachHost = 2 };
 
 #endif

@@ -119,8 +119,17 @@ cudaError_t do_cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode *mode) 
 
 cudaError_t do_cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags) {
   TRY(context());
-  if ((flags & cudaEventInterprocess) != 0) return refuse("an event of several processes is not simulated");
   return from(cuEventCreate(e, flags));
+}
+
+cudaError_t do_cudaIpcGetEventHandle(cudaIpcEventHandle_t *handle, cudaEvent_t e) {
+  TRY(context());
+  return from(cuIpcGetEventHandle(handle, e));
+}
+
+cudaError_t do_cudaIpcOpenEventHandle(cudaEvent_t *e, cudaIpcEventHandle_t handle) {
+  TRY(context());
+  return from(cuIpcOpenEventHandle(e, handle));
 }
 
 cudaError_t do_cudaEventCreate(cudaEvent_t *e) {

@@ -6,6 +6,7 @@
 #ifndef SIM_BASE_H
 #define SIM_BASE_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -110,6 +111,7 @@ typedef enum sim_type {
   SIM_LINK, /* of texts to be one module's */
   SIM_SEMAPHORE,
   SIM_ARRAY,
+  SIM_PHYSICAL, /* memory without an address */
   SIM_FUNCTION
 } sim_type;
 
@@ -236,6 +238,24 @@ bool sim_fault_strikes(const sim_counter *counter, uint64_t number, int *raw);
 
 /* core.c: runs what is the program's own inside of a call, without the lock */
 void sim_from_program(void (*fn)(void *), void *arg);
+
+/* machine.c: what another process knows of an order: how far into the history of a process's slot */
+typedef struct sim_moment {
+  uint64_t process;
+  uint32_t slot, time;
+} sim_moment;
+
+uint64_t sim_process(void); /* this one's number */
+int sim_process_pid(uint64_t process);
+bool sim_process_lives(uint64_t process);
+int sim_process_file(uint64_t process, int fd);                  /* opened once more; -1: there is none */
+uint32_t sim_process_slot(uint64_t process, uint32_t slot);     /* as it is called here */
+size_t sim_clock_tell(const sim_clock *c, sim_moment *out, size_t most); /* how many there are */
+void sim_clock_hear(sim_clock *c, const sim_moment *told, size_t n);
+void sim_shared_lock_init(pthread_mutex_t *m); /* in memory of several processes */
+void sim_shared_lock(pthread_mutex_t *m);
+void sim_shared_unlock(pthread_mutex_t *m);
+const char *sim_kept_text(const char *text); /* for good, at one address */
 
 /* hook.c */
 

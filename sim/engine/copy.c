@@ -18,11 +18,23 @@ static void report_stale(const sim_alloc *a, const sim_region *r, const char *wh
             sim_place_text(&a->gone, gone, sizeof gone));
 }
 
-static sim_status resolve(const sim_region *r, const char *what, sim_alloc **out) {
+/* Reserved addresses are memory where something is mapped that the device may touch. */
+static sim_status mapped(const sim_stream *s, const sim_alloc *a, const sim_region *r, bool write) {
+  char here[200];
+  const sim_place now = sim_here();
+  const char *why = a == NULL ? NULL : sim_map_forbids(a, r->base, sim_region_end(r), s->ctx->device->id, write);
+  if (why == NULL) return SIM_OK;
+  sim_found(SIM_BOUNDS, "%s at %#zx, for %s: %s", why, (size_t)r->base, s->name,
+            sim_place_text(&now, here, sizeof here));
+  return SIM_INVALID;
+}
+
+static sim_status resolve(const sim_stream *s, const sim_region *r, bool write, sim_alloc **out) {
   *out = NULL;
   if (sim_region_empty(r)) return SIM_OK;
   *out = sim_alloc_find(r->base);
-  const sim_status rc = sim_check_range(*out, r, what);
+  sim_status rc = sim_check_range(*out, r, write ? "destination" : "source");
+  if (rc == SIM_OK) rc = mapped(s, *out, r, write);
   if (rc != SIM_OK || *out == NULL || !(*out)->freed) return rc;
   report_stale(*out, r, "use of freed memory");
   return SIM_INVALID;
@@ -76,8 +88,8 @@ static sim_status queue_copy(sim_stream *s, sim_work *w, bool sync) {
 sim_status sim_copy(sim_stream *s, const sim_region *dst, const sim_region *src, bool sync) {
   sim_work w = {.kind = SIM_COPY, .dst = *dst, .src = *src};
   sim_status rc = sync ? sim_capture_sync(s) : sim_capture_implicit(s);
-  if (rc == SIM_OK) rc = resolve(src, "source", &w.from);
-  if (rc == SIM_OK) rc = resolve(dst, "destination", &w.to);
+  if (rc == SIM_OK) rc = resolve(s, src, false, &w.from);
+  if (rc == SIM_OK) rc = resolve(s, dst, true, &w.to);
   if (rc != SIM_OK || sim_region_empty(dst)) return rc;
   return queue_copy(s, &w, sync);
 }
@@ -93,7 +105,7 @@ static sim_status unreachable(const sim_stream *s, const sim_alloc *a) {
 sim_status sim_fill(sim_stream *s, const sim_region *dst, uint32_t value, unsigned unit) {
   sim_work w = {.kind = SIM_FILL, .dst = *dst, .value = value, .unit = unit};
   sim_status rc = sim_capture_implicit(s);
-  if (rc == SIM_OK) rc = resolve(dst, "destination", &w.to);
+  if (rc == SIM_OK) rc = resolve(s, dst, true, &w.to);
   if (rc != SIM_OK || sim_region_empty(dst)) return rc;
   if (w.to == NULL || dst->base % unit != 0) return SIM_INVALID;
   if (!sim_device_can_access(s->ctx->device->id, w.to)) return unreachable(s, w.to);
@@ -119,7 +131,8 @@ sim_status sim_free_host(sim_alloc *a) {
   }
   if (sim_conf.free_waits) rc = wait_for_all();
   if (rc != SIM_OK && rc != SIM_STUCK) return rc;
-  sim_check_host(a, &whole, true, true);
+  if (sim_share_is_others(a->share)) sim_check_unmapped(a, &whole);
+  else sim_check_host(a, &whole, true, true);
   sim_poison(a, SIM_GONE);
   sim_alloc_end(a);
   if (a->pool == NULL) return SIM_OK;

@@ -269,6 +269,7 @@ bool sim_enter(sim_call *c, sim_counter *counter, void *caller, unsigned how) {
 int sim_leave(sim_call *c, int raw) {
   const int answer = c->raw != 0 ? c->raw : raw;
   sim_log_call(c, answer);
+  sim_shares_learned();
   call = NULL;
   sim_unlock();
   return answer;

@@ -175,7 +175,7 @@ void sim_primary_reset(sim_device *d) {
 }
 
 bool sim_device_can_access(int from, const sim_alloc *a) {
-  if (a->space != SIM_DEVICE || a->device == from) return true;
+  if (a->space != SIM_DEVICE || a->device == from || a->maps != NULL) return true;
   if (a->pool != NULL) return a->pool->access[from] != 0;
   const sim_context *primary = devices[from].primary;
   const sim_context *current = sim_current();

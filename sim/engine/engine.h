@@ -21,6 +21,8 @@ bool sim_region_overlap(const sim_region *a, const sim_region *b);
 typedef struct sim_access {
   sim_region region;
   bool write, is_free;
+  bool foreign;  /* another process's */
+  bool is_unmap; /* by this process, which others may still touch */
   uint32_t slot, time;
   const char *who;
   sim_place place;
@@ -39,6 +41,11 @@ struct sim_alloc {
   bool freed, purged;
   bool backed; /* its bytes are a file's */
   bool lent;   /* loan.c: no free of the program's ends it */
+  bool uncounted; /* no memory of this process's device */
+  unsigned opened; /* how often, where it is another process's */
+  struct sim_share *share;       /* NULL: of this process alone */
+  struct sim_maps *maps;         /* virtual.c: addresses that memory is mapped at */
+  struct sim_physical *physical; /* and such memory, whose own address nobody has */
   unsigned pins; /* queued operations that will touch it */
   sim_alloc *before, *after; /* among those that are not freed */
   sim_context *ctx;
@@ -59,6 +66,7 @@ struct sim_pool {
   sim_object o;
   int device;
   bool is_default;
+  bool exportable, imported; /* to or from another process */
   uint64_t threshold, used, used_high;
   uint64_t reserved, reserved_high; /* of its device's memory, what is not used included */
   sim_alloc *idle;                  /* freed or about to be, the last one on top */
@@ -122,6 +130,73 @@ void sim_poison(sim_alloc *a, int byte);
 sim_alloc *sim_alloc_first(void); /* that is not freed; the others are after it, and it may be freed meanwhile */
 enum { SIM_FRESH = 0xCB, SIM_GONE = 0xDB };
 
+/* Of no count: memory that another process has, whose bytes are those of a file; addresses, a multiple of align, that
+ * have no memory. */
+sim_status sim_alloc_borrow(int device, size_t nbytes, int fd, uint64_t offset, sim_alloc **out);
+sim_status sim_alloc_reserve(size_t nbytes, size_t align, sim_alloc **out);
+int sim_alloc_file(const sim_alloc *a, uint64_t *offset); /* where its bytes are, if it is not backed */
+/* What lies at reserved addresses from now on: bytes of a file, or (-1) nobody's. */
+sim_status sim_alloc_map(uintptr_t at, size_t nbytes, int fd, uint64_t offset);
+
+/* share.c: memory of several processes. A file begins with what they must know of each other. */
+#define SIM_SHARE_HEAD (1 << 18)
+typedef struct sim_share sim_share;
+typedef struct sim_shared {
+  uint64_t owner, serial, nbytes, data_at;
+  int device, data; /* the owner's descriptor of its bytes; -1: they are behind the head */
+  bool freed;
+} sim_shared;
+
+int sim_share_file(uint64_t nbytes); /* a new one, with room for so many bytes behind the head; -1: no memory */
+/* Both take the descriptor over if they succeed; NULL: no memory, or no such file. */
+sim_share *sim_share_new(int fd, const sim_alloc *a, int data, uint64_t data_at);
+sim_share *sim_share_open(int fd);
+sim_shared sim_share_facts(const sim_share *share);
+int sim_share_descriptor(const sim_share *share);
+bool sim_share_is(const sim_share *share, uint64_t owner, uint64_t serial); /* another process's */
+void sim_share_use(sim_share *share, bool on); /* by this process, once more or once less */
+size_t sim_share_most(void);
+size_t sim_share_read(sim_alloc *m, sim_access *out); /* the others' accesses, sim_share_most at most */
+void sim_share_write(sim_alloc *m, const sim_access *a);
+void sim_share_end(sim_alloc *m);
+void sim_share_close(sim_share *share); /* of no memory yet; may be NULL */
+bool sim_share_is_others(const sim_share *share);
+void sim_shares_learned(void); /* the host may have waited for something */
+
+/* virtual.c: memory without an address, and addresses that it is mapped at */
+typedef struct sim_physical {
+  sim_object o;
+  sim_alloc *memory;
+  int fd;
+  unsigned refs, maps;
+  bool exportable;
+} sim_physical;
+typedef struct sim_map {
+  uintptr_t at;
+  size_t nbytes;
+  sim_physical *of;
+  unsigned char access[SIM_MAX_DEVICES]; /* 0 none, 1 read, 3 read and write */
+  sim_place made;
+  struct sim_map *next; /* at higher addresses */
+} sim_map;
+enum { SIM_GRANULARITY = 2 << 20 };
+
+sim_status sim_physical_new(int device, size_t nbytes, bool exportable, sim_physical **out);
+sim_status sim_physical_import(int fd, sim_physical **out); /* takes it over if it succeeds */
+void sim_physical_release(sim_physical *p);
+sim_status sim_reserve(size_t nbytes, size_t align, uintptr_t *out);
+sim_status sim_unreserve(uintptr_t at, size_t nbytes);
+sim_status sim_map_add(uintptr_t at, size_t nbytes, sim_physical *p);
+sim_status sim_map_end(uintptr_t at, size_t nbytes);
+sim_status sim_map_allow(uintptr_t at, size_t nbytes, int device, unsigned flags);
+const sim_map *sim_map_at(const sim_alloc *a, uintptr_t p); /* NULL: nothing is mapped there */
+/* Why a device may not touch these bytes, or NULL; what is no reserved address it may. */
+const char *sim_map_forbids(const sim_alloc *a, uintptr_t from, uintptr_t to, int device, bool write);
+void sim_map_run(const sim_alloc *a, uintptr_t p, uintptr_t *from, uintptr_t *to); /* what is mapped around p */
+/* Calls fn with each part of a region, as part of the memory that is mapped there. */
+void sim_map_parts(const sim_alloc *a, const sim_region *r, void (*fn)(sim_alloc *, const sim_region *, void *),
+                   void *arg);
+
 /* pool.c */
 sim_pool *sim_pool_new(const sim_device *d, bool is_default);
 sim_pool *sim_pool_default(sim_device *d);
@@ -177,6 +252,7 @@ typedef struct sim_accessor {
 void sim_check_access(sim_alloc *a, const sim_region *r, bool write, const sim_accessor *who);
 void sim_check_op(sim_alloc *a, const sim_region *r, bool write, const sim_op *op);
 void sim_check_host(sim_alloc *a, const sim_region *r, bool write, bool is_free);
+void sim_check_unmapped(sim_alloc *a, const sim_region *r);
 sim_status sim_check_range(const sim_alloc *a, const sim_region *r, const char *what);
 
 /* work.c: operations, and the order they run in */
@@ -280,7 +356,8 @@ void sim_stream_after(sim_stream *s, sim_op *op, const sim_clock *clock); /* s w
 /* semaphore.c: what another API waits for and signals, too, by a file descriptor */
 typedef struct sim_semaphore sim_semaphore;
 
-int sim_semaphore_new(uint64_t value, bool binary); /* the descriptor; -1: none */
+typedef enum sim_semaphore_kind { SIM_TIMELINE, SIM_BINARY, SIM_SHARED_EVENT } sim_semaphore_kind;
+int sim_semaphore_new(uint64_t value, sim_semaphore_kind kind); /* the descriptor; -1: none */
 /* The semaphore of a descriptor, with a reference, or NULL. */
 sim_semaphore *sim_semaphore_open(int fd);
 void sim_semaphore_drop(sim_semaphore *m);
@@ -295,6 +372,12 @@ void sim_semaphore_set(sim_semaphore *m, uint64_t value);
 sim_status sim_semaphore_queue(sim_stream *s, sim_semaphore *m, sim_work_kind kind, uint64_t value);
 bool sim_semaphore_blocks(const sim_op *op); /* a wait that may not run yet */
 void sim_semaphore_sleep(sim_op *op);        /* until something changes; a wait in vain ends with a finding */
+/* An event of several processes is a count of its records: the number of the next one; what the last one comes after,
+ * and (joined into a clock) that again, with its number. */
+uint64_t sim_semaphore_issue(sim_semaphore *m);
+void sim_semaphore_tell(sim_semaphore *m, uint64_t number, const sim_clock *clock);
+uint64_t sim_semaphore_told(sim_semaphore *m, sim_clock *into);
+bool sim_semaphore_wanted(const sim_op *op); /* other processes may wait for it, so that it may not be left pending */
 
 /* event.c */
 struct sim_event {
@@ -306,6 +389,8 @@ struct sim_event {
   sim_stream *in; /* where it was last recorded, outside of captures */
   sim_clock clock;
   unsigned queries;
+  sim_semaphore *shared; /* NULL: it is this process's alone */
+  int fd;                /* of that, for others */
   sim_capture *capture; /* last recorded in this capture, after these nodes */
   sim_node **front;
   size_t nfront;

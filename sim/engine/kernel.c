@@ -149,6 +149,8 @@ static const char *why_not(const sim_launch *l, const sim_alloc *a, const sim_th
   if (a == NULL) return sim_ours(r->base) ? "which belongs to no allocation" : "which is the host's own memory";
   if (r->base + r->nbytes > a->base + a->nbytes) return "and ends behind its allocation";
   if (!sim_device_can_access(l->device, a)) return "which is another device's memory";
+  const char *forbidden = sim_map_forbids(a, r->base, r->base + r->nbytes, l->device, r->write);
+  if (forbidden != NULL) return forbidden;
   *kind = SIM_STALE;
   return a->freed ? "which is freed memory" : NULL;
 }
@@ -246,7 +248,9 @@ void sim_launch_add_whole(sim_launch *l, uintptr_t at, bool write) {
   const char *why;
   const sim_alloc *a = sim_alloc_find(at);
   if (a == NULL) return;
-  const sim_thread_access all = {.base = a->base, .nbytes = a->nbytes, .write = write};
+  uintptr_t from = a->base, to = a->base + a->nbytes;
+  if (a->maps != NULL) sim_map_run(a, at, &from, &to);
+  const sim_thread_access all = {.base = from, .nbytes = to - from, .write = write};
   if (sim_launch_add_access(l, &all, &why) == SIM_ANY) l->blurred = true;
 }
 

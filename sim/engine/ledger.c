@@ -139,7 +139,8 @@ static int64_t left_objects(sim_type type) {
 
 static int64_t left_memory(bool bytes) {
   int64_t n = 0;
-  for (const sim_alloc *a = sim_alloc_first(); a != NULL; a = a->after) n += bytes ? (int64_t)a->nbytes : 1;
+  for (const sim_alloc *a = sim_alloc_first(); a != NULL; a = a->after)
+    if (a->physical == NULL) n += bytes ? (int64_t)a->nbytes : 1;
   return n;
 }
 
@@ -171,6 +172,7 @@ static int64_t left(const char *what) {
   if (strcmp(what, "graphs") == 0) return left_objects(SIM_GRAPH) + left_objects(SIM_EXEC);
   if (strcmp(what, "modules") == 0)
     return left_objects(SIM_MODULE) + left_objects(SIM_LIBRARY) + left_objects(SIM_LINK);
+  if (strcmp(what, "physical") == 0) return left_objects(SIM_PHYSICAL);
   if (strcmp(what, "contexts") == 0) return left_pushed();
   if (strcmp(what, "retains") == 0) return left_retained();
   if (strcmp(what, "captures") == 0) return (int64_t)sim_captures();
@@ -202,7 +204,7 @@ static void leaked_objects(void) {
 static void leaked_memory(void) {
   char what[80];
   for (const sim_alloc *a = sim_alloc_first(); a != NULL; a = a->after) {
-    if (!sim_ledger_counts(&a->made)) continue;
+    if (a->physical != NULL || !sim_ledger_counts(&a->made)) continue;
     snprintf(what, sizeof what, "%zu bytes at %#zx", a->nbytes, (size_t)a->base);
     leak(what, &a->made);
   }

@@ -1,7 +1,8 @@
 /* memory.c: where memory lies, live and freed.
  *
- * Each device, and pinned memory, has one range of addresses mapped twice: at the address that the program
- * holds (without access, or with access for what the host may touch) and at the simulator's alias. Invariant:
+ * Each device, pinned memory, and what is reserved for mappings have one range of addresses each, mapped twice: at the
+ * address that the program holds (without access, or with access for what the host may touch) and at the simulator's
+ * alias. Invariant:
  * no two allocations that live have an address in common, there is a gap behind every allocation, and freed bytes stay
  * behind the alias as long as a queued operation may touch them. An address is given out again where sim_reuses says
  * so, that freed last before others, and only to a new allocation of as many pages. It must not know about streams. */
@@ -29,7 +30,7 @@ typedef struct range {
   sim_alloc *spare; /* whose addresses may be used again */
 } range;
 
-static range ranges[SIM_MAX_DEVICES + 1];
+static range ranges[SIM_MAX_DEVICES + 2]; /* the host's, the devices', then reserved addresses */
 static int nranges;
 static uint64_t span; /* of addresses for each range */
 static sim_alloc **allocs; /* all, in the order of making */
@@ -65,8 +66,8 @@ static void range_close(const range *r) {
 /* A process with limited addresses (a sanitizer, a resource limit) gets shorter ranges. */
 sim_status sim_memory_open(int devices) {
   for (span = MOST_SPAN; span >= LEAST_SPAN; span /= 2) {
-    for (nranges = 0; nranges <= devices && range_open(&ranges[nranges]);) nranges++;
-    if (nranges > devices) {
+    for (nranges = 0; nranges <= devices + 1 && range_open(&ranges[nranges]);) nranges++;
+    if (nranges > devices + 1) {
       sim_trap_open(ranges[0].program, span);
       return SIM_OK;
     }
@@ -154,14 +155,11 @@ static sim_alloc *take_spare(range *r, size_t room) {
   return a;
 }
 
-sim_status sim_alloc_new(sim_space space, int device, size_t nbytes, sim_alloc *at, sim_alloc **out) {
-  range *r = &ranges[space == SIM_DEVICE ? device + 1 : 0];
+/* In a range, where `at` was if it is not NULL. */
+static sim_alloc *place(range *r, sim_space space, int device, size_t nbytes, sim_alloc *at) {
   const size_t taken = sim_room(nbytes);
-  sim_device *d = sim_device_at(device);
-  const bool counts = space == SIM_DEVICE && at == NULL;
-  if (taken < nbytes || (counts && d->used + taken > d->total)) return SIM_NOMEM;
   if (at == NULL) at = take_spare(r, taken);
-  if (at == NULL && r->next + taken + GAP > span) return SIM_NOMEM;
+  if (at == NULL && (r->next > span || taken + GAP > span - r->next)) return NULL;
   sim_alloc *a = append(space, device, at != NULL ? at->base : r->program + r->next, nbytes);
   a->room = taken;
   if (at == NULL) {
@@ -170,11 +168,48 @@ sim_status sim_alloc_new(sim_space space, int device, size_t nbytes, sim_alloc *
     if (!at->purged) resting -= at->room;
     at->purged = true;
   }
+  return a;
+}
+
+sim_status sim_alloc_new(sim_space space, int device, size_t nbytes, sim_alloc *at, sim_alloc **out) {
+  const size_t taken = sim_room(nbytes);
+  sim_device *d = sim_device_at(device);
+  const bool counts = space == SIM_DEVICE && at == NULL;
+  if (taken < nbytes || (counts && d->used + taken > d->total)) return SIM_NOMEM;
+  sim_alloc *a = place(&ranges[space == SIM_DEVICE ? device + 1 : 0], space, device, nbytes, at);
+  if (a == NULL) return SIM_NOMEM;
   if (host_can_access(space)) {
     if (!program_access(a, true)) return SIM_NOMEM;
     sim_trap_born(a);
   }
   if (counts) d->used += taken;
+  *out = a;
+  return SIM_OK;
+}
+
+sim_status sim_alloc_borrow(int device, size_t nbytes, int fd, uint64_t offset, sim_alloc **out) {
+  sim_alloc *a = place(&ranges[device + 1], SIM_DEVICE, device, nbytes, NULL);
+  if (a == NULL) return SIM_NOMEM;
+  a->uncounted = true;
+  const sim_status rc = sim_alloc_back(a, fd, offset);
+  if (rc != SIM_OK) sim_alloc_end(a);
+  *out = a;
+  return rc;
+}
+
+/* They lie in a range of their own, in which all have the same distance from a multiple of align. */
+sim_status sim_alloc_reserve(size_t nbytes, size_t align, sim_alloc **out) {
+  range *r = &ranges[nranges - 1];
+  sim_alloc *at = take_spare(r, sim_room(nbytes));
+  if (at != NULL && at->base % align != 0) {
+    at->below = r->spare;
+    r->spare = at;
+    at = NULL;
+  }
+  if (at == NULL) r->next += (align - (r->program + r->next) % align) % align;
+  sim_alloc *a = place(r, SIM_DEVICE, 0, nbytes, at);
+  if (a == NULL) return SIM_NOMEM;
+  a->uncounted = true;
   *out = a;
   return SIM_OK;
 }
@@ -208,20 +243,30 @@ void *sim_view(uintptr_t p) {
   return r == NULL ? (void *)p : (void *)(r->alias + (p - r->program));
 }
 
-static bool map_alias(const sim_alloc *a, int fd, uint64_t offset) {
+int sim_alloc_file(const sim_alloc *a, uint64_t *offset) {
   const range *r = range_of(a->base);
-  void *at = (void *)(r->alias + (a->base - r->program));
-  return mmap(at, a->room, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, fd, (off_t)offset) == at;
+  *offset = a->base - r->program;
+  return r->fd;
+}
+
+sim_status sim_alloc_map(uintptr_t p, size_t nbytes, int fd, uint64_t offset) {
+  const range *r = range_of(p);
+  void *at = (void *)(r->alias + (p - r->program));
+  const int protection = PROT_READ | PROT_WRITE, flags = MAP_SHARED | MAP_FIXED | MAP_NORESERVE;
+  if (fd < 0) offset = p - r->program;
+  return mmap(at, nbytes, protection, flags, fd < 0 ? r->fd : fd, (off_t)offset) == at ? SIM_OK : SIM_NOMEM;
 }
 
 sim_status sim_alloc_back(sim_alloc *a, int fd, uint64_t offset) {
-  a->backed = map_alias(a, fd, offset);
-  return a->backed ? SIM_OK : SIM_NOMEM;
+  const sim_status rc = sim_alloc_map(a->base, a->room, fd, offset);
+  a->backed = rc == SIM_OK;
+  return rc;
 }
 
 /* Beyond the limit only both ends are filled: a large allocation need not cost its size in real memory. */
 void sim_poison(sim_alloc *a, int byte) {
-  if (a->space == SIM_FOREIGN || a->backed) return;
+  const bool of_others = a->backed && a->physical == NULL;
+  if (a->space == SIM_FOREIGN || of_others || a->uncounted) return;
   const uint64_t limit = sim_conf.poison;
   char *view = sim_view(a->base);
   if (a->nbytes <= limit) {
@@ -258,17 +303,19 @@ void sim_alloc_end(sim_alloc *a) {
     if (i < nforeign) foreign[i] = foreign[--nforeign];
     return;
   }
-  if (a->backed && !map_alias(a, range_of(a->base)->fd, a->base - range_of(a->base)->program)) abort();
+  if (a->share != NULL) sim_share_end(a);
+  if (a->backed && sim_alloc_map(a->base, a->room, -1, 0) != SIM_OK) abort();
   if (host_can_access(a->space)) sim_trap_died(a);
   if (host_can_access(a->space)) program_access(a, false);
-  resting += a->room;
+  a->purged = a->uncounted; /* it has no bytes that could be kept */
+  if (!a->purged) resting += a->room;
   purge_oldest();
   if (a->pool == NULL) sim_alloc_release(a);
 }
 
 void sim_alloc_release(sim_alloc *a) {
   range *r = range_of(a->base);
-  if (a->space == SIM_DEVICE) sim_device_at(a->device)->used -= a->room;
+  if (a->space == SIM_DEVICE && !a->uncounted) sim_device_at(a->device)->used -= a->room;
   a->below = r->spare;
   r->spare = a;
 }

@@ -26,7 +26,7 @@ static sim_object *first, *last; /* those that live, in the order of making */
 
 static const char *const names[] = {"",     "context",     "stream", "event",   "pool",    "graph", "executable graph",
                                     "node", "user object", "module", "library", "graphics resource", "external memory",
-                                    "link", "external semaphore", "array", "function"};
+                                    "link", "external semaphore", "array", "physical memory", "function"};
 
 const char *sim_type_name(sim_type type) {
   return names[type];

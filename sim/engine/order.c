@@ -16,6 +16,7 @@ enum { AT_FIRST = 256 }; /* accesses of one allocation, before it is looked what
 
 static const char *verb(const sim_access *a) {
   if (a->is_free) return "freed";
+  if (a->is_unmap) return "unmapped";
   return a->write ? "written" : "read";
 }
 
@@ -108,15 +109,28 @@ static void remember(sim_alloc *m, const sim_access *b) {
   m->accesses[m->naccesses++] = *b;
 }
 
+/* What other processes say of the memory now takes the place of what they said before. */
+static void hear_others(sim_alloc *m) {
+  size_t kept = 0;
+  sim_access *heard = malloc(sim_share_most() * sizeof *heard);
+  if (heard == NULL) abort();
+  for (size_t i = 0; i < m->naccesses; i++)
+    if (!m->accesses[i].foreign) m->accesses[kept++] = m->accesses[i];
+  m->naccesses = kept;
+  const size_t n = sim_share_read(m, heard);
+  for (size_t i = 0; i < n; i++) remember(m, &heard[i]);
+  free(heard);
+}
+
 /* What was queued after call `last` is not compared with b, only remembered to be there. */
-static void check_until(sim_alloc *m, const sim_access *b, const sim_clock *seen, uint64_t last) {
+static void compare(sim_alloc *m, const sim_access *b, const sim_clock *seen, uint64_t last) {
   size_t kept = 0;
   bool freed_before = false;
   for (size_t i = 0; i < m->naccesses; i++) {
     const sim_access a = m->accesses[i];
     const bool ordered = sim_clock_covers(seen, a.slot, a.time);
     const bool both = (a.write || b->write) && sim_region_overlap(&a.region, &b->region);
-    const bool conflict = both && a.place.number <= last;
+    const bool conflict = both && (a.foreign || a.place.number <= last);
     if (a.is_free && ordered) freed_before = true;
     if (conflict && !ordered) report(m, &a, b);
     if (!replaces(b, &a, ordered) || a.is_free) m->accesses[kept++] = a;
@@ -124,6 +138,39 @@ static void check_until(sim_alloc *m, const sim_access *b, const sim_clock *seen
   m->naccesses = kept;
   if (freed_before) report_stale(m, b);
   remember(m, b);
+}
+
+typedef struct question {
+  const sim_access *access;
+  const sim_clock *seen;
+  uint64_t last;
+} question;
+
+static void check_part(sim_alloc *m, const sim_region *part, void *arg) {
+  const question *q = arg;
+  sim_access b = *q->access;
+  b.region = *part;
+  const bool told = m->share != NULL && !(b.is_free && sim_share_is_others(m->share));
+  if (told) hear_others(m);
+  compare(m, &b, q->seen, q->last);
+  if (told) sim_share_write(m, &b);
+}
+
+/* At reserved addresses, each part is an access to the memory that is mapped there. */
+static void check_until(sim_alloc *m, const sim_access *b, const sim_clock *seen, uint64_t last) {
+  question q = {b, seen, last};
+  if (m->maps != NULL) sim_map_parts(m, &b->region, check_part, &q);
+  else check_part(m, &b->region, &q);
+}
+
+/* It is this process alone that can no longer touch the bytes. */
+void sim_check_unmapped(sim_alloc *m, const sim_region *r) {
+  const sim_access b = {.region = *r, .write = true, .is_unmap = true, .who = "host", .place = sim_here()};
+  for (size_t i = 0; i < m->naccesses; i++) {
+    const sim_access *a = &m->accesses[i];
+    if (a->foreign || sim_clock_covers(sim_host_clock(), a->slot, a->time)) continue;
+    if (sim_region_overlap(&a->region, r)) report(m, a, &b);
+  }
 }
 
 static void check(sim_alloc *m, const sim_access *b, const sim_clock *seen) {

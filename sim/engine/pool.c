@@ -185,6 +185,7 @@ sim_status sim_pool_alloc(sim_pool *p, sim_stream *s, size_t nbytes, uintptr_t *
   sim_alloc *a;
   if (nbytes == 0) return SIM_INVALID;
   if (s->capture != NULL) return SIM_NOT_SUPPORTED;
+  if (p->imported) return SIM_INVALID; /* it is another process that allocates */
   sim_status rc = sim_capture_implicit(s);
   if (rc == SIM_OK) rc = find_memory(p, s, nbytes, &a);
   if (rc != SIM_OK) return rc;
@@ -205,7 +206,7 @@ sim_status sim_pool_free(sim_stream *s, uintptr_t p) {
   if (p == 0) return SIM_OK;
   sim_alloc *a = sim_alloc_find(p);
   sim_log_detail("%#zx, %s", (size_t)p, s->name);
-  if (a != NULL && a->base == p && a->space == SIM_DEVICE && !a->lent) {
+  if (a != NULL && a->base == p && a->space == SIM_DEVICE && !a->lent && a->maps == NULL && a->opened == 0) {
     if (a->pool == NULL && !a->freed && s->capture == NULL && sim_capture_implicit(s) == SIM_OK) {
       a->pool = sim_pool_default(sim_device_at(a->device));
       a->pool->used += a->nbytes;

@@ -16,13 +16,21 @@
 
 #define MAGIC 0x65726f68706d6573ull /* "semphore" */
 
-enum { PAGE = 4096, PAUSE_NS = 5000000, SIGNALS = 64 };
+enum { ROOM = 1 << 16, PAUSE_NS = 5000000, SIGNALS = 64, MOMENTS = 4000 };
 
 /* What stands in the file. */
 typedef struct shared {
-  uint64_t magic, binary;
+  uint64_t magic;
+  sim_semaphore_kind kind;
   _Atomic uint64_t value;
+  _Atomic uint64_t issued;   /* an event's: records that began */
+  pthread_mutex_t lock;      /* of what follows */
+  uint64_t recorded;         /* the last one that there is, and what it comes after */
+  size_t ntold;
+  sim_moment told[MOMENTS];
 } shared;
+
+_Static_assert(sizeof(shared) <= ROOM, "it is mapped whole");
 
 /* A signal of ours, for the order of waits. */
 typedef struct signal {
@@ -42,13 +50,20 @@ struct sim_semaphore {
 
 static sim_semaphore *all;
 
-int sim_semaphore_new(uint64_t value, bool binary) {
-  const shared begin = {.magic = MAGIC, .binary = binary, .value = value};
+int sim_semaphore_new(uint64_t value, sim_semaphore_kind kind) {
   const int fd = memfd_create("semaphore", MFD_CLOEXEC);
   if (fd < 0) return -1;
-  if (ftruncate(fd, PAGE) == 0 && pwrite(fd, &begin, sizeof begin, 0) == sizeof begin) return fd;
-  close(fd);
-  return -1;
+  shared *s = ftruncate(fd, ROOM) != 0 ? MAP_FAILED : mmap(NULL, ROOM, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (s == MAP_FAILED) {
+    close(fd);
+    return -1;
+  }
+  sim_shared_lock_init(&s->lock);
+  s->kind = kind;
+  s->value = value;
+  s->magic = MAGIC;
+  munmap(s, ROOM);
+  return fd;
 }
 
 static sim_semaphore *known(const struct stat *file) {
@@ -68,7 +83,7 @@ sim_semaphore *sim_semaphore_open(int fd) {
   if (fstat(fd, &file) != 0 || pread(fd, &magic, sizeof magic, 0) != sizeof magic || magic != MAGIC) return NULL;
   sim_semaphore *m = known(&file);
   if (m != NULL) return sim_semaphore_keep(m);
-  void *at = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  void *at = mmap(NULL, ROOM, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   m = calloc(1, sizeof *m);
   if (at == MAP_FAILED || m == NULL) abort();
   *m = (sim_semaphore){.next = all, .refs = 1, .device = file.st_dev, .file = file.st_ino, .at = at};
@@ -83,7 +98,7 @@ static void free_semaphore(sim_semaphore *m) {
     free(s);
     s = next;
   }
-  munmap(m->at, PAGE);
+  munmap(m->at, ROOM);
   free(m);
 }
 
@@ -98,7 +113,7 @@ void sim_semaphore_drop(sim_semaphore *m) {
 }
 
 bool sim_semaphore_binary(const sim_semaphore *m) {
-  return m->at->binary != 0;
+  return m->at->kind == SIM_BINARY;
 }
 
 uint64_t sim_semaphore_value(const sim_semaphore *m) {
@@ -110,7 +125,7 @@ bool sim_semaphore_reached(const sim_semaphore *m, uint64_t value) {
 }
 
 void sim_semaphore_taken(sim_semaphore *m) {
-  if (m->at->binary) m->at->value = 0;
+  if (m->at->kind == SIM_BINARY) m->at->value = 0;
 }
 
 /* A value of a timeline only rises; a binary one that is signalled cannot be signalled again (Vulkan 1.3, 7.4). */
@@ -118,7 +133,8 @@ void sim_semaphore_set(sim_semaphore *m, uint64_t value) {
   char here[200];
   const sim_place now = sim_here();
   const uint64_t before = m->at->value;
-  const char *why = m->at->binary ? "nobody has waited for it" : "its value must rise";
+  const char *why = m->at->kind == SIM_BINARY ? "nobody has waited for it" : "its value must rise";
+  if (before >= value && m->at->kind == SIM_SHARED_EVENT) return; /* streams may record in any order */
   if (before >= value)
     sim_found(SIM_MISUSE, "a semaphore that has %llu is signalled with %llu: %s\n  here  %s",
               (unsigned long long)before, (unsigned long long)value, why,
@@ -162,7 +178,7 @@ static void note_signal(sim_semaphore *m, uint64_t value, const sim_op *op) {
 
 /* A binary one stands for its last signal. */
 sim_status sim_semaphore_queue(sim_stream *s, sim_semaphore *m, sim_work_kind kind, uint64_t value) {
-  const sim_work w = {.kind = kind, .semaphore = m, .reach = m->at->binary ? 1 : value};
+  const sim_work w = {.kind = kind, .semaphore = m, .reach = m->at->kind == SIM_BINARY ? 1 : value};
   sim_op *op;
   if (s->capture != NULL) return sim_capture_forbid(s, SIM_CAP_UNSUPPORTED);
   if (kind == SIM_WAIT) learn(s, m, w.reach);
@@ -194,4 +210,32 @@ void sim_semaphore_sleep(sim_op *op) {
             (unsigned long long)sim_semaphore_value(op->work.semaphore), (unsigned long long)sim_conf.patience,
             sim_place_text(&op->place, made, sizeof made));
   op->work.reach = 0;
+}
+
+uint64_t sim_semaphore_issue(sim_semaphore *m) {
+  return ++m->at->issued;
+}
+
+/* Records of two processes may be written down in another order than they were numbered in. */
+void sim_semaphore_tell(sim_semaphore *m, uint64_t number, const sim_clock *clock) {
+  shared *s = m->at;
+  sim_shared_lock(&s->lock);
+  if (number > s->recorded) {
+    s->recorded = number;
+    s->ntold = sim_clock_tell(clock, s->told, MOMENTS);
+  }
+  sim_shared_unlock(&s->lock);
+}
+
+uint64_t sim_semaphore_told(sim_semaphore *m, sim_clock *into) {
+  shared *s = m->at;
+  sim_shared_lock(&s->lock);
+  const uint64_t number = s->recorded;
+  sim_clock_hear(into, s->told, s->ntold);
+  sim_shared_unlock(&s->lock);
+  return number;
+}
+
+bool sim_semaphore_wanted(const sim_op *op) {
+  return op->work.kind == SIM_SIGNAL && op->work.semaphore->at->kind == SIM_SHARED_EVENT;
 }

@@ -66,14 +66,19 @@ void sim_op_needs(sim_op *op, sim_op *dep) {
   op->deps[op->ndeps++] = sim_op_keep(dep);
 }
 
-/* A program may wait for its host function without any driver call, so something must run it. */
+/* A program may wait for its host function without any driver call, and another process for an event, so something must
+ * run it. */
+static bool runs_by_itself(const sim_op *op) {
+  return op->work.kind == SIM_HOST || sim_semaphore_wanted(op);
+}
+
 static void *helper(void *unused) {
   const struct timespec pause = {.tv_nsec = 20000000};
   for (;;) {
     nanosleep(&pause, NULL);
     sim_lock();
     sim_op *op = first;
-    while (op != NULL && (op->work.kind != SIM_HOST || op->running || sim_semaphore_blocks(needed(op)))) op = op->next;
+    while (op != NULL && (!runs_by_itself(op) || op->running || sim_semaphore_blocks(needed(op)))) op = op->next;
     if (op != NULL) {
       sim_op_keep(op);
       sim_op_run(op);
@@ -95,7 +100,7 @@ void sim_op_queue(sim_op *op) {
   if (last == NULL) first = op;
   last = op;
   npending++;
-  if (w->kind == SIM_HOST && !helper_started) {
+  if (runs_by_itself(op) && !helper_started) {
     pthread_t thread;
     helper_started = true;
     if (pthread_create(&thread, NULL, helper, NULL) == 0) pthread_detach(thread);

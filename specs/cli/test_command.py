@@ -142,6 +142,7 @@ def test_the_first_failure_of_several_seeds_is_the_status(sim):
         (["--seed", "18446744073709551615", "--seeds", "2", "true"], "go past the largest number"),
         (["--seeds", "0", "true"], "--seeds is '0'; expected: a whole number from 1"),
         (["--device", "metal", "true"], "--device is 'metal'; expected: cuda or hip"),
+        (["--kernels", "run", "true"], "--kernels is 'run'; expected: refuse or opaque"),
         (["--devices", "17", "true"], "--devices is '17'; expected: a whole number from 0 to 16"),
         (["--memory", "4T", "true"], "--memory is '4T'"),
         (["--memory", "99999999999G", "true"], "--memory is '99999999999G'"),

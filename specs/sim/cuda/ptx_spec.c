@@ -207,6 +207,12 @@ static float brain_of(float v) {
   X(cvt_down, 'r', "cvt.rn.f64.s16 %g0, %h1; mul.f64 %g0, %g0, 0.5; cvt.rmi.s32.f64 %r0, %g0;",                  \
     (uint32_t)(SA16 >> 1))                                                                                       \
   X(cvt_clamp, 'r', "cvt.rn.f64.u64 %g0, %d1; cvt.rni.u32.f64 %r0, %g0;", a > UINT32_MAX ? UINT32_MAX : A32)     \
+  X(nan_s32, 'r', "mov.f64 %g0, 0d7ff8000000000000; cvt.rzi.s32.f64 %r0, %g0;", 0x80000000)                      \
+  X(nan_u32, 'r', "mov.f64 %g0, 0d7ff8000000000000; cvt.rzi.u32.f64 %r0, %g0;", 0x80000000)                      \
+  X(nan_s64, 'd', "mov.f64 %g0, 0d7ff8000000000000; cvt.rni.s64.f64 %d0, %g0;", 1ull << 63)                      \
+  X(nan_f32_s32, 'r', "mov.f32 %f0, 0f7fffffff; cvt.rzi.s32.f32 %r0, %f0;", 0)                                   \
+  X(nan_f32_u32, 'r', "mov.f32 %f0, 0f7fffffff; cvt.rzi.u32.f32 %r0, %f0;", 0)                                   \
+  X(nan_f32_u64, 'd', "mov.f32 %f0, 0f7fffffff; cvt.rzi.u64.f32 %d0, %f0;", 1ull << 63)                          \
   X(cvt_f64_f32, 'g', "cvt.rn.f32.u16 %f0, %h1; cvt.f64.f32 %g0, %f0;", of64((double)A16))                       \
   X(cvt_f32_f64, 'f', "cvt.rn.f64.u32 %g0, %r1; cvt.rn.f32.f64 %f0, %g0;", of32((float)A32))                     \
   X(add_f32, 'f', "cvt.rn.f32.u32 %f1, %r1; add.f32 %f0, %f1, 0f3F800000;", of32((float)A32 + 1.0f))             \

@@ -168,9 +168,9 @@ static void a_forked_child_gets_an_error(void **state) {
 
 static void what_is_not_simulated_is_refused_by_name(void **state) {
   (void)state;
-  FAILS(cudaIpcGetMemHandle(), cudaErrorNotSupported);
+  FAILS(cudaMemAdvise(), cudaErrorNotSupported);
   FAILS(cudaGetLastError(), cudaErrorNotSupported);
-  assert_true(told("cudaIpcGetMemHandle is not simulated"));
+  assert_true(told("cudaMemAdvise is not simulated"));
   assert_true(told("sim_cudart_context_spec"));
   found(SIM_MISUSE, 1);
 }

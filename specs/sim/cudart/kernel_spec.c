@@ -1,6 +1,8 @@
 /* kernel_spec.c: compiled kernels are known by name and refused; kernels of PTX run. */
 #include "spec.h"
 
+#include <elf.h>
+
 static const dim3 one = {1, 1, 1};
 static const char image[16], stub_a, stub_b;
 
@@ -31,6 +33,132 @@ static void a_compiled_kernel_is_refused_by_its_name(void **state) {
   found(SIM_MISUSE, 1);
   OK(cudaFree(p));
   __cudaUnregisterFatBinary(handle);
+}
+
+/* A fat binary with one file, which says that the kernel takes a pointer, a number and a struct with a pointer. */
+typedef struct fat {
+  struct {
+    uint32_t magic, version;
+    const void *code, *unused;
+  } wrapper;
+  struct {
+    uint32_t magic;
+    uint16_t version, nbytes;
+    uint64_t rest;
+    uint16_t kind, entry_version;
+    uint32_t header;
+    uint64_t padded;
+    uint32_t packed, unused[5];
+    uint64_t flags, more, unpacked;
+    Elf64_Ehdr elf;
+    Elf64_Shdr sections[3];
+    char names[48];
+    struct {
+      unsigned char form, which;
+      uint16_t size;
+      uint32_t index;
+      uint16_t ordinal, offset;
+      uint32_t flags;
+    } info[3];
+  } code;
+} fat;
+
+static void fill_fat(fat *f) {
+  enum { BEFORE_ELF = 80, NAMES = sizeof(Elf64_Ehdr) + 3 * sizeof(Elf64_Shdr) };
+  const unsigned sizes[] = {8, 4, 24};
+  memset(f, 0, sizeof *f);
+  f->wrapper.magic = 0x466243b1;
+  f->wrapper.version = 1;
+  f->wrapper.code = &f->code;
+  f->code.magic = 0xba55ed50;
+  f->code.version = 1;
+  f->code.nbytes = 16;
+  f->code.rest = sizeof f->code - 16;
+  f->code.kind = 2;
+  f->code.header = 64;
+  f->code.padded = sizeof f->code - BEFORE_ELF;
+  memcpy(f->code.elf.e_ident, ELFMAG, SELFMAG);
+  f->code.elf.e_shoff = sizeof(Elf64_Ehdr);
+  f->code.elf.e_shentsize = sizeof(Elf64_Shdr);
+  f->code.elf.e_shnum = 3;
+  f->code.elf.e_shstrndx = 1;
+  f->code.sections[1] = (Elf64_Shdr){.sh_type = SHT_STRTAB, .sh_offset = NAMES, .sh_size = sizeof f->code.names};
+  f->code.sections[2] = (Elf64_Shdr){.sh_name = 1, .sh_type = SHT_PROGBITS, .sh_size = sizeof f->code.info,
+                                     .sh_offset = NAMES + sizeof f->code.names};
+  strcpy(f->code.names + 1, ".nv.info._Z6secondPf");
+  for (uint16_t i = 0; i < 3; i++) {
+    f->code.info[i].form = 4;
+    f->code.info[i].which = 0x17;
+    f->code.info[i].size = 12;
+    f->code.info[i].ordinal = (uint16_t)(2 - i);
+    f->code.info[i].flags = sizes[2 - i] << 18;
+  }
+}
+
+/* The kernel gets a + 8, a number, and a struct in whose last word b is. */
+static cudaError_t launch_second(char *a, char *b, cudaStream_t s) {
+  char *p = a + 8;
+  int number = 7;
+  uint64_t inside[3] = {1, 2, (uint64_t)(uintptr_t)b};
+  void *args[] = {&p, &number, inside};
+  return cudaLaunchKernel(&stub_b, one, one, args, 0, s);
+}
+
+static void a_compiled_kernel_can_stand_for_what_its_arguments_reach(void **state) {
+  (void)state;
+  static fat f;
+  fill_fat(&f);
+  void **handle = __cudaRegisterFatBinary(&f);
+  __cudaRegisterFunction(handle, &stub_a, NULL, "_Z5firstPf", -1, NULL, NULL, NULL, NULL, NULL);
+  __cudaRegisterFunction(handle, &stub_b, NULL, "_Z6secondPf", -1, NULL, NULL, NULL, NULL, NULL);
+  char *a = device_memory(), *b = device_memory(), *c = device_memory(), bytes[NBYTES];
+  cudaStream_t s = stream(), t = stream();
+  FAILS(launch_second(a, b, s), cudaErrorNotSupported);
+  found(SIM_MISUSE, 1);
+  setenv("SIM_KERNELS", "opaque", 1);
+  OK(launch_second(a, b, s));
+  assert_true(told("kernel _Z6secondPf is compiled code: it was followed, not computed. The 2 allocations"));
+  found(SIM_WARNING, 1);
+  OK(cudaMemcpyAsync(c, b, NBYTES, cudaMemcpyDeviceToDevice, t));
+  assert_true(told("written by stream"));
+  assert_true(told("cudaLaunchKernel, thread 1 from sim_cudart_kernel_spec"));
+  found(SIM_RACE, 1);
+  OK(cudaDeviceSynchronize());
+  for (size_t i = 0; i < 2; i++) {
+    OK(cudaMemcpy(bytes, i == 0 ? a : b, NBYTES, cudaMemcpyDeviceToHost));
+    assert_true(all_bytes(bytes, NBYTES, 0xEB));
+  }
+  FAILS(cudaLaunchKernel(&stub_a, one, one, NULL, 0, s), cudaErrorNotSupported);
+  assert_true(told("because its code does not say which arguments it takes"));
+  found(SIM_MISUSE, 1);
+  unsetenv("SIM_KERNELS");
+  OK(cudaFree(a));
+  OK(cudaFree(b));
+  OK(cudaFree(c));
+  OK(cudaStreamDestroy(s));
+  OK(cudaStreamDestroy(t));
+  __cudaUnregisterFatBinary(handle);
+}
+
+/* Wherever the file ends, and whatever its numbers are, nothing is read outside of it. */
+static void a_broken_file_is_refused(void **state) {
+  (void)state;
+  setenv("SIM_KERNELS", "opaque", 1);
+  for (size_t at = 0; at < offsetof(fat, code.info) - offsetof(fat, code); at += 2) {
+    fat *broken = malloc(sizeof *broken); /* another one each time: what was read is kept */
+    fill_fat(broken);
+    if (at >= 16 || at < 6) memset((char *)&broken->code + at, 0xff, 2);
+    broken->code.elf.e_shnum = at % 4 == 0 ? 2 : broken->code.elf.e_shnum;
+    void **handle = __cudaRegisterFatBinary(broken), *p = NULL, *inside[3] = {NULL}, *args[] = {&p, &p, inside};
+    __cudaRegisterFunction(handle, &stub_b, NULL, "_Z6secondPf", -1, NULL, NULL, NULL, NULL, NULL);
+    (void)cudaLaunchKernel(&stub_b, one, one, args, 0, NULL);
+    __cudaUnregisterFatBinary(handle);
+    free(broken);
+  }
+  unsetenv("SIM_KERNELS");
+  (void)cudaGetLastError();
+  OK(cudaDeviceSynchronize());
+  sim_reset();
 }
 
 static void a_kernel_is_known_while_its_library_is_loaded(void **state) {
@@ -115,6 +243,8 @@ static void a_kernel_of_ptx_runs(void **state) {
   OK(cudaFree(p));
 }
 
-RUN(SPEC(a_compiled_kernel_is_refused_by_its_name), SPEC(a_kernel_is_known_while_its_library_is_loaded),
+RUN(SPEC(a_compiled_kernel_is_refused_by_its_name),
+    SPEC(a_compiled_kernel_can_stand_for_what_its_arguments_reach), SPEC(a_broken_file_is_refused),
+    SPEC(a_kernel_is_known_while_its_library_is_loaded),
     SPEC(configurations_are_taken_as_they_were_left), SPEC(what_is_no_kernel_is_not_launched),
     SPEC(a_kernel_of_ptx_runs))

@@ -12,10 +12,11 @@ ROOT = Path(__file__).resolve().parents[3]
 MOONFERRY = ROOT / "build" / "dev" / "bin" / "moonferry"
 EXAMPLE = ROOT / "examples" / "race" / "torch_race.py"
 OWN = ("LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH")
+PYTHON = ROOT / "build" / "dev" / "python"
 
 
 def moonferry_sim(*words):
-    environment = {name: value for name, value in os.environ.items() if name not in OWN}
+    environment = {name: value for name, value in os.environ.items() if name not in OWN} | {"PYTHONPATH": str(PYTHON)}
     return subprocess.run([MOONFERRY, "sim", *words], env=environment, capture_output=True, text=True, timeout=300)
 
 
@@ -50,3 +51,32 @@ def test_a_standin_says_that_it_was_called():
     done = moonferry_sim("--", sys.executable, "-c", program)
     assert "CUBLAS_STATUS_NOT_INITIALIZED" in done.stderr
     assert re.search(r"libcublas\.so\.13 is a stand-in for the real one: cublasCreate\w* does nothing", done.stderr)
+
+
+OPAQUE = """
+import torch
+s, t = torch.cuda.Stream(), torch.cuda.Stream()
+a = torch.arange(1 << 10, dtype=torch.float32).cuda()
+torch.cuda.synchronize()
+with torch.cuda.stream(s):
+    b = a + 1
+if {wait}:
+    t.wait_stream(s)
+with torch.cuda.stream(t):
+    back = b.cpu()
+print(hex(back.view(torch.uint8)[0]))
+torch.cuda.synchronize()
+"""
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_a_kernel_can_stand_for_what_its_arguments_reach(wait):
+    program = OPAQUE.format(wait=wait)
+    environment = ["env", "PYTORCH_NO_CUDA_MEMORY_CACHING=1"]
+    done = moonferry_sim("--kernels", "opaque", "--no-ledger", "--", *environment, sys.executable, "-c", program)
+    if wait:
+        assert (done.returncode, done.stdout) == (0, "0xeb\n"), done.stderr
+        assert "0 findings; 2 warnings" in done.stderr  # that it was not computed, and what PyTorch leaves
+    else:
+        assert done.returncode == 1
+        assert re.search(r"written by stream .*cudaLaunchKernel.*\n.*read by stream .* cudaMemcpyAsync", done.stderr)
