@@ -42,6 +42,7 @@ from moonferry._core import (
     ones,
     pool_limit,
     synchronize,
+    threads,
     zeros,
 )
 from moonferry._cuda import from_cuda_array
@@ -293,6 +294,7 @@ __all__ = [
     "pool_stats",
     "stream_none",
     "synchronize",
+    "threads",
     "tensor",
     "trim",
     "uint4",
