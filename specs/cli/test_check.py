@@ -205,6 +205,7 @@ def test_breaches_of_a_consumer(tmp_path, code, rule, seen):
         ("import os; os.abort()", "importing it ended the process"),
         ("x = 1", "mine has no from_dlpack"),
         ("float32 = 1\ndef asarray(*a, **k): raise ValueError('none')", "no array can be made: ValueError: none"),
+        ("float32 = 1\ndef asarray(*a, **k): return []", "its builtins.list has no __dlpack__, and mine has no"),
     ],
 )
 def test_what_cannot_be_checked(tmp_path, text, why):

@@ -121,6 +121,10 @@ def test_flags_are_dlpacks_bits_and_have_no_other_names():
         t.flags["CONTIGUES"]
     with pytest.raises(AttributeError):
         _ = t.flags.contigues
+    with pytest.raises(AttributeError, match="flags.writeable of a tensor cannot be set; t.as_readonly"):
+        t.flags.writeable = False
+    with pytest.raises(TypeError):
+        t.flags["WRITEABLE"] = False
 
 
 @needs_max_version

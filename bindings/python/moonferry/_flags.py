@@ -30,6 +30,9 @@ class Flags(int):
     writeable: bool
     owndata: bool
 
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"flags.{name} of a tensor cannot be set; t.as_readonly() is a read-only view")
+
     def __getitem__(self, name: str) -> bool:
         if str(name).lower() not in _NAMES:
             raise KeyError(f"flags has no {name!r}; it has {', '.join(map(str.upper, _NAMES))}")
@@ -38,12 +41,14 @@ class Flags(int):
 
 def flags_of(t, bits):
     """The Flags of a tensor whose DLPack bits these are."""
-    flags = Flags(bits)
     axes = list(zip(t.shape, t.strides))
     number = t.dtype.bits // 8 // (2 if t.dtype.kind == "c" else 1)
-    flags.c_contiguous = t.size == 0 or _are_packed(axes)
-    flags.f_contiguous = t.size == 0 or _are_packed(axes[::-1])
-    flags.aligned = t.data_ptr % max(number, 1) == 0
-    flags.writeable = not bits & _READ_ONLY
-    flags.owndata = False
+    flags = Flags(bits)
+    vars(flags).update(
+        c_contiguous=t.size == 0 or _are_packed(axes),
+        f_contiguous=t.size == 0 or _are_packed(axes[::-1]),
+        aligned=t.data_ptr % max(number, 1) == 0,
+        writeable=not bits & _READ_ONLY,
+        owndata=False,
+    )
     return flags

@@ -160,6 +160,9 @@ class Library:
                 return found
         raise NotOffered(f"{self.name} has no from_dlpack")
 
+    def imports(self) -> bool:
+        return any(callable(_lookup(self.xp, name)) for name in IMPORTERS)
+
     def take(self, producer: Any, **keywords: Any) -> Any:
         return self.importer()(producer, **keywords)
 

@@ -105,6 +105,9 @@ def describe(library: Library) -> Answer:
     package = sys.modules[library.name.partition(".")[0]]
     version = getattr(library.xp, "__version__", getattr(package, "__version__", ""))
     array = f"{kind.__module__}.{kind.__qualname__}"
+    if not hasattr(kind, "__dlpack__") and not library.imports():
+        why = f"its {array} has no __dlpack__, and {library.name} has no from_dlpack; {MAKE}"
+        return {"ready": False, "why": why}
     return {"ready": True, "version": str(version), "python": sys.version.split()[0], "array": array}
 
 
