@@ -5,6 +5,7 @@ from typing import Any, Literal, Protocol, SupportsIndex, TypeVar, final
 from typing_extensions import Buffer, CapsuleType, TypeAlias
 
 from moonferry._dtype import Device, DType
+from moonferry._flags import Flags
 
 _A = TypeVar("_A")
 _Number: TypeAlias = bool | int | float | complex
@@ -128,7 +129,7 @@ class Tensor:
     @property
     def data_ptr(self) -> int: ...
     @property
-    def flags(self) -> int: ...
+    def flags(self) -> Flags: ...
     @property
     def T(self) -> Tensor: ...
     @property
