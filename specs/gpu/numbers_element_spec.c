@@ -70,6 +70,31 @@ static void an_element_is_checked_as_on_the_host(void **state) {
   mf_tensor_release(t);
 }
 
+/* One copy, down or up, but where other elements have a part of the bytes, which are read first. */
+static void only_the_element_is_copied(void **state) {
+  static const struct {
+    const char *dtype;
+    uint64_t put;
+  } cases[] = {{"uint8", 1}, {"complex128", 1}, {"int4", 2}};
+  const int64_t n[] = {4}, at[] = {1};
+  const mf_scalar one = {.kind = MF_KIND_INT, .i = 1};
+  const char *call = named("cuMemcpyAsync", "hipMemcpyAsync");
+  mf_scalar got;
+  (void)state;
+  needs_simulator();
+  for (size_t i = 0; i < COUNT(cases); i++) {
+    mf_tensor *t = create_shaped(GPU0, cases[i].dtype, 1, n);
+    fill(t, 0);
+    uint64_t before = sim_ask_calls(call);
+    OK(mf_tensor_put(t, at, 1, &one, &err));
+    assert_int_equal(sim_ask_calls(call) - before, cases[i].put);
+    before = sim_ask_calls(call);
+    OK(mf_tensor_get(t, at, 1, &got, &err));
+    assert_int_equal(sim_ask_calls(call) - before, 1);
+    mf_tensor_release(t);
+  }
+}
+
 /* A driver that fails leaves what was asked for, and the element, as they were. */
 static void an_element_that_the_driver_does_not_copy(void **state) {
   static const char *const all[] = {"uint8", "int4"}; /* the other half of a byte is read first */
@@ -101,6 +126,7 @@ int main(void) {
       WITH_STREAMS(one_element_is_read_and_written),
       WITH_STREAMS(elements_are_in_order),
       WITH_STREAMS(an_element_is_checked_as_on_the_host),
+      WITH_STREAMS(only_the_element_is_copied),
       WITH_STREAMS(an_element_that_the_driver_does_not_copy),
   };
   return RUN(tests);
