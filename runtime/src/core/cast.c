@@ -28,8 +28,9 @@ static bool cast_bytes_row(void *arg, const int64_t at[2], int64_t n, const int6
   for (int64_t done = 0; done < n; done += PIECE) {
     const int64_t count = n - done < PIECE ? n - done : PIECE;
     const mf__run to = {at[0] + done * step[0], step[0], count}, from = {at[1] + done * step[1], step[1], count};
-    mf__convert_row(&c->convert, room[1], mf__slots_load(&c->slots[1], c->src, &from, room[0]), count);
-    mf__slots_store(&c->slots[0], c->dst, &to, room[1]);
+    char *place = mf__slots_place(&c->slots[0], c->dst, &to, room[1]);
+    mf__convert_row(&c->convert, place, mf__slots_load(&c->slots[1], c->src, &from, room[0]), count);
+    mf__slots_store(&c->slots[0], c->dst, &to, place);
   }
   return true;
 }

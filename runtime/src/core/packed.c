@@ -23,13 +23,13 @@ static inline uint64_t gathered(uint64_t x, int bits) {
   return x | x >> (32 - 4 * bits);
 }
 
-/* n times eight elements. */
-#define EIGHTS(bits)                                                                                 \
+/* n times eight elements, each time a ${type} of them. */
+#define EIGHTS(bits, type)                                                                           \
   static void unpack_##bits(unsigned char *restrict out, const unsigned char *restrict in, int64_t n) { \
     for (int64_t i = 0; i < n; i++) {                                                                \
-      uint64_t x = 0;                                                                                \
-      memcpy(&x, in + i * (bits), (bits));                                                           \
-      x = spread(x, (bits));                                                                         \
+      type packed;                                                                                   \
+      memcpy(&packed, in + i * (bits), (bits));                                                      \
+      const uint64_t x = spread(packed, (bits));                                                     \
       memcpy(out + i * 8, &x, 8);                                                                    \
     }                                                                                                \
   }                                                                                                  \
@@ -37,13 +37,13 @@ static inline uint64_t gathered(uint64_t x, int bits) {
     for (int64_t i = 0; i < n; i++) {                                                                \
       uint64_t x;                                                                                    \
       memcpy(&x, in + i * 8, 8);                                                                     \
-      x = gathered(x, (bits));                                                                       \
-      memcpy(out + i * (bits), &x, (bits));                                                          \
+      const type packed = (type)gathered(x, (bits));                                                 \
+      memcpy(out + i * (bits), &packed, (bits));                                                     \
     }                                                                                                \
   }
-EIGHTS(1)
-EIGHTS(2)
-EIGHTS(4)
+EIGHTS(1, uint8_t)
+EIGHTS(2, uint16_t)
+EIGHTS(4, uint32_t)
 
 /* Where elements have a byte each. */
 static void take(unsigned char *restrict out, const unsigned char *restrict in, int64_t n, unsigned mask) {
@@ -144,8 +144,13 @@ const char *mf__slots_load(const mf__slots *s, const char *data, const mf__run *
   return room;
 }
 
+char *mf__slots_place(const mf__slots *s, char *data, const mf__run *r, char *room) {
+  return s->mask == 0 && r->step == 1 ? data + r->at * (s->bits / 8) : room;
+}
+
 void mf__slots_store(const mf__slots *s, char *data, const mf__run *r, char *from) {
   unsigned char *in = (unsigned char *)from;
+  if (s->mask == 0 && r->step == 1) return;
   if (s->mask == 0) {
     const int64_t size = s->bits / 8;
     const mf__tile t = {.dst = data + r->at * size, .src = from, .size = size, .rows = 1, .columns = r->n,

@@ -154,7 +154,8 @@ bool mf__slots_of(const mf__codec *c, bool clamps, mf__slots *out);
 /* Elements one behind the other, where they lie or in ${room}: numbers of 8 bits in place of smaller ones, codes of
  * floats in place of codes. */
 const char *mf__slots_load(const mf__slots *s, const char *data, const mf__run *r, char *room);
-/* The same back; ${from} is changed. */
+/* The same back: from the place that the first of these gives for them, which is theirs or ${room}; it is changed. */
+char *mf__slots_place(const mf__slots *s, char *data, const mf__run *r, char *room);
 void mf__slots_store(const mf__slots *s, char *data, const mf__run *r, char *from);
 
 /* How rows of one dtype are compared, as numbers. */
