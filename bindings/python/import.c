@@ -66,7 +66,7 @@ static void *legacy_pointer(const core_import *request, PyObject *capsule) {
 
 /* CPython renames every valid capsule, so the failure below cannot happen; if it did, the capsule would
  * still be in charge, and leaving our reference unreturned is what keeps the deleter to one call. */
-static int import_capsule(core_import *request, PyObject *capsule, mf_tensor **out) {
+static int consume(core_import *request, PyObject *capsule, mf_tensor **out) {
   void *pointer = PyCapsule_GetPointer(capsule, "dltensor_versioned");
   managed_struct from = {.versioned = pointer};
   mf_error err;
@@ -76,6 +76,15 @@ static int import_capsule(core_import *request, PyObject *capsule, mf_tensor **o
   if (PyCapsule_SetName(capsule, request->versioned ? "used_dltensor_versioned" : "used_dltensor") < 0) return -1;
   /* Some producers' destructors delete whatever the name is. */
   return PyCapsule_SetDestructor(capsule, NULL);
+}
+
+/* Of two threads that are given the same capsule one finds it consumed. */
+static int import_capsule(core_import *request, PyObject *capsule, mf_tensor **out) {
+  int rc;
+  Py_BEGIN_CRITICAL_SECTION(capsule);
+  rc = consume(request, capsule, out);
+  Py_END_CRITICAL_SECTION();
+  return rc;
 }
 
 /* Replaces an AttributeError by a better one, if __dlpack__ is what is missing. */
