@@ -257,9 +257,13 @@ static PyObject *any_call(PyObject *self, PyObject *const *args, Py_ssize_t narg
 static __attribute__((noinline)) CORE_KEYWORDS(any_call_inside, any_call)
 
 PyObject *core_dlpack(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
-  if (is_usual_call(core_state_of_tensor(self), args, nargs, kwnames) && !core_is_closed(self)) {
+  if (is_usual_call(core_state_of_tensor(self), args, nargs, kwnames)) {
+    if (core_look(self) < 0) return NULL;
     const DLTensor *view = core_view(self);
-    if (core_is_cpu(view->device) && !runs_backwards(view)) return versioned_capsule(self, core_handle(self), 0);
+    const bool usual = core_is_cpu(view->device) && !runs_backwards(view);
+    PyObject *capsule = usual ? versioned_capsule(self, core_handle(self), 0) : NULL;
+    core_look_end(self);
+    if (usual) return capsule;
   }
   return any_call_inside(self, args, nargs, kwnames);
 }

@@ -285,9 +285,11 @@ static PyObject *share_own(const core_import *request) {
   return is_plain(request) ? core_tensor_new(request->state, t) : place(request, t, request->copy == 1);
 }
 
-static PyObject *refuse_closed(void) {
-  core_refuse_closed();
-  return NULL;
+static PyObject *share_own_open(const core_import *request) {
+  if (core_look(request->x) < 0) return NULL;
+  PyObject *made = share_own(request);
+  core_look_end(request->x);
+  return made;
 }
 
 static int read_device(core_import *request, PyObject *obj) {
@@ -308,7 +310,7 @@ PyObject *core_from_dlpack(PyObject *module, PyObject *const *args, Py_ssize_t n
   if (core_args(state, &signature, args, nargs, kwnames, values) < 0) return NULL;
   core_import request = {.state = state, .x = values[0], .copy = -1};
   if (read_device(&request, values[1]) < 0 || core_copy_flag(values[2], &request.copy) < 0) return NULL;
-  if (core_is_tensor(request.x)) return core_is_closed(request.x) ? refuse_closed() : share_own(&request);
+  if (core_is_tensor(request.x)) return share_own_open(&request);
   mf_tensor *t = NULL;
   return import_object(&request, &t) < 0 ? NULL : finish(&request, t);
 }

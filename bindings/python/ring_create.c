@@ -40,27 +40,34 @@ static PyObject *ring_new(PyTypeObject *type, mf_ring *ring, PyObject *slots) {
   return NULL;
 }
 
+/* A reference to each handle, because a slot may be closed meanwhile: how many there are, or -1 with an exception. */
+static Py_ssize_t retain_handles(PyObject *slots, mf_tensor *handles[MF_RING_MAX]) {
+  const Py_ssize_t n = PyTuple_GET_SIZE(slots) < MF_RING_MAX ? PyTuple_GET_SIZE(slots) : MF_RING_MAX;
+  Py_ssize_t i = 0;
+  for (; i < n; i++) {
+    PyObject *slot = PyTuple_GET_ITEM(slots, i);
+    if (!core_is_tensor(slot))
+      PyErr_Format(PyExc_TypeError, "slot %zd must be a moonferry.Tensor, not '%s'", i, Py_TYPE(slot)->tp_name);
+    if (!core_is_tensor(slot) || core_look(slot) < 0) break;
+    handles[i] = mf_tensor_retain(core_handle(slot));
+    core_look_end(slot);
+  }
+  if (i == n) return n;
+  while (i > 0) mf_tensor_release(handles[--i]);
+  return -1;
+}
+
 static PyObject *ring_of(PyTypeObject *type, PyObject *slots) {
-  core_state *state = PyType_GetModuleState(type);
   mf_tensor *handles[MF_RING_MAX];
-  const Py_ssize_t n = PyTuple_GET_SIZE(slots);
+  const Py_ssize_t count = PyTuple_GET_SIZE(slots);
   mf_ring *ring;
   mf_error err;
-  for (Py_ssize_t i = 0; i < n && i < MF_RING_MAX; i++) {
-    PyObject *slot = PyTuple_GET_ITEM(slots, i);
-    if (!core_is_tensor(slot)) {
-      PyErr_Format(PyExc_TypeError, "slot %zd must be a moonferry.Tensor, not '%s'", i, Py_TYPE(slot)->tp_name);
-      return NULL;
-    }
-    if (core_is_closed(slot)) {
-      core_refuse_closed();
-      return NULL;
-    }
-    handles[i] = core_handle(slot);
-  }
-  if (mf_ring_create(handles, n > INT32_MAX ? INT32_MAX : (int32_t)n, &ring, &err) == MF_OK)
-    return ring_new(type, ring, slots);
-  core_raise(state, &err);
+  Py_ssize_t n = retain_handles(slots, handles);
+  if (n < 0) return NULL;
+  const int status = mf_ring_create(handles, count > INT32_MAX ? INT32_MAX : (int32_t)count, &ring, &err);
+  while (n > 0) mf_tensor_release(handles[--n]);
+  if (status == MF_OK) return ring_new(type, ring, slots);
+  core_raise(PyType_GetModuleState(type), &err);
   return NULL;
 }
 

@@ -39,8 +39,12 @@ PyObject *core_tensor_new(core_state *state, mf_tensor *t) {
   }
   self->t = t;
   self->weakrefs = NULL;
+#ifdef Py_GIL_DISABLED
+  atomic_init(&self->door, 0);
+#else
   self->inside = self->buffers = 0;
   self->closed = self->lent = false;
+#endif
   return (PyObject *)self;
 }
 
@@ -225,11 +229,10 @@ static Py_hash_t tensor_hash(PyObject *self) {
 }
 
 static PyObject *tensor_iter(PyObject *self) {
-  if (core_is_closed(self)) {
-    core_refuse_closed();
-    return NULL;
-  }
-  if (core_view(self)->ndim > 0) return PySeqIter_New(self);
+  if (core_look(self) < 0) return NULL;
+  const int32_t ndim = core_view(self)->ndim;
+  core_look_end(self);
+  if (ndim > 0) return PySeqIter_New(self);
   PyErr_SetString(PyExc_TypeError, "iteration over a tensor without axes");
   return NULL;
 }

@@ -170,6 +170,31 @@ def test_tensors_that_are_dropped_by_another_thread(array):
     box.clear()
 
 
+def test_tensors_that_are_closed_meanwhile(array):
+    tensors = [mf.from_dlpack(array.copy()) for _ in range(ROUNDS)]
+
+    def work(thread, round_):
+        t = tensors[round_]
+        uses = [
+            t.close,
+            lambda: np.from_dlpack(t)[1, 1],
+            lambda: mf.from_dlpack(t)[1, 1],
+            lambda: memoryview(t).tolist(),
+            lambda: (t[1, 1], t.shape, len(t), t.T[1, 1], t.dtype),
+            lambda: mf.from_dlpack(t.__dlpack__(max_version=(1, 3)))[1, 1],
+            lambda: mf.into(mf.Tensor, t)[1, 1],
+            lambda: (t.copy()[1, 1], t.tolist(), repr(t)),
+        ]
+        try:
+            uses[thread]()
+        except (ValueError, BufferError) as error:
+            assert "closed" in str(error) or "buffer" in str(error)
+
+    all_at_once(work)
+    for t in tensors:
+        t.close()
+
+
 def test_a_ring_that_is_closed_meanwhile():
     rings = [mf.Ring((4,), "float32", 2) for _ in range(ROUNDS)]
 
