@@ -14,7 +14,9 @@ local tensor = require "moonferry.tensor"
 local transfer = require "moonferry.transfer"
 
 local misuse = errors.misuse
-local Tensor, handle_of = tensor.Tensor, tensor.handle_of
+local handle_of = tensor.handle_of
+---@class moonferry.Tensor
+local Tensor = tensor.Tensor
 
 local exchange = {}
 

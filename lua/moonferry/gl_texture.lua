@@ -17,7 +17,7 @@ local Context = picture.Context
 local TEXTURE_2D, TEXTURE_BINDING_2D = 0x0DE1, 0x8069
 local WIDTH, HEIGHT, INTERNAL_FORMAT = 0x1000, 0x1001, 0x1003
 local NO_WORDS = {}
-local new_texture = ffi.typeof "mf_gl_texture *[1]"
+local new_texture, new_integer = ffi.typeof "mf_gl_texture *[1]", ffi.typeof "int32_t[1]"
 
 -- What the host's route can copy, by OpenGL's sized names: names of gl.formats.
 local FORMATS = {
@@ -66,9 +66,11 @@ function Context:share_texture(texture, opts)
   return shared
 end
 
+-- Each answer has a place of its own: LuaJIT may read one where it is compared, behind the next question.
 local function level(self, what)
-  self.context.call.GetTexLevelParameteriv(TEXTURE_2D, 0, what, self.context._int)
-  return self.context._int[0]
+  local answer = new_integer()
+  self.context.call.GetTexLevelParameteriv(TEXTURE_2D, 0, what, answer)
+  return answer[0]
 end
 
 -- With the texture bound: its format's name, width and height.
@@ -179,8 +181,8 @@ local function transfer(self, way, t, on, x, y)
 end
 
 --- The elements of `t`, height x width x channels (or height x width of one channel) in the texture's own dtype and
---- order of channels, to level 0 of the texture, from pixel x, y on. Row 0 is OpenGL's lowest; strides may be any. It is
---- queued on that stream (nil: the current one), behind what OpenGL was told before and what used `t`; what OpenGL is
+--- order of channels, to level 0 of the texture, from pixel x, y on. Row 0 is OpenGL's lowest; strides may be any.
+--- Queued on that stream (nil: the current one), behind what OpenGL was told before and what used `t`; what OpenGL is
 --- told next comes after it. The host waits for nothing where the route is "mapped".
 ---@param t moonferry.Tensor
 ---@param on? moonferry.Stream

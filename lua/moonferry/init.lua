@@ -137,4 +137,6 @@ local function missing(_, key)
   errors.misuse("moonferry has no %s%s", errors.show(key), instead and "; use " .. instead or "")
 end
 
-return setmetatable(mf, { __index = missing })
+setmetatable(mf, { __index = missing })
+
+return mf

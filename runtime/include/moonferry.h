@@ -893,8 +893,8 @@ MF_API int mf_gl_texture_open(const DLDevice *device, uint32_t texture, uint32_t
  * width of one channel) with the texture's dtype (uint8 for GL_RGBA8), to level 0 of the texture, from pixel ${x},
  * ${y} on. Row 0 is OpenGL's lowest; strides may be any, and what is not on the device in compact rows goes by way of
  * compact memory of the device. The channels are in the texture's order, red first. Queued on ${stream}, behind what
- * OpenGL was told before and what used ${t}; what OpenGL is told next is behind it, and the host waits for nothing. With
- * MF_GL_DISCARD the rest of the texture is undefined afterwards.
+ * OpenGL was told before and what used ${t}; what OpenGL is told next is behind it, and the host waits for nothing.
+ * With MF_GL_DISCARD the rest of the texture is undefined afterwards.
  * Owns: nothing. Fails: MF_EDTYPE, MF_EINVAL for a shape that does not fit, another ${stream}, a texture that is only
  * read, or that another thread's call has; MF_ECAPTURE where ${stream} is being captured, which stays whole;
  * MF_ECLOSED, MF_EDRIVER, MF_ENOMEM. OpenGL has the texture back in each case. Threads: as mf_gl_texture_open.

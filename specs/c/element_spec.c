@@ -116,8 +116,12 @@ static void coordinates(void **state) {
     FAILS(MF_EINVAL, mf_tensor_get(t, (int64_t[]){0, 0, 0, 0}, n, &s, &spec_err));
     FAILS(MF_EINVAL, mf_tensor_put(t, (int64_t[]){0, 0, 0, 0}, n, &s, &spec_err));
   }
+  SAYS(MF_EINVAL, "coords is NULL, with ncoords 2", mf_tensor_get(t, NULL, 2, &s, &spec_err));
   assert_int_equal(s.i, 9);
   for (int i = 0; i < 6; i++) assert_int_equal(memory[i / 3][i % 3], i);
+  mf_tensor_release(t);
+  t = spec_wrap(memory, "int32", DIMS(6), NULL);
+  SAYS(MF_EINVAL, "coords is NULL, with ncoords 1", mf_tensor_put(t, NULL, 1, &s, &spec_err));
   mf_tensor_release(t);
   t = spec_wrap(NULL, "int32", DIMS(4, 0), (int64_t[]){INT64_MAX, 1});
   SAYS(MF_EBOUNDS, "coords[1]", mf_tensor_get(t, (int64_t[]){3, 0}, 2, &s, &spec_err));
@@ -217,6 +221,17 @@ static void equal_as_numbers(void **state) {
   mf_tensor_release(a);
   mf_tensor_release(b);
   mf_tensor_release(c);
+  /* A packed tensor and a padded one, which no kernel compares: 0 and -0. */
+  const DLTensor like = {.ndim = 1, .shape = (int64_t[]){2}, .dtype = spec_dtype("float4_e2m1fn")};
+  OK(mf_tensor_create(&like, 0, &a, &spec_err));
+  OK(mf_tensor_create(&like, PADDED, &b, &spec_err));
+  *(unsigned char *)mf_tensor_dltensor(a)->data = 0x80;
+  memset(mf_tensor_dltensor(b)->data, 0, 2);
+  assert_int_equal(equal(a, b), 1);
+  *(unsigned char *)mf_tensor_dltensor(a)->data = 0x90;
+  assert_int_equal(equal(a, b), 0);
+  mf_tensor_release(a);
+  mf_tensor_release(b);
   a = spec_create("int32", DIMS(0, 3));
   b = spec_create("int32", DIMS(0, 3));
   c = spec_create("int32", DIMS(3, 0));

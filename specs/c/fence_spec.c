@@ -75,10 +75,12 @@ static int use_copy_to(mf_tensor *t, mf_error *err) { return with_other(t, err, 
 static int use_cast_from(mf_tensor *t, mf_error *err) { return with_other(t, err, mf_tensor_astype, "int8", true); }
 static int use_cast_to(mf_tensor *t, mf_error *err) { return with_other(t, err, mf_tensor_astype, "int8", false); }
 
-static int use_equal(mf_tensor *t, mf_error *err) {
+static int are_equal(mf_tensor *a, const mf_tensor *b, mf_error *err) {
   int32_t same;
-  return mf_tensor_equal(t, t, &same, err);
+  return mf_tensor_equal(a, b, &same, err);
 }
+static int use_equal(mf_tensor *t, mf_error *err) { return with_other(t, err, are_equal, "float32", false); }
+static int use_equal_to(mf_tensor *t, mf_error *err) { return with_other(t, err, are_equal, "float32", true); }
 
 static int use_clone(mf_tensor *t, mf_error *err) {
   mf_tensor *out;
@@ -154,6 +156,7 @@ static const use uses[] = {
     {"cast from", use_cast_from, false},
     {"cast to", use_cast_to, true},
     {"equal", use_equal, false},
+    {"equal to", use_equal_to, false},
     {"clone", use_clone, false},
     {"to, copied", use_to_copy, false},
     {"to, itself", use_to_itself, true},

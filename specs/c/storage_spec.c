@@ -177,7 +177,9 @@ static void everything_refuses_after_invalidate(void **state) {
   FAILS(MF_ECLOSED, mf_tensor_get(t, at, 1, &value, &spec_err));
   FAILS(MF_ECLOSED, mf_tensor_put(t, at, 1, &value, &spec_err));
   FAILS(MF_ECLOSED, mf_tensor_equal(t, other, &equal, &spec_err));
+  equal = 1;
   FAILS(MF_ECLOSED, mf_tensor_equal(other, t, &equal, &spec_err));
+  assert_int_equal(equal, 0);
   assert_int_equal(mf_tensor_size(t), 4);
   assert_int_equal(mf_tensor_nbytes(t), 16);
   assert_int_equal(mf_tensor_dltensor(t)->ndim, 1);

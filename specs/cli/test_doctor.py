@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -38,13 +39,37 @@ def test_what_is_found(tmp_path):
     assert numpy["exchange_table"] == "no"
     assert (numpy["array_interface"], numpy["buffer"], numpy["cuda_array_interface"]) == (True, True, False)
     assert torch["exchange_table"].startswith("1.")
-    assert list(found) == ["program", "luajit", "moonferry", "python", "drivers", "libraries"]
+    assert list(found) == ["ok", "program", "luajit", "moonferry", "python", "drivers", "libraries"] and found["ok"]
 
 
 def test_the_text_says_the_same(tmp_path):
     done = doctor(tmp_path, "numpy")
     assert done.returncode == 0
     assert "\n  numpy\n    importable " in done.stdout and "exchange_table          no\n" in done.stdout
+
+
+def test_it_begins_with_a_verdict(tmp_path):
+    (tmp_path / "broken.py").write_text("raise RuntimeError('no good')")
+    lines = doctor(tmp_path, "numpy", "broken", "missing").stdout.splitlines()
+    assert re.fullmatch(r"ok: Lua, Python 3\.\d+\.\d+ and moonferry\.Lua work", lines[0])
+    assert lines[1].startswith("GPUs: none; `drivers`")
+    assert lines[2:6] == [
+        "array libraries: numpy", "installed, and cannot be used: broken", "not installed: missing", "",
+    ]  # fmt: skip
+    simulated = doctor(tmp_path, "numpy", LD_LIBRARY_PATH=str(BUILD / "python" / "moonferry" / "sim" / "cuda"))
+    assert simulated.stdout.splitlines()[1] == "GPUs: 2 of cuda"
+    without = doctor(tmp_path, "numpy", MOONFERRY_PYTHON="/no/such/python")
+    assert re.match("not ok: Lua works, Python cannot be used: .*/no/such/python", without.stdout)
+    elsewhere = doctor(tmp_path, "numpy", MOONFERRY_LIBRARY="/no/such/library")
+    assert elsewhere.returncode == 1 and re.match("not ok: Moonferry's library cannot be used: .*", elsewhere.stdout)
+
+
+def test_of_the_known_libraries_those_are_shown_that_are_installed(tmp_path):
+    said, _, shown = doctor(tmp_path).stdout.partition("\nlibraries\n")
+    [absent] = re.findall("^not installed: (.*)$", said, re.MULTILINE)
+    assert "numpy" not in absent and "  numpy\n    importable " in shown
+    for name in absent.split(", "):
+        assert f"  {name}\n" not in shown
 
 
 def test_drivers(tmp_path):

@@ -9,9 +9,8 @@ import pytest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "python"))
 
-from garbage import leave_out_what_is_loaded  # noqa: E402
-
 import moonferry as mf  # noqa: E402
+from garbage import leave_out_what_is_loaded  # noqa: E402
 
 
 @pytest.fixture(autouse=True)

@@ -1,5 +1,6 @@
 /* opening_spec.c: how a driver is opened, or why it is not. Each spec runs in a process of its own, because a driver
  * is opened once in each. */
+#include "driver/driver.h"
 #include "spec.h"
 
 #include <pthread.h>
@@ -419,6 +420,15 @@ static void a_child_forked_before_any_use_is_free(void **state) {
   in_fork_with("SIM_LEDGER=off", use_everything);
 }
 
+static void an_array_of_an_unknown_format_is_refused(void **state) {
+  (void)state;
+  DLDataType dtype;
+  OK(mf__driver_array_dtype(0x0a, &dtype, &err));
+  assert_true(dtype.code == kDLInt && dtype.bits == 32 && dtype.lanes == 1);
+  FAILS(mf__driver_array_dtype(0xb0, &dtype, &err), MF_EDTYPE);
+  assert_non_null(strstr(err.message, "format 0xb0"));
+}
+
 int main(void) {
   const struct CMUnitTest specs[] = {
       cmocka_unit_test(a_driver_that_is_not_there_is_named),
@@ -428,6 +438,7 @@ int main(void) {
       cmocka_unit_test(a_machine_without_devices_says_so),
       cmocka_unit_test(a_driver_that_does_not_start_is_quoted),
       cmocka_unit_test(each_missing_function_is_named),
+      cmocka_unit_test(an_array_of_an_unknown_format_is_refused),
       cmocka_unit_test(without_an_optional_function_the_rest_works),
 #if !IS_HIP
       cmocka_unit_test(a_driver_too_old_is_told_what_is_needed),

@@ -164,7 +164,7 @@ static inline int use_a_semaphore(mf_error *e) {
   return rc;
 }
 
-/* Up as it is and down by way of memory that is made for it, with the one context of OpenGL's current on this thread. */
+/* Up as it is and down by way of memory that is made for it, with OpenGL's context current on this thread alone. */
 static inline int use_a_texture(mf_error *e) {
   enum { WIDTH = 64, HEIGHT = 16 };
   static unsigned texture;

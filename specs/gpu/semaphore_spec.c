@@ -118,6 +118,7 @@ static void misuse(void **state) {
   REFUSED(mf_semaphore_from_fd(&host, fd, 0, &none, &err), MF_EINVAL, "device is cpu");
   assert_null(none);
   FAILS(mf_semaphore_from_fd(&far, fd, 0, &none, &err), MF_EDEVICE);
+  FAILS(mf_semaphore_from_fd(&far, fd, 2, &none, &err), MF_EDEVICE);
   REFUSED(mf_semaphore_from_fd(&device, fd, 2, &none, &err), MF_EINVAL, "flags is 2");
   REFUSED(mf_semaphore_from_fd(&device, -1, 0, &none, &err), MF_EINVAL, "fd is -1");
   assert_true(fcntl(fd, F_GETFD) >= 0);
@@ -146,8 +147,8 @@ static int next_descriptor(void) {
   return next;
 }
 
-/* Whichever call fails, the descriptor is still the caller's, the driver's copy of it is closed, the value stays, and the
- * next attempt succeeds. */
+/* Whichever call fails, the descriptor is still the caller's, the driver's copy of it is closed, the value stays, and
+ * the next attempt succeeds. */
 static void each_failing_call(void **state) {
   (void)state;
   static const char *const calls[][2] = {

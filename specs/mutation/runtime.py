@@ -103,7 +103,7 @@ class Runtime(Judge):
         sources = [*SOURCES.rglob("*.h"), *SOURCES.rglob("*.c"), ROOT / "runtime/include/moonferry.h"]
         super().__init__(find.declared(sources))
         folders = [SOURCES, ROOT / "runtime" / "include", ROOT / "sim" / "include", DEV / "include"]
-        self.shared = [*(p for folder in folders for p in folder.rglob("*.h")), *Path(__file__).parent.glob("*.py")]
+        self.shared = [p for folder in folders for p in folder.rglob("*.h")]
         self.objects, self.functions = {}, {}
         self.known, self.measuring = {}, {}
 
@@ -146,20 +146,20 @@ class Runtime(Judge):
         return self.objects[kind]
 
     def object_of(self, kind, source, index, folder):
-        """Each file has FUNCTIONS marks, those of NUMBERS use none."""
+        """Each file has FUNCTIONS marks; those of NUMBERS use none."""
         output, text = folder / f"{source.name}.o", folder / source.name
-        self.functions[source.name] = FUNCTIONS * index, []
-        if source.name in NUMBERS:
-            text = source
-        else:
-            marked, names, _ = schemata.write(find.finder_of(source, self.kinds), [], mark=FUNCTIONS * index)
-            self.functions[source.name] = FUNCTIONS * index, names
-            if len(names) > FUNCTIONS or FUNCTIONS * (index + 1) > schemata.MARKS_NBYTES:
-                sys.exit(f"{source.name}, file {index} with {len(names)} functions, has too few marks")
-            if not text.exists() or text.read_text() != marked:
-                text.write_text(marked)
-        if not is_newer(output, [text, *self.shared]):
-            make(output, ["cc", *FLAGS, *KINDS[kind], *of_instruction_set(source), "-c", text])
+        command = ["cc", *FLAGS, *KINDS[kind], *of_instruction_set(source), "-c", text]
+        written, names = f'#include "{source}"\n', []
+        if source.name not in NUMBERS:
+            written, names, _ = schemata.write(find.finder_of(source, self.kinds), [], mark=FUNCTIONS * index)
+        self.functions[source.name] = FUNCTIONS * index, names
+        if len(names) > FUNCTIONS or FUNCTIONS * (index + 1) > schemata.MARKS_NBYTES:
+            sys.exit(f"{source.name}, file {index} with {len(names)} functions, has too few marks")
+        written = f"/* {' '.join(map(str, command))} */\n{written}"
+        if not text.exists() or text.read_text() != written:
+            text.write_text(written)
+        if not is_newer(output, [text, source, *self.shared]):
+            make(output, command)
         return output
 
     def link(self, kind, objects, output):
@@ -177,20 +177,22 @@ class Runtime(Judge):
         return mutant.function in self.known.get(spec.name, {"reached": {}})["reached"].get(mutant.path.name, [])
 
     def reach_of(self, kind, path, spec, seconds):
-        """One run tells it of all files. It is remembered as long as neither the library nor the spec's program
-        changes."""
+        """One run tells it of all files. It is remembered as long as neither the file nor the spec's program changes:
+        what comes to the file only since another one has changed is not asked, and a mutant may survive for it."""
         with self.measuring.setdefault(spec.name, threading.Lock()):
             with self.preparing:
                 library = self.library(kind)
-            made = [library.stat().st_mtime, Path(spec.command[0]).stat().st_mtime]
+            program = Path(spec.command[0]).stat().st_mtime
+            objects = {name: output.stat().st_mtime for name, output in self.objects[kind].items()}
             known = self.known.get(spec.name)
-            if known is None or known["made"] != made:
+            if known is None or known["program"] != program or known["objects"].get(path.name) != objects[path.name]:
                 marks = spec.measure(library, WORK / f"reached-{threading.get_ident()}", seconds)
                 if marks is None:
                     return None
                 reached = {name: [f for f, mark in zip(functions, marks[first:]) if mark]
                            for name, (first, functions) in self.functions.items()}  # fmt: skip
-                known = self.known[spec.name] = {"made": made, "seconds": spec.usual, "reached": reached}
+                known = {"program": program, "objects": objects, "seconds": spec.usual, "reached": reached}
+                self.known[spec.name] = known
             spec.usual = known["seconds"]
             return set(known["reached"][path.name])
 

@@ -15,11 +15,11 @@ import tempfile
 
 import hypothesis
 import pytest
-from garbage import leave_out_what_is_loaded
 from hypothesis import HealthCheck, settings
 from hypothesis.configuration import set_hypothesis_home_dir
 
 import moonferry as mf
+from garbage import leave_out_what_is_loaded
 
 LIBRARIES = {"torch": "torch", "jax": "jax", "tvm": "tvm_ffi", "ml_dtypes": "ml_dtypes"}
 

@@ -28,6 +28,7 @@ SAFE = (
     BufferError,
     KeyError,
     RecursionError,
+    ImportError,  # __mlx_array__, without MLX
 )
 METHODS = [
     name for name in dir(mf.Tensor) if callable(getattr(mf.Tensor, name)) and name not in ("__class__", "__init__")

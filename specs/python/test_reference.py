@@ -65,7 +65,7 @@ def test_an_editor_knows_every_method_of_lua_and_its_arguments():
     """In each file that adds methods the class is named again, for lua-language-server, and arguments have types."""
     for path in sorted(reference.LUA.glob("*.lua")):
         text = path.read_text()
-        if "function Tensor:" in text:
+        if "function Tensor:" in text or "\nTensor." in text:
             assert "---@class moonferry.Tensor\n" in text, path
         for name, (arguments, comment) in reference.entries_of(text).items():
             typed = {m[1] for line in comment for m in re.finditer(r"^@param ([\w.]+)", line)}
@@ -103,6 +103,17 @@ def test_the_table_of_names_says_what_exists(lua):
             assert name in known if known else lua.eval("(...)[1][(...)[2]] ~= nil", lua.table(t, name)), (what, name)
         for prefix, name in re.findall(r"`(moonferry\.|t\.)(\w+)", in_python):
             assert hasattr(mf if prefix == "moonferry." else mf.Tensor, name), (what, name)
+
+
+def test_the_names_of_opengl_are_there(lua):
+    from moonferry import gl
+
+    contexts = keys(lua, 'require("moonferry.gl") and require("moonferry.gl_picture").Context')
+    for what, _, in_lua, in_python in rows():
+        for name in re.findall(r"`gl:(\w+)", in_lua):
+            assert name in contexts, (what, name)
+        for name in re.findall(r"`gl\.(\w+)", in_python):
+            assert hasattr(gl.Context, name) or hasattr(gl, name), (what, name)
 
 
 def test_what_python_and_lua_both_have_is_in_the_table(lua):

@@ -124,7 +124,7 @@ class SharedTexture:
         with self._bound():
             name, width, height = self._form(t, x, y)
             format, kind, dtype, channels = picture.FORMATS[name]
-            host = moonferry.empty((height, width, channels), dtype)
+            host = moonferry.empty((height, width, channels), moonferry.DType(dtype))
             with picture.store(self._context, picture.PACK, 0, 0):
                 self._context.call["GetTexImage"](_TEXTURE_2D, 0, format, kind, host.data_ptr)
         part = host[y : y + t.shape[0], x : x + t.shape[1]]

@@ -17,9 +17,10 @@ local SECONDS = 90
 local USAGE = [[
 usage: moonferry doctor [--json] [--python PATH] [LIBRARY ...]
 
-Says what was found: LuaJIT, Moonferry, Python and whether it can have moonferry.Lua, drivers, and what array libraries
-offer of the exchange protocols.
-LIBRARY ...: only these; else those that are known. Exit status: 0; 1 if Moonferry itself or Python cannot be used.]]
+Begins with what works and what does not, and then says what was found: LuaJIT, Moonferry, Python and whether it can
+have moonferry.Lua, drivers, and what array libraries offer of the exchange protocols.
+LIBRARY ...: only these; else those of the known that are installed.
+Exit status: 0; 1 if Moonferry itself or Python cannot be used.]]
 
 -- Runs where a driver may crash: prints the facts of one kind of device as lines KEY<TAB>VALUE.
 local DRIVER = [[
@@ -134,6 +135,70 @@ local function about_libraries(path, names)
   return facts
 end
 
+local function value_of(facts, ...)
+  local value = facts
+  for i = 1, select("#", ...) do
+    local list = value
+    value = nil
+    for _, fact in ipairs(type(list) == "table" and list or {}) do
+      if fact[1] == select(i, ...) then
+        value = fact[2]
+      end
+    end
+  end
+  return value
+end
+
+local function is_absent(library)
+  return tostring(value_of(library, "reason")):find("^ModuleNotFoundError") ~= nil
+end
+
+-- Whether Lua, Python and moonferry.Lua work.
+local function said_of_languages(facts)
+  local ours, python_facts = value_of(facts, "moonferry"), value_of(facts, "python")
+  if not value_of(ours, "version") then
+    return "not ok: Moonferry's library cannot be used: " .. tostring(value_of(ours, "failure"))
+  elseif not value_of(python_facts, "hosted") then
+    local why = value_of(python_facts, "reason") or value_of(python_facts, "failure")
+    return "not ok: Lua works, Python cannot be used: " .. tostring(why)
+  end
+  local version, lua = tostring(value_of(python_facts, "version")), value_of(python_facts, "lua")
+  if value_of(lua, "available") then
+    return ("ok: Lua, Python %s and moonferry.Lua work"):format(version)
+  end
+  local why = value_of(lua, "reason") or value_of(lua, "failure") or "moonferry is not installed there"
+  return ("ok: Lua and Python %s work; moonferry.Lua does not: %s"):format(version, tostring(why))
+end
+
+local function said_of_devices(facts)
+  local found = {}
+  for _, driver in ipairs(value_of(facts, "drivers")) do
+    local count = value_of(driver[2], "devices") or 0
+    found[#found + 1] = count > 0 and ("%d of %s"):format(count, driver[1]) or nil
+  end
+  return #found > 0 and "GPUs: " .. table.concat(found, ", ") or "GPUs: none; `drivers`, below, says why"
+end
+
+local function said_of_libraries(facts)
+  local lists = { {}, {}, {} }
+  for _, library in ipairs(value_of(facts, "libraries")) do
+    local rank = value_of(library[2], "importable") == true and 1 or is_absent(library[2]) and 3 or 2
+    table.insert(lists[rank], library[1])
+  end
+  local parts = {}
+  for i, words in ipairs { "array libraries: ", "installed, and cannot be used: ", "not installed: " } do
+    parts[#parts + 1] = #lists[i] > 0 and words .. table.concat(lists[i], ", ") or nil
+  end
+  return table.concat(parts, "\n")
+end
+
+---What a reader wants to know first, in a line for each thing.
+---@param facts table
+---@return string
+function doctor.verdict(facts)
+  return table.concat({ said_of_languages(facts), said_of_devices(facts), said_of_libraries(facts) }, "\n")
+end
+
 ---Everything, as nested lists of { key, value }.
 ---@param path string? the Python to ask
 ---@param names string[] the libraries
@@ -172,11 +237,27 @@ local function add_text(lines, facts, indent)
   end
 end
 
+-- Without those that are not installed: the verdict names them.
+local function installed(facts)
+  local kept = {}
+  for i, part in ipairs(facts) do
+    kept[i] = part
+    if part[1] == "libraries" then
+      kept[i] = { part[1], {} }
+      for _, library in ipairs(part[2]) do
+        table.insert(kept[i][2], not is_absent(library[2]) and library or nil)
+      end
+    end
+  end
+  return kept
+end
+
 ---@param facts table
+---@param all? boolean every known library was asked
 ---@return string
-function doctor.text(facts)
-  local lines = {}
-  add_text(lines, facts, "")
+function doctor.text(facts, all)
+  local lines = { doctor.verdict(facts), "" }
+  add_text(lines, all and installed(facts) or facts, "")
   return table.concat(lines, "\n")
 end
 
@@ -225,7 +306,12 @@ function doctor.main(words, tools)
     end
   end
   local facts, good = doctor.facts(path, #names > 0 and names or LIBRARIES)
-  print((json and doctor.json or doctor.text)(facts))
+  if json then
+    table.insert(facts, 1, { "ok", good })
+    print(doctor.json(facts))
+  else
+    print(doctor.text(facts, #names == 0))
+  end
   return good and 0 or 1
 end
 

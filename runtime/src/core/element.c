@@ -17,7 +17,7 @@ static int locate(const mf_tensor *t, const int64_t *coords, int32_t ncoords, in
       return mf__fail(err, MF_EBOUNDS, "coords[%d] is %lld, out of range for extent %lld", i,
                       (long long)coords[i], (long long)extent);
     /* Unsigned, because a tensor without elements may carry any strides until its empty axis refuses. */
-    if (c > 0) *at = (int64_t)((uint64_t)*at + (uint64_t)c * (uint64_t)t->dl.strides[i]);
+    *at = (int64_t)((uint64_t)*at + (uint64_t)c * (uint64_t)t->dl.strides[i]);
   }
   return MF_OK;
 }
@@ -107,7 +107,8 @@ static bool all_equal(const mf_tensor *a, const mf_tensor *b) {
   (void)mf__codec_find(&b->dl.dtype, b->flags, &c.codec[1], NULL); /* the same dtype, perhaps padded */
   c.element_bits = (int64_t)a->dl.dtype.bits * a->dl.dtype.lanes;
   mf__walk_plan(&w, &a->dl, b->dl.strides, false);
-  const bool fast = c.as_numbers && c.bits[0] == c.bits[1] && mf__compare_find(mf__simd_now(), &c.codec[0], &c.compare);
+  /* There are kernels for whole bytes alone, where padded is as packed. */
+  const bool fast = c.as_numbers && mf__compare_find(mf__simd_now(), &c.codec[0], &c.compare);
   return mf__walk_rows(&w, fast ? compare_row : equal_row, &c);
 }
 

@@ -9,7 +9,7 @@ struct mf_gl_texture {
 };
 
 #define MF__GL_TEXTURE_2D 0x0DE1u
-#define WHY "no texture of OpenGL's can be mapped by it"
+#define FAR (MF__MAX_PITCH / 16) /* elements from row to row, of 4 bytes at most */
 
 /* What one call does: rows of the device's memory to or from a part of the image. */
 typedef struct move {
@@ -60,12 +60,6 @@ static int fit_check(const move *m, const mf__array *image, mf_error *err) {
                   (long long)image->height);
 }
 
-static int map_inside(const move *m, mf__array *image, mf_error *err) {
-  const mf__gl_resource *gl = &m->texture->gl;
-  const int rc = mf__capture_refuse_inside(&m->on, WHY, err);
-  return rc == MF_OK ? gl->device.backend->graphics_map_array(gl->handle, m->on.stream, image, err) : rc;
-}
-
 /* A single row's pitch is not looked at, and may be anything in a tensor. */
 static int queue_copy(const move *m, const mf__array *image, mf_error *err) {
   const mf__backend *backend = m->texture->gl.device.backend;
@@ -82,9 +76,11 @@ static int queue_copy(const move *m, const mf__array *image, mf_error *err) {
 /* Whatever fails in between, OpenGL gets the texture back; the first failure is told. */
 static int copy(const move *m, mf_error *err) {
   const mf__gl_resource *gl = &m->texture->gl;
+  const mf__backend *backend = gl->device.backend;
   mf__array image;
   int rc;
-  MF__CALL(rc, mf__enter_relaxed, gl->device.backend, gl->device.ordinal, err, map_inside(m, &image, err));
+  MF__CALL(rc, mf__enter_relaxed, backend, gl->device.ordinal, err,
+           backend->graphics_map_array(gl->handle, m->on.stream, &image, err));
   if (rc != MF_OK) return rc;
   rc = fit_check(m, &image, err);
   if (rc == MF_OK && !m->t->empty) rc = queue_copy(m, &image, err);
@@ -92,17 +88,14 @@ static int copy(const move *m, mf_error *err) {
   return rc != MF_OK ? rc : driver;
 }
 
-/* Whether a driver can copy the rows as they are: on the device, with compact pixels, from the lowest row up. */
+/* Whether a driver can copy the rows as they are: on the device, compact, and the lowest first. */
 static bool is_direct(const move *m, const mf_tensor *t) {
   const DLTensor *dl = &t->dl;
   const DLDevice device = mf__device_name(&m->texture->gl.device);
-  const int64_t channels = channels_of(dl), row = dl->shape[1] * channels;
+  const DLTensor row = {.ndim = dl->ndim - 1, .shape = dl->shape + 1, .strides = dl->strides + 1};
   if (dl->device.device_type != device.device_type || dl->device.device_id != device.device_id) return false;
-  if (t->empty) return true;
-  if (mf__tensor_bits(t) % 8 != 0) return false;
-  if (channels > 1 && dl->strides[2] != 1) return false;
-  if (dl->shape[1] > 1 && dl->strides[1] != channels) return false;
-  return dl->shape[0] == 1 || (dl->strides[0] >= row && dl->strides[0] <= MF__MAX_PITCH / 16);
+  if (!mf__is_compact(&row)) return false;
+  return dl->shape[0] == 1 || (dl->strides[0] >= dl->shape[1] * channels_of(dl) && dl->strides[0] <= FAR);
 }
 
 static int upload(move *m, mf_tensor *t, mf_error *err) {
@@ -156,7 +149,8 @@ static int check(const mf_gl_texture *texture, const mf_tensor *t, bool up, mf_e
 static int begin(move *m, mf_tensor *t, mf_stream stream, mf_error *err) {
   int rc = check(m->texture, t, m->upload, err);
   if (rc == MF_OK) rc = mf__gpu_queue(&m->texture->gl.device, stream, &m->on, err);
-  if (rc == MF_OK) rc = mf__capture_refuse(&m->on, WHY, err); /* before anything is queued for it */
+  /* Before anything is queued for it. */
+  if (rc == MF_OK) rc = mf__capture_refuse(&m->on, "no texture of OpenGL's can be mapped by it", err);
   return rc;
 }
 
