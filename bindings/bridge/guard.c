@@ -70,7 +70,7 @@ static int is_held_elsewhere(PyObject *object) {
 
 void mf__let_go(PyObject *object) {
   if (object == NULL) return;
-  if (mf__is_inert(object) || is_held_elsewhere(object)) {
+  if (is_held_elsewhere(object) || mf__is_inert(object)) {
     Py_DecRef(object);
     return;
   }

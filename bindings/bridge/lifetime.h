@@ -63,11 +63,19 @@ static inline void mf__section_end(mf__section *section) {
   if (!section->is_nested) PyCriticalSection_End(&section->taken);
 }
 
+/* In a forked child: the section may have been handed to a thread that waited for it, and is not there to end it. */
+static inline void mf__section_free_in_child(void) {
+  if (PyThreadState_GetUnchecked() == NULL || !mf__section_is_innermost()) mf__shared.ob_mutex = (PyMutex){0};
+}
+
 #else
 
 typedef struct mf__section {
   char nothing;
 } mf__section;
+
+static inline void mf__section_free_in_child(void) {
+}
 
 static inline void mf__section_begin(mf__section *section) {
   (void)section;

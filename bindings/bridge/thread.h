@@ -6,9 +6,10 @@
 #ifndef MF__THREAD_H
 #define MF__THREAD_H
 
-#include <stdatomic.h>
-
+/* First, because Python.h chooses what the C library declares. */
 #include "lifetime.h"
+
+#include <stdatomic.h>
 
 /* The arguments of moonferry.Lua(...) by which values are converted. All but the flags may be NULL. */
 typedef struct mf__options {

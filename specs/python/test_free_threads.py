@@ -7,7 +7,6 @@ more rounds and under ThreadSanitizer. What goes wrong there is seldom an except
 import gc
 import os
 import sys
-import sysconfig
 import threading
 import weakref
 
@@ -18,7 +17,6 @@ import moonferry as mf
 
 THREADS = 8
 ROUNDS = int(os.environ.get("MOONFERRY_SPEC_ROUNDS", "60"))
-FREE = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 
 
 def all_at_once(work, rounds=ROUNDS):
@@ -48,9 +46,9 @@ def array():
     return np.arange(24, dtype="float32").reshape(4, 6)
 
 
-def test_importing_moonferry_leaves_the_gil_as_it_was():
+def test_importing_moonferry_leaves_the_gil_as_it_was(free_threaded):
     enabled = getattr(sys, "_is_gil_enabled", lambda: True)()
-    assert enabled == (not FREE or os.environ.get("PYTHON_GIL") == "1")
+    assert enabled == (not free_threaded or os.environ.get("PYTHON_GIL") == "1")
 
 
 def test_round_trips(array):
@@ -252,6 +250,29 @@ def test_one_lua_state_for_all(array, lua):
         assert lua.table(shared)[1][1, 1] == 7
 
     all_at_once(work, max(1, ROUNDS // 4))
+
+
+def test_scopes_on_all_threads(array, lua):
+    """With `with` in Python, and with `mf.scope` in a Lua state that all share, each of which closes what it made."""
+    scoped = lua.execute("""
+        local mf = require "moonferry"
+        return function(array, call)
+          return mf.scope(function()
+            local t = array:copy()
+            call(t)
+            return t:get(1, 1)
+          end)
+        end""")
+
+    def work(_, __):
+        seen = []
+        assert scoped(mf.from_dlpack(array), lambda t: seen.append(t.shape)) == 7
+        assert seen == [(4, 6)]
+        with mf.from_dlpack(array) as t:
+            assert t[1, 1] == 7
+        assert t.closed
+
+    all_at_once(work, max(1, ROUNDS // 10))
 
 
 def test_one_iterator_for_all(lua):
