@@ -56,6 +56,10 @@ test-sim-long: setup ## the specs of specs/gpu under 200 seeds, on every simulat
 	@specs/build dev
 	@MOONFERRY_SPEC_SEEDS=200 .venv/bin/python specs/run --only gpu
 
+test-ptxas: setup ## every kernel for CUDA through the toolkit's assembler, for three architectures: some minutes
+	@specs/build dev
+	@MOONFERRY_SPEC_EVERY=1 ctest --preset dev -R '^gpu.cuda.kernel$$'
+
 test-sim-torch: build ## PyTorch's CUDA build on the simulated driver: fetches 530 MB for build/sim/torch-venv, then some minutes
 	@.venv/bin/python specs/run --only torch
 

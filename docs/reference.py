@@ -9,6 +9,7 @@ Responsible for the pages alone. Invariant: what has no words of its own beside 
 
 import inspect
 import re
+import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -116,9 +117,13 @@ def python_words(doc):
     """A docstring, with its tables and examples as they stand."""
     shown = []
     for paragraph in inspect.cleandoc(doc).split("\n\n"):
-        literal = any(line.startswith("    ") for line in paragraph.splitlines())
-        code = re.sub(r"(__\w+__)", r"`\1`", paragraph)
-        shown.append("```text\n" + paragraph + "\n```" if literal else code)
+        indented = [line.startswith("    ") for line in paragraph.splitlines()]
+        if all(indented):
+            shown.append("```python\n" + textwrap.dedent(paragraph) + "\n```")
+        elif any(indented):
+            shown.append("```text\n" + paragraph + "\n```")
+        else:
+            shown.append(re.sub(r"(__\w+__)", r"`\1`", paragraph))
     return "\n\n".join(shown)
 
 

@@ -63,6 +63,7 @@ typedef struct core_producer {
   PyObject *dlpack;             /* strong: __dlpack__, if every instance has the type's; else NULL */
   bool lazy;                    /* its tensors may stand for other values than their memory holds */
   bool host;                    /* all its tensors are on the cpu: nobody needs to ask */
+  bool frozen;                  /* its arrays cannot be written, which its structs do not say */
 } core_producer;
 
 enum { CORE_PRODUCERS = 32 };
@@ -318,6 +319,7 @@ int core_format_parse(const char *format, Py_ssize_t itemsize, DLDataType *out);
 PyObject *core_from_buffer(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *core_frombuffer(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *core_wrap_pointer(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+int core_unlock(mf_tensor *t, mf_tensor **out, mf_error *err);
 PyObject *core_raw_bytes(PyObject *module, PyObject *obj);
 PyObject *core_from_raw(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 
@@ -331,6 +333,7 @@ typedef struct core_import {
   PyObject *x;
   PyObject *method; /* borrowed: what x.__dlpack__ is, NULL where it must be looked up */
   bool host;        /* x is known to be on the cpu */
+  bool frozen;      /* x cannot be written, whatever its struct says */
   bool placed;      /* device was given */
   DLDevice device;
   int copy;       /* 1, 0, or -1 for None */

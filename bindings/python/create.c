@@ -158,7 +158,7 @@ static PyObject *full(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
 PyDoc_STRVAR(equal_doc,
              "equal($module, a, b, /)\n--\n\n"
              "Whether two tensors have the same shape, dtype and elements, as numbers (NaN differs from itself, -0\n"
-             "equals 0). One of them may be anything that asarray takes. Raises TypeError for the memory of a GPU.");
+             "equals 0). One of them may be anything that asarray takes. Two on one GPU are compared there.");
 
 static PyObject *equal_tensors(PyObject *module, PyObject *left, PyObject *right) {
   const mf_tensor *a = core_handle(left), *b = core_handle(right);

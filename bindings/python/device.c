@@ -245,6 +245,34 @@ static PyObject *stream_none(PyObject *module, PyObject *meaning) {
   return PyLong_FromLong(mf_stream_none());
 }
 
+PyDoc_STRVAR(threads_doc,
+             "threads($module, n=None, /)\n--\n\n"
+             "How many threads share one large copy, cast, fill or comparison of host memory, the calling one\n"
+             "included; sets that number in the whole process if one is given: 1 for none of the library's own, 0\n"
+             "for the number at first, which MOONFERRY_THREADS or the number of processors says. Returns an int.\n"
+             "Raises ValueError for a number below 0 or above 64.");
+
+static PyObject *threads(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
+  int64_t n;
+  mf_error err;
+  if (nargs > 1) {
+    PyErr_Format(PyExc_TypeError, "threads() takes one number at most, got %zd arguments", nargs);
+    return NULL;
+  }
+  if (nargs == 1 && args[0] != Py_None) {
+    if (core_int64(args[0], "n", &n) < 0) return NULL;
+    const int32_t wanted = n < -1 ? -1 : n > INT32_MAX ? INT32_MAX : (int32_t)n;
+    PyThreadState *saved = PyEval_SaveThread(); /* threads that end are waited for */
+    const int status = mf_threads_set(wanted, &err);
+    PyEval_RestoreThread(saved);
+    if (status != MF_OK) {
+      core_raise(core_state_of(module), &err);
+      return NULL;
+    }
+  }
+  return PyLong_FromLong(mf_threads());
+}
+
 PyDoc_STRVAR(device_of_pointer_doc,
              "_device_of_pointer($module, kind, address, /)\n--\n\n"
              "The Device where the driver of a kind of device says that an address lies. ValueError if it does not\n"
@@ -277,6 +305,7 @@ PyMethodDef core_device_functions[] = {
     {"_pool_trim", pool_trim, METH_O, pool_trim_doc},
     {"_pools_trim", pools_trim, METH_O, pools_trim_doc},
     {"_pool_read", pool_read, METH_O, pool_read_doc},
+    {"threads", FASTCALL(threads), METH_FASTCALL, threads_doc},
     {"_stream_none", stream_none, METH_O, stream_none_doc},
     {"_device_of_pointer", FASTCALL(device_of_pointer), METH_FASTCALL, device_of_pointer_doc},
     {NULL, NULL, 0, NULL},

@@ -128,10 +128,38 @@ static PyObject *versioned_capsule(PyObject *self, mf_tensor *t, uint64_t flags)
   return mf_tensor_export(t, flags, &managed, &err) == MF_OK ? capsule_of(managed) : refuse(self, &err);
 }
 
-static PyObject *legacy_capsule(PyObject *self, mf_tensor *t) {
+/* Whether the Python code that has called is of a library: ${prefix} begins its module's name. DLPack has no word by
+ * which a consumer says who it is, so where it matters, and only there, we look. */
+static __attribute__((noinline, cold)) bool is_asked_by(const char *prefix) {
+  PyObject *globals = PyEval_GetGlobals();
+  PyObject *name = globals != NULL ? PyMapping_GetItemString(globals, "__name__") : NULL;
+  const char *module = name != NULL && PyUnicode_Check(name) ? PyUnicode_AsUTF8AndSize(name, NULL) : NULL;
+  const bool is = module != NULL && strncmp(module, prefix, strlen(prefix)) == 0;
+  if (module == NULL) PyErr_Clear();
+  Py_XDECREF(name);
+  return is;
+}
+
+static PyObject *plain_legacy_capsule(PyObject *self, mf_tensor *t) {
   DLManagedTensor *managed;
   mf_error err;
   return mf_tensor_export_legacy(t, &managed, &err) == MF_OK ? capsule_of_legacy(managed) : refuse(self, &err);
+}
+
+/* JAX asks for no other struct, and never writes: its arrays are immutable, and what it is given is not donated. */
+static __attribute__((noinline, cold)) PyObject *legacy_capsule_of_readonly(PyObject *self, mf_tensor *t) {
+  mf_tensor *unlocked;
+  mf_error err;
+  if (!is_asked_by("jax.")) return plain_legacy_capsule(self, t);
+  if (core_unlock(t, &unlocked, &err) != MF_OK) return refuse(self, &err);
+  PyObject *capsule = plain_legacy_capsule(self, unlocked);
+  mf_tensor_release(unlocked);
+  return capsule;
+}
+
+static PyObject *legacy_capsule(PyObject *self, mf_tensor *t) {
+  const bool is_readonly = (mf_tensor_flags(t) & DLPACK_FLAG_BITMASK_READ_ONLY) != 0;
+  return is_readonly ? legacy_capsule_of_readonly(self, t) : plain_legacy_capsule(self, t);
 }
 
 static PyObject *copied_capsule(PyObject *self, bool versioned) {
@@ -200,16 +228,9 @@ static inline bool runs_backwards(const DLTensor *d) {
   return false;
 }
 
-/* PyTorch (2.13) ends the process where an extent's stride is negative. DLPack allows those and has no word by which a
- * consumer says so, so where there is one, and only there, we look at whose Python code has called. */
+/* PyTorch (2.13) ends the process where an extent's stride is negative, which DLPack allows. */
 static __attribute__((noinline, cold)) int refuse_who_would_abort(PyObject *self) {
-  PyObject *globals = PyEval_GetGlobals();
-  PyObject *name = globals != NULL ? PyMapping_GetItemString(globals, "__name__") : NULL;
-  const char *module = name != NULL && PyUnicode_Check(name) ? PyUnicode_AsUTF8AndSize(name, NULL) : NULL;
-  const bool aborts = module != NULL && strncmp(module, "torch.", 6) == 0;
-  if (module == NULL) PyErr_Clear();
-  Py_XDECREF(name);
-  if (!aborts) return 0;
+  if (!is_asked_by("torch.")) return 0;
   return core_refuse(core_state_of_tensor(self), "%s",
                      "__dlpack__: a stride is negative, for which PyTorch would end the process; t.copy() is compact");
 }

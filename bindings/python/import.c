@@ -234,6 +234,7 @@ static int import_object(core_import *request, mf_tensor **out) {
   }
   request->method = producer->dlpack;
   request->host = producer->host;
+  request->frozen = producer->frozen;
   return import_from_method(request, out);
 }
 
@@ -258,8 +259,20 @@ static PyObject *place(const core_import *request, mf_tensor *t, bool copy) {
   return NULL;
 }
 
+/* ${t}, which is taken over, as what nobody may write; NULL with an exception. */
+static mf_tensor *freeze(const core_import *request, mf_tensor *t) {
+  mf_tensor *out;
+  mf_error err;
+  const int status = mf_tensor_as_readonly(t, &out, &err);
+  mf_tensor_release(t);
+  if (status == MF_OK) return out;
+  core_raise(request->state, &err);
+  return NULL;
+}
+
 /* What copy and device demand: a copy is believed only where its flag says so. Takes ${t} over. */
 static PyObject *finish(const core_import *request, mf_tensor *t) {
+  if (request->frozen && (t = freeze(request, t)) == NULL) return NULL;
   if (is_plain(request)) return core_tensor_new(request->state, t);
   bool copied = (mf_tensor_flags(t) & DLPACK_FLAG_BITMASK_IS_COPIED) != 0;
   bool capsule = PyCapsule_CheckExact(request->x);

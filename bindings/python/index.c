@@ -98,6 +98,23 @@ static PyObject *get_view(PyObject *self, const index_key *key) {
   return core_wrap_view(self, status, out, &err);
 }
 
+/* Memory that a driver knows may have to be waited for, and another thread's Python may be what it waits for. */
+static int get_element(const mf_tensor *t, const int64_t *coords, int32_t n, mf_scalar *out, mf_error *err) {
+  if (!mf_tensor_is_ordered(t)) return mf_tensor_get(t, coords, n, out, err);
+  PyThreadState *saved = PyEval_SaveThread();
+  const int status = mf_tensor_get(t, coords, n, out, err);
+  PyEval_RestoreThread(saved);
+  return status;
+}
+
+static int set_element(mf_tensor *t, const int64_t *coords, int32_t n, const mf_scalar *value, mf_error *err) {
+  if (!mf_tensor_is_ordered(t)) return mf_tensor_put(t, coords, n, value, err);
+  PyThreadState *saved = PyEval_SaveThread();
+  const int status = mf_tensor_put(t, coords, n, value, err);
+  PyEval_RestoreThread(saved);
+  return status;
+}
+
 static PyObject *get_by_key(PyObject *self, const index_key *key) {
   mf_tensor *t = core_handle(self);
   if (!names_element(key, t)) return get_view(self, key);
@@ -105,7 +122,7 @@ static PyObject *get_by_key(PyObject *self, const index_key *key) {
   mf_scalar value;
   mf_error err;
   read_coordinates(key, coords);
-  int status = mf_tensor_get(t, coords, key->count, &value, &err);
+  int status = get_element(t, coords, key->count, &value, &err);
   if (status == MF_OK) return core_scalar_to_python(&value);
   /* A dtype without arithmetic has no Python number: a view of the one element is what is left. What is out of bounds
    * is out of bounds there, too, and said in words of an index. */
@@ -138,7 +155,7 @@ static int put_element(PyObject *self, const index_key *key, PyObject *value) {
   mf_error err;
   if (core_scalar_for(state, value, core_view(self)->dtype, &scalar) < 0) return -1;
   read_coordinates(key, coords);
-  int status = mf_tensor_put(core_handle(self), coords, key->count, &scalar, &err);
+  int status = set_element(core_handle(self), coords, key->count, &scalar, &err);
   if (status == MF_EBOUNDS) {
     Py_XDECREF(get_view(self, key)); /* which says it in words of an index */
     return -1;

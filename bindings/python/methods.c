@@ -29,41 +29,12 @@ static bool host_reads(const mf_tensor *t) {
   return core_host_reads(mf_tensor_dltensor(t)->device);
 }
 
-/* Converts on the host, and copies to a GPU, which does no arithmetic. */
-static int cast_then_copy(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
-  DLTensor like = *mf_tensor_dltensor(src);
-  mf_tensor *converted;
-  like.dtype = mf_tensor_dltensor(dst)->dtype;
-  like.device = (DLDevice){.device_type = kDLCPU, .device_id = 0};
-  const uint64_t padded = mf_tensor_flags(dst) & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED;
-  int status = mf_tensor_create(&like, padded, &converted, err);
-  if (status != MF_OK) return status;
-  status = mf_tensor_astype(converted, src, err);
-  if (status == MF_OK) status = mf_tensor_copy(dst, converted, err);
-  mf_tensor_release(converted);
-  return status;
-}
-
-/* Copies from a GPU to the host, and converts there. */
-static int copy_then_cast(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
-  static const mf_request host = {.device = {kDLCPU, 0}, .stream = MF_STREAM_HOST};
-  mf_tensor *brought, *same = mf_tensor_retain((mf_tensor *)src);
-  int status = mf_tensor_to(same, &host, &brought, err);
-  mf_tensor_release(same);
-  if (status != MF_OK) return status;
-  status = mf_tensor_astype(dst, brought, err);
-  mf_tensor_release(brought);
-  return status;
-}
-
 /* Copies where the dtypes are equal, because that works for those without arithmetic too, and on every device. */
 static int copy_or_cast(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
   const uint64_t padded = DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED;
   if (same_dtype(mf_tensor_dltensor(dst)->dtype, mf_tensor_dltensor(src)->dtype) &&
       ((mf_tensor_flags(dst) ^ mf_tensor_flags(src)) & padded) == 0)
     return mf_tensor_copy(dst, src, err);
-  if (host_reads(src) && !host_reads(dst)) return cast_then_copy(dst, src, err);
-  if (host_reads(dst) && !host_reads(src)) return copy_then_cast(dst, src, err);
   return mf_tensor_astype(dst, src, err);
 }
 
@@ -107,7 +78,7 @@ PyDoc_STRVAR(copy_doc,
              "With one: takes over the elements of src (a tensor, or what asarray accepts), broadcast and\n"
              "converted, and returns this tensor. Raises ValueError if read-only or if the shapes do not fit.\n"
              "progress(done, total) is called after each 16 MiB or so, with numbers of elements; what it raises\n"
-             "ends the copy. src and this tensor may then not share memory, nor be of a GPU and another dtype.");
+             "ends the copy. src and this tensor may then not share memory.");
 
 static PyObject *cast_to(PyObject *self, DLDataType dtype) {
   const DLTensor *view = core_view(self);
@@ -128,8 +99,8 @@ PyDoc_STRVAR(astype_doc,
              "astype($self, dtype, /, *, copy=True)\n--\n\n"
              "The elements converted to dtype, in a new compact tensor that owns its memory; with copy=False this\n"
              "tensor itself if it has that dtype already. Rounds to nearest for floats, toward zero and saturating\n"
-             "from float to integer. Raises TypeError for complex to real, for dtypes without arithmetic, and for the\n"
-             "memory of a GPU, where nothing is converted.");
+             "from float to integer. A GPU's elements are converted there. Raises TypeError for complex to real and\n"
+             "for dtypes without arithmetic.");
 
 static PyObject *astype(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
   static const core_signature signature = {"astype", 1, 1, 2, {KW_POSITIONAL, KW_COPY}};

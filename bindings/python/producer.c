@@ -8,6 +8,8 @@
  */
 #include "core.h"
 
+#include <string.h>
+
 /* Changes whenever an attribute of the type does; 0 while CPython has not numbered it. */
 static unsigned int version_of(PyTypeObject *type) {
 #if PY_VERSION_HEX < 0x030D0000
@@ -75,6 +77,15 @@ static void find_place(core_producer *out) {
   Py_XDECREF(array);
 }
 
+/* JAX's arrays never change, and leave in the struct that cannot say so. */
+static void find_frozen(core_producer *out) {
+  PyObject *module = PyObject_GetAttrString((PyObject *)out->type, "__module__");
+  const char *name = module != NULL && PyUnicode_Check(module) ? PyUnicode_AsUTF8AndSize(module, NULL) : NULL;
+  if (name == NULL) PyErr_Clear();
+  out->frozen = name != NULL && strncmp(name, "jaxlib.", 7) == 0;
+  Py_XDECREF(module);
+}
+
 static int find_table(core_state *state, core_producer *out) {
   PyObject *capsule = PyObject_GetAttr((PyObject *)out->type, state->names[NAME_EXCHANGE_API]);
   if (capsule == NULL) {
@@ -101,6 +112,7 @@ static __attribute__((noinline)) const core_producer *learn(core_state *state, c
   if (find_table(state, &found) < 0) return NULL;
   if (found.api == NULL) find_method(state, &found);
   if (found.api == NULL) find_place(&found);
+  if (found.api == NULL) find_frozen(&found);
   found.version = version_of(type) == before ? before : 0; /* it may have changed meanwhile: it is asked again */
   Py_INCREF(type);
   core_producer old = *place;

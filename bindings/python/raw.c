@@ -24,6 +24,15 @@ static int wrap_memory_of(core_state *state, PyObject *owner, DLTensor *view, ui
   return core_raise(state, &err);
 }
 
+/* Another tensor over the memory of ${t}, which does not say that it is read-only: for who never writes. */
+int core_unlock(mf_tensor *t, mf_tensor **out, mf_error *err) {
+  const uint64_t kept = mf_tensor_flags(t) & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED;
+  DLTensor view = *mf_tensor_dltensor(t);
+  const int status = mf_tensor_wrap(&view, kept, release_tensor, mf_tensor_retain(t), out, err);
+  if (status != MF_OK) mf_tensor_release(t);
+  return status;
+}
+
 static bool is_compact(PyObject *obj) {
   return core_is_tensor(obj) && mf_tensor_is_contiguous(core_handle(obj)) && core_is_cpu(core_view(obj)->device);
 }

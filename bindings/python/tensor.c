@@ -166,7 +166,12 @@ static PyObject *get_data_ptr(PyObject *self) {
 }
 
 static PyObject *get_flags(PyObject *self) {
-  return PyLong_FromUnsignedLongLong(mf_tensor_flags(core_handle(self)));
+  PyObject *module = PyImport_ImportModule("moonferry._flags");
+  if (module == NULL) return NULL;
+  const unsigned long long bits = mf_tensor_flags(core_handle(self));
+  PyObject *made = PyObject_CallMethod(module, "flags_of", "(OK)", self, bits);
+  Py_DECREF(module);
+  return made;
 }
 
 static PyObject *get_transposed(PyObject *self) {
@@ -261,7 +266,9 @@ static PyGetSetDef getset[] = {
     ATTRIBUTE("data_ptr", get_data_ptr, "",
               "int: the address of the first element."),
     ATTRIBUTE("flags", get_flags, "",
-              "int: DLPack's flag bits: 1 read-only, 2 copied by its producer, 4 sub-byte elements padded."),
+              "int: DLPack's flag bits: 1 read-only, 2 copied by its producer, 4 sub-byte elements padded.\n"
+              "For code written for NumPy's arrays it also has c_contiguous, f_contiguous, aligned, writeable and\n"
+              "owndata (False), as attributes and as items."),
     ATTRIBUTE("T", get_transposed, "",
               "Tensor: a view with the axes in reverse order."),
     ATTRIBUTE("__array_interface__", get_array_interface, "",

@@ -85,7 +85,7 @@ function Tensor:contiguous()
 end
 
 --- A new tensor with the elements converted: rounded to nearest for floats, truncated and saturated for
---- integers (NaN becomes 0), "not zero" for bool.
+--- integers (NaN becomes 0), "not zero" for bool. A GPU's elements are converted there.
 ---@param name string
 ---@return moonferry.Tensor?, string? message, number? code
 function Tensor:astype(name)
@@ -108,10 +108,10 @@ end
 
 --- Whether shape, dtype and all elements are equal (NaN differs from itself).
 ---@param other moonferry.Tensor
----@return boolean
+---@return boolean?, string? message, number? code
 function Tensor:equal(other)
   local a, b, at, err = handle_of(self), handle_of(other), take_answer(), errors.place()
-  local rc = C.mf_tensor_equal(a, b, at, err)
+  local rc = errors.call(C.mf_tensor_equal, a, b, at, err)
   if not errors.passed(rc, err) then
     return errors.refused("equal", rc, err)
   end

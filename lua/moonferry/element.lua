@@ -53,12 +53,17 @@ local function extents(t)
   return t._n
 end
 
+local function check_valid(t)
+  if C.mf_tensor_is_valid(t.handle) == 0 then
+    misuse("the memory of this tensor was taken back (MF_ECLOSED)")
+  end
+end
+
 local function check_memory(t)
   if not device.on_host(t._dl.device.device_type) then
     misuse("the elements are on %s, where the host cannot reach them; t:to(\"cpu\") copies them", t.device)
-  elseif C.mf_tensor_is_valid(t.handle) == 0 then
-    misuse("the memory of this tensor was taken back (MF_ECLOSED)")
   end
+  check_valid(t)
 end
 
 local function wait(t, use)
@@ -287,8 +292,13 @@ local function coordinates(verb, list, count)
   return coords
 end
 
+-- Whether the elements are where only C reaches them, one at a time.
+local function is_far(t)
+  return not device.on_host(t._dl.device.device_type)
+end
+
 local function get_by_c(t, count, ...)
-  check_memory(t)
+  check_valid(t)
   local coords, scalar, err = coordinates("get", { ... }, count), new_scalar(), errors.place()
   if not errors.passed(C.mf_tensor_get(t.handle, coords, count, scalar, err), err) then
     misuse("get: %s", errors.text(err))
@@ -296,7 +306,8 @@ local function get_by_c(t, count, ...)
   return dtype.from_scalar(scalar[0])
 end
 
---- The element at these coordinates, checked; negative ones count from the end. 64-bit integers come as a
+--- The element at these coordinates, checked; negative ones count from the end. From a GPU's memory it is copied,
+--- which the host waits for. 64-bit integers come as a
 --- Lua number below 2^53, else as 64-bit cdata; complex ones as LuaJIT's `complex` (fields re and im).
 ---@param ... number the coordinates
 ---@return any
@@ -308,14 +319,16 @@ function Tensor:get(...)
   elseif not info.plain or ndim > 3 then
     return get_by_c(self, count, ...)
   elseif C.mf_tensor_is_valid(handle) == 0 then
-    check_memory(self)
+    check_valid(self)
+  elseif self._epoch ~= epoch[0] and is_far(self) then
+    return get_by_c(self, count, ...)
   end
   local p = self._epoch == epoch[0] and self._p or pointer(self, READ)
   return dtype.decode(info, p[place(self, "get", ndim, ...)])
 end
 
 local function put_by_c(t, info, count, ...)
-  check_memory(t)
+  check_valid(t)
   local list = { ... }
   local coords, scalar = coordinates("put", list, count), new_scalar()
   dtype.to_scalar(info, list[count + 1], scalar[0], "put")
@@ -338,17 +351,17 @@ local function value_behind(ndim, a, b, c, d)
 end
 
 --- Sets the element at these coordinates; the value comes last. Checked: an integer dtype takes integers in
---- its range, bool takes true, false, 1 and 0. (`cast` converts between dtypes.)
+--- its range, bool takes true, false, 1 and 0. (`astype` converts between dtypes.) To a GPU's memory it is copied.
 ---@param ... any the coordinates, then the value
 function Tensor:put(...)
   local handle, count = handle_of(self), select("#", ...)
   local info, ndim = self._info or info_of(self), self._dl.ndim
   if count ~= ndim + 1 then
     misuse("put: expected %d coordinates and a value, got %d arguments", ndim, count)
-  elseif not info.plain or ndim > 3 then
+  elseif not info.plain or ndim > 3 or (self._epoch ~= epoch[0] and is_far(self)) then
     return put_by_c(self, info, count - 1, ...)
   elseif C.mf_tensor_is_valid(handle) == 0 then
-    check_memory(self)
+    check_valid(self)
   end
   local p = self._epoch == epoch[0] and self._p or pointer(self, WRITE)
   if self._locked then

@@ -118,6 +118,22 @@ function mf.ledger()
   }
 end
 
+--- How many threads share one large copy, cast, fill or comparison of host memory, the calling one included. With an
+--- argument, sets it in the whole process: 1 is for none of the library's own, 0 for the number at first, which
+--- `MOONFERRY_THREADS` or the number of processors says. Returns the number.
+---@param n? number
+---@return number
+function mf.threads(n)
+  if n ~= nil then
+    local wanted, err = tonumber(numbers.integer(n, "threads: n")), errors.place()
+    local rc = C.mf_threads_set(math.max(-1, math.min(wanted, 2 ^ 31 - 1)), err)
+    if not errors.passed(rc, err) then
+      return errors.refused("threads", rc, err)
+    end
+  end
+  return C.mf_threads()
+end
+
 --- How many bytes tensors may bring before Lua's garbage is collected; starts at 256 MiB, and grows by itself
 --- where much data stays alive. With an argument, sets it. Returns the limit.
 ---@param nbytes? number

@@ -333,9 +333,12 @@ MF_API int mf_tensor_reinterpret(const mf_tensor *t, const DLDataType *dtype, mf
 MF_API int mf_tensor_as_readonly(const mf_tensor *t, mf_tensor **out, mf_error *err);
 
 /* Elements. Copies and fills work on every device, queued on the destination's current stream, or on the source's if
- * the destination is the host; what ends in pageable host memory is complete on return. The others need memory that
- * the host can read (cpu, pinned, managed): they wait until the record allows it, and give MF_EDEVICE for a GPU's, and
- * for managed memory that host and device may not use at once.
+ * the destination is the host; what ends in pageable host memory is complete on return. So do conversions where one
+ * side is a GPU's: on CUDA by kernels, for bool, integers, float16, bfloat16, float32, float64 and 8-bit floats but
+ * float8_e8m0fnu; other dtypes, elements at no multiple of their size, and all on ROCm go through the host, which
+ * waits, and which no capture allows. A comparison, and the value of one element, are answers that the host waits for:
+ * what a GPU compares gives one number back, and one element's bytes are all that is copied for it. Where both sides
+ * are memory that the host can read (cpu, pinned, managed), it converts and compares, after it has waited for them.
  * All of them may fail with MF_EDRIVER and MF_ECAPTURE where a driver's memory takes part. */
 
 /* mf_tensor_copy(dst, src, err): every element of ${src} to the same place of ${dst}; shapes and dtypes (and the

@@ -95,6 +95,84 @@ class Case:
         return found
 
 
+class Fill(Case):
+    """All elements of the destination become one number."""
+
+    def nbytes(self):
+        return self.dst.nbytes
+
+    def statements(self):
+        ours = {"d": as_moonferry(self.dst, self.to), "t": LIBRARY.mf_threads_set}
+        half = max(1, self.nbytes() // 2)
+        found = {
+            "moonferry": ("d.fill(3)", ours, "t(1, None)"),
+            "memmove": ("f(d, s, n)", {"f": ctypes.memmove, "d": bytes_of(half), "s": bytes_of(half), "n": half}),
+            "numpy": ("d.fill(3)", {"d": self.dst}),
+            "torch": ("d.fill_(3)", {"d": as_torch(self.dst, self.to)}),
+        }
+        if self.dst.nbytes >= SHARED_FROM:
+            found["threads"] = ("d.fill(3)", ours, "t(0, None)\nd.fill(3)")
+        return found
+
+
+class Equal(Case):
+    """Whether the source and the destination, whose elements are equal, are; memmove copies half of what both have."""
+
+    def statements(self):
+        np.copyto(self.dst, self.src)
+        ours = {"e": mf.equal, "d": as_moonferry(self.dst, self.to), "s": as_moonferry(self.src, self.dtype)}
+        ours["t"] = LIBRARY.mf_threads_set
+        theirs = {"e": torch.equal, "d": as_torch(self.dst, self.to), "s": as_torch(self.src, self.dtype)}
+        half = max(1, self.nbytes() // 2)
+        found = {
+            "moonferry": ("e(d, s)", ours, "t(1, None)"),
+            "memmove": ("f(d, s, n)", {"f": ctypes.memmove, "d": bytes_of(half), "s": bytes_of(half), "n": half}),
+            "numpy": ("e(d, s)", {"e": np.array_equal, "d": self.dst, "s": self.src}),
+            "torch": ("e(d, s)", theirs),
+        }
+        if self.dst.nbytes >= SHARED_FROM:
+            found["threads"] = ("e(d, s)", ours, "t(0, None)\ne(d, s)")
+        return found
+
+
+PACKED = {"uint4": 2, "uint1": 8}  # elements of a byte
+
+
+class Packed(Case):
+    """From or to elements of less than a byte, which NumPy has in bytes alone: it takes them apart or together by what
+    it has for bits. PyTorch has nothing for either."""
+
+    def __init__(self, family, name, shape, dtype, view=same, to=None):
+        self.family, self.name, self.dtype, self.to = family, name, dtype, to
+        self.src, self.dst = (np.ones(shape[0] // PACKED.get(one, 1), "uint8" if one in PACKED else one)
+                              for one in (dtype, to))  # fmt: skip
+
+    def statements(self):
+        ours = {"d": mf.empty(self.elements(self.dst, self.to), self.to), "t": LIBRARY.mf_threads_set}
+        ours["s"] = mf.empty(self.elements(self.src, self.dtype), self.dtype)
+        ours["s"].fill(1)
+        half = max(1, self.nbytes() // 2)
+        return {
+            "moonferry": ("d.copy(s)", ours, "t(1, None)"),
+            "threads": ("d.copy(s)", ours, "t(0, None)\nd.copy(s)"),
+            "memmove": ("f(d, s, n)", {"f": ctypes.memmove, "d": bytes_of(half), "s": bytes_of(half), "n": half}),
+            "numpy": (BY_BITS[self.dtype, self.to], {"np": np, "d": self.dst, "s": self.src}),
+        }
+
+    @staticmethod
+    def elements(a, dtype):
+        return (a.size * PACKED.get(dtype, 1),)
+
+
+BY_BITS = {
+    ("uint4", "uint8"): "np.bitwise_and(s, 15, out=d[::2]); np.right_shift(s, 4, out=d[1::2])",
+    ("uint4", "float32"): "d[::2] = s & 15; d[1::2] = s >> 4",
+    ("uint8", "uint4"): "np.bitwise_or(s[::2], s[1::2] << 4, out=d)",
+    ("uint1", "uint8"): "d[:] = np.unpackbits(s, bitorder='little')",
+    ("uint8", "uint1"): "d[:] = np.packbits(s, bitorder='little')",
+}
+
+
 def array(values, dtype):
     return values.astype(getattr(ml_dtypes, dtype) if dtype in FOREIGN else dtype)
 
@@ -186,6 +264,25 @@ def cast_cases():
     yield "cast", "uint8 to float32, 16 elements", (16,), "uint8", same, "float32"
 
 
+def other_cases():
+    n = 1 << 24
+    yield Fill, "fill", "float32, 64 MiB", (n,), "float32"
+    yield Fill, "fill", "uint8, 16 elements", (16,), "uint8"
+    yield Equal, "equal", "float32, 64 MiB", (n,), "float32"
+    yield Equal, "equal", "uint8, 16 MiB", (n,), "uint8"
+    yield Equal, "equal", "float16, 32 MiB", (n,), "float16"
+    yield Equal, "equal", "4096 x 4096 float32, one transposed", (4096, 4096), "float32", permuted(1, 0)
+    yield Equal, "equal", "float32, 16 elements", (16,), "float32"
+    for source, target in BY_BITS:
+        yield Packed, "packed", f"{source} to {target}", (n,), source, same, target
+
+
+def all_cases():
+    for arguments in (*layout_cases(), *cast_cases()):
+        yield Case, *arguments
+    yield from other_cases()
+
+
 def measure(case, rounds):
     best = least(case.statements(), rounds, fewest=1)
     floor = best["memmove"]
@@ -218,9 +315,9 @@ def main():
     LIBRARY.mf_threads_set(0, None)
     threads = LIBRARY.mf_threads()
     rows = []
-    for arguments in (*layout_cases(), *cast_cases()):
-        if options.only in f"{arguments[0]} {arguments[1]}":
-            rows.append(measure(Case(*arguments), options.rounds))
+    for kind, family, name, *arguments in all_cases():
+        if options.only in f"{family} {name}":
+            rows.append(measure(kind(family, name, *arguments), options.rounds))
             KEPT.clear()
             print(copies_report.line(rows[-1]), flush=True)
     result = {

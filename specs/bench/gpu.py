@@ -71,6 +71,26 @@ def permutes(mf, simulated):
         )
 
 
+def conversions(mf, simulated):
+    """Casts and comparisons within the GPU; what they move, and the copy of as many bytes, is in permutes."""
+    n = 1 << (12 if simulated else 24)
+    wait = {"wait": lambda: mf.synchronize("cuda:0")}
+    for source, target in (
+        ("uint8", "float32"), ("float32", "uint8"), ("float32", "float16"), ("float16", "float32"),
+        ("float32", "float8_e4m3fn"), ("float8_e4m3fn", "float32"), ("float64", "float32"), ("int64", "int32"),
+    ):  # fmt: skip
+        src, dst = (mf.zeros((n,), dtype, device="cuda:0") for dtype in (source, target))
+        yield (
+            f"{n} elements, {source} to {target}",
+            "moonferry",
+            "dst.copy(src); wait()",
+            {"dst": dst, "src": src, **wait},
+        )
+    for dtype in ("uint8", "float16", "float32", "float64"):
+        a, b = (mf.zeros((n,), dtype, device="cuda:0") for _ in range(2))
+        yield f"{n} elements of {dtype} are equal", "moonferry", "equal(a, b)", {"equal": mf.equal, "a": a, "b": b}
+
+
 WAIT, POOL = "a stream waits for another", "1 MiB allocated and freed"
 
 
@@ -125,6 +145,7 @@ def main():
     t = mf.zeros(NBYTES, "uint8", device="cuda:0")
     rows += rows_of(ours(mf, t), simulated)
     rows += rows_of(permutes(mf, simulated), simulated, 100)
+    rows += rows_of(conversions(mf, simulated), simulated, 100)
     versions = {}
     for name, beside in (("cupy", beside_cupy), ("torch", beside_torch)):
         module, why = library(name)

@@ -8,7 +8,7 @@ LIBRARIES = ["moonferry", "numpy", "torch", "tvm-ffi", "nanobind", "jax"]
 # What no library can be faster than; the others of a row are peers.
 FLOORS = ("gcc -O2", "memcpy", "lua_pcall", "PyObject_Vectorcall")
 # What the README shows of it.
-SHOWN = ["from_dlpack(NumPy array)", "from_dlpack(PyTorch tensor)", "Python calls a Lua function of two numbers",
+SHOWN = ["from_dlpack(PyTorch tensor)", "Python calls a Lua function of two numbers",
          "Lua calls a Python function of two numbers"]  # fmt: skip
 
 

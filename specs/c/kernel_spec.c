@@ -4,26 +4,7 @@
  *
  * MOONFERRY_SPEC_ROUNDS sets how many random layouts; `make test` takes some thousands.
  */
-#include "spec.h"
-
-static const char *const known[] = {"sse2", "avx2", "avx512", "neon"};
-
-static int rounds(int usual) {
-  const char *given = getenv("MOONFERRY_SPEC_ROUNDS");
-  return given != NULL ? atoi(given) : ROUNDS_OF(usual);
-}
-
-/* Calls ${test} with each set of kernels in use. */
-static void with_each_set(void (*test)(const char *name)) {
-  int found = 0;
-  for (size_t i = 0; i < COUNT(known); i++) {
-    if (mf_simd_set(known[i], NULL) != MF_OK) continue;
-    assert_string_equal(mf_simd(), known[i]);
-    test(known[i]);
-    found++;
-  }
-  assert_true(found > 0);
-}
+#include "sets.h"
 
 /* A random layout for a shape: permuted, reversed and spread axes; now and then one that repeats an axis.
  * Gives how many elements it reaches below and above element 0. */

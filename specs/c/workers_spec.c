@@ -95,6 +95,26 @@ static void threads_begin_with_the_first_large_copy(void **state) {
   assert_int_equal(tasks(), before);
 }
 
+/* What is more than a copy: a comparison (what the threads of one find is shared_walk_spec.c's). */
+static void threads_begin_with_a_large_comparison_too(void **state) {
+  uint32_t *picture = picture_new(SIDE);
+  int32_t same = 0;
+  (void)state;
+  mf_tensor *t = wrapped(picture, SIDE, false), *small = wrapped(picture, 64, false);
+  const int before = tasks();
+  OK(mf_threads_set(3, &spec_err));
+  OK(mf_tensor_equal(small, small, &same, &spec_err));
+  assert_int_equal(tasks(), before);
+  OK(mf_tensor_equal(t, t, &same, &spec_err));
+  assert_int_equal(same, 1);
+  assert_int_equal(tasks(), before + 2);
+  OK(mf_threads_set(1, &spec_err));
+  assert_true(tasks_become(before));
+  mf_tensor_release(small);
+  mf_tensor_release(t);
+  picture_free(picture, SIDE);
+}
+
 static void a_number_out_of_range_is_refused(void **state) {
   (void)state;
   OK(mf_threads_set(3, &spec_err));
@@ -442,6 +462,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(the_environment_is_asked_once),
       SPEC(threads_begin_with_the_first_large_copy),
+      SPEC(threads_begin_with_a_large_comparison_too),
       SPEC(a_number_out_of_range_is_refused),
       SPEC(the_environment_says_how_many_at_first),
       SPEC(signals_are_blocked_and_faults_are_not),

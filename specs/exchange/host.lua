@@ -95,9 +95,9 @@ return {
   { name = "JAX", module = "jax", env = "host", setup = "import jax.numpy; jax.config.update('jax_enable_x64', True)",
     make = "jax.numpy.array(a)", take = "jax.numpy.from_dlpack(t)",
     bytes = "numpy.asarray(x).tobytes()", pointer = "x.unsafe_buffer_pointer()",
-    note = "its arrays cannot be written; compact strides and aligned memory only",
-    gives = { unaligned = "never" },
-    takes = { readonly = LEGACY, unaligned = "copied",
+    note = "its arrays cannot be written; compact strides and aligned memory only", lock = "x",
+    gives = { readonly = "always", unaligned = "never" },
+    takes = { unaligned = "copied",
       strided = "refused: Only DLPack tensors with trivial (compact)" } },
 
   { name = "TVM", module = "tvm", package = "apache-tvm", env = "host",

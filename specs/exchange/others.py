@@ -278,6 +278,151 @@ assert bytes(memory.buf)[:96] == t.tobytes()
         + FILES
         + "del x\nmemory.close()\nmemory.unlink()\n",
     ),
+    Other(
+        "nanoarrow, arro3",
+        "by Arrow's PyCapsules, without a copy both ways; nulls and chunks are refused",
+        """
+import arro3.core, nanoarrow
+flat = t.reshape(-1)
+assert nanoarrow.c_array(flat).buffers[1] == t.data_ptr
+assert refuses(BufferError, lambda: moonferry.from_arrow(nanoarrow.Array([1, None], nanoarrow.int32())))
+made = arro3.core.Array.from_arrow(flat)
+assert moonferry.from_arrow(made).data_ptr == moonferry.from_arrow(nanoarrow.Array(flat)).data_ptr == t.data_ptr
+assert refuses(BufferError, lambda: moonferry.from_arrow(arro3.core.ChunkedArray([made, made])))
+""",
+    ),
+    Other(
+        "CTranslate2",
+        "`StorageView.from_array(t)` and `asarray(view)` without a copy; views have to be compact and writable",
+        """
+import ctranslate2
+view = ctranslate2.StorageView.from_array(t)
+x = moonferry.asarray(view)
+assert x.data_ptr == t.data_ptr
+for odd in (t.T, t[:, ::2], t.as_readonly()):
+    assert refuses(ValueError, lambda: ctranslate2.StorageView.from_array(odd))
+"""
+        + FILES,
+    ),
+    Other(
+        "kornia-rs",
+        "`Image.from_dlpack(t)` and `from_dlpack(image)` without a copy; its functions want NumPy's arrays",
+        """
+import kornia_rs
+pixels = moonferry.zeros((4, 6, 3), "uint8")
+image = kornia_rs.image.Image.from_dlpack(pixels)
+assert moonferry.from_dlpack(image).data_ptr == pixels.data_ptr
+assert refuses(TypeError, lambda: kornia_rs.imgproc.resize(pixels, (2, 3), "nearest"))
+assert moonferry.asarray(kornia_rs.imgproc.resize(pixels.numpy(), (2, 3), "nearest")).shape == (2, 3, 3)
+""",
+    ),
+    Other(
+        "XGBoost",
+        "`DMatrix(t, label=u)` and `inplace_predict(t)` take tensors as they are; it gives NumPy's arrays",
+        """
+import xgboost
+label = moonferry.ones(4)
+trained = xgboost.train({}, xgboost.DMatrix(t, label=label), 1)
+assert moonferry.asarray(trained.inplace_predict(t)).shape == (4,)
+assert moonferry.asarray(xgboost.DMatrix(t[:, ::2], label=label).get_label()).tolist() == [1.0] * 4
+""",
+    ),
+    Other(
+        "scikit-learn",
+        "its estimators take tensors as they are, and give NumPy's arrays",
+        """
+from sklearn.preprocessing import StandardScaler
+scaler = StandardScaler().fit(t)
+x = scaler.inverse_transform(scaler.transform(t)).round()
+"""
+        + FILES,
+    ),
+    Other(
+        "USearch",
+        "wants NumPy's arrays: `index.add(keys, t.numpy())`",
+        """
+import usearch.index
+index = usearch.index.Index(ndim=6)
+assert refuses(AssertionError, lambda: index.add(numpy.arange(4), t))
+index.add(numpy.arange(4), t.numpy())
+assert index.search(t[2].numpy(), 1).keys[0] in range(4)
+""",
+    ),
+    Other(
+        "boost-histogram",
+        "`h.fill(t)` takes tensors as they are, and `asarray(h)` is its bins",
+        """
+import boost_histogram
+h = boost_histogram.Histogram(boost_histogram.axis.Regular(4, 0, 24))
+h.fill(t.astype("float64").reshape(-1))
+assert moonferry.asarray(h).tolist() == [6.0] * 4
+""",
+    ),
+    Other(
+        "libvips",
+        "`pyvips.Image.new_from_array(t)` copies, `asarray(image)` is what it computes",
+        """
+import pyvips
+x = moonferry.asarray(pyvips.Image.new_from_array(t)).reshape(4, 6)
+"""
+        + FILES,
+    ),
+    Other(
+        "pygame-ce",
+        "`asarray(surface.get_view('2'))` is the surface's own memory; `make_surface(t)` and `blit_array(surface, t)` "
+        "copy",
+        """
+import pygame
+surface = pygame.Surface((6, 4), depth=32)
+moonferry.asarray(surface.get_view("2")).fill(7)
+assert surface.get_at_mapped((5, 3)) == 7
+pygame.surfarray.blit_array(surface, moonferry.full((6, 4, 3), 9, "uint8"))
+assert surface.get_at((5, 3))[:3] == (9, 9, 9)
+""",
+    ),
+    Other(
+        "soundfile",
+        "`write(file, t, rate)` and `read(file, out=t)`, which writes into the tensor's memory",
+        """
+import io, soundfile
+file, x = io.BytesIO(), moonferry.zeros((4, 6))
+soundfile.write(file, t, 8000, format="WAV", subtype="FLOAT")
+file.seek(0)
+assert soundfile.read(file, out=x) is not None
+"""
+        + FILES,
+    ),
+    Other(
+        "TensorStore",
+        "`tensorstore.array(t)` copies, and so does `store.write(t)`; `asarray(store)` reads",
+        "import tensorstore\nx = tensorstore.array(numpy.zeros((4, 6), 'f4'))\nx.write(t).result()\n" + FILES,
+    ),
+    Other(
+        "pyFFTW",
+        "plans want NumPy's arrays: `FFTW(t.numpy(), u.numpy())` works in the tensors' memory; `interfaces` take "
+        "tensors",
+        """
+import pyfftw
+a, b = moonferry.ones(8, "complex64"), moonferry.zeros(8, "complex64")
+assert refuses(ValueError, lambda: pyfftw.FFTW(a, b))
+plan = pyfftw.FFTW(a.numpy(), b.numpy())
+a.fill(1)
+plan()
+assert b[0] == 8 and moonferry.asarray(pyfftw.interfaces.numpy_fft.fft(a))[0] == 8
+""",
+    ),
+    Other(
+        "decord",
+        "`nd.from_dlpack(t.__dlpack__())` and `from_dlpack(x.to_dlpack())` without a copy, as before DLPack 1.0",
+        """
+import decord
+x = decord.nd.from_dlpack(t.__dlpack__())
+t[0, 0] = 7
+x = moonferry.from_dlpack(x.to_dlpack())
+assert x.data_ptr == t.data_ptr
+"""
+        + FILES,
+    ),
     Other("Dask, Ray, MPI, torch.distributed", "[distributed.md](distributed.md) has what each copies", ""),
     Other("Open3D 0.20", "by hand: zero-copy both ways; not run here, since it wants Debian's libusb-1.0-0", ""),
     Other(

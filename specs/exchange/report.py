@@ -5,6 +5,7 @@ Responsible for words and colours. Must not know how a cell is run.
 """
 
 import json
+import re
 import sys
 from collections import Counter
 from pathlib import Path
@@ -53,9 +54,15 @@ def versions(cells):
     return found
 
 
+def quoted(text):
+    """Names such as __dlpack__ would be bold on a page."""
+    return re.sub(r"__\w+__", r"`\g<0>`", text)
+
+
 def shorten(text, width=110):
+    """One line of at most that width, before names are quoted."""
     text = " ".join(str(text).split())
-    return text if len(text) <= width else text[: width - 1] + "…"
+    return quoted(text if len(text) <= width else text[: width - 1] + "…")
 
 
 # The picture. Places and sizes are in inches, from the top left, so that a cell is of one size in every table.
@@ -216,7 +223,7 @@ def of_library(entry, result):
     given, taken = summary_of(entry["name"], result, entry["table"])
     lines = [f"### {entry['name']} {versions(result['cells']).get(entry['name'], '')}".rstrip(), ""]
     if entry["note"]:
-        lines += [entry["note"][0].upper() + entry["note"][1:] + ".", ""]
+        lines += [quoted(entry["note"][0].upper() + entry["note"][1:]) + ".", ""]
     for word, cell in (("Given to Moonferry", given), ("Taken from Moonferry", taken)):
         if cell is None or not cell["checks"]:
             lines.append(f"* {word}: {row_of(cell) if cell else 'not run'}.")

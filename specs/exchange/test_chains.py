@@ -53,7 +53,9 @@ HOPS = {
     "memoryview": ("builtins", memoryview, mf.asarray),
     "PyTorch": ("torch", by_table("torch.Tensor"), mf.from_dlpack),
     "tvm-ffi": ("tvm_ffi", by_function("tvm_ffi"), mf.from_dlpack),
-    "JAX": ("jax", by_function("jax.numpy"), mf.from_dlpack),
+    # By a capsule, which does not say whose it is: JAX's arrays come in read-only (test_jax.py), and stay so for
+    # the rest of a chain.
+    "JAX": ("jax", by_function("jax.numpy"), lambda x: mf.from_dlpack(x.__dlpack__())),
     "TVM": ("tvm", by_function("tvm.runtime"), mf.from_dlpack),
     "PaddlePaddle": ("paddle", by_table("paddle.Tensor"), mf.from_dlpack),
     "Numba": ("numba", by_numpy("jitted", "same"), mf.asarray),

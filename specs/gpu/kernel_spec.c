@@ -101,8 +101,9 @@ static void hip_has_no_kernels(void **state) {
 #define NARROW "cvt.u32.u64 %numeln, %numelw;"
 
 static CUresult (*load)(CUmodule *, const void *, unsigned, CUjit_option *, void **);
-static const char *texts[MF__KERNEL_SIZES]; /* in the order in which they came */
-static int ntexts;
+static int ntexts; /* that came to the driver */
+static FILE *gathered; /* gets them too, where there is one */
+static int ngathered;
 static CUresult refusal; /* what the driver answers instead of compiling, with these words in its log */
 static const char *words;
 static char *first; /* what stands in the place of FROM; NULL: the texts stay as they are */
@@ -153,6 +154,18 @@ static void start_rival(void) {
   sem_wait(&rival.came);
 }
 
+/* All texts in one file, whose kernels each have a name of their own. */
+static void gather(const char *text) {
+  const char *body = strstr(text, ".address_size 64\n"), *entry;
+  assert_non_null(body);
+  if (ngathered++ > 0) text = body + strlen(".address_size 64\n");
+  while ((entry = strstr(text, "entry mf_")) != NULL) {
+    fprintf(gathered, "%.*sentry mf_%d_", (int)(entry - text), text, ngathered);
+    text = entry + strlen("entry mf_");
+  }
+  fputs(text, gathered);
+}
+
 /* With a first of 0, whoever came into the half with 32 bits would copy nothing. */
 static CUresult load_hook(CUmodule *module, const void *image, unsigned n, CUjit_option *options, void **values) {
   if (rival.wanted) start_rival();
@@ -162,7 +175,7 @@ static CUresult load_hook(CUmodule *module, const void *image, unsigned n, CUjit
     return refusal;
   }
   if (first == NULL) {
-    if (ntexts < MF__KERNEL_SIZES) texts[ntexts] = image;
+    if (gathered != NULL) gather(image);
     ntexts++;
     return load(module, image, n, options, values);
   }
@@ -197,6 +210,7 @@ static void forget_kernels(void) {
 }
 
 /* Axes that swap: tiles of 32 by 32, whole and cut, with axes behind them, backwards, and from every n-th place. */
+enum { NSMALL = 8, NWORDS = 3 }; /* the last ones are for small elements, of which the first go by words */
 static const job transposes[] = {
     {{.ndim = 2, .shape = {32, 32}, .dst_strides = {32, 1}, .src_strides = {1, 32}}, 0, 0},
     {{.ndim = 2, .shape = {37, 70}, .dst_strides = {70, 1}, .src_strides = {1, 37}}, 1, 2},
@@ -209,6 +223,16 @@ static const job transposes[] = {
       .src_strides = {1, 4, 64, 7, 192}},
      0,
      0},
+    /* Squares of small elements: whole tiles, cut ones, with an axis behind them, from farther rows. */
+    {{.ndim = 2, .shape = {128, 128}, .dst_strides = {128, 1}, .src_strides = {1, 128}}, 0, 0},
+    {{.ndim = 2, .shape = {140, 68}, .dst_strides = {68, 1}, .src_strides = {1, 140}}, 4, 8},
+    {{.ndim = 3, .shape = {2, 16, 20}, .dst_strides = {400, 24, 1}, .src_strides = {-320, 1, 16}}, 0, 320},
+    /* No squares: rows that begin between words, on either side, and an extent that no word divides. */
+    {{.ndim = 2, .shape = {16, 20}, .dst_strides = {21, 1}, .src_strides = {1, 16}}, 0, 0},
+    {{.ndim = 2, .shape = {16, 20}, .dst_strides = {20, 1}, .src_strides = {1, 17}}, 0, 0},
+    {{.ndim = 2, .shape = {16, 20}, .dst_strides = {20, 1}, .src_strides = {1, 16}}, 1, 0},
+    {{.ndim = 2, .shape = {17, 20}, .dst_strides = {20, 1}, .src_strides = {1, 20}}, 0, 0},
+    {{.ndim = 2, .shape = {20, 17}, .dst_strides = {20, 1}, .src_strides = {1, 20}}, 0, 0},
 };
 
 /* The other kernel would do something else with what it is given. */
@@ -221,11 +245,23 @@ static void axes_that_swap_go_by_tiles(void **state) {
   const job straight = {{.ndim = 2, .shape = {17, 40}, .dst_strides = {80, 2}, .src_strides = {80, 1}}, 1, 2};
   (void)state;
   only = "mf_transpose";
-  each_size(0, transposes, COUNT(transposes));
+  for (int32_t size = 4; size <= 16; size *= 2)
+    for (size_t i = 0; i < COUNT(transposes) - NSMALL; i++) OK(run_kernel(&transposes[i], size, 0));
   forget_kernels();
   only = "mf_copy";
   each_size(0, jobs, COUNT(jobs));
   each_size(0, &straight, 1);
+}
+
+/* What goes by words of several elements, and does not where an element has 4 bytes or lies between words. */
+static void small_elements_that_swap_go_by_words(void **state) {
+  (void)state;
+  for (int32_t size = 1; size <= 2; size *= 2)
+    for (size_t i = COUNT(transposes) - 8; i < COUNT(transposes); i++) {
+          only = i < COUNT(transposes) - 5 ? "mf_transpose_words" : "mf_transpose";
+      OK(run_kernel(&transposes[i], size, 0));
+      forget_kernels();
+    }
 }
 
 static void indices_of_64_bits_copy_the_same(void **state) {
@@ -350,29 +386,55 @@ static void two_threads_make_one_kernel(void **state) {
   sem_destroy(&rival.came);
 }
 
-static void assemble(const char *ptxas, const char *text, const char *arch) {
-  char path[] = "/tmp/moonferry-ptx-XXXXXX", command[1024];
-  const int fd = mkstemp(path);
-  assert_true(fd >= 0);
-  assert_int_equal(write(fd, text, strlen(text)), (ssize_t)strlen(text));
-  close(fd);
-  (void)snprintf(command, sizeof command, "%s -arch=%s %s -o /dev/null", ptxas, arch, path);
-  const int status = system(command);
-  unlink(path);
-  if (status != 0) fail_msg("%s says %d of the %dth text", command, status, ntexts);
+static const DLDataType all_numbers[] = {
+    {kDLBool, 8, 1},           {kDLInt, 8, 1},          {kDLInt, 16, 1},         {kDLInt, 32, 1},
+    {kDLInt, 64, 1},           {kDLUInt, 8, 1},         {kDLUInt, 16, 1},        {kDLUInt, 32, 1},
+    {kDLUInt, 64, 1},          {kDLFloat, 16, 1},       {kDLBfloat, 16, 1},      {kDLFloat, 32, 1},
+    {kDLFloat, 64, 1},         {kDLFloat8_e3m4, 8, 1},  {kDLFloat8_e4m3, 8, 1},  {kDLFloat8_e4m3b11fnuz, 8, 1},
+    {kDLFloat8_e4m3fn, 8, 1},  {kDLFloat8_e4m3fnuz, 8, 1}, {kDLFloat8_e5m2, 8, 1}, {kDLFloat8_e5m2fnuz, 8, 1}};
+
+static mf__codec codec_of(size_t which) {
+  mf__codec c;
+  OK(mf__codec_find(&all_numbers[which], 0, &c, &err));
+  return c;
+}
+
+/* The texts of copies and comparisons, and of one cast in fourteen, drawn anew with each commit: all take minutes
+ * (make test-ptxas). */
+static void some_texts(void) {
+  const char *seed = getenv("MOONFERRY_SPEC_SEED");
+  const size_t every = getenv("MOONFERRY_SPEC_EVERY") == NULL ? 14 : 1;
+  const size_t drawn = seed == NULL ? 0 : (size_t)strtoull(seed, NULL, 10) % every;
+  const mf__kernel_copy nothing = {.size = 1};
+  uint32_t nowhere;
+  each_size(0, jobs, 1);
+  for (size_t i = 0; i < COUNT(all_numbers); i++) {
+    const mf__codec to = codec_of(i);
+    OK(gpu->kernel_compare(&nothing, &to, &nowhere, MF_STREAM_DEFAULT, &err));
+    for (size_t k = 0; k < COUNT(all_numbers); k++) {
+      const mf__codec from = codec_of(k);
+      if (i != k && (i * 3 + k) % every == drawn) OK(gpu->kernel_cast(&nothing, &to, &from, MF_STREAM_DEFAULT, &err));
+    }
+  }
 }
 
 static void the_assembler_takes_the_texts(void **state) {
+  static const char *const archs[] = {"sm_75", "sm_90", "sm_100"};
   const char *ptxas = getenv("MOONFERRY_PTXAS");
+  char path[] = "/tmp/moonferry-ptx-XXXXXX", command[1024];
   (void)state;
   skip_unless(ptxas != NULL, "MOONFERRY_PTXAS names no assembler");
-  each_size(0, jobs, 1);
-  assert_int_equal(ntexts, MF__KERNEL_SIZES);
-  for (int i = 0; i < ntexts; i++) {
-    assemble(ptxas, texts[i], "sm_75");
-    assemble(ptxas, texts[i], "sm_90");
-    assemble(ptxas, texts[i], "sm_100");
+  gathered = fdopen(mkstemp(path), "w");
+  assert_non_null(gathered);
+  ngathered = 0;
+  some_texts();
+  fclose(gathered);
+  gathered = NULL;
+  for (size_t i = 0; i < COUNT(archs); i++) {
+    (void)snprintf(command, sizeof command, "%s -arch=%s %s -o /dev/null", ptxas, archs[i], path);
+    if (system(command) != 0) fail_msg("%s: one of %d texts", command, ngathered);
   }
+  unlink(path);
 }
 
 #endif
@@ -418,7 +480,8 @@ int main(void) {
       SPEC(hip_has_no_kernels),
 #else
       SPEC(the_first_kernel_asks_for_the_device),
-      SPEC(kernels_copy_what_no_call_can), SPEC(axes_that_swap_go_by_tiles), SPEC(indices_of_64_bits_copy_the_same),
+      SPEC(kernels_copy_what_no_call_can), SPEC(axes_that_swap_go_by_tiles),
+      SPEC(small_elements_that_swap_go_by_words), SPEC(indices_of_64_bits_copy_the_same),
       SPEC(the_number_of_elements_decides), SPEC(extents_of_64_bits_are_read_whole),
       SPEC(who_cannot_compile_is_asked_once), SPEC(what_fails_once_is_tried_again),
       SPEC(making_a_kernel_breaks_no_capture), SPEC(two_threads_make_one_kernel),

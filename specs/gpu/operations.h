@@ -11,7 +11,7 @@
 enum { LARGE = (17 << 20) + 1000 }; /* through the staging ring, with helpers */
 
 static mf_stream mine; /* the other thread's, where it works */
-static mf_tensor *on_gpu, *on_host, *small_gpu, *small_host, *square, *strided;
+static mf_tensor *on_gpu, *on_host, *small_gpu, *small_host, *square, *strided, *wide;
 enum { NLENT = 4 };
 
 static loan *lent[NLENT];
@@ -32,6 +32,26 @@ static inline int copy_strided(mf_error *e) { return copy(square, strided, e); }
 static inline int fill_small(mf_error *e) {
   const mf_scalar one = {.kind = MF_KIND_UINT, .u = 1};
   return mf_tensor_fill(small_gpu, &one, e);
+}
+
+/* By kernels, where the driver has them. */
+static inline int convert(mf_error *e) {
+  const int rc = mf_tensor_astype(wide, strided, e);
+  return rc == MF_OK ? mf_tensor_astype(square, wide, e) : rc;
+}
+
+static inline int compare(mf_error *e) {
+  int32_t same;
+  return mf_tensor_equal(square, strided, &same, e);
+}
+
+static inline int put_and_get(mf_error *e) {
+  const int64_t at[] = {3, 5};
+  const mf_scalar seven = {.kind = MF_KIND_UINT, .u = 7};
+  mf_scalar got;
+  int rc = mf_tensor_put(square, at, 2, &seven, e);
+  if (rc == MF_OK) rc = mf_tensor_get(square, at, 2, &got, e);
+  return rc;
 }
 
 static inline int synchronize_stream(mf_error *e) {
@@ -198,6 +218,9 @@ static const struct {
     {"download_little", download_little},
     {"copy_strided", copy_strided},
     {"fill", fill_small},
+    {"convert", convert},
+    {"compare", compare},
+    {"put_and_get", put_and_get},
     {"synchronize_stream", synchronize_stream},
     {"query_stream", query_stream},
     {"wait_for_stream", wait_for_stream},
@@ -230,6 +253,8 @@ static inline void open_tensors(void) {
   memset(data_of(small_host), 7, NBYTES);
   OK(mf_tensor_create(&like, 0, &square, &err));
   OK(mf_tensor_reshape(square, flat, 1, &small_gpu, &err));
+  const DLTensor floats = {.device = gpu(0), .ndim = 2, .dtype = {kDLFloat, 32, 1}, .shape = like.shape};
+  OK(mf_tensor_create(&floats, 0, &wide, &err));
   OK(mf_tensor_create(&like, 0, &source, &err));
   OK(mf_tensor_permute_dims(source, NULL, 0, &strided, &err));
   mf_tensor_release(source);
@@ -238,7 +263,7 @@ static inline void open_tensors(void) {
 }
 
 static inline void close_tensors(void) {
-  mf_tensor *all[] = {on_gpu, on_host, small_gpu, small_host, square, strided};
+  mf_tensor *all[] = {on_gpu, on_host, small_gpu, small_host, square, strided, wide};
   for (size_t i = 0; i < COUNT(all); i++) mf_tensor_release(all[i]);
   synchronize(0);
   for (int i = 0; i < NLENT; i++) {

@@ -291,11 +291,11 @@ static uint64_t ncases;
 /* One call in so many, others with each seed. A sanitizer makes a case some twenty times as slow and, of threads, takes
  * 15 MB for it. */
 #if defined(__SANITIZE_THREAD__)
-enum { STRIDE = 128 };
+enum { STRIDE = 256 };
 #elif defined(__SANITIZE_ADDRESS__)
-enum { STRIDE = 32 };
+enum { STRIDE = 64 };
 #else
-enum { STRIDE = 12 };
+enum { STRIDE = 24 };
 #endif
 
 static uint64_t first_call(size_t which, size_t event) {

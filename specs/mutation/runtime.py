@@ -21,6 +21,8 @@ DEV, TSAN = (Path(os.environ.get(f"MOONFERRY_BUILD_{n}", ROOT / "build" / n.lowe
 NUMBERS = {
     "codec.c": "an element's bits to a value and back",
     "convert.c": "a row of numbers to a row of other numbers",
+    "cuda_number.c": "the text of kernels that convert",
+    "cuda_text.c": "the text of kernels that copy",
     "dtype.c": "a table of names",
     "error.c": "words of an error, in the caller's struct",
     "kernels_avx2.c": "rows of numbers, for processors that not every machine has",
@@ -28,6 +30,7 @@ NUMBERS = {
     "kernels_base.c": "rows of numbers",
     "layout.c": "shapes and strides",
     "number.c": "bits of small floats",
+    "packed.c": "elements of less than a byte as bytes",
     "planes.c": "layouts as planes",
     "reshape.c": "shapes and strides",
     "tile.c": "elements of one tile to another place",
@@ -36,7 +39,8 @@ NUMBERS = {
 }
 # Files of which some mutant has not been judged yet: the sample leaves them out, for a survivor there is no news.
 NOT_YET = {f"{name}.c" for name in (
-    "cast cuda_kernel element image memory part plan release semaphore simd stage system tiles view workers".split()
+    "cast cuda_kernel element image memory numbers part plan release semaphore simd stage system tiles"
+    " view workers".split()
 )}  # fmt: skip
 # What such a file cannot do without: it gets or gives back memory or references, has state that threads share, waits,
 # shares work, or has somebody wait.

@@ -299,3 +299,20 @@ def test_progress_is_checked():
         t.copy(5, progress=print)
     with pytest.raises(ValueError, match="reach into the same memory"):
         t.copy(t, progress=print)
+
+
+def test_the_number_of_threads_is_said_and_set():
+    before = mf.threads()
+    try:
+        assert mf.threads(3) == 3 == mf.threads() == mf.threads(None)
+        for wrong in (-1, 65, 2**40, -(2**40)):
+            with pytest.raises(ValueError, match="0 to 64 expected"):
+                mf.threads(wrong)
+        with pytest.raises(TypeError):
+            mf.threads("two")
+        with pytest.raises(TypeError, match="one number at most"):
+            mf.threads(1, 2)
+        assert mf.threads() == 3
+        assert mf.threads(0) >= 1
+    finally:
+        mf.threads(before)

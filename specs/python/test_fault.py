@@ -28,6 +28,7 @@ def pickled():
 PICKLED = pickled()
 ARRAY = np.arange(6.0).reshape(2, 3)
 CALLS = {
+    "threads": lambda t, u, s: mf.threads(),
     "empty": lambda t, u, s: mf.empty((2, 3)),
     "zeros": lambda t, u, s: mf.zeros((2, 3)),
     "ones": lambda t, u, s: mf.ones((2, 3), "float64"),

@@ -114,3 +114,35 @@ def test_into_a_jax_array_is_jaxs_own_import(jax):
         assert isinstance(x, jax.Array) and x.unsafe_buffer_pointer() == t.data_ptr
         del x
     gc.collect()
+
+
+def test_jaxs_arrays_stay_immutable(jax):
+    """Its struct does not say so, but its arrays never change."""
+    x = jax.numpy.arange(4.0)
+    for t in (mf.asarray(x), mf.from_dlpack(x), mf.asarray(x)[1:]):
+        assert t.readonly
+        with pytest.raises(ValueError, match="read-only"):
+            t.fill(7)
+    assert mf.from_dlpack(x).data_ptr == x.unsafe_buffer_pointer()
+    for own in (mf.tensor(x), mf.from_dlpack(x, copy=True), mf.asarray(x).copy()):
+        own.fill(7)
+    assert x.tolist() == [0.0, 1.0, 2.0, 3.0]
+
+
+def test_jax_takes_what_must_not_be_written(jax):
+    """It asks for the struct that cannot say read-only, and is given it, because it never writes: a donated argument
+    neither. Others are refused."""
+    before = mf.ledger()
+    t = mf.empty(1 << 16, pages=True)
+    t.fill(1)
+    x = jax.numpy.from_dlpack(t.as_readonly())
+    assert x.unsafe_buffer_pointer() == t.data_ptr
+    y = jax.jit(lambda v: v.at[0].set(9), donate_argnums=0)(x)
+    assert float(y[0]) == 9 and t[0] == 1
+    again = jax.numpy.from_dlpack(mf.from_dlpack(y))
+    assert again.unsafe_buffer_pointer() == y.unsafe_buffer_pointer()
+    with pytest.raises(BufferError, match="read-only"):
+        t.as_readonly().__dlpack__()
+    del t, x, y, again
+    gc.collect()
+    assert mf.ledger() == before

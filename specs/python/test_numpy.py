@@ -91,6 +91,38 @@ def test_read_only_crosses_both_ways():
     assert not mf.from_dlpack(a, copy=True).readonly
 
 
+FLAGS = ("c_contiguous", "f_contiguous", "aligned", "writeable", "owndata")
+
+
+@pytest.mark.parametrize(
+    "a",
+    [
+        *(np.zeros((4, 6)), np.zeros((4, 6)).T, np.zeros((4, 6))[::2, 1:], np.zeros((4, 1, 6))[:, :, ::-1]),
+        *(np.zeros(()), np.zeros((0, 3)), np.zeros((1, 5))[:, ::2], np.zeros((5, 1))[::2], np.zeros((1, 1))),
+        *(np.broadcast_to(np.zeros(3), (2, 3)), np.zeros(3, "complex64"), np.zeros(3, "bool")),
+        *(np.frombuffer(bytearray(33), "u1")[1:].view(kind) for kind in ("float64", "complex128", "int16", "int8")),
+    ],
+    ids=lambda a: f"{a.dtype}{a.shape}",
+)
+def test_flags_have_what_numpys_have(a):
+    t = mf.asarray(a)
+    seen = np.asarray(t)  # without a copy, and so a view of its memory
+    assert seen.ctypes.data == t.data_ptr
+    for name in FLAGS:
+        assert getattr(t.flags, name) is t.flags[name.upper()] is getattr(seen.flags, name), name
+    assert t.flags == (1 if t.readonly else 0)
+
+
+def test_flags_are_dlpacks_bits_and_have_no_other_names():
+    t = mf.zeros(3)
+    assert t.as_readonly().flags == 1 and isinstance(t.flags, int)
+    assert not mf.zeros(3, "float4_e2m1fn").flags.owndata and mf.zeros(3, "float4_e2m1fn").flags.aligned
+    with pytest.raises(KeyError, match="flags has no 'CONTIGUES'; it has C_CONTIGUOUS, F_CONTIGUOUS"):
+        t.flags["CONTIGUES"]
+    with pytest.raises(AttributeError):
+        _ = t.flags.contigues
+
+
 @needs_max_version
 @pytest.mark.parametrize("copy", [None, False, True])
 def test_numpy_asks_for_a_copy_or_none(copy):

@@ -276,6 +276,7 @@ op["mf.ledger"] = function() return type(mf.ledger().tensors) end
 op["mf.gc_limit"] = function() return mf.gc_limit() > 0 end
 op["mf.trim"] = function() return device == "cpu" or ok(mf.trim(device)) end
 op["mf.device_count"] = function() return mf.device_count("cuda") ~= false end
+op["mf.threads"] = function() return mf.threads(mf.threads()) > 0 end
 op["mf.stream_none"] = function() return mf.stream_none() end
 op["mf.garbage"] = function()
   local made = foreign() -- luacheck: ignore 231
@@ -321,7 +322,7 @@ op["t:copy-foreign"] = function()
   made:close()
   return plain(a)
 end
-op["t:astype"] = function() return plain(ok(t:to("cpu"):astype("int16"))) end
+op["t:astype"] = function() return plain(ok(t:astype("int16"))) end
 op["t:equal"] = function() return t:equal(ok(t:copy())) end
 op["t:tolist"] = function() return plain(t) end
 op["t:to"] = function() return plain(ok(t:to(device, { copy = true }))) end
@@ -373,9 +374,9 @@ op["t:invalidate"] = function()
   a:invalidate()
   return (pcall(a.get, a, 0))
 end
-op["t:get"] = function() return t:to("cpu"):get(1, 2) end
+op["t:get"] = function() return t:get(1, 2) end
 op["t:put"] = function()
-  local a = ok(t:to("cpu", { copy = true }))
+  local a = ok(t:copy())
   a:put(0, 1, 9)
   return plain(a)
 end

@@ -112,19 +112,20 @@ MAKE = {
     "from_arrow": lambda b: mf.from_arrow(b.h),
     "wrap": lambda b: mf.wrap(b.h.data_ptr, b.list(Index(1), 2), FLOATS, owner=b.h),
     "into": lambda b: mf.into(mf.Tensor, b.t),
-    "equal": lambda b: mf.equal(b.h, b.h.copy()),
+    "equal": lambda b: mf.equal(b.t, b.t.copy()),
     "DType": lambda b: str(mf.DType("int8")),
     "Device": lambda b: str(b.t.device),
     "ledger": lambda b: len(mf.ledger()),
     "device_count": lambda b: mf.device_count("cuda") >= 0,
     "device_reason": lambda b: isinstance(mf.device_reason("rocm"), (str, type(None))),
     "stream_none": lambda b: mf.stream_none(),
+    "threads": lambda b: mf.threads(Index(mf.threads())),
     "trim": lambda b: mf.trim(),
 }
 
 VIEWS = {
     "Tensor.__getitem__": lambda b: b.t[Index(0) :, :: Index(2)],
-    "Tensor.__getitem__-element": lambda b: b.h[Index(1), Index(2)],
+    "Tensor.__getitem__-element": lambda b: b.t[Index(1), Index(2)],
     "Tensor.__getitem__-new_axis": lambda b: b.t[None, ..., Index(1)],
     "Tensor.T": lambda b: b.t.T,
     "Tensor.numpy": lambda b: b.h.T.numpy().shape,
@@ -149,7 +150,7 @@ VIEWS = {
 }
 
 ELEMENTS = {
-    "Tensor.__setitem__": lambda b: filled(b, lambda t: t.__setitem__((Index(1), Index(2)), Index(7)), b.h),
+    "Tensor.__setitem__": lambda b: filled(b, lambda t: t.__setitem__((Index(1), Index(2)), Index(7))),
     "Tensor.__setitem__-a_list": lambda b: filled(b, lambda t: t.__setitem__(0, b.list(Index(7), 8, 9))),
     "Tensor.__setitem__-a_tensor": lambda b: filled(b, lambda t: t.__setitem__(..., b.u)),
     "Tensor.__setitem__-overlap": lambda b: filled(b, lambda t: t.__setitem__((slice(None), slice(1, 3)), t[:, :2])),
@@ -160,8 +161,8 @@ ELEMENTS = {
     "Tensor.copy-from_a_producer": lambda b: filled(b, lambda t: t.copy(Producer(noisy()))),
     "Tensor.copy-progress": watched,
     "Tensor.copy-progress_of_a_clone": lambda b: b.h.T.copy(progress=lambda *_: int(Index(1))),
-    "Tensor.copy-cast": lambda b: filled(b, lambda t: t.copy(b.h.astype("int16"))),
-    "Tensor.astype": lambda b: b.h.astype("int32"),
+    "Tensor.copy-cast": lambda b: filled(b, lambda t: t.copy(b.t.astype("int16"))),
+    "Tensor.astype": lambda b: b.t.astype("int32"),
     "Tensor.tolist": lambda b: b.h.T.tolist(),
     "Tensor.item": lambda b: b.one.item(),
     "Tensor.close": lambda b: filled(b, lambda t: t[Index(0)].close()),

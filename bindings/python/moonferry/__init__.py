@@ -1,14 +1,14 @@
 """Moonferry: strided arrays that cross between Lua, Python and their libraries without a copy.
 
     import moonferry, torch
-    t = moonferry.from_dlpack(torch.arange(6.0).reshape(2, 3))   # shares the memory
+    t = moonferry.from_dlpack(torch.arange(6.0).reshape(2, 3))  # shares the memory
     t[0, 1] = 7.0
-    u = moonferry.into(torch.Tensor, t)                          # the same memory again
+    u = moonferry.into(torch.Tensor, t)  # the same memory again
 
     s = moonferry.Stream("cuda:0")
-    with s:                                                      # on s: made, copied, imported, exported
+    with s:  # on s: made, copied, imported, exported
         g = t.to("cuda:0")
-        v = cupy.from_dlpack(g)                                  # ready on the stream that CuPy asks for
+        v = cupy.from_dlpack(g)  # ready on the stream that CuPy asks for
 
 What each function shares, keeps alive and raises stands in its docstring.
 """
@@ -42,6 +42,7 @@ from moonferry._core import (
     ones,
     pool_limit,
     synchronize,
+    threads,
     zeros,
 )
 from moonferry._cuda import from_cuda_array
@@ -293,6 +294,7 @@ __all__ = [
     "pool_stats",
     "stream_none",
     "synchronize",
+    "threads",
     "tensor",
     "trim",
     "uint4",

@@ -20,6 +20,7 @@ from moonferry._core import into as into
 from moonferry._core import ones as ones
 from moonferry._core import pool_limit as pool_limit
 from moonferry._core import synchronize as synchronize
+from moonferry._core import threads as threads
 from moonferry._core import zeros as zeros
 from moonferry._cuda import from_cuda_array as from_cuda_array
 from moonferry._dtype import Device as Device
@@ -151,6 +152,7 @@ __all__ = [
     "pool_stats",
     "stream_none",
     "synchronize",
+    "threads",
     "tensor",
     "trim",
     "uint4",

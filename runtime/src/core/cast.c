@@ -6,6 +6,8 @@ typedef struct cast_ctx {
   mf__codec from;
   char *dst;
   char *src; /* only read */
+  mf__convert convert; /* where there are loops */
+  mf__slots slots[2];
 } cast_ctx;
 
 static bool cast_row(void *arg, const int64_t at[2], int64_t n, const int64_t step[2]) {
@@ -18,20 +20,45 @@ static bool cast_row(void *arg, const int64_t at[2], int64_t n, const int64_t st
   return true;
 }
 
+/* Where one side has elements of less than a byte: pieces that stay in the cache, as bytes. */
+static bool cast_bytes_row(void *arg, const int64_t at[2], int64_t n, const int64_t step[2]) {
+  enum { PIECE = 512 }; /* a multiple of the elements of a byte */
+  _Alignas(64) char room[2][PIECE * 8];
+  const cast_ctx *c = arg;
+  for (int64_t done = 0; done < n; done += PIECE) {
+    const int64_t count = n - done < PIECE ? n - done : PIECE;
+    const mf__run to = {at[0] + done * step[0], step[0], count}, from = {at[1] + done * step[1], step[1], count};
+    mf__convert_row(&c->convert, room[1], mf__slots_load(&c->slots[1], c->src, &from, room[0]), count);
+    mf__slots_store(&c->slots[0], c->dst, &to, room[1]);
+  }
+  return true;
+}
+
+static bool has_part_bytes(const cast_ctx *c) {
+  return c->to.dtype.bits < 8 || c->from.dtype.bits < 8;
+}
+
+static bool find_loops(const mf__simd *simd, cast_ctx *c) {
+  return mf__slots_of(&c->to, c->from.kind == MF_KIND_FLOAT, &c->slots[0]) &&
+         mf__slots_of(&c->from, false, &c->slots[1]) && mf__convert_find(simd, &c->to, &c->from, &c->convert);
+}
+
 static void cast_apart(cast_ctx *c, mf_tensor *dst, const mf_tensor *src) {
   const mf__simd *simd = mf__simd_now();
-  const bool repeats = mf__walk_repeats(&dst->dl);
-  mf__convert convert;
+  const bool repeats = mf__walk_repeats(&dst->dl), fast = !repeats && find_loops(simd, c);
   mf__walk w;
-  if (!repeats && mf__convert_find(simd, &c->to, &c->from, &convert)) {
-    const mf__side from = {src->dl.data, src->dl.strides, convert.from};
-    mf__tiles_cast(simd, &convert, &dst->dl, &from);
+  if (fast && !has_part_bytes(c)) {
+    const mf__side from = {src->dl.data, src->dl.strides, c->convert.from};
+    mf__tiles_cast(simd, &c->convert, &dst->dl, &from);
     return;
   }
   c->dst = dst->dl.data;
   c->src = src->dl.data;
   mf__walk_plan(&w, &dst->dl, src->dl.strides, repeats);
-  (void)mf__walk_rows(&w, cast_row, c);
+  if (repeats || !mf__walk_is_apart(&w, c->to.slot_bits))
+    (void)mf__walk_rows(&w, fast ? cast_bytes_row : cast_row, c);
+  else
+    (void)mf__walk_share(&w, mf_tensor_size(dst), 8, fast ? cast_bytes_row : cast_row, c);
 }
 
 static int cast_staged(cast_ctx *c, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
@@ -44,6 +71,32 @@ static int cast_staged(cast_ctx *c, mf_tensor *dst, const mf_tensor *src, mf_err
   return rc;
 }
 
+int mf__cast_host(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
+  cast_ctx c;
+  int rc = mf__codec_find(&dst->dl.dtype, dst->flags, &c.to, err);
+  if (rc == MF_OK) rc = mf__codec_find(&src->dl.dtype, src->flags, &c.from, err);
+  if (rc != MF_OK) return rc;
+  if (mf__overlap(dst, src)) return cast_staged(&c, dst, src, err);
+  cast_apart(&c, dst, src);
+  return MF_OK;
+}
+
+static int check_cast(const mf_tensor *dst, const mf_tensor *src, mf_error *err) {
+  mf__codec to, from;
+  int rc = mf__codec_find(&dst->dl.dtype, dst->flags, &to, err);
+  if (rc == MF_OK) rc = mf__codec_find(&src->dl.dtype, src->flags, &from, err);
+  return rc == MF_OK ? mf__codec_accepts(&to, from.kind, err) : rc;
+}
+
+static int cast(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
+  if (mf__is_empty(&dst->dl)) return MF_OK;
+  const mf__record *record = mf__either_record(dst, src);
+  if (record != NULL) return mf__ops_of(record)->cast(dst, src, err);
+  int rc = mf__fences_settle(src, false, err);
+  if (rc == MF_OK) rc = mf__fences_settle(dst, true, err);
+  return rc == MF_OK ? mf__cast_host(dst, src, err) : rc;
+}
+
 static bool same_elements(const mf_tensor *a, const mf_tensor *b) {
   return mf__dtype_equal(&a->dl.dtype, &b->dl.dtype) && mf__tensor_bits(a) == mf__tensor_bits(b);
 }
@@ -51,22 +104,12 @@ static bool same_elements(const mf_tensor *a, const mf_tensor *b) {
 int mf_tensor_astype(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
   MF__NEED(dst);
   MF__NEED(src);
-  cast_ctx c;
   if (same_elements(dst, src)) return mf__end(mf_tensor_copy(dst, src, err), __func__, err);
   int rc = mf__tensor_writable(dst, err);
   if (rc == MF_OK) rc = mf__tensor_open(src, err);
-  if (rc == MF_OK) rc = mf__codec_find(&dst->dl.dtype, dst->flags, &c.to, err);
-  if (rc == MF_OK) rc = mf__codec_find(&src->dl.dtype, src->flags, &c.from, err);
-  if (rc == MF_OK) rc = mf__codec_accepts(&c.to, c.from.kind, err);
+  if (rc == MF_OK) rc = check_cast(dst, src, err);
   if (rc == MF_OK) rc = mf__same_shape(dst, src, err);
-  if (rc != MF_OK || mf__is_empty(&dst->dl)) return mf__end(rc, __func__, err);
-  rc = mf__tensor_host_use(src, false, err);
-  if (rc == MF_OK) rc = mf__tensor_host_use(dst, true, err);
-  if (rc != MF_OK) return mf__end(rc, __func__, err);
-  if (mf__overlap(dst, src))
-    rc = cast_staged(&c, dst, src, err);
-  else
-    cast_apart(&c, dst, src);
+  if (rc == MF_OK) rc = cast(dst, src, err);
   return mf__end(rc, __func__, err);
 }
 

@@ -1,7 +1,7 @@
 /* convert.c: which loops take a row of one number type to another, and running them. A row goes in pieces, which stay
  * in the cache, through as many loops as it takes: into a type that holds every value of the source, once more where a
- * double has to be rounded to a small float, and into the target. What is not common (packed elements, complex ones,
- * float8_e8m0fnu) stays with codec.c.
+ * double has to be rounded to a small float, and into the target. What is not common (complex elements, those that lie
+ * across bytes, float8_e8m0fnu) stays with codec.c.
  *
  * Invariant: the result of a row is what codec.c gives element by element. */
 #include "core/simd.h"
@@ -16,8 +16,7 @@ static int small_number(const mf__codec *c) {
   return c->dtype.bits == 8 ? MF__N_SMALL8 : -1;
 }
 
-/* Which of MF__N_..., or -1. */
-static int number_of(const mf__codec *c) {
+int mf__number_of(const mf__codec *c) {
   const int bits = c->dtype.bits;
   const int log = bits == 8 ? 0 : bits == 16 ? 1 : bits == 32 ? 2 : bits == 64 ? 3 : -1;
   if (log < 0 || c->slot_bits != bits) return -1;
@@ -27,6 +26,17 @@ static int number_of(const mf__codec *c) {
     case MF_KIND_UINT: return MF__N_U8 + log;
     case MF_KIND_FLOAT: return log == 3 ? MF__N_F64 : log == 2 ? MF__N_F32 : small_number(c);
     default: return -1;
+  }
+}
+
+/* An element of less than a byte is a number of 8 bits here. */
+static int number_in_bytes(const mf__codec *c) {
+  if (c->dtype.bits >= 8 || 8 % c->slot_bits != 0) return mf__number_of(c);
+  switch (c->kind) {
+    case MF_KIND_BOOL: return MF__N_BOOL;
+    case MF_KIND_INT: return MF__N_I8;
+    case MF_KIND_UINT: return MF__N_U8;
+    default: return MF__N_SMALL8;
   }
 }
 
@@ -54,23 +64,31 @@ static int pivot_of(int to, int from) {
   return from == MF__N_I32 || from == MF__N_U32 ? MF__P_F64 : MF__P_F32;
 }
 
+/* Integers of 8 bits are each other's bytes. */
+static bool is_byte(int number) {
+  return number == MF__N_I8 || number == MF__N_U8;
+}
+
 static void push(mf__convert *c, mf__loop run, const mf__codec *format, int64_t size) {
   if (run == NULL) return;
-  if (format != NULL && is_small(number_of(format))) mf__small_of(&format->format, &c->stages[c->nstages].format);
+  if (format != NULL && is_small(number_in_bytes(format))) mf__small_of(&format->format, &c->stages[c->nstages].format);
   c->stages[c->nstages].run = run;
   c->stages[c->nstages++].size = size;
 }
 
 bool mf__convert_find(const mf__simd *simd, const mf__codec *to, const mf__codec *from, mf__convert *out) {
-  const int target = number_of(to), source = number_of(from);
+  const int source = number_in_bytes(from);
+  int target = number_in_bytes(to);
   if (simd == NULL || target < 0 || source < 0) return false;
+  if (target == MF__N_U8 && to->dtype.bits < 8) target = MF__N_I8; /* holds all of its values */
   const int pivot = pivot_of(target, source);
   if (pivot < 0) return false;
   const int64_t width = pivot == MF__P_INT || pivot == MF__P_F32 ? 4 : 8;
   const bool odd = pivot == MF__P_F64 && is_small(target);
   out->nstages = 0;
-  out->from = from->slot_bits / 8;
-  out->to = to->slot_bits / 8;
+  out->from = (from->slot_bits + 7) / 8;
+  out->to = (to->slot_bits + 7) / 8;
+  if (is_byte(target) && is_byte(source)) return true;
   push(out, simd->loops->load[pivot][source], from, width);
   if (odd) push(out, simd->loops->odd, NULL, 4);
   push(out, simd->loops->store[odd ? MF__P_F32 : pivot][target], to, out->to);
@@ -94,10 +112,11 @@ void mf__convert_row(const mf__convert *c, char *dst, const char *src, int64_t n
 }
 
 bool mf__compare_find(const mf__simd *simd, const mf__codec *codec, mf__compare *out) {
-  const int number = number_of(codec);
+  const int number = number_in_bytes(codec);
   if (simd == NULL || number < 0) return false;
   const int pivot = is_real(number) && number != MF__N_F64 ? MF__P_F32 : MF__P_INT;
-  *out = (mf__compare){.size = codec->slot_bits / 8, .width = codec->slot_bits / 8};
+  const int64_t size = (codec->slot_bits + 7) / 8;
+  *out = (mf__compare){.size = size, .width = size};
   if (number == MF__N_BOOL || is_small(number)) {
     out->load = simd->loops->load[pivot][number];
     out->width = 4;

@@ -45,13 +45,26 @@ typedef struct copy_ctx {
   int64_t size; /* of one element, in bytes, or in bits for copy_bits_row */
 } copy_ctx;
 
+/* A byte of equal elements. */
+static unsigned char repeated(const char *src, int64_t bit, int64_t size) {
+  unsigned byte = read_chunk((const unsigned char *)src, bit, (int)size);
+  for (int64_t have = size; have < 8; have *= 2) byte |= byte << have;
+  return (unsigned char)byte;
+}
+
 static bool copy_bits_row(void *arg, const int64_t at[2], int64_t n, const int64_t step[2]) {
   const copy_ctx *c = arg;
   if (step[0] == 1 && step[1] == 1) {
     mf__bits_copy(c->dst, at[0] * c->size, c->src, at[1] * c->size, n * c->size);
     return true;
   }
-  for (int64_t i = 0; i < n; i++)
+  int64_t i = 0;
+  if (step[0] == 1 && step[1] == 0 && 8 % c->size == 0 && at[0] * c->size % 8 == 0) {
+    const unsigned char byte = repeated(c->src, at[1] * c->size, c->size);
+    memset(c->dst + at[0] * c->size / 8, byte, (size_t)(n * c->size / 8));
+    i = n - n % (8 / c->size);
+  }
+  for (; i < n; i++)
     mf__bits_copy(c->dst, (at[0] + i * step[0]) * c->size, c->src, (at[1] + i * step[1]) * c->size, c->size);
   return true;
 }
@@ -98,7 +111,10 @@ static void copy_apart(mf_tensor *dst, const void *src, const int64_t *src_strid
     return;
   }
   mf__walk_plan(&w, &dst->dl, src_strides, repeats);
-  (void)mf__walk_rows(&w, whole ? copy_row : copy_bits_row, &ctx);
+  if (repeats || !mf__walk_is_apart(&w, bits))
+    (void)mf__walk_rows(&w, whole ? copy_row : copy_bits_row, &ctx);
+  else
+    (void)mf__walk_share(&w, mf_tensor_nbytes(dst), 8, whole ? copy_row : copy_bits_row, &ctx);
 }
 
 /* The n elements from first on, row by row: where each row lies in t, and where in compact memory. */
@@ -201,14 +217,13 @@ int mf__copy_host(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
   return MF_OK;
 }
 
-/* The record of one of them; NULL where both are plain host memory. */
-static const mf__record *either_record(const mf_tensor *a, const mf_tensor *b) {
+const mf__record *mf__either_record(const mf_tensor *a, const mf_tensor *b) {
   const mf__record *record = mf__tensor_record(a);
   return record != NULL ? record : mf__tensor_record(b);
 }
 
 static int copy_any(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
-  const mf__record *record = either_record(dst, src);
+  const mf__record *record = mf__either_record(dst, src);
   if (record != NULL) return mf__ops_of(record)->copy(dst, src, err);
   int rc = mf__fences_settle(src, false, err);
   if (rc == MF_OK) rc = mf__fences_settle(dst, true, err);
@@ -216,7 +231,7 @@ static int copy_any(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
 }
 
 int mf__copy_new(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
-  const mf__record *record = either_record(dst, src);
+  const mf__record *record = mf__either_record(dst, src);
   if (record != NULL) return mf__ops_of(record)->copy(dst, src, err);
   const int rc = mf__fences_settle(src, false, err);
   if (rc != MF_OK) return rc;

@@ -193,6 +193,13 @@ typedef struct mf__record_ops {
   int (*copy)(mf_tensor *dst, const mf_tensor *src, mf_error *err);
   /* Every element becomes the one at slot (host memory, laid out as dst's own). */
   int (*fill)(mf_tensor *dst, const void *slot, mf_error *err);
+  /* One side at least has a record; checked as for mf_tensor_astype, of different dtypes, and with elements. */
+  int (*cast)(mf_tensor *dst, const mf_tensor *src, mf_error *err);
+  /* One side at least has a record; the same dtype and shape, with elements. */
+  int (*equal)(const mf_tensor *a, const mf_tensor *b, bool *out, mf_error *err);
+  /* A few bytes of the tensor's, from ${first} on as counted from element 0. */
+  int (*read)(const mf_tensor *t, int64_t first, int64_t nbytes, void *buffer, mf_error *err);
+  int (*write)(mf_tensor *t, int64_t first, int64_t nbytes, const void *buffer, mf_error *err);
 } mf__record_ops;
 
 static inline const mf__record_ops *mf__ops_of(const mf__record *record) {
@@ -351,10 +358,41 @@ int mf__codec_accepts(const mf__codec *c, int32_t kind, mf_error *err);
 void mf__codec_load(const mf__codec *c, const void *data, int64_t bit, mf_scalar *out);
 void mf__codec_store(const mf__codec *c, void *data, int64_t bit, const mf_scalar *value);
 
+/* The number types of which rows and kernels convert many at once. */
+enum {
+  MF__N_BOOL, MF__N_I8, MF__N_I16, MF__N_I32, MF__N_I64, MF__N_U8, MF__N_U16, MF__N_U32, MF__N_U64,
+  MF__N_SMALL8, MF__N_BF16, MF__N_F16, MF__N_F32, MF__N_F64, MF__NNUMBERS
+};
+
+/* convert.c: which of them a dtype is, or -1. */
+int mf__number_of(const mf__codec *c);
+
+/* A float format of 8 or 16 bits, in the bits of a float, from which and to which it is converted. A code without sign
+ * that the format does not have is UINT32_MAX here. */
+typedef struct mf__small {
+  uint32_t sign;       /* the bit of a code */
+  uint32_t shift;      /* from a mantissa to a float's */
+  uint32_t rebias;     /* of the exponent, in place in a code */
+  uint32_t half, step; /* what rounds a normal number and one below */
+  uint32_t least_normal;
+  float scale;
+  uint32_t max_finite, infinity, overflow; /* codes without sign */
+  uint32_t nan;
+  uint32_t unsigned_zero; /* codes that take no sign: zero, where there is one alone, */
+  uint32_t nan_alone;     /* and NaN, where it stands in place of the other zero */
+} mf__small;
+
+/* number.c: for the formats of 8 and 16 bits but float8_e8m0fnu, which is no number with a sign. */
+void mf__small_of(const mf__float_format *f, mf__small *out);
+
+/* From so many bytes on, what was written first has left the cache at the end, and it is worth to wake threads. */
+#define MF__LARGE (INT64_C(2) << 20)
+
 /* walk.c: two layouts of one shape, row by row */
 
 typedef struct mf__walk {
   int32_t ndim;
+  int64_t first[2]; /* where it begins, in elements */
   int64_t shape[MF_MAX_NDIM];
   int64_t strides[2][MF_MAX_NDIM];
 } mf__walk;
@@ -368,6 +406,18 @@ void mf__walk_plan(mf__walk *w, const DLTensor *first, const int64_t *second_str
 bool mf__walk_rows(const mf__walk *w, mf__row_fn row, void *ctx);
 /* Whether several coordinates may share one place. */
 bool mf__walk_repeats(const DLTensor *view);
+
+/* shared_walk.c */
+
+/* Whether parts of the first operand that begin at multiples of 8 places share no byte: of packed elements that go
+ * backwards, the first one of a part lies in a byte with the last one of the part before. */
+static inline bool mf__walk_is_apart(const mf__walk *w, int64_t bits) {
+  return bits % 8 == 0 || (w->ndim == 1 && w->strides[0][0] > 0);
+}
+/* Does what mf__walk_rows does, by several threads where so many bytes are worth it: rows then come in any order, some
+ * of them at once, and may be parts of rows. Parts begin at multiples of ${unit} along an axis. A row allocates
+ * nothing. */
+bool mf__walk_share(const mf__walk *w, int64_t nbytes, int64_t unit, mf__row_fn row, void *ctx);
 
 /* workers.c: one piece of work by several threads */
 
@@ -393,6 +443,10 @@ static inline int mf__tensor_host_use(const mf_tensor *t, bool write, mf_error *
 
 /* Host to host, after the waiting. */
 int mf__copy_host(mf_tensor *dst, const mf_tensor *src, mf_error *err);
+int mf__cast_host(mf_tensor *dst, const mf_tensor *src, mf_error *err); /* cast.c */
+bool mf__equal_host(const mf_tensor *a, const mf_tensor *b);            /* element.c */
+/* The record of one of them; NULL where both are plain host memory. */
+const mf__record *mf__either_record(const mf_tensor *a, const mf_tensor *b);
 /* Does what mf_tensor_copy does after its checks; dst is new, so that nothing overlaps it. */
 int mf__copy_new(mf_tensor *dst, const mf_tensor *src, mf_error *err);
 /* The n elements of whole bytes from first on, in row-major order, to compact memory, and from it. */

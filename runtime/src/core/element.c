@@ -22,6 +22,47 @@ static int locate(const mf_tensor *t, const int64_t *coords, int32_t ncoords, in
   return MF_OK;
 }
 
+/* The bytes that hold an element of memory with a record, and where it begins in them. */
+typedef struct held {
+  int64_t first, nbytes; /* from the bytes of element 0 */
+  int64_t bit;
+  unsigned char bytes[32]; /* complex128 takes 16 */
+} held;
+
+static held held_by(const mf__codec *c, int64_t at) {
+  const int64_t bit = at * c->slot_bits;
+  return (held){.first = bit >> 3, .nbytes = ((bit & 7) + c->slot_bits + 7) >> 3, .bit = bit & 7};
+}
+
+static int load(const mf_tensor *t, const mf__codec *c, int64_t at, mf_scalar *out, mf_error *err) {
+  const mf__record *record = mf__tensor_record(t);
+  if (record != NULL) {
+    held h = held_by(c, at);
+    const int rc = mf__ops_of(record)->read(t, h.first, h.nbytes, h.bytes, err);
+    if (rc == MF_OK) mf__codec_load(c, h.bytes, h.bit, out);
+    return rc;
+  }
+  const int rc = mf__fences_settle(t, false, err);
+  if (rc == MF_OK) mf__codec_load(c, t->dl.data, at * c->slot_bits, out);
+  return rc;
+}
+
+/* Bits of the bytes that are not the element's stay as they are. */
+static int store(mf_tensor *t, const mf__codec *c, int64_t at, const mf_scalar *value, mf_error *err) {
+  const mf__record *record = mf__tensor_record(t);
+  if (record != NULL) {
+    held h = held_by(c, at);
+    const bool whole = h.bit == 0 && h.nbytes * 8 == c->dtype.bits;
+    int rc = whole ? MF_OK : mf__ops_of(record)->read(t, h.first, h.nbytes, h.bytes, err);
+    if (rc != MF_OK) return rc;
+    mf__codec_store(c, h.bytes, h.bit, value);
+    return mf__ops_of(record)->write(t, h.first, h.nbytes, h.bytes, err);
+  }
+  const int rc = mf__fences_settle(t, true, err);
+  if (rc == MF_OK) mf__codec_store(c, t->dl.data, at * c->slot_bits, value);
+  return rc;
+}
+
 int mf_tensor_get(const mf_tensor *t, const int64_t *coords, int32_t ncoords, mf_scalar *out, mf_error *err) {
   MF__NEED(t);
   MF__NEED(out);
@@ -30,8 +71,7 @@ int mf_tensor_get(const mf_tensor *t, const int64_t *coords, int32_t ncoords, mf
   int rc = mf__tensor_open(t, err);
   if (rc == MF_OK) rc = mf__codec_find(&t->dl.dtype, t->flags, &c, err);
   if (rc == MF_OK) rc = locate(t, coords, ncoords, &at, err);
-  if (rc == MF_OK) rc = mf__tensor_host_use(t, false, err);
-  if (rc == MF_OK) mf__codec_load(&c, t->dl.data, at * c.slot_bits, out);
+  if (rc == MF_OK) rc = load(t, &c, at, out, err);
   return mf__end(rc, __func__, err);
 }
 
@@ -45,14 +85,14 @@ int mf_tensor_put(mf_tensor *t, const int64_t *coords, int32_t ncoords, const mf
   if (rc == MF_OK) rc = mf__codec_find(&t->dl.dtype, t->flags, &c, err);
   if (rc == MF_OK) rc = mf__codec_accepts(&c, value->kind, err);
   if (rc == MF_OK) rc = locate(t, coords, ncoords, &at, err);
-  if (rc == MF_OK) rc = mf__tensor_host_use(t, true, err);
-  if (rc == MF_OK) mf__codec_store(&c, t->dl.data, at * c.slot_bits, value);
+  if (rc == MF_OK) rc = store(t, &c, at, value, err);
   return mf__end(rc, __func__, err);
 }
 
 typedef struct equal_ctx {
   mf__codec codec[2];
   mf__compare compare; /* where there is a fast way */
+  mf__slots slots[2];  /* of elements of less than a byte */
   const char *data[2];
   int64_t bits[2];      /* from one element to the next */
   int64_t element_bits; /* of which the element takes */
@@ -98,29 +138,62 @@ static bool compare_row(void *arg, const int64_t at[2], int64_t n, const int64_t
   return mf__compare_row(&c->compare, &a, &b, n);
 }
 
-static bool all_equal(const mf_tensor *a, const mf_tensor *b) {
+/* Elements of less than a byte, as bytes. */
+static bool compare_bytes_row(void *arg, const int64_t at[2], int64_t n, const int64_t step[2]) {
+  enum { PIECE = 512 };
+  char room[2][PIECE];
+  const equal_ctx *c = arg;
+  bool same = true;
+  for (int64_t done = 0; same && done < n; done += PIECE) {
+    mf__strided bytes[2];
+    const int64_t count = n - done < PIECE ? n - done : PIECE;
+    for (int i = 0; i < 2; i++) {
+      const mf__run run = {at[i] + done * step[i], step[i], count};
+      bytes[i] = (mf__strided){mf__slots_load(&c->slots[i], c->data[i], &run, room[i]), 1};
+    }
+    same = mf__compare_row(&c->compare, &bytes[0], &bytes[1], count);
+  }
+  return same;
+}
+
+static mf__row_fn find_row(equal_ctx *c) {
+  if (!c->as_numbers || !mf__compare_find(mf__simd_now(), &c->codec[0], &c->compare)) return equal_row;
+  if (c->codec[0].dtype.bits >= 8) return compare_row;
+  for (int i = 0; i < 2; i++)
+    if (!mf__slots_of(&c->codec[i], false, &c->slots[i])) return equal_row;
+  return compare_bytes_row;
+}
+
+bool mf__equal_host(const mf_tensor *a, const mf_tensor *b) {
   equal_ctx c = {.data = {a->dl.data, b->dl.data}, .bits = {mf__tensor_bits(a), mf__tensor_bits(b)}};
   mf__walk w;
-  if (!mf__dtype_equal(&a->dl.dtype, &b->dl.dtype) || mf__same_shape(a, b, NULL) != MF_OK) return false;
-  if (mf__is_empty(&a->dl)) return true;
   c.as_numbers = mf__codec_find(&a->dl.dtype, a->flags, &c.codec[0], NULL) == MF_OK;
   (void)mf__codec_find(&b->dl.dtype, b->flags, &c.codec[1], NULL); /* the same dtype, perhaps padded */
   c.element_bits = (int64_t)a->dl.dtype.bits * a->dl.dtype.lanes;
   mf__walk_plan(&w, &a->dl, b->dl.strides, false);
-  /* There are kernels for whole bytes alone, where padded is as packed. */
-  const bool fast = c.as_numbers && mf__compare_find(mf__simd_now(), &c.codec[0], &c.compare);
-  return mf__walk_rows(&w, fast ? compare_row : equal_row, &c);
+  return mf__walk_share(&w, mf_tensor_nbytes(a), 1, find_row(&c), &c);
+}
+
+static int equal(const mf_tensor *a, const mf_tensor *b, bool *out, mf_error *err) {
+  *out = mf__dtype_equal(&a->dl.dtype, &b->dl.dtype) && mf__same_shape(a, b, NULL) == MF_OK;
+  if (!*out || mf__is_empty(&a->dl)) return MF_OK;
+  const mf__record *record = mf__either_record(a, b);
+  if (record != NULL) return mf__ops_of(record)->equal(a, b, out, err);
+  int rc = mf__fences_settle(a, false, err);
+  if (rc == MF_OK) rc = mf__fences_settle(b, false, err);
+  if (rc == MF_OK) *out = mf__equal_host(a, b);
+  return rc;
 }
 
 int mf_tensor_equal(const mf_tensor *a, const mf_tensor *b, int32_t *out, mf_error *err) {
   MF__NEED(a);
   MF__NEED(b);
   MF__NEED(out);
+  bool same = false;
   *out = 0;
   int rc = mf__tensor_open(a, err);
   if (rc == MF_OK) rc = mf__tensor_open(b, err);
-  if (rc == MF_OK) rc = mf__tensor_host_use(a, false, err);
-  if (rc == MF_OK) rc = mf__tensor_host_use(b, false, err);
-  if (rc == MF_OK) *out = all_equal(a, b);
+  if (rc == MF_OK) rc = equal(a, b, &same, err);
+  if (rc == MF_OK) *out = same;
   return mf__end(rc, __func__, err);
 }

@@ -33,29 +33,7 @@ typedef struct mf__groups {
   int64_t src_vector, src_group;
 } mf__groups;
 
-/* A float format of 8 or 16 bits, in the bits of a float, from which and to which it is converted. A code without sign
- * that the format does not have is UINT32_MAX here. */
-typedef struct mf__small {
-  uint32_t sign;       /* the bit of a code */
-  uint32_t shift;      /* from a mantissa to a float's */
-  uint32_t rebias;     /* of the exponent, in place in a code */
-  uint32_t half, step; /* what rounds a normal number and one below */
-  uint32_t least_normal;
-  float scale;
-  uint32_t max_finite, infinity, overflow; /* codes without sign */
-  uint32_t nan;
-  uint32_t unsigned_zero; /* codes that take no sign: zero, where there is one alone, */
-  uint32_t nan_alone;     /* and NaN, where it stands in place of the other zero */
-} mf__small;
-
-/* number.c: for the formats of 8 and 16 bits but float8_e8m0fnu, which is no number with a sign. */
-void mf__small_of(const mf__float_format *f, mf__small *out);
-
-/* The number types that have loops, and the types that rows go through. */
-enum {
-  MF__N_BOOL, MF__N_I8, MF__N_I16, MF__N_I32, MF__N_I64, MF__N_U8, MF__N_U16, MF__N_U32, MF__N_U64,
-  MF__N_SMALL8, MF__N_BF16, MF__N_F16, MF__N_F32, MF__N_F64, MF__NNUMBERS
-};
+/* The types that rows of numbers go through. */
 enum { MF__P_INT, MF__P_LONG, MF__P_U64, MF__P_F32, MF__P_F64, MF__NPIVOTS };
 
 /* n elements that follow each other; the format is that of the side that has one. */
@@ -151,10 +129,33 @@ typedef struct mf__convert {
   int64_t from, to; /* bytes of an element */
 } mf__convert;
 
-/* False where the pair is not a common one. */
+/* False where the pair is not a common one. An element of less than a byte is a byte to it, as mf__slots_load gives
+ * it. */
 bool mf__convert_find(const mf__simd *simd, const mf__codec *to, const mf__codec *from, mf__convert *out);
 /* Elements that follow each other on both sides. */
 void mf__convert_row(const mf__convert *c, char *dst, const char *src, int64_t n);
+
+/* packed.c: elements of less than a byte, as bytes */
+
+/* Where the elements of a dtype lie, and which part of a byte one takes. */
+typedef struct mf__slots {
+  int64_t bits;        /* from one to the next */
+  unsigned mask, sign; /* bits of an element; no mask: it has its whole bytes */
+  signed char least, most; /* numbers beyond become these; that far, only the low bits stay */
+} mf__slots;
+
+/* n elements, counted from the first of all. */
+typedef struct mf__run {
+  int64_t at, step, n;
+} mf__run;
+
+/* False where elements lie across bytes. ${clamps}: what is stored comes from a float. */
+bool mf__slots_of(const mf__codec *c, bool clamps, mf__slots *out);
+/* Elements one behind the other, where they lie or in ${room}: numbers of 8 bits in place of smaller ones, codes of
+ * floats in place of codes. */
+const char *mf__slots_load(const mf__slots *s, const char *data, const mf__run *r, char *room);
+/* The same back; ${from} is changed. */
+void mf__slots_store(const mf__slots *s, char *data, const mf__run *r, char *from);
 
 /* How rows of one dtype are compared, as numbers. */
 typedef struct mf__compare {
@@ -170,13 +171,11 @@ typedef struct mf__strided {
   int64_t stride;
 } mf__strided;
 
+/* False where the dtype is no common one. An element of less than a byte is a byte to it, too. */
 bool mf__compare_find(const mf__simd *simd, const mf__codec *codec, mf__compare *out);
 bool mf__compare_row(const mf__compare *c, const mf__strided *a, const mf__strided *b, int64_t n);
 
 /* tiles.c: whole layouts by tiles */
-
-/* From so many bytes on, what was written first has left the cache at the end, and it is worth to wake threads. */
-#define MF__LARGE (INT64_C(2) << 20)
 
 /* Elements of whole bytes; the two do not overlap, and no place of ${dst} has several elements. */
 void mf__tiles_copy(const mf__simd *simd, const DLTensor *dst, const mf__side *src);

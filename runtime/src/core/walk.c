@@ -55,6 +55,7 @@ static void join_axes(mf__walk *w) {
 
 void mf__walk_plan(mf__walk *w, const DLTensor *first, const int64_t *second_strides, bool keep_order) {
   take_axes(w, first, second_strides);
+  w->first[0] = w->first[1] = 0;
   if (!keep_order) sort_axes(w);
   join_axes(w);
 }
@@ -63,7 +64,7 @@ bool mf__walk_rows(const mf__walk *w, mf__row_fn row, void *ctx) {
   const int32_t inner = w->ndim - 1;
   const int64_t n = inner < 0 ? 1 : w->shape[inner];
   const int64_t step[2] = {inner < 0 ? 1 : w->strides[0][inner], inner < 0 ? 1 : w->strides[1][inner]};
-  int64_t at[2] = {0, 0};
+  int64_t at[2] = {w->first[0], w->first[1]};
   int64_t index[MF_MAX_NDIM] = {0};
   for (;;) {
     int32_t i = inner - 1;

@@ -9,6 +9,8 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+typedef struct mf__codec mf__codec;
+
 /* The three sorts of memory that a GPU driver gives. */
 typedef enum mf__space { MF__DEVICE, MF__PINNED, MF__MANAGED, MF__NSPACES } mf__space;
 
@@ -142,6 +144,14 @@ typedef struct mf__backend {
   int (*fill)(const mf__block_copy *job, uint32_t value, int32_t unit, mf_stream stream, mf_error *err);
   /* MF_EDEVICE where the driver cannot compile it; the caller then finds another way. With numel 0 it is made ready. */
   int (*kernel_copy)(const mf__kernel_copy *job, mf_stream stream, mf_error *err);
+  /* The same with conversion between the dtypes of two codecs, whose sizes divide the addresses and strides of their
+   * sides; the job's size has no meaning. MF_EDEVICE also for a dtype that has no kernel. */
+  int (*kernel_cast)(const mf__kernel_copy *job, const mf__codec *to, const mf__codec *from, mf_stream stream,
+                     mf_error *err);
+  /* Compares as numbers what is at dst, which is only read, with what is at src; *differs, memory of the device that is
+   * 0 before, becomes 1 where two elements are not equal. Fails as kernel_cast. */
+  int (*kernel_compare)(const mf__kernel_copy *job, const mf__codec *of, uint32_t *differs, mf_stream stream,
+                        mf_error *err);
   /* While on, this thread's calls that a capture on another stream would forbid are allowed. */
   int (*capture_relax)(bool on, mf_error *err);
 

@@ -196,7 +196,7 @@ struct mf__record {
   void *ctx;
 };
 
-extern const mf__record_ops mf__device_ops; /* transfer.c's, which stands above all that it calls */
+extern const mf__record_ops mf__device_ops; /* numbers.c's, which stands above all that it calls */
 
 int mf__record_create(const mf__device *device, mf__record **out, mf_error *err);
 /* The caller has taken or given back the events of its entries. */
@@ -379,6 +379,16 @@ int64_t mf__plan_count_kernels(const mf__plan *p);
 /* Queue the copies; the queue's context is current. */
 int mf__plan_run_boxes(const mf__plan *p, const mf__queue *on, mf_error *err);
 int mf__plan_run_kernels(const mf__plan *p, const mf__queue *on, mf_error *err);
+/* Casts, which write dst and read src, and comparisons, which read both. */
+typedef struct mf__numbers {
+  mf__codec to, from;
+  uint32_t *differs; /* of a comparison, memory of the device; NULL: a cast */
+} mf__numbers;
+
+/* False where an element lies at no multiple of its size. Elements of whole bytes. */
+bool mf__plan_make_numbers(mf__plan *p, const mf_tensor *dst, const mf_tensor *src);
+/* By kernel; MF_EDEVICE where there is none, and nothing was queued. */
+int mf__plan_run_numbers(const mf__plan *p, const mf__numbers *numbers, const mf__queue *on, mf_error *err);
 /* A fill with the element at slot: how many driver calls, or INT64_MAX where there is no direct way. */
 int64_t mf__plan_count_fill(const mf__plan *p, const void *slot);
 int mf__plan_run_fill(const mf__plan *p, const void *slot, const mf__queue *on, mf_error *err);
@@ -412,6 +422,8 @@ int mf__move_staged(const mf__queue *on, mf__stage_job *job, const mf_tensor *de
 /* A compact tensor, and a view of it that has the shape of like and whose elements lie in the order of like's memory:
  * between the two, rows stay rows. Elements of whole bytes. */
 int mf__arranged_create(const mf_tensor *like, const mf__place *place, mf_tensor **all, mf_tensor **out, mf_error *err);
+/* ${nbytes} bytes of t's memory from ${first} on, over the same storage. */
+int mf__bytes_of(const mf_tensor *t, char *first, int64_t nbytes, mf_tensor **out, mf_error *err);
 /* Copies and fills that a transfer has no other way for. */
 int mf__image_copy(mf_tensor *dst, const mf_tensor *src, const mf__queue *on, mf_error *err);
 int mf__image_fill(mf_tensor *dst, const void *slot, const mf__queue *on, mf_error *err);
@@ -422,9 +434,21 @@ int mf__image_fill(mf_tensor *dst, const void *slot, const mf__queue *on, mf_err
  * record. on: the stream to do it on; NULL chooses (the destination's current stream, or the source's if the
  * destination is on the host and the source is not). */
 int mf__transfer(mf_tensor *dst, const mf_tensor *src, const mf__queue *on, mf_error *err);
+/* The stream of a copy, as ${on} of mf__transfer says. */
+mf__queue mf__transfer_queue(const mf_tensor *dst, const mf_tensor *src, const mf__queue *on);
+/* Two members of mf__device_ops. */
+int mf__transfer_copy(mf_tensor *dst, const mf_tensor *src, mf_error *err);
+int mf__transfer_fill(mf_tensor *dst, const void *slot, mf_error *err);
 /* Whether a copy is the host's: it can read and write both, and no driver knows both. Else a driver does it, on a
  * stream. */
 bool mf__copied_by_host(const mf_tensor *dst, const mf_tensor *src);
+
+/* numbers.c: casts and comparisons in which a device takes part, and bytes of an element: members of mf__device_ops */
+
+int mf__numbers_cast(mf_tensor *dst, const mf_tensor *src, mf_error *err);
+int mf__numbers_equal(const mf_tensor *a, const mf_tensor *b, bool *out, mf_error *err);
+int mf__numbers_read(const mf_tensor *t, int64_t first, int64_t nbytes, void *buffer, mf_error *err);
+int mf__numbers_write(mf_tensor *t, int64_t first, int64_t nbytes, const void *buffer, mf_error *err);
 
 /* trim.c: giving back to the drivers what is not in use */
 

@@ -40,8 +40,7 @@ int mf__arranged_create(const mf_tensor *like, const mf__place *place, mf_tensor
 
 /* Whole bytes, by way of memory in the same order */
 
-/* Bytes of t's memory, over the same storage. */
-static int bytes_of(const mf_tensor *t, char *first, int64_t nbytes, mf_tensor **out, mf_error *err) {
+int mf__bytes_of(const mf_tensor *t, char *first, int64_t nbytes, mf_tensor **out, mf_error *err) {
   int64_t extents[2] = {nbytes, 1};
   const DLTensor view = {.data = first,
                          .device = t->dl.device,
@@ -73,8 +72,8 @@ static int write_arranged(const mf__queue *on, mf_tensor *dst, const mf_tensor *
   int rc = mf__arranged_create(dst, &host, &all, &arranged, err);
   if (rc == MF_OK) rc = mf__copy_host(arranged, src, err);
   if (rc == MF_OK && span.hi_byte - span.lo_byte == span.nbytes) {
-    rc = bytes_of(dst, (char *)dst->dl.data + span.lo_byte, span.nbytes, &there, err);
-    if (rc == MF_OK) rc = bytes_of(all, all->dl.data, span.nbytes, &bytes, err);
+    rc = mf__bytes_of(dst, (char *)dst->dl.data + span.lo_byte, span.nbytes, &there, err);
+    if (rc == MF_OK) rc = mf__bytes_of(all, all->dl.data, span.nbytes, &bytes, err);
     if (rc == MF_OK) rc = mf__move_bytes(on, there, bytes, err);
   } else if (rc == MF_OK) {
     rc = mf__arranged_create(dst, &device, &there, &arrived, err);
@@ -158,7 +157,7 @@ static int image_open(image *m, const mf_tensor *t, const mf__queue *on, mf_erro
   marker marks = {NULL, mf__tensor_bits(t), -span.lo_byte * 8};
   mf__walk w;
   *m = (image){.of = t};
-  int rc = bytes_of(t, (char *)t->dl.data + span.lo_byte, span.hi_byte - span.lo_byte, &m->bytes, err);
+  int rc = mf__bytes_of(t, (char *)t->dl.data + span.lo_byte, span.hi_byte - span.lo_byte, &m->bytes, err);
   if (rc == MF_OK) rc = mf__tensor_create_at(&m->bytes->dl, 0, &shared, &m->pinned, err);
   if (rc == MF_OK) rc = mf__tensor_create_at(&m->bytes->dl, 0, &host, &m->mask, err);
   if (rc != MF_OK) return rc;

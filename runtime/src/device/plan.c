@@ -31,6 +31,23 @@ static void straighten(mf__plan *p, const DLTensor *dst, const int64_t *src_stri
   }
 }
 
+/* Places m times s apart and n times k * s, k <= m, lie s apart without a gap: a fill makes them one axis, which has
+ * each place once. */
+static bool join_overlapping(mf__plan *p) {
+  for (int32_t i = 0; i < p->ndim; i++) {
+    for (int32_t j = 0; j < p->ndim; j++) {
+      const int64_t k = p->dst_strides[j] / p->dst_strides[i];
+      if (i == j || p->dst_strides[j] % p->dst_strides[i] != 0 || k > p->shape[i]) continue;
+      p->shape[i] += (p->shape[j] - 1) * k;
+      p->ndim--;
+      p->shape[j] = p->shape[p->ndim];
+      p->dst_strides[j] = p->dst_strides[p->ndim];
+      return true;
+    }
+  }
+  return false;
+}
+
 /* Sorts and joins the axes, and takes what is contiguous out of them. */
 static void condense(mf__plan *p) {
   const DLTensor view = {.ndim = p->ndim, .shape = p->shape, .strides = p->dst_strides};
@@ -59,6 +76,8 @@ void mf__plan_make(mf__plan *p, const mf_tensor *dst, const mf_tensor *src) {
     return;
   }
   straighten(p, &dst->dl, src == NULL ? NULL : src->dl.strides);
+  while (src == NULL && join_overlapping(p)) {
+  }
   condense(p);
 }
 
@@ -217,10 +236,9 @@ static int copy_by_kernel(void *arg, char *dst, const char *src, mf_error *err) 
   return c->on->backend->kernel_copy(&c->job, c->on->stream, err);
 }
 
-/* Describes the axes from ${first} on, and the units of a run. */
-static void describe_kernel(const mf__plan *p, int32_t first, mf__kernel_copy *job) {
-  const int32_t size = unit_of(p);
-  *job = (mf__kernel_copy){.size = size, .numel = 1};
+/* Describes the axes from ${first} on. */
+static void describe_axes(const mf__plan *p, int32_t first, mf__kernel_copy *job) {
+  *job = (mf__kernel_copy){.numel = 1};
   for (int32_t i = first; i < p->ndim; i++) {
     job->shape[job->ndim] = p->shape[i];
     job->dst_strides[job->ndim] = p->dst_strides[i];
@@ -228,6 +246,13 @@ static void describe_kernel(const mf__plan *p, int32_t first, mf__kernel_copy *j
     job->numel *= p->shape[i];
     job->ndim++;
   }
+}
+
+/* Describes these, and the units of a run. */
+static void describe_kernel(const mf__plan *p, int32_t first, mf__kernel_copy *job) {
+  const int32_t size = unit_of(p);
+  describe_axes(p, first, job);
+  job->size = size;
   if (p->width == size) return;
   job->shape[job->ndim] = p->width / size;
   job->dst_strides[job->ndim] = job->src_strides[job->ndim] = size;
@@ -250,6 +275,45 @@ int mf__plan_run_kernels(const mf__plan *p, const mf__queue *on, mf_error *err) 
   const int32_t first = kernel_first(p);
   describe_kernel(p, first, &c.job);
   return each_part(p, first, copy_by_kernel, &c, err);
+}
+
+/* Numbers: casts and comparisons */
+
+bool mf__plan_make_numbers(mf__plan *p, const mf_tensor *dst, const mf_tensor *src) {
+  const int64_t to = mf__tensor_bits(dst) / 8, from = mf__tensor_bits(src) / 8;
+  mf__walk w;
+  mf__walk_plan(&w, &dst->dl, src->dl.strides, false);
+  *p = (mf__plan){.dst = dst->dl.data, .src = src->dl.data, .size = to, .ndim = w.ndim};
+  uint64_t all[2] = {(uintptr_t)p->dst, (uintptr_t)p->src};
+  for (int32_t i = 0; i < w.ndim; i++) {
+    p->shape[i] = w.shape[i];
+    all[0] |= (uint64_t)(p->dst_strides[i] = w.strides[0][i] * to);
+    all[1] |= (uint64_t)(p->src_strides[i] = w.strides[1][i] * from);
+  }
+  return all[0] % (uint64_t)to == 0 && all[1] % (uint64_t)from == 0;
+}
+
+typedef struct numbers_ctx {
+  const mf__queue *on;
+  const mf__numbers *numbers;
+  mf__kernel_copy job;
+} numbers_ctx;
+
+static int numbers_by_kernel(void *arg, char *dst, const char *src, mf_error *err) {
+  numbers_ctx *c = arg;
+  const mf__backend *driver = c->on->backend;
+  const mf__numbers *n = c->numbers;
+  c->job.dst = dst;
+  c->job.src = src;
+  return n->differs != NULL ? driver->kernel_compare(&c->job, &n->to, n->differs, c->on->stream, err)
+                            : driver->kernel_cast(&c->job, &n->to, &n->from, c->on->stream, err);
+}
+
+int mf__plan_run_numbers(const mf__plan *p, const mf__numbers *numbers, const mf__queue *on, mf_error *err) {
+  const int32_t first = p->ndim > MF__KERNEL_AXES ? p->ndim - MF__KERNEL_AXES : 0;
+  numbers_ctx c = {.on = on, .numbers = numbers};
+  describe_axes(p, first, &c.job);
+  return each_part(p, first, numbers_by_kernel, &c, err);
 }
 
 /* Fills */

@@ -224,11 +224,16 @@ static bool is_bytes(const mf_tensor *dst, const mf_tensor *src) {
          (mf__storage_is_own(dst->storage) && !mf__storage_is_shared(dst->storage));
 }
 
+mf__queue mf__transfer_queue(const mf_tensor *dst, const mf_tensor *src, const mf__queue *on) {
+  const mf__record *to = mf__tensor_record(dst), *from = mf__tensor_record(src);
+  return mf__queue_for(to == NULL || (on_device(from) && !on_device(to)) ? from : to, on);
+}
+
 int mf__transfer(mf_tensor *dst, const mf_tensor *src, const mf__queue *on, mf_error *err) {
   const mf__record *to = mf__tensor_record(dst), *from = mf__tensor_record(src);
   const bool both = on_device(to) && on_device(from);
   if (both && to->backend != from->backend) return across_drivers(dst, src, on, err);
-  const mf__queue q = mf__queue_for(to == NULL || (on_device(from) && !on_device(to)) ? from : to, on);
+  const mf__queue q = mf__transfer_queue(dst, src, on);
   if (!is_bytes(dst, src)) return mf__image_copy(dst, src, &q, err);
   if (!is_known(to, &q) || !is_known(from, &q)) return with_pageable(&q, dst, src, err);
   if (mf__overlap(dst, src)) return move_overlapping(&q, dst, src, err);
@@ -292,7 +297,7 @@ static int fill_part_bytes(const mf__queue *on, mf_tensor *dst, const void *slot
 /* Up to here a loop of fills is cheaper than a kernel. */
 #define FILLS_MAX 8
 
-static int transfer_fill(mf_tensor *dst, const void *slot, mf_error *err) {
+int mf__transfer_fill(mf_tensor *dst, const void *slot, mf_error *err) {
   const mf__queue q = mf__queue_for(mf__tensor_record(dst), NULL);
   mf__plan p;
   if (is_part_byte(dst)) return fill_part_bytes(&q, dst, slot, err);
@@ -302,7 +307,7 @@ static int transfer_fill(mf_tensor *dst, const void *slot, mf_error *err) {
   return fill_ordered(&q, dst, &p, mf__plan_run_fill, slot, err);
 }
 
-/* mf__record_ops: copies and fills that tensors ask for */
+/* Copies that tensors ask for */
 
 bool mf__copied_by_host(const mf_tensor *dst, const mf_tensor *src) {
   const mf__record *to = mf__tensor_record(dst), *from = mf__tensor_record(src);
@@ -311,16 +316,9 @@ bool mf__copied_by_host(const mf_tensor *dst, const mf_tensor *src) {
 }
 
 /* At least one side lies in memory that a driver knows. */
-static int copy_ordered(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
+int mf__transfer_copy(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
   if (!mf__copied_by_host(dst, src)) return mf__transfer(dst, src, NULL, err);
   int rc = mf__tensor_host_use(src, false, err);
   if (rc == MF_OK) rc = mf__tensor_host_use(dst, true, err);
   return rc == MF_OK ? mf__copy_host(dst, src, err) : rc;
 }
-
-const mf__record_ops mf__device_ops = {
-    .release = mf__memory_release,
-    .host_use = mf__memory_host_use,
-    .copy = copy_ordered,
-    .fill = transfer_fill,
-};

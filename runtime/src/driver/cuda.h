@@ -18,15 +18,21 @@ extern mf__cuda mf__cu;
 
 #define MF__KERNEL_SIZES 5 /* elements of 1, 2, 4, 8 and 16 bytes */
 
+/* A module of kernels that move elements in different ways. */
+typedef struct mf__cuda_kernel {
+  struct mf__cuda_kernel *next;
+  uint32_t key; /* which one it is */
+  CUmodule module;
+  CUfunction ways[3];
+  mf_error refused; /* why it cannot be made, where it cannot */
+} mf__cuda_kernel;
+
 typedef struct mf__cuda_device {
   CUdevice device;
   _Atomic(CUcontext) context; /* primary; NULL until it is first needed */
   mf__pooling pooling;
-  _Atomic(CUfunction) kernels[MF__KERNEL_SIZES];
-  CUfunction transposes[MF__KERNEL_SIZES]; /* set before its neighbour in kernels */
-  CUmodule modules[MF__KERNEL_SIZES];
-  mf_error refused[MF__KERNEL_SIZES]; /* why one cannot be made */
-  int32_t grid; /* blocks that fill the device */
+  _Atomic(mf__cuda_kernel *) kernels; /* those that were asked for; what is in the list does not change */
+  int32_t grid;                       /* blocks that fill the device */
 } mf__cuda_device;
 
 /* cuda_context.c */
@@ -88,7 +94,41 @@ int mf__cuda_copy_peer(const mf__block_copy *job, int32_t dst_ordinal, int32_t s
 int mf__cuda_fill(const mf__block_copy *job, uint32_t value, int32_t unit, mf_stream stream, mf_error *err);
 int mf__cuda_capture_relax(bool on, mf_error *err);
 int mf__cuda_kernel_copy(const mf__kernel_copy *job, mf_stream stream, mf_error *err);
+int mf__cuda_kernel_cast(const mf__kernel_copy *job, const mf__codec *to, const mf__codec *from, mf_stream stream,
+                         mf_error *err);
+int mf__cuda_kernel_compare(const mf__kernel_copy *job, const mf__codec *of, uint32_t *differs, mf_stream stream,
+                            mf_error *err);
 /* Unloads the kernels of a device whose context is current. No thread uses them. */
 void mf__cuda_kernels_forget(mf__cuda_device *d);
+
+/* cuda_text.c: the texts of kernels */
+
+/* The longest text, that of a cast between small floats, takes less than two thirds of it. */
+typedef struct mf__cuda_text {
+  size_t length;
+  char at[48 << 10];
+} mf__cuda_text;
+
+/* A kernel that goes over the elements of a job. */
+typedef struct mf__cuda_walk {
+  const char *name, *params; /* params: behind the job, each behind a comma */
+  const char *begin;         /* the registers of its own, and what comes before the first element */
+  const char *end;           /* what comes behind the last one */
+  void (*body)(mf__cuda_text *t, const void *ctx); /* what is done at %to and %from */
+  const void *ctx;
+} mf__cuda_walk;
+
+/* Each $ of the text becomes the first word, each # the second. */
+void mf__cuda_put(mf__cuda_text *t, const char *text, const char *first, const char *second);
+void mf__cuda_text_begin(mf__cuda_text *t);
+void mf__cuda_put_walk(mf__cuda_text *t, const mf__cuda_walk *w);
+/* Copies of elements of 1 << which bytes: mf_copy, mf_transpose and, below 4 bytes, mf_transpose_words. */
+void mf__cuda_text_copy(mf__cuda_text *t, int32_t which);
+
+/* cuda_number.c: the texts of casts and comparisons: mf_one takes an element at a time, mf_some as many as
+ * mf__cuda_lanes says, which lie side by side on both sides. Numbers, as mf__number_of knows them. */
+int mf__cuda_lanes(const mf__codec *a, const mf__codec *b);
+void mf__cuda_text_cast(mf__cuda_text *t, const mf__codec *to, const mf__codec *from);
+void mf__cuda_text_compare(mf__cuda_text *t, const mf__codec *c);
 
 #endif

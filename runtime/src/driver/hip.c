@@ -280,6 +280,20 @@ static int kernel_copy(const mf__kernel_copy *job, mf_stream stream, mf_error *e
   return mf__fail(err, MF_EDEVICE, "there are no kernels for the HIP runtime");
 }
 
+static int kernel_cast(const mf__kernel_copy *job, const mf__codec *to, const mf__codec *from, mf_stream stream,
+                       mf_error *err) {
+  (void)to;
+  (void)from;
+  return kernel_copy(job, stream, err);
+}
+
+static int kernel_compare(const mf__kernel_copy *job, const mf__codec *of, uint32_t *differs, mf_stream stream,
+                          mf_error *err) {
+  (void)of;
+  (void)differs;
+  return kernel_copy(job, stream, err);
+}
+
 const mf__backend mf__backend_hip = {
     .name = "hip",
     .index = MF__INDEX_hip,
@@ -313,6 +327,8 @@ const mf__backend mf__backend_hip = {
     .copy_peer = mf__hip_copy_peer,
     .fill = mf__hip_fill,
     .kernel_copy = kernel_copy,
+    .kernel_cast = kernel_cast,
+    .kernel_compare = kernel_compare,
     .capture_relax = capture_relax,
     .graphics_register = mf__hip_graphics_register,
     .graphics_unregister = mf__hip_graphics_unregister,

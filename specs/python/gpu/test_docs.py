@@ -1,6 +1,6 @@
-"""docs/streams.md and the README: what they show runs, and what the table of streams says is what is done.
+"""docs/streams.md: what it shows runs, and what its table of streams says is what is done.
 
-The pages are written for CUDA; on ROCm the same is run with the other name. CuPy is used where it is installed and
+The page is written for CUDA; on ROCm the same is run with the other name. CuPy is used where it is installed and
 runs, which on a simulated driver is ROCm's.
 """
 
@@ -19,7 +19,6 @@ import moonferry as mf
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "streams.md").read_text()
-README = (ROOT / "README.md").read_text()
 BEFORE_PYTHON = 't = moonferry.zeros((4,), device="cuda:0")\n'
 BEFORE_LUA = 'local mf = require "moonferry"\nlocal t\n'
 
@@ -38,7 +37,8 @@ def name_of(text):
 
 @pytest.mark.parametrize("text", [t for t in blocks(PAGE, "python") if "cupy" not in t], ids=name_of)
 def test_the_python_of_the_page(gpu, seed, text):
-    run(BEFORE_PYTHON + text, gpu)
+    # 1 is a default stream on CUDA alone.
+    run(BEFORE_PYTHON + (text if gpu.kind == "cuda" else text.replace("stream=1", "stream=0")), gpu)
 
 
 @pytest.mark.parametrize("text", [t for t in blocks(PAGE, "python") if "cupy" in t], ids=name_of)
@@ -63,12 +63,6 @@ def test_the_lua_of_the_page(gpu, text):
     environment = dict(os.environ, LUA_PATH=path, MOONFERRY_LIBRARY=library, SIM_LEDGER="off", SIM_EXIT="77")
     done = subprocess.run(["luajit", "-e", code], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_the_python_of_the_readme(gpu, seed):
-    (text,) = [t for t in blocks(README, "python") if "cuda:0" in t]
-    # 1 is a default stream on CUDA alone.
-    run(text if gpu.kind == "cuda" else text.replace("stream=1", "stream=0"), gpu)
 
 
 # The table.

@@ -1,0 +1,49 @@
+"""The flags of a tensor: DLPack's bits, and what NumPy's arrays say under that name.
+
+Responsible for `Tensor.flags`, which libraries written for NumPy's arrays ask for (XGBoost, soundfile). Must not know
+how a tensor is made.
+"""
+
+from __future__ import annotations
+
+_READ_ONLY = 1
+_NAMES = ("c_contiguous", "f_contiguous", "aligned", "writeable", "owndata")
+
+
+def _are_packed(extents_and_strides):
+    """Whether axes lie without gaps, the last of them fastest; those of one element may have any stride."""
+    step = 1
+    for extent, stride in reversed(extents_and_strides):
+        if extent != 1 and stride != step:
+            return False
+        step *= extent
+    return True
+
+
+class Flags(int):
+    """DLPack's flag bits (1 read-only, 2 copied by its producer, 4 sub-byte elements padded), and as attributes and
+    items the flags of NumPy's arrays: c_contiguous, f_contiguous, aligned, writeable, and owndata, which is False."""
+
+    c_contiguous: bool
+    f_contiguous: bool
+    aligned: bool
+    writeable: bool
+    owndata: bool
+
+    def __getitem__(self, name: str) -> bool:
+        if str(name).lower() not in _NAMES:
+            raise KeyError(f"flags has no {name!r}; it has {', '.join(map(str.upper, _NAMES))}")
+        return getattr(self, name.lower())
+
+
+def flags_of(t, bits):
+    """The Flags of a tensor whose DLPack bits these are."""
+    flags = Flags(bits)
+    axes = list(zip(t.shape, t.strides))
+    number = t.dtype.bits // 8 // (2 if t.dtype.kind == "c" else 1)
+    flags.c_contiguous = t.size == 0 or _are_packed(axes)
+    flags.f_contiguous = t.size == 0 or _are_packed(axes[::-1])
+    flags.aligned = t.data_ptr % max(number, 1) == 0
+    flags.writeable = not bits & _READ_ONLY
+    flags.owndata = False
+    return flags

@@ -1,0 +1,162 @@
+/* packed.c: rows of elements that take a part of a byte, to rows of bytes and back, so that the loops for whole bytes
+ * do the rest. It must not know how a number is encoded.
+ *
+ * Invariant: bits of the memory that are no element's stay as they are. */
+#include "core/simd.h"
+
+#include <string.h>
+
+#define MASK(bits) ((UINT64_C(1) << (bits)) - 1)
+/* A number in each unit of so many bits. */
+#define IN_EACH(unit, number) (~UINT64_C(0) / MASK(unit) * (number))
+
+/* Eight elements, which are ${bits} bytes, to eight bytes: halves go apart, then quarters, then each. */
+static inline uint64_t spread(uint64_t x, int bits) {
+  x = (x | x << (32 - 4 * bits)) & IN_EACH(32, MASK(4 * bits));
+  x = (x | x << (16 - 2 * bits)) & IN_EACH(16, MASK(2 * bits));
+  return (x | x << (8 - bits)) & IN_EACH(8, MASK(bits));
+}
+
+static inline uint64_t gathered(uint64_t x, int bits) {
+  x = (x | x >> (8 - bits)) & IN_EACH(16, MASK(2 * bits));
+  x = (x | x >> (16 - 2 * bits)) & IN_EACH(32, MASK(4 * bits));
+  return x | x >> (32 - 4 * bits);
+}
+
+/* n times eight elements. */
+#define EIGHTS(bits)                                                                                 \
+  static void unpack_##bits(unsigned char *restrict out, const unsigned char *restrict in, int64_t n) { \
+    for (int64_t i = 0; i < n; i++) {                                                                \
+      uint64_t x = 0;                                                                                \
+      memcpy(&x, in + i * (bits), (bits));                                                           \
+      x = spread(x, (bits));                                                                         \
+      memcpy(out + i * 8, &x, 8);                                                                    \
+    }                                                                                                \
+  }                                                                                                  \
+  static void pack_##bits(unsigned char *restrict out, const unsigned char *restrict in, int64_t n) { \
+    for (int64_t i = 0; i < n; i++) {                                                                \
+      uint64_t x;                                                                                    \
+      memcpy(&x, in + i * 8, 8);                                                                     \
+      x = gathered(x, (bits));                                                                       \
+      memcpy(out + i * (bits), &x, (bits));                                                          \
+    }                                                                                                \
+  }
+EIGHTS(1)
+EIGHTS(2)
+EIGHTS(4)
+
+/* Where elements have a byte each. */
+static void take(unsigned char *restrict out, const unsigned char *restrict in, int64_t n, unsigned mask) {
+  for (int64_t i = 0; i < n; i++) out[i] = (unsigned char)(in[i] & mask);
+}
+
+static void merge(unsigned char *restrict out, const unsigned char *restrict in, int64_t n, unsigned mask) {
+  for (int64_t i = 0; i < n; i++) out[i] = (unsigned char)((out[i] & ~mask) | in[i]);
+}
+
+static void unpack(const mf__slots *s, const unsigned char *from, int64_t n, unsigned char *out) {
+  switch (s->bits) {
+    case 1: unpack_1(out, from, n); break;
+    case 2: unpack_2(out, from, n); break;
+    case 4: unpack_4(out, from, n); break;
+    default: take(out, from, n * 8, s->mask);
+  }
+}
+
+static void pack(const mf__slots *s, unsigned char *to, int64_t n, const unsigned char *in) {
+  switch (s->bits) {
+    case 1: pack_1(to, in, n); break;
+    case 2: pack_2(to, in, n); break;
+    case 4: pack_4(to, in, n); break;
+    default: merge(to, in, n * 8, s->mask);
+  }
+}
+
+static void extend(unsigned char *bytes, int64_t n, unsigned sign) {
+  for (int64_t i = 0; i < n; i++) bytes[i] = (unsigned char)((bytes[i] ^ sign) - sign);
+}
+
+/* The number that has room, if it has none itself, and its bits. */
+static void narrow(unsigned char *bytes, int64_t n, mf__slots s) {
+  for (int64_t i = 0; i < n; i++) {
+    const signed char x = (signed char)bytes[i], low = x > s.least ? x : s.least;
+    bytes[i] = (unsigned char)((low < s.most ? low : s.most) & (int)s.mask);
+  }
+}
+
+bool mf__slots_of(const mf__codec *c, bool clamps, mf__slots *out) {
+  const int bits = c->dtype.bits;
+  *out = (mf__slots){.bits = c->slot_bits};
+  if (bits >= 8) return true;
+  if (8 % c->slot_bits != 0) return false;
+  out->mask = (unsigned)MASK(bits);
+  if (c->kind == MF_KIND_INT) out->sign = 1u << (bits - 1);
+  out->least = clamps ? (signed char)(0 - (int)out->sign) : INT8_MIN;
+  out->most = clamps ? (signed char)(out->sign == 0 ? out->mask : out->sign - 1) : INT8_MAX;
+  return true;
+}
+
+static unsigned char *byte_of(const mf__slots *s, const char *data, int64_t at) {
+  return (unsigned char *)(uintptr_t)data + (at * s->bits >> 3);
+}
+
+static int shift_of(const mf__slots *s, int64_t at) {
+  return (int)(at * s->bits & 7);
+}
+
+static void load_some(const mf__slots *s, const char *data, const mf__run *r, int64_t first, unsigned char *out) {
+  for (int64_t i = first; i < r->n; i++) {
+    const int64_t at = r->at + i * r->step;
+    out[i] = (unsigned char)((unsigned)*byte_of(s, data, at) >> shift_of(s, at) & s->mask);
+  }
+}
+
+static void store_some(const mf__slots *s, char *data, const mf__run *r, int64_t first, const unsigned char *in) {
+  for (int64_t i = first; i < r->n; i++) {
+    const int64_t at = r->at + i * r->step;
+    unsigned char *byte = byte_of(s, data, at);
+    *byte = (unsigned char)((*byte & ~(s->mask << shift_of(s, at))) | (unsigned)in[i] << shift_of(s, at));
+  }
+}
+
+/* How many elements come before the first byte that is theirs alone. */
+static int64_t lead(const mf__slots *s, const mf__run *r) {
+  const int64_t before = (8 - shift_of(s, r->at)) % 8 / s->bits;
+  return r->step == 1 && before < r->n ? before : r->n;
+}
+
+const char *mf__slots_load(const mf__slots *s, const char *data, const mf__run *r, char *room) {
+  unsigned char *out = (unsigned char *)room;
+  if (s->mask == 0) {
+    const int64_t size = s->bits / 8;
+    const mf__tile t = {.dst = room, .src = data + r->at * size, .size = size, .rows = 1, .columns = r->n,
+                        .dst_column = size, .src_column = r->step * size};
+    if (r->step == 1) return t.src;
+    mf__move_plain(&t);
+    return room;
+  }
+  const int64_t first = lead(s, r), eights = (r->n - first) / 8;
+  const mf__run head = {r->at, r->step, first};
+  load_some(s, data, &head, 0, out);
+  unpack(s, byte_of(s, data, r->at + first), eights, out + first);
+  load_some(s, data, r, first + eights * 8, out);
+  if (s->sign != 0) extend(out, r->n, s->sign);
+  return room;
+}
+
+void mf__slots_store(const mf__slots *s, char *data, const mf__run *r, char *from) {
+  unsigned char *in = (unsigned char *)from;
+  if (s->mask == 0) {
+    const int64_t size = s->bits / 8;
+    const mf__tile t = {.dst = data + r->at * size, .src = from, .size = size, .rows = 1, .columns = r->n,
+                        .dst_column = r->step * size, .src_column = size};
+    mf__move_plain(&t);
+    return;
+  }
+  const int64_t first = lead(s, r), eights = (r->n - first) / 8;
+  const mf__run head = {r->at, r->step, first};
+  narrow(in, r->n, *s);
+  store_some(s, data, &head, 0, in);
+  pack(s, byte_of(s, data, r->at + first), eights, in + first);
+  store_some(s, data, r, first + eights * 8, in);
+}
