@@ -99,8 +99,11 @@ fuzz: setup ## a longer fuzz run: make fuzz SECONDS_EACH=600
 	@specs/build fuzz
 	@.venv/bin/python specs/run --only fuzz --fuzz-seconds $(or $(SECONDS_EACH),600)
 
-test-pythons: build ## the Python specs on every CPython 3.9 to 3.14 that this machine has, and Lua hosting it
+test-pythons: build ## the Python specs on every CPython from 3.9 on that this machine has, and Lua hosting it
 	@.venv/bin/python specs/pythons
+
+test-nogil: build ## CPython without the GIL, built from Debian's source: the specs, and threads under ThreadSanitizer (the first time half an hour)
+	@specs/nogil
 
 test-platforms: ## the specs in the next Debian: newest gcc, cmocka, LuaJIT and CPython (as root; 2 GB below /var/tmp)
 	@specs/platforms

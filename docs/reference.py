@@ -128,6 +128,8 @@ def python_words(doc):
 
 
 def signature_of(obj):
+    if getattr(obj, "__text_signature__", "") == "($self, object, /)":
+        return "()"  # what CPython says from 3.13 on where the docstring says nothing
     try:
         text = str(inspect.signature(obj))
     except (TypeError, ValueError):
@@ -141,7 +143,7 @@ def members_of(kind):
     """Its public names, and the protocols that it has beside those of every object."""
     for name, value in sorted(vars(kind).items()):
         special = name.startswith("__") and name not in vars(object) and re.search("arrow|dlpack|array|cuda", name)
-        if type(value).__name__ in ("_tuplegetter", "PyCapsule"):
+        if value is None or type(value).__name__ in ("_tuplegetter", "PyCapsule"):
             continue
         if (special or not name.startswith("_")) and getattr(value, "__doc__", None):
             yield name, value

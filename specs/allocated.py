@@ -1,15 +1,18 @@
 """How many bytes the process has allocated, exactly: malloc's own count, or AddressSanitizer's where that is malloc.
 
 In a process that has EXACT in its environment from the start, calls that leave nothing behind leave the count where it
-was, because Python's objects are malloc's, too, and no free block is kept for a thread. Must not know what is counted.
+was, because Python's objects are malloc's, too, and no free block is kept for a thread. A CPython without the GIL has
+an allocator of its own for them, of which it counts the blocks: each counts as a byte. Must not know what is counted.
 """
 
 import array
 import ctypes
 import gc
 import sys
+import sysconfig
 
-EXACT = {"PYTHONMALLOC": "malloc", "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"}
+FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+EXACT = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"} | ({} if FREE_THREADED else {"PYTHONMALLOC": "malloc"})
 
 
 class Mallinfo2(ctypes.Structure):
@@ -24,7 +27,7 @@ def allocated():
         return libc.__sanitizer_get_current_allocated_bytes()
     libc.mallinfo2.restype = Mallinfo2
     now = libc.mallinfo2()
-    return now.uordblks + now.hblkhd
+    return now.uordblks + now.hblkhd + (sys.getallocatedblocks() if FREE_THREADED else 0)
 
 
 def collect():

@@ -7,7 +7,7 @@
 #include <pthread.h>
 #include <time.h>
 
-volatile int mf__door;
+atomic_int mf__door;
 int mf__visitors;
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -32,6 +32,8 @@ static struct timespec in_ms(int wait_ms) {
 int mf__door_close(int own, int wait_ms) {
   const struct timespec until = in_ms(wait_ms);
   int in_time = 1;
+  mf__section section;
+  mf__section_begin(&section);
   mf__door = MF__DOOR_CLOSED;
   while (mf__visitors > own && in_time) {
     pthread_mutex_lock(&mutex);
@@ -40,5 +42,7 @@ int mf__door_close(int own, int wait_ms) {
     pthread_mutex_unlock(&mutex);
     PyEval_RestoreThread(thread);
   }
-  return mf__visitors - own;
+  const int late = mf__visitors - own;
+  mf__section_end(&section);
+  return late;
 }

@@ -25,6 +25,7 @@ void mf__outside_begin(void) {
   mf__state *state = mf__top->state;
   mf__top->depth = state->depth;
   mf__unlock(state);
+  mf__section_end(&mf__top->section);
 }
 
 /* Waits for ever: the stack that this thread would go on with is gone. Daemon threads end with the process. */
@@ -39,6 +40,7 @@ int mf__is_inside(void) {
 
 void mf__outside_end(void) {
   mf__state *state = mf__top->state;
+  mf__section_begin(&mf__top->section);
   mf__lock(state, 1);
   if (state->L == NULL) stay_outside();
   state->depth = mf__top->depth;
@@ -56,9 +58,19 @@ void mf__refs_drain(void) {
   if (mf__refs_wait()) give_back_outside();
 }
 
+/* Without the GIL whoever else has it may give it back at any moment. */
+static int is_held_elsewhere(PyObject *object) {
+#ifdef Py_GIL_DISABLED
+  (void)object;
+  return 0;
+#else
+  return Py_REFCNT(object) > 1;
+#endif
+}
+
 void mf__let_go(PyObject *object) {
   if (object == NULL) return;
-  if (Py_REFCNT(object) > 1 || mf__is_inert(object)) {
+  if (is_held_elsewhere(object) || mf__is_inert(object)) {
     Py_DecRef(object);
     return;
   }
@@ -137,12 +149,14 @@ __attribute__((noinline)) static int enter(lua_State *L, mf__bridge *bridge, mf_
   mf__frame *below = mf__top;
   int saved = below != NULL && below->thread != NULL;
   PyGILState_STATE gil = take_gil(below);
+  mf__frame frame;
+  mf__section_begin(&frame.section);
   if (!mf__door_is_open()) {
+    mf__section_end(&frame.section);
     give_gil(saved ? below : NULL, gil);
     return ENDED;
   }
   visit(below);
-  mf__frame frame;
   push_frame(&frame, L, bridge, 0);
   mf__state_arrive(bridge->state, L);
   mf__refs_drain();
@@ -155,6 +169,7 @@ __attribute__((noinline)) static int enter(lua_State *L, mf__bridge *bridge, mf_
   if (status == 0 && mf__stops(bridge->state)) status = STOPPED;
   pop_frame(&frame);
   end_visit(below);
+  mf__section_end(&frame.section);
   give_gil(saved ? below : NULL, gil);
   return status;
 }
@@ -224,16 +239,14 @@ lua_State *mf__call_in_begin(mf__bridge *bridge, mf__frame *frame) {
   }
   /* Before the lock is taken, because what goes may run any Python code. */
   mf__refs_drain();
+  mf__section_begin(&frame->section);
   mf__state *state = bridge->state;
-  if (state == NULL) {
-    PyErr_SetString(PyExc_RuntimeError, "this Lua state was closed");
-    return NULL;
-  }
-  Py_INCREF((PyObject *)state);
-  lua_State *L = mf__state_enter(state);
+  Py_XINCREF((PyObject *)state);
+  lua_State *L = state != NULL ? mf__state_enter(state) : NULL;
   if (L == NULL) {
+    mf__section_end(&frame->section);
     if (!PyErr_Occurred()) PyErr_SetString(PyExc_RuntimeError, "this Lua state was closed");
-    Py_DECREF((PyObject *)state);
+    Py_XDECREF((PyObject *)state);
     return NULL;
   }
   push_frame(frame, L, bridge, 1);
@@ -251,10 +264,12 @@ void mf__call_in_end(mf__frame *frame) {
   lua_settop(frame->L, frame->top);
   pop_frame(frame);
   mf__state_leave(state, frame->L);
+  mf__section_end(&frame->section);
   Py_DECREF((PyObject *)state);
 }
 
 void mf__run_begin(mf__frame *frame) {
+  mf__section_end(&frame->section);
   frame->thread = PyEval_SaveThread();
 }
 
@@ -262,6 +277,7 @@ int mf__run_end(mf__frame *frame) {
   PyThreadState *thread = frame->thread;
   frame->thread = NULL;
   PyEval_RestoreThread(thread);
+  mf__section_begin(&frame->section);
   return mf__stops(frame->state);
 }
 

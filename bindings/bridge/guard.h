@@ -7,8 +7,9 @@
  *   2. What a body owns while Lua can raise, it holds (mf__hold), because an error jumps over it.
  *   3. The first upvalue of every body is the bridge.
  * And three for the other way, from Python into Lua.
- *   1. Lua runs without the GIL (mf__run). Bodies run with the GIL and the lock. Around a Python call that may take
- *      long or wait for another thread, a body gives up the lock: MF__OUTSIDE.
+ *   1. Lua runs without the GIL (mf__run). Bodies run with the GIL, without which they have the section (lifetime.h),
+ *      and the lock. Around a Python call that may take long or wait for another thread, a body gives up the lock:
+ *      MF__OUTSIDE.
  *   2. A call from Python into Lua runs on the lua_State that called out on this thread, else on the main one if nobody
  *      is inside, else on a coroutine of its own.
  *   3. What Python drops is queued on the state and given back by whoever owns the lock next. */
@@ -31,7 +32,7 @@ int mf__enter_by(lua_State *L, mf__unprotected_body unprotected);
  * Python; code of Python's that runs still may call Lua, and that Python. Once all is gone, nobody may ask for the GIL,
  * which the thread that ends the process keeps. Read without the GIL, and again with it. */
 enum { MF__DOOR_OPEN, MF__DOOR_CLOSED, MF__DOOR_GONE };
-extern volatile int mf__door;
+extern atomic_int mf__door;
 
 /* How many threads are in a body that Lua itself has called. Guarded by the GIL. */
 extern int mf__visitors;
@@ -39,7 +40,8 @@ __attribute__((cold)) void mf__visit_last(void);
 
 /* Whether Lua code of this thread may go into Python. */
 static inline int mf__door_is_open(void) {
-  return mf__door == MF__DOOR_OPEN || (mf__door == MF__DOOR_CLOSED && mf__top != NULL);
+  const int door = atomic_load_explicit(&mf__door, memory_order_relaxed);
+  return door == MF__DOOR_OPEN || (door == MF__DOOR_CLOSED && mf__top != NULL);
 }
 
 /* Closes the door, and gives those inside, but for the caller where it is one (${own}), so long to come out. Returns

@@ -9,8 +9,11 @@
 #ifndef MF__LIFETIME_H
 #define MF__LIFETIME_H
 
-/* One binary serves CPython 3.9 and later. */
+/* One binary serves CPython 3.9 and later; without the GIL there is no limited API, and each version has its own. */
+#include <pyconfig.h>
+#ifndef Py_GIL_DISABLED
 #define Py_LIMITED_API 0x03090000
+#endif
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
@@ -20,6 +23,69 @@
 
 /* Needs Python.h before it. */
 #include "aside.h"
+
+/* The section: one thread at a time in what the bridge keeps for all threads, where CPython has no GIL.
+ *
+ * With the GIL that is so by itself, and the section is nothing. Without it, a thread that has a thread state takes the
+ * section wherever comments here speak of the GIL as what guards something. It is a critical section of CPython's, so
+ * that a thread which has to wait for another, or lets its thread state go, gives it up meanwhile, as it gives up the
+ * GIL; and it is given up around Python calls (mf__outside_begin) and while Lua runs (mf__run_begin), so that threads
+ * with a Lua state each run at the same time. */
+#ifdef Py_GIL_DISABLED
+
+typedef struct mf__section {
+  PyCriticalSection taken;
+  int is_nested; /* the thread had it already */
+} mf__section;
+
+/* Whose mutex it is. */
+extern PyObject mf__shared;
+
+/* Whether the thread has the section already, as the innermost of its critical sections. From 3.14 on CPython looks at
+ * that itself; before, it would find the mutex taken and wait for itself, if only for a moment. */
+static inline int mf__section_is_innermost(void) {
+#if PY_VERSION_HEX < 0x030E0000
+  const uintptr_t innermost = PyThreadState_Get()->critical_section;
+  const uintptr_t inactive = 1, marks = 3;
+  const PyCriticalSection *section = (const PyCriticalSection *)(innermost & ~marks);
+  return section != NULL && (innermost & inactive) == 0 && section->_cs_mutex == &mf__shared.ob_mutex;
+#else
+  return 0;
+#endif
+}
+
+static inline void mf__section_begin(mf__section *section) {
+  section->is_nested = mf__section_is_innermost();
+  if (!section->is_nested) PyCriticalSection_Begin(&section->taken, &mf__shared);
+}
+
+static inline void mf__section_end(mf__section *section) {
+  if (!section->is_nested) PyCriticalSection_End(&section->taken);
+}
+
+/* In a forked child: the section may have been handed to a thread that waited for it, and is not there to end it. */
+static inline void mf__section_free_in_child(void) {
+  if (PyThreadState_GetUnchecked() == NULL || !mf__section_is_innermost()) mf__shared.ob_mutex = (PyMutex){0};
+}
+
+#else
+
+typedef struct mf__section {
+  char nothing;
+} mf__section;
+
+static inline void mf__section_free_in_child(void) {
+}
+
+static inline void mf__section_begin(mf__section *section) {
+  (void)section;
+}
+
+static inline void mf__section_end(mf__section *section) {
+  (void)section;
+}
+
+#endif
 
 /* LuaJIT's type number of FFI values, which its lua.h keeps to itself. */
 #define MF__LUA_TCDATA 10

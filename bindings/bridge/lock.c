@@ -34,6 +34,7 @@ static void reset_after_fork(mf__state *state) {
  * used. Another thread may have held the mutex. */
 static void in_child(void) {
   pthread_mutex_init(&mutex, NULL);
+  mf__section_free_in_child();
   mf__forks++;
   for (const mf__frame *frame = mf__top; frame != NULL; frame = frame->below) {
     if (frame->state != NULL) reset_after_fork(frame->state);
@@ -42,7 +43,8 @@ static void in_child(void) {
 
 /* A patient caller has Lua below, and would go on there: no exception can lead past that. */
 static int refuse_lost(int patient) {
-  if (patient) Py_FatalError("a forked child cannot go back into a Lua state that another thread was using");
+  /* The function: where there is no limited API a macro of that name puts the caller's before the message. */
+  if (patient) (Py_FatalError)("a forked child cannot go back into a Lua state that another thread was using");
   PyErr_SetString(PyExc_RuntimeError, "the Lua state was in use by another thread when this process was forked");
   return -1;
 }

@@ -55,10 +55,13 @@ void mf__value_dealloc(PyObject *self) {
   mf__value *value = value_of(self);
   PyObject_GC_UnTrack(self);
   if (value->weakrefs != NULL) PyObject_ClearWeakRefs(self);
+  mf__section section;
+  mf__section_begin(&section);
   if (value->state != NULL) {
     mf__state_unref(value->state, value->ref);
     mf__bridge_release(value->bridge, value->state);
   }
+  mf__section_end(&section);
   Py_DecRef((PyObject *)value->state);
   ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
   Py_DecRef((PyObject *)type);

@@ -58,14 +58,15 @@ static int has_fields(mf__value *value, PyObject *error) {
 /* A field of a table without a metatable, by a key that is remembered or needs no memory. */
 static int get_unprotected(const mf__value *value, PyObject *key, PyObject **result) {
   if (value->kind != LUA_TTABLE) return 0;
-  lua_State *L = mf__peek_begin(value->state);
+  mf__section section;
+  lua_State *L = mf__peek_begin(value->state, &section);
   if (L == NULL) return 0;
   int top = lua_gettop(L), found = 0;
   if (mf__peek_table(L, value) && mf__peek_key(L, value->bridge, key)) {
     lua_rawget(L, top + 1);
     found = mf__unprotected_take(L, value->bridge, top + 2, result);
   }
-  mf__peek_end(value->state, L, top);
+  mf__peek_end(value->state, L, top, &section);
   return found;
 }
 

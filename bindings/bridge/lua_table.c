@@ -47,7 +47,8 @@ static int set_body(lua_State *L, void *data) {
 
 /* A field that is there already, so that the table need not grow. */
 static int set_unprotected(const mf__value *table, PyObject *key, PyObject *value) {
-  lua_State *L = value != NULL ? mf__peek_begin(table->state) : NULL;
+  mf__section section;
+  lua_State *L = value != NULL ? mf__peek_begin(table->state, &section) : NULL;
   if (L == NULL) return 0;
   int top = lua_gettop(L), there = 0;
   if (mf__peek_table(L, table) && mf__peek_key(L, table->bridge, key)) {
@@ -58,7 +59,7 @@ static int set_unprotected(const mf__value *table, PyObject *key, PyObject *valu
     there = there && mf__unprotected_push(L, table->bridge, value);
     if (there) lua_rawset(L, top + 1);
   }
-  mf__peek_end(table->state, L, top);
+  mf__peek_end(table->state, L, top, &section);
   return there;
 }
 
@@ -234,12 +235,13 @@ static int take_quietly(lua_State *L, const mf__bridge *bridge, PyObject **value
 static int next_unprotected(struct iterator *iterator, PyObject **value) {
   mf__state *state = iterator->table->state;
   const mf__bridge *bridge = iterator->table->bridge;
-  lua_State *L = mf__peek_begin(state);
+  mf__section section;
+  lua_State *L = mf__peek_begin(state, &section);
   if (L == NULL) return 0;
   int top = lua_gettop(L), before = iterator->index;
   int taken = push_element(L, iterator) && (iterator->what == KEYS || take_quietly(L, bridge, value));
   if (!taken) iterator->index = before;
-  mf__peek_end(state, L, top);
+  mf__peek_end(state, L, top, &section);
   return taken;
 }
 
@@ -258,16 +260,26 @@ static int next_body(lua_State *L, void *data) {
   return 0;
 }
 
-static PyObject *iterator_next(PyObject *self) {
-  struct iterator *iter = (struct iterator *)self;
-  struct step step = {iter, NULL};
-  mf__value *table = iter->table;
-  if (table == NULL) return NULL;
+/* Whether there is a step left to do; then the caller has a reference to the table, because the iterator lets go of it
+ * at the end. Else ${result} is what the step gives. */
+static int has_step_left(struct iterator *iter, mf__value **table, PyObject **result) {
+  mf__section section;
   PyObject *value = NULL;
-  if (next_unprotected(iter, &value)) return element(iter, value);
-  /* The iterator lets go of its table at the end, and what runs meanwhile may let go of the iterator. */
+  mf__section_begin(&section);
+  const int at_end = iter->table == NULL, taken = !at_end && next_unprotected(iter, &value);
+  if (taken) *result = element(iter, value);
+  *table = iter->table;
+  if (!at_end && !taken) Py_IncRef((PyObject *)*table);
+  mf__section_end(&section);
+  return !at_end && !taken;
+}
+
+static PyObject *iterator_next(PyObject *self) {
+  struct step step = {(struct iterator *)self, NULL};
+  mf__value *table;
+  if (!has_step_left(step.iterator, &table, &step.result)) return step.result;
+  /* What runs meanwhile may let go of the iterator. */
   Py_IncRef(self);
-  Py_IncRef((PyObject *)table);
   if (mf__call_in(table->bridge, next_body, &step) != 0) step.result = NULL;
   Py_DecRef((PyObject *)table);
   Py_DecRef(self);
@@ -307,8 +319,11 @@ static PyObject *table_iter(PyObject *self) {
 
 static void iterator_dealloc(PyObject *self) {
   PyTypeObject *type = Py_TYPE(self);
+  mf__section section;
   PyObject_GC_UnTrack(self);
+  mf__section_begin(&section);
   finish((struct iterator *)self);
+  mf__section_end(&section);
   ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
   Py_DecRef((PyObject *)type);
 }
@@ -320,8 +335,12 @@ static int iterator_traverse(PyObject *self, visitproc visit, void *arg) {
 }
 
 static PyObject *iterator_repr(PyObject *self) {
-  return PyUnicode_FromFormat(
-      "LuaIter(%R)", ((struct iterator *)self)->table ? (PyObject *)((struct iterator *)self)->table : Py_None);
+  mf__section section;
+  mf__section_begin(&section);
+  const mf__value *table = ((struct iterator *)self)->table;
+  PyObject *text = PyUnicode_FromFormat("LuaIter(%R)", table != NULL ? (const PyObject *)table : Py_None);
+  mf__section_end(&section);
+  return text;
 }
 
 static PyMethodDef methods[] = {

@@ -185,9 +185,7 @@ static PyObject *resume_thread(struct thread *thread, PyObject *arguments) {
 }
 
 static PyObject *take_arguments(struct thread *thread) {
-  PyObject *arguments = thread->arguments;
-  thread->arguments = NULL;
-  return arguments;
+  return __atomic_exchange_n(&thread->arguments, NULL, __ATOMIC_ACQ_REL);
 }
 
 static PyObject *thread_next(PyObject *self) {

@@ -78,6 +78,11 @@ int mf__plain_push(lua_State *L, const mf__bridge *bridge, PyObject *object) {
 typedef const char *(*as_utf8)(PyObject *, Py_ssize_t *);
 
 /* PyUnicode_AsUTF8AndSize, which copies nothing, and belongs to the stable ABI from 3.10 on; NULL before that. */
+#ifndef Py_LIMITED_API
+static as_utf8 find_as_utf8(void) {
+  return PyUnicode_AsUTF8AndSize;
+}
+#else
 static as_utf8 find_as_utf8(void) {
   static as_utf8 found;
   static int known;
@@ -86,6 +91,7 @@ static as_utf8 find_as_utf8(void) {
   known = 1;
   return found;
 }
+#endif
 
 int mf__push_utf8(lua_State *L, PyObject *object) {
   as_utf8 convert = find_as_utf8();

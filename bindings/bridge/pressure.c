@@ -13,27 +13,25 @@
 /* Bytes that came since the last collection, and that may come until the next. Guarded by the GIL. */
 static double added, limit = 256 << 20;
 
-/* Whether a type has `nbytes`, as arrays do. Types may die and their addresses come back; then the guess
- * is wrong until the entry is overwritten. Guarded by the GIL. */
-static struct {
-  const PyTypeObject *type;
-  int has_nbytes;
-} known[256];
+/* Whether a type has `nbytes`, as arrays do: its address, plus 1 if so. Types may die and their addresses come back;
+ * then the guess is wrong until the entry is overwritten. */
+static atomic_uintptr_t known[256];
 
-static size_t place_of(const PyTypeObject *type) {
-  return ((uintptr_t)type >> 6) % (sizeof known / sizeof *known);
+/* 1, 0, or -1 where nobody has looked. */
+static int known_nbytes(const PyTypeObject *type) {
+  const uintptr_t entry = atomic_load_explicit(&known[((uintptr_t)type >> 6) % 256], memory_order_relaxed);
+  return entry - (uintptr_t)type <= 1 ? (int)(entry - (uintptr_t)type) : -1;
 }
 
 static int has_nbytes(PyTypeObject *type) {
-  size_t place = place_of(type);
-  if (known[place].type != type) {
+  if (known_nbytes(type) < 0) {
     PyObject *found = PyObject_GetAttrString((PyObject *)type, "nbytes");
     if (found == NULL) PyErr_Clear();
-    known[place].type = type;
-    known[place].has_nbytes = found != NULL;
+    atomic_store_explicit(&known[((uintptr_t)type >> 6) % 256], (uintptr_t)type + (found != NULL),
+                          memory_order_relaxed);
     Py_DecRef(found);
   }
-  return known[place].has_nbytes;
+  return known_nbytes(type) > 0;
 }
 
 static double nbytes_of(PyObject *object) {
@@ -57,8 +55,7 @@ static void relieve(lua_State *L) {
 
 void mf__weigh(lua_State *L, mf__ref *ref) {
   double nbytes;
-  size_t place = place_of(Py_TYPE(ref->object));
-  if (known[place].type == Py_TYPE(ref->object) && !known[place].has_nbytes) return;
+  if (known_nbytes(Py_TYPE(ref->object)) == 0) return;
   if (mf__is_weighed(ref->object)) return;
   MF__OUTSIDE(nbytes, has_nbytes(Py_TYPE(ref->object)) ? nbytes_of(ref->object) : 0);
   if (!(nbytes > 0 && nbytes < 1e18)) return;

@@ -11,6 +11,10 @@
 
 #include "lifetime.h"
 
+#ifdef Py_GIL_DISABLED
+PyObject mf__shared; /* for its mutex alone */
+#endif
+
 static _Atomic(mf__ref *) retired;
 
 /* The weight of all living references, in bytes, and those that have some, by their objects' addresses. Guarded by the
@@ -145,12 +149,15 @@ void mf__ref_retire(mf__ref *ref) {
 static void give_back(mf__ref *ref) {
   while (ref != NULL) {
     mf__ref *next = ref->next;
+    mf__section section;
+    mf__section_begin(&section);
     PyObject *object = ref->object, *origin = ref->origin;
     mf__ref_unweigh(ref);
     unlink_ref(ref);
     leave_others(ref);
     ref->next = spare;
     spare = ref;
+    mf__section_end(&section);
     /* May run any Python code, this function included. */
     Py_DecRef(object);
     Py_DecRef(origin);

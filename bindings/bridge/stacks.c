@@ -96,7 +96,7 @@ void mf__state_leave(mf__state *state, lua_State *L) {
   aside_end(exception);
 }
 
-lua_State *mf__peek_begin(mf__state *state) {
+static lua_State *peek(mf__state *state) {
   if (state->owner != NULL && state->owner != mf__self()) return NULL;
   lua_State *L = mf__top != NULL ? stack_of_thread(state) : NULL;
   if (L == NULL && state->busy == 0) L = state->L;
@@ -106,9 +106,17 @@ lua_State *mf__peek_begin(mf__state *state) {
   return L;
 }
 
-void mf__peek_end(mf__state *state, lua_State *L, int top) {
+lua_State *mf__peek_begin(mf__state *state, mf__section *section) {
+  mf__section_begin(section);
+  lua_State *L = peek(state);
+  if (L == NULL) mf__section_end(section);
+  return L;
+}
+
+void mf__peek_end(mf__state *state, lua_State *L, int top, mf__section *section) {
   lua_settop(L, top);
   if (--state->depth == 0) mf__unlock(state);
+  mf__section_end(section);
 }
 
 static int is_near_limit(const mf__memory *memory) {

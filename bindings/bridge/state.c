@@ -44,12 +44,15 @@ static int waited_for_one(void) {
 void mf__state_await(mf__state *state) {
   if (calls_in_of_others(state) == 0 || !Py_IsInitialized() || mf__door == MF__DOOR_GONE) return;
   PyGILState_STATE gil = PyGILState_Ensure();
+  mf__section section;
+  mf__section_begin(&section);
   int depth = state->depth;
   mf__unlock(state);
   while (calls_in_of_others(state) > 0 && waited_for_one()) {
   }
   mf__lock(state, 1);
   state->depth = depth;
+  mf__section_end(&section);
   PyGILState_Release(gil);
 }
 
@@ -87,6 +90,14 @@ static void close_lua(mf__state *state) {
   if (state->hosted) lua_close(L);
 }
 
+static void forget_refs(mf__state *state) {
+  mf__section section;
+  mf__section_begin(&section);
+  mf__refs_forget(&state->refs);
+  mf__scopes_free(&state->scopes);
+  mf__section_end(&section);
+}
+
 static int refuse_close(const mf__state *state) {
   const int of_others = calls_in_of_others(state);
   if (of_others > 0)
@@ -100,7 +111,7 @@ static int refuse_close(const mf__state *state) {
   return -1;
 }
 
-int mf__state_close(mf__state *state) {
+static int close_if_free(mf__state *state) {
   if (state->inside > 0) return refuse_close(state);
   if (state->L == NULL) return 0;
   if (!state->hosted) {
@@ -118,6 +129,14 @@ int mf__state_close(mf__state *state) {
     if (--state->depth == 0) mf__unlock(state);
   }
   Py_DECREF((PyObject *)state);
+  return status;
+}
+
+int mf__state_close(mf__state *state) {
+  mf__section section;
+  mf__section_begin(&section);
+  const int status = close_if_free(state);
+  mf__section_end(&section);
   if (status == 0) mf__refs_drain();
   return status;
 }
@@ -130,8 +149,7 @@ static void state_dealloc(PyObject *self_object) {
   PyObject_GC_UnTrack(self_object);
   if (state->weakrefs != NULL) PyObject_ClearWeakRefs(self_object);
   if (state->L != NULL) close_lua(state);
-  mf__refs_forget(&state->refs);
-  mf__scopes_free(&state->scopes);
+  forget_refs(state);
   free_bridges(state);
   free(state->spare);
   free(state->unwanted);
@@ -181,11 +199,12 @@ static int count_refs(const mf__state *state) {
 static int state_clear(PyObject *self_object) {
   mf__state *state = (mf__state *)self_object;
   if (!state->hosted) return 0;
+  mf__section section;
+  mf__section_begin(&section);
   int count = count_refs(state);
   PyObject **objects = malloc(sizeof *objects * 2 * (size_t)(count + 1));
-  if (objects == NULL) return 0;
   int number = 0;
-  for (mf__ref *ref = state->refs; ref != NULL; ref = ref->older) {
+  for (mf__ref *ref = objects != NULL ? state->refs : NULL; ref != NULL; ref = ref->older) {
     objects[number++] = ref->object;
     objects[number++] = ref->origin;
     mf__ref_unweigh(ref);
@@ -193,6 +212,8 @@ static int state_clear(PyObject *self_object) {
     ref->object = Py_None;
     ref->origin = NULL;
   }
+  mf__section_end(&section);
+  if (objects == NULL) return 0;
   for (int i = 0; i < number; i++) Py_DecRef(objects[i]);
   free(objects);
   PyObject *options[] = {state->options.filter, state->options.getter, state->options.setter};

@@ -36,13 +36,22 @@ void mf__stop_take_hook(mf__state *state) {
   if (atomic_load(&state->stop) != MF__STOP_NOT) set_hook(state);
 }
 
-void mf__stop(mf__state *state, PyObject *reason) {
-  if (state->inside == 0 || atomic_load(&state->stop) == MF__STOP_ASKED) return;
+/* Returns a reference to give back, or NULL. */
+static PyObject *ask_to_stop(mf__state *state, PyObject *reason) {
+  if (state->inside == 0 || atomic_load(&state->stop) == MF__STOP_ASKED) return NULL;
   PyObject *before = state->reason;
   Py_IncRef(reason);
   state->reason = reason;
   atomic_store(&state->stop, MF__STOP_ASKED);
   set_hook(state);
+  return before;
+}
+
+void mf__stop(mf__state *state, PyObject *reason) {
+  mf__section section;
+  mf__section_begin(&section);
+  PyObject *before = ask_to_stop(state, reason);
+  mf__section_end(&section);
   Py_DecRef(before);
 }
 

@@ -25,7 +25,10 @@ static void ask_python(mf__state *state) {
   int waiting = MF__STOP_SIGNAL;
   PyThreadState *thread = mf__top->thread;
   mf__top->thread = NULL;
-  if (thread != NULL) PyEval_RestoreThread(thread);
+  if (thread != NULL) {
+    PyEval_RestoreThread(thread);
+    mf__section_begin(&mf__top->section);
+  }
   atomic_compare_exchange_strong(&state->stop, &waiting, MF__STOP_NOT);
   PyObject *type, *value, *trace;
   int raised;
@@ -38,7 +41,9 @@ static void ask_python(mf__state *state) {
   mf__let_go(type);
   mf__let_go(value);
   mf__let_go(trace);
-  mf__top->thread = thread != NULL ? PyEval_SaveThread() : NULL;
+  if (thread == NULL) return;
+  mf__section_end(&mf__top->section);
+  mf__top->thread = PyEval_SaveThread();
 }
 
 /* Throws a memory error where it can, because that runs no message handler of xpcall: a handler would run inside of

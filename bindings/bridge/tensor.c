@@ -9,18 +9,29 @@
 /* Needs Python.h before it. */
 #include "moonferry_python.h"
 
-/* Set once, with the GIL held, and for ever: the package cannot be unloaded. */
-static const mf_python_api *api;
+/* Set once and for ever: the package cannot be unloaded. */
+static const mf_python_api *_Atomic found_api;
+
+static const mf_python_api *get_api(void) {
+  return atomic_load_explicit(&found_api, memory_order_acquire);
+}
+
+/* NULL with an exception. */
+static const mf_python_api *import_api(void) {
+  const mf_python_api *api = mf_python_import();
+  if (api != NULL) atomic_store(&found_api, api);
+  return api;
+}
 
 /* Whether tensors can come at all. Until somebody imports the package, this is one look into a dict. */
 static int look_for_package(void) {
-  static PyObject *name;
-  if (name == NULL) name = PyUnicode_InternFromString("moonferry");
+  PyObject *name = PyUnicode_InternFromString("moonferry");
   PyObject *module = name ? PyImport_GetModule(name) : NULL;
+  const int found = module != NULL && import_api() != NULL;
+  if (!found) PyErr_Clear();
   Py_DecRef(module);
-  if (module != NULL) api = mf_python_import();
-  if (api == NULL) PyErr_Clear();
-  return api != NULL;
+  Py_DecRef(name);
+  return found;
 }
 
 /* Runs deleters without the GIL, because foreign code that is no Python code may take long. */
@@ -122,6 +133,7 @@ static int push_imported(lua_State *L, const mf__bridge *bridge, const mf_tensor
 }
 
 int mf__tensor_unprotected_push(lua_State *L, const mf__bridge *bridge, PyObject *object) {
+  const mf_python_api *api = get_api();
   if (bridge->tensors == 0 || api == NULL || !api->check(object)) return 0;
   mf_tensor *tensor = api->retain(object);
   if (tensor == NULL) {
@@ -134,7 +146,8 @@ int mf__tensor_unprotected_push(lua_State *L, const mf__bridge *bridge, PyObject
 }
 
 PyObject *mf__tensor_to_python(lua_State *L, int index, mf_tensor *tensor) {
-  if (api == NULL) MF__OUTSIDE(api, mf_python_import());
+  const mf_python_api *api = get_api();
+  if (api == NULL) MF__OUTSIDE(api, import_api());
   if (api == NULL) mf__raise(L);
   remember(L, index, tensor, FROM_LUA);
   PyObject *object = api->wrap(mf_tensor_retain(tensor));
@@ -151,6 +164,7 @@ static int is_known(lua_State *L, const mf__bridge *bridge, int index, const mf_
 }
 
 int mf__tensor_unprotected_take(lua_State *L, const mf__bridge *bridge, int index, PyObject **result) {
+  const mf_python_api *api = get_api();
   if (bridge->tensors == 0 || api == NULL) return 0;
   mf_tensor *tensor = handle_of(L, bridge, index);
   if (tensor == NULL) return 0;
@@ -175,8 +189,9 @@ static int adopt(lua_State *L, void *box, mf_tensor *tensor) {
 }
 
 int mf__tensor_to_lua(lua_State *L, PyObject *object) {
-  int found = api != NULL;
+  int found = get_api() != NULL;
   if (!found) MF__OUTSIDE(found, look_for_package());
+  const mf_python_api *api = get_api();
   if (!found || !api->check(object)) return 0;
   if (!mf__crossing_ready(L)) return 0;
   mf_tensor *tensor = api->retain(object);

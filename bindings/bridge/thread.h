@@ -6,9 +6,10 @@
 #ifndef MF__THREAD_H
 #define MF__THREAD_H
 
-#include <stdatomic.h>
-
+/* First, because Python.h chooses what the C library declares. */
 #include "lifetime.h"
+
+#include <stdatomic.h>
 
 /* The arguments of moonferry.Lua(...) by which values are converted. All but the flags may be NULL. */
 typedef struct mf__options {
@@ -116,6 +117,7 @@ typedef struct mf__frame {
   mf__bridge *bridge;
   mf__state *state;      /* a call into Lua holds it, because Lua or Python may drop the last reference in its course */
   PyThreadState *thread; /* of a call into Lua: while Lua runs, what the GIL is taken back with; else NULL */
+  mf__section section;   /* taken while the body runs, but for what is outside */
   int (*body)(lua_State *L, void *data);
   void *data;
   int is_call_in;
@@ -249,17 +251,17 @@ void mf__state_leave(mf__state *state, lua_State *L);
 
 /* A look into Lua that neither allocates there nor raises nor runs code, so that it needs no frame: takes the lock if
  * that is free, and returns a stack with room for 8 values; NULL where only a call into Lua will do. */
-lua_State *mf__peek_begin(mf__state *state);
+lua_State *mf__peek_begin(mf__state *state, mf__section *section);
 
 /* ${top}: lua_gettop of before. */
-void mf__peek_end(mf__state *state, lua_State *L, int top);
+void mf__peek_end(mf__state *state, lua_State *L, int top, mf__section *section);
 
 /* Whether memory is near its limit and Python has dropped so much that a collection may help; what says that there was
  * one. */
 int mf__state_is_short(mf__state *state);
 void mf__state_collected(mf__state *state);
 
-/* Queues a registry reference to be given back. With the GIL. */
+/* Queues a registry reference to be given back. With the GIL, in the section. */
 void mf__state_unref(mf__state *state, int ref);
 
 #endif

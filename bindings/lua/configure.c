@@ -7,7 +7,10 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* RTLD_DEFAULT */
 #endif
-#define Py_LIMITED_API 0x03090000
+#include <pyconfig.h>
+#ifndef Py_GIL_DISABLED
+#define Py_LIMITED_API 0x03090000 /* as in bridge/lifetime.h */
+#endif
 #include <Python.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -19,7 +22,7 @@
 
 #include "start.h"
 
-/* Spelt out because the limited API leaves it out. */
+/* Spelt out because the limited API leaves it out, and older CPythons have none. */
 typedef struct PyInitConfig PyInitConfig;
 
 struct init_api {

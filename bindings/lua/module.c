@@ -44,12 +44,31 @@ static void arm_at_close(lua_State *L) {
   lua_setfield(L, LUA_REGISTRYINDEX, "moonferry.python.close");
 }
 
+/* Objects have another layout in a CPython without the GIL, and there is no stable ABI of it; or NULL. */
+static const char *why_not_this_python(void) {
+  const char *const found = Py_GetVersion();
+  const int is_free = strstr(found, "free-threading build") != NULL;
+#ifdef Py_GIL_DISABLED
+  const size_t length = strcspn(PY_VERSION, ".") + 1;
+  const size_t both = length + strcspn(PY_VERSION + length, ".") + 1;
+  if (!is_free || strncmp(found, PY_VERSION, both) != 0) return "a free-threaded CPython " PY_VERSION;
+#else
+  if (is_free) return "a CPython with the GIL";
+#endif
+  return NULL;
+}
+
 __attribute__((visibility("default"))) int luaopen_moonferry_bridge(lua_State *L);
 
 int luaopen_moonferry_bridge(lua_State *L) {
   if (strcmp(mf_build_id(), MF_BUILD_ID) != 0) {
     return luaL_error(L, "moonferry_bridge was built with libmoonferry %s, but the process has %s", MF_BUILD_ID,
                       mf_build_id());
+  }
+  const char *const wanted = why_not_this_python();
+  if (wanted != NULL) {
+    return luaL_error(L, "moonferry_bridge was built for %s, but this process has CPython %s; install Moonferry there",
+                      wanted, Py_GetVersion());
   }
   static const luaL_Reg functions[] = {
       {"start", module_start}, {"arm", module_arm}, {"ended", module_ended}, {"open", mf__bridge_open}, {NULL, NULL}};

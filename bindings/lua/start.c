@@ -67,7 +67,7 @@ int mf__python_is_guest(void) {
 }
 
 void mf__python_imported(void) {
-  static Py_ssize_t known;
+  static _Atomic(Py_ssize_t) known;
   if (started_here && mf__on_main_thread()) mf__interrupt_arm();
   Py_ssize_t count = PyDict_Size(PyImport_GetModuleDict());
   if (count == known) return;

@@ -181,11 +181,10 @@ int core_dtype(core_state *state, PyObject *obj, DLDataType *out) {
   } else if (PyUnicode_Check(obj)) {
     return core_dtype_name(state, obj, out);
   }
-  if (state->dtype_resolve == NULL) {
-    state->dtype_resolve = dtype_module("resolve");
-    if (state->dtype_resolve == NULL) return -1;
-  }
-  PyObject *name = PyObject_CallOneArg(state->dtype_resolve, obj);
+  PyObject *resolve = core_once_get(&state->dtype_resolve);
+  if (resolve == NULL) resolve = core_once_set(&state->dtype_resolve, dtype_module("resolve"));
+  if (resolve == NULL) return -1;
+  PyObject *name = PyObject_CallOneArg(resolve, obj);
   if (name == NULL) return -1;
   int rc = -1;
   if (PyUnicode_Check(name))
@@ -196,7 +195,7 @@ int core_dtype(core_state *state, PyObject *obj, DLDataType *out) {
   return rc;
 }
 
-static PyObject *make_dtype(core_state *state, PyObject *key, DLDataType dtype) {
+static PyObject *make_dtype(core_state *state, DLDataType dtype) {
   char name[64];
   mf_error err;
   if (mf_dtype_format(&dtype, name, sizeof name, &err) != MF_OK) {
@@ -207,7 +206,6 @@ static PyObject *make_dtype(core_state *state, PyObject *key, DLDataType dtype) 
   if (cls == NULL) return NULL;
   PyObject *made = PyObject_CallFunction(cls, "s", name);
   Py_DECREF(cls);
-  if (made != NULL && PyDict_SetItem(state->dtypes, key, made) < 0) Py_CLEAR(made);
   return made;
 }
 
@@ -215,13 +213,10 @@ static PyObject *make_dtype(core_state *state, PyObject *key, DLDataType dtype) 
 PyObject *core_dtype_object(core_state *state, DLDataType dtype) {
   PyObject *key = PyLong_FromLong(((long)dtype.lanes << 16) | ((long)dtype.bits << 8) | dtype.code);
   if (key == NULL) return NULL;
-  PyObject *made = PyDict_GetItemWithError(state->dtypes, key);
-  if (made != NULL)
-    Py_INCREF(made);
-  else if (!PyErr_Occurred())
-    made = make_dtype(state, key, dtype);
+  PyObject *known = core_dict_get(state->dtypes, key);
+  if (known == NULL && !PyErr_Occurred()) known = core_dict_keep(state->dtypes, key, make_dtype(state, dtype));
   Py_DECREF(key);
-  return made;
+  return known;
 }
 
 int core_copy_flag(PyObject *obj, int *out) {

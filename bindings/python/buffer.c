@@ -99,7 +99,7 @@ static int get_buffer(PyObject *self, Py_buffer *view, int flags) {
   view->readonly = (mf_tensor_flags(t) & DLPACK_FLAG_BITMASK_READ_ONLY) != 0;
   if (core_wait_on_host(self, view->readonly == 0, "buffer") < 0) return -1;
   if (wants(flags, PyBUF_STRIDES) && from->ndim > 0 && fill_strides(view, from) < 0) return -1;
-  ((core_tensor *)self)->buffers++;
+  core_buffer_out(self);
   Py_INCREF(self);
   view->obj = self;
   return 0;
@@ -118,6 +118,6 @@ int core_getbuffer(PyObject *self, Py_buffer *view, int flags) {
 }
 
 void core_releasebuffer(PyObject *self, Py_buffer *view) {
-  ((core_tensor *)self)->buffers--;
+  core_buffer_back(self);
   PyMem_Free(view->internal);
 }

@@ -17,21 +17,23 @@ static int api_check(PyObject *obj) {
 }
 
 static mf_tensor *api_unwrap(PyObject *obj) {
-  if (core_is_tensor(obj) && core_is_closed(obj)) {
-    core_refuse_closed();
-    return NULL;
-  }
   if (core_is_tensor(obj)) {
+    if (core_look(obj) < 0) return NULL;
+    mf_tensor *t = core_handle(obj);
     core_lend(obj);
-    return core_handle(obj);
+    core_look_end(obj);
+    return t;
   }
   PyErr_Format(PyExc_TypeError, "expected a moonferry.Tensor, not '%s'", Py_TYPE(obj)->tp_name);
   return NULL;
 }
 
 static mf_tensor *api_retain(PyObject *obj) {
-  if (!core_is_tensor(obj) || core_is_closed(obj)) return api_unwrap(obj);
-  return mf_tensor_retain(core_handle(obj));
+  if (!core_is_tensor(obj)) return api_unwrap(obj);
+  if (core_look(obj) < 0) return NULL;
+  mf_tensor *t = mf_tensor_retain(core_handle(obj));
+  core_look_end(obj);
+  return t;
 }
 
 static mf_python_api api = {

@@ -23,10 +23,13 @@ void core_release_quietly(mf_tensor *t) {
 
 /* Of a closed tensor: gives the handle back, unless somebody counts on it. */
 void core_drop(core_tensor *tensor) {
-  mf_tensor *t = tensor->t;
-  if (tensor->lent || t == NULL) return;
-  tensor->t = NULL;
-  core_release_quietly(t);
+#ifdef Py_GIL_DISABLED
+  const bool lent = (atomic_load(&tensor->door) & CORE_LENT) != 0;
+#else
+  const bool lent = tensor->lent;
+#endif
+  mf_tensor *t = lent ? NULL : __atomic_exchange_n(&tensor->t, NULL, __ATOMIC_ACQ_REL);
+  if (t != NULL) core_release_quietly(t);
 }
 
 const char core_close_doc[] =
@@ -36,18 +39,31 @@ const char core_close_doc[] =
     "The second time nothing happens. Calls of other threads that are inside go on, and the memory stays for them.\n"
     "Raises BufferError while a buffer is out, as of a memoryview or of a NumPy array made by numpy.asarray(t).";
 
-PyObject *core_close(PyObject *self, PyObject *ignored) {
-  (void)ignored;
-  core_tensor *tensor = (core_tensor *)self;
-  if (tensor->buffers > 0) {
-    PyErr_Format(PyExc_BufferError, "close: %d buffer%s of the tensor %s out, of a memoryview or a NumPy array; "
-                 "release() or del ends it",
-                 (int)tensor->buffers, tensor->buffers == 1 ? "" : "s", tensor->buffers == 1 ? "is" : "are");
-    return NULL;
-  }
+/* Closes the door, unless a buffer is out: returns how many are. */
+static int32_t shut(core_tensor *tensor) {
+#ifdef Py_GIL_DISABLED
+  uint64_t door = atomic_load(&tensor->door);
+  do {
+    const int32_t buffers = (int32_t)((door & ~CORE_LENT) >> 32);
+    if (buffers > 0) return buffers;
+  } while (!atomic_compare_exchange_weak(&tensor->door, &door, door | CORE_CLOSED));
+  if ((door & (CORE_CLOSED - 1)) == 0) core_drop(tensor);
+#else
+  if (tensor->buffers > 0) return tensor->buffers;
   tensor->closed = true;
   if (tensor->inside == 0) core_drop(tensor);
-  Py_RETURN_NONE;
+#endif
+  return 0;
+}
+
+PyObject *core_close(PyObject *self, PyObject *ignored) {
+  (void)ignored;
+  const int32_t buffers = shut((core_tensor *)self);
+  if (buffers == 0) Py_RETURN_NONE;
+  PyErr_Format(PyExc_BufferError, "close: %d buffer%s of the tensor %s out, of a memoryview or a NumPy array; "
+               "release() or del ends it",
+               (int)buffers, buffers == 1 ? "" : "s", buffers == 1 ? "is" : "are");
+  return NULL;
 }
 
 static PyObject *enter(PyObject *self, PyObject *ignored) {

@@ -1,7 +1,7 @@
 /* core.h: the private header of the extension module moonferry._core.
  *
- * Responsible for: what its C files share. Invariant: every file includes this one and nothing else of
- * ours but moonferry.h. It must not know what the runtime keeps inside a mf_tensor.
+ * Responsible for: what its C files share. Invariant: every file includes this one, which includes the others of
+ * ours. It must not know what the runtime keeps inside a mf_tensor.
  */
 #ifndef MOONFERRY_PYTHON_CORE_H
 #define MOONFERRY_PYTHON_CORE_H
@@ -9,9 +9,12 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <moonferry.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "aside.h"
+#include "close.h"
+#include "free_threads.h"
 #include "moonferry_python.h"
 
 /* One per keyword that any function of the module takes; core_state.kw holds the interned strings. */
@@ -51,7 +54,8 @@ enum {
   NAME_NUMBER
 };
 
-/* What is known of a type that tensors came from: its exchange table, if it has one. */
+/* What is known of a type that tensors came from: its exchange table, if it has one. Of one thread, where there is no
+ * GIL. */
 typedef struct core_producer {
   PyTypeObject *type; /* strong, so that its address cannot come to mean another type */
   unsigned int version;
@@ -64,43 +68,43 @@ typedef struct core_producer {
 
 enum { CORE_PRODUCERS = 32 };
 
-typedef struct core_tensor {
-  PyObject ob_base;
-  mf_tensor *t; /* one reference; NULL once it is closed and nobody is inside */
-  PyObject *weakrefs;
-  int32_t inside;  /* how many calls, on all threads, use t now: it stays until the last one leaves */
-  int32_t buffers; /* how many are out: they point into t, so that it cannot be closed */
-  bool closed;     /* no call may enter */
-  bool lent;       /* somebody was promised t for as long as the object lives */
-} core_tensor;
-
 enum { CORE_SPARES = 16 };
 
 /* What may accompany max_version in a call of __dlpack__; each sum has its tuple of keyword names. */
 enum { ASK_DL_DEVICE = 1, ASK_COPY = 2, ASK_STREAM = 4, ASK_KINDS = 8 };
 
+/* Set once when the module starts, but for what is atomic: without the GIL any thread may set that. */
 typedef struct core_state {
   PyTypeObject *tensor_type;
   PyTypeObject *stream_type;
   PyObject *exchange_error;
   PyObject *driver_error;
   PyObject *dtypes;        /* DLDataType as an int -> DType */
-  PyObject *dtype_resolve; /* moonferry._dtype.resolve, once it was needed */
-  PyObject *cpu;           /* the Device of most tensors, once it was needed */
+  core_once dtype_resolve; /* moonferry._dtype.resolve, once it was needed */
+  core_once cpu;           /* the Device of most tensors, once it was needed */
   PyObject *devices;       /* DLDevice as an int -> Device */
   PyObject *max_version;   /* (1, 3) */
   PyObject *cpu_pair;      /* (1, 0) */
-  PyObject *good_version;  /* the last max_version that meant a versioned struct, or NULL */
-  PyObject *good_names;    /* the last keyword names of a call of our __dlpack__ that were right, or NULL */
-  Py_ssize_t version_at;   /* which of them is max_version */
+  _Atomic(PyObject *) good_version; /* the last max_version that meant a versioned struct, or NULL */
+  _Atomic(uintptr_t) good_names; /* the last keyword names of a call of our __dlpack__ that were right, plus which of
+                                    them is max_version; or 0 */
   PyObject *dlpack_kw[ASK_KINDS]; /* keyword names of a call of __dlpack__ */
   PyObject *stream_kw;            /* ("stream",), for producers that know no other */
   PyObject *kw[KW_NUMBER];
   PyObject *names[NAME_NUMBER];
+#ifndef Py_GIL_DISABLED
   core_producer producers[CORE_PRODUCERS];
   core_tensor *spares[CORE_SPARES]; /* memory of dead tensors */
   int nspares;
+#endif
 } core_state;
+
+/* The two parts of good_names: a tuple's address leaves its lowest bits free, and __dlpack__ has four keywords. */
+enum { CORE_NAMES_MAX = 4 };
+
+static inline PyObject *core_names_of(uintptr_t good_names) {
+  return (PyObject *)(good_names & ~(uintptr_t)(CORE_NAMES_MAX - 1));
+}
 
 /* module.c */
 extern core_state *core_now;          /* of this interpreter's module; NULL before it is imported */
@@ -188,7 +192,6 @@ typedef struct core_stream {
 } core_stream;
 
 extern PyType_Spec core_stream_spec;
-extern PyType_Spec core_ring_spec;
 void core_stream_dealloc(PyObject *self);
 PyObject *core_stream_new(core_state *state, DLDevice device, mf_stream stream);
 int core_stream_argument(core_state *state, PyObject *obj, const DLDevice *device, mf_stream *out);
@@ -204,6 +207,22 @@ static inline bool core_is_stream(PyObject *obj) {
   return Py_TYPE(obj)->tp_dealloc == core_stream_dealloc;
 }
 
+/* ring.c, ring_create.c */
+typedef struct core_ring {
+  PyObject ob_base;
+  mf_ring *ring;      /* NULL: closed, and the next four are, too */
+  PyObject *slots;    /* a tuple of Tensors */
+  PyObject *begun;    /* of each slot (tensor, number) */
+  PyObject *stale;    /* of each slot (tensor, number, False) */
+  PyObject *fresh;    /* of each slot (tensor, number, True) */
+  PyObject *views;    /* what `into` was given -> a tuple of what it made of each slot */
+  PyObject *weakrefs;
+} core_ring;
+
+extern PyType_Spec core_ring_spec;
+PyObject *core_ring_create(PyTypeObject *type, PyObject *args, PyObject *kwargs);
+PyObject *core_ring_from_handle(PyObject *type, PyObject *obj);
+
 /* Another current stream for as long as an import runs. */
 typedef struct core_swap {
   DLDevice device;
@@ -218,71 +237,11 @@ void core_swap_end(const core_swap *swap);
 extern PyType_Spec core_tensor_spec;
 void core_tensor_dealloc(PyObject *self);
 PyObject *core_tensor_new(core_state *state, mf_tensor *t); /* takes t over, always */
-void core_spares_free(core_state *state);
 PyObject *core_wrap_view(PyObject *self, int status, mf_tensor *t, const mf_error *err);
 
 /* Whether ${obj} is a Tensor of whatever instance of this module: Tensor cannot be subclassed. */
 static inline bool core_is_tensor(PyObject *obj) {
   return Py_TYPE(obj)->tp_dealloc == core_tensor_dealloc;
-}
-
-/* close.c: the door of a tensor. What uses its handle while Python code, a collection or another thread may run is
- * between core_enter and core_leave: each of these may close it, and then it ends when the last call has left. */
-int core_refuse_closed(void);
-void core_release_quietly(mf_tensor *t);
-void core_drop(core_tensor *tensor);
-PyObject *core_close(PyObject *self, PyObject *ignored);
-PyObject *core_tensor_enter(PyObject *self, PyObject *ignored);
-PyObject *core_tensor_exit(PyObject *self, PyObject *args);
-PyObject *core_get_closed(PyObject *self, void *closure);
-extern const char core_close_doc[];
-
-static inline bool core_is_closed(PyObject *tensor) {
-  return ((core_tensor *)tensor)->closed;
-}
-
-/* 0, or -1 with a ValueError where ${tensor} is closed. */
-static inline int core_enter(PyObject *tensor) {
-  if (core_is_closed(tensor)) return core_refuse_closed();
-  ((core_tensor *)tensor)->inside++;
-  return 0;
-}
-
-static inline void core_leave(PyObject *tensor) {
-  core_tensor *self = (core_tensor *)tensor;
-  if (--self->inside == 0 && self->closed) core_drop(self);
-}
-
-/* Somebody was given the handle, or an address, for as long as ${tensor} lives: closed, it keeps its memory. */
-static inline void core_lend(PyObject *tensor) {
-  ((core_tensor *)tensor)->lent = true;
-}
-
-/* Methods whose bodies run inside of the door. */
-#define CORE_METHOD(name, body, parameters, arguments)       \
-  PyObject *name parameters {                                \
-    if (core_enter(self) < 0) return NULL;                   \
-    PyObject *core_result = body arguments;                  \
-    core_leave(self);                                        \
-    return core_result;                                      \
-  }
-#define CORE_PLAIN(name, body) CORE_METHOD(name, body, (PyObject * self, PyObject * arg), (self, arg))
-#define CORE_TUPLE(name, body) \
-  CORE_METHOD(name, body, (PyObject * self, PyObject * args, PyObject * kwargs), (self, args, kwargs))
-#define CORE_VECTOR(name, body) \
-  CORE_METHOD(name, body, (PyObject * self, PyObject *const *args, Py_ssize_t nargs), (self, args, nargs))
-#define CORE_KEYWORDS(name, body)                                                                              \
-  CORE_METHOD(name, body, (PyObject * self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames), \
-              (self, args, nargs, kwnames))
-
-/* Borrowed, and not NULL between core_enter and core_leave, or where core_is_closed was asked and nothing has run
- * since. */
-static inline mf_tensor *core_handle(PyObject *tensor) {
-  return ((core_tensor *)tensor)->t;
-}
-
-static inline const DLTensor *core_view(PyObject *tensor) {
-  return mf_tensor_dltensor(core_handle(tensor));
 }
 
 PyObject *core_int_tuple(const int64_t *values, int32_t count, int64_t factor);
@@ -395,7 +354,8 @@ PyObject *core_from_any(PyObject *module, PyObject *const *args, Py_ssize_t narg
 /* table.c, producer.c */
 int core_table_publish(PyTypeObject *type);
 const core_producer *core_producer_of(core_state *state, PyTypeObject *type);
-void core_producer_clear(core_producer *producer);
+int core_producers_traverse(core_state *state, visitproc visit, void *arg);
+void core_producers_clear(core_state *state);
 int core_producer_plain(core_state *state, PyObject *obj, const DLTensor *view);
 PyObject *core_into(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 

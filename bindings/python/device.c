@@ -50,7 +50,7 @@ static __attribute__((noinline)) int named_device(core_state *state, PyObject *o
 
 int core_device(core_state *state, PyObject *obj, DLDevice *out) {
   *out = (DLDevice){.device_type = kDLCPU, .device_id = 0};
-  return obj == NULL || obj == Py_None || obj == state->cpu ? 0 : named_device(state, obj, out);
+  return obj == NULL || obj == Py_None || obj == core_once_get(&state->cpu) ? 0 : named_device(state, obj, out);
 }
 
 static PyObject *make_device(core_state *state, DLDevice device) {
@@ -70,22 +70,21 @@ static PyObject *make_device(core_state *state, DLDevice device) {
 /* The Device of ${device}: the same object every time. */
 PyObject *core_device_object(core_state *state, DLDevice device) {
   const bool cpu = core_is_cpu(device);
-  if (cpu && state->cpu != NULL) {
-    Py_INCREF(state->cpu);
-    return state->cpu;
+  PyObject *usual = cpu ? core_once_get(&state->cpu) : NULL;
+  if (usual != NULL) {
+    Py_INCREF(usual);
+    return usual;
   }
   PyObject *key = PyLong_FromLongLong(((long long)device.device_type << 32) | (uint32_t)device.device_id);
   if (key == NULL) return NULL;
-  PyObject *made = PyDict_GetItemWithError(state->devices, key);
-  Py_XINCREF(made);
-  if (made == NULL && !PyErr_Occurred()) made = make_device(state, device);
-  if (made != NULL && PyDict_SetItem(state->devices, key, made) < 0) Py_CLEAR(made);
+  PyObject *known = core_dict_get(state->devices, key);
+  if (known == NULL && !PyErr_Occurred()) known = core_dict_keep(state->devices, key, make_device(state, device));
   Py_DECREF(key);
-  if (cpu && made != NULL) {
-    Py_INCREF(made);
-    Py_XSETREF(state->cpu, made);
+  if (cpu && known != NULL) {
+    Py_INCREF(known);
+    core_once_set(&state->cpu, known);
   }
-  return made;
+  return known;
 }
 
 /* Whose streams order memory on ${device}: pinned and managed memory is used on those of a GPU. */

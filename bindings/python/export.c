@@ -64,10 +64,11 @@ static int read_pair(PyObject *obj, const char *what, long out[2]) {
   return -1;
 }
 
-/* Consumers pass the same constant every time. A tuple of ints cannot change, so that the last good one is kept. */
+/* Consumers pass the same constant every time. A tuple of ints cannot change, so that the last good one is kept. It is
+ * only compared with what a caller holds, so that no thread looks into one that another has replaced. */
 static int read_max_version(core_state *state, PyObject *obj, bool *versioned) {
   long version[2] = {0, 0};
-  *versioned = obj != NULL && obj == state->good_version;
+  *versioned = obj != NULL && obj == atomic_load_explicit(&state->good_version, memory_order_relaxed);
   if (obj == NULL || obj == Py_None || *versioned) return 0;
   if (read_pair(obj, "max_version", version) < 0) return -1;
   if (version[0] < 0 || version[1] < 0) {
@@ -77,7 +78,7 @@ static int read_max_version(core_state *state, PyObject *obj, bool *versioned) {
   *versioned = version[0] >= 1;
   if (*versioned && PyTuple_CheckExact(obj)) {
     Py_INCREF(obj);
-    Py_XSETREF(state->good_version, obj);
+    Py_XDECREF(atomic_exchange(&state->good_version, obj));
   }
   return 0;
 }
@@ -131,10 +132,12 @@ static PyObject *versioned_capsule(PyObject *self, mf_tensor *t, uint64_t flags)
  * which a consumer says who it is, so where it matters, and only there, we look. */
 static __attribute__((noinline, cold)) bool is_asked_by(const char *prefix) {
   PyObject *globals = PyEval_GetGlobals();
-  PyObject *name = globals != NULL ? PyDict_GetItemString(globals, "__name__") : NULL;
+  PyObject *name = globals != NULL ? PyMapping_GetItemString(globals, "__name__") : NULL;
   const char *module = name != NULL && PyUnicode_Check(name) ? PyUnicode_AsUTF8AndSize(name, NULL) : NULL;
+  const bool is = module != NULL && strncmp(module, prefix, strlen(prefix)) == 0;
   if (module == NULL) PyErr_Clear();
-  return module != NULL && strncmp(module, prefix, strlen(prefix)) == 0;
+  Py_XDECREF(name);
+  return is;
 }
 
 static PyObject *plain_legacy_capsule(PyObject *self, mf_tensor *t) {
@@ -232,26 +235,27 @@ static __attribute__((noinline, cold)) int refuse_who_would_abort(PyObject *self
                      "__dlpack__: a stride is negative, for which PyTorch would end the process; t.copy() is compact");
 }
 
-/* Consumers pass the same tuple of names every time, too. */
+/* Consumers pass the same tuple of names every time, too. One number says all of it, so that no thread sees half. */
 static void remember_names(core_state *state, PyObject *kwnames) {
   Py_ssize_t at = 0;
   const Py_ssize_t n = PyTuple_GET_SIZE(kwnames);
   while (at < n && PyTuple_GET_ITEM(kwnames, at) != state->kw[KW_MAX_VERSION]) at++;
-  if (at == n || n == 1) return;
+  if (at == n || n == 1 || at >= CORE_NAMES_MAX) return;
   Py_INCREF(kwnames);
-  state->version_at = at;
-  Py_XSETREF(state->good_names, kwnames);
+  Py_XDECREF(core_names_of(atomic_exchange(&state->good_names, (uintptr_t)kwnames | (uintptr_t)at)));
 }
 
 /* __dlpack__(max_version=V) with the V of the last time, and with nothing else but None: what a consumer in a loop
  * does. */
 static bool is_usual_call(const core_state *state, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
-  if (kwnames == NULL || nargs != 0 || state->good_version == NULL) return false;
+  const PyObject *version = atomic_load_explicit(&state->good_version, memory_order_relaxed);
+  if (kwnames == NULL || nargs != 0 || version == NULL) return false;
   const Py_ssize_t count = PyTuple_GET_SIZE(kwnames);
-  if (count == 1) return args[0] == state->good_version && PyTuple_GET_ITEM(kwnames, 0) == state->kw[KW_MAX_VERSION];
-  if (kwnames != state->good_names) return false;
+  if (count == 1) return args[0] == version && PyTuple_GET_ITEM(kwnames, 0) == state->kw[KW_MAX_VERSION];
+  const uintptr_t at = atomic_load_explicit(&state->good_names, memory_order_relaxed) - (uintptr_t)kwnames;
+  if (at >= CORE_NAMES_MAX) return false;
   for (Py_ssize_t i = 0; i < count; i++)
-    if (args[i] != (i == state->version_at ? state->good_version : Py_None)) return false;
+    if (args[i] != ((uintptr_t)i == at ? version : Py_None)) return false;
   return true;
 }
 
@@ -264,7 +268,7 @@ static PyObject *any_call(PyObject *self, PyObject *const *args, Py_ssize_t narg
   const bool here = core_is_cpu(request.device);
   if (core_args(state, &signature, args, nargs, kwnames, values) < 0) return NULL;
   if (read_keywords(state, values, &request) < 0) return NULL;
-  if (kwnames != NULL && kwnames != state->good_names) remember_names(state, kwnames);
+  if (kwnames != NULL && kwnames != core_names_of(atomic_load(&state->good_names))) remember_names(state, kwnames);
   if (request.copy != 1 && runs_backwards(core_view(self)) && refuse_who_would_abort(self) < 0) return NULL;
   if (here && core_is_cpu(request.device)) return plain_capsule(self, &request);
   return ordered_capsule(self, &request);
@@ -274,9 +278,13 @@ static PyObject *any_call(PyObject *self, PyObject *const *args, Py_ssize_t narg
 static __attribute__((noinline)) CORE_KEYWORDS(any_call_inside, any_call)
 
 PyObject *core_dlpack(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
-  if (is_usual_call(core_state_of_tensor(self), args, nargs, kwnames) && !core_is_closed(self)) {
+  if (is_usual_call(core_state_of_tensor(self), args, nargs, kwnames)) {
+    if (core_look(self) < 0) return NULL;
     const DLTensor *view = core_view(self);
-    if (core_is_cpu(view->device) && !runs_backwards(view)) return versioned_capsule(self, core_handle(self), 0);
+    const bool usual = core_is_cpu(view->device) && !runs_backwards(view);
+    PyObject *capsule = usual ? versioned_capsule(self, core_handle(self), 0) : NULL;
+    core_look_end(self);
+    if (usual) return capsule;
   }
   return any_call_inside(self, args, nargs, kwnames);
 }

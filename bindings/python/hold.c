@@ -201,8 +201,9 @@ PyObject *core_wrap_pointer(PyObject *module, PyObject *const *args, Py_ssize_t 
   int readonly = PyObject_IsTrue(args[4]);
   if (readonly < 0 || read_pointer(args, nargs, state, strides, &view) < 0) return NULL;
   if (core_is_tensor(args[5])) {
-    if (core_is_closed(args[5])) return core_refuse_closed(), NULL;
+    if (core_look(args[5]) < 0) return NULL;
     core_lend(args[5]);
+    core_look_end(args[5]);
   }
   hold *h = hold_create();
   if (h == NULL) return NULL;

@@ -66,7 +66,7 @@ static void *legacy_pointer(const core_import *request, PyObject *capsule) {
 
 /* CPython renames every valid capsule, so the failure below cannot happen; if it did, the capsule would
  * still be in charge, and leaving our reference unreturned is what keeps the deleter to one call. */
-static int import_capsule(core_import *request, PyObject *capsule, mf_tensor **out) {
+static int consume(core_import *request, PyObject *capsule, mf_tensor **out) {
   void *pointer = PyCapsule_GetPointer(capsule, "dltensor_versioned");
   managed_struct from = {.versioned = pointer};
   mf_error err;
@@ -76,6 +76,15 @@ static int import_capsule(core_import *request, PyObject *capsule, mf_tensor **o
   if (PyCapsule_SetName(capsule, request->versioned ? "used_dltensor_versioned" : "used_dltensor") < 0) return -1;
   /* Some producers' destructors delete whatever the name is. */
   return PyCapsule_SetDestructor(capsule, NULL);
+}
+
+/* Of two threads that are given the same capsule one finds it consumed. */
+static int import_capsule(core_import *request, PyObject *capsule, mf_tensor **out) {
+  int rc;
+  Py_BEGIN_CRITICAL_SECTION(capsule);
+  rc = consume(request, capsule, out);
+  Py_END_CRITICAL_SECTION();
+  return rc;
 }
 
 /* Replaces an AttributeError by a better one, if __dlpack__ is what is missing. */
@@ -289,9 +298,11 @@ static PyObject *share_own(const core_import *request) {
   return is_plain(request) ? core_tensor_new(request->state, t) : place(request, t, request->copy == 1);
 }
 
-static PyObject *refuse_closed(void) {
-  core_refuse_closed();
-  return NULL;
+static PyObject *share_own_open(const core_import *request) {
+  if (core_look(request->x) < 0) return NULL;
+  PyObject *made = share_own(request);
+  core_look_end(request->x);
+  return made;
 }
 
 static int read_device(core_import *request, PyObject *obj) {
@@ -312,7 +323,7 @@ PyObject *core_from_dlpack(PyObject *module, PyObject *const *args, Py_ssize_t n
   if (core_args(state, &signature, args, nargs, kwnames, values) < 0) return NULL;
   core_import request = {.state = state, .x = values[0], .copy = -1};
   if (read_device(&request, values[1]) < 0 || core_copy_flag(values[2], &request.copy) < 0) return NULL;
-  if (core_is_tensor(request.x)) return core_is_closed(request.x) ? refuse_closed() : share_own(&request);
+  if (core_is_tensor(request.x)) return share_own_open(&request);
   mf_tensor *t = NULL;
   return import_object(&request, &t) < 0 ? NULL : finish(&request, t);
 }

@@ -272,9 +272,11 @@ int core_setitem(PyObject *self, PyObject *obj, PyObject *value) {
 }
 
 Py_ssize_t core_length(PyObject *self) {
-  if (core_is_closed(self)) return core_refuse_closed();
+  if (core_look(self) < 0) return -1;
   const DLTensor *view = core_view(self);
-  if (view->ndim > 0) return (Py_ssize_t)view->shape[0];
+  const int64_t length = view->ndim > 0 ? view->shape[0] : -1;
+  core_look_end(self);
+  if (length >= 0) return (Py_ssize_t)length;
   PyErr_SetString(PyExc_TypeError, "len() of a tensor without axes");
   return -1;
 }

@@ -269,11 +269,15 @@ PyDoc_STRVAR(sizeof_doc,
 
 static PyObject *size_of(PyObject *self, PyObject *ignored) {
   (void)ignored;
-  if (core_is_closed(self)) return PyLong_FromSize_t(sizeof(core_tensor));
+  if (core_is_closed(self) || core_look(self) < 0) {
+    PyErr_Clear();
+    return PyLong_FromSize_t(sizeof(core_tensor));
+  }
   const DLTensor *view = core_view(self);
   int64_t nbytes = host_reads(core_handle(self)) ? mf_tensor_nbytes(core_handle(self)) : 0;
   for (int32_t i = 0; i < view->ndim; i++)
     if (view->strides[i] == 0 && view->shape[i] > 1) nbytes /= view->shape[i];
+  core_look_end(self);
   return PyLong_FromLongLong((int64_t)sizeof(core_tensor) + nbytes);
 }
 

@@ -274,13 +274,9 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg) {
   Py_VISIT(state->driver_error);
   Py_VISIT(state->dtypes);
   Py_VISIT(state->devices);
-  Py_VISIT(state->dtype_resolve);
-  Py_VISIT(state->cpu);
-  for (int i = 0; i < CORE_PRODUCERS; i++) {
-    Py_VISIT(state->producers[i].type);
-    Py_VISIT(state->producers[i].dlpack);
-  }
-  return 0;
+  Py_VISIT(core_once_get(&state->dtype_resolve));
+  Py_VISIT(core_once_get(&state->cpu));
+  return core_producers_traverse(state, visit, arg);
 }
 
 static int module_clear(PyObject *module) {
@@ -292,18 +288,20 @@ static int module_clear(PyObject *module) {
   Py_CLEAR(state->driver_error);
   Py_CLEAR(state->dtypes);
   Py_CLEAR(state->devices);
-  Py_CLEAR(state->dtype_resolve);
-  Py_CLEAR(state->cpu);
+  Py_XDECREF(atomic_exchange(&state->dtype_resolve, NULL));
+  Py_XDECREF(atomic_exchange(&state->cpu, NULL));
   Py_CLEAR(state->max_version);
   Py_CLEAR(state->cpu_pair);
-  Py_CLEAR(state->good_version);
-  Py_CLEAR(state->good_names);
+  Py_XDECREF(atomic_exchange(&state->good_version, NULL));
+  Py_XDECREF(core_names_of(atomic_exchange(&state->good_names, 0)));
   Py_CLEAR(state->stream_kw);
   for (int i = 0; i < ASK_KINDS; i++) Py_CLEAR(state->dlpack_kw[i]);
   for (int i = 0; i < KW_NUMBER; i++) Py_CLEAR(state->kw[i]);
   for (int i = 0; i < NAME_NUMBER; i++) Py_CLEAR(state->names[i]);
-  for (int i = 0; i < CORE_PRODUCERS; i++) core_producer_clear(&state->producers[i]);
-  core_spares_free(state);
+  core_producers_clear(state);
+#ifndef Py_GIL_DISABLED
+  while (state->nspares > 0) PyObject_Free(state->spares[--state->nspares]);
+#endif
   return 0;
 }
 
@@ -315,6 +313,9 @@ static PyModuleDef_Slot slots[] = {
     {Py_mod_exec, module_exec},
 #if PY_VERSION_HEX >= 0x030C0000
     {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
+#endif
+#ifdef Py_GIL_DISABLED
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED},
 #endif
     {0, NULL},
 };

@@ -26,8 +26,13 @@ static int is_sequence(PyObject *obj) {
   return 0;
 }
 
+/* Without the GIL a list may change between any two looks at it. */
 static PyObject *items_of(PyObject *obj) {
+#ifdef Py_GIL_DISABLED
+  return PySequence_Tuple(obj);
+#else
   return PySequence_Fast(obj, "expected a sequence of numbers");
+#endif
 }
 
 static int find_shape(PyObject *obj, int64_t *shape, int32_t *ndim) {

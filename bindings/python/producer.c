@@ -2,7 +2,7 @@
  *
  * Invariant: an entry answers for a type only while the type is unchanged (its version tag says so), and
  * holds a reference to it, so that no other type can take its address. The cache has a fixed size: it keeps
- * no more types alive than that. It must not know how tensors are imported.
+ * no more types alive than that, without the GIL in each thread. It must not know how tensors are imported.
  *
  * Standard: DLPack 1.3, C exchange API: looked up on the type, version checked before any slot is read.
  */
@@ -15,7 +15,7 @@ static unsigned int version_of(PyTypeObject *type) {
 #if PY_VERSION_HEX < 0x030D0000
   if (!PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG)) return 0;
 #endif
-  return type->tp_version_tag;
+  return __atomic_load_n(&type->tp_version_tag, __ATOMIC_RELAXED);
 }
 
 /* The first table in the chain whose layout we know. Only the header may be read before. A chain has at most
@@ -65,14 +65,15 @@ static void find_method(core_state *state, core_producer *out) {
 
 /* NumPy's arrays, subclasses included, are on the cpu. */
 static void find_place(core_producer *out) {
-  PyObject *modules = PyImport_GetModuleDict(); /* borrowed */
-  PyObject *numpy = modules == NULL ? NULL : PyDict_GetItemString(modules, "numpy");
-  if (numpy == NULL || !PyModule_Check(numpy)) return;
-  PyObject *array = PyObject_GetAttrString(numpy, "ndarray");
+  PyObject *name = PyUnicode_FromString("numpy");
+  PyObject *numpy = name == NULL ? NULL : PyImport_GetModule(name);
+  PyObject *array = numpy == NULL || !PyModule_Check(numpy) ? NULL : PyObject_GetAttrString(numpy, "ndarray");
   if (array == NULL)
     PyErr_Clear();
   else if (PyType_Check(array))
     out->host = PyType_IsSubtype(out->type, (PyTypeObject *)array);
+  Py_XDECREF(name);
+  Py_XDECREF(numpy);
   Py_XDECREF(array);
 }
 
@@ -98,31 +99,97 @@ static int find_table(core_state *state, core_producer *out) {
   return out->api == NULL ? 0 : find_guards(state, out);
 }
 
-/* Looking up attributes may run Python code that uses the cache, so the entry is written last. */
-static __attribute__((noinline)) const core_producer *learn(core_state *state, core_producer *place,
-                                                            PyTypeObject *type) {
-  core_producer found = {.type = type};
-  if (find_table(state, &found) < 0) return NULL;
-  if (found.api == NULL) find_method(state, &found);
-  if (found.api == NULL) find_place(&found);
-  if (found.api == NULL) find_frozen(&found);
-  found.version = version_of(type);
-  Py_INCREF(type);
-  core_producer old = *place;
-  *place = found;
-  core_producer_clear(&old);
-  return place->type == type ? place : learn(state, place, type);
-}
-
-void core_producer_clear(core_producer *producer) {
+static void clear(core_producer *producer) {
   Py_CLEAR(producer->type);
   Py_CLEAR(producer->dlpack);
 }
 
+/* Looking up attributes may run Python code that uses the cache, so the entry is written last. */
+static __attribute__((noinline)) const core_producer *learn(core_state *state, core_producer *place,
+                                                            PyTypeObject *type) {
+  core_producer found = {.type = type};
+  const unsigned int before = version_of(type);
+  if (find_table(state, &found) < 0) return NULL;
+  if (found.api == NULL) find_method(state, &found);
+  if (found.api == NULL) find_place(&found);
+  if (found.api == NULL) find_frozen(&found);
+  found.version = version_of(type) == before ? before : 0; /* it may have changed meanwhile: it is asked again */
+  Py_INCREF(type);
+  core_producer old = *place;
+  *place = found;
+  clear(&old);
+  return place->type == type ? place : learn(state, place, type);
+}
+
+#ifdef Py_GIL_DISABLED
+
+/* Each thread learns by itself, so that none waits for another at each exchange. The dictionary of the thread's state
+ * owns what it learned, and ends with it. */
+static const char *const KEY = "moonferry.producers";
+static _Thread_local core_producer *own;
+
+static void forget_thread(PyObject *capsule) {
+  core_producer *producers = PyCapsule_GetPointer(capsule, KEY);
+  if (own == producers) own = NULL;
+  for (int i = 0; i < CORE_PRODUCERS; i++) clear(&producers[i]);
+  PyMem_Free(producers);
+}
+
+/* NULL with an exception. */
+static __attribute__((noinline)) core_producer *begin_thread(void) {
+  PyObject *dict = PyThreadState_GetDict();
+  core_producer *producers = dict == NULL ? NULL : PyMem_Calloc(CORE_PRODUCERS, sizeof *producers);
+  PyObject *capsule = producers == NULL ? NULL : PyCapsule_New(producers, KEY, forget_thread);
+  const int rc = capsule == NULL ? -1 : PyDict_SetItemString(dict, KEY, capsule);
+  if (rc == 0) own = producers;
+  if (capsule == NULL) PyMem_Free(producers);
+  Py_XDECREF(capsule);
+  if (rc < 0 && !PyErr_Occurred()) PyErr_NoMemory();
+  return rc < 0 ? NULL : own;
+}
+
+static inline core_producer *producers_of(core_state *state) {
+  (void)state;
+  return own != NULL ? own : begin_thread();
+}
+
+int core_producers_traverse(core_state *state, visitproc visit, void *arg) {
+  (void)state;
+  (void)visit;
+  (void)arg;
+  return 0;
+}
+
+void core_producers_clear(core_state *state) {
+  (void)state;
+}
+
+#else
+
+static inline core_producer *producers_of(core_state *state) {
+  return state->producers;
+}
+
+int core_producers_traverse(core_state *state, visitproc visit, void *arg) {
+  for (int i = 0; i < CORE_PRODUCERS; i++) {
+    Py_VISIT(state->producers[i].type);
+    Py_VISIT(state->producers[i].dlpack);
+  }
+  return 0;
+}
+
+void core_producers_clear(core_state *state) {
+  for (int i = 0; i < CORE_PRODUCERS; i++) clear(&state->producers[i]);
+}
+
+#endif
+
 /* What is known of ${type}. Borrowed until Python code runs; NULL with an exception. */
 const core_producer *core_producer_of(core_state *state, PyTypeObject *type) {
   size_t bits = (size_t)type;
-  core_producer *place = &state->producers[((bits >> 4) ^ (bits >> 10)) % CORE_PRODUCERS];
+  core_producer *producers = producers_of(state);
+  if (producers == NULL) return NULL;
+  core_producer *place = &producers[((bits >> 4) ^ (bits >> 10)) % CORE_PRODUCERS];
   if (place->type == type && place->version != 0 && place->version == version_of(type)) return place;
   return learn(state, place, type);
 }

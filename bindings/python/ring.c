@@ -1,24 +1,12 @@
 /* ring.c: the type moonferry.Ring: some memories of the host in turn.
  *
- * Invariant: what a frame gets is made with the ring (the tensors, and the tuples in which they are handed out), so
- * that a frame allocates nothing; the GIL is released only where no slot is free. It must not know whose queue a fence
- * is of.
+ * Invariant: a frame allocates nothing; the GIL is released only where no slot is free. A ring's fields are read and
+ * changed in its critical section. It must not know whose queue a fence is of.
  */
 #include "core.h"
 
 #include <stddef.h>
 #include <structmember.h>
-
-typedef struct core_ring {
-  PyObject ob_base;
-  mf_ring *ring;      /* NULL: closed, and the next four are, too */
-  PyObject *slots;    /* a tuple of Tensors */
-  PyObject *begun;    /* of each slot (tensor, number) */
-  PyObject *stale;    /* of each slot (tensor, number, False) */
-  PyObject *fresh;    /* of each slot (tensor, number, True) */
-  PyObject *views;    /* what `into` was given -> a tuple of what it made of each slot */
-  PyObject *weakrefs;
-} core_ring;
 
 static core_ring *as_ring(PyObject *obj) {
   return (core_ring *)obj;
@@ -28,128 +16,10 @@ static core_state *state_of(PyObject *ring) {
   return PyType_GetModuleState(Py_TYPE(ring));
 }
 
-/* Making */
-
-static PyObject *triple(PyObject *tensor, Py_ssize_t i, PyObject *word) {
-  return word == NULL ? Py_BuildValue("On", tensor, i) : Py_BuildValue("OnO", tensor, i, word);
-}
-
-/* A tuple with a tuple for each slot: the tensor, its number, and ${word} if there is one. */
-static PyObject *answers(PyObject *slots, PyObject *word) {
-  const Py_ssize_t n = PyTuple_GET_SIZE(slots);
-  PyObject *all = PyTuple_New(n);
-  for (Py_ssize_t i = 0; all != NULL && i < n; i++) {
-    PyObject *one = triple(PyTuple_GET_ITEM(slots, i), i, word);
-    if (one == NULL) Py_CLEAR(all);
-    else PyTuple_SET_ITEM(all, i, one);
-  }
-  return all;
-}
-
-/* Takes the reference to ${ring} over; ${slots} stays the caller's. */
-static PyObject *ring_new(PyTypeObject *type, mf_ring *ring, PyObject *slots) {
-  core_ring *self = PyObject_GC_New(core_ring, type);
-  if (self == NULL) {
-    mf_ring_release(ring);
-    return NULL;
-  }
-  Py_INCREF(slots);
-  *self = (core_ring){.ob_base = self->ob_base, .ring = ring, .slots = slots};
-  self->begun = answers(slots, NULL);
-  self->stale = answers(slots, Py_False);
-  self->fresh = answers(slots, Py_True);
-  self->views = PyDict_New();
-  PyObject_GC_Track(self);
-  if (self->begun != NULL && self->stale != NULL && self->fresh != NULL && self->views != NULL) return (PyObject *)self;
-  Py_DECREF(self);
-  return NULL;
-}
-
-static PyObject *ring_of(PyTypeObject *type, PyObject *slots) {
-  core_state *state = PyType_GetModuleState(type);
-  mf_tensor *handles[MF_RING_MAX];
-  const Py_ssize_t n = PyTuple_GET_SIZE(slots);
-  mf_ring *ring;
-  mf_error err;
-  for (Py_ssize_t i = 0; i < n && i < MF_RING_MAX; i++) {
-    PyObject *slot = PyTuple_GET_ITEM(slots, i);
-    if (!core_is_tensor(slot)) {
-      PyErr_Format(PyExc_TypeError, "slot %zd must be a moonferry.Tensor, not '%s'", i, Py_TYPE(slot)->tp_name);
-      return NULL;
-    }
-    if (core_is_closed(slot)) {
-      core_refuse_closed();
-      return NULL;
-    }
-    handles[i] = core_handle(slot);
-  }
-  if (mf_ring_create(handles, n > INT32_MAX ? INT32_MAX : (int32_t)n, &ring, &err) == MF_OK)
-    return ring_new(type, ring, slots);
-  core_raise(state, &err);
-  return NULL;
-}
-
-static PyObject *new_slots(core_state *state, PyObject *shape, PyObject *dtype, PyObject *count) {
-  const Py_ssize_t n = count == NULL ? 3 : PyNumber_AsSsize_t(count, NULL);
-  if (n == -1 && PyErr_Occurred()) return NULL;
-  if (n < 1 || n > MF_RING_MAX) {
-    PyErr_Format(PyExc_ValueError, "slots is %R; 1 to %d expected", count, MF_RING_MAX);
-    return NULL;
-  }
-  PyObject *slots = PyTuple_New(n);
-  for (Py_ssize_t i = 0; slots != NULL && i < n; i++) {
-    PyObject *t = core_zeros(state, shape, dtype);
-    if (t == NULL) Py_CLEAR(slots);
-    else PyTuple_SET_ITEM(slots, i, t);
-  }
-  return slots;
-}
-
-/* Whether what stands for a shape is a list or a tuple of tensors. */
-static bool is_tensors(PyObject *obj) {
-  if (PyTuple_Check(obj)) return PyTuple_GET_SIZE(obj) > 0 && core_is_tensor(PyTuple_GET_ITEM(obj, 0));
-  return PyList_Check(obj) && PyList_GET_SIZE(obj) > 0 && core_is_tensor(PyList_GET_ITEM(obj, 0));
-}
-
-static PyObject *ring_create(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-  static char *keywords[] = {"shape", "dtype", "slots", NULL};
-  PyObject *shape, *dtype = NULL, *count = NULL, *slots = NULL;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|OO:Ring", keywords, &shape, &dtype, &count)) return NULL;
-  if (!is_tensors(shape)) {
-    slots = new_slots(PyType_GetModuleState(type), shape, dtype, count);
-  } else if (dtype != NULL || count != NULL) {
-    PyErr_SetString(PyExc_TypeError, "Ring() of tensors takes neither dtype nor slots");
-  } else {
-    slots = PySequence_Tuple(shape);
-  }
-  PyObject *self = slots == NULL ? NULL : ring_of(type, slots);
-  Py_XDECREF(slots);
-  return self;
-}
-
 PyDoc_STRVAR(from_handle_doc,
              "from_handle($type, handle, /)\n--\n\n"
              "The ring of an mf_ring *, given as an int: a C program's or a Lua state's (its `handle`), which goes on\n"
              "to have it, too. The number is trusted. Raises ValueError for 0.");
-
-static PyObject *ring_from_handle(PyObject *type, PyObject *obj) {
-  mf_ring *ring = PyLong_AsVoidPtr(obj);
-  if (ring == NULL) {
-    if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "handle is 0; the address of an mf_ring expected");
-    return NULL;
-  }
-  core_state *state = PyType_GetModuleState((PyTypeObject *)type);
-  PyObject *slots = PyTuple_New(mf_ring_count(ring));
-  for (int32_t i = 0; slots != NULL && i < mf_ring_count(ring); i++) {
-    PyObject *t = core_tensor_new(state, mf_tensor_retain(mf_ring_slot(ring, i)));
-    if (t == NULL) Py_CLEAR(slots);
-    else PyTuple_SET_ITEM(slots, i, t);
-  }
-  if (slots == NULL) return NULL;
-  PyObject *self = ring_new((PyTypeObject *)type, mf_ring_retain(ring), slots);
-  Py_DECREF(slots);
-  return self;
-}
 
 static int ring_traverse(PyObject *self, visitproc visit, void *arg) {
   const core_ring *r = as_ring(self);
@@ -179,7 +49,7 @@ static int ring_clear(PyObject *self) {
 static void ring_dealloc(PyObject *self) {
   PyTypeObject *type = Py_TYPE(self);
   PyObject_GC_UnTrack(self);
-  if (as_ring(self)->weakrefs != NULL) PyObject_ClearWeakRefs(self);
+  CORE_CLEAR_WEAKREFS(self, as_ring(self)->weakrefs);
   (void)ring_clear(self);
   PyObject_GC_Del(self);
   Py_DECREF(type);
@@ -244,12 +114,9 @@ PyDoc_STRVAR(begin_doc,
              "long as it takes or for timeout seconds; the GIL is released meanwhile.\n"
              "Raises TimeoutError, ValueError while a slot is being written and for a closed ring.");
 
-static PyObject *ring_begin(PyObject *self, PyObject *args, PyObject *kwargs) {
-  static char *keywords[] = {"timeout", NULL};
-  PyObject *timeout = NULL;
+static PyObject *begin_locked(PyObject *self, PyObject *timeout) {
   int64_t ns;
   int32_t slot;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O:begin", keywords, &timeout)) return NULL;
   core_ring *r = open_ring(self);
   if (r == NULL || read_timeout(timeout, &ns) < 0) return NULL;
   PyObject *begun = r->begun;
@@ -257,6 +124,15 @@ static PyObject *ring_begin(PyObject *self, PyObject *args, PyObject *kwargs) {
   PyObject *told = wait_for_slot(r, timeout, ns, &slot) == MF_OK ? answer(begun, slot) : NULL;
   Py_DECREF(begun);
   return told;
+}
+
+CORE_LOCKED(begin, PyObject *)
+
+static PyObject *ring_begin(PyObject *self, PyObject *args, PyObject *kwargs) {
+  static char *keywords[] = {"timeout", NULL};
+  PyObject *timeout = NULL;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O:begin", keywords, &timeout)) return NULL;
+  return begin(self, timeout);
 }
 
 #define CAPSULE "mf_fence"
@@ -284,6 +160,23 @@ static PyObject *taken(PyObject *self, PyObject *capsule, const mf_fence *fence,
   Py_RETURN_NONE;
 }
 
+typedef int (*fence_taker)(mf_ring *ring, const mf_fence *fence, int32_t use, mf_error *err);
+
+/* Of two threads that are given the same capsule one finds it used. */
+static PyObject *give_fence(PyObject *self, PyObject *capsule, int write, fence_taker take) {
+  const mf_fence *fence;
+  mf_error err;
+  PyObject *told = NULL;
+  Py_BEGIN_CRITICAL_SECTION2(self, capsule == NULL ? self : capsule);
+  const core_ring *r = open_ring(self);
+  if (r != NULL && read_fence(capsule, &fence) == 0) {
+    const int rc = take(r->ring, fence, write ? MF_WRITE : MF_READ, &err);
+    told = taken(self, capsule, fence, rc, &err);
+  }
+  Py_END_CRITICAL_SECTION2();
+  return told;
+}
+
 PyDoc_STRVAR(done_doc,
              "done($self, /, fence=None, write=False)\n--\n\n"
              "The slot that was begun goes to the end of the ring, in use until fence: None is free at once, else a\n"
@@ -294,14 +187,9 @@ PyDoc_STRVAR(done_doc,
 static PyObject *ring_done(PyObject *self, PyObject *args, PyObject *kwargs) {
   static char *keywords[] = {"fence", "write", NULL};
   PyObject *capsule = NULL;
-  const mf_fence *fence;
   int write = 0;
-  mf_error err;
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|Op:done", keywords, &capsule, &write)) return NULL;
-  const core_ring *r = open_ring(self);
-  if (r == NULL || read_fence(capsule, &fence) < 0) return NULL;
-  const int rc = mf_ring_end(r->ring, fence, write ? MF_WRITE : MF_READ, &err);
-  return taken(self, capsule, fence, rc, &err);
+  return give_fence(self, capsule, write, mf_ring_end);
 }
 
 PyDoc_STRVAR(publish_doc,
@@ -309,12 +197,14 @@ PyDoc_STRVAR(publish_doc,
              "The slot that was begun is the latest from now on, for the reader.\n"
              "Raises ValueError where none was begun.");
 
-static PyObject *ring_publish(PyObject *self, PyObject *ignored) {
+static PyObject *ring_publish_locked(PyObject *self, PyObject *ignored) {
   (void)ignored;
   mf_error err;
   const core_ring *r = open_ring(self);
   return r == NULL ? NULL : taken(self, NULL, NULL, mf_ring_publish(r->ring, &err), &err);
 }
+
+CORE_LOCKED(ring_publish, PyObject *)
 
 /* The reader */
 
@@ -324,7 +214,7 @@ PyDoc_STRVAR(latest_doc,
              "than the last time; None if there was none yet. Never waits. The slot is the reader's until the next\n"
              "call finds a fresh one.");
 
-static PyObject *ring_latest(PyObject *self, PyObject *ignored) {
+static PyObject *ring_latest_locked(PyObject *self, PyObject *ignored) {
   (void)ignored;
   int32_t slot, fresh;
   const core_ring *r = open_ring(self);
@@ -334,6 +224,8 @@ static PyObject *ring_latest(PyObject *self, PyObject *ignored) {
   return answer(fresh ? r->fresh : r->stale, slot);
 }
 
+CORE_LOCKED(ring_latest, PyObject *)
+
 PyDoc_STRVAR(hold_doc,
              "hold($self, /, fence, write=False)\n--\n\n"
              "The slot that the reader has is in use until fence; see done.\n"
@@ -342,13 +234,9 @@ PyDoc_STRVAR(hold_doc,
 static PyObject *ring_hold(PyObject *self, PyObject *args, PyObject *kwargs) {
   static char *keywords[] = {"fence", "write", NULL};
   PyObject *capsule;
-  const mf_fence *fence;
   int write = 0;
-  mf_error err;
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|p:hold", keywords, &capsule, &write)) return NULL;
-  const core_ring *r = open_ring(self);
-  if (r == NULL || read_fence(capsule, &fence) < 0) return NULL;
-  return taken(self, capsule, fence, mf_ring_fence(r->ring, fence, write ? MF_WRITE : MF_READ, &err), &err);
+  return give_fence(self, capsule, write, mf_ring_fence);
 }
 
 /* Views */
@@ -378,21 +266,19 @@ PyDoc_STRVAR(into_doc,
              "convert, and the same tuple from then on, so that a frame imports nothing.\n"
              "Raises what convert raises, and TypeError if it has no hash.");
 
-static PyObject *ring_into(PyObject *self, PyObject *with) {
+static PyObject *ring_into_locked(PyObject *self, PyObject *with) {
   core_ring *r = open_ring(self);
   if (r == NULL) return NULL;
-  PyObject *made = PyDict_GetItemWithError(r->views, with);
-  if (made != NULL || PyErr_Occurred()) {
-    Py_XINCREF(made);
-    return made;
-  }
+  PyObject *made = core_dict_get(r->views, with);
+  if (made != NULL || PyErr_Occurred()) return made;
   PyObject *slots = r->slots;
   Py_INCREF(slots);
   made = convert_all(self, with, slots);
   Py_DECREF(slots);
-  if (made != NULL && r->views != NULL && PyDict_SetItem(r->views, with, made) < 0) Py_CLEAR(made);
-  return made;
+  return made == NULL || r->views == NULL ? made : core_dict_keep(r->views, with, made);
 }
+
+CORE_LOCKED(ring_into, PyObject *)
 
 /* Ending, and what it is */
 
@@ -401,26 +287,32 @@ PyDoc_STRVAR(close_doc,
              "Ends the ring: it lets go of its slots and of what into made. The memory goes when no view is left and\n"
              "all fences are done. Calling it again does nothing; anything else raises ValueError from then on.");
 
-static PyObject *ring_close(PyObject *self, PyObject *ignored) {
+static PyObject *ring_close_locked(PyObject *self, PyObject *ignored) {
   (void)ignored;
   (void)ring_clear(self);
   Py_RETURN_NONE;
 }
 
-static PyObject *ring_enter(PyObject *self, PyObject *ignored) {
+CORE_LOCKED(ring_close, PyObject *)
+
+static PyObject *ring_enter_locked(PyObject *self, PyObject *ignored) {
   (void)ignored;
   if (open_ring(self) == NULL) return NULL;
   Py_INCREF(self);
   return self;
 }
 
-static PyObject *ring_exit(PyObject *self, PyObject *args) {
+CORE_LOCKED(ring_enter, PyObject *)
+
+static PyObject *ring_exit_locked(PyObject *self, PyObject *args) {
   (void)args;
   (void)ring_clear(self);
   Py_RETURN_FALSE;
 }
 
-static PyObject *get_slots(PyObject *self, void *closure) {
+CORE_LOCKED(ring_exit, PyObject *)
+
+static PyObject *get_slots_locked(PyObject *self, void *closure) {
   (void)closure;
   const core_ring *r = open_ring(self);
   if (r == NULL) return NULL;
@@ -428,22 +320,33 @@ static PyObject *get_slots(PyObject *self, void *closure) {
   return r->slots;
 }
 
-static PyObject *get_handle(PyObject *self, void *closure) {
+CORE_LOCKED(get_slots, void *)
+
+static PyObject *get_handle_locked(PyObject *self, void *closure) {
   (void)closure;
   const core_ring *r = open_ring(self);
   return r == NULL ? NULL : PyLong_FromVoidPtr(r->ring);
 }
 
-static PyObject *ring_repr(PyObject *self) {
+CORE_LOCKED(get_handle, void *)
+
+static PyObject *get_repr_locked(PyObject *self, void *closure) {
+  (void)closure;
   const core_ring *r = as_ring(self);
   if (r->ring == NULL) return PyUnicode_FromString("<moonferry.Ring, closed>");
   return PyUnicode_FromFormat("<moonferry.Ring of %zd slots>", PyTuple_GET_SIZE(r->slots));
 }
 
+CORE_LOCKED(get_repr, void *)
+
+static PyObject *ring_repr(PyObject *self) {
+  return get_repr(self, NULL);
+}
+
 #define WITH_KEYWORDS(function) ((PyCFunction)(void (*)(void))(function))
 
 static PyMethodDef methods[] = {
-    {"from_handle", ring_from_handle, METH_O | METH_CLASS, from_handle_doc},
+    {"from_handle", core_ring_from_handle, METH_O | METH_CLASS, from_handle_doc},
     {"begin", WITH_KEYWORDS(ring_begin), METH_VARARGS | METH_KEYWORDS, begin_doc},
     {"done", WITH_KEYWORDS(ring_done), METH_VARARGS | METH_KEYWORDS, done_doc},
     {"publish", ring_publish, METH_NOARGS, publish_doc},
@@ -480,7 +383,7 @@ PyDoc_STRVAR(doc,
 
 static PyType_Slot type_slots[] = {
     {Py_tp_doc, (void *)doc},
-    {Py_tp_new, ring_create},
+    {Py_tp_new, core_ring_create},
     {Py_tp_dealloc, ring_dealloc},
     {Py_tp_traverse, ring_traverse},
     {Py_tp_clear, ring_clear},

@@ -197,13 +197,11 @@ PyObject *core_number_int(PyObject *self) {
 }
 
 PyObject *core_number_index(PyObject *self) {
-  if (core_is_closed(self)) {
-    core_refuse_closed();
-    return NULL;
-  }
-  const DLTensor *view = core_view(self);
-  uint8_t code = view->dtype.code;
-  if (view->ndim != 0 || (code != kDLInt && code != kDLUInt)) {
+  if (core_look(self) < 0) return NULL;
+  const uint8_t code = core_view(self)->dtype.code;
+  const int32_t ndim = core_view(self)->ndim;
+  core_look_end(self);
+  if (ndim != 0 || (code != kDLInt && code != kDLUInt)) {
     PyErr_SetString(PyExc_TypeError, "only an integer tensor without axes can be converted to an index");
     return NULL;
   }

@@ -46,7 +46,7 @@ void core_stream_dealloc(PyObject *self) {
   core_stream *s = as_stream(self);
   PyTypeObject *type = Py_TYPE(self);
   PyObject_GC_UnTrack(self);
-  if (s->weakrefs != NULL) PyObject_ClearWeakRefs(self);
+  CORE_CLEAR_WEAKREFS(self, s->weakrefs);
   if (s->owned) mf_stream_destroy(&s->device, s->stream, NULL);
   Py_CLEAR(s->owner);
   PyObject_GC_Del(self);

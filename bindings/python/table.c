@@ -67,10 +67,13 @@ static int table_from_py(void *py_object, DLManagedTensorVersioned **out) {
   mf_error err;
   *out = NULL;
   if (!core_is_tensor(py_object)) return not_a_tensor(py_object);
-  if (core_is_closed(py_object)) return core_refuse_closed();
+  if (core_look(py_object) < 0) return -1;
   mf_tensor *t = core_handle(py_object);
-  if (mf_tensor_dltensor(t)->device.device_type != kDLCPU) return from_py_ordered(py_object, out, &err);
-  return mf_tensor_export(t, 0, out, &err) == MF_OK ? 0 : refuse(py_object, &err);
+  const bool here = mf_tensor_dltensor(t)->device.device_type == kDLCPU;
+  const int status = here ? mf_tensor_export(t, 0, out, &err) : MF_OK;
+  core_look_end(py_object);
+  if (!here) return from_py_ordered(py_object, out, &err);
+  return status == MF_OK ? 0 : refuse(py_object, &err);
 }
 
 /* Takes the struct over always: on failure it is deleted. */
@@ -94,9 +97,10 @@ static int table_to_py(DLManagedTensorVersioned *managed, void **out) {
 static int borrow_otherwise(PyObject *obj, DLTensor *out) {
   mf_error err;
   if (!core_is_tensor(obj)) return not_a_tensor(obj);
-  if (core_is_closed(obj)) return core_refuse_closed();
+  if (core_look(obj) < 0) return -1;
   mf_tensor *t = core_handle(obj);
-  core_lend(obj);
+  core_lend(obj); /* from now on the handle stays */
+  core_look_end(obj);
   int status = mf_tensor_borrow(t, out, &err);
   if (mf_tensor_dltensor(t)->device.device_type != kDLCPU) {
     if (status == MF_OK) status = wait_if_pinned(t, &err);
@@ -106,11 +110,13 @@ static int borrow_otherwise(PyObject *obj, DLTensor *out) {
 }
 
 static int table_borrow(void *py_object, DLTensor *out) {
-  if (!core_is_tensor(py_object) || core_is_closed(py_object) || core_view(py_object)->device.device_type != kDLCPU ||
-      mf_tensor_borrow(core_handle(py_object), out, NULL) != MF_OK)
-    return borrow_otherwise(py_object, out);
-  core_lend(py_object);
-  return 0;
+  if (!core_is_tensor(py_object)) return not_a_tensor(py_object);
+  if (core_look(py_object) < 0) return -1;
+  const bool done = core_view(py_object)->device.device_type == kDLCPU &&
+                    mf_tensor_borrow(core_handle(py_object), out, NULL) == MF_OK;
+  if (done) core_lend(py_object);
+  core_look_end(py_object);
+  return done ? 0 : borrow_otherwise(py_object, out);
 }
 
 static int table_current_stream(DLDeviceType device_type, int32_t device_id, void **out) {

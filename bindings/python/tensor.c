@@ -9,25 +9,42 @@
 #include <stddef.h>
 #include <structmember.h>
 
-/* Exchanges make and drop one tensor after another, so a few dead ones are kept for reuse. */
-void core_spares_free(core_state *state) {
-  while (state->nspares > 0) PyObject_Free(state->spares[--state->nspares]);
+/* Exchanges make and drop one tensor after another, so a few dead ones are kept for reuse. Without the GIL they would
+ * have to be each thread's own, as CPython's free memory is there. */
+static inline core_tensor *new_object(core_state *state) {
+#ifndef Py_GIL_DISABLED
+  if (state->nspares > 0)
+    return (core_tensor *)PyObject_Init((PyObject *)state->spares[--state->nspares], state->tensor_type);
+#endif
+  return PyObject_New(core_tensor, state->tensor_type);
+}
+
+static inline void free_object(core_tensor *tensor, const PyTypeObject *type) {
+#ifndef Py_GIL_DISABLED
+  core_state *state = core_now;
+  if (state != NULL && type == state->tensor_type && state->nspares < CORE_SPARES) {
+    state->spares[state->nspares++] = tensor;
+    return;
+  }
+#endif
+  (void)type;
+  PyObject_Free(tensor);
 }
 
 PyObject *core_tensor_new(core_state *state, mf_tensor *t) {
-  core_tensor *self;
-  if (state->nspares > 0)
-    self = (core_tensor *)PyObject_Init((PyObject *)state->spares[--state->nspares], state->tensor_type);
-  else
-    self = PyObject_New(core_tensor, state->tensor_type);
+  core_tensor *self = new_object(state);
   if (self == NULL) {
     mf_tensor_release(t);
     return NULL;
   }
   self->t = t;
   self->weakrefs = NULL;
+#ifdef Py_GIL_DISABLED
+  atomic_init(&self->door, 0);
+#else
   self->inside = self->buffers = 0;
   self->closed = self->lent = false;
+#endif
   return (PyObject *)self;
 }
 
@@ -42,13 +59,9 @@ PyObject *core_wrap_view(PyObject *self, int status, mf_tensor *t, const mf_erro
 void core_tensor_dealloc(PyObject *self) {
   core_tensor *tensor = (core_tensor *)self;
   PyTypeObject *type = Py_TYPE(self);
-  if (tensor->weakrefs != NULL) PyObject_ClearWeakRefs(self);
+  CORE_CLEAR_WEAKREFS(self, tensor->weakrefs);
   if (tensor->t != NULL) core_release_quietly(tensor->t);
-  core_state *state = core_now;
-  if (state != NULL && type == state->tensor_type && state->nspares < CORE_SPARES)
-    state->spares[state->nspares++] = tensor;
-  else
-    PyObject_Free(tensor);
+  free_object(tensor, type);
   Py_DECREF(type);
 }
 
@@ -221,11 +234,10 @@ static Py_hash_t tensor_hash(PyObject *self) {
 }
 
 static PyObject *tensor_iter(PyObject *self) {
-  if (core_is_closed(self)) {
-    core_refuse_closed();
-    return NULL;
-  }
-  if (core_view(self)->ndim > 0) return PySeqIter_New(self);
+  if (core_look(self) < 0) return NULL;
+  const int32_t ndim = core_view(self)->ndim;
+  core_look_end(self);
+  if (ndim > 0) return PySeqIter_New(self);
   PyErr_SetString(PyExc_TypeError, "iteration over a tensor without axes");
   return NULL;
 }

@@ -14,8 +14,8 @@ Moonferry's Python package has it: pip install, and on LUA_PATH what moonferry.g
 -- Where Python hosts this state, its own module moonferry._lua holds the bridge.
 local function find()
   local folder = beside.folder()
-  local hosting = interpreter.resident "_lua%.abi3%.so"
-  if folder and hosting == folder .. "_lua.abi3.so" then
+  local hosting = interpreter.resident "_lua%.[%w_-]+%.so"
+  if folder and hosting and hosting:match("^(.*/)[^/]*$") == folder then
     return hosting
   end
   local path = folder and folder .. "moonferry_bridge.so"

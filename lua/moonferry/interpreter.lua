@@ -22,7 +22,6 @@ paths = [os.path.join(d, n) for d in dirs if d for n in names]
 print("moonferry-probe")
 print("version=" + version)
 print("implementation=" + getattr(getattr(sys, "implementation", None), "name", "cpython"))
-print("threading=" + ("free" if var("Py_GIL_DISABLED") else "gil"))
 print("executable=" + sys.executable)
 for path in sorted(set(paths), key=paths.index):
     print(("library=" if os.path.isfile(path) else "absent=") + path)
@@ -67,7 +66,7 @@ end
 local TREE = debug.getinfo(1, "S").source:match("^@(.*)lua/moonferry/[^/]*$") or "./"
 
 -- The environment whose site-packages it lies in, as a wheel has it.
-local INSTALLED = TREE:match("^(.*)/lib/python3%.%d+/site%-packages/moonferry/$")
+local INSTALLED = TREE:match("^(.*)/lib/python3%.%d+t?/site%-packages/moonferry/$")
 
 ---The interpreter to use, and why that one; whether it answers has not been asked.
 ---@param options { python: string?, venv: string? }
@@ -102,8 +101,6 @@ local function objection(facts)
     return "it is " .. facts.implementation .. ", and CPython is needed"
   elseif tonumber(major) ~= 3 or tonumber(minor) < 9 then
     return "it is Python " .. facts.version .. ", and 3.9 or later is needed"
-  elseif facts.threading == "free" then
-    return "it is a free-threaded build, whose objects have another layout"
   end
 end
 

@@ -54,6 +54,7 @@ def debug_ranges():
 
 SEEN = {
     "flags": flags(),
+    "gil": call("_is_gil_enabled"),
     "prefixes": (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.executable),
     "platlibdir": sys.platlibdir,
     "path": [entry for entry in sys.path if entry not in ("", os.path.dirname(os.path.abspath(sys.argv[0])))],

@@ -47,5 +47,9 @@ static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "capi_user", NULL, -1
 
 PyMODINIT_FUNC PyInit_capi_user(void) {
   moonferry = mf_python_import();
-  return moonferry == NULL ? NULL : PyModule_Create(&module);
+  PyObject *self = moonferry == NULL ? NULL : PyModule_Create(&module);
+#ifdef Py_GIL_DISABLED
+  if (self != NULL) PyUnstable_Module_SetGIL(self, Py_MOD_GIL_NOT_USED);
+#endif
+  return self;
 }

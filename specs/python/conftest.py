@@ -11,6 +11,7 @@ which specs/run sets to another number for each commit.
 import gc
 import os
 import sys
+import sysconfig
 import tempfile
 
 import hypothesis
@@ -43,6 +44,12 @@ def lua():
     yield state
     for _ in range(3):
         state.gccollect()
+
+
+@pytest.fixture(scope="session")
+def free_threaded():
+    """Whether this CPython was built without the GIL."""
+    return bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 
 
 def pytest_configure(config):

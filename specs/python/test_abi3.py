@@ -1,4 +1,7 @@
-"""The two files of the bridge are one binary for every CPython from 3.9 on: they use its stable ABI of 3.9 alone."""
+"""The two files of the bridge are one binary for every CPython from 3.9 on: they use its stable ABI of 3.9 alone.
+
+There is no stable ABI without the GIL: there they are of one version of CPython, as the name of one of them says.
+"""
 
 import os
 import re
@@ -12,8 +15,11 @@ import dlpack_abi as abi
 import moonferry as mf
 
 PACKAGE = os.path.dirname(os.path.abspath(mf.__file__))
-NAMES = ("_lua.abi3.so", "moonferry_bridge.so")
+FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+EXTENSION = "_lua" + (sysconfig.get_config_var("EXT_SUFFIX") if FREE_THREADED else ".abi3.so")
+NAMES = (EXTENSION, "moonferry_bridge.so")
 FILES = [os.path.join(PACKAGE, name) for name in NAMES if os.path.exists(os.path.join(PACKAGE, name))]
+with_stable_abi = pytest.mark.skipif(FREE_THREADED, reason="there is no stable ABI without the GIL")
 
 
 def symbols_of(path):
@@ -36,6 +42,7 @@ def undeclared(names, tmp_path):
     return missing
 
 
+@with_stable_abi
 @pytest.mark.skipif(not FILES, reason="this build has no bridge: MOONFERRY_LUA is OFF")
 @pytest.mark.skipif(shutil.which("nm") is None, reason="no nm to list symbols")
 def test_every_symbol_is_in_the_stable_abi_of_3_9(tmp_path):
@@ -44,5 +51,12 @@ def test_every_symbol_is_in_the_stable_abi_of_3_9(tmp_path):
     assert undeclared(names, tmp_path) == []
 
 
+@with_stable_abi
 def test_a_symbol_that_is_younger_is_noticed(tmp_path):
     assert undeclared(["PyObject_GetAttr", "PyUnicode_AsUTF8AndSize"], tmp_path) == ["PyUnicode_AsUTF8AndSize"]
+
+
+@pytest.mark.skipif(not FILES, reason="this build has no bridge: MOONFERRY_LUA is OFF")
+def test_the_module_has_the_name_of_its_abi():
+    """A CPython without the GIL looks for no `.abi3.so`, and one with it must not find what was built for the other."""
+    assert [name for name in os.listdir(PACKAGE) if name.startswith("_lua.") and name.endswith(".so")] == [EXTENSION]

@@ -298,6 +298,7 @@ def test_a_mistake_is_named_with_its_remedy(typed, kind, said):
     assert t.tolist() == [[1, 2, 3], [4, 5, 6]]
     del refused
     assert mf.ledger() == before
+    names.clear()  # a function in it is immortal in a 3.13t in which a thread has run (gh-117783), and all that it has
 
 
 def test_reshape_says_copy_once():

@@ -163,15 +163,29 @@ static PyObject *close_state(PyObject *module, PyObject *object) {
   return state != NULL && mf__state_close(state) == 0 ? Py_BuildValue("") : NULL;
 }
 
+/* The account of an open state, copied; 0, or -1 with an exception. It changes while Lua runs. */
+static int read_memory(mf__state *state, mf__memory *account) {
+  mf__section section;
+  mf__section_begin(&section);
+  const int is_open = state->L != NULL;
+  if (is_open && state->memory != NULL) {
+    *account = (mf__memory){.base = state->memory->base, .limit = state->memory->limit};
+    account->used = __atomic_load_n(&state->memory->used, __ATOMIC_RELAXED);
+    account->counted = state->memory->counted;
+  }
+  mf__section_end(&section);
+  if (!is_open) (void)refuse_closed();
+  return is_open ? 0 : -1;
+}
+
 /* (used, base, limit) in bytes, or None for a state whose memory is not counted. */
 static PyObject *memory(PyObject *module, PyObject *object) {
   (void)module;
   mf__state *state = state_argument(object);
-  if (state == NULL) return NULL;
-  if (state->L == NULL) return refuse_closed();
-  mf__memory *account = state->memory;
-  if (account == NULL || !account->counted) return Py_BuildValue("");
-  return Py_BuildValue("nnn", (Py_ssize_t)account->used, (Py_ssize_t)account->base, (Py_ssize_t)account->limit);
+  mf__memory account = {.counted = 0};
+  if (state == NULL || read_memory(state, &account) < 0) return NULL;
+  if (!account.counted) return Py_BuildValue("");
+  return Py_BuildValue("nnn", (Py_ssize_t)account.used, (Py_ssize_t)account.base, (Py_ssize_t)account.limit);
 }
 
 static PyObject *set_limit(PyObject *module, PyObject *arguments) {
@@ -181,12 +195,13 @@ static PyObject *set_limit(PyObject *module, PyObject *arguments) {
   if (!PyArg_ParseTuple(arguments, "On", &object, &limit)) return NULL;
   mf__state *state = state_argument(object);
   if (state == NULL) return NULL;
-  if (state->L == NULL) return refuse_closed();
-  if (state->memory == NULL || !state->memory->counted || limit < 0) {
+  mf__memory account = {.counted = 0};
+  if (read_memory(state, &account) < 0) return NULL;
+  if (!account.counted || limit < 0) {
     PyErr_SetString(PyExc_RuntimeError, "max_memory must be set on creation of the Lua state");
     return NULL;
   }
-  state->memory->limit = (size_t)limit;
+  __atomic_store_n(&state->memory->limit, (size_t)limit, __ATOMIC_RELAXED);
   return Py_BuildValue("");
 }
 
@@ -298,9 +313,19 @@ static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT,
                                         NULL,
                                         NULL};
 
+/* Needs the GIL no more than _core does; 0, or -1 with an exception. */
+static int declare_threads(PyObject *module) {
+#ifdef Py_GIL_DISABLED
+  return PyUnstable_Module_SetGIL(module, Py_MOD_GIL_NOT_USED);
+#else
+  (void)module;
+  return 0;
+#endif
+}
+
 PyMODINIT_FUNC PyInit__lua(void) {
   PyObject *module = PyModule_Create(&definition);
-  if (module == NULL || fill(module) == 0) return module;
+  if (module == NULL || (fill(module) == 0 && declare_threads(module) == 0)) return module;
   Py_DecRef(module);
   return NULL;
 }
