@@ -4,12 +4,13 @@ local py = require "moonferry.python"
 local numpy, torch, jax, moonferry = py.import "numpy", py.import "torch", py.import "jax.numpy", py.import "moonferry"
 local memoryview = py.builtins.memoryview
 
--- A library: how it makes an array out of NumPy's, how it takes a tensor, and how it writes, unless it does not.
+-- A library: how it makes an array out of NumPy's, how it takes a tensor, and how it writes. JAX's arrays are constants,
+-- which nobody may write into.
 local libraries = {
   { name = "NumPy", make = numpy.copy, take = numpy.from_dlpack, write = function(x) x:fill(7) end },
   { name = "PyTorch", make = torch.tensor, take = function(t) return moonferry.into(torch.Tensor, t) end,
     write = function(x) x:fill_(7) end },
-  { name = "JAX", make = jax.array, take = jax.from_dlpack },
+  { name = "JAX", make = jax.array, take = jax.from_dlpack, constant = true },
   { name = "memoryview", make = function(a) return memoryview(a:copy()) end, take = memoryview },
 }
 
@@ -25,7 +26,8 @@ for _, from in ipairs(libraries) do
     assert(back:equal(moonferry.asarray(values)), cell .. ": other values")
 
     local shared = back:ptr() == t:ptr()
-    if shared and to.write then
+    assert(t.readonly == (from.constant or false), cell .. ": may be written, or may not, unlike what it is of")
+    if shared and to.write and not from.constant then
       to.write(y)
       assert(t:get(3, 5) == 7, cell .. ": one address, and a write that is not seen")
     end

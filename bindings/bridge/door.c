@@ -8,13 +8,13 @@
 #include <time.h>
 
 atomic_int mf__door;
-int mf__visitors;
+int mf__threads_inside;
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t left = PTHREAD_COND_INITIALIZER;
 
 /* The GIL is still held: whoever waits has the mutex until it sleeps, and asks for the GIL without it. */
-void mf__visit_last(void) {
+void mf__thread_came_out(void) {
   pthread_mutex_lock(&mutex);
   pthread_cond_broadcast(&left);
   pthread_mutex_unlock(&mutex);
@@ -35,14 +35,14 @@ int mf__door_close(int own, int wait_ms) {
   mf__section section;
   mf__section_begin(&section);
   mf__door = MF__DOOR_CLOSED;
-  while (mf__visitors > own && in_time) {
+  while (mf__threads_inside > own && in_time) {
     pthread_mutex_lock(&mutex);
     PyThreadState *thread = PyEval_SaveThread();
     in_time = pthread_cond_timedwait(&left, &mutex, &until) == 0;
     pthread_mutex_unlock(&mutex);
     PyEval_RestoreThread(thread);
   }
-  const int late = mf__visitors - own;
+  const int late = mf__threads_inside - own;
   mf__section_end(&section);
   return late;
 }

@@ -133,12 +133,12 @@ static int run_body(lua_State *L, mf__frame *frame, int unprotected) {
 
 enum { STOPPED = -1, ENDED = -2 };
 
-static void visit(const mf__frame *below) {
-  if (below == NULL) mf__visitors++;
+static void count_in(const mf__frame *below) {
+  if (below == NULL) mf__threads_inside++;
 }
 
-static void end_visit(const mf__frame *below) {
-  if (below == NULL && --mf__visitors >= 0 && mf__door != MF__DOOR_OPEN) mf__visit_last();
+static void count_out(const mf__frame *below) {
+  if (below == NULL && --mf__threads_inside >= 0 && mf__door != MF__DOOR_OPEN) mf__thread_came_out();
 }
 
 /* Kept out of mf__enter, so that this C frame is gone when the error is raised: LuaJIT calls a message handler that
@@ -156,7 +156,7 @@ __attribute__((noinline)) static int enter(lua_State *L, mf__bridge *bridge, mf_
     give_gil(saved ? below : NULL, gil);
     return ENDED;
   }
-  visit(below);
+  count_in(below);
   push_frame(&frame, L, bridge, 0);
   mf__state_arrive(bridge->state, L);
   mf__refs_drain();
@@ -168,7 +168,7 @@ __attribute__((noinline)) static int enter(lua_State *L, mf__bridge *bridge, mf_
   }
   if (status == 0 && mf__stops(bridge->state)) status = STOPPED;
   pop_frame(&frame);
-  end_visit(below);
+  count_out(below);
   mf__section_end(&frame.section);
   give_gil(saved ? below : NULL, gil);
   return status;

@@ -35,8 +35,8 @@ enum { MF__DOOR_OPEN, MF__DOOR_CLOSED, MF__DOOR_GONE };
 extern atomic_int mf__door;
 
 /* How many threads are in a body that Lua itself has called. Guarded by the GIL. */
-extern int mf__visitors;
-__attribute__((cold)) void mf__visit_last(void);
+extern int mf__threads_inside;
+__attribute__((cold)) void mf__thread_came_out(void);
 
 /* Whether Lua code of this thread may go into Python. */
 static inline int mf__door_is_open(void) {

@@ -124,7 +124,7 @@ static int refuse_inside(mf_error *err) {
   return MF_EINVAL;
 }
 
-/* A body of Lua's may be the caller, and is one visitor then. */
+/* A body of Lua's may be the caller, and is inside itself then. */
 static int finish(int32_t wait_ms, int32_t *late, mf_error *err) {
   const int own = mf__top != NULL;
   if (own && (mf__top->below != NULL || mf__top->is_call_in)) return refuse_inside(err);

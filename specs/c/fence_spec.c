@@ -296,6 +296,31 @@ static void another_thread_is_refused_by_name(void **state) {
   assert_int_equal(p.dropped, 1);
 }
 
+static void *every_use_elsewhere(void *arg) {
+  mf_error err;
+  for (size_t i = 0; i < COUNT(uses); i++)
+    if (uses[i].run(arg, &err) != MF_EINVAL) return (void *)(uintptr_t)uses[i].name;
+  return NULL;
+}
+
+/* What cannot be waited for is not touched: the memory is a page without access. */
+static void nobody_uses_what_he_cannot_wait_for(void **state) {
+  (void)state;
+  point p = {.bound = true, .only = pthread_self()};
+  const spec_region pages = spec_guarded(1);
+  mf_tensor *t = spec_wrap(pages.start + pages.nbytes, "float32", DIMS(4), NULL);
+  void *failed;
+  pthread_t other;
+  set_fence(t, &p, MF_WRITE);
+  assert_int_equal(pthread_create(&other, NULL, every_use_elsewhere, t), 0);
+  pthread_join(other, &failed);
+  if (failed != NULL) fail_msg("%s: not refused", (const char *)failed);
+  atomic_store(&p.reached, 1);
+  mf_tensor_release(t);
+  assert_int_equal(p.dropped, 1);
+  spec_unguard(pages);
+}
+
 /* Two that look at one fence at the same time: here the second one while the first is inside of its wait. */
 static mf_tensor *looked_at;
 static int dropped_by_all;
@@ -488,6 +513,7 @@ int main(void) {
       SPEC(it_says_whether_it_is_done),
       SPEC(memory_ends_after_its_fences),
       SPEC(another_thread_is_refused_by_name),
+      SPEC(nobody_uses_what_he_cannot_wait_for),
       SPEC(two_that_look_at_once_drop_it_once),
       SPEC(many_fences_at_once),
       SPEC(a_frame_allocates_nothing),
