@@ -4,7 +4,7 @@ local py = require "moonferry.python"
 local numpy, torch, jax, moonferry = py.import "numpy", py.import "torch", py.import "jax.numpy", py.import "moonferry"
 local memoryview = py.builtins.memoryview
 
--- A library: how it makes an array out of NumPy's, how it takes a tensor, and how it writes. JAX's arrays are constants,
+-- A library: how it makes an array out of NumPy's, how it takes a tensor, and how it writes. JAX's are constants,
 -- which nobody may write into.
 local libraries = {
   { name = "NumPy", make = numpy.copy, take = numpy.from_dlpack, write = function(x) x:fill(7) end },

@@ -52,7 +52,7 @@ DRIVERS = {"cuda": ("cuda", "CUDA"), "rocm": ("hip", "HIP")}
 # Of the specs without a device, those of NUMBERS, of a library's symbols, and a campaign.
 NOT_ASKED_ON_HOST = {f"{name}_spec" for name in "abi dtype kernel layout seams".split()}
 THREADED = "storm pairs pool_trim pool_forget order retire return transfer crew".split()
-THREADED_ON_HOST = "fence gl ring threads workers".split()
+THREADED_ON_HOST = "fence fence_threads gl ring threads workers".split()
 # What a simulated driver fails at, in turn, takes seconds: one driver's is asked, where a file is not the other's own.
 LONG = {"scenario": "cuda"}
 # Shapes, not order: asked about these files alone.
