@@ -189,7 +189,7 @@ int mf_tensor_equal(const mf_tensor *a, const mf_tensor *b, int32_t *out, mf_err
   MF__NEED(a);
   MF__NEED(b);
   MF__NEED(out);
-  bool same = false;
+  bool same;
   *out = 0;
   int rc = mf__tensor_open(a, err);
   if (rc == MF_OK) rc = mf__tensor_open(b, err);
