@@ -301,10 +301,18 @@ static void *copy_until_told(void *arg) {
   return arg;
 }
 
+/* QEMU 7.2 stops with an assertion of its own where the child of a process with threads starts one. */
+static void needs_threads_in_a_child(const char *name) {
+  if (getenv("MOONFERRY_SPEC_EMULATED") == NULL) return;
+  print_message("skip %s: QEMU cannot start threads in the child of a process that has some\n", name);
+  skip();
+}
+
 /* The child has none of the parent's workers, though another thread may be in the middle of work with them. */
 static void a_child_of_fork_starts_its_own(void **state) {
   pthread_t other;
   (void)state;
+  needs_threads_in_a_child(__func__);
   OK(mf_threads_set(3, &spec_err));
   assert_true(transposes(SIDE, 6));
   assert_true(in_child(copies_with_threads_of_its_own));
@@ -347,6 +355,7 @@ __attribute__((visibility("default"))) int pthread_join(pthread_t thread, void *
 /* The child's own workers are not told to stop, though the parent's were. */
 static void a_child_of_fork_at_the_end_of_the_workers_has_its_own(void **state) {
   (void)state;
+  needs_threads_in_a_child(__func__);
   for (int i = 0; i < 5; i++) {
     OK(mf_threads_set(4, &spec_err));
     assert_true(transposes(SIDE, 6));
