@@ -77,7 +77,8 @@ test-gpu: setup ## the same specs on this machine's own driver and GPU
 	@specs/gpu/here .venv/bin/python specs/run --only real
 
 matrix: build ## every array library with every other, through Moonferry (ONLY="NumPy JAX": a part; SHARE=0.15: Moonferry and so much of the rest; PUBLISH=1: docs/matrix.md)
-	@.venv/bin/python specs/exchange/matrix $(if $(ONLY),--only $(ONLY)) $(if $(SHARE),--share $(SHARE)) $(if $(PUBLISH),--publish) $(if $(STRICT),--strict)
+	@$(if $(PUBLISH),specs/build timed)
+	@$(if $(PUBLISH),MOONFERRY_BUILD=$(CURDIR)/build/timed) .venv/bin/python specs/exchange/matrix $(if $(ONLY),--only $(ONLY)) $(if $(SHARE),--share $(SHARE)) $(if $(PUBLISH),--publish) $(if $(STRICT),--strict)
 	$(if $(ONLY)$(SHARE),,@.venv/bin/python specs/exchange/long)
 
 test-distributed: build ## Ray, Dask, MPI and torch.distributed, each in two processes: fetches 100 MB once, then a minute
@@ -92,7 +93,7 @@ mutants: setup ## takes one ordering step after another out of the runtime: does
 	@.venv/bin/python specs/mutants
 
 bench-gpu: setup ## what the device layer costs on this machine's GPU, beside CuPy and PyTorch
-	@specs/build dev
+	@specs/build timed
 	@specs/gpu/here .venv/bin/python specs/bench/gpu.py
 
 coverage: setup ## line and branch coverage of runtime/src by the C specs

@@ -18,7 +18,8 @@ import timeit
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-BUILD = Path(os.environ.get("MOONFERRY_BUILD", ROOT / "build" / "dev"))
+BUILD = Path(os.environ.get("MOONFERRY_BUILD", ROOT / "build" / "timed"))
+sys.path.insert(0, str(BUILD / "python"))
 NBYTES = 1 << 20
 
 

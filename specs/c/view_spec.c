@@ -236,6 +236,9 @@ static void broadcast_refuses(void **state) {
   assert_int_equal(mf_tensor_flags(v), 0);
   mf_tensor_release(v);
   mf_tensor_release(t);
+  t = spec_create("float64", DIMS(1)); /* so many elements can be counted, and their bytes cannot */
+  REFUSES(MF_EOVERFLOW, v, mf_tensor_broadcast_to(t, TO(INT64_MAX / 4), &v, &spec_err));
+  mf_tensor_release(t);
 }
 
 static void squeeze_expand_diagonal_refuse(void **state) {
@@ -308,6 +311,11 @@ static void sub_byte_views(void **state) {
   REFUSES(MF_ELAYOUT, v, mf_tensor_index(t, back, 2, &v, &spec_err));
   mf_index none[] = {at(0), slice(3, 3, 1)};
   OK(mf_tensor_index(t, none, 2, &v, &spec_err));
+  mf_tensor_release(v);
+  mf_tensor_release(t);
+  t = spec_wrap(memory, "int4", DIMS(0, 3), NULL);
+  mf_index column[] = {ellipsis, at(1)};
+  OK(mf_tensor_index(t, column, 2, &v, &spec_err)); /* of nothing, wherever it is */
   mf_tensor_release(v);
   mf_tensor_release(t);
   mf_tensor_release(bytes);

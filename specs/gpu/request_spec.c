@@ -221,7 +221,8 @@ static void managed_memory_of_the_devices_alone(void **state) {
   write_on(t, MF_STREAM_DEFAULT, 5);
   OK(mf_tensor_acquire(t, MF_STREAM_DEFAULT, MF_READ, &err));
   OK(mf_tensor_acquire(t, MF_STREAM_PER_THREAD, MF_WRITE, &err));
-  REFUSED(mf_tensor_acquire(t, MF_STREAM_HOST, MF_READ, &err), MF_EDEVICE, "mf_tensor_to");
+  REFUSED(mf_tensor_acquire(t, MF_STREAM_HOST, MF_READ, &err), MF_EDEVICE,
+          "the elements are on cuda_managed:0; copy them to the cpu first (mf_tensor_to)");
   expect_copied(t, cpu, 5);
   mf_tensor_release(t);
 }

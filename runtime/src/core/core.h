@@ -187,8 +187,6 @@ typedef struct mf__storage mf__storage;
 typedef struct mf__record_ops {
   /* The last reference to the storage was dropped; mf__storage_end is to be called when nothing uses the memory. */
   void (*release)(mf__storage *s);
-  /* Makes the host wait for what it must before it reads or writes; MF_EDEVICE for memory that it cannot use. */
-  int (*host_use)(mf__record *record, bool write, mf_error *err);
   /* One side at least has a record; checked as for mf_tensor_copy, and with elements. */
   int (*copy)(mf_tensor *dst, const mf_tensor *src, mf_error *err);
   /* Every element becomes the one at slot (host memory, laid out as dst's own). */
@@ -433,13 +431,6 @@ void mf__share(int64_t nparts, mf__part_fn part, void *ctx);
 int mf__fences_settle(const mf_tensor *t, bool write, mf_error *err);
 
 /* copy.c */
-
-/* For the host's use: waits for what a record or fences demand. MF_EDEVICE for a device's memory, saying that
- * mf_tensor_to copies it. */
-static inline int mf__tensor_host_use(const mf_tensor *t, bool write, mf_error *err) {
-  mf__record *record = mf__tensor_record(t);
-  return record == NULL ? mf__fences_settle(t, write, err) : mf__ops_of(record)->host_use(record, write, err);
-}
 
 /* Host to host, after the waiting. */
 int mf__copy_host(mf_tensor *dst, const mf_tensor *src, mf_error *err);

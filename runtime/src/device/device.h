@@ -351,11 +351,10 @@ bool mf__tensor_on_host(const mf_tensor *t);
 /* MF_EDEVICE for managed memory that the host may not use while its devices work, because they have no concurrent
  * managed access (CUDA Programming Guide, "Unified Memory Programming"). */
 int mf__tensor_shared_check(const mf_tensor *t, mf_error *err);
-/* The host waits for what the record demands, if there is one. */
+/* Before the host reads or writes memory that it can: it waits for what a record or fences demand. */
 int mf__host_wait(const mf_tensor *t, bool write, mf_error *err);
-/* Two members of mf__device_ops. */
+/* A member of mf__device_ops. */
 void mf__memory_release(mf__storage *s);
-int mf__memory_host_use(mf__record *record, bool write, mf_error *err);
 
 /* plan.c: copies between two layouts by few driver copies */
 

@@ -209,7 +209,7 @@ static int move_runs(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, 
 /* The host may use the image afterwards. */
 static int image_read(const mf__queue *on, image *m, byte_test passes, mf_error *err) {
   const int rc = move_runs(on, m->pinned, m->bytes, m, passes, err);
-  return rc == MF_OK ? mf__tensor_host_use(m->pinned, true, err) : rc;
+  return rc == MF_OK ? mf__host_wait(m->pinned, true, err) : rc;
 }
 
 /* Reads only those bytes of the destination that hold a part of another element. */
@@ -244,14 +244,14 @@ static int read_side(const mf__queue *on, const mf_tensor *src, mf_tensor **out,
   if (!mf__tensor_on_host(src))
     return is_whole(src) ? read_arranged(on, src, out, err) : read_image(on, src, out, err);
   *out = mf_tensor_retain((mf_tensor *)src);
-  return mf__tensor_host_use(src, false, err);
+  return mf__host_wait(src, false, err);
 }
 
 static int write_side(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
   if (!mf__tensor_on_host(dst))
     return is_whole(dst) && !mf__walk_repeats(&dst->dl) ? write_arranged(on, dst, src, err)
                                                         : write_image(on, dst, src, NULL, err);
-  const int rc = mf__tensor_host_use(dst, true, err);
+  const int rc = mf__host_wait(dst, true, err);
   return rc == MF_OK ? mf__copy_host(dst, src, err) : rc;
 }
 
@@ -268,7 +268,7 @@ int mf__image_fill(mf_tensor *dst, const void *slot, const mf__queue *on, mf_err
   int rc = mf__capture_refuse(on, "this layout is filled by the host", err);
   if (rc != MF_OK) return rc;
   if (!mf__tensor_on_host(dst)) return write_image(on, dst, NULL, slot, err);
-  rc = mf__tensor_host_use(dst, true, err);
+  rc = mf__host_wait(dst, true, err);
   if (rc == MF_OK) mf__repeat(dst, slot);
   return rc;
 }

@@ -53,7 +53,6 @@ int mf__tensor_create_at(const DLTensor *like, uint64_t flags, const mf__place *
 static int create(const DLTensor *like, uint64_t flags, mf_tensor **out, mf_error *err) {
   DLDevice device = like->device;
   mf__place place = {0};
-  *out = NULL;
   if ((int)device.device_type == 0) device.device_type = kDLCPU;
   const int rc = mf__device_resolve(&device, &place.device, err);
   if (rc != MF_OK) return rc;
@@ -165,11 +164,5 @@ int mf__host_wait(const mf_tensor *t, bool write, mf_error *err) {
   mf__record *record = mf__tensor_record(t);
   if (record == NULL) return mf__fences_settle(t, write, err);
   const mf__queue host = mf__queue_host();
-  return mf__order_use(&host, &(mf__usage){.record = record, .write = write}, err);
-}
-
-int mf__memory_host_use(mf__record *record, bool write, mf_error *err) {
-  const mf__queue host = mf__queue_host();
-  if (!record->on_host) return refuse_device(record, err);
   return mf__order_use(&host, &(mf__usage){.record = record, .write = write}, err);
 }

@@ -83,7 +83,7 @@ static int move_small(const mf__queue *on, mf_tensor *dst, const mf_tensor *src,
   int rc = mf__temporary(src, MF__PINNED, on, &pinned, err);
   if (rc == MF_OK && up) memcpy(pinned->dl.data, src->dl.data, (size_t)mf_tensor_nbytes(src));
   if (rc == MF_OK) rc = up ? move(on, dst, pinned, NULL, err) : move(on, pinned, src, NULL, err);
-  if (rc == MF_OK && !up) rc = mf__tensor_host_use(pinned, false, err);
+  if (rc == MF_OK && !up) rc = mf__host_wait(pinned, false, err);
   if (rc == MF_OK && !up) memcpy(dst->dl.data, pinned->dl.data, (size_t)mf_tensor_nbytes(dst));
   (void)mf_tensor_release_later(pinned);
   return rc;

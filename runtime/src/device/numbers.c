@@ -27,7 +27,7 @@ static int host_like(const mf_tensor *t, mf_tensor **out, mf_error *err) {
  * away. */
 static int brought(const mf_tensor *t, mf_tensor **out, mf_error *err) {
   if (mf__tensor_on_host(t)) {
-    const int rc = mf__tensor_host_use(t, false, err);
+    const int rc = mf__host_wait(t, false, err);
     *out = rc == MF_OK ? mf_tensor_retain((mf_tensor *)(uintptr_t)t) : NULL;
     return rc;
   }
@@ -65,7 +65,7 @@ static int cast_by_host(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
   mf_tensor *from = NULL, *to = NULL;
   int rc = brought(src, &from, err);
   if (rc == MF_OK && mf__tensor_on_host(dst)) {
-    rc = mf__tensor_host_use(dst, true, err);
+    rc = mf__host_wait(dst, true, err);
     if (rc == MF_OK) rc = mf__cast_host(dst, from, err);
   } else if (rc == MF_OK) {
     rc = host_like(dst, &to, err);
@@ -207,7 +207,7 @@ static int bytes_there_and_here(const mf_tensor *t, int64_t first, int64_t nbyte
 int mf__numbers_read(const mf_tensor *t, int64_t first, int64_t nbytes, void *buffer, mf_error *err) {
   mf_tensor *there, *here;
   if (mf__tensor_on_host(t)) {
-    const int waited = mf__tensor_host_use(t, false, err);
+    const int waited = mf__host_wait(t, false, err);
     if (waited == MF_OK) memcpy(buffer, (const char *)t->dl.data + first, (size_t)nbytes);
     return waited;
   }
@@ -222,7 +222,7 @@ int mf__numbers_read(const mf_tensor *t, int64_t first, int64_t nbytes, void *bu
 int mf__numbers_write(mf_tensor *t, int64_t first, int64_t nbytes, const void *buffer, mf_error *err) {
   mf_tensor *there, *here;
   if (mf__tensor_on_host(t)) {
-    const int waited = mf__tensor_host_use(t, true, err);
+    const int waited = mf__host_wait(t, true, err);
     if (waited == MF_OK) memcpy((char *)t->dl.data + first, buffer, (size_t)nbytes);
     return waited;
   }
@@ -236,7 +236,6 @@ int mf__numbers_write(mf_tensor *t, int64_t first, int64_t nbytes, const void *b
 
 const mf__record_ops mf__device_ops = {
     .release = mf__memory_release,
-    .host_use = mf__memory_host_use,
     .copy = mf__transfer_copy,
     .fill = mf__transfer_fill,
     .cast = mf__numbers_cast,

@@ -196,7 +196,7 @@ static int download_small(const mf__queue *on, mf_tensor *dst, const mf_tensor *
   mf_tensor *pinned;
   int rc = mf__temporary(src, MF__PINNED, on, &pinned, err);
   if (rc == MF_OK) rc = move_or_image(on, pinned, src, err);
-  if (rc == MF_OK) rc = mf__tensor_host_use(pinned, false, err);
+  if (rc == MF_OK) rc = mf__host_wait(pinned, false, err);
   if (rc == MF_OK) rc = mf__copy_host(dst, pinned, err);
   (void)mf_tensor_release_later(pinned);
   return rc;
@@ -207,7 +207,7 @@ static int with_pageable(const mf__queue *on, mf_tensor *dst, const mf_tensor *s
   const bool up = is_known(mf__tensor_record(dst), on);
   const bool small = mf_tensor_nbytes(dst) <= MF__SMALL_NBYTES;
   int rc = mf__capture_refuse(on, "pageable host memory cannot take part; use pinned memory (cuda_host)", err);
-  if (rc == MF_OK) rc = up ? mf__tensor_host_use(src, false, err) : mf__tensor_host_use(dst, true, err);
+  if (rc == MF_OK) rc = up ? mf__host_wait(src, false, err) : mf__host_wait(dst, true, err);
   if (rc != MF_OK) return rc;
   if (up) return small ? upload_small(on, dst, src, err) : upload_large(on, dst, src, err);
   return small ? download_small(on, dst, src, err) : download_large(on, dst, src, err);
@@ -318,7 +318,7 @@ bool mf__copied_by_host(const mf_tensor *dst, const mf_tensor *src) {
 /* At least one side lies in memory that a driver knows. */
 int mf__transfer_copy(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
   if (!mf__copied_by_host(dst, src)) return mf__transfer(dst, src, NULL, err);
-  int rc = mf__tensor_host_use(src, false, err);
-  if (rc == MF_OK) rc = mf__tensor_host_use(dst, true, err);
+  int rc = mf__host_wait(src, false, err);
+  if (rc == MF_OK) rc = mf__host_wait(dst, true, err);
   return rc == MF_OK ? mf__copy_host(dst, src, err) : rc;
 }
