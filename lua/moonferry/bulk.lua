@@ -62,10 +62,11 @@ end
 ---@return moonferry.Tensor?, string? message, number? code
 function Tensor:copy(...)
   local src, progress = ...
+  local to = handle_of(self)
   if select("#", ...) == 0 then
     return clone(self)
   end
-  local to, from, err = handle_of(self), handle_of(src), errors.place()
+  local from, err = handle_of(src), errors.place()
   if progress ~= nil then
     if type(progress) ~= "function" then
       errors.misuse("copy: progress: expected a function, got " .. type(progress))

@@ -95,7 +95,7 @@ local function axes_of(verb, first, ...)
   if type(first) == "table" and select("#", ...) == 0 then
     return numbers.list(first, numbers.small, int32s, verb .. ": axes")
   end
-  return numbers.list({ first, ... }, numbers.small, int32s, verb .. ": axis")
+  return numbers.list({ first, ... }, numbers.small, int32s, verb .. ": axes")
 end
 
 --- Reorders axes: axis i of the result is axis `axes[i]`. Without arguments reverses them all.
