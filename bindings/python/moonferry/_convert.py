@@ -14,7 +14,7 @@ from typing import Any
 
 from moonferry import _core
 from moonferry._core import ExchangeError, Tensor
-from moonferry._dtype import Device, DType
+from moonferry._dtype import Device, DType, remedy
 
 _LITTLE = sys.byteorder == "little"
 
@@ -150,22 +150,7 @@ def _from_buffer(obj, copy, refused):
     except (BufferError, ValueError) as error:
         why, kind = refused or error, getattr(obj, "dtype", None)
         of = f"a {describe(obj)}" + (f" of dtype {kind}" if kind is not None else "")
-        raise ExchangeError(f"asarray: {str(why).rstrip('.')} (from {of}){_remedy(kind)}") from None
-
-
-# What to do with an array of NumPy's that holds no numbers of ours, by its dtype's kind.
-_NO_NUMBERS = {
-    **dict.fromkeys("OUST", "x.astype('float64') makes numbers of it"),
-    **dict.fromkeys("Mm", "x.view('int64') has its numbers"),
-    "V": "moonferry.fields takes one of records, x.view('uint8') has the bytes of any",
-}
-
-
-def _remedy(dtype):
-    if getattr(dtype, "isnative", None) is False and dtype.kind not in _NO_NUMBERS:
-        return "; without copy=False a copy in this machine's order is made"
-    text = _NO_NUMBERS.get(getattr(dtype, "kind", None))
-    return f"; {text}" if text else ""
+        raise ExchangeError(f"asarray: {str(why).rstrip('.')} (from {of}){remedy(kind)}") from None
 
 
 def _native(raw, shape, dtype):
