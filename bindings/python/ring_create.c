@@ -58,7 +58,7 @@ static Py_ssize_t retain_handles(PyObject *slots, mf_tensor *handles[MF_RING_MAX
 }
 
 static PyObject *ring_of(PyTypeObject *type, PyObject *slots) {
-  mf_tensor *handles[MF_RING_MAX];
+  mf_tensor *handles[MF_RING_MAX] = {NULL};
   const Py_ssize_t count = PyTuple_GET_SIZE(slots);
   mf_ring *ring;
   mf_error err;
