@@ -226,5 +226,5 @@ def remedy(dtype):
     """What an error says of an array that cannot be taken, of a dtype of NumPy's or of None."""
     if getattr(dtype, "isnative", None) is False and dtype.kind not in _NO_NUMBERS:
         return "; without copy=False a copy in this machine's order is made"
-    text = _NO_NUMBERS.get(getattr(dtype, "kind", None))
+    text = _NO_NUMBERS.get(getattr(dtype, "kind", ""))
     return f"; {text}" if text else ""
