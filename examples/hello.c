@@ -8,11 +8,10 @@ int main(void) {
   DLManagedTensorVersioned *managed = NULL;
   mf_tensor *t = NULL;
   mf_error err;
-  int rc = mf_tensor_create(&like, 0, &t, &err);
-  if (rc == MF_OK) rc = mf_tensor_fill(t, &half, &err);
-  if (rc == MF_OK) rc = mf_tensor_export(t, 0, &managed, &err);
+  int failed = mf_tensor_create(&like, 0, &t, &err) || mf_tensor_fill(t, &half, &err) ||
+               mf_tensor_export(t, 0, &managed, &err);
   mf_tensor_release(t); /* the struct keeps the memory alive */
-  if (rc != MF_OK) return fprintf(stderr, "%s: %s\n", err.call, err.message), 1;
+  if (failed) return fprintf(stderr, "%s: %s\n", err.call, err.message), 1;
   printf("the first element is %g\n", (double)*(const float *)managed->dl_tensor.data);
   managed->deleter(managed); /* by the consumer, on any thread; then the memory goes */
 }

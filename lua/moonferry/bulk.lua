@@ -59,13 +59,14 @@ end
 --- numbers of elements, and ends the copy by returning false; the two may then share no memory.
 ---@param src? moonferry.Tensor
 ---@param progress? fun(done: number, total: number): boolean?
----@return moonferry.Tensor?, string? message, number? code
+---@return moonferry.Tensor, string? message, number? code
 function Tensor:copy(...)
   local src, progress = ...
+  local to = handle_of(self)
   if select("#", ...) == 0 then
     return clone(self)
   end
-  local to, from, err = handle_of(self), handle_of(src), errors.place()
+  local from, err = handle_of(src), errors.place()
   if progress ~= nil then
     if type(progress) ~= "function" then
       errors.misuse("copy: progress: expected a function, got " .. type(progress))
@@ -76,7 +77,7 @@ function Tensor:copy(...)
 end
 
 --- A compact row-major tensor with these elements: another view of this one where it is so already, else a copy.
----@return moonferry.Tensor?, string? message, number? code
+---@return moonferry.Tensor, string? message, number? code
 function Tensor:contiguous()
   if C.mf_tensor_is_contiguous(handle_of(self)) ~= 0 then
     return self:view()
@@ -87,7 +88,7 @@ end
 --- A new tensor with the elements converted: rounded to nearest for floats, truncated and saturated for
 --- integers (NaN becomes 0), "not zero" for bool. A GPU's elements are converted there.
 ---@param name string
----@return moonferry.Tensor?, string? message, number? code
+---@return moonferry.Tensor, string? message, number? code
 function Tensor:astype(name)
   handle_of(self)
   if name == nil then
@@ -108,7 +109,7 @@ end
 
 --- Whether shape, dtype and all elements are equal (NaN differs from itself).
 ---@param other moonferry.Tensor
----@return boolean?, string? message, number? code
+---@return boolean, string? message, number? code
 function Tensor:equal(other)
   local a, b, at, err = handle_of(self), handle_of(other), take_answer(), errors.place()
   local rc = errors.call(C.mf_tensor_equal, a, b, at, err)

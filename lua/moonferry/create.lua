@@ -76,7 +76,7 @@ end
 ---@param shape number[]|number
 ---@param name? string dtype, default "float32"
 ---@param opts? moonferry.Options
----@return moonferry.Tensor?, string? message, number? code
+---@return moonferry.Tensor, string? message, number? code
 function create.empty(shape, name, opts)
   return new("empty", shape, name, opts)
 end
@@ -106,7 +106,7 @@ end
 ---@param value any as for `put`
 ---@param name? string dtype, default "float32"
 ---@param opts? moonferry.Options
----@return moonferry.Tensor?, string? message, number? code
+---@return moonferry.Tensor, string? message, number? code
 function create.full(shape, value, name, opts)
   return filled("full", shape, value, name, opts)
 end
@@ -115,7 +115,7 @@ end
 ---@param shape number[]|number
 ---@param name? string dtype, default "float32"
 ---@param opts? moonferry.Options
----@return moonferry.Tensor?, string? message, number? code
+---@return moonferry.Tensor, string? message, number? code
 function create.zeros(shape, name, opts)
   return filled("zeros", shape, 0, name, opts)
 end
@@ -124,7 +124,7 @@ end
 ---@param shape number[]|number
 ---@param name? string dtype, default "float32"
 ---@param opts? moonferry.Options
----@return moonferry.Tensor?, string? message, number? code
+---@return moonferry.Tensor, string? message, number? code
 function create.ones(shape, name, opts)
   return filled("ones", shape, 1, name, opts)
 end
@@ -213,7 +213,7 @@ end
 ---@param values any
 ---@param name? string dtype, default "float32"
 ---@param opts? moonferry.Options
----@return moonferry.Tensor?, string? message, number? code
+---@return moonferry.Tensor, string? message, number? code
 function create.tensor(values, name, opts)
   opts = options(opts, EMPTY_OPTIONS, "tensor")
   set_device(new_like(), opts.device)
@@ -336,7 +336,7 @@ end
 ---@param shape number[]|number
 ---@param name? string dtype, default "float32"
 ---@param opts? moonferry.WrapOptions
----@return moonferry.Tensor?, string? message, number? code
+---@return moonferry.Tensor, string? message, number? code
 function create.wrap(cdata, shape, name, opts)
   opts = options(opts, WRAP_OPTIONS, "wrap")
   local like, extents = describe(shape, name, opts.device)

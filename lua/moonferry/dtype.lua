@@ -116,7 +116,8 @@ function dtype.parse(name, into)
   local known = by_name[name]
   if not known then
     if type(name) ~= "string" or name:find("%z") then
-      misuse("dtype: expected a name such as \"float32\", got %s", show(name))
+      misuse("dtype: expected a name such as \"float32\", got %s%s", show(name),
+        type(name) == "table" and "; options are the argument after it" or "")
     end
     local parsed, err = new_dtype(), errors.place()
     if not errors.passed(C.mf_dtype_parse(name, parsed[0], err), err) then
@@ -142,7 +143,8 @@ function ENCODE.float(record, value, what)
   elseif is_wide(value) then
     return tonumber(value)
   end
-  misuse("%s: dtype %s expects a number, got %s", what, record.name, show(value))
+  misuse("%s: dtype %s expects a number, got %s%s", what, record.name, show(value),
+    type(value) == "boolean" and "; \"bool\" is the dtype of true and false" or "")
 end
 
 function ENCODE.int(record, value, what)

@@ -120,7 +120,7 @@ end
 --- raises and stays the caller's. The deleter is called when what was queued here on a device's memory is done.
 ---@param cdata ffi.cdata*
 ---@param opts? moonferry.ImportOptions
----@return moonferry.Tensor?, string? message, number? code
+---@return moonferry.Tensor, string? message, number? code
 function exchange.from_dlpack(cdata, opts)
   if type(cdata) == "cdata" and cdata ~= nil then
     if ffi.istype(versioned_t, cdata) then

@@ -79,11 +79,19 @@ do
   end
 end
 
+---@class moonferry.Guarded
+---@field shape number[] a copy
+---@field dtype string
+---@field ndim number
+---@field get fun(self: moonferry.Guarded, ...: number): any as of a tensor
+---@field put fun(self: moonferry.Guarded, ...: any): moonferry.Guarded coordinates and a value
+---@field fill fun(self: moonferry.Guarded, value: any): moonferry.Guarded
+
 ---A tensor for code that is not trusted: `g:get(...)`, `g:put(...)` and `g:fill(value)` as of a tensor, all of them
 ---checked; `g.shape` (a copy), `g.dtype` and `g.ndim`; nothing else.
 ---@param t moonferry.Tensor
 ---@param options { readonly: boolean? }?
----@return userdata guarded
+---@return moonferry.Guarded
 return function(t, options)
   if not tensor.is_tensor(t) then
     errors.misuse("guard: expected a tensor, got %s", errors.show(t))

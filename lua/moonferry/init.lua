@@ -5,7 +5,8 @@
 --- meet, no memory, no such device, a driver's failure or a graph being captured, comes back as `nil, message,
 --- code`. Only `row`, `rows`, `ptr`, `at` and `set` go unchecked, for loops: `row[4]` of a row of four elements is
 --- memory of something else. With MOONFERRY_CHECKED=1 in the environment all of them but `ptr` are checked, too, which
---- is slow, and for development.
+--- is slow, and for development. A tensor is a table to `#`, `pairs` and `ipairs`, but in a LuaJIT built with Lua 5.2's
+--- functions, where they are errors: `t.size` is the number of elements, `t:rows()` goes over them.
 ---
 ---     local mf = require "moonferry"
 ---     local t = mf.zeros({ 480, 640 }, "float32")

@@ -153,31 +153,45 @@ end
 
 local tensor = { Tensor = Tensor, meta = meta }
 
--- The method that was called with `value` in the place of the tensor: t.get(0) for t:get(0).
-local function self_of(value)
+-- What the function at this level calls `value`.
+local function name_of(value, level)
+  local i = 0
+  repeat
+    i = i + 1
+    local name, found = debug.getlocal(level + 1, i)
+    if name and rawequal(found, value) and name:find "^%a" then
+      return name
+    end
+  until not name
+end
+
+-- The method that was given `value`, and what for: "self" in t.get(0) for t:get(0).
+local function method_of(value)
   for level = 3, 8 do
     local info = debug.getinfo(level, "f")
-    if not info then
-      return nil
-    end
-    local name, found = debug.getlocal(level, 1)
-    if name == "self" and rawequal(found, value) then
-      for verb, method in pairs(Tensor) do
-        if method == info.func then
-          return verb
-        end
+    local name = info and name_of(value, level)
+    for verb, method in pairs(name and Tensor or {}) do
+      if method == info.func then
+        return verb, name
       end
     end
   end
+end
+
+local function remedy(value, verb, parameter)
+  if parameter == "self" and not errors.is_python(value) then
+    return ("; a method is called with a colon: t:%s(...)"):format(verb)
+  end
+  return type(value) == "table" and not getmetatable(value) and "; mf.tensor makes one of a table" or ""
 end
 
 local function no_tensor(value)
   if getmetatable(value) == closed then
     is_closed()
   end
-  local verb = not errors.is_python(value) and self_of(value)
-  misuse("%sexpected a tensor, got %s%s", verb and verb .. ": " or "", errors.show(value),
-    verb and ("; a method is called with a colon: t:%s(...)"):format(verb) or "")
+  local verb, parameter = method_of(value)
+  local place = verb and (parameter == "self" and verb .. ": " or ("%s: %s: "):format(verb, parameter)) or ""
+  misuse("%sexpected a tensor, got %s%s", place, errors.show(value), remedy(value, verb, parameter))
 end
 
 --- The handle of an open tensor; anything else raises.
@@ -259,7 +273,7 @@ end
 ---@param verb string
 ---@param fn ffi.cdata*
 ---@param t moonferry.Tensor
----@return moonferry.Tensor?, string?, number?
+---@return moonferry.Tensor, string?, number?
 function tensor.view(verb, fn, t, ...)
   local handle, count, at, err = handle_of(t), select("#", ...), take_place(), errors.place()
   local a, b = ...

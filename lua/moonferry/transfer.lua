@@ -36,7 +36,9 @@ function transfer.options(opts, allowed, verb)
   if opts == nil then
     return {}
   elseif type(opts) ~= "table" or tensor.is_tensor(opts) or stream.is_stream(opts) then
-    misuse("%s: options: expected a table, got %s", verb, show(opts))
+    local such = type(opts) == "string" and allowed.device
+    misuse("%s: options: expected a table%s, got %s", verb, such and (" such as { device = %q }"):format(opts) or "",
+      show(opts))
   end
   local key = next(opts)
   while key ~= nil do

@@ -77,7 +77,7 @@ end
 --- entry nil, `mf.all` keeps the axis, `mf.newaxis` adds one, `mf.ellipsis` stands for the axes left over.
 --- Axes without an item are kept.
 ---@param ... number|table
----@return moonferry.Tensor?, string?, number?
+---@return moonferry.Tensor, string?, number?
 function Tensor:view(...)
   local count = select("#", ...)
   if count > MAX_ITEMS then
@@ -95,12 +95,12 @@ local function axes_of(verb, first, ...)
   if type(first) == "table" and select("#", ...) == 0 then
     return numbers.list(first, numbers.small, int32s, verb .. ": axes")
   end
-  return numbers.list({ first, ... }, numbers.small, int32s, verb .. ": axis")
+  return numbers.list({ first, ... }, numbers.small, int32s, verb .. ": axes")
 end
 
 --- Reorders axes: axis i of the result is axis `axes[i]`. Without arguments reverses them all.
 ---@param ... number|number[] the axes
----@return moonferry.Tensor?, string?, number?
+---@return moonferry.Tensor, string?, number?
 function Tensor:permute_dims(...)
   local axes, count = axes_of("permute_dims", ...)
   return view("permute_dims", C.mf_tensor_permute_dims, self, count > 0 and axes or nil, count)
@@ -109,7 +109,7 @@ end
 --- The same elements under another shape; one extent may be -1. Where that needs a copy it raises.
 ---@param first number|number[] the shape, or its first extent
 ---@param ... number
----@return moonferry.Tensor?, string?, number?
+---@return moonferry.Tensor, string?, number?
 function Tensor:reshape(first, ...)
   local shape = type(first) == "table" and select("#", ...) == 0 and first or { first, ... }
   local extents, ndim = numbers.shape(shape, "reshape: shape")
@@ -118,7 +118,7 @@ end
 
 --- Repeats to `shape` with strides of 0; read-only where an element is repeated.
 ---@param shape number[]|number
----@return moonferry.Tensor?, string?, number?
+---@return moonferry.Tensor, string?, number?
 function Tensor:broadcast_to(shape)
   local extents, ndim = numbers.shape(shape, "broadcast_to: shape")
   return view("broadcast_to", C.mf_tensor_broadcast_to, self, extents, ndim)
@@ -126,7 +126,7 @@ end
 
 --- Drops the given axes, which must have extent 1; without arguments all such axes.
 ---@param ... number|number[] the axes
----@return moonferry.Tensor?, string?, number?
+---@return moonferry.Tensor, string?, number?
 function Tensor:squeeze(...)
   local axes, count = axes_of("squeeze", ...)
   return view("squeeze", C.mf_tensor_squeeze, self, count > 0 and axes or nil, count)
@@ -134,7 +134,7 @@ end
 
 --- Adds an axis of extent 1 at `axis`.
 ---@param axis number
----@return moonferry.Tensor?, string?, number?
+---@return moonferry.Tensor, string?, number?
 function Tensor:expand_dims(axis)
   return view("expand_dims", C.mf_tensor_expand_dims, self, numbers.small(axis, "expand_dims: axis"))
 end
@@ -143,7 +143,7 @@ end
 ---@param offset? number 0: the main one; above it positive, below it negative
 ---@param axis1? number default 0
 ---@param axis2? number default 1
----@return moonferry.Tensor?, string?, number?
+---@return moonferry.Tensor, string?, number?
 function Tensor:diagonal(offset, axis1, axis2)
   local axes = int32s(2)
   axes[0] = numbers.small(axis1 or 0, "diagonal: axis1")
@@ -153,7 +153,7 @@ end
 
 --- The same bytes as another dtype.
 ---@param name string
----@return moonferry.Tensor?, string?, number?
+---@return moonferry.Tensor, string?, number?
 function Tensor:reinterpret(name)
   if name == nil then
     misuse("reinterpret: expected a dtype, got nil")
@@ -164,7 +164,7 @@ function Tensor:reinterpret(name)
 end
 
 --- The same view, read-only.
----@return moonferry.Tensor?, string?, number?
+---@return moonferry.Tensor, string?, number?
 function Tensor:as_readonly()
   return view("as_readonly", C.mf_tensor_as_readonly, self)
 end

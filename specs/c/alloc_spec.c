@@ -7,7 +7,6 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <unistd.h>
 
 static mf_tensor *subject;
 static mf_tensor *other;
@@ -231,7 +230,7 @@ static void *count_realloc(void *ctx, void *ptr, size_t old_nbytes, size_t new_n
 
 /* Whole pages: an importer (VK_EXT_external_memory_host, GL_AMD_pinned_memory) may take all of the last one. */
 static void pages_begin_and_end_with_the_memory(void **state) {
-  const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+  const size_t page = spec_page_nbytes();
   (void)state;
   for (int64_t n = 1; n < 20000; n = 3 * n + 1) {
     DLTensor like = {.ndim = 1, .dtype = bytes, .shape = &n};

@@ -79,6 +79,9 @@ typedef struct spec_region {
 spec_region spec_guarded(size_t nbytes);
 void spec_unguard(spec_region r);
 
+/* The size of a page of memory. */
+size_t spec_page_nbytes(void);
+
 /* The calling thread's number, as the system names it. */
 int64_t spec_thread_id(void);
 

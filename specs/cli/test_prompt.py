@@ -401,6 +401,8 @@ def test_a_traceback_has_the_users_frames_alone(prompt):
     assert "stdin:1: in function 'f'" in said and "stdin:1: in main chunk" in said
     assert ".lua" not in said and "[C]" not in said
     assert t.line("error('x')").splitlines()[0] == "stdin:1: x"
+    assert t.line("mf.zeros(2).T").startswith("stdin:1:")
+    assert t.line("7 -- )") == "7" and t.line("7, 8 -- a comment") == "7\t8"
     assert t.end() == 0
 
 

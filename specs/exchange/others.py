@@ -144,6 +144,54 @@ assert moonferry.asarray(d["a"]).data_ptr == t.data_ptr
 """,
     ),
     Other(
+        "NumPy's files",
+        "`np.save(file, t)` writes; `asarray(np.load(file, mmap_mode='r'))` is the mapped file, read-only, and `'r+'` "
+        "writes to it",
+        """
+numpy.save("x.npy", t)
+x = moonferry.asarray(numpy.load("x.npy", mmap_mode="r"), copy=False)
+assert x.readonly and moonferry.equal(x, t)
+x = moonferry.asarray(numpy.load("x.npy", mmap_mode="r+"), copy=False)
+x[0, 0] = t[0, 0] = 5
+x = numpy.load("x.npy")
+"""
+        + FILES,
+    ),
+    Other(
+        "numcodecs",
+        "`encode(t)` packs, `decode(packed, out=t)` unpacks into the tensor's memory",
+        """
+import numcodecs
+codec, x = numcodecs.Blosc(), moonferry.zeros((4, 6))
+codec.decode(codec.encode(t), out=x)
+"""
+        + FILES,
+    ),
+    Other(
+        "scikit-image, imageio",
+        "they take tensors as they are, and give NumPy's arrays; `imwrite(file, t)` and `asarray(imread(file))`",
+        """
+import imageio.v3, skimage.filters, skimage.transform
+assert moonferry.asarray(skimage.filters.gaussian(t, 1)).shape == (4, 6)
+assert skimage.transform.resize(t, (8, 12)).shape == (8, 12)
+x = imageio.v3.imread(imageio.v3.imwrite("<bytes>", t.astype("uint8"), extension=".png"))
+x = moonferry.asarray(x).astype("float32")
+"""
+        + FILES,
+    ),
+    Other(
+        "Mitsuba",
+        "`Bitmap(t)` copies, `asarray(bitmap)` does not; `TensorXf` is Dr.Jit's",
+        """
+import mitsuba
+mitsuba.set_variant("scalar_rgb")
+bitmap = mitsuba.Bitmap(t)
+x = moonferry.asarray(bitmap, copy=False)
+assert x.data_ptr == moonferry.asarray(bitmap).data_ptr != t.data_ptr
+"""
+        + FILES,
+    ),
+    Other(
         "VisPy",
         "its buffers want NumPy's arrays: `VertexBuffer(t.numpy())`",
         """
@@ -182,9 +230,12 @@ assert moonferry.asarray(x).data_ptr == t.data_ptr
     ),
     Other(
         "sparse, SciPy",
-        "`sparse.COO.from_numpy(t)` and `scipy.sparse.csr_array(t)` pick the elements out; `todense` is NumPy's",
+        "`sparse.COO.from_numpy(t)` and `scipy.sparse.csr_array(t)` pick the elements out; SciPy takes tensors as they "
+        "are, but for `wavfile.write(file, rate, t.numpy())`",
         """
-import sparse, scipy.sparse
+import io, sparse, scipy.fft, scipy.io.wavfile, scipy.ndimage, scipy.sparse
+assert scipy.fft.fft2(t).shape == scipy.ndimage.gaussian_filter(t, 1).shape == (4, 6)
+scipy.io.wavfile.write(io.BytesIO(), 8000, t.numpy())
 x = sparse.COO.from_numpy(t).todense()
 assert moonferry.equal(scipy.sparse.csr_array(t).todense(), t)
 """
@@ -431,6 +482,9 @@ assert x.data_ptr == t.data_ptr
         "refused; not run here, since dpnp 0.20 does not load beside the MKL and TBB that pip gives it",
         "",
     ),
+    Other("pygfx", "by hand: `Buffer(t)` keeps the tensor, and its `view` is NumPy's over the same memory", ""),
+    Other("pyglet", "not run: it wants a display", ""),
+    Other("torch.compile", "by hand, with its backend eager: what it made takes `into(torch.Tensor, t)`", ""),
     Other("llama-cpp-python", "not run: PyPI has no wheel of it; its logits are NumPy's arrays", ""),
     Other("MindSpore 2.10", "by hand: `asarray` and `from_dlpack(t.__dlpack__())` without a copy", ""),
 ]

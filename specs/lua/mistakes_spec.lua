@@ -87,7 +87,10 @@ local NO_TENSORS = {
   { "local _ = t.get(0, 0)", "get: expected a tensor, got 0", "with a colon", "t:get(" },
   { "t.fill(7)", "fill: expected a tensor, got 7", "t:fill(" },
   { "local _ = t.tolist()", "tolist: expected a tensor, got nil", "t:tolist(" },
-  { "local _ = t:equal(7)", "expected a tensor, got 7" },
+  { "local _ = t:equal(7)", "equal: other: expected a tensor, got 7" },
+  { "local _ = t:equal()", "equal: other: expected a tensor, got nil" },
+  { "local _ = t:copy { 1, 2 }", "copy: src: expected a tensor, got a table", "mf.tensor makes one of a table" },
+  { "t.copy()", "copy: expected a tensor, got nil", "t:copy(" },
 }
 
 local MODULE = {
@@ -145,6 +148,11 @@ local NUMBERS = {
   { "local _ = mf.tensor 'abc'", "tensor", "\"abc\"" },
   { "local _ = mf.zeros()", "shape: expected a list of integers or one integer, got nil" },
   { "local _ = mf.zeros(2, 3)", "dtype: expected a name such as \"float32\", got 3" },
+  { "local _ = mf.zeros(2, { device = 'cpu' })", "dtype: expected a name", "options are the argument after it" },
+  { "local _ = mf.zeros(2, 'int8', 'cuda')", "options: expected a table such as { device = \"cuda\" }, got \"cuda\"" },
+  { "local _ = t:to_dlpack 'cuda'", "to_dlpack: options: expected a table such as { device = \"cuda\" }" },
+  { "local _ = mf.tensor { true, false }", "expects a number, got true", "\"bool\" is the dtype" },
+  { "local _ = t:permute_dims(0, 'x')", "permute_dims: axes[2]: expected an integer, got \"x\"" },
   { "local _ = mf.from_dlpack {}", "from_dlpack: expected a DLManagedTensorVersioned *", "a table" },
   { "local _ = mf.from_dlpack(1)", "from_dlpack", "got 1" },
 }

@@ -59,6 +59,18 @@ def test_data_may_be_a_buffer_with_an_offset():
     assert mf.asarray(Described(shape=(2,), typestr="<i4", data=bytes(8))).readonly
 
 
+def test_a_type_string_may_be_bytes():
+    """As NumPy takes it, and Mitsuba gives it."""
+    data = bytearray(8)
+    t = mf.asarray(Described(shape=(2,), typestr=b"<f4", data=data))
+    t.fill(1)
+    assert t.dtype == "float32" and data[:4] == b"\0\0\x80?"
+    assert mf.asarray(Described(shape=(2,), typestr=b">f4", data=b"\x3f\x80\0\0" * 2)).tolist() == [1, 1]
+    for wrong in (b"zz", b"\xff\xff", b""):
+        with pytest.raises(mf.ExchangeError, match="typestr"):
+            mf.asarray(Described(shape=(2,), typestr=wrong, data=data))
+
+
 @pytest.mark.parametrize(
     "interface",
     [

@@ -20,6 +20,11 @@ def test_a_hash_seed_is_refused(seed):
         mf.Lua(string_hash_seed=seed)
 
 
+def test_a_limit_that_is_no_number_is_named():
+    with pytest.raises(TypeError, match="max_memory must be a number of bytes, 0 or None, not 'str'"):
+        mf.Lua(max_memory="1M")
+
+
 @pytest.fixture(scope="module")
 def no_gc64():
     return abi.compile_shared(os.path.join(HERE, "no_gc64.c"), "no_gc64.so", [], ["-ldl"])

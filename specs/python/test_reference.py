@@ -83,6 +83,19 @@ def test_no_entry_is_without_words():
         assert bare == []
 
 
+def test_what_others_call_it_is_what_a_tensor_lacks():
+    part = page("names.md").partition("## What other libraries call it")[2].partition("\n## ")[0]
+    pairs = [line.strip("|").split(" | ") for line in part.splitlines() if line.startswith("| `")]
+    t = mf.zeros((2, 3))
+    for elsewhere, here in pairs:
+        for name in re.findall(r"`(\w+)`", elsewhere):
+            assert not hasattr(t, name), name
+        for name in re.findall(r"`t\.(\w+)", here):
+            assert hasattr(t, name), name
+        assert "`t." in here or "`np." in here
+    assert len(pairs) > 10
+
+
 def rows():
     """The table of docs/names.md: what each operation is, and its names in C, Lua and Python."""
     for line in page("names.md").splitlines():

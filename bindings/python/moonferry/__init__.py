@@ -217,6 +217,12 @@ _ELSEWHERE = {
     "concatenate": "moonferry.asarray(np.concatenate(...)), which takes tensors",
     "load": "moonferry.asarray(np.load(...))",
     "save": "np.save, which takes tensors",
+    "random": "moonferry.asarray(np.random.rand(...))",
+    **{name: f"np.{name} takes tensors" for name in ("sum", "mean", "min", "max", "where", "sort", "dot", "matmul")},
+    "is_tensor": "isinstance(x, moonferry.Tensor)",
+    "ndarray": "moonferry.Tensor",
+    "numpy": "t.numpy() is a method",
+    "cuda": "moonferry.device_count('cuda'), moonferry.zeros(2, device='cuda')",
 }
 
 

@@ -12,17 +12,9 @@ import pickle
 import sys
 from typing import Any
 
-from moonferry import _core
+from moonferry import _core, _typestr
 from moonferry._core import ExchangeError, Tensor
-from moonferry._dtype import Device, DType
-
-_LITTLE = sys.byteorder == "little"
-
-# Kind of a NumPy type string -> code of a DLDataType.
-_KINDS = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
-
-# The widths that each code has in a type string, in bits.
-_WIDTHS = {0: (8, 16, 32, 64), 1: (8, 16, 32, 64), 2: (16, 32, 64), 5: (64, 128), 6: (8,)}
+from moonferry._dtype import Device, DType, remedy
 
 # The formats of PEP 3118 whose byte order matters, in the sizes that stand behind a sign for it.
 _FORMATS = {
@@ -136,7 +128,7 @@ def _from_memory(obj, copy, refused):
 def _from_swapped(obj):
     """A copy of a buffer whose elements have their bytes in the other order; None of any other."""
     with memoryview(obj) as memory:
-        swapped = memory.format[:1] in (">!" if _LITTLE else "<")
+        swapped = memory.format[:1] in (">!" if _typestr.LITTLE else "<")
         dtype = _FORMATS.get(memory.format[1:]) if swapped else None
         if dtype is None:
             return None
@@ -150,7 +142,7 @@ def _from_buffer(obj, copy, refused):
     except (BufferError, ValueError) as error:
         why, kind = refused or error, getattr(obj, "dtype", None)
         of = f"a {describe(obj)}" + (f" of dtype {kind}" if kind is not None else "")
-        raise ExchangeError(f"asarray: {str(why).rstrip('.')} (from {of})") from None
+        raise ExchangeError(f"asarray: {str(why).rstrip('.')} (from {of}){remedy(kind)}") from None
 
 
 def _native(raw, shape, dtype):
@@ -176,32 +168,6 @@ def _array_of(obj, copy):
     raise ExchangeError(f"asarray: copy=False, but {refused}") from None
 
 
-def is_swapped(text):
-    """Whether an array interface's type string means the other byte order."""
-    return text[:1] == (">" if _LITTLE else "<") and text[2:] != "1"
-
-
-def dtype_of_typestr(text, what):
-    """The DType of an array interface's type string, in this machine's byte order."""
-    order, kind, digits = text[:1], text[1:2], text[2:]
-    code = _KINDS.get(kind)
-    bits = 8 * int(digits) if digits.isdigit() else 0
-    known = code is not None and bits in _WIDTHS.get(code, ())
-    if order not in ("<", ">", "|", "=") or not known:
-        raise ExchangeError(f"{what}: typestr {text!r} has no dtype")
-    names = {"i": "int", "u": "uint", "f": "float", "c": "complex"}
-    return DType("bool" if kind == "b" else f"{names[kind]}{bits}")
-
-
-def typestr(dtype, what):
-    """The reverse. AttributeError where there is none, because then the interface is what is missing."""
-    kinds = {code: kind for kind, code in _KINDS.items()}
-    if dtype.lanes != 1 or dtype.bits not in _WIDTHS.get(dtype.code, ()):
-        raise AttributeError(f"{what} has no type string for {dtype}")
-    order = "|" if dtype.itemsize == 1 else "<" if _LITTLE else ">"
-    return f"{order}{kinds[dtype.code]}{dtype.itemsize}"
-
-
 def element_strides(strides, shape, itemsize, what):
     """Strides in elements, from those in bytes."""
     if strides is None:
@@ -214,8 +180,8 @@ def element_strides(strides, shape, itemsize, what):
 
 def _from_interface(obj, interface, copy):
     shape = tuple(interface["shape"])
-    text, swapped = interface["typestr"], is_swapped(interface["typestr"])
-    dtype = dtype_of_typestr(text, "__array_interface__")
+    text = _typestr.text_of(interface["typestr"])
+    swapped, dtype = _typestr.is_swapped(text), _typestr.dtype_of(text, "__array_interface__")
     if swapped and copy is False:
         raise ExchangeError(f"asarray: copy=False, but the bytes of {text!r} are in the other order")
     if interface.get("mask") is not None:
@@ -354,7 +320,7 @@ def into_by_protocol(both):
 
 def array_interface(t):
     """NumPy's array interface, version 3, of a tensor."""
-    text = typestr(t.dtype, "__array_interface__")
+    text = _typestr.of(t.dtype, "__array_interface__")
     try:
         with memoryview(t):
             pass

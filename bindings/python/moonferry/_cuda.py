@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from moonferry import _convert, _core
+from moonferry import _convert, _core, _typestr
 from moonferry._core import ExchangeError, Stream, Tensor
 
 _NAME = "__cuda_array_interface__"
@@ -42,7 +42,7 @@ def array_interface(t):
     if t.device.partition(":")[0] not in _USABLE:
         raise AttributeError(f"{_NAME}: the tensor is on {t.device}, which CUDA cannot use")
     version = _version()
-    typestr = _convert.typestr(t.dtype, _NAME)
+    typestr = _typestr.of(t.dtype, _NAME)
     return {
         "version": version,
         "shape": t.shape,
@@ -153,8 +153,8 @@ def from_cuda_array(obj: Any, *, stream: Stream | Any = None, sync: bool = True)
     interface = _interface_of(obj)
     shape = _shape(interface, obj)
     text = _field(interface, "typestr", str, obj)
-    dtype = _convert.dtype_of_typestr(text, _NAME)
-    if _convert.is_swapped(text):
+    dtype = _typestr.dtype_of(text, _NAME)
+    if _typestr.is_swapped(text):
         raise ExchangeError(f"{_NAME}: typestr {text!r} has its bytes in the other order")
     strides = _strides(interface, shape, dtype.itemsize, obj)
     address, readonly = _data(interface, shape, obj)

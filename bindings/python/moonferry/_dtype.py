@@ -212,3 +212,19 @@ def _numpy_name(numpy, dtype):
 def resolve(dtype: Any) -> DType:
     """The DType of anything that a dtype parameter accepts. A plain str comes only if it is no usual name."""
     return _named(dtype) if type(dtype) is str else DType(dtype)
+
+
+# What to do with an array of NumPy's that holds no numbers of ours, by its dtype's kind.
+_NO_NUMBERS = {
+    **dict.fromkeys("OUST", "x.astype('float64') makes numbers of it"),
+    **dict.fromkeys("Mm", "x.view('int64') has its numbers"),
+    "V": "moonferry.fields takes one of records, x.view('uint8') has the bytes of any",
+}
+
+
+def remedy(dtype):
+    """What an error says of an array that cannot be taken, of a dtype of NumPy's or of None."""
+    if getattr(dtype, "isnative", None) is False and dtype.kind not in _NO_NUMBERS:
+        return "; without copy=False a copy in this machine's order is made"
+    text = _NO_NUMBERS.get(getattr(dtype, "kind", ""))
+    return f"; {text}" if text else ""

@@ -239,6 +239,8 @@ class Lua(_lua.State):
             raise ValueError("overflow_handler must be callable")
         if string_hash_seed is not None:
             raise ValueError(f"string_hash_seed is {string_hash_seed!r}; None expected: LuaJIT takes no seed")
+        if max_memory is not None and not hasattr(max_memory, "__index__"):
+            raise TypeError(f"max_memory must be a number of bytes, 0 or None, not {type(max_memory).__name__!r}")
         for codec in filter(None, (encoding, source_encoding)):
             "".encode(codec)
         if c_modules:

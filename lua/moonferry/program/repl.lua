@@ -38,7 +38,9 @@ local function load_expression(text)
   if not plain then
     return nil, message
   end
-  return loadstring("return __moonferry_values(" .. text .. "\n)", "=stdin") or plain
+  -- An error is said to be where the bracket is. It is in a line of its own only where a comment ends the text.
+  local call = "return __moonferry_values(" .. text
+  return loadstring(call .. ")", "=stdin") or loadstring(call .. "\n)", "=stdin") or plain
 end
 
 local function load_chunk(text)
