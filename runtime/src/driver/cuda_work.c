@@ -1,27 +1,22 @@
 /* cuda_work.c: queues copies and fills on a stream by the CUDA driver's calls. It must not know why. */
 #include "driver/cuda.h"
 
-static int copy_plane(const mf__block_copy *job, CUstream stream, mf_error *err) {
-  const CUDA_MEMCPY2D copy = {.srcMemoryType = CU_MEMORYTYPE_UNIFIED,
-                              .srcDevice = mf__cuda_ptr(job->src),
-                              .srcPitch = (size_t)job->src_pitch,
-                              .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
-                              .dstDevice = mf__cuda_ptr(job->dst),
-                              .dstPitch = (size_t)job->dst_pitch,
-                              .WidthInBytes = (size_t)job->width,
-                              .Height = (size_t)job->height};
-  return MF__ASK(cuMemcpy2DAsync, (&copy, stream));
+/* A plane is a box of one slice, of which no slice pitch is given. */
+static size_t rows_of(const mf__block_copy *job, int64_t slice, int64_t pitch) {
+  return (size_t)(job->depth > 1 ? slice / pitch : job->height);
 }
 
+/* Planes go by this call, too: cuMemcpy2D may fail within a device's memory for pitches that are not of cuMemAllocPitch,
+ * and nothing is said of that for boxes (CUDA Driver API, cuMemcpy2DAsync, cuMemcpy3DAsync). */
 static int copy_box(const mf__block_copy *job, CUstream stream, mf_error *err) {
   const CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_UNIFIED,
                               .srcDevice = mf__cuda_ptr(job->src),
                               .srcPitch = (size_t)job->src_pitch,
-                              .srcHeight = (size_t)(job->src_slice / job->src_pitch),
+                              .srcHeight = rows_of(job, job->src_slice, job->src_pitch),
                               .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
                               .dstDevice = mf__cuda_ptr(job->dst),
                               .dstPitch = (size_t)job->dst_pitch,
-                              .dstHeight = (size_t)(job->dst_slice / job->dst_pitch),
+                              .dstHeight = rows_of(job, job->dst_slice, job->dst_pitch),
                               .WidthInBytes = (size_t)job->width,
                               .Height = (size_t)job->height,
                               .Depth = (size_t)job->depth};
@@ -30,8 +25,7 @@ static int copy_box(const mf__block_copy *job, CUstream stream, mf_error *err) {
 
 int mf__cuda_copy(const mf__block_copy *job, mf_stream stream, mf_error *err) {
   const CUstream s = mf__cuda_stream(stream);
-  if (job->depth > 1) return copy_box(job, s, err);
-  if (job->height > 1) return copy_plane(job, s, err);
+  if (job->depth > 1 || job->height > 1) return copy_box(job, s, err);
   return MF__ASK(cuMemcpyAsync, (mf__cuda_ptr(job->dst), mf__cuda_ptr(job->src), (size_t)job->width, s));
 }
 
