@@ -1,22 +1,18 @@
 /* cuda_work.c: queues copies and fills on a stream by the CUDA driver's calls. It must not know why. */
 #include "driver/cuda.h"
 
-/* A plane is a box of one slice, of which no slice pitch is given. */
-static size_t rows_of(const mf__block_copy *job, int64_t slice, int64_t pitch) {
-  return (size_t)(job->depth > 1 ? slice / pitch : job->height);
-}
-
-/* Planes go by this call, too: cuMemcpy2D may fail within a device's memory for pitches that are not of cuMemAllocPitch,
- * and nothing is said of that for boxes (CUDA Driver API, cuMemcpy2DAsync, cuMemcpy3DAsync). */
+/* A plane is a box of one slice, of which no height is asked for. It goes by this call because cuMemcpy2D may fail within a
+ * device's memory for pitches that are not of cuMemAllocPitch, of which nothing is said for boxes (CUDA Driver API,
+ * cuMemcpy2DAsync, cuMemcpy3DAsync). */
 static int copy_box(const mf__block_copy *job, CUstream stream, mf_error *err) {
   const CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_UNIFIED,
                               .srcDevice = mf__cuda_ptr(job->src),
                               .srcPitch = (size_t)job->src_pitch,
-                              .srcHeight = rows_of(job, job->src_slice, job->src_pitch),
+                              .srcHeight = (size_t)(job->src_slice / job->src_pitch),
                               .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
                               .dstDevice = mf__cuda_ptr(job->dst),
                               .dstPitch = (size_t)job->dst_pitch,
-                              .dstHeight = rows_of(job, job->dst_slice, job->dst_pitch),
+                              .dstHeight = (size_t)(job->dst_slice / job->dst_pitch),
                               .WidthInBytes = (size_t)job->width,
                               .Height = (size_t)job->height,
                               .Depth = (size_t)job->depth};
