@@ -34,6 +34,10 @@ test: build ## every spec, in every build; ends with the counts
 seams: build ## what can happen inside of a call, with each public operation: make seams SECONDS_EACH=3600 (two hosts, three suites)
 	@MOONFERRY_SEAMS_SECONDS=$(or $(SECONDS_EACH),600) .venv/bin/python specs/run --only seams
 
+test-sanitizers: build ## every spec under the sanitizers; `make test` has a share, another one with each commit
+	@.venv/bin/python specs/run --whole --only "python asan+ubsan" "lua asan+ubsan" "c asan+ubsan" "c tsan" "cli asan+ubsan" \
+	  "life asan+ubsan" "sim asan+ubsan" "sim tsan" "gpu cuda asan+ubsan" "gpu cuda tsan" "gpu rocm tsan"
+
 lint: build ## only the style checks
 	@.venv/bin/python specs/run --only lint
 

@@ -112,7 +112,8 @@ if [[ ! -x $venv/bin/python || $("$venv/bin/python" -c "$which" 2>/dev/null) != 
 fi
 say "installing the pinned Python packages into $venv/ (a minute or two; PyTorch and JAX are large)"
 pip_log=$venv/pip.log
-if ! "$venv/bin/python" -m pip install --disable-pip-version-check --no-input -r "$requirements" >"$pip_log" 2>&1 </dev/null; then
+# Most modules are never imported. Compiling all of them takes longer than installing them; an import compiles its own.
+if ! "$venv/bin/python" -m pip install --no-compile --disable-pip-version-check --no-input -r "$requirements" >"$pip_log" 2>&1 </dev/null; then
   grep -iv '^WARNING' "$pip_log" | tail -n 20 >&2
   fail "pip failed; all it said is in $pip_log"
 fi

@@ -24,6 +24,8 @@ LOGS = BUILD / "logs"
 PATIENCE = 1 if int(os.environ.get("MOONFERRY_SPEC_SEEDS") or 0) < 100 else 4
 PER_PROGRAM_SECONDS = 900
 SPENT = []  # (seconds, name) of what was run
+# The first import of a module writes what it has compiled (setup.sh has pip compile none), whatever the caller prefers.
+NOT_PASSED_ON = ("LD_PRELOAD", "PYTHONPATH", "MOONFERRY_LIBRARY", "PYTHONDONTWRITEBYTECODE")
 _guard = threading.Lock()
 
 
@@ -53,7 +55,7 @@ class Result:
 
 def run_program(command, env, seconds=PER_PROGRAM_SECONDS, cwd=ROOT):
     """Runs a command without input; returns its exit code (None if it ran too long) and what it printed."""
-    full = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "PYTHONPATH", "MOONFERRY_LIBRARY")}
+    full = {k: v for k, v in os.environ.items() if k not in NOT_PASSED_ON}
     full.update(env)
     try:
         done = subprocess.run(

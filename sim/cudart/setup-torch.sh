@@ -8,7 +8,7 @@ here=$(dirname "$0")
 torch=${TORCH:-2.13.0}
 [ -x "$venv/bin/python" ] || "${PYTHON:-python3}" -m venv "$venv"
 install() {
-  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$@"
+  "$venv/bin/python" -m pip install --no-compile --quiet --disable-pip-version-check "$@"
 }
 # === takes no build for another device, such as 2.13.0+cpu, for the version that is meant.
 install --no-deps "torch===$torch" nvidia-cuda-runtime==13.0.96

@@ -154,7 +154,7 @@ static void edges_of(const char *set) {
   for (size_t i = 0; i < COUNT(numbers); i++) {
     for (size_t j = 0; j < COUNT(numbers); j++) {
       const DLDataType dtype = spec_dtype(numbers[i]);
-      const int64_t n = 4096 + (int64_t)(spec_random() % 64);
+      const int64_t n = ROUNDS_OF(4096) + (int64_t)(spec_random() % 64);
       for (int64_t k = 0; k < n; k++) {
         const uint64_t code = spec_random() >> 48, ulps = spec_random() % 5;
         const uint64_t far = (code << 48) >> (spec_random() % 12) << (spec_random() % 12);

@@ -59,7 +59,10 @@ int64_t spec_between(int64_t low, int64_t high) {
 
 void spec_random_bytes(void *out, size_t nbytes) {
   unsigned char *p = out;
-  for (size_t i = 0; i < nbytes; i++) p[i] = (unsigned char)spec_random();
+  for (size_t i = 0; i < nbytes; i += sizeof(uint64_t)) {
+    const uint64_t drawn = spec_random();
+    memcpy(p + i, &drawn, nbytes - i < sizeof drawn ? nbytes - i : sizeof drawn);
+  }
 }
 
 /* The strict allocator. Blocks are aligned to 16 and no better, as malloc's may be. */

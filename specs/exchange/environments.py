@@ -88,7 +88,7 @@ class Environment:
             "PYTHONPATH": os.pathsep.join(map(str, paths)),
             "MOONFERRY_LIBRARY": str(self.package / "moonferry" / "libmoonferry.so.0"),
             "MOONFERRY_PYTHON": str(self.python),
-            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONDONTWRITEBYTECODE": "",  # pip compiles no module; the first cell that imports it does
             "NUMBA_CACHE_DIR": str(BUILD / "numba"),
             "WARP_CACHE_PATH": str(BUILD / "warp"),
             "TF_CPP_MIN_LOG_LEVEL": "3",
@@ -125,7 +125,7 @@ class Environment:
             purelib = next(self.here.glob("lib/python*/site-packages"))
             beside = next(VENV.glob("lib/python*/site-packages"))
             (purelib / "beside.pth").write_text(f"import site; site.addsitedir({str(beside)!r})\n")
-        pip = [self.python, "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
+        pip = [self.python, "-m", "pip", "install", "--no-compile", "--disable-pip-version-check", "--no-input"]
         if run([*pip, "-r", requirements], self.log):
             return
         # One by one, so that what is missing is only what cannot be had.

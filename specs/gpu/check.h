@@ -19,6 +19,22 @@
 
 #include "moonferry.h"
 
+/* One case in so many of a list that is only long, all of them where MOONFERRY_SPEC_EVERY is set. */
+static inline uint64_t one_in(uint64_t count) { return getenv("MOONFERRY_SPEC_EVERY") == NULL ? count : 1; }
+
+/* Whether the i-th case of a long list is run: each one, but under a sanitizer one in three, others with each seed, if
+ * MOONFERRY_SPEC_WHOLE does not ask for all. */
+static inline bool is_drawn(uint64_t i) {
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+  const char *seed = getenv("MOONFERRY_SPEC_SEED");
+  const uint64_t first = seed == NULL ? 0 : strtoull(seed, NULL, 10) / 4 % 3;
+  return (i + first) % 3 == 0 || getenv("MOONFERRY_SPEC_WHOLE") != NULL;
+#else
+  (void)i;
+  return true;
+#endif
+}
+
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 static mf_error err;

@@ -432,7 +432,7 @@ static void the_assembler_takes_the_texts(void **state) {
   gathered = NULL;
   for (size_t i = 0; i < COUNT(archs); i++) {
     (void)snprintf(command, sizeof command, "%s -arch=%s %s -o /dev/null", ptxas, archs[i], path);
-    if (system(command) != 0) fail_msg("%s: one of %d texts", command, ngathered);
+    if (is_drawn(i) && system(command) != 0) fail_msg("%s: one of %d texts", command, ngathered);
   }
   unlink(path);
 }

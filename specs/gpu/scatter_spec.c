@@ -195,6 +195,12 @@ static void repeated_places(void **state) {
 
 /* Two threads of one program, each with a half of one tensor. */
 
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { ROUNDS = 3 };
+#else
+enum { ROUNDS = 10 };
+#endif
+
 typedef struct half {
   mf_tensor *view, *from;
   int rounds;
@@ -218,7 +224,7 @@ static void two_threads_with_a_half_each(void **state) {
     const mf_index items[] = {{.kind = MF_INDEX_ELLIPSIS}, {.kind = MF_INDEX_AT, .start = i}};
     const mf_scalar value = {.kind = MF_KIND_INT, .i = i + 1};
     mf_tensor *from = create_shaped(GPU0, "float32", 5, five);
-    halves[i] = (half){.rounds = 10, .good = true};
+    halves[i] = (half){.rounds = ROUNDS, .good = true};
     OK(mf_tensor_index(whole, items, 2, &halves[i].view, &err));
     OK(mf_tensor_fill(from, &value, &err));
     OK(mf_tensor_permute_dims(from, NULL, 0, &halves[i].from, &err));

@@ -241,7 +241,7 @@ static void each_copy_fails_in_turn(void **state) {
   needs_simulator();
   for (size_t i = 0; i < COUNT(copies); i++) {
     const copy_case *c = &copies[i];
-    if (!have(c->from) || !have(c->to)) continue;
+    if (!have(c->from) || !have(c->to) || !is_drawn(i)) continue;
     random_state = seed_of(i);
     work w = {.name = c->name, .copies = true, .overlaps = c->overlaps};
     w.src = both_open(c->dtype, c->from, c->src, c->shape);

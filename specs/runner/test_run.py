@@ -51,6 +51,19 @@ def result_of(run, *, passed=0, skipped=()):
     return result
 
 
+def test_two_halves_are_all_but_what_is_long(run, monkeypatch):
+    tests = [programs.Test(f"lua.{name}", [], {}, set(), 1) for name in "daecb"]
+    tests.append(programs.Test("lua.python_environment", [], {}, set(), 1))
+    halves = []
+    for seed in (3, 11):
+        monkeypatch.setenv("MOONFERRY_SPEC_SEED", str(seed))
+        halves.append([test.name[-1] for test in run.half_under_asan("asan", tests)])
+    assert halves == [["a", "c", "e"], ["b", "d"]]
+    assert run.half_under_asan("dev", tests) == tests
+    monkeypatch.setenv("MOONFERRY_SPEC_WHOLE", "1")
+    assert run.half_under_asan("asan", tests) == tests
+
+
 CASE = '<testsuite><testcase name="a_spec">{}</testcase></testsuite>'
 
 

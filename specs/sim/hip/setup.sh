@@ -6,7 +6,7 @@ root=$(cd "$(dirname "$0")/../../.." && pwd)
 venv=${1:-$root/build/sim/hip-venv}
 python=${PYTHON:-python3}
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
+"$venv/bin/python" -m pip install --no-compile --quiet --disable-pip-version-check \
   cupy-rocm-7-0==14.2.0 numpy==2.4.6 ml_dtypes==0.6.0 pytest==9.2.0
 
 # Triton's wheel carries the headers of ROCm 7.1; Debian's own are those of 5.2. Nothing else of it is kept.
