@@ -21,8 +21,8 @@ static const char runtime[] = "libcudart.so.13";
 
 static cli_option options[COUNT] = {
     [HELP] = {"--help", NULL, "this text", CLI_FLAG, NULL, 0, 0, NULL, 0},
-    [SETUP] = {"--setup", "torch|jax", "run nothing, but make a virtual environment with PyTorch or JAX for CUDA, without\n"
-               "the libraries of kernels, in the folder that follows (torch-venv, jax-venv)",
+    [SETUP] = {"--setup", "torch|jax", "run nothing, but make a virtual environment with PyTorch or JAX for CUDA,\n"
+               "without the libraries of kernels, in the folder that follows (torch-venv, jax-venv)",
                CLI_WORD, NULL, 0, 0, NULL, 0},
     [DEVICE] = {"--device", "cuda|hip", "which driver is simulated: libcuda.so.1 (the default) or libamdhip64.so.7",
                 CLI_WORD, NULL, 0, 0, NULL, 0},
@@ -215,7 +215,8 @@ static int set_up(session *s, char *const *words) {
   cli_addf(&folder, "%s-venv", what_for);
   const char *script = beside(s, file.at);
   if (script != NULL) execlp("sh", "sh", script, words[0] != NULL ? words[0] : folder.at, (char *)NULL);
-  fprintf(stderr, "%s: cannot run the script cudart/%s beside '%s': %s\n", program, file.at, s->folder, strerror(errno));
+  fprintf(stderr, "%s: cannot run the script cudart/%s beside '%s': %s\n", program, file.at, s->folder,
+          strerror(errno));
   return CLI_TROUBLE;
 }
 

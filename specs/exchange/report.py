@@ -261,7 +261,7 @@ environments of its own, and the simulated devices.
 
 PyTorch's CUDA build needs an environment of 1.4 GB, which `make test-sim-torch` makes and `make matrix` uses where it
 is. Where it is not, its cells say so and fail nothing. JAX's has no row among the devices, because nothing of it that
-writes there runs on a simulated GPU, and its streams have no names: [sim-jax.md](sim-jax.md) says what is tried instead.
+writes there runs on a simulated GPU, and its streams have no names: [sim-jax.md](sim-jax.md) says what is tried.
 
 Each cell is a process of its own, and LuaJIT runs it (`specs/exchange/pair.lua`). It looks at
 

@@ -223,8 +223,7 @@ static void post_it(void *unused) {
   sem_post(&semaphore);
 }
 
-/* A host function that runs hands on what came before it in its stream, if it releases what another thread acquires. The
- * thread in whose wait it runs has not waited for that stream. */
+/* A host function that runs hands on what came before it in its stream, if it releases what another thread acquires. */
 static void a_host_function_hands_on_what_came_before_it(void **state) {
   (void)state;
   for (int hears = 0; hears < 2; hears++) {
