@@ -1,9 +1,9 @@
 /* cuda_work.c: queues copies and fills on a stream by the CUDA driver's calls. It must not know why. */
 #include "driver/cuda.h"
 
-/* A plane is a box of one slice, of which no height is asked for. It goes by this call because cuMemcpy2D may fail within
- * a device's memory for pitches that are not of cuMemAllocPitch, of which nothing is said for boxes (CUDA Driver API,
- * cuMemcpy2DAsync, cuMemcpy3DAsync). */
+/* A plane is a box of one slice, of which no height is asked for. It goes by this call because cuMemcpy2D may fail
+ * within a device's memory for pitches that are not of cuMemAllocPitch, of which nothing is said for boxes (CUDA Driver
+ * API, cuMemcpy2DAsync, cuMemcpy3DAsync). */
 static int copy_box(const mf__block_copy *job, CUstream stream, mf_error *err) {
   const CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_UNIFIED,
                               .srcDevice = mf__cuda_ptr(job->src),
