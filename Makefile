@@ -67,6 +67,9 @@ test-ptxas: setup ## every kernel for CUDA through the toolkit's assembler, for 
 test-sim-torch: build ## PyTorch's CUDA build on the simulated driver: fetches 530 MB for build/sim/torch-venv, then some minutes
 	@.venv/bin/python specs/run --only torch
 
+test-sim-jax: build ## JAX's CUDA build on the simulated driver: fetches 270 MB for build/sim/jax-venv, then some minutes
+	@.venv/bin/python specs/run --only jax
+
 test-valgrind: setup ## how processes with both languages end, each under Valgrind (four minutes and more)
 	@./setup.sh valgrind
 	@specs/build dev

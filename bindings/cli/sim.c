@@ -21,9 +21,9 @@ static const char runtime[] = "libcudart.so.13";
 
 static cli_option options[COUNT] = {
     [HELP] = {"--help", NULL, "this text", CLI_FLAG, NULL, 0, 0, NULL, 0},
-    [SETUP] = {"--setup", "torch", "run nothing, but make a virtual environment with PyTorch for CUDA, small because\n"
-               "the libraries of kernels are stand-ins, in the folder that follows (torch-venv)", CLI_WORD, NULL, 0, 0,
-               NULL, 0},
+    [SETUP] = {"--setup", "torch|jax", "run nothing, but make a virtual environment with PyTorch or JAX for CUDA,\n"
+               "without the libraries of kernels, in the folder that follows (torch-venv, jax-venv)",
+               CLI_WORD, NULL, 0, 0, NULL, 0},
     [DEVICE] = {"--device", "cuda|hip", "which driver is simulated: libcuda.so.1 (the default) or libamdhip64.so.7",
                 CLI_WORD, NULL, 0, 0, NULL, 0},
     [SEED] = {"--seed", "N", "the order in which queued work runs: 0 as late as it may (the default), others random",
@@ -204,16 +204,18 @@ static bool find_simulator(session *s) {
 /* Does not come back if it can be begun. */
 static int set_up(session *s, char *const *words) {
   const char *what_for = options[SETUP].text;
-  if (strcmp(what_for, "torch") != 0) {
-    fprintf(stderr, "%s: --setup is '%s'; expected: torch\n", program, what_for);
+  if (strcmp(what_for, "torch") != 0 && strcmp(what_for, "jax") != 0) {
+    fprintf(stderr, "%s: --setup is '%s'; expected: torch or jax\n", program, what_for);
     return CLI_TROUBLE;
   }
   if (words[0] != NULL && words[1] != NULL) return wrong("--setup takes one folder");
   if (!choose_device(s) || !find_simulator(s)) return CLI_TROUBLE;
-  const char *script = beside(s, "setup-torch.sh");
-  const char *folder = words[0] != NULL ? words[0] : "torch-venv";
-  if (script != NULL) execlp("sh", "sh", script, folder, (char *)NULL);
-  fprintf(stderr, "%s: cannot run the script cudart/setup-torch.sh beside '%s': %s\n", program, s->folder,
+  cli_text file = {0}, folder = {0};
+  cli_addf(&file, "setup-%s.sh", what_for);
+  cli_addf(&folder, "%s-venv", what_for);
+  const char *script = beside(s, file.at);
+  if (script != NULL) execlp("sh", "sh", script, words[0] != NULL ? words[0] : folder.at, (char *)NULL);
+  fprintf(stderr, "%s: cannot run the script cudart/%s beside '%s': %s\n", program, file.at, s->folder,
           strerror(errno));
   return CLI_TROUBLE;
 }

@@ -153,13 +153,21 @@ void sim_call_out(void (*fn)(void *), void *arg) {
   self->in_callback = was;
 }
 
+/* Where a host function begins, the host has waited for what came before it in the stream (cuLaunchHostFunc), and may
+ * go on by a word of the function's of which the driver hears nothing. Where threads count apart, that is so for the
+ * function alone: what it releases carries it to whoever acquires that. */
 static void call_host(sim_op *op) {
   const sim_op *before = sim_self()->acting;
+  sim_clock known = {0};
+  if (sim_conf.separate_threads) sim_clock_copy(&known, sim_host_clock());
+  sim_host_after(op);
   op->running = true;
   sim_self()->acting = op;
   sim_call_out(op->work.fn, op->work.arg);
   sim_self()->acting = before;
   op->running = false;
+  if (sim_conf.separate_threads) sim_clock_copy(sim_host_clock(), &known);
+  sim_clock_free(&known);
   sim_changed();
 }
 

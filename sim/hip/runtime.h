@@ -279,6 +279,10 @@ typedef struct hipMemAccessDesc {
   int flags; /* 0 none, 1 read, 3 read and write */
 } hipMemAccessDesc;
 enum { hipMemAllocationTypePinned = 1 };
+typedef enum hipMemAllocationHandleType {
+  hipMemHandleTypeNone = 0,
+  hipMemHandleTypePosixFileDescriptor = 1
+} hipMemAllocationHandleType;
 typedef struct hipMemPoolProps {
   int allocType, handleTypes;
   hipMemLocation location;
@@ -286,6 +290,16 @@ typedef struct hipMemPoolProps {
   size_t maxSize;
   unsigned char reserved[56];
 } hipMemPoolProps;
+typedef struct hipMemPoolPtrExportData {
+  unsigned char reserved[64];
+} hipMemPoolPtrExportData;
+typedef struct hipIpcMemHandle_st {
+  char reserved[64];
+} hipIpcMemHandle_t;
+typedef struct hipIpcEventHandle_st {
+  char reserved[64];
+} hipIpcEventHandle_t;
+#define hipIpcMemLazyEnablePeerAccess 1u
 
 /* The R0600 layout, which programs built for ROCm 6 and 7 expect. */
 typedef struct hipDeviceProp_tR0600 {

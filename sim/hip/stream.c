@@ -79,7 +79,6 @@ hipError_t do_hipStreamAddCallback(hipStream_t s, hipStreamCallback_t fn, void *
 hipError_t do_hipEventCreateWithFlags(hipEvent_t *out, unsigned flags) {
   const unsigned known = hipEventBlockingSync | hipEventDisableTiming | hipEventInterprocess | 0xE0000000u;
   if (out == NULL || (flags & ~known) != 0) return hipErrorInvalidValue;
-  if ((flags & hipEventInterprocess) != 0) return hipErrorNotSupported;
   return from(sim_call_event_new(flags, (flags & hipEventDisableTiming) == 0, out));
 }
 

@@ -38,7 +38,8 @@ def test_the_page_has_every_option_and_the_example_as_it_is():
     options = re.findall(r"^  (--[a-z-]+(?: \S+)?)  ", moonferry("sim", "--help").stdout, re.MULTILINE)
     assert len(options) == 16
     for option in options:
-        assert option == "--help" or f"| `{option}` |".replace("cuda|hip", "cuda\\|hip") in page, option
+        shown = option.replace("|", "\\|")
+        assert option == "--help" or f"| `{shown}` |" in page, option
     (shown,) = re.findall(r"```python\n(    # cuda.core.*?)```", page, re.DOTALL)
     example = (ROOT / "examples" / "race" / "race.py").read_text()
     assert shown in example
@@ -295,9 +296,9 @@ def test_a_program_of_the_runtime_is_checked(sim):
 
 
 def test_set_up_is_for_what_is_known(sim):
-    done = sim("--setup", "jax")
+    done = sim("--setup", "cupy")
     assert done.returncode == 125
-    assert "--setup is 'jax'; expected: torch" in done.stderr
+    assert "--setup is 'cupy'; expected: torch or jax" in done.stderr
     done = sim("--setup", "torch", "here", "there")
     assert done.returncode == 125
     assert "--setup takes one folder" in done.stderr
@@ -307,15 +308,17 @@ def test_set_up_is_for_what_is_known(sim):
     assert "cannot run the script cudart/setup-torch.sh" in done.stderr
 
 
-def test_set_up_makes_the_folder_that_it_is_given(sim):
+@pytest.mark.parametrize("library", ["torch", "jax"])
+@pytest.mark.parametrize("words, folder", [(["mine"], "mine"), ([], "{}-venv")])
+def test_set_up_makes_the_folder_that_it_is_given(sim, library, words, folder):
     """The interpreter stands for pip here: nothing is fetched, and where it fails set-up fails."""
     fake = sim.folder / "python"
     fake.write_text('#!/bin/sh\necho "$@" >>"$LOG"\nexit 3\n')
     fake.chmod(0o755)
     log = sim.folder / "log"
-    done = sim("--setup", "torch", "mine", env={"PYTHON": str(fake), "LOG": str(log)})
+    done = sim("--setup", library, *words, env={"PYTHON": str(fake), "LOG": str(log)})
     assert done.returncode == 3
-    assert log.read_text() == "-m venv mine\n"
+    assert log.read_text() == f"-m venv {folder.format(library)}\n"
 
 
 def test_the_report_that_the_user_has_set_is_written_too(sim):

@@ -11,6 +11,8 @@
 -- What a library lacks and takes is said as in host.lua. Moonferry gives the same bytes under each dtype, so that a
 -- library refuses those that it lacks.
 --
+-- One with `env` runs in an environment of its own (simulated.py), which has those of the table, too.
+--
 -- `driver` is the driver itself (specs/python/gpu/driver_abi.py): its memset and its copy stand in for kernels, which
 -- a simulated driver does not run. Must not know: what is done with it all (device_checks.lua).
 local BY_DRIVER = {
@@ -117,4 +119,37 @@ def take(t, stream):
     takes = { readonly = "refused: the tensor is read-only, which this struct cannot say",
       scalar = "refused: list assignment index out of range",
       ["rank 12"] = "refused: the maximum number of dimensions is 4" } },
+
+  { name = "PyTorch (CUDA)", module = "torch", env = "torch",
+    setup = [[
+import torch
+
+def filled(x, value, stream):
+    with torch.cuda.stream(stream):
+        x.copy_(torch.full((64,), value, dtype=torch.uint8).pin_memory(), non_blocking=True)
+    return x
+
+def make(value, stream):
+    with torch.cuda.stream(stream):
+        made = torch.empty(64, dtype=torch.uint8, device="cuda")
+    return filled(made, value, stream)
+
+def give(x, stream):
+    with torch.cuda.stream(stream):
+        return moonferry.from_dlpack(x)
+
+def take(t, stream):
+    with torch.cuda.stream(stream):
+        return moonferry.into(torch.Tensor, t)
+
+def read(x, stream):
+    with torch.cuda.stream(stream):
+        return x.cpu().view(torch.uint8).numpy().tobytes()
+]],
+    stream = "torch.cuda.Stream()", handle = "stream.cuda_stream", make = "make(value, stream)",
+    give = "give(x, stream)", take = "take(t, stream)", fill = "filled(x, value, stream)", read = "read(x, stream)",
+    pointer = "x.data_ptr()", seen = "(tuple(x.shape), x.stride())",
+    note = "unmodified, over a simulated CUDA runtime; its copies stand for its kernels, which no simulator can run",
+    lacks = { "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz" },
+    takes = { readonly = "lost", negative = "refused: cannot hold negative strides" } },
 }

@@ -2,17 +2,20 @@
 say what is expected."""
 
 import copy
+import json
 import re
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 
 import entries
 import environments
+import kept
 import libraries
 import others
 import pytest
 import report
 import rule
+import simulated
 import verdict
 from environments import HERE, ROOT
 
@@ -241,18 +244,83 @@ def test_a_cell_that_is_missing_is_a_failure_of_a_strict_run(capsys):
     assert "not ok host: A -> B: missing: no network" in said and "0 passed, 1 failed, 0 skipped" in said
 
 
+def test_an_optional_environment_that_is_not_there_fails_no_run(capsys):
+    absent = simulated.Large("torch")
+    absent.python = ROOT / "nowhere"
+    absent.make()
+    a, b = library("A", table="cuda"), library("B", table="cuda", env="torch")
+    places = {"cuda": environments.Environment("cuda"), "torch": absent}
+    [cell] = the_program().run_all([(a, b)], [a, b], places, 1, None)
+    assert (cell["kind"], cell["optional"]) == ("missing", True) and "make test-sim-torch makes it" in cell["missing"]
+    assert verdict.judge([cell], [a, b], {}, strict=True) == 0
+    assert "skip 1 cells (A -> B): build/sim/torch-venv is not there" in capsys.readouterr().out
+    page = report.table_in_words({"libraries": [a, b], "cells": [cell]}, "cuda")
+    assert f"* A -> B: missing: {cell['missing']}" in page
+
+
+# Three libraries; of the run of their nine cells A -> B was finished well, and B -> A ended its process.
+ABC = [library(name) for name in "ABC"]
+NINE = [(a, b) for a in ABC for b in ABC]
+
+
+def ended_run(folder):
+    begun = kept.Begun(NINE, folder)
+    begun.add(changed())
+    begun.add(changed(**{"from": "B", "to": "A", "kind": "crash", "died": {"time": "SIGTERM"}}))
+    with begun.path.open("a") as file:
+        file.write('{"table": "host", "fr')
+    return begun
+
+
+def test_a_run_that_was_ended_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
+    ended_run(tmp_path)
+    again, program, ran = kept.Begun(NINE, tmp_path), the_program(), []
+    assert again.cells == {("host", "A", "B"): CELL} and "1 of 9 cells are those" in capsys.readouterr().out
+    monkeypatch.setattr(program, "missing_library", lambda entry, _: None)
+    monkeypatch.setattr(program, "variables_of", lambda *_: ({}, None))
+    monkeypatch.setattr(program, "run_cell", lambda a, b, *_: ran.append((a, b)) or changed(**{"from": a, "to": b}))
+    cells = program.run_all(NINE, ABC, {}, 1, again)
+    assert len(cells) == 9 and len(ran) == 8 and ("A", "B") not in ran
+    assert len(kept.Begun(NINE, tmp_path).cells) == 9
+    again.end()
+    assert kept.Begun(NINE, tmp_path).cells == {} and list(tmp_path.iterdir()) == []
+
+
+def test_other_cells_and_other_code_are_another_run(tmp_path, monkeypatch):
+    ended_run(tmp_path)
+    assert kept.Begun(NINE[:3], tmp_path).cells == {} and len(kept.Begun(NINE, tmp_path).cells) == 1
+    monkeypatch.setenv("MATRIX_ROUNDS", "12")
+    assert kept.Begun(NINE, tmp_path).cells == {} and list(tmp_path.iterdir()) == []
+
+
+def test_a_part_goes_into_the_last_whole_result(tmp_path):
+    path = tmp_path / "matrix.json"
+    part = {"libraries": ABC, "cells": [changed(kind="copied")], "ranks": []}
+    assert kept.merged(part, ABC, path)[1][:2] == [("host", "A", "A"), ("host", "A", "C")]
+    gone = changed(**{"from": "D"})
+    cells = [changed(**{"from": a["name"], "to": b["name"]}) for a, b in NINE]
+    path.write_text(json.dumps({"libraries": [], "cells": [*cells, gone], "ranks": ["sent"]}))
+    whole, lacking = kept.merged(part, ABC, path)
+    assert (lacking, whole["ranks"], whole["libraries"]) == ([], ["sent"], ABC)
+    assert [cell["kind"] for cell in whole["cells"]] == ["zero-copy", "copied", *["zero-copy"] * 7]
+
+
 def test_two_ranks_that_fail_are_a_failure(capsys):
     assert verdict.judge([CELL], [library("A"), library("B")], {"mpi4py, two ranks": "it ended with 1"}) == 1
     said = capsys.readouterr().out
     assert "not ok mpi4py, two ranks: it ended with 1\n1 passed, 1 failed, 0 skipped\n" in said
 
 
-def drawn(monkeypatch, seed, share):
+def the_program():
     loader = SourceFileLoader("matrix_program", str(HERE / "matrix"))
     program = module_from_spec(spec_from_loader("matrix_program", loader))
     loader.exec_module(program)
+    return program
+
+
+def drawn(monkeypatch, seed, share):
     monkeypatch.setenv("MOONFERRY_SPEC_SEED", seed)
-    return [(a["table"], a["name"], b["name"]) for a, b in program.drawn(ENTRIES, share)]
+    return [(a["table"], a["name"], b["name"]) for a, b in the_program().drawn(ENTRIES, share)]
 
 
 def test_a_share_has_all_cells_of_moonferry_and_others_in_each_commit(monkeypatch, capsys):

@@ -79,11 +79,11 @@ def reasons(cell):
 
 def failures(cells, entries, strict):
     """Each cell that fails a run, with why: Moonferry at fault, a process ended, or other words than the entries have.
-    In a strict run a library that cannot be had fails its cells, too."""
+    In a strict run a library that cannot be had fails its cells, too, unless its environment is optional."""
     by_name = {(entry["table"], entry["name"]): entry for entry in entries}
     for cell in cells:
         if cell["kind"] == "missing":
-            if strict:
+            if strict and not cell.get("optional"):
                 yield cell, f"missing: {cell['missing']}"
         elif cell["kind"] in ("fault", "crash"):
             yield cell, f"{cell['kind']}: {reasons(cell)}"

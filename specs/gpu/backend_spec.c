@@ -141,7 +141,7 @@ static void planes_and_boxes_are_copied(void **state) {
   const mf__block_copy plane = {.width = 24, .height = 9, .depth = 1, .dst_pitch = 32, .src_pitch = 56};
   const mf__block_copy box = {.width = 12, .height = 5, .depth = 4, .dst_pitch = 16, .src_pitch = 40,
                               .dst_slice = 80, .src_slice = 280};
-  const mf__block_copy lines = {.width = 12, .height = 1, .depth = 4, .dst_pitch = 16, .src_pitch = 40,
+  const mf__block_copy lines = {.width = 12, .height = 1, .depth = 2, .dst_pitch = 16, .src_pitch = 40,
                                 .dst_slice = 32, .src_slice = 280};
   const mf__block_copy two_rows = {.width = 24, .height = 2, .depth = 1, .dst_pitch = 32, .src_pitch = 56};
   const mf__block_copy two_slices = {.width = 12, .height = 5, .depth = 2, .dst_pitch = 16, .src_pitch = 40,

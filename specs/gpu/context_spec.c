@@ -194,6 +194,21 @@ static void a_failure_without_words_is_told_all_the_same(void **state) {
   gpu->leave(&before);
 }
 
+static void a_device_that_another_library_has_reset_says_so(void **state) {
+  mf__entered before;
+  (void)state;
+  needs_devices(2);
+  needs_simulator();
+  void *const elsewhere = go_elsewhere();
+  sim_ask_fail("cuCtxPushCurrent:709:once");
+  FAILS(gpu->enter(0, &before, &err), MF_EDRIVER);
+  SAYS("cuCtxPushCurrent answered 709: another library has reset the device, which is lost to this process");
+  assert_int_equal(sim_ask_faults(), 1);
+  assert_ptr_equal(driver_current(), elsewhere);
+  sim_ask_reset();
+  come_back();
+}
+
 /* What a driver has done although it answers with a failure, or has not done: the spec does it for the simulated one,
  * when that is asked for the context that it has now. */
 static void *pushed;
@@ -286,6 +301,7 @@ int main(void) {
       SPEC(a_stream_of_another_context_is_refused),
       SPEC(the_current_device_is_the_callers),
       SPEC(a_failure_without_words_is_told_all_the_same),
+      SPEC(a_device_that_another_library_has_reset_says_so),
       SPEC(the_context_is_restored_whatever_was_done),
 #endif
       SPEC(threads_have_their_own_device),

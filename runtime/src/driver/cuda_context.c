@@ -129,10 +129,14 @@ static void restore(CUcontext wanted) {
   (void)mf__cu.cuCtxSetCurrent(wanted);
 }
 
+/* Whoever resets a device destroys the context that the whole process shares, and all that is in it. */
 static int push(CUcontext context, CUcontext current, mf_error *err) {
-  const int rc = MF__ASK(cuCtxPushCurrent, (context));
-  if (rc != MF_OK) restore(current);
-  return rc;
+  const CUresult code = mf__cu.cuCtxPushCurrent(context);
+  if (code == CUDA_SUCCESS) return MF_OK;
+  restore(current);
+  if (code != CUDA_ERROR_CONTEXT_IS_DESTROYED) return mf__cuda_answer(code, "cuCtxPushCurrent", err);
+  return mf__fail_driver(err, mf__driver_status(code), code, "cuCtxPushCurrent",
+                         "another library has reset the device, which is lost to this process");
 }
 
 int mf__cuda_make_current(int32_t ordinal, mf__entered *before, mf_error *err) {

@@ -1,18 +1,9 @@
 /* cuda_work.c: queues copies and fills on a stream by the CUDA driver's calls. It must not know why. */
 #include "driver/cuda.h"
 
-static int copy_plane(const mf__block_copy *job, CUstream stream, mf_error *err) {
-  const CUDA_MEMCPY2D copy = {.srcMemoryType = CU_MEMORYTYPE_UNIFIED,
-                              .srcDevice = mf__cuda_ptr(job->src),
-                              .srcPitch = (size_t)job->src_pitch,
-                              .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
-                              .dstDevice = mf__cuda_ptr(job->dst),
-                              .dstPitch = (size_t)job->dst_pitch,
-                              .WidthInBytes = (size_t)job->width,
-                              .Height = (size_t)job->height};
-  return MF__ASK(cuMemcpy2DAsync, (&copy, stream));
-}
-
+/* A plane is a box of one slice, of which no height is asked for. It goes by this call because cuMemcpy2D may fail
+ * within a device's memory for pitches that are not of cuMemAllocPitch, of which nothing is said for boxes (CUDA Driver
+ * API, cuMemcpy2DAsync, cuMemcpy3DAsync). */
 static int copy_box(const mf__block_copy *job, CUstream stream, mf_error *err) {
   const CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_UNIFIED,
                               .srcDevice = mf__cuda_ptr(job->src),
@@ -30,8 +21,7 @@ static int copy_box(const mf__block_copy *job, CUstream stream, mf_error *err) {
 
 int mf__cuda_copy(const mf__block_copy *job, mf_stream stream, mf_error *err) {
   const CUstream s = mf__cuda_stream(stream);
-  if (job->depth > 1) return copy_box(job, s, err);
-  if (job->height > 1) return copy_plane(job, s, err);
+  if (job->depth > 1 || job->height > 1) return copy_box(job, s, err);
   return MF__ASK(cuMemcpyAsync, (mf__cuda_ptr(job->dst), mf__cuda_ptr(job->src), (size_t)job->width, s));
 }
 

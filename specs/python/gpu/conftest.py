@@ -104,8 +104,11 @@ def cuda(gpu):
 
 
 def library(name):
-    """The module, or a skip with the reason."""
+    """The module, or a skip with the reason. A folder of that name on the path, as specs/sim/torch is, is none."""
     try:
-        return importlib.import_module(name)
+        found = importlib.import_module(name)
+        if found.__file__ is None:
+            raise ModuleNotFoundError(f"No module named {name!r}")
+        return found
     except ImportError as error:
         pytest.skip(f"{name} cannot be imported: {error}")

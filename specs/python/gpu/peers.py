@@ -49,8 +49,6 @@ class PyTorch(Peer):
     name = "torch"
 
     def start(self):
-        if self.gpu.simulated:
-            pytest.skip("PyTorch does not run on a simulated driver")
         self.lib = library("torch")
         if self.gpu.kind != "cuda" or not self.lib.cuda.is_available():
             pytest.skip(f"this PyTorch ({self.lib.__version__}) finds no {self.gpu.kind} device")
@@ -66,11 +64,17 @@ class PyTorch(Peer):
 
     def full(self, count, value, stream):
         with self.on(stream):
-            return self.lib.full((count,), value, dtype=self.lib.uint8, device="cuda")
+            array = self.lib.empty(count, dtype=self.lib.uint8, device="cuda")
+        self.fill(array, value, stream)
+        return array
 
     def fill(self, array, value, stream):
         with self.on(stream):
-            array.fill_(value)
+            if self.gpu.simulated:
+                values = self.lib.full((array.numel(),), value, dtype=self.lib.uint8)
+                array.copy_(values.pin_memory(), non_blocking=True)
+            else:
+                array.fill_(value)
 
     def copy(self, array, stream):
         with self.on(stream):

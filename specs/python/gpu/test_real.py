@@ -229,30 +229,37 @@ def test_a_capture_takes_an_exchange_in(gpu, with_streams):
 
 
 @pytest.fixture
-def torch(gpu):
-    return PyTorch(gpu).lib
+def pytorch(gpu):
+    return PyTorch(gpu)
+
+
+@pytest.fixture
+def torch(pytorch):
+    return pytorch.lib
 
 
 def test_a_graph_of_pytorch_takes_an_exchange_in(gpu, torch):
-    t = mf.zeros((SMALL,), "uint8", device="cuda:0")
+    t = mf.zeros((2, SMALL), "uint8", device="cuda:0")
     mf.synchronize("cuda:0")
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         x = torch.from_dlpack(t)
-        x += 1
-    for _ in range(3):
+        x[0].copy_(x[1])
+    for value in range(1, 4):
+        t[1].fill(value)
+        mf.synchronize("cuda:0")
         graph.replay()
-    torch.cuda.synchronize()
-    assert t.tolist() == [3] * SMALL
+        torch.cuda.synchronize()
+        assert t.tolist() == [[value] * SMALL] * 2
     del x, graph
 
 
-def test_the_exchange_table_of_pytorch_names_its_current_stream(gpu, torch, busy):
-    stream = torch.cuda.Stream()
+def test_the_exchange_table_of_pytorch_names_its_current_stream(gpu, pytorch, busy):
+    torch, stream = pytorch.lib, pytorch.stream()
+    x = pytorch.full(SMALL, 0, stream)
+    busy(stream.cuda_stream)
+    pytorch.fill(x, 3, stream)
     with torch.cuda.stream(stream):
-        x = torch.zeros(SMALL, dtype=torch.uint8, device="cuda")
-        busy(stream.cuda_stream)
-        x.fill_(3)
         with mf.Stream("cuda:0"):
             assert mf.from_dlpack(x).tolist() == [3] * SMALL
             y = mf.into(torch.Tensor, mf.full((SMALL,), 4, "uint8", device="cuda:0"))

@@ -2,6 +2,7 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -110,6 +111,47 @@ static void a_host_function_touches_in_its_streams_turn(void **state) {
   OK(cuStreamSynchronize(s));
   OK(cuMemFreeHost((void *)(uintptr_t)m));
   give_back(p, 0, s, other);
+}
+
+static atomic_int heard;
+
+static void tell_it(void *unused) {
+  (void)unused;
+  atomic_store(&heard, 1);
+}
+
+/* Goes on by the function's own word, of which the driver knows nothing. */
+static void wait_until_heard(void) {
+  while (atomic_load(&heard) == 0) sched_yield();
+  atomic_store(&heard, 0);
+}
+
+/* The start of the function is a wait for what came before it (cuLaunchHostFunc); what is queued after it is not waited
+ * for. */
+static void a_host_function_orders_whoever_hears_of_it(void **state) {
+  (void)state;
+  for (uint64_t seed = 0; seed < 8; seed++) {
+    sim_seed(seed);
+    volatile unsigned char *m = pinned();
+    CUdeviceptr p = device_memory();
+    CUstream s = stream(), other = stream();
+    queue_work(m, p, true, s);
+    OK(cuLaunchHostFunc(s, tell_it, NULL));
+    wait_until_heard();
+    touch(m + NBYTES + 100, false);
+    OK(cuMemsetD8Async(p, 3, NBYTES, other));
+    OK(cuStreamSynchronize(other));
+    assert_int_equal(sim_findings(SIM_ANY), 0);
+    OK(cuLaunchHostFunc(s, tell_it, NULL));
+    queue_work(m, p, false, s);
+    wait_until_heard();
+    OK(cuMemsetD8Async(p, 4, NBYTES, other));
+    assert_true(told("must wait for stream"));
+    found(SIM_RACE, 1);
+    OK(cuStreamSynchronize(s));
+    OK(cuMemFreeHost((void *)(uintptr_t)m));
+    give_back(p, 0, s, other);
+  }
 }
 
 static void what_the_driver_writes_there_is_the_hosts(void **state) {
@@ -227,5 +269,6 @@ static void a_child_may_touch_and_die_as_ever(void **state) {
 
 RUN(SPEC(what_the_host_touches_too_early_is_a_race), SPEC(other_bytes_are_the_hosts),
     SPEC(managed_memory_is_watched_too), SPEC(a_host_function_touches_in_its_streams_turn),
+    SPEC(a_host_function_orders_whoever_hears_of_it),
     SPEC(what_the_driver_writes_there_is_the_hosts), SPEC(threads_may_fault_at_once),
     SPEC(other_faults_go_to_the_programs_handler), SPEC(a_child_may_touch_and_die_as_ever))

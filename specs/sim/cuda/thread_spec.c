@@ -84,6 +84,11 @@ static void say_acquired(void) {
   sim_acquired(&turn);
 }
 
+static void say_turn(void *unused) {
+  (void)unused;
+  atomic_store(&turn, 1);
+}
+
 static void *frees(void *p) {
   const way *w = p;
   wait_for_turn(1);
@@ -213,6 +218,32 @@ static void the_wait_of_one_thread_says_nothing_of_anothers_stores(void **state)
   OK(cuMemFree_v2(p));
 }
 
+static void post_it(void *unused) {
+  (void)unused;
+  sem_post(&semaphore);
+}
+
+/* A host function that runs hands on what came before it in its stream, if it releases what another thread acquires. */
+static void a_host_function_hands_on_what_came_before_it(void **state) {
+  (void)state;
+  for (int hears = 0; hears < 2; hears++) {
+    sem_init(&semaphore, 0, 0);
+    atomic_store(&turn, 0);
+    memory = device_memory();
+    CUstream other = stream();
+    OK(cuMemsetD8Async(memory, 1, NBYTES, queue));
+    OK(cuLaunchHostFunc(queue, hears ? post_it : say_turn, NULL));
+    if (hears) sem_wait(&semaphore);
+    if (!hears) wait_for_turn(1);
+    OK(cuMemsetD8Async(memory, 2, NBYTES, other));
+    assert_int_equal(sim_findings(SIM_RACE), hears ? 0 : 1);
+    sim_reset();
+    give_back(memory, 0, queue, other);
+    queue = stream();
+    sem_destroy(&semaphore);
+  }
+}
+
 static int begin_with_stream(void **state) {
   begin(state);
   queue = stream();
@@ -231,6 +262,7 @@ int main(void) {
   const struct CMUnitTest specs[] = {THREAD_SPEC(what_orders_two_threads),
                                      THREAD_SPEC(what_is_done_once_is_done_before),
                                      THREAD_SPEC(a_thread_begins_and_ends_in_order),
+                                     THREAD_SPEC(a_host_function_hands_on_what_came_before_it),
                                      THREAD_SPEC(the_wait_of_one_thread_says_nothing_of_anothers_stores)};
   setenv("SIM_THREADS", "separate", 1);
   return cmocka_run_group_tests(specs, NULL, NULL);
