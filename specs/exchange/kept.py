@@ -1,9 +1,9 @@
 """What a run of the matrix leaves for later ones: its finished cells, should it be ended, and the last whole result.
 
 Responsible for build/matrix/begun/, a file for each run under way with a line for each cell as it is finished, and for
-build/matrix/whole/matrix.json, into which a part is merged. Invariant: a cell is taken over only by a run of the same
-cells with the same code, and only if it is neither a fault nor a crash, which may be the kill's own. Must not know how
-a cell is run or judged.
+build/matrix/whole/matrix.json, into which a part is merged; for each build of Moonferry another, since times are in it.
+Invariant: a cell is taken over only by a run of the same cells with the same code, and only if it is neither a fault
+nor a crash, which may be the kill's own. Must not know how a cell is run or judged.
 """
 
 import hashlib
@@ -13,7 +13,13 @@ import os
 from entries import TABLES
 from environments import BUILD, BUILT, HERE, ROOT, say
 
-WHOLE = BUILD / "whole"
+
+def folder_of(built):
+    """Where the last whole result of a build is."""
+    return BUILD / ("whole" if built.name == "dev" else f"whole-{built.name}")
+
+
+WHOLE = folder_of(BUILT)
 UNFIT = ("fault", "crash", "missing")
 
 

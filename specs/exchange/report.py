@@ -255,9 +255,10 @@ What becomes of an array of the library on the left, given to Moonferry and from
 hour; `make matrix PUBLISH=1` puts them here. It fails if a cell is not what follows from the entries of its two
 libraries, be it worse or better. `make matrix SHARE=0.15` runs Moonferry's row and column and that part of the other
 cells, which each commit draws anew; `make matrix ONLY="NumPy JAX"` runs the cells between these, both into
-`build/matrix/part/` and from there into the last whole result, if there is one: then a part can be published, too. A
-run that was ended goes on where it was, if nothing has changed meanwhile. `make test` runs the part that needs no
-environments of its own, and the simulated devices.
+`build/matrix/part/` and from there into the last whole result, if there is one: then a part can be published, too. What
+is published is of `build/timed`, whose whole result is in `build/matrix/whole-timed/`. A run that was ended goes on
+where it was, if nothing has changed meanwhile. `make test` runs the part that needs no environments of its own, and the
+simulated devices.
 
 PyTorch's CUDA build needs an environment of 1.4 GB, which `make test-sim-torch` makes and `make matrix` uses where it
 is. Where it is not, its cells say so and fail nothing. JAX's has no row among the devices, because nothing of it that

@@ -305,6 +305,11 @@ def test_a_part_goes_into_the_last_whole_result(tmp_path):
     assert [cell["kind"] for cell in whole["cells"]] == ["zero-copy", "copied", *["zero-copy"] * 7]
 
 
+def test_each_build_has_a_whole_result_of_its_own():
+    dev, timed = (kept.folder_of(ROOT / "build" / name) for name in ("dev", "timed"))
+    assert dev == environments.BUILD / "whole" and timed == environments.BUILD / "whole-timed"
+
+
 def test_two_ranks_that_fail_are_a_failure(capsys):
     assert verdict.judge([CELL], [library("A"), library("B")], {"mpi4py, two ranks": "it ended with 1"}) == 1
     said = capsys.readouterr().out
