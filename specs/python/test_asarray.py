@@ -1,7 +1,10 @@
 """asarray and its promises: copy=False never copies, other byte orders are swapped where a copy is allowed."""
 
+import contextlib
 import ctypes
+import gc
 import sys
+import weakref
 
 import numpy as np
 import pytest
@@ -124,6 +127,35 @@ def test_a_mask_without_masked_elements_is_none():
     assert mf.asarray(np.ma.masked_array([1.0, 2.0], mask=[0, 0])).tolist() == [1, 2]
 
 
+class Refusing:
+    """An array that no __dlpack__ gives."""
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+    def __dlpack__(self, **asked):
+        raise BufferError("not so")
+
+    def __array__(self, dtype=None, copy=None):
+        return np.arange(3.0)
+
+
+@pytest.mark.parametrize("make", [Refusing, lambda: np.array(["a"]), lambda: np.zeros(2, ">f4")])
+@pytest.mark.parametrize("copy", [None, False])
+def test_what_was_refused_is_not_kept(make, copy):
+    """An error's traceback has the frames that had the array."""
+    before, x = mf.ledger(), make()
+    gone = weakref.ref(x)
+    gc.disable()
+    try:
+        with contextlib.suppress(BufferError):
+            mf.asarray(x, copy=copy)
+        del x
+        assert gone() is None and mf.ledger() == before
+    finally:
+        gc.enable()
+
+
 class Elsewhere:
     """Memory that its producer gives only where it is asked to put it on the cpu."""
 
@@ -137,7 +169,7 @@ class Elsewhere:
         self.asked.append(dl_device)
         if dl_device is None:
             raise BufferError("not on the cpu")
-        return self.array.__dlpack__(max_version=max_version)
+        return self.array.__dlpack__()
 
 
 def test_the_device_is_what_a_producer_is_asked_for():

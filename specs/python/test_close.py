@@ -137,8 +137,8 @@ def test_views_and_consumers_keep_the_memory():
     t = mf.tensor([[1, 2], [3, 4]], "int32")
     view, array, other = t.T, np.from_dlpack(t), mf.from_dlpack(t)
     t.close()
-    array[0, 0] = 9
-    assert view.tolist() == [[9, 3], [2, 4]] and other[0, 0] == 9
+    other[0, 0] = 9
+    assert view.tolist() == [[9, 3], [2, 4]] and array[0, 0] == 9
     del view, array, other
     assert mf.ledger() == before
 

@@ -176,7 +176,7 @@ def test_views_are_made_once():
 
     def convert(t):
         calls.append(t)
-        return np.from_dlpack(t)
+        return t.numpy()
 
     views = ring.into(convert)
     assert ring.into(convert) is views
@@ -200,7 +200,7 @@ def test_torch_views(torch):
 
 def test_a_frame_allocates_nothing():
     ring, reader = mf.Ring((16, 4)), mf.Ring(4)
-    views = ring.into(np.ndarray)
+    views = ring.into(mf.Tensor.numpy)  # NumPy 2.0's from_dlpack gives what may not be written
 
     def frame():
         t, i = ring.begin()

@@ -85,17 +85,18 @@ def _from_protocols(obj, copy, device=None):
             return _from_dlpack(obj, copy, device)
         except (BufferError, TypeError) as error:  # a TypeError is how NumPy 1 refuses what is read-only
             refused = error
-    if getattr(obj, "__cuda_array_interface__", None) is not None:
-        from moonferry import _cuda
+    try:
+        if getattr(obj, "__cuda_array_interface__", None) is not None:
+            from moonferry import _cuda
 
-        made = _cuda.from_cuda_array(obj)
-        return made.copy() if copy else made
-    shared: Any = None if isinstance(obj, (str, list, tuple)) else _from_memory(obj, copy, refused)
-    if shared is not None:
+            made = _cuda.from_cuda_array(obj)
+            return made.copy() if copy else made
+        shared: Any = None if isinstance(obj, (str, list, tuple)) else _from_memory(obj, copy, refused)
+        if shared is None and refused is not None:
+            raise refused
         return shared
-    if refused is not None:
-        raise refused
-    return None
+    finally:
+        refused = None  # its traceback has this frame: obj would stay until Python's collector comes
 
 
 def _from_dlpack(obj, copy, device):
