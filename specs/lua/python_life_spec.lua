@@ -18,9 +18,9 @@ describe("py.settle", function()
 py.exec "class Node: pass\nnode = Node(); node.itself = node\nimport weakref; ref = weakref.ref(node); del node"
 local before = py.import("gc").get_freeze_count()
 local frozen = py.settle()
-print(before, frozen > 1000, frozen == py.import("gc").get_freeze_count(), py.main.ref())
-]])
-    assert.are.equal("0\ttrue\ttrue\tNone\n", text)
+print(frozen - before > 1000, frozen == py.import("gc").get_freeze_count(), py.main.ref())
+]]) -- CPython 3.12 begins with some that are left alone
+    assert.are.equal("true\ttrue\tNone\n", text)
     assert.are.equal(0, status)
   end)
 end)
