@@ -151,7 +151,7 @@ static bool gains(const mf__tile *t) {
 
 /* ${nbytes} are written, ${to} of each element. */
 static bool is_worth_streaming(const mf__tile *t, int64_t nbytes, int64_t to) {
-  const bool strewn = is_crossed(t) && t->rows > 4 && t->columns > 4 && t->size < 16;
+  const bool strewn = is_crossed(t) && t->rows > 4 && t->columns > 4 && t->size <= 16;
   return strewn ? nbytes >= MF__LARGE : nbytes / to * (to + t->size) >= STREAM_FROM;
 }
 
