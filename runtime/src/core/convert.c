@@ -92,7 +92,7 @@ bool mf__convert_find(const mf__simd *simd, const mf__codec *to, const mf__codec
   if (target == MF__N_U8 && to->dtype.bits < 8) target = MF__N_I8; /* holds all of its values */
   const int pivot = pivot_of(target, source);
   const int64_t width = pivot == MF__P_SHORT ? 2 : pivot == MF__P_INT || pivot == MF__P_F32 ? 4 : 8;
-  const bool odd = pivot == MF__P_F64 && is_small(target);
+  const bool odd = pivot == MF__P_F64 && is_small(target) && simd->loops->store[pivot][target] == NULL;
   out->nstages = 0;
   out->from = (from->slot_bits + 7) / 8;
   out->to = (to->slot_bits + 7) / 8;

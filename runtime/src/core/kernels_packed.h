@@ -18,7 +18,7 @@ static inline uint64_t gathered(uint64_t x, int bits) {
 }
 
 /* n times eight elements, each time a ${type} of them. */
-#define EIGHTS(bits, type)                                                                           \
+#define EIGHTS(bits, type, pack)                                                                     \
   static void unpack_##bits(unsigned char *restrict out, const unsigned char *restrict in, int64_t n) { \
     for (int64_t i = 0; i < n; i++) {                                                                \
       type packed;                                                                                   \
@@ -27,7 +27,7 @@ static inline uint64_t gathered(uint64_t x, int bits) {
       memcpy(out + i * 8, &x, 8);                                                                    \
     }                                                                                                \
   }                                                                                                  \
-  static void pack_##bits(unsigned char *restrict out, const unsigned char *restrict in, int64_t n) { \
+  static void pack(unsigned char *restrict out, const unsigned char *restrict in, int64_t n) { \
     for (int64_t i = 0; i < n; i++) {                                                                \
       uint64_t x;                                                                                    \
       memcpy(&x, in + i * 8, 8);                                                                     \
@@ -35,9 +35,30 @@ static inline uint64_t gathered(uint64_t x, int bits) {
       memcpy(out + i * (bits), &packed, (bits));                                                     \
     }                                                                                                \
   }
-EIGHTS(1, uint8_t)
-EIGHTS(2, uint16_t)
-EIGHTS(4, uint32_t)
+#ifdef __SSE2__
+EIGHTS(1, uint8_t, pack_rest)
+/* The lowest bits become the highest, of which there is an instruction to gather them. */
+static void pack_1(unsigned char *restrict out, const unsigned char *restrict in, int64_t n) {
+  int64_t i = 0;
+#ifdef __AVX2__
+  for (; i + 4 <= n; i += 4) {
+    const __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)(in + i * 8));
+    const int packed = _mm256_movemask_epi8(_mm256_slli_epi16(v, 7));
+    memcpy(out + i, &packed, 4);
+  }
+#endif
+  for (; i + 2 <= n; i += 2) {
+    const __m128i v = _mm_loadu_si128((const __m128i *)(const void *)(in + i * 8));
+    const uint16_t packed = (uint16_t)_mm_movemask_epi8(_mm_slli_epi16(v, 7));
+    memcpy(out + i, &packed, 2);
+  }
+  pack_rest(out + i, in + i * 8, n - i);
+}
+#else
+EIGHTS(1, uint8_t, pack_1)
+#endif
+EIGHTS(2, uint16_t, pack_2)
+EIGHTS(4, uint32_t, pack_4)
 
 /* Where elements have a byte each: n bytes. */
 static void take(unsigned char *restrict out, const unsigned char *restrict in, int64_t n, unsigned mask) {
