@@ -42,9 +42,20 @@
   EACH(name, from, to, value)                                                                        \
   PASSING(name, (int64_t)sizeof(from), (int64_t)sizeof(to))
 
+/* What takes longer than memory does, or is no vector, does not pass the caches: parts of a vector that are written one
+ * by one are not there yet when it is read. */
+#define SLOW_LOOP(name, from, to, value)                                                             \
+  EACH(name, from, to, value)                                                                        \
+  static void name(void *out, const void *in, int64_t n, const mf__small *f, bool passes) {          \
+    (void)passes;                                                                                    \
+    name##_some(out, in, n, f);                                                                      \
+  }
+
 /* Loops that some sets have themselves; of those, these take the elements that fill no vector. */
 #if defined(__AVX2__) && !defined(__AVX512DQ__)
 #define LONG_LOOP(name, from, to, value) EACH(name##_rest, from, to, value)
+#elif defined(__SSE2__) && !defined(__AVX512DQ__)
+#define LONG_LOOP SLOW_LOOP
 #else
 #define LONG_LOOP LOOP
 #endif
@@ -168,15 +179,15 @@ HALF_LOOP(f16_to_f32, uint16_t, uint32_t, decoded(x, f))
 /* bfloat16 has a float's exponent, so that rounding is one addition. */
 LOOP(f32_to_bf16, uint32_t, uint16_t,
      (uint16_t)((x & 0x7fffffffu) > 0x7f800000u ? 0x7fc0u : (x + 0x7fffu + (x >> 16 & 1)) >> 16))
-LOOP(f32_to_small8, uint32_t, uint8_t, (uint8_t)encoded(x, f))
+SLOW_LOOP(f32_to_small8, uint32_t, uint8_t, (uint8_t)encoded(x, f))
 HALF_LOOP(f32_to_f16, uint32_t, uint16_t, (uint16_t)encoded(x, f))
 
 /* The same of an integer to the double from which it is rounded further, which lacks 11 bits at most. */
 static inline uint64_t exact_or_odd(uint64_t x, uint64_t magnitude) {
   return magnitude >> 53 == 0 ? x : (x | ((x & 2047) + 2047)) & ~UINT64_C(2047);
 }
-LOOP(i64_to_odd, int64_t, double, (double)(int64_t)exact_or_odd((uint64_t)x, (uint64_t)(x < 0 ? ~x : x)))
-LOOP(u64_to_odd, uint64_t, double, (double)exact_or_odd(x, x))
+SLOW_LOOP(i64_to_odd, int64_t, double, (double)(int64_t)exact_or_odd((uint64_t)x, (uint64_t)(x < 0 ? ~x : x)))
+SLOW_LOOP(u64_to_odd, uint64_t, double, (double)exact_or_odd(x, x))
 LOOP(i32_to_f64, int32_t, double, x)
 LOOP(u32_to_f64, uint32_t, double, x)
 LOOP(f32_to_f64, float, double, (double)x)
@@ -377,6 +388,7 @@ static const mf__loops loops = {
 
 #undef LOOP
 #undef EACH
+#undef SLOW_LOOP
 #undef SOME
 #undef PASSING
 #undef LONG_LOOP

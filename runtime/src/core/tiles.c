@@ -234,12 +234,14 @@ static void each_plane(const tiles *c, const mf__planes *p, int64_t nbytes, plan
 }
 
 void mf__tiles_copy(const mf__simd *simd, const DLTensor *dst, const mf__side *src) {
-  tiles c = {.simd = simd};
+  tiles c; /* not cleared, which would take as long as a small copy */
   mf__planes p;
   int64_t nbytes = src->size;
   for (int32_t i = 0; i < dst->ndim; i++) nbytes *= dst->shape[i];
   mf__planes_make(&p, dst, src->size, src, true);
   mf__mover_find(&c.mover, simd, &p.plane, nbytes);
+  c.simd = simd;
+  c.run = false;
   c.streams = is_worth_streaming(&p.plane, nbytes, p.plane.size);
   if (c.streams && is_repeated(&p.plane)) {
     each_plane(&c, &p, nbytes, stream_repeated, &c);
@@ -365,18 +367,22 @@ void mf__tiles_cast(const mf__simd *simd, const mf__convert *convert, const DLTe
   each_plane(&c.t, &p, nbytes, cast_plane, &c);
 }
 
+static bool compare_planes(const mf__simd *simd, const mf__compare *compare, const mf__planes *p, int64_t nbytes) {
+  _Atomic bool differs = false;
+  casts c = {.t = {.simd = simd}, .to = p->plane.size, .row = compare_row, .compare = compare, .differs = &differs};
+  find_cast_tile(&c, &p->plane, nbytes);
+  each_plane(&c.t, p, nbytes, cast_plane, &c);
+  return !atomic_load_explicit(&differs, memory_order_relaxed);
+}
+
 bool mf__tiles_equal(const mf__simd *simd, const mf__compare *compare, const DLTensor *a, const mf__side *b,
                      bool *same) {
-  _Atomic bool differs = false;
-  casts c = {.t = {.simd = simd}, .to = b->size, .row = compare_row, .compare = compare, .differs = &differs};
   mf__planes p;
-  int64_t nbytes = c.to;
+  int64_t nbytes = b->size;
   for (int32_t i = 0; i < a->ndim; i++) nbytes *= a->shape[i];
   if (nbytes < LINE * LINE) return false;
-  mf__planes_make(&p, a, c.to, b, false);
-  if (!is_crossed(&p.plane) || p.plane.rows * c.to < LINE || p.plane.columns * c.to < LINE) return false;
-  find_cast_tile(&c, &p.plane, nbytes);
-  each_plane(&c.t, &p, nbytes, cast_plane, &c);
-  *same = !atomic_load_explicit(&differs, memory_order_relaxed);
+  mf__planes_make(&p, a, b->size, b, false);
+  if (!is_crossed(&p.plane) || p.plane.rows * b->size < LINE || p.plane.columns * b->size < LINE) return false;
+  *same = compare_planes(simd, compare, &p, nbytes);
   return true;
 }
