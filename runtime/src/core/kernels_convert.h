@@ -217,10 +217,49 @@ LOOP(f64_to_f32, double, float, (float)x)
 
 LOOP(f32_to_bool, float, uint8_t, !(x == 0))
 CLAMPED(f32_to_i8, float, int8_t, int32_t, INT8_MIN, INT8_MAX)
+#if defined(__AVX2__) && !defined(__AVX512DQ__)
+EACH(f32_to_u8_rest, float, uint8_t, x > 0 ? (uint8_t)(int32_t)(x < 255 ? x : 255) : 0)
+/* What is no number, or too small, becomes the least int32_t, and 0 as bytes are made of those. */
+static inline __m256i eight_u8(const char *from) {
+  const __m256 x = _mm256_loadu_ps((const float *)(const void *)from);
+  return _mm256_cvttps_epi32(_mm256_min_ps(_mm256_set1_ps(UINT8_MAX), x));
+}
+
+SOME(f32_to_u8) {
+  const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+  int64_t i = 0;
+  for (; i + 32 <= n; i += 32) {
+    const char *from = (const char *)in + i * 4;
+    const __m256i low = _mm256_packs_epi32(eight_u8(from), eight_u8(from + 32));
+    const __m256i high = _mm256_packs_epi32(eight_u8(from + 64), eight_u8(from + 96));
+    const __m256i bytes = _mm256_permutevar8x32_epi32(_mm256_packus_epi16(low, high), order);
+    _mm256_storeu_si256((__m256i *)(void *)((char *)out + i), bytes);
+  }
+  f32_to_u8_rest_some((char *)out + i, (const char *)in + i * 4, n - i, f);
+}
+PASSING(f32_to_u8, 4, 1)
+#else
 CLAMPED(f32_to_u8, float, uint8_t, int32_t, 0, UINT8_MAX)
+#endif
 CLAMPED(f32_to_i16, float, int16_t, int32_t, INT16_MIN, INT16_MAX)
 CLAMPED(f32_to_u16, float, uint16_t, int32_t, 0, UINT16_MAX)
+#if defined(__AVX2__) && !defined(__AVX512DQ__)
+EACH(f32_to_i32_rest, float, int32_t, f32_as_i32(x))
+/* What is beyond an int32_t has become its least one, whose bits are the largest one's the other way around. */
+SOME(f32_to_i32) {
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    const __m256 x = _mm256_loadu_ps((const float *)in + i);
+    const __m256 over = _mm256_cmp_ps(x, _mm256_set1_ps(0x1p31f), _CMP_GE_OQ), number = _mm256_cmp_ps(x, x, _CMP_EQ_OQ);
+    const __m256i y = _mm256_xor_si256(_mm256_cvttps_epi32(x), _mm256_castps_si256(over));
+    _mm256_storeu_si256((__m256i *)(void *)((char *)out + i * 4), _mm256_and_si256(y, _mm256_castps_si256(number)));
+  }
+  f32_to_i32_rest_some((char *)out + i * 4, (const char *)in + i * 4, n - i, f);
+}
+PASSING(f32_to_i32, 4, 4)
+#else
 LOOP(f32_to_i32, float, int32_t, f32_as_i32(x))
+#endif
 LOOP(f32_to_u32, float, uint32_t, f32_as_u32(x))
 LOOP(f64_to_bool, double, uint8_t, !(x == 0))
 CLAMPED(f64_to_i8, double, int8_t, int32_t, INT8_MIN, INT8_MAX)
