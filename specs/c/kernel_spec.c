@@ -211,6 +211,102 @@ static void comparisons_are_as_codecs_have_them(void **state) {
   with_each_set(comparisons);
 }
 
+/* Of random ones and zeros up to a bit; behind it all are zeros, or ones: around every midpoint. */
+static uint64_t any_integer(void) {
+  const int cut = 63 - (int)(spec_random() % 64);
+  return (spec_random() >> cut << cut >> (spec_random() % 64)) + spec_random() % 3 - 1;
+}
+
+/* Floats between 2^-170 and 2^70, some of which are no float32, and any bits. */
+static double any_float(void) {
+  uint64_t bits = any_integer();
+  double out;
+  if (spec_random() % 2 == 0) bits = (uint64_t)spec_between(853, 1093) << 52 | (bits & 1) << 63 | bits >> 12;
+  memcpy(&out, &bits, sizeof out);
+  return out;
+}
+
+/* Integers of 64 bits and floats: some groups of them small, and some of all magnitudes, so that numbers for which a
+ * set has ways of its own stand beside others. */
+static void draw_wide(void *to, bool integers, int64_t size, int64_t n) {
+  bool small = false;
+  for (int64_t k = 0; k < n; k++) {
+    if (spec_random() % 8 == 0) small = !small;
+    const uint64_t integer = small ? (uint64_t)spec_between(-1000, 1000) : any_integer();
+    const double twice = small ? (double)spec_between(-1000, 1000) / 4 : any_float();
+    const float once = (float)twice;
+    memcpy((char *)to + k * size, integers ? (const void *)&integer : size == 8 ? (const void *)&twice : &once,
+           (size_t)size);
+  }
+}
+
+static void wide_numbers(const char *set) {
+  enum { N = 4096 };
+  static uint64_t from[N], to[2][N];
+  static const char *const names[] = {"int64", "uint64", "float64", "float32"};
+  static const char *const others[] = {"float32", "float64", "float16", "bfloat16", "int64", "uint64", "uint32"};
+  for (int round = 0; round < rounds(200); round++) {
+    const size_t kind = spec_random() % COUNT(names);
+    const int64_t n = spec_between(N - 64, N);
+    draw_wide(from, kind < 2, kind < 3 ? 8 : 4, n);
+    mf_tensor *src = spec_wrap(from, names[kind], DIMS(n), NULL);
+    for (size_t j = 0; j < COUNT(others); j++) {
+      for (int side = 0; side < 2; side++) {
+        mf_tensor *dst = spec_wrap(to[side], others[j], DIMS(n), NULL);
+        OK(mf_simd_set(side == 0 ? "plain" : set, &spec_err));
+        OK(mf_tensor_astype(dst, src, &spec_err));
+        mf_tensor_release(dst);
+      }
+      if (memcmp(to[0], to[1], (size_t)n * spec_dtype(others[j]).bits / 8) != 0)
+        fail_msg("%s: %s to %s differs", set, names[kind], others[j]);
+    }
+    mf_tensor_release(src);
+  }
+}
+
+static void wide_numbers_are_as_codecs_have_them(void **state) {
+  (void)state;
+  with_each_set(wide_numbers);
+}
+
+/* One of them lies the other way around, apart, backwards or repeated, and one element of it may differ. */
+static void crossed(const char *set) {
+  enum { MOST = 200 };
+  static unsigned char a[MOST * 2 * MOST * 16], b[sizeof a];
+  for (int round = 0; round < rounds(300); round++) {
+    const char *name = numbers[spec_random() % COUNT(numbers)];
+    const int64_t size = spec_dtype(name).bits / 8, rows = spec_between(1, MOST), columns = spec_between(1, MOST);
+    const int64_t shape[] = {rows, columns}, apart = spec_between(1, 2);
+    int64_t along[] = {columns + spec_between(0, 9), 1}, across[] = {apart, rows * apart + spec_between(0, 9)};
+    int64_t first = 0;
+    int32_t equal[2], again;
+    if (spec_random() % 6 == 0) first = (rows - 1) * across[0], across[0] = -across[0];
+    if (spec_random() % 6 == 0) along[0] = across[0] = first = 0;
+    for (size_t k = 0; k < sizeof a; k++) a[k] = (unsigned char)(k % 7 == 0 ? spec_random() % 0x38 : 0x11);
+    mf_tensor *x = spec_wrap(a, name, 2, shape, along), *y = spec_wrap(b + first * size, name, 2, shape, across);
+    OK(mf_simd_set("plain", &spec_err));
+    OK(mf_tensor_copy(y, x, &spec_err));
+    if (spec_random() % 2 == 0) {
+      const int64_t at = first + spec_between(0, rows - 1) * across[0] + spec_between(0, columns - 1) * across[1];
+      b[at * size + spec_between(0, size - 1)] ^= (unsigned char)(1u << spec_random() % 8);
+    }
+    for (int i = 0; i < 2; i++) {
+      OK(mf_simd_set(i == 0 ? "plain" : set, &spec_err));
+      OK(mf_tensor_equal(x, y, &equal[i], &spec_err));
+      OK(mf_tensor_equal(y, x, &again, &spec_err));
+      assert_int_equal(again, equal[i]);
+    }
+    if (equal[0] != equal[1]) fail_msg("%s: equal of %s, crossed, is %d, not %d", set, name, equal[1], equal[0]);
+    mf_tensor_release(x);
+    mf_tensor_release(y);
+  }
+}
+
+static void crossed_ones_are_compared_as_the_walk_does(void **state) {
+  (void)state;
+  with_each_set(crossed);
+}
+
 static void small_copies_are_as_the_walk_has_them(void **state) {
   (void)state;
   with_each_set(small_layouts);
@@ -297,6 +393,83 @@ static void reversed_axes(void **state) {
   with_each_set(reversed);
 }
 
+/* So many bytes that they pass the caches, from and to places that are no line's first: one element to many; and casts,
+ * which are what their parts are that pass none. */
+enum { PASSING = 80 << 20 };
+
+static void passing_fills(const char *set, spec_region to) {
+  static const char *const names[] = {"uint8",    "float32",  "complex128", "uint8x3",
+                                      "uint32x3", "uint8x31", "uint8x80"};
+  for (size_t i = 0; i < COUNT(names); i++) {
+    const int64_t size = spec_dtype(names[i]).bits * spec_dtype(names[i]).lanes / 8, rows = spec_between(1, 5);
+    const int64_t at = spec_between(0, 65), end = spec_between(0, 65), apart = spec_between(0, 1);
+    const int64_t columns = (PASSING / 2 - at - end) / rows / size - apart, step = (columns + apart) * size;
+    unsigned char *first = to.start + PASSING / 2 - end - rows * step;
+    mf_tensor *dst = spec_wrap(first, names[i], DIMS(rows, columns), (int64_t[]){columns + apart, 1});
+    unsigned char source[5 * 80];
+    mf_tensor *src = spec_wrap(source, names[i], DIMS(rows, columns), (int64_t[]){1, 0});
+    spec_random_bytes(source, sizeof source);
+    memset(to.start, 0, PASSING / 2);
+    OK(mf_simd_set(set, &spec_err));
+    OK(mf_threads_set(1 + (int32_t)(i % 3), &spec_err));
+    OK(mf_tensor_copy(dst, src, &spec_err));
+    for (int64_t row = 0; row < rows; row++) {
+      const unsigned char *line = first + row * step, gap[80] = {0};
+      const bool right = memcmp(line, source + row * size, (size_t)size) == 0 &&
+                         memcmp(line + size, line, (size_t)(columns * size - size)) == 0 &&
+                         memcmp(line + columns * size, gap, (size_t)(apart * size)) == 0;
+      if (!right) fail_msg("%s: a row of %s, %d bytes behind a line", set, names[i], (int)((uintptr_t)line % 64));
+    }
+    for (unsigned char *p = to.start; p < first; p++) assert_int_equal(*p, 0);
+    mf_tensor_release(src);
+    mf_tensor_release(dst);
+  }
+}
+
+static void passing_casts(const char *set, spec_region from, spec_region to[2]) {
+  static const char *const names[][2] = {{"float32", "uint8"}, {"float64", "float16"}, {"int64", "int32"},
+                                         {"float32", "int64"}, {"int16", "uint8"}, {"uint8", "float64"}};
+  for (int i = 0; i < 2; i++) {
+    const char *const *pair = names[spec_random() % COUNT(names)];
+    const int64_t read = spec_dtype(pair[0]).bits / 8, written = spec_dtype(pair[1]).bits / 8;
+    const int64_t most = PASSING / (read + written) - 66, offset = spec_between(0, 65), n = most - spec_between(0, 65);
+    mf_tensor *src = spec_wrap(from.start + offset, pair[0], DIMS(n), NULL), *dst, *part, *some;
+    OK(mf_simd_set(set, &spec_err));
+    OK(mf_threads_set(1 + i, &spec_err));
+    for (int side = 0; side < 2; side++) {
+      memset(to[side].start, 0x55, PASSING);
+      dst = spec_wrap(to[side].start + offset, pair[1], DIMS(n), NULL);
+      for (int64_t at = 0, step = side == 0 ? n : 100003; at < n; at += step) {
+        const mf_index item = {.kind = MF_INDEX_SLICE, .start = at, .stop = at + step, .step = 1};
+        OK(mf_tensor_index(dst, &item, 1, &part, &spec_err));
+        OK(mf_tensor_index(src, &item, 1, &some, &spec_err));
+        OK(mf_tensor_astype(part, some, &spec_err));
+        mf_tensor_release(part);
+        mf_tensor_release(some);
+      }
+      mf_tensor_release(dst);
+    }
+    mf_tensor_release(src);
+    if (memcmp(to[0].start, to[1].start, PASSING) != 0) fail_msg("%s: %s to %s differs", set, pair[0], pair[1]);
+  }
+}
+
+static void passing(const char *set) {
+  spec_region from = spec_guarded(PASSING), to[2] = {spec_guarded(PASSING), spec_guarded(PASSING)};
+  for (int64_t done = 0; done < PASSING; done += 1 << 16)
+    spec_random_bytes(from.start + done, done < 1 << 20 ? 1 << 16 : 16);
+  passing_fills(set, to[0]);
+  passing_casts(set, from, to);
+  spec_unguard(from);
+  spec_unguard(to[0]);
+  spec_unguard(to[1]);
+}
+
+static void what_passes_the_caches(void **state) {
+  (void)state;
+  with_each_set(passing);
+}
+
 static void a_set_is_chosen_by_name(void **state) {
   (void)state;
   assert_int_equal(mf_simd_set("mmx", NULL), MF_EINVAL);
@@ -314,9 +487,12 @@ int main(void) {
       SPEC(large_copies_are_as_the_walk_has_them),
       SPEC(casts_are_as_codecs_have_them),
       SPEC(edge_values_are_as_codecs_have_them),
+      SPEC(wide_numbers_are_as_codecs_have_them),
       SPEC(comparisons_are_as_codecs_have_them),
+      SPEC(crossed_ones_are_compared_as_the_walk_does),
       SPEC(pictures_and_planes),
       SPEC(reversed_axes),
+      SPEC(what_passes_the_caches),
       SPEC(a_set_is_chosen_by_name),
   };
   return cmocka_run_group_tests(tests, spec_group_setup, NULL);

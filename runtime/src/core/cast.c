@@ -22,14 +22,14 @@ static bool cast_row(void *arg, const int64_t at[2], int64_t n, const int64_t st
 
 /* Where one side has elements of less than a byte: pieces that stay in the cache, as bytes. */
 static bool cast_bytes_row(void *arg, const int64_t at[2], int64_t n, const int64_t step[2]) {
-  enum { PIECE = 512 }; /* a multiple of the elements of a byte */
+  enum { PIECE = 1024 }; /* a multiple of the elements of a byte */
   _Alignas(64) char room[2][PIECE * 8];
   const cast_ctx *c = arg;
   for (int64_t done = 0; done < n; done += PIECE) {
     const int64_t count = n - done < PIECE ? n - done : PIECE;
     const mf__run to = {at[0] + done * step[0], step[0], count}, from = {at[1] + done * step[1], step[1], count};
     char *place = mf__slots_place(&c->slots[0], c->dst, &to, room[1]);
-    mf__convert_row(&c->convert, place, mf__slots_load(&c->slots[1], c->src, &from, room[0]), count);
+    mf__convert_row(&c->convert, place, mf__slots_load(&c->slots[1], c->src, &from, room[0]), count, false);
     mf__slots_store(&c->slots[0], c->dst, &to, place);
   }
   return true;
@@ -40,8 +40,8 @@ static bool has_part_bytes(const cast_ctx *c) {
 }
 
 static bool find_loops(const mf__simd *simd, cast_ctx *c) {
-  return mf__slots_of(&c->to, c->from.kind == MF_KIND_FLOAT, &c->slots[0]) &&
-         mf__slots_of(&c->from, false, &c->slots[1]) && mf__convert_find(simd, &c->to, &c->from, &c->convert);
+  return mf__slots_of(simd, &c->to, c->from.kind == MF_KIND_FLOAT, &c->slots[0]) &&
+         mf__slots_of(simd, &c->from, false, &c->slots[1]) && mf__convert_find(simd, &c->to, &c->from, &c->convert);
 }
 
 static void cast_apart(cast_ctx *c, mf_tensor *dst, const mf_tensor *src) {

@@ -52,14 +52,23 @@ static bool is_wide(int number) {
   return number == MF__N_I64 || number == MF__N_U64;
 }
 
-/* The type that holds all of ${from}, and from which ${to} is one rounding away, if there is one. */
+/* An integer of 16 bits at most. */
+static bool is_short(int number) {
+  return number <= MF__N_I16 || number == MF__N_U8 || number == MF__N_U16;
+}
+
+/* Of two integers. */
+static int integer_pivot(int to, int from) {
+  if (is_short(from) && is_short(to)) return MF__P_SHORT;
+  return is_wide(from) || (from == MF__N_U32 && is_wide(to)) ? MF__P_LONG : MF__P_INT;
+}
+
+/* The type that holds all of ${from}, or of wide integers what rounds to a small float as they do, and from which ${to}
+ * is one rounding away. */
 static int pivot_of(int to, int from) {
   if (is_real(from)) return from == MF__N_F64 ? MF__P_F64 : MF__P_F32;
-  if (!is_real(to)) {
-    const bool grows = from == MF__N_U32 && is_wide(to);
-    return is_wide(from) || grows ? MF__P_LONG : MF__P_INT;
-  }
-  if (is_wide(from)) return is_small(to) ? -1 : from == MF__N_I64 ? MF__P_LONG : MF__P_U64;
+  if (!is_real(to)) return integer_pivot(to, from);
+  if (is_wide(from)) return is_small(to) ? MF__P_F64 : from == MF__N_I64 ? MF__P_LONG : MF__P_U64;
   if (from == MF__N_I32 && to == MF__N_F32) return MF__P_INT;
   return from == MF__N_I32 || from == MF__N_U32 ? MF__P_F64 : MF__P_F32;
 }
@@ -82,9 +91,8 @@ bool mf__convert_find(const mf__simd *simd, const mf__codec *to, const mf__codec
   if (simd == NULL || target < 0 || source < 0) return false;
   if (target == MF__N_U8 && to->dtype.bits < 8) target = MF__N_I8; /* holds all of its values */
   const int pivot = pivot_of(target, source);
-  if (pivot < 0) return false;
-  const int64_t width = pivot == MF__P_INT || pivot == MF__P_F32 ? 4 : 8;
-  const bool odd = pivot == MF__P_F64 && is_small(target);
+  const int64_t width = pivot == MF__P_SHORT ? 2 : pivot == MF__P_INT || pivot == MF__P_F32 ? 4 : 8;
+  const bool odd = pivot == MF__P_F64 && is_small(target) && simd->loops->store[pivot][target] == NULL;
   out->nstages = 0;
   out->from = (from->slot_bits + 7) / 8;
   out->to = (to->slot_bits + 7) / 8;
@@ -95,17 +103,25 @@ bool mf__convert_find(const mf__simd *simd, const mf__codec *to, const mf__codec
   return true;
 }
 
-void mf__convert_row(const mf__convert *c, char *dst, const char *src, int64_t n) {
-  _Alignas(64) char between[2][PIECE * 8];
-  if (c->nstages == 0) memcpy(dst, src, (size_t)(n * c->to)); /* another name for the same bits */
-  for (int64_t done = 0; done < n; done += PIECE) {
-    const int64_t count = n - done < PIECE ? n - done : PIECE;
+/* Pieces of so many bytes of the source go through all of several loops. What comes next is asked for meanwhile: no
+ * more at once than a processor waits for. */
+#define READ_BYTES 1024
+
+void mf__convert_row(const mf__convert *c, char *dst, const char *src, int64_t n, bool passes) {
+  _Alignas(64) char between[2][READ_BYTES * 8];
+  const int32_t last = c->nstages - 1;
+  if (last < 0) memcpy(dst, src, (size_t)(n * c->to)); /* another name for the same bits */
+  if (last == 0) c->stages[0].run(dst, src, n, &c->stages[0].format, passes);
+  if (last <= 0) return;
+  const int64_t piece = READ_BYTES / c->from;
+  for (int64_t done = 0; done < n; done += piece) {
+    const int64_t count = n - done < piece ? n - done : piece;
     const void *from = src + done * c->from;
-    if (count == PIECE) /* as the kernels do; a shorter piece costs more to ask for than it gains */
-      for (int64_t i = 0; i < count * c->from; i += 64) mf__prefetch(from, i + MF__AHEAD);
-    for (int32_t s = 0; s < c->nstages; s++) {
-      void *to = s == c->nstages - 1 ? dst + done * c->to : between[s];
-      c->stages[s].run(to, from, count, &c->stages[s].format);
+    if (count == piece) /* as the kernels do; a shorter piece costs more to ask for than it gains */
+      for (int64_t i = 0; i < READ_BYTES; i += 64) mf__prefetch(from, i + MF__AHEAD);
+    for (int32_t s = 0; s <= last; s++) {
+      void *to = s == last ? dst + done * c->to : between[s];
+      c->stages[s].run(to, from, count, &c->stages[s].format, passes && s == last);
       from = to;
     }
   }
@@ -137,7 +153,7 @@ static const void *compared(const mf__compare *c, const mf__strided *row, int64_
     from = room[0];
   }
   if (c->load == NULL) return from;
-  c->load(room[1], from, n, &c->format);
+  c->load(room[1], from, n, &c->format, false);
   return room[1];
 }
 

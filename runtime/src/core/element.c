@@ -156,22 +156,27 @@ static bool compare_bytes_row(void *arg, const int64_t at[2], int64_t n, const i
   return same;
 }
 
-static mf__row_fn find_row(equal_ctx *c) {
-  if (!c->as_numbers || !mf__compare_find(mf__simd_now(), &c->codec[0], &c->compare)) return equal_row;
+static mf__row_fn find_row(equal_ctx *c, const mf__simd *simd) {
+  if (!c->as_numbers || !mf__compare_find(simd, &c->codec[0], &c->compare)) return equal_row;
   if (c->codec[0].dtype.bits >= 8) return compare_row;
   for (int i = 0; i < 2; i++)
-    if (!mf__slots_of(&c->codec[i], false, &c->slots[i])) return equal_row;
+    if (!mf__slots_of(simd, &c->codec[i], false, &c->slots[i])) return equal_row;
   return compare_bytes_row;
 }
 
 bool mf__equal_host(const mf_tensor *a, const mf_tensor *b) {
   equal_ctx c = {.data = {a->dl.data, b->dl.data}, .bits = {mf__tensor_bits(a), mf__tensor_bits(b)}};
+  const mf__side side = {c.data[1], b->dl.strides, c.bits[1] / 8};
+  const mf__simd *simd = mf__simd_now();
   mf__walk w;
+  bool same;
   c.as_numbers = mf__codec_find(&a->dl.dtype, a->flags, &c.codec[0], NULL) == MF_OK;
   (void)mf__codec_find(&b->dl.dtype, b->flags, &c.codec[1], NULL); /* the same dtype, perhaps padded */
   c.element_bits = (int64_t)a->dl.dtype.bits * a->dl.dtype.lanes;
+  const mf__row_fn row = find_row(&c, simd);
+  if (row == compare_row && mf__tiles_equal(simd, &c.compare, &a->dl, &side, &same)) return same;
   mf__walk_plan(&w, &a->dl, b->dl.strides, false);
-  return mf__walk_share(&w, mf_tensor_nbytes(a), 1, find_row(&c), &c);
+  return mf__walk_share(&w, mf_tensor_nbytes(a), 1, row, &c);
 }
 
 static int equal(const mf_tensor *a, const mf_tensor *b, bool *out, mf_error *err) {

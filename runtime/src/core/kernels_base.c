@@ -14,7 +14,10 @@
 #define MF__WIDTH 16
 #include "core/lanes.h"
 #include "core/kernels.h"
+#define PASS_WIDTH 16
+#define PASS(to, from) pass_16((to), whole_16(from))
 #include "core/kernels_convert.h"
+#include "core/kernels_packed.h"
 
 #ifdef __aarch64__
 static void network(const mf__network *n, const mf__groups *g) {
@@ -31,6 +34,7 @@ const mf__simd mf__simd_base = {
 #endif
     .transpose = {transpose1_16, transpose2_16, transpose4_16, transpose8_16, transpose16_16},
     .loops = &loops,
+    .bits = &bits,
     .stream = stream_16,
     .stream_end = stream_end_16,
 };

@@ -6,9 +6,30 @@
  *
  * Invariant: the result is codec.c's to the last bit, that of a NaN included. */
 
+/* What a loop does to some elements is inlined twice: for as many as there are, and for a few lines of them at a time,
+ * which then pass the caches: reading and writing take turns often enough to keep memory busy with both. */
+#define SOME(name) static inline __attribute__((always_inline)) void name##_some(                    \
+    void *out, const void *in, int64_t n, const mf__small *f)
+
+#define BLOCK 64
+#define NEAR 512
+#define PASSING(name, from_size, to_size)                                                            \
+  static void name(void *out, const void *in, int64_t n, const mf__small *f, bool passes) {          \
+    _Alignas(64) char block[BLOCK * (to_size)];                                                      \
+    int64_t i = 0;                                                                                   \
+    for (; passes && i + BLOCK <= n; i += BLOCK) {                                                   \
+      const char *from = (const char *)in + i * (from_size);                                         \
+      char *to = (char *)out + i * (to_size);                                                        \
+      MF__UNROLL for (int k = 0; k < BLOCK * (from_size); k += 64) mf__prefetch(from, k + NEAR);     \
+      name##_some(block, from, BLOCK, f);                                                            \
+      MF__UNROLL for (int k = 0; k < BLOCK * (to_size); k += PASS_WIDTH) PASS(to + k, block + k);    \
+    }                                                                                                \
+    name##_some((char *)out + i * (to_size), (const char *)in + i * (from_size), n - i, f);          \
+  }
+
 /* Elements may be unaligned, so all access is by memcpy, which compiles to a move. */
-#define LOOP(name, from, to, value)                                                                  \
-  static void name(void *out, const void *in, int64_t n, const mf__small *f) {                       \
+#define EACH(name, from, to, value)                                                                  \
+  SOME(name) {                                                                                       \
     (void)f;                                                                                         \
     for (int64_t i = 0; i < n; i++) {                                                                \
       from x;                                                                                        \
@@ -17,6 +38,37 @@
       memcpy((char *)out + i * (int64_t)sizeof y, &y, sizeof y);                                     \
     }                                                                                                \
   }
+#define LOOP(name, from, to, value)                                                                  \
+  EACH(name, from, to, value)                                                                        \
+  PASSING(name, (int64_t)sizeof(from), (int64_t)sizeof(to))
+
+/* What takes longer than memory does, or is no vector, does not pass the caches: parts of a vector that are written one
+ * by one are not there yet when it is read. */
+#define SLOW_LOOP(name, from, to, value)                                                             \
+  EACH(name, from, to, value)                                                                        \
+  static void name(void *out, const void *in, int64_t n, const mf__small *f, bool passes) {          \
+    (void)passes;                                                                                    \
+    name##_some(out, in, n, f);                                                                      \
+  }
+
+/* Loops that some sets have themselves; of those, these take the elements that fill no vector. */
+#if defined(__AVX2__) && !defined(__AVX512DQ__)
+#define LONG_LOOP(name, from, to, value) EACH(name##_rest, from, to, value)
+#elif defined(__SSE2__) && !defined(__AVX512DQ__)
+#define LONG_LOOP SLOW_LOOP
+#else
+#define LONG_LOOP LOOP
+#endif
+#ifdef __F16C__
+#define HALF_LOOP(name, from, to, value) EACH(name##_rest, from, to, value)
+#else
+#define HALF_LOOP LOOP
+#endif
+#ifdef __AVX512F__
+#define ODD_LOOP(name, from, to, value) EACH(name##_rest, from, to, value)
+#else
+#define ODD_LOOP LOOP
+#endif
 
 static inline float as_float(uint32_t bits) {
   float f;
@@ -56,36 +108,49 @@ static inline uint32_t encoded(uint32_t bits, const mf__small *f) {
   return magnitude > 0x7f800000u ? f->nan : code;
 }
 
-/* A double to a float with the last bit set if anything was lost: a rounding to a format with fewer bits then still
- * sees on which side of a tie the double lay. The nearest float, or the one before it in value if that is beyond the
- * double; of what is larger than any float, the largest, which has that bit. */
-static inline uint32_t rounded_odd(double x) {
-  const float near = (float)x;
-  const double back = (double)near;
-  const bool beyond = __builtin_fabs(back) > __builtin_fabs(x);
-  return (as_bits(near) - (beyond ? 1u : 0u)) | (back == x ? 0u : 1u);
+static inline double as_double(uint64_t bits) {
+  double f;
+  memcpy(&f, &bits, sizeof f);
+  return f;
 }
 
-#ifdef __AVX512F__
-LOOP(odd_rest, double, uint32_t, rounded_odd(x))
-/* Toward zero at once, which is odd where the last bit is set if that was not exact. */
-static void odd(void *out, const void *in, int64_t n, const mf__small *f) {
-  const __m256i one = _mm256_set1_epi32(1);
-  int64_t i = 0;
-  for (; i + 8 <= n; i += 8) {
-    const __m512d x = _mm512_loadu_pd((const char *)in + i * 8);
-    const __m256 near = _mm512_cvt_roundpd_ps(x, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
-    const __mmask8 lost = _mm512_cmp_pd_mask(_mm512_cvtps_pd(near), x, _CMP_NEQ_UQ);
-    const __m256i bits = _mm256_castps_si256(near);
-    _mm256_storeu_si256((__m256i *)(void *)((char *)out + i * 4), _mm256_mask_or_epi32(bits, lost, bits, one));
+static inline uint64_t double_bits(double f) {
+  uint64_t bits;
+  memcpy(&bits, &f, sizeof bits);
+  return bits;
+}
+
+/* A double to the float from which a small format is rounded: the bits that a float has not become zero, and the one
+ * before them is set if any of them was, so that the rounding still sees on which side of a tie the double lay. Of
+ * those formats bfloat16 alone has numbers below a float's least normal one: what lies there is rounded to its step at
+ * once, by an addition. */
+static inline float rounded_odd(double x) {
+  const double magnitude = __builtin_fabs(x), tiny = magnitude + 0x1.8p-81 - 0x1.8p-81;
+  const uint64_t sign = double_bits(x) & UINT64_C(1) << 63, last = (UINT64_C(1) << 29) - 1;
+  const uint64_t bits = double_bits(magnitude), odd = (bits | ((bits & last) + last)) & ~last;
+  return (float)as_double((magnitude < 0x1p-126 ? double_bits(tiny) : odd) | sign);
+}
+
+/* Where the upper end is no float: what is not below it is the largest integer. */
+#define SATURATED(name, type, integer, least, most, end)                                             \
+  static inline integer name(type x) {                                                               \
+    const integer y = (integer)(x >= (least) && x < (end) ? x : 0);                                  \
+    return x >= (end) ? (most) : x < (least) ? (integer)(least) : y;                                 \
   }
-  odd_rest((char *)out + i * 4, (const char *)in + i * 8, n - i, f);
-}
-#else
-LOOP(odd, double, uint32_t, rounded_odd(x))
-#endif
 
-/* Integers as int32_t or int64_t; those that are wider than their target keep their low bits. */
+SATURATED(f32_as_i32, float, int32_t, -0x1p31f, INT32_MAX, 0x1p31f)
+SATURATED(f32_as_u32, float, uint32_t, 0.0f, UINT32_MAX, 0x1p32f)
+SATURATED(f32_as_i64, float, int64_t, -0x1p63f, INT64_MAX, 0x1p63f)
+SATURATED(f32_as_u64, float, uint64_t, 0.0f, UINT64_MAX, 0x1p64f)
+SATURATED(f64_as_i64, double, int64_t, -0x1p63, INT64_MAX, 0x1p63)
+SATURATED(f64_as_u64, double, uint64_t, 0.0, UINT64_MAX, 0x1p64)
+
+/* Integers as int16_t, int32_t or int64_t; those that are wider than their target keep their low bits. */
+LOOP(bool_to_short, uint8_t, int16_t, x != 0)
+LOOP(i8_to_short, int8_t, int16_t, x)
+LOOP(u8_to_short, uint8_t, int16_t, x)
+LOOP(short_to_bool, int16_t, uint8_t, x != 0)
+LOOP(short_to_8, int16_t, uint8_t, (uint8_t)x)
 LOOP(bool_to_int, uint8_t, int32_t, x != 0)
 LOOP(i8_to_int, int8_t, int32_t, x)
 LOOP(u8_to_int, uint8_t, int32_t, x)
@@ -101,10 +166,6 @@ LOOP(long_to_bool, int64_t, uint8_t, x != 0)
 LOOP(long_to_8, int64_t, uint8_t, (uint8_t)x)
 LOOP(long_to_16, int64_t, uint16_t, (uint16_t)x)
 LOOP(long_to_32, int64_t, uint32_t, (uint32_t)x)
-LOOP(long_to_f32, int64_t, float, (float)x)
-LOOP(long_to_f64, int64_t, double, (double)x)
-LOOP(u64_to_f32, uint64_t, float, (float)x)
-LOOP(u64_to_f64, uint64_t, double, (double)x)
 
 /* Whatever a float holds exactly. */
 LOOP(bool_to_f32, uint8_t, float, x != 0 ? 1.0f : 0.0f)
@@ -114,84 +175,204 @@ LOOP(i16_to_f32, int16_t, float, x)
 LOOP(u16_to_f32, uint16_t, float, x)
 LOOP(bf16_to_f32, uint16_t, uint32_t, (x & 0x7fffu) > 0x7f80u ? NAN_BITS : (uint32_t)x << 16)
 LOOP(small8_to_f32, uint8_t, uint32_t, decoded(x, f))
-LOOP(small16_to_f32, uint16_t, uint32_t, decoded(x, f))
+HALF_LOOP(f16_to_f32, uint16_t, uint32_t, decoded(x, f))
 /* bfloat16 has a float's exponent, so that rounding is one addition. */
 LOOP(f32_to_bf16, uint32_t, uint16_t,
      (uint16_t)((x & 0x7fffffffu) > 0x7f800000u ? 0x7fc0u : (x + 0x7fffu + (x >> 16 & 1)) >> 16))
-LOOP(f32_to_small8, uint32_t, uint8_t, (uint8_t)encoded(x, f))
-LOOP(f32_to_small16, uint32_t, uint16_t, (uint16_t)encoded(x, f))
+SLOW_LOOP(f32_to_small8, uint32_t, uint8_t, (uint8_t)encoded(x, f))
+HALF_LOOP(f32_to_f16, uint32_t, uint16_t, (uint16_t)encoded(x, f))
 
+/* The same of an integer to the double from which it is rounded further, which lacks 11 bits at most. */
+static inline uint64_t exact_or_odd(uint64_t x, uint64_t magnitude) {
+  return magnitude >> 53 == 0 ? x : (x | ((x & 2047) + 2047)) & ~UINT64_C(2047);
+}
+SLOW_LOOP(i64_to_odd, int64_t, double, (double)(int64_t)exact_or_odd((uint64_t)x, (uint64_t)(x < 0 ? ~x : x)))
+SLOW_LOOP(u64_to_odd, uint64_t, double, (double)exact_or_odd(x, x))
 LOOP(i32_to_f64, int32_t, double, x)
 LOOP(u32_to_f64, uint32_t, double, x)
 LOOP(f32_to_f64, float, double, (double)x)
 LOOP(f64_to_f32, double, float, (float)x)
 
-/* Saturation before the conversion, which would be undefined outside; NaN fails every comparison and becomes 0. */
-#define CLAMPED(type)                                                                                \
-  static inline type clamped_##type(type x, type lo, type hi) {                                      \
-    const type low = x > lo ? x : lo, both = low < hi ? low : hi;                                    \
-    return x == x ? both : 0;                                                                        \
-  }
-CLAMPED(float)
-CLAMPED(double)
-
-/* Where the upper end is no float: what is not below it is the largest integer. */
-#define SATURATED(name, type, integer, least, most, end)                                             \
-  static inline integer name(type x) {                                                               \
-    const integer y = (integer)(x >= (least) && x < (end) ? x : 0);                                  \
-    return x >= (end) ? (most) : x < (least) ? (integer)(least) : y;                                 \
-  }
-SATURATED(f32_as_i32, float, int32_t, -0x1p31f, INT32_MAX, 0x1p31f)
-SATURATED(f32_as_u32, float, uint32_t, 0.0f, UINT32_MAX, 0x1p32f)
-SATURATED(f32_as_i64, float, int64_t, -0x1p63f, INT64_MAX, 0x1p63f)
-SATURATED(f32_as_u64, float, uint64_t, 0.0f, UINT64_MAX, 0x1p64f)
-SATURATED(f64_as_i64, double, int64_t, -0x1p63, INT64_MAX, 0x1p63)
-SATURATED(f64_as_u64, double, uint64_t, 0.0, UINT64_MAX, 0x1p64)
+/* Saturation before the conversion, which would be undefined outside; NaN becomes 0. A compiler that knows the limits
+ * makes more of the comparisons than the two instructions that they are, and so it does not know them. */
+#if defined(__x86_64__)
+#define FLOAT_REGISTER "x"
+#else
+#define FLOAT_REGISTER "w"
+#endif
+#define CLAMPED(name, from, to, wide, lo, hi)                                                        \
+  SOME(name) {                                                                                       \
+    from least = (lo), most = (hi);                                                                  \
+    __asm__("" : "+" FLOAT_REGISTER(least), "+" FLOAT_REGISTER(most));                               \
+    (void)f;                                                                                         \
+    for (int64_t i = 0; i < n; i++) {                                                                \
+      from x;                                                                                        \
+      memcpy(&x, (const char *)in + i * (int64_t)sizeof x, sizeof x);                                \
+      const from low = x > least ? x : least, both = low < most ? low : most;                        \
+      const to y = (to)(wide)(x == x ? both : 0);                                                    \
+      memcpy((char *)out + i * (int64_t)sizeof y, &y, sizeof y);                                     \
+    }                                                                                                \
+  }                                                                                                  \
+  PASSING(name, (int64_t)sizeof(from), (int64_t)sizeof(to))
 
 LOOP(f32_to_bool, float, uint8_t, !(x == 0))
-LOOP(f32_to_i8, float, int8_t, (int8_t)(int32_t)clamped_float(x, INT8_MIN, INT8_MAX))
-LOOP(f32_to_u8, float, uint8_t, (uint8_t)(int32_t)clamped_float(x, 0, UINT8_MAX))
-LOOP(f32_to_i16, float, int16_t, (int16_t)(int32_t)clamped_float(x, INT16_MIN, INT16_MAX))
-LOOP(f32_to_u16, float, uint16_t, (uint16_t)(int32_t)clamped_float(x, 0, UINT16_MAX))
-LOOP(f32_to_i32, float, int32_t, f32_as_i32(x))
-LOOP(f32_to_u32, float, uint32_t, f32_as_u32(x))
-LOOP(f32_to_i64, float, int64_t, f32_as_i64(x))
-LOOP(f32_to_u64, float, uint64_t, f32_as_u64(x))
-LOOP(f64_to_bool, double, uint8_t, !(x == 0))
-LOOP(f64_to_i8, double, int8_t, (int8_t)(int32_t)clamped_double(x, INT8_MIN, INT8_MAX))
-LOOP(f64_to_u8, double, uint8_t, (uint8_t)(int32_t)clamped_double(x, 0, UINT8_MAX))
-LOOP(f64_to_i16, double, int16_t, (int16_t)(int32_t)clamped_double(x, INT16_MIN, INT16_MAX))
-LOOP(f64_to_u16, double, uint16_t, (uint16_t)(int32_t)clamped_double(x, 0, UINT16_MAX))
-LOOP(f64_to_i32, double, int32_t, (int32_t)clamped_double(x, INT32_MIN, INT32_MAX))
-LOOP(f64_to_u32, double, uint32_t, (uint32_t)(int64_t)clamped_double(x, 0, UINT32_MAX))
-LOOP(f64_to_i64, double, int64_t, f64_as_i64(x))
-LOOP(f64_to_u64, double, uint64_t, f64_as_u64(x))
+CLAMPED(f32_to_i8, float, int8_t, int32_t, INT8_MIN, INT8_MAX)
+#if defined(__AVX2__) && !defined(__AVX512DQ__)
+EACH(f32_to_u8_rest, float, uint8_t, x > 0 ? (uint8_t)(int32_t)(x < 255 ? x : 255) : 0)
+/* What is no number, or too small, becomes the least int32_t, and 0 as bytes are made of those. */
+static inline __m256i eight_u8(const char *from) {
+  const __m256 x = _mm256_loadu_ps((const float *)(const void *)from);
+  return _mm256_cvttps_epi32(_mm256_min_ps(_mm256_set1_ps(UINT8_MAX), x));
+}
 
-#ifdef __F16C__
-/* The instructions round as the loops above do; a NaN's payload is taken from it first. */
-static void f32_to_f16(void *out, const void *in, int64_t n, const mf__small *f) {
-  const __m256 nan = _mm256_castsi256_ps(_mm256_set1_epi32((int)NAN_BITS));
+SOME(f32_to_u8) {
+  const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+  int64_t i = 0;
+  for (; i + 32 <= n; i += 32) {
+    const char *from = (const char *)in + i * 4;
+    const __m256i low = _mm256_packs_epi32(eight_u8(from), eight_u8(from + 32));
+    const __m256i high = _mm256_packs_epi32(eight_u8(from + 64), eight_u8(from + 96));
+    const __m256i bytes = _mm256_permutevar8x32_epi32(_mm256_packus_epi16(low, high), order);
+    _mm256_storeu_si256((__m256i *)(void *)((char *)out + i), bytes);
+  }
+  f32_to_u8_rest_some((char *)out + i, (const char *)in + i * 4, n - i, f);
+}
+PASSING(f32_to_u8, 4, 1)
+#else
+CLAMPED(f32_to_u8, float, uint8_t, int32_t, 0, UINT8_MAX)
+#endif
+CLAMPED(f32_to_i16, float, int16_t, int32_t, INT16_MIN, INT16_MAX)
+CLAMPED(f32_to_u16, float, uint16_t, int32_t, 0, UINT16_MAX)
+#if defined(__AVX2__) && !defined(__AVX512DQ__)
+EACH(f32_to_i32_rest, float, int32_t, f32_as_i32(x))
+/* What is beyond an int32_t has become its least one, whose bits are the largest one's the other way around. */
+SOME(f32_to_i32) {
   int64_t i = 0;
   for (; i + 8 <= n; i += 8) {
     const __m256 x = _mm256_loadu_ps((const float *)in + i);
-    const __m256 y = _mm256_blendv_ps(x, nan, _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
-    _mm_storeu_si128((__m128i *)(void *)((char *)out + i * 2), _mm256_cvtps_ph(y, _MM_FROUND_TO_NEAREST_INT));
+    const __m256 over = _mm256_cmp_ps(x, _mm256_set1_ps(0x1p31f), _CMP_GE_OQ), number = _mm256_cmp_ps(x, x, _CMP_EQ_OQ);
+    const __m256i y = _mm256_xor_si256(_mm256_cvttps_epi32(x), _mm256_castps_si256(over));
+    _mm256_storeu_si256((__m256i *)(void *)((char *)out + i * 4), _mm256_and_si256(y, _mm256_castps_si256(number)));
   }
-  f32_to_small16((char *)out + i * 2, (const char *)in + i * 4, n - i, f);
+  f32_to_i32_rest_some((char *)out + i * 4, (const char *)in + i * 4, n - i, f);
+}
+PASSING(f32_to_i32, 4, 4)
+#else
+LOOP(f32_to_i32, float, int32_t, f32_as_i32(x))
+#endif
+LOOP(f32_to_u32, float, uint32_t, f32_as_u32(x))
+LOOP(f64_to_bool, double, uint8_t, !(x == 0))
+CLAMPED(f64_to_i8, double, int8_t, int32_t, INT8_MIN, INT8_MAX)
+CLAMPED(f64_to_u8, double, uint8_t, int32_t, 0, UINT8_MAX)
+CLAMPED(f64_to_i16, double, int16_t, int32_t, INT16_MIN, INT16_MAX)
+CLAMPED(f64_to_u16, double, uint16_t, int32_t, 0, UINT16_MAX)
+CLAMPED(f64_to_i32, double, int32_t, int32_t, INT32_MIN, INT32_MAX)
+CLAMPED(f64_to_u32, double, uint32_t, uint32_t, 0, UINT32_MAX)
+
+LONG_LOOP(long_to_f32, int64_t, float, (float)x)
+LONG_LOOP(long_to_f64, int64_t, double, (double)x)
+LONG_LOOP(u64_to_f32, uint64_t, float, (float)x)
+LONG_LOOP(u64_to_f64, uint64_t, double, (double)x)
+LONG_LOOP(f32_to_i64, float, int64_t, f32_as_i64(x))
+LONG_LOOP(f32_to_u64, float, uint64_t, f32_as_u64(x))
+LONG_LOOP(f64_to_i64, double, int64_t, f64_as_i64(x))
+LONG_LOOP(f64_to_u64, double, uint64_t, f64_as_u64(x))
+
+ODD_LOOP(odd, double, float, rounded_odd(x))
+#ifdef __AVX512F__
+/* Toward zero at once, which is odd where the last bit is set if that was not exact. */
+SOME(odd) {
+  const __m256i one = _mm256_set1_epi32(1);
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    const __m512d x = _mm512_loadu_pd((const char *)in + i * 8);
+    const __m256 near = _mm512_cvt_roundpd_ps(x, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+    const __mmask8 lost = _mm512_cmp_pd_mask(_mm512_cvtps_pd(near), x, _CMP_NEQ_UQ);
+    const __m256i bits = _mm256_castps_si256(near);
+    _mm256_storeu_si256((__m256i *)(void *)((char *)out + i * 4), _mm256_mask_or_epi32(bits, lost, bits, one));
+  }
+  odd_rest_some((char *)out + i * 4, (const char *)in + i * 8, n - i, f);
+}
+PASSING(odd, 8, 4)
+#endif
+
+#if defined(__AVX2__) && !defined(__AVX512DQ__)
+#include "core/kernels_long.h"
+#endif
+
+#ifdef __F16C__
+/* The instructions round as the loops above do; a NaN's payload is taken from it first. */
+static inline __m128i eight_f16(__m256 x) {
+  const __m256 nan = _mm256_castsi256_ps(_mm256_set1_epi32((int)NAN_BITS));
+  return _mm256_cvtps_ph(_mm256_blendv_ps(x, nan, _mm256_cmp_ps(x, x, _CMP_UNORD_Q)), _MM_FROUND_TO_NEAREST_INT);
 }
 
-static void f16_to_f32(void *out, const void *in, int64_t n, const mf__small *f) {
+SOME(f32_to_f16) {
+  const char *from = in;
+  char *to = out;
+  int64_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    const __m128i low = eight_f16(_mm256_loadu_ps((const float *)(const void *)(from + i * 4)));
+    const __m128i high = eight_f16(_mm256_loadu_ps((const float *)(const void *)(from + i * 4 + 32)));
+    _mm256_storeu_si256((__m256i *)(void *)(to + i * 2), _mm256_set_m128i(high, low));
+  }
+  for (; i + 8 <= n; i += 8) {
+    const __m256 x = _mm256_loadu_ps((const float *)(const void *)(from + i * 4));
+    _mm_storeu_si128((__m128i *)(void *)(to + i * 2), eight_f16(x));
+  }
+  f32_to_f16_rest_some(to + i * 2, from + i * 4, n - i, f);
+}
+PASSING(f32_to_f16, 4, 2)
+
+SOME(f16_to_f32) {
   const __m256 nan = _mm256_castsi256_ps(_mm256_set1_epi32((int)NAN_BITS));
   int64_t i = 0;
   for (; i + 8 <= n; i += 8) {
     const __m256 x = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)((const char *)in + i * 2)));
     _mm256_storeu_ps((float *)out + i, _mm256_blendv_ps(x, nan, _mm256_cmp_ps(x, x, _CMP_UNORD_Q)));
   }
-  small16_to_f32((char *)out + i * 4, (const char *)in + i * 2, n - i, f);
+  f16_to_f32_rest_some((char *)out + i * 4, (const char *)in + i * 2, n - i, f);
 }
+PASSING(f16_to_f32, 2, 4)
+#endif
+
+#if defined(__F16C__) && !defined(__AVX512F__)
+/* Eight doubles by way of the nearest floats. False if one of those is a tie between two float16, on either side of
+ * which the double may have been, or is below the least normal float16, where ties look different. */
+static inline bool eight_f64(const char *from, __m128i *out) {
+  const __m128 low = _mm256_cvtpd_ps(_mm256_loadu_pd((const double *)(const void *)from));
+  const __m128 high = _mm256_cvtpd_ps(_mm256_loadu_pd((const double *)(const void *)(from + 32)));
+  const __m256 x = _mm256_set_m128(high, low);
+  const __m256i bits = _mm256_castps_si256(x), behind = _mm256_and_si256(bits, _mm256_set1_epi32(0x1fff));
+  const __m256i magnitude = _mm256_and_si256(bits, _mm256_set1_epi32(INT32_MAX));
+  const __m256i but_zero = _mm256_sub_epi32(magnitude, _mm256_set1_epi32(1));
+  const __m256i least = _mm256_min_epu32(but_zero, _mm256_set1_epi32(0x38800000 - 2));
+  const __m256i tie = _mm256_cmpeq_epi32(behind, _mm256_set1_epi32(0x1000));
+  const __m256i slow = _mm256_or_si256(tie, _mm256_cmpeq_epi32(least, but_zero));
+  *out = eight_f16(x);
+  return _mm256_testz_si256(slow, slow);
+}
+
+SOME(f64_to_f16) {
+  float between[16];
+  const char *from = in;
+  char *to = out;
+  int64_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    __m128i low, high;
+    if (eight_f64(from + i * 8, &low) && eight_f64(from + i * 8 + 64, &high)) {
+      _mm256_storeu_si256((__m256i *)(void *)(to + i * 2), _mm256_set_m128i(high, low));
+    } else {
+      odd_some(between, from + i * 8, 16, f);
+      f32_to_f16_some(to + i * 2, between, 16, f);
+    }
+  }
+  odd_some(between, from + i * 8, n - i, f);
+  f32_to_f16_rest_some(to + i * 2, between, n - i, f);
+}
+PASSING(f64_to_f16, 8, 2)
 #else
-#define f32_to_f16 f32_to_small16
-#define f16_to_f32 small16_to_f32
+#define f64_to_f16 NULL
 #endif
 
 #define SAME(type)                                                                                   \
@@ -213,15 +394,18 @@ static const mf__loops loops = {
     .same_f64 = same_double,
     .odd = odd,
     .load = {
+        [MF__P_SHORT] = {[MF__N_BOOL] = bool_to_short, [MF__N_I8] = i8_to_short, [MF__N_U8] = u8_to_short},
         [MF__P_INT] = {[MF__N_BOOL] = bool_to_int, [MF__N_I8] = i8_to_int, [MF__N_U8] = u8_to_int,
                        [MF__N_I16] = i16_to_int, [MF__N_U16] = u16_to_int},
         [MF__P_LONG] = {[MF__N_I32] = i32_to_long, [MF__N_U32] = u32_to_long},
         [MF__P_F32] = {[MF__N_BOOL] = bool_to_f32, [MF__N_I8] = i8_to_f32, [MF__N_U8] = u8_to_f32,
                        [MF__N_I16] = i16_to_f32, [MF__N_U16] = u16_to_f32, [MF__N_SMALL8] = small8_to_f32,
                        [MF__N_BF16] = bf16_to_f32, [MF__N_F16] = f16_to_f32},
-        [MF__P_F64] = {[MF__N_I32] = i32_to_f64, [MF__N_U32] = u32_to_f64},
+        [MF__P_F64] = {[MF__N_I32] = i32_to_f64, [MF__N_U32] = u32_to_f64, [MF__N_I64] = i64_to_odd,
+                       [MF__N_U64] = u64_to_odd},
     },
     .store = {
+        [MF__P_SHORT] = {[MF__N_BOOL] = short_to_bool, [MF__N_I8] = short_to_8, [MF__N_U8] = short_to_8},
         [MF__P_INT] = {[MF__N_BOOL] = int_to_bool, [MF__N_I8] = int_to_8, [MF__N_U8] = int_to_8,
                        [MF__N_I16] = int_to_16, [MF__N_U16] = int_to_16, [MF__N_I64] = i32_to_long,
                        [MF__N_U64] = i32_to_long, [MF__N_F32] = int_to_f32},
@@ -237,11 +421,18 @@ static const mf__loops loops = {
         [MF__P_F64] = {[MF__N_BOOL] = f64_to_bool, [MF__N_I8] = f64_to_i8, [MF__N_U8] = f64_to_u8,
                        [MF__N_I16] = f64_to_i16, [MF__N_U16] = f64_to_u16, [MF__N_I32] = f64_to_i32,
                        [MF__N_U32] = f64_to_u32, [MF__N_I64] = f64_to_i64, [MF__N_U64] = f64_to_u64,
-                       [MF__N_F32] = f64_to_f32},
+                       [MF__N_F16] = f64_to_f16, [MF__N_F32] = f64_to_f32},
     },
 };
 
 #undef LOOP
+#undef EACH
+#undef SLOW_LOOP
+#undef SOME
+#undef PASSING
+#undef LONG_LOOP
+#undef HALF_LOOP
+#undef ODD_LOOP
 #undef SAME
 #undef CLAMPED
 #undef SATURATED

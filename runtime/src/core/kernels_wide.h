@@ -53,7 +53,10 @@ static void network(const mf__network *n, const mf__groups *g) {
   (void)network_16(n, &rest);
 }
 
+#define PASS_WIDTH 32
+#define PASS(to, from) pass_32((to), whole_32(from))
 #include "core/kernels_convert.h"
+#include "core/kernels_packed.h"
 
 #define MF__WIDE_KERNELS(text)                                                                       \
   {                                                                                                  \
@@ -61,6 +64,7 @@ static void network(const mf__network *n, const mf__groups *g) {
       .transpose = {transpose1, transpose2, transpose4, transpose8, transpose16},                    \
       .network = network,                                                                            \
       .loops = &loops,                                                                               \
+      .bits = &bits,                                                                                 \
       .stream = stream_16,                                                                           \
       .stream_end = stream_end_16,                                                                   \
   }

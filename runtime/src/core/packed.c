@@ -4,92 +4,27 @@
  * Invariant: bits of the memory that are no element's stay as they are. */
 #include "core/simd.h"
 
-#include <string.h>
-
-#define MASK(bits) ((UINT64_C(1) << (bits)) - 1)
-/* A number in each unit of so many bits. */
-#define IN_EACH(unit, number) (~UINT64_C(0) / MASK(unit) * (number))
-
-/* Eight elements, which are ${bits} bytes, to eight bytes: halves go apart, then quarters, then each. */
-static inline uint64_t spread(uint64_t x, int bits) {
-  x = (x | x << (32 - 4 * bits)) & IN_EACH(32, MASK(4 * bits));
-  x = (x | x << (16 - 2 * bits)) & IN_EACH(16, MASK(2 * bits));
-  return (x | x << (8 - bits)) & IN_EACH(8, MASK(bits));
-}
-
-static inline uint64_t gathered(uint64_t x, int bits) {
-  x = (x | x >> (8 - bits)) & IN_EACH(16, MASK(2 * bits));
-  x = (x | x >> (16 - 2 * bits)) & IN_EACH(32, MASK(4 * bits));
-  return x | x >> (32 - 4 * bits);
-}
-
-/* n times eight elements, each time a ${type} of them. */
-#define EIGHTS(bits, type)                                                                           \
-  static void unpack_##bits(unsigned char *restrict out, const unsigned char *restrict in, int64_t n) { \
-    for (int64_t i = 0; i < n; i++) {                                                                \
-      type packed;                                                                                   \
-      memcpy(&packed, in + i * (bits), (bits));                                                      \
-      const uint64_t x = spread(packed, (bits));                                                     \
-      memcpy(out + i * 8, &x, 8);                                                                    \
-    }                                                                                                \
-  }                                                                                                  \
-  static void pack_##bits(unsigned char *restrict out, const unsigned char *restrict in, int64_t n) { \
-    for (int64_t i = 0; i < n; i++) {                                                                \
-      uint64_t x;                                                                                    \
-      memcpy(&x, in + i * 8, 8);                                                                     \
-      const type packed = (type)gathered(x, (bits));                                                 \
-      memcpy(out + i * (bits), &packed, (bits));                                                     \
-    }                                                                                                \
-  }
-EIGHTS(1, uint8_t)
-EIGHTS(2, uint16_t)
-EIGHTS(4, uint32_t)
-
-/* Where elements have a byte each. */
-static void take(unsigned char *restrict out, const unsigned char *restrict in, int64_t n, unsigned mask) {
-  for (int64_t i = 0; i < n; i++) out[i] = (unsigned char)(in[i] & mask);
-}
-
-static void merge(unsigned char *restrict out, const unsigned char *restrict in, int64_t n, unsigned mask) {
-  for (int64_t i = 0; i < n; i++) out[i] = (unsigned char)((out[i] & ~mask) | in[i]);
-}
-
 static void unpack(const mf__slots *s, const unsigned char *from, int64_t n, unsigned char *out) {
-  switch (s->bits) {
-    case 1: unpack_1(out, from, n); break;
-    case 2: unpack_2(out, from, n); break;
-    case 4: unpack_4(out, from, n); break;
-    default: take(out, from, n * 8, s->mask);
-  }
+  if (s->bits < 8)
+    s->loops->unpack[s->bits](out, from, n);
+  else
+    s->loops->take(out, from, n * 8, s->mask);
 }
 
 static void pack(const mf__slots *s, unsigned char *to, int64_t n, const unsigned char *in) {
-  switch (s->bits) {
-    case 1: pack_1(to, in, n); break;
-    case 2: pack_2(to, in, n); break;
-    case 4: pack_4(to, in, n); break;
-    default: merge(to, in, n * 8, s->mask);
-  }
+  if (s->bits < 8)
+    s->loops->pack[s->bits](to, in, n);
+  else
+    s->loops->merge(to, in, n * 8, s->mask);
 }
 
-static void extend(unsigned char *bytes, int64_t n, unsigned sign) {
-  for (int64_t i = 0; i < n; i++) bytes[i] = (unsigned char)((bytes[i] ^ sign) - sign);
-}
-
-/* The number that has room, if it has none itself, and its bits. */
-static void narrow(unsigned char *bytes, int64_t n, mf__slots s) {
-  for (int64_t i = 0; i < n; i++) {
-    const signed char x = (signed char)bytes[i], low = x > s.least ? x : s.least;
-    bytes[i] = (unsigned char)((low < s.most ? low : s.most) & (int)s.mask);
-  }
-}
-
-bool mf__slots_of(const mf__codec *c, bool clamps, mf__slots *out) {
+bool mf__slots_of(const mf__simd *simd, const mf__codec *c, bool clamps, mf__slots *out) {
   const int bits = c->dtype.bits;
-  *out = (mf__slots){.bits = c->slot_bits};
+  if (simd == NULL) return false;
+  *out = (mf__slots){.loops = simd->bits, .bits = c->slot_bits};
   if (bits >= 8) return true;
   if (8 % c->slot_bits != 0) return false;
-  out->mask = (unsigned)MASK(bits);
+  out->mask = (1u << bits) - 1;
   if (c->kind == MF_KIND_INT) out->sign = 1u << (bits - 1);
   out->least = clamps ? (signed char)(0 - (int)out->sign) : INT8_MIN;
   out->most = clamps ? (signed char)(out->sign == 0 ? out->mask : out->sign - 1) : INT8_MAX;
@@ -140,7 +75,7 @@ const char *mf__slots_load(const mf__slots *s, const char *data, const mf__run *
   load_some(s, data, &head, 0, out);
   unpack(s, byte_of(s, data, r->at + first), eights, out + first);
   load_some(s, data, r, first + eights * 8, out);
-  if (s->sign != 0) extend(out, r->n, s->sign);
+  if (s->sign != 0) s->loops->extend(out, r->n, s->sign);
   return room;
 }
 
@@ -160,7 +95,7 @@ void mf__slots_store(const mf__slots *s, char *data, const mf__run *r, char *fro
   }
   const int64_t first = lead(s, r), eights = (r->n - first) / 8;
   const mf__run head = {r->at, r->step, first};
-  narrow(in, r->n, *s);
+  s->loops->narrow(in, r->n, s);
   store_some(s, data, &head, 0, in);
   pack(s, byte_of(s, data, r->at + first), eights, in + first);
   store_some(s, data, r, first + eights * 8, in);

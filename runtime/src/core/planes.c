@@ -88,7 +88,8 @@ void mf__planes_make(mf__planes *p, const DLTensor *dst, int64_t dst_size, const
 
 void mf__planes_each(const mf__planes *p, void (*plane)(void *ctx, const mf__tile *t), void *ctx) {
   mf__tile t = p->plane;
-  int64_t index[MF_MAX_NDIM] = {0};
+  int64_t index[MF_MAX_NDIM];
+  memset(index, 0, (size_t)p->ndim * sizeof *index); /* not all of it, for what is small */
   for (;;) {
     int32_t i = p->ndim - 1;
     plane(ctx, &t);

@@ -34,10 +34,11 @@ typedef struct mf__groups {
 } mf__groups;
 
 /* The types that rows of numbers go through. */
-enum { MF__P_INT, MF__P_LONG, MF__P_U64, MF__P_F32, MF__P_F64, MF__NPIVOTS };
+enum { MF__P_SHORT, MF__P_INT, MF__P_LONG, MF__P_U64, MF__P_F32, MF__P_F64, MF__NPIVOTS };
 
-/* n elements that follow each other; the format is that of the side that has one. */
-typedef void (*mf__loop)(void *out, const void *in, int64_t n, const mf__small *f);
+/* n elements that follow each other; the format is that of the side that has one. ${passes}: what is written, from the
+ * beginning of a line on, passes the caches but for the last few elements. */
+typedef void (*mf__loop)(void *out, const void *in, int64_t n, const mf__small *f, bool passes);
 
 /* NULL where nothing need be done, or no pair needs it. */
 typedef struct mf__loops {
@@ -48,6 +49,27 @@ typedef struct mf__loops {
   mf__loop odd; /* from doubles to floats that a small format is rounded from */
 } mf__loops;
 
+/* Where the elements of a dtype lie, and which part of a byte one takes. */
+typedef struct mf__bits mf__bits;
+typedef struct mf__slots {
+  const mf__bits *loops;
+  int64_t bits;        /* from one to the next */
+  unsigned mask, sign; /* bits of an element; no mask: it has its whole bytes */
+  signed char least, most; /* numbers beyond become these; that far, only the low bits stay */
+} mf__slots;
+
+/* Loops for elements of less than a byte: for n eights of packed ones, by their bits, to bytes and back; for n that
+ * have a byte each; and for n bytes in place, to numbers of 8 bits, and from those to the number that has room, and its
+ * bits. */
+struct mf__bits {
+  void (*unpack[5])(unsigned char *restrict out, const unsigned char *restrict in, int64_t n);
+  void (*pack[5])(unsigned char *restrict out, const unsigned char *restrict in, int64_t n);
+  void (*take)(unsigned char *restrict out, const unsigned char *restrict in, int64_t n, unsigned mask);
+  void (*merge)(unsigned char *restrict out, const unsigned char *restrict in, int64_t n, unsigned mask);
+  void (*extend)(unsigned char *bytes, int64_t n, unsigned sign);
+  void (*narrow)(unsigned char *bytes, int64_t n, const mf__slots *s);
+};
+
 /* What an instruction set can do. */
 typedef struct mf__simd {
   const char *name;
@@ -56,6 +78,7 @@ typedef struct mf__simd {
   void (*transpose[5])(const mf__tile *t);
   void (*network)(const mf__network *n, const mf__groups *g); /* NULL where bytes cannot be permuted */
   const mf__loops *loops;
+  const mf__bits *bits;
   /* Copies as memcpy does, past the caches: nobody reads what is written soon. */
   void (*stream)(char *dst, const char *src, int64_t nbytes);
   void (*stream_end)(void); /* what was streamed is seen before what is written next */
@@ -132,25 +155,19 @@ typedef struct mf__convert {
 /* False where the pair is not a common one. An element of less than a byte is a byte to it, as mf__slots_load gives
  * it. */
 bool mf__convert_find(const mf__simd *simd, const mf__codec *to, const mf__codec *from, mf__convert *out);
-/* Elements that follow each other on both sides. */
-void mf__convert_row(const mf__convert *c, char *dst, const char *src, int64_t n);
+/* Elements that follow each other on both sides. ${passes}: past the caches, as a loop does it; some passing rows end
+ * with the set's stream_end. */
+void mf__convert_row(const mf__convert *c, char *dst, const char *src, int64_t n, bool passes);
 
 /* packed.c: elements of less than a byte, as bytes */
-
-/* Where the elements of a dtype lie, and which part of a byte one takes. */
-typedef struct mf__slots {
-  int64_t bits;        /* from one to the next */
-  unsigned mask, sign; /* bits of an element; no mask: it has its whole bytes */
-  signed char least, most; /* numbers beyond become these; that far, only the low bits stay */
-} mf__slots;
 
 /* n elements, counted from the first of all. */
 typedef struct mf__run {
   int64_t at, step, n;
 } mf__run;
 
-/* False where elements lie across bytes. ${clamps}: what is stored comes from a float. */
-bool mf__slots_of(const mf__codec *c, bool clamps, mf__slots *out);
+/* False where elements lie across bytes, or there are no kernels. ${clamps}: what is stored comes from a float. */
+bool mf__slots_of(const mf__simd *simd, const mf__codec *c, bool clamps, mf__slots *out);
 /* Elements one behind the other, where they lie or in ${room}: numbers of 8 bits in place of smaller ones, codes of
  * floats in place of codes. */
 const char *mf__slots_load(const mf__slots *s, const char *data, const mf__run *r, char *room);
@@ -181,6 +198,9 @@ bool mf__compare_row(const mf__compare *c, const mf__strided *a, const mf__strid
 /* Elements of whole bytes; the two do not overlap, and no place of ${dst} has several elements. */
 void mf__tiles_copy(const mf__simd *simd, const DLTensor *dst, const mf__side *src);
 void mf__tiles_cast(const mf__simd *simd, const mf__convert *c, const DLTensor *dst, const mf__side *src);
+/* False where rows do as well: one side is not close where the other is far, or there are a few elements. Places of
+ * either may have several elements. */
+bool mf__tiles_equal(const mf__simd *simd, const mf__compare *c, const DLTensor *a, const mf__side *b, bool *same);
 
 /* How far ahead of a loop that reads memory its next lines are asked for. */
 #define MF__AHEAD 4096

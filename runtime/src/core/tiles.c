@@ -93,6 +93,22 @@ static void stream_rows(void *ctx, const mf__tile *t) {
     c->simd->stream(t->dst + i * t->dst_row, t->src + i * t->src_row, t->columns * t->size);
 }
 
+/* Rows of one element each. What is repeated is as long as whole elements and whole lines are, and begins where the
+ * destination's first line does. */
+static void stream_repeated(void *ctx, const mf__tile *t) {
+  _Alignas(LINE) char buffer[ROW_BUFFER + LINE];
+  const tiles *c = ctx;
+  const int64_t size = t->size, width = t->columns * size, most = ROW_BUFFER / (LINE * size) * LINE * size;
+  for (int64_t i = 0; i < t->rows; i++) {
+    char *dst = t->dst + i * t->dst_row;
+    const int64_t before = least(-(intptr_t)dst & (LINE - 1), width);
+    mf__repeat_row(buffer, t->src + i * t->src_row, size, most / size + 1);
+    memcpy(dst, buffer, (size_t)before);
+    for (int64_t done = before; done < width; done += most)
+      c->simd->stream(dst + done, buffer + before % size, least(most, width - done));
+  }
+}
+
 /* Planes whose rows are short and follow each other in the destination, plane after plane: several are gathered at
  * once, so that what is written are long rows, which have few parts of lines at their ends. */
 static void stream_stack(void *ctx, const mf__tile *t) {
@@ -121,8 +137,13 @@ static bool is_crossed(const mf__tile *t) {
   return t->src_row == t->size && t->src_column != t->size && t->src_column != 0;
 }
 
-/* What is gathered from parts of lines waits for memory, not for the bus; one element that is repeated, a row backwards
- * and short rows are as fast without a buffer. */
+static bool is_repeated(const mf__tile *t) {
+  const bool is_long = t->columns * t->size >= 8 * LINE;
+  return t->src_column == 0 && t->dst_column == t->size && t->size <= LINE && is_long;
+}
+
+/* What is gathered from parts of lines waits for memory, not for the bus; a row backwards and short rows are as fast
+ * without a buffer. */
 static bool gains(const mf__tile *t) {
   if (is_crossed(t)) return true;
   return t->src_column == t->size && t->columns * t->size >= 8 * LINE;
@@ -130,7 +151,7 @@ static bool gains(const mf__tile *t) {
 
 /* ${nbytes} are written, ${to} of each element. */
 static bool is_worth_streaming(const mf__tile *t, int64_t nbytes, int64_t to) {
-  const bool strewn = is_crossed(t) && t->rows > 4 && t->columns > 4 && t->size < 16;
+  const bool strewn = is_crossed(t) && t->rows > 4 && t->columns > 4 && t->size <= 16;
   return strewn ? nbytes >= MF__LARGE : nbytes / to * (to + t->size) >= STREAM_FROM;
 }
 
@@ -213,18 +234,25 @@ static void each_plane(const tiles *c, const mf__planes *p, int64_t nbytes, plan
 }
 
 void mf__tiles_copy(const mf__simd *simd, const DLTensor *dst, const mf__side *src) {
-  tiles c = {.simd = simd};
+  tiles c; /* not cleared, which would take as long as a small copy */
   mf__planes p;
   int64_t nbytes = src->size;
   for (int32_t i = 0; i < dst->ndim; i++) nbytes *= dst->shape[i];
   mf__planes_make(&p, dst, src->size, src, true);
   mf__mover_find(&c.mover, simd, &p.plane, nbytes);
-  if (!is_worth_streaming(&p.plane, nbytes, p.plane.size) || !find_stream(&c, &p.plane)) {
+  c.simd = simd;
+  c.run = false;
+  c.streams = is_worth_streaming(&p.plane, nbytes, p.plane.size);
+  if (c.streams && is_repeated(&p.plane)) {
+    each_plane(&c, &p, nbytes, stream_repeated, &c);
+    return;
+  }
+  c.streams = c.streams && find_stream(&c, &p.plane);
+  if (!c.streams) {
     find_tile(&c, &p.plane);
     each_plane(&c, &p, nbytes, copy_plane, &c);
     return;
   }
-  c.streams = true;
   if (find_stack(&c, &p)) {
     each_plane(&c, &p, nbytes, stream_stack, &c);
     return;
@@ -233,39 +261,56 @@ void mf__tiles_copy(const mf__simd *simd, const DLTensor *dst, const mf__side *s
   each_plane(&c, &p, nbytes, rows ? stream_rows : stream_plane, &c);
 }
 
-/* Casts: a tile is gathered in the source's dtype, unless its rows are compact, and then converted row by row. */
+/* Casts and comparisons: a tile is gathered in the source's dtype, unless its rows are compact, and then converted, or
+ * compared with what is there, row by row. */
 
 #define CAST_BUFFER (16 << 10)
 #define CAST_ROW 512
 
-typedef struct casts {
+typedef struct casts casts;
+struct casts {
   tiles t; /* first: the parts of a plane find the size of a tile there */
-  const mf__convert *convert;
+  int64_t to; /* bytes of an element of the destination */
+  void (*row)(const casts *c, const mf__tile *t, char *dst, const char *src, int64_t n);
+  const mf__convert *convert; /* or */
+  const mf__compare *compare;
+  _Atomic bool *differs; /* set by the first row that does; the others need not be compared then */
   bool gathers;
-} casts;
+};
 
 /* A row of n elements, which lie side by side at src. */
 static void cast_row(const casts *c, const mf__tile *t, char *dst, const char *src, int64_t n) {
   _Alignas(LINE) char buffer[CAST_ROW * 8 * 4];
-  const int64_t size = c->convert->to;
-  if (t->dst_column == size && !c->t.streams) {
-    mf__convert_row(c->convert, dst, src, n);
-    return;
-  }
-  mf__convert_row(c->convert, buffer, src, n);
-  if (t->dst_column == size) {
-    c->t.simd->stream(dst, buffer, n * size);
+  const int64_t size = c->to, to_line = -(intptr_t)dst & (LINE - 1);
+  if (t->dst_column == size && c->t.streams && to_line % size == 0) {
+    const int64_t first = least(to_line / size, n);
+    mf__convert_row(c->convert, dst, src, first, false);
+    mf__convert_row(c->convert, dst + first * size, src + first * c->convert->from, n - first, true);
+  } else if (t->dst_column == size) {
+    mf__convert_row(c->convert, dst, src, n, false);
   } else {
     const mf__tile row = {.dst = dst, .src = buffer, .size = size, .rows = 1, .columns = n,
                           .dst_column = t->dst_column, .src_column = size};
+    mf__convert_row(c->convert, buffer, src, n, false);
     mf__move_plain(&row);
   }
+}
+
+static bool is_decided(const casts *c) {
+  return c->differs != NULL && atomic_load_explicit(c->differs, memory_order_relaxed);
+}
+
+static void compare_row(const casts *c, const mf__tile *t, char *dst, const char *src, int64_t n) {
+  const mf__strided a = {dst, t->dst_column}, b = {src, c->to};
+  if (!is_decided(c) && !mf__compare_row(c->compare, &a, &b, n))
+    atomic_store_explicit(c->differs, true, memory_order_relaxed);
 }
 
 static void cast_tile(const tiles *ctx, const mf__tile *t) {
   const casts *c = (const casts *)(const void *)ctx;
   _Alignas(LINE) char buffer[CAST_BUFFER];
   mf__tile inside = *t;
+  if (is_decided(c)) return;
   if (c->gathers) {
     inside.dst = buffer;
     inside.dst_column = t->size;
@@ -275,11 +320,11 @@ static void cast_tile(const tiles *ctx, const mf__tile *t) {
     inside.src_row = inside.dst_row;
   }
   if (c->t.run) {
-    cast_row(c, t, t->dst, inside.src, t->rows * t->columns);
+    c->row(c, t, t->dst, inside.src, t->rows * t->columns);
     return;
   }
   for (int64_t i = 0; i < t->rows; i++)
-    cast_row(c, t, t->dst + i * t->dst_row, inside.src + i * inside.src_row, t->columns);
+    c->row(c, t, t->dst + i * t->dst_row, inside.src + i * inside.src_row, t->columns);
 }
 
 static void cast_plane(void *ctx, const mf__tile *t) {
@@ -288,7 +333,7 @@ static void cast_plane(void *ctx, const mf__tile *t) {
 
 /* The destination's rows follow each other, and so do the source's, or they are gathered so. */
 static bool is_run(const casts *c, const mf__tile *t) {
-  const int64_t to = c->convert->to;
+  const int64_t to = c->to;
   if (t->dst_column != to || t->dst_row != t->columns * to || c->t.columns != t->columns) return false;
   return c->gathers || t->src_row == t->columns * t->size;
 }
@@ -308,12 +353,36 @@ static void find_cast_tile(casts *c, const mf__tile *t, int64_t nbytes) {
 }
 
 void mf__tiles_cast(const mf__simd *simd, const mf__convert *convert, const DLTensor *dst, const mf__side *src) {
-  casts c = {.t = {.simd = simd}, .convert = convert};
+  casts c = {.t = {.simd = simd}, .to = convert->to, .row = cast_row, .convert = convert};
   mf__planes p;
-  int64_t nbytes = convert->to;
+  if (convert->nstages == 0) { /* the same bits */
+    mf__tiles_copy(simd, dst, src);
+    return;
+  }
+  int64_t nbytes = c.to;
   for (int32_t i = 0; i < dst->ndim; i++) nbytes *= dst->shape[i];
-  mf__planes_make(&p, dst, convert->to, src, false);
+  mf__planes_make(&p, dst, c.to, src, false);
   find_cast_tile(&c, &p.plane, nbytes);
-  c.t.streams = is_worth_streaming(&p.plane, nbytes, convert->to) && (c.t.run || c.t.columns * convert->to >= 2 * LINE);
+  c.t.streams = is_worth_streaming(&p.plane, nbytes, c.to) && (c.t.run || c.t.columns * c.to >= 2 * LINE);
   each_plane(&c.t, &p, nbytes, cast_plane, &c);
+}
+
+static bool compare_planes(const mf__simd *simd, const mf__compare *compare, const mf__planes *p, int64_t nbytes) {
+  _Atomic bool differs = false;
+  casts c = {.t = {.simd = simd}, .to = p->plane.size, .row = compare_row, .compare = compare, .differs = &differs};
+  find_cast_tile(&c, &p->plane, nbytes);
+  each_plane(&c.t, p, nbytes, cast_plane, &c);
+  return !atomic_load_explicit(&differs, memory_order_relaxed);
+}
+
+bool mf__tiles_equal(const mf__simd *simd, const mf__compare *compare, const DLTensor *a, const mf__side *b,
+                     bool *same) {
+  mf__planes p;
+  int64_t nbytes = b->size;
+  for (int32_t i = 0; i < a->ndim; i++) nbytes *= a->shape[i];
+  if (nbytes < LINE * LINE) return false;
+  mf__planes_make(&p, a, b->size, b, false);
+  if (!is_crossed(&p.plane) || p.plane.rows * b->size < LINE || p.plane.columns * b->size < LINE) return false;
+  *same = compare_planes(simd, compare, &p, nbytes);
+  return true;
 }
