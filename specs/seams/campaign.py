@@ -34,8 +34,8 @@ import strike
 CPU_SECONDS_OF_A_CASE = 20
 SECONDS_OF_A_CASE = 300
 # As many as make test has time for: half a minute of the processor under each host.
-PAIRS = 800
-TRIPLES = 80
+PAIRS = 600
+TRIPLES = 60
 # More failures than this say nothing new, and each may take its whole time.
 MOST_FAILURES = 40
 # Of an operation of Lua's, so that it is compiled.
