@@ -395,7 +395,7 @@ static void reversed_axes(void **state) {
 
 /* So many bytes that they pass the caches, from and to places that are no line's first: one element to many; and casts,
  * which are what their parts are that pass none. */
-enum { PASSING = 80 << 20 };
+enum { PASSING = ROUNDS_OF(80 << 20) };
 
 static void passing_fills(const char *set, spec_region to) {
   static const char *const names[] = {"uint8",    "float32",  "complex128", "uint8x3",

@@ -144,6 +144,7 @@ class Environment:
         header = next(VENV.glob("lib/python*/site-packages/tvm_ffi/include"))
         say(f"building Moonferry for build/matrix/{self.name}")
         settings = [f"-DPython_EXECUTABLE={self.python}", f"-DMOONFERRY_DLPACK_INCLUDE={header}"]
+        settings += [f"-DMOONFERRY_LTO={'OFF' if BUILT.name == 'dev' else 'ON'}"]  # as the other libraries' Moonferry
         settings += ["-DMOONFERRY_LUA=ON", "-DMOONFERRY_SIM=OFF", "-DCMAKE_BUILD_TYPE=RelWithDebInfo"]
         made = run(["cmake", "-S", ROOT, "-B", build, "-G", "Ninja", *settings], self.log)
         if not (made and run(["cmake", "--build", build, "-j", "2"], self.log)):
