@@ -51,7 +51,7 @@ def show(pattern, text):
 
 
 # How many mutants each commit draws, of three files: about a minute.
-SAMPLE = 12
+SAMPLE = 10
 
 
 def mutants():

@@ -34,6 +34,17 @@ function helper.nothing_left()
   assert.are.same({ tensors = 0, storages = 0, bytes = 0, blocks = 0 }, mf.ledger())
 end
 
+--- A function that says of one case of a long list after another whether it is run: one in `count`, others with each
+--- seed, all of them where MOONFERRY_SPEC_EVERY is set.
+function helper.one_in(count)
+  if os.getenv "MOONFERRY_SPEC_EVERY" then count = 1 end
+  local at = tonumber(os.getenv "MOONFERRY_SPEC_SEED" or 0) % count
+  return function()
+    at = at + 1
+    return at % count == 0
+  end
+end
+
 -- What a hand-made struct points to, kept as long as the struct.
 local anchors = setmetatable({}, { __mode = "k" })
 
