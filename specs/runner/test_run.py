@@ -2,6 +2,7 @@
 
 import importlib.machinery
 import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -49,6 +50,12 @@ def result_of(run, *, passed=0, skipped=()):
     result.passed = passed
     result.skips = list(skipped)
     return result
+
+
+def test_every_build_that_is_configured_can_be_built():
+    presets = json.loads((SPECS.parent / "CMakePresets.json").read_text())
+    configured = {preset["name"] for preset in presets["configurePresets"] if not preset.get("hidden")}
+    assert configured == {preset["name"] for preset in presets["buildPresets"]}
 
 
 def test_two_halves_are_all_but_what_is_long(run, monkeypatch):
