@@ -16,6 +16,7 @@ sys.path.insert(0, str(SPECS))
 import checks  # noqa: E402
 import expected  # noqa: E402
 import programs  # noqa: E402
+import shares  # noqa: E402
 
 BUILD = os.environ.get("MOONFERRY_BUILD", str(SPECS.parent / "build" / "dev"))
 
@@ -58,17 +59,17 @@ def test_every_build_that_is_configured_can_be_built():
     assert configured == {preset["name"] for preset in presets["buildPresets"]}
 
 
-def test_two_halves_are_all_but_what_is_long(run, monkeypatch):
+def test_two_halves_are_all_but_what_is_long(monkeypatch):
     tests = [programs.Test(f"lua.{name}", [], {}, set(), 1) for name in "daecb"]
     tests.append(programs.Test("lua.python_environment", [], {}, set(), 1))
     halves = []
     for seed in (3, 11):
         monkeypatch.setenv("MOONFERRY_SPEC_SEED", str(seed))
-        halves.append([test.name[-1] for test in run.half_under_asan("asan", tests)])
+        halves.append([test.name[-1] for test in shares.half_under_asan("asan", tests)])
     assert halves == [["a", "c", "e"], ["b", "d"]]
-    assert run.half_under_asan("dev", tests) == tests
+    assert shares.half_under_asan("dev", tests) == tests
     monkeypatch.setenv("MOONFERRY_SPEC_WHOLE", "1")
-    assert run.half_under_asan("asan", tests) == tests
+    assert shares.half_under_asan("asan", tests) == tests
 
 
 CASE = '<testsuite><testcase name="a_spec">{}</testcase></testsuite>'
