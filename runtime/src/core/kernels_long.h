@@ -114,36 +114,28 @@ static inline bool are_ints(__m128i x) {
   return _mm_movemask_epi8(_mm_cmpeq_epi32(x, _mm_set1_epi32(INT32_MIN))) == 0;
 }
 
-#define TO_LONGS(name, size, width, mantissa, as_ints, load)                                         \
-  SOME(name##_to_i64) {                                                                              \
+/* What fits into 32 bits is converted by the instruction for that, four at a time. */
+#define TO_LONG(name, size, as_ints, of_ints, of_bits)                                               \
+  SOME(name) {                                                                                       \
     int64_t i = 0;                                                                                   \
     for (; i + 4 <= n; i += 4) {                                                                     \
       const char *from = (const char *)in + i * (size);                                              \
       const __m128i ints = as_ints;                                                                  \
       if (are_ints(ints))                                                                            \
-        PUT((char *)out + i * 8, _mm256_cvtepi32_epi64(ints));                                       \
+        PUT((char *)out + i * 8, _mm256_cvtepi32_epi64(of_ints));                                    \
       else                                                                                           \
-        PUT((char *)out + i * 8, as_i64(load, width, mantissa));                                     \
+        PUT((char *)out + i * 8, of_bits);                                                           \
     }                                                                                                \
-    name##_to_i64_rest_some((char *)out + i * 8, (const char *)in + i * (size), n - i, f);                \
-  }                                                                                                  \
-                                                                                                     \
-  SOME(name##_to_u64) {                                                                              \
-    int64_t i = 0;                                                                                   \
-    for (; i + 4 <= n; i += 4) {                                                                     \
-      const char *from = (const char *)in + i * (size);                                              \
-      const __m128i ints = as_ints;                                                                  \
-      if (are_ints(ints))                                                                            \
-        PUT((char *)out + i * 8, _mm256_cvtepi32_epi64(_mm_max_epi32(ints, _mm_setzero_si128())));   \
-      else                                                                                           \
-        PUT((char *)out + i * 8, as_u64(load, width, mantissa));                                     \
-    }                                                                                                \
-    name##_to_u64_rest_some((char *)out + i * 8, (const char *)in + i * (size), n - i, f);                \
+    name##_rest_some((char *)out + i * 8, (const char *)in + i * (size), n - i, f);                  \
   }
+#define TO_LONGS(name, size, width, mantissa, as_ints, load)                                         \
+  TO_LONG(name##_to_i64, size, as_ints, ints, as_i64(load, width, mantissa))                         \
+  TO_LONG(name##_to_u64, size, as_ints, _mm_max_epi32(ints, _mm_setzero_si128()), as_u64(load, width, mantissa))
 TO_LONGS(f32, 4, 32, 23, _mm_cvttps_epi32(_mm_loadu_ps((const float *)(const void *)from)),
          _mm256_cvtepu32_epi64(_mm_loadu_si128((const __m128i *)(const void *)from)))
 TO_LONGS(f64, 8, 64, 52, _mm256_cvttpd_epi32(_mm256_loadu_pd((const double *)(const void *)from)), VECTOR(from))
 #undef TO_LONGS
+#undef TO_LONG
 PASSING(f32_to_i64, 4, 8)
 PASSING(f32_to_u64, 4, 8)
 PASSING(f64_to_i64, 8, 8)
