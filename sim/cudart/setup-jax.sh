@@ -8,7 +8,7 @@ venv=$1
 jax=${JAX:-0.10.2}
 [ -x "$venv/bin/python" ] || "${PYTHON:-python3}" -m venv "$venv"
 install() {
-  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$@"
+  "$venv/bin/python" -m pip install --no-compile --quiet --disable-pip-version-check "$@"
 }
 install "jax==$jax" "jaxlib==$jax"
 install --no-deps "jax-cuda13-plugin==$jax" "jax-cuda13-pjrt==$jax"

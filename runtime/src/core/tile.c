@@ -41,7 +41,7 @@ static void move_plain(const mf__mover *m, const mf__tile *t) {
   mf__move_plain(t);
 }
 
-/* Rows of once to twice ${half} bytes: both ends of each, which may meet. */
+/* Rows of ${half} bytes to twice as many: the two ends of each, which may overlap. */
 static inline void move_ends(const mf__tile *t, size_t half, int64_t ahead) {
   const int64_t behind = t->columns * t->size - (int64_t)half;
   for (int64_t i = 0; i < t->rows; i++) {
@@ -53,8 +53,8 @@ static inline void move_ends(const mf__tile *t, size_t half, int64_t ahead) {
   }
 }
 
-/* Columns are compact on both sides. Where rows are short, a processor does not see where the next one comes from: it
- * is asked for, so far ahead as would be a kilobyte if they followed each other. */
+/* Columns are compact on both sides. Where rows are short, a processor does not foresee where the next ones lie: those
+ * that are a kilobyte of rows ahead are prefetched. */
 static void move_rows(const mf__mover *m, const mf__tile *t) {
   const int64_t width = t->columns * t->size, ahead = 1024 / width * t->src_row;
   (void)m;
