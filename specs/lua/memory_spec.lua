@@ -7,7 +7,7 @@ local C = helper.C
 
 -- What malloc has given out, where glibc's says so.
 ffi.cdef [[
-typedef struct { size_t arena, ordblks, smblks, hblks, hblkhd, usmblks, fsmblks, uordblks, fordblks, keepcost; } spec_mallinfo;
+typedef struct { size_t unasked[7], uordblks, fordblks, keepcost; } spec_mallinfo;
 spec_mallinfo mallinfo2(void);
 ]]
 local function allocated()
