@@ -29,7 +29,7 @@ typedef struct native_grid {
   const native_program *program;
   const native_entry *entry;
   unsigned blocks;
-  unsigned char job[NATIVE_JOB];
+  _Alignas(8) unsigned char job[NATIVE_JOB];
   unsigned *differs;
   sim_place made;
 } native_grid;
