@@ -237,6 +237,7 @@ void core_swap_end(const core_swap *swap);
 extern PyType_Spec core_tensor_spec;
 void core_tensor_dealloc(PyObject *self);
 PyObject *core_tensor_new(core_state *state, mf_tensor *t); /* takes t over, always */
+PyObject *core_tensor_lacks(PyObject *module, PyObject *names);
 PyObject *core_wrap_view(PyObject *self, int status, mf_tensor *t, const mf_error *err);
 
 /* Whether ${obj} is a Tensor of whatever instance of this module: Tensor cannot be subclassed. */

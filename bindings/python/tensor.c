@@ -338,3 +338,17 @@ PyType_Spec core_tensor_spec = {
     .flags = Py_TPFLAGS_DEFAULT,
     .slots = slots,
 };
+
+/* What to write instead of another library's name must cost nothing where the name is there: with a tp_getattro of its
+ * own, CPython would make an object of each method before it calls it. So the class that answers stands last but one
+ * among those in which a name is looked up, and it is no base, so that dir() and help() do not list what it has. */
+PyObject *core_tensor_lacks(PyObject *module, PyObject *names) {
+  PyTypeObject *type = core_state_of(module)->tensor_type;
+  if (!PyType_Check(names)) return PyErr_Format(PyExc_TypeError, "a class expected, not '%s'", Py_TYPE(names)->tp_name);
+  PyObject *order = PyTuple_Pack(3, type, names, &PyBaseObject_Type), *before = type->tp_mro;
+  if (order == NULL) return NULL;
+  type->tp_mro = order;
+  PyType_Modified(type);
+  Py_XDECREF(before);
+  Py_RETURN_NONE;
+}
