@@ -24,15 +24,14 @@ static int memory_teardown(void **state) {
   return 0;
 }
 
-/* Copies in parts; returns how many there were. */
-static int in_parts(mf_tensor *dst, mf_tensor *src) {
+/* Copies in parts what is left; returns how many there were. */
+static int in_parts(mf_tensor *dst, mf_tensor *src, int64_t at) {
   const int64_t numel = mf_tensor_size(dst);
-  int64_t at = 0;
   int n = 0;
   while (at < numel) {
-    const int64_t before = at;
+    const int64_t last = at;
     OK(mf_tensor_copy_part(dst, src, &at, &spec_err));
-    assert_true(at > before && at <= numel);
+    assert_true(at > last && at <= numel);
     n++;
   }
   return n;
@@ -42,36 +41,55 @@ typedef struct shaped {
   const char *from, *to;
   int32_t ndim;
   int64_t shape[4], src_strides[4], dst_strides[4];
-  int least; /* parts */
+  int parts;
+  int64_t first; /* elements of the first */
 } shaped;
+
+/* How far behind the lowest element the first one lies, in bytes. */
+static int64_t before(const shaped *c, const int64_t *strides, const char *dtype) {
+  int64_t elements = 0;
+  for (int32_t i = 0; i < c->ndim; i++) elements += strides[i] < 0 ? (1 - c->shape[i]) * strides[i] : 0;
+  return elements * spec_dtype(dtype).bits / 8;
+}
+
+/* Parts of dst's memory that lie far apart, and where elements share a place, row-major order. */
 
 static void parts_leave_what_one_copy_leaves(void **state) {
   static const shaped cases[] = {
-      {"uint8", "uint8", 1, {NBYTES}, {1}, {1}, 3},
-      {"uint8", "uint8", 1, {NBYTES / 2}, {2}, {1}, 2},
-      {"float32", "float32", 2, {3000, 3001}, {1, 3000}, {3001, 1}, 3},
-      {"uint8", "uint8", 3, {3, 3000, 4000}, {1, 12000, 3}, {12000000, 4000, 1}, 3},
-      {"uint8", "float32", 2, {3, 3 << 20}, {3 << 20, 1}, {3 << 20, 1}, 3},
-      {"float32", "uint8", 1, {9 << 20}, {1}, {1}, 1},
-      {"int4", "int4", 2, {5000, 16000}, {16000, 1}, {1, 5000}, 3},
-      {"int4", "int4", 1, {75000001}, {1}, {1}, 3},
-      {"uint16", "uint16", 3, {30, 800, 801}, {-640800, 801, 1}, {801, 24030, 1}, 3},
-      {"uint32", "uint32", 3, {20, 3000, 150}, {450000, 150, 1}, {0, 150, 1}, 3},
+      {"uint8", "uint8", 1, {NBYTES}, {1}, {1}, 3, 13981014},
+      {"uint8", "uint8", 1, {NBYTES / 2}, {2}, {1}, 2, 10485760},
+      {"float32", "float32", 2, {3000, 3001}, {1, 3000}, {3001, 1}, 3, 1000 * 3001},
+      {"uint8", "uint8", 3, {3, 3000, 4000}, {1, 12000, 3}, {12000000, 4000, 1}, 3, 12000000},
+      {"uint8", "float32", 2, {3, 3 << 20}, {3 << 20, 1}, {3 << 20, 1}, 3, 3 << 20},
+      {"float32", "uint8", 1, {9 << 20}, {1}, {1}, 1, 9 << 20},
+      {"int4", "int4", 2, {5000, 16000}, {16000, 1}, {1, 5000}, 3, 5336 * 5000},
+      {"int4", "int4", 1, {75000001}, {1}, {1}, 3, 25000008},
+      {"uint16", "uint16", 3, {30, 800, 801}, {-640800, 801, 1}, {801, 24030, 1}, 3, 267 * 24030},
+      {"uint16", "uint16", 3, {30, 800, 801}, {640800, 801, 1}, {801, -24030, 1}, 3, 267 * 24030},
+      {"uint32", "uint32", 3, {20, 3000, 150}, {450000, 150, 1}, {0, 150, 1}, 3, 7 * 450000},
+      {"uint32", "uint32", 4, {1, 20, 3000, 150}, {0, 450000, 150, 1}, {0, 0, 150, 1}, 3, 7 * 450000},
+      {"int4", "uint8", 2, {3001, 8000}, {8000, 1}, {8000, 1}, 2, 1504 * 8000},
+      {"uint8", "int4", 2, {8000, 5001}, {5001, 1}, {1, 8000}, 2, 2504 * 8000},
+      {"uint8", "uint8", 1, {1 << 24}, {1}, {1}, 1, 1 << 24},
+      {"uint8", "uint8", 1, {(1 << 24) + 1}, {1}, {1}, 2, (1 << 23) + 1},
   };
   (void)state;
   for (size_t i = 0; i < COUNT(cases); i++) {
     const shaped *c = &cases[i];
-    const bool back = c->src_strides[0] < 0;
-    unsigned char *first = from + (back ? -(c->shape[0] - 1) * c->src_strides[0] * spec_dtype(c->from).bits / 8 : 0);
-    mf_tensor *src = spec_wrap(first, c->from, c->ndim, c->shape, c->src_strides);
+    mf_tensor *src = spec_wrap(from + before(c, c->src_strides, c->from), c->from, c->ndim, c->shape, c->src_strides);
     unsigned char *places[] = {want, to};
     for (int side = 0; side < 2; side++) {
       memset(places[side], 0x55, NBYTES);
-      mf_tensor *dst = spec_wrap(places[side], c->to, c->ndim, c->shape, c->dst_strides);
-      if (side == 0)
+      unsigned char *place = places[side] + before(c, c->dst_strides, c->to);
+      mf_tensor *dst = spec_wrap(place, c->to, c->ndim, c->shape, c->dst_strides);
+      if (side == 0) {
         OK(mf_tensor_astype(dst, src, &spec_err));
-      else
-        assert_true(in_parts(dst, src) >= c->least);
+      } else {
+        int64_t at = 0;
+        OK(mf_tensor_copy_part(dst, src, &at, &spec_err));
+        assert_int_equal(at, c->first);
+        assert_int_equal(1 + in_parts(dst, src, at), c->parts);
+      }
       mf_tensor_release(dst);
     }
     mf_tensor_release(src);
@@ -97,13 +115,13 @@ static void a_small_one_is_one_part(void **state) {
   (void)state;
   int64_t at = 0;
   mf_tensor *a = spec_wrap(from, "float32", DIMS(7, 5), NULL), *b = spec_wrap(to, "float32", DIMS(7, 5), NULL);
-  assert_int_equal(in_parts(b, a), 1);
+  assert_int_equal(in_parts(b, a, 0), 1);
   assert_memory_equal(to, from, 7 * 5 * 4);
   mf_tensor_release(a);
   mf_tensor_release(b);
   a = spec_wrap(from + 64, "float32", 0, NULL, NULL);
   b = spec_wrap(to, "float32", 0, NULL, NULL);
-  assert_int_equal(in_parts(b, a), 1);
+  assert_int_equal(in_parts(b, a, 0), 1);
   assert_memory_equal(to, from + 64, 4);
   mf_tensor_release(a);
   mf_tensor_release(b);
@@ -113,6 +131,65 @@ static void a_small_one_is_one_part(void **state) {
   assert_int_equal(at, 0);
   mf_tensor_release(a);
   mf_tensor_release(b);
+}
+
+/* Two axes of 3 elements are too short for 6 parts, and longer than the others. */
+static void the_longest_of_short_axes(void **state) {
+  int64_t shape[17] = {2}, strides[17] = {0}, at = 0;
+  (void)state;
+  for (int i = 1; i < 17; i++) shape[i] = 3;
+  unsigned char *memory = malloc(2 * 43046721);
+  mf_tensor *src = spec_wrap(from, "uint8", 17, shape, strides), *dst = spec_wrap(memory, "uint8", 17, shape, NULL);
+  OK(mf_tensor_copy_part(dst, src, &at, &spec_err));
+  assert_int_equal(at, 2 * 14348907);
+  for (int half = 0; half < 2; half++)
+    for (int64_t i = 0; i < 14348907; i++)
+      if (memory[half * 43046721 + i] != from[0]) fail_msg("half %d, element %d", half, (int)i);
+  mf_tensor_release(src);
+  mf_tensor_release(dst);
+  free(memory);
+}
+
+/* Also where nothing is left to copy. */
+static void what_is_done_is_refused_like_the_first(void **state) {
+  static const int64_t all = 6;
+  (void)state;
+  int64_t at = all;
+  mf_tensor *src = spec_wrap(from, "uint8", DIMS(2, 3), NULL), *dst = spec_wrap(to, "uint8", DIMS(2, 3), NULL);
+  mf_tensor *other = spec_wrap(from, "uint8", DIMS(3, 2), NULL), *readonly;
+  OK(mf_tensor_as_readonly(dst, &readonly, &spec_err));
+  FAILS(MF_EREADONLY, mf_tensor_copy_part(readonly, src, &at, &spec_err));
+  FAILS(MF_EINVAL, mf_tensor_copy_part(dst, other, &at, &spec_err));
+  SAYS(MF_EINVAL, "reach into the same memory", mf_tensor_copy_part(dst, dst, &at, &spec_err));
+  OK(mf_tensor_invalidate(src, NULL, &spec_err));
+  FAILS(MF_ECLOSED, mf_tensor_copy_part(dst, src, &at, &spec_err));
+  assert_int_equal(at, all);
+  mf_tensor *tensors[] = {src, dst, other, readonly};
+  for (size_t i = 0; i < COUNT(tensors); i++) mf_tensor_release(tensors[i]);
+}
+
+/* One element, or none, is one part. */
+static void of_a_single_element_and_of_none(void **state) {
+  (void)state;
+  mf_tensor *one = spec_wrap(to, "uint8", 0, NULL, NULL), *src = spec_wrap(from, "uint8", 0, NULL, NULL);
+  int64_t at = 1;
+  to[0] = (unsigned char)~from[0];
+  OK(mf_tensor_copy_part(one, src, &at, &spec_err));
+  assert_int_not_equal(to[0], from[0]);
+  at = 2;
+  SAYS(MF_EINVAL, "*at is 2", mf_tensor_copy_part(one, src, &at, &spec_err));
+  at = 0;
+  SAYS(MF_EINVAL, "reach into the same memory", mf_tensor_copy_part(one, one, &at, &spec_err));
+  mf_tensor_release(one);
+  mf_tensor_release(src);
+  mf_tensor *none = spec_wrap(to, "uint8", DIMS(0, 5), NULL);
+  mf_tensor *complex = spec_wrap(from, "complex64", DIMS(0, 5), NULL);
+  OK(mf_tensor_copy_part(none, none, &at, &spec_err));
+  FAILS(MF_EDTYPE, mf_tensor_copy_part(none, complex, &at, &spec_err));
+  at = 1;
+  SAYS(MF_EINVAL, "*at is 1", mf_tensor_copy_part(none, none, &at, &spec_err));
+  mf_tensor_release(none);
+  mf_tensor_release(complex);
 }
 
 static void refusals(void **state) {
@@ -161,8 +238,14 @@ static void each_allocation_may_fail(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      SPEC(parts_leave_what_one_copy_leaves), SPEC(what_is_behind_stays),     SPEC(a_small_one_is_one_part),
-      SPEC(refusals),                         SPEC(each_allocation_may_fail),
+      SPEC(parts_leave_what_one_copy_leaves),
+      SPEC(what_is_behind_stays),
+      SPEC(a_small_one_is_one_part),
+      SPEC(the_longest_of_short_axes),
+      SPEC(what_is_done_is_refused_like_the_first),
+      SPEC(of_a_single_element_and_of_none),
+      SPEC(refusals),
+      SPEC(each_allocation_may_fail),
   };
   return cmocka_run_group_tests(tests, memory_setup, memory_teardown);
 }

@@ -25,7 +25,7 @@ local py = require "moonferry.python"
 """
 
 PYTHON = """
-import atexit, gc, os, sys, threading
+import atexit, gc, os, sys, threading, warnings
 import moonferry as mf
 """
 
@@ -441,6 +441,7 @@ lua = mf.Lua()
 started = threading.Event()
 threading.Thread(target=spin, args=(started,), daemon=True).start()
 started.wait()
+warnings.simplefilter("ignore", DeprecationWarning)  # from CPython 3.12 on each such fork gives one
 pid = os.fork()
 if pid == 0: os._exit(0 if mf.Lua().eval("1") == 1 else 1)
 print(os.waitpid(pid, 0)[1])

@@ -5,6 +5,7 @@ MOONFERRY_SPEC_VALGRIND set each runs under Valgrind, with LuaJIT's compiler off
 fails as well if Valgrind has anything to say.
 """
 
+import importlib.util
 import os
 import re
 import shutil
@@ -89,6 +90,8 @@ def end_of(case, folder):
 def test_it_ends_well(case, tmp_path):
     if VALGRIND and not shutil.which("valgrind"):
         pytest.skip("valgrind is not installed")
+    if "torch" in case.program and not importlib.util.find_spec("torch"):
+        pytest.skip("PyTorch is not installed")
     for life in range(LIVES):
         status, said = end_of(case, tmp_path)
         assert (said, status) == (case.says, case.status), f"life {life + 1} of {LIVES}"

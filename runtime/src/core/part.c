@@ -2,6 +2,8 @@
  * held: no lock, no reference, no memory. */
 #include "core/core.h"
 
+#include <stdlib.h>
+
 /* Large enough for threads and for what passes the caches: some milliseconds. */
 #define PART_NBYTES (INT64_C(16) << 20)
 
@@ -11,20 +13,20 @@ typedef struct part {
   int64_t numel; /* of one place along the axis */
 } part;
 
-static int64_t magnitude(int64_t stride) {
-  return stride < 0 ? -stride : stride;
+/* Where elements of dst share a place the last one stays: parts come in row-major order. Some axis is longer than 1. */
+static int32_t outermost(const DLTensor *dst) {
+  int32_t axis = 0;
+  while (dst->shape[axis] == 1) axis++;
+  return axis;
 }
 
-/* The axis whose parts lie farthest apart in dst, if it is long enough for so many parts, else the longest one. Where
- * elements of dst share a place the last one stays, so that parts come in row-major order. */
+/* The axis whose parts lie farthest apart in dst, if it is long enough for so many parts, else the longest one. */
 static int32_t find_axis(const DLTensor *dst, int64_t nparts) {
-  int32_t first = 0, longest = 0, best = -1;
-  while (first < dst->ndim - 1 && dst->shape[first] == 1) first++;
-  if (mf__walk_repeats(dst)) return first;
+  int32_t longest = 0, best = -1;
   for (int32_t i = 0; i < dst->ndim; i++) {
     if (dst->shape[i] > dst->shape[longest]) longest = i;
     if (dst->shape[i] < nparts) continue;
-    if (best < 0 || magnitude(dst->strides[i]) > magnitude(dst->strides[best])) best = i;
+    if (best < 0 || llabs(dst->strides[i]) > llabs(dst->strides[best])) best = i;
   }
   return best < 0 ? longest : best;
 }
@@ -33,9 +35,9 @@ static int32_t find_axis(const DLTensor *dst, int64_t nparts) {
 static void find_part(const mf_tensor *dst, const mf_tensor *src, part *p) {
   const int64_t unit = (mf__tensor_bits(dst) | mf__tensor_bits(src)) % 8 == 0 ? 1 : 8;
   const int64_t nparts = (mf_tensor_nbytes(dst) + PART_NBYTES - 1) / PART_NBYTES;
-  p->axis = find_axis(&dst->dl, nparts < 1 ? 1 : nparts);
-  const int64_t extent = dst->dl.ndim == 0 ? 1 : dst->dl.shape[p->axis];
-  p->step = nparts < 2 ? extent : ((extent + nparts - 1) / nparts + unit - 1) / unit * unit;
+  p->axis = mf__walk_repeats(&dst->dl) ? outermost(&dst->dl) : find_axis(&dst->dl, nparts);
+  const int64_t extent = dst->dl.shape[p->axis];
+  p->step = ((extent + nparts - 1) / nparts + unit - 1) / unit * unit;
   p->numel = mf_tensor_size(dst) / extent;
 }
 
@@ -58,22 +60,25 @@ static int check_apart(const mf_tensor *dst, const mf_tensor *src, mf_error *err
                                   "others; a clone of src expected");
 }
 
-static int check_at(const mf_tensor *dst, const part *p, int64_t at, mf_error *err) {
-  const int64_t numel = mf_tensor_size(dst);
-  if (at == numel || (at >= 0 && at < numel && at % (p->step * p->numel) == 0)) return MF_OK;
+static int check_at(int64_t numel, int64_t step, int64_t at, mf_error *err) {
+  if (at == numel || (at >= 0 && at < numel && at % step == 0)) return MF_OK;
   return mf__fail(err, MF_EINVAL, "*at is %lld; 0, or what the last part left there, expected", (long long)at);
 }
 
 static int copy_next(mf_tensor *dst, const mf_tensor *src, int64_t *at, mf_error *err) {
+  part p;
+  find_part(dst, src, &p);
+  const int rc = check_at(mf_tensor_size(dst), p.step * p.numel, *at, err);
+  return rc == MF_OK && *at < mf_tensor_size(dst) ? copy_part(dst, src, &p, at, err) : rc;
+}
+
+/* A single element, or none; what cannot be copied is refused then, too. */
+static int copy_whole(mf_tensor *dst, const mf_tensor *src, int64_t *at, mf_error *err) {
   const int64_t numel = mf_tensor_size(dst);
-  part p = {.step = 1, .numel = 1};
-  if (numel > 0) find_part(dst, src, &p);
-  const int rc = check_at(dst, &p, *at, err);
-  if (rc != MF_OK || (numel > 0 && *at == numel)) return rc;
-  if (numel > 0 && dst->dl.ndim > 0) return copy_part(dst, src, &p, at, err);
-  const int whole = mf_tensor_astype(dst, src, err);
-  if (whole == MF_OK) *at = numel;
-  return whole;
+  int rc = check_at(numel, 1, *at, err);
+  if (rc == MF_OK && (numel == 0 || *at < numel)) rc = mf_tensor_astype(dst, src, err);
+  if (rc == MF_OK) *at = numel;
+  return rc;
 }
 
 int mf_tensor_copy_part(mf_tensor *dst, const mf_tensor *src, int64_t *at, mf_error *err) {
@@ -84,6 +89,7 @@ int mf_tensor_copy_part(mf_tensor *dst, const mf_tensor *src, int64_t *at, mf_er
   if (rc == MF_OK) rc = mf__tensor_open(src, err);
   if (rc == MF_OK) rc = mf__same_shape(dst, src, err);
   if (rc == MF_OK) rc = check_apart(dst, src, err);
-  if (rc == MF_OK) rc = copy_next(dst, src, at, err);
+  const bool is_whole = dst->dl.ndim == 0 || mf__is_empty(&dst->dl);
+  if (rc == MF_OK) rc = is_whole ? copy_whole(dst, src, at, err) : copy_next(dst, src, at, err);
   return mf__end(rc, __func__, err);
 }
