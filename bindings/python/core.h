@@ -286,6 +286,19 @@ PyObject *core_from_nested(PyObject *module, PyObject *const *args, Py_ssize_t n
 
 PyObject *core_call_python(const char *module_name, const char *function, PyObject *self);
 
+/* operators.c */
+PyObject *core_add(PyObject *a, PyObject *b);
+PyObject *core_subtract(PyObject *a, PyObject *b);
+PyObject *core_multiply(PyObject *a, PyObject *b);
+PyObject *core_matmul(PyObject *a, PyObject *b);
+PyObject *core_true_divide(PyObject *a, PyObject *b);
+PyObject *core_floor_divide(PyObject *a, PyObject *b);
+PyObject *core_remainder(PyObject *a, PyObject *b);
+PyObject *core_power(PyObject *a, PyObject *b, PyObject *modulus);
+PyObject *core_negative(PyObject *a);
+PyObject *core_absolute(PyObject *a);
+PyObject *core_compare(PyObject *self, PyObject *other, int op);
+
 /* scalar.c */
 PyObject *core_scalar_to_python(const mf_scalar *value);
 int core_scalar_from_python(core_state *state, PyObject *obj, mf_scalar *out);

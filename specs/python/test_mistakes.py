@@ -200,6 +200,22 @@ SAID = [  # what is typed over t, float32 of 2 x 3; the exception; what it must 
     ("mf.sum(t)", AttributeError, ["'sum'", "np.sum"]),
     ("mf.cuda", AttributeError, ["'cuda'", "device='cuda'"]),
     ("mf.is_tensor(t)", AttributeError, ["'is_tensor'", "isinstance(x, moonferry.Tensor)"]),
+    ("t + 1", TypeError, ["+: ", "np.add(a, b)", "out=t.numpy()"]),
+    ("2.0 - t", TypeError, ["-: ", "np.subtract(a, b)"]),
+    ("t * t", TypeError, ["*: ", "np.multiply(a, b)"]),
+    ("t @ t", TypeError, ["@: ", "np.matmul(a, b)"]),
+    ("t / True", TypeError, ["/: ", "np.true_divide(a, b)"]),
+    ("t // 2j", TypeError, ["//: ", "np.floor_divide(a, b)"]),
+    ("t % 2", TypeError, ["%: ", "np.remainder(a, b)"]),
+    ("2 ** t", TypeError, ["**: ", "np.power(a, b)"]),
+    ("t += 1", TypeError, ["+: ", "np.add(a, b)"]),
+    ("-t", TypeError, ["-: ", "np.negative(a)"]),
+    ("abs(t)", TypeError, ["abs()", "np.absolute(a)"]),
+    ("t < 3", TypeError, ["< does not compare", "'int'", "np.asarray(a) < b"]),
+    ("3.0 >= t", TypeError, ["<= does not compare", "np.asarray(a) <= b"]),
+    ("sorted(t)", TypeError, ["< does not compare"]),
+    ("t[t > 1]", TypeError, ["> does not compare"]),
+    ("t + [1]", TypeError, ["unsupported operand"]),
     ("t.transpose()", AttributeError, ["'moonferry.Tensor'", "'transpose'", "use t.permute_dims(1, 0) or t.T"]),
     ("t.view(6)", AttributeError, ["'view'", "use t.reshape(shape)"]),
     ("t.sum()", AttributeError, ["'sum'", "use t.numpy().sum, over the same memory"]),
@@ -333,6 +349,21 @@ def test_what_a_tensor_lacks_is_nowhere_but_in_the_error():
         mf._core._tensor_lacks(3)
     mf._core._tensor_lacks(lacks)  # as when the package is loaded anew
     assert mf.Tensor.__mro__ == (mf.Tensor, lacks, object) and t.tolist() == [0, 0]
+
+
+def test_an_operator_is_left_to_who_computes():
+    """The other operand's own methods, and lists that are repeated, work as they did before tensors answered."""
+    t, n = mf.tensor([1.0, 2.0]), mf.tensor(2)
+    a, one = np.array([3.0, 5.0]), np.float64(1)
+    assert (t + a).tolist() == (a + t).tolist() == [4, 7]
+    assert (a - t).tolist() == [2, 3] and (t - a).tolist() == [-2, -3]
+    assert (t * one).tolist() == (one * t).tolist() == [1, 2] and (one - t).tolist() == [0, -1]
+    assert t @ a == a @ t == 13 and (a**t).tolist() == [3, 25] and (t**a).tolist() == [1, 32]
+    assert (t < a).all() and (a > t).all() and (t <= one).tolist() == [True, False]
+    assert [0] * n == [0, 0] and n * "ab" == "abab"
+    assert np.add(t, 1).tolist() == [2, 3]
+    np.add(t, 1, out=t.numpy())
+    assert t.tolist() == [2, 3]
 
 
 def test_what_numpys_arrays_have_is_answered():
