@@ -38,7 +38,6 @@ needs=(
   'libedit-dev|pkg-config --exists libedit'
   'clang-14|command -v clang-14'
   'libclang-rt-14-dev|test -e "$(clang-14 -print-file-name=libclang_rt.fuzzer-x86_64.a)" -o -e "$(clang-14 -print-file-name=libclang_rt.fuzzer-aarch64.a)"'
-  'gcovr|command -v gcovr'
   'git|command -v git'
   'love|command -v love'
   'ca-certificates|test -e /etc/ssl/certs/ca-certificates.crt -o -n "${SSL_CERT_FILE:-}" -o "$(uname)" = Darwin'

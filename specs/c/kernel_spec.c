@@ -470,17 +470,6 @@ static void what_passes_the_caches(void **state) {
   with_each_set(passing);
 }
 
-static void a_set_is_chosen_by_name(void **state) {
-  (void)state;
-  assert_int_equal(mf_simd_set("mmx", NULL), MF_EINVAL);
-  SAYS(MF_EINVAL, "name is mmx; one of ", mf_simd_set("mmx", &spec_err));
-  SAYS(MF_EINVAL, "name is NULL; one of ", mf_simd_set(NULL, &spec_err));
-  OK(mf_simd_set("plain", &spec_err));
-  assert_string_equal(mf_simd(), "plain");
-  FAILS(MF_EINVAL, mf_simd_set("", &spec_err));
-  assert_string_equal(mf_simd(), "plain");
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(small_copies_are_as_the_walk_has_them),
@@ -493,7 +482,6 @@ int main(void) {
       SPEC(pictures_and_planes),
       SPEC(reversed_axes),
       SPEC(what_passes_the_caches),
-      SPEC(a_set_is_chosen_by_name),
   };
   return cmocka_run_group_tests(tests, spec_group_setup, NULL);
 }

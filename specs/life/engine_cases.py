@@ -131,7 +131,7 @@ print "done" io.stdout:flush()
 local mf, ffi = require "moonferry", require "ffi"
 local levels = {
   "x = np.from_dlpack(t)",
-  "x = np.from_dlpack(t) x:fill(1) y = x:reshape(64) f = function() return x end py.main.f = f",
+  "x = np.from_dlpack(t) x:sum() y = x:reshape(64) f = function() return x end py.main.f = f",
   "py.exec 'def g(t):\\\\n  x = numpy.from_dlpack(t)\\\\n  raise ValueError' ok, e = pcall(py.main.g, t)",
   "turn = coroutine.wrap(function() py.scope(function() x = np.from_dlpack(t) coroutine.yield() end) end) turn()",
 }
