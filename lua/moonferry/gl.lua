@@ -181,18 +181,16 @@ local function slot_nbytes(self, shape, name)
   return self.slot_nbytes
 end
 
--- The slots as tensors over a buffer that stays mapped; nil and why not.
-local function map_slots(r, context, shape, name, count)
-  local flags = (r.reads and MAP_READ or 0) + MAP_WRITE + PERSISTENT + COHERENT
+-- The slots as tensors over the buffer, which stays mapped; nil and why not.
+local function map_slots(r, shape, name, count)
+  local call, flags = r.context.call, (r.reads and MAP_READ or 0) + MAP_WRITE + PERSISTENT + COHERENT
   local total = r.slot_nbytes * count
-  r.buffer = new_buffer(context)
-  local pointer = with_buffer(context, r.target, r.binding, r.buffer, function()
-    context.call.BufferStorage(r.target, total, nil, flags)
-    return context.call.MapBufferRange(r.target, 0, total, flags)
+  local pointer = with_buffer(r.context, r.target, r.binding, r.buffer, function()
+    call.BufferStorage(r.target, total, nil, flags)
+    return call.MapBufferRange(r.target, 0, total, flags)
   end)
   if pointer == nil then
-    delete_buffer(context, r.buffer)
-    return nil, ("glMapBufferRange failed (error 0x%x)"):format(context.call.GetError())
+    return nil, ("glMapBufferRange failed (error 0x%x)"):format(call.GetError())
   end
   local slots = {}
   for i = 1, count do
@@ -203,16 +201,39 @@ local function map_slots(r, context, shape, name, count)
   return slots
 end
 
-local function copied_slots(r, context, shape, name, count)
-  r.buffer = new_buffer(context)
-  with_buffer(context, r.target, r.binding, r.buffer, function()
-    context.call.BufferData(r.target, r.slot_nbytes * count, nil, r.reads and STREAM_READ or STREAM_DRAW)
+local function copied_slots(r, shape, name, count)
+  with_buffer(r.context, r.target, r.binding, r.buffer, function()
+    r.context.call.BufferData(r.target, r.slot_nbytes * count, nil, r.reads and STREAM_READ or STREAM_DRAW)
   end)
   local slots = {}
   for i = 1, count do
     slots[i] = assert(create.zeros(shape, name))
   end
   return slots
+end
+
+-- A ring of the slots that `make` makes over a buffer of their own, which goes again where there is none: then nil and
+-- why, or an error.
+local function make_over(r, make, ...)
+  r.buffer = new_buffer(r.context)
+  local ok, made, message, code = pcall(function(...)
+    local slots, reason = make(r, ...)
+    if not slots then
+      return nil, reason
+    end
+    local made, message, code = scope.outside(rings.of, slots)
+    for _, t in ipairs(slots) do
+      t:close()
+    end
+    return made, message, code
+  end, ...)
+  if not ok or not made then
+    delete_buffer(r.context, r.buffer)
+  end
+  if not ok then
+    error(made, 0)
+  end
+  return made, message, code
 end
 
 local ring_meta = {}
@@ -229,8 +250,10 @@ local function ring_record(context, opts)
   elseif opts.route ~= nil and opts.route ~= "mapped" and opts.route ~= "copied" then
     misuse("gl.ring: route: expected \"mapped\" or \"copied\", got %s", show(opts.route))
   end
-  return { context = context, target = target, binding = BINDINGS[opts.target or "vertex"], route = opts.route,
-    at = false, seen = false, left = false, closed = false, reads = opts.target == "pack",
+  return {
+    context = context, target = target, binding = BINDINGS[opts.target or "vertex"], route = opts.route,
+    count = rings.count(opts.slots, "gl.ring: slots"), reads = opts.target == "pack",
+    at = false, seen = false, left = false, closed = false,
   }
 end
 
@@ -250,26 +273,22 @@ function Context:ring(shape, name, opts)
   opts = opts or {}
   local r = ring_record(self, opts)
   slot_nbytes(r, shape, name)
-  local count, slots = opts.slots or 3, nil
+  local count, made, message, code = r.count, nil, nil, nil
   if r.route ~= "copied" then
     r.reason = self.buffer_storage
     if not r.reason then
       r.route = "mapped"
-      slots, r.reason = map_slots(r, self, shape, name, count)
+      made, r.reason, code = make_over(r, map_slots, shape, name, count)
     end
-    if not slots and opts.route == "mapped" then
-      return nil, "gl.ring: " .. r.reason, C.MF_EDEVICE
+    if not made and (code or opts.route == "mapped") then
+      return nil, code and r.reason or "gl.ring: " .. r.reason, code or C.MF_EDEVICE
     end
-  end
-  if not slots then
-    r.route, slots = "copied", copied_slots(r, self, shape, name, count)
-  end
-  local made, message, code = scope.outside(rings.of, slots)
-  for _, t in ipairs(slots) do
-    t:close()
   end
   if not made then
-    delete_buffer(self, r.buffer)
+    r.route = "copied"
+    made, message, code = make_over(r, copied_slots, shape, name, count)
+  end
+  if not made then
     return nil, message, code
   end
   r.ring = made
@@ -351,11 +370,14 @@ local function let_go(r)
   return left
 end
 
--- Whether somebody refers to the memory of a slot, which refuses to be used from now on.
-local function is_in_use(context, handle)
-  C.mf_tensor_fence_wait(handle, C.MF_WRITE, 0, context._int, nil)
-  C.mf_tensor_invalidate(handle, context._int, nil)
-  return context._int[0] ~= 0
+-- Whether somebody refers to the memory of a slot. Each refuses to be used from now on.
+local function are_in_use(context, handles)
+  local found = false
+  for _, handle in ipairs(handles) do
+    C.mf_tensor_invalidate(handle, context._int, nil)
+    found = found or context._int[0] ~= 0
+  end
+  return found
 end
 
 --- Ends the ring and its buffer. False while views of its tensors are alive: their memory refuses to be used from then
@@ -370,10 +392,8 @@ function GLRing:close()
   self.left = self.left or let_go(self)
   collectgarbage()
   foreign.run()
-  for _, handle in ipairs(self.left) do
-    if mapped and is_in_use(context, handle) then
-      return false
-    end
+  if mapped and are_in_use(context, self.left) then
+    return false
   end
   self.closed = true
   for _, handle in ipairs(self.left) do

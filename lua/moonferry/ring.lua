@@ -5,6 +5,7 @@
 -- scope: a scope closes the ring. Must not know: whose queue a fence is of.
 local ffi = require "ffi"
 local C = require "moonferry.lib"
+local constants = require("moonferry.cdef").constants
 local create = require "moonferry.create"
 local errors = require "moonferry.errors"
 local numbers = require "moonferry.numbers"
@@ -96,6 +97,15 @@ function ring.of(tensors)
   return create_of(tensors)
 end
 
+--- How many slots a ring is to have, as an integer, 3 where nothing is said.
+function ring.count(value, what)
+  local count = numbers.integer(value or 3, what)
+  if count < 1 or count > constants.MF_RING_MAX then
+    misuse("%s: expected a number from 1 to %d, got %s", what, constants.MF_RING_MAX, show(value))
+  end
+  return tonumber(count)
+end
+
 --- A ring of new tensors, or of those in a list.
 ---@param shape number[]|moonferry.Tensor[]
 ---@param name? string dtype, default "float32"
@@ -106,7 +116,7 @@ function ring.create(shape, name, count)
     return ring.of(shape)
   end
   local tensors = {}
-  for i = 1, tonumber(numbers.integer(count or 3, "ring: slots")) do
+  for i = 1, ring.count(count, "ring: slots") do
     local t, message, code = create.zeros(shape, name)
     if not t then
       return nil, message, code

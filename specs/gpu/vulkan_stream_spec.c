@@ -62,6 +62,7 @@ static void close_all(void) {
   close(kept);
   vkDestroySemaphore(vulkan.device, semaphore, NULL);
   assert_int_equal(mf_vulkan_end(vk), 0);
+  assert_int_equal(vk->refs, 1); /* no timeline has another one */
   mf_vulkan_release(vk);
   vk_close(&vulkan);
   assert_int_equal(vk_complaints(), 0);

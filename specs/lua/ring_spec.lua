@@ -168,7 +168,9 @@ describe("a ring", function()
     local t = mf.zeros(4)
     refuses("views of one memory", mf.ring, { t, t:view({ 1 }) })
     refuses("ring: slots", mf.ring, { 4 }, "float32", "three")
-    refuses("n is 0", mf.ring, { 4 }, "float32", 0)
+    for _, slots in ipairs { 0, -1, 65, 2 ^ 52 } do
+      refuses("ring: slots: expected a number from 1 to 64, got", mf.ring, { 4 }, "float32", slots)
+    end
     refuses("ring_from_handle", mf.ring_from_handle, 7)
     collectgarbage()
   end)

@@ -80,6 +80,8 @@ class _Calls(ctypes.Structure):
 
 C = ctypes.CDLL(_core.__file__)  # libmoonferry's functions are found through what is linked with it
 _python = ctypes.pythonapi
+releases_run = ctypes.PyDLL(_core.__file__).mf_releases_run  # with the GIL, as every release from Python
+releases_run.restype, releases_run.argtypes = None, []
 for _name, _result, _types in (
     ("mf_gl_create", c_int32, [POINTER(_Calls), POINTER(c_void_p), POINTER(Error)]),
     ("mf_gl_release", None, [c_void_p]),

@@ -21,6 +21,7 @@ import contextlib
 import ctypes
 import gc
 import math
+import operator
 import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,7 @@ from moonferry._gl_calls import (
     describe,
     find_library,
     load_functions,
+    releases_run,
     shared_device,
     stream_number,
     unwrap,
@@ -62,7 +64,7 @@ _MAP_READ, _MAP_WRITE, _PERSISTENT, _COHERENT = 0x1, 0x2, 0x40, 0x80
 _PINNED, _COPY_READ = 0x9160, 0x8F36
 _STREAM_DRAW, _STREAM_READ = 0x88E0, 0x88E1
 _MAJOR, _MINOR, _NUM_EXTENSIONS, _EXTENSIONS = 0x821B, 0x821C, 0x821D, 0x1F03
-_PAGE = 4096
+_PAGE, _RING_MAX = 4096, 64
 _READ, _WRITE = 1, 2
 
 
@@ -207,6 +209,7 @@ class Context:
         if self._release.alive:
             self.call["Finish"]()
             C.mf_gl_end(self._gl)
+            releases_run()
             self._release()
 
     def _fence(self) -> FenceCapsule:
@@ -224,32 +227,47 @@ class Ring:
     ) -> None:
         if target not in _TARGETS or route not in (None, "mapped", "copied"):
             raise ValueError(f"target is {target!r}, route is {route!r}; names of moonferry.gl expected")
+        count = operator.index(slots)
+        if not 1 <= count <= _RING_MAX:
+            raise ValueError(f"slots is {slots!r}; 1 to {_RING_MAX} expected")
         like = moonferry.empty(shape, dtype)
         self._context, self._target, self._nbytes = context, _TARGETS[target], like.nbytes
         self._slot_nbytes = max(math.ceil(like.nbytes / _PAGE), 1) * _PAGE
         self._at: int | None = None
         self._seen: int | None = None
         self._left: list[Any] | None = None
-        self.reason = None if route == "copied" else context.buffer_storage
-        self.route = "copied" if route == "copied" or self.reason else "mapped"
-        if self.reason and route == "mapped":
+        self.route = "mapped"
+        self.reason: str | None = None if route == "copied" else context.buffer_storage
+        if route != "copied" and self.reason is None and self._make(self._mapped, like, count, target == "pack"):
+            return
+        if route == "mapped":
             raise RuntimeError(self.reason)
-        self.buffer = context._new_buffer()
-        make = self._mapped if self.route == "mapped" else self._copied
+        self.route = "copied"
+        self._make(self._copied, like, count, target == "pack")
+
+    def _make(self, slots: Callable[..., list[moonferry.Tensor]], *args: Any) -> bool:
+        """The ring of those slots, over a buffer of its own that goes again where there is none."""
+        self.buffer = self._context._new_buffer()
         try:
-            self.ring = moonferry.Ring(make(like, slots, target == "pack"))
+            if made := slots(*args):
+                self.ring = moonferry.Ring(made)
+                return True
         except BaseException:
-            context._delete_buffer(self.buffer)
+            self._context._delete_buffer(self.buffer)
             raise
+        self._context._delete_buffer(self.buffer)
+        return False
 
     def _mapped(self, like: moonferry.Tensor, slots: int, reads: bool) -> list[moonferry.Tensor]:
+        """None, and there is a reason, where the buffer cannot be mapped."""
         call, flags = self._context.call, (_MAP_READ if reads else 0) | _MAP_WRITE | _PERSISTENT | _COHERENT
         total = self._slot_nbytes * slots
         with self._context._bound(*self._target, self.buffer):
             call["BufferStorage"](self._target[0], total, None, flags)
             pointer = call["MapBufferRange"](self._target[0], 0, total, flags)
         if not pointer:
-            raise RuntimeError(f"glMapBufferRange failed ({call['GetError']():#x})")
+            self.reason = f"glMapBufferRange failed (error {call['GetError']():#x})"
+            return []
         ctypes.memset(pointer, 0, total)
         at = range(pointer, pointer + total, self._slot_nbytes)
         return [_core._wrap_pointer(p, like.shape, None, like.dtype, False, None) for p in at]
@@ -321,7 +339,6 @@ class Ring:
 
     def _in_use(self, handle: Any) -> bool:
         out = ctypes.c_int32()
-        C.mf_tensor_fence_wait(handle, _WRITE, 0, ctypes.byref(out), None)
         C.mf_tensor_invalidate(handle, ctypes.byref(out), None)
         return out.value != 0
 

@@ -121,14 +121,17 @@ static int64_t now_ms(void) {
   return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* Work that never ends must not keep a process from ending. */
-static int trim_within(int32_t wait_ms, bool delete, mf_error *err) {
-  const struct timespec nap = {.tv_nsec = 500000};
+static void nap(void) {
+  const struct timespec half_a_ms = {.tv_nsec = 500000};
+  nanosleep(&half_a_ms, NULL);
+}
+
+static int trim_within(int32_t wait_ms, mf_error *err) {
   const int64_t until = now_ms() + wait_ms;
-  int rc = trim_all(delete, err);
-  while (rc == MF_OK && is_pending(delete) && now_ms() < until) {
-    nanosleep(&nap, NULL);
-    rc = trim_all(delete, err);
+  int rc = trim_all(true, err);
+  while (rc == MF_OK && is_pending(true) && now_ms() < until) {
+    nap();
+    rc = trim_all(true, err);
   }
   return rc;
 }
@@ -136,12 +139,13 @@ static int trim_within(int32_t wait_ms, bool delete, mf_error *err) {
 int mf_pools_trim(int32_t wait_ms, mf_error *err) {
   int rc = MF_OK;
   if (wait_ms < 0) rc = mf__fail(err, MF_EINVAL, "wait_ms is %d; 0 or more expected", wait_ms);
-  if (rc == MF_OK) rc = trim_within(wait_ms, true, err);
+  if (rc == MF_OK) rc = trim_within(wait_ms, err);
   return mf__end(rc, __func__, err);
 }
 
-/* Calls no deleter: the language that it belongs to may be gone. */
+/* Calls no deleter: the language that it belongs to may be gone. Work that never ends must not keep a process from
+ * ending; naps are counted, for a busy machine may stop this thread, or the driver's, for longer than work takes. */
 void mf__trim_at_exit(void) {
-  enum { SHORTLY_MS = 100 };
-  (void)trim_within(SHORTLY_MS, false, NULL);
+  enum { NAPS = 200 };
+  for (int n = 0; trim_all(false, NULL) == MF_OK && is_pending(false) && n < NAPS; n++) nap();
 }
