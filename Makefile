@@ -64,6 +64,10 @@ test-ptxas: setup ## every kernel for CUDA through the toolkit's assembler, for 
 	@specs/build dev
 	@MOONFERRY_SPEC_EVERY=1 ctest --preset dev -R '^gpu.cuda.kernel$$'
 
+test-hiprtc: setup ## every kernel for ROCm through a real hiprtc, of Debian's, which it fetches for build/sim/hiprtc: some minutes
+	@specs/build dev
+	@specs/gpu/hiprtc
+
 test-sim-torch: build ## PyTorch's CUDA build on the simulated driver: fetches 530 MB for build/sim/torch-venv, then some minutes
 	@.venv/bin/python specs/run --only torch
 

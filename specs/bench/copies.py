@@ -20,6 +20,7 @@ BUILD = ROOT / "build" / os.environ.get("MOONFERRY_BENCH_BUILD", "bench")
 sys.path[:0] = [str(BUILD / "python"), str(Path(__file__).parent)]
 
 import copies_report  # noqa: E402
+import copies_sweep  # noqa: E402
 import ml_dtypes  # noqa: E402
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
@@ -297,6 +298,21 @@ def measure(case, rounds):
     }
 
 
+def sweep(seed, count, rounds):
+    """Prints each row whose peer was faster by a fifth and more, and how many there are of each kind."""
+    ratios = []
+    for case in copies_sweep.random_cases(seed, count, lambda dtype: array(np.ones(1), dtype).itemsize):
+        row = measure(Case("cast" if case[2] != case[4] else "copy", *case), rounds)
+        KEPT.clear()
+        ratios.append(row["of_peer"])
+        if row["of_peer"] > 1.2:
+            print(copies_report.line(row), flush=True)
+    ratios.sort()
+    behind, much = (sum(ratio > limit for ratio in ratios) for limit in (1.0, 1.2))
+    print(f"seed {seed}: of {len(ratios)} rows {behind} behind the best peer, {much} by more than a fifth; "
+          f"median {ratios[len(ratios) // 2]:.2f}, worst {ratios[-1]:.2f}")  # fmt: skip
+
+
 def load():
     """Whether the machine had other work: figures from a busy one are worse for whoever needs the caches."""
     alone = os.sched_getscheduler(0) in (os.SCHED_FIFO, os.SCHED_RR)
@@ -309,11 +325,15 @@ def main():
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--only", default="", help="rows with this text in their family or name")
     parser.add_argument("--publish", action="store_true", help="also write docs/copy.md and docs/copy.png")
+    parser.add_argument("--sweep", type=int, metavar="SEED", help="100 random rows; slow ones are told")
     options = parser.parse_args()
     torch.set_num_threads(1)
     LIBRARY.mf_simd.restype = ctypes.c_char_p
     LIBRARY.mf_threads_set(0, None)
     threads = LIBRARY.mf_threads()
+    if options.sweep is not None:
+        sweep(options.sweep, 100, options.rounds)
+        return
     rows = []
     for kind, family, name, *arguments in all_cases():
         if options.only in f"{family} {name}":

@@ -1,100 +1,16 @@
 /* kernel_spec.c: the copy by kernel, in both halves of its text (indices of 32 and of 64 bits), and that the toolkit's
- * own assembler takes the texts for old and new GPUs; a kernel that two threads need at once is made once. HIP
- * has no kernels, and says so.
+ * own assembler takes the texts for old and new GPUs; a kernel that two threads need at once is made once.
+ * hiprtc_spec.c has the kernels for HIP.
  *
  * The texts are those that the runtime ships: they are taken on their way to the driver. The half with 64 bits is for
  * 2^31 elements and more, which no spec can afford; here the number in the text is another one. */
 #include <pthread.h>
 #include <semaphore.h>
 
+#include "driver/cuda.h"
 #include "spec.h"
 
-enum { NBYTES = 64 * 1024 };
-
-/* The strides are in elements; the job begins dst_at and src_at elements into its memory. */
-typedef struct job {
-  mf__kernel_copy copy;
-  int64_t dst_at, src_at;
-} job;
-
-static const job jobs[] = {
-    {{.ndim = 2, .shape = {7, 5}, .dst_strides = {5, 1}, .src_strides = {1, 7}}, 1, 2},
-    {{.ndim = 3, .shape = {3, 4, 5}, .dst_strides = {1, 3, 12}, .src_strides = {-20, 5, -1}}, 0, 44},
-    {{.ndim = 1, .shape = {40}, .dst_strides = {3}, .src_strides = {0}}, 2, 3},
-    {{.ndim = 0}, 2, 3},
-    {{.ndim = 8,
-      .shape = {2, 1, 2, 1, 3, 2, 2, 2},
-      .dst_strides = {96, 9, 48, 9, 16, 8, 4, 2},
-      .src_strides = {1, 2, 2, 8, 4, 12, 24, 48}},
-     0,
-     0},
-};
-
-/* Element i of the index space, as the kernel should see it. */
-static void want_kernel(const mf__kernel_copy *k, char *dst, const char *src) {
-  for (int64_t i = 0; i < k->numel; i++) {
-    int64_t left = i, to = 0, from = 0;
-    for (int32_t axis = k->ndim - 1; axis >= 0; axis--) {
-      to += left % k->shape[axis] * k->dst_strides[axis];
-      from += left % k->shape[axis] * k->src_strides[axis];
-      left /= k->shape[axis];
-    }
-    memcpy(dst + to, src + from, (size_t)k->size);
-  }
-}
-
-static char *pinned(void) {
-  void *p = NULL;
-  OK(gpu->memory_alloc(MF__PINNED, NBYTES, MF_STREAM_DEFAULT, &p, &err));
-  return p;
-}
-
-/* numel 0: all of the index space. */
-static int run_kernel(const job *j, int32_t size, int64_t numel) {
-  char want[NBYTES];
-  char *dst = pinned(), *src = pinned();
-  mf__kernel_copy k = j->copy;
-  for (int i = 0; i < NBYTES; i++) src[i] = (char)(i * 7 + i / 64);
-  memset(dst, 9, NBYTES);
-  memset(want, 9, NBYTES);
-  k.size = size;
-  k.numel = 1;
-  for (int32_t i = 0; i < k.ndim; i++) {
-    k.numel *= k.shape[i];
-    k.dst_strides[i] *= size;
-    k.src_strides[i] *= size;
-  }
-  if (numel != 0) k.numel = numel;
-  k.dst = dst + j->dst_at * size;
-  k.src = src + j->src_at * size;
-  want_kernel(&k, want + j->dst_at * size, src + j->src_at * size);
-  const int rc = gpu->kernel_copy(&k, MF_STREAM_DEFAULT, &err);
-  const mf_error said = err;
-  if (rc == MF_OK) {
-    OK(gpu->stream_synchronize(MF_STREAM_DEFAULT, &err));
-    assert_memory_equal(dst, want, NBYTES);
-  }
-  OK(gpu->memory_free(MF__PINNED, dst, MF_STREAM_DEFAULT, &err));
-  OK(gpu->memory_free(MF__PINNED, src, MF_STREAM_DEFAULT, &err));
-  err = said;
-  return rc;
-}
-
-#if IS_HIP
-
-static mf__entered before;
-
-static void hip_has_no_kernels(void **state) {
-  (void)state;
-  for (size_t i = 0; i < COUNT(jobs); i++) {
-    assert_int_equal(run_kernel(&jobs[i], 4, 0), MF_EDEVICE);
-    SAYS("no kernels for the HIP runtime");
-  }
-}
-
-#else
-
-#include "driver/cuda.h"
+#include "kernels.h"
 
 /* The number of elements from which on indices have 64 bits, and the way into the half with 32, in the texts' words. */
 #define FROM "2147483648"
@@ -187,11 +103,6 @@ static CUresult load_hook(CUmodule *module, const void *image, unsigned n, CUjit
   return code;
 }
 
-static void each_size(int64_t numel, const job *some, size_t n) {
-  for (int32_t size = 1; size <= 16; size *= 2)
-    for (size_t i = 0; i < n; i++) OK(run_kernel(&some[i], size, numel));
-}
-
 static void kernels_copy_what_no_call_can(void **state) {
   (void)state;
   each_size(0, jobs, COUNT(jobs));
@@ -208,32 +119,6 @@ static void forget_kernels(void) {
   OK(gpu->enter(0, &before, &err));
   ntexts = 0;
 }
-
-/* Axes that swap: tiles of 32 by 32, whole and cut, with axes behind them, backwards, and from every n-th place. */
-enum { NSMALL = 8, NWORDS = 3 }; /* the last ones are for small elements, of which the first go by words */
-static const job transposes[] = {
-    {{.ndim = 2, .shape = {32, 32}, .dst_strides = {32, 1}, .src_strides = {1, 32}}, 0, 0},
-    {{.ndim = 2, .shape = {37, 70}, .dst_strides = {70, 1}, .src_strides = {1, 37}}, 1, 2},
-    {{.ndim = 3, .shape = {2, 33, 41}, .dst_strides = {41 * 33, 41, 1}, .src_strides = {41 * 33, 1, 33}}, 0, 0},
-    {{.ndim = 3, .shape = {40, 2, 17}, .dst_strides = {34, 17, 1}, .src_strides = {1, 700, -41}}, 0, 700},
-    {{.ndim = 2, .shape = {17, 16}, .dst_strides = {17, 1}, .src_strides = {-2, 36}}, 0, 40},
-    {{.ndim = 5,
-      .shape = {2, 16, 3, 1, 18},
-      .dst_strides = {864, 54, 18, 18, 1},
-      .src_strides = {1, 4, 64, 7, 192}},
-     0,
-     0},
-    /* Squares of small elements: whole tiles, cut ones, with an axis behind them, from farther rows. */
-    {{.ndim = 2, .shape = {128, 128}, .dst_strides = {128, 1}, .src_strides = {1, 128}}, 0, 0},
-    {{.ndim = 2, .shape = {140, 68}, .dst_strides = {68, 1}, .src_strides = {1, 140}}, 4, 8},
-    {{.ndim = 3, .shape = {2, 16, 20}, .dst_strides = {400, 24, 1}, .src_strides = {-320, 1, 16}}, 0, 320},
-    /* No squares: rows that begin between words, on either side, and an extent that no word divides. */
-    {{.ndim = 2, .shape = {16, 20}, .dst_strides = {21, 1}, .src_strides = {1, 16}}, 0, 0},
-    {{.ndim = 2, .shape = {16, 20}, .dst_strides = {20, 1}, .src_strides = {1, 17}}, 0, 0},
-    {{.ndim = 2, .shape = {16, 20}, .dst_strides = {20, 1}, .src_strides = {1, 16}}, 1, 0},
-    {{.ndim = 2, .shape = {17, 20}, .dst_strides = {20, 1}, .src_strides = {1, 20}}, 0, 0},
-    {{.ndim = 2, .shape = {20, 17}, .dst_strides = {20, 1}, .src_strides = {1, 20}}, 0, 0},
-};
 
 /* The other kernel would do something else with what it is given. */
 static CUresult get_hook(CUfunction *f, CUmodule module, const char *name) {
@@ -257,8 +142,8 @@ static void axes_that_swap_go_by_tiles(void **state) {
 static void small_elements_that_swap_go_by_words(void **state) {
   (void)state;
   for (int32_t size = 1; size <= 2; size *= 2)
-    for (size_t i = COUNT(transposes) - 8; i < COUNT(transposes); i++) {
-          only = i < COUNT(transposes) - 5 ? "mf_transpose_words" : "mf_transpose";
+    for (size_t i = COUNT(transposes) - NSMALL; i < COUNT(transposes); i++) {
+      only = i < COUNT(transposes) - NSMALL + NWORDS ? "mf_transpose_words" : "mf_transpose";
       OK(run_kernel(&transposes[i], size, 0));
       forget_kernels();
     }
@@ -386,19 +271,6 @@ static void two_threads_make_one_kernel(void **state) {
   sem_destroy(&rival.came);
 }
 
-static const DLDataType all_numbers[] = {
-    {kDLBool, 8, 1},           {kDLInt, 8, 1},          {kDLInt, 16, 1},         {kDLInt, 32, 1},
-    {kDLInt, 64, 1},           {kDLUInt, 8, 1},         {kDLUInt, 16, 1},        {kDLUInt, 32, 1},
-    {kDLUInt, 64, 1},          {kDLFloat, 16, 1},       {kDLBfloat, 16, 1},      {kDLFloat, 32, 1},
-    {kDLFloat, 64, 1},         {kDLFloat8_e3m4, 8, 1},  {kDLFloat8_e4m3, 8, 1},  {kDLFloat8_e4m3b11fnuz, 8, 1},
-    {kDLFloat8_e4m3fn, 8, 1},  {kDLFloat8_e4m3fnuz, 8, 1}, {kDLFloat8_e5m2, 8, 1}, {kDLFloat8_e5m2fnuz, 8, 1}};
-
-static mf__codec codec_of(size_t which) {
-  mf__codec c;
-  OK(mf__codec_find(&all_numbers[which], 0, &c, &err));
-  return c;
-}
-
 /* The texts of copies and comparisons, and of one cast in fourteen, drawn anew with each commit: all take minutes
  * (make test-ptxas). */
 static void some_texts(void) {
@@ -437,13 +309,10 @@ static void the_assembler_takes_the_texts(void **state) {
   unlink(path);
 }
 
-#endif
-
 static int begin(void **state) {
   (void)state;
   sim_ask_reset();
   OK(gpu->enter(0, &before, &err));
-#if !IS_HIP
   load = mf__cu.cuModuleLoadDataEx;
   mf__cu.cuModuleLoadDataEx = load_hook;
   exchange_mode = mf__cu.cuThreadExchangeStreamCaptureMode;
@@ -453,7 +322,6 @@ static int begin(void **state) {
   only = NULL;
   ntexts = 0;
   first = NULL;
-#endif
   return 0;
 }
 
@@ -463,11 +331,9 @@ static int end(void **state) {
   OK(gpu->device_synchronize(&err));
   gpu->leave(&before);
   gpu->device_forget(0);
-#if !IS_HIP
   mf__cu.cuModuleLoadDataEx = load;
   mf__cu.cuThreadExchangeStreamCaptureMode = exchange_mode;
   mf__cu.cuModuleGetFunction = get_function;
-#endif
   expect_clean_driver();
   assert_int_equal(sim_ask_left("modules"), 0);
   return 0;
@@ -476,9 +342,6 @@ static int end(void **state) {
 int main(void) {
 #define SPEC(name) cmocka_unit_test_setup_teardown(name, begin, end)
   const struct CMUnitTest specs[] = {
-#if IS_HIP
-      SPEC(hip_has_no_kernels),
-#else
       SPEC(the_first_kernel_asks_for_the_device),
       SPEC(kernels_copy_what_no_call_can), SPEC(axes_that_swap_go_by_tiles),
       SPEC(small_elements_that_swap_go_by_words), SPEC(indices_of_64_bits_copy_the_same),
@@ -486,7 +349,6 @@ int main(void) {
       SPEC(who_cannot_compile_is_asked_once), SPEC(what_fails_once_is_tried_again),
       SPEC(making_a_kernel_breaks_no_capture), SPEC(two_threads_make_one_kernel),
       SPEC(the_assembler_takes_the_texts),
-#endif
   };
   return cmocka_run_group_tests(specs, NULL, NULL);
 }

@@ -49,13 +49,15 @@ static mf_tensor *values_of(const char *dtype) {
   return t;
 }
 
+/* Known when one was asked for. */
 static bool has_kernels(void) {
-  return other_device_type() == kDLCUDA;
+  return sim_ask_calls("cuModuleLoadDataEx") + sim_ask_calls("hipModuleLoadData") > 0;
 }
 
 /* Of the simulator's, what moves memory: a kernel is none. */
 static uint64_t copies(void) {
-  return sim_ask_calls("cuMemcpyAsync") + sim_ask_calls("cuMemcpy2DAsync") + sim_ask_calls("cuMemcpy3DAsync");
+  return sim_ask_calls("cuMemcpyAsync") + sim_ask_calls("cuMemcpy2DAsync") + sim_ask_calls("cuMemcpy3DAsync") +
+         sim_ask_calls("hipMemcpyAsync") + sim_ask_calls("hipMemcpy2DAsync") + sim_ask_calls("hipMemcpy3DAsync");
 }
 
 static void one_pair(const char *to, mf_tensor *src, const char *from) {

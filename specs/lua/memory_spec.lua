@@ -5,6 +5,16 @@ local helper = require "helper"
 
 local C = helper.C
 
+-- What malloc has given out, where glibc's says so.
+ffi.cdef [[
+typedef struct { size_t unasked[7], uordblks, fordblks, keepcost; } spec_mallinfo;
+spec_mallinfo mallinfo2(void);
+]]
+local function allocated()
+  local ok, info = pcall(function() return ffi.C.mallinfo2() end)
+  return ok and tonumber(info.uordblks) or 0
+end
+
 -- Each makes or does something with `t` (2 x 3 floats) that allocates; what it returns is closed here.
 local CALLS = {
   empty = function() return mf.empty({ 2, 3 }) end,
@@ -119,6 +129,31 @@ describe("failing allocations", function()
     C.mf_fault_arm(-1, 0)
     assert.is_nil(t)
     assert.are.equal(0, mf.ledger().tensors)
+  end)
+
+  it("let go of owners that C lets go of, soon and to the last byte", function()
+    local memory, owners = ffi.new "float[1]", setmetatable({}, { __mode = "v" })
+    local function wrap_many(n)
+      for _ = 1, n do
+        local object = {}
+        owners[#owners + 1] = object
+        local t = assert(mf.wrap(memory, { 1 }, "float32", { owner = object }))
+        local m = t:to_dlpack()
+        t:close()
+        m.deleter(m) -- on any thread, and without a word to Lua
+      end
+    end
+    wrap_many(1000)
+    collectgarbage()
+    collectgarbage()
+    local alive = 0
+    for _ in pairs(owners) do
+      alive = alive + 1
+    end
+    assert.is_true(alive <= 130, alive .. " owners are alive")
+    local before = allocated()
+    wrap_many(20000)
+    assert.is_true(allocated() - before < 100000, allocated() - before .. " bytes more")
   end)
 
   it("do not touch an owner that was to be held", function()

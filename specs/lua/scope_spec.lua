@@ -1,6 +1,7 @@
 -- Scopes close what was made inside, however they end.
 local mf = require "moonferry"
 local helper = require "helper"
+local scope = require "moonferry.scope"
 local refuses = helper.refuses
 
 local function live()
@@ -104,6 +105,40 @@ describe("scope", function()
       assert.is_true(collectgarbage("count") - before < 1500)
       assert.are.equal(0, kept:get(0))
     end)
+  end)
+
+  it("closes what is still open among very many that were closed by hand", function()
+    collectgarbage()
+    collectgarbage("stop")
+    mf.scope(function()
+      for i = 1, 9000 do
+        local t = mf.empty(1)
+        if i % 3 ~= 0 then
+          t:close()
+        end
+      end
+      assert.are.equal(3000, live())
+    end)
+    local left = live()
+    collectgarbage("restart")
+    assert.are.equal(0, left)
+  end)
+
+  it("has its place in its coroutine again after what is of no scope, and its errors", function()
+    local function fail()
+      assert.is_nil(scope.innermost[coroutine.running() or "main"])
+      error("inside", 0)
+    end
+    mf.scope(function()
+      local before = scope.innermost[coroutine.running() or "main"]
+      assert.are.same({ 1, nil, 3 }, { scope.outside(function(...) return ... end, 1, nil, 3) })
+      assert.are.same({ false, "inside" }, { pcall(scope.outside, fail) })
+      assert.are.equal(before, scope.innermost[coroutine.running() or "main"])
+      assert.is_true(scope.active())
+    end)
+    assert.is_false(scope.active())
+    pcall(mf.scope, fail)
+    assert.is_false(scope.active())
   end)
 
   it("refuses what is no function and no tensor", function()

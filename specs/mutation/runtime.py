@@ -39,7 +39,7 @@ NUMBERS = {
 }
 # Files of which some mutant has not been judged yet: the sample leaves them out, for a survivor there is no news.
 NOT_YET = {f"{name}.c" for name in (
-    "cast cuda_kernel image numbers part plan simd stage system tiles workers".split()
+    "blocks cast cuda_kernel hip_kernel hip_text image kernel numbers part plan simd stage system tiles workers".split()
 )}  # fmt: skip
 # What such a file cannot do without: it gets or gives back memory or references, has state that threads share, waits,
 # shares work, or has somebody wait.
@@ -48,6 +48,8 @@ OWNS = re.compile(
     r"|malloc|calloc|realloc|free|pthread_\w+|atomic_\w+|_Atomic|_Thread_local)\b"
 )
 DRIVERS = {"cuda": ("cuda", "CUDA"), "rocm": ("hip", "HIP")}
+# Those that look inside of one driver's kernels.
+OF_ONE = {"kernel_spec": "cuda", "hiprtc_spec": "rocm"}
 # Of the specs without a device, those of NUMBERS, of a library's symbols, and a campaign.
 NOT_ASKED_ON_HOST = {f"{name}_spec" for name in "abi dtype kernel layout seams".split()}
 THREADED = "storm pairs pool_trim pool_forget order retire return transfer crew".split()
@@ -211,6 +213,8 @@ class Runtime(Judge):
             if '#include "spec.h"' not in source.read_text():
                 continue
             for device, (_, name) in DRIVERS.items():
+                if OF_ONE.get(source.stem, device) != device:
+                    continue
                 program = WORK / f"{source.stem}_{device}"
                 flags = ["-DSPEC_HIP"] if name == "HIP" else []
                 if not is_newer(program, [source, *shared]):

@@ -50,7 +50,8 @@ static void cast_apart(cast_ctx *c, mf_tensor *dst, const mf_tensor *src) {
   mf__walk w;
   if (fast && !has_part_bytes(c)) {
     const mf__side from = {src->dl.data, src->dl.strides, c->convert.from};
-    mf__tiles_cast(simd, &c->convert, &dst->dl, &from);
+    if (!mf__blocks_cast(simd, &c->convert, &dst->dl, &from, mf_tensor_size(dst)))
+      mf__tiles_cast(simd, &c->convert, &dst->dl, &from);
     return;
   }
   c->dst = dst->dl.data;

@@ -202,6 +202,11 @@ void mf__tiles_cast(const mf__simd *simd, const mf__convert *c, const DLTensor *
  * either may have several elements. */
 bool mf__tiles_equal(const mf__simd *simd, const mf__compare *c, const DLTensor *a, const mf__side *b, bool *same);
 
+/* blocks.c: false where rows are long enough, and tiles do better. The two are as for mf__tiles_cast, ${numel} elements
+ * each. */
+bool mf__blocks_cast(const mf__simd *simd, const mf__convert *c, const DLTensor *dst, const mf__side *src,
+                     int64_t numel);
+
 /* How far ahead of a loop that reads memory its next lines are asked for. */
 #define MF__AHEAD 4096
 

@@ -5,7 +5,7 @@
  *   device i         device j         a kernel on i, and a copy of what it made
  *   device           pageable         the kernel where that makes less to copy, else on the host behind the copy
  *   pageable         device           on the host where that makes less to copy, else the kernel behind the copy
- *   any                               through the host, which waits: without a kernel (on ROCm; complex, packed and
+ *   any                               through the host, which waits: without a kernel (no hiprtc; complex, packed and
  *                                     6-bit elements; elements at no multiple of their size); places that repeat
  * A comparison goes by kernel where both sides are a device's or shared, and gives one number back; else on the host.
  *

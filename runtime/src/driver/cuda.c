@@ -121,7 +121,7 @@ static void device_forget(int32_t ordinal) {
     if (mf__cuda_make_current(ordinal, &before, NULL) != MF_OK) return;
     const bool relaxed = mf__cuda_capture_relax(true, NULL) == MF_OK;
     if (relaxed) {
-      mf__cuda_kernels_forget(d);
+      mf__kernels_forget(&mf__cuda_compiler, &d->kernels);
       void *pool = mf__driver_pool_forget(&d->pooling);
       if (pool != NULL) (void)mf__cu.cuMemPoolDestroy(pool);
       mf__cuda_context_forget(d);

@@ -4,7 +4,7 @@
 #define MOONFERRY_CUDA_H
 
 #include "driver/cuda_calls.h"
-#include "driver/driver.h"
+#include "driver/kernel.h"
 
 typedef struct mf__cuda {
 #define MEMBER(name, version, params) CUresult(*name) params;
@@ -16,23 +16,12 @@ typedef struct mf__cuda {
 /* Complete once mf__driver_open has succeeded. */
 extern mf__cuda mf__cu;
 
-#define MF__KERNEL_SIZES 5 /* elements of 1, 2, 4, 8 and 16 bytes */
-
-/* A module of kernels that move elements in different ways. */
-typedef struct mf__cuda_kernel {
-  struct mf__cuda_kernel *next;
-  uint32_t key; /* which one it is */
-  CUmodule module;
-  CUfunction ways[3];
-  mf_error refused; /* why it cannot be made, where it cannot */
-} mf__cuda_kernel;
-
 typedef struct mf__cuda_device {
   CUdevice device;
   _Atomic(CUcontext) context; /* primary; NULL until it is first needed */
   mf__pooling pooling;
-  _Atomic(mf__cuda_kernel *) kernels; /* those that were asked for; what is in the list does not change */
-  int32_t grid;                       /* blocks that fill the device */
+  mf__kernels kernels;
+  int32_t grid; /* blocks that fill the device */
 } mf__cuda_device;
 
 /* cuda_context.c */
@@ -98,8 +87,7 @@ int mf__cuda_kernel_cast(const mf__kernel_copy *job, const mf__codec *to, const 
                          mf_error *err);
 int mf__cuda_kernel_compare(const mf__kernel_copy *job, const mf__codec *of, uint32_t *differs, mf_stream stream,
                             mf_error *err);
-/* Unloads the kernels of a device whose context is current. No thread uses them. */
-void mf__cuda_kernels_forget(mf__cuda_device *d);
+extern const mf__compiler mf__cuda_compiler;
 
 /* cuda_text.c: the texts of kernels */
 
@@ -126,8 +114,7 @@ void mf__cuda_put_walk(mf__cuda_text *t, const mf__cuda_walk *w);
 void mf__cuda_text_copy(mf__cuda_text *t, int32_t which);
 
 /* cuda_number.c: the texts of casts and comparisons: mf_one takes an element at a time, mf_some as many as
- * mf__cuda_lanes says, which lie side by side on both sides. Numbers, as mf__number_of knows them. */
-int mf__cuda_lanes(const mf__codec *a, const mf__codec *b);
+ * mf__kernel_lanes says, which lie side by side on both sides. Numbers, as mf__number_of knows them. */
 void mf__cuda_text_cast(mf__cuda_text *t, const mf__codec *to, const mf__codec *from);
 void mf__cuda_text_compare(mf__cuda_text *t, const mf__codec *c);
 

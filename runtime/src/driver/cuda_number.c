@@ -313,12 +313,8 @@ static void put_compare(mf__cuda_text *t, const void *ctx) {
   }
 }
 
-int mf__cuda_lanes(const mf__codec *a, const mf__codec *b) {
-  return is_wide(a) || is_wide(b) ? 2 : 4;
-}
-
 void mf__cuda_text_cast(mf__cuda_text *t, const mf__codec *to, const mf__codec *from) {
-  const pair one = {to, from, 1}, some = {to, from, mf__cuda_lanes(to, from)};
+  const pair one = {to, from, 1}, some = {to, from, mf__kernel_lanes(to, from)};
   const mf__cuda_walk walks[] = {{"mf_one", "", REGISTERS, "", put_cast, &one},
                                  {"mf_some", "", REGISTERS, "", put_cast, &some}};
   mf__cuda_text_begin(t);
@@ -329,7 +325,7 @@ void mf__cuda_text_compare(mf__cuda_text *t, const mf__codec *c) {
   static const char params[] = ", .param .u64 differs", registers[] = REGISTERS "  mov.u32 %found, 0;\n";
   static const char end[] =
       "  setp.ne.u32 %t, %found, 0;\n  ld.param.u64 %to, [differs];\n  @%t red.global.or.b32 [%to], 1;\n";
-  const pair one = {c, c, 1}, some = {c, c, mf__cuda_lanes(c, c)};
+  const pair one = {c, c, 1}, some = {c, c, mf__kernel_lanes(c, c)};
   const mf__cuda_walk walks[] = {{"mf_one", params, registers, end, put_compare, &one},
                                  {"mf_some", params, registers, end, put_compare, &some}};
   mf__cuda_text_begin(t);

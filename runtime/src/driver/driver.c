@@ -13,7 +13,7 @@
 enum { CLOSED, OPEN, REFUSED, FORKED };
 
 /* The drivers that were asked for; each at most once. */
-static mf__driver *known[MF__NBACKENDS];
+static mf__driver *known[MF__NBACKENDS + 1]; /* and hiprtc */
 static int32_t nknown;
 static pthread_mutex_t known_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
@@ -54,6 +54,7 @@ static void *open_file(mf__driver *driver, const char *file, mf_error *err) {
   bool absent;
   void *library = mf__library_open(file, why, sizeof why, &absent);
   driver->file = file;
+  driver->absent = driver->absent && absent;
   if (library != NULL) return library;
   if (err->status == MF_OK || !absent)
     (void)mf__fail(err, MF_EDEVICE, "there is no %s driver here: %s (%s names another file)", driver->name, why,
@@ -64,6 +65,7 @@ static void *open_file(mf__driver *driver, const char *file, mf_error *err) {
 static int open_library(mf__driver *driver, mf_error *err) {
   /* A program with raised privileges loads no library that its caller names. */
   const char *chosen = mf__environment(driver->variable);
+  driver->absent = true;
   if (chosen != NULL && *chosen != '\0') {
     driver->library = open_file(driver, chosen, err);
   } else {

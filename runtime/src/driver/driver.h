@@ -21,6 +21,7 @@ typedef struct mf__driver {
   int32_t count; /* of devices */
   void *library;
   const char *file; /* the one that was opened */
+  bool absent;      /* where it was refused: no file is there */
   mf_error why;     /* refused */
   mf__gate gates[MF__MAX_ORDINALS];
 } mf__driver;
@@ -298,6 +299,7 @@ typedef CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAM
 /* The HIP runtime. */
 
 typedef int hipError_t;
+typedef int hiprtcResult;
 typedef int hipMemcpyKind;
 typedef int hipMemPoolAttr;
 typedef int hipStreamCaptureStatus;
@@ -306,6 +308,9 @@ typedef int hipDevice_t;
 typedef void *hipDeviceptr_t;
 typedef struct ihipStream_t *hipStream_t;
 typedef struct ihipEvent_t *hipEvent_t;
+typedef struct ihipModule_t *hipModule_t;
+typedef struct ihipModuleSymbol_t *hipFunction_t;
+typedef struct _hiprtcProgram *hiprtcProgram;
 typedef struct ihipMemPoolHandle_t *hipMemPool_t;
 typedef struct _hipGraphicsResource *hipGraphicsResource_t;
 typedef struct hipArray *hipArray_t;

@@ -246,52 +246,24 @@ static int event_synchronize(void *event, mf_error *err) {
   return rc;
 }
 
-static int exchange_mode(int *mode, mf_error *err) {
-  return MF__HIP_ASK(hipThreadExchangeStreamCaptureMode, (mode));
-}
-
-static int capture_relax(bool on, mf_error *err) {
-  static _Thread_local mf__relaxation own;
-  return mf__driver_relax(&own, on, exchange_mode, err);
-}
-
 /* Works in relaxed mode, because another library may capture on this device meanwhile. */
 static void device_forget(int32_t ordinal) {
   probes *p = &all_probes[ordinal];
   mf__entered before;
   if (!mf__hip_usable() || mf__hip_make_current(ordinal, &before, NULL) != MF_OK) return;
-  const bool relaxed = capture_relax(true, NULL) == MF_OK;
+  const bool relaxed = mf__hip_capture_relax(true, NULL) == MF_OK;
   if (relaxed) {
     void *pool = mf__driver_pool_forget(&poolings[ordinal]);
+    mf__hip_kernels_forget(ordinal);
     if (pool != NULL) mf__hip_clear(mf__hip.hipMemPoolDestroy(pool));
     for (int i = 0; i < NPROBES; i++) {
       if (p->streams[i] != NULL) end_stream(p->streams[i]);
       p->streams[i] = NULL;
     }
-    (void)capture_relax(false, NULL);
+    (void)mf__hip_capture_relax(false, NULL);
     mf__gate_forget(&mf__hip_driver.gates[ordinal]);
   }
   mf__hip_make_former(&before);
-}
-
-static int kernel_copy(const mf__kernel_copy *job, mf_stream stream, mf_error *err) {
-  (void)job;
-  (void)stream;
-  return mf__fail(err, MF_EDEVICE, "there are no kernels for the HIP runtime");
-}
-
-static int kernel_cast(const mf__kernel_copy *job, const mf__codec *to, const mf__codec *from, mf_stream stream,
-                       mf_error *err) {
-  (void)to;
-  (void)from;
-  return kernel_copy(job, stream, err);
-}
-
-static int kernel_compare(const mf__kernel_copy *job, const mf__codec *of, uint32_t *differs, mf_stream stream,
-                          mf_error *err) {
-  (void)of;
-  (void)differs;
-  return kernel_copy(job, stream, err);
 }
 
 const mf__backend mf__backend_hip = {
@@ -326,10 +298,10 @@ const mf__backend mf__backend_hip = {
     .copy = mf__hip_copy,
     .copy_peer = mf__hip_copy_peer,
     .fill = mf__hip_fill,
-    .kernel_copy = kernel_copy,
-    .kernel_cast = kernel_cast,
-    .kernel_compare = kernel_compare,
-    .capture_relax = capture_relax,
+    .kernel_copy = mf__hip_kernel_copy,
+    .kernel_cast = mf__hip_kernel_cast,
+    .kernel_compare = mf__hip_kernel_compare,
+    .capture_relax = mf__hip_capture_relax,
     .graphics_register = mf__hip_graphics_register,
     .graphics_unregister = mf__hip_graphics_unregister,
     .graphics_map = mf__hip_graphics_map,

@@ -3,8 +3,8 @@
 #ifndef MOONFERRY_HIP_H
 #define MOONFERRY_HIP_H
 
-#include "driver/driver.h"
 #include "driver/hip_calls.h"
+#include "driver/kernel.h"
 
 typedef struct mf__hip_table {
 #define MEMBER(result, name, params) result(*name) params;
@@ -15,6 +15,15 @@ typedef struct mf__hip_table {
 
 /* Complete once mf__driver_open has succeeded. */
 extern mf__hip_table mf__hip;
+
+typedef struct mf__hiprtc_table {
+#define MEMBER(result, name, params) result(*name) params;
+  MF__HIPRTC_REQUIRED(MEMBER)
+#undef MEMBER
+} mf__hiprtc_table;
+
+/* Complete once a kernel was asked for, where there is hiprtc. */
+extern mf__hiprtc_table mf__hiprtc;
 
 /* hip_context.c */
 
@@ -48,7 +57,7 @@ static inline hipStream_t mf__hip_stream(mf_stream stream) {
   return stream == MF_STREAM_DEFAULT ? NULL : (hipStream_t)(intptr_t)stream;
 }
 
-/* hip_work.c and hip_graphics.c: slots of mf__backend */
+/* hip_work.c, hip_kernel.c and hip_graphics.c: slots of mf__backend */
 
 int mf__hip_graphics_register(const mf__gl_name *name, uint32_t flags, void **out, mf_error *err);
 int mf__hip_graphics_unregister(void *resource, mf_error *err);
@@ -67,5 +76,27 @@ int mf__hip_copy(const mf__block_copy *job, mf_stream stream, mf_error *err);
 int mf__hip_copy_peer(const mf__block_copy *job, int32_t dst_ordinal, int32_t src_ordinal, mf_stream stream,
                       mf_error *err);
 int mf__hip_fill(const mf__block_copy *job, uint32_t value, int32_t unit, mf_stream stream, mf_error *err);
+int mf__hip_capture_relax(bool on, mf_error *err);
+int mf__hip_kernel_copy(const mf__kernel_copy *job, mf_stream stream, mf_error *err);
+int mf__hip_kernel_cast(const mf__kernel_copy *job, const mf__codec *to, const mf__codec *from, mf_stream stream,
+                        mf_error *err);
+int mf__hip_kernel_compare(const mf__kernel_copy *job, const mf__codec *of, uint32_t *differs, mf_stream stream,
+                           mf_error *err);
+/* Unloads the kernels of a device, which is current. No thread uses them. */
+void mf__hip_kernels_forget(int32_t ordinal);
+
+/* hip_text.c: the texts of kernels */
+
+/* The longest text, that of a cast between small floats, takes less than two thirds of it. */
+typedef struct mf__hip_text {
+  size_t length;
+  char at[16 << 10];
+} mf__hip_text;
+
+/* Copies of elements of 1 << which bytes: mf_copy, mf_transpose and, below 4 bytes, mf_transpose_words. */
+void mf__hip_text_copy(mf__hip_text *t, int32_t which);
+/* mf_cast_one and mf_cast_some; mf_compare_one and mf_compare_some: as many at a time as mf__kernel_lanes says. */
+void mf__hip_text_cast(mf__hip_text *t, const mf__codec *to, const mf__codec *from);
+void mf__hip_text_compare(mf__hip_text *t, const mf__codec *c);
 
 #endif

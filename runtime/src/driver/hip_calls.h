@@ -85,6 +85,25 @@
   X(hipError_t, hipWaitExternalSemaphoresAsync,                                                                  \
     (const hipExternalSemaphore_t *semaphores, const hipExternalSemaphoreWaitParams *values,                     \
      unsigned count, hipStream_t stream))                                                                        \
-  X(hipError_t, hipDestroyExternalSemaphore, (hipExternalSemaphore_t semaphore))
+  X(hipError_t, hipDestroyExternalSemaphore, (hipExternalSemaphore_t semaphore))                                 \
+  X(hipError_t, hipModuleLoadData, (hipModule_t * out, const void *image))                                       \
+  X(hipError_t, hipModuleUnload, (hipModule_t module))                                                           \
+  X(hipError_t, hipModuleGetFunction, (hipFunction_t * out, hipModule_t module, const char *name))               \
+  X(hipError_t, hipModuleLaunchKernel,                                                                           \
+    (hipFunction_t function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,                \
+     unsigned block_y, unsigned block_z, unsigned shared_nbytes, hipStream_t stream, void **params, void **extra))
+
+/* Of hiprtc: without one of these there are no kernels. */
+#define MF__HIPRTC_REQUIRED(X)                                                                                   \
+  X(const char *, hiprtcGetErrorString, (hiprtcResult code))                                                     \
+  X(hiprtcResult, hiprtcCreateProgram,                                                                           \
+    (hiprtcProgram * out, const char *text, const char *name, int nheaders, const char **headers,                \
+     const char **header_names))                                                                                 \
+  X(hiprtcResult, hiprtcDestroyProgram, (hiprtcProgram * program))                                               \
+  X(hiprtcResult, hiprtcCompileProgram, (hiprtcProgram program, int noptions, const char **options))             \
+  X(hiprtcResult, hiprtcGetProgramLogSize, (hiprtcProgram program, size_t *nbytes))                              \
+  X(hiprtcResult, hiprtcGetProgramLog, (hiprtcProgram program, char *out))                                       \
+  X(hiprtcResult, hiprtcGetCodeSize, (hiprtcProgram program, size_t *nbytes))                                    \
+  X(hiprtcResult, hiprtcGetCode, (hiprtcProgram program, char *out))
 
 #endif

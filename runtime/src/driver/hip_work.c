@@ -56,3 +56,12 @@ int mf__hip_fill(const mf__block_copy *job, uint32_t value, int32_t unit, mf_str
     rc = rows.height > 1 ? fill_plane(&rows, value, unit, s, err) : fill_row(&rows, value, unit, s, err);
   return rc;
 }
+
+static int exchange_mode(int *mode, mf_error *err) {
+  return MF__HIP_ASK(hipThreadExchangeStreamCaptureMode, (mode));
+}
+
+int mf__hip_capture_relax(bool on, mf_error *err) {
+  static _Thread_local mf__relaxation own;
+  return mf__driver_relax(&own, on, exchange_mode, err);
+}

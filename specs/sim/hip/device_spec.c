@@ -102,8 +102,9 @@ static void a_call_fails_when_told_to(void **state) {
 
 static void what_is_not_simulated_is_refused(void **state) {
   (void)state;
+  hipModule_t module = NULL;
   FAILS(hipLaunchKernel(), hipErrorNotSupported);
-  FAILS(hipModuleLoadData(), hipErrorNotSupported);
+  FAILS(hipModuleLoadData(&module, "\177ELF"), hipErrorNotSupported);
   assert_int_equal(sim_calls("hipLaunchKernel"), FORWARDED ? 0 : 1);
   FAILS(hipGetLastError(), hipErrorNotSupported);
 }

@@ -1,0 +1,96 @@
+/* blocks.c: casts of layouts whose rows are short: a call for each row would cost more than the row. Blocks of all the
+ * innermost axes that fit are gathered into one row, converted, and scattered, each of which has its own fast way. It
+ * must not know a dtype, nor how a layout is copied. */
+#include "core/simd.h"
+
+enum { BLOCK = 1024, LONG_ROW = 64 /* elements */ };
+
+/* The inner axes are those of a block; the one before them is cut, so that a block has several places along it. */
+typedef struct blocks {
+  const mf__simd *simd;
+  const mf__convert *convert;
+  char *dst;
+  const char *src;
+  int64_t numel, most; /* of the inner axes; places along the one that is cut */
+  int32_t ndim;        /* of a block: 1 more than inner axes */
+  int64_t shape[MF_MAX_NDIM + 1], strides[2][MF_MAX_NDIM + 1];
+} blocks;
+
+/* Of a block that is compact. */
+static void compact_strides(int32_t ndim, const int64_t *shape, int64_t *strides) {
+  int64_t n = 1;
+  for (int32_t i = ndim; i-- > 0; n *= shape[i]) strides[i] = n;
+}
+
+static bool is_same(int32_t ndim, const int64_t *shape, const int64_t *a, const int64_t *b) {
+  for (int32_t i = 0; i < ndim; i++)
+    if (shape[i] != 1 && a[i] != b[i]) return false;
+  return true;
+}
+
+/* The block that is ready in b, but for how many places it has along the axis that is cut. */
+static void cast_block(blocks *b, char *dst, const char *src, int64_t count) {
+  _Alignas(64) char gathered[BLOCK * 8], converted[BLOCK * 8];
+  const mf__convert *c = b->convert;
+  int64_t strides[MF_MAX_NDIM + 1];
+  b->shape[0] = count;
+  compact_strides(b->ndim, b->shape, strides);
+  const mf__side from = {src, b->strides[1], c->from}, made = {converted, strides, c->to};
+  const bool in_place = is_same(b->ndim, b->shape, b->strides[0], strides);
+  if (!is_same(b->ndim, b->shape, b->strides[1], strides)) {
+    const DLTensor all = {.data = gathered, .ndim = b->ndim, .shape = b->shape, .strides = strides};
+    mf__tiles_copy(b->simd, &all, &from);
+    src = gathered;
+  }
+  mf__convert_row(c, in_place ? dst : converted, src, count * b->numel, false);
+  const DLTensor to = {.data = dst, .ndim = b->ndim, .shape = b->shape, .strides = b->strides[0]};
+  if (!in_place) mf__tiles_copy(b->simd, &to, &made);
+}
+
+/* A row of the outer walk: the axis that is cut. */
+static bool cast_blocks(void *arg, const int64_t at[2], int64_t n, const int64_t step[2]) {
+  blocks b = *(const blocks *)arg; /* several threads do this */
+  b.strides[0][0] = step[0];
+  b.strides[1][0] = step[1];
+  for (int64_t done = 0; done < n; done += b.most) {
+    const int64_t count = n - done < b.most ? n - done : b.most;
+    cast_block(&b, b.dst + (at[0] + done * step[0]) * b.convert->to, b.src + (at[1] + done * step[1]) * b.convert->from,
+               count);
+  }
+  return true;
+}
+
+/* Takes the axes that fit into a block out of the walk. */
+static void take_inner(blocks *b, mf__walk *w) {
+  int32_t first = w->ndim;
+  b->numel = 1;
+  while (first > 0 && b->numel * w->shape[first - 1] <= BLOCK) b->numel *= w->shape[--first];
+  b->ndim = w->ndim - first + 1;
+  for (int32_t i = 1; i < b->ndim; i++) {
+    b->shape[i] = w->shape[first + i - 1];
+    for (int o = 0; o < 2; o++) b->strides[o][i] = w->strides[o][first + i - 1];
+  }
+  b->most = BLOCK / b->numel;
+  w->ndim = first;
+}
+
+/* How many elements a call for each row, or for rows that follow each other, converts. */
+static int64_t row_length(const DLTensor *dst, const mf__convert *c, const mf__side *src) {
+  mf__planes p;
+  mf__planes_make(&p, dst, c->to, src, false);
+  const mf__tile *t = &p.plane;
+  const bool run = t->dst_column == c->to && t->dst_row == t->columns * c->to &&
+                   (t->src_column != t->size || t->src_row == t->columns * t->size);
+  return run ? t->rows * t->columns : t->columns;
+}
+
+bool mf__blocks_cast(const mf__simd *simd, const mf__convert *c, const DLTensor *dst, const mf__side *src,
+                     int64_t numel) {
+  mf__walk w;
+  blocks b = {.simd = simd, .convert = c, .dst = dst->data, .src = src->data};
+  mf__walk_plan(&w, dst, src->strides, false);
+  if (w.ndim < 2 || w.shape[w.ndim - 1] >= LONG_ROW || row_length(dst, c, src) >= LONG_ROW) return false;
+  take_inner(&b, &w);
+  (void)mf__walk_share(&w, numel * c->to, 1, cast_blocks, &b);
+  return true;
+}

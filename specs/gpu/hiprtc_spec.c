@@ -1,0 +1,380 @@
+/* hiprtc_spec.c: kernels on ROCm: what they copy, in each of their ways and in rounds of blocks; what happens where
+ * hiprtc is absent, broken or refuses a text. numbers_spec.c has what they convert and compare.
+ *
+ * With MOONFERRY_HIPRTC=FILE, a real hiprtc, each text is compiled for each of MOONFERRY_HIPRTC_TARGETS instead. */
+#include "driver/hip.h"
+#include "spec.h"
+
+#include "kernels.h"
+
+static mf__entered before;
+
+/* The device as it was before any kernel was made. */
+static void forget_kernels(void) {
+  OK(gpu->device_synchronize(&err));
+  gpu->leave(&before);
+  gpu->device_forget(0);
+  OK(gpu->enter(0, &before, &err));
+}
+
+/* Opens everything; false where there is no hiprtc. */
+static bool has_kernels(void) {
+  const mf__kernel_copy nothing = {.size = 4};
+  return gpu->kernel_copy(&nothing, MF_STREAM_DEFAULT, NULL) == MF_OK;
+}
+
+static void each_pair(void) {
+  const mf__kernel_copy nothing = {.size = 1};
+  uint32_t nowhere;
+  for (size_t i = 0; i < COUNT(all_numbers); i++) {
+    const mf__codec to = codec_of(i), from = codec_of((i * 7 + 3) % COUNT(all_numbers));
+    OK(gpu->kernel_compare(&nothing, &to, &nowhere, MF_STREAM_DEFAULT, &err));
+    OK(gpu->kernel_cast(&nothing, &to, &from, MF_STREAM_DEFAULT, &err));
+  }
+}
+
+/* Copies */
+
+static hipError_t (*get_function)(hipFunction_t *, hipModule_t, const char *);
+static hipError_t (*launch)(hipFunction_t, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                            hipStream_t, void **, void **);
+static const char *only; /* the name of the kernel that all are, or NULL */
+static unsigned most_blocks;
+
+/* The other kernel would do something else with what it is given. */
+static hipError_t get_hook(hipFunction_t *f, hipModule_t module, const char *name) {
+  return get_function(f, module, only == NULL ? name : only);
+}
+
+static hipError_t hipLaunchHook(hipFunction_t f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                              unsigned bz, unsigned shared, hipStream_t s, void **params, void **extra) {
+  if (most_blocks != 0 && gx > most_blocks) gx = most_blocks;
+  return launch(f, gx, gy, gz, bx, by, bz, shared, s, params, extra);
+}
+
+static void axes_that_swap_go_by_tiles(void **state) {
+  const job straight = {{.ndim = 2, .shape = {17, 40}, .dst_strides = {80, 2}, .src_strides = {80, 1}}, 1, 2};
+  (void)state;
+  only = "mf_transpose";
+  for (int32_t size = 4; size <= 16; size *= 2)
+    for (size_t i = 0; i < COUNT(transposes) - NSMALL; i++) OK(run_kernel(&transposes[i], size, 0));
+  forget_kernels();
+  only = "mf_copy";
+  each_size(0, jobs, COUNT(jobs));
+  each_size(0, &straight, 1);
+}
+
+static void small_elements_that_swap_go_by_words(void **state) {
+  (void)state;
+  for (int32_t size = 1; size <= 2; size *= 2)
+    for (size_t i = COUNT(transposes) - NSMALL; i < COUNT(transposes); i++) {
+      only = i < COUNT(transposes) - NSMALL + NWORDS ? "mf_transpose_words" : "mf_transpose";
+      OK(run_kernel(&transposes[i], size, 0));
+      forget_kernels();
+    }
+}
+
+/* Where there are more blocks of elements, or tiles, than the grid has. */
+static void blocks_go_on_in_rounds(void **state) {
+  const job many = {{.ndim = 1, .shape = {1500}, .dst_strides = {2}, .src_strides = {1}}, 1, 2};
+  (void)state;
+  for (most_blocks = 1; most_blocks <= 3; most_blocks++) {
+    each_size(0, &many, 1);
+    for (int32_t size = 1; size <= 2; size *= 2)
+      for (size_t i = 0; i < COUNT(transposes); i++) OK(run_kernel(&transposes[i], size, 0));
+  }
+}
+
+/* The first elements of more than 2^32 along an axis, of which the index needs 64 bits. */
+static void extents_of_64_bits_are_read_whole(void **state) {
+  const int64_t many = INT64_C(1) << 33;
+  const job long_axes[] = {
+      {{.ndim = 2, .shape = {2, many}, .dst_strides = {200, 1}, .src_strides = {0, 2}}, 0, 0},
+      {{.ndim = 3, .shape = {2, many, 4}, .dst_strides = {240, 5, 1}, .src_strides = {1, 8, 2}}, 0, 0},
+  };
+  (void)state;
+  each_size(40, long_axes, COUNT(long_axes));
+}
+
+/* What fails */
+
+static hiprtcResult refusal; /* what hiprtc answers, */
+static const char *refused;  /* to which call, */
+static const char *words;    /* with these words in its log */
+static int ncompiled;
+
+#define HOOK(name, params, args)                                             \
+  static hiprtcResult (*name##_real) params;                                 \
+  static hiprtcResult name##_hook params {                                   \
+    if (strcmp(#name, "hiprtcCompileProgram") == 0) ncompiled++;             \
+    return strcmp(refused, #name) == 0 ? refusal : name##_real args;         \
+  }
+
+HOOK(hiprtcCreateProgram,
+     (hiprtcProgram * out, const char *text, const char *name, int n, const char **headers, const char **names),
+     (out, text, name, n, headers, names))
+HOOK(hiprtcCompileProgram, (hiprtcProgram p, int n, const char **options), (p, n, options))
+HOOK(hiprtcGetCodeSize, (hiprtcProgram p, size_t *n), (p, n))
+HOOK(hiprtcGetCode, (hiprtcProgram p, char *out), (p, out))
+
+static hiprtcResult log_size_hook(hiprtcProgram p, size_t *n) {
+  (void)p;
+  *n = strlen(words) + 1;
+  return 0;
+}
+
+static hiprtcResult log_hook(hiprtcProgram p, char *out) {
+  (void)p;
+  strcpy(out, words);
+  return strcmp(words, "unread") == 0 ? 3 : 0;
+}
+
+#define PUT_HOOK(name) (name##_real = mf__hiprtc.name, mf__hiprtc.name = name##_hook)
+#define TAKE_HOOK(name) (mf__hiprtc.name = name##_real)
+
+/* A text that is refused is not asked for again until the device is forgotten, and is no reason for another way. */
+static void who_cannot_compile_is_asked_once(void **state) {
+  static const char *const logs[] = {"", "line 3 is wrong", "unread"};
+  (void)state;
+  refused = "hiprtcCompileProgram";
+  refusal = 6;
+  for (size_t i = 0; i < COUNT(logs); i++) {
+    const bool says = i == 1;
+    char said[200];
+    words = logs[i];
+    ncompiled = 0;
+    snprintf(said, sizeof said, "hiprtc does not compile the copy kernel (MOONFERRY_HIPRTC_LIBRARY=none does "
+             "without)%s%s", says ? ": line 3" : "", says ? " is wrong" : "");
+    for (int k = 0; k < 2; k++) {
+      assert_int_equal(run_kernel(&jobs[0], 4, 0), MF_EDRIVER);
+      SAYS(said);
+      assert_int_equal(err.driver_code, 6);
+      assert_null(strstr(err.message, "unread"));
+    }
+    const mf__kernel_copy k = {.size = 4};
+    assert_int_equal(gpu->kernel_copy(&k, MF_STREAM_DEFAULT, NULL), MF_EDRIVER);
+    assert_int_equal(ncompiled, 1);
+    forget_kernels();
+  }
+  refused = "";
+  OK(run_kernel(&jobs[0], 4, 0));
+}
+
+static void what_fails_once_is_tried_again(void **state) {
+  static const char *const calls[] = {"hiprtcCreateProgram", "hiprtcCompileProgram", "hiprtcGetCodeSize",
+                                      "hiprtcGetCode"};
+  static const char *const driver_calls[] = {"hipModuleLoadData", "hipModuleGetFunction",
+                                             "hipThreadExchangeStreamCaptureMode", "hipModuleLaunchKernel"};
+  (void)state;
+  for (size_t i = 0; i < COUNT(calls); i++) {
+    for (refusal = 1; refusal < 4; refusal += 2) {
+      if (i == 1 && refusal != 1) continue;
+      refused = calls[i];
+      assert_int_equal(run_kernel(&jobs[0], 4, 0), refusal == 1 ? MF_ENOMEM : MF_EDRIVER);
+      assert_string_equal(err.call, calls[i]);
+      assert_int_equal(err.driver_code, refusal);
+      refused = "";
+      OK(run_kernel(&jobs[0], 4, 0));
+      forget_kernels();
+    }
+  }
+  for (size_t i = 0; i < COUNT(driver_calls) && simulated(); i++) {
+    char rule[64];
+    snprintf(rule, sizeof rule, "%s:999:once", driver_calls[i]);
+    sim_ask_fail(rule);
+    assert_int_equal(run_kernel(&jobs[0], 4, 0), MF_EDRIVER);
+    assert_string_equal(err.call, driver_calls[i]);
+    assert_int_equal(driver_last_error(), 0);
+    assert_int_equal(sim_ask_left("modules"), i == 3);
+    OK(run_kernel(&jobs[0], 4, 0));
+    forget_kernels();
+  }
+}
+
+/* Making a kernel is in nobody's capture. */
+static void making_a_kernel_breaks_no_capture(void **state) {
+  const mf__kernel_copy nothing = {.size = 4};
+  mf_stream s = 0;
+  (void)state;
+  OK(gpu->stream_create(&s, &err));
+  capture_start(s, CAPTURE_GLOBAL);
+  OK(gpu->kernel_copy(&nothing, MF_STREAM_PER_THREAD, &err));
+  assert_int_equal(capture_end(s), 0);
+  OK(gpu->stream_destroy(s, &err));
+}
+
+/* Which hiprtc there is is found once in a process. */
+
+static int ask_for_a_kernel(void) {
+  const mf__kernel_copy nothing = {.size = 4};
+  CHECK(gpu->enter(0, &before, &err) == MF_OK);
+  const int rc = gpu->kernel_copy(&nothing, MF_STREAM_DEFAULT, &err);
+  CHECK(gpu->kernel_copy(&nothing, MF_STREAM_DEFAULT, NULL) == rc);
+  gpu->leave(&before);
+  gpu->device_forget(0);
+  return rc;
+}
+
+static void absent(void) {
+  CHECK(ask_for_a_kernel() == MF_EDEVICE && err.status == MF_EDEVICE);
+  CHECK(strstr(err.message, "there is no hiprtc driver here") != NULL);
+}
+
+static void broken(void) {
+  CHECK(ask_for_a_kernel() == MF_EDRIVER && err.status == MF_EDRIVER);
+  CHECK(strstr(err.message, "/etc/passwd") != NULL);
+}
+
+static void another_library(void) {
+  CHECK(ask_for_a_kernel() == MF_EDRIVER && err.status == MF_EDRIVER);
+  CHECK(strstr(err.message, "the hiprtc driver libm.so.6 has no hiprtcGetErrorString") != NULL);
+}
+
+/* Each of the calls in turn. */
+static void no_calls(void) {
+  mf__hip_table all, *t = &mf__hip;
+  int32_t n;
+  CHECK(gpu->device_count(&n, &err) == MF_OK);
+  all = *t;
+  for (int i = 0; i < 4; i++) {
+    *t = all;
+    if (i == 0) t->hipModuleLoadData = NULL;
+    if (i == 1) t->hipModuleUnload = NULL;
+    if (i == 2) t->hipModuleGetFunction = NULL;
+    if (i == 3) t->hipModuleLaunchKernel = NULL;
+    CHECK(ask_for_a_kernel() == MF_EDEVICE);
+    CHECK(strstr(err.message, "this HIP runtime has no calls for kernels") != NULL);
+  }
+}
+
+/* Another way is found where there are none, and where hiprtc is broken that is told. */
+static void only_absence_means_no_kernels(void **state) {
+  (void)state;
+  in_fork_with("MOONFERRY_HIPRTC_LIBRARY=none", absent);
+  in_fork_with("MOONFERRY_HIPRTC_LIBRARY=/etc/passwd", broken);
+  in_fork_with("MOONFERRY_HIPRTC_LIBRARY=libm.so.6", another_library);
+  in_fork_with("SIM_LEDGER=off", no_calls);
+}
+
+/* A real hiprtc */
+
+static mf__hiprtc_table real;
+
+static void compile(const mf__hip_text *text, const char *target) {
+  char option[64], log[4096] = "";
+  const char *options[] = {option};
+  hiprtcProgram program = NULL;
+  size_t nbytes = 0;
+  snprintf(option, sizeof option, "--offload-arch=%s", target);
+  assert_int_equal(real.hiprtcCreateProgram(&program, text->at, "moonferry", 0, NULL, NULL), 0);
+  const hiprtcResult code = real.hiprtcCompileProgram(program, 1, options);
+  if (real.hiprtcGetProgramLogSize(program, &nbytes) == 0 && nbytes < sizeof log)
+    (void)real.hiprtcGetProgramLog(program, log);
+  if (code != 0) fail_msg("%s: %s: %s\n%s", target, real.hiprtcGetErrorString(code), log, text->at);
+  assert_int_equal(real.hiprtcGetCodeSize(program, &nbytes), 0);
+  char *image = malloc(nbytes);
+  assert_int_equal(real.hiprtcGetCode(program, image), 0);
+  assert_memory_equal(image, "\177ELF", 4);
+  free(image);
+  assert_int_equal(real.hiprtcDestroyProgram(&program), 0);
+}
+
+static void compile_all(const char *target) {
+  static mf__hip_text text;
+  for (int32_t which = 0; which < MF__KERNEL_SIZES; which++) {
+    mf__hip_text_copy(&text, which);
+    assert_true(text.length < sizeof text.at * 2 / 3);
+    compile(&text, target);
+  }
+  for (size_t i = 0; i < COUNT(all_numbers) * COUNT(all_numbers); i++) {
+    const mf__codec to = codec_of(i / COUNT(all_numbers)), from = codec_of(i % COUNT(all_numbers));
+    if (i / COUNT(all_numbers) == i % COUNT(all_numbers)) mf__hip_text_compare(&text, &to);
+    else mf__hip_text_cast(&text, &to, &from);
+    assert_true(text.length < sizeof text.at * 2 / 3);
+    compile(&text, target);
+  }
+}
+
+static void a_real_compiler_takes_every_text(void **state) {
+  const char *given = getenv("MOONFERRY_HIPRTC_TARGETS");
+  char targets[128];
+  void *library = dlopen(getenv("MOONFERRY_HIPRTC"), RTLD_NOW);
+  (void)state;
+  if (library == NULL) fail_msg("%s", dlerror());
+#define FIND(result, name, params) *(void **)&real.name = dlsym(library, #name);
+  MF__HIPRTC_REQUIRED(FIND)
+#undef FIND
+  snprintf(targets, sizeof targets, "%s", given == NULL ? "gfx906 gfx90a gfx1030" : given);
+  for (char *target = strtok(targets, " "); target != NULL; target = strtok(NULL, " ")) compile_all(target);
+}
+
+static int begin(void **state) {
+  (void)state;
+  sim_ask_reset();
+  OK(gpu->enter(0, &before, &err));
+  OK(has_kernels() ? MF_OK : MF_EDEVICE);
+  forget_kernels();
+  only = NULL;
+  refused = words = "";
+  most_blocks = 0;
+  get_function = mf__hip.hipModuleGetFunction;
+  mf__hip.hipModuleGetFunction = get_hook;
+  launch = mf__hip.hipModuleLaunchKernel;
+  mf__hip.hipModuleLaunchKernel = hipLaunchHook;
+  PUT_HOOK(hiprtcCreateProgram);
+  PUT_HOOK(hiprtcCompileProgram);
+  PUT_HOOK(hiprtcGetCodeSize);
+  PUT_HOOK(hiprtcGetCode);
+  return 0;
+}
+
+static int begin_failing(void **state) {
+  (void)begin(state);
+  mf__hiprtc.hiprtcGetProgramLogSize = log_size_hook;
+  mf__hiprtc.hiprtcGetProgramLog = log_hook;
+  return 0;
+}
+
+/* The next spec has its kernels made anew. */
+static int end(void **state) {
+  (void)state;
+  OK(gpu->device_synchronize(&err));
+  gpu->leave(&before);
+  gpu->device_forget(0);
+  mf__hip.hipModuleGetFunction = get_function;
+  mf__hip.hipModuleLaunchKernel = launch;
+  TAKE_HOOK(hiprtcCreateProgram);
+  TAKE_HOOK(hiprtcCompileProgram);
+  TAKE_HOOK(hiprtcGetCodeSize);
+  TAKE_HOOK(hiprtcGetCode);
+  expect_clean_driver();
+  assert_int_equal(sim_ask_left("modules"), 0);
+  return 0;
+}
+
+static void every_kernel_is_made(void **state) {
+  (void)state;
+  each_size(0, jobs, COUNT(jobs));
+  each_pair();
+}
+
+/* Whether this process's driver has kernels, asked in another one. */
+static void says_whether(void) {
+  if (ask_for_a_kernel() != MF_OK) _exit(7);
+}
+
+int main(void) {
+#define SPEC(name) cmocka_unit_test_setup_teardown(name, begin, end)
+  const struct CMUnitTest compiled[] = {cmocka_unit_test(a_real_compiler_takes_every_text)};
+  const struct CMUnitTest without[] = {cmocka_unit_test(only_absence_means_no_kernels)};
+  const struct CMUnitTest specs[] = {
+      cmocka_unit_test(only_absence_means_no_kernels), /* before this process opens the driver */
+      SPEC(every_kernel_is_made), SPEC(axes_that_swap_go_by_tiles), SPEC(small_elements_that_swap_go_by_words),
+      SPEC(blocks_go_on_in_rounds), SPEC(extents_of_64_bits_are_read_whole),
+      cmocka_unit_test_setup_teardown(who_cannot_compile_is_asked_once, begin_failing, end),
+      SPEC(what_fails_once_is_tried_again), SPEC(making_a_kernel_breaks_no_capture),
+  };
+  if (getenv("MOONFERRY_HIPRTC") != NULL) return cmocka_run_group_tests(compiled, NULL, NULL);
+  if (status_with("SIM_LEDGER=off", says_whether) != 0) return cmocka_run_group_tests(without, NULL, NULL);
+  return cmocka_run_group_tests(specs, NULL, NULL);
+}
