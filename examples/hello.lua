@@ -1,4 +1,4 @@
--- LUA_PATH="lua/?.lua;lua/?/init.lua;;" luajit examples/hello.lua
+-- moonferry examples/hello.lua
 local mf = require "moonferry"
 
 local t = mf.zeros({ 2, 3 }, "float32")

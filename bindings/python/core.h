@@ -237,6 +237,7 @@ void core_swap_end(const core_swap *swap);
 extern PyType_Spec core_tensor_spec;
 void core_tensor_dealloc(PyObject *self);
 PyObject *core_tensor_new(core_state *state, mf_tensor *t); /* takes t over, always */
+PyObject *core_tensor_lacks(PyObject *module, PyObject *names);
 PyObject *core_wrap_view(PyObject *self, int status, mf_tensor *t, const mf_error *err);
 
 /* Whether ${obj} is a Tensor of whatever instance of this module: Tensor cannot be subclassed. */
@@ -284,6 +285,19 @@ PyObject *core_nested_list(PyObject *self, PyObject *ignored);
 PyObject *core_from_nested(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 
 PyObject *core_call_python(const char *module_name, const char *function, PyObject *self);
+
+/* operators.c */
+PyObject *core_add(PyObject *a, PyObject *b);
+PyObject *core_subtract(PyObject *a, PyObject *b);
+PyObject *core_multiply(PyObject *a, PyObject *b);
+PyObject *core_matmul(PyObject *a, PyObject *b);
+PyObject *core_true_divide(PyObject *a, PyObject *b);
+PyObject *core_floor_divide(PyObject *a, PyObject *b);
+PyObject *core_remainder(PyObject *a, PyObject *b);
+PyObject *core_power(PyObject *a, PyObject *b, PyObject *modulus);
+PyObject *core_negative(PyObject *a);
+PyObject *core_absolute(PyObject *a);
+PyObject *core_compare(PyObject *self, PyObject *other, int op);
 
 /* scalar.c */
 PyObject *core_scalar_to_python(const mf_scalar *value);

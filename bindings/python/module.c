@@ -81,6 +81,10 @@ PyDoc_STRVAR(from_nested_doc,
              "_from_nested($module, obj, dtype, /)\n--\n\n"
              "A new tensor of the numbers in nested sequences; dtype None is inferred.");
 
+PyDoc_STRVAR(tensor_lacks_doc,
+             "_tensor_lacks($module, names, /)\n--\n\n"
+             "An attribute that a Tensor lacks is looked up in the class names, which dir() does not list.");
+
 PyDoc_STRVAR(ledger_doc,
              "_ledger($module, /)\n--\n\n"
              "What is alive in the process: (tensors, storages, bytes, blocks).");
@@ -131,6 +135,7 @@ static PyMethodDef functions[] = {
     {"_from_raw", FASTCALL(core_from_raw), METH_FASTCALL, from_raw_doc},
     {"_from_nested", FASTCALL(core_from_nested), METH_FASTCALL, from_nested_doc},
     {"current_stream", core_current_stream, METH_O, current_stream_doc},
+    {"_tensor_lacks", core_tensor_lacks, METH_O, tensor_lacks_doc},
     {"_ledger", ledger, METH_NOARGS, ledger_doc},
     {"_fault_arm", fault_arm, METH_VARARGS, fault_arm_doc},
     {"_fault_hits", fault_hits, METH_NOARGS, fault_hits_doc},

@@ -211,23 +211,6 @@ static PyObject *get_numpy_dtype(PyObject *self) {
   return core_call_python("moonferry._convert", "numpy_dtype", self);
 }
 
-static int compares_elsewhere(PyObject *other) {
-  return core_is_tensor(other) || PyLong_Check(other) || PyFloat_Check(other) || PyComplex_Check(other) ||
-         PyList_Check(other);
-}
-
-/* One object is equal to itself, and to nothing of another kind. False for what has elements of its own, or is one,
- * would say something of contents that nobody has looked at. */
-static PyObject *tensor_compare(PyObject *self, PyObject *other, int op) {
-  if ((op != Py_EQ && op != Py_NE) || (self != other && !compares_elsewhere(other))) Py_RETURN_NOTIMPLEMENTED;
-  if (self == other) return PyBool_FromLong(op == Py_EQ);
-  PyErr_Format(PyExc_TypeError,
-               "%s does not compare a moonferry.Tensor with a '%s'; moonferry.equal(a, b) compares contents, "
-               "np.asarray(a) %s b each element, `a is b` identity",
-               op == Py_EQ ? "==" : "!=", Py_TYPE(other)->tp_name, op == Py_EQ ? "==" : "!=");
-  return NULL;
-}
-
 /* By identity, as equality is. */
 static Py_hash_t tensor_hash(PyObject *self) {
   return PyBaseObject_Type.tp_hash(self);
@@ -313,7 +296,7 @@ static PyType_Slot slots[] = {
     {Py_tp_dealloc, core_tensor_dealloc},
     {Py_tp_repr, tensor_repr},
     {Py_tp_iter, tensor_iter},
-    {Py_tp_richcompare, tensor_compare},
+    {Py_tp_richcompare, core_compare},
     {Py_tp_hash, tensor_hash},
     {Py_tp_getset, getset},
     {Py_tp_members, members},
@@ -323,6 +306,16 @@ static PyType_Slot slots[] = {
     {Py_mp_length, core_length},
     {Py_mp_subscript, core_getitem},
     {Py_mp_ass_subscript, core_setitem},
+    {Py_nb_add, core_add},
+    {Py_nb_subtract, core_subtract},
+    {Py_nb_multiply, core_multiply},
+    {Py_nb_matrix_multiply, core_matmul},
+    {Py_nb_true_divide, core_true_divide},
+    {Py_nb_floor_divide, core_floor_divide},
+    {Py_nb_remainder, core_remainder},
+    {Py_nb_power, core_power},
+    {Py_nb_negative, core_negative},
+    {Py_nb_absolute, core_absolute},
     {Py_nb_float, core_number_float},
     {Py_nb_int, core_number_int},
     {Py_nb_index, core_number_index},
@@ -338,3 +331,17 @@ PyType_Spec core_tensor_spec = {
     .flags = Py_TPFLAGS_DEFAULT,
     .slots = slots,
 };
+
+/* What to write instead of another library's name must cost nothing where the name is there: with a tp_getattro of its
+ * own, CPython would make an object of each method before it calls it. So the class that answers stands last but one
+ * among those in which a name is looked up, and it is no base, so that dir() and help() do not list what it has. */
+PyObject *core_tensor_lacks(PyObject *module, PyObject *names) {
+  PyTypeObject *type = core_state_of(module)->tensor_type;
+  if (!PyType_Check(names)) return PyErr_Format(PyExc_TypeError, "a class expected, not '%s'", Py_TYPE(names)->tp_name);
+  PyObject *order = PyTuple_Pack(3, type, names, &PyBaseObject_Type), *before = type->tp_mro;
+  if (order == NULL) return NULL;
+  type->tp_mro = order;
+  PyType_Modified(type);
+  Py_XDECREF(before);
+  Py_RETURN_NONE;
+}

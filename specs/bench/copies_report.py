@@ -1,6 +1,6 @@
 """What the benchmark of copies says: lines, docs/copy.md, and a picture. Knows nothing of how it was measured."""
 
-from report import machine, number
+from report import machine, number, time
 
 __all__ = ["line", "machine", "publish"]
 COLUMNS = ("moonferry", "threads", "numpy", "torch", "memmove", "plain walk")
@@ -31,7 +31,7 @@ def markdown(result):
     lines = [
         "# Copies and casts, measured",
         "",
-        "`make bench-copy` writes this page: nanoseconds of each operation, the least of the rounds of one run in",
+        "`make bench-copy` writes this page: the time of each operation, the least of the rounds of one run in",
         "which all took turns, one thread each. `memmove` copies as many bytes as the operation reads and writes, from",
         "one compact memory to another; the share is its time by Moonferry's. The plain walk is Moonferry without",
         f"kernels; `threads` is Moonferry with {result['threads']}, where the row is large enough for them.",
@@ -40,7 +40,7 @@ def markdown(result):
         "| --- |" + " ---: |" * (len(COLUMNS) + 2),
     ]
     for row in result["rows"]:
-        cells = [number(row["ns"][name]) if name in row["ns"] else "" for name in COLUMNS]
+        cells = [time(row["ns"][name]) if name in row["ns"] else "" for name in COLUMNS]
         cells += [f"{row['of_peer']:.2f}", f"{row['share']:.0%}"]
         lines.append(f"| {row['family']}: {row['name']} | " + " | ".join(cells) + " |")
     lines += [
@@ -77,7 +77,7 @@ def picture(result, path):
 def readme_sentence(result):
     """The first row of README_ROW, in words."""
     ns = next(row["ns"] for row in result["rows"] if row["name"] == README_ROW)
-    times = {who: number(ns[who]) for who in ("moonferry", "numpy", "torch", "memmove")}
+    times = {who: time(ns[who]) for who in ("moonferry", "numpy", "torch", "memmove")}
     return (
         f"Moonferry transposes {README_ROW} in {times['moonferry']}, NumPy in {times['numpy']}, PyTorch in "
         f"{times['torch']};\n`memmove` of as many bytes takes {times['memmove']}."

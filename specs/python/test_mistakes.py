@@ -1,6 +1,9 @@
 """What somebody types who comes from another library, and what must be said: the thing, the value and the remedy."""
 
 import math
+import pydoc
+import re
+import rlcompleter
 import warnings
 
 import numpy as np
@@ -197,6 +200,27 @@ SAID = [  # what is typed over t, float32 of 2 x 3; the exception; what it must 
     ("mf.sum(t)", AttributeError, ["'sum'", "np.sum"]),
     ("mf.cuda", AttributeError, ["'cuda'", "device='cuda'"]),
     ("mf.is_tensor(t)", AttributeError, ["'is_tensor'", "isinstance(x, moonferry.Tensor)"]),
+    ("t + 1", TypeError, ["+: ", "np.add(a, b)", "out=t.numpy()"]),
+    ("2.0 - t", TypeError, ["-: ", "np.subtract(a, b)"]),
+    ("t * t", TypeError, ["*: ", "np.multiply(a, b)"]),
+    ("t @ t", TypeError, ["@: ", "np.matmul(a, b)"]),
+    ("t / True", TypeError, ["/: ", "np.true_divide(a, b)"]),
+    ("t // 2j", TypeError, ["//: ", "np.floor_divide(a, b)"]),
+    ("t % 2", TypeError, ["%: ", "np.remainder(a, b)"]),
+    ("2 ** t", TypeError, ["**: ", "np.power(a, b)"]),
+    ("t += 1", TypeError, ["+: ", "np.add(a, b)"]),
+    ("-t", TypeError, ["-: ", "np.negative(a)"]),
+    ("abs(t)", TypeError, ["abs()", "np.absolute(a)"]),
+    ("t < 3", TypeError, ["< does not compare", "'int'", "np.asarray(a) < b"]),
+    ("3.0 >= t", TypeError, ["<= does not compare", "np.asarray(a) <= b"]),
+    ("sorted(t)", TypeError, ["< does not compare"]),
+    ("t[t > 1]", TypeError, ["> does not compare"]),
+    ("t + [1]", TypeError, ["unsupported operand"]),
+    ("t.transpose()", AttributeError, ["'moonferry.Tensor'", "'transpose'", "use t.permute_dims(1, 0) or t.T"]),
+    ("t.view(6)", AttributeError, ["'view'", "use t.reshape(shape)"]),
+    ("t.sum()", AttributeError, ["'sum'", "use t.numpy().sum, over the same memory"]),
+    ("t.softmax(0)", AttributeError, ["'softmax'", "use moonferry.into(torch.Tensor, t).softmax"]),
+    ("mf.Tensor.cuda", AttributeError, ["'cuda'", "use t.to('cuda')"]),
     ("mf.Tensor()", TypeError, ["moonferry.Tensor", "moonferry.tensor"]),
     ("t.shape = (6,)", AttributeError, ["shape of a tensor cannot be set", "reshape"]),
     ("t.strides = (1, 2)", AttributeError, ["strides of a tensor cannot be set", "permute_dims"]),
@@ -305,6 +329,53 @@ def test_a_mistake_is_named_with_its_remedy(typed, kind, said):
     del refused
     assert mf.ledger() == before
     names.clear()  # a function in it is immortal in a 3.13t in which a thread has run (gh-117783), and all that it has
+
+
+def test_what_a_tensor_lacks_is_nowhere_but_in_the_error():
+    """hasattr, dir, help and completion say that the names are not there, and methods are called as before."""
+    t, lacks = mf.zeros(2), mf._hint.AbsentOfTensor
+    names = [name for name in vars(lacks) if not name.startswith("_")]
+    assert len(names) > 100
+    for name in names:
+        assert not hasattr(t, name) and not hasattr(mf.Tensor, name) and getattr(t, name, 3) == 3
+        assert name not in dir(t) and name not in dir(mf.Tensor) and name not in vars(mf.Tensor)
+    assert not re.search(r"^ \|  (transpose|sum|softmax)\b", pydoc.plain(pydoc.render_doc(mf.Tensor)), re.MULTILINE)
+    assert rlcompleter.Completer({"t": t}).complete("t.transp", 0) is None
+    assert mf.Tensor.__getattribute__ is object.__getattribute__
+    assert "no attribute 'nothing_such'" in str(pytest.raises(AttributeError, getattr, t, "nothing_such").value)
+    with pytest.raises(AttributeError):
+        t.transpose = 1
+    with pytest.raises(TypeError, match="a class expected, not 'int'"):
+        mf._core._tensor_lacks(3)
+    mf._core._tensor_lacks(lacks)  # as when the package is loaded anew
+    assert mf.Tensor.__mro__ == (mf.Tensor, lacks, object) and t.tolist() == [0, 0]
+
+
+def test_an_operator_is_left_to_who_computes():
+    """The other operand's own methods, and lists that are repeated, work as they did before tensors answered."""
+    t, n = mf.tensor([1.0, 2.0]), mf.tensor(2)
+    a, one = np.array([3.0, 5.0]), np.float64(1)
+    assert (t + a).tolist() == (a + t).tolist() == [4, 7]
+    assert (a - t).tolist() == [2, 3] and (t - a).tolist() == [-2, -3]
+    assert (t * one).tolist() == (one * t).tolist() == [1, 2] and (one - t).tolist() == [0, -1]
+    assert t @ a == a @ t == 13 and (a**t).tolist() == [3, 25] and (t**a).tolist() == [1, 32]
+    assert (t < a).all() and (a > t).all() and (t <= one).tolist() == [True, False]
+    assert [0] * n == [0, 0] and n * "ab" == "abab"
+    assert np.add(t, 1).tolist() == [2, 3]
+    np.add(t, 1, out=t.numpy())
+    assert t.tolist() == [2, 3]
+
+
+def test_what_numpys_arrays_have_is_answered():
+    lacks, t = vars(mf._hint.AbsentOfTensor), mf.zeros(2)
+    public = {name for name in dir(np.ndarray) if not name.startswith("_") and not hasattr(t, name)}
+    assert public - set(lacks) == set()
+    assert {name for name in mf._hint._NUMPY if not hasattr(np.ndarray, name)} == set()
+
+
+def test_what_pytorchs_tensors_have_is_answered():
+    torch = pytest.importorskip("torch")
+    assert {name for name in mf._hint._TORCH if not hasattr(torch.Tensor, name)} == set()
 
 
 def test_reshape_says_copy_once():

@@ -21,7 +21,7 @@ import contextlib
 import os
 from typing import Any, NamedTuple
 
-from moonferry import _core
+from moonferry import _core, _hint
 from moonferry._convert import asarray, tensor, wrap
 from moonferry._core import (
     _C_API as _C_API,
@@ -50,6 +50,7 @@ from moonferry._dtype import Device, DType
 from moonferry._fields import fields
 
 __version__ = _core.version
+_core._tensor_lacks(_hint.AbsentOfTensor)
 
 bool = DType("bool")
 int8 = DType("int8")
@@ -203,43 +204,13 @@ _LUA = frozenset(
 )
 
 
-# What NumPy and PyTorch call what is here.
-_ELSEWHERE = {
-    "array": "moonferry.tensor copies, moonferry.asarray shares",
-    "from_numpy": "moonferry.from_dlpack or moonferry.asarray",
-    "as_tensor": "moonferry.asarray",
-    "array_equal": "moonferry.equal",
-    "allclose": "np.allclose takes tensors",
-    "arange": "moonferry.tensor(range(n))",
-    "linspace": "moonferry.asarray(np.linspace(...))",
-    "rand": "moonferry.asarray(np.random.rand(...))",
-    "stack": "moonferry.asarray(np.stack(...)), which takes tensors",
-    "concatenate": "moonferry.asarray(np.concatenate(...)), which takes tensors",
-    "load": "moonferry.asarray(np.load(...))",
-    "save": "np.save, which takes tensors",
-    "random": "moonferry.asarray(np.random.rand(...))",
-    **{name: f"np.{name} takes tensors" for name in ("sum", "mean", "min", "max", "where", "sort", "dot", "matmul")},
-    "is_tensor": "isinstance(x, moonferry.Tensor)",
-    "ndarray": "moonferry.Tensor",
-    "numpy": "t.numpy() is a method",
-    "cuda": "moonferry.device_count('cuda'), moonferry.zeros(2, device='cuda')",
-}
-
-
 def __getattr__(name: str) -> Any:
     """LuaJIT is loaded when it is first asked for, and not needed by anything else."""
     if name in _LUA:
         from moonferry import luajit
 
         return getattr(luajit, name)
-    text = f"module 'moonferry' has no attribute {name!r}"
-    if name.startswith("_"):
-        raise AttributeError(text)
-    import difflib
-
-    near = difflib.get_close_matches(name, [*__all__, *_LUA], 1)
-    hint = _ELSEWHERE.get(name) or (near and f"moonferry.{near[0]}")
-    raise AttributeError(f"{text}; {hint}" if hint else text)
+    raise AttributeError(_hint.of_module(name, [*__all__, *_LUA]))
 
 
 def __dir__() -> list[str]:
