@@ -74,6 +74,10 @@ test-sim-torch: build ## PyTorch's CUDA build on the simulated driver: fetches 5
 test-sim-jax: build ## JAX's CUDA build on the simulated driver: fetches 270 MB for build/sim/jax-venv, then some minutes
 	@.venv/bin/python specs/run --only jax
 
+test-sim-numba: build ## Numba-CUDA's own tests on the simulated driver: an hour (ONLY="atomics sm": a part)
+	@specs/sim/setup.sh
+	@specs/sim/numba_tests $(ONLY)
+
 test-valgrind: setup ## how processes with both languages end, each under Valgrind (four minutes and more)
 	@./setup.sh valgrind
 	@specs/build dev

@@ -132,3 +132,11 @@ CUresult do_cuGetProcAddress(const char *name, void **fn, int wanted, uint64_t f
   const CUresult rc = get(name, fn, wanted, flags, &why);
   return rc == CUDA_SUCCESS && *fn == NULL ? CUDA_ERROR_NOT_FOUND : rc;
 }
+
+/* NVIDIA documents none of these tables, so there are none. Who asks takes it that the call is there: NVRTC would call
+ * NULL. */
+CUresult do_cuGetExportTable(const void **table, const CUuuid *which) {
+  if (table == NULL || which == NULL) return CUDA_ERROR_INVALID_VALUE;
+  *table = NULL;
+  return CUDA_ERROR_NOT_SUPPORTED;
+}

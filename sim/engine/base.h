@@ -177,11 +177,12 @@ typedef struct sim_config {
   uint64_t patience; /* seconds that a wait for another API may take */
   int version;
   uint64_t seed, random;
-  bool separate_threads, free_waits, strict, ledger, legacy_covers, host_trap, sticky_process;
+  bool separate_threads, strict, ledger, legacy_covers, host_trap, sticky_process;
   bool managed_exclusive; /* the host may not touch managed memory while a device works */
   uint64_t max_pitch;
   bool pitch_strict; /* device-to-device copies of rows take only pitches that an allocation gave */
   enum { SIM_BY_SEED, SIM_NEVER, SIM_ALWAYS } reuse; /* of handles and addresses; by seed: where that is odd */
+  enum { SIM_FREE_BY_CALLER, SIM_FREE_NEVER_WAITS, SIM_FREE_WAITS } free; /* by caller: if it is a library */
   const char *missing;
 } sim_config;
 
@@ -237,6 +238,7 @@ void sim_hide(const char *symbol); /* from now on dlsym does not find it */
 bool sim_fault_strikes(const sim_counter *counter, uint64_t number, int *raw);
 
 /* core.c: runs what is the program's own inside of a call, without the lock */
+bool sim_is_on_behalf(void); /* a library between the program and the driver makes this thread's calls */
 void sim_from_program(void (*fn)(void *), void *arg);
 
 /* machine.c: what another process knows of an order: how far into the history of a process's slot */

@@ -121,6 +121,13 @@ static sim_status wait_for_all(void) {
   return SIM_OK;
 }
 
+/* Not for memory of a pool, as both documentations say. */
+static bool free_waits(const sim_alloc *a) {
+  if (a->pool != NULL) return false;
+  return sim_conf.free == SIM_FREE_WAITS ||
+         (sim_conf.free == SIM_FREE_BY_CALLER && sim_is_on_behalf() && a->space != SIM_PINNED);
+}
+
 sim_status sim_free_host(sim_alloc *a) {
   const sim_region whole = sim_flat(a->base, a->nbytes > 0 ? a->nbytes : 1);
   sim_status rc = sim_capture_unsafe();
@@ -129,7 +136,7 @@ sim_status sim_free_host(sim_alloc *a) {
     report_stale(a, &whole, "freed twice");
     return SIM_INVALID;
   }
-  if (sim_conf.free_waits) rc = wait_for_all();
+  if (free_waits(a)) rc = wait_for_all();
   if (rc != SIM_OK && rc != SIM_STUCK) return rc;
   if (sim_share_is_others(a->share)) sim_check_unmapped(a, &whole);
   else sim_check_host(a, &whole, true, true);

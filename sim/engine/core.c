@@ -79,7 +79,9 @@ static void configure(void) {
   sim_conf.version = (int)setting("SIM_DRIVER_VERSION", 0);
   sim_conf.seed = sim_conf.random = setting("SIM_SEED", 0);
   sim_conf.separate_threads = setting_is("SIM_THREADS", "separate");
-  sim_conf.free_waits = setting_is("SIM_FREE", "wait");
+  sim_conf.free = setting_is("SIM_FREE", "wait")    ? SIM_FREE_WAITS
+                  : setting_is("SIM_FREE", "never") ? SIM_FREE_NEVER_WAITS
+                                                    : SIM_FREE_BY_CALLER;
   sim_conf.strict = setting("SIM_STRICT", 0) != 0;
   sim_conf.reuse = setting_is("SIM_REUSE", "0") ? SIM_NEVER : setting("SIM_REUSE", 0) != 0 ? SIM_ALWAYS : SIM_BY_SEED;
   sim_conf.host_trap = !setting_is("SIM_HOST_TRAP", "0");
@@ -230,6 +232,10 @@ static sim_status verdict_of_current(void) {
 void sim_from(const char *library_call, const void *caller) {
   behalf.call = library_call;
   behalf.caller = caller;
+}
+
+bool sim_is_on_behalf(void) {
+  return behalf.call != NULL;
 }
 
 /* What the program does in the middle of a library's call is not that call's. */

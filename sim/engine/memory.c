@@ -178,10 +178,8 @@ sim_status sim_alloc_new(sim_space space, int device, size_t nbytes, sim_alloc *
   if (taken < nbytes || (counts && d->used + taken > d->total)) return SIM_NOMEM;
   sim_alloc *a = place(&ranges[space == SIM_DEVICE ? device + 1 : 0], space, device, nbytes, at);
   if (a == NULL) return SIM_NOMEM;
-  if (host_can_access(space)) {
-    if (!program_access(a, true)) return SIM_NOMEM;
-    sim_trap_born(a);
-  }
+  if (host_can_access(space) && !program_access(a, true)) return SIM_NOMEM;
+  sim_trap_born(a);
   if (counts) d->used += taken;
   *out = a;
   return SIM_OK;

@@ -113,7 +113,8 @@ static const char *kept(const char *text) {
 }
 
 const char *sim_script_place(void) {
-  char text[MAX_TRACE], place[sizeof(struct place)], first[sizeof place] = "";
+  static char text[MAX_TRACE]; /* the stack that a signal is handled on may be small */
+  char place[sizeof(struct place)], first[sizeof place] = "";
   if (left == 0 || !sim_is_owner()) return NULL;
   if (!asked) ask_python();
   trace(text, sizeof text);

@@ -5,10 +5,11 @@
  * opens the page and lets the instruction go on. The record is checked before the next call does anything, so with all
  * that was known when it was made, and then the page is closed again if the work is still running.
  * Pages of other memory that are lent (to a device, by a graphics API) are closed until they are given back, and the
- * first access to them is noted.
- * Invariants: the handler takes no lock and allocates nothing; a fault on any other page, and any other signal, goes
- * to the handler that was there before; a forked child may touch what it inherits. The simulator's own copies go by the
- * alias and never fault. It must not know how accesses are checked. */
+ * first access to them is noted. A device's memory, and what was freed, is closed for good: an access is reported
+ * before the process dies of it.
+ * Invariants: the handler takes no lock and allocates nothing where the program goes on; a fault on any other page, and
+ * any other signal, goes to the handler that was there before; a forked child may touch what it inherits. The
+ * simulator's own copies go by the alias and never fault. It must not know how accesses are checked. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <sched.h>
@@ -27,11 +28,16 @@ enum { PAGE = 4096, ACCESSES_KEPT = 1024 };
 /* Marks of a page of living memory: what queued work closes it to, and what a fault has opened it for since. */
 enum { LIVE = 1, CLOSED_TO_WRITES = 2, CLOSED = 4, OPEN_TO_READS = 8, OPEN = 16, WANTED = CLOSED_TO_WRITES | CLOSED };
 
+/* What the machine says of an access. */
+typedef struct fault {
+  bool write;
+  void *from, *caller; /* the instruction; what its function was called by, if that has no frame of its own */
+} fault;
+
 typedef struct host_access {
   _Atomic bool ready;
-  bool write;
   uintptr_t at;
-  void *from, *caller; /* the instruction; what its function was called by, if that has no frame of its own */
+  fault how;
   sim_thread *thread; /* NULL: it never called the driver */
   const sim_op *acting;
 } host_access;
@@ -54,7 +60,10 @@ typedef struct loan {
   _Atomic bool read, written;
 } loan;
 static loan loans[LOANS];
-static _Thread_local uintptr_t chained; /* where on the stack the last fault was handed on */
+static _Thread_local struct {
+  uintptr_t at; /* where on the stack */
+  const void *context;
+} chained; /* the last fault that was handed on */
 
 void sim_trap_open(uintptr_t at, uint64_t nbytes) {
   if (!sim_conf.host_trap || pages != NULL) return;
@@ -67,28 +76,25 @@ void sim_trap_open(uintptr_t at, uint64_t nbytes) {
 
 /* The handler, and what it calls */
 
-/* For a signal that is not ours. If the handler before this one calls this one, nobody wants it: the process ends. It
- * may as well jump out of both; then the place on the stack tells that a call is not within the last one. */
+/* For a signal that is not ours. If the handler before this one calls this one, or sends the signal again, nobody wants
+ * it: the process ends. It may as well jump out of both, and then any later signal, however deep on the stack, is a new
+ * one: it has a context of its own, or one that lies where the last one lay, and then this is no deeper. */
 static void chain(int signal_number, siginfo_t *info, void *context) {
   const bool handled = (previous.sa_flags & SA_SIGINFO) != 0;
   const bool default_action = !handled && (previous.sa_handler == SIG_DFL || previous.sa_handler == SIG_IGN);
-  const uintptr_t here = (uintptr_t)__builtin_frame_address(0), before = chained;
-  if (here < before || default_action) {
+  const uintptr_t here = (uintptr_t)__builtin_frame_address(0);
+  const bool sent = info->si_code <= 0, again = here < chained.at && (sent || context == chained.context);
+  if (again || default_action) {
     signal(signal_number, SIG_DFL);
-    if (info->si_code <= 0) raise(signal_number); /* sent, so that it does not come again by itself */
+    if (sent) raise(signal_number); /* it was sent, so that it does not come again by itself */
     return;
   }
-  chained = here;
+  chained.at = here;
+  chained.context = context;
   if (handled) previous.sa_sigaction(signal_number, info, context);
   if (!handled) previous.sa_handler(signal_number);
-  chained = 0;
+  chained.at = 0;
 }
-
-/* What the machine says of an access. */
-typedef struct fault {
-  bool write;
-  void *from, *caller;
-} fault;
 
 /* Where it does not tell, an access counts as a read; a write then faults once more. */
 static fault fault_of(const void *context) {
@@ -119,9 +125,7 @@ static void record_access(uintptr_t at, const fault *a) {
   } while (!atomic_compare_exchange_weak(&written, &i, i + 1));
   host_access *n = &host_accesses[i % ACCESSES_KEPT];
   n->at = at;
-  n->write = a->write;
-  n->from = a->from;
-  n->caller = a->caller;
+  n->how = *a;
   n->thread = sim_known_self();
   n->acting = n->thread == NULL ? NULL : n->thread->acting;
   atomic_store(&n->ready, true);
@@ -159,11 +163,49 @@ static bool of_a_loan(uintptr_t at, const void *context) {
   return false;
 }
 
+/* The caller of a function that copies bytes says more than that function. */
+static void *place_of(const fault *a) {
+  Dl_info info;
+  const bool in_libc = a->from != NULL && dladdr(a->from, &info) != 0 && strstr(info.dli_fname, "/libc.so") != NULL;
+  return in_libc && dladdr(a->caller, &info) != 0 ? a->caller : a->from;
+}
+
+static void report_for_good(uintptr_t at, const fault *f) {
+  char here[200], other[200], text[700];
+  const sim_alloc *a = sim_alloc_find(at);
+  const sim_place place = {.call = "the program", .number = sim_number(), .caller = place_of(f),
+                           .thread = sim_self()->id, .line = sim_script_place(), .looked = true};
+  const sim_place none = {.call = "none"}, *whose = a == NULL ? &none : a->freed ? &a->gone : &a->made;
+  const sim_kind kind = a != NULL && a->freed ? SIM_STALE : SIM_MISUSE;
+  if (!sim_found_pair(kind, &place, whose)) return;
+  sim_place_text(&place, here, sizeof here);
+  const char *does = f->write ? "writes" : "reads";
+  if (a == NULL)
+    snprintf(text, sizeof text, "the host %s at %#zx, where no memory is\n  here   %s", does, (size_t)at, here);
+  else
+    snprintf(text, sizeof text, "the host %s %s at %#zx (%zu into an allocation of %zu)\n  here   %s\n  %s %s", does,
+             a->freed ? "freed memory" : "a device's memory, which no host can touch,", (size_t)at,
+             (size_t)(at - a->base), a->nbytes, here, a->freed ? "freed " : "made  ",
+             sim_place_text(whose, other, sizeof other));
+  sim_found(kind, "%s", text);
+  if (!sim_journal_kept()) sim_say("%s", text);
+}
+
+/* The process most likely dies of it, so this is told at once. Not so the simulator's own mistakes, under its lock. */
+static void on_fault_for_good(uintptr_t at, const void *context) {
+  const fault f = fault_of(context);
+  if (!sim_ours(at) || !sim_is_owner() || sim_is_locked()) return;
+  sim_lock();
+  report_for_good(at, &f);
+  sim_unlock();
+}
+
 static void on_fault(int signal_number, siginfo_t *info, void *context) {
   const uintptr_t at = (uintptr_t)info->si_addr;
   const bool a_fault = info->si_code == SEGV_ACCERR;
   if (a_fault && at - base < span && let_in(at, context)) return;
   if (a_fault && of_a_loan(at, context)) return;
+  if (a_fault) on_fault_for_good(at, context);
   chain(signal_number, info, context);
 }
 
@@ -268,7 +310,8 @@ static void close_all(const sim_alloc *a) {
 }
 
 void sim_trap_born(const sim_alloc *a) {
-  if (pages == NULL) return;
+  if (a->space == SIM_DEVICE && sim_conf.host_trap) be_the_handler();
+  if (a->space == SIM_DEVICE || pages == NULL) return;
   set_state(a, LIVE);
   if (is_exclusive(a)) close_all(a);
 }
@@ -345,18 +388,11 @@ void sim_trap_give_back(uintptr_t at, bool *was_read, bool *was_written) {
   }
 }
 
-/* The caller of a function that copies bytes says more than that function. */
-static void *place_of(const host_access *n) {
-  Dl_info info;
-  const bool in_libc = n->from != NULL && dladdr(n->from, &info) != 0 && strstr(info.dli_fname, "/libc.so") != NULL;
-  return in_libc && dladdr(n->caller, &info) != 0 ? n->caller : n->from;
-}
-
 static void report_exclusive(const sim_alloc *a, const host_access *n, const sim_place *place) {
   char here[200], made[200];
   if (!sim_found_pair(SIM_MISUSE, place, &a->made)) return;
   sim_found(SIM_MISUSE, "the host %s managed memory at %#zx while a device works, and none allows both at a time\n"
-            "  here   %s\n  made   %s", n->write ? "writes" : "reads", (size_t)n->at,
+            "  here   %s\n  made   %s", n->how.write ? "writes" : "reads", (size_t)n->at,
             sim_place_text(place, here, sizeof here), sim_place_text(&a->made, made, sizeof made));
 }
 
@@ -364,9 +400,9 @@ static void look_at(const host_access *n) {
   sim_alloc *a = sim_alloc_find(n->at);
   if (a == NULL || a->freed) return;
   const sim_region first_byte = sim_flat(n->at, 1);
-  const sim_place place = {.call = "the program", .number = sim_number(), .caller = place_of(n),
+  const sim_place place = {.call = "the program", .number = sim_number(), .caller = place_of(&n->how),
                            .thread = n->thread == NULL ? 0 : n->thread->id, .looked = true};
-  sim_check_access(a, &first_byte, n->write, &(sim_accessor){n->thread, n->acting, place});
+  sim_check_access(a, &first_byte, n->how.write, &(sim_accessor){n->thread, n->acting, place});
   if (is_exclusive(a)) report_exclusive(a, n, &place);
   const uint64_t page = (n->at - base) / PAGE;
   if (a->watched || is_exclusive(a)) close_pages(page, page + 1, 0);

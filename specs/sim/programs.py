@@ -26,7 +26,7 @@ class Programs:
         self.seeds = seeds
 
     def run(self, tmp_path, program, seed=0, **settings):
-        """The exit status of a program, and what the simulator reported."""
+        """The exit status of a program, and what the simulator reported, or said where the process died."""
         report = tmp_path / f"report-{seed}"
         environment = dict(
             os.environ,
@@ -45,9 +45,9 @@ class Programs:
             text=True,
             timeout=120,
         )
-        text = report.read_text() if report.exists() else ""
+        text = report.read_text() if report.exists() else done.stderr
         if "Traceback" in done.stderr or done.returncode not in (0, FOUND, -signal.SIGSEGV):
-            pytest.fail(done.stderr + text)
+            pytest.fail(done.stderr + (text if report.exists() else ""))
         return done.returncode, text
 
     def right(self, tmp_path, program, **settings):

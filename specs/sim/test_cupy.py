@@ -212,8 +212,9 @@ def test_host_access_faults(tmp_path):
     array = cupy.asarray(np.arange(10, dtype=np.int32))
     ctypes.c_int.from_address(array.data.ptr).value
     """
-    status, _ = run(tmp_path, program)
+    status, said = run(tmp_path, program)
     assert status == -signal.SIGSEGV
+    assert "sim: the host reads a device's memory, which no host can touch, at 0x" in said
 
 
 def test_pinned_and_managed_memory(tmp_path):

@@ -350,9 +350,15 @@ def test_warp_gives_to_cuda_core(tmp_path):
     warp.wrong(tmp_path, program.replace("STREAM", "-1"), "race on 64 bytes")
 
 
-@pytest.mark.parametrize("allocate", ["int(device.allocate(64, stream=s).handle)", "int(ok(drv.cuMemAlloc(64)))"])
-def test_a_host_that_reads_device_memory_dies(tmp_path, allocate):
-    status, _ = run(
+@pytest.mark.parametrize(
+    "allocate, what",
+    [
+        ("int(device.allocate(64, stream=s).handle)", "freed memory"),  # nobody keeps the buffer
+        ("int(ok(drv.cuMemAlloc(64)))", "a device's memory, which no host can touch, at 0x"),
+    ],
+)
+def test_a_host_that_reads_device_memory_dies(tmp_path, allocate, what):
+    status, said = run(
         tmp_path,
         f"""
         device, s = started(1)
@@ -360,6 +366,7 @@ def test_a_host_that_reads_device_memory_dies(tmp_path, allocate):
         """,
     )
     assert status == -signal.SIGSEGV
+    assert f"sim: the host reads {what}" in said
 
 
 def test_a_leak_is_reported(tmp_path):

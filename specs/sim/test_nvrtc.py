@@ -157,3 +157,28 @@ def test_votes(ptx, tmp_path):
 def test_a_barrier_that_is_missing_is_found(ptx, tmp_path):
     wrong = described(ptx, tmp_path, "turned", 1, 64, 0, {"x": X[:64]})
     wrong.wrong(tmp_path, END, "two threads of one block of turned", "and no barrier is between")
+
+
+def test_nvrtc_compiles_in_a_process_that_has_the_driver(tmp_path):
+    """It asks the driver for a table that is documented nowhere."""
+    Programs("", seeds=[0]).right(
+        tmp_path,
+        """
+        import numpy as np
+        from cuda.core import Device, LaunchConfig, Program, ProgramOptions, launch
+        device = Device(0)
+        device.set_current()
+        s = device.create_stream()
+        text = 'extern "C" __global__ void seven(int *x) { x[threadIdx.x] = 7; }'
+        code = Program(text, "c++", options=ProgramOptions(arch="sm_90")).compile("ptx")
+        x = device.allocate(256, stream=s)
+        launch(s, LaunchConfig(grid=1, block=64), code.get_kernel("seven"), int(x.handle))
+        import cuda.bindings.driver as drv
+        out = np.zeros(64, np.int32)
+        drv.cuMemcpyDtoHAsync(out.ctypes.data, int(x.handle), 256, s.handle)
+        s.sync()
+        assert (out == 7).all(), out
+        x.close(s)
+        s.sync()
+        """,
+    )

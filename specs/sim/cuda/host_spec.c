@@ -1,6 +1,5 @@
 /* host_spec.c: the host's own loads and stores on pinned and managed memory, seen without being told of. */
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/wait.h>
@@ -191,38 +190,6 @@ static void threads_may_fault_at_once(void **state) {
   give_back(p, 0, s, NULL);
 }
 
-static sigjmp_buf back;
-
-static void jump(int unused) {
-  (void)unused;
-  siglongjmp(back, 1);
-}
-
-/* The program's own handler, there before ours or put in its place later, gets the faults that are the program's. */
-static void other_faults_go_to_the_programs_handler(void **state) {
-  (void)state;
-  volatile unsigned char *m = pinned();
-  CUdeviceptr p = device_memory();
-  CUstream s = stream();
-  struct sigaction before;
-  const struct sigaction own = {.sa_handler = jump, .sa_flags = SA_NODEFER};
-  assert_int_equal(sigaction(SIGSEGV, &own, &before), 0);
-  for (int i = 0; i < 2; i++) {
-    queue_work(m, p, true, s);
-    touch(m + NBYTES, false);
-    OK(cuStreamSynchronize(s));
-    if (sigsetjmp(back, 1) == 0) {
-      (void)*(volatile char *)p;
-      fail_msg("the host read device memory");
-    }
-    assert_int_equal(sigaction(SIGSEGV, &own, NULL), 0);
-  }
-  assert_int_equal(sigaction(SIGSEGV, &before, NULL), 0);
-  found(SIM_RACE, 1);
-  OK(cuMemFreeHost((void *)(uintptr_t)m));
-  give_back(p, 0, s, NULL);
-}
-
 static int ending_of(void (*run)(volatile unsigned char *), volatile unsigned char *m) {
   int status = 0;
   const pid_t child = fork();
@@ -271,4 +238,4 @@ RUN(SPEC(what_the_host_touches_too_early_is_a_race), SPEC(other_bytes_are_the_ho
     SPEC(managed_memory_is_watched_too), SPEC(a_host_function_touches_in_its_streams_turn),
     SPEC(a_host_function_orders_whoever_hears_of_it),
     SPEC(what_the_driver_writes_there_is_the_hosts), SPEC(threads_may_fault_at_once),
-    SPEC(other_faults_go_to_the_programs_handler), SPEC(a_child_may_touch_and_die_as_ever))
+    SPEC(a_child_may_touch_and_die_as_ever))

@@ -32,11 +32,23 @@ static void the_hosts_own_accesses_are_not_seen(void **state) {
   give_back(p, 0, s, NULL);
 }
 
+static void a_free_waits_for_the_device(void **state) {
+  (void)state;
+  CUdeviceptr p = device_memory();
+  CUstream s = stream();
+  OK(cuMemsetD8Async(p, 1, NBYTES, s));
+  OK(cuMemFree_v2(p));
+  OK(cuStreamQuery(s));
+  give_back(0, 0, s, NULL);
+}
+
 /* Settings are read at the first call. */
 int main(void) {
   const struct CMUnitTest specs[] = {SPEC(asking_the_legacy_stream_covers_blocking_streams),
-                                     SPEC(the_hosts_own_accesses_are_not_seen)};
+                                     SPEC(the_hosts_own_accesses_are_not_seen),
+                                     SPEC(a_free_waits_for_the_device)};
   setenv("SIM_LEGACY", "kind", 1);
+  setenv("SIM_FREE", "wait", 1);
   setenv("SIM_HOST_TRAP", "0", 1);
   return cmocka_run_group_tests(specs, NULL, NULL);
 }

@@ -253,6 +253,41 @@ static void memory_of_pools_belongs_to_streams(void **state) {
   OK(cudaStreamDestroy(s));
 }
 
+/* `may` wait, says its page; PyTorch's allocator is made for runtimes that do. SIM_FREE=never is the strict reading. */
+static void a_free_waits_for_what_is_queued(void **state) {
+  (void)state;
+  const bool never = getenv("SIM_FREE") != NULL;
+  cudaStream_t s = stream();
+  char *p = device_memory();
+  OK(cudaMemsetAsync(p, 1, NBYTES, s));
+  OK(cudaFree(p));
+  FAILS(cudaStreamQuery(s), never ? cudaErrorNotReady : cudaSuccess);
+  found(SIM_RACE, never);
+  OK(cudaStreamSynchronize(s));
+  OK(cudaStreamDestroy(s));
+}
+
+static void no_other_free_waits(void **state) {
+  (void)state;
+  void *p = NULL, *pinned = NULL;
+  CUdeviceptr q = 0;
+  cudaStream_t s = stream();
+  OK(cudaMallocAsync(&p, NBYTES, s));
+  OK(cudaMemsetAsync(p, 1, NBYTES, s));
+  OK(cudaFree(p));
+  FAILS(cudaStreamQuery(s), cudaErrorNotReady);
+  found(SIM_RACE, 1);
+  OK(cudaHostAlloc(&pinned, NBYTES, 0));
+  OK(cuMemAlloc_v2(&q, NBYTES));
+  OK(cudaMemcpyAsync((void *)(uintptr_t)q, pinned, NBYTES, cudaMemcpyHostToDevice, s));
+  OK(cudaFreeHost(pinned));
+  found(SIM_RACE, 1);
+  OK(cuMemFree_v2(q)); /* the driver's page says the same, and there the strict reading holds */
+  found(SIM_RACE, 1);
+  OK(cudaStreamSynchronize(s));
+  OK(cudaStreamDestroy(s));
+}
+
 static void what_is_captured_runs_when_the_graph_is_launched(void **state) {
   (void)state;
   cudaStreamCaptureStatus status;
@@ -299,4 +334,5 @@ RUN(SPEC(copies_go_where_their_kind_says), SPEC(a_kind_that_is_not_so_is_refused
     SPEC(a_race_between_streams_is_reported_with_the_calls_that_were_made), SPEC(an_event_orders_two_streams),
     SPEC(the_twins_mean_the_stream_of_the_thread), SPEC(functions_of_the_host_run_in_their_turn),
     SPEC(a_call_in_the_middle_of_another_has_its_own_name), SPEC(memory_of_pools_belongs_to_streams),
+    SPEC(a_free_waits_for_what_is_queued), SPEC(no_other_free_waits),
     SPEC(what_is_captured_runs_when_the_graph_is_launched))

@@ -6,4 +6,4 @@ root=$(cd "$(dirname "$0")/../../.." && pwd)
 venv=$root/build/sim/torch-venv
 "$1" sim --setup torch "$venv"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check numpy==2.4.6 pytest==9.2.0 cuda-core==1.2.2 \
-  cuda-bindings==13.5.0
+  cuda-bindings==13.5.0 expecttest==0.3.0

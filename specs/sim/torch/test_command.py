@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -51,6 +52,15 @@ def test_a_standin_says_that_it_was_called():
     done = moonferry_sim("--", sys.executable, "-c", program)
     assert "CUBLAS_STATUS_NOT_INITIALIZED" in done.stderr
     assert re.search(r"libcublas\.so\.13 is a stand-in for the real one: cublasCreate\w* does nothing", done.stderr)
+
+
+def test_the_host_touches_what_is_on_the_device():
+    program = "import ctypes, torch; x = torch.arange(6).cuda(); ctypes.string_at(x.data_ptr() + 8, 4)"
+    done = moonferry_sim("--", sys.executable, "-c", program)
+    assert done.returncode == 128 + signal.SIGSEGV, done.stderr
+    assert "misuse: the host reads a device's memory, which no host can touch, at 0x" in done.stderr
+    assert re.search(r"here   call #\d+ the program, thread 1 at <string>:1 in <module> from", done.stderr)
+    assert re.search(r"made   call #\d+ cudaMalloc, .*libc10_cuda\.so", done.stderr)
 
 
 OPAQUE = """
