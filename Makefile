@@ -115,14 +115,14 @@ fuzz: setup ## a longer fuzz run: make fuzz SECONDS_EACH=600
 	@specs/build fuzz
 	@.venv/bin/python specs/run --only fuzz --fuzz-seconds $(or $(SECONDS_EACH),600)
 
-test-pythons: build ## the Python specs on every CPython from 3.9 on that this machine has, and Lua hosting it
-	@.venv/bin/python specs/pythons
+test-pythons: build ## the Python specs on every CPython from 3.9 on that this machine has, Lua hosting it, and how processes end (PUBLISH=1: their rows of docs/platforms.md)
+	@.venv/bin/python specs/pythons $(if $(PUBLISH),--publish)
 
 test-nogil: build ## CPython without the GIL, built from Debian's source: the specs, and threads under ThreadSanitizer (the first time half an hour)
 	@specs/nogil
 
-test-platforms: ## the specs in the next Debian: newest gcc, cmocka, LuaJIT and CPython (as root; 2 GB below /var/tmp)
-	@specs/platforms
+test-platforms: ## the specs in the next Debian: newest gcc, cmocka, LuaJIT and CPython (as root; 2 GB below /var/tmp; PYTHON=python3.15: another of its own; PUBLISH=1: the row of docs/platforms.md)
+	@specs/platforms $(if $(PUBLISH),--publish) $(if $(PYTHON),--python $(PYTHON))
 
 neovim: build ## a map of a text beside it, in Neovim: make neovim FILE=...
 	@MOONFERRY_PYTHON=.venv/bin/python PYTHONPATH=build/dev/python LUA_PATH="lua/?.lua;lua/?/init.lua;;" \

@@ -49,9 +49,10 @@ def test_a_cpythons_row_has_what_its_specs_said(page, tmp_path, monkeypatch):
     python = tmp_path / "build/pythons/3.9/venv/bin/python"
     python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')  # a link would be another environment's interpreter
     python.chmod(0o755)
-    pythons.publish("3.9", "4000 passed, 12 skipped in 60.1s; Lua hosts it: 333 passed")
-    said = r"\| CPython 3\.9 \| CPython [\d.]+, NumPy [\d.]+, x86-64 \| Python: 4000, Lua that hosts it: 333 \| "
+    pythons.publish("3.9", "4000 passed, 12 skipped in 60.1s; Lua hosts it: 333 passed; ends: 53 passed, 5 skipped")
+    said = r"\| CPython 3\.9 \| CPython [\d.]+, NumPy [\d.]+, x86-64 \| "
+    said += r"Python: 4000, Lua that hosts it: 333, endings: 53 \| "
     assert re.match(said, page()[5])
     before = page()
-    pythons.publish("3.13t", "1 passed; Lua hosts it: 1 passed")
+    pythons.publish("3.13t", "1 passed; Lua hosts it: 1 passed; ends: 1 passed")
     assert page() == before

@@ -53,6 +53,16 @@ def result_of(run, *, passed=0, skipped=()):
     return result
 
 
+def test_another_system_may_skip_more(tmp_path):
+    more = tmp_path / "more.txt"
+    more.write_text("? lua *: *is not installed\n")
+    skips(tmp_path, "lua dev: no network")
+    both = expected.Skips(tmp_path / "skips.txt", more)
+    assert both.allows("lua dev", "no network")
+    assert both.allows("lua dev", "torch is not installed")
+    assert not both.allows("c dev", "torch is not installed")
+
+
 def test_every_build_that_is_configured_can_be_built():
     presets = json.loads((SPECS.parent / "CMakePresets.json").read_text())
     configured = {preset["name"] for preset in presets["configurePresets"] if not preset.get("hidden")}
