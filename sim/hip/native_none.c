@@ -1,5 +1,5 @@
-/* native_none.c: in the place of native.c and native_text.c, where the simulators are built without Moonferry. There are no
- * texts of kernels then, and no module is made. */
+/* native_none.c: in the place of native.c and native_text.c, where the simulators are built without Moonferry. There
+ * are no texts of kernels then, and no module is made. */
 #include "native.h"
 
 bool native_read(const char *text, native_program *out, const char **why) {
