@@ -40,7 +40,7 @@ NUMBERS = {
 }
 # Files of which some mutant has not been judged yet: the sample leaves them out, for a survivor there is no news.
 NOT_YET = {f"{name}.c" for name in (
-    "blocks cast cuda_kernel hip_kernel  image kernel numbers part plan simd stage system tiles workers".split()
+    "blocks cast cuda_kernel hip_kernel image kernel numbers part plan simd stage system tiles workers".split()
 )}  # fmt: skip
 # What such a file cannot do without: it gets or gives back memory or references, has state that threads share, waits,
 # shares work, or has somebody wait.
