@@ -9,8 +9,15 @@ static void collect_after(mf__frame *frame) {
   aside_end(exception);
 }
 
+/* Where the message handler has no memory either, a LuaJIT of 2023 and later says that it failed, not why. */
+static int is_for_want_of_memory(const mf__frame *frame, int status) {
+  const mf__memory *memory = frame->state->memory;
+  return status == LUA_ERRMEM || (status == LUA_ERRERR && memory != NULL && memory->refused != frame->refused);
+}
+
 void mf__call_in_fail(mf__frame *frame, int status) {
   mf__state *state = frame->state;
+  if (is_for_want_of_memory(frame, status)) status = LUA_ERRMEM;
   frame->nesting = 0; /* the error's value may be a table */
   mf__let_all_go(frame);
   if (!mf__stopped(state)) {

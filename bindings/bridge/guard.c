@@ -251,6 +251,7 @@ lua_State *mf__call_in_begin(mf__bridge *bridge, mf__frame *frame) {
   }
   push_frame(frame, L, bridge, 1);
   frame->top = lua_gettop(L);
+  frame->refused = state->memory != NULL ? state->memory->refused : 0;
   /* Values that Python has dropped may take the memory that this call needs below the limit. */
   if (mf__state_is_short(state)) {
     mf__call_in_collect(frame);

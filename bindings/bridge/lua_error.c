@@ -240,6 +240,10 @@ int mf__error_to_python(lua_State *L, void *status) {
     return 0;
   }
   int no_memory = *(int *)status == LUA_ERRMEM;
+  if (no_memory) { /* which needs none: LuaJIT keeps this text for it */
+    lua_pushliteral(L, "not enough memory");
+    lua_replace(L, 1);
+  }
   if (lua_type(L, 1) == LUA_TSTRING) no_memory = no_memory || is_memory_text(lua_tostring(L, 1));
   PyObject *type = no_memory ? mf__lua_memory_error_type : mf__lua_error_type;
   if (!may_trace(L) || no_memory) trace = NULL;

@@ -25,6 +25,7 @@ typedef struct mf__memory {
   size_t used, base, limit; /* limit: 0 is none */
   int counted;              /* max_memory was given */
   int refuse;               /* the next allocation fails, whatever it is */
+  size_t refused;           /* how many allocations have failed for want of memory */
   int exempt;               /* allocations are counted, but not refused: bookkeeping that must not fail halfway */
 } mf__memory;
 
@@ -122,6 +123,7 @@ typedef struct mf__frame {
   void *data;
   int is_call_in;
   int top;                                  /* of a call into Lua: the stack's, before it */
+  size_t refused;                           /* and the account's, where there is one */
   int depth;                                /* of the lock, while it is given up */
   int nesting;                              /* of tables that are copied */
   int count;                                /* of what is held */

@@ -191,7 +191,7 @@ print "done"
         """
 guard = newproxy(true)
 local builtins = py.builtins
-getmetatable(guard).__gc = function() pcall(builtins.len, {1}) end
+getmetatable(guard).__gc = function() pcall(function() return builtins.len { 1 } end) end
 print "done"
 """,
     ),

@@ -14,7 +14,7 @@ BUILD = pathlib.Path(os.environ.get("MOONFERRY_BUILD", ROOT / "build" / "dev"))
 pytestmark = pytest.mark.skipif("LD_PRELOAD" in os.environ, reason="a sanitizer stands before OpenGL's driver")
 
 
-def test_two_hundred_frames():
+def test_two_hundred_frames(torch):
     environment = {**os.environ, "SDL_VIDEODRIVER": "offscreen", "LIBGL_ALWAYS_SOFTWARE": "1", "OMP_NUM_THREADS": "1"}
     command = [BUILD / "examples" / "engine", ROOT / "examples" / "engine" / "swarm.lua", "200"]
     told = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=900)

@@ -11,7 +11,10 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("MOONFERRY_BUILD", ROOT / "build" / "dev"))
 
-pytestmark = pytest.mark.skipif("LD_PRELOAD" in os.environ, reason="a sanitizer stands before OpenGL's driver")
+pytestmark = [
+    pytest.mark.skipif("LD_PRELOAD" in os.environ, reason="a sanitizer stands before OpenGL's driver"),
+    pytest.mark.skipif(not (BUILD / "examples" / "shared").exists(), reason="examples/shared is not built here"),
+]
 
 
 def run(script, frames, picture):

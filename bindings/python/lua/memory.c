@@ -22,8 +22,9 @@ void *mf__memory_allocate(void *account, void *block, size_t before, size_t afte
   }
   const size_t limit = __atomic_load_n(&memory->limit, __ATOMIC_RELAXED);
   int limited = limit != 0 && !memory->exempt && after > before;
-  if (limited && limit <= used + (after - before)) return NULL;
-  void *moved = realloc(block, after);
+  const int fits = !limited || limit > used + (after - before);
+  void *moved = fits ? realloc(block, after) : NULL;
   if (moved != NULL) __atomic_store_n(&memory->used, used - before + after, __ATOMIC_RELAXED);
+  else memory->refused++;
   return moved;
 }
