@@ -131,7 +131,7 @@ static void a_number_out_of_range_is_refused(void **state) {
   OK(mf_threads_set(1, &spec_err));
 }
 
-/* Runs ${body} in a child; true if that says so. Not under gcc 12's ASan, whose locks of other threads a child keeps. */
+/* Runs ${body} in a child; true if that says so. Not under gcc's ASan, whose locks of other threads a child keeps. */
 static bool in_child(bool (*body)(void)) {
   int status = -1;
   if (getenv("ASAN_OPTIONS") != NULL) return true;
