@@ -42,11 +42,6 @@ def environment(where):
             "PYTHONPATH": str(where), "MOONFERRY_LIBRARY": str(where / "moonferry/libmoonferry.so.0")}  # fmt: skip
 
 
-def python_files():
-    folder = ROOT / "specs" / "python"
-    return [*sorted(folder.glob("test_lua_*.py")), folder / "test_memory.py"]
-
-
 class FileSpec(Spec):
     """A file of Lua's specs, in a process of its own, on a package that lies elsewhere."""
 
@@ -59,14 +54,14 @@ class FileSpec(Spec):
 class Forks:
     """A process that has collected Python's specs, and forks for each question. ${number}: the mutant that it has."""
 
-    def __init__(self, where, number=0):
+    def __init__(self, files, where, number=0):
         self.end, there = Pipe()
         marks = where / f"reached-{threading.get_ident()}"
         marks.write_bytes(bytes(schemata.MARKS_NBYTES))
         env = {**environment(where), "MUTANT": str(number), "MUTANT_REACHED": str(marks), "OMP_NUM_THREADS": "1",
                "OPENBLAS_NUM_THREADS": "1", "MUTANT_JUDGE": str(there.fileno())}  # fmt: skip
         env["PYTHONPATH"] += f"{os.pathsep}{ROOT / 'specs'}"
-        self.process = start([*PYTEST, *python_files()], env, MEMORY, [there.fileno()])
+        self.process = start([*PYTEST, *files], env, MEMORY, [there.fileno()])
         there.close()
         try:
             self.names, self.marks = self.end.recv() if self.end.poll(START_SECONDS) else ([], b"")
@@ -103,8 +98,8 @@ class PythonSpecs:
     """Python's specs on the package with a file's mutants: what each reaches, and how long it takes. That is remembered
     for as long as neither the bindings nor the spec's own file change."""
 
-    def __init__(self, mutated):
-        self.mutated, self.own = mutated, threading.local()
+    def __init__(self, files, mutated):
+        self.files, self.mutated, self.own = files, mutated, threading.local()
         memory = mutated.folder / "python.json"
         known = json.loads(memory.read_text()) if memory.exists() else {}
         digests = self.digests()
@@ -124,7 +119,7 @@ class PythonSpecs:
         """Of each file, all that says what it reaches."""
         sources = [path for kind in ("c", "h", "py") for path in sorted((ROOT / "bindings").rglob(f"*.{kind}"))]
         common = b"".join(path.read_bytes() for path in sources)
-        texts = {str(path.relative_to(ROOT)): path.read_bytes() for path in python_files()}
+        texts = {str(path.relative_to(ROOT)): path.read_bytes() for path in self.files}
         return {name: hashlib.sha256(common + text).hexdigest() for name, text in texts.items()}
 
     def look(self, files):
@@ -146,7 +141,7 @@ class PythonSpecs:
     def forks(self):
         """Each thread has one."""
         if not hasattr(self.own, "forks"):
-            self.own.forks = Forks(self.mutated.where)
+            self.own.forks = Forks(self.files, self.mutated.where)
         return self.own.forks
 
     def in_order(self, function, first, seconds):
@@ -168,7 +163,7 @@ class PythonSpecs:
         names = self.in_order(mutant.function, first, seconds)
         if mutant.function not in self.at_start:
             return self.forks().ask(mutant.index, names, self.usual) if names else ""
-        forks = Forks(self.mutated.where, mutant.index)
+        forks = Forks(self.files, self.mutated.where, mutant.index)
         try:
             return forks.ask(mutant.index, names, self.usual) if forks.names else "collecting the specs"
         finally:
@@ -178,13 +173,20 @@ class PythonSpecs:
 class Bridge(Judge):
     """The two modules and the specs that load one of them."""
 
+    folder, files, objects = BRIDGE, FILES, "bridge"
+    targets = TARGETS
+
     def __init__(self):
-        sources = [*BRIDGE.glob("*.h"), *BRIDGE.glob("*.c"), *(ROOT / "runtime/src").rglob("*.h")]
+        sources = [*self.folder.glob("*.h"), *self.folder.glob("*.c"), *(ROOT / "runtime/src").rglob("*.h")]
         super().__init__(find.declared([*sources, ROOT / "runtime/include/moonferry.h"]))
         self.python = {}  # of each file
 
     def paths(self, names):
-        return [BRIDGE / name for name in names or FILES]
+        return [self.folder / name for name in names or self.files]
+
+    def python_files(self):
+        folder = ROOT / "specs" / "python"
+        return [*sorted(folder.glob("test_lua_*.py")), folder / "test_memory.py"]
 
     def prepare(self, seconds=None):
         WORK.mkdir(parents=True, exist_ok=True)
@@ -212,7 +214,7 @@ class Bridge(Judge):
         name = mutant.path.name
         with self.preparing:
             if name not in self.python:
-                self.python[name] = PythonSpecs(self.mutated["dev", name])
+                self.python[name] = PythonSpecs(self.python_files(), self.mutated["dev", name])
         first = [(remembered or "").removesuffix(" (it hangs)"), *self.killers.get(("python", name), [])]
         why = self.python[name].judge(mutant, first, self.seconds)
         if why:
@@ -225,17 +227,17 @@ class Bridge(Judge):
             if entry["file"] == str(path):
                 words = [w for w in shlex.split(entry["command"]) if w != "-Werror" and not w.startswith("-flto")]
                 words[words.index("-c") + 1] = source
-                words[words.index("-o") + 1] = folder / "bridge.o"
-                yield [*words, "-O1", "-w", "-D_GNU_SOURCE", f"-I{BRIDGE}", "-fmax-errors=0"]
+                words[words.index("-o") + 1] = folder / "mutants.o"
+                yield [*words, "-O1", "-w", "-D_GNU_SOURCE", f"-I{self.folder}", "-fmax-errors=0"]
 
     def link_mutants(self, kind, path, folder):
         package = folder / "python"
         shutil.rmtree(package, ignore_errors=True)
         shutil.copytree(DEV / "python", package, symlinks=True)
-        for target, name in TARGETS.items():
+        for target, name in self.targets.items():
             text = build(["ninja", "-C", DEV, "-t", "commands", target]).splitlines()[-1]
-            words = shlex.split(text.removeprefix(": && ").removesuffix(" && :"))
-            words[words.index(f"CMakeFiles/bridge.dir/bindings/bridge/{path.name}.o")] = folder / "bridge.o"
+            words = shlex.split(text.removeprefix(": && ").removesuffix(" && :").replace(r"\$", "$"))
+            words[words.index(f"CMakeFiles/{self.objects}.dir/{path.relative_to(ROOT)}.o")] = folder / "mutants.o"
             words[words.index("-o") + 1] = package / "moonferry" / name
             build(words, DEV)
         return package

@@ -30,11 +30,16 @@ WORDS = re.compile(
     r"snprintf|vsnprintf|fprintf|va_\w+|str\w+|sizeof|offsetof|mf__end|mf_device_format|mf__\w*_name|if|for|while"
     r"|switch|return|assert|_Static_assert|lua_\w*string\w*|luaL_check\w+|_Alignof"
 )
-DEFINED = {"_WIN32": False, "__linux__": True}  # where mutants are judged
+DEFINED = {"_WIN32": False, "__linux__": True, "Py_GIL_DISABLED": False}  # where mutants are judged
 KEYWORDS = {"if", "for", "while", "switch", "return", "else", "do", "case", "default", "break", "continue", "goto"}
 # Functions of the system whose answer is no status.
 TRUTHS = ("atomic_compare_exchange_strong", "atomic_compare_exchange_strong_explicit")
 TOKEN = re.compile(r"[A-Za-z_]\w*|\d\w*|->|\+\+|--|&&|\|\||[-+*/%&|^]=|==|!=|<=|>=|<<|>>|\S")
+
+
+def listed_as(path):
+    """The file's name in the list. The runtime has files of the same names as Python's extension module."""
+    return f"python/{path.name}" if path.parent.name == "python" else path.name
 
 
 @dataclass
@@ -55,7 +60,7 @@ class Mutant:
 
     @property
     def place(self):
-        return f"{self.path.name} {self.function} {self.what} {self.number}"
+        return f"{listed_as(self.path)} {self.function} {self.what} {self.number}"
 
     def __str__(self):
         return f"{self.place} (line {self.line}): {self.old}  ->  {self.new}"
@@ -105,7 +110,8 @@ def matching(tokens, at, step=1):
 
 
 def functions(tokens):
-    """(name, index of the opening brace, index of the closing one) of each function."""
+    """(name, index of the opening brace, index of the closing one) of each function but those that take `...`, which
+    none can call with the arguments that it was given itself."""
     at = 0
     while at < len(tokens):
         if tokens[at][0] != "{":
@@ -114,7 +120,8 @@ def functions(tokens):
         end = matching(tokens, at)
         if tokens[at - 1][0] == ")":
             open_at = matching(tokens, at - 1, -1)
-            yield tokens[open_at - 1][0], at, end
+            if [t[0] for t in tokens[at - 4 : at - 1]] != [".", ".", "."]:
+                yield tokens[open_at - 1][0], at, end
         at = end + 1
 
 

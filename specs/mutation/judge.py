@@ -142,7 +142,7 @@ class Mutated:
     """The library with all mutants of a file."""
 
     def __init__(self, judge, path, kind):
-        self.folder = WORK / f"{kind}-{path.stem}"
+        self.folder = WORK / f"{kind}-{path.parent.name}-{path.stem}"
         self.folder.mkdir(exist_ok=True)
         self.no_code = set()
         source = self.folder / "mutants.c"

@@ -50,6 +50,8 @@ class Function:
         at = open_at - 1
         while at > 0 and tokens[at - 1][0] not in (";", "}"):
             at -= 1
+        while tokens[at][0].isupper() and tokens[at + 1][0] == "(":  # a macro that makes another function
+            at = find.matching(tokens, at + 1) + 1
         self.name = name
         self.start, self.name_at = tokens[at][1], tokens[open_at - 1][1]
         self.brace, self.end = tokens[first][1], tokens[last][2]
