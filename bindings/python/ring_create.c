@@ -53,7 +53,7 @@ static Py_ssize_t retain_handles(PyObject *slots, mf_tensor *handles[MF_RING_MAX
     core_look_end(slot);
   }
   if (i == n) return n;
-  while (i > 0) mf_tensor_release(handles[--i]);
+  while (i > 0) core_release_quietly(handles[--i]);
   return -1;
 }
 

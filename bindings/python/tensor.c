@@ -34,7 +34,7 @@ static inline void free_object(core_tensor *tensor, const PyTypeObject *type) {
 PyObject *core_tensor_new(core_state *state, mf_tensor *t) {
   core_tensor *self = new_object(state);
   if (self == NULL) {
-    mf_tensor_release(t);
+    core_release_quietly(t);
     return NULL;
   }
   self->t = t;
