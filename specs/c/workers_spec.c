@@ -3,6 +3,7 @@
  * copies at once. That a shared copy has the bits of one that is not is kernel_spec.c's.
  */
 #define _GNU_SOURCE /* MAP_ANONYMOUS, sched_setaffinity, pthread_barrier_t, RTLD_NEXT */
+#include "fork.h"
 #include "spec.h"
 
 #include <dirent.h>
@@ -13,7 +14,6 @@
 #include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum { SIDE = 1024, SMALL = 64 }; /* 4 MiB, and 16 KiB */
@@ -129,17 +129,6 @@ static void a_number_out_of_range_is_refused(void **state) {
   SAYS(MF_EINVAL, "n is 65; 0 to 64 expected", mf_threads_set(MF_THREADS_MAX + 1, &spec_err));
   assert_int_equal(mf_threads(), 3);
   OK(mf_threads_set(1, &spec_err));
-}
-
-/* Runs ${body} in a child; true if that says so. Not under gcc's ASan, whose locks of other threads a child keeps. */
-static bool in_child(bool (*body)(void)) {
-  int status = -1;
-  if (getenv("ASAN_OPTIONS") != NULL) return true;
-  const pid_t child = fork();
-  assert_true(child >= 0);
-  if (child == 0) _exit(body() ? 0 : 1);
-  assert_int_equal(waitpid(child, &status, 0), child);
-  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
 static bool reads_the_environment(void) {
@@ -310,12 +299,6 @@ static void *copy_until_told(void *arg) {
 }
 
 /* QEMU 7.2 stops with an assertion of its own where the child of a process with threads starts one. */
-static void needs_threads_in_a_child(const char *name) {
-  if (getenv("MOONFERRY_SPEC_EMULATED") == NULL) return;
-  print_message("skip %s: QEMU cannot start threads in the child of a process that has some\n", name);
-  skip();
-}
-
 /* The child has none of the parent's workers, though another thread may be in the middle of work with them. */
 static void a_child_of_fork_starts_its_own(void **state) {
   pthread_t other;
@@ -355,6 +338,7 @@ __attribute__((visibility("default"))) int pthread_join(pthread_t thread, void *
   if (real == NULL) abort();
   if (forks_at_join) {
     forks_at_join = false;
+    if (ends_alone) tasks_become(1);
     went_well = in_child(begins_anew);
   }
   return real(thread, result);

@@ -192,9 +192,9 @@ class Bridge(Judge):
         WORK.mkdir(parents=True, exist_ok=True)
         self.seconds = seconds or float("inf")
         self.commands = json.loads((DEV / "compile_commands.json").read_text())
-        self.specs = {"dev": list(self.of_lua())}
+        self.specs = {"dev": list(self.of_files())}
 
-    def of_lua(self):
+    def of_files(self):
         for source in sorted((ROOT / "specs" / "lua").glob("python*_spec.lua")):
             words = f"arg = {{[0] = 'busted', '--ignore-lua', '-o', 'TAP', 'specs/lua/{source.name}'}} {BUSTED}"
             if source.stem not in UNASKED:
