@@ -34,10 +34,11 @@ int core_unlock(mf_tensor *t, mf_tensor **out, mf_error *err) {
 }
 
 static bool is_compact(PyObject *obj) {
-  return core_is_tensor(obj) && mf_tensor_is_contiguous(core_handle(obj)) && core_is_cpu(core_view(obj)->device);
+  return core_is_tensor(obj) && mf_tensor_is_contiguous(core_handle(obj)) &&
+         core_host_reads(core_view(obj)->device);
 }
 
-/* Enters ${obj}, if it is a compact tensor on the cpu, or raises and returns -1. */
+/* Enters ${obj}, if it is a compact tensor that the host can read, or raises and returns -1. */
 static int enter_compact(PyObject *obj, const char *expected) {
   if (core_is_tensor(obj) && core_enter(obj) < 0) return -1;
   if (is_compact(obj)) return 0;
@@ -56,7 +57,7 @@ static PyObject *raw_bytes(core_state *state, PyObject *obj) {
 
 /* _raw_bytes(t): the memory of a contiguous tensor as uint8, whatever its dtype. */
 PyObject *core_raw_bytes(PyObject *module, PyObject *obj) {
-  if (enter_compact(obj, "_raw_bytes() takes a contiguous Tensor on the cpu") < 0) return NULL;
+  if (enter_compact(obj, "_raw_bytes() takes a contiguous Tensor that the host can read") < 0) return NULL;
   PyObject *raw = raw_bytes(core_state_of(module), obj);
   core_leave(obj);
   return raw;
@@ -80,7 +81,8 @@ static PyObject *from_raw(core_state *state, PyObject *const *args) {
 
 /* _from_raw(raw, shape, dtype, padded): the reverse of _raw_bytes. */
 PyObject *core_from_raw(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
-  static const char *const expected = "_from_raw() takes a contiguous Tensor on the cpu, shape, dtype and padded";
+  static const char *const expected = "_from_raw() takes a contiguous Tensor that the host can read, shape, dtype and "
+                                      "padded";
   if (nargs != 4) {
     PyErr_SetString(PyExc_TypeError, expected);
     return NULL;

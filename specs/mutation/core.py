@@ -34,8 +34,8 @@ class Core(Bridge):
 
     def of_files(self):
         for device, (folder, _) in DRIVERS.items():
-            env = {"LD_LIBRARY_PATH": str(DEV / "python/moonferry/sim" / folder), "SIM_EXIT": "3", "SIM_LEDGER_OF": "libmoonferry",
-                   "MOONFERRY_SPEC_DEVICE": device}  # fmt: skip
+            env = {"LD_LIBRARY_PATH": str(DEV / "python/moonferry/sim" / folder), "SIM_EXIT": "3",
+                   "SIM_LEDGER_OF": "libmoonferry", "MOONFERRY_SPEC_DEVICE": device}  # fmt: skip
             for path in sorted((ROOT / "specs" / "python" / "gpu").glob("test_*.py")):
                 if path.name not in UNASKED_OF_DEVICES:
                     yield FileSpec(f"{path.stem} on {device}", [INTERPRETER, "-m", "pytest", "-q", "-x", path], env)

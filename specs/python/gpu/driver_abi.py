@@ -28,6 +28,7 @@ CUDA = {
     "launch": "cuGraphLaunch",
     "forget": "cuGraphDestroy",
     "forget_exec": "cuGraphExecDestroy",
+    "host": "cuLaunchHostFunc",
 }
 HIP = {
     "library": "libamdhip64.so.7",
@@ -46,6 +47,7 @@ HIP = {
     "launch": "hipGraphLaunch",
     "forget": "hipGraphDestroy",
     "forget_exec": "hipGraphExecDestroy",
+    "host": "hipLaunchHostFunc",
 }
 SHIFT = int(os.environ.get("MOONFERRY_SPEC_SEED", "0"))
 NON_BLOCKING = 1
@@ -130,6 +132,13 @@ class Driver:
         self.call("read", host, c.c_void_p(address), c.c_size_t(nbytes), c.c_void_p(stream))
         self.call("wait", c.c_void_p(stream))
         return bytes(host)
+
+    def hold(self, stream):
+        """Queues what ends when the function that is returned is called, by any thread. It needs no Python itself."""
+        libc, semaphore = c.CDLL(None), c.create_string_buffer(64)
+        assert libc.sem_init(semaphore, 0, 0) == 0
+        self.call("host", c.c_void_p(stream), libc.sem_wait, semaphore)
+        return lambda: libc.sem_post(semaphore)
 
     def alloc(self, nbytes):
         made = c.c_void_p()

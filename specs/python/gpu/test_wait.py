@@ -1,0 +1,90 @@
+"""Waits for queued work: who else gets on meanwhile, and that what the host sees is what the work left.
+
+Each operation runs while a function of the host is queued in front of the work, and that one ends when another thread
+of Python has run. An operation that kept the GIL as it waits would wait for ever; that case is a process, so that it
+has an end.
+"""
+
+import os
+import pickle
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import moonferry as mf
+
+
+def copied(t, **options):
+    host = mf.zeros((64,), "uint8")
+    host.copy(t, **options)
+    return host.tolist()
+
+
+ON_DEVICE = {
+    "to": lambda t: t.to("cpu").tolist(),
+    "tolist": lambda t: t.tolist(),
+    "tobytes": lambda t: list(t.tobytes()),
+    "an element": lambda t: [t[0]] * 64,
+    "a float": lambda t: [float(t[0])] * 64,
+    "copy into the host's": copied,
+    "copy with progress": lambda t: copied(t, progress=lambda done, total: None),
+    "astype": lambda t: t.astype("int32").tolist(),
+    "pickle": lambda t: pickle.loads(pickle.dumps(t)).tolist(),
+    "__dlpack__": lambda t: np.from_dlpack(t.to("cpu")).tolist(),
+    "__dlpack__ with a copy": lambda t: mf.from_dlpack(t, device="cpu", copy=True).tolist(),
+    "equal": lambda t: [2] * 64 if not mf.equal(t, mf.ones((64,), "uint8", device=t.device)) else "equal",
+    "repr": lambda t: [2] * 64 if repr(t).count("2") > 3 else repr(t),
+    "acquire": lambda t: t.acquire("host") or t.tolist(),
+    "synchronize": lambda t: mf.synchronize(str(t.device).replace("_host", "")) or t.tolist(),
+    "Stream.synchronize": lambda t: STREAM.synchronize() or t.tolist(),
+}
+ON_PINNED = {
+    **ON_DEVICE,
+    "asarray": lambda t: np.asarray(t).tolist(),
+    "numpy": lambda t: t.numpy().tolist(),
+    "memoryview": lambda t: memoryview(t).tolist(),
+    "np.from_dlpack": lambda t: np.from_dlpack(t).tolist(),
+    "set an element": lambda t: t.__setitem__(0, 2) or t.tolist(),
+    "copy from the host's": lambda t: t.copy(mf.full((64,), 2, "uint8")).tolist(),
+}
+
+
+def wait_for_each(driver):
+    """All operations; each one's name is printed before it."""
+    global STREAM
+    device = f"{driver.kind}:0"
+    STREAM = mf.Stream(device)
+    for where, operations in ((device, ON_DEVICE), (f"{driver.kind}_host", ON_PINNED)):
+        for name, operation in operations.items():
+            t = mf.full((64,), 1, "uint8", device=where)
+            print(name, where, flush=True)
+            t.acquire(STREAM, write=True)
+            let_go = driver.hold(STREAM.handle)
+            driver.memset(t.data_ptr, 2, 64, STREAM.handle)
+            other = threading.Timer(0.005, let_go)
+            other.start()
+            assert operation(t) == [2] * 64, name
+            other.join()
+
+
+def test_what_waits_for_a_device_lets_other_threads_of_python_run(gpu):
+    here = os.path.dirname(__file__)
+    script = f"import driver_abi, test_wait; test_wait.wait_for_each(driver_abi.Driver({gpu.kind!r}))"
+    env = {**os.environ, "SIM_LEDGER": "off"}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", script], cwd=here, env=env, capture_output=True, text=True, timeout=120
+        )
+    except subprocess.TimeoutExpired as error:
+        pytest.fail(f"the GIL is kept: {(error.stdout or b'').decode().splitlines()[-1:]}")
+    assert done.returncode == 0, done.stdout[-200:] + done.stderr[-2000:]
+    assert len(done.stdout.splitlines()) == len(ON_DEVICE) + len(ON_PINNED)
+
+
+@pytest.mark.parametrize("layout", [slice(None), slice(None, None, 2)])
+def test_the_bytes_of_pinned_memory(gpu, layout):
+    t = mf.tensor(list(range(64)), "uint8").to(f"{gpu.kind}_host")
+    assert t[layout].tobytes() == bytes(range(64))[layout]
