@@ -1,0 +1,103 @@
+"""CPython's memory that ends inside of the bridge: each allocation of an operation fails in turn."""
+
+import gc
+import os
+import subprocess
+import sys
+
+import pytest
+
+import moonferry as mf
+
+DEFINED = """
+function add(a, b) return a + b end
+function same(...) return ... end
+function call(f, x) return f(x) end
+function boom() error("x") end
+function inside(x) local ok, e = pcall(x) return ok end
+values = {1, 2, 3, x = 5}
+"""
+OPERATIONS = {
+    "a call": lambda g: g.add(1, 2),
+    "a text": lambda g: g.same("text" * 10),
+    "bytes": lambda g: g.same(b"bytes" * 10),
+    "a tensor": lambda g: g.same(g.tensor),
+    "an object": lambda g: g.same(object()),
+    "a list": lambda g: g.same([1, 2]),
+    "several results": lambda g: g.same(1, "a", None, True),
+    "a call back": lambda g: g.call(lambda x: [x], 5),
+    "a call back that calls": lambda g: g.call(lambda x: g.add(x, 1), 5),
+    "a call back that fails": lambda g: g.inside(lambda: {}["x"]),
+    "a field": lambda g: g["values"].x,
+    "an item": lambda g: g["values"][1],
+    "a length": lambda g: len(g["values"]),
+    "the keys": lambda g: list(g["values"]),
+    "the items": lambda g: list(g["values"].items()),
+    "a new field": lambda g: g["values"].__setitem__("q", 7),
+    "an error": lambda g: error_of(g.boom),
+    "an expression": lambda g: g.state.eval("{...}", 1, 2, 3),
+    "a chunk": lambda g: g.state.execute("return 5"),
+    "a syntax error": lambda g: error_of(g.state.execute, "x x"),
+    "a function": lambda g: g.state.eval("function(x) return x end")(3),
+    "a new tensor": lambda g: g.state.execute("return require('moonferry').zeros({2, 2})"),
+    "another state": lambda g: mf.Lua().eval("1"),
+}
+
+
+def error_of(call, *arguments):
+    try:
+        call(*arguments)
+    except mf.LuaError as error:
+        return str(error)
+
+
+class Names:
+    """The globals of a state, by attribute; and what else an operation needs."""
+
+    def __init__(self):
+        self.state = mf.Lua()
+        self.state.execute(DEFINED)
+        self.globals, self.tensor = self.state.globals(), mf.zeros((2, 3))
+
+    def __getitem__(self, name):
+        return self.globals[name]
+
+    def __getattr__(self, name):
+        return self.globals[name]
+
+    def collect(self):
+        for _ in range(3):
+            self.state.gccollect()
+            gc.collect()
+
+
+def operate_without_memory():
+    from _testcapi import remove_mem_hooks, set_nomemory
+
+    g = Names()
+    for name, operation in OPERATIONS.items():
+        operation(g)
+        g.collect()
+        before, nth = mf.ledger(), -1
+        while True:
+            nth += 1
+            set_nomemory(nth, nth + 1)
+            try:
+                operation(g)
+                break
+            except MemoryError:
+                continue
+            finally:
+                remove_mem_hooks()
+        g.collect()
+        assert mf.ledger() == before, name
+        assert g.add(1, 2) == 3, name
+        print(name, nth)
+
+
+def test_each_allocation_of_cpython_s_fails_in_turn():
+    pytest.importorskip("_testcapi")
+    command = [sys.executable, "-X", "faulthandler", "-c", "import test_lua_fault as t; t.operate_without_memory()"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=os.path.dirname(__file__), timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert len(done.stdout.splitlines()) == len(OPERATIONS)
