@@ -28,7 +28,7 @@ GOOD = {"MF_OK", "CUDA_SUCCESS", "hipSuccess"}
 NULL_CHECKS = {"MF__NEED", "MF__NEED_OUT"}
 WORDS = re.compile(
     r"snprintf|vsnprintf|fprintf|va_\w+|str\w+|sizeof|offsetof|mf__end|mf_device_format|mf__\w*_name|if|for|while"
-    r"|switch|return|assert|_Static_assert|lua_\w*string\w*|luaL_check\w+|_Alignof"
+    r"|switch|return|assert|_Static_assert|lua_\w*string\w*|luaL_check\w+|_Alignof|Py_(?:BEGIN|END)_\w+"
 )
 DEFINED = {"_WIN32": False, "__linux__": True, "Py_GIL_DISABLED": False}  # where mutants are judged
 KEYWORDS = {"if", "for", "while", "switch", "return", "else", "do", "case", "default", "break", "continue", "goto"}
