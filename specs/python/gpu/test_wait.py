@@ -88,3 +88,16 @@ def test_what_waits_for_a_device_lets_other_threads_of_python_run(gpu):
 def test_the_bytes_of_pinned_memory(gpu, layout):
     t = mf.tensor(list(range(64)), "uint8").to(f"{gpu.kind}_host")
     assert t[layout].tobytes() == bytes(range(64))[layout]
+
+
+@pytest.mark.parametrize("readonly", [False, True])
+def test_who_may_write_waits_for_readers_and_who_only_reads_does_not(gpu, device, readonly):
+    t = mf.full((64,), 1, "uint8", device=f"{gpu.kind}_host")
+    s, there = mf.Stream(device), mf.empty((64,), "uint8", device=device)
+    with s:
+        there.copy(t)
+    a = np.asarray(t.as_readonly() if readonly else t)
+    assert s.query() == (not readonly) or (readonly and not gpu.simulated)
+    if not readonly:
+        a[:] = 2
+    assert there.tolist() == [1] * 64
