@@ -107,7 +107,8 @@ function Tensor:astype(name)
   return errors.refused("astype", rc, err)
 end
 
---- Whether shape, dtype and all elements are equal (NaN differs from itself).
+--- Whether shape, dtype and all elements are equal (NaN differs from itself). `t == u` of two tensors is an error that
+--- says so, because it could only compare the objects, as `rawequal(t, u)` does.
 ---@param other moonferry.Tensor
 ---@return boolean, string? message, number? code
 function Tensor:equal(other)

@@ -73,6 +73,9 @@ do
   function mt.__newindex(_, name)
     errors.misuse("a guarded tensor has no field %s to write to: put(...) writes an element", errors.show(name))
   end
+  function mt.__eq()
+    errors.misuse("two guarded tensors are not compared with == or ~=; g:get(...) gives their elements")
+  end
   function mt.__tostring(guarded)
     local t = tensor_of(guarded, "tostring")
     return ("guarded tensor: %s, %s"):format(table.concat(fields.shape(t), " x "), t.dtype)

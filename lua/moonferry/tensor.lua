@@ -114,7 +114,14 @@ end
 
 meta.__ipairs = meta.__pairs
 
--- t == u stays the identity of the objects, as of every table; t:equal compares elements.
+-- Lua asks this where both sides are tensors and two objects, and never where one side is nil or a number.
+function meta.__eq()
+  misuse("two tensors are not compared with == or ~=; t:equal(u) compares their elements, and rawequal(t, u) says "
+    .. "whether they are one object")
+end
+
+closed.__eq = meta.__eq
+
 local function no_arithmetic()
   misuse("a tensor has no arithmetic and no order; a loop over t:rows() has, or NumPy by moonferry.python")
 end

@@ -116,6 +116,10 @@ local OPERATORS = {
   { "local _ = t < t", "no order" },
   { "local _ = t <= t", "no order" },
   { "local _ = 'a ' .. t", "tostring(t)" },
+  { "local _ = t == mf.zeros(2)", "not compared with ==", "t:equal(u)", "rawequal(t, u)" },
+  { "local _ = t ~= mf.zeros(2)", "not compared with ==", "t:equal(u)" },
+  { "local u = mf.zeros(2) u:close() local _ = t == u", "not compared with ==" },
+  { "local _ = mf.guard(t) == mf.guard(t)", "not compared with ==", "g:get" },
   { "local _ = t(0, 1)", "not called", "t:get" },
 }
 
@@ -195,9 +199,32 @@ describe("an operator", function()
   after_each(helper.nothing_left)
   each_is_refused(OPERATORS)
 
-  it("of identity stays what it is of tables", function()
+  it("== of a tensor with itself or with what is no tensor compares the objects, as of every table", function()
     local t, u = mf.zeros(2), mf.zeros(2)
-    assert.is_true(t == t and t ~= u and t:equal(u))
+    local guarded = mf.guard(t)
+    assert.is_true(t == t and t ~= nil and t ~= 0 and t ~= "t" and t ~= {} and t ~= guarded)
+    assert.is_true(t ~= setmetatable({}, {}) and t ~= ffi.new "int[1]" and guarded == guarded and guarded ~= nil)
+    assert.is_true(not rawequal(t, u) and t:equal(u))
+    t:close()
+    u:close()
+    assert.is_true(t == t and t ~= nil)
+  end)
+
+  it("== raises in a compiled loop, too, and a tensor is a key of tables as before", function()
+    local t, u = mf.zeros(2), mf.zeros(2)
+    local by_tensor, counted = { [t] = 1, [u] = 2 }, 0
+    for _ = 1, 300 do
+      counted = counted + ((t == t and t ~= nil) and by_tensor[t] or 0)
+    end
+    assert.are.equal(300, counted)
+    local ok, message = pcall(function()
+      for i = 1, 300 do
+        counted = counted + ((i < 290 and t or u) == t and 1 or 0)
+      end
+    end)
+    assert.is_false(ok)
+    assert.are.equal(589, counted)
+    assert.is_truthy(message:find("rawequal", 1, true))
     t:close()
     u:close()
   end)
