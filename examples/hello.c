@@ -1,4 +1,4 @@
-/* hello.c: a tensor is made, filled and given to a consumer that knows nothing but DLPack's struct. */
+/* hello.c: makes a tensor, fills it and gives it to a consumer that knows only DLPack's struct. */
 #include <moonferry.h>
 #include <stdio.h>
 
@@ -13,5 +13,5 @@ int main(void) {
   mf_tensor_release(t); /* the struct keeps the memory alive */
   if (failed) return fprintf(stderr, "%s: %s\n", err.call, err.message), 1;
   printf("the first element is %g\n", (double)*(const float *)managed->dl_tensor.data);
-  managed->deleter(managed); /* by the consumer, on any thread; then the memory goes */
+  managed->deleter(managed); /* the consumer calls it, on any thread; this frees the memory */
 }
