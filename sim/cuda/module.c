@@ -59,10 +59,9 @@ static CUresult refuse(CUresult rc, const error_log *log, const char *text) {
   return rc;
 }
 
-CUresult compile(const void *image, const error_log *log, ptx_program **out) {
+CUresult compile_texts(const char *const *texts, size_t n, bool whole, const error_log *log, ptx_program **out) {
   ptx_message why = {""};
-  if (is_binary(image)) return refuse(CUDA_ERROR_INVALID_IMAGE, log, "the simulator runs PTX text, no machine code");
-  ptx_program *p = ptx_read(image, &why);
+  ptx_program *p = ptx_read(texts, n, whole, &why);
   if (p == NULL) return refuse(CUDA_ERROR_INVALID_PTX, log, why.text);
   const bool new_text = p->version > newest_ptx(), new_device = p->target > CAPABILITY;
   if (new_text || new_device) ptx_free(p);
@@ -71,6 +70,30 @@ CUresult compile(const void *image, const error_log *log, ptx_program **out) {
   write_log(log, "");
   *out = p;
   return CUDA_SUCCESS;
+}
+
+/* The texts that the linker has put behind each other. */
+static const char **linked(const char *image, size_t *n) {
+  const char **texts = NULL;
+  size_t room = 0;
+  *n = 0;
+  for (const char *at = image + strlen(LINKED); *at != '\0'; at += strlen(at) + 1) {
+    if (*n == room) texts = realloc(texts, (room = room * 2 + 4) * sizeof *texts);
+    if (texts == NULL) abort();
+    texts[(*n)++] = at;
+  }
+  return texts;
+}
+
+CUresult compile(const void *image, const error_log *log, ptx_program **out) {
+  const char *text = image;
+  size_t n = 1;
+  if (is_binary(image)) return refuse(CUDA_ERROR_INVALID_IMAGE, log, "the simulator runs PTX text, no machine code");
+  if (strncmp(text, LINKED, strlen(LINKED)) != 0) return compile_texts(&text, n, true, log, out);
+  const char **texts = linked(image, &n);
+  const CUresult rc = compile_texts(texts, n, true, log, out);
+  free(texts);
+  return rc;
 }
 
 static void drop_program(void *code) {

@@ -183,6 +183,8 @@ typedef struct ptx_call {
 typedef struct ptx_entry {
   char *name;
   bool is_function, has_body;
+  bool shared, weak;      /* every text that is linked may call it; another one of its name may stand in for it */
+  unsigned text, line;    /* of the texts, which; where its name stands */
   bool waits, has_shared; /* its threads wait for others; it names shared memory */
   ptx_param *params;      /* of a function: its results, then its arguments */
   size_t nparams, nbytes; /* nbytes: of all parameters together */
@@ -214,8 +216,10 @@ typedef struct ptx_message {
   char text[240];
 } ptx_message;
 
-/* NULL, with a message that names the line, for a text that is no PTX or beyond the subset. */
-ptx_program *ptx_read(const char *text, ptx_message *why);
+/* Texts that are linked to one program. NULL, with a message that names the line, for a text that is no PTX or beyond
+ * the subset. `whole`: they must have all that they name; otherwise others may be linked to them, and what was read
+ * cannot be run. */
+ptx_program *ptx_read(const char *const *texts, size_t n, bool whole, ptx_message *why);
 void ptx_free(ptx_program *p);
 const ptx_entry *ptx_find(const ptx_program *p, const char *name);
 

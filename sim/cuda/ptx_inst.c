@@ -109,9 +109,11 @@ static unsigned special(const ptx_token *t, uint32_t *index) {
 }
 
 /* Variables in global memory lie with the constants. */
-static uint64_t address_of(ptx_reader *r, const ptx_symbol *s) {
+static bool address_of(ptx_reader *r, const ptx_symbol *s, const ptx_token *name, uint64_t *out) {
   r->entry->has_shared |= s->space == PTX_SHARED;
-  return s->space == PTX_GLOBAL ? PTX_WINDOW(PTX_CONST) + s->offset : s->offset;
+  *out = s->space == PTX_GLOBAL ? PTX_WINDOW(PTX_CONST) + s->offset : s->offset;
+  if (!s->missing || !r->whole) return true;
+  return ptx_fail(r, name->line, "no text defines the variable '%.*s'", ptx_shown(name), name->at);
 }
 
 /* A register, a constant, a special register, or where a variable lies. */
@@ -135,9 +137,9 @@ static bool moved(ptx_reader *r, const ptx_inst *i, ptx_operand *out) {
   if (s == NULL || s->kind != PTX_VARIABLE) return source(r, i->type, false, out);
   const bool near = s->space == PTX_SHARED && i->type.bits == 32;
   if ((i->type.bits != 64 && !near) || ptx_is_real(i->type)) return ptx_fail(r, t.line, "an address has 64 bits");
-  *out = (ptx_operand){.kind = s->space == PTX_LOCAL ? PTX_OWN_PLACE : PTX_CONSTANT, .value = address_of(r, s)};
+  *out = (ptx_operand){.kind = s->space == PTX_LOCAL ? PTX_OWN_PLACE : PTX_CONSTANT};
   ptx_advance(r);
-  return true;
+  return address_of(r, s, &t, &out->value);
 }
 
 /* {a, b} or {a, b, c, d}: the parts of what mov takes apart or puts together. */
@@ -206,9 +208,10 @@ static bool offset(ptx_reader *r, ptx_inst *i) {
 }
 
 static bool address_in_variable(ptx_reader *r, ptx_inst *i, const ptx_symbol *s, const ptx_token *name) {
-  if (!is_placed(r, i, s, name) || !offset(r, i)) return false;
+  uint64_t at;
+  if (!is_placed(r, i, s, name) || !offset(r, i) || !address_of(r, s, name, &at)) return false;
   if (s->space == PTX_LOCAL) i->base.kind = PTX_OWN_PLACE;
-  i->offset += address_of(r, s);
+  i->offset += at;
   return (s->space != PTX_PARAM || inside(r, i, s, name)) && ptx_expect(r, "]");
 }
 

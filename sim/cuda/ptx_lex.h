@@ -29,8 +29,21 @@ typedef struct ptx_symbol {
   uint32_t first, count; /* registers; for a label the instruction */
   ptx_space space;       /* of a variable, parameters included */
   bool formal;           /* a parameter of the entry itself */
+  bool missing;          /* no text defines it */
   uint64_t offset, nbytes;
 } ptx_symbol;
+
+/* Who else has what a module declares. */
+typedef enum ptx_linkage { PTX_OWN, PTX_EXTERN, PTX_COMMON, PTX_WEAK, PTX_VISIBLE } ptx_linkage;
+
+/* A variable that every text that is linked may name. */
+typedef struct ptx_shared {
+  ptx_linkage linkage;
+  const char *at;
+  size_t length;
+  ptx_space space;
+  uint64_t offset, nbytes;
+} ptx_shared;
 
 /* A branch to a label that may come later. */
 typedef struct ptx_jump {
@@ -42,12 +55,17 @@ typedef struct ptx_jump {
 typedef struct ptx_reader {
   const char *at;
   unsigned line;
+  unsigned text;   /* of those that are linked, which; from 1 on */
   ptx_token token; /* the next one */
   bool failed;
   ptx_message *why;
   ptx_program *program;
   ptx_entry *entry;
-  ptx_entry pending; /* what comes before its name */
+  ptx_linkage linkage; /* of what is being declared outside of entries */
+  ptx_shared *shared;
+  size_t nshared, shared_room;
+  bool whole;  /* what no text defines is refused */
+  bool places; /* what all texts may name is looked for and finds its place, and nothing else is read */
   ptx_symbol *symbols;
   size_t nsymbols, symbols_room;
   ptx_jump *jumps;
@@ -61,7 +79,7 @@ typedef struct ptx_reader {
   uint32_t carry;
 } ptx_reader;
 
-enum { PTX_OUTSIDE = UINT32_MAX }; /* the scope of the module itself */
+enum { PTX_OUTSIDE = UINT32_MAX, PTX_MOST_SCOPES = 4096 }; /* the scope of the module itself; of one entry */
 
 void ptx_advance(ptx_reader *r);
 bool ptx_is(const ptx_reader *r, const char *text); /* whether the next token is this word or punctuation */
@@ -85,9 +103,11 @@ uint32_t ptx_carry(ptx_reader *r); /* the register of the condition code */
 bool ptx_add_symbol(ptx_reader *r, const ptx_token *name, ptx_symbol s);
 bool ptx_take_type(ptx_reader *r, ptx_type *out);
 /* Variables of .shared, .local, .const, .global and, in a body, .param; the parameters of an entry or function. */
-bool ptx_variables(ptx_reader *r, ptx_space space, bool is_extern);
+bool ptx_variables(ptx_reader *r, ptx_space space);
 bool ptx_parameters(ptx_reader *r);
 bool ptx_space_word(ptx_reader *r, ptx_space *out);
+/* Into r->entry, which is empty: from what follows .entry or .func to the end of the body, or the semicolon. */
+bool ptx_entry_read(ptx_reader *r, bool is_function);
 /* call, behind its opcode. */
 bool ptx_call_operands(ptx_reader *r, ptx_inst *i);
 

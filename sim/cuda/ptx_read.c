@@ -1,7 +1,7 @@
-/* ptx_read.c: a PTX text as entries with their parameters, registers and labels.
+/* ptx_read.c: one entry or function of a PTX text, with its parameters, registers and labels.
  *
  * Invariant: names are found from the inside out, and a scope's names end with it. It must not know the
- * instructions. */
+ * instructions, nor what else the text has. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,6 @@
 
 enum {
   MOST_REGISTERS = 65536,
-  MOST_SCOPES = 4096,
   MOST_SYMBOLS = 32768,
   MOST_INSTRUCTIONS = 1 << 20
 };
@@ -175,7 +174,7 @@ static bool tuning(ptx_reader *r) {
 }
 
 static bool open_scope(ptx_reader *r) {
-  if (r->nscopes == MOST_SCOPES) return ptx_fail(r, r->token.line, "more than %d scopes", MOST_SCOPES);
+  if (r->nscopes == PTX_MOST_SCOPES) return ptx_fail(r, r->token.line, "more than %d scopes", PTX_MOST_SCOPES);
   r->parents[r->nscopes] = r->scope;
   r->scope = r->nscopes++;
   return true;
@@ -238,7 +237,7 @@ static bool passed_over(ptx_reader *r) {
 static bool statement(ptx_reader *r) {
   ptx_space space;
   if (ptx_accept(r, ".reg")) return declaration(r);
-  if (ptx_space_word(r, &space)) return ptx_variables(r, space, false);
+  if (ptx_space_word(r, &space)) return ptx_variables(r, space);
   if (passed_over(r)) return !r->failed;
   if (r->token.kind != PTX_WORD || r->token.at[0] == '.') return guarded_instruction(r);
   const ptx_token name = r->token;
@@ -295,52 +294,9 @@ static void keep_widths(ptx_reader *r) {
   for (size_t i = 0; i < e->nregs; i++) e->bits[i] = (uint8_t)r->types[i].bits;
 }
 
-static void drop_entry(ptx_entry *e) {
-  for (size_t k = 0; k < e->nregs; k++) free(e->names[k]);
-  for (size_t k = 0; k < e->ncalls; k++) {
-    free(e->calls[k].name);
-    free(e->calls[k].places);
-  }
-  free(e->calls);
-  free(e->names);
-  free(e->bits);
-  free(e->params);
-  free(e->insts);
-  free(e->name);
-}
-
-static size_t index_of(const ptx_program *p, const char *name) {
-  size_t i = 0;
-  while (i < p->nentries && strcmp(p->entries[i].name, name) != 0) i++;
-  return i;
-}
-
-/* A function may be declared before it is defined: then it keeps its place, and what was declared is forgotten. */
-static bool begin_entry(ptx_reader *r, const ptx_token *name, bool is_function) {
-  ptx_program *p = r->program;
-  char *own = name_of(name, false, 0);
-  const size_t at = index_of(p, own);
-  if (at < p->nentries && (p->entries[at].has_body || !is_function)) {
-    free(own);
-    return ptx_fail(r, name->line, "'%.*s' is declared twice", ptx_shown(name), name->at);
-  }
-  if (at == p->nentries) {
-    p->entries = realloc(p->entries, (p->nentries + 1) * sizeof *p->entries);
-    if (p->entries == NULL) abort();
-    p->entries[p->nentries++] = r->pending;
-  } else {
-    drop_entry(&p->entries[at]);
-    p->entries[at] = r->pending;
-  }
-  r->pending = (ptx_entry){.name = NULL};
-  r->entry = &p->entries[at];
-  r->entry->name = own;
-  r->entry->is_function = is_function;
-  return true;
-}
-
-/* Results come before the name of a function, so all of it is read into r->pending until it has one. */
-static bool entry(ptx_reader *r, bool is_function) {
+/* All of it is read into r->entry, which has its name when that is met: results come before. */
+bool ptx_entry_read(ptx_reader *r, bool is_function) {
+  ptx_entry *e = r->entry;
   ptx_token name;
   r->nsymbols = r->noutside;
   r->njumps = r->insts_room = r->regs_room = r->params_room = r->calls_room = 0;
@@ -349,128 +305,18 @@ static bool entry(ptx_reader *r, bool is_function) {
   r->carries = false;
   free(r->types);
   r->types = NULL;
-  r->entry = &r->pending;
   if (is_function && !ptx_parameters(r)) return false;
-  r->pending.nresults = r->pending.nparams;
+  e->nresults = e->nparams;
+  e->is_function = is_function;
   if (!ptx_take(r, PTX_WORD, is_function ? "the name of a function" : "the name of an entry", &name)) return false;
-  if (!begin_entry(r, &name, is_function)) return false;
+  e->name = name_of(&name, false, 0);
+  e->line = name.line;
   if (!ptx_parameters(r)) return false;
-  r->entry->frame = r->entry->nbytes;
+  e->frame = e->nbytes;
   if (is_function) ptx_accept(r, ".noreturn");
   if (is_function && ptx_accept(r, ";")) return !r->failed;
-  r->entry->has_body = true;
+  e->has_body = true;
   const bool ok = tuning(r) && body(r) && resolve(r);
-  if (is_function) r->program->waits |= r->entry->waits;
-  if (is_function) r->program->has_shared |= r->entry->has_shared;
   keep_widths(r);
   return ok;
-}
-
-/* Every call finds its function, and hands over what that declares. */
-static bool find_callees(ptx_reader *r) {
-  const ptx_program *p = r->program;
-  for (size_t i = 0; i < p->nentries; i++)
-    for (size_t k = 0; k < p->entries[i].ncalls; k++) {
-      ptx_call *c = &p->entries[i].calls[k];
-      c->callee = index_of(p, c->name);
-      const ptx_entry *f = c->callee < p->nentries ? &p->entries[c->callee] : NULL;
-      if (f == NULL || !f->is_function || !f->has_body)
-        return ptx_fail(r, c->line, "the function '%.80s' is not defined in this text", c->name);
-      if (f->nresults != c->results || f->nparams != c->results + c->arguments)
-        return ptx_fail(r, c->line, "'%.80s' has %zu results and %zu parameters, not %zu and %zu", c->name, f->nresults,
-                        f->nparams - f->nresults, c->results, c->arguments);
-    }
-  return true;
-}
-
-/* "8.0" comes as a real number, so its text is read again. */
-static bool version_line(ptx_reader *r) {
-  ptx_token t;
-  unsigned major = 0, minor = 0;
-  if (!ptx_expect(r, ".version") || !ptx_take(r, PTX_REAL, "a version", &t)) return false;
-  if (t.length > 5 || sscanf(t.at, "%2u.%2u", &major, &minor) != 2)
-    return ptx_fail(r, t.line, "'%.*s' is not a version", ptx_shown(&t), t.at);
-  r->program->version = major * 10 + minor;
-  return true;
-}
-
-static bool target_line(ptx_reader *r) {
-  ptx_token t;
-  if (!ptx_expect(r, ".target")) return false;
-  do {
-    if (!ptx_take(r, PTX_WORD, "a target", &t)) return false;
-    if (t.length > 3 && t.length < 9 && memcmp(t.at, "sm_", 3) == 0) sscanf(t.at + 3, "%4u", &r->program->target);
-  } while (ptx_accept(r, ","));
-  return r->program->target > 0 || ptx_fail(r, t.line, "'%.*s' is not a target", ptx_shown(&t), t.at);
-}
-
-static bool header(ptx_reader *r) {
-  ptx_token t;
-  if (!version_line(r) || !target_line(r)) return false;
-  if (!ptx_accept(r, ".address_size")) return true;
-  if (!ptx_take(r, PTX_INTEGER, "64", &t)) return false;
-  return t.value == 64 || ptx_fail(r, t.line, "addresses of %llu bits", (unsigned long long)t.value);
-}
-
-static bool file_line(ptx_reader *r) {
-  if (!ptx_is(r, ".file")) return false;
-  const unsigned line = r->token.line;
-  while (r->token.kind != PTX_END && r->token.line == line) ptx_advance(r);
-  return true;
-}
-
-static bool declared(ptx_reader *r, bool is_extern) {
-  ptx_space space;
-  if (ptx_accept(r, ".entry")) return entry(r, false);
-  if (ptx_accept(r, ".func")) return entry(r, true);
-  if (!ptx_is(r, ".param") && ptx_space_word(r, &space)) {
-    r->nsymbols = r->noutside;
-    r->scope = PTX_OUTSIDE;
-    const bool ok = ptx_variables(r, space, is_extern);
-    r->noutside = r->nsymbols;
-    return ok;
-  }
-  return ptx_fail(r, r->token.line, "'%.*s' is not in the simulator's subset, which has entries, functions and "
-                  "variables here", ptx_shown(&r->token), r->token.at);
-}
-
-static bool module(ptx_reader *r) {
-  if (!header(r)) return false;
-  while (!r->failed && r->token.kind != PTX_END) {
-    if (file_line(r)) continue;
-    const bool is_extern = ptx_accept(r, ".extern");
-    if (!is_extern && !ptx_accept(r, ".visible") && !ptx_accept(r, ".weak")) ptx_accept(r, ".common");
-    if (!declared(r, is_extern)) return false;
-  }
-  return !r->failed && find_callees(r);
-}
-
-ptx_program *ptx_read(const char *text, ptx_message *why) {
-  unsigned *parents = calloc(MOST_SCOPES, sizeof *parents);
-  ptx_program *p = calloc(1, sizeof *p);
-  if (p == NULL || parents == NULL) abort();
-  ptx_reader r = {.at = text, .line = 1, .why = why, .program = p, .parents = parents};
-  ptx_advance(&r);
-  const bool ok = module(&r);
-  free(r.parents);
-  free(r.symbols);
-  free(r.jumps);
-  free(r.types);
-  drop_entry(&r.pending);
-  if (ok) return p;
-  ptx_free(p);
-  return NULL;
-}
-
-void ptx_free(ptx_program *p) {
-  for (size_t i = 0; i < p->nentries; i++) drop_entry(&p->entries[i]);
-  free(p->entries);
-  free(p->consts);
-  free(p);
-}
-
-const ptx_entry *ptx_find(const ptx_program *p, const char *name) {
-  for (size_t i = 0; i < p->nentries; i++)
-    if (!p->entries[i].is_function && strcmp(p->entries[i].name, name) == 0) return &p->entries[i];
-  return NULL;
 }

@@ -131,7 +131,7 @@ static bool initial(ptx_reader *r, ptx_type type, uint64_t *out) {
   return true;
 }
 
-/* Braces may be nested; what is not said is 0. */
+/* Braces may be nested; what is not said is 0. bytes NULL: they are only read. */
 static bool initial_values(ptx_reader *r, const variable *v, unsigned char *bytes) {
   const size_t unit = v->type.bits / 8;
   size_t depth = 0, n = 0;
@@ -140,7 +140,7 @@ static bool initial_values(ptx_reader *r, const variable *v, unsigned char *byte
     while (ptx_accept(r, "{")) depth++;
     if (!ptx_is(r, "}")) {
       if (!initial(r, v->type, &value)) return false;
-      if (n < v->count) memcpy(bytes + n * unit, &value, unit);
+      if (bytes != NULL && n < v->count) memcpy(bytes + n * unit, &value, unit);
       n++;
     }
     while (depth > 0 && ptx_accept(r, "}")) depth--;
@@ -148,7 +148,7 @@ static bool initial_values(ptx_reader *r, const variable *v, unsigned char *byte
   return depth == 0 ? !r->failed : ptx_expect(r, "}");
 }
 
-static bool initialise(ptx_reader *r, const variable *v, const ptx_symbol *s) {
+static bool initialise(ptx_reader *r, const variable *v, const ptx_symbol *s, bool defines) {
   ptx_program *p = r->program;
   const bool kept = s->space == PTX_CONST || s->space == PTX_GLOBAL;
   if (kept && p->consts == NULL) {
@@ -156,8 +156,8 @@ static bool initialise(ptx_reader *r, const variable *v, const ptx_symbol *s) {
     if (p->consts == NULL) abort();
   }
   if (!ptx_accept(r, "=")) return true;
-  if (!kept) return ptx_fail(r, v->name.line, "this kind of variable has no initial value");
-  return initial_values(r, v, p->consts + s->offset);
+  if (!kept || r->linkage == PTX_EXTERN) return ptx_fail(r, v->name.line, "this kind of variable has no initial value");
+  return initial_values(r, v, defines ? p->consts + s->offset : NULL);
 }
 
 /* Where variables of a space end: in the program, the block, the thread's frame, or its parameters. Those in global
@@ -172,26 +172,82 @@ static size_t *end_of(ptx_reader *r, ptx_space space, size_t *most) {
   return space == PTX_PARAM ? &r->entry->frame : &r->program->nconsts;
 }
 
-static bool one(ptx_reader *r, variable *v, ptx_space space, bool is_extern) {
-  ptx_symbol s = {.kind = PTX_VARIABLE, .type = v->type, .space = space};
-  size_t most;
-  if (!ptx_take(r, PTX_WORD, "the name of a variable", &v->name) || !extents(r, v)) return false;
-  if (v->count == 0 && !(is_extern && space == PTX_SHARED))
-    return ptx_fail(r, v->name.line, "'%.*s' has no size", ptx_shown(&v->name), v->name.at);
-  size_t *end = end_of(r, space, &most);
-  if (!place(r, v, most, end, &s)) return false;
-  if (v->count == 0 && space == PTX_SHARED) s.offset = PTX_DYNAMIC_AT;
-  return initialise(r, v, &s) && ptx_add_symbol(r, &v->name, s);
+static ptx_shared *shared_named(const ptx_reader *r, const ptx_token *name) {
+  for (size_t i = 0; i < r->nshared; i++)
+    if (r->shared[i].length == name->length && memcmp(r->shared[i].at, name->at, name->length) == 0)
+      return &r->shared[i];
+  return NULL;
 }
 
-bool ptx_variables(ptx_reader *r, ptx_space space, bool is_extern) {
+/* The place of a variable that others may name: of a weak one the first, of a common one the largest, and a visible one
+ * stands in for both. *defines says that the initial values are this one's. */
+static bool define(ptx_reader *r, const variable *v, ptx_symbol *s, bool *defines) {
+  ptx_shared *known = shared_named(r, &v->name);
+  const uint64_t nbytes = v->count * (v->type.bits / 8);
+  size_t most;
+  if (known != NULL && known->linkage == PTX_VISIBLE && r->linkage == PTX_VISIBLE)
+    return ptx_fail(r, v->name.line, "'%.*s' is declared twice", ptx_shown(&v->name), v->name.at);
+  const bool common = known != NULL && r->linkage == PTX_COMMON && known->linkage == PTX_COMMON;
+  const bool larger = common && nbytes > known->nbytes;
+  *defines = known == NULL || larger || r->linkage > known->linkage;
+  if (!*defines) return true;
+  size_t *end = end_of(r, s->space, &most);
+  if (!place(r, v, most, end, s)) return false;
+  if (known == NULL) {
+    r->shared = ptx_grow(r->shared, r->nshared, &r->shared_room, sizeof *r->shared);
+    known = &r->shared[r->nshared++];
+  }
+  *known = (ptx_shared){r->linkage, v->name.at, v->name.length, s->space, s->offset, s->nbytes};
+  return true;
+}
+
+/* Where a variable lies that has found its place before. */
+static bool find_place(ptx_reader *r, const variable *v, ptx_symbol *s) {
+  const ptx_shared *known = shared_named(r, &v->name);
+  const uint64_t nbytes = v->count * (v->type.bits / 8);
+  s->missing = known == NULL;
+  s->nbytes = nbytes;
+  if (known == NULL) return true;
+  if (known->space != s->space || (nbytes != known->nbytes && nbytes > 0 && r->linkage != PTX_COMMON))
+    return ptx_fail(r, v->name.line,
+                    "'%.*s' has %llu bytes here and %llu where it is defined, or lies in another space",
+                    ptx_shown(&v->name), v->name.at, (unsigned long long)nbytes, (unsigned long long)known->nbytes);
+  s->offset = known->offset;
+  s->nbytes = known->nbytes;
+  return true;
+}
+
+static bool settle(ptx_reader *r, const variable *v, ptx_symbol *s, bool *defines) {
+  size_t most;
+  *defines = false;
+  if (r->places) return define(r, v, s, defines);
+  if (r->linkage != PTX_OWN && s->space != PTX_SHARED) return find_place(r, v, s);
+  *defines = true;
+  size_t *end = end_of(r, s->space, &most);
+  if (!place(r, v, most, end, s)) return false;
+  if (v->count == 0) s->offset = PTX_DYNAMIC_AT;
+  return true;
+}
+
+static bool one(ptx_reader *r, variable *v, ptx_space space) {
+  ptx_symbol s = {.kind = PTX_VARIABLE, .type = v->type, .space = space};
+  const bool is_extern = r->linkage == PTX_EXTERN;
+  bool defines;
+  if (!ptx_take(r, PTX_WORD, "the name of a variable", &v->name) || !extents(r, v)) return false;
+  if (v->count == 0 && !is_extern)
+    return ptx_fail(r, v->name.line, "'%.*s' has no size", ptx_shown(&v->name), v->name.at);
+  if (!settle(r, v, &s, &defines) || !initialise(r, v, &s, defines)) return false;
+  return r->places || ptx_add_symbol(r, &v->name, s);
+}
+
+bool ptx_variables(ptx_reader *r, ptx_space space) {
   variable v;
   const bool outside = r->scope == PTX_OUTSIDE;
   if (outside ? space == PTX_LOCAL : space == PTX_GLOBAL || space == PTX_CONST)
     return ptx_fail(r, r->token.line, "a variable of this kind is not declared here");
   if (!begin_variable(r, &v)) return false;
   do {
-    if (!one(r, &v, space, is_extern)) return false;
+    if (!one(r, &v, space)) return false;
   } while (ptx_accept(r, ","));
   return ptx_expect(r, ";");
 }

@@ -95,7 +95,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   char *text = malloc(size + 1);
   memcpy(text, data, size);
   text[size] = '\0';
-  ptx_program *p = ptx_read(text, &why);
+  const char *const one = text;
+  ptx_program *p = ptx_read(&one, 1, true, &why);
   check((p == NULL) == (why.text[0] != '\0'), "a text that is refused is told why, and no other");
   if (p != NULL) launch_all(p, text);
   if (p != NULL) ptx_free(p);

@@ -139,6 +139,33 @@ def test_numba_transpose_and_matmul(tmp_path):
     )
 
 
+def test_numba_links_a_function_written_in_ptx(tmp_path):
+    numba_right(
+        tmp_path,
+        """
+        text = (
+            ".version 7.0\\n.target sm_70\\n.address_size 64\\n"
+            ".visible .func (.param .b32 status) thrice(.param .b64 result, .param .b32 x)\\n{\\n"
+            ".reg .b32 %r<3>;\\n.reg .b64 %d;\\n"
+            "ld.param.u64 %d, [result];\\nld.param.u32 %r1, [x];\\nmul.lo.s32 %r2, %r1, 3;\\n"
+            "st.u32 [%d], %r2;\\nmov.u32 %r0, 0;\\nst.param.b32 [status], %r0;\\nret;\\n}\\n"
+        )
+        thrice = cuda.declare_device("thrice", "int32(int32)", link=cuda.PTXSource(text.encode()))
+
+        @cuda.jit
+        def k(x):
+            i = cuda.grid(1)
+            if i < x.size:
+                x[i] = thrice(x[i])
+
+        a = np.arange(n, dtype=np.int32)
+        d = there(a)
+        k[4, 256, stream](d)
+        assert (back(d) == 3 * a).all()
+        """,
+    )
+
+
 def test_numba_mathematics(tmp_path):
     numba_right(
         tmp_path,

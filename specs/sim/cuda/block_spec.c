@@ -225,36 +225,7 @@ static void shared_memory_has_a_limit(void **state) {
   OK(cuModuleUnload(k.module));
 }
 
-/* One text goes through the driver's linker as it is. */
-static void a_text_is_linked(void **state) {
-  (void)state;
-  static char text[] = HEAD ".entry k() { ret; }", wrong[] = "hello";
-  char log[128] = "";
-  int options[] = {5, 6};
-  void *values[] = {log, (void *)(uintptr_t)sizeof log}, *code = NULL;
-  size_t size = 0;
-  CUlinkState l;
-  CUmodule m;
-  OK(cuLinkCreate_v2(2, options, values, &l));
-  assert_int_equal(sim_left("modules"), 1);
-  FAILS(cuLinkComplete(l, &code, &size), CUDA_ERROR_INVALID_VALUE);
-  FAILS(cuLinkAddData_v2(l, 1, wrong, sizeof wrong, "w", 0, NULL, NULL), CUDA_ERROR_INVALID_PTX);
-  assert_non_null(strstr(log, "'hello' where '.version'"));
-  FAILS(cuLinkAddData_v2(l, 0, text, sizeof text, "k", 0, NULL, NULL), CUDA_ERROR_NOT_SUPPORTED);
-  FAILS(cuLinkAddData_v2(l, 9, text, sizeof text, "k", 0, NULL, NULL), CUDA_ERROR_INVALID_VALUE);
-  OK(cuLinkAddData_v2(l, 1, text, strlen(text), "k", 0, NULL, NULL));
-  FAILS(cuLinkAddData_v2(l, 1, text, sizeof text, "k", 0, NULL, NULL), CUDA_ERROR_NOT_SUPPORTED);
-  OK(cuLinkComplete(l, &code, &size));
-  assert_int_equal(size, sizeof text);
-  OK(cuModuleLoadData(&m, code));
-  OK(cuModuleUnload(m));
-  OK(cuLinkDestroy(l));
-  FAILS(cuLinkDestroy(l), CUDA_ERROR_INVALID_HANDLE);
-  found(SIM_MISUSE, 1);
-}
-
 RUN(SPEC(threads_exchange_by_shared_memory), SPEC(atomics_add_up), SPEC(a_warp_exchanges_registers),
     SPEC(functions_and_variables_of_the_text), SPEC(what_depends_on_memory_runs_too),
     SPEC(threads_without_a_barrier_race), SPEC(a_barrier_that_not_all_reach_is_found), SPEC(what_lies_outside_fails),
-    SPEC(a_loose_launch_races_with_a_fill), SPEC(shared_memory_has_a_limit),
-    SPEC(a_text_is_linked))
+    SPEC(a_loose_launch_races_with_a_fill), SPEC(shared_memory_has_a_limit))

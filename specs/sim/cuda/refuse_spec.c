@@ -27,7 +27,7 @@ static const refusal wholes[] = {
     {HEAD ".local .b32 l;", "a variable of this kind is not declared here", false},
     {HEAD ".func f() { ret; } .func f() { ret; }", "'f' is declared twice", false},
     {HEAD ".func f() { ret; } .entry k() { .param .b32 p; call f, (p); }", "'f' has 0 results and 0 parameters", false},
-    {HEAD ".func f(); .entry k() { call f; }", "the function 'f' is not defined in this text", false},
+    {HEAD ".func f(); .entry k() { call f; }", "no text defines the function 'f'", false},
     {HEAD ".global .u64 g = f;", "'f' where a number", false},
     {HEAD ".const .b32 c[2] = {1, 2;", "';' where '}' is expected", false},
     {HEAD ".entry { ret; }", "'{' where the name of an entry", false},
