@@ -8,7 +8,7 @@ import pytest
 
 SPECS = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(SPECS))
-from mutation import find, runtime, schemata  # noqa: E402
+from mutation import find, find_lua, runtime, schemata  # noqa: E402
 
 
 @pytest.fixture
@@ -86,3 +86,55 @@ def test_the_loader_calls_one_copy(tmp_path):
         names[bool(re.search(r"constructor|MF__AT_END", head))].append(re.search(r"(\w+)\(void\)", head)[1])
     assert names[True] == ["mutant__begin", "f", "f", "e", "e"]  # declared and defined
     assert {"f__m0", "f__m1", "e__m0", "e__m2"} <= set(names[False])
+
+
+LUA = """
+local M = {}
+
+local function keep(t) -- not a call(t)
+  if t == nil or t.closed then
+    return ffi.gc(t, free)
+  end
+  M.last = t
+  t:close()
+  local text = "if a then b() end"
+  return text
+end
+
+M.each = function(list)
+  for _, t in ipairs(list) do
+    if keep(t) then t.open = true end
+    while busy() do
+      wait(function() M.waits = M.waits + 1 end)
+    end
+  end
+end
+"""
+
+
+def test_the_mutants_of_a_lua_file(tmp_path):
+    path = tmp_path / "a.lua"
+    path.write_text(LUA)
+    assert [(m.function, m.what, m.new) for m in find_lua.Finder(path).mutants()] == [
+        ("keep", "==", "if t ~= nil or t.closed then"),
+        ("keep", "or", "if t == nil and t.closed then"),
+        ("keep", "ffi.gc", "return (t)"),
+        ("keep", "M.last =", ""),
+        ("keep", "t:close", ""),
+        ("M.each", "keep(t)=false", "if false then t.open = true end"),
+        ("M.each", "keep(t)=true", "if true then t.open = true end"),
+        ("M.each", "t.open =", "if keep(t) then end"),
+        ("M.each", "true", "if keep(t) then t.open = false end"),
+        ("M.each", "busy()=false", "while false do"),
+        ("M.each", "wait", ""),
+        ("M.each", "M.waits =", "wait(function() end)"),
+    ]
+
+
+def test_a_mutant_of_a_lua_file_leaves_every_line_where_it_was(tmp_path):
+    path = tmp_path / "a.lua"
+    path.write_text("function f(a)\n  g(a,\n    a)\n  h(a)\nend\n")
+    finder = find_lua.Finder(path)
+    first = finder.mutants()[0]
+    assert first.what == "g"
+    assert (finder.text[: first.start] + first.to + finder.text[first.end :]).split("\n")[3] == "  h(a)"
