@@ -298,14 +298,17 @@ def measure(case, rounds):
     }
 
 
-def sweep(seed, count, rounds):
-    """Prints each row whose peer was faster by a fifth and more, and how many there are of each kind."""
+def sweep(seed, count, rounds, only):
+    """Prints each row whose peer was faster by a fifth and more, and how many there are of each kind. ${only}: rows with
+    this text in their name, which are all printed."""
     ratios = []
     for case in copies_sweep.random_cases(seed, count, lambda dtype: array(np.ones(1), dtype).itemsize):
+        if only not in case[0]:
+            continue
         row = measure(Case("cast" if case[2] != case[4] else "copy", *case), rounds)
         KEPT.clear()
         ratios.append(row["of_peer"])
-        if row["of_peer"] > 1.2:
+        if only or row["of_peer"] > 1.2:
             print(copies_report.line(row), flush=True)
     ratios.sort()
     behind, much = (sum(ratio > limit for ratio in ratios) for limit in (1.0, 1.2))
@@ -332,7 +335,7 @@ def main():
     LIBRARY.mf_threads_set(0, None)
     threads = LIBRARY.mf_threads()
     if options.sweep is not None:
-        sweep(options.sweep, 100, options.rounds)
+        sweep(options.sweep, 100, options.rounds, options.only)
         return
     rows = []
     for kind, family, name, *arguments in all_cases():

@@ -138,15 +138,17 @@ static void move_planes(const mf__mover *m, const mf__tile *t) {
   move_rest(t, g.count * pixels);
 }
 
-/* Rows of their own, each from every ${inputs}-th element. */
+/* Rows of their own, each from every ${inputs}-th element; the last may end where the memory does, as above. */
 static void move_every(const mf__mover *m, const mf__tile *t) {
-  mf__tile row = *t;
-  row.rows = 1;
+  const int64_t pixels = 16 / t->size;
+  mf__groups g = {.count = (t->columns - 1) / pixels, .dst_vector = 16, .dst_group = 16,
+                  .src_vector = 16, .src_group = t->src_column * pixels};
   for (int64_t i = 0; i < t->rows; i++) {
-    row.dst = t->dst + i * t->dst_row;
-    row.src = t->src + i * t->src_row;
-    move_planes(m, &row);
+    g.dst = t->dst + i * t->dst_row;
+    g.src = t->src + i * t->src_row;
+    m->simd->network(&m->network, &g);
   }
+  move_rest(t, g.count * pixels);
 }
 
 /* The other way: rows of the tile are pixels, side by side in the destination; each column is a plane of the source. */
@@ -238,12 +240,15 @@ static bool is_swapped(const mf__tile *t) {
   return pixels && is_power(t->size, 8) && t->columns >= 2 && t->columns <= 4;
 }
 
-/* Where bytes can be permuted, and columns are the closest axis on both sides. */
+/* Where bytes can be permuted, and columns are the closest axis on both sides. Rows that fill few groups are
+ * as fast one by one. */
 static void find_permuting(mf__mover *m, const mf__tile *t) {
-  const int64_t size = t->size, step = t->src_column;
+  const int64_t size = t->size, step = t->src_column, group = size % 3 == 0 ? 48 : 16;
   if (step == -size && is_swapped(t)) {
     connect_swapped(&m->network, size, t->columns);
     m->move = move_swapped;
+  } else if (t->columns * size <= group || t->columns < 16) {
+    return;
   } else if (step == -size && (is_power(size, 16) || size == 3 || size == 6 || size == 12)) {
     connect_reversed(&m->network, size);
     m->move = move_reversed;

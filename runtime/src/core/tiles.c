@@ -349,6 +349,7 @@ static void find_cast_tile(casts *c, const mf__tile *t, int64_t nbytes) {
   if (crossed && t->rows <= 4) c->t.rows = t->rows;
   c->t.run = is_run(c, t);
   if (c->t.run) c->t.rows = CAST_ROW * 4 / t->columns;
+  if (!crossed && !c->t.run && c->t.columns == t->columns) c->t.rows = 1 + CAST_ROW / t->columns;
   if (c->t.run && c->gathers) c->t.rows = least(c->t.rows, CAST_BUFFER / t->size / t->columns);
 }
 
