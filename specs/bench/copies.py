@@ -299,8 +299,8 @@ def measure(case, rounds):
 
 
 def sweep(seed, count, rounds, only):
-    """Prints each row whose peer was faster by a fifth and more, and how many there are of each kind. ${only}: rows with
-    this text in their name, which are all printed."""
+    """Prints each row whose peer was faster by a fifth and more, and how many there are of each kind. ${only}: the rows
+    with this text in their name, all of which are printed."""
     ratios = []
     for case in copies_sweep.random_cases(seed, count, lambda dtype: array(np.ones(1), dtype).itemsize):
         if only not in case[0]:
