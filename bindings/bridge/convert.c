@@ -103,7 +103,7 @@ enum { VALUES_MAX = 7000 };
 
 void mf__room_for(lua_State *L, Py_ssize_t count, const char *too_many) {
   if (count > VALUES_MAX) mf__fail(L, "%s: %d", too_many, (int)count);
-  luaL_checkstack(L, (int)count + LUA_MINSTACK, too_many);
+  mf__slots(L, (int)count + LUA_MINSTACK, too_many);
 }
 
 void mf__push_items(lua_State *L, PyObject *const *items, Py_ssize_t count) {

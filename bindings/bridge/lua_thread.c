@@ -173,7 +173,7 @@ static int resume_body(lua_State *L, void *data) {
     return lua_error(L);
   }
   count = lua_gettop(coroutine);
-  luaL_checkstack(L, count + LUA_MINSTACK, "too many values");
+  mf__slots(L, count + LUA_MINSTACK, "too many values");
   lua_xmove(coroutine, L, count);
   if (status == LUA_YIELD || count > 0) resume->result = mf__results(L, first);
   return 0;

@@ -89,7 +89,7 @@ void mf__push_raised(lua_State *L) {
     mf__hold(L, trace);
     PyException_SetTraceback(value, trace);
   }
-  luaL_checkstack(L, LUA_MINSTACK, "no room for a Python exception");
+  mf__slots(L, LUA_MINSTACK, "no room for a Python exception");
   mf__stop_by(mf__top->state, value);
   if (!mf__top->bridge->policy->thrown(L, value)) push_fault(L, value);
 }

@@ -8,10 +8,19 @@
 
 #include "thread.h"
 
+void mf__slots(lua_State *L, int count, const char *too_many) {
+  const mf__memory *memory = mf__top != NULL ? mf__top->state->memory : NULL;
+  const size_t refused = memory != NULL ? memory->refused : 0;
+  if (lua_checkstack(L, count)) return;
+  if (memory == NULL || memory->refused == refused) luaL_checkstack(L, count, too_many);
+  lua_pushliteral(L, "not enough memory");
+  lua_error(L);
+}
+
 /* lua_cpcall calls it with LUA_MINSTACK slots of its own above the stack's top, which stay when it has returned. */
 static int grow(lua_State *L) {
   const int *count = lua_touserdata(L, 1);
-  luaL_checkstack(L, *count, "too many values");
+  mf__slots(L, *count, "too many values");
   return 0;
 }
 

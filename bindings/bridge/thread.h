@@ -142,6 +142,10 @@ int mf__on_main_thread(void);
 
 /* room.c */
 
+/* Makes room for ${count} more values, or raises: Lua's memory error, or that there are too many. Where memory ends, a
+ * LuaJIT of 2023 and later answers lua_checkstack as for a stack that is too long; an older one raises by itself. */
+void mf__slots(lua_State *L, int count, const char *too_many);
+
 /* Makes sure that ${count} values can be pushed, and never raises. Returns 0, or the status of lua_pcall with an error
  * on the stack. */
 int mf__room(lua_State *L, int count);
