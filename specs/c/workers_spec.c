@@ -298,7 +298,6 @@ static void *copy_until_told(void *arg) {
   return arg;
 }
 
-/* QEMU 7.2 stops with an assertion of its own where the child of a process with threads starts one. */
 /* The child has none of the parent's workers, though another thread may be in the middle of work with them. */
 static void a_child_of_fork_starts_its_own(void **state) {
   pthread_t other;
