@@ -87,10 +87,10 @@ test-gpu: setup ## the same specs on this machine's own driver and GPU
 	@specs/build dev
 	@specs/gpu/here .venv/bin/python specs/run --only real
 
-matrix: build ## every array library with every other, through Moonferry (ONLY="NumPy JAX": a part; SHARE=0.15: Moonferry and so much of the rest; PUBLISH=1: docs/matrix.md)
+matrix: build ## every array library with every other, through Moonferry (ONLY="NumPy JAX": a part; SHARE=0.15: Moonferry and so much of the rest; TABLE=cuda: that table; PUBLISH=1: docs/matrix.md)
 	@$(if $(PUBLISH),specs/build timed)
-	@$(if $(PUBLISH),MOONFERRY_BUILD=$(CURDIR)/build/timed) .venv/bin/python specs/exchange/matrix $(if $(ONLY),--only $(ONLY)) $(if $(SHARE),--share $(SHARE)) $(if $(PUBLISH),--publish) $(if $(STRICT),--strict)
-	$(if $(ONLY)$(SHARE),,@.venv/bin/python specs/exchange/long)
+	@$(if $(PUBLISH),MOONFERRY_BUILD=$(CURDIR)/build/timed) .venv/bin/python specs/exchange/matrix $(if $(TABLE),--table $(TABLE)) $(if $(ONLY),--only $(ONLY)) $(if $(SHARE),--share $(SHARE)) $(if $(PUBLISH),--publish) $(if $(STRICT),--strict)
+	$(if $(ONLY)$(SHARE)$(TABLE),,@.venv/bin/python specs/exchange/long)
 
 test-distributed: build ## Ray, Dask, MPI and torch.distributed, each in two processes: fetches 100 MB once, then a minute
 	@.venv/bin/python specs/exchange/distributed

@@ -8,6 +8,8 @@
 --   fill(x, value, stream), read(x, stream)    work on that stream; read waits for that stream alone
 --   pointer(x), seen(x)          where it lies, and shape and strides (in elements; nil: compact)
 --
+-- A library whose arrays cannot be written has no fill, and says so (gives.readonly).
+--
 -- What a library lacks and takes is said as in host.lua. Moonferry gives the same bytes under each dtype, so that a
 -- library refuses those that it lacks.
 --
@@ -152,4 +154,21 @@ def read(x, stream):
     note = "unmodified, over a simulated CUDA runtime; its copies stand for its kernels, which no simulator can run",
     lacks = { "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz" },
     takes = { readonly = "lost", negative = "refused: cannot hold negative strides" } },
+
+  { name = "JAX (CUDA)", module = "jax", env = "jax",
+    setup = [[
+import jax
+jax.config.update("jax_enable_x64", True)
+
+def make(value):
+    return jax.device_put(numpy.full(64, value, "uint8"), jax.devices()[0])
+]],
+    stream = "None", handle = "0", make = "make(value)", give = "moonferry.from_dlpack(x)",
+    take = "jax.dlpack.from_dlpack(t)", read = "numpy.asarray(x).tobytes()", pointer = "x.unsafe_buffer_pointer()",
+    seen = "(x.shape, None)",
+    note = "unmodified, over a simulated CUDA runtime; its copies alone, which it orders on a stream that nobody sees: "
+      .. "no simulator runs what it compiles",
+    gives = { readonly = "always" },
+    takes = { readonly = "refused: the tensor is read-only, which this struct cannot say",
+      strided = "refused: Only DLPack tensors with trivial (compact)" } },
 }

@@ -4,6 +4,7 @@
 --
 -- What checks return, and cell.faults, is as in checks.lua; a race that the simulated driver reports is a fault, too.
 -- Must not know: any library.
+local ffi = require "ffi"
 local mf = require "moonferry"
 local py = require "moonferry.python"
 local trial = require "trial"
@@ -59,6 +60,34 @@ local function expect(cell, what, library, array, stream, value)
   end
 end
 
+-- Puts bytes into memory that nobody may write, behind everybody's back, once all that is queued is done.
+local function poke(t, bytes)
+  mf.synchronize(D)
+  driver:write(tonumber(ffi.cast("intptr_t", t._dl.data)), py.bytes(bytes), driver.default)
+end
+
+-- What becomes of t if B refuses it as it is.
+local function on_request(cell, B, t, b, value, refused)
+  local y, still = try(B.take, t:copy(), b)
+  if y == nil then
+    return { kind = "refused", by = B.name, why = refused, copy = still }
+  end
+  expect(cell, "copied on request", B, y, b, value)
+  return { kind = "copied on request", by = B.name, why = refused }
+end
+
+-- From now on B gets copies.
+local function take_copies(B)
+  local take = B.take
+  function B.take(t, stream)
+    local copy = t:copy()
+    local y = take(copy, stream)
+    copy:close()
+    return y
+  end
+  B.copies = true
+end
+
 -- One exchange there and back on three streams: A's, Moonferry's and B's.
 local function exchange(cell, A, B, value)
   local a, b, ours = stream_of(A), stream_of(B), mf.stream(D)
@@ -69,16 +98,21 @@ local function exchange(cell, A, B, value)
   end
   local y, refused = try(mf.with_stream, ours, B.take, t, b)
   if y == nil then
-    return { kind = "refused", by = B.name, why = refused }
+    return mf.with_stream(ours, on_request, cell, B, t, b, value, refused)
   end
   expect(cell, "B reads", B, y, b, value)
   local shared = A.pointer(x) == B.pointer(y)
-  if shared then
+  if shared and B.fill and not t.readonly then
     B.fill(y, value + 100, b)
     expect(cell, "A reads what B wrote", A, mf.with_stream(ours, A.take, t, a), a, value + 100)
   end
-  mf.with_stream(ours, t.fill, t, 3)
-  expect(cell, "B reads what Moonferry wrote", B, mf.with_stream(ours, B.take, t, b), b, 3)
+  if t.readonly then
+    poke(t, all(3))
+    expect(cell, "A reads what nobody wrote", A, x, a, 3)
+  else
+    mf.with_stream(ours, t.fill, t, 3)
+  end
+  expect(cell, "B reads what was written since", B, mf.with_stream(ours, B.take, t, b), b, 3)
   x, y = nil, nil -- luacheck: ignore 311
   t:close()
   collect()
@@ -86,7 +120,8 @@ local function exchange(cell, A, B, value)
   return { kind = shared and "zero-copy" or "copied", by = not shared and (A.host and A.name or B.name) or nil }
 end
 
---- In every order of the queued work, and no race.
+--- In every order of the queued work, and no race. Where B refuses, the later checks look at what B does with
+--- Moonferry's copies.
 function device.sharing(cell, A, B)
   local seen
   for seed = 0, SEEDS do
@@ -98,6 +133,9 @@ function device.sharing(cell, A, B)
     end
   end
   driver:seed(0)
+  if seen.kind == "copied on request" then
+    take_copies(B)
+  end
   return seen
 end
 
@@ -114,7 +152,11 @@ function device.dtypes(cell, A, B)
     local b = stream_of(B)
     local bytes = py.import("support").pattern(dtype, py.tuple { NBYTES / py.import("support").itemsize(dtype) })
     local t = source(A, ours)
-    mf.with_stream(ours, t.copy, t, py.tensor(bytes))
+    if t.readonly then
+      poke(t, py.object(bytes):tobytes())
+    else
+      mf.with_stream(ours, t.copy, t, py.tensor(bytes))
+    end
     local y, refused = try(mf.with_stream, ours, B.take, t:reinterpret(dtype), b)
     seen[dtype] = y == nil and "Moonferry -> " .. B.name .. ": " .. refused or "same bits"
     if y ~= nil and B.read(y, b) ~= py.object(bytes):tobytes() then
@@ -147,11 +189,13 @@ local function text(sequence)
 end
 
 -- How B sees a view of A's memory: the same place and the same shape, or what else.
-local function seen_as(B, y, t)
+local function seen_as(B, y, t, layout)
   local shape, strides = py.unpack(B.seen(y))
   shape = { py.unpack(shape) }
   if text(shape) ~= text(t.shape) then
     return "shape " .. text(shape)
+  elseif B.copies then
+    return layout == "empty" and "taken" or "copied by Moonferry"
   elseif strides ~= py.None and text { py.unpack(strides) } ~= text(t.strides) and not pcall(t.ptr, t) then
     return "copied by " .. B.name
   end
@@ -166,7 +210,7 @@ function device.layouts(cell, A, B)
     local name, view = layout[1], layout[2](t)
     local y, refused = try(mf.with_stream, ours, B.take, view, stream_of(B))
     if y ~= nil then
-      seen[name] = (A.host or B.host) and "copied by Moonferry" or seen_as(B, y, view)
+      seen[name] = (A.host or B.host) and "copied by Moonferry" or seen_as(B, y, view, name)
     else
       local again = try(mf.with_stream, ours, B.take, mf.with_stream(ours, view.copy, view), stream_of(B))
       seen[name] = ("refused: %s; Moonferry's copy: %s"):format(refused, again and "taken" or "refused")
@@ -185,7 +229,7 @@ function device.readonly(cell, A, B)
   local y, refused = try(mf.with_stream, ours, B.take, t:as_readonly(), b)
   if y == nil then
     return { word = "refused", why = refused }
-  elseif B.host then
+  elseif B.host or B.copies then
     return { word = "a copy" }
   end
   local back = try(mf.with_stream, ours, B.give, y, b)

@@ -30,6 +30,7 @@ KINDS = {
     "fault": ("#b00000", "Moonferry was at fault"),
     "missing": ("#d9d9d9", "not installable here, or its environment was not made"),
 }
+UNALIGNED = "where memory is not aligned to 64 bytes"
 
 
 def short_time(ns):
@@ -170,7 +171,7 @@ def draw_legend(ax, result, corner):
     if any(cell["checks"].get("sharing", {}).get("unaligned") for cell in result["cells"]):
         square(ax, x, y, 0.34, 0.3, KINDS["zero-copy"][0])
         corner_mark(ax, x + 0.34, y)
-        meaning = "where memory is not aligned to 64 bytes: copied, or copied on request"
+        meaning = f"{UNALIGNED}: copied, or copied on request"
         ax.text(x + 0.46, y + 0.155, meaning, fontsize=10, color=GREY, va="center")
 
 
@@ -189,7 +190,7 @@ def row_of(cell):
         words.append(f"Moonferry's copy: {shorten(sharing['copy'])}")
     if other := sharing.get("unaligned"):
         why = f" ({shorten(other['why'])})" if other.get("why") else ""
-        words.append(f"{other['kind']} where memory is not aligned to 64 bytes{why}")
+        words.append(f"{other['kind']} {UNALIGNED}{why}")
     words += [shorten(w, 200) for w in [cell.get("missing"), *cell["faults"], *cell["died"].values()] if w]
     return ": ".join(filter(None, [words[0], "; ".join(words[1:])]))
 
@@ -257,12 +258,12 @@ libraries, be it worse or better. `make matrix SHARE=0.15` runs Moonferry's row 
 cells, which each commit draws anew; `make matrix ONLY="NumPy JAX"` runs the cells between these, both into
 `build/matrix/part/` and from there into the last whole result, if there is one: then a part can be published, too. What
 is published is of `build/timed`, whose whole result is in `build/matrix/whole-timed/`. A run that was ended goes on
-where it was, if nothing has changed meanwhile. `make test` runs the part that needs no environments of its own, and the
-simulated devices.
+where it was, if nothing has changed meanwhile. `make matrix TABLE=cuda PUBLISH=1` runs the table of one device and puts
+it here beside the others as they are: its cells have no times, so that it wants no quiet machine. `make test` runs the
+part that needs no environments of its own, and the simulated devices.
 
-PyTorch's CUDA build needs an environment of 1.4 GB, which `make test-sim-torch` makes and `make matrix` uses where it
-is. Where it is not, its cells say so and fail nothing. JAX's has no row among the devices, because nothing of it that
-writes there runs on a simulated GPU, and its streams have no names: [sim-jax.md](sim-jax.md) says what is tried.
+The CUDA builds of PyTorch and JAX need environments of 1.4 and 0.8 GB, which `make test-sim-torch` and
+`make test-sim-jax` make and `make matrix` uses where they are. Where one is not, its cells say so and fail nothing.
 
 Each cell is a process of its own, and LuaJIT runs it (`specs/exchange/pair.lua`). It looks at
 
@@ -339,13 +340,15 @@ def table_in_words(result, table):
 
 
 def markdown(result):
+    """The page. `sections` of a result, if there are any, are of tables that it did not run, as they are already."""
     cells = result["cells"]
+    sections = result.get("sections", {})
     rounds = max((c["checks"].get("lifetime", {}).get("rounds", 0) for c in cells), default=0)
     words = {"counts": counts(cells), "kinds": kinds_in_words(cells), "rounds": rounds}
     lines = [INTRODUCTION.format(onnx=entry_text("ONNX Runtime"), **words)]
     for table in TITLES:
         if names_of(result, table):
-            lines += table_in_words(result, table)
+            lines += sections.get(table) or table_in_words(result, table)
     if result.get("ranks"):
         lines += ["## mpi4py, two ranks", "", "`specs/exchange/mpi_ranks.py` under `mpiexec -n 2`. What held:", ""]
         lines += [f"* {name}" for name in result["ranks"]] + [""]

@@ -117,8 +117,9 @@ def lacks(entry, dtype):
 
 
 def are_far(a, b):
-    """Whether the two run in two processes, since neither environment has both."""
-    return bool(a["env"] and b["env"] and a["env"] != b["env"])
+    """Whether the two run in two processes, since neither environment has both. On a device, where memory is the
+    process's own, there is an environment that has."""
+    return on_host(a) and bool(a["env"] and b["env"] and a["env"] != b["env"])
 
 
 def is_always_readonly(a):
@@ -230,6 +231,9 @@ def layout(a, b, name, unaligned):
             return Word(f"refused by {b['name']}, copy refused", take.text, take.name)
         return Word("copied into shared memory", "", take.name)
     if is_copied_on_request(a, b):
+        found = taken(b, Given("c" if name in NEEDS_STRIDES else name))
+        if found.word.startswith("refused"):
+            return found
         because = trait(b, "takes", "readonly").name
         return Word("taken" if name == "empty" else "copied by Moonferry", "", because)
     readonly = is_always_readonly(a) or name == "zero" and give.word not in ("writable", "compact")
@@ -274,7 +278,7 @@ def expected(a, b, unaligned):
         end = (a if a["host"] else b)["name"]
         words["sharing"] = Word(f"copied by {end}", "", f"host of {end}")
     else:
-        words["sharing"] = sharing_of(b, False, False)
+        words["sharing"] = sharing_of(b, is_always_readonly(a), False)
     words |= {f"dtype {name}": dtype(a, b, name, unaligned.get("dtypes", [])) for name in DTYPES}
     words |= {f"layout {name}": layout(a, b, name, unaligned.get("layouts", [])) for name in LAYOUTS}
     words["read-only"] = readonly(a, b)

@@ -5,6 +5,7 @@ optional: that it is not there is said of each of its cells, and fails no run. M
 """
 
 import os
+from itertools import combinations
 
 from environments import BUILD, BUILT, ROOT, Environment, run
 
@@ -16,8 +17,20 @@ MADE = {
 # The table, the folders of the simulators, the environment, the command that makes it, and what is preloaded. It sees
 # what the table's own environment has, too.
 LARGE = {
+    "jax": ("cuda", ["cuda", "cudart"], "jax-venv", "make test-sim-jax", "libcudart.so.13"),
     "torch": ("cuda", ["cuda", "cudart"], "torch-venv", "make test-sim-torch", "libcudart.so.13"),
 }
+
+
+def together(names):
+    """What the environment that has all of these is called; "" stands for none."""
+    return "+".join(sorted(filter(None, names)))
+
+
+def large(names):
+    """The environments of those names, and each of them together with each other of the same table."""
+    pairs = [pair for pair in combinations(sorted(names), 2) if len({LARGE[name][0] for name in pair}) == 1]
+    return [Large(*each) for each in [*((name,) for name in sorted(names)), *pairs]]
 
 
 class Simulated(Environment):
@@ -29,6 +42,7 @@ class Simulated(Environment):
         super().__init__(table)
         self.table = table
         self.folders, venv, self.script = MADE[table]
+        self.maker = self.script
         self.place(venv)
 
     def place(self, venv):
@@ -48,25 +62,29 @@ class Simulated(Environment):
 
 
 class Large(Simulated):
-    """One of its own, beside its table's, which is used if somebody has made it."""
+    """One of its own, beside its table's, which is used if somebody has made it. `more` are others of these, of which
+    it has all as well."""
 
     optional = True
 
-    def __init__(self, name):
-        table, folders, venv, self.maker, self.preloaded = LARGE[name]
+    def __init__(self, name, *more):
+        table, folders, venv, maker, self.preloaded = LARGE[name]
         super().__init__(table)
-        self.name, self.folders, self.beside = name, folders, self.here
-        self.start = BUILD / name
+        self.name, self.folders, self.maker = together([name, *more]), folders, maker
+        self.beside = [*(Large(other) for other in more), Simulated(table)]
+        self.start = BUILD / self.name
         self.place(venv)
 
     def make(self):
-        """The other environment's packages are added as its own: Numba-CUDA takes Numba's place by a .pth file."""
-        packages = next(self.beside.glob("lib/python*/site-packages"), None)
-        if packages and self.python.exists():
-            self.start.mkdir(parents=True, exist_ok=True)
-            (self.start / "sitecustomize.py").write_text(f"import site\n\nsite.addsitedir({str(packages)!r})\n")
-        else:
-            self.reason = f"build/sim/{self.here.name} is not there: {self.maker} makes it"
+        """The other environments' packages are added as its own: Numba-CUDA takes Numba's place by a .pth file."""
+        absent = next((each for each in [self, *self.beside] if not each.python.exists()), None)
+        if absent:
+            self.reason = f"build/sim/{absent.here.name} is not there: {absent.maker} makes it"
+            return
+        packages = [str(next(each.here.glob("lib/python*/site-packages"))) for each in self.beside]
+        self.start.mkdir(parents=True, exist_ok=True)
+        added = "".join(f"site.addsitedir({folder!r})\n" for folder in packages)
+        (self.start / "sitecustomize.py").write_text(f"import site\n\n{added}")
 
     def variables(self):
         made = super().variables()

@@ -12,6 +12,7 @@ import environments
 import kept
 import libraries
 import others
+import published
 import pytest
 import report
 import rule
@@ -152,6 +153,22 @@ def test_a_source_that_is_read_only_is_copied_on_request_where_the_sink_refuses_
     assert {words[f"layout {name}"].word for name in rule.LAYOUTS} == {"copied by Moonferry", "taken"}
 
 
+def test_a_copy_on_request_may_be_refused_as_well():
+    """What stands in its way is then not that it is read-only."""
+    b = library("B", takes={"readonly": "refused", "rank 12": "refused: too many", "sliced": "refused"})
+    words = rule.expected(library("A", gives={"readonly": "always"}), b, {})
+    assert words["layout rank 12"][:2] == ("refused by B, copy refused", "too many")
+    assert words["layout sliced"].word == words["layout c"].word == "copied by Moonferry"
+
+
+def test_on_a_device_two_environments_are_one_process():
+    a, b = (library(name, table="cuda", env=name) for name in "AB")
+    assert rule.expected(a, b, {})["sharing"].word == "zero-copy"
+    locked = library("A", table="cuda", env="A", gives={"readonly": "always"})
+    words = rule.expected(locked, library("B", table="cuda", env="B", takes={"readonly": "refused"}), {})
+    assert words["sharing"].word == "copied on request by B" and words["layout zero"].word == "copied by Moonferry"
+
+
 def test_of_two_processes_each_word_is_of_shared_memory():
     a, b = library("A", env="one", gives={"bool": "refused"}), library("B", env="two", lacks=["complex"])
     words = rule.expected(a, b, {})
@@ -258,6 +275,32 @@ def test_an_optional_environment_that_is_not_there_fails_no_run(capsys):
     assert f"* A -> B: missing: {cell['missing']}" in page
 
 
+def test_two_that_are_made_apart_are_one_environment_on_a_device(tmp_path, monkeypatch):
+    monkeypatch.setattr(simulated, "ROOT", tmp_path)
+    monkeypatch.setattr(simulated, "BUILD", tmp_path)
+    jax, both, torch = simulated.large({"torch", "jax"})[0::2] + simulated.large({"torch"})
+    assert [each.name for each in (jax, both, torch)] == ["jax", "jax+torch", "torch"]
+    packages = [each.here / "lib" / "python3" / "site-packages" for each in (jax, torch, simulated.Simulated("cuda"))]
+    for folder in packages[:2]:
+        folder.mkdir(parents=True)
+    for each in (jax, torch):
+        each.python.parent.mkdir()
+        each.python.touch()
+    both.make()
+    assert both.reason == "build/sim/venv is not there: specs/sim/setup.sh makes it"
+    both.reason = None
+    packages[2].mkdir(parents=True)
+    (simulated.Simulated("cuda").here / "bin").mkdir()
+    simulated.Simulated("cuda").python.touch()
+    both.make()
+    started = (tmp_path / "jax+torch" / "sitecustomize.py").read_text()
+    assert both.reason is None and both.python == jax.python and str(packages[0]) not in started
+    assert started.index(str(packages[1])) < started.index(str(packages[2]))
+    a, b = (library(name, table="cuda", env=name) for name in ("torch", "jax"))
+    variables, reason = the_program().variables_of(a, b, {"jax+torch": both})
+    assert reason is None and variables["MOONFERRY_PYTHON"] == str(jax.python)
+
+
 # Three libraries; of the run of their nine cells A -> B was finished well, and B -> A ended its process.
 ABC = [library(name) for name in "ABC"]
 NINE = [(a, b) for a in ABC for b in ABC]
@@ -303,6 +346,39 @@ def test_a_part_goes_into_the_last_whole_result(tmp_path):
     whole, lacking = kept.merged(part, ABC, path)
     assert (lacking, whole["ranks"], whole["libraries"]) == ([], ["sent"], ABC)
     assert [cell["kind"] for cell in whole["cells"]] == ["zero-copy", "copied", *["zero-copy"] * 7]
+
+
+def of_table(table, names, **changes):
+    entries = [library(name, table=table) for name in names]
+    cells = [changed(table=table, versions={}, **{"from": a, "to": b}, **changes) for a in names for b in names]
+    return {"libraries": entries, "cells": cells, "ranks": []}
+
+
+def test_a_run_of_one_table_is_published_beside_the_others_as_the_page_has_them():
+    host, cuda = of_table("host", "ABC"), of_table("cuda", "AB", kind="copied")
+    host["cells"][1] |= {"kind": "copied on request"}
+    host["cells"][2]["checks"]["sharing"]["unaligned"] = {"kind": "copied", "why": "it is odd"}
+    entries = host["libraries"] + cuda["libraries"]
+    page = report.markdown(
+        {"libraries": entries, "cells": host["cells"] + cuda["cells"], "ranks": ["sent", "received"]}
+    )
+    anew = of_table("cuda", "AB", kind="refused")
+    made, lacking = published.completed(anew, entries, page)
+    assert lacking == [] and report.counts(made["cells"]) == "13 cells: 8 zero-copy, 1 copied on request, 4 refused"
+    assert [bool(cell["checks"]["sharing"].get("unaligned")) for cell in made["cells"][:3]] == [False, False, True]
+    assert report.markdown(made) == report.markdown(
+        {"libraries": entries, "cells": host["cells"] + anew["cells"], "ranks": ["sent", "received"]}
+    )
+    more = [*entries, library("D")]
+    assert published.completed(anew, more, page)[1][0] == ("host", "A", "D")
+    anew["cells"].pop()
+    assert published.completed(anew, entries, page)[1] == [("cuda", "B", "B")]
+
+
+def test_the_page_in_docs_can_be_read_back():
+    made, lacking = published.completed({"cells": [], "ranks": []}, ENTRIES, (ROOT / "docs" / "matrix.md").read_text())
+    assert lacking == [] and len(made["cells"]) == len(PAIRS) and made["ranks"]
+    assert any(cell["checks"]["sharing"].get("unaligned") for cell in made["cells"])
 
 
 def test_each_build_has_a_whole_result_of_its_own():

@@ -20,6 +20,7 @@ CUDA = {
     "wait": "cuStreamSynchronize",
     "memset": "cuMemsetD8Async",
     "read": "cuMemcpyDtoHAsync_v2",
+    "write": "cuMemcpyHtoDAsync_v2",
     "alloc": "cuMemAlloc_v2",
     "free": "cuMemFree_v2",
     "begin": "cuStreamBeginCapture_v2",
@@ -39,6 +40,7 @@ HIP = {
     "wait": "hipStreamSynchronize",
     "memset": "hipMemsetAsync",
     "read": "hipMemcpyDtoHAsync",
+    "write": "hipMemcpyHtoDAsync",
     "alloc": "hipMalloc",
     "free": "hipFree",
     "begin": "hipStreamBeginCapture",
@@ -132,6 +134,11 @@ class Driver:
         self.call("read", host, c.c_void_p(address), c.c_size_t(nbytes), c.c_void_p(stream))
         self.call("wait", c.c_void_p(stream))
         return bytes(host)
+
+    def write(self, address, data, stream):
+        """Puts bytes there, in the stream's turn, and waits."""
+        self.call("write", c.c_void_p(address), data, c.c_size_t(len(data)), c.c_void_p(stream))
+        self.call("wait", c.c_void_p(stream))
 
     def hold(self, stream):
         """Queues what ends when the function that is returned is called, by any thread. It needs no Python itself."""
