@@ -9,9 +9,9 @@
 
 static int find_keyword(const core_state *state, const core_signature *sig, PyObject *name) {
   for (int i = 0; i < sig->count; i++)
-    if (sig->kw[i] != KW_POSITIONAL && state->kw[sig->kw[i]] == name) return i;
+    if (sig->kw[i] < KW_POSITIONAL && state->kw[sig->kw[i]] == name) return i;
   for (int i = 0; i < sig->count; i++)
-    if (sig->kw[i] != KW_POSITIONAL && PyUnicode_Compare(state->kw[sig->kw[i]], name) == 0) return i;
+    if (sig->kw[i] < KW_POSITIONAL && PyUnicode_Compare(state->kw[sig->kw[i]], name) == 0) return i;
   return -1;
 }
 
@@ -37,10 +37,8 @@ static int take_keywords(const core_state *state, const core_signature *sig, PyO
 static int check_required(const core_state *state, const core_signature *sig, PyObject **out) {
   for (int i = 0; i < sig->required; i++) {
     if (out[i] != NULL) continue;
-    if (sig->kw[i] == KW_POSITIONAL)
-      PyErr_Format(PyExc_TypeError, "%s() is missing positional argument %d", sig->function, i + 1);
-    else
-      PyErr_Format(PyExc_TypeError, "%s() is missing required argument '%U'", sig->function, state->kw[sig->kw[i]]);
+    PyErr_Format(PyExc_TypeError, "%s() is missing required argument '%U'", sig->function,
+                 state->kw[sig->kw[i] % KW_POSITIONAL]);
     return -1;
   }
   return 0;

@@ -53,7 +53,7 @@ static PyObject *copy_from(PyObject *self, PyObject *src, PyObject *progress) {
 }
 
 static PyObject *copy(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
-  static const core_signature signature = {"copy", 1, 0, 2, {KW_POSITIONAL, KW_PROGRESS}};
+  static const core_signature signature = {"copy", 1, 0, 2, {KW_POSITIONAL + KW_SOURCE, KW_PROGRESS}};
   PyObject *values[2];
   mf_error err;
   mf_tensor *out;

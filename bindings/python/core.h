@@ -36,8 +36,10 @@ enum {
   KW_WRITE,
   KW_PROGRESS,
   KW_PAGES,
+  KW_OBJ,
+  KW_SOURCE,
   KW_NUMBER,
-  KW_POSITIONAL = 255 /* a parameter that cannot be given by name */
+  KW_POSITIONAL = 128 /* added to a name: the parameter cannot be given by it */
 };
 
 /* Other names that are looked up again and again. */
@@ -259,7 +261,7 @@ PyObject *core_tensor_record(PyObject *self, PyObject *const *args, Py_ssize_t n
 /* methods.c, create.c, nested.c, view.c */
 PyObject *core_permute_dims(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
 PyObject *core_reshape(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
-PyObject *core_broadcast_to(PyObject *self, PyObject *arg);
+PyObject *core_broadcast_to(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
 PyObject *core_squeeze(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *core_expand_dims(PyObject *self, PyObject *arg);
 PyObject *core_diagonal(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
@@ -294,9 +296,16 @@ PyObject *core_matmul(PyObject *a, PyObject *b);
 PyObject *core_true_divide(PyObject *a, PyObject *b);
 PyObject *core_floor_divide(PyObject *a, PyObject *b);
 PyObject *core_remainder(PyObject *a, PyObject *b);
+PyObject *core_divmod(PyObject *a, PyObject *b);
+PyObject *core_bitwise_and(PyObject *a, PyObject *b);
+PyObject *core_bitwise_or(PyObject *a, PyObject *b);
+PyObject *core_bitwise_xor(PyObject *a, PyObject *b);
+PyObject *core_left_shift(PyObject *a, PyObject *b);
+PyObject *core_right_shift(PyObject *a, PyObject *b);
 PyObject *core_power(PyObject *a, PyObject *b, PyObject *modulus);
 PyObject *core_negative(PyObject *a);
 PyObject *core_absolute(PyObject *a);
+PyObject *core_invert(PyObject *a);
 PyObject *core_compare(PyObject *self, PyObject *other, int op);
 
 /* scalar.c */

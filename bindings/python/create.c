@@ -192,8 +192,8 @@ static PyObject *tensor_of(PyObject *obj) {
 
 static PyObject *equal(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
   if (nargs != 2 || !(core_is_tensor(args[0]) || core_is_tensor(args[1]))) {
-    PyErr_Format(PyExc_TypeError, "equal() takes two tensors, or a tensor and an array; got %zd arguments%s", nargs,
-                 nargs == 2 ? ", of which none is a tensor" : "");
+    PyErr_Format(PyExc_TypeError, "equal() takes two tensors, or a tensor and an array; got %zd argument%s", nargs,
+                 nargs == 2 ? "s, of which none is a tensor" : nargs == 1 ? "" : "s");
     return NULL;
   }
   PyObject *a = tensor_of(args[0]), *b = a != NULL ? tensor_of(args[1]) : NULL;

@@ -261,7 +261,7 @@ static PyObject *threads(PyObject *module, PyObject *const *args, Py_ssize_t nar
   }
   if (nargs == 1 && args[0] != Py_None) {
     if (core_int64(args[0], "n", &n) < 0) return NULL;
-    const int32_t wanted = n < -1 ? -1 : n > INT32_MAX ? INT32_MAX : (int32_t)n;
+    const int32_t wanted = n < INT32_MIN ? INT32_MIN : n > INT32_MAX ? INT32_MAX : (int32_t)n;
     PyThreadState *saved = PyEval_SaveThread(); /* threads that end are waited for */
     const int status = mf_threads_set(wanted, &err);
     PyEval_RestoreThread(saved);

@@ -184,7 +184,7 @@ static int read_pointer(PyObject *const *args, Py_ssize_t nargs, core_state *sta
   if (core_shape(args[2], strides, &nstrides) < 0) return -1;
   out->strides = strides;
   if (nstrides == out->ndim) return 0;
-  PyErr_SetString(PyExc_ValueError, "shape and strides have different lengths");
+  PyErr_SetString(PyExc_ValueError, "strides must have one entry for each axis of shape");
   return -1;
 }
 

@@ -317,7 +317,7 @@ static int read_device(core_import *request, PyObject *obj) {
 }
 
 PyObject *core_from_dlpack(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
-  static const core_signature signature = {"from_dlpack", 1, 1, 3, {KW_POSITIONAL, KW_DEVICE, KW_COPY}};
+  static const core_signature signature = {"from_dlpack", 1, 1, 3, {KW_POSITIONAL + KW_OBJ, KW_DEVICE, KW_COPY}};
   core_state *state = core_state_of(module);
   PyObject *values[3];
   if (core_args(state, &signature, args, nargs, kwnames, values) < 0) return NULL;

@@ -103,7 +103,7 @@ PyDoc_STRVAR(astype_doc,
              "for dtypes without arithmetic.");
 
 static PyObject *astype(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
-  static const core_signature signature = {"astype", 1, 1, 2, {KW_POSITIONAL, KW_COPY}};
+  static const core_signature signature = {"astype", 1, 1, 2, {KW_POSITIONAL + KW_DTYPE, KW_COPY}};
   PyObject *values[2];
   DLDataType dtype;
   if (core_args_self(self, &signature, args, nargs, kwnames, values) < 0) return NULL;
@@ -304,7 +304,7 @@ PyDoc_STRVAR(exit_doc, "__exit__($self, /, *exc)\n--\n\nCloses the tensor; an ex
 PyMethodDef core_tensor_methods[] = {
     {"permute_dims", FASTCALL(core_permute_dims), METH_FASTCALL, core_permute_doc},
     {"reshape", FASTCALL(core_reshape), METH_FASTCALL | METH_KEYWORDS, core_reshape_doc},
-    {"broadcast_to", core_broadcast_to, METH_O, core_broadcast_doc},
+    {"broadcast_to", FASTCALL(core_broadcast_to), METH_FASTCALL, core_broadcast_doc},
     {"squeeze", FASTCALL(core_squeeze), METH_FASTCALL | METH_KEYWORDS, core_squeeze_doc},
     {"expand_dims", core_expand_dims, METH_O, core_expand_doc},
     {"diagonal", FASTCALL(core_diagonal), METH_FASTCALL | METH_KEYWORDS, core_diagonal_doc},

@@ -155,7 +155,7 @@ static int intern_names(core_state *state) {
   static const char *const keywords[KW_NUMBER] = {"stream", "max_version", "dl_device",  "copy",   "device",
                                                   "shape",  "dtype",       "fill_value", "buffer", "count",
                                                   "offset", "axis",        "axis1",      "axis2",  "write",
-                                                  "progress", "pages"};
+                                                  "progress", "pages",       "obj",        "source"};
   static const char *const names[NAME_NUMBER] = {"__dlpack__",
                                                  "__dlpack_device__",
                                                  "__dlpack_c_exchange_api__",

@@ -176,6 +176,16 @@ static PyObject *store_all(core_state *state, walk *w, PyObject *obj, DLDataType
   return core_tensor_new(state, target.target);
 }
 
+/* What is neither an array nor a sequence and no number either is named as what it is, not as an element. */
+static int check_alone(PyObject *obj) {
+  if (PyNumber_Check(obj) || PyObject_HasAttrString(obj, "item")) return 0;
+  const bool several = Py_TYPE(obj)->tp_iter != NULL && !PyUnicode_Check(obj);
+  PyErr_Format(PyExc_TypeError,
+               "elements come from an array, a number or nested sequences of numbers, not from a '%s'%s",
+               Py_TYPE(obj)->tp_name, several ? "; list() of it is taken where lists are" : "");
+  return -1;
+}
+
 /* _from_nested(obj, dtype): dtype None is inferred as NumPy does: bool, int64, float64, complex128. */
 PyObject *core_from_nested(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
   core_state *state = core_state_of(module);
@@ -188,6 +198,7 @@ PyObject *core_from_nested(PyObject *module, PyObject *const *args, Py_ssize_t n
     return NULL;
   }
   if (find_shape(args[0], shape, &w.ndim) < 0) return NULL;
+  if (w.ndim == 0 && check_alone(args[0]) < 0) return NULL;
   if (args[1] != Py_None) {
     if (core_dtype(state, args[1], &dtype) < 0) return NULL;
   } else if (walk_depth(&w, args[0], 0) < 0 || inferred_dtype(&seen, &dtype) < 0) {

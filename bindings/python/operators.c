@@ -45,8 +45,15 @@ OF_TWO(matmul, "@")
 OF_TWO(true_divide, "/")
 OF_TWO(floor_divide, "//")
 OF_TWO(remainder, "%")
+OF_TWO(divmod, "divmod()")
+OF_TWO(bitwise_and, "&")
+OF_TWO(bitwise_or, "|")
+OF_TWO(bitwise_xor, "^")
+OF_TWO(left_shift, "<<")
+OF_TWO(right_shift, ">>")
 OF_ONE(negative, "-")
 OF_ONE(absolute, "abs()")
+OF_ONE(invert, "~")
 
 PyObject *core_power(PyObject *a, PyObject *b, PyObject *modulus) {
   (void)modulus;

@@ -57,7 +57,7 @@ static void ring_dealloc(PyObject *self) {
 
 static core_ring *open_ring(PyObject *self) {
   if (as_ring(self)->ring != NULL) return as_ring(self);
-  PyErr_SetString(PyExc_ValueError, "the ring is closed");
+  PyErr_SetString(PyExc_ValueError, "the ring is closed, by close() or at the end of its with block");
   return NULL;
 }
 
@@ -78,7 +78,11 @@ static int read_timeout(PyObject *obj, int64_t *ns) {
   *ns = INT64_MAX;
   if (obj == NULL || obj == Py_None) return 0;
   const double seconds = PyFloat_AsDouble(obj);
-  if (seconds == -1.0 && PyErr_Occurred()) return -1;
+  if (seconds == -1.0 && PyErr_Occurred()) {
+    if (PyErr_ExceptionMatches(PyExc_TypeError))
+      PyErr_Format(PyExc_TypeError, "timeout must be None or seconds, not '%s'", Py_TYPE(obj)->tp_name);
+    return -1;
+  }
   if (!(seconds >= 0 && seconds < 9e9)) {
     PyErr_Format(PyExc_ValueError, "timeout is %R; None or seconds from 0 to 9e9 expected", obj);
     return -1;
@@ -243,6 +247,11 @@ static PyObject *ring_hold(PyObject *self, PyObject *args, PyObject *kwargs) {
 
 static PyObject *convert(PyObject *self, PyObject *with, PyObject *slot) {
   PyObject *pair[2] = {with, slot};
+  if (!PyCallable_Check(with)) {
+    PyErr_Format(PyExc_TypeError, "convert must be an array class such as torch.Tensor or a function, not '%s'",
+                 Py_TYPE(with)->tp_name);
+    return NULL;
+  }
   if (!PyType_Check(with)) return PyObject_CallOneArg(with, slot);
   return core_into(PyType_GetModule(Py_TYPE(self)), pair, 2);
 }

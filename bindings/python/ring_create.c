@@ -72,13 +72,13 @@ static PyObject *ring_of(PyTypeObject *type, PyObject *slots) {
 }
 
 static PyObject *new_slots(core_state *state, PyObject *shape, PyObject *dtype, PyObject *count) {
-  const Py_ssize_t n = count == NULL ? 3 : PyNumber_AsSsize_t(count, NULL);
-  if (n == -1 && PyErr_Occurred()) return NULL;
+  int64_t n = 3;
+  if (count != NULL && core_int64(count, "slots", &n) < 0) return NULL;
   if (n < 1 || n > MF_RING_MAX) {
     PyErr_Format(PyExc_ValueError, "slots is %R; 1 to %d expected", count, MF_RING_MAX);
     return NULL;
   }
-  PyObject *slots = PyTuple_New(n);
+  PyObject *slots = PyTuple_New((Py_ssize_t)n);
   for (Py_ssize_t i = 0; slots != NULL && i < n; i++) {
     PyObject *t = core_zeros(state, shape, dtype);
     if (t == NULL) Py_CLEAR(slots);

@@ -248,7 +248,8 @@ static PyObject *without_table(PyObject *cls, PyObject *t) {
 
 static int check_into(PyObject *const *args, Py_ssize_t nargs) {
   if (nargs != 2)
-    PyErr_Format(PyExc_TypeError, "into() takes an array class and a moonferry.Tensor, got %zd arguments", nargs);
+    PyErr_Format(PyExc_TypeError, "into() takes an array class and a moonferry.Tensor, got %zd argument%s", nargs,
+                 nargs == 1 ? "" : "s");
   else if (!PyType_Check(args[0]))
     PyErr_Format(PyExc_TypeError, "into(): cls must be an array class such as torch.Tensor, not %R", args[0]);
   else if (!core_is_tensor(args[1]))

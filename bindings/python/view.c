@@ -87,17 +87,21 @@ const char core_broadcast_doc[] =
     "A view repeated to shape, with strides of 0; read-only where an element is repeated.\n"
     "Shares the memory. Raises ValueError if the shapes do not fit.";
 
-static PyObject *broadcast(PyObject *self, PyObject *arg) {
+static PyObject *broadcast(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {
   int64_t shape[MF_MAX_NDIM];
   int32_t ndim;
   mf_error err;
   mf_tensor *out;
-  if (core_shape(arg, shape, &ndim) < 0) return NULL;
+  if (nargs != 1) {
+    PyErr_Format(PyExc_TypeError, "broadcast_to() takes one shape, such as (4, 3), got %zd arguments", nargs);
+    return NULL;
+  }
+  if (core_shape(args[0], shape, &ndim) < 0) return NULL;
   int status = mf_tensor_broadcast_to(core_handle(self), shape, ndim, &out, &err);
   return core_wrap_view(self, status, out, &err);
 }
 
-CORE_PLAIN(core_broadcast_to, broadcast)
+CORE_VECTOR(core_broadcast_to, broadcast)
 
 const char core_squeeze_doc[] =
     "squeeze($self, /, axis=None)\n--\n\n"

@@ -62,7 +62,7 @@ def test_wrap_takes_what_is_of_ctypes():
     ("arguments", "kind", "said"),
     [
         (("x", 2), TypeError, "pointer must be an address or of ctypes, not a builtins.str"),
-        ((None, 2), ValueError, "data is NULL"),
+        ((None, 2), ValueError, "pointer is None, which is NULL"),
         ((4096, (-1,)), ValueError, "shape"),
         ((4096, 2, "int23"), TypeError, "int23"),
         ((b"xy", 2), TypeError, "pointer must be an address"),

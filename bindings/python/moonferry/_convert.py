@@ -316,6 +316,7 @@ def into_by_protocol(both):
             return made
     raise AttributeError(
         f"into: '{describe_class(cls)}' has no __dlpack_c_exchange_api__ of DLPack 1, and {library} has no from_dlpack"
+        + ("; t.tolist() gives Python's numbers" if library == "builtins" else "")
     )
 
 
@@ -407,9 +408,12 @@ def wrap(
                 raise TypeError
             address = ctypes.cast(pointer, ctypes.c_void_p).value or 0
         except (TypeError, ctypes.ArgumentError):
-            raise TypeError(f"wrap: pointer must be an address or of ctypes, not a {describe(pointer)}") from None
+            given = f"a {describe(pointer)}; asarray shares arrays and buffers"
+            raise TypeError(f"wrap: pointer must be an address or of ctypes, not {given}") from None
     keep = pointer if owner is None else owner
     extents = (shape,) if isinstance(shape, int) else tuple(shape)
+    if not address and 0 not in extents:
+        raise ValueError(f"wrap: pointer is {pointer!r}, which is NULL; an address expected")
     return _core._wrap_pointer(address, extents, strides, dtype, readonly, keep)
 
 

@@ -189,9 +189,8 @@ def _name_of(dtype):
         name = _numpy_name(numpy, dtype)
         if name is not None:
             return name
-    shape = "; the extents of a shape go into a tuple: zeros((2, 3))" if isinstance(dtype, int) else ""
     raise TypeError(
-        f"a dtype must be a name such as 'float32', or a dtype of NumPy or another array library, got {dtype!r}{shape}"
+        f"a dtype must be a name such as 'float32', or a dtype of NumPy or another array library, got {dtype!r}"
     )
 
 
@@ -211,7 +210,14 @@ def _numpy_name(numpy, dtype):
 
 def resolve(dtype: Any) -> DType:
     """The DType of anything that a dtype parameter accepts. A plain str comes only if it is no usual name."""
-    return _named(dtype) if type(dtype) is str else DType(dtype)
+    if type(dtype) is str:
+        return _named(dtype)
+    try:
+        return DType(dtype)
+    except TypeError as error:
+        if not isinstance(dtype, int):
+            raise
+        raise TypeError(f"{error}; the extents of a shape go into a tuple: zeros((2, 3))") from None
 
 
 # What to do with an array of NumPy's that holds no numbers of ours, by its dtype's kind.

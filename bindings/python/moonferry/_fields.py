@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
-from moonferry._core import Tensor, frombuffer
+from moonferry._core import Tensor, empty, frombuffer
 from moonferry._dtype import DType
 
 
@@ -34,7 +34,10 @@ def _size_of(dtype: DType, where: str) -> int:
 
 
 def _count(value: Any, where: str) -> int:
-    count = operator.index(value)
+    try:
+        count = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{where} must be an integer, not {value!r}") from None
     if count < 0:
         raise ValueError(f"{where} is {count}; at least 0 expected")
     return count
@@ -48,7 +51,8 @@ def _listed(layout: Any) -> list[_Field]:
         where = f"field {i}"
         if not isinstance(entry, (tuple, list)) or len(entry) not in (2, 3) or not isinstance(entry[0], str):
             raise TypeError(f"{where} is {entry!r}; (name, dtype) or (name, dtype, count) expected")
-        dtype = DType(entry[1])
+        # A name is taken as every dtype parameter takes it: DType itself would take one of any width.
+        dtype = empty(0, cast(Any, entry[1])).dtype if type(entry[1]) is str else DType(entry[1])
         size = _size_of(dtype, where)
         shape = (_count(entry[2], f"{where}: count"),) if len(entry) == 3 else ()
         fields.append(_Field(entry[0], dtype, size, -(-after // size) * size, shape))
@@ -87,7 +91,14 @@ def _records(base: Any, stride: int) -> Tensor:
         if base.dtype != "uint8" or base.shape[1] != stride:
             raise ValueError(f"base is {base.dtype} of shape {base.shape}; uint8 with rows of {stride} bytes expected")
         return base
-    raw = base if isinstance(base, Tensor) else frombuffer(base)
+    if isinstance(base, Tensor):
+        raw = base
+    else:
+        try:
+            raw = frombuffer(base)
+        except TypeError:
+            kind = type(base).__name__
+            raise TypeError(f"base must be a uint8 tensor or have the buffer protocol, not '{kind}'") from None
     if raw.dtype != "uint8" or raw.ndim != 1:
         raise ValueError(f"base is {raw.dtype} of shape {raw.shape}; uint8 of rank 1 or 2 expected")
     if raw.shape[0] % stride:
@@ -113,6 +124,8 @@ def fields(base: Any, layout: Any, stride: int | None = None) -> dict[str, Tenso
     parsed = _of_numpy(layout) if numpys else _listed(layout)
     if not parsed:
         raise ValueError("layout is empty; at least one field expected")
+    if not any(math.prod(field.shape) for field in parsed):
+        raise ValueError("each field of layout has a count of 0; a record has at least one element")
     largest = max(field.size for field in parsed)
     default = layout.itemsize if numpys else -(-max(field.end for field in parsed) // largest) * largest
     given = default if stride is None else _count(stride, "stride")

@@ -6,7 +6,7 @@ know: what a tensor does.
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any, Callable, NoReturn
 
 # What NumPy and PyTorch call what the module has, or has not.
 _MODULE = {
@@ -28,6 +28,28 @@ _MODULE = {
     "ndarray": "moonferry.Tensor",
     "numpy": "t.numpy() is a method",
     "cuda": "moonferry.device_count('cuda'), moonferry.zeros(2, device='cuda')",
+    **dict.fromkeys(("from_torch", "from_jax", "from_cupy"), "moonferry.from_dlpack or moonferry.asarray"),
+    "to_numpy": "t.numpy() is a method",
+    "to_dlpack": "t.__dlpack__(), which from_dlpack of each library calls",
+    "concat": "moonferry.asarray(np.concatenate(...)), which takes tensors",
+    **{name: f"moonferry.asarray(np.{name}(...))" for name in ("eye", "identity", "diag", "meshgrid")},
+    **{f"{name}_like": f"moonferry.{name}(t.shape, t.dtype, device=t.device)" for name in ("zeros", "empty", "ones")},
+    "full_like": "moonferry.full(t.shape, value, t.dtype, device=t.device)",
+    "newaxis": "None, in an index: t[None]",
+    "ellipsis": "..., in an index: t[..., 0]",
+    "dtype": "moonferry.DType",
+    "int": "moonferry.int64",
+    "uint": "moonferry.uint64",
+    "double": "moonferry.float64",
+    "half": "moonferry.float16",
+    "default_stream": "moonferry.Stream.default(device)",
+    "per_thread_stream": "moonferry.Stream.per_thread(device)",
+    "with_stream": "with stream: sets the current one",
+    **dict.fromkeys(("wrap_stream", "external_stream"), "moonferry.Stream.wrap(x, device)"),
+    "ring": "moonferry.Ring",
+    "gl": "import moonferry.gl",
+    "mpi": "import moonferry.mpi",
+    **{name: f"`moonferry {name}` in a shell" for name in ("check", "doctor", "sim")},
 }
 
 # What others call what a tensor has; docs/names.md has the same rows.
@@ -77,16 +99,26 @@ _TORCH = (
 ).split()
 
 
-def of_module(name: str, names: list[str]) -> str:
-    """The text of the error that `moonferry` has no such name; names are those that it has."""
-    text = f"module 'moonferry' has no attribute {name!r}"
+def of_module(name: str, names: list[str], module: str = "moonferry") -> str:
+    """The text of the error that a module of ours has no such name; names are those that it has."""
+    text = f"module {module!r} has no attribute {name!r}"
     if name.startswith("_"):
         return text
     import difflib
 
+    if module == "moonferry" and name in _MODULE:
+        return f"{text}; {_MODULE[name]}"
     near = difflib.get_close_matches(name, names, 1)
-    hint = _MODULE.get(name) or (near and f"moonferry.{near[0]}")
-    return f"{text}; {hint}" if hint else text
+    return f"{text}; {module}.{near[0]}" if near else text
+
+
+def lacks(module: str, names: list[str]) -> Callable[[str], Any]:
+    """The `__getattr__` of a module of ours that has these names."""
+
+    def missing(name: str) -> NoReturn:
+        raise AttributeError(of_module(name, names, module))
+
+    return missing
 
 
 class _Absent:

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import moonferry
-from moonferry import _core
+from moonferry import _core, _hint
 from moonferry._gl_calls import (
     C,
     Error,
@@ -448,3 +448,6 @@ class Shared:
         self._handle, self.route = ctypes.c_void_p(), "closed"
         if handle:
             error.check(C.mf_gl_buffer_close(handle, ctypes.byref(error)))
+
+
+__getattr__ = _hint.lacks(__name__, __all__)

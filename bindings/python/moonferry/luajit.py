@@ -26,7 +26,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from moonferry import _sandbox
+from moonferry import _hint, _sandbox
 
 _AS_ITEMS = 1
 _COLLECT, _STOP, _RESTART = 2, 0, 1
@@ -496,3 +496,5 @@ __all__ = [
     "unpacks_lua_table",
     "unpacks_lua_table_method",
 ]
+
+__getattr__ = _hint.lacks(__name__, __all__)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+from moonferry import _hint
 from moonferry._convert import asarray, wrap
 from moonferry._core import ExchangeError, Tensor
 
@@ -27,7 +28,11 @@ _NAMES = {
 
 
 def _host_tensor(what: str, array: Any) -> Tensor:
-    t = asarray(array, copy=False)
+    try:
+        t = asarray(array, copy=False)
+    except ExchangeError as error:
+        why = str(error).removeprefix("asarray: ").removeprefix("copy=False, but ")
+        raise ExchangeError(f"{what}: {why}; asarray(x) is a tensor, which can be sent") from None
     if t.device != "cpu":
         raise ExchangeError(f"{what}: the tensor is on {t.device}; MPI reads the host's memory: to('cpu') copies")
     if t.dtype.bits * t.dtype.lanes != 8 * t.itemsize:
@@ -103,3 +108,6 @@ def message(array: Any) -> list[Any]:
     kind = _nested(t, below)
     weakref.finalize(kind, _free, kind.handle)
     return [memory, 1, kind]
+
+
+__getattr__ = _hint.lacks(__name__, __all__)

@@ -223,7 +223,8 @@ int mf__layout_index(mf__layout *l, const mf_index *items, int32_t nitems, mf_er
   bool ellipsis;
   int rc = count_items(items, nitems, &taken, &added, &ellipsis, err);
   if (rc != MF_OK) return rc;
-  if (taken > from.ndim) return mf__fail(err, MF_EBOUNDS, "%d indices for ndim %d", taken, from.ndim);
+  if (taken > from.ndim)
+    return mf__fail(err, MF_EBOUNDS, "%d indices; at most %d, one for each axis, expected", taken, from.ndim);
   if (from.ndim + added > MF_MAX_NDIM)
     return mf__fail(err, MF_EINVAL, "ndim becomes %d; %d at most", from.ndim + added, MF_MAX_NDIM);
   l->ndim = 0;

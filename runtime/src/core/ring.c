@@ -191,7 +191,7 @@ int mf_ring_begin(mf_ring *r, int64_t ns, int32_t *slot, mf_error *err) {
   }
   if (!atomic_compare_exchange_strong_explicit(&r->written, &none, TAKING, memory_order_acquire,
                                                memory_order_relaxed)) {
-    const int rc = mf__fail(err, MF_EINVAL, "a slot is being written; mf_ring_end or mf_ring_publish expected first");
+    const int rc = mf__fail(err, MF_EINVAL, "a slot is being written; give it back or publish it first");
     return mf__end(rc, __func__, err);
   }
   const int rc = take(r, ns, slot, err);
@@ -202,7 +202,7 @@ int mf_ring_begin(mf_ring *r, int64_t ns, int32_t *slot, mf_error *err) {
 
 static int writers_slot(mf_ring *r, int32_t *out, mf_error *err) {
   *out = atomic_load_explicit(&r->written, memory_order_acquire);
-  return *out >= 0 ? MF_OK : mf__fail(err, MF_EINVAL, "no slot is being written; mf_ring_begin expected first");
+  return *out >= 0 ? MF_OK : mf__fail(err, MF_EINVAL, "no slot is being written; begin one first");
 }
 
 int mf_ring_end(mf_ring *r, const mf_fence *fence, int32_t use, mf_error *err) {
@@ -249,7 +249,7 @@ int mf_ring_latest(mf_ring *r, int32_t *slot, int32_t *fresh, mf_error *err) {
 int mf_ring_fence(mf_ring *r, const mf_fence *fence, int32_t use, mf_error *err) {
   MF__NEED(r);
   const int32_t i = atomic_load_explicit(&r->read, memory_order_relaxed);
-  int rc = i >= 0 ? MF_OK : mf__fail(err, MF_EINVAL, "the reader has no slot; mf_ring_latest expected first");
+  int rc = i >= 0 ? MF_OK : mf__fail(err, MF_EINVAL, "the reader has no slot; take the latest one first");
   if (rc == MF_OK && fence == NULL) rc = mf__fail(err, MF_EINVAL, "fence is NULL; a fence expected");
   if (rc == MF_OK) rc = mf_tensor_fence(r->slots[i].tensor, fence, use, err);
   return mf__end(rc, __func__, err);

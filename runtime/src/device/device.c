@@ -172,7 +172,7 @@ int mf_device_parse(const char *name, DLDevice *out, mf_error *err) {
     return MF_OK;
   }
   const int rc =
-      mf__fail(err, MF_EDEVICE, "device is \"%.64s\"; a name such as \"cpu\" or \"cuda:0\" expected", name);
+      mf__fail(err, MF_EDEVICE, "device is \"%.64s\"; a name such as \"cpu\", \"cuda:0\" or \"rocm:0\" expected", name);
   return mf__end(rc, __func__, err);
 }
 
