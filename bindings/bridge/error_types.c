@@ -22,12 +22,12 @@ static PyObject *default_fields(void) {
 int mf__error_types_ready(void) {
   if (mf__lua_memory_error_type != NULL) return 0;
   mf__lua_error_type = new_type("moonferry.LuaError",
-                                "An error in Lua. value: what was thrown; message: its text; traceback: Lua's stack.",
+                                "A Lua error. value: what was thrown; message: its text; traceback: Lua's stack.",
                                 PyTuple_Pack(1, PyExc_Exception), default_fields());
   if (mf__lua_error_type == NULL) return -1;
-  mf__lua_syntax_error_type = new_type("moonferry.LuaSyntaxError", "Lua code that cannot be compiled.",
+  mf__lua_syntax_error_type = new_type("moonferry.LuaSyntaxError", "Lua code cannot be compiled.",
                                        PyTuple_Pack(1, mf__lua_error_type), NULL);
-  mf__lua_memory_error_type = new_type("moonferry.LuaMemoryError", "Lua has no memory left, or may not use more.",
+  mf__lua_memory_error_type = new_type("moonferry.LuaMemoryError", "Lua has no memory left, or reached its limit.",
                                        PyTuple_Pack(2, mf__lua_error_type, PyExc_MemoryError), NULL);
   return mf__lua_syntax_error_type == NULL || mf__lua_memory_error_type == NULL ? -1 : 0;
 }

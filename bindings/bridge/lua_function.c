@@ -48,7 +48,8 @@ static PyMemberDef function_members[] = {
 
 static PyMethodDef function_methods[] = {
     {"coroutine", function_coroutine, METH_VARARGS,
-     "coroutine(*arguments): a coroutine of this function, which begins with them when it is first asked for a value."},
+     "coroutine(*arguments): returns a new coroutine of this function, which gets the arguments when it is first\n"
+     "resumed."},
     {"__copy__", mf__function_itself, METH_NOARGS, "The function itself."},
     {"__deepcopy__", mf__function_itself, METH_O, "The function itself."},
     {NULL, NULL, 0, NULL}};
@@ -59,13 +60,13 @@ static PyGetSetDef function_fields[] = {
 static PyType_Slot function_slots[] = {
     {Py_tp_dealloc, mf__value_dealloc}, {Py_tp_traverse, mf__value_traverse},    {Py_tp_call, mf__value_tp_call},
     {Py_tp_descr_get, function_bind},   {Py_tp_members, function_members},       {Py_tp_getset, function_fields},
-    {Py_tp_methods, function_methods},  {Py_tp_doc, "A Lua function: call it."}, {0, NULL}};
+    {Py_tp_methods, function_methods},  {Py_tp_doc, "A Lua function, which Python can call."}, {0, NULL}};
 
 static PyType_Slot factory_slots[] = {{Py_tp_dealloc, mf__value_dealloc},
                                       {Py_tp_traverse, mf__value_traverse},
                                       {Py_tp_call, factory_call},
                                       {Py_tp_methods, function_methods},
-                                      {Py_tp_doc, "A Lua coroutine that has not begun: each call begins another one."},
+                                      {Py_tp_doc, "A function that makes coroutines: each call begins a new one."},
                                       {0, NULL}};
 
 /* Calls without a tuple of arguments come by the field; only functions have it. */

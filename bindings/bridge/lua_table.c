@@ -344,9 +344,9 @@ static PyObject *iterator_repr(PyObject *self) {
 }
 
 static PyMethodDef methods[] = {
-    {"keys", table_keys, METH_NOARGS, "An iterator over the keys; iter(table) is the same."},
-    {"values", table_values, METH_NOARGS, "An iterator over the values."},
-    {"items", table_items, METH_NOARGS, "An iterator over (key, value)."},
+    {"keys", table_keys, METH_NOARGS, "Returns an iterator over the keys, as iter(table) does."},
+    {"values", table_values, METH_NOARGS, "Returns an iterator over the values."},
+    {"items", table_items, METH_NOARGS, "Returns an iterator over the pairs (key, value)."},
     {NULL, NULL, 0, NULL}};
 
 static PyType_Slot table_slots[] = {
@@ -358,7 +358,7 @@ static PyType_Slot table_slots[] = {
     {Py_mp_ass_subscript, table_set},
     {Py_mp_subscript, mf__value_get},
     {Py_sq_contains, table_contains},
-    {Py_tp_doc, "A Lua table: items by t[key] or, for names, t.name. It counts from 1."},
+    {Py_tp_doc, "A Lua table. t[key] and, for names, t.name are its items. Indices count from 1."},
     {0, NULL}};
 
 static PyType_Slot iterator_slots[] = {{Py_tp_dealloc, iterator_dealloc}, {Py_tp_traverse, iterator_traverse},

@@ -304,17 +304,19 @@ static int thread_clear(PyObject *self) {
 
 static PyMethodDef methods[] = {
     {"send", thread_send, METH_O,
-     "send(value): resumes the coroutine with a value, or with the values of a tuple, and returns what it yields."},
+     "send(value): resumes the coroutine with a value, or with the items of a tuple, and returns what it yields."},
     {"throw", thread_throw, METH_O,
      "throw($self, exception, /)\n--\n\n"
-     "Raises an exception (or one of a class) in the coroutine, in the code that has yielded, and returns what it\n"
-     "yields next. (pcall(coroutine.yield) has no code inside that could; pcall(function() coroutine.yield() end)\n"
-     "has.)\n"
-     "Raises what the coroutine lets out, StopIteration if it caught the exception and ended without a value."},
+     "Raises an exception, given as an object or a class, where the coroutine has yielded, and returns what it\n"
+     "yields next.\n"
+     "\n"
+     "Raises what the coroutine does not catch; StopIteration if it catches the exception and ends without a value.\n"
+     "To catch it, a pcall must be around a Lua function that yields: pcall(function() coroutine.yield() end), not\n"
+     "pcall(coroutine.yield)."},
     {"close", thread_close, METH_NOARGS,
      "close($self, /)\n--\n\n"
-     "Ends the coroutine as throw(GeneratorExit) does, and returns None. Raises RuntimeError if it caught that and\n"
-     "yielded again. Of one that has ended, or whose state was closed, nothing is left to do."},
+     "Ends the coroutine as throw(GeneratorExit) does, and returns None. Does nothing if the coroutine has ended or\n"
+     "its state was closed. Raises RuntimeError if the coroutine catches GeneratorExit and yields again."},
     {NULL, NULL, 0, NULL}};
 
 static PyType_Slot slots[] = {{Py_tp_dealloc, thread_dealloc},
@@ -324,7 +326,7 @@ static PyType_Slot slots[] = {{Py_tp_dealloc, thread_dealloc},
                               {Py_tp_iternext, thread_next},
                               {Py_nb_bool, thread_bool},
                               {Py_tp_methods, methods},
-                              {Py_tp_doc, "A Lua coroutine: an iterator with send(). It is true until it has ended."},
+                              {Py_tp_doc, "A Lua coroutine: an iterator with send(), true until it has ended."},
                               {0, NULL}};
 
 int mf__thread_type_ready(void) {

@@ -157,19 +157,25 @@ static void drop_array(PyObject *capsule) {
 
 const char core_arrow_schema_doc[] =
     "__arrow_c_schema__($self, /)\n--\n\n"
-    "A capsule with the type that __arrow_c_array__ gives. Standard: Arrow PyCapsule interface.";
+    "Returns a capsule with the Arrow type that __arrow_c_array__ would return. Standard: Arrow PyCapsule\n"
+    "interface.";
 
 const char core_arrow_array_doc[] =
     "__arrow_c_array__($self, /, requested_schema=None)\n--\n\n"
-    "Two capsules, of a type and an array of Apache Arrow, for pyarrow, polars, pandas and duckdb. The memory is\n"
-    "shared if it is compact, else copied; truth values are packed into bits. Each axis but the last is a list\n"
-    "of fixed size. requested_schema is not looked at. Raises ExchangeError for a tensor without axes, for a\n"
-    "dtype that Arrow does not have, and for memory of a GPU. Standard: Arrow PyCapsule interface.";
+    "Returns two capsules, the type and the array of Apache Arrow, for pyarrow, polars, pandas and duckdb.\n"
+    "\n"
+    "The memory is shared if the tensor is compact, otherwise copied. Booleans are copied into bits. Each axis but\n"
+    "the first becomes a fixed-size list.\n"
+    "requested_schema: ignored.\n"
+    "Raises ExchangeError for a tensor without axes, a dtype that Arrow lacks, and a GPU's memory.\n"
+    "Standard: Arrow PyCapsule interface.";
 
 const char core_arrow_device_array_doc[] =
     "__arrow_c_device_array__($self, /, requested_schema=None, **kwargs)\n--\n\n"
-    "The same of memory on any device. The host waits until the memory is ready, so that there is no event\n"
-    "to wait for. Standard: Arrow PyCapsule interface, C device data interface.";
+    "As __arrow_c_array__, for memory on any device. The host waits until the memory is ready, so the consumer gets\n"
+    "no event to wait for.\n"
+    "\n"
+    "Standard: Arrow PyCapsule interface, C device data interface.";
 
 static PyObject *schema_capsule(PyObject *self, PyObject *ignored) {
   (void)ignored;

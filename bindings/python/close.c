@@ -34,10 +34,12 @@ void core_drop(core_tensor *tensor) {
 
 const char core_close_doc[] =
     "close($self, /)\n--\n\n"
-    "Ends the tensor: its memory is given back at once unless a view, another tensor or a consumer of DLPack shares\n"
-    "it, and each later use but close, closed and repr raises ValueError. `with t:` closes t at the end of the block.\n"
-    "The second time nothing happens. Calls of other threads that are inside go on, and the memory stays for them.\n"
-    "Raises BufferError while a buffer is out, as of a memoryview or of a NumPy array made by numpy.asarray(t).";
+    "Closes the tensor. Its memory is released at once unless a view, another tensor or a DLPack consumer uses it.\n"
+    "`with t:` closes t at the end of the block.\n"
+    "\n"
+    "Afterwards everything but close, closed and repr raises ValueError. Calls that other threads have already made\n"
+    "go on and keep the memory. A second close does nothing.\n"
+    "Raises BufferError while a buffer is exported, such as a memoryview or the NumPy array of numpy.asarray(t).";
 
 /* Closes the door, unless a buffer is out: returns how many are. */
 static int32_t shut(core_tensor *tensor) {

@@ -82,11 +82,14 @@ PyObject *core_zeros(core_state *state, PyObject *shape, PyObject *dtype) {
 
 PyDoc_STRVAR(empty_doc,
              "empty($module, /, shape, dtype='float32', *, device=None, pages=False)\n--\n\n"
-             "A compact tensor that owns its memory, aligned to 256 bytes; the elements are not initialised.\n"
-             "device: None or \"cpu\", a GPU such as \"cuda:0\" or \"rocm:1\", \"cuda_host\" or \"rocm_host\" for\n"
-             "pinned and \"cuda_managed\" for managed memory; a pair of DLPack's numbers; a device of PyTorch. On a\n"
-             "GPU it is ready on the current stream.\n"
-             "pages: on the cpu, memory in whole pages of the system's, as a graphics API imports it.\n"
+             "Returns a new compact tensor that owns its memory, aligned to 256 bytes. Its elements are not\n"
+             "initialised.\n"
+             "\n"
+             "shape: an int or a sequence of ints.\n"
+             "device: None or \"cpu\"; a GPU, such as \"cuda:0\" or \"rocm:1\"; \"cuda_host\" or \"rocm_host\" for\n"
+             "pinned memory; \"cuda_managed\" for managed memory; a pair of DLPack's numbers; or a PyTorch device.\n"
+             "Memory of a GPU may be used on the current stream at once.\n"
+             "pages: True allocates whole pages of host memory, so that a graphics API can import them.\n"
              "Raises ValueError, TypeError, OverflowError, MemoryError or DriverError.");
 
 static PyObject *empty(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
@@ -98,7 +101,7 @@ static PyObject *empty(PyObject *module, PyObject *const *args, Py_ssize_t nargs
 
 PyDoc_STRVAR(zeros_doc,
              "zeros($module, /, shape, dtype='float32', *, device=None, pages=False)\n--\n\n"
-             "As empty, with every element 0.");
+             "Returns a new tensor, as empty does, with 0 in every element.");
 
 static PyObject *zeros(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
   static const core_signature signature = {"zeros", 2, 1, 4, {KW_SHAPE, KW_DTYPE, KW_DEVICE, KW_PAGES}};
@@ -110,7 +113,7 @@ static PyObject *zeros(PyObject *module, PyObject *const *args, Py_ssize_t nargs
 
 PyDoc_STRVAR(ones_doc,
              "ones($module, /, shape, dtype='float32', *, device=None, pages=False)\n--\n\n"
-             "As empty, with every element 1.");
+             "Returns a new tensor, as empty does, with 1 in every element.");
 
 static PyObject *ones(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
   static const core_signature signature = {"ones", 2, 1, 4, {KW_SHAPE, KW_DTYPE, KW_DEVICE, KW_PAGES}};
@@ -137,8 +140,10 @@ static DLDataType natural_dtype(const mf_scalar *value) {
 
 PyDoc_STRVAR(full_doc,
              "full($module, /, shape, fill_value, dtype=None, *, device=None, pages=False)\n--\n\n"
-             "As empty, with every element fill_value; without dtype bool, int64, float64 or complex128, as the\n"
-             "value is. Raises OverflowError where the dtype does not hold the value.");
+             "Returns a new tensor, as empty does, with fill_value in every element.\n"
+             "\n"
+             "dtype: None chooses bool, int64, float64 or complex128, according to fill_value.\n"
+             "Raises OverflowError if the dtype cannot hold fill_value.");
 
 static PyObject *full(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
   static const core_signature signature = {"full", 3, 2, 5, {KW_SHAPE, KW_FILL_VALUE, KW_DTYPE, KW_DEVICE, KW_PAGES}};
@@ -157,8 +162,9 @@ static PyObject *full(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
 
 PyDoc_STRVAR(equal_doc,
              "equal($module, a, b, /)\n--\n\n"
-             "Whether two tensors have the same shape, dtype and elements, as numbers (NaN differs from itself, -0\n"
-             "equals 0). One of them may be anything that asarray takes. Two on one GPU are compared there.");
+             "Returns whether two tensors have the same shape, dtype and elements. NaN differs from itself; -0.0\n"
+             "equals 0.0. One of them may be anything that asarray accepts. Two tensors on one GPU are compared\n"
+             "there.");
 
 static PyObject *equal_tensors(PyObject *module, PyObject *left, PyObject *right) {
   const mf_tensor *a = core_handle(left), *b = core_handle(right);

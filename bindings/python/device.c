@@ -159,8 +159,9 @@ static PyObject *call_unlocked(PyObject *module, PyObject *obj, device_fn functi
 
 PyDoc_STRVAR(synchronize_doc,
              "synchronize($module, device, /)\n--\n\n"
-             "Waits until all work that was queued on a device, by whomever, is done. The GIL is released.\n"
-             "Raises ValueError for no such device, DriverError, and RuntimeError during a capture.");
+             "Waits until all work queued on a device is done, whoever queued it. Releases the GIL while it waits.\n"
+             "\n"
+             "Raises ValueError if there is no such device, DriverError, and RuntimeError during a capture.");
 
 static PyObject *synchronize(PyObject *module, PyObject *obj) {
   return call_unlocked(module, obj, mf_device_synchronize);
@@ -209,9 +210,12 @@ static PyObject *pool_read(PyObject *module, PyObject *obj) {
 
 PyDoc_STRVAR(pool_limit_doc,
              "pool_limit($module, device, nbytes, /)\n--\n\n"
-             "From now on allocations on a device fail with MemoryError if living tensors and kept memory together\n"
-             "would exceed nbytes, after what is kept was given back; 0 means no limit.\n"
-             "Raises ValueError for a negative limit or no such device.");
+             "Limits the memory of a device that Moonferry uses, for tensors and cache together, to nbytes; 0\n"
+             "removes the limit.\n"
+             "\n"
+             "An allocation that would exceed the limit first empties the cache, and raises MemoryError if that is\n"
+             "not enough.\n"
+             "Raises ValueError if nbytes is negative or there is no such device.");
 
 static PyObject *pool_limit(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
   core_state *state = core_state_of(module);
@@ -247,10 +251,12 @@ static PyObject *stream_none(PyObject *module, PyObject *meaning) {
 
 PyDoc_STRVAR(threads_doc,
              "threads($module, n=None, /)\n--\n\n"
-             "How many threads share one large copy, cast, fill or comparison of host memory, the calling one\n"
-             "included; sets that number in the whole process if one is given: 1 for none of the library's own, 0\n"
-             "for the number at first, which MOONFERRY_THREADS or the number of processors says. Returns an int.\n"
-             "Raises ValueError for a number below 0 or above 64.");
+             "Sets how many threads share one large copy, cast, fill or comparison in host memory, in the whole\n"
+             "process, and returns the number. The number includes the calling thread.\n"
+             "\n"
+             "n: None changes nothing. 1 starts no threads. 0 restores the first setting: MOONFERRY_THREADS in the\n"
+             "environment, else the number of processors.\n"
+             "Raises ValueError if n is below 0 or above 64.");
 
 static PyObject *threads(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
   int64_t n;

@@ -56,9 +56,10 @@ int core_fill(mf_tensor *t, const mf_scalar *value, mf_error *err) {
 
 PyDoc_STRVAR(fill_doc,
              "fill($self, value, /)\n--\n\n"
-             "Sets every element to one number; in an integer dtype without its fraction. Returns None. Raises\n"
-             "OverflowError for a number that the dtype does not hold, ValueError for nan in an integer dtype and\n"
-             "if read-only, TypeError for a dtype without arithmetic.");
+             "Sets every element to one number. An integer dtype drops the fraction.\n"
+             "\n"
+             "Raises OverflowError for a number that the dtype cannot hold; ValueError for nan in an integer dtype,\n"
+             "and if the tensor is read-only; TypeError for a dtype without arithmetic.");
 
 static PyObject *fill(PyObject *self, PyObject *value) {
   core_state *state = core_state_of_tensor(self);
@@ -74,11 +75,13 @@ static CORE_PLAIN(open_fill, fill)
 
 PyDoc_STRVAR(copy_doc,
              "copy($self, src=None, /, *, progress=None)\n--\n\n"
-             "Without an argument: a new compact, writable tensor with the same elements, which owns its memory.\n"
-             "With one: takes over the elements of src (a tensor, or what asarray accepts), broadcast and\n"
-             "converted, and returns this tensor. Raises ValueError if read-only or if the shapes do not fit.\n"
-             "progress(done, total) is called after each 16 MiB or so, with numbers of elements; what it raises\n"
-             "ends the copy. src and this tensor may then not share memory.");
+             "Without src, returns a new compact, writable tensor with the same elements. With src, copies its\n"
+             "elements into this tensor, broadcast and converted, and returns this tensor.\n"
+             "\n"
+             "src: a tensor, or anything that asarray accepts. It may overlap this tensor unless progress is given.\n"
+             "progress: called as progress(done, total) after each 16 MiB or so, with numbers of elements. An\n"
+             "exception that it raises ends the copy.\n"
+             "Raises ValueError if this tensor is read-only or the shapes do not fit.");
 
 static PyObject *cast_to(PyObject *self, DLDataType dtype) {
   const DLTensor *view = core_view(self);
@@ -97,10 +100,12 @@ static PyObject *cast_to(PyObject *self, DLDataType dtype) {
 
 PyDoc_STRVAR(astype_doc,
              "astype($self, dtype, /, *, copy=True)\n--\n\n"
-             "The elements converted to dtype, in a new compact tensor that owns its memory; with copy=False this\n"
-             "tensor itself if it has that dtype already. Rounds to nearest for floats, toward zero and saturating\n"
-             "from float to integer. A GPU's elements are converted there. Raises TypeError for complex to real and\n"
-             "for dtypes without arithmetic.");
+             "Returns a new compact tensor with the elements converted to dtype. A GPU's elements are converted on\n"
+             "the GPU's stream.\n"
+             "\n"
+             "Conversions to floats round to nearest. From float to integer they truncate toward zero and saturate.\n"
+             "copy: False returns this tensor if it already has the dtype.\n"
+             "Raises TypeError from complex to real, and for a dtype without arithmetic.");
 
 static PyObject *astype(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
   static const core_signature signature = {"astype", 1, 1, 2, {KW_POSITIONAL + KW_DTYPE, KW_COPY}};
@@ -120,61 +125,76 @@ static CORE_KEYWORDS(open_astype, astype)
 
 PyDoc_STRVAR(to_doc,
              "to($self, /, device, *, copy=None, stream=None)\n--\n\n"
-             "The tensor on another device: itself where it is there already, a view under the other name where both\n"
-             "mean the same memory (pinned or managed as cpu, managed as a GPU), else a compact copy. To the cpu it\n"
-             "is complete on return, with the GIL released; elsewhere it is queued on the stream.\n"
+             "Returns the tensor on another device: itself if it is already there; a view if both devices mean the\n"
+             "same memory (pinned or managed as cpu, managed as a GPU); otherwise a compact copy.\n"
              "\n"
-             "copy: True copies always, False raises ExchangeError where it would. stream: a Stream, an object with\n"
-             "__cuda_stream__, or a number as __dlpack__ takes it, of the target, or of the source if the target is\n"
-             "the cpu; None is the current one. Raises ValueError for no such device, DriverError, MemoryError, and\n"
-             "RuntimeError where a capture forbids it.");
+             "A copy to the cpu is complete on return; any other copy is queued on the stream. The GIL is released.\n"
+             "copy: True always copies; False raises ExchangeError if a copy is needed; None copies only if needed.\n"
+             "stream: a Stream, an object with __cuda_stream__, or a number as for __dlpack__. It belongs to the\n"
+             "target, or, if that is the cpu, to the source. None is the current stream.\n"
+             "Raises ValueError if there is no such device; DriverError; MemoryError; RuntimeError if a capture\n"
+             "forbids the work.");
 
 PyDoc_STRVAR(acquire_doc,
              "acquire($self, /, stream=None, write=False)\n--\n\n"
-             "For work on the tensor's memory that the caller queues itself: makes the stream wait until it may read\n"
-             "the memory, or also write it, and remembers the stream, so that later uses and the memory's release\n"
-             "wait for what is queued there by then. stream: as for to; \"host\" makes the host wait instead.\n"
-             "Somebody else's stream must live until the memory is released.");
+             "Call this before you queue work of your own on the tensor's memory. The stream then waits until it\n"
+             "may use the memory; later uses of the memory, and its release, wait for the work that is on the\n"
+             "stream by then.\n"
+             "\n"
+             "stream: as for `to`; \"host\" makes the host wait instead. A stream of another library must live until\n"
+             "the memory is released.\n"
+             "write: whether your work writes the memory; otherwise it only reads.");
 
 PyDoc_STRVAR(record_doc,
              "record($self, /, stream=None, write=False)\n--\n\n"
-             "As acquire, without the wait: work queued on the stream already uses the memory.");
+             "As acquire, but the stream does not wait. Call this after you have queued work that uses the memory.");
 
 PyDoc_STRVAR(tolist_doc,
              "tolist($self, /)\n--\n\n"
-             "The elements as nested lists of Python numbers; one number for a tensor without axes. From the memory\n"
-             "of a GPU they are copied once. Raises TypeError for a dtype without arithmetic.");
+             "Returns the elements as nested lists of Python numbers, or one number for a tensor without axes. From\n"
+             "a GPU's memory they are copied once.\n"
+             "\n"
+             "Raises TypeError for a dtype without arithmetic.");
 
 PyDoc_STRVAR(item_doc,
              "item($self, /)\n--\n\n"
-             "The only element as a Python number. From the memory of a GPU it is copied. Raises ValueError if there\n"
-             "is not exactly one.");
+             "Returns the only element as a Python number. From a GPU's memory it is copied. Raises ValueError if\n"
+             "there is not exactly one element.");
 
 PyDoc_STRVAR(complex_doc, "__complex__($self, /)\n--\n\nThe only element as a complex number.");
 
 PyDoc_STRVAR(dlpack_doc,
              "__dlpack__($self, /, *, stream=None, max_version=None, dl_device=None, copy=None)\n--\n\n"
-             "A capsule that shares the memory with a DLPack consumer (array API 2025.12, array.__dlpack__).\n"
+             "Returns a capsule that shares the memory with a DLPack consumer and keeps it alive. A capsule that no\n"
+             "one consumes releases it.\n"
              "\n"
-             "stream: on which the consumer will use the memory, an int of the target's driver:\n"
+             "The stream argument names the stream on which the consumer will use the memory, by a number of the\n"
+             "target's driver:\n"
+             "\n"
              "             None               -1        0        1        2           more      less\n"
              "  cpu        the host           the host  refused  refused  refused     refused   refused\n"
              "  cuda       see stream_none    no order  refused  default  per thread  a handle  refused\n"
              "  cuda_host  the host waits     no order  refused  default  per thread  a handle  refused\n"
              "  rocm       see stream_none    no order  default  refused  refused     a handle  refused\n"
              "  rocm_host  the host waits     no order  default  refused  refused     a handle  refused\n"
-             "(cuda_managed as cuda_host). The host never waits unless it is the consumer. With -1 the consumer is\n"
-             "on its own: it must order itself, and be done before it drops the memory. max_version: None or (0, x)\n"
-             "give the struct before DLPack 1.0, (1, x) and later one stamped 1.3. dl_device: where the memory is to\n"
-             "be. copy: True gives the consumer a copy of its own, made on the stream, False refuses one, None\n"
-             "copies if needed. Raises TypeError for a keyword of the wrong type, ValueError for another stream,\n"
-             "ExchangeError (a BufferError) for a device that cannot be reached, for a copy that copy=False forbids,\n"
-             "for read-only memory through the old struct, for what a capture forbids, and for memory that was taken\n"
-             "back. The capsule keeps the memory alive; dropped unused it gives it back.");
+             "\n"
+             "cuda_managed is like cuda_host. With -1 nothing is ordered: the consumer itself must wait for earlier\n"
+             "work, and finish its own before it drops the memory. The host waits only if it is the consumer.\n"
+             "\n"
+             "max_version: (1, x) and later return a struct of DLPack 1.3; None and (0, x) return the struct of\n"
+             "DLPack before 1.0.\n"
+             "dl_device: the device that the memory is wanted on, a pair of DLPack's numbers.\n"
+             "copy: True returns a copy of the consumer's own, made on the stream; False raises ExchangeError if a\n"
+             "copy is needed; None copies only if needed.\n"
+             "Raises TypeError for a keyword of the wrong type; ValueError for a refused stream; ExchangeError (a\n"
+             "BufferError) if the device cannot be reached, if copy=False and a copy is needed, if the memory is\n"
+             "read-only and the struct cannot say so, if a capture forbids the work, and if the memory was taken\n"
+             "back.\n"
+             "Standard: array API 2025.12, __dlpack__.");
 
 PyDoc_STRVAR(dlpack_device_doc,
              "__dlpack_device__($self, /)\n--\n\n"
-             "The pair (device type, device id) in DLPack's numbers (array API 2025.12).");
+             "Returns the pair (device type, device id), in DLPack's numbers (array API 2025.12).");
 
 static PyObject *call_convert(PyObject *self, const char *function, PyObject *args, PyObject *kwargs) {
   PyObject *module = PyImport_ImportModule("moonferry._convert");
@@ -193,9 +213,10 @@ static PyObject *call_convert(PyObject *self, const char *function, PyObject *ar
 
 PyDoc_STRVAR(array_doc,
              "__array__($self, /, dtype=None, copy=None)\n--\n\n"
-             "A NumPy array of the same elements, sharing the memory where dtype and copy allow.\n"
-             "Raises ValueError where copy=False cannot be kept, TypeError for a dtype that NumPy has not and for the\n"
-             "memory of a GPU: to(\"cpu\") copies it.");
+             "Returns a NumPy array with the same elements. It shares the memory if dtype and copy allow it.\n"
+             "\n"
+             "Raises ValueError if copy=False but a copy is needed; TypeError if NumPy lacks the dtype, and for a\n"
+             "GPU's memory: copy that first with to(\"cpu\").");
 
 static PyObject *array(PyObject *self, PyObject *args, PyObject *kwargs) {
   return call_convert(self, "to_numpy", args, kwargs);
@@ -213,7 +234,7 @@ static PyObject *convert_alone(PyObject *self, const char *name) {
 
 PyDoc_STRVAR(numpy_doc,
              "numpy($self, /)\n--\n\n"
-             "A NumPy array over the same memory; numpy.asarray(t) is the same. Raises as __array__ does.");
+             "Returns a NumPy array over the same memory, as numpy.asarray(t) does. Raises what __array__ raises.");
 
 static PyObject *numpy(PyObject *self, PyObject *ignored) {
   (void)ignored;
@@ -224,7 +245,7 @@ static CORE_PLAIN(open_numpy, numpy)
 
 PyDoc_STRVAR(tobytes_doc,
              "tobytes($self, /)\n--\n\n"
-             "The elements in row-major order as bytes. From the memory of a GPU they are copied once.");
+             "Returns the elements in row-major order as bytes. From a GPU's memory they are copied once.");
 
 static PyObject *tobytes(PyObject *self, PyObject *ignored) {
   (void)ignored;
@@ -235,7 +256,7 @@ static CORE_PLAIN(open_tobytes, tobytes)
 
 PyDoc_STRVAR(contiguous_doc,
              "contiguous($self, /)\n--\n\n"
-             "This tensor if it is compact and row-major, else a copy that is.");
+             "Returns this tensor if it is compact, otherwise a compact copy.");
 
 static PyObject *contiguous(PyObject *self, PyObject *ignored) {
   (void)ignored;
@@ -283,7 +304,8 @@ static PyObject *size_of(PyObject *self, PyObject *ignored) {
 
 PyDoc_STRVAR(mlx_doc,
              "__mlx_array__($self, /)\n--\n\n"
-             "What mlx.core.array(t) takes: MLX's array with a copy of the elements, in each dtype that MLX has.");
+             "Returns an MLX array with a copy of the elements, in each dtype that MLX has. mlx.core.array(t) calls\n"
+             "this.");
 
 static PyObject *mlx_array(PyObject *self, PyObject *ignored) {
   (void)ignored;

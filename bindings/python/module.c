@@ -21,35 +21,44 @@ core_state *core_state_current(void) {
 PyDoc_STRVAR(
     from_dlpack_doc,
     "from_dlpack($module, x, /, *, device=None, copy=None)\n--\n\n"
-    "A Tensor over the memory of any object that has __dlpack__ or a __dlpack_c_exchange_api__, or of a\n"
-    "DLPack capsule (array API 2025.12, from_dlpack).\n"
+    "Returns a Tensor over the memory of x: an object with __dlpack__ or __dlpack_c_exchange_api__, or a DLPack\n"
+    "capsule.\n"
     "\n"
-    "device: None for where x is, or where it is to be: the producer is asked to put it there, and if it does not,\n"
-    "it is copied here. copy: True for a copy, False to refuse one, None for whatever is needed.\n"
-    "Memory of a GPU is ready on this thread's current stream of that GPU, whose number the producer is given; a\n"
-    "capsule is taken to have been made for that stream. The host does not wait, unless the cpu is asked for.\n"
-    "Shape, strides, dtype and the read-only flag are kept exactly. The producer's deleter runs once, after the\n"
-    "memory's last reference is gone and the work queued on it is done, on any thread.\n"
-    "An object that has only __cuda_array_interface__ is taken by from_cuda_array.\n"
-    "Raises ExchangeError (a BufferError) for what cannot be exchanged, and leaves a refused capsule\n"
-    "unconsumed; AttributeError for an object without __dlpack__; whatever the producer raises.");
+    "Shape, strides, dtype and the read-only flag are kept exactly. An object that has only\n"
+    "__cuda_array_interface__ is passed to from_cuda_array. The producer's deleter runs once, on any thread, after\n"
+    "the last reference to the memory is gone and the work queued on it is done.\n"
+    "\n"
+    "The producer of GPU memory is told this thread's current stream of that GPU, and the memory may be used on it\n"
+    "at once. A capsule must have been made for that stream. The host waits only if device is the cpu.\n"
+    "\n"
+    "device: None leaves the memory where it is. Otherwise the producer is asked to put it there; if it does not,\n"
+    "Moonferry copies it.\n"
+    "copy: True always copies; False raises ExchangeError if a copy is needed; None copies only if needed.\n"
+    "Raises ExchangeError (a BufferError) if x cannot be exchanged, and leaves a refused capsule unconsumed;\n"
+    "AttributeError if x has no __dlpack__; and whatever the producer raises.\n"
+    "Standard: array API 2025.12, from_dlpack.");
 
 PyDoc_STRVAR(into_doc,
              "into($module, cls, t, /)\n--\n\n"
-             "The tensor t as an array of another library, through the exchange table on its array type cls, such as\n"
-             "torch.Tensor (DLPack 1.3, C exchange API), or else through its from_dlpack, as for numpy.ndarray and\n"
-             "jax.Array. The memory is shared and kept alive by the result. Memory of\n"
-             "a GPU is ready on the library's own current stream; for pinned memory the host waits, too.\n"
-             "Raises AttributeError if cls has no table and its library no from_dlpack, ExchangeError for layouts\n"
-             "that cls is known to die of, and whatever the library raises. Where read-only memory\n"
-             "goes to a library that has no read-only arrays, a UserWarning says so.");
+             "Returns the tensor t as an array of another library, which shares the memory and keeps it alive.\n"
+             "\n"
+             "Memory of a GPU may be used at once on the library's current stream. For pinned memory the host waits\n"
+             "first. If t is read-only and the library has no read-only arrays, a UserWarning says so.\n"
+             "\n"
+             "cls: the library's array type, such as torch.Tensor. If it has a C exchange table (DLPack 1.3), that\n"
+             "is used; otherwise the library's from_dlpack, as for numpy.ndarray and jax.Array.\n"
+             "Raises AttributeError if cls has no table and its library no from_dlpack; ExchangeError for a layout\n"
+             "that is known to crash the library; and whatever the library raises.");
 
 PyDoc_STRVAR(
     frombuffer_doc,
     "frombuffer($module, /, buffer, dtype='uint8', count=-1, offset=0)\n--\n\n"
-    "A Tensor with one axis over the bytes of an object with the buffer protocol (PEP 3118), from offset (in\n"
-    "bytes) on, count elements or all that fit. The buffer is held until the memory's last reference goes; the\n"
-    "tensor is read-only if the buffer is. Raises ValueError, TypeError, BufferError.");
+    "Returns a Tensor with one axis over the bytes of an object with the buffer protocol (PEP 3118). The buffer is\n"
+    "held until nothing refers to the memory. The tensor is read-only if the buffer is.\n"
+    "\n"
+    "count: the number of elements; -1 takes all that fit.\n"
+    "offset: where the first element begins, in bytes.\n"
+    "Raises ValueError, TypeError or BufferError.");
 
 PyDoc_STRVAR(from_buffer_doc,
              "_from_buffer($module, obj, may_copy, /)\n--\n\n"
@@ -74,8 +83,10 @@ PyDoc_STRVAR(from_raw_doc,
 
 PyDoc_STRVAR(current_stream_doc,
              "current_stream($module, device, /)\n--\n\n"
-             "This thread's current Stream of a device: the legacy default stream, unless a with statement made\n"
-             "another one current. Raises ValueError for no such device.");
+             "Returns this thread's current Stream of a device: the one of the innermost `with stream:` block, else\n"
+             "the legacy default stream.\n"
+             "\n"
+             "Raises ValueError if there is no such device.");
 
 PyDoc_STRVAR(from_nested_doc,
              "_from_nested($module, obj, dtype, /)\n--\n\n"
@@ -213,12 +224,13 @@ static int add_exception(PyObject *module, PyObject **out, const char *name, con
 
 static int make_exceptions(core_state *state, PyObject *module) {
   if (add_exception(module, &state->exchange_error, "moonferry.ExchangeError",
-                    "Something that cannot be exchanged. A BufferError, as the array API wants it, and a ValueError,\n"
-                    "as older texts of it want it.",
+                    "An array cannot be exchanged. It is a BufferError, as the array API requires, and a\n"
+                    "ValueError, as older versions of the API require.",
                     PyTuple_Pack(2, PyExc_BufferError, PyExc_ValueError)) < 0)
     return -1;
   return add_exception(module, &state->driver_error, "moonferry.DriverError",
-                       "A call of a GPU's driver that failed: `call` is its name, `code` the driver's number.",
+                       "A call of a GPU's driver failed. `call` is the name of the call, `code` the driver's\n"
+                       "number.",
                        PyTuple_Pack(1, PyExc_RuntimeError));
 }
 

@@ -18,8 +18,10 @@ static core_state *state_of(PyObject *ring) {
 
 PyDoc_STRVAR(from_handle_doc,
              "from_handle($type, handle, /)\n--\n\n"
-             "The ring of an mf_ring *, given as an int: a C program's or a Lua state's (its `handle`), which goes on\n"
-             "to have it, too. The number is trusted. Raises ValueError for 0.");
+             "Returns the Ring of an mf_ring * that a C program or a Lua state holds (its `handle`), given as an\n"
+             "int. It takes a reference of its own.\n"
+             "\n"
+             "Moonferry cannot check the number. Raises ValueError for 0.");
 
 static int ring_traverse(PyObject *self, visitproc visit, void *arg) {
   const core_ring *r = as_ring(self);
@@ -114,9 +116,11 @@ static int wait_for_slot(core_ring *self, PyObject *timeout, int64_t ns, int32_t
 
 PyDoc_STRVAR(begin_doc,
              "begin($self, /, timeout=None)\n--\n\n"
-             "(tensor, number): the slot to write next, and its number, from 0. Waits for that slot's own fence, as\n"
-             "long as it takes or for timeout seconds; the GIL is released meanwhile.\n"
-             "Raises TimeoutError, ValueError while a slot is being written and for a closed ring.");
+             "Returns (tensor, number): the slot to write next, and its number from 0. Waits, without the GIL,\n"
+             "until that slot's fence is done.\n"
+             "\n"
+             "timeout: in seconds; None waits as long as necessary.\n"
+             "Raises TimeoutError; ValueError if a slot is already being written or the ring is closed.");
 
 static PyObject *begin_locked(PyObject *self, PyObject *timeout) {
   int64_t ns;
@@ -183,10 +187,14 @@ static PyObject *give_fence(PyObject *self, PyObject *capsule, int write, fence_
 
 PyDoc_STRVAR(done_doc,
              "done($self, /, fence=None, write=False)\n--\n\n"
-             "The slot that was begun goes to the end of the ring, in use until fence: None is free at once, else a\n"
-             "capsule named \"mf_fence\" around an mf_fence, which is copied; the capsule is renamed. write: what the\n"
-             "fence stands for writes the memory; else it reads.\n"
-             "Raises ValueError where none was begun, TypeError, MemoryError; the slot is the writer's still.");
+             "Ends the writing that begin started, and puts the slot at the end of the ring. The slot stays in use\n"
+             "until fence is done.\n"
+             "\n"
+             "fence: None frees the slot at once; otherwise a capsule named \"mf_fence\" around an mf_fence, which is\n"
+             "copied (the capsule is then renamed).\n"
+             "write: whether the work behind the fence writes the memory; otherwise it reads.\n"
+             "Raises ValueError if no slot was begun, TypeError, MemoryError. After an error the slot is still\n"
+             "being written.");
 
 static PyObject *ring_done(PyObject *self, PyObject *args, PyObject *kwargs) {
   static char *keywords[] = {"fence", "write", NULL};
@@ -198,8 +206,9 @@ static PyObject *ring_done(PyObject *self, PyObject *args, PyObject *kwargs) {
 
 PyDoc_STRVAR(publish_doc,
              "publish($self, /)\n--\n\n"
-             "The slot that was begun is the latest from now on, for the reader.\n"
-             "Raises ValueError where none was begun.");
+             "Ends the writing that begin started, and makes the slot the one that latest returns.\n"
+             "\n"
+             "Raises ValueError if no slot was begun.");
 
 static PyObject *ring_publish_locked(PyObject *self, PyObject *ignored) {
   (void)ignored;
@@ -214,9 +223,10 @@ CORE_LOCKED(ring_publish, PyObject *)
 
 PyDoc_STRVAR(latest_doc,
              "latest($self, /)\n--\n\n"
-             "(tensor, number, fresh): the slot that was published last, its number, and whether it is another one\n"
-             "than the last time; None if there was none yet. Never waits. The slot is the reader's until the next\n"
-             "call finds a fresh one.");
+             "Returns (tensor, number, fresh): the slot that was published last, its number, and whether it differs\n"
+             "from the last call's. None if no slot was published. Never waits.\n"
+             "\n"
+             "The reader has the slot until a call returns a fresh one.");
 
 static PyObject *ring_latest_locked(PyObject *self, PyObject *ignored) {
   (void)ignored;
@@ -232,8 +242,9 @@ CORE_LOCKED(ring_latest, PyObject *)
 
 PyDoc_STRVAR(hold_doc,
              "hold($self, /, fence, write=False)\n--\n\n"
-             "The slot that the reader has is in use until fence; see done.\n"
-             "Raises ValueError where the reader has none, TypeError, MemoryError.");
+             "Keeps the reader's slot in use until fence is done; fence and write are as for done.\n"
+             "\n"
+             "Raises ValueError if the reader has no slot, TypeError, MemoryError.");
 
 static PyObject *ring_hold(PyObject *self, PyObject *args, PyObject *kwargs) {
   static char *keywords[] = {"fence", "write", NULL};
@@ -270,10 +281,11 @@ static PyObject *convert_all(PyObject *self, PyObject *with, PyObject *slots) {
 
 PyDoc_STRVAR(into_doc,
              "into($self, convert, /)\n--\n\n"
-             "What convert makes of each slot, in a tuple: an array type, such as torch.Tensor, takes it as\n"
-             "moonferry.into does; anything else is called with the slot's tensor. Made at the first call with that\n"
-             "convert, and the same tuple from then on, so that a frame imports nothing.\n"
-             "Raises what convert raises, and TypeError if it has no hash.");
+             "Returns a tuple with convert's result for each slot. It is made by the first call with that convert;\n"
+             "later calls return the same tuple, so that a frame imports nothing.\n"
+             "\n"
+             "convert: an array type such as torch.Tensor, used as by moonferry.into, or a function of a tensor.\n"
+             "Raises whatever convert raises, and TypeError if convert is not hashable.");
 
 static PyObject *ring_into_locked(PyObject *self, PyObject *with) {
   core_ring *r = open_ring(self);
@@ -293,8 +305,10 @@ CORE_LOCKED(ring_into, PyObject *)
 
 PyDoc_STRVAR(close_doc,
              "close($self, /)\n--\n\n"
-             "Ends the ring: it lets go of its slots and of what into made. The memory goes when no view is left and\n"
-             "all fences are done. Calling it again does nothing; anything else raises ValueError from then on.");
+             "Closes the ring, which drops its slots and the results of into. The memory is released when no view\n"
+             "is left and all fences are done.\n"
+             "\n"
+             "A second call does nothing. Any other method then raises ValueError.");
 
 static PyObject *ring_close_locked(PyObject *self, PyObject *ignored) {
   (void)ignored;
@@ -369,7 +383,7 @@ static PyMethodDef methods[] = {
 };
 
 static PyGetSetDef getset[] = {
-    {"slots", get_slots, NULL, "tuple of Tensors: the memories.", NULL},
+    {"slots", get_slots, NULL, "tuple of Tensor: the slots.", NULL},
     {"handle", get_handle, NULL, "int: the mf_ring *, for C or for a Lua state (mf.ring_from_handle).", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
@@ -381,14 +395,15 @@ static PyMemberDef members[] = {
 
 PyDoc_STRVAR(doc,
              "Ring(shape, dtype='float32', slots=3)\n--\n\n"
-             "Some memories of the host in turn, so that one is written while others are still used: new ones of\n"
-             "zeros, or those of a list of tensors, Ring([a, b, c]). There is one writer at a time, and one reader:\n"
+             "A ring of slots, each a tensor in host memory. One slot is written while others are still read. A\n"
+             "frame allocates nothing.\n"
              "\n"
-             "    t, i = ring.begin(); ...; ring.done(fence)       # in one thread, as in a renderer\n"
-             "    t, i = ring.begin(); ...; ring.publish()         # a worker, for the reader, which asks for latest\n"
+             "    t, i = ring.begin(); ...; ring.done(fence)       # one thread, such as a renderer\n"
+             "    t, i = ring.begin(); ...; ring.publish()         # a worker, while another thread calls latest\n"
              "\n"
-             "A frame allocates nothing. In a with statement the ring is closed at its end.\n"
-             "Raises ValueError for slots that overlap or that a GPU's driver knows, TypeError, MemoryError.");
+             "Ring(shape, dtype=\"float32\", slots=3) makes slots of zeros; Ring([a, b, c]) uses existing tensors.\n"
+             "There may be one writer and one reader at a time. A with statement closes the ring at its end.\n"
+             "Raises ValueError if slots overlap or a GPU's driver knows their memory; TypeError; MemoryError.");
 
 static PyType_Slot type_slots[] = {
     {Py_tp_doc, (void *)doc},

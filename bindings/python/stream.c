@@ -192,7 +192,7 @@ static PyObject *named(PyObject *type, PyObject *obj, mf_stream stream) {
 
 PyDoc_STRVAR(default_doc,
              "default($type, device, /)\n--\n\n"
-             "The legacy default stream of a device, which is current at first.");
+             "Returns the legacy default stream of a device, which is the current one at first.");
 
 static PyObject *stream_default(PyObject *type, PyObject *device) {
   return named(type, device, MF_STREAM_DEFAULT);
@@ -200,7 +200,8 @@ static PyObject *stream_default(PyObject *type, PyObject *device) {
 
 PyDoc_STRVAR(per_thread_doc,
              "per_thread($type, device, /)\n--\n\n"
-             "The default stream that each thread has of its own: the value means another stream on each thread.");
+             "Returns the per-thread default stream of a device: each thread that uses the value uses its own\n"
+             "stream.");
 
 static PyObject *stream_per_thread(PyObject *type, PyObject *device) {
   return named(type, device, MF_STREAM_PER_THREAD);
@@ -252,11 +253,13 @@ static PyObject *wrap_number(core_state *state, PyObject *obj, PyObject *where) 
 
 PyDoc_STRVAR(wrap_doc,
              "wrap($type, stream, /, device=None)\n--\n\n"
-             "A Stream for a stream of somebody else's: an object with __cuda_stream__ (of cuda.core, CuPy ...),\n"
-             "which is kept alive, or a number: on CUDA 1 (default), 2 (per thread) or a handle, on ROCm 0 or a\n"
-             "handle. The stream itself must live until memory that it touched was released.\n"
-             "device: None asks the driver whose it is.\n"
-             "Raises TypeError for another object, ValueError for what is no living stream of the device.");
+             "Returns a Stream for a stream that another library owns. That must live until the memory that the\n"
+             "stream used is released.\n"
+             "\n"
+             "stream: an object with __cuda_stream__ (of cuda.core, CuPy ...), which is kept alive, or a number: on\n"
+             "CUDA 1 (legacy default), 2 (per-thread) or a handle; on ROCm 0 (default) or a handle.\n"
+             "device: None asks the driver for the stream's device.\n"
+             "Raises TypeError for any other object, ValueError if stream is not a living stream of the device.");
 
 static PyObject *stream_wrap(PyObject *type, PyObject *args, PyObject *kwargs) {
   static char *keywords[] = {"", "device", NULL};
@@ -282,8 +285,8 @@ static PyObject *stream_wrap(PyObject *type, PyObject *args, PyObject *kwargs) {
 
 PyDoc_STRVAR(synchronize_doc,
              "synchronize($self, /)\n--\n\n"
-             "Waits until what was queued on the stream is done, and releases what waited for that. The GIL is\n"
-             "released.");
+             "Waits, without the GIL, until all work queued on the stream is done, and releases the memory that\n"
+             "waited for it.");
 
 static PyObject *stream_synchronize(PyObject *self, PyObject *ignored) {
   (void)ignored;
@@ -299,7 +302,7 @@ static PyObject *stream_synchronize(PyObject *self, PyObject *ignored) {
 
 PyDoc_STRVAR(query_doc,
              "query($self, /)\n--\n\n"
-             "Whether what was queued on the stream is done. Does not wait.");
+             "Returns whether all work queued on the stream is done. Does not wait.");
 
 static PyObject *stream_query(PyObject *self, PyObject *ignored) {
   (void)ignored;
@@ -313,10 +316,12 @@ static PyObject *stream_query(PyObject *self, PyObject *ignored) {
 
 PyDoc_STRVAR(wait_doc,
              "wait($self, other, /)\n--\n\n"
-             "Work queued on this stream from now on waits for what was queued on the other stream until now. The\n"
-             "host does not wait. other: a Stream of any device of the same driver, an object with __cuda_stream__\n"
-             "or a number; those two are streams of this one's device.\n"
-             "Raises RuntimeError where one is being captured and the other not, ValueError, TypeError.");
+             "Makes work that is queued on this stream from now on wait for the work that was queued on the other\n"
+             "one until now. The host does not wait.\n"
+             "\n"
+             "other: a Stream of any device of the same driver; or an object with __cuda_stream__ or a number, for\n"
+             "a stream of this stream's device.\n"
+             "Raises RuntimeError if only one of the two is being captured; ValueError; TypeError.");
 
 static PyObject *stream_wait(PyObject *self, PyObject *other) {
   const core_stream *s = as_stream(self);
@@ -339,7 +344,7 @@ static PyObject *stream_wait(PyObject *self, PyObject *other) {
 
 PyDoc_STRVAR(cuda_stream_doc,
              "__cuda_stream__($self, /)\n--\n\n"
-             "(0, handle): the stream as other libraries take it (CUDA stream protocol, version 0).");
+             "Returns (0, handle), by which other libraries take the stream (CUDA stream protocol, version 0).");
 
 static PyObject *stream_protocol(PyObject *self, PyObject *ignored) {
   (void)ignored;
@@ -404,9 +409,9 @@ static PyMethodDef methods[] = {
 };
 
 static PyGetSetDef getset[] = {
-    {"device", get_device, NULL, "Device: the GPU whose stream this is.", NULL},
+    {"device", get_device, NULL, "Device: the GPU that the stream belongs to.", NULL},
     {"handle", get_handle, NULL,
-     "int: the driver's handle. On CUDA 1 is the legacy default stream, 2 the per-thread one; on ROCm 0 and 2.", NULL},
+     "int: the driver's handle. The legacy default stream is 1 on CUDA and 0 on ROCm; the per-thread one is 2.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -417,13 +422,14 @@ static PyMemberDef members[] = {
 
 PyDoc_STRVAR(doc,
              "Stream(device)\n--\n\n"
-             "An order of work on a GPU. Stream(\"cuda:0\") makes a new one, which is not ordered with the legacy\n"
-             "default stream and is given back when the object dies; its work goes on, and memory that it touched\n"
-             "may be released later.\n"
+             "A queue of work on a GPU, which runs in order. Stream(\"cuda:0\") makes a new one, which does not wait\n"
+             "for the legacy default stream.\n"
              "\n"
-             "A Stream is a value that does not change; two of the same stream are equal. In a with statement it is\n"
-             "the thread's current stream of its device: what is made, copied, imported and exported there is ordered\n"
-             "on it. Raises ValueError for a device that is not there or has no streams, and DriverError.");
+             "In a with statement it is this thread's current stream of its device: tensors are made, copied,\n"
+             "imported and exported on it. When the object dies, the stream is released; its queued work goes on,\n"
+             "and memory that the work uses may be released later. A Stream is immutable; two objects for the same\n"
+             "stream are equal.\n"
+             "Raises ValueError if the device does not exist or has no streams, and DriverError.");
 
 static PyType_Slot slots[] = {
     {Py_tp_doc, (void *)doc},

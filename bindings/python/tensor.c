@@ -229,39 +229,42 @@ static PyGetSetDef getset[] = {
     ATTRIBUTE("shape", get_shape, "reshape gives another view",
               "tuple of int: the extent of each axis."),
     ATTRIBUTE("strides", get_strides, "permute_dims and broadcast_to give another view",
-              "tuple of int: from one element to the next along each axis, in elements, as in DLPack."),
+              "tuple of int: the distance between neighbours along each axis, in elements, as in DLPack (NumPy\n"
+              "counts bytes)."),
     ATTRIBUTE("dtype", get_dtype, "astype gives a converted copy, reinterpret another view",
-              "DType: the element type, equal to its name."),
+              "DType: the element type."),
     ATTRIBUTE("device", get_device, "to() gives the tensor there",
-              "Device: where the memory is, equal to its name."),
+              "Device: the device that the memory belongs to."),
     ATTRIBUTE("ndim", get_ndim, "",
-              "int: how many axes there are."),
+              "int: the number of axes."),
     ATTRIBUTE("nbytes", get_nbytes, "",
               "int: the bytes that the elements take in compact form."),
     ATTRIBUTE("itemsize", get_itemsize, "",
-              "The bytes of one element, rounded up."),
+              "int: the bytes of one element, rounded up."),
     ATTRIBUTE("size", get_size, "",
-              "int: how many elements there are, the product of the shape."),
+              "int: the number of elements, the product of the shape."),
     ATTRIBUTE("readonly", get_readonly, "as_readonly gives another view",
               "bool: whether the elements must not be written."),
     ATTRIBUTE("is_contiguous", get_is_contiguous, "",
-              "bool: whether the elements are compact and in row-major order."),
+              "bool: whether the tensor is compact."),
     ATTRIBUTE("data_ptr", get_data_ptr, "",
               "int: the address of the first element."),
     ATTRIBUTE("flags", get_flags, "",
-              "int: DLPack's flag bits: 1 read-only, 2 copied by its producer, 4 sub-byte elements padded.\n"
-              "For code written for NumPy's arrays it also has c_contiguous, f_contiguous, aligned, writeable and\n"
-              "owndata (False), as attributes and as items."),
+              "int: DLPack's flag bits: 1 read-only, 2 copied by the producer, 4 sub-byte elements padded to bytes.\n"
+              "For code written for NumPy it also has c_contiguous, f_contiguous, aligned, writeable and owndata\n"
+              "(False), as attributes and as items."),
     ATTRIBUTE("T", get_transposed, "",
               "Tensor: a view with the axes in reverse order."),
     ATTRIBUTE("__array_interface__", get_array_interface, "",
-              "dict: NumPy's array interface, version 3. AttributeError for dtypes that it cannot express, and for\n"
-              "the memory of a GPU."),
+              "dict: NumPy's array interface, version 3. Raises AttributeError for a dtype that it cannot express\n"
+              "and for a GPU's memory."),
     ATTRIBUTE("__cuda_array_interface__", get_cuda_array_interface, "",
-              "dict: the CUDA array interface, version 3, of a tensor in memory that CUDA can use, ready on the\n"
-              "current stream, which it names. With MOONFERRY_CUDA_ARRAY_INTERFACE=2 in the environment version 2,\n"
-              "which names none: the host waits until the memory is ready. AttributeError for other devices, and\n"
-              "for dtypes that it cannot express."),
+              "dict: the CUDA array interface, version 3, of memory that CUDA can use. It names the current stream,\n"
+              "on which the memory may be used at once.\n"
+              "\n"
+              "With MOONFERRY_CUDA_ARRAY_INTERFACE=2 in the environment it is version 2, which names no stream: the\n"
+              "host waits until the memory is ready.\n"
+              "Raises AttributeError for other devices, and for a dtype that the interface cannot express."),
     ATTRIBUTE("__numpy_dtype__", get_numpy_dtype, "",
               "numpy.dtype: the element type, for NumPy and for what asks NumPy, as JAX does. AttributeError where\n"
               "it has none."),
@@ -275,20 +278,21 @@ static PyMemberDef members[] = {
 };
 
 PyDoc_STRVAR(doc,
-             "A strided array over shared memory: an immutable description (shape, strides, dtype) of elements\n"
-             "that may be written. Views share the memory; it is given back when the last tensor, view or export\n"
-             "over it is gone, on any thread.\n"
+             "A strided array: an immutable description (shape, strides, dtype) of elements in memory that may be\n"
+             "shared. The memory is released, on any thread, when its last tensor, view and export are gone. A\n"
+             "tensor is compact if its elements lie in row-major (C) order without gaps.\n"
              "\n"
-             "Made by moonferry.tensor, empty, zeros, ones, full, asarray, frombuffer, from_dlpack and\n"
-             "from_cuda_array. Exchanges through __dlpack__ and __dlpack_c_exchange_api__ (DLPack 1.3, array API\n"
-             "2025.12), the buffer protocol (PEP 3118), __array_interface__, __cuda_array_interface__ and pickling\n"
-             "with out-of-band buffers (PEP 574). A tensor is equal (==) to itself; between two tensors, or a tensor\n"
-             "and a number or a list, == is a TypeError: moonferry.equal compares contents, np.asarray(t) == x\n"
-             "each element.\n"
-             "In the memory of a GPU no element can be read or written alone, and nothing is copied to the host\n"
-             "behind the program's back: to(\"cpu\") copies, and so do tolist, item, float, int, bool, complex and\n"
-             "repr, each of which needs the values on the host. Work is ordered on the thread's current stream (see\n"
-             "Stream).");
+             "Tensors are made by moonferry.tensor, empty, zeros, ones, full, asarray, frombuffer, from_dlpack and\n"
+             "from_cuda_array. They are exchanged by __dlpack__ and __dlpack_c_exchange_api__ (DLPack 1.3, array\n"
+             "API 2025.12), the buffer protocol (PEP 3118), __array_interface__, __cuda_array_interface__, and\n"
+             "pickling with out-of-band buffers (PEP 574).\n"
+             "\n"
+             "t == t is true. Any other comparison by == with a tensor, a number or a list raises TypeError:\n"
+             "moonferry.equal compares contents, np.asarray(t) == x compares element by element.\n"
+             "\n"
+             "Single elements of a GPU's memory cannot be read or written by index. Only functions whose result is\n"
+             "a value on the host copy from it: to(\"cpu\"), tolist, tobytes, item, float, int, bool, complex and\n"
+             "repr. Work on a GPU is ordered on the thread's current stream (see Stream).");
 
 static PyType_Slot slots[] = {
     {Py_tp_doc, (void *)doc},

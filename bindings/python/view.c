@@ -29,8 +29,10 @@ static int read_axes(PyObject *const *args, Py_ssize_t nargs, int32_t *axes, int
 
 const char core_permute_doc[] =
     "permute_dims($self, /, *axes)\n--\n\n"
-    "A view whose axis i is axis axes[i] of this tensor; without arguments, with the axes reversed.\n"
-    "Shares the memory. Raises ValueError unless axes is a permutation.";
+    "Returns a view whose axis i is axis axes[i] of this tensor; without arguments, the axes are reversed. It\n"
+    "shares the memory.\n"
+    "\n"
+    "Raises ValueError if axes is not a permutation.";
 
 static PyObject *permute(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {
   int32_t axes[MF_MAX_NDIM], count = 0;
@@ -47,9 +49,11 @@ CORE_VECTOR(core_permute_dims, permute)
 
 const char core_reshape_doc[] =
     "reshape($self, /, *shape, copy=False)\n--\n\n"
-    "The same elements, in row-major order, under another shape; one extent may be -1. A view, which shares the\n"
-    "memory. copy: False refuses a layout that needs a copy, None copies it, True copies always. Raises ValueError\n"
-    "for that, and if the counts differ.";
+    "Returns the same elements, in row-major order, in another shape; one extent may be -1. The result shares the\n"
+    "memory unless it is a copy.\n"
+    "\n"
+    "copy: False raises ValueError if the layout needs a copy; None copies only then; True always copies.\n"
+    "Raises ValueError if the numbers of elements differ.";
 
 /* The elements of ${self} in a tensor of their own. */
 static PyObject *reshape_copy(PyObject *self, const int64_t *shape, int32_t ndim) {
@@ -84,8 +88,10 @@ CORE_KEYWORDS(core_reshape, reshape)
 
 const char core_broadcast_doc[] =
     "broadcast_to($self, shape, /)\n--\n\n"
-    "A view repeated to shape, with strides of 0; read-only where an element is repeated.\n"
-    "Shares the memory. Raises ValueError if the shapes do not fit.";
+    "Returns a view of shape that repeats elements by strides of 0. It shares the memory, and is read-only if it\n"
+    "repeats elements.\n"
+    "\n"
+    "Raises ValueError if the shapes do not fit.";
 
 static PyObject *broadcast(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {
   int64_t shape[MF_MAX_NDIM];
@@ -105,8 +111,10 @@ CORE_VECTOR(core_broadcast_to, broadcast)
 
 const char core_squeeze_doc[] =
     "squeeze($self, /, axis=None)\n--\n\n"
-    "A view without the given axis or axes (an int or a tuple), which must have extent 1; without an\n"
-    "argument, without every such axis. Shares the memory. Raises IndexError or ValueError.";
+    "Returns a view without the given axes, which must have extent 1. It shares the memory.\n"
+    "\n"
+    "axis: an int or a tuple of ints; None drops every axis of extent 1.\n"
+    "Raises IndexError or ValueError.";
 
 static PyObject *squeeze(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
   static const core_signature signature = {"squeeze", 1, 0, 1, {KW_AXIS}};
@@ -129,7 +137,8 @@ CORE_KEYWORDS(core_squeeze, squeeze)
 
 const char core_expand_doc[] =
     "expand_dims($self, axis, /)\n--\n\n"
-    "A view with a new axis of extent 1 at axis, in 0 ... ndim. Shares the memory. Raises IndexError.";
+    "Returns a view with a new axis of extent 1 at position axis, in 0 ... ndim. It shares the memory. Raises\n"
+    "IndexError.";
 
 static PyObject *expand(PyObject *self, PyObject *arg) {
   int32_t axis;
@@ -144,8 +153,11 @@ CORE_PLAIN(core_expand_dims, expand)
 
 const char core_diagonal_doc[] =
     "diagonal($self, /, offset=0, axis1=0, axis2=1)\n--\n\n"
-    "A view of the diagonal of the planes that two axes span, offset above the main one, as a new last\n"
-    "axis. Shares the memory, writable as this tensor is. Raises IndexError or ValueError.";
+    "Returns a view of the diagonal of the planes that axis1 and axis2 span, as a new last axis. It shares the\n"
+    "memory and is as writable as this tensor.\n"
+    "\n"
+    "offset: 0 is the main diagonal; positive is above it, negative below.\n"
+    "Raises IndexError or ValueError.";
 
 static PyObject *diagonal(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
   static const core_signature signature = {"diagonal", 3, 0, 3, {KW_OFFSET, KW_AXIS1, KW_AXIS2}};
@@ -166,8 +178,10 @@ CORE_KEYWORDS(core_diagonal, diagonal)
 
 const char core_reinterpret_doc[] =
     "reinterpret($self, dtype, /)\n--\n\n"
-    "A view of the same bytes as another dtype. Where the element size differs, the last axis must be\n"
-    "compact and becomes longer or shorter. Shares the memory. Raises TypeError or ValueError.";
+    "Returns a view of the same bytes as another dtype, which shares the memory. If the element size changes, the\n"
+    "last axis must be compact, and its extent changes accordingly.\n"
+    "\n"
+    "Raises TypeError or ValueError.";
 
 static PyObject *reinterpret(PyObject *self, PyObject *arg) {
   DLDataType dtype;
@@ -182,7 +196,7 @@ CORE_PLAIN(core_reinterpret, reinterpret)
 
 const char core_as_readonly_doc[] =
     "as_readonly($self, /)\n--\n\n"
-    "The same view, read-only. Shares the memory.";
+    "Returns a read-only view, which shares the memory.";
 
 static PyObject *as_readonly(PyObject *self, PyObject *ignored) {
   (void)ignored;

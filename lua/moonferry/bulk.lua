@@ -15,7 +15,7 @@ local Tensor, handle_of = tensor.Tensor, tensor.handle_of
 local new_scalar = ffi.typeof "mf_scalar[1]"
 local take_answer, leave_answer = places.of_answers "int32_t[1]"
 
---- Every element becomes `value`, which the dtype must be able to hold, as for `put`. Returns the tensor.
+--- Sets every element to `value`, which the dtype must be able to hold, as for `put`. Returns the tensor.
 ---@param value any
 ---@return moonferry.Tensor
 function Tensor:fill(value)
@@ -54,11 +54,10 @@ local function copy_in_parts(dst, src, progress)
   return dst
 end
 
---- With a tensor: copies its elements into this one (same shape and dtype, any layout; overlap is handled)
---- and returns this one. Without: a new compact copy. progress(done, total) is called after each 16 MiB or so, with
---- numbers of elements, and ends the copy by returning false; the two may then share no memory.
+--- Without `src`, returns a new compact copy. With `src`, a tensor of the same shape and dtype and any layout, copies
+--- its elements into this tensor and returns this tensor. `src` may overlap this tensor unless `progress` is given.
 ---@param src? moonferry.Tensor
----@param progress? fun(done: number, total: number): boolean?
+---@param progress? fun(done: number, total: number): boolean? called every 16 MiB or so, in elements; false ends it
 ---@return moonferry.Tensor, string? message, number? code
 function Tensor:copy(...)
   local src, progress = ...
@@ -76,7 +75,7 @@ function Tensor:copy(...)
   return errors.done("copy", errors.call(C.mf_tensor_copy, to, from, err), err, self)
 end
 
---- A compact row-major tensor with these elements: another view of this one where it is so already, else a copy.
+--- Returns a compact tensor with these elements: a view of this one if it is compact, otherwise a copy.
 ---@return moonferry.Tensor, string? message, number? code
 function Tensor:contiguous()
   if C.mf_tensor_is_contiguous(handle_of(self)) ~= 0 then
@@ -85,9 +84,10 @@ function Tensor:contiguous()
   return clone(self)
 end
 
---- A new tensor with the elements converted: rounded to nearest for floats, truncated and saturated for
---- integers (NaN becomes 0), "not zero" for bool. A GPU's elements are converted there.
----@param name string
+--- Returns a new compact tensor with the elements converted. Conversions to floats round to nearest, to integers they
+--- truncate and saturate (NaN becomes 0), to bool anything but 0 becomes true. A GPU's elements are converted on the
+--- GPU's stream.
+---@param name string the dtype
 ---@return moonferry.Tensor, string? message, number? code
 function Tensor:astype(name)
   handle_of(self)
@@ -107,8 +107,8 @@ function Tensor:astype(name)
   return errors.refused("astype", rc, err)
 end
 
---- Whether shape, dtype and all elements are equal (NaN differs from itself). `t == u` of two tensors is an error that
---- says so, because it could only compare the objects, as `rawequal(t, u)` does.
+--- Returns whether shape, dtype and all elements are equal. NaN differs from itself. `t == u` raises an error for two
+--- tensors, because it would compare the objects; `rawequal(t, u)` does that.
 ---@param other moonferry.Tensor
 ---@return boolean, string? message, number? code
 function Tensor:equal(other)

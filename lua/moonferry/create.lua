@@ -68,11 +68,11 @@ local function new(verb, shape, name, opts)
 end
 
 ---@class moonferry.Options
----@field device? string default "cpu"; memory of a GPU is ready, and filled, on the current stream
----@field padded? boolean elements narrower than a byte take a byte each
----@field pages? boolean memory of the cpu in whole pages, as a graphics API imports it
+---@field device? string default "cpu"; a GPU's memory is made and filled on the current stream
+---@field padded? boolean whether each element narrower than a byte takes a whole byte
+---@field pages? boolean whether host memory is allocated in whole pages, so that a graphics API can import it
 
---- A new tensor; its elements are not initialised.
+--- Returns a new compact tensor. Its elements are not initialised.
 ---@param shape number[]|number
 ---@param name? string dtype, default "float32"
 ---@param opts? moonferry.Options
@@ -101,9 +101,9 @@ local function filled(verb, shape, value, name, opts)
   return errors.refused(verb, rc, err)
 end
 
---- A new tensor of which every element is `value`.
+--- Returns a new compact tensor with `value` in every element.
 ---@param shape number[]|number
----@param value any as for `put`
+---@param value any a value that `put` accepts
 ---@param name? string dtype, default "float32"
 ---@param opts? moonferry.Options
 ---@return moonferry.Tensor, string? message, number? code
@@ -111,7 +111,7 @@ function create.full(shape, value, name, opts)
   return filled("full", shape, value, name, opts)
 end
 
---- A new tensor of zeros.
+--- Returns a new compact tensor with 0 in every element.
 ---@param shape number[]|number
 ---@param name? string dtype, default "float32"
 ---@param opts? moonferry.Options
@@ -120,7 +120,7 @@ function create.zeros(shape, name, opts)
   return filled("zeros", shape, 0, name, opts)
 end
 
---- A new tensor of ones.
+--- Returns a new compact tensor with 1 in every element.
 ---@param shape number[]|number
 ---@param name? string dtype, default "float32"
 ---@param opts? moonferry.Options
@@ -208,8 +208,8 @@ local function to_device(t, name)
   return moved, message, code
 end
 
---- A new tensor with the values of nested tables, or of one value for rank 0. Complex values are
---- `mf.complex(re, im)`. Another device gets them by way of the host's memory.
+--- Returns a new tensor with the values of nested tables, or with one value (ndim 0). `mf.complex(re, im)` makes
+--- complex values. On a GPU the values are copied from host memory.
 ---@param values any
 ---@param name? string dtype, default "float32"
 ---@param opts? moonferry.Options
@@ -322,16 +322,16 @@ local function wrap_described(flags, object, on, like, extents, strides)
 end
 
 ---@class moonferry.WrapOptions
----@field strides? number[] in elements; default compact row-major
----@field owner? any kept alive as long as the memory is used; default the pointer itself; false: nothing
----@field readonly? boolean default: whether the pointer is to constant memory
+---@field strides? number[] in elements; default: compact
+---@field owner? any kept alive as long as the memory is used; default: the pointer itself; false: nothing
+---@field readonly? boolean default: true for a pointer to constant memory
 ---@field byte_offset? number default 0
 ---@field device? string default "cpu"
----@field stream? moonferry.Stream on which a device's memory is ready; default the current one
+---@field stream? moonferry.Stream the stream on which a GPU's memory may be used at once; default: the current one
 
---- A tensor over memory that is somebody else's, without a copy. A pointer is trusted; an array must hold elements of
---- the dtype (one of bytes may hold any), and all that the shape, the strides and the offset reach. A device's
---- memory may be given as an integer (CUDA's CUdeviceptr).
+--- Returns a tensor over memory that somebody else owns, without a copy. Moonferry cannot check a pointer. An array is
+--- checked: it must hold elements of the dtype, or bytes, and be as large as shape, strides and offset require. The
+--- address of a device's memory may be an integer (CUDA's CUdeviceptr).
 ---@param cdata ffi.cdata*|number a pointer or an array
 ---@param shape number[]|number
 ---@param name? string dtype, default "float32"

@@ -90,7 +90,7 @@ function device.format(dl)
   return name
 end
 
---- How many devices of a kind ("cuda", "rocm", "cpu") there are; where there are none, nil and why.
+--- Returns the number of devices of a kind: "cuda", "rocm" or "cpu". If there are none, returns nil and the reason.
 ---@param kind string
 ---@return number?, string? message, number? code
 function device.count(kind)
@@ -107,7 +107,7 @@ function device.count(kind)
   return count
 end
 
---- The host waits until all work on the device is done, whoever queued it.
+--- Waits until all work on the device is done, whoever queued it.
 ---@param name string
 ---@return true?, string? message, number? code
 function device.synchronize(name)
@@ -116,14 +116,14 @@ function device.synchronize(name)
 end
 
 ---@class moonferry.Pool
----@field used_bytes number in living tensors
+---@field used_bytes number held by tensors
 ---@field cached_bytes number kept for the next ones
----@field limit_bytes number of both together; 0: none
+---@field limit_bytes number the limit of both together; 0: none
 ---@field deferred number released memories that wait for queued work
----@field hits number allocations that needed no driver call
----@field misses number allocations that did
+---@field hits number allocations that the cache served
+---@field misses number allocations that called the driver
 
---- What Moonferry holds of a device's memory.
+--- Returns how much memory of a device Moonferry holds.
 ---@param name string a GPU, or pinned or managed memory
 ---@return moonferry.Pool?, string? message, number? code
 function device.pool_stats(name)
@@ -139,7 +139,8 @@ function device.pool_stats(name)
   }
 end
 
---- Limits what tensors and cache together may take of a device; beyond it, allocations are refused with ENOMEM.
+--- Limits how many bytes of a device's memory tensors and cache may use together. An allocation beyond that returns
+--- nil, a message and ENOMEM.
 ---@param name string
 ---@param nbytes number 0: no limit
 ---@return true?, string? message, number? code
@@ -149,7 +150,7 @@ function device.limit(name, nbytes)
   return errors.done("pool_limit", rc, err)
 end
 
---- Gives back to the driver what is kept of a device and not in use; waits for no work.
+--- Returns a device's unused memory, streams and events to the driver, without waiting for any work.
 ---@param name string
 ---@return true?, string? message, number? code
 function device.trim(name)

@@ -125,9 +125,9 @@ local function check_compact(t, given)
   end
 end
 
---- A typed pointer to what the leading coordinates select: with all but the last, one row. The axes that are
---- left must be compact, so that `pointer[k]` walks them in order. Coordinates are not checked. Dtypes that
---- no C type holds (float16, float8 ...) are pointed to as unsigned integers of their size.
+--- Returns a typed pointer to the elements that the leading coordinates select: with all coordinates but the last, to
+--- one row. The remaining axes must be compact, so that `pointer[k]` visits them in order. Coordinates are not checked.
+--- For a dtype without a C type (float16, float8 ...) the pointer is to unsigned integers of its size.
 ---@param a? number the first leading coordinate
 ---@param b? number
 ---@param c? number
@@ -163,7 +163,7 @@ local function next_row(t, i)
   end
 end
 
---- Iterates over the first axis: `for i, row in t:rows() do`, with `row` a typed pointer as from `row(i)`.
+--- Iterates over the first axis: in `for i, row in t:rows() do`, `row` is the typed pointer of `t:row(i)`.
 ---@return fun(t: moonferry.Tensor, i: number): number?, ffi.cdata*
 ---@return moonferry.Tensor
 ---@return number
@@ -185,7 +185,7 @@ function Tensor:rows()
   return next_row, self, -1
 end
 
---- A typed pointer to all elements in order; raises unless the tensor is contiguous.
+--- Returns a typed pointer to the first element. Raises an error unless the tensor is compact.
 ---@return ffi.cdata*
 function Tensor:ptr()
   if C.mf_tensor_is_contiguous(handle_of(self)) == 0 then
@@ -202,8 +202,8 @@ local function far(t, first, ...)
   return index
 end
 
---- The element at these coordinates, as C reads it (64-bit integers stay 64-bit cdata; raw bits where no C
---- type holds the dtype). Nothing is checked.
+--- Returns the element at these coordinates as C reads it: 64-bit integers are cdata, and a dtype without a C type
+--- gives its raw bits. Nothing is checked.
 ---@param a? number
 ---@param b? number
 ---@param c? number
@@ -226,7 +226,7 @@ function Tensor:at(a, b, c, d, ...)
   return p[far(self, a * s[0] + b * s[1] + c * s[2] + d * s[3], ...)]
 end
 
---- Sets the element at these coordinates; the value comes last and is converted as C does. Nothing is
+--- Sets the element at these coordinates; the value is the last argument and is converted as C does. Nothing is
 --- checked.
 ---@param a any a coordinate, or the value
 ---@param b? any
@@ -306,9 +306,9 @@ local function get_by_c(t, count, ...)
   return dtype.from_scalar(scalar[0])
 end
 
---- The element at these coordinates, checked; negative ones count from the end. From a GPU's memory it is copied,
---- which the host waits for. 64-bit integers come as a
---- Lua number below 2^53, else as 64-bit cdata; complex ones as LuaJIT's `complex` (fields re and im).
+--- Returns the element at these coordinates, checked; negative ones count from the end. A 64-bit integer is a Lua
+--- number below 2^53, otherwise 64-bit cdata; a complex one is LuaJIT's `complex` (fields `re` and `im`). From a GPU's
+--- memory the element is copied, and the host waits.
 ---@param ... number the coordinates
 ---@return any
 function Tensor:get(...)
@@ -350,8 +350,9 @@ local function value_behind(ndim, a, b, c, d)
   return a
 end
 
---- Sets the element at these coordinates; the value comes last. Checked: an integer dtype takes integers in
---- its range, bool takes true, false, 1 and 0. (`astype` converts between dtypes.) To a GPU's memory it is copied.
+--- Sets the element at these coordinates, checked; the value is the last argument. An integer dtype accepts integers in
+--- its range, bool accepts true, false, 1 and 0; `astype` converts other values. To a GPU's memory the element is
+--- copied.
 ---@param ... any the coordinates, then the value
 function Tensor:put(...)
   local handle, count = handle_of(self), select("#", ...)
@@ -370,7 +371,7 @@ function Tensor:put(...)
   p[place(self, "put", ndim, ...)] = dtype.encode(info, value_behind(ndim, ...), "put")
 end
 
---- The only element, as `get` gives it. From a GPU's memory it is copied.
+--- Returns the only element, as `get` does.
 ---@return any
 function Tensor:item()
   handle_of(self)
@@ -396,8 +397,8 @@ local function nested(t, prefix, axis)
   return list
 end
 
---- The elements as nested tables (a plain value for rank 0), as `get` gives them. From a GPU's memory they are
---- copied to the host once, as a whole.
+--- Returns the elements as nested tables, each as `get` returns it, or a plain value for ndim 0. A GPU's memory is
+--- copied to the host once.
 ---@return table|any|nil, string? message, number? code
 function Tensor:tolist()
   handle_of(self)

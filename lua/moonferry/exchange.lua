@@ -68,21 +68,22 @@ local function exporter(ctype, plain, requested, delete_later)
 end
 
 ---@class moonferry.ExportOptions
----@field stream? moonferry.Stream|"host"|"no_order"|number the consumer's stream, on which the memory is to be
----  ready; a number means what it means to `__dlpack__`. Default: the current stream, and for memory that the host
----  can read, the host. "no_order": the consumer is on its own
----@field device? string default: where the tensor is
----@field copy? boolean true: always a copy; false: never one, and an error where it takes one
+---@field stream? moonferry.Stream|"host"|"no_order"|number the consumer's stream, which waits for earlier work.
+---  A number means what it means to `__dlpack__`; with "no_order" nothing waits. Default: the host for memory that the
+---  host can read, otherwise the current stream
+---@field device? string default: the tensor's own
+---@field copy? boolean true: always copies; false: raises an error if a copy is needed; default: copies if needed
 
---- A `DLManagedTensorVersioned *` (DLPack 1.3). The taker calls `m.deleter(m)` once, on any thread; until
---- then the memory lives, and is taken to be in use on the consumer's stream. Where the memory is another library's,
---- that gets it back with the next tensor that is closed or collected.
+--- Returns a `DLManagedTensorVersioned *` (DLPack 1.3), which keeps the memory alive. The consumer must call
+--- `m.deleter(m)` once, on any thread. Until then the memory counts as in use on the consumer's stream. If another
+--- library owns the memory, it gets it back when the next tensor is closed or collected.
 ---@type fun(self: moonferry.Tensor, opts?: moonferry.ExportOptions): ffi.cdata*?, string?, number?
 Tensor.to_dlpack = exporter("DLManagedTensorVersioned *[1]", function(handle, at, err)
   return C.mf_tensor_export(handle, 0, at, err)
 end, C.mf_tensor_export_to, C.mf_export_delete_later)
 
---- A `DLManagedTensor *`, the struct before DLPack 1.0. It cannot say read-only, so such tensors raise.
+--- Returns a `DLManagedTensor *`, the struct of DLPack before 1.0. That cannot say that memory is read-only, so a
+--- read-only tensor raises an error.
 ---@type fun(self: moonferry.Tensor, opts?: moonferry.ExportOptions): ffi.cdata*?, string?, number?
 Tensor.to_dlpack_legacy = exporter("DLManagedTensor *[1]", function(handle, at, err)
   return C.mf_tensor_export_legacy(handle, at, err)
@@ -114,10 +115,11 @@ local function import_on(fn, cdata, opts)
 end
 
 ---@class moonferry.ImportOptions
----@field stream? moonferry.Stream on which the producer made the memory ready; default the current one
+---@field stream? moonferry.Stream the stream on which the memory may be used at once; default: the current one
 
---- Takes over a `DLManagedTensorVersioned *` or a `DLManagedTensor *`, without a copy. A malformed one
---- raises and stays the caller's. The deleter is called when what was queued here on a device's memory is done.
+--- Imports a `DLManagedTensorVersioned *` or a `DLManagedTensor *` without a copy, and takes ownership of it. A
+--- malformed one raises an error and stays the caller's. The deleter is called when nothing refers to the memory and
+--- the work queued on it is done.
 ---@param cdata ffi.cdata*
 ---@param opts? moonferry.ImportOptions
 ---@return moonferry.Tensor, string? message, number? code
@@ -132,7 +134,7 @@ function exchange.from_dlpack(cdata, opts)
   refuse(cdata, "from_dlpack", "a DLManagedTensorVersioned * or a DLManagedTensor *")
 end
 
---- Takes over one reference of an `mf_tensor *`.
+--- Returns a tensor that takes over one reference of an `mf_tensor *`.
 ---@param cdata ffi.cdata*
 ---@return moonferry.Tensor
 function exchange.from_handle(cdata)

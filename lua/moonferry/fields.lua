@@ -97,9 +97,11 @@ local function split(bytes, parsed)
   return made
 end
 
---- Named strided tensors over records: `mf.fields(t, list)` of a tensor of bytes with a record in each row (n x stride,
---- uint8), or `mf.fields(pointer, n, list, options)`, with `stride` and the options of `mf.wrap`. A field with a count
---- is n x count, one without is n.
+--- Returns a table of strided tensors, one for each named field of records such as vertices, and the bytes from one
+--- record to the next. A field with a count has the shape { n, count }, one without has { n }.
+---
+--- `mf.fields(t, list)` takes a uint8 tensor with one record in each row. `mf.fields(pointer, n, list, options)` takes
+--- the options of `mf.wrap`, and `stride`, the bytes from one record to the next.
 ---
 ---     local v = mf.fields(pointer, 20000, { { "position", "float32", 2 }, { "color", "uint8", 4 } })
 ---     v.position:view(mf.all, 0)

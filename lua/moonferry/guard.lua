@@ -90,8 +90,8 @@ end
 ---@field put fun(self: moonferry.Guarded, ...: any): moonferry.Guarded coordinates and a value
 ---@field fill fun(self: moonferry.Guarded, value: any): moonferry.Guarded
 
----A tensor for code that is not trusted: `g:get(...)`, `g:put(...)` and `g:fill(value)` as of a tensor, all of them
----checked; `g.shape` (a copy), `g.dtype` and `g.ndim`; nothing else.
+--- Returns a tensor for code that you do not trust. It has only `g:get(...)`, `g:put(...)`, `g:fill(value)`, `g.shape`
+--- (a copy), `g.dtype` and `g.ndim`, and checks every coordinate and value.
 ---@param t moonferry.Tensor
 ---@param options { readonly: boolean? }?
 ---@return moonferry.Guarded

@@ -1,12 +1,16 @@
---- Moonferry for LuaJIT: tensors that other libraries can take, and theirs that Lua can read at C speed.
+--- Moonferry for LuaJIT: strided tensors that LuaJIT reads and writes at C's speed, and that other libraries can share.
 ---
---- Coordinates and axes count from 0 (negative ones from the end); anything that is a Lua table counts from 1
---- (`t.shape[1]` is the first extent). Misuse raises an error at the caller's line. What a correct program can
---- meet, no memory, no such device, a driver's failure or a graph being captured, comes back as `nil, message,
---- code`. Only `row`, `rows`, `ptr`, `at` and `set` go unchecked, for loops: `row[4]` of a row of four elements is
---- memory of something else. With MOONFERRY_CHECKED=1 in the environment all of them but `ptr` are checked, too, which
---- is slow, and for development. A tensor is a table to `#`, `pairs` and `ipairs`, but in a LuaJIT built with Lua 5.2's
---- functions, where they are errors: `t.size` is the number of elements, `t:rows()` goes over them.
+--- Coordinates and axes count from 0, negative ones from the end. Every Lua table counts from 1: `t.shape[1]` is the
+--- first extent.
+---
+--- Misuse raises an error at the caller's line. What can fail in a correct program (no memory, no such device, a
+--- driver's error, a graph that is being captured) returns `nil, message, code` instead; such functions show `string?
+--- message, number? code` among their results.
+---
+--- `row`, `rows`, `ptr`, `at` and `set` are for loops and check nothing: `row[4]` of a row of four elements reads
+--- memory outside the tensor. MOONFERRY_CHECKED=1 in the environment makes all of them but `ptr` check; that is slow
+--- and meant for development. `#t`, `pairs(t)` and `ipairs(t)` do not see the elements (in a LuaJIT built with Lua
+--- 5.2's functions they raise an error): use `t.size` and `t:rows()`.
 ---
 ---     local mf = require "moonferry"
 ---     local t = mf.zeros({ 480, 640 }, "float32")
@@ -14,8 +18,8 @@
 ---       for x = 0, 639 do row[x] = x * y end
 ---     end
 ---
---- On a GPU, work is queued on the current stream of the device, and each use of a memory on another stream waits,
---- on the device, for those before it:
+--- Work on a GPU is queued on the device's current stream. A use of memory on another stream waits, on the device, for
+--- the earlier uses:
 ---
 ---     local s = mf.stream "cuda:0"
 ---     local g = mf.with_stream(s, t.to, t, "cuda:0")
@@ -46,15 +50,15 @@ if os.getenv "MOONFERRY_CHECKED" == "1" then
 end
 
 ---@class moonferry
----@field all table in `t:view`: the whole axis
----@field newaxis table in `t:view`: a new axis of extent 1
----@field ellipsis table in `t:view`: the axes left over
+---@field all table for `t:view`: keeps the whole axis
+---@field newaxis table for `t:view`: inserts an axis of extent 1
+---@field ellipsis table for `t:view`: keeps the axes that are left
 ---@field ENOMEM number the code for "no memory"
 ---@field EDEVICE number the code for "no such device"
 ---@field EDRIVER number the code for "a driver call failed"
----@field ECAPTURE number the code for "a stream is being captured, and this cannot be part of it"
----@field ETIMEOUT number the code for "what was waited for did not happen in time"
----@field version string
+---@field ECAPTURE number the code for "a stream is being captured, and the graph cannot contain this"
+---@field ETIMEOUT number the code for "the time limit passed"
+---@field version string Moonferry's version
 local mf = {
   empty = create.empty,
   zeros = create.zeros,
@@ -96,7 +100,7 @@ local mf = {
   version = ffi.string(C.mf_version_string()),
 }
 
---- A complex number, LuaJIT's own: fields `re` and `im`.
+--- Returns a complex number of LuaJIT's own type, with the fields `re` and `im`.
 ---@param re number
 ---@param im? number
 ---@return ffi.cdata*
@@ -106,7 +110,7 @@ end
 
 local new_ledger = ffi.typeof "mf_ledger"
 
---- What is alive in this process: tensors, storages, bytes of element memory, blocks of the allocator.
+--- Returns how many tensors, storages, bytes of element memory and blocks of the allocator are alive in this process.
 ---@return { tensors: number, storages: number, bytes: number, blocks: number }
 function mf.ledger()
   foreign.run()
@@ -119,9 +123,9 @@ function mf.ledger()
   }
 end
 
---- How many threads share one large copy, cast, fill or comparison of host memory, the calling one included. With an
---- argument, sets it in the whole process: 1 is for none of the library's own, 0 for the number at first, which
---- `MOONFERRY_THREADS` or the number of processors says. Returns the number.
+--- Sets how many threads share one large copy, cast, fill or comparison in host memory, in the whole process, and
+--- returns the number. The number includes the calling thread. 1 starts no threads; 0 restores the first setting:
+--- `MOONFERRY_THREADS` in the environment, else the number of processors. Without an argument nothing is changed.
 ---@param n? number
 ---@return number
 function mf.threads(n)
@@ -135,8 +139,8 @@ function mf.threads(n)
   return C.mf_threads()
 end
 
---- How many bytes tensors may bring before Lua's garbage is collected; starts at 256 MiB, and grows by itself
---- where much data stays alive. With an argument, sets it. Returns the limit.
+--- Sets how many bytes of element memory new tensors may add before Lua's garbage is collected, and returns the limit.
+--- It starts at 256 MiB and grows when much data stays alive. Without an argument nothing is changed.
 ---@param nbytes? number
 ---@return number
 function mf.gc_limit(nbytes)

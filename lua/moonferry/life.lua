@@ -44,27 +44,27 @@ def preload(names, count, errors):
 local Preload = {}
 Preload.__index = Preload
 
----How many of `total` modules were tried so far. Needs no GIL, so it may be asked in each frame.
+--- Returns how many of the `total` modules were tried so far. It needs no GIL, so each frame may call it.
 ---@return integer
 function Preload:count()
   return self._count[0]
 end
 
----Whether all were tried; likewise.
+--- Returns whether all modules were tried. It needs no GIL.
 ---@return boolean
 function Preload:done()
   return self:count() == self.total
 end
 
----Waits until all were tried.
----@return table<string, any> errors the exception of each module that could not be imported, by its name
+--- Waits until all modules were tried.
+---@return table<string, any> errors the exceptions of modules that could not be imported, by the module's name
 function Preload:wait()
   self._thread:join()
   return self:errors()
 end
 
----What could not be imported so far.
----@return table<string, any>
+--- Returns the exceptions of the modules that could not be imported so far.
+---@return table<string, any> errors by the module's name
 function Preload:errors()
   local found = {}
   for name, exception in self._py.items(self._errors) do
@@ -83,12 +83,11 @@ local function preload(py, names)
 end
 
 return function(py, verbs)
-  ---Ends Python now, so that the end of the process has nothing left to do: an engine calls it before it leaves. No
-  ---thread gets into Python from here on; those inside have `wait` seconds (10 unless told) to come out, and so have
-  ---Python's own threads that are no daemons; then Python's exit functions run, on this thread. Whoever has not come
-  ---out is left behind. In every Lua state a call into Python is an error afterwards.
+  ---Ends Python before the process exits. From now on no thread can enter Python, and a call into it is an error in
+  ---every Lua state. Threads inside Python, and Python's own threads that are not daemons, have `wait` seconds (default
+  ---10) to come out; then Python's exit functions run on this thread. Threads that are still inside are left behind.
   ---@param options { wait: number? }?
-  ---@return true? ended all came out in time
+  ---@return true? ended whether all threads came out in time
   ---@return string? message how many did not
   function py.finish(options)
     local wait = options and options.wait or WAIT
@@ -107,9 +106,9 @@ return function(py, verbs)
     return true
   end
 
-  ---Collects Python's garbage and has its collector leave alone, from now on, all that is alive: what libraries have
-  ---made while they loaded. A full collection of that takes a tenth of a second with PyTorch, in some later frame.
-  ---@return integer frozen how many objects the collector looks at no more
+  ---Runs Python's garbage collector, and excludes all objects that are alive from later collections. Call it after
+  ---loading: otherwise some later frame pays for a full collection, which takes a tenth of a second with PyTorch.
+  ---@return integer frozen how many objects are excluded
   function py.settle()
     local gc = py.import "gc"
     gc.collect()
@@ -117,8 +116,8 @@ return function(py, verbs)
     return gc.get_freeze_count()
   end
 
-  ---Imports modules on a thread of Python's, in their order: local loading = py.preload { "numpy", "torch" }. Python
-  ---itself is slow meanwhile for whoever calls it; loading:done() is not.
+  ---Imports modules in their order on a Python thread: local loading = py.preload { "numpy", "torch" }. The result has
+  ---`total`, count(), done(), wait() and errors(). done() never waits; other calls into Python are slow meanwhile.
   ---@param names string[]
   ---@return moonferry.Preload
   function py.preload(names)

@@ -68,7 +68,7 @@ local function compact_on_host(t)
   return copy, message, code
 end
 
---- Writes a tensor to a file in NumPy's format, which numpy.load reads. From a GPU it is copied to the host once.
+--- Writes a tensor to a file in NumPy's format, which numpy.load reads. A GPU's memory is copied to the host once.
 ---@param path string
 ---@param t moonferry.Tensor
 ---@return true?, string? message, number? code
@@ -220,8 +220,8 @@ local function load_from(file)
   return turned, message, code
 end
 
---- A new tensor on the host with what a file in NumPy's format holds. Fortran's order stays, as strides; bytes in the
---- other order are turned round. Files with Python objects or records are refused.
+--- Reads a file in NumPy's format into a new tensor on the host. Fortran order is kept, as strides; a foreign byte
+--- order is converted. A file with Python objects or records raises an error.
 ---@param path string
 ---@return moonferry.Tensor?, string? message, number? code
 function npy.load(path)

@@ -23,19 +23,17 @@
 --   table with a metatable  an object that stands for it; so are other userdata and FFI values
 --   stream                  moonferry.Stream (py.stream makes a stream of that, and of any other library's)
 --
--- Streams cross as values: what a stream was made by gives it back, so a stream of Lua's must stay open as long as
--- Python uses it. The current stream is one for both languages, because it is the thread's.
+-- Streams cross as values: a stream of Lua's must stay open as long as Python uses it. Both languages have the same
+-- current stream, because it is the thread's.
 --
--- A Python object o: o.name and o.name = v are attributes, o[0] and o[0] = v items (py.get, py.set and py.delete take
--- keys that are strings or several), f(a, py.kw{b = 1}) calls, o:method(a) calls a method (and so does
--- o.method(a), unless a is o itself), #o, tostring(o) and o .. text are Python's len and str; + - * / % ^ and == < <=
--- are Python's operators (^ is **), py.op has the others. Instances of subclasses (numpy.float64 is one of float) stay
--- objects: py.number makes a number of them.
+-- A Python object o: o.name and o.name = v are attributes, o[0] and o[0] = v items (for keys that are strings or
+-- several: py.get, py.set, py.delete). f(a, py.kw{b = 1}) calls; o:method(a) and, unless a is o, o.method(a) call a
+-- method. #o, tostring(o) and o .. text call len and str; + - * / % ^ == < <= are Python's operators (^ is **), and
+-- py.op has the others. Instances of subclasses (numpy.float64 is one of float) stay objects; py.number converts them.
 --
--- A Python exception is a Lua error with fields: e.type, e.message, e.traceback, e:is("ValueError"); tostring(e) is all
--- of it. While Lua runs, Python's threads run: the GIL is held only inside calls. Objects go when Lua has collected
--- them, at the next call into Python (Lua collects earlier where arrays are large); py.close lets one go at once.
--- Python's atexit functions run when the process exits. docs/lua-hosts-python.md shows all of it.
+-- A Python exception is a Lua error with the fields type, message and traceback; e:is("ValueError") asks for a class.
+-- The GIL is held only inside calls. Objects that Lua has collected are released at the next call into Python;
+-- py.close releases one at once. docs/lua-hosts-python.md is the guide.
 --
 -- Invariant: one interpreter and one libmoonferry per process. Must not know: how values are converted.
 local ffi = require "ffi"
@@ -134,10 +132,10 @@ local function start(options)
   return py
 end
 
----Starts Python. Optional: the first use does it too. Where an interpreter runs in this process already,
----that one is used. The interpreter is that of `python` (a path), else of the virtual environment `venv`,
----else of MOONFERRY_PYTHON, VIRTUAL_ENV, `.venv` in the working directory or beside these Lua files, the
----environment that they are installed in, or `python3` on the PATH.
+--- Starts Python, which the first use of this module also does. If this process already runs an interpreter, that one
+--- is used. Otherwise it is the first of these: `python` (a path), the virtual environment `venv`, MOONFERRY_PYTHON,
+--- VIRTUAL_ENV, `.venv` in the working directory or beside these Lua files, the environment that they are installed in,
+--- `python3` on the PATH.
 ---@param options { python: string?, venv: string? }?
 ---@return table? py
 ---@return string? message why Python cannot be had here
@@ -180,7 +178,7 @@ setmetatable(py, {
   end,
 })
 
----Marks a table as keyword arguments; it must be the last argument of a call. A Python mapping will do as well.
+--- Marks a table, or a Python mapping, as keyword arguments. It must be the last argument of a call.
 ---@param arguments table<string, any>
 function py.kw(arguments)
   if type(arguments) ~= "table" then
@@ -193,7 +191,7 @@ function py.kw(arguments)
   return setmetatable(arguments, keywords)
 end
 
----The module of that name, dots included: py.import "matplotlib.pyplot" is pyplot.
+--- Imports a module. A dotted name returns the submodule: py.import "matplotlib.pyplot".
 ---@type fun(name: string): any
 py.import = lazily "import"
 
@@ -208,8 +206,8 @@ local function submodule(name, attribute)
   py.raise(py.builtins.ImportError, ("cannot import name '%s' from '%s'"):format(attribute, name))
 end
 
----Python's `from module import a, b`: local array, zeros = py.from("numpy", "array", "zeros"). A name may also be that
----of a submodule.
+--- Python's `from module import a, b`: local array, zeros = py.from("numpy", "array", "zeros"). A name may also be a
+--- submodule.
 ---@param name string
 ---@param ... string
 ---@return any ...
@@ -236,8 +234,8 @@ local function scope_of(scope)
   return dict, dict
 end
 
----The value of a Python expression. Its names are those of `scope`, a dict, a module or a Lua table, or of __main__;
----`locals`, a dict, any mapping or a Lua table, comes before them.
+--- Returns the value of a Python expression. Names are looked up in `locals` (a mapping or a Lua table), then in
+--- `scope` (a dict, a module or a Lua table; by default __main__).
 ---@param code string
 ---@param scope any?
 ---@param locals any?
@@ -256,8 +254,8 @@ local function bring_back(scope, dict)
   end
 end
 
----Runs Python statements, with names as those of py.eval. What they assign is in the innermost scope afterwards, also
----if that is a Lua table.
+--- Runs Python statements; names are looked up as by py.eval. Assignments change `locals` if it is given, otherwise
+--- `scope`, even if that is a Lua table.
 ---@param code string
 ---@param scope any?
 ---@param locals any?
@@ -274,32 +272,34 @@ function py.exec(code, scope, locals)
   end
 end
 
----A Python list, or tuple, of the table's elements 1 ... n; `n` counts nil, as None, at the end or between.
+--- Returns a Python list of the table's elements 1 ... n. `n` is needed if there are nils, which become None.
 ---@type fun(elements: table, n: integer?): any
 py.list = lazily "list"
+--- Returns a Python tuple of the table's elements 1 ... n. `n` is needed if there are nils, which become None.
 ---@type fun(elements: table, n: integer?): any
 py.tuple = lazily "tuple"
 
----A Python dict of all the table's keys and values.
+--- Returns a Python dict of the table's keys and values.
 ---@type fun(fields: table): any
 py.dict = lazily "dict"
 
----A table as a Python mapping, or elements 1 ... n of it as a Python sequence, which counts them from 0. Nothing is
----copied: either side sees what the other writes. Where a table is passed as it is, Python gets a copy.
+--- Returns a Python mapping over a table, without a copy: either language sees what the other writes. (A table that is
+--- passed as an argument is copied.)
 ---@param fields table
 function py.mapping(fields)
   started_or_error()
   return views.mapping(py, verbs.live(fields))
 end
 
+--- Returns a Python sequence over a table's elements 1 ... n, without a copy. Python counts them from 0.
 ---@param elements table
 function py.sequence(elements)
   started_or_error()
   return views.sequence(py, verbs.live(elements), elements)
 end
 
----A Python iterator of what a Lua `for` would loop over: py.iterator(ipairs(t)), py.iterator(text:gmatch "%a+").
----Several values are a tuple. A coroutine needs none of this: passed as it is, it is an iterator.
+--- Returns a Python iterator over what a Lua `for` would visit: py.iterator(ipairs(t)), py.iterator(text:gmatch "%a+").
+--- Several values become a tuple. A coroutine can be passed to Python directly: there it is an iterator.
 ---@param step function
 ---@param state any
 ---@param control any
@@ -308,28 +308,31 @@ function py.iterator(step, state, control)
   return views.iterator(py, step, state, control)
 end
 
----A bytes object of any Lua string.
+--- Returns a Python bytes object with the bytes of a Lua string.
 ---@type fun(text: string): any
 py.bytes = lazily "bytes"
 
----A Python float, or int, that stays a Python object: py.float(2) is 2.0 where the number 2 would be an int.
+--- Returns a Python float that stays a Python object: the argument py.float(2) is 2.0, while 2 would be an int.
 ---@type fun(value: any): any
 py.float = lazily "float"
+--- Returns a Python int that stays a Python object.
 ---@type fun(value: any): any
 py.int = lazily "int"
 
----What the value is in Python, as a Python object even if it has a Lua value: py.object("text"):upper().
+--- Converts a value to Python and returns it as a Python object, even if it would become a Lua value:
+--- py.object("text"):upper().
 ---@type fun(value: any): any
 py.object = lazily "object"
 
----The Lua number that float() gives for the object, such as a NumPy scalar.
+--- Returns float(object) as a Lua number, for instance of a NumPy scalar.
 ---@type fun(object: any): number
 py.number = lazily "number"
 
 local new_int64, new_uint64 = ffi.typeof "int64_t[1]", ffi.typeof "uint64_t[1]"
 
----The int64_t, or uint64_t, of an integer too large for a Lua number; Python's OverflowError if it is larger still.
+--- Returns a Python integer as an int64_t. Raises Python's OverflowError if it does not fit.
 ---@param object any
+---@return ffi.cdata*
 function py.int64(object)
   started_or_error()
   local into = new_int64()
@@ -337,7 +340,9 @@ function py.int64(object)
   return into[0]
 end
 
+--- Returns a Python integer as a uint64_t. Raises Python's OverflowError if it does not fit.
 ---@param object any
+---@return ffi.cdata*
 function py.uint64(object)
   started_or_error()
   local into = new_uint64()
@@ -345,20 +350,20 @@ function py.uint64(object)
   return into[0]
 end
 
----o[key]; several keys are a tuple, as in Python's o[i, j].
+--- Returns o[key]. Several keys are passed as a tuple, as in Python's o[i, j].
 ---@type fun(object: any, ...: any): any
 py.get = lazily "get"
 
----o[key] = value: the value comes last, after one key or several.
+--- Sets o[key] = value. The value is the last argument, after one key or several.
 ---@type fun(object: any, ...: any)
 py.set = lazily "set"
 
----del o[key], with one key or several.
+--- Deletes o[key], with one key or several.
 ---@type fun(object: any, ...: any)
 py.delete = lazily "delete"
 
----Python's slice: py.slice(stop), py.slice(start, stop), py.slice(start, stop, step), with nil for what is left out;
----py.slice() is `:`.
+--- Returns a Python slice: py.slice(stop), py.slice(start, stop) or py.slice(start, stop, step). nil stands for an
+--- omitted value; py.slice() is `:`.
 ---@param ... any
 function py.slice(...)
   if select("#", ...) == 0 then
@@ -367,36 +372,36 @@ function py.slice(...)
   return py.builtins.slice(...)
 end
 
----f(*positional, **keywords): a table or anything that can be iterated over; a table or any mapping. Either may be nil.
+--- Calls f(*positional, **keywords) with a table or any iterable, and a table or any mapping. Either may be nil.
 ---@type fun(f: any, positional: any?, keywords: any?): any
 py.call = lazily "call"
 
----for item in py.iter(object) do ... end
+--- Iterates over any iterable: for item in py.iter(object) do ... end
 ---@type fun(object: any): function, any
 py.iter = lazily "iter"
 
----The same, but an item that is a tuple comes as several values: for a, b in py.each(pairs_of_things) do ... end
+--- As py.iter, but unpacks items that are tuples: for a, b in py.each(pairs_of_things) do ... end
 ---@type fun(object: any): function, any
 py.each = lazily "each"
 
----for key, value in py.items(dict) do ... end
+--- Iterates over a mapping: for key, value in py.items(dict) do ... end
 ---@type fun(object: any): function, any
 py.items = lazily "items"
 
----for i, item in py.enumerate(object) do ... end, with i from 0 or from `first`.
+--- Iterates with a counter, which starts at 0 or at `first`: for i, item in py.enumerate(object) do ... end
 ---@param object any
 ---@param first? integer
 function py.enumerate(object, first)
   return py.each(py.builtins.enumerate(object, first or 0))
 end
 
----for a, b in py.zip(objects, others) do ... end
+--- Iterates over several iterables together: for a, b in py.zip(objects, others) do ... end
 ---@param ... any
 function py.zip(...)
   return py.each(py.builtins.zip(...))
 end
 
----The elements of any iterable as several Lua values: local height, width = py.unpack(a.shape).
+--- Returns the elements of an iterable as several values: local height, width = py.unpack(a.shape).
 ---@type fun(object: any): ...
 py.unpack = lazily "unpack"
 
@@ -410,8 +415,8 @@ local function left(manager, exit, ok, ...)
   end
 end
 
----Python's `with manager as value: body`: gives what body(value) gives, and nothing if the manager suppressed an error.
----A Lua error reaches the manager as an exception, and leaves py.with as it was.
+--- Python's `with manager as value: body`. Returns what body(value) returns, or nothing if the manager suppressed an
+--- error. The manager gets a Lua error as an exception.
 ---@param manager any
 ---@param body fun(value: any): ...
 function py.with(manager, body)
@@ -420,11 +425,11 @@ function py.with(manager, body)
   return left(manager, exit, pcall(body, value))
 end
 
----Raises a Python exception, which is given ready-made or as its class and arguments.
+--- Raises a Python exception: an exception object, or a class with arguments.
 ---@type fun(exception: any, ...: any)
 py.raise = lazily "raise"
 
----isinstance(value, class), for one class or several.
+--- Returns isinstance(value, class), for one class or several.
 ---@param value any
 ---@param ... any
 ---@return boolean
@@ -432,8 +437,9 @@ function py.is_instance(value, ...)
   return py.call(py.builtins.isinstance, py.tuple({ value, py.tuple({ ... }, select("#", ...)) }, 2))
 end
 
----Calls fn with a scope, and lets go at its end of every Python object that this coroutine got meanwhile (methods that
----were called and errors that were caught among them), tensor and stream, but for what is given to s:keep: mf.scope.
+--- As mf.scope: calls `fn` with a scope. At the end, every Python object that this coroutine got during the call is
+--- released (bound methods and caught errors, too), and every tensor and stream is closed, unless it was given to
+--- s:keep.
 ---@param fn fun(s: moonferry.Scope): ...
 ---@return ...
 function py.scope(fn)
@@ -441,16 +447,15 @@ function py.scope(fn)
   return mf.scope(fn)
 end
 
----Lets go of a Python object now instead of when Lua collects it, and of the methods that were read from it. Their
----later use is an error.
+--- Releases a Python object and the methods that were read from it. Using them later is an error.
 ---@type fun(object: any)
 py.close = lazily "close"
 
----Gives back to Python what Lua has collected so far, which otherwise happens with the next call into Python.
+--- Releases the Python objects that Lua has already collected. Otherwise the next call into Python does that.
 ---@type fun()
 py.collect = lazily "collect"
 
----Whether a value is a Python object.
+--- Returns whether a value is a Python object.
 ---@type fun(value: any): boolean
 py.is = lazily "is"
 
@@ -462,20 +467,19 @@ local function moonferry_function(name, module)
 end
 
 local from_any
----Imports any array (of NumPy, PyTorch, JAX ...) as a tensor over the same memory, by DLPack; what has no DLPack (a
----column of pandas or polars, a picture of Pillow's, a buffer, a list or table of numbers) as moonferry.asarray does:
----over the same memory where that can be, else a copy.
----Keywords are those of Python's moonferry.from_dlpack: py.tensor(a, py.kw{copy = true}).
+--- Imports an array (NumPy, PyTorch, JAX ...) as a tensor over the same memory, through DLPack. Anything else (a pandas
+--- or polars column, a Pillow picture, a buffer, a list of numbers) is imported as by moonferry.asarray, which copies
+--- it if it cannot share it. Keywords are those of Python's moonferry.from_dlpack: py.tensor(a, py.kw{copy = true}).
 function py.tensor(object, ...)
   from_any = from_any or moonferry_function("_from_any", "moonferry._core")
   return from_any(object, ...)
 end
 
 local stream_class
----A stream of a Python object's: a moonferry.Stream, or whatever has __cuda_stream__ (of cuda.core, CuPy ...), which
----is kept alive as long as this stream's object. `device` says which GPU's it is; else the driver is asked.
+--- Returns a stream for a Python object: a moonferry.Stream, or any object with __cuda_stream__ (cuda.core, CuPy ...),
+--- which is kept alive.
 ---@param object any
----@param device? string
+---@param device? string the stream's GPU; by default the driver is asked
 ---@return moonferry.Stream?, string? message, number? code
 function py.stream(object, device)
   stream_class = stream_class or moonferry_function "Stream"
@@ -487,7 +491,7 @@ end
 require("moonferry.life")(py, verbs)
 
 local into
----Hands a tensor to another library through the exchange table on its class: py.into(torch.Tensor, t).
+--- Passes a tensor to another library as an array of its own type, which shares the memory: py.into(torch.Tensor, t).
 function py.into(class, tensor)
   into = into or moonferry_function "into"
   return into(class, tensor)

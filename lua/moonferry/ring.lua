@@ -16,7 +16,7 @@ local tensor = require "moonferry.tensor"
 local misuse, show = errors.misuse, errors.show
 
 ---@class moonferry.Ring
----@field slots moonferry.Tensor[] from 1 on
+---@field slots moonferry.Tensor[] the slots; slot number i is slots[i]
 ---@field handle ffi.cdata* the mf_ring *, for C or for another Lua state
 local Ring = {}
 local meta, closed = { __index = Ring, moonferry_open = true }, {}
@@ -106,7 +106,8 @@ function ring.count(value, what)
   return tonumber(count)
 end
 
---- A ring of new tensors, or of those in a list.
+--- Returns a ring: slots of host memory, of which one is written while others are still read. Its slots are new tensors
+--- of zeros, or the tensors in a list.
 ---@param shape number[]|moonferry.Tensor[]
 ---@param name? string dtype, default "float32"
 ---@param count? number of slots, default 3
@@ -130,7 +131,7 @@ function ring.create(shape, name, count)
   return r, message, code
 end
 
---- The ring of an `mf_ring *`, another Lua state's say, with a reference of its own.
+--- Returns the ring of an `mf_ring *` that a C program or another Lua state holds. It takes a reference of its own.
 ---@param handle ffi.cdata*
 ---@return moonferry.Ring
 function ring.from_handle(handle)
@@ -151,7 +152,8 @@ local function nanoseconds(seconds, what)
   return ffi.cast("int64_t", seconds * SECOND)
 end
 
---- The slot to write next and its number. Waits for that slot's own fence, as long as it takes, or for so many seconds.
+--- Returns the slot to write next and its number, from 1. Waits until that slot's fence is done, or for at most
+--- `seconds`.
 ---@param seconds? number
 ---@return moonferry.Tensor?, number|string number_or_message, number? code
 function Ring:begin(seconds)
@@ -166,25 +168,26 @@ function Ring:begin(seconds)
   return self.slots[i], i
 end
 
---- The slot that was begun goes to the end of the ring, in use until `fence` (an mf_fence; nil: free at once).
----@param fence? ffi.cdata*
----@param use? number C.MF_READ, the default, or C.MF_WRITE
+--- Ends the writing that `begin` started, and puts the slot at the end of the ring. The slot stays in use until `fence`
+--- is done.
+---@param fence? ffi.cdata* an mf_fence; nil frees the slot at once
+---@param use? number what the work behind the fence does: C.MF_READ (default) or C.MF_WRITE
 ---@return true?, string? message, number? code
 function Ring:done(fence, use)
   local handle, err = handle_of(self, "done"), errors.place()
   return errors.done("done", C.mf_ring_end(handle, fence, use or C.MF_READ, err), err)
 end
 
---- The slot that was begun is the latest from now on, for the reader.
+--- Ends the writing that `begin` started, and makes the slot the one that `latest` returns.
 ---@return true?, string? message, number? code
 function Ring:publish()
   local handle, err = handle_of(self, "publish"), errors.place()
   return errors.done("publish", C.mf_ring_publish(handle, err), err)
 end
 
---- The slot that was published last, its number, and whether it is another one than the last time; nil if there was
---- none yet.
----@return moonferry.Tensor?, number?, boolean?
+--- Returns the slot that was published last, its number, and whether it differs from the last call's; nil if no slot
+--- was published. Never waits.
+---@return moonferry.Tensor?, number? number, boolean? fresh
 function Ring:latest()
   local handle, at = handle_of(self, "latest"), take_number()
   C.mf_ring_latest(handle, at, at + 1, nil)
@@ -196,7 +199,7 @@ function Ring:latest()
   return self.slots[i], i, fresh
 end
 
---- The slot that the reader has is in use until `fence`.
+--- Keeps the reader's slot in use until `fence` is done.
 ---@param fence ffi.cdata*
 ---@param use? number
 ---@return true?, string? message, number? code
@@ -213,10 +216,10 @@ local function convert_all(slots, convert)
   return views
 end
 
---- What `convert` makes of each slot, in a list: made at the first call, and the same list from then on, so that a
---- frame imports nothing. `convert` is a function of a tensor, such as Python's torch.from_dlpack, and may return any
---- value. No scope closes what it makes: the list lives as long as the ring.
----@param convert fun(t: moonferry.Tensor): any
+--- Returns a list with `convert`'s result for each slot. It is made by the first call with that `convert`; later calls
+--- return the same list, so that a frame imports nothing. No scope closes the results: the list lives as long as the
+--- ring.
+---@param convert fun(t: moonferry.Tensor): any such as Python's torch.from_dlpack
 ---@return any[]
 function Ring:into(convert)
   handle_of(self, "into")
@@ -226,7 +229,7 @@ function Ring:into(convert)
   return self._views
 end
 
---- Ends the ring: its tensors are closed, and its memory goes when no view is left and all fences are done.
+--- Closes the ring and its slots. The memory is released when no view is left and all fences are done.
 function Ring:close()
   if getmetatable(self) == closed then
     return

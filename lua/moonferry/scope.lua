@@ -60,7 +60,8 @@ function scope.register(t)
   end
 end
 
---- Lets a tensor, a stream or a ring outlive the scope; the enclosing scope, if any, closes it.
+--- Keeps a tensor, a stream or a ring open after the scope ends, and returns it. An enclosing scope, if any, will close
+--- it.
 ---@generic T
 ---@param t T
 ---@return T
@@ -124,9 +125,9 @@ local function finish(s, thread, ok, ...)
   return ...
 end
 
---- Calls `fn` with a scope, closes every tensor, stream and ring made during the call except those given to `s:keep`,
---- and returns what `fn` returned. An error closes them too and goes on unchanged. Once this state uses Python, the
---- same goes for every Python object that it got meanwhile.
+--- Calls `fn` with a scope and returns what `fn` returns. At the end, also after an error, every tensor, stream and
+--- ring that was made during the call is closed, unless it was given to `s:keep`. Once this state uses Python, every
+--- Python object that it got during the call is released, too.
 ---@param fn fun(s: moonferry.Scope): ...
 function scope.run(fn)
   if type(fn) ~= "function" then

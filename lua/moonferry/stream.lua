@@ -20,8 +20,8 @@ local DEFAULT, PER_THREAD = constants.MF_STREAM_DEFAULT, constants.MF_STREAM_PER
 local NAMES = { [DEFAULT] = "default", [PER_THREAD] = "per thread" }
 
 ---@class moonferry.Stream
----@field device string
----@field handle ffi.cdata* the driver's own (CUstream, hipStream_t) as a `void *`
+---@field device string the GPU, such as "cuda:0"
+---@field handle ffi.cdata* the driver's handle (CUstream, hipStream_t), as a `void *`
 local Stream = {}
 
 local Fields = {}
@@ -82,7 +82,7 @@ function Fields.handle(s)
   return ffi.cast(pointer_type, ffi.cast(integer_type, place.stream))
 end
 
---- Whether `value` is a stream, open or closed.
+--- Returns whether `value` is a stream, open or closed.
 ---@param value any
 ---@return boolean
 function stream.is_stream(value)
@@ -137,8 +137,8 @@ end
 
 local finalize = places.finalizer(give_back)
 
---- A new stream, not ordered with the default stream. It is given back by `close`, at the end of the scope, or by
---- the garbage collector; its work goes on.
+--- Returns a new stream, which does not wait for the default stream. `close`, the end of the scope or the garbage
+--- collector releases it; work that is queued on it goes on.
 ---@param name string a GPU, such as "cuda:0"
 ---@return moonferry.Stream?, string? message, number? code
 function stream.create(name)
@@ -167,14 +167,14 @@ local function existing(verb, which, number, owner)
   return new(place_type(which[0], number), false, owner)
 end
 
---- The default stream (CUDA's legacy one), which is current at first.
+--- Returns a device's default stream (CUDA's legacy one), which is the current one at first.
 ---@param name string
 ---@return moonferry.Stream?, string? message, number? code
 function stream.default(name)
   return existing("default_stream", device.parsed(name, "default_stream: device"), DEFAULT)
 end
 
---- The default stream of the thread that uses it.
+--- Returns a device's per-thread default stream: each thread that uses it uses its own stream.
 ---@param name string
 ---@return moonferry.Stream?, string? message, number? code
 function stream.per_thread(name)
@@ -207,13 +207,12 @@ local function of_integer(which, handle)
   return from_number(which, given, "wrap_stream")
 end
 
---- Another library's stream. It must live while it is current, and until the memory that it touched is released;
---- `owner` is kept alive as long as this object. A pointer is the driver's own handle (CUstream, hipStream_t). An
---- integer means what it means to `__dlpack__`: on CUDA 1 is the default stream and 2 the per-thread one, on ROCm 0
---- is the default stream.
----@param name string
+--- Returns a stream object for another library's stream. The stream must live while it is current, and until the memory
+--- that it used is released. A pointer is the driver's own handle (CUstream, hipStream_t). An integer means what it
+--- means to `__dlpack__`: on CUDA 1 is the default stream and 2 the per-thread one, on ROCm 0 is the default one.
+---@param name string the device
 ---@param handle number|ffi.cdata*
----@param owner? any
+---@param owner? any kept alive as long as the object
 ---@return moonferry.Stream?, string? message, number? code
 function stream.wrap(name, handle, owner)
   local which = device.parsed(name, "wrap_stream: device")
@@ -223,7 +222,7 @@ function stream.wrap(name, handle, owner)
   return existing("wrap_stream", which, of_integer(which, handle), owner)
 end
 
---- The calling thread's current stream of the device, on which everything is queued that is told no other.
+--- Returns this thread's current stream of a device. Work is queued on it unless a call names another stream.
 ---@param name string
 ---@return moonferry.Stream?, string? message, number? code
 function stream.current(name)
@@ -236,7 +235,7 @@ function stream.current(name)
   return living[key_of(place)] or new(place, false)
 end
 
---- Gives the stream back if it was made here; any later use raises "stream closed". Calling it again does nothing.
+--- Releases the stream if `mf.stream` made it. A second call does nothing; any other use raises "stream closed".
 function Stream:close()
   if getmetatable(self) == closed then
     return
@@ -257,14 +256,14 @@ function Stream:close()
   setmetatable(self, closed)
 end
 
---- The host waits until what was queued on this stream is done.
+--- Waits until all work queued on the stream is done.
 ---@return true?, string? message, number? code
 function Stream:synchronize()
   local place, err = place_of(self, "synchronize"), errors.place()
   return errors.done("synchronize", foreign.call(C.mf_stream_synchronize, place.device, place.stream, err), err)
 end
 
---- Whether what was queued on this stream is done.
+--- Returns whether all work queued on the stream is done. Does not wait.
 ---@return boolean?, string? message, number? code
 function Stream:query()
   local place = place_of(self, "query")
@@ -278,7 +277,8 @@ function Stream:query()
   return done
 end
 
---- What is queued here from now on waits for what was queued on `other` until now. The host does not wait.
+--- Makes work that is queued on this stream from now on wait for the work that was queued on `other` until now. The
+--- host does not wait.
 ---@param other moonferry.Stream
 ---@return moonferry.Stream?, string? message, number? code
 function Stream:wait(other)
@@ -363,9 +363,9 @@ local function is_callable(value)
   return kind == "function" or kind == "userdata" or type(mt) == "table" and mt.__call ~= nil
 end
 
---- Calls `fn` with the other arguments while `s` is this thread's current stream of its device, and returns what
---- it returned. The stream before is current again afterwards, also after an error, and while `fn` is suspended
---- in a coroutine.
+--- Calls `fn` with the other arguments while `s` is this thread's current stream of its device, and returns what `fn`
+--- returns. The previous stream is current again afterwards, also after an error, and while `fn` is suspended in a
+--- coroutine.
 ---@param s moonferry.Stream
 ---@param fn fun(...): ...
 ---@return ...
@@ -389,8 +389,8 @@ local MEANING_NAMES = {
   [C.MF_NONE_DEFAULT] = "default", [C.MF_NONE_NO_ORDER] = "no_order", [C.MF_NONE_REFUSE] = "refuse",
 }
 
---- What `__dlpack__(stream=None)` means for a GPU's memory in this process: "default", the default stream; "no_order",
---- nothing is ordered; "refuse", an error. Sets it if one is given, and returns it.
+--- Sets what `__dlpack__(stream=None)` means for GPU memory, in the whole process, and returns the setting: "default"
+--- is the default stream, "no_order" orders nothing, "refuse" raises an error. Without an argument nothing is changed.
 ---@param meaning? "default"|"no_order"|"refuse"
 ---@return "default"|"no_order"|"refuse"
 function stream.none(meaning)

@@ -22,18 +22,18 @@ errors.attach(C)
 local misuse = errors.misuse
 
 ---@class moonferry.Tensor
----@field shape number[] the extents; a new table each time
+---@field shape number[] the extent of each axis; a new table each time
 ---@field strides number[] in elements; a new table each time
----@field dtype string
----@field device string
----@field ndim number
----@field nbytes number of the elements in compact form
+---@field dtype string such as "float32"
+---@field device string such as "cpu" or "cuda:0"
+---@field ndim number the number of axes
+---@field nbytes number the bytes that the elements take in compact form
 ---@field itemsize number the bytes of one element, rounded up
----@field size number how many elements
----@field readonly boolean
----@field padded boolean each element narrower than a byte lies in a byte of its own
----@field flags number DLPack's, of the memory
----@field is_contiguous boolean compact row-major
+---@field size number the number of elements
+---@field readonly boolean whether the elements must not be written
+---@field padded boolean whether each element narrower than a byte takes a whole byte
+---@field flags number DLPack's flag bits: 1 read-only, 2 copied by the producer, 4 padded
+---@field is_contiguous boolean whether the tensor is compact: in row-major order without gaps
 ---@field handle ffi.cdata* the mf_tensor *, owned by this object
 local Tensor = {}
 local Fields = {}
@@ -214,7 +214,9 @@ local function handle_of(t)
 end
 tensor.handle_of = handle_of
 
---- Whether `value` is a tensor, open or closed.
+--- Returns whether `value` is a tensor, open or closed.
+---@param value any
+---@return boolean
 function tensor.is_tensor(value)
   local mt = getmetatable(value)
   return mt == meta or mt == closed
@@ -307,9 +309,9 @@ function tensor.info(t)
   return info
 end
 
---- Ends this tensor's life now: gives its reference back. The memory goes with its last tensor. Calling it
---- again does nothing; any other use raises "tensor closed". Deleters of other libraries' memory that are due run now,
---- and may call Lua.
+--- Closes the tensor, which drops its reference to the memory. The memory is released when its last tensor and export
+--- are gone. A second call does nothing; any other use raises "tensor closed". Deleters of other libraries that are due
+--- run during this call and may call Lua.
 function Tensor:close()
   if getmetatable(self) == closed then
     return
@@ -329,9 +331,10 @@ end
 
 local take_answer, leave_answer = places.of_answers "int32_t[1]"
 
---- For an engine that takes wrapped memory back: from now on this tensor and all that share its memory
---- refuse to touch it. Pointers that were taken before (`row`, `ptr`) cannot be revoked.
----@return boolean in_use others, views or exports, still refer to the memory
+--- Call this before an engine takes wrapped memory back. From then on this tensor, and every tensor that shares its
+--- memory, raises an error instead of using the memory. Pointers that were taken earlier (`row`, `ptr`) cannot be
+--- revoked.
+---@return boolean in_use whether views or exports still refer to the memory
 function Tensor:invalidate()
   local handle, at, err = handle_of(self), take_answer(), errors.place()
   local rc = C.mf_tensor_invalidate(handle, at, err)

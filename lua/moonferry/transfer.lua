@@ -74,13 +74,13 @@ end
 local TO_OPTIONS, NO_WORDS = { copy = true, stream = true }, {}
 
 ---@class moonferry.ToOptions
----@field copy? boolean true: always a copy; false: never one, and an error where it takes one
----@field stream? moonferry.Stream where a copy is made, and where the result is ready; default the current one
+---@field copy? boolean true: always copies; false: raises an error if a copy is needed; default: copies if needed
+---@field stream? moonferry.Stream the stream that makes the copy; default: the current one
 
---- The tensor on another device: itself, another view of memory that both devices reach, or a compact copy. What
---- comes back is an object of its own in each case, to be closed by itself. A copy to the cpu is complete when it
---- comes back; otherwise the host waits only until its own memory is read.
----@param name string
+--- Returns the tensor on another device: a view if the memory is already there or both devices reach it, otherwise a
+--- compact copy. The result is a new object, which is closed by itself. A copy to the cpu is complete on return; a copy
+--- from the cpu waits only until the host's memory has been read.
+---@param name string the device
 ---@param opts? moonferry.ToOptions
 ---@return moonferry.Tensor?, string? message, number? code
 function Tensor:to(name, opts)
@@ -115,20 +115,19 @@ end
 
 local HOST_WORD = { host = true }
 
---- Before work that the caller queues on `s` by other means: makes `s` wait until it may read, or also write, this
---- memory, and enters it into the memory's record, so that later uses elsewhere and the release of the memory wait
---- for what is on `s` by then. Returns the tensor.
----@param s moonferry.Stream|"host"|nil nil: the current stream; "host": the host waits, and may use the memory next
----@param use "read"|"write"
+--- Call this before you queue work of your own on the tensor's memory. The stream `s` then waits until it may use the
+--- memory; later uses of the memory, and its release, wait for the work that is on `s` by then. Returns the tensor.
+---@param s moonferry.Stream|"host"|nil nil: the current stream; "host": the host itself waits
+---@param use "read"|"write" what your work does with the memory
 ---@return moonferry.Tensor?, string? message, number? code
 function Tensor:acquire(s, use)
   return ordered(self, "acquire", C.mf_tensor_acquire, s, use, HOST_WORD)
 end
 
---- Says that work on `s` uses this memory already: enters `s` into the memory's record without waiting. Returns the
+--- As `acquire`, but the stream does not wait. Call this after you have queued work that uses the memory. Returns the
 --- tensor.
 ---@param s moonferry.Stream? default the current one
----@param use "read"|"write"
+---@param use "read"|"write" what your work does with the memory
 ---@return moonferry.Tensor?, string? message, number? code
 function Tensor:record(s, use)
   return ordered(self, "record", C.mf_tensor_record, s, use, NO_WORDS)

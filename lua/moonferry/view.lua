@@ -73,9 +73,9 @@ local function set_item(item, value, what)
   end
 end
 
---- A view by one item for each axis: a number selects, `{start, stop, step}` slices half-open with any
---- entry nil, `mf.all` keeps the axis, `mf.newaxis` adds one, `mf.ellipsis` stands for the axes left over.
---- Axes without an item are kept.
+--- Returns a view, by one item for each axis: a number selects one index and drops the axis; `{start, stop, step}` is a
+--- half-open slice, of which any entry may be nil; `mf.all` keeps the axis; `mf.newaxis` inserts an axis; `mf.ellipsis`
+--- stands for the axes that are left. Trailing axes without an item are kept.
 ---@param ... number|table
 ---@return moonferry.Tensor, string?, number?
 function Tensor:view(...)
@@ -98,7 +98,7 @@ local function axes_of(verb, first, ...)
   return numbers.list({ first, ... }, numbers.small, int32s, verb .. ": axes")
 end
 
---- Reorders axes: axis i of the result is axis `axes[i]`. Without arguments reverses them all.
+--- Returns a view whose axis i is axis `axes[i]` of this tensor; without arguments, the axes are reversed.
 ---@param ... number|number[] the axes
 ---@return moonferry.Tensor, string?, number?
 function Tensor:permute_dims(...)
@@ -106,7 +106,8 @@ function Tensor:permute_dims(...)
   return view("permute_dims", C.mf_tensor_permute_dims, self, count > 0 and axes or nil, count)
 end
 
---- The same elements under another shape; one extent may be -1. Where that needs a copy it raises.
+--- Returns a view with the same elements, in row-major order, in another shape; one extent may be -1. Raises an error
+--- if that needs a copy.
 ---@param first number|number[] the shape, or its first extent
 ---@param ... number
 ---@return moonferry.Tensor, string?, number?
@@ -116,7 +117,7 @@ function Tensor:reshape(first, ...)
   return view("reshape", C.mf_tensor_reshape, self, extents, ndim)
 end
 
---- Repeats to `shape` with strides of 0; read-only where an element is repeated.
+--- Returns a view of `shape` that repeats elements by strides of 0. It is read-only if it repeats elements.
 ---@param shape number[]|number
 ---@return moonferry.Tensor, string?, number?
 function Tensor:broadcast_to(shape)
@@ -124,7 +125,8 @@ function Tensor:broadcast_to(shape)
   return view("broadcast_to", C.mf_tensor_broadcast_to, self, extents, ndim)
 end
 
---- Drops the given axes, which must have extent 1; without arguments all such axes.
+--- Returns a view without the given axes, which must have extent 1; without arguments, every axis of extent 1 is
+--- dropped.
 ---@param ... number|number[] the axes
 ---@return moonferry.Tensor, string?, number?
 function Tensor:squeeze(...)
@@ -132,15 +134,15 @@ function Tensor:squeeze(...)
   return view("squeeze", C.mf_tensor_squeeze, self, count > 0 and axes or nil, count)
 end
 
---- Adds an axis of extent 1 at `axis`.
+--- Returns a view with a new axis of extent 1 at `axis`.
 ---@param axis number
 ---@return moonferry.Tensor, string?, number?
 function Tensor:expand_dims(axis)
   return view("expand_dims", C.mf_tensor_expand_dims, self, numbers.small(axis, "expand_dims: axis"))
 end
 
---- The diagonal of the planes that two axes span, as a new last axis.
----@param offset? number 0: the main one; above it positive, below it negative
+--- Returns a view of the diagonal of the planes that two axes span, as a new last axis.
+---@param offset? number 0: the main diagonal; positive: above it; negative: below it
 ---@param axis1? number default 0
 ---@param axis2? number default 1
 ---@return moonferry.Tensor, string?, number?
@@ -151,8 +153,9 @@ function Tensor:diagonal(offset, axis1, axis2)
   return view("diagonal", C.mf_tensor_diagonal, self, numbers.integer(offset or 0, "diagonal: offset"), axes)
 end
 
---- The same bytes as another dtype.
----@param name string
+--- Returns a view of the same bytes as another dtype. If the element size changes, the last axis must be compact, and
+--- its extent changes accordingly.
+---@param name string the dtype
 ---@return moonferry.Tensor, string?, number?
 function Tensor:reinterpret(name)
   if name == nil then
@@ -163,7 +166,7 @@ function Tensor:reinterpret(name)
   return view("reinterpret", C.mf_tensor_reinterpret, self, one_dtype)
 end
 
---- The same view, read-only.
+--- Returns a read-only view.
 ---@return moonferry.Tensor, string?, number?
 function Tensor:as_readonly()
   return view("as_readonly", C.mf_tensor_as_readonly, self)

@@ -271,7 +271,7 @@ static PyMethodDef functions[] = {{"open", mf__open, METH_VARARGS, NULL},
                                   {"encoding", encoding, METH_O, NULL},
                                   {"lua_type", type_name, METH_O,
                                    "lua_type(obj, /)\n--\n\n"
-                                   "The name of Lua's type of an object of Lua's; None for any other."},
+                                   "Returns the name of a Lua object's type in Lua; None for any other object."},
                                   {"view", view, METH_VARARGS, NULL},
                                   {"arguments_of", arguments_of, METH_O, NULL},
                                   {NULL, NULL, 0, NULL}};

@@ -1,4 +1,4 @@
-"""Moonferry: strided arrays that cross between Lua, Python and their libraries without a copy.
+"""Moonferry: strided arrays that Lua, Python and their array libraries share without copies.
 
     import moonferry, torch
     t = moonferry.from_dlpack(torch.arange(6.0).reshape(2, 3))  # shares the memory
@@ -6,11 +6,11 @@
     u = moonferry.into(torch.Tensor, t)  # the same memory again
 
     s = moonferry.Stream("cuda:0")
-    with s:  # on s: made, copied, imported, exported
+    with s:  # tensors are made, copied, imported and exported on s
         g = t.to("cuda:0")
-        v = cupy.from_dlpack(g)  # ready on the stream that CuPy asks for
+        v = cupy.from_dlpack(g)  # the stream that CuPy names waits for s
 
-What each function shares, keeps alive and raises stands in its docstring.
+Each docstring says what the function shares, keeps alive and raises.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ uint4 = DType("uint4")
 
 
 class Ledger(NamedTuple):
-    """What is alive in this process. All zero once every tensor and every exchange is gone."""
+    """The numbers of what is alive in this process. All are zero when every tensor and every exchange is gone."""
 
     tensors: int
     storages: int
@@ -92,12 +92,12 @@ class Ledger(NamedTuple):
 
 
 def ledger() -> Ledger:
-    """The live tensors, storages, bytes of element memory and blocks of the runtime's allocator."""
+    """Returns how many tensors, storages, bytes of element memory and blocks of the runtime's allocator are alive."""
     return Ledger(*_core._ledger())
 
 
 class PoolStats(NamedTuple):
-    """Memory of a device that Moonferry holds: in tensors, and kept for the next ones."""
+    """The memory of a device that Moonferry holds; pool_stats explains the fields."""
 
     used_bytes: int
     cached_bytes: int
@@ -108,20 +108,22 @@ class PoolStats(NamedTuple):
 
 
 def pool_stats(device: Any) -> PoolStats:
-    """What Moonferry holds of a device's memory.
+    """Returns how much memory of a device Moonferry holds.
 
-    used_bytes are in living tensors, cached_bytes are kept, limit_bytes is the limit of both (0: none), deferred
-    counts released memories that wait for queued work, hits and misses the allocations without and with a call of
-    the driver. Raises ValueError for no such device.
+    used_bytes is held by tensors, cached_bytes is kept for the next ones, and limit_bytes limits the sum (0: no limit).
+    deferred counts released memories that wait for queued work. hits counts the allocations that the cache served,
+    misses those that called the driver.
+    Raises ValueError if there is no such device.
     """
     return PoolStats(*_core._pool_read(device))
 
 
 def trim(device: Any = None) -> None:
-    """Gives what is kept and not in use back to the driver: memory, streams, events, staging buffers.
+    """Returns unused memory, streams, events and staging buffers to the driver, without waiting for any work.
 
-    device: None is every device of the drivers that were opened. Where nothing of Moonferry's is left, pools, kernels
-    and contexts of the driver go, too. Waits for no work. Raises ValueError for no such device, DriverError.
+    device: None means every device whose driver was opened. If Moonferry uses nothing else of a driver, its pools,
+    kernels and contexts are released, too.
+    Raises ValueError if there is no such device, DriverError.
     """
     if device is not None:
         _core._pool_trim(device)
@@ -137,15 +139,18 @@ def _release_all() -> None:
 
 
 def device_count(kind: str = "cuda") -> int:
-    """How many devices of a kind ("cuda", "rocm", "cpu" ...) there are. 0 without a driver; device_reason says why.
+    """Returns the number of devices of a kind: "cuda", "rocm", "cpu" ...; 0 if the driver is missing (see
+    device_reason).
 
-    Raises ValueError for a name that is none, DriverError if the driver fails.
+    Raises ValueError if kind is not a known name, DriverError if the driver fails.
     """
     return _core._device_count(kind)[0]
 
 
 def device_reason(kind: str = "cuda") -> str | None:
-    """Why there are no devices of a kind: which driver was looked for, and what came of it. None if there are some."""
+    """Returns why there are no devices of a kind: which driver was looked for and what failed. None if there are
+    devices.
+    """
     return _core._device_count(kind)[1]
 
 
@@ -153,11 +158,13 @@ _NONE = ("default", "no_order", "refuse")
 
 
 def stream_none(mode: str | None = None) -> str:
-    """What __dlpack__(stream=None) means for memory of a GPU, in the whole process; with an argument, from now on.
+    """Sets what __dlpack__(stream=None) means for GPU memory, in the whole process, and returns the setting. For memory
+    that the host can read, None always means the host.
 
-    "default": the legacy default stream, as the array API says. "no_order": as -1, nothing is ordered, which is
-    what a graph capture needs. "refuse": a ValueError. Returns the mode. At import it is taken from the environment
-    variable MOONFERRY_STREAM_NONE. Memory that the host can read is not concerned: None is the host there.
+    The first setting is that of the environment variable MOONFERRY_STREAM_NONE, read at import, else "default".
+
+    mode: None changes nothing. "default" is the legacy default stream, as the array API says. "no_order" orders
+    nothing, as stream=-1, which a graph capture needs. "refuse" raises ValueError.
     Raises ValueError for another mode.
     """
     if mode is None:
@@ -175,12 +182,14 @@ if os.environ.get("MOONFERRY_STREAM_NONE"):
 
 
 def from_arrow(obj: Any, /, *, copy: builtins.bool | None = None) -> Tensor:
-    """A read-only Tensor over an array of Apache Arrow: anything with __arrow_c_array__ or __arrow_c_stream__, such as
-    a column of pyarrow, polars, pandas or duckdb.
+    """Returns a read-only Tensor over an Apache Arrow array: an object with __arrow_c_array__ or __arrow_c_stream__,
+    such as a column of pyarrow, polars, pandas or duckdb.
 
-    The dtype is Arrow's own; lists of fixed size become axes. The memory is shared, but for truth values, which are
-    bits there and are copied. copy: True gives a writable copy, False refuses one. Raises ExchangeError for nulls, for
-    more than one chunk, and for what is no number, TypeError for an object without these methods.
+    The dtype is Arrow's; fixed-size lists become axes. The memory is shared, except for booleans: Arrow stores them as
+    bits, so they are copied.
+    copy: True returns a writable copy; False raises ExchangeError if a copy is needed.
+    Raises ExchangeError if there are nulls, more than one chunk, or elements that are not numbers; TypeError if obj has
+    neither method.
     Standard: Arrow PyCapsule interface.
     """
     from moonferry import _arrow
@@ -189,12 +198,12 @@ def from_arrow(obj: Any, /, *, copy: builtins.bool | None = None) -> Tensor:
 
 
 def get_include() -> str:
-    """The directory of moonferry.h and moonferry_python.h, for a C compiler's -I."""
+    """Returns the directory of moonferry.h and moonferry_python.h, for a C compiler's -I."""
     return os.path.join(os.path.dirname(os.path.abspath(__file__)), "include")
 
 
 def get_lua_path() -> str:
-    """The directory that holds the Lua module: LUA_PATH needs its ?.lua and ?/init.lua."""
+    """Returns the directory of the Lua module. LUA_PATH needs its ?.lua and ?/init.lua."""
     return os.path.join(os.path.dirname(os.path.abspath(__file__)), "lua")
 
 

@@ -240,12 +240,14 @@ def _from_array(obj, dtype, device, copy):
 
 
 def asarray(obj: Any, dtype: Any = None, *, device: Any = None, copy: bool | None = None) -> Tensor:
-    """A Tensor of obj: a Tensor itself, an array of another library, a buffer, an object with
-    __array_interface__ or __cuda_array_interface__, nested sequences of numbers, or a number.
+    """Returns a Tensor of obj: a Tensor (itself), an array of another library, an object with the buffer protocol,
+    __array_interface__ or __cuda_array_interface__, nested sequences of numbers, or a number. If the memory is shared,
+    the tensor keeps its owner alive.
 
-    dtype: None keeps or infers it, as NumPy does. device: None is where obj is, for numbers the cpu. copy: True
-    copies always, False raises ExchangeError (a BufferError and a ValueError) where a copy would be needed, None
-    copies only then. What is shared is kept alive by the tensor. Raises TypeError for what is no array.
+    dtype: None keeps the array's dtype, and chooses one for numbers as NumPy does.
+    device: None leaves the elements where they are; numbers are put in host memory.
+    copy: True always copies; False raises ExchangeError if a copy is needed; None copies only if needed.
+    Raises TypeError if obj is none of these.
     Standard: array API 2025.12, asarray; PEP 3118.
     """
     if copy not in (None, True, False):
@@ -265,12 +267,13 @@ def source_for(obj, dtype):
 
 
 def tensor(obj: Any, dtype: Any = None, *, device: Any = None) -> Tensor:
-    """A new Tensor with a copy of obj: a number, nested sequences of numbers, or any array.
+    """Returns a new Tensor with a copy of obj: a number, nested sequences of numbers, or any array. The copy is compact
+    and writable.
 
-    dtype: None infers bool, int64, float64 or complex128 from numbers, as NumPy does, and keeps an array's.
-    device: None is where obj is, for numbers the cpu. The memory is the tensor's own, compact and writable. Raises
-    ValueError for ragged sequences and for nan in an integer dtype, TypeError for what is neither number nor array,
-    OverflowError for a number that the dtype does not hold. (astype converts whatever it is given.)
+    dtype: None keeps an array's dtype, and chooses bool, int64, float64 or complex128 for numbers, as NumPy does.
+    device: None leaves the elements where they are; numbers are put in host memory.
+    Raises ValueError for ragged sequences and for nan in an integer dtype; TypeError if obj is none of these;
+    OverflowError for a number that the dtype cannot hold. (astype converts any number to any dtype.)
     """
     made = _from_protocols(obj, True if dtype is None and device is None else None)
     if made is None:
@@ -392,12 +395,13 @@ def wrap(
     owner: Any = None,
     readonly: bool = False,
 ) -> Tensor:
-    """A Tensor over memory that is somebody else's, without a copy.
+    """Returns a Tensor over host memory that somebody else owns, without a copy. from_cuda_array does this for a GPU's
+    memory.
 
-    pointer: an address on the host, or a pointer or an array of ctypes; it is trusted. shape, dtype and strides (in
-    elements; None is compact row-major) describe the memory. owner: what keeps the memory, kept alive as long as the
-    memory is used; None is the pointer itself. Raises TypeError or ValueError for what cannot be.
-    (from_cuda_array takes a GPU's memory.)
+    pointer: an address, or a ctypes pointer or array. Moonferry cannot check it.
+    strides: in elements; None means compact.
+    owner: an object that is kept alive as long as the memory is used; None keeps pointer itself.
+    Raises TypeError or ValueError.
     """
     address = pointer
     if isinstance(pointer, bool) or not isinstance(pointer, int):

@@ -139,16 +139,17 @@ def _place(address):
 
 
 def from_cuda_array(obj: Any, *, stream: Stream | Any = None, sync: bool = True) -> Tensor:
-    """A Tensor over the memory of an object with __cuda_array_interface__, version 2 or later.
+    """Returns a Tensor over the memory of an object with __cuda_array_interface__, version 2 or later.
 
-    The object is kept alive until the memory's last reference is gone and the work queued on it is done. Work on
-    the stream that the interface names comes first: whatever uses the tensor on another stream waits for it, on the
-    device. stream: a Stream (or what stands for one) that waits now, for work that the caller queues itself.
-    sync=False, or MOONFERRY_CUDA_ARRAY_INTERFACE_SYNC=0 in the environment, takes the memory as it is, unordered.
-    What is queued here on another stream than the one named, its producer must order itself behind.
-
-    Raises AttributeError for an object without the interface, ExchangeError for a mask, another byte order, a dtype
-    that is none, or a pointer that CUDA does not know.
+    obj stays alive until nothing refers to the memory and the work queued on it is done. Work that is already queued on
+    the stream that the interface names comes first: any other stream that uses the tensor waits for it on the device.
+    The reverse is the producer's task: before it uses the memory again, it must wait for the work that Moonferry queued
+    on other streams.
+    stream: a Stream, or an object or number as for Tensor.to, that waits now, for work that the caller queues itself.
+    sync: False uses the memory at once and waits for nothing, as MOONFERRY_CUDA_ARRAY_INTERFACE_SYNC=0 in the
+    environment does.
+    Raises AttributeError if obj lacks the interface; ExchangeError for a mask, a foreign byte order, an unknown dtype,
+    or a pointer that CUDA does not know.
     """
     interface = _interface_of(obj)
     shape = _shape(interface, obj)

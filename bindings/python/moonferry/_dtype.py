@@ -16,14 +16,14 @@ _devices: dict[str, Device] = {}
 
 
 class DType(str):
-    """An element type of DLPack 1.3: equal to its name, such as "float32".
+    """An element type of DLPack 1.3: a str such as "float32". It is equal to its name and to the dtypes of other
+    libraries that DType turns into it: t.dtype == np.float32.
 
-    `code`, `bits`, `lanes` are DLDataType's numbers, `itemsize` is the bytes of one element (rounded up
-    for a dtype narrower than a byte). `name`, `kind` and `byteorder` are as NumPy's dtypes have them; the kind of
-    every float, bfloat16 and the narrow ones included, is "f". DType(x) accepts what every dtype parameter does: a
-    name, NumPy's "f4" or "double" as well, a dtype of NumPy, PyTorch, JAX or ml_dtypes, a NumPy scalar type, or
-    float, int, bool, complex. Beyond that it accepts names of any width, such as "int23". Raises TypeError for
-    anything else. Equal to a name, and to what DType makes this dtype of: t.dtype == np.float32.
+    DType(x) accepts what every dtype parameter accepts: a name (also NumPy's "f4" or "double"), a dtype of NumPy,
+    PyTorch, JAX or ml_dtypes, a NumPy scalar type, or float, int, bool, complex. It also accepts names of any width,
+    such as "int23". `code`, `bits` and `lanes` are the numbers of DLDataType; `itemsize` is the bytes of one element,
+    rounded up.
+    Raises TypeError for anything else.
     """
 
     __slots__ = ("code", "bits", "lanes", "itemsize")
@@ -55,17 +55,19 @@ class DType(str):
 
     @property
     def name(self) -> str:
-        """The dtype's name, as a plain str."""
+        """str: the dtype's name."""
         return str.__str__(self)
 
     @property
     def kind(self) -> str:
-        """NumPy's letter: "b", "i", "u", "f" or "c"; "V" for opaque handles."""
+        """str, as NumPy's: "b", "i", "u", "f" (every float, bfloat16 and the narrow ones included) or "c"; "V" for
+        opaque handles.
+        """
         return _KINDS.get(self.code, "f")
 
     @property
     def byteorder(self) -> str:
-        """NumPy's sign: "|" where an element is one byte or less, else "=", the machine's own order."""
+        """str, as NumPy's: "|" if an element takes one byte or less, otherwise "=", the machine's byte order."""
         return "|" if self.itemsize == 1 else "="
 
     def __eq__(self, other):
@@ -93,11 +95,11 @@ class DType(str):
 
 
 class Device(str):
-    """Where memory is: equal to its usual name, such as "cpu", "cuda:0", "rocm:1" or "cuda_host:0" for pinned memory.
+    """The device that memory belongs to: a str such as "cpu", "cuda:0", "rocm:1" or, for pinned memory, "cuda_host:0".
 
-    Device(x) accepts what every device parameter does: a name ("cuda" is "cuda:0"), a pair of DLPack's numbers, a
-    device of PyTorch. `type` and `id` are DLDevice's numbers. Whether the device exists is not asked. Raises
-    ValueError for what is none.
+    Device(x) accepts what every device parameter accepts: a name ("cuda" means "cuda:0"), a pair of DLPack's numbers,
+    or a PyTorch device. It does not check whether the device exists. `type` and `id` are the numbers of DLDevice.
+    Raises ValueError for anything else.
     """
 
     __slots__ = ("type", "id")

@@ -107,16 +107,17 @@ def _records(base: Any, stride: int) -> Tensor:
 
 
 def fields(base: Any, layout: Any, stride: int | None = None) -> dict[str, Tensor]:
-    """Named strided tensors over records, one after another in memory, such as vertices.
+    """Returns a dict of strided tensors, one for each named field of records such as vertices.
 
         v = fields(memory, [("position", "float32", 2), ("color", "uint8", 4), ("size", "float32")])
         v["position"][:, 0]
 
-    base: a uint8 tensor, with a record in each row or with one axis, or an object with the buffer protocol; its memory
-    is shared and kept alive. layout: a list of (name, dtype) for a field of shape (n,) and (name, dtype, count) for
-    (n, count), each placed as a C compiler places it; or a structured dtype of NumPy's. stride: bytes from one record
-    to the next; default what the layout says.
-    Raises ValueError for what is no layout of such records, TypeError, BufferError.
+    base: a uint8 tensor, either with one record in each row or with one axis; or an object with the buffer protocol.
+    Its memory is shared and kept alive.
+    layout: a list of (name, dtype), for a field of shape (n,), and (name, dtype, count), for one of shape (n, count),
+    with the offsets that a C compiler would choose; or a NumPy structured dtype.
+    stride: the bytes from one record to the next; by default the size of a record.
+    Raises ValueError if layout does not describe such records or does not fit base; TypeError; BufferError.
     """
     numpys = getattr(layout, "names", None) is not None and getattr(layout, "fields", None) is not None
     if not numpys and not isinstance(layout, (list, tuple)):

@@ -7,8 +7,7 @@
     f(6, 7)                                 # 42
     lua.globals().print = print             # Python's, called from Lua
 
-This module has the names of lupa, so that `import moonferry.luajit as lupa` is how a program moves. What differs from
-lupa, and how values cross, is told in docs/python-hosts-lua.md.
+The names are lupa's, for `import moonferry.luajit as lupa`; docs/python-hosts-lua.md lists what differs.
 """
 
 from __future__ import annotations
@@ -95,16 +94,16 @@ lua_type = _lua.lua_type
 
 
 class LuaInterrupt(LuaError):
-    """A script was ended by Lua.interrupt()."""
+    """Lua.interrupt() ended the script."""
 
 
 def as_attrgetter(obj: Any) -> Any:
-    """obj for Lua, where o.name shall be an attribute even if obj has items."""
+    """Returns obj in a wrapper for Lua, in which o.name is always an attribute, even if obj has items."""
     return _lua.view(obj, 0)
 
 
 def as_itemgetter(obj: Any) -> Any:
-    """obj for Lua, where o.name shall be an item."""
+    """Returns obj in a wrapper for Lua, in which o.name is always an item."""
     return _lua.view(obj, _AS_ITEMS)
 
 
@@ -116,8 +115,7 @@ def _split(args: tuple) -> tuple[tuple, dict]:
 
 def unpacks_lua_table(func: Any) -> Any:
     """Decorates a function so that Lua can call it with named arguments: f{x = 1, y = 2}, f{1, y = 2} or f(1, 2).
-
-    Not for functions whose first argument can be a Lua table.
+    The function's first argument must never be a Lua table.
     """
 
     @functools.wraps(func)
@@ -129,7 +127,7 @@ def unpacks_lua_table(func: Any) -> Any:
 
 
 def unpacks_lua_table_method(meth: Any) -> Any:
-    """unpacks_lua_table for methods."""
+    """As unpacks_lua_table, for methods."""
 
     @functools.wraps(meth)
     def wrapper(self, *args):
@@ -164,9 +162,9 @@ def _handlers(handlers: Any) -> tuple[Any, Any]:
 
 
 def sandbox_filter(obj: Any, name: Any, is_setting: bool, encoding: str = "UTF-8") -> str:
-    """The attribute_filter of a sandbox that has none, for filters of your own to ask first.
+    """The attribute_filter that a sandbox has by default, which a filter of your own can call first.
 
-    Returns the name, or raises AttributeError for what leads out of the sandbox. encoding: of a name that is bytes.
+    Returns the name, or raises AttributeError if the attribute leads out of the sandbox. encoding: of a name in bytes.
     """
     return _sandbox.checked_name(obj, name, is_setting, encoding, (_lua.State,))
 
@@ -190,18 +188,19 @@ def _watch(state: collections.abc.Callable[[], Lua | None], seconds: float, runn
 
 
 class Lua(_lua.State):
-    """A LuaJIT state.
+    """A LuaJIT state, with the arguments of lupa's LuaRuntime.
 
-    encoding: of Lua's strings in Python; None: they are bytes. source_encoding: of Lua code.
-    attribute_filter(obj, name, is_setting) -> name, attribute_handlers (getter, setter): what Lua sees of attributes.
+    encoding, source_encoding: of Lua strings, which encoding=None makes bytes, and of Lua code.
+    attribute_filter: called as attribute_filter(obj, name, is_setting) when Lua uses an attribute; returns its name.
+    attribute_handlers: a pair (getter, setter) of functions that Lua's access to attributes calls instead.
     register_eval, register_builtins: whether Lua has python.eval and python.builtins.
-    unpack_returned_tuples: a tuple that a function returns is several values in Lua.
-    overflow_handler(int): what is passed for an int beyond 2**53; without it that is an OverflowError.
-    max_memory: bytes that Lua may use beyond what an empty state needs; 0: any, but counted.
-    string_hash_seed: None; LuaJIT takes no seed.
-    interruptible: the script can be ended at any instruction, by interrupt(), time_limit() and Ctrl-C; never compiled.
-    sandbox: no io, os, ffi, debug, package, bytecode and no table `python`; never compiled.
-    c_modules: LuaJIT's symbols are made global, which C modules that Lua requires need.
+    unpack_returned_tuples: whether a returned tuple becomes several Lua values.
+    overflow_handler: called with an int beyond 2**53; Lua gets its result. Without it OverflowError is raised.
+    max_memory: bytes that Lua may use beyond an empty state; 0 counts without a limit, None does not count.
+    string_hash_seed: must be None, because LuaJIT takes no seed.
+    interruptible: lets interrupt(), time_limit() and Ctrl-C end a script at any instruction; turns the compiler off.
+    sandbox: removes io, os, ffi, debug, package, bytecode and the table `python`; turns the compiler off.
+    c_modules: makes LuaJIT's symbols global, for C modules that Lua code requires.
     """
 
     _source_encoding: str
@@ -268,11 +267,12 @@ class Lua(_lua.State):
         return self
 
     def close(self) -> None:
-        """Ends the state now: Lua's finalizers run, and it gives back what it holds of Python.
+        """Closes the state: runs Lua's finalizers and drops its references to Python objects. Any thread may call it.
 
-        From then on each use of it and of its functions, tables and coroutines raises RuntimeError. Tensors that came
-        from it stay. Raises RuntimeError while a call into it runs, on any thread, this one included; any thread may
-        close it, and the second time nothing happens. `with moonferry.Lua() as lua:` closes it at the end.
+        Afterwards every use of the state and of its functions, tables and coroutines raises RuntimeError. Tensors that
+        came from it stay usable. `with moonferry.Lua() as lua:` closes the state at the end. A second close does
+        nothing.
+        Raises RuntimeError while any thread, this one included, runs a call into the state.
         """
         _lua.close(self)
 
@@ -298,11 +298,11 @@ class Lua(_lua.State):
             raise error.with_traceback(None) from None
 
     def eval(self, lua_code: str | bytes, *args: Any, name: Any = None, mode: Any = None) -> Any:
-        """The value of a Lua expression, in which ... are the args. name stands in error messages."""
+        """Returns the value of a Lua expression, in which ... stands for args. name: in error messages."""
         return self._loaded(b"return " + self._encode(lua_code), name, mode)(*args)
 
     def execute(self, lua_code: str | bytes, *args: Any, name: Any = None, mode: Any = None) -> Any:
-        """Runs a Lua program, in which ... are the args, and returns what it returns."""
+        """Runs a Lua program, in which ... stands for args, and returns what it returns."""
         return self._loaded(self._encode(lua_code), name, mode)(*args)
 
     def _loaded(self, code: bytes, name: Any, mode: Any) -> Any:
@@ -314,11 +314,11 @@ class Lua(_lua.State):
             raise told from None
 
     def compile(self, lua_code: str | bytes, name: Any = None, mode: Any = None) -> LuaFunction:
-        """A Lua program as a function, which is not yet called. mode: "t" for text alone, "b" for bytecode alone."""
+        """Returns a Lua program as a function, without calling it. mode: "t" accepts only text, "b" only bytecode."""
         return self._load(self._encode(lua_code), name, mode)
 
     def require(self, modulename: str | bytes) -> Any:
-        """What Lua's require gives for the module."""
+        """Returns what Lua's require returns for the module."""
         if not isinstance(modulename, (str, bytes)):
             raise TypeError("modulename must be a string")
         require = self.globals()["require" if self._is_text() else b"require"]
@@ -330,17 +330,17 @@ class Lua(_lua.State):
         return _lua.encoding(self) is not None
 
     def globals(self) -> LuaTable:
-        """The table of Lua's globals."""
+        """Returns the table of Lua's globals."""
         return _lua.globals(self)
 
     def table(self, *items: Any, **kwargs: Any) -> LuaTable:
-        """A new table of the items, from 1 on, and of the keywords."""
+        """Returns a new Lua table with the items, from index 1 on, and the keywords."""
         return self.table_from(items, kwargs)
 
     def table_from(self, *args: Any, recursive: bool = False) -> LuaTable:
-        """A new table of what mappings and iterables hold: pairs of the former, items of the latter from 1 on.
+        """Returns a new Lua table with the pairs of mappings and, from index 1 on, the items of iterables.
 
-        recursive: mappings and sequences inside become tables too, each object one table, however often it occurs.
+        recursive: nested mappings and sequences become tables, too. An object that occurs twice becomes one table.
         """
         return self._table(args, {} if recursive else None)
 
@@ -383,7 +383,7 @@ class Lua(_lua.State):
 
     @contextlib.contextmanager
     def nogc(self) -> collections.abc.Iterator[None]:
-        """Without Lua's garbage collector."""
+        """Returns a context manager that stops Lua's garbage collector while its block runs."""
         _lua.collector(self, _STOP, 0)
         try:
             yield
@@ -391,19 +391,20 @@ class Lua(_lua.State):
             _lua.collector(self, _RESTART, 0)
 
     def gccollect(self) -> None:
-        """Collects Lua's garbage."""
+        """Runs a full cycle of Lua's garbage collector."""
         _lua.collector(self, _COLLECT, 0)
 
     def set_overflow_handler(self, overflow_handler: Any) -> None:
-        """What is called for an int beyond 2**53 on its way to Lua, and gives what is passed instead; or None."""
+        """Sets the function that is called with an int beyond 2**53; Lua gets its result. None raises OverflowError
+        instead.
+        """
         if overflow_handler is not None and not callable(overflow_handler):
             raise ValueError("overflow_handler must be callable")
         _lua.set_overflow_handler(self, overflow_handler)
 
     def get_max_memory(self, total: bool = False) -> int | None:
-        """The limit in bytes, 0 if there is none, None if memory is not counted.
-
-        total: with what an empty state needs.
+        """Returns the limit in bytes (0: none), or None if memory is not counted. total: includes an empty state's
+        memory.
         """
         account = _lua.memory(self)
         if account is None:
@@ -412,7 +413,7 @@ class Lua(_lua.State):
         return limit if total or limit == 0 else limit - base
 
     def get_memory_used(self, total: bool = False) -> int | None:
-        """The bytes in use, or None if memory is not counted."""
+        """Returns the bytes in use, or None if memory is not counted. total: includes an empty state's memory."""
         account = _lua.memory(self)
         if account is None:
             return None
@@ -420,17 +421,16 @@ class Lua(_lua.State):
         return used if total else used - base
 
     def set_max_memory(self, max_memory: int, total: bool = False) -> None:
-        """Sets the limit; 0 is none."""
+        """Sets the limit in bytes; 0 removes it. total: includes an empty state's memory."""
         account = _lua.memory(self)
         if account is None:
             raise RuntimeError("max_memory must be set on creation of the Lua state")
         _lua.set_limit(self, max_memory + account[1] if max_memory and not total else max_memory)
 
     def interrupt(self, exception: Any = None) -> None:
-        """Ends what runs in this state, from another thread: the call there raises the exception (LuaInterrupt).
+        """Interrupts the script that runs on another thread, if any: the call there raises exception (LuaInterrupt).
 
-        Compiled code is not interrupted, and such a script ends where it next calls Python, unless the state is
-        interruptible. Nothing happens if nothing runs.
+        In a state that is not interruptible, compiled code goes on until it calls Python.
         """
         if exception is None:
             exception = LuaInterrupt("interrupted")
@@ -442,7 +442,7 @@ class Lua(_lua.State):
 
     @contextlib.contextmanager
     def time_limit(self, seconds: float) -> collections.abc.Iterator[None]:
-        """In an interruptible state: what runs in it for longer inside of the with is ended with TimeoutError."""
+        """Returns a context manager that ends, with TimeoutError, what runs in an interruptible state for longer."""
         if not self._interruptible:
             raise RuntimeError("time_limit needs a state that is interruptible=True")
         if not isinstance(seconds, (int, float)):
@@ -463,12 +463,12 @@ class Lua(_lua.State):
 
     @property
     def lua_version(self) -> tuple[int, int]:
-        """The version of the language, (5, 1)."""
+        """tuple: the version of the language, (5, 1)."""
         return LUA_VERSION
 
     @property
     def lua_implementation(self) -> str:
-        """Such as "LuaJIT 2.1.0-beta3"."""
+        """str: such as "LuaJIT 2.1.0-beta3"."""
         return _lua.implementation
 
 

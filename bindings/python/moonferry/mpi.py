@@ -1,7 +1,7 @@
-"""Tensors as MPI's messages: a view goes as it lies in memory, by a derived datatype made from its strides.
+"""Tensors as MPI messages. A view is sent without a copy, by a derived datatype made from its strides.
 
     from moonferry import mpi
-    world.Send(mpi.message(t[:, ::2]), dest=1)      # no copy, on neither side
+    world.Send(mpi.message(t[:, ::2]), dest=1)      # no copy on either side
     world.Recv(mpi.message(u.T), source=0)
 
 Responsible for the datatype and the memory that it applies to. Invariant: a message keeps its memory, and its datatype
@@ -68,13 +68,16 @@ def _nested(t: Tensor, below: int) -> Any:
 
 
 def datatype(array: Any) -> Any:
-    """The mpi4py Datatype of an array's layout: its elements in C's order, counted from the address of the first.
+    """Returns a new, committed mpi4py Datatype for an array's layout: its elements in row-major order, counted from the
+    address of the first.
 
-    array: a tensor in the host's memory, or what asarray takes without a copy. The datatype is new and committed, and
-    the caller's to Free; it may be freed as soon as a call has taken it. One element of it has the type signature of
-    as many elements of the dtype, so the other rank may receive it into an array of any layout. A dtype that this MPI
-    lacks, such as float8, goes as its bytes. Reductions take no derived datatypes: give them array.copy(). Raises
-    ExchangeError for a GPU's memory and for elements narrower than a byte. Any thread that may call MPI.
+    The caller must Free the datatype, which is allowed as soon as an MPI call has used it. Its type signature is that
+    of the elements, so the other rank may receive into an array of any layout. A dtype that this MPI lacks, such as
+    float8, is sent as bytes. Reductions accept no derived datatypes: pass them array.copy(). Any thread that may call
+    MPI may call this.
+
+    array: a tensor in host memory, or what asarray accepts without a copy.
+    Raises ExchangeError for a GPU's memory and for elements narrower than a byte.
     """
     return _nested(_host_tensor("datatype", array), 0)
 
@@ -87,13 +90,15 @@ def _free(handle: int) -> None:
 
 
 def message(array: Any) -> list[Any]:
-    """[memory, count, datatype] of an array as it lies in memory, which mpi4py's Send, Recv, Bcast ... take. No copy.
+    """Returns [memory, count, datatype] of an array, which mpi4py's Send, Recv, Bcast ... accept. Nothing is copied.
 
-    array: a tensor in the host's memory, or what asarray takes without a copy. A compact one goes as elements of its
-    dtype, which reductions take as well; any other by a derived datatype (datatype), which MPI gets back with the list.
-    The message keeps the memory, and so does a request that mpi4py makes of it. Memory that is read-only, and a
-    broadcast view, of which two elements are one, can be sent and not received into. Raises ExchangeError for a GPU's
-    memory and for elements narrower than a byte. Any thread that may call MPI.
+    A compact array is sent as elements of its dtype, which reductions accept, too. Any other array is sent by a derived
+    datatype (see datatype), which is freed with the list. The message keeps the memory alive, and so does an mpi4py
+    request made of it. Read-only memory, and a broadcast view, whose elements share memory, can be sent but not
+    received into. Any thread that may call MPI may call this.
+
+    array: a tensor in host memory, or what asarray accepts without a copy.
+    Raises ExchangeError for a GPU's memory and for elements narrower than a byte.
     """
     t = _host_tensor("message", array)
     reach = [(extent - 1) * stride * t.itemsize for extent, stride in zip(t.shape, t.strides)] if t.size else []
