@@ -72,7 +72,8 @@ PyObject *mf__to_dict(lua_State *L, int index, int keywords) {
   PyObject *dict = mf__hold(L, PyDict_New());
   for (lua_pushnil(L); lua_next(L, index); lua_pop(L, 1)) {
     int at = lua_gettop(L);
-    if (keywords && lua_type(L, at - 1) != LUA_TSTRING) mf__fail(L, "a keyword must be a string");
+    if (keywords && lua_type(L, at - 1) != LUA_TSTRING)
+      mf__fail(L, "a keyword must be a string, got %s", luaL_typename(L, at - 1));
     PyObject *key = mf__hold(L, mf__to_python(L, at - 1));
     PyObject *value = mf__hold(L, mf__to_python(L, at));
     int failed;

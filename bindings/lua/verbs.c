@@ -23,7 +23,7 @@ static PyObject *module_attribute(lua_State *L, const char *module, const char *
 }
 
 static int verb_import(lua_State *L) {
-  if (lua_type(L, 1) != LUA_TSTRING) mf__fail(L, "py.import takes the module's name");
+  if (lua_type(L, 1) != LUA_TSTRING) mf__fail(L, "py.import takes the module's name, got %s", luaL_typename(L, 1));
   PyObject *import_module = module_attribute(L, "importlib", "import_module");
   PyObject *args = mf__hold(L, mf__to_tuple(L, 1, 1));
   PyObject *module;
@@ -42,7 +42,8 @@ static PyObject *field_of(lua_State *L, PyObject *object, const char *name) {
 
 /* Evaluates or executes the code at 1, in the dict or module at 2, or in __main__, with the mapping at 3 as locals. */
 static int run_code(lua_State *L, const char *builtin) {
-  if (lua_type(L, 1) != LUA_TSTRING) mf__fail(L, "py.%s takes Python code as a string", builtin);
+  if (lua_type(L, 1) != LUA_TSTRING)
+    mf__fail(L, "py.%s takes Python code as a string, got %s", builtin, luaL_typename(L, 1));
   lua_settop(L, 3);
   PyObject *run = module_attribute(L, "builtins", builtin);
   PyObject *scope = NULL;

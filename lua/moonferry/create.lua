@@ -339,6 +339,10 @@ end
 ---@return moonferry.Tensor, string? message, number? code
 function create.wrap(cdata, shape, name, opts)
   opts = options(opts, WRAP_OPTIONS, "wrap")
+  if type(cdata) ~= "cdata" and type(cdata) ~= "number" then
+    local instead = type(cdata) == "table" and not tensor.is_tensor(cdata) and "; mf.tensor makes a tensor of one" or ""
+    misuse("wrap: pointer: expected a pointer or an array cdata, got %s%s", show(cdata), instead)
+  end
   local like, extents = describe(shape, name, opts.device)
   local address, writable = address_of(like, cdata)
   local flags = wrap_flags(opts, writable)

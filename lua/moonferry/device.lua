@@ -97,7 +97,7 @@ function device.count(kind)
   if type(kind) ~= "string" or kind:find(":", 1, true) then
     misuse("device_count: type: expected a name such as \"cuda\", got %s", show(kind))
   end
-  local first, at, err = device.parsed(kind .. ":0", "device_count: type"), take_count(), errors.place()
+  local first, at, err = device.parsed(kind, "device_count: type"), take_count(), errors.place()
   local rc = C.mf_device_count(first[0].device_type, at, err)
   if not errors.passed(rc, err) then
     return errors.refused("device_count", rc, err)

@@ -98,8 +98,10 @@ local function import(fn, cdata)
   return tensor.take(at)
 end
 
-local function refuse(cdata, verb, expected)
-  misuse("%s: expected %s that is not NULL, got %s", verb, expected, errors.show(cdata))
+local function refuse(given, verb, expected)
+  local what = tensor.is_tensor(given) and "a tensor, which needs no import; t:copy() copies it"
+    or errors.show(given) .. (type(given) == "table" and "; mf.tensor makes a tensor of one" or "")
+  misuse("%s: expected %s that is not NULL, got %s", verb, expected, what)
 end
 
 local FROM_OPTIONS, NO_WORDS = { stream = true }, {}

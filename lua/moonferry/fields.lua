@@ -37,8 +37,17 @@ end
 -- One field: its name, dtype, how many elements, and at which byte of the record they begin.
 local function parse_field(entry, i, after)
   local what = "fields: field " .. i
-  if type(entry) ~= "table" or type(entry[1]) ~= "string" or type(entry[2]) ~= "string" then
+  if type(entry) ~= "table" then
     misuse("%s: expected { name, dtype, count }, got %s", what, show(entry))
+  end
+  for place, part in ipairs { "name", "dtype" } do
+    if type(entry[place]) ~= "string" then
+      misuse("%s: %s: expected a string, got %s", what, part, show(entry[place]))
+    end
+  end
+  if entry[4] ~= nil then
+    misuse("%s: expected { name, dtype, count }, got a fourth entry, %s; offset = %s gives it a place", what,
+      show(entry[4]), show(entry[4]))
   end
   local size = element_nbytes(entry[2], what)
   local offset = entry.offset and positive(entry.offset, what .. ": offset") or math.ceil(after / size) * size
@@ -118,15 +127,21 @@ function fields.of(base, ...)
     return split(base, parsed), stride
   end
   local n, list, opts = ...
+  if type(base) ~= "cdata" and type(base) ~= "number" then
+    misuse("fields: base: expected a uint8 tensor or a pointer, got %s", show(base))
+  end
+  positive(n, "fields: n, the number of records")
   local words = {}
   for key, value in pairs(opts or {}) do
     words[key] = value
   end
   words.stride = nil
   local parsed, stride = fields.layout(list, opts and opts.stride)
-  local bytes, message, code = create.wrap(base, { n, stride }, "uint8", words)
-  if not bytes then
-    return nil, message, code
+  local ok, bytes, message, code = pcall(create.wrap, base, { n, stride }, "uint8", words)
+  if not ok then
+    error((bytes:gsub("wrap: ", "fields: ", 1)), 0)
+  elseif not bytes then
+    return nil, message:gsub("^wrap: ", "fields: "), code
   end
   local made = split(bytes, parsed)
   bytes:close()

@@ -11,6 +11,7 @@ local calls = require "moonferry.gl_calls"
 local create = require "moonferry.create"
 local errors = require "moonferry.errors"
 local foreign = require "moonferry.foreign"
+local hint = require "moonferry.hint"
 local picture = require "moonferry.gl_picture"
 require "moonferry.gl_share"
 require "moonferry.gl_texture"
@@ -238,8 +239,13 @@ end
 
 local ring_meta = {}
 
+-- A mapped ring has no reason not to be one.
 function ring_meta.__index(r, key)
-  return GLRing[key] or r.ring[key]
+  local method = GLRing[key]
+  if method or key == "reason" then
+    return method
+  end
+  return r.ring[key]
 end
 
 local function ring_record(context, opts)
@@ -442,5 +448,7 @@ function Context:pinned(t)
     end,
   }
 end
+
+hint.guard(gl, "moonferry.gl", misuse, show)
 
 return gl

@@ -57,7 +57,17 @@ local ELSEWHERE = {
   cpu = "t:to \"cpu\"", cuda = "t:to \"cuda:0\"", free = "t:close", destroy = "t:close", release = "t:close",
   numpy = "moonferry.python's values, which NumPy takes as they are", zero = "t:fill(0)", fill_ = "t:fill",
   copy_ = "t:copy(src)", equals = "t:equal", allclose = "t:equal", __dlpack__ = "t:to_dlpack",
+  save = "mf.save(path, t)", map = "a loop over t:rows()", apply = "a loop over t:rows()",
 }
+
+-- What others compute: NumPy has functions of these names, and arrays over the same memory.
+local COMPUTED = {}
+local WORDS = "abs add all any argmax argmin argsort ceil clip cos cross cumprod cumsum divide dot exp floor log "
+  .. "matmul max maximum mean median min minimum multiply negative nonzero power prod repeat round sign sin sort "
+  .. "split sqrt std subtract sum take tan tanh trace var where"
+for word in WORDS:gmatch "%a+" do
+  COMPUTED[word] = ("a loop over t:rows(), or NumPy by moonferry.python: py.import \"numpy\".%s(t)"):format(word)
+end
 
 --- How what somebody calls `typed` is written, or nil.
 ---@param typed any
@@ -65,8 +75,8 @@ local ELSEWHERE = {
 ---@param fields table<string, function>
 ---@return string?
 function hint.of_tensor(typed, methods, fields)
-  if ELSEWHERE[typed] then
-    return ELSEWHERE[typed]
+  if ELSEWHERE[typed] or COMPUTED[typed] then
+    return ELSEWHERE[typed] or COMPUTED[typed]
   end
   local name = hint.nearest(typed, methods, fields)
   return name and (methods[name] and "t:" or "t.") .. name
@@ -80,7 +90,11 @@ local MODULE_ELSEWHERE = {
   rand = "mf.empty and a loop over t:rows()", equal = "t:equal", copy = "t:copy", to_dlpack = "t:to_dlpack",
   device_reason = "what mf.empty gives beside nil", float32 = "the name \"float32\"", int32 = "the name \"int32\"",
   python = "require \"moonferry.python\"", gl = "require \"moonferry.gl\"", Lua = "moonferry.Lua, in Python",
-  add = "a loop over t:rows(), or NumPy by moonferry.python",
+  npy = "mf.load and mf.save", load_npy = "mf.load", save_npy = "mf.save", dtype = "t.dtype, a name",
+  concat = "NumPy by moonferry.python", concatenate = "NumPy by moonferry.python",
+  stack = "NumPy by moonferry.python", eye = "NumPy by moonferry.python",
+  zeros_like = "mf.zeros(t.shape, t.dtype, { device = t.device })",
+  empty_like = "mf.empty(t.shape, t.dtype, { device = t.device })",
 }
 
 --- The same of the module's names.
@@ -88,11 +102,35 @@ local MODULE_ELSEWHERE = {
 ---@param names table<string, any>
 ---@return string?
 function hint.of_module(typed, names)
-  if MODULE_ELSEWHERE[typed] then
-    return MODULE_ELSEWHERE[typed]
+  if MODULE_ELSEWHERE[typed] or COMPUTED[typed] then
+    return MODULE_ELSEWHERE[typed] or COMPUTED[typed]
   end
   local name = hint.nearest(typed, names)
   return name and "mf." .. name
+end
+
+--- What to write instead of a name that moonferry.python lacks.
+---@param typed any
+---@param py table<string, any>
+---@return string
+function hint.of_python(typed, py)
+  local near = hint.nearest(typed, py)
+  return near and "use py." .. near
+    or ("py.import %q gives a module, py.builtins.%s what Python itself has"):format(tostring(typed), tostring(typed))
+end
+
+--- Has every name that `module`, which others know as `name`, lacks raise, with the one that was probably meant.
+---@param module table<string, any>
+---@param name string such as "moonferry.gl"
+---@param misuse fun(format: string, ...)
+---@param show fun(value: any): string
+function hint.guard(module, name, misuse, show)
+  setmetatable(module, {
+    __index = function(_, key)
+      local near = hint.nearest(key, module)
+      misuse("%s has no %s%s", name, show(key), near and ("; use %s.%s"):format(name:match "%w+$", near) or "")
+    end,
+  })
 end
 
 return hint

@@ -74,7 +74,9 @@ end
 ---@return true?, string? message, number? code
 function npy.save(path, t)
   if type(path) ~= "string" then
-    misuse("save: path: expected a string, got %s", show(path))
+    misuse("save: path: expected a string, got %s; the path comes first", show(path))
+  elseif not tensor.is_tensor(t) then
+    misuse("save: t: expected a tensor, got %s", show(t))
   end
   tensor.handle_of(t)
   local header = header_of(t)

@@ -40,6 +40,7 @@ local ffi = require "ffi"
 local mf = require "moonferry"
 local beside = require "moonferry.beside"
 local crossing = require "moonferry.crossing"
+local errors, hint = require "moonferry.errors", require "moonferry.hint"
 local interpreter = require "moonferry.interpreter"
 local scopes = require "moonferry.scope"
 local views = require "moonferry.views"
@@ -171,17 +172,20 @@ end
 local VALUES = { None = true, builtins = true, main = true, op = true }
 setmetatable(py, {
   __index = function(_, name)
-    if VALUES[name] then
-      started_or_error()
-      return rawget(py, name)
+    if not VALUES[name] then
+      errors.misuse("moonferry.python has no %s; %s", errors.show(name), hint.of_python(name, py))
     end
+    started_or_error()
+    return rawget(py, name)
   end,
 })
 
 --- Marks a table, or a Python mapping, as keyword arguments. It must be the last argument of a call.
 ---@param arguments table<string, any>
 function py.kw(arguments)
-  if type(arguments) ~= "table" then
+  if type(arguments) ~= "table" and type(arguments) ~= "userdata" then
+    errors.misuse("py.kw: expected a table such as { dtype = \"int8\" } or a mapping, got %s", errors.show(arguments))
+  elseif type(arguments) == "userdata" then
     local fields = {}
     for key, value in py.items(arguments) do
       fields[key] = value
@@ -461,12 +465,10 @@ py.is = lazily "is"
 
 local function moonferry_function(name, module)
   started_or_error()
-  return scopes.outside(function()
-    return py.import(module or "moonferry")[name]
-  end)
+  return scopes.outside(function() return py.import(module or "moonferry")[name] end)
 end
 
-local from_any
+local from_any, stream_class, into
 --- Imports an array (NumPy, PyTorch, JAX ...) as a tensor over the same memory, through DLPack. Anything else (a pandas
 --- or polars column, a Pillow picture, a buffer, a list of numbers) is imported as by moonferry.asarray, which copies
 --- it if it cannot share it. Keywords are those of Python's moonferry.from_dlpack: py.tensor(a, py.kw{copy = true}).
@@ -475,7 +477,6 @@ function py.tensor(object, ...)
   return from_any(object, ...)
 end
 
-local stream_class
 --- Returns a stream for a Python object: a moonferry.Stream, or any object with __cuda_stream__ (cuda.core, CuPy ...),
 --- which is kept alive.
 ---@param object any
@@ -490,7 +491,6 @@ end
 -- py.finish, py.settle, py.preload.
 require("moonferry.life")(py, verbs)
 
-local into
 --- Passes a tensor to another library as an array of its own type, which shares the memory: py.into(torch.Tensor, t).
 function py.into(class, tensor)
   into = into or moonferry_function "into"

@@ -8,6 +8,7 @@ local C = require "moonferry.lib"
 local constants = require("moonferry.cdef").constants
 local create = require "moonferry.create"
 local errors = require "moonferry.errors"
+local hint = require "moonferry.hint"
 local numbers = require "moonferry.numbers"
 local places = require "moonferry.place"
 local scope = require "moonferry.scope"
@@ -38,11 +39,28 @@ function closed.__index(_, key)
   if key == "close" then
     return Ring.close
   end
-  misuse("ring closed")
+  misuse("%s: ring closed, by r:close() or at the end of mf.scope; s:keep(r) lets one out of a scope", tostring(key))
+end
+
+function closed.__newindex(_, key)
+  closed.__index(nil, key)
 end
 
 function closed.__tostring()
   return "mf.ring<closed>"
+end
+
+-- Asked where neither a field nor a method is there.
+setmetatable(Ring, {
+  __index = function(_, key)
+    local near = hint.nearest(key, Ring, { slots = true, handle = true })
+    local instead = near and "; use " .. (rawget(Ring, near) and "r:" or "r.") .. near or ""
+    misuse("a ring has no field %s%s", show(key), instead)
+  end,
+})
+
+function meta.__newindex(_, key)
+  misuse("a ring has no field %s that can be set", show(key))
 end
 
 function meta.__tostring(r)
@@ -114,6 +132,9 @@ end
 ---@return moonferry.Ring?, string? message, number? code
 function ring.create(shape, name, count)
   if type(shape) == "table" and tensor.is_tensor(shape[1]) then
+    if name ~= nil or count ~= nil then
+      misuse("ring: a list of tensors has their dtype and their number; got %s beside it", show(name or count))
+    end
     return ring.of(shape)
   end
   local tensors = {}
@@ -168,13 +189,23 @@ function Ring:begin(seconds)
   return self.slots[i], i
 end
 
+local function check_fence(fence, use, what)
+  if fence ~= nil and type(fence) ~= "cdata" then
+    misuse("%s: fence: expected an mf_fence, got %s", what, show(fence))
+  elseif use ~= nil and type(use) ~= "number" then
+    misuse("%s: use: expected C.MF_READ or C.MF_WRITE, got %s", what, show(use))
+  end
+end
+
 --- Ends the writing that `begin` started, and puts the slot at the end of the ring. The slot stays in use until `fence`
 --- is done.
 ---@param fence? ffi.cdata* an mf_fence; nil frees the slot at once
 ---@param use? number what the work behind the fence does: C.MF_READ (default) or C.MF_WRITE
 ---@return true?, string? message, number? code
 function Ring:done(fence, use)
-  local handle, err = handle_of(self, "done"), errors.place()
+  local handle = handle_of(self, "done")
+  check_fence(fence, use, "done")
+  local err = errors.place()
   return errors.done("done", C.mf_ring_end(handle, fence, use or C.MF_READ, err), err)
 end
 
@@ -204,7 +235,9 @@ end
 ---@param use? number
 ---@return true?, string? message, number? code
 function Ring:hold(fence, use)
-  local handle, err = handle_of(self, "hold"), errors.place()
+  local handle = handle_of(self, "hold")
+  check_fence(fence, use, "hold")
+  local err = errors.place()
   return errors.done("hold", C.mf_ring_fence(handle, fence, use or C.MF_READ, err), err)
 end
 
@@ -224,6 +257,9 @@ end
 function Ring:into(convert)
   handle_of(self, "into")
   if not self._views then
+    if convert == nil or type(convert) == "number" or type(convert) == "string" or type(convert) == "boolean" then
+      misuse("into: convert: expected a function of a tensor, got %s", show(convert))
+    end
     self._views = scope.outside(convert_all, self.slots, convert)
   end
   return self._views

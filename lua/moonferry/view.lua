@@ -119,8 +119,12 @@ end
 
 --- Returns a view of `shape` that repeats elements by strides of 0. It is read-only if it repeats elements.
 ---@param shape number[]|number
+---@param ... any refused: a shape of several extents is one list
 ---@return moonferry.Tensor, string?, number?
-function Tensor:broadcast_to(shape)
+function Tensor:broadcast_to(shape, ...)
+  if select("#", ...) > 0 then
+    misuse("broadcast_to: expected one shape, such as { 4, 3 }, got %d arguments", select("#", ...) + 1)
+  end
   local extents, ndim = numbers.shape(shape, "broadcast_to: shape")
   return view("broadcast_to", C.mf_tensor_broadcast_to, self, extents, ndim)
 end

@@ -36,6 +36,9 @@ local READS = {
   { "return t:reshap(6)", "no field \"reshap\"", "t:reshape" },
   { "return t:bradcast_to(6)", "no field \"bradcast_to\"", "t:broadcast_to" },
   { "return t.wholly_unlike", "no field \"wholly_unlike\"" },
+  { "return t:sum()", "no field \"sum\"", "t:rows()", "py.import \"numpy\".sum(t)", "moonferry.python" },
+  { "return t:matmul(t)", "no field \"matmul\"", "numpy" },
+  { "return t:save 'x.npy'", "no field \"save\"", "mf.save(path, t)" },
 }
 
 -- Tables with holes, which Lua takes to end at one of them, and indices, which count from 1 in a list.
@@ -102,6 +105,10 @@ local MODULE = {
   { "local _ = mf.float32", "no \"float32\"", "the name" },
   { "local _ = mf.equal(t, t)", "no \"equal\"", "t:equal" },
   { "local _ = mf.wholly_unlike", "no \"wholly_unlike\"" },
+  { "local _ = mf.sum(t)", "no \"sum\"", "numpy" },
+  { "local _ = mf.load_npy 'x.npy'", "no \"load_npy\"", "mf.load" },
+  { "local _ = mf.zeros_like(t)", "no \"zeros_like\"", "mf.zeros(t.shape, t.dtype" },
+  { "local _ = mf.stack { t }", "no \"stack\"", "NumPy" },
   { "local _ = mf[1]", "moonferry has no 1" },
 }
 
@@ -159,16 +166,76 @@ local NUMBERS = {
   { "local _ = t:permute_dims(0, 'x')", "permute_dims: axes[2]: expected an integer, got \"x\"" },
   { "local _ = mf.from_dlpack {}", "from_dlpack: expected a DLManagedTensorVersioned *", "a table" },
   { "local _ = mf.from_dlpack(1)", "from_dlpack", "got 1" },
+  { "local _ = mf.from_dlpack(t)", "from_dlpack", "got a tensor, which needs no import" },
+  { "local _ = mf.from_dlpack { 1, 2 }", "from_dlpack", "got a table", "mf.tensor" },
+  { "local _ = mf.wrap { 1, 2 }", "wrap: pointer: expected a pointer", "got a table", "mf.tensor" },
+  { "local _ = mf.wrap('abc', 3)", "wrap: pointer: expected a pointer", "\"abc\"" },
+  { "local _ = t:broadcast_to(3, 3)", "broadcast_to: expected one shape, such as { 4, 3 }, got 2 arguments" },
+  { "local _ = t:get(0, 0, 'x', 1)", "get: expected 2 coordinates, got 4" },
+  { "local _ = t:view(0, 0, 0)", "view: 3 indices; at most 2, one for each axis" },
+  { "local _ = t:astype()", "astype: expected a dtype, got nil" },
+  { "local _ = mf.device_count 'gpu'", "device_count: ", "\"gpu\"", "\"cuda:0\"", "\"rocm:0\"" },
+  { "local _ = mf.device_count(3)", "device_count: type: expected a name", "got 3" },
+  { "local _ = mf.save(t, 'x.npy')", "save: path: expected a string, got a table", "the path comes first" },
+  { "local _ = mf.save 'x.npy'", "save: t: expected a tensor, got nil" },
+  { "local _ = mf.load(3)", "load: path: expected a string, got 3" },
+}
+
+-- `bytes` is uint8, 2 x 8: two records.
+local FIELDS = {
+  { "local _ = mf.fields { 1, 2 }", "fields: base: expected a uint8 tensor or a pointer, got a table" },
+  { "local _ = mf.fields(3, 3, { { 'a', 'float32' } })", "fields: pointer: expected a pointer", "got 3" },
+  { "local _ = mf.fields(eight, 'x', {})", "fields: n, the number of records: expected an integer, got \"x\"" },
+  { "local _ = mf.fields(eight, 3, { { 'a', 'float32' } })", "fields: shape: ", "bytes 0 to 12", "of 8 bytes" },
+  { "local _ = mf.fields(eight, 2, { { 'a', 'float32' } }, { foo = 3 })", "fields: options", "\"foo\"" },
+  { "local _ = mf.fields(t, { { 'a', 'float32' } })", "fields: expected a uint8 tensor of rank 2", "got int32" },
+  { "local _ = mf.fields(bytes, {})", "fields: expected a list of { name, dtype, count }" },
+  { "local _ = mf.fields(bytes, { a = 'float32' })", "fields: expected a list of { name, dtype, count }" },
+  { "local _ = mf.fields(bytes, { 'a' })", "fields: field 1: expected { name, dtype, count }, got \"a\"" },
+  { "local _ = mf.fields(bytes, { { 'a' } })", "fields: field 1: dtype: expected a string, got nil" },
+  { "local _ = mf.fields(bytes, { { 3, 'int8' } })", "fields: field 1: name: expected a string, got 3" },
+  { "local _ = mf.fields(bytes, { { 'a', 'float33' } })", "\"float33\"", "\"float32\"" },
+  { "local _ = mf.fields(bytes, { { 'a', 'int8', -1 } })", "fields: field 1: count: ", "at least 0, got -1" },
+  { "local _ = mf.fields(bytes, { { 'a', 'int8', 1, 4 } })", "field 1: ", "a fourth entry, 4", "offset = 4" },
+  { "local _ = mf.fields(bytes, { { 'a', 'int8' }, { 'a', 'int8' } })", "field 2: the name \"a\" is field 1's" },
+  { "local _ = mf.fields(bytes, { { 'a', 'float32', offset = 2 } })", "field 1: offset: ", "multiple of 4", "got 2" },
+}
+
+-- `r` is a ring of two slots.
+local RINGS = {
+  { "r:done() r = nil", "done: no slot is being written; begin one first" },
+  { "r:publish() r = nil", "publish: no slot is being written; begin one first" },
+  { "r:begin() r:begin()", "begin: a slot is being written; give it back or publish it first" },
+  { "r:begin() r:done(3)", "done: fence: expected an mf_fence, got 3" },
+  { "r:begin() r:done(nil, 'write')", "done: use: expected C.MF_READ or C.MF_WRITE, got \"write\"" },
+  { "r:hold() r = nil", "hold: the reader has no slot; take the latest one first" },
+  { "local _ = r:begin 'x'", "begin: seconds: expected a number of at least 0, got \"x\"" },
+  { "r.done()", "done: expected an open ring, got nil" },
+  { "local _ = r:into(3)", "into: convert: expected a function of a tensor, got 3" },
+  { "return r.length", "a ring has no field \"length\"" },
+  { "return r:pubish()", "a ring has no field \"pubish\"", "r:publish" },
+  { "return r.slot", "a ring has no field \"slot\"", "r.slots" },
+  { "r.size = 3", "a ring has no field \"size\" that can be set" },
+  { "r:close() r:begin()", "begin: ring closed, by r:close()", "s:keep(r)" },
+  { "r:close() r.size = 3", "ring closed" },
+  { "local _ = mf.ring({ 2 }, 'float32', 65)", "ring: slots: expected a number from 1 to 64, got 65" },
+  { "local _ = mf.ring({ 2 }, 'float32', 'x')", "ring: slots: expected an integer, got \"x\"" },
+  { "local _ = mf.ring({ t }, 'int8')", "ring: a list of tensors", "\"int8\"" },
+  { "local _ = mf.ring { t, t }", "ring: slots[0] and slots[1] are views of one memory" },
+  { "local _ = mf.ring_from_handle(0)", "ring_from_handle: expected an mf_ring *, got 0" },
 }
 
 local function run(typed)
   local chunk = assert(loadstring(typed, "=specs/lua/mistakes_spec.lua"))
   local t = mf.tensor({ { 1, 2, 3 }, { 4, 5, 6 } }, "int32")
   local before = tostring(t)
-  setfenv(chunk, setmetatable({ mf = mf, ffi = ffi, t = t }, { __index = _G }))
+  local r, bytes, eight = mf.ring(2), mf.zeros({ 2, 8 }, "uint8"), ffi.new "uint8_t[8]"
+  setfenv(chunk, setmetatable({ mf = mf, ffi = ffi, t = t, r = r, bytes = bytes, eight = eight }, { __index = _G }))
   local ok, message = pcall(chunk)
   assert.are.equal(before, tostring(t), "the tensor has changed")
   t:close()
+  r:close()
+  bytes:close()
   return ok, message
 end
 
@@ -265,6 +332,16 @@ end)
 describe("a list with a hole or a bad entry", function()
   after_each(helper.nothing_left)
   each_is_refused(LISTS)
+end)
+
+describe("a layout of fields", function()
+  after_each(helper.nothing_left)
+  each_is_refused(FIELDS)
+end)
+
+describe("a ring", function()
+  after_each(helper.nothing_left)
+  each_is_refused(RINGS)
 end)
 
 describe("an array that is wrapped", function()

@@ -1,0 +1,45 @@
+-- What somebody types wrongly at moonferry.python, and what must be said: the thing, the value and what to write
+-- instead.
+local mf = require "moonferry"
+local py = require "moonferry.python"
+
+local CASES = {
+  { "return py.foo", "moonferry.python has no \"foo\"", "py.import \"foo\"", "py.builtins.foo" },
+  { "return py.imprt 'numpy'", "moonferry.python has no \"imprt\"", "py.import" },
+  { "return py[1]", "moonferry.python has no 1" },
+  { "return py.kw(5)", "py.kw: expected a table such as { dtype = \"int8\" }", "a mapping", "got 5" },
+  { "return py.kw()", "py.kw: expected a table", "got nil" },
+  { "return py.builtins.dict(py.kw { 1 })", "a keyword must be a string, got number" },
+  { "return py.import()", "py.import takes the module's name, got no value" },
+  { "return py.import(py.builtins)", "py.import takes the module's name, got userdata" },
+  { "return py.import 'no_such_module'", "ModuleNotFoundError", "no_such_module" },
+  { "return py.from('math', 'sine')", "ImportError", "cannot import name 'sine' from 'math'" },
+  { "return py.eval(3)", "py.eval takes Python code as a string, got number" },
+  { "return py.exec()", "py.exec takes Python code as a string, got n" },
+  { "return py.builtins.nothing", "AttributeError", "'builtins'", "'nothing'" },
+  { "return py.tensor('abc')", "an array, a number or nested sequences of numbers, not from a 'str'" },
+  { "return py.into('torch', t)", "cls must be an array class such as torch.Tensor, not 'torch'" },
+  { "return py.into(py.builtins.list, t)", "'builtins.list'", "t.tolist()" },
+  { "return mf.from_dlpack(py.list { 1 })", "a Python object", "py.tensor(x)" },
+  { "return mf.tensor(py.list { 1 })", "a Python object", "py.tensor(x)" },
+  { "return t:copy(py.list { 1 })", "a Python object", "py.tensor(x)" },
+}
+
+describe("a mistake at moonferry.python", function()
+  for _, case in ipairs(CASES) do
+    it(("is named with its remedy: `%s`"):format(case[1]), function()
+      local t = mf.zeros(2)
+      local chunk = assert(loadstring(case[1], "=typed"))
+      local ok, failure = pcall(setfenv(chunk, setmetatable({ mf = mf, py = py, t = t }, { __index = _G })))
+      t:close()
+      assert.is_false(ok, "no error")
+      for i = 2, #case do
+        assert.is_truthy(tostring(failure):find(case[i], 1, true), ("%q lacks %q"):format(tostring(failure), case[i]))
+      end
+    end)
+  end
+
+  it("is none where a value is asked for that Python's start makes", function()
+    assert.is_truthy(py.builtins and py.main and py.op and py.None)
+  end)
+end)
