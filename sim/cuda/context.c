@@ -169,6 +169,49 @@ CUresult do_cuCtxGetStreamPriorityRange(int *least, int *greatest) {
   return CUDA_SUCCESS;
 }
 
+/* What a device of this kind has as a limit: what it begins with, the most there can be, and what it is rounded up to.
+ * Beyond the most a driver takes less, which it says when it is asked. */
+static const struct limit {
+  bool known;
+  uint64_t first, most, unit;
+} limits[] = {
+    [CU_LIMIT_STACK_SIZE] = {true, 1024, 512 * 1024, 16},
+    [CU_LIMIT_PRINTF_FIFO_SIZE] = {true, 1 << 20, UINT64_MAX, 1 << 20},
+    [CU_LIMIT_MALLOC_HEAP_SIZE] = {true, 8 << 20, UINT64_MAX, 4 << 20},
+    [CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT] = {true, 2048, UINT32_MAX, 1},
+    [CU_LIMIT_MAX_L2_FETCH_GRANULARITY] = {true, 64, 128, 32},
+    [CU_LIMIT_PERSISTING_L2_CACHE_SIZE] = {true, 0, 0, 1}, /* as the device's attribute says */
+};
+
+static CUresult limit_of(CUlimit which, const struct limit **out, sim_context **c) {
+  if ((unsigned)which > CU_LIMIT_CIG_SHMEM_FALLBACK_ENABLED) return CUDA_ERROR_INVALID_VALUE;
+  TRY(current(c));
+  if ((unsigned)which >= sizeof limits / sizeof *limits || !limits[which].known) return CUDA_ERROR_UNSUPPORTED_LIMIT;
+  *out = &limits[which];
+  return CUDA_SUCCESS;
+}
+
+CUresult do_cuCtxSetLimit(CUlimit which, size_t value) {
+  const struct limit *l;
+  sim_context *c;
+  TRY(limit_of(which, &l, &c));
+  const bool takes_memory = which == CU_LIMIT_PRINTF_FIFO_SIZE || which == CU_LIMIT_MALLOC_HEAP_SIZE;
+  if (takes_memory && value > c->device->total - c->device->used) return CUDA_ERROR_OUT_OF_MEMORY;
+  const uint64_t rounded = value / l->unit * l->unit + (value % l->unit != 0 ? l->unit : 0);
+  c->limits[which].value = value > l->most ? l->most : rounded;
+  c->limits[which].set = true;
+  return CUDA_SUCCESS;
+}
+
+CUresult do_cuCtxGetLimit(size_t *value, CUlimit which) {
+  const struct limit *l;
+  sim_context *c;
+  if (value == NULL) return CUDA_ERROR_INVALID_VALUE;
+  TRY(limit_of(which, &l, &c));
+  *value = (size_t)(c->limits[which].set ? c->limits[which].value : l->first);
+  return CUDA_SUCCESS;
+}
+
 static CUresult access_to(CUcontext handle, bool on) {
   sim_context *c, *peer;
   TRY(current(&c));

@@ -2,6 +2,7 @@
  *
  * It must not know about streams or memory. */
 #include "front.h"
+#include "function.h"
 
 static const struct {
   CUresult code;
@@ -21,6 +22,7 @@ static const struct {
     {CUDA_ERROR_NOT_MAPPED, "CUDA_ERROR_NOT_MAPPED", "resource not mapped"},
     {CUDA_ERROR_NOT_MAPPED_AS_ARRAY, "CUDA_ERROR_NOT_MAPPED_AS_ARRAY", "resource not mapped as array"},
     {CUDA_ERROR_NOT_MAPPED_AS_POINTER, "CUDA_ERROR_NOT_MAPPED_AS_POINTER", "resource not mapped as pointer"},
+    {CUDA_ERROR_UNSUPPORTED_LIMIT, "CUDA_ERROR_UNSUPPORTED_LIMIT", "limit is not supported on this architecture"},
     {CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED", "peer access is not supported"},
     {CUDA_ERROR_INVALID_PTX, "CUDA_ERROR_INVALID_PTX", "a PTX JIT compilation failed"},
     {CUDA_ERROR_INVALID_GRAPHICS_CONTEXT, "CUDA_ERROR_INVALID_GRAPHICS_CONTEXT",
@@ -43,6 +45,8 @@ static const struct {
     {CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, "CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED", "the memory is not registered"},
     {CUDA_ERROR_MISALIGNED_ADDRESS, "CUDA_ERROR_MISALIGNED_ADDRESS", "misaligned address"},
     {CUDA_ERROR_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
+    {CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE, "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE",
+     "too many blocks in cooperative launch"},
     {CUDA_ERROR_NOT_PERMITTED, "CUDA_ERROR_NOT_PERMITTED", "operation not permitted"},
     {CUDA_ERROR_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
     {CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
@@ -206,7 +210,7 @@ static const struct {
     {13, 1000000},      /* clock rate, kHz */
     {14, 512},          /* texture alignment */
     {15, 1},            /* overlap */
-    {16, 8},            /* multiprocessors */
+    {16, MULTIPROCESSORS}, /* multiprocessors */
     {19, 1},            /* can map host memory */
     {31, 1},            /* concurrent kernels */
     {36, 1000000},      /* memory clock rate, kHz */
@@ -225,6 +229,7 @@ static const struct {
     {89, 1},            /* concurrent managed access */
     {90, 1},            /* compute preemption */
     {91, 1},            /* registered memory keeps its address */
+    {95, 1},            /* cooperative launches */
     {97, 49152},        /* shared memory per block, opt-in */
     {99, 1},            /* host registration */
     {102, 1},           /* virtual memory */

@@ -34,6 +34,17 @@ cudaError_t do_cudaDeviceSynchronize(void) {
   return from(cuCtxSynchronize());
 }
 
+/* Limits have the driver's numbers, too. */
+cudaError_t do_cudaDeviceGetLimit(size_t *value, int which) {
+  TRY(context());
+  return from(cuCtxGetLimit(value, (CUlimit)which));
+}
+
+cudaError_t do_cudaDeviceSetLimit(int which, size_t value) {
+  TRY(context());
+  return from(cuCtxSetLimit((CUlimit)which, value));
+}
+
 cudaError_t do_cudaDeviceGetAttribute(int *value, int which, int device) {
   TRY(known_device(device));
   return from(cuDeviceGetAttribute(value, which, device));

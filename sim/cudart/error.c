@@ -19,7 +19,8 @@ static const struct {
     ERROR(cudaErrorIllegalAddress), ERROR(cudaErrorLaunchTimeout), ERROR(cudaErrorPeerAccessAlreadyEnabled),
     ERROR(cudaErrorPeerAccessNotEnabled), ERROR(cudaErrorSetOnActiveProcess), ERROR(cudaErrorContextIsDestroyed),
     ERROR(cudaErrorHostMemoryAlreadyRegistered), ERROR(cudaErrorHostMemoryNotRegistered),
-    ERROR(cudaErrorMisalignedAddress), ERROR(cudaErrorLaunchFailure), ERROR(cudaErrorNotPermitted),
+    ERROR(cudaErrorMisalignedAddress), ERROR(cudaErrorLaunchFailure), ERROR(cudaErrorCooperativeLaunchTooLarge),
+    ERROR(cudaErrorNotPermitted),
     ERROR(cudaErrorNotSupported), ERROR(cudaErrorStreamCaptureUnsupported), ERROR(cudaErrorStreamCaptureInvalidated),
     ERROR(cudaErrorStreamCaptureMerge), ERROR(cudaErrorStreamCaptureUnmatched), ERROR(cudaErrorStreamCaptureUnjoined),
     ERROR(cudaErrorStreamCaptureIsolation), ERROR(cudaErrorStreamCaptureImplicit), ERROR(cudaErrorCapturedEvent),
@@ -35,7 +36,6 @@ static const char *own_text(cudaError_t e) {
     case cudaErrorInvalidMemcpyDirection: return "invalid copy direction for memcpy";
     case cudaErrorMissingConfiguration: return "__global__ function call is not configured";
     case cudaErrorInvalidDeviceFunction: return "invalid device function";
-    case cudaErrorUnsupportedLimit: return "limit is not supported on this architecture";
     default: return "unrecognized error code";
   }
 }

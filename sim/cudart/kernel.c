@@ -92,13 +92,16 @@ cudaError_t do_cudaKernelSetAttributeForDevice(cudaKernel_t k, int which, int va
   return do_cudaFuncSetAttribute((const void *)k, which, value);
 }
 
-/* Gives as many blocks as the device has threads and room in shared memory for. */
+/* Of a compiled kernel as many blocks as the device has threads and room in shared memory for. */
 cudaError_t do_cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, const void *f, int threads,
                                                                       size_t shared, unsigned flags) {
   enum { SHARED_IN_ALL = 102400 };
   cudaFuncAttributes unused;
   if (blocks == NULL || threads <= 0 || flags > 1) return cudaErrorInvalidValue;
   TRY(do_cudaFuncGetAttributes(&unused, f));
+  if (kernel_name(f) == NULL)
+    return from(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, (CUfunction)(void *)handle_of(f), threads,
+                                                                     shared, flags));
   size_t n = threads > MOST_THREADS ? 0 : (size_t)(THREADS_AT_ONCE / threads);
   if (shared > 0 && n > SHARED_IN_ALL / shared) n = SHARED_IN_ALL / shared;
   *blocks = n > BLOCKS_AT_ONCE ? BLOCKS_AT_ONCE : (int)n;
@@ -143,10 +146,15 @@ cudaError_t do___cudaLaunchKernel(cudaKernel_t k, dim3 grid, dim3 block, void **
   return do_cudaLaunchKernel((const void *)k, grid, block, args, shared, s);
 }
 
-/* A kernel of PTX has no barrier among its blocks. */
 cudaError_t do_cudaLaunchCooperativeKernel(const void *f, dim3 grid, dim3 block, void **args, size_t shared,
                                            cudaStream_t s) {
-  return do_cudaLaunchKernel(f, grid, block, args, shared, s);
+  CUfunction function;
+  if (kernel_name(f) != NULL) return do_cudaLaunchKernel(f, grid, block, args, shared, s);
+  TRY(context());
+  if (!fits(grid, block) || shared > UINT32_MAX) return cudaErrorInvalidConfiguration;
+  if (cuKernelGetFunction(&function, handle_of(f)) != CUDA_SUCCESS) return cudaErrorInvalidDeviceFunction;
+  return from(cuLaunchCooperativeKernel(function, grid.x, grid.y, grid.z, block.x, block.y, block.z, (unsigned)shared,
+                                        stream_of(s), args));
 }
 
 cudaError_t do_cudaLaunchKernelExC(const cudaLaunchConfig_t *c, const void *f, void **args) {

@@ -90,6 +90,10 @@ struct sim_context {
   bool primary;
   unsigned flags;
   bool peers[SIM_MAX_DEVICES];
+  struct {
+    bool set;
+    uint64_t value;
+  } limits[8]; /* by the driver's number */
   sim_stream *legacy;
   sim_clock orphans; /* what destroyed streams had still to do */
   sim_stream *streams; /* all but the legacy one, tombstones taken out */

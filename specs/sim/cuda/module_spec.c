@@ -96,10 +96,13 @@ static void parameters_come_one_by_one_or_in_a_block(void **state) {
   OK(cuLaunchKernel(k.function, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, extra));
   block[1] = 6;
   assert_int_equal(word_at(p), 5);
-  const CUlaunchConfig config = {1, 1, 1, 1, 1, 1, 0, NULL, NULL, 0}, more = {1, 1, 1, 1, 1, 1, 0, NULL, NULL, 1};
+  CUlaunchAttribute cluster = {.id = (CUlaunchAttributeID)4}, none = {.id = CU_LAUNCH_ATTRIBUTE_IGNORE};
+  const CUlaunchConfig config = {1, 1, 1, 1, 1, 1, 0, NULL, &none, 1}, more = {1, 1, 1, 1, 1, 1, 0, NULL, &cluster, 1},
+                       absent = {1, 1, 1, 1, 1, 1, 0, NULL, NULL, 1};
   OK(cuLaunchKernelEx(&config, k.function, NULL, extra));
   assert_int_equal(word_at(p), 6);
   FAILS(cuLaunchKernelEx(&more, k.function, NULL, extra), CUDA_ERROR_NOT_SUPPORTED);
+  FAILS(cuLaunchKernelEx(&absent, k.function, NULL, extra), CUDA_ERROR_INVALID_VALUE);
   FAILS(cuLaunchKernelEx(NULL, k.function, NULL, extra), CUDA_ERROR_INVALID_VALUE);
   void **const wrong[][2] = {{NULL, NULL}, {one, NULL}, {one, extra}, {NULL, short_extra}, {NULL, odd}};
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)

@@ -81,6 +81,18 @@ static void a_reset_device_begins_anew(void **state) {
   assert_int_equal(device_of_memory(), 0);
 }
 
+static void limits_are_the_drivers(void **state) {
+  (void)state;
+  enum { STACK = 0, SYNC_DEPTH = 3 };
+  size_t value = 0;
+  OK(cudaDeviceSetLimit(STACK, 4095));
+  OK(cudaDeviceGetLimit(&value, STACK));
+  assert_int_equal(value, 4096);
+  FAILS(cudaDeviceGetLimit(&value, SYNC_DEPTH), cudaErrorUnsupportedLimit);
+  FAILS(cudaDeviceSetLimit(99, 0), cudaErrorInvalidValue);
+  assert_string_equal(cudaGetErrorString(cudaErrorUnsupportedLimit), "limit is not supported on this architecture");
+}
+
 static void the_last_error_stays_until_it_is_asked_for(void **state) {
   (void)state;
   int device;
@@ -177,6 +189,7 @@ static void what_is_not_simulated_is_refused_by_name(void **state) {
 
 RUN(SPEC(a_thread_works_on_the_device_that_it_chose), SPEC(a_new_thread_has_device_0_and_no_error),
     SPEC(a_context_that_the_driver_made_current_is_used), SPEC(a_reset_device_begins_anew),
+    SPEC(limits_are_the_drivers),
     SPEC(the_last_error_stays_until_it_is_asked_for), SPEC(errors_have_names_and_texts),
     SPEC(faults_of_the_driver_come_through), SPEC(properties_are_the_attributes),
     SPEC(driver_functions_are_found_by_version), SPEC(a_forked_child_gets_an_error),

@@ -229,6 +229,7 @@ static void a_kernel_of_ptx_runs(void **state) {
   cudaKernel_t k = NULL;
   cudaFuncAttributes about;
   unsigned back[8];
+  int blocks = 0;
   void *p = device_memory(), *args[] = {&p};
   OK(cudaLibraryLoadData(&l, text, NULL, NULL, 0, NULL, NULL, 0));
   FAILS(cudaLibraryGetKernel(&k, l, "letter"), cudaErrorSymbolNotFound);
@@ -239,6 +240,12 @@ static void a_kernel_of_ptx_runs(void **state) {
   OK(cudaFuncGetAttributes(&about, k));
   assert_int_equal(about.constSizeBytes, sizeof p);
   FAILS(cudaLaunchKernel(k, one, (dim3){2000, 1, 1}, args, 0, NULL), cudaErrorInvalidConfiguration);
+  OK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, k, 65, 0));
+  assert_int_equal(blocks, 21);
+  OK(cudaLaunchCooperativeKernel(k, one, threads, args, 0, NULL));
+  FAILS(cudaLaunchCooperativeKernel(k, (dim3){257, 1, 1}, threads, args, 0, NULL), cudaErrorCooperativeLaunchTooLarge);
+  FAILS(cudaLaunchCooperativeKernel(k, one, (dim3){2000, 1, 1}, args, 0, NULL), cudaErrorInvalidConfiguration);
+  OK(cudaDeviceSynchronize());
   OK(cudaLibraryUnload(l));
   OK(cudaFree(p));
 }
