@@ -19,7 +19,7 @@ typedef struct ptx_frame {
   size_t regs, bytes, local; /* where its registers, parameters and local memory begin */
 } ptx_frame;
 
-/* The last access to a byte of shared memory: who writes, and two who read. */
+/* The last access to a byte of shared memory: who writes, and two who read, of two warps where there are such. */
 typedef struct ptx_mark {
   uint32_t thread, line; /* thread: its index in the block + 1; 0: nobody */
   uint32_t phase, sync;

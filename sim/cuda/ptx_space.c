@@ -69,6 +69,21 @@ static void report(lane *l, const ptx_inst *i, const ptx_mark *m, bool wrote, ui
             sim_place_text(&l->b->grid->made, here, sizeof here));
 }
 
+static uint32_t warp_of(const ptx_mark *m) {
+  return (m->thread - 1) / PTX_WARP_SIZE;
+}
+
+/* Of those who read since the last barrier two are kept, of two warps where there are such: a barrier of one warp
+ * orders that warp's threads, and a later write must still meet the reader of the other. */
+static void keep_reader(const lane *l, ptx_mark *kept, const ptx_mark *now) {
+  for (int k = 0; k < 2; k++)
+    if (kept[k].thread == now->thread || ordered(l, &kept[k])) {
+      kept[k] = *now;
+      return;
+    }
+  if (warp_of(&kept[0]) == warp_of(&kept[1]) && warp_of(now) != warp_of(&kept[0])) kept[1] = *now;
+}
+
 static void mark(lane *l, const ptx_inst *i, ptx_cell *c, uint64_t at) {
   const bool atomic = i->code == PTX_ATOM, reads = i->code == PTX_LD;
   const ptx_mark now = {l->index + 1, i->line, l->b->phase, l->sync, atomic};
@@ -77,9 +92,8 @@ static void mark(lane *l, const ptx_inst *i, ptx_cell *c, uint64_t at) {
     report(l, i, &c->write, true, at);
   for (int k = 0; k < 2 && !reads && !atomic && !l->b->told; k++)
     if (!ordered(l, &c->read[k])) report(l, i, &c->read[k], false, at);
-  if (!reads) c->write = now;
-  else if (c->read[0].thread == now.thread || ordered(l, &c->read[0])) c->read[0] = now;
-  else c->read[1] = now;
+  if (reads) keep_reader(l, c->read, &now);
+  else c->write = now;
 }
 
 static bool in_shared(lane *l, const ptx_inst *i, span *s) {

@@ -153,6 +153,24 @@ static void threads_without_a_barrier_race(void **state) {
                "st.global.u32 [%d1+256], %r0;", 2, SIM_RACE, "line 24, thread 0 of block 0 writes", CUDA_SUCCESS);
 }
 
+/* Threads 0, 40 and then 1 read, a barrier of warps comes, and one of the first warp writes: 40 is of another. */
+static void a_reader_of_another_warp_is_not_forgotten(void **state) {
+  (void)state;
+  static const char *const bodies[] = {
+      "@%p0 ld.shared.u32 %r3, [s];\n@%p1 ld.shared.u32 %r3, [s];\nvote.sync.ballot.b32 %r4, %p0, -1;\n"
+      "@%p2 ld.shared.u32 %r3, [s];\nbar.warp.sync -1;\n@%p0 st.shared.u32 [s], %r0;",
+      "@%p0 ld.shared.u32 %r3, [s];\n@%p2 ld.shared.u32 %r3, [s];\nvote.sync.ballot.b32 %r4, %p0, -1;\n"
+      "@%p1 ld.shared.u32 %r3, [s];\nbar.warp.sync -1;\n@%p2 st.shared.u32 [s], %r0;",
+      "@%p1 ld.shared.u32 %r3, [s];\nvote.sync.ballot.b32 %r4, %p0, -1;\n@%p0 ld.shared.u32 %r3, [s];\n"
+      "@%p2 ld.shared.u32 %r3, [s];\nbar.warp.sync -1;\n@%p0 st.shared.u32 [s], %r0;"};
+  char body[1024];
+  for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
+    snprintf(body, sizeof body, "%s%s%s", BEGIN,
+             "setp.eq.u32 %p0, %r0, 0;\nsetp.eq.u32 %p1, %r0, 40;\nsetp.eq.u32 %p2, %r0, 1;\n", bodies[i]);
+    expect_wrong(body, 64, SIM_RACE, "thread (40, 0, 0) reads", CUDA_SUCCESS);
+  }
+}
+
 static void a_barrier_that_not_all_reach_is_found(void **state) {
   (void)state;
   expect_wrong(BEGIN "setp.lt.u32 %p0, %r0, 5;\n@%p0 bar.sync 0;", THREADS, SIM_MISUSE,
@@ -227,5 +245,6 @@ static void shared_memory_has_a_limit(void **state) {
 
 RUN(SPEC(threads_exchange_by_shared_memory), SPEC(atomics_add_up), SPEC(a_warp_exchanges_registers),
     SPEC(functions_and_variables_of_the_text), SPEC(what_depends_on_memory_runs_too),
-    SPEC(threads_without_a_barrier_race), SPEC(a_barrier_that_not_all_reach_is_found), SPEC(what_lies_outside_fails),
+    SPEC(threads_without_a_barrier_race), SPEC(a_reader_of_another_warp_is_not_forgotten),
+    SPEC(a_barrier_that_not_all_reach_is_found), SPEC(what_lies_outside_fails),
     SPEC(a_loose_launch_races_with_a_fill), SPEC(shared_memory_has_a_limit))
