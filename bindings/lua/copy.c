@@ -92,7 +92,7 @@ PyObject *mf__to_dict(lua_State *L, int index, int keywords) {
 
 /* Decides what a table becomes in Python: returns the length of a list, or -1 for a dict. A list has the keys 1 ... n
  * and no others, a dict has none of them. */
-static int list_count(lua_State *L, int index) {
+int mf__list_count(lua_State *L, int index) {
   int count = (int)lua_objlen(L, index);
   int whole = 0, other = 0;
   for (lua_pushnil(L); lua_next(L, index); lua_pop(L, 1)) {
@@ -109,7 +109,7 @@ static int list_count(lua_State *L, int index) {
              "say py.dict, or py.kw for keyword arguments (which come last)");
   }
   if (whole != count)
-    mf__fail(L, "a list with holes cannot be passed to Python: fill them with py.None, or say py.dict");
+    mf__fail(L, "a list with holes cannot be passed to Python: fill them with py.None, or say py.list(t, n), py.dict");
   return count;
 }
 
@@ -118,7 +118,7 @@ static PyObject *from_table(lua_State *L, int index) {
     lua_pop(L, 1);
     return mf__described_to_python(L, index);
   }
-  int count = list_count(L, index);
+  int count = mf__list_count(L, index);
   return count < 0 ? mf__to_dict(L, index, 0) : mf__to_list(L, index, count);
 }
 

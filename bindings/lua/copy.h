@@ -8,6 +8,9 @@ extern const mf__policy mf__copy_policy;
 
 /* A list of the first ${count} elements of the table at ${index}; and a dict of all its fields. New references. */
 PyObject *mf__to_list(lua_State *L, int index, int count);
+
+/* What a table becomes in Python: the length of a list, or -1 for a dict; raises for a mixture and for holes. */
+int mf__list_count(lua_State *L, int index);
 PyObject *mf__to_dict(lua_State *L, int index, int keywords);
 
 /* object.c: the events of Python objects that are this policy's. */

@@ -77,7 +77,11 @@ static int verb_object(lua_State *L) {
 
 static int sequence_count(lua_State *L) {
   if (lua_type(L, 1) != LUA_TTABLE) mf__fail(L, "a table is expected, not a %s", luaL_typename(L, 1));
-  if (lua_isnoneornil(L, 2)) return (int)lua_objlen(L, 1);
+  if (lua_isnoneornil(L, 2)) {
+    const int given = mf__list_count(L, 1);
+    if (given < 0) mf__fail(L, "a list is expected, not a table of other keys than 1 ... n; py.dict takes those");
+    return given;
+  }
   double count = lua_tonumber(L, 2);
   if (!(count >= 0 && count <= 0x7fffffff)) mf__fail(L, "the count of elements must be 0 ... 2^31-1");
   return (int)count;

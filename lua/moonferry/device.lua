@@ -63,7 +63,8 @@ function device.parse(name, into, what)
   end
   local err = errors.place()
   if not errors.passed(C.mf_device_parse(name, into, err), err) then
-    misuse("%s: %s", what, errors.text(err))
+    -- What C says begins with the device's own name in it.
+    misuse("%s%s", what:gsub("device$", ""), errors.text(err))
   end
 end
 

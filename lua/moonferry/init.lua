@@ -100,12 +100,19 @@ local mf = {
   version = ffi.string(C.mf_version_string()),
 }
 
+local function part_of(value, name)
+  if type(value) ~= "number" and type(value) ~= "cdata" then
+    errors.misuse("complex: %s: expected a number, got %s", name, errors.show(value))
+  end
+  return value
+end
+
 --- Returns a complex number of LuaJIT's own type, with the fields `re` and `im`.
 ---@param re number
 ---@param im? number
 ---@return ffi.cdata*
 function mf.complex(re, im)
-  return ffi.new("complex", re, im or 0)
+  return ffi.new("complex", part_of(re, "re"), part_of(im or 0, "im"))
 end
 
 local new_ledger = ffi.typeof "mf_ledger"

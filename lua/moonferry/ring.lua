@@ -131,7 +131,9 @@ end
 ---@param count? number of slots, default 3
 ---@return moonferry.Ring?, string? message, number? code
 function ring.create(shape, name, count)
-  if type(shape) == "table" and tensor.is_tensor(shape[1]) then
+  if tensor.is_tensor(shape) then
+    misuse("ring: expected a shape or a list of tensors, got a tensor; { t, u } makes a ring of two")
+  elseif type(shape) == "table" and tensor.is_tensor(shape[1]) then
     if name ~= nil or count ~= nil then
       misuse("ring: a list of tensors has their dtype and their number; got %s beside it", show(name or count))
     end

@@ -33,7 +33,7 @@ gpu.describe("a tensor on a device", function()
       assert.are.same({}, mf.zeros(0, "float32", on):tolist())
     end
     refuses("tensor: options: unknown option", mf.tensor, MATRIX, "float32", { place = D })
-    refuses("device: device is", mf.tensor, MATRIX, "float32", { device = "nowhere" })
+    refuses("device is", mf.tensor, MATRIX, "float32", { device = "nowhere" })
     refuses("tensor: value", mf.tensor, { 1, "x" }, "float32", { device = D })
   end)
 

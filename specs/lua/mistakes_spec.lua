@@ -175,6 +175,9 @@ local NUMBERS = {
   { "local _ = t:view(0, 0, 0)", "view: 3 indices; at most 2, one for each axis" },
   { "local _ = t:astype()", "astype: expected a dtype, got nil" },
   { "local _ = mf.device_count 'gpu'", "device_count: ", "\"gpu\"", "\"cuda:0\"", "\"rocm:0\"" },
+  { "local _ = mf.synchronize 'x'", "synchronize: device is \"x\"; a name such as" },
+  { "local _ = mf.complex 'x'", "complex: re: expected a number, got \"x\"" },
+  { "local _ = mf.complex(1, {})", "complex: im: expected a number, got a table" },
   { "local _ = mf.device_count(3)", "device_count: type: expected a name", "got 3" },
   { "local _ = mf.save(t, 'x.npy')", "save: path: expected a string, got a table", "the path comes first" },
   { "local _ = mf.save 'x.npy'", "save: t: expected a tensor, got nil" },
@@ -222,6 +225,7 @@ local RINGS = {
   { "local _ = mf.ring({ 2 }, 'float32', 'x')", "ring: slots: expected an integer, got \"x\"" },
   { "local _ = mf.ring({ t }, 'int8')", "ring: a list of tensors", "\"int8\"" },
   { "local _ = mf.ring { t, t }", "ring: slots[0] and slots[1] are views of one memory" },
+  { "local _ = mf.ring(t)", "ring: expected a shape or a list of tensors, got a tensor", "{ t, u }" },
   { "local _ = mf.ring_from_handle(0)", "ring_from_handle: expected an mf_ring *, got 0" },
 }
 
