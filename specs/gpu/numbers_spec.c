@@ -49,11 +49,6 @@ static mf_tensor *values_of(const char *dtype) {
   return t;
 }
 
-/* Known when one was asked for. */
-static bool has_kernels(void) {
-  return sim_ask_calls("cuModuleLoadDataEx") + sim_ask_calls("hipModuleLoadData") > 0;
-}
-
 /* Of the simulator's, what moves memory: a kernel is none. */
 static uint64_t copies(void) {
   return sim_ask_calls("cuMemcpyAsync") + sim_ask_calls("cuMemcpy2DAsync") + sim_ask_calls("cuMemcpy3DAsync") +
@@ -253,7 +248,7 @@ static void what_differs_in_kind_is_not_compared(void **state) {
 static void a_comparison_brings_one_number_to_the_host(void **state) {
   const int64_t shape[] = {1 << 18};
   (void)state;
-  if (!has_kernels()) return;
+  skip_unless(has_kernels(), "there are no kernels here");
   mf_tensor *a = create_shaped(GPU0, "uint16", 1, shape), *b = create_shaped(GPU0, "uint16", 1, shape);
   fill(a, 3);
   fill(b, 3);
@@ -330,7 +325,7 @@ static void packed_and_padded_elements_are_converted(void **state) {
 static void pinned_memory_takes_part_in_kernels(void **state) {
   const int64_t n = 300;
   (void)state;
-  if (!has_kernels()) return;
+  skip_unless(has_kernels(), "there are no kernels here");
   mf_tensor *there = create_shaped(GPU0, "float32", 1, &n), *here = create_shaped(PINNED, "uint8", 1, &n);
   mf_tensor *same = create_shaped(PINNED, "float32", 1, &n);
   fill(here, 3);
@@ -419,7 +414,7 @@ static void overlapping_casts_as_if_read_first(void **state) {
 static void a_cast_is_captured(void **state) {
   const int64_t n[] = {64};
   (void)state;
-  if (!has_kernels()) return;
+  skip_unless(has_kernels(), "there are no kernels here");
   mf_stream s = stream_new(0);
   mf_tensor *bytes = create(gpu(0), 64), *wide = create_shaped(GPU0, "float32", 1, n), *back = create(gpu(0), 64);
   use_stream(0, s);
@@ -444,7 +439,7 @@ static void a_cast_goes_in_parts(void **state) {
   int64_t at = 0;
   int parts = 0;
   (void)state;
-  if (!has_kernels()) return;
+  skip_unless(has_kernels(), "there are no kernels here");
   mf_tensor *src = create(gpu(0), n[0]), *dst = create_shaped(CPU, "uint16", 1, n);
   fill(src, 7);
   while (at < n[0] && parts++ < 100) OK(mf_tensor_copy_part(dst, src, &at, &err));

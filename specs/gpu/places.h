@@ -208,4 +208,24 @@ static inline void any_shape(int32_t *ndim, int64_t *shape) {
   }
 }
 
+/* Whether the library's kernels run here, on any driver: without them a cast is not captured. */
+static inline bool has_kernels(void) {
+  static int known; /* 1: they do, 2: they do not */
+  const int64_t n[] = {4};
+  if (known != 0) return known == 1;
+  mf_stream s = stream_new(0);
+  mf_tensor *bytes = create(gpu(0), 4), *wide = create_shaped(GPU0, "float32", 1, n);
+  use_stream(0, s);
+  fill(bytes, 1);
+  synchronize(0);
+  other_capture(0, s);
+  known = mf_tensor_astype(wide, bytes, &err) == MF_OK ? 1 : 2;
+  other_graph_end(0, other_capture_end(0, s));
+  use_stream(0, MF_STREAM_DEFAULT);
+  mf_tensor_release(bytes);
+  mf_tensor_release(wide);
+  stream_end(0, s);
+  return known == 1;
+}
+
 #endif
