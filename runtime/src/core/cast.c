@@ -25,12 +25,19 @@ static bool cast_bytes_row(void *arg, const int64_t at[2], int64_t n, const int6
   enum { PIECE = 1024 }; /* a multiple of the elements of a byte */
   _Alignas(64) char room[2][PIECE * 8];
   const cast_ctx *c = arg;
+  const bool converts = c->convert.nstages > 0; /* else each byte gives its low bits, or is what was loaded */
   for (int64_t done = 0; done < n; done += PIECE) {
     const int64_t count = n - done < PIECE ? n - done : PIECE;
     const mf__run to = {at[0] + done * step[0], step[0], count}, from = {at[1] + done * step[1], step[1], count};
+    if (step[1] == 1) mf__prefetch_ahead(c->src + (from.at * c->slots[1].bits >> 3), count * c->slots[1].bits >> 3);
     char *place = mf__slots_place(&c->slots[0], c->dst, &to, room[1]);
-    mf__convert_row(&c->convert, place, mf__slots_load(&c->slots[1], c->src, &from, room[0]), count, false);
-    mf__slots_store(&c->slots[0], c->dst, &to, place);
+    const char *loaded = mf__slots_load(&c->slots[1], c->src, &from, converts ? room[0] : place);
+    if (converts) {
+      mf__convert_row(&c->convert, place, loaded, count, false);
+      mf__slots_clamp(&c->slots[0], place, count);
+      loaded = place;
+    }
+    mf__slots_store(&c->slots[0], c->dst, &to, loaded);
   }
   return true;
 }

@@ -118,7 +118,7 @@ void mf__convert_row(const mf__convert *c, char *dst, const char *src, int64_t n
     const int64_t count = n - done < piece ? n - done : piece;
     const void *from = src + done * c->from;
     if (count == piece) /* as the kernels do; a shorter piece costs more to ask for than it gains */
-      for (int64_t i = 0; i < READ_BYTES; i += 64) mf__prefetch(from, i + MF__AHEAD);
+      mf__prefetch_ahead(from, READ_BYTES);
     for (int32_t s = 0; s <= last; s++) {
       void *to = s == last ? dst + done * c->to : between[s];
       c->stages[s].run(to, from, count, &c->stages[s].format, passes && s == last);

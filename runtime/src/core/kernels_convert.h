@@ -12,7 +12,7 @@
     void *out, const void *in, int64_t n, const mf__small *f)
 
 #define BLOCK 64
-#define NEAR 512
+#define NEAR 2048
 #define PASSING(name, from_size, to_size)                                                            \
   static void name(void *out, const void *in, int64_t n, const mf__small *f, bool passes) {          \
     _Alignas(64) char block[BLOCK * (to_size)];                                                      \
@@ -65,9 +65,16 @@
 #define HALF_LOOP LOOP
 #endif
 #ifdef __AVX512F__
-#define ODD_LOOP(name, from, to, value) EACH(name##_rest, from, to, value)
+#define WIDE_LOOP(name, from, to, value) EACH(name##_rest, from, to, value)
+/* The upper halves of 32 elements of 32 bits, of two vectors. */
+static const _Alignas(64) uint16_t upper_halves[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31,
+                                                       33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
+
+static inline __m512i side_by_side(__m256i low, __m256i high) {
+  return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+}
 #else
-#define ODD_LOOP LOOP
+#define WIDE_LOOP LOOP
 #endif
 
 static inline float as_float(uint32_t bits) {
@@ -177,8 +184,32 @@ LOOP(bf16_to_f32, uint16_t, uint32_t, (x & 0x7fffu) > 0x7f80u ? NAN_BITS : (uint
 LOOP(small8_to_f32, uint8_t, uint32_t, decoded(x, f))
 HALF_LOOP(f16_to_f32, uint16_t, uint32_t, decoded(x, f))
 /* bfloat16 has a float's exponent, so that rounding is one addition. */
-LOOP(f32_to_bf16, uint32_t, uint16_t,
-     (uint16_t)((x & 0x7fffffffu) > 0x7f800000u ? 0x7fc0u : (x + 0x7fffu + (x >> 16 & 1)) >> 16))
+WIDE_LOOP(f32_to_bf16, uint32_t, uint16_t,
+          (uint16_t)((x & 0x7fffffffu) > 0x7f800000u ? 0x7fc0u : (x + 0x7fffu + (x >> 16 & 1)) >> 16))
+#ifdef __AVX512F__
+/* The upper half of each of these is the result. Without the empty line of assembler a compiler loads each vector three
+ * times, across the ends of lines. */
+static inline __m512i rounded_bf16(const char *from) {
+  __m512 x = _mm512_loadu_ps(from);
+  __asm__("" : "+v"(x));
+  const __m512i bits = _mm512_castps_si512(x), one = _mm512_set1_epi32(1);
+  const __m512i last = _mm512_and_si512(_mm512_srli_epi32(bits, 16), one);
+  const __m512i near = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), last);
+  return _mm512_mask_mov_epi32(near, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), _mm512_set1_epi32((int)NAN_BITS));
+}
+
+SOME(f32_to_bf16) {
+  const __m512i halves = _mm512_load_si512(upper_halves);
+  int64_t i = 0;
+  for (; i + 32 <= n; i += 32) {
+    const char *from = (const char *)in + i * 4;
+    const __m512i both = _mm512_permutex2var_epi16(rounded_bf16(from), halves, rounded_bf16(from + 64));
+    _mm512_storeu_si512((char *)out + i * 2, both);
+  }
+  f32_to_bf16_rest_some((char *)out + i * 2, (const char *)in + i * 4, n - i, f);
+}
+PASSING(f32_to_bf16, 4, 2)
+#endif
 SLOW_LOOP(f32_to_small8, uint32_t, uint8_t, (uint8_t)encoded(x, f))
 HALF_LOOP(f32_to_f16, uint32_t, uint16_t, (uint16_t)encoded(x, f))
 
@@ -278,18 +309,22 @@ LONG_LOOP(f32_to_u64, float, uint64_t, f32_as_u64(x))
 LONG_LOOP(f64_to_i64, double, int64_t, f64_as_i64(x))
 LONG_LOOP(f64_to_u64, double, uint64_t, f64_as_u64(x))
 
-ODD_LOOP(odd, double, float, rounded_odd(x))
+WIDE_LOOP(odd, double, float, rounded_odd(x))
 #ifdef __AVX512F__
 /* Toward zero at once, which is odd where the last bit is set if that was not exact. */
+static inline __m256i eight_odd(const char *from) {
+  const __m512d x = _mm512_loadu_pd(from);
+  const __m256 near = _mm512_cvt_roundpd_ps(x, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+  const __mmask8 lost = _mm512_cmp_pd_mask(_mm512_cvtps_pd(near), x, _CMP_NEQ_UQ);
+  const __m256i bits = _mm256_castps_si256(near);
+  return _mm256_mask_or_epi32(bits, lost, bits, _mm256_set1_epi32(1));
+}
+
 SOME(odd) {
-  const __m256i one = _mm256_set1_epi32(1);
   int64_t i = 0;
-  for (; i + 8 <= n; i += 8) {
-    const __m512d x = _mm512_loadu_pd((const char *)in + i * 8);
-    const __m256 near = _mm512_cvt_roundpd_ps(x, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
-    const __mmask8 lost = _mm512_cmp_pd_mask(_mm512_cvtps_pd(near), x, _CMP_NEQ_UQ);
-    const __m256i bits = _mm256_castps_si256(near);
-    _mm256_storeu_si256((__m256i *)(void *)((char *)out + i * 4), _mm256_mask_or_epi32(bits, lost, bits, one));
+  for (; i + 16 <= n; i += 16) {
+    const char *from = (const char *)in + i * 8;
+    _mm512_storeu_si512((char *)out + i * 4, side_by_side(eight_odd(from), eight_odd(from + 64)));
   }
   odd_rest_some((char *)out + i * 4, (const char *)in + i * 8, n - i, f);
 }
@@ -307,10 +342,28 @@ static inline __m128i eight_f16(__m256 x) {
   return _mm256_cvtps_ph(_mm256_blendv_ps(x, nan, _mm256_cmp_ps(x, x, _CMP_UNORD_Q)), _MM_FROUND_TO_NEAREST_INT);
 }
 
+#ifdef __AVX512F__
+static inline __m256i sixteen_f16(const char *from) {
+  const __m512 x = _mm512_loadu_ps(from), nan = _mm512_castsi512_ps(_mm512_set1_epi32((int)NAN_BITS));
+  const __mmask16 is_nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+  return _mm512_cvtps_ph(_mm512_mask_mov_ps(x, is_nan, nan), _MM_FROUND_TO_NEAREST_INT);
+}
+
+static inline __m512 sixteen_f32(const char *from) {
+  const __m512 x = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)from));
+  const __m512 nan = _mm512_castsi512_ps(_mm512_set1_epi32((int)NAN_BITS));
+  return _mm512_mask_mov_ps(x, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), nan);
+}
+#endif
+
 SOME(f32_to_f16) {
   const char *from = in;
   char *to = out;
   int64_t i = 0;
+#ifdef __AVX512F__
+  for (; i + 32 <= n; i += 32)
+    _mm512_storeu_si512(to + i * 2, side_by_side(sixteen_f16(from + i * 4), sixteen_f16(from + i * 4 + 64)));
+#endif
   for (; i + 16 <= n; i += 16) {
     const __m128i low = eight_f16(_mm256_loadu_ps((const float *)(const void *)(from + i * 4)));
     const __m128i high = eight_f16(_mm256_loadu_ps((const float *)(const void *)(from + i * 4 + 32)));
@@ -327,6 +380,9 @@ PASSING(f32_to_f16, 4, 2)
 SOME(f16_to_f32) {
   const __m256 nan = _mm256_castsi256_ps(_mm256_set1_epi32((int)NAN_BITS));
   int64_t i = 0;
+#ifdef __AVX512F__
+  for (; i + 16 <= n; i += 16) _mm512_storeu_ps((float *)out + i, sixteen_f32((const char *)in + i * 2));
+#endif
   for (; i + 8 <= n; i += 8) {
     const __m256 x = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)((const char *)in + i * 2)));
     _mm256_storeu_ps((float *)out + i, _mm256_blendv_ps(x, nan, _mm256_cmp_ps(x, x, _CMP_UNORD_Q)));
@@ -432,7 +488,7 @@ static const mf__loops loops = {
 #undef PASSING
 #undef LONG_LOOP
 #undef HALF_LOOP
-#undef ODD_LOOP
+#undef WIDE_LOOP
 #undef SAME
 #undef CLAMPED
 #undef SATURATED

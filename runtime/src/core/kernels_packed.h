@@ -4,7 +4,8 @@
 /* A number in each unit of so many bits. */
 #define IN_EACH(unit, number) (~UINT64_C(0) / MASK(unit) * (number))
 
-/* Eight elements, which are ${bits} bytes, to eight bytes: halves go apart, then quarters, then each. */
+/* Eight elements, which are ${bits} bytes, to eight bytes: halves go apart, then quarters, then each. The other way,
+ * the low bits of each byte count. */
 static inline uint64_t spread(uint64_t x, int bits) {
   x = (x | x << (32 - 4 * bits)) & IN_EACH(32, MASK(4 * bits));
   x = (x | x << (16 - 2 * bits)) & IN_EACH(16, MASK(2 * bits));
@@ -12,6 +13,7 @@ static inline uint64_t spread(uint64_t x, int bits) {
 }
 
 static inline uint64_t gathered(uint64_t x, int bits) {
+  x &= IN_EACH(8, MASK(bits));
   x = (x | x >> (8 - bits)) & IN_EACH(16, MASK(2 * bits));
   x = (x | x >> (16 - 2 * bits)) & IN_EACH(32, MASK(4 * bits));
   return x | x >> (32 - 4 * bits);
@@ -40,6 +42,12 @@ EIGHTS(1, uint8_t, pack_rest)
 /* The lowest bits become the highest, of which there is an instruction to gather them. */
 static void pack_1(unsigned char *restrict out, const unsigned char *restrict in, int64_t n) {
   int64_t i = 0;
+#ifdef __AVX512BW__
+  for (; i + 8 <= n; i += 8) {
+    const __mmask64 packed = _mm512_test_epi8_mask(_mm512_loadu_si512(in + i * 8), _mm512_set1_epi8(1));
+    memcpy(out + i, &packed, 8);
+  }
+#endif
 #ifdef __AVX2__
   for (; i + 4 <= n; i += 4) {
     const __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)(in + i * 8));
@@ -66,20 +74,19 @@ static void take(unsigned char *restrict out, const unsigned char *restrict in, 
 }
 
 static void merge(unsigned char *restrict out, const unsigned char *restrict in, int64_t n, unsigned mask) {
-  for (int64_t i = 0; i < n; i++) out[i] = (unsigned char)((out[i] & ~mask) | in[i]);
+  for (int64_t i = 0; i < n; i++) out[i] = (unsigned char)((out[i] & ~mask) | (in[i] & mask));
 }
 
 static void extend(unsigned char *bytes, int64_t n, unsigned sign) {
   for (int64_t i = 0; i < n; i++) bytes[i] = (unsigned char)((bytes[i] ^ sign) - sign);
 }
 
-/* The number that has room, if it has none itself, and its bits. */
-static void narrow(unsigned char *bytes, int64_t n, const mf__slots *s) {
+/* The number that has room, for one that has none itself. */
+static void clamp(unsigned char *bytes, int64_t n, const mf__slots *s) {
   const signed char least = s->least, most = s->most;
-  const int mask = (int)s->mask;
   for (int64_t i = 0; i < n; i++) {
     const signed char x = (signed char)bytes[i], low = x > least ? x : least;
-    bytes[i] = (unsigned char)((low < most ? low : most) & mask);
+    bytes[i] = (unsigned char)(low < most ? low : most);
   }
 }
 
@@ -89,7 +96,7 @@ static const mf__bits bits = {
     .take = take,
     .merge = merge,
     .extend = extend,
-    .narrow = narrow,
+    .clamp = clamp,
 };
 
 #undef MASK

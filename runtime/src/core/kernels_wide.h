@@ -19,14 +19,19 @@
 #include "core/lanes.h"
 #include "core/kernels.h"
 #undef MF__WIDTH
+/* Lines that lie pages apart share a few places of the cache, too few for 16 of them and more. */
 #define IF_FILLED_64(nbytes, t)                                                                      \
-  if ((t)->columns >= 64 / (nbytes))                                                                 \
+  if ((t)->columns >= 64 / (nbytes) && ((nbytes) >= 8 || (t)->src_column % 4096 != 0))                \
     transpose##nbytes##_64(t);                                                                       \
   else
 #define network_widest network_64
+#define PASS_WIDTH 64
+#define PASS(to, from) pass_64((to), whole_64(from))
 #else
 #define IF_FILLED_64(nbytes, t)
 #define network_widest network_32
+#define PASS_WIDTH 32
+#define PASS(to, from) pass_32((to), whole_32(from))
 #endif
 
 /* The widest vectors that the columns fill. */
@@ -53,8 +58,6 @@ static void network(const mf__network *n, const mf__groups *g) {
   (void)network_16(n, &rest);
 }
 
-#define PASS_WIDTH 32
-#define PASS(to, from) pass_32((to), whole_32(from))
 #include "core/kernels_convert.h"
 #include "core/kernels_packed.h"
 

@@ -50,7 +50,7 @@ static void store_some(const mf__slots *s, char *data, const mf__run *r, int64_t
   for (int64_t i = first; i < r->n; i++) {
     const int64_t at = r->at + i * r->step;
     unsigned char *byte = byte_of(s, data, at);
-    *byte = (unsigned char)((*byte & ~(s->mask << shift_of(s, at))) | (unsigned)in[i] << shift_of(s, at));
+    *byte = (unsigned char)((*byte & ~(s->mask << shift_of(s, at))) | (in[i] & s->mask) << shift_of(s, at));
   }
 }
 
@@ -83,8 +83,12 @@ char *mf__slots_place(const mf__slots *s, char *data, const mf__run *r, char *ro
   return s->mask == 0 && r->step == 1 ? data + r->at * (s->bits / 8) : room;
 }
 
-void mf__slots_store(const mf__slots *s, char *data, const mf__run *r, char *from) {
-  unsigned char *in = (unsigned char *)from;
+void mf__slots_clamp(const mf__slots *s, char *place, int64_t n) {
+  if (s->mask != 0 && s->least > INT8_MIN) s->loops->clamp((unsigned char *)place, n, s);
+}
+
+void mf__slots_store(const mf__slots *s, char *data, const mf__run *r, const char *from) {
+  const unsigned char *in = (const unsigned char *)from;
   if (s->mask == 0 && r->step == 1) return;
   if (s->mask == 0) {
     const int64_t size = s->bits / 8;
@@ -95,7 +99,6 @@ void mf__slots_store(const mf__slots *s, char *data, const mf__run *r, char *fro
   }
   const int64_t first = lead(s, r), eights = (r->n - first) / 8;
   const mf__run head = {r->at, r->step, first};
-  s->loops->narrow(in, r->n, s);
   store_some(s, data, &head, 0, in);
   pack(s, byte_of(s, data, r->at + first), eights, in + first);
   store_some(s, data, r, first + eights * 8, in);

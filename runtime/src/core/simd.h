@@ -55,19 +55,18 @@ typedef struct mf__slots {
   const mf__bits *loops;
   int64_t bits;        /* from one to the next */
   unsigned mask, sign; /* bits of an element; no mask: it has its whole bytes */
-  signed char least, most; /* numbers beyond become these; that far, only the low bits stay */
+  signed char least, most; /* numbers beyond become these; of others, the low bits stay */
 } mf__slots;
 
 /* Loops for elements of less than a byte: for n eights of packed ones, by their bits, to bytes and back; for n that
- * have a byte each; and for n bytes in place, to numbers of 8 bits, and from those to the number that has room, and its
- * bits. */
+ * have a byte each; and for n bytes in place, to numbers of 8 bits, and from those to numbers that have room. */
 struct mf__bits {
   void (*unpack[5])(unsigned char *restrict out, const unsigned char *restrict in, int64_t n);
   void (*pack[5])(unsigned char *restrict out, const unsigned char *restrict in, int64_t n);
   void (*take)(unsigned char *restrict out, const unsigned char *restrict in, int64_t n, unsigned mask);
   void (*merge)(unsigned char *restrict out, const unsigned char *restrict in, int64_t n, unsigned mask);
   void (*extend)(unsigned char *bytes, int64_t n, unsigned sign);
-  void (*narrow)(unsigned char *bytes, int64_t n, const mf__slots *s);
+  void (*clamp)(unsigned char *bytes, int64_t n, const mf__slots *s);
 };
 
 /* What an instruction set can do. */
@@ -171,9 +170,11 @@ bool mf__slots_of(const mf__simd *simd, const mf__codec *c, bool clamps, mf__slo
 /* Elements one behind the other, where they lie or in ${room}: numbers of 8 bits in place of smaller ones, codes of
  * floats in place of codes. */
 const char *mf__slots_load(const mf__slots *s, const char *data, const mf__run *r, char *room);
-/* The same back: from the place that the first of these gives for them, which is theirs or ${room}; it is changed. */
+/* The same back: from the place that the first of these gives for them, which is theirs or ${room}. The second makes
+ * the n numbers there such as have room, where the slots clamp. */
 char *mf__slots_place(const mf__slots *s, char *data, const mf__run *r, char *room);
-void mf__slots_store(const mf__slots *s, char *data, const mf__run *r, char *from);
+void mf__slots_clamp(const mf__slots *s, char *place, int64_t n);
+void mf__slots_store(const mf__slots *s, char *data, const mf__run *r, const char *from);
 
 /* How rows of one dtype are compared, as numbers. */
 typedef struct mf__compare {
@@ -213,6 +214,11 @@ bool mf__blocks_cast(const mf__simd *simd, const mf__convert *c, const DLTensor 
 /* Nothing is read; the place may be outside of all memory. */
 static inline void mf__prefetch(const char *from, int64_t nbytes) {
   __builtin_prefetch((const void *)((uintptr_t)from + (uintptr_t)nbytes));
+}
+
+/* While so many bytes are read from there: those that are MF__AHEAD of them. */
+static inline void mf__prefetch_ahead(const char *from, int64_t nbytes) {
+  for (int64_t i = 0; i < nbytes; i += 64) mf__prefetch(from, i + MF__AHEAD);
 }
 
 #ifdef __clang__
