@@ -55,7 +55,7 @@ def pointer(x):
     fill = by_driver("fill", "pointer(x)", "int(stream.handle)"),
     read = by_driver("read", "pointer(x)", "int(stream.handle)"),
     pointer = "pointer(x)", seen = "(x.shape, x.strides)",
-    note = "its buffers do not order themselves, so the stream that wrote is current when they are taken" },
+    note = "its buffers know no stream, so the stream that wrote is current during the import" },
 
   { name = "Numba-CUDA", module = "numba.cuda", package = "numba-cuda",
     setup = [[
@@ -80,7 +80,7 @@ def read(x, stream):
     give = "moonferry.from_dlpack(x)", take = "take(t, stream)", fill = "device_memset(x, value, 64, stream)",
     read = "read(x, stream)", pointer = "x.device_ctypes_pointer.value",
     seen = "(x.shape, tuple(s // x.dtype.itemsize for s in x.strides))",
-    note = "by __cuda_array_interface__ both ways; it waits on the host",
+    note = "through __cuda_array_interface__ in both directions; it waits on the host",
     lacks = { "bfloat16", "float8" }, takes = { readonly = "lost" } },
 
   { name = "Warp", module = "warp", package = "warp-lang",
@@ -116,7 +116,7 @@ def take(t, stream):
     take = "take(t, stream)", fill = by_driver("fill", "x.ptr", "stream.cuda_stream"),
     read = by_driver("read", "x.ptr", "stream.cuda_stream"), pointer = "x.ptr",
     seen = "(x.shape, tuple(s // warp.types.type_size_in_bytes(x.dtype) for s in x.strides))",
-    note = "over memory that cuda.core allocated; its own allocator needs more than a simulated driver has",
+    note = "over memory that cuda.core allocated, because its own allocator needs more than a simulated driver offers",
     lacks = { "complex", "float8" },
     takes = { readonly = "refused: the tensor is read-only, which this struct cannot say",
       scalar = "refused: list assignment index out of range",
@@ -151,7 +151,7 @@ def read(x, stream):
     stream = "torch.cuda.Stream()", handle = "stream.cuda_stream", make = "make(value, stream)",
     give = "give(x, stream)", take = "take(t, stream)", fill = "filled(x, value, stream)", read = "read(x, stream)",
     pointer = "x.data_ptr()", seen = "(tuple(x.shape), x.stride())",
-    note = "unmodified, over a simulated CUDA runtime; its copies stand for its kernels, which no simulator can run",
+    note = "unmodified, over a simulated CUDA runtime; copies replace its kernels, which no simulator can run",
     lacks = { "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz" },
     takes = { readonly = "lost", negative = "refused: cannot hold negative strides" } },
 

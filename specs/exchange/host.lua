@@ -62,7 +62,7 @@ return {
     give = "x[...]", take = "t[...]",
     bytes = "support.peek(x.data_ptr, x.shape, x.strides, x.dtype.itemsize)",
     pointer = "x.data_ptr", write = "x.fill(value)", lock = "x.as_readonly()",
-    note = "its own tensors, each step a view",
+    note = "its own tensors; each step makes a view",
     gives = { unaligned = "never" } },
 
   { name = "NumPy", module = "numpy",
@@ -70,7 +70,7 @@ return {
     take = "numpy.from_dlpack(t) if hasattr(numpy, dtype) else numpy.asarray(t)",
     bytes = "x.tobytes()", pointer = "x.ctypes.data", write = "x.fill(value)", lock = "support.lock(x)",
     views = NUMPY_VIEWS,
-    note = "by from_dlpack; dtypes of ml_dtypes by asarray, on both sides" },
+    note = "through from_dlpack; ml_dtypes' dtypes through asarray, in both directions" },
 
   { name = "PyTorch", module = "torch", env = "host",
     make = "torch.from_numpy(raw).clone().view(getattr(torch, dtype)).reshape(shape) if len(raw) else "
@@ -79,7 +79,7 @@ return {
     bytes = "x.contiguous().flatten().view(torch.uint8).numpy().tobytes()",
     pointer = "x.data_ptr()", write = "x.fill_(value)",
     views = { fortran = "x.T", sliced = "x[1:3, ::2]", zero = "x[:, :1].expand(4, 6)" },
-    note = "by its exchange table; its own from_dlpack ends the process on negative strides, into() refuses them",
+    note = "through its exchange table; its own from_dlpack crashes on negative strides, which into() refuses",
     lacks = { "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz" },
     gives = { unaligned = "never", zero = "writable" },
     takes = { readonly = "lost", negative = "refused: cannot hold negative strides" } },
@@ -89,7 +89,7 @@ return {
     take = "tvm_ffi.from_dlpack(t)",
     bytes = "support.peek(x.data_ptr(), x.shape, x.strides, support.itemsize(dtype))",
     pointer = "x.data_ptr()", write = "numpy.from_dlpack(x).fill(value)",
-    note = "allocates nothing itself, so its arrays begin as NumPy's memory",
+    note = "cannot allocate, so its arrays begin as NumPy's memory",
     takes = { readonly = "lost" } },
 
   { name = "JAX", module = "jax", env = "host", setup = "import jax.numpy; jax.config.update('jax_enable_x64', True)",
@@ -127,7 +127,7 @@ return {
     make = "jitted.copy(a)", take = "jitted.same(numpy.asarray(t))", bytes = "jitted.elements(x, dtype)",
     pointer = "x.ctypes.data", write = "jitted.fill(x, value)",
     lock = "support.lock(x)", views = NUMPY_VIEWS,
-    note = "compiled functions make, take, read and write the arrays",
+    note = "compiled functions make, import, read and write the arrays",
     lacks = { "float16", "bfloat16", "float8" } },
 
   { name = "PyArrow Tensor", module = "pyarrow", env = "host",
@@ -135,7 +135,7 @@ return {
     take = "pyarrow.Tensor.from_numpy(numpy.asarray(t))", bytes = "x.to_numpy().tobytes()",
     pointer = "x.to_numpy().ctypes.data", write = "x.to_numpy().fill(value)",
     lock = "pyarrow.Tensor.from_numpy(support.lock(x.to_numpy()))",
-    note = "by the buffer protocol",
+    note = "through the buffer protocol",
     lacks = { "complex", "bfloat16", "float8" },
     gives = { bool = "uint8" }, takes = { negative = "refused: Negative ndarray strides not supported" } },
 
@@ -144,7 +144,7 @@ return {
     take = "pyarrow.Array.from_buffers(pyarrow.from_numpy_dtype(dtype), t.size, [None, pyarrow.py_buffer(t)])",
     bytes = "support.as_bytes(x.to_numpy())", pointer = "x.buffers()[1].address",
     limits = { fortran = "an Array has one axis", bool = "its bools are single bits" },
-    note = "one axis; gives DLPack, takes buffers; its arrays cannot be written",
+    note = "one axis; exports DLPack, imports buffers; its arrays cannot be written",
     lacks = { "complex", "bfloat16", "float8" },
     gives = { readonly = "always" }, takes = { strided = "refused: the tensor is not contiguous" } },
 
@@ -153,7 +153,7 @@ return {
     make = "array.array(codes[dtype], raw.tobytes())", give = "moonferry.asarray(x).reshape(shape)",
     take = "array.array(codes[dtype], memoryview(t).tobytes())", bytes = "x.tobytes()", pointer = "x.buffer_info()[0]",
     write = "support.put(x, numpy.full(len(x), value, 'float32').tobytes())",
-    note = "owns its memory, so it takes copies",
+    note = "always owns its memory, so it copies on import",
     lacks = { "bool", "float16", "complex", "bfloat16", "float8" }, takes = { everything = "copied" } },
 
   { name = "memoryview", module = "builtins",
@@ -169,7 +169,7 @@ return {
   { name = "bytes", module = "builtins", setup = "class Bytes(bytes): pass\n" .. FLAT,
     make = "Bytes(raw)", give = "moonferry.frombuffer(x, dtype).reshape(shape)", take = "Bytes(flat(t))",
     bytes = "bytes(x)", pointer = "numpy.frombuffer(x, 'uint8').ctypes.data", lock = "x",
-    note = "read-only; owns its memory, so it takes copies; the dtype is Moonferry's to say",
+    note = "read-only; always owns its memory, so it copies on import; the program names the dtype to Moonferry",
     gives = { readonly = "always" }, takes = { everything = "copied" } },
 
   { name = "mmap", module = "mmap", setup = FLAT,
@@ -178,21 +178,21 @@ return {
     take = "support.put(mmap.mmap(-1, t.nbytes), flat(t))", bytes = "x[:]",
     pointer = "numpy.frombuffer(x, 'uint8').ctypes.data",
     write = "support.put(x, numpy.full(len(x) // 4, value, 'float32').tobytes())",
-    note = "owns its memory, so it takes copies; the dtype is Moonferry's to say",
+    note = "always owns its memory, so it copies on import; the program names the dtype to Moonferry",
     gives = { unaligned = "never", empty = "refused: Invalid argument" },
     takes = { everything = "copied", empty = "refused: Invalid argument" } },
 
   { name = "nanobind", module = "exchange_nanobind", package = "nanobind", env = "host",
     make = "exchange_nanobind.Array.make(raw.tobytes(), dtype, shape)", give = "moonferry.from_dlpack(x.array())",
     take = "exchange_nanobind.Array.take(t)", bytes = "x.bytes()", pointer = "x.pointer()", write = "x.fill(value)",
-    note = "an extension of ours made with it" },
+    note = "an extension that the specs build" },
 
   { name = "pybind11", module = "exchange_pybind11", package = "pybind11", env = "host",
     setup = CODES .. "'bool int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 float32 float64 complex64 "
     .. "complex128'.split(), '? b B h H i I q Q e f d Zf Zd'.split()))",
     make = "exchange_pybind11.Array.make(raw.tobytes(), codes[dtype], support.itemsize(dtype), shape)",
     give = "moonferry.asarray(x)", take = "exchange_pybind11.Array.take(t)", bytes = "x.bytes()",
-    pointer = "x.pointer()", write = "x.fill(value)", note = "an extension of ours made with it: buffers, no DLPack",
+    pointer = "x.pointer()", write = "x.fill(value)", note = "an extension that the specs build: buffers, no DLPack",
     lacks = { "bfloat16", "float8" } },
 
   { name = "mpi4py", module = "mpi4py.MPI", package = "mpi4py", env = "host", setup = "from mpi4py import MPI",
@@ -202,7 +202,7 @@ return {
     write = "support.put(x, numpy.full(x.nbytes // 4, value, 'float32').tobytes())",
     lock = "x.toreadonly()", limits = { fortran = "it sends memory in its own order, and knows no shape" },
     grows = { mmap = "MPICH keeps 136 bytes for each mmap of the process, also without Moonferry" },
-    note = "its memory and its view of buffers; messages between two ranks are below",
+    note = "its memory and its view of buffers; messages between two ranks are listed below",
     takes = { sliced = "refused: buffer is not contiguous", zero = "refused: buffer is not contiguous",
       negative = "refused: strides item is negative" } },
 
@@ -217,7 +217,7 @@ def make(a):
     take = "onnxruntime.OrtValue.from_dlpack(t)",
     bytes = "x.numpy().tobytes()", pointer = "x.data_ptr()",
     write = "x.update_inplace(numpy.full(x.shape(), value, 'float32'))",
-    note = "compact arrays only; its bool is given as uint8, and DLPack's own bool is refused",
+    note = "compact arrays only; it exports bool as uint8 and refuses DLPack's bool",
     lacks = { "complex", "bfloat16", "float8" },
     gives = { unaligned = "never" },
     takes = { readonly = LEGACY, bool = "refused: Unsupported code 6",
@@ -227,7 +227,7 @@ def make(a):
 
   { name = "TensorFlow", module = "tensorflow", package = "tensorflow-cpu", env = "tensorflow",
     make = "tensorflow.constant(a)", take = "tensorflow.experimental.dlpack.from_dlpack(t.__dlpack__())",
-    bytes = "x.numpy().tobytes()", note = "legacy structs only; its tensors cannot be written",
+    bytes = "x.numpy().tobytes()", note = "only structs before DLPack 1.0; its tensors cannot be written",
     lacks = { "float8_e3m4", "float8_e4m3", "float8_e8m0fnu" },
     gives = { unaligned = "never", float8 = "refused: DT_FLOAT8" },
     takes = { readonly = LEGACY, float8 = "refused: Unsupported",
@@ -238,7 +238,7 @@ def make(a):
     take = "mxnet.nd.from_dlpack(t.__dlpack__())", bytes = "x.asnumpy().tobytes()",
     write = "(x.__setitem__(slice(None), value), x.wait_to_read())",
     views = { fortran = "x.T" },
-    note = "its DLPack is capsules",
+    note = "exchanges DLPack capsules only",
     lacks = { "int16", "uint16", "uint32", "uint64", "complex", "bfloat16", "float8" },
     gives = { unaligned = "never", fortran = "compact" },
     takes = { readonly = LEGACY, bool = "refused: Unknown DLDataType",

@@ -7,9 +7,10 @@ import report
 
 INTRODUCTION = """# More libraries
 
-[The exchange matrix](matrix.md) has each of its libraries with every other. These have been tried with Moonferry
-alone, by the same checks. Their entries, which are written as that page says, are in `specs/exchange/more.lua`.
-`make libraries` runs them in some minutes, in an environment of its own; `make libraries PUBLISH=1` writes this page.
+[The exchange matrix](matrix.md) tries each of its libraries with every other. The libraries on this page were tried
+only with Moonferry, by the same checks. Their entries are in `specs/exchange/more.lua`, in the format that that page
+explains. `make libraries` runs them in some minutes, in an environment of its own; `make libraries PUBLISH=1` writes
+this page.
 
 {counts}.
 
@@ -17,10 +18,10 @@ alone, by the same checks. Their entries, which are written as that page says, a
 |---|---|---|---|
 {rows}
 """
-OTHERS = """## No row of a matrix
+OTHERS = """## Without a row in a table
 
-These libraries keep arrays in files or on a GPU of their own, or exchange nothing but NumPy's arrays. Each line but
-those "by hand" is asserted by a program of `specs/exchange/others.py`, which `make libraries` runs, too.
+These libraries keep arrays in files or on a GPU of their own, or exchange only NumPy arrays. A program in
+`specs/exchange/others.py`, which `make libraries` runs, too, checks each line, except those "by hand" or "not run".
 
 | library | what it does |
 |---|---|

@@ -34,7 +34,7 @@ FILES = "assert moonferry.equal(moonferry.asarray(x), t)\n"
 OTHERS = [
     Other(
         "DuckDB",
-        "a table of tensors by pyarrow, and its columns by `from_arrow`, without a copy of ours",
+        "a table of tensors through pyarrow, its columns through `from_arrow`; Moonferry copies nothing",
         """
 import duckdb, pyarrow
 columns = pyarrow.table({"a": t.reshape(-1)})
@@ -56,8 +56,7 @@ assert refuses(BufferError, lambda: moonferry.asarray(x, copy=False))
     ),
     Other(
         "Zarr",
-        "a file: `z[...] = t.numpy()` writes, for it asks whole arrays for NumPy's `ravel` and `view`; "
-        "`asarray(z)` reads",
+        "a file: `z[...] = t.numpy()` writes (it calls NumPy's `ravel` and `view`); `asarray(z)` reads",
         """
 import zarr
 x = zarr.zeros((4, 6), dtype="f4")
@@ -67,7 +66,7 @@ x[...] = t.numpy()
     ),
     Other(
         "netCDF4",
-        "a file: `v[:] = t` writes, `asarray(v[:])` reads; cells that nobody wrote are masked, and refused",
+        "a file: `v[:] = t` writes, `asarray(v[:])` reads; unwritten cells are masked, which is refused",
         """
 import netCDF4
 f = netCDF4.Dataset("x", "w", diskless=True)
@@ -87,8 +86,8 @@ x = x[:]
     ),
     Other(
         "safetensors",
-        '`save({"a": t.numpy()})` writes, for it asks for NumPy\'s `ctypes`; `TensorSpec` takes '
-        "`t.data_ptr`, in bfloat16, too",
+        '`save({"a": t.numpy()})` writes (it uses NumPy\'s `ctypes`); `TensorSpec` takes '
+        "`t.data_ptr`, also for bfloat16",
         """
 import safetensors, safetensors.numpy as s
 half = t.astype("bfloat16")
@@ -101,8 +100,8 @@ x = s.load(s.save({"a": t.numpy()}))["a"]
     ),
     Other(
         "gguf",
-        "`add_tensor(name, t.numpy())` writes, for it asks for NumPy's `tofile`; what a reader maps is taken "
-        "without a copy",
+        "`add_tensor(name, t.numpy())` writes (it calls NumPy's `tofile`); the arrays that a reader maps are "
+        "imported without a copy",
         """
 import gguf, tempfile
 path = tempfile.mkstemp()[1]
@@ -117,8 +116,8 @@ assert mapped.data_ptr == x.ctypes.data and mapped.readonly
     ),
     Other(
         "ONNX",
-        "`from_array(t.numpy())` and `asarray(to_array(x))`, with bfloat16 and int4; `from_array(t)` wants "
-        "NumPy's dtype",
+        "`from_array(t.numpy())` and `asarray(to_array(x))`, with bfloat16 and int4; `from_array(t)` needs "
+        "a NumPy dtype",
         """
 import onnx, onnx.numpy_helper as h
 assert refuses(ValueError, lambda: h.from_array(t))
@@ -132,7 +131,7 @@ x = h.to_array(h.from_array(t.numpy()))
     Other(
         "PyVista",
         "`PolyData(t.numpy())` and `d['a'] = t.numpy()` without a copy, and so is `asarray(d.points)`; it "
-        "refuses others",
+        "refuses tensors",
         """
 import pyvista
 points = t.reshape(8, 3)
@@ -169,7 +168,7 @@ codec.decode(codec.encode(t), out=x)
     ),
     Other(
         "scikit-image, imageio",
-        "they take tensors as they are, and give NumPy's arrays; `imwrite(file, t)` and `asarray(imread(file))`",
+        "they accept tensors and return NumPy arrays; `imwrite(file, t)` and `asarray(imread(file))`",
         """
 import imageio.v3, skimage.filters, skimage.transform
 assert moonferry.asarray(skimage.filters.gaussian(t, 1)).shape == (4, 6)
@@ -193,7 +192,7 @@ assert x.data_ptr == moonferry.asarray(bitmap).data_ptr != t.data_ptr
     ),
     Other(
         "VisPy",
-        "its buffers want NumPy's arrays: `VertexBuffer(t.numpy())`",
+        "its buffers need NumPy arrays: `VertexBuffer(t.numpy())`",
         """
 from vispy.gloo import VertexBuffer
 assert refuses(ValueError, lambda: VertexBuffer(t))
@@ -230,8 +229,8 @@ assert moonferry.asarray(x).data_ptr == t.data_ptr
     ),
     Other(
         "sparse, SciPy",
-        "`sparse.COO.from_numpy(t)` and `scipy.sparse.csr_array(t)` pick the elements out; SciPy takes tensors as they "
-        "are, but for `wavfile.write(file, rate, t.numpy())`",
+        "`sparse.COO.from_numpy(t)` and `scipy.sparse.csr_array(t)` copy the nonzero elements; SciPy accepts tensors, "
+        "except in `wavfile.write(file, rate, t.numpy())`",
         """
 import io, sparse, scipy.fft, scipy.io.wavfile, scipy.ndimage, scipy.sparse
 assert scipy.fft.fft2(t).shape == scipy.ndimage.gaussian_filter(t, 1).shape == (4, 6)
@@ -254,7 +253,7 @@ assert t[0, 0] == was[0, 0] + 1
     ),
     Other(
         "NumExpr",
-        "takes a tensor as it is, and gives NumPy's arrays",
+        "accepts tensors, and returns NumPy arrays",
         "import numexpr\nx = numexpr.evaluate('u * 1', {'u': t})\n" + FILES,
     ),
     Other(
@@ -283,7 +282,7 @@ x = field.to_numpy()
     ),
     Other(
         "tinygrad",
-        "no DLPack and no buffers: `Tensor(t.numpy())` and `asarray(x.numpy())`; `asarray(x)` reads number by number",
+        "no DLPack and no buffers: `Tensor(t.numpy())` and `asarray(x.numpy())`; `asarray(x)` reads single numbers",
         """
 import os
 os.environ["DEV"] = "PYTHON"
@@ -296,7 +295,7 @@ x = x.numpy()
     ),
     Other(
         "ModernGL",
-        "`buffer(t)` copies to the GPU and `read_into(t)` back; views have to be compact",
+        "`buffer(t)` copies to the GPU and `read_into(t)` back; views must be compact",
         """
 import moderngl
 buffer = moderngl.create_context(standalone=True, backend="egl").buffer(t)
@@ -307,7 +306,7 @@ buffer.read_into(x)
     ),
     Other(
         "wgpu",
-        "`create_buffer_with_data(data=t)` copies to the GPU, `asarray(queue.read_buffer(b))` is what comes back",
+        "`create_buffer_with_data(data=t)` copies to the GPU, `asarray(queue.read_buffer(b))` copies back",
         """
 import wgpu
 device = wgpu.gpu.request_adapter_sync().request_device_sync()
@@ -344,7 +343,7 @@ assert refuses(BufferError, lambda: moonferry.from_arrow(arro3.core.ChunkedArray
     ),
     Other(
         "CTranslate2",
-        "`StorageView.from_array(t)` and `asarray(view)` without a copy; views have to be compact and writable",
+        "`StorageView.from_array(t)` and `asarray(view)` without a copy; views must be compact and writable",
         """
 import ctranslate2
 view = ctranslate2.StorageView.from_array(t)
@@ -357,7 +356,7 @@ for odd in (t.T, t[:, ::2], t.as_readonly()):
     ),
     Other(
         "kornia-rs",
-        "`Image.from_dlpack(t)` and `from_dlpack(image)` without a copy; its functions want NumPy's arrays",
+        "`Image.from_dlpack(t)` and `from_dlpack(image)` without a copy; its functions need NumPy arrays",
         """
 import kornia_rs
 pixels = moonferry.zeros((4, 6, 3), "uint8")
@@ -369,7 +368,7 @@ assert moonferry.asarray(kornia_rs.imgproc.resize(pixels.numpy(), (2, 3), "neare
     ),
     Other(
         "XGBoost",
-        "`DMatrix(t, label=u)` and `inplace_predict(t)` take tensors as they are; it gives NumPy's arrays",
+        "`DMatrix(t, label=u)` and `inplace_predict(t)` accept tensors; it returns NumPy arrays",
         """
 import xgboost
 label = moonferry.ones(4)
@@ -380,7 +379,7 @@ assert moonferry.asarray(xgboost.DMatrix(t[:, ::2], label=label).get_label()).to
     ),
     Other(
         "scikit-learn",
-        "its estimators take tensors as they are, and give NumPy's arrays",
+        "its estimators accept tensors, and return NumPy arrays",
         """
 from sklearn.preprocessing import StandardScaler
 scaler = StandardScaler().fit(t)
@@ -390,7 +389,7 @@ x = scaler.inverse_transform(scaler.transform(t)).round()
     ),
     Other(
         "USearch",
-        "wants NumPy's arrays: `index.add(keys, t.numpy())`",
+        "needs NumPy arrays: `index.add(keys, t.numpy())`",
         """
 import usearch.index
 index = usearch.index.Index(ndim=6)
@@ -401,7 +400,7 @@ assert index.search(t[2].numpy(), 1).keys[0] in range(4)
     ),
     Other(
         "boost-histogram",
-        "`h.fill(t)` takes tensors as they are, and `asarray(h)` is its bins",
+        "`h.fill(t)` accepts tensors, and `asarray(h)` is an array of its bins",
         """
 import boost_histogram
 h = boost_histogram.Histogram(boost_histogram.axis.Regular(4, 0, 24))
@@ -411,7 +410,7 @@ assert moonferry.asarray(h).tolist() == [6.0] * 4
     ),
     Other(
         "libvips",
-        "`pyvips.Image.new_from_array(t)` copies, `asarray(image)` is what it computes",
+        "`pyvips.Image.new_from_array(t)` copies, `asarray(image)` has what it computed",
         """
 import pyvips
 x = moonferry.asarray(pyvips.Image.new_from_array(t)).reshape(4, 6)
@@ -450,8 +449,7 @@ assert soundfile.read(file, out=x) is not None
     ),
     Other(
         "pyFFTW",
-        "plans want NumPy's arrays: `FFTW(t.numpy(), u.numpy())` works in the tensors' memory; `interfaces` take "
-        "tensors",
+        "plans need NumPy arrays: `FFTW(t.numpy(), u.numpy())` works in the tensors' memory; `interfaces` take tensors",
         """
 import pyfftw
 a, b = moonferry.ones(8, "complex64"), moonferry.zeros(8, "complex64")
@@ -474,18 +472,18 @@ assert x.data_ptr == t.data_ptr
 """
         + FILES,
     ),
-    Other("Dask, Ray, MPI, torch.distributed", "[distributed.md](distributed.md) has what each copies", ""),
-    Other("Open3D 0.20", "by hand: zero-copy both ways; not run here, since it wants Debian's libusb-1.0-0", ""),
+    Other("Dask, Ray, MPI, torch.distributed", "[distributed.md](distributed.md) says what each copies", ""),
+    Other("Open3D 0.20", "by hand: zero-copy both ways; not run here, because it needs Debian's libusb-1.0-0", ""),
     Other(
         "dpctl, dpnp",
         "by hand: `dpnp.asarray(t)` and `from_dlpack(x, device='cpu')` copy, and without a device oneAPI's memory is "
-        "refused; not run here, since dpnp 0.20 does not load beside the MKL and TBB that pip gives it",
+        "refused; not run here, because dpnp 0.20 does not load with the MKL and TBB that pip installs",
         "",
     ),
     Other("pygfx", "by hand: `Buffer(t)` keeps the tensor, and its `view` is NumPy's over the same memory", ""),
-    Other("pyglet", "not run: it wants a display", ""),
-    Other("torch.compile", "by hand, with its backend eager: what it made takes `into(torch.Tensor, t)`", ""),
-    Other("llama-cpp-python", "not run: PyPI has no wheel of it; its logits are NumPy's arrays", ""),
+    Other("pyglet", "not run: it needs a display", ""),
+    Other("torch.compile", "by hand, with its eager backend: a compiled function accepts `into(torch.Tensor, t)`", ""),
+    Other("llama-cpp-python", "not run: it has no wheel; its logits are NumPy arrays", ""),
     Other("MindSpore 2.10", "by hand: `asarray` and `from_dlpack(t.__dlpack__())` without a copy", ""),
 ]
 

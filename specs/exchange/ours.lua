@@ -23,7 +23,7 @@ def read(x, stream):
     stream = "None", handle = "0", make = "numpy.full(64, value, 'uint8')", give = "give(x)",
     take = "numpy.asarray(t.to('cpu'))", fill = "x.fill(value)", read = "x.tobytes()", pointer = "x.ctypes.data",
     seen = "(x.shape, tuple(s // x.itemsize for s in x.strides))",
-    note = "the host: Moonferry copies when asked, by to()" },
+    note = "the host; Moonferry copies in to()" },
 }
 
 --- Both entries, for that device.

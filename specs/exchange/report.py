@@ -244,7 +244,8 @@ def counts(cells):
 
 INTRODUCTION = """# The exchange matrix
 
-What becomes of an array of the library on the left, given to Moonferry and from there to the library at the top.
+What happens to an array of the library on the left when it is passed to Moonferry and from there to the library at
+the top.
 
 ![The matrix as a picture](matrix.png)
 
@@ -252,49 +253,55 @@ What becomes of an array of the library on the left, given to Moonferry and from
 
 {kinds}
 
-`make matrix` runs every cell and makes this page and the picture in `build/matrix/whole/`, in about a quarter of an
-hour; `make matrix PUBLISH=1` puts them here. It fails if a cell is not what follows from the entries of its two
-libraries, be it worse or better. `make matrix SHARE=0.15` runs Moonferry's row and column and that part of the other
-cells, which each commit draws anew; `make matrix ONLY="NumPy JAX"` runs the cells between these, both into
-`build/matrix/part/` and from there into the last whole result, if there is one: then a part can be published, too. What
-is published is of `build/timed`, whose whole result is in `build/matrix/whole-timed/`. A run that was ended goes on
-where it was, if nothing has changed meanwhile. `make matrix TABLE=cuda PUBLISH=1` runs the table of one device and puts
-it here beside the others as they are: its cells have no times, so that it wants no quiet machine. `make test` runs the
-part that needs no environments of its own, and the simulated devices.
+`make matrix` runs every cell in about a quarter of an hour, and writes this page and the picture to
+`build/matrix/whole/`. It fails if a cell differs, for worse or for better, from what the entries of its two
+libraries imply. These variables choose what it runs:
 
-The CUDA builds of PyTorch and JAX need environments of 1.4 and 0.8 GB, which `make test-sim-torch` and
-`make test-sim-jax` make and `make matrix` uses where they are. Where one is not, its cells say so and fail nothing.
+* `PUBLISH=1` puts the page and the picture here. What is published was measured with `build/timed`; its whole
+  result is in `build/matrix/whole-timed/`.
+* `SHARE=0.15` runs Moonferry's row and column and that part of the other cells, which each commit draws anew.
+  `ONLY="NumPy JAX"` runs the cells between these libraries. Both write to `build/matrix/part/`, and into the last
+  whole result, if there is one, so that a part can be published, too.
+* `TABLE=cuda` runs the table of one device. With `PUBLISH=1` the other tables on this page stay as they are. Cells
+  of devices have no times, so the machine may be busy.
 
-Each cell is a process of its own, and LuaJIT runs it (`specs/exchange/pair.lua`). It looks at
+A run that was stopped continues where it stopped, unless something has changed since. `make test` runs the part
+that needs no environment of its own, and the simulated devices. `make test-sim-torch` and `make test-sim-jax` make
+the environments of PyTorch's and JAX's CUDA builds (1.4 and 0.8 GB). If one is missing, its cells say so, which is
+not a failure.
 
-* memory: by address, and by writing on one side, in Moonferry and on the other side, and reading everywhere; where
-  nobody may write, by a write behind everybody's back;
-* every dtype that both ends have, bit for bit, with signalling and negative NaN, infinities and subnormal numbers;
-* layouts: compact, transposed, sliced, with negative and zero strides, without elements, without axes, with 12 axes;
-* read-only: kept, refused, or lost by whom;
-* lifetime: the source goes first, the sink goes first, and {rounds} rounds, after which nothing is left alive and, on
-  the host, the process has not grown;
-* time, on the host: both steps together for a float32 array of 4 x 6, each called from Python (where a second process
-  takes part: from Lua). It is the shortest of many.
+Each cell is a process of its own, which LuaJIT runs (`specs/exchange/pair.lua`). It checks
 
-On the devices each library works on a stream of its own and Moonferry on a third, under 21 orders of the queued work; a
+* memory: addresses, and values that are written on one side, in Moonferry and on the other side, and read
+  everywhere; if none of the three may write, the check writes past their protection;
+* every dtype that both libraries have, bit for bit, with signalling and negative NaN, infinities and subnormal
+  numbers;
+* layouts: compact, transposed, sliced, with negative and zero strides, without elements, without axes, with 12
+  axes;
+* the read-only flag: whether it is kept, refused, or lost, and by which library;
+* lifetime: the source is released first, the sink is released first, and {rounds} exchanges, after which nothing is
+  left alive and, on the host, the process has not grown;
+* time, on the host: both steps together for a float32 array of 4 x 6, each called from Python (from Lua if a second
+  process takes part). It is the shortest of many.
+
+On devices each library works on a stream of its own and Moonferry on a third, under 21 orders of the queued work. A
 race that the simulated driver reports is a fault.
 
 ## Adding a library
 
-A library is one entry in the list of `specs/exchange/host.lua` (`cuda.lua` and `rocm.lua` for devices): what it is
-called, how it is imported, as Python expressions how it makes an array, takes a tensor and reads its elements, and what
-is odd about it: which dtypes it lacks, which layouts it copies or refuses, whether it heeds read-only. What an entry
-does not say is that all is kept and nothing copied. The comment at the top of that file lists the fields, and
-`specs/exchange/rule.py` derives each cell from them. ONNX Runtime's entry, all of it:
+A library is one entry in the list of `specs/exchange/host.lua` (`cuda.lua` and `rocm.lua` for devices). It says, in
+Python expressions, how the library is imported, makes an array, imports a tensor and reads its elements; and in
+what it differs: which dtypes it lacks, which layouts it copies or refuses, whether it respects the read-only flag.
+Whatever an entry does not mention is kept and not copied. The comment at the top of that file lists the fields, and
+`specs/exchange/rule.py` derives each cell from them. This is the whole entry of ONNX Runtime:
 
 ```lua
 {onnx}```
 
-If `.venv` has not got it, its line goes into `specs/exchange/environments/host.txt`; if it cannot live with what is
-there, it gets a file of its own beside that one and a line in `WANTS` of `specs/exchange/environments.py`, and its
-cells with libraries of other environments go through a second process. Then
-`make matrix ONLY="'ONNX Runtime' Moonferry NumPy"` says what it does, and where its entry says something else.
+If `.venv` does not contain the library, add a line to `specs/exchange/environments/host.txt`. If it conflicts with
+what is there, give it a file of its own in that folder and a line in `WANTS` of `specs/exchange/environments.py`;
+its cells with libraries of other environments then use a second process. After that `make matrix ONLY="'ONNX
+Runtime' Moonferry NumPy"` shows what the library does, and where its entry is wrong.
 """
 
 
