@@ -165,6 +165,40 @@ def test_each_breach_is_found(tmp_path, export, rule, seen):
     assert status == int(found["level"] == "must" or expected != "broken")
 
 
+# Its capsules have a destructor that is a Python function, as Warp's: it loses an exception that is on its way.
+FORGETFUL = """
+import ctypes
+import numpy as np
+
+float32 = np.float32
+DESTRUCTOR = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
+forget = DESTRUCTOR(lambda capsule: ctypes.pythonapi.PyErr_Clear())
+set_destructor = ctypes.pythonapi.PyCapsule_SetDestructor
+set_destructor.argtypes = [ctypes.py_object, DESTRUCTOR]
+
+class Array:
+    def __init__(self, inner):
+        self.inner = inner
+    def __dlpack_device__(self):
+        return 1, 0
+    def __dlpack__(self, *, stream=None):
+        capsule = self.inner.__dlpack__()
+        set_destructor(capsule, forget)
+        return capsule
+
+def asarray(values, dtype=None):
+    return Array(np.asarray(values, dtype=dtype))
+"""
+
+
+@pytest.mark.parametrize("rule, keyword", [("copy-true", "copy"), ("copy-legacy", "copy"), ("copy-false", "copy"),
+                                           ("dl-device-own", "dl_device")])  # fmt: skip
+def test_a_refusal_is_shown_though_a_capsule_s_destructor_loses_exceptions(tmp_path, rule, keyword):
+    rules, _, _ = results(tmp_path, "--rule", rule, library(tmp_path, FORGETFUL))
+    assert rules[rule]["result"] == "broken"
+    assert rules[rule]["seen"].startswith("raised TypeError") and repr(keyword) in rules[rule]["seen"]
+
+
 def test_a_device_that_is_not_the_capsules(tmp_path):
     rules, _, status = results(tmp_path, "--rule", "device-agrees", "--rule", "device",
                                library(tmp_path, WRAPPED, device="(2, 0)"))  # fmt: skip

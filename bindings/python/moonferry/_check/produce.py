@@ -1,4 +1,8 @@
-"""Rules of a producer: what a library's own arrays answer, and what their capsules hold."""
+"""Rules of a producer: what a library's own arrays answer, and what their capsules hold.
+
+Invariant: a capsule has a name of its own while the next one is asked for. One that is dropped while an exception is on
+its way may have a destructor that loses the exception.
+"""
 
 from __future__ import annotations
 
@@ -255,7 +259,8 @@ def device_own(lib: Library) -> None:
     """dl_device may name the device that the array is on; that needs no copy."""
     array = lib.array()
     own = tuple(int(n) for n in array.__dlpack_device__())
-    plain, asked = export(array), export(array, dl_device=own)
+    plain = export(array)
+    asked = export(array, dl_device=own)
     expect(plain.pointer == asked.pointer, "it was copied")
 
 
@@ -277,7 +282,8 @@ def device_unknown(lib: Library) -> str:
 def copy_true(lib: Library) -> None:
     """copy=True gives other memory with the same elements."""
     array = lib.array()
-    plain, copied = export(array), export(array, copy=True)
+    plain = export(array)
+    copied = export(array, copy=True)
     expect(plain.pointer != copied.pointer, "the memory is the same")
     expect(abi.elements(plain.tensor) == abi.elements(copied.tensor), "the elements are others")
 
@@ -294,7 +300,8 @@ def copy_flag(lib: Library) -> None:
 def copy_legacy(lib: Library) -> None:
     """copy=True works for a legacy capsule too."""
     array = lib.array()
-    plain, copied = Managed(array.__dlpack__()), Managed(array.__dlpack__(copy=True))
+    plain = Managed(array.__dlpack__())
+    copied = Managed(array.__dlpack__(copy=True))
     expect(plain.pointer != copied.pointer, "the memory is the same")
 
 
@@ -302,7 +309,8 @@ def copy_legacy(lib: Library) -> None:
 def copy_false(lib: Library) -> None:
     """copy=False gives the same memory each time, and no flag of a copy."""
     array = lib.array()
-    first, second = export(array, copy=False), export(array, copy=False)
+    first = export(array, copy=False)
+    second = export(array, copy=False)
     expect(first.pointer == second.pointer, "two exports have different memory")
     expect(not first.flags & IS_COPIED, "IS_COPIED is set")
 
