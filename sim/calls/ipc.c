@@ -59,7 +59,7 @@ sim_status sim_call_ipc_memory(uintptr_t p, void *out) {
   if (out == NULL) return SIM_INVALID;
   SIM_TRY(sim_context_of(&c));
   sim_alloc *a = sim_live(p);
-  const bool plain = a != NULL && a->space == SIM_DEVICE && a->pool == NULL && !a->lent && a->maps == NULL;
+  const bool plain = a != NULL && a->space == SIM_DEVICE && a->pool == NULL && a->kept == NULL && a->maps == NULL;
   if (!plain || a->base != p || a->backed) return SIM_INVALID;
   return give_memory(a, out);
 }

@@ -37,7 +37,7 @@ sim_status sim_call_free(uintptr_t p, bool pinned) {
   SIM_TRY(sim_context_of(&c));
   sim_alloc *a = sim_alloc_find(p);
   const bool whole = a != NULL && a->base == p && a->maps == NULL;
-  const bool known = whole && a->space != SIM_FOREIGN && !a->lent && a->opened == 0;
+  const bool known = whole && a->space != SIM_FOREIGN && a->kept == NULL && a->opened == 0;
   const bool fits = known && (a->space == SIM_PINNED) == pinned;
   sim_log_detail("%#zx", (size_t)p);
   if (fits) return sim_free_host(a);
@@ -46,7 +46,7 @@ sim_status sim_call_free(uintptr_t p, bool pinned) {
             : a->maps != NULL ? "lies in reserved addresses, which unmapping ends"
             : a->base != p ? "is inside an allocation"
             : a->opened > 0 ? "is another process's memory, which is closed"
-            : a->lent      ? "is a graphics resource's, which unmapping ends"
+            : a->kept != NULL ? a->kept
                            : "is memory of another kind");
   return SIM_INVALID;
 }

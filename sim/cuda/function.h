@@ -13,5 +13,7 @@ unsigned most_threads(const sim_function *f);
 /* How many blocks of so many threads, each with so much shared memory of dynamic size, a multiprocessor runs at once; 0
  * for blocks that no launch may have. */
 unsigned blocks_at_once(const sim_function *f, uint64_t threads, size_t dynamic);
+/* The memory of a module's variable in a context, which it has from then on. */
+CUresult place_variable(sim_module *m, sim_context *c, size_t which, sim_alloc **out);
 
 #endif

@@ -54,8 +54,26 @@ static CUresult end_of(ptx_end end) {
   return end < PTX_LOOSE ? ends[end] : CUDA_ERROR_LAUNCH_FAILED;
 }
 
+/* A launch that was followed when a variable had no place has what it reads from the text. Where the variable has been
+ * written since, that is not what a device reads. */
+static void look_for_changes(const sim_launch *l, const ptx_grid *g) {
+  char here[200];
+  const ptx_program *p = g->program;
+  for (size_t i = 0; i < p->nvariables && g->reads_text; i++) {
+    const ptx_module_variable *v = &p->variables[i];
+    const sim_alloc *a = sim_module_variable(l->module, g->ctx, i);
+    const bool then = a == NULL || (g->places != NULL && g->places[i] != 0);
+    if (then || memcmp(sim_view(a->base), p->consts + v->offset, v->nbytes) == 0) continue;
+    sim_found(SIM_MISUSE,
+              "%s reads variables and was launched or captured before anybody had asked where '%s' lies: the simulator "
+              "has it read what the text says, which was written over since\n  launched %s",
+              g->entry->name, v->name, sim_place_text(&g->made, here, sizeof here));
+  }
+}
+
 static void run(sim_launch *l) {
   const ptx_grid *g = l->body;
+  look_for_changes(l, g);
   const ptx_end end = ptx_run(g, l);
   if (end != PTX_DONE) sim_stick(sim_device_at(l->device), (int)end_of(end));
   if (g->loose) sim_launch_ran(l, g->entry->name, &g->made);
@@ -64,6 +82,7 @@ static void run(sim_launch *l) {
 static void drop_grid(void *body) {
   ptx_grid *g = body;
   free(g->params);
+  free(g->places);
   free(g);
 }
 
@@ -76,13 +95,45 @@ static CUresult other_context(const sim_function *f, const sim_stream *s) {
   return CUDA_ERROR_INVALID_HANDLE;
 }
 
-static CUresult queue(sim_stream *s, sim_launch *l) {
-  ptx_grid *g = l->body;
+static void find_places(const sim_launch *l, ptx_grid *g) {
+  const ptx_program *p = g->program;
+  for (size_t i = 0; i < p->nvariables; i++) {
+    const sim_alloc *a = sim_module_variable(l->module, g->ctx, i);
+    if (a == NULL) continue;
+    if (g->places == NULL) g->places = calloc(p->nvariables, sizeof *g->places);
+    if (g->places == NULL) abort();
+    g->places[i] = a->base;
+  }
+}
+
+/* All that a kernel may store to. */
+static CUresult place_variables(const sim_launch *l, ptx_grid *g) {
+  const ptx_program *p = g->program;
+  sim_alloc *unused;
+  for (size_t i = 0; i < p->nvariables; i++)
+    if (!p->variables[i].constant) TRY(place_variable(l->module, g->ctx, i, &unused));
+  find_places(l, g);
+  return CUDA_SUCCESS;
+}
+
+static ptx_end follow(sim_launch *l, ptx_grid *g) {
   ptx_end end = ptx_follow(g, l);
   g->loose = end == PTX_LOOSE;
   if (g->loose) {
     sim_launch_forget(l);
     end = ptx_follow_params(g, l);
+  }
+  return end;
+}
+
+static CUresult queue(sim_stream *s, sim_launch *l) {
+  ptx_grid *g = l->body;
+  find_places(l, g);
+  ptx_end end = follow(l, g);
+  if (end == PTX_UNPLACED) {
+    sim_launch_forget(l);
+    TRY(place_variables(l, g));
+    end = follow(l, g);
   }
   if (end == PTX_BEYOND) return CUDA_ERROR_NOT_SUPPORTED;
   l->illegal = CUDA_ERROR_ILLEGAL_ADDRESS;
@@ -151,6 +202,7 @@ static CUresult launch(const CUlaunchConfig *c, CUfunction handle, void **params
   sim_launch *l = sim_launch_new(f->module, s->ctx->device->id);
   l->run = run;
   l->fenced = g->program->fences;
+  g->ctx = s->ctx;
   l->body = g;
   l->drop = drop_grid;
   if (rc == CUDA_SUCCESS) rc = queue(s, l);

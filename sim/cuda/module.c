@@ -187,3 +187,39 @@ CUresult do_cuKernelGetFunction(CUfunction *out, CUkernel handle) {
   *out = (CUfunction)sim_function_of(f->module, c, f->entry)->o.handle;
   return CUDA_SUCCESS;
 }
+
+CUresult place_variable(sim_module *m, sim_context *c, size_t which, sim_alloc **out) {
+  const ptx_program *p = m->code;
+  const ptx_module_variable *v = &p->variables[which];
+  return from(sim_module_place(m, c, which, p->consts + v->offset, v->nbytes, out));
+}
+
+static CUresult variable_named(sim_module *m, sim_context *c, const char *name, CUdeviceptr *at, size_t *nbytes) {
+  const ptx_program *p = m->code;
+  const size_t which = ptx_variable_named(p, name);
+  sim_alloc *a;
+  if (which == p->nvariables) return CUDA_ERROR_NOT_FOUND;
+  TRY(place_variable(m, c, which, &a));
+  sim_log_detail("%s, %zu bytes at %#zx", name, a->nbytes, (size_t)a->base);
+  if (at != NULL) *at = a->base;
+  if (nbytes != NULL) *nbytes = a->nbytes;
+  return CUDA_SUCCESS;
+}
+
+CUresult do_cuModuleGetGlobal_v2(CUdeviceptr *at, size_t *nbytes, CUmodule handle, const char *name) {
+  sim_context *c;
+  sim_module *m;
+  if (name == NULL || (at == NULL && nbytes == NULL)) return CUDA_ERROR_INVALID_VALUE;
+  TRY(from(sim_context_of(&c)));
+  TRY(object_of(handle, SIM_MODULE, &m));
+  return variable_named(m, m->ctx, name, at, nbytes);
+}
+
+CUresult do_cuLibraryGetGlobal(CUdeviceptr *at, size_t *nbytes, CUlibrary handle, const char *name) {
+  sim_context *c;
+  sim_module *m;
+  if (name == NULL || (at == NULL && nbytes == NULL)) return CUDA_ERROR_INVALID_VALUE;
+  TRY(from(sim_context_of(&c)));
+  TRY(object_of(handle, SIM_LIBRARY, &m));
+  return variable_named(m, c, name, at, nbytes);
+}

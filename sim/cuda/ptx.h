@@ -200,14 +200,24 @@ typedef struct ptx_entry {
   unsigned most_threads, exact[3]; /* of a block; 0: any */
 } ptx_entry;
 
+/* One of .global or .const that is declared outside of entries. */
+typedef struct ptx_module_variable {
+  char *name;
+  bool visible; /* to others than its text */
+  bool constant;
+  size_t offset, nbytes; /* among the constants, where its first value stands */
+} ptx_module_variable;
+
 typedef struct ptx_program {
   ptx_entry *entries;
   size_t nentries;
   size_t shared;         /* bytes of a block's static shared memory */
   bool waits, has_shared; /* of any function: as of an entry */
   bool fences;           /* one for the device, which may order blocks */
-  unsigned char *consts; /* what .const says */
+  unsigned char *consts; /* what .const says, and the first values of .global */
   size_t nconsts;
+  ptx_module_variable *variables;
+  size_t nvariables;
   unsigned version, target; /* 80 for .version 8.0, 90 for sm_90 */
 } ptx_program;
 
@@ -222,6 +232,9 @@ typedef struct ptx_message {
 ptx_program *ptx_read(const char *const *texts, size_t n, bool whole, ptx_message *why);
 void ptx_free(ptx_program *p);
 const ptx_entry *ptx_find(const ptx_program *p, const char *name);
+/* Each is p->nvariables if there is none: of that name, which others see; in which that byte of the constants lies. */
+size_t ptx_variable_named(const ptx_program *p, const char *name);
+size_t ptx_variable_at(const ptx_program *p, uint64_t offset);
 
 /* An arithmetic instruction on values that are zero-extended from the width of its type; the same for the result. */
 uint64_t ptx_compute(const ptx_inst *i, const uint64_t *args);

@@ -46,6 +46,7 @@ typedef struct ptx_block {
   ptx_cell *cells;
   size_t nshared;
   bool told; /* that threads race in shared memory */
+  bool reads_text; /* variables as the text has them */
 } ptx_block;
 
 typedef struct lane {

@@ -73,7 +73,7 @@ typedef struct ptx_reader {
   unsigned scope, nscopes;
   unsigned *parents; /* of scopes */
   ptx_type *types;   /* of registers */
-  size_t regs_room, insts_room, params_room, calls_room, consts_room;
+  size_t regs_room, insts_room, params_room, calls_room, variables_room;
   size_t noutside;     /* symbols of the module itself */
   bool carries;        /* the entry has a condition code, which is one more register */
   uint32_t carry;
@@ -102,6 +102,7 @@ bool ptx_opcode(ptx_reader *r, ptx_inst *out, const char **operands);
 uint32_t ptx_carry(ptx_reader *r); /* the register of the condition code */
 bool ptx_add_symbol(ptx_reader *r, const ptx_token *name, ptx_symbol s);
 bool ptx_take_type(ptx_reader *r, ptx_type *out);
+void ptx_keep_variable(ptx_reader *r, const char *name, size_t length, const ptx_module_variable *v);
 /* Variables of .shared, .local, .const, .global and, in a body, .param; the parameters of an entry or function. */
 bool ptx_variables(ptx_reader *r, ptx_space space);
 bool ptx_parameters(ptx_reader *r);

@@ -46,7 +46,9 @@ static uint64_t loaded(const origins *o, const ptx_entry *e, const ptx_inst *i) 
 }
 
 static void access(origins *o, const uint64_t *of, const ptx_inst *i) {
-  const uint64_t from = operand(of, &i->base);
+  const bool by_name = i->space == PTX_GLOBAL && i->base.kind == PTX_NOTHING;
+  const uint64_t from = by_name ? VARIABLES : operand(of, &i->base);
+  if (i->space == PTX_CONST) o->read |= VARIABLES;
   if (i->space != PTX_GLOBAL && i->space != PTX_GENERIC) return;
   if (from == 0 && i->space == PTX_GLOBAL && i->base.kind == PTX_REGISTER) o->lost = i;
   if (i->code != PTX_ST) o->read |= from;
@@ -85,6 +87,21 @@ static ptx_end refuse(const ptx_grid *g, const ptx_inst *i) {
   return PTX_BEYOND;
 }
 
+/* PTX_UNPLACED if one that may be stored to is as the text has it. */
+static ptx_end tell_variables(const origins *o, ptx_grid *g, sim_launch *l) {
+  const ptx_program *p = g->program;
+  const bool reads = (o->read & VARIABLES) != 0, writes = (o->written & VARIABLES) != 0;
+  for (size_t i = 0; i < p->nvariables; i++) {
+    const uint64_t at = g->places == NULL ? 0 : g->places[i];
+    const bool stored = writes && !p->variables[i].constant;
+    if (at == 0 && stored) return PTX_UNPLACED;
+    if (at == 0) g->reads_text |= reads;
+    if (at != 0 && reads) sim_launch_add_whole(l, (uintptr_t)at, false);
+    if (at != 0 && stored) sim_launch_add_whole(l, (uintptr_t)at, true);
+  }
+  return PTX_DONE;
+}
+
 static void tell(const origins *o, const ptx_grid *g, sim_launch *l) {
   for (size_t at = 0; at + WORD <= g->entry->nbytes; at += WORD) {
     uint64_t address;
@@ -94,7 +111,7 @@ static void tell(const origins *o, const ptx_grid *g, sim_launch *l) {
   }
 }
 
-ptx_end ptx_follow_params(const ptx_grid *g, sim_launch *l) {
+ptx_end ptx_follow_params(ptx_grid *g, sim_launch *l) {
   const ptx_program *p = g->program;
   origins o = {.program = p, .entry = g->entry, .changed = true};
   o.of = calloc(p->nentries, sizeof *o.of);
@@ -110,7 +127,8 @@ ptx_end ptx_follow_params(const ptx_grid *g, sim_launch *l) {
   }
   each(&o, touch);
   if (o.lost == NULL) tell(&o, g, l);
+  const ptx_end end = o.lost == NULL ? tell_variables(&o, g, l) : PTX_BEYOND;
   for (size_t n = 0; n < p->nentries; n++) free(o.of[n]);
   free(o.of);
-  return o.lost == NULL ? PTX_DONE : refuse(g, o.lost);
+  return o.lost == NULL ? end : refuse(g, o.lost);
 }

@@ -223,7 +223,7 @@ static void *room(size_t n, size_t size) {
 }
 
 /* Threads that never wait for others run one after the other, and need one place. */
-static ptx_end go(const ptx_grid *g, sim_launch *launch, bool follows) {
+static ptx_end go(const ptx_grid *g, sim_launch *launch, bool follows, bool *reads_text) {
   const size_t threads = (size_t)g->threads[0] * g->threads[1] * g->threads[2];
   const bool calls = g->entry->ncalls > 0;
   const bool waits = g->entry->waits || (calls && g->program->waits);
@@ -248,13 +248,15 @@ static ptx_end go(const ptx_grid *g, sim_launch *launch, bool follows) {
   free(lanes);
   free(b.shared);
   free(b.cells);
+  *reads_text = b.reads_text;
   return b.end;
 }
 
-ptx_end ptx_follow(const ptx_grid *g, sim_launch *l) {
-  return go(g, l, true);
+ptx_end ptx_follow(ptx_grid *g, sim_launch *l) {
+  return go(g, l, true, &g->reads_text);
 }
 
 ptx_end ptx_run(const ptx_grid *g, sim_launch *l) {
-  return go(g, l, false);
+  bool unused;
+  return go(g, l, false, &unused);
 }

@@ -126,8 +126,31 @@ static bool within(lane *l, const ptx_inst *i, span *s, unsigned char *bytes, un
   return true;
 }
 
+/* A variable of the text: one whose place is known to others, or that is stored to, lies in the device's memory, and
+ * any other is as the text has it. */
+static bool in_variable(lane *l, const ptx_inst *i, span *s) {
+  const ptx_grid *g = l->b->grid;
+  const ptx_program *p = g->program;
+  const bool stores = i->code != PTX_LD;
+  const size_t which = stores || g->places != NULL ? ptx_variable_at(p, s->at) : p->nvariables;
+  const ptx_module_variable *v = which < p->nvariables ? &p->variables[which] : NULL;
+  if (stores && (v == NULL || v->constant))
+    return misplaced(l, i, s, PTX_ILLEGAL, SIM_BOUNDS, v == NULL ? "which lies in no variable" : "which is only read");
+  if (v != NULL && g->places != NULL && g->places[which] != 0) {
+    s->at += g->places[which] - v->offset;
+    s->space = PTX_GLOBAL;
+    if (s->at % s->nbytes == 0) return in_global(l, i, s);
+    return misplaced(l, i, s, PTX_MISALIGNED, SIM_BOUNDS, "which is no multiple of that");
+  }
+  if (stores) {
+    l->b->end = PTX_UNPLACED;
+    return false;
+  }
+  l->b->reads_text = true;
+  return within(l, i, s, p->consts, NULL, p->nconsts);
+}
+
 static bool reach(lane *l, const ptx_inst *i, span *s) {
-  const ptx_program *p = l->b->grid->program;
   const ptx_frame *f = &l->frames[l->depth];
   if (s->space == PTX_GENERIC || (s->space == PTX_GLOBAL && s->at >> 56 == PTX_CONST)) {
     const uint64_t window = s->at >> 56;
@@ -142,9 +165,7 @@ static bool reach(lane *l, const ptx_inst *i, span *s) {
   switch (s->space) {
     case PTX_SHARED: return in_shared(l, i, s);
     case PTX_LOCAL: return within(l, i, s, l->local, l->local_state, l->local_used);
-    case PTX_CONST:
-      if (i->code == PTX_LD) return within(l, i, s, p->consts, NULL, p->nconsts);
-      return misplaced(l, i, s, PTX_ILLEGAL, SIM_BOUNDS, "which is only read");
+    case PTX_CONST: return in_variable(l, i, s);
     case PTX_PARAM: return within(l, i, s, l->bytes + f->bytes, l->bytes_state + f->bytes, l->e->frame);
     default: return in_global(l, i, s);
   }

@@ -205,12 +205,23 @@ static bool modules(ptx_reader *r, const char *const *texts, size_t n, bool plac
   return true;
 }
 
+/* The variables that texts share have found their places. */
+static void keep_shared(ptx_reader *r) {
+  for (size_t i = 0; i < r->nshared; i++) {
+    const ptx_shared *s = &r->shared[i];
+    ptx_keep_variable(r, s->at, s->length, &(ptx_module_variable){.visible = true, .constant = s->space == PTX_CONST,
+                                                                  .offset = (size_t)s->offset,
+                                                                  .nbytes = (size_t)s->nbytes});
+  }
+}
+
 ptx_program *ptx_read(const char *const *texts, size_t n, bool whole, ptx_message *why) {
   unsigned *parents = calloc(PTX_MOST_SCOPES, sizeof *parents);
   ptx_program *p = calloc(1, sizeof *p);
   if (p == NULL || parents == NULL) abort();
   ptx_reader r = {.why = why, .program = p, .parents = parents, .whole = whole};
   const bool ok = modules(&r, texts, n, true) && modules(&r, texts, n, false) && find_callees(&r);
+  if (ok) keep_shared(&r);
   free(r.parents);
   free(r.symbols);
   free(r.jumps);
@@ -224,6 +235,8 @@ ptx_program *ptx_read(const char *const *texts, size_t n, bool whole, ptx_messag
 void ptx_free(ptx_program *p) {
   for (size_t i = 0; i < p->nentries; i++) drop_entry(&p->entries[i]);
   free(p->entries);
+  for (size_t i = 0; i < p->nvariables; i++) free(p->variables[i].name);
+  free(p->variables);
   free(p->consts);
   free(p);
 }
@@ -232,4 +245,16 @@ const ptx_entry *ptx_find(const ptx_program *p, const char *name) {
   for (size_t i = 0; i < p->nentries; i++)
     if (!p->entries[i].is_function && strcmp(p->entries[i].name, name) == 0) return &p->entries[i];
   return NULL;
+}
+
+size_t ptx_variable_named(const ptx_program *p, const char *name) {
+  size_t i = 0;
+  while (i < p->nvariables && (!p->variables[i].visible || strcmp(p->variables[i].name, name) != 0)) i++;
+  return i;
+}
+
+size_t ptx_variable_at(const ptx_program *p, uint64_t offset) {
+  size_t i = 0;
+  while (i < p->nvariables && offset - p->variables[i].offset >= p->variables[i].nbytes) i++;
+  return i;
 }

@@ -217,6 +217,16 @@ static bool find_place(ptx_reader *r, const variable *v, ptx_symbol *s) {
   return true;
 }
 
+void ptx_keep_variable(ptx_reader *r, const char *name, size_t length, const ptx_module_variable *v) {
+  ptx_program *p = r->program;
+  p->variables = ptx_grow(p->variables, p->nvariables, &r->variables_room, sizeof *p->variables);
+  ptx_module_variable *kept = &p->variables[p->nvariables++];
+  *kept = *v;
+  kept->name = calloc(1, length + 1);
+  if (kept->name == NULL) abort();
+  memcpy(kept->name, name, length);
+}
+
 static bool settle(ptx_reader *r, const variable *v, ptx_symbol *s, bool *defines) {
   size_t most;
   *defines = false;
@@ -226,6 +236,10 @@ static bool settle(ptx_reader *r, const variable *v, ptx_symbol *s, bool *define
   size_t *end = end_of(r, s->space, &most);
   if (!place(r, v, most, end, s)) return false;
   if (v->count == 0) s->offset = PTX_DYNAMIC_AT;
+  if (s->space == PTX_CONST || s->space == PTX_GLOBAL)
+    ptx_keep_variable(r, v->name.at, v->name.length, &(ptx_module_variable){.constant = s->space == PTX_CONST,
+                                                                            .offset = (size_t)s->offset,
+                                                                            .nbytes = (size_t)s->nbytes});
   return true;
 }
 

@@ -97,8 +97,8 @@ void sim_context_end(sim_context *c) {
   char here[200];
   const sim_place now = sim_here();
   sim_context_drain(c);
-  const size_t allocations = end_memory(c), streams = end_streams(c), events = end_events(c);
   sim_module_end_all(c);
+  const size_t allocations = end_memory(c), streams = end_streams(c), events = end_events(c);
   if (allocations + streams + events > 0)
     sim_found(SIM_WARNING, "a context of device %d ends with %zu allocations, %zu streams and %zu events in it: %s",
               c->device->id, allocations, streams, events, sim_place_text(&now, here, sizeof here));

@@ -40,7 +40,8 @@ struct sim_alloc {
   unsigned flags;
   bool freed, purged;
   bool backed; /* its bytes are a file's */
-  bool lent;   /* loan.c: no free of the program's ends it */
+  const char *kept; /* NULL, or why no free of the program's ends it, as an error says */
+  bool of_module; /* kernel.c: a variable, which goes with its module */
   bool uncounted; /* no memory of this process's device */
   unsigned opened; /* how often, where it is another process's */
   struct sim_share *share;       /* NULL: of this process alone */

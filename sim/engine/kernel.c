@@ -36,6 +36,47 @@ static void report_busy(const sim_module *m) {
             sim_place_text(&m->o.made, made, sizeof made));
 }
 
+sim_alloc *sim_module_variable(const sim_module *m, const sim_context *c, size_t which) {
+  for (const sim_variable *v = m->variables; v != NULL; v = v->next)
+    if (v->ctx == c && v->which == which) return v->alloc;
+  return NULL;
+}
+
+sim_status sim_module_place(sim_module *m, sim_context *c, size_t which, const void *bytes, size_t nbytes,
+                            sim_alloc **out) {
+  *out = sim_module_variable(m, c, which);
+  if (*out != NULL) return SIM_OK;
+  const sim_status rc = sim_alloc_new(SIM_DEVICE, c->device->id, nbytes, NULL, out);
+  if (rc != SIM_OK) return rc;
+  (*out)->ctx = c;
+  (*out)->of_module = true;
+  (*out)->kept = "is a module's variable, which goes with the module";
+  memcpy(sim_view((*out)->base), bytes, nbytes);
+  sim_variable *v = calloc(1, sizeof *v);
+  if (v == NULL) abort();
+  *v = (sim_variable){c, which, *out, m->variables};
+  m->variables = v;
+  return SIM_OK;
+}
+
+/* Those in a context, or in all of them. As a free does, this counts as a write by the host. */
+static void end_variables(sim_module *m, const sim_context *c) {
+  sim_variable **link = &m->variables;
+  while (*link != NULL) {
+    sim_variable *v = *link;
+    const sim_region whole = sim_flat(v->alloc->base, v->alloc->nbytes);
+    if (c != NULL && v->ctx != c) {
+      link = &v->next;
+      continue;
+    }
+    sim_check_host(v->alloc, &whole, true, true);
+    sim_poison(v->alloc, SIM_GONE);
+    sim_alloc_end(v->alloc);
+    *link = v->next;
+    free(v);
+  }
+}
+
 void sim_module_end(sim_module *m) {
   const sim_clock *seen = sim_host_clock();
   bool busy = false;
@@ -44,6 +85,7 @@ void sim_module_end(sim_module *m) {
   if (busy) report_busy(m);
   for (sim_object *o = sim_object_first(); o != NULL; o = o->after)
     if (o->type == SIM_FUNCTION && ((sim_function *)(void *)o)->module == m) sim_object_end(o);
+  end_variables(m, NULL);
   sim_clock_free(&m->used);
   sim_object_end(&m->o);
   let_go(m);
@@ -53,6 +95,7 @@ size_t sim_module_end_all(const sim_context *c) {
   size_t n = 0;
   for (sim_object *o = sim_object_first(); o != NULL; o = o->after) {
     sim_module *m = (sim_module *)(void *)o;
+    if (o->type == SIM_LIBRARY) end_variables(m, c);
     if (o->type != SIM_MODULE || m->ctx != c) continue;
     n += !m->o.hidden;
     sim_module_end(m);

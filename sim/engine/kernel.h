@@ -6,6 +6,14 @@
 
 #include "engine.h"
 
+/* Memory of a variable in one context. */
+typedef struct sim_variable {
+  const sim_context *ctx;
+  size_t which;
+  sim_alloc *alloc;
+  struct sim_variable *next;
+} sim_variable;
+
 typedef struct sim_module {
   sim_object o;
   sim_context *ctx; /* NULL: of every context */
@@ -13,6 +21,7 @@ typedef struct sim_module {
   void (*drop)(void *code);
   unsigned refs;  /* the program's, and one of each launch */
   sim_clock used; /* by slot, when it was last launched */
+  sim_variable *variables; /* those that have memory of their own */
 } sim_module;
 
 typedef struct sim_function {
@@ -61,6 +70,11 @@ struct sim_launch {
 sim_module *sim_module_new(sim_type type, sim_context *ctx, void *code, void (*drop)(void *));
 void sim_module_end(sim_module *m);
 size_t sim_module_end_all(const sim_context *c); /* how many the program had left */
+/* The memory of the module's variable of that number in a context: NULL if it has none yet; and made, with these bytes
+ * in it, if it has none. */
+sim_alloc *sim_module_variable(const sim_module *m, const sim_context *c, size_t which);
+sim_status sim_module_place(sim_module *m, sim_context *c, size_t which, const void *bytes, size_t nbytes,
+                            sim_alloc **out);
 sim_function *sim_function_of(sim_module *m, sim_context *ctx, const void *entry);
 sim_launch *sim_launch_new(sim_module *m, int device);
 sim_launch *sim_launch_keep(sim_launch *l);

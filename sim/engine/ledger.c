@@ -140,7 +140,7 @@ static int64_t left_objects(sim_type type) {
 static int64_t left_memory(bool bytes) {
   int64_t n = 0;
   for (const sim_alloc *a = sim_alloc_first(); a != NULL; a = a->after)
-    if (a->physical == NULL) n += bytes ? (int64_t)a->nbytes : 1;
+    if (a->physical == NULL && !a->of_module) n += bytes ? (int64_t)a->nbytes : 1;
   return n;
 }
 
@@ -204,7 +204,7 @@ static void leaked_objects(void) {
 static void leaked_memory(void) {
   char what[80];
   for (const sim_alloc *a = sim_alloc_first(); a != NULL; a = a->after) {
-    if (a->physical != NULL || !sim_ledger_counts(&a->made)) continue;
+    if (a->physical != NULL || a->of_module || !sim_ledger_counts(&a->made)) continue;
     snprintf(what, sizeof what, "%zu bytes at %#zx", a->nbytes, (size_t)a->base);
     leak(what, &a->made);
   }

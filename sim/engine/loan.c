@@ -17,7 +17,7 @@ sim_status sim_loan_begin(sim_stream *s, size_t nbytes, sim_alloc **out) {
   sim_status rc = sim_alloc_new(SIM_DEVICE, s->ctx->device->id, nbytes, NULL, out);
   if (rc != SIM_OK) return rc;
   (*out)->ctx = s->ctx;
-  (*out)->lent = true;
+  (*out)->kept = "is a graphics resource's, which unmapping ends";
   rc = queue_mark(s, SIM_EMPTY, *out, &op);
   if (rc != SIM_OK) sim_alloc_end(*out);
   return rc;

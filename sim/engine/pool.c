@@ -206,7 +206,7 @@ sim_status sim_pool_free(sim_stream *s, uintptr_t p) {
   if (p == 0) return SIM_OK;
   sim_alloc *a = sim_alloc_find(p);
   sim_log_detail("%#zx, %s", (size_t)p, s->name);
-  if (a != NULL && a->base == p && a->space == SIM_DEVICE && !a->lent && a->maps == NULL && a->opened == 0) {
+  if (a != NULL && a->base == p && a->space == SIM_DEVICE && a->kept == NULL && a->maps == NULL && a->opened == 0) {
     if (a->pool == NULL && !a->freed && s->capture == NULL && sim_capture_implicit(s) == SIM_OK) {
       a->pool = sim_pool_default(sim_device_at(a->device));
       a->pool->used += a->nbytes;

@@ -201,7 +201,7 @@ static void what_lies_outside_fails(void **state) {
                CUDA_ERROR_MISALIGNED_ADDRESS);
   expect_wrong(".local .b32 own;\nmov.u64 %d1, own;\nst.local.u32 [%d1+1024], 1;", 1, SIM_BOUNDS,
                "of local memory, which lies outside of it", CUDA_ERROR_ILLEGAL_ADDRESS);
-  expect_wrong("mov.u64 %d1, even;\nst.global.u32 [%d1], 1;", 1, SIM_BOUNDS, "which is only read",
+  expect_wrong("mov.u64 %d1, odd;\ncvta.const.u64 %d1, %d1;\nst.u32 [%d1], 1;", 1, SIM_BOUNDS, "which is only read",
                CUDA_ERROR_ILLEGAL_ADDRESS);
   /* 77 bytes times 4096 behind: found when it runs */
   expect_wrong("ld.global.u32 %r0, [%d0];\nmad.wide.u32 %d1, %r0, 4096, %d0;\nst.global.u32 [%d1], 1;", 1, SIM_BOUNDS,
