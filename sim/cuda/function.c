@@ -64,6 +64,12 @@ CUresult do_cuFuncSetAttribute(CUfunction handle, int which, int value) {
   return value > SHARED || value < -1 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
+CUresult do_cuKernelSetAttribute(int which, int value, CUkernel handle, CUdevice d) {
+  sim_device *device;
+  TRY(device_of(d, &device));
+  return do_cuFuncSetAttribute((CUfunction)(void *)handle, which, value);
+}
+
 CUresult do_cuFuncGetParamInfo(CUfunction handle, size_t i, size_t *offset, size_t *size) {
   sim_function *f;
   if (offset == NULL) return CUDA_ERROR_INVALID_VALUE;

@@ -316,9 +316,7 @@ static bool converts(const ptx_inst *i) {
 }
 
 static bool is_conversion(const ptx_inst *i) {
-  const bool from = ptx_is_real(i->from), to = ptx_is_real(i->type);
-  const bool brain = i->from.class == PTX_BRAIN || i->type.class == PTX_BRAIN;
-  return (!i->saturates || to) && (!brain || (from && to)) && converts(i);
+  return (!i->saturates || ptx_is_real(i->type)) && converts(i);
 }
 
 static bool must_round(const ptx_inst *i) {

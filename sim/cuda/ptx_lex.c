@@ -124,11 +124,12 @@ static void string(ptx_reader *r, ptx_token *t) {
   if (*r->at == '"') r->at++;
 }
 
-/* Dots belong to a word only with something behind them: %tid.x and ld.param.u64 are one word each. */
+/* Dots belong to a word only with something behind them: %tid.x and ld.param.u64 are one word each, .reg.b16 is two. */
 static void word(ptx_reader *r, ptx_token *t) {
+  const bool directive = *r->at == '.';
   t->kind = PTX_WORD;
   r->at++;
-  while (in_word(*r->at) || (*r->at == '.' && in_word(r->at[1]))) r->at++;
+  while (in_word(*r->at) || (!directive && *r->at == '.' && in_word(r->at[1]))) r->at++;
   t->length = (size_t)(r->at - t->at);
 }
 

@@ -166,6 +166,20 @@ static bool skip(ptx_reader *r) {
   return !r->failed;
 }
 
+/* What a debugger reads, in braces. */
+static bool section(ptx_reader *r) {
+  unsigned depth = 0;
+  if (!ptx_accept(r, ".section")) return false;
+  while (r->token.kind != PTX_END && !ptx_is(r, "{")) ptx_advance(r);
+  do {
+    depth += ptx_is(r, "{");
+    depth -= ptx_is(r, "}");
+    if (r->token.kind == PTX_END) return !ptx_fail(r, r->token.line, "the text ends within a section");
+    ptx_advance(r);
+  } while (depth > 0);
+  return true;
+}
+
 /* A variable that others may name finds its place; shared memory is the block's, whoever names it. */
 static bool placed(ptx_reader *r) {
   ptx_space space;
@@ -190,7 +204,7 @@ static bool module(ptx_reader *r, const char *text) {
   ptx_advance(r);
   if (!header(r)) return false;
   while (!r->failed && r->token.kind != PTX_END) {
-    if (file_line(r)) continue;
+    if (file_line(r) || section(r)) continue;
     r->linkage = linkage(r);
     if (!(r->places ? placed(r) : declared(r))) return false;
   }

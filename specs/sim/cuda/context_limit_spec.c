@@ -1,4 +1,4 @@
-/* context_limit_spec.c: what a context is limited to, which kernels alone feel. */
+/* context_limit_spec.c: what a context is limited to, which kernels alone feel; and profiling, which needs one. */
 #include "spec.h"
 
 static size_t limit(CUlimit which) {
@@ -61,4 +61,17 @@ static void what_cannot_be_is_refused(void **state) {
   found(SIM_MISUSE, 1);
 }
 
-RUN(SPEC(a_limit_is_what_the_driver_makes_of_it), SPEC(each_context_has_its_own), SPEC(what_cannot_be_is_refused))
+static void profiling_takes_a_context(void **state) {
+  (void)state;
+  OK(cuProfilerStart());
+  OK(cuProfilerStop());
+  OK(cuCtxPopCurrent_v2(NULL));
+  FAILS(cuProfilerStart(), CUDA_ERROR_INVALID_CONTEXT);
+  FAILS(cuProfilerStop(), CUDA_ERROR_INVALID_CONTEXT);
+  OK(cuCtxPushCurrent_v2(contexts[0]));
+  assert_true(sim_findings(SIM_MISUSE) > 0);
+  sim_reset();
+}
+
+RUN(SPEC(a_limit_is_what_the_driver_makes_of_it), SPEC(each_context_has_its_own), SPEC(what_cannot_be_is_refused),
+    SPEC(profiling_takes_a_context))

@@ -51,6 +51,21 @@ static void a_cache_is_a_preference(void **state) {
   OK(cuModuleUnload(k.module));
 }
 
+static void a_kernel_of_a_library_is_set_for_a_device(void **state) {
+  (void)state;
+  enum { THREADS = 0, DYNAMIC = 8, CARVEOUT = 9 };
+  CUlibrary l;
+  CUkernel k;
+  OK(cuLibraryLoadData(&l, PLAIN, NULL, NULL, 0, NULL, NULL, 0));
+  OK(cuLibraryGetKernel(&k, l, "plain"));
+  OK(cuKernelSetAttribute(DYNAMIC, 1024, k, 0));
+  OK(cuKernelSetAttribute(CARVEOUT, -1, k, 1));
+  FAILS(cuKernelSetAttribute(DYNAMIC, 1 << 20, k, 0), CUDA_ERROR_INVALID_VALUE);
+  FAILS(cuKernelSetAttribute(THREADS, 1, k, 0), CUDA_ERROR_INVALID_VALUE);
+  FAILS(cuKernelSetAttribute(DYNAMIC, 1024, k, 2), CUDA_ERROR_INVALID_DEVICE);
+  OK(cuLibraryUnload(l));
+}
+
 static int at_once(CUfunction f, int threads, size_t dynamic) {
   int blocks = -1;
   OK(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, f, threads, dynamic));
@@ -185,7 +200,7 @@ static void every_call_fails_on_demand(void **state) {
   OK(cuModuleUnload(k.module));
 }
 
-RUN(SPEC(a_function_knows_its_name), SPEC(a_cache_is_a_preference),
+RUN(SPEC(a_function_knows_its_name), SPEC(a_cache_is_a_preference), SPEC(a_kernel_of_a_library_is_set_for_a_device),
     SPEC(threads_blocks_and_shared_memory_limit_what_runs_at_once),
     SPEC(the_best_block_is_the_largest_of_those_that_fill_the_device),
     SPEC(a_cooperative_launch_is_no_larger_than_what_runs_at_once), SPEC(every_call_fails_on_demand))

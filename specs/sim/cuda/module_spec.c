@@ -57,6 +57,22 @@ static void a_function_says_what_it_is(void **state) {
   OK(cuModuleUnload(m));
 }
 
+/* What a debugger reads says nothing of what runs. */
+static void sections_are_passed_over(void **state) {
+  (void)state;
+  CUmodule m;
+  CUfunction f;
+  OK(cuModuleLoadData(&m, HEAD ".visible .entry b()\n{\n.reg.b32 %r<2>;\n$L__func_begin0:\n$L__tmp0:\n"
+                               "mov.u32 %r0, 1;\nret;\n$L__func_end0:\n}\n"
+                               ".section .debug_abbrev\n{\n.b8 1, 17\n.b8 0\n}\n.section .debug_info\n{\n"
+                               ".b32 18\n.b32 .debug_abbrev\n.b64 $L__func_begin0\n$L__info_string0:\n.b8 77\n}\n"
+                               ".section .debug_macinfo { }\n.visible .entry c() { ret; }\n"));
+  OK(cuModuleGetFunction(&f, m, "b"));
+  OK(cuModuleGetFunction(&f, m, "c"));
+  OK(cuModuleUnload(m));
+  FAILS(cuModuleLoadData(&m, HEAD ".section .debug_info { .b8 1"), CUDA_ERROR_INVALID_PTX);
+}
+
 static void a_grid_has_limits(void **state) {
   (void)state;
   static const struct {
@@ -439,7 +455,8 @@ static void a_module_that_is_left_is_in_the_ledger(void **state) {
   OK(cuModuleUnload(m));
 }
 
-RUN(SPEC(functions_are_found_by_name), SPEC(a_function_says_what_it_is), SPEC(a_grid_has_limits),
+RUN(SPEC(functions_are_found_by_name), SPEC(a_function_says_what_it_is), SPEC(sections_are_passed_over),
+    SPEC(a_grid_has_limits),
     SPEC(parameters_come_one_by_one_or_in_a_block), SPEC(every_thread_knows_its_place),
     SPEC(what_depends_on_memory_is_refused), SPEC(values_that_depend_on_memory_are_not),
     SPEC(a_launch_that_does_not_end_is_found), SPEC(a_parameter_is_read_only_where_it_is),

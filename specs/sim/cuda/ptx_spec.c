@@ -271,6 +271,13 @@ static float brain_of(float v) {
     "cvt.rn.f32.u16 %f1, %h1; cvt.rn.bf16.f32 %h0, %f1; cvt.u32.u16 %r0, %h0; "                                   \
     "shl.b32 %r0, %r0, 16; mov.b32 %f0, %r0;",                                                                    \
     of32(brain_of((float)A16)))                                                                                   \
+  X(brain_of_integer, 'f',                                                                                        \
+    "cvt.rn.bf16.s16 %h0, %h1; cvt.u32.u16 %r0, %h0; shl.b32 %r0, %r0, 16; mov.b32 %f0, %r0;",                    \
+    of32(brain_of((float)SA16)))                                                                                  \
+  X(brain_to_integer, 'r',                                                                                        \
+    "cvt.rn.bf16.s16 %h0, %h1; cvt.rzi.s32.bf16 %r0, %h0;", (uint32_t)(int32_t)brain_of((float)SA16))             \
+  X(joined_directives, 'r', "{ .reg.b16 own; .reg.b32 wide; cvt.u16.u32 own, %r1; cvt.u32.u16 wide, own; "        \
+    "mov.u32 %r0, wide; }", A16)                                                                                  \
   X(setp_unordered, 'p', "mov.f32 %f1, 0f7FC00000; setp.geu.f32 %p0, %f1, %f1;", 1)                               \
   X(copysign, 'f',                                                                                                \
     "mov.b32 %f1, %r1; mov.b32 %f2, %r2; copysign.f32 %f0, %f1, %f2;",                                            \
