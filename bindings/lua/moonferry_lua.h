@@ -1,10 +1,10 @@
-/* moonferry_lua.h: for programs in C that embed LuaJIT: hands tensors to a Lua state and takes them from it.
+/* moonferry_lua.h: passes tensors to a Lua state and gets them from it, in C programs that embed LuaJIT.
  *
- *   if (mf_lua_push(L, t) == 0) lua_setglobal(L, "vertices");   // else an error message is at the top, as of lua_pcall
+ *   if (mf_lua_push(L, t) == 0) lua_setglobal(L, "vertices");   // otherwise an error message is at the top
  *   mf_tensor *t = mf_lua_check(L, 1);                          // in a lua_CFunction
  *
- * The state must be able to `require "moonferry"`, and that must find the library that this program is linked with.
- * Link with libmoonferry and with LuaJIT (statically: -Wl,--export-dynamic). */
+ * `require "moonferry"` must work in the state, and must find the library that this program is linked with. Link the
+ * program with libmoonferry and with LuaJIT (if statically, with -Wl,--export-dynamic). */
 #ifndef MOONFERRY_LUA_H
 #define MOONFERRY_LUA_H
 
@@ -22,8 +22,8 @@ static inline void mf_lua__field(lua_State *L, const char *module, const char *n
   lua_remove(L, -2);
 }
 
-/* The box is an FFI value, mf_tensor *[1], which whoever takes the reference over empties. What lies in it may be that
- * of another call, which a hook or a finalizer has interrupted. */
+/* The box is an FFI value, mf_tensor *[1]. Lua empties it when it takes the reference over. It may already contain the
+ * pointer of another call, which a hook or a finalizer has interrupted. */
 static inline int mf_lua__push(lua_State *L) {
   mf_tensor *t = (mf_tensor *)lua_touserdata(L, 1), *before, *left;
   mf_lua__field(L, "moonferry.crossing", "box");
@@ -40,18 +40,18 @@ static inline int mf_lua__push(lua_State *L) {
   return lua_error(L);
 }
 
-/* mf_lua_push(L, t): pushes a Lua tensor over the memory of ${t}, which has a reference of its own until it is closed
- * or collected: the caller keeps the one it has. Returns 0, or the status of lua_pcall with an error message at the
- * top. Threads: the one that has ${L}. */
+/* mf_lua_push(L, t): pushes a Lua tensor, which has a reference of its own to ${t} until it is closed or collected; the
+ * caller keeps its reference. Returns 0, or the status of lua_pcall with an error message at the top. Threads: the one
+ * that uses ${L}. */
 static inline int mf_lua_push(lua_State *L, mf_tensor *t) {
   lua_pushcfunction(L, mf_lua__push);
   lua_pushlightuserdata(L, t);
   return lua_pcall(L, 1, 1, 0);
 }
 
-/* mf_lua_check(L, index): the tensor of the Lua tensor at ${index}; raises an argument error for anything else, and for
- * one that was closed. It is borrowed: mf_tensor_retain it to keep it longer than that value is open. Threads: the one
- * that has ${L}. */
+/* mf_lua_check(L, index): returns the mf_tensor of the Lua tensor at ${index}; raises an argument error for any other
+ * value and for a closed tensor. It is borrowed: call mf_tensor_retain to keep it longer than the Lua tensor is open.
+ * Threads: the one that uses ${L}. */
 static inline mf_tensor *mf_lua_check(lua_State *L, int index) {
   mf_tensor *t = NULL;
   lua_pushvalue(L, index); /* which may count from the top */

@@ -5,8 +5,8 @@
  *   PyObject *obj = mfpy->wrap(tensor);      // a moonferry.Tensor that owns the reference
  *   mf_tensor *t = mfpy->unwrap(argument);   // borrowed; NULL with TypeError
  *
- * Whoever uses it links with libmoonferry for the mf_* functions, and compares `build_id` with
- * mf_build_id() if it may have found another copy of that library.
+ * Link the extension with libmoonferry for the mf_* functions. If it may have found another copy of that
+ * library, compare `build_id` with mf_build_id().
  */
 #ifndef MOONFERRY_PYTHON_H
 #define MOONFERRY_PYTHON_H
@@ -22,28 +22,28 @@ extern "C" {
 #define MF_PYTHON_API_VERSION 1
 
 typedef struct mf_python_api {
-  uint32_t version;     /* MF_PYTHON_API_VERSION; another number means another meaning of the rest */
+  uint32_t version;     /* MF_PYTHON_API_VERSION; with another number the members have another meaning */
   uint32_t size;        /* sizeof(mf_python_api); later versions only add members at the end */
-  const char *build_id; /* the build of libmoonferry that the module runs on */
+  const char *build_id; /* the build of libmoonferry that the module uses */
 
-  /* wrap(t): ${t} as a new moonferry.Tensor. Owns: takes the reference over if it succeeds; on failure
-   * ${t} is still the caller's. Fails: NULL with MemoryError, or RuntimeError if moonferry was never
-   * imported here. Threads: with the GIL. */
+  /* wrap(t): returns ${t} as a new moonferry.Tensor. Owns: takes over the reference if it succeeds; on failure
+   * ${t} is still the caller's. Fails: NULL with MemoryError, or with RuntimeError if moonferry was never
+   * imported in this interpreter. Threads: with the GIL. */
   PyObject *(*wrap)(mf_tensor *t);
 
-  /* unwrap(obj): the tensor inside a moonferry.Tensor. Owns: borrowed, for as long as ${obj} lives, though it may be
-   * closed meanwhile: then the memory is given back with the object. Fails: NULL with TypeError for any other object,
+  /* unwrap(obj): returns the tensor inside a moonferry.Tensor. Owns: borrowed for as long as ${obj} lives, even if it
+   * is closed meanwhile: the memory is then released with the object. Fails: NULL with TypeError for any other object,
    * ValueError for a closed tensor. Threads: with the GIL. */
   mf_tensor *(*unwrap)(PyObject *obj);
 
-  /* check(obj): 1 if ${obj} is a moonferry.Tensor, else 0. Never fails. Threads: with the GIL. */
+  /* check(obj): returns 1 if ${obj} is a moonferry.Tensor, otherwise 0. Never fails. Threads: with the GIL. */
   int (*check)(PyObject *obj);
 
-  /* retain(obj): as unwrap, but a new reference: close gives the memory back as soon as it is released. */
+  /* retain(obj): as unwrap, but returns a new reference: after close the memory lives until that is released. */
   mf_tensor *(*retain)(PyObject *obj);
 } mf_python_api;
 
-/* mf_python_import(): the table, after importing moonferry. Owns: static storage. Fails: NULL with
+/* mf_python_import(): imports moonferry and returns the table. Owns: static storage. Fails: NULL with
  * ImportError, or AttributeError. Threads: with the GIL. */
 static inline const mf_python_api *mf_python_import(void) {
   const mf_python_api *api = (const mf_python_api *)PyCapsule_Import(MF_PYTHON_API_NAME, 0);

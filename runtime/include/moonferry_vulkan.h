@@ -3,7 +3,7 @@
  *
  *   mf_vulkan_open(&device, &vk, &err);                       // once, with the engine's own vkGetInstanceProcAddr
  *   mf_vulkan_import(vk, t, 0, &imported, &err);              // a buffer may be bound to imported.memory
- *   mf_vulkan_wrap(vk, &memory, &like, &t, &err);             // t is what the engine's memory holds
+ *   mf_vulkan_wrap(vk, &memory, &like, &t, &err);             // t is a tensor over the engine's memory
  *   fence = mf_vulkan_reached(timeline, 8);                   // for mf_ring_end and mf_tensor_fence
  *   if (mf_vulkan_end(vk) == 0) vkDestroyDevice(...);
  *
@@ -23,13 +23,13 @@
 #include <string.h>
 #include <vulkan/vulkan_core.h>
 
-/* What the engine has. */
+/* The engine's own objects. */
 typedef struct mf_vulkan_device {
   VkInstance instance;
   VkPhysicalDevice physical;
   VkDevice device;
   PFN_vkGetInstanceProcAddr get_instance_proc_addr;
-  const VkAllocationCallbacks *allocator; /* for the memories that are allocated or freed here; may be NULL */
+  const VkAllocationCallbacks *allocator; /* for memories that these functions allocate or free; may be NULL */
 } mf_vulkan_device;
 
 typedef struct mf_vulkan {
@@ -45,22 +45,22 @@ typedef struct mf_vulkan {
   PFN_vkWaitSemaphores wait_semaphores;                 /* NULL: no timeline semaphores */
   PFN_vkSignalSemaphore signal_semaphore;               /* the same */
   PFN_vkGetMemoryHostPointerPropertiesEXT host_pointer; /* NULL: no VK_EXT_external_memory_host */
-  /* Of these three only by the atomic functions below. */
+  /* Only the atomic functions below use these three. */
   int32_t refs, memories, ended;
 } mf_vulkan;
 
-/* Memory of the engine's that is to become a tensor. */
+/* Memory of the engine, for mf_vulkan_wrap. */
 typedef struct mf_vulkan_memory {
   VkDeviceMemory memory;
   VkDeviceSize nbytes; /* as it was allocated */
   uint32_t type;       /* memoryTypeIndex, as it was allocated */
 } mf_vulkan_memory;
 
-/* A tensor's memory as Vulkan's. */
+/* A tensor's memory as a Vulkan memory. */
 typedef struct mf_vulkan_import_of {
   VkDeviceMemory memory;
   VkDeviceSize nbytes;
-  uint32_t type; /* its memoryTypeIndex; a buffer's memoryTypeBits must have it */
+  uint32_t type; /* its memoryTypeIndex, which must be among a buffer's memoryTypeBits */
   mf_tensor *tensor;
 } mf_vulkan_import_of;
 
@@ -136,8 +136,8 @@ static inline const char *mf_vulkan__ask(mf_vulkan *vk) {
   return NULL;
 }
 
-/* mf_vulkan_open(device, out, err): the device, for the functions below.
- * Owns: ${out} is the caller's reference. Fails: MF_EINVAL for a handle that is NULL, MF_EDEVICE where Vulkan lacks a
+/* mf_vulkan_open(device, out, err): makes an object for the engine's device, which the functions below need.
+ * Owns: ${out} is the caller's reference. Fails: MF_EINVAL for a handle that is NULL, MF_EDEVICE if Vulkan lacks a
  * function, MF_ENOMEM. Standard: Vulkan 1.0. */
 static inline int mf_vulkan_open(const mf_vulkan_device *device, mf_vulkan **out, mf_error *err) {
   *out = NULL;
@@ -161,16 +161,16 @@ static inline int mf_vulkan_open(const mf_vulkan_device *device, mf_vulkan **out
   return MF_OK;
 }
 
-/* mf_vulkan_release(vk): returns the reference; memories and fences that are in use go on. NULL is allowed.
+/* mf_vulkan_release(vk): returns the reference. Memories and fences that are in use stay valid. NULL is allowed.
  * Fails: never. */
 static inline void mf_vulkan_release(mf_vulkan *vk) {
   if (vk != NULL && mf_vulkan__add(&vk->refs, -1) == 0) free(vk);
 }
 
-/* mf_vulkan_end(vk): before vkDestroyDevice, and after vkDeviceWaitIdle: all fences count as done on every thread, and
- * what they held up is released. Returns how many memories are still in use, by tensors of mf_vulkan_wrap and imports:
- * the device must live until this is called again and returns 0.
- * Fails: never. Threads: none may be inside of a wait. */
+/* mf_vulkan_end(vk): call this before vkDestroyDevice and after vkDeviceWaitIdle: all fences then count as done on
+ * every thread, and memory that waited for them is released. Returns how many memories are still in use by imports and
+ * by tensors of mf_vulkan_wrap: the device must live until a call returns 0.
+ * Fails: never. Threads: none may be inside a fence's wait. */
 static inline int32_t mf_vulkan_end(mf_vulkan *vk) {
   __atomic_store_n(&vk->ended, 1, __ATOMIC_RELEASE);
   mf_releases_run();
@@ -201,7 +201,7 @@ static inline void mf_vulkan__free(void *ctx) {
   free(owned);
 }
 
-/* Why memory of a type cannot be a tensor, or NULL. Without coherence, each write would have to be flushed. */
+/* Why memory of this type cannot be a tensor, or NULL. Without coherence each write would need a flush. */
 static inline const char *mf_vulkan__why_not(const mf_vulkan *vk, uint32_t type) {
   const VkMemoryPropertyFlags needed = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
   if (type >= vk->memory.memoryTypeCount) return "there is no memory type of this number";
@@ -222,12 +222,12 @@ static inline int mf_vulkan__wrap(mf_vulkan *vk, const mf_vulkan_memory *memory,
   return mf_vulkan__name(rc, "mf_vulkan_wrap", err);
 }
 
-/* mf_vulkan_wrap(vk, memory, like, out, err): maps memory of the engine's, whole, and makes a tensor over it: compact,
- * with ${like}'s dtype, ndim and shape, from its byte_offset on; the other fields are not read. Such memory is the
- * host's, so what a queue still does there is told by mf_tensor_fence.
- * Owns: on MF_OK the memory is ${out}'s: it is freed when the last tensor and export over it are gone and their fences
- * are done, on whichever thread that is. Memory that the engine keeps, and has mapped itself, is for mf_tensor_wrap.
- * Fails: MF_EINVAL for a type that is not host-visible and coherent or a tensor that does not fit; as mf_tensor_wrap;
+/* mf_vulkan_wrap(vk, memory, like, out, err): maps the whole of a memory of the engine and makes a compact tensor over
+ * it, with ${like}'s dtype, ndim, shape and byte_offset; the other fields are not read. The tensor is host memory:
+ * mf_tensor_fence tells it about a queue that still uses the memory.
+ * Owns: on MF_OK ${out} owns the memory: it is freed, on any thread, when the last tensor and export over it are gone
+ * and their fences are done. For memory that the engine has mapped itself and keeps, use mf_tensor_wrap. Fails:
+ * MF_EINVAL for a type that is not host-visible and coherent, or a tensor that does not fit; as mf_tensor_wrap;
  * MF_EDRIVER, MF_ENOMEM. Standard: Vulkan 1.3, 11.2.11. */
 static inline int mf_vulkan_wrap(mf_vulkan *vk, const mf_vulkan_memory *memory, const DLTensor *like, mf_tensor **out,
                                  mf_error *err) {
@@ -268,7 +268,7 @@ static inline int mf_vulkan_wrap(mf_vulkan *vk, const mf_vulkan_memory *memory, 
 
 /* Vulkan's memory over tensors. */
 
-/* Whether whole pages of ${t}'s memory can be imported; else says why not. */
+/* Whether whole pages of ${t}'s memory can be imported; otherwise ${err} says why not. */
 static inline int mf_vulkan__importable(const mf_vulkan *vk, const mf_tensor *t, VkDeviceSize nbytes, mf_error *err) {
   const DLTensor *view = mf_tensor_dltensor(t);
   char text[200];
@@ -290,21 +290,21 @@ static inline int mf_vulkan__importable(const mf_vulkan *vk, const mf_tensor *t,
   return mf_vulkan__fail(err, MF_EINVAL, VK_SUCCESS, "mf_vulkan_import", text);
 }
 
-/* The first type among those that the host sees without flushes; memoryTypeCount where there is none. */
+/* The first of these types that the host can use without flushes; memoryTypeCount if there is none. */
 static inline uint32_t mf_vulkan__choose(const mf_vulkan *vk, uint32_t bits) {
   uint32_t type = 0;
   while (type < vk->memory.memoryTypeCount && (!(bits >> type & 1) || mf_vulkan__why_not(vk, type) != NULL)) type++;
   return type;
 }
 
-/* mf_vulkan_import(vk, t, nbytes, out, err): Vulkan's memory that is the memory of ${t}: nothing is copied. It begins
- * where ${t} begins; ${nbytes} of it are the program's, which is more than ${t} has where its memory is whole pages and
- * ${t} does not fill the last one (0: what ${t} has). A buffer that is bound to it is made with
- * VkExternalMemoryBufferCreateInfo of VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT. After a submission that
- * uses it, mf_tensor_fence(${t}, ...) makes those wait who use the tensor.
+/* mf_vulkan_import(vk, t, nbytes, out, err): makes a Vulkan memory of the memory of ${t}, without a copy. It begins
+ * where ${t} begins and has ${nbytes} (0: as many as ${t}); that may be more than ${t} has, if its memory is whole
+ * pages and ${t} does not fill the last one. Make a buffer that is bound to it with VkExternalMemoryBufferCreateInfo
+ * of VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT. After a submission that uses it, call
+ * mf_tensor_fence(${t}, ...), so that users of the tensor wait for it.
  * Owns: ${out} has a reference to ${t}, until mf_vulkan_unimport. Fails: MF_EDEVICE without the extension; MF_EINVAL
- * where ${t} is not compact, writable memory of the cpu, or not whole pages of import_alignment bytes; MF_EDRIVER,
- * MF_ENOMEM. Standard: VK_EXT_external_memory_host. */
+ * if ${t} is not compact, writable host memory, or not whole pages of import_alignment bytes; MF_EDRIVER, MF_ENOMEM.
+ * Standard: VK_EXT_external_memory_host. */
 static inline int mf_vulkan_import(mf_vulkan *vk, mf_tensor *t, VkDeviceSize nbytes, mf_vulkan_import_of *out,
                                    mf_error *err) {
   memset(out, 0, sizeof *out);
@@ -343,8 +343,9 @@ static inline int mf_vulkan_import(mf_vulkan *vk, mf_tensor *t, VkDeviceSize nby
   return MF_OK;
 }
 
-/* mf_vulkan_unimport(vk, imported): frees Vulkan's memory, which no queue may use any more, and gives the tensor back.
- * Fails: never; one that is empty is left as it is. */
+/* mf_vulkan_unimport(vk, imported): frees the Vulkan memory, which no queue may use any more, and returns the
+ * reference to the tensor. An empty ${imported} is left as it is.
+ * Fails: never. */
 static inline void mf_vulkan_unimport(mf_vulkan *vk, mf_vulkan_import_of *imported) {
   if (imported->tensor == NULL) return;
   mf_tensor *t = imported->tensor;
@@ -361,9 +362,10 @@ typedef struct mf_vulkan_timeline {
   int32_t refs;
 } mf_vulkan_timeline;
 
-/* mf_vulkan_timeline_open(vk, semaphore, out, err): a timeline semaphore of the engine's, for mf_vulkan_reached.
- * Owns: ${out} is the caller's reference. ${semaphore} must live until fences of it are done, or mf_vulkan_end. Fails:
- * MF_EDEVICE where the device has no timeline semaphores, MF_ENOMEM. Standard: VK_KHR_timeline_semaphore. */
+/* mf_vulkan_timeline_open(vk, semaphore, out, err): makes an object for one of the engine's timeline semaphores, for
+ * mf_vulkan_reached.
+ * Owns: ${out} is the caller's reference. ${semaphore} must live until its fences are done, or until mf_vulkan_end.
+ * Fails: MF_EDEVICE if the device has no timeline semaphores, MF_ENOMEM. Standard: VK_KHR_timeline_semaphore. */
 static inline int mf_vulkan_timeline_open(mf_vulkan *vk, VkSemaphore semaphore, mf_vulkan_timeline **out,
                                           mf_error *err) {
   *out = NULL;
@@ -381,14 +383,14 @@ static inline int mf_vulkan_timeline_open(mf_vulkan *vk, VkSemaphore semaphore, 
   return MF_OK;
 }
 
-/* mf_vulkan_timeline_release(timeline): returns the reference; fences go on. NULL is allowed. Fails: never. */
+/* mf_vulkan_timeline_release(timeline): returns the reference. Fences stay valid. NULL is allowed. Fails: never. */
 static inline void mf_vulkan_timeline_release(mf_vulkan_timeline *timeline) {
   if (timeline == NULL || mf_vulkan__add(&timeline->refs, -1) != 0) return;
   mf_vulkan_release(timeline->vk);
   free(timeline);
 }
 
-/* A lost device does nothing any more (Vulkan 1.3, 4.2.3), so that nothing has to wait for it. */
+/* A lost device does no more work (Vulkan 1.3, 4.2.3), so nothing has to wait for it. */
 static inline int32_t mf_vulkan__said(VkResult said) {
   if (said == VK_SUCCESS || said == VK_ERROR_DEVICE_LOST) return 0;
   return said == VK_TIMEOUT ? 1 : -2;
@@ -411,9 +413,9 @@ static inline void mf_vulkan__timeline_drop(void *ctx, uint64_t value) {
   mf_vulkan_timeline_release((mf_vulkan_timeline *)ctx);
 }
 
-/* mf_vulkan_reached(timeline, value): the fence that is done when the semaphore has ${value} or more, for mf_ring_end,
- * mf_ring_fence or mf_tensor_fence. It can be waited for on every thread.
- * Owns: the caller's, until one of those takes it or the caller calls its drop. Fails: never. */
+/* mf_vulkan_reached(timeline, value): returns a fence that is done when the semaphore has ${value} or more, for
+ * mf_ring_end, mf_ring_fence or mf_tensor_fence. Every thread can wait for it.
+ * Owns: the caller's, until one of those functions takes it or the caller calls its drop. Fails: never. */
 static inline mf_fence mf_vulkan_reached(mf_vulkan_timeline *timeline, uint64_t value) {
   mf_fence fence;
   mf_vulkan__add(&timeline->refs, 1);
@@ -445,9 +447,10 @@ static inline void mf_vulkan__fence_drop(void *ctx, uint64_t value) {
   mf_vulkan_release(vk);
 }
 
-/* mf_vulkan_fence(vk, fence): the same of a VkFence that a submission signals, for devices without timeline semaphores.
- * Owns: ${fence}, which must not be reset, is destroyed when it is done, and counts in mf_vulkan_end until then; the
- * mf_fence is as in mf_vulkan_reached. Fails: never. */
+/* mf_vulkan_fence(vk, fence): as mf_vulkan_reached, for a VkFence that a submission signals, on devices without
+ * timeline semaphores.
+ * Owns: ${fence}, which must not be reset, is destroyed when it is done, and mf_vulkan_end counts it until then; the
+ * mf_fence is the caller's as in mf_vulkan_reached. Fails: never. */
 static inline mf_fence mf_vulkan_fence(mf_vulkan *vk, VkFence fence) {
   mf_fence made;
   mf_vulkan__use(vk);

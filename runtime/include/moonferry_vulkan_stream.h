@@ -1,13 +1,13 @@
-/* moonferry_vulkan_stream.h: a timeline semaphore of Vulkan's on the streams of a GPU: they wait for it and signal it.
+/* moonferry_vulkan_stream.h: lets the streams of a GPU wait for a Vulkan timeline semaphore, and signal it.
  *
  *   mf_vulkan_share(vk, semaphore, device, &shared, &err);   // once; shared.semaphore, or shared.reason
- *   mf_vulkan_shared_wait(&shared, stream, 7, &err);         // then what is queued on stream
+ *   mf_vulkan_shared_wait(&shared, stream, 7, &err);         // then queue work on stream
  *   mf_vulkan_shared_signal(&shared, stream, 8, &err);       // Vulkan's submission waits for 8
  *   mf_vulkan_unshare(&shared);
  *
- * Header only, C11 and C++, as moonferry_vulkan.h. Responsible for which route there is: Vulkan exports the semaphore
- * and the GPU's driver imports it; else the host waits, for the timeline and for the stream. Invariant: both routes
- * order the same things. Must not know: what is queued.
+ * Header only, C11 and C++, as moonferry_vulkan.h. Responsible for the choice of a route: if Vulkan can export the
+ * semaphore and the GPU's driver can import it, the streams use it; otherwise the host waits for the timeline and for
+ * the stream. Invariant: both routes order the same work. Must not know: what is queued.
  *
  * Every function may be called on any thread. */
 #ifndef MOONFERRY_VULKAN_STREAM_H
@@ -19,13 +19,13 @@
 #endif
 
 typedef struct mf_vulkan_shared {
-  mf_semaphore *semaphore; /* for streams; NULL: the host waits */
+  mf_semaphore *semaphore; /* for streams; NULL: the host waits instead */
   mf_vulkan_timeline *timeline;
   DLDevice device;
-  mf_error reason; /* why there is no semaphore for streams; MF_OK where there is one */
+  mf_error reason; /* why there is no semaphore for streams; MF_OK if there is one */
 } mf_vulkan_shared;
 
-/* Whether timelines of this device can be exported; else says why not. */
+/* Whether timelines of this device can be exported; otherwise ${err} says why not. */
 static inline int mf_vulkan__exportable(const mf_vulkan *vk, mf_error *err) {
   const PFN_vkGetInstanceProcAddr at = vk->of.get_instance_proc_addr;
   VkSemaphoreTypeCreateInfo type;
@@ -52,7 +52,7 @@ static inline int mf_vulkan__exportable(const mf_vulkan *vk, mf_error *err) {
                          "this device exports no timeline semaphores as file descriptors");
 }
 
-/* The descriptor of the semaphore, which is the caller's. */
+/* The file descriptor of the semaphore, which the caller owns. */
 static inline int mf_vulkan__export(const mf_vulkan *vk, VkSemaphore semaphore, int *fd, mf_error *err) {
   const PFN_vkGetDeviceProcAddr at =
       (PFN_vkGetDeviceProcAddr)vk->of.get_instance_proc_addr(vk->of.instance, "vkGetDeviceProcAddr");
@@ -82,12 +82,13 @@ static inline void mf_vulkan__route(mf_vulkan_shared *shared, VkSemaphore semaph
 #endif
 }
 
-/* mf_vulkan_share(vk, semaphore, device, out, err): a timeline semaphore of the engine's for the streams of ${device}
- * (cuda:N or rocm:N). It is one for streams (out->semaphore) if it was made with VkExportSemaphoreCreateInfo for opaque
- * file descriptors and the GPU's driver takes it; else out->reason says why, and the host waits.
+/* mf_vulkan_share(vk, semaphore, device, out, err): makes one of the engine's timeline semaphores usable on streams of
+ * ${device} (cuda:N or rocm:N). Streams wait for it and signal it themselves (out->semaphore) if it was made with
+ * VkExportSemaphoreCreateInfo for opaque file descriptors and the GPU's driver can import it. Otherwise out->reason
+ * says why not, and the host waits instead.
  * Owns: ${out} is the caller's until mf_vulkan_unshare. ${semaphore} must live until then, and until the streams are
- * done with it. Fails: MF_EINVAL, MF_EDEVICE for no such device of a GPU, or a Vulkan without timeline semaphores;
- * MF_ENOMEM. Standard: VK_KHR_external_semaphore_fd. */
+ * done with it. Fails: MF_EINVAL; MF_EDEVICE for no such GPU, or a Vulkan without timeline semaphores; MF_ENOMEM.
+ * Standard: VK_KHR_external_semaphore_fd. */
 static inline int mf_vulkan_share(mf_vulkan *vk, VkSemaphore semaphore, const DLDevice *device, mf_vulkan_shared *out,
                                   mf_error *err) {
   memset(out, 0, sizeof *out);
@@ -99,9 +100,9 @@ static inline int mf_vulkan_share(mf_vulkan *vk, VkSemaphore semaphore, const DL
   return MF_OK;
 }
 
-/* mf_vulkan_shared_wait(shared, stream, value, err): what is queued on ${stream} from now on comes after Vulkan's queue
- * has brought the timeline to ${value}. Where there is no semaphore for streams, returns when it has.
- * Owns: nothing. Fails: as mf_semaphore_wait; MF_EDRIVER where Vulkan cannot wait. */
+/* mf_vulkan_shared_wait(shared, stream, value, err): makes work that is queued on ${stream} from now on wait until
+ * Vulkan's queue has brought the timeline to ${value}. Without a semaphore for streams the call itself waits for that.
+ * Owns: nothing. Fails: as mf_semaphore_wait; MF_EDRIVER if Vulkan cannot wait. */
 static inline int mf_vulkan_shared_wait(const mf_vulkan_shared *shared, mf_stream stream, uint64_t value,
                                         mf_error *err) {
   int32_t said = 1;
@@ -113,9 +114,9 @@ static inline int mf_vulkan_shared_wait(const mf_vulkan_shared *shared, mf_strea
                    : mf_vulkan__fail(err, MF_EDRIVER, VK_SUCCESS, "vkWaitSemaphores", "Vulkan cannot wait for it");
 }
 
-/* mf_vulkan_shared_signal(shared, stream, value, err): the timeline gets ${value} when all that ${stream} has queued
- * until now is done. Where there is no semaphore for streams, the host waits for ${stream}, and signals.
- * Owns: nothing. Fails: as mf_semaphore_signal, mf_stream_synchronize; MF_EDRIVER where Vulkan cannot signal. */
+/* mf_vulkan_shared_signal(shared, stream, value, err): sets the timeline to ${value} when all work that was queued on
+ * ${stream} until now is done. Without a semaphore for streams the host waits for ${stream} and then signals.
+ * Owns: nothing. Fails: as mf_semaphore_signal, mf_stream_synchronize; MF_EDRIVER if Vulkan cannot signal. */
 static inline int mf_vulkan_shared_signal(const mf_vulkan_shared *shared, mf_stream stream, uint64_t value,
                                           mf_error *err) {
   const mf_vulkan *vk = shared->timeline->vk;
@@ -133,8 +134,9 @@ static inline int mf_vulkan_shared_signal(const mf_vulkan_shared *shared, mf_str
   return said == VK_SUCCESS ? MF_OK : mf_vulkan__refuse(err, "vkSignalSemaphore", said);
 }
 
-/* mf_vulkan_unshare(shared): gives it back; work that is queued with it goes on.
- * Fails: never; one that is empty is left as it is. */
+/* mf_vulkan_unshare(shared): releases the semaphore; work that is queued with it goes on. An empty ${shared} is left
+ * as it is.
+ * Fails: never. */
 static inline void mf_vulkan_unshare(mf_vulkan_shared *shared) {
   mf_semaphore_release(shared->semaphore);
   mf_vulkan_timeline_release(shared->timeline);
