@@ -306,12 +306,14 @@ static bool take_modifiers(pieces *p, const form *f, ptx_inst *i) {
   return p->next == p->n;
 }
 
-/* Rounding is said where a value may change by it: to integer where a float becomes one, to the type where not. */
+/* Rounding is said where a value may change by it: to integer where a float becomes one, to the type where not. Between
+ * f16 and bf16 it may be left out. */
 static bool converts(const ptx_inst *i) {
   const bool from = ptx_is_real(i->from), to = ptx_is_real(i->type);
   const bool whole = i->round >= PTX_TO_EVEN, none = i->round == PTX_NO_ROUND;
   if (!from || !to) return from ? whole : to ? !whole && !none : none;
-  if (i->from.bits == i->type.bits) return i->from.class == i->type.class && (none || whole);
+  if (i->from.bits == i->type.bits && i->from.class != i->type.class) return !whole;
+  if (i->from.bits == i->type.bits) return none || whole;
   return i->from.bits > i->type.bits ? !whole && !none : none;
 }
 

@@ -276,6 +276,8 @@ static float brain_of(float v) {
     of32(brain_of((float)SA16)))                                                                                  \
   X(brain_to_integer, 'r',                                                                                        \
     "cvt.rn.bf16.s16 %h0, %h1; cvt.rzi.s32.bf16 %r0, %h0;", (uint32_t)(int32_t)brain_of((float)SA16))             \
+  X(brain_of_half, 'h', "cvt.rn.f16.u8 %h0, %h1; cvt.rn.bf16.f16 %h0, %h0; cvt.f16.bf16 %h0, %h0;",                \
+    half_of((double)A8))                                                                                          \
   X(joined_directives, 'r', "{ .reg.b16 own; .reg.b32 wide; cvt.u16.u32 own, %r1; cvt.u32.u16 wide, own; "        \
     "mov.u32 %r0, wide; }", A16)                                                                                  \
   X(setp_unordered, 'p', "mov.f32 %f1, 0f7FC00000; setp.geu.f32 %p0, %f1, %f1;", 1)                               \
