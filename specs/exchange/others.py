@@ -10,6 +10,8 @@ import os
 import subprocess
 from typing import NamedTuple
 
+import science
+
 
 class Other(NamedTuple):
     """A library, what it does with a tensor, and the program that asserts it ("" where nothing here can run it)."""
@@ -460,18 +462,7 @@ plan()
 assert b[0] == 8 and moonferry.asarray(pyfftw.interfaces.numpy_fft.fft(a))[0] == 8
 """,
     ),
-    Other(
-        "decord",
-        "`nd.from_dlpack(t.__dlpack__())` and `from_dlpack(x.to_dlpack())` without a copy, as before DLPack 1.0",
-        """
-import decord
-x = decord.nd.from_dlpack(t.__dlpack__())
-t[0, 0] = 7
-x = moonferry.from_dlpack(x.to_dlpack())
-assert x.data_ptr == t.data_ptr
-"""
-        + FILES,
-    ),
+    *(Other(*row) for row in science.ROWS),
     Other("Dask, Ray, MPI, torch.distributed", "[distributed.md](distributed.md) says what each copies", ""),
     Other("Open3D 0.20", "by hand: zero-copy both ways; not run here, because it needs Debian's libusb-1.0-0", ""),
     Other(

@@ -51,7 +51,10 @@ def _from_ml_dtypes(obj, copy):
         return None
     if obj.dtype.isbuiltin != 2:
         return None
-    dtype = DType(obj.dtype)
+    try:
+        dtype = DType(obj.dtype)
+    except TypeError:  # another package's dtype: quaternions, rational numbers
+        return None
     raw = _core.from_dlpack(obj.view(f"uint{8 * obj.dtype.itemsize}"))
     if dtype.bits == 8 * obj.dtype.itemsize:
         return raw.reinterpret(dtype)
