@@ -109,7 +109,7 @@ function device.count(kind)
 end
 
 --- Waits until all work on the device is done, whoever queued it.
----@param name string
+---@param name string the device, such as "cuda:0"
 ---@return true?, string? message, number? code
 function device.synchronize(name)
   local which, err = device.parsed(name, "synchronize: device"), errors.place()
@@ -142,7 +142,7 @@ end
 
 --- Limits how many bytes of a device's memory tensors and cache may use together. An allocation beyond that returns
 --- nil, a message and ENOMEM.
----@param name string
+---@param name string the device, such as "cuda:0"
 ---@param nbytes number 0: no limit
 ---@return true?, string? message, number? code
 function device.limit(name, nbytes)
@@ -152,7 +152,7 @@ function device.limit(name, nbytes)
 end
 
 --- Returns a device's unused memory, streams and events to the driver, without waiting for any work.
----@param name string
+---@param name string the device, such as "cuda:0"
 ---@return true?, string? message, number? code
 function device.trim(name)
   local which, err = device.parsed(name, "trim: device"), errors.place()

@@ -77,14 +77,14 @@ end
 --- Returns a `DLManagedTensorVersioned *` (DLPack 1.3), which keeps the memory alive. The consumer must call
 --- `m.deleter(m)` once, on any thread. Until then the memory counts as in use on the consumer's stream. If another
 --- library owns the memory, it gets it back when the next tensor is closed or collected.
----@type fun(self: moonferry.Tensor, opts?: moonferry.ExportOptions): ffi.cdata*?, string?, number?
+---@type fun(self: moonferry.Tensor, opts?: moonferry.ExportOptions): ffi.cdata*?, string? message, number? code
 Tensor.to_dlpack = exporter("DLManagedTensorVersioned *[1]", function(handle, at, err)
   return C.mf_tensor_export(handle, 0, at, err)
 end, C.mf_tensor_export_to, C.mf_export_delete_later)
 
 --- Returns a `DLManagedTensor *`, the struct of DLPack before 1.0. That cannot say that memory is read-only, so a
 --- read-only tensor raises an error.
----@type fun(self: moonferry.Tensor, opts?: moonferry.ExportOptions): ffi.cdata*?, string?, number?
+---@type fun(self: moonferry.Tensor, opts?: moonferry.ExportOptions): ffi.cdata*?, string? message, number? code
 Tensor.to_dlpack_legacy = exporter("DLManagedTensor *[1]", function(handle, at, err)
   return C.mf_tensor_export_legacy(handle, at, err)
 end, C.mf_tensor_export_legacy_to, C.mf_export_delete_later_legacy)

@@ -177,7 +177,7 @@ end
 
 --- Returns the slot to write next and its number, from 1. Waits until that slot's fence is done, or for at most
 --- `seconds`.
----@param seconds? number
+---@param seconds? number default: no limit
 ---@return moonferry.Tensor?, number|string number_or_message, number? code
 function Ring:begin(seconds)
   local handle, at, time = handle_of(self, "begin"), take_number(), nanoseconds(seconds, "begin")
@@ -202,7 +202,7 @@ end
 --- Ends the writing that `begin` started, and puts the slot at the end of the ring. The slot stays in use until `fence`
 --- is done.
 ---@param fence? ffi.cdata* an mf_fence; nil frees the slot at once
----@param use? number what the work behind the fence does: C.MF_READ (default) or C.MF_WRITE
+---@param use? number what the work behind the fence does: 1 reads (default), 2 writes
 ---@return true?, string? message, number? code
 function Ring:done(fence, use)
   local handle = handle_of(self, "done")
@@ -233,8 +233,8 @@ function Ring:latest()
 end
 
 --- Keeps the reader's slot in use until `fence` is done.
----@param fence ffi.cdata*
----@param use? number
+---@param fence ffi.cdata* an mf_fence
+---@param use? number as for `done`
 ---@return true?, string? message, number? code
 function Ring:hold(fence, use)
   local handle = handle_of(self, "hold")

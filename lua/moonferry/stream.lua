@@ -168,14 +168,14 @@ local function existing(verb, which, number, owner)
 end
 
 --- Returns a device's default stream (CUDA's legacy one), which is the current one at first.
----@param name string
+---@param name string the device, such as "cuda:0"
 ---@return moonferry.Stream?, string? message, number? code
 function stream.default(name)
   return existing("default_stream", device.parsed(name, "default_stream: device"), DEFAULT)
 end
 
 --- Returns a device's per-thread default stream: each thread that uses it uses its own stream.
----@param name string
+---@param name string the device, such as "cuda:0"
 ---@return moonferry.Stream?, string? message, number? code
 function stream.per_thread(name)
   return existing("per_thread_stream", device.parsed(name, "per_thread_stream: device"), PER_THREAD)
@@ -223,7 +223,7 @@ function stream.wrap(name, handle, owner)
 end
 
 --- Returns this thread's current stream of a device. Work is queued on it unless a call names another stream.
----@param name string
+---@param name string the device, such as "cuda:0"
 ---@return moonferry.Stream?, string? message, number? code
 function stream.current(name)
   local which, at, err = device.parsed(name, "current_stream: device"), take_number(), errors.place()

@@ -282,7 +282,7 @@ end
 ---@param verb string
 ---@param fn ffi.cdata*
 ---@param t moonferry.Tensor
----@return moonferry.Tensor, string?, number?
+---@return moonferry.Tensor, string? message, number? code
 function tensor.view(verb, fn, t, ...)
   local handle, count, at, err = handle_of(t), select("#", ...), take_place(), errors.place()
   local a, b = ...

@@ -77,7 +77,7 @@ end
 --- half-open slice, of which any entry may be nil; `mf.all` keeps the axis; `mf.newaxis` inserts an axis; `mf.ellipsis`
 --- stands for the axes that are left. Trailing axes without an item are kept.
 ---@param ... number|table
----@return moonferry.Tensor, string?, number?
+---@return moonferry.Tensor, string? message, number? code
 function Tensor:view(...)
   local count = select("#", ...)
   if count > MAX_ITEMS then
@@ -100,7 +100,7 @@ end
 
 --- Returns a view whose axis i is axis `axes[i]` of this tensor; without arguments, the axes are reversed.
 ---@param ... number|number[] the axes
----@return moonferry.Tensor, string?, number?
+---@return moonferry.Tensor, string? message, number? code
 function Tensor:permute_dims(...)
   local axes, count = axes_of("permute_dims", ...)
   return view("permute_dims", C.mf_tensor_permute_dims, self, count > 0 and axes or nil, count)
@@ -110,7 +110,7 @@ end
 --- if that needs a copy.
 ---@param first number|number[] the shape, or its first extent
 ---@param ... number
----@return moonferry.Tensor, string?, number?
+---@return moonferry.Tensor, string? message, number? code
 function Tensor:reshape(first, ...)
   local shape = type(first) == "table" and select("#", ...) == 0 and first or { first, ... }
   local extents, ndim = numbers.shape(shape, "reshape: shape")
@@ -120,7 +120,7 @@ end
 --- Returns a view of `shape` that repeats elements by strides of 0. It is read-only if it repeats elements.
 ---@param shape number[]|number
 ---@param ... any refused: a shape of several extents is one list
----@return moonferry.Tensor, string?, number?
+---@return moonferry.Tensor, string? message, number? code
 function Tensor:broadcast_to(shape, ...)
   if select("#", ...) > 0 then
     misuse("broadcast_to: expected one shape, such as { 4, 3 }, got %d arguments", select("#", ...) + 1)
@@ -132,7 +132,7 @@ end
 --- Returns a view without the given axes, which must have extent 1; without arguments, every axis of extent 1 is
 --- dropped.
 ---@param ... number|number[] the axes
----@return moonferry.Tensor, string?, number?
+---@return moonferry.Tensor, string? message, number? code
 function Tensor:squeeze(...)
   local axes, count = axes_of("squeeze", ...)
   return view("squeeze", C.mf_tensor_squeeze, self, count > 0 and axes or nil, count)
@@ -140,7 +140,7 @@ end
 
 --- Returns a view with a new axis of extent 1 at `axis`.
 ---@param axis number
----@return moonferry.Tensor, string?, number?
+---@return moonferry.Tensor, string? message, number? code
 function Tensor:expand_dims(axis)
   return view("expand_dims", C.mf_tensor_expand_dims, self, numbers.small(axis, "expand_dims: axis"))
 end
@@ -149,7 +149,7 @@ end
 ---@param offset? number 0: the main diagonal; positive: above it; negative: below it
 ---@param axis1? number default 0
 ---@param axis2? number default 1
----@return moonferry.Tensor, string?, number?
+---@return moonferry.Tensor, string? message, number? code
 function Tensor:diagonal(offset, axis1, axis2)
   local axes = int32s(2)
   axes[0] = numbers.small(axis1 or 0, "diagonal: axis1")
@@ -160,7 +160,7 @@ end
 --- Returns a view of the same bytes as another dtype. If the element size changes, the last axis must be compact, and
 --- its extent changes accordingly.
 ---@param name string the dtype
----@return moonferry.Tensor, string?, number?
+---@return moonferry.Tensor, string? message, number? code
 function Tensor:reinterpret(name)
   if name == nil then
     misuse("reinterpret: expected a dtype, got nil")
@@ -171,7 +171,7 @@ function Tensor:reinterpret(name)
 end
 
 --- Returns a read-only view.
----@return moonferry.Tensor, string?, number?
+---@return moonferry.Tensor, string? message, number? code
 function Tensor:as_readonly()
   return view("as_readonly", C.mf_tensor_as_readonly, self)
 end
