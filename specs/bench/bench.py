@@ -172,7 +172,7 @@ def memory_rows(exchanges):
     command = [sys.executable, script, "resident", str(exchanges)]
     grown = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True)
     kib = float(grown.stdout)
-    words = f"resident size after {exchanges:.0e} exchanges less that after 1e+05, KiB"
+    words = f"resident size after {exchanges:.0e} exchanges minus that after 1e+05, KiB"
     yield Row(words, {OURS: kib}, [("<= 64 KiB", kib, 64)])
 
 

@@ -194,16 +194,16 @@ def rows_of(told, count, transfer, shares, quits):
     return [
         ("what the script adds to the array work of a frame", f"{added:.4f} ms of {told['p50'] / MS:.3f}", "0.1 ms",
          added <= 0.1),
-        ("p99.9 of a frame by its p50, after `py.settle`", f"{tail:.2f}", "3", tail <= 3),
+        ("p99.9 of a frame divided by its p50, after `py.settle`", f"{tail:.2f}", "3", tail <= 3),
         (f"growth in {count} frames: resident memory", f"{told['grown_kib']:.0f} KiB", "1024 KiB",
          told["grown_kib"] <= 1024),
-        ("growth: blocks of Moonferry's", f"{told['blocks']:.0f}", "0", told["blocks"] == 0),
-        ("Lua garbage of a frame", f"{told['garbage_kib']:.2f} KiB", "1 KiB", told["garbage_kib"] <= 1),
-        ("4k picture handed over and drawn, mapped buffer by `glBufferSubData`",
+        ("growth: Moonferry's blocks", f"{told['blocks']:.0f}", "0", told["blocks"] == 0),
+        ("Lua garbage in a frame", f"{told['garbage_kib']:.2f} KiB", "1 KiB", told["garbage_kib"] <= 1),
+        ("4k picture passed to OpenGL and drawn: mapped buffer divided by `glBufferSubData`",
          f"{ratio:.3f} ({transfer['mapped'] / MS:.2f} / {transfer['copied'] / MS:.2f} ms)", "0.1", ratio <= 0.1),
-        ("renderer's p99, PyTorch on a worker by an idle worker",
+        ("renderer's p99: PyTorch on a worker thread divided by an idle worker",
          f"{of_idle:.2f} ({shares[0] / MS:.2f} / {shares[1] / MS:.2f} ms)", "1.2", of_idle <= 1.2),
-        ("the same, by one beside which PyTorch works in another process",
+        ("renderer's p99: PyTorch on a worker thread divided by PyTorch in another process",
          f"{of_other:.2f} ({shares[0] / MS:.2f} / {shares[2] / MS:.2f} ms)", "1.2", of_other <= 1.2),
         (f"LÖVE quits within a second, of {len(quits)} times", f"{len(quits) - slow} (slowest {max(quits):.2f} s)",
          str(len(quits)), slow == 0),
@@ -214,17 +214,17 @@ def markdown(rows, costs, load):
     lines = [
         "# A frame in an engine, measured",
         "",
-        "`make bench-engine` writes this page. Times are CPU time of the engine's thread. A frame has three tensors",
-        "(20,000 vertices, their colours, 512 x 512 heights) out to PyTorch and back in rings of three slots, with six",
-        "calls of PyTorch; the array work alone is the same calls in one Python function. The 4k picture is a storage",
-        "buffer that a shader reads. The renderer is LÖVE's in `examples/worker`, the median of seven rounds that take",
-        "turns; the frames are those of the middle one of three. OpenGL is Mesa's llvmpipe.",
+        "`make bench-engine` writes this page. Times are CPU time of the engine's thread. Each frame passes three",
+        "tensors (20,000 vertices, their colours, 512 x 512 heights) to PyTorch and back, in rings of three slots,",
+        'and calls PyTorch six times. "The array work" is the same calls in one Python function. The 4k picture is',
+        "a storage buffer that a shader reads. The renderer is LÖVE in `examples/worker`: the median of seven",
+        "rounds that take turns. The frames are those of the median of three rounds. OpenGL is Mesa's llvmpipe.",
         "",
-        "| | measured | at most, or all of | |",
+        "| | measured | goal | |",
         "| --- | ---: | ---: | --- |",
     ]
     lines += [f"| {what} | {value} | {goal} | {'' if met else 'missed'} |" for what, value, goal, met in rows]
-    lines += ["", "What single things cost, the least of the rounds:", "", "| | µs |", "| --- | ---: |"]
+    lines += ["", "Single operations, the shortest of the rounds:", "", "| | µs |", "| --- | ---: |"]
     lines += [f"| {what} | {ns / 1000:.2f} |" for what, ns in costs]
     lines += ["", "![The times of the frames](engine-frames.png)", "", f"Measured on: {machine()}. {load}", ""]
     return "\n".join(lines)

@@ -144,7 +144,7 @@ def threads_rows(rounds):
     yield {"operation": words, "ns": {name: times[0] * 1e9 for name, times in two.items()}, "goals": goals}
     goals = [{"goal": "<= 0.02", "value": two["moonferry"][1], "limit": 0.02}]
     shares = {name: share for name, (_, share) in two.items()}
-    yield {"operation": "share of it for which they were blocked", "ns": shares, "goals": goals}
+    yield {"operation": "share of that time in which they were blocked", "ns": shares, "goals": goals}
 
 
 def main():
@@ -156,7 +156,7 @@ def main():
         rows.append(row(operation, options.rounds))
         print(f"bench: {operation}", file=sys.stderr, flush=True)
     middle = statistics.median(r["goals"][0]["value"] for r in rows if r["operation"] not in GOALS)
-    words = "median of the rows that cross, but for calls"
+    words = "median of the rows between Lua and Python, without calls"
     rows.append({"operation": words, "ns": {}, "goals": [{"goal": "<= 0.6 of lupa", "value": middle, "limit": 0.6}]})
     rows += threads_rows(options.rounds)
     json.dump(rows, sys.stdout, indent=1)
