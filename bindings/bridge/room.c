@@ -12,7 +12,10 @@ void mf__slots(lua_State *L, int count, const char *too_many) {
   const mf__memory *memory = mf__top != NULL ? mf__top->state->memory : NULL;
   const size_t refused = memory != NULL ? memory->refused : 0;
   if (lua_checkstack(L, count)) return;
-  if (memory == NULL || memory->refused == refused) luaL_checkstack(L, count, too_many);
+  if (memory == NULL || memory->refused == refused) {
+    luaL_checkstack(L, count, too_many); /* which fails, and words it */
+    return;
+  }
   lua_pushliteral(L, "not enough memory");
   lua_error(L);
 }

@@ -32,6 +32,7 @@ static const copy_case copies[] = {
     {"of many axes, to turned", "int16", GPU0, GPU0, FLAT, TURNED, {0}, false},
     {"of many axes, repeated", "int16", GPU0, GPU0, REPEATED, FLAT, {0}, false},
     {"of many axes, turned to thin", "int16", GPU0, GPU0, TURNED, THIN, {0}, false},
+    {"large of many axes, to turned", "float32", GPU0, GPU0, FLAT, TURNED, {0}, false},
     {"half bytes", "uint4", GPU0, GPU0, FLAT, TURNED, {6, 4}, false},
     {"half bytes of rows apart", "uint4", GPU0, GPU0, LEFT, LEFT, {3, 4}, false},
     {"half bytes up", "uint4", CPU, GPU0, FLAT, TURNED, {6, 4}, false},

@@ -60,6 +60,9 @@ LONG = {"scenario": "cuda"}
 # Shapes, not order: asked about these files alone.
 OF_SHAPES = "copy.c image.c plan.c transfer.c move.c stage.c cuda_work.c hip_work.c".split()
 SHAPES = dict.fromkeys(("copy", "scatter"), OF_SHAPES)
+# As specs/CMakeLists.txt has them.
+WITHOUT_KERNELS = [f"gpu_{name}_spec" for name in "copy transfer transfer_fail".split()]
+MISSING = {"cuda": "cuLaunchKernel", "rocm": "hipModuleLaunchKernel"}
 UNASKED = ("gpu_types_spec", "gpu_large_spec", "gpu_seams_spec")
 OF_THREADS = re.compile(r"lock|atomic|cond|once|thread|alone|polling")
 
@@ -229,6 +232,9 @@ class Runtime(Judge):
         for device, program in [*self.inside(), *programs]:
             if program.stem not in UNASKED:
                 specs.append(self.on_device(device, program, f"{program.name} on {device}"))
+            if program.stem in WITHOUT_KERNELS:
+                missing = {"SIM_MISSING": MISSING[device]}
+                specs.append(self.on_device(device, program, f"{program.name} on {device} without kernels", missing))
         return specs
 
     def tsan_specs(self):

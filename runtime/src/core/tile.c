@@ -240,19 +240,20 @@ static bool is_swapped(const mf__tile *t) {
   return pixels && is_power(t->size, 8) && t->columns >= 2 && t->columns <= 4;
 }
 
-/* Where bytes can be permuted, and columns are the closest axis on both sides. Rows that fill few groups are
- * as fast one by one. */
-static void find_permuting(mf__mover *m, const mf__tile *t) {
-  const int64_t size = t->size, step = t->src_column, group = size % 3 == 0 ? 48 : 16;
+/* Where bytes can be permuted, and columns are the closest axis on both sides. Short rows are as fast one by one; so
+ * are elements that lie more than 8 bytes apart, unless they come from memory, which a network asks for ahead. */
+static void find_permuting(mf__mover *m, const mf__tile *t, bool is_large) {
+  const int64_t size = t->size, step = t->src_column;
   if (step == -size && is_swapped(t)) {
     connect_swapped(&m->network, size, t->columns);
     m->move = move_swapped;
-  } else if (t->columns * size <= group || t->columns < 16) {
+  } else if (t->columns <= 16) {
     return;
   } else if (step == -size && (is_power(size, 16) || size == 3 || size == 6 || size == 12)) {
     connect_reversed(&m->network, size);
     m->move = move_reversed;
-  } else if (is_power(size, 8) && (step == 2 * size || step == 3 * size || step == 4 * size)) {
+  } else if (is_power(size, 8) && (step == 2 * size || step == 3 * size || step == 4 * size) &&
+             (step <= 8 || is_large)) {
     connect_planes(&m->network, size, step / size, 1);
     m->move = move_every;
   }
@@ -271,6 +272,6 @@ void mf__mover_find(mf__mover *m, const mf__simd *simd, const mf__tile *like, in
   } else if (like->src_column == 0) {
     m->move = move_repeated;
   } else if (permutes) {
-    find_permuting(m, like);
+    find_permuting(m, like, nbytes >= MF__LARGE);
   }
 }

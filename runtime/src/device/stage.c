@@ -314,12 +314,13 @@ static void buffer_free(const mf__queue *on, buffer *b) {
   b->event = NULL;
 }
 
+/* A buffer has its event before its memory, and as long. */
 bool mf__stage_exists(const mf__backend *backend, int32_t ordinal) {
   const ring *r = ring_of(backend, ordinal);
   bool exists = false;
   pthread_mutex_lock(&rings_lock);
   for (int i = 0; i < NBUFFERS; i++)
-    exists = exists || r->buffers[i].taken || r->buffers[i].data != NULL || r->buffers[i].event != NULL;
+    exists = exists || r->buffers[i].taken || r->buffers[i].event != NULL;
   pthread_mutex_unlock(&rings_lock);
   return exists;
 }
