@@ -44,14 +44,30 @@ static int check_required(const core_state *state, const core_signature *sig, Py
   return 0;
 }
 
+/* Adds one more name to ${names}, which it takes over; NULL with an exception. */
+static PyObject *joined(PyObject *names, const char *separator, PyObject *name) {
+  PyObject *both = names == NULL ? NULL : PyUnicode_FromFormat("%U%s%U", names, separator, name);
+  Py_XDECREF(names);
+  return both;
+}
+
+/* Too many were given by position: says which parameters go by name. */
+static int refuse_positional(const core_state *state, const core_signature *sig, Py_ssize_t nargs) {
+  PyObject *names = PyUnicode_FromString("");
+  for (int i = sig->positional; i < sig->count; i++)
+    names = joined(names, i > sig->positional ? ", " : "", state->kw[sig->kw[i]]);
+  if (names == NULL) return -1;
+  PyErr_Format(PyExc_TypeError, "%s() takes at most %d positional argument%s (%zd given)%s%U", sig->function,
+               sig->positional, sig->positional == 1 ? "" : "s", nargs,
+               sig->positional < sig->count ? "; by name: " : "", names);
+  Py_DECREF(names);
+  return -1;
+}
+
 /* Sorts the arguments of a vectorcall into ${out}, one place per parameter, borrowed, NULL if absent. */
 int core_sort_args(core_state *state, const core_signature *sig, PyObject *const *args, Py_ssize_t nargs,
                    PyObject *kwnames, PyObject **out) {
-  if (nargs > sig->positional) {
-    PyErr_Format(PyExc_TypeError, "%s() takes at most %d positional argument%s (%zd given)", sig->function,
-                 sig->positional, sig->positional == 1 ? "" : "s", nargs);
-    return -1;
-  }
+  if (nargs > sig->positional) return refuse_positional(state, sig, nargs);
   for (int i = 0; i < sig->count; i++) out[i] = i < nargs ? args[i] : NULL;
   if (kwnames != NULL && take_keywords(state, sig, args + nargs, kwnames, out) < 0) return -1;
   return nargs < sig->required ? check_required(state, sig, out) : 0;

@@ -60,7 +60,7 @@ static PyObject *copy(PyObject *self, PyObject *const *args, Py_ssize_t nargs, P
   if (core_args_self(self, &signature, args, nargs, kwnames, values) < 0) return NULL;
   PyObject *src = values[0] == Py_None ? NULL : values[0], *progress = values[1] == Py_None ? NULL : values[1];
   if (progress != NULL && !PyCallable_Check(progress)) {
-    PyErr_Format(PyExc_TypeError, "progress is a %s; a callable or None expected", Py_TYPE(progress)->tp_name);
+    PyErr_Format(PyExc_TypeError, "progress must be a callable or None, not '%s'", Py_TYPE(progress)->tp_name);
     return NULL;
   }
   if (src != NULL) return copy_from(self, src, progress);

@@ -111,10 +111,11 @@ static PyObject *astype(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
   static const core_signature signature = {"astype", 1, 1, 2, {KW_POSITIONAL + KW_DTYPE, KW_COPY}};
   PyObject *values[2];
   DLDataType dtype;
+  int force = 1;
   if (core_args_self(self, &signature, args, nargs, kwnames, values) < 0) return NULL;
-  int force = values[1] == NULL ? 1 : PyObject_IsTrue(values[1]);
-  if (force < 0 || core_dtype(core_state_of_tensor(self), values[0], &dtype) < 0) return NULL;
-  if (!force && same_dtype(core_view(self)->dtype, dtype)) {
+  if (values[1] != NULL && core_copy_flag(values[1], &force) < 0) return NULL;
+  if (core_dtype(core_state_of_tensor(self), values[0], &dtype) < 0) return NULL;
+  if (force != 1 && same_dtype(core_view(self)->dtype, dtype)) {
     Py_INCREF(self);
     return self;
   }

@@ -29,10 +29,13 @@ static int is_sequence(PyObject *obj) {
 /* Without the GIL a list may change between any two looks at it. */
 static PyObject *items_of(PyObject *obj) {
 #ifdef Py_GIL_DISABLED
-  return PySequence_Tuple(obj);
+  PyObject *items = PySequence_Tuple(obj);
 #else
-  return PySequence_Fast(obj, "expected a sequence of numbers");
+  PyObject *items = PySequence_Fast(obj, "");
 #endif
+  if (items == NULL && Py_TYPE(obj)->tp_iter == NULL && PyErr_ExceptionMatches(PyExc_TypeError))
+    PyErr_Format(PyExc_TypeError, "a '%s' is no sequence of numbers", Py_TYPE(obj)->tp_name);
+  return items;
 }
 
 static int find_shape(PyObject *obj, int64_t *shape, int32_t *ndim) {
@@ -178,7 +181,7 @@ static PyObject *store_all(core_state *state, walk *w, PyObject *obj, DLDataType
 
 /* What is neither an array nor a sequence and no number either is named as what it is, not as an element. */
 static int check_alone(PyObject *obj) {
-  if (PyNumber_Check(obj) || PyObject_HasAttrString(obj, "item")) return 0;
+  if (!PyType_Check(obj) && (PyNumber_Check(obj) || PyObject_HasAttrString(obj, "item"))) return 0;
   const bool several = Py_TYPE(obj)->tp_iter != NULL && !PyUnicode_Check(obj);
   PyErr_Format(PyExc_TypeError,
                "elements come from an array, a number or nested sequences of numbers, not from a '%s'%s",

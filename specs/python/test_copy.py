@@ -293,7 +293,7 @@ def test_progress_is_told_and_may_end_a_copy():
 
 def test_progress_is_checked():
     t = mf.zeros(3)
-    with pytest.raises(TypeError, match="progress is a int; a callable or None expected"):
+    with pytest.raises(TypeError, match="progress must be a callable or None"):
         t.copy(t, progress=5)
     with pytest.raises(TypeError, match="not a number"):
         t.copy(5, progress=print)

@@ -224,7 +224,8 @@ int mf__layout_index(mf__layout *l, const mf_index *items, int32_t nitems, mf_er
   int rc = count_items(items, nitems, &taken, &added, &ellipsis, err);
   if (rc != MF_OK) return rc;
   if (taken > from.ndim)
-    return mf__fail(err, MF_EBOUNDS, "%d indices; at most %d, one for each axis, expected", taken, from.ndim);
+    return mf__fail(err, MF_EBOUNDS, "%d %s; at most %d, one for each axis, expected", taken,
+                    taken == 1 ? "index" : "indices", from.ndim);
   if (from.ndim + added > MF_MAX_NDIM)
     return mf__fail(err, MF_EINVAL, "ndim becomes %d; %d at most", from.ndim + added, MF_MAX_NDIM);
   l->ndim = 0;
