@@ -66,7 +66,7 @@ static size_t size_of_lines(const char *text, size_t size, int count) {
 
 int mf__error_handler(lua_State *L) {
   lua_settop(L, 1);
-  luaL_checkstack(L, LUA_MINSTACK, NULL);
+  if (!lua_checkstack(L, LUA_MINSTACK)) return 1; /* the error as it is, without its lines */
   luaL_traceback(L, L, NULL, 1);
   size_t size;
   const char *text = lua_tolstring(L, -1, &size);

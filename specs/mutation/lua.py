@@ -43,7 +43,7 @@ return ffi.cast("uint8_t *", map)
 CHECK = "for i = 1, #arg do if not loadfile(arg[i]) then print(arg[i]) end end"
 
 
-class FileSpec(Spec):
+class LuaSpec(Spec):
     """A test of build/dev, on a Lua path that begins elsewhere."""
 
     def environment(self, where):
@@ -73,7 +73,7 @@ class Folder:
         return folder
 
 
-class Mutated(Folder):
+class MutatedFile(Folder):
     """A file with its mutants."""
 
     def __init__(self, path):
@@ -127,7 +127,7 @@ class Lua(Judge):
     def mutated_of(self, kind, path):
         with self.preparing:
             if (kind, path.name) not in self.mutated:
-                self.mutated[kind, path.name] = Mutated(path)
+                self.mutated[kind, path.name] = MutatedFile(path)
             return self.mutated[kind, path.name]
 
     def reach_of(self, kind, path, spec, seconds):
@@ -152,4 +152,4 @@ class Lua(Judge):
 
     def spec(self, test):
         values = next(p["value"] for p in test["properties"] if p["name"] == "ENVIRONMENT")
-        return FileSpec(test["name"], test["command"], dict(value.split("=", 1) for value in values))
+        return LuaSpec(test["name"], test["command"], dict(value.split("=", 1) for value in values))
