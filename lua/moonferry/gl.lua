@@ -18,6 +18,7 @@ require "moonferry.gl_texture"
 local rings = require "moonferry.ring"
 local scope = require "moonferry.scope"
 local tensor = require "moonferry.tensor"
+local transfer = require "moonferry.transfer"
 
 local misuse, show = errors.misuse, errors.show
 
@@ -130,12 +131,19 @@ local function hand_over(self, verb, give, a, b)
   return errors.done(verb, rc, err)
 end
 
+local function check_tensor(t, verb)
+  if not tensor.is_tensor(t) then
+    misuse("%s: t: expected a tensor, got %s", verb, show(t))
+  end
+  return tensor.handle_of(t)
+end
+
 --- The memory of `t` is in use by what was drawn until now: uses that must wait for that do. Pointers that were taken
 --- before are not held up.
 ---@param t moonferry.Tensor
 ---@param use? number C.MF_READ, the default, or C.MF_WRITE
 function Context:fence_tensor(t, use)
-  local handle = tensor.handle_of(t)
+  local handle = check_tensor(t, "fence_tensor")
   return hand_over(self, "fence_tensor", C.mf_tensor_fence, handle, use or C.MF_READ)
 end
 
@@ -248,6 +256,8 @@ function ring_meta.__index(r, key)
   return r.ring[key]
 end
 
+local RING_OPTIONS = { slots = true, target = true, route = true }
+
 local function ring_record(context, opts)
   local target = TARGETS[opts.target or "vertex"]
   if not target then
@@ -276,7 +286,10 @@ end
 ---@param opts? moonferry.gl.RingOptions
 ---@return moonferry.gl.Ring?, string? message, number? code
 function Context:ring(shape, name, opts)
-  opts = opts or {}
+  if getmetatable(self) ~= Context then
+    misuse("gl.ring: expected a context, got %s; a method is called with a colon: gl:ring(...)", show(self))
+  end
+  opts = transfer.options(opts, RING_OPTIONS, "gl.ring")
   local r = ring_record(self, opts)
   slot_nbytes(r, shape, name)
   local count, made, message, code = r.count, nil, nil, nil
@@ -323,9 +336,9 @@ end
 ---@return number buffer, number offset
 function GLRing:submit(i)
   if i ~= nil and i ~= self.seen then
-    misuse("submit: expected the slot that latest gave, %s, got %s", show(self.seen), show(i))
+    misuse("submit: expected the slot that latest gave, %s, got %s", self.seen and show(self.seen) or "none", show(i))
   elseif i == nil and not self.at then
-    misuse("submit: no slot was begun")
+    misuse("submit: no slot was begun; g:begin() gives one")
   end
   local slot = i or self.at
   local offset, t = (slot - 1) * self.slot_nbytes, self.ring.slots[slot]
@@ -354,7 +367,7 @@ end
 ---@return true?, string? message, number? code
 function GLRing:hold(use)
   if not self.seen then
-    misuse("hold: latest gave no slot yet")
+    misuse("hold: latest gave no slot yet; g:latest() gives one that was published")
   end
   return self.route == "copied" or hand_over(self.context, "hold", C.mf_ring_fence, self.ring.handle, use or C.MF_READ)
 end
@@ -419,6 +432,7 @@ end
 ---@param t moonferry.Tensor compact, in host memory
 ---@return { buffer: number, close: fun(self) }?, string? message, number? code
 function Context:pinned(t)
+  check_tensor(t, "pinned")
   if self.pinned_memory then
     return nil, "pinned: " .. self.pinned_memory, C.MF_EDEVICE
   elseif not t.is_contiguous or t.device ~= "cpu" then
@@ -449,6 +463,7 @@ function Context:pinned(t)
   }
 end
 
-hint.guard(gl, "moonferry.gl", misuse, show)
+hint.guard(gl, "moonferry.gl", "gl.", errors)
+hint.guard(Context, "a context of OpenGL's", "gl:", errors, { buffer_storage = true, pinned_memory = true })
 
 return gl

@@ -119,16 +119,20 @@ function hint.of_python(typed, py)
     or ("py.import %q gives a module, py.builtins.%s what Python itself has"):format(tostring(typed), tostring(typed))
 end
 
---- Has every name that `module`, which others know as `name`, lacks raise, with the one that was probably meant.
----@param module table<string, any>
----@param name string such as "moonferry.gl"
----@param misuse fun(format: string, ...)
----@param show fun(value: any): string
-function hint.guard(module, name, misuse, show)
-  setmetatable(module, {
+--- Has every name that a module or a class lacks raise, with the one that was probably meant.
+---@param names table<string, any>
+---@param what string such as "moonferry.gl"
+---@param before string what is written before a name, such as "gl."
+---@param errors table the module of that name
+---@param optional? table<string, true> names that may be nil
+function hint.guard(names, what, before, errors, optional)
+  setmetatable(names, {
     __index = function(_, key)
-      local near = hint.nearest(key, module)
-      misuse("%s has no %s%s", name, show(key), near and ("; use %s.%s"):format(name:match "%w+$", near) or "")
+      if optional and optional[key] then
+        return nil
+      end
+      local near = hint.nearest(key, names)
+      errors.misuse("%s has no %s%s", what, errors.show(key), near and ("; use %s%s"):format(before, near) or "")
     end,
   })
 end

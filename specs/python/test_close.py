@@ -38,7 +38,7 @@ ARGUMENTS = {
     "broadcast_to": ((2, 3),), "copy": (), "expand_dims": (0,), "fill": (1,), "reinterpret": ("float32",),
     "reshape": (6,), "to": ("cpu",), "__reduce_ex__": (5,), "__buffer__": (0,), "__release_buffer__": None,
 }  # fmt: skip
-TWO = ("add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow")
+TWO = "add sub mul matmul truediv floordiv mod pow divmod and or xor lshift rshift".split()
 ARGUMENTS |= {f"__{side}{name}__": (1,) for side in ("", "r") for name in TWO}
 
 
