@@ -75,8 +75,12 @@ static int verb_object(lua_State *L) {
   return 1;
 }
 
-static int sequence_count(lua_State *L) {
-  if (lua_type(L, 1) != LUA_TTABLE) mf__fail(L, "a table is expected, not a %s", luaL_typename(L, 1));
+static void need_table(lua_State *L, const char *verb) {
+  if (lua_type(L, 1) != LUA_TTABLE) mf__fail(L, "%s takes a table, got %s", verb, luaL_typename(L, 1));
+}
+
+static int sequence_count(lua_State *L, const char *verb) {
+  need_table(L, verb);
   if (lua_isnoneornil(L, 2)) {
     const int given = mf__list_count(L, 1);
     if (given < 0) mf__fail(L, "a list is expected, not a table of other keys than 1 ... n; py.dict takes those");
@@ -88,18 +92,18 @@ static int sequence_count(lua_State *L) {
 }
 
 static int verb_list(lua_State *L) {
-  mf__wrap(L, mf__to_list(L, 1, sequence_count(L)));
+  mf__wrap(L, mf__to_list(L, 1, sequence_count(L, "py.list")));
   return 1;
 }
 
 static int verb_tuple(lua_State *L) {
-  PyObject *list = mf__hold(L, mf__to_list(L, 1, sequence_count(L)));
+  PyObject *list = mf__hold(L, mf__to_list(L, 1, sequence_count(L, "py.tuple")));
   mf__wrap(L, PyList_AsTuple(list));
   return 1;
 }
 
 static int verb_dict(lua_State *L) {
-  if (lua_type(L, 1) != LUA_TTABLE) mf__fail(L, "a table is expected, not a %s", luaL_typename(L, 1));
+  need_table(L, "py.dict");
   mf__wrap(L, mf__to_dict(L, 1, 0));
   return 1;
 }
@@ -107,7 +111,7 @@ static int verb_dict(lua_State *L) {
 static int verb_bytes(lua_State *L) {
   size_t size;
   const char *data = lua_type(L, 1) == LUA_TSTRING ? lua_tolstring(L, 1, &size) : NULL;
-  if (data == NULL) mf__fail(L, "a string is expected, not a %s", luaL_typename(L, 1));
+  if (data == NULL) mf__fail(L, "py.bytes takes a string, got %s", luaL_typename(L, 1));
   mf__wrap(L, PyBytes_FromStringAndSize(data, (Py_ssize_t)size));
   return 1;
 }
@@ -302,7 +306,7 @@ static int verb_delete(lua_State *L) {
 
 /* A table or function of Lua's as a Python object that stands for it, not as a copy. */
 static int verb_live(lua_State *L) {
-  if (lua_type(L, 1) != LUA_TTABLE) mf__fail(L, "a table is expected, not a %s", luaL_typename(L, 1));
+  need_table(L, "py.mapping, as py.sequence,");
   mf__wrap(L, mf__lua_object(L, 1));
   return 1;
 }
