@@ -58,7 +58,12 @@ static void a_refusal_says_why(void **state) {
 
 /* The cpu has no driver to ask. Where nothing is found nothing is said to be: the answer is the cpu. */
 static void no_driver_to_ask_about_a_pointer(void **state) {
-  static const int32_t types[] = {0, 77, kDLVulkan, kDLCUDA, kDLCUDAHost, kDLROCM};
+  static const struct {
+    int32_t type;
+    const char *said;
+  } types[] = {{0, "device_type is 0"},       {77, "device_type is 77"},
+               {kDLVulkan, "device_type is 7"}, {kDLCUDA, "device is cuda: "},
+               {kDLROCM, "device is rocm: "},   {kDLCUDAHost, "device is cuda_host: "}};
   int local = 0;
   DLDevice found = {kDLExtDev, 9};
   (void)state;
@@ -66,7 +71,7 @@ static void no_driver_to_ask_about_a_pointer(void **state) {
   assert_int_equal(found.device_type, kDLCPU);
   for (size_t i = 0; i < COUNT(types); i++) {
     found = (DLDevice){kDLExtDev, 9};
-    SAYS(MF_EDEVICE, "device_type is", mf_device_of_pointer(types[i], &local, &found, &spec_err));
+    SAYS(MF_EDEVICE, types[i].said, mf_device_of_pointer(types[i].type, &local, &found, &spec_err));
     assert_int_equal(found.device_type, kDLCPU);
     assert_int_equal(found.device_id, 0);
   }
