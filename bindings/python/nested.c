@@ -183,9 +183,12 @@ static PyObject *store_all(core_state *state, walk *w, PyObject *obj, DLDataType
 static int check_alone(PyObject *obj) {
   if (!PyType_Check(obj) && (PyNumber_Check(obj) || PyObject_HasAttrString(obj, "item"))) return 0;
   const bool several = Py_TYPE(obj)->tp_iter != NULL && !PyUnicode_Check(obj);
+  const char *remedy = several                        ? "; list() of it is taken where lists are"
+                       : PyCapsule_CheckExact(obj) ? "; from_dlpack takes capsules"
+                                                      : "";
   PyErr_Format(PyExc_TypeError,
                "elements come from an array, a number or nested sequences of numbers, not from a '%s'%s",
-               Py_TYPE(obj)->tp_name, several ? "; list() of it is taken where lists are" : "");
+               Py_TYPE(obj)->tp_name, remedy);
   return -1;
 }
 

@@ -61,9 +61,12 @@ static void no_driver_to_ask_about_a_pointer(void **state) {
   static const struct {
     int32_t type;
     const char *said;
-  } types[] = {{0, "device_type is 0"},       {77, "device_type is 77"},
-               {kDLVulkan, "device_type is 7"}, {kDLCUDA, "device is cuda: "},
-               {kDLROCM, "device is rocm: "},   {kDLCUDAHost, "device is cuda_host: "}};
+  } types[] = {{0, "device_type is 0"},
+               {77, "device_type is 77"},
+               {kDLVulkan, "device_type is 7"},
+               {kDLCUDA, "device is cuda (device_type 2): "},
+               {kDLCUDAHost, "device is cuda_host (device_type 3): "},
+               {kDLROCM, "device is rocm (device_type 10): "}};
   int local = 0;
   DLDevice found = {kDLExtDev, 9};
   (void)state;

@@ -290,7 +290,7 @@ describe("Lua tables in Python", function()
     s:reverse()
     assert.is_true(s == builtins.list(s))
     assert.matches("^Sequence%(", tostring(s))
-    assert.matches("table is expected", tostring(failure(py.sequence, 5)))
+    assert.matches("takes a table", tostring(failure(py.sequence, 5)))
   end)
 
   it("with a metatable are objects", function()

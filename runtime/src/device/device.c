@@ -63,7 +63,8 @@ static int count_gpus(int32_t type, mf__device *device, int32_t *out, mf_error *
   if (rc == MF_OK || err == NULL) return rc;
   char reason[sizeof err->message];
   memcpy(reason, err->message, sizeof reason);
-  (void)snprintf(err->message, sizeof err->message, "device is %s: %.200s", mf__device_type_name(type), reason);
+  (void)snprintf(err->message, sizeof err->message, "device is %s (device_type %d): %.200s",
+                 mf__device_type_name(type), type, reason);
   return rc;
 }
 
