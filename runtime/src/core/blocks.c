@@ -84,6 +84,14 @@ static int64_t row_length(const DLTensor *dst, const mf__convert *c, const mf__s
   return run ? t->rows * t->columns : t->columns;
 }
 
+/* Whether what is close in the source is so within a block. Else each of its lines would be read by many blocks, of
+ * which each takes an element. */
+static bool has_close(const blocks *b, const mf__walk *w) {
+  bool close = w->ndim > 0 && (w->strides[1][w->ndim - 1] == 1 || w->strides[1][w->ndim - 1] == -1);
+  for (int32_t i = 1; i < b->ndim; i++) close = close || b->strides[1][i] == 1 || b->strides[1][i] == -1;
+  return close;
+}
+
 bool mf__blocks_cast(const mf__simd *simd, const mf__convert *c, const DLTensor *dst, const mf__side *src,
                      int64_t numel) {
   mf__walk w;
@@ -91,6 +99,7 @@ bool mf__blocks_cast(const mf__simd *simd, const mf__convert *c, const DLTensor 
   mf__walk_plan(&w, dst, src->strides, false);
   if (w.ndim < 2 || w.shape[w.ndim - 1] >= LONG_ROW || row_length(dst, c, src) >= LONG_ROW) return false;
   take_inner(&b, &w);
+  if (numel * c->from >= MF__LARGE && !has_close(&b, &w)) return false;
   (void)mf__walk_share(&w, numel * c->to, 1, cast_blocks, &b);
   return true;
 }

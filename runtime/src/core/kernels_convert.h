@@ -8,7 +8,7 @@
 
 /* What a loop does to some elements is inlined twice: for as many as there are, and for a few lines of them at a time,
  * which then pass the caches: reading and writing take turns often enough to keep memory busy with both. */
-#define SOME(name) static inline __attribute__((always_inline)) void name##_some(                    \
+#define SOME(name) MF__INLINE void name##_some(                                                      \
     void *out, const void *in, int64_t n, const mf__small *f)
 
 #define BLOCK 64

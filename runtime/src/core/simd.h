@@ -211,13 +211,15 @@ bool mf__blocks_cast(const mf__simd *simd, const mf__convert *c, const DLTensor 
 /* How far ahead of a loop that reads memory its next lines are asked for. */
 #define MF__AHEAD 4096
 
-/* Nothing is read; the place may be outside of all memory. */
-static inline void mf__prefetch(const char *from, int64_t nbytes) {
+/* Nothing is read; the place may be outside of all memory. What does nothing but this must always be inlined: GCC takes
+ * a function that only prefetches for one that does nothing, and drops its calls. */
+#define MF__INLINE static inline __attribute__((always_inline))
+MF__INLINE void mf__prefetch(const char *from, int64_t nbytes) {
   __builtin_prefetch((const void *)((uintptr_t)from + (uintptr_t)nbytes));
 }
 
 /* While so many bytes are read from there: those that are MF__AHEAD of them. */
-static inline void mf__prefetch_ahead(const char *from, int64_t nbytes) {
+MF__INLINE void mf__prefetch_ahead(const char *from, int64_t nbytes) {
   for (int64_t i = 0; i < nbytes; i += 64) mf__prefetch(from, i + MF__AHEAD);
 }
 

@@ -20,7 +20,7 @@ typedef struct tiles {
   const mf__simd *simd;
   int64_t rows, columns; /* of a tile */
   bool streams;
-  bool asks;             /* a tile's columns are a line each, and so are the next one's, which are prefetched */
+  bool asks;             /* a tile's columns are as long as a line, and those of the next one are prefetched */
   bool run;              /* rows of the destination follow each other, so that a tile is one run */
   int64_t depth;         /* of a stack of planes */
   int64_t src_plane;     /* from one of its planes to the next */
@@ -61,14 +61,19 @@ static void each_part(const tiles *c, const mf__tile *t, part_fn part) {
   }
 }
 
+/* For the next tile's lines, while this one's are moved. */
+MF__INLINE void ask_next(const tiles *c, const mf__tile *t) {
+  if (!c->asks) return;
+  for (int64_t j = 0; j < t->columns; j++) mf__prefetch(t->src, j * t->src_column + LINE);
+}
+
 static void stream_tile(const tiles *c, const mf__tile *t) {
   _Alignas(LINE) char buffer[BUFFER];
   const int64_t width = t->columns * t->size;
   mf__tile inside = *t;
   inside.dst = buffer;
   inside.dst_row = width;
-  if (c->asks) /* for the next tile's lines, one in each column */
-    for (int64_t j = 0; j < t->columns; j++) mf__prefetch(t->src, j * t->src_column + LINE);
+  ask_next(c, t);
   c->mover.move(&c->mover, &inside);
   if (c->run) {
     c->simd->stream(t->dst, buffer, t->rows * width);
@@ -165,12 +170,12 @@ static bool find_stream(tiles *c, const mf__tile *t) {
   c->run = t->dst_row == width;
   if (t->dst_column != size || size > LINE || (width < 2 * LINE && !c->run) || !gains(t)) return false;
   if (crossed) {
-    /* Lines of both sides from end to end: where lines begin with columns, one of each row; else more, because the
-     * parts of lines at a tile's ends are moved twice. */
+    /* A line of each column of the source. Where rows of the destination are no whole lines, they are written in long
+     * pieces, which have few parts of lines at their ends. */
     const bool aligned = t->src_column % LINE == 0 && t->dst_row % LINE == 0;
-    c->asks = aligned;
-    c->rows = (aligned ? LINE : 4 * LINE) / size;
-    c->columns = aligned ? (size < 16 ? 4 : 8) * LINE / size : BUFFER / size / c->rows;
+    c->asks = true;
+    c->rows = LINE / size;
+    c->columns = aligned ? (size < 16 ? 4 : 8) * LINE / size : BUFFER / LINE;
   } else {
     c->columns = ROW_BUFFER / size;
     c->rows = 1;
@@ -277,7 +282,7 @@ typedef struct casts casts;
 struct casts {
   tiles t; /* first: the parts of a plane find the size of a tile there */
   int64_t to; /* bytes of an element of the destination */
-  void (*row)(const casts *c, const mf__tile *t, char *dst, const char *src, int64_t n);
+  void (*rows)(const casts *c, const mf__tile *t, const mf__tile *inside); /* of a tile, gathered where need be */
   const mf__convert *convert; /* or */
   const mf__compare *compare;
   _Atomic bool *differs; /* set by the first row that does; the others need not be compared then */
@@ -302,14 +307,34 @@ static void cast_row(const casts *c, const mf__tile *t, char *dst, const char *s
   }
 }
 
+/* Short rows that were gathered are one run, and moved as they lie in the destination when they are converted. */
+static void cast_short_rows(const casts *c, const mf__tile *t, const mf__tile *inside) {
+  _Alignas(LINE) char converted[CAST_BUFFER * 2];
+  const int64_t width = t->columns * c->to;
+  mf__convert_row(c->convert, converted, inside->src, t->rows * t->columns, false);
+  for (int64_t i = 0; i < t->rows; i++) memcpy(t->dst + i * t->dst_row, converted + i * width, (size_t)width);
+}
+
+static void cast_rows(const casts *c, const mf__tile *t, const mf__tile *inside) {
+  if (c->gathers && t->rows > 1 && t->dst_column == c->to && t->rows * t->columns * c->to <= CAST_BUFFER * 2 &&
+      t->columns < CAST_ROW / 8) {
+    cast_short_rows(c, t, inside);
+    return;
+  }
+  for (int64_t i = 0; i < t->rows; i++)
+    cast_row(c, t, t->dst + i * t->dst_row, inside->src + i * inside->src_row, t->columns);
+}
+
 static bool is_decided(const casts *c) {
   return c->differs != NULL && atomic_load_explicit(c->differs, memory_order_relaxed);
 }
 
-static void compare_row(const casts *c, const mf__tile *t, char *dst, const char *src, int64_t n) {
-  const mf__strided a = {dst, t->dst_column}, b = {src, c->to};
-  if (!is_decided(c) && !mf__compare_row(c->compare, &a, &b, n))
-    atomic_store_explicit(c->differs, true, memory_order_relaxed);
+static void compare_rows(const casts *c, const mf__tile *t, const mf__tile *inside) {
+  for (int64_t i = 0; i < t->rows && !is_decided(c); i++) {
+    const mf__strided a = {t->dst + i * t->dst_row, t->dst_column}, b = {inside->src + i * inside->src_row, c->to};
+    if (!mf__compare_row(c->compare, &a, &b, t->columns))
+      atomic_store_explicit(c->differs, true, memory_order_relaxed);
+  }
 }
 
 static void cast_tile(const tiles *ctx, const mf__tile *t) {
@@ -321,16 +346,19 @@ static void cast_tile(const tiles *ctx, const mf__tile *t) {
     inside.dst = buffer;
     inside.dst_column = t->size;
     inside.dst_row = t->columns * t->size;
+    ask_next(&c->t, t);
     c->t.mover.move(&c->t.mover, &inside);
     inside.src = buffer;
     inside.src_row = inside.dst_row;
   }
-  if (c->t.run) {
-    c->row(c, t, t->dst, inside.src, t->rows * t->columns);
+  if (!c->t.run) {
+    c->rows(c, t, &inside);
     return;
   }
-  for (int64_t i = 0; i < t->rows; i++)
-    c->row(c, t, t->dst + i * t->dst_row, inside.src + i * inside.src_row, t->columns);
+  mf__tile all = *t;
+  all.rows = 1;
+  all.columns = t->rows * t->columns;
+  c->rows(c, &all, &inside);
 }
 
 static void cast_plane(void *ctx, const mf__tile *t) {
@@ -359,6 +387,7 @@ static void find_cast_tile(casts *c, const mf__tile *t, int64_t nbytes) {
   if (c->gathers) mf__mover_find(&c->t.mover, c->t.simd, &inside, nbytes);
   c->t.columns = least(t->columns, row_of_tile(c, t, crossed));
   c->t.rows = crossed ? LINE / t->size : 1;
+  c->t.asks = crossed && c->gathers && t->rows > 4;
   if (crossed && t->rows <= 4) c->t.rows = t->rows;
   c->t.run = is_run(c, t);
   if (c->t.run) c->t.rows = CAST_ROW * 4 / t->columns;
@@ -367,7 +396,7 @@ static void find_cast_tile(casts *c, const mf__tile *t, int64_t nbytes) {
 }
 
 void mf__tiles_cast(const mf__simd *simd, const mf__convert *convert, const DLTensor *dst, const mf__side *src) {
-  casts c = {.t = {.simd = simd}, .to = convert->to, .row = cast_row, .convert = convert};
+  casts c = {.t = {.simd = simd}, .to = convert->to, .rows = cast_rows, .convert = convert};
   mf__planes p;
   if (convert->nstages == 0) { /* the same bits */
     mf__tiles_copy(simd, dst, src);
@@ -383,7 +412,7 @@ void mf__tiles_cast(const mf__simd *simd, const mf__convert *convert, const DLTe
 
 static bool compare_planes(const mf__simd *simd, const mf__compare *compare, const mf__planes *p, int64_t nbytes) {
   _Atomic bool differs = false;
-  casts c = {.t = {.simd = simd}, .to = p->plane.size, .row = compare_row, .compare = compare, .differs = &differs};
+  casts c = {.t = {.simd = simd}, .to = p->plane.size, .rows = compare_rows, .compare = compare, .differs = &differs};
   find_cast_tile(&c, &p->plane, nbytes);
   each_plane(&c.t, p, nbytes, cast_plane, &c);
   return !atomic_load_explicit(&differs, memory_order_relaxed);
