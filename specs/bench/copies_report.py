@@ -78,7 +78,7 @@ def markdown(result):
         lines.append(f"| {row['family']}: {row['name']} | " + " | ".join(cells) + " |")
     lines += [
         "",
-        f"What lies below its goal, which is {BEHIND:.2f} of the best peer's time, and a share of " + ", ".join(goals) + ":",
+        f"What lies below its goal ({BEHIND:.2f} of the best peer's time; a share of {', '.join(goals)}):",
         "",
     ]
     lines += below_goal(result)

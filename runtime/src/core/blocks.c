@@ -3,7 +3,8 @@
  * must not know a dtype, nor how a layout is copied. */
 #include "core/simd.h"
 
-enum { BLOCK = 1024, LONG_ROW = 64 /* elements */ };
+/* Elements; a row that takes several loops costs as much as two. */
+enum { BLOCK = 1024, LONG_ROW = 64 };
 
 /* The inner axes are those of a block; the one before them is cut, so that a block has several places along it. */
 typedef struct blocks {
@@ -96,8 +97,9 @@ bool mf__blocks_cast(const mf__simd *simd, const mf__convert *c, const DLTensor 
                      int64_t numel) {
   mf__walk w;
   blocks b = {.simd = simd, .convert = c, .dst = dst->data, .src = src->data};
+  const int64_t enough = c->nstages > 1 ? 2 * LONG_ROW : LONG_ROW;
   mf__walk_plan(&w, dst, src->strides, false);
-  if (w.ndim < 2 || w.shape[w.ndim - 1] >= LONG_ROW || row_length(dst, c, src) >= LONG_ROW) return false;
+  if (w.ndim < 2 || w.shape[w.ndim - 1] >= enough || row_length(dst, c, src) >= enough) return false;
   take_inner(&b, &w);
   if (numel * c->from >= MF__LARGE && !has_close(&b, &w)) return false;
   (void)mf__walk_share(&w, numel * c->to, 1, cast_blocks, &b);

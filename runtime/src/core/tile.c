@@ -8,6 +8,8 @@
 
 /* A network takes as long to connect as it takes to move so many bytes one by one. */
 #define NETWORK_FROM 512
+/* And each row for itself, of which two vectors are to be filled. */
+#define NETWORK_ROW 128
 
 /* A size that the compiler knows makes memcpy a plain load and store. */
 static inline void move_each(const mf__tile *t, size_t size) {
@@ -215,19 +217,25 @@ static bool is_power(int64_t size, int64_t most) {
   return size <= most && (size & (size - 1)) == 0;
 }
 
+/* Pixels whose elements become rows: all of them, or three of four. */
+static bool is_of_planes(const mf__tile *t) {
+  const int64_t width = t->src_column / t->size;
+  const bool fits = width == t->rows || (width == 4 && t->rows == 3);
+  return fits && width >= 2 && width <= 4 && t->src_column % t->size == 0 && t->columns * t->size >= NETWORK_ROW;
+}
+
+static bool is_of_pixels(const mf__tile *t) {
+  return t->columns >= 2 && t->columns <= 4 && t->dst_row == t->columns * t->size && t->rows * t->size >= NETWORK_ROW;
+}
+
 /* Where columns are compact in the destination, and rows in the source. */
 static void find_transposing(mf__mover *m, const mf__tile *t, bool permutes) {
   const int64_t size = t->size;
   const bool small = permutes && is_power(size, 8);
-  if (small && t->rows <= 4 && t->src_column % size == 0) {
-    const int64_t width = t->src_column / size;
-    if (width >= t->rows && (width == t->rows || (width == 4 && t->rows == 3)) && width >= 2) {
-      connect_planes(&m->network, size, width, t->rows);
-      m->move = move_planes;
-      return;
-    }
-  }
-  if (small && t->columns >= 2 && t->columns <= 4 && t->dst_row == t->columns * size) {
+  if (small && is_of_planes(t)) {
+    connect_planes(&m->network, size, t->src_column / size, t->rows);
+    m->move = move_planes;
+  } else if (small && is_of_pixels(t)) {
     connect_pixels(&m->network, size, t->columns);
     m->move = move_pixels;
   } else if (is_power(size, 16)) {
