@@ -8,8 +8,8 @@
 
 /* What a loop does to some elements is inlined several times: for as many as there are, and for a few lines of them at
  * a time, which then pass the caches: reading and writing take turns often enough to keep memory busy with both. What
- * is left is converted with so many before it that it is a block again: one by one it would take as long as ten
- * blocks. */
+ * is left is converted with so many before it that it is a block again, which one by one would take as long as ten
+ * blocks; but not those that have passed the caches, whose lines would have to come back. */
 #define SOME(name) MF__INLINE void name##_some(                                                      \
     void *out, const void *in, int64_t n, const mf__small *f)
 
@@ -26,12 +26,10 @@
       name##_some(block, from, BLOCK, f);                                                            \
       MF__UNROLL for (int k = 0; k < BLOCK * (to_size); k += PASS_WIDTH) PASS(to + k, block + k);    \
     }                                                                                                \
-    const int64_t tail = n < BLOCK ? n : (n - i) % BLOCK, rest = n - i - tail, last = n - BLOCK;     \
-    if (rest > 0) name##_some((char *)out + i * (to_size), (const char *)in + i * (from_size), rest, f); \
-    if (tail == n)                                                                                   \
-      name##_some(out, in, n, f);                                                                    \
-    else if (tail > 0)                                                                               \
-      name##_some((char *)out + last * (to_size), (const char *)in + last * (from_size), BLOCK, f);  \
+    const int64_t tail = passes || n < BLOCK ? n - i : n % BLOCK, rest = n - i - tail;               \
+    if (rest > 0) name##_some(out, in, rest, f);                                                     \
+    i = rest > 0 && tail > 0 ? n - BLOCK : i + rest;                                                 \
+    name##_some((char *)out + i * (to_size), (const char *)in + i * (from_size), n - i, f);          \
   }
 
 /* Elements may be unaligned, so all access is by memcpy, which compiles to a move. */
