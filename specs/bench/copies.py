@@ -36,6 +36,12 @@ TORCH = {"bfloat16": torch.bfloat16, "float8_e4m3fn": torch.float8_e4m3fn, "floa
 FOREIGN = {"bfloat16": "uint16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
 
 
+OTHERS = [mf.zeros((SHARED_FROM,), "uint8") for _ in range(2)]
+# How many threads a statement takes, and a copy that starts them: of other memory, which leaves a row's own as cold as
+# its peers find it.
+THREADS = {"t": LIBRARY.mf_threads_set, "w": lambda: OTHERS[0].copy(OTHERS[1])}
+
+
 def permuted(*axes):
     return lambda a: a.transpose(axes)
 
@@ -74,7 +80,7 @@ class Case:
         ours = {
             "d": as_moonferry(self.dst, self.to),
             "s": as_moonferry(self.src, self.dtype),
-            "t": LIBRARY.mf_threads_set,
+            **THREADS,
         }
         half = max(1, self.nbytes() // 2)
         floor = {"f": ctypes.memmove, "d": bytes_of(half), "s": bytes_of(half), "n": half}
@@ -85,7 +91,7 @@ class Case:
             "numpy": ("f(d, s, casting='unsafe')", {"f": np.copyto, "d": self.dst, "s": self.src}),
         }
         if self.dst.nbytes >= SHARED_FROM:
-            found["threads"] = ("d.copy(s)", ours, "t(0, None)\nd.copy(s)")
+            found["threads"] = ("d.copy(s)", ours, "t(0, None)\nw()")
         if self.family != "cast":  # which takes seconds, one element at a time
             found["plain walk"] = ("use(b'plain', None)\nd.copy(s)\nuse(set, None)", plain, "t(1, None)")
         try:
@@ -103,7 +109,7 @@ class Fill(Case):
         return self.dst.nbytes
 
     def statements(self):
-        ours = {"d": as_moonferry(self.dst, self.to), "t": LIBRARY.mf_threads_set}
+        ours = {"d": as_moonferry(self.dst, self.to), **THREADS}
         half = max(1, self.nbytes() // 2)
         found = {
             "moonferry": ("d.fill(3)", ours, "t(1, None)"),
@@ -112,7 +118,7 @@ class Fill(Case):
             "torch": ("d.fill_(3)", {"d": as_torch(self.dst, self.to)}),
         }
         if self.dst.nbytes >= SHARED_FROM:
-            found["threads"] = ("d.fill(3)", ours, "t(0, None)\nd.fill(3)")
+            found["threads"] = ("d.fill(3)", ours, "t(0, None)\nw()")
         return found
 
 
@@ -122,7 +128,7 @@ class Equal(Case):
     def statements(self):
         np.copyto(self.dst, self.src)
         ours = {"e": mf.equal, "d": as_moonferry(self.dst, self.to), "s": as_moonferry(self.src, self.dtype)}
-        ours["t"] = LIBRARY.mf_threads_set
+        ours.update(THREADS)
         theirs = {"e": torch.equal, "d": as_torch(self.dst, self.to), "s": as_torch(self.src, self.dtype)}
         half = max(1, self.nbytes() // 2)
         found = {
@@ -132,7 +138,7 @@ class Equal(Case):
             "torch": ("e(d, s)", theirs),
         }
         if self.dst.nbytes >= SHARED_FROM:
-            found["threads"] = ("e(d, s)", ours, "t(0, None)\ne(d, s)")
+            found["threads"] = ("e(d, s)", ours, "t(0, None)\nw()")
         return found
 
 
@@ -149,13 +155,13 @@ class Packed(Case):
                               for one in (dtype, to))  # fmt: skip
 
     def statements(self):
-        ours = {"d": mf.empty(self.elements(self.dst, self.to), self.to), "t": LIBRARY.mf_threads_set}
+        ours = {"d": mf.empty(self.elements(self.dst, self.to), self.to), **THREADS}
         ours["s"] = mf.empty(self.elements(self.src, self.dtype), self.dtype)
         ours["s"].fill(1)
         half = max(1, self.nbytes() // 2)
         return {
             "moonferry": ("d.copy(s)", ours, "t(1, None)"),
-            "threads": ("d.copy(s)", ours, "t(0, None)\nd.copy(s)"),
+            "threads": ("d.copy(s)", ours, "t(0, None)\nw()"),
             "memmove": ("f(d, s, n)", {"f": ctypes.memmove, "d": bytes_of(half), "s": bytes_of(half), "n": half}),
             "numpy": (BY_BITS[self.dtype, self.to], {"np": np, "d": self.dst, "s": self.src}),
         }
