@@ -13,6 +13,8 @@ import ctypes
 import json
 import os
 import sys
+import threading
+import timeit
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -322,6 +324,32 @@ def sweep(seed, count, rounds, only):
           f"median {ratios[len(ratios) // 2]:.2f}, worst {ratios[-1]:.2f}")  # fmt: skip
 
 
+def bus(threads, rounds=20):
+    """How many times as fast as one thread so many are, of which each copies its part of 64 MiB by memmove."""
+    size = 64 << 20
+    to, source = bytes_of(size), bytes_of(size)
+    begin, end = threading.Barrier(threads + 1), threading.Barrier(threads + 1)
+
+    def copy(first, part):
+        for _ in range(rounds):
+            begin.wait()
+            ctypes.memmove(to + first, source + first, part)
+            end.wait()
+
+    def whole():
+        begin.wait()
+        end.wait()
+
+    workers = [threading.Thread(target=copy, args=(i * (size // threads), size // threads)) for i in range(threads)]
+    for worker in workers:
+        worker.start()
+    together = min(timeit.repeat(whole, number=1, repeat=rounds))
+    for worker in workers:
+        worker.join()
+    alone = min(timeit.repeat(lambda: ctypes.memmove(to, source, size), number=1, repeat=rounds))
+    return alone / together
+
+
 def load():
     """Whether the machine had other work: figures from a busy one are worse for whoever needs the caches."""
     alone = os.sched_getscheduler(0) in (os.SCHED_FIFO, os.SCHED_RR)
@@ -354,6 +382,7 @@ def main():
         "simd": LIBRARY.mf_simd().decode(),
         "load": load(),
         "threads": threads,
+        "bus": bus(threads),
     }
     result["rows"] = rows
     (BUILD / "copy.json").write_text(json.dumps(result, indent=1) + "\n")

@@ -8,6 +8,8 @@ COLUMNS = ("moonferry", "threads", "numpy", "torch", "memmove", "plain walk")
 # The share of memmove's speed that a family's rows are to have, and those of transposes of bytes.
 GOALS = {"transpose": 0.6, "picture": 0.5, "permute": 0.4, "cast": 0.8}
 BYTES_GOAL = 0.4
+THREADS_GOAL = 1.7  # of one thread's speed, for two, where one does not fill the bus
+FILLED = 0.8  # of what as many threads of memmove reach: the bus is full
 BEHIND = 1.05  # of the best peer's time, from which on a row is behind it
 # Why a row is behind the best peer, or below its share: what was measured of it.
 IN_CACHE = "stays in a cache, where `memmove` is several times as fast as from memory"
@@ -35,6 +37,18 @@ REASONS = {
     "CHW float32 to HWC uint8, 3 x 2160 x 3840": "gathers pixels, then converts them: two threads take two thirds of "
     "the time.",
 }
+# What two programs that do a row at once reach together, each by itself: so much the two cores give.
+TOGETHER = {
+    "4096 x 4096 uint8": 1.45,
+    "4096 x 4096 float16": 1.50,
+    "3001 x 1999 uint8": 1.72,
+    "RGBA to RGB planes, 1080 x 1920": 1.92,
+    "64^4 float32, reversed": 1.63,
+    "eight axes, int16": 1.87,
+    "every second column, 4096 x 4096 float32": 0.92,
+    "float32 to float16, 4096 x 4096, transposed": 1.53,
+    "4096 x 4096 float32, one transposed": 1.64,
+}
 README_ROW = "4096 x 4096 float32"
 
 
@@ -57,6 +71,30 @@ def below_goal(result):
     for row in result["rows"]:
         if missed := misses(row):
             yield f"* {row['family']}: {row['name']} ({missed}): {REASONS.get(row['name'], 'why is not measured yet.')}"
+
+
+def gain(row):
+    """How many times as fast as one thread several are; None for a row that is too small for them."""
+    return row["ns"]["moonferry"] / row["ns"]["threads"] if "threads" in row["ns"] else None
+
+
+def threads_below_goal(result):
+    """A line about the rows that several threads make less than THREADS_GOAL as fast, but do not fill the bus."""
+    rows = [row for row in result["rows"] if gain(row)]
+    slow = [row for row in rows if gain(row) < THREADS_GOAL and row["share"] * gain(row) < FILLED * result["bus"]]
+    least = min(rows, key=gain)
+    yield (
+        f"With {result['threads']} threads `memmove` is {result['bus']:.2f} times as fast as with one. Rows that reach "
+        f"{FILLED:.0%} of that\nfill the bus; the least gain of a row is {gain(least):.2f} ({least['name']}). Rows "
+        f"that gain less than {THREADS_GOAL} and\ndo not fill it:"
+    )
+    yield ""
+    for row in slow:
+        filled = row["share"] * gain(row) / result["bus"]
+        known = (
+            f"; two programs at once, each by itself, had {TOGETHER[row['name']]}" if row["name"] in TOGETHER else ""
+        )
+        yield f"* {row['family']}: {row['name']}: gains {gain(row):.2f}, fills {filled:.0%}{known}"
 
 
 def markdown(result):
@@ -82,7 +120,7 @@ def markdown(result):
         f"What lies below its goal ({BEHIND:.2f} of the best peer's time; a share of {', '.join(goals)}):",
         "",
     ]
-    lines += below_goal(result)
+    lines += [*below_goal(result), "", *threads_below_goal(result)]
     lines += ["", "![Share of a contiguous copy's speed](copy.png)", ""]
     lines += [f"Measured on: {result['machine']}; kernels of {result['simd']}. {result['load']}", ""]
     return "\n".join(lines)
