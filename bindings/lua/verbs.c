@@ -246,10 +246,20 @@ static int verb_integer(lua_State *L) {
   return 0;
 }
 
+static void need_manager(lua_State *L, PyObject *type) {
+  static const char *const needed[] = {"__enter__", "__exit__"};
+  for (int i = 0; i < 2; i++) {
+    if (PyObject_HasAttrString(type, needed[i])) continue;
+    PyErr_Format(PyExc_TypeError, "py.with takes a context manager; %S has no %s", type, needed[i]);
+    (void)mf__raise(L);
+  }
+}
+
 /* Enters the context manager at 1: what that gives, and the function to leave it by. */
 static int verb_enter(lua_State *L) {
   PyObject *manager = mf__argument(L, 1);
   PyObject *type = (PyObject *)Py_TYPE(manager);
+  need_manager(L, type);
   PyObject *leave = field_of(L, type, "__exit__");
   PyObject *enter = field_of(L, type, "__enter__");
   PyObject *value;

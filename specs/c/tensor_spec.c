@@ -92,7 +92,7 @@ static void create_refuses(void **state) {
   REFUSES(MF_EDEVICE, t, mf_tensor_create(&like, 0, &t, &spec_err));
   like.device = (DLDevice){kDLCPU, 1};
   REFUSES(MF_EDEVICE, t, mf_tensor_create(&like, 0, &t, &spec_err));
-  SAYS(MF_EDEVICE, "device_id is 1; 0 to 0 expected for cpu", mf_tensor_create(&like, 0, &t, &spec_err));
+  SAYS(MF_EDEVICE, "device is cpu:1; a device_id of 0 to 0 expected", mf_tensor_create(&like, 0, &t, &spec_err));
   like.device = (DLDevice){(DLDeviceType)0, 0};
   like.shape = NULL;
   REFUSES(MF_EINVAL, t, mf_tensor_create(&like, 0, &t, &spec_err));

@@ -132,7 +132,7 @@ static void streams_of_no_device(void **state) {
   const DLDevice beyond = gpu(63);
   (void)state;
   no_device(&unknown, "99");
-  no_device(&beyond, "device.device_id is 63");
+  no_device(&beyond, ":63; a device_id of 0 to");
 }
 
 static void names_that_are_no_streams(void **state) {

@@ -268,6 +268,6 @@ def managed():
   end)
 
   it("refuses what is no context manager", function()
-    assert.matches("AttributeError", tostring(failure(py.with, py.list {}, print)))
+    assert.matches("TypeError: py.with takes a context manager", tostring(failure(py.with, py.list {}, print)))
   end)
 end)

@@ -23,6 +23,8 @@ local CASES = {
   { "return py.dict 'x'", "py.dict takes a table, got string" },
   { "return py.mapping(3)", "py.mapping", "takes a table, got number" },
   { "return py.bytes {}", "py.bytes takes a string, got table" },
+  { "return py.with(3, print)", "py.with takes a context manager", "<class 'int'> has no __enter__" },
+  { "return py.with(py.builtins.object(), print)", "a context manager", "<class 'object'> has no __enter__" },
   { "return py.eval(3)", "py.eval takes Python code as a string, got number" },
   { "return py.exec()", "py.exec takes Python code as a string, got n" },
   { "return py.builtins.nothing", "AttributeError", "'builtins'", "'nothing'" },

@@ -77,8 +77,8 @@ static int count_devices(int32_t type, mf__device *device, int32_t *out, mf_erro
 
 static int resolve(const DLDevice *device, int32_t count, mf__device *out, mf_error *err) {
   if (device->device_id < 0 || device->device_id >= count)
-    return mf__fail(err, MF_EDEVICE, "device.device_id is %d; 0 to %d expected for %s", device->device_id, count - 1,
-                    mf__device_type_name((int32_t)device->device_type));
+    return mf__fail(err, MF_EDEVICE, "device is %s:%d; a device_id of 0 to %d expected",
+                    mf__device_type_name((int32_t)device->device_type), device->device_id, count - 1);
   if (out->backend != NULL && out->space != MF__DEVICE) return out->backend->device_current(&out->ordinal, err);
   out->ordinal = device->device_id;
   return MF_OK;
