@@ -49,7 +49,7 @@ TOGETHER = {
     "float32 to float16, 4096 x 4096, transposed": 1.53,
     "4096 x 4096 float32, one transposed": 1.64,
 }
-README_ROW = "4096 x 4096 float32"
+README_ROWS = ("4096 x 4096 float32", "HWC to CHW, 2160 x 3840 x 3 uint8", "float32 to float16")
 
 
 def line(row):
@@ -146,14 +146,16 @@ def picture(result, path):
     plt.close(figure)
 
 
-def readme_sentence(result):
-    """The first row of README_ROW, in words."""
-    ns = next(row["ns"] for row in result["rows"] if row["name"] == README_ROW)
-    times = {who: time(ns[who]) for who in ("moonferry", "numpy", "torch", "memmove")}
-    return (
-        f"Moonferry transposes {README_ROW} in {times['moonferry']}, NumPy in {times['numpy']}, PyTorch in "
-        f"{times['torch']};\n`memmove` of as many bytes takes {times['memmove']}."
-    )
+def readme_table(result):
+    """README_ROWS, the first of each name, beside the faster of the peers and memmove."""
+    lines = ["| copy | Moonferry | the fastest peer | `memmove` |", "| --- | ---: | ---: | ---: |"]
+    for name in README_ROWS:
+        row = next(row for row in result["rows"] if row["name"] == name)
+        peer = min(("numpy", "torch"), key=lambda who, ns=row["ns"]: ns.get(who, float("inf")))
+        ours, theirs, floor = (time(row["ns"][who]) for who in ("moonferry", peer, "memmove"))
+        who = {"numpy": "NumPy", "torch": "PyTorch"}[peer]
+        lines.append(f"| {row['family']}: {name} | {ours} | {theirs}, {who} | {floor} |")
+    return "\n".join(lines)
 
 
 def publish(result, root):
@@ -161,6 +163,6 @@ def publish(result, root):
     readme = root / "README.md"
     head, rest = readme.read_text().split("<!-- copy: begin -->\n")
     _, tail = rest.split("<!-- copy: end -->\n")
-    marked = f"<!-- copy: begin -->\n{readme_sentence(result)}\n<!-- copy: end -->\n"
+    marked = f"<!-- copy: begin -->\n{readme_table(result)}\n<!-- copy: end -->\n"
     readme.write_text(head + marked + tail)
     picture(result, root / "docs" / "copy.png")
