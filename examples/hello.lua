@@ -1,6 +1,5 @@
 -- moonferry examples/hello.lua
 local mf = require "moonferry"
-
 local t = mf.zeros({ 2, 3 }, "float32")
 for y, row in t:rows() do -- a typed pointer for each row: this loop is compiled and runs at C's speed
   for x = 0, 2 do row[x] = 10 * y + x end

@@ -95,8 +95,8 @@ def test_add_subdirectory(embed):
 
 
 def test_the_compile_line_of_the_readme(prefix, tmp_path):
-    [(line, name)] = re.findall(r"^ +(cc (\w+)\.c .*)$", (ROOT / "README.md").read_text(), re.MULTILINE)
-    shutil.copy(ROOT / "examples" / f"{name}.c", tmp_path)
+    [(line, name)] = re.findall(r"^ +(cc examples/(\w+)\.c .*)$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
     run(["sh", "-ec", line], tmp_path, PKG_CONFIG_PATH=f"{prefix}/lib/pkgconfig")
     assert run([f"./{name}"], tmp_path, LD_LIBRARY_PATH=f"{prefix}/lib") != ""
 
