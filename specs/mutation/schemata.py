@@ -11,6 +11,7 @@ import re
 from . import find
 
 MARKS_NBYTES = 1 << 14  # one mark for each function
+# The constructor comes before those of the sources, which may call the file's functions.
 BEGIN = """
 #include <fcntl.h>
 #include <pthread.h>
@@ -23,7 +24,7 @@ static void mutant__choose(void) {
   const char *number = getenv("MUTANT");
   if (number != NULL) mutant__number = atoi(number);
 }
-__attribute__((constructor)) static void mutant__begin(void) {
+__attribute__((constructor(101))) static void mutant__begin(void) {
   const char *path = getenv("MUTANT_REACHED");
   mutant__choose();
   pthread_atfork(NULL, NULL, mutant__choose);

@@ -1,6 +1,7 @@
 """specs/mutation: which files are judged, and what of a file is made a mutant."""
 
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -86,6 +87,21 @@ def test_the_loader_calls_one_copy(tmp_path):
         names[bool(re.search(r"constructor|MF__AT_END", head))].append(re.search(r"(\w+)\(void\)", head)[1])
     assert names[True] == ["mutant__begin", "f", "f", "e", "e"]  # declared and defined
     assert {"f__m0", "f__m1", "e__m0", "e__m2"} <= set(names[False])
+
+
+def test_the_loader_calls_the_chosen_copy(tmp_path):
+    """The other file's constructor comes first, by the order in which the files are linked."""
+    early, path, output = tmp_path / "early.c", tmp_path / "a.c", tmp_path / "program"
+    early.write_text("#include <stdio.h>\nint f(void);\nstatic int seen;\n"
+                     "__attribute__((constructor)) static void begin(void) { seen = f(); }\n"
+                     'int main(void) { printf("%d", seen); }\n')  # fmt: skip
+    path.write_text("int f(void) { int a = 0; a++; return a; }\n")
+    finder = find.finder_of(path, {})
+    text, _, _ = schemata.write(finder, finder.mutants())
+    (tmp_path / "mutants.c").write_text(text)
+    subprocess.run(["cc", "-D_GNU_SOURCE", "-o", output, early, tmp_path / "mutants.c", "-lpthread"], check=True)
+    said = [subprocess.run([output], env={"MUTANT": number}, capture_output=True).stdout for number in "01"]
+    assert said == [b"1", b"0"]
 
 
 LUA = """
