@@ -66,6 +66,30 @@ class Mutant:
         return f"{self.place} (line {self.line}): {self.old}  ->  {self.new}"
 
 
+class Places:
+    """A file's text, and the mutants of it, as a language's own class finds them."""
+
+    def __init__(self, path):
+        self.path, self.text, self.seen = path, path.read_text(), {}
+
+    def mutant(self, function, what, start, end, new):
+        """The next of its kind. Every line keeps its number."""
+        self.seen[function, what] = number = self.seen.get((function, what), 0) + 1
+        first, last = self.text.rfind("\n", 0, start) + 1, self.text.find("\n", end)
+        lines = self.text[first:last], self.text[first:start] + new + self.text[end:last]
+        old, changed = (" ".join(text.split()) for text in lines)
+        line = self.text.count("\n", 0, start) + 1
+        new += "\n" * self.text.count("\n", start, end)
+        return Mutant(self.path, function, what, number, line, old, changed, start, end, new)
+
+    def mutants(self):
+        """In the order of their places, numbered."""
+        found = sorted(self.all(), key=lambda m: m.start)
+        for index, mutant in enumerate(found, 1):
+            mutant.index = index
+        return found
+
+
 def of_this_system(text):
     """The text with what `#ifdef` keeps for other systems blanked out, every other character where it was."""
     lines, within = [], []  # (whether DEFINED knows the condition, whether it holds) of each `#if` around the line
@@ -141,25 +165,13 @@ def declared(paths):
     return kinds
 
 
-class Finder:
-    """The places of one file."""
+class Finder(Places):
+    """The places of one file in C."""
 
     def __init__(self, path, kinds):
-        self.path, self.kinds = path, kinds
-        self.text = path.read_text()
+        super().__init__(path)
+        self.kinds = kinds
         self.tokens = [(m[0], m.start(), m.end()) for m in TOKEN.finditer(blank(of_this_system(self.text)))]
-        self.seen = {}
-
-    def mutant(self, function, what, start, end, new):
-        """The next of its kind, unless it changes nothing."""
-        key = (function, what)
-        self.seen[key] = number = self.seen.get(key, 0) + 1
-        first = self.text.rfind("\n", 0, start) + 1
-        last = self.text.find("\n", end)
-        changed = self.text[first:start] + new + self.text[end:last]
-        old, changed = (" ".join(t.split()) for t in (self.text[first:last], changed))
-        line = self.text.count("\n", 0, start) + 1
-        return Mutant(self.path, function, what, number, line, old, changed, start, end, new)
 
     def span(self, first, last):
         return self.tokens[first][1], self.tokens[last][2]
@@ -292,13 +304,6 @@ class Finder:
         for function, first, last in functions(self.tokens):
             for find in (self.calls, self.operators, self.stores):
                 yield from find(function, first, last)
-
-    def mutants(self):
-        """In the order of their lines, numbered."""
-        found = sorted(self.all(), key=lambda m: m.line)
-        for index, mutant in enumerate(found, 1):
-            mutant.index = index
-        return found
 
 
 def finder_of(path, kinds):

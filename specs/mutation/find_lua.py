@@ -8,7 +8,7 @@ Must not know: what any of it means.
 
 import re
 
-from .find import Mutant, matching
+from .find import Places, matching
 
 SWAPS = {">": ">=", "<": "<=", "==": "~=", "~=": "==", ">=": ">", "<=": "<", "and": "or", "or": "and"}
 NAMES = {"true": "false", "false": "true"}
@@ -35,16 +35,15 @@ def blank(text):
     return re.sub(f"{comment}|{string}", empty, text, flags=re.DOTALL)
 
 
-class Finder:
-    """The places of one file."""
+class Finder(Places):
+    """The places of one file in Lua."""
 
     def __init__(self, path):
-        self.path, self.text = path, path.read_text()
+        super().__init__(path)
         self.tokens = [(m[0], m.start(), m.end()) for m in TOKEN.finditer(blank(self.text))]
         self.words = [token for token, _, _ in self.tokens] + [";"]
         self.functions, self.owner = [], []  # (name, where its body begins); of each token, its function's name
         self.walk()
-        self.seen = {}
 
     def walk(self):
         """Which function each token is of. One without a name belongs to the one around it."""
@@ -91,16 +90,9 @@ class Finder:
             at -= 2
         return at
 
-    def mutant(self, what, first, last, new):
-        start, end = self.tokens[first][1], self.tokens[last][2]
-        function = self.owner[first]
-        self.seen[function, what] = number = self.seen.get((function, what), 0) + 1
-        begin, stop = self.text.rfind("\n", 0, start) + 1, self.text.find("\n", end)
-        old, changed = self.text[begin:stop], self.text[begin:start] + new + self.text[end:stop]
-        line = self.text.count("\n", 0, start) + 1
-        new += "\n" * self.text.count("\n", start, end)  # the lines after it keep their numbers
-        return Mutant(self.path, function, what, number, line, " ".join(old.split()), " ".join(changed.split()), start,
-                      end, new)  # fmt: skip
+    def change(self, what, first, last, new):
+        """The mutant that has something else in the place of these tokens."""
+        return self.mutant(self.owner[first], what, self.tokens[first][1], self.tokens[last][2], new)
 
     def begins_line(self, at):
         return at >= len(self.tokens) or "\n" in self.text[self.tokens[at - 1][2] : self.tokens[at][1]]
@@ -136,7 +128,7 @@ class Finder:
             return
         name, end = call
         if self.ends_statement(end + 1) and not WORDS.fullmatch(name):
-            yield self.mutant(name, at, end, "")
+            yield self.change(name, at, end, "")
 
     def finalizers(self, at):
         """ffi.gc(x, f) -> (x)"""
@@ -147,16 +139,16 @@ class Finder:
                 depth += (self.words[comma] in "([{") - (self.words[comma] in ")]}")
                 comma += 1
             inner = self.text[self.tokens[at + 4][1] : self.tokens[comma - 1][2]]
-            yield self.mutant("ffi.gc", at, end, f"({inner})")
+            yield self.change("ffi.gc", at, end, f"({inner})")
 
     def operators(self, at):
         word = self.words[at]
         if word in SWAPS:
-            yield self.mutant(word, at, at, SWAPS[word])
+            yield self.change(word, at, at, SWAPS[word])
         elif word == "not":
-            yield self.mutant(word, at, at, "")
+            yield self.change(word, at, at, "")
         elif word in NAMES:
-            yield self.mutant(word, at, at, NAMES[word])
+            yield self.change(word, at, at, NAMES[word])
 
     def conditions(self, at):
         """The condition of an if or while that has no operator of its own."""
@@ -166,9 +158,9 @@ class Finder:
         condition = self.words[at + 1 : end + 1]
         if not set(condition) & (SWAPS.keys() | NAMES.keys() | {"not", "function"}):
             text = "".join(condition)
-            yield self.mutant(f"{text}=false", at + 1, end, "false")
+            yield self.change(f"{text}=false", at + 1, end, "false")
             if self.words[at] != "while":
-                yield self.mutant(f"{text}=true", at + 1, end, "true")
+                yield self.change(f"{text}=true", at + 1, end, "true")
 
     def stores(self, at):
         """`a = b`, `a.b[c] = d` as a statement that is no declaration, and no call's, function's or table's."""
@@ -184,7 +176,7 @@ class Finder:
             last = matching(self.tokens, last + 1) if self.words[last + 1] in "([{" else last + 1
             if self.words[last] == "function":
                 return
-        yield self.mutant("".join(self.words[at : end + 1]) + " =", at, last, "")
+        yield self.change("".join(self.words[at : end + 1]) + " =", at, last, "")
 
     def all(self):
         for at in range(1, len(self.tokens)):
@@ -196,10 +188,3 @@ class Finder:
     def is_declared(self, at):
         """Outside of functions a module is made: without any of it nothing works."""
         return self.owner[at] == MAIN
-
-    def mutants(self):
-        """In the order of their places, numbered."""
-        found = sorted(self.all(), key=lambda m: m.start)
-        for index, mutant in enumerate(found, 1):
-            mutant.index = index
-        return found

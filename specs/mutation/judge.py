@@ -182,7 +182,7 @@ class Judge:
         self.killers = {}  # of each file, its specs that caught something, the last first
         self.mutated, self.reach = {}, {}
         self.lock, self.preparing = threading.Lock(), threading.Lock()
-        self.asking = {}  # the lock of each question which functions of a file a spec reaches
+        self.asking = {}  # each spec's lock, while it is asked which functions it reaches
         self.seconds, self.stopped = float("inf"), set()
         self.usual = json.loads(USUAL.read_text()) if USUAL.exists() else {}
 
@@ -204,7 +204,7 @@ class Judge:
         return False
 
     def reach_of(self, kind, path, spec, seconds):
-        """The functions of the file that the spec comes to; None if it is stopped."""
+        """The functions of the file that the spec comes to; None if it is stopped. No two threads ask of one spec."""
         return self.mutated[kind, path.name].reached_by(spec, seconds)
 
     def reaches(self, kind, mutant, spec):
@@ -213,7 +213,7 @@ class Judge:
         path = mutant.path
         key, seconds = (spec, path.name), float("inf") if is_named_like(spec, path) else self.seconds
         with self.lock:
-            asking = self.asking.setdefault(key, threading.Lock())
+            asking = self.asking.setdefault(spec, threading.Lock())
         with asking:
             if key not in self.reach:
                 self.reach[key] = self.reach_of(kind, path, spec, seconds)

@@ -116,7 +116,7 @@ class Lua(Judge):
 
     def __init__(self):
         super().__init__({})
-        self.marked, self.reached = None, {}
+        self.marked, self.reached = None, {}  # all files with marks, and what each spec comes to there
 
     def paths(self, names):
         return [LUA / name for name in names or FILES]
@@ -131,12 +131,11 @@ class Lua(Judge):
             return self.mutated[kind, path.name]
 
     def reach_of(self, kind, path, spec, seconds):
-        with self.lock:
-            measuring = self.reached.setdefault(spec.name, threading.Lock())
-        with measuring:
-            if not hasattr(spec, "reach"):
-                spec.reach = self.marked.reached_by(spec, seconds)
-        return spec.reach and {name for file, name in spec.reach if file == path.name} | {MAIN}
+        """One run tells it of all files."""
+        if spec not in self.reached:
+            self.reached[spec] = self.marked.reached_by(spec, seconds)
+        reached = self.reached[spec]
+        return reached and {name for file, name in reached if file == path.name} | {MAIN}
 
     def prepare(self, seconds=None):
         WORK.mkdir(parents=True, exist_ok=True)

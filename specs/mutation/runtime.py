@@ -114,7 +114,7 @@ class Runtime(Judge):
         folders = [SOURCES, ROOT / "runtime" / "include", ROOT / "sim" / "include", DEV / "include"]
         self.shared = [p for folder in folders for p in folder.rglob("*.h")]
         self.objects, self.functions = {}, {}
-        self.known, self.measuring = {}, {}
+        self.known = {}
 
     def prepare(self, seconds=None):
         """The specs, some of which are linked with the library without mutations."""
@@ -188,22 +188,21 @@ class Runtime(Judge):
     def reach_of(self, kind, path, spec, seconds):
         """One run tells it of all files. It is remembered as long as neither the file nor the spec's program changes:
         what comes to the file only since another one has changed is not asked, and a mutant may survive for it."""
-        with self.measuring.setdefault(spec.name, threading.Lock()):
-            with self.preparing:
-                library = self.library(kind)
-            program = Path(spec.command[0]).stat().st_mtime
-            objects = {name: output.stat().st_mtime for name, output in self.objects[kind].items()}
-            known = self.known.get(spec.name)
-            if known is None or known["program"] != program or known["objects"].get(path.name) != objects[path.name]:
-                marks = spec.measure(library, WORK / f"reached-{threading.get_ident()}", seconds)
-                if marks is None:
-                    return None
-                reached = {name: [f for f, mark in zip(functions, marks[first:]) if mark]
-                           for name, (first, functions) in self.functions.items()}  # fmt: skip
-                known = {"program": program, "objects": objects, "seconds": spec.usual, "reached": reached}
-                self.known[spec.name] = known
-            spec.usual = known["seconds"]
-            return set(known["reached"][path.name])
+        with self.preparing:
+            library = self.library(kind)
+        program = Path(spec.command[0]).stat().st_mtime
+        objects = {name: output.stat().st_mtime for name, output in self.objects[kind].items()}
+        known = self.known.get(spec.name)
+        if known is None or known["program"] != program or known["objects"].get(path.name) != objects[path.name]:
+            marks = spec.measure(library, WORK / f"reached-{threading.get_ident()}", seconds)
+            if marks is None:
+                return None
+            reached = {name: [f for f, mark in zip(functions, marks[first:]) if mark]
+                       for name, (first, functions) in self.functions.items()}  # fmt: skip
+            known = {"program": program, "objects": objects, "seconds": spec.usual, "reached": reached}
+            self.known[spec.name] = known
+        spec.usual = known["seconds"]
+        return set(known["reached"][path.name])
 
     def remember(self):
         super().remember()
