@@ -12,7 +12,7 @@ import sys
 import threading
 from pathlib import Path
 
-from . import find, schemata
+from . import find, owning, schemata
 from .judge import ROOT, WORK, Judge, Spec, is_newer, make
 
 SOURCES = ROOT / "runtime" / "src"
@@ -38,16 +38,20 @@ NUMBERS = {
     "version.c": "two texts",
     "walk.c": "layouts as rows",
 }
+# Files that make numbers and have steps as well: of these, the functions that have one are judged (owning.py). What the
+# others answer is how elements are copied, which the specs of bytes see.
+MIXED = {
+    "blocks.c": "rows of blocks",
+    "cast.c": "which loop converts",
+    "kernel.c": "a layout as a kernel's arguments",
+    "part.c": "where a part begins and ends",
+    "plan.c": "a layout as calls of a driver",
+    "tiles.c": "a layout as tiles",
+}
 # Files of which some mutant has not been judged yet: the sample leaves them out, for a survivor there is no news.
 NOT_YET = {f"{name}.c" for name in (
     "blocks cast cuda_kernel hip_kernel image kernel numbers part plan simd stage system tiles workers".split()
 )}  # fmt: skip
-# What such a file cannot do without: it gets or gives back memory or references, has state that threads share, waits,
-# shares work, or has somebody wait.
-OWNS = re.compile(
-    r"\b(?:mf__\w*(?:alloc|free|retain|release|refs|lock|wait|settle|order|fence|use|share|drop)\w*|mf_tensor_\w*re\w+"
-    r"|malloc|calloc|realloc|free|pthread_\w+|atomic_\w+|_Atomic|_Thread_local)\b"
-)
 DRIVERS = {"cuda": ("cuda", "CUDA"), "rocm": ("hip", "HIP")}
 # Those that look inside of one driver's kernels.
 OF_ONE = {"kernel_spec": "cuda", "hiprtc_spec": "rocm"}
@@ -79,7 +83,7 @@ def judged(sources):
     paths = sorted(sources.rglob("*.c"))
     texts = {path: find.blank(path.read_text()) for path in paths if path.name in NUMBERS}
     wrong = [f"NUMBERS has {path.name}, in which {found[0]} is" for path, text in texts.items()
-             if (found := OWNS.search(text))]  # fmt: skip
+             if (found := owning.WORDS.search(text))]  # fmt: skip
     gone = NUMBERS.keys() - {path.name for path in texts}
     wrong += [f"NUMBERS has {name}, and there is no such file" for name in gone]
     return [path for path in paths if path.name not in NUMBERS], wrong
@@ -113,6 +117,7 @@ class Runtime(Judge):
         super().__init__(find.declared(sources))
         folders = [SOURCES, ROOT / "runtime" / "include", ROOT / "sim" / "include", DEV / "include"]
         self.shared = [p for folder in folders for p in folder.rglob("*.h")]
+        self.owners = owning.owners(sorted(SOURCES.rglob("*.c")))
         self.objects, self.functions = {}, {}
         self.known = {}
 
@@ -130,6 +135,10 @@ class Runtime(Judge):
         if wrong:
             sys.exit("\n".join(wrong))
         return paths
+
+    def mutants_of(self, path):
+        found = super().mutants_of(path)
+        return [m for m in found if path.name not in MIXED or (path.name, m.function) in self.owners]
 
     def builds_for(self, mutant):
         return KINDS if OF_THREADS.search(mutant.old + mutant.what) else ["dev"]

@@ -9,7 +9,7 @@ import pytest
 
 SPECS = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(SPECS))
-from mutation import find, find_lua, runtime, schemata  # noqa: E402
+from mutation import find, find_lua, owning, runtime, schemata  # noqa: E402
 
 
 @pytest.fixture
@@ -44,6 +44,44 @@ def test_the_runtime_has_all_of_them():
     paths, wrong = runtime.judged(runtime.SOURCES)
     assert wrong == []
     assert {path.name for path in paths} >= {"order.c", "workers.c", "gl.c", "hip_graphics.c"}
+
+
+STEPS = """
+static int count, counts[2];
+static const int sizes[] = {1, 2};
+static const char *const names[] = {"a"};
+static const char *_Atomic last;
+int sum(int a) { return a + sizes[0]; }
+int named(int a) { return names[a] == NULL; }
+int twice(int a) { return 2 * sum(a); }
+void *get(int a) { return mf__alloc(a); }
+void *get_two(int a) { return get(2 * a); }
+static int counted(int a) { return a + count; }
+int by_another_file(int a) { return mf_count(a); }
+int of_pointer(const struct calls *c) { return c->run(1); }
+int of_parameter(int (*run)(int)) { return run(1); }
+const char *what(void) { return last; }
+int asked(void) { return MF__ASK(cuInit, (0)); }
+"""
+
+
+def test_what_has_a_step(tmp_path):
+    (tmp_path / "a.c").write_text(STEPS)
+    (tmp_path / "b.c").write_text("int mf_count(int a) { counted(a); free(here); }\n"
+                                  "int counted(int a) { return a; }\n")  # fmt: skip
+    found = owning.owners([tmp_path / "a.c", tmp_path / "b.c"])
+    assert found == {("a.c", name) for name in (
+        "get", "get_two", "counted", "by_another_file", "of_pointer", "of_parameter", "what", "asked")
+    } | {("b.c", "mf_count")}  # fmt: skip
+
+
+def test_of_a_file_with_both_the_functions_with_steps_are_judged():
+    judge = runtime.Runtime()
+    for name in runtime.MIXED:
+        [path] = judge.paths([name])
+        judged = {mutant.function for mutant in judge.mutants_of(path)}
+        every = {mutant.function for mutant in find.mutants_of(path, judge.kinds)}
+        assert judged and every - judged, name
 
 
 def functions_of(path, text):
