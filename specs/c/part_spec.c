@@ -180,6 +180,11 @@ static void of_a_single_element_and_of_none(void **state) {
   SAYS(MF_EINVAL, "*at is 2", mf_tensor_copy_part(one, src, &at, &spec_err));
   at = 0;
   SAYS(MF_EINVAL, "reach into the same memory", mf_tensor_copy_part(one, one, &at, &spec_err));
+  mf_tensor *single = spec_wrap(from, "complex64", 0, NULL, NULL);
+  at = 0;
+  FAILS(MF_EDTYPE, mf_tensor_copy_part(one, single, &at, &spec_err));
+  assert_int_equal(at, 0);
+  mf_tensor_release(single);
   mf_tensor_release(one);
   mf_tensor_release(src);
   mf_tensor *none = spec_wrap(to, "uint8", DIMS(0, 5), NULL);
@@ -214,7 +219,9 @@ static void refusals(void **state) {
     assert_int_equal(at, wrong[i]);
   }
   at = NBYTES;
+  mf_fault_arm(0, 1); /* nothing is left to do, so that no memory is needed */
   OK(mf_tensor_copy_part(dst, src, &at, &spec_err));
+  mf_fault_arm(-1, 0);
   assert_int_equal(at, NBYTES);
   mf_tensor *all[] = {src, dst, narrow, inside, start, complex};
   for (size_t i = 0; i < COUNT(all); i++) mf_tensor_release(all[i]);
