@@ -277,7 +277,10 @@ void sim_say(const char *format, ...) __attribute__((format(printf, 1, 2))); /* 
 
 /* script.c */
 void sim_script_open(uint64_t lines); /* how many places may be looked up */
+enum { SIM_LINE = 96 };
 const char *sim_script_place(void); /* stays valid; NULL: not known */
+void sim_script_read(char line[SIM_LINE]); /* this thread's; "": not known; may be called where a signal is handled */
+const char *sim_script_keep(const char *line); /* stays valid; NULL for "" */
 
 /* journal.c */
 void sim_journal_open(void);

@@ -121,11 +121,11 @@ static sim_status wait_for_all(void) {
   return SIM_OK;
 }
 
-/* Not for memory of a pool, as both documentations say. */
+/* Not for memory of a pool, as both documentations say; nor, without the setting, for the host's. */
 static bool free_waits(const sim_alloc *a) {
+  const bool hosts = a->space == SIM_PINNED || a->space == SIM_FOREIGN;
   if (a->pool != NULL) return false;
-  return sim_conf.free == SIM_FREE_WAITS ||
-         (sim_conf.free == SIM_FREE_BY_CALLER && sim_is_on_behalf() && a->space != SIM_PINNED);
+  return sim_conf.free == SIM_FREE_WAITS || (sim_conf.free == SIM_FREE_BY_CALLER && sim_is_on_behalf() && !hosts);
 }
 
 sim_status sim_free_host(sim_alloc *a) {

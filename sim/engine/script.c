@@ -4,10 +4,14 @@
  * program for good. So Python's faulthandler is used: its handler writes the traceback of the thread that it runs
  * on, without the GIL. It is registered by a call that Python itself makes when it next can, for a signal that
  * nobody else handles. No signal is sent: the handler is called as the function that it is.
- * Invariant: a place that was given stays valid. It must not know what the call is. */
+ * Invariants: a place that was given stays valid; sim_script_read may be called where a signal is handled. It must not
+ * know what the call is. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,13 +21,16 @@
 #include "engine.h"
 
 enum { MAX_TRACE = 16384, MAX_FILE = 48, MAX_NAME = 24, ROOMS = 1024 };
+_Static_assert(SIM_LINE >= MAX_FILE + MAX_NAME + 24, "a file's end, a name, a number and the words between them");
 
-static uint64_t left; /* how many places may still be looked up */
+static _Atomic uint64_t left; /* how many places may still be looked up */
 static bool asked;
-static int traces = -1, number;
+static _Atomic int traces = -1;
+static int number;
+static atomic_flag reading = ATOMIC_FLAG_INIT; /* a traceback, by some thread */
 static struct place {
   struct place *next;
-  char text[MAX_FILE + MAX_NAME + 24];
+  char text[SIM_LINE];
 } *places[ROOMS];
 
 void sim_script_open(uint64_t lines) {
@@ -69,7 +76,7 @@ static void trace(char *out, size_t size) {
   handler *dump = traces < 0 ? NULL : handler_of(number);
   out[0] = '\0';
   if (dump == NULL || ftruncate(traces, 0) != 0 || lseek(traces, 0, SEEK_SET) != 0) return;
-  left--;
+  atomic_fetch_sub(&left, 1);
   dump(number);
   const ssize_t n = pread(traces, out, size - 1, 0);
   out[n > 0 ? n : 0] = '\0';
@@ -112,21 +119,40 @@ static const char *kept(const char *text) {
   return p->text;
 }
 
-const char *sim_script_place(void) {
-  static char text[MAX_TRACE]; /* the stack that a signal is handled on may be small */
-  char place[sizeof(struct place)], first[sizeof place] = "";
-  if (left == 0 || !sim_is_owner()) return NULL;
-  if (!asked) ask_python();
-  trace(text, sizeof text);
+/* The innermost line that is no library's, or else the innermost. */
+static void read_trace(char *text, char out[SIM_LINE]) {
+  char place[SIM_LINE];
+  out[0] = '\0';
   for (char *line = text; line != NULL; line = strchr(line, '\n')) {
     bool library;
     line += *line == '\n';
-    if (!read_frame(line, place, sizeof place, &library)) {
-      if (*line == '\0') break;
-      continue;
-    }
-    if (!library) return kept(place);
-    if (*first == '\0') memcpy(first, place, sizeof first);
+    if (*line == '\0') return;
+    if (!read_frame(line, place, sizeof place, &library)) continue;
+    if (!library || out[0] == '\0') memcpy(out, place, sizeof place);
+    if (!library) return;
   }
-  return *first == '\0' ? NULL : kept(first);
+}
+
+void sim_script_read(char out[SIM_LINE]) {
+  static char text[MAX_TRACE]; /* the stack that a signal is handled on may be small */
+  const int error = errno;
+  out[0] = '\0';
+  if (left == 0 || traces < 0 || !sim_is_owner()) return;
+  while (atomic_flag_test_and_set(&reading)) sched_yield();
+  trace(text, sizeof text);
+  read_trace(text, out);
+  atomic_flag_clear(&reading);
+  errno = error;
+}
+
+const char *sim_script_keep(const char *line) {
+  return *line == '\0' ? NULL : kept(line);
+}
+
+const char *sim_script_place(void) {
+  char line[SIM_LINE];
+  if (left == 0 || !sim_is_owner()) return NULL;
+  if (!asked) ask_python();
+  sim_script_read(line);
+  return sim_script_keep(line);
 }

@@ -40,6 +40,7 @@ typedef struct host_access {
   fault how;
   sim_thread *thread; /* NULL: it never called the driver */
   const sim_op *acting;
+  char line[SIM_LINE]; /* of the program's script */
 } host_access;
 
 static uintptr_t base;
@@ -128,6 +129,7 @@ static void record_access(uintptr_t at, const fault *a) {
   n->how = *a;
   n->thread = sim_known_self();
   n->acting = n->thread == NULL ? NULL : n->thread->acting;
+  sim_script_read(n->line);
   atomic_store(&n->ready, true);
 }
 
@@ -401,7 +403,8 @@ static void look_at(const host_access *n) {
   if (a == NULL || a->freed) return;
   const sim_region first_byte = sim_flat(n->at, 1);
   const sim_place place = {.call = "the program", .number = sim_number(), .caller = place_of(&n->how),
-                           .thread = n->thread == NULL ? 0 : n->thread->id, .looked = true};
+                           .thread = n->thread == NULL ? 0 : n->thread->id, .looked = true,
+                           .line = sim_script_keep(n->line)};
   sim_check_access(a, &first_byte, n->how.write, &(sim_accessor){n->thread, n->acting, place});
   if (is_exclusive(a)) report_exclusive(a, n, &place);
   const uint64_t page = (n->at - base) / PAGE;

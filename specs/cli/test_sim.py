@@ -115,6 +115,28 @@ def test_two_races_of_the_same_calls_in_two_lines_are_two(sim):
     assert "race 1;" in sim.python(program, "--no-ledger", "--lines", "0").stderr, "without lines they look the same"
 
 
+def test_the_hosts_own_loads_and_stores_have_lines(sim):
+    program = """
+    import threading
+    pinned = made("cuMemAllocHost_v2", ctypes.c_void_p, SIZE(2 << 12))
+    a, s = made("cuMemAlloc_v2", ctypes.c_uint64, SIZE(2 << 12)), made("cuStreamCreate", ctypes.c_void_p, 1)
+    ok("cuMemcpyDtoHAsync_v2", pinned, a, SIZE(2 << 12), s)
+    def reads():
+        return ctypes.c_ubyte.from_address(pinned.value).value
+    def writes():
+        ctypes.c_ubyte.from_address(pinned.value + (1 << 12)).value = 1
+    reads()
+    thread = threading.Thread(target=writes)
+    thread.start()
+    thread.join()
+    ok("cuStreamSynchronize", s)
+    """
+    done = sim.python(program, "--no-ledger")
+    assert len(findings(done)) == 2, done.stderr
+    assert re.search(r"then   read by host: call #\d+ the program, thread 1 at .*:\d+ in reads from", done.stderr)
+    assert re.search(r"then   written by host: call #\d+ the program, thread 0 at .*:\d+ in writes from", done.stderr)
+
+
 def test_lines_of_threads_and_of_a_program_that_uses_faulthandler(sim):
     program = """
     import faulthandler, threading

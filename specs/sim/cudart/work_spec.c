@@ -270,6 +270,7 @@ static void a_free_waits_for_what_is_queued(void **state) {
 static void no_other_free_waits(void **state) {
   (void)state;
   void *p = NULL, *pinned = NULL;
+  static char own[NBYTES];
   CUdeviceptr q = 0;
   cudaStream_t s = stream();
   OK(cudaMallocAsync(&p, NBYTES, s));
@@ -281,6 +282,11 @@ static void no_other_free_waits(void **state) {
   OK(cuMemAlloc_v2(&q, NBYTES));
   OK(cudaMemcpyAsync((void *)(uintptr_t)q, pinned, NBYTES, cudaMemcpyHostToDevice, s));
   OK(cudaFreeHost(pinned));
+  found(SIM_RACE, 1);
+  OK(cudaHostRegister(own, sizeof own, 0));
+  OK(cudaMemcpyAsync((void *)(uintptr_t)q, own, sizeof own, cudaMemcpyHostToDevice, s));
+  OK(cudaHostUnregister(own));
+  FAILS(cudaStreamQuery(s), cudaErrorNotReady);
   found(SIM_RACE, 1);
   OK(cuMemFree_v2(q)); /* the driver's page says the same, and there the strict reading holds */
   found(SIM_RACE, 1);
