@@ -5,6 +5,8 @@
 #include "driver/hip.h"
 #include "spec.h"
 
+#include <malloc.h>
+
 #include "kernels.h"
 
 static mf__entered before;
@@ -39,7 +41,8 @@ static hipError_t (*get_function)(hipFunction_t *, hipModule_t, const char *);
 static hipError_t (*launch)(hipFunction_t, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                             hipStream_t, void **, void **);
 static const char *only; /* the name of the kernel that all are, or NULL */
-static unsigned most_blocks;
+static unsigned most_blocks, last_blocks;
+static bool nothing_runs;
 
 /* The other kernel would do something else with what it is given. */
 static hipError_t get_hook(hipFunction_t *f, hipModule_t module, const char *name) {
@@ -49,6 +52,8 @@ static hipError_t get_hook(hipFunction_t *f, hipModule_t module, const char *nam
 static hipError_t hipLaunchHook(hipFunction_t f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
                               unsigned bz, unsigned shared, hipStream_t s, void **params, void **extra) {
   if (most_blocks != 0 && gx > most_blocks) gx = most_blocks;
+  last_blocks = gx;
+  if (nothing_runs) return hipSuccess;
   return launch(f, gx, gy, gz, bx, by, bz, shared, s, params, extra);
 }
 
@@ -85,6 +90,17 @@ static void blocks_go_on_in_rounds(void **state) {
   }
 }
 
+/* Each has 256 threads. What goes beyond is done in rounds. */
+static void a_grid_has_less_than_2_to_the_32_threads(void **state) {
+  const mf__kernel_copy far = {.size = 1, .ndim = 1, .numel = INT64_C(1) << 40, .shape = {INT64_C(1) << 40},
+                               .dst_strides = {2}, .src_strides = {3}};
+  (void)state;
+  nothing_runs = true;
+  OK(gpu->kernel_copy(&far, MF_STREAM_DEFAULT, &err));
+  nothing_runs = false;
+  assert_int_equal(last_blocks, 1 << 20);
+}
+
 /* The first elements of more than 2^32 along an axis, of which the index needs 64 bits. */
 static void extents_of_64_bits_are_read_whole(void **state) {
   const int64_t many = INT64_C(1) << 33;
@@ -101,12 +117,13 @@ static void extents_of_64_bits_are_read_whole(void **state) {
 static hiprtcResult refusal; /* what hiprtc answers, */
 static const char *refused;  /* to which call, */
 static const char *words;    /* with these words in its log */
-static int ncompiled;
+static int ncompiled, ndestroyed;
 
 #define HOOK(name, params, args)                                             \
   static hiprtcResult (*name##_real) params;                                 \
   static hiprtcResult name##_hook params {                                   \
     if (strcmp(#name, "hiprtcCompileProgram") == 0) ncompiled++;             \
+    if (strcmp(#name, "hiprtcDestroyProgram") == 0) ndestroyed++;            \
     return strcmp(refused, #name) == 0 ? refusal : name##_real args;         \
   }
 
@@ -116,11 +133,12 @@ HOOK(hiprtcCreateProgram,
 HOOK(hiprtcCompileProgram, (hiprtcProgram p, int n, const char **options), (p, n, options))
 HOOK(hiprtcGetCodeSize, (hiprtcProgram p, size_t *n), (p, n))
 HOOK(hiprtcGetCode, (hiprtcProgram p, char *out), (p, out))
+HOOK(hiprtcDestroyProgram, (hiprtcProgram * p), (p))
 
 static hiprtcResult log_size_hook(hiprtcProgram p, size_t *n) {
   (void)p;
-  *n = strlen(words) + 1;
-  return 0;
+  *n = strcmp(words, "too large") == 0 ? SIZE_MAX / 4 : strlen(words) + 1;
+  return strcmp(words, "unsized") == 0 ? 3 : 0;
 }
 
 static hiprtcResult log_hook(hiprtcProgram p, char *out) {
@@ -134,7 +152,7 @@ static hiprtcResult log_hook(hiprtcProgram p, char *out) {
 
 /* A text that is refused is not asked for again until the device is forgotten, and is no reason for another way. */
 static void who_cannot_compile_is_asked_once(void **state) {
-  static const char *const logs[] = {"", "line 3 is wrong", "unread"};
+  static const char *const logs[] = {"", "line 3 is wrong", "unread", "unsized", "too large"};
   (void)state;
   refused = "hiprtcCompileProgram";
   refusal = 6;
@@ -149,7 +167,7 @@ static void who_cannot_compile_is_asked_once(void **state) {
       assert_int_equal(run_kernel(&jobs[0], 4, 0), MF_EDRIVER);
       SAYS(said);
       assert_int_equal(err.driver_code, 6);
-      assert_null(strstr(err.message, "unread"));
+      if (i > 1) assert_null(strstr(err.message, words));
     }
     const mf__kernel_copy k = {.size = 4};
     assert_int_equal(gpu->kernel_copy(&k, MF_STREAM_DEFAULT, NULL), MF_EDRIVER);
@@ -170,9 +188,11 @@ static void what_fails_once_is_tried_again(void **state) {
     for (refusal = 1; refusal < 4; refusal += 2) {
       if (i == 1 && refusal != 1) continue;
       refused = calls[i];
+      ncompiled = 0;
       assert_int_equal(run_kernel(&jobs[0], 4, 0), refusal == 1 ? MF_ENOMEM : MF_EDRIVER);
       assert_string_equal(err.call, calls[i]);
       assert_int_equal(err.driver_code, refusal);
+      assert_int_equal(ncompiled, i > 0);
       refused = "";
       OK(run_kernel(&jobs[0], 4, 0));
       forget_kernels();
@@ -189,6 +209,96 @@ static void what_fails_once_is_tried_again(void **state) {
     OK(run_kernel(&jobs[0], 4, 0));
     forget_kernels();
   }
+}
+
+static const char *named; /* what hiprtc says that a code means */
+
+static const char *name_hook(hiprtcResult code) {
+  (void)code;
+  return named;
+}
+
+static void a_failure_is_told_in_hiprtcs_words(void **state) {
+  static const char *const said[][2] = {{"out of luck", ": out of luck"}, {NULL, ": unknown to this hiprtc"}};
+  const char *(*real_name)(hiprtcResult) = mf__hiprtc.hiprtcGetErrorString;
+  (void)state;
+  refused = "hiprtcCreateProgram";
+  refusal = 3;
+  mf__hiprtc.hiprtcGetErrorString = name_hook;
+  for (size_t i = 0; i < COUNT(said); i++) {
+    named = said[i][0];
+    assert_int_equal(run_kernel(&jobs[0], 4, 0), MF_EDRIVER);
+    SAYS(said[i][1]);
+  }
+  mf__hiprtc.hiprtcGetErrorString = real_name;
+}
+
+static hiprtcResult (*code_size)(hiprtcProgram, size_t *);
+
+static size_t more_nbytes;
+
+static hiprtcResult larger(hiprtcProgram p, size_t *n) {
+  const hiprtcResult code = code_size(p, n);
+  *n += more_nbytes;
+  return code;
+}
+
+static void a_kernel_without_memory_is_refused(void **state) {
+  (void)state;
+  code_size = mf__hiprtc.hiprtcGetCodeSize;
+  mf__hiprtc.hiprtcGetCodeSize = larger;
+  more_nbytes = SIZE_MAX / 4;
+  assert_int_equal(run_kernel(&jobs[0], 4, 0), MF_ENOMEM);
+  SAYS("no memory for the ");
+  mf__hiprtc.hiprtcGetCodeSize = code_size;
+  OK(run_kernel(&jobs[0], 4, 0));
+}
+
+/* What the driver answers there is no later call's to find. */
+static void a_kernel_that_cannot_be_unloaded_is_nobodys_error(void **state) {
+  (void)state;
+  OK(run_kernel(&jobs[0], 4, 0));
+  if (!simulated()) return;
+  sim_ask_fail("hipModuleUnload:999:late");
+  forget_kernels();
+  assert_int_equal(driver_last_error(), 0);
+}
+
+/* By glibc's malloc; a sanitizer, which has another one, finds by itself what is lost. */
+static size_t allocated(void) {
+  const struct mallinfo2 now = mallinfo2();
+  return now.uordblks + now.hblkhd;
+}
+
+/* How much so many texts leave, which are compiled or refused. */
+static size_t left_by(int rounds, bool good) {
+  const size_t first = allocated();
+  for (int i = 0; i < rounds; i++) {
+    assert_int_equal(run_kernel(&jobs[0], 4, 0), good ? MF_OK : MF_EDRIVER);
+    forget_kernels();
+  }
+  const size_t last = allocated();
+  return last > first ? last - first : 0;
+}
+
+static void compiling_leaves_no_memory(void **state) {
+  enum { ROUNDS = 20, MANY_NBYTES = 40000 }; /* more than the simulator keeps of each text */
+  static char log[MANY_NBYTES];
+  (void)state;
+  memset(log, 'x', sizeof log - 1);
+  words = log;
+  more_nbytes = MANY_NBYTES;
+  code_size = mf__hiprtc.hiprtcGetCodeSize;
+  mf__hiprtc.hiprtcGetCodeSize = larger;
+  for (int good = 0; good < 2; good++) {
+    refused = good ? "" : "hiprtcCompileProgram";
+    refusal = 6;
+    left_by(ROUNDS, good);
+    assert_true(left_by(ROUNDS, good) < ROUNDS * (size_t)MANY_NBYTES / 2);
+  }
+  assert_int_equal(ncompiled, 4 * ROUNDS);
+  assert_int_equal(ndestroyed, ncompiled);
+  mf__hiprtc.hiprtcGetCodeSize = code_size;
 }
 
 /* Making a kernel is in nobody's capture. */
@@ -325,6 +435,8 @@ static int begin(void **state) {
   PUT_HOOK(hiprtcCompileProgram);
   PUT_HOOK(hiprtcGetCodeSize);
   PUT_HOOK(hiprtcGetCode);
+  PUT_HOOK(hiprtcDestroyProgram);
+  ncompiled = ndestroyed = 0;
   return 0;
 }
 
@@ -347,6 +459,7 @@ static int end(void **state) {
   TAKE_HOOK(hiprtcCompileProgram);
   TAKE_HOOK(hiprtcGetCodeSize);
   TAKE_HOOK(hiprtcGetCode);
+  TAKE_HOOK(hiprtcDestroyProgram);
   expect_clean_driver();
   assert_int_equal(sim_ask_left("modules"), 0);
   return 0;
@@ -370,9 +483,13 @@ int main(void) {
   const struct CMUnitTest specs[] = {
       cmocka_unit_test(only_absence_means_no_kernels), /* before this process opens the driver */
       SPEC(every_kernel_is_made), SPEC(axes_that_swap_go_by_tiles), SPEC(small_elements_that_swap_go_by_words),
-      SPEC(blocks_go_on_in_rounds), SPEC(extents_of_64_bits_are_read_whole),
+      SPEC(blocks_go_on_in_rounds), SPEC(a_grid_has_less_than_2_to_the_32_threads),
+      SPEC(extents_of_64_bits_are_read_whole),
       cmocka_unit_test_setup_teardown(who_cannot_compile_is_asked_once, begin_failing, end),
-      SPEC(what_fails_once_is_tried_again), SPEC(making_a_kernel_breaks_no_capture),
+      cmocka_unit_test_setup_teardown(compiling_leaves_no_memory, begin_failing, end),
+      SPEC(a_failure_is_told_in_hiprtcs_words), SPEC(a_kernel_without_memory_is_refused),
+      SPEC(a_kernel_that_cannot_be_unloaded_is_nobodys_error), SPEC(what_fails_once_is_tried_again),
+      SPEC(making_a_kernel_breaks_no_capture),
   };
   if (getenv("MOONFERRY_HIPRTC") != NULL) return cmocka_run_group_tests(compiled, NULL, NULL);
   if (status_with("SIM_LEDGER=off", says_whether) != 0) return cmocka_run_group_tests(without, NULL, NULL);

@@ -2,6 +2,9 @@
 
 import array
 import mmap
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -301,3 +304,38 @@ def test_memory_in_whole_pages(make):
     assert {t.data_ptr % mmap.PAGESIZE for t in made} == {0}
     assert [t.nbytes for t in made] == [42] * 8
     assert {t.data_ptr % mmap.PAGESIZE for t in [make((3, 7), pages=False) for _ in range(8)]} != {0}
+
+
+# What is freed under it is no object any more where PYTHONMALLOC=debug is set, which a process has from its start.
+SHORT_LIVED = """
+import moonferry as mf
+
+class Leaving:
+    "Takes itself out of its list when it is first looked at."
+    def __init__(self, of): self.of = of
+    @property
+    def item(self):
+        self.of[0] = 2.0
+        raise AttributeError
+    def __float__(self): return 2.0
+
+class Anew:
+    "Its rows are made for whoever asks."
+    def __len__(self): return 2
+    def __getitem__(self, i):
+        if i > 1: raise IndexError
+        return [i, i + 1]
+
+values = []
+values.append(Leaving(values))
+assert mf.tensor(values).tolist() == [2.0]
+assert mf.tensor(Anew()).tolist() == [[0, 1], [1, 2]]
+for _ in range(10):
+    assert mf.zeros(2).device == "cpu"
+"""
+
+
+def test_elements_that_nobody_else_holds():
+    environment = {**os.environ, "PYTHONMALLOC": "debug"}
+    done = subprocess.run([sys.executable, "-c", SHORT_LIVED], env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,6 +1,7 @@
 """Calls between Python and Lua: arguments, results, coroutines, the ways in."""
 
 import functools
+import gc
 import sys
 import threading
 
@@ -96,12 +97,34 @@ def test_send_gives_values_to_yield(lua):
     assert [co.send(None), co.send(2), co.send((3, 4)), co.send(None)] == ["first", 2, 3, None]
 
 
+def test_what_is_sent_is_held_as_often_as_before(lua):
+    coroutine = lua.eval("function(...) while true do coroutine.yield(...) end end").coroutine(1)
+    next(coroutine)
+    for value in ((1, object()), object(), [1]):
+        before = sys.getrefcount(value)
+        coroutine.send(value)
+        coroutine.send(None)
+        for _ in range(2):
+            lua.execute("collectgarbage() collectgarbage()")
+            gc.collect()
+        assert sys.getrefcount(value) == before, value
+
+
 def test_a_coroutine_that_has_ended(lua):
     co = lua.eval("function() end").coroutine()
     assert list(co) == [] and not co
     for _ in range(2):
         with pytest.raises(StopIteration):
             co.send(None)
+
+
+def test_an_error_that_meets_the_end_of_a_coroutine_leaves_nothing_to_resume(lua):
+    """pcall answers before the first instruction after the yield, so that the error comes late."""
+    coroutine = lua.eval("function() return pcall(coroutine.yield, 1) end").coroutine()
+    assert next(coroutine) == 1
+    with pytest.raises(ValueError, match="late"):
+        coroutine.throw(ValueError("late"))
+    assert not coroutine and list(coroutine) == []
 
 
 def test_a_coroutine_that_fails(lua):

@@ -275,6 +275,26 @@ def test_a_finalizer_that_fails_in_the_collection_before_a_call_is_not_in_its_wa
     assert (call(7), seen[1]) == (7, True)
 
 
+def test_a_coroutine_without_memory_for_what_it_is_sent():
+    """It goes on or is dead, and is not taken for one that runs."""
+    lua, ends = mf.Lua(max_memory=1 << 24), set()
+    make = lua.eval("function() while true do coroutine.yield(1) end end").coroutine
+    for more in range(0, 600_000, 10_000):
+        coroutine = make()
+        assert next(coroutine) == 1
+        lua.execute("collectgarbage()")
+        lua.set_max_memory(lua.get_memory_used() + more)
+        try:
+            coroutine.send(tuple(range(6000)))
+            ends.add("sent")
+        except mf.LuaMemoryError:
+            ends.add("alive" if coroutine else "dead")
+            lua.set_max_memory(0)
+            assert next(coroutine, None) == (1 if coroutine else None)
+        lua.set_max_memory(0)
+    assert ends == {"alive", "dead", "sent"}
+
+
 def test_finalizers_after_a_memory_error_do_not_lose_it():
     seen = []
 

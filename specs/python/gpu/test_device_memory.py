@@ -1,10 +1,12 @@
-"""Memory over many calls with streams and devices: they leave nothing behind, to the byte."""
+"""Memory of calls with streams and devices: they leave nothing behind, to the byte, nor where Python has no memory."""
 
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 GROWTH = Path(__file__).with_name("device_growth.py")
 sys.path.insert(0, str(GROWTH.parents[2]))
@@ -23,3 +25,41 @@ def test_calls_leave_nothing(the_driver):
     left = growth(*growth())
     assert len(left) > 20
     assert {name: nbytes for name, nbytes in left.items() if nbytes >= ROUNDS} == {}
+
+
+WITHOUT_MEMORY = """
+import ctypes, gc, sys
+from _testcapi import remove_mem_hooks, set_nomemory
+from driver_abi import Driver
+import moonferry as mf
+
+driver = Driver(sys.argv[1])
+driver.lib.sim_left.restype = ctypes.c_int64
+
+def streams():
+    gc.collect()
+    mf.trim()
+    return driver.lib.sim_left(b"streams")
+
+mf.Stream(driver.kind)
+before = streams()
+for failed in range(100):
+    set_nomemory(failed, failed + 1)
+    try:
+        mf.Stream(driver.kind)
+    except MemoryError:
+        continue
+    finally:
+        remove_mem_hooks()
+    break
+assert 0 < failed < 99 and streams() == before, (failed, streams(), before)
+"""
+
+
+def test_a_stream_without_an_object_is_given_back(the_driver):
+    pytest.importorskip("_testcapi")
+    if not the_driver.simulated:
+        pytest.skip("only a simulator says what is left")
+    done = subprocess.run([sys.executable, "-c", WITHOUT_MEMORY, the_driver.kind], cwd=GROWTH.parent, text=True,
+                          capture_output=True, env={**os.environ, "SIM_LEDGER": "off"})  # fmt: skip
+    assert done.returncode == 0, done.stderr
