@@ -25,16 +25,37 @@ typedef struct reached {
   size_t n;
 } reached;
 
+/* The range that the address lies in, or false where nothing lives there, or it was reached before. */
+static bool reach_at(reached *r, CUdeviceptr address, size_t *at) {
+  CUdeviceptr base = 0;
+  size_t size = 0, k = 0;
+  if (address == 0 || r->n == WORDS || cuMemGetAddressRange_v2(&base, &size, address) != CUDA_SUCCESS) return false;
+  while (k < r->n && r->at[k] != base) k++;
+  if (k < r->n) return false;
+  *at = r->n++;
+  r->at[*at] = base;
+  r->nbytes[*at] = size;
+  return true;
+}
+
+/* Memory that is mapped piece by piece is one to a kernel: ranges without a gap between them are reached together. Other
+ * allocations have gaps. */
+static void reach_pointer(reached *r, CUdeviceptr pointer) {
+  size_t first, at;
+  if (!reach_at(r, pointer, &first)) return;
+  at = first;
+  while (reach_at(r, r->at[at] - 1, &at)) {
+  }
+  at = first;
+  while (reach_at(r, r->at[at] + r->nbytes[at], &at)) {
+  }
+}
+
 static void reach(reached *r, const unsigned char *argument, size_t nbytes) {
-  for (size_t i = 0; i + sizeof(CUdeviceptr) <= nbytes && r->n < WORDS; i += sizeof(CUdeviceptr)) {
-    CUdeviceptr word, base = 0;
-    size_t size = 0, k = 0;
+  for (size_t i = 0; i + sizeof(CUdeviceptr) <= nbytes; i += sizeof(CUdeviceptr)) {
+    CUdeviceptr word;
     memcpy(&word, argument + i, sizeof word);
-    if (word == 0 || cuMemGetAddressRange_v2(&base, &size, word) != CUDA_SUCCESS) continue;
-    while (k < r->n && r->at[k] != base) k++;
-    if (k < r->n) continue;
-    r->at[r->n] = base;
-    r->nbytes[r->n++] = size;
+    reach_pointer(r, word);
   }
 }
 

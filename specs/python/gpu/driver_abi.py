@@ -27,6 +27,7 @@ CUDA = {
     "end": "cuStreamEndCapture",
     "instantiate": "cuGraphInstantiateWithFlags",
     "launch": "cuGraphLaunch",
+    "nodes": "cuGraphGetNodes",
     "forget": "cuGraphDestroy",
     "forget_exec": "cuGraphExecDestroy",
     "host": "cuLaunchHostFunc",
@@ -47,13 +48,14 @@ HIP = {
     "end": "hipStreamEndCapture",
     "instantiate": "hipGraphInstantiateWithFlags",
     "launch": "hipGraphLaunch",
+    "nodes": "hipGraphGetNodes",
     "forget": "hipGraphDestroy",
     "forget_exec": "hipGraphExecDestroy",
     "host": "hipLaunchHostFunc",
 }
 SHIFT = int(os.environ.get("MOONFERRY_SPEC_SEED", "0"))
 NON_BLOCKING = 1
-RELAXED = 2
+GLOBAL, RELAXED = 0, 2
 
 
 def count_of(kind):
@@ -167,6 +169,18 @@ class Driver:
         self.call("wait", c.c_void_p(stream))
         self.call("forget_exec", executable)
         self.call("forget", graph)
+
+    def captured(self, stream, work):
+        """How many nodes the graph has that comes of a capture of what `work` queues; the capture must stay valid."""
+        graph, n = c.c_void_p(), c.c_size_t()
+        self.call("begin", c.c_void_p(stream), GLOBAL)
+        try:
+            work()
+        finally:
+            self.call("end", c.c_void_p(stream), c.byref(graph))
+        self.call("nodes", graph, None, c.byref(n))
+        self.call("forget", graph)
+        return n.value
 
     def calls(self, *names):
         return sum(self.lib.sim_calls(name.encode()) for name in names)

@@ -3,6 +3,11 @@
 
 #include <elf.h>
 
+#define CALL(name, symbol, since, how, params, args) CUresult symbol params;
+#define SCALL CALL
+#define DCALL CALL
+#include "../../../sim/cuda/calls.def"
+
 static const dim3 one = {1, 1, 1};
 static const char image[16], stub_a, stub_b;
 
@@ -128,6 +133,16 @@ static void a_compiled_kernel_can_stand_for_what_its_arguments_reach(void **stat
     OK(cudaMemcpy(bytes, i == 0 ? a : b, NBYTES, cudaMemcpyDeviceToHost));
     assert_true(all_bytes(bytes, NBYTES, 0xEB));
   }
+  /* What other streams read and write before counts as much, whichever argument reaches it. */
+  for (size_t i = 0; i < 4; i++) {
+    char *touched = i % 2 == 0 ? a : b;
+    if (i < 2) OK(cudaMemcpyAsync(c, touched, NBYTES, cudaMemcpyDeviceToDevice, t));
+    if (i >= 2) OK(cudaMemsetAsync(touched, 1, NBYTES, t));
+    OK(launch_second(a, b, s));
+    assert_true(told(i < 2 ? "first  read by stream" : "first  written by stream"));
+    found(SIM_RACE, 1);
+    OK(cudaDeviceSynchronize());
+  }
   FAILS(cudaLaunchKernel(&stub_a, one, one, NULL, 0, s), cudaErrorNotSupported);
   assert_true(told("because its code does not say which arguments it takes"));
   found(SIM_MISUSE, 1);
@@ -135,6 +150,49 @@ static void a_compiled_kernel_can_stand_for_what_its_arguments_reach(void **stat
   OK(cudaFree(a));
   OK(cudaFree(b));
   OK(cudaFree(c));
+  OK(cudaStreamDestroy(s));
+  OK(cudaStreamDestroy(t));
+  __cudaUnregisterFatBinary(handle);
+}
+
+/* Two pieces of memory, one behind the other at addresses that a program reserved. */
+static CUdeviceptr mapped(size_t piece, CUmemGenericAllocationHandle memory[2]) {
+  const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                    .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+  const CUmemAccessDesc access = {prop.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  CUdeviceptr at = 0;
+  OK(cuMemAddressReserve(&at, 2 * piece, 0, 0, 0));
+  for (size_t i = 0; i < 2; i++) {
+    OK(cuMemCreate(&memory[i], piece, &prop, 0));
+    OK(cuMemMap(at + i * piece, piece, 0, memory[i], 0));
+  }
+  OK(cuMemSetAccess(at, 2 * piece, &access, 1));
+  return at;
+}
+
+static void an_argument_reaches_all_pieces_of_mapped_memory(void **state) {
+  (void)state;
+  enum { PIECE = 2 << 20 };
+  static fat f;
+  CUmemGenericAllocationHandle memory[2];
+  fill_fat(&f);
+  void **handle = __cudaRegisterFatBinary(&f);
+  __cudaRegisterFunction(handle, &stub_b, NULL, "_Z6secondPf", -1, NULL, NULL, NULL, NULL, NULL);
+  setenv("SIM_KERNELS", "opaque", 1);
+  const CUdeviceptr at = mapped(PIECE, memory);
+  cudaStream_t s = stream(), t = stream();
+  for (size_t piece = 0; piece < 2; piece++) {
+    char *inside = (char *)(uintptr_t)at + piece * PIECE, *other = (char *)(uintptr_t)at + (1 - piece) * PIECE;
+    OK(launch_second(inside, NULL, s));
+    assert_true(told("The 2 allocations that its arguments reach"));
+    OK(cudaMemsetAsync(other, 1, 64, t));
+    found(SIM_RACE, 1);
+    OK(cudaDeviceSynchronize());
+  }
+  unsetenv("SIM_KERNELS");
+  OK(cuMemUnmap(at, 2 * PIECE));
+  OK(cuMemAddressFree(at, 2 * PIECE));
+  for (size_t i = 0; i < 2; i++) OK(cuMemRelease(memory[i]));
   OK(cudaStreamDestroy(s));
   OK(cudaStreamDestroy(t));
   __cudaUnregisterFatBinary(handle);
@@ -250,8 +308,7 @@ static void a_kernel_of_ptx_runs(void **state) {
   OK(cudaFree(p));
 }
 
-RUN(SPEC(a_compiled_kernel_is_refused_by_its_name),
-    SPEC(a_compiled_kernel_can_stand_for_what_its_arguments_reach), SPEC(a_broken_file_is_refused),
-    SPEC(a_kernel_is_known_while_its_library_is_loaded),
-    SPEC(configurations_are_taken_as_they_were_left), SPEC(what_is_no_kernel_is_not_launched),
-    SPEC(a_kernel_of_ptx_runs))
+RUN(SPEC(a_compiled_kernel_is_refused_by_its_name), SPEC(a_compiled_kernel_can_stand_for_what_its_arguments_reach),
+    SPEC(an_argument_reaches_all_pieces_of_mapped_memory), SPEC(a_broken_file_is_refused),
+    SPEC(a_kernel_is_known_while_its_library_is_loaded), SPEC(configurations_are_taken_as_they_were_left),
+    SPEC(what_is_no_kernel_is_not_launched), SPEC(a_kernel_of_ptx_runs))
