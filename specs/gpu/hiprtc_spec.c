@@ -10,6 +10,7 @@
 #include "kernels.h"
 
 static mf__entered before;
+static const mf__kernel_copy nothing = {.size = 4};
 
 /* The device as it was before any kernel was made. */
 static void forget_kernels(void) {
@@ -21,12 +22,10 @@ static void forget_kernels(void) {
 
 /* Opens everything; false where there is no hiprtc. */
 static bool has_kernels(void) {
-  const mf__kernel_copy nothing = {.size = 4};
   return gpu->kernel_copy(&nothing, MF_STREAM_DEFAULT, NULL) == MF_OK;
 }
 
 static void each_pair(void) {
-  const mf__kernel_copy nothing = {.size = 1};
   uint32_t nowhere;
   for (size_t i = 0; i < COUNT(all_numbers); i++) {
     const mf__codec to = codec_of(i), from = codec_of((i * 7 + 3) % COUNT(all_numbers));
@@ -101,15 +100,9 @@ static void a_grid_has_less_than_2_to_the_32_threads(void **state) {
   assert_int_equal(last_blocks, 1 << 20);
 }
 
-/* The first elements of more than 2^32 along an axis, of which the index needs 64 bits. */
 static void extents_of_64_bits_are_read_whole(void **state) {
-  const int64_t many = INT64_C(1) << 33;
-  const job long_axes[] = {
-      {{.ndim = 2, .shape = {2, many}, .dst_strides = {200, 1}, .src_strides = {0, 2}}, 0, 0},
-      {{.ndim = 3, .shape = {2, many, 4}, .dst_strides = {240, 5, 1}, .src_strides = {1, 8, 2}}, 0, 0},
-  };
   (void)state;
-  each_size(40, long_axes, COUNT(long_axes));
+  each_size(NFIRST, long_axes, COUNT(long_axes));
 }
 
 /* What fails */
@@ -169,8 +162,7 @@ static void who_cannot_compile_is_asked_once(void **state) {
       assert_int_equal(err.driver_code, 6);
       if (i > 1) assert_null(strstr(err.message, words));
     }
-    const mf__kernel_copy k = {.size = 4};
-    assert_int_equal(gpu->kernel_copy(&k, MF_STREAM_DEFAULT, NULL), MF_EDRIVER);
+    assert_int_equal(gpu->kernel_copy(&nothing, MF_STREAM_DEFAULT, NULL), MF_EDRIVER);
     assert_int_equal(ncompiled, 1);
     forget_kernels();
   }
@@ -266,19 +258,18 @@ static void a_kernel_that_cannot_be_unloaded_is_nobodys_error(void **state) {
 
 /* By glibc's malloc; a sanitizer, which has another one, finds by itself what is lost. */
 static size_t allocated(void) {
-  const struct mallinfo2 now = mallinfo2();
-  return now.uordblks + now.hblkhd;
+  return mallinfo2().uordblks + mallinfo2().hblkhd;
 }
 
-/* How much so many texts leave, which are compiled or refused. */
-static size_t left_by(int rounds, bool good) {
+/* How much so many kernels leave, of which hiprtc refuses that call, or none. */
+static size_t left_by(int rounds, const char *call) {
   const size_t first = allocated();
+  refused = call;
   for (int i = 0; i < rounds; i++) {
-    assert_int_equal(run_kernel(&jobs[0], 4, 0), good ? MF_OK : MF_EDRIVER);
+    assert_int_equal(run_kernel(&jobs[0], 4, 0), *call == '\0' ? MF_OK : MF_EDRIVER);
     forget_kernels();
   }
-  const size_t last = allocated();
-  return last > first ? last - first : 0;
+  return allocated() > first ? allocated() - first : 0;
 }
 
 static void compiling_leaves_no_memory(void **state) {
@@ -290,20 +281,30 @@ static void compiling_leaves_no_memory(void **state) {
   more_nbytes = MANY_NBYTES;
   code_size = mf__hiprtc.hiprtcGetCodeSize;
   mf__hiprtc.hiprtcGetCodeSize = larger;
-  for (int good = 0; good < 2; good++) {
-    refused = good ? "" : "hiprtcCompileProgram";
-    refusal = 6;
-    left_by(ROUNDS, good);
-    assert_true(left_by(ROUNDS, good) < ROUNDS * (size_t)MANY_NBYTES / 2);
+  static const char *const calls[] = {"", "hiprtcCompileProgram"};
+  refusal = 6;
+  for (size_t i = 0; i < COUNT(calls); i++) {
+    left_by(ROUNDS, calls[i]);
+    assert_true(left_by(ROUNDS, calls[i]) < ROUNDS * (size_t)MANY_NBYTES / 2);
   }
   assert_int_equal(ncompiled, 4 * ROUNDS);
   assert_int_equal(ndestroyed, ncompiled);
   mf__hiprtc.hiprtcGetCodeSize = code_size;
 }
 
+/* Not even of the simulator's, which is not asked. */
+static void a_kernel_that_is_not_made_leaves_no_memory(void **state) {
+  (void)state;
+  refused = "hiprtcCreateProgram";
+  refusal = 3;
+  const size_t first = allocated();
+  for (int i = 0; i < 200; i++)
+    assert_int_equal(gpu->kernel_copy(&nothing, MF_STREAM_DEFAULT, &err), MF_EDRIVER);
+  assert_true(allocated() < first + 100 * sizeof(mf__kernel));
+}
+
 /* Making a kernel is in nobody's capture. */
 static void making_a_kernel_breaks_no_capture(void **state) {
-  const mf__kernel_copy nothing = {.size = 4};
   mf_stream s = 0;
   (void)state;
   OK(gpu->stream_create(&s, &err));
@@ -316,7 +317,6 @@ static void making_a_kernel_breaks_no_capture(void **state) {
 /* Which hiprtc there is is found once in a process. */
 
 static int ask_for_a_kernel(void) {
-  const mf__kernel_copy nothing = {.size = 4};
   CHECK(gpu->enter(0, &before, &err) == MF_OK);
   const int rc = gpu->kernel_copy(&nothing, MF_STREAM_DEFAULT, &err);
   CHECK(gpu->kernel_copy(&nothing, MF_STREAM_DEFAULT, NULL) == rc);
@@ -487,7 +487,8 @@ int main(void) {
       SPEC(extents_of_64_bits_are_read_whole),
       cmocka_unit_test_setup_teardown(who_cannot_compile_is_asked_once, begin_failing, end),
       cmocka_unit_test_setup_teardown(compiling_leaves_no_memory, begin_failing, end),
-      SPEC(a_failure_is_told_in_hiprtcs_words), SPEC(a_kernel_without_memory_is_refused),
+      SPEC(a_kernel_that_is_not_made_leaves_no_memory), SPEC(a_failure_is_told_in_hiprtcs_words),
+      SPEC(a_kernel_without_memory_is_refused),
       SPEC(a_kernel_that_cannot_be_unloaded_is_nobodys_error), SPEC(what_fails_once_is_tried_again),
       SPEC(making_a_kernel_breaks_no_capture),
   };

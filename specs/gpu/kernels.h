@@ -104,6 +104,16 @@ static const job transposes[] __attribute__((unused)) = {
     {{.ndim = 2, .shape = {20, 17}, .dst_strides = {20, 1}, .src_strides = {1, 20}}, 0, 0},
 };
 
+/* The first elements of more than 2^32 along an axis, of which the index needs 64 bits; the last has axes that swap,
+ * and more tiles than are counted. */
+enum { NFIRST = 40 };
+#define MANY (INT64_C(1) << 33)
+static const job long_axes[] __attribute__((unused)) = {
+    {{.ndim = 2, .shape = {2, MANY}, .dst_strides = {200, 1}, .src_strides = {0, 2}}, 0, 0},
+    {{.ndim = 3, .shape = {2, MANY, 4}, .dst_strides = {240, 5, 1}, .src_strides = {1, 8, 2}}, 0, 0},
+    {{.ndim = 2, .shape = {16, MANY}, .dst_strides = {200, 1}, .src_strides = {1, 16}}, 0, 0},
+};
+
 static const DLDataType all_numbers[] = {
     {kDLBool, 8, 1},           {kDLInt, 8, 1},          {kDLInt, 16, 1},         {kDLInt, 32, 1},
     {kDLInt, 64, 1},           {kDLUInt, 8, 1},         {kDLUInt, 16, 1},        {kDLUInt, 32, 1},

@@ -24,6 +24,15 @@ call_back = lua.eval("function(f, x) return f(x) end")
 fails = lua.eval("function() error('no') end")
 
 
+table, hashed = lua.table(1, 2, 3), lua.table(a=1, b=2)
+
+
+def began():
+    coroutine = lua.eval("function() while true do coroutine.yield(1) end end").coroutine()
+    next(coroutine)
+    return coroutine
+
+
 def refused(function, *args, **kwargs):
     try:
         function(*args, **kwargs)
@@ -76,6 +85,11 @@ CALLS = {
     "an error of Python's through Lua": lambda: refused(call_back, lambda x: 1 / 0, t),
     "a table of Lua's": lambda: dict(lua.eval("{ a = 1, b = { 2, 3 } }")),
     "a coroutine of Lua's": lambda: list(lua.eval("function() coroutine.yield(1) end").coroutine()),
+    "a coroutine that never began": lambda: lua.eval("function() end").coroutine([1], object()),
+    "a coroutine that is closed": lambda: lua.eval("function(x) coroutine.yield(x) end").coroutine(object()).close(),
+    "a coroutine that is sent a tuple": lambda: began().send((1, object())),
+    "a coroutine that is sent an error": lambda: refused(began().throw, ValueError("no")),
+    "an iteration that is left": lambda: (next(iter(table)), next(iter(table.items())), next(iter(hashed.values()))),
     "a Lua state": lambda: mf.Lua().eval("1 + 1"),
     "torch through the table": lambda: mf.into(library("torch").Tensor, mf.from_dlpack(library("torch").zeros(4))),
     "torch through the method": lambda: library("torch").from_dlpack(t),
