@@ -38,8 +38,8 @@ static bool reach_at(reached *r, CUdeviceptr address, size_t *at) {
   return true;
 }
 
-/* Memory that is mapped piece by piece is one to a kernel: ranges without a gap between them are reached together. Other
- * allocations have gaps. */
+/* Memory that is mapped piece by piece is one to a kernel: ranges without a gap between them are reached together.
+ * Other allocations have gaps. */
 static void reach_pointer(reached *r, CUdeviceptr pointer) {
   size_t first, at;
   if (!reach_at(r, pointer, &first)) return;
