@@ -8,22 +8,8 @@
 #include <malloc.h>
 
 #include "kernels.h"
-
-static mf__entered before;
-static const mf__kernel_copy nothing = {.size = 4};
-
-/* The device as it was before any kernel was made. */
-static void forget_kernels(void) {
-  OK(gpu->device_synchronize(&err));
-  gpu->leave(&before);
-  gpu->device_forget(0);
-  OK(gpu->enter(0, &before, &err));
-}
-
-/* Opens everything; false where there is no hiprtc. */
-static bool has_kernels(void) {
-  return gpu->kernel_copy(&nothing, MF_STREAM_DEFAULT, NULL) == MF_OK;
-}
+/* which needs those */
+#include "hiprtc_hooks.h"
 
 static void each_pair(void) {
   uint32_t nowhere;
@@ -35,26 +21,6 @@ static void each_pair(void) {
 }
 
 /* Copies */
-
-static hipError_t (*get_function)(hipFunction_t *, hipModule_t, const char *);
-static hipError_t (*launch)(hipFunction_t, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
-                            hipStream_t, void **, void **);
-static const char *only; /* the name of the kernel that all are, or NULL */
-static unsigned most_blocks, last_blocks;
-static bool nothing_runs;
-
-/* The other kernel would do something else with what it is given. */
-static hipError_t get_hook(hipFunction_t *f, hipModule_t module, const char *name) {
-  return get_function(f, module, only == NULL ? name : only);
-}
-
-static hipError_t hipLaunchHook(hipFunction_t f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
-                              unsigned bz, unsigned shared, hipStream_t s, void **params, void **extra) {
-  if (most_blocks != 0 && gx > most_blocks) gx = most_blocks;
-  last_blocks = gx;
-  if (nothing_runs) return hipSuccess;
-  return launch(f, gx, gy, gz, bx, by, bz, shared, s, params, extra);
-}
 
 static void axes_that_swap_go_by_tiles(void **state) {
   const job straight = {{.ndim = 2, .shape = {17, 40}, .dst_strides = {80, 2}, .src_strides = {80, 1}}, 1, 2};
@@ -106,42 +72,6 @@ static void extents_of_64_bits_are_read_whole(void **state) {
 }
 
 /* What fails */
-
-static hiprtcResult refusal; /* what hiprtc answers, */
-static const char *refused;  /* to which call, */
-static const char *words;    /* with these words in its log */
-static int ncompiled, ndestroyed;
-
-#define HOOK(name, params, args)                                             \
-  static hiprtcResult (*name##_real) params;                                 \
-  static hiprtcResult name##_hook params {                                   \
-    if (strcmp(#name, "hiprtcCompileProgram") == 0) ncompiled++;             \
-    if (strcmp(#name, "hiprtcDestroyProgram") == 0) ndestroyed++;            \
-    return strcmp(refused, #name) == 0 ? refusal : name##_real args;         \
-  }
-
-HOOK(hiprtcCreateProgram,
-     (hiprtcProgram * out, const char *text, const char *name, int n, const char **headers, const char **names),
-     (out, text, name, n, headers, names))
-HOOK(hiprtcCompileProgram, (hiprtcProgram p, int n, const char **options), (p, n, options))
-HOOK(hiprtcGetCodeSize, (hiprtcProgram p, size_t *n), (p, n))
-HOOK(hiprtcGetCode, (hiprtcProgram p, char *out), (p, out))
-HOOK(hiprtcDestroyProgram, (hiprtcProgram * p), (p))
-
-static hiprtcResult log_size_hook(hiprtcProgram p, size_t *n) {
-  (void)p;
-  *n = strcmp(words, "too large") == 0 ? SIZE_MAX / 4 : strlen(words) + 1;
-  return strcmp(words, "unsized") == 0 ? 3 : 0;
-}
-
-static hiprtcResult log_hook(hiprtcProgram p, char *out) {
-  (void)p;
-  strcpy(out, words);
-  return strcmp(words, "unread") == 0 ? 3 : 0;
-}
-
-#define PUT_HOOK(name) (name##_real = mf__hiprtc.name, mf__hiprtc.name = name##_hook)
-#define TAKE_HOOK(name) (mf__hiprtc.name = name##_real)
 
 /* A text that is refused is not asked for again until the device is forgotten, and is no reason for another way. */
 static void who_cannot_compile_is_asked_once(void **state) {
@@ -292,15 +222,25 @@ static void compiling_leaves_no_memory(void **state) {
   mf__hiprtc.hiprtcGetCodeSize = code_size;
 }
 
-/* Not even of the simulator's, which is not asked. */
-static void a_kernel_that_is_not_made_leaves_no_memory(void **state) {
+/* Neither one that is not made nor one that was refused, and neither is launched. */
+static void a_kernel_that_is_none_leaves_no_memory(void **state) {
+  static const char *const calls[] = {"hiprtcCreateProgram", "hiprtcCompileProgram"};
+  const mf__kernel_copy one = {.size = 4, .numel = 1};
+  const mf__codec any = codec_of(0);
   (void)state;
-  refused = "hiprtcCreateProgram";
   refusal = 3;
-  const size_t first = allocated();
-  for (int i = 0; i < 200; i++)
-    assert_int_equal(gpu->kernel_copy(&nothing, MF_STREAM_DEFAULT, &err), MF_EDRIVER);
-  assert_true(allocated() < first + 100 * sizeof(mf__kernel));
+  last_blocks = 0;
+  for (size_t k = 0; k < COUNT(calls); k++) {
+    const size_t first = allocated();
+    refused = calls[k];
+    for (int i = 0; i < 200; i++) {
+      assert_int_equal(gpu->kernel_copy(&one, MF_STREAM_DEFAULT, &err), MF_EDRIVER);
+      assert_int_equal(gpu->kernel_cast(&one, &any, &any, MF_STREAM_DEFAULT, &err), MF_EDRIVER);
+      if (k == 1) forget_kernels();
+    }
+    assert_true(allocated() < first + 100 * sizeof(mf__kernel));
+  }
+  assert_int_equal(last_blocks, 0);
 }
 
 /* Making a kernel is in nobody's capture. */
@@ -418,53 +358,6 @@ static void a_real_compiler_takes_every_text(void **state) {
   for (char *target = strtok(targets, " "); target != NULL; target = strtok(NULL, " ")) compile_all(target);
 }
 
-static int begin(void **state) {
-  (void)state;
-  sim_ask_reset();
-  OK(gpu->enter(0, &before, &err));
-  OK(has_kernels() ? MF_OK : MF_EDEVICE);
-  forget_kernels();
-  only = NULL;
-  refused = words = "";
-  most_blocks = 0;
-  get_function = mf__hip.hipModuleGetFunction;
-  mf__hip.hipModuleGetFunction = get_hook;
-  launch = mf__hip.hipModuleLaunchKernel;
-  mf__hip.hipModuleLaunchKernel = hipLaunchHook;
-  PUT_HOOK(hiprtcCreateProgram);
-  PUT_HOOK(hiprtcCompileProgram);
-  PUT_HOOK(hiprtcGetCodeSize);
-  PUT_HOOK(hiprtcGetCode);
-  PUT_HOOK(hiprtcDestroyProgram);
-  ncompiled = ndestroyed = 0;
-  return 0;
-}
-
-static int begin_failing(void **state) {
-  (void)begin(state);
-  mf__hiprtc.hiprtcGetProgramLogSize = log_size_hook;
-  mf__hiprtc.hiprtcGetProgramLog = log_hook;
-  return 0;
-}
-
-/* The next spec has its kernels made anew. */
-static int end(void **state) {
-  (void)state;
-  OK(gpu->device_synchronize(&err));
-  gpu->leave(&before);
-  gpu->device_forget(0);
-  mf__hip.hipModuleGetFunction = get_function;
-  mf__hip.hipModuleLaunchKernel = launch;
-  TAKE_HOOK(hiprtcCreateProgram);
-  TAKE_HOOK(hiprtcCompileProgram);
-  TAKE_HOOK(hiprtcGetCodeSize);
-  TAKE_HOOK(hiprtcGetCode);
-  TAKE_HOOK(hiprtcDestroyProgram);
-  expect_clean_driver();
-  assert_int_equal(sim_ask_left("modules"), 0);
-  return 0;
-}
-
 static void every_kernel_is_made(void **state) {
   (void)state;
   each_size(0, jobs, COUNT(jobs));
@@ -487,7 +380,7 @@ int main(void) {
       SPEC(extents_of_64_bits_are_read_whole),
       cmocka_unit_test_setup_teardown(who_cannot_compile_is_asked_once, begin_failing, end),
       cmocka_unit_test_setup_teardown(compiling_leaves_no_memory, begin_failing, end),
-      SPEC(a_kernel_that_is_not_made_leaves_no_memory), SPEC(a_failure_is_told_in_hiprtcs_words),
+      SPEC(a_kernel_that_is_none_leaves_no_memory), SPEC(a_failure_is_told_in_hiprtcs_words),
       SPEC(a_kernel_without_memory_is_refused),
       SPEC(a_kernel_that_cannot_be_unloaded_is_nobodys_error), SPEC(what_fails_once_is_tried_again),
       SPEC(making_a_kernel_breaks_no_capture),
