@@ -401,6 +401,26 @@ def array():
       assert.is_true(py.is(py.main.Odd()) and py.is(py.main.Odder()))
     end)
 
+    it("leaves nothing of an object that another finalizer finds after its own", function()
+      local own, ended = 0, 0
+      local function pair(i, first)
+        local object = first and py.eval("[" .. i .. "]")
+        local proxy = newproxy(true)
+        object = object or py.eval("[" .. i .. "]")
+        getmetatable(proxy).__gc = function()
+          py.eval "[0]" -- what was dropped is given back, and its place taken
+          local is_there, text = pcall(tostring, object)
+          assert(text == "[" .. i .. "]" or not is_there and text:find "was closed", text)
+          own, ended = own + (is_there and 1 or 0), ended + (is_there and 0 or 1)
+        end
+      end
+      for i = 1, 100 do
+        pair(i, i % 2 == 0)
+      end
+      collect()
+      assert.are.same({ 50, 50 }, { own, ended })
+    end)
+
     it("may run a Python finalizer that calls whatever it likes", function()
       py.exec [[
 import sys

@@ -2,10 +2,13 @@
 storage for all libraries that come so, and what takes much of it fails in somebody's process, or makes another library
 fail."""
 
+import os
 import pathlib
 import shutil
 import subprocess
 import sys
+
+import pytest
 
 import dlpack_abi as abi
 import moonferry as mf
@@ -58,3 +61,27 @@ def test_it_is_loaded_behind_large_libraries(tmp_path):
     large = eater(tmp_path, 1280)
     code = "import ctypes, sys; [ctypes.CDLL(path) for path in sys.argv[1:]]"
     subprocess.run([sys.executable, "-c", code, large, str(LIBRARY)], check=True)
+
+
+# A driver's library that takes its time: nothing is in the pipe until another thread writes there.
+SLOW_DRIVER = """
+import os, sys, threading
+import moonferry as mf
+
+def write():
+    os.close(os.open(sys.argv[1], os.O_WRONLY))
+
+threading.Thread(target=write).start()
+print(eval(sys.argv[2]))
+"""
+FIRST_USES = ["mf.device_count('cuda')", "mf.zeros(2, device='cuda')", "mf.synchronize('cuda')"]
+
+
+@pytest.mark.parametrize("use", FIRST_USES)
+def test_other_threads_run_while_a_driver_is_loaded(tmp_path, use):
+    pipe = tmp_path / "driver"
+    os.mkfifo(pipe)
+    environment = {**os.environ, "MOONFERRY_CUDA_LIBRARY": str(pipe)}
+    command = [sys.executable, "-c", SLOW_DRIVER, pipe, use]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "0\n" if "count" in use else "driver" in done.stderr
