@@ -63,14 +63,14 @@ static int integer_pivot(int to, int from) {
   return is_wide(from) || (from == MF__N_U32 && is_wide(to)) ? MF__P_LONG : MF__P_INT;
 }
 
-/* The type that holds all of ${from}, or of wide integers what rounds to a small float as they do, and from which ${to}
- * is one rounding away. */
+/* The type that holds all of ${from}, or of large integers what rounds to a small float as they do, and from which
+ * ${to} is one rounding away. */
 static int pivot_of(int to, int from) {
   if (is_real(from)) return from == MF__N_F64 ? MF__P_F64 : MF__P_F32;
   if (!is_real(to)) return integer_pivot(to, from);
-  if (is_wide(from)) return is_small(to) ? MF__P_F64 : from == MF__N_I64 ? MF__P_LONG : MF__P_U64;
+  if (is_wide(from) && !is_small(to)) return from == MF__N_I64 ? MF__P_LONG : MF__P_U64;
   if (from == MF__N_I32 && to == MF__N_F32) return MF__P_INT;
-  return from == MF__N_I32 || from == MF__N_U32 ? MF__P_F64 : MF__P_F32;
+  return to == MF__N_F64 && (from == MF__N_I32 || from == MF__N_U32) ? MF__P_F64 : MF__P_F32;
 }
 
 /* Integers of 8 bits are each other's bytes. */
@@ -85,21 +85,30 @@ static void push(mf__convert *c, mf__loop run, const mf__codec *format, int64_t 
   c->stages[c->nstages++].size = size;
 }
 
+/* By way of a pivot. */
+static void push_loops(mf__convert *c, const mf__loops *loops, const mf__codec *to, const mf__codec *from, int target) {
+  const int source = number_in_bytes(from), pivot = pivot_of(target, source);
+  const int64_t width = pivot == MF__P_SHORT ? 2 : pivot == MF__P_INT || pivot == MF__P_F32 ? 4 : 8;
+  const bool odd = pivot == MF__P_F64 && is_small(target) && loops->store[pivot][target] == NULL;
+  push(c, loops->load[pivot][source], from, width);
+  if (odd) push(c, loops->odd, NULL, 4);
+  push(c, loops->store[odd ? MF__P_F32 : pivot][target], to, c->to);
+}
+
 bool mf__convert_find(const mf__simd *simd, const mf__codec *to, const mf__codec *from, mf__convert *out) {
   const int source = number_in_bytes(from);
   int target = number_in_bytes(to);
   if (simd == NULL || target < 0 || source < 0) return false;
   if (target == MF__N_U8 && to->dtype.bits < 8) target = MF__N_I8; /* holds all of its values */
-  const int pivot = pivot_of(target, source);
-  const int64_t width = pivot == MF__P_SHORT ? 2 : pivot == MF__P_INT || pivot == MF__P_F32 ? 4 : 8;
-  const bool odd = pivot == MF__P_F64 && is_small(target) && simd->loops->store[pivot][target] == NULL;
   out->nstages = 0;
   out->from = (from->slot_bits + 7) / 8;
   out->to = (to->slot_bits + 7) / 8;
   if (is_byte(target) && is_byte(source)) return true;
-  push(out, simd->loops->load[pivot][source], from, width);
-  if (odd) push(out, simd->loops->odd, NULL, 4);
-  push(out, simd->loops->store[odd ? MF__P_F32 : pivot][target], to, out->to);
+  const mf__loop direct = simd->loops->direct[source][target];
+  if (direct != NULL)
+    push(out, direct, NULL, out->to);
+  else
+    push_loops(out, simd->loops, to, from, target);
   return true;
 }
 

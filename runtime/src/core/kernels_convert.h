@@ -1,8 +1,8 @@
 /* kernels_convert.h: loops from one number type to another, for rows of elements that follow each other. The compiler
  * makes vectors of them; a set of kernels includes this file once, and is compiled for its instructions.
  *
- * Each dtype is loaded into a pivot that holds all of its values, and stored from one: n + m loops, not n * m. Every
- * loop rounds once, or not at all.
+ * Each dtype is loaded into a pivot that holds all of its values, and stored from one: n + m loops, not n * m, and a
+ * few more that go straight (kernels_direct.h). Every loop rounds once, or not at all.
  *
  * Invariant: the result is codec.c's to the last bit, that of a NaN included. */
 
@@ -58,7 +58,12 @@
 
 /* Loops that some sets have themselves; of those, these take the elements that fill no vector. */
 #if defined(__AVX2__) && !defined(__AVX512DQ__)
-#define LONG_LOOP(name, from, to, value) EACH(name##_rest, from, to, value)
+#define AVX2_LOOP(name, from, to, value) EACH(name##_rest, from, to, value)
+#else
+#define AVX2_LOOP LOOP
+#endif
+#if defined(__AVX2__) && !defined(__AVX512DQ__)
+#define LONG_LOOP AVX2_LOOP
 #elif defined(__SSE2__) && !defined(__AVX512DQ__)
 #define LONG_LOOP SLOW_LOOP
 #else
@@ -78,8 +83,21 @@ static const _Alignas(64) uint16_t upper_halves[32] = {1,  3,  5,  7,  9,  11, 1
 static inline __m512i side_by_side(__m256i low, __m256i high) {
   return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
 }
+
+/* Without the empty line of assembler a compiler loads each vector three times, across the ends of lines. */
+static inline __m512 sixteen_floats(const char *from) {
+  __m512 x = _mm512_loadu_ps(from);
+  __asm__("" : "+v"(x));
+  return x;
+}
 #else
 #define WIDE_LOOP LOOP
+#endif
+/* Loops that AVX2 and AVX-512 have themselves. */
+#ifdef __AVX2__
+#define VECTOR_LOOP(name, from, to, value) EACH(name##_rest, from, to, value)
+#else
+#define VECTOR_LOOP LOOP
 #endif
 
 static inline float as_float(uint32_t bits) {
@@ -185,125 +203,41 @@ LOOP(i8_to_f32, int8_t, float, x)
 LOOP(u8_to_f32, uint8_t, float, x)
 LOOP(i16_to_f32, int16_t, float, x)
 LOOP(u16_to_f32, uint16_t, float, x)
-LOOP(bf16_to_f32, uint16_t, uint32_t, (x & 0x7fffu) > 0x7f80u ? NAN_BITS : (uint32_t)x << 16)
 LOOP(small8_to_f32, uint8_t, uint32_t, decoded(x, f))
 HALF_LOOP(f16_to_f32, uint16_t, uint32_t, decoded(x, f))
-/* bfloat16 has a float's exponent, so that rounding is one addition. */
-WIDE_LOOP(f32_to_bf16, uint32_t, uint16_t,
-          (uint16_t)((x & 0x7fffffffu) > 0x7f800000u ? 0x7fc0u : (x + 0x7fffu + (x >> 16 & 1)) >> 16))
-#ifdef __AVX512F__
-/* The upper half of each of these is the result. Without the empty line of assembler a compiler loads each vector three
- * times, across the ends of lines. */
-static inline __m512i rounded_bf16(const char *from) {
-  __m512 x = _mm512_loadu_ps(from);
-  __asm__("" : "+v"(x));
-  const __m512i bits = _mm512_castps_si512(x), one = _mm512_set1_epi32(1);
-  const __m512i last = _mm512_and_si512(_mm512_srli_epi32(bits, 16), one);
-  const __m512i near = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), last);
-  return _mm512_mask_mov_epi32(near, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), _mm512_set1_epi32((int)NAN_BITS));
-}
-
-SOME(f32_to_bf16) {
-  const __m512i halves = _mm512_load_si512(upper_halves);
-  int64_t i = 0;
-  for (; i + 32 <= n; i += 32) {
-    const char *from = (const char *)in + i * 4;
-    const __m512i both = _mm512_permutex2var_epi16(rounded_bf16(from), halves, rounded_bf16(from + 64));
-    _mm512_storeu_si512((char *)out + i * 2, both);
-  }
-  f32_to_bf16_rest_some((char *)out + i * 2, (const char *)in + i * 4, n - i, f);
-}
-PASSING(f32_to_bf16, 4, 2)
-#endif
 SLOW_LOOP(f32_to_small8, uint32_t, uint8_t, (uint8_t)encoded(x, f))
 HALF_LOOP(f32_to_f16, uint32_t, uint16_t, (uint16_t)encoded(x, f))
 
-/* The same of an integer to the double from which it is rounded further, which lacks 11 bits at most. */
+/* A large integer to the float from which a small format is rounded, in the same way: a double lacks 11 bits of one of
+ * 64 bits at most, and a float 8 of one of 32. */
 static inline uint64_t exact_or_odd(uint64_t x, uint64_t magnitude) {
   return magnitude >> 53 == 0 ? x : (x | ((x & 2047) + 2047)) & ~UINT64_C(2047);
 }
-SLOW_LOOP(i64_to_odd, int64_t, double, (double)(int64_t)exact_or_odd((uint64_t)x, (uint64_t)(x < 0 ? ~x : x)))
-SLOW_LOOP(u64_to_odd, uint64_t, double, (double)exact_or_odd(x, x))
+VECTOR_LOOP(i64_to_odd, int64_t, float,
+            rounded_odd((double)(int64_t)exact_or_odd((uint64_t)x, (uint64_t)(x < 0 ? ~x : x))))
+VECTOR_LOOP(u64_to_odd, uint64_t, float, rounded_odd((double)exact_or_odd(x, x)))
+
+static inline uint32_t exact_or_odd32(uint32_t x, uint32_t magnitude) {
+  return magnitude >> 24 == 0 ? x : (x | ((x & 255) + 255)) & ~255u;
+}
+
+static inline float i32_as_odd(int32_t x) {
+  return (float)(int32_t)exact_or_odd32((uint32_t)x, (uint32_t)(x < 0 ? ~x : x));
+}
+
+static inline float u32_as_odd(uint32_t x) {
+  return (float)exact_or_odd32(x, x);
+}
+LOOP(i32_to_odd, int32_t, float, i32_as_odd(x))
+LOOP(u32_to_odd, uint32_t, float, u32_as_odd(x))
+
 LOOP(i32_to_f64, int32_t, double, x)
 LOOP(u32_to_f64, uint32_t, double, x)
 LOOP(f32_to_f64, float, double, (double)x)
 LOOP(f64_to_f32, double, float, (float)x)
 
-/* Saturation before the conversion, which would be undefined outside; NaN becomes 0. A compiler that knows the limits
- * makes more of the comparisons than the two instructions that they are, and so it does not know them. */
-#if defined(__x86_64__)
-#define FLOAT_REGISTER "x"
-#else
-#define FLOAT_REGISTER "w"
-#endif
-#define CLAMPED(name, from, to, wide, lo, hi)                                                        \
-  SOME(name) {                                                                                       \
-    from least = (lo), most = (hi);                                                                  \
-    __asm__("" : "+" FLOAT_REGISTER(least), "+" FLOAT_REGISTER(most));                               \
-    (void)f;                                                                                         \
-    for (int64_t i = 0; i < n; i++) {                                                                \
-      from x;                                                                                        \
-      memcpy(&x, (const char *)in + i * (int64_t)sizeof x, sizeof x);                                \
-      const from low = x > least ? x : least, both = low < most ? low : most;                        \
-      const to y = (to)(wide)(x == x ? both : 0);                                                    \
-      memcpy((char *)out + i * (int64_t)sizeof y, &y, sizeof y);                                     \
-    }                                                                                                \
-  }                                                                                                  \
-  PASSING(name, (int64_t)sizeof(from), (int64_t)sizeof(to))
-
 LOOP(f32_to_bool, float, uint8_t, !(x == 0))
-CLAMPED(f32_to_i8, float, int8_t, int32_t, INT8_MIN, INT8_MAX)
-#if defined(__AVX2__) && !defined(__AVX512DQ__)
-EACH(f32_to_u8_rest, float, uint8_t, x > 0 ? (uint8_t)(int32_t)(x < 255 ? x : 255) : 0)
-/* What is no number, or too small, becomes the least int32_t, and 0 as bytes are made of those. */
-static inline __m256i eight_u8(const char *from) {
-  const __m256 x = _mm256_loadu_ps((const float *)(const void *)from);
-  return _mm256_cvttps_epi32(_mm256_min_ps(_mm256_set1_ps(UINT8_MAX), x));
-}
-
-SOME(f32_to_u8) {
-  const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-  int64_t i = 0;
-  for (; i + 32 <= n; i += 32) {
-    const char *from = (const char *)in + i * 4;
-    const __m256i low = _mm256_packs_epi32(eight_u8(from), eight_u8(from + 32));
-    const __m256i high = _mm256_packs_epi32(eight_u8(from + 64), eight_u8(from + 96));
-    const __m256i bytes = _mm256_permutevar8x32_epi32(_mm256_packus_epi16(low, high), order);
-    _mm256_storeu_si256((__m256i *)(void *)((char *)out + i), bytes);
-  }
-  f32_to_u8_rest_some((char *)out + i, (const char *)in + i * 4, n - i, f);
-}
-PASSING(f32_to_u8, 4, 1)
-#else
-CLAMPED(f32_to_u8, float, uint8_t, int32_t, 0, UINT8_MAX)
-#endif
-CLAMPED(f32_to_i16, float, int16_t, int32_t, INT16_MIN, INT16_MAX)
-CLAMPED(f32_to_u16, float, uint16_t, int32_t, 0, UINT16_MAX)
-#if defined(__AVX2__) && !defined(__AVX512DQ__)
-EACH(f32_to_i32_rest, float, int32_t, f32_as_i32(x))
-/* What is beyond an int32_t has become its least one, whose bits are the largest one's the other way around. */
-SOME(f32_to_i32) {
-  int64_t i = 0;
-  for (; i + 8 <= n; i += 8) {
-    const __m256 x = _mm256_loadu_ps((const float *)in + i);
-    const __m256 over = _mm256_cmp_ps(x, _mm256_set1_ps(0x1p31f), _CMP_GE_OQ), number = _mm256_cmp_ps(x, x, _CMP_EQ_OQ);
-    const __m256i y = _mm256_xor_si256(_mm256_cvttps_epi32(x), _mm256_castps_si256(over));
-    _mm256_storeu_si256((__m256i *)(void *)((char *)out + i * 4), _mm256_and_si256(y, _mm256_castps_si256(number)));
-  }
-  f32_to_i32_rest_some((char *)out + i * 4, (const char *)in + i * 4, n - i, f);
-}
-PASSING(f32_to_i32, 4, 4)
-#else
-LOOP(f32_to_i32, float, int32_t, f32_as_i32(x))
-#endif
-LOOP(f32_to_u32, float, uint32_t, f32_as_u32(x))
 LOOP(f64_to_bool, double, uint8_t, !(x == 0))
-CLAMPED(f64_to_i8, double, int8_t, int32_t, INT8_MIN, INT8_MAX)
-CLAMPED(f64_to_u8, double, uint8_t, int32_t, 0, UINT8_MAX)
-CLAMPED(f64_to_i16, double, int16_t, int32_t, INT16_MIN, INT16_MAX)
-CLAMPED(f64_to_u16, double, uint16_t, int32_t, 0, UINT16_MAX)
-CLAMPED(f64_to_i32, double, int32_t, int32_t, INT32_MIN, INT32_MAX)
-CLAMPED(f64_to_u32, double, uint32_t, uint32_t, 0, UINT32_MAX)
 
 LONG_LOOP(long_to_f32, int64_t, float, (float)x)
 LONG_LOOP(long_to_f64, int64_t, double, (double)x)
@@ -316,31 +250,42 @@ LONG_LOOP(f64_to_u64, double, uint64_t, f64_as_u64(x))
 
 WIDE_LOOP(odd, double, float, rounded_odd(x))
 #ifdef __AVX512F__
-/* Toward zero at once, which is odd where the last bit is set if that was not exact. */
-static inline __m256i eight_odd(const char *from) {
-  const __m512d x = _mm512_loadu_pd(from);
-  const __m256 near = _mm512_cvt_roundpd_ps(x, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
-  const __mmask8 lost = _mm512_cmp_pd_mask(_mm512_cvtps_pd(near), x, _CMP_NEQ_UQ);
-  const __m256i bits = _mm256_castps_si256(near);
-  return _mm256_mask_or_epi32(bits, lost, bits, _mm256_set1_epi32(1));
-}
-
-SOME(odd) {
-  int64_t i = 0;
-  for (; i + 16 <= n; i += 16) {
-    const char *from = (const char *)in + i * 8;
-    _mm512_storeu_si512((char *)out + i * 4, side_by_side(eight_odd(from), eight_odd(from + 64)));
-  }
-  odd_rest_some((char *)out + i * 4, (const char *)in + i * 8, n - i, f);
-}
-PASSING(odd, 8, 4)
+/* Eight toward zero at once, which is odd where the last bit is set if that was not exact. */
+#define ODD(name, type, toward_zero, back, differs)                                                  \
+  static inline __m256i eight_of_##name(const char *from) {                                          \
+    type x;                                                                                          \
+    memcpy(&x, from, sizeof x);                                                                      \
+    const __m256 near = toward_zero(x, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);                      \
+    const __m256i bits = _mm256_castps_si256(near);                                                  \
+    return _mm256_mask_or_epi32(bits, differs(back(near), x), bits, _mm256_set1_epi32(1));           \
+  }                                                                                                  \
+                                                                                                     \
+  static inline __m512 sixteen_of_##name(const char *from) {                                         \
+    return _mm512_castsi512_ps(side_by_side(eight_of_##name(from), eight_of_##name(from + 64)));     \
+  }                                                                                                  \
+                                                                                                     \
+  SOME(name) {                                                                                       \
+    int64_t i = 0;                                                                                   \
+    for (; i + 16 <= n; i += 16) _mm512_storeu_ps((float *)out + i, sixteen_of_##name((const char *)in + i * 8)); \
+    name##_rest_some((char *)out + i * 4, (const char *)in + i * 8, n - i, f);                       \
+  }                                                                                                  \
+  PASSING(name, 8, 4)
+#define DOUBLES_DIFFER(a, b) _mm512_cmp_pd_mask(a, b, _CMP_NEQ_UQ)
+ODD(odd, __m512d, _mm512_cvt_roundpd_ps, _mm512_cvtps_pd, DOUBLES_DIFFER)
+ODD(i64_to_odd, __m512i, _mm512_cvt_roundepi64_ps, _mm512_cvtps_epi64, _mm512_cmpneq_epi64_mask)
+ODD(u64_to_odd, __m512i, _mm512_cvt_roundepu64_ps, _mm512_cvtps_epu64, _mm512_cmpneq_epi64_mask)
+#undef DOUBLES_DIFFER
+#undef ODD
 #endif
 
 #if defined(__AVX2__) && !defined(__AVX512DQ__)
 #include "core/kernels_long.h"
 #endif
 
+#include "core/kernels_bf16.h"
 #include "core/kernels_half.h"
+#include "core/kernels_saturate.h"
+#include "core/kernels_direct.h"
 
 #define SAME(type)                                                                                   \
   static bool same_##type(const void *a, const void *b, int64_t n) {                                 \
@@ -366,10 +311,10 @@ static const mf__loops loops = {
                        [MF__N_I16] = i16_to_int, [MF__N_U16] = u16_to_int},
         [MF__P_LONG] = {[MF__N_I32] = i32_to_long, [MF__N_U32] = u32_to_long},
         [MF__P_F32] = {[MF__N_BOOL] = bool_to_f32, [MF__N_I8] = i8_to_f32, [MF__N_U8] = u8_to_f32,
-                       [MF__N_I16] = i16_to_f32, [MF__N_U16] = u16_to_f32, [MF__N_SMALL8] = small8_to_f32,
-                       [MF__N_BF16] = bf16_to_f32, [MF__N_F16] = f16_to_f32},
-        [MF__P_F64] = {[MF__N_I32] = i32_to_f64, [MF__N_U32] = u32_to_f64, [MF__N_I64] = i64_to_odd,
-                       [MF__N_U64] = u64_to_odd},
+                       [MF__N_I16] = i16_to_f32, [MF__N_U16] = u16_to_f32, [MF__N_I32] = i32_to_odd,
+                       [MF__N_U32] = u32_to_odd, [MF__N_I64] = i64_to_odd, [MF__N_U64] = u64_to_odd,
+                       [MF__N_SMALL8] = small8_to_f32, [MF__N_BF16] = bf16_to_f32, [MF__N_F16] = f16_to_f32},
+        [MF__P_F64] = {[MF__N_I32] = i32_to_f64, [MF__N_U32] = u32_to_f64},
     },
     .store = {
         [MF__P_SHORT] = {[MF__N_BOOL] = short_to_bool, [MF__N_I8] = short_to_8, [MF__N_U8] = short_to_8},
@@ -388,8 +333,9 @@ static const mf__loops loops = {
         [MF__P_F64] = {[MF__N_BOOL] = f64_to_bool, [MF__N_I8] = f64_to_i8, [MF__N_U8] = f64_to_u8,
                        [MF__N_I16] = f64_to_i16, [MF__N_U16] = f64_to_u16, [MF__N_I32] = f64_to_i32,
                        [MF__N_U32] = f64_to_u32, [MF__N_I64] = f64_to_i64, [MF__N_U64] = f64_to_u64,
-                       [MF__N_F16] = f64_to_f16, [MF__N_F32] = f64_to_f32},
+                       [MF__N_BF16] = f64_to_bf16, [MF__N_F16] = f64_to_f16, [MF__N_F32] = f64_to_f32},
     },
+    .direct = DIRECT_LOOPS,
 };
 
 #undef LOOP
@@ -398,8 +344,10 @@ static const mf__loops loops = {
 #undef SOME
 #undef PASSING
 #undef LONG_LOOP
+#undef AVX2_LOOP
+#undef VECTOR_LOOP
 #undef HALF_LOOP
 #undef WIDE_LOOP
 #undef SAME
-#undef CLAMPED
 #undef SATURATED
+#undef DIRECT_LOOPS

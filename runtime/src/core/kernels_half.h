@@ -1,5 +1,6 @@
 /* kernels_half.h: loops between float16 and floats or doubles, where instructions convert float16. Included by
- * kernels_convert.h, whose invariant they keep; its loops for single elements, ${name}_rest, take what fills no vector. */
+ * kernels_convert.h, whose invariant they keep; its loops for single elements, ${name}_rest, take what fills no
+ * vector. */
 #ifdef __F16C__
 /* The instructions round as the loops above do; a NaN's payload is taken from it first. */
 static inline __m128i eight_f16(__m256 x) {
@@ -8,8 +9,8 @@ static inline __m128i eight_f16(__m256 x) {
 }
 
 #ifdef __AVX512F__
-static inline __m256i sixteen_f16(const char *from) {
-  const __m512 x = _mm512_loadu_ps(from), nan = _mm512_castsi512_ps(_mm512_set1_epi32((int)NAN_BITS));
+static inline __m256i sixteen_f16(__m512 x) {
+  const __m512 nan = _mm512_castsi512_ps(_mm512_set1_epi32((int)NAN_BITS));
   const __mmask16 is_nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
   return _mm512_cvtps_ph(_mm512_mask_mov_ps(x, is_nan, nan), _MM_FROUND_TO_NEAREST_INT);
 }
@@ -26,8 +27,11 @@ SOME(f32_to_f16) {
   char *to = out;
   int64_t i = 0;
 #ifdef __AVX512F__
-  for (; i + 32 <= n; i += 32)
-    _mm512_storeu_si512(to + i * 2, side_by_side(sixteen_f16(from + i * 4), sixteen_f16(from + i * 4 + 64)));
+  for (; i + 32 <= n; i += 32) {
+    const __m256i low = sixteen_f16(sixteen_floats(from + i * 4));
+    const __m256i high = sixteen_f16(sixteen_floats(from + i * 4 + 64));
+    _mm512_storeu_si512(to + i * 2, side_by_side(low, high));
+  }
 #endif
   for (; i + 16 <= n; i += 16) {
     const __m128i low = eight_f16(_mm256_loadu_ps((const float *)(const void *)(from + i * 4)));
@@ -57,7 +61,19 @@ SOME(f16_to_f32) {
 PASSING(f16_to_f32, 2, 4)
 #endif
 
-#if defined(__F16C__) && !defined(__AVX512F__)
+#ifdef __AVX512F__
+SOME(f64_to_f16) {
+  float between[16];
+  int64_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    const __m256i y = sixteen_f16(sixteen_of_odd((const char *)in + i * 8));
+    _mm256_storeu_si256((__m256i *)(void *)((char *)out + i * 2), y);
+  }
+  odd_some(between, (const char *)in + i * 8, n - i, f);
+  f32_to_f16_rest_some((char *)out + i * 2, between, n - i, f);
+}
+PASSING(f64_to_f16, 8, 2)
+#elif defined(__F16C__)
 /* Eight doubles by way of the nearest floats. False if one of those is a tie between two float16, on either side of
  * which the double may have been, or is below the least normal float16, where ties look different. */
 static inline bool eight_f64(const char *from, __m128i *out) {

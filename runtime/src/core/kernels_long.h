@@ -30,14 +30,16 @@ static inline __m256i without_ties(__m256i x, __m256i magnitude) {
   return _mm256_blendv_epi8(odd, x, exact);
 }
 
-static inline __m128 i64_as_f32(__m256i x) {
-  const __m256i magnitude = _mm256_xor_si256(x, _mm256_cmpgt_epi64(LONGS(0), x));
-  return _mm256_cvtpd_ps(i64_as_f64(without_ties(x, magnitude)));
+static inline __m256d i64_without_ties(__m256i x) {
+  return i64_as_f64(without_ties(x, _mm256_xor_si256(x, _mm256_cmpgt_epi64(LONGS(0), x))));
 }
 
-static inline __m128 u64_as_f32(__m256i x) {
-  return _mm256_cvtpd_ps(u64_as_f64(without_ties(x, x)));
+static inline __m256d u64_without_ties(__m256i x) {
+  return u64_as_f64(without_ties(x, x));
 }
+
+static inline __m128 i64_as_f32(__m256i x) { return _mm256_cvtpd_ps(i64_without_ties(x)); }
+static inline __m128 u64_as_f32(__m256i x) { return _mm256_cvtpd_ps(u64_without_ties(x)); }
 
 /* The lower halves of eight integers of 64 bits, in their order. */
 static inline __m256i lower(__m256i a, __m256i b) {
@@ -74,6 +76,31 @@ PASSING(long_to_f32, 8, 4)
 PASSING(long_to_f64, 8, 8)
 PASSING(u64_to_f32, 8, 4)
 PASSING(u64_to_f64, 8, 8)
+
+/* Eight integers to floats that are odd where they are not exact. ${bias} is as above, for what a float holds
+ * exactly. */
+#define TO_ODD(type, bias)                                                                           \
+  SOME(type##_to_odd) {                                                                              \
+    double between[8];                                                                               \
+    int64_t i = 0;                                                                                   \
+    for (; i + 8 <= n; i += 8) {                                                                     \
+      const char *from = (const char *)in + i * 8;                                                   \
+      const __m256i a = VECTOR(from), b = VECTOR(from + 32);                                         \
+      const __m256i both = _mm256_or_si256(_mm256_add_epi64(a, LONGS(bias)), _mm256_add_epi64(b, LONGS(bias))); \
+      if (_mm256_testz_si256(both, LONGS(-(INT64_C(1) << 24)))) {                                    \
+        _mm256_storeu_ps((float *)out + i, _mm256_cvtepi32_ps(lower(a, b)));                         \
+        continue;                                                                                    \
+      }                                                                                              \
+      _mm256_storeu_pd(between, type##_without_ties(a));                                             \
+      _mm256_storeu_pd(between + 4, type##_without_ties(b));                                         \
+      odd_some((float *)out + i, between, 8, f);                                                     \
+    }                                                                                                \
+    type##_to_odd_rest_some((float *)out + i, (const char *)in + i * 8, n - i, f);                   \
+  }                                                                                                  \
+  PASSING(type##_to_odd, 8, 4)
+TO_ODD(i64, INT64_C(0x800000))
+TO_ODD(u64, 0)
+#undef TO_ODD
 
 /* Of four floats, each in 64 bits, of which it has the lowest: its sign (all bits or none), what is without it, and the
  * integer below that, 0 from 2^64 on. The mantissa begins with the highest bit, and goes down as far as the exponent is

@@ -44,6 +44,7 @@ typedef void (*mf__loop)(void *out, const void *in, int64_t n, const mf__small *
 typedef struct mf__loops {
   mf__loop load[MF__NPIVOTS][MF__NNUMBERS];
   mf__loop store[MF__NPIVOTS][MF__NNUMBERS];
+  mf__loop direct[MF__NNUMBERS][MF__NNUMBERS]; /* from the first to the second, where that is faster */
   bool (*same_f32)(const void *a, const void *b, int64_t n); /* as numbers: NaN differs, zeros are equal */
   bool (*same_f64)(const void *a, const void *b, int64_t n);
   mf__loop odd; /* from doubles to floats that a small format is rounded from */
