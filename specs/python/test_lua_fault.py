@@ -15,6 +15,8 @@ function same(...) return ... end
 function call(f, x) return f(x) end
 function boom() error("x") end
 function inside(x) local ok, e = pcall(x) return ok end
+function pair(first, other) return { first, x = other } end
+function yields(...) coroutine.yield(...) end
 values = {1, 2, 3, x = 5}
 """
 OPERATIONS = {
@@ -33,6 +35,10 @@ OPERATIONS = {
     "a length": lambda g: len(g["values"]),
     "the keys": lambda g: list(g["values"]),
     "the items": lambda g: list(g["values"].items()),
+    "the items with tensors": lambda g: list(g.pair(mf.zeros(2), mf.zeros(2)).items()),
+    "the values with tensors": lambda g: list(g.pair(mf.zeros(2), mf.zeros(2)).values()),
+    "results with tensors": lambda g: g.same(mf.zeros(2), mf.zeros(2)),
+    "a coroutine with tensors": lambda g: list(g.yields.coroutine(mf.zeros(2))),
     "a new field": lambda g: g["values"].__setitem__("q", 7),
     "an error": lambda g: error_of(g.boom),
     "an expression": lambda g: g.state.eval("{...}", 1, 2, 3),
