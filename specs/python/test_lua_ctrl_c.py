@@ -91,6 +91,11 @@ CTRL_C = {
         "signal.signal(signal.SIGINT, handler)\nstopped(lambda: l.execute(LOOP, ready))",
         "9\nKeyError\n",
     ),
+    "that another thread gets": (
+        "def get():\n    signal.pthread_kill(threading.get_ident(), signal.SIGINT)\n"
+        "stopped(lambda: lua().execute(LOOP, threading.Thread(target=get).start))",
+        "KeyboardInterrupt\n",
+    ),
     "that ends one script, and then another": (
         "for _ in range(3):\n    stopped(lambda: lua().execute(LOOP, ready))",
         "KeyboardInterrupt\n" * 3,
@@ -98,7 +103,7 @@ CTRL_C = {
 }
 
 CTRL_C_BEGIN = """
-import os, signal, threading, time
+import ctypes, os, signal, threading, time
 import moonferry as mf
 LOOP = "local ready = ... ready() while true do pcall(function() while true do end end) end"
 def lua():
@@ -115,14 +120,19 @@ def stopped(script):
         print(type(error).__name__, flush=True)
     else:
         print("not stopped", flush=True)
-before = signal.getsignal(signal.SIGINT)
+def action():
+    "What the system calls."
+    libc, kept = ctypes.CDLL(None), (ctypes.c_void_p * 32)()
+    assert libc.sigaction(signal.SIGINT, None, kept) == 0
+    return kept[0]
+before = signal.getsignal(signal.SIGINT), action()
 """
 
 
 @pytest.mark.parametrize("name", CTRL_C)
 def test_ctrl_c(name):
     code, said = CTRL_C[name]
-    end = "" if "handler" in name else "\nassert signal.getsignal(signal.SIGINT) is before\n"
+    end = "" if "handler" in name else "\nassert (signal.getsignal(signal.SIGINT), action()) == before\n"
     command = [sys.executable, "-X", "faulthandler", "-c", CTRL_C_BEGIN + code + end]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=os.environ)
     assert (done.returncode, done.stdout, done.stderr) == (0, said, "")

@@ -118,3 +118,35 @@ def test_finalizers_call_lua_after_the_release(source, drop, interpreted):
     command = [sys.executable, "-X", "faulthandler", "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=os.environ)
     assert (done.returncode, done.stdout, done.stderr) == (0, "1000 0\n", "")
+
+
+# The struct is its deleter's semaphore: its first bytes, the data of no elements, are 0 until the other thread posts.
+WAITING = """
+import ctypes, threading
+import dlpack_abi as abi, moonferry as mf
+
+libc = ctypes.CDLL(None)
+producer = abi.Producer((0,), (1,), versioned=False)
+producer.dl.data = None
+producer.struct.deleter = abi.address_of(libc.sem_wait)
+lua, begun = mf.Lua(), threading.Event()
+give = lua.eval("function(t, begun) begun() %s end")
+
+def post():
+    begun.wait()
+    libc.sem_post(ctypes.byref(producer.struct))
+    print("posted", flush=True)
+
+threading.Thread(target=post).start()
+held = [mf.from_dlpack(producer.capsule())]
+give(*[held.pop(), begun.set])
+lua.gccollect()
+lua.execute("require('moonferry').ledger()")
+"""
+
+
+@pytest.mark.parametrize("drop", ["t:close()", "t = nil collectgarbage() collectgarbage()"])
+def test_other_python_threads_run_while_a_deleter_waits(drop):
+    command = [sys.executable, "-X", "faulthandler", "-c", WAITING % drop]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=os.path.dirname(__file__))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "posted\n", "")

@@ -25,13 +25,14 @@ MAKERS = {
     "another dtype": "return t:astype 'int16'",
     "a tensor that is closed": "return t:copy():close()",
     "a scope": "return mf.scope(function() return t:view(1):copy().size end)",
+    "a tensor of Python's": "return new()",
     "an export": "taken = t:to_dlpack()",
     "an export with options": "taken = t:to_dlpack { copy = true }",
     "an export of the old kind": "taken = t:to_dlpack_legacy()",
 }
 
 PROGRAM = """
-local mf, t = require "moonferry", ...
+local mf, t, new = require "moonferry", ...
 jit.off()
 local taken
 local function make()
@@ -50,7 +51,7 @@ return make, give_back
 
 def opened(maker):
     lua = mf.Lua(max_memory=0)
-    make, give_back = lua.execute(PROGRAM % maker, mf.zeros((2, 3)))
+    make, give_back = lua.execute(PROGRAM % maker, mf.zeros((2, 3)), lambda: mf.zeros(3))
     lua.gccollect()
     return lua, make, give_back
 
@@ -118,7 +119,7 @@ STRUCK = """
 import sys
 import moonferry as mf
 lua = mf.Lua()
-make, give_back = lua.execute(sys.argv[1], mf.zeros((2, 3)))
+make, give_back = lua.execute(sys.argv[1], mf.zeros((2, 3)), lambda: mf.zeros(3))
 struck = lua.eval('''function(make, at)
   local count = 0
   local function hook()

@@ -1,6 +1,9 @@
 """Lua tables in Python, and tables made of Python's containers."""
 
 import collections
+import functools
+import gc
+import sys
 
 import pytest
 
@@ -130,3 +133,28 @@ def test_recursive_tables_keep_loops_and_sharing(lua):
     t = lua.table_from(loop, recursive=True)
     assert t == t["self"] and t.shared == t.again
     assert lua.eval("type((...).self.self.shared)", t) == "table"
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="a collection runs no more where an object is made")
+def test_an_iteration_that_ends_inside_of_its_own_step(lua):
+    """A collection comes while a step makes its tuple, and somebody takes all the rest."""
+    fields = lua.eval("{ a = 1, b = 2, c = 3, d = 4, e = 5 }")
+    references = lua.eval("""function()
+      local count = 0
+      for _ in pairs(debug.getregistry()) do count = count + 1 end
+      return count
+    end""")
+
+    before, counts = gc.get_threshold(), []
+    for _ in range(50):
+        items, rest = iter(fields.items()), []
+        take_the_rest = functools.partial(lambda items, rest, *event: rest.extend(items), items, rest)
+        gc.callbacks.append(take_the_rest)
+        gc.set_threshold(1)
+        first = next(items, None)
+        gc.set_threshold(*before)
+        gc.callbacks.remove(take_the_rest)
+        assert sorted([*([first] if first else []), *rest, *items]) == sorted(fields.items())
+        del items, take_the_rest
+        counts.append(references())
+    assert counts[10] == counts[-1]

@@ -1,5 +1,7 @@
 """Tensors in states that Python hosts: the same memory on both sides."""
 
+import gc
+
 import numpy as np
 import pytest
 
@@ -107,3 +109,33 @@ def test_a_closed_tensor_is_refused_and_lua_keeps_what_it_has(lua):
             use(t)
     lua.execute("kept:close()")
     assert mf.ledger() == before
+
+
+CROSSING = """
+local cross, same, t = ...
+debug.sethook(function() cross() end, "", 1)
+local got = same(t)
+debug.sethook()
+return got
+"""
+
+
+def test_tensors_that_cross_while_one_crosses(lua):
+    """Between any two instructions of the Lua function that takes a tensor over, all of them by the same place."""
+    take, crossed = lua.eval("function(t) return t end"), []
+    lua.execute(CROSSING, lambda: None, lambda t: t, mf.zeros(1))  # all is loaded
+
+    def cross():
+        crossed.append(take(mf.full(3, len(crossed))).tolist())
+
+    def left():
+        for _ in range(3):
+            lua.gccollect()
+            gc.collect()
+        return mf.ledger()
+
+    before = left()
+    for i in range(3):
+        assert lua.execute(CROSSING, cross, lambda t: t.astype("int8"), mf.full(2, i)).tolist() == [i, i]
+    assert len(crossed) > 30 and crossed == [[i] * 3 for i in range(len(crossed))]
+    assert left() == before
