@@ -5,6 +5,7 @@
  * or changes one: the specs own them and can look at them afterwards. It must not know Moonferry, whose
  * ledger it is handed as a pointer. */
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -33,6 +34,11 @@ static void *field(void *managed, size_t offset) {
 
 static void count(void *counter) {
   atomic_fetch_add((_Atomic int64_t *)counter, 1);
+}
+
+/* Waits for the semaphore that its context is. */
+void probe_delete_waiting(void *managed) {
+  sem_wait(field(managed, LEGACY_CTX));
 }
 
 void probe_delete_legacy(void *managed) {

@@ -120,21 +120,21 @@ def test_finalizers_call_lua_after_the_release(source, drop, interpreted):
     assert (done.returncode, done.stdout, done.stderr) == (0, "1000 0\n", "")
 
 
-# The struct is its deleter's semaphore: its first bytes, the data of no elements, are 0 until the other thread posts.
 WAITING = """
 import ctypes, threading
 import dlpack_abi as abi, moonferry as mf
 
-libc = ctypes.CDLL(None)
-producer = abi.Producer((0,), (1,), versioned=False)
-producer.dl.data = None
-producer.struct.deleter = abi.address_of(libc.sem_wait)
+libc, semaphore = ctypes.CDLL(None), ctypes.create_string_buffer(64)
+assert libc.sem_init(semaphore, 0, 0) == 0
+producer = abi.Producer(versioned=False)
+producer.struct.deleter = abi.address_of(abi.probe().probe_delete_waiting)
+producer.struct.manager_ctx = ctypes.addressof(semaphore)
 lua, begun = mf.Lua(), threading.Event()
 give = lua.eval("function(t, begun) begun() %s end")
 
 def post():
     begun.wait()
-    libc.sem_post(ctypes.byref(producer.struct))
+    libc.sem_post(semaphore)
     print("posted", flush=True)
 
 threading.Thread(target=post).start()
