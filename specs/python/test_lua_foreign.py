@@ -130,7 +130,7 @@ producer = abi.Producer(versioned=False)
 producer.struct.deleter = abi.address_of(abi.probe().probe_delete_waiting)
 producer.struct.manager_ctx = ctypes.addressof(semaphore)
 lua, begun = mf.Lua(), threading.Event()
-give = lua.eval("function(t, begun) begun() %s end")
+drop = lua.eval("function(make, begun) local t = make() begun() %s end")
 
 def post():
     begun.wait()
@@ -138,8 +138,7 @@ def post():
     print("posted", flush=True)
 
 threading.Thread(target=post).start()
-held = [mf.from_dlpack(producer.capsule())]
-give(*[held.pop(), begun.set])
+drop(lambda: mf.from_dlpack(producer.capsule()), begun.set)
 lua.gccollect()
 lua.execute("require('moonferry').ledger()")
 """
