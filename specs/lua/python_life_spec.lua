@@ -71,6 +71,20 @@ describe("py.finish", function()
     end
   end)
 
+  it("is the end: what is dropped later runs no Python code, whoever collects", function()
+    local text = process.runs [[
+local ffi = require "ffi"
+local py = require "moonferry.python"
+py.exec "class Loud:\n    def __del__(self): print('too late', flush=True)"
+local loud = py.main.Loud()
+py.finish()
+loud = nil
+collectgarbage() collectgarbage()
+print(ffi.load(os.getenv "MOONFERRY_LIBRARY").mf_guest_collect(nil), pcall(py.collect))
+]]
+    assert.are.equal("0\tfalse\tPython has ended in this process\n", text)
+  end)
+
   it("leaves Python to whoever started it", function()
     local status, text = process.shell(("%s -c %s"):format(os.getenv "MOONFERRY_PYTHON", [["
 import moonferry

@@ -63,3 +63,17 @@ def test_a_stream_without_an_object_is_given_back(the_driver):
     done = subprocess.run([sys.executable, "-c", WITHOUT_MEMORY, the_driver.kind], cwd=GROWTH.parent, text=True,
                           capture_output=True, env={**os.environ, "SIM_LEDGER": "off"})  # fmt: skip
     assert done.returncode == 0, done.stderr
+
+
+REFERENCES = """
+import sys
+import moonferry as mf
+cpu, there = (mf.zeros(1, device=name).device for name in ("cpu", sys.argv[1]))
+print(sys.getrefcount(cpu) - sys.getrefcount(there))
+"""
+
+
+def test_the_device_of_the_cpu_is_held_by_the_module_and_by_its_table(the_driver):
+    """Others are held by the table alone."""
+    done = subprocess.run([sys.executable, "-c", REFERENCES, the_driver.kind], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
