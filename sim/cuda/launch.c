@@ -50,7 +50,8 @@ static CUresult end_of(ptx_end end) {
   static const CUresult ends[] = {[PTX_ILLEGAL] = CUDA_ERROR_ILLEGAL_ADDRESS,
                                   [PTX_MISALIGNED] = CUDA_ERROR_MISALIGNED_ADDRESS,
                                   [PTX_ENDLESS] = CUDA_ERROR_LAUNCH_TIMEOUT,
-                                  [PTX_STUCK] = CUDA_ERROR_LAUNCH_FAILED};
+                                  [PTX_STUCK] = CUDA_ERROR_LAUNCH_FAILED,
+                                  [PTX_ASSERTED] = CUDA_ERROR_ASSERT};
   return end < PTX_LOOSE ? ends[end] : CUDA_ERROR_LAUNCH_FAILED;
 }
 

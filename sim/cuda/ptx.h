@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define PTX_ASSERTION "__assertfail"
+
 /* PTX_BRAIN is bf16; PTX_PAIR is f16x2, which is two f16 beside each other. */
 typedef enum ptx_class {
   PTX_BITS,

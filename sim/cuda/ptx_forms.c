@@ -77,6 +77,8 @@ static const form forms[] = {
     {"ld", PTX_LD, "kqgscnvT", "VA", "b8 u8 s8 " ALL},
     {"st", PTX_ST, "kqgswvT", "Av", "b8 u8 s8 " ALL},
     {"atom", PTX_ATOM, "qgsAT", "OAsx", "b16 b32 b64 u32 u64 s32 s64 " FLOATS},
+    {"atom", PTX_ATOM, "AqgsT", "OAsx", "b16 b32 b64 u32 u64 s32 s64 " FLOATS}, /* as libcu++ has it */
+    {"red", PTX_ATOM, "AqgsT", "As", "b32 b64 u32 u64 s32 s64 " FLOATS},
     {"red", PTX_ATOM, "qgsAT", "As", "b32 b64 u32 u64 s32 s64 " FLOATS},
     {"membar", PTX_FENCE, "g", "", ""},
     {"fence", PTX_FENCE, "qg", "", ""},

@@ -141,6 +141,13 @@ static bool wait(lane *l, const ptx_inst *i, ptx_status status) {
   return true;
 }
 
+/* The function that PTX's texts call where an assertion fails is the driver's own: ptx_text.c has it. */
+static bool trap(lane *l, const ptx_inst *i) {
+  const bool asserted = strcmp(l->e->name, PTX_ASSERTION) == 0;
+  return ptx_wrong(l, i, asserted ? PTX_ASSERTED : PTX_STUCK, SIM_MISUSE,
+                   asserted ? "an assertion of the kernel fails" : "it comes to a trap");
+}
+
 static bool move_on(lane *l, const ptx_inst *i) {
   switch (i->code) {
     case PTX_BRA:
@@ -155,7 +162,7 @@ static bool move_on(lane *l, const ptx_inst *i) {
       l->status = PTX_ENDED;
       return true;
     case PTX_TRAP:
-      return ptx_wrong(l, i, PTX_STUCK, SIM_MISUSE, "it comes to a trap");
+      return trap(l, i);
     case PTX_BAR:
       return wait(l, i, PTX_AT_BARRIER);
     default:

@@ -26,6 +26,7 @@ typedef enum ptx_end {
   PTX_MISALIGNED,
   PTX_ENDLESS,
   PTX_STUCK,
+  PTX_ASSERTED,
   PTX_LOOSE,
   PTX_BEYOND,
   PTX_UNPLACED

@@ -8,6 +8,11 @@
 
 #include "ptx_lex.h"
 
+/* Functions that every driver has, declared by the texts that call them. */
+static const char drivers_own[] =
+    ".version 3.0\n.target sm_30\n.address_size 64\n.weak .func " PTX_ASSERTION
+    "(.param .b64 what, .param .b64 file, .param .b32 line, .param .b64 function, .param .b64 size)\n{\ntrap;\n}\n";
+
 static void drop_entry(ptx_entry *e) {
   for (size_t k = 0; k < e->nregs; k++) free(e->names[k]);
   for (size_t k = 0; k < e->ncalls; k++) {
@@ -219,6 +224,12 @@ static bool modules(ptx_reader *r, const char *const *texts, size_t n, bool plac
   return true;
 }
 
+static bool calls_drivers_own(const ptx_program *p) {
+  size_t i = 0;
+  while (i < p->nentries && (p->entries[i].has_body || strcmp(p->entries[i].name, PTX_ASSERTION) != 0)) i++;
+  return i < p->nentries;
+}
+
 /* The variables that texts share have found their places. */
 static void keep_shared(ptx_reader *r) {
   for (size_t i = 0; i < r->nshared; i++) {
@@ -234,7 +245,9 @@ ptx_program *ptx_read(const char *const *texts, size_t n, bool whole, ptx_messag
   ptx_program *p = calloc(1, sizeof *p);
   if (p == NULL || parents == NULL) abort();
   ptx_reader r = {.why = why, .program = p, .parents = parents, .whole = whole};
-  const bool ok = modules(&r, texts, n, true) && modules(&r, texts, n, false) && find_callees(&r);
+  bool ok = modules(&r, texts, n, true) && modules(&r, texts, n, false);
+  if (ok && calls_drivers_own(p)) ok = module(&r, drivers_own);
+  ok = ok && find_callees(&r);
   if (ok) keep_shared(&r);
   free(r.parents);
   free(r.symbols);

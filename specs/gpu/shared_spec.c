@@ -221,6 +221,31 @@ static void the_host_reads_beside_a_device_that_reads(void **state) {
   mf_tensor_release(shared);
 }
 
+/* What the host reads beside it, it has not waited for: a stream that writes then waits for the device that reads. */
+static void a_reader_is_not_forgotten_when_the_host_reads(void **state) {
+  (void)state;
+  const mf_scalar six = {.kind = MF_KIND_UINT, .u = 6};
+  const mf_stream s = stream_new(0), t = stream_new(0);
+  mf_tensor *shared = create(pinned(), NBYTES), *there = create(gpu(0), NBYTES);
+  mf_tensor *here = create((DLDevice){kDLCPU, 0}, NBYTES);
+  memset(data_of(shared), 5, NBYTES);
+  keep_busy(there, s);
+  use_stream(0, s);
+  OK(mf_tensor_copy(there, shared, &err));
+  OK(mf_tensor_copy(here, shared, &err));
+  use_stream(0, t);
+  OK(mf_tensor_fill(shared, &six, &err));
+  use_stream(0, MF_STREAM_DEFAULT);
+  expect_filled(there, 5);
+  expect_filled(here, 5);
+  expect_filled(shared, 6);
+  stream_end(0, s);
+  stream_end(0, t);
+  mf_tensor_release(here);
+  mf_tensor_release(there);
+  mf_tensor_release(shared);
+}
+
 /* The host writes memory that a device has yet to read only when it was read. */
 static void the_host_overwrites_what_was_read(void **state) {
   (void)state;
@@ -413,6 +438,7 @@ int main(void) {
       SPEC(memory_is_not_reused_under_it),
       SPEC(an_owner_is_not_told_too_early),
       SPEC(the_host_reads_beside_a_device_that_reads),
+      SPEC(a_reader_is_not_forgotten_when_the_host_reads),
       SPEC(the_host_overwrites_what_was_read),
       SPEC(the_host_overwrites_half_bytes_that_were_read),
       SPEC(the_host_reads_half_bytes_that_were_written),

@@ -66,7 +66,7 @@ static uint32_t sums(uint32_t i) {
 static void atomics_add_up(void **state) {
   (void)state;
   expect_words(BEGIN "setp.lt.u32 %p0, %r0, 6;\nsetp.ge.u32 %p1, %r0, 1;\nand.pred %p0, %p0, %p1;\n"
-               "red.global.add.u32 [%d0], %r0;\n@%p0 atom.global.add.u32 _, [%d1], %r1;\n"
+               "red.add.relaxed.gpu.u32 [%d0], %r0;\n@%p0 atom.add.acq_rel.sys.u32 _, [%d1], %r1;\n"
                "shr.u32 %r3, %r1, 1;\n@%p0 atom.global.min.u32 %r4, [%d1], %r3;\n"
                "atom.global.inc.u32 _, [%d0+28], 100;\n"
                "and.b32 %r5, %r0, 1;\nshl.b32 %r6, %r5, %r0;\nred.global.or.b32 [%d0+36], %r6;\n"

@@ -151,6 +151,31 @@ static void expect_refusal(const char *const *texts, const char *why) {
 
 #define REFUSED(why, ...) expect_refusal((const char *const[]){__VA_ARGS__, NULL}, why)
 
+/* A kernel whose assertion fails where its word is not 5; what is called then is the driver's own. */
+#define ASSERTS(word)                                                                                             \
+  HEAD ".extern .func __assertfail(.param .b64 a, .param .b64 b, .param .b32 c, .param .b64 d, .param .b64 e);\n"  \
+  KERNEL(".reg .pred %p;\nmov.u32 %r0, " word ";\nsetp.eq.u32 %p, %r0, 5;\n@%p bra right;\n{\n.param .b64 a;\n"      \
+         ".param .b64 b;\n.param .b32 c;\n.param .b64 d;\n.param .b64 e;\nst.param.b64 [a], %d0;\n"               \
+         "st.param.b64 [b], %d0;\nst.param.b32 [c], 7;\nst.param.b64 [d], %d0;\nst.param.b64 [e], 1;\n"             \
+         "call.uni __assertfail, (a, b, c, d, e);\n}\nright:\n")
+
+static void an_assertion_calls_the_driver(void **state) {
+  (void)state;
+  CUmodule m;
+  CUfunction f;
+  CUdeviceptr p = device_memory();
+  void *params[] = {&p};
+  assert_int_equal(RAN(ASSERTS("5")), 5);
+  OK(cuModuleLoadData(&m, ASSERTS("6")));
+  OK(cuModuleGetFunction(&f, m, "k"));
+  OK(cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL));
+  FAILS(cuCtxSynchronize(), CUDA_ERROR_ASSERT);
+  assert_true(told("__assertfail, line 6, thread (0, 0, 0) of block (0, 0, 0): an assertion of the kernel fails"));
+  found(SIM_MISUSE, 1);
+  OK(cuModuleUnload(m));
+  OK(cuMemFree_v2(p));
+}
+
 static void what_no_text_has_is_said(void **state) {
   (void)state;
   static const char calls[] = HEAD EXTERN_F KERNEL(CALL_F), f[] = HEAD FUNCTION(".visible", "f", "3");
@@ -192,5 +217,6 @@ static void texts_behind_each_other_are_no_text(void **state) {
 
 RUN(SPEC(a_text_is_linked), SPEC(a_function_of_another_text_is_called), SPEC(names_of_their_own_stay_apart),
     SPEC(a_variable_of_another_text_is_read), SPEC(another_may_stand_in_for_what_is_weak),
-    SPEC(common_variables_are_one), SPEC(what_no_text_has_is_said), SPEC(what_two_texts_have_is_said),
+    SPEC(common_variables_are_one), SPEC(an_assertion_calls_the_driver),
+    SPEC(what_no_text_has_is_said), SPEC(what_two_texts_have_is_said),
     SPEC(texts_behind_each_other_are_no_text))
