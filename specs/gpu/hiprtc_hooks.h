@@ -1,5 +1,5 @@
-/* hiprtc_hooks.h: hiprtc and HIP's launches with something in their way: which kernel is taken, how many blocks run, what
- * fails and in which words; and a setup and teardown that put that there. */
+/* hiprtc_hooks.h: hiprtc and HIP's launches with something in their way: which kernel is taken, how many blocks run,
+ * what fails and in which words; and a setup and teardown that put that there. */
 #ifndef MOONFERRY_HIPRTC_HOOKS_H
 #define MOONFERRY_HIPRTC_HOOKS_H
 
