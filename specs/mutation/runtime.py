@@ -38,8 +38,8 @@ NUMBERS = {
     "version.c": "two texts",
     "walk.c": "layouts as rows",
 }
-# Files that make numbers and have steps as well: of these, the functions that have one are judged (owning.py). What the
-# others answer is how elements are copied, which the specs of bytes see.
+# Files that make numbers and have steps as well: of these, what has to do with a step is judged (owning.py). All else
+# is how elements are copied, which the specs of bytes see, or how fast.
 MIXED = {
     "blocks.c": "rows of blocks",
     "cast.c": "which loop converts",
@@ -118,7 +118,7 @@ class Runtime(Judge):
         super().__init__(find.declared(sources))
         folders = [SOURCES, ROOT / "runtime" / "include", ROOT / "sim" / "include", DEV / "include"]
         self.shared = [p for folder in folders for p in folder.rglob("*.h")]
-        self.owners = owning.owners(sorted(SOURCES.rglob("*.c")))
+        self.owners = owning.Owners(owning.sources(sorted(SOURCES.rglob("*.c")), [SOURCES / "core" / "simd.h"]))
         self.objects, self.functions = {}, {}
         self.known = {}
 
@@ -139,7 +139,10 @@ class Runtime(Judge):
 
     def mutants_of(self, path):
         found = super().mutants_of(path)
-        return [m for m in found if path.name not in MIXED or (path.name, m.function) in self.owners]
+        if path.name not in MIXED:
+            return found
+        spans = self.owners.spans(path.name)
+        return [m for m in found if any(m.function == f and begin <= m.start < end for f, begin, end in spans)]
 
     def builds_for(self, mutant):
         return KINDS if OF_THREADS.search(mutant.old + mutant.what) else ["dev"]

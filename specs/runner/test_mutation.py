@@ -62,6 +62,7 @@ int of_pointer(const struct calls *c) { return c->run(1); }
 int of_parameter(int (*run)(int)) { return run(1); }
 const char *what(void) { return last; }
 int asked(void) { return MF__ASK(cuInit, (0)); }
+void looped(const struct loops *l, char *out) { l->row(out, 1); }
 """
 
 
@@ -69,19 +70,52 @@ def test_what_has_a_step(tmp_path):
     (tmp_path / "a.c").write_text(STEPS)
     (tmp_path / "b.c").write_text("int mf_count(int a) { counted(a); free(here); }\n"
                                   "int counted(int a) { return a; }\n")  # fmt: skip
-    found = owning.owners([tmp_path / "a.c", tmp_path / "b.c"])
+    (tmp_path / "loops.h").write_text(
+        "typedef struct loops { void (*row)(char *out, int n); int (*run)(int n); } loops;\n"
+    )
+    files = [tmp_path / "a.c", tmp_path / "b.c"]
+    found = owning.Owners(owning.sources(files, [tmp_path / "loops.h"])).found
     assert found == {("a.c", name) for name in (
         "get", "get_two", "counted", "by_another_file", "of_pointer", "of_parameter", "what", "asked")
     } | {("b.c", "mf_count")}  # fmt: skip
 
 
-def test_of_a_file_with_both_the_functions_with_steps_are_judged():
+AROUND = """
+int f(int a) {
+  if (a == 1) return 0;
+  int b = a != 2;
+  if (a > 3) {
+    b += a == 4;
+    free(here);
+    b += a == 5;
+  }
+  for (int i = 0; i < b; i++) b += i == 6;
+  while (b != 7) {
+    if (b == 8) b += b == 9;
+    mf__lock(b == 10);
+  }
+  return b == 11;
+}
+int g(int a) { return a == 12; }
+"""
+
+
+def test_what_has_to_do_with_a_step(tmp_path):
+    """The condition of its block, and all from a function's first step to its last."""
+    path = tmp_path / "a.c"
+    path.write_text(AROUND)
+    spans = owning.Owners(owning.sources([path], [])).spans("a.c")
+    found = find.mutants_of(path, {})
+    within = [m for m in found if any(begin <= m.start < end for _, begin, end in spans)]
+    numbers = {int(n) for m in within for n in re.findall(r"[!=>]=? ([1-9]\d*)", m.old)}
+    assert numbers == {3, 5, 6, 7, 8, 9, 10} and {name for name, _, _ in spans} == {"f"}
+
+
+def test_of_a_file_with_both_a_part_is_judged():
     judge = runtime.Runtime()
     for name in runtime.MIXED:
         [path] = judge.paths([name])
-        judged = {mutant.function for mutant in judge.mutants_of(path)}
-        every = {mutant.function for mutant in find.mutants_of(path, judge.kinds)}
-        assert judged and every - judged, name
+        assert 0 < len(judge.mutants_of(path)) < len(find.mutants_of(path, judge.kinds)), name
 
 
 def functions_of(path, text):
