@@ -16,6 +16,7 @@ function call(f, x) return f(x) end
 function boom() error("x") end
 function inside(x) local ok, e = pcall(x) return ok end
 function pair(first, other) return { first, x = other } end
+function long(last) local list = {} for i = 1, 258 do list[i] = 1 end list[259] = last return list end
 function yields(...) coroutine.yield(...) end
 values = {1, 2, 3, x = 5}
 """
@@ -36,6 +37,7 @@ OPERATIONS = {
     "the keys": lambda g: list(g["values"]),
     "the items": lambda g: list(g["values"].items()),
     "the items with tensors": lambda g: list(g.pair(mf.zeros(2), mf.zeros(2)).items()),
+    "the last items of a long list": lambda g: list(g.long(mf.zeros(2)).items()),
     "the values with tensors": lambda g: list(g.pair(mf.zeros(2), mf.zeros(2)).values()),
     "results with tensors": lambda g: g.same(mf.zeros(2), mf.zeros(2)),
     "a coroutine with tensors": lambda g: list(g.yields.coroutine(mf.zeros(2))),
