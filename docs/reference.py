@@ -45,7 +45,10 @@ def entries_of(text):
         named = re.match(r"(?:function ([\w.:]+)\((.*)\)|return function\((.*)\)|((?:Tensor|py)\.\w+) = )", line)
         if named and comment:
             name = named[1] or ("return" if named[3] is not None else named[4].replace("Tensor.", "Tensor:"))
-            found[name] = (named[2] or named[3] or "", comment)
+            arguments = named[2] or named[3] or ""
+            if not any(words.startswith("@param ...") for words in comment):  # taken to be refused
+                arguments = arguments.removesuffix(", ...")
+            found[name] = (arguments, comment)
         comment = []
     return found
 

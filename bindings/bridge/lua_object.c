@@ -74,6 +74,10 @@ PyObject *mf__value_get(PyObject *self, PyObject *key) {
   struct access access = {value_of(self), key, NULL};
   if (get_unprotected(access.value, key, &access.other)) return access.other;
   if (!has_fields(access.value, PyExc_TypeError)) return NULL;
+  if (PyObject_TypeCheck(key, &PySlice_Type)) {
+    PyErr_SetString(PyExc_TypeError, "a Lua table has no slices; list(table.values())[...] takes one");
+    return NULL;
+  }
   return mf__call_in(access.value->bridge, get_body, &access) == 0 ? access.other : NULL;
 }
 

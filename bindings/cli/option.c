@@ -55,7 +55,7 @@ static int take(cli_option *o, const char *behind, const char *next, const char 
     return -1;
   }
   o->text = behind != NULL ? behind : next;
-  if (o->text == NULL) {
+  if (o->text == NULL || (o->kind == CLI_WORD && behind == NULL && strcmp(o->text, "--") == 0)) {
     fprintf(stderr, "%s: %s needs a value: %s %s\n", program, o->name, o->name, o->value);
     return -1;
   }

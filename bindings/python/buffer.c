@@ -36,7 +36,8 @@ static const char *layout_problem(const mf_tensor *t, int flags) {
   if (wants(flags, PyBUF_C_CONTIGUOUS) && !rows) return "is not contiguous in row-major order";
   if (wants(flags, PyBUF_F_CONTIGUOUS) && !columns) return "is not contiguous in column-major order";
   if (wants(flags, PyBUF_ANY_CONTIGUOUS) && !rows && !columns) return "is not contiguous";
-  if (!wants(flags, PyBUF_STRIDES) && !rows) return "is not contiguous, and the buffer was asked for without strides";
+  if (!wants(flags, PyBUF_STRIDES) && !rows)
+    return "is not contiguous, and the buffer was asked for without strides; copy() makes a compact tensor";
   return NULL;
 }
 

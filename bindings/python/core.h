@@ -263,9 +263,9 @@ PyObject *core_permute_dims(PyObject *self, PyObject *const *args, Py_ssize_t na
 PyObject *core_reshape(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *core_broadcast_to(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
 PyObject *core_squeeze(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
-PyObject *core_expand_dims(PyObject *self, PyObject *arg);
+PyObject *core_expand_dims(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *core_diagonal(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
-PyObject *core_reinterpret(PyObject *self, PyObject *arg);
+PyObject *core_reinterpret(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *core_as_readonly(PyObject *self, PyObject *ignored);
 extern const char core_permute_doc[], core_reshape_doc[], core_broadcast_doc[], core_squeeze_doc[];
 extern const char core_expand_doc[], core_diagonal_doc[], core_reinterpret_doc[], core_as_readonly_doc[];

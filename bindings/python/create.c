@@ -138,11 +138,26 @@ static DLDataType natural_dtype(const mf_scalar *value) {
   }
 }
 
+/* That of a NumPy scalar or a tensor of one element is its own. */
+static int dtype_of_number(core_state *state, PyObject *obj, const mf_scalar *value, DLDataType *out) {
+  *out = natural_dtype(value);
+  if (PyLong_Check(obj) || PyFloat_Check(obj) || PyComplex_Check(obj)) return 0;
+  PyObject *own = PyObject_GetAttrString(obj, "dtype");
+  if (own == NULL) {
+    PyErr_Clear();
+    return 0;
+  }
+  const int rc = core_dtype(state, own, out);
+  Py_DECREF(own);
+  return rc;
+}
+
 PyDoc_STRVAR(full_doc,
              "full($module, /, shape, fill_value, dtype=None, *, device=None, pages=False)\n--\n\n"
              "Returns a new tensor, as empty does, with fill_value in every element.\n"
              "\n"
-             "dtype: None chooses bool, int64, float64 or complex128, according to fill_value.\n"
+             "dtype: None chooses bool, int64, float64 or complex128, according to fill_value, and keeps the dtype\n"
+             "of a NumPy scalar.\n"
              "Raises OverflowError if the dtype cannot hold fill_value.");
 
 static PyObject *full(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
@@ -155,7 +170,8 @@ static PyObject *full(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
   if (core_scalar_from_python(state, values[1], &value) < 0) return NULL;
   PyObject *rest[4] = {values[0], values[2], values[3], values[4]};
   if (read_request(state, rest, &what) < 0) return NULL;
-  if (values[2] == NULL || values[2] == Py_None) what.like.dtype = natural_dtype(&value);
+  const bool natural = values[2] == NULL || values[2] == Py_None;
+  if (natural && dtype_of_number(state, values[1], &value, &what.like.dtype) < 0) return NULL;
   if (core_scalar_fits(state, what.like.dtype, &value) < 0) return NULL;
   return create(state, &what, &value);
 }

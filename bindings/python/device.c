@@ -34,9 +34,11 @@ static int refuse_device(core_state *state, const char *text, const mf_error *er
 /* None (the CPU), a name, a pair of numbers, or an object whose str() is a name (torch.device). */
 /* Kept out of line, so that whoever names no device does not pay for this one's stack frame. */
 static __attribute__((noinline)) int named_device(core_state *state, PyObject *obj, DLDevice *out) {
-  if (PyTuple_Check(obj) && PyTuple_GET_SIZE(obj) == 2) return device_from_pair(obj, out);
+  if (PyTuple_Check(obj) && PyTuple_GET_SIZE(obj) == 2 && !PyUnicode_Check(PyTuple_GET_ITEM(obj, 0)))
+    return device_from_pair(obj, out);
   if (PyLong_Check(obj) || PyFloat_Check(obj) || PyTuple_Check(obj)) {
-    PyErr_Format(PyExc_TypeError, "device must be a name or a pair (type, id), not '%s'", Py_TYPE(obj)->tp_name);
+    PyErr_Format(PyExc_TypeError,
+                 "device must be a name such as 'cuda:0', or DLPack's pair of numbers (type, id), not %R", obj);
     return -1;
   }
   mf_error err;

@@ -311,7 +311,8 @@ static int read_device(core_import *request, PyObject *obj) {
   if (core_device(request->state, obj, &request->device) == 0) return 0;
   if (PyErr_ExceptionMatches(PyExc_ValueError)) {
     PyErr_Clear();
-    core_refuse(request->state, "from_dlpack: device %R is not known", obj);
+    core_refuse(request->state,
+                "from_dlpack: device %R is not known; a name such as 'cpu', 'cuda:0' or 'rocm:0' expected", obj);
   }
   return -1;
 }

@@ -34,9 +34,21 @@ static int read_slice(PyObject *obj, mf_index *item) {
   return read_bound(slice->step, &item->step);
 }
 
+/* An array of one element with axes, which may have __index__, as PyTorch's: NumPy takes it as an array. */
+static bool has_axes(PyObject *obj) {
+  const PySequenceMethods *sequence = Py_TYPE(obj)->tp_as_sequence;
+  const PyMappingMethods *mapping = Py_TYPE(obj)->tp_as_mapping;
+  const bool has_length =
+      (sequence != NULL && sequence->sq_length != NULL) || (mapping != NULL && mapping->mp_length != NULL);
+  if (PyLong_Check(obj) || !has_length) return false;
+  const Py_ssize_t length = PyObject_Size(obj);
+  PyErr_Clear();
+  return length >= 0;
+}
+
 /* An array or a list of coordinates or of bools, which NumPy would take. */
 static int refuse_coordinate(PyObject *obj) {
-  const bool several = PySequence_Check(obj) && !PyUnicode_Check(obj) && !PyBytes_Check(obj);
+  const bool several = (PySequence_Check(obj) || has_axes(obj)) && !PyUnicode_Check(obj) && !PyBytes_Check(obj);
   PyErr_Clear();
   PyErr_Format(PyExc_IndexError, "an index must be an integer, a slice, ... or None, not '%s'%s", Py_TYPE(obj)->tp_name,
                several ? "; np.asarray(t)[...] takes lists, masks and arrays" : "");
@@ -44,7 +56,7 @@ static int refuse_coordinate(PyObject *obj) {
 }
 
 static int read_coordinate(PyObject *obj, mf_index *item) {
-  if (PyBool_Check(obj) || !PyIndex_Check(obj)) return refuse_coordinate(obj);
+  if (PyBool_Check(obj) || !PyIndex_Check(obj) || has_axes(obj)) return refuse_coordinate(obj);
   PyObject *number = PyNumber_Index(obj);
   if (number == NULL) {
     const bool array = PyErr_ExceptionMatches(PyExc_TypeError) && PySequence_Check(obj);

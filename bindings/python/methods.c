@@ -99,7 +99,7 @@ static PyObject *cast_to(PyObject *self, DLDataType dtype) {
 }
 
 PyDoc_STRVAR(astype_doc,
-             "astype($self, dtype, /, *, copy=True)\n--\n\n"
+             "astype($self, /, dtype, *, copy=True)\n--\n\n"
              "Returns a new compact tensor with the elements converted to dtype. A GPU's elements are converted on\n"
              "the GPU's stream.\n"
              "\n"
@@ -108,7 +108,7 @@ PyDoc_STRVAR(astype_doc,
              "Raises TypeError from complex to real, and for a dtype without arithmetic.");
 
 static PyObject *astype(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
-  static const core_signature signature = {"astype", 1, 1, 2, {KW_POSITIONAL + KW_DTYPE, KW_COPY}};
+  static const core_signature signature = {"astype", 1, 1, 2, {KW_DTYPE, KW_COPY}};
   PyObject *values[2];
   DLDataType dtype;
   int force = 1;
@@ -329,9 +329,9 @@ PyMethodDef core_tensor_methods[] = {
     {"reshape", FASTCALL(core_reshape), METH_FASTCALL | METH_KEYWORDS, core_reshape_doc},
     {"broadcast_to", FASTCALL(core_broadcast_to), METH_FASTCALL, core_broadcast_doc},
     {"squeeze", FASTCALL(core_squeeze), METH_FASTCALL | METH_KEYWORDS, core_squeeze_doc},
-    {"expand_dims", core_expand_dims, METH_O, core_expand_doc},
+    {"expand_dims", FASTCALL(core_expand_dims), METH_FASTCALL | METH_KEYWORDS, core_expand_doc},
     {"diagonal", FASTCALL(core_diagonal), METH_FASTCALL | METH_KEYWORDS, core_diagonal_doc},
-    {"reinterpret", core_reinterpret, METH_O, core_reinterpret_doc},
+    {"reinterpret", FASTCALL(core_reinterpret), METH_FASTCALL | METH_KEYWORDS, core_reinterpret_doc},
     {"as_readonly", core_as_readonly, METH_NOARGS, core_as_readonly_doc},
     {"fill", open_fill, METH_O, fill_doc},
     {"copy", FASTCALL(core_tensor_copy), METH_FASTCALL | METH_KEYWORDS, copy_doc},

@@ -113,12 +113,17 @@ PyObject *core_ring_create(PyTypeObject *type, PyObject *args, PyObject *kwargs)
   return self;
 }
 
+/* No system has memory below it. */
+#define FIRST_ADDRESS 4096
+
 PyObject *core_ring_from_handle(PyObject *type, PyObject *obj) {
-  mf_ring *ring = PyLong_AsVoidPtr(obj);
-  if (ring == NULL) {
-    if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "handle is 0; the address of an mf_ring expected");
+  int64_t address;
+  if (core_int64(obj, "handle", &address) < 0) return NULL;
+  if (address < FIRST_ADDRESS || address % (int64_t)sizeof(void *) != 0) {
+    PyErr_Format(PyExc_ValueError, "handle is %lld; the address of an mf_ring expected", (long long)address);
     return NULL;
   }
+  mf_ring *ring = (mf_ring *)(intptr_t)address;
   core_state *state = PyType_GetModuleState((PyTypeObject *)type);
   PyObject *slots = PyTuple_New(mf_ring_count(ring));
   for (int32_t i = 0; slots != NULL && i < mf_ring_count(ring); i++) {

@@ -132,7 +132,18 @@ static int refuse_number(core_state *state, DLDataType dtype, const mf_scalar *v
   return -1;
 }
 
+static int refuse_complex(core_state *state, DLDataType dtype, const mf_scalar *value) {
+  PyObject *name = core_dtype_object(state, dtype), *number = core_scalar_to_python(value);
+  if (name != NULL && number != NULL)
+    PyErr_Format(PyExc_TypeError, "a complex number, %R, does not convert to %U; its .real does", number, name);
+  Py_XDECREF(name);
+  Py_XDECREF(number);
+  return -1;
+}
+
 int core_scalar_fits(core_state *state, DLDataType dtype, const mf_scalar *value) {
+  if (value->kind == MF_KIND_COMPLEX && (is_integer(dtype) || dtype.code == kDLFloat || dtype.code == kDLBfloat))
+    return refuse_complex(state, dtype, value);
   if (!is_integer(dtype) || value->kind == MF_KIND_COMPLEX || holds(dtype, value)) return 0;
   return refuse_number(state, dtype, value);
 }

@@ -136,20 +136,23 @@ static PyObject *squeeze(PyObject *self, PyObject *const *args, Py_ssize_t nargs
 CORE_KEYWORDS(core_squeeze, squeeze)
 
 const char core_expand_doc[] =
-    "expand_dims($self, axis, /)\n--\n\n"
+    "expand_dims($self, /, axis)\n--\n\n"
     "Returns a view with a new axis of extent 1 at position axis, in 0 ... ndim. It shares the memory. Raises\n"
     "IndexError.";
 
-static PyObject *expand(PyObject *self, PyObject *arg) {
+static PyObject *expand(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+  static const core_signature signature = {"expand_dims", 1, 1, 1, {KW_AXIS}};
+  PyObject *arg;
   int32_t axis;
   mf_error err;
   mf_tensor *out;
+  if (core_args_self(self, &signature, args, nargs, kwnames, &arg) < 0) return NULL;
   if (core_axis(arg, "axis", &axis) < 0) return NULL;
   int status = mf_tensor_expand_dims(core_handle(self), axis, &out, &err);
   return core_wrap_view(self, status, out, &err);
 }
 
-CORE_PLAIN(core_expand_dims, expand)
+CORE_KEYWORDS(core_expand_dims, expand)
 
 const char core_diagonal_doc[] =
     "diagonal($self, /, offset=0, axis1=0, axis2=1)\n--\n\n"
@@ -177,22 +180,25 @@ static PyObject *diagonal(PyObject *self, PyObject *const *args, Py_ssize_t narg
 CORE_KEYWORDS(core_diagonal, diagonal)
 
 const char core_reinterpret_doc[] =
-    "reinterpret($self, dtype, /)\n--\n\n"
+    "reinterpret($self, /, dtype)\n--\n\n"
     "Returns a view of the same bytes as another dtype, which shares the memory. If the element size changes, the\n"
     "last axis must be compact, and its extent changes accordingly.\n"
     "\n"
     "Raises TypeError or ValueError.";
 
-static PyObject *reinterpret(PyObject *self, PyObject *arg) {
+static PyObject *reinterpret(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+  static const core_signature signature = {"reinterpret", 1, 1, 1, {KW_DTYPE}};
+  PyObject *arg;
   DLDataType dtype;
   mf_error err;
   mf_tensor *out;
+  if (core_args_self(self, &signature, args, nargs, kwnames, &arg) < 0) return NULL;
   if (core_dtype(core_state_of_tensor(self), arg, &dtype) < 0) return NULL;
   int status = mf_tensor_reinterpret(core_handle(self), &dtype, &out, &err);
   return core_wrap_view(self, status, out, &err);
 }
 
-CORE_PLAIN(core_reinterpret, reinterpret)
+CORE_KEYWORDS(core_reinterpret, reinterpret)
 
 const char core_as_readonly_doc[] =
     "as_readonly($self, /)\n--\n\n"

@@ -29,6 +29,13 @@ local function element_of(cdata)
   return text and text:gsub("^const ", "")
 end
 
+--- Whether the cdata is an array or a pointer.
+---@param cdata ffi.cdata*
+---@return boolean
+function array.is(cdata)
+  return element_of(cdata) ~= nil or tostring(cdata):find "^cdata<.*[*&]>" ~= nil
+end
+
 -- Integers of one width stand for each other, and for what C has no type for.
 local function check_element(element, info, bits)
   local holds = NAMES[element]

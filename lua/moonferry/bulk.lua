@@ -89,10 +89,12 @@ end
 --- GPU's stream.
 ---@param name string the dtype
 ---@return moonferry.Tensor, string? message, number? code
-function Tensor:astype(name)
+function Tensor:astype(name, ...)
   handle_of(self)
   if name == nil then
     errors.misuse("astype: expected a dtype, got nil")
+  elseif select("#", ...) > 0 then
+    errors.misuse("astype: expected one dtype, and got %s beside it", errors.show((...)))
   end
   local t, message, code = create.alike(self, name)
   if not t then

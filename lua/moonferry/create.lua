@@ -20,7 +20,7 @@ local handle_of, options = tensor.handle_of, transfer.options
 
 local create = {}
 
-local CPU = 1
+local CPU, PAGE = 1, 4096
 local maxn = table.maxn
 local MAX_DEPTH = constants.MF_MAX_NDIM
 local new_like, new_scalar = ffi.typeof "DLTensor[1]", ffi.typeof "mf_scalar[1]"
@@ -134,6 +134,8 @@ local function shape_of(values)
   while type(level) == "table" do
     if #shape == MAX_DEPTH then
       misuse("tensor: nested deeper than %d tables", MAX_DEPTH)
+    elseif tensor.is_tensor(level) then
+      misuse("tensor: value%s is a tensor; mf.empty and t:view(i):copy(u) put tensors together", ("[1]"):rep(#shape))
     end
     shape[#shape + 1] = #level
     level = level[1]
@@ -157,8 +159,14 @@ local function check_whole(values, path, axis)
       misuse("%s[%d]: expected a value, got nil; a table has no holes", where(path, axis - 1), i)
     end
   end
-  if next(values) ~= nil and last == 0 then
-    misuse("%s: expected a list that counts from 1, got the key %s", where(path, axis - 1), show(next(values)))
+  -- A list has nothing behind its last entry; where Lua keeps some entries elsewhere, each key is looked at.
+  local more = values[0] ~= nil or next(values, last > 0 and last or nil) ~= nil
+  local key = more and next(values) or nil
+  while key ~= nil do
+    if (type(key) ~= "number" or key < 1) and not (key == "n" and values.n == #values) then
+      misuse("%s: expected a list that counts from 1, got the key %s", where(path, axis - 1), show(key))
+    end
+    key = next(values, key)
   end
 end
 
@@ -219,6 +227,8 @@ function create.tensor(values, name, opts)
   set_device(new_like(), opts.device)
   if tensor.is_tensor(values) then
     misuse("tensor: expected nested tables, got a tensor; use t:copy() or t:astype(dtype)")
+  elseif type(values) == "cdata" and array.is(values) then
+    misuse("tensor: expected nested tables, got %s; mf.wrap makes a tensor of its memory", show(values))
   end
   local shape, flat = shape_of(values), {}
   flatten(values, shape, 1, {}, flat)
@@ -253,6 +263,10 @@ local function address_of(like, cdata)
   local writable = pcall(function()
     pointer[0] = cdata
   end)
+  local number = tonumber(ffi.cast("uintptr_t", const_pointer[0]))
+  if number > 0 and number < PAGE then -- no system has memory there
+    misuse("wrap: pointer is 0x%x, which is no address", number)
+  end
   return ffi.cast("void *", const_pointer[0]), writable
 end
 
@@ -340,8 +354,11 @@ end
 function create.wrap(cdata, shape, name, opts)
   opts = options(opts, WRAP_OPTIONS, "wrap")
   if type(cdata) ~= "cdata" and type(cdata) ~= "number" then
-    local instead = type(cdata) == "table" and not tensor.is_tensor(cdata) and "; mf.tensor makes a tensor of one" or ""
-    misuse("wrap: pointer: expected a pointer or an array cdata, got %s%s", show(cdata), instead)
+    local given, instead = show(cdata), type(cdata) == "table" and "; mf.tensor makes a tensor of one" or ""
+    if tensor.is_tensor(cdata) then
+      given, instead = "a tensor", "; t:view and t:reinterpret give its memory another shape or dtype"
+    end
+    misuse("wrap: pointer: expected a pointer or an array cdata, got %s%s", given, instead)
   end
   local like, extents = describe(shape, name, opts.device)
   local address, writable = address_of(like, cdata)

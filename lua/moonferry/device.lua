@@ -63,8 +63,8 @@ function device.parse(name, into, what)
   end
   local err = errors.place()
   if not errors.passed(C.mf_device_parse(name, into, err), err) then
-    -- What C says begins with the device's own name in it.
-    misuse("%s%s", what:gsub("device$", ""), errors.text(err))
+    -- What C says begins with the argument's name in it.
+    misuse("%s%s", what:gsub("%a+$", ""), errors.text(err))
   end
 end
 

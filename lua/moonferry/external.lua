@@ -8,6 +8,7 @@ local C = require "moonferry.lib"
 local create = require "moonferry.create"
 local device = require "moonferry.device"
 local errors = require "moonferry.errors"
+local hint = require "moonferry.hint"
 local numbers = require "moonferry.numbers"
 local stream = require "moonferry.stream"
 local tensor = require "moonferry.tensor"
@@ -115,5 +116,7 @@ function Semaphore:close()
     self.handle = nil
   end
 end
+
+hint.guard(external, "moonferry.external", "external.", errors)
 
 return external

@@ -41,6 +41,10 @@ local PAGE = 4096
 local Context = picture.Context
 Context.__index = Context
 
+function Context.__newindex(_, key)
+  misuse("a context of OpenGL's has no field %s that can be set", show(key))
+end
+
 local release_gl = function(handle)
   C.mf_gl_release(handle)
 end
@@ -62,10 +66,11 @@ end
 local function ask_routes(self)
   local version = integer(self, MAJOR) * 10 + integer(self, MINOR)
   if not self.call.BufferStorage or not (version >= 44 or has_extension(self, "GL_ARB_buffer_storage")) then
-    self.buffer_storage = ("OpenGL %d.%d has no GL_ARB_buffer_storage"):format(version / 10, version % 10)
+    local why = ("OpenGL %d.%d has no GL_ARB_buffer_storage"):format(version / 10, version % 10)
+    rawset(self, "buffer_storage", why)
   end
   if not has_extension(self, "GL_AMD_pinned_memory") then
-    self.pinned_memory = "there is no GL_AMD_pinned_memory"
+    rawset(self, "pinned_memory", "there is no GL_AMD_pinned_memory")
   end
 end
 
@@ -144,6 +149,9 @@ end
 ---@param use? number C.MF_READ, the default, or C.MF_WRITE
 function Context:fence_tensor(t, use)
   local handle = check_tensor(t, "fence_tensor")
+  if use ~= nil and type(use) ~= "number" then
+    misuse("fence_tensor: use: expected C.MF_READ or C.MF_WRITE, got %s", show(use))
+  end
   return hand_over(self, "fence_tensor", C.mf_tensor_fence, handle, use or C.MF_READ)
 end
 
@@ -254,6 +262,10 @@ function ring_meta.__index(r, key)
     return method
   end
   return r.ring[key]
+end
+
+function ring_meta.__newindex(_, key)
+  misuse("a ring has no field %s that can be set", show(key))
 end
 
 local RING_OPTIONS = { slots = true, target = true, route = true }

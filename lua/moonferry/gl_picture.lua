@@ -5,11 +5,14 @@
 local ffi = require "ffi"
 local C = require "moonferry.lib"
 local errors = require "moonferry.errors"
+local numbers = require "moonferry.numbers"
 local tensor = require "moonferry.tensor"
+local transfer = require "moonferry.transfer"
 
 local misuse, show = errors.misuse, errors.show
 
 -- The class is gl.lua's, too.
+local READER_OPTIONS = { slots = true, route = true }
 local Context = {}
 local picture = { Context = Context }
 
@@ -139,9 +142,13 @@ Reader.__index = Reader
 ---@return moonferry.gl.Reader?, string? message, number? code
 function Context:reader(width, height, format, opts)
   local known = format_of(format or "rgba8", "reader")
+  if numbers.small(width, "reader: width") < 1 or numbers.small(height, "reader: height") < 1 then
+    misuse("reader: expected a width and a height of at least 1, got %s and %s", show(width), show(height))
+  end
+  opts = transfer.options(opts, READER_OPTIONS, "reader")
   local shape = known[4] > 0 and { height, width, known[4] } or { height, width }
   local r, message, code = self:ring(shape, known[3], {
-    target = "pack", slots = opts and opts.slots, route = opts and opts.route,
+    target = "pack", slots = opts.slots, route = opts.route,
   })
   if not r then
     return nil, message, code

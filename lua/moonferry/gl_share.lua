@@ -11,6 +11,7 @@ local foreign = require "moonferry.foreign"
 local picture = require "moonferry.gl_picture"
 local stream = require "moonferry.stream"
 local tensor = require "moonferry.tensor"
+local transfer = require "moonferry.transfer"
 
 local misuse, show = errors.misuse, errors.show
 local Context = picture.Context
@@ -18,6 +19,7 @@ local Context = picture.Context
 local DEFAULT = require("moonferry.cdef").constants.MF_STREAM_DEFAULT
 local COPY_READ = 0x8F36 -- the name of its binding, too
 local FLAGS = { read = 1, discard = 2 } -- MF_GL_...
+local OPTIONS = { device = true, use = true, route = true }
 local NO_WORDS = {}
 local new_buffer, new_tensor = ffi.typeof "mf_gl_buffer *[1]", ffi.typeof "mf_tensor *[1]"
 
@@ -29,17 +31,24 @@ local Shared = {}
 Shared.__index = Shared
 
 -- The device that options of a share name, checked; nil and why there is none.
-local function device_of(opts, verb)
+local function device_of(name, what, opts, verb)
+  if type(name) ~= "number" or name < 1 or name ~= math.floor(name) then
+    misuse("%s: %s: expected OpenGL's number of a %s, got %s", verb, what, what, show(name))
+  end
   if type(opts) ~= "table" then
     misuse("%s: options: expected a table with a device, got %s", verb, show(opts))
   end
-  local route, use = opts.route, opts.use
+  local route, use = transfer.options(opts, OPTIONS, verb).route, opts.use
   if use ~= nil and not FLAGS[use] then
     misuse("%s: use: expected \"read\" or \"discard\", got %s", verb, show(use))
   elseif route ~= nil and route ~= "mapped" and route ~= "copied" then
     misuse("%s: route: expected \"mapped\" or \"copied\", got %s", verb, show(route))
   end
-  local which, err = device.parsed(opts.device, verb .. ": device"), errors.place()
+  local which = device.parsed(opts.device, verb .. ": device")
+  if device.is_cpu(which[0].device_type) then
+    misuse("%s: device is %s; expected a GPU, such as \"cuda:0\"", verb, show(opts.device))
+  end
+  local err = errors.place()
   local rc = C.mf_stream_check(which, DEFAULT, err)
   if not errors.passed(rc, err) then
     return errors.refused(verb, rc, err)
@@ -64,7 +73,7 @@ end
 ---@param opts { device: string, use: "read"|"discard"|nil, route: "mapped"|"copied"|nil }
 ---@return moonferry.gl.Shared?, string? message, number? code
 function Context:share(buffer, opts)
-  local which, message, code = device_of(opts, "share")
+  local which, message, code = device_of(buffer, "buffer", opts, "share")
   if not which then
     return nil, message, code
   end

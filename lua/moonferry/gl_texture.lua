@@ -49,7 +49,7 @@ end
 ---@param opts { device: string, use: "read"|"discard"|nil, route: "mapped"|"copied"|nil }
 ---@return moonferry.gl.SharedTexture?, string? message, number? code
 function Context:share_texture(texture, opts)
-  local which, message, code = share.device_of(opts, "share_texture")
+  local which, message, code = share.device_of(texture, "texture", opts, "share_texture")
   if not which then
     return nil, message, code
   end

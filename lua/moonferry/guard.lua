@@ -5,7 +5,9 @@
 -- choose; whoever has `ffi` or `debug` there needs no tensor to read the process's memory. Must not know: elements.
 local errors = require "moonferry.errors"
 local tensor = require "moonferry.tensor"
+local transfer = require "moonferry.transfer"
 
+local OPTIONS = { readonly = true }
 local tensors = setmetatable({}, { __mode = "k" }) -- by guarded tensor
 local writable = setmetatable({}, { __mode = "k" })
 
@@ -60,6 +62,8 @@ local function index(guarded, name)
   local field = fields[name]
   if field then
     return field(tensor_of(guarded, name))
+  elseif not methods[name] then
+    errors.misuse("a guarded tensor has no %s; it has get, put, fill, shape, dtype and ndim", errors.show(name))
   end
   return methods[name]
 end
@@ -99,8 +103,12 @@ return function(t, options)
   if not tensor.is_tensor(t) then
     errors.misuse("guard: expected a tensor, got %s", errors.show(t))
   end
+  options = transfer.options(options, OPTIONS, "guard")
+  if options.readonly ~= nil and type(options.readonly) ~= "boolean" then
+    errors.misuse("guard: readonly: expected a boolean, got %s", errors.show(options.readonly))
+  end
   local guarded = newproxy(pattern)
   tensors[guarded] = t
-  writable[guarded] = not (options and options.readonly)
+  writable[guarded] = not options.readonly
   return guarded
 end

@@ -119,6 +119,28 @@ function hint.of_python(typed, py)
     or ("py.import %q gives a module, py.builtins.%s what Python itself has"):format(tostring(typed), tostring(typed))
 end
 
+--- How many names were given, of which there must be one.
+---@param verb string
+---@param errors table the module of that name
+---@param ... any
+---@return number
+function hint.at_least_one(verb, errors, ...)
+  if select("#", ...) == 0 then
+    errors.misuse("%s takes the module's name and then the names to import from it, got no such name", verb)
+  end
+  return select("#", ...)
+end
+
+--- Raises unless `body` can be called: a function, or an object whose __call decides.
+---@param verb string
+---@param body any
+---@param errors table the module of that name
+function hint.callable(verb, body, errors)
+  if type(body) ~= "function" and type(body) ~= "userdata" and type(body) ~= "table" then
+    errors.misuse("%s: expected a function of the value, got %s", verb, errors.show(body))
+  end
+end
+
 --- Has every name that a module or a class lacks raise, with the one that was probably meant.
 ---@param names table<string, any>
 ---@param what string such as "moonferry.gl"

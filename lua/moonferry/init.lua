@@ -45,7 +45,13 @@ local stream = require "moonferry.stream"
 require "moonferry.element"
 require "moonferry.bulk"
 require "moonferry.format"
-if os.getenv "MOONFERRY_CHECKED" == "1" then
+local asked = os.getenv "MOONFERRY_THREADS"
+if asked and asked ~= "" and not (asked:find "^%d+$" and tonumber(asked) >= 1 and tonumber(asked) <= 64) then
+  error(("MOONFERRY_THREADS is %q; a number from 1 to 64 expected"):format(asked))
+end
+
+local checked = os.getenv "MOONFERRY_CHECKED"
+if checked and checked ~= "" and checked ~= "0" then
   require "moonferry.checked"
 end
 
@@ -137,8 +143,8 @@ end
 ---@return number
 function mf.threads(n)
   if n ~= nil then
-    local wanted, err = tonumber(numbers.integer(n, "threads: n")), errors.place()
-    local rc = C.mf_threads_set(math.max(-1, math.min(wanted, 2 ^ 31 - 1)), err)
+    local wanted, err = numbers.small(n, "threads: n"), errors.place()
+    local rc = C.mf_threads_set(wanted, err)
     if not errors.passed(rc, err) then
       return errors.refused("threads", rc, err)
     end

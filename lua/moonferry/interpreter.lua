@@ -77,7 +77,7 @@ function interpreter.choose(options)
     return value ~= "" and value or nil
   end
   if options.python then
-    return options.python, "py.start{python=...}"
+    return options.python, options.from or "py.start{python=...}"
   elseif options.venv then
     return in_venv(options.venv), "py.start{venv=...}"
   elseif set "MOONFERRY_PYTHON" then
@@ -110,7 +110,7 @@ package of its own. On Debian and Ubuntu: apt-get install libpython%s. With pyen
 PYTHON_CONFIGURE_OPTS=--enable-shared pyenv install %s. Or set MOONFERRY_PYTHON to another interpreter.]]
 
 ---Asks the interpreter that should be used about itself.
----@param options { python: string?, venv: string? }
+---@param options { python: string?, venv: string?, from: string? } `from` says who named `python`
 ---@return table? facts version, executable, library
 ---@return string? message why there is none
 function interpreter.find(options)
@@ -120,7 +120,7 @@ function interpreter.find(options)
     return nil, ("moonferry.python cannot use %s (from %s): %s"):format(executable, reason, text)
   end
   if not facts then
-    return refuse("it does not answer:\n" .. output)
+    return refuse("it does not answer" .. (output ~= "" and ":\n" .. output or ""))
   end
   local fault = objection(facts)
   if fault then

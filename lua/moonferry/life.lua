@@ -5,9 +5,12 @@
 local ffi = require "ffi"
 local mf = require "moonferry"
 local errors = require "moonferry.errors"
+local hint = require "moonferry.hint"
 local scope = require "moonferry.scope"
+local transfer = require "moonferry.transfer"
 local C = require "moonferry.lib"
 
+local FINISH_OPTIONS = { wait = true }
 local WAIT, WAIT_MAX = 10, 86400
 
 local late_type, error_type = ffi.typeof "int32_t[1]", ffi.typeof "mf_error"
@@ -42,7 +45,7 @@ def preload(names, count, errors):
 ---@class moonferry.Preload
 ---@field total integer
 local Preload = {}
-Preload.__index = Preload
+local preload_meta = { __index = Preload }
 
 --- Returns how many of the `total` modules were tried so far. It needs no GIL, so each frame may call it.
 ---@return integer
@@ -79,8 +82,10 @@ local function preload(py, names)
   py.exec(PRELOAD, made)
   local thread = py.get(made, "preload")(py.list(names), counts, failures)
   return setmetatable({ total = #names, _count = counts:ptr(), _counts = counts, _errors = failures, _thread = thread,
-    _py = py }, Preload)
+    _py = py }, preload_meta)
 end
+
+hint.guard(Preload, "what py.preload returns", "loading:", errors)
 
 return function(py, verbs)
   ---Ends Python before the process exits. From now on no thread can enter Python, and a call into it is an error in
@@ -90,7 +95,7 @@ return function(py, verbs)
   ---@return true? ended whether all threads came out in time
   ---@return string? message how many did not
   function py.finish(options)
-    local wait = options and options.wait or WAIT
+    local wait = transfer.options(options, FINISH_OPTIONS, "py.finish").wait or WAIT
     if type(wait) ~= "number" or not (wait >= 0 and wait <= WAIT_MAX) then
       errors.misuse("py.finish: wait is %s; seconds from 0 to %d are expected", errors.show(wait), WAIT_MAX)
     end

@@ -12,7 +12,7 @@ local misuse, show = errors.misuse, errors.show
 
 local npy = {}
 
-local MAGIC = "\147NUMPY"
+local MAGIC, ARCHIVE = "\147NUMPY", "PK\3\4"
 local CHUNK, ALIGNMENT, LONGEST_HEADER = 2 ^ 20, 64, 2 ^ 20
 local NATIVE = ffi.abi "le" and "<" or ">"
 
@@ -21,9 +21,9 @@ local CODES = {
   bool = "b1", int8 = "i1", int16 = "i2", int32 = "i4", int64 = "i8", uint8 = "u1", uint16 = "u2", uint32 = "u4",
   uint64 = "u8", float16 = "f2", float32 = "f4", float64 = "f8", complex64 = "c8", complex128 = "c16",
 }
-local NAMES = {}
+local NAMES, BYTES = {}, {}
 for name, code in pairs(CODES) do
-  NAMES[code] = name
+  NAMES[code], BYTES[name] = name, tonumber(code:match "%d+$")
 end
 
 local function header_of(t)
@@ -102,11 +102,24 @@ function npy.save(path, t)
   return true
 end
 
--- The header as text and where the elements begin, or nil and what is wrong.
-local function read_header(file)
-  local head = file:read(8)
-  if not head or #head < 8 or head:sub(1, 6) ~= MAGIC then
+-- The first eight bytes, or nil and what is wrong.
+local function read_magic(file)
+  local head, failure = file:read(8)
+  if failure then
+    return nil, (failure:gsub("^.*: ", ""))
+  elseif head and head:sub(1, 4) == ARCHIVE then
+    return nil, "it is an archive, such as an .npz file; unpack the .npy files that are in it"
+  elseif not head or #head < 8 or head:sub(1, 6) ~= MAGIC then
     return nil, "it does not begin as NumPy's files do"
+  end
+  return head
+end
+
+-- The header as text, or nil and what is wrong.
+local function read_header(file)
+  local head, why = read_magic(file)
+  if not head then
+    return nil, why
   end
   local version = head:byte(7)
   local count = version == 1 and 2 or 4
@@ -131,9 +144,10 @@ local function described(text)
   local fortran = text:match("'fortran_order'%s*:%s*(%a+)")
   local inside = text:match("'shape'%s*:%s*%(([%d%sL,]*)%)")
   if not descr then
-    return nil, "its elements are records, or it does not say what they are"
+    return nil, "its header names no dtype: its elements are records, or it is not as NumPy writes it"
   elseif fortran ~= "True" and fortran ~= "False" or not inside then
-    return nil, "its header does not say shape and fortran_order"
+    local said = text:match("'shape'%s*:%s*(%b())") or "nothing"
+    return nil, ("its header does not say what shape and fortran_order are: shape is %s"):format(said)
   end
   local shape = {}
   for digits in inside:gmatch("%d+") do
@@ -152,12 +166,30 @@ local function described(text)
   return { name = name, shape = shape, fortran = fortran == "True", swapped = swapped }
 end
 
+local function too_early(missing)
+  return ("it ends %.0f byte%s too early"):format(missing, missing == 1 and "" or "s")
+end
+
+-- Whether the file has all elements, asked before there is memory for them; true where a file cannot tell its length.
+local function has_all(file, what)
+  local size = BYTES[what.name]
+  for _, extent in ipairs(what.shape) do
+    size = size * extent
+  end
+  local here = file:seek()
+  local last = here and file:seek "end"
+  if last and file:seek("set", here) and last - here < size then
+    return nil, too_early(size - (last - here))
+  end
+  return true
+end
+
 local function read_elements(file, t)
   local bytes, left = ffi.cast("char *", t:ptr()), t.nbytes
   while left > 0 do
     local part = file:read(math.min(left, CHUNK))
     if not part then
-      return nil, ("it ends %.0f bytes too early"):format(left)
+      return nil, too_early(left)
     end
     ffi.copy(bytes, part, #part)
     bytes, left = bytes + #part, left - #part
@@ -201,7 +233,11 @@ local function load_from(file)
   if text then
     what, why = described(text)
   end
-  if not what then
+  local whole
+  if what then
+    whole, why = has_all(file, what)
+  end
+  if not whole then
     return nil, why
   end
   local t, message, code = create.empty(what.fortran and reversed(what.shape) or what.shape, what.name)

@@ -23,7 +23,8 @@ function numbers.integer(value, what)
   if type(value) == "number" then
     if value ~= floor(value) or value > EXACT or value < -EXACT then
       local exact = value ~= floor(value) or value - value ~= 0
-      misuse("%s: expected an integer%s, got %s", what, exact and "" or " of at most 2^53", show(value))
+      misuse("%s: expected an integer%s, got %s", what,
+        exact and "" or " of at most 2^53 (a larger one is written as an int64_t: 2LL^60)", show(value))
     end
     return value
   elseif ffi.istype(int64_t, value) then
@@ -85,6 +86,9 @@ end
 --- What `numbers.list` makes.
 numbers.int64s = ffi.typeof "int64_t[?]"
 
+-- What is written into the list by mistake.
+local NO_EXTENTS = { 0, "dtype", "device" }
+
 --- A shape: a list of extents, or one number for rank 1.
 ---@param shape table|number
 ---@param what? string
@@ -92,6 +96,12 @@ numbers.int64s = ffi.typeof "int64_t[?]"
 function numbers.shape(shape, what)
   what = what or "shape"
   if type(shape) == "table" then
+    for i = 1, #NO_EXTENTS do
+      if shape[NO_EXTENTS[i]] ~= nil then
+        misuse("%s: expected a list that counts from 1, got the key %s; the dtype and options are arguments after it",
+          what, show(NO_EXTENTS[i]))
+      end
+    end
     return numbers.list(shape, numbers.integer, numbers.int64s, what)
   elseif type(shape) == "number" or type(shape) == "cdata" then
     local extents = numbers.int64s(1)

@@ -1,7 +1,6 @@
 -- CPython inside a LuaJIT process.
 --
---   local py = require "moonferry.python"
---   local np = py.import "numpy"
+--   local py = require "moonferry.python"; local np = py.import "numpy"
 --   local a = np.linspace(0, 1, py.kw{num = 5, dtype = "float32"})
 --   print(a:sum(), a.shape[0], py.tensor(a))
 --
@@ -216,7 +215,7 @@ end
 ---@param ... string
 ---@return any ...
 function py.from(name, ...)
-  local module, found, count = py.import(name), {}, select("#", ...)
+  local module, found, count = py.import(name), {}, hint.at_least_one("py.from", errors, ...)
   for i = 1, count do
     local attribute = select(i, ...)
     -- Through py.call, because the module may be builtins itself, and hasattr its method.
@@ -424,6 +423,7 @@ end
 ---@param manager any
 ---@param body fun(value: any): ...
 function py.with(manager, body)
+  hint.callable("py.with", body, errors)
   started_or_error()
   local value, exit = verbs.enter(manager)
   return left(manager, exit, pcall(body, value))

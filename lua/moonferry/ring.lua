@@ -20,7 +20,7 @@ local misuse, show = errors.misuse, errors.show
 ---@field slots moonferry.Tensor[] the slots; slot number i is slots[i]
 ---@field handle ffi.cdata* the mf_ring *, for C or for another Lua state
 local Ring = {}
-local meta, closed = { __index = Ring, moonferry_open = true }, {}
+local meta, closed = { moonferry_open = true }, {}
 
 local ring = { Ring = Ring }
 
@@ -50,28 +50,45 @@ function closed.__tostring()
   return "mf.ring<closed>"
 end
 
--- Asked where neither a field nor a method is there.
-setmetatable(Ring, {
-  __index = function(_, key)
-    local near = hint.nearest(key, Ring, { slots = true, handle = true })
-    local instead = near and "; use " .. (rawget(Ring, near) and "r:" or "r.") .. near or ""
-    misuse("a ring has no field %s%s", show(key), instead)
-  end,
-})
+-- The list of slots that a program gets is another one than the ring's own.
+local function slots_of(r)
+  r._list = r._list or { unpack(r._slots) }
+  return r._list
+end
+
+local FIELDS = { slots = slots_of, handle = function(r)
+  return r._handle
+end }
+
+function meta.__index(r, key)
+  local found = Ring[key]
+  if found then
+    return found
+  elseif FIELDS[key] then
+    return FIELDS[key](r)
+  end
+  local near = hint.nearest(key, Ring, FIELDS)
+  local instead = near and "; use " .. (Ring[near] and "r:" or "r.") .. near or ""
+  misuse("a ring has no field %s%s", show(key), instead)
+end
 
 function meta.__newindex(_, key)
   misuse("a ring has no field %s that can be set", show(key))
 end
 
+function meta.__len()
+  misuse("a ring is not counted with #; use #r.slots")
+end
+
 function meta.__tostring(r)
-  return ("mf.ring<%d slots of %s>"):format(#r.slots, tostring(r.slots[1]))
+  return ("mf.ring<%d slots of %s>"):format(#r._slots, tostring(r._slots[1]))
 end
 
 local function handle_of(r, verb)
   if getmetatable(r) ~= meta then
     misuse("%s: expected an open ring, got %s", verb, show(r))
   end
-  return r.handle
+  return r._handle
 end
 
 -- The ring holds a reference to each slot; Lua's tensors are made of others.
@@ -86,7 +103,7 @@ end
 local function adopt(at)
   local slots, handle = scope.outside(tensors_of, at[0]), places.prepare(at[0])
   leave_place(at)
-  local r = setmetatable({ handle = ffi.gc(handle, release), slots = slots, _views = false }, meta)
+  local r = setmetatable({ _handle = ffi.gc(handle, release), _slots = slots, _views = false, _list = false }, meta)
   if scope.active() then
     scope.register(r)
   end
@@ -130,7 +147,7 @@ end
 ---@param name? string dtype, default "float32"
 ---@param count? number of slots, default 3
 ---@return moonferry.Ring?, string? message, number? code
-function ring.create(shape, name, count)
+function ring.create(shape, name, count, ...)
   if tensor.is_tensor(shape) then
     misuse("ring: expected a shape or a list of tensors, got a tensor; { t, u } makes a ring of two")
   elseif type(shape) == "table" and tensor.is_tensor(shape[1]) then
@@ -138,6 +155,8 @@ function ring.create(shape, name, count)
       misuse("ring: a list of tensors has their dtype and their number; got %s beside it", show(name or count))
     end
     return ring.of(shape)
+  elseif select("#", ...) > 0 then
+    misuse("ring: expected a shape, a dtype and the number of slots, and got %s beside them", show((...)))
   end
   local tensors = {}
   for i = 1, ring.count(count, "ring: slots") do
@@ -188,7 +207,7 @@ function Ring:begin(seconds)
   end
   local i = at[0] + 1
   leave_number(at)
-  return self.slots[i], i
+  return self._slots[i], i
 end
 
 local function check_fence(fence, use, what)
@@ -229,7 +248,7 @@ function Ring:latest()
   if i == 0 then
     return nil
   end
-  return self.slots[i], i, fresh
+  return self._slots[i], i, fresh
 end
 
 --- Keeps the reader's slot in use until `fence` is done.
@@ -262,7 +281,7 @@ function Ring:into(convert)
     if convert == nil or type(convert) == "number" or type(convert) == "string" or type(convert) == "boolean" then
       misuse("into: convert: expected a function of a tensor, got %s", show(convert))
     end
-    self._views = scope.outside(convert_all, self.slots, convert)
+    self._views = scope.outside(convert_all, self._slots, convert)
   end
   return self._views
 end
@@ -272,8 +291,8 @@ function Ring:close()
   if getmetatable(self) == closed then
     return
   end
-  local handle, slots = ffi.gc(handle_of(self, "close"), nil), self.slots
-  self.handle, self.slots, self._views = nil, nil, nil
+  local handle, slots = ffi.gc(handle_of(self, "close"), nil), self._slots
+  self._handle, self._slots, self._views, self._list = nil, nil, nil, nil
   setmetatable(self, closed)
   for _, t in ipairs(slots) do
     t:close()

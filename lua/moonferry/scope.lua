@@ -13,7 +13,15 @@ local PRUNE_FROM = 1024
 
 ---@class moonferry.Scope
 local Scope = {}
-Scope.__index = Scope
+local NO_METHODS = { made = true, kept = true, outer = true, prune_at = true, guest = true, ended = true }
+
+function Scope.__index(_, key)
+  local found = rawget(Scope, key)
+  if found == nil and not NO_METHODS[key] then
+    errors.misuse("a scope has no %s; it has s:keep", errors.show(key))
+  end
+  return found
+end
 
 local innermost = setmetatable({}, { __mode = "k" }) -- by coroutine
 local open = 0

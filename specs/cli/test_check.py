@@ -268,6 +268,14 @@ def test_words(tmp_path):
     assert check(tmp_path).returncode == 2
     done = check(tmp_path, "--rule", "nonsense", "numpy")
     assert done.returncode == 2 and "there is no rule 'nonsense'" in done.stderr
+    for seconds in ("0", "-1", "x"):
+        done = check(tmp_path, "--seconds", seconds, "numpy")
+        assert done.returncode == 2 and "argument --seconds: " in done.stderr and seconds in done.stderr
+    for module in ("./numpy.py", "numpy/fft", ""):
+        done = check(tmp_path, module)
+        assert done.returncode == 2 and f"{module!r} is no name of a module, as import takes it" in done.stderr
+    done = check(tmp_path, "--make", "3", "numpy")
+    assert done.returncode == 2 and "what was made is of the class int, which is no array; --make" in done.stderr
     done = check(tmp_path, "--list")
     assert done.returncode == 0 and len(done.stdout.splitlines()) > 100
     assert all(line.count("  ") for line in done.stdout.splitlines())

@@ -151,6 +151,7 @@ def test_the_first_failure_of_several_seeds_is_the_status(sim):
         (["--driver-version", "12.4", "true"], "--driver-version is '12.4'"),
         (["--strict=1", "true"], "--strict takes no value, and was given '1'"),
         (["--fail", "cuInit", "true"], "--fail is 'cuInit'; expected: rules CALL:STATUS"),
+        (["--missing", "--", "true"], "--missing needs a value: --missing NAMES"),
         (["--fail", "cuInit:1:often", "true"], "--fail is 'cuInit:1:often'"),
         (["--report", "no/such/folder/report", "true"], "cannot write the report 'no/such/folder/report': No such"),
     ],

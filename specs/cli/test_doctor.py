@@ -107,7 +107,15 @@ def test_without_python(tmp_path):
     found, status = facts(tmp_path, "numpy", MOONFERRY_PYTHON="/no/such/python")
     assert status == 1
     assert found["python"]["hosted"] is False and "/no/such/python" in found["python"]["reason"]
-    assert "failure" in found["libraries"]["numpy"] and "failure" in found["python"]["lua"]
+    assert not found["libraries"] and "failure" in found["python"]["lua"]
+    said = doctor(tmp_path, "--python", "/no/such/python", "numpy").stdout
+    assert "cannot use /no/such/python (from --python): it does not answer" in said
+    assert "cannot be used: numpy" not in said
+
+
+def test_a_name_of_no_module_is_not_installed(tmp_path):
+    for name in ("", "../x", "numpy.nothing"):
+        assert f"not installed: {name}\n" in doctor(tmp_path, name).stdout
 
 
 def test_options(tmp_path):

@@ -231,7 +231,7 @@ describe("moonferry.gl", function()
   end)
 
   it("says why a route was not taken", function()
-    context.buffer_storage = "OpenGL 3.3 has no GL_ARB_buffer_storage"
+    rawset(context, "buffer_storage", "OpenGL 3.3 has no GL_ARB_buffer_storage")
     local ring = assert(context:ring({ 4 }))
     assert.are.same({ "copied", context.buffer_storage }, { ring.route, ring.reason })
     local none, message, code = context:ring({ 4 }, "float32", { route = "mapped" })
@@ -354,6 +354,7 @@ describe("moonferry.gl", function()
   end)
 
   it("refuses misuse", function()
+    local probe = mf.zeros(2)
     refuses("gl.open: expected", gl.open, "vulkan")
     refuses("gl.open: getproc and current expected", gl.open, {})
     refuses("gl.ring: target", context.ring, context, { 4 }, "float32", { target = "picture" })
@@ -369,6 +370,20 @@ describe("moonferry.gl", function()
       end)
     end
     refuses("reader: format", context.reader, context, 1, 1, "rgb7")
+    refuses("reader: width: expected an integer, got nil", context.reader, context)
+    refuses("reader: expected a width and a height of at least 1, got 3 and 0", context.reader, context, 3, 0)
+    refuses("reader: options: unknown option \"slot\"", context.reader, context, 1, 1, "rgba8", { slot = 2 })
+    refuses("expected C.MF_READ or C.MF_WRITE, got \"read\"", context.fence_tensor, context, probe, "read")
+    for verb, what in pairs { share = "buffer", share_texture = "texture" } do
+      refuses(verb .. ": device is \"cpu\"; expected a GPU, such as \"cuda:0\"", context[verb], context, 1,
+        { device = "cpu", route = "copied" })
+      refuses(("%s: %s: expected OpenGL's number of a %s, got nil"):format(verb, what, what), context[verb], context)
+      refuses(verb .. ": options: unknown option \"for\"", context[verb], context, 1, { ["for"] = "read" })
+    end
+    refuses("a context of OpenGL's has no field \"rings\" that can be set", function()
+      context.rings = {}
+    end)
+    probe:close()
     local t = mf.zeros({ 4, 4, 4 })
     refuses("upload: dtype: expected uint8, got float32", context.upload, context, 1, t, "rgba8")
     refuses("upload: shape", context.upload, context, 1, t, "rgb32f")
@@ -377,6 +392,9 @@ describe("moonferry.gl", function()
     refuses("pinned: expected a compact tensor", context.pinned, context, turned)
     local ring = context:ring({ 4 })
     refuses("submit: no slot was begun", ring.submit, ring)
+    refuses("a ring has no field \"slots\" that can be set", function()
+      ring.slots = {}
+    end)
     assert.is_true(ring:close())
     make_current(false)
     local none, message, code = gl.open "egl"

@@ -46,6 +46,14 @@ local LISTS = {
   { "local _ = mf.tensor { 1, nil, 3 }", "value[2]", "got nil", "holes" },
   { "local _ = mf.tensor { { 1, 2 }, { 1, 2, nil, 4 } }", "value[2]" },
   { "local _ = mf.tensor { x = 1 }", "counts from 1", "\"x\"" },
+  { "local _ = mf.tensor { [0] = 1, 2, 3 }", "value: expected a list that counts from 1, got the key 0" },
+  { "local _ = mf.tensor { { 1, 2 }, { 1, 2, x = 3 } }", "value[2]: expected a list that counts from 1", "\"x\"" },
+  { "local _ = mf.tensor { 1, 2, dtype = 'int8' }", "got the key \"dtype\"" },
+  { "local _ = mf.tensor { 1, 2, n = 3 }", "got the key \"n\"" },
+  { "local _ = mf.tensor { t, t }", "value[1] is a tensor", "t:view(i):copy(u)" },
+  { "local _ = mf.tensor(ffi.new 'int[3]')", "expected nested tables, got cdata<int [3]>", "mf.wrap" },
+  { "local _ = mf.zeros { 2, 3, dtype = 'int8' }", "shape: ", "got the key \"dtype\"", "arguments after it" },
+  { "local _ = mf.zeros { [0] = 2, 3 }", "shape: expected a list that counts from 1, got the key 0" },
   { "local _ = mf.zeros { [1] = 2, [3] = 3 }", "shape[2]", "got nil", "holes" },
   { "local _ = t:permute_dims { [1] = 0, [3] = 1 }", "axes[2]", "got nil", "holes" },
   { "local _ = mf.zeros { 2, -1 }", "shape[2] is -1" },
@@ -53,7 +61,7 @@ local LISTS = {
   { "local _ = t:permute_dims(0, 0)", "axes[2] is 0" },
   { "local _ = mf.zeros { 2.5 }", "shape[1]: expected an integer, got 2.5" },
   { "local _ = mf.zeros(0 / 0)", "expected an integer, got " },
-  { "local _ = mf.zeros(2 ^ 60)", "of at most 2^53" },
+  { "local _ = mf.zeros(2 ^ 60)", "of at most 2^53", "2LL^60" },
 }
 
 local DTYPES = {
@@ -79,6 +87,8 @@ local ARRAYS = {
   { "local _ = mf.wrap(ffi.new 'float[4]', 2, nil, { strides = { -1 } })", "bytes -4 to 4" },
   { "local _ = mf.wrap(ffi.new 'float[4]', 4, nil, { byte_offset = 4 })", "bytes 4 to 20" },
   { "local _ = mf.wrap(ffi.new 'uint8_t[4]', 9, 'int4')", "bytes 0 to 5", "of 4 bytes" },
+  { "local _ = mf.wrap(ffi.cast('float *', 5), 3)", "wrap: pointer is 0x5, which is no address" },
+  { "local _ = mf.wrap(t, 3)", "wrap: pointer: expected a pointer", "got a tensor", "t:view" },
 }
 
 -- What is not a tensor, or not any more.
@@ -174,6 +184,12 @@ local NUMBERS = {
   { "local _ = t:get(0, 0, 'x', 1)", "get: expected 2 coordinates, got 4" },
   { "local _ = t:view(0, 0, 0)", "view: 3 indices; at most 2, one for each axis" },
   { "local _ = t:astype()", "astype: expected a dtype, got nil" },
+  { "local _ = t:astype('int8', { copy = false })", "astype: expected one dtype, and got a table beside it" },
+  { "local _ = mf.threads(-5)", "threads: n is -5; 0 to 64 expected" },
+  { "local _ = mf.threads(2 ^ 40)", "threads: n: expected an integer of 32 bits, got 1099511627776" },
+  { "local _ = mf.device_count 'CUDA'", "device_count: device is \"CUDA\"" },
+  { "mf.scope(function(s) s:kep(t) end)", "a scope has no \"kep\"", "s:keep" },
+  { "return require 'moonferry.external'.semaphor", "no \"semaphor\"", "use external.semaphore" },
   { "local _ = mf.device_count 'gpu'", "device_count: ", "\"gpu\"", "\"cuda:0\"", "\"rocm:0\"" },
   { "local _ = mf.synchronize 'x'", "synchronize: device is \"x\"; a name such as" },
   { "local _ = mf.complex 'x'", "complex: re: expected a number, got \"x\"" },
@@ -219,6 +235,9 @@ local RINGS = {
   { "return r:pubish()", "a ring has no field \"pubish\"", "r:publish" },
   { "return r.slot", "a ring has no field \"slot\"", "r.slots" },
   { "r.size = 3", "a ring has no field \"size\" that can be set" },
+  { "r.slots = 3", "a ring has no field \"slots\" that can be set" },
+  { "r.handle = nil", "a ring has no field \"handle\" that can be set" },
+  { "local _ = mf.ring({ 2 }, 'float32', 3, { pages = true })", "ring: ", "got a table beside them" },
   { "r:close() r:begin()", "begin: ring closed, by r:close()", "s:keep(r)" },
   { "r:close() r.size = 3", "ring closed" },
   { "local _ = mf.ring({ 2 }, 'float32', 65)", "ring: slots: expected a number from 1 to 64, got 65" },
@@ -227,6 +246,15 @@ local RINGS = {
   { "local _ = mf.ring { t, t }", "ring: slots[0] and slots[1] are views of one memory" },
   { "local _ = mf.ring(t)", "ring: expected a shape or a list of tensors, got a tensor", "{ t, u }" },
   { "local _ = mf.ring_from_handle(0)", "ring_from_handle: expected an mf_ring *, got 0" },
+}
+
+local GUARDS = {
+  { "local _ = mf.guard(t, { readnly = true })", "guard: options: unknown option \"readnly\"" },
+  { "local _ = mf.guard(t, { readonly = 'yes' })", "guard: readonly: expected a boolean, got \"yes\"" },
+  { "local _ = mf.guard(t, 'readonly')", "guard: options: expected a table, got \"readonly\"" },
+  { "return mf.guard(t).size", "a guarded tensor has no \"size\"", "get, put, fill, shape, dtype and ndim" },
+  { "return mf.guard(t):ptr()", "a guarded tensor has no \"ptr\"" },
+  { "return mf.guard(t)[0]", "a guarded tensor has no 0" },
 }
 
 local function run(typed)
@@ -346,6 +374,22 @@ end)
 describe("a ring", function()
   after_each(helper.nothing_left)
   each_is_refused(RINGS)
+
+  it("gives a list of its slots, which is the program's", function()
+    local r = mf.ring(2)
+    local first = r.slots[1]
+    assert.is_true(#r.slots == 3 and r.slots == r.slots)
+    r.slots[1] = "mine"
+    local t, i = r:begin()
+    assert.is_true(t == first and i == 1 and tostring(r):find("float32", 1, true) ~= nil)
+    helper.refuses("#r.slots", getmetatable(r).__len, r)
+    r:close()
+  end)
+end)
+
+describe("a guarded tensor", function()
+  after_each(helper.nothing_left)
+  each_is_refused(GUARDS)
 end)
 
 describe("an array that is wrapped", function()

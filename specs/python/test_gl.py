@@ -184,6 +184,22 @@ def test_a_buffer_over_a_tensors_own_memory(context):
         pass
 
 
+def test_misuse_of_a_share(context):
+    for share, what in ((context.share, "buffer"), (context.share_texture, "texture")):
+        with pytest.raises(ValueError, match="device is 'cpu'; a GPU, such as 'cuda:0', expected"):
+            share(1, "cpu", route="copied")
+        with pytest.raises(TypeError, match="device must be a name such as 'cuda:0', not 3"):
+            share(1, 3)
+        with pytest.raises(ValueError, match=f"{what} is 'x'; OpenGL's number of a {what} expected"):
+            share("x", "cuda")
+        with pytest.raises(ValueError, match="route is 'short'; 'mapped', 'copied' or None expected"):
+            share(1, "cuda", route="short")
+    with pytest.raises(ValueError, match="target is 'picture'; one of 'vertex', 'index'"):
+        context.ring((4,), target="picture")
+    with pytest.raises(TypeError, match="slots must be an integer, not 'x'"):
+        context.ring((4,), slots="x")
+
+
 def test_no_context_and_no_such_library():
     with pytest.raises(ValueError, match="library is 'sdl3'"):
         gl.open("sdl3")

@@ -311,7 +311,7 @@ SAID = [  # what is typed over t, float32 of 2 x 3; the exception; what it must 
     ("mf.zeros(2.5)", TypeError, ["shape", "'float'"]),
     ("mf.zeros((2, None))", TypeError, ["extent of shape", "'NoneType'"]),
     ("mf.zeros(2, dtyp='int8')", TypeError, ["zeros()", "'dtyp'"]),
-    ("mf.zeros(2, device=3)", TypeError, ["device", "a name or a pair", "'int'"]),
+    ("mf.zeros(2, device=3)", TypeError, ["device", "a name such as 'cuda:0'", "pair of numbers", "not 3"]),
     ("mf.zeros([1] * 65)", ValueError, ["65 axes", "64"]),
     ("mf.zeros((2**40, 2**40))", OverflowError, ["shape[0] is 1099511627776"]),
     ("mf.full(2)", TypeError, ["full()", "'fill_value'"]),

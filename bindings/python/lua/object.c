@@ -25,7 +25,8 @@ PyObject *mf__python_argument(lua_State *L, int index) {
     if (inside != NULL) return held(L, inside);
   }
   mf__ref *ref = mf__ref_at(L, index);
-  if (ref == NULL) mf__fail(L, "bad argument #%d (not a python object)", index);
+  if (ref == NULL) mf__fail(L, "bad argument #%d (not a python object): a Python object is expected, got %s", index,
+                           luaL_typename(L, index));
   return held(L, ref);
 }
 

@@ -9,6 +9,8 @@
  *   python.iter, iterex, enumerate                   iterate.c */
 #include "runtime.h"
 
+#include <string.h>
+
 static int as_view(lua_State *L, int flags) {
   if (lua_gettop(L) > 1) mf__fail(L, "bad argument #2 (one Python object is expected)");
   mf__push_flagged(L, mf__python_argument(L, 1), flags);
@@ -87,6 +89,24 @@ static void put_object(lua_State *L, const char *name, PyObject *object) {
   lua_setfield(L, -2, name);
 }
 
+/* eval and builtins are nil where the state was opened without them. */
+static int lacks(lua_State *L) {
+  const char *name = lua_type(L, 2) == LUA_TSTRING ? lua_tostring(L, 2) : luaL_typename(L, 2);
+  if (strcmp(name, "eval") == 0 || strcmp(name, "builtins") == 0) return 0;
+  if (strcmp(name, "None") == 0) return luaL_error(L, "python has no \"None\"; use python.none");
+  return luaL_error(L,
+                    "python has no \"%s\"; python.builtins has Python's own functions, and "
+                    "require \"moonferry.python\" has import and exec",
+                    name);
+}
+
+static void put_lacks(lua_State *L) {
+  lua_newtable(L);
+  lua_pushcfunction(L, lacks);
+  lua_setfield(L, -2, "__index");
+  lua_setmetatable(L, -2);
+}
+
 void mf__push_python(lua_State *L, int bridge, PyObject *eval, PyObject *builtins) {
   static const luaL_Reg verbs[] = {{"as_attrgetter", verb_as_attrgetter},
                                    {"as_itemgetter", verb_as_itemgetter},
@@ -102,4 +122,5 @@ void mf__push_python(lua_State *L, int bridge, PyObject *eval, PyObject *builtin
   lua_setfield(L, -2, "none");
   put_object(L, "eval", eval);
   put_object(L, "builtins", builtins);
+  put_lacks(L);
 }

@@ -22,7 +22,7 @@ import os
 from typing import Any, NamedTuple
 
 from moonferry import _core, _hint
-from moonferry._convert import asarray, tensor, wrap
+from moonferry._convert import asarray, tensor
 from moonferry._core import (
     _C_API as _C_API,
 )
@@ -48,6 +48,7 @@ from moonferry._core import (
 from moonferry._cuda import from_cuda_array
 from moonferry._dtype import Device, DType
 from moonferry._fields import fields
+from moonferry._wrap import wrap
 
 __version__ = _core.version
 _core._tensor_lacks(_hint.AbsentOfTensor)
@@ -181,6 +182,11 @@ if os.environ.get("MOONFERRY_STREAM_NONE"):
         raise ImportError(f"MOONFERRY_STREAM_NONE: {error}") from None
 
 
+_asked = os.environ.get("MOONFERRY_THREADS")
+if _asked and not (_asked.isascii() and _asked.isdigit() and 1 <= int(_asked) <= 64):
+    raise ImportError(f"MOONFERRY_THREADS is {_asked!r}; a number from 1 to 64 expected")
+
+
 def from_arrow(obj: Any, /, *, copy: builtins.bool | None = None) -> Tensor:
     """Returns a read-only Tensor over an Apache Arrow array: an object with __arrow_c_array__ or __arrow_c_stream__,
     such as a column of pyarrow, polars, pandas or duckdb.
@@ -206,6 +212,11 @@ def get_lua_path() -> str:
     """Returns the directory of the Lua module. LUA_PATH needs its ?.lua and ?/init.lua."""
     return os.path.join(os.path.dirname(os.path.abspath(__file__)), "lua")
 
+
+# In messages, help and pickles they are the package's.
+for _function in (current_stream, empty, equal, from_dlpack, frombuffer, full, into, ones, pool_limit, zeros):
+    _function.__module__ = "moonferry"
+synchronize.__module__ = threads.__module__ = "moonferry"
 
 _LUA = frozenset(
     ["Lua", "LuaError", "LuaFunction", "LuaInterrupt", "LuaMemoryError", "LuaObject", "LuaSyntaxError", "LuaTable"]

@@ -3,7 +3,6 @@ from typing import Any, NamedTuple
 
 from moonferry._convert import asarray as asarray
 from moonferry._convert import tensor as tensor
-from moonferry._convert import wrap as wrap
 from moonferry._core import _C_API as _C_API
 from moonferry._core import DriverError as DriverError
 from moonferry._core import ExchangeError as ExchangeError
@@ -26,6 +25,7 @@ from moonferry._cuda import from_cuda_array as from_cuda_array
 from moonferry._dtype import Device as Device
 from moonferry._dtype import DType as DType
 from moonferry._fields import fields as fields
+from moonferry._wrap import wrap as wrap
 from moonferry.luajit import Lua as Lua
 from moonferry.luajit import LuaError as LuaError
 from moonferry.luajit import LuaFunction as LuaFunction

@@ -140,6 +140,9 @@ def _from_swapped(obj):
 
 
 def _from_buffer(obj, copy, refused):
+    kind = getattr(getattr(obj, "dtype", None), "kind", "")
+    if kind in "OUSTMmV" and kind and not getattr(obj, "shape", None):  # a NumPy scalar, which is a buffer of bytes
+        raise ExchangeError(f"asarray: a {describe(obj)} is no number{remedy(obj.dtype)}")
     try:
         made = None if copy is False else _from_swapped(obj)
         return _core._from_buffer(obj, copy is not False) if made is None else made
@@ -373,6 +376,8 @@ def to_numpy(t, dtype=None, copy=None):
     """Tensor.__array__."""
     import numpy
 
+    if copy not in (None, True, False):
+        raise TypeError(f"copy must be True, False or None, not {copy!r}")
     if _on_gpu(t):
         raise TypeError(f'__array__: the tensor is on {t.device}; to("cpu") copies it to the host')
     made = _numpy_view(numpy, t)
@@ -387,41 +392,6 @@ def to_bytes(t):
     """Tensor.tobytes."""
     host = t.to("cpu") if _on_gpu(t) else t
     return bytes(memoryview(_core._raw_bytes(host.contiguous())))
-
-
-def wrap(
-    pointer: Any,
-    shape: Any,
-    dtype: Any = "float32",
-    *,
-    strides: Any = None,
-    owner: Any = None,
-    readonly: bool = False,
-) -> Tensor:
-    """Returns a Tensor over host memory that somebody else owns, without a copy. from_cuda_array does this for a GPU's
-    memory.
-
-    pointer: an address, or a ctypes pointer or array. Moonferry cannot check it.
-    strides: in elements; None means compact.
-    owner: an object that is kept alive as long as the memory is used; None keeps pointer itself.
-    Raises TypeError or ValueError.
-    """
-    address = pointer
-    if isinstance(pointer, bool) or not isinstance(pointer, int):
-        import ctypes
-
-        try:
-            if isinstance(pointer, (str, bytes)):  # which ctypes would take as texts of C
-                raise TypeError
-            address = ctypes.cast(pointer, ctypes.c_void_p).value or 0
-        except (TypeError, ctypes.ArgumentError):
-            given = f"a {describe(pointer)}; asarray shares arrays and buffers"
-            raise TypeError(f"wrap: pointer must be an address or of ctypes, not {given}") from None
-    keep = pointer if owner is None else owner
-    extents = (shape,) if isinstance(shape, int) else tuple(shape)
-    if not address and 0 not in extents:
-        raise ValueError(f"wrap: pointer is {pointer!r}, which is NULL; an address expected")
-    return _core._wrap_pointer(address, extents, strides, dtype, readonly, keep)
 
 
 def rebuild_shared(buffer, shape, dtype, padded, axes=None):

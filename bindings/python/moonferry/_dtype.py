@@ -84,6 +84,13 @@ class DType(str):
 
     __hash__ = str.__hash__
 
+    def _no_order(self, other):
+        raise TypeError(
+            f"dtypes have no order: {str(self)!r}, {str(other)!r}; compare their itemsize, or ask np.can_cast(a, b)"
+        )
+
+    __lt__ = __le__ = __gt__ = __ge__ = _no_order
+
     def __setattr__(self, name, value):
         raise AttributeError(f"a DType cannot be changed: {name}")
 
@@ -107,7 +114,9 @@ class Device(str):
     type: int
     id: int
 
-    def __new__(cls, device: Any) -> Device:
+    def __new__(cls, device: Any, *more: Any) -> Device:
+        if more:
+            raise TypeError(f"Device takes one name, such as 'cuda:0', got {', '.join(map(repr, (device, *more)))}")
         known = _devices.get(device) if isinstance(device, str) else None
         if known is None:
             known = cls._make(device)
@@ -232,6 +241,8 @@ _NO_NUMBERS = {
 
 def remedy(dtype):
     """What an error says of an array that cannot be taken, of a dtype of NumPy's or of None."""
+    if getattr(dtype, "kind", None) in ("f", "c") and dtype.itemsize > (16 if dtype.kind == "c" else 8):
+        return f"; x.astype('{'float64' if dtype.kind == 'f' else 'complex128'}') rounds its numbers"
     if getattr(dtype, "isnative", None) is False and dtype.kind not in _NO_NUMBERS:
         return "; without copy=False a copy in this machine's order is made"
     text = _NO_NUMBERS.get(getattr(dtype, "kind", ""))

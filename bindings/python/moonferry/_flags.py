@@ -6,6 +6,8 @@ how a tensor is made.
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 _READ_ONLY = 1
 _NAMES = ("c_contiguous", "f_contiguous", "aligned", "writeable", "owndata")
 
@@ -32,6 +34,12 @@ class Flags(int):
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"flags.{name} of a tensor cannot be set; t.as_readonly() is a read-only view")
+
+    def __setitem__(self, name: str, value: object) -> None:
+        setattr(self, str(name).lower(), value)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"flags has no {name!r}; it has {', '.join(_NAMES)}")
 
     def __getitem__(self, name: str) -> bool:
         if str(name).lower() not in _NAMES:

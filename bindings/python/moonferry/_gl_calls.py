@@ -14,7 +14,7 @@ import moonferry
 from moonferry import _core
 
 _ENOMEM, _EDTYPE, _EDEVICE, _EDRIVER, _ECAPTURE = -2, -7, -9, -11, -12
-_CURRENT, _DEFAULT, _ROCM = 0, 1, 10
+_CURRENT, _DEFAULT, _CPU, _ROCM = 0, 1, 1, 10
 
 
 class Error(ctypes.Structure):
@@ -217,12 +217,25 @@ def describe(shape: Any, dtype: Any) -> tuple[DLTensor, Any]:
     return like, array
 
 
-def shared_device(device: str, use: str | None, route: str | None) -> Device:
-    """The device that is to share something of OpenGL's; checks the other words, too."""
-    if use not in (None, "read", "discard") or route not in (None, "mapped", "copied"):
-        raise ValueError(f"use is {use!r}, route is {route!r}; names of moonferry.gl expected")
+def check_route(route: str | None) -> None:
+    """Refuses what is no route."""
+    if route not in (None, "mapped", "copied"):
+        raise ValueError(f"route is {route!r}; 'mapped', 'copied' or None expected")
+
+
+def shared_device(number: object, what: str, device: str, use: str | None, route: str | None) -> Device:
+    """The device that is to share a buffer or a texture of OpenGL's; checks the other arguments, too."""
+    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+        raise ValueError(f"{what} is {number!r}; OpenGL's number of a {what} expected")
+    if use not in (None, "read", "discard"):
+        raise ValueError(f"use is {use!r}; 'read', 'discard' or None expected")
+    check_route(route)
+    if not isinstance(device, str):
+        raise TypeError(f"device must be a name such as 'cuda:0', not {device!r}")
     which, error = Device(), Error()
     error.check(C.mf_device_parse(device.encode(), byref(which), byref(error)))
+    if which.device_type == _CPU:
+        raise ValueError(f"device is {device!r}; a GPU, such as 'cuda:0', expected")
     error.check(C.mf_stream_check(byref(which), _DEFAULT, byref(error)))
     return which
 

@@ -36,7 +36,7 @@ class SharedTexture:
     itself, or "copied": the pixels go through the host; reason: why."""
 
     def __init__(self, context: Any, texture: int, device: str, use: str | None, route: str | None) -> None:
-        self._which = shared_device(device, use, route)
+        self._which = shared_device(texture, "texture", device, use, route)
         self._context, self._texture, self._use, self._device = context, texture, use, device
         self._handle, error = ctypes.c_void_p(), Error()
         self.reason: str | None = None

@@ -10,6 +10,7 @@ from typing import Any, Callable, NoReturn
 
 # What NumPy and PyTorch call what the module has, or has not.
 _MODULE = {
+    "LuaRuntime": "moonferry.Lua",
     "array": "moonferry.tensor copies, moonferry.asarray shares",
     "from_numpy": "moonferry.from_dlpack or moonferry.asarray",
     "as_tensor": "moonferry.asarray",
@@ -82,7 +83,7 @@ TENSOR = {
     "t.close()": "delete free release",
     "moonferry.equal(t, u)": "equal",
     "np.allclose(t, u)": "allclose",
-    "moonferry.synchronize()": "block_until_ready",
+    "moonferry.synchronize(t.device)": "block_until_ready",
     "t.record(stream)": "record_stream",
 }
 

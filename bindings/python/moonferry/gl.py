@@ -32,6 +32,7 @@ from moonferry._gl_calls import (
     C,
     Error,
     FenceCapsule,
+    check_route,
     create_gl,
     describe,
     find_library,
@@ -225,8 +226,11 @@ class Ring:
     def __init__(
         self, context: Context, shape: Any, dtype: _DTypeLike, slots: int, target: str, route: str | None
     ) -> None:
-        if target not in _TARGETS or route not in (None, "mapped", "copied"):
-            raise ValueError(f"target is {target!r}, route is {route!r}; names of moonferry.gl expected")
+        if target not in _TARGETS:
+            raise ValueError(f"target is {target!r}; one of {', '.join(map(repr, _TARGETS))} expected")
+        check_route(route)
+        if not hasattr(slots, "__index__"):
+            raise TypeError(f"slots must be an integer, not {slots!r}")
         count = operator.index(slots)
         if not 1 <= count <= _RING_MAX:
             raise ValueError(f"slots is {slots!r}; 1 to {_RING_MAX} expected")
@@ -375,7 +379,7 @@ class Shared:
     must not be used."""
 
     def __init__(self, context: Context, buffer: int, device: str, use: str | None, route: str | None) -> None:
-        self._which = shared_device(device, use, route)
+        self._which = shared_device(buffer, "buffer", device, use, route)
         self._context, self._buffer, self._use, self._device = context, buffer, use, device
         self._handle, self._mapping, error = ctypes.c_void_p(), False, Error()
         self.in_use, self.reason = False, None

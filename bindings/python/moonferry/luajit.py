@@ -25,7 +25,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from moonferry import _hint, _sandbox
+from moonferry import _hint, _options, _sandbox
 
 _AS_ITEMS = 1
 _COLLECT, _STOP, _RESTART = 2, 0, 1
@@ -137,30 +137,6 @@ def unpacks_lua_table_method(meth: Any) -> Any:
     return wrapper
 
 
-def _ascii(text: Any, what: str) -> str | None:
-    if text is None:
-        return None
-    if isinstance(text, (bytes, bytearray)):
-        text = bytes(text).decode("ascii")
-    if not isinstance(text, str):
-        raise ValueError(f"{what} is {text!r}; a string expected")
-    text.encode("ascii")
-    return text
-
-
-def _handlers(handlers: Any) -> tuple[Any, Any]:
-    message = "attribute_handlers must be a sequence of two callables"
-    if not handlers:
-        return None, None
-    try:
-        getter, setter = handlers
-    except (ValueError, TypeError):
-        raise ValueError(message) from None
-    if any(h is not None and not callable(h) for h in (getter, setter)):
-        raise ValueError(message)
-    return getter, setter
-
-
 def sandbox_filter(obj: Any, name: Any, is_setting: bool, encoding: str = "UTF-8") -> str:
     """The attribute_filter that a sandbox has by default, which a filter of your own can call first.
 
@@ -187,7 +163,7 @@ def _watch(state: collections.abc.Callable[[], Lua | None], seconds: float, runn
         wait = 0.02
 
 
-class Lua(_lua.State):
+class Lua(_options.NoAttributes, _lua.State):
     """A LuaJIT state, with the arguments of lupa's LuaRuntime.
 
     encoding, source_encoding: of Lua strings, which encoding=None makes bytes, and of Lua code.
@@ -203,9 +179,16 @@ class Lua(_lua.State):
     c_modules: makes LuaJIT's symbols global, for C modules that Lua code requires.
     """
 
+    __slots__ = ("_interruptible", "_sandbox", "_source_encoding")
+
     _source_encoding: str
     _interruptible: bool
     _sandbox: bool
+
+    if not TYPE_CHECKING:  # a checker would take every name for one of these
+
+        def __getattr__(self, name: str) -> Any:
+            self._lacks(name, f"lua.globals().{name} is one of Lua's globals")
 
     def __new__(  # noqa: PLR0913  (lupa has so many)
         cls,
@@ -224,11 +207,11 @@ class Lua(_lua.State):
         sandbox: bool = False,
         c_modules: bool = False,
     ) -> Lua:
-        encoding = _ascii(encoding, "encoding")
-        source_encoding = _ascii(source_encoding, "source_encoding") or encoding or "UTF-8"
+        encoding = _options.ascii_text(encoding, "encoding")
+        source_encoding = _options.ascii_text(source_encoding, "source_encoding") or encoding or "UTF-8"
         if attribute_filter is not None and not callable(attribute_filter):
             raise ValueError("attribute_filter must be callable")
-        getter, setter = _handlers(attribute_handlers)
+        getter, setter = _options.handlers_of(attribute_handlers)
         if attribute_filter is not None and (getter or setter):
             raise ValueError("attribute_filter and attribute_handlers are mutually exclusive")
         if sandbox and attribute_filter is None:
@@ -238,8 +221,7 @@ class Lua(_lua.State):
             raise ValueError("overflow_handler must be callable")
         if string_hash_seed is not None:
             raise ValueError(f"string_hash_seed is {string_hash_seed!r}; None expected: LuaJIT takes no seed")
-        if max_memory is not None and not hasattr(max_memory, "__index__"):
-            raise TypeError(f"max_memory must be a number of bytes, 0 or None, not {type(max_memory).__name__!r}")
+        _options.check_memory(max_memory)
         for codec in filter(None, (encoding, source_encoding)):
             "".encode(codec)
         if c_modules:
@@ -282,18 +264,18 @@ class Lua(_lua.State):
     def __exit__(self, *exc: object) -> None:
         _lua.close(self)
 
-    def _encode(self, code: Any) -> bytes:
+    def _encode(self, code: Any, what: str = "Lua code") -> bytes:
         if isinstance(code, str):
             return code.encode(self._source_encoding)
         if isinstance(code, (bytes, bytearray)):
             return bytes(code)
-        raise TypeError(f"Lua code must be a string, not {type(code).__name__}")
+        raise TypeError(f"{what} must be a string, not {type(code).__name__}")
 
     def _load(self, code: bytes, name: Any, mode: Any) -> Any:
-        chunk = b"<python>" if name is None else self._encode(name)
+        chunk = b"<python>" if name is None else self._encode(name, "name")
         mode = "t" if self._sandbox else mode
         try:
-            return _lua.load(self, code, chunk.replace(b"\0", b""), _ascii(mode, "mode"))
+            return _lua.load(self, code, chunk.replace(b"\0", b""), _options.ascii_text(mode, "mode"))
         except LuaSyntaxError as error:
             raise error.with_traceback(None) from None
 

@@ -14,8 +14,9 @@ import weakref
 from typing import Any
 
 from moonferry import _hint
-from moonferry._convert import asarray, wrap
+from moonferry._convert import asarray
 from moonferry._core import ExchangeError, Tensor
+from moonferry._wrap import wrap
 
 __all__ = ["datatype", "message"]
 

@@ -112,7 +112,7 @@ local function about_python(path)
   local command, reason = python.command(path, "probe", {})
   local facts = { { "executable", command[1] }, { "from", reason } }
   facts[#facts + 1] = { "lua", (ask((python.command(path, "lua", {})))) }
-  local found, why = interpreter.find { python = command[1] }
+  local found, why = interpreter.find { python = command[1], from = reason }
   if not found then
     facts[#facts + 1] = { "hosted", false }
     facts[#facts + 1] = { "reason", why }
@@ -127,8 +127,12 @@ local function about_python(path)
   return facts, status == 0
 end
 
-local function about_libraries(path, names)
+-- Without a Python nothing is known of its libraries.
+local function about_libraries(path, names, python_answers)
   local facts = {}
+  if not python_answers then
+    return facts
+  end
   for _, name in ipairs(names) do
     facts[#facts + 1] = { name, (ask((python.command(path, "probe", { name })))) }
   end
@@ -150,7 +154,9 @@ local function value_of(facts, ...)
 end
 
 local function is_absent(library)
-  return tostring(value_of(library, "reason")):find("^ModuleNotFoundError") ~= nil
+  local reason = tostring(value_of(library, "reason"))
+  return reason:find "^ModuleNotFoundError" ~= nil or reason:find "no name of a module" ~= nil
+    or reason:find "^AttributeError: module .* has no attribute" ~= nil
 end
 
 -- Whether Lua, Python and moonferry.Lua work.
@@ -196,7 +202,8 @@ end
 ---@param facts table
 ---@return string
 function doctor.verdict(facts)
-  return table.concat({ said_of_languages(facts), said_of_devices(facts), said_of_libraries(facts) }, "\n")
+  local libraries = said_of_libraries(facts)
+  return table.concat({ said_of_languages(facts), said_of_devices(facts), libraries ~= "" and libraries or nil }, "\n")
 end
 
 ---Everything, as nested lists of { key, value }.
@@ -206,6 +213,7 @@ end
 function doctor.facts(path, names)
   local ours, status = ask_lua(MOONFERRY)
   local hosted, good = about_python(path)
+  local python_answers = value_of(hosted, "library") ~= nil or value_of(hosted, "lua", "package") ~= nil
   return {
     { "program", { { "version", doctor.version }, { "path", doctor.program } } },
     { "luajit", about_luajit() },
@@ -215,7 +223,7 @@ function doctor.facts(path, names)
       { "cuda", (ask_lua(DRIVER, "cuda", "cuDriverGetVersion")) },
       { "rocm", (ask_lua(DRIVER, "rocm", "hipDriverGetVersion")) },
     } },
-    { "libraries", about_libraries(path, names) },
+    { "libraries", about_libraries(path, names, python_answers) },
   }, good and status == 0
 end
 

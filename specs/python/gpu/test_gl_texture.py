@@ -112,8 +112,11 @@ def test_used_as_was_said(context, device, route):
 def test_misuse(context, device):
     texture, _ = zeros(RGBA8)
     srgb = opengl.texture_of(0x8C43, W, H, 0x1908, 0x1401, bytes(W * H * 4))
-    for words in ({"use": "both"}, {"route": "short"}):
-        with pytest.raises(ValueError, match="names of moonferry.gl expected"):
+    for words, said in (
+        ({"use": "both"}, "use is 'both'; 'read', 'discard' or None"),
+        ({"route": "short"}, "route is 'short'"),
+    ):
+        with pytest.raises(ValueError, match=said):
             context.share_texture(texture, str(device), **words)
     with pytest.raises(RuntimeError, match="GraphicsGLRegisterImage"):
         context.share_texture(srgb, str(device), route="mapped")

@@ -50,6 +50,8 @@ def said(error: BaseException) -> str:
 
 def load(name: str) -> Any:
     """The module, or what a dotted name names inside one."""
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise ImportError(f"{name!r} is no name of a module, as import takes it")
     path, rest = name, ""
     while True:
         try:

@@ -134,6 +134,14 @@ def as_json(options: argparse.Namespace, found: Found) -> str:
     return json.dumps({"module": options.module, **options.about, "counts": count(found), "rules": rules}, indent=1)
 
 
+def duration(text: str) -> float:
+    """Seconds, of which there must be some."""
+    seconds = float(text)
+    if not seconds > 0:
+        raise argparse.ArgumentTypeError(f"{text} s; more than 0 expected")
+    return seconds
+
+
 def parse(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="moonferry check",
@@ -145,8 +153,8 @@ def parse(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--make", metavar="EXPRESSION", help="makes an array from xp, shape and dtype, such as"
                         " 'xp.empty(shape, dtype)', where no asarray, array or tensor of the library does")  # fmt: skip
     parser.add_argument("--rule", action="append", metavar="NAME", help="only this rule; may be given several times")
-    parser.add_argument("--seconds", type=float, default=30, help="after which a rule hangs (30)")
-    parser.add_argument("--import-seconds", type=float, default=120, metavar="SECONDS",
+    parser.add_argument("--seconds", type=duration, default=30, help="after which a rule hangs (30)")
+    parser.add_argument("--import-seconds", type=duration, default=120, metavar="SECONDS",
                         help="after which importing the library hangs (120)")  # fmt: skip
     parser.add_argument("--strict", action="store_true", help="a broken 'should' counts too")
     parser.add_argument("--all", action="store_true", help="a line for each rule, not only for those that do not hold")

@@ -102,6 +102,8 @@ def describe(library: Library) -> Answer:
         return {"ready": False, "why": str(error) if MAKE in str(error) else f"{error}; {MAKE}"}
     except BaseException as error:
         return {"ready": False, "why": f"no array can be made: {said(error)}; {MAKE}"}
+    if kind.__module__ == "builtins" and library.imports():
+        return {"ready": False, "why": f"what was made is of the class {kind.__qualname__}, which is no array; {MAKE}"}
     package = sys.modules[library.name.partition(".")[0]]
     version = getattr(library.xp, "__version__", getattr(package, "__version__", ""))
     array = f"{kind.__module__}.{kind.__qualname__}"
