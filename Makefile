@@ -119,7 +119,7 @@ test-pythons: build ## the Python specs on every CPython from 3.9 on that this m
 	@.venv/bin/python specs/pythons $(if $(PUBLISH),--publish)
 
 test-nogil: build ## CPython without the GIL, built from Debian's source: the specs, and threads under ThreadSanitizer (the first time half an hour)
-	@specs/nogil
+	@specs/nogil $(if $(PUBLISH),--publish)
 
 test-platforms: ## the specs in the next Debian: newest gcc, cmocka, LuaJIT and CPython (as root; 2 GB below /var/tmp; PYTHON=python3.15: another of its own; PUBLISH=1: the row of docs/platforms.md)
 	@specs/platforms $(if $(PUBLISH),--publish) $(if $(PYTHON),--python $(PYTHON))
@@ -132,8 +132,8 @@ test-neovim: build ## examples/neovim in a Neovim without a window (Debian: neov
 	@MOONFERRY_PYTHON=$(CURDIR)/.venv/bin/python PYTHONPATH=$(CURDIR)/build/dev/python \
 	  LUA_PATH="$(CURDIR)/lua/?.lua;$(CURDIR)/lua/?/init.lua;;" .venv/bin/python -m pytest -q specs/neovim
 
-test-luajit: setup ## the specs of engines that embed LuaJIT with another one: make test-luajit LUAJIT=FOLDER, of its sources
-	@specs/luajit "$(LUAJIT)"
+test-luajit: setup ## the specs of engines that embed LuaJIT, with three of Debian's, from their sources (LUAJIT=FOLDER: with that one)
+	@specs/luajit $(if $(LUAJIT),--sources "$(LUAJIT)") $(if $(PUBLISH),--publish)
 
 dist: setup ## all that a release consists of, in dist/: make dist URL=ADDRESS (docs/release.md)
 	@specs/release/dist $(if $(URL),--url $(URL)) $(if $(SYSTEM),--system $(SYSTEM))
@@ -141,17 +141,17 @@ dist: setup ## all that a release consists of, in dist/: make dist URL=ADDRESS (
 wheels: setup ## a manylinux wheel for each CPython here, with LuaJIT inside, in dist/
 	@specs/release/dist --only wheels $(if $(URL),--url $(URL)) $(if $(SYSTEM),--system $(SYSTEM))
 
-try-wheels: ## what is in dist/, in a Debian that has Python and nothing else (as root; 300 MB below /var/tmp)
-	@specs/release/bare $(if $(SUITE),--suite $(SUITE))
+try-wheels: ## what is in dist/, in a Debian that has Python and nothing else (as root; 300 MB below /var/tmp; ARCH=arm64 SUITE=trixie: in QEMU)
+	@specs/release/bare $(if $(ARCH),--arch $(ARCH)) $(if $(SUITE),--suite $(SUITE))
 
 test-musl: ## the C specs and the plain Lua specs with musl (some minutes; a network, as root)
-	@specs/cross musl
+	@specs/cross musl $(if $(PUBLISH),--publish)
 
 test-windows: ## the same for Windows, built by MinGW, in Wine
-	@specs/cross windows
+	@specs/cross windows $(if $(PUBLISH),--publish)
 
-test-aarch64: ## the same for aarch64, in QEMU: the kernels for NEON
-	@specs/cross aarch64
+test-aarch64: ## the same for aarch64, in QEMU, and Python's there, in an arm64 Debian (as root; 500 MB below /var/tmp)
+	@specs/cross aarch64 $(if $(PUBLISH),--publish)
 
 clean: ## removes build/, .venv/ and every cache, nothing else
 	@rm -rf build .venv .pytest_cache .ruff_cache .mypy_cache .hypothesis .cache
