@@ -26,6 +26,7 @@ PER_PROGRAM_SECONDS = 900
 SPENT = []  # (seconds, name) of what was run
 # The first import of a module writes what it has compiled (setup.sh has pip compile none), whatever the caller prefers.
 NOT_PASSED_ON = ("LD_PRELOAD", "PYTHONPATH", "MOONFERRY_LIBRARY", "PYTHONDONTWRITEBYTECODE")
+BEFORE = []  # words before each command: what enters the system in which it runs (emulated.py)
 _guard = threading.Lock()
 
 
@@ -59,7 +60,7 @@ def run_program(command, env, seconds=PER_PROGRAM_SECONDS, cwd=ROOT):
     full.update(env)
     try:
         done = subprocess.run(
-            [str(c) for c in command],
+            [str(c) for c in (*BEFORE, *command)],
             cwd=cwd,
             env=full,
             stdin=subprocess.DEVNULL,

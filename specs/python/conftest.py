@@ -24,6 +24,8 @@ from garbage import leave_out_what_is_loaded
 
 LIBRARIES = {"torch": "torch", "jax": "jax", "tvm": "tvm_ffi", "ml_dtypes": "ml_dtypes"}
 
+EMULATED = "MOONFERRY_SPEC_EMULATED" in os.environ  # by QEMU, which takes ten times as long
+
 # Hypothesis keeps tables of its own; nothing is written into the tree.
 set_hypothesis_home_dir(os.path.join(tempfile.gettempdir(), "moonferry-hypothesis"))
 settings.register_profile(
@@ -31,7 +33,7 @@ settings.register_profile(
     deadline=None,
     derandomize=True,
     database=None,
-    max_examples=60,
+    max_examples=10 if EMULATED else 60,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("moonferry")
