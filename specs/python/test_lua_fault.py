@@ -109,3 +109,36 @@ def test_each_allocation_of_cpython_s_fails_in_turn():
     done = subprocess.run(command, capture_output=True, text=True, cwd=os.path.dirname(__file__), timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     assert len(done.stdout.splitlines()) == len(OPERATIONS)
+
+
+def iterate_without_memory():
+    """The texts of a list, with their indices, of which those above 256 are new objects. Calls of which the same
+    allocation fails leave less than an object each."""
+    from _testcapi import remove_mem_hooks, set_nomemory
+
+    g, rounds = Names(), 30
+    texts = g.state.eval("(function() local t = {} for i = 1, 260 do t[i] = 'the text ' .. i end return t end)()")
+
+    def left_by(nth):
+        for _ in range(rounds):
+            set_nomemory(nth, nth + 1)
+            try:
+                for _ in texts.items():
+                    pass
+            except MemoryError:
+                pass
+            finally:
+                remove_mem_hooks()
+        g.collect()
+        return sys.getallocatedblocks()
+
+    for nth in (*range(0, 250, 25), *range(250, 270)):
+        first, second, third = left_by(nth), left_by(nth), left_by(nth)
+        assert min(second - first, third - second) < rounds // 2, nth
+
+
+def test_an_iteration_that_has_no_memory_leaves_no_object():
+    pytest.importorskip("_testcapi")
+    command = [sys.executable, "-X", "faulthandler", "-c", "import test_lua_fault as t; t.iterate_without_memory()"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=os.path.dirname(__file__), timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]

@@ -155,8 +155,11 @@ def test_the_exception_can_be_chosen(stoppable):
 
 
 def test_nothing_is_interrupted_that_does_not_run(stoppable):
+    count = stoppable.eval("function(n) local s = 0 for i = 1, n do s = s + 1 end return s end")
     stoppable.interrupt()
     assert stoppable.eval("1 + 1") == 2
+    stoppable.interrupt()
+    assert count(1_000_000) == 1_000_000
 
 
 def test_ctrl_c_ends_an_interruptible_script(stoppable):
