@@ -162,13 +162,13 @@ int core_is_scalar(PyObject *obj) {
 }
 
 /* Reads the value of a tensor that has exactly one element; of a GPU's by a copy. */
-static int only_element(PyObject *self, mf_scalar *out) {
+static int only_element(PyObject *self, PyObject *refusal, mf_scalar *out) {
   static const int64_t zeros[MF_MAX_NDIM];
   mf_tensor *t;
   mf_error err;
   const int64_t numel = mf_tensor_size(core_handle(self));
   if (numel != 1) {
-    PyErr_Format(PyExc_ValueError, "only a tensor of one element is a number; this one has %lld, which tolist() gives",
+    PyErr_Format(refusal, "only a tensor of one element is a number; this one has %lld, which tolist() gives",
                  (long long)numel);
     return -1;
   }
@@ -178,11 +178,15 @@ static int only_element(PyObject *self, mf_scalar *out) {
   return status == MF_OK ? 0 : core_raise(core_state_of_tensor(self), &err);
 }
 
-int core_only_element(PyObject *self, mf_scalar *out) {
+static int element_or(PyObject *self, PyObject *refusal, mf_scalar *out) {
   if (core_enter(self) < 0) return -1;
-  const int rc = only_element(self, out);
+  const int rc = only_element(self, refusal, out);
   core_leave(self);
   return rc;
+}
+
+int core_only_element(PyObject *self, mf_scalar *out) {
+  return element_or(self, PyExc_ValueError, out);
 }
 
 PyObject *core_item(PyObject *self, PyObject *ignored) {
@@ -191,8 +195,10 @@ PyObject *core_item(PyObject *self, PyObject *ignored) {
   return core_only_element(self, &value) < 0 ? NULL : core_scalar_to_python(&value);
 }
 
+/* As NumPy's arrays: libraries try float() of what may be an array, and catch the TypeError (pyproj). */
 static PyObject *through(PyObject *self, PyObject *(*convert)(PyObject *)) {
-  PyObject *plain = core_item(self, NULL);
+  mf_scalar value;
+  PyObject *plain = element_or(self, PyExc_TypeError, &value) < 0 ? NULL : core_scalar_to_python(&value);
   if (plain == NULL) return NULL;
   PyObject *result = convert(plain);
   Py_DECREF(plain);
@@ -230,7 +236,7 @@ int core_number_bool(PyObject *self) {
 PyObject *core_number_complex(PyObject *self, PyObject *ignored) {
   (void)ignored;
   mf_scalar value;
-  if (core_only_element(self, &value) < 0) return NULL;
+  if (element_or(self, PyExc_TypeError, &value) < 0) return NULL;
   PyObject *plain = core_scalar_to_python(&value);
   if (plain == NULL || PyComplex_Check(plain)) return plain;
   PyObject *real = PyNumber_Float(plain);

@@ -10,6 +10,7 @@ import os
 import subprocess
 from typing import NamedTuple
 
+import everyday
 import science
 
 
@@ -462,7 +463,7 @@ plan()
 assert b[0] == 8 and moonferry.asarray(pyfftw.interfaces.numpy_fft.fft(a))[0] == 8
 """,
     ),
-    *(Other(*row) for row in science.ROWS),
+    *(Other(*row) for row in [*science.ROWS, *everyday.ROWS]),
     Other("Dask, Ray, MPI, torch.distributed", "[distributed.md](distributed.md) says what each copies", ""),
     Other("Open3D 0.20", "by hand: zero-copy both ways; not run here, because it needs Debian's libusb-1.0-0", ""),
     Other(

@@ -302,7 +302,7 @@ SAID = [  # what is typed over t, float32 of 2 x 3; the exception; what it must 
     ("t.to('cpu', copy=2)", TypeError, ["copy must be True, False or None"]),
     ("t.copy(progress=3)", TypeError, ["progress must be a callable or None", "'int'"]),
     ("t.item()", ValueError, ["has 6", "tolist()"]),
-    ("float(t)", ValueError, ["has 6", "tolist()"]),
+    ("float(t)", TypeError, ["has 6", "tolist()"]),
     ("bool(t)", ValueError, ["has 6", "tolist()"]),
     ("[1][t]", TypeError, ["integer tensor without axes"]),
     ("len(t[0, :1].squeeze())", TypeError, ["without axes"]),

@@ -62,6 +62,8 @@ SAID = [  # what is typed over t, float32 of 2 x 3; the exception; what it must 
     ("mf.Ring.from_handle('x')", TypeError, ["handle", "'str'"]),
     ("mf.Ring.from_handle(-8)", ValueError, ["handle is -8", "mf_ring"]),
     ("mf.Ring.from_handle(123456789)", ValueError, ["handle is 123456789", "mf_ring"]),
+    ("int(t)", TypeError, ["has 6", "tolist()"]),
+    ("complex(t)", TypeError, ["has 6", "tolist()"]),
     ("mf.LuaRuntime()", AttributeError, ["moonferry.Lua"]),
 ]
 
@@ -81,6 +83,13 @@ def test_the_array_apis_names_are_taken_as_keywords():
     t = mf.zeros((2, 3))
     assert t.expand_dims(axis=1).shape == (2, 1, 3)
     assert t.astype(dtype="int8").dtype == t.reinterpret(dtype="int8").dtype == "int8"
+
+
+def test_flags_have_numpys_short_names():
+    t = mf.zeros((2, 3)).T
+    assert [t.flags[name] for name in ("C", "F", "W", "A", "O", "FORTRAN")] == [False, True, True, True, False, True]
+    seen = t.numpy().flags
+    assert all(t.flags[name] == seen[name] for name in "CFWA")
 
 
 def test_full_has_the_dtype_of_a_numpy_scalar():

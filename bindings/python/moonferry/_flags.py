@@ -10,6 +10,11 @@ from typing import NoReturn
 
 _READ_ONLY = 1
 _NAMES = ("c_contiguous", "f_contiguous", "aligned", "writeable", "owndata")
+# NumPy's short names of them, which libraries ask for as items.
+_SHORT = {
+    **{"c": "c_contiguous", "contiguous": "c_contiguous", "f": "f_contiguous", "fortran": "f_contiguous"},
+    **{"a": "aligned", "w": "writeable", "o": "owndata"},
+}
 
 
 def _are_packed(extents_and_strides):
@@ -42,9 +47,10 @@ class Flags(int):
         raise AttributeError(f"flags has no {name!r}; it has {', '.join(_NAMES)}")
 
     def __getitem__(self, name: str) -> bool:
-        if str(name).lower() not in _NAMES:
+        known = _SHORT.get(str(name).lower(), str(name).lower())
+        if known not in _NAMES:
             raise KeyError(f"flags has no {name!r}; it has {', '.join(map(str.upper, _NAMES))}")
-        return getattr(self, name.lower())
+        return bool(getattr(self, known))
 
 
 def flags_of(t, bits):
