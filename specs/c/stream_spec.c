@@ -1,6 +1,6 @@
-/* stream_spec.c: copies that are too large for the caches, in each of the ways that go past them: whole rows, a row of one
- * element, tiles, and planes whose short rows follow each other; by each set of instructions, by one thread and by
- * three. Every element arrives, and nothing beside them is written. kernel_spec.c has those that are smaller. */
+/* stream_spec.c: copies and casts that are too large for the caches, in each of the ways that go past them: whole rows,
+ * a row of one element, tiles, and planes whose short rows follow each other; by each set of instructions, by one
+ * thread and by three. Every element arrives, and nothing beside them is written. kernel_spec.c has those that are smaller. */
 #include "spec.h"
 
 typedef struct layout {
@@ -14,6 +14,7 @@ static const layout layouts[] = {
     {"a crossed plane", {1, 3001, 2999}, {0, 2999, 1}, {0, 1, 3001}},
     {"a crossed plane of whole lines", {1, 3072, 2944}, {0, 2944, 1}, {0, 1, 3072}},
     {"short rows, plane after plane", {250, 800, 37}, {800 * 37, 37, 1}, {1, 250 * 37, 250}},
+    {"short rows of every second element", {900, 700, 30}, {700 * 30, 30, 1}, {700 * 64, 64, 2}},
     {"short rows, from a source that is farther", {129, 1600, 35}, {1600 * 35, 35, 1}, {1, 140 * 36, 140}},
 };
 
@@ -23,42 +24,45 @@ static int64_t extent(const int64_t *shape, const int64_t *strides) {
   return last + 1;
 }
 
-/* What is written beside the elements is as wrong as a wrong element. */
-static bool is_copied(const layout *l, const char *dst, const char *src, int64_t size, int64_t count) {
+/* Unsigned integers of so many bytes, which come from fewer or as many. What is written beside the elements is as wrong
+ * as a wrong element. */
+static bool is_right(const layout *l, const char *dst, const char *src, int64_t size, int64_t of, int64_t count) {
+  static const char zeros[8];
   int64_t written = 0, kept = 0;
   for (int64_t i = 0; i < l->shape[0]; i++)
     for (int64_t j = 0; j < l->shape[1]; j++)
       for (int64_t k = 0; k < l->shape[2]; k++, written++) {
         const int64_t to = i * l->dst[0] + j * l->dst[1] + k * l->dst[2];
         const int64_t from = i * l->src[0] + j * l->src[1] + k * l->src[2];
-        if (memcmp(dst + to * size, src + from * size, (size_t)size) != 0) return false;
+        const char *made = dst + to * size;
+        if (memcmp(made, src + from * of, (size_t)of) != 0) return false;
+        if (memcmp(made + of, zeros, (size_t)(size - of)) != 0) return false;
       }
   for (int64_t at = 0; at < count * size; at++) kept += (unsigned char)dst[at] == 0xee;
   return kept >= (count - written) * size;
 }
 
-static void copied(const layout *l, int64_t size) {
+static void moved(const layout *l, int64_t size, int64_t of) {
   const int64_t there = extent(l->shape, l->dst), from = extent(l->shape, l->src);
-  char *src = malloc((size_t)(from * size)), *dst = malloc((size_t)(there * size));
+  char *src = malloc((size_t)(from * of)), *dst = malloc((size_t)(there * size));
   assert_true(src != NULL && dst != NULL);
   uint64_t state = 88172645463325252u;
-  for (int64_t i = 0; i < from * size; i++) {
+  for (int64_t i = 0; i < from * of; i++) {
     state = state * 6364136223846793005u + 1442695040888963407u;
     src[i] = (char)(state >> 57); /* of 7 bits, so never 0xee */
   }
   memset(dst, 0xee, (size_t)(there * size));
-  const DLDataType dtype = {kDLUInt, (uint8_t)(8 * size), 1};
-  DLTensor to = {.data = dst, .device = {kDLCPU, 0}, .ndim = 3, .dtype = dtype, .shape = (int64_t *)l->shape,
-                 .strides = (int64_t *)l->dst};
-  DLTensor of = to;
-  of.data = src;
-  of.strides = (int64_t *)l->src;
+  DLTensor view = {.data = dst, .device = {kDLCPU, 0}, .ndim = 3, .dtype = {kDLUInt, (uint8_t)(8 * size), 1},
+                   .shape = (int64_t *)l->shape, .strides = (int64_t *)l->dst};
   mf_tensor *t, *u;
-  OK(mf_tensor_wrap(&to, 0, NULL, NULL, &t, &spec_err));
-  OK(mf_tensor_wrap(&of, 0, NULL, NULL, &u, &spec_err));
-  OK(mf_tensor_copy(t, u, &spec_err));
-  if (!is_copied(l, dst, src, size, there))
-    fail_msg("%s of %d bytes, %s, %d threads", l->name, (int)size, mf_simd(), (int)mf_threads());
+  OK(mf_tensor_wrap(&view, 0, NULL, NULL, &t, &spec_err));
+  view.data = src;
+  view.dtype.bits = (uint8_t)(8 * of);
+  view.strides = (int64_t *)l->src;
+  OK(mf_tensor_wrap(&view, 0, NULL, NULL, &u, &spec_err));
+  OK(size == of ? mf_tensor_copy(t, u, &spec_err) : mf_tensor_astype(t, u, &spec_err));
+  if (!is_right(l, dst, src, size, of, there))
+    fail_msg("%s of %d bytes from %d, %s, %d threads", l->name, (int)size, (int)of, mf_simd(), (int)mf_threads());
   mf_tensor_release(t);
   mf_tensor_release(u);
   free(src);
@@ -67,12 +71,12 @@ static void copied(const layout *l, int64_t size) {
 
 /* A sanitizer takes ten times as long. */
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { OFTEN = 30 };
+enum { OFTEN = 60 };
 #else
-enum { OFTEN = 3 };
+enum { OFTEN = 20 };
 #endif
 
-/* Elements of four bytes with the best set, all else as the seed draws it. */
+/* Elements of four bytes, casts of them to eight, and of a quarter to all, with the best set; all else as the seed draws it. */
 static void each_way(void **state) {
   static const char *const sets[] = {"avx512", "avx2", "sse2", "neon", "plain"};
   size_t best = 0;
@@ -84,7 +88,10 @@ static void each_way(void **state) {
       OK(mf_threads_set(threads, &spec_err));
       for (size_t i = 0; i < COUNT(layouts); i++)
         for (int64_t size = 1; size <= 8; size *= 2)
-          if ((size == 4 && s <= best) || spec_between(0, OFTEN) == 0) copied(&layouts[i], size);
+          for (int64_t of = 1; of <= size; of *= 2) {
+            const bool always = s <= best && size >= 4 && (of == size / 4 || of == 4);
+            if (always || spec_between(0, OFTEN) == 0) moved(&layouts[i], size, of);
+          }
     }
   }
   OK(mf_threads_set(1, &spec_err));

@@ -57,7 +57,10 @@ DRIVERS = {"cuda": ("cuda", "CUDA"), "rocm": ("hip", "HIP")}
 # Those that look inside of one driver's kernels.
 OF_ONE = {"kernel_spec": "cuda", "hiprtc_spec": "rocm"}
 # Of the specs without a device, those of NUMBERS, of a library's symbols, and a campaign.
-NOT_ASKED_ON_HOST = {f"{name}_spec" for name in "abi dtype kernel layout seams".split()}
+NOT_ASKED_ON_HOST = {f"{name}_spec" for name in "abi dtype layout seams".split()}
+# Of large copies and casts, which take seconds: asked about these files alone.
+OF_LOOPS = "blocks.c cast.c copy.c shared_walk.c simd.c tiles.c workers.c".split()
+LOOPS = dict.fromkeys(("kernel_spec", "stream_spec"), OF_LOOPS)
 THREADED = "storm pairs pool_trim pool_forget order retire return transfer crew".split()
 THREADED_ON_HOST = "fence fence_threads gl ring threads workers".split()
 # What a simulated driver fails at, in turn, takes seconds: one driver's is asked, where a file is not the other's own.
@@ -100,6 +103,8 @@ class DeviceSpec(Spec):
         other = "rocm" if device == "cuda" else "cuda"
         if "cuda" in path.name or "hip" in path.name:
             return device in (None, "rocm" if "hip" in path.name else "cuda")
+        if path.name not in LOOPS.get(self.command[0].name, [path.name]):
+            return False
         return LONG.get(which) != other and path.name in SHAPES.get(which, [path.name])
 
 
