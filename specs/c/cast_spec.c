@@ -416,8 +416,34 @@ static void narrow_floats_round_once(void **state) {
   }
 }
 
+/* The first reason is told, and nothing is written. */
+static void what_cannot_be_cast(void **state) {
+  float from[12] = {1, 2, 3, 4, 5, 6};
+  int8_t to[6], untouched[6];
+  (void)state;
+  memset(to, 7, sizeof to);
+  memset(untouched, 7, sizeof untouched);
+  mf_tensor *src = spec_wrap(from, "float32", DIMS(6), NULL), *dst = spec_wrap(to, "int8", DIMS(6), NULL);
+  mf_tensor *shorter = spec_wrap(to, "int8", DIMS(5), NULL), *complex = spec_wrap(from, "complex64", DIMS(5), NULL);
+  mf_tensor *readonly;
+  OK(mf_tensor_as_readonly(dst, &readonly, &spec_err));
+  FAILS(MF_EINVAL, mf_tensor_astype(shorter, src, &spec_err));
+  FAILS(MF_EDTYPE, mf_tensor_astype(dst, complex, &spec_err));
+  FAILS(MF_EREADONLY, mf_tensor_astype(readonly, complex, &spec_err));
+  OK(mf_tensor_invalidate(src, NULL, &spec_err));
+  FAILS(MF_ECLOSED, mf_tensor_astype(dst, src, &spec_err));
+  FAILS(MF_ECLOSED, mf_tensor_astype(shorter, src, &spec_err));
+  FAILS(MF_EREADONLY, mf_tensor_astype(readonly, src, &spec_err));
+  OK(mf_tensor_invalidate(complex, NULL, &spec_err));
+  FAILS(MF_ECLOSED, mf_tensor_astype(dst, complex, &spec_err));
+  assert_memory_equal(to, untouched, sizeof to);
+  mf_tensor *all[] = {src, dst, shorter, complex, readonly};
+  for (size_t i = 0; i < COUNT(all); i++) mf_tensor_release(all[i]);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      SPEC(what_cannot_be_cast),
       SPEC(narrow_floats_are_read_exactly),
       SPEC(narrow_floats_round_once),
       SPEC(every_pair),
