@@ -251,6 +251,7 @@ static void pages_begin_and_end_with_the_memory(void **state) {
   mf_tensor *t;
   DLTensor wrong = {.ndim = 0, .dtype = bytes};
   REFUSES(MF_EINVAL, t, mf_tensor_create(&wrong, MF_CREATE_PAGES | 1, &t, &spec_err));
+  assert_non_null(strstr(spec_err.message, "flags has 0x1; a sum of"));
 }
 
 static void the_allocator_changes_only_while_nothing_lives(void **state) {

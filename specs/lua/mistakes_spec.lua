@@ -157,6 +157,7 @@ local NUMBERS = {
   { "t:as_readonly():fill(1)", "read-only", "a copy" },
   { "t:copy(mf.zeros({ 4 }, 'int32'))", "copy: ", "src" },
   { "local _ = t:reshape(4)", "reshape: the new shape holds 4 elements; 6 expected" },
+  { "local _ = t:reshape()", "reshape: the new shape holds 1 element; 6 expected" },
   { "local _ = t:reshape(-1, -1)", "reshape: shape[2] is -1" },
   { "local _ = t:permute_dims(1, 0):reshape(6)", "reshape", "copy()" },
   { "local _ = t:squeeze(0)", "squeeze: axis 0 has extent 2; 1 expected" },

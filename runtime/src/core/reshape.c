@@ -53,8 +53,8 @@ static int resolve_shape(int64_t have, const int64_t *shape, int32_t ndim, int64
     return MF_OK;
   }
   if (hole >= 0 || numel != have)
-    return mf__fail(err, MF_EINVAL, "the new shape holds %s%lld elements; %lld expected",
-                    hole >= 0 ? "a multiple of " : "", (long long)numel, (long long)have);
+    return mf__fail(err, MF_EINVAL, "the new shape holds %s%lld element%s; %lld expected",
+                    hole >= 0 ? "a multiple of " : "", (long long)numel, numel == 1 ? "" : "s", (long long)have);
   return MF_OK;
 }
 

@@ -102,7 +102,7 @@ int mf__checked_new(const DLTensor *like, uint64_t flags, mf__checked *out, mf_e
   *view = (DLTensor){.device = {kDLCPU, 0}, .ndim = like->ndim, .dtype = like->dtype, .shape = like->shape};
   if (flags & ~(uint64_t)DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED)
     return mf__fail(err, MF_EINVAL,
-                    "flags is 0x%llx; a sum of 0x4 (sub-byte padded) and, on the cpu, 0x100 (whole pages) expected",
+                    "flags has 0x%llx; a sum of 0x4 (sub-byte padded) and, on the cpu, 0x100 (whole pages) expected",
                     (unsigned long long)flags);
   int rc = mf__dtype_check(&view->dtype, err);
   if (rc == MF_OK) rc = mf__shape_check(view->shape, view->ndim, err);
