@@ -1,6 +1,7 @@
 /* stream_spec.c: copies and casts that are too large for the caches, in each of the ways that go past them: whole rows,
  * a row of one element, tiles, and planes whose short rows follow each other; by each set of instructions, by one
- * thread and by three. Every element arrives, and nothing beside them is written. kernel_spec.c has those that are smaller. */
+ * thread and by three. Every element arrives, and nothing beside them is written. kernel_spec.c has those that are
+ * smaller. */
 #include "spec.h"
 
 typedef struct layout {
@@ -76,7 +77,8 @@ enum { OFTEN = 60 };
 enum { OFTEN = 20 };
 #endif
 
-/* Elements of four bytes, casts of them to eight, and of a quarter to all, with the best set; all else as the seed draws it. */
+/* Elements of four bytes, casts of them to eight, and of a quarter to all, with the best set; all else as the seed
+ * draws it. */
 static void each_way(void **state) {
   static const char *const sets[] = {"avx512", "avx2", "sse2", "neon", "plain"};
   size_t best = 0;

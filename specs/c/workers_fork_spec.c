@@ -1,5 +1,5 @@
-/* workers_fork_spec.c: a child that forks off at the worst moment: in the middle of a part of shared work, and while the
- * workers' lock is held. It has none of its parent's work and locks. workers_spec.c has the other moments. */
+/* workers_fork_spec.c: a child that forks off at the worst moment: in the middle of a part of shared work, and while
+ * the workers' lock is held. It has none of its parent's work and locks. workers_spec.c has the other moments. */
 #define _GNU_SOURCE /* MAP_ANONYMOUS, RTLD_NEXT */
 #include "fork.h"
 #include "spec.h"
