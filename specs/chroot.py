@@ -27,6 +27,9 @@ EMULATED = {
         rb"\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff",
     )
 }
+# Of addresses, for a command where QEMU runs it: it writes down each page that a program reserves, and the simulators
+# reserve half a terabyte where no limit is lower.
+KILOBYTES = 16 << 20
 # What any program there wants: a shell, its tools, users. mmdebstrap adds what these need, but not what is essential.
 SMALLEST = ["base-files", "base-passwd", "dash", "coreutils", "libc-bin", "grep", "sed"]
 ENVIRONMENT = "PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive"
@@ -102,6 +105,12 @@ def emulate(processor):
     (BINFMT / "register").write_bytes(b":qemu-%b:M::%b:%b:%b:OPF" % (name.encode(), magic, mask, program.encode()))
 
 
+def foreign(root):
+    """Whether a system is of another processor."""
+    made = root / ".moonferry-made"
+    return made.exists() and made.read_text().split()[1:2] in [[name] for name in EMULATED]
+
+
 def words(root, shown=(), writable=(), network=True):
     """What stands before the words of a command that runs in the system, with /proc and /dev for as long as it runs,
     and with these folders of this machine's at their own paths. The caller's environment stays."""
@@ -109,6 +118,8 @@ def words(root, shown=(), writable=(), network=True):
     for folder in (*shown, *writable):
         option = "-o ro" if folder in shown else ""
         steps.append(f"mkdir -p {root}{folder} && mount --bind {option} {folder} {root}{folder}")
+    if foreign(root):
+        steps.append(f"ulimit -v {KILOBYTES}")
     steps.append(f'exec chroot {root} "$@"')
     apart = ["unshare", "--mount", *([] if network else ["--net"]), "--propagation", "private"]
     return [*apart, "sh", "-ec", " && ".join(steps), "sh"]
