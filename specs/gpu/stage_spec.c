@@ -227,6 +227,9 @@ static void either_trim_gives_them_back(void **state) {
     synchronize(0);
     trim(devices[i]);
     if (other_is_simulated()) assert_int_equal(sim_ask_left("memory"), NBYTES);
+    const uint64_t asked = sim_ask_calls(named("cuEventQuery", "hipEventQuery"));
+    trim(devices[i]); /* and asks no more for what it has given back */
+    assert_int_equal(sim_ask_calls(named("cuEventQuery", "hipEventQuery")), asked);
     close_scene(&s);
   }
 }
