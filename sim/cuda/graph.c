@@ -1,6 +1,8 @@
 /* graph.c: stream capture and graphs, by their names in the driver.
  *
  * It must not know the rules of capture. */
+#include <string.h>
+
 #include "front.h"
 
 _Static_assert(sizeof(CUstreamCaptureStatus) == sizeof(int) && sizeof(CUstreamCaptureMode) == sizeof(int),
@@ -73,4 +75,28 @@ CUresult do_cuGraphExecDestroy(CUgraphExec x) {
 
 CUresult do_cuGraphGetNodes(CUgraph g, CUgraphNode *nodes, size_t *n) {
   return from(sim_call_graph_nodes(g, nodes, n));
+}
+
+/* Graphs allocate nothing here, so that they never have memory, and never had. */
+enum { GRAPH_MEM_USED_HIGH = 1, GRAPH_MEM_RESERVED_HIGH = 3 };
+
+CUresult do_cuDeviceGetGraphMemAttribute(CUdevice d, int which, void *v) {
+  const uint64_t none = 0;
+  if (sim_device_at(d) == NULL) return CUDA_ERROR_INVALID_DEVICE;
+  if (v == NULL || which < 0 || which > GRAPH_MEM_RESERVED_HIGH) return CUDA_ERROR_INVALID_VALUE;
+  memcpy(v, &none, sizeof none);
+  return CUDA_SUCCESS;
+}
+
+/* What was most can be forgotten, and nothing else be set. */
+CUresult do_cuDeviceSetGraphMemAttribute(CUdevice d, int which, void *v) {
+  uint64_t value = 1;
+  if (sim_device_at(d) == NULL) return CUDA_ERROR_INVALID_DEVICE;
+  if (v != NULL) memcpy(&value, v, sizeof value);
+  const bool highest = which == GRAPH_MEM_USED_HIGH || which == GRAPH_MEM_RESERVED_HIGH;
+  return highest && value == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult do_cuDeviceGraphMemTrim(CUdevice d) {
+  return sim_device_at(d) == NULL ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
 }

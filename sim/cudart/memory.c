@@ -206,3 +206,18 @@ cudaError_t do_cudaIpcCloseMemHandle(void *p) {
   TRY(context());
   return from(cuIpcCloseMemHandle((uintptr_t)p));
 }
+
+cudaError_t do_cudaDeviceGetGraphMemAttribute(int device, int which, void *value) {
+  TRY(known_device(device));
+  return from(cuDeviceGetGraphMemAttribute(device, which, value));
+}
+
+cudaError_t do_cudaDeviceSetGraphMemAttribute(int device, int which, void *value) {
+  TRY(known_device(device));
+  return from(cuDeviceSetGraphMemAttribute(device, which, value));
+}
+
+cudaError_t do_cudaDeviceGraphMemTrim(int device) {
+  TRY(known_device(device));
+  return from(cuDeviceGraphMemTrim(device));
+}

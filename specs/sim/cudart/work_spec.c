@@ -254,6 +254,26 @@ static void memory_of_pools_belongs_to_streams(void **state) {
 }
 
 /* `may` wait, says its page; PyTorch's allocator is made for runtimes that do. SIM_FREE=never is the strict reading. */
+/* PyTorch asks before and after a capture. */
+static void graphs_have_no_memory_of_their_own(void **state) {
+  (void)state;
+  uint64_t value = 7;
+  for (int which = 0; which < 4; which++) {
+    OK(cudaDeviceGetGraphMemAttribute(1, which, &value));
+    assert_true(value == 0);
+    FAILS(cudaDeviceSetGraphMemAttribute(1, which, &value), which % 2 == 1 ? cudaSuccess : cudaErrorInvalidValue);
+    value = 7;
+    FAILS(cudaDeviceSetGraphMemAttribute(1, which, &value), cudaErrorInvalidValue);
+  }
+  FAILS(cudaDeviceGetGraphMemAttribute(0, 4, &value), cudaErrorInvalidValue);
+  FAILS(cudaDeviceGetGraphMemAttribute(0, 0, NULL), cudaErrorInvalidValue);
+  FAILS(cudaDeviceGetGraphMemAttribute(2, 0, &value), cudaErrorInvalidDevice);
+  FAILS(cudaDeviceSetGraphMemAttribute(0, 1, NULL), cudaErrorInvalidValue);
+  OK(cudaDeviceGraphMemTrim(1));
+  FAILS(cudaDeviceGraphMemTrim(2), cudaErrorInvalidDevice);
+  (void)cudaGetLastError();
+}
+
 static void a_free_waits_for_what_is_queued(void **state) {
   (void)state;
   const bool never = getenv("SIM_FREE") != NULL;
@@ -340,5 +360,5 @@ RUN(SPEC(copies_go_where_their_kind_says), SPEC(a_kind_that_is_not_so_is_refused
     SPEC(a_race_between_streams_is_reported_with_the_calls_that_were_made), SPEC(an_event_orders_two_streams),
     SPEC(the_twins_mean_the_stream_of_the_thread), SPEC(functions_of_the_host_run_in_their_turn),
     SPEC(a_call_in_the_middle_of_another_has_its_own_name), SPEC(memory_of_pools_belongs_to_streams),
-    SPEC(a_free_waits_for_what_is_queued), SPEC(no_other_free_waits),
+    SPEC(graphs_have_no_memory_of_their_own), SPEC(a_free_waits_for_what_is_queued), SPEC(no_other_free_waits),
     SPEC(what_is_captured_runs_when_the_graph_is_launched))
