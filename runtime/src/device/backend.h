@@ -31,8 +31,11 @@ typedef struct mf__block_copy {
   int64_t dst_slice, src_slice;
 } mf__block_copy;
 
-/* The largest pitch that drivers accept, in bytes (CUDA Driver API, CU_DEVICE_ATTRIBUTE_MAX_PITCH). */
+/* The largest pitch that a driver accepts, in bytes; a device may accept less (CUDA Driver API,
+ * CU_DEVICE_ATTRIBUTE_MAX_PITCH). */
 #define MF__MAX_PITCH ((int64_t)INT32_MAX)
+/* That of the device which accepts least, once its driver is open. */
+int64_t mf__pitch_max(void);
 
 #define MF__KERNEL_AXES 8
 
@@ -135,7 +138,7 @@ typedef struct mf__backend {
   int (*event_query)(void *event, bool *done, mf_error *err); /* as stream_query */
 
   /* All asynchronous; host memory among the operands is pinned. Where there are rows, both pitches are at least the
-   * width and at most MF__MAX_PITCH (as are a fill's), and both slice pitches at least height rows. */
+   * width and at most mf__pitch_max() (as are a fill's), and both slice pitches at least height rows. */
   int (*copy)(const mf__block_copy *job, mf_stream stream, mf_error *err);
   /* Flat. */
   int (*copy_peer)(const mf__block_copy *job, int32_t dst_ordinal, int32_t src_ordinal, mf_stream stream,

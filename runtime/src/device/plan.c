@@ -82,7 +82,7 @@ void mf__plan_make(mf__plan *p, const mf_tensor *dst, const mf_tensor *src) {
 }
 
 static bool is_pitch(int64_t pitch, int64_t width) {
-  return pitch >= width && pitch <= MF__MAX_PITCH;
+  return pitch >= width && pitch <= mf__pitch_max();
 }
 
 static bool is_row_axis(const mf__plan *p, int32_t i) {

@@ -63,6 +63,19 @@ static int refuse_old(const mf__driver *driver, mf_error *err) {
                   driver->file, version / 1000, version % 1000 / 10);
 }
 
+static int ask_pitches(const mf__driver *driver, mf_error *err) {
+  int rc = MF_OK;
+  for (int32_t i = 0; rc == MF_OK && i < driver->count; i++) {
+    CUdevice device = -1;
+    int pitch = INT32_MAX;
+    rc = MF__ASK(cuDeviceGet, (&device, i));
+    if (rc != MF_OK) return rc;
+    rc = MF__ASK(cuDeviceGetAttribute, (&pitch, CU_DEVICE_ATTRIBUTE_MAX_PITCH, device));
+    mf__pitch_limit(pitch);
+  }
+  return rc;
+}
+
 static int start(mf__driver *driver, mf_error *err) {
   getter get;
   const mf__function old = mf__driver_symbol(driver->library, "cuGetProcAddress", 0);
@@ -76,6 +89,7 @@ static int start(mf__driver *driver, mf_error *err) {
   if (rc == MF_OK) rc = MF__ASK(cuDeviceGetCount, (&driver->count));
   if (rc == MF_OK && driver->count <= 0)
     return mf__fail(err, MF_EDEVICE, "the CUDA driver %s finds no device", driver->file);
+  if (rc == MF_OK) rc = ask_pitches(driver, err);
   if (rc != MF_OK) err->status = MF_EDEVICE;
   return rc == MF_OK ? MF_OK : MF_EDEVICE;
 }

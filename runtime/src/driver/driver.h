@@ -52,6 +52,9 @@ typedef struct mf__symbol {
 
 typedef mf__function (*mf__lookup_fn)(void *from, const char *name, int32_t version);
 
+/* No pitch is larger from now on. */
+void mf__pitch_limit(int64_t nbytes);
+
 /* A library's own symbol. */
 mf__function mf__driver_symbol(void *library, const char *name, int32_t version);
 
@@ -184,6 +187,7 @@ enum {
   CU_POINTER_ATTRIBUTE_MEMORY_TYPE = 2,
   CU_POINTER_ATTRIBUTE_IS_MANAGED = 8,
   CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9,
+  CU_DEVICE_ATTRIBUTE_MAX_PITCH = 11,
   CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT = 16,
   CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS = 89,
   CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED = 115,
