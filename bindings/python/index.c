@@ -208,15 +208,26 @@ static int refuse_shape(const mf_tensor *source, const DLTensor *to) {
   return -1;
 }
 
-static int copy_broadcast(core_state *state, mf_tensor *target, mf_tensor *source, PyObject *progress) {
-  const DLTensor *to = mf_tensor_dltensor(target);
+/* ${source} with the shape of ${to}: a view, or itself, which most are. */
+static int broadcast(core_state *state, mf_tensor *source, const DLTensor *to, mf_tensor **out) {
+  const DLTensor *from = mf_tensor_dltensor(source);
   mf_error err;
-  mf_tensor *fitting, *wide;
+  mf_tensor *fitting;
+  if (from->ndim == to->ndim && memcmp(from->shape, to->shape, (size_t)to->ndim * sizeof *to->shape) == 0) {
+    *out = mf_tensor_retain(source);
+    return 0;
+  }
   if (drop_leading(source, to->ndim, &fitting, &err) != MF_OK) return core_raise(state, &err);
-  int status = mf_tensor_broadcast_to(fitting, to->shape, to->ndim, &wide, &err);
+  const int status = mf_tensor_broadcast_to(fitting, to->shape, to->ndim, out, &err);
   mf_tensor_release(fitting);
   if (status == MF_EINVAL) return refuse_shape(source, to);
-  if (status != MF_OK) return core_raise(state, &err);
+  return status == MF_OK ? 0 : core_raise(state, &err);
+}
+
+static int copy_broadcast(core_state *state, mf_tensor *target, mf_tensor *source, PyObject *progress) {
+  mf_error err;
+  mf_tensor *wide;
+  if (broadcast(state, source, mf_tensor_dltensor(target), &wide) < 0) return -1;
   int rc;
   if (progress != NULL)
     rc = core_copy_watched(state, target, wide, progress);

@@ -4,7 +4,7 @@
 #include "core/simd.h"
 
 /* Elements; a row that takes several loops costs as much as two. */
-enum { BLOCK = 1024, LONG_ROW = 64 };
+enum { BLOCK = 1024, LONG_ROW = 32 };
 
 /* The inner axes are those of a block; the one before them is cut, so that a block has several places along it. */
 typedef struct blocks {
@@ -14,8 +14,15 @@ typedef struct blocks {
   const char *src;
   int64_t numel, most; /* of the inner axes; places along the one that is cut */
   int32_t ndim;        /* of a block: 1 more than inner axes */
-  int64_t shape[MF_MAX_NDIM + 1], strides[2][MF_MAX_NDIM + 1];
+  int64_t shape[MF_MAX_NDIM + 1], strides[2][MF_MAX_NDIM + 1]; /* those of a block but for the first */
 } blocks;
+
+/* One block: a tensor as it will be, and what becomes it. */
+typedef struct block {
+  DLTensor to;
+  mf__side from;
+  int64_t numel;
+} block;
 
 /* Of a block that is compact. */
 static void compact_strides(int32_t ndim, const int64_t *shape, int64_t *strides) {
@@ -29,34 +36,42 @@ static bool is_same(int32_t ndim, const int64_t *shape, const int64_t *a, const 
   return true;
 }
 
-/* The block that is ready in b, but for how many places it has along the axis that is cut. */
-static void cast_block(blocks *b, char *dst, const char *src, int64_t count) {
+static void cast_block(const mf__simd *simd, const mf__convert *c, const block *b) {
   _Alignas(64) char gathered[BLOCK * 8], converted[BLOCK * 8];
-  const mf__convert *c = b->convert;
   int64_t strides[MF_MAX_NDIM + 1];
-  b->shape[0] = count;
-  compact_strides(b->ndim, b->shape, strides);
-  const mf__side from = {src, b->strides[1], c->from}, made = {converted, strides, c->to};
-  const bool in_place = is_same(b->ndim, b->shape, b->strides[0], strides);
-  if (!is_same(b->ndim, b->shape, b->strides[1], strides)) {
-    const DLTensor all = {.data = gathered, .ndim = b->ndim, .shape = b->shape, .strides = strides};
-    mf__tiles_copy(b->simd, &all, &from);
+  const int32_t ndim = b->to.ndim;
+  compact_strides(ndim, b->to.shape, strides);
+  const bool in_place = is_same(ndim, b->to.shape, b->to.strides, strides);
+  const char *src = b->from.data;
+  if (!is_same(ndim, b->to.shape, b->from.strides, strides)) {
+    const DLTensor all = {.data = gathered, .ndim = ndim, .shape = b->to.shape, .strides = strides};
+    mf__tiles_copy(simd, &all, &b->from);
     src = gathered;
   }
-  mf__convert_row(c, in_place ? dst : converted, src, count * b->numel, false);
-  const DLTensor to = {.data = dst, .ndim = b->ndim, .shape = b->shape, .strides = b->strides[0]};
-  if (!in_place) mf__tiles_copy(b->simd, &to, &made);
+  mf__convert_row(c, in_place ? b->to.data : converted, src, b->numel, false);
+  const mf__side made = {converted, strides, c->to};
+  if (!in_place) mf__tiles_copy(simd, &b->to, &made);
 }
 
-/* A row of the outer walk: the axis that is cut. */
+/* A row of the outer walk: the axis that is cut. Several threads do this. */
 static bool cast_blocks(void *arg, const int64_t at[2], int64_t n, const int64_t step[2]) {
-  blocks b = *(const blocks *)arg; /* several threads do this */
-  b.strides[0][0] = step[0];
-  b.strides[1][0] = step[1];
-  for (int64_t done = 0; done < n; done += b.most) {
-    const int64_t count = n - done < b.most ? n - done : b.most;
-    cast_block(&b, b.dst + (at[0] + done * step[0]) * b.convert->to, b.src + (at[1] + done * step[1]) * b.convert->from,
-               count);
+  const blocks *b = arg;
+  const mf__convert *c = b->convert;
+  int64_t shape[MF_MAX_NDIM + 1], strides[2][MF_MAX_NDIM + 1];
+  for (int32_t i = 1; i < b->ndim; i++) {
+    shape[i] = b->shape[i];
+    for (int o = 0; o < 2; o++) strides[o][i] = b->strides[o][i];
+  }
+  for (int o = 0; o < 2; o++) strides[o][0] = step[o];
+  for (int64_t done = 0; done < n; done += b->most) {
+    shape[0] = n - done < b->most ? n - done : b->most;
+    char *to = b->dst + (at[0] + done * step[0]) * c->to;
+    const block one = {
+        .to = {.data = to, .ndim = b->ndim, .shape = shape, .strides = strides[0]},
+        .from = {b->src + (at[1] + done * step[1]) * c->from, strides[1], c->from},
+        .numel = shape[0] * b->numel,
+    };
+    cast_block(b->simd, c, &one);
   }
   return true;
 }
@@ -95,11 +110,20 @@ static bool has_close(const blocks *b, const mf__walk *w) {
 
 bool mf__blocks_cast(const mf__simd *simd, const mf__convert *c, const DLTensor *dst, const mf__side *src,
                      int64_t numel) {
+  if (numel <= BLOCK && mf__is_compact(dst)) {
+    const block all = {*dst, *src, numel};
+    cast_block(simd, c, &all);
+    return true;
+  }
   mf__walk w;
-  blocks b = {.simd = simd, .convert = c, .dst = dst->data, .src = src->data};
+  blocks b; /* not cleared, which would take as long as a small cast */
   const int64_t enough = c->nstages > 1 ? 2 * LONG_ROW : LONG_ROW;
   mf__walk_plan(&w, dst, src->strides, false);
   if (w.ndim < 2 || w.shape[w.ndim - 1] >= enough || row_length(dst, c, src) >= enough) return false;
+  b.simd = simd;
+  b.convert = c;
+  b.dst = dst->data;
+  b.src = src->data;
   take_inner(&b, &w);
   if (numel * c->from >= MF__LARGE && !has_close(&b, &w)) return false;
   (void)mf__walk_share(&w, numel * c->to, 1, cast_blocks, &b);

@@ -54,7 +54,16 @@ static bool find_loops(const mf__simd *simd, cast_ctx *c) {
          mf__slots_of(simd, &c->from, false, &c->slots[1]) && mf__convert_find(simd, &c->to, &c->from, &c->convert);
 }
 
+/* Both compact: one row, unless it is long enough for several threads, or to pass the caches. */
+static bool cast_compact(cast_ctx *c, mf_tensor *dst, const mf_tensor *src) {
+  if (mf_tensor_nbytes(dst) >= MF__LARGE || !mf__is_compact(&dst->dl) || !mf__is_compact(&src->dl)) return false;
+  if (has_part_bytes(c) || !mf__convert_find(mf__simd_now(), &c->to, &c->from, &c->convert)) return false;
+  mf__convert_row(&c->convert, dst->dl.data, src->dl.data, mf_tensor_size(dst), false);
+  return true;
+}
+
 static void cast_apart(cast_ctx *c, mf_tensor *dst, const mf_tensor *src) {
+  if (cast_compact(c, dst, src)) return;
   const mf__simd *simd = mf__simd_now();
   const bool repeats = mf__walk_repeats(&dst->dl), fast = !repeats && find_loops(simd, c);
   mf__walk w;

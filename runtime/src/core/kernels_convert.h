@@ -8,12 +8,21 @@
 
 /* What a loop does to some elements is inlined several times: for as many as there are, and for a few lines of them at
  * a time, which then pass the caches: reading and writing take turns often enough to keep memory busy with both. What
- * is left is converted with so many before it that it is a block again, which one by one would take as long as ten
- * blocks; but not those that have passed the caches, whose lines would have to come back. */
+ * is left goes by few, the last of which begin where there are still as many, and convert some again: one by one they
+ * would take as long as ten blocks. Those that have passed the caches are not touched again, for their lines would have
+ * to come back. */
 #define SOME(name) MF__INLINE void name##_some(                                                      \
-    void *out, const void *in, int64_t n, const mf__small *f)
+    void *restrict out, const void *restrict in, int64_t n, const mf__small *f)
+
+/* A compiler that knows where a few elements lie makes one loop of many few again. */
+MF__INLINE void *hidden(const void *place, int64_t nbytes) {
+  uintptr_t at = (uintptr_t)place + (uintptr_t)nbytes;
+  __asm__("" : "+r"(at));
+  return (void *)at;
+}
 
 #define BLOCK 64
+#define FEW 16
 #define NEAR 2048
 #define PASSING(name, from_size, to_size)                                                            \
   static void name(void *out, const void *in, int64_t n, const mf__small *f, bool passes) {          \
@@ -26,17 +35,24 @@
       name##_some(block, from, BLOCK, f);                                                            \
       MF__UNROLL for (int k = 0; k < BLOCK * (to_size); k += PASS_WIDTH) PASS(to + k, block + k);    \
     }                                                                                                \
-    const int64_t tail = passes || n < BLOCK ? n - i : n % BLOCK, rest = n - i - tail;               \
-    if (rest > 0) name##_some(out, in, rest, f);                                                     \
-    i = rest > 0 && tail > 0 ? n - BLOCK : i + rest;                                                 \
-    name##_some((char *)out + i * (to_size), (const char *)in + i * (from_size), n - i, f);          \
+    if (!passes && n >= BLOCK) {                                                                     \
+      i = n / BLOCK * BLOCK;                                                                         \
+      name##_some(out, in, i, f);                                                                    \
+    }                                                                                                \
+    for (; i + FEW <= n; i += FEW)                                                                   \
+      name##_some(hidden(out, i * (to_size)), hidden(in, i * (from_size)), FEW, f);                  \
+    if (i == n) return;                                                                              \
+    if (n >= FEW && !passes)                                                                         \
+      name##_some(hidden(out, (n - FEW) * (to_size)), hidden(in, (n - FEW) * (from_size)), FEW, f);  \
+    else                                                                                             \
+      name##_some((char *)out + i * (to_size), (const char *)in + i * (from_size), n - i, f);        \
   }
 
 /* Elements may be unaligned, so all access is by memcpy, which compiles to a move. */
 #define EACH(name, from, to, value)                                                                  \
   SOME(name) {                                                                                       \
     (void)f;                                                                                         \
-    for (int64_t i = 0; i < n; i++) {                                                                \
+    MF__NO_UNROLL for (int64_t i = 0; i < n; i++) {                                                  \
       from x;                                                                                        \
       memcpy(&x, (const char *)in + i * (int64_t)sizeof x, sizeof x);                                \
       const to y = (value);                                                                          \
@@ -343,6 +359,7 @@ static const mf__loops loops = {
 #undef SLOW_LOOP
 #undef SOME
 #undef PASSING
+#undef FEW
 #undef LONG_LOOP
 #undef AVX2_LOOP
 #undef VECTOR_LOOP

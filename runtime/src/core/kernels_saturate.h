@@ -18,7 +18,7 @@ static inline float bf16_as_float(uint16_t x) {
     from least = (lo), most = (hi);                                                                  \
     __asm__("" : "+" FLOAT_REGISTER(least), "+" FLOAT_REGISTER(most));                               \
     (void)f;                                                                                         \
-    for (int64_t i = 0; i < n; i++) {                                                                \
+    MF__NO_UNROLL for (int64_t i = 0; i < n; i++) {                                                  \
       raw x;                                                                                         \
       memcpy(&x, (const char *)in + i * (int64_t)sizeof x, sizeof x);                                \
       const from number = (value), low = number > least ? number : least, both = low < most ? low : most; \

@@ -321,6 +321,12 @@ static void cast_rows(const casts *c, const mf__tile *t, const mf__tile *inside)
     cast_short_rows(c, t, inside);
     return;
   }
+  if (c->convert->nstages == 1 && t->dst_column == c->to && !c->t.streams) { /* nothing between one row and the next */
+    const mf__loop run = c->convert->stages[0].run;
+    for (int64_t i = 0; i < t->rows; i++)
+      run(t->dst + i * t->dst_row, inside->src + i * inside->src_row, t->columns, &c->convert->stages[0].format, false);
+    return;
+  }
   for (int64_t i = 0; i < t->rows; i++)
     cast_row(c, t, t->dst + i * t->dst_row, inside->src + i * inside->src_row, t->columns);
 }
