@@ -63,9 +63,19 @@ static void take_columns(mf__planes *p) {
   remove_axis(p, last);
 }
 
+/* The axis for rows: a plane of a few elements would cost more to go to than to move, and takes the longest. */
+static int32_t row_axis(const mf__planes *p) {
+  enum { FEW = 16 };
+  int32_t axis = closest(p, p->plane.src_column);
+  if (p->shape[axis] * p->plane.columns >= FEW) return axis;
+  for (int32_t i = 0; i < p->ndim; i++)
+    if (p->shape[i] > p->shape[axis]) axis = i;
+  return axis;
+}
+
 static void take_rows(mf__planes *p) {
   mf__tile *t = &p->plane;
-  const int32_t axis = closest(p, t->src_column);
+  const int32_t axis = row_axis(p);
   t->rows = p->shape[axis];
   t->dst_row = p->dst[axis];
   t->src_row = p->src[axis];
@@ -86,12 +96,24 @@ void mf__planes_make(mf__planes *p, const DLTensor *dst, int64_t dst_size, const
   if (p->ndim > 0) take_rows(p);
 }
 
+/* Planes of a few columns that lie far from each other in the source: a processor does not foresee where the next ones
+ * lie. How far ahead their lines are asked for; 0 where that gains nothing. */
+static int64_t ahead_of(const mf__planes *p) {
+  enum { FAR = 2048, FEW = 32, PLANES = 4 };
+  const int32_t last = p->ndim - 1;
+  if (last < 0 || p->plane.columns > FEW || p->plane.rows > FEW || p->shape[last] <= PLANES) return 0;
+  const int64_t step = p->src[last];
+  return step >= FAR || step <= -FAR ? PLANES * step : 0;
+}
+
 void mf__planes_each(const mf__planes *p, void (*plane)(void *ctx, const mf__tile *t), void *ctx) {
+  const int64_t ahead = ahead_of(p);
   mf__tile t = p->plane;
   int64_t index[MF_MAX_NDIM];
   memset(index, 0, (size_t)p->ndim * sizeof *index); /* not all of it, for what is small */
   for (;;) {
     int32_t i = p->ndim - 1;
+    for (int64_t j = 0; ahead != 0 && j < t.columns; j++) mf__prefetch(t.src, ahead + j * t.src_column);
     plane(ctx, &t);
     for (; i >= 0; i--) {
       t.dst += p->dst[i];

@@ -228,9 +228,11 @@ MF__INLINE void mf__prefetch_ahead(const char *from, int64_t nbytes) {
 #ifdef __clang__
 #define MF__UNROLL
 #define MF__NO_UNROLL
+#define MF__UNROLL_FEW
 #else
 #define MF__UNROLL _Pragma("GCC unroll 16")
 #define MF__NO_UNROLL _Pragma("GCC unroll 1")
+#define MF__UNROLL_FEW _Pragma("GCC unroll 4")
 #endif
 
 #endif

@@ -12,29 +12,44 @@
 #define NETWORK_ROW 128
 
 /* A size that the compiler knows makes memcpy a plain load and store. */
-static inline void move_each(const mf__tile *t, size_t size) {
-  for (int64_t i = 0; i < t->rows; i++) {
-    char *dst = t->dst + i * t->dst_row;
-    const char *src = t->src + i * t->src_row;
-    for (int64_t j = 0; j < t->columns; j++) memcpy(dst + j * t->dst_column, src + j * t->src_column, size);
+static inline void move_each(const mf__tile *given, size_t size) {
+  const mf__tile t = *given; /* what is written may not change it */
+  for (int64_t i = 0; i < t.rows; i++) {
+    char *dst = t.dst + i * t.dst_row;
+    const char *src = t.src + i * t.src_row;
+    MF__UNROLL_FEW for (int64_t j = 0; j < t.columns; j++)
+      memcpy(dst + j * t.dst_column, src + j * t.src_column, size);
   }
 }
 
-void mf__move_plain(const mf__tile *given) {
-  mf__tile t = *given;
-  if (t.columns < t.rows && t.columns < 16) { /* the loop inside is the long one */
-    t = (mf__tile){t.dst, t.src, t.size, t.columns, t.rows, t.dst_column, t.dst_row, t.src_column, t.src_row};
+static void move_elements(const mf__tile *t) {
+  switch (t->size) {
+    case 1: move_each(t, 1); break;
+    case 2: move_each(t, 2); break;
+    case 3: move_each(t, 3); break;
+    case 4: move_each(t, 4); break;
+    case 6: move_each(t, 6); break;
+    case 8: move_each(t, 8); break;
+    case 12: move_each(t, 12); break;
+    case 16: move_each(t, 16); break;
+    default: move_each(t, (size_t)t->size);
   }
-  switch (t.size) {
-    case 1: move_each(&t, 1); break;
-    case 2: move_each(&t, 2); break;
-    case 3: move_each(&t, 3); break;
-    case 4: move_each(&t, 4); break;
-    case 6: move_each(&t, 6); break;
-    case 8: move_each(&t, 8); break;
-    case 12: move_each(&t, 12); break;
-    case 16: move_each(&t, 16); break;
-    default: move_each(&t, (size_t)t.size);
+}
+
+/* The loop inside is the long one. Where rows are short, it goes over as many as stay in the cache until the last
+ * column. */
+void mf__move_plain(const mf__tile *t) {
+  enum { CACHED = 16 << 10, SHORT = 16 };
+  if (t->columns >= t->rows || t->columns >= SHORT) {
+    move_elements(t);
+    return;
+  }
+  const int64_t far = t->src_row < 0 ? -t->src_row : t->src_row, most = far < CACHED / 64 ? CACHED / (far + 1) : 64;
+  for (int64_t row = 0; row < t->rows; row += most) {
+    const int64_t rows = t->rows - row < most ? t->rows - row : most;
+    const mf__tile part = {t->dst + row * t->dst_row, t->src + row * t->src_row, t->size, t->columns, rows,
+                           t->dst_column, t->dst_row, t->src_column, t->src_row};
+    move_elements(&part);
   }
 }
 
@@ -102,13 +117,54 @@ static void move_transposed(const mf__mover *m, const mf__tile *t) {
     m->simd->transpose[__builtin_ctz((unsigned)t->size)](t);
 }
 
+/* ${n} columns from ${first} on. */
+static mf__tile columns_of(const mf__tile *t, int64_t first, int64_t n) {
+  mf__tile part = *t;
+  part.dst += first * t->dst_column;
+  part.src += first * t->src_column;
+  part.columns = n;
+  return part;
+}
+
 /* The columns from ${done} on, of which no kernel takes care. */
 static void move_rest(const mf__tile *t, int64_t done) {
-  mf__tile rest = *t;
-  rest.dst += done * t->dst_column;
-  rest.src += done * t->src_column;
-  rest.columns -= done;
+  const mf__tile rest = columns_of(t, done, t->columns - done);
   if (rest.columns > 0) mf__move_plain(&rest);
+}
+
+/* Too few rows for vectors: columns are read as if each had 16 bytes, which lie within the tile but for those of a few
+ * columns at one of its ends, and what is too much becomes rows of the buffer that nobody reads. */
+#define NARROW_STEP 64
+#define NARROW_WIDTH 256
+
+static void move_narrow_columns(const mf__mover *m, const mf__tile *t) {
+  _Alignas(64) char buffer[16 * NARROW_WIDTH];
+  mf__tile tall = *t;
+  tall.dst = buffer;
+  tall.dst_row = NARROW_WIDTH;
+  tall.rows = 16 / t->size;
+  m->simd->transpose[__builtin_ctz((unsigned)t->size)](&tall);
+  for (int64_t i = 0; i < t->rows; i++)
+    memcpy(t->dst + i * t->dst_row, buffer + i * NARROW_WIDTH, (size_t)(t->columns * t->size));
+}
+
+static void move_narrow(const mf__mover *m, const mf__tile *t) {
+  const int64_t size = t->size, step = t->src_column < 0 ? -t->src_column : t->src_column;
+  const int64_t beyond = (16 - t->rows * size + step - 1) / step, begin = t->src_column < 0 ? beyond : 0;
+  const int64_t end = t->src_column < 0 ? t->columns : t->columns - beyond, least = 16 / size;
+  int64_t done = begin;
+  if (end - begin < least) {
+    mf__move_plain(t);
+    return;
+  }
+  const mf__tile before = columns_of(t, 0, begin);
+  if (begin > 0) mf__move_plain(&before);
+  for (; done + least <= end; done += NARROW_WIDTH / size) {
+    const int64_t left = end - done, n = left < NARROW_WIDTH / size ? left : NARROW_WIDTH / size;
+    const mf__tile part = columns_of(t, done, n);
+    move_narrow_columns(m, &part);
+  }
+  move_rest(t, done < end ? done : end);
 }
 
 /* Byte ${out} of what a group becomes is byte ${in} of it. */
@@ -228,6 +284,11 @@ static bool is_of_pixels(const mf__tile *t) {
   return t->columns >= 2 && t->columns <= 4 && t->dst_row == t->columns * t->size && t->rows * t->size >= NETWORK_ROW;
 }
 
+static bool is_narrow(const mf__tile *t) {
+  const bool close = t->src_column >= -NARROW_STEP && t->src_column <= NARROW_STEP;
+  return is_power(t->size, 4) && t->rows > 3 && t->rows * t->size < 16 && close && t->columns * t->size >= NETWORK_ROW;
+}
+
 /* Where columns are compact in the destination, and rows in the source. */
 static void find_transposing(mf__mover *m, const mf__tile *t, bool permutes) {
   const int64_t size = t->size;
@@ -238,6 +299,8 @@ static void find_transposing(mf__mover *m, const mf__tile *t, bool permutes) {
   } else if (small && is_of_pixels(t)) {
     connect_pixels(&m->network, size, t->columns);
     m->move = move_pixels;
+  } else if (is_narrow(t)) {
+    m->move = move_narrow;
   } else if (is_power(size, 16)) {
     m->move = move_transposed;
   }

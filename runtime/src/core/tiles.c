@@ -230,10 +230,17 @@ static void do_part(void *ctx, int64_t i) {
   s->simd->stream_end();
 }
 
+/* Whether several planes take turns at the lines of the source, of which none stays in the cache over a whole plane. */
+static bool comes_back(const mf__planes *p) {
+  bool close = false;
+  for (int32_t i = 0; i < p->ndim; i++) close = close || (p->src[i] > -LINE && p->src[i] < LINE && p->src[i] != 0);
+  return close && p->plane.rows * p->plane.columns * p->plane.size >= PART;
+}
+
 /* Calls ${plane} for each of the planes, in which ${nbytes} are written; large ones on several threads. */
 static void each_plane(const tiles *c, const mf__planes *p, int64_t nbytes, plane_fn plane, void *ctx) {
   shares s = {.simd = c->simd, .planes = p, .plane = plane, .ctx = ctx};
-  if (nbytes >= MF__LARGE && mf_threads() > 1) {
+  if (nbytes >= MF__LARGE && (mf_threads() > 1 || comes_back(p))) {
     mf__planes_cut(p, nbytes / PART, &s.cut);
     mf__share(s.cut.nparts, do_part, &s);
     return;
