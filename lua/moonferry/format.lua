@@ -29,7 +29,8 @@ local function real(value)
   elseif value == math.huge or value == -math.huge then
     return value > 0 and "inf" or "-inf"
   end
-  return ("%.5g"):format(value)
+  local text = ("%.5g"):format(value)
+  return text:find "^-?%d+$" and text .. "." or text -- as the whole number that it is rounded to
 end
 
 local function show(value, kind)

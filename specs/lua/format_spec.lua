@@ -10,6 +10,7 @@ describe("tostring", function()
     assert.are.equal("mf.tensor<int32[2,3] cpu>\n[[  1,  -2,   3],\n [400,   5,   6]]",
       tostring(mf.tensor({ { 1, -2, 3 }, { 400, 5, 6 } }, "int32")))
     assert.are.equal("mf.tensor<float32[3] cpu>\n[ 1., 0.5, nan]", tostring(mf.tensor({ 1, 0.5, 0 / 0 })))
+    assert.are.equal("mf.tensor<float32[3] cpu>\n[ 1., -2., 1.5]", tostring(mf.tensor { 0.99999994, -2.0000002, 1.5 }))
     assert.are.equal("mf.tensor<float64[3] cpu>\n[  inf,  -inf, 1e+20]",
       tostring(mf.tensor({ 1 / 0, -1 / 0, 1e20 }, "float64")))
     assert.are.equal("mf.tensor<bool[2] cpu>\n[ true, false]", tostring(mf.tensor({ true, false }, "bool")))
