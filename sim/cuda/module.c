@@ -168,6 +168,57 @@ CUresult do_cuLibraryUnload(CUlibrary handle) {
   return CUDA_SUCCESS;
 }
 
+/* The file's text with an end, or NULL. */
+static char *text_of(const char *file) {
+  FILE *in = fopen(file, "rb");
+  char *text = NULL;
+  if (in == NULL) return NULL;
+  if (fseek(in, 0, SEEK_END) == 0 && ftell(in) >= 0) {
+    const size_t size = (size_t)ftell(in);
+    rewind(in);
+    text = calloc(size + 1, 1);
+    if (text != NULL && fread(text, 1, size, in) != size) text[0] = '\0';
+  }
+  fclose(in);
+  return text;
+}
+
+CUresult do_cuLibraryLoadFromFile(CUlibrary *out, const char *file, int *options, void **values, unsigned n,
+                                  int *library_options, void **library_values, unsigned nlibrary) {
+  if (out == NULL || file == NULL) return CUDA_ERROR_INVALID_VALUE;
+  char *text = text_of(file);
+  if (text == NULL) return CUDA_ERROR_FILE_NOT_FOUND;
+  const CUresult rc = do_cuLibraryLoadData(out, text, options, values, n, library_options, library_values, nlibrary);
+  free(text);
+  return rc;
+}
+
+CUresult do_cuLibraryGetKernelCount(unsigned *count, CUlibrary handle) {
+  sim_module *m;
+  if (count == NULL) return CUDA_ERROR_INVALID_VALUE;
+  TRY(object_of(handle, SIM_LIBRARY, &m));
+  const ptx_program *p = m->code;
+  *count = 0;
+  for (size_t i = 0; i < p->nentries; i++) *count += !p->entries[i].is_function;
+  return CUDA_SUCCESS;
+}
+
+/* PTX of the subset has neither managed variables nor functions for the host and devices. */
+static CUresult has_none(CUlibrary handle, const void *out, const char *name) {
+  sim_module *m;
+  if (out == NULL || name == NULL) return CUDA_ERROR_INVALID_VALUE;
+  TRY(object_of(handle, SIM_LIBRARY, &m));
+  return CUDA_ERROR_NOT_FOUND;
+}
+
+CUresult do_cuLibraryGetManaged(CUdeviceptr *at, size_t *nbytes, CUlibrary handle, const char *name) {
+  return has_none(handle, at != NULL ? (const void *)at : nbytes, name);
+}
+
+CUresult do_cuLibraryGetUnifiedFunction(void **f, CUlibrary handle, const char *name) {
+  return has_none(handle, f, name);
+}
+
 CUresult do_cuLibraryGetKernel(CUkernel *out, CUlibrary handle, const char *name) {
   sim_module *m;
   sim_function *f;

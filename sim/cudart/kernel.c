@@ -28,6 +28,32 @@ cudaError_t do_cudaLibraryGetKernel(cudaKernel_t *k, cudaLibrary_t l, const char
   return from(cuLibraryGetKernel(k, l, name));
 }
 
+cudaError_t do_cudaLibraryLoadFromFile(cudaLibrary_t *l, const char *file, int *options, void **values, unsigned n,
+                                       int *library_options, void **library_values, unsigned nlibrary) {
+  TRY(context());
+  return from(cuLibraryLoadFromFile(l, file, options, values, n, library_options, library_values, nlibrary));
+}
+
+cudaError_t do_cudaLibraryGetKernelCount(unsigned *count, cudaLibrary_t l) {
+  TRY(context());
+  return from(cuLibraryGetKernelCount(count, l));
+}
+
+cudaError_t do_cudaLibraryGetGlobal(void **at, size_t *nbytes, cudaLibrary_t l, const char *name) {
+  TRY(context());
+  return from(cuLibraryGetGlobal((CUdeviceptr *)at, nbytes, l, name));
+}
+
+cudaError_t do_cudaLibraryGetManaged(void **at, size_t *nbytes, cudaLibrary_t l, const char *name) {
+  TRY(context());
+  return from(cuLibraryGetManaged((CUdeviceptr *)at, nbytes, l, name));
+}
+
+cudaError_t do_cudaLibraryGetUnifiedFunction(void **f, cudaLibrary_t l, const char *name) {
+  TRY(context());
+  return from(cuLibraryGetUnifiedFunction(f, l, name));
+}
+
 cudaError_t do_cudaGetKernel(cudaKernel_t *k, const void *f) {
   if (k == NULL) return cudaErrorInvalidValue;
   if (kernel_name(f) == NULL) return cudaErrorInvalidDeviceFunction;

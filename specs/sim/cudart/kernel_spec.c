@@ -2,6 +2,7 @@
 #include "spec.h"
 
 #include <elf.h>
+#include <unistd.h>
 
 #define CALL(name, symbol, since, how, params, args) CUresult symbol params;
 #define SCALL CALL
@@ -308,7 +309,35 @@ static void a_kernel_of_ptx_runs(void **state) {
   OK(cudaFree(p));
 }
 
+/* PyTorch 2.15 is linked with these. */
+static void a_library_comes_from_a_file_and_says_what_it_has(void **state) {
+  (void)state;
+  char file[] = "/tmp/sim-library-XXXXXX";
+  cudaLibrary_t l = NULL;
+  void *at = NULL;
+  unsigned count = 0, value = 0;
+  size_t nbytes = 0;
+  FILE *out = fdopen(mkstemp(file), "w");
+  fprintf(out, "%s.visible .global .u32 word = 9;\n", text);
+  fclose(out);
+  OK(cudaLibraryLoadFromFile(&l, file, NULL, NULL, 0, NULL, NULL, 0));
+  unlink(file);
+  OK(cudaLibraryGetKernelCount(&count, l));
+  assert_int_equal(count, 1);
+  OK(cudaLibraryGetGlobal(&at, &nbytes, l, "word"));
+  assert_int_equal(nbytes, sizeof value);
+  OK(cudaMemcpy(&value, at, sizeof value, cudaMemcpyDeviceToHost));
+  assert_int_equal(value, 9);
+  FAILS(cudaLibraryGetManaged(&at, &nbytes, l, "word"), cudaErrorSymbolNotFound);
+  FAILS(cudaLibraryGetUnifiedFunction(&at, l, "number"), cudaErrorSymbolNotFound);
+  FAILS(cudaLibraryGetKernelCount(NULL, l), cudaErrorInvalidValue);
+  OK(cudaLibraryUnload(l));
+  FAILS(cudaLibraryLoadFromFile(&l, file, NULL, NULL, 0, NULL, NULL, 0), cudaErrorFileNotFound);
+  (void)cudaGetLastError();
+}
+
 RUN(SPEC(a_compiled_kernel_is_refused_by_its_name), SPEC(a_compiled_kernel_can_stand_for_what_its_arguments_reach),
     SPEC(an_argument_reaches_all_pieces_of_mapped_memory), SPEC(a_broken_file_is_refused),
     SPEC(a_kernel_is_known_while_its_library_is_loaded), SPEC(configurations_are_taken_as_they_were_left),
-    SPEC(what_is_no_kernel_is_not_launched), SPEC(a_kernel_of_ptx_runs))
+    SPEC(what_is_no_kernel_is_not_launched), SPEC(a_kernel_of_ptx_runs),
+    SPEC(a_library_comes_from_a_file_and_says_what_it_has))
