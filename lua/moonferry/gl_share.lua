@@ -117,7 +117,7 @@ local function mapped(self, number, like, fn)
   if not errors.passed(rc, err) then
     return errors.refused("map", rc, err)
   end
-  local t = tensor.adopt(C.mf_tensor_retain(out[0]))
+  local t = tensor.keep(out[0])
   local ok, result = pcall(fn, t)
   unmap(self, t, out[0], "map")
   if not ok then

@@ -25,6 +25,10 @@ local meta, closed = { moonferry_open = true }, {}
 local ring = { Ring = Ring }
 
 local take_number, leave_number = places.of_answers "int32_t[2]"
+-- Without a result, for which LuaJIT would want memory when the reference has been taken.
+pcall(ffi.cdef, 'void mf_lua_ring_keep(mf_ring *r) __asm__("mf_ring_retain");')
+local keep = C.mf_lua_ring_keep
+
 local take_place, leave_place = places.of("mf_ring *[1]", function(at)
   C.mf_ring_release(at[0])
 end)
@@ -95,7 +99,7 @@ end
 local function tensors_of(handle)
   local slots = {}
   for i = 1, C.mf_ring_count(handle) do
-    slots[i] = tensor.adopt(C.mf_tensor_retain(C.mf_ring_slot(handle, i - 1)))
+    slots[i] = tensor.keep(C.mf_ring_slot(handle, i - 1))
   end
   return slots
 end
@@ -181,7 +185,8 @@ function ring.from_handle(handle)
     misuse("ring_from_handle: expected an mf_ring *, got %s", show(handle))
   end
   local at = take_place()
-  at[0] = C.mf_ring_retain(handle)
+  keep(handle)
+  at[0] = handle
   return adopt(at)
 end
 

@@ -252,6 +252,20 @@ local function adopt_counted(handle)
   return adopt(handle, tonumber(C.mf_tensor_nbytes(handle)))
 end
 
+-- Without a result, for which LuaJIT would want memory when the reference has been taken.
+pcall(ffi.cdef, 'void mf_lua_tensor_keep(mf_tensor *t) __asm__("mf_tensor_retain");')
+local keep = C.mf_lua_tensor_keep
+
+--- Takes a reference of its own to a tensor that C holds, whose memory Lua has not counted yet.
+---@param handle ffi.cdata*
+---@return moonferry.Tensor
+function tensor.keep(handle)
+  local at = take_place()
+  keep(handle)
+  at[0] = handle
+  return adopt_counted(handle_at(at))
+end
+
 --- Takes over one reference of an `mf_tensor *`, to memory that Lua has not counted yet.
 ---@param handle ffi.cdata*
 ---@return moonferry.Tensor

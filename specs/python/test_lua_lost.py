@@ -26,6 +26,7 @@ MAKERS = {
     "a tensor that is closed": "return t:copy():close()",
     "a scope": "return mf.scope(function() return t:view(1):copy().size end)",
     "a tensor of Python's": "return new()",
+    "a ring of a handle": "return mf.ring_from_handle(ring.handle)",
     "an export": "taken = t:to_dlpack()",
     "an export with options": "taken = t:to_dlpack { copy = true }",
     "an export of the old kind": "taken = t:to_dlpack_legacy()",
@@ -34,7 +35,7 @@ MAKERS = {
 PROGRAM = """
 local mf, t, new = require "moonferry", ...
 jit.off()
-local taken
+local ring, taken = mf.ring({ 3 }, "int8", 2)
 local function make()
   %s
 end
