@@ -193,6 +193,23 @@ def test_a_copy_to_another_device_is_of_the_current_stream(cases, right):
     judge(cases, case, right)
 
 
+@right_and_wrong
+def test_registered_memory_is_given_back_when_it_was_read(cases, right):
+    def case():
+        runtime, source = torch.cuda.cudart(), torch.full((N,), 7, dtype=torch.int32)
+        torch.cuda.init()
+        assert int(runtime.cudaHostRegister(source.data_ptr(), source.nbytes, 0)) == 0
+        s = Stream()
+        x = filled(s, source)
+        if right:
+            s.synchronize()
+        assert int(runtime.cudaHostUnregister(source.data_ptr())) == 0
+        with torch.cuda.stream(s):
+            assert not right or (x.cpu() == 7).all()
+
+    judge(cases, case, right, "race: race on", "cudaMemcpyAsync", "cudaHostUnregister")
+
+
 def test_the_cache_can_be_emptied_while_work_is_queued(cases):
     """Its `cudaFree` waits, as PyTorch's allocator expects where memory runs out, too."""
 
