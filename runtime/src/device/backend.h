@@ -36,6 +36,7 @@ typedef struct mf__block_copy {
 #define MF__MAX_PITCH ((int64_t)INT32_MAX)
 /* That of the device which accepts least, once its driver is open. */
 int64_t mf__pitch_max(void);
+void mf__pitch_limit(int64_t nbytes); /* called while a driver is being opened */
 
 #define MF__KERNEL_AXES 8
 

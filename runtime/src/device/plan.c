@@ -81,6 +81,16 @@ void mf__plan_make(mf__plan *p, const mf_tensor *dst, const mf_tensor *src) {
   condense(p);
 }
 
+static _Atomic int64_t max_pitch = MF__MAX_PITCH;
+
+int64_t mf__pitch_max(void) {
+  return atomic_load_explicit(&max_pitch, memory_order_relaxed);
+}
+
+void mf__pitch_limit(int64_t nbytes) {
+  if (nbytes < mf__pitch_max()) atomic_store_explicit(&max_pitch, nbytes, memory_order_relaxed);
+}
+
 static bool is_pitch(int64_t pitch, int64_t width) {
   return pitch >= width && pitch <= mf__pitch_max();
 }

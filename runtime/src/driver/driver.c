@@ -111,17 +111,6 @@ bool mf__driver_usable(const mf__driver *driver) {
   return atomic_load_explicit(&driver->state, memory_order_acquire) == OPEN;
 }
 
-static _Atomic int64_t max_pitch = MF__MAX_PITCH;
-
-int64_t mf__pitch_max(void) {
-  return atomic_load_explicit(&max_pitch, memory_order_relaxed);
-}
-
-/* Called while a driver is being opened. */
-void mf__pitch_limit(int64_t nbytes) {
-  if (nbytes < mf__pitch_max()) atomic_store_explicit(&max_pitch, nbytes, memory_order_relaxed);
-}
-
 mf__function mf__driver_symbol(void *library, const char *name, int32_t version) {
   mf__function function = NULL;
   void *found = mf__library_symbol(library, name);

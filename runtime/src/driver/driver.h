@@ -52,9 +52,6 @@ typedef struct mf__symbol {
 
 typedef mf__function (*mf__lookup_fn)(void *from, const char *name, int32_t version);
 
-/* No pitch is larger from now on. */
-void mf__pitch_limit(int64_t nbytes);
-
 /* A library's own symbol. */
 mf__function mf__driver_symbol(void *library, const char *name, int32_t version);
 
