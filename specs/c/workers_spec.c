@@ -200,10 +200,13 @@ static bool blocks_signals_and_no_faults(pid_t id) {
 }
 
 static void signals_are_blocked_and_faults_are_not(void **state) {
+  sigset_t now;
   (void)state;
   OK(mf_threads_set(3, &spec_err));
   assert_true(transposes(SIDE, 1));
   assert_int_equal(count_workers(blocks_signals_and_no_faults), 2);
+  assert_int_equal(pthread_sigmask(SIG_SETMASK, NULL, &now), 0);
+  assert_int_equal(sigismember(&now, SIGINT) + sigismember(&now, SIGTERM), 0); /* the program's threads as before */
   OK(mf_threads_set(1, &spec_err));
 }
 
