@@ -21,9 +21,9 @@ local CODES = {
   bool = "b1", int8 = "i1", int16 = "i2", int32 = "i4", int64 = "i8", uint8 = "u1", uint16 = "u2", uint32 = "u4",
   uint64 = "u8", float16 = "f2", float32 = "f4", float64 = "f8", complex64 = "c8", complex128 = "c16",
 }
-local NAMES, BYTES = {}, {}
+local NAMES = {}
 for name, code in pairs(CODES) do
-  NAMES[code], BYTES[name] = name, tonumber(code:match "%d+$")
+  NAMES[code] = name
 end
 
 local function header_of(t)
@@ -172,7 +172,7 @@ end
 
 -- Whether the file has all elements, asked before there is memory for them; true where a file cannot tell its length.
 local function has_all(file, what)
-  local size = BYTES[what.name]
+  local size = tonumber(CODES[what.name]:match "%d+$")
   for _, extent in ipairs(what.shape) do
     size = size * extent
   end

@@ -86,9 +86,6 @@ end
 --- What `numbers.list` makes.
 numbers.int64s = ffi.typeof "int64_t[?]"
 
--- What is written into the list by mistake.
-local NO_EXTENTS = { 0, "dtype", "device" }
-
 --- A shape: a list of extents, or one number for rank 1.
 ---@param shape table|number
 ---@param what? string
@@ -96,11 +93,9 @@ local NO_EXTENTS = { 0, "dtype", "device" }
 function numbers.shape(shape, what)
   what = what or "shape"
   if type(shape) == "table" then
-    for i = 1, #NO_EXTENTS do
-      if shape[NO_EXTENTS[i]] ~= nil then
-        misuse("%s: expected a list that counts from 1, got the key %s; the dtype and options are arguments after it",
-          what, show(NO_EXTENTS[i]))
-      end
+    if shape[0] ~= nil or shape.dtype ~= nil or shape.device ~= nil then
+      misuse("%s: expected a list that counts from 1, got the key %s; the dtype and options are arguments after it",
+        what, show(shape[0] ~= nil and 0 or shape.dtype ~= nil and "dtype" or "device"))
     end
     return numbers.list(shape, numbers.integer, numbers.int64s, what)
   elseif type(shape) == "number" or type(shape) == "cdata" then
