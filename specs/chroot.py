@@ -87,6 +87,11 @@ def unpack(root, suite, processor, packages):
     _make(root, ["mmdebstrap", *options, suite, str(root), source], f"{suite} {processor} {' '.join(names)}\n")
     for folder in ("dev", "proc", "tmp"):
         (root / folder).mkdir(exist_ok=True)
+    # What configuring ca-certificates would write, without which pip does not start.
+    bundle, parts = root / "etc/ssl/certs/ca-certificates.crt", (root / "usr/share/ca-certificates").rglob("*.crt")
+    if texts := [part.read_text() for part in sorted(parts)]:
+        bundle.parent.mkdir(parents=True, exist_ok=True)
+        bundle.write_text("".join(texts))
 
 
 def emulate(processor):
