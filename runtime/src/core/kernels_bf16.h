@@ -54,6 +54,11 @@ static inline __m512i rounded_bf16(__m512 x) {
   return _mm512_mask_mov_epi32(near, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), _mm512_set1_epi32((int)NAN_BITS));
 }
 
+static inline void put_bf16(char *to, __m512 x) {
+  const __m256i codes = _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded_bf16(x), 16));
+  _mm256_storeu_si256((__m256i *)(void *)to, codes);
+}
+
 static inline __m512i two_bf16(__m512 low, __m512 high) {
   return _mm512_permutex2var_epi16(rounded_bf16(low), _mm512_load_si512(upper_halves), rounded_bf16(high));
 }
@@ -64,17 +69,19 @@ SOME(f32_to_bf16) {
     const char *from = (const char *)in + i * 4;
     _mm512_storeu_si512((char *)out + i * 2, two_bf16(sixteen_floats(from), sixteen_floats(from + 64)));
   }
+  for (; i + 16 <= n; i += 16) put_bf16((char *)out + i * 2, sixteen_floats((const char *)in + i * 4));
   f32_to_bf16_rest_some((char *)out + i * 2, (const char *)in + i * 4, n - i, f);
 }
 PASSING(f32_to_bf16, 4, 2)
 
 SOME(f64_to_bf16) {
-  float between[32];
+  float between[16];
   int64_t i = 0;
   for (; i + 32 <= n; i += 32) {
     const char *from = (const char *)in + i * 8;
     _mm512_storeu_si512((char *)out + i * 2, two_bf16(sixteen_of_odd(from), sixteen_of_odd(from + 128)));
   }
+  for (; i + 16 <= n; i += 16) put_bf16((char *)out + i * 2, sixteen_of_odd((const char *)in + i * 8));
   odd_some(between, (const char *)in + i * 8, n - i, f);
   f32_to_bf16_rest_some((char *)out + i * 2, between, n - i, f);
 }

@@ -24,6 +24,9 @@ MF__INLINE void *hidden(const void *place, int64_t nbytes) {
 #define BLOCK 64
 #define FEW 16
 #define NEAR 2048
+/* Whether what is read is asked for without passing the caches: of long rows those that write little, or whose two
+ * sides lie in the last cache. (What comes from memory and writes much is slower then.) */
+#define ASKS(n, from, to) ((from) >= 4 * (to) ? (n) >= 4096 : (n) > 32768 && (n) * ((from) + (to)) <= 8 << 20)
 #define PASSING(name, from_size, to_size)                                                            \
   static void name(void *out, const void *in, int64_t n, const mf__small *f, bool passes) {          \
     _Alignas(64) char block[BLOCK * (to_size)];                                                      \
@@ -35,7 +38,12 @@ MF__INLINE void *hidden(const void *place, int64_t nbytes) {
       name##_some(block, from, BLOCK, f);                                                            \
       MF__UNROLL for (int k = 0; k < BLOCK * (to_size); k += PASS_WIDTH) PASS(to + k, block + k);    \
     }                                                                                                \
-    if (!passes && n >= BLOCK) {                                                                     \
+    for (; !passes && ASKS(n, from_size, to_size) && i + BLOCK <= n; i += BLOCK) {                   \
+      const char *from = hidden(in, i * (from_size));                                                \
+      MF__UNROLL for (int k = 0; k < BLOCK * (from_size); k += 64) mf__prefetch(from, k + NEAR);     \
+      name##_some(hidden(out, i * (to_size)), from, BLOCK, f);                                       \
+    }                                                                                                \
+    if (!passes && n - i >= BLOCK) {                                                                 \
       i = n / BLOCK * BLOCK;                                                                         \
       name##_some(out, in, i, f);                                                                    \
     }                                                                                                \
@@ -360,6 +368,7 @@ static const mf__loops loops = {
 #undef SOME
 #undef PASSING
 #undef FEW
+#undef ASKS
 #undef LONG_LOOP
 #undef AVX2_LOOP
 #undef VECTOR_LOOP

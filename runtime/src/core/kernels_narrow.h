@@ -70,6 +70,13 @@ static inline __m256i doubles_below(const char *from, double most, bool is_unsig
       const __m256i bytes = pack(_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d));                \
       _mm256_storeu_si256((__m256i *)(void *)((char *)out + i), _mm256_permutevar8x32_epi32(bytes, order)); \
     }                                                                                                \
+    for (; i + 16 <= n; i += 16) {                                                                   \
+      const char *from = (const char *)in + i * (size);                                              \
+      const __m256i a = below(from, most, is_unsigned), b = below(from + 8 * (size), most, is_unsigned); \
+      const __m256i shorts = _mm256_permute4x64_epi64(_mm256_packs_epi32(a, b), 0xd8);               \
+      const __m256i bytes = _mm256_permute4x64_epi64(pack(shorts, shorts), 0xd8);                    \
+      _mm_storeu_si128((__m128i *)(void *)((char *)out + i), _mm256_castsi256_si128(bytes));         \
+    }                                                                                                \
     name##_rest_some((char *)out + i, (const char *)in + i * (size), n - i, f);                      \
   }                                                                                                  \
   PASSING(name, size, 1)

@@ -63,11 +63,14 @@ static void take_columns(mf__planes *p) {
   remove_axis(p, last);
 }
 
-/* The axis for rows: a plane of a few elements would cost more to go to than to move, and takes the longest. */
+/* The axis for rows: a plane of a few elements, or of a few short rows, would cost more to go to than to move, and takes
+ * the longest axis. */
 static int32_t row_axis(const mf__planes *p) {
-  enum { FEW = 16 };
-  int32_t axis = closest(p, p->plane.src_column);
-  if (p->shape[axis] * p->plane.columns >= FEW) return axis;
+  enum { FEW = 16, FEW_ROWS = 8, SHORT = 512 };
+  const mf__tile *t = &p->plane;
+  int32_t axis = closest(p, t->src_column);
+  const bool short_rows = t->src_column == t->size && t->columns * t->size < SHORT && p->shape[axis] < FEW_ROWS;
+  if (p->shape[axis] * t->columns >= FEW && !short_rows) return axis;
   for (int32_t i = 0; i < p->ndim; i++)
     if (p->shape[i] > p->shape[axis]) axis = i;
   return axis;
