@@ -252,6 +252,9 @@ class Runtime(Judge):
             if program.stem in WITHOUT_KERNELS:
                 missing = {"SIM_MISSING": MISSING[device]}
                 specs.append(self.on_device(device, program, f"{program.name} on {device} without kernels", missing))
+            if program.stem == "gpu_copy_spec" and device == "cuda":
+                pitch = {"SIM_MISSING": MISSING[device], "SIM_MAX_PITCH": "600"}
+                specs.append(self.on_device(device, program, f"{program.name} on {device} with small pitches", pitch))
         return specs
 
     def tsan_specs(self):
