@@ -63,8 +63,8 @@ static void take_columns(mf__planes *p) {
   remove_axis(p, last);
 }
 
-/* The axis for rows: a plane of a few elements, or of a few short rows, would cost more to go to than to move, and takes
- * the longest axis. */
+/* The axis for rows: a plane of a few elements, or of a few short rows, would cost more to go to than to move, and
+ * takes the longest axis. */
 static int32_t row_axis(const mf__planes *p) {
   enum { FEW = 16, FEW_ROWS = 8, SHORT = 512 };
   const mf__tile *t = &p->plane;
