@@ -182,7 +182,10 @@ static bool find_stream(tiles *c, const mf__tile *t) {
   }
   c->run &= c->columns >= t->columns;
   c->columns = least(c->columns, t->columns);
-  if (c->run) c->rows = ROW_BUFFER / width;
+  if (c->run && crossed) /* as many times a line of each column */
+    c->rows *= BUFFER / width / c->rows;
+  else if (c->run)
+    c->rows = ROW_BUFFER / width;
   return true;
 }
 
@@ -392,6 +395,13 @@ static int64_t row_of_tile(const casts *c, const mf__tile *t, bool crossed) {
   return t->dst_column == c->to ? CAST_LONG_ROW : CAST_ROW * 4;
 }
 
+/* Of rows that are one run, so many as end as they began: where that is with a line, in whole lines. */
+static int64_t rows_of_run(const casts *c, const mf__tile *t) {
+  int64_t rows = CAST_ROW * 4 / t->columns;
+  if (c->gathers) rows = least(rows, CAST_BUFFER / t->size / t->columns);
+  return rows > LINE ? rows - rows % LINE : rows;
+}
+
 static void find_cast_tile(casts *c, const mf__tile *t, int64_t nbytes) {
   const bool crossed = t->src_row > 0 && t->src_row < t->src_column;
   const mf__tile inside = {.size = t->size, .rows = t->rows, .columns = t->columns, .dst_row = t->columns * t->size,
@@ -403,9 +413,8 @@ static void find_cast_tile(casts *c, const mf__tile *t, int64_t nbytes) {
   c->t.asks = crossed && c->gathers && t->rows > 4;
   if (crossed && t->rows <= 4) c->t.rows = t->rows;
   c->t.run = is_run(c, t);
-  if (c->t.run) c->t.rows = CAST_ROW * 4 / t->columns;
+  if (c->t.run) c->t.rows = rows_of_run(c, t);
   if (!crossed && !c->t.run && c->t.columns == t->columns) c->t.rows = 1 + CAST_ROW / t->columns;
-  if (c->t.run && c->gathers) c->t.rows = least(c->t.rows, CAST_BUFFER / t->size / t->columns);
 }
 
 void mf__tiles_cast(const mf__simd *simd, const mf__convert *convert, const DLTensor *dst, const mf__side *src) {
