@@ -21,8 +21,8 @@ REASONS = {
     "4096 x 4096 float16": "rows that lie 8 KiB apart share few places of the caches: 4160 x 4032 had 81 %.",
     "4096 x 4096 float32": "rows that lie 16 KiB apart share few places of the caches: 3008 x 2000 had 96 %.",
     "4096 x 4096 uint8": "rows that lie 4 KiB apart share few places of the caches; 41 to 43 % in other runs.",
-    "32 x 128 x 16 x 64 float32, heads": "rows of 256 bytes, which everybody here copies: 1.01 to 1.07 of PyTorch's time "
-    "from one run to the next.",
+    "32 x 128 x 16 x 64 float32, heads": "rows of 256 bytes, which everybody here copies: 1.01 to 1.07 of PyTorch's "
+    "time from one run to the next.",
     "256 x 256 float32": f"{IN_CACHE}. NumPy's arrays begin 16 bytes behind a line; before tiles began with a line, it "
     "took 16.9 instead of 10.8 us.",
     "CHW to HWC, 2 x 1000 x 1001 uint8": f"{IN_CACHE}.",
