@@ -12,14 +12,14 @@ LOOP(bf16_to_f32, uint16_t, float, nan_at_once(as_float((uint32_t)x << 16)))
 AVX2_LOOP(bf16_to_f64, uint16_t, double, (double)nan_at_once(as_float((uint32_t)x << 16)))
 LOOP(bf16_to_bool, uint16_t, uint8_t, (x & 0x7fffu) != 0)
 
-/* Integers of 8 bits have no more bits than bfloat16. */
+/* bfloat16 holds every integer of 8 bits exactly. */
 LOOP(bool_to_bf16, uint8_t, uint16_t, x != 0 ? 0x3f80u : 0)
 LOOP(i8_to_bf16, int8_t, uint16_t, (uint16_t)(as_bits((float)x) >> 16))
 LOOP(u8_to_bf16, uint8_t, uint16_t, (uint16_t)(as_bits((float)x) >> 16))
 LOOP(i16_to_bf16, int16_t, uint16_t, rounded_bits(as_bits((float)x)))
 LOOP(u16_to_bf16, uint16_t, uint16_t, rounded_bits(as_bits((float)x)))
 
-/* Blocks of which a float holds all integers need not be looked at one by one. */
+/* In a block of small integers a float holds each one exactly, so that none has to be made odd first. */
 #define INTS_TO_BF16(name, from, bias, as_odd)                                                       \
   EACH(name##_small, from, uint16_t, rounded_bits(as_bits((float)x)))                                \
   EACH(name##_large, from, uint16_t, rounded_bits(as_bits(as_odd(x))))                               \
@@ -128,7 +128,7 @@ static inline __m256 eight_nearest(const double *from) {
   return _mm256_set_m128(_mm256_cvtpd_ps(_mm256_loadu_pd(from + 4)), _mm256_cvtpd_ps(_mm256_loadu_pd(from)));
 }
 
-/* Whether one of them lies between two bfloat16, where the double may have been on either side. */
+/* All bits of those that lie halfway between two bfloat16: their doubles may have been on either side. */
 static inline __m256i ties(__m256 x) {
   const __m256i behind = _mm256_slli_epi32(_mm256_castps_si256(x), 16);
   return _mm256_cmpeq_epi32(behind, _mm256_set1_epi32(INT32_MIN));

@@ -6,15 +6,15 @@
  *
  * Invariant: the result is codec.c's to the last bit, that of a NaN included. */
 
-/* What a loop does to some elements is inlined several times: for as many as there are, and for a few lines of them at
- * a time, which then pass the caches: reading and writing take turns often enough to keep memory busy with both. What
- * is left goes by few, the last of which begin where there are still as many, and convert some again: one by one they
- * would take as long as ten blocks. Those that have passed the caches are not touched again, for their lines would have
- * to come back. */
+/* What a loop does to some elements is inlined several times: for as many as there are, for few, and for a block of a
+ * few lines, which then passes the caches: reading and writing take turns often enough to keep memory busy with both.
+ * The elements behind the last block go by few, because one by one they would take as long as ten blocks. The last few
+ * begin earlier and convert some elements again, but not if those have passed the caches: their lines would have to
+ * come back. */
 #define SOME(name) MF__INLINE void name##_some(                                                      \
     void *restrict out, const void *restrict in, int64_t n, const mf__small *f)
 
-/* A compiler that knows where a few elements lie makes one loop of many few again. */
+/* An address that the compiler cannot see through: otherwise it joins the loops over few elements into one. */
 MF__INLINE void *hidden(const void *place, int64_t nbytes) {
   uintptr_t at = (uintptr_t)place + (uintptr_t)nbytes;
   __asm__("" : "+r"(at));
@@ -24,8 +24,8 @@ MF__INLINE void *hidden(const void *place, int64_t nbytes) {
 #define BLOCK 64
 #define FEW 16
 #define NEAR 2048
-/* Whether what is read is asked for without passing the caches: of long rows those that write little, or whose two
- * sides lie in the last cache. (What comes from memory and writes much is slower then.) */
+/* Whether a row that does not pass the caches is prefetched: a long one that writes little, or whose two sides lie in
+ * the last cache. (A row that comes from memory and writes much becomes slower by it.) */
 #define ASKS(n, from, to) ((from) >= 4 * (to) ? (n) >= 4096 : (n) > 32768 && (n) * ((from) + (to)) <= 8 << 20)
 #define PASSING(name, from_size, to_size)                                                            \
   static void name(void *out, const void *in, int64_t n, const mf__small *f, bool passes) {          \

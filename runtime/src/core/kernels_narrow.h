@@ -1,5 +1,6 @@
-/* kernels_narrow.h: what kernels_saturate.h has for AVX2, which packs vectors of integers into narrower ones and
- * saturates them thereby. What fits no int32_t, or is no number, is its least one where floats have become integers. */
+/* kernels_narrow.h: the loops of kernels_saturate.h for AVX2, whose instructions saturate integers when they pack them
+ * into narrower ones. The instruction that converts a float gives the least int32_t for NaN and for whatever fits no
+ * int32_t. */
 
 static inline __m256 eight_floats(const char *from) {
   return _mm256_loadu_ps((const float *)(const void *)from);
@@ -10,14 +11,14 @@ static inline __m256 eight_bf16(const char *from) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(codes), 16));
 }
 
-/* The least int32_t has become what is too large: its bits are those of the largest one the other way around. */
+/* A float that is too large has become the least int32_t. The bits of the largest one are the inverse of those. */
 static inline __m256i eight_i32(__m256 x) {
   const __m256i over = _mm256_castps_si256(_mm256_cmp_ps(x, _mm256_set1_ps(0x1p31f), _CMP_GE_OQ));
   const __m256i number = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_ORD_Q));
   return _mm256_and_si256(_mm256_xor_si256(_mm256_cvttps_epi32(x), over), number);
 }
 
-/* What is no int32_t has lost 2^31, which is put back into its bits. */
+/* Floats from 2^31 on lose 2^31 before they are converted, and get it back as a bit. */
 static inline __m256i eight_u32(__m256 x) {
   const __m256 half = _mm256_set1_ps(0x1p31f), y = _mm256_max_ps(x, _mm256_setzero_ps());
   const __m256 upper = _mm256_cmp_ps(y, half, _CMP_GE_OQ), over = _mm256_cmp_ps(y, _mm256_set1_ps(0x1p32f), _CMP_GE_OQ);
@@ -26,7 +27,8 @@ static inline __m256i eight_u32(__m256 x) {
   return _mm256_or_si256(bits, _mm256_castps_si256(over));
 }
 
-/* Where integers are packed with unsigned saturation, which makes 0 of NaN; or else. */
+/* Eight integers of ${most} at most. Packing with unsigned saturation makes 0 of NaN; before signed packing, NaN must
+ * become 0 here. */
 static inline __m256i eight_below(__m256 x, float most, bool is_unsigned) {
   const __m256i y = _mm256_cvttps_epi32(_mm256_min_ps(_mm256_set1_ps(most), x));
   return is_unsigned ? y : _mm256_and_si256(y, _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_ORD_Q)));
@@ -50,7 +52,7 @@ static inline __m256i doubles_below(const char *from, double most, bool is_unsig
   return _mm256_set_m128i(four_below(from + 32, most, is_unsigned), four_below(from, most, is_unsigned));
 }
 
-/* The integers that fill no vector of the loops below. */
+/* For the elements that fill no vector of the loops below. */
 #define ONE_BY_ONE(name, raw, from, value, to, lo, hi)                                               \
   static inline to name##_one(raw x) {                                                               \
     const from number = (value), low = number > (lo) ? number : (lo), both = low < (hi) ? low : (hi); \
@@ -107,7 +109,7 @@ TO_NARROW(f32, float, float, x, floats_below)
 TO_NARROW(f64, double, double, x, doubles_below)
 TO_NARROW(bf16, uint16_t, float, bf16_as_float(x), bf16_below)
 
-/* Doubles that are cut off, as the last bits of doubles of 2^52. */
+/* Adding 2^52 to a whole number puts it into the last bits of the double. */
 static inline __m256i eight_u32_of_doubles(const char *from) {
   __m256 halves[2];
   MF__UNROLL for (int k = 0; k < 2; k++) {

@@ -1,5 +1,5 @@
-/* kernels_saturate.h: loops from floats, doubles and bfloat16 to integers of up to 32 bits. What is beyond the integers
- * becomes their least or largest one, and NaN becomes 0. Included by kernels_convert.h. */
+/* kernels_saturate.h: loops from floats, doubles and bfloat16 to integers of up to 32 bits. Numbers beyond the integer
+ * type become its least or largest integer, and NaN becomes 0. Included by kernels_convert.h. */
 
 static inline float bf16_as_float(uint16_t x) {
   return as_float((uint32_t)x << 16);
@@ -61,7 +61,7 @@ static inline __m512i sixteen_i32(__m512 x) {
   return _mm512_mask_mov_epi32(y, over, _mm512_set1_epi32(INT32_MAX));
 }
 
-/* What is beyond a uint32_t becomes its largest one by itself. */
+/* The instruction gives the largest uint32_t for numbers beyond it. */
 static inline __m512i sixteen_u32(__m512 x) {
   return _mm512_maskz_cvttps_epu32(_mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_GT_OQ), x);
 }

@@ -63,8 +63,8 @@ static void take_columns(mf__planes *p) {
   remove_axis(p, last);
 }
 
-/* The axis for rows: a plane of a few elements, or of a few short rows, would cost more to go to than to move, and
- * takes the longest axis. */
+/* The axis for rows. Going to a plane of a few elements, or of a few short rows, costs more than moving it: there the
+ * rows are the longest axis. */
 static int32_t row_axis(const mf__planes *p) {
   enum { FEW = 16, FEW_ROWS = 8, SHORT = 512 };
   const mf__tile *t = &p->plane;
@@ -99,8 +99,8 @@ void mf__planes_make(mf__planes *p, const DLTensor *dst, int64_t dst_size, const
   if (p->ndim > 0) take_rows(p);
 }
 
-/* Planes of a few columns that lie far from each other in the source: a processor does not foresee where the next ones
- * lie. How far ahead their lines are asked for; 0 where that gains nothing. */
+/* A processor does not foresee where the next plane lies if planes are small and far from each other in the source.
+ * Returns how many bytes ahead to prefetch, or 0 where that gains nothing. */
 static int64_t ahead_of(const mf__planes *p) {
   enum { FAR = 2048, FEW = 32, PLANES = 4 };
   const int32_t last = p->ndim - 1;

@@ -132,8 +132,9 @@ static void move_rest(const mf__tile *t, int64_t done) {
   if (rest.columns > 0) mf__move_plain(&rest);
 }
 
-/* Too few rows for vectors: columns are read as if each had 16 bytes, which lie within the tile but for those of a few
- * columns at one of its ends, and what is too much becomes rows of the buffer that nobody reads. */
+/* Too few rows to fill a vector: each column is read as if it had 16 bytes. The bytes behind it belong to the next
+ * columns, except at one end of the tile, where a few columns are moved element by element. They become rows of the
+ * buffer that are not copied to the destination. */
 #define NARROW_STEP 64
 #define NARROW_WIDTH 256
 

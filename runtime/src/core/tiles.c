@@ -182,7 +182,7 @@ static bool find_stream(tiles *c, const mf__tile *t) {
   }
   c->run &= c->columns >= t->columns;
   c->columns = least(c->columns, t->columns);
-  if (c->run && crossed) /* as many times a line of each column */
+  if (c->run && crossed) /* several lines of each column */
     c->rows *= BUFFER / width / c->rows;
   else if (c->run)
     c->rows = ROW_BUFFER / width;
@@ -233,7 +233,8 @@ static void do_part(void *ctx, int64_t i) {
   s->simd->stream_end();
 }
 
-/* Whether several planes take turns at the lines of the source, of which none stays in the cache over a whole plane. */
+/* Whether several planes read the same lines of the source, and a plane is so large that none of them stays in the
+ * cache until the next plane reads it. */
 static bool comes_back(const mf__planes *p) {
   bool close = false;
   for (int32_t i = 0; i < p->ndim; i++) close = close || (p->src[i] > -LINE && p->src[i] < LINE && p->src[i] != 0);
@@ -331,7 +332,7 @@ static void cast_rows(const casts *c, const mf__tile *t, const mf__tile *inside)
     cast_short_rows(c, t, inside);
     return;
   }
-  if (c->convert->nstages == 1 && t->dst_column == c->to && !c->t.streams) { /* nothing between one row and the next */
+  if (c->convert->nstages == 1 && t->dst_column == c->to && !c->t.streams) { /* short rows: no decision for each */
     const mf__loop run = c->convert->stages[0].run;
     for (int64_t i = 0; i < t->rows; i++)
       run(t->dst + i * t->dst_row, inside->src + i * inside->src_row, t->columns, &c->convert->stages[0].format, false);
@@ -395,7 +396,8 @@ static int64_t row_of_tile(const casts *c, const mf__tile *t, bool crossed) {
   return t->dst_column == c->to ? CAST_LONG_ROW : CAST_ROW * 4;
 }
 
-/* Of rows that are one run, so many as end as they began: where that is with a line, in whole lines. */
+/* How many rows of one run a tile has: a multiple of a line's elements, so that a tile that begins with a line ends
+ * with one. */
 static int64_t rows_of_run(const casts *c, const mf__tile *t) {
   int64_t rows = CAST_ROW * 4 / t->columns;
   if (c->gathers) rows = least(rows, CAST_BUFFER / t->size / t->columns);
