@@ -208,12 +208,18 @@ static int refuse_shape(const mf_tensor *source, const DLTensor *to) {
   return -1;
 }
 
-/* ${source} with the shape of ${to}: a view, or itself, which most are. */
+static bool same_shape(const DLTensor *a, const DLTensor *b) {
+  if (a->ndim != b->ndim) return false;
+  for (int32_t i = 0; i < a->ndim; i++)
+    if (a->shape[i] != b->shape[i]) return false;
+  return true;
+}
+
+/* ${source} with the shape of ${to}: itself where it has that already, or a view. */
 static int broadcast(core_state *state, mf_tensor *source, const DLTensor *to, mf_tensor **out) {
-  const DLTensor *from = mf_tensor_dltensor(source);
   mf_error err;
   mf_tensor *fitting;
-  if (from->ndim == to->ndim && memcmp(from->shape, to->shape, (size_t)to->ndim * sizeof *to->shape) == 0) {
+  if (same_shape(mf_tensor_dltensor(source), to)) {
     *out = mf_tensor_retain(source);
     return 0;
   }

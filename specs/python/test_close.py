@@ -68,7 +68,7 @@ FUNCTIONS = {
     "assign it": lambda t: mf.zeros((2, 3)).__setitem__(..., t),
     "as an element": lambda t: mf.zeros(3).__setitem__(0, t),
     "as a fill": lambda t: mf.zeros(3).fill(t),
-    "as an owner": lambda t: mf.wrap(64, 1, owner=t),
+    "as an owner": lambda t: mf.wrap(1 << 20, 1, owner=t),
     "in a ring": lambda t: mf.Ring([t, t, t]),
     "as an owner's array": lambda t: mf.frombuffer(t),
     "memoryview": memoryview,
