@@ -126,12 +126,15 @@ local NONE = 0
 local char_pointer, stream_pointer = ffi.typeof("char *"), ffi.typeof("int64_t *")
 local STREAM_NBYTES = ffi.offsetof(place_type, "stream")
 
+-- LuaJIT needs memory to look up a function of C's for the first time, which there may not be when this one is called.
+local destroy = C.mf_stream_destroy
+
 -- Once for each stream, and not at all where there is no memory for the arguments.
 local function give_back(place)
   local on, handle = place.device, place.stream
   if handle ~= NONE then
     place.stream = NONE
-    C.mf_stream_destroy(on, handle, nil)
+    destroy(on, handle, nil)
   end
 end
 
