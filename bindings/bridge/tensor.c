@@ -98,7 +98,7 @@ static int push_known(lua_State *L, const mf__bridge *bridge, const mf_tensor *t
 static void remember(lua_State *L, int index, const mf_tensor *tensor, int origin) {
   mf__bridge *bridge = mf__top->bridge;
   if (bridge->tensors == 0) {
-    lua_pushliteral(L, "handle");
+    lua_pushliteral(L, "_handle");
     bridge->handle = mf__anchor(L, bridge->state);
     lua_newtable(L);
     lua_createtable(L, 0, 1);

@@ -68,7 +68,7 @@ typedef struct mf__bridge {
   int runner;                 /* registry references to what mf__call_in calls, */
   int handler;                /* and its message handler; both have the bridge */
   int tensors;                /* weak: address of an mf_tensor -> the Lua tensor that has it; 0 before the first; */
-  int handle;                 /* the string "handle", so that looking it up does not allocate; likewise */
+  int handle;                 /* the string "_handle", so that looking it up does not allocate; likewise */
   struct mf__keys *keys;      /* names.c; NULL before the first */
 } mf__bridge;
 

@@ -61,7 +61,7 @@ static inline mf_tensor *mf_lua_check(lua_State *L, int index) {
   int is_tensor = lua_toboolean(L, -1);
   lua_pop(L, 1);
   if (is_tensor) {
-    lua_pushliteral(L, "handle");
+    lua_pushliteral(L, "_handle");
     lua_rawget(L, -2);
     if (lua_topointer(L, -1) != NULL) memcpy(&t, lua_topointer(L, -1), sizeof t);
     lua_pop(L, 1);

@@ -22,7 +22,7 @@ function Tensor:fill(value)
   local scalar = new_scalar()
   dtype.to_scalar(tensor.info(self), value, scalar[0], "fill: value")
   local err = errors.place()
-  local rc = C.mf_tensor_fill(self.handle, scalar, err)
+  local rc = C.mf_tensor_fill(self._handle, scalar, err)
   return errors.done("fill", rc, err, self)
 end
 
@@ -101,7 +101,7 @@ function Tensor:astype(name, ...)
     return nil, message, code
   end
   local err = errors.place()
-  local rc = errors.call(C.mf_tensor_astype, t.handle, self.handle, err)
+  local rc = errors.call(C.mf_tensor_astype, t._handle, self._handle, err)
   if errors.passed(rc, err) then
     return t
   end

@@ -50,7 +50,7 @@ function crossing.describer(import)
   local stream_class
   return function(value)
     if mf.is_tensor(value) then
-      local handle = value.handle
+      local handle = value._handle
       if not ffi.istype(handle_type, handle) or handle == nil then
         error("a tensor that is none cannot be passed to Python", 0)
       end

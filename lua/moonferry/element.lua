@@ -54,7 +54,7 @@ local function extents(t)
 end
 
 local function check_valid(t)
-  if C.mf_tensor_is_valid(t.handle) == 0 then
+  if C.mf_tensor_is_valid(t._handle) == 0 then
     misuse("the memory of this tensor was taken back (MF_ECLOSED)")
   end
 end
@@ -68,7 +68,7 @@ end
 
 local function wait(t, use)
   local err = errors.place()
-  if not errors.passed(C.mf_tensor_acquire(t.handle, THE_HOST, use, err), err) then
+  if not errors.passed(C.mf_tensor_acquire(t._handle, THE_HOST, use, err), err) then
     misuse("%s", errors.text(err))
   end
 end
@@ -96,7 +96,7 @@ local function pointer(t, use)
   if not p then
     p = typed_pointer(t)
   end
-  if C.mf_tensor_is_ordered(t.handle) == 0 then
+  if C.mf_tensor_is_ordered(t._handle) == 0 then
     t._p, t._epoch = p, now
     return p
   end
@@ -113,7 +113,7 @@ local function inner(t)
     axis = axis - 1
     expected = expected * dl.shape[axis]
   end
-  t._inner = C.mf_tensor_size(t.handle) == 0 and 0 or axis
+  t._inner = C.mf_tensor_size(t._handle) == 0 and 0 or axis
   return t._inner
 end
 
@@ -300,7 +300,7 @@ end
 local function get_by_c(t, count, ...)
   check_valid(t)
   local coords, scalar, err = coordinates("get", { ... }, count), new_scalar(), errors.place()
-  if not errors.passed(C.mf_tensor_get(t.handle, coords, count, scalar, err), err) then
+  if not errors.passed(C.mf_tensor_get(t._handle, coords, count, scalar, err), err) then
     misuse("get: %s", errors.text(err))
   end
   return dtype.from_scalar(scalar[0])
@@ -333,7 +333,7 @@ local function put_by_c(t, info, count, ...)
   local coords, scalar = coordinates("put", list, count), new_scalar()
   dtype.to_scalar(info, list[count + 1], scalar[0], "put")
   local err = errors.place()
-  if not errors.passed(C.mf_tensor_put(t.handle, coords, count, scalar, err), err) then
+  if not errors.passed(C.mf_tensor_put(t._handle, coords, count, scalar, err), err) then
     misuse("put: %s", errors.text(err))
   end
 end

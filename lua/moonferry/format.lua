@@ -120,7 +120,7 @@ end
 --- The description, and the values where they can be read: a GPU's are copied to the host once, as a whole.
 function tensor.meta.__tostring(t)
   local line = header(t)
-  if C.mf_tensor_is_valid(t.handle) == 0 then
+  if C.mf_tensor_is_valid(t._handle) == 0 then
     return line:sub(1, -2) .. " memory taken back>"
   end
   local ok, text = pcall(values, t)

@@ -357,7 +357,7 @@ function GLRing:submit(i)
   if self.route == "copied" then
     local call, before = self.context.call, integer(self.context, self.binding)
     call.BindBuffer(self.target, self.buffer)
-    call.BufferSubData(self.target, offset, C.mf_tensor_nbytes(t.handle), t._dl.data)
+    call.BufferSubData(self.target, offset, C.mf_tensor_nbytes(t._handle), t._dl.data)
     call.BindBuffer(self.target, before)
   end
   return self.buffer, offset
@@ -395,7 +395,7 @@ end
 local function let_go(r)
   local left = {}
   for i, t in ipairs(r.ring.slots) do
-    left[i] = C.mf_tensor_retain(t.handle)
+    left[i] = C.mf_tensor_retain(t._handle)
   end
   r.ring:close()
   return left
@@ -461,7 +461,7 @@ function Context:pinned(t)
     delete_buffer(self, buffer)
     return nil, ("pinned: glBufferData answered 0x%x"):format(failure), C.MF_EDRIVER
   end
-  local kept = C.mf_tensor_retain(t.handle)
+  local kept = C.mf_tensor_retain(t._handle)
   return {
     buffer = buffer,
     close = function(pinned)

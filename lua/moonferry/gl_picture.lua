@@ -184,7 +184,7 @@ end
 function Reader:latest()
   local slots, at = self.ring.ring.slots, self.ring.context._int
   while self.queued[1] do
-    C.mf_tensor_fence_wait(slots[self.queued[1]].handle, C.MF_READ, 0, at, nil)
+    C.mf_tensor_fence_wait(slots[self.queued[1]]._handle, C.MF_READ, 0, at, nil)
     if at[0] == 0 then
       break
     end

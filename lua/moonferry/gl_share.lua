@@ -131,11 +131,11 @@ local function bytes_of(self, verb, t)
   local before = picture.integer(self.context, COPY_READ)
   while call.GetError() ~= 0 do end
   call.BindBuffer(COPY_READ, self.buffer)
-  call[verb](COPY_READ, 0, C.mf_tensor_nbytes(t.handle), t._dl.data)
+  call[verb](COPY_READ, 0, C.mf_tensor_nbytes(t._handle), t._dl.data)
   call.BindBuffer(COPY_READ, before)
   local failure = call.GetError()
   if failure ~= 0 then
-    misuse("map: gl%s answered 0x%x for %d bytes", verb, failure, tonumber(C.mf_tensor_nbytes(t.handle)))
+    misuse("map: gl%s answered 0x%x for %d bytes", verb, failure, tonumber(C.mf_tensor_nbytes(t._handle)))
   end
 end
 

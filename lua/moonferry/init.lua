@@ -171,6 +171,12 @@ local function missing(_, key)
   errors.misuse("moonferry has no %s%s", errors.show(key), instead and "; use " .. instead or "")
 end
 
-setmetatable(mf, { __index = missing })
+-- A name that is new here would go unread: a slip of the finger, or a setting of another library.
+local function unknown(_, key)
+  local instead = hint.of_module(key, mf)
+  errors.misuse("moonferry has no %s to set%s", errors.show(key), instead and "; use " .. instead or "")
+end
+
+setmetatable(mf, { __index = missing, __newindex = unknown })
 
 return mf

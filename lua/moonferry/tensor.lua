@@ -52,7 +52,7 @@ local meta, closed = { moonferry_open = true }, {}
 
 -- What an object of this class may hold beside its fields and methods; nil where an owner took it out.
 local PRIVATE = {
-  handle = true, _dl = true, _cost = true, _epoch = true, _p = true, _shared = true, _locked = true, _s = true,
+  _handle = true, _dl = true, _cost = true, _epoch = true, _p = true, _shared = true, _locked = true, _s = true,
   _n = true, _inner = true, _info = true, _mark = true,
 }
 
@@ -86,6 +86,7 @@ end
 local INSTEAD = {
   shape = "t:reshape gives another view", strides = "t:permute_dims, t:view and t:broadcast_to give another view",
   dtype = "t:astype gives a converted copy, t:reinterpret another view", device = "t:to gives a tensor there",
+  handle = "t:close() gives it back",
   readonly = "t:as_readonly gives another view",
 }
 
@@ -205,7 +206,7 @@ end
 ---@return ffi.cdata*
 local function handle_of(t)
   if getmetatable(t) == meta then
-    local handle = t.handle
+    local handle = t._handle
     if handle ~= nil then
       return handle
     end
@@ -236,7 +237,7 @@ end
 -- fields that begin as false are filled by those that need them (element.lua).
 local function adopt(handle, nbytes)
   local t = setmetatable({
-    handle = handle, _dl = C.mf_tensor_dltensor(handle),
+    _handle = handle, _dl = C.mf_tensor_dltensor(handle),
     _cost = nbytes + DESCRIPTION_NBYTES, _epoch = false, _p = false, _shared = false, _locked = false, _s = false,
     _n = false, _inner = false, _info = false, _release_flag = false,
   }, meta)
@@ -332,7 +333,7 @@ function Tensor:close()
   end
   local handle, release_flag = ffi.gc(handle_of(self), nil), self._release_flag
   pressure.subtract(self._cost)
-  self.handle, self._dl, self._p, self._shared, self._s, self._n = nil, nil, nil, nil, nil, nil
+  self._handle, self._dl, self._p, self._shared, self._s, self._n = nil, nil, nil, nil, nil, nil
   self._inner, self._info = nil, nil
   setmetatable(self, closed)
   if C.mf_tensor_release_later(handle) ~= 0 then
@@ -389,21 +390,25 @@ function Fields.device(t)
   return device.format(t._dl.device)
 end
 
+function Fields.handle(t)
+  return t._handle
+end
+
 function Fields.size(t)
-  return tonumber(C.mf_tensor_size(t.handle))
+  return tonumber(C.mf_tensor_size(t._handle))
 end
 
 function Fields.itemsize(t)
-  local bits = tonumber(C.mf_dtype_bits(t._dl.dtype, C.mf_tensor_flags(t.handle)))
+  local bits = tonumber(C.mf_dtype_bits(t._dl.dtype, C.mf_tensor_flags(t._handle)))
   return math.ceil(bits / 8)
 end
 
 function Fields.nbytes(t)
-  return tonumber(C.mf_tensor_nbytes(t.handle))
+  return tonumber(C.mf_tensor_nbytes(t._handle))
 end
 
 function Fields.flags(t)
-  return tonumber(C.mf_tensor_flags(t.handle))
+  return tonumber(C.mf_tensor_flags(t._handle))
 end
 
 function Fields.readonly(t)
@@ -415,7 +420,7 @@ function Fields.padded(t)
 end
 
 function Fields.is_contiguous(t)
-  return C.mf_tensor_is_contiguous(t.handle) ~= 0
+  return C.mf_tensor_is_contiguous(t._handle) ~= 0
 end
 
 return tensor

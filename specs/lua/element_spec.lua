@@ -324,12 +324,12 @@ describe("a tensor", function()
 
   it("is not mistaken for another table", function()
     local t = mf.zeros(1)
-    for _, other in ipairs { {}, { handle = 1 }, 5, "x", ffi.new("int[1]") } do
+    for _, other in ipairs { {}, { _handle = 1 }, 5, "x", ffi.new("int[1]") } do
       refuses("expected a tensor", t.get, other, 0)
       refuses("expected a tensor", t.close, other)
       refuses("expected a tensor", t.equal, t, other)
     end
-    t.handle = nil
+    t._handle = nil
     refuses("expected a tensor", t.get, t, 0)
     refuses("expected a tensor", t.fill, t, 0)
   end)

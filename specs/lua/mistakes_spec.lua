@@ -14,6 +14,7 @@ local ASSIGNMENTS = {
   { "t.device = 'cuda:0'", "device cannot be set", "t:to" },
   { "t.readonly = true", "readonly cannot be set", "t:as_readonly" },
   { "t.size = 99", "size cannot be set" },
+  { "t.handle = nil", "handle cannot be set", "t:close()" },
   { "t.get = print", "get is a method" },
   { "t.label = 'mask'", "no field \"label\"" },
 }
@@ -120,6 +121,8 @@ local MODULE = {
   { "local _ = mf.zeros_like(t)", "no \"zeros_like\"", "mf.zeros(t.shape, t.dtype" },
   { "local _ = mf.stack { t }", "no \"stack\"", "NumPy" },
   { "local _ = mf[1]", "moonferry has no 1" },
+  { "mf.thread = 4", "moonferry has no \"thread\" to set", "mf.threads" },
+  { "mf[1] = t", "moonferry has no 1 to set" },
 }
 
 local OPERATORS = {

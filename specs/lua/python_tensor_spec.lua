@@ -89,9 +89,9 @@ describe("tensors through moonferry.python", function()
       assert.matches("tensor closed", failure(py.builtins.repr, t))
       local forged = mf.zeros(3)
       local handle = forged.handle
-      forged.handle = 5
+      forged._handle = 5
       assert.matches("cannot be passed", failure(py.builtins.repr, forged))
-      forged.handle = handle
+      forged._handle = handle
       forged:close()
     end)
 

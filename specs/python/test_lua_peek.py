@@ -164,7 +164,7 @@ def test_a_tensor_may_cross_any_number_of_times(lua):
     hold(t)
     assert hold().data_ptr == t.data_ptr
     for wrong in ("nil", "5", "'x'", "{}", "require('ffi').new('int64_t[2]')"):
-        lua.execute(f"rawset(held, 'handle', {wrong})")
+        lua.execute(f"rawset(held, '_handle', {wrong})")
         with pytest.raises(mf.LuaError):
             hold()
 

@@ -232,8 +232,8 @@ op["mf.from_dlpack-foreign"] = function()
 end
 op["mf.from_handle"] = function()
   local made = ok(mf.zeros(2))
-  local handle = ffi.gc(made.handle, nil)
-  made.handle = nil
+  local handle = ffi.gc(made._handle, nil)
+  made._handle = nil
   return plain(mf.from_handle(handle))
 end
 op["mf.is_tensor"] = function() return mf.is_tensor(t) and not mf.is_stream(t) end
