@@ -64,13 +64,46 @@ static size_t size_of_lines(const char *text, size_t size, int count) {
   return (size_t)(end - text) - 1;
 }
 
+/* The source of errors.lua as Lua has it, "@FOLDER/errors.lua", or NULL before Moonferry's Lua files are loaded. A
+ * script may put anything in their place: then no frame is left out. */
+static const char *own_source(lua_State *L) {
+  lua_Debug of = {0};
+  static const char *const keys[] = {"_LOADED", "moonferry.errors", "misuse"};
+  lua_pushvalue(L, LUA_REGISTRYINDEX);
+  for (int i = 0; i < 3; i++) {
+    if (!lua_istable(L, -1)) return NULL;
+    lua_pushstring(L, keys[i]);
+    lua_rawget(L, -2);
+  }
+  if (!lua_isfunction(L, -1) || lua_iscfunction(L, -1)) return NULL;
+  lua_getinfo(L, ">S", &of);
+  return of.source;
+}
+
+/* The innermost of so many levels that is not Moonferry's own: what its files raise is about the call of them. */
+static int level_of_user(lua_State *L, int levels) {
+  lua_Debug frame;
+  const char *own = own_source(L), *name = own != NULL ? strrchr(own, '/') : NULL;
+  lua_settop(L, 1);
+  int first = 1;
+  for (int level = 1; name != NULL && level <= levels && lua_getstack(L, level, &frame); level++) {
+    lua_getinfo(L, "S", &frame);
+    if (strncmp(frame.source, own, (size_t)(name + 1 - own)) == 0)
+      first = level + 1;
+    else if (*frame.what != 'C') /* error() itself, say */
+      break;
+  }
+  return first;
+}
+
 int mf__error_handler(lua_State *L) {
   lua_settop(L, 1);
   if (!lua_checkstack(L, LUA_MINSTACK)) return 1; /* the error as it is, without its lines */
-  luaL_traceback(L, L, NULL, 1);
+  const int levels = levels_above_call_in(L), first = level_of_user(L, levels);
+  luaL_traceback(L, L, NULL, first);
   size_t size;
   const char *text = lua_tolstring(L, -1, &size);
-  size = size_of_lines(text, size, levels_above_call_in(L));
+  size = size_of_lines(text, size, levels + 1 - first);
   /* Without a line there was no Lua: the body itself failed. */
   if (memchr(text, '\n', size) != NULL) {
     lua_pushlstring(L, text, size);

@@ -196,6 +196,44 @@ def test_a_stack_ends_there_at_any_depth(lua):
     assert len(stacks[0]) == 3, stacks[0]
 
 
+def test_a_stack_begins_at_the_users_own_call(lua):
+    """Moonferry's own files are below what a user can mend. A file of the same name elsewhere is the user's."""
+    lua.execute("mf = require 'moonferry' t = mf.zeros(3)")
+    with pytest.raises(mf.LuaError, match="coordinate 0 is 9") as caught:
+        lua.execute("local function mine() local e = t:get(9) return e end local x = mine()", name="=chunk")
+    lua.execute("t:close()")
+    lines = [line.strip() for line in caught.value.traceback.splitlines()]
+    assert lines == ["stack traceback:", "chunk:1: in function 'mine'", "chunk:1: in main chunk"]
+    theirs = "local function own() error('x') end own()"
+    with pytest.raises(mf.LuaError) as caught:
+        lua.execute(theirs, name="@/elsewhere/moonferry/errors.lua")
+    assert [line.strip().split(": ", 1)[1] for line in caught.value.traceback.splitlines()[1:]] == [
+        "in function 'error'",
+        "in function 'own'",
+        "in main chunk",
+    ]
+
+
+def test_a_stack_of_moonferry_alone_is_left_out(lua):
+    zeros = lua.eval("require('moonferry').zeros")
+    with pytest.raises(mf.LuaError, match=r"^zeros: shape\[1\] is -1; at least 0 expected$") as caught:
+        zeros(-1)
+    assert caught.value.traceback is None
+
+
+@pytest.mark.parametrize("loaded", ["nil", "7", "{}", "{misuse = 7}", "{misuse = print}", "setmetatable({}, {})"])
+def test_a_stack_is_whole_where_no_file_is_known(lua, loaded):
+    lua.execute(f"package.loaded['moonferry.errors'] = {loaded}")
+    with pytest.raises(mf.LuaError) as caught:
+        lua.execute("local function own() error('x') end own()", name="=chunk")
+    assert [line.strip() for line in caught.value.traceback.splitlines()] == [
+        "stack traceback:",
+        "[C]: in function 'error'",
+        "chunk:1: in function 'own'",
+        "chunk:1: in main chunk",
+    ]
+
+
 def test_an_exception_tells_the_lua_functions_that_it_went_through(lua):
     """The entry into Python at the top of the stack is where it was raised, not where it ends."""
     read = lua.execute("local function inner(o) local v = o.missing return v end return inner", name="=chunk")
