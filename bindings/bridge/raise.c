@@ -79,9 +79,29 @@ static void push_fault(lua_State *L, PyObject *exception) {
   lua_setfenv(L, -2);
 }
 
+/* exec, eval, locals, vars and dir want the variables of the Python function that calls them. Where Lua calls, they
+ * raise this SystemError, as if CPython were broken, and globals raises nothing at all. */
+static int lacks_frame(PyObject *type, PyObject *value) {
+  if (PyEval_GetFrame() != NULL || (type != NULL && type != PyExc_SystemError)) return 0;
+  if (type == NULL) return 1;
+  PyObject *text = PyObject_Str(value);
+  int lacks = text != NULL && PyUnicode_CompareWithASCIIString(text, "frame does not exist") == 0;
+  Py_DecRef(text);
+  PyErr_Clear();
+  return lacks;
+}
+
 void mf__push_raised(lua_State *L) {
   PyObject *type, *value, *trace;
   mf__fetch_error(&type, &value, &trace);
+  if (lacks_frame(type, value)) {
+    Py_DecRef(type);
+    Py_DecRef(value);
+    Py_DecRef(trace);
+    PyErr_SetString(PyExc_SystemError, "no Python function calls here, whose variables could be meant: py.exec and "
+                                       "py.eval run a text, py.main has its variables");
+    mf__fetch_error(&type, &value, &trace);
+  }
   if (type == NULL) mf__fail(L, "Python reported a failure without an exception");
   mf__hold(L, type);
   mf__hold(L, value);
