@@ -311,7 +311,6 @@ PyObject *core_compare(PyObject *self, PyObject *other, int op);
 /* scalar.c */
 PyObject *core_scalar_to_python(const mf_scalar *value);
 int core_scalar_from_python(core_state *state, PyObject *obj, mf_scalar *out);
-int core_scalar_fits(core_state *state, DLDataType dtype, const mf_scalar *value);
 int core_scalar_for(core_state *state, PyObject *obj, DLDataType dtype, mf_scalar *out);
 int core_is_scalar(PyObject *obj);
 int core_only_element(PyObject *self, mf_scalar *out);

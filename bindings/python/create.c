@@ -167,12 +167,13 @@ static PyObject *full(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
   mf_scalar value;
   request what;
   if (core_args(state, &signature, args, nargs, kwnames, values) < 0) return NULL;
-  if (core_scalar_from_python(state, values[1], &value) < 0) return NULL;
+  const bool natural = values[2] == NULL || values[2] == Py_None;
+  if (natural && core_scalar_from_python(state, values[1], &value) < 0) return NULL;
   PyObject *rest[4] = {values[0], values[2], values[3], values[4]};
   if (read_request(state, rest, &what) < 0) return NULL;
-  const bool natural = values[2] == NULL || values[2] == Py_None;
-  if (natural && dtype_of_number(state, values[1], &value, &what.like.dtype) < 0) return NULL;
-  if (core_scalar_fits(state, what.like.dtype, &value) < 0) return NULL;
+  const int rc = natural ? dtype_of_number(state, values[1], &value, &what.like.dtype)
+                         : core_scalar_for(state, values[1], what.like.dtype, &value);
+  if (rc < 0) return NULL;
   return create(state, &what, &value);
 }
 

@@ -141,16 +141,32 @@ static int refuse_complex(core_state *state, DLDataType dtype, const mf_scalar *
   return -1;
 }
 
-int core_scalar_fits(core_state *state, DLDataType dtype, const mf_scalar *value) {
+static int fits(core_state *state, DLDataType dtype, const mf_scalar *value) {
   if (value->kind == MF_KIND_COMPLEX && (is_integer(dtype) || dtype.code == kDLFloat || dtype.code == kDLBfloat))
     return refuse_complex(state, dtype, value);
   if (!is_integer(dtype) || value->kind == MF_KIND_COMPLEX || holds(dtype, value)) return 0;
   return refuse_number(state, dtype, value);
 }
 
+/* Whether a large int becomes the nearest number of ${dtype}, as a float does. */
+static int rounds(DLDataType dtype) {
+  return dtype.code != kDLInt && dtype.code != kDLUInt && dtype.code != kDLBool && dtype.code != kDLOpaqueHandle;
+}
+
+/* Whether ${obj} is an int of more than 64 bits. */
+static int is_large(PyObject *obj) {
+  int overflow = 0;
+  if (PyLong_Check(obj)) PyLong_AsLongLongAndOverflow(obj, &overflow);
+  return overflow != 0;
+}
+
 /* A Python number as an element of ${dtype}. */
 int core_scalar_for(core_state *state, PyObject *obj, DLDataType dtype, mf_scalar *out) {
-  return core_scalar_from_python(state, obj, out) < 0 ? -1 : core_scalar_fits(state, dtype, out);
+  if (rounds(dtype) && is_large(obj)) {
+    *out = (mf_scalar){.kind = MF_KIND_FLOAT, .f = PyLong_AsDouble(obj)};
+    return out->f == -1.0 && PyErr_Occurred() ? -1 : 0;
+  }
+  return core_scalar_from_python(state, obj, out) < 0 ? -1 : fits(state, dtype, out);
 }
 
 /* Whether ${obj} is one number rather than something with elements. */

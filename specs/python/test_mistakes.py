@@ -74,6 +74,18 @@ def test_a_number_that_does_not_fit_is_an_overflow_error(value, dtype, limits):
     assert mf.ledger() == before
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "complex128"])
+@pytest.mark.parametrize("value", [2**70, -(2**100)])
+def test_an_int_of_more_than_64_bits_is_a_float(value, dtype):
+    """As NumPy has it; where no such float is, OverflowError."""
+    for way in ways(value, dtype):
+        assert way() == float(value)
+        assert repr(way()) == repr(mf.full((1,), float(value), dtype)[0])
+    for way in ways(10**400, dtype):
+        with pytest.raises(OverflowError, match="float"):
+            way()
+
+
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int64", "uint64", "int4"])
 def test_nan_is_no_integer(dtype):
     for way in ways(math.nan, dtype):
