@@ -75,6 +75,35 @@ def test_polars_nulls_are_refused():
     assert mf.from_arrow(pl.Series([True, False, True])).tolist() == [True, False, True]
 
 
+def holed():
+    """Arrays that lack an element, by library and kind."""
+    pa, pl, pd = library("pyarrow"), library("polars"), library("pandas")
+    yield pa.array([1, None, 3])
+    yield pa.chunked_array([[1, None], [3]])
+    yield pa.table({"a": [1, 2], "b": [1, None]})
+    yield pl.Series([1.5, None])
+    yield pl.DataFrame({"a": [1, 2], "b": [1, None]})
+    yield pd.Series([1, None], dtype="Int64")
+    yield pd.Series([1, None], dtype="int64[pyarrow]")
+    yield pd.DataFrame({"a": [1, 2], "b": pd.array([1, None])})
+
+
+def test_asarray_makes_no_nan_of_a_null():
+    """Their own __array__ does, and floats of integers."""
+    for obj in holed():
+        with pytest.raises(mf.ExchangeError, match=f"asarray: 1 nulls in a .*{type(obj).__name__}.*to_numpy"):
+            mf.asarray(obj)
+
+
+def test_asarray_takes_what_has_no_null():
+    pl, pd = library("polars"), library("pandas")
+    assert mf.asarray(pd.Series([1, 2], dtype="Int64")).tolist() == [1, 2]
+    assert mf.asarray(pd.DataFrame({"a": [1, 2], "b": [3, 4]})).tolist() == [[1, 3], [2, 4]]
+    assert mf.asarray(pl.DataFrame({"a": [1, 2], "b": [3, 4]})).tolist() == [[1, 3], [2, 4]]
+    there = mf.asarray(pd.Series([1.5, None]))  # NaN is a number of NumPy's, and no null
+    assert str(there.tolist()) == "[1.5, nan]"
+
+
 def test_duckdb_reads_a_table_of_tensors():
     pa, duckdb = library("pyarrow"), library("duckdb")
     columns = pa.table({"a": mf.tensor([1, 2, 3], "int16"), "b": mf.tensor([0.5, 1, 1.5], "float32")})  # noqa: F841

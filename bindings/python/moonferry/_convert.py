@@ -75,6 +75,29 @@ def _refuse_mask(obj):
     raise ExchangeError(f"asarray: {count} masked elements; a tensor has no mask: x.filled(value) or x.data has none")
 
 
+def _columns(obj):
+    """Those of a table of polars, pyarrow or pandas; any other obj itself."""
+    for name in ("iter_columns", "itercolumns"):
+        if hasattr(obj, name):
+            return getattr(obj, name)()
+    return (column for _, column in obj.items()) if hasattr(obj, "columns") and hasattr(obj, "items") else (obj,)
+
+
+def _nulls_of(column):
+    count = getattr(column, "null_count", None)
+    if count is None and type(getattr(getattr(column, "dtype", None), "na_value", None)).__name__ == "NAType":
+        count = column.isna().sum()
+    return int(count() if callable(count) else count or 0)
+
+
+def _refuse_nulls(obj):
+    """For their nulls, columns and tables give NaN, and floats for integers."""
+    count = sum(map(_nulls_of, _columns(obj)))
+    if count:
+        of = f"asarray: {count} nulls in a {describe(obj)}; a tensor has none"
+        raise ExchangeError(f"{of}: fill or drop them first, or give x.to_numpy(), which has NaN")
+
+
 def _from_protocols(obj, copy, device=None):
     """A tensor that shares the memory of an array of any kind, None if obj is no array. device: what the producer is
     asked for where it does not give what it has as it is."""
@@ -118,6 +141,7 @@ def _from_memory(obj, copy, refused):
     elif isinstance(interface := getattr(obj, "__array_interface__", None), dict):
         made = _from_interface(obj, interface, copy)
     elif hasattr(type(obj), "__array__"):
+        _refuse_nulls(obj)
         return _from_protocols(*_array_of(obj, copy))
     elif hasattr(type(obj), "__arrow_c_array__") or hasattr(type(obj), "__arrow_c_stream__"):
         from moonferry import _arrow
@@ -253,7 +277,7 @@ def asarray(obj: Any, dtype: Any = None, *, device: Any = None, copy: bool | Non
     dtype: None keeps the array's dtype, and chooses one for numbers as NumPy does.
     device: None leaves the elements where they are; numbers are put in host memory.
     copy: True always copies; False raises ExchangeError if a copy is needed; None copies only if needed.
-    Raises TypeError if obj is none of these.
+    Raises TypeError if obj is none of these; ExchangeError if it has nulls or masked elements, which a tensor has not.
     Standard: array API 2025.12, asarray; PEP 3118.
     """
     if copy not in (None, True, False):
