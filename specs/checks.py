@@ -187,6 +187,10 @@ def wheel():
     return result
 
 
+# Needs the headers of CUDA 12, which install_peers brings and a machine with a toolkit may not have.
+OF_CUDA_12 = "sim_cudart12_types_spec"
+
+
 def headers():
     """What the runtime and the simulators declare of the drivers, beside the drivers' own headers, in a build of its
     own: they are found when it is configured, after they have been installed."""
@@ -201,6 +205,9 @@ def headers():
         if code:
             result.fail("build/types", text[-6000:])
             return result
-    for name in ("types_spec", "sim_cuda_types_spec", "sim_cudart_types_spec", "sim_hip_types_spec"):
+    names = ["types_spec", "sim_cuda_types_spec", "sim_cudart13_types_spec", "sim_hip_types_spec"]
+    if not where or (BUILD / "types" / OF_CUDA_12).exists():
+        names.append(OF_CUDA_12)
+    for name in names:
         result.add(cmocka(name, BUILD / "types" / name, {}))
     return result

@@ -17,7 +17,7 @@ static const char program[] = "moonferry sim";
 
 enum { HELP, SETUP, DEVICE, SEED, SEEDS, REPORT, DEVICES, MEMORY, FAIL, MISSING, VERSION, LOG, STRICT,
   NO_LEDGER, OF, LINES, KERNELS, COUNT };
-static const char runtime[] = "libcudart.so.13";
+static const char *const runtimes[] = {"libcudart.so.12", "libcudart.so.13"};
 
 static cli_option options[COUNT] = {
     [HELP] = {"--help", NULL, "this text", CLI_FLAG, NULL, 0, 0, NULL, 0},
@@ -162,14 +162,19 @@ static char *beside(const session *s, const char *file) {
   return access(path.at, R_OK) == 0 ? path.at : NULL;
 }
 
-/* The runtime is preloaded, because PyTorch's libraries name the folder of the real one, and the loader looks there
- * before it looks where LD_LIBRARY_PATH says. By its name alone, since a path in LD_PRELOAD cannot have a space. */
+/* The runtimes of CUDA 12 and 13 are preloaded, because PyTorch's libraries name the folder of the real one, and the
+ * loader looks there before it looks where LD_LIBRARY_PATH says. By their names alone, since a path in LD_PRELOAD
+ * cannot have a space. A program gets the symbols of the version that it was linked with. */
 static void set_runtime(const session *s) {
-  char *path = strcmp(s->device, "cuda") == 0 ? beside(s, runtime) : NULL;
-  if (path == NULL) return;
-  *strrchr(path, '/') = '\0';
-  add_to_list("LD_LIBRARY_PATH", path, true);
-  add_to_list("LD_PRELOAD", runtime, false);
+  bool found = false;
+  for (size_t i = 0; i < sizeof runtimes / sizeof *runtimes; i++) {
+    char *path = strcmp(s->device, "cuda") == 0 ? beside(s, runtimes[i]) : NULL;
+    if (path == NULL) continue;
+    *strrchr(path, '/') = '\0';
+    if (!found) add_to_list("LD_LIBRARY_PATH", path, true);
+    found = true;
+    add_to_list("LD_PRELOAD", runtimes[i], false);
+  }
 }
 
 static void set_environment(const session *s) {

@@ -123,12 +123,14 @@ static const struct {
     INT(timelineSemaphoreInteropSupported, 114), INT(memoryPoolsSupported, 115), INT(gpuDirectRDMASupported, 116),
     INT(gpuDirectRDMAFlushWritesOptions, 117), INT(gpuDirectRDMAWritesOrdering, 118),
     INT(memoryPoolSupportedHandleTypes, 119), INT(clusterLaunch, 120), INT(deferredMappingCudaArraySupported, 121),
-    INT(ipcEventSupported, 125), INT(unifiedFunctionPointers, 129), INT(deviceNumaConfig, 130), INT(deviceNumaId, 131),
-    INT(mpsEnabled, 133), INT(hostNumaId, 134), INT(gpuPciDeviceID, 139), INT(gpuPciSubsystemID, 140),
-    INT(hostNumaMultinodeIpcSupported, 143),
+    INT(ipcEventSupported, 125), INT(unifiedFunctionPointers, 129),
+    IN_12(INT(clockRate, 13), INT(deviceOverlap, 15), INT(kernelExecTimeoutEnabled, 17), INT(computeMode, 20),
+          INT(memoryClockRate, 36), INT(singleToDoublePrecisionPerfRatio, 87), INT(cooperativeMultiDeviceLaunch, 96))
+    IN_13(INT(deviceNumaConfig, 130), INT(deviceNumaId, 131), INT(mpsEnabled, 133), INT(hostNumaId, 134),
+          INT(gpuPciDeviceID, 139), INT(gpuPciSubsystemID, 140), INT(hostNumaMultinodeIpcSupported, 143))
 };
 
-cudaError_t do_cudaGetDeviceProperties(cudaDeviceProp *prop, int device) {
+cudaError_t properties_of(int device, cudaDeviceProp *prop) {
   if (prop == NULL) return cudaErrorInvalidValue;
   TRY(known_device(device));
   memset(prop, 0, sizeof *prop);

@@ -54,17 +54,24 @@ typedef struct elf_file {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static elf_file *files;
 
-static unsigned char *unpacked(const unsigned char *from, const fat_entry *e, const char **why) {
+static bool zstd_unpack(const unsigned char *from, size_t n, unsigned char *to, size_t wanted, const char **why) {
   size_t (*decompress)(void *, size_t, const void *, size_t) = NULL;
-  void *zstd = (e->flags & ZSTD) != 0 ? dlopen("libzstd.so.1", RTLD_NOW | RTLD_LOCAL) : NULL;
+  void *zstd = dlopen("libzstd.so.1", RTLD_NOW | RTLD_LOCAL);
   void *found = zstd == NULL ? NULL : dlsym(zstd, "ZSTD_decompress");
   memcpy(&decompress, &found, sizeof found);
-  *why = "its code is compressed, and libzstd.so.1 is not there";
-  if (decompress == NULL) return NULL;
+  if (decompress == NULL) *why = "its code is compressed, and libzstd.so.1 is not there";
+  return decompress != NULL && decompress(to, wanted, from, n) == wanted;
+}
+
+/* Zstandard since CUDA 13, LZ4 before it. */
+static unsigned char *unpacked(const unsigned char *from, const fat_entry *e, const char **why) {
   unsigned char *out = malloc(e->unpacked + 1);
-  if (out != NULL && decompress(out, e->unpacked, from, e->packed) == e->unpacked) return out;
-  free(out);
   *why = "its code cannot be decompressed";
+  if (out == NULL) return NULL;
+  if ((e->flags & ZSTD) != 0 ? zstd_unpack(from, e->packed, out, e->unpacked, why)
+                             : lz4_unpack(from, e->packed, out, e->unpacked))
+    return out;
+  free(out);
   return NULL;
 }
 
@@ -82,8 +89,8 @@ static void read_fat(elf_file *f, const unsigned char *at) {
     if (e.header < sizeof e || e.header > left || e.padded > left - e.header || e.packed > e.padded) return;
     const unsigned char *code = at + e.header;
     at = code + e.padded;
-    if (e.kind != MACHINE_CODE || (e.flags & LZ4) != 0) continue;
-    const bool plain = (e.flags & ZSTD) == 0;
+    if (e.kind != MACHINE_CODE) continue;
+    const bool plain = (e.flags & (LZ4 | ZSTD)) == 0;
     if (!plain) f->own = unpacked(code, &e, &f->why);
     f->bytes = plain ? code : f->own;
     f->n = plain ? e.padded : e.unpacked;

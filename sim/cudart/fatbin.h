@@ -14,6 +14,8 @@ typedef struct kernel_parameter {
 /* How many a kernel of a library has, in any order, or -1 and why nobody can tell. The image is what the library
  * registered itself with. */
 int kernel_parameters(const void *image, const char *name, kernel_parameter *out, int most, const char **why);
+/* lz4.c: whether the block of n bytes gives exactly the wanted ones. */
+bool lz4_unpack(const unsigned char *from, size_t n, unsigned char *to, size_t wanted);
 /* The library is gone. */
 void kernel_forget(const void *image);
 

@@ -19,7 +19,8 @@
 #undef DCALL
 
 enum { KEEPS_ERROR = 1 }; /* the call leaves the thread's last error alone */
-enum { RUNTIME_VERSION = 13000, MAX_DEVICES = 16 };
+/* The last of CUDA 12, the first of CUDA 13. */
+enum { RUNTIME_VERSION = CUDART_MAJOR == 12 ? 12090 : 13000, MAX_DEVICES = 16 };
 
 #define CALL(name, how, params, args) cudaError_t do_##name params;
 #define SCALL CALL
@@ -59,5 +60,20 @@ cudaError_t primary_of(int device, CUcontext *out);  /* retained until the proce
 
 /* device.c */
 cudaError_t known_device(int device);
+cudaError_t properties_of(int device, cudaDeviceProp *out);
+
+/* Where what is known of a capture goes. */
+typedef struct capture_answer {
+  cudaStreamCaptureStatus *status;
+  unsigned long long *id;
+  cudaGraph_t *graph;
+  const cudaGraphNode_t **nodes;
+  const cudaGraphEdgeData **edges;
+  size_t *n;
+} capture_answer;
+
+/* memory.c, stream.c: what the forms of both versions are made of */
+cudaError_t prefetch(const void *p, size_t n, cudaMemLocation where, unsigned flags, cudaStream_t s);
+cudaError_t capture_info(cudaStream_t s, const capture_answer *out);
 
 #endif

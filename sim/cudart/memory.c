@@ -82,7 +82,7 @@ cudaError_t do_cudaHostGetFlags(unsigned *flags, void *p) {
   return from(cuMemHostGetFlags(flags, p));
 }
 
-cudaError_t do_cudaMemPrefetchAsync(const void *p, size_t n, cudaMemLocation where, unsigned flags, cudaStream_t s) {
+cudaError_t prefetch(const void *p, size_t n, cudaMemLocation where, unsigned flags, cudaStream_t s) {
   TRY(context());
   return from(cuMemPrefetchAsync_v2((uintptr_t)p, n, where, flags, stream_of(s)));
 }

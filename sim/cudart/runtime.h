@@ -1,7 +1,8 @@
 /* runtime.h: the part of the CUDA runtime's interface that the simulator implements.
  *
- * Names, values and layouts are those of the public interface of CUDA 13; a spec compiles them beside the toolkit's
- * header, where there is one, and compares. Handles are the driver's own, as the runtime documents. */
+ * Names, values and layouts are those of the public interface of CUDA 12 or 13, as CUDART_MAJOR says; a spec compiles
+ * them beside the toolkit's header, where there is one, and compares. Handles are the driver's own, as the runtime
+ * documents. */
 #ifndef SIM_CUDART_RUNTIME_H
 #define SIM_CUDART_RUNTIME_H
 
@@ -9,6 +10,17 @@
 #include <stdint.h>
 
 #include "driver.h"
+
+/* What only one of the two runtimes has. */
+#if CUDART_MAJOR == 12
+#define IN_12(...) __VA_ARGS__
+#define IN_13(...)
+#elif CUDART_MAJOR == 13
+#define IN_12(...)
+#define IN_13(...) __VA_ARGS__
+#else
+#error CUDART_MAJOR is 12 or 13
+#endif
 
 typedef enum cudaError {
   cudaSuccess = 0,
@@ -106,7 +118,7 @@ typedef struct cudaPointerAttributes {
   cudaMemoryType type;
   int device;
   void *devicePointer, *hostPointer;
-  long reserved[8];
+  IN_13(long reserved[8];)
 } cudaPointerAttributes;
 
 typedef struct dim3 {
@@ -164,20 +176,29 @@ typedef struct cudaDeviceProp {
   int regsPerBlock, warpSize;
   size_t memPitch;
   int maxThreadsPerBlock, maxThreadsDim[3], maxGridSize[3];
+  IN_12(int clockRate;)
   size_t totalConstMem;
   int major, minor;
   size_t textureAlignment, texturePitchAlignment;
-  int multiProcessorCount, integrated, canMapHostMemory;
+  IN_12(int deviceOverlap;)
+  int multiProcessorCount;
+  IN_12(int kernelExecTimeoutEnabled;)
+  int integrated, canMapHostMemory;
+  IN_12(int computeMode;)
   int maxTexture1D;
-  int other_textures_and_surfaces[38];
+  int other_textures_and_surfaces[38 IN_12(+1)];
   size_t surfaceAlignment;
   int concurrentKernels, ECCEnabled, pciBusID, pciDeviceID, pciDomainID, tccDriver, asyncEngineCount;
-  int unifiedAddressing, memoryBusWidth, l2CacheSize, persistingL2CacheMaxSize, maxThreadsPerMultiProcessor;
+  int unifiedAddressing;
+  IN_12(int memoryClockRate;)
+  int memoryBusWidth, l2CacheSize, persistingL2CacheMaxSize, maxThreadsPerMultiProcessor;
   int streamPrioritiesSupported, globalL1CacheSupported, localL1CacheSupported;
   size_t sharedMemPerMultiprocessor;
   int regsPerMultiprocessor, managedMemory, isMultiGpuBoard, multiGpuBoardGroupID, hostNativeAtomicSupported;
+  IN_12(int singleToDoublePrecisionPerfRatio;)
   int pageableMemoryAccess, concurrentManagedAccess, computePreemptionSupported, canUseHostPointerForRegisteredMem;
   int cooperativeLaunch;
+  IN_12(int cooperativeMultiDeviceLaunch;)
   size_t sharedMemPerBlockOptin;
   int pageableMemoryAccessUsesHostPageTables, directManagedMemAccessFromHost, maxBlocksPerMultiProcessor;
   int accessPolicyMaxWindowSize;
@@ -188,10 +209,10 @@ typedef struct cudaDeviceProp {
   int gpuDirectRDMAWritesOrdering;
   unsigned memoryPoolSupportedHandleTypes;
   int deferredMappingCudaArraySupported, ipcEventSupported, clusterLaunch, unifiedFunctionPointers;
-  int deviceNumaConfig, deviceNumaId, mpsEnabled, hostNumaId;
-  unsigned gpuPciDeviceID, gpuPciSubsystemID;
-  int hostNumaMultinodeIpcSupported;
-  int reserved[56];
+  IN_13(int deviceNumaConfig, deviceNumaId, mpsEnabled, hostNumaId;)
+  IN_13(unsigned gpuPciDeviceID, gpuPciSubsystemID;)
+  IN_13(int hostNumaMultinodeIpcSupported;)
+  int reserved[56 IN_12(+7)];
 } cudaDeviceProp;
 
 enum { cudaHostAllocPortable = 1, cudaHostAllocMapped = 2, cudaHostAllocWriteCombined = 4 };

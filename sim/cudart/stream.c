@@ -102,13 +102,11 @@ cudaError_t do_cudaStreamIsCapturing(cudaStream_t s, cudaStreamCaptureStatus *st
   return from(cuStreamIsCapturing(stream_of(s), status));
 }
 
-cudaError_t do_cudaStreamGetCaptureInfo(cudaStream_t s, cudaStreamCaptureStatus *status, unsigned long long *id,
-                                        cudaGraph_t *g, const cudaGraphNode_t **deps, const cudaGraphEdgeData **edges,
-                                        size_t *n) {
+cudaError_t capture_info(cudaStream_t s, const capture_answer *out) {
   uint64_t number = 0;
   TRY(context());
-  TRY(from(cuStreamGetCaptureInfo_v3(stream_of(s), status, &number, g, deps, edges, n)));
-  if (id != NULL) *id = number;
+  TRY(from(cuStreamGetCaptureInfo_v3(stream_of(s), out->status, &number, out->graph, out->nodes, out->edges, out->n)));
+  if (out->id != NULL) *out->id = number;
   return cudaSuccess;
 }
 

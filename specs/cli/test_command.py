@@ -254,11 +254,15 @@ def test_what_the_user_has_set_stays(sim):
     assert got["LD_LIBRARY_PATH"].endswith("/sim/cuda:" + os.path.realpath(PACKAGE / "sim" / "cudart") + ":/a:/b")
 
 
-def test_the_runtime_is_preloaded_behind_what_the_user_preloads(sim):
+# Those of CUDA 12 and of 13.
+RUNTIMES = ["libcudart.so.12", "libcudart.so.13"]
+
+
+def test_the_runtimes_are_preloaded_behind_what_the_user_preloads(sim):
     before = os.environ.get("LD_PRELOAD", "")
-    assert environment_of(sim)["LD_PRELOAD"].split(":") == [*filter(None, [before]), "libcudart.so.13"]
+    assert environment_of(sim)["LD_PRELOAD"].split(":") == [*filter(None, [before]), *RUNTIMES]
     mine = ":".join(filter(None, [before, "libm.so.6"]))
-    assert environment_of(sim, LD_PRELOAD=mine)["LD_PRELOAD"] == f"{mine}:libcudart.so.13"
+    assert environment_of(sim, LD_PRELOAD=mine)["LD_PRELOAD"] == ":".join([mine, *RUNTIMES])
     assert environment_of(sim, "--device", "hip").get("LD_PRELOAD", "") == before
 
 
@@ -272,7 +276,7 @@ def test_the_runtime_is_left_out_where_there_is_none(sim):
 # A program that has the real runtime in a folder of its own, as PyTorch does, and is on the simulated one all the same.
 RUNTIME = """
 import ctypes
-cudart = ctypes.CDLL("libcudart.so.13")
+cudart = ctypes.CDLL("libcudart.so.MAJOR")
 def ok(name, *args):
     status = getattr(cudart, name)(*args)
     assert status == 0, (name, status)
@@ -289,8 +293,9 @@ ok("cudaFree", p)
 """
 
 
-def test_a_program_of_the_runtime_is_checked(sim):
-    done = sim("--", sys.executable, sim.script("", head=RUNTIME))
+@pytest.mark.parametrize("major", ["12", "13"])
+def test_a_program_of_the_runtime_is_checked(sim, major):
+    done = sim("--", sys.executable, sim.script("", head=RUNTIME.replace("MAJOR", major)))
     assert done.returncode == 1
     assert done.stderr.count("cudaMemsetAsync") == 2
     assert "moonferry sim: 1 finding: race 1; 1 run (seed 0), 1 process on the simulated driver" in done.stderr

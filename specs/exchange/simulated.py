@@ -14,11 +14,13 @@ MADE = {
     "cuda": (["cuda"], "venv", "specs/sim/setup.sh"),
     "rocm": (["hip"], "hip-venv", "specs/sim/hip/setup.sh"),
 }
+# As `moonferry sim` preloads them: of CUDA 12 and of 13.
+RUNTIMES = "libcudart.so.12:libcudart.so.13"
 # The table, the folders of the simulators, the environment, the command that makes it, and what is preloaded. It sees
 # what the table's own environment has, too.
 LARGE = {
-    "jax": ("cuda", ["cuda", "cudart"], "jax-venv", "make test-sim-jax", "libcudart.so.13"),
-    "torch": ("cuda", ["cuda", "cudart"], "torch-venv", "make test-sim-torch", "libcudart.so.13"),
+    "jax": ("cuda", ["cuda", "cudart"], "jax-venv", "make test-sim-jax", RUNTIMES),
+    "torch": ("cuda", ["cuda", "cudart"], "torch-venv", "make test-sim-torch", RUNTIMES),
 }
 
 

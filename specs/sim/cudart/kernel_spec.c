@@ -29,7 +29,7 @@ static void a_compiled_kernel_is_refused_by_its_name(void **state) {
   FAILS(cudaLaunchKernel(&stub_b, one, one, args, 0, NULL), cudaErrorNotSupported);
   FAILS(cudaGetLastError(), cudaErrorNotSupported);
   assert_true(told("kernel _Z6secondPf is compiled code"));
-  assert_true(told("cudaLaunchKernel, thread 1 from sim_cudart_kernel_spec"));
+  assert_true(told("cudaLaunchKernel, thread 1 from " PROGRAM));
   assert_false(told("_Z5firstPf"));
   found(SIM_MISUSE, 1);
   FAILS(cudaLaunchKernelExC(&config, &stub_a, args), cudaErrorNotSupported);
@@ -127,7 +127,7 @@ static void a_compiled_kernel_can_stand_for_what_its_arguments_reach(void **stat
   found(SIM_WARNING, 1);
   OK(cudaMemcpyAsync(c, b, NBYTES, cudaMemcpyDeviceToDevice, t));
   assert_true(told("written by stream"));
-  assert_true(told("cudaLaunchKernel, thread 1 from sim_cudart_kernel_spec"));
+  assert_true(told("cudaLaunchKernel, thread 1 from " PROGRAM));
   found(SIM_RACE, 1);
   OK(cudaDeviceSynchronize());
   for (size_t i = 0; i < 2; i++) {
@@ -154,6 +154,58 @@ static void a_compiled_kernel_can_stand_for_what_its_arguments_reach(void **stat
   OK(cudaStreamDestroy(s));
   OK(cudaStreamDestroy(t));
   __cudaUnregisterFatBinary(handle);
+}
+
+/* Packs as LZ4 does, in two sequences: the first bytes as they are and a run of zeros, then the rest as it is. */
+static uint32_t lz4_packed(const unsigned char *from, size_t n, size_t at, size_t zeros, unsigned char *out) {
+  unsigned char *end = out;
+  const size_t parts[2] = {at + 1, n - at - 1 - zeros};
+  for (int i = 0; i < 2; i++) {
+    *end++ = i == 0 ? 0xff : 0xf0;
+    size_t left = parts[i] - 15;
+    for (; left >= 255; left -= 255) *end++ = 255;
+    *end++ = (unsigned char)left;
+    memcpy(end, i == 0 ? from : from + n - parts[1], parts[i]);
+    end += parts[i];
+    if (i == 1) break;
+    *end++ = 1;
+    *end++ = 0;
+    *end++ = (unsigned char)(zeros - 4 - 15);
+  }
+  return (uint32_t)(end - out);
+}
+
+/* The machine code of a fat binary, compressed as by CUDA 12's compiler. `cut` bytes of it are missing. */
+static void compress_fat(fat *f, uint32_t cut) {
+  unsigned char packed[sizeof f->code], *code = (unsigned char *)&f->code.elf;
+  const size_t n = f->code.padded, zeros = 32, at = sizeof(Elf64_Ehdr);
+  f->code.flags = 0x2000;
+  f->code.unpacked = n;
+  f->code.packed = lz4_packed(code, n, at, zeros, packed) - cut;
+  memset(code, 0, n);
+  memcpy(code, packed, f->code.packed);
+}
+
+static void code_of_cuda_12_is_decompressed(void **state) {
+  (void)state;
+  enum { CUTS = 300 };
+  static fat all[CUTS];
+  setenv("SIM_KERNELS", "opaque", 1);
+  char *a = device_memory(), *b = device_memory();
+  for (uint32_t cut = 0; cut < CUTS; cut++) {
+    fill_fat(&all[cut]);
+    compress_fat(&all[cut], cut);
+    void **handle = __cudaRegisterFatBinary(&all[cut]);
+    __cudaRegisterFunction(handle, &stub_b, NULL, "_Z6secondPf", -1, NULL, NULL, NULL, NULL, NULL);
+    assert_int_equal(launch_second(a, b, NULL), cut == 0 ? cudaSuccess : cudaErrorNotSupported);
+    assert_true(told(cut == 0 ? "The 2 allocations that its arguments reach" : "its code cannot be decompressed"));
+    found(cut == 0 ? SIM_WARNING : SIM_MISUSE, 1);
+    __cudaUnregisterFatBinary(handle);
+  }
+  unsetenv("SIM_KERNELS");
+  (void)cudaGetLastError();
+  OK(cudaFree(a));
+  OK(cudaFree(b));
 }
 
 /* Two pieces of memory, one behind the other at addresses that a program reserved. */
@@ -338,6 +390,7 @@ static void a_library_comes_from_a_file_and_says_what_it_has(void **state) {
 
 RUN(SPEC(a_compiled_kernel_is_refused_by_its_name), SPEC(a_compiled_kernel_can_stand_for_what_its_arguments_reach),
     SPEC(an_argument_reaches_all_pieces_of_mapped_memory), SPEC(a_broken_file_is_refused),
+    SPEC(code_of_cuda_12_is_decompressed),
     SPEC(a_kernel_is_known_while_its_library_is_loaded), SPEC(configurations_are_taken_as_they_were_left),
     SPEC(what_is_no_kernel_is_not_launched), SPEC(a_kernel_of_ptx_runs),
     SPEC(a_library_comes_from_a_file_and_says_what_it_has))

@@ -12,6 +12,9 @@
 #include "../common.h"
 #include "runtime.h"
 
+#define VERSION_OF(major) "libcudart.so." #major
+#define VERSION(major) VERSION_OF(major)
+
 #define CALL(name, how, params, args) static cudaError_t(*name) params;
 #define SCALL(name, how, params, args) CALL(name, how, params, args) static cudaError_t(*name##_ptsz) params;
 #define DCALL(name, how, params, args) CALL(name, how, params, args) static cudaError_t(*name##_ptds) params;
@@ -33,8 +36,8 @@ static unsigned (*__cudaPushCallConfiguration)(dim3 grid, dim3 block, size_t sha
 static cudaError_t (*__cudaPopCallConfiguration)(dim3 *grid, dim3 *block, size_t *shared, void *s);
 
 static void find_call(void *library, const char *name, void *out) {
-  void *found = dlvsym(library, name, "libcudart.so.13");
-  if (found == NULL) fail_msg("%s@libcudart.so.13 is not there", name);
+  void *found = dlvsym(library, name, VERSION(CUDART_MAJOR));
+  if (found == NULL) fail_msg("%s@%s is not there", name, VERSION(CUDART_MAJOR));
   memcpy(out, &found, sizeof found);
 }
 
@@ -56,6 +59,12 @@ static void find_calls(void) {
   FIND(__cudaUnregisterFatBinary) FIND(__cudaRegisterFunction) FIND(__cudaRegisterVar)
   FIND(__cudaPushCallConfiguration) FIND(__cudaPopCallConfiguration)
 }
+
+/* So that a text means the same call in both; the header of CUDA 12 has the first of these lines itself. */
+#if CUDART_MAJOR == 12
+#define cudaGetDeviceProperties cudaGetDeviceProperties_v2
+#define cudaStreamGetCaptureInfo cudaStreamGetCaptureInfo_v3
+#endif
 
 static inline int begin(void **state) {
   (void)state;

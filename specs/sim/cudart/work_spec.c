@@ -132,8 +132,8 @@ static void a_race_between_streams_is_reported_with_the_calls_that_were_made(voi
   OK(cudaMemsetAsync(p, 1, NBYTES, a));
   OK(cudaMemcpyAsync(host, p, NBYTES, cudaMemcpyDeviceToHost, b));
   OK(cudaDeviceSynchronize());
-  assert_true(told("cudaMemsetAsync, thread 1 from sim_cudart_work_spec"));
-  assert_true(told("cudaMemcpyAsync, thread 1 from sim_cudart_work_spec"));
+  assert_true(told("cudaMemsetAsync, thread 1 from " PROGRAM));
+  assert_true(told("cudaMemcpyAsync, thread 1 from " PROGRAM));
   found(SIM_RACE, 1);
   OK(cudaStreamDestroy(a));
   OK(cudaStreamDestroy(b));
