@@ -1,9 +1,9 @@
 """The Python specs, and those of Lua that host Python, on aarch64: in an arm64 Debian whose programs QEMU runs.
 
 Responsible for: that system (chroot.py), what is built for its CPython in build/aarch64, and running what CTest knows
-of that build there, at the paths that it has here. The Python specs are run in pieces, so that two can run at a time
-and a crash is one piece's. specs/skips-platforms.txt and specs/skips-qemu.txt say what may be skipped. Must not know:
-what a spec specifies, nor how the runtime is built (specs/cross).
+of that build there, at the paths that it has here. Each file of specs has a process of its own, so that two can run at
+a time, a crash is one file's, and what hangs ends by itself. specs/skips-platforms.txt and specs/skips-qemu.txt say
+what may be skipped. Must not know: what a spec specifies, nor how the runtime is built (specs/cross).
 """
 
 import shutil
@@ -20,13 +20,13 @@ SYSTEM = Path("/var/tmp/moonferry-arm64")
 SUITE = "sid"
 PACKAGES = """
     ca-certificates python3 python3-dev python3-venv libpython3-dev python3-numpy python3-pytest python3-hypothesis
-    luajit libluajit-5.1-2 lua-busted libedit2 libegl1 libstdc++6 libgomp1
+    luajit libluajit-5.1-2 lua-busted libedit2 libegl1 libstdc++6 libgomp1 gcc libc6-dev binutils
 """.split()
 LIBRARIES = "usr/lib/aarch64-linux-gnu"
 # Where an unpacked system lacks what Debian's alternatives would link.
 LINKS = {"libblas.so.3": "blas/libblas.so.3", "liblapack.so.3": "lapack/liblapack.so.3"}
-PIECES = 8
-SECONDS = 4 * 3600  # for a piece, or a file of Lua
+SECONDS = 3600  # for a file
+HANGS = 900  # seconds after which a test of Python's is taken to hang: all its threads are shown, and its file ends
 
 
 def make_system():
@@ -61,11 +61,10 @@ def versions():
 
 def jobs(name, environment):
     """Each a name, and a function that gives a programs.Result."""
-    more = {**environment, "PYTEST_ADDOPTS": f"-o faulthandler_timeout={SECONDS}"}
-    tests = programs.tests_of(name, "python.test_")
-    for number in range(PIECES):
-        title, piece = f"python {name} {number}", tests[number::PIECES]
-        yield f"python.{number}", partial(programs.pytest_tests, title, piece, more, seconds=SECONDS)
+    more = {**environment, "PYTEST_ADDOPTS": f"-o faulthandler_timeout={HANGS} -o faulthandler_exit_on_timeout=true"}
+    for test in programs.tests_of(name, "python.test_"):
+        title = f"python {name} {test.name}"
+        yield test.name, partial(programs.pytest_tests, title, [test], more, seconds=SECONDS)
     for test in programs.tests_of(name, "lua.python"):
         patient = replace(test, seconds=SECONDS)
         yield test.name, partial(programs.busted, f"lua {name}", patient, more)
@@ -83,4 +82,4 @@ def run(job, function):
     print(f"  {job}: {result.passed} passed, {len(result.skips)} skipped" + (", FAILED:" if bad else ""), flush=True)
     for text in bad:
         print("    " + text.replace("\n", "\n    "), flush=True)
-    return result.passed, not bad and result.passed > 0
+    return result.passed, not bad  # a file may have skips alone; one without any test has failed (programs.py)
