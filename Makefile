@@ -150,8 +150,8 @@ test-musl: ## the C specs and the plain Lua specs with musl (some minutes; a net
 test-windows: ## the same for Windows, built by MinGW, in Wine
 	@specs/cross windows $(if $(PUBLISH),--publish)
 
-test-aarch64: ## the same for aarch64, in QEMU, and Python's there, in an arm64 Debian (as root; 500 MB below /var/tmp)
-	@specs/cross aarch64 $(if $(PUBLISH),--publish)
+test-aarch64: ## the same for aarch64, in QEMU, and Python's there, in an arm64 Debian (as root; 700 MB below /var/tmp; RESUME=1: goes on with a run that was cut off)
+	@specs/cross aarch64 $(if $(PUBLISH),--publish) $(if $(RESUME),--resume)
 
 clean: ## removes build/, .venv/ and every cache, nothing else
 	@rm -rf build .venv .pytest_cache .ruff_cache .mypy_cache .hypothesis .cache
