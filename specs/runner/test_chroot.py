@@ -44,6 +44,51 @@ def test_what_runs_there_has_folders_of_this_machine_and_no_variable_of_the_call
     assert "mount --bind -o ro /a /somewhere/a" in steps and "mount --bind  /b /somewhere/b" in steps
 
 
+@pytest.mark.parametrize(("contents", "limited"), [("sid arm64 dash\n", True), ("sid dash\n", False)])
+def test_what_qemu_runs_may_not_reserve_half_a_terabyte(tmp_path, contents, limited):
+    """QEMU writes down each page that is reserved, and took all memory of a machine for the simulators' addresses."""
+    (tmp_path / ".moonferry-made").write_text(contents)
+    words = chroot.words(tmp_path)
+    steps = words[words.index("-ec") + 1].split(" && ")
+    limits = [step for step in steps if step.startswith("ulimit")]
+    assert limits == ([f"ulimit -v {16 << 20}"] if limited else [])
+    asked = [*limits, "ulimit -v"]
+    kilobytes = subprocess.run(["sh", "-ec", " && ".join(asked)], capture_output=True, text=True).stdout.strip()
+    assert not limited or kilobytes == str(16 << 20)
+
+
+@pytest.fixture
+def unpacked(tmp_path, monkeypatch):
+    """Unpacks a system whose packages contain these files, with a stand-in for what makes one."""
+
+    def unpack(files):
+        root = tmp_path / "system"
+        monkeypatch.setattr(chroot, "check", lambda *words: None)
+        monkeypatch.setattr(chroot, "emulate", lambda processor: None)
+        for name, text in files.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(text)
+        (root / ".moonferry-made").parent.mkdir(parents=True, exist_ok=True)
+        names = " ".join([*chroot.SMALLEST, "ca-certificates"])
+        (root / ".moonferry-made").write_text(f"trixie arm64 {names}\n")
+        chroot.unpack(root, "trixie", "arm64", ["ca-certificates"])
+        return root
+
+    return unpack
+
+
+def test_an_unpacked_system_has_the_bundle_of_certificates(unpacked):
+    """pip of Debian 13 does not start without it, and only configuring the package would write it."""
+    folder = "usr/share/ca-certificates/mozilla/"
+    root = unpacked({folder + "b.crt": "second\n", folder + "a.crt": "first\n", folder + "notes": "no certificate\n"})
+    assert (root / "etc/ssl/certs/ca-certificates.crt").read_text() == "first\nsecond\n"
+    assert all((root / name).is_dir() for name in ("dev", "proc", "tmp"))
+
+
+def test_one_without_certificates_gets_no_empty_bundle(unpacked):
+    assert not (unpacked({}) / "etc/ssl/certs/ca-certificates.crt").exists()
+
+
 def test_a_command_keeps_its_words(tmp_path):
     """A shell is between unshare and chroot; here one that only prints stands for what enters."""
     words = chroot.words(tmp_path)
