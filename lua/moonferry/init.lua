@@ -24,8 +24,8 @@
 ---     local s = mf.stream "cuda:0"
 ---     local g = mf.with_stream(s, t.to, t, "cuda:0")
 ---     local m = g:to_dlpack { stream = other }
+local C = require "moonferry.lib" -- first: it says what to do where there is no LuaJIT
 local ffi = require "ffi"
-local C = require "moonferry.lib"
 local device = require "moonferry.device"
 local tensor = require "moonferry.tensor"
 local create = require "moonferry.create"

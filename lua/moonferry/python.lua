@@ -35,8 +35,8 @@
 -- py.close releases one at once. docs/lua-hosts-python.md is the guide.
 --
 -- Invariant: one interpreter and one libmoonferry per process. Must not know: how values are converted.
+local mf = require "moonferry" -- first: it says what to do where there is no LuaJIT
 local ffi = require "ffi"
-local mf = require "moonferry"
 local beside = require "moonferry.beside"
 local crossing = require "moonferry.crossing"
 local errors, hint = require "moonferry.errors", require "moonferry.hint"

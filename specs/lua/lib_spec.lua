@@ -99,6 +99,20 @@ describe("the library", function()
     assert.is_truthy(output:find("0123456789abcdef", 1, true), output)
   end)
 
+  -- What PUC-Lua has not is taken away.
+  for _, name in ipairs { "moonferry", "moonferry.python", "moonferry.gl" } do
+    it("is refused in a sentence where there is no LuaJIT, by " .. name, function()
+      local program = [[
+        for _, module in ipairs { "ffi", "jit", "bit" } do
+          package.loaded[module], package.preload[module], _G[module] = nil, nil, nil
+        end
+        print(select(2, pcall(require, %q)))
+      ]]
+      local output = run(program:format(name), "MOONFERRY_LIBRARY=" .. absolute(LIBRARY))
+      assert.are.equal("moonferry needs LuaJIT with its FFI; this is Lua 5.1\n", output)
+    end)
+  end
+
   it("can be required again in one process, and after another library's DLPack", function()
     local program = [[
       require("ffi").cdef "typedef struct { uint8_t code; uint8_t bits; uint16_t lanes; } DLDataType;"
