@@ -8,21 +8,17 @@ local lib = require "moonferry.lib"
 
 local beside = {}
 
+local PATH_NBYTES = 4096 -- Linux's PATH_MAX
+
 pcall(ffi.cdef, [[
 int mf_python_dladdr(const void *address, void *info) __asm__("dladdr");
 char *mf_python_realpath(const char *path, char *resolved) __asm__("realpath");
-void mf_python_free(void *block) __asm__("free");
 ]])
 
 -- A path with its links resolved, or as it is.
 local function resolved(path)
-  local real = ffi.C.mf_python_realpath(path, nil)
-  if real == nil then
-    return path
-  end
-  local text = ffi.string(real)
-  ffi.C.mf_python_free(real)
-  return text
+  local real = ffi.new("char[?]", PATH_NBYTES)
+  return ffi.C.mf_python_realpath(path, real) ~= nil and ffi.string(real) or path
 end
 
 ---The folder of the library, or nil: of the file itself, since a program may be linked with a link to it.

@@ -304,35 +304,44 @@ local function wrap_layout(like, opts)
   return strides
 end
 
--- C takes a device's memory to be ready on the current stream.
-local function call_on(on, fn, ...)
-  if on == nil then
-    return errors.call(fn, ...)
-  end
-  local rc, _, code = stream.run(on, errors.call, fn, ...)
-  return rc or code
-end
-
-local function wrap_described(flags, object, on, like, extents, strides)
+-- Nothing that can fail comes between holding the owner and the call. LuaJIT wants memory for a C function that is
+-- looked up for the first time.
+local c_wrap = C.mf_tensor_wrap
+local function wrap_held(object, like, flags, at, err)
   local release_flag = nil
   if object ~= false then
     release_flag = owner.hold(object)
     if not release_flag then
-      return nil, "wrap: no memory for the owner's record", C.MF_ENOMEM
+      ffi.copy(err[0].message, "no memory for the owner's record")
+      return C.MF_ENOMEM
     end
   end
-  local place, err = tensor.place(), errors.place()
-  like[0].shape, like[0].strides = extents, strides
-  local release = release_flag and owner.release or nil
-  local rc = call_on(on, C.mf_tensor_wrap, like, flags, release, release_flag, place, err)
-  if errors.passed(rc, err) then
-    local t = tensor.take(place)
-    t._release_flag = release_flag or false
-    return t
-  elseif release_flag then
+  local rc = errors.call(c_wrap, like, flags, release_flag and owner.release or nil, release_flag, at, err)
+  if rc ~= 0 and release_flag then
     owner.forget(release_flag)
   end
-  return errors.refused("wrap", rc, err)
+  return rc, release_flag
+end
+
+-- C takes a device's memory to be ready on the current stream.
+local function wrap_described(flags, object, on, like, extents, strides)
+  local at, err = tensor.place(), errors.place()
+  like[0].shape, like[0].strides = extents, strides
+  local rc, release_flag, code
+  if on == nil then
+    rc, release_flag = wrap_held(object, like, flags, at, err)
+  else
+    rc, release_flag, code = stream.run(on, wrap_held, object, like, flags, at, err)
+    if not rc then
+      return nil, release_flag, code
+    end
+  end
+  if not errors.passed(rc, err) then
+    return errors.refused("wrap", rc, err)
+  end
+  local t = tensor.take(at)
+  t._release_flag = release_flag or false
+  return t
 end
 
 ---@class moonferry.WrapOptions

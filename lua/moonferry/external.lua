@@ -10,6 +10,7 @@ local device = require "moonferry.device"
 local errors = require "moonferry.errors"
 local hint = require "moonferry.hint"
 local numbers = require "moonferry.numbers"
+local places = require "moonferry.place"
 local stream = require "moonferry.stream"
 local tensor = require "moonferry.tensor"
 
@@ -17,7 +18,8 @@ local misuse, show = errors.misuse, errors.show
 
 local BINARY = 1 -- MF_SEMAPHORE_BINARY
 local NO_WORDS = {}
-local new_semaphore = ffi.typeof "mf_semaphore *[1]"
+local release = C.mf_semaphore_release
+local take_place, handle_at = places.handles("mf_semaphore *[1]", release, release)
 local uint64_t = ffi.typeof "uint64_t"
 
 local external = {}
@@ -72,13 +74,13 @@ function external.semaphore(fd, opts)
   if type(opts) ~= "table" then
     misuse("external.semaphore: options: expected a table with a device, got %s", show(opts))
   end
-  local which, out, err = device.parsed(opts.device, "external.semaphore: device"), new_semaphore(), errors.place()
+  local which, at, err = device.parsed(opts.device, "external.semaphore: device"), take_place(), errors.place()
   local number = numbers.small(fd, "external.semaphore: fd")
-  local rc = C.mf_semaphore_from_fd(which, number, opts.binary and BINARY or 0, out, err)
+  local rc = C.mf_semaphore_from_fd(which, number, opts.binary and BINARY or 0, at, err)
   if not errors.passed(rc, err) then
     return errors.refused("external.semaphore", rc, err)
   end
-  return setmetatable({ device = opts.device, _dl = which, handle = ffi.gc(out[0], C.mf_semaphore_release) }, Semaphore)
+  return setmetatable({ device = opts.device, _dl = which, handle = handle_at(at) }, Semaphore)
 end
 
 local function queue(self, verb, call, on, value)
@@ -111,9 +113,10 @@ end
 
 --- Gives it back to the driver, behind what was queued with it.
 function Semaphore:close()
-  if self.handle then
-    C.mf_semaphore_release(ffi.gc(self.handle, nil))
+  local handle = self.handle
+  if handle then
     self.handle = nil
+    release(ffi.gc(handle, nil))
   end
 end
 

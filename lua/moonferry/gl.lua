@@ -13,6 +13,7 @@ local errors = require "moonferry.errors"
 local foreign = require "moonferry.foreign"
 local hint = require "moonferry.hint"
 local picture = require "moonferry.gl_picture"
+local places = require "moonferry.place"
 require "moonferry.gl_share"
 require "moonferry.gl_texture"
 local rings = require "moonferry.ring"
@@ -34,6 +35,7 @@ local PINNED = 0x9160
 local STREAM_DRAW, STREAM_READ = 0x88E0, 0x88E1
 local MAJOR, MINOR, NUM_EXTENSIONS, EXTENSIONS = 0x821B, 0x821C, 0x821D, 0x1F03
 local PAGE = 4096
+local new_name = ffi.typeof "uint32_t[1]"
 
 ---@class moonferry.gl.Context
 ---@field buffer_storage string? why buffers cannot stay mapped
@@ -45,9 +47,8 @@ function Context.__newindex(_, key)
   misuse("a context of OpenGL's has no field %s that can be set", show(key))
 end
 
-local release_gl = function(handle)
-  C.mf_gl_release(handle)
-end
+local release = C.mf_gl_release
+local take_place, handle_at = places.handles("mf_gl *[1]", release, release)
 
 local integer = picture.integer
 
@@ -94,26 +95,37 @@ function gl.open(from)
   if not call then
     return nil, message, code
   end
-  local fences, out = ffi.new("mf_gl_calls"), ffi.new("mf_gl *[1]")
+  local fences, at = ffi.new("mf_gl_calls"), take_place()
   fences.fence_sync = ffi.cast("void *(*)(uint32_t, uint32_t)", library.getproc("glFenceSync"))
   fences.client_wait_sync = ffi.cast("uint32_t (*)(void *, uint32_t, uint64_t)", library.getproc("glClientWaitSync"))
   fences.delete_sync = ffi.cast("void (*)(void *)", library.getproc("glDeleteSync"))
   fences.current_context = ffi.cast("void *(*)(void)", library.current)
   local err = errors.place()
-  local rc = C.mf_gl_create(fences, out, err)
+  local rc = C.mf_gl_create(fences, at, err)
   if not errors.passed(rc, err) then
     return errors.refused("gl.open", rc, err)
   end
   local self = setmetatable({
-    call = call, handle = ffi.gc(out[0], release_gl), _int = ffi.new("int32_t[1]"), _fence = ffi.new("mf_fence"),
+    call = call, handle = handle_at(at), _int = ffi.new("int32_t[1]"), _fence = ffi.new("mf_fence"), _refused = false,
   }, Context)
   ask_routes(self)
   return self
 end
 
+-- The fence that somebody refused is ours to drop; where Lua has no memory to call it, later.
+local function drop_refused(self)
+  if self._refused then
+    local fence = self._fence
+    local drop, ctx, value = fence.drop, fence.ctx, fence.value
+    self._refused = false
+    drop(ctx, value)
+  end
+end
+
 --- An mf_fence behind all that was drawn until now; the next call of this writes it anew.
 ---@return ffi.cdata*?, string? message, number? code
 function Context:fence()
+  drop_refused(self)
   local err = errors.place()
   local rc = C.mf_gl_fence(self.handle, self._fence, err)
   if not errors.passed(rc, err) then
@@ -122,17 +134,15 @@ function Context:fence()
   return self._fence
 end
 
--- Who refuses a fence leaves it to us.
 local function hand_over(self, verb, give, a, b)
   local fence, message, code = self:fence()
   if not fence then
     return nil, message, code
   end
-  local err = errors.place()
+  local err = errors.place() -- which the fence has left free: that takes no memory
   local rc = give(a, fence, b, err)
-  if rc ~= 0 then
-    fence.drop(fence.ctx, fence.value)
-  end
+  self._refused = rc ~= 0
+  drop_refused(self)
   return errors.done(verb, rc, err)
 end
 
@@ -157,6 +167,7 @@ end
 
 --- Before the context is destroyed: waits for what was drawn, after which no fence of it keeps anybody waiting.
 function Context:finish()
+  drop_refused(self)
   self.call.Finish()
   C.mf_gl_end(self.handle)
   foreign.run()
@@ -174,14 +185,14 @@ local function with_buffer(self, target, binding, buffer, fn)
   return result
 end
 
-local function new_buffer(self)
-  local name = ffi.new("uint32_t[1]")
-  self.call.GenBuffers(1, name)
-  return name[0]
+-- A new buffer is named in the fields `_name` and `buffer` of its owner. Neither this nor deleting it needs memory.
+local function new_buffer(owner)
+  owner.context.call.GenBuffers(1, owner._name)
+  owner.buffer = owner._name[0]
 end
 
-local function delete_buffer(self, buffer)
-  self.call.DeleteBuffers(1, ffi.new("uint32_t[1]", buffer))
+local function delete_buffer(owner)
+  owner.context.call.DeleteBuffers(1, owner._name)
 end
 
 ---@class moonferry.gl.Ring: moonferry.Ring
@@ -232,8 +243,8 @@ end
 -- A ring of the slots that `make` makes over a buffer of their own, which goes again where there is none: then nil and
 -- why, or an error.
 local function make_over(r, make, ...)
-  r.buffer = new_buffer(r.context)
   local ok, made, message, code = pcall(function(...)
+    new_buffer(r)
     local slots, reason = make(r, ...)
     if not slots then
       return nil, reason
@@ -244,8 +255,9 @@ local function make_over(r, make, ...)
     end
     return made, message, code
   end, ...)
-  if not ok or not made then
-    delete_buffer(r.context, r.buffer)
+  if r.buffer and not (ok and made) then
+    delete_buffer(r)
+    r.buffer = false
   end
   if not ok then
     error(made, 0)
@@ -281,7 +293,8 @@ local function ring_record(context, opts)
   return {
     context = context, target = target, binding = BINDINGS[opts.target or "vertex"], route = opts.route,
     count = rings.count(opts.slots, "gl.ring: slots"), reads = opts.target == "pack",
-    at = false, seen = false, left = false, closed = false,
+    at = false, seen = false, left = false, closed = false, buffer = false,
+    _name = new_name(),
   }
 end
 
@@ -391,22 +404,20 @@ function GLRing:into(convert)
   return self.ring:into(convert)
 end
 
--- The slots by handles of the ring's own: what refers to their memory beside these is a view of somebody's.
-local function let_go(r)
-  local left = {}
+-- The slots as tensors of the buffer's own: what refers to their memory beside these is a view of somebody's.
+local function kept_slots(r)
+  local kept = {}
   for i, t in ipairs(r.ring.slots) do
-    left[i] = C.mf_tensor_retain(t._handle)
+    kept[i] = tensor.keep(t._handle)
   end
-  r.ring:close()
-  return left
+  return kept
 end
 
 -- Whether somebody refers to the memory of a slot. Each refuses to be used from now on.
-local function are_in_use(context, handles)
+local function are_in_use(tensors)
   local found = false
-  for _, handle in ipairs(handles) do
-    C.mf_tensor_invalidate(handle, context._int, nil)
-    found = found or context._int[0] ~= 0
+  for _, t in ipairs(tensors) do
+    found = t:invalidate() or found
   end
   return found
 end
@@ -420,23 +431,37 @@ function GLRing:close()
   end
   local context, mapped = self.context, self.route == "mapped"
   context.call.Finish()
-  self.left = self.left or let_go(self)
+  self.left = self.left or scope.outside(kept_slots, self)
+  self.ring:close()
   collectgarbage()
   foreign.run()
-  if mapped and are_in_use(context, self.left) then
+  if mapped and are_in_use(self.left) then
     return false
   end
-  self.closed = true
-  for _, handle in ipairs(self.left) do
-    foreign.give_back(handle)
+  while #self.left > 0 do
+    table.remove(self.left):close()
   end
   if mapped then
     with_buffer(context, self.target, self.binding, self.buffer, function()
       context.call.UnmapBuffer(self.target)
     end)
   end
-  delete_buffer(context, self.buffer)
+  delete_buffer(self)
+  self.closed = true
   return true
+end
+
+-- Those that are open. Their memory is OpenGL's as well, also where the program has forgotten them.
+local pins = {}
+
+local function close_pinned(pinned)
+  if pins[pinned] then
+    pinned.context.call.Finish()
+    delete_buffer(pinned)
+    pinned.buffer = nil
+    pins[pinned] = nil
+    pinned._t:close()
+  end
 end
 
 --- A buffer of OpenGL's over the memory of `t` itself (GL_AMD_pinned_memory): what is written to `t` is in the buffer.
@@ -451,28 +476,21 @@ function Context:pinned(t)
     misuse("pinned: expected a compact tensor on the cpu, got one with strides {%s} on %s",
       table.concat(t.strides, ", "), t.device)
   end
-  local context, buffer, call = self, new_buffer(self), self.call
+  local call, nbytes, data = self.call, t.nbytes, t._dl.data
+  local pinned = { context = self, buffer = false, _name = new_name(), _t = scope.outside(tensor.keep, t._handle),
+    close = close_pinned }
+  pins[pinned] = true
+  new_buffer(pinned)
   while call.GetError() ~= 0 do end
-  call.BindBuffer(PINNED, buffer)
-  call.BufferData(PINNED, t.nbytes, t._dl.data, STREAM_DRAW)
+  call.BindBuffer(PINNED, pinned.buffer)
+  call.BufferData(PINNED, nbytes, data, STREAM_DRAW)
   call.BindBuffer(PINNED, 0)
   local failure = call.GetError()
   if failure ~= 0 then
-    delete_buffer(self, buffer)
+    pinned:close()
     return nil, ("pinned: glBufferData answered 0x%x"):format(failure), C.MF_EDRIVER
   end
-  local kept = C.mf_tensor_retain(t._handle)
-  return {
-    buffer = buffer,
-    close = function(pinned)
-      if pinned.buffer then
-        call.Finish()
-        delete_buffer(context, pinned.buffer)
-        pinned.buffer = nil
-        foreign.give_back(kept)
-      end
-    end,
-  }
+  return pinned
 end
 
 hint.guard(gl, "moonferry.gl", "gl.", errors)

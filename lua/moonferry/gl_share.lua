@@ -21,6 +21,7 @@ local COPY_READ = 0x8F36 -- the name of its binding, too
 local FLAGS = { read = 1, discard = 2 } -- MF_GL_...
 local OPTIONS = { device = true, use = true, route = true }
 local NO_WORDS = {}
+local unmap_buffer = C.mf_gl_buffer_unmap
 local new_buffer, new_tensor = ffi.typeof "mf_gl_buffer *[1]", ffi.typeof "mf_tensor *[1]"
 
 ---@class moonferry.gl.Shared
@@ -56,14 +57,15 @@ local function device_of(name, what, opts, verb)
   return which
 end
 
--- The buffer as the driver has registered it; nil and why not.
+-- The buffer as the driver has registered it, where C has put it: a pointer would take memory, which Lua may not have.
+-- Otherwise nil and why not.
 local function register(which, buffer, use)
   local out, err = new_buffer(), errors.place()
   local rc = C.mf_gl_buffer_open(which, buffer, FLAGS[use] or 0, out, err)
   if not errors.passed(rc, err) then
     return nil, errors.text(err)
   end
-  return out[0]
+  return out
 end
 
 --- Shares a buffer with a GPU. `use` says what the GPU does with it: "read" alone, or "discard" where it writes all of
@@ -78,15 +80,17 @@ function Context:share(buffer, opts)
     return nil, message, code
   end
   local shared = setmetatable({ context = self, buffer = buffer, device = opts.device, use = opts.use, in_use = false,
-    _dl = which, _mapping = false, handle = false }, Shared)
+    _dl = which, _mapping = false, handle = false, route = "copied" }, Shared)
   if opts.route ~= "copied" then
     local handle, why = register(which, buffer, opts.use)
-    shared.handle, shared.reason = handle or false, why
-    if not handle and opts.route == "mapped" then
+    if handle then
+      shared.handle, shared.route = handle, "mapped"
+    elseif opts.route == "mapped" then
       return nil, "share: " .. why, C.MF_EDEVICE
+    else
+      shared.reason = why
     end
   end
-  shared.route = shared.handle and "mapped" or "copied"
   return shared
 end
 
@@ -96,31 +100,34 @@ local function end_tensor(handle, in_use)
   if in_use[0] ~= 0 then -- it may be what Lua has not collected
     collectgarbage()
     foreign.run()
-    C.mf_tensor_invalidate(handle, in_use, nil)
   end
 end
 
-local function unmap(self, t, handle, verb)
-  local in_use, err = self.context._int, errors.place()
+local function call_with(out, in_use, fn)
+  local t = tensor.keep(out[0])
+  local ok, result = pcall(fn, t)
   t:close()
-  end_tensor(handle, in_use)
-  self.in_use = in_use[0] ~= 0
-  local rc = C.mf_gl_buffer_unmap(self.handle, nil, err)
-  if not errors.passed(rc, err) then
-    misuse("%s: %s", verb, errors.text(err))
+  end_tensor(out[0], in_use)
+  if not ok then
+    error(result, 0)
   end
+  return result
 end
 
+-- What is needed to unmap the buffer is there before it is mapped: Lua may have no memory afterwards.
 local function mapped(self, number, like, fn)
-  local out, err = new_tensor(), errors.place()
-  local rc = C.mf_gl_buffer_map(self.handle, number, like, out, err)
+  local handle, out, in_use = self.handle[0], new_tensor(), self.context._int
+  local err, unmapped = errors.place(), errors.place()
+  local rc = C.mf_gl_buffer_map(handle, number, like, out, err)
   if not errors.passed(rc, err) then
     return errors.refused("map", rc, err)
   end
-  local t = tensor.keep(out[0])
-  local ok, result = pcall(fn, t)
-  unmap(self, t, out[0], "map")
-  if not ok then
+  local ok, result = pcall(call_with, out, in_use, fn)
+  rc = unmap_buffer(handle, in_use, unmapped)
+  self.in_use = in_use[0] ~= 0
+  if not errors.passed(rc, unmapped) then
+    misuse("map: %s", errors.text(unmapped))
+  elseif not ok then
     error(result, 0)
   end
   return true, result
@@ -204,12 +211,13 @@ function Shared:close()
     misuse("close: the buffer is mapped")
   end
   local handle = self.handle
-  self.handle = nil
   if not handle then
+    self.handle = nil
     return true
   end
-  local err = errors.place()
-  local rc = C.mf_gl_buffer_close(handle, err)
+  local pointer, close, err = handle[0], C.mf_gl_buffer_close, errors.place()
+  self.handle = nil
+  local rc = close(pointer, err)
   if rc == C.MF_ECAPTURE then -- it is mapped still
     self.handle = handle
   end

@@ -31,14 +31,14 @@ local FORMATS = {
 local SharedTexture = {}
 SharedTexture.__index = SharedTexture
 
--- The texture as the driver has registered it; nil and why not.
+-- The texture as the driver has registered it, where C has put it (gl_share.lua); nil and why not.
 local function register(which, texture, use)
   local out, err = new_texture(), errors.place()
   local rc = C.mf_gl_texture_open(which, texture, 0, share.FLAGS[use] or 0, out, err)
   if not errors.passed(rc, err) then
     return nil, errors.text(err)
   end
-  return out[0]
+  return out
 end
 
 --- Shares a 2D texture with a GPU, whose tensors are then copied to it and from it on a stream. Its storage has one,
@@ -54,15 +54,17 @@ function Context:share_texture(texture, opts)
     return nil, message, code
   end
   local shared = setmetatable({ context = self, texture = texture, device = opts.device, use = opts.use, _dl = which,
-    handle = false }, SharedTexture)
+    handle = false, route = "copied" }, SharedTexture)
   if opts.route ~= "copied" then
     local handle, why = register(which, texture, opts.use)
-    shared.handle, shared.reason = handle or false, why
-    if not handle and opts.route == "mapped" then
+    if handle then
+      shared.handle, shared.route = handle, "mapped"
+    elseif opts.route == "mapped" then
       return nil, "share_texture: " .. why, C.MF_EDEVICE
+    else
+      shared.reason = why
     end
   end
-  shared.route = shared.handle and "mapped" or "copied"
   return shared
 end
 
@@ -173,7 +175,7 @@ local function transfer(self, way, t, on, x, y)
   local number = stream.number_of(on, self._dl[0], verb .. ": stream", NO_WORDS)
   if self.handle then
     local err = errors.place()
-    return errors.done(verb, errors.call(by_driver, self.handle, handle, x, y, number, err), err)
+    return errors.done(verb, errors.call(by_driver, self.handle[0], handle, x, y, number, err), err)
   elseif on then
     return stream.run(on, by_host, self, t, x, y)
   end
@@ -213,12 +215,13 @@ end
 ---@return true?, string? message, number? code
 function SharedTexture:close()
   local handle = self.handle
-  self.handle = nil
   if not handle then
+    self.handle = nil
     return true
   end
-  local err = errors.place()
-  local rc = C.mf_gl_texture_close(handle, err)
+  local pointer, close, err = handle[0], C.mf_gl_texture_close, errors.place()
+  self.handle = nil
+  local rc = close(pointer, err)
   return errors.done("close", rc, err)
 end
 

@@ -7,22 +7,46 @@
 -- call at a time: a finalizer that comes in between leaves the others for later. Must not know: tensors.
 local ffi = require "ffi"
 local C = require "moonferry.lib"
+local places = require "moonferry.place"
 
 local owner = {}
 
 local SWEEP_FROM = 64
+local FLAG_NBYTES, ALIGNMENT = ffi.sizeof("int32_t"), ffi.sizeof("void *")
+local flag_type = ffi.typeof("int32_t *")
 
 local held = {} -- flag -> owner
 local count, sweep_at = 0, SWEEP_FROM
 local busy = false
 
-pcall(ffi.cdef, "void *malloc(size_t nbytes); void free(void *ptr);")
+pcall(ffi.cdef, "void free(void *ptr);")
+pcall(ffi.cdef, "void *malloc(size_t nbytes);")
+pcall(ffi.cdef, "int posix_memalign(void **out, size_t alignment, size_t nbytes);")
 
 owner.release = C.mf_release_mark
 
 -- Named here, because LuaJIT makes an object of a C function where one is named first, and a finalizer may have no
 -- memory for that.
-local malloc, free = ffi.C.malloc, ffi.C.free
+local free = ffi.C.free
+
+-- Puts a new flag there. (Windows has no function that does, and LuaJIT may have no memory for a pointer that is
+-- returned.)
+local allocate
+if ffi.os == "Windows" then
+  function allocate(at)
+    at[0] = ffi.C.malloc(FLAG_NBYTES)
+    return at[0] ~= nil
+  end
+else
+  local memalign = ffi.C.posix_memalign
+  function allocate(at)
+    return memalign(at, ALIGNMENT, FLAG_NBYTES) == 0
+  end
+end
+
+local take_place, leave_place = places.of("void *[1]", function(at)
+  free(at[0])
+end)
 
 local function is_set(flag)
   return flag[0] ~= 0
@@ -59,14 +83,15 @@ function owner.hold(object)
   if count >= sweep_at then
     owner.sweep()
   end
-  local memory = malloc(ffi.sizeof("int32_t"))
-  if memory == nil then
+  local at = take_place()
+  if not allocate(at) then
     return nil
   end
-  local flag = ffi.cast("int32_t *", memory)
+  local flag = ffi.cast(flag_type, at[0])
   flag[0] = 0
   held[flag] = object
   count = count + 1
+  leave_place(at)
   return flag
 end
 

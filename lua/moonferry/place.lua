@@ -75,6 +75,25 @@ function place.of(type, give_back)
   end
 end
 
+--- Handles of one type, which C puts into places: a function that gives a place, and one that takes the handle from
+--- there into Lua, with its finalizer. Until the handle has that, the place gives it back. What C can return is asked
+--- for in a place instead, because LuaJIT wants memory for a pointer that was returned when it is Lua's already.
+---@param type string an array of one pointer
+---@param give_back fun(handle: ffi.cdata*) of what nobody took from its place
+---@param finalize fun(handle: ffi.cdata*)|ffi.cdata*
+---@return fun(): ffi.cdata* take
+---@return fun(at: ffi.cdata*): ffi.cdata* own
+function place.handles(type, give_back, finalize)
+  local take, leave = place.of(type, function(at)
+    give_back(at[0])
+  end)
+  return take, function(at)
+    local handle = place.prepare(at[0])
+    leave(at)
+    return gc(handle, finalize)
+  end
+end
+
 --- The same for answers that nobody has to give back, such as a number or a text.
 ---@param type string an array
 ---@return fun(): ffi.cdata* take

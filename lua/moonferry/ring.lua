@@ -29,15 +29,13 @@ local take_number, leave_number = places.of_answers "int32_t[2]"
 pcall(ffi.cdef, 'void mf_lua_ring_keep(mf_ring *r) __asm__("mf_ring_retain");')
 local keep = C.mf_lua_ring_keep
 
-local take_place, leave_place = places.of("mf_ring *[1]", function(at)
-  C.mf_ring_release(at[0])
-end)
 local new_handles = ffi.typeof "mf_tensor *[?]"
 local FOREVER, SECOND = 0x7fffffffffffffffLL, 1e9
 
-local release = places.finalizer(function(handle)
-  C.mf_ring_release(handle)
-end)
+local release = C.mf_ring_release
+local take_place, handle_at = places.handles("mf_ring *[1]", release, places.finalizer(function(handle)
+  release(handle)
+end))
 
 function closed.__index(_, key)
   if key == "close" then
@@ -105,9 +103,8 @@ local function tensors_of(handle)
 end
 
 local function adopt(at)
-  local slots, handle = scope.outside(tensors_of, at[0]), places.prepare(at[0])
-  leave_place(at)
-  local r = setmetatable({ _handle = ffi.gc(handle, release), _slots = slots, _views = false, _list = false }, meta)
+  local slots = scope.outside(tensors_of, at[0])
+  local r = setmetatable({ _handle = handle_at(at), _slots = slots, _views = false, _list = false }, meta)
   if scope.active() then
     scope.register(r)
   end
@@ -296,18 +293,18 @@ function Ring:close()
   if getmetatable(self) == closed then
     return
   end
-  local handle, slots = ffi.gc(handle_of(self, "close"), nil), self._slots
-  self._handle, self._slots, self._views, self._list = nil, nil, nil, nil
+  local handle, slots = handle_of(self, "close"), self._slots
   setmetatable(self, closed)
+  self._handle, self._slots, self._views, self._list = nil, nil, nil, nil
+  ring.give_back(ffi.gc(handle, nil))
   for _, t in ipairs(slots) do
     t:close()
   end
-  ring.give_back(handle)
 end
 
 -- The last reference may run release callbacks.
 function ring.give_back(handle)
-  C.mf_ring_release(handle)
+  release(handle)
 end
 
 jit.off(ring.give_back)

@@ -291,29 +291,39 @@ function Stream:wait(other)
   return errors.done("wait", rc, err, self)
 end
 
--- Makes `s` current; gives the number of the stream before.
+-- LuaJIT wants memory for a C function that is looked up for the first time, for a field that is a struct and for an
+-- integer of 64 bits. So `leave`, which must not fail, uses none of them.
+local swap, halves_type = C.mf_stream_swap, ffi.typeof("int32_t *")
+local LOW, HIGH, TWO_TO_32 = ffi.abi("be") and 1 or 0, ffi.abi("be") and 0 or 1, 2 ^ 32
+
+-- Makes `s` current; gives the number of the stream before, as a number of Lua's, and the device.
 local function enter(s)
   local place, at, err = place_of(s, "with_stream"), take_number(), errors.place()
-  local rc = C.mf_stream_swap(place.device, place.stream, at, err)
+  local on, halves = place.device, ffi.cast(halves_type, at)
+  local rc = swap(on, place.stream, at, err)
   if not errors.passed(rc, err) then
     return errors.refused("with_stream", rc, err)
   end
   s._entered = s._entered + 1
-  return number_at(at)
+  local before = halves[HIGH] * TWO_TO_32 + halves[LOW] % TWO_TO_32
+  leave_number(at)
+  return before, on
 end
 
 -- What was current before may be gone by now; the default stream is never.
-local function leave(s, before)
-  local place, err = s._place, errors.place()
+local function leave(s, before, on)
   s._entered = s._entered - 1
-  if not errors.passed(C.mf_stream_swap(place.device, before, nil, err), err) then
-    C.mf_stream_swap(place.device, DEFAULT, nil, nil)
-    misuse("with_stream: the stream that was current before cannot be again: %s", errors.text(err))
+  if swap(on, before, nil, nil) ~= 0 then
+    swap(on, DEFAULT, nil, nil)
+    local err = errors.place()
+    if not errors.passed(swap(on, before, nil, err), err) then
+      misuse("with_stream: the stream that was current before cannot be again: %s", errors.text(err))
+    end
   end
 end
 
-local function finish(s, before, ok, ...)
-  leave(s, before)
+local function finish(s, before, on, ok, ...)
+  leave(s, before, on)
   if not ok then
     error((...), 0)
   end
@@ -322,18 +332,18 @@ end
 
 --- with_stream for a function that never yields.
 function stream.run(s, fn, ...)
-  local before, message, code = enter(s)
+  local before, on, code = enter(s)
   if not before then
-    return nil, message, code
+    return nil, on, code
   end
-  return finish(s, before, pcall(fn, ...))
+  return finish(s, before, on, pcall(fn, ...))
 end
 
 local resume_within
 
 -- After a turn of the coroutine that runs fn: yields what it yielded, with the stream before current meanwhile.
-local function after_turn(s, thread, before, ok, ...)
-  leave(s, before)
+local function after_turn(s, thread, before, on, ok, ...)
+  leave(s, before, on)
   if not ok then
     error((...), 0)
   elseif coroutine.status(thread) == "dead" then
@@ -343,21 +353,25 @@ local function after_turn(s, thread, before, ok, ...)
 end
 
 function resume_within(s, thread, ...)
-  local before, message = enter(s)
+  local before, on = enter(s)
   if not before then
-    error(message, 0)
+    error(on, 0)
   end
-  return after_turn(s, thread, before, coroutine.resume(thread, ...))
+  return after_turn(s, thread, before, on, coroutine.resume(thread, ...))
 end
 
 -- In a coroutine, fn may yield. Other coroutines must not find its stream current then, so it runs in one of its
 -- own, which is entered and left with each turn.
-local function run_in_coroutine(s, fn, before, ...)
-  local thread = coroutine.create(type(fn) == "function" and fn or function(...)
+local function run_in_coroutine(s, fn, ...)
+  local within = coroutine.create(type(fn) == "function" and fn or function(...)
     return fn(...)
   end)
-  scope.inherit(thread)
-  return after_turn(s, thread, before, coroutine.resume(thread, ...))
+  scope.inherit(within)
+  local before, on, code = enter(s)
+  if not before then
+    return nil, on, code
+  end
+  return after_turn(s, within, before, on, coroutine.resume(within, ...))
 end
 
 -- A Python function is a userdata, whose metatable does not show.
@@ -380,11 +394,7 @@ function stream.with(s, fn, ...)
   if not thread or is_main then
     return stream.run(s, fn, ...)
   end
-  local before, message, code = enter(s)
-  if not before then
-    return nil, message, code
-  end
-  return run_in_coroutine(s, fn, before, ...)
+  return run_in_coroutine(s, fn, ...)
 end
 
 local MEANINGS = { default = C.MF_NONE_DEFAULT, no_order = C.MF_NONE_NO_ORDER, refuse = C.MF_NONE_REFUSE }

@@ -41,12 +41,8 @@ local Fields = {}
 -- What describing a tensor costs beyond its elements, as the collector should see it.
 local DESCRIPTION_NBYTES = 256
 
-local prepare = places.prepare
-
 -- Where C puts a new tensor.
-local take_place, leave_place = places.of("mf_tensor *[1]", function(at)
-  C.mf_tensor_release(at[0])
-end)
+local take_place, handle_at = places.handles("mf_tensor *[1]", C.mf_tensor_release, foreign.give_back)
 
 local meta, closed = { moonferry_open = true }, {}
 
@@ -226,13 +222,6 @@ end
 --- A place for a C function's new tensor, which `take` takes from there.
 tensor.place = take_place
 
--- The new tensor's handle.
-local function handle_at(at)
-  local handle = prepare(at[0])
-  leave_place(at)
-  return ffi.gc(handle, foreign.give_back)
-end
-
 -- Takes a handle, which has its finalizer, into Lua. nbytes: what it newly keeps alive beside itself. The private
 -- fields that begin as false are filled by those that need them (element.lua).
 local function adopt(handle, nbytes)
@@ -267,11 +256,17 @@ function tensor.keep(handle)
   return adopt_counted(handle_at(at))
 end
 
---- Takes over one reference of an `mf_tensor *`, to memory that Lua has not counted yet.
+--- Takes over one reference of an `mf_tensor *`, to memory that Lua has not counted yet; where Lua has no memory for
+--- that, the reference is given back.
 ---@param handle ffi.cdata*
 ---@return moonferry.Tensor
 function tensor.adopt(handle)
-  return adopt_counted(ffi.gc(handle, foreign.give_back))
+  local ok, message = pcall(ffi.gc, handle, foreign.give_back)
+  if not ok then
+    foreign.give_back(handle)
+    error(message, 0)
+  end
+  return adopt_counted(handle)
 end
 
 --- The new tensor that C has put there.
@@ -331,12 +326,12 @@ function Tensor:close()
   if getmetatable(self) == closed then
     return
   end
-  local handle, release_flag = ffi.gc(handle_of(self), nil), self._release_flag
+  local handle, release_flag = handle_of(self), self._release_flag
+  setmetatable(self, closed)
   pressure.subtract(self._cost)
   self._handle, self._dl, self._p, self._shared, self._s, self._n = nil, nil, nil, nil, nil, nil
   self._inner, self._info = nil, nil
-  setmetatable(self, closed)
-  if C.mf_tensor_release_later(handle) ~= 0 then
+  if C.mf_tensor_release_later(ffi.gc(handle, nil)) ~= 0 then
     foreign.run()
   end
   if release_flag then
