@@ -114,8 +114,16 @@ static PyGILState_STATE take_gil(mf__frame *below) {
   return PyGILState_UNLOCKED;
 }
 
+void (*_Atomic mf__on_way_out)(void);
+
+static void tell_of_way_out(void) {
+  void (*tell)(void) = atomic_load_explicit(&mf__on_way_out, memory_order_relaxed);
+  if (tell != NULL) tell();
+}
+
 /* Undoes take_gil; saver: the frame that had let the GIL go, NULL if none had. */
 static void give_gil(mf__frame *saver, PyGILState_STATE gil) {
+  tell_of_way_out();
   if (saver != NULL) saver->thread = PyEval_SaveThread();
   else PyGILState_Release(gil);
 }
@@ -271,6 +279,7 @@ void mf__call_in_end(mf__frame *frame) {
 
 void mf__run_begin(mf__frame *frame) {
   mf__section_end(&frame->section);
+  tell_of_way_out();
   frame->thread = PyEval_SaveThread();
 }
 

@@ -34,6 +34,10 @@ int mf__enter_by(lua_State *L, mf__unprotected_body unprotected);
 enum { MF__DOOR_OPEN, MF__DOOR_CLOSED, MF__DOOR_GONE };
 extern atomic_int mf__door;
 
+/* Called with the GIL, where a thread goes from Python to Lua; NULL: nothing is. */
+extern void (*_Atomic mf__on_way_out)(void);
+
+
 /* How many threads are in a body that Lua itself has called. Guarded by the GIL. */
 extern int mf__threads_inside;
 __attribute__((cold)) void mf__thread_came_out(void);

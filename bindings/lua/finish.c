@@ -23,7 +23,7 @@ static int has_begun, is_done;
 /* Whether Python is ours to end. */
 static int is_watched;
 
-/* Whether the end of the main thread begins with our farewell. */
+/* Whether the end of the main thread begins with our farewell; another thread's call of exit does not. */
 static int main_will_tell;
 
 /* Runs ${module}.${name}() if the module is there. A failure can only be printed any more. */
@@ -169,12 +169,14 @@ void mf__python_arm_farewell(void) {
   atexit(farewell);
 }
 
-/* While only other threads have to do with us, an exit function that is younger than those of all libraries is the best
- * that there is. What a library registers while it is loaded comes before ours, and main may leave then: so ours is
- * registered anew each millisecond, from CPython's audit event before the loading to the next one. */
+/* Where another thread than main leaves, or main does not tell, an exit function that is younger than those of all
+ * libraries is the best that there is: ours is registered anew after each loading. What a library registers while it is
+ * loaded comes before that, and main may leave then: so where main does not tell, ours is also registered anew each
+ * millisecond, from CPython's audit event before the loading to the next one. */
 static struct {
   pthread_mutex_t mutex;
   pthread_cond_t changed;
+  pthread_t by; /* who loads */
   int has_thread, is_loading;
 } loading;
 
@@ -194,16 +196,30 @@ static void *stay_young(void *unused) {
   return NULL;
 }
 
+static void leave_python(void);
+
 static void set_loading(int is_loading) {
   pthread_t thread;
   pthread_mutex_lock(&loading.mutex);
-  if (!loading.has_thread && is_loading && pthread_create(&thread, NULL, stay_young, NULL) == 0) {
+  if (!main_will_tell && !loading.has_thread && is_loading && pthread_create(&thread, NULL, stay_young, NULL) == 0) {
     pthread_detach(thread);
     loading.has_thread = 1;
   }
+  loading.by = pthread_self();
   loading.is_loading = is_loading;
+  mf__on_way_out = is_loading ? leave_python : NULL;
   pthread_cond_signal(&loading.changed);
   pthread_mutex_unlock(&loading.mutex);
+}
+
+static void end_loading(void) {
+  set_loading(0);
+  atexit(farewell);
+}
+
+/* The thread that has loaded goes on in Lua, and may leave at once. */
+static void leave_python(void) {
+  if (loading.is_loading && pthread_equal(loading.by, pthread_self())) end_loading();
 }
 
 /* An extension module raises two events of this name; the second knows its file, and comes before that is loaded. Code
@@ -211,22 +227,16 @@ static void set_loading(int is_loading) {
 static int on_audit(const char *event, PyObject *arguments, void *unused) {
   (void)unused;
   const int is_import = strcmp(event, "import") == 0, is_load = strcmp(event, "ctypes.dlopen") == 0;
-  if (main_will_tell) {
-    if (loading.is_loading) set_loading(0);
-    return 0;
-  }
   const int names_file = is_import && PyTuple_Check(arguments) && PyTuple_Size(arguments) > 1 &&
                          PyTuple_GetItem(arguments, 1) != Py_None;
   if (is_load || names_file) {
     set_loading(1);
   } else if (loading.is_loading) {
-    set_loading(0);
-    atexit(farewell);
+    end_loading();
   }
   return 0;
 }
 
-/* Again in a child: neither whoever was ending Python nor the thread above is there. */
 static void make_mutexes(void) {
   pthread_mutexattr_t recursive;
   pthread_mutexattr_init(&recursive);
@@ -236,15 +246,32 @@ static void make_mutexes(void) {
   pthread_mutex_init(&loading.mutex, NULL);
   pthread_cond_init(&loading.changed, NULL);
   loading.has_thread = loading.is_loading = 0;
+  mf__on_way_out = NULL;
+}
+
+static pthread_t main_thread;
+static int knows_main_thread;
+
+/* The main thread of a child is the one that forked. */
+static void before_fork(void) {
+  if (!mf__on_main_thread()) return;
+  main_thread = pthread_self();
+  knows_main_thread = 1;
+}
+
+/* Neither whoever was ending Python nor the thread above is there, and main may not be either. */
+static void in_child(void) {
+  make_mutexes();
+  if (!knows_main_thread || !pthread_equal(main_thread, pthread_self())) main_will_tell = 0;
 }
 
 void mf__python_watch_for_the_end(void) {
   make_mutexes();
   is_watched = 1;
-  pthread_atfork(NULL, NULL, make_mutexes);
+  pthread_atfork(before_fork, NULL, in_child);
   mf__python_arm_farewell();
   if (mf_guest_set(&guest)) main_will_tell = 1;
   int (*add_hook)(int (*)(const char *, PyObject *, void *), void *);
   *(void **)&add_hook = dlsym(RTLD_DEFAULT, "PySys_AddAuditHook"); /* outside of the limited API */
-  if (!main_will_tell && add_hook != NULL) add_hook(on_audit, NULL);
+  if (add_hook != NULL) add_hook(on_audit, NULL);
 }

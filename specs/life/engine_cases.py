@@ -19,6 +19,30 @@ await "inside"
 print "done"
 """
 
+# A library's exit function comes behind Python's.
+LOADS = """
+thread [=[
+require("moonferry.python").exec [[
+import atexit, ctypes, os
+atexit.register(print, "Python ended", flush=True)
+def load():
+    ctypes.CDLL(os.environ["MOONFERRY_BUILD"] + "/specs/life_library.so")
+%s
+]]
+%s
+]=]
+join()
+"""
+
+LOADS_IN_CHILD = """
+ctypes.CDLL(None)
+pid = os.fork()
+if pid == 0:
+    os.environ["LEAVES"] = "now"
+    load()
+print("child", os.waitpid(pid, 0)[1], flush=True)
+"""
+
 # LÖVE without a window, which quits when a thread of its own says so.
 LOVE_CONF = """
 function love.conf(t)
@@ -122,6 +146,25 @@ print "done" io.stdout:flush()
     *(
         Case(f"main leaves while a thread imports PyTorch, which is at {module}", host, IMPORTS_TORCH % module)
         for module in ("torch._C", "torch.nn")
+        for host in ("engine", "linked engine")
+    ),
+    *(
+        Case(
+            "a thread leaves the process right after it has loaded a library",
+            host,
+            LOADS % ("load()", "leave(3)"),
+            "Python ended\nthe library ended\n",
+            status=3,
+        )
+        for host in ("engine", "linked engine")
+    ),
+    *(
+        Case(
+            "a thread forks, and the child leaves while it loads a library",
+            host,
+            LOADS % (LOADS_IN_CHILD, ""),
+            "Python ended\nthe library ended\nchild 0\nPython ended\n",
+        )
         for host in ("engine", "linked engine")
     ),
     Case(
