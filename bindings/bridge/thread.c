@@ -12,8 +12,13 @@
 
 _Thread_local mf__frame *mf__top;
 
+static _Thread_local int known; /* whether it is the main thread; 1: no, 2: yes */
+
+void mf__thread_forked(void) {
+  known = 0;
+}
+
 int mf__on_main_thread(void) {
-  static _Thread_local int known; /* 1: no, 2: yes */
   if (known != 0) return known == 2;
 #ifdef __APPLE__
   int is = pthread_main_np();

@@ -140,6 +140,9 @@ static inline const void *mf__self(void) {
 
 int mf__on_main_thread(void);
 
+/* In a child, whose main thread is the one that forked. */
+void mf__thread_forked(void);
+
 /* room.c */
 
 /* Makes room for ${count} more values, or raises: Lua's memory error, or that there are too many. Where memory ends, a

@@ -26,6 +26,9 @@ static int is_watched;
 /* Whether the end of the main thread begins with our farewell; another thread's call of exit does not. */
 static int main_will_tell;
 
+/* In a child that another thread than main has forked: that one is the main thread, and others may go on after it. */
+static int main_is_gone;
+
 /* Runs ${module}.${name}() if the module is there. A failure can only be printed any more. */
 static void call_if_loaded(const char *module, const char *name) {
   PyObject *modules = PyImport_GetModuleDict();
@@ -164,7 +167,7 @@ void mf__python_arm_farewell(void) {
   int (*at_thread_exit)(void (*)(void *), void *, void *);
   if (!is_watched) return;
   *(void **)&at_thread_exit = dlsym(RTLD_DEFAULT, "__cxa_thread_atexit_impl");
-  if (at_thread_exit && mf__on_main_thread() && at_thread_exit(farewell_of_thread, NULL, &is_done) == 0)
+  if (at_thread_exit && !main_is_gone && mf__on_main_thread() && at_thread_exit(farewell_of_thread, NULL, &is_done) == 0)
     main_will_tell = 1;
   atexit(farewell);
 }
@@ -262,7 +265,8 @@ static void before_fork(void) {
 /* Neither whoever was ending Python nor the thread above is there, and main may not be either. */
 static void in_child(void) {
   make_mutexes();
-  if (!knows_main_thread || !pthread_equal(main_thread, pthread_self())) main_will_tell = 0;
+  if (!knows_main_thread || !pthread_equal(main_thread, pthread_self())) main_is_gone = 1;
+  if (main_is_gone) main_will_tell = 0;
 }
 
 void mf__python_watch_for_the_end(void) {

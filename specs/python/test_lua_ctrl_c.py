@@ -96,6 +96,14 @@ CTRL_C = {
         "stopped(lambda: lua().execute(LOOP, threading.Thread(target=get).start))",
         "KeyboardInterrupt\n",
     ),
+    "in a child, which has the thread that forked for its main thread": (
+        "def fork():\n    l = lua()\n    l.execute('local x = 1')\n    pid = os.fork()\n"
+        "    if pid == 0:\n        signal.alarm(20)\n"
+        "        stopped(lambda: l.execute(LOOP, ready))\n        os._exit(0)\n"
+        "    print('child', os.waitpid(pid, 0)[1])\n"
+        "thread = threading.Thread(target=fork)\nthread.start()\nthread.join()",
+        "KeyboardInterrupt\nchild 0\n",
+    ),
     "that ends one script, and then another": (
         "for _ in range(3):\n    stopped(lambda: lua().execute(LOOP, ready))",
         "KeyboardInterrupt\n" * 3,
