@@ -167,8 +167,8 @@ void mf__python_arm_farewell(void) {
   int (*at_thread_exit)(void (*)(void *), void *, void *);
   if (!is_watched) return;
   *(void **)&at_thread_exit = dlsym(RTLD_DEFAULT, "__cxa_thread_atexit_impl");
-  if (at_thread_exit && !main_is_gone && mf__on_main_thread() && at_thread_exit(farewell_of_thread, NULL, &is_done) == 0)
-    main_will_tell = 1;
+  const int on_main = !main_is_gone && mf__on_main_thread();
+  if (at_thread_exit && on_main && at_thread_exit(farewell_of_thread, NULL, &is_done) == 0) main_will_tell = 1;
   atexit(farewell);
 }
 

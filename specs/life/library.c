@@ -1,4 +1,4 @@
-/* library.c: a library that has an exit function, as many have; with LEAVES set, the process ends while it is loaded. */
+/* library.c: a library that has an exit function. With LEAVES set, the process ends while it is loaded. */
 #define _GNU_SOURCE /* usleep */
 #include <stdio.h>
 #include <stdlib.h>
