@@ -9,7 +9,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Functions of the driver's own. */
 #define PTX_ASSERTION "__assertfail"
+#define PTX_PRINTING "vprintf"
 
 /* PTX_BRAIN is bf16; PTX_PAIR is f16x2, which is two f16 beside each other. */
 typedef enum ptx_class {
@@ -136,6 +138,8 @@ enum { PTX_WARP_SIZE = 32, PTX_CARRY = 7 };
  * has. */
 
 #define PTX_WINDOW(space) ((uint64_t)(space) << 56)
+/* The address of a function is its index here. */
+#define PTX_CODE_WINDOW ((uint64_t)6 << 56)
 /* Shared memory of dynamic size begins here, whatever there is of static size. */
 #define PTX_DYNAMIC_AT ((uint64_t)1 << 20)
 
@@ -164,7 +168,7 @@ typedef struct ptx_inst {
   ptx_operand guard;
   ptx_operand to[8];   /* setp: the second is its inverse; shfl: the second says whether it had a source */
   ptx_operand args[8]; /* ld: nothing; st: the values; call: nothing; the last of both: the carry */
-  ptx_operand base;    /* ld, st: the address is base + offset */
+  ptx_operand base;    /* ld, st: the address is base + offset; call: the pointer, or nothing */
   uint64_t offset;
 } ptx_inst;
 
@@ -172,9 +176,16 @@ typedef struct ptx_param {
   size_t offset, nbytes;
 } ptx_param;
 
+/* What a call through a pointer says of the function: how many results, and bytes of each, then of each argument. */
+typedef struct ptx_prototype {
+  size_t results, arguments;
+  size_t *nbytes;
+} ptx_prototype;
+
 /* A call hands these over: places in the parameters of the one that calls. */
 typedef struct ptx_call {
-  char *name; /* until it is found */
+  char *name;       /* until it is found; NULL: the instruction has a pointer */
+  size_t prototype; /* of the entry's, of a call through a pointer */
   size_t callee;
   size_t results, arguments; /* how many */
   size_t *places;            /* of the results, then of the arguments */
@@ -194,6 +205,8 @@ typedef struct ptx_entry {
   size_t frame, local; /* bytes of its parameters and those that it declares for calls, and of its local memory */
   ptx_call *calls;
   size_t ncalls;
+  ptx_prototype *prototypes;
+  size_t nprototypes;
   ptx_inst *insts;
   size_t ninsts;
   uint8_t *bits; /* of each register */

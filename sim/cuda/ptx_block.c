@@ -91,10 +91,38 @@ static void hand(lane *l, size_t to, size_t from, size_t n) {
   memmove(l->bytes_state + to, l->bytes_state + from, n);
 }
 
+/* Whether a function may be called as a prototype says. */
+static bool agrees(const ptx_entry *e, const ptx_prototype *p) {
+  if (!e->is_function || !e->has_body || e->nresults != p->results) return false;
+  if (e->nparams != p->results + p->arguments) return false;
+  for (size_t k = 0; k < e->nparams; k++)
+    if (e->params[k].nbytes != p->nbytes[k]) return false;
+  return true;
+}
+
+/* The function that a call's pointer points to, or NULL with a finding. */
+static const ptx_entry *pointed_to(lane *l, const ptx_inst *i, const ptx_call *c) {
+  const ptx_program *p = l->b->grid->program;
+  if (!ptx_settled(l, i, &i->base)) return NULL;
+  const uint64_t index = ptx_value(l, &i->base) ^ PTX_CODE_WINDOW;
+  char text[160];
+  if (index >= p->nentries) {
+    ptx_wrong(l, i, PTX_ILLEGAL, SIM_BOUNDS, "it calls through a pointer that points to no function");
+    return NULL;
+  }
+  const ptx_entry *e = &p->entries[index];
+  if (agrees(e, &l->e->prototypes[c->prototype])) return e;
+  snprintf(text, sizeof text, "it calls %.80s through a pointer as another kind of function", e->name);
+  ptx_wrong(l, i, PTX_ILLEGAL, SIM_MISUSE, text);
+  return NULL;
+}
+
 bool ptx_enter(lane *l, const ptx_inst *i) {
   const ptx_call *c = &l->e->calls[i->target];
-  const ptx_entry *e = &l->b->grid->program->entries[c->callee];
+  const bool by_name = c->name != NULL;
+  const ptx_entry *e = by_name ? &l->b->grid->program->entries[c->callee] : pointed_to(l, i, c);
   ptx_frame *mine = &l->frames[l->depth];
+  if (e == NULL) return false;
   if (l->depth + 1 == PTX_MOST_DEPTH)
     return ptx_wrong(l, i, PTX_ENDLESS, SIM_MISUSE, "functions call each other more than 32 deep");
   mine->next = l->next;

@@ -20,7 +20,7 @@ static const char *const class_names = "busfpgh";
 static bool register_operand(ptx_reader *r, const ptx_token *name, ptx_type type, bool wider, ptx_operand *out) {
   uint32_t index;
   const ptx_symbol *s = ptx_lookup(r, name, &index);
-  if (s == NULL || s->kind == PTX_VARIABLE)
+  if (s == NULL || s->kind == PTX_VARIABLE || s->kind == PTX_PROTOTYPE)
     return ptx_fail(r, name->line, "'%.*s' is not a register", ptx_shown(name), name->at);
   if (!fits(s->type, type, wider))
     return ptx_fail(r, name->line, "'%.*s' is a register of type %c%u, where %c%u is expected", ptx_shown(name),
@@ -116,21 +116,28 @@ static bool address_of(ptx_reader *r, const ptx_symbol *s, const ptx_token *name
   return ptx_fail(r, name->line, "no text defines the variable '%.*s'", ptx_shown(name), name->at);
 }
 
-/* A register, a constant, a special register, or where a variable lies. */
+/* What has a name without being declared in the entry: a special register, the size of a warp, a function's address.
+ * Returns how many bits it must be moved as, 0 where any do, or -1 if it is none of these. */
+static int known_name(ptx_reader *r, const ptx_token *t, ptx_operand *out) {
+  *out = (ptx_operand){.kind = PTX_SPECIAL};
+  if (special(t, &out->index) != 0) return 32;
+  *out = (ptx_operand){.kind = PTX_CONSTANT, .value = PTX_WARP_SIZE};
+  if (ptx_same(t, "WARP_SZ")) return 0;
+  return ptx_function_named(r, t, &out->value) ? 64 : -1;
+}
+
+/* A register, a constant, a special register, or where a variable or function lies. */
 static bool moved(ptx_reader *r, const ptx_inst *i, ptx_operand *out) {
   uint32_t index;
+  ptx_operand found;
   const ptx_token t = r->token;
   if (t.kind != PTX_WORD) return source(r, i->type, false, out);
   const ptx_symbol *s = ptx_lookup(r, &t, &index);
-  if (s == NULL && special(&t, &index) != 0) {
-    if (i->type.bits != 32 || ptx_is_real(i->type))
-      return ptx_fail(r, t.line, "'%.*s' has 32 bits", ptx_shown(&t), t.at);
-    *out = (ptx_operand){.kind = PTX_SPECIAL, .index = index};
-    ptx_advance(r);
-    return true;
-  }
-  if (s == NULL && ptx_same(&t, "WARP_SZ")) {
-    *out = (ptx_operand){.kind = PTX_CONSTANT, .value = PTX_WARP_SIZE};
+  const int bits = s == NULL ? known_name(r, &t, &found) : -1;
+  if (bits > 0 && ((unsigned)bits != i->type.bits || ptx_is_real(i->type)))
+    return ptx_fail(r, t.line, "'%.*s' has %d bits", ptx_shown(&t), t.at, bits);
+  if (bits >= 0) {
+    *out = found;
     ptx_advance(r);
     return true;
   }
@@ -227,40 +234,8 @@ static bool address(ptx_reader *r, ptx_inst *i) {
   return register_operand(r, &name, type, false, &i->base) && offset(r, i) && ptx_expect(r, "]");
 }
 
-/* (result, ...) or (argument, ...): variables of .param. */
-static bool handed_over(ptx_reader *r, ptx_call *c, size_t *n, size_t *room) {
-  ptx_token name;
-  uint32_t index;
-  if (ptx_accept(r, ")")) return !r->failed;
-  do {
-    if (!ptx_take(r, PTX_WORD, "a variable of .param", &name)) return false;
-    const ptx_symbol *s = ptx_lookup(r, &name, &index);
-    if (s == NULL || s->kind != PTX_VARIABLE || s->space != PTX_PARAM)
-      return ptx_fail(r, name.line, "'%.*s' is not a variable of .param, which alone the simulator hands over",
-                      ptx_shown(&name), name.at);
-    const size_t at = c->results + c->arguments;
-    c->places = ptx_grow(c->places, at, room, sizeof *c->places);
-    c->places[at] = (size_t)s->offset;
-    ++*n;
-  } while (ptx_accept(r, ","));
-  return ptx_expect(r, ")");
-}
-
-bool ptx_call_operands(ptx_reader *r, ptx_inst *i) {
-  ptx_entry *e = r->entry;
-  ptx_token name;
-  size_t room = 0;
-  e->calls = ptx_grow(e->calls, e->ncalls, &r->calls_room, sizeof *e->calls);
-  ptx_call *c = &e->calls[e->ncalls];
-  *c = (ptx_call){.line = i->line};
-  i->target = (uint32_t)e->ncalls++;
-  if (ptx_accept(r, "(") && (!handed_over(r, c, &c->results, &room) || !ptx_expect(r, ","))) return false;
-  if (!ptx_take(r, PTX_WORD, "the name of a function", &name)) return false;
-  c->name = calloc(1, name.length + 1);
-  if (c->name == NULL) abort();
-  memcpy(c->name, name.at, name.length);
-  if (!ptx_accept(r, ",")) return !r->failed;
-  return ptx_expect(r, "(") && handed_over(r, c, &c->arguments, &room);
+bool ptx_pointer_operand(ptx_reader *r, const ptx_token *name, ptx_operand *out) {
+  return register_operand(r, name, (ptx_type){PTX_BITS, 64}, false, out);
 }
 
 /* One operand that is written, by its letter in the table. */

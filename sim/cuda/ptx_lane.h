@@ -84,6 +84,10 @@ void ptx_put(lane *l, const ptx_operand *to, uint64_t v, ptx_type type, bool unk
 bool ptx_load(lane *l, const ptx_inst *i);
 bool ptx_store(lane *l, const ptx_inst *i);
 bool ptx_atom(lane *l, const ptx_inst *i);
+/* What lies at a generic address, as an instruction of this one's line reads it. */
+bool ptx_peek(lane *l, const ptx_inst *i, uint64_t address, unsigned bits, uint64_t *out, bool *unknown);
+/* The driver's vprintf, in whose frame the thread is. */
+bool ptx_print(lane *l, const ptx_inst *i);
 
 /* Frames: a thread begins anew; a call enters, a return leaves. */
 void ptx_lane_begin(lane *l, const uint64_t place[3], uint32_t index);

@@ -18,7 +18,7 @@ typedef struct ptx_token {
   unsigned bits;  /* of a real written as bits: 32 or 64; 0 for a decimal one, whose value is that of a double */
 } ptx_token;
 
-typedef enum ptx_symbol_kind { PTX_ONE, PTX_FAMILY, PTX_VARIABLE, PTX_LABEL } ptx_symbol_kind;
+typedef enum ptx_symbol_kind { PTX_ONE, PTX_FAMILY, PTX_VARIABLE, PTX_LABEL, PTX_PROTOTYPE } ptx_symbol_kind;
 
 typedef struct ptx_symbol {
   ptx_symbol_kind kind;
@@ -26,7 +26,7 @@ typedef struct ptx_symbol {
   size_t length;
   unsigned scope;
   ptx_type type;
-  uint32_t first, count; /* registers; for a label the instruction */
+  uint32_t first, count; /* registers; for a label the instruction, for a prototype which of the entry's */
   ptx_space space;       /* of a variable, parameters included */
   bool formal;           /* a parameter of the entry itself */
   bool missing;          /* no text defines it */
@@ -44,6 +44,14 @@ typedef struct ptx_shared {
   ptx_space space;
   uint64_t offset, nbytes;
 } ptx_shared;
+
+/* The address of a function among the first values of variables. */
+typedef struct ptx_pointer {
+  const char *at; /* its name */
+  size_t length;
+  unsigned text, line;
+  size_t offset;
+} ptx_pointer;
 
 /* A branch to a label that may come later. */
 typedef struct ptx_jump {
@@ -73,7 +81,9 @@ typedef struct ptx_reader {
   unsigned scope, nscopes;
   unsigned *parents; /* of scopes */
   ptx_type *types;   /* of registers */
-  size_t regs_room, insts_room, params_room, calls_room, variables_room;
+  size_t regs_room, insts_room, params_room, calls_room, variables_room, prototypes_room;
+  ptx_pointer *pointers;
+  size_t npointers, pointers_room;
   size_t noutside;     /* symbols of the module itself */
   bool carries;        /* the entry has a condition code, which is one more register */
   uint32_t carry;
@@ -109,8 +119,14 @@ bool ptx_parameters(ptx_reader *r);
 bool ptx_space_word(ptx_reader *r, ptx_space *out);
 /* Into r->entry, which is empty: from what follows .entry or .func to the end of the body, or the semicolon. */
 bool ptx_entry_read(ptx_reader *r, bool is_function);
-/* call, behind its opcode. */
+/* call, behind its opcode; what stands behind .callprototype. */
 bool ptx_call_operands(ptx_reader *r, ptx_inst *i);
+bool ptx_prototype_read(ptx_reader *r, const ptx_token *name);
+/* Whether the name is that of a function that is declared, and its address. */
+bool ptx_function_named(const ptx_reader *r, const ptx_token *name, uint64_t *out);
+bool ptx_alignment(ptx_reader *r, size_t *align);
+/* An operand that is a register of 64 bits. */
+bool ptx_pointer_operand(ptx_reader *r, const ptx_token *name, ptx_operand *out);
 
 static inline int ptx_shown(const ptx_token *t) {
   return (int)(t->length < 80 ? t->length : 80);

@@ -73,8 +73,9 @@ static void each(origins *o, void (*visit)(origins *, const ptx_entry *, uint64_
   }
 }
 
+/* What the driver's vprintf is given may be strings; it went through the parameters of the call, or local memory. */
 static void touch(origins *o, const ptx_entry *e, uint64_t *of, const ptx_inst *i) {
-  (void)e;
+  if (i->code == PTX_TRAP && strcmp(e->name, PTX_PRINTING) == 0) o->read |= o->through;
   if (i->code == PTX_LD || i->code == PTX_ST || i->code == PTX_ATOM) access(o, of, i);
 }
 

@@ -246,6 +246,7 @@ static bool statement(ptx_reader *r) {
   if (*behind != ':') return guarded_instruction(r);
   ptx_advance(r);
   ptx_advance(r);
+  if (ptx_accept(r, ".callprototype")) return ptx_prototype_read(r, &name);
   const ptx_symbol s = {.kind = PTX_LABEL, .first = (uint32_t)r->entry->ninsts};
   return ptx_add_symbol(r, &name, s);
 }
@@ -299,7 +300,7 @@ bool ptx_entry_read(ptx_reader *r, bool is_function) {
   ptx_entry *e = r->entry;
   ptx_token name;
   r->nsymbols = r->noutside;
-  r->njumps = r->insts_room = r->regs_room = r->params_room = r->calls_room = 0;
+  r->njumps = r->insts_room = r->regs_room = r->params_room = r->calls_room = r->prototypes_room = 0;
   r->scope = 0;
   r->nscopes = 1;
   r->carries = false;

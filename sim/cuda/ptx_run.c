@@ -141,8 +141,10 @@ static bool wait(lane *l, const ptx_inst *i, ptx_status status) {
   return true;
 }
 
-/* The function that PTX's texts call where an assertion fails is the driver's own: ptx_text.c has it. */
+/* The functions that PTX's texts call to print and where an assertion fails are the driver's own: ptx_text.c has
+ * them. */
 static bool trap(lane *l, const ptx_inst *i) {
+  if (strcmp(l->e->name, PTX_PRINTING) == 0) return ptx_print(l, i);
   const bool asserted = strcmp(l->e->name, PTX_ASSERTION) == 0;
   return ptx_wrong(l, i, asserted ? PTX_ASSERTED : PTX_STUCK, SIM_MISUSE,
                    asserted ? "an assertion of the kernel fails" : "it comes to a trap");

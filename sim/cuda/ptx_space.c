@@ -195,6 +195,14 @@ static uint64_t element(const span *s, size_t k, size_t unit, bool *unknown) {
   return v;
 }
 
+bool ptx_peek(lane *l, const ptx_inst *i, uint64_t address, unsigned bits, uint64_t *out, bool *unknown) {
+  const ptx_inst read = {.code = PTX_LD, .type = {PTX_BITS, bits}, .lanes = 1, .line = i->line};
+  span s = {.nbytes = bits / 8, .at = address};
+  if (!reach(l, &read, &s)) return false;
+  *out = element(&s, 0, s.nbytes, unknown);
+  return true;
+}
+
 bool ptx_load(lane *l, const ptx_inst *i) {
   const size_t unit = i->type.bits / 8;
   bool seen, unknown;

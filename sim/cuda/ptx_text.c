@@ -11,7 +11,8 @@
 /* Functions that every driver has, declared by the texts that call them. */
 static const char drivers_own[] =
     ".version 3.0\n.target sm_30\n.address_size 64\n.weak .func " PTX_ASSERTION
-    "(.param .b64 what, .param .b64 file, .param .b32 line, .param .b64 function, .param .b64 size)\n{\ntrap;\n}\n";
+    "(.param .b64 what, .param .b64 file, .param .b32 line, .param .b64 function, .param .b64 size)\n{\ntrap;\n}\n"
+    ".weak .func (.param .b32 n) " PTX_PRINTING "(.param .b64 format, .param .b64 values)\n{\ntrap;\n}\n";
 
 static void drop_entry(ptx_entry *e) {
   for (size_t k = 0; k < e->nregs; k++) free(e->names[k]);
@@ -19,6 +20,8 @@ static void drop_entry(ptx_entry *e) {
     free(e->calls[k].name);
     free(e->calls[k].places);
   }
+  for (size_t k = 0; k < e->nprototypes; k++) free(e->prototypes[k].nbytes);
+  free(e->prototypes);
   free(e->calls);
   free(e->names);
   free(e->bits);
@@ -86,12 +89,40 @@ static bool entry(ptx_reader *r, bool is_function) {
   return keep_entry(r, &e);
 }
 
+bool ptx_function_named(const ptx_reader *r, const ptx_token *name, uint64_t *out) {
+  const ptx_program *p = r->program;
+  char *text = calloc(1, name->length + 1);
+  if (text == NULL) abort();
+  memcpy(text, name->at, name->length);
+  const size_t at = index_of(p, text, r->text);
+  free(text);
+  *out = PTX_CODE_WINDOW | at;
+  return at < p->nentries && p->entries[at].is_function;
+}
+
+/* What variables point to. */
+static bool find_pointers(ptx_reader *r) {
+  ptx_program *p = r->program;
+  for (size_t i = 0; i < r->npointers; i++) {
+    const ptx_pointer *known = &r->pointers[i];
+    const ptx_token name = {.at = known->at, .length = known->length};
+    uint64_t value = 0;
+    r->text = known->text;
+    if (!ptx_function_named(r, &name, &value))
+      return ptx_fail(r, known->line, "'%.*s' is no function: other initial values are not in the simulator's subset",
+                      ptx_shown(&name), name.at);
+    memcpy(p->consts + known->offset, &value, sizeof value);
+  }
+  return true;
+}
+
 /* Every call finds its function, and hands over what that declares. */
 static bool find_callees(ptx_reader *r) {
   const ptx_program *p = r->program;
   for (size_t i = 0; i < p->nentries; i++)
     for (size_t k = 0; k < p->entries[i].ncalls; k++) {
       ptx_call *c = &p->entries[i].calls[k];
+      if (c->name == NULL) continue;
       c->callee = index_of(p, c->name, p->entries[i].text);
       const ptx_entry *f = c->callee < p->nentries ? &p->entries[c->callee] : NULL;
       if (f == NULL || !f->is_function || (!f->has_body && r->whole))
@@ -224,9 +255,13 @@ static bool modules(ptx_reader *r, const char *const *texts, size_t n, bool plac
   return true;
 }
 
+static bool is_drivers_own(const ptx_entry *e) {
+  return !e->has_body && (strcmp(e->name, PTX_ASSERTION) == 0 || strcmp(e->name, PTX_PRINTING) == 0);
+}
+
 static bool calls_drivers_own(const ptx_program *p) {
   size_t i = 0;
-  while (i < p->nentries && (p->entries[i].has_body || strcmp(p->entries[i].name, PTX_ASSERTION) != 0)) i++;
+  while (i < p->nentries && !is_drivers_own(&p->entries[i])) i++;
   return i < p->nentries;
 }
 
@@ -247,13 +282,14 @@ ptx_program *ptx_read(const char *const *texts, size_t n, bool whole, ptx_messag
   ptx_reader r = {.why = why, .program = p, .parents = parents, .whole = whole};
   bool ok = modules(&r, texts, n, true) && modules(&r, texts, n, false);
   if (ok && calls_drivers_own(p)) ok = module(&r, drivers_own);
-  ok = ok && find_callees(&r);
+  ok = ok && find_callees(&r) && find_pointers(&r);
   if (ok) keep_shared(&r);
   free(r.parents);
   free(r.symbols);
   free(r.jumps);
   free(r.types);
   free(r.shared);
+  free(r.pointers);
   if (ok) return p;
   ptx_free(p);
   return NULL;

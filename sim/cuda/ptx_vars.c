@@ -27,7 +27,7 @@ bool ptx_space_word(ptx_reader *r, ptx_space *out) {
   return false;
 }
 
-static bool alignment(ptx_reader *r, size_t *align) {
+bool ptx_alignment(ptx_reader *r, size_t *align) {
   ptx_token t;
   if (!ptx_accept(r, ".align")) return true;
   if (!ptx_take(r, PTX_INTEGER, "an alignment", &t)) return false;
@@ -42,7 +42,7 @@ static bool pointer_hint(ptx_reader *r) {
   size_t unused = 1;
   if (!ptx_accept(r, ".ptr")) return true;
   if (ptx_is(r, ".global") || ptx_is(r, ".const") || ptx_is(r, ".shared") || ptx_is(r, ".local")) ptx_advance(r);
-  return alignment(r, &unused);
+  return ptx_alignment(r, &unused);
 }
 
 /* A variable as it is declared. */
@@ -71,7 +71,7 @@ static bool extents(ptx_reader *r, variable *v) {
 
 static bool begin_variable(ptx_reader *r, variable *v) {
   *v = (variable){.align = 1};
-  if (!alignment(r, &v->align)) return false;
+  if (!ptx_alignment(r, &v->align)) return false;
   if (ptx_is(r, ".v2") || ptx_is(r, ".v4"))
     return ptx_fail(r, r->token.line, "variables of vectors are not in the simulator's subset");
   return ptx_take_type(r, &v->type);
@@ -131,6 +131,17 @@ static bool initial(ptx_reader *r, ptx_type type, uint64_t *out) {
   return true;
 }
 
+/* The address of a function, which is known when all texts have been read. */
+static bool pointer(ptx_reader *r, const variable *v, size_t offset, bool kept) {
+  const ptx_token t = r->token;
+  if (v->type.bits != 64) return ptx_fail(r, t.line, "an address has 64 bits");
+  ptx_advance(r);
+  if (!kept) return !r->failed;
+  r->pointers = ptx_grow(r->pointers, r->npointers, &r->pointers_room, sizeof *r->pointers);
+  r->pointers[r->npointers++] = (ptx_pointer){t.at, t.length, r->text, t.line, offset};
+  return !r->failed;
+}
+
 /* Braces may be nested; what is not said is 0. bytes NULL: they are only read. */
 static bool initial_values(ptx_reader *r, const variable *v, unsigned char *bytes) {
   const size_t unit = v->type.bits / 8;
@@ -139,8 +150,10 @@ static bool initial_values(ptx_reader *r, const variable *v, unsigned char *byte
   do {
     while (ptx_accept(r, "{")) depth++;
     if (!ptx_is(r, "}")) {
-      if (!initial(r, v->type, &value)) return false;
-      if (bytes != NULL && n < v->count) memcpy(bytes + n * unit, &value, unit);
+      const bool named = r->token.kind == PTX_WORD, fits = bytes != NULL && n < v->count;
+      const size_t at = fits ? (size_t)(bytes - r->program->consts) + n * unit : 0;
+      if (!(named ? pointer(r, v, at, fits) : initial(r, v->type, &value))) return false;
+      if (!named && bytes != NULL && n < v->count) memcpy(bytes + n * unit, &value, unit);
       n++;
     }
     while (depth > 0 && ptx_accept(r, "}")) depth--;

@@ -2,8 +2,9 @@
  *
  * The libraries in between let go of the GIL before they call a driver, and to take it here could stop the
  * program for good. So Python's faulthandler is used: its handler writes the traceback of the thread that it runs
- * on, without the GIL. It is registered by a call that Python itself makes when it next can, for a signal that
- * nobody else handles. No signal is sent: the handler is called as the function that it is.
+ * on, without the GIL. It is registered by a call that Python itself makes when its main thread next can, for a signal
+ * that nobody else handles. No signal is sent: the handler is called as the function that it is. Until it is there, the
+ * function that it is made of serves, where Python exports it.
  * Invariants: a place that was given stays valid; sim_script_read may be called where a signal is handled. It must not
  * know what the call is. */
 #define _GNU_SOURCE
@@ -27,6 +28,8 @@ static _Atomic uint64_t left; /* how many places may still be looked up */
 static bool asked;
 static _Atomic int traces = -1;
 static int number;
+static void (*dump_thread)(int file, void *thread); /* Python's own, or NULL */
+static void *(*own_thread)(void);
 static atomic_flag reading = ATOMIC_FLAG_INIT; /* a traceback, by some thread */
 static struct place {
   struct place *next;
@@ -66,18 +69,27 @@ static void ask_python(void) {
   *(void **)&started = dlsym(RTLD_DEFAULT, "Py_IsInitialized");
   *(void **)&later = dlsym(RTLD_DEFAULT, "Py_AddPendingCall");
   if (started == NULL || later == NULL || !started()) return;
+  *(void **)&dump_thread = dlsym(RTLD_DEFAULT, "_Py_DumpTraceback");
+  *(void **)&own_thread = dlsym(RTLD_DEFAULT, "PyGILState_GetThisThreadState");
   number = SIGRTMAX - 7;
   traces = handler_of(number) == NULL ? memfd_create("sim traces", MFD_CLOEXEC) : -1;
   asked = traces < 0 || later(registration, NULL) == 0;
 }
 
+/* Writes the traceback of this thread, if it is one of Python's, to the file. */
+static void dump(void) {
+  handler *const registered = handler_of(number);
+  void *const thread = registered == NULL && own_thread != NULL ? own_thread() : NULL;
+  if (registered != NULL) registered(number);
+  else if (dump_thread != NULL && thread != NULL) dump_thread(traces, thread);
+}
+
 /* The traceback of this thread, or "". */
 static void trace(char *out, size_t size) {
-  handler *dump = traces < 0 ? NULL : handler_of(number);
   out[0] = '\0';
-  if (dump == NULL || ftruncate(traces, 0) != 0 || lseek(traces, 0, SEEK_SET) != 0) return;
+  if (traces < 0 || ftruncate(traces, 0) != 0 || lseek(traces, 0, SEEK_SET) != 0) return;
   atomic_fetch_sub(&left, 1);
-  dump(number);
+  dump();
   const ssize_t n = pread(traces, out, size - 1, 0);
   out[n > 0 ? n : 0] = '\0';
 }

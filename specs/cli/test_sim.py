@@ -69,34 +69,6 @@ def test_a_race_is_reported_with_both_places_and_what_is_missing(sim):
         assert text in done.stderr, done.stderr
 
 
-def line_of(program, text):
-    lines = program.read_text().splitlines()
-    return f"{program}:{next(i for i, line in enumerate(lines, 1) if text in line)} in "
-
-
-def test_the_lines_of_python_that_made_the_calls_are_named(sim):
-    program = sim.script(RACE)
-    done = sim("--", sys.executable, program)
-    first, then, made = (
-        re.search(rf"^  {word} .*$", done.stderr, re.MULTILINE)[0] for word in ("first", "then", "made")
-    )
-    # The call is made by a helper, ok(); that is the innermost line which is no library's.
-    assert " at " + line_of(program, "status = getattr") + "ok from " in first
-    assert " at " + line_of(program, "status = getattr") + "ok from " in then
-    assert " at " + line_of(program, "status = getattr") + "ok from " in made
-    done = sim("--lines", "0", "--", sys.executable, program)
-    assert str(program) + ":" not in done.stderr
-
-
-def test_lines_of_libraries_are_passed_over(sim):
-    library = sim.folder / "site-packages"
-    library.mkdir()
-    (library / "exchange.py").write_text(sim.script("").read_text())
-    program = sim.script("import exchange\nexchange.race()\nexchange.end()\n", head="")
-    done = sim("--", sys.executable, program, env={"PYTHONPATH": str(library)})
-    assert done.stderr.count(f" at {program}:2 in <module> from ") == 3, done.stderr
-
-
 def test_two_races_of_the_same_calls_in_two_lines_are_two(sim):
     program = """
     def racing(a, s, t):

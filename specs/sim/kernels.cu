@@ -116,3 +116,44 @@ KERNEL turned(float* x) {
   part[threadIdx.x] = x[threadIdx.x];
   x[threadIdx.x] = part[63 - threadIdx.x];
 }
+
+typedef float (*operation)(float, float);
+__device__ __noinline__ float plus(float a, float b) { return a + b; }
+__device__ __noinline__ float times(float a, float b) { return a * b; }
+__device__ __noinline__ float greater(float a, float b) { return a > b ? a : b; }
+__device__ operation operations[] = {plus, times, greater};
+
+// Calls through a table of pointers; which one depends on the thread, or on what memory holds.
+KERNEL chosen(const float* x, float* y, int n) {
+  if (AT < n) y[AT] = operations[AT % 3](x[AT], 3.0f);
+}
+
+KERNEL chosen_by_memory(const int* which, const float* x, float* y, int n) {
+  if (AT < n) y[AT] = operations[which[AT]](x[AT], 3.0f);
+}
+
+struct shape {
+  __device__ virtual float area() const = 0;
+};
+struct square : shape {
+  float side;
+  __device__ square(float s) : side(s) {}
+  __device__ __noinline__ float area() const override { return side * side; }
+};
+struct rectangle : square {
+  float other;
+  __device__ rectangle(float a, float b) : square(a), other(b) {}
+  __device__ __noinline__ float area() const override { return side * other; }
+};
+__device__ __noinline__ float twice_the_area(const shape& s) { return 2 * s.area(); }
+
+KERNEL areas(const float* x, float* y, int n) {
+  const square a(x[AT]);
+  const rectangle b(x[AT], 5.0f);
+  if (AT < n) y[AT] = AT % 2 ? twice_the_area(a) : twice_the_area(b);
+}
+
+KERNEL tell(const float* x, int n) {
+  const char* const names[] = {"even", "odd"};
+  if (AT < n) printf("%d of %lld: %s %5.2f %p 100%% %c %#x %-4u|\n", AT, (long long)n << 33, names[AT % 2], x[AT], x, 'a' + AT, AT + 255, AT);
+}

@@ -166,6 +166,28 @@ def test_numba_links_a_function_written_in_ptx(tmp_path):
     )
 
 
+def test_numba_prints(tmp_path):
+    told = tmp_path / "told"
+    numba_right(
+        tmp_path,
+        f"""
+        import os
+        out = os.dup(1)
+        os.dup2(os.open({str(told)!r}, os.O_CREAT | os.O_WRONLY | os.O_TRUNC), 1)
+
+        @cuda.jit
+        def tell(x):
+            i = cuda.grid(1)
+            print("number", i, "is", x[i], "and half", x[i] / 2)
+
+        tell[1, 3, stream](there(np.array([5, 7, -9])))
+        stream.synchronize()
+        """,
+    )
+    lines = [f"number {i} is {v} and half {v / 2:f}" for i, v in enumerate([5, 7, -9])]
+    assert told.read_text().splitlines() == lines
+
+
 def test_numba_mathematics(tmp_path):
     numba_right(
         tmp_path,

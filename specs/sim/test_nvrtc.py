@@ -155,6 +155,39 @@ def test_votes(ptx, tmp_path):
     assert (np.unpackbits(out["out"].view(np.uint8), bitorder="little") == (x > 0)).all()
 
 
+def operated(x, which):
+    return np.choose(which, [x + 3, x * 3, np.maximum(x, 3)]).astype(np.float32)
+
+
+def test_calls_through_pointers(ptx, tmp_path):
+    out = run(ptx, tmp_path, "chosen", 4, 256, x=4 * X, y=np.zeros_like(X), n=i32(N))
+    assert np.allclose(out["y"], operated(4 * X, np.arange(N) % 3))
+
+
+def test_a_pointer_that_depends_on_memory(ptx, tmp_path):
+    which = rng.integers(0, 3, N).astype(np.int32)
+    out = run(ptx, tmp_path, "chosen_by_memory", 4, 256, which=which, x=4 * X, y=np.zeros_like(X), n=i32(N))
+    assert np.allclose(out["y"], operated(4 * X, which))
+
+
+def test_virtual_functions(ptx, tmp_path):
+    out = run(ptx, tmp_path, "areas", 10, 100, x=X, y=np.zeros_like(X), n=i32(N))
+    assert np.allclose(out["y"], 2 * X * np.where(np.arange(N) % 2, X, 5))
+
+
+def test_what_a_kernel_prints_comes_out_when_it_runs(ptx, tmp_path):
+    """In order of the threads; on a device that is open."""
+    told = tmp_path / "told"
+    caught = f"import os; os.dup2(os.open({str(told)!r}, os.O_CREAT | os.O_WRONLY | os.O_TRUNC), 1)\n"
+    where = "print(hex(int(buffers['x'].handle)), file=open(OUT + '.at', 'w'))\n"
+    tell = described(ptx, tmp_path, "tell", 1, 8, 0, {"x": X, "n": i32(4)})
+    tell.right(tmp_path, caught + where + END)
+    at = (tmp_path / "out.npz.at").read_text().strip()
+    names = ["even", "odd", "even", "odd"]
+    lines = [f"{i} of {4 << 33}: {names[i]} {X[i]:5.2f} {at} 100% {'abcd'[i]} {i + 255:#x} {i:<4}|\n" for i in range(4)]
+    assert told.read_text() == "".join(lines)
+
+
 def test_a_barrier_that_is_missing_is_found(ptx, tmp_path):
     wrong = described(ptx, tmp_path, "turned", 1, 64, 0, {"x": X[:64]})
     wrong.wrong(tmp_path, END, "two threads of one block of turned", "and no barrier is between")

@@ -28,7 +28,7 @@ static const refusal wholes[] = {
     {HEAD ".func f() { ret; } .func f() { ret; }", "'f' is declared twice", false},
     {HEAD ".func f() { ret; } .entry k() { .param .b32 p; call f, (p); }", "'f' has 0 results and 0 parameters", false},
     {HEAD ".func f(); .entry k() { call f; }", "no text defines the function 'f'", false},
-    {HEAD ".global .u64 g = f;", "'f' where a number", false},
+    {HEAD ".global .u64 g = f;", "'f' is no function", false},
     {HEAD ".const .b32 c[2] = {1, 2;", "';' where '}' is expected", false},
     {HEAD ".entry { ret; }", "'{' where the name of an entry", false},
     {HEAD ".entry k( { ret; }", "'{' where '.param'", false},
