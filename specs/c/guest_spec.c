@@ -1,6 +1,9 @@
 /* guest_spec.c: the language that another one brought into this process, as a program in C speaks to it. */
+#define _GNU_SOURCE /* dladdr */
 #include "spec.h"
 
+#include <dlfcn.h>
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -93,8 +96,44 @@ static void main_leaves_before_any_exit_function_runs(void **state) {
   close(ends[0]);
 }
 
+/* A copy, because the library itself is loaded. */
+static void copy_library(char *to) {
+  static char bytes[65536];
+  Dl_info info;
+  const int out = mkstemp(to);
+  assert_true(out >= 0 && dladdr(dlsym(RTLD_DEFAULT, "mf_guest_set"), &info) != 0);
+  FILE *in = fopen(info.dli_fname, "rb");
+  assert_non_null(in);
+  for (size_t n; (n = fread(bytes, 1, sizeof bytes, in)) > 0;) assert_int_equal(write(out, bytes, n), n);
+  fclose(in);
+  close(out);
+}
+
+static void *load(void *path) {
+  return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+}
+
+static void main_does_not_tell_what_another_thread_has_loaded(void **state) {
+  char path[] = "/tmp/moonferry-guest-XXXXXX";
+  pthread_t thread;
+  void *library, *found;
+  (void)state;
+  copy_library(path);
+  assert_int_equal(pthread_create(&thread, NULL, load, path), 0);
+  assert_int_equal(pthread_join(thread, &library), 0);
+  assert_int_equal(unlink(path), 0);
+  assert_non_null(library);
+  int32_t (*set)(const mf_guest *);
+  found = dlsym(library, "mf_guest_set");
+  assert_non_null(found);
+  assert_true(found != dlsym(RTLD_DEFAULT, "mf_guest_set"));
+  *(void **)&set = found;
+  assert_int_equal(set(NULL), 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {SPEC(without_a_guest_there_is_nothing_to_do), SPEC(the_guest_is_asked),
-                                     SPEC(main_leaves_before_any_exit_function_runs)};
+                                     SPEC(main_leaves_before_any_exit_function_runs),
+                                     SPEC(main_does_not_tell_what_another_thread_has_loaded)};
   return cmocka_run_group_tests(tests, spec_group_setup, NULL);
 }
