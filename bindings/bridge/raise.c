@@ -80,12 +80,20 @@ static void push_fault(lua_State *L, PyObject *exception) {
 }
 
 /* exec, eval, locals, vars and dir want the variables of the Python function that calls them. Where Lua calls, they
- * raise this SystemError, as if CPython were broken, and globals raises nothing at all. */
+ * raise one of these, as if CPython were broken, and before 3.15 globals raises nothing at all; it returns None since. */
 static int lacks_frame(PyObject *type, PyObject *value) {
-  if (PyEval_GetFrame() != NULL || (type != NULL && type != PyExc_SystemError)) return 0;
+  static const char *const texts[] = {
+    "frame does not exist",
+    "globals and locals cannot be NULL",
+    "eval must be given globals and locals when called without a frame",
+  };
+  if (PyEval_GetFrame() != NULL) return 0;
   if (type == NULL) return 1;
+  if (type != PyExc_SystemError && type != PyExc_TypeError) return 0;
   PyObject *text = PyObject_Str(value);
-  int lacks = text != NULL && PyUnicode_CompareWithASCIIString(text, "frame does not exist") == 0;
+  int lacks = 0;
+  for (size_t i = 0; i < sizeof texts / sizeof *texts && text != NULL; i++)
+    lacks |= PyUnicode_CompareWithASCIIString(text, texts[i]) == 0;
   Py_DecRef(text);
   PyErr_Clear();
   return lacks;

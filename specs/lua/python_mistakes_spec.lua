@@ -36,8 +36,8 @@ local CASES = {
   { "return py.builtins.nothing", "AttributeError", "'builtins'", "'nothing'" },
   { "return py.builtins.exec 'x = 1'", "no Python function calls here", "py.exec", "py.main" },
   { "return py.builtins.eval '1 + 1'", "no Python function calls here", "py.eval" },
-  { "return py.builtins.globals()", "no Python function calls here", "py.main" },
-  { "return py.builtins.locals()", "no Python function calls here", "py.main" },
+  { "return py.builtins.vars()", "no Python function calls here", "py.main" },
+  { "return py.builtins.dir()", "no Python function calls here", "py.main" },
   { "return py.tensor('abc')", "an array, a number or nested sequences of numbers, not from a 'str'" },
   { "return py.into('torch', t)", "cls must be an array class such as torch.Tensor, not 'torch'" },
   { "return py.into(py.builtins.list, t)", "'builtins.list'", "t.tolist()" },
@@ -56,6 +56,21 @@ describe("a mistake at moonferry.python", function()
       assert.is_false(ok, "no error")
       for i = 2, #case do
         assert.is_truthy(tostring(failure):find(case[i], 1, true), ("%q lacks %q"):format(tostring(failure), case[i]))
+      end
+    end)
+  end
+
+  -- Since 3.15 these two are for such callers, too.
+  for _, name in ipairs { "globals", "locals" } do
+    it("is named with its remedy, or has an answer of Python's: " .. name, function()
+      local ok, answer = pcall(py.builtins[name])
+      if py.import("sys").version_info:__ge__(py.tuple { 3, 15 }) then
+        assert.is_true(ok and answer == py.None, tostring(answer))
+      else
+        assert.is_false(ok, "no error")
+        for _, text in ipairs { "no Python function calls here", "py.main" } do
+          assert.is_truthy(tostring(answer):find(text, 1, true), tostring(answer))
+        end
       end
     end)
   end
