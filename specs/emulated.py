@@ -25,8 +25,8 @@ PACKAGES = """
 LIBRARIES = "usr/lib/aarch64-linux-gnu"
 # Where an unpacked system lacks what Debian's alternatives would link.
 LINKS = {"libblas.so.3": "blas/libblas.so.3", "liblapack.so.3": "lapack/liblapack.so.3"}
-SECONDS = 3600  # for a file
-HANGS = 900  # seconds after which a test of Python's is taken to hang: all its threads are shown, and its file ends
+SECONDS = 2 * 3600  # for a file
+HANGS = 1800  # seconds after which a test of Python's is taken to hang: all its threads are shown, and its file ends
 
 
 def make_system():

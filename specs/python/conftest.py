@@ -10,6 +10,7 @@ which specs/run sets to another number for each commit.
 
 import gc
 import os
+import subprocess
 import sys
 import sysconfig
 import tempfile
@@ -25,6 +26,13 @@ from garbage import leave_out_what_is_loaded
 LIBRARIES = {"torch": "torch", "jax": "jax", "tvm": "tvm_ffi", "ml_dtypes": "ml_dtypes"}
 
 EMULATED = "MOONFERRY_SPEC_EMULATED" in os.environ  # by QEMU, which takes ten times as long
+
+if EMULATED:
+    # Whatever a spec allows the programs that it starts, they have ten times as long.
+    communicate, wait = subprocess.Popen.communicate, subprocess.Popen.wait
+    longer = lambda seconds: None if seconds is None else 10 * seconds  # noqa: E731
+    subprocess.Popen.communicate = lambda self, input=None, timeout=None: communicate(self, input, longer(timeout))
+    subprocess.Popen.wait = lambda self, timeout=None: wait(self, longer(timeout))
 
 # Hypothesis keeps tables of its own; nothing is written into the tree.
 set_hypothesis_home_dir(os.path.join(tempfile.gettempdir(), "moonferry-hypothesis"))
