@@ -252,7 +252,7 @@ class Runtime(Judge):
             if program.stem in WITHOUT_KERNELS:
                 missing = {"SIM_MISSING": MISSING[device]}
                 specs.append(self.on_device(device, program, f"{program.name} on {device} without kernels", missing))
-            if program.stem == "gpu_copy_spec" and device == "cuda":
+            if program.stem == "gpu_copy_spec":
                 pitch = {"SIM_MISSING": MISSING[device], "SIM_MAX_PITCH": "600"}
                 specs.append(self.on_device(device, program, f"{program.name} on {device} with small pitches", pitch))
         return specs

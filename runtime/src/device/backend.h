@@ -32,7 +32,7 @@ typedef struct mf__block_copy {
 } mf__block_copy;
 
 /* The largest pitch that a driver accepts, in bytes; a device may accept less (CUDA Driver API,
- * CU_DEVICE_ATTRIBUTE_MAX_PITCH). */
+ * CU_DEVICE_ATTRIBUTE_MAX_PITCH; HIP, hipDeviceAttributeMaxPitch: "allowed by memory copies"). */
 #define MF__MAX_PITCH ((int64_t)INT32_MAX)
 /* That of the device which accepts least, once its driver is open. */
 int64_t mf__pitch_max(void);

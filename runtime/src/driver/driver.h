@@ -325,6 +325,7 @@ enum {
   hipErrorNotReady = 600,
   hipErrorNotSupported = 801,
   hipMemcpyDefault = 4,
+  hipDeviceAttributeMaxPitch = 58, /* from ROCm 5 on */
   hipExternalMemoryHandleTypeOpaqueFd = 1,
   hipExternalSemaphoreHandleTypeOpaqueFd = 1,
   hipExternalSemaphoreHandleTypeTimelineSemaphoreFd = 9, /* from ROCm 6 on */

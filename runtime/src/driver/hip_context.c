@@ -40,6 +40,17 @@ int mf__hip_answer_done(hipError_t code, const char *call, bool *done, mf_error 
   return MF_OK;
 }
 
+/* Some runtimes give the low 32 bits of a size that an int cannot hold. What is not positive then limits nothing. */
+static int ask_pitches(const mf__driver *driver, mf_error *err) {
+  int rc = MF_OK;
+  for (int32_t i = 0; rc == MF_OK && i < driver->count; i++) {
+    int pitch = INT32_MAX;
+    rc = MF__HIP_ASK(hipDeviceGetAttribute, (&pitch, hipDeviceAttributeMaxPitch, i));
+    if (pitch > 0) mf__pitch_limit(pitch);
+  }
+  return rc;
+}
+
 static int start(mf__driver *driver, mf_error *err) {
   enum { MINOR = 100000 };
   const mf__symbols wanted = {symbols, sizeof symbols / sizeof *symbols, mf__driver_symbol, driver->library};
@@ -52,6 +63,7 @@ static int start(mf__driver *driver, mf_error *err) {
   if (rc == MF_OK && driver->count <= 0)
     return mf__fail(err, MF_EDEVICE, "the HIP runtime %s finds no device", driver->file);
   mf__hip_version = number / MINOR;
+  if (rc == MF_OK) rc = ask_pitches(driver, err);
   if (rc != MF_OK) err->status = MF_EDEVICE;
   return rc == MF_OK ? MF_OK : MF_EDEVICE;
 }
