@@ -97,7 +97,9 @@ CTRL_C = {
         "KeyboardInterrupt\n",
     ),
     "in a child, which has the thread that forked for its main thread": (
-        "def fork():\n    l = lua()\n    l.execute('local x = 1')\n    pid = os.fork()\n"
+        "def fork():\n    l = lua()\n    l.execute('local x = 1')\n"
+        "    warnings.simplefilter('ignore', DeprecationWarning)  # from 3.12 on, forking beside threads is one\n"
+        "    pid = os.fork()\n"
         "    if pid == 0:\n        signal.alarm(20)\n"
         "        stopped(lambda: l.execute(LOOP, ready))\n        os._exit(0)\n"
         "    print('child', os.waitpid(pid, 0)[1])\n"
@@ -111,7 +113,7 @@ CTRL_C = {
 }
 
 CTRL_C_BEGIN = """
-import ctypes, os, signal, threading, time
+import ctypes, os, signal, threading, time, warnings
 import moonferry as mf
 LOOP = "local ready = ... ready() while true do pcall(function() while true do end end) end"
 def lua():
