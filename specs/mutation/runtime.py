@@ -51,7 +51,7 @@ MIXED = {
 }
 # Files of which some mutant has not been judged yet: the sample leaves them out, for a survivor there is no news.
 NOT_YET = {f"{name}.c" for name in (
-    "blocks cast image numbers stage system tiles workers".split()
+    "blocks cast numbers stage tiles workers".split()
 )}  # fmt: skip
 DRIVERS = {"cuda": ("cuda", "CUDA"), "rocm": ("hip", "HIP")}
 # Those that look inside of one driver's kernels.
@@ -190,8 +190,9 @@ class Runtime(Judge):
         return output
 
     def link(self, kind, objects, output):
-        make(output, ["cc", "-shared", *KINDS[kind], "-Wl,-soname,libmoonferry.so.0", *objects, "-lpthread", "-lm",
-                      "-ldl"])  # fmt: skip
+        """Its functions call each other, as they do where nothing but the public ones is visible."""
+        make(output, ["cc", "-shared", *KINDS[kind], "-Wl,-Bsymbolic-functions,-soname,libmoonferry.so.0", *objects,
+                      "-lpthread", "-lm", "-ldl"])  # fmt: skip
 
     def library(self, kind):
         """Without mutations."""

@@ -1,0 +1,66 @@
+/* workers_cancel_spec.c: a thread that is cancelled while it shares a copy with the workers ends behind the copy, so that
+ * they have neither its stack nor its lock.
+ */
+#define _GNU_SOURCE /* RTLD_NEXT */
+#include "spec.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <unistd.h>
+
+enum { SIDE = 1024, ROUNDS = 20, HANGS_SECONDS = 20 };
+
+static mf_tensor *from, *to;
+static _Thread_local bool is_cancelled_where_it_waits;
+
+/* The library's, by which the thread that shares its copy waits for those who work on it still. */
+__attribute__((visibility("default"))) int pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock) {
+  int (*real)(pthread_cond_t *, pthread_mutex_t *);
+  *(void **)&real = dlsym(RTLD_NEXT, "pthread_cond_wait");
+  if (real == NULL) abort();
+  if (is_cancelled_where_it_waits) (void)pthread_cancel(pthread_self());
+  return real(cond, lock);
+}
+
+static mf_tensor *square(void) {
+  int64_t shape[] = {SIDE, SIDE};
+  const DLTensor like = {.device = {kDLCPU, 0}, .ndim = 2, .dtype = {kDLUInt, 32, 1}, .shape = shape};
+  mf_tensor *t;
+  OK(mf_tensor_create(&like, 0, &t, &spec_err));
+  return t;
+}
+
+static void *copy_until_it_has_waited(void *across) {
+  for (is_cancelled_where_it_waits = true;; pthread_testcancel())
+    if (mf_tensor_copy(to, across, NULL) != MF_OK) abort();
+  return NULL;
+}
+
+static void a_copy_ends_before_its_thread_does(void **state) {
+  const int32_t axes[] = {1, 0};
+  mf_tensor *across;
+  (void)state;
+  OK(mf_threads_set(4, &spec_err));
+  from = square();
+  to = square();
+  OK(mf_tensor_permute_dims(from, axes, 2, &across, &spec_err));
+  alarm(HANGS_SECONDS); /* the lock of a thread that has ended is never given back */
+  for (int i = 0; i < ROUNDS; i++) {
+    pthread_t thread;
+    void *result;
+    assert_int_equal(pthread_create(&thread, NULL, copy_until_it_has_waited, across), 0);
+    assert_int_equal(pthread_join(thread, &result), 0);
+    assert_true(result == PTHREAD_CANCELED);
+    OK(mf_tensor_copy(to, across, &spec_err));
+  }
+  alarm(0);
+  mf_tensor_release(across);
+  mf_tensor_release(from);
+  mf_tensor_release(to);
+  OK(mf_threads_set(1, &spec_err));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {SPEC(a_copy_ends_before_its_thread_does)};
+  return cmocka_run_group_tests(tests, spec_group_setup, NULL);
+}
