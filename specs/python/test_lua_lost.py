@@ -13,7 +13,7 @@ import sys
 import pytest
 
 import moonferry as mf
-from drawn import one_in
+from drawn import FEWER, one_in
 
 # Functions of a tensor. What they make is garbage when they are done or have failed, but for an export, whose taker
 # owns it from the moment that it has it.
@@ -147,7 +147,7 @@ def test_a_limit_at_every_place_loses_nothing(name):
         for _ in range(2):
             lua.gccollect()
         assert mf.ledger() == before, more
-        more += 8
+        more += 8 * FEWER
     assert more > 24
     lua.set_max_memory(0)
     give_back()
