@@ -3,7 +3,9 @@
  * end of a process, which waits for them, too.
  */
 #define _GNU_SOURCE /* RTLD_NEXT */
+#ifndef __SANITIZE_THREAD__
 #include "fork.h"
+#endif
 #include "spec.h"
 
 #include <dirent.h>
