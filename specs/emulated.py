@@ -20,7 +20,7 @@ SYSTEM = Path("/var/tmp/moonferry-arm64")
 SUITE = "sid"
 PACKAGES = """
     ca-certificates python3 python3-dev python3-venv libpython3-dev python3-numpy python3-pytest python3-hypothesis
-    luajit libluajit-5.1-2 lua-busted libedit2 libegl1 libstdc++6 libgomp1 gcc libc6-dev binutils
+    luajit libluajit-5.1-2 lua-busted libedit2 libegl1 libstdc++6 libgomp1 gcc libc6-dev binutils bash
 """.split()
 LIBRARIES = "usr/lib/aarch64-linux-gnu"
 # Where an unpacked system lacks what Debian's alternatives would link.
