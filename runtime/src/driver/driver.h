@@ -302,6 +302,7 @@ typedef CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAM
 typedef int hipError_t;
 typedef int hiprtcResult;
 typedef int hipMemcpyKind;
+typedef int hipDeviceAttribute_t;
 typedef int hipMemPoolAttr;
 typedef int hipStreamCaptureStatus;
 typedef int hipStreamCaptureMode;

@@ -13,7 +13,7 @@
   X(hipError_t, hipGetDeviceCount, (int *count))                                                                 \
   X(hipError_t, hipGetDevice, (int *device))                                                                     \
   X(hipError_t, hipSetDevice, (int device))                                                                      \
-  X(hipError_t, hipDeviceGetAttribute, (int *value, int which, int device))                                      \
+  X(hipError_t, hipDeviceGetAttribute, (int *value, hipDeviceAttribute_t which, int device))                     \
   X(hipError_t, hipDeviceSynchronize, (void))                                                                    \
   X(hipError_t, hipMalloc, (void **out, size_t nbytes))                                                          \
   X(hipError_t, hipFree, (void *ptr))                                                                            \
