@@ -23,7 +23,7 @@ print "done"
 LOADS = """
 thread [=[
 require("moonferry.python").exec [[
-import atexit, ctypes, os
+import atexit, ctypes, os, time
 atexit.register(print, "Python ended", flush=True)
 def load():
     ctypes.CDLL(os.environ["MOONFERRY_BUILD"] + "/specs/life_library.so")
@@ -34,8 +34,11 @@ def load():
 join()
 """
 
+# The first line starts a thread of ours, which is at rest where the process forks: in the child, GCC 12's ASan leaves its
+# allocator's locks as they are, and a thread that has just begun may hold one.
 LOADS_IN_CHILD = """
 ctypes.CDLL(None)
+time.sleep(0.2)
 pid = os.fork()
 if pid == 0:
     os.environ["LEAVES"] = "now"
