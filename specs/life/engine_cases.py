@@ -34,8 +34,8 @@ def load():
 join()
 """
 
-# The first line starts a thread of ours, which is at rest where the process forks: in the child, GCC 12's ASan leaves its
-# allocator's locks as they are, and a thread that has just begun may hold one.
+# The first line starts a thread of ours, which is at rest where the process forks: in the child, GCC 12's ASan leaves
+# its allocator's locks as they are, and a thread that has just begun may hold one.
 LOADS_IN_CHILD = """
 ctypes.CDLL(None)
 time.sleep(0.2)
