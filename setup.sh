@@ -68,7 +68,7 @@ header = os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h"))
 sys.exit(not (sys.version_info >= (3, 11) and header and shared))'
 find_python() {
   local name path
-  for name in python3 python3.11 python3.12 python3.13 python3.14 python3.15; do
+  for name in python3 python3.11 python3.12 python3.13 python3.14; do
     while read -r path; do
       if "$path" -c "$usable_python" 2>/dev/null; then
         "$path" -c 'import sys; print(getattr(sys, "_base_executable", sys.executable))'
