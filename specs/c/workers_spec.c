@@ -5,6 +5,7 @@
 #define _GNU_SOURCE /* MAP_ANONYMOUS, sched_setaffinity, pthread_barrier_t, RTLD_NEXT */
 #include "fork.h"
 #include "spec.h"
+#include "tasks.h"
 
 #include <dirent.h>
 #include <dlfcn.h>
@@ -17,15 +18,6 @@
 #include <unistd.h>
 
 enum { SIDE = 1024, SMALL = 64 }; /* 4 MiB, and 16 KiB */
-
-static int tasks(void) {
-  int n = 0;
-  DIR *dir = opendir("/proc/self/task");
-  assert_non_null(dir);
-  for (struct dirent *e = readdir(dir); e != NULL; e = readdir(dir)) n += e->d_name[0] != '.';
-  closedir(dir);
-  return n;
-}
 
 /* For another thread, on a machine that has more to do. */
 static void sleep_a_little(void) {

@@ -7,8 +7,8 @@
 #include "fork.h"
 #endif
 #include "spec.h"
+#include "tasks.h"
 
-#include <dirent.h>
 #include <dlfcn.h>
 #include <pthread.h>
 #include <unistd.h>
@@ -79,15 +79,6 @@ static void a_copy_ends_before_its_thread_does(void **state) {
   mf_tensor_release(from);
   mf_tensor_release(to);
   OK(mf_threads_set(1, &spec_err));
-}
-
-static int tasks(void) {
-  int n = 0;
-  DIR *dir = opendir("/proc/self/task");
-  assert_non_null(dir);
-  for (struct dirent *e = readdir(dir); e != NULL; e = readdir(dir)) n += e->d_name[0] != '.';
-  closedir(dir);
-  return n;
 }
 
 static void workers_that_are_wanted_no_more_end_behind_the_copy(void **state) {

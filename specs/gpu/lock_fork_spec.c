@@ -3,9 +3,9 @@
  *
  * The parent forks inside of each lock in turn: pthread_mutex_lock here stands before the system's. */
 #include "loan.h"
+#include "real_lock.h"
 
 #include <dlfcn.h>
-#include <pthread.h>
 
 enum { HANGS_SECONDS = 10, STAGED_NBYTES = 100000, MOST = 1000 };
 
@@ -18,12 +18,7 @@ static bool is_the_librarys(const void *caller) {
 }
 
 __attribute__((visibility("default"), no_sanitize("thread"))) int pthread_mutex_lock(pthread_mutex_t *lock) {
-  static _Atomic(void *) found;
-  int (*real)(pthread_mutex_t *);
-  if (found == NULL) found = dlsym(RTLD_NEXT, "pthread_mutex_lock");
-  void *function = found;
-  memcpy(&real, &function, sizeof real);
-  const int failed = real(lock);
+  const int failed = real_mutex_lock(lock);
   if (body != NULL && is_the_librarys(__builtin_return_address(0)) && locks++ == turn) {
     void (*run)(void) = body;
     body = NULL;
