@@ -166,17 +166,22 @@ function mf.gc_limit(nbytes)
   return pressure.limit(nbytes)
 end
 
-local function missing(_, key)
+local function has_no(key, purpose)
   local instead = hint.of_module(key, mf)
-  errors.misuse("moonferry has no %s%s", errors.show(key), instead and "; use " .. instead or "")
+  errors.misuse("moonferry has no %s%s%s", errors.show(key), purpose, instead and "; use " .. instead or "")
+end
+
+local meta = {}
+
+function meta.__index(_, key)
+  has_no(key, "")
 end
 
 -- A name that is new here would go unread: a slip of the finger, or a setting of another library.
-local function unknown(_, key)
-  local instead = hint.of_module(key, mf)
-  errors.misuse("moonferry has no %s to set%s", errors.show(key), instead and "; use " .. instead or "")
+function meta.__newindex(_, key)
+  has_no(key, " to set")
 end
 
-setmetatable(mf, { __index = missing, __newindex = unknown })
+setmetatable(mf, meta)
 
 return mf
