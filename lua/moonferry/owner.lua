@@ -13,7 +13,6 @@ local owner = {}
 
 local SWEEP_FROM = 64
 local FLAG_NBYTES, ALIGNMENT = ffi.sizeof("int32_t"), ffi.sizeof("void *")
-local flag_type = ffi.typeof("int32_t *")
 
 local held = {} -- flag -> owner
 local count, sweep_at = 0, SWEEP_FROM
@@ -21,13 +20,13 @@ local busy = false
 
 pcall(ffi.cdef, "void free(void *ptr);")
 pcall(ffi.cdef, "void *malloc(size_t nbytes);")
-pcall(ffi.cdef, "int posix_memalign(void **out, size_t alignment, size_t nbytes);")
+pcall(ffi.cdef, 'int mf_lua_memalign(int32_t **out, size_t alignment, size_t nbytes) __asm__("posix_memalign");')
 
 owner.release = C.mf_release_mark
 
 -- Named here, because LuaJIT makes an object of a C function where one is named first, and a finalizer may have no
 -- memory for that.
-local free = ffi.C.free
+local free, gc = ffi.C.free, ffi.gc
 
 -- Puts a new flag there. (Windows has no function that does, and LuaJIT may have no memory for a pointer that is
 -- returned.)
@@ -38,15 +37,18 @@ if ffi.os == "Windows" then
     return at[0] ~= nil
   end
 else
-  local memalign = ffi.C.posix_memalign
+  local memalign = ffi.C.mf_lua_memalign
   function allocate(at)
     return memalign(at, ALIGNMENT, FLAG_NBYTES) == 0
   end
 end
 
-local take_place, leave_place = places.of("void *[1]", function(at)
-  free(at[0])
-end)
+-- A flag that is not held yet, because Lua had no memory for that, is freed with its object; one that is held is C's.
+local take_place, flag_at = places.handles("int32_t *[1]", free, places.finalizer(function(flag)
+  if held[flag] == nil then
+    free(flag)
+  end
+end))
 
 local function is_set(flag)
   return flag[0] ~= 0
@@ -55,7 +57,7 @@ end
 local function drop(flag)
   held[flag] = nil
   count = count - 1
-  free(flag)
+  free(gc(flag, nil))
 end
 
 --- Drops every owner whose memory C is done with. (No pairs: where it is compiled and left inside of a finalizer, the
@@ -87,11 +89,10 @@ function owner.hold(object)
   if not allocate(at) then
     return nil
   end
-  local flag = ffi.cast(flag_type, at[0])
+  local flag = flag_at(at)
   flag[0] = 0
   held[flag] = object
   count = count + 1
-  leave_place(at)
   return flag
 end
 
