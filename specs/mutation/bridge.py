@@ -144,11 +144,12 @@ class PythonSpecs:
             self.own.forks = Forks(self.files, self.mutated.where)
         return self.own.forks
 
-    def in_order(self, function, first, seconds):
+    def in_order(self, function, first, seconds, only):
         """The names of the specs that reach the function, all if it is called when the module is imported: those that
-        come ${first}, then the quick ones."""
+        come ${first}, then the quick ones. ${only}: what the names must match, if anything."""
         cases, chosen = collections.Counter(), []
-        for name in sorted(self.reach, key=self.usual.get):
+        names = [name for name in self.reach if not only or only.search(name)]
+        for name in sorted(names, key=self.usual.get):
             reaches = function in self.reach[name] or function in self.at_start
             if reaches and (name in first or self.usual[name] <= seconds):
                 spec = name.partition("[")[0]
@@ -157,10 +158,10 @@ class PythonSpecs:
                     chosen.append(name)
         return sorted(chosen, key=lambda name: first.index(name) if name in first else len(first))
 
-    def judge(self, mutant, first, seconds):
+    def judge(self, mutant, first, seconds, only=None):
         """What catches the mutant; "" if nothing does. One of a function that is called when the module is imported
         gets a process of its own, which imports the module with it."""
-        names = self.in_order(mutant.function, first, seconds)
+        names = self.in_order(mutant.function, first, seconds, only)
         if mutant.function not in self.at_start:
             return self.forks().ask(mutant.index, names, self.usual) if names else ""
         forks = Forks(self.files, self.mutated.where, mutant.index)
@@ -216,7 +217,7 @@ class Bridge(Judge):
             if name not in self.python:
                 self.python[name] = PythonSpecs(self.python_files(), self.mutated["dev", name])
         first = [(remembered or "").removesuffix(" (it hangs)"), *self.killers.get(("python", name), [])]
-        why = self.python[name].judge(mutant, first, self.seconds)
+        why = self.python[name].judge(mutant, first, self.seconds, self.only)
         if why:
             self.caught("python", mutant.path, why.removesuffix(" (it hangs)"))
         return why

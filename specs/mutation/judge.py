@@ -184,6 +184,7 @@ class Judge:
         self.lock, self.preparing = threading.Lock(), threading.Lock()
         self.asking = {}  # each spec's lock, while it is asked which functions it reaches
         self.seconds, self.stopped = float("inf"), set()
+        self.only = None  # what the names of the specs must match that are asked, if somebody has chosen them
         self.usual = json.loads(USUAL.read_text()) if USUAL.exists() else {}
 
     def mutants_of(self, path):
@@ -240,10 +241,16 @@ class Judge:
             return (spec.name != remembered, last, not is_named_like(spec, path), not self.has_reached(mutant, spec),
                     self.usual.get(spec.name, 1))  # fmt: skip
 
+        if self.only:
+            return sorted((s for s in self.specs[kind] if self.only.search(s.name)), key=rank)
         worth = [s for s in self.specs[kind] if s.may_notice(path)]
         quick = [s for s in worth if self.usual.get(s.name, 0) <= self.seconds or is_named_like(s, path)]
         self.stopped.update(s.name for s in worth if s not in quick)
         return sorted(quick, key=rank)
+
+    def has_specs(self, kind):
+        """Whether any spec of that build may be asked."""
+        return not self.only or any(self.only.search(spec.name) for spec in self.specs[kind])
 
     def caught(self, kind, path, spec):
         with self.lock:
@@ -255,7 +262,7 @@ class Judge:
 
     def judge(self, mutant, remembered):
         """What catches it; "" if nothing does; None if it is no code."""
-        for kind in self.builds_for(mutant):
+        for kind in filter(self.has_specs, self.builds_for(mutant)):
             mutated = self.mutated_of(kind, mutant.path)
             if mutant.index in mutated.no_code:
                 return None

@@ -9,7 +9,7 @@ import pytest
 
 SPECS = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(SPECS))
-from mutation import find, find_lua, owning, runtime, schemata  # noqa: E402
+from mutation import find, find_lua, judge, owning, runtime, schemata  # noqa: E402
 
 
 @pytest.fixture
@@ -112,10 +112,24 @@ def test_what_has_to_do_with_a_step(tmp_path):
 
 
 def test_of_a_file_with_both_a_part_is_judged():
-    judge = runtime.Runtime()
+    of_runtime = runtime.Runtime()
     for name in runtime.MIXED:
-        [path] = judge.paths([name])
-        assert 0 < len(judge.mutants_of(path)) < len(find.mutants_of(path, judge.kinds)), name
+        [path] = of_runtime.paths([name])
+        assert 0 < len(of_runtime.mutants_of(path)) < len(find.mutants_of(path, of_runtime.kinds)), name
+
+
+def test_only_chosen_specs_are_asked(tmp_path):
+    """Nor a build without any of them, which would be made first."""
+    chosen = judge.Judge({})
+    chosen.specs = {"dev": [judge.Spec(name, [], {}) for name in ("copy_spec", "order_spec")], "tsan": []}
+    chosen.builds_for = lambda mutant: chosen.specs
+    path = tmp_path / "order.c"
+    path.write_text("int f(int a) { return a == 1; }\n")
+    [mutant, *_] = find.mutants_of(path, {})
+    assert [spec.name for spec in chosen.in_order("dev", mutant, None)] == ["order_spec", "copy_spec"]
+    chosen.only = re.compile("copy")
+    assert [spec.name for spec in chosen.in_order("dev", mutant, None)] == ["copy_spec"]
+    assert [chosen.has_specs(kind) for kind in chosen.specs] == [True, False]
 
 
 def functions_of(path, text):
