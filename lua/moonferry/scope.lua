@@ -23,14 +23,16 @@ function Scope.__index(_, key)
   return found
 end
 
-local innermost = setmetatable({}, { __mode = "k" }) -- by coroutine
+-- By coroutine. The call of `scope.run` holds its scope, so that one whose end was cut off by an error of a debug hook
+-- goes with the next collection, and holds nothing until then that anybody sees.
+local innermost = setmetatable({}, { __mode = "kv" })
 local open = 0
 
 --- For whoever has more to close than what is registered here: where it finds a coroutine's scope.
 scope.innermost = innermost
 
--- Functions of moonferry.python, once Python runs: scope_begin, scope_keep, scope_end, and `is` for its objects. A
--- scope's part there is its field `guest`.
+-- Functions of moonferry.python, once Python runs: scope_begin, scope_keep, scope_end, `is` for its objects, `ended` for
+-- whether Python has ended, and none of these can be called. A scope's part there is its field `guest`.
 local guests
 
 --- From here on scopes close these objects, too.
@@ -112,23 +114,39 @@ function scope.outside(fn, ...)
   return back(pcall(fn, ...))
 end
 
-local function finish(s, thread, ok, ...)
-  innermost[thread] = s.outer
-  open = open - 1
-  s.ended = true
+local function close(t)
+  t:close()
+end
+
+-- Closes what was made, the last first, and hands over what is kept. Returns the first error of a `close`.
+local function close_all(s)
+  local failure
   for i = #s.made, 1, -1 do
     local t = s.made[i]
     if not s.kept[t] then
-      t:close()
+      local ok, message = pcall(close, t)
+      if not ok then
+        failure = failure or message
+      end
     elseif s.outer then
       s.outer.made[#s.outer.made + 1] = t
     end
   end
-  if s.guest then
+  return failure
+end
+
+local function finish(s, thread, ok, ...)
+  innermost[thread] = s.outer
+  open = open - 1
+  s.ended = true
+  local failure = close_all(s)
+  if s.guest and not guests.ended() then
     guests.scope_end(s.guest, s.outer and s.outer.guest, not ok and (...) or nil)
   end
   if not ok then
     error((...), 0)
+  elseif failure then
+    error(failure, 0)
   end
   return ...
 end
@@ -143,7 +161,7 @@ function scope.run(fn)
   end
   local thread = coroutine.running() or MAIN
   local s = setmetatable({ made = {}, kept = {}, outer = innermost[thread], prune_at = PRUNE_FROM }, Scope)
-  s.guest = guests and guests.scope_begin()
+  s.guest = guests and not guests.ended() and guests.scope_begin() or nil
   innermost[thread] = s
   open = open + 1
   return finish(s, thread, pcall(fn, s))

@@ -85,6 +85,24 @@ print(ffi.load(os.getenv "MOONFERRY_LIBRARY").mf_guest_collect(nil), pcall(py.co
     assert.are.equal("0\tfalse\tPython has ended in this process\n", text)
   end)
 
+  it("leaves scopes as they were: those that are open end, and new ones begin", function()
+    local text = process.runs [[
+local mf = require "moonferry"
+local py = require "moonferry.python"
+py.import "os"
+print(mf.scope(function(s)
+  py.eval "object()"
+  local kept = s:keep(mf.zeros(3))
+  mf.zeros(4)
+  py.finish()
+  return kept.size, mf.scope(function() mf.zeros(5) return mf.ledger().tensors end)
+end))
+print(mf.ledger().tensors, mf.scope(function() mf.zeros(6) return 7 end), mf.ledger().tensors)
+print(pcall(py.scope, function() error("as it was", 0) end))
+]]
+    assert.are.equal("3\t3\n1\t7\t1\nfalse\tas it was\n", text)
+  end)
+
   it("leaves Python to whoever started it", function()
     local status, text = process.shell(("%s -c %s"):format(os.getenv "MOONFERRY_PYTHON", [["
 import moonferry

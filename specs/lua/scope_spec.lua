@@ -1,6 +1,7 @@
 -- Scopes close what was made inside, however they end.
 local mf = require "moonferry"
 local helper = require "helper"
+local process = require "process"
 local scope = require "moonferry.scope"
 local refuses = helper.refuses
 
@@ -44,6 +45,60 @@ describe("scope", function()
     assert.is_false(ok)
     assert.are.equal(failure, message)
     assert.are.equal(0, live())
+  end)
+
+  it("closes all the rest where something cannot be closed, and says so", function()
+    local function cannot(text)
+      local stuck = setmetatable({}, { moonferry_open = true, __index = { close = function() error(text, 0) end } })
+      scope.register(stuck)
+    end
+    local function body(ending)
+      return function()
+        mf.zeros(1)
+        cannot "the second"
+        mf.zeros(2)
+        cannot "the first"
+        mf.zeros(3)
+        return ending and error(ending, 0)
+      end
+    end
+    assert.are.same({ false, "the first" }, { pcall(mf.scope, body()) })
+    assert.are.equal(0, live())
+    assert.are.same({ false, "of the function" }, { pcall(mf.scope, body "of the function") })
+    assert.are.equal(0, live())
+    assert.is_false(scope.active())
+  end)
+
+  it("that an error of a debug hook has left is not gone on with", function()
+    assert.are.equal("0\t0\n", process.runs [[
+local mf = require "moonferry"
+local scope = require "moonferry.scope"
+jit.off()
+local stale, kept, left = 0, 0, 0
+for n = 1, 200 do
+  pcall(function()
+    mf.scope(function()
+      mf.zeros(1)
+      local count = 0
+      debug.sethook(function()
+        count = count + 1
+        if count == n then debug.sethook() error "stopped" end
+      end, "", 1)
+    end)
+    debug.sethook()
+  end)
+  debug.sethook()
+  collectgarbage()
+  collectgarbage()
+  stale = stale + (scope.innermost.main and 1 or 0)
+  local before = mf.ledger().tensors
+  for _ = 1, 3 do mf.zeros(2) end
+  collectgarbage()
+  collectgarbage()
+  kept = kept + mf.ledger().tensors - before
+end
+print(stale, kept)
+]])
   end)
 
   it("nests: what an inner scope keeps belongs to the outer one", function()
