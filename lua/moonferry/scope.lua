@@ -31,8 +31,8 @@ local open = 0
 --- For whoever has more to close than what is registered here: where it finds a coroutine's scope.
 scope.innermost = innermost
 
--- Functions of moonferry.python, once Python runs: scope_begin, scope_keep, scope_end, `is` for its objects, `ended` for
--- whether Python has ended, and none of these can be called. A scope's part there is its field `guest`.
+-- Functions of moonferry.python, once Python runs: scope_begin, scope_keep, scope_end, `is` for its objects, and
+-- `ended`: after Python's end none of the others can be called. A scope's part there is its field `guest`.
 local guests
 
 --- From here on scopes close these objects, too.
